@@ -1,0 +1,138 @@
+// Package dtype holds the element types that tensors of every layer share:
+// the IR, the lowered program, the host kernels and the CUDA runtime.
+//
+// It is a leaf: it imports nothing of concert, so that program and runtime can
+// speak of element types without importing the IR.
+package dtype
+
+import (
+	"fmt"
+	"math"
+)
+
+// DType is the element type of a tensor. The zero value is Invalid.
+type DType uint8
+
+// The element types. Their order is part of the program's text digest: append only.
+const (
+	Invalid DType = iota
+	F64           // IEEE binary64
+	F32           // IEEE binary32
+	F16           // IEEE binary16
+	BF16          // bfloat16: the upper half of a binary32
+	I64           // signed 64-bit
+	I32           // signed 32-bit
+	I8            // signed 8-bit
+	U8            // unsigned 8-bit
+	Bool          // one byte, 0 or 1
+	numDTypes
+)
+
+var infos = [numDTypes]struct {
+	name string
+	size int
+}{
+	Invalid: {"invalid", 0},
+	F64:     {"f64", 8},
+	F32:     {"f32", 4},
+	F16:     {"f16", 2},
+	BF16:    {"bf16", 2},
+	I64:     {"i64", 8},
+	I32:     {"i32", 4},
+	I8:      {"i8", 1},
+	U8:      {"u8", 1},
+	Bool:    {"bool", 1},
+}
+
+// All lists every valid element type in declaration order.
+func All() []DType { return []DType{F64, F32, F16, BF16, I64, I32, I8, U8, Bool} }
+
+// String returns the text form: f64 f32 f16 bf16 i64 i32 i8 u8 bool.
+func (d DType) String() string {
+	if d < numDTypes {
+		return infos[d].name
+	}
+	return fmt.Sprintf("dtype(%d)", uint8(d))
+}
+
+// Size is the size of one element in bytes, 0 for Invalid.
+func (d DType) Size() int {
+	if d < numDTypes {
+		return infos[d].size
+	}
+	return 0
+}
+
+// Valid reports whether d is one of the declared element types.
+func (d DType) Valid() bool { return d > Invalid && d < numDTypes }
+
+// IsFloat reports whether d is a floating-point type.
+func (d DType) IsFloat() bool { return d >= F64 && d <= BF16 }
+
+// IsInt reports whether d is an integer type; bool is not.
+func (d DType) IsInt() bool { return d >= I64 && d <= U8 }
+
+// Parse returns the element type that s names in the text form.
+func Parse(s string) (DType, bool) {
+	for d := F64; d < numDTypes; d++ {
+		if infos[d].name == s {
+			return d, true
+		}
+	}
+	return Invalid, false
+}
+
+// BF16FromF32 rounds to the nearest bfloat16, ties to even; NaN stays NaN.
+func BF16FromF32(f float32) uint16 {
+	b := math.Float32bits(f)
+	if b&0x7fffffff > 0x7f800000 {
+		return uint16(b>>16) | 0x0040
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// BF16ToF32 widens exactly.
+func BF16ToF32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// F16FromF32 rounds to the nearest binary16, ties to even; overflow gives infinity, NaN stays NaN.
+func F16FromF32(f float32) uint16 {
+	b := math.Float32bits(f)
+	sign := uint16(b >> 16 & 0x8000)
+	b &= 0x7fffffff
+	switch {
+	case b > 0x7f800000:
+		return sign | 0x7e00
+	case b >= 0x477ff000: // rounds past 65504
+		return sign | 0x7c00
+	case b >= 0x38800000: // normal
+		b += 0xfff + b>>13&1
+		return sign | uint16((b-0x38000000)>>13)
+	case b < 0x33000000: // under half of the smallest subnormal
+		return sign
+	}
+	e := b >> 23
+	m := b&0x7fffff | 0x800000
+	shift := 126 - e
+	half := uint32(1) << (shift - 1)
+	r := m >> shift
+	rem := m & (1<<shift - 1)
+	if rem > half || rem == half && r&1 == 1 {
+		r++
+	}
+	return sign | uint16(r)
+}
+
+// F16ToF32 widens exactly.
+func F16ToF32(h uint16) float32 {
+	sign := uint32(h&0x8000) << 16
+	e := uint32(h >> 10 & 0x1f)
+	m := uint32(h & 0x3ff)
+	switch {
+	case e == 0x1f:
+		return math.Float32frombits(sign | 0x7f800000 | m<<13)
+	case e != 0:
+		return math.Float32frombits(sign | (e+112)<<23 | m<<13)
+	}
+	f := float32(m) * (1.0 / (1 << 24))
+	return math.Float32frombits(math.Float32bits(f) | sign)
+}
