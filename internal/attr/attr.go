@@ -1,0 +1,468 @@
+// Package attr holds the typed attributes of an operation: a small ordered list
+// of named constants with one text form.
+//
+// The IR stores them on nodes, the lowered program on launches, and the host
+// kernels read them; sharing one type means that an attribute survives lowering
+// without translation. The text form of a list is
+//
+//	{causal=true, dims=[0, 2], dtype=bf16, other=1e-05, root=0, target="relu"}
+//
+// with keys in ascending order. Floats always carry a '.', an exponent, "inf" or
+// "nan", so that text keeps the kind; printing and parsing are exact inverses.
+package attr
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// Kind is the kind of a Value.
+type Kind uint8
+
+// The kinds of attribute values.
+const (
+	KindInvalid Kind = iota
+	KindInt          // int64
+	KindFloat        // float64
+	KindBool         // true or false
+	KindString       // quoted text
+	KindDType        // an element type
+	KindInts         // list of int64, may be empty
+	KindStrings      // list of quoted text, at least one
+)
+
+// String returns the name of the kind as error messages spell it.
+func (k Kind) String() string {
+	return [...]string{"invalid", "int", "float", "bool", "string", "dtype", "ints", "strings"}[k]
+}
+
+// Value is one immutable attribute value. The zero Value is invalid.
+type Value struct {
+	kind Kind
+	num  uint64 // int64, float bits, bool or dtype
+	str  string
+	ints []int64
+	strs []string
+}
+
+// Int returns an integer value.
+func Int(v int64) Value { return Value{kind: KindInt, num: uint64(v)} }
+
+// Float returns a floating-point value.
+func Float(v float64) Value { return Value{kind: KindFloat, num: math.Float64bits(v)} }
+
+// Bool returns a truth value.
+func Bool(v bool) Value {
+	if v {
+		return Value{kind: KindBool, num: 1}
+	}
+	return Value{kind: KindBool}
+}
+
+// String returns a text value.
+func String(v string) Value { return Value{kind: KindString, str: v} }
+
+// DType returns an element-type value.
+func DType(v dtype.DType) Value { return Value{kind: KindDType, num: uint64(v)} }
+
+// Ints returns an integer-list value; it keeps a copy.
+func Ints(v ...int64) Value { return Value{kind: KindInts, ints: slices.Clone(v)} }
+
+// Strings returns a text-list value; it keeps a copy. An empty list prints as [] and reads back as empty Ints.
+func Strings(v ...string) Value { return Value{kind: KindStrings, strs: slices.Clone(v)} }
+
+// Kind returns the kind of v.
+func (v Value) Kind() Kind { return v.kind }
+
+// AsInt returns the integer, or false if v is of another kind.
+func (v Value) AsInt() (int64, bool) { return int64(v.num), v.kind == KindInt }
+
+// AsFloat returns the number of a float or an int value.
+func (v Value) AsFloat() (float64, bool) {
+	switch v.kind {
+	case KindFloat:
+		return math.Float64frombits(v.num), true
+	case KindInt:
+		return float64(int64(v.num)), true
+	}
+	return 0, false
+}
+
+// AsBool returns the truth value.
+func (v Value) AsBool() (bool, bool) { return v.num != 0, v.kind == KindBool }
+
+// AsString returns the text.
+func (v Value) AsString() (string, bool) { return v.str, v.kind == KindString }
+
+// AsDType returns the element type.
+func (v Value) AsDType() (dtype.DType, bool) { return dtype.DType(v.num), v.kind == KindDType }
+
+// AsInts returns the list; the caller must not change it.
+func (v Value) AsInts() ([]int64, bool) { return v.ints, v.kind == KindInts }
+
+// AsStrings returns the list; the caller must not change it.
+func (v Value) AsStrings() ([]string, bool) { return v.strs, v.kind == KindStrings }
+
+// Equal reports whether two values are of one kind with the same content. NaN equals NaN.
+func (v Value) Equal(w Value) bool {
+	return v.kind == w.kind && v.num == w.num && v.str == w.str && slices.Equal(v.ints, w.ints) && slices.Equal(v.strs, w.strs)
+}
+
+// AppendText appends the text form of v.
+func (v Value) AppendText(b []byte) []byte {
+	switch v.kind {
+	case KindInt:
+		return strconv.AppendInt(b, int64(v.num), 10)
+	case KindFloat:
+		return appendFloat(b, math.Float64frombits(v.num))
+	case KindBool:
+		return strconv.AppendBool(b, v.num != 0)
+	case KindString:
+		return strconv.AppendQuote(b, v.str)
+	case KindDType:
+		return append(b, dtype.DType(v.num).String()...)
+	case KindInts:
+		b = append(b, '[')
+		for i, n := range v.ints {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = strconv.AppendInt(b, n, 10)
+		}
+		return append(b, ']')
+	case KindStrings:
+		b = append(b, '[')
+		for i, s := range v.strs {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = strconv.AppendQuote(b, s)
+		}
+		return append(b, ']')
+	}
+	return append(b, "<invalid>"...)
+}
+
+func appendFloat(b []byte, f float64) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(b, "nan"...)
+	case math.IsInf(f, 1):
+		return append(b, "inf"...)
+	case math.IsInf(f, -1):
+		return append(b, "-inf"...)
+	}
+	n := len(b)
+	b = strconv.AppendFloat(b, f, 'g', -1, 64)
+	if !strings.ContainsAny(string(b[n:]), ".e") {
+		b = append(b, ".0"...)
+	}
+	return b
+}
+
+// String returns the text form.
+func (v Value) String() string { return string(v.AppendText(nil)) }
+
+// Attr is one named value.
+type Attr struct {
+	Key string
+	Val Value
+}
+
+// List is a set of attributes in ascending order of key, without repeated keys.
+// A List is never changed in place: With and Without return new lists, so lists
+// can be shared between nodes.
+type List []Attr
+
+// Make builds a list from attributes in any order; of equal keys the last wins.
+func Make(as ...Attr) List {
+	var l List
+	for _, a := range as {
+		l = l.With(a.Key, a.Val)
+	}
+	return l
+}
+
+// Get returns the value under key.
+func (l List) Get(key string) (Value, bool) {
+	i, ok := l.search(key)
+	if !ok {
+		return Value{}, false
+	}
+	return l[i].Val, true
+}
+
+// Int returns the integer under key, or def if key is absent or of another kind.
+func (l List) Int(key string, def int64) int64 {
+	if v, ok := l.Get(key); ok {
+		if n, ok := v.AsInt(); ok {
+			return n
+		}
+	}
+	return def
+}
+
+// Float returns the number under key, or def.
+func (l List) Float(key string, def float64) float64 {
+	if v, ok := l.Get(key); ok {
+		if n, ok := v.AsFloat(); ok {
+			return n
+		}
+	}
+	return def
+}
+
+// Bool returns the truth value under key, or def.
+func (l List) Bool(key string, def bool) bool {
+	if v, ok := l.Get(key); ok {
+		if n, ok := v.AsBool(); ok {
+			return n
+		}
+	}
+	return def
+}
+
+// Str returns the text under key, or def.
+func (l List) Str(key, def string) string {
+	if v, ok := l.Get(key); ok {
+		if s, ok := v.AsString(); ok {
+			return s
+		}
+	}
+	return def
+}
+
+// Ints returns the list under key, nil if absent. The caller must not change it.
+func (l List) Ints(key string) []int64 {
+	v, _ := l.Get(key)
+	n, _ := v.AsInts()
+	return n
+}
+
+// Strs returns the text list under key, nil if absent. The caller must not change it.
+func (l List) Strs(key string) []string {
+	v, _ := l.Get(key)
+	n, _ := v.AsStrings()
+	return n
+}
+
+// Has reports whether key is present.
+func (l List) Has(key string) bool { _, ok := l.search(key); return ok }
+
+// With returns a list in which key has value v.
+func (l List) With(key string, v Value) List {
+	i, ok := l.search(key)
+	out := make(List, 0, len(l)+1)
+	out = append(out, l[:i]...)
+	out = append(out, Attr{key, v})
+	if ok {
+		i++
+	}
+	return append(out, l[i:]...)
+}
+
+// Without returns a list without key.
+func (l List) Without(key string) List {
+	i, ok := l.search(key)
+	if !ok {
+		return l
+	}
+	return slices.Concat(l[:i], l[i+1:])
+}
+
+// Equal reports whether both lists hold the same attributes.
+func (l List) Equal(m List) bool {
+	return slices.EqualFunc(l, m, func(a, b Attr) bool { return a.Key == b.Key && a.Val.Equal(b.Val) })
+}
+
+func (l List) search(key string) (int, bool) {
+	return slices.BinarySearchFunc(l, key, func(a Attr, k string) int { return strings.Compare(a.Key, k) })
+}
+
+// AppendText appends {k=v, ...}, or nothing for an empty list.
+func (l List) AppendText(b []byte) []byte {
+	if len(l) == 0 {
+		return b
+	}
+	b = append(b, '{')
+	for i, a := range l {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, a.Key...)
+		b = append(b, '=')
+		b = a.Val.AppendText(b)
+	}
+	return append(b, '}')
+}
+
+// String returns the text form.
+func (l List) String() string { return string(l.AppendText(nil)) }
+
+// Scan reads a list's text form from the start of s, which must begin with '{',
+// and returns the list and the number of bytes read. An error comes with the
+// offset in s at which it was noticed.
+func Scan(s string) (List, int, error) {
+	p := scanner{s: s}
+	l, err := p.list()
+	return l, p.i, err
+}
+
+// scanner reads attribute text; i is the next byte.
+type scanner struct {
+	s string
+	i int
+}
+
+func (p *scanner) space() {
+	for p.i < len(p.s) && (p.s[p.i] == ' ' || p.s[p.i] == '\t') {
+		p.i++
+	}
+}
+
+func (p *scanner) eat(c byte) bool {
+	p.space()
+	if p.i < len(p.s) && p.s[p.i] == c {
+		p.i++
+		return true
+	}
+	return false
+}
+
+func (p *scanner) word() string {
+	p.space()
+	j := p.i
+	for p.i < len(p.s) {
+		c := p.s[p.i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' || c == '+' {
+			p.i++
+			continue
+		}
+		break
+	}
+	return p.s[j:p.i]
+}
+
+func (p *scanner) list() (List, error) {
+	if !p.eat('{') {
+		return nil, fmt.Errorf("expected '{'")
+	}
+	var l List
+	for !p.eat('}') {
+		if len(l) > 0 && !p.eat(',') {
+			return nil, fmt.Errorf("expected ',' or '}' in attributes")
+		}
+		key := p.word()
+		if key == "" {
+			return nil, fmt.Errorf("expected an attribute name")
+		}
+		if l.Has(key) {
+			return nil, fmt.Errorf("attribute %s given twice", key)
+		}
+		if !p.eat('=') {
+			return nil, fmt.Errorf("expected '=' after attribute %s", key)
+		}
+		v, err := p.value()
+		if err != nil {
+			return nil, err
+		}
+		l = l.With(key, v)
+	}
+	return l, nil
+}
+
+func (p *scanner) value() (Value, error) {
+	p.space()
+	if p.i >= len(p.s) {
+		return Value{}, fmt.Errorf("expected a value")
+	}
+	switch p.s[p.i] {
+	case '"':
+		s, err := p.quoted()
+		return String(s), err
+	case '[':
+		return p.array()
+	}
+	start := p.i
+	v, err := scalar(p.word())
+	if err != nil {
+		p.i = start
+	}
+	return v, err
+}
+
+func (p *scanner) quoted() (string, error) {
+	q, err := strconv.QuotedPrefix(p.s[p.i:])
+	if err != nil {
+		return "", fmt.Errorf("malformed string")
+	}
+	p.i += len(q)
+	return strconv.Unquote(q)
+}
+
+func (p *scanner) array() (Value, error) {
+	p.eat('[')
+	if p.eat(']') {
+		return Ints(), nil
+	}
+	var ints []int64
+	var strs []string
+	for {
+		p.space()
+		if p.i < len(p.s) && p.s[p.i] == '"' && ints == nil {
+			s, err := p.quoted()
+			if err != nil {
+				return Value{}, err
+			}
+			strs = append(strs, s)
+		} else {
+			start := p.i
+			n, err := strconv.ParseInt(p.word(), 10, 64)
+			if err != nil || strs != nil {
+				p.i = start
+				return Value{}, fmt.Errorf("a list holds integers or strings, not both")
+			}
+			ints = append(ints, n)
+		}
+		if p.eat(']') {
+			break
+		}
+		if !p.eat(',') {
+			return Value{}, fmt.Errorf("expected ',' or ']' in a list")
+		}
+	}
+	if strs != nil {
+		return Value{kind: KindStrings, strs: strs}, nil
+	}
+	return Value{kind: KindInts, ints: ints}, nil
+}
+
+// scalar reads a number, a truth value or an element type.
+func scalar(w string) (Value, error) {
+	switch w {
+	case "true", "false":
+		return Bool(w == "true"), nil
+	case "":
+		return Value{}, fmt.Errorf("expected a value")
+	case "nan", "inf", "-inf":
+		f, _ := strconv.ParseFloat(w, 64)
+		return Float(f), nil
+	}
+	if d, ok := dtype.Parse(w); ok {
+		return DType(d), nil
+	}
+	if n, err := strconv.ParseInt(w, 10, 64); err == nil {
+		return Int(n), nil
+	}
+	if c := w[0]; c >= '0' && c <= '9' || c == '-' || c == '.' {
+		if f, err := strconv.ParseFloat(w, 64); err == nil {
+			return Float(f), nil
+		}
+	}
+	return Value{}, fmt.Errorf("%q is not a number, true, false, a string, a list or an element type", w)
+}
