@@ -1,0 +1,235 @@
+// Package simtest loads traced graphs for the tests of the simulator and of the
+// scheduler. It knows only what these need: no operator is interpreted.
+package simtest
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// Tensor is one result of a node.
+type Tensor struct {
+	Shape  []int64 `json:"shape"`
+	Stride []int64 `json:"stride"`
+	DType  string  `json:"dtype"`
+}
+
+// Node is one node of a traced graph.
+type Node struct {
+	Name    string   `json:"name"`
+	Kind    string   `json:"kind"`
+	Target  string   `json:"target"`
+	Inputs  []string `json:"inputs"`
+	Args    string   `json:"args"`
+	Kwargs  string   `json:"kwargs"`
+	Out     []Tensor `json:"out"`
+	Ms      float64  `json:"ms"`
+	Op      string   `json:"op,omitempty"`
+	Group   string   `json:"group,omitempty"`
+	Reduce  string   `json:"reduce,omitempty"`
+	Role    string   `json:"role,omitempty"`
+	From    string   `json:"from,omitempty"`
+	Members []string `json:"members,omitempty"`
+}
+
+// Graph is one traced graph.
+type Graph struct {
+	Name   string             `json:"name"`
+	World  int                `json:"world"`
+	Groups map[string][][]int `json:"groups"`
+	Nodes  []Node             `json:"nodes"`
+}
+
+// Root returns the directory of the module.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// Load reads testdata/graphs/NAME.graph.json.gz.
+func Load(name string) (*Graph, error) {
+	f, err := os.Open(filepath.Join(Root(), "testdata", "graphs", name+".graph.json.gz"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	g := new(Graph)
+	if err := json.NewDecoder(z).Decode(g); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return g, nil
+}
+
+var itemSize = map[string]int64{"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8,
+	"int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+
+// Bytes returns the size of a tensor before rounding.
+func (t Tensor) Bytes() int64 {
+	n, ok := itemSize[t.DType]
+	if !ok {
+		panic("simtest: unknown element type " + t.DType)
+	}
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Model returns the graph as a simulator model; node i of the graph is node i of
+// the model.
+func (g *Graph) Model() (*sim.Model, error) {
+	b := sim.NewBuilder(len(g.Nodes))
+	id := make(map[string]int32, len(g.Nodes))
+	for i := range g.Nodes {
+		x := &g.Nodes[i]
+		ops := make([]int32, len(x.Inputs))
+		for k, in := range x.Inputs {
+			p, ok := id[in]
+			if !ok {
+				return nil, fmt.Errorf("%s: %s reads unknown %s", g.Name, x.Name, in)
+			}
+			ops[k] = p
+		}
+		size := make([]int64, len(x.Out))
+		for k, t := range x.Out {
+			size[k] = t.Bytes()
+		}
+		var n int32
+		switch x.Kind {
+		case "input":
+			n = b.Input(x.Role == "parameter" || x.Role == "data", size...)
+		case "compute", "memory":
+			n = b.Compute(x.Ms, ops, size...)
+		case "view":
+			if k, ok := item(g, x, ops[0]); ok {
+				n = b.Pick(ops[0], k)
+			} else {
+				n = b.View(ops...)
+			}
+		case "wait":
+			n = b.Wait(ops[0])
+		case "collective":
+			key := sim.Key{Op: x.Op, Group: x.Group, GroupSize: len(g.Groups[x.Group][0]), Reduce: x.Reduce}
+			n = b.Start(x.Ms, key, true, max(g.Nodes[ops[0]].Out[0].Bytes(), size[0]), ops, size...)
+		case "output":
+			n = b.Output(ops...)
+		default:
+			return nil, fmt.Errorf("%s: %s has kind %q", g.Name, x.Name, x.Kind)
+		}
+		id[x.Name] = n
+	}
+	return b.Build()
+}
+
+// item returns the result of its operand that a getitem takes.
+func item(g *Graph, x *Node, operand int32) (int, bool) {
+	p := &g.Nodes[operand]
+	if !strings.Contains(x.Target, "getitem") || p.Kind == "view" || len(p.Out) < 2 {
+		return 0, false
+	}
+	_, last, _ := strings.Cut(strings.Trim(x.Args, "()"), ",")
+	k, err := strconv.Atoi(strings.TrimSpace(last))
+	if err != nil {
+		return 0, false
+	}
+	if strings.Contains(p.Target, "cudnn_attention.default") { // items 2 to 5 are not tensors
+		k = map[int]int{0: 0, 1: 1, 6: 2, 7: 3}[k]
+	}
+	return k, true
+}
+
+// Table is a measured cost table: microseconds over bytes for one operator.
+type Table map[string][][2]float64
+
+// LoadTable reads the nccl rows of cost/tables/NAME.csv.
+func LoadTable(name string) (Table, error) {
+	f, err := os.Open(filepath.Join(Root(), "cost", "tables", name+".csv"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t := Table{}
+	r := csv.NewReader(f)
+	for {
+		row, err := r.Read()
+		if err == io.EOF {
+			return t, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if row[1] != "nccl" {
+			continue
+		}
+		b, err1 := strconv.ParseFloat(row[2], 64)
+		us, err2 := strconv.ParseFloat(row[3], 64)
+		if err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("%s: bad row %v", name, row)
+		}
+		t[row[0]] = append(t[row[0]], [2]float64{b, us})
+	}
+}
+
+// At returns microseconds for the given bytes: log-log between points, flat
+// below the first, proportional above the last.
+func (t Table) At(op string, bytes float64) float64 {
+	p := t[op]
+	last := p[len(p)-1]
+	switch {
+	case bytes <= p[0][0]:
+		return p[0][1]
+	case bytes >= last[0]:
+		return last[1] * bytes / last[0]
+	}
+	i := 1
+	for bytes > p[i][0] {
+		i++
+	}
+	f := (math.Log(bytes) - math.Log(p[i-1][0])) / (math.Log(p[i][0]) - math.Log(p[i-1][0]))
+	return math.Exp(math.Log(p[i-1][1]) + f*(math.Log(p[i][1])-math.Log(p[i-1][1])))
+}
+
+// Cost is the cost model of the arena: measured tables for groups of at most four
+// and of more ranks, and an addition for those beyond eight.
+type Cost struct{ Four, Eight Table }
+
+// LoadCost reads the two tables of the arena.
+func LoadCost() (*Cost, error) {
+	four, err := LoadTable("collectives_h200x4")
+	if err != nil {
+		return nil, err
+	}
+	eight, err := LoadTable("collectives_h200x8")
+	if err != nil {
+		return nil, err
+	}
+	return &Cost{four, eight}, nil
+}
+
+// Collective returns milliseconds of one collective of the given bytes.
+func (c *Cost) Collective(key sim.Key, bytes int64) float64 {
+	t := c.Eight
+	if key.GroupSize <= 4 {
+		t = c.Four
+	}
+	us := t.At(key.Op, float64(bytes))
+	if key.GroupSize > 8 {
+		us += 5 * float64(key.GroupSize) / 8
+	}
+	return us / 1000
+}
