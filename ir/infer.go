@@ -1,0 +1,348 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+)
+
+// inferCtx is what a type rule sees of a node.
+type inferCtx struct {
+	args  []Type
+	attrs attr.List
+	want  []Type // declared result types; nil when the builder asks for them
+	group int    // ranks per subgroup, 0 if the node has no group
+}
+
+// inferFunc is a type rule: it returns the result types, or says why the
+// operands do not fit. Where the rule leaves something open (the element type of
+// a conversion, the shape of a view) it takes it from want. Layouts of views are
+// exact; other results are returned row-major and may be declared in any layout.
+type inferFunc func(c *inferCtx) ([]Type, error)
+
+// wantType returns declared result i.
+func (c *inferCtx) wantType(i int) (Type, error) {
+	if i >= len(c.want) {
+		return Type{}, fmt.Errorf("result type %d must be declared", i)
+	}
+	return c.want[i], nil
+}
+
+// dtypeOr is the declared element type of result 0, or def.
+func (c *inferCtx) dtypeOr(def DType) DType {
+	if len(c.want) > 0 && !c.want[0].IsAsync() {
+		return c.want[0].dt
+	}
+	return def
+}
+
+// dim returns the attribute as a dimension of a tensor of that rank.
+func (c *inferCtx) dim(key string, rank int) (int, error) {
+	d := c.attrs.Int(key, 0)
+	if d < 0 || d >= int64(rank) {
+		return 0, fmt.Errorf("%s=%d is outside the %d dimensions", key, d, rank)
+	}
+	return int(d), nil
+}
+
+// inferDeclared accepts the declared types.
+func inferDeclared(c *inferCtx) ([]Type, error) {
+	if len(c.want) == 0 {
+		return []Type{}, nil
+	}
+	return c.want, nil
+}
+
+// promote is the element type that mixes a and b: the wider float, else the wider integer.
+func promote(a, b DType) DType {
+	if a == b {
+		return a
+	}
+	if a.IsFloat() != b.IsFloat() {
+		if a.IsFloat() {
+			return a
+		}
+		return b
+	}
+	switch {
+	case a == Bool:
+		return b
+	case b == Bool:
+		return a
+	case a.IsFloat() && a.Size() == b.Size():
+		return F32
+	case a.Size() == b.Size(): // i8 and u8
+		return I32
+	case a.Size() > b.Size():
+		return a
+	}
+	return b
+}
+
+func broadcastShapes(args []Type) (Shape, error) {
+	var out Shape
+	for _, a := range args {
+		s := a.shape
+		if len(s) > len(out) {
+			out = append(slices.Clone(s[:len(s)-len(out)]), out...)
+		}
+		off := len(out) - len(s)
+		for i, d := range s {
+			o := out[off+i]
+			switch {
+			case o.Equal(D(1)):
+				out[off+i] = d
+			case d.Equal(D(1)) || d.Equal(o):
+			default:
+				return nil, fmt.Errorf("operand shapes do not broadcast: %s beside %s in dimension %d", d, o, off+i)
+			}
+		}
+	}
+	return out, nil
+}
+
+func inferPointwise(c *inferCtx) ([]Type, error) {
+	shape, err := broadcastShapes(c.args)
+	if err != nil {
+		return nil, err
+	}
+	dt := DType(0)
+	for _, a := range c.args {
+		if dt == 0 {
+			dt = a.dt
+		} else {
+			dt = promote(dt, a.dt)
+		}
+	}
+	return []Type{TensorOf(c.dtypeOr(dt), shape)}, nil
+}
+
+func inferCompare(c *inferCtx) ([]Type, error) {
+	shape, err := broadcastShapes(c.args)
+	if err != nil {
+		return nil, err
+	}
+	return []Type{TensorOf(Bool, shape)}, nil
+}
+
+// inferSame keeps shape; the element type may be declared.
+func inferSame(c *inferCtx) ([]Type, error) {
+	if c.attrs.Has("dim") {
+		if _, err := c.dim("dim", c.args[0].Rank()); err != nil {
+			return nil, err
+		}
+	}
+	return []Type{TensorOf(c.dtypeOr(c.args[0].dt), c.args[0].shape)}, nil
+}
+
+// inferLikeFirst gives the type of operand 0.
+func inferLikeFirst(c *inferCtx) ([]Type, error) {
+	if _, err := c.dim("dim", c.args[0].Rank()); err != nil {
+		return nil, err
+	}
+	return []Type{TensorOf(c.args[0].dt, c.args[0].shape)}, nil
+}
+
+func inferReduce(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	dims := c.attrs.Ints("dims")
+	if c.attrs.Has("dim") {
+		dims = []int64{c.attrs.Int("dim", 0)}
+	} else if !c.attrs.Has("dims") {
+		for i := range x.shape {
+			dims = append(dims, int64(i))
+		}
+	}
+	keep := c.attrs.Bool("keepdim", false)
+	for _, d := range dims {
+		if d < 0 || d >= int64(len(x.shape)) {
+			return nil, fmt.Errorf("dimension %d is outside the %d dimensions", d, len(x.shape))
+		}
+	}
+	var out Shape
+	for i, n := range x.shape {
+		switch {
+		case !slices.Contains(dims, int64(i)):
+			out = append(out, n)
+		case keep:
+			out = append(out, D(1))
+		}
+	}
+	dt := x.dt
+	if c.attrs.Has("dim") {
+		dt = I64
+	}
+	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
+}
+
+func inferMatmul(c *inferCtx) ([]Type, error) {
+	a, b := c.args[0], c.args[1]
+	if a.Rank() != b.Rank() || a.Rank() < 2 || a.Rank() > 3 {
+		return nil, fmt.Errorf("matmul takes two matrices or two batches of matrices, got %s and %s", a, b)
+	}
+	r := a.Rank()
+	if !a.shape[r-1].Equal(b.shape[r-2]) {
+		return nil, fmt.Errorf("inner dimensions differ: %s and %s", a.shape[r-1], b.shape[r-2])
+	}
+	if r == 3 && !a.shape[0].Equal(b.shape[0]) {
+		return nil, fmt.Errorf("batch dimensions differ: %s and %s", a.shape[0], b.shape[0])
+	}
+	out := append(slices.Clone(a.shape[:r-1]), b.shape[r-1])
+	return []Type{TensorOf(c.dtypeOr(promote(a.dt, b.dt)), out)}, nil
+}
+
+func inferAddmm(c *inferCtx) ([]Type, error) {
+	m := *c
+	m.args = c.args[1:]
+	ts, err := inferMatmul(&m)
+	if err != nil {
+		return nil, err
+	}
+	s, err := broadcastShapes([]Type{c.args[0], ts[0]})
+	if err != nil {
+		return nil, err
+	}
+	if !s.Equal(ts[0].shape) {
+		return nil, fmt.Errorf("operand 0 of shape %s does not broadcast to the product's %s", c.args[0].shape, ts[0].shape)
+	}
+	return ts, nil
+}
+
+func inferAttention(c *inferCtx) ([]Type, error) {
+	q, k, v := c.args[0], c.args[1], c.args[2]
+	if q.Rank() != 4 || k.Rank() != 4 || v.Rank() != 4 {
+		return nil, fmt.Errorf("attention takes [batch, heads, length, size] operands, got %s, %s, %s", q, k, v)
+	}
+	if !k.shape[2].Equal(v.shape[2]) || !q.shape[3].Equal(k.shape[3]) || !q.shape[0].Equal(k.shape[0]) || !k.shape[1].Equal(v.shape[1]) {
+		return nil, fmt.Errorf("attention operands do not fit: q %s, k %s, v %s", q.shape, k.shape, v.shape)
+	}
+	out := Shape{q.shape[0], q.shape[1], q.shape[2], v.shape[3]}
+	lse := Shape{q.shape[0], q.shape[1], q.shape[2], D(1)}
+	return []Type{TensorOf(c.dtypeOr(q.dt), out), TensorOf(F32, lse), TensorOf(I64, nil), TensorOf(I64, nil)}, nil
+}
+
+func inferAttentionBackward(c *inferCtx) ([]Type, error) {
+	g, q, k, v, o := c.args[0], c.args[1], c.args[2], c.args[3], c.args[4]
+	if !g.shape.Equal(o.shape) {
+		return nil, fmt.Errorf("gradient %s and output %s differ in shape", g, o)
+	}
+	return []Type{TensorOf(c.dtypeOr(q.dt), q.shape), TensorOf(k.dt, k.shape), TensorOf(v.dt, v.shape)}, nil
+}
+
+func inferCat(c *inferCtx) ([]Type, error) {
+	first := c.args[0]
+	d, err := c.dim("dim", first.Rank())
+	if err != nil {
+		return nil, err
+	}
+	sum, dt := D(0), first.dt
+	for i, a := range c.args {
+		if a.Rank() != first.Rank() {
+			return nil, fmt.Errorf("operand %d has %d dimensions, operand 0 has %d", i, a.Rank(), first.Rank())
+		}
+		for j := range a.shape {
+			if j != d && !a.shape[j].Equal(first.shape[j]) {
+				return nil, fmt.Errorf("operand %d has size %s in dimension %d, operand 0 has %s", i, a.shape[j], j, first.shape[j])
+			}
+		}
+		sum, dt = sum.Add(a.shape[d]), promote(dt, a.dt)
+	}
+	out := slices.Clone(first.shape)
+	out[d] = sum
+	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
+}
+
+// indexShape is the result shape of x indexed at dims by index tensors: the
+// broadcast index shape stands where the dims stood if they are adjacent, else first.
+func indexShape(x Type, dims []int64, idx []Type) (Shape, error) {
+	if len(dims) != len(idx) {
+		return nil, fmt.Errorf("%d dims for %d index tensors", len(dims), len(idx))
+	}
+	adjacent := true
+	for i, d := range dims {
+		if d < 0 || d >= int64(x.Rank()) || i > 0 && d <= dims[i-1] {
+			return nil, fmt.Errorf("dims %v are not ascending dimensions of %s", dims, x)
+		}
+		adjacent = adjacent && (i == 0 || d == dims[i-1]+1)
+		if !idx[i].dt.IsInt() {
+			return nil, fmt.Errorf("index tensor %d has element type %s, want an integer type", i, idx[i].dt)
+		}
+	}
+	is, err := broadcastShapes(idx)
+	if err != nil {
+		return nil, err
+	}
+	var out Shape
+	if !adjacent {
+		out = append(out, is...)
+	}
+	for i, d := range x.shape {
+		at := slices.Index(dims, int64(i))
+		if at == 0 && adjacent {
+			out = append(out, is...)
+		}
+		if at < 0 {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+func inferIndex(c *inferCtx) ([]Type, error) {
+	s, err := indexShape(c.args[0], c.attrs.Ints("dims"), c.args[1:])
+	if err != nil {
+		return nil, err
+	}
+	return []Type{TensorOf(c.args[0].dt, s)}, nil
+}
+
+func inferIndexPut(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	s, err := indexShape(x, c.attrs.Ints("dims"), c.args[2:])
+	if err != nil {
+		return nil, err
+	}
+	b, err := broadcastShapes([]Type{TensorOf(x.dt, s), c.args[1]})
+	if err != nil {
+		return nil, err
+	}
+	if !b.Equal(s) {
+		return nil, fmt.Errorf("values %s do not broadcast to the indexed shape %s", c.args[1], s)
+	}
+	return []Type{TensorOf(x.dt, x.shape)}, nil
+}
+
+func inferGather(c *inferCtx) ([]Type, error) {
+	x, idx := c.args[0], c.args[1]
+	if _, err := c.dim("dim", max(x.Rank(), 1)); err != nil {
+		return nil, err
+	}
+	if x.Rank() != idx.Rank() || !idx.dt.IsInt() {
+		return nil, fmt.Errorf("gather takes an integer index of as many dimensions as operand 0, got %s and %s", x, idx)
+	}
+	return []Type{TensorOf(x.dt, idx.shape)}, nil
+}
+
+func inferEmbedding(c *inferCtx) ([]Type, error) {
+	w, idx := c.args[0], c.args[1]
+	if w.Rank() != 2 || !idx.dt.IsInt() {
+		return nil, fmt.Errorf("embedding takes a matrix and integers, got %s and %s", w, idx)
+	}
+	return []Type{TensorOf(w.dt, append(slices.Clone(idx.shape), w.shape[1]))}, nil
+}
+
+func inferTopk(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	d, err := c.dim("dim", x.Rank())
+	if err != nil {
+		return nil, err
+	}
+	k := c.attrs.Int("k", 0)
+	if n, ok := x.shape[d].Const(); k < 0 || ok && k > n {
+		return nil, fmt.Errorf("k=%d is outside 0..%s", k, x.shape[d])
+	}
+	out := slices.Clone(x.shape)
+	out[d] = D(k)
+	return []Type{TensorOf(x.dt, out), TensorOf(I64, out)}, nil
+}

@@ -1,0 +1,300 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+)
+
+// strided is a layout being derived: sizes with strides where they are static.
+type strided struct {
+	shape   Shape
+	strides []int64 // nil while the layout is row-major over symbolic sizes
+}
+
+func layoutOf(t Type) strided { return strided{slices.Clone(t.shape), slices.Clone(t.Strides())} }
+
+func (s strided) typ(dt DType) Type {
+	t := TensorOf(dt, s.shape)
+	if s.strides != nil {
+		t = t.WithStrides(s.strides)
+	}
+	return t
+}
+
+// inferView derives the strides of a reshape without copying, by the rule that
+// PyTorch's view follows: neighbouring old dimensions that form one run of
+// memory may be regrouped, others may not.
+func inferView(c *inferCtx) ([]Type, error) {
+	w, err := c.wantType(0)
+	if err != nil {
+		return nil, err
+	}
+	x := c.args[0]
+	if !x.shape.NumElems().Equal(w.shape.NumElems()) {
+		return nil, fmt.Errorf("view of %s as %s changes the number of elements", x.shape, w.shape)
+	}
+	old, ok1 := x.shape.Static()
+	to, ok2 := w.shape.Static()
+	if !ok1 || !ok2 || x.Contiguous() {
+		return []Type{TensorOf(x.dt, w.shape)}, nil
+	}
+	st := viewStrides(old, x.Strides(), to)
+	if st == nil {
+		return nil, fmt.Errorf("%s cannot be viewed as %s without a copy; clone it first", x, w.shape)
+	}
+	return []Type{TensorOf(x.dt, w.shape).WithStrides(st)}, nil
+}
+
+// viewStrides returns the strides of shape to over the storage of (old, strides), or nil if none exist.
+func viewStrides(old, strides, to []int64) []int64 {
+	if slices.Contains(old, 0) {
+		return contiguousStrides(to)
+	}
+	out := make([]int64, len(to))
+	j := len(to) - 1
+	i := len(old) - 1
+	for i >= 0 {
+		// A run of old dimensions, innermost stride base, n elements.
+		base, n := strides[i], old[i]
+		for i > 0 && (old[i-1] == 1 || strides[i-1] == n*base || n == 1) {
+			if n == 1 {
+				base = strides[i-1]
+			}
+			i--
+			n *= old[i]
+		}
+		i--
+		run := int64(1)
+		for j >= 0 && (run < n || to[j] == 1) {
+			out[j] = base * run
+			run *= to[j]
+			j--
+		}
+		if run != n {
+			return nil
+		}
+	}
+	for ; j >= 0; j-- {
+		if to[j] != 1 {
+			return nil
+		}
+		out[j] = 1
+	}
+	return out
+}
+
+func inferPermute(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	dims := c.attrs.Ints("dims")
+	if len(dims) != x.Rank() {
+		return nil, fmt.Errorf("%d dims for %d dimensions", len(dims), x.Rank())
+	}
+	in, out := layoutOf(x), strided{}
+	seen := make([]bool, len(dims))
+	for _, d := range dims {
+		if d < 0 || d >= int64(len(dims)) || seen[d] {
+			return nil, fmt.Errorf("dims %v are not a permutation of 0..%d", dims, len(dims)-1)
+		}
+		seen[d] = true
+		out.shape = append(out.shape, in.shape[d])
+		if in.strides != nil {
+			out.strides = append(out.strides, in.strides[d])
+		}
+	}
+	if in.strides == nil && !slices.IsSorted(dims) {
+		return nil, fmt.Errorf("permute of symbolic sizes needs a layout that types cannot express yet; clone the operand into a static shape")
+	}
+	return []Type{out.typ(x.dt)}, nil
+}
+
+func inferExpand(c *inferCtx) ([]Type, error) {
+	w, err := c.wantType(0)
+	if err != nil {
+		return nil, err
+	}
+	x := c.args[0]
+	lead := w.Rank() - x.Rank()
+	if lead < 0 {
+		return nil, fmt.Errorf("expand of %s to fewer dimensions %s", x.shape, w.shape)
+	}
+	for i, d := range x.shape {
+		if !d.Equal(w.shape[lead+i]) && !d.Equal(D(1)) {
+			return nil, fmt.Errorf("expand of %s to %s changes dimension %d, which is not 1", x.shape, w.shape, i)
+		}
+	}
+	sizes, ok := w.shape.Static()
+	xs, ok2 := x.shape.Static()
+	if !ok || !ok2 {
+		if w.shape.Equal(x.shape) {
+			return []Type{x}, nil
+		}
+		return nil, fmt.Errorf("expand of symbolic sizes needs a layout that types cannot express yet")
+	}
+	st := make([]int64, len(sizes))
+	in := x.Strides()
+	for i := range sizes {
+		if i >= lead && xs[i-lead] == sizes[i] {
+			st[i] = in[i-lead]
+		}
+	}
+	return []Type{TensorOf(x.dt, w.shape).WithStrides(st)}, nil
+}
+
+// cut returns the layout of a piece of dimension d. A piece keeps its operand's
+// strides; over symbolic inner sizes it must span whole rows of dimension 0.
+func cut(x Type, d int, size Dim, step int64) (Type, error) {
+	l := layoutOf(x)
+	l.shape[d] = size
+	if l.strides == nil && d != 0 && !size.Equal(x.shape[d]) {
+		return Type{}, fmt.Errorf("a piece of dimension %d of symbolic sizes needs a layout that types cannot express yet", d)
+	}
+	if l.strides != nil {
+		l.strides[d] *= step
+		if _, ok := l.shape.Static(); !ok {
+			l.strides = nil
+		}
+	} else if step != 1 {
+		return Type{}, fmt.Errorf("steps over symbolic sizes need a layout that types cannot express yet")
+	}
+	return l.typ(x.dt), nil
+}
+
+func inferSlice(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	d, err := c.dim("dim", x.Rank())
+	if err != nil {
+		return nil, err
+	}
+	start, step := c.attrs.Int("start", 0), c.attrs.Int("step", 1)
+	if step < 1 || start < 0 {
+		return nil, fmt.Errorf("start=%d step=%d: start must not be negative and step must be positive", start, step)
+	}
+	n := x.shape[d]
+	end := n
+	if e := c.attrs.Int("end", -1); e >= 0 {
+		end = D(e)
+	}
+	size := end.Sub(D(start))
+	if sn, ok := n.Const(); ok {
+		e, ok := end.Const()
+		if !ok || e > sn || start > e {
+			return nil, fmt.Errorf("slice %d..%s is outside dimension %d of size %s", start, end, d, n)
+		}
+		size = D((e - start + step - 1) / step)
+	}
+	t, err := cut(x, d, size, step)
+	return []Type{t}, err
+}
+
+func inferSplit(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	d, err := c.dim("dim", x.Rank())
+	if err != nil {
+		return nil, err
+	}
+	sum := int64(0)
+	var out []Type
+	for _, n := range c.attrs.Ints("sizes") {
+		if n < 0 {
+			return nil, fmt.Errorf("negative size %d", n)
+		}
+		sum += n
+		t, err := cut(x, d, D(n), 1)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	if !x.shape[d].Equal(D(sum)) {
+		return nil, fmt.Errorf("sizes add up to %d, dimension %d has %s", sum, d, x.shape[d])
+	}
+	return out, nil
+}
+
+func inferSqueeze(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	l := layoutOf(x)
+	out := strided{}
+	for _, d := range c.attrs.Ints("dims") {
+		if d < 0 || d >= int64(x.Rank()) {
+			return nil, fmt.Errorf("dimension %d is outside the %d dimensions", d, x.Rank())
+		}
+	}
+	for i, n := range l.shape {
+		if slices.Contains(c.attrs.Ints("dims"), int64(i)) && n.Equal(D(1)) {
+			continue
+		}
+		out.shape = append(out.shape, n)
+		if l.strides != nil {
+			out.strides = append(out.strides, l.strides[i])
+		}
+	}
+	return []Type{out.typ(x.dt)}, nil
+}
+
+func inferUnsqueeze(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	d, err := c.dim("dim", x.Rank()+1)
+	if err != nil {
+		return nil, err
+	}
+	l := layoutOf(x)
+	l.shape = slices.Insert(l.shape, d, D(1))
+	if l.strides != nil {
+		l.strides = slices.Insert(l.strides, d, 1)
+	}
+	return []Type{l.typ(x.dt)}, nil
+}
+
+func inferSelect(c *inferCtx) ([]Type, error) {
+	x := c.args[0]
+	d, err := c.dim("dim", x.Rank())
+	if err != nil {
+		return nil, err
+	}
+	i := c.attrs.Int("index", 0)
+	if n, ok := x.shape[d].Const(); i < 0 || ok && i >= n {
+		return nil, fmt.Errorf("index=%d is outside dimension %d of size %s", i, d, x.shape[d])
+	}
+	l := layoutOf(x)
+	l.shape = slices.Delete(l.shape, d, d+1)
+	if l.strides != nil {
+		l.strides = slices.Delete(l.strides, d, d+1)
+	}
+	return []Type{l.typ(x.dt)}, nil
+}
+
+func inferAlias(c *inferCtx) ([]Type, error) { return []Type{c.args[0]}, nil }
+
+func inferAsStrided(c *inferCtx) ([]Type, error) {
+	w, err := c.wantType(0)
+	if err != nil {
+		return nil, err
+	}
+	x := c.args[0]
+	if w.dt != x.dt {
+		return nil, fmt.Errorf("as_strided keeps the element type %s", x.dt)
+	}
+	sizes, ok := w.shape.Static()
+	xs, ok2 := x.shape.Static()
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("as_strided needs static sizes")
+	}
+	last := c.attrs.Int("offset", 0) + span(sizes, w.Strides())
+	if have := span(xs, x.Strides()); c.attrs.Int("offset", 0) < 0 || last > have {
+		return nil, fmt.Errorf("as_strided reaches element %d of a storage of %d", last, have)
+	}
+	return []Type{w}, nil
+}
+
+// span is one past the last element that a layout reaches.
+func span(sizes, strides []int64) int64 {
+	n := int64(1)
+	for i, s := range sizes {
+		if s == 0 {
+			return 0
+		}
+		n += (s - 1) * strides[i]
+	}
+	return n
+}

@@ -1,0 +1,171 @@
+package ir
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"strconv"
+)
+
+// Text form. One line is one node, so that a change is a one-line diff:
+//
+//	world 8
+//	group @tp = [[0, 1, 2, 3], [4, 5, 6, 7]]
+//	sym s0 hint 16 max 64
+//
+//	func @mlp(%x: bf16[256,4096] !{role="data"}, %w: bf16[4096,512]) -> (bf16[256,512]) {
+//	  %h = matmul %x, %w : bf16[256,512] ms 0.0102
+//	  %r = all_reduce.sum %h on @tp : async bf16[256,512] ms 0.0311
+//	  %y = wait_tensor %r : bf16[256,512]
+//	  return %y
+//	}
+//
+// A node of several results is written %n:2 = ..., its results %n#0 and %n#1.
+// {...} holds attributes, !{...} annotations, ms the attached cost. Comments run
+// from // to the end of the line. Print and Parse are exact inverses, comments
+// and blank lines aside.
+
+// WriteTo writes the module's text form.
+func (m *Module) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(m.AppendText(nil))
+	return int64(n), err
+}
+
+// String returns the module's text form.
+func (m *Module) String() string { return string(m.AppendText(nil)) }
+
+// Digest is the SHA-256 of the text form in hexadecimal: the identity of a program.
+func (m *Module) Digest() string {
+	h := sha256.Sum256(m.AppendText(nil))
+	return hex.EncodeToString(h[:])
+}
+
+// AppendText appends the module's text form.
+func (m *Module) AppendText(b []byte) []byte {
+	b = append(b, "world "...)
+	b = strconv.AppendInt(b, int64(m.World), 10)
+	b = append(b, '\n')
+	for _, g := range m.groups {
+		b = append(append(append(b, "group @"...), g.Name...), " = ["...)
+		for i, sub := range g.Ranks {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = appendInts(b, sub)
+		}
+		b = append(b, "]\n"...)
+	}
+	for _, s := range m.syms {
+		b = append(append(append(b, "sym "...), s.Name...), " hint "...)
+		b = strconv.AppendInt(b, s.Hint, 10)
+		b = strconv.AppendInt(append(b, " max "...), s.Max, 10)
+		b = append(b, '\n')
+	}
+	for _, f := range m.funcs {
+		b = append(b, '\n')
+		b = f.AppendText(b)
+	}
+	return b
+}
+
+func appendInts(b []byte, xs []int) []byte {
+	b = append(b, '[')
+	for i, x := range xs {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = strconv.AppendInt(b, int64(x), 10)
+	}
+	return append(b, ']')
+}
+
+// AppendText appends the function's text form.
+func (f *Func) AppendText(b []byte) []byte {
+	b = append(append(append(b, "func @"...), f.Name...), '(')
+	order := f.Order()
+	inputs := f.Inputs()
+	for i, n := range inputs {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(append(append(b, '%'), n.name...), ": "...)
+		b = n.results[0].typ.appendText(b)
+		b = n.appendTail(b)
+	}
+	b = append(b, ") -> ("...)
+	if r := f.Return(); r != nil {
+		for i, v := range r.args {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = v.typ.appendText(b)
+		}
+	}
+	b = append(b, ") {\n"...)
+	for _, n := range order[len(inputs):] {
+		b = n.AppendText(append(b, "  "...))
+		b = append(b, '\n')
+	}
+	return append(b, "}\n"...)
+}
+
+// String returns the node's line of text.
+func (n *Node) String() string { return string(n.AppendText(nil)) }
+
+// AppendText appends the node's line of text, without indent or line end.
+func (n *Node) AppendText(b []byte) []byte {
+	if len(n.results) > 0 {
+		b = append(append(b, '%'), n.name...)
+		if len(n.results) > 1 {
+			b = strconv.AppendInt(append(b, ':'), int64(len(n.results)), 10)
+		}
+		b = append(b, " = "...)
+	}
+	b = append(b, n.op.Name()...)
+	attrs := n.attrs
+	if n.op.info().Reduces && n.Reduction().Valid() {
+		b = append(append(b, '.'), n.Reduction()...)
+		attrs = attrs.Without("reduce")
+	}
+	for i, v := range n.args {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, ' ')
+		b = v.appendName(b)
+	}
+	if n.group != nil {
+		b = append(append(b, " on @"...), n.group.Name...)
+	}
+	if len(attrs) > 0 {
+		b = attrs.AppendText(append(b, ' '))
+	}
+	for i, v := range n.results {
+		if i == 0 {
+			b = append(b, " : "...)
+		} else {
+			b = append(b, ", "...)
+		}
+		b = v.typ.appendText(b)
+	}
+	return n.appendTail(b)
+}
+
+// appendTail appends the cost and the annotations.
+func (n *Node) appendTail(b []byte) []byte {
+	if ms, ok := n.Cost(); ok {
+		b = strconv.AppendFloat(append(b, " ms "...), ms, 'g', -1, 64)
+	}
+	if len(n.meta) > 0 {
+		b = n.meta.AppendText(append(b, " !"...))
+	}
+	return b
+}
+
+func (v *Value) appendName(b []byte) []byte {
+	b = append(append(b, '%'), v.def.name...)
+	if len(v.def.results) != 1 {
+		b = strconv.AppendInt(append(b, '#'), int64(v.index), 10)
+	}
+	return b
+}

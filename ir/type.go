@@ -1,0 +1,238 @@
+package ir
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// DType is the element type of a tensor.
+type DType = dtype.DType
+
+// The element types.
+const (
+	F64  = dtype.F64
+	F32  = dtype.F32
+	F16  = dtype.F16
+	BF16 = dtype.BF16
+	I64  = dtype.I64
+	I32  = dtype.I32
+	I8   = dtype.I8
+	U8   = dtype.U8
+	Bool = dtype.Bool
+)
+
+// Shape is the list of a tensor's dimensions, outermost first. A Shape is
+// immutable once it is part of a Type.
+type Shape []Dim
+
+// Dims returns a static shape.
+func Dims(sizes ...int64) Shape {
+	s := make(Shape, len(sizes))
+	for i, n := range sizes {
+		s[i] = D(n)
+	}
+	return s
+}
+
+// Static returns the sizes, or false if a dimension is symbolic.
+func (s Shape) Static() ([]int64, bool) {
+	out := make([]int64, len(s))
+	for i, d := range s {
+		n, ok := d.Const()
+		if !ok {
+			return nil, false
+		}
+		out[i] = n
+	}
+	return out, true
+}
+
+// NumElems is the product of the dimensions.
+func (s Shape) NumElems() Dim {
+	p := D(1)
+	for _, d := range s {
+		p = p.Mul(d)
+	}
+	return p
+}
+
+// Equal reports whether both shapes are the same, symbolically.
+func (s Shape) Equal(t Shape) bool { return slices.EqualFunc(s, t, Dim.Equal) }
+
+// String returns [d0,d1,...].
+func (s Shape) String() string { return string(s.appendText(nil)) }
+
+func (s Shape) appendText(b []byte) []byte {
+	b = append(b, '[')
+	for i, d := range s {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = d.appendText(b)
+	}
+	return append(b, ']')
+}
+
+// Type is the type of a value: a tensor, or the async result of a collective,
+// which carries one or more tensors that are still in flight. Types are
+// immutable values; compare them with Equal.
+type Type struct {
+	dt      DType
+	shape   Shape
+	strides []int64 // in elements; nil means row-major without gaps
+	async   []Type  // non-nil exactly for async types, whose other fields are zero
+}
+
+// Tensor returns a row-major tensor type of a static shape.
+func Tensor(dt DType, sizes ...int64) Type { return Type{dt: dt, shape: Dims(sizes...)} }
+
+// TensorOf returns a row-major tensor type; the shape may have symbolic dimensions.
+func TensorOf(dt DType, shape Shape) Type { return Type{dt: dt, shape: shape} }
+
+// Async returns the type of a collective's result that carries ts.
+func Async(ts ...Type) Type { return Type{async: slices.Clone(ts)} }
+
+// WithStrides returns the tensor type with the given element strides. Strides
+// that describe the row-major layout are dropped, so that equal layouts compare
+// equal. Only static shapes can be strided; for others t is returned unchanged.
+func (t Type) WithStrides(strides []int64) Type {
+	sizes, ok := t.shape.Static()
+	if !ok || len(strides) != len(sizes) {
+		return t
+	}
+	if sameLayout(sizes, strides, contiguousStrides(sizes)) {
+		t.strides = nil
+		return t
+	}
+	// The stride of a dimension of one element means nothing; one spelling makes
+	// equal layouts compare equal.
+	t.strides = slices.Clone(strides)
+	for i := len(sizes) - 1; i >= 0; i-- {
+		if sizes[i] != 1 {
+			continue
+		}
+		t.strides[i] = 1
+		if i+1 < len(sizes) {
+			t.strides[i] = sizes[i+1] * t.strides[i+1]
+		}
+	}
+	return t
+}
+
+// WithDType returns the tensor type with another element type.
+func (t Type) WithDType(dt DType) Type { t.dt = dt; return t }
+
+// IsAsync reports whether t is an async type.
+func (t Type) IsAsync() bool { return t.async != nil }
+
+// Elems returns the tensors that an async type carries. The caller must not change the list.
+func (t Type) Elems() []Type { return t.async }
+
+// DType is the element type of a tensor type; Invalid for async types.
+func (t Type) DType() DType { return t.dt }
+
+// Shape is the shape of a tensor type. The caller must not change it.
+func (t Type) Shape() Shape { return t.shape }
+
+// Rank is the number of dimensions.
+func (t Type) Rank() int { return len(t.shape) }
+
+// Contiguous reports whether the layout is row-major without gaps.
+func (t Type) Contiguous() bool { return t.strides == nil }
+
+// Strides returns the element strides of a static tensor type, also of a
+// contiguous one; nil if a dimension is symbolic.
+func (t Type) Strides() []int64 {
+	if t.strides != nil {
+		return t.strides
+	}
+	sizes, ok := t.shape.Static()
+	if !ok {
+		return nil
+	}
+	return contiguousStrides(sizes)
+}
+
+// Bytes is numel * element size, summed over the tensors of an async type. It
+// is symbolic when a dimension is. Strides do not count: a storage holds its
+// elements once.
+func (t Type) Bytes() Dim {
+	if t.async != nil {
+		sum := D(0)
+		for _, e := range t.async {
+			sum = sum.Add(e.Bytes())
+		}
+		return sum
+	}
+	return t.shape.NumElems().Mul(D(int64(t.dt.Size())))
+}
+
+// Equal reports whether two types are the same, layout included.
+func (t Type) Equal(u Type) bool {
+	return t.dt == u.dt && t.shape.Equal(u.shape) && slices.Equal(t.strides, u.strides) &&
+		(t.async == nil) == (u.async == nil) && slices.EqualFunc(t.async, u.async, Type.Equal)
+}
+
+// SameTensor reports whether two tensor types have equal element type and shape, whatever their layout.
+func (t Type) SameTensor(u Type) bool {
+	return t.async == nil && u.async == nil && t.dt == u.dt && t.shape.Equal(u.shape)
+}
+
+// String returns the text form: bf16[256,4096], f32[64,8:1,64] with strides
+// after the colon, async bf16[8], async(bf16[8], f32[4]).
+func (t Type) String() string { return string(t.appendText(nil)) }
+
+func (t Type) appendText(b []byte) []byte {
+	switch {
+	case len(t.async) == 1:
+		return t.async[0].appendText(append(b, "async "...))
+	case t.async != nil:
+		b = append(b, "async("...)
+		for i, e := range t.async {
+			if i > 0 {
+				b = append(b, ", "...)
+			}
+			b = e.appendText(b)
+		}
+		return append(b, ')')
+	}
+	b = append(b, t.dt.String()...)
+	b = t.shape.appendText(b)
+	if t.strides != nil {
+		b[len(b)-1] = ':'
+		for i, s := range t.strides {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, s, 10)
+		}
+		b = append(b, ']')
+	}
+	return b
+}
+
+func contiguousStrides(sizes []int64) []int64 {
+	st := make([]int64, len(sizes))
+	n := int64(1)
+	for i := len(sizes) - 1; i >= 0; i-- {
+		st[i] = n
+		n *= max(sizes[i], 1)
+	}
+	return st
+}
+
+// sameLayout compares strides where they matter: in dimensions of more than one
+// element, and not at all in an empty tensor.
+func sameLayout(sizes, a, b []int64) bool {
+	if slices.Contains(sizes, 0) {
+		return true
+	}
+	for i, n := range sizes {
+		if n > 1 && a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
