@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -24,39 +25,18 @@ func Parse(name, text string) (*Module, error) {
 	return p.m, nil
 }
 
-// ParseDim reads a dimension expression such as 2*s0+1 or (s0+1)//2.
-func ParseDim(s string) (Dim, error) {
-	p := &parser{src: diag.NewSource("dimension", s), s: s}
-	d := p.dim()
-	p.space()
-	if p.i < len(p.s) {
-		p.failf(p.i, 1, "syntax", "unexpected %q after a dimension", p.s[p.i])
-	}
-	if p.bad {
-		return Dim{}, fmt.Errorf("%q is not a dimension: %s", s, p.errs.All[0].Msg)
-	}
-	return d, nil
-}
-
-// maxDepth bounds nesting in dimension expressions, so that hostile input cannot exhaust the stack.
-const maxDepth = 64
-
-// maxTerms bounds the expansion of a product of sums, for the same reason.
-const maxTerms = 256
-
 // maxFindings ends the parse of a text that is broken all over.
 const maxFindings = 50
 
 // parser is a hand-written recursive-descent parser without a token buffer: i is
 // the next byte. bad is set by the first error of a line and cleared by recovery.
 type parser struct {
-	src   *diag.Source
-	s     string
-	i     int
-	m     *Module
-	errs  diag.List
-	bad   bool
-	depth int
+	src  *diag.Source
+	s    string
+	i    int
+	m    *Module
+	errs diag.List
+	bad  bool
 }
 
 func (p *parser) failf(at, n int, rule, format string, args ...any) {
@@ -73,7 +53,7 @@ func (p *parser) space() {
 		switch c := p.s[p.i]; {
 		case c == ' ' || c == '\t' || c == '\r':
 			p.i++
-		case c == '/' && p.i+1 < len(p.s) && p.s[p.i+1] == '/' && !p.afterOperand():
+		case c == '/' && p.i+1 < len(p.s) && p.s[p.i+1] == '/':
 			for p.i < len(p.s) && p.s[p.i] != '\n' {
 				p.i++
 			}
@@ -81,12 +61,6 @@ func (p *parser) space() {
 			return
 		}
 	}
-}
-
-// afterOperand tells the floor division s0//2 from a comment: only division
-// follows an operand without a blank and precedes a digit.
-func (p *parser) afterOperand() bool {
-	return p.i > 0 && (identByte(p.s[p.i-1]) || p.s[p.i-1] == ')') && p.i+2 < len(p.s) && p.s[p.i+2] >= '0' && p.s[p.i+2] <= '9'
 }
 
 // lines skips blanks, comments and line ends.
@@ -613,81 +587,23 @@ func (p *parser) strides(t Type) Type {
 	return t.WithStrides(st)
 }
 
-// dim reads a sum of products.
+// dim reads a dimension expression.
 func (p *parser) dim() Dim {
-	if p.depth++; p.depth > maxDepth {
-		p.failf(p.i, 1, "syntax", "dimension expression nested too deeply")
+	p.space()
+	d, n, err := dim.Scan(p.s[p.i:])
+	if err != nil {
+		p.i += n
+		p.failf(p.i, 1, "syntax", "%v", err)
 		return Dim{}
 	}
-	defer func() { p.depth-- }()
-	d := p.product()
-	for !p.bad {
-		switch {
-		case p.eat('+'):
-			d = d.Add(p.product())
-		case p.peek() == '-':
-			p.i++
-			d = d.Sub(p.product())
-		default:
-			return d
+	at := p.i
+	p.i += n
+	if _, static := d.Const(); !static && p.m != nil {
+		for _, name := range d.Symbols(nil) {
+			if p.m.Symbol(name) == nil {
+				p.failf(at, n, "undefined", "symbol %s is not declared", name)
+			}
 		}
 	}
 	return d
-}
-
-func (p *parser) product() Dim {
-	d := p.quotient()
-	for !p.bad && p.eat('*') {
-		at := p.i
-		d = d.Mul(p.quotient())
-		if len(d.terms()) > maxTerms {
-			p.failf(at, p.i-at, "syntax", "dimension expression expands to more than %d terms", maxTerms)
-		}
-	}
-	return d
-}
-
-func (p *parser) quotient() Dim {
-	d := p.primary()
-	for !p.bad && p.i+1 < len(p.s) && p.s[p.i] == '/' && p.s[p.i+1] == '/' && p.afterOperand() {
-		p.i += 2
-		at := p.i
-		den := p.int64("a divisor")
-		if !p.bad && den < 1 {
-			p.failf(at, p.i-at, "syntax", "the divisor must be positive")
-		}
-		d = d.Div(den)
-	}
-	return d
-}
-
-func (p *parser) primary() Dim {
-	switch c := p.peek(); {
-	case c == '(':
-		p.i++
-		d := p.dim()
-		p.expect(')', "after a dimension expression")
-		return d
-	case c == '-':
-		p.i++
-		return p.primaryNegated()
-	case c >= '0' && c <= '9':
-		return D(p.int64("a size"))
-	default:
-		at := p.i
-		name := p.ident("a size or symbol")
-		if !p.bad && p.m != nil && p.m.Symbol(name) == nil {
-			p.failf(at, len(name), "undefined", "symbol %s is not declared", name)
-		}
-		return Sym(name)
-	}
-}
-
-func (p *parser) primaryNegated() Dim {
-	if p.depth++; p.depth > maxDepth {
-		p.failf(p.i, 1, "syntax", "dimension expression nested too deeply")
-		return Dim{}
-	}
-	defer func() { p.depth-- }()
-	return p.primary().Mul(D(-1))
 }

@@ -70,7 +70,7 @@ func (s Shape) appendText(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = d.appendText(b)
+		b = d.AppendText(b)
 	}
 	return append(b, ']')
 }

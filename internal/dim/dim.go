@@ -1,0 +1,276 @@
+// Package dim holds tensor dimensions: numbers and integer expressions over named
+// run-time sizes. The IR and the lowered program share it, so that a symbolic
+// size survives lowering and is evaluated on each rank at run time.
+package dim
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Dim is one dimension: a number, or an expression over the module's symbols.
+// Expressions are integer polynomials whose factors are symbols and floor
+// divisions of polynomials by constants, kept in a canonical form, so that Equal
+// decides polynomial identity. The zero Dim is 0.
+type Dim struct {
+	n int64
+	e *poly // nil for a number
+}
+
+// poly is a canonical sum: terms in ascending order of their factors, no zero
+// coefficients, at least one term with a factor.
+type poly struct {
+	terms []term
+}
+
+// term is coef times the product of its factors, which are in ascending order.
+type term struct {
+	coef    int64
+	factors []factor
+}
+
+// factor is a symbol, or num/den rounded down where num is set.
+type factor struct {
+	key string // text form, the sort key
+	sym string
+	num Dim
+	den int64
+}
+
+// New returns a constant dimension.
+func New(n int64) Dim { return Dim{n: n} }
+
+// Sym returns the dimension that a symbol names.
+func Sym(name string) Dim {
+	return Dim{e: &poly{[]term{{1, []factor{{key: name, sym: name}}}}}}
+}
+
+// Const returns the number, or false if d is symbolic.
+func (d Dim) Const() (int64, bool) { return d.n, d.e == nil }
+
+// Equal reports whether both are the same polynomial.
+func (d Dim) Equal(o Dim) bool {
+	if d.e == nil || o.e == nil {
+		return d.e == nil && o.e == nil && d.n == o.n
+	}
+	return d.e == o.e || d.String() == o.String()
+}
+
+// NumTerms is the number of terms of the expanded polynomial.
+func (d Dim) NumTerms() int { return len(d.terms()) }
+
+func (d Dim) terms() []term {
+	if d.e != nil {
+		return d.e.terms
+	}
+	if d.n == 0 {
+		return nil
+	}
+	return []term{{coef: d.n}}
+}
+
+// Add returns d + o.
+func (d Dim) Add(o Dim) Dim {
+	if d.e == nil && o.e == nil {
+		return New(satAdd(d.n, o.n))
+	}
+	return fromTerms(append(slices.Clone(d.terms()), o.terms()...))
+}
+
+// Sub returns d - o.
+func (d Dim) Sub(o Dim) Dim { return d.Add(o.Mul(New(-1))) }
+
+// Mul returns d * o.
+func (d Dim) Mul(o Dim) Dim {
+	if d.e == nil && o.e == nil {
+		return New(satMul(d.n, o.n))
+	}
+	var ts []term
+	for _, a := range d.terms() {
+		for _, b := range o.terms() {
+			fs := append(slices.Clone(a.factors), b.factors...)
+			slices.SortFunc(fs, func(x, y factor) int { return strings.Compare(x.key, y.key) })
+			ts = append(ts, term{satMul(a.coef, b.coef), fs})
+		}
+	}
+	return fromTerms(ts)
+}
+
+// Div returns d divided by den, rounded down. It is exact, and stays a
+// polynomial, when den divides every coefficient. den must be positive; a den
+// of zero or less gives d itself (the parser and the verifier reject it first).
+func (d Dim) Div(den int64) Dim {
+	if den <= 1 {
+		return d
+	}
+	if d.e == nil {
+		q := d.n / den
+		if d.n%den < 0 {
+			q--
+		}
+		return New(q)
+	}
+	ts := slices.Clone(d.terms())
+	exact := true
+	for _, t := range ts {
+		exact = exact && t.coef%den == 0
+	}
+	if exact {
+		for i := range ts {
+			ts[i].coef /= den
+		}
+		return fromTerms(ts)
+	}
+	f := factor{num: d, den: den}
+	f.key = f.text()
+	return Dim{e: &poly{[]term{{1, []factor{f}}}}}
+}
+
+func (f factor) text() string {
+	if f.sym != "" {
+		return f.sym
+	}
+	num := f.num.String()
+	if strings.ContainsAny(num, "+-*/") {
+		num = "(" + num + ")"
+	}
+	return num + "//" + strconv.FormatInt(f.den, 10)
+}
+
+// fromTerms merges equal terms and sorts; higher products first, the constant last.
+func fromTerms(ts []term) Dim {
+	slices.SortStableFunc(ts, compareTerms)
+	out := ts[:0:0]
+	for _, t := range ts {
+		if n := len(out); n > 0 && compareTerms(out[n-1], t) == 0 {
+			out[n-1].coef = satAdd(out[n-1].coef, t.coef)
+			continue
+		}
+		out = append(out, t)
+	}
+	out = slices.DeleteFunc(out, func(t term) bool { return t.coef == 0 })
+	switch {
+	case len(out) == 0:
+		return New(0)
+	case len(out) == 1 && len(out[0].factors) == 0:
+		return New(out[0].coef)
+	}
+	return Dim{e: &poly{out}}
+}
+
+func compareTerms(a, b term) int {
+	if c := cmp.Compare(len(b.factors), len(a.factors)); c != 0 {
+		return c
+	}
+	return slices.CompareFunc(a.factors, b.factors, func(x, y factor) int { return strings.Compare(x.key, y.key) })
+}
+
+// Eval computes d with the given symbol values; false if a symbol has none or
+// the result does not fit an int64.
+func (d Dim) Eval(value func(sym string) (int64, bool)) (int64, bool) {
+	if d.e == nil {
+		return d.n, true
+	}
+	sum := 0.0
+	var total int64
+	for _, t := range d.e.terms {
+		p, fp := t.coef, float64(t.coef)
+		for _, f := range t.factors {
+			v, ok := int64(0), false
+			if f.sym != "" {
+				v, ok = value(f.sym)
+			} else if v, ok = f.num.Eval(value); ok {
+				v, _ = New(v).Div(f.den).Const()
+			}
+			if !ok {
+				return 0, false
+			}
+			p *= v
+			fp *= float64(v)
+		}
+		total += p
+		sum += fp
+		if math.Abs(fp) > math.MaxInt64/2 || math.Abs(sum) > math.MaxInt64/2 {
+			return 0, false
+		}
+	}
+	return total, true
+}
+
+// Symbols appends the names of d's symbols to names, without repeats.
+func (d Dim) Symbols(names []string) []string {
+	if d.e == nil {
+		return names
+	}
+	for _, t := range d.e.terms {
+		for _, f := range t.factors {
+			if f.sym == "" {
+				names = f.num.Symbols(names)
+			} else if !slices.Contains(names, f.sym) {
+				names = append(names, f.sym)
+			}
+		}
+	}
+	return names
+}
+
+// String returns the text form: 8, s0, 2*s0*s1+4, (s0+1)//2.
+func (d Dim) String() string { return string(d.AppendText(nil)) }
+
+// AppendText appends the text form of d.
+func (d Dim) AppendText(b []byte) []byte {
+	if d.e == nil {
+		return strconv.AppendInt(b, d.n, 10)
+	}
+	for i, t := range d.e.terms {
+		if i > 0 && t.coef >= 0 {
+			b = append(b, '+')
+		}
+		if t.coef == -1 && len(t.factors) > 0 {
+			b = append(b, '-')
+		} else if t.coef != 1 || len(t.factors) == 0 {
+			b = strconv.AppendInt(b, t.coef, 10)
+			if len(t.factors) > 0 {
+				b = append(b, '*')
+			}
+		}
+		for j, f := range t.factors {
+			if j > 0 {
+				b = append(b, '*')
+			}
+			b = append(b, f.key...)
+		}
+	}
+	return b
+}
+
+// satAdd and satMul stay at the ends of int64 instead of wrapping, so that an
+// absurd size stays absurd: Eval then refuses it and the verifier reports it.
+func satAdd(a, b int64) int64 {
+	c := a + b
+	switch {
+	case a > 0 && b > 0 && c < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && c >= 0:
+		return math.MinInt64
+	}
+	return c
+}
+
+func satMul(a, b int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(a, -a)), uint64(max(b, -b)))
+	if hi == 0 && lo <= math.MaxInt64 && a != math.MinInt64 && b != math.MinInt64 {
+		return a * b
+	}
+	if a == 0 || b == 0 {
+		return 0
+	}
+	if (a < 0) == (b < 0) {
+		return math.MaxInt64
+	}
+	return math.MinInt64
+}

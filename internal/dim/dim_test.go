@@ -1,0 +1,74 @@
+package dim
+
+import "testing"
+
+func TestCanonicalText(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"8", "8"}, {"2+3*4", "14"}, {"-s0+s0", "0"}, {"s0*2+s0", "3*s0"}, {"(s0+1)*(s0-1)", "s0*s0-1"},
+		{"(2*s0+4)//2", "s0+2"}, {"(s0+1)//2", "(s0+1)//2"}, {"s1*((s0+1)//2)", "(s0+1)//2*s1"}, {"s0//2//3", "(s0//2)//3"},
+		{"b*a", "a*b"}, {"1+a+a*b", "a*b+a+1"}, {"2-a", "-a+2"}, {"7//2", "3"},
+	} {
+		d, err := Parse(c.in)
+		if err != nil {
+			t.Errorf("%s: %v", c.in, err)
+			continue
+		}
+		if d.String() != c.want {
+			t.Errorf("%s prints %s, want %s", c.in, d, c.want)
+		}
+		again, err := Parse(d.String())
+		if err != nil || !again.Equal(d) {
+			t.Errorf("%s does not read back: %v %v", d, again, err)
+		}
+	}
+}
+
+func TestEval(t *testing.T) {
+	vals := map[string]int64{"a": 7, "b": 3}
+	at := func(s string) (int64, bool) { v, ok := vals[s]; return v, ok }
+	for in, want := range map[string]int64{"a*b+1": 22, "(a+1)//3": 2, "-a//2": -4, "a//2*2": 6} {
+		d, err := Parse(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := d.Eval(at); !ok || got != want {
+			t.Errorf("%s = %d, %v, want %d", in, got, ok, want)
+		}
+	}
+	if _, ok := Sym("c").Eval(at); ok {
+		t.Error("an unknown symbol has a value")
+	}
+	big := New(1 << 40).Mul(Sym("a"))
+	if _, ok := big.Mul(big).Eval(at); ok {
+		t.Error("overflow is not noticed")
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                     `"" is not a dimension: expected a size or symbol`,
+		"a+":                   `"a+" is not a dimension: expected a size or symbol`,
+		"(a":                   `"(a" is not a dimension: expected ')' in a dimension expression`,
+		"a//0":                 `"a//0" is not a dimension: the divisor must be positive`,
+		"a b":                  `"a b" is not a dimension: unexpected ' '`,
+		"99999999999999999999": `"99999999999999999999" is not a dimension: the size is too large`,
+	} {
+		if _, err := Parse(in); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", in, err, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("2*s0*(s1-3)+(s0+1)//2")
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := Parse(s)
+		if err != nil {
+			return
+		}
+		again, err := Parse(d.String())
+		if err != nil || again.String() != d.String() {
+			t.Fatalf("%q -> %q -> %q, %v", s, d, again, err)
+		}
+	})
+}
