@@ -6,7 +6,7 @@ func TestCanonicalText(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"8", "8"}, {"2+3*4", "14"}, {"-s0+s0", "0"}, {"s0*2+s0", "3*s0"}, {"(s0+1)*(s0-1)", "s0*s0-1"},
 		{"(2*s0+4)//2", "s0+2"}, {"(s0+1)//2", "(s0+1)//2"}, {"s1*((s0+1)//2)", "(s0+1)//2*s1"}, {"s0//2//3", "(s0//2)//3"},
-		{"b*a", "a*b"}, {"1+a+a*b", "a*b+a+1"}, {"2-a", "-a+2"}, {"7//2", "3"},
+		{"b*a", "a*b"}, {"1+a+a*b", "a*b+a+1"}, {"2-a", "-a+2"}, {"7//2", "3"}, {"0-a//2", "-a//2"}, {"(-a)//2", "(-a)//2"},
 	} {
 		d, err := Parse(c.in)
 		if err != nil {
@@ -26,7 +26,7 @@ func TestCanonicalText(t *testing.T) {
 func TestEval(t *testing.T) {
 	vals := map[string]int64{"a": 7, "b": 3}
 	at := func(s string) (int64, bool) { v, ok := vals[s]; return v, ok }
-	for in, want := range map[string]int64{"a*b+1": 22, "(a+1)//3": 2, "-a//2": -4, "a//2*2": 6} {
+	for in, want := range map[string]int64{"a*b+1": 22, "(a+1)//3": 2, "-a//2": -3, "(-a)//2": -4, "a//2*2": 6} {
 		d, err := Parse(in)
 		if err != nil {
 			t.Fatal(err)

@@ -28,8 +28,8 @@ func Parse(s string) (Dim, error) {
 //
 //	sum      = product { ("+" | "-") product }
 //	product  = quotient { "*" quotient }
-//	quotient = unit { "//" number }
-//	unit     = number | symbol | "(" sum ")" | "-" unit
+//	quotient = "-" quotient | unit { "//" number }
+//	unit     = number | symbol | "(" sum ")"
 //
 // A division follows its operand directly and its divisor is a number, which
 // tells it from a comment. An error comes with the offset where it was noticed.
@@ -93,6 +93,14 @@ func (p *scanner) product() Dim {
 }
 
 func (p *scanner) quotient() Dim {
+	if p.peek() == '-' { // binds weaker than division: -a//2 is -(a//2)
+		if p.depth++; p.depth > maxDepth {
+			return p.fail("a dimension expression nested too deeply")
+		}
+		defer func() { p.depth-- }()
+		p.i++
+		return p.quotient().Mul(New(-1))
+	}
 	d := p.unit()
 	for p.peek() == '/' && p.i+2 < len(p.s) && p.s[p.i+1] == '/' && digit(p.s[p.i+2]) {
 		p.i += 2
@@ -119,9 +127,6 @@ func (p *scanner) unit() Dim {
 		}
 		p.i++
 		return d
-	case c == '-':
-		p.i++
-		return p.unit().Mul(New(-1))
 	case digit(c):
 		return New(p.number())
 	case letter(c):
