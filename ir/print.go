@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"io"
 	"strconv"
+
+	"github.com/seed-ee968945/concert/internal/text"
 )
 
 // Text form. One line is one node, so that a change is a one-line diff:
@@ -46,14 +48,8 @@ func (m *Module) AppendText(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(m.World), 10)
 	b = append(b, '\n')
 	for _, g := range m.groups {
-		b = append(append(append(b, "group @"...), g.Name...), " = ["...)
-		for i, sub := range g.Ranks {
-			if i > 0 {
-				b = append(b, ", "...)
-			}
-			b = appendInts(b, sub)
-		}
-		b = append(b, "]\n"...)
+		b = append(append(append(b, "group @"...), g.Name...), " = "...)
+		b = append(text.AppendRanks(b, g.Ranks), '\n')
 	}
 	for _, s := range m.syms {
 		b = append(append(append(b, "sym "...), s.Name...), " hint "...)
@@ -66,17 +62,6 @@ func (m *Module) AppendText(b []byte) []byte {
 		b = f.AppendText(b)
 	}
 	return b
-}
-
-func appendInts(b []byte, xs []int) []byte {
-	b = append(b, '[')
-	for i, x := range xs {
-		if i > 0 {
-			b = append(b, ", "...)
-		}
-		b = strconv.AppendInt(b, int64(x), 10)
-	}
-	return append(b, ']')
 }
 
 // AppendText appends the function's text form.

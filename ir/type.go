@@ -2,9 +2,9 @@ package ir
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/text"
 )
 
 // DType is the element type of a tensor.
@@ -198,19 +198,7 @@ func (t Type) appendText(b []byte) []byte {
 		}
 		return append(b, ')')
 	}
-	b = append(b, t.dt.String()...)
-	b = t.shape.appendText(b)
-	if t.strides != nil {
-		b[len(b)-1] = ':'
-		for i, s := range t.strides {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = strconv.AppendInt(b, s, 10)
-		}
-		b = append(b, ']')
-	}
-	return b
+	return text.AppendTensor(b, t.dt, t.shape, t.strides)
 }
 
 func contiguousStrides(sizes []int64) []int64 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/internal/text"
 )
 
 // Verify checks every rule of the IR and returns all findings at once as a
@@ -109,7 +110,7 @@ func (v *verifier) place(n *Node, operand int) (*diag.Source, diag.Pos, int) {
 		if rest[i] == '%' {
 			if operand == 0 {
 				end := i + 1
-				for end < len(rest) && (identByte(rest[end]) || rest[end] == '#') {
+				for end < len(rest) && (text.IdentByte(rest[end]) || rest[end] == '#') {
 					end++
 				}
 				return src, diag.Pos{Line: pos.Line, Col: int32(col + i + 1)}, end - i
@@ -129,7 +130,7 @@ func ruleWorld(v *verifier) {
 func ruleGroup(v *verifier) {
 	seen := make([]int, max(v.m.World, 0))
 	for k, g := range v.m.groups {
-		if !validName(g.Name) || v.m.Group(g.Name) != g {
+		if !text.ValidName(g.Name) || v.m.Group(g.Name) != g {
 			v.module(g.pos, "group name %q is taken or not a name", g.Name)
 		}
 		count := 0
@@ -160,24 +161,15 @@ func ruleSymbol(v *verifier) {
 		if s.Hint < 0 || s.Hint > s.Max {
 			v.module(s.pos, "symbol %s has hint %d outside 0..%d", s.Name, s.Hint, s.Max)
 		}
-		if !validName(s.Name) || v.m.Symbol(s.Name) != s || s.Name[0] >= '0' && s.Name[0] <= '9' {
+		if !text.ValidName(s.Name) || v.m.Symbol(s.Name) != s || s.Name[0] >= '0' && s.Name[0] <= '9' {
 			v.module(s.pos, "symbol name %q is taken or not a name", s.Name)
 		}
 	}
 }
 
-func validName(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if !identByte(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
-
 func ruleName(v *verifier) {
 	for _, n := range v.f.Order() {
-		if !validName(n.name) {
+		if !text.ValidName(n.name) {
 			v.at(n, -1, nil, "%q is not a name", n.name)
 		}
 	}
