@@ -1,0 +1,241 @@
+package hostops
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// num is the set of domains in which kernels compute.
+type num interface{ float32 | float64 | int64 }
+
+// real is the set of floating-point domains.
+type real interface{ float32 | float64 }
+
+var le = binary.LittleEndian
+
+// load fills dst with len(dst) elements of t, the first at element number off and
+// the rest stride elements apart. The caller has checked the bounds.
+func load[T num](dst []T, t *Tensor, off, stride int64) {
+	if stride == 0 && len(dst) > 1 {
+		load(dst[:1], t, off, 1)
+		v := dst[0]
+		for i := range dst {
+			dst[i] = v
+		}
+		return
+	}
+	size := t.DType.Size()
+	step := int(stride) * size
+	b, p := t.Data, int(off)*size
+	switch t.DType {
+	case dtype.F32:
+		if stride == 1 {
+			b = b[p : p+4*len(dst)]
+			for i := range dst {
+				dst[i] = T(math.Float32frombits(le.Uint32(b[4*i:])))
+			}
+			return
+		}
+		for i := range dst {
+			dst[i] = T(math.Float32frombits(le.Uint32(b[p:])))
+			p += step
+		}
+	case dtype.BF16:
+		if stride == 1 {
+			b = b[p : p+2*len(dst)]
+			for i := range dst {
+				dst[i] = T(math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16))
+			}
+			return
+		}
+		for i := range dst {
+			dst[i] = T(math.Float32frombits(uint32(le.Uint16(b[p:])) << 16))
+			p += step
+		}
+	case dtype.F16:
+		for i := range dst {
+			dst[i] = T(dtype.F16ToF32(le.Uint16(b[p:])))
+			p += step
+		}
+	case dtype.F64:
+		for i := range dst {
+			dst[i] = T(math.Float64frombits(le.Uint64(b[p:])))
+			p += step
+		}
+	case dtype.I64:
+		for i := range dst {
+			dst[i] = T(int64(le.Uint64(b[p:])))
+			p += step
+		}
+	case dtype.I32:
+		for i := range dst {
+			dst[i] = T(int32(le.Uint32(b[p:])))
+			p += step
+		}
+	case dtype.I8:
+		for i := range dst {
+			dst[i] = T(int8(b[p]))
+			p += step
+		}
+	case dtype.U8:
+		for i := range dst {
+			dst[i] = T(b[p])
+			p += step
+		}
+	case dtype.Bool:
+		for i := range dst {
+			dst[i] = 0
+			if b[p] != 0 {
+				dst[i] = 1
+			}
+			p += step
+		}
+	}
+}
+
+// store writes src to t, rounding or converting each element once. The caller has
+// checked the bounds.
+func store[T num](t *Tensor, off, stride int64, src []T) {
+	if !t.DType.IsFloat() {
+		storeInts(t, off, stride, src)
+		return
+	}
+	size := t.DType.Size()
+	step := int(stride) * size
+	b, p := t.Data, int(off)*size
+	switch t.DType {
+	case dtype.F32:
+		if stride == 1 {
+			b = b[p : p+4*len(src)]
+			for i, v := range src {
+				le.PutUint32(b[4*i:], math.Float32bits(float32(v)))
+			}
+			return
+		}
+		for _, v := range src {
+			le.PutUint32(b[p:], math.Float32bits(float32(v)))
+			p += step
+		}
+	case dtype.BF16:
+		if stride == 1 {
+			b = b[p : p+2*len(src)]
+			for i, v := range src {
+				le.PutUint16(b[2*i:], dtype.BF16FromF32(float32(v)))
+			}
+			return
+		}
+		for _, v := range src {
+			le.PutUint16(b[p:], dtype.BF16FromF32(float32(v)))
+			p += step
+		}
+	case dtype.F16:
+		for _, v := range src {
+			le.PutUint16(b[p:], dtype.F16FromF32(float32(v)))
+			p += step
+		}
+	case dtype.F64:
+		for _, v := range src {
+			le.PutUint64(b[p:], math.Float64bits(float64(v)))
+			p += step
+		}
+	}
+}
+
+func storeInts[T num](t *Tensor, off, stride int64, src []T) {
+	size := t.DType.Size()
+	step := int(stride) * size
+	b, p := t.Data, int(off)*size
+	switch t.DType {
+	case dtype.I64:
+		for _, v := range src {
+			le.PutUint64(b[p:], uint64(toInt64(v)))
+			p += step
+		}
+	case dtype.I32:
+		for _, v := range src {
+			le.PutUint32(b[p:], uint32(toInt32(v)))
+			p += step
+		}
+	case dtype.I8, dtype.U8:
+		for _, v := range src {
+			b[p] = byte(toInt64(v))
+			p += step
+		}
+	case dtype.Bool:
+		for _, v := range src {
+			b[p] = 0
+			if v != 0 { // NaN is true, as in PyTorch
+				b[p] = 1
+			}
+			p += step
+		}
+	}
+}
+
+func toInt64[T num](v T) int64 {
+	if n, ok := any(v).(int64); ok {
+		return n
+	}
+	return floatToInt64(float64(v))
+}
+
+// toInt32 wraps integers and saturates floats, as the conversions of CUDA do.
+func toInt32[T num](v T) int32 {
+	if n, ok := any(v).(int64); ok {
+		return int32(n)
+	}
+	return int32(max(math.MinInt32, min(math.MaxInt32, floatToInt64(float64(v)))))
+}
+
+// floatToInt64 truncates towards zero and saturates; NaN becomes 0. Go leaves the
+// conversion of values out of range to the machine.
+func floatToInt64(f float64) int64 {
+	switch {
+	case f != f:
+		return 0
+	case f >= 1<<63:
+		return math.MaxInt64
+	case f < -1<<63:
+		return math.MinInt64
+	}
+	return int64(f)
+}
+
+// domain is the type in which a kernel computes.
+type domain uint8
+
+const (
+	domI64 domain = iota
+	domF32
+	domF64
+)
+
+// domainOf chooses the domain for the given element types: f64 if one is f64, else
+// f32 if one is a float, else i64.
+func domainOf(ts ...dtype.DType) domain {
+	d := domI64
+	for _, t := range ts {
+		switch {
+		case t == dtype.F64:
+			return domF64
+		case t.IsFloat():
+			d = domF32
+		}
+	}
+	return d
+}
+
+// scratchLimit bounds the elements of one temporary buffer, so that a tensor that
+// is small in memory but broadcast to an enormous shape gives an error instead of
+// exhausting memory.
+const scratchLimit = 1 << 31
+
+// scratch makes a temporary buffer of n elements.
+func scratch[T any](c *call, n int64) ([]T, error) {
+	if n < 0 || n > scratchLimit {
+		return nil, c.fail(ErrUnsupported, "needs a temporary of %d elements, more than %d", n, int64(scratchLimit))
+	}
+	return make([]T, n), nil
+}

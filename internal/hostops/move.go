@@ -1,0 +1,292 @@
+package hostops
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// Copy copies src to dst: equal element types, equal shapes, any strides.
+func Copy(dst, src Tensor) error {
+	c := &call{op: "copy", outs: []Tensor{dst}, ins: []Tensor{src}}
+	if err := c.validate(); err != nil {
+		return err
+	}
+	return runClone(c)
+}
+
+// CopyRange copies n elements from src, starting at its row-major index srcAt, to
+// dst, starting at its row-major index dstAt. The element types must be equal; the
+// shapes and strides may differ. It is what collectives that deal in chunks of the
+// flattened tensor are made of.
+func CopyRange(dst Tensor, dstAt int64, src Tensor, srcAt, n int64) error {
+	c := &call{op: "copy", outs: []Tensor{dst}, ins: []Tensor{src}}
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if err := c.sameType(0, 0); err != nil {
+		return err
+	}
+	if n < 0 || dstAt < 0 || dstAt > dst.NumElems()-n {
+		return c.outErr(0, ErrBounds, "no range of %d elements at %d in %v", n, dstAt, dst.Shape)
+	}
+	if srcAt < 0 || srcAt > src.NumElems()-n {
+		return c.inErr(0, ErrBounds, "no range of %d elements at %d in %v", n, srcAt, src.Shape)
+	}
+	if slices.Equal(dst.Shape, src.Shape) && dstAt == srcAt {
+		w := newNest(dst.Shape, false, cursorOf(&dst), cursorOf(&src))
+		copyNest(w, &dst, &src, srcAt, srcAt+n)
+		return nil
+	}
+	// The runs of both sides differ: for each run of dst, walk the runs of src.
+	wd, ws := newNest(dst.Shape, false, cursorOf(&dst)), newNest(src.Shape, false, cursorOf(&src))
+	at := srcAt
+	size := dst.DType.Size()
+	wd.each(dstAt, dstAt+n, 1<<20, func(d []int64, m int64) {
+		to := d[0]
+		ws.each(at, at+m, m, func(s []int64, k int64) {
+			copyRun(dst.Data, to, wd.inner(0), src.Data, s[0], ws.inner(0), k, size)
+			to += k * wd.inner(0)
+		})
+		at += m
+	})
+	return nil
+}
+
+// sameType checks that result r and operand i have one element type; moving data
+// never converts it.
+func (c *call) sameType(r, i int) error {
+	if a, b := c.outs[r].DType, c.ins[i].DType; a != b {
+		return c.inErr(i, ErrDType, "%v, but result %d is %v", b, r, a)
+	}
+	return nil
+}
+
+func runClone(c *call) error {
+	if err := c.sameType(0, 0); err != nil {
+		return err
+	}
+	if err := c.sameShape(); err != nil {
+		return err
+	}
+	copyAll(&c.outs[0], &c.ins[0])
+	return nil
+}
+
+// copyAll copies between checked tensors of one shape and element type.
+func copyAll(dst, src *Tensor) {
+	w := newNest(dst.Shape, true, cursorOf(dst), cursorOf(src))
+	copyNest(w, dst, src, 0, w.size())
+}
+
+func copyNest(w *nest, dst, src *Tensor, lo, hi int64) {
+	size := dst.DType.Size()
+	sd, ss := w.inner(0), w.inner(1)
+	w.each(lo, hi, 1<<40, func(off []int64, n int64) {
+		copyRun(dst.Data, off[0], sd, src.Data, off[1], ss, n, size)
+	})
+}
+
+// copyRun moves n elements of size bytes between two strided runs.
+func copyRun(dst []byte, do, ds int64, src []byte, so, ss, n int64, size int) {
+	d, s := int(do)*size, int(so)*size
+	if ds == 1 && ss == 1 || n == 1 {
+		copy(dst[d:d+int(n)*size], src[s:s+int(n)*size])
+		return
+	}
+	dStep, sStep := int(ds)*size, int(ss)*size
+	switch size {
+	case 1:
+		for range n {
+			dst[d] = src[s]
+			d, s = d+dStep, s+sStep
+		}
+	case 2:
+		for range n {
+			le.PutUint16(dst[d:], le.Uint16(src[s:]))
+			d, s = d+dStep, s+sStep
+		}
+	case 4:
+		for range n {
+			le.PutUint32(dst[d:], le.Uint32(src[s:]))
+			d, s = d+dStep, s+sStep
+		}
+	default:
+		for range n {
+			le.PutUint64(dst[d:], le.Uint64(src[s:]))
+			d, s = d+dStep, s+sStep
+		}
+	}
+}
+
+// runCat joins the operands along attribute dim. As in PyTorch an operand of shape
+// [0] is skipped whatever the rank of the others.
+func runCat(c *call) error {
+	out := c.outs[0]
+	dim := c.dimAttr("dim", 0, len(out.Shape))
+	if c.bad != nil {
+		return c.bad
+	}
+	if len(out.Shape) == 0 {
+		return c.outErr(0, ErrShape, "cannot join tensors of rank 0")
+	}
+	at := int64(0)
+	for i := range c.ins {
+		x := &c.ins[i]
+		if err := c.sameType(0, i); err != nil {
+			return err
+		}
+		if len(x.Shape) == 1 && x.Shape[0] == 0 {
+			continue
+		}
+		if len(x.Shape) != len(out.Shape) {
+			return c.inErr(i, ErrShape, "%v, but the result is %v", x.Shape, out.Shape)
+		}
+		for d := range x.Shape {
+			if d != dim && x.Shape[d] != out.Shape[d] {
+				return c.inErr(i, ErrShape, "%v differs from the result's %v in dimension %d", x.Shape, out.Shape, d)
+			}
+		}
+		if x.Shape[dim] > out.Shape[dim]-at {
+			return c.inErr(i, ErrShape, "%v at %d goes beyond the result's %v in dimension %d", x.Shape, at, out.Shape, dim)
+		}
+		part, err := out.Narrow(dim, at, at+x.Shape[dim])
+		if err != nil {
+			return err
+		}
+		copyAll(&part, x)
+		at += x.Shape[dim]
+	}
+	if at != out.Shape[dim] {
+		return c.outErr(0, ErrShape, "%v, but the operands have %d elements together in dimension %d", out.Shape, at, dim)
+	}
+	return nil
+}
+
+// runSliceScatter writes src (operand 1) over x[start:end:step] of dimension dim.
+// start and end count from the end if negative and are clamped, as in Python.
+func runSliceScatter(c *call) error {
+	out, src := c.outs[0], &c.ins[1]
+	dim := c.dimAttr("dim", 0, len(out.Shape))
+	start, end, step := c.intAttr("start", 0), c.intAttr("end", 1<<62), c.intAttr("step", 1)
+	if c.bad != nil {
+		return c.bad
+	}
+	if step < 1 {
+		return c.fail(ErrAttr, "step=%d, want at least 1", step)
+	}
+	if len(out.Shape) == 0 {
+		return c.outErr(0, ErrShape, "a tensor of rank 0 has no slices")
+	}
+	if err := c.startFrom(0); err != nil {
+		return err
+	}
+	if err := c.sameType(0, 1); err != nil {
+		return err
+	}
+	size := out.Shape[dim]
+	start = clampIndex(start, size)
+	end = max(clampIndex(end, size), start)
+	n := int64(0)
+	if end > start {
+		n = (end-start-1)/step + 1
+	}
+	window := out
+	window.Shape, window.Strides = slices.Clone(out.Shape), slices.Clone(out.Strides)
+	window.Shape[dim] = n
+	window.Offset += start * out.Strides[dim]
+	if n > 1 { // else the product could overflow and is not used
+		window.Strides[dim] *= step
+	}
+	if !slices.Equal(window.Shape, src.Shape) {
+		return c.inErr(1, ErrShape, "%v, but the slice is %v", src.Shape, window.Shape)
+	}
+	copyAll(&window, src)
+	return nil
+}
+
+func clampIndex(i, size int64) int64 {
+	if i < 0 {
+		i += size
+	}
+	return max(0, min(i, size))
+}
+
+// startFrom fills the result with operand i, of the same shape and type, unless
+// they are the same memory.
+func (c *call) startFrom(i int) error {
+	if err := c.sameType(0, i); err != nil {
+		return err
+	}
+	if !slices.Equal(c.outs[0].Shape, c.ins[i].Shape) {
+		return c.inErr(i, ErrShape, "%v, but the result is %v", c.ins[i].Shape, c.outs[0].Shape)
+	}
+	copyAll(&c.outs[0], &c.ins[i])
+	return nil
+}
+
+// packed returns the flat bytes of t, which must be dense and hold want bytes.
+func (c *call) packed(t *Tensor, want int64) ([]byte, bool) {
+	size := int64(t.DType.Size())
+	n := t.NumElems() * size
+	if !t.dense() || n != want {
+		return nil, false
+	}
+	if n == 0 {
+		return nil, true
+	}
+	return t.Data[t.Offset*size : t.Offset*size+n], true
+}
+
+// totalBytes adds the sizes of ts.
+func totalBytes(ts []Tensor) int64 {
+	n := int64(0)
+	for i := range ts {
+		n += ts[i].NumElems() * int64(ts[i].DType.Size())
+	}
+	return n
+}
+
+// runPack writes the operands one after the other, each in row-major order and
+// without padding, into one dense result of any element type.
+func runPack(c *call) error {
+	want := totalBytes(c.ins)
+	b, ok := c.packed(&c.outs[0], want)
+	if !ok {
+		return c.outErr(0, ErrShape, "%v, want a dense tensor of %d bytes", &c.outs[0], want)
+	}
+	for i := range c.ins {
+		x := &c.ins[i]
+		n := x.NumElems() * int64(x.DType.Size())
+		part := flat(x, b[:n])
+		copyAll(&part, x)
+		b = b[n:]
+	}
+	return nil
+}
+
+// runUnpack is the inverse of pack.
+func runUnpack(c *call) error {
+	want := totalBytes(c.outs)
+	b, ok := c.packed(&c.ins[0], want)
+	if !ok {
+		return c.inErr(0, ErrShape, "%v, want a dense tensor of %d bytes", &c.ins[0], want)
+	}
+	for i := range c.outs {
+		t := &c.outs[i]
+		n := t.NumElems() * int64(t.DType.Size())
+		part := flat(t, b[:n])
+		copyAll(t, &part)
+		b = b[n:]
+	}
+	return nil
+}
+
+// flat is a dense tensor of the shape and type of t on the given bytes.
+func flat(t *Tensor, b []byte) Tensor {
+	return Tensor{DType: t.DType, Shape: t.Shape, Strides: RowMajor(t.Shape), Data: b}
+}
+
+// isIndexType reports whether tensors of this type may hold indices: i64 and i32.
+// u8 and bool would be masks in PyTorch, whose results have no static shape.
+func isIndexType(d dtype.DType) bool { return d == dtype.I64 || d == dtype.I32 }

@@ -1,0 +1,358 @@
+package hostops
+
+import (
+	"math"
+	"slices"
+)
+
+// acc is the set of accumulator types.
+type acc interface{ float64 | int64 }
+
+// fold is an associative operation on accumulators.
+type fold[A acc] struct {
+	init A
+	// row folds xs into a, in order.
+	row func(a A, xs []A) A
+	// column folds xs[i] into as[i].
+	column func(as, xs []A)
+}
+
+// reduction is one row of what runReduction can do.
+type reduction struct {
+	f          fold[float64]
+	i          fold[int64]
+	mean       bool // divide by the number of elements at the end; the result is a float
+	emptyFails bool // there is no value for an empty range
+}
+
+func sumFold[A acc]() fold[A] {
+	return fold[A]{
+		row: func(a A, xs []A) A {
+			for _, x := range xs {
+				a += x
+			}
+			return a
+		},
+		column: addTo[A],
+	}
+}
+
+func foldOf[A acc](init A, f func(a, b A) A) fold[A] {
+	return fold[A]{
+		init: init,
+		row: func(a A, xs []A) A {
+			for _, x := range xs {
+				a = f(a, x)
+			}
+			return a
+		},
+		column: func(as, xs []A) {
+			for i, x := range xs {
+				as[i] = f(as[i], x)
+			}
+		},
+	}
+}
+
+func addTo[A acc](as, xs []A) {
+	xs = xs[:len(as)]
+	for i := range as {
+		as[i] += xs[i]
+	}
+}
+
+func maxOf[A acc](a, b A) A { return max(a, b) }
+func minOf[A acc](a, b A) A { return min(a, b) }
+func mulOf[A acc](a, b A) A { return a * b }
+
+var (
+	redSum  = reduction{f: sumFold[float64](), i: sumFold[int64]()}
+	redMean = reduction{f: sumFold[float64](), mean: true}
+	redProd = reduction{f: foldOf(1, mulOf[float64]), i: foldOf(1, mulOf[int64])}
+	redMax  = reduction{f: foldOf(math.Inf(-1), maxOf[float64]), i: foldOf(math.MinInt64, maxOf[int64]), emptyFails: true}
+	redMin  = reduction{f: foldOf(math.Inf(1), minOf[float64]), i: foldOf(math.MaxInt64, minOf[int64]), emptyFails: true}
+)
+
+// runReduction reduces over attribute dims (absent: all) with or without keepdim.
+func runReduction(r reduction) func(*call) error {
+	return func(c *call) error {
+		out, x := &c.outs[0], &c.ins[0]
+		dims := c.dimsAttr("dims", len(x.Shape))
+		keep := c.boolAttr("keepdim", false)
+		if c.bad != nil {
+			return c.bad
+		}
+		s, err := c.splitDims(dims, keep)
+		if err != nil {
+			return err
+		}
+		if r.emptyFails && out.NumElems() > 0 && x.NumElems() == 0 {
+			return c.inErr(0, ErrShape, "no %s of an empty range in %v", c.op, x.Shape)
+		}
+		if r.mean && !out.DType.IsFloat() {
+			return c.outErr(0, ErrDType, "a mean is a float, not %v", out.DType)
+		}
+		if r.mean || domainOf(out.DType, x.DType) != domI64 {
+			scale := 1.0
+			if r.mean {
+				scale = float64(s.count)
+			}
+			reduceIn(c, s, r.f, func(a float64) float64 { return a / scale })
+			return nil
+		}
+		reduceIn(c, s, r.i, func(a int64) int64 { return a })
+		return nil
+	}
+}
+
+// split separates the dimensions of operand 0 into those that stay and those that
+// are reduced.
+type split struct {
+	kept  *nest // cursors: result, operand
+	gone  *nest // cursor: operand, relative to a kept position
+	count int64 // elements per result
+}
+
+// splitDims checks the result's shape against operand 0 without dims (ascending).
+func (c *call) splitDims(dims []int, keep bool) (split, error) {
+	out, x := &c.outs[0], &c.ins[0]
+	var want, shape, goneShape, so, sx, sg []int64
+	for d, n := range x.Shape {
+		if slices.Contains(dims, d) {
+			goneShape, sg = append(goneShape, n), append(sg, x.Strides[d])
+			if keep {
+				want = append(want, 1)
+			}
+			continue
+		}
+		if o := len(want); o < len(out.Strides) {
+			so = append(so, out.Strides[o])
+		}
+		want, shape, sx = append(want, n), append(shape, n), append(sx, x.Strides[d])
+	}
+	if !slices.Equal(want, out.Shape) {
+		return split{}, c.outErr(0, ErrShape, "%v, but operand %v without dimensions %v gives %v", out.Shape, x.Shape, dims, want)
+	}
+	count, _ := numel(goneShape)
+	return split{
+		kept:  newNest(shape, true, cursor{out.Offset, so}, cursor{x.Offset, sx}),
+		gone:  newNest(goneShape, false, cursor{0, sg}),
+		count: count,
+	}, nil
+}
+
+// reduceIn folds the elements of each result in row-major order of the reduced
+// dimensions. Where the operand is denser along the dimensions that stay, it folds
+// a chunk of results at once, which reads memory in order; the order of the
+// operations on each result, and so its bits, are the same.
+func reduceIn[A acc](c *call, s split, f fold[A], finish func(A) A) {
+	out, x := &c.outs[0], &c.ins[0]
+	columns := s.count > 1 && s.kept.dims[len(s.kept.dims)-1] >= 8 && absU(s.kept.inner(1)) < absU(s.gone.inner(0))
+	maxRun := int64(1)
+	if columns {
+		maxRun = chunk
+	}
+	parallel(s.kept.size(), 2*s.count, func(lo, hi int64) {
+		as, xs := make([]A, maxRun), make([]A, chunk)
+		s.kept.each(lo, hi, maxRun, func(off []int64, n int64) {
+			as := as[:n]
+			for i := range as {
+				as[i] = f.init
+			}
+			if columns {
+				s.gone.each(0, s.count, 1, func(g []int64, _ int64) {
+					load(xs[:n], x, off[1]+g[0], s.kept.inner(1))
+					f.column(as, xs[:n])
+				})
+			} else {
+				s.gone.each(0, s.count, chunk, func(g []int64, m int64) {
+					load(xs[:m], x, off[1]+g[0], s.gone.inner(0))
+					as[0] = f.row(as[0], xs[:m])
+				})
+			}
+			for i := range as {
+				as[i] = finish(as[i])
+			}
+			store(out, off[0], s.kept.inner(0), as)
+		})
+	})
+}
+
+// runArgmax writes the position of the largest element along attribute dim, or of
+// the flattened operand if dim is absent. Of equal elements the first wins; NaN
+// counts as largest.
+func runArgmax(c *call) error {
+	out, x := &c.outs[0], &c.ins[0]
+	var dims []int
+	if c.attrs.Has("dim") {
+		dims = []int{c.dimAttr("dim", 0, len(x.Shape))}
+	} else {
+		dims = c.dimsAttr("dims", len(x.Shape))
+	}
+	keep := c.boolAttr("keepdim", false)
+	if c.bad != nil {
+		return c.bad
+	}
+	if !out.DType.IsInt() {
+		return c.outErr(0, ErrDType, "positions are integers, not %v", out.DType)
+	}
+	s, err := c.splitDims(dims, keep)
+	if err != nil {
+		return err
+	}
+	if s.count == 0 && out.NumElems() > 0 {
+		return c.inErr(0, ErrShape, "no argmax of an empty range in %v", x.Shape)
+	}
+	if domainOf(x.DType) == domI64 {
+		argmaxIn[int64](c, s)
+	} else {
+		argmaxIn[float64](c, s)
+	}
+	return nil
+}
+
+func argmaxIn[A acc](c *call, s split) {
+	out, x := &c.outs[0], &c.ins[0]
+	xs := make([]A, chunk)
+	s.kept.each(0, s.kept.size(), 1, func(off []int64, _ int64) {
+		var best A
+		at, pos := int64(-1), int64(0)
+		s.gone.each(0, s.count, chunk, func(g []int64, m int64) {
+			load(xs[:m], x, off[1]+g[0], s.gone.inner(0))
+			for i, v := range xs[:m] {
+				if at < 0 || v > best || v != v && best == best {
+					best, at = v, pos+int64(i)
+				}
+			}
+			pos += m
+		})
+		store(out, off[0], 1, []int64{at})
+	})
+}
+
+// lanes walks a tensor along one dimension: each lane is the elements that differ
+// in that dimension only.
+type lanes struct {
+	n      int64   // elements per lane
+	others *nest   // one cursor per tensor, at the start of a lane
+	step   []int64 // stride along the lane per tensor
+}
+
+// lanesOf pairs tensors that agree in every dimension but dim.
+func lanesOf(dim int, ts ...*Tensor) lanes {
+	var l lanes
+	var shape []int64
+	cur := make([]cursor, len(ts))
+	for i, t := range ts {
+		cur[i].base = t.Offset
+		if len(t.Shape) == 0 {
+			l.step = append(l.step, 1)
+			continue
+		}
+		l.step = append(l.step, t.Strides[dim])
+		cur[i].stride = slices.Delete(slices.Clone(t.Strides), dim, dim+1)
+		shape = slices.Delete(slices.Clone(t.Shape), dim, dim+1)
+	}
+	l.n = 1
+	if t := ts[0]; len(t.Shape) > 0 {
+		l.n = t.Shape[dim]
+	}
+	l.others = newNest(shape, true, cur...)
+	return l
+}
+
+// sameShape checks that the result has the shape of operand 0.
+func (c *call) sameShape() error {
+	if !slices.Equal(c.outs[0].Shape, c.ins[0].Shape) {
+		return c.outErr(0, ErrShape, "%v, want the operand's %v", c.outs[0].Shape, c.ins[0].Shape)
+	}
+	return nil
+}
+
+// runCumsum sums from the start along attribute dim.
+func runCumsum(c *call) error {
+	out, x := &c.outs[0], &c.ins[0]
+	dim := c.dimAttr("dim", 0, len(x.Shape))
+	if c.bad != nil {
+		return c.bad
+	}
+	if err := c.sameShape(); err != nil {
+		return err
+	}
+	l := lanesOf(dim, out, x)
+	if domainOf(out.DType, x.DType) == domI64 {
+		cumsumIn[int64](c, l)
+	} else {
+		cumsumIn[float64](c, l)
+	}
+	return nil
+}
+
+func cumsumIn[A acc](c *call, l lanes) {
+	xs := make([]A, chunk)
+	l.others.each(0, l.others.size(), 1, func(off []int64, _ int64) {
+		var sum A
+		for i := int64(0); i < l.n; i += chunk {
+			b := xs[:min(chunk, l.n-i)]
+			load(b, &c.ins[0], off[1]+i*l.step[1], l.step[1])
+			for j, v := range b {
+				sum += v
+				b[j] = sum
+			}
+			store(&c.outs[0], off[0]+i*l.step[0], l.step[0], b)
+		}
+	})
+}
+
+// runSoftmax computes softmax or log_softmax along attribute dim (default: the
+// last). The maximum is subtracted first; everything is in float64 and rounded once.
+func runSoftmax(c *call) error {
+	out, x := &c.outs[0], &c.ins[0]
+	dim := c.dimAttr("dim", -1, len(x.Shape))
+	if c.bad != nil {
+		return c.bad
+	}
+	if !out.DType.IsFloat() {
+		return c.outErr(0, ErrDType, "a softmax is a float, not %v", out.DType)
+	}
+	if err := c.sameShape(); err != nil {
+		return err
+	}
+	l := lanesOf(dim, out, x)
+	isLog := c.op == "log_softmax"
+	parallel(l.others.size(), 16*l.n, func(lo, hi int64) {
+		xs := make([]float64, l.n)
+		l.others.each(lo, hi, 1, func(off []int64, _ int64) {
+			load(xs, x, off[1], l.step[1])
+			softmax(xs, isLog)
+			store(out, off[0], l.step[0], xs)
+		})
+	})
+	return nil
+}
+
+// softmax replaces xs by its softmax, or the logarithm of it.
+func softmax(xs []float64, isLog bool) {
+	m := math.Inf(-1)
+	for _, v := range xs {
+		m = max(m, v)
+	}
+	sum := 0.0
+	for i, v := range xs {
+		e := math.Exp(v - m)
+		sum += e
+		if isLog {
+			xs[i] = v - m
+		} else {
+			xs[i] = e
+		}
+	}
+	log := math.Log(sum)
+	for i := range xs {
+		if isLog {
+			xs[i] -= log
+		} else {
+			xs[i] /= sum
+		}
+	}
+}

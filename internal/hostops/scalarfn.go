@@ -1,0 +1,236 @@
+package hostops
+
+import "math"
+
+// The elementwise functions. Cheap ones are loops in each domain; transcendental
+// ones are computed in float64 and rounded to the domain, which is at least as
+// exact as a device's float32 routines.
+
+func floatFn(f func(float64) float64) unaryOp {
+	return unaryOp{
+		f32: func(dst, a []float32) {
+			for i, v := range a {
+				dst[i] = float32(f(float64(v)))
+			}
+		},
+		f64: func(dst, a []float64) {
+			for i, v := range a {
+				dst[i] = f(v)
+			}
+		},
+	}
+}
+
+var (
+	opExp     = floatFn(math.Exp)
+	opLog     = floatFn(math.Log)
+	opTanh    = floatFn(math.Tanh)
+	opSin     = floatFn(math.Sin)
+	opCos     = floatFn(math.Cos)
+	opSqrt    = floatFn(math.Sqrt)
+	opRsqrt   = floatFn(func(x float64) float64 { return 1 / math.Sqrt(x) })
+	opSigmoid = floatFn(sigmoid)
+	opSilu    = floatFn(func(x float64) float64 { return x * sigmoid(x) })
+	opGelu    = floatFn(func(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) })
+	// The constants are those of PyTorch: sqrt(2/pi) and 0.044715.
+	opGeluTanh = floatFn(func(x float64) float64 {
+		return 0.5 * x * (1 + math.Tanh(math.Sqrt2*(2/math.SqrtPi)*0.5*(x+0.044715*x*x*x)))
+	})
+
+	opReciprocal = unaryOp{f32: reciprocal[float32], f64: reciprocal[float64]}
+	opCopy       = unaryOp{same[float32], same[float64], same[int64]}
+	opNeg        = unaryOp{neg[float32], neg[float64], neg[int64]}
+	opRelu       = unaryOp{relu[float32], relu[float64], relu[int64]}
+	opNot        = unaryOp{not[float32], not[float64], not[int64]}
+	opFloor      = unaryOp{f32: floatFn(math.Floor).f32, f64: floatFn(math.Floor).f64, i64: same[int64]}
+	opAbs        = unaryOp{f32: floatFn(math.Abs).f32, f64: floatFn(math.Abs).f64, i64: absInt}
+
+	opAdd = binaryOp{f32: add[float32], f64: add[float64], i64: add[int64], alpha: true}
+	opSub = binaryOp{f32: sub[float32], f64: sub[float64], i64: sub[int64], alpha: true}
+	opMul = binaryOp{f32: mul[float32], f64: mul[float64], i64: mul[int64]}
+	opDiv = binaryOp{f32: div[float32], f64: div[float64]}
+	opPow = binaryOp{f32: pow[float32], f64: pow[float64], i64: powInt, scalar: powScalar}
+
+	opMaximum = binaryOp{f32: maximum[float32], f64: maximum[float64], i64: maximum[int64]}
+	opMinimum = binaryOp{f32: minimum[float32], f64: minimum[float64], i64: minimum[int64]}
+
+	opEq  = compare(func(a, b float32) bool { return a == b }, func(a, b float64) bool { return a == b }, func(a, b int64) bool { return a == b })
+	opNe  = compare(func(a, b float32) bool { return a != b }, func(a, b float64) bool { return a != b }, func(a, b int64) bool { return a != b })
+	opLt  = compare(func(a, b float32) bool { return a < b }, func(a, b float64) bool { return a < b }, func(a, b int64) bool { return a < b })
+	opLe  = compare(func(a, b float32) bool { return a <= b }, func(a, b float64) bool { return a <= b }, func(a, b int64) bool { return a <= b })
+	opGt  = compare(func(a, b float32) bool { return a > b }, func(a, b float64) bool { return a > b }, func(a, b int64) bool { return a > b })
+	opGe  = compare(func(a, b float32) bool { return a >= b }, func(a, b float64) bool { return a >= b }, func(a, b int64) bool { return a >= b })
+	opAnd = compare(func(a, b float32) bool { return a != 0 && b != 0 }, func(a, b float64) bool { return a != 0 && b != 0 }, func(a, b int64) bool { return a != 0 && b != 0 })
+	opOr  = compare(func(a, b float32) bool { return a != 0 || b != 0 }, func(a, b float64) bool { return a != 0 || b != 0 }, func(a, b int64) bool { return a != 0 || b != 0 })
+)
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
+func same[T num](dst, a []T) { copy(dst, a) }
+
+func neg[T num](dst, a []T) {
+	for i, v := range a {
+		dst[i] = -v
+	}
+}
+
+// relu keeps NaN.
+func relu[T num](dst, a []T) {
+	for i, v := range a {
+		if v < 0 {
+			v = 0
+		}
+		dst[i] = v
+	}
+}
+
+func not[T num](dst, a []T) {
+	for i, v := range a {
+		dst[i] = 0
+		if v == 0 {
+			dst[i] = 1
+		}
+	}
+}
+
+func reciprocal[T real](dst, a []T) {
+	for i, v := range a {
+		dst[i] = 1 / v
+	}
+}
+
+func absInt(dst, a []int64) {
+	for i, v := range a {
+		dst[i] = max(v, -v)
+	}
+}
+
+func add[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] + b[i]
+	}
+}
+
+func sub[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] - b[i]
+	}
+}
+
+func mul[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] * b[i]
+	}
+}
+
+func div[T real](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] / b[i]
+	}
+}
+
+// maximum of anything and NaN is NaN.
+func maximum[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = max(a[i], b[i])
+	}
+}
+
+func minimum[T num](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = min(a[i], b[i])
+	}
+}
+
+func compareIn[T num](f func(a, b T) bool) func(dst, a, b []T) {
+	return func(dst, a, b []T) {
+		for i := range dst {
+			r := T(0)
+			if f(a[i], b[i]) {
+				r = 1
+			}
+			dst[i] = r
+		}
+	}
+}
+
+func compare(f32 func(a, b float32) bool, f64 func(a, b float64) bool, i64 func(a, b int64) bool) binaryOp {
+	return binaryOp{f32: compareIn(f32), f64: compareIn(f64), i64: compareIn(i64)}
+}
+
+func pow[T real](dst, a, b []T) {
+	for i := range dst {
+		dst[i] = T(math.Pow(float64(a[i]), float64(b[i])))
+	}
+}
+
+// powInt raises integers by squaring, wrapping; a negative exponent gives the
+// truncated quotient 1/base^|exponent|, and 0 for base 0.
+func powInt(dst, a, b []int64) {
+	for i := range dst {
+		base, e := a[i], b[i]
+		if e < 0 {
+			switch base {
+			case 1:
+				dst[i] = 1
+			case -1:
+				dst[i] = 1 - 2*(e&1)
+			default:
+				dst[i] = 0
+			}
+			continue
+		}
+		r := int64(1)
+		for ; e > 0; e >>= 1 {
+			if e&1 == 1 {
+				r *= base
+			}
+			base *= base
+		}
+		dst[i] = r
+	}
+}
+
+// powScalar replaces the constant exponents that PyTorch replaces, because the
+// products it computes differ in the last bit from a call of pow.
+func powScalar(e float64) (unaryOp, bool) {
+	switch e {
+	case 1:
+		return opCopy, true
+	case 2:
+		return unaryOp{f32: square[float32], f64: square[float64]}, true
+	case 3:
+		return unaryOp{f32: cube[float32], f64: cube[float64]}, true
+	case -1:
+		return opReciprocal, true
+	case 0.5:
+		return opSqrt, true
+	case -0.5:
+		return opRsqrt, true
+	}
+	return unaryOp{}, false
+}
+
+func square[T real](dst, a []T) {
+	for i, v := range a {
+		dst[i] = v * v
+	}
+}
+
+func cube[T real](dst, a []T) {
+	for i, v := range a {
+		dst[i] = v * v * v
+	}
+}
+
+// fma32 rounds a*b+c once to float32, up to the rare double rounding of the sum:
+// the product of two float32 is exact in float64.
+func fma32(a, b, c float32) float32 { return float32(float64(a)*float64(b) + float64(c)) }
+
+func fma64(a, b, c float64) float64 { return math.FMA(a, b, c) }
