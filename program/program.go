@@ -1,0 +1,314 @@
+// Package program is the lowered form of a function: a flat list of launches,
+// collectives, copies and event operations on named streams, over fixed offsets
+// in one arena per device. It is data. The runtime executes it, the Go emitter
+// prints it as source, the checker proves it free of races, and traces draw it,
+// so that none of them can disagree about what runs.
+//
+// # Meaning
+//
+// Every rank runs the same program. Instructions are issued in list order, each
+// on its stream; a stream runs its instructions one after the other; nothing
+// orders two streams but events. Record makes an event stand for everything
+// issued on the stream so far, and Wait holds what follows on its stream until
+// that has finished, with the meaning that CUDA events have. A buffer is a range
+// of the arena, at the same offset on every rank; two buffers may share bytes
+// when their uses are ordered. A collective reads its operands on every rank of
+// the subgroup and has finished only when no peer reads this rank's operands any
+// more.
+package program
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// Align is the alignment of every buffer in bytes: what a GPU's allocator gives
+// and what the widest vector accesses need.
+const Align = 512
+
+// Program is one lowered function.
+type Program struct {
+	Name    string
+	World   int
+	Groups  []Group
+	Symbols []Symbol
+	Streams []Stream // Streams[0] is the compute stream
+	Events  int      // events are 0..Events-1
+	Arena   int64    // bytes of the arena on each device, a multiple of Align
+	Buffers []Buffer
+	Inputs  []Param
+	Outputs []Param
+	Instrs  []Instr
+}
+
+// Group is a partition of the world into subgroups of equal size; a rank finds
+// its own subgroup at run time.
+type Group struct {
+	Name  string
+	Ranks [][]int
+}
+
+// Size is the number of ranks in each subgroup.
+func (g *Group) Size() int {
+	if len(g.Ranks) == 0 {
+		return 0
+	}
+	return len(g.Ranks[0])
+}
+
+// Symbol is a run-time size in 0..Max; its value may differ by rank. Memory is
+// laid out for Max.
+type Symbol struct {
+	Name      string
+	Hint, Max int64
+}
+
+// Stream is an in-order queue.
+type Stream struct {
+	Name  string
+	Group int // the group whose collectives it runs, -1 for the compute stream
+}
+
+// Buffer is a range of the arena, named after the IR value that it was made for.
+type Buffer struct {
+	Name   string
+	Offset int64 // bytes from the start of the arena, a multiple of Align
+	Size   int64 // bytes
+}
+
+// Tensor is a typed window on a buffer.
+type Tensor struct {
+	Buffer  int   // index into Program.Buffers
+	Offset  int64 // bytes from the start of the buffer to element (0, 0, ...)
+	DType   dtype.DType
+	Shape   []dim.Dim
+	Strides []int64 // elements; nil means row-major without gaps
+}
+
+// Param binds tensors of the caller to the program. A plain input is one tensor
+// that the caller fills in before the program starts; an async input is the
+// results of a collective that the caller started: the runtime fires Event when
+// it has finished. A plain output is one tensor that is complete when the
+// program has finished; an async output is the results of a collective that may
+// still be in flight, which the caller awaits through Event.
+type Param struct {
+	Name    string
+	Role    string // of an input: parameter, data, saved, tangent or empty
+	Async   bool
+	Event   int // of an async parameter, else -1
+	Tensors []Tensor
+}
+
+// Kind says what an instruction does.
+type Kind uint8
+
+// The kinds of instructions.
+const (
+	Launch     Kind = iota // runs a kernel on operands and results
+	Collective             // this rank's part of a collective on a group
+	Copy                   // copies Ins[0] to Outs[0], elementwise, of one type and shape
+	Record                 // makes Event stand for what the stream was given so far
+	Wait                   // holds the stream until what Event stands for has finished
+)
+
+// String returns the name of the kind.
+func (k Kind) String() string {
+	return [...]string{"launch", "collective", "copy", "record", "wait"}[k]
+}
+
+// Instr is one instruction. Fields that its kind does not use are zero, Group
+// and Event -1.
+type Instr struct {
+	Kind   Kind
+	Stream int
+	Event  int
+	Op     string // kernel or collective, an op of the IR: matmul, all_gather, ...
+	Group  int
+	Attrs  attr.List // of the op, as in the IR: reduce, dim, root, ...
+	Ins    []Tensor
+	Outs   []Tensor
+	Node   string // name of the IR node behind it, for messages; may be empty
+}
+
+// Splits returns the rows along dimension 0 that each operand of an all_to_all
+// sends to each rank and receives from each rank; nil when the parts are equal.
+func (in *Instr) Splits() (send, receive [][]dim.Dim, err error) {
+	if send, err = splits(in.Attrs, "in_splits"); err != nil {
+		return nil, nil, err
+	}
+	receive, err = splits(in.Attrs, "out_splits")
+	return send, receive, err
+}
+
+func splits(attrs attr.List, key string) ([][]dim.Dim, error) {
+	if !attrs.Has(key) {
+		return nil, nil
+	}
+	var out [][]dim.Dim
+	for _, s := range attrs.Strs(key) {
+		var row []dim.Dim
+		for _, part := range strings.Split(s, ",") {
+			d, err := dim.Parse(strings.TrimSpace(part))
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", key, err)
+			}
+			row = append(row, d)
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// Bound evaluates a dimension with every symbol at its upper bound.
+func (p *Program) Bound(d dim.Dim) (int64, bool) {
+	return d.Eval(func(name string) (int64, bool) {
+		i := slices.IndexFunc(p.Symbols, func(s Symbol) bool { return s.Name == name })
+		if i < 0 {
+			return 0, false
+		}
+		return p.Symbols[i].Max, true
+	})
+}
+
+// Span is the number of bytes from element (0, 0, ...) to one past the last
+// byte that t reaches, with symbols at their bounds; false if it cannot be told.
+func (p *Program) Span(t *Tensor) (int64, bool) {
+	size := int64(t.DType.Size())
+	last := int64(0)
+	run := int64(1)
+	for i := len(t.Shape) - 1; i >= 0; i-- {
+		n, ok := p.Bound(t.Shape[i])
+		if !ok || n < 0 {
+			return 0, false
+		}
+		if n == 0 {
+			return 0, true
+		}
+		stride := run
+		if t.Strides != nil {
+			stride = t.Strides[i]
+		}
+		last += (n - 1) * stride
+		run *= n
+	}
+	return (last + 1) * size, true
+}
+
+// Digest is the SHA-256 of the text form in hexadecimal. Ranks compare it before
+// they run: a different digest is a different program.
+func (p *Program) Digest() string {
+	h := sha256.Sum256(p.AppendText(nil))
+	return hex.EncodeToString(h[:])
+}
+
+// Validate checks what every reader of a program relies on: indices within their
+// lists, tensors within their buffers and buffers within the arena, events
+// recorded before they are waited for, operand counts. It does not prove the
+// absence of races. Linear time; the first finding is returned.
+func (p *Program) Validate() error {
+	if p.World < 1 || len(p.Streams) == 0 {
+		return fmt.Errorf("program %s: a world of %d ranks, %d streams; want at least one of each", p.Name, p.World, len(p.Streams))
+	}
+	for i, s := range p.Streams {
+		if s.Group < -1 || s.Group >= len(p.Groups) || (i == 0) != (s.Group < 0) {
+			return fmt.Errorf("program %s: stream @%s: the first stream computes and every other one serves a group", p.Name, s.Name)
+		}
+	}
+	for _, b := range p.Buffers {
+		if b.Offset < 0 || b.Offset%Align != 0 || b.Size < 0 || b.Offset > p.Arena-b.Size {
+			return fmt.Errorf("program %s: buffer %%%s at %d of %d bytes does not lie aligned in the arena of %d", p.Name, b.Name, b.Offset, b.Size, p.Arena)
+		}
+	}
+	fired := make([]bool, p.Events)
+	for _, in := range p.Inputs {
+		if err := p.checkParam(&in, fired); err != nil {
+			return fmt.Errorf("program %s: input %s: %w", p.Name, in.Name, err)
+		}
+	}
+	for i := range p.Instrs {
+		if err := p.checkInstr(&p.Instrs[i], fired); err != nil {
+			return fmt.Errorf("program %s: instruction %d (%s): %w", p.Name, i, p.Instrs[i].Node, err)
+		}
+	}
+	for _, out := range p.Outputs {
+		if err := p.checkParam(&out, nil); err != nil {
+			return fmt.Errorf("program %s: output %s: %w", p.Name, out.Name, err)
+		}
+		if out.Async && !fired[out.Event] {
+			return fmt.Errorf("program %s: output %s: event %d is never recorded", p.Name, out.Name, out.Event)
+		}
+	}
+	return nil
+}
+
+// checkParam checks an input or output; fired collects the events of async inputs.
+func (p *Program) checkParam(q *Param, fired []bool) error {
+	if !q.Async && (len(q.Tensors) != 1 || q.Event != -1) || len(q.Tensors) == 0 {
+		return fmt.Errorf("%d tensors and event %d; a plain parameter has one tensor and no event", len(q.Tensors), q.Event)
+	}
+	if q.Async {
+		if q.Event < 0 || q.Event >= p.Events {
+			return fmt.Errorf("event %d of %d", q.Event, p.Events)
+		}
+		if fired != nil {
+			fired[q.Event] = true
+		}
+	}
+	return p.checkTensors(q.Tensors)
+}
+
+func (p *Program) checkInstr(in *Instr, fired []bool) error {
+	if in.Stream < 0 || in.Stream >= len(p.Streams) {
+		return fmt.Errorf("stream %d of %d", in.Stream, len(p.Streams))
+	}
+	switch in.Kind {
+	case Record, Wait:
+		if in.Event < 0 || in.Event >= p.Events {
+			return fmt.Errorf("event %d of %d", in.Event, p.Events)
+		}
+		if in.Kind == Wait && !fired[in.Event] {
+			return fmt.Errorf("waits for event %d, which nothing before it records", in.Event)
+		}
+		fired[in.Event] = true
+	case Collective:
+		if in.Group < 0 || in.Group >= len(p.Groups) || len(in.Ins) == 0 || len(in.Ins) != len(in.Outs) {
+			return fmt.Errorf("group %d of %d, %d operands, %d results; want a group and as many results as operands", in.Group, len(p.Groups), len(in.Ins), len(in.Outs))
+		}
+	case Copy:
+		if len(in.Ins) != 1 || len(in.Outs) != 1 {
+			return fmt.Errorf("copies %d tensors to %d, want one to one", len(in.Ins), len(in.Outs))
+		}
+	case Launch:
+		if in.Op == "" {
+			return fmt.Errorf("launches nothing")
+		}
+	default:
+		return fmt.Errorf("kind %d", in.Kind)
+	}
+	if err := p.checkTensors(in.Ins); err != nil {
+		return err
+	}
+	return p.checkTensors(in.Outs)
+}
+
+func (p *Program) checkTensors(ts []Tensor) error {
+	for i := range ts {
+		t := &ts[i]
+		if t.Buffer < 0 || t.Buffer >= len(p.Buffers) {
+			return fmt.Errorf("tensor %d: buffer %d of %d", i, t.Buffer, len(p.Buffers))
+		}
+		b := &p.Buffers[t.Buffer]
+		n, ok := p.Span(t)
+		if !t.DType.Valid() || !ok || t.Offset < 0 || n > b.Size-t.Offset {
+			return fmt.Errorf("tensor %d reaches %d bytes from %d in buffer %%%s of %d", i, n, t.Offset, b.Name, b.Size)
+		}
+	}
+	return nil
+}

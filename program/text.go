@@ -1,0 +1,348 @@
+package program
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/seed-ee968945/concert/internal/text"
+)
+
+// Text form. One line is one declaration or instruction:
+//
+//	program @step world 2
+//	group @dp = [[0, 1]]
+//	sym s0 hint 16 max 64
+//	stream @compute
+//	stream @comm.dp on @dp
+//	events 2
+//	arena 2048
+//	buffer %x at 0 size 1024
+//	input x {parameter} = %x: bf16[8,64]
+//	input g async 1 = %g: bf16[8], %h: bf16[8]
+//	output y = %y+512: bf16[8,32:64,1]
+//	body
+//	@compute record 0
+//	@comm.dp wait 0
+//	@comm.dp all_gather on @dp (%x: bf16[8,64]) -> (%y: bf16[16,64]) {dim=0} from %gather
+//	@compute launch matmul (%a: ..., %b: ...) -> (%c: ...) from %mm
+//	@compute copy (%a: ...) -> (%c: ...)
+//
+// Print and Parse are exact inverses, comments and blank lines aside.
+
+// String returns the text form.
+func (p *Program) String() string { return string(p.AppendText(nil)) }
+
+// AppendText appends the text form.
+func (p *Program) AppendText(b []byte) []byte {
+	b = fmt.Appendf(b, "program @%s world %d\n", p.Name, p.World)
+	for _, g := range p.Groups {
+		b = append(text.AppendRanks(fmt.Appendf(b, "group @%s = ", g.Name), g.Ranks), '\n')
+	}
+	for _, s := range p.Symbols {
+		b = fmt.Appendf(b, "sym %s hint %d max %d\n", s.Name, s.Hint, s.Max)
+	}
+	for _, s := range p.Streams {
+		b = append(append(b, "stream @"...), s.Name...)
+		if s.Group >= 0 {
+			b = append(append(b, " on @"...), p.Groups[s.Group].Name...)
+		}
+		b = append(b, '\n')
+	}
+	b = fmt.Appendf(b, "events %d\narena %d\n", p.Events, p.Arena)
+	for _, f := range p.Buffers {
+		b = fmt.Appendf(b, "buffer %%%s at %d size %d\n", f.Name, f.Offset, f.Size)
+	}
+	for i := range p.Inputs {
+		b = p.appendParam(append(b, "input "...), &p.Inputs[i])
+	}
+	for i := range p.Outputs {
+		b = p.appendParam(append(b, "output "...), &p.Outputs[i])
+	}
+	b = append(b, "body\n"...)
+	for i := range p.Instrs {
+		b = append(p.AppendInstr(b, &p.Instrs[i]), '\n')
+	}
+	return b
+}
+
+func (p *Program) appendParam(b []byte, q *Param) []byte {
+	b = append(b, q.Name...)
+	if q.Role != "" {
+		b = append(append(append(b, " {"...), q.Role...), '}')
+	}
+	if q.Async {
+		b = strconv.AppendInt(append(b, " async "...), int64(q.Event), 10)
+	}
+	return append(p.appendTensors(append(b, " = "...), q.Tensors), '\n')
+}
+
+// AppendInstr appends one instruction's line without its end.
+func (p *Program) AppendInstr(b []byte, in *Instr) []byte {
+	b = append(append(append(b, '@'), p.Streams[in.Stream].Name...), ' ')
+	switch in.Kind {
+	case Record, Wait:
+		b = fmt.Appendf(b, "%s %d", in.Kind, in.Event)
+	default:
+		switch in.Kind {
+		case Launch:
+			b = append(append(b, "launch "...), in.Op...)
+		case Collective:
+			b = fmt.Appendf(b, "%s on @%s", in.Op, p.Groups[in.Group].Name)
+		case Copy:
+			b = append(b, "copy"...)
+		}
+		b = append(p.appendTensors(append(b, " ("...), in.Ins), ") -> ("...)
+		b = append(p.appendTensors(b, in.Outs), ')')
+		if len(in.Attrs) > 0 {
+			b = in.Attrs.AppendText(append(b, ' '))
+		}
+	}
+	if in.Node != "" {
+		b = append(append(b, " from %"...), in.Node...)
+	}
+	return b
+}
+
+func (p *Program) appendTensors(b []byte, ts []Tensor) []byte {
+	for i := range ts {
+		t := &ts[i]
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(append(b, '%'), p.Buffers[t.Buffer].Name...)
+		if t.Offset != 0 {
+			b = strconv.AppendInt(append(b, '+'), t.Offset, 10)
+		}
+		b = text.AppendTensor(append(b, ": "...), t.DType, t.Shape, t.Strides)
+	}
+	return b
+}
+
+// Parse reads a program's text form and validates it. name is what errors call
+// the text; a syntax error is a *diag.Error with line, column and caret.
+func Parse(name, s string) (*Program, error) {
+	r := &reader{Scanner: text.NewScanner(name, s), p: &Program{}, groups: map[string]int{}, streams: map[string]int{}, buffers: map[string]int{}, syms: map[string]bool{}}
+	r.program()
+	if err := r.Errs.Err(); err != nil {
+		return nil, err
+	}
+	if err := r.p.Validate(); err != nil {
+		return nil, err
+	}
+	return r.p, nil
+}
+
+// maxFindings ends the parse of a text that is broken all over.
+const maxFindings = 50
+
+// maxEvents bounds what a text may ask to be allocated.
+const maxEvents = 1 << 28
+
+type reader struct {
+	text.Scanner
+	p                        *Program
+	groups, streams, buffers map[string]int // index by name
+	syms                     map[string]bool
+}
+
+func (r *reader) program() {
+	r.Lines()
+	r.Keyword("program")
+	r.Expect('@', "before the program's name")
+	r.p.Name = r.Ident("a name")
+	r.Keyword("world")
+	r.p.World = int(r.Int("the number of ranks"))
+	r.EndOfLine()
+	body := false
+	for !r.Bad || r.resync() {
+		r.Lines()
+		if r.I >= len(r.S) || len(r.Errs.All) >= maxFindings {
+			break
+		}
+		switch {
+		case body:
+			r.instr()
+		case r.Word("body"):
+			body = true
+		default:
+			r.declaration()
+		}
+		r.EndOfLine()
+	}
+	if !body {
+		r.Failf(len(r.S), 1, "syntax", "the program has no body")
+	}
+}
+
+func (r *reader) resync() bool {
+	r.Recover()
+	return true
+}
+
+func (r *reader) declaration() {
+	at := r.I
+	p := r.p
+	switch {
+	case r.Word("group"):
+		name := r.declare(r.groups, '@', len(p.Groups))
+		r.Expect('=', "after a group's name")
+		p.Groups = append(p.Groups, Group{Name: name, Ranks: r.Ranks()})
+	case r.Word("sym"):
+		s := Symbol{Name: r.Ident("a symbol's name")}
+		r.Keyword("hint")
+		s.Hint = r.Int("a hint")
+		r.Keyword("max")
+		s.Max = r.Int("an upper bound")
+		r.syms[s.Name] = true
+		p.Symbols = append(p.Symbols, s)
+	case r.Word("stream"):
+		s := Stream{Name: r.declare(r.streams, '@', len(p.Streams)), Group: -1}
+		if !r.Bad && r.Word("on") {
+			s.Group = r.lookup(r.groups, '@', "group")
+		}
+		p.Streams = append(p.Streams, s)
+	case r.Word("events"):
+		n := r.Int("the number of events")
+		if n < 0 || n > maxEvents {
+			r.Failf(at, r.I-at, "syntax", "the number of events must be within 0..%d", maxEvents)
+			return
+		}
+		p.Events = int(n)
+	case r.Word("arena"):
+		p.Arena = r.Int("the arena's size")
+	case r.Word("buffer"):
+		b := Buffer{Name: r.declare(r.buffers, '%', len(p.Buffers))}
+		r.Keyword("at")
+		b.Offset = r.Int("an offset")
+		r.Keyword("size")
+		b.Size = r.Int("a size")
+		p.Buffers = append(p.Buffers, b)
+	case r.Word("input"):
+		p.Inputs = append(p.Inputs, r.param())
+	case r.Word("output"):
+		p.Outputs = append(p.Outputs, r.param())
+	default:
+		r.Failf(at, 1, "syntax", "expected group, sym, stream, events, arena, buffer, input, output or body, found %s", r.Found())
+	}
+}
+
+// declare reads a sigil and a new name and gives it an index.
+func (r *reader) declare(in map[string]int, sigil byte, index int) string {
+	r.Expect(sigil, "before a name")
+	at := r.I
+	name := r.Ident("a name")
+	if _, ok := in[name]; ok {
+		r.Failf(at, len(name), "redefined", "%c%s is declared twice", sigil, name)
+	}
+	if !r.Bad {
+		in[name] = index
+	}
+	return name
+}
+
+// lookup reads a sigil and a declared name and returns its index.
+func (r *reader) lookup(in map[string]int, sigil byte, what string) int {
+	r.Expect(sigil, "before a "+what)
+	at := r.I
+	name := r.Ident("a " + what)
+	i, ok := in[name]
+	if !ok {
+		r.Failf(at, len(name), "undefined", "%s %c%s is not declared", what, sigil, name)
+	}
+	return i
+}
+
+func (r *reader) param() Param {
+	q := Param{Name: r.Ident("a parameter's name"), Event: -1}
+	if !r.Bad && r.Eat('{') {
+		q.Role = r.Ident("a role")
+		r.Expect('}', "after a role")
+	}
+	if !r.Bad && r.Word("async") {
+		q.Async, q.Event = true, r.event()
+	}
+	r.Expect('=', "before a parameter's tensors")
+	q.Tensors = r.tensors()
+	return q
+}
+
+func (r *reader) event() int {
+	at := r.I
+	n := r.Int("an event")
+	if n < 0 || n > math.MaxInt32 {
+		r.Failf(at, r.I-at, "syntax", "event %d", n)
+	}
+	return int(n)
+}
+
+func (r *reader) instr() {
+	in := Instr{Event: -1, Group: -1, Stream: r.lookup(r.streams, '@', "stream")}
+	r.Space()
+	at := r.I
+	switch op := r.Ident("an instruction"); op {
+	case "record", "wait":
+		in.Kind = Record
+		if op == "wait" {
+			in.Kind = Wait
+		}
+		in.Event = r.event()
+	case "launch":
+		in.Kind, in.Op = Launch, r.Ident("a kernel")
+		r.operands(&in)
+	case "copy":
+		in.Kind = Copy
+		r.operands(&in)
+	default:
+		in.Kind, in.Op = Collective, op
+		if !r.Bad && !r.Word("on") {
+			r.Failf(at, len(op), "syntax", "%q is not an instruction; have launch copy record wait, or a collective on a group", op)
+		}
+		in.Group = r.lookup(r.groups, '@', "group")
+		r.operands(&in)
+	}
+	if !r.Bad && r.Word("from") {
+		r.Expect('%', "before a node's name")
+		in.Node = r.Ident("a node's name")
+	}
+	r.p.Instrs = append(r.p.Instrs, in)
+}
+
+func (r *reader) operands(in *Instr) {
+	r.Expect('(', "before the operands")
+	if r.Peek() != ')' {
+		in.Ins = r.tensors()
+	}
+	r.Expect(')', "after the operands")
+	r.Expect('-', "in '->' before the results")
+	r.Expect('>', "in '->' before the results")
+	r.Expect('(', "before the results")
+	if r.Peek() != ')' {
+		in.Outs = r.tensors()
+	}
+	r.Expect(')', "after the results")
+	if !r.Bad && r.Peek() == '{' {
+		r.Attrs(&in.Attrs)
+	}
+}
+
+func (r *reader) tensors() []Tensor {
+	var ts []Tensor
+	for !r.Bad {
+		t := Tensor{Buffer: r.lookup(r.buffers, '%', "buffer")}
+		if !r.Bad && r.Eat('+') {
+			t.Offset = r.Int("an offset")
+		}
+		r.Expect(':', "before a tensor's type")
+		if r.Bad {
+			break
+		}
+		x := r.Tensor(func(s string) bool { return r.syms[s] })
+		t.DType, t.Shape, t.Strides = x.DType, x.Shape, x.Strides
+		ts = append(ts, t)
+		if r.Bad || !r.Eat(',') {
+			break
+		}
+	}
+	return ts
+}
