@@ -1,0 +1,336 @@
+package fx
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// call is one traced operator being imported: its arguments, bound to the
+// parameters of the operator's signature. The first error of an accessor sticks
+// in err, so that an operator can read all of its arguments and check once.
+type call struct {
+	im     *importer
+	n      *Node
+	i      int32
+	args   pyVal
+	kwargs pyVal
+	target string // without the prefix torch.ops
+
+	params []string
+	bound  []*pyVal
+	inArgs []bool // bound from args, else from kwargs
+
+	operandRoot storage // storage of the first tensor operand read
+	hasRoot     bool
+	err         error
+}
+
+// errForm says that an operator is known, but not in the form it has here; the
+// node becomes an opaque call.
+var errForm = fmt.Errorf("unknown form")
+
+func (c *call) fail(field, rule, format string, args ...any) *Error {
+	return c.im.file.errorf(c.n.Name, field, rule, format, args...)
+}
+
+// failAt is fail with a column in the text of args or kwargs.
+func (c *call) failAt(field string, col int, rule, format string, args ...any) *Error {
+	e := c.fail(field, rule, format, args...)
+	e.text, e.col, e.size = c.n.Args, col, 1
+	if field == "kwargs" {
+		e.text = c.n.Kwargs
+	}
+	return e
+}
+
+// ignored lists keywords that say where and how a result is stored, which the
+// node's out says already.
+func ignored(key string) bool {
+	switch key {
+	case "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "out_dtype":
+		return true
+	}
+	return false
+}
+
+// bind matches arguments to parameters: names separated by blanks, those after
+// '*' by keyword only. A leading '?' is not needed: absent arguments read as None.
+func (c *call) bind(signature string) error {
+	c.params = c.params[:0]
+	positional := -1
+	for _, p := range strings.Fields(signature) {
+		if p == "*" {
+			positional = len(c.params)
+			continue
+		}
+		c.params = append(c.params, p)
+	}
+	if positional < 0 {
+		positional = len(c.params)
+	}
+	if len(c.args.list) > positional {
+		return errForm
+	}
+	c.bound = make([]*pyVal, len(c.params))
+	c.inArgs = make([]bool, len(c.params))
+	for k := range c.args.list {
+		c.bound[k], c.inArgs[k] = &c.args.list[k], true
+	}
+	for k, key := range c.kwargs.kw {
+		v := &c.kwargs.list[k]
+		p := slices.Index(c.params, key)
+		switch {
+		case p >= 0 && c.bound[p] != nil:
+			return c.failAt("kwargs", int(v.col), "arguments", "%q is given twice", key)
+		case p >= 0:
+			c.bound[p] = v
+		case !ignored(key) && v.kind != pyNone:
+			return errForm
+		}
+	}
+	return nil
+}
+
+// arg returns the argument of a parameter, nil if absent or None.
+func (c *call) arg(param string) *pyVal {
+	k := slices.Index(c.params, param)
+	if k < 0 || c.bound[k] == nil || c.bound[k].kind == pyNone {
+		return nil
+	}
+	return c.bound[k]
+}
+
+// stick notes an error about an argument.
+func (c *call) stick(param string, v *pyVal, format string, args ...any) {
+	if c.err != nil {
+		return
+	}
+	msg := param + ": " + fmt.Sprintf(format, args...)
+	if v == nil {
+		c.err = c.fail("args", "arguments", "%s", msg)
+		return
+	}
+	field := "args"
+	if k := slices.Index(c.params, param); k >= 0 && !c.inArgs[k] {
+		field = "kwargs"
+	}
+	c.err = c.failAt(field, int(v.col), "arguments", "%s", msg)
+}
+
+func (c *call) want(param, what string, v *pyVal) {
+	if v == nil {
+		c.stick(param, nil, "expected %s, the argument is missing", what)
+	} else {
+		c.stick(param, v, "expected %s, found %s", what, v.kind)
+	}
+}
+
+// value returns the tensor that a name stands for.
+func (c *call) value(v *pyVal) (*ir.Value, error) {
+	vals, st, err := c.values(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(vals) != 1 {
+		return nil, c.failAt("args", int(v.col), "operand", "%q has %d results; a getitem picks one", clip(v.s), len(vals))
+	}
+	if !c.hasRoot {
+		c.operandRoot, c.hasRoot = st.root, true
+	}
+	return vals[0], nil
+}
+
+// values returns the tensors that a name stands for now.
+func (c *call) values(v *pyVal) ([]*ir.Value, *state, error) {
+	st := &c.im.nodes[c.im.index[v.s]]
+	if err := c.im.checkOverwritten(c, v, st); err != nil {
+		return nil, nil, err
+	}
+	fl := st.flight
+	if fl == nil {
+		return st.vals, st, nil
+	}
+	if fl.wait == nil {
+		return nil, nil, c.failAt("args", int(v.col), "async", "%q is still in flight; wait for it first", clip(v.s))
+	}
+	if st.item == allItems {
+		return fl.wait.Results(), st, nil
+	}
+	return fl.wait.Results()[st.item : st.item+1], st, nil
+}
+
+// tensor returns the operand of a parameter.
+func (c *call) tensor(param string) *ir.Value {
+	v := c.arg(param)
+	if v == nil || v.kind != pyName {
+		c.want(param, "a tensor", v)
+		return nil
+	}
+	x, err := c.value(v)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	return x
+}
+
+func (c *call) isTensor(param string) bool {
+	v := c.arg(param)
+	return v != nil && v.kind == pyName
+}
+
+// listOf returns the elements of a list argument, nil if absent.
+func (c *call) listOf(param string) []pyVal {
+	v := c.arg(param)
+	if v == nil {
+		return nil
+	}
+	if v.kind != pyList && v.kind != pyTuple {
+		c.want(param, "a list", v)
+		return nil
+	}
+	return v.list
+}
+
+// tensors returns the operands of a list parameter.
+func (c *call) tensors(param string) []*ir.Value {
+	v := c.arg(param)
+	if v == nil {
+		c.want(param, "a list of tensors", v)
+	}
+	list := c.listOf(param)
+	out := make([]*ir.Value, 0, len(list))
+	for k := range list {
+		if list[k].kind != pyName {
+			c.want(param, "a tensor", &list[k])
+			return nil
+		}
+		x, err := c.value(&list[k])
+		if err != nil {
+			if c.err == nil {
+				c.err = err
+			}
+			return nil
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// int returns an integer argument, or def if absent.
+func (c *call) int(param string, def int64) int64 {
+	v := c.arg(param)
+	switch {
+	case v == nil:
+		return def
+	case v.kind != pyInt:
+		c.want(param, "an integer", v)
+	}
+	return v.i
+}
+
+// need returns an integer argument that must be present.
+func (c *call) need(param string) int64 {
+	if c.arg(param) == nil {
+		c.want(param, "an integer", nil)
+	}
+	return c.int(param, 0)
+}
+
+// ints returns an integer list; a single integer is a list of one; nil if absent.
+func (c *call) ints(param string) []int64 {
+	v := c.arg(param)
+	if v == nil {
+		return nil
+	}
+	if v.kind == pyInt {
+		return []int64{v.i}
+	}
+	list := c.listOf(param)
+	out := make([]int64, 0, len(list))
+	for k := range list {
+		if list[k].kind != pyInt {
+			c.want(param, "an integer", &list[k])
+			return nil
+		}
+		out = append(out, list[k].i)
+	}
+	return out
+}
+
+func (c *call) bool(param string, def bool) bool {
+	v := c.arg(param)
+	switch {
+	case v == nil:
+		return def
+	case v.kind != pyBool && v.kind != pyInt:
+		c.want(param, "True or False", v)
+	}
+	return v.i != 0
+}
+
+// num returns a number argument as an attribute that keeps integers apart from
+// floats; truth values are 0 and 1.
+func (c *call) num(param string) (attr.Value, bool) {
+	v := c.arg(param)
+	if v == nil {
+		return attr.Value{}, false
+	}
+	switch v.kind {
+	case pyInt, pyBool:
+		return attr.Int(v.i), true
+	case pyFloat:
+		return attr.Float(v.f), true
+	}
+	c.want(param, "a number", v)
+	return attr.Value{}, false
+}
+
+func (c *call) str(param string) string {
+	v := c.arg(param)
+	if v == nil || v.kind != pyStr {
+		c.want(param, "a string", v)
+		return ""
+	}
+	return v.s
+}
+
+// dim normalises a dimension of a tensor of that rank, which may count from the
+// end. A scalar counts as one dimension.
+func (c *call) dim(param string, def int64, rank int) int64 {
+	return c.normDim(param, c.int(param, def), rank)
+}
+
+func (c *call) normDim(param string, d int64, rank int) int64 {
+	r := int64(max(rank, 1))
+	if d < -r || d >= r {
+		c.stick(param, c.arg(param), "dimension %d is outside the %d dimensions", d, rank)
+		return 0
+	}
+	if d < 0 {
+		d += r
+	}
+	return d
+}
+
+// dims normalises a list of dimensions; nil if absent or empty.
+func (c *call) dims(param string, rank int) []int64 {
+	list := slices.Clone(c.ints(param))
+	if len(list) > maxRank {
+		c.stick(param, c.arg(param), "%d dimensions are more than a tensor has", len(list))
+		return nil
+	}
+	for k, d := range list {
+		list[k] = c.normDim(param, d, rank)
+	}
+	return list
+}
+
+// static returns the sizes of a tensor; imported shapes have no symbols.
+func static(v *ir.Value) []int64 {
+	s, _ := v.Type().Shape().Static()
+	return s
+}

@@ -1,0 +1,73 @@
+package fx
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/diag"
+)
+
+// Error says what is wrong with a graph file, or why a graph cannot be exported,
+// and where: the node and field, and within Python text the column. Error prints
+// it with the text and a caret.
+type Error struct {
+	File  string // what the reader was told the file is called
+	Node  string // the node's name, "" for the document itself
+	Field string // the node's field, "" for the node as a whole
+	Rule  string // stable name of what was broken
+	Msg   string
+	text  string // the field's text to show, if any
+	col   int    // 1-based byte column in text, 0 if unknown
+	size  int    // bytes to underline
+	cause error
+}
+
+// Error formats the message with file, node, field and column.
+func (e *Error) Error() string {
+	if e.cause != nil {
+		return e.cause.Error()
+	}
+	f := &diag.Finding{Rule: e.Rule, Msg: e.Msg, Len: e.size}
+	name := e.File
+	if e.Node != "" {
+		name += fmt.Sprintf(": node %q", e.Node)
+	}
+	if e.Field != "" {
+		name += ": " + e.Field
+	}
+	f.Source = diag.NewSource(name, e.text)
+	if e.col > 0 {
+		f.Pos = diag.Pos{Line: 1, Col: int32(e.col)}
+	}
+	return f.Error()
+}
+
+// Unwrap returns the verifier's findings, if the error stands for them.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Warning is a remark about a graph that was imported: Node was imported in a
+// way that its reader may not expect.
+type Warning struct {
+	Node string
+	Rule string // "opaque": an unknown operator; "mutation": an effect on an input that is not kept
+	Msg  string
+}
+
+// String formats the warning as one line.
+func (w Warning) String() string {
+	return fmt.Sprintf("node %q: warning[%s]: %s", w.Node, w.Rule, w.Msg)
+}
+
+// errorf makes an error about a field of a node.
+func (f *File) errorf(node, field, rule, format string, args ...any) *Error {
+	return &Error{File: f.label, Node: node, Field: field, Rule: rule, Msg: fmt.Sprintf(format, args...)}
+}
+
+// clip shortens text from a file for an error message.
+func clip(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}

@@ -1,0 +1,486 @@
+package fx
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Result is an imported graph.
+type Result struct {
+	Module   *ir.Module // one function; verified
+	Func     *ir.Func   // the function
+	Warnings []Warning  // in program order
+}
+
+// Import turns the graph into a module of one function, verified. It fails with
+// an *Error that names a node and a field when the file contradicts itself.
+// Linear in the size of the file.
+func (f *File) Import() (*Result, error) {
+	im, err := f.importGraph()
+	if err != nil {
+		return nil, err
+	}
+	if err := im.m.Verify(); err != nil {
+		return nil, f.unverified(err)
+	}
+	return &Result{Module: im.m, Func: im.fn, Warnings: im.warnings}, nil
+}
+
+// importGraph builds the graph without verifying it.
+func (f *File) importGraph() (*importer, error) {
+	im := &importer{file: f, m: ir.NewModule(f.World), index: make(map[string]int32, len(f.Nodes)),
+		nodes: make([]state, len(f.Nodes)), groups: make(map[string]*ir.Group, len(f.Groups))}
+	if err := im.declareGroups(); err != nil {
+		return nil, err
+	}
+	im.fn = im.m.AddFunc(textName(f.Name, "graph"))
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		if j, ok := im.index[n.Name]; ok {
+			return nil, f.errorf(n.Name, "name", "name", "node #%d has the name of node #%d", i, j)
+		}
+		im.index[n.Name] = int32(i)
+	}
+	for i := range f.Nodes {
+		if err := im.node(int32(i)); err != nil {
+			return nil, err
+		}
+	}
+	if err := im.finish(); err != nil {
+		return nil, err
+	}
+	return im, nil
+}
+
+// unverified makes the verifier's findings speak of the file and its nodes.
+func (f *File) unverified(err error) error {
+	e := &Error{File: f.label, Rule: "verify", Msg: err.Error(), cause: err}
+	var d *diag.Error
+	if !errors.As(err, &d) {
+		return e
+	}
+	for i, x := range d.Findings {
+		name := ""
+		if x.Source != nil {
+			name, _, _ = strings.Cut(strings.TrimPrefix(x.Source.Text, "%"), " ")
+			name, _, _ = strings.Cut(strings.TrimSuffix(name, ":"), ":")
+			if strings.HasPrefix(name, "return") {
+				name = "output"
+			}
+			x.Source = diag.NewSource(f.label+": node \""+name+"\", imported as", x.Source.Text)
+		} else {
+			x.Source = diag.NewSource(f.label, "")
+		}
+		if i == 0 {
+			e.Node, e.Rule, e.Msg = name, x.Rule, x.Msg
+		}
+	}
+	return e
+}
+
+// importer is the state of one Import.
+type importer struct {
+	file     *File
+	m        *ir.Module
+	fn       *ir.Func
+	index    map[string]int32 // node of each traced name
+	nodes    []state          // by traced node
+	groups   map[string]*ir.Group
+	flights  []*flight
+	written  map[storage]mutation // storages that an in-place operator has overwritten
+	warnings []Warning
+	pastIn   bool // an operation has been seen
+	done     bool // the output has been seen
+}
+
+// state is what a traced name stands for: tensors, or part of a collective that
+// is still in flight.
+type state struct {
+	vals   []*ir.Value // the tensor results; of a waited flight see current
+	items  []int       // place in the operator's result tuple of each of vals, nil if equal
+	flight *flight     // set while and after the value belongs to a collective
+	item   int         // place among the flight's tensors, allItems for the whole list
+	root   storage
+	known  bool // the node has been imported
+}
+
+// storage identifies a tensor's storage: result item of a node.
+type storage struct {
+	node int32
+	item int32
+}
+
+// declareGroups checks the groups and adds them to the module.
+func (im *importer) declareGroups() error {
+	f := im.file
+	names := f.groupNames()
+	for k := range f.Groups {
+		g := &f.Groups[k]
+		seen := make(map[int]bool, f.World)
+		for _, sub := range g.Ranks {
+			if len(sub) == 0 || len(sub) != len(g.Ranks[0]) {
+				return f.errorf("", "groups", "group", "group %q has subgroups of %d and %d ranks", g.Name, len(g.Ranks[0]), len(sub))
+			}
+			for _, r := range sub {
+				if r >= f.World || seen[r] {
+					return f.errorf("", "groups", "group", "rank %d of group %q is outside the world of %d or named twice", r, g.Name, f.World)
+				}
+				seen[r] = true
+			}
+		}
+		if len(seen) != f.World {
+			return f.errorf("", "groups", "group", "group %q covers %d of the world's %d ranks", g.Name, len(seen), f.World)
+		}
+		im.groups[g.Name] = im.m.AddGroup(names[k], g.Ranks)
+	}
+	return nil
+}
+
+// groupNames gives each group's name in the text form.
+func (f *File) groupNames() []string {
+	out := make([]string, len(f.Groups))
+	taken := make(map[string]bool, len(f.Groups))
+	for k := range f.Groups {
+		name := textName(f.Groups[k].Name, "group")
+		for taken[name] {
+			name += "_"
+		}
+		taken[name], out[k] = true, name
+	}
+	return out
+}
+
+// textName turns a name into one of the text form: letters, digits, '_', '.' and '$'.
+func textName(s, empty string) string {
+	if s == "" {
+		return empty
+	}
+	ok := func(c byte) bool { return c < 0x80 && (nameByte(c) || c == '.' || c == '$') }
+	for i := 0; i < len(s); i++ {
+		if ok(s[i]) {
+			continue
+		}
+		b := []byte(s)
+		for j := range b {
+			if !ok(b[j]) {
+				b[j] = '_'
+			}
+		}
+		return string(b)
+	}
+	return s
+}
+
+// maxText bounds the length of a node's Python text: its parsed form is some
+// fifty times as large.
+const maxText = 4 << 20
+
+// node imports one traced node.
+func (im *importer) node(i int32) error {
+	n := &im.file.Nodes[i]
+	c := &call{im: im, n: n, i: i}
+	if im.done {
+		return c.fail("kind", "order", "the node stands after the output")
+	}
+	if err := c.parse(); err != nil {
+		return err
+	}
+	var err error
+	switch n.Kind {
+	case KindInput:
+		err = c.input()
+	case KindOutput:
+		im.done = true
+		err = c.output()
+	default:
+		im.pastIn = true
+		err = c.operator()
+	}
+	if err != nil {
+		return err
+	}
+	im.nodes[i].known = true
+	return nil
+}
+
+// parse reads args and kwargs and checks that the names in them are the inputs.
+func (c *call) parse() error {
+	for _, text := range []struct{ field, s string }{{"args", c.n.Args}, {"kwargs", c.n.Kwargs}} {
+		if len(text.s) > maxText {
+			return c.fail(text.field, "size", "the text is longer than %d bytes", maxText)
+		}
+		if text.field == "kwargs" && text.s == "" {
+			continue
+		}
+		v, perr := parsePy(text.s)
+		if perr != nil {
+			return c.failAt(text.field, perr.at+1, "syntax", "%s", perr.msg)
+		}
+		want := pyTuple
+		if text.field == "kwargs" {
+			want, c.kwargs = pyDict, v
+		} else {
+			c.args = v
+		}
+		if v.kind != want {
+			return c.failAt(text.field, 1, "syntax", "expected %s, found %s", want, v.kind)
+		}
+	}
+	return c.checkInputs()
+}
+
+// checkInputs compares the field inputs with the names in the arguments.
+func (c *call) checkInputs() error {
+	im := c.im
+	listed := make(map[string]bool, len(c.n.Inputs))
+	for _, name := range c.n.Inputs {
+		if listed[name] {
+			return c.fail("inputs", "inputs", "%q stands twice", clip(name))
+		}
+		listed[name] = false || true
+		j, ok := im.index[name]
+		switch {
+		case !ok:
+			return c.fail("inputs", "inputs", "%q is not a node of the graph", clip(name))
+		case j == c.i:
+			return c.fail("inputs", "order", "the node reads itself")
+		case !im.nodes[j].known:
+			return c.fail("inputs", "order", "%q is used before it is defined: it is node #%d, this is node #%d", clip(name), j, c.i)
+		}
+	}
+	used := make(map[string]bool, len(listed))
+	for _, t := range []struct {
+		field string
+		v     *pyVal
+	}{{"args", &c.args}, {"kwargs", &c.kwargs}} {
+		if bad := namesIn(t.v, used, listed); bad != nil {
+			return c.failAt(t.field, int(bad.col), "inputs", "%q is named here but not listed in inputs", clip(bad.s))
+		}
+	}
+	for _, name := range c.n.Inputs {
+		if !used[name] {
+			return c.fail("inputs", "inputs", "%q is listed but stands neither in args nor in kwargs", clip(name))
+		}
+	}
+	return nil
+}
+
+// namesIn notes the names in v; it returns the first that is not listed.
+func namesIn(v *pyVal, used, listed map[string]bool) *pyVal {
+	if v.kind == pyName {
+		if !listed[v.s] {
+			return v
+		}
+		used[v.s] = true
+	}
+	for i := range v.list {
+		if bad := namesIn(&v.list[i], used, listed); bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+func (c *call) input() error {
+	n := c.n
+	if c.im.pastIn {
+		return c.fail("kind", "order", "an input stands after the first operation")
+	}
+	if len(n.Inputs) > 0 {
+		return c.fail("inputs", "inputs", "an input reads nothing")
+	}
+	if len(n.Out) != 1 {
+		return c.fail("out", "results", "an input has one tensor, out lists %d", len(n.Out))
+	}
+	var meta attr.List
+	if n.From != "" {
+		meta = meta.With(MetaFrom, attr.String(n.From))
+	}
+	switch ir.Role(n.Role) {
+	case ir.RoleParameter, ir.RoleData, ir.RoleSaved, ir.RoleTangent:
+		meta = meta.With(MetaRole, attr.String(n.Role))
+	case "":
+	default:
+		return c.fail("role", "role", "%q is not a role; have parameter data saved tangent", clip(n.Role))
+	}
+	_, err := c.emit(ir.OpInput, nil, meta)
+	return err
+}
+
+// output turns the output node into the return.
+func (c *call) output() error {
+	entries, err := c.outputEntries()
+	if err != nil {
+		return err
+	}
+	var args []*ir.Value
+	places := make([]int64, len(entries))
+	for k := range entries {
+		places[k] = -1
+		if entries[k].kind == pyNone {
+			continue
+		}
+		v, err := c.returned(&entries[k])
+		if err != nil {
+			return err
+		}
+		places[k] = int64(len(args))
+		args = append(args, v)
+	}
+	var meta attr.List
+	if len(args) != len(entries) {
+		meta = meta.With(MetaOutputs, attr.Ints(places...))
+	}
+	if c.n.Name != ir.OpReturn.Name() && c.n.Name != KindOutput {
+		meta = meta.With(MetaName, attr.String(c.n.Name))
+	}
+	if len(c.n.Out) > 0 {
+		return c.fail("out", "results", "the output has no results of its own")
+	}
+	c.im.fn.Append(ir.NodeSpec{Op: ir.OpReturn, Args: args, Meta: meta})
+	return nil
+}
+
+// outputEntries lists the entries of the output's tuple: names and None.
+func (c *call) outputEntries() ([]pyVal, error) {
+	list := c.args.list
+	if len(list) == 1 && (list[0].kind == pyTuple || list[0].kind == pyList) {
+		list = list[0].list
+	}
+	for k := range list {
+		if v := &list[k]; v.kind != pyName && v.kind != pyNone {
+			return nil, c.failAt("args", int(v.col), "output", "an output is a node's name or None, found %s", v.kind)
+		}
+	}
+	return list, nil
+}
+
+// returned is the value of an output; a collective in flight leaves as it is.
+func (c *call) returned(v *pyVal) (*ir.Value, error) {
+	st := &c.im.nodes[c.im.index[v.s]]
+	if fl := st.flight; fl != nil && fl.wait == nil {
+		if !fl.list {
+			if fl.taken {
+				return nil, c.failAt("args", int(v.col), "async", "%q is in flight and leaves twice", v.s)
+			}
+			fl.taken = true
+			return fl.coll.Result(0), nil
+		}
+		fl.waitAll(c.im)
+	}
+	return c.value(v)
+}
+
+// finish checks that nothing is left open.
+func (im *importer) finish() error {
+	if !im.done {
+		return im.file.errorf("", "nodes", "output", "the graph has no output node")
+	}
+	for _, fl := range im.flights {
+		if fl.wait == nil && !fl.taken {
+			return im.file.errorf(im.file.Nodes[fl.node].Name, "", "async", "nobody waits for this collective")
+		}
+	}
+	return nil
+}
+
+// types converts the node's out.
+func (c *call) types() ([]ir.Type, error) {
+	out := make([]ir.Type, len(c.n.Out))
+	for i := range c.n.Out {
+		t, err := c.tensorType(i)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = t
+	}
+	return out, nil
+}
+
+// maxElems bounds element counts, as the verifier does.
+const maxElems = int64(1) << 50
+
+func (c *call) tensorType(i int) (ir.Type, error) {
+	t := &c.n.Out[i]
+	dt, ok := parseDType(t.DType)
+	if !ok {
+		return ir.Type{}, c.fail("out", "type", "result %d has element type %q, which concert does not have", i, clip(t.DType))
+	}
+	if len(t.Shape) != len(t.Stride) || len(t.Shape) > maxRank {
+		return ir.Type{}, c.fail("out", "type", "result %d has %d dimensions and %d strides", i, len(t.Shape), len(t.Stride))
+	}
+	total, reach := int64(1), int64(0)
+	for k, d := range t.Shape {
+		st := t.Stride[k]
+		switch {
+		case d < 0:
+			return ir.Type{}, c.fail("out", "type", "dimension %d of result %d is negative: %d", k, i, d)
+		case st < 0:
+			return ir.Type{}, c.fail("out", "type", "stride %d of result %d is negative: %d", k, i, st)
+		case d > 0 && total > maxElems/d, d > 1 && (st > maxElems || (d-1) > maxElems/max(st, 1)):
+			return ir.Type{}, c.fail("out", "type", "result %d holds or spans more than 2^50 elements", i)
+		}
+		total *= d
+		if d > 1 {
+			reach += (d - 1) * st
+		}
+	}
+	if reach > maxElems {
+		return ir.Type{}, c.fail("out", "type", "result %d holds or spans more than 2^50 elements", i)
+	}
+	return ir.Tensor(dt, t.Shape...).WithStrides(t.Stride), nil
+}
+
+// emit adds the node that stands for the traced node: its name, results and cost.
+func (c *call) emit(op ir.Op, attrs, meta attr.List, args ...*ir.Value) (*ir.Node, error) {
+	ts, err := c.types()
+	if err != nil {
+		return nil, err
+	}
+	if want := op.Info().NumResults; want >= 0 && len(ts) != want {
+		return nil, c.fail("out", "results", "%s gives %d results, out lists %d", c.n.Target, want, len(ts))
+	}
+	if op == ir.OpSplit && len(ts) == 0 {
+		return nil, c.fail("out", "results", "%s gives at least one result, out lists none", c.n.Target)
+	}
+	n := c.append(op, attrs, meta, ts, nil, args)
+	st := &c.im.nodes[c.i]
+	st.vals = n.Results()
+	st.root = storage{node: c.i}
+	if n.Effects()&ir.EffectAlias != 0 && len(args) > 0 {
+		st.root = c.operandRoot
+	}
+	return n, nil
+}
+
+// append adds an IR node under the traced node's name.
+func (c *call) append(op ir.Op, attrs, meta attr.List, ts []ir.Type, group *ir.Group, args []*ir.Value) *ir.Node {
+	name := textName(c.n.Name, "node")
+	if name != c.n.Name || c.im.fn.Lookup(name) != nil {
+		meta = meta.With(MetaName, attr.String(c.n.Name))
+	}
+	s := ir.NodeSpec{Op: op, Name: name, Args: args, Results: ts, Group: group, Attrs: attrs, Meta: meta, Cost: c.n.Ms}
+	switch c.n.Kind {
+	case KindCompute, KindMemory, KindCollective:
+		s.HasCost = true
+	default:
+		s.HasCost = c.n.Ms != 0
+	}
+	return c.im.fn.Append(s)
+}
+
+// helper adds a node that the trace does not have but the IR needs.
+func (c *call) helper(op ir.Op, attrs attr.List, t ir.Type, args ...*ir.Value) *ir.Value {
+	n := c.im.fn.Append(ir.NodeSpec{Op: op, Name: textName(c.n.Name, "node") + ".h", Args: slices.Clone(args), Results: []ir.Type{t},
+		Attrs: attrs, Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(c.n.Name)})})
+	return n.Result(0)
+}
+
+func (im *importer) warn(node, rule, msg string) {
+	im.warnings = append(im.warnings, Warning{Node: node, Rule: rule, Msg: msg})
+}

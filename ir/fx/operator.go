@@ -1,0 +1,198 @@
+package fx
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// operator is a row of the operator table: the signature that arguments are
+// bound to, and what makes the IR node.
+type operator struct {
+	signature string
+	build     func(c *call) error
+}
+
+// operators finds an operator by its target; look-up only. One row may stand for
+// several overloads whose arguments have the same names.
+var operators = func() map[string]operator {
+	m := map[string]operator{}
+	for _, rows := range [][]row{pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps, collectiveOps} {
+		for _, r := range rows {
+			for _, t := range strings.Fields(r.targets) {
+				m[t] = operator{r.signature, r.build}
+			}
+		}
+	}
+	return m
+}()
+
+// row lists targets, separated by blanks, that share a signature and a rule.
+type row struct {
+	targets   string
+	signature string
+	build     func(c *call) error
+}
+
+// operator imports a node that is neither input nor output.
+func (c *call) operator() error {
+	c.target = strings.TrimPrefix(c.n.Target, "torch.ops.")
+	if isGetitem(c.target) {
+		return c.getitem()
+	}
+	op, ok := operators[c.target]
+	if !ok {
+		op, ok = collectiveOperator(c.target)
+	}
+	err := errForm
+	if ok {
+		if err = c.bind(op.signature); err == nil {
+			if err = op.build(c); err == nil {
+				err = c.err
+			}
+		}
+	}
+	if errors.Is(err, errForm) {
+		return c.opaque(ok)
+	}
+	return err
+}
+
+// opaque imports an operator that the table does not know.
+func (c *call) opaque(known bool) error {
+	if c.n.Kind == KindWait {
+		return c.fail("target", "operator", "%q is not a wait that concert knows", clip(c.n.Target))
+	}
+	why := "is not an operator that concert knows"
+	if known {
+		why = "has arguments that concert does not know"
+	}
+	var args []*ir.Value
+	c.err, c.hasRoot = nil, false
+	for _, name := range c.n.Inputs {
+		v := pyVal{kind: pyName, s: name, col: 1}
+		vals, st, err := c.values(&v)
+		if err != nil {
+			return err
+		}
+		if !c.hasRoot {
+			c.operandRoot, c.hasRoot = st.root, true
+		}
+		args = append(args, vals...)
+	}
+	attrs := attr.Make(attr.Attr{Key: "target", Val: attr.String(c.target)})
+	if effects := c.opaqueEffects(len(args)); len(effects) > 0 {
+		attrs = attrs.With("effects", attr.Strings(effects...))
+	}
+	if c.n.Kind == KindCompute {
+		attrs = attrs.With("class", attr.String("compute"))
+	}
+	if text := strings.TrimSpace(c.n.Args + " " + c.n.Kwargs); text != "()" {
+		attrs = attrs.With("payload", attr.String(text))
+	}
+	if _, err := c.emit(ir.OpCall, attrs, nil, args...); err != nil {
+		return err
+	}
+	c.im.warn(c.n.Name, "opaque", clip(c.n.Target)+" "+why+"; it becomes an opaque call")
+	return nil
+}
+
+// opaqueEffects guesses, on the safe side, what an unknown operator does.
+func (c *call) opaqueEffects(args int) []string {
+	base, _, _ := strings.Cut(c.target[strings.IndexByte(c.target, '.')+1:], ".")
+	var e []string
+	if c.n.Kind == KindView && args > 0 && len(c.n.Out) > 0 {
+		e = append(e, "alias")
+	}
+	if c.n.Kind == KindCollective || strings.Contains(c.target, "c10d") {
+		e = append(e, "communicates")
+	}
+	for _, w := range []string{"rand", "dropout", "bernoulli", "multinomial", "normal_", "exponential"} {
+		if strings.Contains(base, w) {
+			e = append(e, "random")
+			break
+		}
+	}
+	if strings.HasSuffix(base, "_") && !strings.HasSuffix(base, "__") || len(c.n.Out) == 0 {
+		e = append(e, "writes")
+	}
+	return e
+}
+
+func isGetitem(target string) bool {
+	switch target {
+	case "<built-in function getitem>", "_operator.getitem", "operator.getitem":
+		return true
+	}
+	return false
+}
+
+// resultItems gives, for operators whose result tuple holds more than tensors,
+// the place of each tensor of out in the tuple.
+func resultItems(target string, tensors int) []int {
+	var items []int
+	switch {
+	case strings.HasPrefix(target, "aten._scaled_dot_product_cudnn_attention.") ||
+		strings.HasPrefix(target, "aten._scaled_dot_product_flash_attention."):
+		items = []int{0, 1, 6, 7, 8}
+	default:
+		return nil
+	}
+	if tensors < len(items) {
+		items = items[:tensors]
+	}
+	return items
+}
+
+// getitem picks one result of a node with several.
+func (c *call) getitem() error {
+	if err := c.bind("self index"); err != nil {
+		return c.fail("args", "arguments", "getitem takes a node and an index")
+	}
+	v, index := c.arg("self"), c.need("index")
+	if v == nil || v.kind != pyName {
+		c.want("self", "a node", v)
+	}
+	if c.err != nil {
+		return c.err
+	}
+	j := c.im.index[v.s]
+	src := &c.im.nodes[j]
+	if src.flight != nil && src.item == allItems {
+		return c.getitemInFlight(src.flight, index)
+	}
+	vals, _, err := c.values(v)
+	if err != nil {
+		return err
+	}
+	k, err := c.itemOf(&c.im.file.Nodes[j], index, len(vals))
+	if err != nil {
+		return err
+	}
+	c.operandRoot = src.root
+	if c.im.file.Nodes[j].Kind != KindView {
+		c.operandRoot.item = int32(k) + 1
+	}
+	c.hasRoot = true
+	_, err = c.emit(ir.OpAlias, nil, nil, vals[k])
+	return err
+}
+
+// itemOf converts an index of a result tuple to one of out.
+func (c *call) itemOf(producer *Node, index int64, tensors int) (int, error) {
+	items := resultItems(strings.TrimPrefix(producer.Target, "torch.ops."), tensors)
+	if items == nil {
+		if index < 0 || index >= int64(tensors) {
+			return 0, c.failAt("args", int(c.arg("index").col), "arguments", "item %d of %q, whose out lists %d tensors", index, producer.Name, tensors)
+		}
+		return int(index), nil
+	}
+	for k, item := range items {
+		if int64(item) == index {
+			return k, nil
+		}
+	}
+	return 0, c.failAt("args", int(c.arg("index").col), "arguments", "item %d of %q is not a tensor; those are items %v", index, producer.Name, items)
+}

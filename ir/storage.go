@@ -1,0 +1,118 @@
+package ir
+
+import "fmt"
+
+// StorageID names a storage within one Storages table, dense from 0.
+type StorageID int32
+
+// Placement says where the elements of a tensor lie: element (0, 0, ...) is
+// Offset elements into the storage.
+type Placement struct {
+	Storage StorageID
+	Offset  int64
+}
+
+// Storages tells which values share memory. A tensor that no view defines is a
+// storage of its own; a view lies in its operand's; a wait's results lie where
+// the collective put them. An async value places one tensor per operand.
+type Storages struct {
+	place [][]Placement // by ValueID; one entry per tensor of the value
+	roots []*Value      // by StorageID: the value that the storage was made for
+	index []int32       // by StorageID: which tensor of an async root
+}
+
+// ComputeStorages analyses f. It fails where a view's offset depends on a symbol,
+// which fixed layouts cannot express, or where a node is not well typed. O(nodes).
+func ComputeStorages(f *Func) (*Storages, error) {
+	s := &Storages{place: make([][]Placement, f.NumValueIDs())}
+	for _, n := range f.Order() {
+		switch {
+		case n.op == OpWaitTensor:
+			from := s.place[n.args[0].id]
+			for i, r := range n.results {
+				s.place[r.id] = from[i : i+1]
+			}
+		case n.op.IsView():
+			base := s.place[n.args[0].id][0]
+			for i, r := range n.results {
+				off, err := n.ViewOffset(i)
+				if err != nil {
+					return nil, fmt.Errorf("%%%s: %w", n.name, err)
+				}
+				if n.op == OpAsStrided {
+					base.Offset = 0
+				}
+				s.place[r.id] = []Placement{{base.Storage, base.Offset + off}}
+			}
+		default:
+			for _, r := range n.results {
+				for k := range tensorsOf(r.typ) {
+					s.place[r.id] = append(s.place[r.id], Placement{Storage: StorageID(len(s.roots))})
+					s.roots = append(s.roots, r)
+					s.index = append(s.index, int32(k))
+				}
+			}
+		}
+	}
+	return s, nil
+}
+
+// Len is the number of storages.
+func (s *Storages) Len() int { return len(s.roots) }
+
+// Of lists where the tensors of v lie. The caller must not change the list.
+func (s *Storages) Of(v *Value) []Placement { return s.place[v.id] }
+
+// Root returns the value that a storage was made for, and which of its tensors
+// if it is async.
+func (s *Storages) Root(id StorageID) (*Value, int) { return s.roots[id], int(s.index[id]) }
+
+// Type is the type of the tensor that a storage was made for.
+func (s *Storages) Type(id StorageID) Type {
+	v, k := s.Root(id)
+	return tensorsOf(v.typ)[k]
+}
+
+// Tensors lists the tensor types in t: t itself, or what an async type carries.
+func (t Type) Tensors() []Type { return tensorsOf(t) }
+
+// ViewOffset is the distance in elements from element (0, 0, ...) of a view's
+// operand (of the storage, for as_strided) to that of result i. It fails if the
+// distance depends on a symbol or n is not a view.
+func (n *Node) ViewOffset(i int) (int64, error) {
+	if !n.op.IsView() {
+		return 0, fmt.Errorf("%s is not a view", n.op.Name())
+	}
+	var at int64 // index along dim
+	switch n.op {
+	case OpSlice:
+		at = n.attrs.Int("start", 0)
+	case OpSelect:
+		at = n.attrs.Int("index", 0)
+	case OpSplit:
+		for _, size := range n.attrs.Ints("sizes")[:i] {
+			at += size
+		}
+	case OpAsStrided:
+		return n.attrs.Int("offset", 0), nil
+	default:
+		return 0, nil
+	}
+	if at == 0 {
+		return 0, nil
+	}
+	t := n.args[0].typ
+	d := int(n.attrs.Int("dim", 0))
+	if st := t.Strides(); st != nil {
+		return at * st[d], nil
+	}
+	row := D(1)
+	for _, m := range t.shape[d+1:] {
+		row = row.Mul(m)
+	}
+	c, ok := row.Const()
+	if !ok {
+		return 0, fmt.Errorf("the view starts at %d*(%s) elements, which is known at run time only", at, row)
+	}
+	return at * c, nil
+}

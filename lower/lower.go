@@ -1,0 +1,307 @@
+// Package lower turns a scheduled function into a flat program, and a program
+// into Go source.
+//
+// The function's order is the schedule: lowering follows it and decides nothing
+// about order. Views become windows on buffers and vanish. A collective goes to
+// its group's stream, behind an event that the compute stream records where the
+// collective stands; a wait becomes the compute stream's wait for the event that
+// the collective's stream records after it. Everything else is launched on the
+// compute stream.
+//
+// # Why buffers may share bytes
+//
+// A storage is free after its last use in the order; for operands and results of
+// a collective that is at the earliest its wait. All uses by launches are on the
+// compute stream, and uses by a collective have ended when the compute stream
+// has passed its wait. Whoever writes the bytes next is a launch, later on the
+// compute stream, or a collective, which starts behind an event of the compute
+// stream. Thus order in the list is order in time, and a plan over list positions
+// is safe. Peers read a collective's operands only until it has finished on this
+// rank too (the protocols end with a signal), so the same holds across ranks.
+package lower
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/internal/pack"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// Func lowers a verified function. The rank plays no part: every rank that
+// lowers the same text gets the same program. Linear but for the placement of
+// buffers, which is O(n log n).
+func Func(f *ir.Func) (*program.Program, error) {
+	st, err := ir.ComputeStorages(f)
+	if err != nil {
+		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+	}
+	l := &lowering{f: f, m: f.Module(), st: st, p: &program.Program{Name: f.Name, World: f.Module().World}}
+	l.declare()
+	if err := l.body(); err != nil {
+		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+	}
+	if err := l.place(); err != nil {
+		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+	}
+	if err := l.p.Validate(); err != nil {
+		return nil, fmt.Errorf("lower: %w", err)
+	}
+	return l.p, nil
+}
+
+// lowering is the state of one Func. Buffer i is storage i; buffers past the
+// storages are temporaries of the lowering itself.
+type lowering struct {
+	f  *ir.Func
+	m  *ir.Module
+	st *ir.Storages
+	p  *program.Program
+
+	streamOf []int  // by group index: its stream, 0 if it has none yet
+	stage    []temp // contiguous copies of collective operands
+
+	// Events. clock counts what the compute stream has been given; an event of it
+	// is reused while the clock stands still.
+	clock      int
+	lastEvent  int   // event of the compute stream's latest record, -1 for none
+	lastClock  int   // clock at that record
+	seenByComm []int // by stream: compute clock that the stream has waited for
+	finished   []int // by NodeID: event recorded after a collective, or an async input's
+	order      []int // by event: place in its stream's order of records, from 1
+	onStream   []int // by event: the stream that records it, -1 for async inputs
+	records    []int // by stream: how many events it has recorded
+	seenOfComm []int // by stream: latest order of its events that the compute stream has waited for
+}
+
+// temp is a contiguous copy made for a collective: live from def to last.
+type temp struct {
+	name      string
+	def, last int
+	bytes     int64
+}
+
+// declare fills in what does not depend on the order.
+func (l *lowering) declare() {
+	for _, g := range l.m.Groups() {
+		l.p.Groups = append(l.p.Groups, program.Group{Name: g.Name, Ranks: g.Ranks})
+	}
+	for _, s := range l.m.Symbols() {
+		l.p.Symbols = append(l.p.Symbols, program.Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
+	}
+	l.p.Streams = []program.Stream{{Name: "compute", Group: -1}}
+	l.streamOf = make([]int, len(l.p.Groups))
+	l.seenByComm, l.seenOfComm, l.records = []int{0}, []int{0}, []int{0}
+	l.lastEvent = -1
+	l.finished = make([]int, l.f.NumNodeIDs())
+}
+
+// stream returns the stream of a group, made at its first collective.
+func (l *lowering) stream(g *ir.Group) int {
+	if l.streamOf[g.Index()] == 0 {
+		l.streamOf[g.Index()] = len(l.p.Streams)
+		l.p.Streams = append(l.p.Streams, program.Stream{Name: "comm." + g.Name, Group: g.Index()})
+		l.seenByComm = append(l.seenByComm, 0)
+		l.seenOfComm = append(l.seenOfComm, 0)
+		l.records = append(l.records, 0)
+	}
+	return l.streamOf[g.Index()]
+}
+
+func (l *lowering) event(stream int) int {
+	e := l.p.Events
+	l.p.Events++
+	n := 0
+	if stream >= 0 {
+		l.records[stream]++
+		n = l.records[stream]
+	}
+	l.onStream = append(l.onStream, stream)
+	l.order = append(l.order, n)
+	return e
+}
+
+func (l *lowering) emit(in program.Instr) {
+	l.p.Instrs = append(l.p.Instrs, in)
+	if in.Stream == 0 && in.Kind != program.Record {
+		l.clock++
+	}
+}
+
+// body emits one node after the other.
+func (l *lowering) body() error {
+	for i, n := range l.f.Order() {
+		var err error
+		switch n.Op().Class() {
+		case ir.ClassInput:
+			l.input(n)
+		case ir.ClassView:
+		case ir.ClassCollective:
+			err = l.collective(i, n)
+		case ir.ClassWait:
+			l.wait(n)
+		case ir.ClassOutput:
+			l.output(n)
+		default:
+			l.launch(n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tensors are the windows of a value's tensors.
+func (l *lowering) tensors(v *ir.Value) []program.Tensor {
+	var out []program.Tensor
+	ts := v.Type().Tensors()
+	for k, p := range l.st.Of(v) {
+		t := ts[k]
+		w := program.Tensor{Buffer: int(p.Storage), Offset: p.Offset * int64(t.DType().Size()), DType: t.DType(), Shape: t.Shape()}
+		if !t.Contiguous() {
+			w.Strides = t.Strides()
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+func (l *lowering) input(n *ir.Node) {
+	v := n.Result(0)
+	q := program.Param{Name: n.Name(), Role: string(n.Role()), Event: -1, Tensors: l.tensors(v)}
+	if v.Type().IsAsync() {
+		q.Async, q.Event = true, l.event(-1)
+		l.finished[n.ID()] = q.Event
+	}
+	l.p.Inputs = append(l.p.Inputs, q)
+}
+
+func (l *lowering) output(n *ir.Node) {
+	for _, v := range n.Args() {
+		q := program.Param{Name: outputName(v), Event: -1, Tensors: l.tensors(v)}
+		if v.Type().IsAsync() {
+			q.Async, q.Event = true, l.finished[v.Def().ID()]
+		}
+		l.p.Outputs = append(l.p.Outputs, q)
+	}
+}
+
+// outputName is the value's name with a character that names may hold between node and index.
+func outputName(v *ir.Value) string {
+	if len(v.Def().Results()) == 1 {
+		return v.Def().Name()
+	}
+	return fmt.Sprintf("%s.%d", v.Def().Name(), v.Index())
+}
+
+func (l *lowering) launch(n *ir.Node) {
+	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
+	if n.Group() != nil {
+		in.Group = n.Group().Index()
+	}
+	for _, a := range n.Args() {
+		in.Ins = append(in.Ins, l.tensors(a)...)
+	}
+	for _, r := range n.Results() {
+		in.Outs = append(in.Outs, l.tensors(r)...)
+	}
+	l.emit(in)
+}
+
+func (l *lowering) collective(at int, n *ir.Node) error {
+	s := l.stream(n.Group())
+	in := program.Instr{Kind: program.Collective, Stream: s, Event: -1, Group: n.Group().Index(), Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
+	last := l.waitAt(n)
+	for i, a := range n.Args() {
+		t := l.tensors(a)[0]
+		if !a.Type().Contiguous() {
+			t = l.contiguous(at, last, n, i, a)
+		}
+		in.Ins = append(in.Ins, t)
+	}
+	for i, t := range n.Result(0).Type().Tensors() {
+		if !t.Contiguous() {
+			return fmt.Errorf("%%%s: result %d of a collective is declared %s; collectives write row-major results", n.Name(), i, t)
+		}
+	}
+	in.Outs = l.tensors(n.Result(0))
+	if l.clock > l.seenByComm[s] {
+		if l.lastEvent < 0 || l.lastClock != l.clock {
+			l.lastEvent, l.lastClock = l.event(0), l.clock
+			l.emit(program.Instr{Kind: program.Record, Event: l.lastEvent, Group: -1})
+		}
+		l.emit(program.Instr{Kind: program.Wait, Stream: s, Event: l.lastEvent, Group: -1})
+		l.seenByComm[s] = l.clock
+	}
+	l.emit(in)
+	e := l.event(s)
+	l.finished[n.ID()] = e
+	l.emit(program.Instr{Kind: program.Record, Stream: s, Event: e, Group: -1})
+	return nil
+}
+
+// contiguous copies a strided operand into a temporary that lives until the wait.
+func (l *lowering) contiguous(at, last int, n *ir.Node, i int, a *ir.Value) program.Tensor {
+	bytes := l.m.Bound(a.Type().Bytes())
+	dst := program.Tensor{Buffer: l.st.Len() + len(l.stage), DType: a.Type().DType(), Shape: a.Type().Shape()}
+	l.stage = append(l.stage, temp{fmt.Sprintf("%s.operand%d", n.Name(), i), at, last, bytes})
+	l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(a), Outs: []program.Tensor{dst}, Node: n.Name()})
+	return dst
+}
+
+// waitAt is the position at which a collective is known to have finished: its
+// wait's, or the end.
+func (l *lowering) waitAt(n *ir.Node) int {
+	if u := n.Result(0).Uses(); len(u) == 1 {
+		return u[0].Node.At()
+	}
+	return len(l.f.Order()) - 1
+}
+
+func (l *lowering) wait(n *ir.Node) {
+	e := l.finished[n.Arg(0).Def().ID()]
+	if s := l.onStream[e]; s >= 0 {
+		if l.seenOfComm[s] >= l.order[e] {
+			return // a later collective of the same stream was waited for already
+		}
+		l.seenOfComm[s] = l.order[e]
+	}
+	l.emit(program.Instr{Kind: program.Wait, Event: e, Group: -1, Node: n.Name()})
+}
+
+// place gives every buffer its offset.
+func (l *lowering) place() error {
+	lives := lifetimes(l.f, l.st)
+	names := map[string]bool{}
+	var prob pack.Problem
+	add := func(name string, def, last int, bytes int64) {
+		for names[name] {
+			name += "_"
+		}
+		names[name] = true
+		size := (bytes + program.Align - 1) / program.Align * program.Align
+		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: name, Size: bytes})
+		prob.Buffers = append(prob.Buffers, pack.Buffer{Lower: int64(def), Upper: int64(last) + 1, Size: size, Align: program.Align})
+	}
+	for i, life := range lives {
+		root, k := l.st.Root(ir.StorageID(i))
+		name := outputName(root)
+		if root.Type().IsAsync() && len(root.Type().Elems()) > 1 {
+			name = fmt.Sprintf("%s.%d", name, k)
+		}
+		add(name, life.def, life.last, l.m.Bound(l.st.Type(ir.StorageID(i)).Bytes()))
+	}
+	for _, t := range l.stage {
+		add(t.name, t.def, t.last, t.bytes)
+	}
+	offsets, height, err := pack.BestFit(prob)
+	if err != nil {
+		return err
+	}
+	for i := range l.p.Buffers {
+		l.p.Buffers[i].Offset = offsets[i]
+	}
+	l.p.Arena = height
+	return nil
+}
