@@ -1,0 +1,486 @@
+package interp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Options steer a run. The zero Options runs a function without symbols and
+// calls as its text says.
+type Options struct {
+	// Symbols gives, by rank, the run-time sizes. A symbol that a rank does not
+	// have here is taken from the rank's inputs where one of their dimensions is
+	// that symbol alone, else it is the symbol's hint.
+	Symbols []map[string]int64
+
+	// Calls implements opaque calls by target.
+	Calls map[string]CallFunc
+
+	// Poison makes asynchrony visible: until its wait the results of a collective
+	// and async inputs hold NaN (0xAA in types without NaN), and a write to an
+	// operand or result in flight is an error at the wait.
+	Poison bool
+
+	// Seed and Step select the random numbers: rank, node name, Seed and Step
+	// give the stream of a rand. A loop of steps counts Step up.
+	Seed, Step int64
+
+	// Trace is called after each node, if set; its error ends the run.
+	Trace func(Event) error
+
+	// SkipVerify leaves out the verification of the module, for callers that have
+	// just done it. Running a module that does not verify may give any error.
+	SkipVerify bool
+}
+
+// Slot is one tensor of a function's signature: an input or output value, or one
+// of the tensors that an async value carries.
+type Slot struct {
+	Name  string  // name of the value; of an async value with several tensors, with .0, .1, ... after it
+	Type  ir.Type // a tensor type
+	Async bool    // part of an async value
+	Value *ir.Value
+	Index int // which tensor of the async value
+}
+
+// InputSlots lists what Run takes per rank, in order: async inputs take as many
+// tensors as they carry.
+func InputSlots(f *ir.Func) []Slot {
+	var out []Slot
+	for _, n := range f.Inputs() {
+		out = appendSlots(out, n.Result(0))
+	}
+	return out
+}
+
+// OutputSlots lists what Run returns per rank, in order; nil without a return.
+func OutputSlots(f *ir.Func) []Slot {
+	var out []Slot
+	if r := f.Return(); r != nil {
+		for _, v := range r.Args() {
+			out = appendSlots(out, v)
+		}
+	}
+	return out
+}
+
+func appendSlots(out []Slot, v *ir.Value) []Slot {
+	ts, async := tensorTypes(v)
+	for i, t := range ts {
+		name := v.Name()
+		if len(ts) > 1 {
+			name = fmt.Sprintf("%s.%d", name, i)
+		}
+		out = append(out, Slot{Name: name, Type: t, Async: async, Value: v, Index: i})
+	}
+	return out
+}
+
+// tensorTypes lists the tensors that a value is or carries.
+func tensorTypes(v *ir.Value) ([]ir.Type, bool) {
+	if t := v.Type(); t.IsAsync() {
+		return t.Elems(), true
+	}
+	return []ir.Type{v.Type()}, false
+}
+
+// Event is what Options.Trace sees after a node. It is valid during the call.
+type Event struct {
+	Node  *ir.Node
+	Index int     // place in program order
+	Live  []int64 // bytes of storage held, by rank, before this node's last uses are dropped
+	m     *machine
+}
+
+// Result copies tensor i of the node's results on a rank: the results one after
+// the other, an async result as the tensors it carries (garbage while in flight
+// under Options.Poison). It fails if there is no such tensor.
+func (e Event) Result(rank, i int) (Tensor, error) {
+	if rank >= 0 && rank < e.m.world && i >= 0 {
+		for _, v := range e.Node.Results() {
+			ts := e.m.env[v.ID()][rank].ts
+			if i < len(ts) {
+				return ts[i].tensor()
+			}
+			i -= len(ts)
+		}
+	}
+	return Tensor{}, fmt.Errorf("interp: %%%s has no such result on rank %d", e.Node.Name(), rank)
+}
+
+// Run executes f on every rank of its module's world. inputs[r] holds rank r's
+// tensors as InputSlots lists them; the result holds each rank's as OutputSlots
+// lists them, in memory of their own; async outputs are returned finished. Inputs
+// are never changed. An error of a node or input is an *Error; a module that does
+// not verify gives a *diag.Error. Time is that of the kernels; memory is what the
+// ranks' live storages hold together.
+func Run(ctx context.Context, f *ir.Func, inputs [][]Tensor, o Options) ([][]Tensor, error) {
+	if !o.SkipVerify {
+		if err := f.Module().Verify(); err != nil {
+			return nil, err
+		}
+	}
+	m, err := newMachine(f, inputs, o)
+	if err != nil {
+		return nil, err
+	}
+	order := f.Order()
+	for i, n := range order {
+		if err := ctx.Err(); err != nil {
+			return nil, nodeError(n, -1, err)
+		}
+		switch n.Op() {
+		case ir.OpInput:
+			err = m.input(n, inputs)
+		case ir.OpReturn:
+			return m.outputs(n)
+		default:
+			err = m.exec(ctx, n)
+		}
+		if err != nil {
+			return nil, nodeError(n, -1, err)
+		}
+		if o.Trace != nil {
+			if err := o.Trace(Event{Node: n, Index: i, Live: slices.Clone(m.live), m: m}); err != nil {
+				return nil, nodeError(n, -1, err)
+			}
+		}
+		m.drop(n, i)
+	}
+	return nil, fmt.Errorf("interp: function @%s has no return", f.Name)
+}
+
+// machine is the state of one run.
+type machine struct {
+	f     *ir.Func
+	world int
+	opts  Options
+	syms  []map[string]int64 // by rank: every symbol's value
+	env   [][]binding        // by ValueID, then rank; nil where not yet or no longer defined
+	last  []int32            // by ValueID: place in program order of the last use
+	live  []int64            // by rank: bytes of storage held
+	slot  []int              // by input's place in the signature: its first tensor
+
+	writes bool // some node changes an operand in place, so inputs must be copied
+}
+
+// binding is a value on one rank: a tensor, or the tensors of an async value.
+type binding struct {
+	ts []view
+	fl *flight // set while in flight
+}
+
+// view is a layout on a storage.
+type view struct {
+	hostops.Tensor
+	st *storage
+}
+
+// storage is memory of one rank; refs counts the bindings and flights that hold it.
+type storage struct {
+	rank  int
+	bytes int64
+	refs  int
+}
+
+func newMachine(f *ir.Func, inputs [][]Tensor, o Options) (*machine, error) {
+	world := f.Module().World
+	if len(inputs) != world {
+		return nil, fmt.Errorf("interp: inputs for %d ranks, the world has %d", len(inputs), world)
+	}
+	m := &machine{f: f, world: world, opts: o, env: make([][]binding, f.NumValueIDs()),
+		last: make([]int32, f.NumValueIDs()), live: make([]int64, world)}
+	slots := InputSlots(f)
+	for r, in := range inputs {
+		if len(in) != len(slots) {
+			return nil, fmt.Errorf("interp: rank %d has %d input tensors, @%s takes %d", r, len(in), f.Name, len(slots))
+		}
+	}
+	var err error
+	if m.syms, err = resolveSymbols(f, slots, inputs, o.Symbols); err != nil {
+		return nil, err
+	}
+	for i, n := range f.Order() {
+		m.writes = m.writes || n.Effects()&ir.EffectWrites != 0
+		for _, v := range n.Args() {
+			m.last[v.ID()] = int32(i)
+		}
+		for _, v := range n.Results() {
+			m.last[v.ID()] = int32(i)
+		}
+	}
+	at := 0
+	for _, n := range f.Inputs() {
+		m.slot = append(m.slot, at)
+		ts, _ := tensorTypes(n.Result(0))
+		at += len(ts)
+	}
+	return m, nil
+}
+
+// resolveSymbols gives every symbol a value on every rank: what the caller said,
+// else what an input's shape says, else the hint.
+func resolveSymbols(f *ir.Func, slots []Slot, inputs [][]Tensor, given []map[string]int64) ([]map[string]int64, error) {
+	mod := f.Module()
+	if given != nil && len(given) != mod.World {
+		return nil, fmt.Errorf("interp: symbols for %d ranks, the world has %d", len(given), mod.World)
+	}
+	out := make([]map[string]int64, mod.World)
+	for r := range out {
+		out[r] = map[string]int64{}
+		if given != nil {
+			for name := range given[r] {
+				if mod.Symbol(name) == nil {
+					return nil, fmt.Errorf("interp: rank %d is given symbol %s, which the module does not declare", r, name)
+				}
+			}
+		}
+		for _, s := range mod.Symbols() {
+			n, ok := int64(0), false
+			if given != nil {
+				n, ok = given[r][s.Name]
+			}
+			if !ok && inputs != nil {
+				n, ok = symbolFromInputs(s.Name, slots, inputs[r])
+			}
+			if !ok {
+				n = s.Hint
+			}
+			if n < 0 || n > s.Max {
+				return nil, fmt.Errorf("interp: symbol %s is %d on rank %d, outside 0..%d", s.Name, n, r, s.Max)
+			}
+			out[r][s.Name] = n
+		}
+	}
+	return out, nil
+}
+
+func symbolFromInputs(name string, slots []Slot, in []Tensor) (int64, bool) {
+	want := ir.Sym(name)
+	for i, s := range slots {
+		for j, d := range s.Type.Shape() {
+			if d.Equal(want) && j < len(in[i].Shape) {
+				return in[i].Shape[j], true
+			}
+		}
+	}
+	return 0, false
+}
+
+// shape evaluates a shape with the rank's symbols.
+func (m *machine) shape(s ir.Shape, rank int) ([]int64, error) {
+	if out, ok := s.Static(); ok {
+		return out, nil
+	}
+	out := make([]int64, len(s))
+	for i, d := range s {
+		n, err := m.dim(d, rank)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = n
+	}
+	return out, nil
+}
+
+func (m *machine) dim(d ir.Dim, rank int) (int64, error) {
+	n, ok := d.Eval(func(s string) (int64, bool) { v, ok := m.syms[rank][s]; return v, ok })
+	if !ok || n < 0 {
+		return 0, onRank(rank, "size %s is %d with the rank's symbols %v", d, n, m.syms[rank])
+	}
+	return n, nil
+}
+
+// layout evaluates a tensor type: sizes, strides and the elements its storage needs.
+func (m *machine) layout(t ir.Type, rank int) (hostops.Tensor, int64, error) {
+	shape, err := m.shape(t.Shape(), rank)
+	if err != nil {
+		return hostops.Tensor{}, 0, err
+	}
+	h := hostops.Tensor{DType: t.DType(), Shape: shape, Strides: t.Strides()}
+	if h.Strides == nil {
+		h.Strides = hostops.RowMajor(shape)
+	}
+	return h, span(shape, h.Strides), nil
+}
+
+// span is one past the last element that a layout without negative strides reaches.
+func span(shape, strides []int64) int64 {
+	n := int64(1)
+	for i, d := range shape {
+		if d == 0 {
+			return 0
+		}
+		n += (d - 1) * strides[i]
+	}
+	return n
+}
+
+// alloc makes a fresh storage of zeros in the layout of t and counts it.
+func (m *machine) alloc(t ir.Type, rank int) (view, error) {
+	h, n, err := m.layout(t, rank)
+	if err != nil {
+		return view{}, err
+	}
+	const maxBytes = 1 << 40
+	if n > maxBytes/int64(h.DType.Size()) {
+		return view{}, onRank(rank, "%s of %v elements is too large to hold", t, h.Shape)
+	}
+	h.Data = make([]byte, n*int64(h.DType.Size()))
+	return m.own(h, rank), nil
+}
+
+// own makes a counted storage of the tensor's bytes.
+func (m *machine) own(h hostops.Tensor, rank int) view {
+	return view{h, &storage{rank: rank, bytes: int64(len(h.Data))}}
+}
+
+func (m *machine) hold(v view) {
+	if v.st.refs == 0 {
+		m.live[v.st.rank] += v.st.bytes
+	}
+	v.st.refs++
+}
+
+func (m *machine) release(v view) {
+	if v.st.refs--; v.st.refs == 0 {
+		m.live[v.st.rank] -= v.st.bytes
+	}
+}
+
+// bind defines a value on all ranks.
+func (m *machine) bind(v *ir.Value, bs []binding) {
+	for _, b := range bs {
+		for _, t := range b.ts {
+			m.hold(t)
+		}
+	}
+	m.env[v.ID()] = bs
+}
+
+// drop forgets the values whose last use was node n at place i.
+func (m *machine) drop(n *ir.Node, i int) {
+	for _, v := range slices.Concat(n.Args(), n.Results()) {
+		if int(m.last[v.ID()]) != i || m.env[v.ID()] == nil {
+			continue
+		}
+		for _, b := range m.env[v.ID()] {
+			for _, t := range b.ts {
+				m.release(t)
+			}
+		}
+		m.env[v.ID()] = nil
+	}
+}
+
+// tensor copies a view to a dense tensor of its own.
+func (v view) tensor() (Tensor, error) {
+	t, err := NewTensor(v.DType, v.Shape...)
+	if err != nil {
+		return t, err
+	}
+	return t, hostops.Copy(t.host(), v.Tensor)
+}
+
+// outputs collects the return's operands; a collective that is still in flight
+// finishes here.
+func (m *machine) outputs(n *ir.Node) ([][]Tensor, error) {
+	out := make([][]Tensor, m.world)
+	for _, v := range n.Args() {
+		for r, b := range m.env[v.ID()] {
+			if err := m.land(b.fl); err != nil {
+				return nil, nodeError(n, r, err)
+			}
+			m.env[v.ID()][r].fl = nil
+			for _, t := range b.ts {
+				c, err := t.tensor()
+				if err != nil {
+					return nil, nodeError(n, r, err)
+				}
+				out[r] = append(out[r], c)
+			}
+		}
+	}
+	return out, nil
+}
+
+// input binds the caller's tensors in the layout that the input declares.
+func (m *machine) input(n *ir.Node, inputs [][]Tensor) error {
+	v := n.Result(0)
+	types, async := tensorTypes(v)
+	bs := make([]binding, m.world)
+	for r := range bs {
+		for i, t := range types {
+			x, err := m.inputView(t, inputs[r][m.slot[n.At()]+i], r)
+			if err != nil {
+				return nodeError(n, r, err)
+			}
+			bs[r].ts = append(bs[r].ts, x)
+		}
+		if async && m.opts.Poison {
+			if err := m.takeOff(&bs[r], nil); err != nil {
+				return nodeError(n, r, err)
+			}
+		}
+	}
+	m.bind(v, bs)
+	return nil
+}
+
+func (m *machine) inputView(t ir.Type, x Tensor, rank int) (view, error) {
+	if err := x.Check(); err != nil {
+		return view{}, err
+	}
+	want, _, err := m.layout(t, rank)
+	if err != nil {
+		return view{}, err
+	}
+	if x.DType != want.DType || !slices.Equal(x.Shape, want.Shape) {
+		return view{}, fmt.Errorf("got %s, want %s%v", x.typeText(), want.DType, want.Shape)
+	}
+	if t.Contiguous() && !m.writes && !m.opts.Poison {
+		return m.own(x.host(), rank), nil // nobody writes to it
+	}
+	v, err := m.alloc(t, rank)
+	if err != nil {
+		return v, err
+	}
+	return v, fillView(v.Tensor, x.host())
+}
+
+var errOverlap = errors.New("the declared layout holds one element for several positions, whose numbers differ")
+
+// fillView copies src to dst, which may repeat elements by strides of 0; then the
+// numbers at repeated positions must be equal.
+func fillView(dst, src hostops.Tensor) error {
+	d, s := dst, src
+	repeats := false
+	for i, st := range dst.Strides {
+		if st == 0 && dst.Shape[i] > 1 {
+			if !repeats {
+				d.Shape, s.Shape = slices.Clone(d.Shape), slices.Clone(s.Shape)
+				repeats = true
+			}
+			d.Shape[i], s.Shape[i] = 1, 1
+		}
+	}
+	if err := hostops.Copy(d, s); err != nil || !repeats {
+		return err
+	}
+	back, err := hostops.New(src.DType, src.Shape...)
+	if err != nil {
+		return err
+	}
+	if err := hostops.Copy(back, dst); err != nil {
+		return err
+	}
+	if !slices.Equal(back.Data, src.Data) {
+		return errOverlap
+	}
+	return nil
+}

@@ -1,0 +1,394 @@
+package interp
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Every operation that launches has a kernel; views, communication and calls are
+// the interpreter's own.
+func TestKernelsForEveryOp(t *testing.T) {
+	for _, op := range ir.Ops() {
+		switch op.Class() {
+		case ir.ClassCompute, ir.ClassMemory:
+			if op != ir.OpCall && !hostops.Has(op.Name()) {
+				t.Errorf("no host kernel for %s", op)
+			}
+		case ir.ClassCollective:
+			if !slices.ContainsFunc(collectiveCases, func(c collectiveCase) bool { return strings.HasPrefix(c.name, op.Name()) }) {
+				t.Errorf("no test of the collective %s", op)
+			}
+		}
+	}
+	for _, name := range hostops.Names() {
+		if _, ok := ir.OpByName(name); !ok {
+			t.Errorf("host kernel %s has no op", name)
+		}
+	}
+}
+
+// Every view op against the numbers that its layout must select.
+func TestViews(t *testing.T) {
+	cases := []struct {
+		name, text string
+		want       []float64
+	}{
+		{"view", "view %x : f32[4,3]", seq(0, 12)},
+		{"view of a permuted tensor that keeps runs", "permute %x {dims=[0, 1]} : f32[3,4]", seq(0, 12)},
+		{"permute", "permute %x {dims=[1, 0]} : f32[4,3:1,4]", []float64{0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11}},
+		{"slice", "slice %x {dim=1, end=4, start=1, step=2} : f32[3,2:4,2]", []float64{1, 3, 5, 7, 9, 11}},
+		{"select row", "select %x {dim=0, index=2} : f32[4]", []float64{8, 9, 10, 11}},
+		{"select column", "select %x {dim=1, index=3} : f32[3:4]", []float64{3, 7, 11}},
+		{"alias", "alias %x : f32[3,4]", seq(0, 12)},
+		{"unsqueeze", "unsqueeze %x {dim=1} : f32[3,1,4]", seq(0, 12)},
+		{"as_strided", "as_strided %x {offset=1} : f32[2,3:5,2]", []float64{1, 3, 5, 6, 8, 10}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			typ := c.text[strings.LastIndex(c.text, "f32"):]
+			out := "f32[" + strings.SplitN(strings.TrimSuffix(strings.TrimPrefix(typ, "f32["), "]"), ":", 2)[0] + "]"
+			f := parse(t, "world 1\nfunc @f(%x: f32[3,4]) -> ("+out+") {\n  %v = "+c.text+"\n  %y = clone %v : "+out+"\n  return %y\n}\n")
+			got := run(t, f, each(tensor(t, ir.F32, seq(0, 12), 3, 4)), Options{})
+			want(t, got, 0, 0, c.want...)
+		})
+	}
+	f := parse(t, `world 1
+func @f(%x: f32[3,4]) -> (f32[3,1:4,1], f32[3:4], f32[2,3:0,4], f32[2,2,1:4,1,1]) {
+  %s:2 = split %x {dim=1, sizes=[3, 1]} : f32[3,3:4,1], f32[3,1:4,1]
+  %q = squeeze %s#1 {dims=[1]} : f32[3:4]
+  %e = expand %q : f32[2,3:0,4]
+  %a = slice %x {dim=0, end=3, start=1} : f32[2,4]
+  %b = slice %a {dim=1, end=4, start=2} : f32[2,2:4,1]
+  %c = unsqueeze %b {dim=2} : f32[2,2,1:4,1,1]
+  return %s#1, %q, %e, %c
+}
+`)
+	got := run(t, f, each(tensor(t, ir.F32, seq(0, 12), 3, 4)), Options{})
+	want(t, got, 0, 0, 3, 7, 11)
+	want(t, got, 0, 1, 3, 7, 11)
+	want(t, got, 0, 2, 3, 7, 11, 3, 7, 11)
+	want(t, got, 0, 3, 6, 7, 10, 11)
+}
+
+// Declared layouts of inputs and results change nothing but the layout.
+func TestLayouts(t *testing.T) {
+	f := parse(t, `world 1
+func @f(%x: f32[2,3:1,2], %e: f32[2,3:1,0]) -> (f32[2,3:1,4], f32[2,3]) {
+  %y = add %x, %x : f32[2,3:1,4]
+  %z = mul %y, %e : f32[2,3]
+  return %y, %z
+}
+`)
+	in := [][]Tensor{{tensor(t, ir.F32, seq(1, 6), 2, 3), tensor(t, ir.F32, []float64{2, 2, 2, 3, 3, 3}, 2, 3)}}
+	out := run(t, f, in, Options{})
+	want(t, out, 0, 0, 2, 4, 6, 8, 10, 12)
+	want(t, out, 0, 1, 4, 8, 12, 24, 30, 36)
+	in[0][1] = tensor(t, ir.F32, seq(1, 6), 2, 3)
+	if _, err := Run(context.Background(), f, in, Options{}); !errors.Is(err, errOverlap) {
+		t.Fatalf("got %v, want %v", err, errOverlap)
+	}
+}
+
+const symbolic = `world 2
+group @g = [[0, 1]]
+sym s hint 3 max 9
+
+func @f(%x: f32[s,2]) -> (f32[2*s], f32[1,2]) {
+  %d = add %x, %x : f32[s,2]
+  %v = view %d : f32[2*s]
+  %t = slice %d {dim=0, end=2, start=1} : f32[1,2]
+  return %v, %t
+}
+`
+
+// Symbols come from the caller, from the inputs' shapes or from the hint.
+func TestSymbols(t *testing.T) {
+	f := parse(t, symbolic)
+	in := each(tensor(t, ir.F32, seq(0, 4), 2, 2), tensor(t, ir.F32, seq(0, 6), 3, 2))
+	out := run(t, f, in, Options{})
+	want(t, out, 0, 0, 0, 2, 4, 6)
+	want(t, out, 1, 0, 0, 2, 4, 6, 8, 10)
+	want(t, out, 0, 1, 4, 6)
+	if _, err := Run(context.Background(), f, in, Options{Symbols: []map[string]int64{{"s": 2}, {"s": 4}}}); err == nil || !strings.Contains(err.Error(), "got f32[3,2], want f32[4 2]") {
+		t.Fatal(err)
+	}
+	if _, err := Run(context.Background(), f, in, Options{Symbols: []map[string]int64{{"s": 10}, nil}}); err == nil || !strings.Contains(err.Error(), "outside 0..9") {
+		t.Fatal(err)
+	}
+	if _, err := Run(context.Background(), f, in, Options{Symbols: []map[string]int64{{"q": 1}, nil}}); err == nil || !strings.Contains(err.Error(), "symbol q") {
+		t.Fatal(err)
+	}
+	short := each(tensor(t, ir.F32, seq(0, 2), 1, 2), tensor(t, ir.F32, seq(0, 6), 3, 2))
+	if _, err := Run(context.Background(), f, short, Options{}); err == nil || !strings.Contains(err.Error(), "slice 1..2 is outside dimension 0 of size 1") {
+		t.Fatal(err)
+	}
+	rand, err := RandomInputs(f, 7, RandomOptions{Symbols: []map[string]int64{{"s": 5}, nil}})
+	if err != nil || rand[0][0].Shape[0] != 5 || rand[1][0].Shape[0] != 3 {
+		t.Fatal(rand, err)
+	}
+}
+
+const inFlight = `world 2
+group @g = [[0, 1]]
+
+func @f(%x: f32[2], %in: async(f32[2], i32[2])) -> (f32[2], f32[2], i32[2], async f32[2]) {
+  %a = add %x, %x : f32[2]
+  %c = all_reduce.sum %a on @g : async f32[2]
+  %o = all_gather %o0 on @g : async f32[2]
+  %w:2 = wait_tensor %in : f32[2], i32[2]
+  %y = wait_tensor %c : f32[2]
+  return %y, %w#0, %w#1, %o
+}
+`
+
+// Async inputs are waited for inside, async outputs come back finished.
+func TestAsyncInputsAndOutputs(t *testing.T) {
+	f := parse(t, strings.Replace(inFlight, "  %o = ", "  %o0 = slice %a {dim=0, end=1} : f32[1]\n  %o = ", 1))
+	in := [][]Tensor{
+		{tensor(t, ir.F32, []float64{1, 2}, 2), tensor(t, ir.F32, []float64{7, 8}, 2), tensor(t, ir.I32, []float64{3, 4}, 2)},
+		{tensor(t, ir.F32, []float64{10, 20}, 2), tensor(t, ir.F32, []float64{9, 8}, 2), tensor(t, ir.I32, []float64{5, 6}, 2)},
+	}
+	if s := InputSlots(f); len(s) != 3 || s[2].Name != "in.1" || !s[2].Async || s[0].Async {
+		t.Fatalf("%+v", s)
+	}
+	if s := OutputSlots(f); len(s) != 4 || s[3].Name != "o" || !s[3].Async {
+		t.Fatalf("%+v", s)
+	}
+	for _, poison := range []bool{false, true} {
+		out := run(t, f, in, Options{Poison: poison})
+		want(t, out, 0, 0, 22, 44)
+		want(t, out, 1, 1, 9, 8)
+		want(t, out, 1, 2, 5, 6)
+		want(t, out, 0, 3, 2, 20)
+		want(t, out, 1, 3, 2, 20)
+	}
+}
+
+// Under Poison the results of a collective in flight are NaN, or 0xAA bytes.
+func TestPoisonHidesResults(t *testing.T) {
+	f := parse(t, strings.Replace(inFlight, "  %o = ", "  %o0 = slice %a {dim=0, end=1} : f32[1]\n  %o = ", 1))
+	in := [][]Tensor{
+		{tensor(t, ir.F32, []float64{1, 2}, 2), tensor(t, ir.F32, []float64{7, 8}, 2), tensor(t, ir.I32, []float64{3, 4}, 2)},
+		{tensor(t, ir.F32, []float64{10, 20}, 2), tensor(t, ir.F32, []float64{9, 8}, 2), tensor(t, ir.I32, []float64{5, 6}, 2)},
+	}
+	seen := 0
+	trace := func(e Event) error {
+		x, err := e.Result(1, 0)
+		if err != nil {
+			return err
+		}
+		switch e.Node.Name() {
+		case "c", "o", "in":
+			seen++
+			for _, v := range x.Float64s() {
+				if !math.IsNaN(v) {
+					t.Errorf("%s in flight shows %v", e.Node.Name(), v)
+				}
+			}
+		case "y", "w":
+			seen++
+			if !x.Finite() {
+				t.Errorf("%s after the wait is %v", e.Node.Name(), x)
+			}
+		}
+		if e.Node.Name() == "in" {
+			if x, _ := e.Result(0, 1); x.Data[0] != poisonOther {
+				t.Errorf("integers in flight show %v", x)
+			}
+			if _, err := e.Result(0, 2); err == nil {
+				t.Error("a third tensor of two")
+			}
+		}
+		return nil
+	}
+	run(t, f, in, Options{Poison: true, Trace: trace})
+	if seen != 5 {
+		t.Fatalf("saw %d of 5 nodes", seen)
+	}
+}
+
+// scribble writes its operand in place.
+var scribble = PerRank(func(_ context.Context, _ *ir.Node, rank int, args, _ []Tensor) error {
+	args[0].Data[0] ^= 1
+	return nil
+})
+
+func TestPoisonFindsWrites(t *testing.T) {
+	text := func(order ...string) string {
+		return two + "func @f(%x: f32[2]) -> (f32[2]) {\n  %a = add %x, %x : f32[2]\n  %s = slice %a {dim=0, end=1} : f32[1]\n  " +
+			strings.Join(order, "\n  ") + "\n  return %y\n}\n"
+	}
+	start := "%c = all_reduce.sum %a on @g : async f32[2]"
+	write := `call %s {effects=["writes"], target="scribble"}`
+	wait := "%y = wait_tensor %c : f32[2]"
+	in := each(tensor(t, ir.F32, []float64{1, 2}, 2), tensor(t, ir.F32, []float64{3, 4}, 2))
+	o := Options{Poison: true, Calls: map[string]CallFunc{"scribble": scribble}}
+	if _, err := Run(context.Background(), parse(t, text(start, write, wait)), in, o); err == nil ||
+		!strings.Contains(err.Error(), "operand 0 of the collective was changed while in flight, first at element 0") {
+		t.Fatalf("a write in flight gave %v", err)
+	}
+	out := run(t, parse(t, text(start, wait, write)), in, o)
+	want(t, out, 0, 0, 8, 12)
+	// A legal write before the start is seen by every rank.
+	out = run(t, parse(t, text(write, start, wait)), in, o)
+	if got := out[0][0].Float64s(); got[0] == 8 || got[1] != 12 {
+		t.Fatalf("the write before the start is lost: %v", got)
+	}
+	// The caller's tensors are never written to.
+	f := parse(t, two+"func @f(%x: f32[2]) -> (f32[2]) {\n  call %x {effects=[\"writes\"], target=\"scribble\"}\n  return %x\n}\n")
+	out = run(t, f, in, o)
+	want(t, each(in[0][0]), 0, 0, 1, 2)
+	if Equal(out[0][0], in[0][0]) {
+		t.Fatal("the call's write is lost")
+	}
+}
+
+func TestCalls(t *testing.T) {
+	f := parse(t, two+`func @f(%x: f32[2]) -> (f32[2], f32[2], f32[1]) {
+  %p = call %x {target="plus_rank"} : f32[2]
+  %s = call %p on @g {effects=["communicates"], target="swap"} : f32[2]
+  %v = call %s {effects=["alias"], target="first"} : f32[1]
+  return %p, %s, %v
+}
+`)
+	calls := map[string]CallFunc{
+		"plus_rank": PerRank(func(_ context.Context, _ *ir.Node, rank int, args, results []Tensor) error {
+			v := args[0].Float64s()
+			for i := range v {
+				v[i] += float64(rank)
+			}
+			x, err := FromFloats(ir.F32, v, 2)
+			copy(results[0].Data, x.Data)
+			args[0].Data[0] = 99 // a copy: without the effect "writes" nobody sees this
+			return err
+		}),
+		"swap": func(_ context.Context, c *Call) error {
+			copy(c.Results[0][0].Data, c.Args[1][0].Data)
+			copy(c.Results[1][0].Data, c.Args[0][0].Data)
+			return nil
+		},
+		"first": func(context.Context, *Call) error { return nil },
+	}
+	in := each(tensor(t, ir.F32, []float64{1, 2}, 2), tensor(t, ir.F32, []float64{10, 20}, 2))
+	out := run(t, f, in, Options{Calls: calls})
+	want(t, out, 0, 0, 1, 2)
+	want(t, out, 1, 0, 11, 21)
+	want(t, out, 0, 1, 11, 21)
+	want(t, out, 1, 1, 1, 2)
+	want(t, out, 0, 2, 11)
+	delete(calls, "swap")
+	_, err := Run(context.Background(), f, in, Options{Calls: calls})
+	if err == nil || !strings.Contains(err.Error(), `no function is registered for target "swap"`) {
+		t.Fatal(err)
+	}
+	calls["swap"] = func(_ context.Context, c *Call) error { c.Results[1][0].Shape = nil; return nil }
+	_, err = Run(context.Background(), f, in, Options{Calls: calls})
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Rank != 1 || e.Node != "s" || e.Pos.Line != 5 {
+		t.Fatal(err)
+	}
+}
+
+func TestRand(t *testing.T) {
+	text := two + `func @f() -> (f32[4], f32[4]) {
+  %a = rand {seed=5} : f32[4]
+  %b = rand {seed=5} : f32[4]
+  return %a, %b
+}
+`
+	f := parse(t, text)
+	none := [][]Tensor{nil, nil}
+	first := run(t, f, none, Options{})
+	draws := []Tensor{first[0][0], first[0][1], first[1][0], first[1][1]}
+	for _, o := range []Options{{Seed: 1}, {Step: 1}} {
+		next := run(t, f, none, o)
+		draws = append(draws, next[0][0], next[1][1])
+	}
+	for i := range draws {
+		for j := range i {
+			if Equal(draws[i], draws[j]) {
+				t.Errorf("draws %d and %d are equal: %v", j, i, draws[i])
+			}
+		}
+	}
+	// Another order draws the same numbers.
+	swapped := parse(t, strings.Replace(text, "  %a = rand {seed=5} : f32[4]\n  %b = rand {seed=5} : f32[4]\n", "  %b = rand {seed=5} : f32[4]\n  %a = rand {seed=5} : f32[4]\n", 1))
+	again := run(t, swapped, none, Options{})
+	for r := range again {
+		for i := range again[r] {
+			if !Equal(again[r][i], first[r][i]) {
+				t.Errorf("rank %d draw %d changed with the order", r, i)
+			}
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	f := parse(t, `world 2
+func @f(%w: f32[4,2], %i: i64[2]) -> (f32[2,2]) {
+  %e = embedding %w, %i : f32[2,2]
+  return %e
+}
+`)
+	w, i := tensor(t, ir.F32, seq(0, 8), 4, 2), tensor(t, ir.I64, []float64{0, 3}, 2)
+	bad := tensor(t, ir.I64, []float64{0, 4}, 2)
+	_, err := Run(context.Background(), f, [][]Tensor{{w, i}, {w, bad}}, Options{})
+	var e *Error
+	if !errors.As(err, &e) || e.Op != "embedding" || e.Node != "e" || e.Rank != 1 || e.Pos != (diag.Pos{Line: 3, Col: 3}) || !errors.Is(err, hostops.ErrIndex) {
+		t.Fatalf("%#v: %v", e, err)
+	}
+	if !strings.HasPrefix(err.Error(), "interp: t.ir:3:3: embedding %e on rank 1: ") {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Run(ctx, f, [][]Tensor{{w, i}, {w, i}}, Options{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	stop := errors.New("stop")
+	if _, err := Run(context.Background(), f, [][]Tensor{{w, i}, {w, i}}, Options{Trace: func(Event) error { return stop }}); !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+	for _, in := range [][][]Tensor{nil, {{w, i}}, {{w, i}, {w}}, {{w, i}, {i, w}}, {{w, i}, {w, {}}}, {{w, i}, {w, Tensor{DType: ir.I64, Shape: []int64{2}}}}} {
+		if _, err := Run(context.Background(), f, in, Options{}); err == nil {
+			t.Errorf("inputs %v went through", in)
+		}
+	}
+	m := ir.NewModule(1)
+	if _, err := Run(context.Background(), m.AddFunc("empty"), [][]Tensor{nil}, Options{}); err == nil {
+		t.Error("a function without a return went through")
+	}
+}
+
+// A chain of n additions holds two storages at a time, whatever n is.
+func TestMemory(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("world 1\ngroup @g = [[0]]\nfunc @f(%x0: f32[256]) -> (f32[256]) {\n  %y = alias %x0 : f32[256]\n")
+	last := "y"
+	for i := range 10 {
+		name := "a" + string(rune('0'+i))
+		b.WriteString("  %" + name + " = add %" + last + ", %" + last + " : f32[256]\n")
+		last = name
+	}
+	b.WriteString("  %c = all_reduce.sum %" + last + " on @g : async f32[256]\n  %z = wait_tensor %c : f32[256]\n  return %z\n}\n")
+	for _, poison := range []bool{false, true} {
+		var live []int64
+		run(t, parse(t, b.String()), each(tensor(t, ir.F32, seq(0, 256), 256)), Options{Poison: poison, Trace: func(e Event) error {
+			live = append(live, e.Live[0])
+			return nil
+		}})
+		if got := slices.Max(live); got != 2048 {
+			t.Errorf("poison %v: peak %d bytes, want 2048: %v", poison, got, live)
+		}
+		if got := live[len(live)-1]; got != 1024 {
+			t.Errorf("poison %v: %d bytes after the wait, want 1024: %v", poison, got, live)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package interp
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// RandomOptions steer RandomInputs.
+type RandomOptions struct {
+	// Symbols are the run-time sizes, as in Options; absent ones are the hints.
+	Symbols []map[string]int64
+
+	// Shared says which inputs hold the same numbers on several ranks: it returns
+	// the group within whose subgroups the input is replicated, or nil if it
+	// differs on every rank. A nil Shared makes all inputs differ.
+	Shared func(input *ir.Node) *ir.Group
+}
+
+// World returns a group of all ranks of m, for RandomOptions.Shared. It is not
+// added to the module.
+func World(m *ir.Module) *ir.Group {
+	g := &ir.Group{Name: "world", Ranks: [][]int{make([]int, max(m.World, 0))}}
+	for i := range g.Ranks[0] {
+		g.Ranks[0][i] = i
+	}
+	return g
+}
+
+// RandomInputs makes inputs for Run from a seed: equal arguments give equal bytes
+// on every machine.
+//
+// Floats are normal numbers; parameters of two and more dimensions are scaled by
+// one over the root of their last size and parameters of one dimension lie around
+// 1, so that activations keep their magnitude. Integers that serve as indices,
+// directly or behind views, copies, selections, communication and added constants,
+// stay within what they index, and are distinct along their last dimension where
+// they say which elements are replaced (scatter, index_put), so that the result
+// does not depend on an order. Other integers are small.
+func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) {
+	m := &machine{f: f, world: f.Module().World}
+	slots := InputSlots(f)
+	var err error
+	if m.syms, err = resolveSymbols(f, slots, nil, o.Symbols); err != nil {
+		return nil, err
+	}
+	need := m.indexRanges()
+	out := make([][]Tensor, m.world)
+	for r := range out {
+		for _, s := range slots {
+			who := r
+			if o.Shared != nil {
+				if g := o.Shared(s.Value.Def()); g != nil {
+					if sub, _ := g.Of(r); sub != nil {
+						who = sub[0]
+					}
+				}
+			}
+			h := fnv.New64a()
+			fmt.Fprintf(h, "%d %d %s", who, s.Index, s.Value.Name())
+			shape, err := m.shape(s.Type.Shape(), r)
+			if err != nil {
+				return nil, fmt.Errorf("interp: input %%%s: %w", s.Name, err)
+			}
+			t, err := NewTensor(s.Type.DType(), shape...)
+			if err != nil {
+				return nil, err
+			}
+			rng := rand.New(rand.NewPCG(seed, h.Sum64()))
+			vals := randomValues(rng, t, s.Value.Def().Role(), need[s.Value.ID()][s.Index])
+			src, err := FromFloats(t.DType, vals, shape...)
+			if err != nil {
+				return nil, err
+			}
+			out[r] = append(out[r], src)
+		}
+	}
+	return out, nil
+}
+
+// randomValues draws the elements of t, exact in float64.
+func randomValues(rng *rand.Rand, t Tensor, role ir.Role, need indexRange) []float64 {
+	vals := make([]float64, t.NumElems())
+	switch {
+	case t.DType.IsFloat():
+		shift, scale := 0.0, 1.0
+		if role == ir.RoleParameter && len(t.Shape) == 1 {
+			shift, scale = 1, 0.1
+		} else if role == ir.RoleParameter && len(t.Shape) > 1 {
+			scale = 1 / math.Sqrt(float64(max(t.Shape[len(t.Shape)-1], 1)))
+		}
+		for i := range vals {
+			vals[i] = shift + scale*rng.NormFloat64()
+		}
+	case t.DType == dtype.Bool:
+		for i := range vals {
+			vals[i] = float64(rng.IntN(2))
+		}
+	default:
+		lo, hi := int64(-8), int64(8)
+		if t.DType == dtype.U8 {
+			lo = 0
+		}
+		if need.set {
+			lo, hi = need.lo, max(need.hi, need.lo+1)
+		}
+		randomInts(rng, vals, lo, hi, need.distinct)
+	}
+	return vals
+}
+
+// randomInts draws from lo <= n < hi. distinct deals them like cards: a number
+// comes again only after all others.
+func randomInts(rng *rand.Rand, vals []float64, lo, hi int64, distinct bool) {
+	if !distinct {
+		for i := range vals {
+			vals[i] = float64(lo + rng.Int64N(hi-lo))
+		}
+		return
+	}
+	// A full deck costs memory in the size of the range; a range far beyond the
+	// count is cut to its start.
+	deck := rng.Perm(int(min(hi-lo, max(int64(len(vals)), 1)*4)))
+	for i := range vals {
+		vals[i] = float64(lo + int64(deck[i%len(deck)]))
+	}
+}
+
+// indexRange is what the uses of an integer value demand: lo <= n < hi.
+type indexRange struct {
+	set      bool
+	lo, hi   int64
+	distinct bool
+}
+
+// meet joins two demands. If they exclude each other (a masked lookup, whose
+// out-of-range results are not used) the one that is already there stays.
+func (a indexRange) meet(b indexRange) indexRange {
+	if !b.set {
+		return a
+	}
+	if !a.set {
+		return b
+	}
+	lo, hi := max(a.lo, b.lo), min(a.hi, b.hi)
+	if lo >= hi {
+		lo, hi = a.lo, a.hi
+	}
+	return indexRange{true, lo, hi, a.distinct || b.distinct}
+}
+
+func (a indexRange) shift(by int64) indexRange {
+	if a.set {
+		a.lo, a.hi = a.lo+by, a.hi+by
+		if a.lo < 0 && a.hi > 0 { // stay clear of indices that count from the end
+			a.lo = 0
+		}
+	}
+	return a
+}
+
+// indexRanges derives, from the last node to the first, the range that each value
+// must keep to: by ValueID, per tensor that the value is or carries.
+func (m *machine) indexRanges() [][]indexRange {
+	need := make([][]indexRange, m.f.NumValueIDs())
+	order := m.f.Order()
+	for _, n := range order {
+		for _, v := range n.Results() {
+			ts, _ := tensorTypes(v)
+			need[v.ID()] = make([]indexRange, len(ts))
+		}
+	}
+	for i := len(order) - 1; i >= 0; i-- {
+		m.demand(order[i], need)
+	}
+	return need
+}
+
+// demand passes what a node needs of its operands on to them.
+func (m *machine) demand(n *ir.Node, need [][]indexRange) {
+	args, a := n.Args(), n.Attrs()
+	put := func(i, k int, r indexRange) {
+		if i < len(args) {
+			v := need[args[i].ID()]
+			v[k] = v[k].meet(r)
+		}
+	}
+	var out indexRange // the demand on the first result
+	if len(n.Results()) > 0 {
+		out = need[n.Result(0).ID()][0]
+	}
+	dim := int(a.Int("dim", 0))
+	switch op := n.Op(); op {
+	case ir.OpEmbedding:
+		put(1, 0, m.within(args[0], 0, false))
+		put(0, 0, out)
+	case ir.OpGather:
+		put(1, 0, m.within(args[0], dim, false))
+		put(0, 0, out)
+	case ir.OpScatter:
+		put(1, 0, m.within(args[0], dim, !a.Has("reduce")))
+		put(0, 0, out)
+		put(2, 0, out)
+	case ir.OpIndexAdd:
+		put(1, 0, m.within(args[0], dim, false))
+	case ir.OpIndex, ir.OpIndexPut:
+		first := 1
+		put(0, 0, out)
+		if op == ir.OpIndexPut {
+			first = 2
+			put(1, 0, out)
+		}
+		for k, d := range a.Ints("dims") {
+			put(first+k, 0, m.within(args[0], int(d), op == ir.OpIndexPut && !a.Bool("accumulate", false)))
+		}
+	case ir.OpWhere:
+		put(1, 0, out)
+		put(2, 0, out)
+	case ir.OpCat:
+		for i := range args {
+			put(i, 0, out)
+		}
+	case ir.OpAdd, ir.OpSub:
+		m.demandSum(n, out, put)
+	case ir.OpClone, ir.OpConvert, ir.OpClamp, ir.OpMaximum, ir.OpMinimum, ir.OpSliceScatter, ir.OpTopk, ir.OpAmax, ir.OpAmin:
+		put(0, 0, out)
+		put(1, 0, out)
+	case ir.OpWaitTensor:
+		for k, v := range n.Results() {
+			put(0, k, need[v.ID()][0])
+		}
+	default:
+		switch {
+		case op.IsCollective():
+			for k, r := range need[n.Result(0).ID()] {
+				put(k, 0, r)
+			}
+		case op.IsView():
+			for _, v := range n.Results() {
+				put(0, 0, need[v.ID()][0])
+			}
+		}
+	}
+}
+
+// demandSum inverts x + scalar and x - scalar; sums of two tensors say nothing about either.
+func (m *machine) demandSum(n *ir.Node, out indexRange, put func(i, k int, r indexRange)) {
+	if len(n.Args()) != 1 || n.Attrs().Bool("reverse", false) {
+		return
+	}
+	c := n.Attrs().Float("scalar", 0) * n.Attrs().Float("alpha", 1)
+	if c != math.Trunc(c) || math.Abs(c) > 1<<53 {
+		return
+	}
+	if n.Op() == ir.OpAdd {
+		c = -c
+	}
+	put(0, 0, out.shift(int64(c)))
+}
+
+// within demands indices of a dimension of v: of its smallest size on any rank.
+func (m *machine) within(v *ir.Value, dim int, distinct bool) indexRange {
+	s := v.Type().Shape()
+	if dim < 0 || dim >= len(s) {
+		return indexRange{}
+	}
+	size := int64(math.MaxInt64)
+	for r := range m.world {
+		if n, err := m.dim(s[dim], r); err == nil {
+			size = min(size, n)
+		}
+	}
+	if size == math.MaxInt64 {
+		return indexRange{}
+	}
+	return indexRange{set: true, hi: size, distinct: distinct}
+}

@@ -1,0 +1,170 @@
+package interp
+
+import (
+	"context"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// lookups uses every input of integers as an index in some way.
+const lookups = `world 2
+group @g = [[0, 1]]
+sym n hint 3 max 9
+
+func @f(%w: f32[5,2] !{role="parameter"}, %a: i64[4], %b: i32[1,2], %c: i64[2,3], %d: i64[6], %e: i64[2], %t: f32[n,2], %k: i64[3], %free: i64[40], %g: bool[3], %norm: bf16[8] !{role="parameter"}) -> (f32[4,2], f32[2,2], f32[2,6], f32[6,2], f32[5,2], f32[3,2], f32[4,2], i64[40]) {
+  %e0 = embedding %w, %a : f32[4,2]
+  %b1 = view %b : i32[2]
+  %b2 = sub %b1 {scalar=100} : i32[2]
+  %e1 = embedding %w, %b2 : f32[2,2]
+  %z0 = full {value=0} : f32[2,6]
+  %c1 = clone %c : i64[2,3]
+  %s = scatter %z0, %c1 {dim=1, value=1} : f32[2,6]
+  %dc = all_gather %e on @g : async i64[4]
+  %dw = wait_tensor %dc : i64[4]
+  %dx = index %w, %dw {dims=[0]} : f32[4,2]
+  %d1 = convert %d : i32[6]
+  %ia = full {value=0} : f32[5,2]
+  %src = full {value=1} : f32[6,2]
+  %add = index_add %ia, %d1, %src {dim=0} : f32[5,2]
+  %x = index %w, %d {dims=[0]} : f32[6,2]
+  %y = index %t, %k {dims=[0]} : f32[3,2]
+  %u = add %free {scalar=1} : i64[40]
+  return %e0, %e1, %s, %x, %add, %y, %dx, %u
+}
+`
+
+func TestRandomInputs(t *testing.T) {
+	f := parse(t, lookups)
+	o := RandomOptions{Symbols: []map[string]int64{{"n": 2}, {"n": 9}}}
+	for seed := range uint64(20) {
+		in, err := RandomInputs(f, seed, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(context.Background(), f, in, Options{Symbols: o.Symbols}); err != nil {
+			t.Fatal(err)
+		}
+		for r := range in {
+			for _, v := range in[r][2].Int64s() {
+				if v < 100 || v >= 105 {
+					t.Fatalf("%d is not an index behind -100", v)
+				}
+			}
+			for row := range 2 {
+				v := in[r][3].Int64s()[3*row:][:3]
+				if v[0] == v[1] || v[1] == v[2] || v[0] == v[2] {
+					t.Fatalf("scatter positions %v repeat", v)
+				}
+			}
+			for _, v := range in[r][10].Float64s() {
+				if v < 0.4 || v > 1.6 {
+					t.Fatalf("parameter of one dimension holds %v", v)
+				}
+			}
+		}
+		again, err := RandomInputs(f, seed, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range in {
+			for i := range in[r] {
+				if !Equal(in[r][i], again[r][i]) {
+					t.Fatalf("rank %d input %d differs from one call to the next", r, i)
+				}
+			}
+		}
+		if Equal(in[0][0], in[1][0]) {
+			t.Fatal("ranks share numbers that were not shared")
+		}
+	}
+}
+
+func TestRandomInputsShared(t *testing.T) {
+	f := parse(t, "world 4\ngroup @g = [[0, 2], [1, 3]]\nfunc @f(%x: f32[4] !{role=\"parameter\"}, %y: f32[4]) -> (f32[4]) {\n  return %x\n}\n")
+	g := f.Module().Group("g")
+	in, err := RandomInputs(f, 1, RandomOptions{Shared: func(n *ir.Node) *ir.Group {
+		if n.Role() == ir.RoleParameter {
+			return g
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(a, b, i int) bool { return Equal(in[a][i], in[b][i]) }
+	if !same(0, 2, 0) || !same(1, 3, 0) || same(0, 1, 0) || same(0, 2, 1) {
+		t.Fatal(in)
+	}
+	in, err = RandomInputs(f, 1, RandomOptions{Shared: func(*ir.Node) *ir.Group { return World(f.Module()) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := 1; r < 4; r++ {
+		if !same(0, r, 0) || !same(0, r, 1) {
+			t.Fatal(in)
+		}
+	}
+}
+
+func TestTensor(t *testing.T) {
+	for _, d := range dtype.All() {
+		x, err := FromFloats(d, []float64{0, 1, 1}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := x.Float64s(); v[0] != 0 || v[1] != 1 || v[2] != 1 {
+			t.Errorf("%s: %v", d, v)
+		}
+		if v := x.Int64s(); v[0] != 0 || v[1] != 1 || v[2] != 1 {
+			t.Errorf("%s: %v", d, v)
+		}
+		one, err := Fill(d, 1, 2, 2)
+		if err != nil || one.String() != d.String()+"[2,2] [1 1 1 1]" {
+			t.Errorf("%v %v", one, err)
+		}
+	}
+	x, err := FromSlice([]float32{1, 2, 3, 4}, 2, 2)
+	if err != nil || x.DType != dtype.F32 {
+		t.Fatal(x, err)
+	}
+	if _, err := FromSlice([]int32{1}, 2); err == nil {
+		t.Error("one number filled two places")
+	}
+	if _, err := NewTensor(dtype.F32, -1); err == nil {
+		t.Error("a negative size went through")
+	}
+	if err := (Tensor{DType: dtype.F32, Shape: []int64{1 << 62, 8}}).Check(); err == nil {
+		t.Error("an absurd shape went through")
+	}
+	if (Tensor{DType: dtype.F32, Shape: []int64{1}}).Float64s() != nil {
+		t.Error("numbers without data")
+	}
+}
+
+func TestCompare(t *testing.T) {
+	a := tensor(t, ir.F32, []float64{3, 4}, 2)
+	nan := tensor(t, ir.F32, []float64{3, 4}, 2)
+	copy(nan.Data[4:], []byte{0, 0, 0xc0, 0x7f})
+	cases := []struct {
+		got, want Tensor
+		text      string
+	}{
+		{a, a, "equal"},
+		{tensor(t, ir.F32, []float64{3, 4.5}, 2), a, "relative error 0.1, largest difference 0.5 at element 1"},
+		{nan, a, "relative error +Inf, largest difference +Inf at element 1"},
+		{a, nan, "relative error +Inf, largest difference +Inf at element 1"},
+		{nan, nan, "equal"},
+		{tensor(t, ir.F32, []float64{3, 4}, 2), tensor(t, ir.F32, []float64{0, 0}, 2), "relative error 5, largest difference 4 at element 1"},
+	}
+	for _, c := range cases {
+		d, err := Compare(c.got, c.want)
+		if err != nil || d.String() != c.text {
+			t.Errorf("%s beside %s: %s, %v; want %s", c.got, c.want, d, err, c.text)
+		}
+	}
+	if _, err := Compare(a, tensor(t, ir.F64, []float64{3, 4}, 2)); err == nil {
+		t.Error("two element types were compared")
+	}
+}
