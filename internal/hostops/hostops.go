@@ -172,14 +172,14 @@ func Run(name string, attrs attr.List, outs, ins []Tensor) error {
 // validate checks every operand and result by itself.
 func (c *call) validate() error {
 	for i := range c.ins {
-		if kind, msg := c.ins[i].check(); kind != nil {
+		if msg, kind := c.ins[i].check(); kind != nil {
 			return c.inErr(i, kind, "%s", msg)
 		}
 	}
 	for i := range c.outs {
-		kind, msg := c.outs[i].check()
+		msg, kind := c.outs[i].check()
 		if kind == nil {
-			kind, msg = c.outs[i].checkWritable()
+			msg, kind = c.outs[i].checkWritable()
 		}
 		if kind != nil {
 			return c.outErr(i, kind, "%s", msg)

@@ -91,34 +91,38 @@ func numel(shape []int64) (int64, bool) {
 }
 
 // check reports whether t can be read: the kind and text of the first fault, or nil.
-func (t *Tensor) check() (kind error, msg string) {
+func (t *Tensor) check() (msg string, kind error) {
 	if !t.DType.Valid() {
-		return ErrDType, fmt.Sprintf("invalid element type %v", t.DType)
+		return fmt.Sprintf("invalid element type %v", t.DType), ErrDType
 	}
 	if len(t.Shape) != len(t.Strides) {
-		return ErrShape, fmt.Sprintf("shape %v has %d dimensions, strides %v have %d", t.Shape, len(t.Shape), t.Strides, len(t.Strides))
+		return fmt.Sprintf("shape %v has %d dimensions, strides %v have %d", t.Shape, len(t.Shape), t.Strides, len(t.Strides)), ErrShape
 	}
 	n, ok := numel(t.Shape)
 	if !ok {
-		return ErrShape, fmt.Sprintf("shape %v has a negative dimension or too many elements", t.Shape)
+		return fmt.Sprintf("shape %v has a negative dimension or too many elements", t.Shape), ErrShape
 	}
 	if n == 0 {
-		return nil, ""
+		return "", nil
 	}
 	lo, hi, ok := t.span()
 	if !ok || lo < 0 || hi >= int64(len(t.Data))/int64(t.DType.Size()) {
-		return ErrBounds, t.String()
+		return t.String(), ErrBounds
 	}
-	return nil, ""
+	return "", nil
 }
 
 // span returns the lowest and highest element number that a tensor with elements
 // touches; false on overflow.
 func (t *Tensor) span() (lo, hi int64, ok bool) {
+	const limit = math.MaxInt64 / 4 // far beyond any buffer; sums below it cannot overflow
 	lo, hi = t.Offset, t.Offset
+	if lo < -limit || hi > limit {
+		return 0, 0, false
+	}
 	for i, d := range t.Shape {
 		h, l := bits.Mul64(uint64(d-1), absU(t.Strides[i]))
-		if h != 0 || l > math.MaxInt64/4 {
+		if h != 0 || l > limit {
 			return 0, 0, false
 		}
 		if t.Strides[i] < 0 {
@@ -126,7 +130,7 @@ func (t *Tensor) span() (lo, hi int64, ok bool) {
 		} else {
 			hi += int64(l)
 		}
-		if hi > math.MaxInt64/4 || lo < -math.MaxInt64/4 {
+		if hi > limit || lo < -limit {
 			return 0, 0, false
 		}
 	}
@@ -143,20 +147,20 @@ func absU(v int64) uint64 {
 // checkWritable reports whether distinct indices of a checked tensor reach
 // distinct elements as far as is cheap to tell: no broadcast dimension, and not
 // more indices than elements in the span.
-func (t *Tensor) checkWritable() (kind error, msg string) {
+func (t *Tensor) checkWritable() (msg string, kind error) {
 	n := t.NumElems()
 	if n == 0 {
-		return nil, ""
+		return "", nil
 	}
 	for i, d := range t.Shape {
 		if d > 1 && t.Strides[i] == 0 {
-			return ErrShape, fmt.Sprintf("a result cannot have stride 0 in dimension %d of %v", i, t.Shape)
+			return fmt.Sprintf("a result cannot have stride 0 in dimension %d of %v", i, t.Shape), ErrShape
 		}
 	}
 	if lo, hi, _ := t.span(); n > hi-lo+1 {
-		return ErrShape, fmt.Sprintf("elements of a result overlap: %v", t)
+		return fmt.Sprintf("elements of a result overlap: %v", t), ErrShape
 	}
-	return nil, ""
+	return "", nil
 }
 
 // dense reports whether t is row-major without gaps.
