@@ -102,7 +102,6 @@ type importer struct {
 // is still in flight.
 type state struct {
 	vals   []*ir.Value // the tensor results; of a waited flight see current
-	items  []int       // place in the operator's result tuple of each of vals, nil if equal
 	flight *flight     // set while and after the value belongs to a collective
 	item   int         // place among the flight's tensors, allItems for the whole list
 	root   storage
@@ -242,7 +241,7 @@ func (c *call) checkInputs() error {
 		if listed[name] {
 			return c.fail("inputs", "inputs", "%q stands twice", clip(name))
 		}
-		listed[name] = false || true
+		listed[name] = true
 		j, ok := im.index[name]
 		switch {
 		case !ok:

@@ -1,0 +1,475 @@
+package fx
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// flight is a traced collective until its wait. The IR allows an async value one
+// consumer, while a trace may wait for each tensor of a coalesced collective, or
+// twice for one tensor: the first wait takes the whole flight.
+type flight struct {
+	node     int32    // the traced collective
+	coll     *ir.Node // its IR node
+	list     bool     // the traced result is a list of tensors
+	wait     *ir.Node // nil while in flight
+	taken    bool     // returned in flight
+	deferred []*call  // getitems seen before the wait
+}
+
+// allItems stands for the whole list of a flight's tensors.
+const allItems = -1
+
+// mutation records that the traced node target stands for new content from node at on.
+type mutation struct {
+	at, target int32
+}
+
+// collectiveForm is a collective operator taken apart.
+type collectiveForm struct {
+	op        ir.Op
+	legacy    bool // c10d_functional: groups by rank list
+	inPlace   bool
+	out       bool
+	coalesced bool
+}
+
+// collectiveOperator finds the row of a collective or wait, in any of its spellings:
+//
+//	_c10d_functional.NAME[_coalesced][_ or _out].default   PyTorch 2.2 and later
+//	_c10d_functional_autograd.NAME.default                 the same with gradients
+//	c10d_functional.NAME[_coalesced].default               PyTorch 2.1: tag, ranks, size instead of a group
+//	concert.NAME_coalesced.default                         buckets that Export writes and PyTorch cannot name
+func collectiveOperator(target string) (operator, bool) {
+	part := strings.Split(target, ".")
+	if len(part) < 2 || len(part) > 3 || len(part) == 3 && part[2] != "default" && part[2] != "out" {
+		return operator{}, false
+	}
+	form := collectiveForm{}
+	switch part[0] {
+	case "_c10d_functional", "_c10d_functional_autograd", "concert":
+	case "c10d_functional":
+		form.legacy = true
+	default:
+		return operator{}, false
+	}
+	name := part[1]
+	if name == "wait_tensor" {
+		return operator{"tensor", (*call).wait}, true
+	}
+	name, form.out = strings.CutSuffix(name, "_out")
+	name, form.inPlace = strings.CutSuffix(name, "_")
+	name, form.coalesced = strings.CutSuffix(name, "_coalesced")
+	tail := " group_name"
+	if form.legacy {
+		tail = " tag ranks group_size"
+	}
+	sized := " group_size group_name"
+	if form.legacy {
+		sized = tail
+	}
+	signature := ""
+	switch name {
+	case "all_reduce":
+		form.op, signature = ir.OpAllReduce, "input reduce_op"+tail
+	case "all_gather_into_tensor":
+		form.op, signature = ir.OpAllGather, "input"+sized
+	case "reduce_scatter_tensor":
+		form.op, signature = ir.OpReduceScatter, "input reduce_op"+sized
+	case "all_to_all_single":
+		form.op, signature = ir.OpAllToAll, "input output_split_sizes input_split_sizes"+tail
+	case "broadcast":
+		form.op, signature = ir.OpBroadcast, "input src"+tail
+	case "permute_tensor":
+		form.op, signature = ir.OpCollectivePermute, "input src_dst"+tail
+	default:
+		return operator{}, false
+	}
+	sameShape := form.op == ir.OpAllReduce || form.op == ir.OpBroadcast || form.op == ir.OpCollectivePermute
+	if form.inPlace && (!sameShape || form.out) {
+		return operator{}, false
+	}
+	if form.out {
+		signature += " * out"
+	}
+	return operator{signature, func(c *call) error { return c.collective(form) }}, true
+}
+
+// collective imports the start of a collective.
+func (c *call) collective(form collectiveForm) error {
+	if form.op.Info().Reduces && !ir.Reduction(strings.ToLower(c.str("reduce_op"))).Valid() && c.err == nil {
+		return errForm // a reduction of the library's own
+	}
+	if c.n.Kind != KindCollective {
+		return c.fail("kind", "kind", "%s is a collective, the kind says %s", c.n.Target, c.n.Kind)
+	}
+	var args []*ir.Value
+	var names []pyVal
+	if form.coalesced {
+		args, names = c.tensors("input"), c.listOf("input")
+	} else if x := c.tensor("input"); x != nil {
+		args, names = []*ir.Value{x}, []pyVal{*c.arg("input")}
+	}
+	group, err := c.group(form)
+	if err != nil {
+		return err
+	}
+	if c.err != nil {
+		return c.err
+	}
+	attrs, err := c.collectiveAttrs(form, group, args)
+	if err != nil {
+		return err
+	}
+	if err := c.checkFields(form, attrs); err != nil {
+		return err
+	}
+	ts, err := c.types()
+	if err != nil {
+		return err
+	}
+	if len(ts) != len(args) || len(ts) == 0 {
+		return c.fail("out", "results", "%d operands, out lists %d results", len(args), len(ts))
+	}
+	for k, x := range args {
+		if x.Type().Rank() == 0 && form.op == ir.OpAllGather { // gathered scalars form a vector
+			args[k] = c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), 1), x)
+		}
+	}
+	var meta attr.List
+	if len(c.n.Members) > 0 {
+		if len(c.n.Members) != len(args) {
+			return c.fail("members", "members", "%d members for %d operands", len(c.n.Members), len(args))
+		}
+		meta = meta.With(MetaMembers, attr.Strings(c.n.Members...))
+	}
+	n := c.append(form.op, attrs, meta, []ir.Type{ir.Async(ts...)}, group, args)
+	fl := &flight{node: c.i, coll: n, list: form.coalesced}
+	c.im.flights = append(c.im.flights, fl)
+	st := &c.im.nodes[c.i]
+	st.flight, st.root = fl, storage{node: c.i}
+	if fl.list {
+		st.item = allItems
+	}
+	return c.overwrite(form, fl, names)
+}
+
+// overwrite makes the names that an in-place or _out form writes stand for the flight.
+func (c *call) overwrite(form collectiveForm, fl *flight, operands []pyVal) error {
+	if form.out {
+		v := c.arg("out")
+		if v == nil {
+			c.want("out", "a tensor", v)
+			return c.err
+		}
+		operands = []pyVal{*v}
+		if form.coalesced {
+			operands = c.listOf("out")
+		}
+	} else if !form.inPlace {
+		return nil
+	}
+	if len(operands) != len(fl.coll.Args()) {
+		return c.fail("kwargs", "arguments", "out: %d tensors for %d operands", len(operands), len(fl.coll.Args()))
+	}
+	im := c.im
+	for k := range operands {
+		v := &operands[k]
+		if v.kind != pyName {
+			return c.failAt("kwargs", int(v.col), "arguments", "out: expected a tensor, found %s", v.kind)
+		}
+		j := im.index[v.s]
+		st := &im.nodes[j]
+		if err := im.checkOverwritten(c, v, st); err != nil {
+			return err
+		}
+		if st.flight != nil && st.flight.wait == nil && st.flight != fl {
+			return c.fail("args", "async", "%q is still in flight; wait for it first", clip(v.s))
+		}
+		if im.written == nil {
+			im.written = map[storage]mutation{}
+		}
+		im.written[st.root] = mutation{c.i, j}
+		if im.file.Nodes[st.root.node].Kind == KindInput {
+			im.warn(c.n.Name, "mutation", "overwrites the storage of input "+clip(im.file.Nodes[st.root.node].Name)+"; the caller will not see that")
+		}
+		st.flight, st.item, st.vals = fl, k, nil
+	}
+	return nil
+}
+
+// checkOverwritten rejects a read of a name whose storage an in-place operator
+// has overwritten under another name: its tensor in the IR is the old one.
+func (im *importer) checkOverwritten(c *call, v *pyVal, st *state) error {
+	m, ok := im.written[st.root]
+	j := im.index[v.s]
+	if !ok || j == m.target || j >= m.at {
+		return nil
+	}
+	return c.fail("inputs", "alias", "%q shares storage with %q, which %q has overwritten; functionalise the trace first",
+		clip(v.s), clip(im.file.Nodes[m.target].Name), clip(im.file.Nodes[m.at].Name))
+}
+
+// group finds the process group and checks the group's size where it is given.
+func (c *call) group(form collectiveForm) (*ir.Group, error) {
+	var g *ir.Group
+	name := c.n.Group
+	if form.legacy {
+		if name == "" {
+			return c.groupByRanks()
+		}
+	} else if name = c.str("group_name"); c.err != nil {
+		return nil, c.err
+	}
+	if g = c.im.groups[name]; g == nil {
+		e := c.fail("group", "group", "group %q is not declared", clip(name))
+		if v := c.arg("group_name"); v != nil {
+			e = c.failAt("args", int(v.col), "group", "group %q is not declared", clip(name))
+		}
+		return nil, e
+	}
+	if c.n.Group != "" && c.n.Group != name {
+		return nil, c.fail("group", "group", "the field says %q, the arguments say %q", clip(c.n.Group), clip(name))
+	}
+	if v := c.arg("group_size"); v != nil && c.int("group_size", 0) != int64(g.Size()) {
+		return nil, c.failAt("args", int(v.col), "group", "group_size=%d, group %q has %d ranks", v.i, clip(name), g.Size())
+	}
+	return g, nil
+}
+
+// groupByRanks finds the group of the older spelling: all ranks in one list, or
+// those of one subgroup, and the size of a subgroup.
+func (c *call) groupByRanks() (*ir.Group, error) {
+	ranks, size := c.ints("ranks"), c.need("group_size")
+	if c.err != nil {
+		return nil, c.err
+	}
+	same := func(sub []int, want []int64) bool {
+		return slices.EqualFunc(sub, want, func(a int, b int64) bool { return int64(a) == b })
+	}
+	for k := range c.im.file.Groups {
+		g := &c.im.file.Groups[k]
+		if len(g.Ranks) == 0 || int64(len(g.Ranks[0])) != size {
+			continue
+		}
+		if same(slices.Concat(g.Ranks...), ranks) || slices.ContainsFunc(g.Ranks, func(sub []int) bool { return same(sub, ranks) }) {
+			return c.im.groups[g.Name], nil
+		}
+	}
+	return nil, c.fail("args", "group", "no group has subgroups of %d ranks that match the list of %d ranks", size, len(ranks))
+}
+
+// collectiveAttrs reads what the operator says beyond operands and group.
+func (c *call) collectiveAttrs(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.List, error) {
+	var l attr.List
+	switch form.op {
+	case ir.OpAllReduce, ir.OpReduceScatter:
+		l = l.With("reduce", attr.String(strings.ToLower(c.str("reduce_op"))))
+	case ir.OpAllToAll:
+		return c.splits(form, g, args)
+	case ir.OpBroadcast:
+		root := c.need("src")
+		if form.legacy { // a rank of the world
+			if len(g.Ranks) != 1 {
+				return nil, c.fail("args", "group", "src=%d is one rank of the world, the group has %d subgroups", root, len(g.Ranks))
+			}
+			root = int64(slices.Index(g.Ranks[0], int(root)))
+		}
+		if root < 0 || root >= int64(g.Size()) {
+			return nil, c.fail("args", "group", "src is not one of the %d ranks of group %q", g.Size(), g.Name)
+		}
+		l = l.With("root", attr.Int(root))
+	case ir.OpCollectivePermute:
+		dst := c.ints("src_dst")
+		if c.err == nil && len(dst) != g.Size() {
+			return nil, c.fail("args", "group", "src_dst names %d destinations, group %q has %d ranks", len(dst), g.Name, g.Size())
+		}
+		var pairs []int64
+		for src, d := range dst {
+			pairs = append(pairs, int64(src), d)
+		}
+		l = l.With("pairs", attr.Ints(pairs...))
+	}
+	return l, c.err
+}
+
+// splits reads the sizes that an all_to_all sends and receives; equal sizes need no attribute.
+func (c *call) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.List, error) {
+	out, err := c.splitLists("output_split_sizes", form.coalesced, len(args))
+	if err != nil {
+		return nil, err
+	}
+	in, err := c.splitLists("input_split_sizes", form.coalesced, len(args))
+	if err != nil {
+		return nil, err
+	}
+	if in == nil && out == nil {
+		return nil, nil
+	}
+	if in == nil || out == nil {
+		return nil, errForm
+	}
+	equal := true
+	for k, x := range args {
+		for _, list := range [][]int64{in[k], out[k]} {
+			if len(list) != g.Size() {
+				return nil, c.fail("args", "arguments", "%d split sizes for the %d ranks of group %q", len(list), g.Size(), g.Name)
+			}
+			for _, n := range list {
+				d := static(x)
+				equal = equal && n == list[0] && len(d) > 0 && n >= 0 && n <= d[0] && n*int64(g.Size()) == d[0]
+			}
+		}
+	}
+	if equal {
+		return nil, nil
+	}
+	text := func(lists [][]int64) attr.Value {
+		out := make([]string, len(lists))
+		for k, list := range lists {
+			ds := make([]ir.Dim, len(list))
+			for i, n := range list {
+				ds[i] = ir.D(n)
+			}
+			out[k] = ir.SplitsText(ds)
+		}
+		return attr.Strings(out...)
+	}
+	return attr.List(nil).With("in_splits", text(in)).With("out_splits", text(out)), nil
+}
+
+// splitLists reads one list of sizes for each operand; nil if absent.
+func (c *call) splitLists(param string, coalesced bool, operands int) ([][]int64, error) {
+	v := c.arg(param)
+	if v == nil {
+		return nil, nil
+	}
+	lists := []pyVal{*v}
+	if coalesced {
+		lists = c.listOf(param)
+	}
+	var out [][]int64
+	for k := range lists {
+		if lists[k].kind == pyNone {
+			return nil, errForm
+		}
+		sub := []int64{}
+		for i := range lists[k].list {
+			x := &lists[k].list[i]
+			if x.kind != pyInt {
+				c.want(param, "an integer", x)
+				return nil, c.err
+			}
+			if x.i < 0 {
+				c.stick(param, x, "size %d is negative", x.i)
+				return nil, c.err
+			}
+			sub = append(sub, x.i)
+		}
+		out = append(out, sub)
+	}
+	if c.err == nil && len(out) != operands {
+		c.stick(param, v, "%d lists for %d operands", len(out), operands)
+	}
+	return out, c.err
+}
+
+// checkFields compares the fields op and reduce with the arguments.
+func (c *call) checkFields(form collectiveForm, attrs attr.List) error {
+	name := form.op.Name()
+	if c.n.Op != "" && c.n.Op != name && !(form.op == ir.OpCollectivePermute && strings.HasPrefix(c.n.Op, "permute")) {
+		return c.fail("op", "operator", "the field says %q, the target %s is %s", clip(c.n.Op), clip(c.n.Target), name)
+	}
+	if r := attrs.Str("reduce", ""); c.n.Reduce != "" && c.n.Reduce != r {
+		return c.fail("reduce", "operator", "the field says %q, the arguments say %q", clip(c.n.Reduce), r)
+	}
+	return nil
+}
+
+// wait imports a wait: the first of a flight takes it, later ones are aliases.
+func (c *call) wait() error {
+	v := c.arg("tensor")
+	if v == nil || v.kind != pyName {
+		c.want("tensor", "a tensor", v)
+		return c.err
+	}
+	st := &c.im.nodes[c.im.index[v.s]]
+	fl := st.flight
+	if fl == nil || fl.wait != nil {
+		x, err := c.value(v)
+		if err != nil {
+			return err
+		}
+		_, err = c.emit(ir.OpAlias, nil, nil, x)
+		return err
+	}
+	if err := c.im.checkOverwritten(c, v, st); err != nil {
+		return err
+	}
+	c.operandRoot = storage{fl.node, int32(max(st.item, 0)) + 1}
+	if !fl.list || st.item == allItems {
+		n, err := c.emit(ir.OpWaitTensor, nil, nil, fl.coll.Result(0))
+		if err != nil {
+			return err
+		}
+		if len(n.Results()) != len(fl.coll.Args()) {
+			return c.fail("out", "results", "out lists %d tensors, %q carries %d", len(n.Results()), v.s, len(fl.coll.Args()))
+		}
+		fl.wait = n
+		return fl.landed(c.im)
+	}
+	if err := fl.waitAll(c.im); err != nil {
+		return err
+	}
+	x, err := c.value(v)
+	if err != nil {
+		return err
+	}
+	_, err = c.emit(ir.OpAlias, nil, nil, x)
+	return err
+}
+
+// waitAll adds the wait for a coalesced collective's whole list.
+func (fl *flight) waitAll(im *importer) error {
+	src := im.file.Nodes[fl.node].Name
+	fl.wait = im.fn.Append(ir.NodeSpec{Op: ir.OpWaitTensor, Name: textName(src, "node") + ".wait", Args: []*ir.Value{fl.coll.Result(0)},
+		Results: fl.coll.Result(0).Type().Elems(), Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(src)})})
+	return fl.landed(im)
+}
+
+// landed imports the getitems that had to stand back until the wait.
+func (fl *flight) landed(im *importer) error {
+	for _, c := range fl.deferred {
+		st := &im.nodes[c.i]
+		c.operandRoot, c.hasRoot = st.root, true
+		if _, err := c.emit(ir.OpAlias, nil, nil, fl.wait.Result(st.item)); err != nil {
+			return err
+		}
+		st.flight = nil
+	}
+	fl.deferred = nil
+	return nil
+}
+
+// getitemInFlight picks one tensor of a coalesced collective.
+func (c *call) getitemInFlight(fl *flight, index int64) error {
+	if index < 0 || index >= int64(len(fl.coll.Args())) {
+		return c.failAt("args", int(c.arg("index").col), "arguments", "item %d of a collective of %d tensors", index, len(fl.coll.Args()))
+	}
+	root := storage{fl.node, int32(index) + 1}
+	if fl.wait != nil {
+		c.operandRoot = root
+		_, err := c.emit(ir.OpAlias, nil, nil, fl.wait.Result(int(index)))
+		return err
+	}
+	if len(c.n.Out) != 1 {
+		return c.fail("out", "results", "getitem gives 1 results, out lists %d", len(c.n.Out))
+	}
+	fl.deferred = append(fl.deferred, c)
+	st := &c.im.nodes[c.i]
+	st.flight, st.item, st.root = fl, int(index), root
+	return nil
+}
