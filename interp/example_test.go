@@ -1,0 +1,43 @@
+package interp_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Two ranks hold half of a matrix product's inner dimension each.
+func ExampleRun() {
+	m, err := ir.Parse("tp.ir", `world 2
+group @tp = [[0, 1]]
+
+func @linear(%x: f32[1,2], %w: f32[2,2]) -> (f32[1,2]) {
+  %part = matmul %x, %w : f32[1,2]
+  %sum = all_reduce.sum %part on @tp : async f32[1,2]
+  %y = wait_tensor %sum : f32[1,2]
+  return %y
+}
+`)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var inputs [][]interp.Tensor
+	for rank := range 2 {
+		x, _ := interp.FromSlice([]float32{1, float32(rank)}, 1, 2)
+		w, _ := interp.FromSlice([]float32{1, 2, 3, 4}, 2, 2)
+		inputs = append(inputs, []interp.Tensor{x, w})
+	}
+	out, err := interp.Run(context.Background(), m.Func("linear"), inputs, interp.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(out[0][0])
+	fmt.Println(out[1][0])
+	// Output:
+	// f32[1,2] [5 8]
+	// f32[1,2] [5 8]
+}
