@@ -370,7 +370,9 @@ func (c *call) returned(v *pyVal) (*ir.Value, error) {
 			fl.taken = true
 			return fl.coll.Result(0), nil
 		}
-		fl.waitAll(c.im)
+		if err := fl.waitAll(c.im); err != nil {
+			return nil, err
+		}
 	}
 	return c.value(v)
 }

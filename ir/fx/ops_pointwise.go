@@ -1,0 +1,226 @@
+package fx
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// pointwiseOps are the elementwise operators.
+var pointwiseOps = []row{
+	{"aten.neg.default", "self", unary(ir.OpNeg)},
+	{"aten.exp.default", "self", unary(ir.OpExp)},
+	{"aten.log.default", "self", unary(ir.OpLog)},
+	{"aten.sqrt.default", "self", unary(ir.OpSqrt)},
+	{"aten.rsqrt.default", "self", unary(ir.OpRsqrt)},
+	{"aten.reciprocal.default", "self", unary(ir.OpReciprocal)},
+	{"aten.abs.default", "self", unary(ir.OpAbs)},
+	{"aten.sigmoid.default", "self", unary(ir.OpSigmoid)},
+	{"aten.tanh.default", "self", unary(ir.OpTanh)},
+	{"aten.relu.default", "self", unary(ir.OpRelu)},
+	{"aten.silu.default", "self", unary(ir.OpSilu)},
+	{"aten.sin.default", "self", unary(ir.OpSin)},
+	{"aten.cos.default", "self", unary(ir.OpCos)},
+	{"aten.floor.default", "self", unary(ir.OpFloor)},
+	{"aten.logical_not.default", "self", unary(ir.OpLogicalNot)},
+	{"aten.bitwise_not.default", "self", onBool(unary(ir.OpLogicalNot))},
+	{"aten.gelu.default", "self approximate", gelu},
+	{"aten.square.default", "self", square},
+	{"prims.convert_element_type.default", "self dtype", convert},
+	{"aten._to_copy.default", "self * dtype", convert},
+	{"aten.to.dtype", "self dtype non_blocking copy memory_format", convert},
+	{"aten.clamp.default", "self min max", clamp},
+	{"aten.clamp_min.default", "self min", clamp},
+	{"aten.clamp_max.default", "self max", clamp},
+
+	{"aten.add.Tensor aten.add.Scalar", "self other alpha", binary(ir.OpAdd, "self", "other")},
+	{"aten.sub.Tensor aten.sub.Scalar", "self other alpha", binary(ir.OpSub, "self", "other")},
+	{"aten.rsub.Tensor aten.rsub.Scalar", "self other alpha", binary(ir.OpSub, "other", "self")},
+	{"aten.mul.Tensor aten.mul.Scalar", "self other", binary(ir.OpMul, "self", "other")},
+	{"aten.div.Tensor aten.div.Scalar aten.true_divide.Tensor", "self other", binary(ir.OpDiv, "self", "other")},
+	{"aten.pow.Tensor_Scalar aten.pow.Tensor_Tensor aten.pow.Scalar", "self exponent", binary(ir.OpPow, "self", "exponent")},
+	{"aten.maximum.default aten.max.other", "self other", binary(ir.OpMaximum, "self", "other")},
+	{"aten.minimum.default aten.min.other", "self other", binary(ir.OpMinimum, "self", "other")},
+	{"aten.eq.Tensor aten.eq.Scalar", "self other", binary(ir.OpEq, "self", "other")},
+	{"aten.ne.Tensor aten.ne.Scalar", "self other", binary(ir.OpNe, "self", "other")},
+	{"aten.lt.Tensor aten.lt.Scalar", "self other", binary(ir.OpLt, "self", "other")},
+	{"aten.le.Tensor aten.le.Scalar", "self other", binary(ir.OpLe, "self", "other")},
+	{"aten.gt.Tensor aten.gt.Scalar", "self other", binary(ir.OpGt, "self", "other")},
+	{"aten.ge.Tensor aten.ge.Scalar", "self other", binary(ir.OpGe, "self", "other")},
+	{"aten.logical_and.default", "self other", binary(ir.OpLogicalAnd, "self", "other")},
+	{"aten.logical_or.default", "self other", binary(ir.OpLogicalOr, "self", "other")},
+	{"aten.bitwise_and.Tensor", "self other", onBool(binary(ir.OpLogicalAnd, "self", "other"))},
+	{"aten.bitwise_or.Tensor", "self other", onBool(binary(ir.OpLogicalOr, "self", "other"))},
+
+	{"aten.where.self aten.where.ScalarSelf aten.where.ScalarOther", "condition self other", where},
+	{"aten.masked_fill.Scalar aten.masked_fill.Tensor", "other condition self", where},
+	{"prims.fma.default", "a b c", fma},
+	{"aten.addcmul.default", "c a b * value", fma},
+}
+
+// emitErr adds the node unless reading its arguments failed.
+func (c *call) emitErr(op ir.Op, attrs attr.List, args ...*ir.Value) error {
+	if c.err != nil {
+		return c.err
+	}
+	_, err := c.emit(op, attrs, nil, args...)
+	return err
+}
+
+func unary(op ir.Op) func(c *call) error {
+	return func(c *call) error { return c.emitErr(op, nil, c.tensor("self")) }
+}
+
+// onBool limits a bitwise operator to truth values, where it is the logical one.
+func onBool(build func(c *call) error) func(c *call) error {
+	return func(c *call) error {
+		if len(c.n.Out) == 1 && c.n.Out[0].DType != "bool" {
+			return errForm
+		}
+		return build(c)
+	}
+}
+
+func gelu(c *call) error {
+	if c.arg("approximate") != nil && c.str("approximate") != "none" {
+		return errForm
+	}
+	return c.emitErr(ir.OpGelu, nil, c.tensor("self"))
+}
+
+func square(c *call) error {
+	x := c.tensor("self")
+	return c.emitErr(ir.OpMul, nil, x, x)
+}
+
+// convert changes the element type; a _to_copy without one is a clone.
+func convert(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	to := x.Type().DType()
+	if v := c.arg("dtype"); v != nil {
+		if v.kind != pyDType {
+			c.want("dtype", "an element type", v)
+			return c.err
+		}
+		to = v.dt
+	}
+	if len(c.n.Out) == 1 {
+		if dt, ok := parseDType(c.n.Out[0].DType); ok && dt != to {
+			return c.fail("out", "type", "result 0 has element type %s, the arguments give %s", c.n.Out[0].DType, torchDType(to))
+		}
+	}
+	switch {
+	case c.n.Kind == KindView && to == x.Type().DType():
+		return c.emitErr(ir.OpAlias, nil, x)
+	case c.arg("dtype") == nil:
+		return c.emitErr(ir.OpClone, nil, x)
+	}
+	return c.emitErr(ir.OpConvert, nil, x)
+}
+
+func clamp(c *call) error {
+	x := c.tensor("self")
+	var l attr.List
+	for _, key := range []string{"min", "max"} {
+		if c.isTensor(key) {
+			return errForm
+		}
+		if v, ok := c.num(key); ok {
+			l = l.With(key, v)
+		}
+	}
+	return c.emitErr(ir.OpClamp, l, x)
+}
+
+// commutes lists the binary ops whose scalar may come first.
+func commutes(op ir.Op) bool {
+	switch op {
+	case ir.OpAdd, ir.OpMul, ir.OpMaximum, ir.OpMinimum, ir.OpEq, ir.OpNe, ir.OpLogicalAnd, ir.OpLogicalOr:
+		return true
+	}
+	return false
+}
+
+// binary imports op(a, b), where one of them may be a number.
+func binary(op ir.Op, a, b string) func(c *call) error {
+	return func(c *call) error {
+		var l attr.List
+		alpha, has := attr.Value{}, false
+		if slices.Contains(c.params, "alpha") {
+			alpha, has = c.num("alpha")
+		}
+		if f, _ := alpha.AsFloat(); has && f != 1 {
+			l = l.With("alpha", alpha)
+		}
+		ta, tb := c.isTensor(a), c.isTensor(b)
+		switch {
+		case ta && tb:
+			return c.emitErr(op, l, c.tensor(a), c.tensor(b))
+		case ta:
+			s, ok := c.num(b)
+			if !ok {
+				c.want(b, "a tensor or a number", c.arg(b))
+			}
+			return c.emitErr(op, l.With("scalar", s), c.tensor(a))
+		case !tb:
+			c.want(a, "a tensor", c.arg(a))
+			return c.err
+		}
+		s, ok := c.num(a)
+		if !ok {
+			c.want(a, "a tensor or a number", c.arg(a))
+		}
+		switch {
+		case c.err != nil:
+			return c.err
+		case len(l) > 0: // the factor would fall on the wrong operand
+			return errForm
+		case op == ir.OpSub || op == ir.OpDiv || op == ir.OpPow:
+			l = l.With("reverse", attr.Bool(true))
+		case !commutes(op):
+			return errForm
+		}
+		return c.emitErr(op, l.With("scalar", s), c.tensor(b))
+	}
+}
+
+// where imports a choice; numbers become scalar tensors of the result's type.
+func where(c *call) error {
+	cond := c.tensor("condition")
+	var args []*ir.Value
+	for _, p := range []string{"self", "other"} {
+		if c.isTensor(p) {
+			args = append(args, c.tensor(p))
+			continue
+		}
+		v, ok := c.num(p)
+		if !ok {
+			c.want(p, "a tensor or a number", c.arg(p))
+		}
+		if c.err != nil || len(c.n.Out) != 1 {
+			break
+		}
+		t, err := c.tensorType(0)
+		if err != nil {
+			return err
+		}
+		args = append(args, c.helper(ir.OpFull, attr.List(nil).With("value", v), ir.Tensor(t.DType())))
+	}
+	return c.emitErr(ir.OpWhere, nil, append([]*ir.Value{cond}, args...)...)
+}
+
+// fma imports a*b + c.
+func fma(c *call) error {
+	if slices.Contains(c.params, "value") {
+		if v, ok := c.num("value"); ok {
+			if f, _ := v.AsFloat(); f != 1 {
+				return errForm
+			}
+		}
+	}
+	return c.emitErr(ir.OpFma, nil, c.tensor("a"), c.tensor("b"), c.tensor("c"))
+}

@@ -1,0 +1,202 @@
+package fx
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// viewOps give a tensor another shape over the same storage.
+var viewOps = []row{
+	{"aten.view.default aten.reshape.default aten._unsafe_view.default aten._reshape_alias.default", "self size stride", reshape},
+	{"aten.permute.default", "self dims", permute},
+	{"aten.transpose.int", "self dim0 dim1", transpose},
+	{"aten.t.default", "self", transpose},
+	{"aten.expand.default", "self size * implicit", expand},
+	{"aten.slice.Tensor", "self dim start end step", slice},
+	{"aten.select.int", "self dim index", selectOne},
+	{"aten.squeeze.dim aten.squeeze.dims", "self dim", squeeze},
+	{"aten.squeeze.default", "self", squeeze},
+	{"aten.unsqueeze.default", "self dim", unsqueeze},
+	{"aten.split.Tensor aten.unsafe_split.Tensor", "self split_size dim", split},
+	{"aten.split_with_sizes.default aten.unsafe_split_with_sizes.default", "self split_sizes dim", split},
+	{"aten.alias.default aten.detach.default aten.lift_fresh.default", "self", unary(ir.OpAlias)},
+	{"aten.as_strided.default", "self size stride storage_offset", asStrided},
+}
+
+// checkSize compares a size argument, in which -1 stands for anything, with out.
+func (c *call) checkSize(param string) {
+	want := c.ints(param)
+	if c.err != nil || len(c.n.Out) != 1 {
+		return
+	}
+	same := slices.EqualFunc(want, c.n.Out[0].Shape, func(a, b int64) bool { return a == b || a == -1 })
+	if !same {
+		c.err = c.fail("out", "type", "result 0 has shape %v, the arguments give %v", c.n.Out[0].Shape, want)
+	}
+}
+
+// reshape imports a view; a reshape that the trace counts as a copy is one.
+func reshape(c *call) error {
+	x := c.tensor("self")
+	c.checkSize("size")
+	if c.err != nil {
+		return c.err
+	}
+	if c.n.Kind == KindMemory && !x.Type().Contiguous() {
+		t, err := c.types()
+		if err != nil {
+			return err
+		}
+		if len(t) == 1 && !t[0].Contiguous() {
+			return errForm
+		}
+		x = c.helper(ir.OpClone, nil, ir.TensorOf(x.Type().DType(), x.Type().Shape()), x)
+	}
+	return c.emitErr(ir.OpView, nil, x)
+}
+
+func permute(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	return c.emitErr(ir.OpPermute, attr.List(nil).With("dims", attr.Ints(c.dims("dims", x.Type().Rank())...)), x)
+}
+
+// transpose exchanges two dimensions; aten.t those of a matrix.
+func transpose(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	rank := x.Type().Rank()
+	dims := make([]int64, rank)
+	for k := range dims {
+		dims[k] = int64(k)
+	}
+	a, b := int64(0), int64(1)
+	if c.target != "aten.t.default" {
+		a, b = c.dim("dim0", 0, rank), c.dim("dim1", 0, rank)
+	} else if rank > 2 {
+		c.stick("self", c.arg("self"), "t takes at most 2 dimensions, got %d", rank)
+	}
+	if c.err == nil && rank > 1 {
+		dims[a], dims[b] = dims[b], dims[a]
+	}
+	return c.emitErr(ir.OpPermute, attr.List(nil).With("dims", attr.Ints(dims...)), x)
+}
+
+func expand(c *call) error {
+	x := c.tensor("self")
+	c.checkSize("size")
+	return c.emitErr(ir.OpExpand, nil, x)
+}
+
+func slice(c *call) error {
+	x := c.tensor("self")
+	return c.emitErr(ir.OpSlice, c.sliceAttrs(x), x)
+}
+
+func selectOne(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	d, i := c.dim("dim", 0, x.Type().Rank()), c.need("index")
+	if s := static(x); c.err == nil && len(s) > 0 && i < 0 {
+		i += s[d]
+	}
+	return c.emitErr(ir.OpSelect, dimAttr(d).With("index", attr.Int(i)), x)
+}
+
+func squeeze(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	rank := x.Type().Rank()
+	var dims []int64
+	if slices.Contains(c.params, "dim") {
+		dims = c.dims("dim", rank)
+	} else {
+		for k := range rank {
+			dims = append(dims, int64(k))
+		}
+	}
+	if rank == 0 {
+		return c.emitErr(ir.OpAlias, nil, x)
+	}
+	return c.emitErr(ir.OpSqueeze, attr.List(nil).With("dims", attr.Ints(dims...)), x)
+}
+
+func unsqueeze(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	c.need("dim")
+	return c.emitErr(ir.OpUnsqueeze, dimAttr(c.dim("dim", 0, x.Type().Rank()+1)), x)
+}
+
+// split imports both forms: one size for all pieces, or a list of sizes.
+func split(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	if x.Type().Rank() == 0 {
+		c.stick("self", c.arg("self"), "a scalar has no dimension to split")
+		return c.err
+	}
+	d := c.dim("dim", 0, x.Type().Rank())
+	pieces := int64(len(c.n.Out))
+	var sizes []int64
+	if slices.Contains(c.params, "split_sizes") {
+		sizes = c.ints("split_sizes")
+	} else if n, each := static(x)[d], c.need("split_size"); c.err == nil {
+		count := int64(1)
+		if n > 0 && each > 0 {
+			count = (n-1)/each + 1
+		}
+		switch {
+		case each < 1 && n > 0:
+			c.stick("split_size", c.arg("split_size"), "size %d is not positive", each)
+		case count != pieces: // before a list of that length is made
+			return c.fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, count)
+		}
+		for rest := n; int64(len(sizes)) < pieces; rest -= each {
+			sizes = append(sizes, min(each, rest))
+		}
+	}
+	if c.err == nil && int64(len(sizes)) != pieces {
+		return c.fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, len(sizes))
+	}
+	return c.emitErr(ir.OpSplit, dimAttr(d).With("sizes", attr.Ints(sizes...)), x)
+}
+
+// asStrided imports a free layout. PyTorch counts the offset from the start of
+// the storage, the IR from the operand, so the operand must start there.
+func asStrided(c *call) error {
+	x := c.tensor("self")
+	c.checkSize("size")
+	offset := c.int("storage_offset", 0)
+	if c.err != nil {
+		return c.err
+	}
+	for v := x; v.Def().Op().IsView(); v = v.Def().Arg(0) {
+		switch v.Def().Op() {
+		case ir.OpSlice, ir.OpSelect, ir.OpSplit, ir.OpAsStrided:
+			return errForm
+		}
+	}
+	if offset < 0 || offset > maxElems {
+		c.stick("storage_offset", c.arg("storage_offset"), "offset %d lies outside the storage", offset)
+	}
+	var l attr.List
+	if offset != 0 {
+		l = l.With("offset", attr.Int(offset))
+	}
+	return c.emitErr(ir.OpAsStrided, l, x)
+}
