@@ -1,0 +1,253 @@
+// Package step runs traced training steps: a forward graph and the backward graph
+// that its outputs feed. It knows how the two are wired together, where the
+// recorded inputs and results of a step lie, and how close to them a run must
+// come. What executes the functions is the caller's choice: the reference
+// interpreter, a lowered program on threads or processes, or emitted code.
+//
+// A step called NAME is the files NAME.fw.graph.json[.gz] and
+// NAME.bw.graph.json[.gz]; its recordings are, for every rank R,
+// NAME.fw.rankR.in.safetensors (forward inputs by node name) and
+// NAME.{fw,bw}.rankR.out.safetensors (results outK by place in the traced output).
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx"
+)
+
+// Pair is a training step.
+type Pair struct {
+	Name     string
+	Forward  *ir.Func // its first output is the loss
+	Backward *ir.Func // its outputs are the gradients of the parameters; nil if the step has none
+}
+
+// Load reads the graphs of step name from dir. A step without a backward graph is
+// one of inference. It fails if a file is malformed or the two do not fit.
+func Load(dir, name string) (*Pair, error) {
+	fw, err := readGraph(dir, name+".fw")
+	if err != nil {
+		return nil, err
+	}
+	bw, err := readGraph(dir, name+".bw")
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Pair{Name: name, Forward: fw}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return traced(name, fw, bw)
+}
+
+// LoadFiles reads a step from two graph files; its name is that of the forward
+// file up to the first dot.
+func LoadFiles(fw, bw string) (*Pair, error) {
+	f, err := readFile(fw)
+	if err != nil {
+		return nil, err
+	}
+	b, err := readFile(bw)
+	if err != nil {
+		return nil, err
+	}
+	name, _, _ := strings.Cut(filepath.Base(fw), ".")
+	return traced(name, f, b)
+}
+
+// traced pairs functions as they were imported: then each backward input's
+// annotation names the node of the forward output that feeds it.
+func traced(name string, fw, bw *ir.Func) (*Pair, error) {
+	ws, err := wires(fw, bw)
+	if err != nil {
+		return nil, fmt.Errorf("step %s: %w", name, err)
+	}
+	outs := interp.OutputSlots(fw)
+	for _, w := range ws {
+		if w.src == tangent {
+			continue
+		}
+		from := w.slot.Value.Def().Meta().Str(fx.MetaFrom, "")
+		if got := tracedName(outs[w.src].Value.Def()); from != "" && from != got {
+			return nil, fmt.Errorf("step %s: backward input %%%s comes from %s, but the forward output at its place is %s", name, w.slot.Name, from, got)
+		}
+	}
+	return New(name, fw, bw)
+}
+
+// New pairs two functions after it has checked that the forward outputs fit the
+// backward inputs.
+func New(name string, fw, bw *ir.Func) (*Pair, error) {
+	if a, b := fw.Module().World, bw.Module().World; a != b {
+		return nil, fmt.Errorf("step %s: forward runs on %d ranks, backward on %d", name, a, b)
+	}
+	if _, err := wires(fw, bw); err != nil {
+		return nil, fmt.Errorf("step %s: %w", name, err)
+	}
+	return &Pair{Name: name, Forward: fw, Backward: bw}, nil
+}
+
+func readGraph(dir, name string) (*ir.Func, error) {
+	path := filepath.Join(dir, name+".graph.json")
+	f, err := readFile(path + ".gz")
+	if errors.Is(err, fs.ErrNotExist) {
+		return readFile(path)
+	}
+	return f, err
+}
+
+func readFile(path string) (*ir.Func, error) {
+	file, err := fx.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := file.Import()
+	if err != nil {
+		return nil, err
+	}
+	return r.Func, nil
+}
+
+// World is the number of ranks.
+func (p *Pair) World() int { return p.Forward.Module().World }
+
+// wire feeds one backward input tensor: from forward output tensor src, or with
+// ones where src is tangent.
+type wire struct {
+	slot interp.Slot
+	src  int
+}
+
+const tangent = -1
+
+// wires connects a backward function to its forward function by place: the k-th
+// input that is not a tangent is traced forward output 1+k.
+func wires(fw, bw *ir.Func) ([]wire, error) {
+	outs := interp.OutputSlots(fw)
+	traced, err := tracedOutputs(fw)
+	if err != nil {
+		return nil, err
+	}
+	var ws []wire
+	k := 1
+	for _, s := range interp.InputSlots(bw) {
+		if s.Async {
+			return nil, fmt.Errorf("backward input %%%s is in flight; no forward output feeds it", s.Name)
+		}
+		n := s.Value.Def()
+		if n.Role() == ir.RoleTangent {
+			ws = append(ws, wire{s, tangent})
+			continue
+		}
+		if k >= len(traced) || traced[k] < 0 {
+			return nil, fmt.Errorf("backward input %%%s has no forward output %d", s.Name, k)
+		}
+		o := outs[traced[k]]
+		if !o.Type.SameTensor(s.Type) {
+			return nil, fmt.Errorf("backward input %%%s is %s, forward output %d is %%%s of type %s", s.Name, s.Type, k, o.Name, o.Type)
+		}
+		ws = append(ws, wire{s, traced[k]})
+		k++
+	}
+	return ws, nil
+}
+
+// tracedName is the name of a node in the graph file.
+func tracedName(n *ir.Node) string { return n.Meta().Str(fx.MetaName, n.Name()) }
+
+// tracedOutputs maps the traced outputs to the function's output tensors; -1
+// stands for None.
+func tracedOutputs(f *ir.Func) ([]int, error) {
+	ret := f.Return()
+	if ret == nil {
+		return nil, fmt.Errorf("function @%s has no return", f.Name)
+	}
+	first := make([]int, len(ret.Args())) // output tensor of each operand
+	at := 0
+	for i, v := range ret.Args() {
+		first[i] = at
+		at += max(1, len(v.Type().Elems()))
+	}
+	if !ret.Meta().Has(fx.MetaOutputs) {
+		return first, nil
+	}
+	places := ret.Meta().Ints(fx.MetaOutputs)
+	out := make([]int, len(places))
+	for k, p := range places {
+		switch {
+		case p < 0:
+			out[k] = -1
+		case p >= int64(len(first)):
+			return nil, fmt.Errorf("traced output %d of @%s is operand %d of a return of %d", k, f.Name, p, len(first))
+		default:
+			out[k] = first[p]
+		}
+	}
+	return out, nil
+}
+
+// BackwardInputs makes one rank's backward inputs of its forward outputs, with
+// tangents of one. Tensors are shared, not copied.
+func BackwardInputs(fw, bw *ir.Func, outs []interp.Tensor) ([]interp.Tensor, error) {
+	ws, err := wires(fw, bw)
+	if err != nil {
+		return nil, fmt.Errorf("step: %w", err)
+	}
+	in := make([]interp.Tensor, len(ws))
+	for i, w := range ws {
+		if w.src != tangent {
+			if w.src >= len(outs) {
+				return nil, fmt.Errorf("step: %d forward outputs, backward input %%%s needs output %d", len(outs), w.slot.Name, w.src)
+			}
+			in[i] = outs[w.src]
+			continue
+		}
+		shape, ok := w.slot.Type.Shape().Static()
+		if !ok {
+			return nil, fmt.Errorf("step: tangent %%%s has a symbolic shape", w.slot.Name)
+		}
+		if in[i], err = interp.Fill(w.slot.Type.DType(), 1, shape...); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+// Runner executes a function: inputs and results by rank, as interp.InputSlots
+// and interp.OutputSlots list them.
+type Runner func(ctx context.Context, f *ir.Func, inputs [][]interp.Tensor) ([][]interp.Tensor, error)
+
+// Interpret is the Runner of the reference interpreter.
+func Interpret(o interp.Options) Runner {
+	return func(ctx context.Context, f *ir.Func, inputs [][]interp.Tensor) ([][]interp.Tensor, error) {
+		return interp.Run(ctx, f, inputs, o)
+	}
+}
+
+// Run executes the step: forward on the given inputs, then backward on what it
+// saved. bw is nil for a step without a backward function.
+func (p *Pair) Run(ctx context.Context, run Runner, inputs [][]interp.Tensor) (fw, bw [][]interp.Tensor, err error) {
+	if fw, err = run(ctx, p.Forward, inputs); err != nil {
+		return nil, nil, fmt.Errorf("step %s forward: %w", p.Name, err)
+	}
+	if p.Backward == nil {
+		return fw, nil, nil
+	}
+	in := make([][]interp.Tensor, len(fw))
+	for r := range fw {
+		if in[r], err = BackwardInputs(p.Forward, p.Backward, fw[r]); err != nil {
+			return nil, nil, err
+		}
+	}
+	if bw, err = run(ctx, p.Backward, in); err != nil {
+		return nil, nil, fmt.Errorf("step %s backward: %w", p.Name, err)
+	}
+	return fw, bw, nil
+}
