@@ -18,6 +18,9 @@ var le = binary.LittleEndian
 // load fills dst with len(dst) elements of t, the first at element number off and
 // the rest stride elements apart. The caller has checked the bounds.
 func load[T num](dst []T, t *Tensor, off, stride int64) {
+	if len(dst) == 0 { // off may be anything then
+		return
+	}
 	if stride == 0 && len(dst) > 1 {
 		load(dst[:1], t, off, 1)
 		v := dst[0]
@@ -98,6 +101,9 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 // store writes src to t, rounding or converting each element once. The caller has
 // checked the bounds.
 func store[T num](t *Tensor, off, stride int64, src []T) {
+	if len(src) == 0 {
+		return
+	}
 	if !t.DType.IsFloat() {
 		storeInts(t, off, stride, src)
 		return

@@ -218,6 +218,9 @@ func runIndexPut(c *call) error {
 	if err := c.sameType(0, 1); err != nil {
 		return err
 	}
+	if err := c.sameShape(); err != nil {
+		return err
+	}
 	p, err := c.placesOf(2, c.ins[2:], ix.dims, out.Shape, out.Strides, true)
 	if err != nil {
 		return err

@@ -2,12 +2,14 @@ package hostops
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -74,6 +76,8 @@ func samples(rng *rand.Rand, d dtype.DType) []sample {
 		sample{"addmm", "{alpha=0.5, beta=2}", in(x(4), x(5, 6), x(6, 4)), o(5, 4), false},
 		sample{"attention", "{causal=true}", in(x(2, 4, 9, 8), x(2, 2, 9, 8), x(2, 2, 9, 6)), attentionOuts(d, 2, 4, 9, 6), false},
 		sample{"attention", "", in(x(1, 2, 3, 8), x(1, 2, 9, 8), x(1, 2, 9, 8), x(3, 9)), attentionOuts(d, 1, 2, 3, 8), false},
+		sample{"attention_backward", "{causal=true}", in(x(1, 4, 5, 8), x(1, 4, 5, 8), x(1, 2, 6, 8), x(1, 2, 6, 8), x(1, 4, 5, 8), positive(1, 4, 5, 1), i64(shape{}), i64(shape{}), x(5, 1)),
+			[]Tensor{mk(d, shape{1, 4, 5, 8}), mk(d, shape{1, 2, 6, 8}), mk(d, shape{1, 2, 6, 8})}, false},
 		sample{"clone", "", in(x(3, 4, 5)), o(3, 4, 5), true},
 		sample{"cat", "{dim=1}", in(x(3, 4, 5), x(3, 2, 5)), o(3, 6, 5), false},
 		sample{"slice_scatter", "{dim=1, end=6, start=1, step=2}", in(x(3, 7, 5), x(3, 3, 5)), o(3, 7, 5), true},
@@ -216,7 +220,7 @@ func TestPrecision(t *testing.T) {
 				}
 				for k := range a {
 					tolerance := 2e-6 * scale
-					if s.op != "matmul" && s.op != "addmm" && s.op != "attention" {
+					if !slices.Contains([]string{"matmul", "addmm", "attention", "attention_backward"}, s.op) {
 						tolerance = 3e-7*math.Abs(b[k]) + 3e-7*scale
 					}
 					if math.Abs(a[k]-b[k]) > tolerance+1e-37 { // below that float32 loses digits
@@ -225,6 +229,69 @@ func TestPrecision(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMutations breaks one thing of a sound call, or a few, in every way the fields
+// allow. Nothing may panic and every error must be of this package's type.
+func TestMutations(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	extremes := []int64{0, 1, -1, 2, 3, 1 << 31, 1 << 62, math.MaxInt64, math.MinInt64}
+	some := func() int64 { return extremes[rng.IntN(len(extremes))] }
+	mutate := func(ts []Tensor) {
+		x := &ts[rng.IntN(len(ts))]
+		x.Shape, x.Strides, x.Data = slices.Clone(x.Shape), slices.Clone(x.Strides), slices.Clone(x.Data)
+		switch rng.IntN(8) {
+		case 0:
+			x.DType = dtype.DType(rng.IntN(11))
+		case 1:
+			x.Offset = some()
+		case 2:
+			x.Data = x.Data[:rng.IntN(len(x.Data)+1)]
+		case 3:
+			x.Shape, x.Strides = append(x.Shape, 1), append(x.Strides, some())
+		case 4:
+			if len(x.Shape) > 0 {
+				x.Shape, x.Strides = x.Shape[1:], x.Strides[1:]
+			}
+		case 5:
+			if len(x.Data) >= 8 {
+				le.PutUint64(x.Data, uint64(some()))
+			}
+		case 6:
+			if n := len(x.Shape); n > 0 {
+				x.Strides[rng.IntN(n)] = some()
+			}
+		case 7:
+			if n := len(x.Shape); n > 0 && x.NumElems() > 0 { // smaller, so that only shapes disagree
+				x.Shape[rng.IntN(n)] = int64(rng.IntN(3))
+			}
+		}
+	}
+	failed := 0
+	for range 60 {
+		for _, s := range samples(rng, dtype.F32) {
+			l := attrs(t, s.attrs)
+			if len(l) > 0 && rng.IntN(4) == 0 {
+				key := l[rng.IntN(len(l))].Key
+				l = l.With(key, []attr.Value{attr.Int(some()), attr.Ints(some(), some()), attr.Ints(some()), attr.Bool(true), attr.Float(nan)}[rng.IntN(5)])
+			}
+			ins, outs := slices.Clone(s.ins), s.outsFor()
+			mutate(ins)
+			if rng.IntN(2) == 0 {
+				mutate(outs)
+			}
+			if err := Run(s.op, l, outs, ins); err != nil {
+				failed++
+				var e *Error
+				if !errors.As(err, &e) {
+					t.Fatalf("%s%v: %T", s.op, l, err)
+				}
+			}
+		}
+	}
+	if failed < 1000 {
+		t.Errorf("only %d calls failed: the mutations are too tame", failed)
 	}
 }
 
