@@ -1,0 +1,187 @@
+package sched
+
+import "github.com/seed-ee968945/concert/sim"
+
+// A certificate answers, at every point of the construction of an order, whether
+// running a job now leaves a way to finish under a memory cap.
+//
+// It holds a reference order whose peak is under the cap. The way to finish is
+// always the same: the jobs that have not run yet, in reference order. For each
+// such job the certificate keeps the live memory that will be sampled when its
+// turn comes; the invariant is that all of these stay at or below the cap.
+//
+// Running job x ahead of its turn changes only samples of jobs before x in
+// reference order: what x allocates is now live there too, and a storage whose
+// last remaining user was x is freed earlier, at the last user that then remains.
+// Both are additions to ranges, so that a segment tree with range addition and
+// the overall maximum decides in O(log n) per storage. The first job that remains
+// is always allowed, so construction never gets stuck.
+//
+// A job that is delayed needs no bookkeeping of its own: delaying x is the same as
+// running others ahead of it, and those pay for what they allocate while x, still
+// to come, holds its operands.
+type certificate struct {
+	p     *problem
+	limit int64
+	ref   []int32   // reference order of jobs
+	pos   []int32   // job -> position in ref
+	done  []bool    // by position
+	head  int32     // first position not done
+	work  []float64 // position -> milliseconds of compute before it in reference order
+	live  int64     // bytes live now
+	peak  int64     // largest sample so far
+
+	users []int32 // storage -> users by ascending position, with the offsets of p.users
+	left  []int32 // storage -> number of leading users among which the last remaining one is the last
+
+	tree *rangeMax // samples by position; of jobs that have run, far below zero
+	init []int64   // samples before the first job
+}
+
+// newCertificate prepares a reference order, in linear time. Its peak may exceed
+// limit; then what is allowed is to not raise samples that are above it.
+func newCertificate(p *problem, ref []int32, limit int64) *certificate {
+	n := p.n()
+	c := &certificate{p: p, limit: limit, ref: ref, pos: make([]int32, n), done: make([]bool, n)}
+	for i, j := range ref {
+		c.pos[j] = int32(i)
+	}
+	c.users = make([]int32, len(p.users.Val))
+	c.left = make([]int32, len(p.size))
+	for _, j := range ref {
+		for _, s := range p.use.At(j) {
+			c.users[p.users.Off[s]+c.left[s]] = j
+			c.left[s]++
+		}
+	}
+	c.tree = newRangeMax(n)
+	c.work = make([]float64, n+1)
+	for i, j := range ref {
+		c.work[i+1] = c.work[i]
+		if p.kind[j] == sim.Compute {
+			c.work[i+1] += p.dur[j]
+		}
+	}
+	c.init = c.samples()
+	c.reset()
+	return c
+}
+
+// samples computes the memory curve of the reference order.
+func (c *certificate) samples() []int64 {
+	p := c.p
+	live := p.floor()
+	v := make([]int64, len(c.ref))
+	seen := make([]int32, len(p.size))
+	for i, j := range c.ref {
+		for _, s := range p.alloc.At(j) {
+			live += p.size[s]
+		}
+		v[i] = live
+		for _, s := range p.use.At(j) {
+			if seen[s]++; int(seen[s]) == len(p.users.At(s)) && !p.pinned[s] {
+				live -= p.size[s]
+			}
+		}
+	}
+	return v
+}
+
+// reset returns to the state before the first job.
+func (c *certificate) reset() {
+	clear(c.done)
+	for s := range c.left {
+		c.left[s] = c.p.users.Off[s+1] - c.p.users.Off[s]
+	}
+	c.head = 0
+	c.live = c.p.floor()
+	c.peak = c.live
+	c.tree.set(c.init)
+}
+
+// sizes returns the bytes that job x allocates and how many of them outlive it.
+func (c *certificate) sizes(x int32) (all, kept int64) {
+	for _, s := range c.p.alloc.At(x) {
+		all += c.p.size[s]
+		if c.p.pinned[s] || c.left[s] > 1 {
+			kept += c.p.size[s]
+		}
+	}
+	return all, kept
+}
+
+// previous returns the position of the last user of s that remains when x, its
+// last remaining user, has run; -1 if there is none.
+func (c *certificate) previous(s int32) int32 {
+	off := c.p.users.Off[s]
+	for k := c.left[s] - 2; k >= 0; k-- {
+		if q := c.pos[c.users[off+k]]; !c.done[q] {
+			return q
+		}
+	}
+	return -1
+}
+
+func (c *certificate) lastUser(s int32) int32 { return c.users[c.p.users.Off[s]+c.left[s]-1] }
+
+// shift applies, or with sign -1 takes back, what running x does to the samples
+// of jobs before it.
+func (c *certificate) shift(x int32, kept, sign int64) {
+	at := c.pos[x]
+	c.tree.add(c.head, at, sign*kept)
+	for _, s := range c.p.use.At(x) {
+		if !c.p.pinned[s] && c.lastUser(s) == x {
+			if from := max(c.previous(s)+1, c.head); from < at {
+				c.tree.add(from, at, -sign*c.p.size[s])
+			}
+		}
+	}
+}
+
+// allows reports whether running x now keeps the way to finish under the cap.
+func (c *certificate) allows(x int32) bool {
+	all, kept := c.sizes(x)
+	if c.pos[x] == c.head {
+		return true
+	}
+	limit := max(c.limit, c.tree.max())
+	if c.live+all > limit {
+		return false
+	}
+	if c.tree.max()+kept <= limit {
+		return true
+	}
+	if kept == 0 {
+		return true
+	}
+	c.shift(x, kept, 1)
+	ok := c.tree.max() <= limit
+	c.shift(x, kept, -1)
+	return ok
+}
+
+// run records that x runs now.
+func (c *certificate) run(x int32) {
+	all, kept := c.sizes(x)
+	c.shift(x, kept, 1)
+	at := c.pos[x]
+	c.tree.add(at, at+1, -gone)
+	c.done[at] = true
+	c.live += all
+	c.peak = max(c.peak, c.live)
+	for _, s := range c.p.use.At(x) {
+		if c.lastUser(s) != x {
+			continue
+		}
+		off := c.p.users.Off[s]
+		for c.left[s] > 0 && c.done[c.pos[c.users[off+c.left[s]-1]]] {
+			c.left[s]--
+		}
+		if c.left[s] == 0 && !c.p.pinned[s] {
+			c.live -= c.p.size[s]
+		}
+	}
+	for int(c.head) < len(c.ref) && c.done[c.head] {
+		c.head++
+	}
+}

@@ -1,0 +1,363 @@
+package sched
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// policy is what one run of the list scheduler follows.
+type policy struct {
+	tail []float64 // job -> how long before the end it should begin; larger goes first
+
+	// window is how many milliseconds of compute, counted in reference order, a job
+	// may run ahead of the oldest job that has not run. It bounds by how much work,
+	// and so by how much memory, any job can be deferred.
+	window float64
+
+	// reserve is how many milliseconds of compute at the end are exempt from the
+	// window: there, deferred jobs hide the last collectives.
+	reserve float64
+
+	// lead is how many milliseconds beyond the window a collective that raises live
+	// memory may start. Starting it earlier would hide nothing more and take memory
+	// from jobs that could hide something.
+	lead float64
+
+	inFlight int64 // limit on the bytes of collectives in flight, 0 for none
+}
+
+// schedule is one order of jobs with its buckets.
+type schedule struct {
+	order    []int32
+	buckets  []sim.Bucket // members are jobs
+	makespan float64
+	peak     int64
+}
+
+// tries is how many ready jobs, best first, are tested against the memory cap
+// before the scheduler turns to the reference order.
+const tries = 12
+
+// engine runs a list scheduler forward in simulated time.
+type engine struct {
+	p    *problem
+	cert *certificate
+	hard int64 // memory cap in bytes
+	pol  policy
+
+	out     schedule
+	blocked []int32
+	issued  []bool
+	rank    []int32 // job -> place by priority
+	byRank  []int32 // its inverse
+	best    ranks   // ready compute jobs inside the window, by priority
+	first   ranks   // the same, by reference position; also holds ones that have run
+	later   ranks   // ready compute jobs outside the window, by reference position
+	starts  []ranks // stream -> ready starts that may run, by priority
+	future  []ranks // stream -> ready starts that raise memory and are outside window and lead
+	front   int32   // first reference position of a compute job that has not run
+	flying  [][]flight
+	free    []float64 // stream -> milliseconds when it becomes free
+	air     int64     // bytes in flight
+	now     float64
+	grows   []bool // start -> its results outweigh what its wait frees
+	aside   []int32
+}
+
+type flight struct {
+	end   float64
+	bytes int64
+	waits []int32
+}
+
+func newEngine(p *problem, cert *certificate) *engine {
+	e := &engine{p: p, cert: cert, hard: cert.limit}
+	e.grows = p.growing()
+	return e
+}
+
+// run schedules the whole program under a policy, in O(n log n).
+func (e *engine) run(pol policy) schedule {
+	p := e.p
+	n := p.n()
+	e.pol = pol
+	e.cert.reset()
+	e.out = schedule{order: make([]int32, 0, n)}
+	e.blocked = make([]int32, n)
+	e.issued = make([]bool, n)
+	e.rankJobs()
+	e.best, e.first, e.later = nil, nil, nil
+	e.starts = make([]ranks, p.m.Streams)
+	e.future = make([]ranks, p.m.Streams)
+	e.front = 0
+	e.advance()
+	e.flying = make([][]flight, p.m.Streams)
+	e.free = make([]float64, p.m.Streams)
+	e.now, e.air = 0, 0
+	for j := int32(0); int(j) < n; j++ {
+		e.blocked[j] = int32(len(p.pred.At(j)))
+	}
+	for j := int32(0); int(j) < n; j++ {
+		if e.blocked[j] == 0 {
+			e.ready(j)
+		}
+	}
+	for len(e.out.order) < n {
+		e.land()
+		c := e.pick()
+		d := 0.0
+		if c >= 0 {
+			d = p.dur[c]
+		}
+		if e.issue(d) {
+			continue // memory and readiness have changed
+		}
+		if c >= 0 {
+			e.emit(c)
+			e.now += d
+			continue
+		}
+		if len(e.out.order) < n {
+			e.block()
+		}
+	}
+	e.out.makespan = e.now
+	for _, f := range e.free {
+		e.out.makespan = max(e.out.makespan, f)
+	}
+	e.out.peak = e.cert.peak
+	return e.out
+}
+
+// ready files a job whose predecessors have all run.
+func (e *engine) ready(j int32) {
+	switch {
+	case e.p.kind[j] == sim.Start:
+		if s := e.p.stream[j]; e.grows[j] && !e.within(j, e.pol.window+e.pol.lead) {
+			e.future[s].push(e.cert.pos[j])
+		} else {
+			e.starts[s].push(e.rank[j])
+		}
+	case e.p.isWait(j):
+	case e.within(j, e.pol.window):
+		e.best.push(e.rank[j])
+		e.first.push(e.cert.pos[j])
+	default:
+		e.later.push(e.cert.pos[j])
+	}
+}
+
+// advance moves the front, and with it the window.
+func (e *engine) advance() {
+	c := e.cert
+	n := int32(len(c.ref))
+	old := e.front
+	for e.front < n && (c.done[e.front] || e.p.kind[c.ref[e.front]] != sim.Compute) {
+		e.front++
+	}
+	if e.front == old {
+		return
+	}
+	for len(e.later) > 0 && e.within(c.ref[e.later[0]], e.pol.window) {
+		at := e.later.pop()
+		e.best.push(e.rank[c.ref[at]])
+		e.first.push(at)
+	}
+	for s := range e.future {
+		for len(e.future[s]) > 0 && e.within(c.ref[e.future[s][0]], e.pol.window+e.pol.lead) {
+			e.starts[s].push(e.rank[c.ref[e.future[s].pop()]])
+		}
+	}
+}
+
+// emit appends job j to the order.
+func (e *engine) emit(j int32) {
+	e.cert.run(j)
+	e.issued[j] = true
+	e.out.order = append(e.out.order, j)
+	for _, q := range e.p.succ.At(j) {
+		if e.blocked[q]--; e.blocked[q] == 0 {
+			e.ready(q)
+		}
+	}
+	e.advance()
+}
+
+// rankJobs orders all jobs by priority: larger tail first, then reference order.
+func (e *engine) rankJobs() {
+	n := e.p.n()
+	tail := e.pol.tail
+	if len(e.byRank) == 0 {
+		e.byRank, e.rank = make([]int32, n), make([]int32, n)
+	}
+	copy(e.byRank, e.cert.ref)
+	slices.SortStableFunc(e.byRank, func(a, b int32) int { return cmp.Compare(tail[b], tail[a]) })
+	for r, j := range e.byRank {
+		e.rank[j] = int32(r)
+	}
+}
+
+// land emits the waits of all collectives that have finished.
+func (e *engine) land() {
+	for s := range e.flying {
+		for len(e.flying[s]) > 0 && e.flying[s][0].end <= e.now {
+			e.air -= e.flying[s][0].bytes
+			for _, w := range e.flying[s][0].waits {
+				e.emit(w)
+			}
+			e.flying[s] = e.flying[s][1:]
+		}
+	}
+}
+
+// pick returns the ready compute job to run next, -1 if memory allows none.
+func (e *engine) pick() int32 {
+	found := int32(-1)
+	e.aside = e.aside[:0]
+	for len(e.aside) < tries && len(e.best) > 0 {
+		j := e.byRank[e.best[0]]
+		if e.issued[j] {
+			e.best.pop()
+			continue
+		}
+		if e.cert.allows(j) {
+			found = j
+			break
+		}
+		e.aside = append(e.aside, e.best.pop())
+	}
+	for _, r := range e.aside {
+		e.best.push(r)
+	}
+	if found >= 0 {
+		return found
+	}
+	e.aside = e.aside[:0]
+	for len(e.aside) < tries && len(e.first) > 0 && found < 0 {
+		at := e.first.pop()
+		if j := e.cert.ref[at]; !e.issued[j] {
+			e.aside = append(e.aside, at)
+			if e.cert.allows(j) {
+				found = j
+			}
+		}
+	}
+	for _, at := range e.aside {
+		e.first.push(at)
+	}
+	return found
+}
+
+// within reports whether job j is at most the given milliseconds of compute ahead
+// of the oldest job that has not run.
+func (e *engine) within(j int32, ms float64) bool {
+	w := e.cert.work
+	at := w[e.front]
+	return w[e.cert.pos[j]]-at <= ms || w[len(w)-1]-at <= e.pol.reserve
+}
+
+// issue starts collectives on streams that are free or become free within the
+// next d milliseconds. It whether it started any.
+func (e *engine) issue(d float64) bool {
+	any := false
+	for s := range e.starts {
+		h := &e.starts[s]
+		e.aside = e.aside[:0]
+		for len(e.aside) < tries && len(*h) > 0 && (e.free[s] <= e.now || e.free[s] < e.now+d) {
+			r := h.pop()
+			j := e.byRank[r]
+			if e.issued[j] {
+				continue
+			}
+			if b := e.p.bytes(j); e.pol.inFlight > 0 && e.air > 0 && e.air+b > e.pol.inFlight || !e.cert.allows(j) {
+				e.aside = append(e.aside, r)
+				continue
+			}
+			e.start(j)
+			any = true
+		}
+		for _, r := range e.aside {
+			h.push(r)
+		}
+	}
+	return any
+}
+
+// start issues collective j and, if the policy says so, the ones that queue
+// behind it and can travel along.
+func (e *engine) start(j int32) {
+	p := e.p
+	s := p.stream[j]
+	dur := p.dur[j]
+	e.emit(j)
+	f := flight{waits: p.waits.At(j), bytes: p.bytes(j)}
+	e.air += f.bytes
+	f.end = max(e.now, e.free[s]) + dur
+	e.free[s] = f.end
+	e.flying[s] = append(e.flying[s], f)
+}
+
+// block advances time when nothing can run: to the first collective that
+// finishes, or by forcing the first job of the reference order.
+func (e *engine) block() {
+	if j := e.cert.ref[e.cert.head]; e.p.kind[j] == sim.Start && e.blocked[j] == 0 {
+		e.start(j)
+		return
+	}
+	next := math.Inf(1)
+	for s := range e.flying {
+		if len(e.flying[s]) > 0 {
+			next = min(next, e.flying[s][0].end)
+		}
+	}
+	e.now = next
+}
+
+// ranks is a binary heap of distinct small integers, smallest first.
+type ranks []int32
+
+func (h *ranks) push(x int32) {
+	a := append(*h, x)
+	i := len(a) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if a[up] <= x {
+			break
+		}
+		a[i] = a[up]
+		i = up
+	}
+	a[i] = x
+	*h = a
+}
+
+func (h *ranks) pop() int32 {
+	a := *h
+	out, x := a[0], a[len(a)-1]
+	a = a[:len(a)-1]
+	*h = a
+	n := len(a)
+	if n == 0 {
+		return out
+	}
+	i := 0
+	for {
+		c := 2*i + 1
+		if c >= n {
+			break
+		}
+		if c+1 < n && a[c+1] < a[c] {
+			c++
+		}
+		if a[c] >= x {
+			break
+		}
+		a[i] = a[c]
+		i = c
+	}
+	a[i] = x
+	return out
+}

@@ -1,0 +1,187 @@
+package sched
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// A lean order is a legal order with a low memory peak, made without regard to
+// time. The schedulers need one as the certificate that whatever they have done
+// so far can still be completed under the cap.
+//
+// Every node is either eager or lazy. An eager node lowers live memory, or keeps
+// it: it runs as early as possible, with whatever it needs. A lazy node raises
+// live memory: it runs when an eager node needs it, or at the end. Which nodes
+// are eager is decided at the time: a node is as soon as it is ready and the
+// storages it would free outweigh those that it allocates.
+
+// inputJobs returns the jobs in input order.
+func (p *problem) inputJobs() []int32 {
+	o := make([]int32, p.n())
+	for i := range o {
+		o[i] = int32(i)
+	}
+	return o
+}
+
+// lean returns the order with the lowest memory peak of a few, and that peak.
+func (p *problem) lean() ([]int32, int64) {
+	best := p.inputJobs()
+	peak := p.peak(best)
+	for _, lazy := range []bool{false, true} {
+		ref := p.lazyComm(lazy)
+		if q := p.peak(ref); q < peak || q == peak && !lazy {
+			best, peak = ref, q
+		}
+	}
+	return best, peak
+}
+
+// lazyComm returns the input order with every collective started and waited for
+// as late as its first user allows, except that a collective which frees at least
+// as much as it allocates runs at once.
+func (p *problem) lazyComm(lazyCompute bool) []int32 {
+	n := p.n()
+	out := make([]int32, 0, n)
+	done := make([]bool, n)
+	left := make([]int32, len(p.size))
+	for s := range left {
+		left[s] = int32(len(p.users.At(int32(s))))
+	}
+	blocked := make([]int32, n)
+	for j := range blocked {
+		blocked[j] = int32(len(p.pred.At(int32(j))))
+	}
+	var check []int32 // jobs that have become ready
+	emit := func(j int32) {
+		done[j] = true
+		out = append(out, j)
+		for _, s := range p.use.At(j) {
+			left[s]--
+		}
+		for _, k := range p.succ.At(j) {
+			if blocked[k]--; blocked[k] == 0 {
+				check = append(check, k)
+			}
+		}
+	}
+	// shrinks reports whether running ready job j does not raise live memory.
+	shrinks := func(j int32) bool {
+		net := int64(0)
+		for _, s := range p.alloc.At(j) {
+			net += p.size[s]
+		}
+		for _, s := range p.use.At(j) {
+			if left[s] == 1 && !p.pinned[s] {
+				net -= p.size[s]
+			}
+		}
+		if p.kind[j] == sim.Start { // its operands are freed by its wait
+			for _, w := range p.waits.At(j) {
+				for _, s := range p.use.At(w) {
+					if left[s] == 2 && !p.pinned[s] && slices.Contains(p.use.At(j), s) && !slices.Contains(p.alloc.At(j), s) {
+						net -= p.size[s]
+					}
+				}
+			}
+		}
+		return net <= 0
+	}
+	var settle func()
+	settle = func() {
+		for len(check) > 0 {
+			j := check[len(check)-1]
+			check = check[:len(check)-1]
+			if done[j] {
+				continue
+			}
+			if p.kind[j] == sim.Wait && p.startOf[j] >= 0 && done[p.startOf[j]] {
+				emit(j)
+			} else if (lazyCompute || p.kind[j] == sim.Start) && shrinks(j) {
+				emit(j)
+			}
+		}
+	}
+	var need []int32
+	demand := func(j int32) {
+		need = append(need[:0], j)
+		done[j] = true // as a mark, until emitted below
+		for i := 0; i < len(need); i++ {
+			for _, q := range p.pred.At(need[i]) {
+				if !done[q] {
+					done[q] = true
+					need = append(need, q)
+				}
+			}
+		}
+		slices.Sort(need)
+		for _, q := range need {
+			emit(q)
+		}
+		settle()
+	}
+	for j := int32(0); int(j) < n; j++ {
+		if done[j] {
+			continue
+		}
+		if p.kind[j] == sim.Compute && !lazyCompute {
+			demand(j)
+			continue
+		}
+		if blocked[j] == 0 {
+			check = append(check, j)
+			settle()
+		}
+		if !done[j] && lazyCompute && p.kind[j] == sim.Compute && p.frees(j, left) {
+			demand(j)
+		}
+	}
+	for j := int32(0); int(j) < n; j++ {
+		if !done[j] {
+			demand(j)
+		}
+	}
+	return out
+}
+
+// frees reports whether job j is the last user of storages that outweigh what it
+// allocates.
+func (p *problem) frees(j int32, left []int32) bool {
+	net := int64(0)
+	for _, s := range p.alloc.At(j) {
+		net += p.size[s]
+	}
+	for _, s := range p.use.At(j) {
+		if left[s] == 1 && !p.pinned[s] {
+			net -= p.size[s]
+		}
+	}
+	return net < 0
+}
+
+// deferred returns the reference order ref with all jobs that begin at most ms
+// milliseconds before the end, by the given tails, moved behind all others. As a
+// job's tail is at least that of its successors, the order stays legal. A wait
+// stays with its start, so that what the collective holds is freed as before.
+func (p *problem) deferred(ref []int32, tail []float64, ms float64) []int32 {
+	out := make([]int32, 0, len(ref))
+	var last []int32
+	for _, j := range ref {
+		if tail[j] <= ms && (!p.isWait(j) || tail[p.startOf[j]] <= ms) {
+			last = append(last, j)
+		} else {
+			out = append(out, j)
+		}
+	}
+	slices.SortStableFunc(last, func(a, b int32) int {
+		switch {
+		case tail[a] > tail[b]:
+			return -1
+		case tail[a] < tail[b]:
+			return 1
+		}
+		return 0
+	})
+	return append(out, last...)
+}

@@ -1,0 +1,289 @@
+// Package sched decides the order of a program and which of its collectives
+// travel together, so that communication hides under computation within a memory
+// cap. It works on sim models; passes translate.
+//
+// # How
+//
+// A [sim.Model] is first contracted to the jobs that matter (core.go). A lean
+// order is found, one with a low memory peak (lean.go). With it as a certificate
+// that there always is a way to finish under the cap (cert.go), a list scheduler
+// runs forward in simulated time (engine.go), deferring work such as
+// weight-gradient matmuls within a window and spending it where the critical
+// chain waits for a collective. A search tries a few dozen policies (search.go).
+// Finally collectives of the schedule are joined to buckets where that makes
+// nothing late (bucket.go). Every result is judged by [sim.Evaluate].
+//
+// All decisions are functions of the model and the options alone: no clock, no
+// randomness, no map iteration. The rank does not enter.
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// Cost returns the milliseconds that one collective takes to carry the given
+// bytes, as the sum of max(operand bytes, result bytes) over its members. It
+// should not fall as bytes grow.
+type Cost func(key sim.Key, bytes int64) float64
+
+// Options says what to optimise for. The zero value schedules without buckets
+// under the peak of the input order.
+type Options struct {
+	// Cap is the largest live memory in bytes, of inputs and everything else; 0
+	// stands for the peak of the input order.
+	Cap int64
+
+	// Thrift is the fraction of makespan to give up for less memory: of a few
+	// tighter caps, the tightest is used at which the makespan is at most 1+Thrift
+	// times the best. 0 stands for DefaultThrift, a negative value for none.
+	Thrift float64
+
+	// InFlight, if positive, limits the bytes that collectives in flight carry. A
+	// single collective may exceed it.
+	InFlight int64
+
+	// Cost, if not nil, lets collectives join buckets.
+	Cost Cost
+
+	// BucketBytes limits the bytes of a bucket. 0 stands for the size at which,
+	// by Cost, doubling it would save less than a twentieth of its time.
+	BucketBytes int64
+
+	// Runs limits how many policies are tried per cap; 0 stands for DefaultRuns.
+	Runs int
+}
+
+// Defaults of Options.
+const (
+	DefaultThrift = 0.02
+	DefaultRuns   = 20
+)
+
+// Result is a schedule.
+type Result struct {
+	Order   []int32      // all nodes; a legal order
+	Buckets []sim.Bucket // members stand together in Order, and so do their waits
+
+	Timeline *sim.Timeline // of Order and Buckets
+	Input    *sim.Timeline // of the input order
+	Bounds   sim.Bounds
+	Cap      int64 // the cap of the options, resolved
+	Floor    int64 // the lowest peak of any order the scheduler found, without regard to time
+	Runs     int   // list scheduler runs
+}
+
+// Gap returns how far the makespan can be from the best possible one without
+// buckets, as a fraction of the lower bound.
+func (r *Result) Gap() float64 {
+	if r.Bounds.Bound == 0 {
+		return 0
+	}
+	return r.Timeline.Makespan/r.Bounds.Bound - 1
+}
+
+// ErrInfeasible is wrapped by the error of Schedule if it found no order under
+// the cap. It does not prove that there is none.
+var ErrInfeasible = errors.New("no order under the memory cap found")
+
+// InfeasibleError says how far the scheduler got.
+type InfeasibleError struct {
+	Cap   int64 // bytes
+	Floor int64 // lowest peak found, bytes
+}
+
+func (e *InfeasibleError) Error() string {
+	return fmt.Sprintf("sched: %v: cap %d bytes, lowest peak found %d bytes", ErrInfeasible, e.Cap, e.Floor)
+}
+
+// Unwrap returns ErrInfeasible.
+func (e *InfeasibleError) Unwrap() error { return ErrInfeasible }
+
+// Schedule orders the program. The result is never slower than the input order
+// if that is under the cap. The error is an *InfeasibleError if no order under
+// the cap was found. It takes O(n log n) time for n nodes and edges.
+func Schedule(m *sim.Model, opts Options) (*Result, error) {
+	input, err := sim.Evaluate(m, m.InputOrder(), nil)
+	if err != nil {
+		return nil, err
+	}
+	p := contract(m)
+	r := &Result{Input: input, Bounds: sim.LowerBound(m), Cap: opts.Cap}
+	if r.Cap == 0 {
+		r.Cap = input.Peak
+	}
+	ref, floor := p.lean()
+	r.Floor = floor
+	if floor > r.Cap {
+		return nil, &InfeasibleError{r.Cap, floor}
+	}
+	runs := opts.Runs
+	if runs <= 0 {
+		runs = DefaultRuns
+	}
+	s := newSearch(p, ref, r.Bounds.Bound)
+	s.inFlight = opts.InFlight
+	best, cap := s.thrifty(r.Cap, floor, thrift(opts.Thrift), runs)
+	r.Runs = s.count
+	if err := r.settle(p, best, opts, cap); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func thrift(t float64) float64 {
+	switch {
+	case t == 0:
+		return DefaultThrift
+	case t < 0:
+		return 0
+	}
+	return t
+}
+
+// thrifty searches under the tightest caps first and returns the schedule to use
+// and the cap it was made for.
+func (s *search) thrifty(cap, floor int64, give float64, runs int) (schedule, int64) {
+	type level struct {
+		out schedule
+		cap int64
+	}
+	var levels []level
+	fastest := math.Inf(1)
+	for _, room := range []float64{0.01, 0.1, math.Inf(1)} {
+		c := cap
+		if x := float64(floor) * (1 + room); x < float64(cap) {
+			c = int64(x)
+		}
+		if room < 1 && give == 0 {
+			continue
+		}
+		out, ok := s.under(c, runs)
+		if ok {
+			levels = append(levels, level{out, c})
+			fastest = min(fastest, out.makespan)
+		}
+		if c == cap || ok && out.makespan <= s.goal*(1+give) {
+			break
+		}
+	}
+	for _, l := range levels {
+		if l.out.makespan <= fastest*(1+give) {
+			return l.out, l.cap
+		}
+	}
+	return schedule{order: s.ref, makespan: math.Inf(1)}, cap
+}
+
+// settle turns the schedule of jobs into a result: with buckets if a cost model
+// is given, and the input order if nothing better was found.
+func (r *Result) settle(p *problem, s schedule, opts Options, cap int64) error {
+	var err error
+	r.Order = p.expand(s.order, nil)
+	if r.Timeline, err = sim.Evaluate(p.m, r.Order, nil); err != nil {
+		return err
+	}
+	if r.Input.Peak <= r.Cap && r.Input.Makespan < r.Timeline.Makespan {
+		r.Order, r.Timeline = p.m.InputOrder(), r.Input
+		s = schedule{order: p.inputJobs(), makespan: r.Input.Makespan, peak: r.Input.Peak}
+	}
+	if opts.Cost == nil || len(p.m.Keys) == 0 {
+		return nil
+	}
+	order, buckets, t, err := bucketed(p, s, opts, max(cap, r.Timeline.Peak))
+	if err != nil || t == nil {
+		return err
+	}
+	if t.Makespan <= r.Timeline.Makespan*(1+1e-12) {
+		r.Order, r.Buckets, r.Timeline = order, buckets, t
+	}
+	return nil
+}
+
+// bucketed joins collectives of a schedule and judges the outcome. It returns a
+// nil timeline if no buckets keep to makespan and cap.
+func bucketed(p *problem, s schedule, opts Options, cap int64) ([]int32, []sim.Bucket, *sim.Timeline, error) {
+	limits := make([]int64, len(p.m.Keys))
+	for k, key := range p.m.Keys {
+		if limits[k] = opts.BucketBytes; limits[k] <= 0 {
+			limits[k] = saturation(opts.Cost, key)
+		}
+	}
+	for range 3 {
+		found := join(p, s, opts.Cost, cap, func(k int32) int64 { return limits[k] })
+		for range 8 {
+			if len(found) == 0 {
+				return nil, nil, nil, nil
+			}
+			jobs, run := realize(p, s.order, found)
+			order := p.expand(jobs, run)
+			buckets := make([]sim.Bucket, len(found))
+			for i, b := range found {
+				members := make([]int32, len(b.members))
+				for k, c := range b.members {
+					members[k] = p.node[c]
+				}
+				buckets[i] = sim.Bucket{Members: members, Dur: b.dur}
+			}
+			t, err := sim.Evaluate(p.m, order, buckets)
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			if t.Peak <= cap {
+				if t.Makespan <= s.makespan*(1+1e-12) {
+					return order, buckets, t, nil
+				}
+				break
+			}
+			found = dissolve(p, found, order, t)
+		}
+		for k := range limits {
+			limits[k] /= 4
+		}
+	}
+	return nil, nil, nil, nil
+}
+
+// dissolve returns the buckets without those that are in flight, or hold their
+// operands together, where memory peaks.
+func dissolve(p *problem, found []joined, order []int32, t *sim.Timeline) []joined {
+	pos := make([]int32, len(order))
+	for i, v := range order {
+		pos[v] = int32(i)
+	}
+	at := int32(t.PeakAt)
+	out := slices.DeleteFunc(slices.Clone(found), func(b joined) bool {
+		first, last := int32(math.MaxInt32), int32(-1)
+		for _, c := range b.members {
+			for _, q := range p.pred.At(c) {
+				first = min(first, pos[p.node[q]])
+			}
+			first = min(first, pos[p.node[c]])
+			for _, w := range p.waits.At(c) {
+				for _, q := range p.succ.At(w) {
+					last = max(last, pos[p.node[q]])
+				}
+				last = max(last, pos[p.node[w]])
+			}
+		}
+		return first <= at && at <= last
+	})
+	if len(out) == len(found) { // the joins did it together; give up on all
+		return nil
+	}
+	return out
+}
+
+// saturation returns the bucket size at which doubling it saves less than a
+// twentieth of its time.
+func saturation(cost Cost, key sim.Key) int64 {
+	size := int64(64 << 10)
+	for size < 4<<30 && cost(key, 2*size) < 1.9*cost(key, size) {
+		size *= 2
+	}
+	return size
+}

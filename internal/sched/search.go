@@ -1,0 +1,125 @@
+package sched
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// search runs the list scheduler under several policies and keeps the best
+// schedule.
+//
+// No single policy wins. What to vary, in order of effect: the window, which
+// trades overlap for memory; how jobs are ranked, by longest path, which favours
+// a critical chain, or by the backward schedule, which knows how loaded the
+// streams are; and what is kept back to hide the last collectives, by a reserve
+// without window or by a reference order whose end is that of the backward
+// schedule. Windows and reserves are geometric series relative to the program's
+// own times, so that no machine's milliseconds are built in.
+type search struct {
+	p     *problem
+	ref   []int32
+	cap   int64
+	goal  float64 // a lower bound: nothing can be better
+	runs  int     // how many runs are left
+	count int     // how many there have been
+
+	inFlight int64
+
+	tails [2][]float64
+	total float64 // compute milliseconds
+	long  float64 // longest collective
+
+	engines map[float64]*engine // by deferral; nil if that reference order exceeds the cap
+	best    schedule
+	bestKey try
+	found   bool
+	tried   map[try]bool
+}
+
+// try is one policy of the search.
+type try struct {
+	window  float64 // milliseconds
+	reserve float64 // multiples of the longest collective
+	behind  float64 // deferral of the reference order, the same
+	tail    int     // 0 longest path, 1 backward schedule
+}
+
+// Below this relative distance from the lower bound the search stops.
+const closeEnough = 2e-4
+
+func newSearch(p *problem, ref []int32, goal float64) *search {
+	s := &search{p: p, ref: ref, goal: goal}
+	for j, k := range p.kind {
+		if k == sim.Start {
+			s.long = max(s.long, p.dur[j])
+		} else {
+			s.total += p.dur[j]
+		}
+	}
+	s.tails[0] = p.tails()
+	s.tails[1] = p.backward(p.heads())
+	return s
+}
+
+// under returns the best schedule found within cap with at most runs runs; ok is
+// false if there is none.
+func (s *search) under(cap int64, runs int) (schedule, bool) {
+	s.cap, s.runs, s.found = cap, runs, false
+	s.best = schedule{}
+	s.engines = map[float64]*engine{}
+	s.tried = map[try]bool{}
+	if s.long == 0 { // nothing to hide
+		s.run(try{window: 0})
+		return s.best, s.found
+	}
+	for _, k := range []float64{6, 5, 7, 4, 8} {
+		s.run(try{window: s.total * math.Exp2(-k)})
+	}
+	w := s.bestKey.window
+	for _, t := range []try{
+		{w, 0, 0, 1}, {w, 16, 0, 0}, {w, 0, 4, 1}, {w, 6, 0, 0}, {w, 0, 2, 0}, {w, 0, 2, 1}, {w, 0, 8, 1},
+	} {
+		s.run(t)
+	}
+	for _, f := range []float64{math.Sqrt2, math.Sqrt(0.5), 1.2, 0.83} {
+		t := s.bestKey
+		t.window *= f
+		s.run(t)
+	}
+	return s.best, s.found
+}
+
+// run tries one policy.
+func (s *search) run(t try) {
+	if s.runs <= 0 || s.tried[t] || s.found && s.best.makespan <= s.goal*(1+closeEnough) {
+		return
+	}
+	s.tried[t] = true
+	e := s.engine(t.behind)
+	if e == nil {
+		return
+	}
+	s.runs--
+	s.count++
+	out := e.run(policy{tail: s.tails[t.tail], window: t.window, reserve: t.reserve * s.long, lead: min(t.window, 4*s.long), inFlight: s.inFlight})
+	if out.peak <= s.cap && (!s.found || out.makespan < s.best.makespan) {
+		s.best, s.bestKey, s.found = out, t, true
+	}
+}
+
+func (s *search) engine(behind float64) *engine {
+	e, ok := s.engines[behind]
+	if ok {
+		return e
+	}
+	ref := s.ref
+	if behind > 0 {
+		ref = s.p.deferred(s.ref, s.tails[1], behind*s.long)
+	}
+	if s.p.peak(ref) <= s.cap {
+		e = newEngine(s.p, newCertificate(s.p, ref, s.cap))
+	}
+	s.engines[behind] = e
+	return e
+}

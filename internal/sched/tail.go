@@ -1,0 +1,245 @@
+package sched
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// heads returns for each job the length of the longest path that ends before it,
+// in milliseconds.
+func (p *problem) heads() []float64 {
+	h := make([]float64, p.n())
+	for j := range h {
+		for _, q := range p.pred.At(int32(j)) {
+			h[j] = max(h[j], h[q]+p.dur[q])
+		}
+	}
+	return h
+}
+
+// tails returns for each job the length of the longest path from its beginning.
+func (p *problem) tails() []float64 {
+	t := make([]float64, p.n())
+	for j := p.n() - 1; j >= 0; j-- {
+		for _, q := range p.succ.At(int32(j)) {
+			t[j] = max(t[j], t[q])
+		}
+		t[j] += p.dur[j]
+	}
+	return t
+}
+
+// private returns for each start how much compute runs for it alone: the compute
+// jobs from which it is reached and nothing else is.
+func (p *problem) private() []float64 {
+	into := make([]int32, p.n()) // compute job -> start that it runs for alone, else -1
+	sum := make([]float64, p.n())
+	for j := int32(p.n()) - 1; j >= 0; j-- {
+		into[j] = -1
+		if p.kind[j] == sim.Start {
+			into[j] = j
+		} else if p.kind[j] == sim.Compute && len(p.succ.At(j)) == 1 {
+			if k := into[p.succ.At(j)[0]]; k >= 0 {
+				into[j] = k
+				sum[k] += p.dur[j]
+			}
+		}
+	}
+	return sum
+}
+
+// backward schedules the program from its end, without regard to memory, and
+// returns for each job how long before the end it begins. In contrast to the
+// longest path, the result knows that jobs share streams: used as a priority, it
+// starts early what has much behind it on any stream.
+//
+// Of the jobs that are ready, the compute stream takes the one with the largest
+// head. So does a communication stream, unless the compute stream would run dry
+// meanwhile: then it takes, as Johnson's rule for two machines in sequence asks,
+// the shortest collective that has more compute of its own than it takes.
+func (p *problem) backward(head []float64) []float64 {
+	b := &backwards{p: p, head: head, own: p.private(), tail: make([]float64, p.n()), ready: make([]float64, p.n()), blocked: make([]int32, p.n())}
+	return b.run()
+}
+
+type backwards struct {
+	p       *problem
+	head    []float64
+	own     []float64
+	tail    []float64
+	ready   []float64
+	blocked []int32
+	avail   []heap    // resource -> ready jobs by head; resource 0 is the compute stream
+	short   []heap    // stream -> ready starts with more compute of their own than they take, shortest first
+	taken   []bool    // starts that have left one of the two heaps
+	free    []float64 // resource -> when it becomes free
+	coming  heap      // jobs that become ready later, by time
+	backlog float64   // compute ready to run
+}
+
+func (b *backwards) resource(j int32) int32 {
+	if b.p.kind[j] == sim.Start {
+		return b.p.stream[j] + 1
+	}
+	return 0
+}
+
+func (b *backwards) finish(j int32, t float64) {
+	b.tail[j] = t
+	for _, q := range b.p.pred.At(j) {
+		b.ready[q] = max(b.ready[q], t)
+		if b.blocked[q]--; b.blocked[q] == 0 {
+			b.coming.push(q)
+		}
+	}
+}
+
+func (b *backwards) run() []float64 {
+	p, n := b.p, b.p.n()
+	res := p.m.Streams + 1
+	b.avail, b.short = make([]heap, res), make([]heap, res)
+	b.free = make([]float64, res)
+	b.taken = make([]bool, n)
+	for i := range b.avail {
+		b.avail[i].before = func(x, y int32) bool {
+			if b.head[x] != b.head[y] {
+				return b.head[x] > b.head[y]
+			}
+			return x > y
+		}
+		b.short[i].before = func(x, y int32) bool {
+			if p.dur[x] != p.dur[y] {
+				return p.dur[x] < p.dur[y]
+			}
+			return x > y
+		}
+	}
+	b.coming.before = func(x, y int32) bool {
+		if b.ready[x] != b.ready[y] {
+			return b.ready[x] < b.ready[y]
+		}
+		return x > y
+	}
+	for j := n - 1; j >= 0; j-- {
+		if b.blocked[j] = int32(len(p.succ.At(int32(j)))); b.blocked[j] == 0 {
+			b.coming.push(int32(j))
+		}
+	}
+	for now := 0.0; ; {
+		for b.coming.len() > 0 && b.ready[b.coming.top()] <= now {
+			b.arrive(b.coming.pop())
+		}
+		next := math.Inf(1)
+		for r := range b.avail {
+			if b.free[r] <= now {
+				if j := b.take(r, now); j >= 0 {
+					b.free[r] = now + p.dur[j]
+					b.finish(j, b.free[r])
+				}
+			}
+			if b.avail[r].len() > 0 {
+				next = min(next, b.free[r])
+			}
+		}
+		if b.coming.len() > 0 {
+			next = min(next, max(now, b.ready[b.coming.top()]))
+		}
+		if math.IsInf(next, 1) {
+			return b.tail
+		}
+		now = next
+	}
+}
+
+// arrive files a job that is ready.
+func (b *backwards) arrive(j int32) {
+	if b.p.dur[j] == 0 {
+		b.finish(j, b.ready[j])
+		return
+	}
+	r := b.resource(j)
+	b.avail[r].push(j)
+	if r == 0 {
+		b.backlog += b.p.dur[j]
+	} else if b.own[j] > b.p.dur[j] {
+		b.short[r].push(j)
+	}
+}
+
+// take removes the job that resource r runs next, -1 if there is none.
+func (b *backwards) take(r int, now float64) int32 {
+	h, s := &b.avail[r], &b.short[r]
+	for h.len() > 0 && b.taken[h.top()] {
+		h.pop()
+	}
+	for s.len() > 0 && b.taken[s.top()] {
+		s.pop()
+	}
+	if h.len() == 0 {
+		return -1
+	}
+	if r == 0 {
+		b.backlog -= b.p.dur[h.top()]
+		return h.pop()
+	}
+	j := h.top()
+	if s.len() > 0 && b.p.dur[j] > b.backlog+max(0, b.free[0]-now) {
+		j = s.pop()
+	} else {
+		h.pop()
+	}
+	b.taken[j] = true
+	return j
+}
+
+// heap is a binary heap of jobs. before must be a strict total order that does
+// not change while jobs are in the heap.
+type heap struct {
+	before func(a, b int32) bool
+	a      []int32
+}
+
+func (h *heap) len() int   { return len(h.a) }
+func (h *heap) top() int32 { return h.a[0] }
+
+func (h *heap) push(x int32) {
+	h.a = append(h.a, x)
+	i := len(h.a) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !h.before(x, h.a[up]) {
+			break
+		}
+		h.a[i] = h.a[up]
+		i = up
+	}
+	h.a[i] = x
+}
+
+func (h *heap) pop() int32 {
+	out := h.a[0]
+	x := h.a[len(h.a)-1]
+	h.a = h.a[:len(h.a)-1]
+	n := len(h.a)
+	if n == 0 {
+		return out
+	}
+	i := 0
+	for {
+		c := 2*i + 1
+		if c >= n {
+			break
+		}
+		if c+1 < n && h.before(h.a[c+1], h.a[c]) {
+			c++
+		}
+		if !h.before(h.a[c], x) {
+			break
+		}
+		h.a[i] = h.a[c]
+		i = c
+	}
+	h.a[i] = x
+	return out
+}
