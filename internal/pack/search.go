@@ -1,0 +1,654 @@
+package pack
+
+// The search
+//
+// It decides whether the buffers of a model fit below a ceiling, by depth
+// first search over partial placements, and finds offsets if they do. The
+// known methods for this problem (the canonical search of minimalloc, ASPLOS
+// 2023, and TelaMalloc, ASPLOS 2023) choose the next buffer out of all that
+// are left; this search chooses a moment first. It rests on the following
+// ideas.
+//
+// State. Every buffer not yet placed has a least offset lo. Placing a buffer
+// raises the lo of those that live beside it to its top, so a placed buffer
+// has finished with everything beneath it: what is left is the set of unplaced
+// buffers, their lo, and the ceiling. Floors and skylines are not kept.
+//
+// Branching. Take any column (a moment of maximal overlap) and a buffer b with
+// the least lo of that column, such that no other unplaced buffer that lives
+// beside b still fits beneath lo(b). Then either b lies at lo(b), or it lies
+// higher. In the second case it may be supposed to rest on another buffer, for
+// in any solution b could otherwise be lowered; that other one is unplaced, so
+// lo(b) rises to the least lo(c)+size(c) over the unplaced neighbours c. The
+// two cases exclude each other, so no placement is visited twice, and both
+// change lo, so both propagate. A column at the globally least lo always
+// qualifies, hence the search is complete.
+//
+// Propagation. (1) A buffer whose lo was raised by a refuted branch must rest
+// on an unplaced neighbour, however that neighbour moves: lo(b) is raised to
+// the least lo(c)+size(c) again and again. (2) For every column and every
+// threshold x, x plus the sizes of the column's buffers with lo >= x must not
+// exceed the ceiling. This is the release-date bound of one-machine
+// scheduling, with addresses for time; it contains the section inference of
+// the earlier methods.
+//
+// Decomposition. When no unplaced buffer crosses a moment, the two sides are
+// independent: each is solved alone, and if one fails the whole fails, without
+// another attempt at its sibling. A buffer that spans all of its component can
+// be put right under the ceiling, since whatever lies above it in a solution
+// can slide down past it; it then leaves the component and often splits it.
+//
+// Memory. A component is described by its ceiling and the pairs (buffer, lo),
+// so one that was refuted is remembered by a 64-bit hash of them and never
+// refuted again. The bound of a refuted branch holds for every solution of the
+// state, not merely for those in which all buffers rest on something: suppose
+// b at h was refuted, where nothing unplaced fits beneath b; a solution with b
+// above h can be changed, moving b alone, until b rests on something or is at
+// h. Hence raised bounds stay valid when sliding buffers for the ceiling rule,
+// and a refuted state is refuted for any floors beneath it.
+//
+// Restarts. How long one descent takes varies by orders of magnitude, so a
+// descent is cut off after a few hundred nodes and begun anew. What carries
+// over is the table of refuted states, and weights: whenever a column exceeds
+// the ceiling, its buffers get heavier. Among the candidates of the chosen
+// column the heaviest, up to noise from a fixed sequence, is placed first; and
+// successive descents choose columns by different rules (see columnRule).
+//
+// Pinned buffers and extra conflicts. A buffer with either (item.x) jumps over
+// the address ranges that pinned and placed conflicting buffers take from it
+// (model.fit), takes no part in rule (1) and in the rule for the ceiling, and
+// rises past refuted offsets by the next possible resting place, or by one
+// unit where that is not known. A component does not split while two of its
+// unplaced buffers may be in extra conflict. The search stays complete.
+
+import (
+	"context"
+	"math/bits"
+	"slices"
+)
+
+// An item is one buffer in a state of the search.
+type item struct {
+	id   int32
+	l, r int32 // columns [l, r)
+	x    bool  // has pinned or extra conflicts
+	size int64 // in units
+	lo   int64 // least offset that is not refuted, in units
+	real int64 // least offset above the placed neighbours; lo > real if raised
+	hash uint64
+}
+
+func (it *item) meets(o *item) bool { return it.l < o.r && o.l < it.r }
+
+// raise sets lo, and the hash that depends on it.
+func (it *item) raise(lo int64) {
+	it.lo = lo
+	it.rehash()
+}
+
+func (it *item) rehash() {
+	it.hash = mix(mix(uint64(it.lo)+0x9e3779b97f4a7c15) + uint64(it.id))
+}
+
+// mix is the finaliser of splitmix64, a bijection of good avalanche.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// A column is what propagation derives for one column of a state.
+type column struct {
+	least  int64 // least lo of its unplaced buffers
+	minTop int64 // least lo+size of them
+	load   int64 // sum of their sizes
+	count  int32 // how many of them have lo == least
+}
+
+// An outcome is the answer of a search.
+type outcome int
+
+const (
+	refuted outcome = iota // no placement exists
+	found                  // offsets are in searcher.at
+	cutOff                 // the node limit or the context ended it
+)
+
+// A columnRule names the column that the search branches on; the first
+// criterion decides, the second breaks ties, then the earliest column wins.
+type columnRule int
+
+const (
+	lowestFewest columnRule = iota // among the globally lowest: fewest ways to go on, least slack
+	fewest                         // of all columns: fewest ways to go on, least slack
+	tightest                       // of all columns: least slack, fewest candidates
+	lowestTight                    // among the globally lowest: least slack, fewest candidates
+	columnRules
+)
+
+// maxRefuted bounds the table of refuted states: 2^20 entries of 8 bytes and
+// overhead. It is emptied when full.
+const maxRefuted = 1 << 20
+
+// A searcher holds the state of a search. It may be used for many searches on
+// one model, one at a time.
+type searcher struct {
+	m   *model
+	ctx context.Context
+	at  []int64 // offsets by item id, in units, -1 while unplaced
+
+	nodes, limit int64
+	rule         columnRule
+	rng          uint64
+
+	weight []float64
+	bump   float64
+
+	keys    []uint64 // scratch: sort keys of propagate
+	items   []item   // stack of states
+	columns []column // stack of their columns
+	refuted map[uint64]struct{}
+}
+
+func newSearcher(ctx context.Context, m *model) *searcher {
+	s := &searcher{m: m, ctx: ctx, bump: 1, refuted: map[uint64]struct{}{}}
+	s.at = make([]int64, len(m.items))
+	s.weight = make([]float64, len(m.items))
+	for k := range m.items {
+		it := &m.items[k]
+		// Area as a share of 1: it decides until there are conflicts.
+		s.weight[k] = float64(it.size) * float64(it.r-it.l) / 1e18
+	}
+	return s
+}
+
+// A frame is one component of a state: unplaced items by (l, r), the columns
+// [left, left+len(cols)) that they cover, and the ceiling.
+type frame struct {
+	items []item
+	cols  []column
+	left  int32
+	ceil  int64
+}
+
+func (f *frame) column(t int32) *column { return &f.cols[t-f.left] }
+
+// descend runs one search from the root: do the model's items fit below ceil
+// (in units)? It explores at most limit nodes. On found, s.at holds offsets.
+func (s *searcher) descend(ceil, limit int64) outcome {
+	s.nodes, s.limit = 0, limit
+	s.items = append(s.items[:0], s.m.items...)
+	s.columns = slices.Grow(s.columns[:0], int(s.m.cols))[:s.m.cols]
+	for i := range s.at {
+		s.at[i] = -1
+	}
+	if ceil < s.m.pinTop {
+		return refuted
+	}
+	if len(s.items) == 0 {
+		return found
+	}
+	f := frame{items: s.items, cols: s.columns, ceil: ceil}
+	if !s.propagate(&f, 0, s.m.cols) {
+		return refuted
+	}
+	return s.split(&f)
+}
+
+// split solves a propagated frame by solving its components, smallest first.
+func (s *searcher) split(f *frame) outcome {
+	type part struct{ from, to int }
+	var buf [16]part
+	parts := buf[:0]
+	from, right := 0, int32(0)
+	for i := range f.items {
+		it := &f.items[i]
+		if i > from && it.l >= right {
+			parts = append(parts, part{from, i})
+			from = i
+		}
+		right = max(right, it.r)
+	}
+	if from == 0 || s.m.extra != nil && s.linked(f.items) {
+		return s.component(f)
+	}
+	parts = append(parts, part{from, len(f.items)})
+	slices.SortStableFunc(parts, func(a, b part) int { return (a.to - a.from) - (b.to - b.from) })
+	for _, p := range parts {
+		g := *f
+		g.items = f.items[p.from:p.to]
+		if out := s.component(&g); out != found {
+			s.forget(f.items)
+			return out
+		}
+	}
+	return found
+}
+
+// forget marks items in extra conflicts as unplaced again, since solved
+// siblings of a refuted component leave their offsets behind. The offsets of
+// other items are never read by the search.
+func (s *searcher) forget(items []item) {
+	if s.m.extra == nil {
+		return
+	}
+	for i := range items {
+		if items[i].x {
+			s.at[items[i].id] = -1
+		}
+	}
+}
+
+// linked says whether any item is in extra conflict with an unplaced one.
+func (s *searcher) linked(items []item) bool {
+	for i := range items {
+		if items[i].x {
+			for _, o := range s.m.extra[items[i].id] {
+				if s.at[o] < 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// component solves a propagated frame that is not known to split. It clobbers
+// the frame's items and columns.
+func (s *searcher) component(f *frame) outcome {
+	if dropped, ok := s.dropSpanning(f); !ok {
+		return refuted
+	} else if dropped {
+		if len(f.items) == 0 {
+			return found
+		}
+		// Columns of a part whose items all left are not looked at again.
+		left, right := f.extent()
+		if !s.propagate(f, left, right) {
+			return refuted
+		}
+		return s.split(f)
+	}
+	left, right := f.extent()
+	f.cols = f.cols[left-f.left : right-f.left]
+	f.left = left
+	nItems, nCols := len(s.items), len(s.columns)
+	var memo [8]uint64
+	known := memo[:0]
+	for {
+		key := s.key(f)
+		if _, ok := s.refuted[key]; ok {
+			break
+		}
+		if len(known) < cap(known) {
+			known = append(known, key)
+		}
+		s.nodes++
+		if s.nodes > s.limit || s.nodes&255 == 0 && s.ctx.Err() != nil {
+			return cutOff
+		}
+		i := s.choose(f)
+		out := s.place(f, i)
+		s.items, s.columns = s.items[:nItems], s.columns[:nCols]
+		if out != refuted {
+			return out
+		}
+		s.at[f.items[i].id] = -1
+		if !s.exclude(f, i) {
+			break
+		}
+	}
+	if len(s.refuted)+len(known) > maxRefuted {
+		clear(s.refuted)
+	}
+	for _, k := range known {
+		s.refuted[k] = struct{}{}
+	}
+	return refuted
+}
+
+// extent returns the columns [left, right) that the items cover.
+func (f *frame) extent() (left, right int32) {
+	left = f.items[0].l
+	for i := range f.items {
+		right = max(right, f.items[i].r)
+	}
+	return left, right
+}
+
+// key hashes the frame's state.
+func (s *searcher) key(f *frame) uint64 {
+	h := mix(uint64(f.ceil))
+	for i := range f.items {
+		h += f.items[i].hash
+		if f.items[i].x && s.m.extra != nil {
+			// The holes that placed items cut are part of the state.
+			for _, o := range s.m.extra[f.items[i].id] {
+				if s.at[o] >= 0 {
+					h += mix(mix(uint64(o)<<32|uint64(f.items[i].id)) + uint64(s.at[o]))
+				}
+			}
+		}
+	}
+	return h
+}
+
+// dropSpanning puts the items that span the whole component under the
+// ceiling and takes them out; ok is false if one does not fit there.
+func (s *searcher) dropSpanning(f *frame) (dropped, ok bool) {
+	if s.m.align != nil {
+		return false, true // sliding could break an alignment
+	}
+	left, right := f.extent()
+	any := false
+	for i := range f.items {
+		if f.items[i].x {
+			return false, true // sliding could meet an obstacle
+		}
+		any = any || f.items[i].l == left && f.items[i].r == right
+	}
+	if !any {
+		return false, true
+	}
+	kept := f.items[:0]
+	for _, it := range f.items {
+		if it.l != left || it.r != right {
+			kept = append(kept, it)
+			continue
+		}
+		f.ceil -= it.size
+		if it.lo > f.ceil {
+			return true, false
+		}
+		s.at[it.id] = f.ceil
+	}
+	f.items = kept
+	return true, true
+}
+
+// place solves the frame with item i at its lo. The new state goes on top of
+// the stacks; the caller takes it off.
+func (s *searcher) place(f *frame, i int) outcome {
+	b := f.items[i]
+	s.at[b.id] = b.lo
+	n, c := len(s.items), len(s.columns)
+	s.columns = append(s.columns, f.cols...)
+	s.items = append(s.items, f.items[:i]...)
+	s.items = append(s.items, f.items[i+1:]...)
+	g := frame{items: s.items[n:len(s.items):len(s.items)], cols: s.columns[c:len(s.columns):len(s.columns)], left: f.left, ceil: f.ceil}
+	if len(g.items) == 0 {
+		return found
+	}
+	top := b.lo + b.size
+	from, to := b.l, b.r
+	for k := range g.items {
+		it := &g.items[k]
+		if !it.meets(&b) {
+			if !(it.x && b.x) {
+				continue
+			}
+			if lo := s.m.fit(it, it.lo, s.at); lo > it.lo {
+				it.raise(lo)
+				from, to = min(from, it.l), max(to, it.r)
+			}
+			continue
+		}
+		it.real = max(it.real, top)
+		if s.m.align != nil || it.x {
+			it.real = s.m.fit(it, it.real, s.at)
+		}
+		if it.lo < it.real {
+			it.raise(it.real)
+			from, to = min(from, it.l), max(to, it.r)
+		}
+	}
+	if !s.propagate(&g, from, to) {
+		return refuted
+	}
+	return s.split(&g)
+}
+
+// exclude refutes item i at its lo: it, and others exactly like it, move up to
+// where they may rest next. It returns false if that refutes the frame.
+func (s *searcher) exclude(f *frame, i int) bool {
+	b := f.items[i]
+	next := int64(infinity)
+	for k := range f.items {
+		if o := &f.items[k]; k != i && o.meets(&b) {
+			next = min(next, o.lo+o.size)
+		}
+	}
+	if b.x {
+		next = min(next, s.nextEvent(&b))
+	}
+	if b.x || s.m.align != nil {
+		next = s.m.fit(&b, next, s.at)
+	}
+	if next+b.size > f.ceil {
+		return false
+	}
+	for k := range f.items {
+		o := &f.items[k]
+		if k == i || !b.x && !o.x && s.m.align == nil && o.l == b.l && o.r == b.r && o.size == b.size && o.lo == b.lo {
+			o.raise(next)
+		}
+	}
+	return s.propagate(f, b.l, b.r)
+}
+
+// nextEvent returns the least offset above b.lo at which b may rest on a
+// pinned buffer or on an item in extra conflict with it.
+func (s *searcher) nextEvent(b *item) int64 {
+	next := int64(infinity)
+	if s.m.pins != nil {
+		for _, p := range s.m.pins[b.id] {
+			if p.hi > b.lo {
+				next = min(next, p.hi)
+			}
+		}
+	}
+	if s.m.extra != nil {
+		for _, o := range s.m.extra[b.id] {
+			switch at := s.at[o]; {
+			case at < 0:
+				return b.lo + 1 // it may end anywhere
+			case at+s.m.items[o].size > b.lo:
+				next = min(next, at+s.m.items[o].size)
+			}
+		}
+	}
+	return next
+}
+
+// propagate recomputes the columns [from, to) of the frame, whose items
+// changed there, and whatever follows from them. It returns false if the frame
+// is refuted, having made the buffers of the offending column heavier.
+func (s *searcher) propagate(f *frame, from, to int32) bool {
+	for {
+		for t := from; t < to; t++ {
+			*f.column(t) = column{minTop: infinity, least: infinity}
+		}
+		for i := range f.items {
+			it := &f.items[i]
+			if it.l >= to {
+				break
+			}
+			if it.r <= from {
+				continue
+			}
+			top := it.lo + it.size
+			if top > f.ceil {
+				s.blame(f, it.l)
+				return false
+			}
+			cols := f.cols[max(it.l, from)-f.left : min(it.r, to)-f.left]
+			for t := range cols {
+				cols[t].minTop = min(cols[t].minTop, top)
+			}
+		}
+		l, r := s.lift(f, from, to)
+		if l >= r {
+			break
+		}
+		from, to = min(from, l), max(to, r)
+	}
+	return s.load(f, from, to)
+}
+
+// lift applies rule (1) to the items that meet [from, to). It returns the
+// columns whose items rose, empty if none did.
+func (s *searcher) lift(f *frame, from, to int32) (l, r int32) {
+	l, r = to, from
+	for i := range f.items {
+		it := &f.items[i]
+		if it.l >= to {
+			break
+		}
+		if it.r <= from || it.lo == it.real || it.x {
+			continue
+		}
+		rest := int64(infinity)
+		for _, c := range f.cols[it.l-f.left : it.r-f.left] {
+			rest = min(rest, c.minTop)
+		}
+		if rest > it.lo {
+			// rest counts the item itself and so is at most its top.
+			if s.m.align != nil {
+				rest = alignUp(rest, s.m.align[it.id])
+			}
+			it.raise(rest)
+			l, r = min(l, it.l), max(r, it.r)
+		}
+	}
+	return l, r
+}
+
+// load applies rule (2) to the columns [from, to) and completes them. Keys
+// hold lo above an index, so that one sort of integers orders the items.
+func (s *searcher) load(f *frame, from, to int32) bool {
+	shift := bits.Len(uint(len(f.items)))
+	s.keys = s.keys[:0]
+	for i := range f.items {
+		it := &f.items[i]
+		if it.l >= to {
+			break
+		}
+		if it.r > from {
+			s.keys = append(s.keys, uint64(it.lo)<<shift|uint64(i))
+		}
+	}
+	slices.Sort(s.keys)
+	for k := len(s.keys) - 1; k >= 0; k-- {
+		it := &f.items[s.keys[k]&(1<<shift-1)]
+		room := f.ceil - it.lo
+		first := max(it.l, from)
+		cols := f.cols[first-f.left : min(it.r, to)-f.left]
+		for t := range cols {
+			c := &cols[t]
+			c.load += it.size
+			if c.load > room || s.m.colPins != nil && c.load+s.pinned(first+int32(t), it.lo, f.ceil) > room {
+				s.blame(f, first+int32(t))
+				return false
+			}
+			if c.least != it.lo {
+				c.least, c.count = it.lo, 0
+			}
+			c.count++
+		}
+	}
+	return true
+}
+
+// pinned returns the pinned addresses of column t in [lo, ceil).
+func (s *searcher) pinned(t int32, lo, ceil int64) int64 {
+	if len(s.m.colPins[t]) == 0 {
+		return 0
+	}
+	return s.m.pinnedAbove(t, lo) - s.m.pinnedAbove(t, ceil)
+}
+
+// blame makes the unplaced buffers of column t heavier. Later conflicts count
+// more, by a factor that halves the weight of old ones in about 700.
+func (s *searcher) blame(f *frame, t int32) {
+	for i := range f.items {
+		if it := &f.items[i]; it.l <= t && t < it.r {
+			s.weight[it.id] += s.bump
+		}
+	}
+	if s.bump *= 1.001; s.bump > 1e100 {
+		for i := range s.weight {
+			s.weight[i] *= 1e-100
+		}
+		s.bump *= 1e-100
+	}
+}
+
+// choose returns the index of the item to branch on.
+func (s *searcher) choose(f *frame) int {
+	lowest := int64(infinity)
+	for i := range f.cols {
+		lowest = min(lowest, f.cols[i].least)
+	}
+	bestA, bestB, best := int64(infinity), int64(infinity), int32(-1)
+	for i := range f.cols {
+		c := &f.cols[i]
+		if c.least != lowest && (s.rule == lowestFewest || s.rule == lowestTight) || c.count == 0 {
+			continue
+		}
+		slack := f.ceil - c.least - c.load
+		a, b := slack, int64(c.count)
+		if s.rule == lowestFewest || s.rule == fewest {
+			a, b = int64(c.count), slack
+			if slack > 0 {
+				a++ // the column may also leave a gap here
+			}
+		}
+		if a > bestA || a == bestA && b >= bestB {
+			continue
+		}
+		if t := f.left + int32(i); s.closed(f, t, c.least) {
+			bestA, bestB, best = a, b, t
+		}
+	}
+	least := f.column(best).least
+	pick, heaviest := -1, -1.0
+	for i := range f.items {
+		it := &f.items[i]
+		if it.l > best {
+			break
+		}
+		if best < it.r && it.lo == least {
+			if w := s.weight[it.id] * (1 + s.random()); w > heaviest {
+				pick, heaviest = i, w
+			}
+		}
+	}
+	return pick
+}
+
+// closed says whether no unplaced item fits beneath any candidate of column t.
+func (s *searcher) closed(f *frame, t int32, least int64) bool {
+	for i := range f.items {
+		it := &f.items[i]
+		if it.l > t {
+			break
+		}
+		if t >= it.r || it.lo != least {
+			continue
+		}
+		for _, c := range f.cols[it.l-f.left : it.r-f.left] {
+			if c.minTop <= least {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// random returns the next number of a fixed sequence, in [0, 1).
+func (s *searcher) random() float64 {
+	s.rng += 0x9e3779b97f4a7c15
+	return float64(mix(s.rng)>>11) / (1 << 53)
+}
