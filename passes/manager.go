@@ -1,0 +1,239 @@
+package passes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/seed-ee968945/concert/internal/bisect"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// VerifyMode says when the manager verifies the module.
+type VerifyMode uint8
+
+// The modes. The module is always verified before the first pass.
+const (
+	VerifyEach VerifyMode = iota // after every pass
+	VerifyEnd                    // after the last pass only
+)
+
+// Manager runs pipelines. The zero Manager verifies after every pass and does
+// nothing else; it may be used for several runs.
+type Manager struct {
+	// Costs serves nodes without attached costs; nil reckons them as free.
+	Costs CostModel
+
+	// Log takes the passes' messages; nil drops them.
+	Log *slog.Logger
+
+	// Clock returns nanoseconds since any fixed moment; nil leaves times zero.
+	Clock func() int64
+
+	// Verify says when to verify.
+	Verify VerifyMode
+
+	// PrintAfter selects the dumps: "" none, "all" after every pass, "changed"
+	// after those that changed the module, or the name of a pass.
+	PrintAfter string
+
+	// Dump takes the selected dumps; see [WriteDumps]. An error ends the run.
+	Dump func(Dump) error
+
+	// Hooks run after every pass, in order, after the verifier.
+	Hooks []Hook
+
+	// Progress, if set, is called before every pass.
+	Progress func(number, of int, pass string)
+
+	// Limit, if positive, ends the pipeline after that many passes.
+	Limit int
+
+	// Bisect selects the sites at which passes may act, in the pattern syntax of
+	// package internal/bisect: all, none, a suffix of the site's hash in binary
+	// digits as in 0110, several of them as in 01+1100-101, =SITE for one site by
+	// name, a leading ! to invert. Empty enables all.
+	Bisect string
+
+	// Enable, if set, selects sites in addition to Bisect: a site is enabled if both agree.
+	Enable func(site string) bool
+
+	// Repeat runs every pass a second time on a copy and fails with a
+	// *DeterminismError if the results differ.
+	Repeat bool
+
+	// Input is what messages call the module's text, for example mlp.ir.
+	Input string
+}
+
+// Hook is an extra check or observer; an error is reported like a broken module.
+type Hook struct {
+	Name  string
+	After func(step *StepReport, m *ir.Module) error
+}
+
+// run is the state of one Manager.Run.
+type run struct {
+	*Manager
+	m       *ir.Module
+	p       *Pipeline
+	log     *slog.Logger
+	pattern *bisect.Pattern
+	steps   int
+	text    []byte // the module's text before the current step
+	report  Report
+}
+
+// Run verifies the module, runs the pipeline on all its functions and returns
+// the report. After an error the module is as the failing pass left it; the
+// report covers the passes that succeeded. Errors: a *diag.Error if the module
+// is broken to begin with, a *PassError for all that happens in a pass.
+func (g *Manager) Run(m *ir.Module, p *Pipeline) (*Report, error) {
+	r := &run{Manager: g, m: m, p: p, log: g.Log, steps: p.Len()}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	if g.Limit > 0 && g.Limit < r.steps {
+		r.steps = g.Limit
+	}
+	r.report.Skipped = p.Len() - r.steps
+	var err error
+	if r.pattern, err = bisect.Parse(g.Bisect); err != nil {
+		return &r.report, err
+	}
+	if err := g.checkPrintAfter(p); err != nil {
+		return &r.report, err
+	}
+	if err := m.Verify(); err != nil {
+		return &r.report, err
+	}
+	r.text = m.AppendText(nil)
+	for i := range r.steps {
+		if err := r.step(i); err != nil {
+			return &r.report, err
+		}
+	}
+	return &r.report, nil
+}
+
+func (g *Manager) checkPrintAfter(p *Pipeline) error {
+	switch g.PrintAfter {
+	case "", "all", "changed":
+		return nil
+	}
+	for i := range p.Len() {
+		if p.Pass(i).Name == g.PrintAfter {
+			return nil
+		}
+	}
+	return fmt.Errorf("passes: print after %q: it is neither all nor changed nor a pass of the pipeline %s", g.PrintAfter, p)
+}
+
+func (r *run) now() int64 {
+	if r.Clock == nil {
+		return 0
+	}
+	return r.Clock()
+}
+
+// step runs one pass and all that follows it.
+func (r *run) step(i int) error {
+	s := &r.p.steps[i]
+	rep := StepReport{Number: i + 1, Pass: s.pass.Name, Spec: r.p.Spec(i)}
+	if r.Progress != nil {
+		r.Progress(i+1, r.steps, s.pass.Name)
+	}
+	before := r.text
+	var copied *ir.Module
+	if r.Repeat || s.pass.OrderOnly {
+		copied = r.m.Clone()
+	}
+	begin := r.now()
+	ctx, err := r.apply(s, r.m)
+	end := r.now()
+	rep.Nanos = end - begin
+	text := r.m.AppendText(nil)
+	fail := func(cause error) error { return r.failure(i, before, text, cause) }
+	if err != nil {
+		return fail(err)
+	}
+	rep.Changed = string(text) != string(before)
+	sum := sha256.Sum256(text)
+	rep.Digest = hex.EncodeToString(sum[:])
+	for k, st := range s.pass.Stats {
+		rep.Stats = append(rep.Stats, StatValue{st.Name, ctx.stats[k]})
+	}
+	rep.Records = ctx.records
+	if r.Verify == VerifyEach || i == r.steps-1 {
+		if err := r.m.Verify(); err != nil {
+			return fail(err)
+		}
+	}
+	if s.pass.OrderOnly {
+		if err := CheckOrderOnly(copied, r.m); err != nil {
+			return fail(err)
+		}
+	}
+	if r.Repeat {
+		if err := r.repeat(s, copied, text); err != nil {
+			return fail(err)
+		}
+	}
+	for _, h := range r.Hooks {
+		if err := h.After(&rep, r.m); err != nil {
+			return fail(fmt.Errorf("%s: %w", h.Name, err))
+		}
+	}
+	rep.VerifyNanos = r.now() - end
+	r.text = text
+	r.report.Steps = append(r.report.Steps, rep)
+	r.log.Info("pass", "number", rep.Number, "pass", rep.Spec, "changed", rep.Changed, "digest", rep.Digest[:12])
+	if r.Dump != nil && (r.PrintAfter == "all" || r.PrintAfter == "changed" && rep.Changed || r.PrintAfter == rep.Pass) {
+		return r.Dump(Dump{Step: &rep, Of: r.p.Len(), Text: text})
+	}
+	return nil
+}
+
+// apply runs a pass on every function of m. A panic of the pass becomes an
+// error: whoever compiles a graph must not die of a broken pass.
+func (r *run) apply(s *step, m *ir.Module) (ctx *Context, err error) {
+	ctx = &Context{
+		Log: r.log.With("pass", s.pass.Name), pass: s.pass, options: s.values,
+		stats: make([]float64, len(s.pass.Stats)), counted: make([]bool, len(s.pass.Stats)),
+		costs: r.Costs,
+	}
+	if r.pattern != nil || r.Enable != nil {
+		ctx.enable = func(site string) bool {
+			return r.pattern.Enabled(site) && (r.Enable == nil || r.Enable(site))
+		}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	for _, f := range append([]*ir.Func(nil), m.Funcs()...) {
+		ctx.fn = f.Name
+		if err := s.pass.Run(ctx, f); err != nil {
+			return ctx, fmt.Errorf("@%s: %w", f.Name, err)
+		}
+	}
+	if ctx.err != nil {
+		return ctx, fmt.Errorf("pass %s %w", s.pass.Name, ctx.err)
+	}
+	return ctx, nil
+}
+
+// repeat runs the pass on a copy of its input and compares.
+func (r *run) repeat(s *step, input *ir.Module, want []byte) error {
+	again := input.Clone()
+	if _, err := r.apply(s, again); err != nil {
+		return err
+	}
+	if got := again.AppendText(nil); string(got) != string(want) {
+		return &DeterminismError{Pass: s.pass.Name, First: want, Second: got}
+	}
+	return nil
+}

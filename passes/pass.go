@@ -1,0 +1,59 @@
+package passes
+
+import (
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Pass is a row of the table.
+type Pass struct {
+	Name    string   // lower-case words joined by '-', as pipelines spell it
+	Doc     string   // one sentence
+	Options []Option // in the order in which they are documented
+	Stats   []Stat   // all that Run may count
+
+	// OrderOnly marks a pass that decides order and buckets and nothing else: it
+	// removes, renames and rewires no traced node. The manager checks it
+	// ([CheckOrderOnly]) after each run.
+	OrderOnly bool
+
+	// Run transforms one function. An error is about the input or the options; it
+	// ends the pipeline. Run must leave the module legal, must ask ctx.Enable before
+	// each decision it makes, and must count only what Stats declares.
+	Run func(ctx *Context, f *ir.Func) error
+}
+
+// Stat declares one statistic of a pass.
+type Stat struct {
+	Name string
+	Doc  string
+}
+
+// Constraint says that one pass has to stand before another wherever both stand
+// in a pipeline: every occurrence of Before precedes every occurrence of After.
+type Constraint struct {
+	Before, After string
+	Needs         bool   // After cannot stand in a pipeline without Before
+	Why           string // the reason, printed with every breach; never empty
+}
+
+// NamedPipeline is a pipeline that has a name of its own.
+type NamedPipeline struct {
+	Name string
+	Doc  string
+	Text string // in terms of passes of the table
+}
+
+// CostModel gives costs to nodes that carry none. A model must answer from the
+// node, its types (symbols at their hints) and its group alone, and the same on
+// every rank.
+type CostModel interface {
+	// NodeMs is the time of a node in milliseconds: of a collective on its
+	// communication stream, of another node on the compute stream. ok is false if
+	// the model does not know; the passes then reckon with zero.
+	NodeMs(n *ir.Node) (ms float64, ok bool)
+
+	// CommMs is the time of one collective that moves size bytes, where size is
+	// the sum over its members of max(operand bytes, result bytes). It is how
+	// buckets are judged before they exist.
+	CommMs(op ir.Op, g *ir.Group, r ir.Reduction, size int64) (ms float64, ok bool)
+}

@@ -1,0 +1,284 @@
+package passes
+
+import (
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// raise-starts moves every collective up to the latest node that it has to stand
+// behind: a node that produces its operands, an effect that keeps its place, or
+// the collective before it. Views and light memory operations that only prepare
+// operands (a convert, a scale, a cat) come along; matrix products, waits and
+// opaque calls do not move.
+//
+// Nodes fall into three sorts: starts, carried nodes (light, and needed by a
+// start through light nodes only) and fixed nodes. A node's slot is the position
+// of the fixed node behind which it will stand.
+//
+//  1. Forward: the earliest slot of a carried node or start is the largest of its
+//     predecessors', where a fixed node's is its own position; a start's is also
+//     not below the start's before it.
+//  2. Backward: a carried node goes no further up than its users need: its slot
+//     is the smallest of its users', or its own position if that is smaller.
+//  3. Nodes are emitted by slot; at one slot the fixed node first, then those
+//     that moved there, in their old order.
+//
+// Every edge between moved nodes points from a slot to the same or a later one,
+// and at one slot the old order holds, so the result is legal. Each step is
+// linear. Since a start never moves down, collectives keep their order.
+func raiseStarts() Pass {
+	return Pass{
+		Name: "raise-starts",
+		Doc:  "Moves collectives as early as data dependences and collective order allow.",
+		Options: []Option{
+			{Name: "limit", Kind: KindInt, Default: "0", Doc: "most launches that a collective is moved across, 0 for any number; bounds what is in flight"},
+			optOrder,
+			{Name: "carry", Kind: KindString, Default: "light", Choices: []string{"light", "views", "none"}, Doc: "what moves up with a collective that reads it: pure memory-bound operations, views only, nothing"},
+		},
+		Stats: []Stat{
+			{"raised", "collectives that moved across a launch or a wait"},
+			{"moves", "launches and waits that collectives moved across, added up"},
+			{"carried", "nodes that moved along"},
+			{"exposed-before-ms", "time for which the compute stream blocks at waits, before the pass"},
+			{"exposed-after-ms", "the same after the pass"},
+		},
+		OrderOnly: true,
+		Run:       runRaiseStarts,
+	}
+}
+
+// optOrder is the option of all passes that move collectives.
+var optOrder = Option{Name: "order", Kind: KindString, Default: "strict", Choices: []string{"strict", "group"},
+	Doc: "which collectives keep their order of issue: strict, all of them; group, those of one group"}
+
+// mover is the state that raise-starts and sink-waits share.
+type mover struct {
+	ctx   *Context
+	f     *ir.Func
+	d     *deps
+	slot  []int32 // node -> slot
+	why   []int32 // node -> the fixed node that its slot comes from
+	limit []Limit // node -> what kind of reason that is
+	moved []bool
+	work  []int32 // node -> launches and waits at positions up to it
+}
+
+func newMover(ctx *Context, f *ir.Func) *mover {
+	d := analyze(f)
+	n := len(d.nodes)
+	m := &mover{ctx: ctx, f: f, d: d, slot: make([]int32, n), why: make([]int32, n), limit: make([]Limit, n), moved: make([]bool, n), work: make([]int32, n)}
+	count := int32(0)
+	for i, v := range d.nodes {
+		if launches(v) || v.Op().Class() == ir.ClassWait {
+			count++
+		}
+		m.work[i] = count
+		m.slot[i], m.why[i] = int32(i), int32(i)
+	}
+	return m
+}
+
+// carriable returns the predicate that option carry names.
+func carriable(option string) func(n *ir.Node) bool {
+	switch option {
+	case "light":
+		return light
+	case "views":
+		return func(n *ir.Node) bool { return n.Op().IsView() }
+	}
+	return func(*ir.Node) bool { return false }
+}
+
+func runRaiseStarts(ctx *Context, f *ir.Func) error {
+	m := newMover(ctx, f)
+	carried := m.carriedUp(carriable(ctx.Str("carry")))
+	m.earliest(carried)
+	m.noFurther(carried)
+	order := m.emitUp()
+	return m.finish(order, ctx.Int("limit"), func(n *ir.Node) bool { return n.Op().IsCollective() }, "raised")
+}
+
+// carriedUp marks the nodes that may move with a start.
+func (m *mover) carriedUp(can func(*ir.Node) bool) []bool {
+	carried := make([]bool, len(m.d.nodes))
+	for i := int32(len(m.d.nodes)) - 1; i >= 0; i-- {
+		if !carried[i] && !m.d.nodes[i].Op().IsCollective() {
+			continue
+		}
+		for _, p := range m.d.pred.at(i) {
+			if can(m.d.nodes[p]) {
+				carried[p] = true
+			}
+		}
+	}
+	return carried
+}
+
+// earliest is step 1.
+func (m *mover) earliest(carried []bool) {
+	strict := m.ctx.Str("order") == "strict"
+	limit := int32(min(m.ctx.Int("limit"), int64(len(m.d.nodes))))
+	last := make([]int32, len(m.f.Module().Groups())+1) // per group the last start; at the end that of all
+	for i := range last {
+		last[i] = -1
+	}
+	floor := int32(len(m.f.Inputs())) - 1
+	for i, v := range m.d.nodes {
+		i := int32(i)
+		start := v.Op().IsCollective()
+		if !start && !carried[i] {
+			continue
+		}
+		e, why, reason := floor, int32(-1), LimitNone
+		for k, p := range m.d.pred.at(i) {
+			if m.slot[p] > e || m.slot[p] == e && why < 0 {
+				e, why, reason = m.slot[p], m.why[p], m.d.predLimit(i, k)
+			}
+		}
+		if start {
+			g := v.Group().Index()
+			if strict {
+				g = len(last) - 1
+			}
+			// Also a collective at the same slot is what it cannot pass.
+			if p := last[g]; p >= 0 && m.slot[p] >= e {
+				e, why, reason = m.slot[p], p, LimitCollective
+			}
+			last[g] = i
+			if limit > 0 {
+				if k := m.withinLimit(i, limit); k > e {
+					e, why, reason = k, -1, LimitDistance
+				}
+			}
+			if !m.ctx.Enable(v.Name()) {
+				e, why, reason = i, -1, LimitDisabled
+			}
+		}
+		m.slot[i], m.why[i], m.limit[i] = e, why, reason
+	}
+}
+
+// withinLimit returns the earliest slot with at most limit launches between it and i.
+func (m *mover) withinLimit(i, limit int32) int32 {
+	lo, hi := int32(0), i // the first position whose count is high enough
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if m.work[i]-m.work[mid] <= limit {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// noFurther is step 2.
+func (m *mover) noFurther(carried []bool) {
+	for i := int32(len(m.d.nodes)) - 1; i >= 0; i-- {
+		if m.d.nodes[i].Op().IsCollective() {
+			m.moved[i] = m.slot[i] < i
+			continue
+		}
+		if !carried[i] {
+			continue
+		}
+		need := i
+		for _, u := range m.d.succ.at(i) {
+			if carried[u] || m.d.nodes[u].Op().IsCollective() {
+				need = min(need, m.slot[u])
+			}
+		}
+		m.slot[i], m.moved[i] = need, need < i
+	}
+}
+
+// emitUp is step 3.
+func (m *mover) emitUp() []*ir.Node {
+	at := m.bySlot()
+	order := make([]*ir.Node, 0, len(m.d.nodes))
+	for i, v := range m.d.nodes {
+		if !m.moved[i] {
+			order = append(order, v)
+		}
+		for _, j := range at.at(int32(i)) {
+			order = append(order, m.d.nodes[j])
+		}
+	}
+	return order
+}
+
+// bySlot lists the moved nodes by slot, each list in the old order.
+func (m *mover) bySlot() lists {
+	var slots, vals []int32
+	for i := range m.d.nodes {
+		if m.moved[i] {
+			slots, vals = append(slots, m.slot[i]), append(vals, int32(i))
+		}
+	}
+	n := len(m.d.nodes)
+	off := make([]int32, n+1)
+	for _, s := range slots {
+		off[s+1]++
+	}
+	for i := range n {
+		off[i+1] += off[i]
+	}
+	out := make([]int32, len(vals))
+	next := append([]int32(nil), off[:n]...)
+	for k, s := range slots {
+		out[next[s]] = vals[k]
+		next[s]++
+	}
+	return lists{off, out}
+}
+
+// finish sets the new order, records what happened to the nodes that main
+// selects (starts or waits) and counts.
+func (m *mover) finish(order []*ir.Node, limit int64, main func(*ir.Node) bool, stat string) error {
+	ctx, f := m.ctx, m.f
+	ms := nodeCosts(ctx, f)
+	before := newTimeline(f, m.d.nodes, ms)
+	after := newTimeline(f, order, ms)
+	newWork := make([]int32, len(order)) // node -> launches and waits before or at its new place
+	count := int32(0)
+	for _, v := range order {
+		if launches(v) || v.Op().Class() == ir.ClassWait {
+			count++
+		}
+		newWork[m.d.pos[v.ID()]] = count
+	}
+	for i, v := range m.d.nodes {
+		if !main(v) {
+			if m.moved[i] {
+				ctx.Count("carried", 1)
+			}
+			continue
+		}
+		r := CommRecord{Node: v.Name(), Comm: v.Name(), Limit: m.limit[i], Moves: int(abs32(newWork[i] - m.work[i]))}
+		start := v
+		if v.Op() == ir.OpWaitTensor {
+			start = v.Arg(0).Def()
+			r.Comm = start.Name()
+		}
+		if start.Group() != nil {
+			r.Group = start.Group().Name
+		}
+		r.Ms = ms[start.ID()]
+		r.ExposedBefore, r.ExposedAfter = before.exposed(start), after.exposed(start)
+		switch {
+		case r.Limit == LimitDistance:
+			r.Detail = itoa(limit) + " launches"
+		case m.why[i] >= 0 && m.why[i] != int32(i):
+			r.Detail = m.d.nodes[m.why[i]].Name()
+		}
+		ctx.Record(r)
+		if r.Moves > 0 {
+			ctx.Count(stat, 1)
+			ctx.Count("moves", float64(r.Moves))
+		}
+		ctx.Count("exposed-before-ms", r.ExposedBefore)
+		ctx.Count("exposed-after-ms", r.ExposedAfter)
+	}
+	return f.SetOrder(order)
+}
+
+func abs32(v int32) int32 { return max(v, -v) }

@@ -1,0 +1,77 @@
+package passes
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// Standard returns the table of concert's own passes.
+func Standard() *Table {
+	t, err := NewTable(standardPasses(), standardOrder(), standardPipelines())
+	if err != nil {
+		panic(err) // the table is constant and a test builds it
+	}
+	return t
+}
+
+// standardPasses lists the passes in the order in which a full pipeline runs them.
+func standardPasses() []Pass {
+	return []Pass{
+		canonicalize(),
+		raiseStarts(),
+		sinkWaits(),
+	}
+}
+
+// standardOrder lists which pass has to stand before which, and why.
+func standardOrder() []Constraint {
+	return []Constraint{
+		{Before: "canonicalize", After: "raise-starts", Why: "a schedule must not be decided around nodes that canonicalize removes"},
+		{Before: "canonicalize", After: "sink-waits", Why: "a dead or forwarded view counts as a use of a wait"},
+	}
+}
+
+// standardPipelines lists the pipelines that have names.
+func standardPipelines() []NamedPipeline {
+	return []NamedPipeline{
+		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,raise-starts,sink-waits"},
+		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "raise-starts,sink-waits"},
+	}
+}
+
+// WriteDoc writes the table for people: passes, constraints with their reasons,
+// pipelines; with verbose also the options and statistics of every pass.
+func (t *Table) WriteDoc(w io.Writer, verbose bool) error {
+	b := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(b, "Passes:")
+	for _, p := range t.passes {
+		fmt.Fprintf(b, "  %s\t%s\n", p.Name, p.Doc)
+		if !verbose {
+			continue
+		}
+		for _, o := range p.Options {
+			kind := o.Kind.String()
+			if o.Choices != nil {
+				kind = fmt.Sprint(o.Choices)
+			}
+			fmt.Fprintf(b, "    %s=%s\t%s (%s)\n", o.Name, o.Default, o.Doc, kind)
+		}
+		for _, s := range p.Stats {
+			fmt.Fprintf(b, "    # %s\t%s\n", s.Name, s.Doc)
+		}
+	}
+	fmt.Fprintln(b, "\nOrder:")
+	for _, c := range t.constraints {
+		verb := "before"
+		if c.Needs {
+			verb = "is needed before"
+		}
+		fmt.Fprintf(b, "  %s %s %s\t%s\n", c.Before, verb, c.After, c.Why)
+	}
+	fmt.Fprintln(b, "\nPipelines:")
+	for _, p := range t.pipelines {
+		fmt.Fprintf(b, "  %s\t%s: %s\n", p.Name, p.Doc, p.Text)
+	}
+	return b.Flush()
+}
