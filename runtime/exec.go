@@ -1,0 +1,371 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+)
+
+// Exec is one run of a module on one rank: what a program's instructions are
+// called on. Its methods enqueue and return at once; the first error sticks, is
+// returned by the function that runs the module, and makes later calls do
+// nothing, so that emitted code is one call per line.
+//
+// Tensors are relative to the module's arena. Streams, events and groups are the
+// module's. An Exec is for one goroutine.
+type Exec struct {
+	r        *Rank
+	m        *Module
+	l        *loaded
+	opts     Options
+	syms     map[string]int64
+	node     string   // IR node of the next call
+	recorded []string // by event: the stream that recorded it last
+	bound    []*Work  // async inputs
+	err      error
+}
+
+// Options are optional settings of one run.
+type Options struct {
+	// Symbols gives the run-time sizes. One that is absent is taken from an
+	// input in whose shape it stands alone, else it is the symbol's hint.
+	Symbols map[string]int64
+	// Seed and Step select the random numbers of `rand`; a loop counts Step up.
+	Seed, Step int64
+	// KeepOutputs leaves plain outputs in the arena: their values have a Place
+	// and no Data.
+	KeepOutputs bool
+}
+
+// At names the IR node of the next call, for errors and for `rand`, whose numbers
+// depend on it. It returns x, so that a call stays one line:
+//
+//	x.At("mm").Launch("compute", "matmul", nil, ...)
+func (x *Exec) At(node string) *Exec {
+	x.node = node
+	return x
+}
+
+// Err is the first error, nil while all went well.
+func (x *Exec) Err() error { return x.err }
+
+// Rank is this rank's number in the world; World the number of ranks.
+func (x *Exec) Rank() int { return x.r.env.Rank }
+
+// World is the number of ranks.
+func (x *Exec) World() int { return x.r.env.World }
+
+// Sym is the value of a run-time size on this rank.
+func (x *Exec) Sym(name string) int64 {
+	v, ok := x.syms[name]
+	if !ok {
+		x.fail("sym "+name, fmt.Errorf("module %s has no symbol %q", x.m.Name, name))
+	}
+	return v
+}
+
+// fail keeps the first error.
+func (x *Exec) fail(op string, err error) {
+	if x.err == nil && err != nil {
+		x.err = &CallError{Rank: x.r.env.Rank, Op: op, Err: err}
+	}
+}
+
+// take returns the node of this call, and whether to make the call at all.
+func (x *Exec) take() (node string, ok bool) {
+	node, x.node = x.node, ""
+	return node, x.err == nil
+}
+
+// stream finds a stream of the module.
+func (x *Exec) stream(op, name string) (Stream, bool) {
+	if !slices.Contains(x.m.Streams, name) {
+		x.fail(op, fmt.Errorf("module %s has no stream %q", x.m.Name, name))
+		return 0, false
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	return x.r.streams[name], true
+}
+
+// event finds an event of the module.
+func (x *Exec) event(op string, ev int) (Event, bool) {
+	if ev < 0 || ev >= len(x.l.events) {
+		x.fail(op, fmt.Errorf("event %d of %d", ev, len(x.l.events)))
+		return 0, false
+	}
+	return x.l.events[ev], true
+}
+
+// place moves tensors from the module's arena to the rank's, after checking that
+// they stay inside the module's.
+func (x *Exec) place(op string, ts []Tensor) ([]Tensor, bool) {
+	if len(ts) == 0 {
+		return nil, true
+	}
+	out := make([]Tensor, len(ts))
+	for i, t := range ts {
+		lo, hi, err := t.Span()
+		if err == nil && (lo < 0 || hi > x.m.Arena) {
+			err = fmt.Errorf("bytes %d to %d are outside of the module's arena of %d", lo, hi, x.m.Arena)
+		}
+		if err != nil {
+			x.fail(op, fmt.Errorf("tensor %v: %w", t, err))
+			return nil, false
+		}
+		out[i] = t.At(x.l.base)
+	}
+	return out, true
+}
+
+// done keeps an error of the device.
+func (x *Exec) done(err error) {
+	if x.err == nil && err != nil {
+		x.err = err
+	}
+}
+
+// Launch runs the kernel of that op.
+func (x *Exec) Launch(stream, op string, attrs Attrs, outs, ins []Tensor) {
+	x.kernel(stream, &Kernel{Op: op, Attrs: attrs, Outs: outs, Ins: ins})
+}
+
+// Call runs the Go function registered under target (Config.Funcs). group names
+// the group that the function communicates on, if it does.
+func (x *Exec) Call(stream, target, group string, attrs Attrs, outs, ins []Tensor) {
+	x.kernel(stream, &Kernel{Op: "call", Target: target, Group: group, Attrs: attrs, Outs: outs, Ins: ins})
+}
+
+func (x *Exec) kernel(stream string, k *Kernel) {
+	node, ok := x.take()
+	if !ok {
+		return
+	}
+	k.Label = node
+	s, ok := x.stream(k.Name(), stream)
+	if !ok {
+		return
+	}
+	if v, bad := k.Attrs.Get(malformed); bad {
+		x.fail(k.Name(), fmt.Errorf("malformed attributes: %v", v))
+		return
+	}
+	if k.Op == "call" && k.Target == "" {
+		k.Target = k.Attrs.Str("target", "")
+	}
+	if k.Op == "rand" {
+		k.Attrs = k.Attrs.With("seed", attr.Int(x.randSeed(k.Attrs.Int("seed", 0), node)))
+	}
+	if k.Outs, ok = x.place(k.Name(), k.Outs); !ok {
+		return
+	}
+	if k.Ins, ok = x.place(k.Name(), k.Ins); !ok {
+		return
+	}
+	x.done(x.r.dev.Launch(s, k))
+}
+
+// randSeed derives the seed of one `rand` from what selects its numbers: the
+// node's own seed, the run's, the step, the rank and the node's name. The name,
+// and not the place in the program, so that passes may reorder. The reference
+// interpreter uses the same derivation.
+func (x *Exec) randSeed(seed int64, node string) int64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %d %d %d %s", seed, x.opts.Seed, x.opts.Step, x.r.env.Rank, node)
+	return int64(h.Sum64())
+}
+
+// AllReduce reduces ins elementwise over the subgroup into outs, on every rank:
+// sum, avg, product, min or max. Results may be their operands.
+func (x *Exec) AllReduce(stream, group, reduce string, outs, ins []Tensor) {
+	x.Collective(stream, &Collective{Op: AllReduce, Group: group, Reduce: reduce, Outs: outs, Ins: ins})
+}
+
+// AllGather lays the operands of the subgroup one after the other along dim.
+func (x *Exec) AllGather(stream, group string, dim int, outs, ins []Tensor) {
+	x.Collective(stream, &Collective{Op: AllGather, Group: group, Dim: dim, Outs: outs, Ins: ins})
+}
+
+// ReduceScatter reduces like AllReduce and leaves each rank its part along dim.
+func (x *Exec) ReduceScatter(stream, group, reduce string, dim int, outs, ins []Tensor) {
+	x.Collective(stream, &Collective{Op: ReduceScatter, Group: group, Reduce: reduce, Dim: dim, Outs: outs, Ins: ins})
+}
+
+// AllToAll sends part i of dimension 0 to position i. The splits give, for each
+// operand, the rows to and from each position; both nil: equal parts.
+func (x *Exec) AllToAll(stream, group string, inSplits, outSplits [][]int64, outs, ins []Tensor) {
+	x.Collective(stream, &Collective{Op: AllToAll, Group: group, InSplits: inSplits, OutSplits: outSplits, Outs: outs, Ins: ins})
+}
+
+// Broadcast copies the operand of position root in the subgroup to all.
+func (x *Exec) Broadcast(stream, group string, root int, outs, ins []Tensor) {
+	x.Collective(stream, &Collective{Op: Broadcast, Group: group, Root: root, Outs: outs, Ins: ins})
+}
+
+// Permute moves operands between positions of the subgroup: pairs holds source,
+// destination, ...; a position that is no destination gets zeros.
+func (x *Exec) Permute(stream, group string, pairs []int64, outs, ins []Tensor) {
+	x.Collective(stream, &Collective{Op: CollectivePermute, Group: group, Pairs: pairs, Outs: outs, Ins: ins})
+}
+
+// Barrier holds the stream until every rank of the subgroup has come to it.
+func (x *Exec) Barrier(stream, group string) {
+	x.Collective(stream, &Collective{Op: Barrier, Group: group})
+}
+
+// Collective is what the methods named after collectives call.
+func (x *Exec) Collective(stream string, c *Collective) {
+	node, ok := x.take()
+	if !ok {
+		return
+	}
+	if node != "" {
+		c.Label = node
+	}
+	s, ok := x.stream(c.Name(), stream)
+	if !ok {
+		return
+	}
+	if c.Outs, ok = x.place(c.Name(), c.Outs); !ok {
+		return
+	}
+	if c.Ins, ok = x.place(c.Name(), c.Ins); !ok {
+		return
+	}
+	x.done(x.r.dev.Collective(s, c))
+}
+
+// Copy copies src to dst elementwise; they have one type.
+func (x *Exec) Copy(stream string, dst, src Tensor) {
+	op := "copy"
+	node, ok := x.take()
+	if !ok {
+		return
+	}
+	if node != "" {
+		op += " (" + node + ")"
+	}
+	s, ok := x.stream(op, stream)
+	if !ok {
+		return
+	}
+	if ts, ok := x.place(op, []Tensor{dst, src}); ok {
+		x.done(x.r.dev.Copy(s, ts[0], ts[1]))
+	}
+}
+
+// Record makes event ev stand for everything enqueued on the stream so far.
+func (x *Exec) Record(stream string, ev int) {
+	if _, ok := x.take(); !ok {
+		return
+	}
+	op := fmt.Sprintf("record of event %d", ev)
+	s, ok := x.stream(op, stream)
+	if !ok {
+		return
+	}
+	if e, ok := x.event(op, ev); ok {
+		x.recorded[ev] = stream
+		x.done(x.r.dev.Record(s, e))
+	}
+}
+
+// Wait holds the stream until what ev stands for has finished. An event that this
+// run has not recorded is an error.
+func (x *Exec) Wait(stream string, ev int) {
+	if _, ok := x.take(); !ok {
+		return
+	}
+	op := fmt.Sprintf("wait for event %d", ev)
+	s, ok := x.stream(op, stream)
+	if !ok {
+		return
+	}
+	e, ok := x.event(op, ev)
+	if !ok {
+		return
+	}
+	if x.recorded[ev] == "" {
+		x.fail(op, fmt.Errorf("nothing has recorded it"))
+		return
+	}
+	x.done(x.r.dev.Wait(s, e))
+}
+
+// begin takes the rank and binds the inputs.
+func (r *Rank) begin(m *Module, inputs []Value, opts Options) (*Exec, error) {
+	x := &Exec{r: r, m: m, l: r.loaded[m], opts: opts}
+	x.recorded = make([]string, m.Events)
+	r.mu.Lock()
+	left := r.works[m]
+	r.mu.Unlock()
+	if left > 0 {
+		return nil, x.misuse(fmt.Errorf("%d of its async outputs have not been awaited, and their memory would be overwritten", left))
+	}
+	if len(inputs) != len(m.Inputs) {
+		return nil, x.misuse(fmt.Errorf("%d inputs, expected %d", len(inputs), len(m.Inputs)))
+	}
+	if err := r.dev.Err(); err != nil {
+		return nil, err
+	}
+	var err error
+	if x.syms, err = m.symbols(inputs, opts.Symbols); err != nil {
+		return nil, x.misuse(err)
+	}
+	for i := range inputs {
+		if err := x.input(&m.Inputs[i], &inputs[i]); err != nil {
+			return nil, x.misuse(fmt.Errorf("input %s: %w", m.Inputs[i].Name, err))
+		}
+	}
+	return x, nil
+}
+
+func (x *Exec) misuse(err error) error {
+	return &CallError{Rank: x.r.env.Rank, Op: "run of module " + x.m.Name, Err: err}
+}
+
+// finish waits for the run's end and collects the outputs.
+func (x *Exec) finish(ctx context.Context) ([]Value, error) {
+	if x.err != nil {
+		return nil, x.err
+	}
+	// What awaits async outputs need not end here.
+	flying := map[string]bool{}
+	for _, q := range x.m.Outputs {
+		if q.Async {
+			if x.recorded[q.Event] == "" {
+				return nil, x.misuse(fmt.Errorf("output %s: event %d was not recorded", q.Name, q.Event))
+			}
+			flying[x.recorded[q.Event]] = true
+		}
+	}
+	for _, name := range x.m.Streams {
+		if flying[name] {
+			continue
+		}
+		if err := x.r.dev.Record(x.r.streams[name], x.r.ends[name]); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range x.m.Streams {
+		if flying[name] {
+			continue
+		}
+		if err := x.r.dev.Synchronize(ctx, x.r.ends[name]); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range x.bound {
+		w.settle()
+	}
+	outs := make([]Value, len(x.m.Outputs))
+	for i := range outs {
+		if err := x.output(&x.m.Outputs[i], &outs[i]); err != nil {
+			return nil, x.misuse(fmt.Errorf("output %s: %w", x.m.Outputs[i].Name, err))
+		}
+	}
+	return outs, nil
+}

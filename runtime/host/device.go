@@ -1,0 +1,436 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed-ee968945/concert/internal/hostops"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/internal/shm"
+)
+
+// Device is one rank's host device.
+type Device struct {
+	spec  rt.Spec
+	opts  Options
+	nonce string
+	lay   layout
+	segs  []*shm.Segment // by world rank
+	own   *shm.Segment   // segs[spec.Rank]
+	spins int            // polling rounds at full speed
+
+	lost      []atomic.Uint32 // by world rank: peerState, set by whoever watches the connection
+	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
+	release   func() error    // gives back connections and mappings
+
+	mu       sync.Mutex // guards what follows
+	broken   error      // first failure
+	brokenCh chan struct{}
+	streams  []*stream
+	events   []*event
+	chans    map[string]*channel // by group name
+	sigSent  map[[2]int]uint32   // signals enqueued per (peer, slot)
+	sigSeen  map[[2]int]uint32   // waits enqueued per (peer, slot)
+	closed   bool
+}
+
+var _ rt.Device = (*Device)(nil)
+
+// Options tune the host device. The zero value is right for most uses.
+type Options struct {
+	// Hub connects ranks that are goroutines of this process; nil: ranks are
+	// processes of this machine.
+	Hub *Hub
+	// Signals is the number of slots for Device.Signal, default 16.
+	Signals int
+	// FirstEpoch is where the epochs of all channels start. Tests use it to wrap
+	// around; it must agree on all ranks.
+	FirstEpoch uint32
+	// WaitHook, if not nil, is called before each collective on a stream's
+	// goroutine; tests use it to disturb the order of events.
+	WaitHook func(c *rt.Collective)
+}
+
+// channel is this rank's side of a group's signals.
+type channel struct {
+	id      int
+	group   rt.Group
+	members []int // world ranks of this rank's subgroup, in order
+	pos     int   // of this rank in members
+
+	// Used only on the stream whose turn it is (see Collective).
+	epoch uint32
+	call  uint32
+
+	// Guarded by Device.mu: the last use, so that two streams that share a
+	// group take turns in the order of their calls.
+	lastStream rt.Stream
+	lastDone   *completion
+}
+
+// newDevice builds the device once the segments of all ranks are at hand.
+func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm.Segment, release func() error) *Device {
+	d := &Device{
+		spec: spec, opts: opts, nonce: nonce, lay: lay, segs: segs, own: segs[spec.Rank], release: release,
+		lost: make([]atomic.Uint32, spec.World), brokenCh: make(chan struct{}),
+		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
+	}
+	// A rank that polls at full speed steals the processor from the rank it
+	// waits for, unless there are enough processors.
+	d.spins = 40
+	if spec.World <= goruntime.NumCPU() || opts.Hub != nil {
+		d.spins = 400
+	}
+	for i, g := range spec.Groups {
+		members, pos := g.Find(spec.Rank)
+		d.chans[g.Name] = &channel{id: i, group: g, members: members, pos: pos, epoch: opts.FirstEpoch, lastStream: -1}
+	}
+	return d
+}
+
+// Info implements runtime.Device.
+func (d *Device) Info() rt.Info {
+	return rt.Info{Kind: "host", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: int64(len(d.own.Data)),
+		Signals: d.lay.slots, Timeout: d.spec.Timeout, Nonce: d.nonce}
+}
+
+// failure is the first failure, nil while the device works.
+func (d *Device) failure() error {
+	select {
+	case <-d.brokenCh:
+		return d.broken // written before brokenCh was closed, never after
+	default:
+		return nil
+	}
+}
+
+// fail breaks the device and the world. The first cause counts.
+func (d *Device) fail(err error) {
+	d.mu.Lock()
+	if d.broken != nil {
+		d.mu.Unlock()
+		return
+	}
+	d.broken = err
+	close(d.brokenCh)
+	closed := d.closed
+	d.mu.Unlock()
+	if !closed {
+		d.spread(err)
+	}
+}
+
+// Abort implements runtime.Device.
+func (d *Device) Abort(cause error) {
+	if cause == nil {
+		cause = rt.ErrAborted
+	}
+	d.fail(&rt.AbortedError{Rank: d.spec.Rank, Origin: d.spec.Rank, Err: cause})
+}
+
+// Err implements runtime.Device. It also notices what other ranks reported.
+func (d *Device) Err() error {
+	if err := d.failure(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return rt.ErrClosed
+	}
+	if err := d.aborted(""); err != nil {
+		d.fail(err)
+		return d.failure()
+	}
+	return nil
+}
+
+// Close implements runtime.Device.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	if d.broken == nil {
+		d.broken = rt.ErrClosed
+		close(d.brokenCh)
+	}
+	streams := d.streams
+	d.mu.Unlock()
+	for _, s := range streams {
+		s.stop()
+	}
+	// Peers map this pad, so the status outlives the connections.
+	atomic.StoreUint32(&d.own.Words[wordStatus], statusLeft)
+	if d.release == nil {
+		return nil
+	}
+	return d.release()
+}
+
+// view is rank's window of t as the kernels see it. t has been checked.
+func (d *Device) view(rank int, t rt.Tensor) hostops.Tensor {
+	lo, hi, _ := t.Span()
+	return hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense(),
+		Offset: (t.Off - lo) / int64(t.DType.Size()), Data: d.segs[rank].Data[lo:hi:hi]}
+}
+
+func (d *Device) views(ts []rt.Tensor) []hostops.Tensor {
+	vs := make([]hostops.Tensor, len(ts))
+	for i, t := range ts {
+		vs[i] = d.view(d.spec.Rank, t)
+	}
+	return vs
+}
+
+// inArena checks that every tensor is well formed and inside the arena.
+func (d *Device) inArena(lists ...[]rt.Tensor) error {
+	for _, ts := range lists {
+		for _, t := range ts {
+			lo, hi, err := t.Span()
+			if err != nil {
+				return err
+			}
+			if lo < 0 || hi > int64(len(d.own.Data)) {
+				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", t, lo, hi, len(d.own.Data))
+			}
+		}
+	}
+	return nil
+}
+
+// call wraps an error of one call.
+func (d *Device) call(op string, err error) error {
+	return &rt.CallError{Rank: d.spec.Rank, Op: op, Err: err}
+}
+
+// Launch implements runtime.Device.
+func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	if err := d.inArena(k.Outs, k.Ins); err != nil {
+		return d.call(k.Name(), err)
+	}
+	var run func() error
+	if k.Op == "call" {
+		if run, err = d.function(k); err != nil {
+			return d.call(k.Name(), err)
+		}
+	} else {
+		if !hostops.Has(k.Op) {
+			return d.call(k.Name(), fmt.Errorf("no host kernel: %w", rt.ErrUnsupported))
+		}
+		run = func() error { return hostops.Run(k.Op, k.Attrs, d.views(k.Outs), d.views(k.Ins)) }
+	}
+	st.push(func() error {
+		if err := run(); err != nil {
+			return d.call(k.Name(), err)
+		}
+		return nil
+	})
+	return nil
+}
+
+// function prepares a call of a registered Go function.
+func (d *Device) function(k *rt.Kernel) (func() error, error) {
+	f := d.spec.Funcs[k.Target]
+	if f == nil {
+		return nil, fmt.Errorf("no function is registered as %q: %w", k.Target, rt.ErrUnsupported)
+	}
+	tensors := func(ts []rt.Tensor) []rt.FuncTensor {
+		out := make([]rt.FuncTensor, len(ts))
+		for i, t := range ts {
+			_, hi, _ := t.Span()
+			out[i] = rt.FuncTensor{Tensor: t, Data: d.own.Data[min(t.Off, hi):hi:hi]}
+		}
+		return out
+	}
+	return func() (err error) {
+		// The function is the user's: its panic becomes this call's error
+		// instead of taking down a process that other ranks depend on.
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("function %q panicked: %v", k.Target, p)
+			}
+		}()
+		return f(&rt.FuncCall{Rank: d.spec.Rank, World: d.spec.World, Target: k.Target, Group: k.Group, Attrs: k.Attrs,
+			Outs: tensors(k.Outs), Ins: tensors(k.Ins)})
+	}, nil
+}
+
+// Copy implements runtime.Device.
+func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	if err := d.inArena([]rt.Tensor{dst, src}); err != nil {
+		return d.call("copy", err)
+	}
+	if !dst.SameType(src) {
+		return d.call("copy", fmt.Errorf("from %v to %v", src, dst))
+	}
+	st.push(func() error {
+		if err := d.copyTensor(d.spec.Rank, dst, d.spec.Rank, src); err != nil {
+			return d.call("copy", err)
+		}
+		return nil
+	})
+	return nil
+}
+
+// copyTensor copies between two ranks' arenas.
+func (d *Device) copyTensor(dstRank int, dst rt.Tensor, srcRank int, src rt.Tensor) error {
+	if dst.Dense() && src.Dense() {
+		copy(d.segs[dstRank].Data[dst.Off:dst.Off+dst.Bytes()], d.segs[srcRank].Data[src.Off:])
+		return nil
+	}
+	return hostops.Copy(d.view(dstRank, dst), d.view(srcRank, src))
+}
+
+// hostTensor is dense host memory with the type of t.
+func hostTensor(t rt.Tensor, data []byte) hostops.Tensor {
+	return hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: hostops.RowMajor(t.Shape), Data: data}
+}
+
+// Upload implements runtime.Device.
+func (d *Device) Upload(dst rt.Tensor, src []byte) error {
+	if err := d.transferable("upload", dst, len(src)); err != nil {
+		return err
+	}
+	if err := hostops.Copy(d.view(d.spec.Rank, dst), hostTensor(dst, src)); err != nil {
+		return d.call("upload", err)
+	}
+	return nil
+}
+
+// Download implements runtime.Device.
+func (d *Device) Download(dst []byte, src rt.Tensor) error {
+	if err := d.transferable("download", src, len(dst)); err != nil {
+		return err
+	}
+	if err := hostops.Copy(hostTensor(src, dst), d.view(d.spec.Rank, src)); err != nil {
+		return d.call("download", err)
+	}
+	return nil
+}
+
+func (d *Device) transferable(op string, t rt.Tensor, n int) error {
+	if err := d.failure(); err != nil && errors.Is(err, rt.ErrClosed) {
+		return err // the memory may be unmapped
+	}
+	if err := d.inArena([]rt.Tensor{t}); err != nil {
+		return d.call(op, err)
+	}
+	if int64(n) != t.Bytes() {
+		return d.call(op, fmt.Errorf("%d bytes for %v, which has %d", n, t, t.Bytes()))
+	}
+	return nil
+}
+
+// Signal implements runtime.Device.
+func (d *Device) Signal(s rt.Stream, peer, slot int) error {
+	st, err := d.signalArgs("signal", s, peer, slot)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.sigSent[[2]int{peer, slot}]++
+	value := d.sigSent[[2]int{peer, slot}]
+	d.mu.Unlock()
+	st.push(func() error {
+		put(d.segs[peer], d.lay.signal(slot, d.spec.Rank), d.opts.FirstEpoch+value)
+		return nil
+	})
+	return nil
+}
+
+// WaitSignal implements runtime.Device.
+func (d *Device) WaitSignal(s rt.Stream, peer, slot int) error {
+	st, err := d.signalArgs("wait_signal", s, peer, slot)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.sigSeen[[2]int{peer, slot}]++
+	value := d.sigSeen[[2]int{peer, slot}]
+	d.mu.Unlock()
+	st.push(func() error {
+		return d.await(&wait{op: fmt.Sprintf("wait_signal from rank %d, slot %d", peer, slot), peers: []int{peer},
+			word: func(int) int { return d.lay.signal(slot, peer) }, want: d.opts.FirstEpoch + value})
+	})
+	return nil
+}
+
+func (d *Device) signalArgs(op string, s rt.Stream, peer, slot int) (*stream, error) {
+	st, err := d.stream(s)
+	if err != nil {
+		return nil, err
+	}
+	if peer < 0 || peer >= d.spec.World || slot < 0 || slot >= d.lay.slots {
+		return nil, d.call(op, fmt.Errorf("rank %d of %d, slot %d of %d", peer, d.spec.World, slot, d.lay.slots))
+	}
+	return st, nil
+}
+
+// Synchronize implements runtime.Device.
+func (d *Device) Synchronize(ctx context.Context, e rt.Event) error {
+	d.mu.Lock()
+	if int(e) < 0 || int(e) >= len(d.events) {
+		d.mu.Unlock()
+		return d.call("synchronize", fmt.Errorf("no event %d", e))
+	}
+	c := d.events[e].cur
+	d.mu.Unlock()
+	if c == nil {
+		return d.call("synchronize", fmt.Errorf("event %d was never recorded", e))
+	}
+	return d.finish(ctx, c)
+}
+
+// Sync implements runtime.Device.
+func (d *Device) Sync(ctx context.Context) error {
+	d.mu.Lock()
+	streams := slices.Clone(d.streams)
+	d.mu.Unlock()
+	for _, s := range streams {
+		c := newCompletion()
+		s.push(func() error { c.done(); return nil })
+		if err := d.finish(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish waits for c; a failure of the device ends the wait.
+func (d *Device) finish(ctx context.Context, c *completion) error {
+	select {
+	case <-c.ch: // also if ctx has ended
+		return nil
+	default:
+	}
+	select {
+	case <-c.ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-d.brokenCh:
+	}
+	select {
+	case <-c.ch: // finished before the failure
+		return nil
+	default:
+		return d.failure()
+	}
+}

@@ -1,0 +1,8 @@
+// Package host is the device that every machine has: ranks compute with Go
+// kernels on memory that all ranks of the world can address, and communicate
+// with the signals, epochs and deadlines that the GPU device uses.
+//
+// Ranks are goroutines of one process (Local, or Opener with a Hub) or processes
+// of one machine (Opener): each maps the others' memory files, and a connection
+// between every two of them, which carries nothing, ends the moment either dies.
+package host

@@ -1,0 +1,406 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/internal/shm"
+	"github.com/seed-ee968945/concert/runtime/store"
+)
+
+// Opener opens host devices.
+func Opener(opts Options) rt.Opener {
+	return func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
+		if opts.Signals <= 0 {
+			opts.Signals = 16
+		}
+		lay := layout{world: spec.World, channels: len(spec.Groups), slots: opts.Signals}
+		const most = 1 << 46
+		if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
+			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
+		}
+		if opts.Hub != nil {
+			return openGoroutine(ctx, spec, opts, lay)
+		}
+		return openProcess(ctx, spec, opts, lay)
+	}
+}
+
+// oneHost checks that all ranks can share memory.
+func oneHost(spec rt.Spec, m *rt.Meeting, oneProcess bool) error {
+	me := m.Records[spec.Rank]
+	for r, rec := range m.Records {
+		switch {
+		case rec.Host != me.Host:
+			return &rt.RendezvousError{Rank: spec.Rank, Err: rt.ErrUnsupported,
+				Reason: fmt.Sprintf("the host device needs all ranks on one machine; rank %d is on another", r)}
+		case oneProcess && rec.PID != me.PID:
+			return &rt.RendezvousError{Rank: spec.Rank, Err: rt.ErrUnsupported,
+				Reason: fmt.Sprintf("this rank uses a hub, but rank %d is another process (%d)", r, rec.PID)}
+		}
+	}
+	return nil
+}
+
+// reach is what peers need in order to connect: the device's part of a record.
+type reach struct {
+	Socket string `json:"socket"` // abstract name
+	Pad    int    `json:"pad"`
+	Epoch  uint32 `json:"epoch"`
+}
+
+// openProcess opens the device of a rank that is a process.
+//
+// The listening socket exists before the rank's record does, so the rendezvous
+// doubles as the barrier after which everyone can be dialled. Every pair of ranks
+// then has one connection, from the higher rank to the lower, over which each
+// sends its memory file once. The connection stays open and silent: the kernel
+// ends it when either process ends, however that happens.
+func openProcess(ctx context.Context, spec rt.Spec, opts Options, lay layout) (rt.Device, error) {
+	m := &mesh{spec: spec, pad: lay.bytes(), conns: make([]*net.UnixConn, spec.World), segs: make([]*shm.Segment, spec.World)}
+	dev, err := m.open(ctx, opts, lay)
+	if err != nil {
+		m.close()
+		return nil, err
+	}
+	return dev, nil
+}
+
+// mesh is the connections and mappings of one rank.
+type mesh struct {
+	spec    rt.Spec
+	pad     int
+	file    *shm.File
+	world   *shm.World
+	ln      *net.UnixListener
+	meeting *rt.Meeting
+
+	mu     sync.Mutex // guards conns and segs while connecting
+	conns  []*net.UnixConn
+	segs   []*shm.Segment
+	closed bool
+
+	watchers sync.WaitGroup
+}
+
+func (m *mesh) open(ctx context.Context, opts Options, lay layout) (rt.Device, error) {
+	fault := func(what string, err error) error {
+		return &rt.RendezvousError{Rank: m.spec.Rank, Reason: what, Err: err}
+	}
+	var err error
+	if m.file, err = shm.Create(m.pad, int(m.spec.ArenaBytes)); err != nil {
+		return nil, fault("cannot create shared memory", err)
+	}
+	if m.world, err = shm.Reserve(m.spec.World, m.pad, int(m.spec.ArenaBytes)); err != nil {
+		return nil, fault("cannot reserve addresses", err)
+	}
+	if m.segs[m.spec.Rank], err = m.world.Place(m.spec.Rank, m.file); err != nil {
+		return nil, fault("cannot map own memory", err)
+	}
+	initPad(m.segs[m.spec.Rank], lay, opts)
+	// An abstract name needs no directory and no cleaning up; the random part
+	// keeps jobs apart, credentials and nonce keep strangers out.
+	name := "@concert-" + store.NewNonce()
+	if m.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"}); err != nil {
+		return nil, fault("cannot listen for peers", err)
+	}
+	extra, err := json.Marshal(reach{Socket: name, Pad: m.pad, Epoch: opts.FirstEpoch})
+	if err != nil {
+		return nil, fault("cannot describe this rank", err)
+	}
+	if m.meeting, err = m.spec.Meet(ctx, extra); err != nil {
+		return nil, err
+	}
+	if err := oneHost(m.spec, m.meeting, false); err != nil {
+		return nil, err
+	}
+	if err := m.connect(ctx, opts); err != nil {
+		return nil, err
+	}
+	m.ln.Close()
+	m.file.Close()
+	d := newDevice(m.spec, opts, lay, m.meeting.Nonce, m.segs, m.close)
+	for p, c := range m.conns {
+		if c != nil {
+			m.watchers.Add(1)
+			go m.watch(d, p, c)
+		}
+	}
+	return d, nil
+}
+
+// watch waits for the connection to a peer to end.
+func (m *mesh) watch(d *Device, p int, c *net.UnixConn) {
+	defer m.watchers.Done()
+	var b [16]byte
+	for {
+		if _, err := c.Read(b[:]); err != nil {
+			// A peer that left said so in its pad before it hung up.
+			if atomic.LoadUint32(&m.segs[p].Words[wordStatus]) != statusLeft {
+				d.lost[p].Store(uint32(peerDied))
+			}
+			return
+		}
+	}
+}
+
+// close gives back everything.
+func (m *mesh) close() error {
+	m.mu.Lock()
+	m.closed = true
+	if m.ln != nil {
+		m.ln.Close()
+	}
+	for _, c := range m.conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+	m.mu.Unlock()
+	m.watchers.Wait()
+	var errs []error
+	if m.file != nil {
+		errs = append(errs, m.file.Close())
+	}
+	if m.world != nil {
+		errs = append(errs, m.world.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// connect makes the connections to all peers.
+func (m *mesh) connect(ctx context.Context, opts Options) error {
+	start := time.Now()
+	reaches := make([]reach, m.spec.World)
+	for r, rec := range m.meeting.Records {
+		if err := json.Unmarshal(rec.Extra, &reaches[r]); err != nil {
+			return &rt.RendezvousError{Rank: m.spec.Rank, Reason: fmt.Sprintf("rank %d is no host device", r), Err: err}
+		}
+		if reaches[r].Pad != m.pad || reaches[r].Epoch != opts.FirstEpoch {
+			return &rt.SizeMismatchError{Op: "rendezvous", What: "signal pads", Rank: m.spec.Rank, Peer: r,
+				RankValue: fmt.Sprintf("%d bytes from epoch %d", m.pad, opts.FirstEpoch),
+				PeerVal:   fmt.Sprintf("%d bytes from epoch %d", reaches[r].Pad, reaches[r].Epoch)}
+		}
+	}
+	deadline, _ := ctx.Deadline() // the zero time means none
+	m.ln.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.ln.SetDeadline(time.Unix(1, 0))
+		for _, c := range m.conns {
+			if c != nil {
+				c.SetDeadline(time.Unix(1, 0))
+			}
+		}
+	})
+	defer stop()
+
+	accepted := make(chan error, 1)
+	go func() { accepted <- m.accept(deadline) }()
+	var err error
+	for p := range m.spec.Rank {
+		if err = m.dial(ctx, p, reaches[p].Socket, deadline); err != nil {
+			m.ln.SetDeadline(time.Unix(1, 0)) // end accept, too
+			break
+		}
+	}
+	if aerr := <-accepted; err == nil {
+		err = aerr
+	}
+	if err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err == nil {
+		for _, c := range m.conns {
+			if c != nil {
+				c.SetDeadline(time.Time{})
+			}
+		}
+		return nil
+	}
+	return m.connectError(ctx, err, start)
+}
+
+// connectError turns a failure to connect into this rank's error.
+func (m *mesh) connectError(ctx context.Context, err error, start time.Time) error {
+	var own *rt.PeerLostError
+	var rend *rt.RendezvousError
+	if errors.As(err, &own) || errors.As(err, &rend) {
+		return err
+	}
+	var missing []int
+	m.mu.Lock()
+	for r, s := range m.segs {
+		if s == nil {
+			missing = append(missing, r)
+		}
+	}
+	m.mu.Unlock()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
+		return joinError(err, m.spec.Rank, missing, time.Since(start))
+	}
+	return &rt.RendezvousError{Rank: m.spec.Rank, Reason: "cannot connect to the peers", Err: err}
+}
+
+// dial connects to a lower rank.
+func (m *mesh) dial(ctx context.Context, p int, socket string, deadline time.Time) error {
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unixpacket", socket)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// It was listening before the rendezvous.
+		return &rt.PeerLostError{Op: "rendezvous", Rank: m.spec.Rank, Peer: p}
+	}
+	c := nc.(*net.UnixConn)
+	c.SetDeadline(deadline)
+	if !m.keep(p, c) {
+		return net.ErrClosed
+	}
+	if err := m.send(c); err != nil {
+		return m.lostOr(p, err)
+	}
+	got, f, err := m.receive(c)
+	if err != nil {
+		return m.lostOr(p, err)
+	}
+	if got != p {
+		f.Close()
+		return &rt.RendezvousError{Rank: m.spec.Rank, Reason: fmt.Sprintf("rank %d answers where rank %d should", got, p)}
+	}
+	return m.place(p, f)
+}
+
+// lostOr says that a peer hung up, if that is what err means.
+func (m *mesh) lostOr(p int, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	var ne *net.OpError
+	if errors.Is(err, io.EOF) || errors.As(err, &ne) {
+		return &rt.PeerLostError{Op: "rendezvous", Rank: m.spec.Rank, Peer: p}
+	}
+	return &rt.RendezvousError{Rank: m.spec.Rank, Reason: fmt.Sprintf("cannot exchange memory with rank %d", p), Err: err}
+}
+
+// accept serves the higher ranks, in any order. Strangers are turned away.
+func (m *mesh) accept(deadline time.Time) error {
+	var strange error
+	for left := m.spec.World - 1 - m.spec.Rank; left > 0; {
+		c, err := m.ln.AcceptUnix()
+		if err != nil {
+			return errors.Join(err, strange)
+		}
+		// A stranger that says nothing must not keep the peers waiting.
+		quick := time.Now().Add(2 * time.Second)
+		if !deadline.IsZero() && deadline.Before(quick) {
+			quick = deadline
+		}
+		c.SetDeadline(quick)
+		p, f, err := m.receive(c)
+		if err != nil {
+			c.Close()
+			strange = err
+			continue
+		}
+		if p <= m.spec.Rank || p >= m.spec.World || !m.keep(p, c) {
+			f.Close()
+			c.Close()
+			strange = fmt.Errorf("rank %d connected out of turn", p)
+			continue
+		}
+		if err := m.send(c); err != nil {
+			f.Close()
+			return m.lostOr(p, err)
+		}
+		if err := m.place(p, f); err != nil {
+			return err
+		}
+		left--
+	}
+	return nil
+}
+
+// keep records the connection to a peer, unless there is one or the mesh closed.
+func (m *mesh) keep(p int, c *net.UnixConn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || m.conns[p] != nil {
+		if m.closed {
+			c.Close()
+		}
+		return false
+	}
+	m.conns[p] = c
+	return true
+}
+
+// place maps a peer's memory.
+func (m *mesh) place(p int, f *shm.File) error {
+	seg, err := m.world.Place(p, f)
+	f.Close()
+	if err == nil && seg.Words[wordMagic] != padMagic {
+		err = errors.New("its signal pad is not set up")
+	}
+	if err != nil {
+		return &rt.RendezvousError{Rank: m.spec.Rank, Reason: fmt.Sprintf("cannot map the memory of rank %d", p), Err: err}
+	}
+	m.mu.Lock()
+	m.segs[p] = seg
+	m.mu.Unlock()
+	return nil
+}
+
+// hello travels with each memory file.
+type hello struct {
+	Magic string `json:"magic"`
+	Nonce string `json:"nonce"`
+	Rank  int    `json:"rank"`
+}
+
+const helloMagic = "concert-shm-1"
+
+func (m *mesh) send(c *net.UnixConn) error {
+	b, err := json.Marshal(hello{helloMagic, m.meeting.Nonce, m.spec.Rank})
+	if err != nil {
+		return err
+	}
+	return shm.SendFD(c, b, m.file.FD())
+}
+
+// receive checks who is at the other end and takes its memory file.
+func (m *mesh) receive(c *net.UnixConn) (int, *shm.File, error) {
+	_, uid, err := shm.PeerCred(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !slices.Contains([]int{os.Getuid(), os.Geteuid()}, uid) {
+		return 0, nil, fmt.Errorf("a process of user %d connected", uid)
+	}
+	b, fd, err := shm.RecvFD(c, 1024)
+	if err != nil {
+		return 0, nil, err
+	}
+	var h hello
+	if err := json.Unmarshal(b, &h); err != nil || h.Magic != helloMagic || h.Nonce != m.meeting.Nonce {
+		shm.CloseFD(fd)
+		return 0, nil, errors.New("a process of another job connected")
+	}
+	f, err := shm.Adopt(fd, m.pad, int(m.spec.ArenaBytes))
+	return h.Rank, f, err
+}

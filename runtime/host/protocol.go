@@ -1,0 +1,288 @@
+package host
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/internal/shm"
+)
+
+// The protocol between ranks.
+//
+// Memory. Every rank owns one segment: a signal pad and an arena. All ranks can
+// read and write all segments. A word of a pad has one writer and one protocol:
+//
+//	inbox word (channel c, source s) of rank r   written by s, read by r
+//	descriptor (channel c, parity p) of rank r   written by r, read by the channel's other members
+//	signal word (slot k, source s) of rank r     written by s, read by r
+//	status of rank r                             written by r
+//	abort state and record of rank r             claimed by whoever breaks the world first
+//
+// A channel belongs to one group. Its members count epochs: a signal is the
+// store of the writer's epoch into its inbox word at the peer, a wait is loading
+// one's own inbox word until it has reached one's own epoch. Epochs only grow,
+// nothing is ever reset, and they are compared by the sign of their 32-bit
+// difference, so they may wrap: two members of a channel are never more than one
+// call apart, since no call ends before all members have entered it.
+//
+// Order. Stores and loads of signals are sync/atomic operations, which the Go
+// memory model makes sequentially consistent: what a rank wrote before it stored
+// its epoch is visible to whoever has loaded that epoch. On a GPU the same pair
+// is st.release.sys and ld.acquire.sys; nothing here relies on more than that.
+// Between processes the same holds, because the pads are one piece of physical
+// memory and Go's atomics are the processor's. Everything but signals, status
+// and abort state is accessed plainly and ordered by them:
+//
+//	1. the stream reaches the collective: everything before it in this rank's
+//	   stream order is done, so operands are written and results may be;
+//	2. publish the descriptor; epoch e: signal all members ("entered");
+//	3. wait for epoch e of all members, compare descriptors;
+//	4. move data: read the members' operands where they lie; all_reduce also
+//	   writes the slice that this rank owns into the members' results;
+//	5. epoch e+1: signal all members ("I am done with your memory"), wait for
+//	   theirs: now operands may be overwritten and results read.
+//
+// A barrier is steps 2 and 3. Descriptors are double-buffered by the parity of
+// the call: a member that has entered call k+1 may publish while a slow one
+// still compares call k, and cannot reach k+2 before that one has entered k+1.
+//
+// Progress. A rank waits only in steps 3 and 5 and in WaitSignal, and each wait
+// polls, besides the inbox: the abort state of its own pad, whether a peer died
+// or left, whether the device was closed, and the deadline. The first failure
+// anywhere is written into every pad that is still clean, so nobody waits for
+// its own deadline to learn of it.
+
+// Layout of a pad, in units of its kind. Words that different ranks write are a
+// cache line apart.
+const (
+	lineWords = 16 // 32-bit words of a cache line
+
+	wordMagic       = 0             // says that the pad is set up
+	wordStatus      = 1 * lineWords // of the owner, below
+	wordAbort       = 2 * lineWords // abort state, below
+	wordAbortLen    = wordAbort + 1 // bytes of the record
+	wordAbortOrigin = wordAbort + 2 // rank that wrote it
+	abortRecord     = 3 * 64        // byte offset of the record
+	abortBytes      = 2048
+	inboxStart      = (abortRecord + abortBytes) / 4 // word offset
+
+	padMagic = 0x636e6372
+)
+
+// Status of a rank.
+const (
+	statusAlive = iota + 1
+	statusLeft
+)
+
+// Abort states.
+const (
+	abortClean = iota
+	abortWriting
+	abortWritten
+)
+
+// descQuads is the fixed part of a descriptor. The splits of an all_to_all
+// follow: one per member for each of up to maxSplits operands.
+const (
+	descQuads = 8
+	maxSplits = 16
+)
+
+// layout locates the parts of a pad.
+type layout struct {
+	world, channels, slots int
+}
+
+func (l layout) inbox(ch, src int) int { return inboxStart + (ch*l.world+src)*lineWords }
+
+func (l layout) signal(slot, src int) int {
+	return inboxStart + (l.channels*l.world+slot*l.world+src)*lineWords
+}
+
+// desc returns the quads of a descriptor.
+func (l layout) desc(ch int, parity uint32) (lo, hi int) {
+	n := (descQuads + maxSplits*l.world + 7) / 8 * 8
+	first := l.signal(l.slots, 0) / 2
+	lo = first + (ch*2+int(parity&1))*n
+	return lo, lo + n
+}
+
+// bytes is the size of a pad.
+func (l layout) bytes() int {
+	lo, _ := l.desc(l.channels, 0)
+	return lo * 8
+}
+
+// reached reports whether epoch got is at or past want, across wrap-around.
+func reached(got, want uint32) bool { return int32(got-want) >= 0 }
+
+// peerState says why a peer cannot be expected to signal again.
+type peerState uint32
+
+const (
+	peerAlive peerState = iota
+	peerDied
+	peerLeft
+)
+
+// put signals peer: everything this goroutine did before is visible to whoever
+// sees the value.
+func put(seg *shm.Segment, word int, value uint32) {
+	atomic.StoreUint32(&seg.Words[word], value)
+}
+
+// wait is one wait for signals of several peers.
+type wait struct {
+	op    string // for errors
+	group string
+	peers []int         // world ranks
+	word  func(int) int // inbox word of a peer in this rank's pad
+	want  uint32
+}
+
+// await returns when all peers' words have reached w.want, or with the error
+// that broke the world. It is the only place where a rank waits for another.
+func (d *Device) await(w *wait) error {
+	start := time.Now()
+	next := 0 // peers before it have signalled
+	pause := backoff{spins: d.spins}
+	for {
+		for next < len(w.peers) && reached(atomic.LoadUint32(&d.own.Words[w.word(w.peers[next])]), w.want) {
+			next++
+		}
+		if next == len(w.peers) {
+			return nil
+		}
+		if pause.slow() {
+			if err := d.check(w, next, start); err != nil {
+				// What a peer did before it died or left still counts.
+				if d.allReached(w, next) {
+					return nil
+				}
+				return err
+			}
+		}
+		pause.wait()
+	}
+}
+
+func (d *Device) allReached(w *wait, next int) bool {
+	for _, p := range w.peers[next:] {
+		if !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
+			return false
+		}
+	}
+	return true
+}
+
+// check looks for a reason to stop waiting for peers from next on.
+func (d *Device) check(w *wait, next int, start time.Time) error {
+	if err := d.failure(); err != nil {
+		return err
+	}
+	// Death anywhere breaks the world; departure only those who still need
+	// the peer, which may leave once it has signalled everyone.
+	for p := range d.spec.World {
+		if d.peer(p) == peerDied {
+			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p}
+		}
+	}
+	for _, p := range w.peers[next:] {
+		if d.peer(p) == peerLeft && !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
+			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p, Left: true}
+		}
+	}
+	if err := d.aborted(w.op); err != nil {
+		return err
+	}
+	elapsed := time.Since(start)
+	if elapsed < d.spec.Timeout {
+		return nil
+	}
+	e := &rt.TimeoutError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Elapsed: elapsed}
+	for _, p := range w.peers[next:] {
+		if !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
+			e.Missing = append(e.Missing, p)
+		}
+	}
+	if len(e.Missing) == 0 { // the last one came just now
+		return nil
+	}
+	e.Peer = e.Missing[0]
+	return e
+}
+
+// peer reports what is known of a peer without asking it.
+func (d *Device) peer(rank int) peerState {
+	if rank == d.spec.Rank {
+		return peerAlive
+	}
+	if atomic.LoadUint32(&d.segs[rank].Words[wordStatus]) == statusLeft {
+		return peerLeft
+	}
+	return peerState(d.lost[rank].Load())
+}
+
+// aborted reads the record that another rank left in this rank's pad, as an
+// error of this rank; nil if there is none.
+func (d *Device) aborted(op string) error {
+	switch atomic.LoadUint32(&d.own.Words[wordAbort]) {
+	case abortClean:
+		return nil
+	case abortWriting:
+		// The writer publishes at once, unless it died in between; then the
+		// record stays unread, but the world is broken all the same.
+		first := d.abortSeen.Load()
+		if first == 0 {
+			d.abortSeen.CompareAndSwap(0, time.Now().UnixNano())
+			return nil
+		}
+		if time.Since(time.Unix(0, first)) < 50*time.Millisecond {
+			return nil
+		}
+		return &rt.AbortedError{Op: op, Rank: d.spec.Rank, Origin: -1}
+	}
+	n := min(int(d.own.Words[wordAbortLen]), abortBytes)
+	origin := int(d.own.Words[wordAbortOrigin])
+	return rt.AdoptError(rt.DecodeError(d.own.Bytes[abortRecord:abortRecord+n]), op, d.spec.Rank, origin)
+}
+
+// spread writes err into every pad that is still clean.
+func (d *Device) spread(err error) {
+	record := rt.EncodeError(err, abortBytes)
+	for r, seg := range d.segs {
+		if r == d.spec.Rank || !atomic.CompareAndSwapUint32(&seg.Words[wordAbort], abortClean, abortWriting) {
+			continue
+		}
+		seg.Words[wordAbortOrigin] = uint32(d.spec.Rank)
+		seg.Words[wordAbortLen] = uint32(copy(seg.Bytes[abortRecord:abortRecord+abortBytes], record))
+		atomic.StoreUint32(&seg.Words[wordAbort], abortWritten)
+	}
+}
+
+// backoff spaces out polling: first at full speed, then yielding the processor,
+// then sleeping, since ranks may outnumber processors.
+type backoff struct {
+	spins int
+	n     int
+	sleep time.Duration
+}
+
+// slow reports whether this round may spend time on looking for failures.
+func (b *backoff) slow() bool { return b.n > b.spins }
+
+func (b *backoff) wait() {
+	b.n++
+	switch {
+	case b.n <= b.spins/4:
+	case b.n <= b.spins:
+		runtime.Gosched()
+	default:
+		const first, last = 20 * time.Microsecond, 500 * time.Microsecond
+		b.sleep = min(max(first, b.sleep*5/4), last)
+		time.Sleep(b.sleep)
+	}
+}

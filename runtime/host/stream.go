@@ -1,0 +1,162 @@
+package host
+
+import (
+	"fmt"
+	"sync"
+
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// completion is a point in a stream: its channel is closed when the stream has
+// passed it.
+type completion struct{ ch chan struct{} }
+
+func newCompletion() *completion { return &completion{make(chan struct{})} }
+
+func (c *completion) done() { close(c.ch) }
+
+// event stands for the completion that its latest Record made.
+type event struct{ cur *completion }
+
+// stream runs work in order on a goroutine of its own. After a failure of the
+// device it drops work: completions of dropped work never fire, and whoever
+// waits for them learns of the failure instead.
+type stream struct {
+	d    *Device
+	name string
+
+	mu     sync.Mutex
+	work   []func() error
+	wake   *sync.Cond // work came, or the end
+	ending bool
+	ended  chan struct{}
+}
+
+// NewStream implements runtime.Device.
+func (d *Device) NewStream(name string) (rt.Stream, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return 0, rt.ErrClosed
+	}
+	s := &stream{d: d, name: name, ended: make(chan struct{})}
+	s.wake = sync.NewCond(&s.mu)
+	d.streams = append(d.streams, s)
+	go s.run()
+	return rt.Stream(len(d.streams) - 1), nil
+}
+
+// NewEvent implements runtime.Device.
+func (d *Device) NewEvent() (rt.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return 0, rt.ErrClosed
+	}
+	d.events = append(d.events, &event{})
+	return rt.Event(len(d.events) - 1), nil
+}
+
+// stream returns the stream to enqueue on, or why that cannot be.
+func (d *Device) stream(s rt.Stream) (*stream, error) {
+	if err := d.failure(); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s < 0 || int(s) >= len(d.streams) {
+		return nil, d.call("enqueue", fmt.Errorf("no stream %d", s))
+	}
+	return d.streams[s], nil
+}
+
+// push enqueues f.
+func (s *stream) push(f func() error) {
+	s.mu.Lock()
+	s.work = append(s.work, f)
+	s.mu.Unlock()
+	s.wake.Signal()
+}
+
+// stop ends the goroutine after the work in progress and waits for that.
+func (s *stream) stop() {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	s.wake.Signal()
+	<-s.ended
+}
+
+func (s *stream) run() {
+	defer close(s.ended)
+	var batch []func() error
+	for {
+		s.mu.Lock()
+		for len(s.work) == 0 && !s.ending {
+			s.wake.Wait()
+		}
+		if s.ending {
+			s.mu.Unlock()
+			return
+		}
+		batch, s.work = s.work, batch[:0]
+		s.mu.Unlock()
+		for i, f := range batch {
+			batch[i] = nil // the queue must not keep operands alive
+			if s.d.failure() != nil {
+				continue
+			}
+			if err := f(); err != nil {
+				s.d.fail(err)
+			}
+		}
+	}
+}
+
+// Record implements runtime.Device.
+func (d *Device) Record(s rt.Stream, e rt.Event) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	c := newCompletion()
+	d.mu.Lock()
+	if int(e) < 0 || int(e) >= len(d.events) {
+		d.mu.Unlock()
+		return d.call("record", fmt.Errorf("no event %d", e))
+	}
+	d.events[e].cur = c
+	d.mu.Unlock()
+	st.push(func() error { c.done(); return nil })
+	return nil
+}
+
+// Wait implements runtime.Device.
+func (d *Device) Wait(s rt.Stream, e rt.Event) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	if int(e) < 0 || int(e) >= len(d.events) {
+		d.mu.Unlock()
+		return d.call("wait", fmt.Errorf("no event %d", e))
+	}
+	c := d.events[e].cur
+	d.mu.Unlock()
+	if c == nil {
+		return d.call("wait", fmt.Errorf("event %d was never recorded", e))
+	}
+	st.push(func() error { return d.waitFor(c) })
+	return nil
+}
+
+// waitFor blocks a stream until c fires or the device breaks.
+func (d *Device) waitFor(c *completion) error {
+	select {
+	case <-c.ch:
+		return nil
+	case <-d.brokenCh:
+		return d.failure()
+	}
+}

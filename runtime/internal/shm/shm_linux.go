@@ -1,0 +1,196 @@
+package shm
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is one rank's segment as a memory file that other processes can map. It
+// is sealed: it can neither shrink nor grow, so no peer can be made to fault.
+type File struct {
+	fd        int
+	pad, data int
+}
+
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// Create returns a zeroed memory file for a pad and an arena of these sizes.
+func Create(pad, data int) (*File, error) {
+	fd, err := unix.MemfdCreate("concert", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("shm: memfd_create: %w", err)
+	}
+	f := &File{fd: fd, pad: pad, data: data}
+	if err := unix.Ftruncate(fd, int64(f.layout().size)); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("shm: %d bytes: %w", f.layout().size, err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("shm: seal: %w", err)
+	}
+	return f, nil
+}
+
+// Adopt takes over a descriptor that a peer sent, after checking that it is a
+// sealed memory file of the right size.
+func Adopt(fd, pad, data int) (*File, error) {
+	f := &File{fd: fd, pad: pad, data: data}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("shm: fstat: %w", err)
+	}
+	got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || got&seals != seals {
+		f.Close()
+		return nil, fmt.Errorf("shm: the peer's descriptor is not a sealed memory file")
+	}
+	if st.Size != int64(f.layout().size) {
+		f.Close()
+		return nil, fmt.Errorf("shm: the peer's memory file has %d bytes, expected %d", st.Size, f.layout().size)
+	}
+	return f, nil
+}
+
+// FD is the descriptor, for sending. It stays the File's.
+func (f *File) FD() int { return f.fd }
+
+// Close closes the descriptor; mappings stay.
+func (f *File) Close() error {
+	if f.fd < 0 {
+		return nil
+	}
+	err := unix.Close(f.fd)
+	f.fd = -1
+	return err
+}
+
+// layout places the pad at the start and the arena at the next page.
+type layout struct{ arena, size int }
+
+func (f *File) layout() layout { return layoutOf(f.pad, f.data) }
+
+func layoutOf(pad, data int) layout {
+	page := os.Getpagesize()
+	a := roundUp(max(pad, padAlign), page)
+	return layout{arena: a, size: a + roundUp(max(data, 1), page)}
+}
+
+// World is a flat range of addresses with room for one segment per rank.
+type World struct {
+	base      unsafe.Pointer
+	pad, data int
+	stride    int
+	n         int
+}
+
+// Reserve reserves the addresses of n segments without memory behind them.
+func Reserve(n, pad, data int) (*World, error) {
+	w := &World{pad: pad, data: data, stride: layoutOf(pad, data).size, n: n}
+	base, err := unix.MmapPtr(-1, 0, nil, uintptr(n*w.stride), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("shm: reserve %d x %d bytes: %w", n, w.stride, err)
+	}
+	w.base = base
+	return w, nil
+}
+
+// Stride is the distance between the segments of neighbouring ranks in bytes.
+func (w *World) Stride() int { return w.stride }
+
+// Place maps f as rank's segment.
+func (w *World) Place(rank int, f *File) (*Segment, error) {
+	if rank < 0 || rank >= w.n || w.base == nil {
+		return nil, fmt.Errorf("shm: rank %d of %d", rank, w.n)
+	}
+	if f.pad != w.pad || f.data != w.data {
+		return nil, fmt.Errorf("shm: segment of rank %d has pad and arena of %d and %d bytes, expected %d and %d", rank, f.pad, f.data, w.pad, w.data)
+	}
+	at := unsafe.Add(w.base, rank*w.stride)
+	if _, err := unix.MmapPtr(f.fd, 0, at, uintptr(w.stride), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		return nil, fmt.Errorf("shm: map rank %d: %w", rank, err)
+	}
+	pad := roundUp(max(w.pad, padAlign), padAlign)
+	return &Segment{
+		Words: unsafe.Slice((*uint32)(at), pad/4),
+		Quads: unsafe.Slice((*uint64)(at), pad/8),
+		Bytes: unsafe.Slice((*byte)(at), pad),
+		Data:  unsafe.Slice((*byte)(unsafe.Add(at, layoutOf(w.pad, w.data).arena)), w.data),
+	}, nil
+}
+
+// Close unmaps everything; no segment may be used after it.
+func (w *World) Close() error {
+	if w.base == nil {
+		return nil
+	}
+	err := unix.MunmapPtr(w.base, uintptr(w.n*w.stride))
+	w.base = nil
+	return err
+}
+
+// SendFD sends msg and one descriptor in one packet over a connection of
+// network "unixpacket".
+func SendFD(c *net.UnixConn, msg []byte, fd int) error {
+	n, oobn, err := c.WriteMsgUnix(msg, unix.UnixRights(fd), nil)
+	if err != nil {
+		return fmt.Errorf("shm: send descriptor: %w", err)
+	}
+	if n != len(msg) || oobn == 0 {
+		return fmt.Errorf("shm: send descriptor: short write")
+	}
+	return nil
+}
+
+// RecvFD reads one packet of at most max bytes that carries exactly one
+// descriptor, which arrives close-on-exec. Surplus descriptors are closed.
+func RecvFD(c *net.UnixConn, max int) (msg []byte, fd int, err error) {
+	msg = make([]byte, max)
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	n, oobn, flags, _, err := c.ReadMsgUnix(msg, oob)
+	if err != nil {
+		return nil, -1, fmt.Errorf("shm: receive descriptor: %w", err)
+	}
+	var fds []int
+	scms, err := unix.ParseSocketControlMessage(oob[:oobn])
+	for i := range scms {
+		if got, perr := unix.ParseUnixRights(&scms[i]); perr == nil {
+			fds = append(fds, got...)
+		}
+	}
+	if err != nil || len(fds) != 1 || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, -1, fmt.Errorf("shm: receive descriptor: malformed packet with %d descriptors", len(fds))
+	}
+	return msg[:n], fds[0], nil
+}
+
+// CloseFD closes a descriptor that RecvFD returned and nobody adopted.
+func CloseFD(fd int) { unix.Close(fd) }
+
+// PeerCred returns the process and user at the other end of a unix connection,
+// as the kernel saw them when it was made.
+func PeerCred(c *net.UnixConn) (pid, uid int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	var cred *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if cerr != nil {
+		return 0, 0, cerr
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("shm: peer credentials: %w", err)
+	}
+	return int(cred.Pid), int(cred.Uid), nil
+}

@@ -1,0 +1,47 @@
+//go:build !linux
+
+package shm
+
+import "net"
+
+// File is a stub where processes cannot share memory in the way concert needs.
+type File struct{}
+
+// Create returns ErrUnsupported.
+func Create(pad, data int) (*File, error) { return nil, ErrUnsupported }
+
+// Adopt returns ErrUnsupported.
+func Adopt(fd, pad, data int) (*File, error) { return nil, ErrUnsupported }
+
+// FD returns -1.
+func (f *File) FD() int { return -1 }
+
+// Close does nothing.
+func (f *File) Close() error { return nil }
+
+// World is a stub.
+type World struct{}
+
+// Reserve returns ErrUnsupported.
+func Reserve(n, pad, data int) (*World, error) { return nil, ErrUnsupported }
+
+// Stride returns 0.
+func (w *World) Stride() int { return 0 }
+
+// Place returns ErrUnsupported.
+func (w *World) Place(rank int, f *File) (*Segment, error) { return nil, ErrUnsupported }
+
+// Close does nothing.
+func (w *World) Close() error { return nil }
+
+// SendFD returns ErrUnsupported.
+func SendFD(c *net.UnixConn, msg []byte, fd int) error { return ErrUnsupported }
+
+// RecvFD returns ErrUnsupported.
+func RecvFD(c *net.UnixConn, max int) ([]byte, int, error) { return nil, -1, ErrUnsupported }
+
+// CloseFD does nothing.
+func CloseFD(fd int) {}
+
+// PeerCred returns ErrUnsupported.
+func PeerCred(c *net.UnixConn) (pid, uid int, err error) { return 0, 0, ErrUnsupported }

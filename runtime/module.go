@@ -1,0 +1,208 @@
+package runtime
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// Module is what the runtime has to know of a compiled program before it runs:
+// memory, streams, events, groups and signature. ModuleOf makes it from a
+// program; emitted code contains it as a literal.
+type Module struct {
+	Name    string
+	Digest  string // identifies the program; compared at rendezvous
+	Text    string // the program's text form, or empty; exchanged only when digests differ
+	World   int    // number of ranks, 0 for any
+	Arena   int64  // bytes
+	Streams []string
+	Events  int
+	Groups  []Group
+	Symbols []Symbol
+	Inputs  []Param
+	Outputs []Param
+}
+
+// Symbol is a run-time size in 0..Max.
+type Symbol struct {
+	Name      string
+	Hint, Max int64
+}
+
+// Param is an input or output of a module. A plain one is one tensor. An async
+// input is the results of a collective that the caller started, and Event stands
+// for its end; an async output is the results of a collective that may be in
+// flight when the program ends, and Event is recorded after it.
+type Param struct {
+	Name    string
+	Async   bool
+	Event   int // of an async one
+	Tensors []Tensor
+	// Dims gives, for each tensor, the expressions of its dimensions over the
+	// module's symbols; nil, or nil for one tensor, where the shape is constant.
+	// Tensors then have the shape at the symbols' upper bounds.
+	Dims [][]string
+}
+
+// moduleAlign is where modules start in a rank's arena.
+const moduleAlign = program.Align
+
+// ModuleOf describes a program.
+func ModuleOf(p *program.Program) (*Module, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	m := &Module{Name: p.Name, Digest: p.Digest(), Text: p.String(), World: p.World, Arena: p.Arena, Events: p.Events}
+	for _, s := range p.Streams {
+		m.Streams = append(m.Streams, s.Name)
+	}
+	for _, g := range p.Groups {
+		m.Groups = append(m.Groups, Group{Name: g.Name, Ranks: g.Ranks})
+	}
+	for _, s := range p.Symbols {
+		m.Symbols = append(m.Symbols, Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
+	}
+	bound := func(name string) (int64, bool) { return symbolMax(m.Symbols, name) }
+	params := func(in []program.Param) ([]Param, error) {
+		var out []Param
+		for _, q := range in {
+			r := Param{Name: q.Name, Async: q.Async, Event: q.Event}
+			for i := range q.Tensors {
+				t := &q.Tensors[i]
+				v, err := resolveTensor(p, t, bound)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", q.Name, err)
+				}
+				r.Tensors = append(r.Tensors, v)
+				r.Dims = append(r.Dims, dimTexts(t.Shape))
+			}
+			if !slices.ContainsFunc(r.Dims, func(d []string) bool { return d != nil }) {
+				r.Dims = nil
+			}
+			out = append(out, r)
+		}
+		return out, nil
+	}
+	var err error
+	if m.Inputs, err = params(p.Inputs); err != nil {
+		return nil, fmt.Errorf("program %s: input %w", p.Name, err)
+	}
+	if m.Outputs, err = params(p.Outputs); err != nil {
+		return nil, fmt.Errorf("program %s: output %w", p.Name, err)
+	}
+	return m, nil
+}
+
+func symbolMax(syms []Symbol, name string) (int64, bool) {
+	for _, s := range syms {
+		if s.Name == name {
+			return s.Max, true
+		}
+	}
+	return 0, false
+}
+
+// dimTexts returns the expressions of a shape, nil if all are constant.
+func dimTexts(shape []dim.Dim) []string {
+	constant := true
+	texts := make([]string, len(shape))
+	for i, d := range shape {
+		_, c := d.Const()
+		constant = constant && c
+		texts[i] = d.String()
+	}
+	if constant {
+		return nil
+	}
+	return texts
+}
+
+// resolveTensor places a program's tensor in the arena, with symbols evaluated.
+func resolveTensor(p *program.Program, t *program.Tensor, sym func(string) (int64, bool)) (Tensor, error) {
+	out := Tensor{Off: p.Buffers[t.Buffer].Offset + t.Offset, DType: t.DType, Shape: make([]int64, len(t.Shape)), Strides: t.Strides}
+	for i, d := range t.Shape {
+		n, ok := d.Eval(sym)
+		if !ok || n < 0 {
+			return Tensor{}, fmt.Errorf("dimension %v of %%%s has no value", d, p.Buffers[t.Buffer].Name)
+		}
+		out.Shape[i] = n
+	}
+	return out, nil
+}
+
+// check reports the first thing wrong with a module.
+func (m *Module) check(world int) error {
+	switch {
+	case m.World != 0 && m.World != world:
+		return fmt.Errorf("module %s: is for %d ranks, the world has %d", m.Name, m.World, world)
+	case len(m.Streams) == 0:
+		return fmt.Errorf("module %s: has no stream", m.Name)
+	case m.Arena < 0 || m.Events < 0 || m.Events > 1<<28:
+		return fmt.Errorf("module %s: %d arena bytes, %d events", m.Name, m.Arena, m.Events)
+	}
+	for _, g := range m.Groups {
+		if err := g.Check(world); err != nil {
+			return fmt.Errorf("module %s: %w", m.Name, err)
+		}
+	}
+	for _, q := range slices.Concat(m.Inputs, m.Outputs) {
+		if q.Async && (q.Event < 0 || q.Event >= m.Events) {
+			return fmt.Errorf("module %s: parameter %s: event %d of %d", m.Name, q.Name, q.Event, m.Events)
+		}
+		if !q.Async && len(q.Tensors) != 1 || q.Dims != nil && len(q.Dims) != len(q.Tensors) {
+			return fmt.Errorf("module %s: parameter %s has %d tensors", m.Name, q.Name, len(q.Tensors))
+		}
+		for _, t := range q.Tensors {
+			lo, hi, err := t.Span()
+			if err == nil && (lo < 0 || hi > m.Arena) {
+				err = fmt.Errorf("%v is outside of the arena of %d bytes", t, m.Arena)
+			}
+			if err != nil {
+				return fmt.Errorf("module %s: parameter %s: %w", m.Name, q.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// header is one text for everything that ranks must agree on beside the
+// program's own text. It comes before the text when programs are compared.
+func (m *Module) header() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "module %s: world %d, arena %d, events %d, streams %q\n", m.Name, m.World, m.Arena, m.Events, m.Streams)
+	for _, g := range m.Groups {
+		fmt.Fprintf(&b, "group %s = %v\n", g.Name, g.Ranks)
+	}
+	fmt.Fprintf(&b, "symbols %v\n", m.Symbols)
+	for _, q := range m.Inputs {
+		fmt.Fprintf(&b, "input %s async %v %d: %v %q\n", q.Name, q.Async, q.Event, q.Tensors, q.Dims)
+	}
+	for _, q := range m.Outputs {
+		fmt.Fprintf(&b, "output %s async %v %d: %v %q\n", q.Name, q.Async, q.Event, q.Tensors, q.Dims)
+	}
+	return b.String()
+}
+
+// agreement is the digest and text that stand for all of a rank's modules and
+// the rest of what must agree.
+func agreement(mods []*Module, user int64) (digest, text string) {
+	h := sha256.New()
+	var b strings.Builder
+	for _, m := range mods {
+		head := m.header()
+		b.WriteString(head)
+		b.WriteString(m.Text)
+		fmt.Fprintf(h, "%d %s%d %s", len(head), head, len(m.Digest), m.Digest)
+		if m.Digest == "" {
+			h.Write([]byte(m.Text))
+		}
+	}
+	fmt.Fprintf(h, "user %d", user)
+	fmt.Fprintf(&b, "user bytes %d\n", user)
+	return hex.EncodeToString(h.Sum(nil)), b.String()
+}

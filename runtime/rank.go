@@ -1,0 +1,288 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-ee968945/concert/program"
+	"github.com/seed-ee968945/concert/runtime/store"
+)
+
+// Config says how to join a world. The zero value takes everything from the
+// environment.
+type Config struct {
+	// Env is this rank's place; nil: EnvFrom(os.Getenv).
+	Env *Env
+	// Store is where the ranks meet; nil: OpenStore, closed again after joining.
+	Store store.Store
+	// World names the world, so that several can meet in one store; default
+	// "world". Survivors of a broken world join under any name they agree on.
+	World string
+	// Timeout bounds every wait for a peer, default 5 minutes.
+	Timeout time.Duration
+	// JoinTimeout bounds Join, default Timeout.
+	JoinTimeout time.Duration
+	// UserBytes is arena for the caller's own tensors, see Rank.User.
+	UserBytes int64
+	// Funcs are the Go functions of `call @target`, by target.
+	Funcs map[string]Func
+	// Log, if not nil, is told where the rank's place came from and when the
+	// world is complete.
+	Log *slog.Logger
+}
+
+// Rank is one member of a joined world: a device, and modules loaded on it. One
+// module runs at a time. Methods may be called from any goroutine.
+type Rank struct {
+	dev Device
+	env Env
+
+	loaded   map[*Module]*loaded
+	byDigest map[string]*Module
+	user     int64  // where the caller's own tensors start
+	inbound  Stream // plus 1: brings async inputs to their place; 0 if no module has any
+
+	running  sync.Mutex // held by an Exec, and by Start
+	mu       sync.Mutex // guards what follows
+	streams  map[string]Stream
+	ends     map[string]Event // recorded at the end of a run, by stream
+	works    map[*Module]int  // async outputs that nobody has awaited
+	programs map[*program.Program]*Module
+}
+
+// loaded is a module's place on a rank.
+type loaded struct {
+	base   int64
+	events []Event
+}
+
+const (
+	defaultTimeout = 5 * time.Minute
+	worldGroup     = "world" // joined worlds always have this group of all ranks
+)
+
+// Join meets the other ranks, compares modules with them, and opens a device.
+// All ranks pass the same modules in the same order. It returns when the world
+// is complete, or with a typed error: TimeoutError names who did not come,
+// DigestMismatchError and SizeMismatchError who brought something else,
+// PeerLostError who died on the way.
+func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank, error) {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.JoinTimeout <= 0 {
+		cfg.JoinTimeout = cfg.Timeout
+	}
+	if cfg.World == "" {
+		cfg.World = "world"
+	}
+	env, err := cfg.env()
+	if err != nil {
+		return nil, &RendezvousError{Rank: env.Rank, Reason: "cannot tell this rank's place", Err: err}
+	}
+	if cfg.Log != nil {
+		cfg.Log.Info("joining", "rank", env.Rank, "world", env.World, "store", env.Addr, "source", env.Source)
+	}
+	r := &Rank{env: env, loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
+		streams: map[string]Stream{}, ends: map[string]Event{}, works: map[*Module]int{}}
+	groups, err := r.layOut(mods, cfg.UserBytes)
+	if err != nil {
+		return nil, &RendezvousError{Rank: env.Rank, Reason: "cannot load", Err: err}
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, cfg.JoinTimeout)
+	defer cancel()
+	st := cfg.Store
+	if st == nil {
+		if st, err = OpenStore(ctx, env); err != nil {
+			return nil, storeFailure(env.Rank, start, err)
+		}
+		defer st.Close()
+	}
+	digest, text := agreement(mods, cfg.UserBytes)
+	spec := Spec{Rank: env.Rank, World: env.World, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
+		Timeout: cfg.Timeout, Funcs: cfg.Funcs}
+	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) {
+		return meet(ctx, st, meetSpec{name: cfg.World, text: text, rec: Record{Version: protocolVersion, Nonce: st.Nonce(),
+			Rank: env.Rank, World: env.World, Digest: digest, ArenaBytes: spec.ArenaBytes, Host: hostID(), PID: os.Getpid(), Extra: extra}})
+	}
+	if r.dev, err = open(ctx, spec); err != nil {
+		return nil, err
+	}
+	if err := r.prepare(mods); err != nil {
+		return nil, errors.Join(err, r.dev.Close())
+	}
+	if cfg.Log != nil {
+		cfg.Log.Info("joined", "rank", env.Rank, "world", env.World, "arena", spec.ArenaBytes, "took", time.Since(start))
+	}
+	return r, nil
+}
+
+func (c *Config) env() (Env, error) {
+	if c.Env == nil {
+		return EnvFrom(os.Getenv)
+	}
+	e := *c.Env
+	if e.Source == "" {
+		e.Source = "options"
+	}
+	if e.World < 1 || e.Rank < 0 || e.Rank >= e.World {
+		return e, fmt.Errorf("rank %d of a world of %d", e.Rank, e.World)
+	}
+	return e, nil
+}
+
+// layOut stacks the modules' arenas and unites their groups.
+func (r *Rank) layOut(mods []*Module, user int64) ([]Group, error) {
+	all := make([]int, r.env.World)
+	for i := range all {
+		all[i] = i
+	}
+	groups := []Group{{Name: worldGroup, Ranks: [][]int{all}}}
+	at := int64(0)
+	for _, m := range mods {
+		if m == nil || r.loaded[m] != nil {
+			return nil, errors.New("a module is nil or given twice")
+		}
+		if err := m.check(r.env.World); err != nil {
+			return nil, err
+		}
+		for _, g := range m.Groups {
+			i := slices.IndexFunc(groups, func(h Group) bool { return h.Name == g.Name })
+			switch {
+			case i < 0:
+				groups = append(groups, g)
+			case !groups[i].Equal(g):
+				return nil, fmt.Errorf("module %s: group %q is %v here and %v elsewhere", m.Name, g.Name, g.Ranks, groups[i].Ranks)
+			}
+		}
+		r.loaded[m] = &loaded{base: at}
+		if m.Digest != "" {
+			r.byDigest[m.Digest] = m
+		}
+		const most = 1 << 46
+		if at += (m.Arena + moduleAlign - 1) / moduleAlign * moduleAlign; at > most {
+			return nil, fmt.Errorf("the modules' arenas add up to more than %d bytes", int64(most))
+		}
+	}
+	if user < 0 {
+		return nil, fmt.Errorf("%d user bytes", user)
+	}
+	r.user = at
+	return groups, nil
+}
+
+// prepare makes streams and events, before anything is launched.
+func (r *Rank) prepare(mods []*Module) error {
+	var err error
+	event := func() (e Event) {
+		if err == nil {
+			e, err = r.dev.NewEvent()
+		}
+		return e
+	}
+	stream := func(name string) (s Stream) {
+		if err == nil {
+			s, err = r.dev.NewStream(name)
+		}
+		return s
+	}
+	for _, m := range mods {
+		for _, name := range m.Streams {
+			if _, ok := r.streams[name]; !ok {
+				r.streams[name] = stream(name)
+				r.ends[name] = event()
+			}
+		}
+		l := r.loaded[m]
+		l.events = make([]Event, m.Events)
+		for i := range l.events {
+			l.events[i] = event()
+		}
+		if slices.ContainsFunc(m.Inputs, func(q Param) bool { return q.Async }) && r.inbound == 0 {
+			r.inbound = stream("inbound") + 1
+		}
+	}
+	return err
+}
+
+// Info describes the rank's device and place.
+func (r *Rank) Info() Info { return r.dev.Info() }
+
+// Env is where the rank's place came from.
+func (r *Rank) Env() Env { return r.env }
+
+// Device is the device underneath, for what this package does not wrap.
+func (r *Rank) Device() Device { return r.dev }
+
+// Err is the error that broke the world, nil while it works.
+func (r *Rank) Err() error { return r.dev.Err() }
+
+// Abort breaks the world on every rank.
+func (r *Rank) Abort(cause error) { r.dev.Abort(cause) }
+
+// Close leaves the world and gives everything back. Peers that still need this
+// rank get a PeerLostError that says it left.
+func (r *Rank) Close() error { return r.dev.Close() }
+
+// In returns t, a tensor of a loaded module, as a place in the rank's arena. The
+// methods of Rank take such places; those of Exec take the module's own.
+func (r *Rank) In(m *Module, t Tensor) (Tensor, error) {
+	l := r.loaded[m]
+	if l == nil {
+		return Tensor{}, fmt.Errorf("module %s is not loaded", m.Name)
+	}
+	return t.At(l.base), nil
+}
+
+// User returns t, a tensor in the caller's own part of the arena
+// (Config.UserBytes), as a place in the rank's arena.
+func (r *Rank) User(t Tensor) Tensor { return t.At(r.user) }
+
+// Upload copies dense host bytes to a place in the arena. The caller sees to it
+// that nothing in flight touches it.
+func (r *Rank) Upload(t Tensor, data []byte) error { return r.dev.Upload(t, data) }
+
+// Download copies a place in the arena to dense host bytes.
+func (r *Rank) Download(t Tensor) ([]byte, error) {
+	if _, _, err := t.Span(); err != nil {
+		return nil, err
+	}
+	data := make([]byte, t.Bytes())
+	return data, r.dev.Download(data, t)
+}
+
+// Barrier waits until every rank of the world has called it.
+func (r *Rank) Barrier(ctx context.Context) error {
+	w, err := r.Start(ctx, "", &Collective{Op: Barrier, Group: worldGroup})
+	if err != nil {
+		return err
+	}
+	return w.Wait(ctx)
+}
+
+// stream returns the stream of that name, making it if the caller is the first
+// to use it.
+func (r *Rank) stream(name string) (Stream, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.streams[name]; ok {
+		return s, nil
+	}
+	s, err := r.dev.NewStream(name)
+	if err != nil {
+		return 0, err
+	}
+	e, err := r.dev.NewEvent()
+	if err != nil {
+		return 0, err
+	}
+	r.streams[name], r.ends[name] = s, e
+	return s, nil
+}

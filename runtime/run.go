@@ -1,0 +1,305 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// Value is an input or output of a run.
+type Value struct {
+	DType DType
+	Shape []int64
+	Data  []byte // dense, little-endian
+
+	// Work is a collective in flight: an input that the caller started, or an
+	// async output, which the caller must await before the module runs again.
+	Work *Work
+	// Resident says of an input that it is in the arena already, from an earlier
+	// run or an Upload; Data is not read.
+	Resident bool
+	// Place is, of a plain output, where it lies in the rank's arena until the
+	// module runs again.
+	Place Tensor
+}
+
+// symbols finds the value of every symbol.
+func (m *Module) symbols(inputs []Value, given map[string]int64) (map[string]int64, error) {
+	syms := make(map[string]int64, len(m.Symbols))
+	for _, s := range m.Symbols {
+		v, ok := given[s.Name]
+		if !ok {
+			v, ok = m.fromShapes(inputs, s.Name)
+		}
+		if !ok {
+			v = s.Hint
+		}
+		if v < 0 || v > s.Max {
+			return nil, fmt.Errorf("symbol %s is %d, expected 0 to %d", s.Name, v, s.Max)
+		}
+		syms[s.Name] = v
+	}
+	for name := range given {
+		if _, ok := syms[name]; !ok {
+			return nil, fmt.Errorf("no symbol %q", name)
+		}
+	}
+	return syms, nil
+}
+
+// fromShapes looks for an input dimension that is the symbol alone.
+func (m *Module) fromShapes(inputs []Value, name string) (int64, bool) {
+	for i, q := range m.Inputs {
+		for k, dims := range q.Dims {
+			shape := inputs[i].Shape
+			if w := inputs[i].Work; w != nil && k < len(w.tensors) {
+				shape = w.tensors[k].Shape
+			}
+			if d := slices.Index(dims, name); d >= 0 && len(shape) == len(dims) {
+				return shape[d], true
+			}
+		}
+	}
+	return 0, false
+}
+
+// tensor is tensor i of q with symbols evaluated, in the rank's arena.
+func (x *Exec) tensor(q *Param, i int) (Tensor, error) {
+	t := q.Tensors[i].At(x.l.base)
+	if q.Dims == nil || q.Dims[i] == nil {
+		return t, nil
+	}
+	t.Shape = make([]int64, len(q.Dims[i]))
+	for k, text := range q.Dims[i] {
+		d, err := dim.Parse(text)
+		if err != nil {
+			return t, fmt.Errorf("dimension %q: %w", text, err)
+		}
+		n, ok := d.Eval(x.symbol)
+		if !ok || n < 0 || n > q.Tensors[i].Shape[k] {
+			return t, fmt.Errorf("dimension %q is %d, expected 0 to %d", text, n, q.Tensors[i].Shape[k])
+		}
+		t.Shape[k] = n
+	}
+	return t, nil
+}
+
+func (x *Exec) symbol(name string) (int64, bool) {
+	v, ok := x.syms[name]
+	return v, ok
+}
+
+// input brings one input into the arena.
+func (x *Exec) input(q *Param, v *Value) error {
+	want := make([]Tensor, len(q.Tensors))
+	for i := range want {
+		var err error
+		if want[i], err = x.tensor(q, i); err != nil {
+			return err
+		}
+	}
+	switch {
+	case q.Async && v.Work == nil:
+		return errors.New("is async: it takes a collective in flight")
+	case q.Async:
+		return v.Work.bind(x, q, want)
+	case v.Work != nil:
+		return errors.New("is not async: await the collective and pass its result")
+	case v.Resident:
+		return nil
+	case v.DType != want[0].DType || !slices.Equal(v.Shape, want[0].Shape):
+		return fmt.Errorf("is %v%v, expected %v%v", v.DType, v.Shape, want[0].DType, want[0].Shape)
+	}
+	return x.r.dev.Upload(want[0], v.Data)
+}
+
+// output takes one output out of the arena.
+func (x *Exec) output(q *Param, v *Value) error {
+	ts := make([]Tensor, len(q.Tensors))
+	for i := range ts {
+		var err error
+		if ts[i], err = x.tensor(q, i); err != nil {
+			return err
+		}
+	}
+	if q.Async {
+		v.Work = &Work{r: x.r, op: "output " + q.Name, ev: x.l.events[q.Event], tensors: ts, mod: x.m}
+		x.r.mu.Lock()
+		x.r.works[x.m]++
+		x.r.mu.Unlock()
+		return nil
+	}
+	v.DType, v.Shape, v.Place = ts[0].DType, ts[0].Shape, ts[0]
+	if x.opts.KeepOutputs {
+		return nil
+	}
+	v.Data = make([]byte, ts[0].Bytes())
+	return x.r.dev.Download(v.Data, ts[0])
+}
+
+// RunModule runs step, the code of a loaded module, once: it brings the inputs
+// into the arena, lets step enqueue everything, waits, and returns the outputs
+// in the module's order. Cancelling ctx breaks the world, because the peers
+// cannot go on without this rank; so does every error except misuse that is
+// found before anything runs.
+func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs []Value, opts Options) ([]Value, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if r.loaded[m] == nil {
+		return nil, &CallError{Rank: r.env.Rank, Op: "run of a module", Err: errors.New("it was not passed to Join")}
+	}
+	r.running.Lock()
+	defer r.running.Unlock()
+	x, err := r.begin(m, inputs, opts)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { r.dev.Abort(context.Cause(ctx)) })
+	defer stop()
+	step(x)
+	// Not ctx: it aborts, and the error is then the device's.
+	outs, err := x.finish(context.WithoutCancel(ctx))
+	if err == nil {
+		return outs, nil
+	}
+	// What broke the world says more than what noticed it here; and if this
+	// rank alone is at fault, the others must learn of it.
+	if derr := r.dev.Err(); derr != nil {
+		return nil, derr
+	}
+	r.dev.Abort(err)
+	return nil, err
+}
+
+// Run interprets a program, with the calls that emitted code makes. The program
+// must be one whose module, from ModuleOf, was passed to Join.
+func Run(ctx context.Context, r *Rank, p *program.Program, inputs []Value, opts Options) ([]Value, error) {
+	m := r.moduleOf(p)
+	if m == nil {
+		return nil, &CallError{Rank: r.env.Rank, Op: "run of program " + p.Name, Err: errors.New("its module was not passed to Join")}
+	}
+	return RunModule(ctx, r, m, func(x *Exec) { Interpret(x, p) }, inputs, opts)
+}
+
+// moduleOf finds a program's module by its digest, which is computed once for
+// each program object: a program is not changed once it runs.
+func (r *Rank) moduleOf(p *program.Program) *Module {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, ok := r.programs[p]
+	if !ok {
+		m = r.byDigest[p.Digest()]
+		r.programs[p] = m
+	}
+	return m
+}
+
+// Interpret enqueues the instructions of p on x, whose module is p's.
+func Interpret(x *Exec, p *program.Program) {
+	for i := range p.Instrs {
+		if x.err != nil {
+			return
+		}
+		x.instr(p, &p.Instrs[i])
+	}
+}
+
+func (x *Exec) instr(p *program.Program, in *program.Instr) {
+	stream := p.Streams[in.Stream].Name
+	switch in.Kind {
+	case program.Record:
+		x.Record(stream, in.Event)
+		return
+	case program.Wait:
+		x.Wait(stream, in.Event)
+		return
+	}
+	name := in.Kind.String() + " " + in.Op + " of %" + in.Node
+	outs, err := x.resolve(p, in.Outs)
+	if err != nil {
+		x.fail(name, err)
+		return
+	}
+	ins, err := x.resolve(p, in.Ins)
+	if err != nil {
+		x.fail(name, err)
+		return
+	}
+	x.At(in.Node)
+	switch in.Kind {
+	case program.Launch:
+		group := ""
+		if in.Group >= 0 {
+			group = p.Groups[in.Group].Name
+		}
+		x.kernel(stream, &Kernel{Op: in.Op, Group: group, Attrs: in.Attrs, Outs: outs, Ins: ins})
+	case program.Copy:
+		x.Copy(stream, outs[0], ins[0])
+	case program.Collective:
+		c, err := x.collective(p, in)
+		if err != nil {
+			x.fail(name, err)
+			return
+		}
+		c.Outs, c.Ins = outs, ins
+		x.Collective(stream, c)
+	default:
+		x.fail(name, fmt.Errorf("unknown instruction %v", in.Kind))
+	}
+}
+
+// collective translates a collective's attributes.
+func (x *Exec) collective(p *program.Program, in *program.Instr) (*Collective, error) {
+	op, ok := ParseCollOp(in.Op)
+	if !ok {
+		return nil, fmt.Errorf("unknown collective %q", in.Op)
+	}
+	c := &Collective{Op: op, Group: p.Groups[in.Group].Name, Reduce: in.Attrs.Str("reduce", ""),
+		Dim: int(in.Attrs.Int("dim", 0)), Root: int(in.Attrs.Int("root", 0)), Pairs: in.Attrs.Ints("pairs")}
+	if op != AllToAll {
+		return c, nil
+	}
+	send, receive, err := in.Splits()
+	if err != nil {
+		return nil, err
+	}
+	if c.InSplits, err = x.sizes(send); err != nil {
+		return nil, err
+	}
+	c.OutSplits, err = x.sizes(receive)
+	return c, err
+}
+
+// sizes evaluates splits.
+func (x *Exec) sizes(dims [][]dim.Dim) ([][]int64, error) {
+	var out [][]int64
+	for _, list := range dims {
+		row := make([]int64, len(list))
+		for i, d := range list {
+			n, ok := d.Eval(x.symbol)
+			if !ok {
+				return nil, fmt.Errorf("split %v has no value", d)
+			}
+			row[i] = n
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// resolve evaluates an instruction's tensors.
+func (x *Exec) resolve(p *program.Program, ts []program.Tensor) ([]Tensor, error) {
+	out := make([]Tensor, len(ts))
+	for i := range ts {
+		var err error
+		if out[i], err = resolveTensor(p, &ts[i], x.symbol); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

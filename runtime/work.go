@@ -1,0 +1,116 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Work is a collective in flight. Whoever holds it may wait for it, or bind it
+// to an async input of a program, which then waits for it where it must.
+type Work struct {
+	r       *Rank
+	op      string
+	ev      Event
+	tensors []Tensor // the results, as places in the rank's arena
+	mod     *Module  // whose async output it is, nil for one that the caller started
+
+	once sync.Once
+}
+
+// Start starts a collective on its own, outside of any program, on the stream of
+// that name (a stream of a loaded module, or a new one; empty: one that all such
+// calls share). Tensors are places in the rank's arena, see Rank.In and
+// Rank.User. All ranks of the group start the same, in the same order relative to
+// the group's other collectives.
+func (r *Rank) Start(ctx context.Context, stream string, c *Collective) (*Work, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.running.Lock()
+	defer r.running.Unlock()
+	if stream == "" {
+		stream = "caller"
+	}
+	s, err := r.stream(stream)
+	if err != nil {
+		return nil, err
+	}
+	ev, err := r.dev.NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.dev.Collective(s, c); err != nil {
+		return nil, err
+	}
+	if err := r.dev.Record(s, ev); err != nil {
+		return nil, err
+	}
+	return &Work{r: r, op: c.Name(), ev: ev, tensors: c.Outs}, nil
+}
+
+// Tensors are the results, as places in the rank's arena. They hold what they
+// should once Wait has returned nil.
+func (w *Work) Tensors() []Tensor { return w.tensors }
+
+// Wait waits for the collective. When ctx ends first, the collective goes on and
+// Wait may be called again.
+func (w *Work) Wait(ctx context.Context) error {
+	err := w.r.dev.Synchronize(ctx, w.ev)
+	if err == nil || ctx.Err() == nil {
+		w.settle()
+	}
+	return err
+}
+
+// Done reports whether the collective has finished.
+func (w *Work) Done() bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return w.r.dev.Synchronize(ctx, w.ev) == nil
+}
+
+// settle takes w off the list of what keeps its module from running again.
+func (w *Work) settle() {
+	w.once.Do(func() {
+		if w.mod != nil {
+			w.r.mu.Lock()
+			w.r.works[w.mod]--
+			w.r.mu.Unlock()
+		}
+	})
+}
+
+// bind makes w the async input q of module m: m's event stands for its end, and
+// its results are where m expects them. If they lie elsewhere they are copied
+// there as soon as they are complete, on a stream of their own.
+func (w *Work) bind(x *Exec, q *Param, want []Tensor) error {
+	if w.r != x.r {
+		return errors.New("the collective was started on another rank object")
+	}
+	if len(want) != len(w.tensors) {
+		return fmt.Errorf("%s has %d results, expected %d", w.op, len(w.tensors), len(want))
+	}
+	s := x.r.inbound - 1
+	if err := x.r.dev.Wait(s, w.ev); err != nil {
+		return err
+	}
+	for i, t := range want {
+		if !t.SameType(w.tensors[i]) {
+			return fmt.Errorf("result %d of %s is %v, expected %v", i, w.op, w.tensors[i], t)
+		}
+		if t.String() == w.tensors[i].String() {
+			continue // in place already
+		}
+		if err := x.r.dev.Copy(s, t, w.tensors[i]); err != nil {
+			return err
+		}
+	}
+	if err := x.r.dev.Record(s, x.l.events[q.Event]); err != nil {
+		return err
+	}
+	x.recorded[q.Event] = "inbound"
+	x.bound = append(x.bound, w)
+	return nil
+}
