@@ -195,8 +195,8 @@ func (m *machine) viewOf(n *ir.Node, t ir.Type, x view, rank int) (hostops.Tenso
 
 // inside checks that a layout stays within the memory of x.
 func inside(t, x hostops.Tensor) error {
-	n := span(t.Shape, t.Strides)
-	if n > 0 && (t.Offset < 0 || t.Offset+n > int64(len(x.Data)/x.DType.Size())) {
+	n, ok := span(t.Shape, t.Strides)
+	if room := int64(len(x.Data) / x.DType.Size()); !ok || n > 0 && (t.Offset < 0 || t.Offset > room-n) {
 		return fmt.Errorf("view %s reaches outside its operand's storage %s", t, x)
 	}
 	return nil

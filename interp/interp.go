@@ -33,6 +33,10 @@ type Options struct {
 	// Trace is called after each node, if set; its error ends the run.
 	Trace func(Event) error
 
+	// MemoryLimit bounds the bytes of storage that all ranks hold together; going
+	// beyond it is an error. 0 means no limit.
+	MemoryLimit int64
+
 	// SkipVerify leaves out the verification of the module, for callers that have
 	// just done it. Running a module that does not verify may give any error.
 	SkipVerify bool
@@ -306,19 +310,33 @@ func (m *machine) layout(t ir.Type, rank int) (hostops.Tensor, int64, error) {
 	if h.Strides == nil {
 		h.Strides = hostops.RowMajor(shape)
 	}
-	return h, span(shape, h.Strides), nil
+	n, ok := span(shape, h.Strides)
+	if !ok {
+		return h, 0, onRank(rank, "a tensor %v with strides %v has no storage; strides must not be negative, nor the whole larger than 2^40 elements", shape, h.Strides)
+	}
+	return h, n, nil
 }
 
-// span is one past the last element that a layout without negative strides reaches.
-func span(shape, strides []int64) int64 {
+// maxElems bounds what one storage may hold, so that sums of products of sizes
+// and strides cannot overflow.
+const maxElems = 1 << 40
+
+// span is one past the last element that a layout reaches; false if a stride is
+// negative or the layout reaches too far.
+func span(shape, strides []int64) (int64, bool) {
+	if slices.Contains(shape, 0) {
+		return 0, true
+	}
 	n := int64(1)
 	for i, d := range shape {
-		if d == 0 {
-			return 0
+		if d < 0 || strides[i] < 0 || d > 1 && strides[i] > maxElems/(d-1) {
+			return 0, false
 		}
-		n += (d - 1) * strides[i]
+		if n += (d - 1) * strides[i]; n > maxElems {
+			return 0, false
+		}
 	}
-	return n
+	return n, true
 }
 
 // alloc makes a fresh storage of zeros in the layout of t and counts it.
@@ -327,11 +345,15 @@ func (m *machine) alloc(t ir.Type, rank int) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	const maxBytes = 1 << 40
-	if n > maxBytes/int64(h.DType.Size()) {
-		return view{}, onRank(rank, "%s of %v elements is too large to hold", t, h.Shape)
+	bytes := n * int64(h.DType.Size())
+	held := bytes
+	for _, l := range m.live {
+		held += l
 	}
-	h.Data = make([]byte, n*int64(h.DType.Size()))
+	if limit := m.opts.MemoryLimit; limit > 0 && held > limit {
+		return view{}, onRank(rank, "%d more bytes would make %d, beyond the memory limit of %d", bytes, held, limit)
+	}
+	h.Data = make([]byte, bytes)
 	return m.own(h, rank), nil
 }
 

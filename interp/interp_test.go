@@ -142,6 +142,7 @@ group @g = [[0, 1]]
 func @f(%x: f32[2], %in: async(f32[2], i32[2])) -> (f32[2], f32[2], i32[2], async f32[2]) {
   %a = add %x, %x : f32[2]
   %c = all_reduce.sum %a on @g : async f32[2]
+  %o0 = slice %a {dim=0, end=1} : f32[1]
   %o = all_gather %o0 on @g : async f32[2]
   %w:2 = wait_tensor %in : f32[2], i32[2]
   %y = wait_tensor %c : f32[2]
@@ -151,7 +152,7 @@ func @f(%x: f32[2], %in: async(f32[2], i32[2])) -> (f32[2], f32[2], i32[2], asyn
 
 // Async inputs are waited for inside, async outputs come back finished.
 func TestAsyncInputsAndOutputs(t *testing.T) {
-	f := parse(t, strings.Replace(inFlight, "  %o = ", "  %o0 = slice %a {dim=0, end=1} : f32[1]\n  %o = ", 1))
+	f := parse(t, inFlight)
 	in := [][]Tensor{
 		{tensor(t, ir.F32, []float64{1, 2}, 2), tensor(t, ir.F32, []float64{7, 8}, 2), tensor(t, ir.I32, []float64{3, 4}, 2)},
 		{tensor(t, ir.F32, []float64{10, 20}, 2), tensor(t, ir.F32, []float64{9, 8}, 2), tensor(t, ir.I32, []float64{5, 6}, 2)},
@@ -174,7 +175,7 @@ func TestAsyncInputsAndOutputs(t *testing.T) {
 
 // Under Poison the results of a collective in flight are NaN, or 0xAA bytes.
 func TestPoisonHidesResults(t *testing.T) {
-	f := parse(t, strings.Replace(inFlight, "  %o = ", "  %o0 = slice %a {dim=0, end=1} : f32[1]\n  %o = ", 1))
+	f := parse(t, inFlight)
 	in := [][]Tensor{
 		{tensor(t, ir.F32, []float64{1, 2}, 2), tensor(t, ir.F32, []float64{7, 8}, 2), tensor(t, ir.I32, []float64{3, 4}, 2)},
 		{tensor(t, ir.F32, []float64{10, 20}, 2), tensor(t, ir.F32, []float64{9, 8}, 2), tensor(t, ir.I32, []float64{5, 6}, 2)},
@@ -361,6 +362,10 @@ func @f(%w: f32[4,2], %i: i64[2]) -> (f32[2,2]) {
 			t.Errorf("inputs %v went through", in)
 		}
 	}
+	if _, err := Run(context.Background(), f, [][]Tensor{{w, i}, {w, i}}, Options{MemoryLimit: 100}); err == nil || !strings.Contains(err.Error(), "beyond the memory limit of 100") {
+		t.Error(err)
+	}
+	run(t, f, [][]Tensor{{w, i}, {w, i}}, Options{MemoryLimit: 128}) // 2 * (32 + 16 + 16)
 	m := ir.NewModule(1)
 	if _, err := Run(context.Background(), m.AddFunc("empty"), [][]Tensor{nil}, Options{}); err == nil {
 		t.Error("a function without a return went through")
