@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
@@ -312,11 +313,11 @@ func (j *joiner) retime(items []item, lo, hi int) bool {
 
 // realize returns the order of jobs in which the given buckets start at their
 // slots, waits follow as soon as their collective has finished or a job needs it,
-// and everything else keeps its place. run[j] is the bucket of start or wait j, -1
-// for none.
-func realize(p *problem, order []int32, buckets []joined) (out, run []int32) {
+// and everything else keeps its place. Where memory would exceed the cap, it waits
+// for collectives in flight, as the schedule had to. run[j] is the bucket of start
+// or wait j, -1 for none.
+func realize(p *problem, order []int32, buckets []joined, cap int64) (out, run []int32) {
 	n := len(order)
-	out = make([]int32, 0, n)
 	run = make([]int32, n)
 	for j := range run {
 		run[j] = -1
@@ -329,40 +330,45 @@ func realize(p *problem, order []int32, buckets []joined) (out, run []int32) {
 			}
 		}
 	}
-	r := realizer{p: p, end: make([]float64, n), waited: make([]bool, n), free: make([]float64, p.m.Streams), flying: make([][][]int32, p.m.Streams), out: out}
+	r := realizer{p: p, cap: cap, live: p.floor(), end: make([]float64, n), waited: make([]bool, n), free: make([]float64, p.m.Streams),
+		flying: make([][][]int32, p.m.Streams), out: make([]int32, 0, n), left: make([]int32, len(p.size))}
+	for s := range r.left {
+		r.left[s] = int32(len(p.users.At(int32(s))))
+	}
 	for i, x := range order {
 		r.land()
 		switch {
 		case p.kind[x] == sim.Start:
 			if b := run[x]; b < 0 {
-				r.start([]int32{x}, p.dur[x])
+				r.start(order[i:i+1], p.dur[x])
 			} else if buckets[b].slot == int32(i) {
 				r.start(buckets[b].members, buckets[b].dur)
 			}
 		case p.isWait(x):
-			// placed by land or need
+			// placed when it has finished, or is needed
 		default:
 			for _, w := range p.pred.At(x) {
 				if p.isWait(w) && !r.waited[w] {
-					r.block(w)
+					r.now = max(r.now, r.end[p.startOf[w]])
+					r.land()
 				}
 			}
-			r.out = append(r.out, x)
+			r.room(order[i : i+1])
+			r.emit(x)
 			r.now += p.dur[x]
 		}
 	}
-	for s := range r.flying {
-		for _, f := range r.flying[s] {
-			r.now = max(r.now, r.end[f[0]])
-			r.waitFor(f)
-		}
-	}
+	r.now = math.Inf(1)
+	r.land()
 	return r.out, run
 }
 
 // realizer replays a schedule.
 type realizer struct {
 	p      *problem
+	cap    int64
+	live   int64
+	left   []int32 // storage -> users still to come
 	now    float64
 	end    []float64   // start -> finish
 	waited []bool      // wait -> placed
@@ -371,38 +377,64 @@ type realizer struct {
 	out    []int32
 }
 
+func (r *realizer) emit(x int32) {
+	r.out = append(r.out, x)
+	for _, s := range r.p.alloc.At(x) {
+		r.live += r.p.size[s]
+	}
+	for _, s := range r.p.use.At(x) {
+		if r.left[s]--; r.left[s] == 0 && !r.p.pinned[s] {
+			r.live -= r.p.size[s]
+		}
+	}
+}
+
+// room waits for collectives in flight until what the jobs allocate fits.
+func (r *realizer) room(jobs []int32) {
+	need := int64(0)
+	for _, x := range jobs {
+		for _, s := range r.p.alloc.At(x) {
+			need += r.p.size[s]
+		}
+	}
+	for r.live+need > r.cap {
+		next := math.Inf(1)
+		for s := range r.flying {
+			if f := r.flying[s]; len(f) > 0 {
+				next = min(next, r.end[f[0][0]])
+			}
+		}
+		if math.IsInf(next, 1) {
+			return
+		}
+		r.now = max(r.now, next)
+		r.land()
+	}
+}
+
 func (r *realizer) start(members []int32, dur float64) {
+	r.room(members)
 	s := r.p.stream[members[0]]
 	r.free[s] = max(r.free[s], r.now) + dur
 	for _, c := range members {
 		r.end[c] = r.free[s]
-		r.out = append(r.out, c)
+		r.emit(c)
 	}
 	r.flying[s] = append(r.flying[s], members)
-}
-
-func (r *realizer) waitFor(members []int32) {
-	for _, c := range members {
-		for _, w := range r.p.waits.At(c) {
-			r.waited[w] = true
-			r.out = append(r.out, w)
-		}
-	}
 }
 
 // land places the waits of what has finished.
 func (r *realizer) land() {
 	for s, f := range r.flying {
 		for len(f) > 0 && r.end[f[0][0]] <= r.now {
-			r.waitFor(f[0])
+			for _, c := range f[0] {
+				for _, w := range r.p.waits.At(c) {
+					r.waited[w] = true
+					r.emit(w)
+				}
+			}
 			f = f[1:]
 		}
 		r.flying[s] = f
 	}
-}
-
-// block places wait w, and with it all that finish earlier.
-func (r *realizer) block(w int32) {
-	r.now = max(r.now, r.end[r.p.startOf[w]])
-	r.land()
 }

@@ -219,7 +219,7 @@ func bucketed(p *problem, s schedule, opts Options, cap int64) ([]int32, []sim.B
 			if len(found) == 0 {
 				return nil, nil, nil, nil
 			}
-			jobs, run := realize(p, s.order, found)
+			jobs, run := realize(p, s.order, found, cap)
 			order := p.expand(jobs, run)
 			buckets := make([]sim.Bucket, len(found))
 			for i, b := range found {
