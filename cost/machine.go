@@ -1,0 +1,98 @@
+package cost
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Machine describes what a rank runs on. Its JSON form is a file a user can
+// supply; Machines lists the built-in ones. Rates are what good kernels reach,
+// not the datasheet's peak.
+type Machine struct {
+	Name         string             `json:"name"`
+	MatmulTFLOPS map[string]float64 `json:"matmul_tflops"` // by element type of the operands: bf16, f16, f32, f64
+	VectorTFLOPS float64            `json:"vector_tflops"` // f32 arithmetic outside the matrix units
+	MemoryGBps   float64            `json:"memory_gbps"`   // device memory, bytes read plus bytes written
+	LaunchUs     float64            `json:"launch_us"`     // least time of a kernel within a captured graph
+	Units        int                `json:"units"`         // multiprocessors: tiles beyond a full wave wait for the next
+	RanksPerHost int                `json:"ranks_per_host"`
+	Intra        Link               `json:"intra"` // between ranks of one host
+	Inter        Link               `json:"inter"` // between hosts
+}
+
+// Link is the way between two ranks.
+type Link struct {
+	GBps      float64 `json:"gbps"`        // per rank and direction, as a bulk copy reaches it
+	HopUs     float64 `json:"hop_us"`      // one step of a ring with a flag per packet
+	BulkHopUs float64 `json:"bulk_hop_us"` // one step of a ring of bulk copies
+	BaseUs    float64 `json:"base_us"`     // starting a library collective
+	BarrierUs float64 `json:"barrier_us"`  // one barrier of a kernel that loads and stores peers' memory; 0 if it cannot
+}
+
+// Machines lists the built-in machines by name.
+func Machines() []string { return slices.Sorted(maps.Keys(machines())) }
+
+// LookupMachine returns the built-in machine of that name: a100, h100, h200, b200.
+func LookupMachine(name string) (*Machine, error) {
+	m, ok := machines()[strings.ToLower(name)]
+	if !ok {
+		return nil, fmt.Errorf("no machine %q; have %s, or give a file", name, strings.Join(Machines(), " "))
+	}
+	return m, nil
+}
+
+// machines builds the table anew, so that nobody can change it for others.
+// Matrix rates are what large products reach on random data: about 80% of the
+// datasheet; memory rates likewise about 90%.
+func machines() map[string]*Machine {
+	network := Link{GBps: 45, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}
+	return map[string]*Machine{
+		"a100": {Name: "a100", MatmulTFLOPS: map[string]float64{"bf16": 250, "f16": 250, "f32": 120, "f64": 15}, VectorTFLOPS: 15, MemoryGBps: 1800, LaunchUs: 2,
+			Units: 108, RanksPerHost: 8, Intra: Link{GBps: 235, HopUs: 0.6, BulkHopUs: 3.4, BaseUs: 10, BarrierUs: 2}, Inter: Link{GBps: 22, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
+		"h100": {Name: "h100", MatmulTFLOPS: map[string]float64{"bf16": 700, "f16": 700, "f32": 350, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 3000, LaunchUs: 1.5,
+			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 370, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5}, Inter: network},
+		"h200": {Name: "h200", MatmulTFLOPS: map[string]float64{"bf16": 760, "f16": 760, "f32": 380, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 4300, LaunchUs: 1.5,
+			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 372, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5}, Inter: network},
+		"b200": {Name: "b200", MatmulTFLOPS: map[string]float64{"bf16": 1700, "f16": 1700, "f32": 850, "f64": 35}, VectorTFLOPS: 60, MemoryGBps: 7000, LaunchUs: 1.5,
+			Units: 148, RanksPerHost: 8, Intra: Link{GBps: 740, HopUs: 0.6, BulkHopUs: 0.9, BaseUs: 8, BarrierUs: 1}, Inter: Link{GBps: 48, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
+	}
+}
+
+// ReadMachine reads a machine's JSON. name is what errors call it. Unknown
+// fields are errors: a misspelt rate must not silently become zero.
+func ReadMachine(name string, r io.Reader) (*Machine, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	m := new(Machine)
+	if err := d.Decode(m); err != nil {
+		line := 1 + bytes.Count(data[:min(int(d.InputOffset()), len(data))], []byte("\n"))
+		return nil, fmt.Errorf("%s:%d: %w", name, line, err)
+	}
+	if err := m.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+// Check reports the first value that no machine can have.
+func (m *Machine) Check() error {
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{{"vector_tflops", m.VectorTFLOPS}, {"memory_gbps", m.MemoryGBps}, {"intra.gbps", m.Intra.GBps}, {"ranks_per_host", float64(m.RanksPerHost)},
+		{"units", float64(m.Units)}, {"matmul_tflops.bf16", m.MatmulTFLOPS["bf16"]}} {
+		if !(f.v > 0) {
+			return fmt.Errorf("machine %s: %s must be positive", m.Name, f.name)
+		}
+	}
+	return nil
+}

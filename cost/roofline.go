@@ -1,0 +1,120 @@
+package cost
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// NodeMs estimates a launch by a roofline: the larger of its arithmetic over the
+// machine's rate and its bytes over the memory's, but at least the launch. Views,
+// inputs and waits cost nothing; collectives and opaque calls are not known here.
+// Symbolic sizes count at their hints.
+func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
+	switch n.Op().Class() {
+	case ir.ClassInput, ir.ClassOutput, ir.ClassView, ir.ClassWait:
+		return 0, true
+	case ir.ClassCollective:
+		return 0, false
+	}
+	if n.Op() == ir.OpCall {
+		return 0, false
+	}
+	mod := n.Func().Module()
+	moved := 0.0
+	for _, a := range n.Args() {
+		moved += float64(mod.Hint(storedBytes(a.Type())))
+	}
+	for _, r := range n.Results() {
+		moved += float64(mod.Hint(r.Type().Bytes()))
+	}
+	if touched, ok := sparse(n); ok { // reads only what it selects
+		moved = touched
+	}
+	ms := moved / (m.MemoryGBps * 1e6)
+	flops, tflops := m.arithmetic(n)
+	return max(ms, flops/(tflops*1e9), m.LaunchUs/1e3), true
+}
+
+// storedBytes is what reading a tensor moves: broadcast dimensions, of stride
+// zero, are read once.
+func storedBytes(t ir.Type) ir.Dim {
+	b := ir.D(int64(t.DType().Size()))
+	st := t.Strides()
+	for i, d := range t.Shape() {
+		if st == nil || st[i] != 0 {
+			b = b.Mul(d)
+		}
+	}
+	return b
+}
+
+// sparse is the traffic of ops that touch a part of operand 0 only.
+func sparse(n *ir.Node) (float64, bool) {
+	switch n.Op() {
+	case ir.OpEmbedding, ir.OpIndex, ir.OpGather:
+		mod := n.Func().Module()
+		out := float64(mod.Hint(n.Result(0).Type().Bytes()))
+		return 2*out + float64(mod.Hint(n.Arg(1).Type().Bytes())), true
+	}
+	return 0, false
+}
+
+// arithmetic is a node's floating-point operations and the rate, in TFLOPS, of
+// the unit that does them.
+func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
+	mod := n.Func().Module()
+	size := func(v *ir.Value, i int) float64 { return float64(mod.Hint(v.Type().Shape()[i])) }
+	elems := 0.0
+	for _, r := range n.Results() {
+		elems += float64(mod.Hint(r.Type().Shape().NumElems()))
+	}
+	switch n.Op() {
+	case ir.OpMatmul, ir.OpAddmm:
+		a := n.Arg(len(n.Args()) - 2)
+		k := size(a, a.Type().Rank()-1)
+		out := n.Result(0)
+		r := out.Type().Rank()
+		return 2 * elems * k * m.waves(elems, size(out, r-2), size(out, r-1)), m.matmulRate(a.Type().DType())
+	case ir.OpAttention, ir.OpAttentionBackward:
+		q, k := n.Arg(0), n.Arg(1)
+		products := 2.0
+		if n.Op() == ir.OpAttentionBackward {
+			q, k = n.Arg(1), n.Arg(2)
+			products = 5
+		}
+		f := 2 * products * size(q, 0) * size(q, 1) * size(q, 2) * size(k, 2) * size(q, 3)
+		if n.Attrs().Bool("causal", false) {
+			f /= 2
+		}
+		return f / attentionEfficiency, m.matmulRate(q.Type().DType())
+	}
+	for _, a := range n.Args() {
+		elems = max(elems, float64(mod.Hint(a.Type().Shape().NumElems())))
+	}
+	return elems, m.VectorTFLOPS
+}
+
+// attentionEfficiency is what fused attention reaches of a plain product's rate.
+const attentionEfficiency = 0.65
+
+// tile is the output tile of one multiprocessor in a large product.
+const tile = 128 * 128
+
+// waves is the factor by which the last, partly filled wave of tiles slows a product down.
+func (m *Machine) waves(elems, rows, cols float64) float64 {
+	tiles := math.Ceil(rows/128) * math.Ceil(cols/128) * max(elems/(rows*cols), 1)
+	full := elems / tile
+	if full <= 0 || m.Units < 1 {
+		return 1
+	}
+	units := float64(m.Units)
+	return math.Ceil(tiles/units) * units / full
+}
+
+func (m *Machine) matmulRate(dt ir.DType) float64 {
+	if r := m.MatmulTFLOPS[dt.String()]; r > 0 {
+		return r
+	}
+	return m.VectorTFLOPS
+}
