@@ -3,6 +3,7 @@ package interp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx"
 )
 
 // Every operation that launches has a kernel; views, communication and calls are
@@ -76,6 +78,62 @@ func @f(%x: f32[3,4]) -> (f32[3,1:4,1], f32[3:4], f32[2,3:0,4], f32[2,2,1:4,1,1]
 	want(t, got, 0, 1, 3, 7, 11)
 	want(t, got, 0, 2, 3, 7, 11, 3, 7, 11)
 	want(t, got, 0, 3, 6, 7, 10, 11)
+}
+
+// Views lie where the IR's analysis of storages says, which lowering relies on.
+func TestPlacements(t *testing.T) {
+	file, err := fx.ReadFile("../testdata/graphs/tiny_tp2.fw.graph.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	traced, err := file.Import()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand := parse(t, two+`func @f(%x: f32[4,6]) -> (f32[2,2:1,1], f32[2:1]) {
+  %a = slice %x {dim=0, end=4, start=1} : f32[3,6]
+  %b:3 = split %a {dim=1, sizes=[1, 2, 3]} : f32[3,1:6,1], f32[3,2:6,1], f32[3,3:6,1]
+  %p = permute %b#2 {dims=[1, 0]} : f32[3,3:1,6]
+  %s = select %p {dim=1, index=2} : f32[3:1]
+  %o = as_strided %a {offset=3} : f32[2,2:1,1]
+  %c = broadcast %x, %x on @g {root=0} : async(f32[4,6], f32[4,6])
+  %w:2 = wait_tensor %c : f32[4,6], f32[4,6]
+  %z = slice %w#1 {dim=0, end=2, start=1} : f32[1,6]
+  %e = slice %s {dim=0, end=3, start=1} : f32[2]
+  return %o, %e
+}
+`)
+	for _, f := range []*ir.Func{traced.Func, byHand} {
+		st, err := ir.ComputeStorages(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := RandomInputs(f, 1, RandomOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := map[ir.StorageID]*storage{}
+		views := 0
+		run(t, f, in, Options{Trace: func(e Event) error {
+			for _, v := range e.Node.Results() {
+				for k, x := range e.m.env[v.ID()][1].ts {
+					p := st.Of(v)[k]
+					if x.Offset != p.Offset {
+						t.Errorf("%s lies at element %d, the IR says %d", v, x.Offset, p.Offset)
+					}
+					if at[p.Storage] == nil {
+						at[p.Storage] = x.st
+					} else if views++; at[p.Storage] != x.st {
+						t.Errorf("%s has a storage of its own", v)
+					}
+				}
+			}
+			return nil
+		}})
+		if views < 5 || len(at) != st.Len() {
+			t.Errorf("%d views, %d storages of %d", views, len(at), st.Len())
+		}
+	}
 }
 
 // Declared layouts of inputs and results change nothing but the layout.
@@ -245,10 +303,31 @@ func TestPoisonFindsWrites(t *testing.T) {
 	}
 	// The caller's tensors are never written to.
 	f := parse(t, two+"func @f(%x: f32[2]) -> (f32[2]) {\n  call %x {effects=[\"writes\"], target=\"scribble\"}\n  return %x\n}\n")
+	o.Poison = false
 	out = run(t, f, in, o)
 	want(t, each(in[0][0]), 0, 0, 1, 2)
 	if Equal(out[0][0], in[0][0]) {
 		t.Fatal("the call's write is lost")
+	}
+}
+
+// No op can write to a result in flight today; in-place passes may one day.
+func TestPoisonFindsWritesToResults(t *testing.T) {
+	m := &machine{world: 1, live: make([]int64, 1)}
+	for at := range int64(3) {
+		v, err := m.alloc(ir.Tensor(ir.BF16, 3), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := binding{ts: []view{v}}
+		if err := m.takeOff(&b, nil); err != nil {
+			t.Fatal(err)
+		}
+		v.Data[2*at+1] = 0
+		text := fmt.Sprintf("result 0 of the collective was changed while in flight, first at element %d", at)
+		if err := m.land(b.fl); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("got %v, want %q", err, text)
+		}
 	}
 }
 
@@ -308,6 +387,10 @@ func TestRand(t *testing.T) {
 	none := [][]Tensor{nil, nil}
 	first := run(t, f, none, Options{})
 	draws := []Tensor{first[0][0], first[0][1], first[1][0], first[1][1]}
+	// The derivation is a contract: lowered programs draw by it too.
+	if got := RandSeed(5, 1, 2, "a", 3); got != 841516723243443987 {
+		t.Errorf("seed %d", got)
+	}
 	for _, o := range []Options{{Seed: 1}, {Step: 1}} {
 		next := run(t, f, none, o)
 		draws = append(draws, next[0][0], next[1][1])
@@ -387,6 +470,15 @@ func TestMemory(t *testing.T) {
 		var live []int64
 		run(t, parse(t, b.String()), each(tensor(t, ir.F32, seq(0, 256), 256)), Options{Poison: poison, Trace: func(e Event) error {
 			live = append(live, e.Live[0])
+			held := 0
+			for _, b := range e.m.env {
+				if b != nil {
+					held++
+				}
+			}
+			if held > 3 { // operand, its alias and result
+				t.Errorf("%d values are held at %s", held, e.Node.Name())
+			}
 			return nil
 		}})
 		if got := slices.Max(live); got != 2048 {
