@@ -1,0 +1,135 @@
+package interp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// resolveSymbols gives every symbol a value on every rank: what the caller said,
+// else what an input's shape says, else the hint.
+func resolveSymbols(f *ir.Func, slots []Slot, inputs [][]Tensor, given []map[string]int64) ([]map[string]int64, error) {
+	mod := f.Module()
+	if given != nil && len(given) != mod.World {
+		return nil, fmt.Errorf("interp: symbols for %d ranks, the world has %d", len(given), mod.World)
+	}
+	out := make([]map[string]int64, mod.World)
+	for r := range out {
+		out[r] = map[string]int64{}
+		if given != nil {
+			for name := range given[r] {
+				if mod.Symbol(name) == nil {
+					return nil, fmt.Errorf("interp: rank %d is given symbol %s, which the module does not declare", r, name)
+				}
+			}
+		}
+		for _, s := range mod.Symbols() {
+			n, ok := int64(0), false
+			if given != nil {
+				n, ok = given[r][s.Name]
+			}
+			if !ok && inputs != nil {
+				n, ok = symbolFromInputs(s.Name, slots, inputs[r])
+			}
+			if !ok {
+				n = s.Hint
+			}
+			if n < 0 || n > s.Max {
+				return nil, fmt.Errorf("interp: symbol %s is %d on rank %d, outside 0..%d", s.Name, n, r, s.Max)
+			}
+			out[r][s.Name] = n
+		}
+	}
+	return out, nil
+}
+
+func symbolFromInputs(name string, slots []Slot, in []Tensor) (int64, bool) {
+	want := ir.Sym(name)
+	for i, s := range slots {
+		for j, d := range s.Type.Shape() {
+			if d.Equal(want) && j < len(in[i].Shape) {
+				return in[i].Shape[j], true
+			}
+		}
+	}
+	return 0, false
+}
+
+// input binds the caller's tensors in the layout that the input declares.
+func (m *machine) input(n *ir.Node, inputs [][]Tensor) error {
+	v := n.Result(0)
+	types, async := tensorTypes(v)
+	bs := make([]binding, m.world)
+	for r := range bs {
+		for i, t := range types {
+			x, err := m.inputView(t, inputs[r][m.slot[n.At()]+i], r)
+			if err != nil {
+				return nodeError(n, r, err)
+			}
+			bs[r].ts = append(bs[r].ts, x)
+		}
+		if async && m.opts.Poison {
+			if err := m.takeOff(&bs[r], nil); err != nil {
+				return nodeError(n, r, err)
+			}
+		}
+	}
+	m.bind(v, bs)
+	return nil
+}
+
+func (m *machine) inputView(t ir.Type, x Tensor, rank int) (view, error) {
+	if err := x.Check(); err != nil {
+		return view{}, err
+	}
+	want, _, err := m.layout(t, rank)
+	if err != nil {
+		return view{}, err
+	}
+	if x.DType != want.DType || !slices.Equal(x.Shape, want.Shape) {
+		return view{}, fmt.Errorf("got %s, want %s%v", x.typeText(), want.DType, want.Shape)
+	}
+	if t.Contiguous() && !m.writes && !m.opts.Poison {
+		return m.own(x.host(), rank), nil // nobody writes to it
+	}
+	v, err := m.alloc(t, rank)
+	if err != nil {
+		return v, err
+	}
+	return v, fillView(v.Tensor, x.host())
+}
+
+var errOverlap = errors.New("the declared layout holds one element for several positions, whose numbers differ")
+
+// fillView copies src to dst, which may repeat elements by strides of 0; then the
+// numbers at repeated positions must be equal.
+func fillView(dst, src hostops.Tensor) error {
+	d, s := dst, src
+	repeats := false
+	for i, st := range dst.Strides {
+		if st == 0 && dst.Shape[i] > 1 {
+			if !repeats {
+				d.Shape, s.Shape = slices.Clone(d.Shape), slices.Clone(s.Shape)
+				repeats = true
+			}
+			d.Shape[i], s.Shape[i] = 1, 1
+		}
+	}
+	if err := hostops.Copy(d, s); err != nil || !repeats {
+		return err
+	}
+	back, err := hostops.New(src.DType, src.Shape...)
+	if err != nil {
+		return err
+	}
+	if err := hostops.Copy(back, dst); err != nil {
+		return err
+	}
+	if !slices.Equal(back.Data, src.Data) {
+		return errOverlap
+	}
+	return nil
+}
