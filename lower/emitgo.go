@@ -45,9 +45,9 @@ type emitter struct {
 	p     *program.Program
 	b     bytes.Buffer
 	names *names
-	buf   []string // by buffer: its constant
-	sym   map[string]string
-	math  bool // the body needs package math
+	buf   []string          // by buffer: its constant
+	sym   map[string]string // by symbol: the variable that holds its value
+	math  bool              // the body needs package math
 	err   error
 }
 
@@ -108,11 +108,7 @@ func (e *emitter) buffers() {
 func (e *emitter) module() {
 	p := e.p
 	e.printf("// Module describes the program to the runtime.\nfunc Module() *rt.Module {\n")
-	e.sym = map[string]string{}
-	for _, s := range p.Symbols { // layouts are made for the bound of a symbol
-		e.sym[s.Name] = strconv.FormatInt(s.Max, 10)
-	}
-	e.printf("return &rt.Module{\nName: %q,\nDigest: %q,\nWorld: %d,\nArenaBytes: %d,\nEvents: %d,\n", p.Name, p.Digest(), p.World, p.Arena, p.Events)
+	e.printf("return &rt.Module{\nName: %q,\nDigest: %q,\nWorld: %d,\nArena: %d,\nEvents: %d,\n", p.Name, p.Digest(), p.World, p.Arena, p.Events)
 	e.printf("Streams: []string{")
 	for i, s := range p.Streams {
 		if i > 0 {
@@ -136,12 +132,9 @@ func (e *emitter) module() {
 		e.printf("},\n")
 	}
 	if len(p.Symbols) > 0 {
-		e.printf("Symbols: []string{")
-		for i, s := range p.Symbols {
-			if i > 0 {
-				e.printf(", ")
-			}
-			e.printf("%q", s.Name)
+		e.printf("Symbols: []rt.Symbol{\n")
+		for _, s := range p.Symbols {
+			e.printf("{Name: %q, Hint: %d, Max: %d},\n", s.Name, s.Hint, s.Max)
 		}
 		e.printf("},\n")
 	}
@@ -157,7 +150,7 @@ func (e *emitter) params(field string, ps []program.Param) {
 	e.printf("%s: []rt.Param{\n", field)
 	for _, q := range ps {
 		e.printf("{Name: %q, Tensors: ", q.Name)
-		e.tensors(q.Tensors)
+		e.bounded(q.Tensors)
 		if q.Async {
 			e.printf(", Async: true, Event: %d", q.Event)
 		}
@@ -166,9 +159,45 @@ func (e *emitter) params(field string, ps []program.Param) {
 	e.printf("},\n")
 }
 
+// bounded prints a parameter's tensors at the bounds of their symbols, and the
+// expressions of their dimensions where these are not constant.
+func (e *emitter) bounded(ts []program.Tensor) {
+	ts = slices.Clone(ts)
+	var exprs []string
+	symbolic := false
+	for i := range ts {
+		dims := "nil"
+		shape := slices.Clone(ts[i].Shape)
+		for j, d := range shape {
+			if _, ok := d.Const(); ok {
+				continue
+			}
+			if dims == "nil" {
+				texts := make([]string, len(shape))
+				for k, s := range shape {
+					texts[k] = strconv.Quote(s.String())
+				}
+				dims, symbolic = "{"+strings.Join(texts, ", ")+"}", true
+			}
+			n, ok := e.p.Bound(d)
+			if !ok {
+				e.fail("dimension %v has no bound", d)
+			}
+			shape[j] = dim.New(n)
+		}
+		ts[i].Shape = shape
+		exprs = append(exprs, dims)
+	}
+	e.tensors(ts)
+	if symbolic {
+		e.printf(", Dims: [][]string{%s}", strings.Join(exprs, ", "))
+	}
+}
+
 func (e *emitter) step() {
 	p := e.p
 	e.printf("// Step enqueues the program's instructions, one call each.\nfunc Step(x *rt.Exec) {\n")
+	e.sym = map[string]string{}
 	for _, s := range p.Symbols {
 		name := e.names.unique(s.Name)
 		e.sym[s.Name] = name
@@ -215,13 +244,29 @@ func (e *emitter) instr(in *program.Instr) {
 func (e *emitter) launch(stream string, in *program.Instr) {
 	as := in.Attrs
 	if in.Op == "call" {
-		e.printf("x.Call(%s, %q, ", stream, as.Str("target", ""))
+		group := ""
+		if in.Group >= 0 {
+			group = e.p.Groups[in.Group].Name
+		}
+		e.printf("x.At(%q).Call(%s, %q, %q, ", in.Node, stream, as.Str("target", ""), group)
 		as = as.Without("target")
 	} else {
-		e.printf("x.Launch(%s, %q, ", stream, in.Op)
+		e.at(in)
+		e.printf("Launch(%s, %q, ", stream, in.Op)
 	}
 	e.attrs(as)
 	e.results(in)
+}
+
+// at prints the receiver. Calls that can fail because of another rank, and calls
+// that draw random numbers, carry the IR node's name into the runtime; for the
+// others the trailing comment is enough.
+func (e *emitter) at(in *program.Instr) {
+	if in.Node == "" || in.Kind == program.Launch && in.Op != "rand" {
+		e.printf("x.")
+		return
+	}
+	e.printf("x.At(%q).", in.Node)
 }
 
 // results prints the results and operands that end a call.
@@ -234,22 +279,23 @@ func (e *emitter) results(in *program.Instr) {
 }
 
 func (e *emitter) collective(stream string, in *program.Instr) {
+	e.at(in)
 	group := strconv.Quote(e.p.Groups[in.Group].Name)
 	reduce, d := in.Attrs.Str("reduce", ""), in.Attrs.Int("dim", 0)
 	switch in.Op {
 	case "all_reduce":
-		e.printf("x.AllReduce(%s, %s, %q", stream, group, reduce)
+		e.printf("AllReduce(%s, %s, %q", stream, group, reduce)
 	case "all_gather":
-		e.printf("x.AllGather(%s, %s, %d", stream, group, d)
+		e.printf("AllGather(%s, %s, %d", stream, group, d)
 	case "reduce_scatter":
-		e.printf("x.ReduceScatter(%s, %s, %q, %d", stream, group, reduce, d)
+		e.printf("ReduceScatter(%s, %s, %q, %d", stream, group, reduce, d)
 	case "all_to_all":
-		e.printf("x.AllToAll(%s, %s, ", stream, group)
+		e.printf("AllToAll(%s, %s, ", stream, group)
 		e.splits(in)
 	case "broadcast":
-		e.printf("x.Broadcast(%s, %s, %d", stream, group, in.Attrs.Int("root", 0))
+		e.printf("Broadcast(%s, %s, %d", stream, group, in.Attrs.Int("root", 0))
 	case "collective_permute":
-		e.printf("x.Permute(%s, %s, %s", stream, group, goInts(in.Attrs.Ints("pairs")))
+		e.printf("Permute(%s, %s, %s", stream, group, goInts(in.Attrs.Ints("pairs")))
 	default:
 		e.fail("no call for the collective %q", in.Op)
 	}
@@ -269,7 +315,7 @@ func (e *emitter) splits(in *program.Instr) {
 			e.printf("nil")
 			continue
 		}
-		e.printf("[]rt.Dims{")
+		e.printf("[][]int64{")
 		for j, row := range table {
 			if j > 0 {
 				e.printf(", ")
