@@ -17,6 +17,7 @@ type flight struct {
 	list     bool     // the traced result is a list of tensors
 	wait     *ir.Node // nil while in flight
 	taken    bool     // returned in flight
+	inPlace  bool     // overwrites other names
 	deferred []*call  // getitems seen before the wait
 }
 
@@ -176,6 +177,7 @@ func (c *call) overwrite(form collectiveForm, fl *flight, operands []pyVal) erro
 		return c.fail("kwargs", "arguments", "out: %d tensors for %d operands", len(operands), len(fl.coll.Args()))
 	}
 	im := c.im
+	fl.inPlace = true
 	for k := range operands {
 		v := &operands[k]
 		if v.kind != pyName {
