@@ -17,17 +17,22 @@ func (e *ModelError) Error() string { return fmt.Sprintf("sim: node %d: %s", e.N
 // Builder fills a Model node by node in program order. Each method that adds a
 // node returns its number, which later nodes name as operand. The first error is
 // kept and returned by Build; the numbers returned after it are still consecutive.
+//
+// The methods named after kinds see a node as a whole: who reads a node keeps all
+// of its results live. Add says exactly which storages a node touches.
 type Builder struct {
-	m         Model
-	predVal   []int32
-	predOff   []int32
-	allocOff  []int32
-	resVal    []int32
-	resOff    []int32
-	extraNode []int32 // View waits: node whose storages stay in use, -1 if none
-	keys      map[Key]int32
-	streams   map[string]int32
-	err       error
+	m        Model
+	predVal  []int32
+	predOff  []int32
+	allocOff []int32
+	resVal   []int32
+	resOff   []int32
+	useVal   []int32
+	useOff   []int32
+	held     []int32 // wait, or view of one -> the start whose storages it keeps live, -1 for others
+	keys     map[Key]int32
+	streams  map[string]int32
+	err      error
 }
 
 // NewBuilder returns a builder with room for n nodes.
@@ -42,6 +47,8 @@ func NewBuilder(n int) *Builder {
 	b.predOff = append(make([]int32, 0, n+1), 0)
 	b.allocOff = append(make([]int32, 0, n+1), 0)
 	b.resOff = append(make([]int32, 0, n+1), 0)
+	b.useOff = append(make([]int32, 0, n+1), 0)
+	b.held = make([]int32, 0, n)
 	return b
 }
 
@@ -56,39 +63,176 @@ func (b *Builder) Stream(group string) int32 {
 	return s
 }
 
+// Spec describes one node for Add.
+type Spec struct {
+	Kind     Kind
+	Ms       float64 // duration of a compute node or a start
+	Operands []int32 // nodes that must come before it; repetitions count once
+	Reads    []int32 // storages it reads: they live at least until it has run
+	Alloc    []int64 // bytes of the storages that it creates
+	Pinned   bool    // its storages live to the end
+	Shares   []int32 // storages that its results lie in besides those it creates
+
+	// Of starts.
+	Key        Key   // Key.Group names the stream
+	Bucketable bool  // may join a bucket with others of the same key
+	Bytes      int64 // what its cost depends on
+
+	// StartOf is, for a wait, the start that it waits for, -1 for an input in
+	// flight. It must be one of Operands. Ignored for other kinds.
+	StartOf int32
+}
+
+// Add adds a node described by s.
+func (b *Builder) Add(s Spec) int32 {
+	n := int32(len(b.m.Kind))
+	if math.IsNaN(s.Ms) || math.IsInf(s.Ms, 0) || s.Ms < 0 {
+		b.fail(n, fmt.Sprintf("duration %v ms", s.Ms))
+		s.Ms = 0
+	}
+	b.m.Kind = append(b.m.Kind, s.Kind)
+	b.m.Dur = append(b.m.Dur, s.Ms)
+	b.m.Stream = append(b.m.Stream, -1)
+	b.m.StartOf = append(b.m.StartOf, -1)
+	b.m.Key = append(b.m.Key, -1)
+	b.m.Bytes = append(b.m.Bytes, 0)
+	b.held = append(b.held, -1)
+	b.operands(n, s.Operands)
+	known := int32(len(b.m.Size))
+	for _, list := range [][]int32{s.Reads, s.Shares} {
+		for _, x := range list {
+			if x < 0 || x >= known {
+				b.fail(n, fmt.Sprintf("storage %d does not exist yet", x))
+				continue
+			}
+			b.useVal = append(b.useVal, x)
+		}
+	}
+	if b.err == nil {
+		b.resVal = append(b.resVal, s.Shares...)
+	}
+	for _, size := range s.Alloc {
+		if size < 0 || size > math.MaxInt64/4 {
+			b.fail(n, fmt.Sprintf("a result of %d bytes", size))
+			size = 0
+		}
+		x := int32(len(b.m.Size))
+		b.resVal = append(b.resVal, x)
+		b.useVal = append(b.useVal, x)
+		b.m.Size = append(b.m.Size, Round(size))
+		b.m.Pinned = append(b.m.Pinned, s.Pinned)
+		b.m.Owner = append(b.m.Owner, n)
+	}
+	b.allocOff = append(b.allocOff, int32(len(b.m.Size)))
+	b.resOff = append(b.resOff, int32(len(b.resVal)))
+	switch s.Kind {
+	case Start:
+		b.comm(n, s)
+	case Wait:
+		if s.StartOf >= 0 {
+			if s.StartOf >= n || b.m.Kind[s.StartOf] != Start {
+				b.fail(n, fmt.Sprintf("waits for node %d, which is no collective", s.StartOf))
+				break
+			}
+			b.m.StartOf[n] = s.StartOf
+			b.hold(n, s.StartOf)
+		}
+	}
+	b.useOff = append(b.useOff, int32(len(b.useVal)))
+	return n
+}
+
+// operands records the predecessors of node n, each once.
+func (b *Builder) operands(n int32, operands []int32) {
+	first := len(b.predVal)
+	for _, p := range operands {
+		if p < 0 || p >= n {
+			b.fail(n, fmt.Sprintf("operand %d does not come before it", p))
+			continue
+		}
+		if b.m.Kind[p] == Output {
+			b.fail(n, fmt.Sprintf("operand %d is an output", p))
+		}
+		// Only short lists are searched: an output has thousands of operands.
+		if len(b.predVal)-first > 64 || !slices.Contains(b.predVal[first:], p) {
+			b.predVal = append(b.predVal, p)
+		}
+	}
+	if len(b.predVal)-first > 64 {
+		tail := b.predVal[first:]
+		slices.Sort(tail)
+		b.predVal = b.predVal[:first+len(slices.Compact(tail))]
+	}
+	b.predOff = append(b.predOff, int32(len(b.predVal)))
+}
+
+// comm fills the columns of a start.
+func (b *Builder) comm(n int32, s Spec) {
+	b.m.Stream[n] = b.Stream(s.Key.Group)
+	b.m.Bytes[n] = s.Bytes
+	if !s.Bucketable {
+		return
+	}
+	k, ok := b.keys[s.Key]
+	if !ok {
+		k = int32(len(b.m.Keys))
+		b.keys[s.Key] = k
+		b.m.Keys = append(b.m.Keys, s.Key)
+	}
+	b.m.Key[n] = k
+}
+
+// hold lets node n keep live what start c touches.
+func (b *Builder) hold(n, c int32) {
+	b.held[n] = c
+	b.useVal = append(b.useVal, b.useVal[b.useOff[c]:b.useOff[c+1]]...)
+}
+
+// Results returns the storages that the results of node n lie in: those it shares
+// first, then those it creates. The caller must not change the list.
+func (b *Builder) Results(n int32) []int32 {
+	if n < 0 || int(n) >= len(b.m.Kind) {
+		return nil
+	}
+	return b.resVal[b.resOff[n]:b.resOff[n+1]]
+}
+
+// reads returns the storages of the results of all operands.
+func (b *Builder) reads(operands []int32) []int32 {
+	var out []int32
+	for _, p := range operands {
+		out = append(out, b.Results(p)...)
+	}
+	return out
+}
+
 // Input adds an input whose storages have the given sizes in bytes. A pinned
 // input (parameters, data) lives throughout; another (saved activations,
 // tangents) to its last use.
 func (b *Builder) Input(pinned bool, bytes ...int64) int32 {
-	return b.add(Input, 0, nil, bytes, nil, true, pinned)
+	return b.Add(Spec{Kind: Input, Pinned: pinned, Alloc: bytes})
 }
 
 // Compute adds a node that runs for ms milliseconds on the compute stream and
 // allocates one storage per result.
 func (b *Builder) Compute(ms float64, operands []int32, bytes ...int64) int32 {
-	return b.add(Compute, ms, operands, bytes, nil, true, false)
+	return b.Add(Spec{Kind: Compute, Ms: ms, Operands: operands, Reads: b.reads(operands), Alloc: bytes})
 }
 
 // View adds a free node that shares the storages of all its operands.
 func (b *Builder) View(operands ...int32) int32 {
-	var res []int32
-	for _, p := range operands {
-		res = append(res, b.results(p)...)
-	}
-	return b.add(View, 0, operands, nil, res, false, false)
+	return b.Add(Spec{Kind: View, Operands: operands, Shares: b.reads(operands)})
 }
 
 // Pick adds a free node that shares storage k of its operand's results, such as
 // one item of an operator with several results.
 func (b *Builder) Pick(operand int32, k int) int32 {
-	res := b.results(operand)
+	res := b.Results(operand)
 	if k < 0 || k >= len(res) {
 		b.fail(int32(len(b.m.Kind)), fmt.Sprintf("result %d of node %d, which has %d", k, operand, len(res)))
-		res = nil
-	} else {
-		res = res[k : k+1]
+		return b.View(operand)
 	}
-	return b.add(View, 0, []int32{operand}, nil, slices.Clone(res), false, false)
+	return b.Add(Spec{Kind: View, Operands: []int32{operand}, Reads: res, Shares: slices.Clone(res[k : k+1])})
 }
 
 // Start adds a collective that runs for ms milliseconds on the stream of
@@ -97,20 +241,7 @@ func (b *Builder) Pick(operand int32, k int) int32 {
 // members of a collective that is a bucket already. bucketable says whether it
 // may join a bucket.
 func (b *Builder) Start(ms float64, key Key, bucketable bool, size int64, operands []int32, bytes ...int64) int32 {
-	s := b.Stream(key.Group)
-	n := b.add(Start, ms, operands, bytes, nil, true, false)
-	b.m.Stream[n] = s
-	b.m.Bytes[n] = size
-	if bucketable {
-		k, ok := b.keys[key]
-		if !ok {
-			k = int32(len(b.m.Keys))
-			b.keys[key] = k
-			b.m.Keys = append(b.m.Keys, key)
-		}
-		b.m.Key[n] = k
-	}
-	return n
+	return b.Add(Spec{Kind: Start, Ms: ms, Operands: operands, Reads: b.reads(operands), Alloc: bytes, Key: key, Bucketable: bucketable, Bytes: size})
 }
 
 // Wait adds a wait. Its operand is a start, or an input that holds a collective
@@ -118,92 +249,35 @@ func (b *Builder) Start(ms float64, key Key, bucketable bool, size int64, operan
 // on the same collective names the first one; it blocks nothing and is a view
 // that keeps the collective's storages live.
 func (b *Builder) Wait(operand int32) int32 {
-	n := int32(len(b.m.Kind))
-	if operand < 0 || operand >= n {
-		b.fail(n, fmt.Sprintf("operand %d does not come before it", operand))
-		return b.add(View, 0, nil, nil, nil, false, false)
+	s := Spec{Kind: Wait, Operands: []int32{operand}, Shares: slices.Clone(b.Results(operand)), StartOf: -1}
+	if operand < 0 || int(operand) >= len(b.m.Kind) {
+		return b.Add(s)
 	}
-	res := slices.Clone(b.results(operand))
+	again := int32(-1)
 	switch b.m.Kind[operand] {
 	case Start:
-		b.add(Wait, 0, []int32{operand}, nil, res, false, false)
-		b.m.StartOf[n] = operand
-		b.extraNode[n] = operand
-	case Wait:
-		b.add(View, 0, []int32{operand}, nil, res, false, false)
-		b.extraNode[n] = b.m.StartOf[operand]
-	case View: // a third wait
-		b.add(View, 0, []int32{operand}, nil, res, false, false)
-		b.extraNode[n] = b.extraNode[operand]
-	default:
-		b.add(Wait, 0, []int32{operand}, nil, res, false, false)
+		s.StartOf = operand
+	case Wait, View:
+		s.Kind = View
+		again = b.held[operand]
+	}
+	n := b.Add(s)
+	if again >= 0 {
+		b.hold(n, again)
+		b.useOff[n+1] = int32(len(b.useVal))
 	}
 	return n
 }
 
 // Output adds the node that uses the program's results and keeps them live.
 func (b *Builder) Output(operands ...int32) int32 {
-	return b.add(Output, 0, operands, nil, nil, false, false)
-}
-
-func (b *Builder) results(n int32) []int32 {
-	if n < 0 || int(n) >= len(b.m.Kind) {
-		return nil
-	}
-	return b.resVal[b.resOff[n]:b.resOff[n+1]]
+	return b.Add(Spec{Kind: Output, Operands: operands, Reads: b.reads(operands)})
 }
 
 func (b *Builder) fail(n int32, reason string) {
 	if b.err == nil {
 		b.err = &ModelError{Node: n, Reason: reason}
 	}
-}
-
-func (b *Builder) add(k Kind, ms float64, operands []int32, bytes []int64, res []int32, owns, pinned bool) int32 {
-	n := int32(len(b.m.Kind))
-	if math.IsNaN(ms) || math.IsInf(ms, 0) || ms < 0 {
-		b.fail(n, fmt.Sprintf("duration %v ms", ms))
-		ms = 0
-	}
-	b.m.Kind = append(b.m.Kind, k)
-	b.m.Dur = append(b.m.Dur, ms)
-	b.m.Stream = append(b.m.Stream, -1)
-	b.m.StartOf = append(b.m.StartOf, -1)
-	b.m.Key = append(b.m.Key, -1)
-	b.m.Bytes = append(b.m.Bytes, 0)
-	b.extraNode = append(b.extraNode, -1)
-	first := len(b.predVal)
-	for _, p := range operands {
-		if p < 0 || p >= n {
-			b.fail(n, fmt.Sprintf("operand %d does not come before it", p))
-			continue
-		}
-		if !slices.Contains(b.predVal[first:], p) || len(b.predVal)-first > 64 {
-			b.predVal = append(b.predVal, p)
-		}
-	}
-	if len(b.predVal)-first > 64 { // large lists: by sorting, as an output has thousands
-		tail := b.predVal[first:]
-		slices.Sort(tail)
-		b.predVal = b.predVal[:first+len(slices.Compact(tail))]
-	}
-	b.predOff = append(b.predOff, int32(len(b.predVal)))
-	if owns {
-		for _, s := range bytes {
-			if s < 0 || s > math.MaxInt64/4 {
-				b.fail(n, fmt.Sprintf("a result of %d bytes", s))
-				s = 0
-			}
-			res = append(res, int32(len(b.m.Size)))
-			b.m.Size = append(b.m.Size, Round(s))
-			b.m.Pinned = append(b.m.Pinned, pinned)
-			b.m.Owner = append(b.m.Owner, n)
-		}
-	}
-	b.allocOff = append(b.allocOff, int32(len(b.m.Size)))
-	b.resVal = append(b.resVal, res...)
-	b.resOff = append(b.resOff, int32(len(b.resVal)))
-	return n
 }
 
 // Build returns the model. The builder must not be used afterwards. It takes
@@ -226,26 +300,14 @@ func (b *Builder) Build() (*Model, error) {
 	for i := range stamp {
 		stamp[i] = -1
 	}
-	use := make([]int32, 0, len(b.predVal)+len(m.Size))
+	use := make([]int32, 0, len(b.useVal))
 	off := make([]int32, 1, n+1)
 	for i := int32(0); i < n; i++ {
-		add := func(list []int32) {
-			for _, s := range list {
-				if stamp[s] != i {
-					stamp[s] = i
-					use = append(use, s)
-				}
+		for _, s := range b.useVal[b.useOff[i]:b.useOff[i+1]] {
+			if stamp[s] != i {
+				stamp[s] = i
+				use = append(use, s)
 			}
-		}
-		for _, p := range m.Pred.At(i) {
-			add(m.Result.At(p))
-		}
-		add(m.Alloc.At(i))
-		if c := b.extraNode[i]; c >= 0 {
-			for _, p := range m.Pred.At(c) {
-				add(m.Result.At(p))
-			}
-			add(m.Result.At(c))
 		}
 		if m.Kind[i] == Output {
 			for _, s := range use[off[i]:] {

@@ -66,6 +66,7 @@ type Key struct {
 	Group     string // process group
 	GroupSize int    // ranks per replica group
 	Reduce    string // reduction, empty for operators that do not reduce
+	Attrs     string // what else must agree, in any spelling
 }
 
 // Model is one program as the simulator sees it. Nodes are numbered in the order
