@@ -21,6 +21,7 @@ func standardPasses() []Pass {
 		canonicalize(),
 		raiseStarts(),
 		sinkWaits(),
+		reorderComms(),
 	}
 }
 
@@ -29,14 +30,15 @@ func standardOrder() []Constraint {
 	return []Constraint{
 		{Before: "canonicalize", After: "raise-starts", Why: "a schedule must not be decided around nodes that canonicalize removes"},
 		{Before: "canonicalize", After: "sink-waits", Why: "a dead or forwarded view counts as a use of a wait"},
+		{Before: "canonicalize", After: "reorder-comms", Why: "a schedule must not be decided around nodes that canonicalize removes"},
 	}
 }
 
 // standardPipelines lists the pipelines that have names.
 func standardPipelines() []NamedPipeline {
 	return []NamedPipeline{
-		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,raise-starts,sink-waits"},
-		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "raise-starts,sink-waits"},
+		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,reorder-comms"},
+		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "reorder-comms"},
 	}
 }
 

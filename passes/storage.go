@@ -15,6 +15,7 @@ type storages struct {
 	pinned []bool  // lives to the end once it exists
 	owner  []int32 // node that allocates it, by position
 	alloc  lists   // node -> storages it allocates; inputs have theirs
+	inputs int32   // how many nodes are inputs; they come first
 	use    lists   // node -> storages it keeps live, each once: operands', results' and, of a wait, those of its collective's operands
 }
 
@@ -22,6 +23,7 @@ type storages struct {
 func newStorages(f *ir.Func, pos []int32) *storages {
 	order := f.Order()
 	s := &storages{of: make([]int32, f.NumValueIDs())}
+	s.inputs = int32(len(f.Inputs()))
 	s.alloc.off = make([]int32, 1, len(order)+1)
 	for i, n := range order {
 		s.define(f.Module(), int32(i), n)

@@ -1,0 +1,53 @@
+package gen_test
+
+import (
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/golden"
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Modules are legal, run, and are the same for the same seed; over some seeds
+// they hold everything that the package promises.
+func TestModule(t *testing.T) {
+	seen := map[ir.Op]int{}
+	variadic, asyncIn, asyncOut := 0, 0, 0
+	for seed := range uint64(120) {
+		c := gen.Config{Flights: seed%2 == 0, Effects: seed%3 == 0, Units: seed%5 == 0, Costs: true, World: 2 + 2*int(seed%2)}
+		m, err := gen.Module(seed, c)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		again, err := gen.Module(seed, c)
+		if err != nil || again.String() != m.String() {
+			t.Fatalf("seed %d gives two modules", seed)
+		}
+		if err := golden.SameResults(m, m, seed, 0); err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, m)
+		}
+		for _, n := range m.Funcs()[0].Order() {
+			seen[n.Op()]++
+			if n.Op().IsCollective() && len(n.Args()) > 1 {
+				variadic++
+			}
+			if n.Op() == ir.OpInput && n.Result(0).Type().IsAsync() {
+				asyncIn++
+			}
+		}
+		for _, v := range m.Funcs()[0].Return().Args() {
+			if v.Type().IsAsync() {
+				asyncOut++
+			}
+		}
+	}
+	for _, op := range []ir.Op{ir.OpAllReduce, ir.OpAllGather, ir.OpReduceScatter, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute,
+		ir.OpMatmul, ir.OpView, ir.OpSplit, ir.OpPermute, ir.OpSlice, ir.OpAlias, ir.OpClone, ir.OpCall, ir.OpRand, ir.OpRelu} {
+		if seen[op] == 0 {
+			t.Errorf("no %s in 120 modules", op)
+		}
+	}
+	if variadic == 0 || asyncIn == 0 || asyncOut == 0 {
+		t.Errorf("%d variadic collectives, %d async inputs, %d async outputs", variadic, asyncIn, asyncOut)
+	}
+}

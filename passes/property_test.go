@@ -1,0 +1,73 @@
+package passes_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/golden"
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// Every pass, alone and in the named pipelines, with random options, keeps a
+// random program legal (the manager verifies), deterministic (the manager runs
+// it twice) and its results bitwise the same on every rank.
+func TestProperty(t *testing.T) {
+	table := passes.Standard()
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 40
+	}
+	pipelines := []string{"default", "arena"}
+	for _, p := range table.Passes() {
+		pipelines = append(pipelines, p.Name)
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 7))
+		c := gen.Config{Nodes: 20 + r.IntN(60), World: 2 + 2*r.IntN(2), Flights: r.IntN(2) == 0, Effects: r.IntN(2) == 0, Units: r.IntN(2) == 0, Costs: r.IntN(4) > 0}
+		m, err := gen.Module(seed, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range pipelines {
+			if table.Lookup(text) != nil {
+				text = randomOptions(r, table.Lookup(text))
+			}
+			p, err := table.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := m.Clone()
+			g := passes.Manager{Repeat: true, Input: "random"}
+			if _, err := g.Run(after, p); err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, m)
+			}
+			if err := golden.SameResults(m, after, seed, 0); err != nil {
+				t.Fatalf("seed %d, %s: %v\nbefore:\n%s\nafter:\n%s", seed, text, err, m, after)
+			}
+		}
+	}
+}
+
+// randomOptions is the pass with every option given at random.
+func randomOptions(r *rand.Rand, p *passes.Pass) string {
+	text, sep := p.Name, "{"
+	for _, o := range p.Options {
+		val := o.Default
+		switch {
+		case r.IntN(2) == 0:
+		case o.Kind == passes.KindBool:
+			val = []string{"true", "false"}[r.IntN(2)]
+		case o.Choices != nil:
+			val = o.Choices[r.IntN(len(o.Choices))]
+		case o.Kind == passes.KindInt:
+			val = []string{"1", "2", "5", "100"}[r.IntN(4)]
+		}
+		text += sep + o.Name + "=" + val
+		sep = ","
+	}
+	if sep == "," {
+		text += "}"
+	}
+	return text
+}

@@ -1,0 +1,473 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// reorder-comms moves collectives up and waits down, one node at a time, while
+// that hides communication and the peak of live memory stays at or below a cap.
+// It does not reorder computation. Sweeps alternate until nothing moves:
+//
+// Raising goes through the program forward. When it comes to a collective, the
+// time at which the compute stream reaches every node before it is known, and
+// moving the collective up does not change it. The collective changes places
+// with the node before it as long as it is not yet early enough. Early enough
+// means: it ends before its wait is reached, and before the collectives behind
+// it need the stream or, under strict order, the place. These demands are
+// collected backward beforehand, in ideal time, in which no wait blocks. A light
+// node that the collective reads joins it, and the group moves on as one.
+//
+// Sinking goes through the program forward, too. A wait that blocks changes
+// places with the node behind it until it blocks no longer; a view of its
+// tensors joins it. Crossing a node that takes no time gains nothing by itself,
+// so what was crossed last is given back unless it took time. Hence every lasting
+// move brings a wait behind a node that takes time, and the sweep ends.
+//
+// The memory of every step is known exactly (memory.go): a move that would raise
+// the peak above the cap is not made. The cap is the peak of the input unless an
+// option says otherwise; where the input exceeds the cap, moves may not make it
+// worse.
+//
+// Known limits: sweeps are greedy; a collective stops at the first node that it
+// cannot pass, even if the place beyond were better; and a demand is one of ideal
+// time, so that a collective may be raised further than it had to be. The pass
+// overlap has none of these, at more cost. Should the result be slower than the
+// input, the input stays.
+func reorderComms() Pass {
+	return Pass{
+		Name: "reorder-comms",
+		Doc:  "Moves collectives up and waits down step by step while the peak of live memory stays under a cap.",
+		Options: []Option{
+			{Name: "cap", Kind: KindBytes, Default: "0", Doc: "largest live memory, 0 for the input's own peak"},
+			{Name: "percent", Kind: KindFloat, Default: "100", Doc: "the cap in percent of the input's own peak, where cap is 0"},
+			{Name: "rounds", Kind: KindInt, Default: "4", Doc: "most rounds of raising and sinking"},
+			optOrder,
+			{Name: "carry", Kind: KindString, Default: "light", Choices: []string{"light", "views", "none"}, Doc: "what joins a collective that reads it: pure memory-bound operations, views only, nothing"},
+			{Name: "raise", Kind: KindBool, Default: "true", Doc: "move collectives up"},
+			{Name: "sink", Kind: KindBool, Default: "true", Doc: "move waits down"},
+		},
+		Stats: []Stat{
+			{"raised", "collectives that moved"},
+			{"sunk", "waits that moved"},
+			{"moves", "nodes that collectives and waits were moved across, added up"},
+			{"grouped", "nodes that moved along"},
+			{"exposed-before-ms", "time for which the compute stream blocks at waits, before the pass"},
+			{"exposed-after-ms", "the same after the pass"},
+			{"peak-before-bytes", "largest live memory before the pass"},
+			{"peak-after-bytes", "largest live memory after the pass"},
+			{"cap-bytes", "the cap"},
+			{"kept-input", "functions that were left as they were since the result was not faster"},
+		},
+		OrderOnly: true,
+		Run:       func(ctx *Context, f *ir.Func) error { return runReorderComms(ctx, f, nil) },
+	}
+}
+
+// reorderer is the state of the pass. Nodes are numbered as in deps.
+type reorderer struct {
+	ctx     *Context
+	d       *deps
+	l       *ledger
+	cap     int64
+	strict  bool
+	carry   func(*ir.Node) bool
+	ms      []float64 // node -> milliseconds
+	stream  []int32   // node -> group of a collective, -1 of others
+	startOf []int32   // node -> collective of a wait, -1 of others and of waits of inputs
+	wait    []int32   // node -> wait of a collective, -1 of others and of those that leave in flight
+	frozen  []bool    // node -> switched off by a bisect pattern
+	streams int
+
+	mark  []int32 // node -> generation in which the group was found to depend on it, or it on the group
+	gen   int32
+	reach []float64 // node -> when the compute stream reaches it
+	end   []float64 // node -> when a collective has finished
+
+	recs []CommRecord // node -> its line, Node set for starts and waits
+
+	onMove func() // called after every exchange; for tests
+}
+
+func runReorderComms(ctx *Context, f *ir.Func, onMove func(*reorderer)) error {
+	r := newReorderer(ctx, f)
+	if onMove != nil {
+		r.onMove = func() { onMove(r) }
+	}
+	before := r.l.peak()
+	r.cap = ctx.Bytes("cap")
+	if r.cap == 0 {
+		r.cap = int64(math.Min(float64(before)*ctx.Float("percent")/100, math.MaxInt64/2))
+	}
+	for range ctx.Int("rounds") {
+		moves := 0
+		if ctx.Bool("raise") {
+			moves += r.raise()
+		}
+		if ctx.Bool("sink") {
+			moves += r.sink()
+		}
+		if moves == 0 {
+			break
+		}
+	}
+	return r.finish(f, before)
+}
+
+func newReorderer(ctx *Context, f *ir.Func) *reorderer {
+	d := analyze(f)
+	n := len(d.nodes)
+	r := &reorderer{ctx: ctx, d: d, l: newLedger(d), strict: ctx.Str("order") == "strict", carry: carriable(ctx.Str("carry")),
+		ms: make([]float64, n), stream: make([]int32, n), startOf: make([]int32, n), wait: make([]int32, n), frozen: make([]bool, n),
+		mark: make([]int32, n), reach: make([]float64, n), end: make([]float64, n), recs: make([]CommRecord, n),
+		streams: len(f.Module().Groups()), onMove: func() {}}
+	for i, v := range d.nodes {
+		r.ms[i] = ctx.Cost(v)
+		r.stream[i], r.startOf[i], r.wait[i] = -1, -1, -1
+		switch {
+		case v.Op().IsCollective():
+			r.stream[i] = int32(v.Group().Index())
+			r.recs[i] = CommRecord{Node: v.Name(), Comm: v.Name(), Group: v.Group().Name, Ms: r.ms[i]}
+		case v.Op() == ir.OpWaitTensor:
+			r.recs[i] = CommRecord{Node: v.Name(), Comm: v.Arg(0).Def().Name()}
+			if s := v.Arg(0).Def(); s.Op().IsCollective() {
+				k := d.pos[s.ID()]
+				r.startOf[i], r.wait[k] = k, int32(i)
+				r.recs[i].Group, r.recs[i].Ms = s.Group().Name, r.ms[k]
+			}
+		default:
+			continue
+		}
+		r.frozen[i] = !ctx.Enable(v.Name())
+	}
+	return r
+}
+
+// demands are what raise works towards, in ideal time: the sum of the costs of
+// all that runs before a place.
+type demands struct {
+	ideal []float64 // position -> ideal time
+	place []float64 // start -> latest time at which it has to be issued, all considered
+	other []float64 // start -> the part of it that collectives of other streams ask for
+}
+
+func (r *reorderer) demands() *demands {
+	order := r.l.order
+	n := len(order)
+	q := &demands{ideal: make([]float64, n+1), place: make([]float64, n), other: make([]float64, n)}
+	early := make([]float64, n) // node -> earliest ideal time at which its operands allow it
+	for p, v := range order {
+		q.ideal[p+1] = q.ideal[p]
+		if r.stream[v] < 0 {
+			q.ideal[p+1] += r.ms[v]
+		}
+		if r.stream[v] >= 0 || r.carry(r.d.nodes[v]) {
+			for _, u := range r.d.pred.at(v) {
+				early[v] = max(early[v], early[u])
+			}
+		} else {
+			early[v] = q.ideal[p+1]
+		}
+	}
+	next := make([]float64, r.streams) // stream -> when the start behind has to have its stream
+	for i := range next {
+		next[i] = math.Inf(1)
+	}
+	for p := n - 1; p >= 0; p-- {
+		v := order[p]
+		s := r.stream[v]
+		if s < 0 {
+			continue
+		}
+		finish := q.ideal[n]
+		if w := r.wait[v]; w >= 0 {
+			finish = q.ideal[r.l.pos[w]]
+		}
+		other := math.Inf(1)
+		if r.strict {
+			for i, t := range next {
+				if int32(i) != s {
+					other = min(other, t)
+				}
+			}
+		}
+		own := max(min(finish, next[s])-r.ms[v], early[v])
+		next[s] = own
+		q.place[v], q.other[v] = min(own, other), other
+	}
+	return q
+}
+
+// raise is one sweep; it returns the number of moves.
+func (r *reorderer) raise() int {
+	q := r.demands()
+	free := make([]float64, r.streams)
+	now, moves := 0.0, 0
+	for p := int32(0); int(p) < len(r.l.order); p++ {
+		v := r.l.order[p]
+		r.reach[v] = now
+		switch {
+		case r.stream[v] >= 0:
+			s := r.stream[v]
+			late := now - q.ideal[p] // what waits have cost so far
+			issue := now
+			if !r.frozen[v] {
+				var k int
+				issue, k = r.hoist(v, p, free[s], q.place[v]+late, q.other[v]+late)
+				moves += k
+			} else {
+				r.recs[v].Limit = LimitDisabled
+			}
+			free[s] = max(issue, free[s]) + r.ms[v]
+			r.end[v] = free[s]
+		case r.startOf[v] >= 0:
+			now = max(now, r.end[r.startOf[v]])
+		default:
+			now += r.ms[v]
+		}
+	}
+	return moves
+}
+
+// hoist moves the start at position p up and returns when it is issued and how
+// often it moved. free is when its stream is free, place and other its demands.
+func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64, moves int) {
+	lo, hi := p, p+1 // the group
+	first, cost := r.reach[v], 0.0
+	rec := &r.recs[v]
+	r.gen++
+	r.markAll(r.d.pred.at(v))
+	grouped := 0
+	for {
+		issue = first + cost
+		if issue <= place {
+			rec.Limit, rec.Detail = LimitHidden, ""
+			break
+		}
+		if issue <= free && issue <= other {
+			rec.Limit, rec.Detail = LimitStream, ""
+			break
+		}
+		if lo == r.l.st.inputs {
+			rec.Limit, rec.Detail = LimitNone, ""
+			break
+		}
+		x := r.l.order[lo-1]
+		node := r.d.nodes[x]
+		if r.mark[x] == r.gen && r.carry(node) && node.Op() != ir.OpInput {
+			lo--
+			r.markAll(r.d.pred.at(x))
+			first, cost = r.reach[x], cost+r.ms[x]
+			grouped++
+			continue
+		}
+		if r.mark[x] == r.gen {
+			rec.Limit, rec.Detail = r.edge(x, lo, hi), node.Name()
+			break
+		}
+		if r.stream[x] >= 0 && (r.strict || r.stream[x] == r.stream[v]) {
+			rec.Limit, rec.Detail = LimitCollective, node.Name()
+			break
+		}
+		ok, top := r.l.exchange(lo-1, lo, hi, r.cap)
+		if !ok {
+			rec.Limit, rec.Detail = LimitMemory, r.overCap(top)
+			break
+		}
+		first = r.reach[x]
+		r.reach[x] += cost
+		lo, hi = lo-1, hi-1
+		moves++
+		r.onMove()
+	}
+	rec.Moves += moves
+	if moves > 0 {
+		rec.Grouped = max(rec.Grouped, grouped)
+	}
+	return issue, moves
+}
+
+// edge says why the group at lo..hi-1 cannot pass x in front of it.
+func (r *reorderer) edge(x, lo, hi int32) Limit {
+	for p := lo; p < hi; p++ {
+		v := r.l.order[p]
+		for k, u := range r.d.pred.at(v) {
+			if u == x {
+				return r.d.predLimit(v, k)
+			}
+		}
+	}
+	return LimitEffect
+}
+
+func (r *reorderer) overCap(top int64) string {
+	return fmt.Sprintf("%s against the cap of %s", Bytes(top), Bytes(r.cap))
+}
+
+func (r *reorderer) markAll(nodes []int32) {
+	for _, v := range nodes {
+		r.mark[v] = r.gen
+	}
+}
+
+// sink is one sweep; it returns the number of moves.
+func (r *reorderer) sink() int {
+	free := make([]float64, r.streams)
+	now, moves := 0.0, 0
+	for p := int32(0); int(p) < len(r.l.order); {
+		v := r.l.order[p]
+		switch {
+		case r.stream[v] >= 0:
+			s := r.stream[v]
+			free[s] = max(now, free[s]) + r.ms[v]
+			r.end[v] = free[s]
+		case r.startOf[v] >= 0:
+			end := r.end[r.startOf[v]]
+			rec := &r.recs[v]
+			switch {
+			case r.frozen[v]:
+				rec.Limit = LimitDisabled
+			case end <= now:
+				if rec.Limit == "" {
+					rec.Limit = LimitHidden
+				}
+			default:
+				if k := r.lower(v, p, now, end); k > 0 {
+					moves += k
+					continue // another node stands here now
+				}
+			}
+			now = max(now, end)
+		default:
+			now += r.ms[v]
+		}
+		p++
+	}
+	return moves
+}
+
+// lower moves the wait at position p down while the compute stream would block
+// there, and returns how often. now is when the stream reaches it, end when its
+// collective has finished.
+func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
+	lo, hi := p, p+1 // the group
+	rec := &r.recs[v]
+	r.gen++
+	r.markAll(r.d.succ.at(v))
+	idle := int32(0) // nodes crossed since the last that took time
+	rec.Limit, rec.Detail = LimitHidden, ""
+	grouped := 0
+	for now < end {
+		if int(hi) == len(r.l.order) {
+			rec.Limit = LimitNone
+			break
+		}
+		x := r.l.order[hi]
+		node := r.d.nodes[x]
+		if r.mark[x] == r.gen {
+			if node.Op().IsView() {
+				hi++
+				r.markAll(r.d.succ.at(x))
+				grouped++
+				continue
+			}
+			rec.Limit, rec.Detail = r.edgeDown(x, lo, hi), node.Name()
+			break
+		}
+		if node.Op() == ir.OpReturn {
+			rec.Limit = LimitNone
+			break
+		}
+		ok, top := r.l.exchange(lo, hi, hi+1, r.cap)
+		if !ok {
+			rec.Limit, rec.Detail = LimitMemory, r.overCap(top)
+			break
+		}
+		lo, hi = lo+1, hi+1
+		moves++
+		idle++
+		if r.stream[x] < 0 && r.ms[x] > 0 {
+			now += r.ms[x]
+			idle = 0
+		}
+		r.onMove()
+	}
+	if idle > 0 { // give back what gained nothing
+		r.l.exchange(lo-idle, lo, hi, math.MaxInt64)
+		moves -= int(idle)
+		r.onMove()
+	}
+	rec.Moves += moves
+	if moves > 0 {
+		rec.Grouped = max(rec.Grouped, grouped)
+	}
+	return moves
+}
+
+// edgeDown says why the group at lo..hi-1 cannot pass x behind it.
+func (r *reorderer) edgeDown(x, lo, hi int32) Limit {
+	for k, u := range r.d.pred.at(x) {
+		if p := r.l.pos[u]; p >= lo && p < hi && r.d.predLimit(x, k) == LimitData {
+			return LimitData
+		}
+	}
+	return LimitEffect
+}
+
+// finish writes the order back, unless it is slower, and reports.
+func (r *reorderer) finish(f *ir.Func, peak int64) error {
+	ctx := r.ctx
+	byID := make([]float64, f.NumNodeIDs())
+	order := make([]*ir.Node, len(r.l.order))
+	for i, v := range r.d.nodes {
+		byID[v.ID()] = r.ms[i]
+		order[r.l.pos[i]] = v
+	}
+	before, after := newTimeline(f, r.d.nodes, byID), newTimeline(f, order, byID)
+	kept := after.makespan > before.makespan*(1+1e-9)
+	if kept {
+		order, after = append([]*ir.Node(nil), r.d.nodes...), before
+		ctx.Count("kept-input", 1)
+	}
+	final := peak
+	if !kept {
+		final = r.l.peak()
+	}
+	for i, v := range r.d.nodes {
+		rec := r.recs[i]
+		if rec.Node == "" {
+			continue
+		}
+		start := v
+		if v.Op() == ir.OpWaitTensor {
+			start = v.Arg(0).Def()
+		}
+		if kept {
+			rec.Moves, rec.Grouped = 0, 0
+		}
+		rec.ExposedBefore, rec.ExposedAfter = before.exposed(start), after.exposed(start)
+		if rec.Limit == "" {
+			rec.Limit = LimitHidden
+		}
+		ctx.Record(rec)
+		ctx.Count("moves", float64(rec.Moves))
+		ctx.Count("grouped", float64(rec.Grouped))
+		switch {
+		case v.Op() == ir.OpWaitTensor:
+			ctx.Count("exposed-before-ms", rec.ExposedBefore)
+			ctx.Count("exposed-after-ms", rec.ExposedAfter)
+			if rec.Moves > 0 {
+				ctx.Count("sunk", 1)
+			}
+		case rec.Moves > 0:
+			ctx.Count("raised", 1)
+		}
+	}
+	ctx.Count("peak-before-bytes", float64(peak))
+	ctx.Count("peak-after-bytes", float64(final))
+	ctx.Count("cap-bytes", float64(r.cap))
+	ctx.Log.Debug("reorder-comms", "func", f.Name, "makespan before", before.makespan, "after", after.makespan, "peak before", Bytes(peak), "after", Bytes(final))
+	return f.SetOrder(order)
+}
