@@ -27,8 +27,8 @@ type search struct {
 	inFlight int64
 
 	tails [2][]float64
-	total float64 // compute milliseconds
-	long  float64 // longest collective
+	long  float64 // longest collective, milliseconds
+	mean  float64 // mean collective, milliseconds
 
 	engines map[float64]*engine // by deferral; nil if that reference order exceeds the cap
 	best    schedule
@@ -50,13 +50,15 @@ const closeEnough = 2e-4
 
 func newSearch(p *problem, ref []int32, goal float64) *search {
 	s := &search{p: p, ref: ref, goal: goal}
+	n := 0
 	for j, k := range p.kind {
-		if k == sim.Start {
+		if k == sim.Start && p.dur[j] > 0 {
 			s.long = max(s.long, p.dur[j])
-		} else {
-			s.total += p.dur[j]
+			s.mean += p.dur[j]
+			n++
 		}
 	}
+	s.mean /= float64(max(1, n))
 	s.tails[0] = p.tails()
 	s.tails[1] = p.backward(p.heads())
 	return s
@@ -73,8 +75,8 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 		s.run(try{window: 0})
 		return s.best, s.found
 	}
-	for _, k := range []float64{6, 5, 7, 4, 8} {
-		s.run(try{window: s.total * math.Exp2(-k)})
+	for _, k := range []float64{32, 16, 64, 8, 128} {
+		s.run(try{window: s.mean * k})
 	}
 	w := s.bestKey.window
 	for _, t := range []try{
