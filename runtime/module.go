@@ -188,9 +188,8 @@ func (m *Module) header() string {
 	return b.String()
 }
 
-// agreement is the digest and text that stand for all of a rank's modules and
-// the rest of what must agree.
-func agreement(mods []*Module, user int64) (digest, text string) {
+// agreement is the digest and text that stand for all of a rank's modules.
+func agreement(mods []*Module) (digest, text string) {
 	h := sha256.New()
 	var b strings.Builder
 	for _, m := range mods {
@@ -202,7 +201,5 @@ func agreement(mods []*Module, user int64) (digest, text string) {
 			h.Write([]byte(m.Text))
 		}
 	}
-	fmt.Fprintf(h, "user %d", user)
-	fmt.Fprintf(&b, "user bytes %d\n", user)
 	return hex.EncodeToString(h.Sum(nil)), b.String()
 }

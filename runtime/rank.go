@@ -105,7 +105,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		}
 		defer st.Close()
 	}
-	digest, text := agreement(mods, cfg.UserBytes)
+	digest, text := agreement(mods)
 	spec := Spec{Rank: env.Rank, World: env.World, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
 		Timeout: cfg.Timeout, Funcs: cfg.Funcs}
 	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) {

@@ -79,7 +79,7 @@ func meet(ctx context.Context, s store.Store, spec meetSpec) (*Meeting, error) {
 	if err := m.acknowledge(ctx); err != nil {
 		return nil, m.fail(err)
 	}
-	return &Meeting{Nonce: fmt.Sprintf("%s-%s-%d", s.Nonce(), spec.name, m.gen), Records: recs}, nil
+	return &Meeting{Nonce: fmt.Sprintf("%s-%s-%d-%d", s.Nonce(), spec.name, m.world, m.gen), Records: recs}, nil
 }
 
 // meeting is one attempt in progress.

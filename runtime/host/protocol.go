@@ -183,20 +183,14 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 	if err := d.failure(); err != nil {
 		return err
 	}
-	// Death anywhere breaks the world; departure only those who still need
-	// the peer, which may leave once it has signalled everyone.
-	for p := range d.spec.World {
-		if d.peer(p) == peerDied {
-			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p}
-		}
-	}
-	for _, p := range w.peers[next:] {
-		if d.peer(p) == peerLeft && !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
-			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p, Left: true}
-		}
-	}
+	// The order matters: a rank that breaks the world says why before it leaves
+	// or dies, so whoever finds it gone looks for its reason afterwards.
+	gone := d.gone(w, next)
 	if err := d.aborted(w.op); err != nil {
 		return err
+	}
+	if gone != nil {
+		return gone
 	}
 	elapsed := time.Since(start)
 	if elapsed < d.spec.Timeout {
@@ -213,6 +207,23 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 	}
 	e.Peer = e.Missing[0]
 	return e
+}
+
+// gone looks for a peer that will not signal again. Death anywhere breaks the
+// world; departure only those who still need the peer, which may leave once it
+// has signalled everyone.
+func (d *Device) gone(w *wait, next int) error {
+	for p := range d.spec.World {
+		if d.peer(p) == peerDied {
+			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p}
+		}
+	}
+	for _, p := range w.peers[next:] {
+		if d.peer(p) == peerLeft && !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
+			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p, Left: true}
+		}
+	}
+	return nil
 }
 
 // peer reports what is known of a peer without asking it.

@@ -1,0 +1,320 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+	"github.com/seed-ee968945/concert/runtime/store"
+)
+
+// each runs f on a joined world of goroutines and returns every rank's error.
+func each(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) []error {
+	t.Helper()
+	noLeaks(t)
+	opts.Hub = host.NewHub()
+	if cfg.Store == nil {
+		cfg.Store = store.NewMem()
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 20 * time.Second
+	}
+	errs := make([]error, world)
+	var wg sync.WaitGroup
+	for i := range world {
+		wg.Go(func() {
+			cfg := cfg
+			cfg.Env = &rt.Env{Rank: i, World: world}
+			r, err := rt.Join(t.Context(), host.Opener(opts), cfg, mods...)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			errs[i] = f(t.Context(), r)
+			if err := r.Close(); err != nil {
+				t.Errorf("rank %d: Close: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// run starts a collective and waits for it.
+func run(ctx context.Context, r *rt.Rank, c *rt.Collective) error {
+	w, err := r.Start(ctx, "", c)
+	if err != nil {
+		return err
+	}
+	return w.Wait(ctx)
+}
+
+func sumOf(t rt.Tensor) *rt.Collective {
+	return &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{t}, Outs: rt.Ts{t}, Label: "%s"}
+}
+
+func TestTimeout(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	var waits sync.WaitGroup
+	waits.Add(2)
+	errs := each(t, 3, rt.Config{Timeout: timeout, UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+		if r.Info().Rank == 1 { // late until both others have given up
+			waits.Wait()
+			return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
+		}
+		defer waits.Done()
+		start := time.Now()
+		err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
+		if d := time.Since(start); d < timeout || d > timeout+time.Second {
+			return fmt.Errorf("after %v: %w", d, err)
+		}
+		if again := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); !errors.Is(again, rt.ErrTimeout) {
+			return fmt.Errorf("a broken world went on: %v", again)
+		}
+		return err
+	})
+	for i, err := range errs {
+		var te *rt.TimeoutError
+		if !errors.Is(err, rt.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &te) ||
+			te.Peer != 1 || !slices.Equal(te.Missing, []int{1}) || te.Group != "world" || !strings.Contains(te.Op, "all_reduce") || !strings.Contains(te.Op, "%s") {
+			t.Errorf("rank %d: %#v", i, err)
+		}
+	}
+	if !errors.Is(errs[1], rt.ErrAborted) {
+		t.Errorf("the late rank: %v", errs[1])
+	}
+}
+
+func TestLeave(t *testing.T) {
+	errs := each(t, 3, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+		if err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); err != nil {
+			return err
+		}
+		if r.Info().Rank == 2 {
+			return nil // and Close
+		}
+		return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
+	})
+	for i, err := range errs[:2] {
+		var pe *rt.PeerLostError
+		if !errors.Is(err, rt.ErrPeerLost) || !errors.As(err, &pe) || pe.Peer != 2 || !pe.Left || pe.Group != "world" || !strings.Contains(pe.Op, "all_reduce") {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+	if errs[2] != nil {
+		t.Errorf("rank 2: %v", errs[2])
+	}
+}
+
+// TestMismatch lets rank 1 of three call something else.
+func TestMismatch(t *testing.T) {
+	x := rt.C(0, rt.F32, 6)
+	splits := func(send, receive []int64, out int64) *rt.Collective {
+		return &rt.Collective{Op: rt.AllToAll, Group: "world", InSplits: [][]int64{send}, OutSplits: [][]int64{receive},
+			Ins: rt.Ts{x}, Outs: rt.Ts{rt.C(64, rt.F32, out)}}
+	}
+	for _, c := range []struct {
+		what string
+		call func(odd bool) *rt.Collective
+	}{
+		{"operations", func(odd bool) *rt.Collective {
+			if odd {
+				return &rt.Collective{Op: rt.Broadcast, Group: "world", Ins: rt.Ts{x}, Outs: rt.Ts{x}}
+			}
+			return sumOf(x)
+		}},
+		{"operations", func(odd bool) *rt.Collective {
+			if odd {
+				return &rt.Collective{Op: rt.Barrier, Group: "world"}
+			}
+			return sumOf(x)
+		}},
+		{"operand bytes", func(odd bool) *rt.Collective {
+			if odd {
+				return sumOf(rt.C(0, rt.F32, 7))
+			}
+			return sumOf(x)
+		}},
+		{"numbers of operands", func(odd bool) *rt.Collective {
+			s := sumOf(x)
+			if odd {
+				s.Ins = append(s.Ins, rt.C(64, rt.F32, 1))
+				s.Outs = s.Ins
+			}
+			return s
+		}},
+		{"types, shapes", func(odd bool) *rt.Collective {
+			if odd {
+				return sumOf(rt.C(0, rt.I32, 6))
+			}
+			return sumOf(x)
+		}},
+		{"types, shapes", func(odd bool) *rt.Collective {
+			s := sumOf(x)
+			if odd {
+				s.Reduce = "max"
+			}
+			return s
+		}},
+		{"rows of operand 0 from rank 1 to rank", func(odd bool) *rt.Collective {
+			if odd {
+				return splits([]int64{3, 2, 1}, []int64{2, 2, 2}, 6)
+			}
+			return splits([]int64{2, 2, 2}, []int64{2, 2, 2}, 6)
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			errs := each(t, 3, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+				return run(ctx, r, c.call(r.Info().Rank == 1))
+			})
+			for i, err := range errs {
+				var se *rt.SizeMismatchError
+				if !errors.Is(err, rt.ErrSizeMismatch) || !errors.As(err, &se) || !strings.HasPrefix(se.What, c.what) ||
+					se.Rank != 1 && se.Peer != 1 || se.RankValue == se.PeerVal {
+					t.Errorf("rank %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+func TestCancel(t *testing.T) {
+	errs := each(t, 2, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+		if r.Info().Rank == 1 {
+			time.Sleep(20 * time.Millisecond)
+			r.Abort(context.Canceled)
+			return r.Err()
+		}
+		return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
+	})
+	for i, err := range errs {
+		var ae *rt.AbortedError
+		if !errors.Is(err, rt.ErrAborted) || !errors.Is(err, context.Canceled) || !errors.As(err, &ae) || ae.Origin != 1 {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}
+
+// TestRejoin breaks a world of three and lets two survivors form another in the
+// same store.
+func TestRejoin(t *testing.T) {
+	st := store.NewMem()
+	hub := host.NewHub()
+	errs := each(t, 3, rt.Config{Store: st, UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+		me := r.Info().Rank
+		if me == 2 {
+			return nil
+		}
+		if err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); !errors.Is(err, rt.ErrPeerLost) {
+			return fmt.Errorf("the first world: %v", err)
+		}
+		r2, err := rt.Join(ctx, host.Opener(host.Options{Hub: hub}), rt.Config{Env: &rt.Env{Rank: me, World: 2}, Store: st, UserBytes: 512, Timeout: 10 * time.Second})
+		if err != nil {
+			return err
+		}
+		defer r2.Close()
+		if r2.Info().Nonce == r.Info().Nonce {
+			return errors.New("both worlds have one nonce")
+		}
+		x := rt.C(0, rt.F32, 4)
+		if err := r2.Upload(x, bytesOf(rt.F32, 1, 2, 3, 4)); err != nil {
+			return err
+		}
+		if err := run(ctx, r2, sumOf(x)); err != nil {
+			return err
+		}
+		b, err := r2.Download(x)
+		if got := numbersOf(rt.F32, b); err != nil || !slices.Equal(got, []float64{2, 4, 6, 8}) {
+			return fmt.Errorf("%v %v", got, err)
+		}
+		return nil
+	})
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}
+
+// TestFuncFails lets a registered function fail, or panic, on one rank: the
+// others wait for that rank in a collective and learn why it does not come.
+func TestFuncFails(t *testing.T) {
+	mod := &rt.Module{Name: "m", Arena: 512, Streams: []string{"compute", "comm"}, Events: 2}
+	for _, how := range []string{"out of luck", "panic"} {
+		f := func(c *rt.FuncCall) error {
+			if c.Rank != 1 {
+				return nil
+			}
+			if how == "panic" {
+				var m map[string]int
+				m["x"] = 1 //lint:ignore SA5000 the panic is the point
+			}
+			return errors.New(how)
+		}
+		t.Run(how, func(t *testing.T) {
+			errs := each(t, 3, rt.Config{Funcs: map[string]rt.Func{"f": f}}, host.Options{}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
+				x := rt.C(0, rt.F32, 4)
+				_, err := rt.RunModule(ctx, r, mod, func(e *rt.Exec) {
+					e.At("f").Call("compute", "f", "", nil, nil, nil)
+					e.Record("compute", 0)
+					e.Wait("comm", 0)
+					e.At("r").AllReduce("comm", "world", "sum", rt.Ts{x}, rt.Ts{x})
+					e.Record("comm", 1)
+					e.Wait("compute", 1)
+				}, nil, rt.Options{})
+				return err
+			})
+			for i, err := range errs {
+				if err == nil || !strings.Contains(err.Error(), how) || !strings.Contains(err.Error(), "rank 1: call @f (f)") {
+					t.Errorf("rank %d: %v", i, err)
+				}
+				if i != 1 && !errors.Is(err, rt.ErrAborted) {
+					t.Errorf("rank %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// TestMalformedCalls are refused where they are made.
+func TestMalformedCalls(t *testing.T) {
+	x := rt.C(0, rt.F32, 4)
+	errs := each(t, 2, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+		for _, c := range []struct {
+			want string
+			call *rt.Collective
+		}{
+			{"no group", &rt.Collective{Op: rt.AllReduce, Group: "nobody", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"unknown reduction", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "median", Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"outside of the arena", sumOf(rt.C(500, rt.F32, 4))},
+			{"outside of the arena", sumOf(rt.C(-4, rt.F32, 4))},
+			{"outside of the arena", sumOf(rt.S(0, rt.F32, rt.Dims{2}, rt.Dims{-1}))},
+			{"operands and", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x}}},
+			{"negative dimension", sumOf(rt.C(0, rt.F32, -4))},
+			{"do not differ by 2", &rt.Collective{Op: rt.AllGather, Group: "world", Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"dimension 1", &rt.Collective{Op: rt.AllGather, Group: "world", Dim: 1, Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"equal parts", &rt.Collective{Op: rt.AllToAll, Group: "world", Ins: rt.Ts{rt.C(0, rt.F32, 3)}, Outs: rt.Ts{rt.C(0, rt.F32, 3)}}},
+			{"root 2", &rt.Collective{Op: rt.Broadcast, Group: "world", Root: 2, Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"twice", &rt.Collective{Op: rt.CollectivePermute, Group: "world", Pairs: []int64{0, 1, 1, 1}, Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"splits", &rt.Collective{Op: rt.AllToAll, Group: "world", InSplits: [][]int64{{4}}, OutSplits: [][]int64{{4}}, Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"barrier has no operands", &rt.Collective{Op: rt.Barrier, Group: "world", Ins: rt.Ts{x}}},
+		} {
+			if err := run(ctx, r, c.call); err == nil || !strings.Contains(err.Error(), c.want) {
+				return fmt.Errorf("%v: got %v, want %q", c.call.Op, err, c.want)
+			}
+		}
+		return run(ctx, r, sumOf(x)) // nothing of this broke the world
+	})
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}

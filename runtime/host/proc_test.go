@@ -1,0 +1,340 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+	"github.com/seed-ee968945/concert/runtime/launch"
+)
+
+// The test binary is also the program that the ranks run: a tensor-parallel MLP
+// in a loop of steps.
+const mlpText = `program @mlp world 4
+group @tp = [[0, 1, 2, 3]]
+stream @compute
+stream @comm.tp on @tp
+events 2
+arena 4096
+buffer %x at 0 size 512
+buffer %w1 at 512 size 256
+buffer %h at 1024 size 128
+buffer %a at 1536 size 128
+buffer %w2 at 2048 size 256
+buffer %p at 2560 size 512
+buffer %y at 3072 size 512
+input x {data} = %x: f32[8,16]
+input w1 {parameter} = %w1: f32[16,4]
+input w2 {parameter} = %w2: f32[4,16]
+output y = %y: f32[8,16]
+body
+@compute launch matmul (%x: f32[8,16], %w1: f32[16,4]) -> (%h: f32[8,4]) from %h
+@compute launch relu (%h: f32[8,4]) -> (%a: f32[8,4]) from %a
+@compute launch matmul (%a: f32[8,4], %w2: f32[4,16]) -> (%p: f32[8,16]) from %p
+@compute record 0
+@comm.tp wait 0
+@comm.tp all_reduce on @tp (%p: f32[8,16]) -> (%y: f32[8,16]) {reduce="sum"} from %sum
+@comm.tp record 1
+@compute wait 1
+`
+
+// What a child is told through its environment.
+const (
+	envSteps   = "MLP_STEPS"   // number of steps
+	envTimeout = "MLP_TIMEOUT" // of joining and of every wait
+	envOdd     = "MLP_ODD"     // "RANK=program", "RANK=bytes": the rank that brings something else
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(launch.EnvChild) == "1" {
+		if err := child(); err != nil {
+			fmt.Fprintln(os.Stderr, "FAILED:", err)
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// mlp returns the program and its module, with a difference if this rank is odd.
+func mlp(odd string) (*program.Program, *rt.Module, error) {
+	text := mlpText
+	if odd == "program" {
+		text = strings.Replace(text, "launch relu", "launch tanh", 1)
+	}
+	p, err := program.Parse("mlp", text)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := rt.ModuleOf(p)
+	return p, m, err
+}
+
+// steps runs the loop on one rank and returns the last result. With weights that
+// are all 0.25 each step maps a matrix of ones to 16*0.25*16*0.25 = 16 ones, so
+// inputs are scaled down to keep a fixed point.
+func steps(ctx context.Context, r *rt.Rank, p *program.Program, n int, each func(step int)) ([]float64, error) {
+	weights := func(shape ...int64) rt.Value {
+		w := make([]float64, shape[0]*shape[1])
+		for i := range w {
+			w[i] = 0.25
+		}
+		return rt.Value{DType: rt.F32, Shape: shape, Data: bytesOf(rt.F32, w...)}
+	}
+	x := make([]float64, 8*16)
+	for i := range x {
+		x[i] = float64(i/16 + 1)
+	}
+	in := []rt.Value{{DType: rt.F32, Shape: rt.Dims{8, 16}}, weights(16, 4), weights(4, 16)}
+	for step := range n {
+		in[0].Data = bytesOf(rt.F32, x...)
+		out, err := rt.Run(ctx, r, p, in, rt.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", step, err)
+		}
+		for i, v := range numbersOf(rt.F32, out[0].Data) {
+			x[i] = v / 16
+		}
+		in[1].Resident, in[2].Resident = true, true
+		if each != nil {
+			each(step)
+		}
+	}
+	return x, nil
+}
+
+func child() error {
+	n, err := strconv.Atoi(os.Getenv(envSteps))
+	if err != nil {
+		return err
+	}
+	timeout, err := time.ParseDuration(os.Getenv(envTimeout))
+	if err != nil {
+		return err
+	}
+	odd := ""
+	if rank, what, ok := strings.Cut(os.Getenv(envOdd), "="); ok && rank == os.Getenv("RANK") {
+		odd = what
+	}
+	p, m, err := mlp(odd)
+	if err != nil {
+		return err
+	}
+	cfg := rt.Config{Timeout: timeout}
+	if odd == "bytes" {
+		cfg.UserBytes = 4096
+	}
+	ctx := context.Background()
+	r, err := rt.Join(ctx, host.Opener(host.Options{}), cfg, m)
+	if err != nil {
+		return err
+	}
+	x, err := steps(ctx, r, p, n, func(step int) {
+		if step%10 == 0 {
+			fmt.Println("step", step)
+		}
+	})
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	if err := r.Barrier(ctx); err != nil {
+		return err
+	}
+	fmt.Println("result", x[0], x[16], x[127])
+	return r.Close()
+}
+
+// output collects what the ranks print and calls seen for each line.
+type output struct {
+	mu   sync.Mutex
+	b    bytes.Buffer
+	seen func(line string)
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.b.Write(b)
+	if o.seen != nil {
+		for line := range strings.Lines(string(b)) {
+			o.seen(line)
+		}
+	}
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+func mlpSpec(out io.Writer, steps int, timeout time.Duration) launch.Spec {
+	return launch.Spec{World: 4, Args: []string{"-test.run=^$"}, Stdout: out, Stderr: out, Grace: 20 * time.Second,
+		// The race detector's own second at the end of a process would hide ours.
+		Env: []string{"GORACE=atexit_sleep_ms=0", envSteps + "=" + strconv.Itoa(steps), envTimeout + "=" + timeout.String()}}
+}
+
+func TestProcesses(t *testing.T) {
+	noLeaks(t)
+	var out output
+	if err := launch.Run(t.Context(), mlpSpec(&out, 50, 20*time.Second)); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if n := strings.Count(out.String(), "result 1 2 8\n"); n != 4 {
+		t.Errorf("%d ranks have the result, want 4:\n%s", n, out.String())
+	}
+}
+
+// TestGoroutinesRunTheSame runs the program that the processes run.
+func TestGoroutinesRunTheSame(t *testing.T) {
+	p, m, err := mlp("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	local(t, 4, rt.Config{}, host.Options{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		x, err := steps(ctx, r, p, 50, nil)
+		if err != nil {
+			return err
+		}
+		for i, v := range x {
+			if math.Abs(v-float64(i/16+1)) > 0 {
+				return fmt.Errorf("element %d is %v", i, v)
+			}
+		}
+		return nil
+	})
+}
+
+// survivors checks that exactly the expected ranks failed by themselves, each
+// with a message that holds all of want.
+func survivors(t *testing.T, err error, out string, ranks []int, want func(rank int) []string) {
+	t.Helper()
+	for _, r := range ranks {
+		e := launch.ErrorOf(err, r)
+		if e == nil {
+			t.Errorf("rank %d did not fail", r)
+			continue
+		}
+		var exit *exec.ExitError
+		if !errors.As(e, &exit) || exit.ExitCode() != 3 {
+			t.Errorf("rank %d: %v; want exit status 3", r, e.Err)
+		}
+		for _, w := range want(r) {
+			if !strings.Contains(e.Stderr, w) {
+				t.Errorf("rank %d says %q, which lacks %q", r, strings.TrimSpace(e.Stderr), w)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Logf("output:\n%s", out)
+	}
+}
+
+// TestKilledRank kills one of four ranks in the middle of the loop. Run it with
+// -count=100 to see that nothing ever hangs.
+func TestKilledRank(t *testing.T) {
+	noLeaks(t)
+	victim := int(time.Now().UnixNano()/1000) % 4
+	var procs sync.Map
+	var killed time.Time
+	var once sync.Once
+	out := &output{}
+	out.seen = func(line string) {
+		if strings.HasPrefix(line, fmt.Sprintf("[%d] step 30", victim)) {
+			once.Do(func() {
+				p, _ := procs.Load(victim)
+				killed = time.Now()
+				p.(*os.Process).Kill()
+			})
+		}
+	}
+	spec := mlpSpec(out, 1<<30, 20*time.Second)
+	spec.Started = func(rank int, p *os.Process) { procs.Store(rank, p) }
+	err := launch.Run(t.Context(), spec)
+	took := time.Since(killed)
+	var rest []int
+	for r := range 4 {
+		if r != victim {
+			rest = append(rest, r)
+		}
+	}
+	survivors(t, err, out.String(), rest, func(rank int) []string {
+		return []string{fmt.Sprintf("rank %d: ", rank), fmt.Sprintf("rank %d died", victim), `all_reduce on "tp" (sum)`}
+	})
+	// The wait's deadline is 20 s: only the end of the connection can be so fast.
+	if took > 2*time.Second {
+		t.Errorf("all ended %v after the kill", took)
+	}
+	t.Logf("rank %d killed; all ended %v later", victim, took)
+}
+
+// TestMissingRank starts three of four.
+func TestMissingRank(t *testing.T) {
+	for _, missing := range []int{0, 2} {
+		t.Run(strconv.Itoa(missing), func(t *testing.T) {
+			noLeaks(t)
+			const timeout = time.Second
+			out := &output{}
+			spec := mlpSpec(out, 10, timeout)
+			for r := range 4 {
+				if r != missing {
+					spec.Ranks = append(spec.Ranks, r)
+				}
+			}
+			start := time.Now()
+			err := launch.Run(t.Context(), spec)
+			took := time.Since(start)
+			survivors(t, err, out.String(), spec.Ranks, func(int) []string {
+				return []string{"rendezvous", "timed out", fmt.Sprintf("waiting for rank %d", missing)}
+			})
+			if took > timeout+time.Second {
+				t.Errorf("took %v with a deadline of %v", took, timeout)
+			}
+		})
+	}
+}
+
+// TestDifferentPrograms lets one rank bring another program, or another size.
+func TestDifferentPrograms(t *testing.T) {
+	for _, c := range []struct {
+		odd  string
+		rank int
+		want func(rank int) []string
+	}{
+		{"program", 2, func(rank int) []string {
+			peer := 2
+			if rank == 2 {
+				peer = 0
+			}
+			return []string{"run different programs", fmt.Sprintf("ranks %d and %d", rank, peer), "launch relu", "launch tanh"}
+		}},
+		{"bytes", 1, func(rank int) []string { return []string{"arena bytes differ", "4096", "8192", "rank 1"} }},
+	} {
+		t.Run(c.odd, func(t *testing.T) {
+			noLeaks(t)
+			out := &output{}
+			spec := mlpSpec(out, 10, 10*time.Second)
+			spec.Env = append(spec.Env, fmt.Sprintf("%s=%d=%s", envOdd, c.rank, c.odd))
+			start := time.Now()
+			err := launch.Run(t.Context(), spec)
+			survivors(t, err, out.String(), []int{0, 1, 2, 3}, c.want)
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
