@@ -26,7 +26,8 @@ package pack
 //
 // Propagation. (1) A buffer whose lo was raised by a refuted branch must rest
 // on an unplaced neighbour, however that neighbour moves: lo(b) is raised to
-// the least lo(c)+size(c) again and again. (2) For every column and every
+// the least lo(c)+size(c) again and again (a few rounds: two raised buffers
+// that only have each other to rest on would climb by their sizes). (2) For every column and every
 // threshold x, x plus the sizes of the column's buffers with lo >= x must not
 // exceed the ceiling. This is the release-date bound of one-machine
 // scheduling, with addresses for time; it contains the section inference of
@@ -128,6 +129,12 @@ const (
 	columnRules
 )
 
+// maxLifts bounds the rounds of rule (1) in one propagation.
+const maxLifts = 6
+
+// itemSteps is what handling one item in propagation costs beside its columns.
+const itemSteps = 4
+
 // maxRefuted bounds the table of refuted states: 2^20 entries of 8 bytes and
 // overhead. It is emptied when full.
 const maxRefuted = 1 << 20
@@ -139,17 +146,20 @@ type searcher struct {
 	ctx context.Context
 	at  []int64 // offsets by item id, in units, -1 while unplaced
 
-	nodes, limit int64
+	nodes, limit int64 // in this descent
+	steps, until int64 // over all descents; see Options.Steps
 	rule         columnRule
 	rng          uint64
 
 	weight []float64
 	bump   float64
 
-	keys    []uint64 // scratch: sort keys of propagate
-	items   []item   // stack of states
-	columns []column // stack of their columns
-	refuted map[uint64]struct{}
+	keys     []uint64 // scratch: sort keys of propagate
+	marks    []uint8  // scratch of narrow
+	renumber []int32  // scratch of narrow
+	items    []item   // stack of states
+	columns  []column // stack of their columns
+	refuted  map[uint64]struct{}
 }
 
 func newSearcher(ctx context.Context, m *model) *searcher {
@@ -176,7 +186,8 @@ type frame struct {
 func (f *frame) column(t int32) *column { return &f.cols[t-f.left] }
 
 // descend runs one search from the root: do the model's items fit below ceil
-// (in units)? It explores at most limit nodes. On found, s.at holds offsets.
+// (in units)? It expands at most limit nodes and stops at s.until steps. On
+// found, s.at holds offsets.
 func (s *searcher) descend(ceil, limit int64) outcome {
 	s.nodes, s.limit = 0, limit
 	s.items = append(s.items[:0], s.m.items...)
@@ -274,6 +285,9 @@ func (s *searcher) component(f *frame) outcome {
 	left, right := f.extent()
 	f.cols = f.cols[left-f.left : right-f.left]
 	f.left = left
+	if s.m.colPins == nil && len(f.cols) > 2*len(f.items) {
+		s.narrow(f)
+	}
 	nItems, nCols := len(s.items), len(s.columns)
 	var memo [8]uint64
 	known := memo[:0]
@@ -286,7 +300,7 @@ func (s *searcher) component(f *frame) outcome {
 			known = append(known, key)
 		}
 		s.nodes++
-		if s.nodes > s.limit || s.nodes&255 == 0 && s.ctx.Err() != nil {
+		if s.nodes > s.limit || s.steps > s.until || s.nodes&63 == 0 && s.ctx.Err() != nil {
 			return cutOff
 		}
 		i := s.choose(f)
@@ -316,6 +330,43 @@ func (f *frame) extent() (left, right int32) {
 		right = max(right, f.items[i].r)
 	}
 	return left, right
+}
+
+// narrow drops the columns whose items all live in a neighbouring column too,
+// which more and more do as items are placed. It renumbers the columns of the
+// frame from 0; nothing but pinned ranges knows them by number.
+func (s *searcher) narrow(f *frame) {
+	n := len(f.cols)
+	s.marks = slices.Grow(s.marks[:0], n+1)[:n+1]
+	clear(s.marks)
+	const start, end = 1, 2
+	for i := range f.items {
+		s.marks[f.items[i].l-f.left] |= start
+		s.marks[f.items[i].r-f.left] |= end
+	}
+	s.renumber = slices.Grow(s.renumber[:0], 2*(n+1))[:2*(n+1)]
+	l, r := s.renumber[:n+1], s.renumber[n+1:]
+	cols, grew, full := int32(0), false, 0
+	for t, m := range s.marks {
+		if m&end != 0 && grew {
+			// The column of the last start has all that live since the last end.
+			f.cols[cols] = f.cols[full]
+			cols++
+			grew = false
+		}
+		r[t] = cols
+		if m&start != 0 {
+			l[t], grew, full = cols, true, t
+		}
+	}
+	if int(cols) == n {
+		return
+	}
+	for i := range f.items {
+		it := &f.items[i]
+		it.l, it.r = l[it.l-f.left], r[it.r-f.left]
+	}
+	f.left, f.cols = 0, f.cols[:cols]
 }
 
 // key hashes the frame's state.
@@ -466,7 +517,7 @@ func (s *searcher) nextEvent(b *item) int64 {
 // changed there, and whatever follows from them. It returns false if the frame
 // is refuted, having made the buffers of the offending column heavier.
 func (s *searcher) propagate(f *frame, from, to int32) bool {
-	for {
+	for round := 0; ; round++ {
 		for t := from; t < to; t++ {
 			*f.column(t) = column{minTop: infinity, least: infinity}
 		}
@@ -484,9 +535,13 @@ func (s *searcher) propagate(f *frame, from, to int32) bool {
 				return false
 			}
 			cols := f.cols[max(it.l, from)-f.left : min(it.r, to)-f.left]
+			s.steps += int64(len(cols)) + itemSteps
 			for t := range cols {
 				cols[t].minTop = min(cols[t].minTop, top)
 			}
+		}
+		if round == maxLifts {
+			break
 		}
 		l, r := s.lift(f, from, to)
 		if l >= r {
@@ -540,6 +595,7 @@ func (s *searcher) load(f *frame, from, to int32) bool {
 		}
 	}
 	slices.Sort(s.keys)
+	s.steps += itemSteps * int64(len(f.items))
 	for k := len(s.keys) - 1; k >= 0; k-- {
 		it := &f.items[s.keys[k]&(1<<shift-1)]
 		room := f.ceil - it.lo

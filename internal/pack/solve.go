@@ -6,9 +6,8 @@ import (
 	"math/bits"
 )
 
-// DefaultNodes is the effort of [Solve] when Options.Nodes is 0. A node costs
-// 5 to 30 microseconds on problems of 150 to 450 buffers.
-const DefaultNodes = 200_000
+// DefaultSteps is the effort of [Solve] when Options.Steps is 0.
+const DefaultSteps = 1_000_000_000
 
 // DefaultMaxBuffers is the size up to which [Solve] searches when
 // Options.MaxBuffers is 0.
@@ -23,9 +22,11 @@ type Options struct {
 	// in bytes; 0 means to go on to the lower bound. With Goal equal to
 	// Capacity, Solve stops as soon as the placement fits.
 	Goal int64
-	// Nodes limits the search by the number of partial placements that it
-	// expands; 0 means DefaultNodes, a negative value no search at all.
-	Nodes int64
+	// Steps limits the effort of the search; 0 means DefaultSteps, a
+	// negative value no search at all. A step is the visit of one buffer in
+	// one column of the problem, a few nanoseconds; it depends on nothing
+	// but the problem, so results do not depend on the machine.
+	Steps int64
 	// MaxBuffers is the largest number of buffers for which to search; 0
 	// means DefaultMaxBuffers. The search keeps up to
 	// (96 bytes)*buffers^2/2 of states.
@@ -43,8 +44,9 @@ type Result struct {
 	Exact bool
 	// Method says what found the placement: "best-fit" or "search".
 	Method string
-	// Nodes is how many partial placements the search expanded.
-	Nodes int64
+	// Nodes and Steps are how many partial placements the search expanded
+	// and what effort that took, in the unit of Options.Steps.
+	Nodes, Steps int64
 }
 
 // Solve places the buffers of p as low as it can within the effort of opt. It
@@ -104,14 +106,14 @@ type solver struct {
 	goal int64
 	res  Result
 
-	m    *model
-	s    *searcher
-	left int64 // nodes left
+	m *model
+	s *searcher
 	// ceil is the ceiling that the searcher's table of refuted states is
 	// for, descents how many were begun at it.
 	ceil, descents int64
 	// refuted is the highest ceiling known to be too low, in units.
 	refuted int64
+	effort  int64 // steps that the search may take in all
 	// pad is what rounding sizes to the common alignment may have added to
 	// a height, in bytes.
 	pad int64
@@ -120,12 +122,12 @@ type solver struct {
 // done says whether the placement is good enough.
 func (v *solver) done() bool { return v.res.Height <= max(v.goal, v.res.LowerBound) }
 
-// Efforts of the driver, in nodes.
+// Efforts of the driver.
 const (
-	firstDescent  = 500  // the first descent at a ceiling is cut off here
-	descentGrowth = 0.01 // and each later one this much later
-	firstLook     = 5000 // for the lower bound, before all else
-	firstSlice    = 4000 // for each ceiling in the first round of halving
+	firstNodes    = 500        // the first descent at a ceiling is cut off here
+	descentGrowth = 0.01       // and each later one this much later
+	firstLook     = 50_000_000 // steps for the lower bound, before all else
+	firstSlice    = 20_000_000 // steps for each ceiling in the first round of halving
 )
 
 func (v *solver) search(ctx context.Context) {
@@ -133,11 +135,11 @@ func (v *solver) search(ctx context.Context) {
 	if limit == 0 {
 		limit = DefaultMaxBuffers
 	}
-	v.left = v.opt.Nodes
-	if v.left == 0 {
-		v.left = DefaultNodes
+	effort := v.opt.Steps
+	if effort == 0 {
+		effort = DefaultSteps
 	}
-	if v.left < 0 || len(v.p.Buffers) > limit {
+	if effort < 0 || len(v.p.Buffers) > limit {
 		return
 	}
 	v.m = newModel(v.p)
@@ -152,9 +154,10 @@ func (v *solver) search(ctx context.Context) {
 	}
 	v.s = newSearcher(ctx, v.m)
 	v.refuted = v.units(v.res.LowerBound) - 1
-	v.attempt(v.refuted+1, min(firstLook, v.left))
+	v.effort = effort
+	v.attempt(v.refuted+1, firstLook)
 	if c := v.opt.Capacity; c > 0 && v.res.Height > c && v.res.LowerBound <= c {
-		v.attempt(max(c/v.m.unit, v.refuted+1), v.left)
+		v.attempt(max(c/v.m.unit, v.refuted+1), v.effort)
 	}
 	for round := uint(0); v.alive(); round++ {
 		v.halve(firstSlice<<min(round, 30), round)
@@ -164,16 +167,16 @@ func (v *solver) search(ctx context.Context) {
 // alive says whether it is worth going on: there is room between what is
 // refuted and what is placed, and effort left.
 func (v *solver) alive() bool {
-	return !v.done() && v.left > 0 && v.units(v.res.Height) > v.refuted+1 && v.s.ctx.Err() == nil
+	return !v.done() && v.s.steps < v.effort && v.units(v.res.Height) > v.refuted+1 && v.s.ctx.Err() == nil
 }
 
 // units rounds a height up to units.
 func (v *solver) units(height int64) int64 { return alignUp(height, v.m.unit) / v.m.unit }
 
-// halve looks for the least ceiling at which slice nodes suffice, to a
+// halve looks for the least ceiling at which slice steps suffice, to a
 // precision that grows with the rounds.
 func (v *solver) halve(slice int64, round uint) {
-	hard := v.refuted // the highest ceiling that slice nodes did not suffice for
+	hard := v.refuted // the highest ceiling that slice steps did not suffice for
 	for v.alive() {
 		high := v.units(v.res.Height)
 		if high-hard <= max(1, high>>(7+min(round, 40))) {
@@ -186,22 +189,23 @@ func (v *solver) halve(slice int64, round uint) {
 }
 
 // attempt searches for a placement below ceil (in units) with up to budget
-// nodes and keeps it if it is the best so far.
+// steps and keeps it if it is the best so far.
 func (v *solver) attempt(ceil, budget int64) outcome {
 	if v.ceil != ceil {
 		v.ceil, v.descents = ceil, 0
 		clear(v.s.refuted)
 	}
-	budget = min(budget, v.left)
-	for budget > 0 {
+	v.s.until = min(v.effort, v.s.steps+budget)
+	for v.s.steps < v.s.until {
 		v.s.rule = columnRule(v.descents % int64(columnRules))
-		limit := int64(firstDescent * (1 + descentGrowth*float64(v.descents)))
-		out := v.s.descend(ceil, min(limit, budget))
+		// A descent that never backtracks takes a node for each item.
+		first := max(firstNodes, 3*int64(len(v.m.items))/2)
+		limit := int64(float64(first) * (1 + descentGrowth*float64(v.descents)))
+		was := v.s.steps
+		out := v.s.descend(ceil, limit)
+		v.s.steps = max(v.s.steps, was+1)
 		v.descents++
-		used := max(v.s.nodes, 1)
-		budget -= used
-		v.left -= used
-		v.res.Nodes += v.s.nodes
+		v.res.Nodes, v.res.Steps = v.res.Nodes+v.s.nodes, v.s.steps
 		switch {
 		case out == found:
 			v.keep()

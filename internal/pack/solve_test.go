@@ -155,7 +155,7 @@ func TestSolveMedium(t *testing.T) {
 		k.n, k.clock, k.size = 60, 40, 200
 		for range 5 {
 			p := randomProblem(r, k)
-			res, err := Solve(context.Background(), p, Options{Nodes: 5000})
+			res, err := Solve(context.Background(), p, Options{Steps: 20_000_000})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -165,7 +165,7 @@ func TestSolveMedium(t *testing.T) {
 			if res.Height < res.LowerBound || res.Exact != (res.Height == res.LowerBound) {
 				t.Fatalf("%s: inconsistent result %+v", name, res)
 			}
-			again, err := Solve(context.Background(), p, Options{Nodes: 5000})
+			again, err := Solve(context.Background(), p, Options{Steps: 20_000_000})
 			if err != nil || !reflect.DeepEqual(res, again) {
 				t.Fatalf("%s: two runs differ", name)
 			}
@@ -182,7 +182,7 @@ func TestInput12(t *testing.T) {
 }
 
 // TestInstances fits minimalloc's instances into their capacity, within a
-// number of nodes each.
+// bounded effort each.
 func TestInstances(t *testing.T) {
 	names := instances
 	if testing.Short() {
@@ -191,7 +191,7 @@ func TestInstances(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			p := readInstance(t, name+".1048576")
-			res, err := Solve(context.Background(), p, Options{Capacity: instanceCapacity, Goal: instanceCapacity, Nodes: 150_000})
+			res, err := Solve(context.Background(), p, Options{Capacity: instanceCapacity, Goal: instanceCapacity, Steps: 2_000_000_000})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,7 +232,7 @@ func TestCancelled(t *testing.T) {
 	p := readInstance(t, "K.1048576")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	res, err := Solve(ctx, p, Options{Nodes: 1 << 40})
+	res, err := Solve(ctx, p, Options{Steps: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}
