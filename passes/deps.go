@@ -2,29 +2,84 @@ package passes
 
 import (
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sim"
 )
 
-// deps is what a legal order of a function has to respect, in dense form: nodes
-// are numbered by their position in the order at the time of analysis. Besides
-// the data edges it holds those that effects ask for:
-//
-//   - an operation that writes its operands' storages keeps its place among all
-//     that read or write them through any alias; a wait reads the operands of its
-//     collective, since they are in flight until then;
-//   - operations that write keep their order among each other;
-//   - operations that draw random numbers keep their order;
-//   - an opaque call that communicates keeps its place among all communication.
-//
-// The order of collectives among each other is not part of it: each pass decides
-// what it keeps.
+// deps is a function as the passes that move nodes see it: the simulator's model
+// of its order at the time of analysis, so that time, memory and effects have one
+// definition. Node i is nodes[i]. The model's edges are data and what effects
+// ask for; the order of collectives among each other is not part of it: each pass
+// decides what it keeps.
 type deps struct {
-	nodes []*ir.Node
-	pos   []int32 // NodeID -> number, -1 for none
-	pred  lists   // node -> nodes that must come before it, each once, data first
-	data  []int32 // node -> how many of pred are data edges
-	succ  lists   // node -> nodes that must come after it, ascending
-	sdata []bool  // parallel to succ.val: a data edge
-	st    *storages
+	*sim.Model
+	nodes  []*ir.Node
+	pos    []int32 // NodeID -> node of the model, -1 for none
+	inputs int32   // how many nodes are inputs; they come first
+}
+
+// analyze builds the model of f with the costs of ctx. Linear in nodes, edges and uses.
+func analyze(ctx *Context, f *ir.Func) (*deps, error) {
+	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: ctx.Cost, Bucketable: bucketable})
+	if err != nil {
+		return nil, err
+	}
+	d := &deps{Model: m, nodes: f.Order(), pos: make([]int32, f.NumNodeIDs()), inputs: int32(len(f.Inputs()))}
+	for i := range d.pos {
+		d.pos[i] = -1
+	}
+	for i, n := range d.nodes {
+		d.pos[n.ID()] = int32(i)
+	}
+	return d, nil
+}
+
+// limit says what kind of reason makes b stand behind a, which is an edge of the model.
+func (d *deps) limit(a, b int32) Limit {
+	const few = 8
+	if args := d.nodes[b].Args(); len(args) <= few {
+		for _, v := range args {
+			if v.Def() == d.nodes[a] {
+				return LimitData
+			}
+		}
+		return LimitEffect
+	}
+	for _, r := range d.nodes[a].Results() { // a return may have thousands of operands
+		for _, u := range r.Uses() {
+			if u.Node == d.nodes[b] {
+				return LimitData
+			}
+		}
+	}
+	return LimitEffect
+}
+
+// permuted is the order of nodes that an order of the model's nodes stands for.
+func (d *deps) permuted(order []int32) []*ir.Node {
+	out := make([]*ir.Node, len(order))
+	for p, v := range order {
+		out[p] = d.nodes[v]
+	}
+	return out
+}
+
+// waitOf returns the node that waits for start s, or -1 if it leaves in flight.
+func (d *deps) waitOf(s int32) int32 {
+	for _, w := range d.Succ.At(s) {
+		if d.StartOf[w] == s {
+			return w
+		}
+	}
+	return -1
+}
+
+// exposed is the time for which the compute stream blocks at the wait of start
+// s, in milliseconds.
+func (d *deps) exposed(t *sim.Timeline, s int32) float64 {
+	if w := d.waitOf(s); w >= 0 {
+		return max(0, t.End[w]-t.Issue[w])
+	}
+	return 0
 }
 
 // lists is a dense table of int32 lists.
@@ -35,143 +90,19 @@ type lists struct {
 
 func (l *lists) at(i int32) []int32 { return l.val[l.off[i]:l.off[i+1]] }
 
-// analyze builds the dependences of f in time linear in nodes, edges and uses.
-func analyze(f *ir.Func) *deps {
-	order := f.Order()
-	n := len(order)
-	d := &deps{nodes: order, pos: make([]int32, f.NumNodeIDs()), data: make([]int32, n)}
-	for i := range d.pos {
-		d.pos[i] = -1
+// bucketable reports whether a collective may join a bucket: it has one operand,
+// and it ends in a wait of this function. Uneven splits are listed per operand,
+// so that two such collectives share their attributes only by accident.
+func bucketable(n *ir.Node) bool {
+	if len(n.Args()) != 1 || n.Attrs().Has("in_splits") || n.Attrs().Has("out_splits") {
+		return false
 	}
-	for i, m := range order {
-		d.pos[m.ID()] = int32(i)
-	}
-	d.st = newStorages(f, d.pos)
-	e := newEffects(d)
-	d.pred.off = make([]int32, 1, n+1)
-	stamp := make([]int32, n)
-	for i := range stamp {
-		stamp[i] = -1
-	}
-	for i, m := range order {
-		add := func(p int32) {
-			if p >= 0 && int(p) != i && stamp[p] != int32(i) {
-				stamp[p] = int32(i)
-				d.pred.val = append(d.pred.val, p)
-			}
-		}
-		for _, a := range m.Args() {
-			add(d.pos[a.Def().ID()])
-		}
-		d.data[i] = int32(len(d.pred.val)) - d.pred.off[i]
-		e.visit(int32(i), m, add)
-		d.pred.off = append(d.pred.off, int32(len(d.pred.val)))
-	}
-	d.successors()
-	return d
-}
-
-// predLimit names the reason that edge k of node i's predecessors stands for.
-func (d *deps) predLimit(i int32, k int) Limit {
-	if int32(k) < d.data[i] {
-		return LimitData
-	}
-	return LimitEffect
-}
-
-// succLimit names the reason that edge k of node i's successors stands for.
-func (d *deps) succLimit(i int32, k int) Limit {
-	if d.sdata[d.succ.off[i]+int32(k)] {
-		return LimitData
-	}
-	return LimitEffect
-}
-
-// successors turns the edges around.
-func (d *deps) successors() {
-	n := len(d.nodes)
-	off := make([]int32, n+1)
-	for _, v := range d.pred.val {
-		off[v+1]++
-	}
-	for i := range n {
-		off[i+1] += off[i]
-	}
-	d.succ = lists{off, make([]int32, len(d.pred.val))}
-	d.sdata = make([]bool, len(d.pred.val))
-	next := append([]int32(nil), off[:n]...)
-	for i := range int32(n) {
-		for k, v := range d.pred.at(i) {
-			d.succ.val[next[v]] = i
-			d.sdata[next[v]] = int32(k) < d.data[i]
-			next[v]++
+	for _, u := range n.Result(0).Uses() {
+		if u.Node.Op() != ir.OpWaitTensor {
+			return false
 		}
 	}
-}
-
-// effects walks a program in order and finds the edges that effects ask for.
-type effects struct {
-	d       *deps
-	any     bool      // some node writes: storages have to be followed
-	writer  []int32   // storage -> last node that writes it, -1 for none
-	readers [][]int32 // storage -> nodes that read it since
-	lastAny int32     // last node that writes anything
-	random  int32     // last node that draws
-	fence   int32     // last opaque call that communicates
-	comms   []int32   // collectives since the fence
-}
-
-func newEffects(d *deps) *effects {
-	e := &effects{d: d, lastAny: -1, random: -1, fence: -1}
-	for _, n := range d.nodes {
-		e.any = e.any || n.Effects()&ir.EffectWrites != 0
-	}
-	if e.any {
-		e.writer = make([]int32, len(d.st.size))
-		e.readers = make([][]int32, len(d.st.size))
-		for i := range e.writer {
-			e.writer[i] = -1
-		}
-	}
-	return e
-}
-
-func (e *effects) visit(i int32, n *ir.Node, add func(int32)) {
-	eff := n.Effects()
-	if eff&ir.EffectRandom != 0 {
-		add(e.random)
-		e.random = i
-	}
-	if eff&ir.EffectCommunicates != 0 {
-		add(e.fence)
-		if n.Op().IsCollective() {
-			e.comms = append(e.comms, i)
-		} else {
-			for _, c := range e.comms {
-				add(c)
-			}
-			e.comms, e.fence = e.comms[:0], i
-		}
-	}
-	if !e.any || n.Op().IsView() || n.Op() == ir.OpInput {
-		return
-	}
-	if eff&ir.EffectWrites != 0 {
-		add(e.lastAny)
-		e.lastAny = i
-		for _, s := range e.d.st.use.at(i) {
-			add(e.writer[s])
-			for _, r := range e.readers[s] {
-				add(r)
-			}
-			e.writer[s], e.readers[s] = i, e.readers[s][:0]
-		}
-		return
-	}
-	for _, s := range e.d.st.use.at(i) {
-		add(e.writer[s])
-		e.readers[s] = append(e.readers[s], i)
-	}
+	return true
 }
 
 // light reports whether a pass that moves a collective may take n along: n is

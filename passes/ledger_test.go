@@ -13,23 +13,22 @@ import (
 // fresh computes the memory of the ledger's order from the definition, without
 // any of the ledger's code: a storage lives from its node to its last user.
 func fresh(d *deps, order []int32) (live []int64) {
-	st := d.st
 	pos := make([]int, len(order))
 	for p, v := range order {
 		pos[v] = p
 	}
 	live = make([]int64, len(order))
-	for s, size := range st.size {
-		from, to := pos[st.owner[s]], pos[st.owner[s]]
+	for s, size := range d.Size {
+		from, to := pos[d.Owner[s]], pos[d.Owner[s]]
 		for v := range order {
-			if slices.Contains(st.use.at(int32(v)), int32(s)) {
+			if slices.Contains(d.Use.At(int32(v)), int32(s)) {
 				to = max(to, pos[v])
 			}
 		}
-		if d.nodes[st.owner[s]].Op() == ir.OpInput {
+		if d.nodes[d.Owner[s]].Op() == ir.OpInput {
 			from = 0
 		}
-		if st.pinned[s] {
+		if d.Pinned[s] {
 			to = len(order) - 1
 		}
 		for p := from; p <= to; p++ {
@@ -61,12 +60,21 @@ func module(t *testing.T, seed uint64, c gen.Config) *ir.Module {
 	return m
 }
 
+func mustAnalyze(t *testing.T, f *ir.Func) *deps {
+	t.Helper()
+	d, err := analyze(&Context{pass: &Pass{}}, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // Exchanges of arbitrary runs, legal or not as programs, keep the books exact.
 // An exchange that is refused changes nothing.
 func TestLedgerExchange(t *testing.T) {
 	for seed := range uint64(60) {
 		f := module(t, seed, gen.Config{Nodes: 30, Flights: true, Effects: true}).Funcs()[0]
-		d := analyze(f)
+		d := mustAnalyze(t, f)
 		l := newLedger(d)
 		checkLedger(t, d, l)
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -108,7 +116,7 @@ func TestReorderCommsMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx := &Context{pass: pl.steps[0].pass, options: pl.steps[0].values, stats: make([]float64, len(p.Stats)), counted: make([]bool, len(p.Stats)), fn: "f", Log: slog.New(slog.DiscardHandler)}
-		input := newLedger(analyze(f)).peak()
+		input := newLedger(mustAnalyze(t, f)).peak()
 		err = runReorderComms(ctx, f, func(r *reorderer) {
 			moves++
 			checkLedger(t, r.d, r.l)
@@ -127,7 +135,7 @@ func TestReorderCommsMemory(t *testing.T) {
 				tight++
 			}
 		}
-		if got := newLedger(analyze(f)).peak(); float64(got) != ctx.stats[7] {
+		if got := newLedger(mustAnalyze(t, f)).peak(); float64(got) != ctx.stats[7] {
 			t.Fatalf("seed %d: the program peaks at %d, the pass says %g", seed, got, ctx.stats[7])
 		}
 	}

@@ -1,5 +1,7 @@
 package passes
 
+import "github.com/seed-ee968945/concert/sim"
+
 // ledger keeps the memory of an order exact while neighbouring runs of nodes
 // change places. Nodes are numbered as in deps.
 //
@@ -9,7 +11,7 @@ package passes
 // storage that both use and whose last user stood in Y is now freed by its last
 // user in X. So an exchange costs the storages of the nodes in both runs.
 type ledger struct {
-	st    *storages
+	m     *sim.Model
 	order []int32 // position -> node
 	pos   []int32 // node -> position
 	last  []int32 // storage -> its last user, -1 if it is never freed
@@ -36,46 +38,49 @@ func newLedger(d *deps) *ledger {
 	for i := range order {
 		order[i] = int32(i)
 	}
-	l := &ledger{st: d.st, pos: make([]int32, n), stamp: make([]int32, len(d.st.size)), user: make([]int32, len(d.st.size))}
+	l := &ledger{m: d.Model, pos: make([]int32, n), stamp: make([]int32, len(d.Size)), user: make([]int32, len(d.Size))}
 	l.reset(order)
 	return l
 }
 
 // reset recomputes everything for an order, which the ledger keeps. Linear.
 func (l *ledger) reset(order []int32) {
-	st := l.st
+	m := l.m
 	n := len(order)
 	l.order = order
-	l.last = make([]int32, len(st.size))
+	l.last = make([]int32, len(m.Size))
 	l.alloc, l.freed, l.live = make([]int64, n), make([]int64, n), make([]int64, n)
-	for s := range l.last {
+	for s := range l.last { // an unused storage is freed by the node that makes it
 		l.last[s] = -1
+		if !m.Pinned[s] {
+			l.last[s] = m.Owner[s]
+		}
 	}
 	for p, v := range order {
 		l.pos[v] = int32(p)
-		for _, s := range st.use.at(v) {
-			if !st.pinned[s] {
+		for _, s := range m.Use.At(v) {
+			if !m.Pinned[s] {
 				l.last[s] = v
 			}
 		}
 	}
 	for s, v := range l.last {
 		if v >= 0 {
-			l.freed[v] += st.size[s]
+			l.freed[v] += m.Size[s]
 		}
 	}
 	now := int64(0)
 	for _, v := range order { // inputs are live from the start
 		if l.isInput(v) {
-			for _, s := range st.alloc.at(v) {
-				now += st.size[s]
+			for _, s := range m.Alloc.At(v) {
+				now += m.Size[s]
 			}
 		}
 	}
 	for _, v := range order {
 		if !l.isInput(v) {
-			for _, s := range st.alloc.at(v) {
-				l.alloc[v] += st.size[s]
+			for _, s := range m.Alloc.At(v) {
+				l.alloc[v] += m.Size[s]
 			}
 		}
 		now += l.alloc[v]
@@ -85,7 +90,7 @@ func (l *ledger) reset(order []int32) {
 }
 
 // isInput reports whether v is an input, whose storages exist before the program runs.
-func (l *ledger) isInput(v int32) bool { return v < l.st.inputs }
+func (l *ledger) isInput(v int32) bool { return l.m.Kind[v] == sim.Input }
 
 // peak is the largest live memory. Linear.
 func (l *ledger) peak() int64 {
@@ -103,8 +108,8 @@ func (l *ledger) peak() int64 {
 func (l *ledger) exchange(lo, mid, hi int32, limit int64) (ok bool, top int64) {
 	l.transfers(lo, mid, hi)
 	for _, t := range l.moved {
-		l.freed[t.from] -= l.st.size[t.storage]
-		l.freed[t.to] += l.st.size[t.storage]
+		l.freed[t.from] -= l.m.Size[t.storage]
+		l.freed[t.to] += l.m.Size[t.storage]
 	}
 	first := l.order[lo]
 	base := l.live[first] - l.alloc[first]
@@ -118,8 +123,8 @@ func (l *ledger) exchange(lo, mid, hi int32, limit int64) (ok bool, top int64) {
 	}
 	if top > limit && top > before {
 		for _, t := range l.moved {
-			l.freed[t.from] += l.st.size[t.storage]
-			l.freed[t.to] -= l.st.size[t.storage]
+			l.freed[t.from] += l.m.Size[t.storage]
+			l.freed[t.to] -= l.m.Size[t.storage]
 		}
 		return false, top
 	}
@@ -152,12 +157,12 @@ func (l *ledger) transfers(lo, mid, hi int32) {
 	l.gen++
 	l.moved = l.moved[:0]
 	for _, v := range l.order[lo:mid] {
-		for _, s := range l.st.use.at(v) {
+		for _, s := range l.m.Use.At(v) {
 			l.stamp[s], l.user[s] = l.gen, v
 		}
 	}
 	for _, v := range l.order[mid:hi] {
-		for _, s := range l.st.use.at(v) {
+		for _, s := range l.m.Use.At(v) {
 			if l.last[s] == v && l.stamp[s] == l.gen {
 				l.moved = append(l.moved, transfer{s, v, l.user[s]})
 			}

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sim"
 )
 
 // raise-starts moves every collective up to the latest node that it has to stand
@@ -40,6 +41,8 @@ func raiseStarts() Pass {
 			{"carried", "nodes that moved along"},
 			{"exposed-before-ms", "time for which the compute stream blocks at waits, before the pass"},
 			{"exposed-after-ms", "the same after the pass"},
+			{"peak-before-bytes", "largest live memory before the pass"},
+			{"peak-after-bytes", "largest live memory after the pass"},
 		},
 		OrderOnly: true,
 		Run:       runRaiseStarts,
@@ -62,8 +65,11 @@ type mover struct {
 	work  []int32 // node -> launches and waits at positions up to it
 }
 
-func newMover(ctx *Context, f *ir.Func) *mover {
-	d := analyze(f)
+func newMover(ctx *Context, f *ir.Func) (*mover, error) {
+	d, err := analyze(ctx, f)
+	if err != nil {
+		return nil, err
+	}
 	n := len(d.nodes)
 	m := &mover{ctx: ctx, f: f, d: d, slot: make([]int32, n), why: make([]int32, n), limit: make([]Limit, n), moved: make([]bool, n), work: make([]int32, n)}
 	count := int32(0)
@@ -74,7 +80,7 @@ func newMover(ctx *Context, f *ir.Func) *mover {
 		m.work[i] = count
 		m.slot[i], m.why[i] = int32(i), int32(i)
 	}
-	return m
+	return m, nil
 }
 
 // carriable returns the predicate that option carry names.
@@ -89,7 +95,10 @@ func carriable(option string) func(n *ir.Node) bool {
 }
 
 func runRaiseStarts(ctx *Context, f *ir.Func) error {
-	m := newMover(ctx, f)
+	m, err := newMover(ctx, f)
+	if err != nil {
+		return err
+	}
 	carried := m.carriedUp(carriable(ctx.Str("carry")))
 	m.earliest(carried)
 	m.noFurther(carried)
@@ -104,7 +113,7 @@ func (m *mover) carriedUp(can func(*ir.Node) bool) []bool {
 		if !carried[i] && !m.d.nodes[i].Op().IsCollective() {
 			continue
 		}
-		for _, p := range m.d.pred.at(i) {
+		for _, p := range m.d.Pred.At(i) {
 			if can(m.d.nodes[p]) {
 				carried[p] = true
 			}
@@ -121,7 +130,7 @@ func (m *mover) earliest(carried []bool) {
 	for i := range last {
 		last[i] = -1
 	}
-	floor := int32(len(m.f.Inputs())) - 1
+	floor := m.d.inputs - 1
 	for i, v := range m.d.nodes {
 		i := int32(i)
 		start := v.Op().IsCollective()
@@ -129,9 +138,9 @@ func (m *mover) earliest(carried []bool) {
 			continue
 		}
 		e, why, reason := floor, int32(-1), LimitNone
-		for k, p := range m.d.pred.at(i) {
+		for _, p := range m.d.Pred.At(i) {
 			if m.slot[p] > e || m.slot[p] == e && why < 0 {
-				e, why, reason = m.slot[p], m.why[p], m.d.predLimit(i, k)
+				e, why, reason = m.slot[p], m.why[p], m.d.limit(p, i)
 			}
 		}
 		if start {
@@ -182,7 +191,7 @@ func (m *mover) noFurther(carried []bool) {
 			continue
 		}
 		need := i
-		for _, u := range m.d.succ.at(i) {
+		for _, u := range m.d.Succ.At(i) {
 			if carried[u] || m.d.nodes[u].Op().IsCollective() {
 				need = min(need, m.slot[u])
 			}
@@ -192,16 +201,14 @@ func (m *mover) noFurther(carried []bool) {
 }
 
 // emitUp is step 3.
-func (m *mover) emitUp() []*ir.Node {
+func (m *mover) emitUp() []int32 {
 	at := m.bySlot()
-	order := make([]*ir.Node, 0, len(m.d.nodes))
-	for i, v := range m.d.nodes {
+	order := make([]int32, 0, len(m.d.nodes))
+	for i := range int32(len(m.d.nodes)) {
 		if !m.moved[i] {
-			order = append(order, v)
+			order = append(order, i)
 		}
-		for _, j := range at.at(int32(i)) {
-			order = append(order, m.d.nodes[j])
-		}
+		order = append(order, at.at(i)...)
 	}
 	return order
 }
@@ -233,22 +240,27 @@ func (m *mover) bySlot() lists {
 
 // finish sets the new order, records what happened to the nodes that main
 // selects (starts or waits) and counts.
-func (m *mover) finish(order []*ir.Node, limit int64, main func(*ir.Node) bool, stat string) error {
-	ctx, f := m.ctx, m.f
-	ms := nodeCosts(ctx, f)
-	before := newTimeline(f, m.d.nodes, ms)
-	after := newTimeline(f, order, ms)
-	newWork := make([]int32, len(order)) // node -> launches and waits before or at its new place
+func (m *mover) finish(order []int32, limit int64, main func(*ir.Node) bool, stat string) error {
+	ctx, d := m.ctx, m.d
+	before, err := sim.Evaluate(d.Model, d.InputOrder(), nil)
+	if err != nil {
+		return err
+	}
+	after, err := sim.Evaluate(d.Model, order, nil)
+	if err != nil {
+		return err
+	}
+	newWork := make([]int32, len(order)) // node -> launches and waits up to its new place
 	count := int32(0)
 	for _, v := range order {
-		if launches(v) || v.Op().Class() == ir.ClassWait {
+		if launches(d.nodes[v]) || d.Kind[v] == sim.Wait {
 			count++
 		}
-		newWork[m.d.pos[v.ID()]] = count
+		newWork[v] = count
 	}
-	for i, v := range m.d.nodes {
+	for i, v := range d.nodes {
 		if !main(v) {
-			if m.moved[i] {
+			if m.moved[i] && newWork[i] != m.work[i] {
 				ctx.Count("carried", 1)
 			}
 			continue
@@ -259,16 +271,17 @@ func (m *mover) finish(order []*ir.Node, limit int64, main func(*ir.Node) bool, 
 			start = v.Arg(0).Def()
 			r.Comm = start.Name()
 		}
+		s := d.pos[start.ID()]
 		if start.Group() != nil {
 			r.Group = start.Group().Name
 		}
-		r.Ms = ms[start.ID()]
-		r.ExposedBefore, r.ExposedAfter = before.exposed(start), after.exposed(start)
+		r.Ms = d.Dur[s]
+		r.ExposedBefore, r.ExposedAfter = d.exposed(before, s), d.exposed(after, s)
 		switch {
 		case r.Limit == LimitDistance:
 			r.Detail = itoa(limit) + " launches"
 		case m.why[i] >= 0 && m.why[i] != int32(i):
-			r.Detail = m.d.nodes[m.why[i]].Name()
+			r.Detail = d.nodes[m.why[i]].Name()
 		}
 		ctx.Record(r)
 		if r.Moves > 0 {
@@ -278,7 +291,9 @@ func (m *mover) finish(order []*ir.Node, limit int64, main func(*ir.Node) bool, 
 		ctx.Count("exposed-before-ms", r.ExposedBefore)
 		ctx.Count("exposed-after-ms", r.ExposedAfter)
 	}
-	return f.SetOrder(order)
+	ctx.Count("peak-before-bytes", float64(before.Peak))
+	ctx.Count("peak-after-bytes", float64(after.Peak))
+	return m.f.SetOrder(d.permuted(order))
 }
 
 func abs32(v int32) int32 { return max(v, -v) }

@@ -3,8 +3,10 @@ package passes
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sim"
 )
 
 // reorder-comms moves collectives up and waits down, one node at a time, while
@@ -68,18 +70,14 @@ func reorderComms() Pass {
 
 // reorderer is the state of the pass. Nodes are numbered as in deps.
 type reorderer struct {
-	ctx     *Context
-	d       *deps
-	l       *ledger
-	cap     int64
-	strict  bool
-	carry   func(*ir.Node) bool
-	ms      []float64 // node -> milliseconds
-	stream  []int32   // node -> group of a collective, -1 of others
-	startOf []int32   // node -> collective of a wait, -1 of others and of waits of inputs
-	wait    []int32   // node -> wait of a collective, -1 of others and of those that leave in flight
-	frozen  []bool    // node -> switched off by a bisect pattern
-	streams int
+	ctx    *Context
+	d      *deps
+	l      *ledger
+	cap    int64
+	strict bool
+	carry  func(*ir.Node) bool
+	wait   []int32 // node -> wait of a collective, -1 of others and of those that leave in flight
+	frozen []bool  // node -> switched off by a bisect pattern
 
 	mark  []int32 // node -> generation in which the group was found to depend on it, or it on the group
 	gen   int32
@@ -92,7 +90,10 @@ type reorderer struct {
 }
 
 func runReorderComms(ctx *Context, f *ir.Func, onMove func(*reorderer)) error {
-	r := newReorderer(ctx, f)
+	r, err := newReorderer(ctx, f)
+	if err != nil {
+		return err
+	}
 	if onMove != nil {
 		r.onMove = func() { onMove(r) }
 	}
@@ -116,33 +117,33 @@ func runReorderComms(ctx *Context, f *ir.Func, onMove func(*reorderer)) error {
 	return r.finish(f, before)
 }
 
-func newReorderer(ctx *Context, f *ir.Func) *reorderer {
-	d := analyze(f)
+func newReorderer(ctx *Context, f *ir.Func) (*reorderer, error) {
+	d, err := analyze(ctx, f)
+	if err != nil {
+		return nil, err
+	}
 	n := len(d.nodes)
 	r := &reorderer{ctx: ctx, d: d, l: newLedger(d), strict: ctx.Str("order") == "strict", carry: carriable(ctx.Str("carry")),
-		ms: make([]float64, n), stream: make([]int32, n), startOf: make([]int32, n), wait: make([]int32, n), frozen: make([]bool, n),
-		mark: make([]int32, n), reach: make([]float64, n), end: make([]float64, n), recs: make([]CommRecord, n),
-		streams: len(f.Module().Groups()), onMove: func() {}}
+		wait: make([]int32, n), frozen: make([]bool, n), mark: make([]int32, n), reach: make([]float64, n), end: make([]float64, n),
+		recs: make([]CommRecord, n), onMove: func() {}}
 	for i, v := range d.nodes {
-		r.ms[i] = ctx.Cost(v)
-		r.stream[i], r.startOf[i], r.wait[i] = -1, -1, -1
+		i := int32(i)
+		r.wait[i] = -1
 		switch {
-		case v.Op().IsCollective():
-			r.stream[i] = int32(v.Group().Index())
-			r.recs[i] = CommRecord{Node: v.Name(), Comm: v.Name(), Group: v.Group().Name, Ms: r.ms[i]}
-		case v.Op() == ir.OpWaitTensor:
+		case d.Kind[i] == sim.Start:
+			r.wait[i] = d.waitOf(i)
+			r.recs[i] = CommRecord{Node: v.Name(), Comm: v.Name(), Group: v.Group().Name, Ms: d.Dur[i]}
+		case d.Kind[i] == sim.Wait:
 			r.recs[i] = CommRecord{Node: v.Name(), Comm: v.Arg(0).Def().Name()}
-			if s := v.Arg(0).Def(); s.Op().IsCollective() {
-				k := d.pos[s.ID()]
-				r.startOf[i], r.wait[k] = k, int32(i)
-				r.recs[i].Group, r.recs[i].Ms = s.Group().Name, r.ms[k]
+			if s := d.StartOf[i]; s >= 0 {
+				r.recs[i].Group, r.recs[i].Ms = d.nodes[s].Group().Name, d.Dur[s]
 			}
 		default:
 			continue
 		}
 		r.frozen[i] = !ctx.Enable(v.Name())
 	}
-	return r
+	return r, nil
 }
 
 // demands are what raise works towards, in ideal time: the sum of the costs of
@@ -160,24 +161,24 @@ func (r *reorderer) demands() *demands {
 	early := make([]float64, n) // node -> earliest ideal time at which its operands allow it
 	for p, v := range order {
 		q.ideal[p+1] = q.ideal[p]
-		if r.stream[v] < 0 {
-			q.ideal[p+1] += r.ms[v]
+		if r.d.Stream[v] < 0 {
+			q.ideal[p+1] += r.d.Dur[v]
 		}
-		if r.stream[v] >= 0 || r.carry(r.d.nodes[v]) {
-			for _, u := range r.d.pred.at(v) {
+		if r.d.Stream[v] >= 0 || r.carry(r.d.nodes[v]) {
+			for _, u := range r.d.Pred.At(v) {
 				early[v] = max(early[v], early[u])
 			}
 		} else {
 			early[v] = q.ideal[p+1]
 		}
 	}
-	next := make([]float64, r.streams) // stream -> when the start behind has to have its stream
+	next := make([]float64, r.d.Streams) // stream -> when the start behind has to have its stream
 	for i := range next {
 		next[i] = math.Inf(1)
 	}
 	for p := n - 1; p >= 0; p-- {
 		v := order[p]
-		s := r.stream[v]
+		s := r.d.Stream[v]
 		if s < 0 {
 			continue
 		}
@@ -193,7 +194,7 @@ func (r *reorderer) demands() *demands {
 				}
 			}
 		}
-		own := max(min(finish, next[s])-r.ms[v], early[v])
+		own := max(min(finish, next[s])-r.d.Dur[v], early[v])
 		next[s] = own
 		q.place[v], q.other[v] = min(own, other), other
 	}
@@ -203,14 +204,14 @@ func (r *reorderer) demands() *demands {
 // raise is one sweep; it returns the number of moves.
 func (r *reorderer) raise() int {
 	q := r.demands()
-	free := make([]float64, r.streams)
+	free := make([]float64, r.d.Streams)
 	now, moves := 0.0, 0
 	for p := int32(0); int(p) < len(r.l.order); p++ {
 		v := r.l.order[p]
 		r.reach[v] = now
 		switch {
-		case r.stream[v] >= 0:
-			s := r.stream[v]
+		case r.d.Stream[v] >= 0:
+			s := r.d.Stream[v]
 			late := now - q.ideal[p] // what waits have cost so far
 			issue := now
 			if !r.frozen[v] {
@@ -220,12 +221,12 @@ func (r *reorderer) raise() int {
 			} else {
 				r.recs[v].Limit = LimitDisabled
 			}
-			free[s] = max(issue, free[s]) + r.ms[v]
+			free[s] = max(issue, free[s]) + r.d.Dur[v]
 			r.end[v] = free[s]
-		case r.startOf[v] >= 0:
-			now = max(now, r.end[r.startOf[v]])
+		case r.d.StartOf[v] >= 0:
+			now = max(now, r.end[r.d.StartOf[v]])
 		default:
-			now += r.ms[v]
+			now += r.d.Dur[v]
 		}
 	}
 	return moves
@@ -238,7 +239,7 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 	first, cost := r.reach[v], 0.0
 	rec := &r.recs[v]
 	r.gen++
-	r.markAll(r.d.pred.at(v))
+	r.markAll(r.d.Pred.At(v))
 	grouped := 0
 	for {
 		issue = first + cost
@@ -250,7 +251,7 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 			rec.Limit, rec.Detail = LimitStream, ""
 			break
 		}
-		if lo == r.l.st.inputs {
+		if lo == r.d.inputs {
 			rec.Limit, rec.Detail = LimitNone, ""
 			break
 		}
@@ -258,8 +259,8 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 		node := r.d.nodes[x]
 		if r.mark[x] == r.gen && r.carry(node) && node.Op() != ir.OpInput {
 			lo--
-			r.markAll(r.d.pred.at(x))
-			first, cost = r.reach[x], cost+r.ms[x]
+			r.markAll(r.d.Pred.At(x))
+			first, cost = r.reach[x], cost+r.d.Dur[x]
 			grouped++
 			continue
 		}
@@ -267,7 +268,7 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 			rec.Limit, rec.Detail = r.edge(x, lo, hi), node.Name()
 			break
 		}
-		if r.stream[x] >= 0 && (r.strict || r.stream[x] == r.stream[v]) {
+		if r.d.Stream[x] >= 0 && (r.strict || r.d.Stream[x] == r.d.Stream[v]) {
 			rec.Limit, rec.Detail = LimitCollective, node.Name()
 			break
 		}
@@ -292,11 +293,8 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 // edge says why the group at lo..hi-1 cannot pass x in front of it.
 func (r *reorderer) edge(x, lo, hi int32) Limit {
 	for p := lo; p < hi; p++ {
-		v := r.l.order[p]
-		for k, u := range r.d.pred.at(v) {
-			if u == x {
-				return r.d.predLimit(v, k)
-			}
+		if v := r.l.order[p]; slices.Contains(r.d.Pred.At(v), x) {
+			return r.d.limit(x, v)
 		}
 	}
 	return LimitEffect
@@ -314,17 +312,17 @@ func (r *reorderer) markAll(nodes []int32) {
 
 // sink is one sweep; it returns the number of moves.
 func (r *reorderer) sink() int {
-	free := make([]float64, r.streams)
+	free := make([]float64, r.d.Streams)
 	now, moves := 0.0, 0
 	for p := int32(0); int(p) < len(r.l.order); {
 		v := r.l.order[p]
 		switch {
-		case r.stream[v] >= 0:
-			s := r.stream[v]
-			free[s] = max(now, free[s]) + r.ms[v]
+		case r.d.Stream[v] >= 0:
+			s := r.d.Stream[v]
+			free[s] = max(now, free[s]) + r.d.Dur[v]
 			r.end[v] = free[s]
-		case r.startOf[v] >= 0:
-			end := r.end[r.startOf[v]]
+		case r.d.StartOf[v] >= 0:
+			end := r.end[r.d.StartOf[v]]
 			rec := &r.recs[v]
 			switch {
 			case r.frozen[v]:
@@ -341,7 +339,7 @@ func (r *reorderer) sink() int {
 			}
 			now = max(now, end)
 		default:
-			now += r.ms[v]
+			now += r.d.Dur[v]
 		}
 		p++
 	}
@@ -355,7 +353,7 @@ func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 	lo, hi := p, p+1 // the group
 	rec := &r.recs[v]
 	r.gen++
-	r.markAll(r.d.succ.at(v))
+	r.markAll(r.d.Succ.At(v))
 	idle := int32(0) // nodes crossed since the last that took time
 	rec.Limit, rec.Detail = LimitHidden, ""
 	grouped := 0
@@ -369,7 +367,7 @@ func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 		if r.mark[x] == r.gen {
 			if node.Op().IsView() {
 				hi++
-				r.markAll(r.d.succ.at(x))
+				r.markAll(r.d.Succ.At(x))
 				grouped++
 				continue
 			}
@@ -388,8 +386,8 @@ func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 		lo, hi = lo+1, hi+1
 		moves++
 		idle++
-		if r.stream[x] < 0 && r.ms[x] > 0 {
-			now += r.ms[x]
+		if r.d.Stream[x] < 0 && r.d.Dur[x] > 0 {
+			now += r.d.Dur[x]
 			idle = 0
 		}
 		r.onMove()
@@ -408,8 +406,8 @@ func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 
 // edgeDown says why the group at lo..hi-1 cannot pass x behind it.
 func (r *reorderer) edgeDown(x, lo, hi int32) Limit {
-	for k, u := range r.d.pred.at(x) {
-		if p := r.l.pos[u]; p >= lo && p < hi && r.d.predLimit(x, k) == LimitData {
+	for p := lo; p < hi; p++ {
+		if r.d.limit(r.l.order[p], x) == LimitData {
 			return LimitData
 		}
 	}
@@ -419,35 +417,35 @@ func (r *reorderer) edgeDown(x, lo, hi int32) Limit {
 // finish writes the order back, unless it is slower, and reports.
 func (r *reorderer) finish(f *ir.Func, peak int64) error {
 	ctx := r.ctx
-	byID := make([]float64, f.NumNodeIDs())
-	order := make([]*ir.Node, len(r.l.order))
-	for i, v := range r.d.nodes {
-		byID[v.ID()] = r.ms[i]
-		order[r.l.pos[i]] = v
+	before, err := sim.Evaluate(r.d.Model, r.d.InputOrder(), nil)
+	if err != nil {
+		return err
 	}
-	before, after := newTimeline(f, r.d.nodes, byID), newTimeline(f, order, byID)
-	kept := after.makespan > before.makespan*(1+1e-9)
+	after, err := sim.Evaluate(r.d.Model, r.l.order, nil)
+	if err != nil {
+		return err
+	}
+	order := r.d.permuted(r.l.order)
+	kept := after.Makespan > before.Makespan*(1+1e-9)
 	if kept {
 		order, after = append([]*ir.Node(nil), r.d.nodes...), before
 		ctx.Count("kept-input", 1)
-	}
-	final := peak
-	if !kept {
-		final = r.l.peak()
 	}
 	for i, v := range r.d.nodes {
 		rec := r.recs[i]
 		if rec.Node == "" {
 			continue
 		}
-		start := v
-		if v.Op() == ir.OpWaitTensor {
-			start = v.Arg(0).Def()
+		start := int32(i)
+		if r.d.Kind[i] == sim.Wait {
+			start = r.d.StartOf[i]
 		}
 		if kept {
 			rec.Moves, rec.Grouped = 0, 0
 		}
-		rec.ExposedBefore, rec.ExposedAfter = before.exposed(start), after.exposed(start)
+		if start >= 0 {
+			rec.ExposedBefore, rec.ExposedAfter = r.d.exposed(before, start), r.d.exposed(after, start)
+		}
 		if rec.Limit == "" {
 			rec.Limit = LimitHidden
 		}
@@ -466,8 +464,8 @@ func (r *reorderer) finish(f *ir.Func, peak int64) error {
 		}
 	}
 	ctx.Count("peak-before-bytes", float64(peak))
-	ctx.Count("peak-after-bytes", float64(final))
+	ctx.Count("peak-after-bytes", float64(after.Peak))
 	ctx.Count("cap-bytes", float64(r.cap))
-	ctx.Log.Debug("reorder-comms", "func", f.Name, "makespan before", before.makespan, "after", after.makespan, "peak before", Bytes(peak), "after", Bytes(final))
+	ctx.Log.Debug("reorder-comms", "func", f.Name, "makespan before", before.Makespan, "after", after.Makespan, "peak before", Bytes(peak), "after", Bytes(after.Peak))
 	return f.SetOrder(order)
 }

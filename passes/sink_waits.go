@@ -30,6 +30,8 @@ func sinkWaits() Pass {
 			{"carried", "nodes that moved along"},
 			{"exposed-before-ms", "time for which the compute stream blocks at waits, before the pass"},
 			{"exposed-after-ms", "the same after the pass"},
+			{"peak-before-bytes", "largest live memory before the pass"},
+			{"peak-after-bytes", "largest live memory after the pass"},
 		},
 		OrderOnly: true,
 		Run:       runSinkWaits,
@@ -37,7 +39,10 @@ func sinkWaits() Pass {
 }
 
 func runSinkWaits(ctx *Context, f *ir.Func) error {
-	m := newMover(ctx, f)
+	m, err := newMover(ctx, f)
+	if err != nil {
+		return err
+	}
 	carried := m.carriedDown(carriable(ctx.Str("carry")))
 	m.latest(carried)
 	m.noLater(carried)
@@ -51,8 +56,8 @@ func (m *mover) carriedDown(can func(*ir.Node) bool) []bool {
 		if !carried[i] && v.Op() != ir.OpWaitTensor {
 			continue
 		}
-		for k, u := range m.d.succ.at(int32(i)) {
-			if can(m.d.nodes[u]) && m.d.succLimit(int32(i), k) == LimitData {
+		for _, u := range m.d.Succ.At(int32(i)) {
+			if can(m.d.nodes[u]) && m.d.limit(int32(i), u) == LimitData {
 				carried[u] = true
 			}
 		}
@@ -71,9 +76,9 @@ func (m *mover) latest(carried []bool) {
 			continue
 		}
 		e, why, reason := end, int32(-1), LimitNone
-		for k, u := range m.d.succ.at(i) {
+		for _, u := range m.d.Succ.At(i) {
 			if m.slot[u] < e || m.slot[u] == e && why < 0 {
-				e, why, reason = m.slot[u], m.why[u], m.d.succLimit(i, k)
+				e, why, reason = m.slot[u], m.why[u], m.d.limit(i, u)
 			}
 		}
 		if wait {
@@ -116,7 +121,7 @@ func (m *mover) noLater(carried []bool) {
 			continue
 		}
 		need := int32(i)
-		for _, p := range m.d.pred.at(int32(i)) {
+		for _, p := range m.d.Pred.At(int32(i)) {
 			if carried[p] || m.d.nodes[p].Op() == ir.OpWaitTensor {
 				need = max(need, m.slot[p])
 			}
@@ -126,15 +131,13 @@ func (m *mover) noLater(carried []bool) {
 }
 
 // emitDown is step 3.
-func (m *mover) emitDown() []*ir.Node {
+func (m *mover) emitDown() []int32 {
 	at := m.bySlot()
-	order := make([]*ir.Node, 0, len(m.d.nodes))
-	for i, v := range m.d.nodes {
-		for _, j := range at.at(int32(i)) {
-			order = append(order, m.d.nodes[j])
-		}
+	order := make([]int32, 0, len(m.d.nodes))
+	for i := range int32(len(m.d.nodes)) {
+		order = append(order, at.at(i)...)
 		if !m.moved[i] {
-			order = append(order, v)
+			order = append(order, i)
 		}
 	}
 	return order
