@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+
+	"gonum.org/v1/gonum/graph/encoding/dot"
+
+	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+var passesCommand = command{
+	name: "passes", args: "[-v]", doc: "lists the passes, the constraints on their order with reasons, and the named pipelines",
+	run: func(_ context.Context, t tool, args []string) error {
+		var f passesFlags
+		files, err := parse("passes", &f, args)
+		if err != nil {
+			return err
+		}
+		if len(files) > 0 {
+			return usagef("takes no FILE")
+		}
+		return passes.Standard().WriteDoc(t.out, f.verbose)
+	},
+}
+
+type passesFlags struct{ verbose bool }
+
+func (f *passesFlags) define(fs *flag.FlagSet) {
+	fs.BoolVar(&f.verbose, "v", false, "with every pass's options and statistics")
+}
+
+// pipelineFlag is the flag that several commands share.
+func pipelineFlag(fs *flag.FlagSet, p *string, def string) {
+	fs.StringVar(p, "passes", def, "pipeline: default, arena, or passes such as canonicalize,sink-waits{limit=10}")
+}
+
+var optCommand = command{
+	name: "opt", args: "[-passes=PIPELINE] [-print-after=all|changed|NAME] [-o FILE] FILE", doc: "runs passes and prints the IR",
+	help: `
+Examples:
+  lowerdump opt step.graph.json.gz
+  lowerdump opt -passes=canonicalize,sink-waits{limit=10} -print-after=changed mlp.ir
+  lowerdump opt -passes=default -stats -o out.ir mlp.ir`,
+	run: func(ctx context.Context, t tool, args []string) error {
+		var f optFlags
+		files, err := parse("opt", &f, args)
+		if err != nil {
+			return err
+		}
+		path, err := oneFile(files)
+		if err != nil {
+			return err
+		}
+		in, err := t.load(path)
+		if err != nil {
+			return err
+		}
+		rep, err := t.optimise(ctx, in, f.pipeline, func(g *passes.Manager) {
+			g.PrintAfter, g.Dump = f.printAfter, passes.WriteDumps(t.err)
+			g.Bisect, g.Limit, g.Repeat = f.bisect, f.limit, f.repeat
+		})
+		if err != nil {
+			return err
+		}
+		if f.stats {
+			if err := rep.WriteTable(t.err); err != nil {
+				return err
+			}
+			if err := rep.WriteRecords(t.err); err != nil {
+				return err
+			}
+		}
+		return t.output(f.out, func(w io.Writer) error {
+			_, err := in.module.WriteTo(w)
+			return err
+		})
+	},
+}
+
+type optFlags struct {
+	pipeline, printAfter, out, bisect string
+	limit                             int
+	stats, repeat                     bool
+}
+
+func (f *optFlags) define(fs *flag.FlagSet) {
+	pipelineFlag(fs, &f.pipeline, "default")
+	fs.StringVar(&f.printAfter, "print-after", "", "print the IR to standard error after: all, changed, or a pass by name")
+	fs.StringVar(&f.out, "o", "", "write the IR to this file instead of standard output")
+	fs.StringVar(&f.bisect, "bisect", "", "let passes act only at sites that match this pattern")
+	fs.IntVar(&f.limit, "limit", 0, "run only the first so many passes; 0 for all")
+	fs.BoolVar(&f.stats, "stats", false, "print statistics and the record of every moved collective to standard error")
+	fs.BoolVar(&f.repeat, "repeat", false, "run every pass twice and fail unless the results are the same bytes")
+}
+
+var exportCommand = command{
+	name: "export", args: "[-format=graph-json] [-passes=PIPELINE] [-o FILE] FILE", doc: "writes the scheduled graph in the format of traced graphs",
+	help: `
+The result has the traced nodes, fields and names in their new order, so that
+another program can judge the schedule. A bucket is one collective node whose
+"members" names the traced collectives it stands for; each traced wait of a
+member stays as a view of the bucket's wait. After passes that removed or
+rewired traced nodes export refuses and names one.
+
+Example:
+  lowerdump export -passes=arena step.graph.json.gz > scheduled.graph.json`,
+	run: func(ctx context.Context, t tool, args []string) error {
+		var f exportFlags
+		files, err := parse("export", &f, args)
+		if err != nil {
+			return err
+		}
+		path, err := oneFile(files)
+		if err != nil {
+			return err
+		}
+		if f.format != "graph-json" {
+			return usagef("-format=%s: have graph-json", f.format)
+		}
+		in, err := t.load(path)
+		if err != nil {
+			return err
+		}
+		if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
+			return err
+		}
+		fn, err := in.theFunc()
+		if err != nil {
+			return err
+		}
+		return t.output(f.out, func(w io.Writer) error { return fx.Export(w, in.graph, fn) })
+	},
+}
+
+type exportFlags struct{ format, pipeline, out string }
+
+func (f *exportFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.format, "format", "graph-json", "output format: graph-json")
+	pipelineFlag(fs, &f.pipeline, "arena")
+	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
+}
+
+var dotCommand = command{
+	name: "dot", args: "[-passes=PIPELINE] [-o FILE] FILE", doc: "prints the dependence graph in Graphviz form",
+	help: `
+Example:
+  lowerdump dot -passes=canonicalize mlp.ir | dot -Tsvg > mlp.svg`,
+	run: func(ctx context.Context, t tool, args []string) error {
+		var f dotFlags
+		files, err := parse("dot", &f, args)
+		if err != nil {
+			return err
+		}
+		path, err := oneFile(files)
+		if err != nil {
+			return err
+		}
+		in, err := t.load(path)
+		if err != nil {
+			return err
+		}
+		if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
+			return err
+		}
+		fn, err := in.theFunc()
+		if err != nil {
+			return err
+		}
+		data, err := dot.Marshal(fn.Directed(), fn.Name, "", "  ")
+		if err != nil {
+			return err
+		}
+		return t.output(f.out, func(w io.Writer) error {
+			_, err := w.Write(append(data, '\n'))
+			return err
+		})
+	},
+}
+
+type dotFlags struct{ pipeline, out string }
+
+func (f *dotFlags) define(fs *flag.FlagSet) {
+	pipelineFlag(fs, &f.pipeline, "")
+	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/sim"
+)
+
+var statsCommand = command{
+	name: "stats", args: "[-passes=PIPELINE] [-json] FILE", doc: "compares time, memory and communication before and after a pipeline",
+	help: `
+Times are simulated: one compute stream, one communication stream per group,
+costs as attached to the graph. exposed is the time for which computing waits
+for communication. bound is a lower bound on the makespan of any order of the
+nodes as they came in, without buckets; the gap is how far above it a schedule is.
+
+Examples:
+  lowerdump stats step.graph.json.gz
+  lowerdump stats -passes=arena -json step.graph.json.gz`,
+	run: runStats,
+}
+
+type statsFlags struct {
+	pipeline      string
+	json, records bool
+}
+
+func (f *statsFlags) define(fs *flag.FlagSet) {
+	pipelineFlag(fs, &f.pipeline, "default")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	fs.BoolVar(&f.records, "records", false, "also print what each pass did to each collective, and why it stopped")
+}
+
+// figures is one column of the comparison.
+type figures struct {
+	Nodes       int     `json:"nodes"`
+	Collectives int     `json:"collectives"`
+	CommBytes   int64   `json:"comm_bytes"`
+	Makespan    float64 `json:"makespan_ms"`
+	Compute     float64 `json:"compute_ms"`
+	Exposed     float64 `json:"exposed_ms"`
+	Bound       float64 `json:"bound_ms"`
+	Peak        int64   `json:"peak_bytes"`
+}
+
+// passTime is the time one pass took.
+type passTime struct {
+	Pass    string  `json:"pass"`
+	Changed bool    `json:"changed"`
+	Millis  float64 `json:"ms"`
+}
+
+// statsResult is what -json prints.
+type statsResult struct {
+	File   string              `json:"file"`
+	Func   string              `json:"func"`
+	Before figures             `json:"before"`
+	After  figures             `json:"after"`
+	Gap    float64             `json:"gap"` // after.makespan / before.bound - 1
+	Passes []passTime          `json:"passes"`
+	Stats  map[string]float64  `json:"stats"`
+	Moves  []passes.CommRecord `json:"moves,omitempty"`
+}
+
+func runStats(ctx context.Context, t tool, args []string) error {
+	var f statsFlags
+	files, err := parse("stats", &f, args)
+	if err != nil {
+		return err
+	}
+	path, err := oneFile(files)
+	if err != nil {
+		return err
+	}
+	in, err := t.load(path)
+	if err != nil {
+		return err
+	}
+	fn, err := in.theFunc()
+	if err != nil {
+		return err
+	}
+	model, err := costs()
+	if err != nil {
+		return err
+	}
+	res := statsResult{File: in.path, Func: fn.Name, Stats: map[string]float64{}}
+	if res.Before, err = measure(fn, model); err != nil {
+		return err
+	}
+	rep, err := t.optimise(ctx, in, f.pipeline, nil)
+	if err != nil {
+		return err
+	}
+	if fn, err = in.theFunc(); err != nil {
+		return err
+	}
+	if res.After, err = measure(fn, model); err != nil {
+		return err
+	}
+	if res.Before.Bound > 0 {
+		res.Gap = res.After.Makespan/res.Before.Bound - 1
+	}
+	for _, s := range rep.Steps {
+		res.Passes = append(res.Passes, passTime{s.Spec, s.Changed, float64(s.Nanos) / 1e6})
+		for _, v := range s.Stats {
+			res.Stats[s.Pass+"."+v.Name] = v.Value
+		}
+		if f.records {
+			res.Moves = append(res.Moves, s.Records...)
+		}
+	}
+	if f.json {
+		e := json.NewEncoder(t.out)
+		e.SetIndent("", "  ")
+		return e.Encode(res)
+	}
+	if err := res.write(t.out); err != nil {
+		return err
+	}
+	if f.records {
+		return rep.WriteRecords(t.out)
+	}
+	return nil
+}
+
+// measure simulates a function.
+func measure(f *ir.Func, model *cost.Model) (figures, error) {
+	m, tl, err := simulate(f, model)
+	if err != nil {
+		return figures{}, err
+	}
+	out := figures{Nodes: m.Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak, Bound: sim.LowerBound(m).Bound}
+	for _, n := range f.Order() {
+		if n.Op().IsCollective() {
+			out.Collectives++
+			out.CommBytes += cost.CommBytes(n)
+		}
+	}
+	return out, nil
+}
+
+// simulate judges a function in its own order.
+func simulate(f *ir.Func, model *cost.Model) (*sim.Model, *sim.Timeline, error) {
+	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 {
+		ms, _ := model.NodeMs(n)
+		return ms
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	tl, err := sim.Evaluate(m, m.InputOrder(), nil)
+	return m, tl, err
+}
+
+func (r *statsResult) write(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "@%s\tbefore\tafter\t\n", r.Func)
+	row := func(name, format string, before, after any) {
+		fmt.Fprintf(w, "%s\t"+format+"\t"+format+"\t\n", name, before, after)
+	}
+	b, a := &r.Before, &r.After
+	row("makespan ms", "%.2f", b.Makespan, a.Makespan)
+	row("exposed ms", "%.2f", b.Exposed, a.Exposed)
+	row("compute ms", "%.2f", b.Compute, a.Compute)
+	row("bound ms", "%.2f", b.Bound, a.Bound)
+	row("peak GiB", "%.2f", gib(b.Peak), gib(a.Peak))
+	row("collectives", "%d", b.Collectives, a.Collectives)
+	row("moved GiB", "%.2f", gib(b.CommBytes), gib(a.CommBytes))
+	row("nodes", "%d", b.Nodes, a.Nodes)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\ngap: no order of these nodes is more than %.1f%% faster\n", max(0, 100*(1-b.Bound/max(a.Makespan, 1e-12))))
+	for _, p := range r.Passes {
+		mark := ""
+		if !p.Changed {
+			mark = "  (changed nothing)"
+		}
+		fmt.Fprintf(out, "%9.1f ms  %s%s\n", p.Millis, p.Pass, mark)
+	}
+	return nil
+}
+
+func gib(n int64) float64 { return float64(n) / (1 << 30) }
