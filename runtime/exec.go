@@ -252,6 +252,10 @@ func (x *Exec) Copy(stream string, dst, src Tensor) {
 	if !ok {
 		return
 	}
+	if !dst.SameType(src) {
+		x.fail(op, fmt.Errorf("from %v to %v", src, dst))
+		return
+	}
 	if ts, ok := x.place(op, []Tensor{dst, src}); ok {
 		x.done(x.r.dev.Copy(s, ts[0], ts[1]))
 	}
