@@ -26,6 +26,11 @@ type policy struct {
 	// from jobs that could hide something.
 	lead float64
 
+	// patience lets the compute stream idle for a collective that ends before this
+	// fraction of the job that would run instead has passed, if what waits for the
+	// collective has the larger tail.
+	patience float64
+
 	inFlight int64 // limit on the bytes of collectives in flight, 0 for none
 }
 
@@ -114,6 +119,12 @@ func (e *engine) run(pol policy) schedule {
 		}
 		if e.issue(d) {
 			continue // memory and readiness have changed
+		}
+		if c >= 0 && e.pol.patience > 0 {
+			if t, ok := e.soon(c); ok {
+				e.now = t
+				continue
+			}
 		}
 		if c >= 0 {
 			e.emit(c)
@@ -298,6 +309,23 @@ func (e *engine) start(j int32) {
 	f.end = max(e.now, e.free[s]) + dur
 	e.free[s] = f.end
 	e.flying[s] = append(e.flying[s], f)
+}
+
+// soon returns when a collective ends for which job c had better not run.
+func (e *engine) soon(c int32) (float64, bool) {
+	limit := e.now + e.pol.patience*e.p.dur[c]
+	at := math.Inf(1)
+	for _, f := range e.flying {
+		if len(f) == 0 || f[0].end > limit || f[0].end >= at {
+			continue
+		}
+		for _, w := range f[0].waits {
+			if e.pol.tail[w] > e.pol.tail[c] {
+				at = f[0].end
+			}
+		}
+	}
+	return at, at <= limit
 }
 
 // block advances time when nothing can run: to the first collective that

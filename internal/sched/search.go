@@ -2,6 +2,7 @@ package sched
 
 import (
 	"math"
+	"math/rand/v2"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -43,6 +44,8 @@ type try struct {
 	reserve float64 // multiples of the longest collective
 	behind  float64 // deferral of the reference order, the same
 	tail    int     // 0 longest path, 1 backward schedule
+	wait    float64 // patience
+	shake   uint64  // if not 0, seed of a random change of the tails
 }
 
 // Below this relative distance from the lower bound the search stops.
@@ -72,7 +75,7 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	s.engines = map[float64]*engine{}
 	s.tried = map[try]bool{}
 	if s.long == 0 { // nothing to hide
-		s.run(try{window: 0})
+		s.run(try{})
 		return s.best, s.found
 	}
 	for _, k := range []float64{32, 16, 64, 8, 128} {
@@ -80,7 +83,8 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	}
 	w := s.bestKey.window
 	for _, t := range []try{
-		{w, 0, 0, 1}, {w, 16, 0, 0}, {w, 0, 4, 1}, {w, 6, 0, 0}, {w, 0, 2, 0}, {w, 0, 2, 1}, {w, 0, 8, 1},
+		{window: w, tail: 1}, {window: w, reserve: 16}, {window: w, behind: 4, tail: 1}, {window: w, wait: 0.25},
+		{window: w, reserve: 6}, {window: w, behind: 2}, {window: w, behind: 2, tail: 1}, {window: w, behind: 8, tail: 1},
 	} {
 		s.run(t)
 	}
@@ -89,7 +93,41 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 		t.window *= f
 		s.run(t)
 	}
+	if s.p.n() <= smallJobs {
+		s.small()
+	}
 	return s.best, s.found
+}
+
+// Programs of up to smallJobs jobs get shakes more runs.
+const (
+	smallJobs = 128
+	shakes    = 120
+)
+
+// small tries random priorities, which is cheap on small programs, where a single
+// unlucky decision counts.
+func (s *search) small() {
+	s.runs += shakes
+	for i := range uint64(shakes) {
+		t := try{window: s.mean * 128, reserve: math.Inf(1), tail: int(i & 1), wait: float64(i%3) * 0.4, shake: i + 1}
+		if i%4 == 3 {
+			t.behind = 2
+		}
+		s.run(t)
+	}
+}
+
+// shaken returns the tails, each scaled by a random factor. A job's tail may then
+// be less than its successor's, which a priority may.
+func (s *search) shaken(tail []float64, seed uint64) []float64 {
+	r := rand.New(rand.NewPCG(seed, 0))
+	spread := 0.1 * float64(1+seed%6)
+	out := make([]float64, len(tail))
+	for j, t := range tail {
+		out[j] = t * (1 + spread*(2*r.Float64()-1))
+	}
+	return out
 }
 
 // run tries one policy.
@@ -104,7 +142,11 @@ func (s *search) run(t try) {
 	}
 	s.runs--
 	s.count++
-	out := e.run(policy{tail: s.tails[t.tail], window: t.window, reserve: t.reserve * s.long, lead: min(t.window, 4*s.long), inFlight: s.inFlight})
+	tail := s.tails[t.tail]
+	if t.shake != 0 {
+		tail = s.shaken(tail, t.shake)
+	}
+	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve * s.long, lead: min(t.window, 4*s.long), inFlight: s.inFlight})
 	if out.peak <= s.cap && (!s.found || out.makespan < s.best.makespan) {
 		s.best, s.bestKey, s.found = out, t, true
 	}

@@ -1,0 +1,146 @@
+package sched
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// randomModel returns a program of at most nodes nodes with one or two
+// communication streams, about two fifths of its time spent in collectives.
+func randomModel(r *rand.Rand, nodes int) *sim.Model {
+	b := sim.NewBuilder(nodes)
+	streams := 1 + r.IntN(2)
+	var avail []int32
+	for range 1 + r.IntN(3) {
+		avail = append(avail, b.Input(r.IntN(2) == 0, int64(1+r.IntN(64))<<10))
+	}
+	used := map[int32]bool{}
+	pick := func() []int32 {
+		var ops []int32
+		for range 1 + r.IntN(2) {
+			k := len(avail) - 1 - r.IntN(min(len(avail), 6))
+			ops = append(ops, avail[k])
+			used[avail[k]] = true
+		}
+		return ops
+	}
+	count := len(avail)
+	for count < nodes-1 {
+		ms := float64(1 + r.IntN(20))
+		bytes := int64(1+r.IntN(64)) << 10
+		switch {
+		case count+2 < nodes && r.IntN(100) < 40:
+			g := string(rune('a' + r.IntN(streams)))
+			s := b.Start(ms, sim.Key{Op: "all_reduce", Group: g, GroupSize: 2, Reduce: "sum"}, true, bytes, pick()[:1], bytes)
+			avail = append(avail, b.Wait(s))
+			count += 2
+		case r.IntN(8) == 0:
+			avail = append(avail, b.View(pick()[0]))
+			count++
+		default:
+			avail = append(avail, b.Compute(ms, pick(), bytes))
+			count++
+		}
+	}
+	var out []int32
+	for _, v := range avail {
+		if !used[v] {
+			out = append(out, v)
+		}
+	}
+	b.Output(out...)
+	m, err := b.Build()
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+func TestRandomAgainstExact(t *testing.T) {
+	const graphs = 1000
+	r := rand.New(rand.NewPCG(1, 2))
+	solved, optimal, gap := 0, 0, 0.0
+	worst := 0.0
+	for i := range graphs {
+		m := randomModel(r, 8+r.IntN(23))
+		s, err := Schedule(m, Options{Cap: 1 << 50, Thrift: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		order, complete, err := Exact(m, 0, 30_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !complete {
+			continue
+		}
+		best, err := sim.Evaluate(m, order, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		solved++
+		if s.Timeline.Makespan < best.Makespan*(1-1e-9) {
+			t.Fatalf("graph %d: %g ms, exact search says %g", i, s.Timeline.Makespan, best.Makespan)
+		}
+		g := s.Timeline.Makespan/best.Makespan - 1
+		gap += g
+		worst = max(worst, g)
+		if g < 1e-9 {
+			optimal++
+		}
+	}
+	t.Logf("solved %d of %d, optimal %.1f%%, mean gap %.3f%%, worst %.1f%%", solved, graphs, 100*float64(optimal)/float64(solved), 100*gap/float64(solved), 100*worst)
+}
+
+func TestRandomUnderCap(t *testing.T) {
+	const graphs = 300
+	r := rand.New(rand.NewPCG(3, 4))
+	feasible, found, same := 0, 0, 0
+	gap := 0.0
+	for i := range graphs {
+		m := randomModel(r, 8+r.IntN(18))
+		in, err := sim.Evaluate(m, m.InputOrder(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cap := in.Peak * int64(60+r.IntN(50)) / 100
+		order, complete, err := Exact(m, cap, 50_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, serr := Schedule(m, Options{Cap: cap, Thrift: -1})
+		if serr == nil && s.Timeline.Peak > cap {
+			t.Fatalf("graph %d: peak %d above cap %d", i, s.Timeline.Peak, cap)
+		}
+		if serr != nil && !errors.Is(serr, ErrInfeasible) {
+			t.Fatal(serr)
+		}
+		if !complete || order == nil {
+			if order == nil && complete && serr == nil {
+				t.Fatalf("graph %d: found an order that the exact search rules out", i)
+			}
+			continue
+		}
+		feasible++
+		if serr != nil {
+			continue
+		}
+		found++
+		best, err := sim.Evaluate(m, order, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if best.Peak > cap {
+			t.Fatalf("graph %d: exact search broke the cap", i)
+		}
+		g := s.Timeline.Makespan/best.Makespan - 1
+		gap += g
+		if g < 1e-9 {
+			same++
+		}
+	}
+	t.Logf("feasible %d, found %d, optimal %d, mean gap %.2f%%", feasible, found, same, 100*gap/float64(max(1, found)))
+}
