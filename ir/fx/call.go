@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -24,6 +25,7 @@ type call struct {
 	bound  []*pyVal
 	inArgs []bool // bound from args, else from kwargs
 
+	free        bool    // the cost went to a helper
 	operandRoot storage // storage of the first tensor operand read
 	hasRoot     bool
 	err         error
@@ -40,11 +42,16 @@ func (c *call) fail(field, rule, format string, args ...any) *Error {
 // failAt is fail with a column in the text of args or kwargs.
 func (c *call) failAt(field string, col int, rule, format string, args ...any) *Error {
 	e := c.fail(field, rule, format, args...)
-	e.text, e.col, e.size = c.n.Args, col, 1
+	e.text, e.pos, e.size = c.n.Args, textPos(c.n.Args, col), 1
 	if field == "kwargs" {
-		e.text = c.n.Kwargs
+		e.text, e.pos = c.n.Kwargs, textPos(c.n.Kwargs, col)
 	}
 	return e
+}
+
+// textPos is the position of a 1-based byte column of a text that may have several lines.
+func textPos(text string, col int) diag.Pos {
+	return diag.NewSource("", text).PosAt(min(max(col-1, 0), len(text)))
 }
 
 // ignored lists keywords that say where and how a result is stored, which the

@@ -16,9 +16,9 @@ type Error struct {
 	Field string // the node's field, "" for the node as a whole
 	Rule  string // stable name of what was broken
 	Msg   string
-	text  string // the field's text to show, if any
-	col   int    // 1-based byte column in text, 0 if unknown
-	size  int    // bytes to underline
+	text  string   // the field's text to show, if any
+	pos   diag.Pos // place in text, if known
+	size  int      // bytes to underline
 	cause error
 }
 
@@ -35,10 +35,7 @@ func (e *Error) Error() string {
 	if e.Field != "" {
 		name += ": " + e.Field
 	}
-	f.Source = diag.NewSource(name, e.text)
-	if e.col > 0 {
-		f.Pos = diag.Pos{Line: 1, Col: int32(e.col)}
-	}
+	f.Source, f.Pos = diag.NewSource(name, e.text), e.pos
 	return f.Error()
 }
 

@@ -2,7 +2,6 @@ package fx
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -468,18 +467,22 @@ func (c *call) append(op ir.Op, attrs, meta attr.List, ts []ir.Type, group *ir.G
 	s := ir.NodeSpec{Op: op, Name: name, Args: args, Results: ts, Group: group, Attrs: attrs, Meta: meta, Cost: c.n.Ms}
 	switch c.n.Kind {
 	case KindCompute, KindMemory, KindCollective:
-		s.HasCost = true
+		s.HasCost = !c.free
 	default:
 		s.HasCost = c.n.Ms != 0
 	}
 	return c.im.fn.Append(s)
 }
 
-// helper adds a node that the trace does not have but the IR needs.
+// helper adds a node that the trace does not have but the IR needs. A copy among
+// them carries the traced node's cost.
 func (c *call) helper(op ir.Op, attrs attr.List, t ir.Type, args ...*ir.Value) *ir.Value {
-	n := c.im.fn.Append(ir.NodeSpec{Op: op, Name: textName(c.n.Name, "node") + ".h", Args: slices.Clone(args), Results: []ir.Type{t},
-		Attrs: attrs, Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(c.n.Name)})})
-	return n.Result(0)
+	s := ir.NodeSpec{Op: op, Name: textName(c.n.Name, "node") + ".h", Args: args, Results: []ir.Type{t},
+		Attrs: attrs, Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(c.n.Name)}), HasCost: !op.IsView()}
+	if op == ir.OpClone {
+		s.Cost, c.free = c.n.Ms, true
+	}
+	return c.im.fn.Append(s).Result(0)
 }
 
 func (im *importer) warn(node, rule, msg string) {

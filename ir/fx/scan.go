@@ -43,11 +43,10 @@ func (s *scanner) syntax(format string, args ...any) {
 	if s.err != nil {
 		return
 	}
-	f := &diag.Finding{Source: diag.NewSource(s.label, string(s.b)), Len: 1, Rule: "json", Msg: fmt.Sprintf(format, args...)}
-	f.Pos = f.Source.PosAt(min(s.i, len(s.b)))
-	l := diag.List{}
-	l.Add(f)
-	s.err = &Error{File: s.label, Node: s.node, Field: s.field, Rule: "json", Msg: f.Msg, cause: l.Err()}
+	doc := diag.NewSource(s.label, string(s.b))
+	pos := doc.PosAt(min(s.i, len(s.b)))
+	s.failf(format, args...)
+	s.err.Rule, s.err.text, s.err.pos, s.err.size = "json", doc.Text, pos, 1
 }
 
 func (s *scanner) found() string {

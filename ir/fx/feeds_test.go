@@ -1,0 +1,111 @@
+package fx
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func readGraph(t testing.TB, name string) *File {
+	t.Helper()
+	f, err := ReadFile("../../testdata/graphs/" + name + ".graph.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Every backward graph's inputs are fed by its forward graph's outputs, and the
+// imported functions say the same as the files.
+func TestFeeds(t *testing.T) {
+	pairs := 0
+	for _, path := range graphFiles(t) {
+		base, ok := strings.CutSuffix(path, ".bw.graph.json.gz")
+		if !ok {
+			continue
+		}
+		name := base[strings.LastIndexByte(base, '/')+1:]
+		fw, bw := readGraph(t, name+".fw"), readGraph(t, name+".bw")
+		feeds, err := bw.Feeds(fw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outputs, err := fw.Outputs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tangents := 0
+		for k, feed := range feeds {
+			in := bw.Inputs()[k]
+			if feed.Output == Tangent {
+				tangents++
+				continue
+			}
+			if outputs[feed.Output] != in.From {
+				t.Errorf("%s: input %s comes from %s, the file says %s", name, in.Name, outputs[feed.Output], in.From)
+			}
+		}
+		if tangents != 1 || len(feeds) != len(outputs) {
+			t.Errorf("%s: %d inputs with %d tangents for %d forward outputs", name, len(feeds), tangents, len(outputs))
+		}
+		r, err := bw.Import()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(feeds, Feeds(r.Func)); d != "" {
+			t.Errorf("%s: the function's feeds differ from the file's:\n%s", name, d)
+		}
+		names, err := bw.Outputs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, v := range Outputs(r.Func) {
+			if v == nil {
+				got = append(got, "")
+			} else {
+				got = append(got, v.Name())
+			}
+		}
+		if !slices.Equal(got, names) {
+			t.Errorf("%s: the function returns %v, the file %v", name, got, names)
+		}
+		pairs++
+	}
+	if pairs < 9 {
+		t.Fatalf("%d pairs of graphs, want at least 9", pairs)
+	}
+}
+
+// The forward value that a stale name hides: wait_tensor_1 of the backward graph
+// is fed by the shard primals_2, not by the forward graph's wait_tensor_1.
+func TestFeedOfStaleName(t *testing.T) {
+	feeds, err := readGraph(t, "tiny_fsdp2.bw").Feeds(readGraph(t, "tiny_fsdp2.fw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs, err := readGraph(t, "tiny_fsdp2.fw").Outputs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, feed := range feeds {
+		if feed.Input == "wait_tensor_1" {
+			if outputs[feed.Output] != "primals_2" {
+				t.Fatalf("wait_tensor_1 is fed by %s", outputs[feed.Output])
+			}
+			return
+		}
+	}
+	t.Fatal("tiny_fsdp2.bw has no input wait_tensor_1")
+}
+
+// A forward graph that does not fit is refused.
+func TestFeedsMismatch(t *testing.T) {
+	_, err := readGraph(t, "tiny_fsdp2.bw").Feeds(readGraph(t, "tiny_tp2.fw"))
+	const want = `tiny_fsdp2.bw.graph.json.gz: node "primals_22": from: error[feed]: output 1 of the forward graph tiny_tp2.fw is "primals_2", not "primals_22"`
+	if err == nil || err.Error() != want {
+		t.Fatalf("got %v\nwant %s", err, want)
+	}
+}
