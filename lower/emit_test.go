@@ -1,0 +1,206 @@
+package lower_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+)
+
+// emit lowers and prints one function.
+func emit(t *testing.T, f *ir.Func, pkg string) []byte {
+	t.Helper()
+	p, err := lower.Func(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := lower.EmitGo(p, pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
+// Emitted code of the traced steps is formatted, vets, compiles, runs on the
+// host device, and gives the interpreter's bits. It is compiled in a module of its
+// own, as a user's would be.
+func TestEmittedStepsRun(t *testing.T) {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go tool to compile emitted code with")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp := t.TempDir()
+	place := func(name string, data []byte) {
+		t.Helper()
+		path := filepath.Join(tmp, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place("go.mod", emittedMod(t, root))
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	place("go.sum", sums)
+	var imports, cases bytes.Buffer
+	for _, name := range append(steps, "tiny_moe2") {
+		pair, err := step.Load(filepath.Join(root, "testdata", "graphs"), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []struct {
+			half string
+			f    *ir.Func
+		}{{"fw", pair.Forward}, {"bw", pair.Backward}} {
+			pkg := name + "_" + h.half
+			src := emit(t, h.f, pkg)
+			checkCalls(t, h.f, src)
+			place(pkg+"/step.go", src)
+			fmt.Fprintf(&imports, "%q\n", emittedModule+"/"+pkg)
+		}
+		fmt.Fprintf(&cases, "check(%q, hostrun.Step{Module: %[2]s_fw.Module(), Run: %[2]s_fw.Step}, hostrun.Step{Module: %[2]s_bw.Module(), Run: %[2]s_bw.Step})\n", name, name)
+	}
+	place("main.go", []byte(fmt.Sprintf(emittedMain, imports.String(), cases.String())))
+	bin := filepath.Join(tmp, "emitted")
+	for _, args := range [][]string{
+		{goTool, "vet", "./..."},
+		{goTool, "build", "-o", bin, "."},
+		{bin, filepath.Join(root, "testdata")},
+	} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = tmp
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		} else if args[0] == bin {
+			t.Logf("\n%s", out)
+		}
+	}
+}
+
+// emittedModule is the path of the module that the emitted packages are compiled
+// in; below concert's own, so that the program around them may use its internals.
+const emittedModule = "github.com/seed-ee968945/concert/emitted"
+
+// emittedMod is a go.mod that takes concert from root and everything else as concert does.
+func emittedMod(t *testing.T, root string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod := strings.Replace(string(data), "module github.com/seed-ee968945/concert\n", "module "+emittedModule+"\n", 1)
+	return fmt.Appendf(nil, "%s\nrequire github.com/seed-ee968945/concert v0.0.0\n\nreplace github.com/seed-ee968945/concert => %s\n", mod, root)
+}
+
+// checkCalls parses emitted code and counts: Step has one call for each
+// instruction, and gofmt has nothing to change.
+func checkCalls(t *testing.T, f *ir.Func, src []byte) {
+	t.Helper()
+	if out, err := format.Source(src); err != nil || !bytes.Equal(out, src) {
+		t.Errorf("emitted code of @%s is not gofmt-ed: %v", f.Name, err)
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), f.Name+".go", src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lower.Func(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "Step" && len(fn.Body.List) != len(p.Instrs) {
+			t.Errorf("@%s has %d instructions, its Step %d statements", f.Name, len(p.Instrs), len(fn.Body.List))
+		}
+	}
+}
+
+const emittedMain = `package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	rt "github.com/seed-ee968945/concert/runtime"
+%s)
+
+func main() {
+	%s}
+
+// check runs a step's emitted code and compares it with the interpreter, bit by
+// bit, and with the recording where there is one.
+func check(name string, fw, bw hostrun.Step) {
+	ctx := context.Background()
+	data := os.Args[1]
+	pair, err := step.Load(filepath.Join(data, "graphs"), name)
+	fatal(err)
+	run := func(ctx context.Context, f *ir.Func, in [][]interp.Tensor) ([][]interp.Tensor, error) {
+		s := fw
+		if f == pair.Backward {
+			s = bw
+		}
+		return hostrun.RunLocal(ctx, rt.Config{}, pair.World(), s, in)
+	}
+	vectors := filepath.Join(data, "vectors")
+	in, err := pair.ReadAllInputs(vectors)
+	if err != nil {
+		in, err = interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+		fatal(err)
+	} else {
+		rs, err := pair.Check(ctx, run, vectors)
+		fatal(err)
+		loss, gradient := step.Worst(rs)
+		fmt.Print(name, "\n", step.Table([]step.Result{*loss, *gradient}))
+		for _, r := range rs {
+			if !r.OK() {
+				fatal(fmt.Errorf("%%s: rank %%d output %%s is too far", name, r.Rank, r.Name))
+			}
+		}
+	}
+	gotF, gotB, err := pair.Run(ctx, run, in)
+	fatal(err)
+	wantF, wantB, err := pair.Run(ctx, step.Interpret(interp.Options{}), in)
+	fatal(err)
+	for i, want := range [][][]interp.Tensor{wantF, wantB} {
+		got := [][][]interp.Tensor{gotF, gotB}[i]
+		for r := range want {
+			for k := range want[r] {
+				if !interp.Equal(got[r][k], want[r][k]) {
+					fatal(fmt.Errorf("%%s: half %%d rank %%d output %%d differs from the interpreter", name, i, r, k))
+				}
+			}
+		}
+	}
+}
+
+func fatal(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+`
