@@ -62,11 +62,10 @@ func randomModel(r *rand.Rand, nodes int) *sim.Model {
 func TestRandomAgainstExact(t *testing.T) {
 	const graphs = 1000
 	r := rand.New(rand.NewPCG(1, 2))
-	solved, optimal, gap := 0, 0, 0.0
-	worst := 0.0
+	solved, optimal, gap, worst, full := 0, 0, 0.0, 0.0, 0
 	for i := range graphs {
 		m := randomModel(r, 8+r.IntN(23))
-		s, err := Schedule(m, Options{Cap: 1 << 50, Thrift: -1})
+		s, err := Schedule(m, Options{Cap: 1 << 50, Thrift: -1, ExactStates: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,6 +81,13 @@ func TestRandomAgainstExact(t *testing.T) {
 			t.Fatal(err)
 		}
 		solved++
+		whole, err := Schedule(m, Options{Cap: 1 << 50, Thrift: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole.Timeline.Makespan <= best.Makespan*(1+1e-9) {
+			full++
+		}
 		if s.Timeline.Makespan < best.Makespan*(1-1e-9) {
 			t.Fatalf("graph %d: %g ms, exact search says %g", i, s.Timeline.Makespan, best.Makespan)
 		}
@@ -92,13 +98,17 @@ func TestRandomAgainstExact(t *testing.T) {
 			optimal++
 		}
 	}
-	t.Logf("solved %d of %d, optimal %.1f%%, mean gap %.3f%%, worst %.1f%%", solved, graphs, 100*float64(optimal)/float64(solved), 100*gap/float64(solved), 100*worst)
+	t.Logf("solved %d of %d; without exact search optimal %.1f%%, mean gap %.3f%%, worst %.1f%%; with it optimal %.1f%%", solved, graphs,
+		100*float64(optimal)/float64(solved), 100*gap/float64(solved), 100*worst, 100*float64(full)/float64(solved))
+	if solved < graphs*9/10 || optimal*10 < solved*9 || gap > 0.01*float64(solved) || full*100 < solved*99 {
+		t.Error("too few optimal")
+	}
 }
 
 func TestRandomUnderCap(t *testing.T) {
 	const graphs = 300
 	r := rand.New(rand.NewPCG(3, 4))
-	feasible, found, same := 0, 0, 0
+	feasible, found, same, alone := 0, 0, 0, 0
 	gap := 0.0
 	for i := range graphs {
 		m := randomModel(r, 8+r.IntN(18))
@@ -112,6 +122,11 @@ func TestRandomUnderCap(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, serr := Schedule(m, Options{Cap: cap, Thrift: -1})
+		if _, err := Schedule(m, Options{Cap: cap, Thrift: -1, ExactStates: -1}); err == nil {
+			alone++
+		} else if inf := new(InfeasibleError); !errors.As(err, &inf) || inf.Proved {
+			t.Fatal(err)
+		}
 		if serr == nil && s.Timeline.Peak > cap {
 			t.Fatalf("graph %d: peak %d above cap %d", i, s.Timeline.Peak, cap)
 		}
@@ -142,5 +157,8 @@ func TestRandomUnderCap(t *testing.T) {
 			same++
 		}
 	}
-	t.Logf("feasible %d, found %d, optimal %d, mean gap %.2f%%", feasible, found, same, 100*gap/float64(max(1, found)))
+	t.Logf("feasible %d, found %d (%d without exact search), optimal %d, mean gap %.2f%%", feasible, found, alone, same, 100*gap/float64(max(1, found)))
+	if found < feasible {
+		t.Error("an order under the cap was missed")
+	}
 }

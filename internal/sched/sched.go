@@ -56,12 +56,17 @@ type Options struct {
 
 	// Runs limits how many policies are tried per cap; 0 stands for DefaultRuns.
 	Runs int
+
+	// ExactStates limits the exact search that programs of at most MaxExact jobs get
+	// in addition; 0 stands for DefaultExactStates, a negative value for none.
+	ExactStates int
 }
 
 // Defaults of Options.
 const (
-	DefaultThrift = 0.02
-	DefaultRuns   = 20
+	DefaultThrift      = 0.02
+	DefaultRuns        = 20
+	DefaultExactStates = 20_000
 )
 
 // Result is a schedule.
@@ -87,16 +92,20 @@ func (r *Result) Gap() float64 {
 }
 
 // ErrInfeasible is wrapped by the error of Schedule if it found no order under
-// the cap. It does not prove that there is none.
+// the cap. Only if InfeasibleError.Proved is set does that prove that there is none.
 var ErrInfeasible = errors.New("no order under the memory cap found")
 
 // InfeasibleError says how far the scheduler got.
 type InfeasibleError struct {
-	Cap   int64 // bytes
-	Floor int64 // lowest peak found, bytes
+	Cap    int64 // bytes
+	Floor  int64 // lowest peak found, bytes
+	Proved bool  // no order is under the cap
 }
 
 func (e *InfeasibleError) Error() string {
+	if e.Proved {
+		return fmt.Sprintf("sched: no order is under the memory cap of %d bytes; lowest peak found %d bytes", e.Cap, e.Floor)
+	}
 	return fmt.Sprintf("sched: %v: cap %d bytes, lowest peak found %d bytes", ErrInfeasible, e.Cap, e.Floor)
 }
 
@@ -118,21 +127,48 @@ func Schedule(m *sim.Model, opts Options) (*Result, error) {
 	}
 	ref, floor := p.lean()
 	r.Floor = floor
-	if floor > r.Cap {
-		return nil, &InfeasibleError{r.Cap, floor}
+	best := schedule{makespan: math.Inf(1)}
+	cap := r.Cap
+	if floor <= r.Cap {
+		runs := opts.Runs
+		if runs <= 0 {
+			runs = DefaultRuns
+		}
+		s := newSearch(p, ref, floor, r.Bounds.Bound)
+		s.inFlight = opts.InFlight
+		best, cap = s.thrifty(r.Cap, thrift(opts.Thrift), runs)
+		r.Runs = s.count
 	}
-	runs := opts.Runs
-	if runs <= 0 {
-		runs = DefaultRuns
+	proved := r.exact(p, &best, opts, cap)
+	if best.order == nil {
+		return nil, &InfeasibleError{r.Cap, floor, proved}
 	}
-	s := newSearch(p, ref, r.Bounds.Bound)
-	s.inFlight = opts.InFlight
-	best, cap := s.thrifty(r.Cap, floor, thrift(opts.Thrift), runs)
-	r.Runs = s.count
 	if err := r.settle(p, best, opts, cap); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// exact improves the schedule of a small program by exact search. It reports
+// whether it proved that there is none.
+func (r *Result) exact(p *problem, best *schedule, opts Options, cap int64) bool {
+	states := opts.ExactStates
+	if states == 0 {
+		states = DefaultExactStates
+	}
+	if states < 0 || p.n() > MaxExact || opts.InFlight > 0 || best.order != nil && best.makespan <= r.Bounds.Bound*(1+1e-12) {
+		return false
+	}
+	jobs, complete, err := exact(p, cap, states, best.makespan*(1-1e-12))
+	if err != nil {
+		return false
+	}
+	if jobs != nil {
+		best.order = jobs
+		best.peak = p.peak(jobs)
+		best.makespan = math.Inf(1) // settle evaluates
+	}
+	return complete && jobs == nil && best.order == nil
 }
 
 func thrift(t float64) float64 {
@@ -147,7 +183,7 @@ func thrift(t float64) float64 {
 
 // thrifty searches under the tightest caps first and returns the schedule to use
 // and the cap it was made for.
-func (s *search) thrifty(cap, floor int64, give float64, runs int) (schedule, int64) {
+func (s *search) thrifty(cap int64, give float64, runs int) (schedule, int64) {
 	type level struct {
 		out schedule
 		cap int64
@@ -156,7 +192,7 @@ func (s *search) thrifty(cap, floor int64, give float64, runs int) (schedule, in
 	fastest := math.Inf(1)
 	for _, room := range []float64{0.01, 0.1, math.Inf(1)} {
 		c := cap
-		if x := float64(floor) * (1 + room); x < float64(cap) {
+		if x := float64(s.floor) * (1 + room); x < float64(cap) {
 			c = int64(x)
 		}
 		if room < 1 && give == 0 {
@@ -187,6 +223,7 @@ func (r *Result) settle(p *problem, s schedule, opts Options, cap int64) error {
 	if r.Timeline, err = sim.Evaluate(p.m, r.Order, nil); err != nil {
 		return err
 	}
+	s.makespan = r.Timeline.Makespan
 	if r.Input.Peak <= r.Cap && r.Input.Makespan < r.Timeline.Makespan {
 		r.Order, r.Timeline = p.m.InputOrder(), r.Input
 		s = schedule{order: p.inputJobs(), makespan: r.Input.Makespan, peak: r.Input.Peak}

@@ -18,12 +18,14 @@ import (
 // schedule. Windows and reserves are geometric series relative to the program's
 // own times, so that no machine's milliseconds are built in.
 type search struct {
-	p     *problem
-	ref   []int32
-	cap   int64
-	goal  float64 // a lower bound: nothing can be better
-	runs  int     // how many runs are left
-	count int     // how many there have been
+	p      *problem
+	ref    []int32
+	floor  int64 // peak of ref
+	cap    int64
+	enough int64   // a peak that needs no improvement
+	goal   float64 // a lower bound: nothing can be better
+	runs   int     // how many runs are left
+	count  int     // how many there have been
 
 	inFlight int64
 
@@ -51,8 +53,8 @@ type try struct {
 // Below this relative distance from the lower bound the search stops.
 const closeEnough = 2e-4
 
-func newSearch(p *problem, ref []int32, goal float64) *search {
-	s := &search{p: p, ref: ref, goal: goal}
+func newSearch(p *problem, ref []int32, floor int64, goal float64) *search {
+	s := &search{p: p, ref: ref, floor: floor, goal: goal}
 	n := 0
 	for j, k := range p.kind {
 		if k == sim.Start && p.dur[j] > 0 {
@@ -71,6 +73,7 @@ func newSearch(p *problem, ref []int32, goal float64) *search {
 // false if there is none.
 func (s *search) under(cap int64, runs int) (schedule, bool) {
 	s.cap, s.runs, s.found = cap, runs, false
+	s.enough = s.floor + s.floor/50
 	s.best = schedule{}
 	s.engines = map[float64]*engine{}
 	s.tried = map[try]bool{}
@@ -132,7 +135,7 @@ func (s *search) shaken(tail []float64, seed uint64) []float64 {
 
 // run tries one policy.
 func (s *search) run(t try) {
-	if s.runs <= 0 || s.tried[t] || s.found && s.best.makespan <= s.goal*(1+closeEnough) {
+	if s.runs <= 0 || s.tried[t] || s.found && s.best.makespan <= s.goal*(1+closeEnough) && s.best.peak <= s.enough {
 		return
 	}
 	s.tried[t] = true
@@ -147,9 +150,19 @@ func (s *search) run(t try) {
 		tail = s.shaken(tail, t.shake)
 	}
 	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve * s.long, lead: min(t.window, 4*s.long), inFlight: s.inFlight})
-	if out.peak <= s.cap && (!s.found || out.makespan < s.best.makespan) {
+	if out.peak <= s.cap && (!s.found || s.better(out)) {
 		s.best, s.bestKey, s.found = out, t, true
 	}
+}
+
+// better reports whether a schedule is better than the best so far: clearly
+// faster, or about as fast with a lower peak.
+func (s *search) better(out schedule) bool {
+	a, b := out.makespan, s.best.makespan
+	if a < b*(1-closeEnough) {
+		return true
+	}
+	return a <= b*(1+closeEnough) && (out.peak < s.best.peak || out.peak == s.best.peak && a < b)
 }
 
 func (s *search) engine(behind float64) *engine {
