@@ -1,0 +1,187 @@
+// Package cuda runs concert's programs on NVIDIA GPUs: the driver by dlopen,
+// symmetric memory by the virtual-memory API, groups of ranks in one or several
+// processes, and the collective kernels of package kernels.
+//
+// Nothing of a CUDA toolkit is needed to build. Without cgo, or off Linux, Open
+// returns an error that wraps ErrNoDriver. The fake driver (NewFake) implements
+// the same interface on host memory, so everything above the driver can be
+// tested on a machine without a GPU.
+package cuda
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Handles of driver objects. The zero value of each names nothing, except that a
+// zero Stream is the default stream, which this package never uses while a kernel
+// may wait for a peer.
+type (
+	Ctx    uint64 // a device's primary context
+	Stream uint64
+	Event  uint64
+	Module uint64
+	Func   uint64 // a kernel of a loaded module
+	Graph  uint64
+	Exec   uint64 // an instantiated graph
+	Mem    uint64 // a physical allocation that can be mapped
+	Ptr    uint64 // a device address
+)
+
+// DeviceInfo describes one device. The ordinal is its index in Devices.
+type DeviceInfo struct {
+	Name   string
+	UUID   [16]byte
+	Major  int    // compute capability
+	Minor  int    //
+	SMs    int    // multiprocessors
+	Memory uint64 // bytes
+	FDs    bool   // physical memory can be shared as POSIX file descriptors
+	Fabric bool   // the device claims fabric handles; only a trial shows that they work
+	PCI    string // domain:bus:device
+}
+
+// Driver is the surface of the CUDA driver that this package uses. All methods
+// may be called from any goroutine; objects belong to the context that made them.
+// Errors are *Error.
+type Driver interface {
+	// Version is the CUDA version of the driver, 1000*major + 10*minor.
+	Version() (int, error)
+	Devices() ([]DeviceInfo, error)
+	// CanAccessPeer says whether device dev can read and write device peer's memory.
+	// Ordinals out of range are an error.
+	CanAccessPeer(dev, peer int) (bool, error)
+
+	CtxRetain(dev int) (Ctx, error)
+	CtxRelease(dev int) error
+	CtxSync(c Ctx) error
+
+	StreamCreate(c Ctx) (Stream, error)
+	StreamDestroy(c Ctx, s Stream) error
+	StreamSync(c Ctx, s Stream) error
+	// StreamQuery reports whether all work in s has ended.
+	StreamQuery(c Ctx, s Stream) (bool, error)
+	StreamWait(c Ctx, s Stream, e Event) error
+	StreamWrite32(c Ctx, s Stream, at Ptr, v uint32) error
+	// StreamWait32 blocks the stream until int32(*at - v) >= 0.
+	StreamWait32(c Ctx, s Stream, at Ptr, v uint32) error
+
+	EventCreate(c Ctx, timing bool) (Event, error)
+	EventDestroy(c Ctx, e Event) error
+	EventRecord(c Ctx, e Event, s Stream) error
+	EventQuery(c Ctx, e Event) (bool, error)
+	// EventElapsed is the time between two recorded events in milliseconds.
+	EventElapsed(c Ctx, from, to Event) (float32, error)
+
+	MemAlloc(c Ctx, bytes uint64) (Ptr, error)
+	MemFree(c Ctx, p Ptr) error
+	MemInfo(c Ctx) (free, total uint64, err error)
+	// HostAlloc gives page-locked zeroed memory that every device can reach: its host
+	// address and its device address.
+	HostAlloc(c Ctx, bytes uint64) (host uintptr, dev Ptr, err error)
+	HostFree(c Ctx, host uintptr) error
+	// CopyIn, CopyOut and Copy are ordered in s; the host forms return when the copy is done.
+	CopyIn(c Ctx, s Stream, to Ptr, from []byte) error
+	CopyOut(c Ctx, s Stream, to []byte, from Ptr) error
+	Copy(c Ctx, s Stream, to, from Ptr, bytes uint64) error
+	Memset32(c Ctx, s Stream, at Ptr, v uint32, words uint64) error
+
+	// Granularity is the unit of sizes and addresses of mapped memory.
+	Granularity(c Ctx, dev int) (uint64, error)
+	Reserve(c Ctx, bytes, align uint64) (Ptr, error)
+	Unreserve(c Ctx, at Ptr, bytes uint64) error
+	// MemCreate allocates physical memory on dev that can be exported.
+	MemCreate(c Ctx, dev int, bytes uint64) (Mem, error)
+	MemRelease(c Ctx, m Mem) error
+	Map(c Ctx, at Ptr, bytes uint64, m Mem) error
+	Unmap(c Ctx, at Ptr, bytes uint64) error
+	// Allow gives the devices read and write access to a mapped range.
+	Allow(c Ctx, at Ptr, bytes uint64, devs []int) error
+	// Export gives a file descriptor that the caller closes.
+	Export(c Ctx, m Mem) (fd int, err error)
+	// Import does not take fd over.
+	Import(c Ctx, fd int) (Mem, error)
+
+	ModuleLoad(c Ctx, image []byte) (Module, error)
+	ModuleUnload(c Ctx, m Module) error
+	Function(c Ctx, m Module, name string) (Func, error)
+	// FuncInfo reads a loaded kernel's resources.
+	FuncInfo(c Ctx, f Func) (FuncInfo, error)
+	// AllowShared raises the dynamic shared memory a block of f may ask for.
+	AllowShared(c Ctx, f Func, bytes int) error
+	// Launch starts f with its parameters packed in buf as the kernel's ABI lays them out.
+	Launch(c Ctx, s Stream, f Func, grid, block, shared int, buf []byte) error
+	// Run executes a packed command buffer in one crossing.
+	Run(c Ctx, words []uint64) error
+
+	CaptureBegin(c Ctx, s Stream) error
+	CaptureEnd(c Ctx, s Stream) (Graph, error)
+	GraphInstantiate(c Ctx, g Graph) (Exec, error)
+	GraphUpload(c Ctx, x Exec, s Stream) error
+	GraphLaunch(c Ctx, x Exec, s Stream) error
+	GraphDestroy(c Ctx, g Graph) error
+	ExecDestroy(c Ctx, x Exec) error
+
+	// Close releases what the driver value itself holds. Objects must be gone before.
+	Close() error
+}
+
+// FuncInfo is what a kernel needs on a multiprocessor.
+type FuncInfo struct {
+	Registers  int
+	LocalBytes int // per thread: spills and stack
+	Shared     int // static bytes
+	Binary     int // 90 for sm_90
+	PTX        int // virtual architecture it was compiled from
+}
+
+// ErrNoDriver is wrapped by every error of Open that means that this machine or
+// this build has no usable CUDA driver.
+var ErrNoDriver = errors.New("no usable CUDA driver")
+
+// Error is a failed driver call.
+type Error struct {
+	Call string // the driver's name for it, such as cuMemCreate
+	Code int    // CUresult
+	Name string // CUDA_ERROR_...
+	Text string
+}
+
+// Error names the call, the code and the driver's text.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s (%d): %s", e.Call, e.Name, e.Code, e.Text)
+}
+
+// Codes that callers test for.
+const (
+	codeNotReady    = 600
+	codeInvalid     = 1
+	codeOutOfMemory = 2
+)
+
+// Is makes errors.Is match two driver errors of one code, whatever the call.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code && (t.Call == "" || t.Call == e.Call)
+}
+
+// ErrOutOfMemory matches, by errors.Is, a driver error for lack of device memory.
+var ErrOutOfMemory error = &Error{Code: codeOutOfMemory}
+
+// LoadError says why the driver library could not be used. It wraps ErrNoDriver.
+type LoadError struct {
+	Path   string // what was opened
+	Symbol string // the missing symbol, when that is the reason
+	Reason string
+}
+
+// Error says what was tried and what to do.
+func (e *LoadError) Error() string {
+	if e.Symbol != "" {
+		return fmt.Sprintf("%v: %s has no symbol %s: the driver is older than CUDA 12", ErrNoDriver, e.Path, e.Symbol)
+	}
+	return fmt.Sprintf("%v: %s: %s", ErrNoDriver, e.Path, e.Reason)
+}
+
+// Unwrap gives ErrNoDriver.
+func (e *LoadError) Unwrap() error { return ErrNoDriver }

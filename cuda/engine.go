@@ -1,0 +1,302 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// Collectives by copy engines. All bytes between ranks are moved by copies that
+// push from the own memory into a peer's; kernels of one warp signal and wait
+// (kernels/src/barrier.cu), and for reductions one kernel folds staged pieces.
+// The multiprocessors stay free but for the fold.
+//
+// all_reduce cuts the tensor into chunks and a chunk into one slice per rank.
+// Three streams work at once: `in` copies every peer's slice of chunk c into half
+// c%2 of that peer's staging; the main stream waits for all pieces of its own
+// slice, folds them into the result and returns a credit for the half; `out`
+// copies the folded slice to all peers. Halves alternate, and the copies of chunk
+// c wait for the credits of chunk c-2. A barrier before the first copy makes sure
+// that all ranks' tensors and staging are ready; a last signal from every peer's
+// `out` makes sure that the result is complete.
+//
+// Every channel is signalled and waited for equally often in a call, so calls
+// follow each other without resets.
+const (
+	chanBarrier = iota // Barrier and the start of every engine collective
+	chanPieces         // pieces of a chunk have been staged
+	chanCredit         // a staging half is free again
+	chanDone           // results have been written
+	chanUser           // first channel of Signal and Wait
+)
+
+// UserChannels is how many channels Signal and Wait have.
+const UserChannels = 64 - chanUser
+
+// engine is what a member needs for collectives by copy engines.
+type engine struct {
+	in, out Stream
+	fork    Event
+	joinIn  Event
+	joinOut Event
+	folded  []Event // one per chunk, grown when a call is prepared
+}
+
+func (m *Member) openEngine() error {
+	d, c := m.Rank.World.drv, m.Rank.Ctx
+	e := &engine{}
+	m.engine = e
+	var err error
+	for _, s := range []*Stream{&e.in, &e.out} {
+		if *s, err = d.StreamCreate(c); err != nil {
+			return err
+		}
+	}
+	for _, ev := range []*Event{&e.fork, &e.joinIn, &e.joinOut} {
+		if *ev, err = d.EventCreate(c, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Member) closeEngine() error {
+	e := m.engine
+	if e == nil {
+		return nil
+	}
+	m.engine = nil
+	d, c := m.Rank.World.drv, m.Rank.Ctx
+	var errs []error
+	for _, s := range []Stream{e.in, e.out} {
+		if s != 0 {
+			errs = append(errs, d.StreamDestroy(c, s))
+		}
+	}
+	for _, ev := range append(e.folded, e.fork, e.joinIn, e.joinOut) {
+		if ev != 0 {
+			errs = append(errs, d.EventDestroy(c, ev))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// chunk is a part of a tensor and its cut into slices, offsets in bytes. For
+// all_reduce the slices of all ranks lie side by side in the chunk.
+type chunk struct {
+	t     Tensor
+	at    uint64 // of the chunk in the tensor, or in each rank's piece of it
+	piece uint64 // of each slice; the last slices may be shorter
+	bytes uint64 // of the chunk
+}
+
+// slice gives offset and size of rank r's slice of an all_reduce chunk.
+func (c chunk) slice(r int) (at, bytes uint64) {
+	at = min(uint64(r)*c.piece, c.bytes)
+	return c.at + at, min(c.piece, c.bytes-at)
+}
+
+func cutChunks(ts []Tensor, perRank uint64, n int, whole bool) []chunk {
+	var out []chunk
+	for _, t := range ts {
+		step := perRank
+		if whole {
+			step *= uint64(n)
+		}
+		for at := uint64(0); at < t.Bytes; at += step {
+			c := chunk{t: t, at: at, bytes: min(step, t.Bytes-at)}
+			c.piece = c.bytes
+			if whole {
+				c.piece = ((c.bytes+uint64(n)-1)/uint64(n) + 15) &^ 15
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// mask chooses all peers.
+func (m *Member) allPeers() uint32 {
+	return (uint32(1)<<len(m.Group.ranks) - 1) &^ (1 << m.Index)
+}
+
+// channel adds a signal, wait or barrier kernel for the peers of mask.
+func (m *Member) channel(c *Commands, s Stream, kernel string, channel int, mask uint32) error {
+	f, err := m.Rank.Func("barrier", kernel)
+	if err != nil {
+		return err
+	}
+	a := m.args()
+	a.Per, a.Units = uint32(channel), mask
+	c.Launch(s, f, 1, 32, 0, a.Pack(nil, 1))
+	return nil
+}
+
+// args are the arguments that depend on the rank only.
+func (m *Member) args() kernels.Args {
+	return kernels.Args{Peer: m.peer, Ctl: uint64(m.ctl), Host: uint64(m.hostDev), Timeout: m.timeout,
+		N: uint32(len(m.Group.ranks)), Rank: uint32(m.Index), Seq: m.seq.Add(1)}
+}
+
+// prepareEngine builds the commands of a collective by copy engines.
+func (m *Member) prepareEngine(op Op) (*Prepared, error) {
+	if m.engine == nil {
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: "the group has no staging memory: set GroupOptions.Staging"}
+	}
+	if !op.Symmetric {
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: "copy engines need tensors in symmetric memory"}
+	}
+	p := &Prepared{m: m, cmds: &Commands{}}
+	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
+	b.try(m.channel(b.c, Main, "barrier", chanBarrier, m.allPeers()))
+	b.c.Record(Main, m.engine.fork)
+	b.c.Wait(m.engine.in, m.engine.fork)
+	b.c.Wait(m.engine.out, m.engine.fork)
+	switch op.Kind {
+	case kernels.AllReduce, kernels.ReduceScatter:
+		b.reduce()
+	case kernels.AllGather, kernels.AllToAll:
+		b.move()
+	default:
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: "no form by copy engines"}
+	}
+	b.c.Record(m.engine.in, m.engine.joinIn)
+	b.c.Record(m.engine.out, m.engine.joinOut)
+	b.c.Wait(Main, m.engine.joinIn)
+	b.c.Wait(Main, m.engine.joinOut)
+	b.try(m.channel(b.c, Main, "wait", chanDone, m.allPeers()))
+	return p, b.err
+}
+
+type engineBuilder struct {
+	m   *Member
+	c   *Commands
+	op  Op
+	n   int
+	err error
+}
+
+func (b *engineBuilder) try(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// peers calls f for every peer, nearest first, so that at any time the ranks'
+// copies form a permutation.
+func (b *engineBuilder) peers(f func(group, world int)) {
+	for k := 1; k < b.n; k++ {
+		r := (b.m.Index + k) % b.n
+		f(r, b.m.Group.ranks[r])
+	}
+}
+
+// there turns an address of ours into the same one of a world rank.
+func (b *engineBuilder) there(world int, at Ptr) Ptr {
+	w := b.m.Group.world
+	return at - w.Addr(b.m.Rank.ID, 0) + w.Addr(world, 0)
+}
+
+// stagingHalf is the offset of the staging of a chunk.
+func (g *Group) stagingHalf(c int) uint64 {
+	return g.staging + uint64(c%2)*g.stageSlot*uint64(len(g.ranks))
+}
+
+func (b *engineBuilder) reduce() {
+	m, g, e := b.m, b.m.Group, b.m.engine
+	gather := b.op.Kind == kernels.AllReduce
+	chunks := cutChunks(b.op.Tensors, g.stageSlot, b.n, gather)
+	b.try(m.growEvents(len(chunks)))
+	if b.err != nil {
+		return
+	}
+	for i, c := range chunks {
+		// Main stream and streams of the engine are filled in turn, as they will run.
+		if i >= 2 {
+			b.try(m.channel(b.c, e.in, "wait", chanCredit, m.allPeers()))
+		}
+		b.peers(func(r, world int) {
+			at, bytes := c.slice(r)
+			if !gather {
+				at, bytes = uint64(r)*c.t.Bytes+c.at, c.bytes
+			}
+			to := g.world.Addr(world, g.stagingHalf(i)+uint64(m.Index)*g.stageSlot)
+			b.c.Copy(e.in, to, c.t.Src+Ptr(at), bytes)
+		})
+		b.try(m.channel(b.c, e.in, "signal", chanPieces, m.allPeers()))
+	}
+	for i, c := range chunks {
+		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
+		at, bytes := c.slice(m.Index)
+		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
+		if !gather {
+			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
+		}
+		b.try(m.fold(b.c, b.op, src, dst, bytes, g.stagingHalf(i)))
+		if i+2 < len(chunks) {
+			b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
+		}
+		if gather {
+			b.c.Record(Main, e.folded[i])
+			b.c.Wait(e.out, e.folded[i])
+			b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, dst), dst, bytes) })
+		}
+	}
+	last := Main // staging may be used by the next call when all ranks have folded
+	if gather {
+		last = e.out
+	}
+	b.try(m.channel(b.c, last, "signal", chanDone, m.allPeers()))
+}
+
+// move serves all_gather and all_to_all: nothing but copies into the peers' results.
+func (b *engineBuilder) move() {
+	m, e := b.m, b.m.engine
+	piece := func(t Tensor, r int) Ptr {
+		if b.op.Kind == kernels.AllGather {
+			return t.Src
+		}
+		return t.Src + Ptr(uint64(r)*t.Bytes)
+	}
+	for _, t := range b.op.Tensors {
+		into := t.Dst + Ptr(uint64(m.Index)*t.Bytes)
+		if own := piece(t, m.Index); own != into {
+			b.c.Copy(e.in, into, own, t.Bytes)
+		}
+		b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, into), piece(t, r), t.Bytes) })
+	}
+	b.try(m.channel(b.c, e.out, "signal", chanDone, m.allPeers()))
+}
+
+func (m *Member) growEvents(n int) error {
+	for len(m.engine.folded) < n {
+		ev, err := m.Rank.World.drv.EventCreate(m.Rank.Ctx, false)
+		if err != nil {
+			return err
+		}
+		m.engine.folded = append(m.engine.folded, ev)
+	}
+	return nil
+}
+
+// fold adds the kernel that reduces the staged pieces with the own one.
+func (m *Member) fold(c *Commands, op Op, src, dst Ptr, bytes, half uint64) error {
+	if bytes == 0 {
+		return nil
+	}
+	l, err := kernels.PlanStaged(kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: len(m.Group.ranks), Blocks: op.Blocks,
+		Segs: []kernels.Seg{{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}}})
+	if err != nil {
+		return err
+	}
+	f, err := m.Rank.Func(l.Image, l.Kernel)
+	if err != nil {
+		return fmt.Errorf("%v: %w", op.Kind, err)
+	}
+	a := m.args()
+	a.Units, a.Op, a.DType, a.Segs = l.Args.Units, l.Args.Op, l.Args.DType, l.Args.Segs
+	a.Scratch, a.Slot = half, m.Group.stageSlot
+	c.Launch(Main, f, l.Grid, l.Block, 0, a.Pack(nil, 1))
+	return nil
+}

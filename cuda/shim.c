@@ -1,0 +1,102 @@
+//go:build linux && cgo && (amd64 || arm64)
+
+#include "shim.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FIELD(name, sym, params, args) int(*name) params;
+static struct {
+	CC_GLOBALS(FIELD)
+	CC_FUNCTIONS(FIELD)
+} fn;
+static int loaded;
+
+#define GLOBAL_WRAPPER(name, sym, params, args)                                                               \
+	int cc_##name params { return loaded ? fn.name args : CC_NOT_LOADED; }
+CC_GLOBALS(GLOBAL_WRAPPER)
+CC_FUNCTIONS(GLOBAL_WRAPPER)
+
+// cc_load opens the driver library and resolves every symbol. why gets the
+// library's or the symbol's name and the loader's message.
+int cc_load(const char *path, char *why, size_t n)
+{
+	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		snprintf(why, n, "%s", dlerror());
+		return CC_NO_LIBRARY;
+	}
+#define RESOLVE(name, sym, params, args)                                                                      \
+	if (!(*(void **)&fn.name = dlsym(lib, sym))) {                                                        \
+		snprintf(why, n, "%s", sym);                                                                  \
+		return CC_NO_SYMBOL;                                                                          \
+	}
+	CC_GLOBALS(RESOLVE)
+	CC_FUNCTIONS(RESOLVE)
+	loaded = 1;
+	return 0;
+}
+
+// cc_set_context makes ctx current on this thread. It asks the driver every time:
+// other libraries in the process may have changed it, and the call is cheap.
+int cc_set_context(handle ctx) { return cc_ctx_set(ctx); }
+
+int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsigned shared, handle stream, const void *buf,
+                     size_t len)
+{
+	int e = cc_set_context(ctx);
+	if (e)
+		return e;
+	void *extra[] = {(void *)1, (void *)buf, (void *)2, &len, (void *)0};
+	return fn.launch(f, grid, 1, 1, block, 1, 1, shared, stream, 0, extra);
+}
+
+int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)fd, 1); }
+
+// The command words; commands.go writes them.
+enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32 };
+
+int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
+{
+	int e = cc_set_context(ctx);
+	size_t i = 0;
+	while (!e && i < n) {
+		size_t len = (size_t)(w[i] >> 8);
+		*failed = i;
+		if (len < 3 || i + len > n)
+			return CC_BAD_COMMAND;
+		const uint64_t *a = w + i + 1;
+		switch (w[i] & 255) {
+		case OP_LAUNCH: { // stream, function, grid|block<<32, shared|bytes<<32, parameters
+			size_t bytes = (size_t)(a[3] >> 32);
+			if (len < 5 + (bytes + 7) / 8)
+				return CC_BAD_COMMAND;
+			void *extra[] = {(void *)1, (void *)(a + 4), (void *)2, &bytes, (void *)0};
+			e = fn.launch(a[1], (unsigned)a[2], 1, 1, (unsigned)(a[2] >> 32), 1, 1, (unsigned)a[3], a[0], 0, extra);
+			break;
+		}
+		case OP_RECORD: // stream, event
+			e = fn.event_record(a[1], a[0]);
+			break;
+		case OP_WAIT: // stream, event
+			e = fn.stream_wait(a[0], a[1], 0);
+			break;
+		case OP_COPY: // stream, to, from, bytes
+			e = len < 5 ? CC_BAD_COMMAND : fn.copy(a[1], a[2], (size_t)a[3], a[0]);
+			break;
+		case OP_MEMSET32: // stream, to, value, words
+			e = len < 5 ? CC_BAD_COMMAND : fn.memset32(a[1], (unsigned)a[2], (size_t)a[3], a[0]);
+			break;
+		case OP_GRAPH: // stream, executable graph
+			e = fn.graph_launch(a[1], a[0]);
+			break;
+		case OP_WRITE32: // stream, address, value
+			e = len < 4 ? CC_BAD_COMMAND : fn.stream_write32(a[0], a[1], (uint32_t)a[2], 0);
+			break;
+		default:
+			return CC_BAD_COMMAND;
+		}
+		i += len;
+	}
+	return e;
+}

@@ -1,0 +1,349 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// World is a set of ranks whose symmetric memory this process has mapped. Rank r
+// owns bytes [r*Stride, r*Stride+Size) of one flat address range, so a peer's
+// address of anything is arithmetic. Some or all ranks are driven by this process.
+//
+// Allocation, groups and Close are set-up: the caller makes them while no kernel
+// of the world is running, in the same order on every process.
+type World struct {
+	drv     Driver
+	n       int
+	base    Ptr
+	stride  uint64
+	size    uint64
+	mems    []Mem // imported or created, mapped at their rank's place
+	mapped  []bool
+	local   []*Rank // by rank, nil for those of other processes
+	heap    heap
+	shared  bool // several ranks on one device
+	control *control
+	closed  bool
+}
+
+// Rank is one rank that this process drives: a device, its context and the
+// loaded kernels.
+type Rank struct {
+	World *World
+	ID    int
+	Dev   int
+	Ctx   Ctx
+	Info  DeviceInfo
+	setup Stream // for fills and copies outside the hot path
+	mods  map[string]Module
+	funcs map[string]Func
+	spare []Ptr // plain allocations to free on Close
+}
+
+// WorldOptions says how to build a world.
+type WorldOptions struct {
+	Bytes uint64 // symmetric memory per rank, rounded up to the granularity
+	// ShareDevice allows several ranks of one process on one device. Their kernels
+	// wait for each other, so all of them must fit on the device at once: keep
+	// launches small (Tuning.Blocks). For tests.
+	ShareDevice bool
+	PTX         bool // load PTX even where machine code exists
+}
+
+// ErrSharedDevice means that two ranks were given one device without permission.
+var ErrSharedDevice = errors.New("two ranks on one device")
+
+// NewLocalWorld builds a world whose ranks all belong to this process: rank r
+// runs on device devs[r].
+func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (w *World, err error) {
+	w = &World{drv: drv, n: len(devs)}
+	defer func() {
+		if err != nil {
+			w.Close() // the first error matters
+		}
+	}()
+	ranks := make([]int, len(devs))
+	for i := range ranks {
+		ranks[i] = i
+	}
+	if err := w.open(ranks, devs, o); err != nil {
+		return nil, err
+	}
+	for _, r := range w.local {
+		m, err := drv.MemCreate(r.Ctx, r.Dev, w.stride)
+		if err != nil {
+			return nil, fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, w.stride, err)
+		}
+		w.mems[r.ID] = m
+	}
+	return w, w.mapAll()
+}
+
+// open retains contexts, loads every kernel and fixes the sizes.
+func (w *World) open(ranks, devs []int, o WorldOptions) error {
+	infos, err := w.drv.Devices()
+	if err != nil {
+		return err
+	}
+	if w.n < 1 || w.n > 64 {
+		return fmt.Errorf("a world of %d ranks: 1 to 64 are possible on one host", w.n)
+	}
+	w.local = make([]*Rank, w.n)
+	w.mems = make([]Mem, w.n)
+	w.mapped = make([]bool, w.n)
+	used := map[int]int{}
+	for i, dev := range devs {
+		if dev < 0 || dev >= len(infos) {
+			return fmt.Errorf("rank %d: device %d: this machine has %d devices", ranks[i], dev, len(infos))
+		}
+		if other, ok := used[dev]; ok {
+			if !o.ShareDevice {
+				return fmt.Errorf("%w: ranks %d and %d on device %d", ErrSharedDevice, other, ranks[i], dev)
+			}
+			w.shared = true
+		}
+		used[dev] = ranks[i]
+	}
+	for i, dev := range devs {
+		for _, peer := range devs {
+			if peer == dev {
+				continue
+			}
+			ok, err := w.drv.CanAccessPeer(dev, peer)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return &NoPeerAccessError{Dev: dev, Peer: peer}
+			}
+		}
+		r := &Rank{World: w, ID: ranks[i], Dev: dev, Info: infos[dev], mods: map[string]Module{}, funcs: map[string]Func{}}
+		if r.Ctx, err = w.drv.CtxRetain(dev); err != nil {
+			return err
+		}
+		w.local[r.ID] = r
+		if r.setup, err = w.drv.StreamCreate(r.Ctx); err != nil {
+			return err
+		}
+		if err := r.load(o.PTX); err != nil {
+			return fmt.Errorf("rank %d: %w", r.ID, err)
+		}
+		g, err := w.drv.Granularity(r.Ctx, dev)
+		if err != nil {
+			return err
+		}
+		if g > w.stride {
+			w.stride = g
+		}
+	}
+	w.stride = (max(o.Bytes, 1) + w.stride - 1) / w.stride * w.stride
+	w.size = w.stride
+	w.heap.reset(w.size)
+	return nil
+}
+
+// NoPeerAccessError means that two devices cannot read each other's memory.
+type NoPeerAccessError struct{ Dev, Peer int }
+
+// Error names the devices and the way out.
+func (e *NoPeerAccessError) Error() string {
+	return fmt.Sprintf("device %d cannot access the memory of device %d: use NCCL for this group", e.Dev, e.Peer)
+}
+
+// mapAll maps every rank's memory in one flat range and lets all local devices in.
+func (w *World) mapAll() error {
+	var any *Rank
+	var devs []int
+	for _, r := range w.local {
+		if r != nil {
+			any = r
+			devs = append(devs, r.Dev)
+		}
+	}
+	sort.Ints(devs)
+	devs = compact(devs)
+	base, err := w.drv.Reserve(any.Ctx, uint64(w.n)*w.stride, 0)
+	if err != nil {
+		return err
+	}
+	w.base = base
+	for i, m := range w.mems {
+		at := base + Ptr(uint64(i)*w.stride)
+		if err := w.drv.Map(any.Ctx, at, w.stride, m); err != nil {
+			return fmt.Errorf("mapping rank %d: %w", i, err)
+		}
+		w.mapped[i] = true
+		if err := w.drv.Allow(any.Ctx, at, w.stride, devs); err != nil {
+			return fmt.Errorf("access to rank %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func compact(v []int) []int {
+	out := v[:0]
+	for i, x := range v {
+		if i == 0 || x != v[i-1] {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Driver is the driver the world runs on.
+func (w *World) Driver() Driver { return w.drv }
+
+// Size is the number of ranks.
+func (w *World) Size() int { return w.n }
+
+// Local lists the ranks of this process in order.
+func (w *World) Local() []*Rank {
+	var out []*Rank
+	for _, r := range w.local {
+		if r != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Rank gives a rank of this process, nil for another's.
+func (w *World) Rank(id int) *Rank {
+	if id < 0 || id >= w.n {
+		return nil
+	}
+	return w.local[id]
+}
+
+// Addr is the address, in this process, of offset off in rank r's memory.
+func (w *World) Addr(r int, off uint64) Ptr { return w.base + Ptr(uint64(r)*w.stride+off) }
+
+// Alloc takes bytes of symmetric memory and gives their offset, the same on
+// every rank; align is a power of two, at least 16 is used. First fit, so the
+// same calls give the same offsets everywhere. The memory is not cleared.
+func (w *World) Alloc(bytes, align uint64) (uint64, error) { return w.heap.alloc(bytes, align) }
+
+// Free gives back what Alloc took. No kernel of any rank may still use it.
+func (w *World) Free(off uint64) error { return w.heap.free(off) }
+
+// Close unmaps and releases everything. It is safe to call twice. All work must
+// have ended; it waits for the local devices.
+func (w *World) Close() error {
+	if w == nil || w.closed {
+		return nil
+	}
+	w.closed = true
+	var errs []error
+	keep := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	var any *Rank
+	for _, r := range w.local {
+		if r != nil && r.Ctx != 0 {
+			any = r
+			keep(w.drv.CtxSync(r.Ctx))
+		}
+	}
+	if any != nil {
+		for i := range w.mems {
+			if w.mapped[i] {
+				keep(w.drv.Unmap(any.Ctx, w.Addr(i, 0), w.stride))
+			}
+			if w.mems[i] != 0 {
+				keep(w.drv.MemRelease(any.Ctx, w.mems[i]))
+			}
+		}
+		if w.base != 0 {
+			keep(w.drv.Unreserve(any.Ctx, w.base, uint64(w.n)*w.stride))
+		}
+	}
+	for _, r := range w.local {
+		if r != nil {
+			keep(r.close())
+		}
+	}
+	if w.control != nil {
+		keep(w.control.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// load loads every image, so that no kernel is loaded while another waits.
+func (r *Rank) load(ptx bool) error {
+	m, err := kernels.ReadManifest()
+	if err != nil {
+		return err
+	}
+	cc := r.Info.Major*10 + r.Info.Minor
+	for _, name := range m.Names() {
+		im, err := m.Find(name, cc)
+		if err != nil {
+			if name == "bench_bulk" {
+				continue // needs sm_90; measures, does not serve
+			}
+			return err
+		}
+		b, err := im.Load(cc, ptx)
+		if err != nil {
+			return err
+		}
+		mod, err := r.World.drv.ModuleLoad(r.Ctx, b)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
+		}
+		r.mods[name] = mod
+	}
+	return nil
+}
+
+// Func gives a kernel by image and name; it is looked up once.
+func (r *Rank) Func(image, name string) (Func, error) {
+	if f, ok := r.funcs[name]; ok {
+		return f, nil
+	}
+	mod, ok := r.mods[image]
+	if !ok {
+		return 0, fmt.Errorf("no image %s is loaded", image)
+	}
+	f, err := r.World.drv.Function(r.Ctx, mod, name)
+	if err != nil {
+		return 0, err
+	}
+	r.funcs[name] = f
+	return f, nil
+}
+
+// Setup is the rank's stream for work outside the hot path.
+func (r *Rank) Setup() Stream { return r.setup }
+
+func (r *Rank) close() error {
+	d := r.World.drv
+	var errs []error
+	for _, p := range r.spare {
+		errs = append(errs, d.MemFree(r.Ctx, p))
+	}
+	for _, name := range sortedKeys(r.mods) {
+		errs = append(errs, d.ModuleUnload(r.Ctx, r.mods[name]))
+	}
+	if r.setup != 0 {
+		errs = append(errs, d.StreamDestroy(r.Ctx, r.setup))
+	}
+	if r.Ctx != 0 {
+		errs = append(errs, d.CtxRelease(r.Dev))
+	}
+	return errors.Join(errs...)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	sort.Strings(out)
+	return out
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// rig is a local world with one group of all ranks, and on every rank a source
+// and a destination of the largest size.
+type rig struct {
+	drv     cuda.Driver
+	w       *cuda.World
+	g       *cuda.Group
+	n       int
+	share   bool
+	src     uint64 // offsets
+	dst     uint64
+	wrong   uint64
+	max     uint64
+	streams []cuda.Stream
+	events  [][2]cuda.Event
+}
+
+func newRig(drv cuda.Driver, devs []int, share bool, limit uint64, ptx bool) (*rig, error) {
+	start := time.Now()
+	w, err := cuda.NewLocalWorld(drv, devs, cuda.WorldOptions{Bytes: 2*limit + 320<<20, ShareDevice: share, PTX: ptx})
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{drv: drv, w: w, n: len(devs), share: share, max: limit}
+	o := cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20}
+	if share {
+		t := kernels.DefaultTuning(len(devs))
+		t.Blocks = 24 / len(devs) * 4
+		o.Tuning = &t
+	}
+	if r.g, err = w.NewGroup(seq(len(devs)), o); err != nil {
+		return nil, err
+	}
+	for _, a := range []struct {
+		at    *uint64
+		bytes uint64
+	}{{&r.src, limit + 4096}, {&r.dst, limit + 4096}, {&r.wrong, 256}} {
+		if *a.at, err = w.Alloc(a.bytes, 1<<12); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range w.Local() {
+		s, err := drv.StreamCreate(k.Ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.streams = append(r.streams, s)
+		var ev [2]cuda.Event
+		for i := range ev {
+			if ev[i], err = drv.EventCreate(k.Ctx, true); err != nil {
+				return nil, err
+			}
+		}
+		r.events = append(r.events, ev)
+	}
+	fmt.Printf("%d ranks ready in %v\n", r.n, time.Since(start).Round(time.Millisecond))
+	return r, nil
+}
+
+func seq(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+func (r *rig) close() {
+	for i, k := range r.w.Local() {
+		for _, e := range r.events[i] {
+			r.drv.EventDestroy(k.Ctx, e)
+		}
+		r.drv.StreamDestroy(k.Ctx, r.streams[i])
+	}
+	if err := r.g.Close(); err != nil {
+		fmt.Println("closing the group:", err)
+	}
+	if err := r.w.Close(); err != nil {
+		fmt.Println("closing the world:", err)
+	}
+}
+
+// launch starts a kernel of the bench images with packed words as parameters.
+func (r *rig) launch(rank int, image, name string, grid, block, shared int, buf []byte) error {
+	k := r.w.Rank(rank)
+	f, err := k.Func(image, name)
+	if err != nil {
+		return err
+	}
+	if shared > 48<<10 {
+		if err := r.drv.AllowShared(k.Ctx, f, shared); err != nil {
+			return err
+		}
+	}
+	return r.drv.Launch(k.Ctx, r.streams[rank], f, grid, block, shared, buf)
+}
+
+func (r *rig) addr(rank int, off uint64) uint64 { return uint64(r.w.Addr(rank, off)) }
+
+func u64s(b []byte, v ...uint64) []byte {
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	return b
+}
+
+func u32s(b []byte, v ...uint32) []byte {
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, x)
+	}
+	return b
+}
+
+// each runs f on every rank at once and gives the first error.
+func (r *rig) each(f func(rank int) error) error {
+	errs := make([]error, r.n)
+	var wg sync.WaitGroup
+	for i := 0; i < r.n; i++ {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			errs[i] = f(i)
+		}()
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("rank %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// fill writes every rank's input of count elements at src+shift and poisons the destination.
+func (r *rig) fill(t dtype.DType, count, outBytes uint64, seed uint32, shift uint64) error {
+	return r.each(func(rank int) error {
+		b := u32s(u64s(nil, r.addr(rank, r.src+shift), count), uint32(t), seed, uint32(rank))
+		if err := r.launch(rank, "bench", "fill", 256, 256, 0, b); err != nil {
+			return err
+		}
+		k := r.w.Rank(rank)
+		if err := r.drv.Memset32(k.Ctx, r.streams[rank], cuda.Ptr(r.addr(rank, r.dst)), 0xcdcdcdcd, (outBytes+shift+4095)/4); err != nil {
+			return err
+		}
+		if err := r.drv.Memset32(k.Ctx, r.streams[rank], cuda.Ptr(r.addr(rank, r.wrong)), 0, 1); err != nil {
+			return err
+		}
+		return r.drv.StreamSync(k.Ctx, r.streams[rank])
+	})
+}
+
+var kinds = map[kernels.Collective]uint32{kernels.AllReduce: 0, kernels.AllGather: 1, kernels.ReduceScatter: 2, kernels.AllToAll: 3}
+
+// checkAll compares every rank's result at off+shift with what it must be.
+func (r *rig) checkAll(op kernels.Collective, t dtype.DType, count, shard uint64, seed uint32, at uint64) (uint32, error) {
+	wrong := make([]uint32, r.n)
+	err := r.each(func(rank int) error {
+		b := u32s(u64s(nil, r.addr(rank, at), count), uint32(t), seed, uint32(rank), uint32(r.n), kinds[op], 0)
+		b = u64s(b, shard, r.addr(rank, r.wrong))
+		if err := r.launch(rank, "bench", "check", 512, 256, 0, b); err != nil {
+			return err
+		}
+		var v [4]byte
+		k := r.w.Rank(rank)
+		if err := r.drv.CopyOut(k.Ctx, r.streams[rank], v[:], cuda.Ptr(r.addr(rank, r.wrong))); err != nil {
+			return err
+		}
+		wrong[rank] = binary.LittleEndian.Uint32(v[:])
+		return nil
+	})
+	var sum uint32
+	for _, v := range wrong {
+		sum += v
+	}
+	return sum, err
+}
+
+// op describes a collective over full bytes of t: the larger of operand and result.
+func (r *rig) op(kind kernels.Collective, t dtype.DType, full uint64, rank int, inPlace bool, shift uint64) cuda.Op {
+	o := cuda.Op{Kind: kind, DType: t, Symmetric: true}
+	src, dst := r.w.Addr(rank, r.src+shift), r.w.Addr(rank, r.dst+shift)
+	if inPlace {
+		dst = src
+	}
+	bytes := full
+	if kind != kernels.AllReduce {
+		bytes = full / uint64(r.n)
+	}
+	o.Tensors = []cuda.Tensor{{Src: src, Dst: dst, Bytes: bytes}}
+	return o
+}
+
+// prepare plans an op on every rank.
+func (r *rig) prepare(f func(rank int) cuda.Op) ([]*cuda.Prepared, error) {
+	out := make([]*cuda.Prepared, r.n)
+	for i, m := range r.g.Members() {
+		p, err := m.Prepare(f(i))
+		if err != nil {
+			return nil, err
+		}
+		out[i] = p
+	}
+	return out, nil
+}
+
+// timeGraph captures inner calls of enqueue on every rank and gives the median
+// time of one call, in microseconds, on the slowest rank.
+func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64, error) {
+	execs := make([]cuda.Exec, r.n)
+	for i, k := range r.w.Local() {
+		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
+			return 0, err
+		}
+		for j := 0; j < inner; j++ {
+			if err := enqueue(i); err != nil {
+				return 0, err
+			}
+		}
+		g, err := r.drv.CaptureEnd(k.Ctx, r.streams[i])
+		if err != nil {
+			return 0, err
+		}
+		if execs[i], err = r.drv.GraphInstantiate(k.Ctx, g); err != nil {
+			return 0, err
+		}
+		r.drv.GraphDestroy(k.Ctx, g)
+		if err := r.drv.GraphUpload(k.Ctx, execs[i], r.streams[i]); err != nil {
+			return 0, err
+		}
+		if err := r.drv.StreamSync(k.Ctx, r.streams[i]); err != nil {
+			return 0, err
+		}
+	}
+	times := make([][]float64, r.n)
+	var gate barrier
+	gate.n = r.n
+	err := r.each(func(rank int) error {
+		k, s, ev := r.w.Rank(rank), r.streams[rank], r.events[rank]
+		for j := 0; j < reps+2; j++ {
+			gate.wait()
+			if err := r.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, 100_000)); err != nil {
+				return err
+			}
+			if err := r.drv.EventRecord(k.Ctx, ev[0], s); err != nil {
+				return err
+			}
+			if err := r.drv.GraphLaunch(k.Ctx, execs[rank], s); err != nil {
+				return err
+			}
+			if err := r.drv.EventRecord(k.Ctx, ev[1], s); err != nil {
+				return err
+			}
+			if err := r.g.Members()[rank].Check(s); err != nil {
+				return err
+			}
+			ms, err := r.drv.EventElapsed(k.Ctx, ev[0], ev[1])
+			if err != nil {
+				return err
+			}
+			if j >= 2 {
+				times[rank] = append(times[rank], float64(ms)*1e3/float64(inner))
+			}
+		}
+		return nil
+	})
+	for i, k := range r.w.Local() {
+		r.drv.ExecDestroy(k.Ctx, execs[i])
+	}
+	if err != nil {
+		return 0, err
+	}
+	worst := 0.0
+	for _, t := range times {
+		sort.Float64s(t)
+		worst = max(worst, t[len(t)/2])
+	}
+	return worst, nil
+}
+
+// barrier lets n goroutines meet.
+type barrier struct {
+	n, at, turn int
+	mu          sync.Mutex
+	cond        *sync.Cond
+}
+
+func (b *barrier) wait() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cond == nil {
+		b.cond = sync.NewCond(&b.mu)
+	}
+	turn := b.turn
+	if b.at++; b.at == b.n {
+		b.at, b.turn = 0, b.turn+1
+		b.cond.Broadcast()
+		return
+	}
+	for turn == b.turn {
+		b.cond.Wait()
+	}
+}

@@ -1,0 +1,202 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Limits of the argument structures; src/prelude.h has the same numbers.
+const (
+	MaxRanks  = 16  // ranks of a group
+	MaxSegs   = 32  // tensors of one launch
+	MaxBlocks = 256 // blocks of one launch
+)
+
+// Offsets in a control page; src/prelude.h has the same numbers.
+const (
+	CtlAbort  = 0    // u32, nonzero aborts every wait of the rank
+	CtlRecord = 64   // error record, see Record
+	CtlEpoch  = 1024 // u32[MaxBlocks], packet collectives done
+	CtlDirect = 2048 // u32[MaxBlocks], direct collectives done
+	CtlBytes  = 65536
+)
+
+// Poison fills the scratch of packets that are their own flags.
+const Poison = 0xffffffff
+
+// Seg is one tensor of a bucket. Bytes is the piece that one rank contributes or
+// receives: the whole tensor of an all_reduce, the shard of an all_gather or a
+// reduce_scatter, the slice of an all_to_all.
+type Seg struct {
+	Src, Dst uint64
+	Bytes    uint64
+	unit0    uint32
+}
+
+// Args is what a collective kernel takes. Its zero fields are valid where a
+// kernel does not use them.
+type Args struct {
+	Peer    [MaxRanks]uint64 // Peer[k] is the symmetric base of group rank (Rank+k)%N
+	Ctl     uint64           // own control page
+	Host    uint64           // device address of the host page, 0 for none
+	Timeout uint64           // nanoseconds, 0 for ever
+	Scratch uint64           // offset from a base
+	Half    uint64
+	Slot    uint64
+	Region  uint64
+	N, Rank uint32
+	Units   uint32
+	Per     uint32
+	Op      uint32
+	DType   uint32
+	Seq     uint32
+	Segs    []Seg
+}
+
+const headBytes = 216
+
+// Pack appends the argument structure of a kernel that takes segs segments (1 or
+// MaxSegs) to b, as the kernel's ABI lays it out.
+func (a *Args) Pack(b []byte, segs int) []byte {
+	b = a.packHead(b)
+	for i := 0; i < segs; i++ {
+		var s Seg
+		if i < len(a.Segs) {
+			s = a.Segs[i]
+		}
+		b = binary.LittleEndian.AppendUint64(b, s.Src)
+		b = binary.LittleEndian.AppendUint64(b, s.Dst)
+		b = binary.LittleEndian.AppendUint64(b, s.Bytes)
+		b = binary.LittleEndian.AppendUint32(b, s.unit0)
+		b = binary.LittleEndian.AppendUint32(b, s.align())
+	}
+	return b
+}
+
+func (a *Args) packHead(b []byte) []byte {
+	for _, p := range a.Peer {
+		b = binary.LittleEndian.AppendUint64(b, p)
+	}
+	for _, v := range [...]uint64{a.Ctl, a.Host, a.Timeout, a.Scratch, a.Half, a.Slot, a.Region} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	for _, v := range [...]uint32{a.N, a.Rank, a.Units, a.Per, a.Op, a.DType, a.Seq, uint32(len(a.Segs))} {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+// PackUneven appends the arguments of all_to_all_uneven_ll: four columns, each
+// with a row for every rank.
+func (a *Args) PackUneven(b []byte, t Table) []byte {
+	b = a.packHead(b)
+	for _, col := range [...]*[MaxRanks]uint64{&t.Src, &t.Dst, &t.Send, &t.Recv} {
+		for _, v := range col {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+	}
+	return b
+}
+
+// Table is the pieces of an uneven all_to_all: row d is what goes to group rank d
+// (Send bytes at Src) and what comes from it (Recv bytes to Dst).
+type Table struct {
+	Src, Dst, Send, Recv [MaxRanks]uint64
+}
+
+// Unpack reads what Pack wrote for segs segments. The fake driver uses it.
+func Unpack(b []byte, segs int) (*Args, error) {
+	if len(b) < headBytes+32*segs {
+		return nil, fmt.Errorf("argument buffer of %d bytes is shorter than %d", len(b), headBytes+32*segs)
+	}
+	a := &Args{}
+	u64 := func() uint64 { v := binary.LittleEndian.Uint64(b); b = b[8:]; return v }
+	u32 := func() uint32 { v := binary.LittleEndian.Uint32(b); b = b[4:]; return v }
+	for i := range a.Peer {
+		a.Peer[i] = u64()
+	}
+	for _, p := range [...]*uint64{&a.Ctl, &a.Host, &a.Timeout, &a.Scratch, &a.Half, &a.Slot, &a.Region} {
+		*p = u64()
+	}
+	for _, p := range [...]*uint32{&a.N, &a.Rank, &a.Units, &a.Per, &a.Op, &a.DType, &a.Seq} {
+		*p = u32()
+	}
+	n := int(u32())
+	if n > segs {
+		return nil, fmt.Errorf("argument buffer names %d segments, the kernel takes %d", n, segs)
+	}
+	for i := 0; i < n; i++ {
+		s := Seg{Src: u64(), Dst: u64(), Bytes: u64(), unit0: u32()}
+		u32()
+		a.Segs = append(a.Segs, s)
+	}
+	return a, nil
+}
+
+// UnpackTable reads what PackUneven wrote.
+func UnpackTable(b []byte) (*Args, Table, error) {
+	var t Table
+	if len(b) < headBytes+4*8*MaxRanks {
+		return nil, t, fmt.Errorf("argument buffer of %d bytes is too short for a table", len(b))
+	}
+	a, err := Unpack(b, 0)
+	if err != nil {
+		return nil, t, err
+	}
+	b = b[headBytes:]
+	for _, col := range [...]*[MaxRanks]uint64{&t.Src, &t.Dst, &t.Send, &t.Recv} {
+		for i := range col {
+			col[i] = binary.LittleEndian.Uint64(b)
+			b = b[8:]
+		}
+	}
+	return a, t, nil
+}
+
+// align is the log2 of the alignment that source, destination and size share, at most 4.
+func (s *Seg) align() uint32 {
+	v := s.Src | s.Dst | s.Bytes | 16
+	a := uint32(0)
+	for v&1 == 0 {
+		v >>= 1
+		a++
+	}
+	return a
+}
+
+// SetUnits numbers the units of unit bytes over all segments and sets Units.
+// It fails when they are too many for a launch.
+func (a *Args) SetUnits(unit uint64) error {
+	var n uint64
+	for i := range a.Segs {
+		a.Segs[i].unit0 = uint32(n)
+		n += (a.Segs[i].Bytes + unit - 1) / unit
+		if n >= 1<<31 {
+			return fmt.Errorf("segments of more than %d units of %d bytes: split the call", 1<<31, unit)
+		}
+	}
+	a.Units = uint32(n)
+	return nil
+}
+
+// Record is the error record of a rank, written once by the first wait that
+// passed its deadline.
+type Record struct {
+	Seq, Op             uint32
+	Rank, Peer, Block   uint32
+	Want, Seen          uint32
+	ElapsedNanos        uint64
+	State, Code, unused uint32
+}
+
+// ParseRecord reads a record from the bytes at CtlRecord of a control or host
+// page; ok is false while none has been written completely.
+func ParseRecord(b []byte) (r Record, ok bool) {
+	if len(b) < 48 {
+		return r, false
+	}
+	w := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
+	r = Record{State: w(0), Code: w(1), Seq: w(2), Op: w(3), Rank: w(4), Peer: w(5), Block: w(6), Want: w(7), Seen: w(8)}
+	r.ElapsedNanos = uint64(w(10)) | uint64(w(11))<<32
+	return r, r.State == 2
+}

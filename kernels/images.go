@@ -1,0 +1,122 @@
+// Package kernels holds concert's device code: one algorithm per file under src,
+// compiled by clang to PTX and by ptxas to machine code, both checked in and
+// embedded, bound together by a manifest of hashes; and the planner that picks a
+// kernel, a grid and arguments for a collective. It needs no driver and no cgo.
+package kernels
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sort"
+)
+
+//go:embed images
+var files embed.FS
+
+// Image is one compiled source file for one architecture.
+type Image struct {
+	Name  string // source file without .cu
+	Arch  int    // 80 or 90
+	PTX   string // SHA-256 of the PTX text
+	Cubin string `json:",omitempty"` // SHA-256 of the machine code, if there is one
+}
+
+// Manifest binds sources, flags, tools and images.
+type Manifest struct {
+	Clang   string            // version that made the PTX
+	Flags   []string          // without architecture and file names
+	Ptxas   string            `json:",omitempty"` // version that made the machine code
+	Sources map[string]string // file under src to SHA-256
+	Images  []Image
+	// Resources lists, for each kernel of the machine code, registers and spilled bytes.
+	Resources map[string]Resource `json:",omitempty"`
+}
+
+// Resource is what ptxas reported for one kernel.
+type Resource struct{ Registers, SpillBytes, StackBytes int }
+
+// ReadManifest reads the embedded manifest.
+func ReadManifest() (*Manifest, error) {
+	b, err := files.ReadFile("images/manifest.json")
+	if err != nil {
+		return nil, err
+	}
+	var m Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	return &m, nil
+}
+
+// Find gives the image of name for a device of compute capability cc (major*10 +
+// minor): the newest architecture that is not newer than the device.
+func (m *Manifest) Find(name string, cc int) (Image, error) {
+	var best Image
+	for _, im := range m.Images {
+		if im.Name == name && im.Arch <= cc && im.Arch > best.Arch {
+			best = im
+		}
+	}
+	if best.Arch == 0 {
+		return best, fmt.Errorf("no image %s for compute capability %d.%d", name, cc/10, cc%10)
+	}
+	return best, nil
+}
+
+// Names lists the images' names in order.
+func (m *Manifest) Names() []string {
+	seen := map[string]bool{}
+	var out []string
+	for _, im := range m.Images {
+		if !seen[im.Name] {
+			seen[im.Name] = true
+			out = append(out, im.Name)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Load gives the bytes to load on a device: the machine code when the image has
+// it for exactly this capability, else the PTX. ptx asks for the PTX in any case.
+// The bytes are checked against the manifest.
+func (im Image) Load(cc int, ptx bool) ([]byte, error) {
+	if im.Cubin != "" && im.Arch == cc && !ptx {
+		return im.file("cubin", im.Cubin)
+	}
+	return im.file("ptx", im.PTX)
+}
+
+func (im Image) file(ext, want string) ([]byte, error) {
+	name := fmt.Sprintf("images/%s.sm_%d.%s.gz", im.Name, im.Arch, ext)
+	b, err := files.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	out, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if got := Hash(out); got != want {
+		return nil, fmt.Errorf("%s: SHA-256 %s, the manifest has %s: run go generate ./kernels", name, got, want)
+	}
+	return out, nil
+}
+
+// Hash is the SHA-256 of b in hexadecimal.
+func Hash(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+//go:generate go run ./gen

@@ -1,0 +1,276 @@
+// Package images builds the device images of package kernels: clang turns the
+// sources into PTX, ptxas turns that PTX into machine code, and the manifest
+// records what came from what. The same code serves the generator and the test
+// that looks for drift.
+package images
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// Clang is the pinned compiler's command.
+const Clang = "clang-19"
+
+// Flags are the compiler's, without architecture and file names. No CUDA headers
+// and no device library take part.
+var Flags = []string{"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "--cuda-feature=+ptx80",
+	"-O3", "-fno-exceptions", "-fno-verbose-asm", "-Wall", "-Wextra", "-Werror", "-S"}
+
+// hopper lists the sources that need sm_90.
+var hopper = map[string]bool{"bench_bulk": true, "allgather_bulk": true, "allreduce_bulk": true}
+
+// Archs gives the architectures that a source is compiled for.
+func Archs(name string) []int {
+	if hopper[name] {
+		return []int{90}
+	}
+	return []int{80, 90}
+}
+
+// Version runs the compiler and gives the first line of its version.
+func Version(tool string) (string, error) {
+	out, err := exec.Command(tool, "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line, nil
+}
+
+// PTX compiles one source of folder src for one architecture.
+func PTX(clang, src, name string, arch int) ([]byte, error) {
+	args := append([]string{}, Flags...)
+	args = append(args, fmt.Sprintf("--cuda-gpu-arch=sm_%d", arch), "-o", "-", name+".cu")
+	cmd := exec.Command(clang, args...)
+	cmd.Dir = src
+	var errText bytes.Buffer
+	cmd.Stderr = &errText
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s for sm_%d: %w\n%s", name, arch, err, errText.String())
+	}
+	return out, nil
+}
+
+// Sources lists the .cu files of src without their extension, and the hashes of all files.
+func Sources(src string) (names []string, hashes map[string]string, err error) {
+	entries, err := os.ReadDir(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	hashes = map[string]string{}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(src, e.Name()))
+		if err != nil {
+			return nil, nil, err
+		}
+		hashes[e.Name()] = kernels.Hash(b)
+		if name, ok := strings.CutSuffix(e.Name(), ".cu"); ok {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	return names, hashes, nil
+}
+
+// Compile rebuilds all PTX and the manifest. Machine code that no longer belongs
+// to its PTX is removed.
+func Compile(dir, clang string) error {
+	old, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	names, hashes, err := Sources(filepath.Join(dir, "src"))
+	if err != nil {
+		return err
+	}
+	m := &kernels.Manifest{Flags: Flags, Sources: hashes}
+	if m.Clang, err = Version(clang); err != nil {
+		return err
+	}
+	out := filepath.Join(dir, "images")
+	keep := map[string]bool{"manifest.json": true}
+	for _, name := range names {
+		for _, arch := range Archs(name) {
+			ptx, err := PTX(clang, filepath.Join(dir, "src"), name, arch)
+			if err != nil {
+				return err
+			}
+			im := kernels.Image{Name: name, Arch: arch, PTX: kernels.Hash(ptx)}
+			file := fmt.Sprintf("%s.sm_%d", name, arch)
+			if err := writeGzip(filepath.Join(out, file+".ptx.gz"), ptx); err != nil {
+				return err
+			}
+			keep[file+".ptx.gz"] = true
+			for _, o := range old.Images {
+				if o.Name == name && o.Arch == arch && o.PTX == im.PTX && o.Cubin != "" {
+					im.Cubin = o.Cubin
+					keep[file+".cubin.gz"] = true
+					m.Ptxas, m.Resources = old.Ptxas, old.Resources
+				}
+			}
+			m.Images = append(m.Images, im)
+		}
+	}
+	entries, err := os.ReadDir(out)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !keep[e.Name()] {
+			if err := os.Remove(filepath.Join(out, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return writeManifest(dir, m)
+}
+
+// Assemble turns the checked-in PTX of sm_90 into machine code and records the
+// tool and each kernel's resources.
+func Assemble(dir, ptxas string) error {
+	m, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command(ptxas, "--version").Output()
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	m.Ptxas = lines[len(lines)-1]
+	m.Resources = map[string]kernels.Resource{}
+	for i := range m.Images {
+		im := &m.Images[i]
+		if im.Arch != 90 {
+			continue
+		}
+		base := filepath.Join(dir, "images", fmt.Sprintf("%s.sm_%d", im.Name, im.Arch))
+		ptx, err := readGzip(base + ".ptx.gz")
+		if err != nil {
+			return err
+		}
+		cubin, log, err := assemble(ptxas, ptx, im.Arch)
+		if err != nil {
+			return fmt.Errorf("%s: %w", im.Name, err)
+		}
+		im.Cubin = kernels.Hash(cubin)
+		if err := writeGzip(base+".cubin.gz", cubin); err != nil {
+			return err
+		}
+		for k, r := range ParseResources(log) {
+			m.Resources[k] = r
+		}
+	}
+	return writeManifest(dir, m)
+}
+
+func assemble(ptxas string, ptx []byte, arch int) (cubin []byte, log string, err error) {
+	tmp, err := os.MkdirTemp("", "ptxas")
+	if err != nil {
+		return nil, "", err
+	}
+	defer os.RemoveAll(tmp)
+	in, out := filepath.Join(tmp, "in.ptx"), filepath.Join(tmp, "out.cubin")
+	if err := os.WriteFile(in, ptx, 0o600); err != nil {
+		return nil, "", err
+	}
+	b, err := exec.Command(ptxas, "-v", "-O3", fmt.Sprintf("-arch=sm_%d", arch), "-o", out, in).CombinedOutput()
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %s", err, b)
+	}
+	cubin, err = os.ReadFile(out)
+	return cubin, string(b), err
+}
+
+var (
+	entryLine = regexp.MustCompile(`Compiling entry function '(\w+)'`)
+	spillLine = regexp.MustCompile(`(\d+) bytes stack frame, (\d+) bytes spill stores`)
+	usedLine  = regexp.MustCompile(`Used (\d+) registers`)
+)
+
+// ParseResources reads ptxas -v output.
+func ParseResources(log string) map[string]kernels.Resource {
+	out := map[string]kernels.Resource{}
+	name := ""
+	for _, line := range strings.Split(log, "\n") {
+		if g := entryLine.FindStringSubmatch(line); g != nil {
+			name = g[1]
+		} else if g := spillLine.FindStringSubmatch(line); g != nil && name != "" {
+			r := out[name]
+			r.StackBytes, _ = strconv.Atoi(g[1])
+			r.SpillBytes, _ = strconv.Atoi(g[2])
+			out[name] = r
+		} else if g := usedLine.FindStringSubmatch(line); g != nil && name != "" {
+			r := out[name]
+			r.Registers, _ = strconv.Atoi(g[1])
+			out[name] = r
+		}
+	}
+	return out
+}
+
+func readManifest(dir string) (*kernels.Manifest, error) {
+	m := &kernels.Manifest{}
+	b, err := os.ReadFile(filepath.Join(dir, "images", "manifest.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, json.Unmarshal(b, m)
+}
+
+func writeManifest(dir string, m *kernels.Manifest) error {
+	b, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "images", "manifest.json"), append(b, '\n'), 0o644)
+}
+
+func readGzip(name string) ([]byte, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+func writeGzip(name string, b []byte) error {
+	if old, err := readGzip(name); err == nil && bytes.Equal(old, b) {
+		return nil
+	}
+	var buf bytes.Buffer
+	z, err := gzip.NewWriterLevel(&buf, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := z.Write(b); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(name, buf.Bytes(), 0o644)
+}

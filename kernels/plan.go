@@ -1,0 +1,395 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// Collective is the kind of a collective.
+type Collective uint8
+
+// The collectives that have kernels.
+const (
+	AllReduce Collective = iota
+	AllGather
+	ReduceScatter
+	AllToAll
+	Barrier
+	AllToAllUneven
+)
+
+var collectiveNames = [...]string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "all_to_all_uneven"}
+
+// String is the collective's name in kernels and errors.
+func (c Collective) String() string {
+	if int(c) < len(collectiveNames) {
+		return collectiveNames[c]
+	}
+	return fmt.Sprintf("collective(%d)", uint8(c))
+}
+
+// Reduction is how elements are combined. Bits equal the device's.
+type Reduction uint8
+
+// The reductions. Avg is for floats only.
+const (
+	Sum Reduction = iota
+	Avg
+	Prod
+	Min
+	Max
+)
+
+// String is the reduction's name.
+func (r Reduction) String() string {
+	if r <= Max {
+		return [...]string{"sum", "avg", "prod", "min", "max"}[r]
+	}
+	return fmt.Sprintf("reduction(%d)", uint8(r))
+}
+
+// Algo is a protocol.
+type Algo uint8
+
+// The protocols. Auto lets Plan choose by size.
+const (
+	Auto    Algo = iota
+	OneShot      // packets that are their own flags, one hop
+	TwoShot      // the same, two hops
+	LL           // packets with flags, one hop, any type and group size
+	Direct       // reads and writes the peers' tensors between two barriers
+	Push         // writes into peers' staging and results, in chunks
+	Engine       // copy engines move the bytes; not planned here
+)
+
+// String is the protocol's name.
+func (a Algo) String() string {
+	if a <= Engine {
+		return [...]string{"auto", "oneshot", "twoshot", "ll", "direct", "push", "engine"}[a]
+	}
+	return fmt.Sprintf("algo(%d)", uint8(a))
+}
+
+// Scratch is the layout of a group's scratch on every rank, as offsets from the
+// symmetric base. Poisoned is 4*Region bytes (two halves of two regions), Flagged
+// 2*FlaggedHalf.
+type Scratch struct {
+	Ctl         uint64
+	Poisoned    uint64
+	Region      uint64
+	Flagged     uint64
+	FlaggedHalf uint64
+	Staging     uint64 // StagingSize bytes that hold no state between calls, or none
+	StagingSize uint64
+}
+
+// pushChunk is the size of a chunk of the push protocol and pushDepth the slots a
+// block has for each source; src/push.cu has the same numbers.
+const (
+	pushChunk = 32768
+	pushDepth = 4
+)
+
+// Call is a collective to be planned. Segs are the tensors of the bucket.
+type Call struct {
+	Op        Collective
+	Red       Reduction
+	DType     dtype.DType
+	N         int
+	Segs      []Seg
+	Symmetric bool // every source and destination lies at the same offset on every rank
+	Algo      Algo
+	Blocks    int // grid, 0 for the planner's
+	Threads   int // block, 0 for the planner's
+}
+
+// Launch is a planned call: which kernel of which image, its grid and its arguments.
+type Launch struct {
+	Image, Kernel string
+	Algo          Algo
+	Grid, Block   int
+	Segs          int // segments the kernel's argument structure holds
+	Args          Args
+}
+
+// PlanError is a call that no kernel can serve.
+type PlanError struct {
+	Op     Collective
+	Reason string
+}
+
+// Error names the collective and the reason.
+func (e *PlanError) Error() string { return fmt.Sprintf("%v: %s", e.Op, e.Reason) }
+
+// Tuning is where protocols take over from each other, in bytes of the operand or
+// result, whichever is larger, and how many blocks a launch gets at most. A
+// calibration run writes it; DefaultTuning holds figures measured on H200s.
+type Tuning struct {
+	OneShot      uint64 // all_reduce: one shot up to here
+	TwoShot      uint64 // all_reduce: two shots up to here
+	PacketGather uint64 // all_gather: packets up to here
+	PacketReduce uint64 // reduce_scatter
+	PacketAll    uint64 // all_to_all
+	Push         uint64 // all_reduce and reduce_scatter: push from here, direct below
+	EngineReduce uint64 // all_reduce and reduce_scatter: copy engines from here, 0 for never
+	EngineMove   uint64 // all_gather and all_to_all
+	Blocks       int    // direct and push kernels
+}
+
+// DefaultTuning is for n ranks on one host: measured on 4 H200s, scaled for other
+// numbers by what a rank sends.
+func DefaultTuning(n int) Tuning {
+	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
+		Push: 16 << 20, EngineMove: 256 << 20, Blocks: 128}
+	switch {
+	case n <= 2:
+		t.OneShot = 512 << 10
+	case n > 4:
+		t.OneShot = 64 << 10
+	}
+	return t
+}
+
+// fast says whether the kernels specialised for sums of common floats serve c.
+func (c *Call) fast() bool {
+	switch c.DType {
+	case dtype.F32, dtype.BF16, dtype.F16:
+	default:
+		return false
+	}
+	return (c.N == 2 || c.N == 4 || c.N == 8) && (c.Red == Sum || c.Red == Avg)
+}
+
+func (c *Call) reduces() bool { return c.Op == AllReduce || c.Op == ReduceScatter }
+
+func (c *Call) check() error {
+	fail := func(format string, args ...any) error {
+		return &PlanError{c.Op, fmt.Sprintf(format, args...)}
+	}
+	if c.N < 2 || c.N > MaxRanks {
+		return fail("a group of %d ranks: kernels serve 2 to %d", c.N, MaxRanks)
+	}
+	if !c.DType.Valid() {
+		return fail("element type %v", c.DType)
+	}
+	if len(c.Segs) == 0 || len(c.Segs) > MaxSegs {
+		return fail("%d tensors in one launch: 1 to %d are possible", len(c.Segs), MaxSegs)
+	}
+	if c.reduces() {
+		if c.Red > Max {
+			return fail("unknown reduction %v", c.Red)
+		}
+		if c.DType == dtype.Bool {
+			return fail("bool cannot be reduced")
+		}
+		if c.Red == Avg && !c.DType.IsFloat() {
+			return fail("avg of %v: only floats can be averaged", c.DType)
+		}
+	}
+	size := uint64(c.DType.Size())
+	for i, s := range c.Segs {
+		if s.Bytes%size != 0 {
+			return fail("tensor %d has %d bytes, no multiple of an element of %v", i, s.Bytes, c.DType)
+		}
+		if (s.Src|s.Dst)%size != 0 {
+			return fail("tensor %d at %#x -> %#x is not aligned to an element of %v", i, s.Src, s.Dst, c.DType)
+		}
+	}
+	return nil
+}
+
+// Plan chooses protocol, kernel and grid for c and fills in everything of the
+// arguments that does not depend on the rank. A call of zero bytes gives a nil
+// launch: nothing need run. It is deterministic and the same on every rank.
+func Plan(c Call, sc Scratch, t Tuning) (*Launch, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	c.Segs = nonEmpty(c.Segs)
+	if len(c.Segs) == 0 {
+		return nil, nil
+	}
+	var total uint64
+	for _, s := range c.Segs {
+		total += s.Bytes
+	}
+	algo, err := choose(&c, t, total, sc)
+	if err != nil {
+		return nil, err
+	}
+	l := &Launch{Algo: algo, Segs: 1, Block: c.Threads}
+	a := &l.Args
+	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), c.Segs
+	if !c.reduces() {
+		a.Op = 0
+	}
+	unit := uint64(16)
+	if algo == LL {
+		unit = 8
+	}
+	if err := a.SetUnits(unit); err != nil {
+		return nil, &PlanError{c.Op, err.Error()}
+	}
+	n := uint32(c.N)
+	switch algo {
+	case OneShot, TwoShot:
+		a.Scratch, a.Half, a.Region = sc.Poisoned, 2*sc.Region, sc.Region
+		a.Slot = sc.Region / uint64(c.N) &^ 15
+	case Push:
+		a.Scratch = sc.Staging
+	case LL:
+		a.Scratch, a.Half = sc.Flagged, sc.FlaggedHalf
+		a.Slot = sc.FlaggedHalf / uint64(c.N) &^ 15
+	}
+	work := a.Units // threads that find work
+	if algo == TwoShot || (algo == Direct || algo == Push) && c.Op == AllReduce {
+		a.Per = (a.Units + n - 1) / n
+		work = a.Per
+	}
+	if algo != Direct && algo != Push && uint64(work)*16 > a.Slot {
+		return nil, &PlanError{c.Op, fmt.Sprintf("%d bytes do not fit in the scratch for %v packets of %d ranks: put the tensors in symmetric memory or split the call", total, algo, c.N)}
+	}
+	if algo == TwoShot && (n-1)*a.Per >= a.Units {
+		return nil, &PlanError{c.Op, fmt.Sprintf("%d units leave a rank of %d without a slice: too small for two shots", a.Units, n)}
+	}
+	l.shape(&c, t, work, sc)
+	l.name(&c)
+	return l, nil
+}
+
+func nonEmpty(segs []Seg) []Seg {
+	out := make([]Seg, 0, len(segs))
+	for _, s := range segs {
+		if s.Bytes > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
+	switch {
+	case c.Algo == Direct && !c.Symmetric:
+		return 0, &PlanError{c.Op, "the direct protocol needs tensors in symmetric memory"}
+	case c.Algo == Push && !(c.fast() && c.reduces() && c.Symmetric && sc.StagingSize >= uint64(c.N)*pushChunk*pushDepth):
+		return 0, &PlanError{c.Op, "the push protocol needs a sum of common floats on 2, 4 or 8 ranks, symmetric memory and staging"}
+	case c.Algo == OneShot && !(c.fast() && c.reduces()), c.Algo == TwoShot && !(c.fast() && c.Op == AllReduce):
+		return 0, &PlanError{c.Op, fmt.Sprintf("the %v protocol does not serve %v %v on %d ranks", c.Algo, c.Red, c.DType, c.N)}
+	case c.Algo != Auto:
+		return c.Algo, nil
+	}
+	full := total
+	if c.Op != AllReduce {
+		full *= uint64(c.N)
+	}
+	limit, packets := t.OneShot, LL
+	switch c.Op {
+	case AllReduce:
+		if c.fast() {
+			packets = OneShot
+		}
+	case ReduceScatter:
+		limit = t.PacketReduce
+		if c.fast() {
+			packets = OneShot
+		}
+	case AllGather:
+		limit = t.PacketGather
+	case AllToAll:
+		limit = t.PacketAll
+	}
+	if full <= limit {
+		return packets, nil
+	}
+	if c.reduces() && c.fast() && c.Symmetric && full > t.Push && sc.StagingSize >= uint64(c.N)*pushChunk*pushDepth {
+		return Push, nil
+	}
+	if c.Op == AllReduce && c.fast() && (full <= t.TwoShot || !c.Symmetric) {
+		return TwoShot, nil
+	}
+	if c.Symmetric {
+		return Direct, nil
+	}
+	return packets, nil
+}
+
+// shape sets grid and block. Packet kernels give every thread one unit, in the
+// smallest blocks that keep the grid small; the others stream.
+func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
+	most, per := 128, 1
+	switch l.Algo {
+	case Direct:
+		most, per = t.Blocks, 4
+		if c.Op == AllToAll {
+			work *= uint32(c.N)
+		}
+	case Push:
+		l.Block, per = 512, pushChunk/16/512
+		most = min(t.Blocks, int(sc.StagingSize/(uint64(c.N)*pushChunk*pushDepth)))
+	case OneShot:
+		if c.Op == ReduceScatter {
+			most = 256
+		}
+	}
+	if l.Block == 0 {
+		l.Block = 512
+		for l.Algo != Direct && l.Block > 64 && int(work) <= l.Block/2*64 {
+			l.Block /= 2
+		}
+	}
+	if c.Blocks > 0 {
+		most = c.Blocks
+	}
+	most = min(most, MaxBlocks)
+	l.Grid = max(1, min(most, (int(work)+l.Block*per-1)/(l.Block*per)))
+}
+
+// name finds the kernel: specialised where one exists, with or without a segment table.
+func (l *Launch) name(c *Call) {
+	files := [...]string{AllReduce: "allreduce", AllGather: "allgather", ReduceScatter: "reducescatter", AllToAll: "alltoall"}
+	suffix := map[Algo]string{OneShot: "_oneshot", TwoShot: "_twoshot", LL: "_ll", Direct: "_direct", Push: "_push"}[l.Algo]
+	l.Image = files[c.Op] + suffix
+	if l.Algo == Push {
+		l.Image = "push"
+	}
+	if c.Op == ReduceScatter && l.Algo == OneShot {
+		l.Image = "reducescatter_ll"
+	}
+	l.Kernel = c.Op.String() + suffix
+	if c.reduces() {
+		if l.Algo != LL && c.fast() {
+			l.Kernel += fmt.Sprintf("_%v_n%d", c.DType, c.N)
+		}
+	} else if (c.N == 2 || c.N == 4 || c.N == 8) && !(c.Op == AllToAll && l.Algo == Direct) {
+		l.Kernel += fmt.Sprintf("_n%d", c.N)
+	}
+	if len(c.Segs) > 1 {
+		l.Kernel += "_segs"
+		l.Segs = MaxSegs
+	}
+}
+
+// PlanStaged plans the kernel that folds pieces which lie in staging memory. The
+// caller fills in everything of the arguments but segment, units, type and
+// reduction. c has one segment.
+func PlanStaged(c Call) (*Launch, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	l := &Launch{Image: "staged", Kernel: "staged_any", Algo: Engine, Segs: 1, Block: 512}
+	a := &l.Args
+	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), c.Segs
+	unit := uint64(8)
+	if c.fast() {
+		l.Kernel, unit = fmt.Sprintf("staged_%v_n%d", c.DType, c.N), 16
+	}
+	if err := a.SetUnits(unit); err != nil {
+		return nil, &PlanError{c.Op, err.Error()}
+	}
+	l.Grid = max(1, min(int(a.Units+2047)/2048, 128))
+	if c.Blocks > 0 {
+		l.Grid = min(l.Grid, c.Blocks)
+	}
+	return l, nil
+}

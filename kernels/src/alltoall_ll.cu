@@ -1,0 +1,125 @@
+// Low-latency all_to_all in one hop, with flagged packets (flagged.h). Slice d of
+// the source goes to rank d; slice r of the destination comes from rank r. The
+// even form has equal slices of bytes each; the uneven form has a table, and
+// sends at least one packet to every peer, so that the protocol's rule holds for
+// peers that exchange nothing. broadcast and permute are uneven all_to_alls.
+#include "flagged.h"
+
+template <int N, class A> DEV void allToAll(const A &p) {
+  const Args &a = p.a;
+  const u32 n = N ? N : a.n;
+  u32 e = readEpoch(a, CTL_EPOCH);
+  u32 gone = ldsys(a.ctl + CTL_ABORT);
+  u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
+  u64 half = 0;
+  for (u32 i = first; i < a.units; i += stride) {
+    Piece<8> u = find<8>(p, i);
+    if (N) {
+      u64 v[N ? N : 1];
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        u32 d = a.rank + k;
+        v[k] = load8(u, u.s->src + (d >= n ? d - n : d) * u.s->bytes);
+      }
+      if (gone)
+        return;
+      half = a.scratch + ((e & 1) ? a.half : 0);
+      u64 at = half + a.rank * a.slot + (u64)i * 16;
+#pragma unroll
+      for (int k = 1; k < N; k++)
+        st2x8sys(a.peer[k] + at, flagged(v[k], e));
+      store8(u, u.s->dst + a.rank * u.s->bytes, v[0]);
+    } else {
+      if (gone)
+        return;
+      half = a.scratch + ((e & 1) ? a.half : 0);
+      u64 at = half + a.rank * a.slot + (u64)i * 16;
+      for (u32 k = 0; k < n; k++) {
+        u32 d = a.rank + k;
+        u64 v = load8(u, u.s->src + (d >= n ? d - n : d) * u.s->bytes);
+        if (k == 0)
+          store8(u, u.s->dst + a.rank * u.s->bytes, v);
+        else
+          st2x8sys(a.peer[k] + at, flagged(v, e));
+      }
+    }
+  }
+  for (u32 i = first; i < a.units; i += stride) {
+    Piece<8> u = find<8>(p, i);
+    u64 at = a.peer[0] + half + (u64)i * 16;
+    if (N == 0) {
+      for (u32 r = 0; r < n; r++) {
+        u64 d;
+        if (r == a.rank)
+          continue;
+        if (!receiveOne(a, at + r * a.slot, e, r, d))
+          return;
+        store8(u, u.s->dst + r * u.s->bytes, d);
+      }
+      continue;
+    }
+    V2 v[N ? N : 1];
+    if (!receiveAll<N ? N : 1>(a, at, e, v))
+      return;
+#pragma unroll
+    for (int r = 0; r < N; r++)
+      if (r != (int)a.rank)
+        store8(u, u.s->dst + r * u.s->bytes, content(v[r]));
+  }
+  writeEpoch(a, CTL_EPOCH, e);
+}
+
+#define KERNEL(N, suffix)                                                                    \
+  GLOBAL void BOUNDS(512, 1) all_to_all_ll##suffix(const Args1 p) { allToAll<N>(p); }        \
+  GLOBAL void BOUNDS(512, 1) all_to_all_ll##suffix##_segs(const ArgsN p) { allToAll<N>(p); }
+KERNEL(0, )
+KERNEL(2, _n2)
+KERNEL(4, _n4)
+KERNEL(8, _n8)
+
+// Row d of the table: what goes to rank d and what comes from it.
+struct ArgsV {
+  Args a;
+  u64 src[MAXRANKS], dst[MAXRANKS], send[MAXRANKS], recv[MAXRANKS]; // addresses and bytes
+};
+
+DEV bool aligned8(u64 x) { return (x & 7) == 0; }
+
+GLOBAL void BOUNDS(512, 1) all_to_all_uneven_ll(const ArgsV p) {
+  const Args &a = p.a;
+  u32 e = readEpoch(a, CTL_EPOCH);
+  if (ldsys(a.ctl + CTL_ABORT))
+    return;
+  u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
+  u64 half = a.scratch + ((e & 1) ? a.half : 0);
+  for (u32 k = 0; k < a.n; k++) {
+    u32 d = a.rank + k;
+    d = d >= a.n ? d - a.n : d;
+    u64 src = p.src[d], bytes = p.send[d];
+    for (u64 i = first; i * 8 < bytes || i == 0; i += stride) {
+      u64 left = bytes - i * 8;
+      u64 v = bytes == 0 ? 0 : (aligned8(src) && left >= 8 ? ld8(src + i * 8) : ld8any(src + i * 8, left));
+      if (k != 0)
+        st2x8sys(a.peer[k] + half + a.rank * a.slot + i * 16, flagged(v, e));
+      else if (aligned8(p.dst[d]) && left >= 8 && bytes != 0)
+        st8(p.dst[d] + i * 8, v);
+      else
+        st8any(p.dst[d] + i * 8, left, v);
+    }
+  }
+  for (u32 k = 1; k < a.n; k++) {
+    u32 r = a.rank + k;
+    r = r >= a.n ? r - a.n : r;
+    u64 dst = p.dst[r], bytes = p.recv[r];
+    for (u64 i = first; i * 8 < bytes || i == 0; i += stride) {
+      u64 left = bytes - i * 8, d;
+      if (!receiveOne(a, a.peer[0] + half + r * a.slot + i * 16, e, r, d))
+        return;
+      if (aligned8(dst) && left >= 8 && bytes != 0)
+        st8(dst + i * 8, d);
+      else
+        st8any(dst + i * 8, left, d);
+    }
+  }
+  writeEpoch(a, CTL_EPOCH, e);
+}

@@ -1,0 +1,57 @@
+// Packets without flags: a 32-bit word that holds POISON has not arrived yet.
+//
+// POISON is a NaN of f32, and a pair of NaNs of bf16 and of f16, so a sender may
+// replace it by another NaN: sums of floats do not depend on which NaN they meet.
+// Each word proves its own arrival, so no access wider than 32 bits need be one
+// piece. The reader puts POISON back before its kernel ends; the next kernel of
+// that rank sends its packets after that, and a peer writes the same half of the
+// scratch again only after it has received those. Hence two halves suffice, as
+// long as every call receives at least one packet from every peer.
+#pragma once
+#include "reduce.h"
+
+enum { POISON = 0xffffffffu };
+
+DEV u32 cure(u32 w) { return w == POISON ? 0x7fff7fffu : w; }
+DEV V4 cure4(V4 v) { return V4{cure(v.x), cure(v.y), cure(v.z), cure(v.w)}; }
+DEV bool arrived(V4 v) { return v.x != POISON && v.y != POISON && v.z != POISON && v.w != POISON; }
+
+// receive polls the packets of all peers at addr + r*slot, one for each rank r
+// but our own, whose value is already in v[rank]. It reloads all of them at once
+// so that the polls overlap. False means give up.
+template <int N> DEV bool receive(const Args &a, u64 addr, V4 (&v)[N]) {
+  Wait w = {0, 0};
+  for (;;) {
+    u32 missing = N;
+#pragma unroll
+    for (int r = 0; r < N; r++)
+      if (r != (int)a.rank)
+        v[r] = ld4sys(addr + r * a.slot);
+#pragma unroll
+    for (int r = 0; r < N; r++)
+      if (r != (int)a.rank && !arrived(v[r]))
+        missing = r;
+    if (missing == N)
+      return true;
+    if (stuck(a, w, missing, 0, 0))
+      return false;
+  }
+}
+
+// poisonAgain readies the packets that receive has read for the call after next.
+template <int N> DEV void poisonAgain(const Args &a, u64 addr) {
+#pragma unroll
+  for (int r = 0; r < N; r++)
+    if (r != (int)a.rank)
+      st4(addr + r * a.slot, V4{POISON, POISON, POISON, POISON});
+}
+
+// sumAll folds v in rank order.
+template <int T, int N> DEV V4 sumAll(const V4 (&v)[N], u32 op) {
+  Acc<T> s;
+  accSet<T>(s, v[0]);
+#pragma unroll
+  for (int r = 1; r < N; r++)
+    accAdd<T>(s, v[r]);
+  return accGet<T>(s, op, N);
+}
