@@ -243,6 +243,12 @@ func (e *emitter) instr(in *program.Instr) {
 
 func (e *emitter) launch(stream string, in *program.Instr) {
 	as := in.Attrs
+	if in.Op == "shard" {
+		e.at(in)
+		e.printf("Shard(%s, %q, %d", stream, e.p.Groups[in.Group].Name, as.Int("dim", 0))
+		e.results(in)
+		return
+	}
 	if in.Op == "call" {
 		group := ""
 		if in.Group >= 0 {

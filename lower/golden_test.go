@@ -1,0 +1,35 @@
+package lower_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/golden"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+var update = flag.Bool("update", false, "rewrite the want sections of golden cases")
+
+// TestGolden pins programs and emitted code of small functions.
+func TestGolden(t *testing.T) {
+	golden.Run(t, "../testdata/golden/lower", golden.Config{
+		Table: passes.Standard(), Update: *update, Package: "./lower",
+		Sections: map[string]golden.Section{
+			"want.program": func(c *golden.Case) ([]byte, error) {
+				p, err := lower.Func(c.After.Funcs()[0])
+				if err != nil {
+					return nil, err
+				}
+				return p.AppendText(nil), nil
+			},
+			"want.go": func(c *golden.Case) ([]byte, error) {
+				p, err := lower.Func(c.After.Funcs()[0])
+				if err != nil {
+					return nil, err
+				}
+				return lower.EmitGo(p, "step")
+			},
+		},
+	})
+}
