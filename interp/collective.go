@@ -63,6 +63,37 @@ func (m *machine) collective(n *ir.Node) error {
 	return nil
 }
 
+// shard copies each rank's piece of its own operand.
+func (m *machine) shard(n *ir.Node) error {
+	if n.Group() == nil {
+		return nodeError(n, -1, fmt.Errorf("a shard needs a group"))
+	}
+	d := int(n.Attrs().Int("dim", 0))
+	bs := make([]binding, m.world)
+	for r := range bs {
+		out, err := m.alloc(n.Result(0).Type(), r)
+		if err != nil {
+			return nodeError(n, r, err)
+		}
+		bs[r].ts = []view{out}
+		_, at := n.Group().Of(r)
+		in := m.env[n.Arg(0).ID()][r].ts[0].Tensor
+		size := out.Shape[d]
+		if size*int64(n.Group().Size()) != in.Shape[d] {
+			return nodeError(n, r, fmt.Errorf("dimension %d of size %d does not fall into %d pieces of %d", d, in.Shape[d], n.Group().Size(), size))
+		}
+		piece, err := in.Narrow(d, int64(at)*size, int64(at+1)*size)
+		if err == nil {
+			err = hostops.Copy(out.Tensor, piece)
+		}
+		if err != nil {
+			return nodeError(n, r, err)
+		}
+	}
+	m.bind(n.Result(0), bs)
+	return nil
+}
+
 func inOperand(i int, err error) error {
 	rank := -1
 	if e := (*rankError)(nil); errors.As(err, &e) {

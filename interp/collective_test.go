@@ -140,6 +140,22 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
+// A shard is the piece at the rank's place in its subgroup, which need not be its number.
+func TestShard(t *testing.T) {
+	f := parse(t, "world 4\ngroup @g = [[0, 2], [3, 1]]\nfunc @f(%x: i32[2,4]) -> (i32[1,4], i32[2,2]) {\n"+
+		"  %a = shard %x on @g {dim=0} : i32[1,4]\n  %b = shard %x on @g {dim=1} : i32[2,2]\n  return %a, %b\n}\n")
+	var in [][]Tensor
+	for r := range 4 {
+		in = append(in, []Tensor{tensor(t, ir.I32, seq(float64(10*r), 8), 2, 4)})
+	}
+	out := run(t, f, in, Options{})
+	for r, at := range []float64{0, 1, 1, 0} { // ranks 0 and 3 stand first
+		s := float64(10 * r)
+		want(t, out, r, 0, s+4*at, s+4*at+1, s+4*at+2, s+4*at+3)
+		want(t, out, r, 1, s+2*at, s+2*at+1, s+2*at+4, s+2*at+5)
+	}
+}
+
 // A bf16 sum of many ranks is rounded once: 256 + 1 + 1 + ... would stay at 256
 // if every step rounded.
 func TestReduceRoundsOnce(t *testing.T) {

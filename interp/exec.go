@@ -28,8 +28,11 @@ func (m *machine) exec(ctx context.Context, n *ir.Node) error {
 	case ir.ClassWait:
 		return m.wait(n)
 	}
-	if n.Op() == ir.OpCall {
+	switch n.Op() {
+	case ir.OpCall:
 		return m.call(ctx, n)
+	case ir.OpShard:
+		return m.shard(n)
 	}
 	return m.kernel(n)
 }

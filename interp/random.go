@@ -226,7 +226,7 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 		}
 	case ir.OpAdd, ir.OpSub:
 		m.demandSum(n, out, put)
-	case ir.OpClone, ir.OpConvert, ir.OpClamp, ir.OpMaximum, ir.OpMinimum, ir.OpSliceScatter, ir.OpTopk, ir.OpAmax, ir.OpAmin:
+	case ir.OpClone, ir.OpConvert, ir.OpShard, ir.OpClamp, ir.OpMaximum, ir.OpMinimum, ir.OpSliceScatter, ir.OpTopk, ir.OpAmax, ir.OpAmin:
 		put(0, 0, out)
 		put(1, 0, out)
 	case ir.OpWaitTensor:

@@ -256,5 +256,13 @@ func (fb *FuncBuilder) Broadcast(g *Group, root int64, xs ...*Value) *Value {
 	return fb.comm(OpBroadcast, g, attr.Make(attr.Attr{Key: "root", Val: attr.Int(root)}), xs)
 }
 
+// Shard returns this rank's piece of x along dim, by its place in the group.
+func (fb *FuncBuilder) Shard(g *Group, dim int64, x *Value) *Value {
+	if r := fb.Op(OpShard, g, attr.Make(attr.Attr{Key: "dim", Val: attr.Int(dim)}), []*Value{x}); len(r) == 1 {
+		return r[0]
+	}
+	return nil
+}
+
 // Wait returns the tensors of a collective once it has finished.
 func (fb *FuncBuilder) Wait(v *Value) []*Value { return fb.Op(OpWaitTensor, nil, nil, []*Value{v}) }

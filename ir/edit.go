@@ -281,7 +281,7 @@ func (f *Func) SetCost(n *Node, ms float64) { n.ms = ms; f.version++ }
 // SetOp turns n into another operation that takes the same operands and results.
 func (f *Func) SetOp(n *Node, op Op) { n.op = op; f.version++ }
 
-// SetGroup sets the process group of a collective.
+// SetGroup sets the process group of a node that has one.
 func (f *Func) SetGroup(n *Node, g *Group) { n.group = g; f.version++ }
 
 // SetType replaces the type of a value.

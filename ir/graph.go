@@ -218,7 +218,7 @@ type Node struct {
 	args    []*Value // args[i].uses[argUse[i]] is the use {n, i}
 	argUse  []int32
 	results []*Value // results[i].def == n and results[i].index == i
-	group   *Group   // set exactly on collectives
+	group   *Group   // set on collectives, on ops that are Grouped, and on calls that ask for one
 	attrs   attr.List
 	meta    attr.List
 	ms      float64 // cost, NaN if unknown
@@ -253,7 +253,8 @@ func (n *Node) Results() []*Value { return n.results }
 // Result returns result i.
 func (n *Node) Result(i int) *Value { return n.results[i] }
 
-// Group is the process group of a collective, nil on other nodes.
+// Group is the process group of a collective or of a node whose op is Grouped;
+// a call may have one; nil on other nodes.
 func (n *Node) Group() *Group { return n.group }
 
 // Attrs are the attributes that give the operation its meaning.

@@ -44,15 +44,31 @@ func inferReduceScatter(c *inferCtx) ([]Type, error) {
 		if err != nil {
 			return t, err
 		}
-		s := slices.Clone(t.shape)
-		if c.group > 0 {
-			s[d] = s[d].Div(int64(c.group))
-			if !s[d].Mul(D(int64(c.group))).Equal(t.shape[d]) {
-				return t, fmt.Errorf("dimension %d of size %s is not a multiple of the %d ranks", d, t.shape[d], c.group)
-			}
-		}
-		return TensorOf(t.dt, s), nil
+		return piece(t, d, c.group)
 	})
+}
+
+// inferShard gives one of as many equal pieces as the subgroup has ranks.
+func inferShard(c *inferCtx) ([]Type, error) {
+	t := c.args[0]
+	d, err := c.dim("dim", t.Rank())
+	if err != nil {
+		return nil, err
+	}
+	t, err = piece(t, d, c.group)
+	return []Type{t}, err
+}
+
+// piece is a tensor of t's type cut into equal pieces along dimension d.
+func piece(t Type, d, ranks int) (Type, error) {
+	s := slices.Clone(t.shape)
+	if ranks > 0 {
+		s[d] = s[d].Div(int64(ranks))
+		if !s[d].Mul(D(int64(ranks))).Equal(t.shape[d]) {
+			return t, fmt.Errorf("dimension %d of size %s is not a multiple of the %d ranks", d, t.shape[d], ranks)
+		}
+	}
+	return TensorOf(t.dt, s), nil
 }
 
 func inferAllToAll(c *inferCtx) ([]Type, error) {

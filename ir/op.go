@@ -56,6 +56,7 @@ type OpInfo struct {
 	NumResults  int // -1: as declared
 	Effects     Effect
 	Reduces     bool // a collective that reduces: text form name.sum
+	Grouped     bool // not a collective, yet names a group: its result depends on the rank's place in it
 	Elementwise bool // result element i depends on element i (broadcast) of each operand only
 	Attrs       []AttrSpec
 	Infer       inferFunc
@@ -137,6 +138,7 @@ const (
 	OpTopk
 	OpPack
 	OpUnpack
+	OpShard
 	// Views.
 	OpView
 	OpPermute

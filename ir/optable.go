@@ -139,6 +139,8 @@ var opTable = [numOps]OpInfo{
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),
 	OpPack:   memory("pack", 1, -1, 1, inferDeclared, "the operands' bytes one after the other, each starting at a multiple of 16"),
 	OpUnpack: memory("unpack", 1, 1, -1, inferDeclared, "the inverse of pack"),
+	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Infer: inferShard,
+		Doc: "this rank's piece of the operand along dim, by its place in the group; a copy, since where the piece starts is known at run time only"},
 
 	OpView:      view("view", 1, inferView, "the same elements in row-major order under another shape"),
 	OpPermute:   view("permute", 1, inferPermute, "dimensions in another order", aDimsReq),

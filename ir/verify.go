@@ -56,7 +56,7 @@ var funcRules = []rule{
 	{"order", "inputs come first, one return comes last, and operands are defined before their use", ruleOrder},
 	{"arity", "operands and results are as many as the op takes", ruleArity},
 	{"attributes", "attributes are declared by the op, present where required, and of the declared kind", ruleAttributes},
-	{"communicator", "a collective names a group, and nothing else does", ruleCommunicator},
+	{"communicator", "a collective names a group, and so does what depends on the rank's place in one; nothing else does", ruleCommunicator},
 	{"call", "an opaque call names its target and known effects", ruleCall},
 	{"dimensions", "dimensions are not negative, use declared symbols, and element counts fit", ruleDimensions},
 	{"async-use", "an async value has exactly one consumer: a wait or the return", ruleAsyncUse},
@@ -298,9 +298,9 @@ func (v *verifier) permutePairs(n *Node, size int64) {
 func ruleCommunicator(v *verifier) {
 	for _, n := range v.f.Order() {
 		switch {
-		case n.op.IsCollective() && n.group == nil:
+		case (n.op.IsCollective() || n.op.info().Grouped) && n.group == nil:
 			v.at(n, -1, nil, "%s needs a group, as in: %s ... on @tp", n.op.Name(), n.op.Name())
-		case !n.op.IsCollective() && n.group != nil && n.op != OpCall:
+		case !n.op.IsCollective() && !n.op.info().Grouped && n.group != nil && n.op != OpCall:
 			v.at(n, -1, nil, "%s takes no group", n.op.Name())
 		case n.group != nil && (n.group.index >= len(v.m.groups) || v.m.groups[n.group.index] != n.group):
 			v.at(n, -1, nil, "group @%s is not of this module", n.group.Name)

@@ -12,7 +12,8 @@
 // issued on the stream so far, and Wait holds what follows on its stream until
 // that has finished, with the meaning that CUDA events have. A buffer is a range
 // of the arena, at the same offset on every rank; two buffers may share bytes
-// when their uses are ordered. A collective reads its operands on every rank of
+// when their uses are ordered. A launch of shard copies the piece of its operand
+// at the rank's place in the group. A collective reads its operands on every rank of
 // the subgroup and has finished only when no peer reads this rank's operands any
 // more.
 package program
@@ -286,8 +287,13 @@ func (p *Program) checkInstr(in *Instr, fired []bool) error {
 			return fmt.Errorf("copies %d tensors to %d, want one to one", len(in.Ins), len(in.Outs))
 		}
 	case Launch:
-		if in.Op == "" {
+		switch {
+		case in.Op == "":
 			return fmt.Errorf("launches nothing")
+		case in.Group < -1 || in.Group >= len(p.Groups):
+			return fmt.Errorf("group %d of %d", in.Group, len(p.Groups))
+		case in.Op == "shard" && (in.Group < 0 || len(in.Ins) != 1 || len(in.Outs) != 1):
+			return fmt.Errorf("a shard takes a group, one operand and one result")
 		}
 	default:
 		return fmt.Errorf("kind %d", in.Kind)

@@ -87,6 +87,9 @@ func (p *Program) AppendInstr(b []byte, in *Instr) []byte {
 		switch in.Kind {
 		case Launch:
 			b = append(append(b, "launch "...), in.Op...)
+			if in.Group >= 0 {
+				b = append(append(b, " on @"...), p.Groups[in.Group].Name...)
+			}
 		case Collective:
 			b = fmt.Appendf(b, "%s on @%s", in.Op, p.Groups[in.Group].Name)
 		case Copy:
@@ -289,6 +292,9 @@ func (r *reader) instr() {
 		in.Event = r.event()
 	case "launch":
 		in.Kind, in.Op = Launch, r.Ident("a kernel")
+		if !r.Bad && r.Word("on") {
+			in.Group = r.lookup(r.groups, '@', "group")
+		}
 		r.operands(&in)
 	case "copy":
 		in.Kind = Copy

@@ -133,6 +133,27 @@ func (x *Exec) Launch(stream, op string, attrs Attrs, outs, ins []Tensor) {
 	x.kernel(stream, &Kernel{Op: op, Attrs: attrs, Outs: outs, Ins: ins})
 }
 
+// Shard copies the piece of ins[0] along dim that belongs to this rank's place in
+// its subgroup of the group to outs[0].
+func (x *Exec) Shard(stream, group string, dim int, outs, ins []Tensor) {
+	i := slices.IndexFunc(x.m.Groups, func(g Group) bool { return g.Name == group })
+	if i < 0 {
+		x.fail("shard", fmt.Errorf("module %s has no group %q", x.m.Name, group))
+		return
+	}
+	if len(outs) != 1 || len(ins) != 1 {
+		x.fail("shard", fmt.Errorf("%d operands, %d results, want one of each", len(ins), len(outs)))
+		return
+	}
+	members, pos := x.m.Groups[i].Find(x.Rank())
+	part, err := ins[0].part(dim, pos, len(members))
+	if err != nil {
+		x.fail("shard", err)
+		return
+	}
+	x.Copy(stream, outs[0], part)
+}
+
 // Call runs the Go function registered under target (Config.Funcs). group names
 // the group that the function communicates on, if it does.
 func (x *Exec) Call(stream, target, group string, attrs Attrs, outs, ins []Tensor) {

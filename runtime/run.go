@@ -237,6 +237,10 @@ func (x *Exec) instr(p *program.Program, in *program.Instr) {
 		if in.Group >= 0 {
 			group = p.Groups[in.Group].Name
 		}
+		if in.Op == "shard" {
+			x.Shard(stream, group, int(in.Attrs.Int("dim", 0)), outs, ins)
+			return
+		}
 		x.kernel(stream, &Kernel{Op: in.Op, Group: group, Attrs: in.Attrs, Outs: outs, Ins: ins})
 	case program.Copy:
 		x.Copy(stream, outs[0], ins[0])

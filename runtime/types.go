@@ -196,6 +196,18 @@ func (t Tensor) Span() (lo, hi int64, err error) {
 	return t.Off - down*size, t.Off + (up+1)*size, nil
 }
 
+// part is piece i of the n equal pieces of t along dimension d.
+func (t Tensor) part(d, i, n int) (Tensor, error) {
+	if d < 0 || d >= len(t.Shape) || n < 1 || i < 0 || i >= n || t.Shape[d]%int64(n) != 0 {
+		return t, fmt.Errorf("tensor %v has no piece %d of %d along dimension %d", t, i, n, d)
+	}
+	t.Strides = t.StridesOrDense()
+	t.Shape = slices.Clone(t.Shape)
+	t.Shape[d] /= int64(n)
+	t.Off += int64(i) * t.Shape[d] * t.Strides[d] * int64(t.DType.Size())
+	return t, nil
+}
+
 // SameType reports whether t and u have the same element type and shape.
 func (t Tensor) SameType(u Tensor) bool { return t.DType == u.DType && slices.Equal(t.Shape, u.Shape) }
 
