@@ -19,7 +19,7 @@ type deps struct {
 
 // analyze builds the model of f with the costs of ctx. Linear in nodes, edges and uses.
 func analyze(ctx *Context, f *ir.Func) (*deps, error) {
-	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: ctx.Cost, Bucketable: bucketable})
+	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: ctx.Cost, Bucketable: func(n *ir.Node) bool { return bucketable(n) && ctx.Enable(n.Name()) }})
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ const (
 	LimitMemory     Limit = "memory"           // the peak would rise above the cap
 	LimitHidden     Limit = "fully hidden"     // moving further gains nothing
 	LimitStream     Limit = "stream busy"      // its communication stream is not free any earlier
+	LimitSchedule   Limit = "schedule"         // the schedule as a whole, under its cap, left it there
 	LimitDistance   Limit = "limit"            // the pass's own option
 	LimitDisabled   Limit = "disabled"         // switched off by a bisect pattern
 )

@@ -19,26 +19,36 @@ func Standard() *Table {
 func standardPasses() []Pass {
 	return []Pass{
 		canonicalize(),
+		bucketPass(),
 		raiseStarts(),
 		sinkWaits(),
 		reorderComms(),
+		overlap(),
 	}
 }
 
 // standardOrder lists which pass has to stand before which, and why.
 func standardOrder() []Constraint {
+	const stale = "a schedule must not be decided around nodes that canonicalize removes"
+	const undone = "overlap decides the whole order, what came before counts only as its input"
 	return []Constraint{
-		{Before: "canonicalize", After: "raise-starts", Why: "a schedule must not be decided around nodes that canonicalize removes"},
+		{Before: "canonicalize", After: "bucket", Why: "buckets name the collectives that they stand for, dead ones must not be among them"},
+		{Before: "canonicalize", After: "raise-starts", Why: stale},
 		{Before: "canonicalize", After: "sink-waits", Why: "a dead or forwarded view counts as a use of a wait"},
-		{Before: "canonicalize", After: "reorder-comms", Why: "a schedule must not be decided around nodes that canonicalize removes"},
+		{Before: "canonicalize", After: "reorder-comms", Why: stale},
+		{Before: "canonicalize", After: "overlap", Why: stale},
+		{Before: "bucket", After: "overlap", Why: "overlap forms buckets itself, and would have to keep those that it finds"},
+		{Before: "raise-starts", After: "overlap", Why: undone},
+		{Before: "sink-waits", After: "overlap", Why: undone},
+		{Before: "reorder-comms", After: "overlap", Why: undone},
 	}
 }
 
 // standardPipelines lists the pipelines that have names.
 func standardPipelines() []NamedPipeline {
 	return []NamedPipeline{
-		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,reorder-comms"},
-		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "reorder-comms"},
+		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,overlap"},
+		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 	}
 }
 

@@ -1,0 +1,274 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/sched"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// overlap hands the whole function to the global scheduler (package
+// internal/sched, which explains how it decides) and writes its answer back: the
+// order of everything, and which collectives travel in one bucket. bucket asks
+// the same package for buckets only and keeps the order of computation.
+//
+// A bucket is written as one variadic collective, annotated with the names of
+// those that it stands for, and one wait. The wait of each member becomes an
+// alias, of the same name, of the bucket's result at the member's place: nobody
+// who reads it is rewired.
+func overlap() Pass {
+	return Pass{
+		Name: "overlap",
+		Doc:  "Decides starts, waits, compute order and buckets together so that communication hides under a memory cap.",
+		Options: append(capOptions(),
+			Option{Name: "thrift", Kind: KindFloat, Default: "0.02", Doc: "fraction of the makespan to give up for a lower peak of memory"},
+			Option{Name: "in-flight", Kind: KindBytes, Default: "0", Doc: "most bytes that collectives in flight carry, 0 for any number"},
+			Option{Name: "buckets", Kind: KindBool, Default: "true", Doc: "also let collectives travel together, where the cost model knows what that takes"},
+			Option{Name: "bucket-bytes", Kind: KindBytes, Default: "0", Doc: "largest bucket, 0 for the size at which latency stops to matter"},
+			Option{Name: "runs", Kind: KindInt, Default: "0", Doc: "how many policies to try per cap, 0 for the scheduler's default"},
+		),
+		Stats: append(scheduleStats(),
+			Stat{"bound-ms", "lower bound of the makespan without buckets"},
+			Stat{"gap-percent", "how far the makespan can be from the best one, in percent of the bound"},
+			Stat{"runs", "list schedules tried"},
+		),
+		OrderOnly: true,
+		Run:       runOverlap,
+	}
+}
+
+func bucketPass() Pass {
+	return Pass{
+		Name: "bucket",
+		Doc:  "Joins collectives that can travel together without making anything late or the peak of live memory higher.",
+		Options: append(capOptions(),
+			Option{Name: "bucket-bytes", Kind: KindBytes, Default: "0", Doc: "largest bucket, 0 for the size at which latency stops to matter"},
+		),
+		Stats:     scheduleStats(),
+		OrderOnly: true,
+		Run:       runBucket,
+	}
+}
+
+func capOptions() []Option {
+	return []Option{
+		{Name: "cap", Kind: KindBytes, Default: "0", Doc: "largest live memory, 0 for the input's own peak"},
+		{Name: "percent", Kind: KindFloat, Default: "100", Doc: "the cap in percent of the input's own peak, where cap is 0"},
+	}
+}
+
+func scheduleStats() []Stat {
+	return []Stat{
+		{"makespan-before-ms", "time of the function before the pass"},
+		{"makespan-after-ms", "time of the function after the pass"},
+		{"exposed-before-ms", "makespan minus the costs of all that runs on the compute stream, before the pass"},
+		{"exposed-after-ms", "the same after the pass"},
+		{"peak-before-bytes", "largest live memory before the pass"},
+		{"peak-after-bytes", "largest live memory after the pass"},
+		{"cap-bytes", "the cap"},
+		{"buckets", "buckets of two or more collectives"},
+		{"bucketed", "collectives that travel in them"},
+	}
+}
+
+func runOverlap(ctx *Context, f *ir.Func) error {
+	s, err := newScheduler(ctx, f)
+	if err != nil || !ctx.Enable("order") {
+		return err
+	}
+	opts := sched.Options{Cap: s.cap, Thrift: ctx.Float("thrift"), InFlight: ctx.Bytes("in-flight"), BucketBytes: ctx.Bytes("bucket-bytes"), Runs: int(min(ctx.Int("runs"), math.MaxInt32))}
+	if opts.Thrift == 0 {
+		opts.Thrift = -1 // the scheduler's zero means its default
+	}
+	if ctx.Bool("buckets") {
+		opts.Cost = s.cost
+	}
+	r, err := sched.Schedule(s.d.Model, opts)
+	if err != nil {
+		return err
+	}
+	ctx.Count("bound-ms", r.Bounds.Bound)
+	ctx.Count("gap-percent", max(0, 100*r.Gap()))
+	ctx.Count("runs", float64(r.Runs))
+	return s.apply(r)
+}
+
+func runBucket(ctx *Context, f *ir.Func) error {
+	s, err := newScheduler(ctx, f)
+	if err != nil {
+		return err
+	}
+	r, err := sched.Join(s.d.Model, sched.Options{Cap: s.cap, BucketBytes: ctx.Bytes("bucket-bytes"), Cost: s.cost})
+	if err != nil {
+		return err
+	}
+	return s.apply(r)
+}
+
+// scheduler translates between a function and package internal/sched.
+type scheduler struct {
+	ctx *Context
+	f   *ir.Func
+	d   *deps
+	cap int64 // bytes; 0 for the input's own peak
+}
+
+func newScheduler(ctx *Context, f *ir.Func) (*scheduler, error) {
+	d, err := analyze(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	s := &scheduler{ctx: ctx, f: f, d: d, cap: ctx.Bytes("cap")}
+	if pct := ctx.Float("percent"); s.cap == 0 && pct != 100 {
+		t, err := sim.Evaluate(d.Model, d.InputOrder(), nil)
+		if err != nil {
+			return nil, err
+		}
+		s.cap = int64(math.Min(float64(t.Peak)*pct/100, math.MaxInt64/4))
+	}
+	return s, nil
+}
+
+// cost is what the cost model says about a bucket; where it knows nothing, no
+// bucket pays.
+func (s *scheduler) cost(key sim.Key, bytes int64) float64 {
+	op, ok := ir.OpByName(key.Op)
+	g := s.f.Module().Group(key.Group)
+	if !ok || g == nil || s.ctx.Costs() == nil {
+		return math.Inf(1)
+	}
+	ms, ok := s.ctx.Costs().CommMs(op, g, ir.Reduction(key.Reduce), bytes)
+	if !ok {
+		return math.Inf(1)
+	}
+	return ms
+}
+
+// apply writes a schedule back, counts and reports.
+func (s *scheduler) apply(r *sched.Result) error {
+	d, ctx := s.d, s.ctx
+	in, out := r.Input, r.Timeline
+	ctx.Count("makespan-before-ms", in.Makespan)
+	ctx.Count("makespan-after-ms", out.Makespan)
+	ctx.Count("exposed-before-ms", in.Exposed)
+	ctx.Count("exposed-after-ms", out.Exposed)
+	ctx.Count("peak-before-bytes", float64(in.Peak))
+	ctx.Count("peak-after-bytes", float64(out.Peak))
+	ctx.Count("cap-bytes", float64(r.Cap))
+	s.record(r)
+	if err := s.f.SetOrder(d.permuted(r.Order)); err != nil {
+		return err
+	}
+	pos := make([]int32, len(r.Order))
+	for p, v := range r.Order {
+		pos[v] = int32(p)
+	}
+	for _, b := range r.Buckets {
+		if len(b.Members) < 2 {
+			continue
+		}
+		if err := s.bucket(b, pos); err != nil {
+			return err
+		}
+		ctx.Count("buckets", 1)
+		ctx.Count("bucketed", float64(len(b.Members)))
+	}
+	return nil
+}
+
+// bucket replaces the starts of b by one and turns their waits into aliases. The
+// starts stand together, and so do the waits, in the order that pos describes.
+func (s *scheduler) bucket(b sim.Bucket, pos []int32) error {
+	f, d := s.f, s.d
+	names := make([]string, len(b.Members))
+	args := make([]*ir.Value, len(b.Members))
+	types := make([]ir.Type, len(b.Members))
+	waits := make([]*ir.Node, len(b.Members))
+	first, firstWait := b.Members[0], int32(-1)
+	for k, m := range b.Members {
+		n, w := d.nodes[m], d.waitOf(m)
+		if w < 0 || len(n.Args()) != 1 {
+			return fmt.Errorf("collective %%%s cannot travel in a bucket", n.Name())
+		}
+		names[k], args[k], types[k], waits[k] = n.Name(), n.Arg(0), n.Result(0).Type().Elems()[0], d.nodes[w]
+		if pos[m] < pos[first] {
+			first = m
+		}
+		if firstWait < 0 || pos[w] < pos[firstWait] {
+			firstWait = w
+		}
+	}
+	lead := d.nodes[first]
+	start := f.InsertBefore(lead, ir.NodeSpec{
+		Op: lead.Op(), Name: lead.Op().Name() + "_bucket", Args: args, Results: []ir.Type{ir.Async(types...)}, Group: lead.Group(),
+		Attrs: lead.Attrs(), Meta: attr.Make(attr.Attr{Key: MembersKey, Val: attr.Strings(names...)}), Cost: b.Dur, HasCost: true, Pos: lead.Pos(),
+	})
+	wait := f.InsertBefore(d.nodes[firstWait], ir.NodeSpec{
+		Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: types, Pos: d.nodes[firstWait].Pos(),
+	})
+	for k, w := range waits {
+		f.SetOp(w, ir.OpAlias)
+		f.SetArg(w, 0, wait.Result(k))
+		f.SetType(w.Result(0), types[k])
+		f.Remove(d.nodes[b.Members[k]])
+	}
+	return nil
+}
+
+// record says for every collective how far it moved and what that gained.
+func (s *scheduler) record(r *sched.Result) {
+	d := s.d
+	before, after := s.launchesBefore(d.InputOrder()), s.launchesBefore(r.Order)
+	inBucket := make([]bool, d.Len())
+	for _, b := range r.Buckets {
+		for _, m := range b.Members {
+			inBucket[m] = len(b.Members) > 1
+		}
+	}
+	for i, n := range d.nodes {
+		i := int32(i)
+		if d.Kind[i] != sim.Start {
+			continue
+		}
+		rec := CommRecord{Node: n.Name(), Comm: n.Name(), Group: n.Group().Name, Ms: d.Dur[i],
+			Moves: int(abs32(after[i] - before[i])), ExposedBefore: d.exposed(r.Input, i), ExposedAfter: d.exposed(r.Timeline, i), Limit: LimitHidden}
+		if rec.ExposedAfter > 0 {
+			rec.Limit = s.exposedBy(r.Timeline, i)
+		}
+		if inBucket[i] {
+			rec.Detail = "in a bucket"
+		}
+		s.ctx.Record(rec)
+	}
+}
+
+// exposedBy says why a collective is not hidden: its stream was busy when the
+// compute stream issued it, or it was issued as soon as its operands were there,
+// or the schedule as a whole, its cap included, left it late.
+func (s *scheduler) exposedBy(t *sim.Timeline, i int32) Limit {
+	if t.Begin[i] > t.Issue[i] {
+		return LimitStream
+	}
+	for _, p := range s.d.Pred.At(i) {
+		if t.End[p] >= t.Issue[i] {
+			return LimitData
+		}
+	}
+	return LimitSchedule
+}
+
+// launchesBefore counts, by node, the launches in front of it.
+func (s *scheduler) launchesBefore(order []int32) []int32 {
+	out := make([]int32, len(order))
+	count := int32(0)
+	for _, v := range order {
+		out[v] = count
+		if launches(s.d.nodes[v]) {
+			count++
+		}
+	}
+	return out
+}
