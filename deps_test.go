@@ -1,0 +1,143 @@
+package concert
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/seed-ee968945/concert"
+
+// layers lists, for every folder of the house, which folders of the house it may
+// import (tests excepted). A folder also covers those below it. The arrows run
+// one way; do not widen a row to fix a build: move the code to where it belongs.
+var layers = []struct {
+	folder string
+	may    []string
+}{
+	{"internal/dtype", nil},
+	{"internal/diag", nil},
+	{"internal/bisect", nil},
+	{"internal/attr", []string{"internal/dtype"}},
+	{"internal/dim", nil},
+	{"internal/pack", nil},
+	{"internal/text", []string{"internal/attr", "internal/diag", "internal/dim", "internal/dtype"}},
+	{"internal/safetensors", []string{"internal/dtype"}},
+	{"internal/hostops", []string{"internal/attr", "internal/dtype"}},
+	{"ir", []string{"internal/attr", "internal/diag", "internal/dim", "internal/dtype", "internal/text"}},
+	{"interp", []string{"ir", "internal"}},
+	{"cost", []string{"ir", "internal"}},
+	{"sim", []string{"ir", "cost", "internal"}},
+	{"internal/sched", []string{"sim", "internal"}},
+	{"passes", []string{"ir", "cost", "sim", "interp", "internal"}},
+	{"internal/golden", []string{"ir", "interp", "passes", "internal"}},
+	{"program", []string{"internal"}},
+	{"lower", []string{"ir", "passes", "program", "internal"}},
+	{"runtime", []string{"program", "internal/attr", "internal/dim", "internal/dtype", "internal/hostops"}},
+	{"kernels", []string{"internal"}},
+	{"cuda", []string{"runtime", "kernels", "program", "internal/attr", "internal/dim", "internal/dtype"}},
+	{"internal/gpubench", []string{"cuda", "kernels", "internal"}},
+	{"internal/hostrun", []string{"ir", "interp", "lower", "program", "runtime", "internal"}},
+	{"cmd", []string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "runtime", "cuda", "kernels", "internal"}},
+	{"examples", []string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "runtime", "cuda"}},
+}
+
+// banned lists imports that a folder must not have, with the reason.
+var banned = []struct {
+	folders []string
+	path    string
+	why     string
+}{
+	{[]string{"ir", "passes", "lower", "sim", "cost", "program", "internal/sched"}, "time", "decisions must not depend on a clock"},
+	{[]string{"ir", "passes", "lower", "sim", "cost", "program", "internal/sched"}, "math/rand", "decisions must be the same on every rank"},
+	// internal/sched searches with a generator of its own, seeded with a constant.
+	{[]string{"ir", "passes", "lower", "sim", "cost", "program"}, "math/rand/v2", "decisions must be the same on every rank"},
+	{[]string{"passes", "lower", "sim", "cost", "program", "internal/sched"}, "os", "decisions must not depend on the environment"},
+	{[]string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "internal/hostops", "cmd"}, "C", "only cuda calls C"},
+	{[]string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "internal/hostops", "cmd"}, "unsafe", "only cuda and the host device's shared memory need it"},
+}
+
+// TestImports holds the import rules for every file that is not a test.
+func TestImports(t *testing.T) {
+	seen := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		checkFile(t, path, seen)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range layers {
+		if !seen[l.folder] && l.folder != "examples" {
+			t.Errorf("the rules name %s, which holds no Go file", l.folder)
+		}
+	}
+}
+
+func checkFile(t *testing.T, path string, seen map[string]bool) {
+	t.Helper()
+	dir := filepath.ToSlash(filepath.Dir(path))
+	at := -1
+	for i, l := range layers {
+		if under(dir, l.folder) && (at < 0 || len(l.folder) > len(layers[at].folder)) {
+			at = i
+		}
+	}
+	if at < 0 {
+		if dir != "." {
+			t.Errorf("%s: no row of the import rules covers %s", path, dir)
+		}
+		return
+	}
+	layer := layers[at]
+	seen[layer.folder] = true
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	test := strings.Contains(dir, "test") // packages that serve tests, such as sim/simtest
+	for _, imp := range f.Imports {
+		p, err := strconv.Unquote(imp.Path.Value)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if ours, ok := strings.CutPrefix(p, module+"/"); ok {
+			allowed := under(ours, layer.folder) || slices.ContainsFunc(layer.may, func(m string) bool { return under(ours, m) })
+			if !allowed && !test {
+				t.Errorf("%s imports %s; %s may import %v", path, ours, layer.folder, layer.may)
+			}
+		}
+		for _, b := range banned {
+			if p == b.path && slices.Contains(b.folders, layer.folder) && !test && !exempt(path, p) {
+				t.Errorf("%s imports %q: %s", path, p, b.why)
+			}
+		}
+	}
+}
+
+// exempt lists the files that a ban does not reach.
+func exempt(path, imp string) bool {
+	path = filepath.ToSlash(path)
+	return imp == "os" && strings.HasPrefix(path, "ir/fx/") // reads the file it is asked to import
+}
+
+func under(dir, folder string) bool { return dir == folder || strings.HasPrefix(dir, folder+"/") }
