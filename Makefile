@@ -1,0 +1,50 @@
+# Tool versions are pinned here and nowhere else.
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 60s
+BIN = bin
+
+.PHONY: all build check test race golden fuzz bench gpu clean
+
+all: build check test
+
+build:
+	go build -o $(BIN)/lowerdump ./cmd/lowerdump
+
+# Format, vet, import rules, and builds without cgo for all but cuda and what needs it.
+check:
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || (echo "gofmt -w the files above"; exit 1)
+	CGO_CFLAGS=-Wno-deprecated-declarations go vet ./...
+	go test -run TestImports .
+	CGO_ENABLED=0 go build ./...
+	@if command -v staticcheck >/dev/null; then staticcheck ./...; else echo "staticcheck is not installed: go install $(STATICCHECK)"; fi
+
+test:
+	go test ./...
+
+race:
+	go test -race -short ./...
+
+# Rewrites the want sections of golden cases; read every changed line.
+golden:
+	go test ./passes ./lower ./ir/fx -run 'Golden' -update
+
+# Each target in turn; crashers land in the package's testdata/fuzz.
+fuzz:
+	go test ./ir -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME)
+	go test ./ir/fx -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZTIME)
+	go test ./program -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME)
+	go test ./internal/dim -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME)
+	go test ./internal/attr -run '^$$' -fuzz FuzzScan -fuzztime $(FUZZTIME)
+	go test ./internal/safetensors -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZTIME)
+	go test ./internal/pack -run '^$$' -fuzz FuzzReadCSV -fuzztime $(FUZZTIME)
+
+bench:
+	go test -run '^$$' -bench . -benchtime 3x ./ir ./ir/fx ./sim ./internal/sched ./internal/pack ./passes
+
+# Builds the GPU tests and benchmarks; run them on a machine with GPUs.
+gpu:
+	go test -c -o $(BIN)/cuda.test ./cuda
+	go build -o $(BIN)/gpubench ./internal/gpubench
+
+clean:
+	rm -rf $(BIN)
