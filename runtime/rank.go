@@ -108,10 +108,22 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	digest, text := agreement(mods)
 	spec := Spec{Rank: env.Rank, World: env.World, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
 		Timeout: cfg.Timeout, Funcs: cfg.Funcs}
+	var linger func(context.Context)
 	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) {
-		return meet(ctx, st, meetSpec{name: cfg.World, text: text, rec: Record{Version: protocolVersion, Nonce: st.Nonce(),
+		m, err := meet(ctx, st, meetSpec{name: cfg.World, text: text, rec: Record{Version: protocolVersion, Nonce: st.Nonce(),
 			Rank: env.Rank, World: env.World, Digest: digest, ArenaBytes: spec.ArenaBytes, Host: hostID(), PID: os.Getpid(), Extra: extra}})
+		if err == nil {
+			linger = m.linger
+		}
+		return m, err
 	}
+	defer func() {
+		if linger != nil {
+			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			linger(ctx)
+		}
+	}()
 	if r.dev, err = open(ctx, spec); err != nil {
 		return nil, err
 	}

@@ -29,8 +29,8 @@ import (
 // without another message; only the texts of programs that differ are exchanged
 // on top, in order to name the first line.
 //
-// Rank 0 hosts the store as a rule, so it may not leave while others still read:
-// it waits until everyone has acknowledged.
+// Rank 0 hosts the store as a rule, so it may not close it while others still
+// read: it lingers until everyone has acknowledged, for a short time at most.
 
 // protocolVersion of records; ranks must agree.
 const protocolVersion = 1
@@ -52,6 +52,7 @@ type Record struct {
 type Meeting struct {
 	Nonce   string   // of this world: the job's nonce with the generation
 	Records []Record // by rank
+	linger  func(context.Context)
 }
 
 // meetSpec is what one rank brings to a rendezvous.
@@ -76,10 +77,10 @@ func meet(ctx context.Context, s store.Store, spec meetSpec) (*Meeting, error) {
 		m.leave(m.world, time.Second)
 		return nil, err
 	}
-	if err := m.acknowledge(ctx); err != nil {
+	if err := m.s.Set(ctx, m.ackKey(m.me), nil); err != nil {
 		return nil, m.fail(err)
 	}
-	return &Meeting{Nonce: fmt.Sprintf("%s-%s-%d-%d", s.Nonce(), spec.name, m.world, m.gen), Records: recs}, nil
+	return &Meeting{linger: m.linger, Nonce: fmt.Sprintf("%s-%s-%d-%d", s.Nonce(), spec.name, m.world, m.gen), Records: recs}, nil
 }
 
 // meeting is one attempt in progress.
@@ -261,40 +262,38 @@ func firstDifference(a, b string) (line int, la, lb string) {
 	return 0, "", ""
 }
 
-// acknowledge tells rank 0 that this rank has read everything; rank 0 waits for
-// all.
-func (m *meeting) acknowledge(ctx context.Context) error {
-	n, err := m.s.Add(ctx, m.key("ack"), 1)
-	if err != nil {
-		return err
-	}
-	if n == int64(m.world) {
-		if err := m.s.Set(ctx, m.key("done"), nil); err != nil {
-			return err
+// linger returns when every rank has read everything, or ctx ends. Rank 0, which
+// hosts the store as a rule, calls it before it closes the store. It is not part
+// of meeting: a rank that dies right after it has published its record must not
+// keep rank 0 from connecting to the others.
+func (m *meeting) linger(ctx context.Context) {
+	for r := range m.world {
+		if m.me != 0 {
+			return
+		}
+		if _, err := m.s.Get(ctx, m.ackKey(r)); err != nil {
+			return
 		}
 	}
-	if m.me != 0 {
-		return nil
-	}
-	_, err = m.s.Get(ctx, m.key("done"))
-	return err
 }
 
-// leave acknowledges a failure; rank 0 stays until n ranks have, or limit has
-// passed, so that they can still read the store that it hosts.
+func (m *meeting) ackKey(rank int) string { return m.key("ack", strconv.Itoa(rank)) }
+
+// leave notes that this rank has learnt of a failure; rank 0 stays until n ranks
+// have, or limit has passed, so that they can still read the store that it hosts.
 func (m *meeting) leave(n int, limit time.Duration) {
 	if !m.entered {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	got, err := m.s.Add(ctx, m.key("ack"), 1)
+	got, err := m.s.Add(ctx, m.key("left"), 1)
 	for m.me == 0 && err == nil && got < int64(n) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(2 * time.Millisecond):
-			got, err = m.s.Add(ctx, m.key("ack"), 0)
+			got, err = m.s.Add(ctx, m.key("left"), 0)
 		}
 	}
 }
@@ -304,7 +303,7 @@ func (m *meeting) leave(n int, limit time.Duration) {
 func (m *meeting) fail(err error) error {
 	var gone *errGenFailed
 	if errors.As(err, &gone) {
-		m.leave(0, time.Second)
+		m.leave(m.world-len(m.absent()), 500*time.Millisecond)
 		return m.adopt(gone)
 	}
 	present := m.world
@@ -337,20 +336,25 @@ func (m *meeting) adopt(gone *errGenFailed) error {
 	return &AbortedError{Op: "rendezvous", Rank: m.me, Origin: gone.origin, Err: gone.err}
 }
 
-// timeout names who did not come, and counts who did.
-func (m *meeting) timeout() (error, int) {
+// absent lists the ranks that have no record in this generation.
+func (m *meeting) absent() (ranks []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	e := &TimeoutError{Op: "rendezvous", Rank: m.me, Peer: -1, Elapsed: time.Since(m.start)}
 	for r := range m.world {
 		if _, ok, err := m.s.TryGet(ctx, m.recKey(r)); err == nil && !ok {
-			e.Missing = append(e.Missing, r)
+			ranks = append(ranks, r)
 		}
 	}
+	return ranks
+}
+
+// timeout names who did not come, and counts who did.
+func (m *meeting) timeout() (error, int) {
+	e := &TimeoutError{Op: "rendezvous", Rank: m.me, Missing: m.absent(), Elapsed: time.Since(m.start)}
 	if len(e.Missing) > 0 {
 		e.Peer = e.Missing[0]
 	} else {
-		e.Peer, e.Detail = 0, "all ranks came, but not all have acknowledged"
+		e.Detail = "all ranks came, but the store, which rank 0 hosts, did not answer in time"
 	}
 	return e, m.world - len(e.Missing)
 }

@@ -74,10 +74,10 @@ type channel struct {
 }
 
 // newDevice builds the device once the segments of all ranks are at hand.
-func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm.Segment, release func() error) *Device {
+func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm.Segment, lost []atomic.Uint32, release func() error) *Device {
 	d := &Device{
 		spec: spec, opts: opts, nonce: nonce, lay: lay, segs: segs, own: segs[spec.Rank], release: release,
-		lost: make([]atomic.Uint32, spec.World), brokenCh: make(chan struct{}),
+		lost: lost, brokenCh: make(chan struct{}),
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
 	}
 	// A rank that polls at full speed steals the processor from the rank it
@@ -121,7 +121,7 @@ func (d *Device) fail(err error) {
 	closed := d.closed
 	d.mu.Unlock()
 	if !closed {
-		d.spread(err)
+		spread(d.segs, d.spec.Rank, err)
 	}
 }
 

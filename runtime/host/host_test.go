@@ -252,62 +252,68 @@ func randomCollective(rng *rand.Rand, group string, n int) (c *rt.Collective, en
 	return c, end
 }
 
-// TestRandomCollectives compares collectives of every kind with a reference, on
-// groups of several shapes, from an epoch that wraps around.
-func TestRandomCollectives(t *testing.T) {
-	groups := []rt.Group{
+// randomModule has groups of several shapes.
+func randomModule() *rt.Module {
+	return &rt.Module{Name: "m", Streams: []string{"compute"}, Arena: 1 << 16, Groups: []rt.Group{
 		{Name: "all", Ranks: [][]int{{0, 1, 2, 3}}},
 		{Name: "rows", Ranks: [][]int{{0, 1}, {2, 3}}},
 		{Name: "columns", Ranks: [][]int{{2, 0}, {3, 1}}}, // not ascending
 		{Name: "alone", Ranks: [][]int{{0}, {1}, {2}, {3}}},
-	}
-	mod := &rt.Module{Name: "m", Streams: []string{"compute"}, Arena: 1 << 16, Groups: groups}
-	local(t, 4, rt.Config{}, host.Options{FirstEpoch: 1<<32 - 40}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
-		rng := rand.New(rand.NewPCG(1, 2)) // the same on every rank
-		for round := range 150 {
-			g := groups[rng.IntN(len(groups))]
-			c, _ := randomCollective(rng, g.Name, len(g.Ranks[0]))
-			ins := make([][]array, 4) // by rank
-			for rank := range ins {
-				for _, in := range c.Ins {
-					a := newArray(in.Shape)
-					for i := range a.v {
-						a.v[i] = float64(1 + rng.IntN(3))
-					}
-					ins[rank] = append(ins[rank], a)
+	}}
+}
+
+// randomRounds compares collectives of every kind with a reference.
+func randomRounds(ctx context.Context, r *rt.Rank, groups []rt.Group, rounds int) error {
+	rng := rand.New(rand.NewPCG(1, 2)) // the same on every rank
+	for round := range rounds {
+		g := groups[rng.IntN(len(groups))]
+		c, _ := randomCollective(rng, g.Name, len(g.Ranks[0]))
+		ins := make([][]array, 4) // by rank
+		for rank := range ins {
+			for _, in := range c.Ins {
+				a := newArray(in.Shape)
+				for i := range a.v {
+					a.v[i] = float64(1 + rng.IntN(3))
 				}
+				ins[rank] = append(ins[rank], a)
 			}
-			me := r.Info().Rank
-			for k, in := range c.Ins {
-				if err := r.Upload(in, bytesOf(in.DType, ins[me][k].v...)); err != nil {
-					return err
-				}
+		}
+		me := r.Info().Rank
+		for k, in := range c.Ins {
+			if err := r.Upload(in, bytesOf(in.DType, ins[me][k].v...)); err != nil {
+				return err
 			}
-			w, err := r.Start(ctx, "", c)
+		}
+		if err := run(ctx, r, c); err != nil {
+			return err
+		}
+		members, pos := g.Find(me)
+		for k, out := range c.Outs {
+			var in []array
+			for _, m := range members {
+				in = append(in, ins[m][k])
+			}
+			b, err := r.Download(out)
 			if err != nil {
 				return err
 			}
-			if err := w.Wait(ctx); err != nil {
-				return err
-			}
-			members, pos := g.Find(me)
-			for k, out := range c.Outs {
-				var in []array
-				for _, m := range members {
-					in = append(in, ins[m][k])
-				}
-				b, err := r.Download(out)
-				if err != nil {
-					return err
-				}
-				got, want := numbersOf(out.DType, b), reference(c, k, pos, in).v
-				if !slices.Equal(got, want) {
-					return fmt.Errorf("round %d rank %d: %s %s operand %d %v -> %v\ngot  %v\nwant %v",
-						round, me, c.Name(), c.Reduce, k, c.Ins[k], out, got, want)
-				}
+			got, want := numbersOf(out.DType, b), reference(c, k, pos, in).v
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("round %d rank %d: %s %s operand %d %v -> %v\ngot  %v\nwant %v",
+					round, me, c.Name(), c.Reduce, k, c.Ins[k], out, got, want)
 			}
 		}
-		return nil
+	}
+	return nil
+}
+
+// wrapping makes every epoch counter wrap around early on.
+const wrapping = 1<<32 - 40
+
+func TestRandomCollectives(t *testing.T) {
+	mod := randomModule()
+	local(t, 4, rt.Config{}, host.Options{FirstEpoch: wrapping}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
+		return randomRounds(ctx, r, mod.Groups, 200)
 	})
 }
 

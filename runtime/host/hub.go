@@ -91,7 +91,7 @@ func openGoroutine(ctx context.Context, spec rt.Spec, opts Options, lay layout) 
 	if err != nil {
 		return nil, err
 	}
-	return newDevice(spec, opts, lay, meeting.Nonce, segs, nil), nil
+	return newDevice(spec, opts, lay, meeting.Nonce, segs, make([]atomic.Uint32, spec.World), nil), nil
 }
 
 // initPad sets up this rank's pad before a peer can see it.

@@ -67,7 +67,7 @@ type reach struct {
 // sends its memory file once. The connection stays open and silent: the kernel
 // ends it when either process ends, however that happens.
 func openProcess(ctx context.Context, spec rt.Spec, opts Options, lay layout) (rt.Device, error) {
-	m := &mesh{spec: spec, pad: lay.bytes(), conns: make([]*net.UnixConn, spec.World), segs: make([]*shm.Segment, spec.World)}
+	m := &mesh{spec: spec, pad: lay.bytes(), conns: make([]*net.UnixConn, spec.World), segs: make([]*shm.Segment, spec.World), lost: make([]atomic.Uint32, spec.World)}
 	dev, err := m.open(ctx, opts, lay)
 	if err != nil {
 		m.close()
@@ -88,7 +88,10 @@ type mesh struct {
 	mu     sync.Mutex // guards conns and segs while connecting
 	conns  []*net.UnixConn
 	segs   []*shm.Segment
+	lost   []atomic.Uint32 // by rank: peerState, as the watchers see it
 	closed bool
+	giveUp bool  // accept no more
+	broken error // why there will be no world
 
 	watchers sync.WaitGroup
 }
@@ -129,25 +132,22 @@ func (m *mesh) open(ctx context.Context, opts Options, lay layout) (rt.Device, e
 	}
 	m.ln.Close()
 	m.file.Close()
-	d := newDevice(m.spec, opts, lay, m.meeting.Nonce, m.segs, m.close)
-	for p, c := range m.conns {
-		if c != nil {
-			m.watchers.Add(1)
-			go m.watch(d, p, c)
-		}
-	}
-	return d, nil
+	return newDevice(m.spec, opts, lay, m.meeting.Nonce, m.segs, m.lost, m.close), nil
 }
 
-// watch waits for the connection to a peer to end.
-func (m *mesh) watch(d *Device, p int, c *net.UnixConn) {
+// watch waits for the connection to a peer, whose memory is mapped, to end.
+func (m *mesh) watch(p int, c *net.UnixConn, seg *shm.Segment) {
 	defer m.watchers.Done()
 	var b [16]byte
 	for {
-		if _, err := c.Read(b[:]); err != nil {
+		_, err := c.Read(b[:])
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+			return // this rank's own doing
+		}
+		if err != nil {
 			// A peer that left said so in its pad before it hung up.
-			if atomic.LoadUint32(&m.segs[p].Words[wordStatus]) != statusLeft {
-				d.lost[p].Store(uint32(peerDied))
+			if atomic.LoadUint32(&seg.Words[wordStatus]) != statusLeft {
+				m.lost[p].Store(uint32(peerDied))
 			}
 			return
 		}
@@ -193,11 +193,10 @@ func (m *mesh) connect(ctx context.Context, opts Options) error {
 		}
 	}
 	deadline, _ := ctx.Deadline() // the zero time means none
-	m.ln.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() {
+		m.endAccept()
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.ln.SetDeadline(time.Unix(1, 0))
 		for _, c := range m.conns {
 			if c != nil {
 				c.SetDeadline(time.Unix(1, 0))
@@ -208,12 +207,16 @@ func (m *mesh) connect(ctx context.Context, opts Options) error {
 
 	accepted := make(chan error, 1)
 	go func() { accepted <- m.accept(deadline) }()
-	var err error
-	for p := range m.spec.Rank {
-		if err = m.dial(ctx, p, reaches[p].Socket, deadline); err != nil {
-			m.ln.SetDeadline(time.Unix(1, 0)) // end accept, too
-			break
-		}
+	err := m.dialAll(ctx, reaches, deadline)
+	if err != nil {
+		// Stay until the higher ranks have this rank's memory, and thereby
+		// learn why there will be no world, instead of finding nobody here.
+		m.mu.Lock()
+		m.broken = err
+		m.mu.Unlock()
+		m.tell()
+		quick := time.AfterFunc(time.Second, m.endAccept)
+		defer quick.Stop()
 	}
 	if aerr := <-accepted; err == nil {
 		err = aerr
@@ -222,18 +225,52 @@ func (m *mesh) connect(ctx context.Context, opts Options) error {
 		err = ctx.Err()
 	}
 	if err == nil {
-		for _, c := range m.conns {
-			if c != nil {
-				c.SetDeadline(time.Time{})
-			}
-		}
 		return nil
 	}
-	return m.connectError(ctx, err, start)
+	err = m.connectError(ctx, err, start)
+	m.mu.Lock()
+	m.broken = err
+	m.mu.Unlock()
+	m.tell()
+	return err
+}
+
+// dialAll connects to all lower ranks at once, so that one that has died, or is
+// slow, does not keep this rank from the others.
+func (m *mesh) dialAll(ctx context.Context, reaches []reach, deadline time.Time) error {
+	errs := make([]error, m.spec.Rank)
+	var wg sync.WaitGroup
+	for p := range errs {
+		wg.Go(func() { errs[p] = m.dial(ctx, p, reaches[p].Socket, deadline) })
+	}
+	wg.Wait()
+	for _, err := range errs { // a death says more than what else went wrong
+		if errors.Is(err, rt.ErrPeerLost) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tell writes why there will be no world into the pads that this rank can reach.
+func (m *mesh) tell() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken != nil {
+		spread(m.segs, m.spec.Rank, m.broken)
+	}
+}
+
+// told is what another rank wrote into this rank's pad, as this rank's error.
+func (m *mesh) told() error {
+	return readAbort(m.segs[m.spec.Rank], "rendezvous", m.spec.Rank)
 }
 
 // connectError turns a failure to connect into this rank's error.
 func (m *mesh) connectError(ctx context.Context, err error, start time.Time) error {
+	if told := m.told(); told != nil {
+		return told
+	}
 	var own *rt.PeerLostError
 	var rend *rt.RendezvousError
 	if errors.As(err, &own) || errors.As(err, &rend) {
@@ -283,7 +320,7 @@ func (m *mesh) dial(ctx context.Context, p int, socket string, deadline time.Tim
 		f.Close()
 		return &rt.RendezvousError{Rank: m.spec.Rank, Reason: fmt.Sprintf("rank %d answers where rank %d should", got, p)}
 	}
-	return m.place(p, f)
+	return m.place(p, c, f)
 }
 
 // lostOr says that a peer hung up, if that is what err means.
@@ -302,7 +339,23 @@ func (m *mesh) lostOr(p int, err error) error {
 func (m *mesh) accept(deadline time.Time) error {
 	var strange error
 	for left := m.spec.World - 1 - m.spec.Rank; left > 0; {
+		// Look up now and then: a peer may know that another will not come.
+		const look = 20 * time.Millisecond
+		if !m.lookAt(deadline, look) {
+			return errors.Join(os.ErrDeadlineExceeded, strange)
+		}
 		c, err := m.ln.AcceptUnix()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			for p := range m.lost {
+				if m.lost[p].Load() == uint32(peerDied) {
+					return &rt.PeerLostError{Op: "rendezvous", Rank: m.spec.Rank, Peer: p}
+				}
+			}
+			if err := m.told(); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return errors.Join(err, strange)
 		}
@@ -328,12 +381,33 @@ func (m *mesh) accept(deadline time.Time) error {
 			f.Close()
 			return m.lostOr(p, err)
 		}
-		if err := m.place(p, f); err != nil {
+		if err := m.place(p, c, f); err != nil {
 			return err
 		}
+		m.tell()
 		left--
 	}
 	return nil
+}
+
+// lookAt lets the next accept wait for a short time; false if the time is up.
+func (m *mesh) lookAt(deadline time.Time, look time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := time.Now().Add(look)
+	if m.giveUp || !deadline.IsZero() && time.Now().After(deadline) {
+		return false
+	}
+	m.ln.SetDeadline(next)
+	return true
+}
+
+// endAccept makes accept return soon.
+func (m *mesh) endAccept() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.giveUp = true
+	m.ln.SetDeadline(time.Unix(1, 0))
 }
 
 // keep records the connection to a peer, unless there is one or the mesh closed.
@@ -350,8 +424,8 @@ func (m *mesh) keep(p int, c *net.UnixConn) bool {
 	return true
 }
 
-// place maps a peer's memory.
-func (m *mesh) place(p int, f *shm.File) error {
+// place maps a peer's memory and watches its connection from now on.
+func (m *mesh) place(p int, c *net.UnixConn, f *shm.File) error {
 	seg, err := m.world.Place(p, f)
 	f.Close()
 	if err == nil && seg.Words[wordMagic] != padMagic {
@@ -361,8 +435,14 @@ func (m *mesh) place(p int, f *shm.File) error {
 		return &rt.RendezvousError{Rank: m.spec.Rank, Reason: fmt.Sprintf("cannot map the memory of rank %d", p), Err: err}
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return net.ErrClosed
+	}
 	m.segs[p] = seg
-	m.mu.Unlock()
+	c.SetDeadline(time.Time{})
+	m.watchers.Add(1)
+	go m.watch(p, c, seg)
 	return nil
 }
 

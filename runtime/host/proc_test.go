@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -53,6 +54,7 @@ body
 
 // What a child is told through its environment.
 const (
+	envRandom  = "MLP_RANDOM"  // run random collectives instead
 	envSteps   = "MLP_STEPS"   // number of steps
 	envTimeout = "MLP_TIMEOUT" // of joining and of every wait
 	envOdd     = "MLP_ODD"     // "RANK=program", "RANK=bytes": the rank that brings something else
@@ -116,7 +118,31 @@ func steps(ctx context.Context, r *rt.Rank, p *program.Program, n int, each func
 	return x, nil
 }
 
+// childRandom runs the random collectives in a world of processes.
+func childRandom() error {
+	mod := randomModule()
+	ctx := context.Background()
+	r, err := rt.Join(ctx, host.Opener(host.Options{FirstEpoch: wrapping}), rt.Config{Timeout: 20 * time.Second}, mod)
+	if err != nil {
+		return err
+	}
+	return errors.Join(randomRounds(ctx, r, mod.Groups, 200), r.Barrier(ctx), r.Close())
+}
+
+func TestRandomCollectivesOfProcesses(t *testing.T) {
+	noLeaks(t)
+	var out output
+	spec := mlpSpec(&out, 0, time.Second)
+	spec.Env = append(spec.Env, envRandom+"=1")
+	if err := launch.Run(t.Context(), spec); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+}
+
 func child() error {
+	if os.Getenv(envRandom) != "" {
+		return childRandom()
+	}
 	n, err := strconv.Atoi(os.Getenv(envSteps))
 	if err != nil {
 		return err
@@ -248,7 +274,7 @@ func survivors(t *testing.T, err error, out string, ranks []int, want func(rank 
 // -count=100 to see that nothing ever hangs.
 func TestKilledRank(t *testing.T) {
 	noLeaks(t)
-	victim := int(time.Now().UnixNano()/1000) % 4
+	victim := rand.IntN(4)
 	var procs sync.Map
 	var killed time.Time
 	var once sync.Once
@@ -280,6 +306,35 @@ func TestKilledRank(t *testing.T) {
 		t.Errorf("all ended %v after the kill", took)
 	}
 	t.Logf("rank %d killed; all ended %v later", victim, took)
+}
+
+// TestKilledAnytime kills a rank at any moment from its start on: while the ranks
+// meet, while they exchange memory, or in the loop. Whoever is left names it.
+func TestKilledAnytime(t *testing.T) {
+	noLeaks(t)
+	const timeout = time.Second
+	victim, delay := rand.IntN(4), time.Duration(rand.Int64N(int64(60*time.Millisecond)))
+	out := &output{}
+	spec := mlpSpec(out, 1<<30, timeout)
+	spec.Started = func(rank int, p *os.Process) {
+		if rank == victim {
+			time.AfterFunc(delay, func() { p.Kill() })
+		}
+	}
+	start := time.Now()
+	err := launch.Run(t.Context(), spec)
+	took := time.Since(start)
+	var rest []int
+	for r := range 4 {
+		if r != victim {
+			rest = append(rest, r)
+		}
+	}
+	t.Logf("rank %d killed after %v, all ended after %v", victim, delay, took)
+	survivors(t, err, out.String(), rest, func(int) []string { return []string{fmt.Sprintf("rank %d", victim)} })
+	if took > delay+timeout+time.Second {
+		t.Errorf("took %v", took)
+	}
 }
 
 // TestMissingRank starts three of four.

@@ -240,35 +240,41 @@ func (d *Device) peer(rank int) peerState {
 // aborted reads the record that another rank left in this rank's pad, as an
 // error of this rank; nil if there is none.
 func (d *Device) aborted(op string) error {
-	switch atomic.LoadUint32(&d.own.Words[wordAbort]) {
-	case abortClean:
-		return nil
-	case abortWriting:
-		// The writer publishes at once, unless it died in between; then the
-		// record stays unread, but the world is broken all the same.
-		first := d.abortSeen.Load()
-		if first == 0 {
-			d.abortSeen.CompareAndSwap(0, time.Now().UnixNano())
-			return nil
-		}
-		if time.Since(time.Unix(0, first)) < 50*time.Millisecond {
-			return nil
-		}
-		return &rt.AbortedError{Op: op, Rank: d.spec.Rank, Origin: -1}
+	if atomic.LoadUint32(&d.own.Words[wordAbort]) != abortWriting {
+		return readAbort(d.own, op, d.spec.Rank)
 	}
-	n := min(int(d.own.Words[wordAbortLen]), abortBytes)
-	origin := int(d.own.Words[wordAbortOrigin])
-	return rt.AdoptError(rt.DecodeError(d.own.Bytes[abortRecord:abortRecord+n]), op, d.spec.Rank, origin)
+	// The writer publishes at once, unless it died in between; then the record
+	// stays unread, but the world is broken all the same.
+	first := d.abortSeen.Load()
+	if first == 0 {
+		d.abortSeen.CompareAndSwap(0, time.Now().UnixNano())
+		return nil
+	}
+	if time.Since(time.Unix(0, first)) < 50*time.Millisecond {
+		return nil
+	}
+	return &rt.AbortedError{Op: op, Rank: d.spec.Rank, Origin: -1}
 }
 
-// spread writes err into every pad that is still clean.
-func (d *Device) spread(err error) {
+// readAbort returns the finished record in rank's own pad as an error of rank.
+func readAbort(own *shm.Segment, op string, rank int) error {
+	if atomic.LoadUint32(&own.Words[wordAbort]) != abortWritten {
+		return nil
+	}
+	n := min(int(own.Words[wordAbortLen]), abortBytes)
+	origin := int(own.Words[wordAbortOrigin])
+	return rt.AdoptError(rt.DecodeError(own.Bytes[abortRecord:abortRecord+n]), op, rank, origin)
+}
+
+// spread writes err into every pad that is still clean. Segments of ranks that
+// were never reached are nil.
+func spread(segs []*shm.Segment, rank int, err error) {
 	record := rt.EncodeError(err, abortBytes)
-	for r, seg := range d.segs {
-		if r == d.spec.Rank || !atomic.CompareAndSwapUint32(&seg.Words[wordAbort], abortClean, abortWriting) {
+	for r, seg := range segs {
+		if r == rank || seg == nil || !atomic.CompareAndSwapUint32(&seg.Words[wordAbort], abortClean, abortWriting) {
 			continue
 		}
-		seg.Words[wordAbortOrigin] = uint32(d.spec.Rank)
+		seg.Words[wordAbortOrigin] = uint32(rank)
 		seg.Words[wordAbortLen] = uint32(copy(seg.Bytes[abortRecord:abortRecord+abortBytes], record))
 		atomic.StoreUint32(&seg.Words[wordAbort], abortWritten)
 	}
