@@ -23,7 +23,8 @@ type FuncOptions struct {
 // Besides data, effects order nodes: one that writes an operand in place keeps its
 // place among all that touch the same storage, and among all that write; nodes
 // that draw random numbers keep their order; an opaque call that communicates
-// keeps its place among all communication and all waits.
+// keeps its place among all communication. A wait follows its collective and
+// nothing else: it is local to a rank, so that no fence holds it.
 //
 // The error is a *ModelError. It takes time linear in nodes, edges and uses.
 func FromFunc(f *ir.Func, opts FuncOptions) (*Model, error) {
@@ -151,7 +152,7 @@ func (c *converter) effects(n *ir.Node, s *Spec) {
 		c.lastRandom = at
 	}
 	switch {
-	case s.Kind == Start || s.Kind == Wait:
+	case s.Kind == Start:
 		after(c.fence)
 		c.comms = append(c.comms, at)
 	case eff&ir.EffectCommunicates != 0:

@@ -347,12 +347,7 @@ func realize(p *problem, order []int32, buckets []joined, cap int64) (out, run [
 		case p.isWait(x):
 			// placed when it has finished, or is needed
 		default:
-			for _, w := range p.pred.At(x) {
-				if p.isWait(w) && !r.waited[w] {
-					r.now = max(r.now, r.end[p.startOf[w]])
-					r.land()
-				}
-			}
+			r.await(order[i : i+1])
 			r.room(order[i : i+1])
 			r.emit(x)
 			r.now += p.dur[x]
@@ -412,7 +407,20 @@ func (r *realizer) room(jobs []int32) {
 	}
 }
 
+// await lets the collectives finish whose results the jobs read.
+func (r *realizer) await(jobs []int32) {
+	for _, x := range jobs {
+		for _, w := range r.p.pred.At(x) {
+			if r.p.isWait(w) && !r.waited[w] {
+				r.now = max(r.now, r.end[r.p.startOf[w]])
+				r.land()
+			}
+		}
+	}
+}
+
 func (r *realizer) start(members []int32, dur float64) {
+	r.await(members)
 	r.room(members)
 	s := r.p.stream[members[0]]
 	r.free[s] = max(r.free[s], r.now) + dur
