@@ -2,14 +2,26 @@ package passes_test
 
 import (
 	"flag"
+	"path/filepath"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/passes"
 )
 
 var update = flag.Bool("update", false, "rewrite the want sections of golden cases")
 
+// Every pass has a folder of golden cases; pipelines holds what is about several
+// passes or about the manager.
 func TestGolden(t *testing.T) {
-	golden.Run(t, "../testdata/golden", golden.Config{Table: passes.Standard(), Update: *update, Package: "./passes"})
+	table := passes.Standard()
+	cfg := golden.Config{Table: table, Update: *update, Package: "./passes", Manager: passes.Manager{Costs: cost.Arena()}}
+	folders := []string{"pipelines"}
+	for _, p := range table.Passes() {
+		folders = append(folders, p.Name)
+	}
+	for _, name := range folders {
+		t.Run(name, func(t *testing.T) { golden.Run(t, filepath.Join("../testdata/golden", name), cfg) })
+	}
 }

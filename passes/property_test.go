@@ -14,7 +14,7 @@ import (
 // it twice) and its results bitwise the same on every rank.
 func TestProperty(t *testing.T) {
 	table := passes.Standard()
-	seeds := uint64(300)
+	seeds := uint64(150)
 	if testing.Short() {
 		seeds = 40
 	}
@@ -22,6 +22,7 @@ func TestProperty(t *testing.T) {
 	for _, p := range table.Passes() {
 		pipelines = append(pipelines, p.Name)
 	}
+	changed, buckets := map[string]int{}, 0.0
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 7))
 		c := gen.Config{Nodes: 20 + r.IntN(60), World: 2 + 2*r.IntN(2), Flights: r.IntN(2) == 0, Effects: r.IntN(2) == 0, Units: r.IntN(2) == 0, Costs: r.IntN(4) > 0}
@@ -38,14 +39,31 @@ func TestProperty(t *testing.T) {
 				t.Fatal(err)
 			}
 			after := m.Clone()
-			g := passes.Manager{Repeat: true, Input: "random"}
-			if _, err := g.Run(after, p); err != nil {
+			g := passes.Manager{Repeat: true, Input: "random", Costs: latencyModel{}}
+			r, err := g.Run(after, p)
+			if err != nil {
 				t.Fatalf("seed %d: %v\n%s", seed, err, m)
+			}
+			for _, s := range r.Steps {
+				if s.Changed {
+					changed[s.Pass]++
+				}
+				buckets += s.Stat("buckets")
 			}
 			if err := golden.SameResults(m, after, seed, 0); err != nil {
 				t.Fatalf("seed %d, %s: %v\nbefore:\n%s\nafter:\n%s", seed, text, err, m, after)
 			}
 		}
+	}
+	// A pass that leaves nearly all programs alone has not been tested; few random
+	// programs hold collectives that can share a bucket.
+	for _, p := range table.Passes() {
+		if changed[p.Name] < int(seeds)/40 {
+			t.Errorf("%s changed %d of %d programs", p.Name, changed[p.Name], seeds)
+		}
+	}
+	if buckets < float64(seeds)/8 {
+		t.Errorf("%.0f buckets in %d programs", buckets, seeds)
 	}
 }
 
