@@ -51,7 +51,8 @@ package pack
 // Restarts. How long one descent takes varies by orders of magnitude, so a
 // descent is cut off after a few hundred nodes and begun anew. What carries
 // over is the table of refuted states, and weights: whenever a column exceeds
-// the ceiling, its buffers get heavier. Among the candidates of the chosen
+// the ceiling, its buffers get heavier, in proportion to their size and the
+// square root of their length. Among the candidates of the chosen
 // column the heaviest, up to noise from a fixed sequence, is placed first; and
 // successive descents choose columns by different rules (see columnRule).
 //
@@ -64,6 +65,7 @@ package pack
 
 import (
 	"context"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -126,7 +128,6 @@ const (
 	fewest                         // of all columns: fewest ways to go on, least slack
 	tightest                       // of all columns: least slack, fewest candidates
 	lowestTight                    // among the globally lowest: least slack, fewest candidates
-	columnRules
 )
 
 // maxLifts bounds the rounds of rule (1) in one propagation.
@@ -152,6 +153,7 @@ type searcher struct {
 	rng          uint64
 
 	weight []float64
+	mass   []float64 // by item id: what one conflict adds, before bump
 	bump   float64
 
 	keys     []uint64 // scratch: sort keys of propagate
@@ -166,10 +168,11 @@ func newSearcher(ctx context.Context, m *model) *searcher {
 	s := &searcher{m: m, ctx: ctx, bump: 1, refuted: map[uint64]struct{}{}}
 	s.at = make([]int64, len(m.items))
 	s.weight = make([]float64, len(m.items))
+	s.mass = make([]float64, len(m.items))
 	for k := range m.items {
 		it := &m.items[k]
-		// Area as a share of 1: it decides until there are conflicts.
-		s.weight[k] = float64(it.size) * float64(it.r-it.l) / 1e18
+		s.mass[k] = float64(it.size) * math.Sqrt(float64(it.r-it.l))
+		s.weight[k] = 1e-9 * s.mass[k] // decides until there are conflicts
 	}
 	return s
 }
@@ -625,12 +628,13 @@ func (s *searcher) pinned(t int32, lo, ceil int64) int64 {
 	return s.m.pinnedAbove(t, lo) - s.m.pinnedAbove(t, ceil)
 }
 
-// blame makes the unplaced buffers of column t heavier. Later conflicts count
-// more, by a factor that halves the weight of old ones in about 700.
+// blame makes the unplaced buffers of column t heavier, large and long ones
+// more, since they are harder to place later. Later conflicts count more, by a
+// factor that halves the weight of old ones in about 700.
 func (s *searcher) blame(f *frame, t int32) {
 	for i := range f.items {
 		if it := &f.items[i]; it.l <= t && t < it.r {
-			s.weight[it.id] += s.bump
+			s.weight[it.id] += s.bump * s.mass[it.id]
 		}
 	}
 	if s.bump *= 1.001; s.bump > 1e100 {

@@ -124,8 +124,8 @@ func (v *solver) done() bool { return v.res.Height <= max(v.goal, v.res.LowerBou
 
 // Efforts of the driver.
 const (
-	firstNodes    = 500        // the first descent at a ceiling is cut off here
-	descentGrowth = 0.01       // and each later one this much later
+	spareNodes    = 50         // the first descent at a ceiling may take n + this many nodes
+	descentGrowth = 0.01       // and each later one this share more
 	firstLook     = 50_000_000 // steps for the lower bound, before all else
 	firstSlice    = 20_000_000 // steps for each ceiling in the first round of halving
 )
@@ -197,10 +197,11 @@ func (v *solver) attempt(ceil, budget int64) outcome {
 	}
 	v.s.until = min(v.effort, v.s.steps+budget)
 	for v.s.steps < v.s.until {
-		v.s.rule = columnRule(v.descents % int64(columnRules))
-		// A descent that never backtracks takes a node for each item.
-		first := max(firstNodes, 3*int64(len(v.m.items))/2)
-		limit := int64(float64(first) * (1 + descentGrowth*float64(v.descents)))
+		v.s.rule = ruleOf(v.descents)
+		// A descent that never backtracks takes at most a node for each
+		// item; more than a few to spare are rarely worth it.
+		first := float64(len(v.m.items) + spareNodes)
+		limit := int64(first * (1 + descentGrowth*float64(v.descents)))
 		was := v.s.steps
 		out := v.s.descend(ceil, limit)
 		v.s.steps = max(v.s.steps, was+1)
@@ -221,6 +222,18 @@ func (v *solver) attempt(ceil, budget int64) outcome {
 		}
 	}
 	return cutOff
+}
+
+// ruleOf gives the rule for the k-th descent at a ceiling. The first two win
+// most often, but on some problems only the others do.
+func ruleOf(k int64) columnRule {
+	switch k % 8 {
+	case 6:
+		return tightest
+	case 7:
+		return lowestTight
+	}
+	return columnRule(k % 2)
 }
 
 // keep takes the searcher's placement if it is better than the best so far.
