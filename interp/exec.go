@@ -186,7 +186,7 @@ func (m *machine) viewOf(n *ir.Node, t ir.Type, x view, rank int) (hostops.Tenso
 			return h, fmt.Errorf("sizes add up to %d, dimension %d has %d", sum, d, x.Shape[d])
 		}
 	case ir.OpAsStrided:
-		h.Offset = a.Int("offset", 0) // counts from the start of the storage
+		h.Offset += a.Int("offset", 0)
 	case ir.OpExpand: // sizes of 1 repeat
 	default:
 		if h.NumElems() != x.NumElems() {

@@ -137,7 +137,7 @@ var opTable = [numOps]OpInfo{
 	OpEmbedding:    memory("embedding", 2, 2, 1, inferEmbedding, "rows of operand 0 at the positions in operand 1"),
 	OpTopk: memory("topk", 1, 1, 2, inferTopk, "the k largest along dim and their positions", AttrSpec{"k", attr.KindInt, true, "how many"}, aDim,
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),
-	OpPack:   memory("pack", 1, -1, 1, inferDeclared, "the operands' bytes one after the other, each starting at a multiple of 16"),
+	OpPack:   memory("pack", 1, -1, 1, inferDeclared, "the operands' bytes one after the other"),
 	OpUnpack: memory("unpack", 1, 1, -1, inferDeclared, "the inverse of pack"),
 	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Infer: inferShard,
 		Doc: "this rank's piece of the operand along dim, by its place in the group; a copy, since where the piece starts is known at run time only"},
@@ -151,7 +151,7 @@ var opTable = [numOps]OpInfo{
 	OpUnsqueeze: view("unsqueeze", 1, inferUnsqueeze, "with a dimension of one before dim", aDim),
 	OpSelect:    view("select", 1, inferSelect, "one index of dim", aDim, AttrSpec{"index", attr.KindInt, true, "the index"}),
 	OpAlias:     view("alias", 1, inferAlias, "the operand under another name"),
-	OpAsStrided: view("as_strided", 1, inferAsStrided, "any layout of the operand's storage", AttrSpec{"offset", attr.KindInt, false, "first element in the storage, 0 if absent"}),
+	OpAsStrided: view("as_strided", 1, inferAsStrided, "any layout of the operand's elements", AttrSpec{"offset", attr.KindInt, false, "first element, counted from the operand's first; 0 if absent"}),
 
 	OpAllReduce:     collective("all_reduce", true, inferAllReduce, "the reduction of every rank's operand, on every rank"),
 	OpAllGather:     collective("all_gather", false, inferAllGather, "every rank's operand one after the other along dim", aDim0),

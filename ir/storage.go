@@ -39,9 +39,6 @@ func ComputeStorages(f *Func) (*Storages, error) {
 				if err != nil {
 					return nil, fmt.Errorf("%%%s: %w", n.name, err)
 				}
-				if n.op == OpAsStrided {
-					base.Offset = 0
-				}
 				s.place[r.id] = []Placement{{base.Storage, base.Offset + off}}
 			}
 		default:
@@ -77,7 +74,7 @@ func (s *Storages) Type(id StorageID) Type {
 func (t Type) Tensors() []Type { return tensorsOf(t) }
 
 // ViewOffset is the distance in elements from element (0, 0, ...) of a view's
-// operand (of the storage, for as_strided) to that of result i. It fails if the
+// operand to that of result i. It fails if the
 // distance depends on a symbol or n is not a view.
 func (n *Node) ViewOffset(i int) (int64, error) {
 	if !n.op.IsView() {

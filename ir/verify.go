@@ -448,7 +448,7 @@ func (v *verifier) compareTypes(n *Node, got []Type) {
 		v.at(n, -1, nil, "%s gives %d results here, %d are declared", n.op.Name(), len(got), len(n.results))
 		return
 	}
-	exact := n.op.IsView() // a view's layout is a fact, not a choice
+	exact := n.op.IsView() || n.op == OpWaitTensor // the layout of an alias is a fact, not a choice
 	for i, r := range n.results {
 		same := got[i].Equal(r.typ)
 		if !same && !exact {
