@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the expectations in testdata/script")
+
+// TestMain makes the test binary stand in for lowerdump, so that scripts, and the
+// process ranks that lowerdump starts, run the code under test.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"lowerdump": func() {
+			os.Exit(run(context.Background(), os.Args[1:], tool{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv}))
+		},
+	})
+}
+
+// TestScripts runs the tool as a person would.
+func TestScripts(t *testing.T) {
+	data, err := filepath.Abs("../../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("DATA", data)
+			return nil
+		},
+	})
+}
