@@ -309,7 +309,7 @@ func (m *meeting) fail(err error) error {
 	present := m.world
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		err, present = m.timeout()
+		present, err = m.timeout()
 	case errors.Is(err, context.Canceled):
 		err = &AbortedError{Op: "rendezvous", Rank: m.me, Origin: m.me, Err: err}
 	default:
@@ -349,14 +349,14 @@ func (m *meeting) absent() (ranks []int) {
 }
 
 // timeout names who did not come, and counts who did.
-func (m *meeting) timeout() (error, int) {
+func (m *meeting) timeout() (present int, err error) {
 	e := &TimeoutError{Op: "rendezvous", Rank: m.me, Missing: m.absent(), Elapsed: time.Since(m.start)}
 	if len(e.Missing) > 0 {
 		e.Peer = e.Missing[0]
 	} else {
 		e.Detail = "all ranks came, but the store, which rank 0 hosts, did not answer in time"
 	}
-	return e, m.world - len(e.Missing)
+	return m.world - len(e.Missing), e
 }
 
 // storeFailure explains an error of the store, which rank 0 hosts: not reaching

@@ -164,6 +164,7 @@ func (x *exchange) rounds() []*exchange {
 func (x *exchange) run() error {
 	d, ch := x.d, x.ch
 	ch.call++
+	d.note(ch, x.c.Op, true)
 	x.publish()
 	ch.epoch++
 	if err := x.signalAndWait(); err != nil {
@@ -173,6 +174,7 @@ func (x *exchange) run() error {
 		return err
 	}
 	if x.c.Op == rt.Barrier {
+		d.note(ch, x.c.Op, false)
 		return nil
 	}
 	x.outs = d.views(x.c.Outs)
@@ -185,7 +187,11 @@ func (x *exchange) run() error {
 		return d.call(x.c.Name(), err)
 	}
 	ch.epoch++
-	return x.signalAndWait()
+	if err := x.signalAndWait(); err != nil {
+		return err
+	}
+	d.note(ch, x.c.Op, false)
+	return nil
 }
 
 // unstage copies results from scratch to the arena, once no peer reads operands.

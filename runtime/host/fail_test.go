@@ -87,6 +87,9 @@ func TestTimeout(t *testing.T) {
 			t.Errorf("rank %d: %#v", i, err)
 		}
 	}
+	if want := "rank 1 has entered no collective"; !strings.Contains(errs[0].Error(), want) {
+		t.Errorf("rank 0: %v; want %q", errs[0], want)
+	}
 	if !errors.Is(errs[1], rt.ErrAborted) {
 		t.Errorf("the late rank: %v", errs[1])
 	}

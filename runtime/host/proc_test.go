@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -306,6 +307,49 @@ func TestKilledRank(t *testing.T) {
 		t.Errorf("all ended %v after the kill", took)
 	}
 	t.Logf("rank %d killed; all ended %v later", victim, took)
+}
+
+// TestStoppedRank freezes a rank in the loop: it is not dead, so that only the
+// deadline helps.
+func TestStoppedRank(t *testing.T) {
+	noLeaks(t)
+	const timeout = 500 * time.Millisecond
+	victim := rand.IntN(4)
+	var procs sync.Map
+	var stopped time.Time
+	var once sync.Once
+	out := &output{}
+	out.seen = func(line string) {
+		if strings.HasPrefix(line, fmt.Sprintf("[%d] step 30", victim)) {
+			once.Do(func() {
+				p, _ := procs.Load(victim)
+				stopped = time.Now()
+				p.(*os.Process).Signal(syscall.SIGSTOP)
+			})
+		}
+	}
+	var last time.Time
+	spec := mlpSpec(out, 1<<30, timeout)
+	spec.Grace = time.Second // then the launcher kills the frozen one
+	spec.Started = func(rank int, p *os.Process) { procs.Store(rank, p) }
+	spec.Ended = func(rank int, err error) {
+		if rank != victim {
+			last = time.Now()
+		}
+	}
+	err := launch.Run(t.Context(), spec)
+	var rest []int
+	for r := range 4 {
+		if r != victim {
+			rest = append(rest, r)
+		}
+	}
+	survivors(t, err, out.String(), rest, func(rank int) []string {
+		return []string{"timed out after", fmt.Sprintf("waiting for rank %d", victim), `all_reduce on "tp" (sum)`, fmt.Sprintf("rank %d ", victim)}
+	})
+	if took := last.Sub(stopped); took > timeout+time.Second {
+		t.Errorf("the others ended %v after rank %d froze, with a deadline of %v", took, victim, timeout)
+	}
 }
 
 // TestKilledAnytime kills a rank at any moment from its start on: while the ranks

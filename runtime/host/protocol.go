@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,7 @@ import (
 //	inbox word (channel c, source s) of rank r   written by s, read by r
 //	descriptor (channel c, parity p) of rank r   written by r, read by the channel's other members
 //	signal word (slot k, source s) of rank r     written by s, read by r
-//	status of rank r                             written by r
+//	status and last collective of rank r         written by r
 //	abort state and record of rank r             claimed by whoever breaks the world first
 //
 // A channel belongs to one group. Its members count epochs: a signal is the
@@ -59,12 +60,13 @@ import (
 const (
 	lineWords = 16 // 32-bit words of a cache line
 
-	wordMagic       = 0             // says that the pad is set up
-	wordStatus      = 1 * lineWords // of the owner, below
-	wordAbort       = 2 * lineWords // abort state, below
-	wordAbortLen    = wordAbort + 1 // bytes of the record
-	wordAbortOrigin = wordAbort + 2 // rank that wrote it
-	abortRecord     = 3 * 64        // byte offset of the record
+	wordMagic       = 0                // says that the pad is set up
+	wordStatus      = 1 * lineWords    // of the owner, below
+	quadLast        = wordStatus/2 + 1 // what collective the owner is in, or was in last, see note
+	wordAbort       = 2 * lineWords    // abort state, below
+	wordAbortLen    = wordAbort + 1    // bytes of the record
+	wordAbortOrigin = wordAbort + 2    // rank that wrote it
+	abortRecord     = 3 * 64           // byte offset of the record
 	abortBytes      = 2048
 	inboxStart      = (abortRecord + abortBytes) / 4 // word offset
 
@@ -206,7 +208,35 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 		return nil
 	}
 	e.Peer = e.Missing[0]
+	e.Detail = d.lastOf(e.Peer)
 	return e
+}
+
+// note publishes what this rank is doing, for the errors of those who wait for
+// it: quad = channel << 48 | operation << 40 | number of the call << 1 | inside.
+func (d *Device) note(ch *channel, op rt.CollOp, inside bool) {
+	q := uint64(ch.id)<<48 | uint64(op)<<40 | uint64(ch.call)<<1
+	if inside {
+		q |= 1
+	}
+	atomic.StoreUint64(&d.own.Quads[quadLast], q)
+}
+
+// lastOf says what a peer noted last.
+func (d *Device) lastOf(peer int) string {
+	q := atomic.LoadUint64(&d.segs[peer].Quads[quadLast])
+	if q == 0 {
+		return fmt.Sprintf("rank %d has entered no collective", peer)
+	}
+	group := "?"
+	if i := int(q >> 48); i < len(d.spec.Groups) {
+		group = d.spec.Groups[i].Name
+	}
+	what := fmt.Sprintf("%v on %q, its call %d there", rt.CollOp(q>>40&0xff), group, uint32(q>>1))
+	if q&1 != 0 {
+		return fmt.Sprintf("rank %d is in %s", peer, what)
+	}
+	return fmt.Sprintf("rank %d finished %s, and has entered none since", peer, what)
 }
 
 // gone looks for a peer that will not signal again. Death anywhere breaks the

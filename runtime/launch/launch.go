@@ -43,6 +43,8 @@ type Spec struct {
 	Grace time.Duration
 	// Started, if not nil, is told the process of each rank.
 	Started func(rank int, p *os.Process)
+	// Ended, if not nil, is told when a rank has ended, by one goroutine.
+	Ended func(rank int, err error)
 }
 
 // RankError says how one rank ended.
@@ -228,6 +230,9 @@ func (l *launcher) collect(kill context.CancelFunc) error {
 		select {
 		case r := <-l.ended:
 			n++
+			if l.spec.Ended != nil {
+				l.spec.Ended(r.Rank, r.Err)
+			}
 			if r.Err == nil {
 				continue
 			}
