@@ -1,0 +1,176 @@
+package shm
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// dup gives Adopt a descriptor of its own, as a peer would.
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestWorldIsFlat(t *testing.T) {
+	const pad, data, n = 5000, 10000, 3
+	w, err := Reserve(n, pad, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var segs []*Segment
+	var files []*File
+	for r := range n {
+		f, err := Create(pad, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+		s, err := w.Place(r, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		segs = append(segs, s)
+	}
+	for r, s := range segs {
+		if len(s.Data) != data || len(s.Bytes) < pad {
+			t.Errorf("rank %d: %d and %d bytes", r, len(s.Bytes), len(s.Data))
+		}
+		if got := int(uintptr(unsafe.Pointer(&s.Data[0])) - uintptr(unsafe.Pointer(&segs[0].Data[0]))); got != r*w.Stride() {
+			t.Errorf("rank %d is %d bytes from rank 0, want %d", r, got, r*w.Stride())
+		}
+		s.Data[data-1] = byte(r + 1)
+	}
+	// Another mapping of rank 1 sees what was written.
+	v, err := Reserve(1, pad, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	f, err := Adopt(dup(t, files[1].FD()), pad, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := v.Place(0, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Data[data-1] != 2 {
+		t.Errorf("the second mapping has %d", s.Data[data-1])
+	}
+	if _, err := w.Place(n, f); err == nil {
+		t.Error("a rank outside of the world was placed")
+	}
+	if other, err := Create(pad, data+8192); err != nil {
+		t.Error(err)
+	} else {
+		if _, err := w.Place(0, other); err == nil {
+			t.Error("a segment of another size was placed")
+		}
+		other.Close()
+	}
+}
+
+func TestAdoptRefuses(t *testing.T) {
+	f, err := Create(4096, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Ftruncate(f.FD(), 0); err == nil {
+		t.Error("a sealed file shrank")
+	}
+	if _, err := Adopt(dup(t, f.FD()), 4096, 8192); err == nil || !strings.Contains(err.Error(), "expected 12288") {
+		t.Errorf("wrong size: %v", err)
+	}
+	plain, err := os.CreateTemp(t.TempDir(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if err := plain.Truncate(8192); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Adopt(dup(t, int(plain.Fd())), 4096, 4096); err == nil || !strings.Contains(err.Error(), "sealed") {
+		t.Errorf("unsealed file: %v", err)
+	}
+}
+
+func TestPassDescriptor(t *testing.T) {
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@concert-test-" + t.Name(), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	a, err := net.DialUnix("unixpacket", nil, ln.Addr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := ln.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if pid, uid, err := PeerCred(b); err != nil || pid != os.Getpid() || uid != os.Getuid() {
+		t.Errorf("peer is process %d of user %d, %v", pid, uid, err)
+	}
+	f, err := Create(4096, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := SendFD(a, []byte("hello"), f.FD()); err != nil {
+		t.Fatal(err)
+	}
+	msg, fd, err := RecvFD(b, 100)
+	if err != nil || string(msg) != "hello" {
+		t.Fatalf("%q, %v", msg, err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("the descriptor is not close-on-exec: %x, %v", flags, err)
+	}
+	g, err := Adopt(fd, 4096, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Close()
+
+	open := func() int {
+		d, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(d)
+	}
+	before := open()
+	for name, send := range map[string]func() error{
+		"no descriptor": func() error { _, err := a.Write([]byte("x")); return err },
+		"two descriptors": func() error {
+			_, _, err := a.WriteMsgUnix([]byte("x"), unix.UnixRights(f.FD(), f.FD()), nil)
+			return err
+		},
+		"long message": func() error { return SendFD(a, make([]byte, 200), f.FD()) },
+	} {
+		if err := send(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := RecvFD(b, 100); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	if after := open(); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
