@@ -51,3 +51,18 @@ func BenchmarkImport(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkExport writes a graph against its source.
+func BenchmarkExport(b *testing.B) {
+	f := readGraph(b, "llama70b_fsdp8_tp8.bw")
+	r, err := f.Import()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := Export(io.Discard, f, r.Func); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -257,7 +257,7 @@ func (c *call) groupByRanks() (*ir.Group, error) {
 		if len(g.Ranks) == 0 || int64(len(g.Ranks[0])) != size {
 			continue
 		}
-		if same(slices.Concat(g.Ranks...), ranks) || slices.ContainsFunc(g.Ranks, func(sub []int) bool { return same(sub, ranks) }) {
+		if len(ranks) == c.im.file.World && same(slices.Concat(g.Ranks...), ranks) || slices.ContainsFunc(g.Ranks, func(sub []int) bool { return same(sub, ranks) }) {
 			return c.im.groups[g.Name], nil
 		}
 	}

@@ -33,6 +33,21 @@
 //	helper       on a node that the importer added: the traced node it belongs to
 //	members      on a bucket: the traced collectives that it stands for, in operand order
 //	outputs      on the return: for each traced output its operand, or -1 for None
+//
+// # What a bucket pass must leave
+//
+// Export recognises a bucket of the traced collectives c0, c1, ... by this form:
+//
+//	%b = all_gather %x0, %x1 on @g : async(T0, T1) ms 0.02 !{members=["c0", "c1"]}
+//	%b.wait:2 = wait_tensor %b : T0, T1
+//	%w0 = alias %b.wait#0 : T0
+//	%w1 = alias %b.wait#1 : T1
+//
+// where w0 and w1 are the names of the traced waits of c0 and c1, %x0 and %x1 the
+// members' operands or copies of them, and c0 and c1 are removed. Operator, group,
+// reduction and attributes are those of the members. Later traced waits of a
+// member stay the aliases that they were. In-place, _out and coalesced
+// collectives cannot be members.
 package fx
 
 // The annotation keys that Import writes and Export reads; passes that form

@@ -125,7 +125,7 @@ func (im *importer) declareGroups() error {
 				return f.errorf("", "groups", "group", "group %q has subgroups of %d and %d ranks", g.Name, len(g.Ranks[0]), len(sub))
 			}
 			for _, r := range sub {
-				if r >= f.World || seen[r] {
+				if r < 0 || r >= f.World || seen[r] {
 					return f.errorf("", "groups", "group", "rank %d of group %q is outside the world of %d or named twice", r, g.Name, f.World)
 				}
 				seen[r] = true

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"strconv"
+	"strings"
 )
 
 // WriteTo writes the document as compact JSON. Nodes that were read are written
@@ -142,6 +143,7 @@ func appendNumber(b []byte, f float64) []byte {
 
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
+	s = strings.ToValidUTF8(s, "\uFFFD") // a file built in Go may hold anything
 	b = append(b, '"')
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
