@@ -14,14 +14,14 @@ const (
 	byArea                       // largest size times lifetime first
 	byLife                       // longest lifetime first
 	byTime                       // earliest first, as an allocator at run time would
-	placementOrders
 )
 
-// BestFit places the buffers of p one after another, each into the smallest
-// gap between the already placed ones that it conflicts with, and returns the
-// best of several orders: by size, by area, by lifetime, by time, and then
-// orders in which the buffers that stuck out move to the front (squeaky-wheel
-// optimisation). It stops early when an order meets the lower bound.
+// BestFit places the buffers of p one after another, each into the smallest or
+// into the lowest gap that takes it between the already placed ones that it
+// conflicts with, and returns the best of several orders: by size, by
+// lifetime, by area, by time, and then orders in which the buffers that stuck
+// out move to the front (squeaky-wheel optimisation). It stops early when an
+// order meets the lower bound, and begins no order after a fixed effort.
 //
 // The occupied addresses of a time range come from a segment tree over the
 // columns of the problem whose nodes keep unions of address ranges. Such
@@ -79,8 +79,12 @@ func bestFit(p *Problem, goal int64) ([]int64, int64) {
 		}
 		return height <= goal || f.work >= bestFitWork
 	}
-	for o := range placementOrders {
-		f.sort(o)
+	for _, pass := range []struct {
+		order  placementOrder
+		lowest bool
+	}{{bySize, true}, {byLife, true}, {bySize, false}, {byArea, true}, {byArea, false}, {byTime, false}} {
+		f.lowest = pass.lowest
+		f.sort(pass.order)
 		f.placeAll()
 		if keep() {
 			return best, height
@@ -89,7 +93,8 @@ func bestFit(p *Problem, goal int64) ([]int64, int64) {
 	// Squeaky wheel: what sticks out goes first the next time.
 	f.sort(bySize)
 	copy(f.at, best)
-	for range 20 {
+	for k := range 20 {
+		f.lowest = k%2 == 0
 		f.promote(goal)
 		f.placeAll()
 		if keep() {
@@ -113,6 +118,7 @@ type fitter struct {
 	lists  [][]span // scratch: occupied ranges met by one query
 	own    []span   // scratch: ranges of extra conflicts
 	work   int
+	lowest bool // take the lowest gap that fits, not the smallest
 }
 
 func newFitter(p *Problem) *fitter {
@@ -147,6 +153,7 @@ func newFitter(p *Problem) *fitter {
 		}
 	}
 	f.order = slices.Clone(f.ids)
+
 	return f
 }
 
@@ -216,7 +223,7 @@ func (f *fitter) put(i int32, at int64) {
 }
 
 // find returns the start of the smallest gap that takes buffer i, the lowest
-// among equals.
+// among equals, or of the lowest that does if f.lowest.
 func (f *fitter) find(i int32) int64 {
 	b := &f.p.Buffers[i]
 	f.lists = f.tree.collect(f.lists[:0], int(f.l[i]), int(f.r[i]))
@@ -237,7 +244,7 @@ func (f *fitter) find(i int32) int64 {
 		at := alignUp(gap.lo, b.align())
 		if gap.hi-at >= b.Size && gap.hi-gap.lo < bestGap {
 			best, bestGap = at, gap.hi-gap.lo
-			if gap.hi-gap.lo == b.Size {
+			if gap.hi-gap.lo == b.Size || f.lowest {
 				break
 			}
 		}
@@ -383,8 +390,15 @@ func (t *spanTree) add(l, r int, s span) int {
 
 // insert adds s to a sorted list of disjoint spans that do not touch.
 func insert(l []span, s span) []span {
-	i, _ := slices.BinarySearchFunc(l, s.lo, func(e span, lo int64) int { return cmp64(e.hi, lo) })
-	j := i
+	// The first span that ends at or above the start of s.
+	i, j := 0, len(l)
+	for i < j {
+		if h := int(uint(i+j) / 2); l[h].hi < s.lo {
+			i = h + 1
+		} else {
+			j = h
+		}
+	}
 	for j < len(l) && l[j].lo <= s.hi {
 		s.lo, s.hi = min(s.lo, l[j].lo), max(s.hi, l[j].hi)
 		j++
@@ -393,5 +407,8 @@ func insert(l []span, s span) []span {
 		return slices.Insert(l, i, s)
 	}
 	l[i] = s
-	return slices.Delete(l, i+1, j)
+	if i+1 < j {
+		l = append(l[:i+1], l[j:]...)
+	}
+	return l
 }

@@ -133,6 +133,10 @@ const (
 // maxLifts bounds the rounds of rule (1) in one propagation.
 const maxLifts = 6
 
+// maxStack bounds the states of one descent, in items of 48 bytes; as many
+// columns of 32 bytes go with them at the most. Deeper descents are cut off.
+const maxStack = 1 << 22
+
 // itemSteps is what handling one item in propagation costs beside its columns.
 const itemSteps = 4
 
@@ -303,7 +307,7 @@ func (s *searcher) component(f *frame) outcome {
 			known = append(known, key)
 		}
 		s.nodes++
-		if s.nodes > s.limit || s.steps > s.until || s.nodes&63 == 0 && s.ctx.Err() != nil {
+		if s.nodes > s.limit || s.steps > s.until || nItems > maxStack || s.nodes&63 == 0 && s.ctx.Err() != nil {
 			return cutOff
 		}
 		i := s.choose(f)

@@ -28,8 +28,9 @@ type Options struct {
 	// but the problem, so results do not depend on the machine.
 	Steps int64
 	// MaxBuffers is the largest number of buffers for which to search; 0
-	// means DefaultMaxBuffers. The search keeps up to
-	// (96 bytes)*buffers^2/2 of states.
+	// means DefaultMaxBuffers. The states of the search take up to
+	// 40*n*n bytes for n buffers, and never more than about 350 MB: beyond
+	// some 3,000 buffers it may not be able to finish a descent.
 	MaxBuffers int
 }
 
