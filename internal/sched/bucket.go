@@ -27,6 +27,9 @@ import (
 // Neither is one that would lift live memory above the cap, by the memory curve
 // of the schedule with the joins so far.
 //
+// Results of one bucket count until the last use of any, as they would in one
+// contiguous buffer, so that a transport that packs needs no more memory.
+//
 // The curve does not follow waits of collectives that merely shift on their
 // stream. So the outcome is judged as a whole, and if it breaks the cap or the
 // makespan, the buckets that are live where it does are dissolved.
@@ -40,6 +43,8 @@ type item struct {
 	due     float64
 	need    int32 // slot of the first job that needs a result
 	bytes   int64
+	result  int64 // bytes of its results
+	last    int32 // slot of the last job that uses one, len(order) if it is never freed
 	grows   bool
 	dead    bool // joined another
 }
@@ -158,6 +163,15 @@ func (j *joiner) items(end []float64, done float64) [][]item {
 		if int(it.need) < n {
 			it.due = j.clock[it.need]
 		}
+		for _, s := range p.alloc.At(x) {
+			it.result += p.size[s]
+			if p.pinned[s] {
+				it.last = int32(n)
+			}
+			for _, q := range p.users.At(s) {
+				it.last = max(it.last, j.slot[q])
+			}
+		}
 		streams[p.stream[x]] = append(streams[p.stream[x]], it)
 	}
 	return streams
@@ -227,6 +241,8 @@ func (j *joiner) tryJoin(items []item, i, b int) bool {
 	y.dur, y.bytes = dur, bytes
 	y.due = min(y.due, x.due)
 	y.need = min(y.need, x.need)
+	y.last = max(y.last, x.last)
+	y.result += x.result
 	if !j.retime(items, min(i, b), max(i, b)) {
 		x.dead = false
 		*y = saved
@@ -245,6 +261,13 @@ func (j *joiner) tryJoin(items []item, i, b int) bool {
 // takes it back. It returns the bytes added, 0 if nothing changed.
 func (j *joiner) charge(x, y *item, sign int64) int64 {
 	total := int64(0)
+	last, n := max(x.last, y.last), int32(len(j.order))
+	for _, it := range []*item{x, y} {
+		if it.last < last {
+			j.mem.add(it.last+1, min(last+1, n), sign*it.result)
+			total += it.result
+		}
+	}
 	for _, c := range x.members {
 		if x.slot > y.slot { // results exist earlier
 			res := int64(0)

@@ -28,7 +28,7 @@ func Join(m *sim.Model, opts Options) (*Result, error) {
 	}
 	p := contract(m)
 	s := schedule{order: p.inputJobs(), makespan: input.Makespan, peak: input.Peak}
-	order, buckets, t, err := bucketed(p, s, opts, max(r.Cap, input.Peak))
+	order, buckets, t, err := bucketed(p, s, input, opts, max(r.Cap, input.Peak))
 	if err != nil || t == nil {
 		return r, err
 	}

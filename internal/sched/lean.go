@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
@@ -184,4 +185,60 @@ func (p *problem) deferred(ref []int32, tail []float64, ms float64) []int32 {
 		return 0
 	})
 	return append(out, last...)
+}
+
+// fillers returns the reference order ref with some reductions, and the compute
+// that runs for them alone, moved to the end: enough to hide ms milliseconds of
+// collectives there. It takes those whose results only the output needs, best
+// ratio of compute to communication first, if they have more of the former than
+// of the latter. They come in descending order of their communication, so that
+// little is left to do when compute ends (Johnson's rule). Nil if there is none.
+func (p *problem) fillers(ref []int32, ms float64) []int32 {
+	into, own := p.private()
+	var cand []int32
+	for j := range own {
+		if own[j] > 1.1*p.dur[j] && p.dur[j] > 0 && p.forOutput(int32(j)) {
+			cand = append(cand, int32(j))
+		}
+	}
+	slices.SortStableFunc(cand, func(a, b int32) int { return cmp.Compare(own[b]*p.dur[a], own[a]*p.dur[b]) })
+	k := 0
+	for ; k < len(cand) && ms > 0; k++ {
+		ms -= own[cand[k]] - p.dur[cand[k]]
+	}
+	if cand = cand[:k]; k == 0 {
+		return nil
+	}
+	slices.SortStableFunc(cand, func(a, b int32) int { return cmp.Compare(p.dur[b], p.dur[a]) })
+	place := make([]int32, p.n()) // start -> place among the moved, from 1
+	for i, c := range cand {
+		place[c] = int32(i) + 1
+	}
+	moved := make([][]int32, k)
+	out := make([]int32, 0, len(ref))
+	for _, j := range ref {
+		c := into[j]
+		if p.isWait(j) {
+			c = p.startOf[j]
+		}
+		if c >= 0 && place[c] > 0 {
+			moved[place[c]-1] = append(moved[place[c]-1], j)
+		} else {
+			out = append(out, j)
+		}
+	}
+	for _, m := range moved {
+		out = append(out, m...)
+	}
+	return out
+}
+
+// forOutput reports whether no job needs the results of start j.
+func (p *problem) forOutput(j int32) bool {
+	for _, k := range p.succ.At(j) {
+		if !p.isWait(k) || len(p.succ.At(k)) > 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -65,7 +64,7 @@ type Options struct {
 // Defaults of Options.
 const (
 	DefaultThrift      = 0.02
-	DefaultRuns        = 20
+	DefaultRuns        = 24
 	DefaultExactStates = 20_000
 )
 
@@ -231,7 +230,7 @@ func (r *Result) settle(p *problem, s schedule, opts Options, cap int64) error {
 	if opts.Cost == nil || len(p.m.Keys) == 0 {
 		return nil
 	}
-	order, buckets, t, err := bucketed(p, s, opts, max(cap, r.Timeline.Peak))
+	order, buckets, t, err := bucketed(p, s, r.Timeline, opts, max(cap, r.Timeline.Peak))
 	if err != nil || t == nil {
 		return err
 	}
@@ -239,88 +238,4 @@ func (r *Result) settle(p *problem, s schedule, opts Options, cap int64) error {
 		r.Order, r.Buckets, r.Timeline = order, buckets, t
 	}
 	return nil
-}
-
-// bucketed joins collectives of a schedule and judges the outcome. It returns a
-// nil timeline if no buckets keep to makespan and cap.
-func bucketed(p *problem, s schedule, opts Options, cap int64) ([]int32, []sim.Bucket, *sim.Timeline, error) {
-	limits := make([]int64, len(p.m.Keys))
-	for k, key := range p.m.Keys {
-		if limits[k] = opts.BucketBytes; limits[k] <= 0 {
-			limits[k] = saturation(opts.Cost, key)
-		}
-	}
-	for range 3 {
-		found := join(p, s, opts.Cost, cap, func(k int32) int64 { return limits[k] })
-		for range 8 {
-			if len(found) == 0 {
-				return nil, nil, nil, nil
-			}
-			jobs, run := realize(p, s.order, found, cap)
-			order := p.expand(jobs, run)
-			buckets := make([]sim.Bucket, len(found))
-			for i, b := range found {
-				members := make([]int32, len(b.members))
-				for k, c := range b.members {
-					members[k] = p.node[c]
-				}
-				buckets[i] = sim.Bucket{Members: members, Dur: b.dur}
-			}
-			t, err := sim.Evaluate(p.m, order, buckets)
-			if err != nil {
-				return nil, nil, nil, err
-			}
-			if t.Peak <= cap {
-				if t.Makespan <= s.makespan*(1+1e-12) {
-					return order, buckets, t, nil
-				}
-				break
-			}
-			found = dissolve(p, found, order, t)
-		}
-		for k := range limits {
-			limits[k] /= 4
-		}
-	}
-	return nil, nil, nil, nil
-}
-
-// dissolve returns the buckets without those that are in flight, or hold their
-// operands together, where memory peaks.
-func dissolve(p *problem, found []joined, order []int32, t *sim.Timeline) []joined {
-	pos := make([]int32, len(order))
-	for i, v := range order {
-		pos[v] = int32(i)
-	}
-	at := int32(t.PeakAt)
-	out := slices.DeleteFunc(slices.Clone(found), func(b joined) bool {
-		first, last := int32(math.MaxInt32), int32(-1)
-		for _, c := range b.members {
-			for _, q := range p.pred.At(c) {
-				first = min(first, pos[p.node[q]])
-			}
-			first = min(first, pos[p.node[c]])
-			for _, w := range p.waits.At(c) {
-				for _, q := range p.succ.At(w) {
-					last = max(last, pos[p.node[q]])
-				}
-				last = max(last, pos[p.node[w]])
-			}
-		}
-		return first <= at && at <= last
-	})
-	if len(out) == len(found) { // the joins did it together; give up on all
-		return nil
-	}
-	return out
-}
-
-// saturation returns the bucket size at which doubling it saves less than a
-// twentieth of its time.
-func saturation(cost Cost, key sim.Key) int64 {
-	size := int64(64 << 10)
-	for size < 4<<30 && cost(key, 2*size) < 1.9*cost(key, size) {
-		size *= 2
-	}
-	return size
 }

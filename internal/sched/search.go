@@ -3,6 +3,7 @@ package sched
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -33,7 +34,7 @@ type search struct {
 	long  float64 // longest collective, milliseconds
 	mean  float64 // mean collective, milliseconds
 
-	engines map[float64]*engine // by deferral; nil if that reference order exceeds the cap
+	engines map[[2]float64]*engine // by behind and fill; nil if that reference order exceeds the cap
 	best    schedule
 	bestKey try
 	found   bool
@@ -43,9 +44,10 @@ type search struct {
 // try is one policy of the search.
 type try struct {
 	window  float64 // milliseconds
-	reserve float64 // multiples of the longest collective
+	reserve float64 // milliseconds
 	behind  float64 // deferral of the reference order, the same
-	tail    int     // 0 longest path, 1 backward schedule
+	fill    float64 // fillers moved to the end of the reference order, in multiples of the longest collective
+	tail    int     // 0 longest path, 1 backward schedule, 2 the latter in the reserve and the former before
 	wait    float64 // patience
 	shake   uint64  // if not 0, seed of a random change of the tails
 }
@@ -75,7 +77,7 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	s.cap, s.runs, s.found = cap, runs, false
 	s.enough = s.floor + s.floor/50
 	s.best = schedule{}
-	s.engines = map[float64]*engine{}
+	s.engines = map[[2]float64]*engine{}
 	s.tried = map[try]bool{}
 	if s.long == 0 { // nothing to hide
 		s.run(try{})
@@ -86,9 +88,15 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	}
 	w := s.bestKey.window
 	for _, t := range []try{
-		{window: w, tail: 1}, {window: w, reserve: 16}, {window: w, behind: 4, tail: 1}, {window: w, wait: 0.25},
-		{window: w, reserve: 6}, {window: w, behind: 2}, {window: w, behind: 2, tail: 1}, {window: w, behind: 8, tail: 1},
+		{window: w, tail: 1},
+		{window: w, fill: 1.2}, {window: w, fill: 2.5}, {window: w, fill: 1.2, reserve: 16 * s.long},
+		{window: w, reserve: 16 * s.long}, {window: w, reserve: 6 * s.long}, {window: w, fill: 1.2, tail: 1}, {window: w, fill: 2.5, tail: 1},
+		{window: w, behind: 4, tail: 1}, {window: w, behind: 2}, {window: w, behind: 2, tail: 1},
 	} {
+		s.run(t)
+	}
+	if t := s.bestKey; t.wait == 0 {
+		t.wait = 0.25
 		s.run(t)
 	}
 	for _, f := range []float64{math.Sqrt2, math.Sqrt(0.5), 1.2, 0.83} {
@@ -98,14 +106,19 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	}
 	if s.p.n() <= smallJobs {
 		s.small()
+	} else {
+		s.refine()
 	}
 	return s.best, s.found
 }
 
-// Programs of up to smallJobs jobs get shakes more runs.
+// Programs of up to smallJobs jobs get shakes more runs, larger ones as many as
+// make the budget of jobs scheduled.
 const (
 	smallJobs = 128
 	shakes    = 120
+	budget    = 200_000
+	maxRefine = 48
 )
 
 // small tries random priorities, which is cheap on small programs, where a single
@@ -113,9 +126,27 @@ const (
 func (s *search) small() {
 	s.runs += shakes
 	for i := range uint64(shakes) {
-		t := try{window: s.mean * 128, reserve: math.Inf(1), tail: int(i & 1), wait: float64(i%3) * 0.4, shake: i + 1}
+		t := try{window: s.mean * 128, reserve: math.Inf(1), tail: int(i & 1), wait: float64(i%3) * 0.4, shake: i*7 + 1}
 		if i%4 == 3 {
 			t.behind = 2
+		}
+		s.run(t)
+	}
+}
+
+// refine varies the best policy at random, as often as the budget allows.
+func (s *search) refine() {
+	extra := min(budget/s.p.n()-20, maxRefine)
+	if extra <= 0 {
+		return
+	}
+	s.runs += extra
+	r := rand.New(rand.NewPCG(7, 7))
+	for i := range uint64(extra) {
+		t := s.bestKey
+		t.window *= math.Exp(r.NormFloat64() * 0.4)
+		if t.shake = 0; i%2 == 1 {
+			t.shake = 1 + i*6 // the smallest spread
 		}
 		s.run(t)
 	}
@@ -125,7 +156,10 @@ func (s *search) small() {
 // be less than its successor's, which a priority may.
 func (s *search) shaken(tail []float64, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 0))
-	spread := 0.1 * float64(1+seed%6)
+	spread := 0.1 * float64(seed%6)
+	if spread == 0 {
+		spread = 0.02
+	}
 	out := make([]float64, len(tail))
 	for j, t := range tail {
 		out[j] = t * (1 + spread*(2*r.Float64()-1))
@@ -139,20 +173,36 @@ func (s *search) run(t try) {
 		return
 	}
 	s.tried[t] = true
-	e := s.engine(t.behind)
+	e := s.engine(t)
 	if e == nil {
 		return
 	}
 	s.runs--
 	s.count++
-	tail := s.tails[t.tail]
+	tail := s.tail(t, e)
 	if t.shake != 0 {
 		tail = s.shaken(tail, t.shake)
 	}
-	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve * s.long, lead: min(t.window, 4*s.long), inFlight: s.inFlight})
+	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), inFlight: s.inFlight})
 	if out.peak <= s.cap && (!s.found || s.better(out)) {
 		s.best, s.bestKey, s.found = out, t, true
 	}
+}
+
+// tail returns the tails that a policy ranks jobs by.
+func (s *search) tail(t try, e *engine) []float64 {
+	if t.tail < 2 {
+		return s.tails[t.tail]
+	}
+	w := e.cert.work
+	total := w[len(w)-1]
+	out := slices.Clone(s.tails[0])
+	for i, j := range e.cert.ref {
+		if total-w[i] <= t.reserve {
+			out[j] = s.tails[1][j]
+		}
+	}
+	return out
 }
 
 // better reports whether a schedule is better than the best so far: clearly
@@ -165,18 +215,22 @@ func (s *search) better(out schedule) bool {
 	return a <= b*(1+closeEnough) && (out.peak < s.best.peak || out.peak == s.best.peak && a < b)
 }
 
-func (s *search) engine(behind float64) *engine {
-	e, ok := s.engines[behind]
+func (s *search) engine(t try) *engine {
+	key := [2]float64{t.behind, t.fill}
+	e, ok := s.engines[key]
 	if ok {
 		return e
 	}
 	ref := s.ref
-	if behind > 0 {
-		ref = s.p.deferred(s.ref, s.tails[1], behind*s.long)
+	if t.behind > 0 {
+		ref = s.p.deferred(ref, s.tails[1], t.behind*s.long)
 	}
-	if s.p.peak(ref) <= s.cap {
+	if t.fill > 0 {
+		ref = s.p.fillers(ref, t.fill*s.long)
+	}
+	if ref != nil && s.p.peak(ref) <= s.cap {
 		e = newEngine(s.p, newCertificate(s.p, ref, s.cap))
 	}
-	s.engines[behind] = e
+	s.engines[key] = e
 	return e
 }

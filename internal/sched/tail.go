@@ -30,11 +30,12 @@ func (p *problem) tails() []float64 {
 	return t
 }
 
-// private returns for each start how much compute runs for it alone: the compute
-// jobs from which it is reached and nothing else is.
-func (p *problem) private() []float64 {
-	into := make([]int32, p.n()) // compute job -> start that it runs for alone, else -1
-	sum := make([]float64, p.n())
+// private returns for each job the start that it runs for alone, -1 if there is
+// none: starts themselves, and compute jobs from which that start is reached and
+// nothing else is. sum is, for each start, the compute that runs for it alone.
+func (p *problem) private() (into []int32, sum []float64) {
+	into = make([]int32, p.n())
+	sum = make([]float64, p.n())
 	for j := int32(p.n()) - 1; j >= 0; j-- {
 		into[j] = -1
 		if p.kind[j] == sim.Start {
@@ -46,7 +47,7 @@ func (p *problem) private() []float64 {
 			}
 		}
 	}
-	return sum
+	return into, sum
 }
 
 // backward schedules the program from its end, without regard to memory, and
@@ -59,7 +60,8 @@ func (p *problem) private() []float64 {
 // meanwhile: then it takes, as Johnson's rule for two machines in sequence asks,
 // the shortest collective that has more compute of its own than it takes.
 func (p *problem) backward(head []float64) []float64 {
-	b := &backwards{p: p, head: head, own: p.private(), tail: make([]float64, p.n()), ready: make([]float64, p.n()), blocked: make([]int32, p.n())}
+	_, own := p.private()
+	b := &backwards{p: p, head: head, own: own, tail: make([]float64, p.n()), ready: make([]float64, p.n()), blocked: make([]int32, p.n())}
 	return b.run()
 }
 

@@ -1,0 +1,177 @@
+package sched
+
+import (
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// bucketed joins collectives of a schedule, whose timeline is base, and judges the
+// outcome. It returns a nil timeline if no buckets keep to makespan and cap.
+func bucketed(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64) ([]int32, []sim.Bucket, *sim.Timeline, error) {
+	limits := make([]int64, len(p.m.Keys))
+	for k, key := range p.m.Keys {
+		if limits[k] = opts.BucketBytes; limits[k] <= 0 {
+			limits[k] = saturation(opts.Cost, key)
+		}
+	}
+	for range 3 {
+		found := join(p, s, opts.Cost, cap, func(k int32) int64 { return limits[k] })
+		for range 10 {
+			if len(found) == 0 {
+				return nil, nil, nil, nil
+			}
+			jobs, run := realize(p, s.order, found, cap)
+			order, buckets := p.expand(jobs, run), p.buckets(found)
+			t, err := sim.Evaluate(p.m, order, buckets)
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			n := len(found)
+			peak, at := p.packedPeak(jobs, run, len(found))
+			switch {
+			case max(peak, t.Peak) > cap:
+				found = dissolve(p, found, jobs, at)
+			case t.Makespan > base.Makespan*(1+1e-12):
+				found = delayed(p, found, run, order, base, t)
+			default:
+				return order, buckets, t, nil
+			}
+			if len(found) == n {
+				break
+			}
+		}
+		for k := range limits {
+			limits[k] /= 4
+		}
+	}
+	return nil, nil, nil, nil
+}
+
+// buckets returns the buckets in terms of nodes.
+func (p *problem) buckets(found []joined) []sim.Bucket {
+	out := make([]sim.Bucket, len(found))
+	for i, b := range found {
+		members := make([]int32, len(b.members))
+		for k, c := range b.members {
+			members[k] = p.node[c]
+		}
+		out[i] = sim.Bucket{Members: members, Dur: b.dur}
+	}
+	return out
+}
+
+// delayed returns the buckets without those for which, or for a collective behind
+// which, the compute stream stands still longer than before.
+func delayed(p *problem, found []joined, run, order []int32, base, t *sim.Timeline) []joined {
+	bad := make([]bool, len(found))
+	last := make([]int32, p.m.Streams) // last bucket of each stream
+	for i := range last {
+		last[i] = -1
+	}
+	for _, v := range order {
+		j := p.job[v]
+		if j < 0 || p.kind[j] != sim.Start {
+			continue
+		}
+		if run[j] >= 0 {
+			last[p.stream[j]] = run[j]
+		}
+		for _, w := range p.waits.At(j) {
+			x := p.node[w]
+			if more := (t.End[x] - t.Issue[x]) - (base.End[x] - base.Issue[x]); more > 1e-6 && last[p.stream[j]] >= 0 {
+				bad[last[p.stream[j]]] = true
+			}
+		}
+	}
+	var out []joined
+	for b := range found {
+		if !bad[b] {
+			out = append(out, found[b])
+		}
+	}
+	return out
+}
+
+// dissolve returns the buckets without those that hold memory at place at of an
+// order of jobs, from their first operand to the last use of a result.
+func dissolve(p *problem, found []joined, jobs []int32, at int32) []joined {
+	pos := make([]int32, len(jobs))
+	for i, j := range jobs {
+		pos[j] = int32(i)
+	}
+	return slices.DeleteFunc(slices.Clone(found), func(b joined) bool {
+		first, last := int32(math.MaxInt32), int32(-1)
+		for _, c := range b.members {
+			first = min(first, pos[c])
+			for _, q := range p.pred.At(c) {
+				first = min(first, pos[q])
+			}
+			for _, s := range p.alloc.At(c) {
+				for _, q := range p.users.At(s) {
+					last = max(last, pos[q])
+				}
+			}
+		}
+		return first <= at && at <= last
+	})
+}
+
+// packedPeak returns the largest live memory of an order of jobs with buckets, and
+// where it is, if the results of each bucket are freed together.
+func (p *problem) packedPeak(jobs, run []int32, buckets int) (int64, int32) {
+	left := make([]int32, len(p.size))
+	held := make([]int32, buckets)  // bucket -> results still in use
+	bytes := make([]int64, buckets) // bucket -> bytes of results to free
+	of := make([]int32, len(p.size))
+	for s := range left {
+		left[s] = int32(len(p.users.At(int32(s))))
+		of[s] = -1
+	}
+	for j, b := range run {
+		if b < 0 || p.kind[j] != sim.Start {
+			continue
+		}
+		for _, s := range p.alloc.At(int32(j)) {
+			of[s] = b
+			held[b]++
+			if !p.pinned[s] {
+				bytes[b] += p.size[s]
+			}
+		}
+	}
+	live := p.floor()
+	peak, at := live, int32(-1)
+	for i, j := range jobs {
+		for _, s := range p.alloc.At(j) {
+			live += p.size[s]
+		}
+		if live > peak {
+			peak, at = live, int32(i)
+		}
+		for _, s := range p.use.At(j) {
+			if left[s]--; left[s] > 0 {
+				continue
+			}
+			if b := of[s]; b < 0 && !p.pinned[s] {
+				live -= p.size[s]
+			} else if b >= 0 {
+				if held[b]--; held[b] == 0 {
+					live -= bytes[b]
+				}
+			}
+		}
+	}
+	return peak, at
+}
+
+// saturation returns the bucket size at which doubling it saves less than a
+// twentieth of its time.
+func saturation(cost Cost, key sim.Key) int64 {
+	size := int64(64 << 10)
+	for size < 4<<30 && cost(key, 2*size) < 1.9*cost(key, size) {
+		size *= 2
+	}
+	return size
+}
