@@ -103,10 +103,10 @@ func (c *canonicalizer) isIdentity(s *ir.Node) bool {
 // identity chooses what gives operand x of a collective over one rank the name of
 // its result r. An alias shares x's storage, which nobody must notice: so a copy
 // is made where some operation writes in place, where r has another layout, and
-// where r leaves the function although x came in from the caller, who may reuse
-// the one while still holding the other.
+// where r leaves the function although x came in from the caller or leaves it too:
+// the caller may reuse the one while still holding the other.
 func (c *canonicalizer) identity(x, r *ir.Value) ir.Op {
-	if c.writes || !x.Type().Equal(r.Type()) || fromCaller(x) && returned(r) {
+	if c.writes || !x.Type().Equal(r.Type()) || returned(r) && (fromCaller(x) || returned(x)) {
 		return ir.OpClone
 	}
 	return ir.OpAlias

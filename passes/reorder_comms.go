@@ -194,8 +194,10 @@ func (r *reorderer) demands() *demands {
 				}
 			}
 		}
-		own := max(min(finish, next[s])-r.d.Dur[v], early[v])
-		next[s] = own
+		// What comes before makes room for the latest time that can be had; the
+		// collective itself moves on until it is early enough or blocked.
+		own := min(finish, next[s]) - r.d.Dur[v]
+		next[s] = max(own, early[v])
 		q.place[v], q.other[v] = min(own, other), other
 	}
 	return q
@@ -247,26 +249,27 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 			rec.Limit, rec.Detail = LimitHidden, ""
 			break
 		}
-		if issue <= free && issue <= other {
-			rec.Limit, rec.Detail = LimitStream, ""
-			break
-		}
 		if lo == r.d.inputs {
 			rec.Limit, rec.Detail = LimitNone, ""
 			break
 		}
 		x := r.l.order[lo-1]
 		node := r.d.nodes[x]
-		if r.mark[x] == r.gen && r.carry(node) && node.Op() != ir.OpInput {
+		blocked := r.mark[x] == r.gen && (node.Op() == ir.OpInput || !r.carry(node))
+		if issue <= free && issue <= other && !blocked {
+			rec.Limit, rec.Detail = LimitStream, ""
+			break
+		}
+		if blocked {
+			rec.Limit, rec.Detail = r.edge(x, lo, hi), node.Name()
+			break
+		}
+		if r.mark[x] == r.gen {
 			lo--
 			r.markAll(r.d.Pred.At(x))
 			first, cost = r.reach[x], cost+r.d.Dur[x]
 			grouped++
 			continue
-		}
-		if r.mark[x] == r.gen {
-			rec.Limit, rec.Detail = r.edge(x, lo, hi), node.Name()
-			break
 		}
 		if r.d.Stream[x] >= 0 && (r.strict || r.d.Stream[x] == r.d.Stream[v]) {
 			rec.Limit, rec.Detail = LimitCollective, node.Name()

@@ -147,20 +147,25 @@ func (c *checker) failf(format string, args ...any) {
 }
 
 // Check runs one case and returns what is wrong with it, and the case with its
-// want sections rewritten to what came out; nil if the case itself is broken.
+// want sections rewritten to what came out; nil if the case itself is broken or
+// ended in an error that it does not want, or in none where it wants one.
 func (cfg *Config) Check(name string, data []byte) (updated []byte, problems []string) {
 	c := &checker{cfg: cfg, name: name, ar: txtar.Parse(data)}
 	if !c.structure() {
 		return nil, c.problems
 	}
 	got, err := c.compile()
-	if err != nil {
-		c.wantError(err)
-	} else if c.index("want.err") >= 0 {
+	switch want := c.index("want.err") >= 0; {
+	case err != nil && want:
+		c.compare("want.err", []byte(strings.TrimRight(err.Error(), "\n")+"\n"))
+	case err != nil:
+		// Whether a case is about an error is for a person to say, not for -update.
+		c.failf("%v", err)
+		return nil, c.problems
+	case want:
 		c.failf("no error, want.err says:\n%s", c.section("want.err"))
-		c.drop("want.err")
-		c.wants(got)
-	} else {
+		return nil, c.problems
+	default:
 		c.wants(got)
 	}
 	return txtar.Format(c.ar), c.problems
@@ -175,10 +180,6 @@ func (c *checker) section(name string) []byte {
 		return c.ar.Files[i].Data
 	}
 	return nil
-}
-
-func (c *checker) drop(name string) {
-	c.ar.Files = slices.DeleteFunc(c.ar.Files, func(f txtar.File) bool { return f.Name == name })
 }
 
 // structure checks sections and flags.
@@ -261,17 +262,6 @@ func (c *checker) roundTrip(what string, m *ir.Module) {
 	if again.String() != text {
 		c.failf("%s does not round-trip:\n%s", what, diff.Diff("printed", []byte(text), "printed, parsed and printed", []byte(again.String())))
 	}
-}
-
-func (c *checker) wantError(err error) {
-	got := []byte(strings.TrimRight(err.Error(), "\n") + "\n")
-	if i := c.index("want.err"); i >= 0 {
-		c.compare("want.err", got)
-		return
-	}
-	c.failf("%v", err)
-	c.ar.Files = slices.DeleteFunc(c.ar.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, "want.") })
-	c.ar.Files = append(c.ar.Files, txtar.File{Name: "want.err", Data: got})
 }
 
 // compare holds a section against what came out and puts that in its place.
