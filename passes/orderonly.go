@@ -50,15 +50,15 @@ func CheckOrderOnly(before, after *ir.Module) error {
 	return nil
 }
 
-// member is a place in a bucket.
-type member struct {
+// bucketPlace is a place in a bucket.
+type bucketPlace struct {
 	bucket *ir.Node
 	k      int
 }
 
 // checkOrderOnly returns the first offending node and what is wrong with it.
 func checkOrderOnly(f, g *ir.Func) (node, why string) {
-	members := map[string]member{} // look-up only
+	members := map[string]bucketPlace{} // look-up only
 	for _, n := range g.Order() {
 		old := f.Lookup(n.Name())
 		names := n.Meta().Strs(MembersKey)
@@ -72,7 +72,7 @@ func checkOrderOnly(f, g *ir.Func) (node, why string) {
 				if _, twice := members[m]; twice {
 					return m, "is a member of two buckets"
 				}
-				members[m] = member{n, k}
+				members[m] = bucketPlace{n, k}
 			}
 		case n.Op() == ir.OpWaitTensor && isNewBucket(f, n.Arg(0).Def()):
 		default:
@@ -103,7 +103,7 @@ func isNewBucket(f *ir.Func, n *ir.Node) bool {
 	return f.Lookup(n.Name()) == nil && len(n.Meta().Strs(MembersKey)) > 0
 }
 
-func checkMember(n *ir.Node, m member) string {
+func checkMember(n *ir.Node, m bucketPlace) string {
 	b := m.bucket
 	switch {
 	case !n.Op().IsCollective() || len(n.Args()) != 1:
@@ -118,7 +118,7 @@ func checkMember(n *ir.Node, m member) string {
 	return ""
 }
 
-func checkKept(n, now *ir.Node, members map[string]member) string {
+func checkKept(n, now *ir.Node, members map[string]bucketPlace) string {
 	if n.Op() == ir.OpWaitTensor {
 		if m, ok := members[n.Arg(0).Def().Name()]; ok {
 			return checkMemberWait(n, now, m)
@@ -142,7 +142,7 @@ func checkKept(n, now *ir.Node, members map[string]member) string {
 	return ""
 }
 
-func checkMemberWait(n, now *ir.Node, m member) string {
+func checkMemberWait(n, now *ir.Node, m bucketPlace) string {
 	if now.Op() != ir.OpAlias || now.Arg(0).Index() != m.k || len(n.Results()) != 1 || !now.Result(0).Type().Equal(n.Result(0).Type()) {
 		return "is not the alias of its place in the bucket's wait: " + now.String()
 	}
