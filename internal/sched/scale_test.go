@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/seed-ee968945/concert/sim"
 	"github.com/seed-ee968945/concert/sim/simtest"
 )
 
@@ -54,5 +53,3 @@ func BenchmarkArena(b *testing.B) {
 		})
 	}
 }
-
-var _ = sim.Align
