@@ -162,3 +162,69 @@ func TestRandomUnderCap(t *testing.T) {
 		t.Error("an order under the cap was missed")
 	}
 }
+
+// checkResult holds a result to what Schedule promises.
+func checkResult(t *testing.T, m *sim.Model, r *Result, cap int64) {
+	t.Helper()
+	tl, err := sim.Evaluate(m, r.Order, r.Buckets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tl.Peak > cap {
+		t.Fatalf("peak %d above cap %d", tl.Peak, cap)
+	}
+	if tl.Makespan != r.Timeline.Makespan || tl.Peak != r.Timeline.Peak {
+		t.Fatalf("judged %g ms at %d bytes, claimed %g at %d", tl.Makespan, tl.Peak, r.Timeline.Makespan, r.Timeline.Peak)
+	}
+	if r.Input.Peak <= cap && tl.Makespan > r.Input.Makespan*(1+1e-12) {
+		t.Fatalf("%g ms, the input takes %g", tl.Makespan, r.Input.Makespan)
+	}
+	if len(r.Buckets) == 0 && tl.Makespan < r.Bounds.Bound*(1-1e-9) {
+		t.Fatalf("%g ms, below the bound of %g", tl.Makespan, r.Bounds.Bound)
+	}
+}
+
+func TestRandomPrograms(t *testing.T) {
+	cost := func(_ sim.Key, bytes int64) float64 { return 2 + float64(bytes)/(8<<10) }
+	r := rand.New(rand.NewPCG(9, 10))
+	scheduled, refused, buckets := 0, 0, 0
+	for range 400 {
+		m := randomModel(r, 20+r.IntN(300))
+		in, err := sim.Evaluate(m, m.InputOrder(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := Options{ExactStates: 2000}
+		switch r.IntN(4) {
+		case 0:
+			opts.Cap = in.Peak * int64(70+r.IntN(60)) / 100
+		case 1:
+			opts.Thrift = -1
+		case 2:
+			opts.InFlight = int64(1+r.IntN(100)) << 10
+		}
+		if r.IntN(2) == 0 {
+			opts.Cost = cost
+		}
+		s, err := Schedule(m, opts)
+		cap := opts.Cap
+		if cap == 0 {
+			cap = in.Peak
+		}
+		if errors.Is(err, ErrInfeasible) && cap < in.Peak {
+			refused++
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkResult(t, m, s, cap)
+		s.Explain(m)
+		scheduled++
+		buckets += len(s.Buckets)
+	}
+	t.Logf("scheduled %d, refused %d, %d buckets", scheduled, refused, buckets)
+	if scheduled < 300 || buckets < 300 {
+		t.Errorf("too few to mean anything")
+	}
+}
