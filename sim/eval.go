@@ -40,9 +40,28 @@ type Timeline struct {
 	PeakAt   int       // first position that reaches Peak
 }
 
+// Contention is how computation and communication slow each other down.
+type Contention struct {
+	// Stretch is how many times as long computation takes while any collective is
+	// in flight. 0 and 1 mean no contention.
+	Stretch float64
+}
+
 // Evaluate judges one order of all nodes of m with the given buckets. It checks
 // that the order is legal and takes time linear in nodes and edges.
 func Evaluate(m *Model, order []int32, buckets []Bucket) (*Timeline, error) {
+	return EvaluateUnder(m, order, buckets, Contention{})
+}
+
+// EvaluateUnder is Evaluate with contention. Timeline.Compute stays the sum of the
+// durations without it, so that Exposed includes what contention costs.
+func EvaluateUnder(m *Model, order []int32, buckets []Bucket, c Contention) (*Timeline, error) {
+	if c.Stretch == 0 {
+		c.Stretch = 1
+	}
+	if math.IsNaN(c.Stretch) || math.IsInf(c.Stretch, 0) || c.Stretch < 1 {
+		return nil, &OrderError{-1, -1, fmt.Sprintf("contention stretches computation by %v, less than 1", c.Stretch)}
+	}
 	pos, err := positions(m, order)
 	if err != nil {
 		return nil, err
@@ -52,7 +71,7 @@ func Evaluate(m *Model, order []int32, buckets []Bucket) (*Timeline, error) {
 		return nil, err
 	}
 	t := &Timeline{}
-	t.time(m, order, buckets, bucketOf)
+	t.time(m, order, buckets, bucketOf, c.Stretch)
 	t.memory(m, order, pos)
 	return t, nil
 }
@@ -135,7 +154,7 @@ func checkBuckets(m *Model, order, pos []int32, buckets []Bucket) ([]int32, erro
 	return bucketOf, nil
 }
 
-func (t *Timeline) time(m *Model, order []int32, buckets []Bucket, bucketOf []int32) {
+func (t *Timeline) time(m *Model, order []int32, buckets []Bucket, bucketOf []int32, stretch float64) {
 	n := m.Len()
 	back := make([]float64, 3*n)
 	t.Begin, t.End, t.Issue = back[:n:n], back[n:2*n:2*n], back[2*n:]
@@ -144,12 +163,19 @@ func (t *Timeline) time(m *Model, order []int32, buckets []Bucket, bucketOf []in
 	for i := range bucketEnd {
 		bucketEnd[i] = -1
 	}
-	now, last := 0.0, 0.0
+	now, last := 0.0, 0.0 // last: the latest finish of a collective so far
 	for _, v := range order {
 		t.Issue[v], t.Begin[v] = now, now
 		switch m.Kind[v] {
 		case Compute:
-			now += m.Dur[v]
+			// Nothing is issued while v runs, and what has been issued runs on without a
+			// gap, so that communication is in flight up to last and not beyond.
+			d := m.Dur[v]
+			if over := min(d*stretch, last-now); stretch > 1 && over > 0 {
+				now += over + (d - over/stretch)
+			} else {
+				now += d
+			}
 			t.Compute += m.Dur[v]
 		case Start:
 			s := m.Stream[v]

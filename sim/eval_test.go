@@ -59,6 +59,29 @@ func TestEvaluateByHand(t *testing.T) {
 	}
 }
 
+func TestContentionByHand(t *testing.T) {
+	m := small(t)
+	order := []int32{0, 1, 2, 4, 3, 5, 6}
+	for _, c := range []struct{ stretch, makespan float64 }{
+		{1, 8},
+		{1.5, 8},                   // c takes 4.5 ms, under the collective's 5
+		{2, 2 + 5 + (3 - 2.5) + 1}, // 2.5 of c's 3 ms are done when the collective ends
+	} {
+		tl, err := sim.EvaluateUnder(m, order, nil, sim.Contention{Stretch: c.stretch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tl.Makespan != c.makespan || tl.Exposed != c.makespan-6 {
+			t.Errorf("stretch %g: %g ms, %g exposed, want %g", c.stretch, tl.Makespan, tl.Exposed, c.makespan)
+		}
+	}
+	for _, bad := range []float64{0.5, -1, math.NaN(), math.Inf(1)} {
+		if _, err := sim.EvaluateUnder(m, order, nil, sim.Contention{Stretch: bad}); err == nil {
+			t.Errorf("stretch %v is accepted", bad)
+		}
+	}
+}
+
 func TestIllegalOrders(t *testing.T) {
 	m := small(t)
 	for _, c := range []struct {

@@ -34,10 +34,9 @@ type policy struct {
 	inFlight int64 // limit on the bytes of collectives in flight, 0 for none
 }
 
-// schedule is one order of jobs with its buckets.
+// schedule is one order of jobs.
 type schedule struct {
 	order    []int32
-	buckets  []sim.Bucket // members are jobs
 	makespan float64
 	peak     int64
 }
@@ -342,50 +341,4 @@ func (e *engine) block() {
 		}
 	}
 	e.now = next
-}
-
-// ranks is a binary heap of distinct small integers, smallest first.
-type ranks []int32
-
-func (h *ranks) push(x int32) {
-	a := append(*h, x)
-	i := len(a) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if a[up] <= x {
-			break
-		}
-		a[i] = a[up]
-		i = up
-	}
-	a[i] = x
-	*h = a
-}
-
-func (h *ranks) pop() int32 {
-	a := *h
-	out, x := a[0], a[len(a)-1]
-	a = a[:len(a)-1]
-	*h = a
-	n := len(a)
-	if n == 0 {
-		return out
-	}
-	i := 0
-	for {
-		c := 2*i + 1
-		if c >= n {
-			break
-		}
-		if c+1 < n && a[c+1] < a[c] {
-			c++
-		}
-		if a[c] >= x {
-			break
-		}
-		a[i] = a[c]
-		i = c
-	}
-	a[i] = x
-	return out
 }

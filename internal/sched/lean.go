@@ -27,7 +27,9 @@ func (p *problem) inputJobs() []int32 {
 }
 
 // lean returns the order with the lowest memory peak of a few, and that peak.
-func (p *problem) lean() ([]int32, int64) {
+// Orders that follow the input are preferred; only if none is under the cap,
+// others are looked at.
+func (p *problem) lean(cap int64) ([]int32, int64) {
 	best := p.inputJobs()
 	peak := p.peak(best)
 	for _, lazy := range []bool{false, true} {
@@ -36,7 +38,95 @@ func (p *problem) lean() ([]int32, int64) {
 			best, peak = ref, q
 		}
 	}
+	if peak <= cap {
+		return best, peak
+	}
+	for _, r := range []int64{0, 1, 4, 16} {
+		ref := p.greedyLean(r)
+		if q := p.peak(ref); q < peak {
+			best, peak = ref, q
+		}
+	}
 	return best, peak
+}
+
+// greedyLean returns the order in which, of the jobs that are ready, the one runs
+// next that adds least to live memory; of those that add the same, the first in
+// input order. What a job adds counts in units of 1/r of the largest storage, so
+// that with small r the input order weighs more; 0 stands for bytes. O(n log n).
+func (p *problem) greedyLean(r int64) []int32 {
+	n := p.n()
+	unit := int64(1)
+	if r > 0 {
+		for _, s := range p.size {
+			unit = max(unit, s/r)
+		}
+	}
+	left := make([]int32, len(p.size))
+	for s := range left {
+		left[s] = int32(len(p.users.At(int32(s))))
+	}
+	net := make([]int64, n)
+	blocked := make([]int32, n)
+	done := make([]bool, n)
+	for j := int32(0); int(j) < n; j++ {
+		blocked[j] = int32(len(p.pred.At(j)))
+		for _, s := range p.alloc.At(j) {
+			if left[s] > 1 || p.pinned[s] {
+				net[j] += p.size[s]
+			}
+		}
+		for _, s := range p.use.At(j) {
+			if left[s] == 1 && !p.pinned[s] && p.m.Owner[s] != p.node[j] {
+				net[j] -= p.size[s]
+			}
+		}
+	}
+	// A job's net only falls, and it is filed again when it does, so that stale
+	// entries come up after the job has run.
+	type entry struct {
+		net int64
+		job int32
+	}
+	h := &minHeap[entry]{less: func(a, b entry) bool {
+		if x, y := a.net/unit, b.net/unit; x != y {
+			return x < y
+		}
+		return a.job < b.job
+	}}
+	for j := int32(0); int(j) < n; j++ {
+		if blocked[j] == 0 {
+			h.push(entry{net[j], j})
+		}
+	}
+	out := make([]int32, 0, n)
+	for len(out) < n {
+		j := h.pop().job
+		if done[j] {
+			continue
+		}
+		done[j] = true
+		out = append(out, j)
+		for _, s := range p.use.At(j) {
+			if left[s]--; left[s] != 1 || p.pinned[s] {
+				continue
+			}
+			for _, k := range p.users.At(s) {
+				if !done[k] && p.m.Owner[s] != p.node[k] {
+					net[k] -= p.size[s]
+					if blocked[k] == 0 {
+						h.push(entry{net[k], k})
+					}
+				}
+			}
+		}
+		for _, k := range p.succ.At(j) {
+			if blocked[k]--; blocked[k] == 0 {
+				h.push(entry{net[k], k})
+			}
+		}
+	}
+	return out
 }
 
 // lazyComm returns the input order with every collective started and waited for
@@ -89,8 +179,7 @@ func (p *problem) lazyComm(lazyCompute bool) []int32 {
 		}
 		return net <= 0
 	}
-	var settle func()
-	settle = func() {
+	settle := func() {
 		for len(check) > 0 {
 			j := check[len(check)-1]
 			check = check[:len(check)-1]

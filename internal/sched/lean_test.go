@@ -29,7 +29,7 @@ func TestLeanOrders(t *testing.T) {
 	for _, name := range arena {
 		p := contract(load(t, name))
 		traced := p.peak(p.inputJobs())
-		ref, floor := p.lean()
+		ref, floor := p.lean(0)
 		if floor > traced || floor != p.peak(ref) {
 			t.Errorf("%s: floor %d, traced peak %d, peak of the lean order %d", name, floor, traced, p.peak(ref))
 		}

@@ -77,7 +77,7 @@ type Result struct {
 	Input    *sim.Timeline // of the input order
 	Bounds   sim.Bounds
 	Cap      int64 // the cap of the options, resolved
-	Floor    int64 // the lowest peak of any order the scheduler found, without regard to time
+	Floor    int64 // peak of the order from which the scheduler set out, made for memory alone
 	Runs     int   // list scheduler runs
 }
 
@@ -124,7 +124,7 @@ func Schedule(m *sim.Model, opts Options) (*Result, error) {
 	if r.Cap == 0 {
 		r.Cap = input.Peak
 	}
-	ref, floor := p.lean()
+	ref, floor := p.lean(r.Cap)
 	r.Floor = floor
 	best := schedule{makespan: math.Inf(1)}
 	cap := r.Cap

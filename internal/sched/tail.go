@@ -72,12 +72,12 @@ type backwards struct {
 	tail    []float64
 	ready   []float64
 	blocked []int32
-	avail   []heap    // resource -> ready jobs by head; resource 0 is the compute stream
-	short   []heap    // stream -> ready starts with more compute of their own than they take, shortest first
-	taken   []bool    // starts that have left one of the two heaps
-	free    []float64 // resource -> when it becomes free
-	coming  heap      // jobs that become ready later, by time
-	backlog float64   // compute ready to run
+	avail   []minHeap[int32] // resource -> ready jobs by head; resource 0 is the compute stream
+	short   []minHeap[int32] // stream -> ready starts with more compute of their own than they take, shortest first
+	taken   []bool           // starts that have left one of the two heaps
+	free    []float64        // resource -> when it becomes free
+	coming  minHeap[int32]   // jobs that become ready later, by time
+	backlog float64          // compute ready to run
 }
 
 func (b *backwards) resource(j int32) int32 {
@@ -100,24 +100,24 @@ func (b *backwards) finish(j int32, t float64) {
 func (b *backwards) run() []float64 {
 	p, n := b.p, b.p.n()
 	res := p.m.Streams + 1
-	b.avail, b.short = make([]heap, res), make([]heap, res)
+	b.avail, b.short = make([]minHeap[int32], res), make([]minHeap[int32], res)
 	b.free = make([]float64, res)
 	b.taken = make([]bool, n)
 	for i := range b.avail {
-		b.avail[i].before = func(x, y int32) bool {
+		b.avail[i].less = func(x, y int32) bool {
 			if b.head[x] != b.head[y] {
 				return b.head[x] > b.head[y]
 			}
 			return x > y
 		}
-		b.short[i].before = func(x, y int32) bool {
+		b.short[i].less = func(x, y int32) bool {
 			if p.dur[x] != p.dur[y] {
 				return p.dur[x] < p.dur[y]
 			}
 			return x > y
 		}
 	}
-	b.coming.before = func(x, y int32) bool {
+	b.coming.less = func(x, y int32) bool {
 		if b.ready[x] != b.ready[y] {
 			return b.ready[x] < b.ready[y]
 		}
@@ -193,55 +193,4 @@ func (b *backwards) take(r int, now float64) int32 {
 	}
 	b.taken[j] = true
 	return j
-}
-
-// heap is a binary heap of jobs. before must be a strict total order that does
-// not change while jobs are in the heap.
-type heap struct {
-	before func(a, b int32) bool
-	a      []int32
-}
-
-func (h *heap) len() int   { return len(h.a) }
-func (h *heap) top() int32 { return h.a[0] }
-
-func (h *heap) push(x int32) {
-	h.a = append(h.a, x)
-	i := len(h.a) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !h.before(x, h.a[up]) {
-			break
-		}
-		h.a[i] = h.a[up]
-		i = up
-	}
-	h.a[i] = x
-}
-
-func (h *heap) pop() int32 {
-	out := h.a[0]
-	x := h.a[len(h.a)-1]
-	h.a = h.a[:len(h.a)-1]
-	n := len(h.a)
-	if n == 0 {
-		return out
-	}
-	i := 0
-	for {
-		c := 2*i + 1
-		if c >= n {
-			break
-		}
-		if c+1 < n && h.before(h.a[c+1], h.a[c]) {
-			c++
-		}
-		if !h.before(h.a[c], x) {
-			break
-		}
-		h.a[i] = h.a[c]
-		i = c
-	}
-	h.a[i] = x
-	return out
 }
