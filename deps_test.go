@@ -36,6 +36,7 @@ var layers = []struct {
 	{"internal/sched", []string{"sim", "internal"}},
 	{"passes", []string{"ir", "cost", "sim", "interp", "internal"}},
 	{"internal/golden", []string{"ir", "interp", "passes", "internal"}},
+	{"internal/report", []string{"ir", "cost", "sim", "passes"}},
 	{"program", []string{"internal"}},
 	{"lower", []string{"ir", "passes", "program", "internal"}},
 	{"runtime", []string{"program", "internal/attr", "internal/dim", "internal/dtype", "internal/hostops"}},

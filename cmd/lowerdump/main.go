@@ -55,7 +55,7 @@ var errFindings = errors.New("findings")
 
 func commands() []command {
 	return []command{
-		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand,
+		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand,
 	}
 }
 
@@ -155,6 +155,7 @@ var flagsOf = map[string]func(*flag.FlagSet){
 	"export": func(fs *flag.FlagSet) { new(exportFlags).define(fs) },
 	"dot":    func(fs *flag.FlagSet) { new(dotFlags).define(fs) },
 	"trace":  func(fs *flag.FlagSet) { new(traceFlags).define(fs) },
+	"report": func(fs *flag.FlagSet) { new(reportFlags).define(fs) },
 }
 
 // flagSet is anything that declares flags.
