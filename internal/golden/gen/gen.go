@@ -24,6 +24,7 @@ type Config struct {
 	Effects bool // opaque calls and random numbers; the calls are those of golden.Calls
 	Units   bool // groups of one rank
 	Costs   bool // attach costs
+	Alike   bool // most collectives are gathers or sums of one tensor over one group, so that they can share buckets
 	MaxDim  int  // largest number of elements of a tensor; 0 means 256
 }
 
@@ -225,8 +226,13 @@ func (g *generator) collective() {
 	group := g.groups[g.n(len(g.groups))]
 	ranks := int64(group.Size())
 	var xs []*ir.Value
-	kind := g.n(6)
-	for range 1 + g.n(3) {
+	kind, operands := g.n(6), 1+g.n(3)
+	r := []ir.Reduction{ir.Sum, ir.Avg, ir.Max, ir.Min}[g.n(4)]
+	if g.Alike && !g.one(4) {
+		group, kind, operands, r = g.groups[0], g.n(2), 1, ir.Sum
+		ranks = int64(group.Size())
+	}
+	for range operands {
 		x := g.pick()
 		sizes, _ := x.Type().Shape().Static()
 		if len(sizes) == 0 || sizes[0] == 0 || (kind == 2 || kind == 3) && sizes[0]%ranks != 0 || kind == 1 && !g.small(append(slices.Clone(x.Type().Shape()), ir.D(ranks))...) {
@@ -238,7 +244,6 @@ func (g *generator) collective() {
 		return
 	}
 	g.cost(8)
-	r := []ir.Reduction{ir.Sum, ir.Avg, ir.Max, ir.Min}[g.n(4)]
 	var v *ir.Value
 	switch kind {
 	case 0:
