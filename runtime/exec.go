@@ -384,7 +384,9 @@ func (x *Exec) finish(ctx context.Context) ([]Value, error) {
 		}
 	}
 	for _, w := range x.bound {
-		w.settle()
+		if err := w.settle(nil); err != nil {
+			return nil, err
+		}
 	}
 	outs := make([]Value, len(x.m.Outputs))
 	for i := range outs {

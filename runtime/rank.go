@@ -52,6 +52,7 @@ type Rank struct {
 	mu       sync.Mutex // guards what follows
 	streams  map[string]Stream
 	ends     map[string]Event // recorded at the end of a run, by stream
+	free     []Event          // of settled Works
 	works    map[*Module]int  // async outputs that nobody has awaited
 	programs map[*program.Program]*Module
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 )
 
 // Work is a collective in flight. Whoever holds it may wait for it, or bind it
@@ -15,8 +14,8 @@ type Work struct {
 	ev      Event
 	tensors []Tensor // the results, as places in the rank's arena
 	mod     *Module  // whose async output it is, nil for one that the caller started
-
-	once sync.Once
+	settled bool     // has finished, or failed, and its event serves others; guarded by r.mu
+	err     error    // how it ended, once settled
 }
 
 // Start starts a collective on its own, outside of any program, on the stream of
@@ -37,11 +36,11 @@ func (r *Rank) Start(ctx context.Context, stream string, c *Collective) (*Work, 
 	if err != nil {
 		return nil, err
 	}
-	ev, err := r.dev.NewEvent()
-	if err != nil {
+	if err := r.dev.Collective(s, c); err != nil {
 		return nil, err
 	}
-	if err := r.dev.Collective(s, c); err != nil {
+	ev, err := r.event()
+	if err != nil {
 		return nil, err
 	}
 	if err := r.dev.Record(s, ev); err != nil {
@@ -57,29 +56,59 @@ func (w *Work) Tensors() []Tensor { return w.tensors }
 // Wait waits for the collective. When ctx ends first, the collective goes on and
 // Wait may be called again.
 func (w *Work) Wait(ctx context.Context) error {
-	err := w.r.dev.Synchronize(ctx, w.ev)
-	if err == nil || ctx.Err() == nil {
-		w.settle()
+	if over, err := w.over(); over {
+		return err
 	}
-	return err
+	err := w.r.dev.Synchronize(ctx, w.ev)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	return w.settle(err)
 }
 
-// Done reports whether the collective has finished.
+// Done reports whether the collective has finished without an error.
 func (w *Work) Done() bool {
+	if over, err := w.over(); over {
+		return err == nil
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return w.r.dev.Synchronize(ctx, w.ev) == nil
 }
 
-// settle takes w off the list of what keeps its module from running again.
-func (w *Work) settle() {
-	w.once.Do(func() {
-		if w.mod != nil {
-			w.r.mu.Lock()
-			w.r.works[w.mod]--
-			w.r.mu.Unlock()
-		}
-	})
+func (w *Work) over() (bool, error) {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	return w.settled, w.err
+}
+
+// settle notes how w ended, and returns it: the first note counts. A module is
+// then free to run again, and the event of a caller's collective to serve another.
+func (w *Work) settle(err error) error {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	if w.settled {
+		return w.err
+	}
+	w.settled, w.err = true, err
+	if w.mod != nil {
+		w.r.works[w.mod]--
+	} else {
+		w.r.free = append(w.r.free, w.ev)
+	}
+	return err
+}
+
+// event takes an event that no unsettled Work uses.
+func (r *Rank) event() (Event, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.free); n > 0 {
+		ev := r.free[n-1]
+		r.free = r.free[:n-1]
+		return ev, nil
+	}
+	return r.dev.NewEvent()
 }
 
 // bind makes w the async input q of module m: m's event stands for its end, and
@@ -93,7 +122,11 @@ func (w *Work) bind(x *Exec, q *Param, want []Tensor) error {
 		return fmt.Errorf("%s has %d results, expected %d", w.op, len(w.tensors), len(want))
 	}
 	s := x.r.inbound - 1
-	if err := x.r.dev.Wait(s, w.ev); err != nil {
+	over, err := w.over()
+	if err == nil && !over {
+		err = x.r.dev.Wait(s, w.ev)
+	}
+	if err != nil {
 		return err
 	}
 	for i, t := range want {

@@ -215,7 +215,7 @@ func (x *exchange) signalAndWait() error {
 	n := len(ch.members)
 	word := d.lay.inbox(ch.id, d.spec.Rank)
 	for i := 1; i < n; i++ {
-		put(d.segs[ch.members[(ch.pos+i)%n]], word, ch.epoch)
+		d.put(ch.members[(ch.pos+i)%n], word, ch.epoch)
 	}
 	peers := make([]int, 0, n-1)
 	for i, m := range ch.members {

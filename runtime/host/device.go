@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,6 @@ type Device struct {
 	lay   layout
 	segs  []*shm.Segment // by world rank
 	own   *shm.Segment   // segs[spec.Rank]
-	spins int            // polling rounds at full speed
 
 	lost      []atomic.Uint32 // by world rank: peerState, set by whoever watches the connection
 	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
@@ -79,12 +77,6 @@ func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm
 		spec: spec, opts: opts, nonce: nonce, lay: lay, segs: segs, own: segs[spec.Rank], release: release,
 		lost: lost, brokenCh: make(chan struct{}),
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
-	}
-	// A rank that polls at full speed steals the processor from the rank it
-	// waits for, unless there are enough processors.
-	d.spins = 40
-	if spec.World <= goruntime.NumCPU() || opts.Hub != nil {
-		d.spins = 400
 	}
 	for i, g := range spec.Groups {
 		members, pos := g.Find(spec.Rank)
@@ -349,7 +341,7 @@ func (d *Device) Signal(s rt.Stream, peer, slot int) error {
 	value := d.sigSent[[2]int{peer, slot}]
 	d.mu.Unlock()
 	st.push(func() error {
-		put(d.segs[peer], d.lay.signal(slot, d.spec.Rank), d.opts.FirstEpoch+value)
+		d.put(peer, d.lay.signal(slot, d.spec.Rank), d.opts.FirstEpoch+value)
 		return nil
 	})
 	return nil

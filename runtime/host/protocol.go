@@ -18,7 +18,7 @@ import (
 //	inbox word (channel c, source s) of rank r   written by s, read by r
 //	descriptor (channel c, parity p) of rank r   written by r, read by the channel's other members
 //	signal word (slot k, source s) of rank r     written by s, read by r
-//	status and last collective of rank r         written by r
+//	status, sleepers, last collective of rank r  written by r
 //	abort state and record of rank r             claimed by whoever breaks the world first
 //
 // A channel belongs to one group. Its members count epochs: a signal is the
@@ -54,6 +54,12 @@ import (
 // or left, whether the device was closed, and the deadline. The first failure
 // anywhere is written into every pad that is still clean, so nobody waits for
 // its own deadline to learn of it.
+//
+// Sleep. Ranks that are processes may outnumber processors, so a rank polls for
+// a short time only and then sleeps on the inbox word. It counts itself as a
+// sleeper before it looks at the word for the last time; a peer stores the word
+// before it looks at the count. One of the two sees the other, and a sleep ends
+// by itself after a millisecond, to poll for what is not a signal.
 
 // Layout of a pad, in units of its kind. Words that different ranks write are a
 // cache line apart.
@@ -62,6 +68,7 @@ const (
 
 	wordMagic       = 0                // says that the pad is set up
 	wordStatus      = 1 * lineWords    // of the owner, below
+	wordSleepers    = wordStatus + 1   // of the owner: how many of its streams sleep on an inbox word
 	quadLast        = wordStatus/2 + 1 // what collective the owner is in, or was in last, see note
 	wordAbort       = 2 * lineWords    // abort state, below
 	wordAbortLen    = wordAbort + 1    // bytes of the record
@@ -130,10 +137,23 @@ const (
 	peerLeft
 )
 
-// put signals peer: everything this goroutine did before is visible to whoever
+// put signals a peer: everything this goroutine did before is visible to whoever
 // sees the value.
-func put(seg *shm.Segment, word int, value uint32) {
-	atomic.StoreUint32(&seg.Words[word], value)
+func (d *Device) put(peer, word int, value uint32) {
+	words := d.segs[peer].Words
+	atomic.StoreUint32(&words[word], value)
+	if d.opts.Hub == nil && atomic.LoadUint32(&words[wordSleepers]) != 0 {
+		shm.Wake(&words[word])
+	}
+}
+
+// sleepOn sleeps until an inbox word of this rank may have reached want.
+func (d *Device) sleepOn(word int, want uint32) {
+	atomic.AddUint32(&d.own.Words[wordSleepers], 1)
+	if got := atomic.LoadUint32(&d.own.Words[word]); !reached(got, want) {
+		shm.Sleep(&d.own.Words[word], got, time.Millisecond)
+	}
+	atomic.AddUint32(&d.own.Words[wordSleepers], ^uint32(0))
 }
 
 // wait is one wait for signals of several peers.
@@ -150,7 +170,8 @@ type wait struct {
 func (d *Device) await(w *wait) error {
 	start := time.Now()
 	next := 0 // peers before it have signalled
-	pause := backoff{spins: d.spins}
+	var pause backoff
+	processes := d.opts.Hub == nil
 	for {
 		for next < len(w.peers) && reached(atomic.LoadUint32(&d.own.Words[w.word(w.peers[next])]), w.want) {
 			next++
@@ -165,6 +186,10 @@ func (d *Device) await(w *wait) error {
 					return nil
 				}
 				return err
+			}
+			if processes {
+				d.sleepOn(w.word(w.peers[next]), w.want)
+				continue
 			}
 		}
 		pause.wait()
@@ -311,21 +336,29 @@ func spread(segs []*shm.Segment, rank int, err error) {
 }
 
 // backoff spaces out polling: first at full speed, then yielding the processor,
-// then sleeping, since ranks may outnumber processors.
+// then sleeping, since ranks may outnumber processors. (A rank that is a goroutine
+// must not sleep on the word itself: that would take up a thread.)
 type backoff struct {
-	spins int
 	n     int
 	sleep time.Duration
 }
 
+// Rounds of polling before a rank looks for failures and sleeps: together some
+// tens of microseconds, about what going to sleep and waking up costs.
+const (
+	fastRounds  = 100
+	yieldRounds = 300
+)
+
 // slow reports whether this round may spend time on looking for failures.
-func (b *backoff) slow() bool { return b.n > b.spins }
+func (b *backoff) slow() bool { return b.n >= fastRounds+yieldRounds }
 
 func (b *backoff) wait() {
-	b.n++
 	switch {
-	case b.n <= b.spins/4:
-	case b.n <= b.spins:
+	case b.n < fastRounds:
+		b.n++
+	case b.n < fastRounds+yieldRounds:
+		b.n++
 		runtime.Gosched()
 	default:
 		const first, last = 20 * time.Microsecond, 500 * time.Microsecond

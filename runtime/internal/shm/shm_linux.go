@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -193,4 +194,24 @@ func PeerCred(c *net.UnixConn) (pid, uid int, err error) {
 		return 0, 0, fmt.Errorf("shm: peer credentials: %w", err)
 	}
 	return int(cred.Pid), int(cred.Uid), nil
+}
+
+// Futex operations between processes; the private forms would be for one.
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+// Sleep blocks while *word has the given value, until Wake is called on the same
+// word by any process or the time is up. It may return early for no reason.
+func Sleep(word *uint32, value uint32, limit time.Duration) {
+	ts := unix.NsecToTimespec(limit.Nanoseconds())
+	// Every outcome (woken, changed, interrupted, timed out) means the same to
+	// the caller, who looks at the word again.
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
+
+// Wake wakes all who sleep on word.
+func Wake(word *uint32) {
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
 }

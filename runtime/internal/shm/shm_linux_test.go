@@ -4,7 +4,9 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -172,5 +174,48 @@ func TestPassDescriptor(t *testing.T) {
 	}
 	if after := open(); after != before {
 		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func TestSleepAndWake(t *testing.T) {
+	w, err := Reserve(2, 4096, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	f, err := Create(4096, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// Two mappings of one file, as two processes would have.
+	a, err := w.Place(0, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.Place(1, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	Sleep(&a.Words[3], 7, time.Minute) // another value: returns at once
+	Sleep(&a.Words[3], 0, 5*time.Millisecond)
+	if d := time.Since(start); d < 5*time.Millisecond || d > 10*time.Second {
+		t.Errorf("slept for %v", d)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for atomic.LoadUint32(&a.Words[3]) == 0 {
+			Sleep(&a.Words[3], 0, time.Minute)
+		}
+	}()
+	time.Sleep(5 * time.Millisecond)
+	atomic.StoreUint32(&b.Words[3], 1)
+	Wake(&b.Words[3])
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("not woken")
 	}
 }

@@ -2,7 +2,10 @@
 
 package shm
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // File is a stub where processes cannot share memory in the way concert needs.
 type File struct{}
@@ -45,3 +48,11 @@ func CloseFD(fd int) {}
 
 // PeerCred returns ErrUnsupported.
 func PeerCred(c *net.UnixConn) (pid, uid int, err error) { return 0, 0, ErrUnsupported }
+
+// Sleep sleeps for a short time, at most the limit.
+func Sleep(word *uint32, value uint32, limit time.Duration) {
+	time.Sleep(min(limit, 100*time.Microsecond))
+}
+
+// Wake does nothing.
+func Wake(word *uint32) {}
