@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"path/filepath"
 
@@ -21,11 +22,15 @@ Example:
 	run: runReport,
 }
 
-type reportFlags struct{ pipeline, out string }
+type reportFlags struct {
+	pipeline, out string
+	frontier      bool
+}
 
 func (f *reportFlags) define(fs *flag.FlagSet) {
 	pipelineFlag(fs, &f.pipeline, "default")
 	fs.StringVar(&f.out, "o", "report.html", "write to this file; - for standard output")
+	fs.BoolVar(&f.frontier, "frontier", false, "also schedule under caps of 100%, 105%, 110% and 125% of the input's peak memory")
 }
 
 func runReport(ctx context.Context, t tool, args []string) error {
@@ -54,6 +59,11 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
+	if f.frontier {
+		if err := t.frontier(ctx, in, r); err != nil {
+			return err
+		}
+	}
 	rep, err := t.optimise(ctx, in, f.pipeline, func(g *passes.Manager) {
 		g.Hooks = append(g.Hooks, passes.Hook{Name: "report", After: func(step *passes.StepReport, m *ir.Module) error {
 			if step.Changed {
@@ -75,4 +85,28 @@ func runReport(ctx context.Context, t tool, args []string) error {
 		_, err := r.WriteTo(w)
 		return err
 	})
+}
+
+// frontier adds the makespan under several memory caps.
+func (t tool) frontier(ctx context.Context, in *input, r *report.Report) error {
+	model, err := costs()
+	if err != nil {
+		return err
+	}
+	for _, percent := range []int{100, 105, 110, 125} {
+		at := &input{path: in.path, module: in.module.Clone()}
+		if _, err := t.optimise(ctx, at, fmt.Sprintf("overlap{percent=%d}", percent), nil); err != nil {
+			return err
+		}
+		fn, err := at.theFunc()
+		if err != nil {
+			return err
+		}
+		_, tl, err := simulate(fn, model)
+		if err != nil {
+			return err
+		}
+		r.Frontier(float64(percent)/100, tl.Makespan, tl.Peak)
+	}
+	return nil
 }

@@ -352,8 +352,14 @@ func (r *Report) comms(f *ir.Func, m *sim.Model, tl *sim.Timeline, limits map[st
 		if !n.Op().IsCollective() {
 			continue
 		}
+		members := n.Meta().Strs("members")
 		c := comm{Name: n.Name(), Op: n.Op().Name(), Group: n.Group().Name, Bytes: cost.CommBytes(n), Ms: round(m.Dur[i]), Begin: round(tl.Begin[i]),
-			Exposed: round(exposed[i]), Limit: limits[n.Name()], Members: max(1, len(n.Meta().Strs("members")))}
+			Exposed: round(exposed[i]), Limit: limits[n.Name()], Members: max(1, len(members))}
+		for _, member := range members { // a pass may speak of a bucket by its members
+			if c.Limit == "" {
+				c.Limit = limits[member]
+			}
+		}
 		hiders := overlapping(busy, tl, tl.Begin[i], tl.End[i])
 		for _, h := range hiders {
 			c.Hidden += h.ms
