@@ -115,15 +115,16 @@ func (j *joiner) prepare() [][]item {
 		switch {
 		case p.kind[x] == sim.Start:
 			s := p.stream[x]
+			now = p.await(x, end, now)
+			j.clock[i] = now
 			free[s] = max(free[s], now) + p.dur[x]
 			end[x] = free[s]
 			j.wait[x] = int32(n)
 		case p.isWait(x):
 			c := p.startOf[x]
-			now = max(now, end[c])
 			j.wait[c] = min(j.wait[c], int32(i))
 		default:
-			now += p.dur[x]
+			now = p.await(x, end, now) + p.dur[x]
 			done = now
 		}
 		for _, s := range p.alloc.At(x) {
@@ -143,6 +144,17 @@ func (j *joiner) prepare() [][]item {
 	j.mem = newRangeMax(n)
 	j.mem.set(curve)
 	return j.items(end, done)
+}
+
+// await returns when job x can begin if the compute stream reaches it at now and
+// stands still only for the collectives whose results x reads.
+func (p *problem) await(x int32, end []float64, now float64) float64 {
+	for _, w := range p.pred.At(x) {
+		if p.isWait(w) {
+			now = max(now, end[p.startOf[w]])
+		}
+	}
+	return now
 }
 
 func (j *joiner) items(end []float64, done float64) [][]item {
