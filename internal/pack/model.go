@@ -45,15 +45,14 @@ func newModel(p *Problem) *model {
 			}
 		}
 	}
-	byKey := make([]item, len(ids))
+	m.items = make([]item, len(ids))
 	l, r, cols := columnize(p, ids)
 	m.cols = cols
 	common := commonAlign(p)
 	for k, i := range ids {
-		byKey[k].id, byKey[k].l, byKey[k].r = int32(k), l[k], r[k]
-		byKey[k].size = alignUp(p.Buffers[i].Size, common) / m.unit
+		m.items[k] = item{id: int32(k), l: l[k], r: r[k], size: alignUp(p.Buffers[i].Size, common) / m.unit}
 	}
-	slices.SortFunc(byKey, func(a, b item) int {
+	slices.SortFunc(m.items, func(a, b item) int {
 		switch {
 		case a.l != b.l:
 			return int(a.l - b.l)
@@ -64,7 +63,6 @@ func newModel(p *Problem) *model {
 		}
 		return int(a.id - b.id)
 	})
-	m.items = byKey
 	m.buffer = make([]int32, len(ids))
 	itemOf := make([]int32, len(p.Buffers)) // buffer -> item id, -1 if none
 	for i := range itemOf {

@@ -89,6 +89,7 @@ var kinds = map[string]kind{
 	"aligned": {n: 6, clock: 6, size: 9, aligned: true},
 	"extra":   {n: 6, clock: 8, size: 6, extra: true},
 	"pinned":  {n: 6, clock: 6, size: 6, pinned: true},
+	"linked":  {n: 7, clock: 14, size: 5, extra: true},
 	"all":     {n: 6, clock: 6, size: 7, aligned: true, extra: true, pinned: true},
 }
 

@@ -191,7 +191,7 @@ func TestInstances(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			p := readInstance(t, name+".1048576")
-			res, err := Solve(context.Background(), p, Options{Capacity: instanceCapacity, Goal: instanceCapacity, Steps: 2_000_000_000})
+			res, err := Solve(context.Background(), p, Options{Capacity: instanceCapacity, Goal: instanceCapacity, Steps: 500_000_000})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -297,4 +297,48 @@ func stepLike(n int) Problem {
 		p.Buffers = append(p.Buffers, b)
 	}
 	return p
+}
+
+// TestRefutedLeavesNothingPlaced checks what the bookkeeping of extra
+// conflicts relies on: a refuted state leaves no offset of an item in extra
+// conflicts behind, though siblings of the refuted component were solved.
+func TestRefutedLeavesNothingPlaced(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	descend := func(p Problem) (*searcher, outcome) {
+		m := newModel(&p)
+		s := newSearcher(context.Background(), m)
+		s.until = 1 << 40
+		return s, s.descend(newBound(&p).height/m.unit, 2000)
+	}
+	hard, searched := 0, 0
+	for hard < 3 {
+		// Few random problems do not reach their bound for reasons that
+		// only branching finds.
+		p := randomProblem(r, kind{n: 14, clock: 14, size: 3})
+		if s, out := descend(p); out != refuted || s.nodes < 5 {
+			continue
+		}
+		hard++
+		for range 100 {
+			// Apart from it in time, an easy cluster in extra conflict.
+			q := Problem{Buffers: slices.Clone(p.Buffers)}
+			for range 3 {
+				q.Conflicts = append(q.Conflicts, [2]int{r.IntN(14), len(q.Buffers)})
+				q.Buffers = append(q.Buffers, Buffer{Lower: 20, Upper: 22, Size: 1})
+			}
+			s, out := descend(q)
+			if out != refuted {
+				continue
+			}
+			searched += int(min(s.nodes, 1))
+			for k := range s.m.items {
+				if s.m.items[k].x && s.at[k] >= 0 {
+					t.Fatalf("item %d is still at %d after a refutation: %+v", k, s.at[k], q)
+				}
+			}
+		}
+	}
+	if searched < 100 {
+		t.Errorf("only %d refutations by search", searched)
+	}
 }
