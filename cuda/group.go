@@ -272,6 +272,47 @@ func (m *Member) finish(l *kernels.Launch) (*Prepared, error) {
 	return &Prepared{m: m, l: l, f: f, buf: a.Pack(nil, l.Segs)}, nil
 }
 
+// Piece is a part of an uneven all_to_all.
+type Piece struct {
+	At    Ptr
+	Bytes uint64
+}
+
+// PrepareUneven plans an all_to_all with a size of its own for every pair of ranks:
+// send[d] goes to group rank d, recv[s] comes from it, and recv[s].Bytes equals
+// send[this rank].Bytes there. Pieces of no bytes are allowed. Each piece must fit
+// in a slot of the group's scratch.
+func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
+	n := len(m.Group.ranks)
+	if len(send) != n || len(recv) != n {
+		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("%d pieces to send and %d to receive in a group of %d", len(send), len(recv), n)}
+	}
+	a := m.args()
+	a.Scratch, a.Half = m.Group.sc.Flagged, m.Group.sc.FlaggedHalf
+	a.Slot = m.Group.sc.FlaggedHalf / uint64(n) &^ 15
+	var t kernels.Table
+	most := uint64(0)
+	for r := range send {
+		t.Src[r], t.Send[r] = uint64(send[r].At), send[r].Bytes
+		t.Dst[r], t.Recv[r] = uint64(recv[r].At), recv[r].Bytes
+		most = max(most, send[r].Bytes, recv[r].Bytes)
+	}
+	if (most+7)/8*16 > a.Slot {
+		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("a piece of %d bytes does not fit in a slot of %d bytes of packets: raise GroupOptions.Flagged", most, a.Slot)}
+	}
+	if send[m.Index].Bytes != recv[m.Index].Bytes {
+		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("rank %d sends itself %d bytes and expects %d", m.Index, send[m.Index].Bytes, recv[m.Index].Bytes)}
+	}
+	f, err := m.Rank.Func("alltoall_ll", "all_to_all_uneven_ll")
+	if err != nil {
+		return nil, err
+	}
+	p := &Prepared{m: m, cmds: &Commands{}}
+	// The grid must be the same on every rank, and sizes differ: it is fixed.
+	p.cmds.Launch(Main, f, 32, 256, 0, a.PackUneven(nil, t))
+	return p, nil
+}
+
 // inArena checks that a tensor that is said to be symmetric lies in this rank's part.
 func (m *Member) inArena(op Op, t Tensor) error {
 	w, n := m.Group.world, uint64(len(m.Group.ranks))

@@ -50,7 +50,8 @@ type WorldOptions struct {
 	// wait for each other, so all of them must fit on the device at once: keep
 	// launches small (Tuning.Blocks). For tests.
 	ShareDevice bool
-	PTX         bool // load PTX even where machine code exists
+	PTX         bool         // load PTX even where machine code exists
+	Images      *kernels.Set // nil for the embedded ones, read anew
 }
 
 // ErrSharedDevice means that two ranks were given one device without permission.
@@ -94,6 +95,11 @@ func (w *World) open(ranks, devs []int, o WorldOptions) error {
 	w.local = make([]*Rank, w.n)
 	w.mems = make([]Mem, w.n)
 	w.mapped = make([]bool, w.n)
+	if o.Images == nil {
+		if o.Images, err = kernels.NewSet(); err != nil {
+			return err
+		}
+	}
 	used := map[int]int{}
 	for i, dev := range devs {
 		if dev < 0 || dev >= len(infos) {
@@ -128,7 +134,7 @@ func (w *World) open(ranks, devs []int, o WorldOptions) error {
 		if r.setup, err = w.drv.StreamCreate(r.Ctx); err != nil {
 			return err
 		}
-		if err := r.load(o.PTX); err != nil {
+		if err := r.load(o.Images, o.PTX); err != nil {
 			return fmt.Errorf("rank %d: %w", r.ID, err)
 		}
 		g, err := w.drv.Granularity(r.Ctx, dev)
@@ -274,22 +280,14 @@ func (w *World) Close() error {
 }
 
 // load loads every image, so that no kernel is loaded while another waits.
-func (r *Rank) load(ptx bool) error {
-	m, err := kernels.ReadManifest()
-	if err != nil {
-		return err
-	}
+func (r *Rank) load(set *kernels.Set, ptx bool) error {
 	cc := r.Info.Major*10 + r.Info.Minor
-	for _, name := range m.Names() {
-		im, err := m.Find(name, cc)
+	for _, name := range set.Manifest.Names() {
+		b, err := set.Image(name, cc, ptx)
 		if err != nil {
 			if name == "bench_bulk" {
 				continue // needs sm_90; measures, does not serve
 			}
-			return err
-		}
-		b, err := im.Load(cc, ptx)
-		if err != nil {
 			return err
 		}
 		mod, err := r.World.drv.ModuleLoad(r.Ctx, b)

@@ -19,6 +19,20 @@ const (
 	CtlEpoch  = 1024 // u32[MaxBlocks], packet collectives done
 	CtlDirect = 2048 // u32[MaxBlocks], direct collectives done
 	CtlBytes  = 65536
+
+	CtlEntry   = 512   // u32[MaxRanks], direct collectives entered by each peer
+	CtlChunks  = 3072  // u32[MaxBlocks], chunks of the push protocol done
+	CtlExit    = 4096  // u32[MaxBlocks][MaxRanks], direct collectives left by each peer's block
+	CtlChannel = 20480 // per channel u32[MaxRanks] signals, u32[MaxRanks] consumed
+	CtlPushed  = 32768 // u32[MaxBlocks][MaxRanks], chunks that each peer's block has staged
+	CtlCredit  = 49152 // u32[MaxBlocks][MaxRanks], chunks of ours that each peer's block has folded
+)
+
+// PushUnits is the units of a chunk of the push protocol and PushDepth the slots a
+// block has for each source; src/push.cu has the same numbers.
+const (
+	PushUnits = 2048
+	PushDepth = 4
 )
 
 // Poison fills the scratch of packets that are their own flags.
@@ -177,6 +191,15 @@ func (a *Args) SetUnits(unit uint64) error {
 	}
 	a.Units = uint32(n)
 	return nil
+}
+
+// Find gives the segment that holds a unit and the unit's byte offset in it, for
+// units of size bytes as numbered by SetUnits.
+func (a *Args) Find(unit uint32, size uint64) (seg int, off uint64) {
+	for seg+1 < len(a.Segs) && unit >= a.Segs[seg+1].unit0 {
+		seg++
+	}
+	return seg, uint64(unit-a.Segs[seg].unit0) * size
 }
 
 // Record is the error record of a rank, written once by the first wait that

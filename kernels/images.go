@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"sync"
 )
 
 //go:embed images
@@ -111,6 +112,43 @@ func (im Image) file(ext, want string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: SHA-256 %s, the manifest has %s: run go generate ./kernels", name, got, want)
 	}
 	return out, nil
+}
+
+// Set gives images out and keeps them, so that several ranks of a process read and
+// check each once. It may be used from several goroutines.
+type Set struct {
+	Manifest *Manifest
+	mu       sync.Mutex
+	loaded   map[string][]byte
+}
+
+// NewSet reads the embedded manifest.
+func NewSet() (*Set, error) {
+	m, err := ReadManifest()
+	if err != nil {
+		return nil, err
+	}
+	return &Set{Manifest: m, loaded: map[string][]byte{}}, nil
+}
+
+// Image finds and loads the image of name for capability cc; see Manifest.Find and
+// Image.Load. The bytes are shared: do not change them.
+func (s *Set) Image(name string, cc int, ptx bool) ([]byte, error) {
+	im, err := s.Manifest.Find(name, cc)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := fmt.Sprintf("%s %d %v", name, cc, ptx)
+	if b, ok := s.loaded[key]; ok {
+		return b, nil
+	}
+	b, err := im.Load(cc, ptx)
+	if err == nil {
+		s.loaded[key] = b
+	}
+	return b, err
 }
 
 // Hash is the SHA-256 of b in hexadecimal.

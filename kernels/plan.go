@@ -84,12 +84,8 @@ type Scratch struct {
 	StagingSize uint64
 }
 
-// pushChunk is the size of a chunk of the push protocol and pushDepth the slots a
-// block has for each source; src/push.cu has the same numbers.
-const (
-	pushChunk = 32768
-	pushDepth = 4
-)
+// pushChunk is the bytes of a chunk of the push protocol.
+const pushChunk = 16 * PushUnits
 
 // Call is a collective to be planned. Segs are the tensors of the bucket.
 type Call struct {
@@ -134,14 +130,15 @@ type Tuning struct {
 	Push         uint64 // all_reduce and reduce_scatter: push from here, direct below
 	EngineReduce uint64 // all_reduce and reduce_scatter: copy engines from here, 0 for never
 	EngineMove   uint64 // all_gather and all_to_all
-	Blocks       int    // direct and push kernels
+	Blocks       int    // direct kernels
+	PushBlocks   int    // push kernels, two to a multiprocessor
 }
 
 // DefaultTuning is for n ranks on one host: measured on 4 H200s, scaled for other
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, EngineMove: 256 << 20, Blocks: 128}
+		Push: 16 << 20, EngineMove: 256 << 20, Blocks: 128, PushBlocks: 256}
 	switch {
 	case n <= 2:
 		t.OneShot = 512 << 10
@@ -272,7 +269,7 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 	switch {
 	case c.Algo == Direct && !c.Symmetric:
 		return 0, &PlanError{c.Op, "the direct protocol needs tensors in symmetric memory"}
-	case c.Algo == Push && !(c.fast() && c.reduces() && c.Symmetric && sc.StagingSize >= uint64(c.N)*pushChunk*pushDepth):
+	case c.Algo == Push && !(c.fast() && c.reduces() && c.Symmetric && sc.StagingSize >= uint64(c.N)*pushChunk*PushDepth):
 		return 0, &PlanError{c.Op, "the push protocol needs a sum of common floats on 2, 4 or 8 ranks, symmetric memory and staging"}
 	case c.Algo == OneShot && !(c.fast() && c.reduces()), c.Algo == TwoShot && !(c.fast() && c.Op == AllReduce):
 		return 0, &PlanError{c.Op, fmt.Sprintf("the %v protocol does not serve %v %v on %d ranks", c.Algo, c.Red, c.DType, c.N)}
@@ -302,7 +299,7 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 	if full <= limit {
 		return packets, nil
 	}
-	if c.reduces() && c.fast() && c.Symmetric && full > t.Push && sc.StagingSize >= uint64(c.N)*pushChunk*pushDepth {
+	if c.reduces() && c.fast() && c.Symmetric && full > t.Push && sc.StagingSize >= uint64(c.N)*pushChunk*PushDepth {
 		return Push, nil
 	}
 	if c.Op == AllReduce && c.fast() && (full <= t.TwoShot || !c.Symmetric) {
@@ -326,7 +323,7 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 		}
 	case Push:
 		l.Block, per = 512, pushChunk/16/512
-		most = min(t.Blocks, int(sc.StagingSize/(uint64(c.N)*pushChunk*pushDepth)))
+		most = min(t.PushBlocks, int(sc.StagingSize/(uint64(c.N)*pushChunk*PushDepth)))
 	case OneShot:
 		if c.Op == ReduceScatter {
 			most = 256

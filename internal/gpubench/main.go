@@ -32,6 +32,7 @@ type figure struct {
 type bench struct {
 	*rig
 	out     *os.File
+	minSize uint64
 	maxSize uint64
 	only    string
 }
@@ -51,16 +52,17 @@ func main() {
 	share := flag.Bool("share", false, "all ranks on device 0")
 	out := flag.String("out", "", "file for JSON lines")
 	limit := flag.Uint64("max", 1<<30, "largest buffer in bytes")
+	least := flag.Uint64("min", 1<<10, "smallest buffer that tune tries, in bytes")
 	only := flag.String("only", "", "only figures whose name contains this")
 	ptx := flag.Bool("ptx", false, "load PTX even where machine code exists")
 	flag.Parse()
-	if err := run(*mode, *ranks, *share, *out, *limit, *only, *ptx); err != nil {
+	if err := run(*mode, *ranks, *share, *out, *least, *limit, *only, *ptx); err != nil {
 		fmt.Fprintln(os.Stderr, "gpubench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(mode string, ranks int, share bool, out string, limit uint64, only string, ptx bool) error {
+func run(mode string, ranks int, share bool, out string, least, limit uint64, only string, ptx bool) error {
 	drv, err := cuda.Open("")
 	if err != nil {
 		return err
@@ -89,7 +91,7 @@ func run(mode string, ranks int, share bool, out string, limit uint64, only stri
 		return err
 	}
 	defer r.close()
-	b := &bench{rig: r, maxSize: limit, only: only}
+	b := &bench{rig: r, minSize: least, maxSize: limit, only: only}
 	if out != "" {
 		if b.out, err = os.Create(out); err != nil {
 			return err

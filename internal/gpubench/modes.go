@@ -131,7 +131,10 @@ func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.A
 	plans, err := b.prepare(func(rank int) cuda.Op {
 		o := b.op(kind, t, per*n*sz, rank, inPlace, shift)
 		o.Algo = algo
-		if b.share && algo != kernels.Direct {
+		if algo == kernels.Push {
+			o.Blocks = 3 // several chunks for each block
+		}
+		if b.share && algo != kernels.Direct && algo != kernels.Push {
 			o.Blocks = 8
 		}
 		return o
@@ -203,7 +206,7 @@ func (b *bench) tune() error {
 	}
 	b.report(figure{Op: "barrier", Impl: "concert", US: us})
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
-		for full := uint64(1 << 10); full <= b.maxSize; full *= 4 {
+		for full := b.minSize; full <= b.maxSize; full *= 4 {
 			if b.only != "" && !strings.Contains(kind.String(), b.only) {
 				continue
 			}
@@ -246,7 +249,7 @@ func (b *bench) configs(kind kernels.Collective, algo kernels.Algo, full uint64)
 		if full < 4<<20 {
 			return nil
 		}
-		return []config{{algo, 64, 512}, {algo, 96, 512}, {algo, 120, 512}, {algo, 128, 512}}
+		return []config{{algo, 128, 512}, {algo, 192, 512}, {algo, 256, 512}}
 	}
 	if algo == kernels.OneShot && kind == kernels.ReduceScatter && full > 1<<20 && full <= 64<<20 {
 		return []config{{algo, 64, 512}, {algo, 128, 256}, {algo, 128, 512}, {algo, 256, 512}}

@@ -38,7 +38,7 @@ func newRig(drv cuda.Driver, devs []int, share bool, limit uint64, ptx bool) (*r
 	o := cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20}
 	if share {
 		t := kernels.DefaultTuning(len(devs))
-		t.Blocks = 24 / len(devs) * 4
+		t.Blocks, t.PushBlocks = 96/len(devs), 96/len(devs)
 		o.Tuning = &t
 	}
 	if r.g, err = w.NewGroup(seq(len(devs)), o); err != nil {

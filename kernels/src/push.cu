@@ -26,6 +26,8 @@
 // that rank in this call, so that rank's kernel has started; and it writes only
 // chunks that the other has already pushed, so a result may lie over its source.
 // The exit barrier of direct.h ends the call for the writes into results.
+//
+// Two blocks share a multiprocessor, so that one sends while the other waits.
 #include "direct.h"
 
 enum { UNITS = 4, CHUNK = 512 * UNITS, DEPTH = 4 };
@@ -183,10 +185,10 @@ template <bool GATHER, int T, int N, class A> DEV void pushAll(const A &p) {
 }
 
 #define KERNEL(T, name, N)                                                                                             \
-  GLOBAL void BOUNDS(512, 1) all_reduce_push_##name##_n##N(const Args1 p) { pushAll<true, T, N>(p); }                  \
-  GLOBAL void BOUNDS(512, 1) all_reduce_push_##name##_n##N##_segs(const ArgsN p) { pushAll<true, T, N>(p); }           \
-  GLOBAL void BOUNDS(512, 1) reduce_scatter_push_##name##_n##N(const Args1 p) { pushAll<false, T, N>(p); }             \
-  GLOBAL void BOUNDS(512, 1) reduce_scatter_push_##name##_n##N##_segs(const ArgsN p) { pushAll<false, T, N>(p); }
+  GLOBAL void BOUNDS(512, 2) all_reduce_push_##name##_n##N(const Args1 p) { pushAll<true, T, N>(p); }                  \
+  GLOBAL void BOUNDS(512, 2) all_reduce_push_##name##_n##N##_segs(const ArgsN p) { pushAll<true, T, N>(p); }           \
+  GLOBAL void BOUNDS(512, 2) reduce_scatter_push_##name##_n##N(const Args1 p) { pushAll<false, T, N>(p); }             \
+  GLOBAL void BOUNDS(512, 2) reduce_scatter_push_##name##_n##N##_segs(const ArgsN p) { pushAll<false, T, N>(p); }
 #define KERNELS(T, name) KERNEL(T, name, 2) KERNEL(T, name, 4) KERNEL(T, name, 8)
 KERNELS(F32, f32)
 KERNELS(BF16, bf16)

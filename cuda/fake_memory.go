@@ -1,0 +1,224 @@
+//go:build linux
+
+package cuda
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeMap is a range of addresses: a reservation or a plain allocation.
+type fakeMap struct {
+	kind  string
+	bytes uint64
+	live  map[Ptr]uint64 // parts of a reservation that memory is mapped at
+}
+
+const fakeGranularity = 1 << 16
+
+func (f *Fake) newMap(kind string, bytes uint64, prot int) (Ptr, error) {
+	if bytes == 0 {
+		return 0, invalid("allocation", "zero bytes")
+	}
+	p, err := unix.MmapPtr(-1, 0, nil, uintptr(bytes), prot, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return 0, &Error{Call: "allocation", Code: codeOutOfMemory, Name: "CUDA_ERROR_OUT_OF_MEMORY", Text: err.Error()}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.maps[Ptr(uintptr(p))] = &fakeMap{kind: kind, bytes: bytes, live: map[Ptr]uint64{}}
+	return Ptr(uintptr(p)), nil
+}
+
+func (f *Fake) dropMap(call, kind string, at Ptr) error {
+	f.mu.Lock()
+	m := f.maps[at]
+	if m == nil || m.kind != kind {
+		f.mu.Unlock()
+		return invalid(call, "%#x was not allocated", uint64(at))
+	}
+	if len(m.live) > 0 {
+		f.mu.Unlock()
+		return invalid(call, "memory is still mapped in the range at %#x", uint64(at))
+	}
+	delete(f.maps, at)
+	f.mu.Unlock()
+	if err := unix.MunmapPtr(pointer(uintptr(at)), uintptr(m.bytes)); err != nil {
+		return fmt.Errorf("%s: %w", call, err)
+	}
+	return f.call()
+}
+
+// MemAlloc gives zeroed memory.
+func (f *Fake) MemAlloc(_ Ctx, bytes uint64) (Ptr, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	return f.newMap("alloc", bytes, unix.PROT_READ|unix.PROT_WRITE)
+}
+
+// MemFree frees what MemAlloc gave.
+func (f *Fake) MemFree(_ Ctx, p Ptr) error { return f.dropMap("cuMemFree", "alloc", p) }
+
+// MemInfo claims that all memory is free.
+func (f *Fake) MemInfo(Ctx) (free, total uint64, err error) { return 1 << 34, 1 << 34, f.call() }
+
+// HostAlloc gives memory whose host and device addresses are the same.
+func (f *Fake) HostAlloc(_ Ctx, bytes uint64) (uintptr, Ptr, error) {
+	if err := f.call(); err != nil {
+		return 0, 0, err
+	}
+	p, err := f.newMap("host", bytes, unix.PROT_READ|unix.PROT_WRITE)
+	return uintptr(p), p, err
+}
+
+// HostFree frees what HostAlloc gave.
+func (f *Fake) HostFree(_ Ctx, host uintptr) error {
+	return f.dropMap("cuMemFreeHost", "host", Ptr(host))
+}
+
+// Granularity is 64 KiB.
+func (f *Fake) Granularity(Ctx, int) (uint64, error) { return fakeGranularity, f.call() }
+
+// Reserve takes a range of addresses that traps until memory is mapped and allowed.
+func (f *Fake) Reserve(_ Ctx, bytes, _ uint64) (Ptr, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	if bytes%fakeGranularity != 0 {
+		return 0, invalid("cuMemAddressReserve", "%d bytes are no multiple of %d", bytes, fakeGranularity)
+	}
+	return f.newMap("reserve", bytes, unix.PROT_NONE)
+}
+
+// Unreserve gives a range back; nothing may be mapped in it.
+func (f *Fake) Unreserve(_ Ctx, at Ptr, bytes uint64) error {
+	return f.dropMap("cuMemAddressFree", "reserve", at)
+}
+
+// MemCreate makes a file in memory.
+func (f *Fake) MemCreate(_ Ctx, dev int, bytes uint64) (Mem, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	if bytes == 0 || bytes%fakeGranularity != 0 {
+		return 0, invalid("cuMemCreate", "%d bytes are no multiple of %d", bytes, fakeGranularity)
+	}
+	fd, err := unix.MemfdCreate("concert", unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, os.NewSyscallError("memfd_create", err)
+	}
+	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
+		unix.Close(fd)
+		return 0, &Error{Call: "cuMemCreate", Code: codeOutOfMemory, Name: "CUDA_ERROR_OUT_OF_MEMORY", Text: err.Error()}
+	}
+	return Mem(f.put(&fakeMem{fd: fd, bytes: bytes})), nil
+}
+
+// MemRelease closes the file; mappings keep the memory.
+func (f *Fake) MemRelease(_ Ctx, m Mem) error {
+	o, err := fakeDrop[*fakeMem](f, "cuMemRelease", uint64(m))
+	if err != nil {
+		return err
+	}
+	unix.Close(o.fd)
+	return f.call()
+}
+
+func (f *Fake) reservation(call string, at Ptr, bytes uint64) (*fakeMap, error) {
+	for base, m := range f.maps {
+		if m.kind == "reserve" && at >= base && uint64(at-base)+bytes <= m.bytes {
+			return m, nil
+		}
+	}
+	return nil, invalid(call, "[%#x, +%#x) is in no reserved range", uint64(at), bytes)
+}
+
+// Map puts memory into a reserved range.
+func (f *Fake) Map(_ Ctx, at Ptr, bytes uint64, m Mem) error {
+	if err := f.call(); err != nil {
+		return err
+	}
+	o, err := fakeGet[*fakeMem](f, "cuMemMap", uint64(m))
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, err := f.reservation("cuMemMap", at, bytes)
+	if err != nil {
+		return err
+	}
+	if bytes > o.bytes || r.live[at] != 0 {
+		return invalid("cuMemMap", "%d bytes of %d at %#x, in use: %v", bytes, o.bytes, uint64(at), r.live[at] != 0)
+	}
+	if _, err := unix.MmapPtr(o.fd, 0, pointer(uintptr(at)), uintptr(bytes), unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	r.live[at] = bytes
+	return nil
+}
+
+// Unmap takes memory out of a range again.
+func (f *Fake) Unmap(_ Ctx, at Ptr, bytes uint64) error {
+	f.mu.Lock()
+	r, err := f.reservation("cuMemUnmap", at, bytes)
+	if err == nil && r.live[at] != bytes {
+		err = invalid("cuMemUnmap", "[%#x, +%#x) is not mapped", uint64(at), bytes)
+	}
+	if err == nil {
+		delete(r.live, at)
+		_, err = unix.MmapPtr(-1, 0, pointer(uintptr(at)), uintptr(bytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return f.call()
+}
+
+// Allow makes a mapped range readable and writable.
+func (f *Fake) Allow(_ Ctx, at Ptr, bytes uint64, devs []int) error {
+	if err := f.call(); err != nil {
+		return err
+	}
+	if len(devs) == 0 {
+		return nil
+	}
+	return os.NewSyscallError("mprotect", unix.Mprotect(hostBytes(uintptr(at), int(bytes)), unix.PROT_READ|unix.PROT_WRITE))
+}
+
+// Export duplicates the file descriptor.
+func (f *Fake) Export(_ Ctx, m Mem) (int, error) {
+	if err := f.call(); err != nil {
+		return -1, err
+	}
+	o, err := fakeGet[*fakeMem](f, "cuMemExportToShareableHandle", uint64(m))
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.FcntlInt(uintptr(o.fd), unix.F_DUPFD_CLOEXEC, 0)
+	return fd, os.NewSyscallError("fcntl", err)
+}
+
+// Import takes memory that this or another process exported.
+func (f *Fake) Import(_ Ctx, fd int) (Mem, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("fcntl", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(own, &st); err != nil {
+		unix.Close(own)
+		return 0, os.NewSyscallError("fstat", err)
+	}
+	return Mem(f.put(&fakeMem{fd: own, bytes: uint64(st.Size)})), nil
+}
+
+// bytesAt views device memory.
+func bytesAt(p Ptr, n uint64) []byte { return hostBytes(uintptr(p), int(n)) }

@@ -1,0 +1,533 @@
+//go:build linux
+
+package cuda
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+)
+
+// fakeOp is one item of a stream: work, or a wait for or a signal of an event.
+type fakeOp struct {
+	lane int // stream within a graph
+	run  func() error
+	rec  *fakeMark // closed when reached
+	wait *fakeMark
+}
+
+// fakeMark is one recording of an event.
+type fakeMark struct {
+	done chan struct{}
+	at   time.Time
+}
+
+type fakeStream struct {
+	mu    sync.Mutex
+	cond  *sync.Cond
+	queue []fakeOp
+	busy  bool
+	stop  bool
+	err   error
+	graph *fakeGraph // while capturing
+	lane  int
+}
+
+type fakeEvent struct {
+	mu   sync.Mutex
+	mark *fakeMark
+	in   *fakeGraph // the capture it was recorded in, if any
+}
+
+// fakeGraph is captured work: items of several lanes in capture order.
+type fakeGraph struct {
+	ops     []fakeOp
+	streams []*fakeStream
+}
+
+type fakeExec struct{ graph *fakeGraph }
+
+func newFakeStream() *fakeStream {
+	s := &fakeStream{}
+	s.cond = sync.NewCond(&s.mu)
+	go s.work()
+	return s
+}
+
+// work runs the items of the stream in order until it is stopped.
+func (s *fakeStream) work() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		for len(s.queue) == 0 {
+			if s.stop {
+				return
+			}
+			s.busy = false
+			s.cond.Broadcast()
+			s.cond.Wait()
+		}
+		op := s.queue[0]
+		s.queue = s.queue[1:]
+		s.busy = true
+		s.mu.Unlock()
+		err := op.do()
+		s.mu.Lock()
+		if err != nil && s.err == nil {
+			s.err = err
+		}
+	}
+}
+
+func (op fakeOp) do() error {
+	switch {
+	case op.rec != nil:
+		op.rec.at = time.Now()
+		close(op.rec.done)
+	case op.wait != nil:
+		<-op.wait.done
+	case op.run != nil:
+		return op.run()
+	}
+	return nil
+}
+
+func (s *fakeStream) push(op fakeOp) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.graph != nil {
+		op.lane = s.lane
+		s.graph.ops = append(s.graph.ops, op)
+		return nil
+	}
+	if s.err != nil {
+		return s.err
+	}
+	s.queue = append(s.queue, op)
+	s.busy = true
+	s.cond.Broadcast()
+	return nil
+}
+
+func (s *fakeStream) sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.graph != nil {
+		return &Error{Call: "cuStreamSynchronize", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", Text: "the stream is capturing"}
+	}
+	for len(s.queue) > 0 || s.busy {
+		s.cond.Wait()
+	}
+	return s.err
+}
+
+// StreamCreate starts a stream's goroutine.
+func (f *Fake) StreamCreate(Ctx) (Stream, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	return Stream(f.put(newFakeStream())), nil
+}
+
+// StreamDestroy lets the stream finish and ends it.
+func (f *Fake) StreamDestroy(_ Ctx, s Stream) error {
+	st, err := fakeDrop[*fakeStream](f, "cuStreamDestroy", uint64(s))
+	if err != nil {
+		return err
+	}
+	st.mu.Lock()
+	st.stop = true
+	st.cond.Broadcast()
+	st.mu.Unlock()
+	return f.call()
+}
+
+func (f *Fake) stream(call string, s Stream) (*fakeStream, error) {
+	if err := f.call(); err != nil {
+		return nil, err
+	}
+	return fakeGet[*fakeStream](f, call, uint64(s))
+}
+
+// StreamSync waits until the stream is empty.
+func (f *Fake) StreamSync(_ Ctx, s Stream) error {
+	st, err := f.stream("cuStreamSynchronize", s)
+	if err != nil {
+		return err
+	}
+	return st.sync()
+}
+
+// StreamQuery reports whether the stream is empty.
+func (f *Fake) StreamQuery(_ Ctx, s Stream) (bool, error) {
+	st, err := f.stream("cuStreamQuery", s)
+	if err != nil {
+		return false, err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return len(st.queue) == 0 && !st.busy, st.err
+}
+
+// StreamWait holds the stream until the event's last recording. Waiting for an
+// event of a capture joins that capture.
+func (f *Fake) StreamWait(_ Ctx, s Stream, e Event) error {
+	st, err := f.stream("cuStreamWaitEvent", s)
+	if err != nil {
+		return err
+	}
+	ev, err := fakeGet[*fakeEvent](f, "cuStreamWaitEvent", uint64(e))
+	if err != nil {
+		return err
+	}
+	ev.mu.Lock()
+	mark, in := ev.mark, ev.in
+	ev.mu.Unlock()
+	if in != nil {
+		st.mu.Lock()
+		if st.graph == nil {
+			st.graph, st.lane = in, len(in.streams)
+			in.streams = append(in.streams, st)
+		}
+		st.mu.Unlock()
+	}
+	if mark == nil {
+		return nil
+	}
+	return st.push(fakeOp{wait: mark})
+}
+
+func (f *Fake) work(call string, s Stream, run func() error) error {
+	st, err := f.stream(call, s)
+	if err != nil {
+		return err
+	}
+	return st.push(fakeOp{run: run})
+}
+
+// StreamWrite32 writes a word in stream order.
+func (f *Fake) StreamWrite32(_ Ctx, s Stream, at Ptr, v uint32) error {
+	return f.work("cuStreamWriteValue32", s, func() error { store32(uintptr(at), v); return nil })
+}
+
+// StreamWait32 holds the stream until int32(*at - v) >= 0.
+func (f *Fake) StreamWait32(_ Ctx, s Stream, at Ptr, v uint32) error {
+	return f.work("cuStreamWaitValue32", s, func() error {
+		for int32(load32(uintptr(at))-v) < 0 {
+			time.Sleep(time.Microsecond)
+		}
+		return nil
+	})
+}
+
+// EventCreate makes an event.
+func (f *Fake) EventCreate(Ctx, bool) (Event, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	return Event(f.put(&fakeEvent{})), nil
+}
+
+// EventDestroy forgets an event.
+func (f *Fake) EventDestroy(_ Ctx, e Event) error {
+	if _, err := fakeDrop[*fakeEvent](f, "cuEventDestroy", uint64(e)); err != nil {
+		return err
+	}
+	return f.call()
+}
+
+// EventRecord marks the place in the stream.
+func (f *Fake) EventRecord(_ Ctx, e Event, s Stream) error {
+	st, err := f.stream("cuEventRecord", s)
+	if err != nil {
+		return err
+	}
+	ev, err := fakeGet[*fakeEvent](f, "cuEventRecord", uint64(e))
+	if err != nil {
+		return err
+	}
+	mark := &fakeMark{done: make(chan struct{})}
+	st.mu.Lock()
+	in := st.graph
+	st.mu.Unlock()
+	ev.mu.Lock()
+	ev.mark, ev.in = mark, in
+	ev.mu.Unlock()
+	return st.push(fakeOp{rec: mark})
+}
+
+// EventQuery reports whether the last recording was reached.
+func (f *Fake) EventQuery(_ Ctx, e Event) (bool, error) {
+	ev, err := fakeGet[*fakeEvent](f, "cuEventQuery", uint64(e))
+	if err != nil {
+		return false, err
+	}
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	if ev.mark == nil {
+		return true, f.call()
+	}
+	select {
+	case <-ev.mark.done:
+		return true, f.call()
+	default:
+		return false, f.call()
+	}
+}
+
+// EventElapsed is the host time between two recordings.
+func (f *Fake) EventElapsed(_ Ctx, from, to Event) (float32, error) {
+	var at [2]time.Time
+	for i, e := range []Event{from, to} {
+		ev, err := fakeGet[*fakeEvent](f, "cuEventElapsedTime", uint64(e))
+		if err != nil {
+			return 0, err
+		}
+		if ev.mark == nil {
+			return 0, invalid("cuEventElapsedTime", "event was not recorded")
+		}
+		<-ev.mark.done
+		at[i] = ev.mark.at
+	}
+	return float32(at[1].Sub(at[0]).Seconds() * 1e3), f.call()
+}
+
+// CopyIn copies from host memory and waits.
+func (f *Fake) CopyIn(c Ctx, s Stream, to Ptr, from []byte) error {
+	if len(from) == 0 {
+		return nil
+	}
+	err := f.work("cuMemcpyHtoDAsync", s, func() error { copy(bytesAt(to, uint64(len(from))), from); return nil })
+	if err != nil {
+		return err
+	}
+	return f.StreamSync(c, s)
+}
+
+// CopyOut copies to host memory and waits.
+func (f *Fake) CopyOut(c Ctx, s Stream, to []byte, from Ptr) error {
+	if len(to) == 0 {
+		return nil
+	}
+	err := f.work("cuMemcpyDtoHAsync", s, func() error { copy(to, bytesAt(from, uint64(len(to)))); return nil })
+	if err != nil {
+		return err
+	}
+	return f.StreamSync(c, s)
+}
+
+// Copy copies between device addresses in stream order.
+func (f *Fake) Copy(_ Ctx, s Stream, to, from Ptr, bytes uint64) error {
+	return f.work("cuMemcpyAsync", s, func() error {
+		f.pause()
+		copy(bytesAt(to, bytes), bytesAt(from, bytes))
+		return nil
+	})
+}
+
+// Memset32 fills words in stream order.
+func (f *Fake) Memset32(_ Ctx, s Stream, at Ptr, v uint32, words uint64) error {
+	return f.work("cuMemsetD32Async", s, func() error {
+		b := bytesAt(at, 4*words)
+		if v == 0 {
+			clear(b)
+			return nil
+		}
+		for i := uint64(0); i < words; i++ {
+			binary.LittleEndian.PutUint32(b[4*i:], v)
+		}
+		return nil
+	})
+}
+
+// Launch queues the kernel's Go form.
+func (f *Fake) Launch(_ Ctx, s Stream, fn Func, grid, block, _ int, buf []byte) error {
+	o, ok := fakeFuncs.Load(uint64(fn))
+	if !ok {
+		return invalid("cuLaunchKernel", "function %d", fn)
+	}
+	if grid < 1 || block < 1 || block > 1024 {
+		return invalid("cuLaunchKernel", "grid %d, block %d", grid, block)
+	}
+	run, err := fakeKernel(f, o.(*fakeFunc).name, grid, append([]byte(nil), buf...))
+	if err != nil {
+		return invalid("cuLaunchKernel", "%v", err)
+	}
+	return f.work("cuLaunchKernel", s, run)
+}
+
+// Run interprets a command buffer as shim.c does.
+func (f *Fake) Run(c Ctx, words []uint64) error {
+	for i := 0; i < len(words); {
+		n := int(words[i] >> 8)
+		if n < 3 || i+n > len(words) {
+			return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
+		}
+		a := words[i+1 : i+n]
+		if err := f.command(c, words[i]&255, a); err != nil {
+			return err
+		}
+		i += n
+	}
+	return nil
+}
+
+func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
+	s := Stream(a[0])
+	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3}[op]
+	if need == 0 || len(a) < need {
+		return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
+	}
+	switch op {
+	case opLaunch:
+		n := int(a[3] >> 32)
+		if len(a) < 4+(n+7)/8 {
+			return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
+		}
+		var buf []byte
+		for _, w := range a[4:] {
+			buf = binary.LittleEndian.AppendUint64(buf, w)
+		}
+		return f.Launch(c, s, Func(a[1]), int(uint32(a[2])), int(a[2]>>32), int(uint32(a[3])), buf[:n])
+	case opRecord:
+		return f.EventRecord(c, Event(a[1]), s)
+	case opWait:
+		return f.StreamWait(c, s, Event(a[1]))
+	case opCopy:
+		return f.Copy(c, s, Ptr(a[1]), Ptr(a[2]), a[3])
+	case opMemset32:
+		return f.Memset32(c, s, Ptr(a[1]), uint32(a[2]), a[3])
+	case opGraph:
+		return f.GraphLaunch(c, Exec(a[1]), s)
+	}
+	return f.StreamWrite32(c, s, Ptr(a[1]), uint32(a[2]))
+}
+
+// CaptureBegin starts to collect a stream's work into a graph.
+func (f *Fake) CaptureBegin(_ Ctx, s Stream) error {
+	st, err := f.stream("cuStreamBeginCapture", s)
+	if err != nil {
+		return err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.graph != nil {
+		return invalid("cuStreamBeginCapture", "the stream is capturing already")
+	}
+	st.graph, st.lane = &fakeGraph{streams: []*fakeStream{st}}, 0
+	return nil
+}
+
+// CaptureEnd ends the capture of all streams that joined it.
+func (f *Fake) CaptureEnd(_ Ctx, s Stream) (Graph, error) {
+	st, err := f.stream("cuStreamEndCapture", s)
+	if err != nil {
+		return 0, err
+	}
+	st.mu.Lock()
+	g := st.graph
+	st.mu.Unlock()
+	if g == nil {
+		return 0, invalid("cuStreamEndCapture", "the stream is not capturing")
+	}
+	for _, k := range g.streams {
+		k.mu.Lock()
+		k.graph = nil
+		k.mu.Unlock()
+	}
+	return Graph(f.put(g)), nil
+}
+
+// GraphInstantiate makes a captured graph executable.
+func (f *Fake) GraphInstantiate(_ Ctx, g Graph) (Exec, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	o, err := fakeGet[*fakeGraph](f, "cuGraphInstantiate", uint64(g))
+	if err != nil {
+		return 0, err
+	}
+	return Exec(f.put(&fakeExec{graph: o})), nil
+}
+
+// GraphUpload has nothing to do.
+func (f *Fake) GraphUpload(Ctx, Exec, Stream) error { return f.call() }
+
+// GraphLaunch replays the graph, its lanes side by side, as one item of the stream.
+func (f *Fake) GraphLaunch(_ Ctx, x Exec, s Stream) error {
+	e, err := fakeGet[*fakeExec](f, "cuGraphLaunch", uint64(x))
+	if err != nil {
+		return err
+	}
+	return f.work("cuGraphLaunch", s, e.graph.replay)
+}
+
+func (g *fakeGraph) replay() error {
+	marks := map[*fakeMark]*fakeMark{}
+	for _, op := range g.ops {
+		if op.rec != nil {
+			marks[op.rec] = &fakeMark{done: make(chan struct{})}
+		}
+	}
+	lanes := make([][]fakeOp, len(g.streams))
+	for _, op := range g.ops {
+		if op.rec != nil {
+			op.rec = marks[op.rec]
+		}
+		if op.wait != nil {
+			if m := marks[op.wait]; m != nil { // else recorded before the capture
+				op.wait = m
+			}
+		}
+		lanes[op.lane] = append(lanes[op.lane], op)
+	}
+	errs := make([]error, len(lanes))
+	var wg sync.WaitGroup
+	for i, ops := range lanes {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for _, op := range ops {
+				if err := op.do(); err != nil && errs[i] == nil {
+					errs[i] = err
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GraphDestroy forgets a graph; its executables stay.
+func (f *Fake) GraphDestroy(_ Ctx, g Graph) error {
+	if _, err := fakeDrop[*fakeGraph](f, "cuGraphDestroy", uint64(g)); err != nil {
+		return err
+	}
+	return f.call()
+}
+
+// ExecDestroy forgets an executable graph.
+func (f *Fake) ExecDestroy(_ Ctx, x Exec) error {
+	if _, err := fakeDrop[*fakeExec](f, "cuGraphExecDestroy", uint64(x)); err != nil {
+		return err
+	}
+	return f.call()
+}
+
+// pause sleeps a little, when jitter is on.
+func (f *Fake) pause() {
+	j := f.jitter.Load()
+	if j <= 0 {
+		return
+	}
+	x := f.rng.Add(0x9e3779b97f4a7c15)
+	x ^= x >> 31
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 29
+	time.Sleep(time.Duration(x % uint64(j)))
+}

@@ -1,0 +1,263 @@
+//go:build linux
+
+package cuda
+
+import (
+	"encoding/binary"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+var onGPU = flag.Bool("gpu", false, "run the conformance cases on the GPUs of this machine instead of the fake driver")
+
+var imageSet = sync.OnceValues(kernels.NewSet)
+
+// rigT is a local world with one group of all ranks and a stream for each.
+type rigT struct {
+	t       testing.TB
+	drv     Driver
+	w       *World
+	g       *Group
+	streams []Stream
+}
+
+func images(t testing.TB) *kernels.Set {
+	t.Helper()
+	set, err := imageSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// newDriver gives the driver under test and a device for every rank.
+func newDriver(t testing.TB, ranks int) (Driver, []int, bool) {
+	t.Helper()
+	devs := make([]int, ranks)
+	if !*onGPU {
+		f := NewFake(ranks)
+		for i := range devs {
+			devs[i] = i
+		}
+		t.Cleanup(func() {
+			if l := f.sortedLeaks(); l != "" && !t.Failed() {
+				t.Errorf("not released: %s", l)
+			}
+		})
+		return f, devs, false
+	}
+	d, err := Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos, err := d.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := len(infos) < ranks
+	for i := range devs {
+		devs[i] = i % len(infos)
+	}
+	return d, devs, share
+}
+
+func smallGroup(share bool, ranks int) GroupOptions {
+	tune := kernels.DefaultTuning(ranks)
+	tune.Blocks, tune.PushBlocks = 4, 4
+	tune.EngineMove = 0
+	return GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: 1 << 20, Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
+}
+
+func newRigT(t testing.TB, ranks int) *rigT {
+	t.Helper()
+	drv, devs, share := newDriver(t, ranks)
+	w, err := NewLocalWorld(drv, devs, WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rigT{t: t, drv: drv, w: w}
+	all := make([]int, ranks)
+	for i := range all {
+		all[i] = i
+	}
+	if r.g, err = w.NewGroup(all, smallGroup(share, ranks)); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range w.Local() {
+		s, err := drv.StreamCreate(k.Ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.streams = append(r.streams, s)
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+func (r *rigT) close() {
+	for i, k := range r.w.Local() {
+		if err := r.drv.StreamDestroy(k.Ctx, r.streams[i]); err != nil {
+			r.t.Error(err)
+		}
+	}
+	if err := r.g.Close(); err != nil {
+		r.t.Error(err)
+	}
+	if err := r.w.Close(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rigT) alloc(bytes uint64) uint64 {
+	r.t.Helper()
+	off, err := r.w.Alloc(bytes, 256)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return off
+}
+
+func (r *rigT) write(rank int, off uint64, b []byte) {
+	r.t.Helper()
+	if err := r.drv.CopyIn(r.w.Rank(rank).Ctx, r.streams[rank], r.w.Addr(rank, off), b); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rigT) read(rank int, off, n uint64) []byte {
+	r.t.Helper()
+	b := make([]byte, n)
+	if err := r.drv.CopyOut(r.w.Rank(rank).Ctx, r.streams[rank], b, r.w.Addr(rank, off)); err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+// run enqueues op on every rank and waits for all.
+func (r *rigT) run(op func(rank int) Op) error {
+	for i, m := range r.g.Members() {
+		if err := m.Enqueue(r.streams[i], op(i)); err != nil {
+			return err
+		}
+	}
+	return r.check()
+}
+
+func (r *rigT) check() error {
+	var first error
+	for i, m := range r.g.Members() {
+		if err := m.Check(r.streams[i]); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// randomBytes makes count elements of t: small values, now and then a NaN, an
+// infinity, a negative zero or the word that marks missing packets.
+func randomBytes(rng *rand.Rand, t dtype.DType, count int, special bool) []byte {
+	var b []byte
+	for i := 0; i < count; i++ {
+		v := rng.NormFloat64() * 4
+		if special {
+			switch rng.IntN(16) {
+			case 0:
+				v = math.NaN()
+			case 1:
+				v = math.Inf(1 - 2*rng.IntN(2))
+			case 2:
+				v = math.Copysign(0, -1)
+			}
+		}
+		switch t {
+		case dtype.F64:
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+		case dtype.F32:
+			w := math.Float32bits(float32(v))
+			if special && rng.IntN(16) == 0 {
+				w = kernels.Poison
+			}
+			b = binary.LittleEndian.AppendUint32(b, w)
+		case dtype.BF16, dtype.F16:
+			w := dtype.BF16FromF32(float32(v))
+			if t == dtype.F16 {
+				w = dtype.F16FromF32(float32(v))
+			}
+			if special && rng.IntN(4) == 0 {
+				w = 0xffff
+			}
+			b = binary.LittleEndian.AppendUint16(b, w)
+		case dtype.I64:
+			b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
+		case dtype.I32:
+			b = binary.LittleEndian.AppendUint32(b, rng.Uint32())
+		default:
+			b = append(b, byte(rng.Uint32()))
+		}
+	}
+	return b
+}
+
+// want folds element by element in rank order: the reference of all reductions.
+func want(t dtype.DType, red kernels.Reduction, in [][]byte) []byte {
+	size := t.Size()
+	out := make([]byte, len(in[0]))
+	for at := 0; at < len(out); at += size {
+		switch {
+		case t == dtype.F64:
+			s := math.Float64frombits(binary.LittleEndian.Uint64(in[0][at:]))
+			for _, x := range in[1:] {
+				s = foldDouble(red, s, math.Float64frombits(binary.LittleEndian.Uint64(x[at:])))
+			}
+			if red == kernels.Avg {
+				s /= float64(len(in))
+			}
+			binary.LittleEndian.PutUint64(out[at:], math.Float64bits(s))
+		case t.IsFloat():
+			s := getFloat(t, in[0][at:])
+			for _, x := range in[1:] {
+				s = foldFloat(red, s, getFloat(t, x[at:]))
+			}
+			if red == kernels.Avg {
+				s /= float32(len(in))
+			}
+			putFloat(t, out[at:], s)
+		default:
+			s := getInt(t, in[0][at:])
+			for _, x := range in[1:] {
+				s = foldInt(red, s, getInt(t, x[at:]))
+			}
+			putInt(t, out[at:], s)
+		}
+	}
+	return out
+}
+
+// same compares bits, and takes any NaN for any other where nan is set: f64 NaNs
+// and moved data keep their payload, sums of narrow floats have one form.
+func same(t dtype.DType, a, b []byte) int {
+	if string(a) == string(b) {
+		return -1
+	}
+	size := t.Size()
+	for at := 0; at < len(a); at += size {
+		if string(a[at:at+size]) == string(b[at:at+size]) {
+			continue
+		}
+		if t == dtype.F64 {
+			x, y := math.Float64frombits(binary.LittleEndian.Uint64(a[at:])), math.Float64frombits(binary.LittleEndian.Uint64(b[at:]))
+			if x != x && y != y {
+				continue
+			}
+		}
+		return at / size
+	}
+	return -1
+}
