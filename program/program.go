@@ -311,6 +311,9 @@ func (p *Program) checkTensors(ts []Tensor) error {
 			return fmt.Errorf("tensor %d: buffer %d of %d", i, t.Buffer, len(p.Buffers))
 		}
 		b := &p.Buffers[t.Buffer]
+		if t.Strides != nil && len(t.Strides) != len(t.Shape) {
+			return fmt.Errorf("tensor %d has %d dimensions and %d strides", i, len(t.Shape), len(t.Strides))
+		}
 		n, ok := p.Span(t)
 		if !t.DType.Valid() || !ok || t.Offset < 0 || n > b.Size-t.Offset {
 			return fmt.Errorf("tensor %d reaches %d bytes from %d in buffer %%%s of %d", i, n, t.Offset, b.Name, b.Size)
