@@ -272,35 +272,16 @@ func (l *lowering) wait(n *ir.Node) {
 
 // place gives every buffer its offset.
 func (l *lowering) place() error {
-	lives := lifetimes(l.f, l.st)
-	names := map[string]bool{}
-	var prob pack.Problem
-	add := func(name string, def, last int, bytes int64) {
-		for names[name] {
-			name += "_"
-		}
-		names[name] = true
-		size := (bytes + program.Align - 1) / program.Align * program.Align
-		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: name, Size: bytes})
-		prob.Buffers = append(prob.Buffers, pack.Buffer{Lower: int64(def), Upper: int64(last) + 1, Size: size, Align: program.Align})
-	}
-	for i, life := range lives {
-		root, k := l.st.Root(ir.StorageID(i))
-		name := outputName(root)
-		if root.Type().IsAsync() && len(root.Type().Elems()) > 1 {
-			name = fmt.Sprintf("%s.%d", name, k)
-		}
-		add(name, life.def, life.last, l.m.Bound(l.st.Type(ir.StorageID(i)).Bytes()))
-	}
+	plan := newPlan(l.f, l.st)
 	for _, t := range l.stage {
-		add(t.name, t.def, t.last, t.bytes)
+		plan.add(t.name, t.def, t.last, t.bytes)
 	}
-	offsets, height, err := pack.BestFit(prob)
+	offsets, height, err := pack.BestFit(plan.Problem)
 	if err != nil {
 		return err
 	}
-	for i := range l.p.Buffers {
-		l.p.Buffers[i].Offset = offsets[i]
+	for i, b := range plan.Buffers {
+		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: b.Name, Offset: offsets[i], Size: b.Bytes})
 	}
 	l.p.Arena = height
 	return nil

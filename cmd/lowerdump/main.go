@@ -55,7 +55,7 @@ var errFindings = errors.New("findings")
 
 func commands() []command {
 	return []command{
-		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand,
+		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand,
 	}
 }
 
@@ -156,6 +156,7 @@ var flagsOf = map[string]func(*flag.FlagSet){
 	"dot":    func(fs *flag.FlagSet) { new(dotFlags).define(fs) },
 	"trace":  func(fs *flag.FlagSet) { new(traceFlags).define(fs) },
 	"report": func(fs *flag.FlagSet) { new(reportFlags).define(fs) },
+	"plan":   func(fs *flag.FlagSet) { new(planFlags).define(fs) },
 }
 
 // flagSet is anything that declares flags.
