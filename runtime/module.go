@@ -170,8 +170,8 @@ func (m *Module) check(world int) error {
 	return nil
 }
 
-// header is one text for everything that ranks must agree on beside the
-// program's own text. It comes before the text when programs are compared.
+// header is one text for everything that ranks must agree on beside the program
+// itself. It stands in for the program's text where there is none.
 func (m *Module) header() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "module %s: world %d, arena %d, events %d, streams %q\n", m.Name, m.World, m.Arena, m.Events, m.Streams)
@@ -194,8 +194,11 @@ func agreement(mods []*Module) (digest, text string) {
 	var b strings.Builder
 	for _, m := range mods {
 		head := m.header()
-		b.WriteString(head)
-		b.WriteString(m.Text)
+		if m.Text != "" {
+			b.WriteString(m.Text) // so that line numbers are the program's
+		} else {
+			b.WriteString(head)
+		}
 		fmt.Fprintf(h, "%d %s%d %s", len(head), head, len(m.Digest), m.Digest)
 		if m.Digest == "" {
 			h.Write([]byte(m.Text))
