@@ -419,7 +419,7 @@ func TestDifferentPrograms(t *testing.T) {
 			if rank == 2 {
 				peer = 0
 			}
-			return []string{"run different programs", fmt.Sprintf("ranks %d and %d", rank, peer), "at line 18:", "launch relu", "launch tanh"}
+			return []string{"run different programs", fmt.Sprintf("ranks %d and %d", rank, peer), "at line 20:", "launch relu", "launch tanh"}
 		}},
 		{"bytes", 1, func(rank int) []string { return []string{"arena bytes differ", "4096", "8192", "rank 1"} }},
 	} {
