@@ -1,10 +1,545 @@
+//go:build linux
+
 package cuda
 
-// control is the connection between the processes of a world; nil in a world
-// whose ranks all belong to one process.
-type control struct{}
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
 
-func (c *control) Close() error { return nil }
+	"golang.org/x/sys/unix"
+)
 
-// meet waits until every process of the world has got here.
-func (w *World) meet() error { return nil }
+// Processes of one world meet over a unix socket. Rank 0 listens at a name that
+// holds a random nonce; every other process connects, shows the nonce and that it
+// belongs to the same user, and sends what it is and a file descriptor of its
+// symmetric memory. Rank 0 compares all of it and sends every process all
+// descriptors. The connections stay open: the end of one means that a process
+// died, and rank 0 then tells the others, who abort their groups at once.
+//
+// The socket's name is in Linux's abstract space, so nothing is left in a folder.
+
+// Meeting tells the processes of a world where to find each other. Every process
+// has the same Name; NewMeeting makes one, which the starter of the processes
+// hands to them, in their environment for example.
+type Meeting struct {
+	Name    string
+	Timeout time.Duration // for joining and for each later meeting; 0 is one minute
+}
+
+// NewMeeting makes a meeting with a fresh nonce of 128 bits.
+func NewMeeting() (Meeting, error) {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return Meeting{}, err
+	}
+	return Meeting{Name: "concert-" + hex.EncodeToString(b[:])}, nil
+}
+
+func (m Meeting) timeout() time.Duration {
+	if m.Timeout > 0 {
+		return m.Timeout
+	}
+	return time.Minute
+}
+
+// MismatchError means that a process of a world differs from rank 0 in something
+// that must be the same.
+type MismatchError struct {
+	Rank      int
+	What      string
+	Got, Want string
+}
+
+// Error names the rank and what differs.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("rank %d does not belong to this world: its %s is %s, rank 0 has %s", e.Rank, e.What, e.Got, e.Want)
+}
+
+// PeerLostError means that another process of the world ended or closed its
+// connection. Rank is -1 where it is not known.
+type PeerLostError struct{ Rank int }
+
+// Error names the rank.
+func (e *PeerLostError) Error() string {
+	if e.Rank < 0 {
+		return "a process of the world ended"
+	}
+	return fmt.Sprintf("the process of rank %d ended", e.Rank)
+}
+
+const protocolVersion = 1
+
+// hello is what a process says of itself.
+type hello struct {
+	Version int
+	Name    string // the meeting's, which holds the nonce
+	Rank    int
+	World   int
+	Host    string
+	UUID    string
+	Stride  uint64
+	Digest  string // of kernels and, later, of the program
+	Share   bool
+}
+
+// message kinds after the exchange of descriptors.
+const (
+	msgWelcome = iota + 1
+	msgArrive  // this process has reached a meeting point
+	msgGo      // all have
+	msgLost    // a process ended
+	msgRefuse  // the world cannot be built: text
+	msgBye     // this process leaves in order
+)
+
+type message struct {
+	Kind int
+	Rank int
+	Text string
+}
+
+// control is a process's connections: rank 0 has one to every other, the others
+// one to rank 0. It is nil in a world of one process.
+type control struct {
+	rank, world int
+	timeout     time.Duration
+	conns       []*net.UnixConn // by rank; others have conns[0] only
+	mu          sync.Mutex
+	cond        *sync.Cond
+	arrived     int // peers at the current meeting point (rank 0)
+	turns       int // meeting points passed
+	left        []bool
+	lost        error
+	closing     bool
+	onLost      []func(error)
+	readers     sync.WaitGroup
+}
+
+// meet joins the meeting and exchanges descriptors: own is this process's, the
+// answer has one for every rank, which the caller closes. ours must be the same on
+// every rank but for Rank, UUID and the nonce's proof.
+func (m Meeting) meet(ours hello, own int) (c *control, fds []int, err error) {
+	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World)}
+	c.cond = sync.NewCond(&c.mu)
+	defer func() {
+		if err != nil {
+			for _, conn := range c.conns {
+				if conn != nil {
+					conn.Close()
+				}
+			}
+			closeAll(fds)
+			c, fds = nil, nil
+		}
+	}()
+	deadline := time.Now().Add(c.timeout)
+	if ours.Rank == 0 {
+		fds, err = c.lead(m, ours, own, deadline)
+	} else {
+		fds, err = c.follow(m, ours, own, deadline)
+	}
+	if err != nil {
+		return c, fds, err
+	}
+	for r, conn := range c.conns {
+		if conn != nil {
+			conn.SetDeadline(time.Time{})
+			c.readers.Add(1)
+			go c.read(r, conn)
+		}
+	}
+	return c, fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+func address(m Meeting) *net.UnixAddr { return &net.UnixAddr{Name: "@" + m.Name, Net: "unix"} }
+
+// lead is rank 0's part of the exchange.
+func (c *control) lead(m Meeting, ours hello, own int, deadline time.Time) ([]int, error) {
+	fds := make([]int, c.world)
+	for i := range fds {
+		fds[i] = -1
+	}
+	var err error
+	if fds[0], err = dup(own); err != nil {
+		return fds, err
+	}
+	l, err := net.ListenUnix("unix", address(m))
+	if err != nil {
+		return fds, fmt.Errorf("rank 0 cannot open the meeting: %w", err)
+	}
+	defer l.Close()
+	l.SetDeadline(deadline)
+	seen := map[string]int{ours.Host + " " + ours.UUID: 0}
+	// All come before anybody is answered, so that a refusal reaches everybody.
+	var wrong error
+	var extra []*net.UnixConn
+	for n := 1; n < c.world; n++ {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return fds, fmt.Errorf("%d of %d ranks have come to the meeting: %w", n, c.world, err)
+		}
+		conn.SetDeadline(deadline)
+		var h hello
+		fd := -1
+		err = sameUser(conn)
+		if err == nil {
+			fd, err = receive(conn, &h)
+		}
+		if err != nil || h.Name != ours.Name {
+			closeAll([]int{fd})
+			conn.Close() // a stranger, not one of ours: no reason to give up
+			n--
+			continue
+		}
+		if err := c.admit(h, ours, seen); err != nil {
+			closeAll([]int{fd})
+			extra = append(extra, conn)
+			if wrong == nil {
+				wrong = err
+			}
+			continue
+		}
+		c.conns[h.Rank], fds[h.Rank] = conn, fd
+	}
+	if wrong != nil {
+		c.refuse(extra, wrong)
+		return fds, wrong
+	}
+	for r := 1; r < c.world; r++ {
+		if err := send(c.conns[r], message{Kind: msgWelcome}, fds...); err != nil {
+			return fds, fmt.Errorf("rank %d: %w", r, err)
+		}
+	}
+	return fds, nil
+}
+
+// admit checks a process against rank 0.
+func (c *control) admit(h, ours hello, seen map[string]int) error {
+	for _, f := range []struct{ what, got, want string }{
+		{"protocol version", fmt.Sprint(h.Version), fmt.Sprint(ours.Version)},
+		{"world size", fmt.Sprint(h.World), fmt.Sprint(ours.World)},
+		{"host", h.Host, ours.Host},
+		{"symmetric memory in bytes", fmt.Sprint(h.Stride), fmt.Sprint(ours.Stride)},
+		{"digest of kernels", h.Digest, ours.Digest},
+	} {
+		if f.got != f.want {
+			return &MismatchError{Rank: h.Rank, What: f.what, Got: f.got, Want: f.want}
+		}
+	}
+	if h.Rank < 1 || h.Rank >= c.world {
+		return &MismatchError{Rank: h.Rank, What: "rank", Got: fmt.Sprint(h.Rank), Want: fmt.Sprintf("a world of %d", c.world)}
+	}
+	if c.conns[h.Rank] != nil {
+		return &MismatchError{Rank: h.Rank, What: "rank", Got: fmt.Sprint(h.Rank), Want: "another process with that rank"}
+	}
+	if other, ok := seen[h.Host+" "+h.UUID]; ok && !ours.Share {
+		return fmt.Errorf("%w: ranks %d and %d", ErrSharedDevice, other, h.Rank)
+	}
+	seen[h.Host+" "+h.UUID] = h.Rank
+	return nil
+}
+
+// refuse tells everybody who came why there will be no world; best effort, since
+// the world fails anyway.
+func (c *control) refuse(extra []*net.UnixConn, why error) {
+	for _, conn := range append(extra, c.conns...) {
+		if conn != nil {
+			send(conn, message{Kind: msgRefuse, Text: why.Error()})
+		}
+	}
+	for _, conn := range extra {
+		conn.Close()
+	}
+}
+
+// follow is every other rank's part.
+func (c *control) follow(m Meeting, ours hello, own int, deadline time.Time) ([]int, error) {
+	var conn *net.UnixConn
+	for {
+		var err error
+		if conn, err = net.DialUnix("unix", nil, address(m)); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("rank %d found no rank 0 at the meeting: %w", ours.Rank, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	c.conns[0] = conn
+	conn.SetDeadline(deadline)
+	if err := sameUser(conn); err != nil {
+		return nil, err
+	}
+	if err := send(conn, ours, own); err != nil {
+		return nil, err
+	}
+	var w message
+	fds, err := receiveAll(conn, &w, c.world)
+	if err != nil {
+		return fds, fmt.Errorf("rank %d at the meeting: %w", ours.Rank, err)
+	}
+	if w.Kind == msgRefuse {
+		return fds, fmt.Errorf("rank 0 refused the world: %s", w.Text)
+	}
+	if len(fds) != c.world {
+		return fds, fmt.Errorf("rank 0 sent %d descriptors for %d ranks", len(fds), c.world)
+	}
+	return fds, nil
+}
+
+func dup(fd int) (int, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return n, os.NewSyscallError("fcntl", err)
+}
+
+// sameUser checks the credentials that the kernel vouches for.
+func sameUser(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return os.NewSyscallError("getsockopt", credErr)
+	}
+	if int(cred.Uid) != os.Getuid() {
+		return fmt.Errorf("the other process belongs to user %d, this one to %d", cred.Uid, os.Getuid())
+	}
+	return nil
+}
+
+// send writes a length and JSON; descriptors travel with the first byte.
+func send(conn *net.UnixConn, v any, fds ...int) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	// One write, because several goroutines send on a connection.
+	_, _, err = conn.WriteMsgUnix(append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...), oob, nil)
+	return err
+}
+
+func receive(conn *net.UnixConn, v any) (int, error) {
+	fds, err := receiveAll(conn, v, 1)
+	if err == nil && len(fds) != 1 {
+		err = errors.New("a message came without its file descriptor")
+	}
+	if err != nil {
+		closeAll(fds)
+		return -1, err
+	}
+	return fds[0], nil
+}
+
+// receiveAll reads a message and up to most descriptors, which are closed on exec.
+func receiveAll(conn *net.UnixConn, v any, most int) (fds []int, err error) {
+	var head [4]byte
+	oob := make([]byte, unix.CmsgSpace(4*most))
+	n, oobn, flags, _, err := conn.ReadMsgUnix(head[:], oob)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, io.EOF
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range msgs {
+		got, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return fds, err
+		}
+		for _, fd := range got {
+			syscall.CloseOnExec(fd)
+		}
+		fds = append(fds, got...)
+	}
+	if flags&unix.MSG_CTRUNC != 0 {
+		return fds, errors.New("file descriptors were cut off")
+	}
+	if _, err := io.ReadFull(conn, head[n:]); err != nil {
+		return fds, err
+	}
+	size := binary.LittleEndian.Uint32(head[:])
+	if size > 1<<20 {
+		return fds, fmt.Errorf("a message of %d bytes", size)
+	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return fds, err
+	}
+	return fds, json.Unmarshal(b, v)
+}
+
+// read serves one connection until it ends.
+func (c *control) read(rank int, conn *net.UnixConn) {
+	defer c.readers.Done()
+	for {
+		var m message
+		fds, err := receiveAll(conn, &m, 0)
+		closeAll(fds)
+		if err != nil {
+			c.end(rank)
+			return
+		}
+		switch m.Kind {
+		case msgArrive:
+			c.arrive()
+		case msgGo:
+			c.pass()
+		case msgLost:
+			c.lose(&PeerLostError{Rank: m.Rank})
+		case msgBye:
+			c.mu.Lock()
+			c.left[rank] = true
+			c.mu.Unlock()
+		}
+	}
+}
+
+// end is called when rank's connection has ended: in order, or because it died.
+func (c *control) end(rank int) {
+	c.mu.Lock()
+	fine := c.closing || c.left[rank]
+	c.mu.Unlock()
+	if fine {
+		return
+	}
+	c.lose(&PeerLostError{Rank: rank})
+	for r, conn := range c.conns {
+		if conn != nil && r != rank && c.rank == 0 {
+			send(conn, message{Kind: msgLost, Rank: rank}) // who cannot hear it is lost too
+		}
+	}
+}
+
+func (c *control) lose(err error) {
+	c.mu.Lock()
+	if c.lost != nil || c.closing {
+		c.mu.Unlock()
+		return
+	}
+	c.lost = err
+	calls := c.onLost
+	c.cond.Broadcast()
+	c.mu.Unlock()
+	for _, f := range calls {
+		f(err)
+	}
+}
+
+// whenLost registers f, which is called once, from another goroutine, when a
+// process is lost; at once when one is already.
+func (c *control) whenLost(f func(error)) {
+	c.mu.Lock()
+	lost := c.lost
+	c.onLost = append(c.onLost, f)
+	c.mu.Unlock()
+	if lost != nil {
+		f(lost)
+	}
+}
+
+func (c *control) arrive() {
+	c.mu.Lock()
+	c.arrived++
+	all := c.arrived == c.world
+	if all {
+		c.arrived = 0
+	}
+	c.mu.Unlock()
+	if !all {
+		return
+	}
+	for _, conn := range c.conns {
+		if conn != nil {
+			send(conn, message{Kind: msgGo}) // a dead one shows in its reader
+		}
+	}
+	c.pass()
+}
+
+func (c *control) pass() {
+	c.mu.Lock()
+	c.turns++
+	c.cond.Broadcast()
+	c.mu.Unlock()
+}
+
+// meet waits until every process has called it as often as this one.
+func (c *control) meet() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	turn := c.turns
+	c.mu.Unlock()
+	if c.rank == 0 {
+		c.arrive()
+	} else if err := send(c.conns[0], message{Kind: msgArrive}); err != nil {
+		c.lose(&PeerLostError{Rank: 0})
+	}
+	timer := time.AfterFunc(c.timeout, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.cond.Broadcast()
+	})
+	defer timer.Stop()
+	deadline := time.Now().Add(c.timeout)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.turns == turn {
+		if c.lost != nil {
+			return c.lost
+		}
+		if !time.Now().Before(deadline) {
+			return fmt.Errorf("%w: not all processes of the world met within %v", ErrTimeout, c.timeout)
+		}
+		c.cond.Wait()
+	}
+	return nil
+}
+
+// Close says goodbye and closes the connections.
+func (c *control) Close() error {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	var errs []error
+	for _, conn := range c.conns {
+		if conn != nil {
+			send(conn, message{Kind: msgBye}) // the other may be gone
+			errs = append(errs, conn.Close())
+		}
+	}
+	c.readers.Wait()
+	return errors.Join(errs...)
+}

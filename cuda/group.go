@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,7 @@ type Member struct {
 	timeout uint64
 	seq     atomic.Uint32
 	engine  *engine
+	hostMu  sync.Mutex // host may go away while another goroutine aborts
 	broken  atomic.Pointer[error]
 }
 
@@ -55,7 +57,7 @@ const hostPageBytes = 4096
 
 // NewGroup makes a group of world ranks, in group-rank order. Every process of
 // the world makes the same groups in the same order.
-func (w *World) NewGroup(ranks []int, o GroupOptions) (g *Group, err error) {
+func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 	if len(ranks) < 2 || len(ranks) > kernels.MaxRanks {
 		return nil, fmt.Errorf("a group of %d ranks: 2 to %d are possible", len(ranks), kernels.MaxRanks)
 	}
@@ -69,7 +71,7 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (g *Group, err error) {
 		}
 		seen[r] = true
 	}
-	g = &Group{world: w, ranks: append([]int(nil), ranks...), tuning: kernels.DefaultTuning(len(ranks))}
+	g := &Group{world: w, ranks: append([]int(nil), ranks...), tuning: kernels.DefaultTuning(len(ranks))}
 	if o.Tuning != nil {
 		g.tuning = *o.Tuning
 	}
@@ -119,7 +121,20 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (g *Group, err error) {
 			}
 		}
 	}
-	return g, w.meet()
+	if w.control != nil {
+		w.control.whenLost(g.lose)
+	}
+	if err := w.meet(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// lose aborts the local members because a process of the world ended.
+func (g *Group) lose(why error) {
+	for _, m := range g.members {
+		m.Abort(why)
+	}
 }
 
 func (g *Group) join(r *Rank, index int, timeout uint64) error {
@@ -167,10 +182,12 @@ func (g *Group) Close() error {
 	var errs []error
 	for _, m := range g.members {
 		errs = append(errs, m.closeEngine())
+		m.hostMu.Lock()
 		if m.host != 0 {
 			errs = append(errs, g.world.drv.HostFree(m.Rank.Ctx, m.host))
 			m.host = 0
 		}
+		m.hostMu.Unlock()
 	}
 	for _, off := range g.offs {
 		errs = append(errs, g.world.Free(off))
@@ -447,7 +464,11 @@ func (m *Member) fail(err error) error {
 // The reason is what Err reports from now on. It touches host memory only.
 func (m *Member) Abort(reason error) {
 	m.fail(fmt.Errorf("%w: %w", ErrAborted, reason))
-	store32(m.host+kernels.CtlAbort, 1)
+	m.hostMu.Lock()
+	defer m.hostMu.Unlock()
+	if m.host != 0 {
+		store32(m.host+kernels.CtlAbort, 1)
+	}
 }
 
 // Check waits for s and reports what became of the collectives in it: nil, a

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -54,13 +55,22 @@ type WorldOptions struct {
 	Images      *kernels.Set // nil for the embedded ones, read anew
 }
 
+// digest is what the kernels' images are, for comparison between processes.
+func (o WorldOptions) digest() string {
+	b, err := json.Marshal(o.Images.Manifest)
+	if err != nil {
+		return "unreadable manifest"
+	}
+	return kernels.Hash(b)
+}
+
 // ErrSharedDevice means that two ranks were given one device without permission.
 var ErrSharedDevice = errors.New("two ranks on one device")
 
 // NewLocalWorld builds a world whose ranks all belong to this process: rank r
 // runs on device devs[r].
-func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (w *World, err error) {
-	w = &World{drv: drv, n: len(devs)}
+func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (_ *World, err error) {
+	w := &World{drv: drv, n: len(devs)}
 	defer func() {
 		if err != nil {
 			w.Close() // the first error matters
@@ -70,7 +80,7 @@ func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (w *World, err error)
 	for i := range ranks {
 		ranks[i] = i
 	}
-	if err := w.open(ranks, devs, o); err != nil {
+	if err := w.open(ranks, devs, &o); err != nil {
 		return nil, err
 	}
 	for _, r := range w.local {
@@ -80,11 +90,14 @@ func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (w *World, err error)
 		}
 		w.mems[r.ID] = m
 	}
-	return w, w.mapAll()
+	if err := w.mapAll(); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // open retains contexts, loads every kernel and fixes the sizes.
-func (w *World) open(ranks, devs []int, o WorldOptions) error {
+func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	infos, err := w.drv.Devices()
 	if err != nil {
 		return err

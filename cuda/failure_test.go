@@ -1,0 +1,197 @@
+//go:build linux
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// TestEveryCallFails builds, uses and closes a world with each driver call failing
+// in turn. Each must come back as that error, with nothing left behind.
+func TestEveryCallFails(t *testing.T) {
+	injected := errors.New("injected")
+	work := func(f *Fake) (err error) {
+		w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		g, err := w.NewGroup([]int{0, 1}, smallGroup(false, 2))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, g.Close()) }()
+		a, err := w.Alloc(4096, 256)
+		if err != nil {
+			return err
+		}
+		var prepared []*Prepared
+		for _, m := range g.Members() {
+			p, err := m.Prepare(Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
+				Tensors: []Tensor{{Src: w.Addr(m.Rank.ID, a), Dst: w.Addr(m.Rank.ID, a), Bytes: 4096}}})
+			if err != nil {
+				return err
+			}
+			prepared = append(prepared, p)
+		}
+		_ = prepared // launching half of a collective would have to time out
+		return nil
+	}
+	f := NewFake(2)
+	if err := work(f); err != nil {
+		t.Fatal(err)
+	}
+	total := f.Calls()
+	if total < 100 {
+		t.Fatalf("only %d calls", total)
+	}
+	for n := 1; n <= total; n++ {
+		f := NewFake(2)
+		f.FailCall(n, injected)
+		if err := work(f); !errors.Is(err, injected) {
+			t.Errorf("call %d of %d failed, the result is %v", n, total, err)
+		}
+		if l := f.sortedLeaks(); l != "" {
+			t.Errorf("call %d of %d: not released: %s", n, total, l)
+		}
+	}
+}
+
+func TestOpenWithoutDriver(t *testing.T) {
+	if *onGPU {
+		t.Skip("this machine has a driver")
+	}
+	_, err := Open("/nonexistent/libcuda.so.1")
+	var le *LoadError
+	if !errors.Is(err, ErrNoDriver) || !errors.As(err, &le) || le.Path == "" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHeap(t *testing.T) {
+	var h heap
+	h.reset(1 << 12)
+	a, _ := h.alloc(100, 0)
+	b, _ := h.alloc(100, 256)
+	c, _ := h.alloc(16, 16)
+	if a != 0 || b != 256 || c != 112 {
+		t.Errorf("offsets %d %d %d", a, b, c)
+	}
+	if err := h.free(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.free(b); err == nil {
+		t.Error("freed twice")
+	}
+	if _, err := h.alloc(1<<12, 16); !errors.Is(err, ErrSymmetricFull) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := h.alloc(8, 24); err == nil {
+		t.Error("an alignment of 24 was accepted")
+	}
+	// No two live allocations overlap, and everything fits again when all are freed.
+	rng := rand.New(rand.NewPCG(5, 5))
+	h.reset(1 << 16)
+	live := map[uint64]uint64{}
+	for i := 0; i < 5000; i++ {
+		if len(live) > 0 && rng.IntN(2) == 0 {
+			for at := range live {
+				if err := h.free(at); err != nil {
+					t.Fatal(err)
+				}
+				delete(live, at)
+				break
+			}
+			continue
+		}
+		n := uint64(1 + rng.IntN(3000))
+		at, err := h.alloc(n, 1<<rng.IntN(9))
+		if err != nil {
+			continue
+		}
+		for o, m := range live {
+			if at < o+m && o < at+n {
+				t.Fatalf("[%d, +%d) overlaps [%d, +%d)", at, n, o, m)
+			}
+		}
+		live[at] = n
+	}
+	for at := range live {
+		if err := h.free(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, err := h.alloc(1<<16, 16); err != nil || at != 0 {
+		t.Errorf("all free, but %d %v", at, err)
+	}
+}
+
+func TestBadCalls(t *testing.T) {
+	r := newRigT(t, 2)
+	m, rank := r.g.Members()[0], r.w.Rank(0)
+	a := r.w.Addr(0, r.alloc(4096))
+	other := r.w.Addr(1, 0)
+	for _, c := range []struct {
+		op   Op
+		text string
+	}{
+		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a, a, 6}}}, "tensor 0 has 6 bytes, no multiple of an element of f32"},
+		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a + 2, a, 8}}}, "not aligned to an element of f32"},
+		{Op{Kind: kernels.AllReduce, DType: dtype.Bool, Tensors: []Tensor{{a, a, 8}}}, "bool cannot be reduced"},
+		{Op{Kind: kernels.AllReduce, Red: kernels.Avg, DType: dtype.I32, Tensors: []Tensor{{a, a, 8}}}, "avg of i32: only floats"},
+		{Op{Kind: kernels.AllReduce, DType: dtype.F32}, "0 tensors in one launch"},
+		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Algo: kernels.Direct, Tensors: []Tensor{{a, a, 8}}}, "needs tensors in symmetric memory"},
+		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Tensors: []Tensor{{other, a, 8}}}, "are not in rank 0's symmetric memory"},
+		{Op{Kind: kernels.AllReduce, Red: kernels.Max, DType: dtype.F32, Algo: kernels.OneShot, Tensors: []Tensor{{a, a, 8}}}, "the oneshot protocol does not serve max f32"},
+		{Op{Kind: kernels.AllGather, DType: dtype.F32, Tensors: []Tensor{{a, a, 4 << 20}}}, "do not fit in the scratch"},
+		{Op{Kind: kernels.AllReduce, DType: dtype.Invalid, Tensors: []Tensor{{a, a, 8}}}, "element type invalid"},
+	} {
+		err := m.Enqueue(r.streams[0], c.op)
+		if err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("got %v, want %q", err, c.text)
+		}
+	}
+	if err := m.Enqueue(r.streams[0], Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a, a, 0}}}); err != nil {
+		t.Errorf("zero bytes: %v", err)
+	}
+	if err := r.drv.Run(rank.Ctx, []uint64{2<<8 | opLaunch, 0}); err == nil {
+		t.Error("a malformed command buffer was accepted")
+	}
+	if _, err := r.drv.CanAccessPeer(0, 99); err == nil {
+		t.Error("device 99 is in range")
+	}
+	if _, err := NewLocalWorld(r.drv, []int{0, 0}, WorldOptions{Bytes: 1 << 20, Images: images(t)}); !errors.Is(err, ErrSharedDevice) {
+		t.Errorf("two ranks on one device: %v", err)
+	}
+}
+
+// TestJitter runs collectives one after the other with random delays in every
+// poll and copy, so that ranks overtake each other.
+func TestJitter(t *testing.T) {
+	if *onGPU {
+		t.Skip("the fake driver has the delays")
+	}
+	for _, n := range []int{2, 3, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r := newRigT(t, n)
+			r.drv.(*Fake).Jitter(200_000)
+			rng := rand.New(rand.NewPCG(2, 2))
+			for i := 0; i < 40; i++ {
+				for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
+					err := r.runCase(caseT{kind: kernels.AllReduce, t: dtype.BF16, algo: algo, counts: []int{64 + 8*(i%5)}}, rng)
+					var plan *kernels.PlanError
+					if err != nil && !errors.As(err, &plan) {
+						t.Fatalf("round %d %v: %v", i, algo, err)
+					}
+				}
+			}
+		})
+	}
+}

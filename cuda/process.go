@@ -1,0 +1,87 @@
+//go:build linux
+
+package cuda
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// NewProcessWorld builds a world of n ranks of which this process drives one,
+// rank, on device dev. All processes run on one host and call it with the same
+// meeting, n and options. It returns when every process has mapped all memory.
+//
+// Start the processes by exec, before any of them opens the driver: a process that
+// forked with an open driver cannot use it.
+func NewProcessWorld(drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_ *World, err error) {
+	if rank < 0 || rank >= n {
+		return nil, fmt.Errorf("rank must be in [0, %d), got %d", n, rank)
+	}
+	w := &World{drv: drv, n: n}
+	defer func() {
+		if err != nil {
+			w.Close() // the first error matters
+		}
+	}()
+	if err := w.open([]int{rank}, []int{dev}, &o); err != nil {
+		return nil, err
+	}
+	r := w.local[rank]
+	own, err := drv.MemCreate(r.Ctx, dev, w.stride)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", rank, w.stride, err)
+	}
+	w.mems[rank] = own
+	fd, err := drv.Export(r.Ctx, own)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)
+	}
+	host, err := hostIdentity()
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	h := hello{Version: protocolVersion, Name: m.Name, Rank: rank, World: n, Host: host, UUID: fmt.Sprintf("%x", r.Info.UUID),
+		Stride: w.stride, Digest: o.digest(), Share: o.ShareDevice}
+	c, fds, err := m.meet(h, fd)
+	unix.Close(fd)
+	if err != nil {
+		return nil, err
+	}
+	w.control = c
+	defer closeAll(fds)
+	for i, fd := range fds {
+		if i == rank {
+			continue
+		}
+		if w.mems[i], err = drv.Import(r.Ctx, fd); err != nil {
+			return nil, fmt.Errorf("importing the memory of rank %d: %w", i, err)
+		}
+	}
+	if err := w.mapAll(); err != nil {
+		return nil, err
+	}
+	if err := w.meet(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// hostIdentity names this boot of this host: equal in all processes that can share
+// memory and sockets.
+func hostIdentity() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	ns, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return "", err
+	}
+	return string(b[:36]) + " " + ns, nil
+}
+
+// meet waits until every process of the world has got here.
+func (w *World) meet() error { return w.control.meet() }
