@@ -1,0 +1,39 @@
+package passes_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// BenchmarkScale is the arena pipeline, verifier and digests included, on chains
+// of layers from a thousand to a million nodes; see BENCHMARKS.md. Run it with
+// -benchtime 1x and read ns/node: it may grow no faster than log n.
+func BenchmarkScale(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m, err := gen.Layers(n)
+			if err != nil {
+				b.Fatal(err)
+			}
+			nodes := len(m.Funcs()[0].Order())
+			p, err := passes.Standard().Parse("arena")
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				b.StopTimer()
+				c := m.Clone()
+				b.StartTimer()
+				g := passes.Manager{Costs: cost.Arena()}
+				if _, err := g.Run(c, p); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(nodes), "ns/node")
+		})
+	}
+}
