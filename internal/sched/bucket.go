@@ -84,8 +84,8 @@ func join(p *problem, s schedule, cost Cost, cap int64, limit func(key int32) in
 		j.late(items)
 		j.early(items)
 		for i := range items {
-			if !items[i].dead && len(items[i].members) > 1 {
-				out = append(out, joined{items[i].members, items[i].slot, items[i].dur})
+			if it := &items[i]; !it.dead && (len(it.members) > 1 || p.isBucket(it.members[0])) {
+				out = append(out, joined{it.members, it.slot, it.dur})
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (j *joiner) prepare() [][]item {
 		for _, s := range p.use.At(x) {
 			if left[s]--; left[s] == 0 && !p.pinned[s] {
 				live -= p.size[s]
-				if p.isWait(x) && p.m.Owner[s] != p.node[p.startOf[x]] {
+				if p.isWait(x) && p.job[p.m.Owner[s]] != p.startOf[x] {
 					j.hold[p.startOf[x]] += p.size[s]
 				}
 			}

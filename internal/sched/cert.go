@@ -131,7 +131,7 @@ func (c *certificate) shift(x int32, kept, sign int64) {
 	c.tree.add(c.head, at, sign*kept)
 	for _, s := range c.p.use.At(x) {
 		// What x creates and nobody reads was never in the samples of others.
-		if !c.p.pinned[s] && c.lastUser(s) == x && c.p.m.Owner[s] != c.p.node[x] {
+		if !c.p.pinned[s] && c.lastUser(s) == x && c.p.job[c.p.m.Owner[s]] != x {
 			if from := max(c.previous(s)+1, c.head); from < at {
 				c.tree.add(from, at, -sign*c.p.size[s])
 			}

@@ -15,7 +15,9 @@ import (
 type problem struct {
 	m *sim.Model
 
-	node    []int32   // job -> node, ascending
+	node    []int32   // job -> node, its first if it is a bucket
+	nodes   [][]int32 // job -> nodes of a bucket, nil for others; itself nil if there are none
+	carry   []int64   // start -> bytes that its cost depends on
 	job     []int32   // node -> job, -1 if contracted
 	dur     []float64 // milliseconds
 	kind    []sim.Kind
@@ -100,10 +102,12 @@ func (p *problem) edges(root []int32) {
 	p.kind = make([]sim.Kind, n)
 	p.stream = make([]int32, n)
 	p.startOf = make([]int32, n)
+	p.carry = make([]int64, n)
 	off := make([]int32, 1, n+1)
 	var val, waitOf, waitJob []int32
 	for j, v := range p.node {
 		p.kind[j], p.dur[j], p.stream[j], p.startOf[j] = m.Kind[v], m.Dur[v], m.Stream[v], -1
+		p.carry[j] = m.Bytes[v]
 		if c := m.StartOf[v]; c >= 0 {
 			p.startOf[j] = p.job[c]
 			waitOf, waitJob = append(waitOf, p.job[c]), append(waitJob, int32(j))
@@ -180,7 +184,7 @@ func (p *problem) expand(jobs, run []int32) []int32 {
 			}
 		}
 		for _, j := range jobs[i:k] {
-			out = append(out, p.node[j])
+			out = append(out, p.members(j)...)
 		}
 		for _, j := range jobs[i:k] {
 			out = append(out, p.trail.At(j)...)
@@ -234,7 +238,7 @@ func (p *problem) growing() []bool {
 		}
 		for _, s := range p.use.At(int32(j)) {
 			// Besides its owner, start and wait, nobody uses what the wait frees.
-			if !p.pinned[s] && p.m.Owner[s] != p.node[j] && len(p.users.At(s)) <= 3 {
+			if !p.pinned[s] && p.job[p.m.Owner[s]] != int32(j) && len(p.users.At(s)) <= 3 {
 				net -= p.size[s]
 			}
 		}
@@ -247,7 +251,18 @@ func (p *problem) growing() []bool {
 func (p *problem) key(j int32) int32 { return p.m.Key[p.node[j]] }
 
 // bytes returns the size that the cost of start j depends on.
-func (p *problem) bytes(j int32) int64 { return p.m.Bytes[p.node[j]] }
+func (p *problem) bytes(j int32) int64 { return p.carry[j] }
+
+// members returns the nodes that job j stands for.
+func (p *problem) members(j int32) []int32 {
+	if p.nodes != nil && p.nodes[j] != nil {
+		return p.nodes[j]
+	}
+	return p.node[j : j+1]
+}
+
+// isBucket reports whether job j is a bucket already.
+func (p *problem) isBucket(j int32) bool { return p.nodes != nil && p.nodes[j] != nil }
 
 // isWait reports whether job j blocks on a collective.
 func (p *problem) isWait(j int32) bool { return p.kind[j] == sim.Wait && p.startOf[j] >= 0 }

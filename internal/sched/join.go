@@ -28,12 +28,12 @@ func Join(m *sim.Model, opts Options) (*Result, error) {
 	}
 	p := contract(m)
 	s := schedule{order: p.inputJobs(), makespan: input.Makespan, peak: input.Peak}
-	order, buckets, t, err := bucketed(p, s, input, opts, max(r.Cap, input.Peak))
-	if err != nil || t == nil {
+	b, err := bucket(p, s, input, opts, max(r.Cap, input.Peak))
+	if err != nil || b == nil {
 		return r, err
 	}
-	if t.Makespan <= input.Makespan*(1+1e-12) {
-		r.Order, r.Buckets, r.Timeline = order, buckets, t
+	if b.t.Makespan <= input.Makespan*(1+1e-12) {
+		r.Order, r.Buckets, r.Timeline = b.order, b.list, b.t
 	}
 	return r, nil
 }

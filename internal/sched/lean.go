@@ -77,7 +77,7 @@ func (p *problem) greedyLean(r int64) []int32 {
 			}
 		}
 		for _, s := range p.use.At(j) {
-			if left[s] == 1 && !p.pinned[s] && p.m.Owner[s] != p.node[j] {
+			if left[s] == 1 && !p.pinned[s] && p.job[p.m.Owner[s]] != int32(j) {
 				net[j] -= p.size[s]
 			}
 		}
@@ -112,7 +112,7 @@ func (p *problem) greedyLean(r int64) []int32 {
 				continue
 			}
 			for _, k := range p.users.At(s) {
-				if !done[k] && p.m.Owner[s] != p.node[k] {
+				if !done[k] && p.job[p.m.Owner[s]] != k {
 					net[k] -= p.size[s]
 					if blocked[k] == 0 {
 						h.push(entry{net[k], k})

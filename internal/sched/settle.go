@@ -7,9 +7,18 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// bucketed joins collectives of a schedule, whose timeline is base, and judges the
-// outcome. It returns a nil timeline if no buckets keep to makespan and cap.
-func bucketed(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64) ([]int32, []sim.Bucket, *sim.Timeline, error) {
+// bucketed is an order of jobs with buckets, judged.
+type bucketed struct {
+	jobs  []int32
+	found []joined
+	order []int32 // of nodes
+	list  []sim.Bucket
+	t     *sim.Timeline
+}
+
+// bucket joins collectives of a schedule, whose timeline is base, and judges the
+// outcome. It returns nil if no buckets keep to makespan and cap.
+func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64) (*bucketed, error) {
 	limits := make([]int64, len(p.m.Keys))
 	for k, key := range p.m.Keys {
 		if limits[k] = opts.BucketBytes; limits[k] <= 0 {
@@ -20,23 +29,21 @@ func bucketed(p *problem, s schedule, base *sim.Timeline, opts Options, cap int6
 		found := join(p, s, opts.Cost, cap, func(k int32) int64 { return limits[k] })
 		for range 10 {
 			if len(found) == 0 {
-				return nil, nil, nil, nil
+				return nil, nil
 			}
-			jobs, run := realize(p, s.order, found, cap)
-			order, buckets := p.expand(jobs, run), p.buckets(found)
-			t, err := sim.Evaluate(p.m, order, buckets)
+			b, run, err := judge(p, s.order, found, cap)
 			if err != nil {
-				return nil, nil, nil, err
+				return nil, err
 			}
 			n := len(found)
-			peak, at := p.packedPeak(jobs, run, len(found))
+			peak, at := p.packedPeak(b.jobs, run, len(found))
 			switch {
-			case max(peak, t.Peak) > cap:
-				found = dissolve(p, found, jobs, at)
-			case t.Makespan > base.Makespan*(1+1e-12):
-				found = delayed(p, found, run, order, base, t)
+			case max(peak, b.t.Peak) > cap:
+				found = dissolve(p, found, b.jobs, at)
+			case b.t.Makespan > base.Makespan*(1+1e-12):
+				found = delayed(p, found, run, b.order, base, b.t)
 			default:
-				return order, buckets, t, nil
+				return b, nil
 			}
 			if len(found) == n {
 				break
@@ -46,16 +53,85 @@ func bucketed(p *problem, s schedule, base *sim.Timeline, opts Options, cap int6
 			limits[k] /= 4
 		}
 	}
-	return nil, nil, nil, nil
+	return nil, nil
 }
+
+// judge realizes buckets in an order of jobs and evaluates the outcome.
+func judge(p *problem, jobs []int32, found []joined, cap int64) (*bucketed, []int32, error) {
+	b := &bucketed{found: found}
+	var run []int32
+	b.jobs, run = realize(p, jobs, found, cap)
+	b.order, b.list = p.expand(b.jobs, run), p.buckets(found)
+	var err error
+	b.t, err = sim.Evaluate(p.m, b.order, b.list)
+	return b, run, err
+}
+
+// again schedules anew with the buckets of b as single collectives, which take
+// less time than their members did, and lets them join further. It returns b if
+// that does not shorten the makespan.
+func again(p *problem, b *bucketed, opts Options, cap int64, goal float64) (*bucketed, error) {
+	q := p.merge(b.jobs, b.found)
+	ref, floor := q.inputJobs(), b.t.Peak
+	if lean, peak := q.lean(cap); peak <= cap {
+		ref, floor = lean, peak
+	}
+	s := newSearch(q, ref, floor, goal)
+	s.inFlight = opts.InFlight
+	out, ok := s.under(cap, againRuns)
+	if !ok || out.makespan >= b.t.Makespan*(1-closeEnough) {
+		return b, nil
+	}
+	base := &sim.Timeline{Makespan: out.makespan}
+	next, err := bucket(q, out, base, opts, cap)
+	if err != nil || next == nil || next.t.Makespan >= b.t.Makespan {
+		return b, err
+	}
+	return next, nil
+}
+
+// hopeful schedules as if reductions that only the output needs took no latency,
+// which is nearly so once they have joined buckets, then lets them join and judges
+// by what they really take. It returns nil if that comes to nothing.
+func hopeful(p *problem, opts Options, cap int64, goal float64) (*bucketed, error) {
+	q := *p
+	q.dur = slices.Clone(p.dur)
+	any := false
+	for j := range q.dur {
+		if p.kind[j] != sim.Start || p.key(int32(j)) < 0 || !p.forOutput(int32(j)) {
+			continue
+		}
+		latency := opts.Cost(p.m.Keys[p.key(int32(j))], 1)
+		q.dur[j] = max(q.dur[j]-0.9*latency, 0.05*q.dur[j])
+		any = true
+	}
+	if !any {
+		return nil, nil
+	}
+	ref, floor := p.lean(cap)
+	s := newSearch(&q, ref, floor, goal)
+	s.inFlight = opts.InFlight
+	out, ok := s.under(cap, againRuns)
+	if !ok {
+		return nil, nil
+	}
+	base, err := sim.Evaluate(p.m, p.expand(out.order, nil), nil)
+	if err != nil {
+		return nil, err
+	}
+	return bucket(p, out, base, opts, cap)
+}
+
+// againRuns is how many policies are tried for a program with buckets in place.
+const againRuns = 12
 
 // buckets returns the buckets in terms of nodes.
 func (p *problem) buckets(found []joined) []sim.Bucket {
 	out := make([]sim.Bucket, len(found))
 	for i, b := range found {
-		members := make([]int32, len(b.members))
-		for k, c := range b.members {
-			members[k] = p.node[c]
+		var members []int32
+		for _, c := range b.members {
+			members = append(members, p.members(c)...)
 		}
 		out[i] = sim.Bucket{Members: members, Dur: b.dur}
 	}
@@ -77,6 +153,9 @@ func delayed(p *problem, found []joined, run, order []int32, base, t *sim.Timeli
 		}
 		if run[j] >= 0 {
 			last[p.stream[j]] = run[j]
+		}
+		if base.End == nil {
+			continue
 		}
 		for _, w := range p.waits.At(j) {
 			x := p.node[w]
