@@ -218,8 +218,8 @@ func (r *pipelineReader) option(s *step, key string, at int, text string, vat in
 	r.failf(at, len(key), "option", []string{note}, "%s has no option %q", s.pass.Name, key)
 }
 
-// suggest names what the table has.
-func (r *pipelineReader) suggest(string) []string {
+// suggest names what the table has: what a misspelt name is closest to, else all.
+func (r *pipelineReader) suggest(name string) []string {
 	var names []string
 	for _, p := range r.t.passes {
 		names = append(names, p.Name)
@@ -227,7 +227,36 @@ func (r *pipelineReader) suggest(string) []string {
 	for _, p := range r.t.pipelines {
 		names = append(names, p.Name)
 	}
+	best, most := "", max(1, len(name)/4)
+	for _, n := range names {
+		if d := editDistance(name, n); d <= most {
+			best, most = n, d-1
+		}
+	}
+	if best != "" {
+		return []string{"did you mean " + best + "?"}
+	}
 	return []string{"have: " + strings.Join(names, " ")}
+}
+
+// editDistance is the number of bytes to insert, delete or replace that turn a into b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diagonal
+			if a[i] != b[j] {
+				d = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
 }
 
 // constraints checks the order of the steps.

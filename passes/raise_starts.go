@@ -31,7 +31,7 @@ func raiseStarts() Pass {
 		Name: "raise-starts",
 		Doc:  "Moves collectives as early as data dependences and collective order allow.",
 		Options: []Option{
-			{Name: "limit", Kind: KindInt, Default: "0", Doc: "most launches that a collective is moved across, 0 for any number; bounds what is in flight"},
+			{Name: "limit", Kind: KindInt, Default: "0", Doc: "most launches and waits that a collective is moved across, 0 for any number; bounds what is in flight"},
 			optOrder,
 			{Name: "carry", Kind: KindString, Default: "light", Choices: []string{"light", "views", "none"}, Doc: "what moves up with a collective that reads it: pure memory-bound operations, views only, nothing"},
 		},
@@ -279,7 +279,7 @@ func (m *mover) finish(order []int32, limit int64, main func(*ir.Node) bool, sta
 		r.ExposedBefore, r.ExposedAfter = d.exposed(before, s), d.exposed(after, s)
 		switch {
 		case r.Limit == LimitDistance:
-			r.Detail = itoa(limit) + " launches"
+			r.Detail = itoa(limit) + " launches and waits"
 		case m.why[i] >= 0 && m.why[i] != int32(i):
 			r.Detail = d.nodes[m.why[i]].Name()
 		}

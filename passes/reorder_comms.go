@@ -45,6 +45,7 @@ func reorderComms() Pass {
 		Options: []Option{
 			{Name: "cap", Kind: KindBytes, Default: "0", Doc: "largest live memory, 0 for the input's own peak"},
 			{Name: "percent", Kind: KindFloat, Default: "100", Doc: "the cap in percent of the input's own peak, where cap is 0"},
+			{Name: "limit", Kind: KindInt, Default: "0", Doc: "most nodes that a collective or a wait is moved across, 0 for any number; bounds the time that the pass takes"},
 			{Name: "rounds", Kind: KindInt, Default: "4", Doc: "most rounds of raising and sinking"},
 			optOrder,
 			{Name: "carry", Kind: KindString, Default: "light", Choices: []string{"light", "views", "none"}, Doc: "what joins a collective that reads it: pure memory-bound operations, views only, nothing"},
@@ -74,6 +75,7 @@ type reorderer struct {
 	d      *deps
 	l      *ledger
 	cap    int64
+	most   int // moves of one node, 0 for any number
 	strict bool
 	carry  func(*ir.Node) bool
 	wait   []int32 // node -> wait of a collective, -1 of others and of those that leave in flight
@@ -102,6 +104,7 @@ func runReorderComms(ctx *Context, f *ir.Func, onMove func(*reorderer)) error {
 	if r.cap == 0 {
 		r.cap = int64(math.Min(float64(before)*ctx.Float("percent")/100, math.MaxInt64/2))
 	}
+	r.most = int(min(ctx.Int("limit"), math.MaxInt32))
 	for range ctx.Int("rounds") {
 		moves := 0
 		if ctx.Bool("raise") {
@@ -275,6 +278,10 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 			rec.Limit, rec.Detail = LimitCollective, node.Name()
 			break
 		}
+		if r.most > 0 && rec.Moves+moves >= r.most {
+			rec.Limit, rec.Detail = LimitDistance, itoa(int64(r.most))+" nodes"
+			break
+		}
 		ok, top := r.l.exchange(lo-1, lo, hi, r.cap)
 		if !ok {
 			rec.Limit, rec.Detail = LimitMemory, r.overCap(top)
@@ -379,6 +386,10 @@ func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 		}
 		if node.Op() == ir.OpReturn {
 			rec.Limit = LimitNone
+			break
+		}
+		if r.most > 0 && rec.Moves+moves >= r.most {
+			rec.Limit, rec.Detail = LimitDistance, itoa(int64(r.most))+" nodes"
 			break
 		}
 		ok, top := r.l.exchange(lo, hi, hi+1, r.cap)
