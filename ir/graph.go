@@ -273,6 +273,12 @@ func (n *Node) At() int {
 	return int(n.at)
 }
 
+// Prev is the node before n in program order, nil for the first. O(1).
+func (n *Node) Prev() *Node { return n.prev }
+
+// Next is the node after n in program order, nil for the last. O(1).
+func (n *Node) Next() *Node { return n.next }
+
 // Pos is the place in the module's source, unknown for nodes built in Go.
 func (n *Node) Pos() diag.Pos { return n.pos }
 

@@ -21,6 +21,20 @@ type inferCtx struct {
 // exact; other results are returned row-major and may be declared in any layout.
 type inferFunc func(c *inferCtx) ([]Type, error)
 
+// Infer applies the type rule of op to operand types: it returns the result types
+// of such a node, or says why the operands do not fit. want declares result types
+// where the rule leaves them open; group may be nil.
+func Infer(op Op, group *Group, attrs attr.List, args []Type, want ...Type) ([]Type, error) {
+	if i := op.info(); len(args) < i.MinArgs || i.MaxArgs >= 0 && len(args) > i.MaxArgs {
+		return nil, fmt.Errorf("%s takes %s, got %d", i.Name, argCount(i), len(args))
+	}
+	c := inferCtx{args: args, attrs: attrs, want: want}
+	if group != nil {
+		c.group = group.Size()
+	}
+	return op.info().Infer(&c)
+}
+
 // wantType returns declared result i.
 func (c *inferCtx) wantType(i int) (Type, error) {
 	if i >= len(c.want) {

@@ -19,6 +19,7 @@ func Standard() *Table {
 func standardPasses() []Pass {
 	return []Pass{
 		canonicalize(),
+		simplifyCollectives(),
 		bucketPass(),
 		raiseStarts(),
 		sinkWaits(),
@@ -31,7 +32,14 @@ func standardPasses() []Pass {
 func standardOrder() []Constraint {
 	const stale = "a schedule must not be decided around nodes that canonicalize removes"
 	const undone = "overlap decides the whole order, what came before counts only as its input"
+	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
 	return []Constraint{
+		{Before: "canonicalize", After: "simplify-collectives", Why: "dead readers and second waits hide that a rewrite is right"},
+		{Before: "simplify-collectives", After: "bucket", Why: "rewriting a member takes it out of its bucket"},
+		{Before: "simplify-collectives", After: "raise-starts", Why: rewritten},
+		{Before: "simplify-collectives", After: "sink-waits", Why: rewritten},
+		{Before: "simplify-collectives", After: "reorder-comms", Why: rewritten},
+		{Before: "simplify-collectives", After: "overlap", Why: rewritten},
 		{Before: "canonicalize", After: "bucket", Why: "buckets name the collectives that they stand for, dead ones must not be among them"},
 		{Before: "canonicalize", After: "raise-starts", Why: stale},
 		{Before: "canonicalize", After: "sink-waits", Why: "a dead or forwarded view counts as a use of a wait"},
@@ -47,7 +55,7 @@ func standardOrder() []Constraint {
 // standardPipelines lists the pipelines that have names.
 func standardPipelines() []NamedPipeline {
 	return []NamedPipeline{
-		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,overlap"},
+		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,simplify-collectives,overlap"},
 		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 	}
 }

@@ -51,3 +51,37 @@ func TestModule(t *testing.T) {
 		t.Errorf("%d variadic collectives, %d async inputs, %d async outputs", variadic, asyncIn, asyncOut)
 	}
 }
+
+// Modules of the algebra are legal, run, are the same for the same seed, and read
+// or return all that they make.
+func TestAlgebra(t *testing.T) {
+	seen := map[ir.Op]int{}
+	for seed := range uint64(150) {
+		c := gen.AlgebraConfig{Smooth: seed%3 == 0, Writes: seed%2 == 0, Grown: seed%5 == 0}
+		m, err := gen.Algebra(seed, c)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		again, err := gen.Algebra(seed, c)
+		if err != nil || again.String() != m.String() {
+			t.Fatalf("seed %d gives two modules", seed)
+		}
+		if err := golden.SameResults(m, m, seed, 0); err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, m)
+		}
+		for _, n := range m.Funcs()[0].Order() {
+			seen[n.Op()]++
+			for _, v := range n.Results() {
+				if len(v.Uses()) == 0 {
+					t.Fatalf("seed %d: nobody reads %s", seed, v)
+				}
+			}
+		}
+	}
+	for _, op := range []ir.Op{ir.OpAllReduce, ir.OpAllGather, ir.OpReduceScatter, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute,
+		ir.OpShard, ir.OpConvert, ir.OpClamp, ir.OpFloor, ir.OpIndex, ir.OpView, ir.OpPermute, ir.OpSlice, ir.OpAlias, ir.OpFull, ir.OpCall} {
+		if seen[op] == 0 {
+			t.Errorf("no %s in 150 modules", op)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package passes
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// simplifyCollectives rewrites communication by algebra. Every rewrite is one
+// rule of one table (simplifyRules), one function with its legality condition, in
+// the files simplify_*.go; each has an option of its own and counts how often it
+// fired.
+//
+// # What equal means
+//
+// A rule is exact if the program gives the same bits as before on every rank, by
+// the meaning that the IR gives to operations: float arithmetic runs in f32 (f64)
+// and is rounded once, reductions go by ascending group rank. A rule reassociates
+// if it adds or multiplies floats in another order or rounds at another place. The
+// option reassociate, off by default, allows that; on integers, whose arithmetic
+// wraps, and for min and max such rules are exact too and always on. A transport
+// that sums in an order of its own differs from the reference before and after
+// alike.
+//
+// # How it runs
+//
+// Rules look at one node, their anchor, and the few operations that it reads;
+// what they make is tried again at once, and the function is swept in program
+// order until nothing fires. Every rule removes a collective, moves fewer bytes,
+// or moves an operation past a collective or shard to the side with less work, and
+// none is the inverse of another that is on, so the sweeps end. A tensor inside a
+// bucket is rewritten by leaving the bucket.
+//
+// A replacement stands where its operands are complete, its wait where the old
+// wait stood: times are for the passes after this one to decide. An attached cost
+// is carried over in the proportion that the cost model, or else the sizes, give.
+func simplifyCollectives() Pass {
+	p := Pass{
+		Name: "simplify-collectives",
+		Doc:  "Removes, joins and shrinks collectives by algebra, and moves cheap operations to the side of a collective where they are cheaper.",
+		Options: []Option{
+			{Name: "reassociate", Kind: KindBool, Default: "false", Doc: "also rewrite sums and products of floats in ways that round differently"},
+			{Name: "share-distance", Kind: KindInt, Default: "8", Doc: "share a repeated collective if at most that many operations run between the last use of the first result and the repeat"},
+			{Name: "share-bytes", Kind: KindBytes, Default: "1TiB", Doc: "share a repeated collective only if its result, kept for longer, has at most that many bytes"},
+			{Name: "split-bytes", Kind: KindBytes, Default: "1MiB", Doc: "smallest operand that split-all-reduce splits"},
+		},
+		Stats: []Stat{
+			{"fired", "rewrites"},
+			{"collectives-before", "collectives before the pass"},
+			{"collectives-after", "collectives after it"},
+			{"bytes-before", "bytes of their operands or results, whichever is more, before"},
+			{"bytes-after", "the same after"},
+			{"groups", "process groups declared"},
+		},
+		Run: runSimplify,
+	}
+	for _, r := range simplifyRules() {
+		on := "true"
+		if r.off {
+			on = "false"
+		}
+		p.Options = append(p.Options, Option{Name: r.name, Kind: KindBool, Default: on, Doc: r.doc + "; " + r.exact.String()})
+		p.Stats = append(p.Stats, Stat{r.name, r.doc})
+	}
+	return p
+}
+
+// exactness says what a rule keeps of the numbers.
+type exactness uint8
+
+const (
+	exact         exactness = iota // every bit
+	reassociates                   // all but the rounding of floats; exact on integers and for min and max
+	narrowRounded                  // every bit where reductions accumulate in f32, as the IR says; off by default since libraries may round at every hop
+)
+
+func (e exactness) String() string {
+	return [...]string{"exact", "reassociates floats, so it needs the option reassociate on them", "exact where transports accumulate in f32"}[e]
+}
+
+// simplifyRule is one row of the table.
+type simplifyRule struct {
+	name  string
+	doc   string
+	legal string // the condition under which the rewrite is right
+	gate  string // the condition under which it pays
+	exact exactness
+	off   bool // off by default
+
+	// anchor selects the nodes at which the rule is tried.
+	anchor func(n *ir.Node) bool
+	// apply tries the rule at n: it changes nothing and returns false, or asks
+	// s.fire, makes the change and returns true.
+	apply func(s *simplifier, n *ir.Node) bool
+}
+
+// simplifyRules is the table. The first rule that fires at a node wins.
+func simplifyRules() []simplifyRule {
+	var rules []simplifyRule
+	rules = append(rules, shareRules()...)
+	rules = append(rules, reduceRules()...)
+	rules = append(rules, replicatedRules()...)
+	rules = append(rules, gatherRules()...)
+	rules = append(rules, motionRules()...)
+	return append(rules, shardRules()...)
+}
+
+func isOp(ops ...ir.Op) func(n *ir.Node) bool {
+	return func(n *ir.Node) bool {
+		for _, o := range ops {
+			if n.Op() == o {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// simplifier is the state of one run on one function.
+type simplifier struct {
+	ctx      *Context
+	f        *ir.Func
+	rules    []simplifyRule // those that are on
+	rule     *simplifyRule  // the one being tried
+	on       map[string]bool
+	reassoc  bool
+	groups   *groupAlgebra
+	written  map[storageKey]bool // storages that some operation writes in place; look-up only
+	label    []int64             // by NodeID: ascends in program order
+	launched []int32             // by NodeID: about how many operations launch before the node
+	made     []*ir.Node          // nodes made by the last rewrite
+	same     map[replKey]bool    // what is known about replication; look-up only
+	seen     map[string]*ir.Node // repeated collectives by what they compute; look-up only
+}
+
+// maxSweeps bounds the sweeps over a function. Rules make progress by a measure
+// that decreases, so a program takes a few; the bound turns a mistake in a rule
+// into a rewrite that stops early.
+const maxSweeps = 64
+
+func runSimplify(ctx *Context, f *ir.Func) error {
+	s := &simplifier{ctx: ctx, f: f, on: map[string]bool{}, reassoc: ctx.Bool("reassociate"), groups: newGroupAlgebra(f.Module()),
+		same: map[replKey]bool{}, seen: map[string]*ir.Node{}}
+	for _, r := range simplifyRules() {
+		if ctx.Bool(r.name) {
+			s.rules = append(s.rules, r)
+			s.on[r.name] = true
+		}
+	}
+	s.traffic("before")
+	if s.rules == nil {
+		s.traffic("after")
+		return nil
+	}
+	s.findWrites()
+	s.relabel()
+	for range maxSweeps {
+		if !s.sweep() {
+			break
+		}
+	}
+	s.traffic("after")
+	ctx.Count("groups", float64(s.groups.declared))
+	return nil
+}
+
+// traffic counts the collectives and their bytes.
+func (s *simplifier) traffic(when string) {
+	count, bytes := 0, int64(0)
+	for _, n := range s.f.Order() {
+		if n.Op().IsCollective() {
+			count++
+			bytes += s.moved(n)
+		}
+	}
+	s.ctx.Count("collectives-"+when, float64(count))
+	s.ctx.Count("bytes-"+when, float64(bytes))
+}
+
+// sweep tries every rule at every node, and at once again at what they make.
+func (s *simplifier) sweep() bool {
+	s.countLaunches()
+	clear(s.seen)
+	any := false
+	for _, n := range append([]*ir.Node(nil), s.f.Order()...) {
+		for stack := []*ir.Node{n}; len(stack) > 0; {
+			at := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			for s.alive(at) && s.try(at) {
+				any = true
+				// Later ones first, so that they are taken up in program order.
+				for i := len(s.made) - 1; i >= 0; i-- {
+					stack = append(stack, s.made[i])
+				}
+			}
+		}
+	}
+	return any
+}
+
+func (s *simplifier) alive(n *ir.Node) bool { return s.f.NodeByID(n.ID()) == n }
+
+// try tries the rules at one node until one fires.
+func (s *simplifier) try(n *ir.Node) bool {
+	for i := range s.rules {
+		s.rule = &s.rules[i]
+		if !s.rule.anchor(n) {
+			continue
+		}
+		s.made = s.made[:0]
+		if s.rule.apply(s, n) {
+			s.ctx.Count("fired", 1)
+			s.ctx.Count(s.rule.name, 1)
+			return true
+		}
+	}
+	return false
+}
+
+// fire is the last question before a change at n. touched are the values whose
+// uses move: a storage that something writes in place pins its uses.
+func (s *simplifier) fire(n *ir.Node, touched ...*ir.Value) bool {
+	for _, v := range touched {
+		if s.written[s.storage(v)] {
+			return false
+		}
+	}
+	return s.ctx.Enable(s.rule.name + "/" + n.Name())
+}
+
+// may reports whether a change that reorders the arithmetic of that reduction is
+// allowed on that element type. Integers wrap around, so their sums and products
+// may be taken in any order; their averages truncate, so never.
+func (s *simplifier) may(r ir.Reduction, dt ir.DType) bool {
+	switch {
+	case r == ir.Min || r == ir.Max:
+		return true
+	case dt.IsInt():
+		return r != ir.Avg
+	}
+	return s.reassoc && dt.IsFloat()
+}
+
+// storageKey is a tensor's storage: the value that it was made for, and which of
+// its tensors if that is async.
+type storageKey struct {
+	id ir.ValueID
+	k  int
+}
+
+func (s *simplifier) storage(v *ir.Value) storageKey {
+	for {
+		n := v.Def()
+		switch {
+		case n.Op() == ir.OpWaitTensor:
+			return storageKey{n.Arg(0).ID(), v.Index()}
+		case n.Effects()&ir.EffectAlias == 0 || len(n.Args()) == 0:
+			return storageKey{v.ID(), 0}
+		}
+		v = n.Arg(0)
+	}
+}
+
+// findWrites lists the storages that are written in place. Rewrites never give a
+// written storage new users, so the list stays right.
+func (s *simplifier) findWrites() {
+	s.written = map[storageKey]bool{}
+	for _, n := range s.f.Order() {
+		if n.Effects()&ir.EffectWrites == 0 {
+			continue
+		}
+		for _, a := range n.Args() {
+			s.written[s.storage(a)] = true
+		}
+	}
+}
+
+// Labels tell the order of two nodes in constant time although nodes come and go:
+// a new node takes the middle between its neighbours, and when there is none all
+// labels are dealt anew.
+const labelStep = 1 << 20
+
+func (s *simplifier) relabel() {
+	order := s.f.Order()
+	s.label = grow(s.label, s.f.NumNodeIDs())
+	for i, n := range order {
+		s.label[n.ID()] = int64(i+1) * labelStep
+	}
+}
+
+func (s *simplifier) place(n *ir.Node) {
+	s.label = grow(s.label, s.f.NumNodeIDs())
+	s.launched = grow(s.launched, s.f.NumNodeIDs())
+	lo, hi := int64(0), int64(math.MaxInt64)
+	if p := n.Prev(); p != nil {
+		lo = s.label[p.ID()]
+		s.launched[n.ID()] = s.launched[p.ID()]
+	}
+	if q := n.Next(); q != nil {
+		hi = s.label[q.ID()]
+		s.launched[n.ID()] = s.launched[q.ID()]
+	}
+	if hi-lo < 2 {
+		s.relabel()
+		return
+	}
+	s.label[n.ID()] = lo + min((hi-lo)/2, labelStep)
+}
+
+func grow[T any](list []T, n int) []T {
+	if n <= len(list) {
+		return list
+	}
+	return append(list, make([]T, n-len(list))...)
+}
+
+// later is the one of two nodes that stands further down.
+func (s *simplifier) later(a, b *ir.Node) *ir.Node {
+	if s.label[a.ID()] > s.label[b.ID()] {
+		return a
+	}
+	return b
+}
+
+// countLaunches numbers nodes by how many operations launch before them.
+func (s *simplifier) countLaunches() {
+	s.launched = grow(s.launched, s.f.NumNodeIDs())
+	count := int32(0)
+	for _, n := range s.f.Order() {
+		s.launched[n.ID()] = count
+		if launches(n) {
+			count++
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package passes_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/golden"
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// bandwidth is a model in which collectives have no latency, so that rewrites pay
+// that replace one large collective by smaller ones.
+type bandwidth struct{}
+
+func (bandwidth) NodeMs(*ir.Node) (float64, bool) { return 0, false }
+
+func (bandwidth) CommMs(op ir.Op, g *ir.Group, _ ir.Reduction, size int64) (float64, bool) {
+	n := float64(g.Size())
+	ms := float64(size) * (n - 1) / n * 1e-6
+	if op == ir.OpAllReduce {
+		ms *= 2
+	}
+	return ms, true
+}
+
+// simplifyRandomly runs simplify-collectives with some rules off on a random
+// module and compares the results on all ranks: bit by bit, or, where rewrites may
+// round differently, closely, on programs that do not magnify errors.
+func simplifyRandomly(t *testing.T, seed uint64, report func(*passes.Report)) {
+	t.Helper()
+	table := passes.Standard()
+	r := rand.New(rand.NewPCG(seed, 11))
+	c := gen.AlgebraConfig{Nodes: 3 + r.IntN(22), Smooth: r.IntN(3) == 0, Writes: r.IntN(8) == 0, Grown: r.IntN(3) == 0}
+	m, err := gen.Algebra(seed, c)
+	if err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+	text, sep, tolerance := "simplify-collectives", "{", 0.0
+	some := r.IntN(3) > 0
+	for _, o := range table.Lookup("simplify-collectives").Options {
+		switch {
+		case o.Name == "reassociate" && c.Smooth:
+			text, tolerance = text+sep+"reassociate=true", 1e-9
+		case o.Name == "reassociate":
+			continue
+		case o.Name == "split-bytes":
+			text += sep + "split-bytes=0"
+		case o.Kind == passes.KindBool && (o.Default == "false" && r.IntN(2) == 0):
+			text += sep + o.Name + "=true"
+		case o.Kind == passes.KindBool && some && r.IntN(5) == 0:
+			text += sep + o.Name + "=false"
+		default:
+			continue
+		}
+		sep = ","
+	}
+	p, err := table.Parse(text + "}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := m.Clone()
+	g := passes.Manager{Repeat: true, Input: "random"}
+	if r.IntN(2) == 0 {
+		g.Costs = bandwidth{}
+	}
+	rep, err := g.Run(after, p)
+	if err != nil {
+		t.Fatalf("seed %d: %v\n%s", seed, err, m)
+	}
+	if err := golden.SameResults(m, after, seed, tolerance); err != nil {
+		t.Fatalf("seed %d, %s: %v\nbefore:\n%s\nafter:\n%s", seed, p, err, m, after)
+	}
+	report(rep)
+}
+
+// Random programs keep their numbers on all ranks under random selections of
+// rules, and every rule fires somewhere.
+func TestSimplifyProperty(t *testing.T) {
+	seeds := uint64(3000)
+	if testing.Short() {
+		seeds = 300
+	}
+	fired := map[string]float64{}
+	for seed := range seeds {
+		simplifyRandomly(t, seed, func(rep *passes.Report) {
+			for _, s := range rep.Steps[0].Stats {
+				fired[s.Name] += s.Value
+			}
+		})
+	}
+	for _, o := range passes.Standard().Lookup("simplify-collectives").Options {
+		if o.Kind == passes.KindBool && o.Name != "reassociate" {
+			t.Logf("%6.0f %s", fired[o.Name], o.Name)
+			if fired[o.Name] == 0 && !testing.Short() {
+				t.Errorf("%s never fired", o.Name)
+			}
+		}
+	}
+}
+
+// FuzzSimplify is the property test with seeds by the fuzzer.
+func FuzzSimplify(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) { simplifyRandomly(t, seed, func(*passes.Report) {}) })
+}
+
+// No rule of the table lacks its condition, and no two share a name.
+func TestSimplifyTableIsDocumented(t *testing.T) {
+	p := passes.Standard().Lookup("simplify-collectives")
+	docs := map[string]string{}
+	for _, s := range p.Stats {
+		docs[s.Name] = s.Doc
+	}
+	for _, o := range p.Options {
+		if o.Kind != passes.KindBool || o.Name == "reassociate" {
+			continue
+		}
+		if docs[o.Name] == "" || !strings.HasPrefix(o.Doc, docs[o.Name]) || !strings.Contains(o.Doc, "exact") && !strings.Contains(o.Doc, "reassociates") {
+			t.Errorf("%s: option %q, statistic %q", o.Name, o.Doc, docs[o.Name])
+		}
+	}
+}

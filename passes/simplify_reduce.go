@@ -1,0 +1,243 @@
+package passes
+
+import (
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Rules about reductions: all_reduce = reduce_scatter then all_gather, their sums,
+// and reductions over the rows and columns of a grid of ranks.
+func reduceRules() []simplifyRule {
+	wait := isOp(ir.OpWaitTensor)
+	return []simplifyRule{
+		{name: "reduce-then-shard", doc: "all_reduce, then this rank's piece: reduce_scatter",
+			legal: "the shard has the reduction's group and nothing else reads the reduction",
+			gate:  "always: half the bytes on the wire and a smaller result",
+			exact: exact, anchor: isOp(ir.OpShard), apply: reduceThenShard},
+		{name: "reduce-then-subshard", doc: "all_reduce, then this rank's piece by a smaller group: reduce_scatter over that and all_reduce of the piece over the rest",
+			legal: "the shard's subgroups lie inside the reduction's, nothing else reads the reduction, and its order may change",
+			gate:  "the cost model, or else the bytes on the wire",
+			exact: reassociates, anchor: isOp(ir.OpShard), apply: reduceThenSubshard},
+		{name: "gather-of-scatter", doc: "reduce_scatter, then all_gather of the pieces: all_reduce",
+			legal: "same group and dimension, and only the gather reads the pieces; not while split-all-reduce is on",
+			gate:  "always: one collective in place of two, equal bytes",
+			exact: exact, anchor: wait, apply: atMembers(gatherOfScatter)},
+		{name: "split-all-reduce", doc: "all_reduce as reduce_scatter and all_gather, so that the halves overlap with different work",
+			legal: "some dimension falls into equal pieces",
+			gate:  "at least split-bytes, and an operation between the start and the first reader of the result that can run beside a half",
+			exact: exact, off: true, anchor: wait, apply: atMembers(splitAllReduce)},
+		{name: "sum-of-reductions", doc: "a sum of two reductions: the reduction of the sum",
+			legal: "same collective, group, dimension and type; the operation distributes over the reduction; nothing else reads them",
+			gate:  "always: half the bytes",
+			exact: reassociates, anchor: isOp(ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpMaximum, ir.OpMinimum), apply: sumOfReductions},
+		{name: "merge-reductions", doc: "reductions in a row over the rows and columns of a grid: one over the grid, declared if need be",
+			legal: "the groups' product is a partition, one kind of reduction, and only the second reads the first",
+			gate:  "the cost model, or else the bytes on the wire",
+			exact: reassociates, anchor: wait, apply: atMembers(mergeReductions)},
+		{name: "reduce-before-gather", doc: "all_gather over rows, then all_reduce over columns: the reduction first, on the pieces",
+			legal: "the groups form grids and only the reduction reads the gather",
+			gate:  "always: fewer bytes are reduced",
+			exact: exact, anchor: wait, apply: atMembers(reduceBeforeGather)},
+		{name: "scatter-before-reduce", doc: "all_reduce over columns, then reduce_scatter over rows: the scatter first, and the pieces are reduced",
+			legal: "the groups form grids, one kind of reduction, and only the scatter reads the reduction",
+			gate:  "always: fewer bytes are reduced",
+			exact: reassociates, anchor: wait, apply: atMembers(scatterBeforeReduce)},
+	}
+}
+
+func reduceThenShard(s *simplifier, n *ir.Node) bool {
+	m, ok := s.from(n.Arg(0))
+	if !ok || !m.is(ir.OpAllReduce) || !s.groups.equal(m.group(), n.Group()) || !only(n.Arg(0), n) || !s.fire(n, m.operand(), n.Result(0)) {
+		return false
+	}
+	start := s.communicate(m.start, ir.OpReduceScatter, m.group(), reduceAttrs(m.reduction(), int(n.Attrs().Int("dim", 0))), m.operand(), m.start)
+	if start == nil {
+		return s.undo()
+	}
+	s.replace(n.Result(0), s.finish(m.wait, start))
+	return true
+}
+
+func reduceThenSubshard(s *simplifier, n *ir.Node) bool {
+	m, ok := s.from(n.Arg(0))
+	if !ok || !m.is(ir.OpAllReduce) || !only(n.Arg(0), n) || !s.may(m.reduction(), m.value().Type().DType()) {
+		return false
+	}
+	ranks := s.groups.quotient(m.group(), n.Group())
+	if ranks == nil {
+		return false
+	}
+	rest := &ir.Group{Name: "rest", Ranks: ranks}
+	whole := s.of(m).bytes
+	part := s.bytes(n.Result(0).Type())
+	if !s.pays([]traffic{s.of(m)}, []traffic{{ir.OpReduceScatter, n.Group(), m.reduction(), whole}, {ir.OpAllReduce, rest, m.reduction(), part}}) ||
+		!s.fire(n, m.operand(), n.Result(0)) {
+		return false
+	}
+	rest = s.groups.declare(ranks, true, m.group(), n.Group())
+	start := s.communicate(m.start, ir.OpReduceScatter, n.Group(), reduceAttrs(m.reduction(), int(n.Attrs().Int("dim", 0))), m.operand(), m.start)
+	if start == nil {
+		return s.undo()
+	}
+	piece := s.finish(m.wait, start)
+	second := s.communicate(m.wait, ir.OpAllReduce, rest, reduceAttrs(m.reduction(), -1), piece, m.start)
+	s.replace(n.Result(0), s.finish(m.wait, second))
+	return true
+}
+
+func gatherOfScatter(s *simplifier, m member) bool {
+	in, ok := s.from(m.operand())
+	if !ok || s.on["split-all-reduce"] || !m.is(ir.OpAllGather) || !in.is(ir.OpReduceScatter) || in.dim() != m.dim() ||
+		!s.groups.equal(in.group(), m.group()) || !only(m.operand(), m.start) || !s.fire(m.wait, in.operand(), m.value()) {
+		return false
+	}
+	start := s.communicate(in.start, ir.OpAllReduce, in.group(), reduceAttrs(in.reduction(), -1), in.operand(), in.start)
+	if start == nil {
+		return s.undo()
+	}
+	s.replace(m.value(), s.finish(m.wait, start))
+	return true
+}
+
+// splitAllReduce cuts along the first dimension that falls into equal pieces: the
+// further out, the longer the runs of memory that travel.
+func splitAllReduce(s *simplifier, m member) bool {
+	if !m.is(ir.OpAllReduce) || m.group().Size() < 2 || s.bytes(m.operand().Type()) < s.ctx.Bytes("split-bytes") || !s.canHide(m) {
+		return false
+	}
+	for d := range m.value().Type().Rank() {
+		if !divisible(m.value().Type(), d, m.group().Size()) || !s.fire(m.wait, m.operand(), m.value()) {
+			continue
+		}
+		start := s.communicate(m.start, ir.OpReduceScatter, m.group(), reduceAttrs(m.reduction(), d), m.operand(), m.start)
+		if start == nil {
+			return s.undo()
+		}
+		piece := s.finish(m.wait, start)
+		second := s.communicate(m.wait, ir.OpAllGather, m.group(), dimAttrs(d), piece, m.start)
+		s.replace(m.value(), s.finish(m.wait, second))
+		return true
+	}
+	return false
+}
+
+// canHide reports whether something launches between the start of a collective
+// and the first reader of its result.
+func (s *simplifier) canHide(m member) bool {
+	for n := m.start.Next(); n != nil; n = n.Next() {
+		for _, a := range n.Args() {
+			if n != m.wait && a.Def() == m.wait {
+				return false
+			}
+		}
+		if launches(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// distributes reports whether op(reduce(a), reduce(b)) = reduce(op(a, b)).
+func distributes(op ir.Op, r ir.Reduction) bool {
+	switch op {
+	case ir.OpAdd, ir.OpSub:
+		return r == ir.Sum || r == ir.Avg
+	case ir.OpMul:
+		return r == ir.Product
+	case ir.OpMaximum:
+		return r == ir.Max
+	case ir.OpMinimum:
+		return r == ir.Min
+	}
+	return false
+}
+
+func sumOfReductions(s *simplifier, n *ir.Node) bool {
+	if len(n.Args()) != 2 {
+		return false
+	}
+	a, ok := s.from(n.Arg(0))
+	b, ok2 := s.from(n.Arg(1))
+	if !ok || !ok2 || !a.reduces() || a.op() != b.op() || a.reduction() != b.reduction() || a.dim() != b.dim() || a.value() == b.value() ||
+		!s.groups.equal(a.group(), b.group()) || !distributes(n.Op(), a.reduction()) {
+		return false
+	}
+	t := n.Result(0).Type()
+	if !a.value().Type().SameTensor(t) || !b.value().Type().SameTensor(t) || !s.may(a.reduction(), t.DType()) || t.DType().IsInt() && n.Attrs().Has("alpha") ||
+		!only(n.Arg(0), n) || !only(n.Arg(1), n) || !s.fire(n, a.operand(), b.operand(), n.Result(0)) {
+		return false
+	}
+	at := s.later(a.start, b.start)
+	sum := s.compute(at, n.Op(), nil, n.Attrs(), n, []*ir.Value{a.operand(), b.operand()}, ir.TensorOf(t.DType(), a.operand().Type().Shape()))
+	if sum == nil {
+		return s.undo()
+	}
+	start := s.communicate(at, a.op(), a.group(), a.start.Attrs(), sum, a.start)
+	s.replace(n.Result(0), s.finish(n, start))
+	return true
+}
+
+func mergeReductions(s *simplifier, m member) bool {
+	in, ok := s.from(m.operand())
+	if !ok || !m.reduces() || in.op() != m.op() || in.reduction() != m.reduction() || in.dim() != m.dim() ||
+		!s.may(m.reduction(), m.value().Type().DType()) || !only(m.operand(), m.start) {
+		return false
+	}
+	kind, attrs := byte(productReduce), reduceAttrs(m.reduction(), -1)
+	if m.is(ir.OpReduceScatter) {
+		kind, attrs = productScatter, reduceAttrs(m.reduction(), m.dim())
+	}
+	return s.mergeOver(kind, attrs, in, m)
+}
+
+// mergeOver replaces two collectives in a row by one over the product of their groups.
+func (s *simplifier) mergeOver(kind byte, attrs attr.List, in, m member) bool {
+	ranks := s.groups.product(kind, in.group(), m.group())
+	if ranks == nil {
+		return false
+	}
+	one := traffic{m.op(), &ir.Group{Name: "product", Ranks: ranks}, m.reduction(), max(s.of(in).bytes, s.of(m).bytes)}
+	if !s.pays([]traffic{s.of(in), s.of(m)}, []traffic{one}) || !s.fire(m.wait, in.operand(), m.value()) {
+		return false
+	}
+	g := s.groups.declare(ranks, kind == productReduce, in.group(), m.group())
+	start := s.communicate(in.start, m.op(), g, attrs, in.operand(), in.start)
+	if start == nil {
+		return s.undo()
+	}
+	s.replace(m.value(), s.finish(m.wait, start))
+	return true
+}
+
+func reduceBeforeGather(s *simplifier, m member) bool {
+	in, ok := s.from(m.operand())
+	if !ok || !m.is(ir.OpAllReduce) || !in.is(ir.OpAllGather) || in.group().Size() < 2 || !only(m.operand(), m.start) ||
+		!s.groups.grid(in.group(), m.group()) || !s.fire(m.wait, in.operand(), m.value()) {
+		return false
+	}
+	start := s.communicate(in.start, ir.OpAllReduce, m.group(), m.start.Attrs(), in.operand(), m.start)
+	if start == nil {
+		return s.undo()
+	}
+	sum := s.finish(m.start, start)
+	second := s.communicate(m.start, ir.OpAllGather, in.group(), in.start.Attrs(), sum, in.start)
+	s.replace(m.value(), s.finish(m.wait, second))
+	return true
+}
+
+func scatterBeforeReduce(s *simplifier, m member) bool {
+	in, ok := s.from(m.operand())
+	if !ok || !m.is(ir.OpReduceScatter) || !in.is(ir.OpAllReduce) || in.reduction() != m.reduction() || m.group().Size() < 2 ||
+		!s.may(m.reduction(), m.value().Type().DType()) || !only(m.operand(), m.start) ||
+		!s.groups.grid(m.group(), in.group()) || !s.fire(m.wait, in.operand(), m.value()) {
+		return false
+	}
+	start := s.communicate(in.start, ir.OpReduceScatter, m.group(), m.start.Attrs(), in.operand(), m.start)
+	if start == nil {
+		return s.undo()
+	}
+	piece := s.finish(m.start, start)
+	second := s.communicate(m.start, ir.OpAllReduce, in.group(), in.start.Attrs(), piece, in.start)
+	s.replace(m.value(), s.finish(m.wait, second))
+	return true
+}
