@@ -62,15 +62,24 @@ func (x *Exec) World() int { return x.r.env.World }
 func (x *Exec) Sym(name string) int64 {
 	v, ok := x.syms[name]
 	if !ok {
-		x.fail("sym "+name, fmt.Errorf("module %s has no symbol %q", x.m.Name, name))
+		x.fail(opName("sym "+name), fmt.Errorf("module %s has no symbol %q", x.m.Name, name))
 	}
 	return v
 }
 
+// named is a call as errors name it; the name is made up only when needed.
+type named interface{ Name() string }
+
+// opName is a call with a fixed name.
+type opName string
+
+// Name is the name itself.
+func (o opName) Name() string { return string(o) }
+
 // fail keeps the first error.
-func (x *Exec) fail(op string, err error) {
+func (x *Exec) fail(op named, err error) {
 	if x.err == nil && err != nil {
-		x.err = &CallError{Rank: x.r.env.Rank, Op: op, Err: err}
+		x.err = &CallError{Rank: x.r.env.Rank, Op: op.Name(), Err: err}
 	}
 }
 
@@ -81,7 +90,7 @@ func (x *Exec) take() (node string, ok bool) {
 }
 
 // stream finds a stream of the module.
-func (x *Exec) stream(op, name string) (Stream, bool) {
+func (x *Exec) stream(op named, name string) (Stream, bool) {
 	if !slices.Contains(x.m.Streams, name) {
 		x.fail(op, fmt.Errorf("module %s has no stream %q", x.m.Name, name))
 		return 0, false
@@ -92,7 +101,7 @@ func (x *Exec) stream(op, name string) (Stream, bool) {
 }
 
 // event finds an event of the module.
-func (x *Exec) event(op string, ev int) (Event, bool) {
+func (x *Exec) event(op named, ev int) (Event, bool) {
 	if ev < 0 || ev >= len(x.l.events) {
 		x.fail(op, fmt.Errorf("event %d of %d", ev, len(x.l.events)))
 		return 0, false
@@ -102,7 +111,7 @@ func (x *Exec) event(op string, ev int) (Event, bool) {
 
 // place moves tensors from the module's arena to the rank's, after checking that
 // they stay inside the module's.
-func (x *Exec) place(op string, ts []Tensor) ([]Tensor, bool) {
+func (x *Exec) place(op named, ts []Tensor) ([]Tensor, bool) {
 	if len(ts) == 0 {
 		return nil, true
 	}
@@ -166,12 +175,12 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 		return
 	}
 	k.Label = node
-	s, ok := x.stream(k.Name(), stream)
+	s, ok := x.stream(k, stream)
 	if !ok {
 		return
 	}
 	if v, bad := k.Attrs.Get(malformed); bad {
-		x.fail(k.Name(), fmt.Errorf("malformed attributes: %v", v))
+		x.fail(k, fmt.Errorf("malformed attributes: %v", v))
 		return
 	}
 	if k.Op == "call" && k.Target == "" {
@@ -180,10 +189,10 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 	if k.Op == "rand" {
 		k.Attrs = k.Attrs.With("seed", attr.Int(x.randSeed(k.Attrs.Int("seed", 0), node)))
 	}
-	if k.Outs, ok = x.place(k.Name(), k.Outs); !ok {
+	if k.Outs, ok = x.place(k, k.Outs); !ok {
 		return
 	}
-	if k.Ins, ok = x.place(k.Name(), k.Ins); !ok {
+	if k.Ins, ok = x.place(k, k.Ins); !ok {
 		return
 	}
 	x.done(x.r.dev.Launch(s, k))
@@ -246,14 +255,14 @@ func (x *Exec) Collective(stream string, c *Collective) {
 	if node != "" {
 		c.Label = node
 	}
-	s, ok := x.stream(c.Name(), stream)
+	s, ok := x.stream(c, stream)
 	if !ok {
 		return
 	}
-	if c.Outs, ok = x.place(c.Name(), c.Outs); !ok {
+	if c.Outs, ok = x.place(c, c.Outs); !ok {
 		return
 	}
-	if c.Ins, ok = x.place(c.Name(), c.Ins); !ok {
+	if c.Ins, ok = x.place(c, c.Ins); !ok {
 		return
 	}
 	x.done(x.r.dev.Collective(s, c))
@@ -261,13 +270,13 @@ func (x *Exec) Collective(stream string, c *Collective) {
 
 // Copy copies src to dst elementwise; they have one type.
 func (x *Exec) Copy(stream string, dst, src Tensor) {
-	op := "copy"
+	op := opName("copy")
 	node, ok := x.take()
 	if !ok {
 		return
 	}
 	if node != "" {
-		op += " (" + node + ")"
+		op = opName("copy (" + node + ")")
 	}
 	s, ok := x.stream(op, stream)
 	if !ok {
@@ -287,7 +296,7 @@ func (x *Exec) Record(stream string, ev int) {
 	if _, ok := x.take(); !ok {
 		return
 	}
-	op := fmt.Sprintf("record of event %d", ev)
+	const op = opName("record")
 	s, ok := x.stream(op, stream)
 	if !ok {
 		return
@@ -304,7 +313,7 @@ func (x *Exec) Wait(stream string, ev int) {
 	if _, ok := x.take(); !ok {
 		return
 	}
-	op := fmt.Sprintf("wait for event %d", ev)
+	const op = opName("wait")
 	s, ok := x.stream(op, stream)
 	if !ok {
 		return
@@ -314,7 +323,7 @@ func (x *Exec) Wait(stream string, ev int) {
 		return
 	}
 	if x.recorded[ev] == "" {
-		x.fail(op, fmt.Errorf("nothing has recorded it"))
+		x.fail(op, fmt.Errorf("nothing has recorded event %d", ev))
 		return
 	}
 	x.done(x.r.dev.Wait(s, e))

@@ -219,7 +219,7 @@ func (x *Exec) instr(p *program.Program, in *program.Instr) {
 		x.Wait(stream, in.Event)
 		return
 	}
-	name := in.Kind.String() + " " + in.Op + " of %" + in.Node
+	name := opName("%" + in.Node)
 	outs, err := x.resolve(p, in.Outs)
 	if err != nil {
 		x.fail(name, err)

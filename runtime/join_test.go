@@ -1,0 +1,109 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+)
+
+// freeAddr is an address that nobody listens at now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// TestJoinOverTCP lets ranks find each other by address only, the hosting rank
+// last, twice at the same address.
+func TestJoinOverTCP(t *testing.T) {
+	addr, hub := freeAddr(t), host.NewHub()
+	for range 2 {
+		errs := make([]error, 3)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				if i == 0 {
+					time.Sleep(20 * time.Millisecond)
+				}
+				r, err := rt.Join(t.Context(), host.Opener(host.Options{Hub: hub}), rt.Config{Env: &rt.Env{Rank: i, World: 3, Addr: addr}, Timeout: 20 * time.Second})
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				if s := r.Env().Source; s != "options" {
+					errs[i] = fmt.Errorf("source %q", s)
+				}
+				errs[i] = errors.Join(errs[i], r.Barrier(t.Context()), r.Close())
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestJoinCannotReachStore(t *testing.T) {
+	addr := freeAddr(t)
+	start := time.Now()
+	_, err := rt.Join(t.Context(), host.Opener(host.Options{Hub: host.NewHub()}), rt.Config{Env: &rt.Env{Rank: 1, World: 2, Addr: addr}, Timeout: 100 * time.Millisecond})
+	var te *rt.TimeoutError
+	if !errors.As(err, &te) || te.Peer != 0 || te.Rank != 1 || !strings.Contains(err.Error(), addr) || time.Since(start) > time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, err = rt.Join(t.Context(), host.Opener(host.Options{Hub: host.NewHub()}), rt.Config{Env: &rt.Env{Rank: 0, World: 2, Addr: addr}, Timeout: time.Second})
+	var re *rt.RendezvousError
+	if !errors.As(err, &re) || !strings.Contains(err.Error(), "cannot host the store") {
+		t.Errorf("address in use: %v", err)
+	}
+}
+
+// BenchmarkRun measures what the runtime adds to a launch and to the events of a
+// program: 1000 additions of four numbers and 500 pairs of record and wait.
+func BenchmarkRun(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("program @adds world 1\ngroup @g = [[0]]\nstream @compute\nstream @side on @g\nevents 500\narena 512\nbuffer %x at 0 size 16\noutput x = %x: f32[4]\nbody\n")
+	for i := range 1000 {
+		text.WriteString("@compute launch add (%x: f32[4], %x: f32[4]) -> (%x: f32[4])\n")
+		if i%2 == 0 {
+			fmt.Fprintf(&text, "@compute record %d\n@side wait %d\n", i/2, i/2)
+		}
+	}
+	p, err := program.Parse("adds", text.String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, err := rt.ModuleOf(p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	err = host.Local(b.Context(), 1, rt.Config{}, host.Options{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		for b.Loop() {
+			if _, err := rt.Run(ctx, r, p, nil, rt.Options{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
