@@ -147,17 +147,17 @@ func (x *Exec) Launch(stream, op string, attrs Attrs, outs, ins []Tensor) {
 func (x *Exec) Shard(stream, group string, dim int, outs, ins []Tensor) {
 	i := slices.IndexFunc(x.m.Groups, func(g Group) bool { return g.Name == group })
 	if i < 0 {
-		x.fail("shard", fmt.Errorf("module %s has no group %q", x.m.Name, group))
+		x.fail(opName("shard"), fmt.Errorf("module %s has no group %q", x.m.Name, group))
 		return
 	}
 	if len(outs) != 1 || len(ins) != 1 {
-		x.fail("shard", fmt.Errorf("%d operands, %d results, want one of each", len(ins), len(outs)))
+		x.fail(opName("shard"), fmt.Errorf("%d operands, %d results, want one of each", len(ins), len(outs)))
 		return
 	}
 	members, pos := x.m.Groups[i].Find(x.Rank())
 	part, err := ins[0].part(dim, pos, len(members))
 	if err != nil {
-		x.fail("shard", err)
+		x.fail(opName("shard"), err)
 		return
 	}
 	x.Copy(stream, outs[0], part)
