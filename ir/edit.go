@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -369,4 +370,10 @@ func (f *Func) clone(m *Module) *Func {
 	}
 	c.order, c.orderOK = order, true
 	return c
+}
+
+// RemoveFunc removes a function from the module; it does nothing if f is not of
+// the module. The function keeps its nodes and can still be read.
+func (m *Module) RemoveFunc(f *Func) {
+	m.funcs = slices.DeleteFunc(m.funcs, func(g *Func) bool { return g == f })
 }

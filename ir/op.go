@@ -55,9 +55,10 @@ type OpInfo struct {
 	MaxArgs     int // -1: any number
 	NumResults  int // -1: as declared
 	Effects     Effect
-	Reduces     bool // a collective that reduces: text form name.sum
-	Grouped     bool // not a collective, yet names a group: its result depends on the rank's place in it
-	Elementwise bool // result element i depends on element i (broadcast) of each operand only
+	Reduces     bool   // a collective that reduces: text form name.sum
+	Grouped     bool   // not a collective, yet names a group: its result depends on the rank's place in it
+	Elementwise bool   // result element i depends on element i (broadcast) of each operand only
+	RandomAttr  string // attribute that adds EffectRandom where it is present and not zero
 	Attrs       []AttrSpec
 	Infer       inferFunc
 	Doc         string
@@ -215,7 +216,11 @@ var opNames = func() map[string]Op {
 // Effects is the node's effect set: its op's, or what an opaque call declares.
 func (n *Node) Effects() Effect {
 	if n.op != OpCall {
-		return n.op.info().Effects
+		i := n.op.info()
+		if i.RandomAttr != "" && n.attrs.Float(i.RandomAttr, 0) != 0 {
+			return i.Effects | EffectRandom
+		}
+		return i.Effects
 	}
 	var e Effect
 	for _, s := range n.attrs.Strs("effects") {

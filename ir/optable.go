@@ -121,7 +121,7 @@ var opTable = [numOps]OpInfo{
 	OpMatmul: {Name: "matmul", Class: ClassCompute, MinArgs: 2, MaxArgs: 2, NumResults: 1, Infer: inferMatmul, Doc: "[m,k] x [k,n], or [b,m,k] x [b,k,n]"},
 	OpAddmm: {Name: "addmm", Class: ClassCompute, MinArgs: 3, MaxArgs: 3, NumResults: 1, Infer: inferAddmm, Doc: "beta*c + alpha*(a x b)",
 		Attrs: []AttrSpec{aAlpha, {"beta", attr.KindFloat, false, "factor of c, 1 if absent"}}},
-	OpAttention: {Name: "attention", Class: ClassCompute, MinArgs: 3, MaxArgs: 4, NumResults: 4, Infer: inferAttention, Attrs: []AttrSpec{aCausal, aScale, aDropout},
+	OpAttention: {Name: "attention", Class: ClassCompute, MinArgs: 3, MaxArgs: 4, NumResults: 4, Infer: inferAttention, Attrs: []AttrSpec{aCausal, aScale, aDropout}, RandomAttr: "dropout",
 		Doc: "softmax(scale q k^T + bias) v on [b,h,s,d]; results: output, log-sum-exp of the scores, seed and offset of the dropout"},
 	OpAttentionBackward: {Name: "attention_backward", Class: ClassCompute, MinArgs: 8, MaxArgs: 9, NumResults: 3, Infer: inferAttentionBackward, Attrs: []AttrSpec{aCausal, aScale, aDropout},
 		Doc: "gradients of q, k and v from (gradient, q, k, v, output, log-sum-exp, seed, offset, bias)"},
