@@ -424,3 +424,36 @@ func TestJoinMisuse(t *testing.T) {
 		}
 	}
 }
+
+// TestShard takes each rank's own piece, along both dimensions and of a strided
+// tensor.
+func TestShard(t *testing.T) {
+	m := &rt.Module{Name: "m", Arena: 4096, Streams: []string{"compute"}, Groups: []rt.Group{{Name: "swapped", Ranks: [][]int{{1, 0}}}},
+		Inputs: []rt.Param{{Name: "x", Tensors: rt.Ts{rt.C(0, rt.F32, 2, 4)}}},
+		Outputs: []rt.Param{{Name: "rows", Tensors: rt.Ts{rt.C(512, rt.F32, 1, 4)}}, {Name: "columns", Tensors: rt.Ts{rt.C(1024, rt.F32, 2, 2)}},
+			{Name: "transposed", Tensors: rt.Ts{rt.C(1536, rt.F32, 2, 2)}}}}
+	err := local(t, 2, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		in := []rt.Value{f32(rt.Dims{2, 4}, 0, 1, 2, 3, 4, 5, 6, 7)}
+		out, err := rt.RunModule(ctx, r, m, func(x *rt.Exec) {
+			x.Shard("compute", "swapped", 0, m.Outputs[0].Tensors, m.Inputs[0].Tensors)
+			x.Shard("compute", "swapped", 1, m.Outputs[1].Tensors, m.Inputs[0].Tensors)
+			x.Shard("compute", "swapped", 0, m.Outputs[2].Tensors, rt.Ts{rt.S(0, rt.F32, rt.Dims{4, 2}, rt.Dims{1, 4})})
+		}, in, rt.Options{})
+		if err != nil {
+			return err
+		}
+		want := [][]float32{{4, 5, 6, 7}, {2, 3, 6, 7}, {2, 6, 3, 7}} // position 1
+		if r.Info().Rank == 1 {
+			want = [][]float32{{0, 1, 2, 3}, {0, 1, 4, 5}, {0, 4, 1, 5}}
+		}
+		for i, w := range want {
+			if got := numbers(out[i].Data); !slices.Equal(got, w) {
+				return fmt.Errorf("rank %d: %s is %v, want %v", r.Info().Rank, m.Outputs[i].Name, got, w)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
