@@ -41,7 +41,7 @@ type item struct {
 	dur     float64
 	end     float64
 	due     float64
-	need    int32 // slot of the first job that needs a result
+	need    int32 // slot of the first job that needs a result, or has to come after the start
 	bytes   int64
 	result  int64 // bytes of its results
 	last    int32 // slot of the last job that uses one, len(order) if it is never freed
@@ -174,6 +174,11 @@ func (j *joiner) items(end []float64, done float64) [][]item {
 		it.due = done
 		if int(it.need) < n {
 			it.due = j.clock[it.need]
+		}
+		for _, q := range p.succ.At(x) { // an effect that has to come after the start
+			if !p.isWait(q) || p.startOf[q] != x {
+				it.need = min(it.need, j.slot[q])
+			}
 		}
 		for _, s := range p.alloc.At(x) {
 			it.result += p.size[s]

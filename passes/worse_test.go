@@ -1,0 +1,76 @@
+package passes_test
+
+import (
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// Passes that schedule under a cap never make a program slower, and never lift
+// its peak above the larger of the cap and what it was: judged afresh, not by
+// what they say about themselves.
+func TestNeverWorse(t *testing.T) {
+	table := passes.Standard()
+	faster := map[string]int{}
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
+		m, err := gen.Module(seed, gen.Config{Nodes: 30 + int(seed)%40, Costs: true, Alike: seed%2 == 0, Effects: seed%3 == 0, Flights: seed%5 == 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := judgeWith(t, m)
+		for _, c := range []struct {
+			text  string
+			times float64 // of the input's peak
+		}{{"reorder-comms", 1}, {"reorder-comms{percent=130}", 1.3}, {"bucket", 1}, {"overlap", 1}, {"overlap{percent=130,thrift=0}", 1.3}} {
+			p, err := table.Parse(c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := m.Clone()
+			g := passes.Manager{Costs: latencyModel{}}
+			if _, err := g.Run(after, p); err != nil {
+				t.Fatalf("seed %d, %s: %v", seed, c.text, err)
+			}
+			now := judgeWith(t, after)
+			if now.Makespan > was.Makespan*(1+1e-9) || float64(now.Peak) > float64(was.Peak)*c.times {
+				t.Errorf("seed %d, %s: from %.2f ms and %d bytes to %.2f ms and %d bytes", seed, c.text, was.Makespan, was.Peak, now.Makespan, now.Peak)
+			}
+			if now.Makespan < was.Makespan*0.999 {
+				faster[c.text]++
+			}
+		}
+	}
+	for _, text := range []string{"reorder-comms", "overlap"} {
+		if faster[text] < int(seeds)/3 {
+			t.Errorf("%s made %d of %d programs faster", text, faster[text], seeds)
+		}
+	}
+}
+
+// judgeWith is the timeline of the only function, with the tests' cost model for
+// what has no cost attached.
+func judgeWith(t *testing.T, m *ir.Module) *sim.Timeline {
+	t.Helper()
+	model, err := sim.FromFunc(m.Funcs()[0], sim.FuncOptions{Ms: func(n *ir.Node) float64 {
+		if ms, ok := n.Cost(); ok {
+			return ms
+		}
+		ms, _ := latencyModel{}.NodeMs(n)
+		return ms
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, err := sim.Evaluate(model, model.InputOrder(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl
+}
