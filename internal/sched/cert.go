@@ -124,16 +124,16 @@ func (c *certificate) previous(s int32) int32 {
 
 func (c *certificate) lastUser(s int32) int32 { return c.users[c.p.users.Off[s]+c.left[s]-1] }
 
-// shift applies, or with sign -1 takes back, what running x does to the samples
-// of jobs before it.
+// shift stages, or with sign -1 takes back, what running x does to the samples of
+// jobs before it.
 func (c *certificate) shift(x int32, kept, sign int64) {
 	at := c.pos[x]
-	c.tree.add(c.head, at, sign*kept)
+	c.tree.stage(c.head, at, sign*kept)
 	for _, s := range c.p.use.At(x) {
 		// What x creates and nobody reads was never in the samples of others.
 		if !c.p.pinned[s] && c.lastUser(s) == x && c.p.job[c.p.m.Owner[s]] != x {
 			if from := max(c.previous(s)+1, c.head); from < at {
-				c.tree.add(from, at, -sign*c.p.size[s])
+				c.tree.stage(from, at, -sign*c.p.size[s])
 			}
 		}
 	}
@@ -156,8 +156,10 @@ func (c *certificate) allows(x int32) bool {
 		return true
 	}
 	c.shift(x, kept, 1)
+	c.tree.commit()
 	ok := c.tree.max() <= limit
 	c.shift(x, kept, -1)
+	c.tree.commit()
 	return ok
 }
 
@@ -166,7 +168,8 @@ func (c *certificate) run(x int32) {
 	all, kept := c.sizes(x)
 	c.shift(x, kept, 1)
 	at := c.pos[x]
-	c.tree.add(at, at+1, -gone)
+	c.tree.stage(at, at+1, -gone)
+	c.tree.commit()
 	c.done[at] = true
 	c.live += all
 	c.peak = max(c.peak, c.live)

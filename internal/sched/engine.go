@@ -55,14 +55,15 @@ type engine struct {
 	out     schedule
 	blocked []int32
 	issued  []bool
-	rank    []int32 // job -> place by priority
-	byRank  []int32 // its inverse
-	best    ranks   // ready compute jobs inside the window, by priority
-	first   ranks   // the same, by reference position; also holds ones that have run
-	later   ranks   // ready compute jobs outside the window, by reference position
-	starts  []ranks // stream -> ready starts that may run, by priority
-	future  []ranks // stream -> ready starts that raise memory and are outside window and lead
-	front   int32   // first reference position of a compute job that has not run
+	rank    []int32  // job -> place by priority
+	byRank  []int32  // its inverse
+	ranked  *float64 // the tails by which they were ranked
+	best    ranks    // ready compute jobs inside the window, by priority
+	first   ranks    // the same, by reference position; also holds ones that have run
+	later   ranks    // ready compute jobs outside the window, by reference position
+	starts  []ranks  // stream -> ready starts that may run, by priority
+	future  []ranks  // stream -> ready starts that raise memory and are outside window and lead
+	front   int32    // first reference position of a compute job that has not run
 	flying  [][]flight
 	free    []float64 // stream -> milliseconds when it becomes free
 	air     int64     // bytes in flight
@@ -199,10 +200,16 @@ func (e *engine) emit(j int32) {
 // rankJobs orders all jobs by priority: larger tail first, then reference order.
 func (e *engine) rankJobs() {
 	n := e.p.n()
+	if n == 0 {
+		return
+	}
 	tail := e.pol.tail
 	if len(e.byRank) == 0 {
 		e.byRank, e.rank = make([]int32, n), make([]int32, n)
+	} else if e.ranked == &tail[0] { // tails are not changed once they have been used
+		return
 	}
+	e.ranked = &tail[0]
 	copy(e.byRank, e.cert.ref)
 	slices.SortStableFunc(e.byRank, func(a, b int32) int { return cmp.Compare(tail[b], tail[a]) })
 	for r, j := range e.byRank {

@@ -126,133 +126,153 @@ func Schedule(m *sim.Model, opts Options) (*Result, error) {
 	}
 	ref, floor := p.lean(r.Cap)
 	r.Floor = floor
-	best := schedule{makespan: math.Inf(1)}
-	cap := r.Cap
-	if floor <= r.Cap {
-		runs := opts.Runs
-		if runs <= 0 {
-			runs = DefaultRuns
-		}
-		s := newSearch(p, ref, floor, r.Bounds.Bound)
-		s.inFlight = opts.InFlight
-		best, cap = s.thrifty(r.Cap, thrift(opts.Thrift), runs)
-		r.Runs = s.count
+	a := &attempt{r: r, p: p, opts: opts, search: newSearch(p, ref, floor, r.Bounds.Bound)}
+	a.search.inFlight = opts.InFlight
+	a.goal = r.Bounds.Bound
+	if opts.Cost != nil {
+		// Joins take the busiest stream off the bounds; the others hold with buckets.
+		a.goal = max(r.Bounds.Compute, r.Bounds.Path, r.Bounds.Chain)
 	}
-	proved := r.exact(p, &best, opts, cap)
-	if best.order == nil {
-		return nil, &InfeasibleError{r.Cap, floor, proved}
-	}
-	if err := r.settle(p, best, opts, cap); err != nil {
+	best, err := a.thrifty()
+	if err != nil {
 		return nil, err
+	}
+	if r.Runs = a.search.count; best == nil {
+		return nil, &InfeasibleError{r.Cap, floor, a.proved}
+	}
+	r.Order, r.Buckets, r.Timeline = best.order, best.list, best.t
+	if input.Peak <= r.Cap && input.Makespan < r.Timeline.Makespan {
+		r.Order, r.Buckets, r.Timeline = m.InputOrder(), nil, input
+		if opts.Cost != nil && len(m.Keys) > 0 {
+			b, err := bucket(p, schedule{order: p.inputJobs()}, input, opts, r.Cap)
+			if err != nil {
+				return nil, err
+			}
+			if b != nil && b.t.Makespan <= input.Makespan {
+				r.Order, r.Buckets, r.Timeline = b.order, b.list, b.t
+			}
+		}
 	}
 	return r, nil
 }
 
-// exact improves the schedule of a small program by exact search. It reports
-// whether it proved that there is none.
-func (r *Result) exact(p *problem, best *schedule, opts Options, cap int64) bool {
-	states := opts.ExactStates
-	if states == 0 {
-		states = DefaultExactStates
-	}
-	if states < 0 || p.n() > MaxExact || opts.InFlight > 0 || best.order != nil && best.makespan <= r.Bounds.Bound*(1+1e-12) {
-		return false
-	}
-	jobs, complete, err := exact(p, cap, states, best.makespan*(1-1e-12))
-	if err != nil {
-		return false
-	}
-	if jobs != nil {
-		best.order = jobs
-		best.peak = p.peak(jobs)
-		best.makespan = math.Inf(1) // settle evaluates
-	}
-	return complete && jobs == nil && best.order == nil
+// attempt makes schedules for one model under several caps.
+type attempt struct {
+	r      *Result
+	p      *problem
+	opts   Options
+	search *search
+	goal   float64 // no makespan can be below
+	proved bool    // no order is under the cap of the result
 }
 
-func thrift(t float64) float64 {
-	switch {
-	case t == 0:
-		return DefaultThrift
-	case t < 0:
-		return 0
+// thrifty tries tight caps first and returns the outcome to use, nil if there is
+// none.
+func (a *attempt) thrifty() (*bucketed, error) {
+	give := a.opts.Thrift
+	if give == 0 {
+		give = DefaultThrift
 	}
-	return t
-}
-
-// thrifty searches under the tightest caps first and returns the schedule to use
-// and the cap it was made for.
-func (s *search) thrifty(cap int64, give float64, runs int) (schedule, int64) {
-	type level struct {
-		out schedule
-		cap int64
-	}
-	var levels []level
+	give = max(give, 0)
+	var outcomes []*bucketed
 	fastest := math.Inf(1)
 	for _, room := range []float64{0.01, 0.1, math.Inf(1)} {
-		c := cap
-		if x := float64(s.floor) * (1 + room); x < float64(cap) {
-			c = int64(x)
+		cap := a.r.Cap
+		if x := float64(a.search.floor) * (1 + room); x < float64(cap) {
+			cap = int64(x)
 		}
-		if room < 1 && give == 0 {
+		if cap < a.r.Cap && give == 0 {
 			continue
 		}
-		out, ok := s.under(c, runs)
-		if ok {
-			levels = append(levels, level{out, c})
-			fastest = min(fastest, out.makespan)
+		b, err := a.under(cap)
+		if err != nil {
+			return nil, err
 		}
-		if c == cap || ok && out.makespan <= s.goal*(1+give) {
+		if b != nil {
+			outcomes = append(outcomes, b)
+			fastest = min(fastest, b.t.Makespan)
+		}
+		if cap == a.r.Cap || b != nil && b.t.Makespan <= a.goal*(1+give) {
 			break
 		}
 	}
-	for _, l := range levels {
-		if l.out.makespan <= fastest*(1+give) {
-			return l.out, l.cap
+	for _, b := range outcomes {
+		if b.t.Makespan <= fastest*(1+give) {
+			return b, nil
 		}
 	}
-	return schedule{order: s.ref, makespan: math.Inf(1)}, cap
+	return nil, nil
 }
 
-// settle turns the schedule of jobs into a result: with buckets if a cost model
-// is given, and the input order if nothing better was found.
-func (r *Result) settle(p *problem, s schedule, opts Options, cap int64) error {
+// under returns the best outcome under one cap, nil if none was found.
+func (a *attempt) under(cap int64) (*bucketed, error) {
+	runs := a.opts.Runs
+	if runs <= 0 {
+		runs = DefaultRuns
+	}
+	s := schedule{makespan: math.Inf(1)}
+	if a.search.floor <= cap {
+		if out, ok := a.search.under(cap, runs); ok {
+			s = out
+		}
+	}
+	a.exact(&s, cap)
+	if s.order == nil {
+		return nil, nil
+	}
+	plain := &bucketed{jobs: s.order, order: a.p.expand(s.order, nil)}
 	var err error
-	r.Order = p.expand(s.order, nil)
-	if r.Timeline, err = sim.Evaluate(p.m, r.Order, nil); err != nil {
-		return err
+	if plain.t, err = sim.Evaluate(a.p.m, plain.order, nil); err != nil {
+		return nil, err
 	}
-	if r.Input.Peak <= r.Cap && r.Input.Makespan < r.Timeline.Makespan {
-		r.Order, r.Timeline = p.m.InputOrder(), r.Input
-		s = schedule{order: p.inputJobs(), makespan: r.Input.Makespan, peak: r.Input.Peak}
+	if a.opts.Cost == nil || len(a.p.m.Keys) == 0 {
+		return plain, nil
 	}
-	if opts.Cost == nil || len(p.m.Keys) == 0 {
-		return nil
-	}
-	cap = max(cap, r.Timeline.Peak)
-	best, err := bucket(p, s, r.Timeline, opts, cap)
+	best, err := bucket(a.p, s, plain.t, a.opts, cap)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// Joins take the busiest stream off the bounds; the others hold with buckets, too.
-	goal := max(r.Bounds.Compute, r.Bounds.Path, r.Bounds.Chain)
-	near := func(b *bucketed) bool { return b != nil && b.t.Makespan <= goal*(1+2*closeEnough) }
-	if !near(best) {
-		b, err := hopeful(p, opts, cap, goal)
+	if !a.near(best) {
+		b, err := hopeful(a.p, a.opts, cap, a.goal)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if b != nil && (best == nil || b.t.Makespan < best.t.Makespan*(1-1e-12)) {
 			best = b
 		}
 	}
-	if best != nil && !near(best) {
-		if best, err = again(p, best, opts, cap, goal); err != nil {
-			return err
+	if best != nil && !a.near(best) {
+		if best, err = again(a.p, best, a.opts, cap, a.goal); err != nil {
+			return nil, err
 		}
 	}
-	if best != nil && best.t.Makespan <= r.Timeline.Makespan*(1+1e-12) {
-		r.Order, r.Buckets, r.Timeline = best.order, best.list, best.t
+	if best == nil || best.t.Makespan > plain.t.Makespan*(1+1e-12) {
+		return plain, nil
 	}
-	return nil
+	return best, nil
+}
+
+// near reports whether an outcome is as good as can be expected.
+func (a *attempt) near(b *bucketed) bool {
+	return b != nil && b.t.Makespan <= a.goal*(1+2*closeEnough)
+}
+
+// exact improves the schedule of a small program by exact search.
+func (a *attempt) exact(s *schedule, cap int64) {
+	states := a.opts.ExactStates
+	if states == 0 {
+		states = DefaultExactStates
+	}
+	if states < 0 || a.p.n() > MaxExact || a.opts.InFlight > 0 || s.order != nil && s.makespan <= a.r.Bounds.Bound*(1+1e-12) {
+		return
+	}
+	jobs, complete, err := exact(a.p, cap, states, s.makespan*(1-1e-12))
+	if err != nil {
+		return
+	}
+	if jobs != nil {
+		s.order, s.peak = jobs, a.p.peak(jobs)
+	} else if complete && s.order == nil && cap == a.r.Cap {
+		a.proved = true
+	}
 }

@@ -9,6 +9,8 @@ type rangeMax struct {
 	leaf int
 	top  []int64
 	lazy []int64
+
+	dirty []int // leaves whose ancestors are stale
 }
 
 func newRangeMax(n int) *rangeMax {
@@ -38,11 +40,19 @@ func (t *rangeMax) max() int64 { return t.top[1] }
 
 // add adds d to positions [l, r).
 func (t *rangeMax) add(l, r int32, d int64) {
+	t.stage(l, r, d)
+	t.commit()
+}
+
+// stage is add without its effect on max, which commit brings up to date for all
+// that was staged; additions that share ends share most of that work.
+func (t *rangeMax) stage(l, r int32, d int64) {
 	if l >= r || d == 0 {
 		return
 	}
 	a, b := int(l)+t.leaf, int(r)+t.leaf
-	a0, b0 := a, b-1
+	t.touch(a)
+	t.touch(b - 1)
 	for ; a < b; a, b = a/2, b/2 {
 		if a&1 == 1 {
 			t.apply(a, d)
@@ -53,19 +63,43 @@ func (t *rangeMax) add(l, r int32, d int64) {
 			t.apply(b, d)
 		}
 	}
-	t.rebuild(a0)
-	t.rebuild(b0)
+}
+
+// touch marks the ancestors of node i for commit.
+func (t *rangeMax) touch(i int) {
+	for _, j := range t.dirty {
+		if j == i {
+			return
+		}
+	}
+	t.dirty = append(t.dirty, i)
+}
+
+// commit recomputes the maxima above all that was staged, level by level.
+func (t *rangeMax) commit() {
+	d := t.dirty
+	for len(d) > 0 && d[0] > 1 {
+		k := 0
+	next:
+		for _, i := range d {
+			i /= 2
+			for _, j := range d[:k] {
+				if j == i {
+					continue next
+				}
+			}
+			d[k] = i
+			k++
+			t.top[i] = max(t.top[2*i], t.top[2*i+1]) + t.lazy[i]
+		}
+		d = d[:k]
+	}
+	t.dirty = t.dirty[:0]
 }
 
 func (t *rangeMax) apply(i int, d int64) {
 	t.top[i] += d
 	if i < t.leaf {
 		t.lazy[i] += d
-	}
-}
-
-func (t *rangeMax) rebuild(i int) {
-	for i /= 2; i > 0; i /= 2 {
-		t.top[i] = max(t.top[2*i], t.top[2*i+1]) + t.lazy[i]
 	}
 }
