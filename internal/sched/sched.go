@@ -252,9 +252,14 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 	return best, nil
 }
 
-// near reports whether an outcome is as good as can be expected.
+// near reports whether an outcome is so good that more runs would not pay: large
+// programs, where runs take long, are content earlier.
 func (a *attempt) near(b *bucketed) bool {
-	return b != nil && b.t.Makespan <= a.goal*(1+2*closeEnough)
+	gap := 2 * closeEnough
+	if a.p.n()*againRuns*2 > budget {
+		gap = 0.005
+	}
+	return b != nil && b.t.Makespan <= a.goal*(1+gap)
 }
 
 // exact improves the schedule of a small program by exact search.
