@@ -159,9 +159,9 @@ func newWalker(m *Model) *walker {
 // hidden reports whether a short walk finds enough independent compute to hide
 // the collective v.
 func (w *walker) hidden(v int32) bool {
-	const eps = 1 + 1e-9
-	found := w.walk(v, -1, w.m.Dur[v]*eps)
-	return found > w.m.Dur[v]*eps || found+w.walk(v, 1, w.m.Dur[v]*eps-found) > w.m.Dur[v]*eps
+	enough := float64(w.m.Dur[v] * (1 + 1e-9))
+	found := w.walk(v, -1, enough)
+	return found > enough || found+w.walk(v, 1, enough-found) > enough
 }
 
 // walk visits the ancestors (dir -1) or descendants (dir 1) of v by distance in

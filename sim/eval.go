@@ -171,7 +171,7 @@ func (t *Timeline) time(m *Model, order []int32, buckets []Bucket, bucketOf []in
 			// Nothing is issued while v runs, and what has been issued runs on without a
 			// gap, so that communication is in flight up to last and not beyond.
 			d := m.Dur[v]
-			if over := min(d*stretch, last-now); stretch > 1 && over > 0 {
+			if over := min(float64(d*stretch), last-now); stretch > 1 && over > 0 {
 				now += over + (d - over/stretch)
 			} else {
 				now += d

@@ -319,7 +319,7 @@ func (e *engine) start(j int32) {
 
 // soon returns when a collective ends for which job c had better not run.
 func (e *engine) soon(c int32) (float64, bool) {
-	limit := e.now + e.pol.patience*e.p.dur[c]
+	limit := e.now + float64(e.pol.patience*e.p.dur[c]) // not fused: the same on every machine
 	at := math.Inf(1)
 	for _, f := range e.flying {
 		if len(f) == 0 || f[0].end > limit || f[0].end >= at {

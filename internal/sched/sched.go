@@ -9,12 +9,16 @@
 // that there always is a way to finish under the cap (cert.go), a list scheduler
 // runs forward in simulated time (engine.go), deferring work such as
 // weight-gradient matmuls within a window and spending it where the critical
-// chain waits for a collective. A search tries a few dozen policies (search.go).
-// Finally collectives of the schedule are joined to buckets where that makes
-// nothing late (bucket.go). Every result is judged by [sim.Evaluate].
+// chain waits for a collective. A search tries a few dozen policies (search.go),
+// and small programs get an exact search besides (exact.go). Collectives of the
+// schedule are joined to buckets where that makes nothing late (bucket.go); as
+// buckets take less time than their members did, the program is then scheduled
+// again with the buckets in place, and they may grow (settle.go, merge.go). Every
+// result is judged by [sim.Evaluate].
 //
 // All decisions are functions of the model and the options alone: no clock, no
-// randomness, no map iteration. The rank does not enter.
+// map iteration, randomness from fixed seeds only, no arithmetic that differs
+// between machines. The rank does not enter.
 package sched
 
 import (

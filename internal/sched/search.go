@@ -3,7 +3,6 @@ package sched
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -14,10 +13,10 @@ import (
 // No single policy wins. What to vary, in order of effect: the window, which
 // trades overlap for memory; how jobs are ranked, by longest path, which favours
 // a critical chain, or by the backward schedule, which knows how loaded the
-// streams are; and what is kept back to hide the last collectives, by a reserve
-// without window or by a reference order whose end is that of the backward
-// schedule. Windows and reserves are geometric series relative to the program's
-// own times, so that no machine's milliseconds are built in.
+// streams are; and what is kept back to hide the last collectives: by a reserve
+// without window, or by a reference order with fillers at its end, or one whose
+// end is that of the backward schedule. Windows and reserves are multiples of the
+// program's own collectives, so that no machine's milliseconds are built in.
 type search struct {
 	p      *problem
 	ref    []int32
@@ -45,9 +44,9 @@ type search struct {
 type try struct {
 	window  float64 // milliseconds
 	reserve float64 // milliseconds
-	behind  float64 // deferral of the reference order, the same
+	behind  float64 // what the backward schedule puts last comes last in the reference order; multiples of the longest collective
 	fill    float64 // fillers moved to the end of the reference order, in multiples of the longest collective
-	tail    int     // 0 longest path, 1 backward schedule, 2 the latter in the reserve and the former before
+	tail    int     // 0 longest path, 1 backward schedule
 	wait    float64 // patience
 	shake   uint64  // if not 0, seed of a random change of the tails
 }
@@ -144,7 +143,7 @@ func (s *search) refine() {
 	r := rand.New(rand.NewPCG(7, 7))
 	for i := range uint64(extra) {
 		t := s.bestKey
-		t.window *= math.Exp(r.NormFloat64() * 0.4)
+		t.window *= 0.5 + float64(1.5*r.Float64())
 		if t.shake = 0; i%2 == 1 {
 			t.shake = 1 + i*6 // the smallest spread
 		}
@@ -162,7 +161,9 @@ func (s *search) shaken(tail []float64, seed uint64) []float64 {
 	}
 	out := make([]float64, len(tail))
 	for j, t := range tail {
-		out[j] = t * (1 + spread*(2*r.Float64()-1))
+		// The conversions keep compilers from fusing, which would round differently
+		// on some machines.
+		out[j] = t * (1 + float64(spread*(float64(2*r.Float64())-1)))
 	}
 	return out
 }
@@ -179,7 +180,7 @@ func (s *search) run(t try) {
 	}
 	s.runs--
 	s.count++
-	tail := s.tail(t, e)
+	tail := s.tails[t.tail]
 	if t.shake != 0 {
 		tail = s.shaken(tail, t.shake)
 	}
@@ -187,22 +188,6 @@ func (s *search) run(t try) {
 	if out.peak <= s.cap && (!s.found || s.better(out)) {
 		s.best, s.bestKey, s.found = out, t, true
 	}
-}
-
-// tail returns the tails that a policy ranks jobs by.
-func (s *search) tail(t try, e *engine) []float64 {
-	if t.tail < 2 {
-		return s.tails[t.tail]
-	}
-	w := e.cert.work
-	total := w[len(w)-1]
-	out := slices.Clone(s.tails[0])
-	for i, j := range e.cert.ref {
-		if total-w[i] <= t.reserve {
-			out[j] = s.tails[1][j]
-		}
-	}
-	return out
 }
 
 // better reports whether a schedule is better than the best so far: clearly

@@ -102,7 +102,7 @@ func hopeful(p *problem, opts Options, cap int64, goal float64) (*bucketed, erro
 			continue
 		}
 		latency := opts.Cost(p.m.Keys[p.key(int32(j))], 1)
-		q.dur[j] = max(q.dur[j]-0.9*latency, 0.05*q.dur[j])
+		q.dur[j] = max(q.dur[j]-float64(0.9*latency), 0.05*q.dur[j])
 		any = true
 	}
 	if !any {
