@@ -3,9 +3,11 @@ package sched
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/sim"
 	"github.com/seed-ee968945/concert/sim/simtest"
 )
@@ -26,6 +28,24 @@ var peer = map[string]struct{ ms, peak float64 }{
 
 func gib(b int64) float64 { return float64(b) / (1 << 30) }
 
+// imported returns the model of a traced graph by way of the IR.
+func imported(t testing.TB, name string) *sim.Model {
+	t.Helper()
+	file, err := fx.ReadFile(filepath.Join(simtest.Root(), "testdata", "graphs", name+".graph.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := file.Import()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := sim.FromFunc(r.Func, sim.FuncOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // twoDigits rounds as the published figures are rounded.
 func twoDigits(x float64) float64 { return math.Round(x*100) / 100 }
 
@@ -37,11 +57,14 @@ func TestTracedGraphs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []Cost{nil, cost.Collective} {
+	for _, c := range []struct {
+		cost Cost
+		load func(testing.TB, string) *sim.Model
+	}{{nil, load}, {cost.Collective, load}, {nil, imported}, {cost.Collective, imported}} {
 		sum := 0.0
 		for _, name := range arena {
-			m := load(t, name)
-			r, err := Schedule(m, Options{Cost: c})
+			m := c.load(t, name)
+			r, err := Schedule(m, Options{Cost: c.cost})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +82,7 @@ func TestTracedGraphs(t *testing.T) {
 			}
 			t.Logf("%-22s bound %7.2f ms %7.2f ratio %.4f exposed %6.2f peak %6.2f collectives %4d runs %d", name, r.Bounds.Bound, ms,
 				judged.Makespan/r.Bounds.Bound, judged.Exposed, peak, collectives(m, r), r.Runs)
-			if name == "gpt_ddp8.bw" && c != nil && (collectives(m, r) > 24 || judged.Exposed > 0.01*judged.Makespan) {
+			if name == "gpt_ddp8.bw" && c.cost != nil && (collectives(m, r) > 24 || judged.Exposed > 0.01*judged.Makespan) {
 				t.Errorf("%s: %d collectives, %.3f ms exposed", name, collectives(m, r), judged.Exposed)
 			}
 		}
