@@ -26,22 +26,38 @@ func imported(t testing.TB, path string) *ir.Module {
 	return r.Func.Module()
 }
 
-// Every traced graph lowers to a program that the checker proves.
+// Every traced graph lowers to a program that the checker proves, in the traced
+// order and with starts and waits far apart.
 func TestCheckTracedGraphs(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(testdata, "graphs", "*.graph.json.gz"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, len(files))
 	}
 	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".graph.json.gz")
 		m := imported(t, file)
-		for _, f := range m.Funcs() {
-			r, err := lower.Check(f)
-			if err != nil {
-				t.Errorf("%s: %v", filepath.Base(file), err)
-				continue
-			}
-			t.Logf("%s: %v, %d comparisons", strings.TrimSuffix(filepath.Base(file), ".graph.json.gz"), strings.TrimSpace(r.String()), r.Stats.Comparisons)
+		checkAll(t, name, m)
+		// With collectives in flight behind computation there is something to order.
+		pl, err := passes.Standard().Parse("raise-starts,sink-waits")
+		if err != nil {
+			t.Fatal(err)
 		}
+		if _, err := (&passes.Manager{}).Run(m, pl); err != nil {
+			t.Fatal(name, err)
+		}
+		checkAll(t, name+", spread", m)
+	}
+}
+
+func checkAll(t *testing.T, name string, m *ir.Module) {
+	t.Helper()
+	for _, f := range m.Funcs() {
+		r, err := lower.Check(f)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		t.Logf("%s: %v, %d comparisons", name, strings.TrimSpace(r.String()), r.Stats.Comparisons)
 	}
 }
 
@@ -69,11 +85,7 @@ func TestCheckHook(t *testing.T) {
 
 func BenchmarkCheck(b *testing.B) {
 	for _, name := range []string{"llama70b_fsdp8_tp8.bw", "mixtral_ep8_fsdp8.fw", "tiny_fsdp2.fw"} {
-		m := imported(b, filepath.Join(testdata, "graphs", name+".graph.json.gz"))
-		p, err := lower.Func(m.Funcs()[0])
-		if err != nil {
-			b.Fatal(err)
-		}
+		_, p := scheduled(b, name, "raise-starts,sink-waits")
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -361,7 +361,7 @@ func (c *checker) residency() {
 			}
 			// The first on t that is not before a; if that one is after a, all
 			// later ones are, too.
-			j, _ := slices.BinarySearchFunc(list, a.clock[t], func(k, done int32) int { return int(c.comms[k].instr+1) - int(done) - 1 })
+			j, _ := slices.BinarySearchFunc(list, a.clock[t], func(k, done int32) int { return int(c.comms[k].instr - done) })
 			if j < len(list) && c.comms[list[j]].clock[a.stream] <= a.instr {
 				n++
 				others = append(others, int(c.comms[list[j]].instr))

@@ -43,9 +43,10 @@ func Schedules(p *program.Program) []Schedule {
 
 // Outcome is what can be seen of a run.
 type Outcome struct {
-	Digest uint64  // of all outputs and of the inputs that the caller keeps, on all ranks
-	Orders [][]int // by group: its collectives in the order in which they ran
-	Left   int     // an instruction that was still to run when the caller may start over, -1 if none
+	Outputs [][][][]byte // by rank, output and tensor
+	Digest  uint64       // of all outputs and of the inputs that the caller keeps, on all ranks
+	Orders  [][]int      // by group: its collectives in the order in which they ran
+	Left    int          // an instruction that was still to run when the caller may start over, -1 if none
 }
 
 // ErrUnrecorded says that a program waits for an event that nothing recorded,
@@ -122,6 +123,10 @@ func Run(p *program.Program, in Inputs, s Schedule, poison uint64) (*Outcome, er
 func (m *machine) finish() (*Outcome, error) {
 	p := m.p
 	h := fnv.New64a()
+	out := &Outcome{Outputs: make([][][][]byte, p.World), Left: -1}
+	for r := range out.Outputs {
+		out.Outputs[r] = make([][][]byte, len(p.Outputs))
+	}
 	for _, async := range []bool{false, true} {
 		for r := range m.ranks {
 			for i := range p.Outputs {
@@ -139,6 +144,7 @@ func (m *machine) finish() (*Outcome, error) {
 					if err != nil {
 						return nil, err
 					}
+					out.Outputs[r][i] = append(out.Outputs[r][i], data)
 					h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
 					h.Write(data)
 				}
@@ -156,7 +162,7 @@ func (m *machine) finish() (*Outcome, error) {
 			}
 		}
 	}
-	out := &Outcome{Digest: h.Sum64(), Orders: m.orders, Left: -1}
+	out.Digest, out.Orders = h.Sum64(), m.orders
 	for r := range m.ranks {
 		for i, done := range m.ranks[r].done {
 			if k := p.Instrs[i].Kind; !done && k != program.Record && k != program.Wait && out.Left < 0 {

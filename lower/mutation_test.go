@@ -1,0 +1,153 @@
+package lower_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"path/filepath"
+	"testing"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/program"
+	"github.com/seed-ee968945/concert/program/progtest"
+)
+
+// tinies are the traced graphs that are small enough to run thousands of times.
+var tinies = []string{"tiny_fsdp2.fw", "tiny_fsdp2.bw", "tiny_tp2.fw", "tiny_tp2.bw", "tiny_tpsp2.fw", "tiny_tpsp2.bw", "tiny_ddp2.bw", "tiny_moe2.fw", "tiny_moe2.bw"}
+
+// scheduled reads a traced graph, runs a pipeline and lowers it.
+func scheduled(t testing.TB, name, pipeline string) (*ir.Func, *program.Program) {
+	t.Helper()
+	m := imported(t, filepath.Join(testdata, "graphs", name+".graph.json.gz"))
+	pl, err := passes.Standard().Parse(pipeline)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := passes.Manager{Hooks: []passes.Hook{lower.CheckHook()}}
+	if _, err := g.Run(m, pl); err != nil {
+		t.Fatal(name, err)
+	}
+	f := m.Funcs()[0]
+	p, err := lower.Func(f)
+	if err != nil {
+		t.Fatal(name, err)
+	}
+	return f, p
+}
+
+// programInputs deals an interpreter's inputs to a program's.
+func programInputs(t testing.TB, f *ir.Func, p *program.Program) progtest.Inputs {
+	t.Helper()
+	all, err := interp.RandomInputs(f, 1, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := make(progtest.Inputs, p.World)
+	for r := range in {
+		next := 0
+		for i := range p.Inputs {
+			var ts [][]byte
+			for range p.Inputs[i].Tensors {
+				ts = append(ts, all[r][next].Data)
+				next++
+			}
+			in[r] = append(in[r], ts)
+		}
+	}
+	return in
+}
+
+// sameAsInterpreter holds the simulator to the reference.
+func sameAsInterpreter(t *testing.T, name string, f *ir.Func, o *progtest.Outcome) {
+	t.Helper()
+	in, err := interp.RandomInputs(f, 1, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := interp.Run(context.Background(), f, in, interp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := range want {
+		var got [][]byte
+		for _, ts := range o.Outputs[r] {
+			got = append(got, ts...)
+		}
+		for k := range want[r] {
+			if !bytes.Equal(got[k], want[r][k].Data) {
+				t.Errorf("%s: rank %d output %d differs from the interpreter's", name, r, k)
+			}
+		}
+	}
+}
+
+// mutants is how many mutants of each kind and graph are judged: all are too many
+// for every run of the tests.
+var mutants = flag.Int("mutants", 1, "mutants of each kind and graph to judge; 0 for all")
+
+// The checker refuses every mutant of a lowered training step that gives other
+// bytes, hangs or fails under some schedule.
+func TestCheckMutantsOfTracedGraphs(t *testing.T) {
+	check := func(p *program.Program) error {
+		r, err := program.CheckWith(p, lower.CheckOptions())
+		if err != nil {
+			return err
+		}
+		return r.Err()
+	}
+	var sum progtest.Score
+	for _, name := range tinies {
+		f, p := scheduled(t, name, "raise-starts,sink-waits")
+		in := programInputs(t, f, p)
+		o, err := progtest.Run(p, in, progtest.Schedule{}, 1)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		sameAsInterpreter(t, name, f, o)
+		if harm := progtest.Judge(p, in, o.Digest); harm != "" {
+			t.Fatalf("%s passes the checker, but %s", name, harm)
+		}
+		scores, missed, alarms := progtest.Measure(pick(progtest.Mutants(p), *mutants), in, o.Digest, check)
+		for _, s := range scores {
+			t.Logf("%s: %-16s %3d mutants, %3d harmful, %3d noticed, %d false alarms", name, s.Kind, s.Mutants, s.Harmful, s.Noticed, s.Alarms)
+			sum.Mutants += s.Mutants
+			sum.Harmful += s.Harmful
+			sum.Noticed += s.Noticed
+			sum.Alarms += s.Alarms
+		}
+		for _, m := range missed {
+			t.Errorf("%s: missed %s", name, m)
+		}
+		for _, a := range alarms {
+			t.Logf("%s: refused, though every schedule agrees: %s", name, a)
+		}
+	}
+	t.Logf("all: %d mutants, %d harmful, %d noticed, %d false alarms", sum.Mutants, sum.Harmful, sum.Noticed, sum.Alarms)
+	if sum.Harmful == 0 {
+		t.Error("no mutant does any harm, so the score says nothing")
+	}
+}
+
+// pick keeps at most n mutants of each kind, evenly spread; all if n is 0.
+func pick(ms []progtest.Mutant, n int) []progtest.Mutant {
+	if n <= 0 {
+		return ms
+	}
+	count, seen := map[string]int{}, map[string]int{}
+	for _, m := range ms {
+		count[m.Kind]++
+	}
+	var out []progtest.Mutant
+	for _, m := range ms {
+		k := seen[m.Kind]
+		seen[m.Kind]++
+		if c := count[m.Kind]; c <= n || k*n/c != (k-1)*n/c || k == 0 {
+			out = append(out, m)
+		}
+	}
+	return out
+}
