@@ -1,0 +1,117 @@
+package sim
+
+import "container/heap"
+
+// SetBound is a lower bound on the makespan of every order without buckets,
+// whatever the memory cap: for each stream, the largest over all sets S of its
+// jobs of
+//
+//	min head(S) + sum of durations(S) + min tail(S)
+//
+// where a job's head is the longest dependence path before it and its tail the
+// longest one after it (Carlier 1982). The maximum over all sets is the makespan
+// of Jackson's preemptive schedule: at any time, of the jobs whose head has passed,
+// run the one with the longest tail. O(n log n).
+//
+// It adds to LowerBound what neither a path nor a full stream shows alone: a
+// stream that cannot start before something else has run, or that leaves work
+// behind for another when it ends.
+func SetBound(m *Model) float64 {
+	head, tail := pathLengths(m)
+	best := 0.0
+	jobs := make([][]int32, 1+m.Streams) // by stream, the compute stream first
+	for i := range m.Len() {
+		switch m.Kind[i] {
+		case Compute:
+			jobs[0] = append(jobs[0], int32(i))
+		case Start:
+			jobs[1+m.Stream[i]] = append(jobs[1+m.Stream[i]], int32(i))
+		}
+	}
+	for _, js := range jobs {
+		best = max(best, jackson(m, js, head, tail))
+	}
+	return best
+}
+
+// pathLengths returns, for every node, the length of the longest dependence path
+// before it and after it, its own duration excluded. Nodes are numbered in a legal
+// order, so two sweeps do.
+func pathLengths(m *Model) (head, tail []float64) {
+	n := m.Len()
+	head, tail = make([]float64, n), make([]float64, n)
+	for v := range int32(n) {
+		for _, p := range m.Pred.At(v) {
+			head[v] = max(head[v], head[p]+m.Dur[p])
+		}
+	}
+	for v := int32(n) - 1; v >= 0; v-- {
+		for _, s := range m.Succ.At(v) {
+			tail[v] = max(tail[v], tail[s]+m.Dur[s])
+		}
+	}
+	return head, tail
+}
+
+// jackson is the makespan, tails included, of Jackson's preemptive schedule.
+func jackson(m *Model, jobs []int32, head, tail []float64) float64 {
+	byHead := &jobHeap{key: head, sign: 1}
+	ready := &jobHeap{key: tail, sign: -1}
+	for _, j := range jobs {
+		byHead.jobs = append(byHead.jobs, j)
+	}
+	heap.Init(byHead)
+	left := make(map[int32]float64, 1) // remaining duration of preempted jobs; look-up only
+	now, best := 0.0, 0.0
+	for byHead.Len() > 0 || ready.Len() > 0 {
+		if ready.Len() == 0 {
+			now = max(now, head[byHead.jobs[0]])
+		}
+		for byHead.Len() > 0 && head[byHead.jobs[0]] <= now {
+			heap.Push(ready, heap.Pop(byHead))
+		}
+		j := ready.jobs[0]
+		rest, preempted := left[j]
+		if !preempted {
+			rest = m.Dur[j]
+		}
+		if byHead.Len() > 0 && head[byHead.jobs[0]] < now+rest { // somebody may preempt
+			next := head[byHead.jobs[0]]
+			left[j] = rest - (next - now)
+			now = next
+			continue
+		}
+		heap.Pop(ready)
+		now += rest
+		best = max(best, now+tail[j])
+	}
+	return best
+}
+
+// jobHeap orders jobs by sign*key, then by number.
+type jobHeap struct {
+	jobs []int32
+	key  []float64
+	sign float64
+}
+
+func (h *jobHeap) Len() int { return len(h.jobs) }
+
+func (h *jobHeap) Less(i, j int) bool {
+	a, b := h.jobs[i], h.jobs[j]
+	if h.key[a] != h.key[b] {
+		return h.sign*h.key[a] < h.sign*h.key[b]
+	}
+	return a < b
+}
+
+func (h *jobHeap) Swap(i, j int) { h.jobs[i], h.jobs[j] = h.jobs[j], h.jobs[i] }
+
+func (h *jobHeap) Push(x any) { h.jobs = append(h.jobs, x.(int32)) }
+
+func (h *jobHeap) Pop() any {
+	last := len(h.jobs) - 1
+	x := h.jobs[last]
+	h.jobs = h.jobs[:last]
+	return x
+}
