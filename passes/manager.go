@@ -3,6 +3,7 @@ package passes
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -147,8 +148,12 @@ func (r *run) step(i int) error {
 	}
 	before := r.text
 	var copied *ir.Module
-	if r.Repeat || s.pass.OrderOnly {
+	if r.Repeat {
 		copied = r.m.Clone()
+	}
+	var kept *snapshot
+	if s.pass.OrderOnly {
+		kept = takeSnapshot(r.m)
 	}
 	begin := r.now()
 	ctx, err := r.apply(s, r.m)
@@ -171,10 +176,8 @@ func (r *run) step(i int) error {
 			return fail(err)
 		}
 	}
-	if s.pass.OrderOnly {
-		if err := CheckOrderOnly(copied, r.m); err != nil {
-			return fail(err)
-		}
+	if kept != nil && !kept.kept(r.m) {
+		return fail(orderOnlyFailure(before, r.m))
 	}
 	if r.Repeat {
 		if err := r.repeat(s, copied, text); err != nil {
@@ -194,6 +197,18 @@ func (r *run) step(i int) error {
 		return r.Dump(Dump{Step: &rep, Of: r.p.Len(), Text: text})
 	}
 	return nil
+}
+
+// orderOnlyFailure says what a pass changed besides order and buckets.
+func orderOnlyFailure(before []byte, after *ir.Module) error {
+	was, err := ir.Parse("before", string(before))
+	if err != nil {
+		return err
+	}
+	if err := CheckOrderOnly(was, after); err != nil {
+		return err
+	}
+	return errors.New("the module differs in more than order and buckets")
 }
 
 // apply runs a pass on every function of m. A panic of the pass becomes an

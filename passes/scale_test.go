@@ -15,21 +15,21 @@ import (
 func BenchmarkScale(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m, err := gen.Layers(n)
-			if err != nil {
-				b.Fatal(err)
-			}
-			nodes := len(m.Funcs()[0].Order())
 			p, err := passes.Standard().Parse("arena")
 			if err != nil {
 				b.Fatal(err)
 			}
+			nodes := 0
 			for b.Loop() {
 				b.StopTimer()
-				c := m.Clone()
+				m, err := gen.Layers(n)
+				if err != nil {
+					b.Fatal(err)
+				}
+				nodes = len(m.Funcs()[0].Order())
 				b.StartTimer()
 				g := passes.Manager{Costs: cost.Arena()}
-				if _, err := g.Run(c, p); err != nil {
+				if _, err := g.Run(m, p); err != nil {
 					b.Fatal(err)
 				}
 			}
