@@ -118,13 +118,39 @@ func (s *simplifier) replace(old, v *ir.Value) {
 	}
 }
 
-// conform returns v in the layout of old, which the users of old rely on, and in a
-// storage of its own where the caller would otherwise see its input returned.
+// conform returns v in the layout of old where the users of old rely on it, and in
+// a storage of its own where the caller would otherwise see its input returned.
 func (s *simplifier) conform(at *ir.Node, old, v *ir.Value) *ir.Value {
-	if v.Type().Equal(old.Type()) && !(fromCaller(v) && returned(old)) {
+	if (v.Type().Equal(old.Type()) || anyLayout(old)) && !(fromCaller(v) && returned(old)) {
 		return v
 	}
 	return s.insert(at, ir.NodeSpec{Op: ir.OpClone, Name: at.Name() + "_clone", Args: []*ir.Value{v}, Results: []ir.Type{old.Type()}}).Result(0)
+}
+
+// anyLayout reports whether the users of v read it in whatever layout it has: they
+// compute or communicate, and derive no layout of their own from it.
+func anyLayout(v *ir.Value) bool {
+	for _, u := range v.Uses() {
+		if n := u.Node; n.Op() == ir.OpCall || !launches(n) && !n.Op().IsCollective() {
+			return false
+		}
+	}
+	return true
+}
+
+// dense reports whether a tensor of type t fills its storage: its dimensions lie
+// in any order, but without gaps. Only such tensors can have storages of their own.
+func dense(t ir.Type) bool {
+	sizes, ok := t.Shape().Static()
+	if !ok || t.Contiguous() {
+		return t.Contiguous()
+	}
+	last, count := int64(0), int64(1)
+	for d, st := range t.Strides() {
+		last += (sizes[d] - 1) * st
+		count *= sizes[d]
+	}
+	return last+1 == count
 }
 
 // release removes the nodes that define vs if nobody reads them, then what only

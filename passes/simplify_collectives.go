@@ -278,7 +278,7 @@ func (s *simplifier) findWrites() {
 // Labels tell the order of two nodes in constant time although nodes come and go:
 // a new node takes the middle between its neighbours, and when there is none all
 // labels are dealt anew.
-const labelStep = 1 << 20
+const labelStep = 1 << 40
 
 func (s *simplifier) relabel() {
 	order := s.f.Order()

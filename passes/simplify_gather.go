@@ -77,8 +77,7 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 
 // computes is a text that is equal for nodes that compute the same.
 func (s *simplifier) computes(n *ir.Node) string {
-	b := append([]byte(n.Op().Name()), ' ')
-	b = append(b, s.groups.of(n.Group()).ordered...)
+	b := strconv.AppendInt(append([]byte(n.Op().Name()), '@'), int64(s.groups.of(n.Group()).id), 10)
 	b = n.Attrs().AppendText(b)
 	for _, a := range n.Args() {
 		b = strconv.AppendInt(append(b, ' '), int64(unalias(a).ID()), 10)
@@ -164,6 +163,9 @@ func shardGatherElsewhere(s *simplifier, n *ir.Node) bool {
 			return nil
 		}
 		if op == ir.OpPermute {
+			if slices.IsSorted(l.Ints("dims")) {
+				return v
+			}
 			return s.compute(at, op, nil, l, nil, []*ir.Value{v})
 		}
 		return s.compute(at, op, nil, l, nil, []*ir.Value{v}, ir.Tensor(dt, sizes...))

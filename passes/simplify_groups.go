@@ -13,28 +13,29 @@ import (
 // nothing depends on the rank that compiles. Answers are kept, groups are few.
 type groupAlgebra struct {
 	m        *ir.Module
-	info     map[*ir.Group]*groupInfo // look-up only
+	info     map[*ir.Group]*groupInfo // this and the others: look-up only
+	ids      map[string]int32         // by ordered form
 	products map[groupQuestion][][]int
-	grids    map[[2]string]bool
+	grids    map[[2]int32]bool
 	declared int
 }
 
 // groupInfo is a group by rank.
 type groupInfo struct {
-	ordered string  // equal for groups whose subgroups are equal lists
-	set     string  // equal for groups whose subgroups are equal sets
-	sub     [][]int // rank -> its subgroup
-	at      []int   // rank -> its place there
+	id  int32   // equal for groups whose subgroups are equal lists
+	set string  // equal for groups whose subgroups are equal sets
+	sub [][]int // rank -> its subgroup
+	at  []int   // rank -> its place there
 }
 
 // groupQuestion is a question about two groups.
 type groupQuestion struct {
 	kind byte // of product, see there
-	a, b string
+	a, b int32
 }
 
 func newGroupAlgebra(m *ir.Module) *groupAlgebra {
-	return &groupAlgebra{m: m, info: map[*ir.Group]*groupInfo{}, products: map[groupQuestion][][]int{}, grids: map[[2]string]bool{}}
+	return &groupAlgebra{m: m, info: map[*ir.Group]*groupInfo{}, ids: map[string]int32{}, products: map[groupQuestion][][]int{}, grids: map[[2]int32]bool{}}
 }
 
 func (a *groupAlgebra) of(g *ir.Group) *groupInfo {
@@ -44,7 +45,13 @@ func (a *groupAlgebra) of(g *ir.Group) *groupInfo {
 	i := &groupInfo{sub: make([][]int, a.m.World), at: make([]int, a.m.World)}
 	lists := slices.Clone(g.Ranks)
 	slices.SortFunc(lists, slices.Compare[[]int])
-	i.ordered = fmt.Sprint(lists)
+	text := fmt.Sprint(lists)
+	id, known := a.ids[text]
+	if !known {
+		id = int32(len(a.ids))
+		a.ids[text] = id
+	}
+	i.id = id
 	var sets [][]int
 	for _, l := range g.Ranks {
 		sets = append(sets, slices.Sorted(slices.Values(l)))
@@ -60,7 +67,7 @@ func (a *groupAlgebra) of(g *ir.Group) *groupInfo {
 
 // equal reports whether both cut the world into the same lists.
 func (a *groupAlgebra) equal(g, h *ir.Group) bool {
-	return g == h || a.of(g).ordered == a.of(h).ordered
+	return g == h || a.of(g).id == a.of(h).id
 }
 
 // inside reports whether every subgroup of g lies in one of h.
@@ -91,7 +98,7 @@ const (
 // and then one over h do, or nil if there is none: the subgroups must form grids,
 // in which each rank is reached exactly once. O(world * size).
 func (a *groupAlgebra) product(kind byte, g, h *ir.Group) [][]int {
-	q := groupQuestion{kind, a.of(g).ordered, a.of(h).ordered}
+	q := groupQuestion{kind, a.of(g).id, a.of(h).id}
 	p, known := a.products[q]
 	if !known {
 		p = a.makeProduct(kind, g, h)
@@ -182,7 +189,7 @@ func (a *groupAlgebra) quotient(g, h *ir.Group) [][]int {
 // over g.
 func (a *groupAlgebra) grid(g, h *ir.Group) bool {
 	gi, hi := a.of(g), a.of(h)
-	q := [2]string{gi.ordered, hi.ordered}
+	q := [2]int32{gi.id, hi.id}
 	if ok, known := a.grids[q]; known {
 		return ok
 	}
@@ -205,7 +212,7 @@ func (a *groupAlgebra) find(ranks [][]int, anyOrder bool) *ir.Group {
 	want := a.of(&ir.Group{Ranks: ranks})
 	for _, g := range a.m.Groups() {
 		i := a.of(g)
-		if i.ordered == want.ordered || anyOrder && i.set == want.set {
+		if i.id == want.id || anyOrder && i.set == want.set {
 			return g
 		}
 	}

@@ -99,27 +99,34 @@ func elementwise(n *ir.Node) bool { return n.Op().Info().Elementwise && n.Pure()
 // replKey is a question to replicated.
 type replKey struct {
 	v ir.ValueID
-	g string
+	g int32
 }
+
+// maxReplicated bounds how far replicated looks back, and with it the stack.
+const maxReplicated = 10000
 
 // replicated reports whether v is known to be the same on all ranks of each
 // subgroup of g: it came out of a collective that makes it so, or deterministic
 // operations made it of such tensors and of constants. Inputs are not known to be.
 // Amortised O(1) per value and group.
 func (s *simplifier) replicated(v *ir.Value, g *ir.Group) bool {
+	return s.isReplicated(v, g, maxReplicated)
+}
+
+func (s *simplifier) isReplicated(v *ir.Value, g *ir.Group, depth int) bool {
 	if g.Size() == 1 {
 		return true
 	}
-	q := replKey{v.ID(), s.groups.of(g).ordered}
+	q := replKey{v.ID(), s.groups.of(g).id}
 	if ok, known := s.same[q]; known {
 		return ok
 	}
-	ok := s.makesSame(v, g)
+	ok := depth > 0 && s.makesSame(v, g, depth)
 	s.same[q] = ok
 	return ok
 }
 
-func (s *simplifier) makesSame(v *ir.Value, g *ir.Group) bool {
+func (s *simplifier) makesSame(v *ir.Value, g *ir.Group, depth int) bool {
 	if s.written[s.storage(v)] {
 		return false
 	}
@@ -138,7 +145,7 @@ func (s *simplifier) makesSame(v *ir.Value, g *ir.Group) bool {
 		return false
 	}
 	for _, a := range n.Args() {
-		if !s.replicated(a, g) {
+		if !s.isReplicated(a, g, depth-1) {
 			return false
 		}
 	}

@@ -9,16 +9,16 @@ import (
 func motionRules() []simplifyRule {
 	wait := isOp(ir.OpWaitTensor)
 	return []simplifyRule{
-		{name: "pointwise-before-gather", doc: "an elementwise operation on gathered tensors: on the pieces, and its result is gathered",
-			legal: "every operand comes out of an all_gather of one group and dimension that nothing else reads, or is replicated and broadcasts along the dimension",
-			gate:  "the elements that travel do not get wider; the work shrinks by the number of ranks, and several gathers become one",
-			exact: exact, anchor: elementwise, apply: pointwiseBeforeGather},
 		{name: "convert-after-transport", doc: "a conversion to a wider type before communication: after it",
 			legal: "the collective only moves elements, or takes the min or max of floats, and only it reads the converted tensor",
 			gate:  "always: fewer bytes travel", exact: exact, anchor: wait, apply: atMembers(convertAfterTransport)},
 		{name: "convert-before-transport", doc: "a conversion to a narrower type after communication: before it",
 			legal: "the collective only moves elements, or takes the min or max of floats (a sum of rounded numbers is another number), and only the conversion reads the result",
 			gate:  "always: fewer bytes travel", exact: exact, anchor: isOp(ir.OpConvert), apply: convertBeforeTransport},
+		{name: "pointwise-before-gather", doc: "an elementwise operation on gathered tensors: on the pieces, and its result is gathered",
+			legal: "every operand comes out of an all_gather of one group and dimension that nothing else reads, or is replicated and broadcasts along the dimension",
+			gate:  "the elements that travel do not get wider; the work shrinks by the number of ranks, and several gathers become one",
+			exact: exact, anchor: elementwise, apply: pointwiseBeforeGather},
 		{name: "reduce-in-narrow", doc: "16-bit floats widened, summed over ranks and rounded back: summed as they are",
 			legal: "the sum is of f32 and nothing else reads the wide tensors; the IR sums 16-bit floats in f32 and rounds once",
 			gate:  "always: half the bytes", exact: narrowRounded, off: true, anchor: isOp(ir.OpConvert), apply: reduceInNarrow},
@@ -26,7 +26,7 @@ func motionRules() []simplifyRule {
 			legal: "negation of a sum, which differs in the sign of zero; scaling of a sum of floats, which rounds differently; for min and max, what does not decrease: relu, floor, clamp, a positive factor, a summand",
 			gate:  "always: the work shrinks by the number of ranks", exact: reassociates, anchor: wait, apply: atMembers(pointwiseAfterScatter)},
 		{name: "slice-before-collective", doc: "a part of what a collective gives: the collective of the part",
-			legal: "the part is not cut along the dimension that the collective gathers, scatters or exchanges, and nothing else reads the result",
+			legal: "the part is not cut along the dimension that the collective gathers, scatters or exchanges, nothing else reads the result, and no view relies on gaps between the part's rows",
 			gate:  "at most half of the bytes remain, or the part needs no copy", exact: exact, anchor: isOp(ir.OpSlice, ir.OpSelect), apply: sliceBeforeCollective},
 	}
 }
@@ -226,7 +226,7 @@ func sliceBeforeCollective(s *simplifier, n *ir.Node) bool {
 	_, static := m.operand().Type().Shape().Static()
 	t := n.Result(0).Type()
 	before, after := s.bytes(m.value().Type()), s.bytes(t)
-	if !static || after >= before || !t.Contiguous() && 2*after > before || !s.fire(n, m.operand(), n.Result(0)) {
+	if !static || after >= before || !t.Contiguous() && (2*after > before || !dense(t) && !anyLayout(n.Result(0))) || !s.fire(n, m.operand(), n.Result(0)) {
 		return false
 	}
 	x := s.compute(m.start, n.Op(), nil, n.Attrs(), nil, []*ir.Value{m.operand()})

@@ -2,6 +2,7 @@ package passes_test
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -123,5 +124,87 @@ func TestSimplifyTableIsDocumented(t *testing.T) {
 		if docs[o.Name] == "" || !strings.HasPrefix(o.Doc, docs[o.Name]) || !strings.Contains(o.Doc, "exact") && !strings.Contains(o.Doc, "reassociates") {
 			t.Errorf("%s: option %q, statistic %q", o.Name, o.Doc, docs[o.Name])
 		}
+	}
+}
+
+// A pass that may decide nothing changes nothing, and one decision can be
+// selected alone.
+func TestSimplifyBisects(t *testing.T) {
+	m, err := gen.Algebra(5, gen.AlgebraConfig{Nodes: 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := passes.Standard().Parse("simplify-collectives")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sites []string
+	g := passes.Manager{Enable: func(site string) bool {
+		sites = append(sites, site)
+		return false
+	}}
+	off := m.Clone()
+	if _, err := g.Run(off, p); err != nil || off.String() != m.String() {
+		t.Fatalf("%v: with every site off the module became\n%s", err, off)
+	}
+	if len(sites) == 0 {
+		t.Fatal("the pass asks for no site")
+	}
+	for _, site := range sites {
+		g := passes.Manager{Bisect: "=" + site}
+		one := m.Clone()
+		rep, err := g.Run(one, p)
+		if err != nil || rep.Steps[0].Stat("fired") != 1 {
+			t.Fatalf("%s: %v, %v", site, err, rep.Steps)
+		}
+	}
+}
+
+// steps is a program of n repeated pieces in which most rules have work.
+func steps(n int) *ir.Module {
+	b := ir.NewBuilder(4)
+	row, col := b.Group("row", [][]int{{0, 1}, {2, 3}}), b.Group("col", [][]int{{0, 2}, {1, 3}})
+	f := b.Func("f")
+	x, w := f.Input("x", ir.Tensor(ir.BF16, 256, 256)), f.Parameter("w", ir.Tensor(ir.BF16, 128, 256))
+	for range n {
+		full := f.Wait(f.AllGather(row, 0, w))[0]
+		y := f.MatMul(x, full)
+		sum := f.Wait(f.AllReduce(ir.Sum, row, y))[0]
+		sum = f.Wait(f.AllReduce(ir.Sum, col, sum))[0]
+		piece := f.Shard(row, 0, f.Unary(ir.OpRelu, f.Add(sum, x)))
+		x = f.Wait(f.AllGather(row, 0, f.Unary(ir.OpTanh, piece)))[0]
+		x = f.Unary(ir.OpNeg, x)
+	}
+	f.Return(x)
+	m, err := b.Finish()
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// Time per node must not grow with the program.
+func BenchmarkSimplify(b *testing.B) {
+	for _, n := range []int{100, 1000, 10000} {
+		m := steps(n)
+		nodes := len(m.Funcs()[0].Order())
+		p, err := passes.Standard().Parse("simplify-collectives{reassociate=true,share-distance=0}")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(strconv.Itoa(nodes)+" nodes", func(b *testing.B) {
+			g := passes.Manager{Verify: passes.VerifyEnd}
+			for range b.N {
+				b.StopTimer()
+				c := m.Clone()
+				b.StartTimer()
+				rep, err := g.Run(c, p)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(rep.Steps[0].Stat("fired"), "rewrites")
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*nodes), "ns/node")
+		})
 	}
 }

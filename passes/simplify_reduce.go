@@ -156,25 +156,44 @@ func sumOfReductions(s *simplifier, n *ir.Node) bool {
 	if len(n.Args()) != 2 {
 		return false
 	}
-	a, ok := s.from(n.Arg(0))
-	b, ok2 := s.from(n.Arg(1))
+	a, ok := s.reshaped(n.Arg(0), n)
+	b, ok2 := s.reshaped(n.Arg(1), n)
 	if !ok || !ok2 || !a.reduces() || a.op() != b.op() || a.reduction() != b.reduction() || a.dim() != b.dim() || a.value() == b.value() ||
 		!s.groups.equal(a.group(), b.group()) || !distributes(n.Op(), a.reduction()) {
 		return false
 	}
 	t := n.Result(0).Type()
-	if !a.value().Type().SameTensor(t) || !b.value().Type().SameTensor(t) || !s.may(a.reduction(), t.DType()) || t.DType().IsInt() && n.Attrs().Has("alpha") ||
+	if !n.Arg(0).Type().SameTensor(t) || !n.Arg(1).Type().SameTensor(t) || !s.may(a.reduction(), t.DType()) || t.DType().IsInt() && n.Attrs().Has("alpha") ||
 		!only(n.Arg(0), n) || !only(n.Arg(1), n) || !s.fire(n, a.operand(), b.operand(), n.Result(0)) {
 		return false
 	}
 	at := s.later(a.start, b.start)
-	sum := s.compute(at, n.Op(), nil, n.Attrs(), n, []*ir.Value{a.operand(), b.operand()}, ir.TensorOf(t.DType(), a.operand().Type().Shape()))
+	args := []*ir.Value{a.operand(), b.operand()}
+	for i, m := range []member{a, b} {
+		if unalias(n.Arg(i)) != m.value() { // the reshape goes in front
+			if args[i] = s.compute(at, ir.OpView, nil, nil, nil, args[i:i+1:i+1], ir.TensorOf(t.DType(), t.Shape())); args[i] == nil {
+				return s.undo()
+			}
+		}
+	}
+	sum := s.compute(at, n.Op(), nil, n.Attrs(), n, args, ir.TensorOf(t.DType(), args[0].Type().Shape()))
 	if sum == nil {
 		return s.undo()
 	}
 	start := s.communicate(at, a.op(), a.group(), a.start.Attrs(), sum, a.start)
 	s.replace(n.Result(0), s.finish(n, start))
 	return true
+}
+
+// reshaped finds the reduction that reader reads, or an all_reduce of which it
+// alone reads a reshape: elements of an all_reduce stay where they are.
+func (s *simplifier) reshaped(v *ir.Value, reader *ir.Node) (member, bool) {
+	m, ok := s.from(v)
+	if n := v.Def(); !ok && n.Op() == ir.OpView && only(v, reader) && only(n.Arg(0), n) {
+		m, ok = s.from(n.Arg(0))
+		ok = ok && m.is(ir.OpAllReduce) && m.operand().Type().Contiguous()
+	}
+	return m, ok
 }
 
 func mergeReductions(s *simplifier, m member) bool {
