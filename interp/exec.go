@@ -3,13 +3,13 @@ package interp
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/randseed"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -77,17 +77,8 @@ func (m *machine) attrs(n *ir.Node, rank int) attr.List {
 	if n.Op() != ir.OpRand {
 		return n.Attrs()
 	}
-	seed := RandSeed(n.Attrs().Int("seed", 0), m.opts.Seed, m.opts.Step, n.Name(), rank)
+	seed := randseed.Derive(n.Attrs().Int("seed", 0), m.opts.Seed, m.opts.Step, n.Name(), rank)
 	return n.Attrs().With("seed", attr.Int(seed))
-}
-
-// RandSeed derives the seed of a rand node's kernel: node is the node's name, seed
-// its attribute. Names rather than places in the order select the stream, so that
-// a program draws the same numbers before and after a pass has reordered it.
-func RandSeed(seed, runSeed, step int64, node string, rank int) int64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %d %d %d %s", seed, runSeed, step, rank, node) // a hash never fails to write
-	return int64(h.Sum64())
 }
 
 // parallelWork is the number of result elements from which ranks get goroutines.

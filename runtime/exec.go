@@ -3,10 +3,10 @@ package runtime
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/randseed"
 )
 
 // Exec is one run of a module on one rank: what a program's instructions are
@@ -187,7 +187,7 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 		k.Target = k.Attrs.Str("target", "")
 	}
 	if k.Op == "rand" {
-		k.Attrs = k.Attrs.With("seed", attr.Int(x.randSeed(k.Attrs.Int("seed", 0), node)))
+		k.Attrs = k.Attrs.With("seed", attr.Int(randseed.Derive(k.Attrs.Int("seed", 0), x.opts.Seed, x.opts.Step, node, x.r.env.Rank)))
 	}
 	if k.Outs, ok = x.place(k, k.Outs); !ok {
 		return
@@ -196,16 +196,6 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 		return
 	}
 	x.done(x.r.dev.Launch(s, k))
-}
-
-// randSeed derives the seed of one `rand` from what selects its numbers: the
-// node's own seed, the run's, the step, the rank and the node's name. The name,
-// and not the place in the program, so that passes may reorder. The reference
-// interpreter uses the same derivation.
-func (x *Exec) randSeed(seed int64, node string) int64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %d %d %d %s", seed, x.opts.Seed, x.opts.Step, x.r.env.Rank, node)
-	return int64(h.Sum64())
 }
 
 // AllReduce reduces ins elementwise over the subgroup into outs, on every rank:

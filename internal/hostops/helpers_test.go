@@ -108,3 +108,14 @@ func random(rng *rand.Rand, d dtype.DType, limit int, s shape) Tensor {
 	storeAll(&x, v)
 	return x
 }
+
+// values reads a tensor as float64 in row-major order.
+func values(t testing.TB, x Tensor) []float64 {
+	t.Helper()
+	if msg, kind := x.check(); kind != nil {
+		t.Fatal(kind, msg)
+	}
+	v := make([]float64, x.NumElems())
+	loadInto(v, &x)
+	return v
+}
