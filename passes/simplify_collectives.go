@@ -31,6 +31,15 @@ import (
 // none is the inverse of another that is on, so the sweeps end. A tensor inside a
 // bucket is rewritten by leaving the bucket.
 //
+// # Memory
+//
+// A program that shards its state gathers a parameter for the forward pass, drops
+// it and gathers it again for the backward pass; or scatters an activation, keeps
+// the piece, and gathers it when it is needed again. Rules must not undo that. Two
+// could, and they do so only over as many operations as the option keep-distance
+// says: by default none, so that no tensor lives on for longer than it did. The
+// annotation regather forbids sharing at any distance.
+//
 // A replacement stands where its operands are complete, its wait where the old
 // wait stood: times are for the passes after this one to decide. An attached cost
 // is carried over in the proportion that the cost model, or else the sizes, give.
@@ -40,8 +49,8 @@ func simplifyCollectives() Pass {
 		Doc:  "Removes, joins and shrinks collectives by algebra, and moves cheap operations to the side of a collective where they are cheaper.",
 		Options: []Option{
 			{Name: "reassociate", Kind: KindBool, Default: "false", Doc: "also rewrite sums and products of floats in ways that round differently"},
-			{Name: "share-distance", Kind: KindInt, Default: "8", Doc: "share a repeated collective if at most that many operations run between the last use of the first result and the repeat"},
-			{Name: "share-bytes", Kind: KindBytes, Default: "1TiB", Doc: "share a repeated collective only if its result, kept for longer, has at most that many bytes"},
+			{Name: "keep-distance", Kind: KindInt, Default: "0", Doc: "largest number of operations over which share-repeated and gather-of-scatter may keep a whole tensor that the program drops and gathers again"},
+			{Name: "keep-bytes", Kind: KindBytes, Default: "1TiB", Doc: "largest tensor that they may so keep"},
 			{Name: "split-bytes", Kind: KindBytes, Default: "1MiB", Doc: "smallest operand that split-all-reduce splits"},
 		},
 		Stats: []Stat{
@@ -103,6 +112,26 @@ func simplifyRules() []simplifyRule {
 	rules = append(rules, gatherRules()...)
 	rules = append(rules, motionRules()...)
 	return append(rules, shardRules()...)
+}
+
+// CollectiveRule describes one rewrite of simplify-collectives.
+type CollectiveRule struct {
+	Name  string // also the option that turns it off or on, and the statistic that counts it
+	Doc   string
+	Legal string // when the rewrite is right
+	Gate  string // when it pays
+	Exact string // what it keeps of the numbers
+	On    bool   // by default
+}
+
+// CollectiveRules lists the rewrites of simplify-collectives in the order in which
+// they are tried.
+func CollectiveRules() []CollectiveRule {
+	var out []CollectiveRule
+	for _, r := range simplifyRules() {
+		out = append(out, CollectiveRule{r.name, r.doc, r.legal, r.gate, r.exact.String(), !r.off})
+	}
+	return out
 }
 
 func isOp(ops ...ir.Op) func(n *ir.Node) bool {

@@ -17,8 +17,7 @@ func shareRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "share-repeated", doc: "a collective or shard that computes what an earlier one has: the earlier one's result",
 			legal: "same operation, attributes, ranks and operands, whose storage nobody writes",
-			gate: "at most share-distance operations launch between the last use of the first result and the repeat, its bytes are within share-bytes, and it is not annotated regather. " +
-				"A program that gathers parameters again for its backward pass does so to free them in between; there lies the rest of the forward pass, far more than the distance",
+			gate:  "at most keep-distance operations launch between the last use of the first result and the repeat, its bytes are within keep-bytes, and it is not annotated regather",
 			exact: exact,
 			anchor: func(n *ir.Node) bool {
 				return n.Op().IsCollective() || n.Op() == ir.OpShard
@@ -57,10 +56,7 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 		last = max(last, s.lastUse(v))
 		bytes += s.bytes(v.Type())
 	}
-	if gap := s.launched[second.ID()] - last; int64(gap) > s.ctx.Int("share-distance") || gap > 0 && bytes > s.ctx.Bytes("share-bytes") {
-		return false
-	}
-	if !s.fire(second, slices.Concat(second.Args(), was, now)...) {
+	if !s.keeps(last, second, bytes) || !s.fire(second, slices.Concat(second.Args(), was, now)...) {
 		return false
 	}
 	if w, x := was[0].Def(), now[0].Def(); s.later(w, x) == w {
@@ -97,11 +93,23 @@ func (s *simplifier) outcome(n *ir.Node) []*ir.Value {
 	return nil
 }
 
-// lastUse is how many operations launch before the last that reads v or a view of it.
+// keeps reports whether a tensor of so many bytes, which is dead after so many
+// operations have launched, may be kept until n.
+func (s *simplifier) keeps(dead int32, n *ir.Node, bytes int64) bool {
+	gap := s.launched[n.ID()] - dead
+	return gap <= 0 || int64(gap) <= s.ctx.Int("keep-distance") && bytes <= s.ctx.Bytes("keep-bytes")
+}
+
+// lastUse is how many operations have launched when the last that reads v or a
+// view of it has.
 func (s *simplifier) lastUse(v *ir.Value) int32 {
 	last := s.launched[v.Def().ID()]
 	for _, u := range v.Uses() {
-		last = max(last, s.launched[u.Node.ID()])
+		at := s.launched[u.Node.ID()]
+		if launches(u.Node) {
+			at++
+		}
+		last = max(last, at)
 		if u.Node.Op().IsView() {
 			for _, r := range u.Node.Results() {
 				last = max(last, s.lastUse(r))

@@ -2,6 +2,9 @@ package passes_test
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +50,8 @@ func simplifyRandomly(t *testing.T, seed uint64, report func(*passes.Report)) {
 			text, tolerance = text+sep+"reassociate=true", 1e-9
 		case o.Name == "reassociate":
 			continue
+		case o.Name == "keep-distance":
+			text += sep + "keep-distance=" + strconv.Itoa(r.IntN(6))
 		case o.Name == "split-bytes":
 			text += sep + "split-bytes=0"
 		case o.Kind == passes.KindBool && (o.Default == "false" && r.IntN(2) == 0):
@@ -110,19 +115,35 @@ func FuzzSimplify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { simplifyRandomly(t, seed, func(*passes.Report) {}) })
 }
 
-// No rule of the table lacks its condition, and no two share a name.
-func TestSimplifyTableIsDocumented(t *testing.T) {
-	p := passes.Standard().Lookup("simplify-collectives")
-	docs := map[string]string{}
-	for _, s := range p.Stats {
-		docs[s.Name] = s.Doc
-	}
-	for _, o := range p.Options {
-		if o.Kind != passes.KindBool || o.Name == "reassociate" {
-			continue
+// Every rule says what it does, when it is right and when it pays, and has a
+// golden case in which it fires and one in which it must not.
+func TestSimplifyRules(t *testing.T) {
+	var cases strings.Builder
+	err := filepath.WalkDir("../testdata/golden/simplify-collectives", func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			var data []byte
+			data, err = os.ReadFile(path)
+			cases.Write(data)
 		}
-		if docs[o.Name] == "" || !strings.HasPrefix(o.Doc, docs[o.Name]) || !strings.Contains(o.Doc, "exact") && !strings.Contains(o.Doc, "reassociates") {
-			t.Errorf("%s: option %q, statistic %q", o.Name, o.Doc, docs[o.Name])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat := func(name, value string) bool {
+		return strings.Contains(cases.String(), "\nsimplify-collectives."+name+" "+value+"\n")
+	}
+	p := passes.Standard().Lookup("simplify-collectives")
+	for _, r := range passes.CollectiveRules() {
+		if r.Doc == "" || r.Legal == "" || r.Gate == "" || r.Exact == "" {
+			t.Errorf("%+v lacks a sentence", r)
+		}
+		if !stat(r.Name, "0") || !stat(r.Name, "1") && !stat(r.Name, "2") && !stat(r.Name, "3") {
+			t.Errorf("no golden case in which %s fires, or none in which it must not", r.Name)
+		}
+		if !slices.ContainsFunc(p.Options, func(o passes.Option) bool { return o.Name == r.Name && strings.Contains(o.Doc, r.Exact) }) ||
+			!slices.ContainsFunc(p.Stats, func(s passes.Stat) bool { return s.Name == r.Name }) {
+			t.Errorf("%s has no option or no statistic", r.Name)
 		}
 	}
 }
@@ -188,7 +209,7 @@ func BenchmarkSimplify(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		m := steps(n)
 		nodes := len(m.Funcs()[0].Order())
-		p, err := passes.Standard().Parse("simplify-collectives{reassociate=true,share-distance=0}")
+		p, err := passes.Standard().Parse("simplify-collectives{reassociate=true,keep-distance=0}")
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func reduceRules() []simplifyRule {
 			exact: reassociates, anchor: isOp(ir.OpShard), apply: reduceThenSubshard},
 		{name: "gather-of-scatter", doc: "reduce_scatter, then all_gather of the pieces: all_reduce",
 			legal: "same group and dimension, and only the gather reads the pieces; not while split-all-reduce is on",
-			gate:  "always: one collective in place of two, equal bytes",
+			gate:  "at most keep-distance operations launch between the two, over which the whole lives in place of the piece: one collective in place of two, equal bytes",
 			exact: exact, anchor: wait, apply: atMembers(gatherOfScatter)},
 		{name: "split-all-reduce", doc: "all_reduce as reduce_scatter and all_gather, so that the halves overlap with different work",
 			legal: "some dimension falls into equal pieces",
@@ -88,7 +88,8 @@ func reduceThenSubshard(s *simplifier, n *ir.Node) bool {
 func gatherOfScatter(s *simplifier, m member) bool {
 	in, ok := s.from(m.operand())
 	if !ok || s.on["split-all-reduce"] || !m.is(ir.OpAllGather) || !in.is(ir.OpReduceScatter) || in.dim() != m.dim() ||
-		!s.groups.equal(in.group(), m.group()) || !only(m.operand(), m.start) || !s.fire(m.wait, in.operand(), m.value()) {
+		!s.groups.equal(in.group(), m.group()) || !only(m.operand(), m.start) ||
+		!s.keeps(s.launched[in.wait.ID()], m.start, s.bytes(m.value().Type())) || !s.fire(m.wait, in.operand(), m.value()) {
 		return false
 	}
 	start := s.communicate(in.start, ir.OpAllReduce, in.group(), reduceAttrs(in.reduction(), -1), in.operand(), in.start)
@@ -220,7 +221,11 @@ func (s *simplifier) mergeOver(kind byte, attrs attr.List, in, m member) bool {
 		return false
 	}
 	g := s.groups.declare(ranks, kind == productReduce, in.group(), m.group())
-	start := s.communicate(in.start, m.op(), g, attrs, in.operand(), in.start)
+	at := in.start
+	if kind == productGather {
+		at = m.start // the operand is the smallest of the three
+	}
+	start := s.communicate(at, m.op(), g, attrs, in.operand(), in.start)
 	if start == nil {
 		return s.undo()
 	}
