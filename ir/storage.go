@@ -13,8 +13,9 @@ type Placement struct {
 }
 
 // Storages tells which values share memory. A tensor that no view defines is a
-// storage of its own; a view lies in its operand's; a wait's results lie where
-// the collective put them. An async value places one tensor per operand.
+// storage of its own; a view lies in its operand's, as do the results of a call
+// that declares alias, from the operand's first element on; a wait's results lie
+// where the collective put them. An async value places one tensor per operand.
 type Storages struct {
 	place [][]Placement // by ValueID; one entry per tensor of the value
 	roots []*Value      // by StorageID: the value that the storage was made for
@@ -40,6 +41,13 @@ func ComputeStorages(f *Func) (*Storages, error) {
 					return nil, fmt.Errorf("%%%s: %w", n.name, err)
 				}
 				s.place[r.id] = []Placement{{base.Storage, base.Offset + off}}
+			}
+		case n.op == OpCall && n.Effects()&EffectAlias != 0:
+			if len(n.args) == 0 {
+				return nil, fmt.Errorf("%%%s: a call that aliases needs an operand", n.name)
+			}
+			for _, r := range n.results {
+				s.place[r.id] = s.place[n.args[0].id][:1]
 			}
 		default:
 			for _, r := range n.results {

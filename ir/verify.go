@@ -324,7 +324,38 @@ func ruleCall(v *verifier) {
 		if c := n.attrs.Str("class", "memory"); c != "memory" && c != "compute" {
 			v.at(n, -1, nil, "class %q of a call; have compute memory", c)
 		}
+		if n.Effects()&EffectAlias != 0 {
+			v.aliasCall(n)
+		}
 	}
+}
+
+// aliasCall checks a call whose results lie in operand 0's storage, from its
+// first element on.
+func (v *verifier) aliasCall(n *Node) {
+	if len(n.args) == 0 || n.args[0].typ.IsAsync() {
+		v.at(n, -1, nil, "a call that aliases needs a tensor as operand 0, whose storage its results share")
+		return
+	}
+	of := n.args[0].typ
+	for _, r := range n.results {
+		switch {
+		case r.typ.IsAsync() || r.typ.DType() != of.DType():
+			v.at(n, -1, nil, "result %s is %s, but aliases an operand of %s", r, r.typ, of)
+		case reach(r.typ) > reach(of) && reach(of) >= 0:
+			v.at(n, -1, nil, "result %s of type %s does not fit into operand 0, %s, which it aliases", r, r.typ, of)
+		}
+	}
+}
+
+// reach is one past the last element of its storage that a tensor occupies,
+// counted from its own first; -1 if a size is symbolic.
+func reach(t Type) int64 {
+	sizes, ok := t.Shape().Static()
+	if !ok {
+		return -1
+	}
+	return span(sizes, t.Strides())
 }
 
 // maxElems bounds element counts, so that sizes in bytes never overflow.
