@@ -17,7 +17,7 @@ func shareRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "share-repeated", doc: "a collective or shard that computes what an earlier one has: the earlier one's result",
 			legal: "same operation, attributes, ranks and operands, whose storage nobody writes",
-			gate:  "at most keep-distance operations launch between the last use of the first result and the repeat, its bytes are within keep-bytes, and it is not annotated regather",
+			gate:  "at most keep-distance operations launch between the last use of the first result and the repeat, its bytes are within keep-bytes, and it is not annotated regather; an equal piece of a tensor that is dead afterwards, always",
 			exact: exact,
 			anchor: func(n *ir.Node) bool {
 				return n.Op().IsCollective() || n.Op() == ir.OpShard
@@ -56,7 +56,7 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 		last = max(last, s.lastUse(v))
 		bytes += s.bytes(v.Type())
 	}
-	if !s.keeps(last, second, bytes) || !s.fire(second, slices.Concat(second.Args(), was, now)...) {
+	if !s.keeps(last, second, bytes) && !s.lastPiece(second) || !s.fire(second, slices.Concat(second.Args(), was, now)...) {
 		return false
 	}
 	if w, x := was[0].Def(), now[0].Def(); s.later(w, x) == w {
@@ -69,6 +69,19 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 	}
 	s.release(now...)
 	return true
+}
+
+// lastPiece reports whether n is a shard and nothing reads its operand after it:
+// to keep an earlier equal piece until here instead is to keep less.
+func (s *simplifier) lastPiece(n *ir.Node) bool {
+	if n.Op() != ir.OpShard || n.Group().Size() < 2 || fromCaller(n.Arg(0)) {
+		return false
+	}
+	v := n.Arg(0)
+	for v.Def().Op().IsView() {
+		v = v.Def().Arg(0)
+	}
+	return s.lastUse(v) <= s.launched[n.ID()]+1
 }
 
 // computes is a text that is equal for nodes that compute the same.

@@ -85,7 +85,7 @@ func simplifyRandomly(t *testing.T, seed uint64, report func(*passes.Report)) {
 // Random programs keep their numbers on all ranks under random selections of
 // rules, and every rule fires somewhere.
 func TestSimplifyProperty(t *testing.T) {
-	seeds := uint64(3000)
+	seeds := uint64(1200)
 	if testing.Short() {
 		seeds = 300
 	}
