@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -258,19 +259,20 @@ func (m *Member) preferEngine(op Op) bool {
 	if m.engine == nil || !op.Symmetric {
 		return false
 	}
-	var total uint64
+	// Each tensor is copied by itself, so the smallest one decides.
+	least := uint64(math.MaxUint64)
 	for _, t := range op.Tensors {
-		total += t.Bytes
+		least = min(least, t.Bytes)
 	}
-	if op.Kind != kernels.AllReduce {
-		total *= uint64(len(m.Group.ranks))
+	if op.Kind != kernels.AllReduce && len(op.Tensors) > 0 {
+		least *= uint64(len(m.Group.ranks))
 	}
 	t := m.Group.tuning
 	limit := t.EngineMove
 	if op.Kind == kernels.AllReduce || op.Kind == kernels.ReduceScatter {
 		limit = t.EngineReduce
 	}
-	return limit > 0 && total >= limit
+	return limit > 0 && len(op.Tensors) > 0 && least >= limit
 }
 
 func (m *Member) prepareBarrier() (*Prepared, error) {

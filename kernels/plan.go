@@ -84,6 +84,18 @@ type Scratch struct {
 	StagingSize uint64
 }
 
+// slot is the bytes of one source's slot for a packet protocol. One shot needs one
+// region only and takes both of a half together.
+func (sc Scratch) slot(a Algo, n int) uint64 {
+	switch a {
+	case OneShot:
+		return 2 * sc.Region / uint64(n) &^ 15
+	case TwoShot:
+		return sc.Region / uint64(n) &^ 15
+	}
+	return sc.FlaggedHalf / uint64(n) &^ 15
+}
+
 // pushChunk is the bytes of a chunk of the push protocol.
 const pushChunk = 16 * PushUnits
 
@@ -127,9 +139,10 @@ type Tuning struct {
 	PacketGather uint64 // all_gather: packets up to here
 	PacketReduce uint64 // reduce_scatter
 	PacketAll    uint64 // all_to_all
-	Push         uint64 // all_reduce and reduce_scatter: push from here, direct below
+	Push         uint64 // all_reduce: push above, direct below
+	PushScatter  uint64 // the same for reduce_scatter
 	EngineReduce uint64 // all_reduce and reduce_scatter: copy engines from here, 0 for never
-	EngineMove   uint64 // all_gather and all_to_all
+	EngineMove   uint64 // all_gather and all_to_all, for every tensor of the bucket
 	Blocks       int    // direct kernels
 	PushBlocks   int    // push kernels, two to a multiprocessor
 }
@@ -138,7 +151,7 @@ type Tuning struct {
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, EngineMove: 256 << 20, Blocks: 128, PushBlocks: 256}
+		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, Blocks: 128, PushBlocks: 256}
 	switch {
 	case n <= 2:
 		t.OneShot = 512 << 10
@@ -232,12 +245,12 @@ func Plan(c Call, sc Scratch, t Tuning) (*Launch, error) {
 	switch algo {
 	case OneShot, TwoShot:
 		a.Scratch, a.Half, a.Region = sc.Poisoned, 2*sc.Region, sc.Region
-		a.Slot = sc.Region / uint64(c.N) &^ 15
+		a.Slot = sc.slot(algo, c.N)
 	case Push:
 		a.Scratch = sc.Staging
 	case LL:
 		a.Scratch, a.Half = sc.Flagged, sc.FlaggedHalf
-		a.Slot = sc.FlaggedHalf / uint64(c.N) &^ 15
+		a.Slot = sc.slot(algo, c.N)
 	}
 	work := a.Units // threads that find work
 	if algo == TwoShot || (algo == Direct || algo == Push) && c.Op == AllReduce {
@@ -296,14 +309,24 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 	case AllToAll:
 		limit = t.PacketAll
 	}
-	if full <= limit {
+	// Segments are padded to whole units, so leave room for one more of each.
+	units := total + 16*uint64(len(c.Segs))
+	wire := units
+	if packets == LL {
+		wire *= 2 // eight bytes of data travel in sixteen
+	}
+	if full <= limit && wire <= sc.slot(packets, c.N) {
 		return packets, nil
 	}
-	if c.reduces() && c.fast() && c.Symmetric && full > t.Push && sc.StagingSize >= uint64(c.N)*pushChunk*PushDepth {
-		return Push, nil
-	}
-	if c.Op == AllReduce && c.fast() && (full <= t.TwoShot || !c.Symmetric) {
+	if c.Op == AllReduce && c.fast() && (full <= t.TwoShot || !c.Symmetric) && units/uint64(c.N)+16 <= sc.slot(TwoShot, c.N) {
 		return TwoShot, nil
+	}
+	push := t.Push
+	if c.Op == ReduceScatter {
+		push = t.PushScatter
+	}
+	if c.reduces() && c.fast() && c.Symmetric && full > push && sc.StagingSize >= uint64(c.N)*pushChunk*PushDepth {
+		return Push, nil
 	}
 	if c.Symmetric {
 		return Direct, nil
@@ -320,10 +343,13 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 		most, per = t.Blocks, 4
 		if c.Op == AllToAll {
 			work *= uint32(c.N)
+			if work <= 128*4*512 { // fewer blocks, with more than one tile each, finish sooner
+				most = min(most, 64)
+			}
 		}
 	case Push:
 		l.Block, per = 512, pushChunk/16/512
-		most = min(t.PushBlocks, int(sc.StagingSize/(uint64(c.N)*pushChunk*PushDepth)))
+		most = t.PushBlocks
 	case OneShot:
 		if c.Op == ReduceScatter {
 			most = 256
@@ -334,11 +360,17 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 		for l.Algo != Direct && l.Block > 64 && int(work) <= l.Block/2*64 {
 			l.Block /= 2
 		}
+		if l.Algo == LL && work <= 256 { // one block, no more
+			l.Block = max(64, (int(work)+31)&^31)
+		}
 	}
 	if c.Blocks > 0 {
 		most = c.Blocks
 	}
 	most = min(most, MaxBlocks)
+	if l.Algo == Push { // every block has slots of its own
+		most = min(most, int(sc.StagingSize/(uint64(c.N)*pushChunk*PushDepth)))
+	}
 	l.Grid = max(1, min(most, (int(work)+l.Block*per-1)/(l.Block*per)))
 }
 

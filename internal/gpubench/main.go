@@ -4,6 +4,10 @@
 //	gpubench -mode tune              protocols, grids and blocks against each other
 //	gpubench -mode bench -out F      what the planner chooses; one JSON line a figure
 //	gpubench -mode links             what the links carry
+//	gpubench -mode litmus            whether barriers order the data of other kernels
+//	gpubench -mode soak              100,000 calls of all protocols in turn
+//	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
+//	gpubench -mode host              what a launch costs the host, from Go and from C
 //
 // A figure is the time of one call, replayed from a CUDA graph behind a delay, the
 // median of several replays on the slowest rank. Inputs are random and differ by
@@ -47,7 +51,7 @@ func (b *bench) report(f figure) {
 }
 
 func main() {
-	mode := flag.String("mode", "verify", "comma-separated: verify, tune, bench, links, info")
+	mode := flag.String("mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info")
 	ranks := flag.Int("ranks", 0, "ranks, 0 for one per device")
 	share := flag.Bool("share", false, "all ranks on device 0")
 	out := flag.String("out", "", "file for JSON lines")
@@ -109,6 +113,12 @@ func run(mode string, ranks int, share bool, out string, least, limit uint64, on
 			err = b.bench()
 		case "links":
 			err = b.links()
+		case "bucket":
+			err = b.bucket()
+		case "soak":
+			err = b.soak()
+		case "host":
+			err = b.host()
 		case "litmus":
 			err = b.litmus()
 		case "info":

@@ -251,7 +251,7 @@ func (b *bench) configs(kind kernels.Collective, algo kernels.Algo, full uint64)
 		}
 		return []config{{algo, 128, 512}, {algo, 192, 512}, {algo, 256, 512}}
 	}
-	if algo == kernels.OneShot && kind == kernels.ReduceScatter && full > 1<<20 && full <= 64<<20 {
+	if algo == kernels.OneShot && kind == kernels.ReduceScatter && full > 1<<20 && full <= 128<<20 {
 		return []config{{algo, 64, 512}, {algo, 128, 256}, {algo, 128, 512}, {algo, 256, 512}}
 	}
 	if algo == kernels.Direct {
@@ -266,12 +266,12 @@ func (b *bench) configs(kind kernels.Collective, algo kernels.Algo, full uint64)
 		}
 		return out
 	}
-	if algo != kernels.TwoShot && full > 1<<20 || algo == kernels.TwoShot && (full < 32<<10 || full > 32<<20) {
+	if algo != kernels.TwoShot && full > 1<<20 || algo == kernels.TwoShot && (full < 32<<10 || full > 64<<20) {
 		return nil
 	}
 	for _, threads := range []int{64, 128, 256, 512} {
-		for _, blocks := range []int{64, 128} {
-			if blocks == 64 && full <= 64<<10 || threads == 64 && full > 64<<10 || threads < 256 && full > 512<<10 {
+		for _, blocks := range []int{64, 128, 256} {
+			if blocks == 256 && full < 4<<20 || blocks == 64 && full <= 64<<10 || threads == 64 && full > 64<<10 || threads < 256 && full > 512<<10 {
 				continue
 			}
 			out = append(out, config{algo, blocks, threads})

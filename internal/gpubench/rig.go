@@ -30,12 +30,12 @@ type rig struct {
 
 func newRig(drv cuda.Driver, devs []int, share bool, limit uint64, ptx bool) (*rig, error) {
 	start := time.Now()
-	w, err := cuda.NewLocalWorld(drv, devs, cuda.WorldOptions{Bytes: 2*limit + 320<<20, ShareDevice: share, PTX: ptx})
+	w, err := cuda.NewLocalWorld(drv, devs, cuda.WorldOptions{Bytes: 2*limit + 512<<20, ShareDevice: share, PTX: ptx})
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{drv: drv, w: w, n: len(devs), share: share, max: limit}
-	o := cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20}
+	o := cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20, Region: 64 << 20}
 	if share {
 		t := kernels.DefaultTuning(len(devs))
 		t.Blocks, t.PushBlocks = 96/len(devs), 96/len(devs)

@@ -87,5 +87,33 @@ for size in sizes:
     record("all_gather", "nccl", size, lambda: dist.all_gather_into_tensor(ys, xs[: k // world]))
     record("reduce_scatter", "nccl", size, lambda: dist.reduce_scatter_tensor(ys[: k // world], xs))
     record("all_to_all", "nccl", size, lambda: dist.all_to_all_single(ys, xs))
+# The nine parameter gathers of a llama 8B layer: grouped calls of NCCL, and packing
+# into one buffer, one gather and copies out, as a bucketing pass does.
+layer = [4096, 4096 * 4096, 1024 * 4096, 1024 * 4096, 4096 * 4096, 4096, 14336 * 4096, 4096 * 14336, 14336 * 4096]
+if sum(layer) <= big // 2:
+    shards, wholes, at = [], [], 0
+    for n in layer:
+        shards.append(x[at // world : (at + n) // world])
+        wholes.append(y[at : at + n])
+        at += n
+    flat, gathered = torch.empty(at // world, dtype=torch.bfloat16, device=device), torch.empty(at, dtype=torch.bfloat16, device=device)
+
+    def grouped():
+        with dist._coalescing_manager(device=device, async_ops=False):
+            for whole, shard in zip(wholes, shards):
+                dist.all_gather_into_tensor(whole, shard)
+
+    def packed():
+        torch.cat(shards, out=flat)
+        dist.all_gather_into_tensor(gathered, flat)
+        rows, at = gathered.view(world, -1), 0
+        for whole in wholes:
+            k = whole.numel() // world
+            whole.view(world, -1).copy_(rows[:, at : at + k])
+            at += k
+
+    size = 2 * sum(layer)
+    record("layer_gather", "nccl_grouped", size, grouped)
+    record("layer_gather", "torch_packed", size, packed)
 dist.barrier()
 dist.destroy_process_group()

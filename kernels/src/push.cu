@@ -27,7 +27,8 @@
 // chunks that the other has already pushed, so a result may lie over its source.
 // The exit barrier of direct.h ends the call for the writes into results.
 //
-// Two blocks share a multiprocessor, so that one sends while the other waits.
+// Up to four ranks two blocks share a multiprocessor, so that one sends while the
+// other waits; eight need the registers.
 #include "direct.h"
 
 enum { UNITS = 4, CHUNK = 512 * UNITS, DEPTH = 4 };
@@ -74,8 +75,10 @@ template <bool GATHER, class A> DEV Part part(const A &p, u32 j, u32 d) {
 template <bool GATHER, int N, class A> DEV void push(const A &p, u32 j, u32 slot) {
   const Args &a = p.a;
   u64 at = a.scratch + ((u64)(bid() * DEPTH + slot) * N + a.rank) * (CHUNK * 16) + tid() * 16;
-#pragma unroll
-  for (int k = 1; k < N; k++) {
+#pragma unroll 1
+  for (u32 i = 1; i < N; i++) {
+    // Blocks start at different peers, so that all links are busy at any time.
+    u32 k = 1 + (i - 1 + bid()) % (N - 1);
     Part c = part<GATHER>(p, j, peerAt(a, k));
     u64 to = a.peer[k] + at;
     Piece<16> u;
@@ -185,10 +188,10 @@ template <bool GATHER, int T, int N, class A> DEV void pushAll(const A &p) {
 }
 
 #define KERNEL(T, name, N)                                                                                             \
-  GLOBAL void BOUNDS(512, 2) all_reduce_push_##name##_n##N(const Args1 p) { pushAll<true, T, N>(p); }                  \
-  GLOBAL void BOUNDS(512, 2) all_reduce_push_##name##_n##N##_segs(const ArgsN p) { pushAll<true, T, N>(p); }           \
-  GLOBAL void BOUNDS(512, 2) reduce_scatter_push_##name##_n##N(const Args1 p) { pushAll<false, T, N>(p); }             \
-  GLOBAL void BOUNDS(512, 2) reduce_scatter_push_##name##_n##N##_segs(const ArgsN p) { pushAll<false, T, N>(p); }
+  GLOBAL void BOUNDS(512, N > 4 ? 1 : 2) all_reduce_push_##name##_n##N(const Args1 p) { pushAll<true, T, N>(p); }                  \
+  GLOBAL void BOUNDS(512, N > 4 ? 1 : 2) all_reduce_push_##name##_n##N##_segs(const ArgsN p) { pushAll<true, T, N>(p); }           \
+  GLOBAL void BOUNDS(512, N > 4 ? 1 : 2) reduce_scatter_push_##name##_n##N(const Args1 p) { pushAll<false, T, N>(p); }             \
+  GLOBAL void BOUNDS(512, N > 4 ? 1 : 2) reduce_scatter_push_##name##_n##N##_segs(const ArgsN p) { pushAll<false, T, N>(p); }
 #define KERNELS(T, name) KERNEL(T, name, 2) KERNEL(T, name, 4) KERNEL(T, name, 8)
 KERNELS(F32, f32)
 KERNELS(BF16, bf16)

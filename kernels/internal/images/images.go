@@ -88,6 +88,22 @@ func Sources(src string) (names []string, hashes map[string]string, err error) {
 	return names, hashes, nil
 }
 
+type manifest struct{ *kernels.Manifest }
+
+var entryOf = regexp.MustCompile(`\.visible \.entry (\w+)`)
+
+// keepResources carries over what ptxas said of the kernels in ptx.
+func (m *manifest) keepResources(old *kernels.Manifest, ptx []byte) {
+	if m.Resources == nil {
+		m.Resources = map[string]kernels.Resource{}
+	}
+	for _, g := range entryOf.FindAllSubmatch(ptx, -1) {
+		if r, ok := old.Resources[string(g[1])]; ok {
+			m.Resources[string(g[1])] = r
+		}
+	}
+}
+
 // Compile rebuilds all PTX and the manifest. Machine code that no longer belongs
 // to its PTX is removed.
 func Compile(dir, clang string) error {
@@ -99,7 +115,7 @@ func Compile(dir, clang string) error {
 	if err != nil {
 		return err
 	}
-	m := &kernels.Manifest{Flags: Flags, Sources: hashes}
+	m := &manifest{&kernels.Manifest{Flags: Flags, Sources: hashes}}
 	if m.Clang, err = Version(clang); err != nil {
 		return err
 	}
@@ -121,7 +137,8 @@ func Compile(dir, clang string) error {
 				if o.Name == name && o.Arch == arch && o.PTX == im.PTX && o.Cubin != "" {
 					im.Cubin = o.Cubin
 					keep[file+".cubin.gz"] = true
-					m.Ptxas, m.Resources = old.Ptxas, old.Resources
+					m.Ptxas = old.Ptxas
+					m.keepResources(old, ptx)
 				}
 			}
 			m.Images = append(m.Images, im)
@@ -138,7 +155,7 @@ func Compile(dir, clang string) error {
 			}
 		}
 	}
-	return writeManifest(dir, m)
+	return writeManifest(dir, m.Manifest)
 }
 
 // Assemble turns the checked-in PTX of sm_90 into machine code and records the

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// layer lists the elements of the nine parameters of a llama 8B layer.
+var layer = []uint64{
+	4096,         // attention norm
+	4096 * 4096,  // wq
+	1024 * 4096,  // wk
+	1024 * 4096,  // wv
+	4096 * 4096,  // wo
+	4096,         // feed-forward norm
+	14336 * 4096, // w1
+	4096 * 14336, // w2
+	14336 * 4096, // w3
+}
+
+// bucket gathers the layer's parameters from shards in bf16: one launch for all,
+// one launch of the summed bytes, and one launch for each.
+func (b *bench) bucket() error {
+	var total uint64
+	for _, n := range layer {
+		total += 2 * n
+	}
+	if total > b.max {
+		return fmt.Errorf("a layer has %d bytes: raise -max", total)
+	}
+	if err := b.fill(dtype.BF16, total/2, total, 11, 0); err != nil {
+		return err
+	}
+	tensors := func(rank int) []cuda.Tensor {
+		var out []cuda.Tensor
+		at, to := b.w.Addr(rank, b.src), b.w.Addr(rank, b.dst)
+		for _, n := range layer {
+			shard := 2 * n / uint64(b.n)
+			out = append(out, cuda.Tensor{Src: at, Dst: to, Bytes: shard})
+			at, to = at+cuda.Ptr(shard), to+cuda.Ptr(2*n)
+		}
+		return out
+	}
+	for _, algo := range []kernels.Algo{kernels.Direct, kernels.Engine} {
+		one := func(rank int) cuda.Op {
+			return cuda.Op{Kind: kernels.AllGather, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: tensors(rank)}
+		}
+		sum := func(rank int) cuda.Op {
+			o := one(rank)
+			o.Tensors = []cuda.Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: total / uint64(b.n)}}
+			return o
+		}
+		for _, c := range []struct {
+			name string
+			op   func(int) cuda.Op
+		}{{"one launch", one}, {"summed bytes", sum}} {
+			plans, err := b.prepare(c.op)
+			if err != nil {
+				return err
+			}
+			us, err := b.timeGraph(5, 9, func(rank int) error { return plans[rank].Enqueue(b.streams[rank]) })
+			if err != nil {
+				return err
+			}
+			b.report(figure{Op: "layer_gather", Impl: fmt.Sprintf("concert %v, %s", algo, c.name), Bytes: total, US: us})
+		}
+	}
+	var each [][]*cuda.Prepared
+	for i := range layer {
+		plans, err := b.prepare(func(rank int) cuda.Op {
+			return cuda.Op{Kind: kernels.AllGather, DType: dtype.BF16, Symmetric: true, Tensors: tensors(rank)[i : i+1]}
+		})
+		if err != nil {
+			return err
+		}
+		each = append(each, plans)
+	}
+	us, err := b.timeGraph(5, 9, func(rank int) error {
+		for _, plans := range each {
+			if err := plans[rank].Enqueue(b.streams[rank]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	b.report(figure{Op: "layer_gather", Impl: "concert, a launch each", Bytes: total, US: us})
+	return nil
+}
+
+// host compares the host time of launches: through a prepared collective's
+// argument buffer from Go, one crossing each, and through one command buffer of
+// many launches, whose loop runs in C. The kernel does nothing.
+func (b *bench) host() error {
+	k, s := b.w.Rank(0), b.streams[0]
+	f, err := k.Func("bench", "delay")
+	if err != nil {
+		return err
+	}
+	const calls, reps = 500, 20
+	params := u64s(nil, 0)
+	var c cuda.Commands
+	for i := 0; i < calls; i++ {
+		c.Launch(cuda.Main, f, 1, 32, 0, params)
+	}
+	words := c.On(s)
+	one := func() error {
+		for i := 0; i < calls; i++ {
+			if err := b.drv.Launch(k.Ctx, s, f, 1, 32, 0, params); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	many := func() error { return b.drv.Run(k.Ctx, words) }
+	for _, m := range []struct {
+		name string
+		f    func() error
+	}{{"Go, one crossing each", one}, {"C loop, one crossing", many}} {
+		best := 1e18
+		for r := 0; r < reps; r++ {
+			if err := b.drv.StreamSync(k.Ctx, s); err != nil {
+				return err
+			}
+			start := time.Now()
+			if err := m.f(); err != nil {
+				return err
+			}
+			best = min(best, float64(time.Since(start).Nanoseconds())/1e3/calls)
+		}
+		b.report(figure{Op: "host_launch", Impl: m.name, US: best})
+	}
+	return b.drv.StreamSync(k.Ctx, s)
+}
+
+// soak replays a graph of all protocols in turn and checks the last results.
+func (b *bench) soak() error {
+	const full, inner, reps, seed = 64 << 10, 1000, 98, 21
+	if err := b.fill(dtype.BF16, full/2, full, seed, 0); err != nil {
+		return err
+	}
+	var plans [][]*cuda.Prepared
+	for _, algo := range []kernels.Algo{kernels.OneShot, kernels.LL, kernels.TwoShot, kernels.Direct, kernels.Push} {
+		p, err := b.prepare(func(rank int) cuda.Op {
+			o := b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0)
+			o.Algo = algo
+			return o
+		})
+		if err != nil {
+			return err
+		}
+		plans = append(plans, p)
+	}
+	calls := make([]int, b.n)
+	us, err := b.timeGraph(inner, reps, func(rank int) error {
+		p := plans[calls[rank]%len(plans)][rank]
+		calls[rank]++
+		return p.Enqueue(b.streams[rank])
+	})
+	if err != nil {
+		return err
+	}
+	wrong, err := b.checkAll(kernels.AllReduce, dtype.BF16, full/2, full/2, seed, b.dst)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("soak: %d calls a rank, %.2f us each, %d wrong elements\n", inner*(reps+2), us, wrong)
+	if wrong != 0 {
+		return fmt.Errorf("%d elements are wrong after the soak", wrong)
+	}
+	return nil
+}
