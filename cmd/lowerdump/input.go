@@ -26,28 +26,36 @@ type input struct {
 
 // load reads a file of either kind and verifies it. Warnings go to standard error.
 func (t tool) load(path string) (*input, error) {
-	var data []byte
-	var err error
-	if path == "-" {
-		path = "stdin"
-		data, err = io.ReadAll(t.in)
-	} else {
-		data, err = os.ReadFile(path)
-	}
+	data, name, err := t.read(path)
 	if err != nil {
 		return nil, err
 	}
-	if looksLikeGraph(data) {
-		return t.loadGraph(path, data)
+	return t.parse(name, data)
+}
+
+// read returns a file's bytes and what to call it; - is standard input.
+func (t tool) read(path string) ([]byte, string, error) {
+	if path == "-" {
+		data, err := io.ReadAll(t.in)
+		return data, "stdin", err
 	}
-	m, err := ir.Parse(path, string(data))
+	data, err := os.ReadFile(path)
+	return data, path, err
+}
+
+// parse reads a module from a file's bytes.
+func (t tool) parse(name string, data []byte) (*input, error) {
+	if looksLikeGraph(data) {
+		return t.loadGraph(name, data)
+	}
+	m, err := ir.Parse(name, string(data))
 	if err != nil {
 		return nil, err
 	}
 	if err := m.Verify(); err != nil {
 		return nil, err
 	}
-	return &input{path: path, module: m}, nil
+	return &input{path: name, module: m}, nil
 }
 
 // looksLikeGraph tells JSON and gzip from IR text, which starts with neither.

@@ -55,7 +55,7 @@ var errFindings = errors.New("findings")
 
 func commands() []command {
 	return []command{
-		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand,
+		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand, checkCommand,
 	}
 }
 
@@ -157,6 +157,7 @@ var flagsOf = map[string]func(*flag.FlagSet){
 	"trace":  func(fs *flag.FlagSet) { new(traceFlags).define(fs) },
 	"report": func(fs *flag.FlagSet) { new(reportFlags).define(fs) },
 	"plan":   func(fs *flag.FlagSet) { new(planFlags).define(fs) },
+	"check":  func(fs *flag.FlagSet) { new(checkFlags).define(fs) },
 }
 
 // flagSet is anything that declares flags.

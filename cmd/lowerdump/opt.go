@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/gonum/graph/encoding/dot"
 
 	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 )
 
@@ -61,6 +62,9 @@ Examples:
 		rep, err := t.optimise(ctx, in, f.pipeline, func(g *passes.Manager) {
 			g.PrintAfter, g.Dump = f.printAfter, passes.WriteDumps(t.err)
 			g.Bisect, g.Limit, g.Repeat = f.bisect, f.limit, f.repeat
+			if f.check {
+				g.Hooks = append(g.Hooks, lower.CheckHook())
+			}
 		})
 		if err != nil {
 			return err
@@ -83,7 +87,7 @@ Examples:
 type optFlags struct {
 	pipeline, printAfter, out, bisect string
 	limit                             int
-	stats, repeat                     bool
+	stats, repeat, check              bool
 }
 
 func (f *optFlags) define(fs *flag.FlagSet) {
@@ -93,6 +97,7 @@ func (f *optFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.bisect, "bisect", "", "let passes act only at sites that match this pattern")
 	fs.IntVar(&f.limit, "limit", 0, "run only the first so many passes; 0 for all")
 	fs.BoolVar(&f.stats, "stats", false, "print statistics and the record of every moved collective to standard error")
+	fs.BoolVar(&f.check, "check", false, "lower after every pass and prove the program free of races and deadlocks")
 	fs.BoolVar(&f.repeat, "repeat", false, "run every pass twice and fail unless the results are the same bytes")
 }
 
