@@ -16,6 +16,10 @@ type NodeID int32
 // ValueID identifies a value within its function, like NodeID.
 type ValueID int32
 
+// MaxWorld is the largest number of ranks of a module; it bounds what passes and
+// verifier allocate on hostile input and lies beyond every real machine.
+const MaxWorld = 1 << 20
+
 // Module is one SPMD program: process groups, symbols and functions. All ranks
 // of the world run the same module; nothing in it depends on the rank.
 type Module struct {

@@ -42,8 +42,8 @@ func (p *parser) module() {
 		switch {
 		case p.Word("world"):
 			n := p.Int("the number of ranks")
-			if !p.Bad && (n < 1 || n > math.MaxInt32) {
-				p.Failf(start, p.I-start, "world", "a world has at least one rank")
+			if !p.Bad && (n < 1 || n > MaxWorld) {
+				p.Failf(start, p.I-start, "world", "a world has 1 to %d ranks, not %d", MaxWorld, n)
 			}
 			if worldSeen {
 				p.Failf(start, p.I-start, "world", "the world is declared twice")

@@ -46,7 +46,7 @@ type rule struct {
 }
 
 var moduleRules = []rule{
-	{"world", "the world has at least one rank", ruleWorld},
+	{"world", "the world has 1 to MaxWorld ranks", ruleWorld},
 	{"group", "a group partitions the world into subgroups of one size", ruleGroup},
 	{"symbol", "a symbol's hint lies within 0..max", ruleSymbol},
 }
@@ -122,8 +122,8 @@ func (v *verifier) place(n *Node, operand int) (*diag.Source, diag.Pos, int) {
 }
 
 func ruleWorld(v *verifier) {
-	if v.m.World < 1 {
-		v.module(diag.Pos{}, "the world has %d ranks, want at least 1", v.m.World)
+	if v.m.World < 1 || v.m.World > MaxWorld {
+		v.module(diag.Pos{}, "a world has 1 to %d ranks, not %d", MaxWorld, v.m.World)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
 // The values of Node.Kind.
@@ -77,7 +79,7 @@ type Node struct {
 // beyond real graphs.
 const (
 	maxBytes  = 1 << 30 // of a document, unpacked
-	maxWorld  = 1 << 20 // ranks
+	maxWorld  = ir.MaxWorld
 	maxGroups = 1 << 12
 	maxRank   = 64 // dimensions of a tensor, PyTorch's own limit
 )
