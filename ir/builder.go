@@ -58,8 +58,10 @@ type FuncBuilder struct {
 	b    *Builder
 	f    *Func
 	name string  // for the next operation
-	cost float64 // for the next operation, with hasCost
+	cost float64 // for the next operation, if has
 	has  bool
+
+	inputs int // declared so far
 }
 
 // Named gives the next operation a name instead of one derived from its op.
@@ -141,6 +143,11 @@ func (fb *FuncBuilder) InputRole(name string, t Type, role Role) *Value {
 	if role != "" {
 		spec.Meta = attr.Make(attr.Attr{Key: "role", Val: attr.String(string(role))})
 	}
+	if order := fb.f.Order(); fb.inputs < len(order) { // inputs stand first, wherever they are declared
+		fb.inputs++
+		return fb.f.InsertBefore(order[fb.inputs-1], spec).results[0]
+	}
+	fb.inputs++
 	return fb.f.Append(spec).results[0]
 }
 

@@ -81,3 +81,19 @@ func TestBuilderSymbols(t *testing.T) {
 		t.Errorf("got\n%s", m)
 	}
 }
+
+// Inputs may be declared where they are needed; they stand in the signature.
+func TestBuilderLateInput(t *testing.T) {
+	b := ir.NewBuilder(1)
+	f := b.Func("f")
+	x := f.Input("x", ir.Tensor(ir.F32, 2))
+	y := f.Unary(ir.OpNeg, x)
+	f.Return(f.Add(y, f.Input("z", ir.Tensor(ir.F32, 2))))
+	m, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "func @f(%x: f32[2] !{role=\"data\"}, %z: f32[2] !{role=\"data\"}) -> (f32[2])"; !strings.Contains(m.String(), want) {
+		t.Errorf("got\n%s", m)
+	}
+}
