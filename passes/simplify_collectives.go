@@ -2,6 +2,7 @@ package passes
 
 import (
 	"math"
+	"sort"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -30,6 +31,11 @@ import (
 // or moves an operation past a collective or shard to the side with less work, and
 // none is the inverse of another that is on, so the sweeps end. A tensor inside a
 // bucket is rewritten by leaving the bucket.
+//
+// An opaque call that communicates keeps its place among all communication:
+// collectives on its two sides are not joined. Storages that some operation writes
+// in place pin what reads them. Functions' parameters and results that are in
+// flight are left alone.
 //
 // # Memory
 //
@@ -155,6 +161,7 @@ type simplifier struct {
 	reassoc  bool
 	groups   *groupAlgebra
 	written  map[storageKey]bool // storages that some operation writes in place; look-up only
+	fences   []*ir.Node          // opaque calls that communicate
 	label    []int64             // by NodeID: ascends in program order
 	launched []int32             // by NodeID: about how many operations launch before the node
 	made     []*ir.Node          // nodes made by the last rewrite
@@ -290,11 +297,14 @@ func (s *simplifier) storage(v *ir.Value) storageKey {
 	}
 }
 
-// findWrites lists the storages that are written in place. Rewrites never give a
-// written storage new users, so the list stays right.
+// findWrites lists the storages that are written in place, and the fences.
+// Rewrites never give a written storage new users, so the list stays right.
 func (s *simplifier) findWrites() {
 	s.written = map[storageKey]bool{}
 	for _, n := range s.f.Order() {
+		if n.Communicates() && !n.Op().IsCollective() {
+			s.fences = append(s.fences, n)
+		}
 		if n.Effects()&ir.EffectWrites == 0 {
 			continue
 		}
@@ -302,6 +312,20 @@ func (s *simplifier) findWrites() {
 			s.written[s.storage(a)] = true
 		}
 	}
+}
+
+// beside reports whether no opaque call that communicates stands between two
+// nodes: such a call keeps its place among all communication, so nothing on one
+// side of it is joined with something on the other.
+func (s *simplifier) beside(a, b *ir.Node) bool {
+	last := s.later(a, b)
+	if last == a {
+		a = b
+	}
+	side := func(n *ir.Node) int { // fences before n; they stay in order
+		return sort.Search(len(s.fences), func(i int) bool { return s.label[s.fences[i].ID()] > s.label[n.ID()] })
+	}
+	return side(a) == side(last)
 }
 
 // Labels tell the order of two nodes in constant time although nodes come and go:

@@ -1,6 +1,8 @@
 package passes
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -53,6 +55,9 @@ func pointwiseBeforeGather(s *simplifier, n *ir.Node) bool {
 			if !only(a, n) {
 				return false
 			}
+			if !s.beside(first.start, m.start) {
+				return false
+			}
 			at = s.later(at, m.start)
 			args[i] = m.operand()
 			if i == 0 || m.value() != unalias(n.Arg(0)) {
@@ -64,13 +69,13 @@ func pointwiseBeforeGather(s *simplifier, n *ir.Node) bool {
 			args[i] = a
 		}
 	}
-	if t.DType().Size() > size || !s.fire(n, append(args, n.Args()...)...) {
-		return false
-	}
 	for _, a := range args {
 		if s.later(a.Def(), at) == a.Def() {
 			at = n
 		}
+	}
+	if t.DType().Size() > size || !s.beside(first.start, at) || !s.fire(n, slices.Concat(args, n.Args())...) {
+		return false
 	}
 	part := first.operand().Type().Shape()
 	v := s.compute(at, n.Op(), nil, n.Attrs(), n, args, ir.TensorOf(t.DType(), part))

@@ -89,7 +89,7 @@ func gatherOfScatter(s *simplifier, m member) bool {
 	in, ok := s.from(m.operand())
 	if !ok || s.on["split-all-reduce"] || !m.is(ir.OpAllGather) || !in.is(ir.OpReduceScatter) || in.dim() != m.dim() ||
 		!s.groups.equal(in.group(), m.group()) || !only(m.operand(), m.start) ||
-		!s.keeps(s.launched[in.wait.ID()], m.start, s.bytes(m.value().Type())) || !s.fire(m.wait, in.operand(), m.value()) {
+		!s.beside(in.start, m.start) || !s.keeps(s.launched[in.wait.ID()], m.start, s.bytes(m.value().Type())) || !s.fire(m.wait, in.operand(), m.value()) {
 		return false
 	}
 	start := s.communicate(in.start, ir.OpAllReduce, in.group(), reduceAttrs(in.reduction(), -1), in.operand(), in.start)
@@ -165,7 +165,7 @@ func sumOfReductions(s *simplifier, n *ir.Node) bool {
 	}
 	t := n.Result(0).Type()
 	if !n.Arg(0).Type().SameTensor(t) || !n.Arg(1).Type().SameTensor(t) || !s.may(a.reduction(), t.DType()) || t.DType().IsInt() && n.Attrs().Has("alpha") ||
-		!only(n.Arg(0), n) || !only(n.Arg(1), n) || !s.fire(n, a.operand(), b.operand(), n.Result(0)) {
+		!only(n.Arg(0), n) || !only(n.Arg(1), n) || !s.beside(a.start, b.start) || !s.fire(n, a.operand(), b.operand(), n.Result(0)) {
 		return false
 	}
 	at := s.later(a.start, b.start)
@@ -217,7 +217,7 @@ func (s *simplifier) mergeOver(kind byte, attrs attr.List, in, m member) bool {
 		return false
 	}
 	one := traffic{m.op(), &ir.Group{Name: "product", Ranks: ranks}, m.reduction(), max(s.of(in).bytes, s.of(m).bytes)}
-	if !s.pays([]traffic{s.of(in), s.of(m)}, []traffic{one}) || !s.fire(m.wait, in.operand(), m.value()) {
+	if !s.beside(in.start, m.start) || !s.pays([]traffic{s.of(in), s.of(m)}, []traffic{one}) || !s.fire(m.wait, in.operand(), m.value()) {
 		return false
 	}
 	g := s.groups.declare(ranks, kind == productReduce, in.group(), m.group())
@@ -236,7 +236,7 @@ func (s *simplifier) mergeOver(kind byte, attrs attr.List, in, m member) bool {
 func reduceBeforeGather(s *simplifier, m member) bool {
 	in, ok := s.from(m.operand())
 	if !ok || !m.is(ir.OpAllReduce) || !in.is(ir.OpAllGather) || in.group().Size() < 2 || !only(m.operand(), m.start) ||
-		!s.groups.grid(in.group(), m.group()) || !s.fire(m.wait, in.operand(), m.value()) {
+		!s.beside(in.start, m.start) || !s.groups.grid(in.group(), m.group()) || !s.fire(m.wait, in.operand(), m.value()) {
 		return false
 	}
 	start := s.communicate(in.start, ir.OpAllReduce, m.group(), m.start.Attrs(), in.operand(), m.start)
@@ -253,7 +253,7 @@ func scatterBeforeReduce(s *simplifier, m member) bool {
 	in, ok := s.from(m.operand())
 	if !ok || !m.is(ir.OpReduceScatter) || !in.is(ir.OpAllReduce) || in.reduction() != m.reduction() || m.group().Size() < 2 ||
 		!s.may(m.reduction(), m.value().Type().DType()) || !only(m.operand(), m.start) ||
-		!s.groups.grid(m.group(), in.group()) || !s.fire(m.wait, in.operand(), m.value()) {
+		!s.beside(in.start, m.start) || !s.groups.grid(m.group(), in.group()) || !s.fire(m.wait, in.operand(), m.value()) {
 		return false
 	}
 	start := s.communicate(in.start, ir.OpReduceScatter, m.group(), m.start.Attrs(), in.operand(), m.start)

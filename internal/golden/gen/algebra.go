@@ -13,7 +13,7 @@ import (
 type AlgebraConfig struct {
 	Nodes  int  // operations besides waits, inputs and return, about; 0 means 12
 	Smooth bool // numbers of 64 bits and operations that small errors pass through without growing: for rewrites that round differently
-	Writes bool // calls that write in place; the call is inc of golden.Calls
+	Writes bool // calls that write in place or communicate: inc and barrier of golden.Calls
 	Grown  bool // chains fork: operations also read tensors that others have read
 }
 
@@ -362,7 +362,9 @@ func (g *algebra) rare(x *ir.Value) {
 		g.reads[x]++
 		g.add(g.f.Wait(g.f.AllReduce(ir.Sum, g.groups[2], x))...)
 	default:
-		if g.Writes && len(g.flight) == 0 { // what is in flight must not be written
+		if g.Writes && g.r.IntN(2) == 0 {
+			g.f.Call("barrier", "memory", []string{"communicates"}, nil)
+		} else if g.Writes && len(g.flight) == 0 { // what is in flight must not be written
 			g.f.Call("inc", "memory", []string{"writes"}, []*ir.Value{x})
 		}
 	}
