@@ -19,6 +19,7 @@ func Standard() *Table {
 func standardPasses() []Pass {
 	return []Pass{
 		canonicalize(),
+		partition(),
 		simplifyCollectives(),
 		bucketPass(),
 		raiseStarts(),
@@ -33,7 +34,15 @@ func standardOrder() []Constraint {
 	const stale = "a schedule must not be decided around nodes that canonicalize removes"
 	const undone = "overlap decides the whole order, what came before counts only as its input"
 	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
+	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
 	return []Constraint{
+		{Before: "canonicalize", After: "partition", Why: "dead operations and second waits would be kept for backward"},
+		{Before: "partition", After: "simplify-collectives", Why: "in a joint function a gather that backward repeats on purpose looks like a duplicate"},
+		{Before: "partition", After: "bucket", Why: "a bucket must not join collectives of both halves"},
+		{Before: "partition", After: "raise-starts", Why: whole},
+		{Before: "partition", After: "sink-waits", Why: whole},
+		{Before: "partition", After: "reorder-comms", Why: whole},
+		{Before: "partition", After: "overlap", Why: whole},
 		{Before: "canonicalize", After: "simplify-collectives", Why: "dead readers and second waits hide that a rewrite is right"},
 		{Before: "simplify-collectives", After: "bucket", Why: "rewriting a member takes it out of its bucket"},
 		{Before: "simplify-collectives", After: "raise-starts", Why: rewritten},

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/seed-ee968945/concert/internal/joint"
 	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -14,8 +16,8 @@ import (
 // error in the 2-norm. Opaque calls mean what [Calls] says.
 func SameResults(before, after *ir.Module, seed uint64, tolerance float64) error {
 	for _, f := range before.Funcs() {
-		g := after.Func(f.Name)
-		if g == nil {
+		g, fw, bw := after.Func(f.Name), after.Func(f.Name+".fw"), after.Func(f.Name+".bw")
+		if g == nil && (fw == nil || bw == nil) {
 			return fmt.Errorf("function @%s is gone", f.Name)
 		}
 		inputs, err := interp.RandomInputs(f, seed, interp.RandomOptions{})
@@ -27,7 +29,12 @@ func SameResults(before, after *ir.Module, seed uint64, tolerance float64) error
 		if err != nil {
 			return fmt.Errorf("running @%s before the passes: %w", f.Name, err)
 		}
-		got, err := interp.Run(context.Background(), g, inputs, opts)
+		var got [][]interp.Tensor
+		if g != nil {
+			got, err = interp.Run(context.Background(), g, inputs, opts)
+		} else {
+			got, err = joint.Run(context.Background(), step.Interpret(opts), f, fw, bw, inputs)
+		}
 		if err != nil {
 			return fmt.Errorf("running @%s after the passes: %w", f.Name, err)
 		}

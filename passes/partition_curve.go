@@ -1,0 +1,54 @@
+package passes
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// PartitionPoint is one point of the curve of memory against recomputation.
+type PartitionPoint struct {
+	Budget      float64
+	LimitBytes  int64   // what the budget allows
+	SavedBytes  int64   // what is saved, by storage, without parameters and data
+	RecomputeMs float64 // time of the operations that run in both halves
+	Saved       int     // values that are saved
+	Recomputed  int     // operations that run in both halves
+}
+
+// PartitionCurve says for each budget what pass partition would do to a joint
+// function, without changing it. costs serves nodes without attached costs and
+// may be nil. The points share their minimum cuts, so that a curve costs little
+// more than its most expensive point. It fails where f is not a joint function, a
+// budget lies outside 0..1, or f cannot be split (*PartitionError).
+func PartitionCurve(f *ir.Func, costs CostModel, budgets []float64) ([]PartitionPoint, error) {
+	p := partition()
+	ctx := &Context{Log: slog.New(slog.DiscardHandler), pass: &p, costs: costs, fn: f.Name}
+	j, err := readJoint(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	if j == nil {
+		return nil, fmt.Errorf("passes: @%s is not a joint function: it has no tangents, takes saved values, or all of its outputs depend on tangents", f.Name)
+	}
+	c := newCutter(j)
+	var out []PartitionPoint
+	for _, b := range budgets {
+		if !(b >= 0 && b <= 1) {
+			return nil, fmt.Errorf("passes: budget %g: a budget lies between 0 and 1", b)
+		}
+		plan, err := c.plan(b)
+		if err != nil {
+			return nil, err
+		}
+		pt := PartitionPoint{Budget: b, LimitBytes: plan.limit, SavedBytes: plan.bytes, RecomputeMs: plan.ms, Recomputed: plan.repeat}
+		for _, s := range plan.saved {
+			if s {
+				pt.Saved++
+			}
+		}
+		out = append(out, pt)
+	}
+	return out, nil
+}
