@@ -43,7 +43,7 @@ func TestErrorsTravel(t *testing.T) {
 	for _, e := range []error{
 		&TimeoutError{Op: `all_reduce on "tp"`, Rank: 1, Peer: 2, Missing: []int{2, 3}, Group: "tp", Elapsed: time.Second, Detail: "d"},
 		&PeerLostError{Op: "x", Rank: 1, Peer: 2, Group: "g", Left: true},
-		&DigestMismatchError{Rank: 1, Peer: 2, RankDigest: "a", PeerDigest: "b", Line: 3, RankLine: "x", PeerLine: "y"},
+		&DigestMismatchError{Op: "rendezvous", Rank: 1, Peer: 2, RankDigest: "a", PeerDigest: "b", Line: 3, RankLine: "x", PeerLine: "y"},
 		&SizeMismatchError{Op: "x", What: "operand bytes", Rank: 1, Peer: 2, RankValue: "3", PeerVal: "4", Group: "g"},
 		errors.New("anything"),
 	} {

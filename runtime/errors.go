@@ -24,7 +24,7 @@ var (
 // TimeoutError says that a peer did not do its part of a collective, or did not
 // come to the rendezvous, before the deadline.
 type TimeoutError struct {
-	Op      string        // what was waiting, such as `all_reduce on "tp" (%17)` or "rendezvous"
+	Op      string        // what was waiting, such as `all_reduce on "tp" (%17)` or `rendezvous before all_reduce on "tp" (%17)`
 	Rank    int           // who waited
 	Peer    int           // the first peer that was missing
 	Missing []int         // all peers that were missing, Peer among them
@@ -50,7 +50,7 @@ func (e *TimeoutError) Is(t error) bool { return t == ErrTimeout || t == context
 
 // PeerLostError says that a peer died, or left the world, while it was needed.
 type PeerLostError struct {
-	Op    string // the collective that needed the peer
+	Op    string // the collective that needed the peer, or the rendezvous, as in TimeoutError
 	Rank  int    // who noticed
 	Peer  int    // who is lost
 	Group string
@@ -70,6 +70,7 @@ func (e *PeerLostError) Is(t error) bool { return t == ErrPeerLost }
 
 // DigestMismatchError says that two ranks are about to run different programs.
 type DigestMismatchError struct {
+	Op                     string // the rendezvous, as in TimeoutError
 	Rank, Peer             int    // the two ranks; Rank is who reports
 	RankDigest, PeerDigest string // their digests
 	Line                   int    // first line of the program text that differs, from 1; 0 if no text was given
@@ -77,8 +78,8 @@ type DigestMismatchError struct {
 }
 
 func (e *DigestMismatchError) Error() string {
-	s := fmt.Sprintf("rank %d: rendezvous: ranks %d and %d run different programs: digests %.16s and %.16s",
-		e.Rank, e.Rank, e.Peer, e.RankDigest, e.PeerDigest)
+	s := fmt.Sprintf("rank %d: %s: ranks %d and %d run different programs: digests %.16s and %.16s",
+		e.Rank, e.Op, e.Rank, e.Peer, e.RankDigest, e.PeerDigest)
 	if e.Line > 0 {
 		s += fmt.Sprintf("; first difference at line %d: %q on rank %d, %q on rank %d",
 			e.Line, strings.TrimSpace(e.RankLine), e.Rank, strings.TrimSpace(e.PeerLine), e.Peer)
@@ -92,7 +93,7 @@ func (e *DigestMismatchError) Is(t error) bool { return t == ErrDigestMismatch }
 // SizeMismatchError says that two ranks disagree on a size or another property
 // that must agree: arena bytes at rendezvous, operands in a collective.
 type SizeMismatchError struct {
-	Op                 string // the collective, or "rendezvous"
+	Op                 string // the collective, or the rendezvous, as in TimeoutError
 	What               string // "arena bytes", "operand bytes", "operation", ...
 	Rank, Peer         int    // the two ranks; Rank is who reports
 	RankValue, PeerVal string // their values

@@ -102,7 +102,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	st := cfg.Store
 	if st == nil {
 		if st, err = OpenStore(ctx, env); err != nil {
-			return nil, storeFailure(env.Rank, start, err)
+			return nil, beforeFirst(storeFailure(env.Rank, start, err), mods)
 		}
 		defer st.Close()
 	}
@@ -126,7 +126,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		}
 	}()
 	if r.dev, err = open(ctx, spec); err != nil {
-		return nil, err
+		return nil, beforeFirst(err, mods)
 	}
 	if err := r.prepare(mods); err != nil {
 		return nil, errors.Join(err, r.dev.Close())

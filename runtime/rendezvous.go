@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/runtime/store"
 )
 
@@ -232,7 +233,7 @@ func (m *meeting) compare(ctx context.Context, recs []Record) error {
 // digestMismatch fetches the other program's text, if it can be had soon, and
 // finds the first line that differs.
 func (m *meeting) digestMismatch(ctx context.Context, recs []Record, peer int) error {
-	e := &DigestMismatchError{Rank: m.me, Peer: peer, RankDigest: recs[m.me].Digest, PeerDigest: recs[peer].Digest}
+	e := &DigestMismatchError{Op: "rendezvous", Rank: m.me, Peer: peer, RankDigest: recs[m.me].Digest, PeerDigest: recs[peer].Digest}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	text := m.spec.text
@@ -375,6 +376,63 @@ func storeFailure(me int, start time.Time, err error) error {
 		return err
 	}
 	return &RendezvousError{Rank: me, Reason: "the store failed", Err: err}
+}
+
+// beforeFirst returns a failure to join with the collective that comes first in
+// the rank's programs, and so cannot run, after the word rendezvous: whoever reads
+// the message finds the place in the program where the ranks would have met.
+// Programs without a text (emitted code carries none) leave err as it is.
+func beforeFirst(err error, mods []*Module) error {
+	op := func(op string) string {
+		if c := firstCollective(mods); c != "" && op == "rendezvous" {
+			return op + " before " + c
+		}
+		return op
+	}
+	switch e := err.(type) {
+	case *TimeoutError:
+		c := *e
+		c.Op = op(e.Op)
+		return &c
+	case *PeerLostError:
+		c := *e
+		c.Op = op(e.Op)
+		return &c
+	case *DigestMismatchError:
+		c := *e
+		c.Op = op(e.Op)
+		return &c
+	case *SizeMismatchError:
+		c := *e
+		c.Op = op(e.Op)
+		return &c
+	case *AbortedError:
+		c := *e
+		c.Op = op(e.Op)
+		return &c
+	}
+	return err
+}
+
+// firstCollective names the first collective of the first module that has one.
+func firstCollective(mods []*Module) string {
+	for _, m := range mods {
+		if m.Text == "" {
+			continue
+		}
+		p, err := program.Parse(m.Name, m.Text)
+		if err != nil {
+			continue // Join does not need the text either
+		}
+		for i := range p.Instrs {
+			in := &p.Instrs[i]
+			if op, ok := ParseCollOp(in.Op); ok && in.Kind == program.Collective && in.Group >= 0 {
+				c := Collective{Op: op, Group: p.Groups[in.Group].Name, Label: in.Node}
+				return c.Name()
+			}
+		}
+	}
+	return ""
 }
 
 // hostID names the machine: ranks with equal ids can share memory.

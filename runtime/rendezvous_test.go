@@ -244,7 +244,7 @@ func TestMeetCancelled(t *testing.T) {
 }
 
 func ExampleDigestMismatchError() {
-	fmt.Println(&DigestMismatchError{Rank: 0, Peer: 2, RankDigest: "8c1f", PeerDigest: "77ab", Line: 41,
+	fmt.Println(&DigestMismatchError{Op: `rendezvous before all_reduce on "tp" (sum)`, Rank: 0, Peer: 2, RankDigest: "8c1f", PeerDigest: "77ab", Line: 41,
 		RankLine: "@compute launch relu (%h: f32[8,4]) -> (%a: f32[8,4])", PeerLine: "@compute launch tanh (%h: f32[8,4]) -> (%a: f32[8,4])"})
-	// Output: rank 0: rendezvous: ranks 0 and 2 run different programs: digests 8c1f and 77ab; first difference at line 41: "@compute launch relu (%h: f32[8,4]) -> (%a: f32[8,4])" on rank 0, "@compute launch tanh (%h: f32[8,4]) -> (%a: f32[8,4])" on rank 2
+	// Output: rank 0: rendezvous before all_reduce on "tp" (sum): ranks 0 and 2 run different programs: digests 8c1f and 77ab; first difference at line 41: "@compute launch relu (%h: f32[8,4]) -> (%a: f32[8,4])" on rank 0, "@compute launch tanh (%h: f32[8,4]) -> (%a: f32[8,4])" on rank 2
 }

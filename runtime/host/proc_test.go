@@ -375,7 +375,9 @@ func TestKilledAnytime(t *testing.T) {
 		}
 	}
 	t.Logf("rank %d killed after %v, all ended after %v", victim, delay, took)
-	survivors(t, err, out.String(), rest, func(int) []string { return []string{fmt.Sprintf("rank %d", victim)} })
+	survivors(t, err, out.String(), rest, func(int) []string {
+		return []string{fmt.Sprintf("rank %d", victim), `all_reduce on "tp" (sum)`}
+	})
 	if took > delay+timeout+time.Second {
 		t.Errorf("took %v", took)
 	}
@@ -398,7 +400,7 @@ func TestMissingRank(t *testing.T) {
 			err := launch.Run(t.Context(), spec)
 			took := time.Since(start)
 			survivors(t, err, out.String(), spec.Ranks, func(int) []string {
-				return []string{"rendezvous", "timed out", fmt.Sprintf("waiting for rank %d", missing)}
+				return []string{`rendezvous before all_reduce on "tp" (sum)`, "timed out", fmt.Sprintf("waiting for rank %d", missing)}
 			})
 			if took > timeout+time.Second {
 				t.Errorf("took %v with a deadline of %v", took, timeout)
@@ -419,9 +421,11 @@ func TestDifferentPrograms(t *testing.T) {
 			if rank == 2 {
 				peer = 0
 			}
-			return []string{"run different programs", fmt.Sprintf("ranks %d and %d", rank, peer), "at line 20:", "launch relu", "launch tanh"}
+			return []string{`rendezvous before all_reduce on "tp" (sum)`, "run different programs", fmt.Sprintf("ranks %d and %d", rank, peer), "at line 20:", "launch relu", "launch tanh"}
 		}},
-		{"bytes", 1, func(rank int) []string { return []string{"arena bytes differ", "4096", "8192", "rank 1"} }},
+		{"bytes", 1, func(rank int) []string {
+			return []string{`before all_reduce on "tp" (sum)`, "arena bytes differ", "4096", "8192", "rank 1"}
+		}},
 	} {
 		t.Run(c.odd, func(t *testing.T) {
 			noLeaks(t)
