@@ -85,3 +85,8 @@ func hostIdentity() (string, error) {
 
 // meet waits until every process of the world has got here.
 func (w *World) meet() error { return w.control.meet() }
+
+// Meet waits until every process of the world has called it as often as this one.
+// In a world of one process it returns at once. It fails with a *PeerLostError when
+// a process has ended, or after the meeting's timeout.
+func (w *World) Meet() error { return w.meet() }

@@ -18,3 +18,6 @@ type Meeting struct{ Name string }
 func NewMeeting() (Meeting, error) {
 	return Meeting{}, errors.New("worlds of several processes need Linux")
 }
+
+// Meet returns at once: there is only one process.
+func (w *World) Meet() error { return nil }

@@ -98,7 +98,8 @@ func (b *bench) bucket() error {
 // argument buffer from Go, one crossing each, and through one command buffer of
 // many launches, whose loop runs in C. The kernel does nothing.
 func (b *bench) host() error {
-	k, s := b.w.Rank(0), b.streams[0]
+	k := b.w.Local()[0]
+	s := b.streams[k.ID]
 	f, err := k.Func("bench", "delay")
 	if err != nil {
 		return err

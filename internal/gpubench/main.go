@@ -19,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -50,23 +51,59 @@ func (b *bench) report(f figure) {
 	}
 }
 
+// options are the command line.
+type options struct {
+	mode, out, only string
+	ranks           int
+	share, ptx      bool
+	procs           bool
+	least, limit    uint64
+}
+
 func main() {
-	mode := flag.String("mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info")
-	ranks := flag.Int("ranks", 0, "ranks, 0 for one per device")
-	share := flag.Bool("share", false, "all ranks on device 0")
-	out := flag.String("out", "", "file for JSON lines")
-	limit := flag.Uint64("max", 1<<30, "largest buffer in bytes")
-	least := flag.Uint64("min", 1<<10, "smallest buffer that tune tries, in bytes")
-	only := flag.String("only", "", "only figures whose name contains this")
-	ptx := flag.Bool("ptx", false, "load PTX even where machine code exists")
+	var o options
+	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info")
+	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
+	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
+	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
+	flag.StringVar(&o.out, "out", "", "file for JSON lines")
+	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that tune tries, in bytes")
+	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
+	flag.StringVar(&o.only, "only", "", "only figures whose name contains this")
+	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.Parse()
-	if err := run(*mode, *ranks, *share, *out, *least, *limit, *only, *ptx); err != nil {
+	var err error
+	if _, child := os.LookupEnv(envRank); o.procs && !child {
+		err = spawn(o)
+	} else {
+		err = run(o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "gpubench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(mode string, ranks int, share bool, out string, least, limit uint64, only string, ptx bool) error {
+// world builds the ranks of this process: all of them, or one.
+func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
+	wo := worldOptions(o.limit, o.share, o.ptx)
+	if rank, child := os.LookupEnv(envRank); child {
+		r, err := strconv.Atoi(rank)
+		if err != nil {
+			return nil, err
+		}
+		return cuda.NewProcessWorld(drv, cuda.Meeting{Name: os.Getenv(envMeeting)}, r, o.ranks, r%devices, wo)
+	}
+	devs := make([]int, o.ranks)
+	for i := range devs {
+		if !o.share {
+			devs[i] = i
+		}
+	}
+	return cuda.NewLocalWorld(drv, devs, wo)
+}
+
+func run(o options) error {
 	drv, err := cuda.Open("")
 	if err != nil {
 		return err
@@ -81,52 +118,33 @@ func run(mode string, ranks int, share bool, out string, least, limit uint64, on
 		return err
 	}
 	fmt.Printf("driver %d, %d devices, %s, %d multiprocessors, fabric %v\n", v, len(infos), infos[0].Name, infos[0].SMs, infos[0].Fabric)
-	if ranks == 0 {
-		ranks = len(infos)
+	if o.ranks == 0 {
+		o.ranks = len(infos)
 	}
-	devs := make([]int, ranks)
-	for i := range devs {
-		if !share {
-			devs[i] = i
-		}
+	w, err := world(drv, o, len(infos))
+	if err != nil {
+		return err
 	}
-	r, err := newRig(drv, devs, share, limit, ptx)
+	r, err := newRig(drv, w, o.share, o.limit)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	b := &bench{rig: r, minSize: least, maxSize: limit, only: only}
-	if out != "" {
-		if b.out, err = os.Create(out); err != nil {
+	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: o.only}
+	if o.out != "" {
+		if b.out, err = os.Create(o.out); err != nil {
 			return err
 		}
 		defer b.out.Close()
 	}
-	for _, m := range strings.Split(mode, ",") {
-		var err error
-		switch m {
-		case "verify":
-			err = b.verify()
-		case "tune":
-			err = b.tune()
-		case "bench":
-			err = b.bench()
-		case "links":
-			err = b.links()
-		case "bucket":
-			err = b.bucket()
-		case "soak":
-			err = b.soak()
-		case "host":
-			err = b.host()
-		case "litmus":
-			err = b.litmus()
-		case "info":
-			err = b.info()
-		default:
-			err = fmt.Errorf("unknown mode %q", m)
+	modes := map[string]func() error{"verify": b.verify, "tune": b.tune, "bench": b.bench, "links": b.links, "litmus": b.litmus,
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info}
+	for _, m := range strings.Split(o.mode, ",") {
+		f, ok := modes[m]
+		if !ok {
+			return fmt.Errorf("unknown mode %q", m)
 		}
-		if err != nil {
+		if err := f(); err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
 	}

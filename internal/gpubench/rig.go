@@ -24,25 +24,32 @@ type rig struct {
 	dst     uint64
 	wrong   uint64
 	max     uint64
+	members []*cuda.Member // by rank, nil for other processes'
 	streams []cuda.Stream
 	events  [][2]cuda.Event
 }
 
-func newRig(drv cuda.Driver, devs []int, share bool, limit uint64, ptx bool) (*rig, error) {
+// worldOptions asks for room for two buffers of the limit and the group's scratch.
+func worldOptions(limit uint64, share, ptx bool) cuda.WorldOptions {
+	return cuda.WorldOptions{Bytes: 2*limit + 512<<20, ShareDevice: share, PTX: ptx}
+}
+
+func newRig(drv cuda.Driver, w *cuda.World, share bool, limit uint64) (*rig, error) {
 	start := time.Now()
-	w, err := cuda.NewLocalWorld(drv, devs, cuda.WorldOptions{Bytes: 2*limit + 512<<20, ShareDevice: share, PTX: ptx})
-	if err != nil {
-		return nil, err
-	}
-	r := &rig{drv: drv, w: w, n: len(devs), share: share, max: limit}
+	r := &rig{drv: drv, w: w, n: w.Size(), share: share, max: limit, members: make([]*cuda.Member, w.Size()),
+		streams: make([]cuda.Stream, w.Size()), events: make([][2]cuda.Event, w.Size())}
 	o := cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20, Region: 64 << 20}
 	if share {
-		t := kernels.DefaultTuning(len(devs))
-		t.Blocks, t.PushBlocks = 96/len(devs), 96/len(devs)
+		t := kernels.DefaultTuning(r.n)
+		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
 		o.Tuning = &t
 	}
-	if r.g, err = w.NewGroup(seq(len(devs)), o); err != nil {
+	var err error
+	if r.g, err = w.NewGroup(seq(r.n), o); err != nil {
 		return nil, err
+	}
+	for _, m := range r.g.Members() {
+		r.members[m.Index] = m
 	}
 	for _, a := range []struct {
 		at    *uint64
@@ -53,20 +60,16 @@ func newRig(drv cuda.Driver, devs []int, share bool, limit uint64, ptx bool) (*r
 		}
 	}
 	for _, k := range w.Local() {
-		s, err := drv.StreamCreate(k.Ctx)
-		if err != nil {
+		if r.streams[k.ID], err = drv.StreamCreate(k.Ctx); err != nil {
 			return nil, err
 		}
-		r.streams = append(r.streams, s)
-		var ev [2]cuda.Event
-		for i := range ev {
-			if ev[i], err = drv.EventCreate(k.Ctx, true); err != nil {
+		for i := range r.events[k.ID] {
+			if r.events[k.ID][i], err = drv.EventCreate(k.Ctx, true); err != nil {
 				return nil, err
 			}
 		}
-		r.events = append(r.events, ev)
 	}
-	fmt.Printf("%d ranks ready in %v\n", r.n, time.Since(start).Round(time.Millisecond))
+	fmt.Printf("%d ranks, %d here, ready in %v\n", r.n, len(w.Local()), time.Since(start).Round(time.Millisecond))
 	return r, nil
 }
 
@@ -79,11 +82,11 @@ func seq(n int) []int {
 }
 
 func (r *rig) close() {
-	for i, k := range r.w.Local() {
-		for _, e := range r.events[i] {
+	for _, k := range r.w.Local() {
+		for _, e := range r.events[k.ID] {
 			r.drv.EventDestroy(k.Ctx, e)
 		}
-		r.drv.StreamDestroy(k.Ctx, r.streams[i])
+		r.drv.StreamDestroy(k.Ctx, r.streams[k.ID])
 	}
 	if err := r.g.Close(); err != nil {
 		fmt.Println("closing the group:", err)
@@ -124,15 +127,15 @@ func u32s(b []byte, v ...uint32) []byte {
 	return b
 }
 
-// each runs f on every rank at once and gives the first error.
+// each runs f on every rank of this process at once and gives the first error.
 func (r *rig) each(f func(rank int) error) error {
 	errs := make([]error, r.n)
 	var wg sync.WaitGroup
-	for i := 0; i < r.n; i++ {
+	for _, k := range r.w.Local() {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			errs[i] = f(i)
+			errs[k.ID] = f(k.ID)
 		}()
 	}
 	wg.Wait()
@@ -206,12 +209,12 @@ func (r *rig) op(kind kernels.Collective, t dtype.DType, full uint64, rank int, 
 // prepare plans an op on every rank.
 func (r *rig) prepare(f func(rank int) cuda.Op) ([]*cuda.Prepared, error) {
 	out := make([]*cuda.Prepared, r.n)
-	for i, m := range r.g.Members() {
-		p, err := m.Prepare(f(i))
+	for _, m := range r.g.Members() {
+		p, err := m.Prepare(f(m.Index))
 		if err != nil {
 			return nil, err
 		}
-		out[i] = p
+		out[m.Index] = p
 	}
 	return out, nil
 }
@@ -220,7 +223,8 @@ func (r *rig) prepare(f func(rank int) cuda.Op) ([]*cuda.Prepared, error) {
 // time of one call, in microseconds, on the slowest rank.
 func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64, error) {
 	execs := make([]cuda.Exec, r.n)
-	for i, k := range r.w.Local() {
+	for _, k := range r.w.Local() {
+		i := k.ID
 		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
 			return 0, err
 		}
@@ -246,12 +250,23 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 	}
 	times := make([][]float64, r.n)
 	var gate barrier
-	gate.n = r.n
+	gate.n = len(r.w.Local())
+	pause := uint64(100_000) // hides the launch
+	if gate.n < r.n {
+		pause = 400_000 // and the meeting of the processes
+	}
 	err := r.each(func(rank int) error {
 		k, s, ev := r.w.Rank(rank), r.streams[rank], r.events[rank]
 		for j := 0; j < reps+2; j++ {
 			gate.wait()
-			if err := r.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, 100_000)); err != nil {
+			if err := r.w.Meet(); err != nil {
+				return err
+			}
+			if err := r.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, pause)); err != nil {
+				return err
+			}
+			// The ranks start together, however far apart the host launched them.
+			if err := r.members[rank].Enqueue(s, cuda.Op{Kind: kernels.Barrier}); err != nil {
 				return err
 			}
 			if err := r.drv.EventRecord(k.Ctx, ev[0], s); err != nil {
@@ -263,7 +278,7 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 			if err := r.drv.EventRecord(k.Ctx, ev[1], s); err != nil {
 				return err
 			}
-			if err := r.g.Members()[rank].Check(s); err != nil {
+			if err := r.members[rank].Check(s); err != nil {
 				return err
 			}
 			ms, err := r.drv.EventElapsed(k.Ctx, ev[0], ev[1])
@@ -276,14 +291,17 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 		}
 		return nil
 	})
-	for i, k := range r.w.Local() {
-		r.drv.ExecDestroy(k.Ctx, execs[i])
+	for _, k := range r.w.Local() {
+		r.drv.ExecDestroy(k.Ctx, execs[k.ID])
 	}
 	if err != nil {
 		return 0, err
 	}
 	worst := 0.0
 	for _, t := range times {
+		if len(t) == 0 {
+			continue // another process's rank
+		}
 		sort.Float64s(t)
 		worst = max(worst, t[len(t)/2])
 	}

@@ -26,6 +26,12 @@ out = open(sys.argv[1], "w") if rank == 0 else None
 sizes = [1 << int(k) for k in sys.argv[2].split(",")] if len(sys.argv) > 2 else [1 << k for k in range(10, 31, 2)]
 
 
+small = int(os.environ.get("CALLS", "200"))  # calls a graph up to 1 MiB
+
+
+together = torch.zeros(1, device=device)
+
+
 def measure(call, inner, reps):
     for _ in range(3):
         call()
@@ -42,7 +48,8 @@ def measure(call, inner, reps):
         dist.barrier()
         torch.cuda.synchronize()
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(400_000)
+        torch.cuda._sleep(800_000)
+        dist.all_reduce(together)  # the ranks start together
         start.record()
         graph.replay()
         end.record()
@@ -55,7 +62,7 @@ def measure(call, inner, reps):
 
 
 def record(op, impl, size, call):
-    inner = 200 if size <= 1 << 20 else 20 if size <= 1 << 24 else 5
+    inner = small if size <= 1 << 20 else 20 if size <= 1 << 24 else 5
     try:
         us = measure(call, inner, 7)
     except Exception as e:  # an implementation that a size or machine does not allow
