@@ -15,6 +15,11 @@ type PartitionPoint struct {
 	RecomputeMs float64 // time of the operations that run in both halves
 	Saved       int     // values that are saved
 	Recomputed  int     // operations that run in both halves
+
+	// ForwardPeak and BackwardPeak are the peak memory of the halves in the order in
+	// which they are emitted, inputs included, by package sim. The lowest peak is
+	// not at the smallest budget, see pass partition.
+	ForwardPeak, BackwardPeak int64
 }
 
 // PartitionCurve says for each budget what pass partition would do to a joint
@@ -47,6 +52,14 @@ func PartitionCurve(f *ir.Func, costs CostModel, budgets []float64) ([]Partition
 			if s {
 				pt.Saved++
 			}
+		}
+		scratch := ir.NewModule(f.Module().World)
+		for _, y := range f.Module().Symbols() {
+			scratch.AddSymbol(y.Name, y.Hint, y.Max)
+		}
+		fw, bw := emitHalves(scratch, j, plan)
+		if pt.ForwardPeak, pt.BackwardPeak, err = peaks(fw, bw); err != nil {
+			return nil, err
 		}
 		out = append(out, pt)
 	}

@@ -25,16 +25,17 @@ type frame struct {
 	next int
 }
 
-// emitHalves adds both halves to the module.
-func emitHalves(j *jointFunc, p *savePlan) (fw, bw *ir.Func) {
+// emitHalves adds both halves to a module: the joint function's own, or one that
+// serves to judge them.
+func emitHalves(m *ir.Module, j *jointFunc, p *savePlan) (fw, bw *ir.Func) {
 	through := j.through(p)
-	fw = emitForward(j, p, through)
-	bw = emitBackward(j, p, through)
+	fw = emitForward(newEmitter(m, j, p, ".fw"), through)
+	bw = emitBackward(newEmitter(m, j, p, ".bw"), through)
 	return fw, bw
 }
 
-func newEmitter(j *jointFunc, p *savePlan, suffix string) *emitter {
-	return &emitter{j: j, p: p, to: j.f.Module().AddFunc(j.f.Name + suffix),
+func newEmitter(m *ir.Module, j *jointFunc, p *savePlan, suffix string) *emitter {
+	return &emitter{j: j, p: p, to: m.AddFunc(j.f.Name + suffix),
 		val: make([]*ir.Value, j.f.NumValueIDs()), done: make([]bool, j.f.NumNodeIDs())}
 }
 
@@ -54,8 +55,8 @@ func (j *jointFunc) through(p *savePlan) []bool {
 }
 
 // emitForward writes the forward half in the joint order.
-func emitForward(j *jointFunc, p *savePlan, through []bool) *ir.Func {
-	e := newEmitter(j, p, ".fw")
+func emitForward(e *emitter, through []bool) *ir.Func {
+	j, p := e.j, e.p
 	ret := j.f.Return()
 	var outs []*ir.Value
 	for _, k := range j.fwOuts {
@@ -130,8 +131,8 @@ func (e *emitter) finish(outs []*ir.Value, places []int, half string, first int)
 
 // emitBackward writes the backward half: its own nodes in the joint order, each
 // preceded by what it needs and backward does not have yet.
-func emitBackward(j *jointFunc, p *savePlan, through []bool) *ir.Func {
-	e := newEmitter(j, p, ".bw")
+func emitBackward(e *emitter, through []bool) *ir.Func {
+	j := e.j
 	e.inputs(through)
 	last, trail := e.regionEnds()
 	for _, n := range j.f.Order() {

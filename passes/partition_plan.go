@@ -94,8 +94,12 @@ func (j *jointFunc) forwardRuns(p *savePlan) {
 // for a model one per layer, and any subset of them is a legal choice; all have
 // the same exchange rate, so that filling the room with them is a subset-sum
 // problem, solved by dynamic programming over the bytes in 4096 steps. The room
-// that is left, if the parts are coarse, is filled by saving single values
-// greedily by time gained per byte. The result never exceeds the budget.
+// that is left is filled by saving single values greedily by time gained per
+// byte. Where the parts are few, so that they may leave much room, the greedy
+// search also starts from the lower corner itself, and from the upper one after
+// dropping values greedily until it fits; the best of the three is taken. The
+// result never exceeds the budget; with many parts its time is within that of one
+// part of the best.
 func (c *cutter) plan(budget float64) (*savePlan, error) {
 	if err := c.ends(); err != nil {
 		return nil, err
@@ -107,13 +111,19 @@ func (c *cutter) plan(budget float64) (*savePlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep := lo.keep
+	p := c.j.evaluate(c.saved(lo.keep))
 	if hi != nil {
-		keep = c.fill(lo, hi, limit-lo.m)
-	}
-	p := c.j.evaluate(c.saved(keep))
-	if hi != nil {
-		p = c.improve(p, limit<<c.shift)
+		filled, coarse := c.fill(lo, hi, limit-lo.m)
+		q := c.improve(c.j.evaluate(c.saved(filled)), limit<<c.shift)
+		if coarse {
+			p = c.improve(p, limit<<c.shift)
+			if r := c.improve(c.shrink(c.j.evaluate(c.saved(hi.keep)), limit<<c.shift), limit<<c.shift); r.bytes <= limit<<c.shift && r.ms < p.ms {
+				p = r
+			}
+		}
+		if q.ms <= p.ms {
+			p = q
+		}
 	}
 	p.limit, p.least, p.most = limit<<c.shift, least, most
 	return p, nil
@@ -124,8 +134,12 @@ type part struct {
 	bytes, gain int64 // units more to save, quanta less to repeat
 }
 
-// fill adds parts of hi to lo as far as the room allows.
-func (c *cutter) fill(lo, hi *corner, room int64) []bool {
+// coarseParts is the number of parts up to which a plan tries what no part gives.
+const coarseParts = 16
+
+// fill adds parts of hi to lo as far as the room allows. coarse says that there
+// are few parts, so that much room may be left.
+func (c *cutter) fill(lo, hi *corner, room int64) (filled []bool, coarse bool) {
 	of, parts := c.parts(lo, hi)
 	take := knapsack(parts, room)
 	keep := slices.Clone(lo.keep)
@@ -134,7 +148,7 @@ func (c *cutter) fill(lo, hi *corner, room int64) []bool {
 			keep[v] = true
 		}
 	}
-	return keep
+	return keep, len(parts) <= coarseParts
 }
 
 // parts finds the connected pieces of the difference of two nested choices, in
@@ -259,11 +273,44 @@ func knapsack(parts []part, room int64) []bool {
 	return take
 }
 
-// The greedy search tries this many values in each of this many rounds.
-const (
-	improveTries  = 128
-	improveRounds = 24
-)
+// shrink drops saved values, the least time per byte first, until a plan fits or
+// the rounds are over.
+func (c *cutter) shrink(p *savePlan, limit int64) *savePlan {
+	for range greedyRounds {
+		if p.bytes <= limit {
+			break
+		}
+		var best *savePlan
+		bestRate, tries := 0.0, 0
+		for r := range p.saved {
+			if u := c.j.roots[r].unit; !p.saved[r] || u < 0 || c.j.units[u].keep || tries == c.tries() {
+				continue
+			}
+			tries++
+			offered := slices.Clone(p.saved)
+			offered[r] = false
+			q := c.j.evaluate(offered)
+			if q.bytes >= p.bytes {
+				continue
+			}
+			if rate := (q.ms - p.ms) / float64(min(p.bytes-q.bytes, p.bytes-limit)); best == nil || rate < bestRate {
+				best, bestRate = q, rate
+			}
+		}
+		if best == nil {
+			break
+		}
+		p = best
+	}
+	return p
+}
+
+// greedyRounds bounds a greedy search, whose rounds try tries values each.
+const greedyRounds = 32
+
+// tries is how many evaluations a round of a greedy search makes: fewer the more
+// one costs.
+func (c *cutter) tries() int { return min(max(1<<18/(len(c.j.units)+1), 16), 128) }
 
 // improve saves single values that a plan repeats while they fit under the limit,
 // the best time per byte first. Every try is evaluated in full, so that what need
@@ -274,7 +321,7 @@ func (c *cutter) improve(p *savePlan, limit int64) *savePlan {
 		root int32
 		rate float64
 	}
-	for range improveRounds {
+	for range greedyRounds {
 		var cs []candidate
 		for r := range j.roots {
 			root := &j.roots[r]
@@ -295,7 +342,7 @@ func (c *cutter) improve(p *savePlan, limit int64) *savePlan {
 			return int(b.root - a.root)
 		})
 		best, bestRate := (*savePlan)(nil), 0.0
-		for _, k := range cs[:min(len(cs), improveTries)] {
+		for _, k := range cs[:min(len(cs), c.tries())] {
 			offered := slices.Clone(p.saved)
 			offered[k.root] = true
 			q := j.evaluate(offered)

@@ -253,6 +253,7 @@ func (j *jointFunc) memory() {
 		}
 	}
 	j.writers, j.touch = make([][]int32, len(j.roots)), make([][]int32, len(j.roots))
+	marked := make([]int, len(j.roots)) // by storage: touches known to be overrun
 	for i := range j.units {
 		u := &j.units[i]
 		for _, list := range [][]int32{u.args, u.outs} {
@@ -269,11 +270,12 @@ func (j *jointFunc) memory() {
 		}
 		for _, r := range u.args {
 			s := j.store[r]
-			for _, t := range j.touch[s] {
+			for _, t := range j.touch[s][marked[s]:] {
 				if t != int32(i) {
 					j.units[t].overrun = true
 				}
 			}
+			marked[s] = len(j.touch[s]) - 1 // i itself, which another write may follow
 			if k := len(j.writers[s]); k == 0 || j.writers[s][k-1] != int32(i) {
 				j.writers[s] = append(j.writers[s], int32(i))
 			}
@@ -429,12 +431,15 @@ func (j *jointFunc) mark(on []bool, u *punit) {
 // overwrites, nor the other way round.
 func (j *jointFunc) checkOrder() error {
 	for s := range j.writers {
+		last := int32(-1) // forward unit that writes s
 		for _, w := range j.writers[s] {
-			for _, t := range j.touch[s] {
-				a, b := &j.units[t], &j.units[w] // t and w touch one storage, w writes it
-				if t < w && a.side == sideBackward && b.side == sideForward {
-					return &PartitionError{a.name(), fmt.Sprintf("backward needs what forward overwrites later, in %%%s; copy it first", b.name())}
-				}
+			if j.units[w].side == sideForward {
+				last = w
+			}
+		}
+		for _, t := range j.touch[s] {
+			if t < last && j.units[t].side == sideBackward {
+				return &PartitionError{j.units[t].name(), fmt.Sprintf("backward needs what forward overwrites later, in %%%s; copy it first", j.units[last].name())}
 			}
 		}
 	}

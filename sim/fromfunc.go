@@ -195,8 +195,10 @@ func (c *converter) ms(n *ir.Node) float64 {
 	if c.opts.Ms != nil {
 		return c.opts.Ms(n)
 	}
-	ms, _ := n.Cost()
-	return ms
+	if ms, ok := n.Cost(); ok {
+		return ms
+	}
+	return 0
 }
 
 // bucketKey is what collectives must share to travel together: all attributes.

@@ -201,19 +201,15 @@ func Run(ctx context.Context, run step.Runner, jf, fw, bw *ir.Func, inputs [][]i
 		}
 	}
 	outs := len(fw.Return().Args()) - fed
-	slots := interp.OutputSlots(fw)
-	first := len(slots) // first output tensor that feeds backward; those are no async values
-	if outs >= 0 {
-		first = len(slots) - fed
+	first := len(interp.OutputSlots(fw)) - fed // the fed ones are tensors, the others may be several
+	if outs < 0 {
+		return nil, fmt.Errorf("joint: forward gives %d results, backward takes %d", len(fw.Return().Args()), fed)
 	}
 	bwIn := make([][]interp.Tensor, len(inputs))
 	for r := range inputs {
 		k := first
 		for _, n := range bw.Inputs() {
 			if n.Meta().Has(fx.MetaFrom) {
-				if k >= len(fwOut[r]) {
-					return nil, fmt.Errorf("joint: forward gives nothing for %%%s", n.Name())
-				}
 				bwIn[r] = append(bwIn[r], fwOut[r][k])
 				k++
 				continue
