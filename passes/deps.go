@@ -19,7 +19,12 @@ type deps struct {
 
 // analyze builds the model of f with the costs of ctx. Linear in nodes, edges and uses.
 func analyze(ctx *Context, f *ir.Func) (*deps, error) {
-	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: ctx.Cost, Bucketable: func(n *ir.Node) bool { return bucketable(n) && ctx.Enable(n.Name()) }})
+	return analyzeWith(f, sim.FuncOptions{Ms: ctx.Cost})
+}
+
+// analyzeWith is analyze for who decides more than order.
+func analyzeWith(f *ir.Func, opts sim.FuncOptions) (*deps, error) {
+	m, err := sim.FromFunc(f, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -89,21 +94,6 @@ type lists struct {
 }
 
 func (l *lists) at(i int32) []int32 { return l.val[l.off[i]:l.off[i+1]] }
-
-// bucketable reports whether a collective may join a bucket: it has one operand,
-// and it ends in a wait of this function. Uneven splits are listed per operand,
-// so that two such collectives share their attributes only by accident.
-func bucketable(n *ir.Node) bool {
-	if len(n.Args()) != 1 || n.Attrs().Has("in_splits") || n.Attrs().Has("out_splits") {
-		return false
-	}
-	for _, u := range n.Result(0).Uses() {
-		if u.Node.Op() != ir.OpWaitTensor {
-			return false
-		}
-	}
-	return true
-}
 
 // light reports whether a pass that moves a collective may take n along: n is
 // pure and bound by memory traffic at most, and n is not opaque.

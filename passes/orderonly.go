@@ -27,10 +27,13 @@ func (e *OrderOnlyError) Error() string {
 // operation, attributes, operands, types and cost, except that
 //
 //   - a collective may be a member of one bucket: a collective of the same
-//     operation, group and attributes, annotated with the members' names, that
-//     takes the member's operand at the member's place;
+//     operation, group and attributes, annotated with the members' names once for
+//     each operand, that takes the member's operands at the member's place; the
+//     sizes of uneven parts, which are listed by operand, stand there, too;
 //   - the wait of such a member is an alias, of the same name and type, of the
-//     tensor at the member's place of the bucket's one wait.
+//     tensor at the member's place of the bucket's one wait; the wait of a member
+//     of several operands is gone, and whoever read it reads the bucket's wait at
+//     the member's place.
 //
 // Nodes of after that are not in before must be buckets and their waits. The
 // error is an *OrderOnlyError. Linear.
@@ -56,80 +59,160 @@ type bucketPlace struct {
 	k      int
 }
 
+// orderChecker holds what checkOrderOnly has found about buckets. Both maps are
+// for look-up only.
+type orderChecker struct {
+	before, after *ir.Func
+	members       map[string]bucketPlace // member -> place of its first operand
+	moved         map[string]string      // value of a wait that is gone -> value of the bucket's wait
+}
+
 // checkOrderOnly returns the first offending node and what is wrong with it.
 func checkOrderOnly(f, g *ir.Func) (node, why string) {
-	members := map[string]bucketPlace{} // look-up only
-	for _, n := range g.Order() {
-		old := f.Lookup(n.Name())
-		names := n.Meta().Strs(MembersKey)
-		switch {
-		case old != nil:
-		case n.Op().IsCollective() && len(names) > 0:
-			if len(names) != len(n.Args()) {
-				return n.Name(), fmt.Sprintf("names %d members for %d operands", len(names), len(n.Args()))
+	c := &orderChecker{f, g, map[string]bucketPlace{}, map[string]string{}}
+	if node, why := c.buckets(); why != "" {
+		return node, why
+	}
+	for _, n := range f.Order() {
+		if m, ok := c.placeOfWait(n); ok && len(n.Results()) > 1 && g.Lookup(n.Name()) == nil {
+			w := waitOf(m.bucket)
+			if w == nil || m.k+len(n.Results()) > len(w.Results()) {
+				return n.Name(), fmt.Sprintf("is gone, and the wait of bucket %%%s does not stand for it", m.bucket.Name())
 			}
-			for k, m := range names {
-				if _, twice := members[m]; twice {
-					return m, "is a member of two buckets"
-				}
-				members[m] = bucketPlace{n, k}
+			for i, r := range n.Results() {
+				c.moved[r.Name()] = w.Result(m.k + i).Name()
 			}
-		case n.Op() == ir.OpWaitTensor && isNewBucket(f, n.Arg(0).Def()):
-		default:
-			return n.Name(), "is new and neither a bucket nor the wait of one"
 		}
 	}
 	for _, n := range f.Order() {
-		m, bucketed := members[n.Name()]
-		now := g.Lookup(n.Name())
-		switch {
-		case bucketed && now != nil:
-			return n.Name(), "is a member of a bucket and still there"
-		case bucketed:
-			why = checkMember(n, m)
-		case now == nil:
-			why = "is gone"
-		default:
-			why = checkKept(n, now, members)
-		}
-		if why != "" {
+		if why := c.check(n); why != "" {
 			return n.Name(), why
 		}
 	}
 	return "", ""
 }
 
+// buckets finds the buckets and checks that nothing else is new.
+func (c *orderChecker) buckets() (node, why string) {
+	for _, n := range c.after.Order() {
+		names := n.Meta().Strs(MembersKey)
+		switch {
+		case c.before.Lookup(n.Name()) != nil:
+		case n.Op().IsCollective() && len(names) > 0:
+			if len(names) != len(n.Args()) {
+				return n.Name(), fmt.Sprintf("names %d members for %d operands", len(names), len(n.Args()))
+			}
+			for k, m := range names {
+				if was := c.before.Lookup(m); k > 0 && names[k-1] == m && (was == nil || len(was.Args()) > 1) {
+					continue // another operand of the same
+				}
+				if _, twice := c.members[m]; twice {
+					return m, "is a member of two buckets"
+				}
+				c.members[m] = bucketPlace{n, k}
+			}
+		case n.Op() == ir.OpWaitTensor && isNewBucket(c.before, n.Arg(0).Def()):
+		default:
+			return n.Name(), "is new and neither a bucket nor the wait of one"
+		}
+	}
+	return "", ""
+}
+
+// place returns where collective n of before travels, if it is a member.
+func (c *orderChecker) place(n *ir.Node) (bucketPlace, bool) {
+	m, ok := c.members[n.Name()]
+	if names := memberNames(n); !ok && len(names) > 0 && c.after.Lookup(n.Name()) == nil {
+		m, ok = c.members[names[0]] // a bucket that went into another
+	}
+	return m, ok
+}
+
+// placeOfWait returns where the collective travels that n of before waits for.
+func (c *orderChecker) placeOfWait(n *ir.Node) (bucketPlace, bool) {
+	if n.Op() != ir.OpWaitTensor || !n.Arg(0).Def().Op().IsCollective() {
+		return bucketPlace{}, false
+	}
+	return c.place(n.Arg(0).Def())
+}
+
+// name returns the name in after of a value of before.
+func (c *orderChecker) name(v *ir.Value) string {
+	if now, ok := c.moved[v.Name()]; ok {
+		return now
+	}
+	return v.Name()
+}
+
+// check says what is wrong with a node of before; empty if nothing is.
+func (c *orderChecker) check(n *ir.Node) string {
+	now := c.after.Lookup(n.Name())
+	if n.Op().IsCollective() {
+		switch m, ok := c.place(n); {
+		case ok && now != nil:
+			return "is a member of a bucket and still there"
+		case ok:
+			return c.checkMember(n, m)
+		}
+	}
+	if m, ok := c.placeOfWait(n); ok {
+		if now == nil && len(n.Results()) > 1 {
+			return ""
+		}
+		if now != nil {
+			return checkMemberWait(n, now, m)
+		}
+	}
+	if now == nil {
+		return "is gone"
+	}
+	return c.checkKept(n, now)
+}
+
 func isNewBucket(f *ir.Func, n *ir.Node) bool {
 	return f.Lookup(n.Name()) == nil && len(n.Meta().Strs(MembersKey)) > 0
 }
 
-func checkMember(n *ir.Node, m bucketPlace) string {
-	b := m.bucket
-	switch {
-	case !n.Op().IsCollective() || len(n.Args()) != 1:
-		return "cannot travel in a bucket"
-	case n.Op() != b.Op() || n.Group().Name != b.Group().Name || !n.Attrs().Equal(b.Attrs()):
+func (c *orderChecker) checkMember(n *ir.Node, m bucketPlace) string {
+	b, names := m.bucket, memberNames(n)
+	if n.Op() != b.Op() || n.Group().Name != b.Group().Name || !sameAttrs(n, m) {
 		return fmt.Sprintf("travels in %%%s, which is another operation", b.Name())
-	case n.Arg(0).Name() != b.Arg(m.k).Name():
-		return fmt.Sprintf("reads %s, in %%%s it reads %s", n.Arg(0), b.Name(), b.Arg(m.k))
-	case !n.Result(0).Type().Elems()[0].Equal(b.Result(0).Type().Elems()[m.k]):
-		return fmt.Sprintf("has another type in %%%s", b.Name())
+	}
+	for i, a := range n.Args() {
+		k := m.k + i
+		switch {
+		case k >= len(b.Args()) || b.Meta().Strs(MembersKey)[k] != names[i]:
+			return fmt.Sprintf("travels in %%%s without its operand %d", b.Name(), i)
+		case c.name(a) != b.Arg(k).Name():
+			return fmt.Sprintf("reads %s, in %%%s it reads %s", a, b.Name(), b.Arg(k))
+		case !n.Result(0).Type().Elems()[i].Equal(b.Result(0).Type().Elems()[k]):
+			return fmt.Sprintf("has another type in %%%s", b.Name())
+		}
 	}
 	return ""
 }
 
-func checkKept(n, now *ir.Node, members map[string]bucketPlace) string {
-	if n.Op() == ir.OpWaitTensor {
-		if m, ok := members[n.Arg(0).Def().Name()]; ok {
-			return checkMemberWait(n, now, m)
+// sameAttrs reports whether a collective and the bucket that it travels in agree
+// in all attributes, and in the sizes of uneven parts at the collective's place.
+func sameAttrs(n *ir.Node, m bucketPlace) bool {
+	a, b := n.Attrs(), m.bucket.Attrs()
+	for _, key := range []string{"in_splits", "out_splits"} {
+		own, all := a.Strs(key), b.Strs(key)
+		if a.Has(key) != b.Has(key) || a.Has(key) && (m.k+len(own) > len(all) || !slices.Equal(own, all[m.k:m.k+len(own)])) {
+			return false
 		}
+		a, b = a.Without(key), b.Without(key)
 	}
+	return a.Equal(b)
+}
+
+func (c *orderChecker) checkKept(n, now *ir.Node) string {
 	switch {
 	case n.Op() != now.Op() || !n.Attrs().Equal(now.Attrs()) || !n.Meta().Equal(now.Meta()):
 		return "became: " + now.String()
 	case (n.Group() == nil) != (now.Group() == nil) || n.Group() != nil && n.Group().Name != now.Group().Name:
 		return "changed its group"
-	case !slices.EqualFunc(n.Args(), now.Args(), func(a, b *ir.Value) bool { return a.Name() == b.Name() }):
+	case !slices.EqualFunc(n.Args(), now.Args(), func(a, b *ir.Value) bool { return c.name(a) == b.Name() }):
 		return "was rewired to: " + now.String()
 	case !slices.EqualFunc(n.Results(), now.Results(), func(a, b *ir.Value) bool { return a.Type().Equal(b.Type()) }):
 		return "changed its type"

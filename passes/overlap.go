@@ -1,10 +1,8 @@
 package passes
 
 import (
-	"fmt"
 	"math"
 
-	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/sched"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/sim"
@@ -13,23 +11,17 @@ import (
 // overlap hands the whole function to the global scheduler (package
 // internal/sched, which explains how it decides) and writes its answer back: the
 // order of everything, and which collectives travel in one bucket. bucket asks
-// the same package for buckets only and keeps the order of computation.
-//
-// A bucket is written as one variadic collective, annotated with the names of
-// those that it stands for, and one wait. The wait of each member becomes an
-// alias, of the same name, of the bucket's result at the member's place: nobody
-// who reads it is rewired.
+// the same package for buckets only and keeps the order of computation; how a
+// bucket is written, and which collectives may be in one, is in its file.
 func overlap() Pass {
 	return Pass{
 		Name: "overlap",
 		Doc:  "Decides starts, waits, compute order and buckets together so that communication hides under a memory cap.",
-		Options: append(capOptions(),
+		Options: append(append(capOptions(),
 			Option{Name: "thrift", Kind: KindFloat, Default: "0.02", Doc: "fraction of the makespan to give up for a lower peak of memory"},
-			Option{Name: "in-flight", Kind: KindBytes, Default: "0", Doc: "most bytes that collectives in flight carry, 0 for any number"},
-			Option{Name: "buckets", Kind: KindBool, Default: "true", Doc: "also let collectives travel together, where the cost model knows what that takes"},
-			Option{Name: "bucket-bytes", Kind: KindBytes, Default: "0", Doc: "largest bucket, 0 for the size at which latency stops to matter"},
 			Option{Name: "runs", Kind: KindInt, Default: "0", Doc: "how many policies to try per cap, 0 for the scheduler's default"},
-		),
+			Option{Name: "buckets", Kind: KindBool, Default: "true", Doc: "also let collectives travel together, where the cost model knows what that takes"},
+		), bucketOptions()...),
 		Stats: append(scheduleStats(),
 			Stat{"bound-ms", "lower bound of the makespan without buckets"},
 			Stat{"gap-percent", "how far the makespan can be from the best one, in percent of the bound"},
@@ -37,19 +29,6 @@ func overlap() Pass {
 		),
 		OrderOnly: true,
 		Run:       runOverlap,
-	}
-}
-
-func bucketPass() Pass {
-	return Pass{
-		Name: "bucket",
-		Doc:  "Joins collectives that can travel together without making anything late or the peak of live memory higher.",
-		Options: append(capOptions(),
-			Option{Name: "bucket-bytes", Kind: KindBytes, Default: "0", Doc: "largest bucket, 0 for the size at which latency stops to matter"},
-		),
-		Stats:     scheduleStats(),
-		OrderOnly: true,
-		Run:       runBucket,
 	}
 }
 
@@ -79,12 +58,13 @@ func runOverlap(ctx *Context, f *ir.Func) error {
 	if err != nil || !ctx.Enable("order") {
 		return err
 	}
-	opts := sched.Options{Cap: s.cap, Thrift: ctx.Float("thrift"), InFlight: ctx.Bytes("in-flight"), BucketBytes: ctx.Bytes("bucket-bytes"), Runs: int(min(ctx.Int("runs"), math.MaxInt32))}
+	opts := s.options()
+	opts.Thrift, opts.Runs = ctx.Float("thrift"), int(min(ctx.Int("runs"), math.MaxInt32))
 	if opts.Thrift == 0 {
 		opts.Thrift = -1 // the scheduler's zero means its default
 	}
-	if ctx.Bool("buckets") {
-		opts.Cost = s.cost
+	if !ctx.Bool("buckets") {
+		opts.Cost = nil
 	}
 	r, err := sched.Schedule(s.d.Model, opts)
 	if err != nil {
@@ -96,32 +76,22 @@ func runOverlap(ctx *Context, f *ir.Func) error {
 	return s.apply(r)
 }
 
-func runBucket(ctx *Context, f *ir.Func) error {
-	s, err := newScheduler(ctx, f)
-	if err != nil {
-		return err
-	}
-	r, err := sched.Join(s.d.Model, sched.Options{Cap: s.cap, BucketBytes: ctx.Bytes("bucket-bytes"), Cost: s.cost})
-	if err != nil {
-		return err
-	}
-	return s.apply(r)
-}
-
 // scheduler translates between a function and package internal/sched.
 type scheduler struct {
 	ctx *Context
 	f   *ir.Func
 	d   *deps
-	cap int64 // bytes; 0 for the input's own peak
+	cap int64   // bytes; 0 for the input's own peak
+	may joining // who may join buckets
 }
 
 func newScheduler(ctx *Context, f *ir.Func) (*scheduler, error) {
-	d, err := analyze(ctx, f)
+	s := &scheduler{ctx: ctx, f: f, cap: ctx.Bytes("cap"), may: newJoining(ctx)}
+	d, err := analyzeWith(f, sim.FuncOptions{Ms: ctx.Cost, Bucketable: s.may.bucketable, Tag: s.may.tag})
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduler{ctx: ctx, f: f, d: d, cap: ctx.Bytes("cap")}
+	s.d = d
 	if pct := ctx.Float("percent"); s.cap == 0 && pct != 100 {
 		t, err := sim.Evaluate(d.Model, d.InputOrder(), nil)
 		if err != nil {
@@ -170,50 +140,11 @@ func (s *scheduler) apply(r *sched.Result) error {
 		if len(b.Members) < 2 {
 			continue
 		}
-		if err := s.bucket(b, pos); err != nil {
+		if err := s.form(b, pos); err != nil {
 			return err
 		}
 		ctx.Count("buckets", 1)
 		ctx.Count("bucketed", float64(len(b.Members)))
-	}
-	return nil
-}
-
-// bucket replaces the starts of b by one and turns their waits into aliases. The
-// starts stand together, and so do the waits, in the order that pos describes.
-func (s *scheduler) bucket(b sim.Bucket, pos []int32) error {
-	f, d := s.f, s.d
-	names := make([]string, len(b.Members))
-	args := make([]*ir.Value, len(b.Members))
-	types := make([]ir.Type, len(b.Members))
-	waits := make([]*ir.Node, len(b.Members))
-	first, firstWait := b.Members[0], int32(-1)
-	for k, m := range b.Members {
-		n, w := d.nodes[m], d.waitOf(m)
-		if w < 0 || len(n.Args()) != 1 {
-			return fmt.Errorf("collective %%%s cannot travel in a bucket", n.Name())
-		}
-		names[k], args[k], types[k], waits[k] = n.Name(), n.Arg(0), n.Result(0).Type().Elems()[0], d.nodes[w]
-		if pos[m] < pos[first] {
-			first = m
-		}
-		if firstWait < 0 || pos[w] < pos[firstWait] {
-			firstWait = w
-		}
-	}
-	lead := d.nodes[first]
-	start := f.InsertBefore(lead, ir.NodeSpec{
-		Op: lead.Op(), Name: lead.Op().Name() + "_bucket", Args: args, Results: []ir.Type{ir.Async(types...)}, Group: lead.Group(),
-		Attrs: lead.Attrs(), Meta: attr.Make(attr.Attr{Key: MembersKey, Val: attr.Strings(names...)}), Cost: b.Dur, HasCost: true, Pos: lead.Pos(),
-	})
-	wait := f.InsertBefore(d.nodes[firstWait], ir.NodeSpec{
-		Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: types, Pos: d.nodes[firstWait].Pos(),
-	})
-	for k, w := range waits {
-		f.SetOp(w, ir.OpAlias)
-		f.SetArg(w, 0, wait.Result(k))
-		f.SetType(w.Result(0), types[k])
-		f.Remove(d.nodes[b.Members[k]])
 	}
 	return nil
 }
@@ -240,6 +171,8 @@ func (s *scheduler) record(r *sched.Result) {
 		}
 		if inBucket[i] {
 			rec.Detail = "in a bucket"
+		} else if why := s.may.keptOut(n); why != "" {
+			rec.Detail = "in no bucket: " + why
 		}
 		s.ctx.Record(rec)
 	}

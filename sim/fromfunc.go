@@ -14,6 +14,10 @@ type FuncOptions struct {
 	// Bucketable reports whether a collective may join a bucket with others of the
 	// same operation, group and attributes. Nil stands for all.
 	Bucketable func(*ir.Node) bool
+
+	// Tag further restricts who may travel together: only collectives with equal
+	// tags may. Nil stands for one tag for all.
+	Tag func(*ir.Node) string
 }
 
 // FromFunc returns the model of a function: node i is f.Order()[i]. Symbols count
@@ -85,6 +89,9 @@ func (c *converter) node(n *ir.Node) {
 	case ir.ClassCollective:
 		s.Kind, s.Ms = Start, c.ms(n)
 		s.Key = bucketKey(n)
+		if c.opts.Tag != nil {
+			s.Key.Attrs += " " + c.opts.Tag(n)
+		}
 		s.Bucketable = c.opts.Bucketable == nil || c.opts.Bucketable(n)
 		for i, t := range n.Result(0).Type().Tensors() {
 			size := mod.Hint(t.Bytes())
@@ -201,12 +208,18 @@ func (c *converter) ms(n *ir.Node) float64 {
 	return 0
 }
 
-// bucketKey is what collectives must share to travel together: all attributes.
+// bucketKey is what collectives must share to travel together: all attributes,
+// but for the sizes of an all_to_all with uneven parts. Those are listed by
+// operand; it is enough that both have such lists.
 func bucketKey(n *ir.Node) Key {
 	k := Key{Op: n.Op().Name(), Reduce: string(n.Reduction())}
 	if g := n.Group(); g != nil {
 		k.Group, k.GroupSize = g.Name, g.Size()
 	}
-	k.Attrs = n.Attrs().String()
+	a := n.Attrs()
+	k.Attrs = a.Without("in_splits").Without("out_splits").String()
+	if a.Has("in_splits") || a.Has("out_splits") {
+		k.Attrs += " splits"
+	}
 	return k
 }

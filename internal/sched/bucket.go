@@ -13,8 +13,8 @@ import (
 // The schedule fixes when the compute stream reaches every job. From that follow,
 // for each collective, the first place where its operands exist, and its due time:
 // when the first job that needs its result begins, or, if only the output does,
-// when compute ends. As long as every collective of a stream finishes by its due
-// time, the compute stream runs as before.
+// when everything has ended. As long as every collective of a stream finishes by
+// its due time, the compute stream runs as before.
 //
 // Collectives that raise live memory (gathers) join an earlier one that their
 // operands already allow: they start sooner than they had to. All others
@@ -55,6 +55,7 @@ type joiner struct {
 	cost  Cost
 	limit func(key int32) int64 // largest bucket in bytes
 	cap   int64
+	any   bool // also joins that the cost model does not favour
 	order []int32
 	slot  []int32   // job -> place in order
 	clock []float64 // place -> milliseconds when the compute stream reaches it
@@ -76,8 +77,8 @@ type joined struct {
 }
 
 // join returns the buckets for a schedule.
-func join(p *problem, s schedule, cost Cost, cap int64, limit func(key int32) int64) []joined {
-	j := &joiner{p: p, cost: cost, limit: limit, cap: cap, order: s.order}
+func join(p *problem, s schedule, opts Options, cap int64, limit func(key int32) int64) []joined {
+	j := &joiner{p: p, cost: opts.Cost, limit: limit, cap: cap, any: opts.JoinAny, order: s.order}
 	streams := j.prepare()
 	var out []joined
 	for _, items := range streams {
@@ -141,6 +142,9 @@ func (j *joiner) prepare() [][]item {
 		}
 	}
 	j.clock[n] = now
+	for _, t := range free {
+		done = max(done, t)
+	}
 	j.mem = newRangeMax(n)
 	j.mem.set(curve)
 	return j.items(end, done)
@@ -245,8 +249,11 @@ func (j *joiner) tryJoin(items []item, i, b int) bool {
 		return false
 	}
 	dur := j.cost(j.p.m.Keys[k], bytes)
-	if dur >= x.dur+y.dur {
-		return false
+	if sum := x.dur + y.dur; dur >= sum {
+		if !j.any {
+			return false
+		}
+		dur = sum
 	}
 	undo := j.charge(x, y, 1)
 	if j.mem.max() > j.cap && undo != 0 {

@@ -8,8 +8,8 @@ import (
 
 // Join keeps the order of computation and only lets collectives travel together
 // where nothing is late for it and live memory stays under the cap; starts move
-// to their buckets, waits with them. opts.Cost is required; Cap, BucketBytes and
-// Cost are used. The result is the input order if no join helps. It takes
+// to their buckets, waits with them. opts.Cost is required; Cap, InFlight,
+// BucketBytes, JoinAny and Cost are used. The result is the input order if no join helps. It takes
 // O(n log n) time for n nodes and edges.
 func Join(m *sim.Model, opts Options) (*Result, error) {
 	if opts.Cost == nil {

@@ -54,8 +54,13 @@ type Options struct {
 	Cost Cost
 
 	// BucketBytes limits the bytes of a bucket. 0 stands for the size at which,
-	// by Cost, doubling it would save less than a twentieth of its time.
+	// by Cost, doubling it would save less than a twentieth of its time, or with
+	// JoinAny for no limit. InFlight limits it too.
 	BucketBytes int64
+
+	// JoinAny also lets collectives join where Cost does not promise that this
+	// saves time. A bucket then counts as long as its members one after the other.
+	JoinAny bool
 
 	// Runs limits how many policies are tried per cap; 0 stands for DefaultRuns.
 	Runs int

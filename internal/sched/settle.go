@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -21,12 +22,15 @@ type bucketed struct {
 func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64) (*bucketed, error) {
 	limits := make([]int64, len(p.m.Keys))
 	for k, key := range p.m.Keys {
-		if limits[k] = opts.BucketBytes; limits[k] <= 0 {
-			limits[k] = saturation(opts.Cost, key)
-		}
+		limits[k] = opts.limit(key)
+	}
+	air := int64(math.MaxInt64)
+	if opts.InFlight > 0 {
+		air, _ = inFlight(p.m, base)
+		air = max(air, opts.InFlight)
 	}
 	for range 3 {
-		found := join(p, s, opts.Cost, cap, func(k int32) int64 { return limits[k] })
+		found := join(p, s, opts, cap, func(k int32) int64 { return limits[k] })
 		for range 10 {
 			if len(found) == 0 {
 				return nil, nil
@@ -42,6 +46,12 @@ func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64)
 				found = dissolve(p, found, b.jobs, at)
 			case b.t.Makespan > base.Makespan*(1+1e-12):
 				found = delayed(p, found, run, b.order, base, b.t)
+			case air < math.MaxInt64:
+				bytes, at := inFlight(p.m, b.t)
+				if bytes <= air {
+					return b, nil
+				}
+				found = grounded(p, found, b.t, at)
 			default:
 				return b, nil
 			}
@@ -54,6 +64,56 @@ func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64)
 		}
 	}
 	return nil, nil
+}
+
+// limit returns the largest bucket of a key, in bytes.
+func (o *Options) limit(key sim.Key) int64 {
+	limit := o.BucketBytes
+	switch {
+	case limit > 0:
+	case o.JoinAny:
+		limit = math.MaxInt64 / 4
+	default:
+		limit = saturation(o.Cost, key)
+	}
+	if o.InFlight > 0 {
+		limit = min(limit, o.InFlight)
+	}
+	return limit
+}
+
+// inFlight returns the most bytes that collectives in flight carry at any time
+// of a timeline, and the first time at which they do. A collective is in flight
+// from its issue to its end. A timeline without these gives 0.
+func inFlight(m *sim.Model, t *sim.Timeline) (bytes int64, at float64) {
+	type event struct {
+		at    float64
+		bytes int64
+	}
+	var events []event
+	for v, k := range m.Kind {
+		if k == sim.Start && t.Issue != nil && t.End[v] > t.Issue[v] {
+			events = append(events, event{t.Issue[v], m.Bytes[v]}, event{t.End[v], -m.Bytes[v]})
+		}
+	}
+	slices.SortFunc(events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.bytes, b.bytes)) // ends before issues
+	})
+	now := int64(0)
+	for _, e := range events {
+		if now += e.bytes; now > bytes {
+			bytes, at = now, e.at
+		}
+	}
+	return bytes, at
+}
+
+// grounded returns the buckets without those that are in flight at a time.
+func grounded(p *problem, found []joined, t *sim.Timeline, at float64) []joined {
+	return slices.DeleteFunc(slices.Clone(found), func(b joined) bool {
+		v := p.node[b.members[0]]
+		return t.Issue[v] <= at && at < t.End[v]
+	})
 }
 
 // judge realizes buckets in an order of jobs and evaluates the outcome.
