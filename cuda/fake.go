@@ -74,7 +74,7 @@ func (f *Fake) Leaks() map[string]int {
 }
 
 type (
-	fakeCtx    struct{ dev, refs int }
+	fakeCtx    struct{ dev int }
 	fakeModule struct {
 		names map[string]bool
 	}

@@ -104,7 +104,7 @@ func (c *childT) run(scenario string) error {
 	switch scenario {
 	case "collectives":
 		return c.collectives(w, seqInts(c.n), 3)
-	case "killed":
+	case "killed", "killed in a graph":
 		return c.killed(w)
 	}
 	return fmt.Errorf("unexpected world for scenario %q", scenario)
@@ -217,12 +217,38 @@ func (c *childT) killed(w *World) error {
 		return err
 	}
 	op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Red: kernels.Avg, Tensors: []Tensor{{Src: w.Addr(c.rank, a), Dst: w.Addr(c.rank, a), Bytes: 4096}}}
+	killAt := 20 // before an eager call
+	if os.Getenv(envScenario) == "killed in a graph" {
+		killAt = 21 // before a replay
+	}
+	// Half of the time the collectives are eager, half of the time a replayed graph.
+	if err := c.drv.CaptureBegin(m.Rank.Ctx, s); err != nil {
+		return err
+	}
+	for i := 0; i < 10; i++ {
+		if err := m.Enqueue(s, op); err != nil {
+			return err
+		}
+	}
+	graph, err := c.drv.CaptureEnd(m.Rank.Ctx, s)
+	if err != nil {
+		return err
+	}
+	exec, err := c.drv.GraphInstantiate(m.Rank.Ctx, graph)
+	if err != nil {
+		return err
+	}
 	for i := 0; ; i++ {
-		if i == 20 && c.rank == c.n-1 {
+		if i == killAt && c.rank == c.n-1 {
 			fmt.Println("KILLED", time.Now().UnixNano())
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
-		err := m.Enqueue(s, op)
+		var err error
+		if i%2 == 0 {
+			err = m.Enqueue(s, op)
+		} else {
+			err = c.drv.GraphLaunch(m.Rank.Ctx, exec, s)
+		}
 		if err == nil {
 			err = m.Check(s)
 		}
@@ -235,10 +261,8 @@ func (c *childT) killed(w *World) error {
 			break
 		}
 	}
-	if err := c.drv.StreamDestroy(m.Rank.Ctx, s); err != nil {
-		return err
-	}
-	if err := errors.Join(g.Close(), w.Close()); err != nil {
+	err = errors.Join(c.drv.ExecDestroy(m.Rank.Ctx, exec), c.drv.GraphDestroy(m.Rank.Ctx, graph), c.drv.StreamDestroy(m.Rank.Ctx, s))
+	if err := errors.Join(err, g.Close(), w.Close()); err != nil {
 		return err
 	}
 	second, err := NewProcessWorld(c.drv, Meeting{Name: os.Getenv(envSecond), Timeout: 20 * time.Second}, c.rank, c.n-1, c.dev, c.o)
@@ -341,7 +365,13 @@ func TestKilledProcess(t *testing.T) {
 	if n < 3 {
 		t.Skip("survivors need company")
 	}
-	out := spawn(t, "killed", n)
+	for _, scenario := range []string{"killed", "killed in a graph"} {
+		t.Run(scenario, func(t *testing.T) { survive(t, scenario, n) })
+	}
+}
+
+func survive(t *testing.T, scenario string, n int) {
+	out := spawn(t, scenario, n)
 	when, ok := line(out[n-1], "KILLED")
 	if !ok {
 		t.Fatalf("the victim lived: %q", out[n-1].lines)

@@ -205,11 +205,11 @@ func (a *Args) Find(unit uint32, size uint64) (seg int, off uint64) {
 // Record is the error record of a rank, written once by the first wait that
 // passed its deadline.
 type Record struct {
-	Seq, Op             uint32
-	Rank, Peer, Block   uint32
-	Want, Seen          uint32
-	ElapsedNanos        uint64
-	State, Code, unused uint32
+	Seq, Op           uint32
+	Rank, Peer, Block uint32
+	Want, Seen        uint32
+	ElapsedNanos      uint64
+	State, Code       uint32 // 2 and 1 (timeout) in a complete record
 }
 
 // ParseRecord reads a record from the bytes at CtlRecord of a control or host

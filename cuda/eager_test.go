@@ -1,0 +1,90 @@
+//go:build linux
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+func TestWork(t *testing.T) {
+	const n, count = 3, 1000
+	r := newRigT(t, n)
+	a, b := r.alloc(count*4), r.alloc(count*4)
+	var works []*Work
+	for i, m := range r.g.Members() {
+		in := make([]byte, count*4)
+		for j := 0; j < count; j++ {
+			putFloat(dtype.F32, in[4*j:], float32(j+i))
+		}
+		r.write(i, a, in)
+		w, err := m.Start(r.streams[i], Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
+			Tensors: []Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, b), Bytes: count * 4}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		works = append(works, w)
+	}
+	for i, w := range works {
+		// The other half: a second stream waits and copies the result on.
+		k := r.w.Rank(i)
+		s, err := r.drv.StreamCreate(k.Ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.WaitOn(s); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.drv.Copy(k.Ctx, s, r.w.Addr(i, a), r.w.Addr(i, b), count*4); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := w.Done(); !ok || err != nil {
+			t.Error("waited for, but not done", err)
+		}
+		if err := r.drv.StreamSync(k.Ctx, s); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Close(), w.Close(), r.drv.StreamDestroy(k.Ctx, s)); err != nil {
+			t.Fatal(err)
+		}
+		got := r.read(i, a, count*4)
+		for j := 0; j < count; j++ {
+			if v, want := getFloat(dtype.F32, got[4*j:]), float32(3*j+3); v != want || math.IsNaN(float64(v)) {
+				t.Fatalf("rank %d element %d: %v, want %v", i, j, v, want)
+			}
+		}
+	}
+}
+
+// TestWorkCancelled waits for a collective that a peer never joins.
+func TestWorkCancelled(t *testing.T) {
+	r := newRigT(t, 2)
+	w, err := r.g.Members()[0].Start(r.streams[0], Op{Kind: kernels.Barrier})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if err := w.Wait(ctx); !errors.Is(err, ErrAborted) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("it took %v", d)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.g.Members()[0].Start(r.streams[0], Op{Kind: kernels.Barrier}); !errors.Is(err, ErrAborted) {
+		t.Errorf("a broken group started %v", err)
+	}
+}
