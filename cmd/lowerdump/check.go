@@ -27,26 +27,25 @@ Examples:
 }
 
 type checkFlags struct {
-	pipeline string
+	source
 	inFlight int
 }
 
 func (f *checkFlags) define(fs *flag.FlagSet) {
-	pipelineFlag(fs, &f.pipeline, "default")
+	f.source.define(fs, "default")
 	fs.IntVar(&f.inFlight, "in-flight", 0, "most collectives that may wait for peers at one time; 0 for the default")
 }
 
 func runCheck(ctx context.Context, t tool, args []string) error {
 	var f checkFlags
-	files, err := parse("check", &f, args)
+	path, err := parseOne("check", &f, args)
 	if err != nil {
 		return err
 	}
-	path, err := oneFile(files)
-	if err != nil {
-		return err
+	if f.inFlight < 0 {
+		return usagef("-in-flight=%d: want at least 0", f.inFlight)
 	}
-	p, err := t.program(ctx, path, f.pipeline)
+	p, err := t.program(ctx, path, f.source)
 	if err != nil {
 		return err
 	}
@@ -67,7 +66,7 @@ func runCheck(ctx context.Context, t tool, args []string) error {
 }
 
 // program reads a program's text, or lowers what the file holds.
-func (t tool) program(ctx context.Context, path, pipeline string) (*program.Program, error) {
+func (t tool) program(ctx context.Context, path string, src source) (*program.Program, error) {
 	data, name, err := t.read(path)
 	if err != nil {
 		return nil, err
@@ -79,10 +78,7 @@ func (t tool) program(ctx context.Context, path, pipeline string) (*program.Prog
 	if err != nil {
 		return nil, err
 	}
-	if _, err := t.optimise(ctx, in, pipeline, nil); err != nil {
-		return nil, err
-	}
-	fn, err := in.theFunc()
+	fn, err := t.through(ctx, in, src)
 	if err != nil {
 		return nil, err
 	}

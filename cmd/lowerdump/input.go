@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -33,18 +35,24 @@ func (t tool) load(path string) (*input, error) {
 	return t.parse(name, data)
 }
 
-// read returns a file's bytes and what to call it; - is standard input.
+// read returns a file's bytes and what to call it; - is standard input, which a
+// process rank finds in a file that its parent has kept for it.
 func (t tool) read(path string) ([]byte, string, error) {
-	if path == "-" {
-		data, err := io.ReadAll(t.in)
+	if path != "-" {
+		data, err := os.ReadFile(path)
+		return data, path, err
+	}
+	if kept := t.env(envStdin); kept != "" {
+		data, err := os.ReadFile(kept)
 		return data, "stdin", err
 	}
-	data, err := os.ReadFile(path)
-	return data, path, err
+	data, err := io.ReadAll(t.in)
+	return data, "stdin", err
 }
 
 // parse reads a module from a file's bytes.
 func (t tool) parse(name string, data []byte) (*input, error) {
+	defer t.busy.phase("reading " + name)()
 	if looksLikeGraph(data) {
 		return t.loadGraph(name, data)
 	}
@@ -82,12 +90,74 @@ func (t tool) loadGraph(path string, data []byte) (*input, error) {
 	return &input{path: path, module: r.Module, graph: f}, nil
 }
 
-// theFunc returns the module's only function.
-func (in *input) theFunc() (*ir.Func, error) {
-	if n := len(in.module.Funcs()); n != 1 {
-		return nil, fmt.Errorf("%s holds %d functions, want one", in.path, n)
+// funcNamed returns the function of that name, or the only one if name is empty.
+func (in *input) funcNamed(name string) (*ir.Func, error) {
+	fs := in.module.Funcs()
+	names := make([]string, len(fs))
+	for i, f := range fs {
+		if names[i] = "@" + f.Name; f.Name == name || name == "" && len(fs) == 1 {
+			return f, nil
+		}
 	}
-	return in.module.Funcs()[0], nil
+	have := strings.Join(names, ", ")
+	switch {
+	case len(fs) == 0:
+		return nil, fmt.Errorf("%s holds no function", in.path)
+	case name == "":
+		return nil, usagef("%s holds %d functions, %s: name one with -func", in.path, len(fs), have)
+	}
+	return nil, usagef("-func=%s: %s holds %s", name, in.path, have)
+}
+
+// source holds the flags of every command that takes a function of a file
+// through a pipeline.
+type source struct{ pipeline, fn string }
+
+func (s *source) define(fs *flag.FlagSet, pipeline string) {
+	definePipeline(fs, &s.pipeline, pipeline)
+	fs.StringVar(&s.fn, "func", "", "function to take from a FILE that holds several")
+}
+
+// definePipeline declares the flag that says which passes to run.
+func definePipeline(fs *flag.FlagSet, pipeline *string, def string) {
+	fs.StringVar(pipeline, "passes", def, "`pipeline`: default, arena, passes such as canonicalize,sink-waits{limit=10}, or empty for none")
+}
+
+// optimised loads a file, runs the pipeline over it, and returns the function.
+func (t tool) optimised(ctx context.Context, path string, s source) (*input, *ir.Func, error) {
+	if _, err := s.parsed(); err != nil {
+		return nil, nil, err // before a large file is read
+	}
+	in, err := t.load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	fn, err := t.through(ctx, in, s)
+	return in, fn, err
+}
+
+// through runs the pipeline over a loaded file and returns the function.
+func (t tool) through(ctx context.Context, in *input, s source) (*ir.Func, error) {
+	if _, err := in.funcNamed(s.fn); err != nil {
+		return nil, err
+	}
+	if _, err := t.optimise(ctx, in, s.pipeline, nil); err != nil {
+		return nil, err
+	}
+	return in.funcNamed(s.fn)
+}
+
+// parsed parses the pipeline, nil for an empty one. A malformed one is a broken
+// command line.
+func (s source) parsed() (*passes.Pipeline, error) {
+	if s.pipeline == "" {
+		return nil, nil
+	}
+	p, err := passes.Standard().Parse(s.pipeline)
+	if err != nil {
+		return nil, usageError{err.Error()}
+	}
+	return p, nil
 }
 
 // costs is the model for nodes without attached costs and for buckets: measured
@@ -102,22 +172,18 @@ func costs() (*cost.Model, error) {
 
 // optimise runs a pipeline over the module in place; an empty pipeline does nothing.
 func (t tool) optimise(ctx context.Context, in *input, pipeline string, with func(*passes.Manager)) (*passes.Report, error) {
-	if pipeline == "" {
-		return &passes.Report{}, nil
-	}
-	p, err := passes.Standard().Parse(pipeline)
-	if err != nil {
-		return nil, err
+	p, err := source{pipeline: pipeline}.parsed()
+	if err != nil || p == nil {
+		return &passes.Report{}, err
 	}
 	model, err := costs()
 	if err != nil {
 		return nil, err
 	}
-	bar := t.progress()
-	defer bar.done()
+	defer t.busy.phase("passes")()
 	start := time.Now()
 	g := passes.Manager{
-		Costs: model, Input: in.path, Progress: bar.step,
+		Costs: model, Input: in.path, Progress: t.busy.step,
 		Clock: func() int64 { return int64(time.Since(start)) },
 		Log:   slog.New(slog.DiscardHandler),
 	}
@@ -129,35 +195,6 @@ func (t tool) optimise(ctx context.Context, in *input, pipeline string, with fun
 		return nil, err
 	}
 	return r, ctx.Err()
-}
-
-// progress reports on a terminal what has been going on for longer than a second.
-type progress struct {
-	w     io.Writer // nil: not a terminal
-	start time.Time
-	drawn bool
-}
-
-func (t tool) progress() *progress {
-	p := &progress{start: time.Now()}
-	if f, ok := t.err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.w = f
-	}
-	return p
-}
-
-func (p *progress) step(number, of int, what string) {
-	if p.w == nil || time.Since(p.start) < time.Second {
-		return
-	}
-	p.drawn = true
-	fmt.Fprintf(p.w, "\r\x1b[K[%d/%d] %s", number, of, what)
-}
-
-func (p *progress) done() {
-	if p.drawn {
-		fmt.Fprint(p.w, "\r\x1b[K")
-	}
 }
 
 // colour wraps text in an escape sequence on a terminal, unless NO_COLOR is set.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"go/token"
 	"io"
 
 	"github.com/seed-ee968945/concert/lower"
@@ -20,25 +21,17 @@ Examples:
   lowerdump lower -emit=go -package=step -o step.go mlp.ir`,
 	run: func(ctx context.Context, t tool, args []string) error {
 		var f lowerFlags
-		files, err := parse("lower", &f, args)
-		if err != nil {
-			return err
-		}
-		path, err := oneFile(files)
+		path, err := parseOne("lower", &f, args)
 		if err != nil {
 			return err
 		}
 		if f.emit != "program" && f.emit != "go" {
 			return usagef("-emit=%s: have program, go", f.emit)
 		}
-		in, err := t.load(path)
-		if err != nil {
-			return err
+		if !token.IsIdentifier(f.pkg) {
+			return usagef("-package=%s: %q is not a package name", f.pkg, f.pkg)
 		}
-		if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
-			return err
-		}
-		fn, err := in.theFunc()
+		_, fn, err := t.optimised(ctx, path, f.source)
 		if err != nil {
 			return err
 		}
@@ -59,11 +52,14 @@ Examples:
 	},
 }
 
-type lowerFlags struct{ emit, pipeline, pkg, out string }
+type lowerFlags struct {
+	source
+	emit, pkg, out string
+}
 
 func (f *lowerFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.emit, "emit", "program", "what to print: program or go")
-	pipelineFlag(fs, &f.pipeline, "default")
+	f.source.define(fs, "default")
 	fs.StringVar(&f.pkg, "package", "step", "package name of emitted Go")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }

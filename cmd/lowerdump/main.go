@@ -14,6 +14,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/seed-ee968945/concert/passes"
 )
 
 // Exit codes.
@@ -26,7 +28,7 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], tool{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv}))
+	os.Exit(run(ctx, os.Args[1:], processTool()))
 }
 
 // tool is what a command may use of the process it runs in.
@@ -34,6 +36,11 @@ type tool struct {
 	in       io.Reader
 	out, err io.Writer
 	env      func(string) string
+	busy     *progress // nil: nobody watches
+}
+
+func processTool() tool {
+	return tool{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, busy: newProgress(os.Stderr, os.Getenv)}
 }
 
 // command is one subcommand.
@@ -95,6 +102,12 @@ func finish(c command, err error, t tool) int {
 		return exitUsage
 	}
 	fmt.Fprintf(t.err, "lowerdump %s: %v\n", c.name, err)
+	var failed *passes.PassError
+	if errors.As(err, &failed) { // the message says how to run the pass again on this file
+		if err := os.WriteFile(failed.InName, failed.Before, 0o666); err != nil {
+			fmt.Fprintf(t.err, "cannot keep the text before the pass: %v\n", err)
+		}
+	}
 	return exitFindings
 }
 
@@ -185,8 +198,12 @@ func parse(name string, f flagSet, args []string) ([]string, error) {
 	}
 }
 
-// oneFile demands one file name.
-func oneFile(files []string) (string, error) {
+// parseOne parses the flags of a command that takes one file, and returns it.
+func parseOne(name string, f flagSet, args []string) (string, error) {
+	files, err := parse(name, f, args)
+	if err != nil {
+		return "", err
+	}
 	if len(files) != 1 {
 		return "", usagef("want one FILE, got %d", len(files))
 	}

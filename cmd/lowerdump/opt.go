@@ -4,9 +4,12 @@ import (
 	"context"
 	"flag"
 	"io"
+	"slices"
+	"strings"
 
 	"gonum.org/v1/gonum/graph/encoding/dot"
 
+	"github.com/seed-ee968945/concert/internal/bisect"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
@@ -14,6 +17,10 @@ import (
 
 var passesCommand = command{
 	name: "passes", args: "[-v]", doc: "lists the passes, the constraints on their order with reasons, and the named pipelines",
+	help: `
+Examples:
+  lowerdump passes
+  lowerdump passes -v`,
 	run: func(_ context.Context, t tool, args []string) error {
 		var f passesFlags
 		files, err := parse("passes", &f, args)
@@ -33,11 +40,6 @@ func (f *passesFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.verbose, "v", false, "with every pass's options and statistics")
 }
 
-// pipelineFlag is the flag that several commands share.
-func pipelineFlag(fs *flag.FlagSet, p *string, def string) {
-	fs.StringVar(p, "passes", def, "pipeline: default, arena, or passes such as canonicalize,sink-waits{limit=10}")
-}
-
 var optCommand = command{
 	name: "opt", args: "[-passes=PIPELINE] [-print-after=all|changed|NAME] [-o FILE] FILE", doc: "runs passes and prints the IR",
 	help: `
@@ -47,12 +49,11 @@ Examples:
   lowerdump opt -passes=default -stats -o out.ir mlp.ir`,
 	run: func(ctx context.Context, t tool, args []string) error {
 		var f optFlags
-		files, err := parse("opt", &f, args)
+		path, err := parseOne("opt", &f, args)
 		if err != nil {
 			return err
 		}
-		path, err := oneFile(files)
-		if err != nil {
+		if err := f.validate(); err != nil {
 			return err
 		}
 		in, err := t.load(path)
@@ -60,7 +61,7 @@ Examples:
 			return err
 		}
 		rep, err := t.optimise(ctx, in, f.pipeline, func(g *passes.Manager) {
-			g.PrintAfter, g.Dump = f.printAfter, passes.WriteDumps(t.err)
+			g.PrintAfter, g.Dump = f.printAfter, passes.WriteDumps(t.busy.over(t.err))
 			g.Bisect, g.Limit, g.Repeat = f.bisect, f.limit, f.repeat
 			if f.check {
 				g.Hooks = append(g.Hooks, lower.CheckHook())
@@ -90,8 +91,34 @@ type optFlags struct {
 	stats, repeat, check              bool
 }
 
+// validate finds what is wrong with the command line before a file is read.
+func (f *optFlags) validate() error {
+	p, err := source{pipeline: f.pipeline}.parsed()
+	if err != nil {
+		return err
+	}
+	if _, err := bisect.Parse(f.bisect); err != nil {
+		return usagef("-bisect: %v", err)
+	}
+	if f.limit < 0 {
+		return usagef("-limit=%d: want at least 0", f.limit)
+	}
+	switch f.printAfter {
+	case "", "all", "changed":
+		return nil
+	}
+	var names []string
+	for i := 0; p != nil && i < p.Len(); i++ {
+		names = append(names, p.Pass(i).Name)
+	}
+	if !slices.Contains(names, f.printAfter) {
+		return usagef("-print-after=%s: have all, changed, and the passes of this pipeline: %s", f.printAfter, strings.Join(names, ", "))
+	}
+	return nil
+}
+
 func (f *optFlags) define(fs *flag.FlagSet) {
-	pipelineFlag(fs, &f.pipeline, "default")
+	definePipeline(fs, &f.pipeline, "default")
 	fs.StringVar(&f.printAfter, "print-after", "", "print the IR to standard error after: all, changed, or a pass by name")
 	fs.StringVar(&f.out, "o", "", "write the IR to this file instead of standard output")
 	fs.StringVar(&f.bisect, "bisect", "", "let passes act only at sites that match this pattern")
@@ -114,25 +141,14 @@ Example:
   lowerdump export -passes=arena step.graph.json.gz > scheduled.graph.json`,
 	run: func(ctx context.Context, t tool, args []string) error {
 		var f exportFlags
-		files, err := parse("export", &f, args)
-		if err != nil {
-			return err
-		}
-		path, err := oneFile(files)
+		path, err := parseOne("export", &f, args)
 		if err != nil {
 			return err
 		}
 		if f.format != "graph-json" {
 			return usagef("-format=%s: have graph-json", f.format)
 		}
-		in, err := t.load(path)
-		if err != nil {
-			return err
-		}
-		if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
-			return err
-		}
-		fn, err := in.theFunc()
+		in, fn, err := t.optimised(ctx, path, f.source)
 		if err != nil {
 			return err
 		}
@@ -140,11 +156,14 @@ Example:
 	},
 }
 
-type exportFlags struct{ format, pipeline, out string }
+type exportFlags struct {
+	source
+	format, out string
+}
 
 func (f *exportFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.format, "format", "graph-json", "output format: graph-json")
-	pipelineFlag(fs, &f.pipeline, "arena")
+	f.source.define(fs, "arena")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }
 
@@ -155,22 +174,11 @@ Example:
   lowerdump dot -passes=canonicalize mlp.ir | dot -Tsvg > mlp.svg`,
 	run: func(ctx context.Context, t tool, args []string) error {
 		var f dotFlags
-		files, err := parse("dot", &f, args)
+		path, err := parseOne("dot", &f, args)
 		if err != nil {
 			return err
 		}
-		path, err := oneFile(files)
-		if err != nil {
-			return err
-		}
-		in, err := t.load(path)
-		if err != nil {
-			return err
-		}
-		if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
-			return err
-		}
-		fn, err := in.theFunc()
+		_, fn, err := t.optimised(ctx, path, f.source)
 		if err != nil {
 			return err
 		}
@@ -185,9 +193,12 @@ Example:
 	},
 }
 
-type dotFlags struct{ pipeline, out string }
+type dotFlags struct {
+	source
+	out string
+}
 
 func (f *dotFlags) define(fs *flag.FlagSet) {
-	pipelineFlag(fs, &f.pipeline, "")
+	f.source.define(fs, "")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }

@@ -32,27 +32,27 @@ Examples:
 }
 
 type planFlags struct {
-	capacity      int64
-	pipeline, out string
-	fast          bool
+	source
+	capacity int64
+	out      string
+	fast     bool
 }
 
 func (f *planFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.capacity, "capacity", 0, "largest height allowed, in the unit of the sizes; 0 for any")
-	pipelineFlag(fs, &f.pipeline, "default")
+	f.source.define(fs, "default")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 	fs.BoolVar(&f.fast, "fast", false, "best fit only, no search")
 }
 
 func runPlan(ctx context.Context, t tool, args []string) error {
 	var f planFlags
-	files, err := parse("plan", &f, args)
+	path, err := parseOne("plan", &f, args)
 	if err != nil {
 		return err
 	}
-	path, err := oneFile(files)
-	if err != nil {
-		return err
+	if f.capacity < 0 {
+		return usagef("-capacity=%d: want at least 0", f.capacity)
 	}
 	prob, write, err := t.placement(ctx, path, &f)
 	if err != nil {
@@ -62,7 +62,9 @@ func runPlan(ctx context.Context, t tool, args []string) error {
 	if f.fast {
 		opt.Steps = -1
 	}
+	end := t.busy.phase("placing buffers")
 	res, err := pack.Solve(ctx, *prob, opt)
+	end()
 	if err != nil {
 		var full *pack.CapacityError
 		if errors.As(err, &full) {
@@ -92,14 +94,7 @@ func (t tool) placement(ctx context.Context, path string, f *planFlags) (*pack.P
 		}
 		return &table.Problem, table.WriteCSV, nil
 	}
-	in, err := t.load(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
-		return nil, nil, err
-	}
-	fn, err := in.theFunc()
+	_, fn, err := t.optimised(ctx, path, f.source)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,8 +16,12 @@ import (
 	"github.com/seed-ee968945/concert/runtime/host"
 )
 
-// envResults names the directory in which process ranks leave their outputs.
-const envResults = "LOWERDUMP_RESULTS"
+// What process ranks find in their environment: the directory in which they leave
+// their outputs, and the file that holds the parent's standard input.
+const (
+	envResults = "LOWERDUMP_RESULTS"
+	envStdin   = "LOWERDUMP_STDIN"
+)
 
 // half is one lowered function of a step.
 type half struct {
@@ -60,7 +64,11 @@ func (j *job) rank(ctx context.Context, r *rt.Rank, halves []half) ([][]interp.T
 					return nil, err
 				}
 			}
-			vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, hostrun.Values(in), rt.Options{})
+			given, err := hostrun.Inputs(ctx, r, h.step.Module, in)
+			if err != nil {
+				return nil, fmt.Errorf("step %d of @%s: %w", n, h.f.Name, err)
+			}
+			vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, rt.Options{})
 			if err != nil {
 				return nil, fmt.Errorf("step %d of @%s: %w", n, h.f.Name, err)
 			}

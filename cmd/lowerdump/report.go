@@ -23,31 +23,31 @@ Example:
 }
 
 type reportFlags struct {
-	pipeline, out string
-	frontier      bool
+	source
+	out      string
+	frontier bool
 }
 
 func (f *reportFlags) define(fs *flag.FlagSet) {
-	pipelineFlag(fs, &f.pipeline, "default")
+	f.source.define(fs, "default")
 	fs.StringVar(&f.out, "o", "report.html", "write to this file; - for standard output")
 	fs.BoolVar(&f.frontier, "frontier", false, "also schedule under caps of 100%, 105%, 110% and 125% of the input's peak memory")
 }
 
 func runReport(ctx context.Context, t tool, args []string) error {
 	var f reportFlags
-	files, err := parse("report", &f, args)
+	path, err := parseOne("report", &f, args)
 	if err != nil {
 		return err
 	}
-	path, err := oneFile(files)
-	if err != nil {
+	if _, err := f.parsed(); err != nil {
 		return err
 	}
 	in, err := t.load(path)
 	if err != nil {
 		return err
 	}
-	fn, err := in.theFunc()
+	fn, err := in.funcNamed(f.fn)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 		return err
 	}
 	if f.frontier {
-		if err := t.frontier(ctx, in, r); err != nil {
+		if err := t.frontier(ctx, in, fn.Name, r); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	if fn, err = in.theFunc(); err != nil {
+	if fn, err = in.funcNamed(f.fn); err != nil {
 		return err
 	}
 	if err := r.Finish(fn, rep); err != nil {
@@ -88,7 +88,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 }
 
 // frontier adds the makespan under several memory caps.
-func (t tool) frontier(ctx context.Context, in *input, r *report.Report) error {
+func (t tool) frontier(ctx context.Context, in *input, name string, r *report.Report) error {
 	model, err := costs()
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (t tool) frontier(ctx context.Context, in *input, r *report.Report) error {
 		if _, err := t.optimise(ctx, at, fmt.Sprintf("overlap{percent=%d}", percent), nil); err != nil {
 			return err
 		}
-		fn, err := at.theFunc()
+		fn, err := at.funcNamed(name)
 		if err != nil {
 			return err
 		}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +28,8 @@ NAME.fw.rankR.in.safetensors, or are random with -seed. Results are compared wit
 -expect: a directory of recordings (NAME.fw.rankR.out.safetensors and .bw.), or
 "interp" for what the reference interpreter makes of the program before the
 passes. A backward function gets the forward function's outputs, and ones as
-incoming gradients.
+incoming gradients. An async input gets a collective that is under way when the
+program starts; async outputs are awaited.
 
 -device=host lowers the functions and runs the programs on ranks that are
 goroutines, or with -procs processes, over shared memory; -device=interp runs the
@@ -34,32 +38,35 @@ reference interpreter on the functions after the passes.
 Examples:
   lowerdump run -inputs testdata/vectors -expect testdata/vectors \
       testdata/graphs/tiny_fsdp2.fw.graph.json.gz testdata/graphs/tiny_fsdp2.bw.graph.json.gz
-  lowerdump run -procs -expect interp mlp.ir`,
+  lowerdump run -procs -expect interp mlp.ir
+  lowerdump run -func=fw,bw -passes=arena -expect interp step.ir`,
 	run: runRun,
 }
 
 type runFlags struct {
-	pipeline, device, inputs, expect string
-	world                            int
-	procs, all, timeline             bool
-	seed                             uint64
-	steps                            int
-	tolerance                        float64
-	timeout                          time.Duration
+	source
+	device, inputs, expect string
+	world                  int
+	procs, all, timeline   bool
+	seed                   uint64
+	steps                  int
+	tolerance              float64
+	timeout                time.Duration
 }
 
 func (f *runFlags) define(fs *flag.FlagSet) {
-	pipelineFlag(fs, &f.pipeline, "default")
+	definePipeline(fs, &f.pipeline, "default")
+	fs.StringVar(&f.fn, "func", "", "function to take from a FILE that holds several; FORWARD,BACKWARD takes both halves of a step from one FILE")
 	fs.StringVar(&f.device, "device", "host", "what executes: host or interp")
 	fs.StringVar(&f.inputs, "inputs", "", "directory of recorded inputs; random ones if empty")
 	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, or interp")
 	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
-	fs.BoolVar(&f.all, "all", false, "list every output, not only the loss and the worst of each half")
-	fs.BoolVar(&f.timeline, "timeline", false, "print the simulated timeline as text")
+	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only the rank with the largest error")
+	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
 	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
 	fs.IntVar(&f.steps, "steps", 1, "run the step this many times")
-	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients, none against interp unless a pass reassociates")
+	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients, and equal bits against interp, which holds unless a pass was told to reassociate")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
 }
 
@@ -69,7 +76,41 @@ type job struct {
 	pair   *step.Pair // after the passes
 	traced *step.Pair // before
 	inputs [][]interp.Tensor
+	stdin  []byte // what process ranks must find there, nil if nothing
 }
+
+// functionAt says where one half of a step is.
+type functionAt struct{ path, name string }
+
+// validate finds what is wrong with the command line, and where the halves are.
+func (f *runFlags) validate(files []string) ([]functionAt, error) {
+	names := strings.Split(f.fn, ",")
+	var halves []functionAt
+	switch {
+	case len(files) < 1 || len(files) > 2:
+		return nil, usagef("want FILE and perhaps BACKWARD-FILE, got %d", len(files))
+	case len(files) == 2 && files[0] == "-" && files[1] == "-":
+		return nil, usagef("standard input holds one FILE only")
+	case len(names) > 2 || len(files) == 2 && f.fn != "" && len(names) != 2:
+		return nil, usagef("-func=%s: want one name, or FORWARD,BACKWARD for a step", f.fn)
+	case f.device != "host" && f.device != "interp" || f.procs && f.device != "host":
+		return nil, usagef("-device=%s: have host, and interp without -procs", f.device)
+	case f.steps < 1:
+		return nil, usagef("-steps=%d: want at least 1", f.steps)
+	case !(f.tolerance >= 0):
+		return nil, usagef("-tolerance=%v: want a relative error, at least 0", f.tolerance)
+	case f.timeout <= 0:
+		return nil, usagef("-timeout=%v: want more than 0", f.timeout)
+	}
+	for i := range max(len(files), len(names)) {
+		halves = append(halves, functionAt{files[min(i, len(files)-1)], names[min(i, len(names)-1)]})
+	}
+	_, err := f.parsed()
+	return halves, err
+}
+
+// mostRanks bounds what one machine is asked to be.
+const mostRanks = 1024
 
 func runRun(ctx context.Context, t tool, args []string) error {
 	var f runFlags
@@ -77,22 +118,25 @@ func runRun(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(files) < 1 || len(files) > 2 {
-		return usagef("want FILE and perhaps BACKWARD-FILE, got %d", len(files))
+	halves, err := f.validate(files)
+	if err != nil {
+		return err
 	}
-	if f.device != "host" && f.device != "interp" || f.procs && f.device != "host" {
-		return usagef("-device=%s: have host, and interp without -procs", f.device)
+	var kept []byte
+	if f.procs && slices.Contains(files, "-") && t.env(launch.EnvChild) == "" {
+		if kept, err = io.ReadAll(t.in); err != nil {
+			return err
+		}
+		t.in = bytes.NewReader(kept)
 	}
-	if f.steps < 1 {
-		return usagef("-steps=%d: want at least 1", f.steps)
-	}
-	j, err := t.prepare(ctx, f, files)
+	j, err := t.prepare(ctx, f, halves)
 	if err != nil {
 		return err
 	}
 	if t.env(launch.EnvChild) != "" {
 		return j.child(ctx, t)
 	}
+	j.stdin = kept
 	if f.timeline {
 		if err := j.timelines(t); err != nil {
 			return err
@@ -103,39 +147,54 @@ func runRun(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	how := map[bool]string{false: "goroutines", true: "processes"}[f.procs]
-	if f.device == "interp" {
-		how = "interpreter ranks"
+	how := "goroutine"
+	switch {
+	case f.device == "interp":
+		how = "interpreter rank"
+	case f.procs:
+		how = "process"
 	}
-	fmt.Fprintf(t.out, "%s: %d step(s) on %d %s in %v\n", j.pair.Name, f.steps, j.pair.World(), how, time.Since(start).Round(time.Millisecond))
+	fmt.Fprintf(t.out, "%s: %s on %s in %v\n", j.pair.Name, count(f.steps, "step"), count(j.pair.World(), how), time.Since(start).Round(time.Millisecond))
 	return j.report(ctx, t, fw, bw)
 }
 
 // prepare loads the files, runs the passes and makes the inputs.
-func (t tool) prepare(ctx context.Context, f runFlags, files []string) (*job, error) {
+func (t tool) prepare(ctx context.Context, f runFlags, halves []functionAt) (*job, error) {
 	j := &job{flags: f}
 	var before, after []*ir.Func
-	for _, path := range files {
-		in, err := t.load(path)
+	var in *input
+	for i, h := range halves {
+		if i == 0 || h.path != halves[0].path || h.name == "" {
+			var err error
+			if in, err = t.load(h.path); err != nil {
+				return nil, err
+			}
+			if w := in.module.World; f.world != 0 && f.world != w {
+				return nil, usagef("-world=%d: the program is for %s", f.world, count(w, "rank"))
+			} else if w > mostRanks {
+				return nil, fmt.Errorf("%s is for %d ranks; one machine plays %d at most", in.path, w, mostRanks)
+			}
+			orig := &input{path: in.path, module: in.module.Clone()}
+			if fn, err := orig.funcNamed(h.name); err != nil {
+				return nil, err
+			} else {
+				before = append(before, fn)
+			}
+			if fn, err := t.through(ctx, in, source{f.pipeline, h.name}); err != nil {
+				return nil, err
+			} else {
+				after = append(after, fn)
+			}
+			continue
+		}
+		fn, err := in.funcNamed(h.name)
 		if err != nil {
 			return nil, err
 		}
-		orig := &input{path: in.path, module: in.module.Clone()}
-		if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
-			return nil, err
-		}
-		for _, x := range []struct {
-			in *input
-			to *[]*ir.Func
-		}{{orig, &before}, {in, &after}} {
-			fn, err := x.in.theFunc()
-			if err != nil {
-				return nil, err
-			}
-			*x.to = append(*x.to, fn)
-		}
+		after = append(after, fn)
+		before = append(before, before[0].Module().Func(h.name))
 	}
-	name, _, _ := strings.Cut(filepath.Base(files[0]), ".")
+	name, _, _ := strings.Cut(filepath.Base(in.path), ".")
 	var err error
 	if j.pair, err = newPair(name, after); err != nil {
 		return nil, err
@@ -143,15 +202,23 @@ func (t tool) prepare(ctx context.Context, f runFlags, files []string) (*job, er
 	if j.traced, err = newPair(name, before); err != nil {
 		return nil, err
 	}
-	if w := j.pair.World(); f.world != 0 && f.world != w {
-		return nil, usagef("-world=%d: the program is for %d ranks", f.world, w)
-	}
 	if f.inputs != "" {
 		j.inputs, err = j.pair.ReadAllInputs(f.inputs)
 	} else {
 		j.inputs, err = interp.RandomInputs(j.traced.Forward, f.seed, interp.RandomOptions{})
 	}
 	return j, err
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "s") {
+		return fmt.Sprintf("%d %ses", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func newPair(name string, fs []*ir.Func) (*step.Pair, error) {
@@ -163,6 +230,7 @@ func newPair(name string, fs []*ir.Func) (*step.Pair, error) {
 
 // execute runs the step on all ranks and returns the outputs of both halves by rank.
 func (j *job) execute(ctx context.Context, t tool, args []string) (fw, bw [][]interp.Tensor, err error) {
+	defer t.busy.phase("running " + count(j.pair.World(), "rank"))()
 	switch {
 	case j.flags.device == "interp":
 		for range j.flags.steps {
@@ -184,7 +252,16 @@ func (j *job) processes(ctx context.Context, t tool, args []string) (fw, bw [][]
 		return nil, nil, err
 	}
 	defer os.RemoveAll(dir)
-	err = launch.Run(ctx, launch.Spec{World: j.pair.World(), Args: append([]string{"run"}, args...), Env: []string{envResults + "=" + dir}, Stderr: t.err})
+	env := []string{envResults + "=" + dir}
+	if j.stdin != nil {
+		kept := filepath.Join(dir, "stdin")
+		if err := os.WriteFile(kept, j.stdin, 0o600); err != nil {
+			return nil, nil, err
+		}
+		env = append(env, envStdin+"="+kept)
+	}
+	// What a rank says in failing is part of the error; nothing else is worth repeating for each.
+	err = launch.Run(ctx, launch.Spec{World: j.pair.World(), Args: append([]string{"run"}, args...), Env: env})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -208,7 +285,9 @@ func (j *job) processes(ctx context.Context, t tool, args []string) (fw, bw [][]
 
 // report compares the results and prints a table.
 func (j *job) report(ctx context.Context, t tool, fw, bw [][]interp.Tensor) error {
+	end := t.busy.phase("computing what is expected")
 	want, err := j.expected(ctx)
+	end()
 	if err != nil {
 		return err
 	}
@@ -239,15 +318,13 @@ func (j *job) report(ctx context.Context, t tool, fw, bw [][]interp.Tensor) erro
 			bad++
 		}
 	}
+	if len(all) == 0 {
+		return fmt.Errorf("%s holds no result to compare with", j.flags.expect)
+	}
 	shown := all
 	loss, gradient := step.Worst(all)
 	if !j.flags.all {
-		shown = nil
-		for _, r := range []*step.Result{loss, gradient} {
-			if r != nil {
-				shown = append(shown, *r)
-			}
-		}
+		shown = worstRanks(all)
 	}
 	fmt.Fprint(t.out, step.Table(shown))
 	if loss != nil && loss.Output == 0 && len(fw[loss.Rank][0].Shape) == 0 {
@@ -260,8 +337,30 @@ func (j *job) report(ctx context.Context, t tool, fw, bw [][]interp.Tensor) erro
 		fmt.Fprintf(t.out, "%s: %d of %d outputs are too far from what is expected\n", t.colour("31", "FAIL"), bad, len(all))
 		return errFindings
 	}
-	fmt.Fprintf(t.out, "%s: all %d outputs agree\n", t.colour("32", "ok"), len(all))
+	fmt.Fprintf(t.out, "%s: all %s agree\n", t.colour("32", "ok"), count(len(all), "output"))
 	return nil
+}
+
+// worstRanks keeps of every output the rank with the largest error.
+func worstRanks(all []step.Result) []step.Result {
+	type output struct {
+		backward bool
+		number   int
+	}
+	at := map[output]int{}
+	var out []step.Result
+	for _, r := range all {
+		k := output{r.Backward, r.Output}
+		i, seen := at[k]
+		switch {
+		case !seen:
+			at[k] = len(out)
+			out = append(out, r)
+		case !(r.Diff.Rel <= out[i].Diff.Rel): // or NaN
+			out[i] = r
+		}
+	}
+	return out
 }
 
 // expected returns what to compare with, by rank; nil if nothing was asked for.

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the expectations in testdata/sc
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"lowerdump": func() {
-			os.Exit(run(context.Background(), os.Args[1:], tool{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv}))
+			os.Exit(run(context.Background(), os.Args[1:], processTool()))
 		},
 	})
 }

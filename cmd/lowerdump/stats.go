@@ -29,12 +29,12 @@ Examples:
 }
 
 type statsFlags struct {
-	pipeline      string
+	source
 	json, records bool
 }
 
 func (f *statsFlags) define(fs *flag.FlagSet) {
-	pipelineFlag(fs, &f.pipeline, "default")
+	f.source.define(fs, "default")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.BoolVar(&f.records, "records", false, "also print what each pass did to each collective, and why it stopped")
 }
@@ -72,19 +72,18 @@ type statsResult struct {
 
 func runStats(ctx context.Context, t tool, args []string) error {
 	var f statsFlags
-	files, err := parse("stats", &f, args)
+	path, err := parseOne("stats", &f, args)
 	if err != nil {
 		return err
 	}
-	path, err := oneFile(files)
-	if err != nil {
+	if _, err := f.parsed(); err != nil {
 		return err
 	}
 	in, err := t.load(path)
 	if err != nil {
 		return err
 	}
-	fn, err := in.theFunc()
+	fn, err := in.funcNamed(f.fn)
 	if err != nil {
 		return err
 	}
@@ -93,17 +92,17 @@ func runStats(ctx context.Context, t tool, args []string) error {
 		return err
 	}
 	res := statsResult{File: in.path, Func: fn.Name, Stats: map[string]float64{}}
-	if res.Before, err = measure(fn, model); err != nil {
+	if res.Before, err = t.measure(fn, model); err != nil {
 		return err
 	}
 	rep, err := t.optimise(ctx, in, f.pipeline, nil)
 	if err != nil {
 		return err
 	}
-	if fn, err = in.theFunc(); err != nil {
+	if fn, err = in.funcNamed(f.fn); err != nil {
 		return err
 	}
-	if res.After, err = measure(fn, model); err != nil {
+	if res.After, err = t.measure(fn, model); err != nil {
 		return err
 	}
 	if res.Before.Bound > 0 {
@@ -133,7 +132,8 @@ func runStats(ctx context.Context, t tool, args []string) error {
 }
 
 // measure simulates a function.
-func measure(f *ir.Func, model *cost.Model) (figures, error) {
+func (t tool) measure(f *ir.Func, model *cost.Model) (figures, error) {
+	defer t.busy.phase("simulating @" + f.Name)()
 	m, tl, err := simulate(f, model)
 	if err != nil {
 		return figures{}, err
@@ -168,13 +168,21 @@ func (r *statsResult) write(out io.Writer) error {
 		fmt.Fprintf(w, "%s\t"+format+"\t"+format+"\t\n", name, before, after)
 	}
 	b, a := &r.Before, &r.After
-	row("makespan ms", "%.2f", b.Makespan, a.Makespan)
-	row("exposed ms", "%.2f", b.Exposed, a.Exposed)
-	row("compute ms", "%.2f", b.Compute, a.Compute)
-	row("bound ms", "%.2f", b.Bound, a.Bound)
-	row("peak GiB", "%.2f", gib(b.Peak), gib(a.Peak))
+	ms := "%.2f"
+	if b.Makespan < 1 {
+		ms = "%.4f"
+	}
+	bytes := func(name string, before, after int64) {
+		unit, size := byteUnit(before)
+		row(name+" "+unit, "%.2f", float64(before)/size, float64(after)/size)
+	}
+	row("makespan ms", ms, b.Makespan, a.Makespan)
+	row("exposed ms", ms, b.Exposed, a.Exposed)
+	row("compute ms", ms, b.Compute, a.Compute)
+	row("bound ms", ms, b.Bound, a.Bound)
+	bytes("peak", b.Peak, a.Peak)
 	row("collectives", "%d", b.Collectives, a.Collectives)
-	row("moved GiB", "%.2f", gib(b.CommBytes), gib(a.CommBytes))
+	bytes("moved", b.CommBytes, a.CommBytes)
 	row("nodes", "%d", b.Nodes, a.Nodes)
 	if err := w.Flush(); err != nil {
 		return err
@@ -190,4 +198,13 @@ func (r *statsResult) write(out io.Writer) error {
 	return nil
 }
 
-func gib(n int64) float64 { return float64(n) / (1 << 30) }
+// byteUnit is the unit in which n has digits before the point, and its size.
+func byteUnit(n int64) (string, float64) {
+	switch {
+	case n >= 1<<30:
+		return "GiB", 1 << 30
+	case n >= 1<<20:
+		return "MiB", 1 << 20
+	}
+	return "KiB", 1 << 10
+}

@@ -21,22 +21,11 @@ Example:
   lowerdump trace -passes=default -o trace.json step.graph.json.gz`,
 	run: func(ctx context.Context, t tool, args []string) error {
 		var f traceFlags
-		files, err := parse("trace", &f, args)
+		path, err := parseOne("trace", &f, args)
 		if err != nil {
 			return err
 		}
-		path, err := oneFile(files)
-		if err != nil {
-			return err
-		}
-		in, err := t.load(path)
-		if err != nil {
-			return err
-		}
-		if _, err := t.optimise(ctx, in, f.pipeline, nil); err != nil {
-			return err
-		}
-		fn, err := in.theFunc()
+		_, fn, err := t.optimised(ctx, path, f.source)
 		if err != nil {
 			return err
 		}
@@ -52,10 +41,13 @@ Example:
 	},
 }
 
-type traceFlags struct{ pipeline, out string }
+type traceFlags struct {
+	source
+	out string
+}
 
 func (f *traceFlags) define(fs *flag.FlagSet) {
-	pipelineFlag(fs, &f.pipeline, "default")
+	f.source.define(fs, "default")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }
 

@@ -16,13 +16,59 @@ import (
 	"github.com/seed-ee968945/concert/runtime/host"
 )
 
-// Values are a function's inputs as the runtime takes them.
-func Values(ts []interp.Tensor) []rt.Value {
-	out := make([]rt.Value, len(ts))
-	for i, t := range ts {
-		out[i] = rt.Value{DType: t.DType, Shape: t.Shape, Data: t.Data}
+// Inputs brings a function's inputs, as interp.InputSlots lists them, to what the
+// runtime takes for module m, which is loaded on r. For an async input it uploads
+// the tensors and starts a collective that brings each rank its own: the program
+// then has to wait for it as for any collective of its caller.
+func Inputs(ctx context.Context, r *rt.Rank, m *rt.Module, ts []interp.Tensor) ([]rt.Value, error) {
+	var out []rt.Value
+	next := 0
+	for i := range m.Inputs {
+		q := &m.Inputs[i]
+		if next+len(q.Tensors) > len(ts) {
+			return nil, fmt.Errorf("%d input tensors, module %s needs more: %s is the first without", len(ts), m.Name, q.Name)
+		}
+		mine := ts[next : next+len(q.Tensors)]
+		next += len(mine)
+		if !q.Async {
+			out = append(out, rt.Value{DType: mine[0].DType, Shape: mine[0].Shape, Data: mine[0].Data})
+			continue
+		}
+		w, err := inFlight(ctx, r, m, q, mine)
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", q.Name, err)
+		}
+		out = append(out, rt.Value{Work: w})
 	}
-	return out
+	if next != len(ts) {
+		return nil, fmt.Errorf("%d input tensors, module %s takes %d", len(ts), m.Name, next)
+	}
+	return out, nil
+}
+
+// inFlight puts tensors where the module wants them and starts a permutation of
+// the world that leaves everything in its place.
+func inFlight(ctx context.Context, r *rt.Rank, m *rt.Module, q *rt.Param, ts []interp.Tensor) (*rt.Work, error) {
+	c := &rt.Collective{Op: rt.CollectivePermute, Group: "world", Label: q.Name}
+	for k := range r.Info().World {
+		c.Pairs = append(c.Pairs, int64(k), int64(k))
+	}
+	for i, t := range ts {
+		at, err := r.In(m, q.Tensors[i])
+		if err != nil {
+			return nil, err
+		}
+		if at.DType != t.DType || len(at.Shape) != len(t.Shape) || t.NumElems() > at.NumElems() {
+			return nil, fmt.Errorf("is %v%v, expected %v%v", t.DType, t.Shape, at.DType, at.Shape)
+		}
+		at.Shape = t.Shape // q has the sizes at the symbols' upper bounds
+		if err := r.Upload(at, t.Data); err != nil {
+			return nil, err
+		}
+		c.Ins = append(c.Ins, at)
+	}
+	c.Outs = c.Ins
+	return r.Start(ctx, "", c)
 }
 
 // Tensors are a program's outputs as the interpreter gives them. Outputs that
@@ -87,7 +133,11 @@ func RunLocal(ctx context.Context, cfg rt.Config, world int, s Step, inputs [][]
 	outs := make([][]interp.Tensor, world)
 	err := host.Local(ctx, world, cfg, host.Options{}, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 		k := r.Info().Rank
-		vs, err := rt.RunModule(ctx, r, s.Module, s.Run, Values(inputs[k]), rt.Options{})
+		in, err := Inputs(ctx, r, s.Module, inputs[k])
+		if err != nil {
+			return err
+		}
+		vs, err := rt.RunModule(ctx, r, s.Module, s.Run, in, rt.Options{})
 		if err != nil {
 			return err
 		}
