@@ -209,14 +209,7 @@ func (m *mesh) connect(ctx context.Context, opts Options) error {
 	go func() { accepted <- m.accept(deadline) }()
 	err := m.dialAll(ctx, reaches, deadline)
 	if err != nil {
-		// Stay until the higher ranks have this rank's memory, and thereby
-		// learn why there will be no world, instead of finding nobody here.
-		m.mu.Lock()
-		m.broken = err
-		m.mu.Unlock()
-		m.tell()
-		quick := time.AfterFunc(time.Second, m.endAccept)
-		defer quick.Stop()
+		m.giveUpSoon(err)
 	}
 	if aerr := <-accepted; err == nil {
 		err = aerr
@@ -250,6 +243,32 @@ func (m *mesh) dialAll(ctx context.Context, reaches []reach, deadline time.Time)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// giveUpSoon notes why there will be no world; the first reason counts. The rank
+// stays for a moment, until the higher ranks have its memory and thereby learn the
+// reason: who found nobody here would take this rank for the one that died.
+func (m *mesh) giveUpSoon(err error) {
+	m.mu.Lock()
+	first := m.broken == nil
+	if first {
+		m.broken = err
+		time.AfterFunc(time.Second, m.endAccept)
+	}
+	m.mu.Unlock()
+	if first {
+		m.tell()
+	}
+}
+
+// reason is what giveUpSoon has noted, or err.
+func (m *mesh) reason(err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken != nil {
+		return m.broken
+	}
+	return err
 }
 
 // tell writes why there will be no world into the pads that this rank can reach.
@@ -342,17 +361,12 @@ func (m *mesh) accept(deadline time.Time) error {
 		// Look up now and then: a peer may know that another will not come.
 		const look = 20 * time.Millisecond
 		if !m.lookAt(deadline, look) {
-			return errors.Join(os.ErrDeadlineExceeded, strange)
+			return m.reason(errors.Join(os.ErrDeadlineExceeded, strange))
 		}
 		c, err := m.ln.AcceptUnix()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			for p := range m.lost {
-				if m.lost[p].Load() == uint32(peerDied) {
-					return &rt.PeerLostError{Op: "rendezvous", Rank: m.spec.Rank, Peer: p}
-				}
-			}
-			if err := m.told(); err != nil {
-				return err
+			if err := m.heard(); err != nil {
+				m.giveUpSoon(err)
 			}
 			continue
 		}
@@ -386,6 +400,21 @@ func (m *mesh) accept(deadline time.Time) error {
 		}
 		m.tell()
 		left--
+	}
+	return m.reason(nil)
+}
+
+// heard is what this rank knows of a broken world without having dialled for it:
+// another rank's word, which names the cause, before the end of a connection, which
+// may be a mere consequence.
+func (m *mesh) heard() error {
+	if err := m.told(); err != nil {
+		return err
+	}
+	for p := range m.lost {
+		if m.lost[p].Load() == uint32(peerDied) {
+			return &rt.PeerLostError{Op: "rendezvous", Rank: m.spec.Rank, Peer: p}
+		}
 	}
 	return nil
 }
