@@ -85,7 +85,7 @@ func TestBrowserDraws(t *testing.T) {
 	}
 	dir := t.TempDir()
 	html, shot := filepath.Join(dir, "report.html"), filepath.Join(dir, "shot.png")
-	if err := os.WriteFile(html, write(t, "tiny_fsdp2.bw"), 0o644); err != nil {
+	if err := os.WriteFile(html, write(t, "llama8b_fsdp8.bw"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	chromium := func(args ...string) []byte {
@@ -101,7 +101,7 @@ func TestBrowserDraws(t *testing.T) {
 	if strings.Contains(dom, "data-error") || !strings.Contains(dom, `data-ready="`) {
 		t.Fatal("the page's script did not finish")
 	}
-	if n := strings.Count(dom, "<tr>"); n < 30 {
+	if n := strings.Count(dom, "<tr>"); n < 100 {
 		t.Errorf("the tables have %d rows", n)
 	}
 	chromium("--screenshot=" + shot)
