@@ -309,6 +309,31 @@ func asJoint(r *rand.Rand, m *ir.Module) {
 	}
 }
 
+// once checks that every operation with effects runs in one half, and in both only
+// if it communicates and belongs to a checkpointed region.
+func once(t *testing.T, f *ir.Func, halves ...*ir.Func) {
+	t.Helper()
+	for _, n := range f.Order() {
+		e := n.Effects() &^ ir.EffectAlias
+		if e == 0 && n.Op().Class() != ir.ClassWait {
+			continue
+		}
+		runs := 0
+		for _, h := range halves {
+			if x := h.Lookup(n.Name()); x != nil && x.Op() == n.Op() { // not the input that it is saved as
+				runs++
+			}
+		}
+		region := n.Meta().Int(passes.MetaCheckpoint, 0) > 0
+		if n.Op().Class() == ir.ClassWait && n.Arg(0).Def().Op().IsCollective() {
+			region = n.Arg(0).Def().Meta().Int(passes.MetaCheckpoint, 0) > 0
+		}
+		if runs != 1 && !(runs == 2 && region && e&^ir.EffectCommunicates == 0) {
+			t.Errorf("%s with effects runs in %d halves, region %v", n, runs, region)
+		}
+	}
+}
+
 // Random programs with effects, values in flight and regions keep their results
 // bit for bit, or are refused.
 func TestPartitionProperty(t *testing.T) {
@@ -344,6 +369,9 @@ func TestPartitionProperty(t *testing.T) {
 		}
 		done++
 		again += rep.Steps[0].Stat("recomputed")
+		for _, f := range m.Funcs() {
+			once(t, f, after.Func(f.Name+".fw"), after.Func(f.Name+".bw"))
+		}
 		if err := golden.SameResults(m, after, seed, 0); err != nil {
 			t.Fatalf("seed %d: %v\nbefore:\n%s\nafter:\n%s", seed, err, m, after)
 		}
