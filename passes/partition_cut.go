@@ -65,106 +65,144 @@ const source, sink = 0, 1
 
 // newCutter builds the network. Linear in the forward part of the function.
 func newCutter(j *jointFunc) *cutter {
-	c := &cutter{j: j, in: filled(len(j.units)), out: filled(len(j.roots)), edge: filled(len(j.roots))}
-	total := int64(0)
-	ms := 0.0
-	for i := range j.roots {
-		if total += j.roots[i].bytes; total > 1<<60 {
-			total = 1 << 60
-		}
-	}
-	for i := range j.units {
-		ms += j.units[i].ms
-	}
-	c.shift = max(0, bits.Len64(uint64(total))-44)
-	timeBits := min(30, 58-bits.Len64(uint64(total>>c.shift)))
-	if ms > 0 {
-		c.quanta = float64(int64(1)<<timeBits) / ms
-	}
-	n := int32(2)
-	arcs := [][3]int64{} // from, to, capacity: infinite ones; the priced are added after the vertices
-	c.pos = []int32{-1, -1}
-	vertex := func(table []int32, i, unit int32) int32 {
-		table[i] = n
-		n++
-		c.pos = append(c.pos, unit)
-		return n - 1
-	}
-	type visit struct {
-		root int32
-		edge bool
-	}
-	var stack []visit
-	need := func(r int32, reader int32, to int32) { // to is the vertex that reads r, or the sink
-		root := &j.roots[r]
-		if root.free || root.tangent || root.twin >= 0 || root.unit >= 0 && j.units[root.unit].side == sideBackward {
-			return
-		}
-		table, outside := c.out, false
-		if root.edge && (reader < 0 || !j.inRegion(reader) || j.units[reader].region != j.units[root.unit].region) {
-			table, outside = c.edge, true
-		}
-		if table[r] < 0 {
-			vertex(table, r, root.unit)
-			stack = append(stack, visit{r, outside})
-		}
-		arcs = append(arcs, [3]int64{int64(table[r]), int64(to), maxflow.Inf})
-	}
-	forBackward(j, func(r int32) { need(r, -1, sink) })
-	type priceArc struct {
-		from, to int32
-		amount   int64
-		time     bool
-	}
-	var prices []priceArc
-	enter := func(u int32) int32 {
-		if c.in[u] < 0 {
-			v := vertex(c.in, u, u)
-			if q := c.quantaOf(&j.units[u]); q > 0 {
-				prices = append(prices, priceArc{source, v, q, true})
-			}
-			for _, r := range j.units[u].args {
-				need(r, u, v)
-			}
-		}
-		return c.in[u]
-	}
+	c := &cutter{j: j, in: filled(len(j.units)), out: filled(len(j.roots)), edge: filled(len(j.roots)), pos: []int32{-1, -1}}
+	c.scale()
+	b := &netBuilder{cutter: c}
+	forBackward(j, func(r int32) { b.need(r, -1, sink) })
 	for i := range j.units {
 		if j.units[i].rerun {
-			arcs = append(arcs, [3]int64{int64(enter(int32(i))), sink, maxflow.Inf})
+			b.infinite(b.enter(int32(i)), sink)
 		}
 	}
-	for len(stack) > 0 {
-		v := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		root := &j.roots[v.root]
-		size := (root.bytes + 1<<c.shift - 1) >> c.shift
-		switch {
-		case v.edge:
-			prices = append(prices, priceArc{source, c.edge[v.root], size, false})
-		case root.unit < 0 || j.units[root.unit].keep:
-			prices = append(prices, priceArc{source, c.out[v.root], size, false})
-		case root.inside || root.edge || root.async:
-			arcs = append(arcs, [3]int64{int64(enter(root.unit)), int64(c.out[v.root]), maxflow.Inf})
-		default:
-			prices = append(prices, priceArc{enter(root.unit), c.out[v.root], size, false})
-		}
+	for len(b.stack) > 0 {
+		v := b.stack[len(b.stack)-1]
+		b.stack = b.stack[:len(b.stack)-1]
+		b.provide(v)
 	}
-	c.g = maxflow.New(int(n))
-	for _, a := range arcs {
-		c.g.Add(int32(a[0]), int32(a[1]), a[2])
-	}
-	for _, p := range prices {
-		a := priced{c.g.Add(p.from, p.to, 0), p.amount}
-		if p.time {
-			c.time = append(c.time, a)
-			c.sumT += p.amount
-		} else {
-			c.memory = append(c.memory, a)
-			c.sumM += p.amount
+	c.g = maxflow.New(len(c.pos))
+	for _, a := range b.arcs {
+		id := c.g.Add(a.from, a.to, maxflow.Inf)
+		switch a.kind {
+		case arcBytes:
+			c.memory = append(c.memory, priced{id, a.amount})
+			c.sumM += a.amount
+		case arcTime:
+			c.time = append(c.time, priced{id, a.amount})
+			c.sumT += a.amount
 		}
 	}
 	return c
+}
+
+// scale chooses the units of bytes and of time. Prices are as large as the sum of
+// the other resource, so that the two sums, multiplied and doubled, have to stay
+// below maxflow.Inf/2: bytes may count twice, for readers in and outside of a
+// region, and every unit's time is at least one quantum. Bytes get up to 40 bits,
+// exact up to a tebibyte; time what is left.
+func (c *cutter) scale() {
+	total, ms, units := int64(0), 0.0, 0
+	for i := range c.j.roots {
+		total = min(total+c.j.roots[i].bytes, 1<<60)
+	}
+	for i := range c.j.units {
+		if u := &c.j.units[i]; u.side == sideForward && !u.keep {
+			ms += u.ms
+			units++
+		}
+	}
+	have := bits.Len64(uint64(total))
+	most := min(40, 56-bits.Len(uint(units)))
+	c.shift = max(0, have-most)
+	if ms > 0 {
+		c.quanta = float64(int64(1)<<min(30, 57-min(have, most))) / ms
+	}
+}
+
+// netBuilder collects the arcs while vertices are still being found, from what
+// backward reads towards the inputs.
+type netBuilder struct {
+	*cutter
+	arcs  []netArc
+	stack []neededRoot // whose providers are still to be added
+}
+
+// The kinds of arcs.
+const (
+	arcInfinite = iota
+	arcBytes
+	arcTime
+)
+
+type netArc struct {
+	from, to int32
+	kind     int
+	amount   int64
+}
+
+// neededRoot is a root that some vertex needs; edge says for readers outside of its region.
+type neededRoot struct {
+	root int32
+	edge bool
+}
+
+func (b *netBuilder) infinite(from, to int32) {
+	b.arcs = append(b.arcs, netArc{from, to, arcInfinite, 0})
+}
+
+func (b *netBuilder) vertex(table []int32, i, unit int32) int32 {
+	table[i] = int32(len(b.pos))
+	b.pos = append(b.pos, unit)
+	return table[i]
+}
+
+// need says that root r must be at hand for vertex to, that of unit reader, or of
+// backward for -1.
+func (b *netBuilder) need(r, reader, to int32) {
+	j := b.j
+	root := &j.roots[r]
+	if root.free || root.tangent || root.twin >= 0 || root.unit >= 0 && j.units[root.unit].side == sideBackward {
+		return
+	}
+	table := b.out
+	outside := root.edge && (reader < 0 || !j.inRegion(reader) || j.units[reader].region != j.units[root.unit].region)
+	if outside {
+		table = b.edge
+	}
+	if table[r] < 0 {
+		b.vertex(table, r, root.unit)
+		b.stack = append(b.stack, neededRoot{r, outside})
+	}
+	b.infinite(table[r], to)
+}
+
+// enter returns the vertex of a unit that backward could repeat.
+func (b *netBuilder) enter(u int32) int32 {
+	if b.in[u] < 0 {
+		v := b.vertex(b.in, u, u)
+		if q := b.quantaOf(&b.j.units[u]); q > 0 {
+			b.arcs = append(b.arcs, netArc{source, v, arcTime, q})
+		}
+		for _, r := range b.j.units[u].args {
+			b.need(r, u, v)
+		}
+	}
+	return b.in[u]
+}
+
+// provide adds the ways in which backward can have a root.
+func (b *netBuilder) provide(v neededRoot) {
+	root := &b.j.roots[v.root]
+	size := (root.bytes + 1<<b.shift - 1) >> b.shift
+	switch {
+	case v.edge:
+		b.arcs = append(b.arcs, netArc{source, b.edge[v.root], arcBytes, size})
+	case root.unit < 0 || b.j.units[root.unit].keep:
+		b.arcs = append(b.arcs, netArc{source, b.out[v.root], arcBytes, size})
+	case root.inside || root.edge || root.async:
+		b.infinite(b.enter(root.unit), b.out[v.root])
+	default:
+		b.arcs = append(b.arcs, netArc{b.enter(root.unit), b.out[v.root], arcBytes, size})
+	}
 }
 
 func filled(n int) []int32 {

@@ -206,6 +206,39 @@ func TestKnapsack(t *testing.T) {
 	}
 }
 
+// Sizes near the largest that types allow, and many of them: the prices must not
+// overflow, and the plans stay right.
+func TestPartitionHugeSizes(t *testing.T) {
+	b := ir.NewBuilder(1)
+	f := b.Func("f")
+	typ := ir.Tensor(ir.F64, 1<<49)
+	x, tan := f.Input("x", typ), f.InputRole("t", typ, ir.RoleTangent)
+	v, g := x, tan
+	var vs []*ir.Value
+	for i := range 1000 {
+		v = f.Cost([]float64{1e-9, 1e9}[i%2]).Unary(ir.OpSin, v)
+		vs = append(vs, v)
+	}
+	for _, v := range vs {
+		g = f.Cost(1).Mul(g, v)
+	}
+	f.Return(f.Cost(1).Reduce(ir.OpSum, v, false), g)
+	m, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCutter(mustRead(t, m.Funcs()[0]))
+	for budget, want := range map[float64]float64{0: 500e9, 0.25: 250e9, 0.5: 500e-9, 1: 0} {
+		p, err := c.plan(budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.ms < want || p.ms > want+1e-6*(want+1) {
+			t.Errorf("budget %g: %g ms, want %g", budget, p.ms, want)
+		}
+	}
+}
+
 func TestPartitionErrors(t *testing.T) {
 	var pe *PartitionError
 	m, err := ir.Parse("t.ir", `world 1

@@ -19,7 +19,7 @@ import (
 
 // Inf is the capacity of an arc that no cut may hold. The finite capacities of a
 // graph must add up to less than Inf/2.
-const Inf = int64(1) << 60
+const Inf = int64(1) << 62
 
 // ErrUnbounded says that a path of infinite arcs leads from source to sink, so
 // that no finite cut separates them.
