@@ -1,19 +1,30 @@
 package pack
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
-// bestFitWork bounds what BestFit spends, in span visits and list insertions.
-// A new order is begun only below it. It is about a tenth of a second.
-const bestFitWork = 4_000_000
+// bestFitWork bounds what BestFit spends on orders, in span visits and list
+// insertions; a new order is begun only below it. repairWork, and repairEach for
+// every buffer, bound what it spends on repairs, in visits of rectangles. Each
+// comes to about a tenth of a second.
+const (
+	bestFitWork    = 4_000_000
+	repairWork     = 40_000_000
+	repairEach     = 4000
+	repairedOrders = 3
+)
 
 // A placementOrder ranks buffers for greedy placement.
 type placementOrder int
 
 const (
-	bySize placementOrder = iota // largest first
-	byArea                       // largest size times lifetime first
-	byLife                       // longest lifetime first
-	byTime                       // earliest first, as an allocator at run time would
+	bySize  placementOrder = iota // largest first
+	byArea                        // largest size times lifetime first
+	byLife                        // longest lifetime first
+	byTime                        // earliest first, as an allocator at run time would
+	byClass                       // all but short-lived ones first, and within both by size
 )
 
 // BestFit places the buffers of p one after another, each into the smallest or
@@ -70,38 +81,138 @@ func checkPins(p *Problem) error {
 
 // bestFit is BestFit for a checked problem. It stops at height goal.
 func bestFit(p *Problem, goal int64) ([]int64, int64) {
-	f := newFitter(p)
-	best, height := make([]int64, len(p.Buffers)), int64(infinity)
-	keep := func() bool {
-		if h := p.Height(f.at); h < height {
-			copy(best, f.at)
-			height = h
-		}
-		return height <= goal || f.work >= bestFitWork
+	g := &greedy{p: p, goal: goal, f: newFitter(p), best: make([]int64, len(p.Buffers)), height: infinity}
+	if g.try(bySize, true) {
+		return g.best, g.height
 	}
-	for _, pass := range []struct {
+	rest, back, base := p.withoutSpanning()
+	if base == 0 {
+		g.more()
+		return g.best, g.height
+	}
+	h := &greedy{p: rest, goal: goal - base, f: newFitter(rest), best: make([]int64, len(rest.Buffers)), height: infinity}
+	h.f.work = g.f.work
+	if !h.try(bySize, true) {
+		h.more()
+	}
+	if h.height+base >= g.height {
+		return g.best, g.height
+	}
+	next := int64(0)
+	for i, b := range p.Buffers {
+		g.best[i] = 0
+		if len(back) > 0 && back[0] == i {
+			g.best[i] = base + h.best[len(h.best)-len(back)]
+			back = back[1:]
+		} else if b.Size > 0 {
+			g.best[i] = next
+			next += b.Size
+		}
+	}
+	return g.best, h.height + base
+}
+
+// greedy is the state of bestFit: the best placement so far, and what finds others.
+type greedy struct {
+	p      *Problem
+	goal   int64
+	f      *fitter
+	best   []int64
+	height int64
+}
+
+// keep keeps a placement if it is the best, and says whether to stop.
+func (g *greedy) keep(at []int64) (stop bool) {
+	if h := g.p.Height(at); h < g.height {
+		copy(g.best, at)
+		g.height = h
+	}
+	return g.height <= g.goal
+}
+
+// try places all buffers in an order.
+func (g *greedy) try(o placementOrder, lowest bool) (stop bool) {
+	g.f.lowest = lowest
+	g.f.sort(o)
+	g.f.placeAll()
+	return g.keep(g.f.at)
+}
+
+// more goes on where one order did not do: it tries the other orders and repairs
+// what the first few give.
+func (g *greedy) more() {
+	r := newRepairer(g.f)
+	effort := min(repairWork, repairEach*len(g.f.ids))
+	at := slices.Clone(g.f.at)
+	for k, pass := range []struct {
 		order  placementOrder
 		lowest bool
-	}{{bySize, true}, {byLife, true}, {bySize, false}, {byArea, true}, {byArea, false}, {byTime, false}} {
-		f.lowest = pass.lowest
-		f.sort(pass.order)
-		f.placeAll()
-		if keep() {
-			return best, height
+	}{{bySize, true}, {byClass, true}, {byLife, true}, {bySize, false}, {byArea, true}, {byArea, false}, {byTime, false}} {
+		if g.f.work >= bestFitWork {
+			break
+		}
+		if k > 0 && g.try(pass.order, pass.lowest) {
+			return
+		}
+		if k < repairedOrders {
+			copy(at, g.f.at)
+			r.descend(at, g.goal, r.work+effort/8)
+			if g.keep(at) {
+				return
+			}
 		}
 	}
 	// Squeaky wheel: what sticks out goes first the next time.
-	f.sort(bySize)
-	copy(f.at, best)
-	for k := range 20 {
-		f.lowest = k%2 == 0
-		f.promote(goal)
-		f.placeAll()
-		if keep() {
-			break
+	g.f.sort(bySize)
+	copy(g.f.at, g.best)
+	for k := 0; k < 20 && g.f.work < bestFitWork; k++ {
+		g.f.lowest = k%2 == 0
+		g.f.promote(g.goal)
+		g.f.placeAll()
+		if g.keep(g.f.at) {
+			return
 		}
 	}
-	return best, height
+	copy(at, g.best)
+	r.descend(at, g.goal, effort)
+	g.keep(at)
+}
+
+// withoutSpanning takes out the buffers that live beside all others. They may as
+// well lie at the bottom: in any placement, what is beneath them can change places
+// with them. It returns the rest, the indices of the rest, and the bytes that the
+// others take; 0 if there are none, or where pins, extra conflicts, mixed
+// alignments or sizes that end between multiples of it would make that wrong.
+func (p *Problem) withoutSpanning() (rest *Problem, back []int, base int64) {
+	if len(p.Conflicts) > 0 {
+		return nil, nil, 0
+	}
+	start, end, align := int64(math.MinInt64), int64(math.MaxInt64), int64(0) // latest start, earliest end
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		if b.Size == 0 {
+			continue
+		}
+		if align == 0 {
+			align = b.align()
+		}
+		if b.Pinned || b.align() != align || b.Size%align != 0 || b.Lower == b.Upper {
+			return nil, nil, 0
+		}
+		start, end = max(start, b.Lower), min(end, b.Upper)
+	}
+	rest = &Problem{}
+	for i, b := range p.Buffers {
+		switch {
+		case b.Size == 0:
+		case b.Lower < end && b.Upper > start:
+			base += b.Size
+		default:
+			rest.Buffers = append(rest.Buffers, b)
+			back = append(back, i)
+		}
+	}
+	return rest, back, base
 }
 
 // A fitter places buffers greedily.
@@ -118,7 +229,8 @@ type fitter struct {
 	lists  [][]span // scratch: occupied ranges met by one query
 	own    []span   // scratch: ranges of extra conflicts
 	work   int
-	lowest bool // take the lowest gap that fits, not the smallest
+	lowest bool  // take the lowest gap that fits, not the smallest
+	short  int64 // columns up to which a life is short, see byClass
 }
 
 func newFitter(p *Problem) *fitter {
@@ -145,6 +257,7 @@ func newFitter(p *Problem) *fitter {
 		f.l[i], f.r[i] = l[k], r[k]
 	}
 	f.tree.init(int(cols))
+	f.short = max(20, int64(cols)/256)
 	if len(p.Conflicts) > 0 {
 		f.extra = make([][]int32, n)
 		for _, c := range p.Conflicts {
@@ -160,6 +273,12 @@ func newFitter(p *Problem) *fitter {
 // sort puts the buffers in an order; ties go by size, then by index.
 func (f *fitter) sort(o placementOrder) {
 	life := func(i int32) int64 { return int64(f.r[i] - f.l[i]) }
+	class := func(i int32) int64 {
+		if life(i) > f.short {
+			return 1
+		}
+		return 0
+	}
 	slices.SortFunc(f.order, func(a, b int32) int {
 		x, y := &f.p.Buffers[a], &f.p.Buffers[b]
 		c := 0
@@ -177,6 +296,8 @@ func (f *fitter) sort(o placementOrder) {
 			c = cmp64(life(b), life(a))
 		case byTime:
 			c = int(f.l[a] - f.l[b])
+		case byClass:
+			c = cmp64(class(b), class(a))
 		}
 		if c == 0 {
 			c = cmp64(y.Size, x.Size)

@@ -1,0 +1,287 @@
+package pack
+
+import (
+	"math"
+	"slices"
+)
+
+// The repair
+//
+// Greedy placement of a graph of thousands of buffers ends a percent or two above
+// the bound because of few buffers that stick out; no order of greedy placement
+// brings all of them down, and the search cannot finish a descent over that many.
+// The repair starts from a greedy placement, sets a ceiling a little beneath its
+// height, takes out what ends above it, and puts these buffers back one after the
+// other, the dearest first: each goes to the place beneath the ceiling where it
+// costs least, and whatever lies there is taken out in turn (ejection chains,
+// known from local search for scheduling and bin packing). Taking out a buffer
+// costs its size times its lifetime, which is how hard it is to place again, and
+// twice as much each time that it happens, so that chains do not go round in
+// circles: buffers that fight over a region end up with it, the others move
+// elsewhere. When all are placed the ceiling is lowered again.
+//
+// The placed buffers are kept in two lists, by start and by end of their address
+// ranges. A step merges the two, looking only at buffers that conflict with the
+// one to be placed, and so sees what every place costs in ascending order of
+// offset. That is linear in the number of buffers with a small constant: a few
+// nanoseconds each, less than sorting those that conflict.
+
+// maxCost bounds the cost of a buffer that may be taken out; the sum of all such
+// costs stays below pinnedCost.
+const (
+	maxCost    = 1 << 36
+	pinnedCost = 1 << 60
+)
+
+// A repairer holds the placement under repair.
+type repairer struct {
+	p    *Problem
+	f    *fitter
+	at   []int64 // offsets; of a buffer that is out, -1
+	cost []int64 // by buffer: of taking it out
+
+	byStart, byEnd []rectangle // placed buffers
+	out            []int32     // heap of those to place
+	hit            []int32     // scratch of seat: what to take out
+	stamp          []int32     // by buffer: step in which it was in extra conflict
+	step           int32
+	unit           float64 // bytes that count as one in a cost
+	work           int     // visits of rectangles
+}
+
+// A rectangle is a placed buffer: its start or end, what it costs to take it out,
+// and its columns.
+type rectangle struct {
+	key, cost int64
+	l, r      int32
+	id        int32
+}
+
+func newRepairer(f *fitter) *repairer {
+	n := len(f.p.Buffers)
+	r := &repairer{p: f.p, f: f, at: make([]int64, n), cost: make([]int64, n), stamp: make([]int32, n)}
+	// The largest buffer counts as 2^16 at most, so that lifetimes and a few
+	// doublings fit below maxCost.
+	for i := range f.p.Buffers {
+		r.unit = max(r.unit, float64(f.p.Buffers[i].Size)/(1<<16))
+	}
+	r.unit = max(r.unit, 1)
+	return r
+}
+
+// descend lowers the placement at, a tenth of the way to goal at a time, until
+// that fails or until visits were spent since the repairer was made.
+func (r *repairer) descend(at []int64, goal int64, until int) {
+	for {
+		h := r.p.Height(at)
+		if h <= goal || !r.lower(at, h-(h-goal+9)/10, until-r.work) {
+			return
+		}
+	}
+}
+
+// lower tries to bring the placement at below the ceiling, in bytes, and reports
+// whether it did; at then holds the new placement. It ends after about budget
+// visits.
+func (r *repairer) lower(at []int64, ceiling int64, budget int) bool {
+	copy(r.at, at)
+	r.out, r.byStart, r.byEnd = r.out[:0], r.byStart[:0], r.byEnd[:0]
+	for _, i := range r.f.pinned {
+		if r.cost[i] = pinnedCost; r.at[i]+r.p.Buffers[i].Size > ceiling {
+			return false
+		}
+		r.add(i)
+	}
+	for _, i := range r.f.ids {
+		size := r.p.Buffers[i].Size
+		r.cost[i] = int64(min(maxCost, 1+float64(size)/r.unit*float64(r.f.r[i]-r.f.l[i])))
+		if r.at[i]+size <= ceiling {
+			r.add(i)
+		} else {
+			r.at[i] = -1
+			r.push(i)
+		}
+	}
+	slices.SortFunc(r.byStart, compareRectangles)
+	slices.SortFunc(r.byEnd, compareRectangles)
+	for until := r.work + budget; len(r.out) > 0; {
+		if r.work >= until || !r.seat(r.pop(), ceiling) {
+			return false
+		}
+	}
+	copy(at, r.at)
+	return true
+}
+
+// add appends a placed buffer to both lists, which are sorted later.
+func (r *repairer) add(i int32) {
+	start := rectangle{r.at[i], r.cost[i], r.f.l[i], r.f.r[i], i}
+	end := start
+	end.key += r.p.Buffers[i].Size
+	r.byStart, r.byEnd = append(r.byStart, start), append(r.byEnd, end)
+}
+
+// seat places buffer i where it costs least and takes out what is in its way. It
+// returns false if i fits nowhere.
+func (r *repairer) seat(i int32, ceiling int64) bool {
+	b := &r.p.Buffers[i]
+	a := b.align()
+	top := ceiling - b.Size // the highest place
+	if top < 0 {
+		return false
+	}
+	top -= top % a
+	r.step++
+	if r.f.extra != nil {
+		for _, j := range r.f.extra[i] {
+			r.stamp[j] = r.step
+		}
+	}
+	best, least := r.cheapest(i, a, top)
+	if least >= pinnedCost {
+		return false
+	}
+	r.hit = r.hit[:0]
+	if least > 0 {
+		for k := range r.byStart {
+			s := &r.byStart[k]
+			if s.key >= best+b.Size {
+				break
+			}
+			if r.meets(i, s) && best < s.key+r.p.Buffers[s.id].Size {
+				r.hit = append(r.hit, s.id)
+			}
+		}
+		for _, j := range r.hit {
+			r.remove(j)
+			r.cost[j] = min(maxCost, 2*r.cost[j])
+			r.push(j)
+		}
+	}
+	r.at[i] = best
+	end := best + b.Size
+	r.byStart = insertRectangle(r.byStart, rectangle{best, r.cost[i], r.f.l[i], r.f.r[i], i})
+	r.byEnd = insertRectangle(r.byEnd, rectangle{end, r.cost[i], r.f.l[i], r.f.r[i], i})
+	return true
+}
+
+// meets reports whether the buffer of s conflicts with i.
+func (r *repairer) meets(i int32, s *rectangle) bool {
+	return s.l < r.f.r[i] && r.f.l[i] < s.r || r.f.extra != nil && r.stamp[s.id] == r.step
+}
+
+// cheapest returns the multiple of a up to top where buffer i costs least, the
+// lowest among equals, and the cost. Going upwards, cost falls only where a
+// rectangle ends, so the bottom and these offsets are all that matters.
+func (r *repairer) cheapest(i int32, a, top int64) (best, least int64) {
+	size, l, right := r.p.Buffers[i].Size, r.f.l[i], r.f.r[i]
+	starts, ends := r.byStart, r.byEnd
+	linked := r.f.extra != nil
+	least = math.MaxInt64
+	x, cost := int64(0), int64(0)
+	s, e := 0, 0
+	for {
+		for ; e < len(ends) && ends[e].key <= x; e++ {
+			cost -= ends[e].costIn(l, right)
+			if linked && r.linked(i, &ends[e]) {
+				cost -= ends[e].cost
+			}
+		}
+		for ; s < len(starts) && starts[s].key < x+size; s++ {
+			cost += starts[s].costIn(l, right)
+			if linked && r.linked(i, &starts[s]) {
+				cost += starts[s].cost
+			}
+		}
+		if cost < least {
+			if best, least = x, cost; cost == 0 {
+				break
+			}
+		}
+		for e < len(ends) && ends[e].costIn(l, right) == 0 && !(linked && r.linked(i, &ends[e])) {
+			e++
+		}
+		if e == len(ends) {
+			break
+		}
+		if x = alignUp(ends[e].key, a); x > top {
+			break
+		}
+	}
+	r.work += s + e
+	return best, least
+}
+
+// costIn is the cost of s if it lives in columns [l, r), else 0. It has no branch:
+// which rectangles do is as good as random.
+func (s *rectangle) costIn(l, r int32) int64 {
+	return s.cost & ((int64(s.l) - int64(r)) & (int64(l) - int64(s.r)) >> 63)
+}
+
+// linked reports whether s conflicts with i, of which this step is about, by an
+// extra conflict only.
+func (r *repairer) linked(i int32, s *rectangle) bool {
+	return r.stamp[s.id] == r.step && !(s.l < r.f.r[i] && r.f.l[i] < s.r)
+}
+
+// remove takes a placed buffer out of both lists.
+func (r *repairer) remove(i int32) {
+	r.byStart = deleteRectangle(r.byStart, r.at[i], i)
+	r.byEnd = deleteRectangle(r.byEnd, r.at[i]+r.p.Buffers[i].Size, i)
+	r.at[i] = -1
+}
+
+func compareRectangles(a, b rectangle) int {
+	if a.key != b.key {
+		return cmp64(a.key, b.key)
+	}
+	return int(a.id - b.id)
+}
+
+func insertRectangle(list []rectangle, s rectangle) []rectangle {
+	k, _ := slices.BinarySearchFunc(list, s, compareRectangles)
+	return slices.Insert(list, k, s)
+}
+
+func deleteRectangle(list []rectangle, key int64, i int32) []rectangle {
+	k, _ := slices.BinarySearchFunc(list, rectangle{key: key, id: i}, compareRectangles)
+	return slices.Delete(list, k, k+1)
+}
+
+// before orders the buffers to place: the dearest first, since it has the least
+// choice.
+func (r *repairer) before(a, b int32) bool {
+	if r.cost[a] != r.cost[b] {
+		return r.cost[a] > r.cost[b]
+	}
+	return a < b
+}
+
+// push adds a buffer to the heap.
+func (r *repairer) push(i int32) {
+	r.out = append(r.out, i)
+	h := r.out
+	for k := len(h) - 1; k > 0 && r.before(h[k], h[(k-1)/2]); k = (k - 1) / 2 {
+		h[k], h[(k-1)/2] = h[(k-1)/2], h[k]
+	}
+}
+
+// pop takes the first buffer off the heap.
+func (r *repairer) pop() int32 {
+	n := len(r.out) - 1
+	top := r.out[0]
+	r.out[0] = r.out[n]
+	h := r.out[:n]
+	r.out = h
+	for k := 0; ; {
+		c := 2*k + 1
+		if c+1 < n && r.before(h[c+1], h[c]) {
+			c++
+		}
+		if c >= n || !r.before(h[c], h[k]) {
+			return top
+		}
+		h[k], h[c] = h[c], h[k]
+		k = c
+	}
+}
