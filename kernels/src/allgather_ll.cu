@@ -44,10 +44,18 @@ template <int N, class A> DEV void allGather(const A &p) {
     V2 v[N ? N : 1];
     if (!receiveAll<N ? N : 1>(a, at, e, v))
       return;
+    u64 to = u.s->dst + u.off;
+    if (__builtin_expect(u.all, 1)) {
 #pragma unroll
-    for (int r = 0; r < N; r++)
-      if (r != (int)a.rank)
-        store8(u, u.s->dst + r * u.s->bytes, content(v[r]));
+      for (int r = 0; r < N; r++)
+        if (r != (int)a.rank)
+          st8(to + r * u.s->bytes, content(v[r]));
+      continue;
+    }
+#pragma unroll 1
+    for (u32 r = 0; r < n; r++) // the packets are still there: no register is indexed
+      if (r != a.rank)
+        st8any(to + r * u.s->bytes, u.s->bytes - u.off, content(ld2x8sys(at + r * a.slot)));
   }
   writeEpoch(a, CTL_EPOCH, e);
 }

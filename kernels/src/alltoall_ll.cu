@@ -14,12 +14,13 @@ template <int N, class A> DEV void allToAll(const A &p) {
   u64 half = 0;
   for (u32 i = first; i < a.units; i += stride) {
     Piece<8> u = find<8>(p, i);
-    if (N) {
+    u64 from = u.s->src + u.off;
+    if (N && __builtin_expect(u.all, 1)) {
       u64 v[N ? N : 1];
 #pragma unroll
       for (int k = 0; k < N; k++) {
         u32 d = a.rank + k;
-        v[k] = load8(u, u.s->src + (d >= n ? d - n : d) * u.s->bytes);
+        v[k] = ld8(from + (d >= n ? d - n : d) * u.s->bytes);
       }
       if (gone)
         return;
@@ -28,20 +29,21 @@ template <int N, class A> DEV void allToAll(const A &p) {
 #pragma unroll
       for (int k = 1; k < N; k++)
         st2x8sys(a.peer[k] + at, flagged(v[k], e));
-      store8(u, u.s->dst + a.rank * u.s->bytes, v[0]);
-    } else {
-      if (gone)
-        return;
-      half = a.scratch + ((e & 1) ? a.half : 0);
-      u64 at = half + a.rank * a.slot + (u64)i * 16;
-      for (u32 k = 0; k < n; k++) {
-        u32 d = a.rank + k;
-        u64 v = load8(u, u.s->src + (d >= n ? d - n : d) * u.s->bytes);
-        if (k == 0)
-          store8(u, u.s->dst + a.rank * u.s->bytes, v);
-        else
-          st2x8sys(a.peer[k] + at, flagged(v, e));
-      }
+      st8(u.s->dst + u.off + a.rank * u.s->bytes, v[0]);
+      continue;
+    }
+    if (gone)
+      return;
+    half = a.scratch + ((e & 1) ? a.half : 0);
+    u64 at = half + a.rank * a.slot + (u64)i * 16;
+#pragma unroll 1
+    for (u32 k = 0; k < n; k++) {
+      u32 d = a.rank + k;
+      u64 v = load8(u, u.s->src + (d >= n ? d - n : d) * u.s->bytes);
+      if (k == 0)
+        store8(u, u.s->dst + a.rank * u.s->bytes, v);
+      else
+        st2x8sys(a.peer[k] + at, flagged(v, e));
     }
   }
   for (u32 i = first; i < a.units; i += stride) {
@@ -61,10 +63,18 @@ template <int N, class A> DEV void allToAll(const A &p) {
     V2 v[N ? N : 1];
     if (!receiveAll<N ? N : 1>(a, at, e, v))
       return;
+    u64 to = u.s->dst + u.off;
+    if (__builtin_expect(u.all, 1)) {
 #pragma unroll
-    for (int r = 0; r < N; r++)
-      if (r != (int)a.rank)
-        store8(u, u.s->dst + r * u.s->bytes, content(v[r]));
+      for (int r = 0; r < N; r++)
+        if (r != (int)a.rank)
+          st8(to + r * u.s->bytes, content(v[r]));
+      continue;
+    }
+#pragma unroll 1
+    for (u32 r = 0; r < n; r++) // the packets are still there: no register is indexed
+      if (r != a.rank)
+        st8any(to + r * u.s->bytes, u.s->bytes - u.off, content(ld2x8sys(at + r * a.slot)));
   }
   writeEpoch(a, CTL_EPOCH, e);
 }

@@ -12,7 +12,7 @@
 //         order, writes the sum to its own result and, in all_reduce, to every
 //         peer's, and raises the CREDIT counter of (b, this rank) on every peer.
 //
-// push runs one chunk ahead of fold, so that the links never wait for the adds. It
+// push runs AHEAD chunks ahead of fold, so that the links never wait for the adds. It
 // waits for the CREDIT of the chunk DEPTH before, whose slot it fills again.
 // Chunks are numbered per block over all calls, in device memory, so counters are
 // never reset and compare wrap-safe, and slots carry over from call to call.
@@ -31,7 +31,7 @@
 // other waits; eight need the registers.
 #include "direct.h"
 
-enum { UNITS = 4, CHUNK = 512 * UNITS, DEPTH = 4 };
+enum { UNITS = 4, CHUNK = 512 * UNITS, DEPTH = 4, AHEAD = 1 };
 
 DEV u64 counter(u64 ctl, u32 which, u32 src) { return ctl + which + 4 * (bid() * MAXRANKS + src); }
 
@@ -168,18 +168,19 @@ template <bool GATHER, int T, int N, class A> DEV void pushAll(const A &p) {
     addRelaxed(a.peer[tid()] + (a.ctl - a.peer[0]) + CTL_ENTRY + 4 * a.rank, 1);
   u32 all = GATHER ? a.per : a.units, chunks = (all + CHUNK - 1) / CHUNK;
   u32 mine = bid() < chunks ? (chunks - bid() + nblocks() - 1) / nblocks() : 0;
-  for (u32 t = 0; t <= mine; t++) {
+  for (u32 t = 0; t < mine + AHEAD; t++) {
     if (t < mine) {
       if (!await(a, CTL_CREDIT, done + t - DEPTH + 1))
         return;
       push<GATHER, N>(p, bid() + t * nblocks(), (done + t) % DEPTH);
       raise(a, CTL_PUSHED, done + t + 1);
     }
-    if (t > 0) {
-      if (!await(a, CTL_PUSHED, done + t))
+    if (t >= AHEAD) {
+      u32 f = t - AHEAD;
+      if (!await(a, CTL_PUSHED, done + f + 1))
         return;
-      fold<GATHER, T, N>(p, bid() + (t - 1) * nblocks(), (done + t - 1) % DEPTH);
-      raise(a, CTL_CREDIT, done + t);
+      fold<GATHER, T, N>(p, bid() + f * nblocks(), (done + f) % DEPTH);
+      raise(a, CTL_CREDIT, done + f + 1);
     }
   }
   if (tid() == 0)

@@ -1,0 +1,155 @@
+//go:build linux && cgo && (amd64 || arm64)
+
+package nccl
+
+/*
+#cgo CFLAGS: -O2 -Wall
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// dl is NCCL behind dlopen. The library is loaded once per process.
+type dl struct{}
+
+var (
+	loadMu sync.Mutex
+	opened string // path of the loaded library, empty before
+)
+
+// Open loads NCCL. path is the library to use; empty means the usual names. Only
+// one NCCL can be in use in a process: asking for a second one by another path is
+// an error. The error wraps ErrNoLibrary when there is none that can be used.
+func Open(path string) (Library, error) {
+	loadMu.Lock()
+	defer loadMu.Unlock()
+	names := []string{"libnccl.so.2", "libnccl.so", "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/lib/aarch64-linux-gnu/libnccl.so.2", "/usr/local/lib/libnccl.so.2"}
+	if path != "" {
+		names = []string{path}
+	}
+	if opened != "" {
+		if path != "" && path != opened {
+			return nil, &LoadError{Path: path, Reason: "this process already uses " + opened}
+		}
+		return dl{}, nil
+	}
+	drivers := []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}
+	if _, err := first(drivers, func(p *C.char, why *C.char, n C.size_t) C.int { return C.nc_open_driver(p, why, n) }); err != nil {
+		return nil, err
+	}
+	name, err := first(names, func(p *C.char, why *C.char, n C.size_t) C.int { return C.nc_open(p, why, n) })
+	if err != nil {
+		return nil, err
+	}
+	opened = name
+	return dl{}, nil
+}
+
+// first opens the first name that exists. A library that exists but lacks a symbol
+// ends the search, because a later name would only hide it.
+func first(names []string, open func(path, why *C.char, n C.size_t) C.int) (string, error) {
+	var reasons []string
+	for _, name := range names {
+		cs := C.CString(name)
+		var why [512]C.char
+		rc := open(cs, &why[0], C.size_t(len(why)))
+		C.free(unsafe.Pointer(cs))
+		switch text := C.GoString(&why[0]); {
+		case rc == 0:
+			return name, nil
+		case rc == C.NC_NO_SYMBOL:
+			return "", &LoadError{Path: name, Symbol: text}
+		default:
+			reasons = append(reasons, text)
+		}
+	}
+	return "", &LoadError{Path: strings.Join(names, ", "), Reason: reasons[0]}
+}
+
+// check turns a result into an error.
+func check(call string, h Handle, rc C.int) error {
+	switch {
+	case rc == 0:
+		return nil
+	case rc <= C.NC_DRIVER:
+		return &Error{Call: call, Code: DriverError, Driver: int(C.NC_DRIVER - rc)}
+	case rc == C.NC_NOT_LOADED:
+		return &Error{Call: call, Code: InvalidUsage, Text: "the library is not loaded"}
+	case rc < 0:
+		return &Error{Call: call, Code: InvalidArgument, Text: "unknown call"}
+	case rc == 7:
+		return &Error{Call: call, Code: InProgress}
+	}
+	return &Error{Call: call, Code: Code(rc), Text: C.GoString(C.nc_last_error(C.uintptr_t(h)))}
+}
+
+func (dl) Version() (int, error) {
+	var v C.int
+	err := check("ncclGetVersion", 0, C.nc_version(&v))
+	return int(v), err
+}
+
+func (dl) UniqueID() (id ID, err error) {
+	err = check("ncclGetUniqueId", 0, C.nc_unique_id(unsafe.Pointer(&id[0])))
+	return id, err
+}
+
+func (dl) Init(ctx uintptr, n int, id ID, rank int, c Config) (Handle, error) {
+	var h C.uintptr_t
+	rc := C.nc_init(C.uintptr_t(ctx), &h, C.int(n), unsafe.Pointer(&id[0]), C.int(rank), C.int(c.MinCTAs), C.int(c.MaxCTAs))
+	return Handle(h), check("ncclCommInitRankConfig", 0, rc)
+}
+
+func (dl) AsyncError(h Handle) (Code, error) {
+	var state C.int
+	err := check("ncclCommGetAsyncError", h, C.nc_async_error(C.uintptr_t(h), &state))
+	return Code(state), err
+}
+
+// Numbers of element types and reductions in NCCL's interface.
+var (
+	typeNumbers   = map[dtype.DType]C.uint64_t{dtype.I8: 0, dtype.U8: 1, dtype.Bool: 1, dtype.I32: 2, dtype.I64: 4, dtype.F16: 6, dtype.F32: 7, dtype.F64: 8, dtype.BF16: 9}
+	reduceNumbers = [...]C.uint64_t{Sum: 0, Product: 1, Max: 2, Min: 3, Avg: 4}
+)
+
+func (dl) Submit(ctx uintptr, h Handle, stream uintptr, calls []Call) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	packed := make([]C.nc_call, len(calls))
+	for i := range calls {
+		c := &calls[i]
+		packed[i] = C.nc_call{kind: C.uint64_t(c.Kind), _type: typeNumbers[c.Type], reduce: reduceNumbers[c.Reduce], peer: C.uint64_t(c.Peer),
+			send: C.uint64_t(c.Send), recv: C.uint64_t(c.Recv), count: C.uint64_t(c.Count)}
+	}
+	var failed C.size_t
+	rc := C.nc_submit(C.uintptr_t(ctx), C.uintptr_t(h), C.uintptr_t(stream), &packed[0], C.size_t(len(packed)), &failed)
+	name := "ncclGroupEnd"
+	if int(failed) < len(calls) {
+		name = calls[failed].Kind.String()
+	}
+	return check(name, h, rc)
+}
+
+func (dl) Finalize(ctx uintptr, h Handle) error {
+	return check("ncclCommFinalize", h, C.nc_finalize(C.uintptr_t(ctx), C.uintptr_t(h)))
+}
+
+func (dl) Destroy(ctx uintptr, h Handle) error {
+	return check("ncclCommDestroy", 0, C.nc_destroy(C.uintptr_t(ctx), C.uintptr_t(h)))
+}
+
+func (dl) Abort(ctx uintptr, h Handle) error {
+	return check("ncclCommAbort", 0, C.nc_abort(C.uintptr_t(ctx), C.uintptr_t(h)))
+}
+
+func (dl) LastError(h Handle) string { return C.GoString(C.nc_last_error(C.uintptr_t(h))) }
