@@ -27,16 +27,12 @@ race:
 # Rewrites the want sections of golden cases; read every changed line.
 golden:
 	go test ./passes ./lower ./ir/fx -run 'Golden' -update
+	go test ./cmd/lowerdump -run 'Scripts' -update
 
-# Each target in turn; crashers land in the package's testdata/fuzz.
+# Every target in turn; crashers land in the package's testdata/fuzz.
 fuzz:
-	go test ./ir -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME)
-	go test ./ir/fx -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZTIME)
-	go test ./program -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME)
-	go test ./internal/dim -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME)
-	go test ./internal/attr -run '^$$' -fuzz FuzzScan -fuzztime $(FUZZTIME)
-	go test ./internal/safetensors -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZTIME)
-	go test ./internal/pack -run '^$$' -fuzz FuzzReadCSV -fuzztime $(FUZZTIME)
+	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' . | sed 's|/[^/]*:func | |' | sort | while read dir name; do \
+		echo "== $$dir $$name"; go test $$dir -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) || exit 1; done
 
 bench:
 	go test -run '^$$' -bench . -benchtime 3x ./ir ./ir/fx ./sim ./internal/sched ./internal/pack ./passes

@@ -1,0 +1,47 @@
+package concert
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// A layer whose weight is split over four ranks, from the builder to a program.
+// README.md shows the same lines; a test compares them.
+func Example() {
+	layer := func() error {
+		b := ir.NewBuilder(4)
+		tp := b.Group("tp", [][]int{{0, 1, 2, 3}})
+		f := b.Func("layer")
+		x := f.Input("x", ir.Tensor(ir.BF16, 256, 1024))
+		w := f.Parameter("w", ir.Tensor(ir.BF16, 1024, 4096))
+		y := f.Wait(f.AllReduce(ir.Sum, tp, f.MatMul(x, w)))
+		f.Return(y...)
+		m, err := b.Finish() // the first error made on the way, with what to do about it
+		if err != nil {
+			return err
+		}
+		p, err := passes.Standard().Parse("default")
+		if err != nil {
+			return err
+		}
+		report, err := (&passes.Manager{Costs: cost.Arena()}).Run(m, p)
+		if err != nil {
+			return err
+		}
+		prog, err := lower.Func(m.Func("layer"))
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d passes, %d instructions on %d streams\n", len(report.Steps), len(prog.Instrs), len(prog.Streams))
+		return nil
+	}
+	if err := layer(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 3 passes, 6 instructions on 2 streams
+}
