@@ -88,7 +88,7 @@ type hello struct {
 	Host    string
 	UUID    string
 	Stride  uint64
-	Digest  string // of kernels and, later, of the program
+	Digest  string // of the kernels
 	Share   bool
 }
 

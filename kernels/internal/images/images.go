@@ -32,7 +32,7 @@ var Flags = []string{"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudal
 	"-O3", "-fno-exceptions", "-fno-verbose-asm", "-Wall", "-Wextra", "-Werror", "-S"}
 
 // hopper lists the sources that need sm_90.
-var hopper = map[string]bool{"bench_bulk": true, "allgather_bulk": true, "allreduce_bulk": true}
+var hopper = map[string]bool{"bench_bulk": true}
 
 // Archs gives the architectures that a source is compiled for.
 func Archs(name string) []int {
