@@ -160,6 +160,32 @@
     D.frontier.forEach(p => $("frontier").append(cells(el("tr"), [[Math.round(p.cap * 100) + "%", "n"], [ms(p.makespan), "n"], [bytes(p.peak), "n"]])));
   }
 
+  // Recomputation over budgets.
+  const curve = $("curve");
+  function drawCurve() {
+    if (!D.curve) return;
+    const [g, w, h] = fit(curve), maxX = Math.max(...D.curve.map(p => p.saved)) || 1, maxY = Math.max(...D.curve.map(p => p.recompute)) || 1;
+    const px = p => 70 + p.saved / maxX * (w - 100), py = p => h - 34 - p.recompute / maxY * (h - 56);
+    g.font = "11px system-ui"; g.fillStyle = "#66707f"; g.textBaseline = "middle";
+    for (const f of [0, 0.5, 1]) {
+      g.fillStyle = "#eceff4"; g.fillRect(70, h - 34 - f * (h - 56), w - 100, 1); g.fillRect(70 + f * (w - 100), 22, 1, h - 56);
+      g.fillStyle = "#66707f"; g.textAlign = "right"; g.fillText(ms(maxY * f) + " ms", 64, h - 34 - f * (h - 56)); g.textAlign = "center"; g.fillText(bytes(maxX * f), 70 + f * (w - 100), h - 20);
+    }
+    g.textAlign = "left"; g.fillText("time repeated in backward", 70, 10); g.textAlign = "right"; g.fillText("saved by forward", w - 30, h - 8);
+    g.strokeStyle = "#2f6fdb"; g.lineWidth = 1.6; g.beginPath(); D.curve.forEach((p, i) => i ? g.lineTo(px(p), py(p)) : g.moveTo(px(p), py(p))); g.stroke();
+    g.fillStyle = "#2f6fdb"; D.curve.forEach(p => { g.beginPath(); g.arc(px(p), py(p), 4, 0, 7); g.fill(); });
+    curve.onmousemove = e => {
+      const near = D.curve.find(p => Math.hypot(px(p) - e.offsetX, py(p) - e.offsetY) < 9);
+      show(e, near ? `budget ${near.budget}: ${near.values} values, ${bytes(near.saved)} saved\n${near.ops} operations, ${ms(near.recompute)} ms repeated\npeaks: forward ${bytes(near.forward)}, backward ${bytes(near.backward)}` : "");
+    };
+    curve.onmouseleave = e => show(e, "");
+  }
+  if (D.curve) {
+    $("curvebox").hidden = false; curve.style.height = "260px";
+    head($("curvetable"), [["budget", "n"], ["saved", "n"], ["values", "n"], ["repeated ms", "n"], ["operations", "n"], ["forward peak", "n"], ["backward peak", "n"]]);
+    D.curve.forEach(p => $("curvetable").append(cells(el("tr"), [[p.budget, "n"], [bytes(p.saved), "n"], [p.values, "n"], [ms(p.recompute), "n"], [p.ops, "n"], [bytes(p.forward), "n"], [bytes(p.backward), "n"]])));
+  }
+
   // Passes.
   head($("passes"), [["pass"], ["changed"], ["ms", "n"], ["verify ms", "n"], ["statistics"]]);
   D.passes.forEach(p => $("passes").append(cells(el("tr"), [[p.spec, "name"], [p.changed ? "yes" : "no"], [ms(p.ms), "n"], [ms(p.verify), "n"], [(p.stats || []).map(s => `${s.name} ${+s.value.toPrecision(6)}`).join(", "), "name"]])));
@@ -196,6 +222,7 @@
   };
   compare();
   draw();
-  addEventListener("resize", () => { draw(); panes.forEach(paint); });
+  drawCurve();
+  addEventListener("resize", () => { draw(); drawCurve(); panes.forEach(paint); });
   document.documentElement.dataset.ready = Math.round(performance.now()); // milliseconds until everything is drawn; tests look for it
 })().catch(e => { document.body.prepend("The report could not be drawn: " + e); document.documentElement.dataset.error = String(e); });

@@ -55,6 +55,7 @@ type data struct {
 	Lines     []string   `json:"lines"`
 	Versions  []version  `json:"versions"`
 	Frontier  []point    `json:"frontier,omitempty"`
+	Curve     []budget   `json:"curve,omitempty"`
 }
 
 type timeline struct {
@@ -126,6 +127,17 @@ type point struct {
 	Peak     int64   `json:"peak"`
 }
 
+// budget is one point of the curve of activation memory against recomputation.
+type budget struct {
+	Budget      float64 `json:"budget"`
+	Saved       int64   `json:"saved"` // bytes
+	RecomputeMs float64 `json:"recompute"`
+	Values      int     `json:"values"`
+	Ops         int     `json:"ops"`
+	Forward     int64   `json:"forward"` // peaks, bytes
+	Backward    int64   `json:"backward"`
+}
+
 // Classes of spans, as the script colours them.
 const (
 	classCompute = iota
@@ -172,6 +184,14 @@ func (r *Report) Version(label string, text []byte) {
 // input's peak.
 func (r *Report) Frontier(capFraction, makespan float64, peak int64) {
 	r.data.Frontier = append(r.data.Frontier, point{capFraction, makespan, peak})
+}
+
+// Curve adds the points of pass partition over the joint step: what is saved
+// against what is repeated.
+func (r *Report) Curve(points []passes.PartitionPoint) {
+	for _, p := range points {
+		r.data.Curve = append(r.data.Curve, budget{p.Budget, p.SavedBytes, round(p.RecomputeMs), p.Saved, p.Recomputed, p.ForwardPeak, p.BackwardPeak})
+	}
 }
 
 // Finish adds the function after the pipeline and what the passes reported.
