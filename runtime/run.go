@@ -155,6 +155,16 @@ func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs
 	}
 	r.running.Lock()
 	defer r.running.Unlock()
+	outs, err := r.runModule(ctx, m, step, inputs, opts)
+	if err != nil {
+		// A rank that joined before another failed to learns of it here.
+		return nil, beforeFirst(err, []*Module{m})
+	}
+	return outs, nil
+}
+
+// runModule is RunModule of a loaded module; r.running is held.
+func (r *Rank) runModule(ctx context.Context, m *Module, step func(*Exec), inputs []Value, opts Options) ([]Value, error) {
 	x, err := r.begin(m, inputs, opts)
 	if err != nil {
 		return nil, err
