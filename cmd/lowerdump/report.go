@@ -7,6 +7,8 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/joint"
 	"github.com/seed-ee968945/concert/internal/report"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
@@ -17,20 +19,22 @@ var reportCommand = command{
 	help: `
 The page needs no network and no other file: open it in a browser.
 
-Example:
-  lowerdump report -o report.html step.graph.json.gz`,
+Examples:
+  lowerdump report -o report.html step.graph.json.gz
+  lowerdump report -backward=step.bw.graph.json.gz step.fw.graph.json.gz`,
 	run: runReport,
 }
 
 type reportFlags struct {
 	source
-	out      string
-	frontier bool
+	out, backward string
+	frontier      bool
 }
 
 func (f *reportFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs, "default")
 	fs.StringVar(&f.out, "o", "report.html", "write to this file; - for standard output")
+	fs.StringVar(&f.backward, "backward", "", "traced backward graph of FILE: join both and plot saved memory against recomputation over budgets")
 	fs.BoolVar(&f.frontier, "frontier", false, "also schedule under caps of 100%, 105%, 110% and 125% of the input's peak memory")
 }
 
@@ -40,18 +44,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.parsed(); err != nil {
-		return err
-	}
-	in, err := t.load(path)
-	if err != nil {
-		return err
-	}
-	fn, err := in.funcNamed(f.fn)
-	if err != nil {
-		return err
-	}
-	model, err := costs()
+	in, fn, model, err := t.priced(path, f.source)
 	if err != nil {
 		return err
 	}
@@ -61,6 +54,11 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	}
 	if f.frontier {
 		if err := t.frontier(ctx, in, fn.Name, r); err != nil {
+			return err
+		}
+	}
+	if f.backward != "" {
+		if err := t.curve(f.backward, fn, model, r); err != nil {
 			return err
 		}
 	}
@@ -108,5 +106,32 @@ func (t tool) frontier(ctx context.Context, in *input, name string, r *report.Re
 		}
 		r.Frontier(float64(percent)/100, tl.Makespan, tl.Peak)
 	}
+	return nil
+}
+
+// curve joins a forward function with its backward graph and adds what pass
+// partition would save and repeat for budgets from 0 to 1.
+func (t tool) curve(path string, fw *ir.Func, costs *cost.Model, r *report.Report) error {
+	in, err := t.load(path)
+	if err != nil {
+		return err
+	}
+	bw, err := in.funcNamed("")
+	if err != nil {
+		return err
+	}
+	m, err := joint.Join("joint", fw, bw)
+	if err != nil {
+		return err
+	}
+	var budgets []float64
+	for k := range 21 {
+		budgets = append(budgets, float64(k)/20)
+	}
+	points, err := passes.PartitionCurve(m.Funcs()[0], costs, budgets)
+	if err != nil {
+		return err
+	}
+	r.Curve(points)
 	return nil
 }
