@@ -383,35 +383,32 @@ func storeFailure(me int, start time.Time, err error) error {
 // the message finds the place in the program where the ranks would have met.
 // Programs without a text (emitted code carries none) leave err as it is.
 func beforeFirst(err error, mods []*Module) error {
-	op := func(op string) string {
-		if c := firstCollective(mods); c != "" && op == "rendezvous" {
-			return op + " before " + c
-		}
-		return op
-	}
+	var op *string // of a copy: ranks of one process may share the error
+	named := err
 	switch e := err.(type) {
 	case *TimeoutError:
 		c := *e
-		c.Op = op(e.Op)
-		return &c
+		op, named = &c.Op, &c
 	case *PeerLostError:
 		c := *e
-		c.Op = op(e.Op)
-		return &c
+		op, named = &c.Op, &c
 	case *DigestMismatchError:
 		c := *e
-		c.Op = op(e.Op)
-		return &c
+		op, named = &c.Op, &c
 	case *SizeMismatchError:
 		c := *e
-		c.Op = op(e.Op)
-		return &c
+		op, named = &c.Op, &c
 	case *AbortedError:
 		c := *e
-		c.Op = op(e.Op)
-		return &c
+		op, named = &c.Op, &c
 	}
-	return err
+	if op == nil || *op != "rendezvous" {
+		return err
+	}
+	if first := firstCollective(mods); first != "" {
+		*op += " before " + first
+	}
+	return named
 }
 
 // firstCollective names the first collective of the first module that has one.

@@ -136,6 +136,24 @@ func (t tool) optimised(ctx context.Context, path string, s source) (*input, *ir
 	return in, fn, err
 }
 
+// priced loads a file for a command that looks at it before the passes, too, and
+// returns the function and a cost model.
+func (t tool) priced(path string, s source) (*input, *ir.Func, *cost.Model, error) {
+	if _, err := s.parsed(); err != nil {
+		return nil, nil, nil, err // before a large file is read
+	}
+	in, err := t.load(path)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	fn, err := in.funcNamed(s.fn)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	model, err := costs()
+	return in, fn, model, err
+}
+
 // through runs the pipeline over a loaded file and returns the function.
 func (t tool) through(ctx context.Context, in *input, s source) (*ir.Func, error) {
 	if _, err := in.funcNamed(s.fn); err != nil {

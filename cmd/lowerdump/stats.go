@@ -76,18 +76,7 @@ func runStats(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.parsed(); err != nil {
-		return err
-	}
-	in, err := t.load(path)
-	if err != nil {
-		return err
-	}
-	fn, err := in.funcNamed(f.fn)
-	if err != nil {
-		return err
-	}
-	model, err := costs()
+	in, fn, model, err := t.priced(path, f.source)
 	if err != nil {
 		return err
 	}
