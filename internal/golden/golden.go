@@ -7,6 +7,7 @@
 //	flags        words, see below
 //	input.ir     the module
 //	want.ir      the module after the pipeline, byte for byte
+//	want.order   the operations in their order, without views; collectives of several operands as name*operands
 //	want.stats   statistics, "pass.stat value", as many as the case is about
 //	want.report  what the passes say about each collective
 //	want.err     the error, if there has to be one; nothing else is wanted then
@@ -20,6 +21,8 @@
 //	-nointerp=REASON    do not run the program, because
 //	-bisect=PATTERN     of sites at which passes may act
 //	-limit=N            run the first N passes only
+//	-comm=A,B           cost model: a collective of n bytes takes A + B*n/1024 milliseconds (B is 0 without);
+//	                    other nodes cost what is attached to them
 //
 // Besides comparing, the runner round-trips the module's text before and after,
 // verifies after every pass, and runs the reference interpreter on the program
@@ -189,7 +192,7 @@ func (c *checker) structure() bool {
 	}
 	wants := 0
 	for i, f := range c.ar.Files {
-		known := slices.Contains([]string{"flags", "input.ir", "want.ir", "want.stats", "want.report", "want.err"}, f.Name)
+		known := slices.Contains([]string{"flags", "input.ir", "want.ir", "want.order", "want.stats", "want.report", "want.err"}, f.Name)
 		if _, ok := c.cfg.Sections[f.Name]; !ok && !known {
 			c.failf("unknown section %q", f.Name)
 		}
@@ -231,6 +234,9 @@ func (c *checker) compile() (*Case, error) {
 		}
 		got := &Case{Name: c.name, Before: m.Clone(), After: m}
 		g := c.cfg.Manager
+		if c.flags.comm != nil {
+			g.Costs = c.flags.comm
+		}
 		g.Input, g.Bisect, g.Limit, g.Repeat = "input.ir", c.flags.bisect, c.flags.limit, run == 0
 		if got.Report, err = g.Run(m, p); err != nil {
 			return nil, err
@@ -279,6 +285,8 @@ func (c *checker) wants(got *Case) {
 		case "flags", "input.ir":
 		case "want.ir":
 			c.compare(f.Name, []byte(got.After.String()))
+		case "want.order":
+			c.compare(f.Name, []byte(orderOf(got.After)))
 		case "want.stats":
 			c.stats(got, string(f.Data))
 		case "want.report":

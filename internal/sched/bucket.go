@@ -18,7 +18,8 @@ import (
 //
 // Collectives that raise live memory (gathers) join an earlier one that their
 // operands already allow: they start sooner than they had to. All others
-// (reductions) join a later one: they start later than they could. In both cases
+// (reductions) join a later one: they start later than they could. What has found
+// no company so tries the other way. In all cases
 // the stream's timeline is recomputed from the first change until it coincides
 // with the old one, and a join is undone if any collective then finishes after
 // both its due time and its finish so far. Each join saves a latency, so that the
@@ -61,6 +62,7 @@ type joiner struct {
 	clock []float64 // place -> milliseconds when the compute stream reaches it
 	wait  []int32   // start -> slot of its first wait, len(order) if none
 	hold  []int64   // start -> bytes that its wait frees
+	of    []*item   // start -> its item
 	mem   *rangeMax // live bytes by slot
 	old   []float64 // finishes before the join that is being tried
 }
@@ -82,8 +84,10 @@ func join(p *problem, s schedule, opts Options, cap int64, limit func(key int32)
 	streams := j.prepare()
 	var out []joined
 	for _, items := range streams {
-		j.late(items)
-		j.early(items)
+		j.late(items, false)
+		j.early(items, false)
+		j.late(items, true)
+		j.early(items, true)
 		for i := range items {
 			if it := &items[i]; !it.dead && (len(it.members) > 1 || p.isBucket(it.members[0])) {
 				out = append(out, joined{it.members, it.slot, it.dur})
@@ -125,7 +129,8 @@ func (j *joiner) prepare() [][]item {
 			c := p.startOf[x]
 			j.wait[c] = min(j.wait[c], int32(i))
 		default:
-			now = p.await(x, end, now) + p.dur[x]
+			j.clock[i] = p.await(x, end, now)
+			now = j.clock[i] + p.dur[x]
 			done = now
 		}
 		for _, s := range p.alloc.At(x) {
@@ -195,16 +200,22 @@ func (j *joiner) items(end []float64, done float64) [][]item {
 		}
 		streams[p.stream[x]] = append(streams[p.stream[x]], it)
 	}
+	j.of = make([]*item, n)
+	for _, items := range streams {
+		for i := range items {
+			j.of[items[i].members[0]] = &items[i]
+		}
+	}
 	return streams
 }
 
-// late lets reductions join a later collective, from the end of the stream.
-func (j *joiner) late(items []item) {
+// late lets reductions, or all, join a later collective, from the end of the stream.
+func (j *joiner) late(items []item, all bool) {
 	open := map[int32]int{} // key -> item that others may join; only looked up, never ranged over
 	for i := len(items) - 1; i >= 0; i-- {
 		it := &items[i]
 		k := j.p.key(it.members[0])
-		if k < 0 || it.grows {
+		if k < 0 || it.dead || it.grows && !all {
 			continue
 		}
 		if b, ok := open[k]; ok && b-i <= maxReach && it.need > items[b].slot && j.tryJoin(items, i, b) {
@@ -214,29 +225,48 @@ func (j *joiner) late(items []item) {
 	}
 }
 
-// early lets gathers join an earlier collective, from the start of the stream.
-func (j *joiner) early(items []item) {
+// early lets gathers, or all, join an earlier collective, from the start of the stream.
+func (j *joiner) early(items []item, all bool) {
 	open := map[int32]int{}
 	for i := range items {
 		it := &items[i]
 		k := j.p.key(it.members[0])
-		if k < 0 || !it.grows || it.dead {
+		if k < 0 || it.dead || !it.grows && !all {
 			continue
 		}
-		if b, ok := open[k]; ok && i-b <= maxReach && j.ready(it.members[0]) < items[b].slot && j.tryJoin(items, i, b) {
+		if b, ok := open[k]; ok && i-b <= maxReach && j.ready(it.members) < items[b].slot && j.tryJoin(items, i, b) {
 			continue
 		}
 		open[k] = i
 	}
 }
 
-// ready returns the last slot of an operand of start x, -1 if it has none.
-func (j *joiner) ready(x int32) int32 {
+// ready returns the last slot of an operand of some starts, -1 if they have none.
+func (j *joiner) ready(starts []int32) int32 {
 	at := int32(-1)
-	for _, q := range j.p.pred.At(x) {
-		at = max(at, j.slot[q])
+	for _, x := range starts {
+		for _, q := range j.p.pred.At(x) {
+			at = max(at, j.slot[q])
+			if j.p.isWait(q) { // whose start may have moved back
+				at = max(at, j.of[j.p.startOf[q]].slot)
+			}
+		}
 	}
 	return at
+}
+
+// hurry notes that what some starts read is needed at a slot.
+func (j *joiner) hurry(starts []int32, slot int32) {
+	for _, x := range starts {
+		for _, q := range j.p.pred.At(x) {
+			if j.p.isWait(q) {
+				q = j.p.startOf[q]
+			}
+			if it := j.of[q]; it != nil {
+				it.need = min(it.need, slot)
+			}
+		}
+	}
 }
 
 // tryJoin lets item i join item b if nothing becomes late and memory allows, and
@@ -272,6 +302,12 @@ func (j *joiner) tryJoin(items []item, i, b int) bool {
 		*y = saved
 		j.charge(x, y, -1)
 		return false
+	}
+	if y.slot < x.slot {
+		j.hurry(x.members, y.slot)
+	}
+	for _, c := range x.members {
+		j.of[c] = y
 	}
 	if i < b {
 		y.members = append(slices.Clone(x.members), y.members...)
@@ -361,9 +397,10 @@ func (j *joiner) retime(items []item, lo, hi int) bool {
 // realize returns the order of jobs in which the given buckets start at their
 // slots, waits follow as soon as their collective has finished or a job needs it,
 // and everything else keeps its place. Where memory would exceed the cap, it waits
-// for collectives in flight, as the schedule had to. run[j] is the bucket of start
+// for collectives in flight, as the schedule had to; so it does, unless inFlight is
+// 0, where those in flight would carry more bytes than that. run[j] is the bucket of start
 // or wait j, -1 for none.
-func realize(p *problem, order []int32, buckets []joined, cap int64) (out, run []int32) {
+func realize(p *problem, order []int32, buckets []joined, cap, inFlight int64) (out, run []int32) {
 	n := len(order)
 	run = make([]int32, n)
 	for j := range run {
@@ -377,7 +414,7 @@ func realize(p *problem, order []int32, buckets []joined, cap int64) (out, run [
 			}
 		}
 	}
-	r := realizer{p: p, cap: cap, live: p.floor(), end: make([]float64, n), waited: make([]bool, n), free: make([]float64, p.m.Streams),
+	r := realizer{p: p, cap: cap, inFlight: inFlight, live: p.floor(), end: make([]float64, n), waited: make([]bool, n), free: make([]float64, p.m.Streams),
 		flying: make([][][]int32, p.m.Streams), out: make([]int32, 0, n), left: make([]int32, len(p.size))}
 	for s := range r.left {
 		r.left[s] = int32(len(p.users.At(int32(s))))
@@ -417,6 +454,9 @@ type realizer struct {
 	free   []float64   // stream -> when it is free
 	flying [][][]int32 // stream -> starts in flight, those of a bucket together
 	out    []int32
+
+	inFlight int64 // limit of air, 0 for none
+	air      int64 // bytes that starts in flight carry
 }
 
 func (r *realizer) emit(x int32) {
@@ -440,18 +480,35 @@ func (r *realizer) room(jobs []int32) {
 		}
 	}
 	for r.live+need > r.cap {
-		next := math.Inf(1)
-		for s := range r.flying {
-			if f := r.flying[s]; len(f) > 0 {
-				next = min(next, r.end[f[0][0]])
-			}
-		}
-		if math.IsInf(next, 1) {
+		if !r.next() {
 			return
 		}
-		r.now = max(r.now, next)
-		r.land()
 	}
+}
+
+// next waits for the first collective in flight; it reports whether there is one.
+func (r *realizer) next() bool {
+	next := math.Inf(1)
+	for s := range r.flying {
+		if f := r.flying[s]; len(f) > 0 {
+			next = min(next, r.end[f[0][0]])
+		}
+	}
+	if math.IsInf(next, 1) {
+		return false
+	}
+	r.now = max(r.now, next)
+	r.land()
+	return true
+}
+
+// bytes is what starts carry together.
+func (r *realizer) bytes(starts []int32) int64 {
+	n := int64(0)
+	for _, c := range starts {
+		n += r.p.bytes(c)
+	}
+	return n
 }
 
 // await lets the collectives finish whose results the jobs read.
@@ -469,6 +526,10 @@ func (r *realizer) await(jobs []int32) {
 func (r *realizer) start(members []int32, dur float64) {
 	r.await(members)
 	r.room(members)
+	bytes := r.bytes(members)
+	for r.inFlight > 0 && r.air > 0 && r.air+bytes > r.inFlight && r.next() {
+	}
+	r.air += bytes
 	s := r.p.stream[members[0]]
 	r.free[s] = max(r.free[s], r.now) + dur
 	for _, c := range members {
@@ -488,6 +549,7 @@ func (r *realizer) land() {
 					r.emit(w)
 				}
 			}
+			r.air -= r.bytes(f[0])
 			f = f[1:]
 		}
 		r.flying[s] = f

@@ -250,6 +250,9 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 			best = b
 		}
 	}
+	if best, err = a.smaller(s, plain.t, best, cap); err != nil {
+		return nil, err
+	}
 	if best != nil && !a.near(best) {
 		if best, err = again(a.p, best, a.opts, cap, a.goal); err != nil {
 			return nil, err
@@ -257,6 +260,34 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 	}
 	if best == nil || best.t.Makespan > plain.t.Makespan*(1+1e-12) {
 		return plain, nil
+	}
+	return best, nil
+}
+
+// smaller tries buckets that are smaller than those of best: large ones can delay
+// what a part of them would not.
+func (a *attempt) smaller(s schedule, base *sim.Timeline, best *bucketed, cap int64) (*bucketed, error) {
+	for _, part := range []int64{6, 4, 2} { // eighths
+		if best == nil || a.near(best) || best.t.Makespan > base.Makespan {
+			return best, nil
+		}
+		largest := int64(0)
+		for _, b := range best.list {
+			bytes := int64(0)
+			for _, c := range b.Members {
+				bytes += a.p.m.Bytes[c]
+			}
+			largest = max(largest, bytes)
+		}
+		opts := a.opts
+		opts.BucketBytes = max(largest/8*part, 1)
+		b, err := bucket(a.p, s, base, opts, cap)
+		if err != nil {
+			return nil, err
+		}
+		if b != nil && b.t.Makespan < best.t.Makespan*(1-1e-12) {
+			best = b
+		}
 	}
 	return best, nil
 }

@@ -35,7 +35,7 @@ func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64)
 			if len(found) == 0 {
 				return nil, nil
 			}
-			b, run, err := judge(p, s.order, found, cap)
+			b, run, err := judge(p, s.order, found, cap, opts.InFlight)
 			if err != nil {
 				return nil, err
 			}
@@ -117,10 +117,10 @@ func grounded(p *problem, found []joined, t *sim.Timeline, at float64) []joined 
 }
 
 // judge realizes buckets in an order of jobs and evaluates the outcome.
-func judge(p *problem, jobs []int32, found []joined, cap int64) (*bucketed, []int32, error) {
+func judge(p *problem, jobs []int32, found []joined, cap, inFlight int64) (*bucketed, []int32, error) {
 	b := &bucketed{found: found}
 	var run []int32
-	b.jobs, run = realize(p, jobs, found, cap)
+	b.jobs, run = realize(p, jobs, found, cap, inFlight)
 	b.order, b.list = p.expand(b.jobs, run), p.buckets(found)
 	var err error
 	b.t, err = sim.Evaluate(p.m, b.order, b.list)
