@@ -3,6 +3,8 @@ package ir
 import (
 	"fmt"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 )
 
 // strided is a layout being derived: sizes with strides where they are static.
@@ -48,7 +50,7 @@ func inferView(c *inferCtx) ([]Type, error) {
 // viewStrides returns the strides of shape to over the storage of (old, strides), or nil if none exist.
 func viewStrides(old, strides, to []int64) []int64 {
 	if slices.Contains(old, 0) {
-		return contiguousStrides(to)
+		return rowmajor.Strides(to)
 	}
 	out := make([]int64, len(to))
 	j := len(to) - 1

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/internal/text"
 )
 
@@ -102,7 +103,7 @@ func (t Type) WithStrides(strides []int64) Type {
 	if !ok || len(strides) != len(sizes) {
 		return t
 	}
-	if sameLayout(sizes, strides, contiguousStrides(sizes)) {
+	if sameLayout(sizes, strides, rowmajor.Strides(sizes)) {
 		t.strides = nil
 		return t
 	}
@@ -152,7 +153,7 @@ func (t Type) Strides() []int64 {
 	if !ok {
 		return nil
 	}
-	return contiguousStrides(sizes)
+	return rowmajor.Strides(sizes)
 }
 
 // Bytes is numel * element size, summed over the tensors of an async type. It
@@ -199,16 +200,6 @@ func (t Type) appendText(b []byte) []byte {
 		return append(b, ')')
 	}
 	return text.AppendTensor(b, t.dt, t.shape, t.strides)
-}
-
-func contiguousStrides(sizes []int64) []int64 {
-	st := make([]int64, len(sizes))
-	n := int64(1)
-	for i := len(sizes) - 1; i >= 0; i-- {
-		st[i] = n
-		n *= max(sizes[i], 1)
-	}
-	return st
 }
 
 // sameLayout compares strides where they matter: in dimensions of more than one

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 )
 
 // DType is the element type of a tensor.
@@ -119,7 +120,7 @@ func (t Tensor) Bytes() int64 { return t.NumElems() * int64(t.DType.Size()) }
 // String describes t as "bf16[4, 8] at 512".
 func (t Tensor) String() string {
 	s := fmt.Sprintf("%v%v at %d", t.DType, t.Shape, t.Off)
-	if t.Strides != nil && !slices.Equal(t.Strides, rowMajor(t.Shape)) {
+	if t.Strides != nil && !slices.Equal(t.Strides, rowmajor.Strides(t.Shape)) {
 		s += fmt.Sprintf(" strides %v", t.Strides)
 	}
 	return s
@@ -136,25 +137,12 @@ func (t Tensor) StridesOrDense() []int64 {
 	if t.Strides != nil {
 		return t.Strides
 	}
-	return rowMajor(t.Shape)
+	return rowmajor.Strides(t.Shape)
 }
 
 // Dense reports whether t is row-major without gaps.
 func (t Tensor) Dense() bool {
-	if t.Strides == nil {
-		return true
-	}
-	want := int64(1)
-	for i := len(t.Shape) - 1; i >= 0; i-- {
-		if t.Shape[i] == 1 {
-			continue
-		}
-		if t.Strides[i] != want {
-			return false
-		}
-		want *= t.Shape[i]
-	}
-	return true
+	return t.Strides == nil || rowmajor.Is(t.Shape, t.Strides)
 }
 
 // Span returns the half-open range of arena bytes that t's elements lie in, or
@@ -210,17 +198,6 @@ func (t Tensor) part(d, i, n int) (Tensor, error) {
 
 // SameType reports whether t and u have the same element type and shape.
 func (t Tensor) SameType(u Tensor) bool { return t.DType == u.DType && slices.Equal(t.Shape, u.Shape) }
-
-// rowMajor returns the strides of a dense tensor.
-func rowMajor(shape []int64) []int64 {
-	s := make([]int64, len(shape))
-	n := int64(1)
-	for i := len(shape) - 1; i >= 0; i-- {
-		s[i] = n
-		n *= max(shape[i], 1)
-	}
-	return s
-}
 
 // numElems multiplies dimensions; false if one is negative or the product is
 // past 2^56.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 )
 
 // Tensor is a strided window on a byte buffer. Element (i0, i1, ...) lies at
@@ -33,15 +34,7 @@ func New(d dtype.DType, shape ...int64) (Tensor, error) {
 }
 
 // RowMajor returns the strides, in elements, of a dense tensor of this shape.
-func RowMajor(shape []int64) []int64 {
-	s := make([]int64, len(shape))
-	n := int64(1)
-	for i := len(shape) - 1; i >= 0; i-- {
-		s[i] = n
-		n *= max(shape[i], 1)
-	}
-	return s
-}
+func RowMajor(shape []int64) []int64 { return rowmajor.Strides(shape) }
 
 // NumElems is the number of elements; 0 if the shape is malformed.
 func (t Tensor) NumElems() int64 {
@@ -164,19 +157,7 @@ func (t *Tensor) checkWritable() (msg string, kind error) {
 }
 
 // dense reports whether t is row-major without gaps.
-func (t *Tensor) dense() bool {
-	want := int64(1)
-	for i := len(t.Shape) - 1; i >= 0; i-- {
-		if t.Shape[i] == 1 {
-			continue
-		}
-		if t.Strides[i] != want {
-			return false
-		}
-		want *= t.Shape[i]
-	}
-	return true
-}
+func (t *Tensor) dense() bool { return rowmajor.Is(t.Shape, t.Strides) }
 
 // broadcast returns the strides of t as an operand of the given shape, aligned
 // right; false if t does not broadcast to it.
