@@ -158,7 +158,7 @@ func New(title string, f *ir.Func, costs *cost.Model) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.data.Bound = sim.LowerBound(m).Bound
+	r.data.Bound = max(sim.LowerBound(m).Bound, sim.SetBound(m))
 	r.Version("input", f.Module().AppendText(nil))
 	return r, nil
 }
