@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/golden"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 )
@@ -18,6 +19,13 @@ func TestGolden(t *testing.T) {
 		Sections: map[string]golden.Section{
 			"want.program": func(c *golden.Case) ([]byte, error) {
 				p, err := lower.Func(c.After.Funcs()[0])
+				if err != nil {
+					return nil, err
+				}
+				return p.AppendText(nil), nil
+			},
+			"want.packed": func(c *golden.Case) ([]byte, error) {
+				p, err := lower.FuncWith(c.After.Funcs()[0], lower.Options{Packed: func(*ir.Node) bool { return true }})
 				if err != nil {
 					return nil, err
 				}

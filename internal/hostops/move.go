@@ -248,36 +248,60 @@ func totalBytes(ts []Tensor) int64 {
 }
 
 // runPack writes the operands one after the other, each in row-major order and
-// without padding, into one dense result of any element type.
+// without padding, into one dense result of any element type. With parts=n it
+// does so n times, each time with the next of n equal pieces of every operand
+// along dim.
 func runPack(c *call) error {
-	want := totalBytes(c.ins)
-	b, ok := c.packed(&c.outs[0], want)
+	b, ok := c.packed(&c.outs[0], totalBytes(c.ins))
 	if !ok {
-		return c.outErr(0, ErrShape, "%v, want a dense tensor of %d bytes", &c.outs[0], want)
+		return c.outErr(0, ErrShape, "%v, want a dense tensor of %d bytes", &c.outs[0], totalBytes(c.ins))
 	}
-	for i := range c.ins {
-		x := &c.ins[i]
-		n := x.NumElems() * int64(x.DType.Size())
-		part := flat(x, b[:n])
-		copyAll(&part, x)
+	return c.eachPiece(c.ins, func(piece Tensor, n int64) {
+		part := flat(&piece, b[:n])
+		copyAll(&part, &piece)
 		b = b[n:]
-	}
-	return nil
+	})
 }
 
 // runUnpack is the inverse of pack.
 func runUnpack(c *call) error {
-	want := totalBytes(c.outs)
-	b, ok := c.packed(&c.ins[0], want)
+	b, ok := c.packed(&c.ins[0], totalBytes(c.outs))
 	if !ok {
-		return c.inErr(0, ErrShape, "%v, want a dense tensor of %d bytes", &c.ins[0], want)
+		return c.inErr(0, ErrShape, "%v, want a dense tensor of %d bytes", &c.ins[0], totalBytes(c.outs))
 	}
-	for i := range c.outs {
-		t := &c.outs[i]
-		n := t.NumElems() * int64(t.DType.Size())
-		part := flat(t, b[:n])
-		copyAll(t, &part)
+	return c.eachPiece(c.outs, func(piece Tensor, n int64) {
+		part := flat(&piece, b[:n])
+		copyAll(&piece, &part)
 		b = b[n:]
+	})
+}
+
+// eachPiece calls f for the pieces of tensors in packed order, with their bytes.
+func (c *call) eachPiece(ts []Tensor, f func(piece Tensor, bytes int64)) error {
+	parts, dim := c.intAttr("parts", 1), c.intAttr("dim", 0)
+	if c.bad != nil {
+		return c.bad
+	}
+	if parts < 1 {
+		return c.fail(ErrAttr, "parts=%d, want at least 1", parts)
+	}
+	for i, t := range ts {
+		if parts > 1 && (dim < 0 || dim >= int64(len(t.Shape)) || t.Shape[dim]%parts != 0) {
+			return c.fail(ErrShape, "tensor %d, %v, has no %d equal pieces along dimension %d", i, &t, parts, dim)
+		}
+	}
+	for p := range parts {
+		for _, t := range ts {
+			if parts > 1 {
+				n := t.Shape[dim] / parts
+				piece, err := t.Narrow(int(dim), p*n, (p+1)*n)
+				if err != nil {
+					return c.fail(ErrShape, "%v", err)
+				}
+				t = piece
+			}
+			f(t, t.NumElems()*int64(t.DType.Size()))
+		}
 	}
 	return nil
 }

@@ -102,9 +102,12 @@ type Step struct {
 
 // Goroutines is the runner that lowers a function and interprets the program on
 // ranks that are goroutines of this process.
-func Goroutines(cfg rt.Config) step.Runner {
+func Goroutines(cfg rt.Config) step.Runner { return GoroutinesWith(cfg, lower.Options{}) }
+
+// GoroutinesWith is Goroutines with options of the lowering.
+func GoroutinesWith(cfg rt.Config, opts lower.Options) step.Runner {
 	return func(ctx context.Context, f *ir.Func, inputs [][]interp.Tensor) ([][]interp.Tensor, error) {
-		p, err := lower.Func(f)
+		p, err := lower.FuncWith(f, opts)
 		if err != nil {
 			return nil, err
 		}
