@@ -1,0 +1,45 @@
+// Package cudagen writes CUDA source for regions of a graph: elementwise
+// operations, reductions along one set of dimensions, softmax, running sums, and
+// data movement that is nothing but another index, fused into one kernel. One node
+// is a region too, which is how operations that stand alone get their kernel.
+//
+// # Numbers
+//
+// Every operation computes and rounds as the host's kernels do (internal/hostops):
+// operands are widened to f32 (f64, i64), the operation is computed, and its
+// result is rounded once to the node's element type, also where it never reaches
+// memory. Fusing therefore changes no bit. Sums of floats are made in double
+// precision: every order of summation then gives the same float, but for rare last
+// bits, and memory is what these kernels wait for. Transcendental functions are
+// those of CUDA's library, a unit or two in the last place off; with the macro
+// EXACT_MATH they are computed in double precision, which agrees with the host to
+// the last bit and is how the generator is tested.
+//
+// # How a kernel is made
+//
+// Values are not laid out: each is an expression of an index. The generator asks
+// for the results at the index at hand, and every operation asks for its operands
+// at the index that it needs: an elementwise operation at the same, a permutation,
+// a slice or a cat at another one, a gather at one that it has loaded. Indices are
+// sums of multiples of loop variables, quotients and remainders (expr.go), so that
+// reshapes that undo each other vanish, and so that it can be told which tensors
+// lie in memory the way a thread walks: those move 16 bytes at a time.
+//
+// Without reductions each thread handles some consecutive elements of the results.
+// With reductions, a warp or a block walks the columns of a row, once for each
+// level of reductions that need each other's results, and once more for results
+// that have columns. Operands are read again in every walk; they come from the
+// caches. Where rows lie beside each other in memory (a sum over the outer
+// dimension), neighbouring threads take neighbouring rows.
+//
+// The text is a function of the region alone: no map is walked, nothing is
+// measured. Its key, with the compiler's options, names a compiled image in a cache.
+//
+// # Limits
+//
+// Sizes have to be known: a symbolic dimension is refused, as are nodes with
+// effects, as_strided of a computed value, reductions of several shapes in one
+// region, and whatever writes at positions that it loads (index_put, scatter,
+// topk); all with [ErrUnsupported]. Operands have to start at multiples of 16
+// bytes where their storages do in the program.
+package cudagen

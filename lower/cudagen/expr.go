@@ -1,0 +1,305 @@
+package cudagen
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// lin is an index: a constant plus multiples of atoms. Terms ascend by atom and
+// no factor is zero, so that equal indices have equal terms. A lin is immutable.
+type lin struct {
+	c     int64
+	terms []term
+}
+
+type term struct {
+	k int64
+	a *atom
+}
+
+// atom is an integer that the kernel computes at run time: a loop variable, a
+// quotient or remainder of an index by a constant, or a position that it loaded.
+type atom struct {
+	id    int
+	text  string // C++ expression that stands alone in a product
+	max   int64  // 0 <= atom <= max
+	mult  int64  // the atom is a multiple of this
+	scope *scope // where it is defined; of a quotient or remainder see lin.scope
+
+	// A quotient or a remainder of arg by the constant by, else by is 0.
+	arg lin
+	by  int64
+	mod bool
+}
+
+// indices makes the atoms of one kernel and simplifies what is built of them.
+// Every atom is nonnegative, so that quotients round down.
+type indices struct {
+	n   int
+	key map[string]*atom // quotients and remainders; look-up only
+}
+
+func constant(c int64) lin { return lin{c: c} }
+
+func (a *atom) lin() lin { return lin{terms: []term{{1, a}}} }
+
+// newAtom makes a variable of the given largest value and divisor.
+func (x *indices) newAtom(text string, most, mult int64, s *scope) *atom {
+	x.n++
+	return &atom{id: x.n, text: text, max: most, mult: mult, scope: s}
+}
+
+func (e lin) equal(f lin) bool { return e.c == f.c && slices.Equal(e.terms, f.terms) }
+
+// add returns e + k*f.
+func (e lin) add(k int64, f lin) lin {
+	out := lin{c: e.c + k*f.c}
+	i, j := 0, 0
+	for i < len(e.terms) || j < len(f.terms) {
+		switch {
+		case j == len(f.terms) || i < len(e.terms) && e.terms[i].a.id < f.terms[j].a.id:
+			out.terms = append(out.terms, e.terms[i])
+			i++
+		case i == len(e.terms) || e.terms[i].a.id > f.terms[j].a.id:
+			out.terms = append(out.terms, term{k * f.terms[j].k, f.terms[j].a})
+			j++
+		default:
+			out.terms = append(out.terms, term{e.terms[i].k + k*f.terms[j].k, e.terms[i].a})
+			i, j = i+1, j+1
+		}
+	}
+	out.terms = slices.DeleteFunc(out.terms, func(t term) bool { return t.k == 0 })
+	return recombine(out)
+}
+
+// recombine replaces k*(a % n) + k*n*(a / n) by k*a, until nothing is left to replace.
+func recombine(e lin) lin {
+	for i, r := range e.terms {
+		if !r.a.mod {
+			continue
+		}
+		for j, q := range e.terms {
+			if q.a.by == r.a.by && !q.a.mod && q.k == r.k*r.a.by && q.a.arg.equal(r.a.arg) {
+				rest := lin{c: e.c}
+				for k, t := range e.terms {
+					if k != i && k != j {
+						rest.terms = append(rest.terms, t)
+					}
+				}
+				return rest.add(r.k, r.a.arg)
+			}
+		}
+	}
+	return e
+}
+
+// span returns bounds of e, both included.
+func (e lin) span() (lo, hi int64) {
+	lo, hi = e.c, e.c
+	for _, t := range e.terms {
+		if t.k > 0 {
+			hi += t.k * t.a.max
+		} else {
+			lo += t.k * t.a.max
+		}
+	}
+	return lo, hi
+}
+
+// divisor is a number that divides e, 0 if e is 0.
+func (e lin) divisor() int64 {
+	g := abs(e.c)
+	for _, t := range e.terms {
+		g = gcd(g, abs(t.k)*t.a.mult)
+	}
+	return g
+}
+
+// split separates what is a multiple of n whatever the atoms are from the rest,
+// which has a remainder between 0 and n-1 added to a multiple of n.
+func (e lin) split(n int64) (whole, rest lin) {
+	whole.c, rest.c = e.c-mod(e.c, n), mod(e.c, n)
+	for _, t := range e.terms {
+		if t.k%n == 0 {
+			whole.terms = append(whole.terms, t)
+		} else {
+			rest.terms = append(rest.terms, t)
+		}
+	}
+	return whole, rest
+}
+
+// low separates a small addend from what is a multiple of d, a divisor of n:
+// (d*x + y) / n is d*x / n if 0 <= y < d, and the remainders differ by y.
+func (e lin) low(n int64) (high, small lin) {
+	for i, t := range e.terms {
+		if t.k != 1 {
+			continue
+		}
+		d := t.a.max + 1
+		if t.a.mult != 1 || d > n || n%d != 0 {
+			continue
+		}
+		rest := lin{c: e.c, terms: slices.Delete(slices.Clone(e.terms), i, i+1)}
+		if rest.divisor()%d == 0 {
+			return rest, lin{terms: []term{t}}
+		}
+	}
+	return e, lin{}
+}
+
+// divmod returns e / n and e % n for n > 0 and e >= 0.
+func (x *indices) divmod(e lin, n int64) (q, r lin) {
+	if n == 1 {
+		return e, constant(0)
+	}
+	whole, rest := e.split(n)
+	for _, t := range whole.terms {
+		q.terms = append(q.terms, term{t.k / n, t.a})
+	}
+	q.c = whole.c / n
+	if lo, hi := rest.span(); lo >= 0 && hi < n {
+		return q, rest
+	}
+	rest, small := rest.low(n)
+	if lo, hi := rest.span(); lo >= 0 && hi < n {
+		return q, rest.add(1, small)
+	}
+	qa, ra := x.quotient(rest, n, false), x.quotient(rest, n, true)
+	return q.add(1, qa.lin()), ra.lin().add(1, small)
+}
+
+// quotient makes the atom e / n, or e % n.
+func (x *indices) quotient(e lin, n int64, mod bool) *atom {
+	_, hi := e.span()
+	op, most, mult := " / ", hi/n, int64(1)
+	if mod {
+		op, mult = " % ", gcd(e.divisor(), n)
+		most = min(hi, n-mult)
+	}
+	text := "(" + e.paren() + op + strconv.FormatInt(n, 10) + ")"
+	if a := x.key[text]; a != nil {
+		return a
+	}
+	a := x.newAtom(text, most, mult, nil)
+	a.arg, a.by, a.mod = e, n, mod
+	x.key[text] = a
+	return a
+}
+
+// scope is the innermost of the scopes in which the atoms of e are defined.
+func (e lin) scope() *scope {
+	var s *scope
+	for _, t := range e.terms {
+		in := t.a.scope
+		if t.a.by != 0 { // the scopes of loop variables change from loop to loop
+			in = t.a.arg.scope()
+		}
+		if s == nil || in.depth > s.depth {
+			s = in
+		}
+	}
+	return s
+}
+
+// text is the C++ expression of e, at the precedence of a sum.
+func (e lin) text() string {
+	ts := slices.Clone(e.terms) // outer dimensions first
+	slices.SortStableFunc(ts, func(a, b term) int { return cmp.Compare(abs(b.k), abs(a.k)) })
+	var b strings.Builder
+	for i, t := range ts {
+		k := t.k
+		switch {
+		case i > 0 && k < 0:
+			b.WriteString(" - ")
+			k = -k
+		case i > 0:
+			b.WriteString(" + ")
+		case k < 0:
+			b.WriteString("-")
+			k = -k
+		}
+		b.WriteString(t.a.text)
+		if k != 1 {
+			b.WriteString(" * " + strconv.FormatInt(k, 10))
+		}
+	}
+	switch {
+	case len(ts) == 0:
+		return strconv.FormatInt(e.c, 10)
+	case e.c > 0:
+		b.WriteString(" + " + strconv.FormatInt(e.c, 10))
+	case e.c < 0:
+		b.WriteString(" - " + strconv.FormatInt(-e.c, 10))
+	}
+	return b.String()
+}
+
+// paren is text as a factor.
+func (e lin) paren() string {
+	if len(e.terms) == 1 && e.c == 0 && e.terms[0].k == 1 || len(e.terms) == 0 {
+		return e.text()
+	}
+	return "(" + e.text() + ")"
+}
+
+// ravel is the row-major position of the index at in a tensor of this shape.
+func ravel(at []lin, shape []int64) lin {
+	e, n := lin{}, int64(1)
+	for d := len(shape) - 1; d >= 0; d-- {
+		e = e.add(n, at[d])
+		n *= shape[d]
+	}
+	return e
+}
+
+// unravel is the index of row-major position e in a tensor of this shape.
+func (x *indices) unravel(e lin, shape []int64) []lin {
+	at := make([]lin, len(shape))
+	left := int64(1)
+	for _, n := range shape {
+		left *= n
+	}
+	for d := len(shape) - 1; d >= 0; d-- {
+		left /= max(shape[d], 1)
+		switch {
+		case shape[d] == 1:
+		case left == 1: // all dimensions before it have one element
+			at[d] = e
+			e = lin{}
+		default:
+			e, at[d] = x.divmod(e, shape[d])
+		}
+	}
+	return at
+}
+
+// dot is the offset of the index at under the given strides.
+func dot(at []lin, strides []int64) lin {
+	e := lin{}
+	for d, s := range strides {
+		if s != 0 {
+			e = e.add(s, at[d])
+		}
+	}
+	return e
+}
+
+func abs(v int64) int64 {
+	if v < 0 {
+		return -v
+	}
+	return v
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// mod is the remainder of least size that is not negative.
+func mod(a, n int64) int64 { return (a%n + n) % n }

@@ -1,0 +1,304 @@
+package cudagen_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen"
+)
+
+// A trial is one kernel with inputs and what the host's kernels make of them.
+type trial struct {
+	name string
+	k    *cudagen.Kernel
+	st   *ir.Storages
+	ins  []buffer // one for each input of the function
+	want []want   // parallel to k.Outs
+	ulp  int64    // largest distance allowed without EXACT_MATH, in units of the last place
+}
+
+type buffer struct {
+	storage ir.StorageID
+	data    []byte
+}
+
+// want is a result as the interpreter gives it: dense.
+type want struct {
+	t       interp.Tensor
+	strides []int64
+	bytes   int64 // from the first element to past the last
+}
+
+// newTrial runs f by the interpreter, node by node, and generates the kernel of
+// the given nodes, whose operands have to be views of the function's inputs and
+// whose results the function has to return.
+func newTrial(name string, f *ir.Func, nodes []*ir.Node, ulp int64, seed uint64) (*trial, error) {
+	st, err := ir.ComputeStorages(f)
+	if err != nil {
+		return nil, err
+	}
+	tr := &trial{name: name, st: st, ulp: ulp}
+	if tr.k, err = cudagen.Generate(name, st, nodes); err != nil {
+		return nil, err
+	}
+	inputs, err := interp.RandomInputs(f, seed, interp.RandomOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range f.Inputs() {
+		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, inputs[0][i].Data})
+	}
+	outs, err := interp.Run(context.Background(), f, inputs, interp.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range tr.k.Outs {
+		w := want{strides: v.Type().Strides(), bytes: int64(v.Type().DType().Size())}
+		found := false
+		for i, r := range f.Return().Args() {
+			if r == v {
+				w.t, found = outs[0][i], true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%s is not returned", v)
+		}
+		for d, s := range w.strides {
+			w.bytes += (w.t.Shape[d] - 1) * s * int64(w.t.DType.Size())
+		}
+		tr.want = append(tr.want, w)
+	}
+	return tr, nil
+}
+
+// shim lets a C++ compiler take a kernel: a block's threads run one after the
+// other, and rows are walked by one lane.
+const shim = `#ifndef __CUDACC__
+#include <math.h>
+#include <stdlib.h>
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(n)
+#define LANES(n) 1
+static struct { unsigned x; } blockIdx, threadIdx;
+static void __trap() { abort(); }
+#endif
+`
+
+// program is a translation unit that runs all trials: it reads every input from
+// its first argument and writes every result to its second.
+func program(trials []*trial) string {
+	var b strings.Builder
+	b.WriteString(shim + cudagen.Prelude())
+	b.WriteString(`
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __CUDACC__
+static void check(cudaError_t e, const char* what) { if (e) { fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(e)); exit(1); } }
+static char* make(size_t n) { char* p; check(cudaMalloc(&p, n + 16), "malloc"); check(cudaMemset(p, 0, n + 16), "memset"); return p; }
+static void up(char* d, const char* s, size_t n) { check(cudaMemcpy(d, s, n, cudaMemcpyHostToDevice), "up"); }
+static void down(char* d, const char* s, size_t n) { check(cudaMemcpy(d, s, n, cudaMemcpyDeviceToHost), "down"); }
+#define RUN(k, grid, block, lanes, ...) do { k<<<grid, block>>>(__VA_ARGS__); check(cudaDeviceSynchronize(), #k); } while (0)
+#else
+static char* make(size_t n) { char* p = (char*)aligned_alloc(64, (n + 64) / 64 * 64); memset(p, 0, n); return p; }
+static void up(char* d, const char* s, size_t n) { memcpy(d, s, n); }
+static void down(char* d, const char* s, size_t n) { memcpy(d, s, n); }
+#define RUN(k, grid, block, lanes, ...) \
+  for (blockIdx.x = 0; blockIdx.x < (grid); ++blockIdx.x) \
+    for (threadIdx.x = 0; threadIdx.x < (block) / (lanes); ++threadIdx.x) k(__VA_ARGS__)
+#endif
+static FILE *in, *out;
+static char* read_buffer(size_t n) {
+  char* h = (char*)malloc(n + 1);
+  if (fread(h, 1, n, in) != n) exit(2);
+  char* d = make(n);
+  up(d, h, n);
+  free(h);
+  return d;
+}
+static void write_buffer(const char* d, size_t n) {
+  char* h = (char*)malloc(n + 1);
+  down(h, d, n);
+  if (fwrite(h, 1, n, out) != n) exit(2);
+  free(h);
+}
+`)
+	for _, t := range trials {
+		b.WriteString("\n" + t.k.Body)
+	}
+	b.WriteString("\nint main(int argc, char** argv) {\n  if (argc != 3 || !(in = fopen(argv[1], \"rb\")) || !(out = fopen(argv[2], \"wb\"))) return 2;\n")
+	for _, t := range trials {
+		b.WriteString("  {\n")
+		for i, x := range t.ins {
+			fmt.Fprintf(&b, "    char* b%d = read_buffer(%d);\n", i, len(x.data))
+		}
+		var args []string
+		for i, w := range t.want {
+			fmt.Fprintf(&b, "    char* o%d = make(%d);\n", i, w.bytes)
+		}
+		for _, v := range t.k.Ins {
+			p := t.st.Of(v)[0]
+			for i, x := range t.ins {
+				if x.storage == p.Storage {
+					args = append(args, fmt.Sprintf("(const %s*)(b%d + %d)", ctype(v), i, p.Offset*int64(v.Type().DType().Size())))
+				}
+			}
+		}
+		for i, v := range t.k.Outs {
+			args = append(args, fmt.Sprintf("(%s*)o%d", ctype(v), i))
+		}
+		fmt.Fprintf(&b, "    RUN(%s, %d, %d, %d, %s);\n", t.k.Name, t.k.Grid, t.k.Block, t.k.Lanes, strings.Join(args, ", "))
+		for i, w := range t.want {
+			fmt.Fprintf(&b, "    write_buffer(o%d, %d);\n", i, w.bytes)
+		}
+		b.WriteString("  }\n")
+	}
+	b.WriteString("  return fclose(out);\n}\n")
+	return b.String()
+}
+
+func ctype(v *ir.Value) string {
+	if v.Type().DType() == ir.Bool {
+		return "b8"
+	}
+	return v.Type().DType().String()
+}
+
+// inputs are the bytes that the program reads.
+func inputs(trials []*trial) []byte {
+	var b []byte
+	for _, t := range trials {
+		for _, x := range t.ins {
+			b = append(b, x.data...)
+		}
+	}
+	return b
+}
+
+// compare checks the bytes that the program wrote. exact asks for equal bits.
+func compare(t *testing.T, trials []*trial, got []byte, exact bool) {
+	t.Helper()
+	for _, tr := range trials {
+		for i, w := range tr.want {
+			if int64(len(got)) < w.bytes {
+				t.Fatalf("%s: the output ends early", tr.name)
+			}
+			limit := tr.ulp
+			if exact {
+				limit = 0
+			}
+			worst, at := distance(w, got)
+			if worst > limit {
+				t.Errorf("%s: result %d (%s) is %d units in the last place off at element %d, at most %d are allowed\n%s", tr.name, i, tr.k.Outs[i], worst, at, limit, tr.k.Body)
+			}
+			got = got[w.bytes:]
+		}
+	}
+	if len(got) != 0 {
+		t.Errorf("%d bytes left over", len(got))
+	}
+}
+
+// distance is the largest distance of an element from what it should be.
+func distance(w want, got []byte) (worst, at int64) {
+	size := int64(w.t.DType.Size())
+	n := w.t.NumElems()
+	for e := range n {
+		off, rest := int64(0), e
+		for d := len(w.t.Shape) - 1; d >= 0; d-- {
+			off += rest % w.t.Shape[d] * w.strides[d]
+			rest /= w.t.Shape[d]
+		}
+		a, b := ordinal(w.t.DType, w.t.Data[e*size:]), ordinal(w.t.DType, got[off*size:])
+		if d := max(a-b, b-a); d > worst {
+			worst, at = d, e
+		}
+	}
+	return worst, at
+}
+
+// ordinal numbers the values of a type in ascending order, all NaNs alike.
+func ordinal(d dtype.DType, b []byte) int64 {
+	le := binary.LittleEndian
+	flip := func(v uint64, bits uint) int64 {
+		if v>>(bits-1) != 0 {
+			return -int64(v &^ (1 << (bits - 1)))
+		}
+		return int64(v)
+	}
+	switch d {
+	case dtype.F32:
+		if v := math.Float32frombits(le.Uint32(b)); v != v {
+			return math.MaxInt32
+		}
+		return flip(uint64(le.Uint32(b)), 32)
+	case dtype.F64:
+		if v := math.Float64frombits(le.Uint64(b)); v != v {
+			return math.MaxInt64 / 4
+		}
+		return flip(le.Uint64(b), 64) / 2
+	case dtype.BF16:
+		if h := le.Uint16(b); h&0x7fff > 0x7f80 {
+			return math.MaxInt16
+		}
+		return flip(uint64(le.Uint16(b)), 16)
+	case dtype.F16:
+		if h := le.Uint16(b); h&0x7fff > 0x7c00 {
+			return math.MaxInt16
+		}
+		return flip(uint64(le.Uint16(b)), 16)
+	case dtype.I64:
+		return int64(le.Uint64(b))
+	case dtype.I32:
+		return int64(int32(le.Uint32(b)))
+	}
+	return int64(b[0])
+}
+
+// runOnHost compiles the trials with the machine's C++ compiler and runs them.
+func runOnHost(t *testing.T, trials []*trial, flags ...string) []byte {
+	t.Helper()
+	cc, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no g++: generated kernels cannot be run without a GPU")
+	}
+	dir := t.TempDir()
+	src, exe, in, out := filepath.Join(dir, "k.cc"), filepath.Join(dir, "k"), filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	write(t, src, []byte(program(trials)))
+	write(t, in, inputs(trials))
+	args := append([]string{"-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o", exe, src}, flags...)
+	if msg, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+		lines := bytes.SplitN(msg, []byte("\n"), 30)
+		t.Fatalf("g++: %v\n%s", err, bytes.Join(lines, []byte("\n")))
+	}
+	run := exec.Command(exe, in, out)
+	run.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0") // buffers live as long as the process
+	if msg, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("generated kernels: %v\n%s", err, msg)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}

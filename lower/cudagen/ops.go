@@ -1,0 +1,280 @@
+package cudagen
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// domain is the C++ type in which a value is held and an operation computed.
+type domain string
+
+const (
+	domI64 domain = "i64"
+	domF32 domain = "f32"
+	domF64 domain = "f64"
+)
+
+// held is the domain that holds values of an element type exactly.
+func held(t dtype.DType) domain {
+	switch {
+	case t == dtype.F64:
+		return domF64
+	case t.IsFloat():
+		return domF32
+	}
+	return domI64
+}
+
+// ctype is the prelude's name of an element type in memory.
+func ctype(t dtype.DType) string {
+	if t == dtype.Bool {
+		return "b8"
+	}
+	return t.String()
+}
+
+// domainOf is f64 if one type is, else f32 if one is a float, else i64.
+func domainOf(ts ...dtype.DType) domain {
+	d := domI64
+	for _, t := range ts {
+		switch held(t) {
+		case domF64:
+			return domF64
+		case domF32:
+			d = domF32
+		}
+	}
+	return d
+}
+
+// scalarArg is a number among the attributes, which remembers whether it was
+// written as a float: a float makes integers floats.
+type scalarArg struct {
+	set, float bool
+	i          int64
+	f          float64
+}
+
+func scalarOf(l attr.List, key string) scalarArg {
+	v, ok := l.Get(key)
+	if !ok {
+		return scalarArg{}
+	}
+	if b, ok := v.AsBool(); ok {
+		if b {
+			return scalarArg{set: true, i: 1, f: 1}
+		}
+		return scalarArg{set: true}
+	}
+	f, _ := v.AsFloat()
+	if i, ok := v.AsInt(); ok {
+		return scalarArg{set: true, i: i, f: f}
+	}
+	return scalarArg{set: true, float: true, i: saturate(f), f: f}
+}
+
+// saturate truncates towards zero; NaN becomes 0.
+func saturate(f float64) int64 {
+	switch {
+	case f != f:
+		return 0
+	case f >= 1<<63:
+		return math.MaxInt64
+	case f < -1<<63:
+		return math.MinInt64
+	}
+	return int64(f)
+}
+
+// literal spells s in a domain.
+func (s scalarArg) literal(d domain) string {
+	bits, suffix, f := 64, "", s.f
+	switch d {
+	case domI64:
+		if s.i == math.MinInt64 {
+			return "(-9223372036854775807LL - 1)"
+		}
+		return strconv.FormatInt(s.i, 10) + "LL"
+	case domF32:
+		bits, suffix, f = 32, "f", float64(float32(s.f))
+	}
+	switch {
+	case f != f:
+		return "nan_of<" + string(d) + ">()"
+	case math.IsInf(f, 1):
+		return "inf_of<" + string(d) + ">()"
+	case math.IsInf(f, -1):
+		return "-inf_of<" + string(d) + ">()"
+	}
+	text := strconv.FormatFloat(f, 'g', -1, bits)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return text + suffix
+}
+
+// unaryName gives the function of the prelude for an elementwise operation of one
+// operand; ints tells whether it has an integer form.
+func unaryName(op ir.Op) (name string, ints, ok bool) {
+	switch op {
+	case ir.OpNeg, ir.OpAbs, ir.OpRelu, ir.OpFloor, ir.OpLogicalNot:
+		return op.Name() + "_of", true, true
+	case ir.OpExp, ir.OpLog, ir.OpSqrt, ir.OpRsqrt, ir.OpReciprocal, ir.OpSigmoid, ir.OpTanh, ir.OpSilu, ir.OpGelu, ir.OpSin, ir.OpCos:
+		return op.Name() + "_of", false, true
+	}
+	return "", false, false
+}
+
+// powerName gives the cheaper and more exact functions for constant exponents.
+func powerName(e float64) (string, bool) {
+	switch e {
+	case 1:
+		return "same_of", true
+	case 2:
+		return "square_of", true
+	case 3:
+		return "cube_of", true
+	case -1:
+		return "reciprocal_of", true
+	case 0.5:
+		return "sqrt_of", true
+	case -0.5:
+		return "rsqrt_of", true
+	}
+	return "", false
+}
+
+// operand is a value in hand: the expression and the domain it is held in.
+type operand struct {
+	text string
+	dom  domain
+}
+
+// in converts an operand to a domain.
+func (o operand) in(d domain) string {
+	if o.dom == d {
+		return o.text
+	}
+	return "(" + string(d) + ")" + o.text
+}
+
+// pointwise returns the expression of an elementwise operation before it is
+// rounded, and the domain in which it is computed. The rules are those of the
+// host kernels; see the package.
+func pointwise(n *ir.Node, in []operand) (string, domain, error) {
+	types := []dtype.DType{n.Result(0).Type().DType()}
+	for _, a := range n.Args() {
+		types = append(types, a.Type().DType())
+	}
+	dom := domainOf(types...)
+	call := func(f string, args ...string) string { return f + "(" + strings.Join(args, ", ") + ")" }
+	switch n.Op() {
+	case ir.OpConvert:
+		return in[0].in(dom), dom, nil
+	case ir.OpWhere:
+		if t := types[1]; t != dtype.Bool && t != dtype.U8 {
+			return "", "", unsupported(n, "a condition of type %s", t)
+		}
+		return fmt.Sprintf("%s != 0 ? %s : %s", in[0].text, in[1].in(dom), in[2].in(dom)), dom, nil
+	case ir.OpFma:
+		return call("fma_of", in[0].in(dom), in[1].in(dom), in[2].in(dom)), dom, nil
+	case ir.OpClamp:
+		lo, hi := scalarOf(n.Attrs(), "min"), scalarOf(n.Attrs(), "max")
+		dom = widen(dom, lo, hi)
+		e := in[0].in(dom)
+		if lo.set {
+			e = call("at_least", e, lo.literal(dom))
+		}
+		if hi.set {
+			e = call("at_most", e, hi.literal(dom))
+		}
+		return e, dom, nil
+	case ir.OpGelu:
+		if a := n.Attrs().Str("approximate", "none"); a == "tanh" {
+			if dom == domI64 {
+				dom = domF64
+			}
+			return call("gelu_tanh_of", in[0].in(dom)), dom, nil
+		}
+	}
+	if f, ints, ok := unaryName(n.Op()); ok {
+		if dom == domI64 && !ints {
+			dom = domF64
+		}
+		return call(f, in[0].in(dom)), dom, nil
+	}
+	return binary(n, in, dom)
+}
+
+// widen makes integers floats where a scalar is a float.
+func widen(dom domain, scalars ...scalarArg) domain {
+	for _, s := range scalars {
+		if dom == domI64 && s.float {
+			dom = domF32
+		}
+	}
+	return dom
+}
+
+func binary(n *ir.Node, in []operand, dom domain) (string, domain, error) {
+	scalar, alpha := scalarOf(n.Attrs(), "scalar"), scalarOf(n.Attrs(), "alpha")
+	name, ints := "", true
+	switch n.Op() {
+	case ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpMaximum, ir.OpMinimum:
+		name = n.Op().Name() + "_of"
+	case ir.OpEq, ir.OpNe, ir.OpLt, ir.OpLe, ir.OpGt, ir.OpGe:
+		name = n.Op().Name() + "_of"
+	case ir.OpLogicalAnd, ir.OpLogicalOr:
+		name = strings.TrimPrefix(n.Op().Name(), "logical_") + "_of"
+	case ir.OpPow:
+		name = "pow_of"
+	case ir.OpDiv:
+		name, ints = "div_of", false
+	default:
+		return "", "", unsupported(n, "no such elementwise operation")
+	}
+	if !(n.Op() == ir.OpAdd || n.Op() == ir.OpSub) || !alpha.set {
+		alpha = scalarArg{set: true, i: 1, f: 1}
+	}
+	if (len(in) == 1) != scalar.set {
+		return "", "", unsupported(n, "%d operands, scalar %v", len(in), scalar.set)
+	}
+	dom = widen(dom, scalar, alpha)
+	if dom == domI64 && !ints {
+		dom = domF64
+	}
+	reverse := n.Attrs().Bool("reverse", false)
+	if n.Op() == ir.OpPow && scalar.set && !reverse && dom != domI64 {
+		if f, ok := powerName(scalar.f); ok {
+			return f + "(" + in[0].in(dom) + ")", dom, nil
+		}
+	}
+	a, b := in[0].in(dom), ""
+	if scalar.set {
+		b = scalar.literal(dom)
+	} else {
+		b = in[1].in(dom)
+	}
+	if reverse {
+		a, b = b, a
+	}
+	if alpha.f != 1 {
+		b = "mul_of(" + alpha.literal(dom) + ", " + b + ")"
+	}
+	return name + "(" + a + ", " + b + ")", dom, nil
+}
+
+// rounded is the statement's right side that rounds an expression of domain dom
+// to element type t, held in held(t).
+func rounded(e string, dom domain, t dtype.DType) string {
+	if ctype(t) == string(dom) {
+		return e
+	}
+	return "to_" + ctype(t) + "(" + e + ")"
+}

@@ -1,0 +1,343 @@
+// What generated kernels are written in. No header is needed: NVRTC and nvcc know
+// the functions of the mathematical library and the intrinsics by themselves.
+//
+// Every operation of the graph is one function here, with a form for each type in
+// which it may be computed. None of them contracts or reassociates: where a
+// compiler would be free to fuse a product and a sum, the intrinsics that round
+// are called by name.
+//
+// EXACT_MATH computes transcendental functions in double precision and rounds
+// once, which is slower and agrees with the host's kernels to the last bit.
+#pragma once
+
+typedef float f32;
+typedef double f64;
+typedef long long i64;
+typedef int i32;
+typedef signed char i8;
+typedef unsigned char u8;
+struct f16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+struct b8 { unsigned char byte; };
+
+#define FN static __device__ __forceinline__
+#define FN_MEMBER __device__ __forceinline__
+#ifndef LANES // threads that share a row; one where a block is run thread after thread
+#define LANES(n) n
+#endif
+
+// Single precision operations that are rounded each by itself.
+#ifdef __CUDA_ARCH__
+FN f32 add_rn(f32 a, f32 b) { return __fadd_rn(a, b); }
+FN f32 sub_rn(f32 a, f32 b) { return __fsub_rn(a, b); }
+FN f32 mul_rn(f32 a, f32 b) { return __fmul_rn(a, b); }
+FN f32 div_rn(f32 a, f32 b) { return __fdiv_rn(a, b); }
+FN f64 add_rn(f64 a, f64 b) { return __dadd_rn(a, b); }
+FN f64 sub_rn(f64 a, f64 b) { return __dadd_rn(a, -b); }
+FN f64 mul_rn(f64 a, f64 b) { return __dmul_rn(a, b); }
+FN f64 div_rn(f64 a, f64 b) { return __ddiv_rn(a, b); }
+FN unsigned bits_of(f32 x) { return __float_as_uint(x); }
+FN f32 from_bits(unsigned b) { return __uint_as_float(b); }
+FN f64 from_bits64(unsigned long long b) { return __longlong_as_double((i64)b); }
+#else // one thread, compiled without contraction
+FN f32 add_rn(f32 a, f32 b) { return a + b; }
+FN f32 sub_rn(f32 a, f32 b) { return a - b; }
+FN f32 mul_rn(f32 a, f32 b) { return a * b; }
+FN f32 div_rn(f32 a, f32 b) { return a / b; }
+FN f64 add_rn(f64 a, f64 b) { return a + b; }
+FN f64 sub_rn(f64 a, f64 b) { return a - b; }
+FN f64 mul_rn(f64 a, f64 b) { return a * b; }
+FN f64 div_rn(f64 a, f64 b) { return a / b; }
+FN unsigned bits_of(f32 x) { union { f32 f; unsigned u; } v; v.f = x; return v.u; }
+FN f32 from_bits(unsigned b) { union { f32 f; unsigned u; } v; v.u = b; return v.f; }
+FN f64 from_bits64(unsigned long long b) { union { f64 f; unsigned long long u; } v; v.u = b; return v.f; }
+#endif
+
+template <class T> struct limits;
+template <> struct limits<f32> {
+  FN_MEMBER static f32 inf() { return from_bits(0x7f800000u); }
+  FN_MEMBER static f32 nan() { return from_bits(0x7fc00000u); }
+  FN_MEMBER static f32 least() { return -inf(); }
+  FN_MEMBER static f32 most() { return inf(); }
+};
+template <> struct limits<f64> {
+  FN_MEMBER static f64 inf() { return from_bits64(0x7ff0000000000000ull); }
+  FN_MEMBER static f64 nan() { return from_bits64(0x7ff8000000000000ull); }
+  FN_MEMBER static f64 least() { return -inf(); }
+  FN_MEMBER static f64 most() { return inf(); }
+};
+template <> struct limits<i64> {
+  FN_MEMBER static i64 least() { return -9223372036854775807LL - 1; }
+  FN_MEMBER static i64 most() { return 9223372036854775807LL; }
+};
+template <class T> FN T inf_of() { return limits<T>::inf(); }
+template <class T> FN T nan_of() { return limits<T>::nan(); }
+template <class T> FN T least_of() { return limits<T>::least(); }
+template <class T> FN T most_of() { return limits<T>::most(); }
+
+// Half precision, to the nearest, ties to even.
+FN unsigned short bf16_bits(f32 x) {
+  const unsigned b = bits_of(x);
+  if ((b & 0x7fffffffu) > 0x7f800000u) return (unsigned short)(b >> 16 | 0x40u);
+  return (unsigned short)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
+}
+FN f32 bf16_value(unsigned short h) { return from_bits((unsigned)h << 16); }
+#ifdef __CUDA_ARCH__
+FN unsigned short f16_bits(f32 x) {
+  unsigned short h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+}
+FN f32 f16_value(unsigned short h) {
+  f32 x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+}
+#else
+FN unsigned short f16_bits(f32 x) {
+  unsigned b = bits_of(x);
+  const unsigned sign = b >> 16 & 0x8000u;
+  b &= 0x7fffffffu;
+  if (b > 0x7f800000u) return (unsigned short)(sign | 0x7e00u);
+  if (b >= 0x477ff000u) return (unsigned short)(sign | 0x7c00u);
+  if (b >= 0x38800000u) return (unsigned short)(sign | (b + 0xfffu + (b >> 13 & 1u) - 0x38000000u) >> 13);
+  if (b < 0x33000000u) return (unsigned short)sign;
+  const unsigned shift = 126u - (b >> 23), m = (b & 0x7fffffu) | 0x800000u, rest = m & ((1u << shift) - 1u), half = 1u << (shift - 1u);
+  unsigned r = m >> shift;
+  if (rest > half || (rest == half && (r & 1u))) ++r;
+  return (unsigned short)(sign | r);
+}
+FN f32 f16_value(unsigned short h) {
+  const unsigned sign = (unsigned)(h & 0x8000u) << 16, e = h >> 10 & 0x1fu, m = h & 0x3ffu;
+  if (e == 0x1fu) return from_bits(sign | 0x7f800000u | m << 13);
+  if (e) return from_bits(sign | (e + 112u) << 23 | m << 13);
+  return from_bits(bits_of((f32)m * (1.0f / 16777216.0f)) | sign);
+}
+#endif
+
+// Rounding to an element type. The result is held in f32, f64 or i64. A double
+// becomes a half by way of a float.
+FN f32 to_f32(f32 x) { return x; }
+FN f32 to_f32(f64 x) { return (f32)x; }
+FN f32 to_f32(i64 x) { return (f32)x; }
+FN f64 to_f64(f64 x) { return x; }
+FN f64 to_f64(f32 x) { return x; }
+FN f64 to_f64(i64 x) { return (f64)x; }
+FN f32 to_bf16(f32 x) { return bf16_value(bf16_bits(x)); }
+FN f32 to_bf16(f64 x) { return to_bf16((f32)x); }
+FN f32 to_bf16(i64 x) { return to_bf16((f32)x); }
+FN f32 to_f16(f32 x) { return f16_value(f16_bits(x)); }
+FN f32 to_f16(f64 x) { return to_f16((f32)x); }
+FN f32 to_f16(i64 x) { return to_f16((f32)x); }
+FN i64 to_i64(f64 x) {
+  if (x != x) return 0;
+  if (x >= 9223372036854775808.0) return most_of<i64>();
+  if (x < -9223372036854775808.0) return least_of<i64>();
+  return (i64)x;
+}
+FN i64 to_i64(f32 x) { return to_i64((f64)x); }
+FN i64 to_i32(i64 x) { return (i32)x; }
+FN i64 to_i32(f64 x) { const i64 n = to_i64(x); return n < -2147483648LL ? -2147483648LL : n > 2147483647LL ? 2147483647LL : n; }
+FN i64 to_i32(f32 x) { return to_i32((f64)x); }
+template <class T> FN i64 to_i8(T x) { return (i8)to_i64((f64)x); }
+FN i64 to_i8(i64 x) { return (i8)x; }
+template <class T> FN i64 to_u8(T x) { return (u8)to_i64((f64)x); }
+FN i64 to_u8(i64 x) { return (u8)x; }
+template <class T> FN i64 to_b8(T x) { return x != 0; }
+
+// Memory. A store takes a value that is rounded already.
+FN f32 load(const f32* p) { return *p; }
+FN f64 load(const f64* p) { return *p; }
+FN f32 load(const f16* p) { return f16_value(p->bits); }
+FN f32 load(const bf16* p) { return bf16_value(p->bits); }
+FN i64 load(const i64* p) { return *p; }
+FN i64 load(const i32* p) { return *p; }
+FN i64 load(const i8* p) { return *p; }
+FN i64 load(const u8* p) { return *p; }
+FN i64 load(const b8* p) { return p->byte != 0; }
+FN void store(f32* p, f32 x) { *p = x; }
+FN void store(f64* p, f64 x) { *p = x; }
+FN void store(f16* p, f32 x) { p->bits = f16_bits(x); }
+FN void store(bf16* p, f32 x) { p->bits = (unsigned short)(bits_of(x) >> 16); }
+FN void store(i64* p, i64 x) { *p = x; }
+FN void store(i32* p, i64 x) { *p = (i32)x; }
+FN void store(i8* p, i64 x) { *p = (i8)x; }
+FN void store(u8* p, i64 x) { *p = (u8)x; }
+FN void store(b8* p, i64 x) { p->byte = (unsigned char)x; }
+
+// n consecutive elements, moved 16 bytes at a time where they are as many.
+template <class T, int n> struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) vec { T at[n]; };
+template <int n, class T> FN vec<T, n> load_vec(const T* p) { return *(const vec<T, n>*)p; }
+template <int n, class T> FN void store_vec(T* p, const vec<T, n>& x) { *(vec<T, n>*)p = x; }
+
+// A position that a tensor holds, negative ones counted from the end. One that
+// lies outside stops the kernel before it reads what is not its own.
+FN i64 position(i64 i, i64 size, bool wrap) {
+  if (wrap && i < 0) i += size;
+  if (i < 0 || i >= size) __trap();
+  return i;
+}
+
+// One operand.
+template <class T> FN T same_of(T x) { return x; }
+FN f32 neg_of(f32 x) { return -x; }
+FN f64 neg_of(f64 x) { return -x; }
+FN i64 neg_of(i64 x) { return (i64)(0ull - (unsigned long long)x); }
+FN f32 abs_of(f32 x) { return fabsf(x); }
+FN f64 abs_of(f64 x) { return fabs(x); }
+FN i64 abs_of(i64 x) { return x < 0 ? neg_of(x) : x; }
+template <class T> FN T relu_of(T x) { return x < 0 ? (T)0 : x; }
+FN f32 floor_of(f32 x) { return floorf(x); }
+FN f64 floor_of(f64 x) { return floor(x); }
+FN i64 floor_of(i64 x) { return x; }
+template <class T> FN T logical_not_of(T x) { return x == 0 ? (T)1 : (T)0; }
+template <class T> FN T square_of(T x) { return mul_rn(x, x); }
+template <class T> FN T cube_of(T x) { return mul_rn(mul_rn(x, x), x); }
+template <class T> FN T reciprocal_of(T x) { return div_rn((T)1, x); }
+FN f64 sqrt_of(f64 x) { return sqrt(x); }
+FN f64 rsqrt_of(f64 x) { return div_rn(1.0, sqrt(x)); }
+FN f64 exp_of(f64 x) { return exp(x); }
+FN f64 log_of(f64 x) { return log(x); }
+FN f64 tanh_of(f64 x) { return tanh(x); }
+FN f64 sin_of(f64 x) { return sin(x); }
+FN f64 cos_of(f64 x) { return cos(x); }
+FN f64 pow_of(f64 x, f64 y) { return pow(x, y); }
+FN f64 sigmoid_of(f64 x) { return div_rn(1.0, add_rn(1.0, exp(-x))); }
+FN f64 silu_of(f64 x) { return div_rn(x, add_rn(1.0, exp(-x))); }
+FN f64 gelu_of(f64 x) { return mul_rn(mul_rn(0.5, x), add_rn(1.0, erf(div_rn(x, 1.4142135623730951)))); }
+FN f64 gelu_tanh_of(f64 x) {
+  const f64 cubic = mul_rn(mul_rn(mul_rn(0.044715, x), x), x);
+  return mul_rn(mul_rn(0.5, x), add_rn(1.0, tanh(mul_rn(0.7978845608028654, add_rn(x, cubic)))));
+}
+#ifdef EXACT_MATH
+FN f32 sqrt_of(f32 x) { return (f32)sqrt_of((f64)x); }
+FN f32 rsqrt_of(f32 x) { return (f32)rsqrt_of((f64)x); }
+FN f32 exp_of(f32 x) { return (f32)exp_of((f64)x); }
+FN f32 log_of(f32 x) { return (f32)log_of((f64)x); }
+FN f32 tanh_of(f32 x) { return (f32)tanh_of((f64)x); }
+FN f32 sin_of(f32 x) { return (f32)sin_of((f64)x); }
+FN f32 cos_of(f32 x) { return (f32)cos_of((f64)x); }
+FN f32 pow_of(f32 x, f32 y) { return (f32)pow_of((f64)x, (f64)y); }
+FN f32 sigmoid_of(f32 x) { return (f32)sigmoid_of((f64)x); }
+FN f32 silu_of(f32 x) { return (f32)silu_of((f64)x); }
+FN f32 gelu_of(f32 x) { return (f32)gelu_of((f64)x); }
+FN f32 gelu_tanh_of(f32 x) { return (f32)gelu_tanh_of((f64)x); }
+FN f32 fma_of(f32 a, f32 b, f32 c) { return (f32)add_rn(mul_rn((f64)a, (f64)b), (f64)c); }
+#else
+FN f32 sqrt_of(f32 x) { return sqrtf(x); }
+FN f32 rsqrt_of(f32 x) { return div_rn(1.0f, sqrtf(x)); }
+FN f32 exp_of(f32 x) { return expf(x); }
+FN f32 log_of(f32 x) { return logf(x); }
+FN f32 tanh_of(f32 x) { return tanhf(x); }
+FN f32 sin_of(f32 x) { return sinf(x); }
+FN f32 cos_of(f32 x) { return cosf(x); }
+FN f32 pow_of(f32 x, f32 y) { return powf(x, y); }
+FN f32 sigmoid_of(f32 x) { return div_rn(1.0f, add_rn(1.0f, expf(-x))); }
+FN f32 silu_of(f32 x) { return div_rn(x, add_rn(1.0f, expf(-x))); }
+FN f32 gelu_of(f32 x) { return mul_rn(mul_rn(0.5f, x), add_rn(1.0f, erff(mul_rn(x, 0.70710678f)))); }
+FN f32 gelu_tanh_of(f32 x) {
+  const f32 cubic = mul_rn(mul_rn(mul_rn(0.044715f, x), x), x);
+  return mul_rn(mul_rn(0.5f, x), add_rn(1.0f, tanhf(mul_rn(0.79788456f, add_rn(x, cubic)))));
+}
+FN f32 fma_of(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
+#endif
+FN f64 fma_of(f64 a, f64 b, f64 c) { return fma(a, b, c); }
+FN i64 fma_of(i64 a, i64 b, i64 c) { return (i64)((unsigned long long)a * (unsigned long long)b + (unsigned long long)c); }
+
+// Two operands. Integers wrap; what is compared with NaN is NaN for maximum and minimum.
+template <class T> FN T add_of(T a, T b) { return add_rn(a, b); }
+template <class T> FN T sub_of(T a, T b) { return sub_rn(a, b); }
+template <class T> FN T mul_of(T a, T b) { return mul_rn(a, b); }
+template <class T> FN T div_of(T a, T b) { return div_rn(a, b); }
+FN i64 add_of(i64 a, i64 b) { return (i64)((unsigned long long)a + (unsigned long long)b); }
+FN i64 sub_of(i64 a, i64 b) { return (i64)((unsigned long long)a - (unsigned long long)b); }
+FN i64 mul_of(i64 a, i64 b) { return (i64)((unsigned long long)a * (unsigned long long)b); }
+FN i64 pow_of(i64 a, i64 e) {
+  if (e < 0) return a == 1 ? 1 : a == -1 ? 1 - 2 * (e & 1) : 0;
+  i64 r = 1;
+  for (; e > 0; e >>= 1, a = mul_of(a, a)) {
+    if (e & 1) r = mul_of(r, a);
+  }
+  return r;
+}
+FN f32 maximum_of(f32 a, f32 b) { return a != a ? a : b != b ? b : a > b || (a == b && !(bits_of(a) >> 31)) ? a : b; }
+FN f64 maximum_of(f64 a, f64 b) { return a != a ? a : b != b ? b : a > b || (a == b && 1 / a > 0) ? a : b; }
+FN i64 maximum_of(i64 a, i64 b) { return a > b ? a : b; }
+FN f32 minimum_of(f32 a, f32 b) { return a != a ? a : b != b ? b : a < b || (a == b && bits_of(a) >> 31) ? a : b; }
+FN f64 minimum_of(f64 a, f64 b) { return a != a ? a : b != b ? b : a < b || (a == b && 1 / a < 0) ? a : b; }
+FN i64 minimum_of(i64 a, i64 b) { return a < b ? a : b; }
+template <class T> FN T at_least(T x, T low) { return x < low ? low : x; }
+template <class T> FN T at_most(T x, T high) { return x > high ? high : x; }
+template <class T> FN i64 eq_of(T a, T b) { return a == b; }
+template <class T> FN i64 ne_of(T a, T b) { return a != b; }
+template <class T> FN i64 lt_of(T a, T b) { return a < b; }
+template <class T> FN i64 le_of(T a, T b) { return a <= b; }
+template <class T> FN i64 gt_of(T a, T b) { return a > b; }
+template <class T> FN i64 ge_of(T a, T b) { return a >= b; }
+template <class T> FN i64 and_of(T a, T b) { return a != 0 && b != 0; }
+template <class T> FN i64 or_of(T a, T b) { return a != 0 || b != 0; }
+
+// Softmax of single precision is computed in double under EXACT_MATH.
+#ifdef EXACT_MATH
+typedef f64 soft32;
+#else
+typedef f32 soft32;
+#endif
+FN f64 soft_exp(f64 x) { return exp(x); }
+FN f64 soft_log(f64 x) { return log(x); }
+FN f32 soft_exp(f32 x) { return expf(x); }
+FN f32 soft_log(f32 x) { return logf(x); }
+
+// Reductions. Each lane folds its share in ascending order, then the lanes' shares
+// are folded in a fixed order, so that equal inputs give equal bits.
+struct Sum { template <class T> FN_MEMBER T operator()(T a, T b) const { return add_of(a, b); } };
+struct Product { template <class T> FN_MEMBER T operator()(T a, T b) const { return mul_of(a, b); } };
+struct Largest { template <class T> FN_MEMBER T operator()(T a, T b) const { return maximum_of(a, b); } };
+struct Smallest { template <class T> FN_MEMBER T operator()(T a, T b) const { return minimum_of(a, b); } };
+// The first largest element; NaN counts as largest. at < 0 stands for none yet.
+template <class T> struct best { T value; i64 at; };
+struct First {
+  template <class T> FN_MEMBER best<T> operator()(best<T> a, best<T> b) const {
+    if (b.at < 0) return a;
+    if (a.at < 0) return b;
+    const bool na = a.value != a.value, nb = b.value != b.value;
+    if (na != nb) return na ? a : b;
+    if (!na && a.value != b.value) return a.value > b.value ? a : b;
+    return a.at < b.at ? a : b;
+  }
+};
+
+#ifdef __CUDA_ARCH__
+template <class T> FN T exchange(T x, int m) { return __shfl_xor_sync(0xffffffffu, x, m); }
+template <class T> FN best<T> exchange(best<T> x, int m) { return best<T>{exchange(x.value, m), exchange(x.at, m)}; }
+
+// fold_lanes gives every lane the fold of its row's lanes. Rows of a block are
+// threads apart by lanes, or next to each other if columns is set. All threads of
+// the block must call it.
+template <int lanes, int rows, bool columns, class T, class F> FN T fold_lanes(T x, F f) {
+  if (lanes == 1) return x;
+  if (!columns) {
+    for (int m = 1; m < lanes && m < 32; m *= 2) x = f(x, exchange(x, m));
+    if (lanes <= 32) return x;
+  }
+  const int parts = columns ? lanes * rows : lanes / 32 * rows;
+  __shared__ T part[parts > 0 ? parts : 1];
+  __syncthreads(); // a fold before this one may still be read
+  if (columns) {
+    part[threadIdx.x] = x;
+    __syncthreads();
+    const int row = threadIdx.x % rows;
+    x = part[row];
+    for (int i = 1; i < lanes; ++i) x = f(x, part[i * rows + row]);
+    return x;
+  }
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  const int first = threadIdx.x / lanes * (lanes / 32);
+  x = part[first];
+  for (int i = 1; i < lanes / 32; ++i) x = f(x, part[first + i]);
+  return x;
+}
+#else
+template <int lanes, int rows, bool columns, class T, class F> FN T fold_lanes(T x, F) { return x; }
+#endif

@@ -1,0 +1,359 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// reduction is one fold of a node: softmax takes two.
+type reduction struct {
+	n    *ir.Node
+	part int // 1: the second fold of a softmax, the sum
+}
+
+// value returns the expression of v at an index, a variable or a literal.
+func (g *generator) value(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	if !g.r.given(v) {
+		if n.Op().IsView() {
+			return g.throughView(v, at)
+		}
+		if n.Op() == ir.OpClone {
+			return g.value(n.Arg(0), at)
+		}
+	}
+	key := valueKey(v, at)
+	if t, ok := g.body.find(key); ok {
+		return t, nil
+	}
+	home := g.home(at)
+	saved := g.body
+	if home.depth < g.body.depth {
+		g.body = home
+		defer func() { g.body = saved }()
+	}
+	var t string
+	var err error
+	if g.r.given(v) {
+		t = g.load(v, dot(at, v.Type().Strides()))
+	} else {
+		t, err = g.compute(v, at)
+	}
+	if err != nil {
+		return "", err
+	}
+	home.memo[key] = t
+	return t, nil
+}
+
+func valueKey(v *ir.Value, at []lin) string {
+	var b strings.Builder
+	b.WriteString(v.Name())
+	for _, e := range at {
+		b.WriteString(" " + e.text())
+	}
+	return b.String()
+}
+
+// home is the scope in which an index is known.
+func (g *generator) home(at []lin) *scope {
+	s := g.top
+	for _, e := range at {
+		if t := e.scope(); t != nil && t.depth > s.depth {
+			s = t
+		}
+	}
+	return s
+}
+
+// operand returns v at an index as an operand of an operation.
+func (g *generator) operand(v *ir.Value, at []lin) (operand, error) {
+	t, err := g.value(v, at)
+	return operand{t, held(v.Type().DType())}, err
+}
+
+// load reads a tensor in memory. A thread's consecutive elements come by one load.
+func (g *generator) load(v *ir.Value, off lin) string {
+	k, ok := g.inAt[v]
+	if !ok {
+		k = len(g.ins)
+		g.inAt[v], g.ins = k, append(g.ins, v)
+	}
+	name := g.fresh("x")
+	t := held(v.Type().DType())
+	note := "  // " + v.String()
+	if base, ok := g.vector(v, off); ok {
+		pre := g.elem.scope.parent
+		pre.emit("const auto v%s = load_vec<%d>(in%d + %s);%s", name, g.width, k, base.text(), note)
+		g.body.emit("const %s %s = load(v%s.at + v);", t, name, name)
+		g.vectors++
+		return name
+	}
+	g.body.emit("const %s %s = load(in%d + %s);%s", t, name, k, off.text(), note)
+	return name
+}
+
+// throughView turns an index of a view into one of what it is a view of.
+func (g *generator) throughView(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	x := n.Arg(0)
+	shape := sizes(x)
+	in := make([]lin, len(shape))
+	dim := func() int {
+		d := n.Attrs().Int("dim", 0)
+		if d < 0 {
+			d += int64(len(shape))
+		}
+		return int(d)
+	}
+	switch n.Op() {
+	case ir.OpAlias:
+		in = at
+	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze:
+		in = g.x.unravel(ravel(at, sizes(v)), shape)
+	case ir.OpPermute:
+		for i, d := range n.Attrs().Ints("dims") {
+			if d < 0 {
+				d += int64(len(shape))
+			}
+			in[d] = at[i]
+		}
+	case ir.OpExpand:
+		in = broadcast(at, shape)
+	case ir.OpSlice:
+		copy(in, at)
+		d := dim()
+		in[d] = constant(n.Attrs().Int("start", 0)).add(n.Attrs().Int("step", 1), at[d])
+	case ir.OpSplit:
+		copy(in, at)
+		before := int64(0)
+		for _, s := range n.Attrs().Ints("sizes")[:v.Index()] {
+			before += s
+		}
+		in[dim()] = at[dim()].add(1, constant(before))
+	case ir.OpSelect:
+		in = slices.Insert(slices.Clone(at), dim(), constant(n.Attrs().Int("index", 0)))
+	default:
+		return "", unsupported(n, "a view by strides of a computed tensor")
+	}
+	return g.value(x, in)
+}
+
+// broadcast is the index of an operand of the given shape for an index of the result.
+func broadcast(at []lin, shape []int64) []lin {
+	in := make([]lin, len(shape))
+	pad := len(at) - len(shape)
+	for d, n := range shape {
+		if n != 1 {
+			in[d] = at[pad+d]
+		}
+	}
+	return in
+}
+
+// compute emits the statements of one operation of the region.
+func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	switch n.Op() {
+	case ir.OpFull:
+		e := scalarOf(n.Attrs(), "value")
+		dom := domI64
+		if e.float {
+			dom = domF64
+		}
+		return g.define(v, rounded(e.literal(dom), dom, v.Type().DType())), nil
+	case ir.OpIota:
+		return g.iota(v, at)
+	case ir.OpCat:
+		return g.cat(v, at)
+	case ir.OpGather:
+		in, err := g.pos(n, 1, at, sizes(n.Arg(0))[g.dim(n)], true)
+		if err != nil {
+			return "", err
+		}
+		to := slices.Clone(at)
+		to[g.dim(n)] = in
+		return g.renamed(v, n.Arg(0), to)
+	case ir.OpIndex, ir.OpEmbedding:
+		return g.indexed(v, at)
+	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd, ir.OpArgmax:
+		return g.folded(v, at)
+	case ir.OpSoftmax, ir.OpLogSoftmax:
+		return g.softmax(v, at)
+	case ir.OpCumsum:
+		return g.cumsum(v, at)
+	}
+	if !n.Op().Info().Elementwise {
+		return "", unsupported(n, "no form of it computes single elements")
+	}
+	var in []operand
+	for _, a := range n.Args() {
+		o, err := g.operand(a, broadcast(at, sizes(a)))
+		if err != nil {
+			return "", err
+		}
+		in = append(in, o)
+	}
+	e, dom, err := pointwise(n, in)
+	if err != nil {
+		return "", err
+	}
+	return g.define(v, rounded(e, dom, v.Type().DType())), nil
+}
+
+// define emits the variable of a value.
+func (g *generator) define(v *ir.Value, e string) string {
+	name := g.fresh("x")
+	g.body.emit("const %s %s = %s;  // %s", held(v.Type().DType()), name, e, v)
+	return name
+}
+
+// renamed gives v the expression of what it is a copy of.
+func (g *generator) renamed(v, of *ir.Value, at []lin) (string, error) {
+	if v.Type().DType() != of.Type().DType() {
+		return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), of.Type().DType())
+	}
+	t, err := g.value(of, at)
+	if err != nil {
+		return "", err
+	}
+	return g.define(v, t), nil
+}
+
+func (g *generator) dim(n *ir.Node) int {
+	d := n.Attrs().Int("dim", 0)
+	if d < 0 {
+		d += int64(n.Arg(0).Type().Rank())
+	}
+	return int(d)
+}
+
+func (g *generator) iota(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	start, step := scalarOf(n.Attrs(), "start"), scalarOf(n.Attrs(), "step")
+	if !step.set {
+		step = scalarArg{set: true, i: 1, f: 1}
+	}
+	dt := v.Type().DType()
+	if start.float || step.float {
+		e := fmt.Sprintf("add_of(%s, mul_of((f64)(%s), %s))", start.literal(domF64), at[0].text(), step.literal(domF64))
+		return g.define(v, rounded(e, domF64, dt)), nil
+	}
+	e := fmt.Sprintf("%s + (i64)(%s) * %s", start.literal(domI64), at[0].text(), step.literal(domI64))
+	return g.define(v, rounded(e, domI64, dt)), nil
+}
+
+// cat chooses the operand by the index and computes none of the others.
+func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	d := g.dim(n)
+	name := g.fresh("x")
+	g.body.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
+	outer := g.body
+	start, first := int64(0), true
+	total := sizes(v)[d]
+	for _, a := range n.Args() {
+		size := sizes(a)[min(d, a.Type().Rank()-1)]
+		if a.Type().DType() != v.Type().DType() {
+			return "", unsupported(n, "%s from %s", v.Type().DType(), a.Type().DType())
+		}
+		s := newScope(outer)
+		g.body = s
+		to := slices.Clone(at)
+		to[d] = constant(0)
+		if size > 1 {
+			j := g.fresh("j")
+			s.emit("const %s %s = %s;", g.intType(), j, at[d].add(-1, constant(start)).text())
+			to[d] = g.x.newAtom(j, size-1, 1, s).lin()
+		}
+		t, err := g.value(a, to)
+		g.body = outer
+		if err != nil {
+			return "", err
+		}
+		s.emit("%s = %s;", name, t)
+		start += size
+		test := fmt.Sprintf("if (%s < %d) {", at[d].text(), start)
+		switch {
+		case start == total && first:
+			test = "{"
+		case start == total:
+			test = "} else {"
+		case !first:
+			test = "} else " + test
+		}
+		outer.emit("%s", test)
+		outer.lines = append(outer.lines, indent(s.lines)...)
+		first = false
+		if start == total {
+			break
+		}
+	}
+	outer.emit("}")
+	return name, nil
+}
+
+// pos loads a position from operand k at an index and bounds it.
+func (g *generator) pos(n *ir.Node, k int, at []lin, size int64, wrap bool) (lin, error) {
+	t, err := g.value(n.Arg(k), at)
+	if err != nil {
+		return lin{}, err
+	}
+	home := g.home(at)
+	key := fmt.Sprintf("position %s %d %v", t, size, wrap)
+	name, ok := home.find(key)
+	if !ok {
+		name = g.fresh("p")
+		home.emit("const %s %s = position(%s, %d, %v);", g.intType(), name, t, size, wrap)
+		home.memo[key] = name
+	}
+	key = "atom " + name
+	if a := g.x.key[key]; a != nil {
+		a.scope = home
+		return a.lin(), nil
+	}
+	a := g.x.newAtom(name, size-1, 1, home)
+	g.x.key[key] = a
+	return a.lin(), nil
+}
+
+// indexed is index and embedding: index tensors take the place of dimensions,
+// together where these are adjacent, in front where they are not.
+func (g *generator) indexed(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	x := n.Arg(0)
+	dims, wrap := []int64{0}, false
+	if n.Op() == ir.OpIndex {
+		dims, wrap = n.Attrs().Ints("dims"), true
+	}
+	if len(dims) != len(n.Args())-1 {
+		return "", unsupported(n, "%d index tensors for dimensions %v", len(n.Args())-1, dims)
+	}
+	rank := 0 // of the indices together
+	for _, a := range n.Args()[1:] {
+		rank = max(rank, a.Type().Rank())
+	}
+	front := 0
+	if dims[len(dims)-1]-dims[0] == int64(len(dims)-1) {
+		front = int(dims[0])
+	}
+	idx := at[front : front+rank]
+	rest := slices.Concat(at[:front], at[front+rank:])
+	to := make([]lin, x.Type().Rank())
+	for d := range to {
+		k := slices.Index(dims, int64(d))
+		if k < 0 {
+			to[d], rest = rest[0], rest[1:]
+			continue
+		}
+		p, err := g.pos(n, k+1, broadcast(idx, sizes(n.Arg(k+1))), sizes(x)[d], wrap)
+		if err != nil {
+			return "", err
+		}
+		to[d] = p
+	}
+	return g.renamed(v, x, to)
+}
