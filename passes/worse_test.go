@@ -56,7 +56,7 @@ func TestNeverWorse(t *testing.T) {
 
 // judgeWith is the timeline of the only function, with the tests' cost model for
 // what has no cost attached.
-func judgeWith(t *testing.T, m *ir.Module) *sim.Timeline {
+func judgeWith(t testing.TB, m *ir.Module) *sim.Timeline {
 	t.Helper()
 	model, err := sim.FromFunc(m.Funcs()[0], sim.FuncOptions{Ms: func(n *ir.Node) float64 {
 		if ms, ok := n.Cost(); ok {

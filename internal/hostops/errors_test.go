@@ -118,6 +118,9 @@ func TestErrors(t *testing.T) {
 		{"topk positions", "topk", "", in(f32(shape{2, 1}), f32(shape{2, 1})), in(x), ErrDType, "result 1"},
 		{"pack", "pack", "", in(mk(dtype.U8, shape{23})), in(x), ErrShape, "24 bytes"},
 		{"unpack", "unpack", "", in(x), in(mk(dtype.U8, shape{25})), ErrShape, "24 bytes"},
+		{"pack parts", "pack", "{parts=0}", in(mk(dtype.U8, shape{24})), in(x), ErrAttr, "parts=0"},
+		{"pack pieces", "pack", "{parts=4, dim=1}", in(mk(dtype.U8, shape{24})), in(x), ErrShape, "4 equal pieces along dimension 1"},
+		{"unpack pieces", "unpack", "{parts=2, dim=2}", in(x), in(mk(dtype.U8, shape{24})), ErrShape, "dimension 2"},
 
 		{"dropout", "attention", "{dropout=0.1}", head, in(q, q, q), ErrUnsupported, "dropout"},
 		{"attention rank", "attention", "", head, in(q, x, q), ErrShape, "operand 1"},

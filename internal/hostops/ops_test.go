@@ -209,6 +209,9 @@ func opCases() []opCase {
 		{"topk", "{k=2}", in(v(1, nan, inf)), in(v(nan, inf), w(1, 2))},
 		{"topk", "{k=1, dim=0}", in(i64Bits(1<<53, 1<<53+1)), in(i64Bits(1<<53+1), w(1))},
 		{"pack", "", in(mk(dtype.U8, shape{2}, 1, 2), mk(dtype.I32, shape{1}, 0x04030201)), in(mk(dtype.U8, shape{6}, 1, 2, 1, 2, 3, 4))},
+		{"pack", "{parts=2}", in(v(1, 2, 3, 4), v(5, 6)), in(v(1, 2, 5, 3, 4, 6))},
+		{"pack", "{parts=3, dim=1}", in(m23), in(v(1, 4, 2, 5, 3, 6))},
+		{"unpack", "{parts=2}", in(v(1, 2, 5, 3, 4, 6)), in(v(1, 2, 3, 4), v(5, 6))},
 		{"unpack", "", in(mk(dtype.U8, shape{6}, 1, 2, 1, 2, 3, 4)), in(mk(dtype.U8, shape{2}, 1, 2), mk(dtype.I32, shape{1}, 0x04030201))},
 
 		// Attention: with all scores equal the output is the mean of the visible values.

@@ -25,6 +25,7 @@ type Config struct {
 	Units   bool // groups of one rank
 	Costs   bool // attach costs
 	Alike   bool // most collectives are gathers or sums of one tensor over one group, so that they can share buckets
+	Kinds   bool // with Alike, those of every kind, all_to_alls that list their splits among them, and some of two operands
 	MaxDim  int  // largest number of elements of a tensor; 0 means 256
 }
 
@@ -231,6 +232,9 @@ func (g *generator) collective() {
 	if g.Alike && !g.one(4) {
 		group, kind, operands, r = g.groups[0], g.n(2), 1, ir.Sum
 		ranks = int64(group.Size())
+		if g.Kinds {
+			kind, operands = g.n(5), 1+g.n(4)/3
+		}
 	}
 	for range operands {
 		x := g.pick()
@@ -253,9 +257,13 @@ func (g *generator) collective() {
 	case 2:
 		v = g.f.ReduceScatter(r, group, 0, xs...)
 	case 3:
-		v = g.f.AllToAll(group, xs...)
+		v = g.allToAll(group, xs)
 	case 4:
-		v = g.f.Broadcast(group, int64(g.n(int(ranks))), xs...)
+		root := int64(g.n(int(ranks)))
+		if g.Kinds {
+			root = 0
+		}
+		v = g.f.Broadcast(group, root, xs...)
 	default:
 		var pairs []int64
 		for i := range ranks {
@@ -270,6 +278,24 @@ func (g *generator) collective() {
 	}
 	g.waiting[v] = xs
 	g.flight = append(g.flight, v)
+}
+
+// allToAll exchanges equal parts, with Kinds mostly such as list their sizes.
+func (g *generator) allToAll(group *ir.Group, xs []*ir.Value) *ir.Value {
+	if !g.Kinds || g.one(4) {
+		return g.f.AllToAll(group, xs...)
+	}
+	splits := make([]string, len(xs))
+	types := make([]ir.Type, len(xs))
+	for i, x := range xs {
+		sizes := make([]ir.Dim, group.Size())
+		for p := range sizes {
+			sizes[p] = x.Type().Shape()[0].Div(int64(group.Size()))
+		}
+		splits[i], types[i] = ir.SplitsText(sizes), ir.TensorOf(x.Type().DType(), x.Type().Shape())
+	}
+	attrs := attr.Make(attr.Attr{Key: "in_splits", Val: attr.Strings(splits...)}, attr.Attr{Key: "out_splits", Val: attr.Strings(splits...)})
+	return g.f.Op(ir.OpAllToAll, group, attrs, xs, ir.Async(types...))[0]
 }
 
 func (g *generator) wait() {
