@@ -164,14 +164,15 @@ func intoOutput(v *ir.Value) bool {
 	return false
 }
 
-// form replaces the starts of b by one variadic collective, annotated with the
+// form puts one variadic collective in the place of the starts of b, annotated with the
 // names of those that it stands for, once for each operand. The starts stand
 // together, and so do the waits, in the order that pos describes.
 //
 // The wait of a member with one operand becomes an alias, of the same name, of
 // the bucket's result at the member's place: nobody who reads it is rewired. The
 // wait of a member with several goes, and whoever reads it reads the bucket's. A
-// member that is a bucket itself passes on the names that it stands for.
+// member that is a bucket itself passes on the names that it stands for. What goes
+// is left to the caller in s.gone, so that no bucket takes its name.
 func (s *scheduler) form(b sim.Bucket, pos []int32) error {
 	f, d := s.f, s.d
 	var names, send, receive []string
@@ -213,7 +214,7 @@ func (s *scheduler) form(b sim.Bucket, pos []int32) error {
 		Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: types, Pos: d.nodes[firstWait].Pos(),
 	})
 	at := 0
-	for k, w := range waits {
+	for _, w := range waits {
 		if len(w.Results()) == 1 {
 			f.SetOp(w, ir.OpAlias)
 			f.SetArg(w, 0, wait.Result(at))
@@ -222,10 +223,12 @@ func (s *scheduler) form(b sim.Bucket, pos []int32) error {
 			for i, r := range w.Results() {
 				f.ReplaceUses(r, wait.Result(at+i))
 			}
-			f.Remove(w)
+			s.gone = append(s.gone, w)
 		}
 		at += len(w.Results())
-		f.Remove(d.nodes[b.Members[k]])
+	}
+	for _, m := range b.Members {
+		s.gone = append(s.gone, d.nodes[m])
 	}
 	return nil
 }

@@ -83,6 +83,8 @@ type scheduler struct {
 	d   *deps
 	cap int64   // bytes; 0 for the input's own peak
 	may joining // who may join buckets
+
+	gone []*ir.Node // starts and waits that buckets stand for, readers first
 }
 
 func newScheduler(ctx *Context, f *ir.Func) (*scheduler, error) {
@@ -145,6 +147,9 @@ func (s *scheduler) apply(r *sched.Result) error {
 		}
 		ctx.Count("buckets", 1)
 		ctx.Count("bucketed", float64(len(b.Members)))
+	}
+	for _, n := range s.gone {
+		s.f.Remove(n)
 	}
 	return nil
 }
