@@ -74,6 +74,14 @@ func (c *Commands) Graph(s Stream, x Exec) { c.add(opGraph, s, uint64(x)) }
 // Write32 adds a write of one word, ordered in s and fenced before.
 func (c *Commands) Write32(s Stream, to Ptr, v uint32) { c.add(opWrite32, s, uint64(to), uint64(v)) }
 
+// Append adds all commands of o; what runs in o's main stream runs in c's.
+func (c *Commands) Append(o *Commands) {
+	for _, i := range o.mains {
+		c.mains = append(c.mains, len(c.words)+i)
+	}
+	c.words = append(c.words, o.words...)
+}
+
 // On puts s in the place of Main and gives the words. They stay valid, and bound
 // to s, until the next call of On.
 func (c *Commands) On(s Stream) []uint64 {

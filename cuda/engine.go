@@ -12,8 +12,9 @@ import (
 // (kernels/src/barrier.cu), and for reductions one kernel folds staged pieces.
 // The multiprocessors stay free but for the fold.
 //
-// all_reduce cuts the tensor into chunks and a chunk into one slice per rank.
-// Three streams work at once: `in` copies every peer's slice of chunk c into half
+// all_reduce has three forms; engine_reduce.go holds the two fast ones, which need
+// a result apart from the operand or the push kernel. The general form cuts the
+// tensor into chunks and a chunk into one slice per rank. Three streams work at once: `in` copies every peer's slice of chunk c into half
 // c%2 of that peer's staging; the main stream waits for all pieces of its own
 // slice, folds them into the result and returns a credit for the half; `out`
 // copies the folded slice to all peers. Halves alternate, and the copies of chunk
@@ -36,24 +37,35 @@ const UserChannels = 64 - chanUser
 
 // engine is what a member needs for collectives by copy engines.
 type engine struct {
-	in, out Stream
-	fork    Event
-	joinIn  Event
-	joinOut Event
-	folded  []Event // one per chunk, grown when a call is prepared
+	in     Stream
+	lanes  []Stream // copies to peers, dealt out in turn; lanes[0] alone in the general all_reduce
+	fork   Event
+	joins  []Event // of in and then of the lanes
+	folded []Event // one per chunk, grown when a call is prepared
 }
+
+// lane is the index of the lane that serves the peer at distance k.
+func (e *engine) lane(k int) int { return (k - 1) % len(e.lanes) }
 
 func (m *Member) openEngine() error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
-	e := &engine{}
+	n := max(1, min(m.Group.tuning.EngineLanes, len(m.Group.ranks)-1))
+	e := &engine{lanes: make([]Stream, n), joins: make([]Event, n+1)}
 	m.engine = e
 	var err error
-	for _, s := range []*Stream{&e.in, &e.out} {
-		if *s, err = d.StreamCreate(c); err != nil {
+	streams, events := []*Stream{&e.in}, []*Event{&e.fork}
+	for i := range e.lanes {
+		streams = append(streams, &e.lanes[i])
+	}
+	for i := range e.joins {
+		events = append(events, &e.joins[i])
+	}
+	for _, s := range streams {
+		if *s, err = d.StreamCreateUrgent(c); err != nil {
 			return err
 		}
 	}
-	for _, ev := range []*Event{&e.fork, &e.joinIn, &e.joinOut} {
+	for _, ev := range events {
 		if *ev, err = d.EventCreate(c, false); err != nil {
 			return err
 		}
@@ -69,12 +81,12 @@ func (m *Member) closeEngine() error {
 	m.engine = nil
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	var errs []error
-	for _, s := range []Stream{e.in, e.out} {
+	for _, s := range append([]Stream{e.in}, e.lanes...) {
 		if s != 0 {
 			errs = append(errs, d.StreamDestroy(c, s))
 		}
 	}
-	for _, ev := range append(e.folded, e.fork, e.joinIn, e.joinOut) {
+	for _, ev := range append(append(e.joins, e.fork), e.folded...) {
 		if ev != 0 {
 			errs = append(errs, d.EventDestroy(c, ev))
 		}
@@ -149,24 +161,70 @@ func (m *Member) prepareEngine(op Op) (*Prepared, error) {
 	}
 	p := &Prepared{m: m, cmds: &Commands{}}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
-	b.try(m.channel(b.c, Main, "barrier", chanBarrier, m.allPeers()))
-	b.c.Record(Main, m.engine.fork)
-	b.c.Wait(m.engine.in, m.engine.fork)
-	b.c.Wait(m.engine.out, m.engine.fork)
 	switch op.Kind {
-	case kernels.AllReduce, kernels.ReduceScatter:
+	case kernels.AllReduce:
+		if b.allReduce() {
+			return p, b.err
+		}
+		b.start()
+		b.reduce()
+	case kernels.ReduceScatter:
+		b.start()
 		b.reduce()
 	case kernels.AllGather, kernels.AllToAll:
+		b.start()
 		b.move()
 	default:
 		return nil, &kernels.PlanError{Op: op.Kind, Reason: "no form by copy engines"}
 	}
-	b.c.Record(m.engine.in, m.engine.joinIn)
-	b.c.Record(m.engine.out, m.engine.joinOut)
-	b.c.Wait(Main, m.engine.joinIn)
-	b.c.Wait(Main, m.engine.joinOut)
-	b.try(m.channel(b.c, Main, "wait", chanDone, m.allPeers()))
+	b.finish()
 	return p, b.err
+}
+
+// start waits until all ranks have come, and lets the other streams begin.
+func (b *engineBuilder) start() {
+	b.try(b.m.channel(b.c, Main, "barrier", chanBarrier, b.m.allPeers()))
+	b.fork()
+}
+
+// fork makes the other streams wait for what is in the main one.
+func (b *engineBuilder) fork() {
+	e := b.m.engine
+	b.c.Record(Main, e.fork)
+	for _, s := range append([]Stream{e.in}, e.lanes...) {
+		b.c.Wait(s, e.fork)
+	}
+}
+
+// finish joins the other streams and waits until all peers have written here.
+func (b *engineBuilder) finish() {
+	e := b.m.engine
+	for i, s := range append([]Stream{e.in}, e.lanes...) {
+		b.c.Record(s, e.joins[i])
+		b.c.Wait(Main, e.joins[i])
+	}
+	b.try(b.m.channel(b.c, Main, "wait", chanDone, b.m.allPeers()))
+}
+
+// eachLane calls f with every lane and the mask of the peers it serves.
+func (b *engineBuilder) eachLane(f func(s Stream, mask uint32)) {
+	e := b.m.engine
+	masks := make([]uint32, len(e.lanes))
+	for k := 1; k < b.n; k++ {
+		masks[e.lane(k)] |= 1 << ((b.m.Index + k) % b.n)
+	}
+	for i, s := range e.lanes {
+		f(s, masks[i])
+	}
+}
+
+// push copies at to the same address of each peer, or what from gives for the peer,
+// by the lanes.
+func (b *engineBuilder) push(at Ptr, bytes uint64, from func(r int) Ptr) {
+	for k := 1; k < b.n; k++ {
+		r := (b.m.Index + k) % b.n
+		b.c.Copy(b.m.engine.lanes[b.m.engine.lane(k)], b.there(b.m.Group.ranks[r], at), from(r), bytes)
+	}
 }
 
 type engineBuilder struct {
@@ -212,7 +270,7 @@ func (b *engineBuilder) reduce() {
 		return
 	}
 	for i, c := range chunks {
-		// Main stream and streams of the engine are filled in turn, as they will run.
+		// The main stream and streams of the engine are filled in turn, as they will run.
 		if i >= 2 {
 			b.try(m.channel(b.c, e.in, "wait", chanCredit, m.allPeers()))
 		}
@@ -233,19 +291,19 @@ func (b *engineBuilder) reduce() {
 		if !gather {
 			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
 		}
-		b.try(m.fold(b.c, b.op, src, dst, bytes, g.stagingHalf(i)))
+		b.try(m.fold(b.c, b.op, src, dst, bytes, g.stagingHalf(i), g.stageSlot))
 		if i+2 < len(chunks) {
 			b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		}
 		if gather {
 			b.c.Record(Main, e.folded[i])
-			b.c.Wait(e.out, e.folded[i])
-			b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, dst), dst, bytes) })
+			b.c.Wait(e.lanes[0], e.folded[i])
+			b.peers(func(r, world int) { b.c.Copy(e.lanes[0], b.there(world, dst), dst, bytes) })
 		}
 	}
 	last := Main // staging may be used by the next call when all ranks have folded
 	if gather {
-		last = e.out
+		last = e.lanes[0]
 	}
 	b.try(m.channel(b.c, last, "signal", chanDone, m.allPeers()))
 }
@@ -264,9 +322,9 @@ func (b *engineBuilder) move() {
 		if own := piece(t, m.Index); own != into {
 			b.c.Copy(e.in, into, own, t.Bytes)
 		}
-		b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, into), piece(t, r), t.Bytes) })
+		b.push(into, t.Bytes, func(r int) Ptr { return piece(t, r) })
 	}
-	b.try(m.channel(b.c, e.out, "signal", chanDone, m.allPeers()))
+	b.eachLane(func(s Stream, mask uint32) { b.try(m.channel(b.c, s, "signal", chanDone, mask)) })
 }
 
 func (m *Member) growEvents(n int) error {
@@ -280,8 +338,9 @@ func (m *Member) growEvents(n int) error {
 	return nil
 }
 
-// fold adds the kernel that reduces the staged pieces with the own one.
-func (m *Member) fold(c *Commands, op Op, src, dst Ptr, bytes, half uint64) error {
+// fold adds the kernel that reduces the own piece with those of the peers, which lie
+// slot bytes apart from scratch on.
+func (m *Member) fold(c *Commands, op Op, src, dst Ptr, bytes, scratch, slot uint64) error {
 	if bytes == 0 {
 		return nil
 	}
@@ -296,7 +355,7 @@ func (m *Member) fold(c *Commands, op Op, src, dst Ptr, bytes, half uint64) erro
 	}
 	a := m.args()
 	a.Units, a.Op, a.DType, a.Segs = l.Args.Units, l.Args.Op, l.Args.DType, l.Args.Segs
-	a.Scratch, a.Slot = half, m.Group.stageSlot
+	a.Scratch, a.Slot = scratch, slot
 	c.Launch(Main, f, l.Grid, l.Block, 0, a.Pack(nil, 1))
 	return nil
 }

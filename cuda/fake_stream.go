@@ -129,6 +129,9 @@ func (f *Fake) StreamCreate(Ctx) (Stream, error) {
 	return Stream(f.put(newFakeStream())), nil
 }
 
+// StreamCreateUrgent is StreamCreate: every stream has its own goroutine.
+func (f *Fake) StreamCreateUrgent(c Ctx) (Stream, error) { return f.StreamCreate(c) }
+
 // StreamDestroy lets the stream finish and ends it.
 func (f *Fake) StreamDestroy(_ Ctx, s Stream) error {
 	st, err := fakeDrop[*fakeStream](f, "cuStreamDestroy", uint64(s))

@@ -269,8 +269,11 @@ func (m *Member) preferEngine(op Op) bool {
 	}
 	t := m.Group.tuning
 	limit := t.EngineMove
-	if op.Kind == kernels.AllReduce || op.Kind == kernels.ReduceScatter {
+	switch op.Kind {
+	case kernels.AllReduce:
 		limit = t.EngineReduce
+	case kernels.ReduceScatter: // its pieces would have to be staged
+		return false
 	}
 	return limit > 0 && len(op.Tensors) > 0 && least >= limit
 }
@@ -371,6 +374,17 @@ func (p *Prepared) Enqueue(s Stream) error {
 		return p.m.Rank.World.drv.Run(p.m.Rank.Ctx, p.cmds.On(s))
 	}
 	return p.m.Rank.World.drv.Launch(p.m.Rank.Ctx, s, p.f, p.l.Grid, p.l.Block, 0, p.buf)
+}
+
+// AddTo adds the collective to a command buffer, whose Main is its stream. Unlike
+// Enqueue the buffer does not look whether the group is broken.
+func (p *Prepared) AddTo(c *Commands) {
+	switch {
+	case p.cmds != nil:
+		c.Append(p.cmds)
+	case p.l != nil:
+		c.Launch(Main, p.f, p.l.Grid, p.l.Block, 0, p.buf)
+	}
 }
 
 // Enqueue plans and launches op.

@@ -185,9 +185,15 @@ func (lib) CtxSync(c Ctx) error {
 	return in(c, "cuCtxSynchronize", func() C.int { return C.cc_ctx_sync() })
 }
 
-func (lib) StreamCreate(c Ctx) (Stream, error) {
+func (lib) StreamCreate(c Ctx) (Stream, error) { return createStream(c, 0) }
+
+// StreamCreateUrgent asks for more than any device has; the driver takes its highest.
+func (lib) StreamCreateUrgent(c Ctx) (Stream, error) { return createStream(c, -100) }
+
+func createStream(c Ctx, priority C.int) (Stream, error) {
+	const nonBlocking = 1
 	var h C.handle
-	err := in(c, "cuStreamCreate", func() C.int { return C.cc_stream_create(&h, 1) })
+	err := in(c, "cuStreamCreateWithPriority", func() C.int { return C.cc_stream_create(&h, nonBlocking, priority) })
 	return Stream(h), err
 }
 

@@ -30,7 +30,7 @@ typedef struct { // CUmemAccessDesc
 // context; cc_NAME sets the context, then calls it.
 #define CC_FUNCTIONS(X)                                                                                       \
 	X(ctx_sync, "cuCtxSynchronize", (void), ())                                                           \
-	X(stream_create, "cuStreamCreate", (handle * s, unsigned flags), (s, flags))                          \
+	X(stream_create, "cuStreamCreateWithPriority", (handle * s, unsigned flags, int priority), (s, flags, priority)) \
 	X(stream_destroy, "cuStreamDestroy_v2", (handle s), (s))                                              \
 	X(stream_sync, "cuStreamSynchronize", (handle s), (s))                                                \
 	X(stream_query, "cuStreamQuery", (handle s), (s))                                                     \

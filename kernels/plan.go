@@ -141,10 +141,12 @@ type Tuning struct {
 	PacketAll    uint64 // all_to_all
 	Push         uint64 // all_reduce: push above, direct below
 	PushScatter  uint64 // the same for reduce_scatter
-	EngineReduce uint64 // all_reduce and reduce_scatter: copy engines from here, 0 for never
+	EngineReduce uint64 // all_reduce: copy engines from here, for every tensor of the bucket, 0 for never
 	EngineMove   uint64 // all_gather and all_to_all, for every tensor of the bucket
 	Blocks       int    // direct kernels
 	PushBlocks   int    // push kernels, two to a multiprocessor
+	EngineLanes  int    // streams that copy to different peers at once, 0 for one
+	EngineChunks int    // chunks of a slice in all_reduce by copy engines, 0 for one
 }
 
 // DefaultTuning is for n ranks on one host: measured on 4 H200s, scaled for other

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -92,52 +91,6 @@ func (b *bench) bucket() error {
 	}
 	b.report(figure{Op: "layer_gather", Impl: "concert, a launch each", Bytes: total, US: us})
 	return nil
-}
-
-// host compares the host time of launches: through a prepared collective's
-// argument buffer from Go, one crossing each, and through one command buffer of
-// many launches, whose loop runs in C. The kernel does nothing.
-func (b *bench) host() error {
-	k := b.w.Local()[0]
-	s := b.streams[k.ID]
-	f, err := k.Func("bench", "delay")
-	if err != nil {
-		return err
-	}
-	const calls, reps = 500, 20
-	params := u64s(nil, 0)
-	var c cuda.Commands
-	for i := 0; i < calls; i++ {
-		c.Launch(cuda.Main, f, 1, 32, 0, params)
-	}
-	words := c.On(s)
-	one := func() error {
-		for i := 0; i < calls; i++ {
-			if err := b.drv.Launch(k.Ctx, s, f, 1, 32, 0, params); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	many := func() error { return b.drv.Run(k.Ctx, words) }
-	for _, m := range []struct {
-		name string
-		f    func() error
-	}{{"Go, one crossing each", one}, {"C loop, one crossing", many}} {
-		best := 1e18
-		for r := 0; r < reps; r++ {
-			if err := b.drv.StreamSync(k.Ctx, s); err != nil {
-				return err
-			}
-			start := time.Now()
-			if err := m.f(); err != nil {
-				return err
-			}
-			best = min(best, float64(time.Since(start).Nanoseconds())/1e3/calls)
-		}
-		b.report(figure{Op: "host_launch", Impl: m.name, US: best})
-	}
-	return b.drv.StreamSync(k.Ctx, s)
 }
 
 // soak replays a graph of all protocols in turn and checks the last results.

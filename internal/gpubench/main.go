@@ -7,6 +7,8 @@
 //	gpubench -mode litmus            whether barriers order the data of other kernels
 //	gpubench -mode soak              100,000 calls of all protocols in turn
 //	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
+//	gpubench -mode engines           large all_reduces by copy engines, form by form
+//	gpubench -mode overlap           gathers beside a matrix product, each alone and both
 //	gpubench -mode host              what a launch costs the host, from Go and from C
 //
 // A figure is the time of one call, replayed from a CUDA graph behind a delay, the
@@ -21,6 +23,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
 )
@@ -40,6 +43,7 @@ type bench struct {
 	minSize uint64
 	maxSize uint64
 	only    string
+	blas    string
 }
 
 func (b *bench) report(f figure) {
@@ -58,11 +62,13 @@ type options struct {
 	share, ptx      bool
 	procs           bool
 	least, limit    uint64
+	timeout         time.Duration
+	blas            string
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info")
+	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, overlap")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
@@ -71,6 +77,8 @@ func main() {
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
 	flag.StringVar(&o.only, "only", "", "only figures whose name contains this")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
+	flag.StringVar(&o.blas, "blas", "", "cuBLAS library for -mode overlap, empty for the usual names")
 	flag.Parse()
 	var err error
 	if _, child := os.LookupEnv(envRank); o.procs && !child {
@@ -125,12 +133,12 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRig(drv, w, o.share, o.limit)
+	r, err := newRig(drv, w, o.share, o.limit, o.timeout)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: o.only}
+	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: o.only, blas: o.blas}
 	if o.out != "" {
 		if b.out, err = os.Create(o.out); err != nil {
 			return err
@@ -138,7 +146,7 @@ func run(o options) error {
 		defer b.out.Close()
 	}
 	modes := map[string]func() error{"verify": b.verify, "tune": b.tune, "bench": b.bench, "links": b.links, "litmus": b.litmus,
-		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info}
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "overlap": b.overlap}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
 		if !ok {

@@ -38,7 +38,8 @@ func spawn(o options) error {
 	cmds := make([]*exec.Cmd, o.ranks)
 	for i := range cmds {
 		args := []string{"-mode", o.mode, "-ranks", strconv.Itoa(o.ranks), "-procs", "-out", file(i), "-min", fmt.Sprint(o.least),
-			"-max", fmt.Sprint(o.limit), "-only", o.only, fmt.Sprintf("-ptx=%v", o.ptx)}
+			"-max", fmt.Sprint(o.limit), "-only", o.only, fmt.Sprintf("-ptx=%v", o.ptx),
+			"-timeout", o.timeout.String(), "-blas", o.blas}
 		cmds[i] = exec.Command(os.Args[0], args...)
 		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envMeeting+"="+meeting.Name)
 		cmds[i].SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

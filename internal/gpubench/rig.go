@@ -31,14 +31,14 @@ type rig struct {
 
 // worldOptions asks for room for two buffers of the limit and the group's scratch.
 func worldOptions(limit uint64, share, ptx bool) cuda.WorldOptions {
-	return cuda.WorldOptions{Bytes: 2*limit + 512<<20, ShareDevice: share, PTX: ptx}
+	return cuda.WorldOptions{Bytes: 2*limit + 768<<20, ShareDevice: share, PTX: ptx}
 }
 
-func newRig(drv cuda.Driver, w *cuda.World, share bool, limit uint64) (*rig, error) {
+func newRig(drv cuda.Driver, w *cuda.World, share bool, limit uint64, timeout time.Duration) (*rig, error) {
 	start := time.Now()
 	r := &rig{drv: drv, w: w, n: w.Size(), share: share, max: limit, members: make([]*cuda.Member, w.Size()),
 		streams: make([]cuda.Stream, w.Size()), events: make([][2]cuda.Event, w.Size())}
-	o := cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20, Region: 64 << 20}
+	o := cuda.GroupOptions{Timeout: timeout, Staging: 128 << 20, Region: 64 << 20}
 	if share {
 		t := kernels.DefaultTuning(r.n)
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
@@ -60,7 +60,7 @@ func newRig(drv cuda.Driver, w *cuda.World, share bool, limit uint64) (*rig, err
 		}
 	}
 	for _, k := range w.Local() {
-		if r.streams[k.ID], err = drv.StreamCreate(k.Ctx); err != nil {
+		if r.streams[k.ID], err = drv.StreamCreateUrgent(k.Ctx); err != nil {
 			return nil, err
 		}
 		for i := range r.events[k.ID] {

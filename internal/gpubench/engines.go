@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// with runs f while another group of all ranks takes the rig's place.
+func (r *rig) with(t kernels.Tuning, f func() error) error {
+	g, err := r.w.NewGroup(seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20, Region: 1 << 20, Flagged: 1 << 20, Tuning: &t})
+	if err != nil {
+		return err
+	}
+	old, members := r.g, r.members
+	r.g, r.members = g, make([]*cuda.Member, r.n)
+	for _, m := range g.Members() {
+		r.members[m.Index] = m
+	}
+	err = f()
+	r.g, r.members = old, members
+	if cerr := g.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// engines compares the forms of large all_reduces, out of place and in place, and
+// of gathers by copy engines, with different numbers of lanes and chunks. Each
+// form's result is checked first.
+func (b *bench) engines() error {
+	type form struct {
+		algo          kernels.Algo
+		lanes, chunks int
+		inPlace       bool
+	}
+	forms := []form{{kernels.Push, 0, 0, false}, {kernels.Push, 0, 0, true}, {kernels.Engine, 1, 0, true}, {kernels.Engine, b.n - 1, 0, true}}
+	for _, lanes := range []int{1, b.n - 1} {
+		for _, chunks := range []int{1, 2, 4, 8} {
+			forms = append(forms, form{kernels.Engine, lanes, chunks, false})
+		}
+	}
+	for _, f := range forms {
+		t := kernels.DefaultTuning(b.n)
+		t.EngineLanes, t.EngineChunks = f.lanes, f.chunks
+		err := b.with(t, func() error {
+			wrong, ran, err := b.verifyOne(kernels.AllReduce, dtype.BF16, f.algo, 3000001, 0, f.inPlace, 31)
+			if err != nil || !ran || wrong != 0 {
+				return fmt.Errorf("%v with %d lanes, %d chunks: %d wrong elements, ran %v, %w", f.algo, f.lanes, f.chunks, wrong, ran, err)
+			}
+			if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
+				return err
+			}
+			for full := uint64(64 << 20); full <= b.maxSize; full *= 2 {
+				for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather} {
+					if kind == kernels.AllGather && (f.algo != kernels.Engine || f.inPlace || f.chunks > 1) {
+						continue
+					}
+					plans, err := b.prepare(func(rank int) cuda.Op {
+						o := b.op(kind, dtype.BF16, full, rank, f.inPlace, 0)
+						o.Algo, o.Red = f.algo, kernels.Avg // an average in place stays finite
+						if kind == kernels.AllGather {
+							o.Red = 0
+						}
+						return o
+					})
+					if err != nil {
+						return err
+					}
+					us, err := b.timeGraph(5, 7, func(rank int) error { return plans[rank].Enqueue(b.streams[rank]) })
+					if err != nil {
+						return err
+					}
+					note := "out of place"
+					if f.inPlace {
+						note = "in place"
+					}
+					b.report(figure{Op: kind.String(), Impl: fmt.Sprintf("%v, %d lanes, %d chunks", f.algo, f.lanes, f.chunks), Bytes: full, US: us, Note: note})
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
