@@ -1,0 +1,404 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/runtime/store"
+)
+
+func fakeDevice(f *Fake, rank int) device {
+	return device{stream: uintptr(100 + rank),
+		alloc: func(n int) (uintptr, error) { at, _ := f.Alloc(n); return at, nil },
+		put: func(at uintptr, b []byte) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			copy(f.bytes(at, uint64(len(b))), b)
+			return nil
+		},
+		get: func(at uintptr, n int) ([]byte, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return append([]byte{}, f.bytes(at, uint64(n))...), nil
+		},
+		done: func() (bool, error) { return f.Done(uintptr(100 + rank)) }}
+}
+
+// ranks runs body on n ranks at once and gives their errors.
+func ranks(n int, body func(rank int) error) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() { errs[r] = body(r) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func noErrors(t *testing.T, errs []error) {
+	t.Helper()
+	for r, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// group joins n ranks of a fake and runs body on each; leaks fail the test.
+func group(t *testing.T, n int, o Options, body func(c *Comm, f *Fake) error) []error {
+	t.Helper()
+	f, st := NewFake(), store.NewMem()
+	errs := ranks(n, func(rank int) error {
+		c, err := Join(t.Context(), f, st, "g", rank, n, 0, o)
+		if err != nil {
+			return err
+		}
+		return errors.Join(body(c, f), c.Close(t.Context()))
+	})
+	if l := f.Leaks(); l != 0 {
+		t.Errorf("%d communicators leaked", l)
+	}
+	return errs
+}
+
+func TestConformance(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			noErrors(t, group(t, n, Options{Timeout: time.Minute}, func(c *Comm, f *Fake) error {
+				return conform(t.Context(), c, fakeDevice(f, c.Rank()))
+			}))
+		})
+	}
+}
+
+// TestOverlappingGroups runs ops of two groups that share ranks.
+func TestOverlappingGroups(t *testing.T) {
+	f, st := NewFake(), store.NewMem()
+	noErrors(t, ranks(3, func(rank int) error {
+		at, b := f.Alloc(8)
+		b[0] = byte(rank + 1)
+		for _, g := range []struct {
+			name  string
+			ranks []int
+			want  byte
+		}{{"a", []int{0, 1}, 1 + 2}, {"b", []int{1, 2}, 3 + 3}, {"c", []int{0, 1, 2}, 3 + 6 + 6}} {
+			for i, r := range g.ranks {
+				if r != rank {
+					continue
+				}
+				c, err := Join(t.Context(), f, st, g.name, i, len(g.ranks), 0, Options{})
+				if err != nil {
+					return err
+				}
+				err = c.Run(t.Context(), 7+uintptr(rank), Op{Kind: AllReduce, DType: dtype.U8, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 1}}})
+				if err == nil {
+					err = c.Wait(t.Context(), g.name, func() (bool, error) { return f.Done(7 + uintptr(rank)) })
+				}
+				if err = errors.Join(err, c.Close(t.Context())); err != nil {
+					return err
+				}
+				if b[0] != g.want {
+					return fmt.Errorf("group %s, rank %d: %d, want %d", g.name, rank, b[0], g.want)
+				}
+			}
+		}
+		return nil
+	}))
+	if f.Leaks() != 0 {
+		t.Errorf("%d communicators leaked", f.Leaks())
+	}
+}
+
+func TestBadOps(t *testing.T) {
+	tensor := []Tensor{{Src: 4096, Dst: 8192, Bytes: 64}}
+	f32 := dtype.F32
+	for _, tc := range []struct {
+		op   Op
+		want string
+	}{
+		{Op{DType: f32, Tensors: tensor}, "unknown operation"},
+		{Op{Kind: AllReduce, Tensors: tensor}, "unknown element type"},
+		{Op{Kind: AllReduce, DType: f32, Reduce: 9, Tensors: tensor}, "unknown reduction"},
+		{Op{Kind: AllReduce, DType: dtype.I32, Reduce: Avg, Tensors: tensor}, "only floats can be averaged"},
+		{Op{Kind: Reduce, DType: dtype.Bool, Tensors: tensor}, "bool cannot be reduced"},
+		{Op{Kind: Broadcast, DType: f32, Root: 2, Tensors: tensor}, "root 2 in a group of 2"},
+		{Op{Kind: Permute, DType: f32, Pairs: []int{0}, Tensors: tensor}, "odd number"},
+		{Op{Kind: Permute, DType: f32, Pairs: []int{0, 1, 0, 0}, Tensors: tensor}, "twice"},
+		{Op{Kind: Permute, DType: f32, Pairs: []int{0, 2}, Tensors: tensor}, "pair 0 to 2"},
+		{Op{Kind: AllReduce, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 8192, Bytes: 63}}}, "tensor 0: 63 bytes are no whole number of f32"},
+		{Op{Kind: AllReduce, DType: f32, Tensors: []Tensor{{Src: 4098, Dst: 8192, Bytes: 64}}}, "not aligned"},
+		{Op{Kind: AllReduce, DType: f32, Tensors: []Tensor{{Dst: 8192, Bytes: 64}}}, "no source"},
+		{Op{Kind: AllReduce, DType: f32, Tensors: []Tensor{{Src: 8192, Bytes: 64}}}, "no destination"},
+		{Op{Kind: AllReduce, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 4100, Bytes: 64}}}, "overlap"},
+		{Op{Kind: AllReduce, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 8192, Bytes: 1 << 50}}}, "more than can be"},
+		{Op{Kind: AllGather, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 4096, Bytes: 64}}}, "overlap"},
+		{Op{Kind: ReduceScatter, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 4096, Bytes: 64}}}, "overlap"},
+		{Op{Kind: AllToAll, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 4096, Bytes: 64}}}, "need 256 bytes of scratch, 0 are given"},
+		{Op{Kind: AllToAll, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 8192, SendBytes: []uint64{4}, RecvBytes: []uint64{4, 4}}}}, "splits of 1 and 2 parts"},
+		{Op{Kind: AllToAll, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 8192, SendBytes: []uint64{4, 4}, RecvBytes: []uint64{4, 8}}}}, "rank 1 sends itself 4 bytes and expects 8"},
+		{Op{Kind: AllReduce, DType: f32, Tensors: []Tensor{{Src: 4096, Dst: 8192, SendBytes: []uint64{4, 4}}}}, "only an all_to_all has splits"},
+	} {
+		_, err := tc.op.plan(1, 2)
+		var oe *OpError
+		if !errors.As(err, &oe) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v, want %q", tc.op, err, tc.want)
+		}
+	}
+	// In place on rank 1 is at another place than on rank 0.
+	ok := Op{Kind: AllGather, DType: f32, Tensors: []Tensor{{Src: 4096 + 64, Dst: 4096, Bytes: 64}}}
+	if _, err := ok.plan(1, 2); err != nil {
+		t.Error(err)
+	}
+	if _, err := ok.plan(0, 2); err == nil {
+		t.Error("a gather on rank 0 over its own result was taken for one in place")
+	}
+}
+
+// TestBadOpLeavesGroup checks that an op that cannot be does not break the group.
+func TestBadOpLeavesGroup(t *testing.T) {
+	noErrors(t, group(t, 2, Options{}, func(c *Comm, f *Fake) error {
+		var oe *OpError
+		if err := c.Run(t.Context(), 1, Op{}); !errors.As(err, &oe) {
+			return fmt.Errorf("bad op: %v", err)
+		}
+		return c.Err()
+	}))
+}
+
+// TestEveryCallFails makes each call of the library fail in turn: the failure comes
+// out on all ranks, nothing hangs, nothing leaks.
+func TestEveryCallFails(t *testing.T) {
+	failed := 0
+	for nth := 1; ; nth++ {
+		f, st := NewFake(), store.NewMem()
+		f.FailAt(nth, SystemError)
+		cx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		errs := ranks(2, func(rank int) error {
+			c, err := Join(cx, f, st, "g", rank, 2, 0, Options{Timeout: 5 * time.Second})
+			if err != nil {
+				return err
+			}
+			at, _ := f.Alloc(64)
+			op := Op{Kind: AllReduce, DType: dtype.F32, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 64}}}
+			for range 3 {
+				err = c.Run(cx, 100+uintptr(rank), op)
+				if err == nil {
+					err = c.Wait(cx, "all_reduce", func() (bool, error) { return f.Done(100 + uintptr(rank)) })
+				}
+				if err != nil {
+					break
+				}
+			}
+			return errors.Join(err, c.Close(cx))
+		})
+		cancel()
+		if f.Leaks() != 0 {
+			t.Errorf("call %d: %d communicators leaked: %v", nth, f.Leaks(), errs)
+		}
+		f.mu.Lock()
+		reached := f.calls >= f.failAt
+		f.mu.Unlock()
+		if !reached {
+			break
+		}
+		failed++
+		own := 0
+		for r, err := range errs {
+			if errors.Is(err, &Error{Code: SystemError}) {
+				own++
+			}
+			var te *TimeoutError
+			if errors.As(err, &te) {
+				t.Errorf("call %d: rank %d waited for its deadline: %v", nth, r, err)
+			}
+		}
+		if own == 0 {
+			t.Errorf("call %d: no rank reports the failure: %v", nth, errs)
+		}
+	}
+	if failed < 10 {
+		t.Errorf("only %d calls could be made to fail", failed)
+	}
+}
+
+// TestLateRank leaves a rank out of an op.
+func TestLateRank(t *testing.T) {
+	start := time.Now()
+	errs := group(t, 3, Options{Timeout: 300 * time.Millisecond}, func(c *Comm, f *Fake) error {
+		at, _ := f.Alloc(64)
+		if c.Rank() == 2 {
+			<-c.broken
+			return c.Err()
+		}
+		if err := c.Run(t.Context(), uintptr(c.Rank()+1), Op{Kind: AllReduce, DType: dtype.F32, Label: "%3", Tensors: []Tensor{{Src: at, Dst: at, Bytes: 64}}}); err != nil {
+			return err
+		}
+		err := c.Wait(t.Context(), "%3", func() (bool, error) { return f.Done(uintptr(c.Rank() + 1)) })
+		if again := c.Run(t.Context(), 1, Op{Kind: AllReduce, DType: dtype.F32}); !errors.Is(again, err) {
+			return fmt.Errorf("after %v: %v", err, again)
+		}
+		return err
+	})
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("took %v", d)
+	}
+	timeouts := 0
+	for r, err := range errs {
+		var b *BrokenError
+		if !errors.As(err, &b) || b.Rank != r {
+			t.Errorf("rank %d: %v", r, err)
+			continue
+		}
+		var te *TimeoutError
+		if errors.As(err, &te) {
+			timeouts++
+			if te.Rank != r || te.Seq != 1 || te.What != "%3" || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("rank %d: %+v", r, te)
+			}
+		}
+	}
+	if timeouts == 0 {
+		t.Errorf("no rank timed out: %v", errs)
+	}
+}
+
+// TestFailures covers what breaks a group while an op is in flight.
+func TestFailures(t *testing.T) {
+	gone := errors.New("gone")
+	for _, tc := range []struct {
+		name string
+		do   func(c *Comm, f *Fake, cancel context.CancelCauseFunc)
+		want error
+	}{
+		{"cancel", func(_ *Comm, _ *Fake, cancel context.CancelCauseFunc) { cancel(gone) }, gone},
+		{"abort", func(c *Comm, _ *Fake, _ context.CancelCauseFunc) { c.Abort(gone) }, gone},
+		{"async", func(_ *Comm, f *Fake, _ context.CancelCauseFunc) { f.Break(0, RemoteError) }, &Error{Code: RemoteError}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			errs := group(t, 2, Options{Timeout: 20 * time.Second}, func(c *Comm, f *Fake) error {
+				if c.Rank() == 1 {
+					<-c.broken
+					return c.Err()
+				}
+				at, _ := f.Alloc(64)
+				cx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				if err := c.Run(cx, 1, Op{Kind: AllReduce, DType: dtype.F32, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 64}}}); err != nil {
+					return err
+				}
+				time.AfterFunc(20*time.Millisecond, func() { tc.do(c, f, cancel) })
+				return c.Wait(cx, "x", func() (bool, error) { return f.Done(1) })
+			})
+			if !errors.Is(errs[0], tc.want) {
+				t.Errorf("rank 0: %v, want %v", errs[0], tc.want)
+			}
+			var b *BrokenError
+			if !errors.As(errs[1], &b) || b.Origin != 0 || !strings.Contains(b.Error(), "broken by rank 0") {
+				t.Errorf("rank 1: %v", errs[1])
+			}
+		})
+	}
+}
+
+// TestRejoin shows that survivors go on under another name.
+func TestRejoin(t *testing.T) {
+	f, st := NewFake(), store.NewMem()
+	noErrors(t, ranks(3, func(rank int) error {
+		c, err := Join(t.Context(), f, st, "g", rank, 3, 0, Options{})
+		if err != nil {
+			return err
+		}
+		if rank == 2 {
+			c.Abort(errors.New("leaving"))
+		}
+		<-c.broken
+		if err := c.Close(t.Context()); err != nil {
+			return err
+		}
+		if err := c.Close(t.Context()); !errors.Is(err, ErrClosed) {
+			return fmt.Errorf("second close: %v", err)
+		}
+		if rank == 2 {
+			return nil
+		}
+		if c, err = Join(t.Context(), f, st, "g/1", rank, 2, 0, Options{}); err != nil {
+			return err
+		}
+		return errors.Join(conform(t.Context(), c, fakeDevice(f, rank)), c.Close(t.Context()))
+	}))
+	if f.Leaks() != 0 {
+		t.Errorf("%d communicators leaked", f.Leaks())
+	}
+}
+
+func TestJoinErrors(t *testing.T) {
+	join := func(f *Fake, st store.Store, rank, n int, d time.Duration) error {
+		c, err := Join(t.Context(), f, st, "g", rank, n, 0, Options{Timeout: d})
+		if err == nil {
+			err = c.Close(t.Context())
+		}
+		return err
+	}
+	var je *JoinError
+	f, st := NewFake(), store.NewMem()
+	if err := join(f, st, 2, 2, 0); !errors.As(err, &je) {
+		t.Errorf("rank out of range: %v", err)
+	}
+	var te *TimeoutError
+	if err := join(f, st, 0, 2, 50*time.Millisecond); !errors.As(err, &te) || !strings.Contains(err.Error(), "waiting for rank 1") {
+		t.Errorf("missing rank: %v", err)
+	}
+	if err := join(f, st, 0, 2, 50*time.Millisecond); !errors.Is(err, ErrTaken) {
+		t.Errorf("rank taken: %v", err)
+	}
+	// A rank that comes late learns what became of the group at once.
+	var b *BrokenError
+	if err := join(f, st, 1, 2, 30*time.Second); !errors.As(err, &b) || b.Origin != 0 {
+		t.Errorf("late rank: %v", err)
+	}
+	f, st = NewFake(), store.NewMem()
+	errs := ranks(2, func(r int) error { return join(f, st, r, 2+r, 5*time.Second) })
+	if !errors.As(errs[0], &je) && !errors.As(errs[1], &je) {
+		t.Errorf("sizes differ: %v", errs)
+	}
+	f, st = NewFake(), store.NewMem()
+	st.Close()
+	if err := join(f, st, 0, 2, 5*time.Second); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("closed store: %v", err)
+	}
+	if f.Leaks() != 0 {
+		t.Errorf("%d communicators leaked", f.Leaks())
+	}
+}
+
+func TestOpenMissing(t *testing.T) {
+	_, err := Open("/nowhere/libnccl.so.2")
+	var le *LoadError
+	if !errors.Is(err, ErrNoLibrary) || !errors.As(err, &le) || le.Reason == "" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestMismatch runs different ops on two ranks: a library would hang or corrupt, the
+// group ends with an error.
+func TestMismatch(t *testing.T) {
+	errs := group(t, 2, Options{Timeout: 5 * time.Second}, func(c *Comm, f *Fake) error {
+		at, _ := f.Alloc(128)
+		s := uintptr(c.Rank() + 1)
+		if err := c.Run(t.Context(), s, Op{Kind: AllReduce, DType: dtype.F32, Tensors: []Tensor{{Src: at, Dst: at, Bytes: uint64(64 - 4*c.Rank())}}}); err != nil {
+			return err
+		}
+		return c.Wait(t.Context(), "x", func() (bool, error) { return f.Done(s) })
+	})
+	for r, err := range errs {
+		if err == nil {
+			t.Errorf("rank %d saw nothing", r)
+		}
+	}
+}
