@@ -265,8 +265,11 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 }
 
 // smaller tries buckets that are smaller than those of best: large ones can delay
-// what a part of them would not.
+// what a part of them would not. Large programs do without.
 func (a *attempt) smaller(s schedule, base *sim.Timeline, best *bucketed, cap int64) (*bucketed, error) {
+	if a.p.n()*againRuns*2 > budget {
+		return best, nil
+	}
 	for _, part := range []int64{6, 4, 2} { // eighths
 		if best == nil || a.near(best) || best.t.Makespan > base.Makespan {
 			return best, nil
