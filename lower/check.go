@@ -3,6 +3,7 @@ package lower
 import (
 	"fmt"
 
+	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/program"
@@ -50,19 +51,8 @@ func CheckOptions() program.CheckOptions {
 }
 
 // inPlace reports whether a launch may write its result over an operand of the
-// same elements: elementwise operations may; softmax and cumsum read a row before
-// they write it; updates copy operand 0 and change a part of it, and are spared
-// the copy in place; a call is taken at its word.
+// same elements, by the operator table; a call is taken at its word.
 func inPlace(in *program.Instr, operand int) bool {
 	op, ok := ir.OpByName(in.Op)
-	if !ok {
-		return false
-	}
-	switch op {
-	case ir.OpCall, ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum:
-		return true
-	case ir.OpIndexPut, ir.OpIndexAdd, ir.OpScatter, ir.OpSliceScatter:
-		return operand == 0
-	}
-	return op.Info().Elementwise
+	return ok && (op == ir.OpCall || place.WorksInPlace(op, operand))
 }

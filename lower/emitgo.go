@@ -237,8 +237,18 @@ func (e *emitter) instr(in *program.Instr) {
 			op = in.Kind.String()
 		}
 		e.printf(" // %%%s %s", in.Node, op)
+		if inPlaceOf(in) {
+			e.printf(", in place")
+		}
 	}
 	e.printf("\n")
+}
+
+// inPlaceOf reports whether an instruction writes a result over an operand.
+func inPlaceOf(in *program.Instr) bool {
+	return slices.ContainsFunc(in.Outs, func(out program.Tensor) bool {
+		return slices.ContainsFunc(in.Ins, func(t program.Tensor) bool { return t.Buffer == out.Buffer && t.Offset == out.Offset })
+	})
 }
 
 func (e *emitter) launch(stream string, in *program.Instr) {

@@ -23,7 +23,7 @@ package lower
 import (
 	"fmt"
 
-	"github.com/seed-ee968945/concert/internal/pack"
+	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/program"
 )
@@ -32,11 +32,11 @@ import (
 // lowers the same text gets the same program. Linear but for the placement of
 // buffers, which is O(n log n).
 func Func(f *ir.Func) (*program.Program, error) {
-	st, err := ir.ComputeStorages(f)
+	lay, err := place.Of(f)
 	if err != nil {
 		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
-	l := &lowering{f: f, m: f.Module(), st: st, p: &program.Program{Name: f.Name, World: f.Module().World}}
+	l := &lowering{f: f, m: f.Module(), lay: lay, p: &program.Program{Name: f.Name, World: f.Module().World}}
 	l.declare()
 	if err := l.body(); err != nil {
 		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
@@ -50,16 +50,14 @@ func Func(f *ir.Func) (*program.Program, error) {
 	return l.p, nil
 }
 
-// lowering is the state of one Func. Buffer i is storage i; buffers past the
-// storages are temporaries of the lowering itself.
+// lowering is the state of one Func. Buffer i is buffer i of the layout.
 type lowering struct {
-	f  *ir.Func
-	m  *ir.Module
-	st *ir.Storages
-	p  *program.Program
+	f   *ir.Func
+	m   *ir.Module
+	lay *place.Layout
+	p   *program.Program
 
-	streamOf []int  // by group index: its stream, 0 if it has none yet
-	stage    []temp // contiguous copies of collective operands
+	streamOf []int // by group index: its stream, 0 if it has none yet
 
 	// Events. clock counts what the compute stream has been given; an event of it
 	// is reused while the clock stands still.
@@ -72,13 +70,6 @@ type lowering struct {
 	onStream   []int // by event: the stream that records it, -1 for async inputs
 	records    []int // by stream: how many events it has recorded
 	seenOfComm []int // by stream: latest order of its events that the compute stream has waited for
-}
-
-// temp is a contiguous copy made for a collective: live from def to last.
-type temp struct {
-	name      string
-	def, last int
-	bytes     int64
 }
 
 // declare fills in what does not depend on the order.
@@ -130,14 +121,14 @@ func (l *lowering) emit(in program.Instr) {
 
 // body emits one node after the other.
 func (l *lowering) body() error {
-	for i, n := range l.f.Order() {
+	for _, n := range l.f.Order() {
 		var err error
 		switch n.Op().Class() {
 		case ir.ClassInput:
 			l.input(n)
 		case ir.ClassView:
 		case ir.ClassCollective:
-			err = l.collective(i, n)
+			err = l.collective(n)
 		case ir.ClassWait:
 			l.wait(n)
 		case ir.ClassOutput:
@@ -156,9 +147,9 @@ func (l *lowering) body() error {
 func (l *lowering) tensors(v *ir.Value) []program.Tensor {
 	var out []program.Tensor
 	ts := v.Type().Tensors()
-	for k, p := range l.st.Of(v) {
+	for k, at := range l.lay.Windows(v) {
 		t := ts[k]
-		w := program.Tensor{Buffer: int(p.Storage), Offset: p.Offset * int64(t.DType().Size()), DType: t.DType(), Shape: t.Shape()}
+		w := program.Tensor{Buffer: at.Buffer, Offset: at.Offset, DType: t.DType(), Shape: t.Shape()}
 		if !t.Contiguous() {
 			w.Strides = t.Strides()
 		}
@@ -179,20 +170,12 @@ func (l *lowering) input(n *ir.Node) {
 
 func (l *lowering) output(n *ir.Node) {
 	for _, v := range n.Args() {
-		q := program.Param{Name: outputName(v), Event: -1, Tensors: l.tensors(v)}
+		q := program.Param{Name: place.ValueName(v), Event: -1, Tensors: l.tensors(v)}
 		if v.Type().IsAsync() {
 			q.Async, q.Event = true, l.finished[v.Def().ID()]
 		}
 		l.p.Outputs = append(l.p.Outputs, q)
 	}
-}
-
-// outputName is the value's name with a character that names may hold between node and index.
-func outputName(v *ir.Value) string {
-	if len(v.Def().Results()) == 1 {
-		return v.Def().Name()
-	}
-	return fmt.Sprintf("%s.%d", v.Def().Name(), v.Index())
 }
 
 func (l *lowering) launch(n *ir.Node) {
@@ -209,14 +192,13 @@ func (l *lowering) launch(n *ir.Node) {
 	l.emit(in)
 }
 
-func (l *lowering) collective(at int, n *ir.Node) error {
+func (l *lowering) collective(n *ir.Node) error {
 	s := l.stream(n.Group())
 	in := program.Instr{Kind: program.Collective, Stream: s, Event: -1, Group: n.Group().Index(), Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
-	last := l.waitAt(n)
 	for i, a := range n.Args() {
 		t := l.tensors(a)[0]
-		if !a.Type().Contiguous() {
-			t = l.contiguous(at, last, n, i, a)
+		if b, ok := l.lay.Copy(n, i); ok {
+			t = l.contiguous(b, n, a)
 		}
 		in.Ins = append(in.Ins, t)
 	}
@@ -241,22 +223,11 @@ func (l *lowering) collective(at int, n *ir.Node) error {
 	return nil
 }
 
-// contiguous copies a strided operand into a temporary that lives until the wait.
-func (l *lowering) contiguous(at, last int, n *ir.Node, i int, a *ir.Value) program.Tensor {
-	bytes := l.m.Bound(a.Type().Bytes())
-	dst := program.Tensor{Buffer: l.st.Len() + len(l.stage), DType: a.Type().DType(), Shape: a.Type().Shape()}
-	l.stage = append(l.stage, temp{fmt.Sprintf("%s.operand%d", n.Name(), i), at, last, bytes})
+// contiguous copies a strided operand into a buffer of its own.
+func (l *lowering) contiguous(buffer int, n *ir.Node, a *ir.Value) program.Tensor {
+	dst := program.Tensor{Buffer: buffer, DType: a.Type().DType(), Shape: a.Type().Shape()}
 	l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(a), Outs: []program.Tensor{dst}, Node: n.Name()})
 	return dst
-}
-
-// waitAt is the position at which a collective is known to have finished: its
-// wait's, or the end.
-func (l *lowering) waitAt(n *ir.Node) int {
-	if u := n.Result(0).Uses(); len(u) == 1 {
-		return u[0].Node.At()
-	}
-	return len(l.f.Order()) - 1
 }
 
 func (l *lowering) wait(n *ir.Node) {
@@ -270,19 +241,20 @@ func (l *lowering) wait(n *ir.Node) {
 	l.emit(program.Instr{Kind: program.Wait, Event: e, Group: -1, Node: n.Name()})
 }
 
-// place gives every buffer its offset.
+// place gives every buffer its offset: what plan-memory decided, or else a plan
+// made here.
 func (l *lowering) place() error {
-	plan := newPlan(l.f, l.st)
-	for _, t := range l.stage {
-		plan.add(t.name, t.def, t.last, t.bytes)
+	plan, ok, err := l.lay.Annotated()
+	if err == nil && !ok {
+		plan, err = l.lay.Place(0)
 	}
-	offsets, height, err := pack.BestFit(plan.Problem)
 	if err != nil {
 		return err
 	}
-	for i, b := range plan.Buffers {
-		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: b.Name, Offset: offsets[i], Size: b.Bytes})
+	for i := range l.lay.Buffers {
+		b := &l.lay.Buffers[i]
+		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: b.Name, Offset: plan.Offsets[i], Size: b.Bytes})
 	}
-	l.p.Arena = height
+	l.p.Arena = plan.Height
 	return nil
 }

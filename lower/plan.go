@@ -4,55 +4,69 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/internal/pack"
+	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/program"
 )
 
 // MemoryPlan is the placement problem of a function: which buffers it needs and
 // when. Times are positions in the function's order; see the package for why
 // order in the list is order in time.
 type MemoryPlan struct {
-	Buffers []PlannedBuffer // buffer i is Problem.Buffers[i]; the first ones are the function's storages, in order
+	Buffers []PlannedBuffer // buffer i is Problem.Buffers[i]
 	Problem pack.Problem
 
-	names map[string]bool
+	layout *place.Layout
 }
 
-// PlannedBuffer names a buffer and gives its size before alignment, in bytes.
+// PlannedBuffer names a buffer, says which tensor it was made for, and gives its
+// size before alignment, in bytes.
 type PlannedBuffer struct {
 	Name  string
+	Type  ir.Type
 	Bytes int64
 }
 
-// Plan returns the placement problem of a verified function.
+// Plan returns the placement problem of a verified function, with the reuse that
+// its annotations ask for.
 func Plan(f *ir.Func) (*MemoryPlan, error) {
-	st, err := ir.ComputeStorages(f)
+	lay, err := place.Of(f)
 	if err != nil {
 		return nil, fmt.Errorf("plan: @%s: %w", f.Name, err)
 	}
-	return newPlan(f, st), nil
+	p := &MemoryPlan{layout: lay}
+	if p.Problem, err = lay.Problem(); err != nil {
+		return nil, fmt.Errorf("plan: @%s: %w", f.Name, err)
+	}
+	for i := range lay.Buffers {
+		b := &lay.Buffers[i]
+		p.Buffers = append(p.Buffers, PlannedBuffer{b.Name, b.Type, b.Bytes})
+	}
+	return p, nil
 }
 
-func newPlan(f *ir.Func, st *ir.Storages) *MemoryPlan {
-	p := &MemoryPlan{names: map[string]bool{}}
-	for i, life := range lifetimes(f, st) {
-		root, k := st.Root(ir.StorageID(i))
-		name := outputName(root)
-		if root.Type().IsAsync() && len(root.Type().Elems()) > 1 {
-			name = fmt.Sprintf("%s.%d", name, k)
-		}
-		p.add(name, life.def, life.last, f.Module().Bound(st.Type(ir.StorageID(i)).Bytes()))
+// Offsets are those that plan-memory left in the function; false if there are none.
+func (p *MemoryPlan) Offsets() ([]int64, bool, error) {
+	plan, ok, err := p.layout.Annotated()
+	if err != nil || !ok {
+		return nil, false, err
 	}
-	return p
+	return plan.Offsets, true, nil
 }
 
-// add adds a buffer that lives from position def to position last, both included.
-func (p *MemoryPlan) add(name string, def, last int, bytes int64) {
-	for p.names[name] {
-		name += "_"
+// Explain puts names and types into an error about a capacity; other errors are
+// returned as they are.
+func (p *MemoryPlan) Explain(err error) error {
+	if full, ok := err.(*pack.CapacityError); ok {
+		return &place.CapacityError{CapacityError: full, Layout: p.layout}
 	}
-	p.names[name] = true
-	p.Buffers = append(p.Buffers, PlannedBuffer{name, bytes})
-	size := (bytes + program.Align - 1) / program.Align * program.Align
-	p.Problem.Buffers = append(p.Problem.Buffers, pack.Buffer{Lower: int64(def), Upper: int64(last) + 1, Size: size, Align: program.Align})
+	return err
+}
+
+// Place plans the buffers afresh and returns the height of the arena in bytes.
+func (p *MemoryPlan) Place() (int64, error) {
+	plan, err := p.layout.Place(0)
+	if err != nil {
+		return 0, err
+	}
+	return plan.Height, nil
 }

@@ -26,11 +26,15 @@ func standardPasses() []Pass {
 		sinkWaits(),
 		reorderComms(),
 		overlap(),
+		reuseBuffers(),
+		planMemory(),
 	}
 }
 
 // standardOrder lists which pass has to stand before which, and why.
 func standardOrder() []Constraint {
+	const lives = "what is dead where depends on the final order"
+	const fixed = "offsets hold for one order and one choice of buffers only"
 	const stale = "a schedule must not be decided around nodes that canonicalize removes"
 	const undone = "overlap decides the whole order, what came before counts only as its input"
 	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
@@ -58,6 +62,23 @@ func standardOrder() []Constraint {
 		{Before: "raise-starts", After: "overlap", Why: undone},
 		{Before: "sink-waits", After: "overlap", Why: undone},
 		{Before: "reorder-comms", After: "overlap", Why: undone},
+		{Before: "canonicalize", After: "reuse-buffers", Why: lives},
+		{Before: "partition", After: "reuse-buffers", Why: lives},
+		{Before: "simplify-collectives", After: "reuse-buffers", Why: lives},
+		{Before: "bucket", After: "reuse-buffers", Why: lives},
+		{Before: "raise-starts", After: "reuse-buffers", Why: lives},
+		{Before: "sink-waits", After: "reuse-buffers", Why: lives},
+		{Before: "reorder-comms", After: "reuse-buffers", Why: lives},
+		{Before: "overlap", After: "reuse-buffers", Why: lives},
+		{Before: "canonicalize", After: "plan-memory", Why: fixed},
+		{Before: "partition", After: "plan-memory", Why: fixed},
+		{Before: "simplify-collectives", After: "plan-memory", Why: fixed},
+		{Before: "bucket", After: "plan-memory", Why: fixed},
+		{Before: "raise-starts", After: "plan-memory", Why: fixed},
+		{Before: "sink-waits", After: "plan-memory", Why: fixed},
+		{Before: "reorder-comms", After: "plan-memory", Why: fixed},
+		{Before: "overlap", After: "plan-memory", Why: fixed},
+		{Before: "reuse-buffers", After: "plan-memory", Why: fixed},
 	}
 }
 

@@ -54,7 +54,7 @@ func runPlan(ctx context.Context, t tool, args []string) error {
 	if f.capacity < 0 {
 		return usagef("-capacity=%d: want at least 0", f.capacity)
 	}
-	prob, write, err := t.placement(ctx, path, &f)
+	prob, err := t.placement(ctx, path, &f)
 	if err != nil {
 		return err
 	}
@@ -63,46 +63,51 @@ func runPlan(ctx context.Context, t tool, args []string) error {
 		opt.Steps = -1
 	}
 	end := t.busy.phase("placing buffers")
-	res, err := pack.Solve(ctx, *prob, opt)
+	res, err := pack.Solve(ctx, *prob.problem, opt)
 	end()
 	if err != nil {
-		var full *pack.CapacityError
-		if errors.As(err, &full) {
-			return fmt.Errorf("%w\n%s", err, atPeak(prob))
-		}
-		return err
+		return prob.explain(err)
 	}
 	exact := ""
 	if res.Exact {
 		exact = ", which is the least possible"
 	}
-	fmt.Fprintf(t.err, "%d buffers, height %d, lower bound %d, ratio %.4f (%s%s)\n", len(prob.Buffers), res.Height, res.LowerBound,
+	fmt.Fprintf(t.err, "%d buffers, height %d, lower bound %d, ratio %.4f (%s%s)\n", len(prob.problem.Buffers), res.Height, res.LowerBound,
 		float64(res.Height)/float64(max(res.LowerBound, 1)), res.Method, exact)
-	return t.output(f.out, func(w io.Writer) error { return write(w, res.Offsets) })
+	return t.output(f.out, func(w io.Writer) error { return prob.write(w, res.Offsets) })
 }
 
-// placement reads the problem and returns how to print its solution.
-func (t tool) placement(ctx context.Context, path string, f *planFlags) (*pack.Problem, func(io.Writer, []int64) error, error) {
+// placement is a problem and how to speak about it.
+type placement struct {
+	problem *pack.Problem
+	write   func(io.Writer, []int64) error
+	explain func(error) error // names buffers in errors
+}
+
+// placement reads the problem.
+func (t tool) placement(ctx context.Context, path string, f *planFlags) (*placement, error) {
 	if strings.EqualFold(filepath.Ext(path), ".csv") {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		table, err := pack.ReadCSV(bytes.NewReader(data))
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		return &table.Problem, table.WriteCSV, nil
+		explain := func(err error) error { return explainRows(&table.Problem, err) }
+		return &placement{&table.Problem, table.WriteCSV, explain}, nil
 	}
 	_, fn, err := t.optimised(ctx, path, f.source)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	plan, err := lower.Plan(fn)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return &plan.Problem, func(w io.Writer, offsets []int64) error { return writePlan(w, plan, offsets) }, nil
+	write := func(w io.Writer, offsets []int64) error { return writePlan(w, plan, offsets) }
+	return &placement{&plan.Problem, write, plan.Explain}, nil
 }
 
 func writePlan(w io.Writer, plan *lower.MemoryPlan, offsets []int64) error {
@@ -118,17 +123,19 @@ func writePlan(w io.Writer, plan *lower.MemoryPlan, offsets []int64) error {
 // shownAtPeak bounds the list of buffers in a capacity error.
 const shownAtPeak = 10
 
-// atPeak names the largest buffers that live at the time of the highest demand.
-func atPeak(p *pack.Problem) string {
-	at := pack.Busiest(*p)
+// explainRows adds the largest rows at the peak to an error about a capacity.
+func explainRows(p *pack.Problem, err error) error {
+	var full *pack.CapacityError
+	if !errors.As(err, &full) {
+		return err
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "at time %d the buffers that live need %d together; the largest:", at.Time, at.Bytes)
-	for i, k := range at.Buffers {
+	for i, k := range full.Peak {
 		if i == shownAtPeak {
-			fmt.Fprintf(&b, "\n  ... and %d more", len(at.Buffers)-shownAtPeak)
+			fmt.Fprintf(&b, "\n  ... and %d more", len(full.Peak)-shownAtPeak)
 			break
 		}
-		fmt.Fprintf(&b, "\n  buffer %d of %d bytes", k, p.Buffers[k].Size)
+		fmt.Fprintf(&b, "\n  row %d of size %d", k+1, p.Buffers[k].Size)
 	}
-	return b.String()
+	return fmt.Errorf("%w; the largest:%s", err, b.String())
 }

@@ -1,0 +1,192 @@
+// Package place says which bytes each value of a function needs and for how long:
+// its buffers. It is what the passes reuse-buffers and plan-memory decide by and
+// what lowering follows, so that they cannot disagree.
+//
+// # Annotations
+//
+// Decisions are annotations of nodes, so that they have a text form and need no
+// program:
+//
+//	inplace=[i]          result k lies where operand inplace[k] lies; -1: it does not
+//	offset=[b]           result k lies b bytes from the start of the arena; -1: in place of an operand
+//	operand_offset=[b]   the contiguous copy of operand i lies there; -1: no copy is needed
+//	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
+//
+// Results are counted by tensor: an async result of n tensors has n entries.
+// reuse-buffers writes inplace, plan-memory the offsets.
+//
+// # Lifetimes
+//
+// Times are positions in the function's order. A buffer lives from the node that
+// makes it (from the start, if that is an input) to its last use through any
+// view; the operands and results of a collective live at least until its wait;
+// outputs, parameters and data to the end, and what a collective that leaves in
+// flight reads as well.
+package place
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Align is the alignment of every buffer in bytes; sim and program have the same.
+const Align = 512
+
+// The keys of annotations.
+const (
+	InPlaceKey       = "inplace"
+	OffsetKey        = "offset"
+	OperandOffsetKey = "operand_offset"
+	PinKey           = "pin"
+)
+
+// Buffer is a range of the arena that holds one value after another in place.
+type Buffer struct {
+	Name  string   // of the value that it was made for, unique in the layout
+	Type  ir.Type  // of that tensor
+	Bytes int64    // with symbols at their bounds, before alignment
+	Def   int      // position from which it lives
+	Last  int      // position up to which it lives, included
+	Node  *ir.Node // whose result it is, or whose operand's copy
+	Index int      // number of the tensor among the node's results, or of the operand
+	Copy  bool     // a contiguous copy of an operand of the collective Node
+}
+
+// Size is the number of bytes that the buffer takes up.
+func (b *Buffer) Size() int64 { return (b.Bytes + Align - 1) / Align * Align }
+
+// Window says where a tensor lies: Offset bytes into a buffer.
+type Window struct {
+	Buffer int
+	Offset int64
+}
+
+// Layout is the buffers of a function and where every value lies in them.
+type Layout struct {
+	Func    *ir.Func
+	Buffers []Buffer
+
+	windows [][]Window      // by ValueID: one per tensor
+	copies  map[copyKey]int // buffers of contiguous copies; look-up only
+}
+
+type copyKey struct {
+	node    ir.NodeID
+	operand int
+}
+
+// Of lays out a verified function with the reuse that its annotations ask for. The
+// error is an *InPlaceError where that is not legal, or what ir.ComputeStorages
+// has to say. O(nodes + uses).
+func Of(f *ir.Func) (*Layout, error) {
+	u, err := newUses(f)
+	if err != nil {
+		return nil, err
+	}
+	l := &Layout{Func: f, windows: make([][]Window, f.NumValueIDs()), copies: map[copyKey]int{}}
+	names := map[string]bool{}
+	home := make([]Window, u.st.Len()) // by storage
+	for id := range home {
+		s := ir.StorageID(id)
+		root, k := u.st.Root(s)
+		operand, err := u.taken(root, k)
+		if err != nil {
+			return nil, err
+		}
+		if operand >= 0 {
+			p := u.st.Of(root.Def().Arg(operand))[0]
+			w := home[p.Storage]
+			w.Offset += p.Offset * int64(u.st.Type(p.Storage).DType().Size())
+			home[id] = w
+			b := &l.Buffers[w.Buffer]
+			b.Last = max(b.Last, u.lives[id].last)
+			continue
+		}
+		home[id] = Window{Buffer: len(l.Buffers)}
+		l.add(names, Buffer{Name: storageName(root, k), Type: u.st.Type(s), Def: u.lives[id].def, Last: u.lives[id].last,
+			Node: root.Def(), Index: tensorIndex(root, k)})
+	}
+	for _, n := range f.Order() {
+		for _, r := range n.Results() {
+			ts := r.Type().Tensors()
+			for k, p := range u.st.Of(r) {
+				w := home[p.Storage]
+				w.Offset += p.Offset * int64(ts[k].DType().Size())
+				l.windows[r.ID()] = append(l.windows[r.ID()], w)
+			}
+		}
+		l.addCopies(names, n)
+	}
+	return l, nil
+}
+
+// addCopies makes the buffers of contiguous copies: collectives read row-major
+// operands only.
+func (l *Layout) addCopies(names map[string]bool, n *ir.Node) {
+	if !n.Op().IsCollective() {
+		return
+	}
+	for i, a := range n.Args() {
+		if a.Type().Contiguous() {
+			continue
+		}
+		l.copies[copyKey{n.ID(), i}] = len(l.Buffers)
+		l.add(names, Buffer{Name: fmt.Sprintf("%s.operand%d", n.Name(), i), Type: a.Type(), Def: n.At(), Last: waitAt(n),
+			Node: n, Index: i, Copy: true})
+	}
+}
+
+func (l *Layout) add(names map[string]bool, b Buffer) {
+	for names[b.Name] {
+		b.Name += "_"
+	}
+	names[b.Name] = true
+	b.Bytes = l.Func.Module().Bound(b.Type.Bytes())
+	l.Buffers = append(l.Buffers, b)
+}
+
+// Windows says where the tensors of v lie. The caller must not change the list.
+func (l *Layout) Windows(v *ir.Value) []Window { return l.windows[v.ID()] }
+
+// Copy is the buffer of the contiguous copy of an operand of a collective; false
+// if the collective reads the operand where it lies.
+func (l *Layout) Copy(n *ir.Node, operand int) (int, bool) {
+	b, ok := l.copies[copyKey{n.ID(), operand}]
+	return b, ok
+}
+
+// storageName names a storage after its value, with a character that names may
+// hold between node and index.
+func storageName(v *ir.Value, tensor int) string {
+	name := ValueName(v)
+	if v.Type().IsAsync() && len(v.Type().Elems()) > 1 {
+		name = fmt.Sprintf("%s.%d", name, tensor)
+	}
+	return name
+}
+
+// ValueName is the name of a value as buffers and outputs spell it.
+func ValueName(v *ir.Value) string {
+	if len(v.Def().Results()) == 1 {
+		return v.Def().Name()
+	}
+	return fmt.Sprintf("%s.%d", v.Def().Name(), v.Index())
+}
+
+// tensorIndex counts a tensor of a value among all tensors that its node defines.
+func tensorIndex(v *ir.Value, tensor int) int {
+	for _, r := range v.Def().Results()[:v.Index()] {
+		tensor += len(r.Type().Tensors())
+	}
+	return tensor
+}
+
+// waitAt is the position at which a collective is known to have finished: its
+// wait's, or the end.
+func waitAt(n *ir.Node) int {
+	if u := n.Result(0).Uses(); len(u) == 1 {
+		return u[0].Node.At()
+	}
+	return len(n.Func().Order()) - 1
+}

@@ -1,0 +1,95 @@
+package lower_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/pack"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// arenaGraphs are the full-size traced graphs.
+var arenaGraphs = []string{"gpt_ddp8.bw", "llama8b_fsdp8.fw", "llama8b_fsdp8.bw", "llama8b_tp8_infer.fw", "llama8b_tpsp8.fw",
+	"llama8b_tpsp8.bw", "mixtral_ep8_fsdp8.fw", "llama70b_fsdp8_tp8.fw", "llama70b_fsdp8_tp8.bw"}
+
+// simPeak is the peak by the rule that every result is a storage of its own.
+func simPeak(t testing.TB, f *ir.Func) int64 {
+	t.Helper()
+	m, err := sim.FromFunc(f, sim.FuncOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, err := sim.Evaluate(m, m.InputOrder(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl.Peak
+}
+
+// The placed arena is at most 1.01 times the simulator's peak on the full-size
+// graphs, as traced and as scheduled; and with reuse not above it, or, where reuse
+// takes nothing off the peak itself, by no more than packing misses the lower bound.
+func TestArenaSize(t *testing.T) {
+	if testing.Short() {
+		t.Skip("schedules and places the full-size graphs")
+	}
+	for _, name := range arenaGraphs {
+		m := imported(t, filepath.Join(testdata, "graphs", name+".graph.json.gz"))
+		for _, order := range []string{"", "overlap"} {
+			scheduled := optimised(t, m, order)
+			peak := simPeak(t, scheduled.Funcs()[0])
+			for _, reuse := range []string{"", "reuse-buffers", "reuse-buffers{inputs=dying}"} {
+				f := optimised(t, scheduled, reuse).Funcs()[0]
+				plan, err := lower.Plan(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bound, err := pack.LowerBound(plan.Problem)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := lower.Func(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%-24s %-8s %-28s buffers %5d, arena %d, over bound %.5f, over peak %.5f", name, order, reuse, len(plan.Buffers), p.Arena,
+					float64(p.Arena)/float64(bound), float64(p.Arena)/float64(peak))
+				limit := 1.01 * float64(peak)
+				if reuse != "" {
+					limit = max(float64(peak), 1.005*float64(bound))
+				}
+				if float64(p.Arena) > limit {
+					t.Errorf("%s, order %q, %q: the arena has %d bytes, the simulator's peak is %d", name, order, reuse, p.Arena, peak)
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkPlace measures the placement of the full-size graphs as traced.
+func BenchmarkPlace(b *testing.B) {
+	for _, name := range arenaGraphs {
+		m := imported(b, filepath.Join(testdata, "graphs", name+".graph.json.gz"))
+		for _, order := range []string{"", "overlap"} {
+			plan, err := lower.Plan(optimised(b, m, order).Funcs()[0])
+			if err != nil {
+				b.Fatal(err)
+			}
+			bound, err := pack.LowerBound(plan.Problem)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(name+"/"+order, func(b *testing.B) {
+				var height int64
+				for b.Loop() {
+					if height, err = plan.Place(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(height)/float64(bound), "of-bound")
+			})
+		}
+	}
+}

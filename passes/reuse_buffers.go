@@ -1,0 +1,166 @@
+package passes
+
+import (
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/place"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// reuse-buffers decides which results lie in place of an operand: all_reduce and
+// broadcast on operands that nobody needs afterwards, and launches that read an
+// element before they overwrite it. The decision is the annotation inplace, which
+// lowering follows; there are no copies to be saved otherwise, since a result that
+// cannot take over its operand gets a buffer of its own, and only an operand with
+// gaps is copied before a collective.
+//
+// A result takes over the first operand for which package place finds it legal,
+// whose storage it covers (else the rest of the storage would live on with it),
+// and which is the program's own: never a parameter or data, and an activation or
+// a tangent that the caller hands over only where inputs=dying says so. Memory
+// cannot grow: where the operand would have been freed and the result allocated,
+// now neither happens, and live memory is otherwise the same.
+//
+// What it does not do: reduce_scatter into its operand, all_gather around it. Their
+// piece lies at a place that depends on the rank, and offsets must not. Nor
+// collective_permute, whose operand is still on its way out while the result
+// arrives. O(nodes + uses).
+func reuseBuffers() Pass {
+	return Pass{
+		Name: "reuse-buffers",
+		Doc:  "Puts results in place of operands that are not needed any more.",
+		Options: []Option{
+			{Name: "collectives", Kind: KindBool, Default: "true", Doc: "all_reduce and broadcast in place"},
+			{Name: "launches", Kind: KindBool, Default: "true", Doc: "elementwise operations, softmax, cumsum and updates in place"},
+			{Name: "inputs", Kind: KindString, Default: "keep", Choices: []string{"keep", "dying"}, Doc: "inputs that may be overwritten: none, or saved activations and tangents after their last use"},
+		},
+		Stats: []Stat{
+			{"collectives", "collective operands that a result takes over"},
+			{"launches", "operands of launches that the result takes over"},
+			{"bytes", "bytes of the results that need no buffer of their own"},
+			{"kept-needed", "results of all_reduce and broadcast with a buffer of their own because the operand is needed again or in flight"},
+			{"kept-caller", "the same because the operand belongs to the caller"},
+			{"kept-part", "the same because the operand is a part of its storage or of another layout"},
+			{"bound-before-bytes", "least memory that the function's buffers need, before the pass"},
+			{"bound-after-bytes", "the same after the pass"},
+		},
+		Run: runReuseBuffers,
+	}
+}
+
+func runReuseBuffers(ctx *Context, f *ir.Func) error {
+	for _, n := range f.Order() {
+		if n.Meta().Has(place.InPlaceKey) {
+			f.SetMeta(n, n.Meta().Without(place.InPlaceKey))
+		}
+	}
+	before, err := leastMemory(f)
+	if err != nil {
+		return err
+	}
+	a, err := place.Analyse(f)
+	if err != nil {
+		return err
+	}
+	r := &reuser{ctx: ctx, a: a, dying: ctx.Str("inputs") == "dying"}
+	for _, n := range f.Order() {
+		wanted := n.Op().Class() != ir.ClassView && ctx.Bool("launches")
+		if n.Op().IsCollective() {
+			wanted = ctx.Bool("collectives")
+		}
+		if !wanted || len(n.Args()) == 0 || len(n.Results()) != 1 || n.Op() == ir.OpWaitTensor {
+			continue
+		}
+		if list := r.node(n); list != nil {
+			f.SetMeta(n, n.Meta().With(place.InPlaceKey, attr.Ints(list...)))
+		}
+	}
+	after, err := leastMemory(f)
+	if err != nil {
+		return err
+	}
+	ctx.Count("bound-before-bytes", float64(before))
+	ctx.Count("bound-after-bytes", float64(after))
+	return nil
+}
+
+// leastMemory is the largest sum of buffers that live together.
+func leastMemory(f *ir.Func) (int64, error) {
+	l, err := place.Of(f)
+	if err != nil {
+		return 0, err
+	}
+	return l.Bound()
+}
+
+// reuser is the state of one run.
+type reuser struct {
+	ctx   *Context
+	a     *place.Analysis
+	dying bool
+}
+
+// node returns the annotation of n, nil if no result takes over an operand.
+func (r *reuser) node(n *ir.Node) []int64 {
+	ts := n.Result(0).Type().Tensors()
+	list := make([]int64, len(ts))
+	found, asked := false, false
+	for k, t := range ts {
+		list[k] = -1
+		operand, why := r.operand(n, k)
+		if operand < 0 {
+			if n.Op().IsCollective() && why != "" {
+				r.ctx.Count(why, 1)
+			}
+			continue
+		}
+		if !asked {
+			asked = true
+			if !r.ctx.Enable(n.Name()) {
+				return nil
+			}
+		}
+		list[k], found = int64(operand), true
+		stat := "launches"
+		if n.Op().IsCollective() {
+			stat = "collectives"
+		}
+		r.ctx.Count(stat, 1)
+		r.ctx.Count("bytes", float64(r.a.Size(t)))
+	}
+	if !found {
+		return nil
+	}
+	return list
+}
+
+// operand finds the operand that tensor k takes over, or -1 and a statistic that
+// says why the operand of a collective is not.
+func (r *reuser) operand(n *ir.Node, k int) (operand int, why string) {
+	for i, v := range n.Args() {
+		if n.Op().IsCollective() && i != k {
+			continue
+		}
+		err := r.a.InPlace(n, k, i)
+		switch {
+		case err == nil && !r.dying && r.a.Input(v) != nil:
+			why = "kept-caller"
+		case err == nil && !r.a.Whole(v):
+			why = "kept-part"
+		case err == nil:
+			return i, ""
+		default:
+			why = keptBecause[err.Hazard]
+		}
+	}
+	return -1, why
+}
+
+// keptBecause names the statistic that counts a hazard of a collective.
+var keptBecause = map[place.Hazard]string{
+	place.Needed:    "kept-needed",
+	place.InFlight:  "kept-needed",
+	place.Shared:    "kept-needed",
+	place.Opaque:    "kept-needed",
+	place.Callers:   "kept-caller",
+	place.OtherType: "kept-part",
+}
