@@ -59,6 +59,7 @@ var funcRules = []rule{
 	{"communicator", "a collective names a group, and so does what depends on the rank's place in one; nothing else does", ruleCommunicator},
 	{"call", "an opaque call names its target and known effects", ruleCall},
 	{"dimensions", "dimensions are not negative, use declared symbols, and element counts fit", ruleDimensions},
+	{"cost", "an attached cost is not negative and at most MaxCost", ruleCost},
 	{"async-use", "an async value has exactly one consumer: a wait or the return", ruleAsyncUse},
 	{"type", "result types follow from the operands by the op's type rule", ruleType},
 }
@@ -356,6 +357,18 @@ func reach(t Type) int64 {
 		return -1
 	}
 	return span(sizes, t.Strides())
+}
+
+// MaxCost is the largest cost of a node in milliseconds, some thirty years. It keeps
+// the sums that simulators and schedulers form finite and exact enough to compare.
+const MaxCost = 1e12
+
+func ruleCost(v *verifier) {
+	for _, n := range v.f.Order() {
+		if ms, ok := n.Cost(); ok && !(ms >= 0 && ms <= MaxCost) {
+			v.at(n, -1, nil, "a cost of %g ms is not within 0..%g", ms, float64(MaxCost))
+		}
+	}
 }
 
 // maxElems bounds element counts, so that sizes in bytes never overflow.

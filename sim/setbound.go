@@ -57,9 +57,7 @@ func pathLengths(m *Model) (head, tail []float64) {
 func jackson(m *Model, jobs []int32, head, tail []float64) float64 {
 	byHead := &jobHeap{key: head, sign: 1}
 	ready := &jobHeap{key: tail, sign: -1}
-	for _, j := range jobs {
-		byHead.jobs = append(byHead.jobs, j)
-	}
+	byHead.jobs = append(byHead.jobs, jobs...)
 	heap.Init(byHead)
 	left := make(map[int32]float64, 1) // remaining duration of preempted jobs; look-up only
 	now, best := 0.0, 0.0
