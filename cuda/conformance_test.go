@@ -461,9 +461,11 @@ func TestAbort(t *testing.T) {
 	if d := time.Since(start); d > 2*time.Second {
 		t.Errorf("it took %v", d)
 	}
-	// A peer that comes late finds the group aborted and returns at once.
-	if err := r.g.Members()[1].Enqueue(r.streams[1], Op{Kind: kernels.Barrier}); err != nil {
-		t.Fatal(err)
+	// The other members have learned it without a kernel in flight, and from whom.
+	err := r.g.Members()[1].Enqueue(r.streams[1], Op{Kind: kernels.Barrier})
+	var gave *GaveUpError
+	if !errors.Is(err, ErrAborted) || !errors.As(err, &gave) || gave.Rank != 0 {
+		t.Errorf("late peer: %v", err)
 	}
 	if err := r.g.Members()[1].Check(r.streams[1]); !errors.Is(err, ErrAborted) {
 		t.Errorf("late peer: %v", err)

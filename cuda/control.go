@@ -100,12 +100,14 @@ const (
 	msgLost    // a process ended
 	msgRefuse  // the world cannot be built: text
 	msgBye     // this process leaves in order
+	msgAbort   // a rank gave up a group: which rank, which group, why
 )
 
 type message struct {
-	Kind int
-	Rank int
-	Text string
+	Kind  int
+	Rank  int
+	Group int
+	Text  string
 }
 
 // control is a process's connections: rank 0 has one to every other, the others
@@ -122,6 +124,7 @@ type control struct {
 	lost        error
 	closing     bool
 	onLost      []func(error)
+	onAbort     func(message)
 	readers     sync.WaitGroup
 }
 
@@ -417,6 +420,14 @@ func (c *control) read(rank int, conn *net.UnixConn) {
 			c.pass()
 		case msgLost:
 			c.lose(&PeerLostError{Rank: m.Rank})
+		case msgAbort:
+			c.relay(m, rank)
+			c.mu.Lock()
+			f := c.onAbort
+			c.mu.Unlock()
+			if f != nil {
+				f(m)
+			}
 		case msgBye:
 			c.mu.Lock()
 			c.left[rank] = true
@@ -439,6 +450,27 @@ func (c *control) end(rank int) {
 			send(conn, message{Kind: msgLost, Rank: rank}) // who cannot hear it is lost too
 		}
 	}
+}
+
+// relay passes on what came from a rank, or from here when from is this rank: rank 0
+// to all others, the others to rank 0. Who cannot hear it is lost and noticed as such.
+// A connection keeps its order, so an abort arrives before a later meeting point.
+func (c *control) relay(m message, from int) {
+	if c == nil || c.rank != 0 && from != c.rank {
+		return
+	}
+	for r, conn := range c.conns {
+		if conn != nil && r != from {
+			send(conn, m)
+		}
+	}
+}
+
+// whenAborted registers f, which is called when another process gives up a group.
+func (c *control) whenAborted(f func(message)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onAbort = f
 }
 
 func (c *control) lose(err error) {

@@ -20,6 +20,7 @@ import (
 // same order on every rank.
 type Group struct {
 	world   *World
+	id      int // number within the world, the same in all processes
 	ranks   []int
 	sc      kernels.Scratch
 	offs    []uint64 // symmetric allocations
@@ -122,8 +123,13 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 			}
 		}
 	}
+	w.mu.Lock()
+	g.id = len(w.groups)
+	w.groups = append(w.groups, g)
+	w.mu.Unlock()
 	if w.control != nil {
 		w.control.whenLost(g.lose)
+		w.control.whenAborted(w.aborted)
 	}
 	if err := w.meet(); err != nil {
 		return nil, err
@@ -134,7 +140,29 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 // lose aborts the local members because a process of the world ended.
 func (g *Group) lose(why error) {
 	for _, m := range g.members {
-		m.Abort(why)
+		m.abort(why)
+	}
+}
+
+// GaveUpError is what the other ranks of a group report when one has aborted it.
+type GaveUpError struct {
+	Rank   int // group rank
+	Reason string
+}
+
+// Error names the rank and its reason.
+func (e *GaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.Rank, e.Reason) }
+
+// aborted is called when a member in another process has aborted a group.
+func (w *World) aborted(msg message) {
+	w.mu.Lock()
+	var g *Group
+	if msg.Group >= 0 && msg.Group < len(w.groups) {
+		g = w.groups[msg.Group]
+	}
+	w.mu.Unlock()
+	if g != nil {
+		g.lose(&GaveUpError{Rank: msg.Rank, Reason: msg.Text})
 	}
 }
 
@@ -172,6 +200,29 @@ func (m *Member) clear() error {
 	return d.StreamSync(r.Ctx, r.setup)
 }
 
+// Rejoin readies a broken group for use: it waits for all work of the local devices,
+// which has given up or soon will, meets the other processes, and clears control
+// pages, packets and errors. Every process of the world calls it, with no work of the
+// group enqueued meanwhile. What was prepared or captured for the group stays valid.
+// It fails with a *PeerLostError in a world that lost a process: the survivors make a
+// new world then.
+func (g *Group) Rejoin() error {
+	for _, m := range g.members {
+		if err := g.world.drv.CtxSync(m.Rank.Ctx); err != nil {
+			return fmt.Errorf("rank %d: %w", m.Rank.ID, err)
+		}
+	}
+	if err := g.world.meet(); err != nil {
+		return err
+	}
+	for _, m := range g.members {
+		if err := m.clear(); err != nil {
+			return fmt.Errorf("rank %d: %w", m.Rank.ID, err)
+		}
+	}
+	return g.world.meet()
+}
+
 // Members lists the local members.
 func (g *Group) Members() []*Member { return g.members }
 
@@ -180,6 +231,11 @@ func (g *Group) Size() int { return len(g.ranks) }
 
 // Close frees the group's memory. No kernel of the group may be running.
 func (g *Group) Close() error {
+	g.world.mu.Lock()
+	if g.id < len(g.world.groups) && g.world.groups[g.id] == g {
+		g.world.groups[g.id] = nil
+	}
+	g.world.mu.Unlock()
 	var errs []error
 	for _, m := range g.members {
 		errs = append(errs, m.closeEngine())
@@ -476,9 +532,24 @@ func (m *Member) fail(err error) error {
 	return *m.broken.Load()
 }
 
-// Abort ends the waits of this member's kernels, and through them its peers'.
-// The reason is what Err reports from now on. It touches host memory only.
+// Abort breaks the group on every rank: waits of kernels in flight end, here and in
+// other processes, whether or not this member has one in flight. The reason is what
+// Err reports from now on; the other members report a *GaveUpError with its text.
 func (m *Member) Abort(reason error) {
+	m.abort(reason)
+	g := m.Group
+	for _, o := range g.members {
+		if o != m {
+			o.abort(&GaveUpError{Rank: m.Index, Reason: reason.Error()})
+		}
+	}
+	if c := g.world.control; c != nil {
+		c.relay(message{Kind: msgAbort, Rank: m.Index, Group: g.id, Text: reason.Error()}, c.rank)
+	}
+}
+
+// abort is Abort's part for one member. It touches host memory only.
+func (m *Member) abort(reason error) {
 	m.fail(fmt.Errorf("%w: %w", ErrAborted, reason))
 	m.hostMu.Lock()
 	defer m.hostMu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync"
 
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -28,6 +29,8 @@ type World struct {
 	shared  bool // several ranks on one device
 	control *control
 	closed  bool
+	mu      sync.Mutex
+	groups  []*Group // by number, nil once closed
 }
 
 // Rank is one rank that this process drives: a device, its context and the
