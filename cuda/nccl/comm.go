@@ -491,9 +491,15 @@ func (c *Comm) watch(cx context.Context) {
 // group is broken, it is aborted. The caller's streams must have ended their ops.
 // Closing twice is an error that is ErrClosed.
 func (c *Comm) Close(cx context.Context) error {
+	err := c.leave(cx)
+	c.stop()
+	<-c.watched // without c.calls, for which a break that comes just now may wait
+	return err
+}
+
+func (c *Comm) leave(cx context.Context) error {
 	c.calls.Lock()
 	defer c.calls.Unlock()
-	defer func() { c.stop(); <-c.watched }()
 	c.mu.Lock()
 	h, err := c.h, c.err
 	if err != nil {

@@ -92,7 +92,7 @@ func TestOverlappingGroups(t *testing.T) {
 				if r != rank {
 					continue
 				}
-				c, err := Join(t.Context(), f, st, g.name, i, len(g.ranks), 0, Options{})
+				c, err := Join(t.Context(), f, st, g.name, i, len(g.ranks), 0, Options{Timeout: 20 * time.Second})
 				if err != nil {
 					return err
 				}
@@ -162,7 +162,7 @@ func TestBadOps(t *testing.T) {
 
 // TestBadOpLeavesGroup checks that an op that cannot be does not break the group.
 func TestBadOpLeavesGroup(t *testing.T) {
-	noErrors(t, group(t, 2, Options{}, func(c *Comm, f *Fake) error {
+	noErrors(t, group(t, 2, Options{Timeout: 20 * time.Second}, func(c *Comm, f *Fake) error {
 		var oe *OpError
 		if err := c.Run(t.Context(), 1, Op{}); !errors.As(err, &oe) {
 			return fmt.Errorf("bad op: %v", err)
@@ -310,8 +310,11 @@ func TestFailures(t *testing.T) {
 func TestRejoin(t *testing.T) {
 	f, st := NewFake(), store.NewMem()
 	noErrors(t, ranks(3, func(rank int) error {
-		c, err := Join(t.Context(), f, st, "g", rank, 3, 0, Options{})
+		c, err := Join(t.Context(), f, st, "g", rank, 3, 0, Options{Timeout: 20 * time.Second})
 		if err != nil {
+			return err
+		}
+		if err := store.Barrier(t.Context(), st, "joined", rank, 3); err != nil { // a break before would fail others' Join
 			return err
 		}
 		if rank == 2 {
@@ -327,7 +330,7 @@ func TestRejoin(t *testing.T) {
 		if rank == 2 {
 			return nil
 		}
-		if c, err = Join(t.Context(), f, st, "g/1", rank, 2, 0, Options{}); err != nil {
+		if c, err = Join(t.Context(), f, st, "g/1", rank, 2, 0, Options{Timeout: 20 * time.Second}); err != nil {
 			return err
 		}
 		return errors.Join(conform(t.Context(), c, fakeDevice(f, rank)), c.Close(t.Context()))
