@@ -102,7 +102,7 @@ func TestBucketModes(t *testing.T) {
 		}
 	}
 	for _, op := range []string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all with splits", "broadcast"} {
-		if kinds[op] < int(seeds)/4 {
+		if kinds[op] < int(seeds)/8 {
 			t.Errorf("%d buckets of %s", kinds[op], op)
 		}
 	}
