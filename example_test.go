@@ -43,5 +43,5 @@ func Example() {
 		fmt.Println(err)
 	}
 	// Output:
-	// 3 passes, 6 instructions on 2 streams
+	// 5 passes, 6 instructions on 2 streams
 }

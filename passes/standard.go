@@ -26,6 +26,7 @@ func standardPasses() []Pass {
 		sinkWaits(),
 		reorderComms(),
 		overlap(),
+		fuse(),
 		reuseBuffers(),
 		planMemory(),
 	}
@@ -35,6 +36,7 @@ func standardPasses() []Pass {
 func standardOrder() []Constraint {
 	const lives = "what is dead where depends on the final order"
 	const fixed = "offsets hold for one order and one choice of buffers only"
+	const torn = "the nodes of a region stand next to each other, and what moves nodes afterwards would tear it apart"
 	const stale = "a schedule must not be decided around nodes that canonicalize removes"
 	const undone = "overlap decides the whole order, what came before counts only as its input"
 	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
@@ -62,6 +64,16 @@ func standardOrder() []Constraint {
 		{Before: "raise-starts", After: "overlap", Why: undone},
 		{Before: "sink-waits", After: "overlap", Why: undone},
 		{Before: "reorder-comms", After: "overlap", Why: undone},
+		{Before: "canonicalize", After: "fuse", Why: "a region must not compute what nobody reads"},
+		{Before: "partition", After: "fuse", Why: torn},
+		{Before: "simplify-collectives", After: "fuse", Why: torn},
+		{Before: "bucket", After: "fuse", Why: torn},
+		{Before: "raise-starts", After: "fuse", Why: torn},
+		{Before: "sink-waits", After: "fuse", Why: torn},
+		{Before: "reorder-comms", After: "fuse", Why: torn},
+		{Before: "overlap", After: "fuse", Why: torn},
+		{Before: "fuse", After: "reuse-buffers", Why: lives},
+		{Before: "fuse", After: "plan-memory", Why: fixed},
 		{Before: "canonicalize", After: "reuse-buffers", Why: lives},
 		{Before: "partition", After: "reuse-buffers", Why: lives},
 		{Before: "simplify-collectives", After: "reuse-buffers", Why: lives},
@@ -85,7 +97,7 @@ func standardOrder() []Constraint {
 // standardPipelines lists the pipelines that have names.
 func standardPipelines() []NamedPipeline {
 	return []NamedPipeline{
-		{Name: "default", Doc: "everything that makes a program faster at no more memory", Text: "canonicalize,simplify-collectives,overlap"},
+		{Name: "default", Doc: "everything that makes a program faster at no more memory, and its memory plan", Text: "canonicalize,simplify-collectives,overlap,reuse-buffers{inputs=dying},plan-memory"},
 		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 	}
 }
