@@ -1,0 +1,187 @@
+package cudagen_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/lower/cudagen"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// regions lists the runs of nodes that pass fuse marked.
+func regions(t *testing.T, f *ir.Func) [][]*ir.Node {
+	t.Helper()
+	var out [][]*ir.Node
+	seen := map[int64]bool{}
+	last := int64(-1)
+	for _, n := range f.Order() {
+		id := n.Meta().Int(passes.FusionKey, -1)
+		switch {
+		case id < 0:
+		case id == last:
+			out[len(out)-1] = append(out[len(out)-1], n)
+		case seen[id]:
+			t.Fatalf("@%s: region %d is not consecutive: %%%s stands apart", f.Name, id, n.Name())
+		default:
+			seen[id] = true
+			out = append(out, []*ir.Node{n})
+		}
+		last = id
+	}
+	return out
+}
+
+func fused(t *testing.T, m *ir.Module) *passes.Report {
+	t.Helper()
+	p, err := passes.Standard().Parse("fuse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := passes.Manager{Costs: cost.Arena()}
+	rep, err := g.Run(m, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+// alone is a module whose one function is the given nodes: their operands are its
+// inputs, dense, and every result that the kernel writes is returned.
+func alone(nodes []*ir.Node, outs []*ir.Value) *ir.Func {
+	f := ir.NewModule(1).AddFunc("f")
+	vals := map[*ir.Value]*ir.Value{}
+	for _, n := range nodes {
+		for _, a := range n.Args() {
+			if vals[a] == nil && !slices.Contains(nodes, a.Def()) {
+				in := f.Append(ir.NodeSpec{Op: ir.OpInput, Name: "in", Results: []ir.Type{ir.TensorOf(a.Type().DType(), a.Type().Shape())}})
+				vals[a] = in.Result(0)
+			}
+		}
+	}
+	for _, n := range nodes {
+		s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Attrs: n.Attrs()}
+		for _, a := range n.Args() {
+			s.Args = append(s.Args, vals[a])
+		}
+		for _, r := range n.Results() {
+			s.Results = append(s.Results, r.Type())
+		}
+		c := f.Append(s)
+		for i, r := range n.Results() {
+			vals[r] = c.Result(i)
+		}
+	}
+	ret := ir.NodeSpec{Op: ir.OpReturn, Name: "return"}
+	for _, v := range outs {
+		ret.Args = append(ret.Args, vals[v])
+	}
+	f.Append(ret)
+	return f
+}
+
+// Every region that the pass forms in random programs becomes a kernel, and the
+// kernel gives the bits that the host's kernels give node by node.
+func TestRandomRegions(t *testing.T) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 15
+	}
+	var trials []*trial
+	skipped := 0
+	for seed := range seeds {
+		m, err := gen.Module(seed, gen.Config{Nodes: 60, World: 2, Effects: seed%2 == 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fused(t, m)
+		for _, f := range m.Funcs() {
+			st, err := ir.ComputeStorages(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, nodes := range regions(t, f) {
+				name := fmt.Sprintf("r%d", len(trials))
+				k, err := cudagen.Generate(name, st, nodes)
+				if err != nil {
+					t.Errorf("seed %d: %v\n%s", seed, err, m)
+					continue
+				}
+				g := alone(nodes, k.Outs)
+				if g.Module().Verify() != nil {
+					skipped++ // a view of an operand that has other strides there
+					continue
+				}
+				order := g.Order()
+				tr, err := newTrial(name, g, order[len(g.Inputs()):len(order)-1], 0, seed)
+				if err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+					continue
+				}
+				trials = append(trials, tr)
+			}
+		}
+	}
+	t.Logf("%d regions, %d more were not run", len(trials), skipped)
+	if len(trials) < int(seeds) || skipped > len(trials)/4 {
+		t.Fatalf("%d regions of %d programs were run, %d were not", len(trials), seeds, skipped)
+	}
+	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+}
+
+// Every region that the pass forms in traced steps becomes a kernel. What has no
+// kernel when it stands alone is logged.
+func TestTracedRegions(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/graphs/tiny_*.graph.json.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d graphs, %v", len(files), err)
+	}
+	if !testing.Short() {
+		for _, name := range []string{"llama8b_l4_fsdp4.bw", "llama8b_l4_tpsp4.fw", "mixtral_l2_ep4_fsdp4.bw", "gpt_ddp8.bw"} {
+			files = append(files, "../../testdata/graphs/"+name+".graph.json.gz")
+		}
+	}
+	for _, file := range files {
+		g, err := fx.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := g.Import()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := res.Module
+		rep := fused(t, m)
+		for _, f := range m.Funcs() {
+			st, err := ir.ComputeStorages(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := regions(t, f)
+			for i, r := range all {
+				if _, err := cudagen.Generate(fmt.Sprintf("r%d", i), st, r); err != nil {
+					t.Errorf("%s: %v", file, err)
+				}
+			}
+			var missing []string
+			single := 0
+			for _, n := range f.Order() {
+				if n.Op().Class() != ir.ClassMemory || n.Meta().Has(passes.FusionKey) {
+					continue
+				}
+				single++
+				if _, err := cudagen.Generate("one", st, []*ir.Node{n}); err != nil && !slices.Contains(missing, n.Op().Name()) {
+					missing = append(missing, n.Op().Name())
+				}
+			}
+			s := rep.Steps[0]
+			t.Logf("%s: %d launches in %d regions, %d alone, no kernel for %v; saved %.1f MiB, refused for time %v, for memory %v", filepath.Base(file),
+				int(s.Stat("fused")), len(all), single, missing, s.Stat("saved-bytes")/(1<<20), s.Stat("refused-time"), s.Stat("refused-memory"))
+		}
+	}
+}

@@ -1,0 +1,385 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// fuse finds regions of operations that one kernel can compute: chains of
+// elementwise operations, reductions with what leads to them and what follows
+// from them, data movement that is only another index, and siblings that read the
+// same tensors.
+//
+// # What a region is
+//
+// A region is an annotation, fusion=ID, on nodes that stand next to each other.
+// The nodes stay. Thus the interpreter and the host device run what they ran
+// before, with the same roundings, and need to know nothing; whoever launches
+// kernels takes the run of nodes with one ID as the body of one launch. A region
+// operation with a body of its own would say the same and ask every reader of the
+// IR for a second kind of function. That a region is consecutive also makes it
+// convex: nothing that depends on one of its nodes stands before another.
+//
+// Tensors that only the region reads never reach memory. A region's operands and
+// results live together: all results are written before the last operand is free.
+//
+// # What is fused
+//
+// The nodes are walked in program order. Each is joined with the regions of its
+// operands, nearest first, then readers of one tensor are joined. A join moves
+// what stands between the two regions out of the way, at best in front, else
+// behind, and is kept if
+//
+//   - one kernel can compute the joined region (fuse_legal.go),
+//   - operations with effects and communication keep their order,
+//   - the makespan, as the simulator has it, is not longer than before the pass:
+//     moving a computation behind a wait, or a start behind a computation, can
+//     take away what hides a collective. Regions count as the sum of their nodes,
+//     which is more than they will take;
+//   - the peak of live memory is not higher than before the pass, neither as the
+//     nodes stand, nor with each region as one launch.
+//
+// Each attempt that one kernel could compute costs a walk over the function, so
+// that the pass takes time proportional to nodes times launches.
+func fuse() Pass {
+	return Pass{
+		Name: "fuse",
+		Doc:  "Marks regions of elementwise operations, reductions and data movement that one kernel can compute, and makes them consecutive.",
+		Options: []Option{
+			{Name: "nodes", Kind: KindInt, Default: "64", Doc: "most launches in a region, 0 for any number"},
+			{Name: "siblings", Kind: KindBool, Default: "true", Doc: "also join regions that only read the same tensor"},
+		},
+		Stats: []Stat{
+			{"regions", "regions of two launches or more"},
+			{"fused", "launches in them"},
+			{"saved-launches", "launches that are no longer needed"},
+			{"saved-bytes", "bytes of tensors that are no longer written, symbols at their bounds"},
+			{"refused-time", "joins given up since the makespan would grow"},
+			{"refused-memory", "joins given up since the peak would grow"},
+		},
+		Run: runFuse,
+	}
+}
+
+// FusionKey is the annotation of a node that belongs to a region: the region's
+// number, from 0 in program order. The nodes of a region are consecutive.
+const FusionKey = "fusion"
+
+// slack is what the order of additions may change in a makespan.
+const slack = 1e-12
+
+// fuser is the state of one run. Nodes are numbered as in deps.
+type fuser struct {
+	ctx   *Context
+	d     *deps
+	order []int32 // position -> node
+	pos   []int32 // node -> position
+	unit  []int32 // node -> the region that it belongs to, -1 for none
+	unitN [][]int32
+	mem   *unitMemory
+
+	time      float64 // makespan that no join may exceed
+	peak      int64   // the same for live memory with regions as launches
+	nodesPeak int64   // and with every node by itself
+	limit     int     // most launches of a region
+}
+
+func runFuse(ctx *Context, f *ir.Func) error {
+	d, err := analyze(ctx, f)
+	if err != nil {
+		return err
+	}
+	n := len(d.nodes)
+	u := &fuser{ctx: ctx, d: d, order: d.InputOrder(), pos: d.InputOrder(), unit: make([]int32, n), mem: newUnitMemory(d), limit: int(ctx.Int("nodes"))}
+	for i, v := range d.nodes {
+		u.unit[i] = -1
+		if v.Meta().Has(FusionKey) {
+			f.SetMeta(v, v.Meta().Without(FusionKey)) // regions are decided anew
+		}
+		if fusable(v) {
+			u.unit[i] = int32(len(u.unitN))
+			u.unitN = append(u.unitN, []int32{int32(i)})
+		}
+	}
+	t, err := sim.Evaluate(d.Model, u.order, nil)
+	if err != nil {
+		return err
+	}
+	u.time, u.nodesPeak = t.Makespan, t.Peak
+	u.peak = u.mem.peak(u.order, u.unit)
+	if err := u.chains(); err != nil {
+		return err
+	}
+	if ctx.Bool("siblings") {
+		if err := u.siblings(); err != nil {
+			return err
+		}
+	}
+	if err := f.SetOrder(d.permuted(u.order)); err != nil {
+		return err
+	}
+	u.annotate(f)
+	return nil
+}
+
+// chains joins every node with the regions of its operands.
+func (u *fuser) chains() error {
+	for i := range int32(len(u.d.nodes)) {
+		if u.unit[i] < 0 {
+			continue
+		}
+		var from []int32
+		for _, a := range u.d.nodes[i].Args() {
+			p := u.d.pos[throughViews(a).ID()]
+			if u.unit[p] >= 0 && !slices.Contains(from, p) {
+				from = append(from, p)
+			}
+		}
+		slices.SortFunc(from, func(a, b int32) int { return int(u.pos[b] - u.pos[a]) })
+		for _, p := range from {
+			if err := u.try(p, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// siblings joins each reader of a tensor with the one before it.
+func (u *fuser) siblings() error {
+	for _, n := range u.d.nodes {
+		for _, r := range n.Results() {
+			var readers []int32
+			for _, use := range r.Uses() {
+				if p := u.d.pos[use.Node.ID()]; u.unit[p] >= 0 && !slices.Contains(readers, p) {
+					readers = append(readers, p)
+				}
+			}
+			slices.SortFunc(readers, func(a, b int32) int { return int(u.pos[a] - u.pos[b]) })
+			const many = 32 // a constant that everything reads joins nobody
+			if len(readers) > many {
+				continue
+			}
+			for k := 1; k < len(readers); k++ {
+				if err := u.try(readers[k-1], readers[k]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// throughViews is the node whose storage v is a view of.
+func throughViews(v *ir.Value) *ir.Node {
+	n := v.Def()
+	for n.Op().IsView() {
+		n = n.Arg(0).Def()
+	}
+	return n
+}
+
+// try joins the regions of two nodes if they may be joined.
+func (u *fuser) try(a, b int32) error {
+	x, y := u.unit[a], u.unit[b]
+	if x == y {
+		return nil
+	}
+	launches := slices.Concat(u.unitN[x], u.unitN[y])
+	slices.SortFunc(launches, func(p, q int32) int { return int(u.pos[p] - u.pos[q]) })
+	if u.limit > 0 && len(launches) > u.limit {
+		return nil
+	}
+	members := u.withViews(launches)
+	nodes := make([]*ir.Node, len(members))
+	for i, m := range members {
+		nodes[i] = u.d.nodes[m]
+	}
+	if !oneKernel(nodes) || !u.ctx.Enable(u.d.nodes[b].Name()) {
+		return nil
+	}
+	lo, hi := u.pos[members[0]], u.pos[members[len(members)-1]]+1
+	was := slices.Clone(u.order[lo:hi])
+	unitWas := slices.Clone(u.unit)
+	for _, m := range members {
+		u.unit[m] = x
+	}
+	for _, down := range []bool{true, false} {
+		moved, ok := u.arrange(members, lo, hi, down)
+		if !ok {
+			continue
+		}
+		u.place(lo, moved)
+		ok, err := u.allowed(!slices.Equal(was, moved))
+		if err != nil {
+			return err
+		}
+		if ok {
+			u.unitN[x], u.unitN[y] = launches, nil
+			return nil
+		}
+		u.place(lo, was)
+		if slices.Equal(was, moved) {
+			break
+		}
+	}
+	copy(u.unit, unitWas)
+	return nil
+}
+
+func (u *fuser) place(lo int32, nodes []int32) {
+	copy(u.order[lo:], nodes)
+	for i, v := range nodes {
+		u.pos[v] = lo + int32(i)
+	}
+}
+
+// allowed checks time and memory of the order at hand.
+func (u *fuser) allowed(moved bool) (bool, error) {
+	if u.mem.peak(u.order, u.unit) > u.peak {
+		u.ctx.Count("refused-memory", 1)
+		return false, nil
+	}
+	if !moved {
+		return true, nil
+	}
+	t, err := sim.Evaluate(u.d.Model, u.order, nil)
+	switch {
+	case err != nil:
+		return false, err
+	case t.Peak > u.nodesPeak:
+		u.ctx.Count("refused-memory", 1)
+		return false, nil
+	case t.Makespan > u.time*(1+slack):
+		u.ctx.Count("refused-time", 1)
+		return false, nil
+	}
+	return true, nil
+}
+
+// withViews adds the views through which launches read each other, in program order.
+func (u *fuser) withViews(launches []int32) []int32 {
+	in := map[int32]bool{} // look-up only
+	for _, m := range launches {
+		in[m] = true
+	}
+	out := slices.Clone(launches)
+	for _, m := range launches {
+		for _, a := range u.d.nodes[m].Args() {
+			if !a.Def().Op().IsView() || !in[u.d.pos[throughViews(a).ID()]] {
+				continue
+			}
+			for n := a.Def(); n.Op().IsView(); n = n.Arg(0).Def() {
+				if p := u.d.pos[n.ID()]; !in[p] {
+					in[p] = true
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(p, q int32) int { return int(u.pos[p] - u.pos[q]) })
+	return out
+}
+
+// arrange returns the nodes at lo..hi-1 with the members next to each other: what
+// does not depend on a member in front and the rest behind (down), or what a
+// member depends on in front and the rest behind. It fails if a member depends on
+// a node that depends on a member, or if effects would change their order.
+func (u *fuser) arrange(members []int32, lo, hi int32, down bool) ([]int32, bool) {
+	const free, before, after, member = 0, 1, 2, 3
+	state := make([]byte, hi-lo)
+	for _, m := range members {
+		state[u.pos[m]-lo] = member
+	}
+	at := func(p int32) int32 { // place of a node in the range, -1 outside
+		if q := u.pos[p]; q >= lo && q < hi {
+			return q - lo
+		}
+		return -1
+	}
+	for i := range state {
+		for _, p := range u.d.Pred.At(u.order[lo+int32(i)]) {
+			q := at(p)
+			if q < 0 || state[q] != member && state[q] != after {
+				continue
+			}
+			if state[i] == free {
+				state[i] = after
+			} else if state[i] == member && state[q] == after {
+				return nil, false
+			}
+		}
+	}
+	if !down {
+		for i := len(state) - 1; i >= 0; i-- {
+			if state[i] != member && state[i] != before {
+				continue
+			}
+			for _, p := range u.d.Pred.At(u.order[lo+int32(i)]) {
+				if q := at(p); q >= 0 && state[q] == free {
+					state[q] = before
+				}
+			}
+		}
+	}
+	var first, last, out []int32
+	for i, s := range state {
+		v := u.order[lo+int32(i)]
+		switch {
+		case s == member:
+		case s == before || s == free && down:
+			first = append(first, v)
+		default:
+			last = append(last, v)
+		}
+	}
+	out = slices.Concat(first, members, last)
+	return out, u.sameEffects(u.order[lo:hi], out)
+}
+
+// sameEffects reports whether what communicates or has other effects, and waits,
+// stand in the same order in both lists.
+func (u *fuser) sameEffects(a, b []int32) bool {
+	bound := func(v int32) bool { return !u.d.nodes[v].Pure() }
+	i := 0
+	for _, v := range a {
+		if !bound(v) {
+			continue
+		}
+		for !bound(b[i]) {
+			i++
+		}
+		if b[i] != v {
+			return false
+		}
+		i++
+	}
+	return true
+}
+
+// annotate numbers the regions and marks their nodes.
+func (u *fuser) annotate(f *ir.Func) {
+	next, last := int64(-1), int32(-1)
+	for _, v := range u.order {
+		x := u.unit[v]
+		if x < 0 || len(u.unitN[x]) < 2 {
+			continue
+		}
+		n := u.d.nodes[v]
+		if x != last {
+			next, last = next+1, x
+			u.ctx.Count("regions", 1)
+			u.ctx.Count("fused", float64(len(u.unitN[x])))
+			u.ctx.Count("saved-launches", float64(len(u.unitN[x])-1))
+		}
+		f.SetMeta(n, n.Meta().With(FusionKey, attr.Int(next)))
+	}
+	saved := u.mem.inside(u.unit)
+	u.ctx.Count("saved-bytes", float64(saved))
+	for _, s := range []string{"regions", "fused", "saved-launches", "refused-time", "refused-memory"} {
+		u.ctx.Count(s, 0)
+	}
+}

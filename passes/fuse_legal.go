@@ -1,0 +1,259 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// What one kernel can compute. Without reductions a thread computes single
+// elements of the results, so that all results need as many; everything inside is
+// an expression of an index, and data movement is another index. With reductions a
+// kernel walks rows: all fold the same dimensions of the same shape, and what
+// follows from a fold is read at the row at hand only. The rules are those of
+// lower/cudagen, which refuses what breaks them; a test there generates every
+// region that this pass forms in random programs.
+
+// fusable reports whether n may belong to a region at all.
+func fusable(n *ir.Node) bool {
+	i := n.Op().Info()
+	if i.Class != ir.ClassMemory || !n.Pure() || len(n.Results()) != 1 {
+		return false
+	}
+	switch n.Op() {
+	case ir.OpFull, ir.OpIota, ir.OpClone, ir.OpCat, ir.OpGather, ir.OpIndex, ir.OpEmbedding:
+	default:
+		if _, ok := folds(n); !ok && !i.Elementwise {
+			return false
+		}
+	}
+	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
+		shape, ok := v.Type().Shape().Static()
+		if !ok || v.Type().IsAsync() || slices.Contains(shape, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// folds reports which dimensions of its operand n reduces, if it is a reduction.
+func folds(n *ir.Node) ([]bool, bool) {
+	if len(n.Args()) != 1 {
+		return nil, false
+	}
+	rank := n.Arg(0).Type().Rank()
+	gone := make([]bool, rank)
+	var dims []int64
+	switch n.Op() {
+	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
+		dims = n.Attrs().Ints("dims")
+		if len(dims) == 0 {
+			for d := range rank {
+				dims = append(dims, int64(d))
+			}
+		}
+	case ir.OpArgmax, ir.OpSoftmax, ir.OpLogSoftmax:
+		dims = []int64{n.Attrs().Int("dim", -1)}
+	default:
+		return nil, false
+	}
+	for _, d := range dims {
+		if d < 0 {
+			d += int64(rank)
+		}
+		if d < 0 || d >= int64(rank) {
+			return nil, false
+		}
+		gone[d] = true
+	}
+	return gone, true
+}
+
+// costly reports whether computing an element of n again costs more than reading it.
+func costly(n *ir.Node) bool {
+	switch n.Op() {
+	case ir.OpExp, ir.OpLog, ir.OpTanh, ir.OpSigmoid, ir.OpSilu, ir.OpGelu, ir.OpSin, ir.OpCos, ir.OpPow:
+		return true
+	}
+	return false
+}
+
+// when says at which index a value of a region can be had.
+type when uint8
+
+const (
+	anywhere when = iota // it follows from operands alone
+	perRow               // it follows from a fold and has one element for each row
+	perCell              // it follows from a fold and has one for each element that is folded
+)
+
+// regionShape is what a region walks over.
+type regionShape struct {
+	member map[*ir.Node]bool // look-up only
+	kind   map[*ir.Value]when
+	shape  []int64 // what is folded; nil without reductions
+	gone   []bool
+	ones   []int64 // shape with 1 for the folded dimensions
+	rows   int64
+	cells  int64
+}
+
+// oneKernel reports whether the nodes, in program order and with the views between
+// them, can be one kernel that is worth it.
+func oneKernel(nodes []*ir.Node) bool {
+	r := &regionShape{member: map[*ir.Node]bool{}, kind: map[*ir.Value]when{}}
+	for _, n := range nodes {
+		r.member[n] = true
+		if gone, ok := folds(n); ok && !r.sameFold(sizesOf(n.Arg(0)), gone) {
+			return false
+		}
+	}
+	// One block for each row or for a few: a long fold of few rows would leave most
+	// of the machine idle, and what joined it, too.
+	if r.shape != nil && (r.rows == r.cells || r.rows < 64 && r.cells > 1<<16) {
+		return false
+	}
+	for _, n := range nodes {
+		if !r.place(n) {
+			return false
+		}
+	}
+	return r.resultsFit(nodes)
+}
+
+func (r *regionShape) sameFold(shape []int64, gone []bool) bool {
+	if r.shape != nil {
+		return slices.Equal(r.shape, shape) && slices.Equal(r.gone, gone)
+	}
+	r.shape, r.gone, r.ones, r.rows, r.cells = shape, gone, slices.Clone(shape), 1, 1
+	for d, n := range shape {
+		r.cells *= n
+		if gone[d] {
+			r.ones[d] = 1
+		} else {
+			r.rows *= n
+		}
+	}
+	return true
+}
+
+// place decides when n's results can be had; false if they cannot.
+func (r *regionShape) place(n *ir.Node) bool {
+	late := slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return r.kind[a] != anywhere })
+	if _, ok := folds(n); ok {
+		a := n.Arg(0)
+		if late && (r.kind[a] != perCell || !slices.Equal(sizesOf(a), r.shape)) {
+			return false
+		}
+		r.kind[n.Result(0)] = perRow
+		if n.Op() == ir.OpSoftmax || n.Op() == ir.OpLogSoftmax {
+			r.kind[n.Result(0)] = perCell
+		}
+		return true
+	}
+	if n.Op() == ir.OpAsStrided {
+		return !r.member[throughViews(n.Arg(0))]
+	}
+	if !late {
+		return true
+	}
+	out := sizesOf(n.Result(0))
+	switch {
+	case n.Op() == ir.OpGather:
+		a := n.Arg(0)
+		d := n.Attrs().Int("dim", 0)
+		if d < 0 {
+			d += int64(len(r.shape))
+		}
+		if r.kind[a] != perCell || r.kind[n.Arg(1)] != anywhere || !slices.Equal(sizesOf(a), r.shape) || !slices.Equal(out, r.ones) || d >= int64(len(r.gone)) || !r.gone[d] {
+			return false
+		}
+		r.kind[n.Result(0)] = perRow
+		return true
+	case n.Op() == ir.OpView, n.Op() == ir.OpSqueeze, n.Op() == ir.OpUnsqueeze, n.Op() == ir.OpAlias:
+		r.kind[n.Result(0)] = r.kind[n.Arg(0)]
+		return true
+	case n.Op() == ir.OpExpand, n.Op() == ir.OpClone, n.Op().Info().Elementwise:
+		return r.broadcasts(n, out)
+	}
+	return false
+}
+
+// broadcasts places an operation whose operands are read at the result's index.
+func (r *regionShape) broadcasts(n *ir.Node, out []int64) bool {
+	for _, a := range n.Args() {
+		s := sizesOf(a)
+		switch k := r.kind[a]; {
+		case k == anywhere:
+		case slices.Equal(s, out):
+			r.kind[n.Result(0)] = k
+		case k == perRow && slices.Equal(s, r.ones) && slices.Equal(out, r.shape):
+			r.kind[n.Result(0)] = perCell
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// resultsFit checks what has to be written, and that nothing costly is computed
+// more often than it has elements.
+func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
+	count := int64(-1)
+	for _, n := range nodes {
+		if n.Op().IsView() || !r.escapes(n.Result(0)) {
+			continue
+		}
+		c := count64(sizesOf(n.Result(0)))
+		switch {
+		case r.shape != nil:
+			if c != r.rows && c != r.cells {
+				return false
+			}
+		case count >= 0 && c != count:
+			return false
+		}
+		count = c
+	}
+	if count < 0 {
+		return false // all of it is dead
+	}
+	if r.shape != nil {
+		count = r.cells
+	}
+	for _, n := range nodes {
+		if n.Op().IsView() || !costly(n) || r.kind[n.Result(0)] != anywhere {
+			continue
+		}
+		if c := count64(sizesOf(n.Result(0))); c < count && !(r.shape != nil && c == r.rows) {
+			return false
+		}
+	}
+	return true
+}
+
+// escapes reports whether v, or a view of it in the region, is read outside.
+func (r *regionShape) escapes(v *ir.Value) bool {
+	for _, u := range v.Uses() {
+		if !r.member[u.Node] {
+			return true
+		}
+		if u.Node.Op().IsView() && slices.ContainsFunc(u.Node.Results(), r.escapes) {
+			return true
+		}
+	}
+	return false
+}
+
+func sizesOf(v *ir.Value) []int64 {
+	s, _ := v.Type().Shape().Static() // fusable has checked
+	return s
+}
+
+func count64(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
