@@ -27,7 +27,6 @@ func standardPasses() []Pass {
 		reorderComms(),
 		overlap(),
 		fuse(),
-		fuse(),
 		reuseBuffers(),
 		planMemory(),
 	}
@@ -37,7 +36,6 @@ func standardPasses() []Pass {
 func standardOrder() []Constraint {
 	const lives = "what is dead where depends on the final order"
 	const fixed = "offsets hold for one order and one choice of buffers only"
-	const torn = "the nodes of a region stand next to each other, and what moves nodes afterwards would tear it apart"
 	const torn = "the nodes of a region stand next to each other, and what moves nodes afterwards would tear it apart"
 	const stale = "a schedule must not be decided around nodes that canonicalize removes"
 	const undone = "overlap decides the whole order, what came before counts only as its input"
@@ -66,16 +64,6 @@ func standardOrder() []Constraint {
 		{Before: "raise-starts", After: "overlap", Why: undone},
 		{Before: "sink-waits", After: "overlap", Why: undone},
 		{Before: "reorder-comms", After: "overlap", Why: undone},
-		{Before: "canonicalize", After: "fuse", Why: "a region must not compute what nobody reads"},
-		{Before: "partition", After: "fuse", Why: torn},
-		{Before: "simplify-collectives", After: "fuse", Why: torn},
-		{Before: "bucket", After: "fuse", Why: torn},
-		{Before: "raise-starts", After: "fuse", Why: torn},
-		{Before: "sink-waits", After: "fuse", Why: torn},
-		{Before: "reorder-comms", After: "fuse", Why: torn},
-		{Before: "overlap", After: "fuse", Why: torn},
-		{Before: "fuse", After: "reuse-buffers", Why: lives},
-		{Before: "fuse", After: "plan-memory", Why: fixed},
 		{Before: "canonicalize", After: "fuse", Why: "a region must not compute what nobody reads"},
 		{Before: "partition", After: "fuse", Why: torn},
 		{Before: "simplify-collectives", After: "fuse", Why: torn},
