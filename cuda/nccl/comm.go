@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -274,8 +275,15 @@ func (c *Comm) storeErr(err error, start time.Time) error {
 
 // settle polls until the communicator is no longer in progress. c.calls is held.
 func (c *Comm) settle(cx context.Context, what string, start time.Time) error {
+	// The library does an op in a thread of its own that takes some tens of
+	// microseconds: yield for so long, sleep only after.
+	const spin = 500 * time.Microsecond
 	for pause := 20 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		state, err := c.state()
+		for began := time.Now(); err == nil && state == InProgress && pause == 20*time.Microsecond && time.Since(began) < spin; {
+			runtime.Gosched()
+			state, err = c.state()
+		}
 		if err != nil || state == Success {
 			return err
 		}

@@ -117,7 +117,7 @@ const scratchAlign = 256
 // NeedsScratch is how many bytes of scratch o needs: the operands of tensors that an
 // AllToAll or Permute transforms in place, each rounded up to 256 bytes.
 func (o *Op) NeedsScratch(n int) uint64 {
-	if o.Kind != AllToAll && o.Kind != Permute {
+	if n == 1 || o.Kind != AllToAll && o.Kind != Permute {
 		return 0
 	}
 	total := uint64(0)
@@ -295,6 +295,10 @@ func (p *planner) inPlace(t *Tensor) bool {
 func (p *planner) tensor(t *Tensor) {
 	o := p.op
 	c := Call{Type: o.DType, Reduce: o.Reduce, Peer: o.Root, Send: t.Src, Recv: t.Dst, Count: t.Bytes / uint64(o.DType.Size())}
+	if p.n == 1 {
+		p.alone(t)
+		return
+	}
 	switch o.Kind {
 	case AllReduce:
 		c.Kind = CallAllReduce
@@ -319,6 +323,20 @@ func (p *planner) tensor(t *Tensor) {
 	}
 	if c.Count > 0 {
 		p.calls = append(p.calls, c)
+	}
+}
+
+// alone serves a group of one rank, in which every op but a permute to nobody is a
+// copy. NCCL 2.28 must not be asked: its average of an odd number of f64 over one
+// rank leaves the last element unwritten.
+func (p *planner) alone(t *Tensor) {
+	bytes, _ := t.sizes(p.op.Kind, 1)
+	switch {
+	case bytes == 0:
+	case p.op.Kind == Permute && len(p.op.Pairs) == 0:
+		p.pre = append(p.pre, Call{Kind: CallZero, Type: p.op.DType, Recv: t.Dst, Count: bytes})
+	case t.Src != t.Dst:
+		p.pre = append(p.pre, Call{Kind: CallCopy, Type: p.op.DType, Send: t.Src, Recv: t.Dst, Count: bytes})
 	}
 }
 
