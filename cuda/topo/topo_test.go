@@ -1,0 +1,357 @@
+package topo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-ee968945/concert/cost"
+	. "github.com/seed-ee968945/concert/cuda/topo"
+	"github.com/seed-ee968945/concert/runtime/store"
+)
+
+var update = flag.Bool("update", false, "rewrite the machine files in the form that this package writes, and the tables")
+
+func file(name string) string { return filepath.Join("testdata", "machines", name+".json") }
+
+func machine(t *testing.T, name string) *Machine {
+	t.Helper()
+	b, err := os.ReadFile(file(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Read(name, bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func layout(t *testing.T, name string) *Layout {
+	t.Helper()
+	b, err := os.ReadFile(file(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ReadLayout(name, bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+var machines = []string{"h200x8", "h200x4", "h200x2_vm", "a100x2_pcie"}
+
+// TestFiles reads every recorded machine and writes the same bytes, and compares its
+// table.
+func TestFiles(t *testing.T) {
+	check := func(t *testing.T, path string, got []byte) {
+		if *update {
+			if err := os.WriteFile(path, got, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), string(got)); d != "" {
+			t.Errorf("%s:\n%s", path, d)
+		}
+	}
+	for _, name := range machines {
+		m := machine(t, name)
+		b, err := m.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, file(name), b)
+		check(t, filepath.Join("testdata", name+".txt"), []byte(m.String()))
+	}
+	l := layout(t, "two_hosts")
+	b, err := l.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, file("two_hosts"), b)
+}
+
+func TestReadErrors(t *testing.T) {
+	good, err := machine(t, "h200x2_vm").JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ old, new, want string }{
+		{`"version": 1`, `"version": 2`, "m: version: is 2; this program reads 1"},
+		{`"version": 1`, `"version": "1"`, "m:"},
+		{`"sms": 132`, `"smz": 132`, `unknown field "smz"`},
+		{`"sms": 132`, `"sms": -1`, "gpus[0].sms: a count is negative"},
+		{`"id": "5b6cf0f2`, `"id": "", "name": "5b6cf0f2`, "host.id"},
+		{`"b": 1,`, `"b": 0,`, "pairs[0]: is of GPUs 0 and 0; 0 and 1 come here"},
+		{`"way": "nvswitch"`, `"way": "string"`, `pairs[0].way: unknown way "string"`},
+		{`"read": "ok"`, `"read": ""`, "status of an access is missing"},
+		{`000000000001"`, `000000000000"`, "gpus[1].uuid"},
+		{`"links": 18,`, `"links": 0,`, "gpus[0].nvlinks[0]"},
+	} {
+		bad := strings.Replace(string(good), tc.old, tc.new, 1)
+		if bad == string(good) {
+			t.Fatalf("%q is not in the file", tc.old)
+		}
+		_, err := Read("m", strings.NewReader(bad))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.new, err, tc.want)
+		}
+	}
+	if _, err := Read("m", strings.NewReader(string(good)+"{}")); err == nil {
+		t.Error("two values were read as one machine")
+	}
+	var fe *FormatError
+	if _, err := Read("m", strings.NewReader("{")); !errors.As(err, &fe) || fe.Name != "m:1" {
+		t.Errorf("half a file: %v", err)
+	}
+}
+
+func TestDecide(t *testing.T) {
+	changed := func(name string, change func(m *Machine)) *Layout {
+		m := machine(t, name)
+		change(m)
+		return Local(m, 0, 1)
+	}
+	fabric := layout(t, "two_hosts")
+	for i := range fabric.Machines {
+		for j := range fabric.Machines[i].GPUs {
+			fabric.Machines[i].GPUs[j].Fabric.Cluster = "c"
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		l      *Layout
+		ranks  []int
+		want   Transport
+		way    Way
+		reason string
+	}{
+		{"eight", Local(machine(t, "h200x8"), 0, 1, 2, 3, 4, 5, 6, 7), []int{0, 1, 2, 3, 4, 5, 6, 7}, Symmetric, WaySwitch, "every GPU reaches every other by nvswitch, at 478 GB/s or more"},
+		{"four of them", Local(machine(t, "h200x8"), 1, 3, 5, 7), []int{3, 0, 2}, Symmetric, WaySwitch, "every GPU"},
+		{"vm", Local(machine(t, "h200x2_vm"), 0, 1), []int{0, 1}, Symmetric, WaySwitch, "every GPU"},
+		{"one", Local(machine(t, "a100x2_pcie"), 0, 1), []int{1}, Symmetric, WaySwitch, "a group of one rank"},
+		{"no peer access", Local(machine(t, "a100x2_pcie"), 0, 1), []int{0, 1}, NCCL, WayPCIe, `ranks 0 and 1 (GPUs 0 and 1, joined by pcie) have no peer access: read is "chipset not supported"`},
+		{"pcie with peer access", changed("a100x2_pcie", func(m *Machine) { p := &m.Pairs[0]; p.Read, p.Write, p.Atomics, p.PCI = OK, OK, OK, OK }), []int{0, 1}, Symmetric, WayPCIe, "by pcie"},
+		{"no atomics", changed("h200x4", func(m *Machine) { m.Pairs[0].Atomics = "not supported" }), []int{0, 1}, NCCL, WaySwitch, "atomic"},
+		{"mig", changed("h200x4", func(m *Machine) { m.GPUs[1].MIG = true }), []int{0, 1}, NCCL, WaySwitch, "rank 1 is partitioned"},
+		{"two hosts", layout(t, "two_hosts"), []int{0, 8}, NCCL, WayNetwork, "ranks 0 and 8 are on hosts node-e and node-f"},
+		{"within one of two hosts", layout(t, "two_hosts"), []int{8, 15}, Symmetric, WaySwitch, "every GPU"},
+		{"all of two hosts", layout(t, "two_hosts"), []int{0, 1, 8, 9}, NCCL, WayNetwork, "ranks 0 and 8"},
+		{"one fabric", fabric, []int{0, 8}, NCCL, WayNetwork, "fabric is one"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d, err := tc.l.Decide(tc.ranks, DecideOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Transport != tc.want || d.Way != tc.way || !strings.Contains(d.Reason, tc.reason) {
+				t.Errorf("%+v, want %s by %s: %q", d, tc.want, tc.way, tc.reason)
+			}
+		})
+	}
+	shared := Local(machine(t, "h200x4"), 0, 0, 1)
+	var se *SharedGPUError
+	if _, err := shared.Decide([]int{2, 0, 1}, DecideOptions{}); !errors.As(err, &se) || se.Ranks != [2]int{0, 1} {
+		t.Errorf("two ranks on one GPU: %v", err)
+	}
+	if d, err := shared.Decide([]int{0, 1}, DecideOptions{AllowShared: true}); err != nil || d.Transport != Symmetric {
+		t.Errorf("two ranks on one GPU, allowed: %v, %v", d, err)
+	}
+	if _, err := shared.Decide([]int{3}, DecideOptions{}); err == nil {
+		t.Error("a rank that is not there was placed")
+	}
+}
+
+// TestDecideOrder: the decision does not depend on the order of the ranks.
+func TestDecideOrder(t *testing.T) {
+	l := layout(t, "two_hosts")
+	a, _ := l.Decide([]int{0, 1, 8, 9}, DecideOptions{})
+	b, _ := l.Decide([]int{9, 1, 0, 8}, DecideOptions{})
+	if a.Transport != b.Transport || a.Way != b.Way {
+		t.Errorf("%v and %v", a, b)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	a, b := machine(t, "h200x8"), machine(t, "h200x8")
+	if d := Compare(a, b); len(d) != 0 {
+		t.Errorf("a machine differs from itself: %v", d)
+	}
+	b.Driver = "570.1"
+	b.GPUs[2].NVLinks[1].Links = 3
+	b.GPUs[7].Fabric = nil
+	var got []string
+	for _, d := range Compare(a, b) {
+		got = append(got, d.String())
+	}
+	want := []string{`driver is "580.159.04" and "570.1"`, "gpus[2].nvlinks[1].links is 4 and 3", "gpus[7].fabric.clique is 0 and absent",
+		`gpus[7].fabric.health is "healthy" and absent`, `gpus[7].fabric.state is "completed" and absent`}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	l := layout(t, "two_hosts")
+	if d := l.Mixed(); len(d) != 0 {
+		t.Errorf("equal hosts are mixed: %v", d)
+	}
+	l.Machines[1].Driver = "570.1"
+	if d := l.Mixed(); len(d) != 1 || !strings.Contains(d[0], "driver") {
+		t.Errorf("hosts with two drivers: %v", d)
+	}
+}
+
+// meet runs Meet on all ranks of a layout, each with a copy of its machine.
+func meet(cx context.Context, l *Layout, change func(rank int, m *Machine)) ([]*Layout, []error) {
+	st := store.NewMem()
+	out, errs := make([]*Layout, len(l.Ranks)), make([]error, len(l.Ranks))
+	var wg sync.WaitGroup
+	for r, p := range l.Ranks {
+		m := l.Machines[p.Machine]
+		m.GPUs = slices.Clone(m.GPUs)
+		change(r, &m)
+		wg.Go(func() { out[r], errs[r] = Meet(cx, st, "job", r, len(l.Ranks), &m, p.GPU) })
+	}
+	wg.Wait()
+	return out, errs
+}
+
+func TestMeet(t *testing.T) {
+	l := layout(t, "two_hosts")
+	out, errs := meet(t.Context(), l, func(int, *Machine) {})
+	for r := range out {
+		if errs[r] != nil {
+			t.Fatal(errs[r])
+		}
+		if d := cmp.Diff(l, out[r]); d != "" {
+			t.Fatalf("rank %d: %s", r, d)
+		}
+	}
+	_, errs = meet(t.Context(), l, func(r int, m *Machine) {
+		if r == 9 {
+			m.GPUs[1].SMs = 100
+		}
+	})
+	for r, err := range errs {
+		var me *MismatchError
+		if !errors.As(err, &me) || me.Ranks != [2]int{8, 9} || len(me.Diffs) != 1 || !strings.Contains(err.Error(), "gpus[1].sms is 132 and 100") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	cx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := Meet(cx, store.NewMem(), "job", 0, 2, machine(t, "h200x4"), 0); !errors.Is(err, store.ErrWait) || !strings.Contains(err.Error(), "machine of rank 1") {
+		t.Errorf("a missing rank: %v", err)
+	}
+	if _, err := Meet(t.Context(), store.NewMem(), "job", 0, 1, machine(t, "h200x4"), 4); err == nil {
+		t.Error("a GPU that is not there was seated")
+	}
+}
+
+// TestCosts: the cost model reads the numbers, and they are near those that it has
+// from measurements.
+func TestCosts(t *testing.T) {
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if got < 0.85*want || got > 1.15*want {
+			t.Errorf("%s is %v, want about %v", what, got, want)
+		}
+	}
+	c, err := Local(machine(t, "h200x8"), 0, 1, 2, 3, 4, 5, 6, 7).Costs(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := cost.ReadMachine("h200x8", bytes.NewReader(c.JSON()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := cost.LookupMachine("h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for typ, v := range h.MatmulTFLOPS {
+		near(typ, m.MatmulTFLOPS[typ], v)
+	}
+	near("vector", m.VectorTFLOPS, h.VectorTFLOPS)
+	near("memory", m.MemoryGBps, h.MemoryGBps)
+	near("intra", m.Intra.GBps, h.Intra.GBps)
+	if m.Units != h.Units || m.RanksPerHost != 8 || m.Intra.BarrierUs != h.Intra.BarrierUs || m.Inter != h.Inter {
+		t.Errorf("%+v, want like %+v", m, h)
+	}
+
+	c, err = Local(machine(t, "a100x2_pcie"), 0, 1).Costs(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Intra.GBps > 32 || c.Intra.GBps < 15 || c.Intra.BarrierUs != 0 {
+		t.Errorf("two GPUs on PCIe without peer access: %+v", c.Intra)
+	}
+	a, _ := cost.LookupMachine("a100")
+	near("a100 bf16", c.MatmulTFLOPS["bf16"], a.MatmulTFLOPS["bf16"])
+
+	l := layout(t, "two_hosts")
+	c, err = l.Costs(&LinkCosts{GBps: 22})
+	if err != nil || c.RanksPerHost != 8 || c.Inter.GBps != 22 {
+		t.Errorf("two hosts: %+v, %v", c, err)
+	}
+	l.Machines[1].GPUs[3].Capability = "7.5"
+	if _, err := l.Costs(nil); err == nil || !strings.Contains(err.Error(), `rank 11`) {
+		t.Errorf("unknown generation: %v", err)
+	}
+}
+
+func TestFind(t *testing.T) {
+	m := machine(t, "h200x2_vm")
+	if i, ok := m.Find([16]byte{6: 0x40, 8: 0x80, 15: 1}); !ok || i != 1 {
+		t.Errorf("GPU %d, %v", i, ok)
+	}
+	if _, ok := m.Find([16]byte{}); ok {
+		t.Error("found a GPU that is not there")
+	}
+}
+
+// FuzzRead: no file makes Read or what works on a machine fail otherwise than by an
+// error.
+func FuzzRead(f *testing.F) {
+	for _, name := range machines {
+		b, err := os.ReadFile(file(name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := Read("f", bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		_ = m.String()
+		out, err := m.JSON()
+		if err != nil || !json.Valid(out) {
+			t.Fatalf("a machine that was read cannot be written: %v", err)
+		}
+		var all []int
+		for i := range m.GPUs {
+			all = append(all, i)
+		}
+		l := Local(m, all...)
+		if _, err := l.Decide(all, DecideOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		l.Costs(nil)
+	})
+}
