@@ -11,6 +11,7 @@ const (
 	opMemset32
 	opGraph
 	opWrite32
+	opWait32
 )
 
 // Main stands for the stream that a command buffer is run on.
@@ -73,6 +74,9 @@ func (c *Commands) Graph(s Stream, x Exec) { c.add(opGraph, s, uint64(x)) }
 
 // Write32 adds a write of one word, ordered in s and fenced before.
 func (c *Commands) Write32(s Stream, to Ptr, v uint32) { c.add(opWrite32, s, uint64(to), uint64(v)) }
+
+// Wait32 adds a wait until int32(*at - v) >= 0.
+func (c *Commands) Wait32(s Stream, at Ptr, v uint32) { c.add(opWait32, s, uint64(at), uint64(v)) }
 
 // Append adds all commands of o; what runs in o's main stream runs in c's.
 func (c *Commands) Append(o *Commands) {

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -37,35 +38,27 @@ const UserChannels = 64 - chanUser
 
 // engine is what a member needs for collectives by copy engines.
 type engine struct {
-	in     Stream
-	lanes  []Stream // copies to peers, dealt out in turn; lanes[0] alone in the general all_reduce
-	fork   Event
-	joins  []Event // of in and then of the lanes
-	folded []Event // one per chunk, grown when a call is prepared
+	in, out Stream // out alone copies to peers at full speed: several at once get in each other's way
+	fork    Event
+	joinIn  Event
+	joinOut Event
+	copied  []Event // one per chunk, grown when a call is prepared
+	folded  []Event
+	rescue  Stream      // never waits, so that the host can end the waits of the others
+	quiet   atomic.Bool // a quiet collective has been prepared
 }
-
-// lane is the index of the lane that serves the peer at distance k.
-func (e *engine) lane(k int) int { return (k - 1) % len(e.lanes) }
 
 func (m *Member) openEngine() error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
-	n := max(1, min(m.Group.tuning.EngineLanes, len(m.Group.ranks)-1))
-	e := &engine{lanes: make([]Stream, n), joins: make([]Event, n+1)}
+	e := &engine{}
 	m.engine = e
 	var err error
-	streams, events := []*Stream{&e.in}, []*Event{&e.fork}
-	for i := range e.lanes {
-		streams = append(streams, &e.lanes[i])
-	}
-	for i := range e.joins {
-		events = append(events, &e.joins[i])
-	}
-	for _, s := range streams {
+	for _, s := range []*Stream{&e.in, &e.out, &e.rescue} {
 		if *s, err = d.StreamCreateUrgent(c); err != nil {
 			return err
 		}
 	}
-	for _, ev := range events {
+	for _, ev := range []*Event{&e.fork, &e.joinIn, &e.joinOut} {
 		if *ev, err = d.EventCreate(c, false); err != nil {
 			return err
 		}
@@ -81,12 +74,12 @@ func (m *Member) closeEngine() error {
 	m.engine = nil
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	var errs []error
-	for _, s := range append([]Stream{e.in}, e.lanes...) {
+	for _, s := range []Stream{e.in, e.out, e.rescue} {
 		if s != 0 {
 			errs = append(errs, d.StreamDestroy(c, s))
 		}
 	}
-	for _, ev := range append(append(e.joins, e.fork), e.folded...) {
+	for _, ev := range append(append([]Event{e.fork, e.joinIn, e.joinOut}, e.copied...), e.folded...) {
 		if ev != 0 {
 			errs = append(errs, d.EventDestroy(c, ev))
 		}
@@ -191,7 +184,7 @@ func (b *engineBuilder) start() {
 func (b *engineBuilder) fork() {
 	e := b.m.engine
 	b.c.Record(Main, e.fork)
-	for _, s := range append([]Stream{e.in}, e.lanes...) {
+	for _, s := range []Stream{e.in, e.out} {
 		b.c.Wait(s, e.fork)
 	}
 }
@@ -199,32 +192,11 @@ func (b *engineBuilder) fork() {
 // finish joins the other streams and waits until all peers have written here.
 func (b *engineBuilder) finish() {
 	e := b.m.engine
-	for i, s := range append([]Stream{e.in}, e.lanes...) {
-		b.c.Record(s, e.joins[i])
-		b.c.Wait(Main, e.joins[i])
-	}
+	b.c.Record(e.in, e.joinIn)
+	b.c.Record(e.out, e.joinOut)
+	b.c.Wait(Main, e.joinIn)
+	b.c.Wait(Main, e.joinOut)
 	b.try(b.m.channel(b.c, Main, "wait", chanDone, b.m.allPeers()))
-}
-
-// eachLane calls f with every lane and the mask of the peers it serves.
-func (b *engineBuilder) eachLane(f func(s Stream, mask uint32)) {
-	e := b.m.engine
-	masks := make([]uint32, len(e.lanes))
-	for k := 1; k < b.n; k++ {
-		masks[e.lane(k)] |= 1 << ((b.m.Index + k) % b.n)
-	}
-	for i, s := range e.lanes {
-		f(s, masks[i])
-	}
-}
-
-// push copies at to the same address of each peer, or what from gives for the peer,
-// by the lanes.
-func (b *engineBuilder) push(at Ptr, bytes uint64, from func(r int) Ptr) {
-	for k := 1; k < b.n; k++ {
-		r := (b.m.Index + k) % b.n
-		b.c.Copy(b.m.engine.lanes[b.m.engine.lane(k)], b.there(b.m.Group.ranks[r], at), from(r), bytes)
-	}
 }
 
 type engineBuilder struct {
@@ -297,13 +269,13 @@ func (b *engineBuilder) reduce() {
 		}
 		if gather {
 			b.c.Record(Main, e.folded[i])
-			b.c.Wait(e.lanes[0], e.folded[i])
-			b.peers(func(r, world int) { b.c.Copy(e.lanes[0], b.there(world, dst), dst, bytes) })
+			b.c.Wait(e.out, e.folded[i])
+			b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, dst), dst, bytes) })
 		}
 	}
 	last := Main // staging may be used by the next call when all ranks have folded
 	if gather {
-		last = e.lanes[0]
+		last = e.out
 	}
 	b.try(m.channel(b.c, last, "signal", chanDone, m.allPeers()))
 }
@@ -322,18 +294,20 @@ func (b *engineBuilder) move() {
 		if own := piece(t, m.Index); own != into {
 			b.c.Copy(e.in, into, own, t.Bytes)
 		}
-		b.push(into, t.Bytes, func(r int) Ptr { return piece(t, r) })
+		b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, into), piece(t, r), t.Bytes) })
 	}
-	b.eachLane(func(s Stream, mask uint32) { b.try(m.channel(b.c, s, "signal", chanDone, mask)) })
+	b.try(m.channel(b.c, e.out, "signal", chanDone, m.allPeers()))
 }
 
 func (m *Member) growEvents(n int) error {
-	for len(m.engine.folded) < n {
-		ev, err := m.Rank.World.drv.EventCreate(m.Rank.Ctx, false)
-		if err != nil {
-			return err
+	for _, list := range []*[]Event{&m.engine.copied, &m.engine.folded} {
+		for len(*list) < n {
+			ev, err := m.Rank.World.drv.EventCreate(m.Rank.Ctx, false)
+			if err != nil {
+				return err
+			}
+			*list = append(*list, ev)
 		}
-		m.engine.folded = append(m.engine.folded, ev)
 	}
 	return nil
 }

@@ -8,12 +8,15 @@ import "github.com/seed-ee968945/concert/kernels"
 //
 // Through the result, when it lies apart from the operand: every rank copies its part
 // of slice r into the place of its *own* slice in rank r's result. So rank r finds all
-// parts of its slice side by side in its result, needs no staging, and one kernel
-// folds them into slice r of it. The slices are cut into a few chunks and all copies
-// of the scatter are issued before those of the gather, so the links carry the
-// scatter of a chunk while the one before it is folded, and the gather of the first
-// chunk while the last is folded. The gather of a chunk overwrites parts that the
-// peer must have folded: it gives a credit for each chunk.
+// parts of its slice side by side in its result, needs no staging, and folds them into
+// slice r of it; then copies bring that slice to all peers. Copies of a rank run one
+// after the other, and at any time the ranks' copies form a permutation, which gives
+// the links' full speed: a chunk for every peer in turn loses it, because the ranks
+// drift apart. To hide the fold nevertheless, the last copy of the scatter and the
+// first of the gather, which go to the same peer, are cut into chunks: a chunk is
+// folded while the next is under way. No kernel runs between the copies; signals and
+// waits are in the other streams. The gather of a chunk overwrites parts that the
+// peers must have folded: every rank gives a credit for each chunk.
 //
 // By push, in place: the reduce_scatter kernel of push.cu leaves each slice's sum in
 // its place, and copies gather the slices. The exit barrier of that kernel says that
@@ -61,44 +64,54 @@ func cutSlice(bytes uint64, n int) []uint64 {
 }
 
 func (b *engineBuilder) throughResult() {
-	m, e := b.m, b.m.engine
-	type part struct {
-		t         Tensor
-		piece     uint64 // bytes of a slice
-		at, bytes uint64 // of the part within a slice
-		own       Ptr    // our slice in the result
-	}
-	var parts []part
+	b.start()
 	for _, t := range b.op.Tensors {
-		piece := b.sliceOf(t)
-		cut := cutSlice(piece, max(1, m.Group.tuning.EngineChunks))
-		for i, at := range cut[:len(cut)-1] {
-			parts = append(parts, part{t, piece, at, cut[i+1] - at, t.Dst + Ptr(uint64(m.Index)*piece)})
-		}
+		b.oneThroughResult(t)
 	}
-	b.try(m.growEvents(len(parts)))
+	b.try(b.m.channel(b.c, b.m.engine.out, "signal", chanDone, b.m.allPeers()))
+}
+
+func (b *engineBuilder) oneThroughResult(t Tensor) {
+	m, e := b.m, b.m.engine
+	piece := b.sliceOf(t)
+	cut := cutSlice(piece, max(1, m.Group.tuning.EngineChunks))
+	chunks, last := len(cut)-1, b.n-1
+	b.try(m.growEvents(chunks))
 	if b.err != nil {
 		return
 	}
-	b.start()
-	for _, p := range parts {
-		b.push(p.own+Ptr(p.at), p.bytes, func(r int) Ptr { return p.t.Src + Ptr(uint64(r)*p.piece+p.at) })
-		b.eachLane(func(s Stream, mask uint32) { b.try(m.channel(b.c, s, "signal", chanPieces, mask)) })
+	own := t.Dst + Ptr(uint64(m.Index)*piece) // our slice in the result, and the place of our parts in the peers'
+	copyTo := func(k int, scatter bool, from, to uint64) {
+		r := (m.Index + k) % b.n
+		src := own
+		if scatter {
+			src = t.Src + Ptr(uint64(r)*piece)
+		}
+		b.c.Copy(e.out, b.there(m.Group.ranks[r], own+Ptr(from)), src+Ptr(from), to-from)
 	}
-	for i, p := range parts {
+	for k := 1; k < last; k++ {
+		copyTo(k, true, 0, piece)
+	}
+	for i := 0; i < chunks; i++ {
+		copyTo(last, true, cut[i], cut[i+1])
+		b.c.Record(e.out, e.copied[i])
+		b.c.Wait(e.in, e.copied[i])
+		b.try(m.channel(b.c, e.in, "signal", chanPieces, m.allPeers()))
+	}
+	for i := 0; i < chunks; i++ {
 		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
-		scratch := uint64(p.t.Dst-m.Group.world.Addr(m.Rank.ID, 0)) + p.at
-		src := p.t.Src + Ptr(uint64(m.Index)*p.piece+p.at)
-		b.try(m.fold(b.c, b.op, src, p.own+Ptr(p.at), p.bytes, scratch, p.piece))
+		at, bytes := Ptr(cut[i]), cut[i+1]-cut[i]
+		scratch := uint64(t.Dst-m.Group.world.Addr(m.Rank.ID, 0)) + cut[i]
+		b.try(m.fold(b.c, b.op, t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes, scratch, piece))
 		b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
+		b.try(m.channel(b.c, Main, "wait", chanCredit, m.allPeers()))
 		b.c.Record(Main, e.folded[i])
-		b.eachLane(func(s Stream, mask uint32) {
-			b.c.Wait(s, e.folded[i])
-			b.try(m.channel(b.c, s, "wait", chanCredit, mask))
-		})
-		b.push(p.own+Ptr(p.at), p.bytes, func(int) Ptr { return p.own + Ptr(p.at) })
+		b.c.Wait(e.out, e.folded[i])
+		copyTo(last, false, cut[i], cut[i+1])
 	}
-	b.eachLane(func(s Stream, mask uint32) { b.try(m.channel(b.c, s, "signal", chanDone, mask)) })
+	for k := 1; k < last; k++ {
+		copyTo(k, false, 0, piece)
+	}
 }
 
 // byPush reports false, with nothing added, where the push kernel does not serve.
@@ -116,9 +129,9 @@ func (b *engineBuilder) byPush() bool {
 	b.fork()
 	for i, t := range b.op.Tensors {
 		own := Ptr(call.Segs[i].Dst)
-		b.push(own, b.sliceOf(t), func(int) Ptr { return own })
+		b.peers(func(_, world int) { b.c.Copy(m.engine.out, b.there(world, own), own, b.sliceOf(t)) })
 	}
-	b.eachLane(func(s Stream, mask uint32) { b.try(m.channel(b.c, s, "signal", chanDone, mask)) })
+	b.try(m.channel(b.c, m.engine.out, "signal", chanDone, m.allPeers()))
 	return true
 }
 

@@ -208,7 +208,7 @@ func (m *Member) clear() error {
 // new world then.
 func (g *Group) Rejoin() error {
 	for _, m := range g.members {
-		if err := g.world.drv.CtxSync(m.Rank.Ctx); err != nil {
+		if err := m.settle(); err != nil {
 			return fmt.Errorf("rank %d: %w", m.Rank.ID, err)
 		}
 	}
@@ -270,8 +270,11 @@ type Op struct {
 	// offset on every rank, which the direct protocol needs.
 	Symmetric bool
 	Algo      kernels.Algo
-	Blocks    int
-	Threads   int
+	// Quiet asks for a form that launches no kernels, for a collective beside compute.
+	// all_gather and all_to_all in symmetric memory have one.
+	Quiet   bool
+	Blocks  int
+	Threads int
 }
 
 // Prepared is a collective planned for one member, ready to be launched any
@@ -298,6 +301,9 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 				return nil, err
 			}
 		}
+	}
+	if op.Quiet {
+		return m.prepareQuiet(op)
 	}
 	if op.Algo == kernels.Engine || op.Algo == kernels.Auto && m.preferEngine(op) {
 		return m.prepareEngine(op)
@@ -562,7 +568,11 @@ func (m *Member) abort(reason error) {
 // *TimeoutError, or an error that wraps ErrAborted when a peer gave up.
 func (m *Member) Check(s Stream) error {
 	d := m.Rank.World.drv
-	if err := d.StreamSync(m.Rank.Ctx, s); err != nil {
+	if m.isQuiet() {
+		if err := m.drain(s); err != nil {
+			return err
+		}
+	} else if err := d.StreamSync(m.Rank.Ctx, s); err != nil {
 		return err
 	}
 	if err := m.Err(); err != nil {

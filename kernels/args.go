@@ -19,6 +19,7 @@ const (
 	CtlEpoch  = 1024 // u32[MaxBlocks], packet collectives done
 	CtlDirect = 2048 // u32[MaxBlocks], direct collectives done
 	CtlBytes  = 65536
+	CtlQuiet  = 28672 // flags that streams set and wait for; no kernel touches them
 
 	CtlEntry   = 512   // u32[MaxRanks], direct collectives entered by each peer
 	CtlChunks  = 3072  // u32[MaxBlocks], chunks of the push protocol done

@@ -145,15 +145,14 @@ type Tuning struct {
 	EngineMove   uint64 // all_gather and all_to_all, for every tensor of the bucket
 	Blocks       int    // direct kernels
 	PushBlocks   int    // push kernels, two to a multiprocessor
-	EngineLanes  int    // streams that copy to different peers at once, 0 for one
-	EngineChunks int    // chunks of a slice in all_reduce by copy engines, 0 for one
+	EngineChunks int    // chunks that hide the fold in all_reduce by copy engines, 0 for one
 }
 
 // DefaultTuning is for n ranks on one host: measured on 4 H200s, scaled for other
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, Blocks: 128, PushBlocks: 256}
+		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 512 << 20, EngineChunks: 4, Blocks: 128, PushBlocks: 256}
 	switch {
 	case n <= 2:
 		t.OneShot = 512 << 10

@@ -75,21 +75,19 @@ func (b *bench) overlap() error {
 	b.report(figure{Op: "product", Impl: "alone", US: products, Note: fmt.Sprintf("%.0f TFLOP/s", 2*float64(productSide)*productSide*productSide/products/1e6)})
 	for _, f := range []struct {
 		algo  kernels.Algo
-		lanes int
-	}{{kernels.Engine, 1}, {kernels.Engine, b.n - 1}, {kernels.Direct, 1}} {
-		t := kernels.DefaultTuning(b.n)
-		t.EngineLanes = f.lanes
-		if err := b.with(t, func() error { return b.beside(side, f.algo, f.lanes, products) }); err != nil {
+		quiet bool
+	}{{kernels.Engine, true}, {kernels.Engine, false}, {kernels.Direct, false}} {
+		if err := b.beside(side, f.algo, f.quiet, products); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) beside(side []compute, algo kernels.Algo, lanes int, products float64) error {
+func (b *bench) beside(side []compute, algo kernels.Algo, quiet bool, products float64) error {
 	plans, err := b.prepare(func(rank int) cuda.Op {
 		o := b.op(kernels.AllGather, dtype.BF16, gatherBytes, rank, false, 0)
-		o.Algo = algo
+		o.Algo, o.Quiet = algo, quiet
 		return o
 	})
 	if err != nil {
@@ -107,7 +105,10 @@ func (b *bench) beside(side []compute, algo kernels.Algo, lanes int, products fl
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%v, %d lanes", algo, lanes)
+	name := algo.String()
+	if quiet {
+		name += ", quiet"
+	}
 	b.report(figure{Op: "gather", Impl: name + ", alone", Bytes: gatherBytes, US: alone})
 	b.report(figure{Op: "gather", Impl: name + ", beside", Bytes: gatherBytes, US: slowed, Note: fmt.Sprintf("%+.1f%%", 100*(slowed/alone-1))})
 	b.report(figure{Op: "product", Impl: "beside " + name, US: during, Note: fmt.Sprintf("%+.1f%%", 100*(during/products-1))})

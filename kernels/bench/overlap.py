@@ -1,8 +1,8 @@
-"""NCCL's gathers beside a matrix product, and the host cost of its enqueue.
+"""NCCL's large all_reduces, its gathers beside a matrix product, and its enqueue.
 
     torchrun --nproc-per-node N overlap.py OUT.jsonl
 
-The counterpart of gpubench -mode overlap,host: the same shapes, graphs and method. The
+The counterpart of gpubench -mode engines,overlap,host: the same shapes, graphs and method. The
 enqueue is ncclAllReduce called through ctypes, less an empty call through ctypes
 (ncclGetVersion), medians of rounds, least of the repetitions.
 """
@@ -46,21 +46,24 @@ def report(op, impl, us, note=""):
     return us
 
 
-def graph(stream, count, call):
-    with torch.cuda.stream(stream):
+def graph(count, call):
+    for _ in range(3):
         call()
     torch.cuda.synchronize()
+    dist.barrier()
     g = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(g, stream=stream):
+    with torch.cuda.graph(g):
         for _ in range(count):
             call()
+    g.replay()
+    torch.cuda.synchronize()
     return g
 
 
 def both(products, gathers):
     gs = [
-        graph(work, products, lambda: torch.mm(a, b, out=c)) if products else None,
-        graph(comm, gathers, lambda: dist.all_gather_into_tensor(y, x)) if gathers else None,
+        graph(products, lambda: torch.mm(a, b, out=c)) if products else None,
+        graph(gathers, lambda: dist.all_gather_into_tensor(y, x)) if gathers else None,
     ]
     times = [[], []]
     for rep in range(9):
@@ -86,6 +89,26 @@ def both(products, gathers):
                 t.append(start.elapsed_time(end) * 1e3 / max(1, count))
     return [sorted(t)[len(t) // 2] for t in times]
 
+
+# Averages in place, so that the data stay finite.
+whole = torch.empty(1 << 29, dtype=torch.bfloat16, device=device).normal_()
+for size in (1 << 26, 1 << 28, 1 << 30):
+    reduced = whole[: size // 2]
+    graphs = graph(5, lambda: dist.all_reduce(reduced, op=dist.ReduceOp.AVG))
+    times = []
+    for _ in range(9):
+        dist.barrier()
+        torch.cuda.synchronize()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(800_000)
+        dist.all_reduce(together)  # the ranks start together
+        start.record()
+        graphs.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / 5)
+    report("all_reduce", f"nccl, {size >> 20} MiB", sorted(times)[len(times) // 2])
+del whole
 
 product = report("product", "alone", both(12, 0)[0])
 gather = report("gather", "nccl, alone", both(0, 12)[1])

@@ -1,0 +1,140 @@
+//go:build linux
+
+package cuda
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// quietOp is an all_gather of one word a rank without kernels.
+func quietOp(r *rigT, rank int, src, dst uint64) Op {
+	return Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Quiet: true,
+		Tensors: []Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: 4}}}
+}
+
+// TestQuiet replays a graph of quiet gathers of words that change from call to call.
+func TestQuiet(t *testing.T) {
+	const n, calls, rounds = 4, 3, 20
+	r := newRigT(t, n)
+	src, dst := r.alloc(64), r.alloc(256)
+	execs := make([]Exec, n)
+	for i, m := range r.g.Members() {
+		k := r.w.Rank(i)
+		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
+			t.Fatal(err)
+		}
+		for j := 0; j < calls; j++ {
+			if err := m.Enqueue(r.streams[i], quietOp(r, i, src, dst)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, err := r.drv.CaptureEnd(k.Ctx, r.streams[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if execs[i], err = r.drv.GraphInstantiate(k.Ctx, g); err != nil {
+			t.Fatal(err)
+		}
+		defer r.drv.ExecDestroy(k.Ctx, execs[i])
+		defer r.drv.GraphDestroy(k.Ctx, g)
+	}
+	for round := 0; round < rounds; round++ {
+		for i := 0; i < n; i++ {
+			k := r.w.Rank(i)
+			if err := r.drv.Memset32(k.Ctx, r.streams[i], r.w.Addr(i, src), uint32(100*round+i), 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.drv.GraphLaunch(k.Ctx, execs[i], r.streams[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.check(); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < n; i++ {
+			got := r.read(i, dst, 4*n)
+			for j := 0; j < n; j++ {
+				want := uint32(100*round + j)
+				if v := uint32(got[4*j]) | uint32(got[4*j+1])<<8; v != want {
+					t.Fatalf("round %d rank %d piece %d: %d, want %d", round, i, j, v, want)
+				}
+			}
+		}
+	}
+}
+
+// TestQuietTimeout leaves a rank out of a quiet gather; all join anew afterwards.
+func TestQuietTimeout(t *testing.T) {
+	const n, absent = 3, 2
+	r := newRigT(t, n)
+	o := smallGroup(false, n)
+	o.Timeout = 200 * time.Millisecond
+	g, err := r.w.NewGroup([]int{0, 1, 2}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	src, dst := r.alloc(64), r.alloc(256)
+	for i, m := range g.Members() {
+		for j := 0; j < 2 && i != absent; j++ {
+			if err := m.Enqueue(r.streams[i], quietOp(r, i, src, dst)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	start, timeouts := time.Now(), 0
+	for i, m := range g.Members() {
+		if i == absent {
+			continue
+		}
+		err := m.Check(r.streams[i])
+		var te *TimeoutError
+		if errors.As(err, &te) {
+			timeouts++
+			if te.Rank != i || te.Peer != absent {
+				t.Errorf("rank %d: %+v", i, *te)
+			}
+		} else if !errors.Is(err, ErrAborted) {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+	if d := time.Since(start); timeouts == 0 || d > o.Timeout+time.Second {
+		t.Errorf("%d timeouts after %v", timeouts, d)
+	}
+	if err := g.Rejoin(); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range g.Members() {
+		if err := m.Enqueue(r.streams[i], quietOp(r, i, src, dst)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, m := range g.Members() {
+		if err := m.Check(r.streams[i]); err != nil {
+			t.Errorf("rank %d after rejoining: %v", i, err)
+		}
+	}
+}
+
+// TestEngineRest reduces tensors whose bytes leave a rest beside whole slices, several
+// in one call, in both fast forms.
+func TestEngineRest(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		r := newRigT(t, n)
+		rng := rand.New(rand.NewPCG(3, 3))
+		for _, inPlace := range []bool{false, true} {
+			for _, counts := range [][]int{{1024}, {20001}, {16 * n, 4099, 30000}} {
+				c := caseT{kind: kernels.AllReduce, t: dtype.BF16, algo: kernels.Engine, counts: counts, inPlace: inPlace}
+				if err := r.runCase(c, rng); err != nil {
+					t.Errorf("%v: %v", c, err)
+				}
+			}
+		}
+	}
+}
