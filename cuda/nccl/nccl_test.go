@@ -70,6 +70,9 @@ func group(t *testing.T, n int, o Options, body func(c *Comm, f *Fake) error) []
 func TestConformance(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			if testing.Short() && n > 3 {
+				t.Skip("many cases")
+			}
 			noErrors(t, group(t, n, Options{Timeout: time.Minute}, func(c *Comm, f *Fake) error {
 				return conform(t.Context(), c, fakeDevice(f, c.Rank()))
 			}))

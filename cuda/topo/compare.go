@@ -34,7 +34,11 @@ func CompareKind(a, b *Machine) []Difference {
 
 // compare works on the JSON, so that no field can be forgotten.
 func compare(a, b *Machine, skip func(field string) bool) []Difference {
-	fa, fb := flatten(a), flatten(b)
+	ja, jb := encode(a), encode(b)
+	if bytes.Equal(ja, jb) {
+		return nil
+	}
+	fa, fb := flatten(ja), flatten(jb)
 	all := maps.Clone(fa)
 	maps.Copy(all, fb)
 	var out []Difference
@@ -81,11 +85,11 @@ func digits(s string) int {
 	return len(s) - len(strings.TrimLeft(s, "0123456789"))
 }
 
-// flatten gives every leaf of the machine's JSON by its path.
-func flatten(m *Machine) map[string]string {
+// flatten gives every leaf of a machine's JSON by its path.
+func flatten(b []byte) map[string]string {
 	out := map[string]string{}
 	var v any
-	d := json.NewDecoder(bytes.NewReader(encode(m)))
+	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if d.Decode(&v) == nil {
 		leaves(out, "", v)
