@@ -327,8 +327,8 @@ func (p *planner) tensor(t *Tensor) {
 }
 
 // alone serves a group of one rank, in which every op but a permute to nobody is a
-// copy. NCCL 2.28 must not be asked: its average of an odd number of f64 over one
-// rank leaves the last element unwritten.
+// copy. NCCL is not asked: version 2.28.9 left the last of 4099 averaged f64 of such a
+// group unwritten (smaller tensors and other types of the same test were right).
 func (p *planner) alone(t *Tensor) {
 	bytes, _ := t.sizes(p.op.Kind, 1)
 	switch {
