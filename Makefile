@@ -1,6 +1,7 @@
 # Tool versions are pinned here and nowhere else.
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 60s
+export CGO_CFLAGS = -Wno-deprecated-declarations
 BIN = bin
 
 .PHONY: all build check test race golden fuzz bench gpu clean
@@ -13,7 +14,7 @@ build:
 # Format, vet, import rules, and builds without cgo for all but cuda and what needs it.
 check:
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || (echo "gofmt -w the files above"; exit 1)
-	CGO_CFLAGS=-Wno-deprecated-declarations go vet ./...
+	go vet ./...
 	go test -run TestImports .
 	CGO_ENABLED=0 go build ./...
 	@if command -v staticcheck >/dev/null; then staticcheck ./...; else echo "staticcheck is not installed: go install $(STATICCHECK)"; fi
@@ -40,6 +41,8 @@ bench:
 # Builds the GPU tests and benchmarks; run them on a machine with GPUs.
 gpu:
 	go test -c -o $(BIN)/cuda.test ./cuda
+	go test -c -o $(BIN)/nccl.test ./cuda/nccl
+	go test -c -ldflags=-extldflags=-Wl,-z,lazy -o $(BIN)/nvml.test ./cuda/topo/nvml
 	go build -o $(BIN)/gpubench ./internal/gpubench
 
 clean:
