@@ -14,6 +14,7 @@ const (
 	repairWork     = 40_000_000
 	repairEach     = 4000
 	repairedOrders = 3
+	crowded        = 24 // a column is full when less than one part in so many is free
 )
 
 // A placementOrder ranks buffers for greedy placement.
@@ -31,8 +32,9 @@ const (
 // into the lowest gap that takes it between the already placed ones that it
 // conflicts with, and returns the best of several orders: by size, by
 // lifetime, by area, by time, and then orders in which the buffers that stuck
-// out move to the front (squeaky-wheel optimisation). It stops early when an
-// order meets the lower bound, and begins no order after a fixed effort.
+// out move to the front (squeaky-wheel optimisation). The placements that the
+// first orders give are repaired (see repair.go). It stops early when the lower
+// bound is met, and begins nothing new after a fixed effort.
 //
 // The occupied addresses of a time range come from a segment tree over the
 // columns of the problem whose nodes keep unions of address ranges. Such
@@ -139,7 +141,8 @@ func (g *greedy) try(o placementOrder, lowest bool) (stop bool) {
 }
 
 // more goes on where one order did not do: it tries the other orders and repairs
-// what the first few give.
+// what the first few give; then it goes for the crowded part alone, or else for
+// what sticks out.
 func (g *greedy) more() {
 	r := newRepairer(g.f)
 	effort := min(repairWork, repairEach*len(g.f.ids))
@@ -162,6 +165,9 @@ func (g *greedy) more() {
 			}
 		}
 	}
+	if g.crowd(effort) {
+		return
+	}
 	// Squeaky wheel: what sticks out goes first the next time.
 	g.f.sort(bySize)
 	copy(g.f.at, g.best)
@@ -176,6 +182,68 @@ func (g *greedy) more() {
 	copy(at, g.best)
 	r.descend(at, g.goal, effort)
 	g.keep(at)
+}
+
+// crowd repairs the buffers that live where the arena is fullest by themselves,
+// which takes a fraction of the effort that a step among all takes, and then fits
+// the others around them. It returns false where that gains nothing, and does not
+// try where most buffers live there.
+func (g *greedy) crowd(effort int) bool {
+	f := g.f
+	load := make([]int64, f.tree.size+1) // by column
+	for _, i := range append(slices.Clone(f.ids), f.pinned...) {
+		load[f.l[i]] += g.p.Buffers[i].Size
+		load[f.r[i]] -= g.p.Buffers[i].Size
+	}
+	full := make([]int32, len(load)+1) // how many full columns are before a column
+	for c, live := 0, int64(0); c < len(load); c++ {
+		full[c+1] = full[c]
+		if live += load[c]; live > g.goal/crowded*(crowded-1) {
+			full[c+1]++
+		}
+	}
+	var sub Problem
+	var back []int32
+	inside := make([]bool, len(g.p.Buffers))
+	for i := range g.p.Buffers {
+		if b := &g.p.Buffers[i]; b.Size > 0 && full[f.r[i]] > full[f.l[i]] {
+			sub.Buffers = append(sub.Buffers, *b)
+			back = append(back, int32(i))
+			inside[i] = true
+		}
+	}
+	if len(back) > len(f.ids)/2 || len(g.p.Conflicts) > 0 {
+		return false
+	}
+	h := &greedy{p: &sub, goal: g.goal, f: newFitter(&sub), best: make([]int64, len(sub.Buffers)), height: infinity}
+	at := make([]int64, len(sub.Buffers))
+	for k, i := range back {
+		at[k] = g.best[i]
+	}
+	h.keep(at)
+	r := newRepairer(h.f)
+	r.descend(at, g.goal, effort)
+	if h.keep(at); h.height >= g.height {
+		return false
+	}
+	f.lowest = true
+	f.sort(bySize)
+	f.tree.clear()
+	for _, i := range f.pinned {
+		f.put(i, f.at[i])
+	}
+	for k, i := range back {
+		if !g.p.Buffers[i].Pinned {
+			f.put(i, h.best[k])
+		}
+	}
+	for _, i := range f.order {
+		if !inside[i] {
+			f.put(i, f.find(i))
+		}
+	}
+	g.keep(f.at)
+	return true
 }
 
 // withoutSpanning takes out the buffers that live beside all others. They may as

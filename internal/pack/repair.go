@@ -45,8 +45,8 @@ type repairer struct {
 	hit            []int32     // scratch of seat: what to take out
 	stamp          []int32     // by buffer: step in which it was in extra conflict
 	step           int32
-	unit           float64 // bytes that count as one in a cost
-	work           int     // visits of rectangles
+	unit           int64 // bytes that count as one in a cost
+	work           int   // visits of rectangles
 }
 
 // A rectangle is a placed buffer: its start or end, what it costs to take it out,
@@ -63,19 +63,23 @@ func newRepairer(f *fitter) *repairer {
 	// The largest buffer counts as 2^16 at most, so that lifetimes and a few
 	// doublings fit below maxCost.
 	for i := range f.p.Buffers {
-		r.unit = max(r.unit, float64(f.p.Buffers[i].Size)/(1<<16))
+		r.unit = max(r.unit, f.p.Buffers[i].Size>>16)
 	}
 	r.unit = max(r.unit, 1)
 	return r
 }
 
 // descend lowers the placement at, a tenth of the way to goal at a time, until
-// that fails or until visits were spent since the repairer was made.
+// visits were spent since the repairer was made. A step that fails after a third
+// of what is left is tried again at a quarter of its size, three times at most.
 func (r *repairer) descend(at []int64, goal int64, until int) {
-	for {
+	for part := int64(10); part < 1000; {
 		h := r.p.Height(at)
-		if h <= goal || !r.lower(at, h-(h-goal+9)/10, until-r.work) {
+		if h <= goal || r.work >= until {
 			return
+		}
+		if !r.lower(at, h-(h-goal+part-1)/part, (until-r.work)/3) {
+			part *= 4
 		}
 	}
 }
@@ -94,7 +98,7 @@ func (r *repairer) lower(at []int64, ceiling int64, budget int) bool {
 	}
 	for _, i := range r.f.ids {
 		size := r.p.Buffers[i].Size
-		r.cost[i] = int64(min(maxCost, 1+float64(size)/r.unit*float64(r.f.r[i]-r.f.l[i])))
+		r.cost[i] = min(maxCost, max(1, size/r.unit)*int64(r.f.r[i]-r.f.l[i]))
 		if r.at[i]+size <= ceiling {
 			r.add(i)
 		} else {
@@ -204,7 +208,11 @@ func (r *repairer) cheapest(i int32, a, top int64) (best, least int64) {
 		if e == len(ends) {
 			break
 		}
-		if x = alignUp(ends[e].key, a); x > top {
+		x = ends[e].key
+		if x&(a-1) != 0 || a&(a-1) != 0 { // a division for each end would tell
+			x = alignUp(x, a)
+		}
+		if x > top {
 			break
 		}
 	}
