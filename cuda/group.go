@@ -334,6 +334,11 @@ func (m *Member) preferEngine(op Op) bool {
 	switch op.Kind {
 	case kernels.AllReduce:
 		limit = t.EngineReduce
+		for _, o := range op.Tensors {
+			if o.Src == o.Dst {
+				limit = t.EngineInPlace
+			}
+		}
 	case kernels.ReduceScatter: // its pieces would have to be staged
 		return false
 	}

@@ -71,7 +71,7 @@ func newDriver(t testing.TB, ranks int) (Driver, []int, bool) {
 func smallGroup(share bool, ranks int) GroupOptions {
 	tune := kernels.DefaultTuning(ranks)
 	tune.Blocks, tune.PushBlocks = 4, 4
-	tune.EngineMove, tune.EngineReduce = 0, 0
+	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.EngineChunks = 3
 	return GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: 1 << 20, Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
 }

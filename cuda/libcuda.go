@@ -30,7 +30,9 @@ var (
 // Open loads the driver library and initialises the driver. path is the library
 // to use; empty means the usual names. Modules are loaded eagerly for the whole
 // process (CUDA_MODULE_LOADING), because a kernel that waits for a peer must
-// never make another kernel wait for its code. Only the first call loads; the
+// never make another kernel wait for its code; and each context gets the most hardware
+// queues (CUDA_DEVICE_MAX_CONNECTIONS, unless it is set), because streams that share
+// a queue wait for each other. Only the first call loads; the
 // error wraps ErrNoDriver when there is no driver.
 func Open(path string) (Driver, error) {
 	loadOnce.Do(func() { loadErr = load(path) })
@@ -49,6 +51,11 @@ func load(path string) error {
 	defer C.free(unsafe.Pointer(mode))
 	defer C.free(unsafe.Pointer(eager))
 	C.setenv(mode, eager, 1) // the driver reads C's environment, which Go's Setenv also writes, but only with cgo's help
+	queues := C.CString("CUDA_DEVICE_MAX_CONNECTIONS")
+	most := C.CString("32")
+	defer C.free(unsafe.Pointer(queues))
+	defer C.free(unsafe.Pointer(most))
+	C.setenv(queues, most, 0)
 	names := []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}
 	if path != "" {
 		names = []string{path}

@@ -134,25 +134,29 @@ func (e *PlanError) Error() string { return fmt.Sprintf("%v: %s", e.Op, e.Reason
 // result, whichever is larger, and how many blocks a launch gets at most. A
 // calibration run writes it; DefaultTuning holds figures measured on H200s.
 type Tuning struct {
-	OneShot      uint64 // all_reduce: one shot up to here
-	TwoShot      uint64 // all_reduce: two shots up to here
-	PacketGather uint64 // all_gather: packets up to here
-	PacketReduce uint64 // reduce_scatter
-	PacketAll    uint64 // all_to_all
-	Push         uint64 // all_reduce: push above, direct below
-	PushScatter  uint64 // the same for reduce_scatter
-	EngineReduce uint64 // all_reduce: copy engines from here, for every tensor of the bucket, 0 for never
-	EngineMove   uint64 // all_gather and all_to_all, for every tensor of the bucket
-	Blocks       int    // direct kernels
-	PushBlocks   int    // push kernels, two to a multiprocessor
-	EngineChunks int    // chunks that hide the fold in all_reduce by copy engines, 0 for one
+	OneShot       uint64 // all_reduce: one shot up to here
+	TwoShot       uint64 // all_reduce: two shots up to here
+	PacketGather  uint64 // all_gather: packets up to here
+	PacketReduce  uint64 // reduce_scatter
+	PacketAll     uint64 // all_to_all
+	Push          uint64 // all_reduce: push above, direct below
+	PushScatter   uint64 // the same for reduce_scatter
+	EngineReduce  uint64 // all_reduce out of place: copy engines from here, for every tensor of the bucket, 0 for never
+	EngineInPlace uint64 // the same in place
+	EngineMove    uint64 // all_gather and all_to_all, for every tensor of the bucket
+	Blocks        int    // direct kernels
+	PushBlocks    int    // push kernels, two to a multiprocessor
+	EngineChunks  int    // chunks that hide the fold in all_reduce by copy engines, 0 for one
 }
 
 // DefaultTuning is for n ranks on one host: measured on 4 H200s, scaled for other
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 512 << 20, EngineChunks: 4, Blocks: 128, PushBlocks: 256}
+		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 256 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256}
+	if n < 4 { // not measured
+		t.EngineReduce, t.EngineInPlace = 0, 0
+	}
 	switch {
 	case n <= 2:
 		t.OneShot = 512 << 10
