@@ -642,7 +642,7 @@ func reduce(a *kernels.Args, v [][16]byte) (out [16]byte) {
 		if t.IsFloat() && t != dtype.F64 {
 			s := getFloat(t, v[0][at:])
 			for _, w := range v[1:] {
-				s = foldFloat(kernels.Reduction(a.Op), s, getFloat(t, w[at:]))
+				s = fold(kernels.Reduction(a.Op), s, getFloat(t, w[at:]))
 			}
 			if kernels.Reduction(a.Op) == kernels.Avg {
 				s /= float32(len(v))
@@ -653,7 +653,7 @@ func reduce(a *kernels.Args, v [][16]byte) (out [16]byte) {
 		if t == dtype.F64 {
 			s := math.Float64frombits(binary.LittleEndian.Uint64(v[0][at:]))
 			for _, w := range v[1:] {
-				s = foldDouble(kernels.Reduction(a.Op), s, math.Float64frombits(binary.LittleEndian.Uint64(w[at:])))
+				s = fold(kernels.Reduction(a.Op), s, math.Float64frombits(binary.LittleEndian.Uint64(w[at:])))
 			}
 			if kernels.Reduction(a.Op) == kernels.Avg {
 				s /= float64(len(v))
@@ -661,11 +661,11 @@ func reduce(a *kernels.Args, v [][16]byte) (out [16]byte) {
 			binary.LittleEndian.PutUint64(out[at:], math.Float64bits(s))
 			continue
 		}
-		s := getInt(t, v[0][at:])
+		s := dtype.LoadInt(t, v[0][at:])
 		for _, w := range v[1:] {
-			s = foldInt(kernels.Reduction(a.Op), s, getInt(t, w[at:]))
+			s = fold(kernels.Reduction(a.Op), s, dtype.LoadInt(t, w[at:]))
 		}
-		putInt(t, out[at:], s)
+		dtype.StoreInt(t, out[at:], s)
 	}
 	return out
 }

@@ -40,54 +40,8 @@ func putFloat(t dtype.DType, b []byte, v float32) {
 	}
 }
 
-func foldFloat(op kernels.Reduction, a, b float32) float32 {
-	switch op {
-	case kernels.Prod:
-		return a * b
-	case kernels.Min:
-		return min(a, b)
-	case kernels.Max:
-		return max(a, b)
-	}
-	return a + b
-}
-
-func foldDouble(op kernels.Reduction, a, b float64) float64 {
-	switch op {
-	case kernels.Prod:
-		return a * b
-	case kernels.Min:
-		return min(a, b)
-	case kernels.Max:
-		return max(a, b)
-	}
-	return a + b
-}
-
-func getInt(t dtype.DType, b []byte) int64 {
-	switch t {
-	case dtype.I64:
-		return int64(binary.LittleEndian.Uint64(b))
-	case dtype.I32:
-		return int64(int32(binary.LittleEndian.Uint32(b)))
-	case dtype.I8:
-		return int64(int8(b[0]))
-	}
-	return int64(b[0])
-}
-
-func putInt(t dtype.DType, b []byte, v int64) {
-	switch t {
-	case dtype.I64:
-		binary.LittleEndian.PutUint64(b, uint64(v))
-	case dtype.I32:
-		binary.LittleEndian.PutUint32(b, uint32(v))
-	default:
-		b[0] = byte(v)
-	}
-}
-
-func foldInt(op kernels.Reduction, a, b int64) int64 {
+// fold combines two operands; an average is a sum that is divided at the end.
+func fold[T float32 | float64 | int64](op kernels.Reduction, a, b T) T {
 	switch op {
 	case kernels.Prod:
 		return a * b

@@ -215,7 +215,7 @@ func want(t dtype.DType, red kernels.Reduction, in [][]byte) []byte {
 		case t == dtype.F64:
 			s := math.Float64frombits(binary.LittleEndian.Uint64(in[0][at:]))
 			for _, x := range in[1:] {
-				s = foldDouble(red, s, math.Float64frombits(binary.LittleEndian.Uint64(x[at:])))
+				s = fold(red, s, math.Float64frombits(binary.LittleEndian.Uint64(x[at:])))
 			}
 			if red == kernels.Avg {
 				s /= float64(len(in))
@@ -224,18 +224,18 @@ func want(t dtype.DType, red kernels.Reduction, in [][]byte) []byte {
 		case t.IsFloat():
 			s := getFloat(t, in[0][at:])
 			for _, x := range in[1:] {
-				s = foldFloat(red, s, getFloat(t, x[at:]))
+				s = fold(red, s, getFloat(t, x[at:]))
 			}
 			if red == kernels.Avg {
 				s /= float32(len(in))
 			}
 			putFloat(t, out[at:], s)
 		default:
-			s := getInt(t, in[0][at:])
+			s := dtype.LoadInt(t, in[0][at:])
 			for _, x := range in[1:] {
-				s = foldInt(red, s, getInt(t, x[at:]))
+				s = fold(red, s, dtype.LoadInt(t, x[at:]))
 			}
-			putInt(t, out[at:], s)
+			dtype.StoreInt(t, out[at:], s)
 		}
 	}
 	return out

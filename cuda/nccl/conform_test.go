@@ -33,7 +33,7 @@ func putNumber(t dtype.DType, b []byte, v float64) {
 	if t.IsFloat() {
 		putFloat(t, b, v)
 	} else {
-		putInt(t, b, int64(v))
+		dtype.StoreInt(t, b, int64(v))
 	}
 }
 
@@ -41,7 +41,7 @@ func getNumber(t dtype.DType, b []byte) float64 {
 	if t.IsFloat() {
 		return getFloat(t, b)
 	}
-	return float64(getInt(t, b))
+	return float64(dtype.LoadInt(t, b))
 }
 
 // operand is what rank r gives of tensor k.

@@ -1,7 +1,6 @@
 package nccl
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
@@ -408,11 +407,11 @@ func fold(t dtype.DType, red Reduction, ins [][]byte) []byte {
 			putFloat(t, out[at:], acc)
 			continue
 		}
-		acc := getInt(t, ins[0][at:])
+		acc := dtype.LoadInt(t, ins[0][at:])
 		for _, in := range ins[1:] {
-			acc = combine(red, acc, getInt(t, in[at:]))
+			acc = combine(red, acc, dtype.LoadInt(t, in[at:]))
 		}
-		putInt(t, out[at:], acc)
+		dtype.StoreInt(t, out[at:], acc)
 	}
 	return out
 }
@@ -427,27 +426,4 @@ func combine[T float64 | int64](red Reduction, a, b T) T {
 		return max(a, b)
 	}
 	return a + b
-}
-
-func getInt(t dtype.DType, b []byte) int64 {
-	switch t {
-	case dtype.I64:
-		return int64(binary.LittleEndian.Uint64(b))
-	case dtype.I32:
-		return int64(int32(binary.LittleEndian.Uint32(b)))
-	case dtype.I8:
-		return int64(int8(b[0]))
-	}
-	return int64(b[0])
-}
-
-func putInt(t dtype.DType, b []byte, v int64) {
-	switch t {
-	case dtype.I64:
-		binary.LittleEndian.PutUint64(b, uint64(v))
-	case dtype.I32:
-		binary.LittleEndian.PutUint32(b, uint32(v))
-	default:
-		b[0] = byte(v)
-	}
 }

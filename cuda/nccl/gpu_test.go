@@ -283,7 +283,7 @@ func capture(cx context.Context, c *Comm, g *gpu) error {
 	for replay := range 20 {
 		in := make([]byte, n*4)
 		for i := range n {
-			putInt(dtype.I32, in[4*i:], int64(replay*1000+i+c.Rank()))
+			dtype.StoreInt(dtype.I32, in[4*i:], int64(replay*1000+i+c.Rank()))
 		}
 		if err := g.put(a(0), in); err != nil {
 			return err
@@ -307,7 +307,7 @@ func capture(cx context.Context, c *Comm, g *gpu) error {
 				case k == 3 && c.Rank() == 0:
 					want = 0
 				}
-				if v := getInt(dtype.I32, got[4*i:]); v != want {
+				if v := dtype.LoadInt(dtype.I32, got[4*i:]); v != want {
 					return fmt.Errorf("replay %d, tensor %d, element %d: %d, want %d", replay, k, i, v, want)
 				}
 			}

@@ -6,6 +6,7 @@
 package dtype
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -135,4 +136,29 @@ func F16ToF32(h uint16) float32 {
 	}
 	f := float32(m) * (1.0 / (1 << 24))
 	return math.Float32frombits(math.Float32bits(f) | sign)
+}
+
+// LoadInt reads one little-endian element of an integer type, or a bool as 0 or 1.
+func LoadInt(t DType, b []byte) int64 {
+	switch t {
+	case I64:
+		return int64(binary.LittleEndian.Uint64(b))
+	case I32:
+		return int64(int32(binary.LittleEndian.Uint32(b)))
+	case I8:
+		return int64(int8(b[0]))
+	}
+	return int64(b[0])
+}
+
+// StoreInt writes v as one little-endian element of an integer type, cut to its width.
+func StoreInt(t DType, b []byte, v int64) {
+	switch t {
+	case I64:
+		binary.LittleEndian.PutUint64(b, uint64(v))
+	case I32:
+		binary.LittleEndian.PutUint32(b, uint32(v))
+	default:
+		b[0] = byte(v)
+	}
 }
