@@ -1,6 +1,10 @@
 package cuda
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
 
 // Opcodes of a command buffer; shim.c has the same numbers.
 const (
@@ -12,6 +16,7 @@ const (
 	opGraph
 	opWrite32
 	opWait32
+	opCall
 )
 
 // Main stands for the stream that a command buffer is run on.
@@ -77,6 +82,36 @@ func (c *Commands) Write32(s Stream, to Ptr, v uint32) { c.add(opWrite32, s, uin
 
 // Wait32 adds a wait until int32(*at - v) >= 0.
 func (c *Commands) Wait32(s Stream, at Ptr, v uint32) { c.add(opWait32, s, uint64(at), uint64(v)) }
+
+// CFunc is a C function that enqueues work on a stream: its address on a driver that
+// Open gave, what RegisterCall gave on a Fake. The zero value names none. shim.h has
+// the C type, cc_call, and says what such a function may do.
+type CFunc uint64
+
+// Call adds a call of f with the stream and the words of args. Words that are
+// pointers must not point to Go memory, and what they point to must outlive the
+// buffer. A Run that fails in f returns an *Error: see CallStatus.
+func (c *Commands) Call(s Stream, f CFunc, args ...uint64) {
+	c.add(opCall, s, append([]uint64{uint64(f)}, args...)...)
+}
+
+// callStatus is what a called function subtracts a library's own status from, to
+// keep it apart from the driver's codes; shim.h has the same number.
+const callStatus = -1000
+
+// CallStatus gives the status of the library that a function added by Call failed
+// with; ok is false for every other error.
+func CallStatus(err error) (status int, ok bool) {
+	var e *Error
+	if !errors.As(err, &e) || e.Code >= callStatus {
+		return 0, false
+	}
+	return callStatus - e.Code, true
+}
+
+func callError(code int) *Error {
+	return &Error{Call: "called function", Code: code, Name: "CONCERT_CALL", Text: fmt.Sprintf("the library returned status %d", callStatus-code)}
+}
 
 // Append adds all commands of o; what runs in o's main stream runs in c's.
 func (c *Commands) Append(o *Commands) {

@@ -21,16 +21,17 @@ import (
 // It can fail a chosen call, delay kernels at random, and lists what was not
 // released. It is for tests; it is not fast.
 type Fake struct {
-	devices int
-	mu      sync.Mutex
-	next    uint64
-	objects map[uint64]any
-	maps    map[Ptr]*fakeMap // reservations and allocations by address
-	calls   int
-	failAt  int
-	failErr error
-	jitter  atomic.Int64 // nanoseconds a poll may sleep
-	rng     atomic.Uint64
+	devices   int
+	mu        sync.Mutex
+	next      uint64
+	objects   map[uint64]any
+	callbacks []func(args []uint64) error // what RegisterCall took
+	maps      map[Ptr]*fakeMap            // reservations and allocations by address
+	calls     int
+	failAt    int
+	failErr   error
+	jitter    atomic.Int64 // nanoseconds a poll may sleep
+	rng       atomic.Uint64
 }
 
 // NewFake gives a driver with that many devices, all of which can access each other.

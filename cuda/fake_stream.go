@@ -377,7 +377,7 @@ func (f *Fake) Run(c Ctx, words []uint64) error {
 
 func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
 	s := Stream(a[0])
-	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3, opWait32: 3}[op]
+	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3, opWait32: 3, opCall: 2}[op]
 	if need == 0 || len(a) < need {
 		return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
 	}
@@ -402,6 +402,8 @@ func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
 		return f.Memset32(c, s, Ptr(a[1]), uint32(a[2]), a[3])
 	case opGraph:
 		return f.GraphLaunch(c, Exec(a[1]), s)
+	case opCall:
+		return f.callback(s, CFunc(a[1]), a[2:])
 	}
 	if op == opWait32 {
 		return f.StreamWait32(c, s, Ptr(a[1]), uint32(a[2]))

@@ -99,6 +99,9 @@ func check(call string, rc C.int) error {
 	case C.CC_NOT_LOADED:
 		e.Name, e.Text = "CONCERT_NOT_LOADED", "the driver library is not loaded"
 	}
+	if rc < callStatus {
+		return callError(int(rc))
+	}
 	return e
 }
 

@@ -54,7 +54,7 @@ int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsign
 int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)fd, 1); }
 
 // The command words; commands.go writes them.
-enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32, OP_WAIT32 };
+enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32, OP_WAIT32, OP_CALL };
 
 int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 {
@@ -95,6 +95,9 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 			break;
 		case OP_WAIT32: // stream, address, value: until the word is at least the value
 			e = len < 4 ? CC_BAD_COMMAND : fn.stream_wait32(a[0], a[1], (uint32_t)a[2], 0);
+			break;
+		case OP_CALL: // stream, function, its words
+			e = a[1] ? ((cc_call *)(uintptr_t)a[1])(a[0], a + 2, len - 3) : CC_BAD_COMMAND;
 			break;
 		default:
 			return CC_BAD_COMMAND;

@@ -117,6 +117,13 @@ int cc_import_fd(handle *h, int fd);
 // cc_run interprets a packed command buffer of words: see commands.go.
 int cc_run(handle ctx, const uint64_t *words, size_t n, size_t *failed);
 
+// cc_call is a function that a command buffer calls with the stream and n words. The
+// context is current. It may only enqueue work on the stream, which may be
+// capturing: no allocation on the device, no synchronisation. args is valid during
+// the call. It returns 0, a code of the driver, or CC_STATUS of a library's status.
+typedef int cc_call(handle stream, const uint64_t *args, size_t n);
+#define CC_STATUS(s) (-1000 - (s))
+
 // Atomic access to words that a device or another process shares.
 static inline uint32_t cc_load32(handle p) { return __atomic_load_n((uint32_t *)p, __ATOMIC_ACQUIRE); }
 static inline void cc_store32(handle p, uint32_t v) { __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE); }
