@@ -46,6 +46,8 @@ type Program struct {
 	Buffers []Buffer
 	Inputs  []Param
 	Outputs []Param
+	Unit    Unit     // source that all kernels share
+	Kernels []Kernel // what launches of op "fused" run, by their attribute "kernel"
 	Instrs  []Instr
 }
 
@@ -227,6 +229,9 @@ func (p *Program) Validate() error {
 			return fmt.Errorf("program %s: buffer %%%s at %d of %d bytes does not lie aligned in the arena of %d", p.Name, b.Name, b.Offset, b.Size, p.Arena)
 		}
 	}
+	if err := p.checkKernels(); err != nil {
+		return fmt.Errorf("program %s: %w", p.Name, err)
+	}
 	fired := make([]bool, p.Events)
 	for _, in := range p.Inputs {
 		if err := p.checkParam(&in, fired); err != nil {
@@ -301,7 +306,13 @@ func (p *Program) checkInstr(in *Instr, fired []bool) error {
 	if err := p.checkTensors(in.Ins); err != nil {
 		return err
 	}
-	return p.checkTensors(in.Outs)
+	if err := p.checkTensors(in.Outs); err != nil {
+		return err
+	}
+	if in.Kind == Launch && in.Op == OpFused {
+		return p.checkFused(in)
+	}
+	return nil
 }
 
 func (p *Program) checkTensors(ts []Tensor) error {

@@ -92,7 +92,12 @@ type Spec struct {
 	Groups      []Group
 	Timeout     time.Duration
 	Funcs       map[string]Func // Go functions of `call @target`
-	Meet        func(ctx context.Context, extra []byte) (*Meeting, error)
+	// Units are the modules' kernels, one entry for each module in the order of
+	// Join. A device that runs source has all of it ready before Meet returns on
+	// any rank: compiling may block a device, which must not happen while a peer
+	// waits for it.
+	Units []Unit
+	Meet  func(ctx context.Context, extra []byte) (*Meeting, error)
 }
 
 // Opener opens a device. It calls Spec.Meet once, with the bytes that its peers
@@ -102,11 +107,13 @@ type Opener func(ctx context.Context, spec Spec) (Device, error)
 // Kernel is one launch.
 type Kernel struct {
 	Op        string
-	Target    string // of op "call": the name of the function
+	Target    string // of op "call": the name of the function; of op "fused": of the kernel
 	Group     string // of op "call": the group that it communicates on, may be empty
 	Attrs     attr.List
 	Outs, Ins []Tensor
 	Label     string // the IR op, for errors
+	Code      *Code  // of op "fused": the kernel, the same pointer in every launch of it
+	Unit      int    // of op "fused": which of Spec.Units the kernel belongs to
 }
 
 // Name is the kernel's name in errors.

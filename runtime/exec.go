@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/randseed"
+	"github.com/seed-ee968945/concert/program"
 )
 
 // Exec is one run of a module on one rank: what a program's instructions are
@@ -194,6 +195,12 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 	}
 	if k.Ins, ok = x.place(k, k.Ins); !ok {
 		return
+	}
+	if k.Op == program.OpFused {
+		if err := x.code(k); err != nil {
+			x.fail(k, err)
+			return
+		}
 	}
 	x.done(x.r.dev.Launch(s, k))
 }

@@ -26,6 +26,12 @@ type Module struct {
 	Symbols []Symbol
 	Inputs  []Param
 	Outputs []Param
+
+	// Source is the translation unit of the kernels: CUDA C++, compiled with Flags.
+	// Empty where the module has no kernels, or is to run on the host only.
+	Source  string
+	Flags   []string
+	Kernels []Code
 }
 
 // Symbol is a run-time size in 0..Max.
@@ -95,6 +101,7 @@ func ModuleOf(p *program.Program) (*Module, error) {
 	if m.Outputs, err = params(p.Outputs); err != nil {
 		return nil, fmt.Errorf("program %s: output %w", p.Name, err)
 	}
+	m.Source, m.Flags, m.Kernels = p.Source(), p.Unit.Flags, codesOf(p)
 	return m, nil
 }
 
@@ -150,6 +157,9 @@ func (m *Module) check(world int) error {
 			return fmt.Errorf("module %s: %w", m.Name, err)
 		}
 	}
+	if err := checkCodes(m.Kernels); err != nil {
+		return fmt.Errorf("module %s: %w", m.Name, err)
+	}
 	for _, q := range slices.Concat(m.Inputs, m.Outputs) {
 		if q.Async && (q.Event < 0 || q.Event >= m.Events) {
 			return fmt.Errorf("module %s: parameter %s: event %d of %d", m.Name, q.Name, q.Event, m.Events)
@@ -179,6 +189,10 @@ func (m *Module) header() string {
 		fmt.Fprintf(&b, "group %s = %v\n", g.Name, g.Ranks)
 	}
 	fmt.Fprintf(&b, "symbols %v\n", m.Symbols)
+	if len(m.Kernels) > 0 {
+		// One rank with and one without source, or with an edited one, do not fit.
+		fmt.Fprintf(&b, "kernels %d, flags %q, source %x\n", len(m.Kernels), m.Flags, sha256.Sum256([]byte(m.Source)))
+	}
 	for _, q := range m.Inputs {
 		fmt.Fprintf(&b, "input %s async %v %d: %v %q\n", q.Name, q.Async, q.Event, q.Tensors, q.Dims)
 	}

@@ -61,6 +61,8 @@ type Rank struct {
 type loaded struct {
 	base   int64
 	events []Event
+	unit   int            // its number among the modules
+	codes  map[string]int // its kernels by name
 }
 
 const (
@@ -109,6 +111,9 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	digest, text := agreement(mods)
 	spec := Spec{Rank: env.Rank, World: env.World, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
 		Timeout: cfg.Timeout, Funcs: cfg.Funcs}
+	for _, m := range mods {
+		spec.Units = append(spec.Units, Unit{Name: m.Name, Source: m.Source, Flags: m.Flags, Kernels: m.Kernels})
+	}
 	var linger func(context.Context)
 	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) {
 		m, err := meet(ctx, st, meetSpec{name: cfg.World, text: text, rec: Record{Version: protocolVersion, Nonce: st.Nonce(),
@@ -159,7 +164,7 @@ func (r *Rank) layOut(mods []*Module, user int64) ([]Group, error) {
 	}
 	groups := []Group{{Name: worldGroup, Ranks: [][]int{all}}}
 	at := int64(0)
-	for _, m := range mods {
+	for i, m := range mods {
 		if m == nil || r.loaded[m] != nil {
 			return nil, errors.New("a module is nil or given twice")
 		}
@@ -175,7 +180,11 @@ func (r *Rank) layOut(mods []*Module, user int64) ([]Group, error) {
 				return nil, fmt.Errorf("module %s: group %q is %v here and %v elsewhere", m.Name, g.Name, g.Ranks, groups[i].Ranks)
 			}
 		}
-		r.loaded[m] = &loaded{base: at}
+		l := &loaded{base: at, unit: i, codes: map[string]int{}}
+		for j := range m.Kernels {
+			l.codes[m.Kernels[j].Name] = j
+		}
+		r.loaded[m] = l
 		if m.Digest != "" {
 			r.byDigest[m.Digest] = m
 		}

@@ -1,0 +1,184 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/program"
+)
+
+// Code is a kernel of a module's own: several operations in one launch. A GPU runs
+// the function Name of the module's source; the host runs Body.
+type Code struct {
+	Name   string
+	Grid   int64 // blocks
+	Block  int64 // threads of each
+	Shared int64 // dynamic shared memory in bytes
+	Body   []CodeStep
+}
+
+// CodeStep is one operation of a Code.
+type CodeStep struct {
+	Op        string
+	Attrs     Attrs
+	Node      string // IR node, for errors
+	Outs, Ins []CodeTensor
+}
+
+// CodeTensor is a tensor of a Code's body: a window on a parameter of the launch,
+// operands first and then results, or, with Param -1, on temporary memory that only
+// this launch sees. Off counts bytes from element (0, 0, ...) of the parameter, or
+// from the start of the temporary.
+type CodeTensor struct {
+	Param   int
+	Temp    int // of Param -1
+	Off     int64
+	DType   DType
+	Shape   []int64
+	Strides []int64 // elements; nil: row-major without gaps
+}
+
+// Cs is a list of tensors of a body.
+type Cs = []CodeTensor
+
+// P is a window on parameter n of a launch; strides nil: row-major without gaps.
+func P(n int, off int64, d DType, shape, strides Dims) CodeTensor {
+	return CodeTensor{Param: n, Off: off, DType: d, Shape: shape, Strides: strides}
+}
+
+// T is a window on temporary n; strides nil: row-major without gaps.
+func T(n int, off int64, d DType, shape, strides Dims) CodeTensor {
+	return CodeTensor{Param: -1, Temp: n, Off: off, DType: d, Shape: shape, Strides: strides}
+}
+
+// Tensor is the window without where it lies: at Off of its parameter's or
+// temporary's start.
+func (t *CodeTensor) Tensor() Tensor {
+	return Tensor{Off: t.Off, DType: t.DType, Shape: t.Shape, Strides: t.Strides}
+}
+
+// Unit is what a device compiles of one module before it opens: see Spec.Units.
+type Unit struct {
+	Name    string // of the module
+	Source  string // empty if the module has no source: its fused launches run on the host only
+	Flags   []string
+	Kernels []Code
+}
+
+// codesOf translates the kernels of a valid program.
+func codesOf(p *program.Program) []Code {
+	var out []Code
+	for i := range p.Kernels {
+		k := &p.Kernels[i]
+		c := Code{Name: k.Name, Grid: k.Grid, Block: k.Block, Shared: k.Shared}
+		for j := range k.Body {
+			s := &k.Body[j]
+			c.Body = append(c.Body, CodeStep{Op: s.Op, Attrs: s.Attrs, Node: s.Node, Outs: codeTensors(s.Outs), Ins: codeTensors(s.Ins)})
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func codeTensors(ts []program.BodyTensor) []CodeTensor {
+	var out []CodeTensor
+	for _, t := range ts {
+		out = append(out, CodeTensor{Param: t.Param, Temp: t.Temp, Off: t.Offset, DType: t.DType, Shape: t.Shape, Strides: t.Strides})
+	}
+	return out
+}
+
+// checkCodes checks that names are unique and that every step can be understood
+// without its launch.
+func checkCodes(codes []Code) error {
+	seen := map[string]bool{}
+	for i := range codes {
+		c := &codes[i]
+		if c.Name == "" || seen[c.Name] {
+			return fmt.Errorf("kernel %q: a kernel has a name of its own", c.Name)
+		}
+		seen[c.Name] = true
+		for j := range c.Body {
+			if err := c.Body[j].check(); err != nil {
+				return fmt.Errorf("kernel %s: step %d (%s): %w", c.Name, j, c.Body[j].Op, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *CodeStep) check() error {
+	if v, bad := s.Attrs.Get(malformed); bad {
+		return fmt.Errorf("malformed attributes: %v", v)
+	}
+	for _, t := range slices.Concat(s.Outs, s.Ins) {
+		lo, _, err := t.Tensor().Span()
+		switch {
+		case err != nil:
+			return err
+		case lo < 0:
+			return fmt.Errorf("%v lies before its start", t.Tensor())
+		case t.Param < -1 || t.Param < 0 && t.Temp < 0:
+			return fmt.Errorf("parameter %d, temporary %d", t.Param, t.Temp)
+		}
+	}
+	return nil
+}
+
+// Place moves t, a tensor of the body, to where it lies: parameters (operands, then
+// results) are params; temporaries stay relative to their own start. The error says
+// that the launch has no such parameter, or one that is too small.
+func (t *CodeTensor) Place(params []Tensor) (Tensor, error) {
+	w := t.Tensor()
+	if t.Param < 0 {
+		return w, nil
+	}
+	if t.Param >= len(params) {
+		return w, fmt.Errorf("parameter %d of %d", t.Param, len(params))
+	}
+	q := params[t.Param]
+	w = w.At(q.Off)
+	lo, hi, err := w.Span()
+	if err != nil {
+		return w, err
+	}
+	qlo, qhi, err := q.Span()
+	if err == nil && (q.DType != t.DType || lo < hi && (lo < qlo || hi > qhi)) {
+		err = fmt.Errorf("parameter %d is %v, the kernel works on %v", t.Param, q, w)
+	}
+	return w, err
+}
+
+// Fused runs a kernel of the module's own.
+func (x *Exec) Fused(stream, kernel string, outs, ins []Tensor) {
+	x.kernel(stream, &Kernel{Op: program.OpFused, Target: kernel, Outs: outs, Ins: ins})
+}
+
+// code finds the kernel of a fused launch and checks its parameters.
+func (x *Exec) code(k *Kernel) error {
+	if k.Target == "" {
+		k.Target = k.Attrs.Str(program.KernelKey, "")
+	}
+	i, ok := x.l.codes[k.Target]
+	if !ok {
+		return fmt.Errorf("module %s has no kernel %q", x.m.Name, k.Target)
+	}
+	k.Attrs, k.Code, k.Unit = nil, &x.m.Kernels[i], x.l.unit
+	params := slices.Concat(k.Ins, k.Outs)
+	for j := range k.Code.Body {
+		s := &k.Code.Body[j]
+		for _, list := range [][]CodeTensor{s.Ins, s.Outs} {
+			for n := range list {
+				if _, err := list[n].Place(params); err != nil {
+					return fmt.Errorf("step %d (%s): %w", j, s.Op, err)
+				}
+			}
+		}
+		for n := range s.Outs {
+			if p := s.Outs[n].Param; p >= 0 && p < len(k.Ins) {
+				return fmt.Errorf("step %d (%s) writes operand %d", j, s.Op, p)
+			}
+		}
+	}
+	return nil
+}
