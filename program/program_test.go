@@ -49,7 +49,7 @@ func TestParseErrors(t *testing.T) {
 		{"launch relu (%x", "launch relu (%z", "step.prog:22:24: error[undefined]: buffer %z is not declared"},
 		{"@comm.dp all_gather on @dp", "@comm.dp all_gather", `step.prog:19:10: error[syntax]: "all_gather" is not an instruction`},
 		{"stream @comm.dp on @dp", "stream @comm.dp", "every other one serves a group"},
-		{"body\n", "", `step.prog:17:1: error[syntax]: expected group, sym, stream, events, arena, buffer, input, output or body, found '@'`},
+		{"body\n", "", `step.prog:17:1: error[syntax]: expected group, sym, stream, events, arena, buffer, input, output, unit, kernel, step or body, found '@'`},
 		{"events 3", "events 99999999999", "the number of events must be within"},
 		{"f32[s0,8]", "f32[s1,8]", "step.prog:13:27: error[undefined]: symbol s1 is not declared"},
 	} {

@@ -21,14 +21,23 @@ import (
 //	input x {parameter} = %x: bf16[8,64]
 //	input g async 1 = %g: bf16[8], %h: bf16[8]
 //	output y = %y+512: bf16[8,32:64,1]
+//	unit {flags=["--fmad=false"], source="4bf1..."}
+//	kernel k0 {block=256, grid=1, shared=0, source="9c7e..."}
+//	step add (p0: bf16[8,8], p1: bf16[8,8]) -> (t0: bf16[8,8]) from %a
+//	step neg (t0: bf16[8,8]) -> (p2: bf16[8,8]) from %b
 //	body
 //	@compute record 0
 //	@comm.dp wait 0
 //	@comm.dp all_gather on @dp (%x: bf16[8,64]) -> (%y: bf16[16,64]) {dim=0} from %gather
 //	@compute launch matmul (%a: ..., %b: ...) -> (%c: ...) from %mm
+//	@compute launch fused (%a: ..., %b: ...) -> (%c: ...) {kernel="k0"} from %b
 //	@compute copy (%a: ...) -> (%c: ...)
 //
-// Print and Parse are exact inverses, comments and blank lines aside.
+// A unit and a kernel show the SHA-256 of their source, which the text does not
+// hold: a program that was read has digests in its place. But for that, Print and
+// Parse are exact inverses, comments and blank lines aside. The steps behind a
+// kernel are its body, on parameters p0, p1, ... (operands, then results) and
+// temporaries t0, t1, ...
 
 // String returns the text form.
 func (p *Program) String() string { return string(p.AppendText(nil)) }
@@ -59,6 +68,7 @@ func (p *Program) AppendText(b []byte) []byte {
 	for i := range p.Outputs {
 		b = p.appendParam(append(b, "output "...), &p.Outputs[i])
 	}
+	b = p.appendKernels(b)
 	b = append(b, "body\n"...)
 	for i := range p.Instrs {
 		b = append(p.AppendInstr(b, &p.Instrs[i]), '\n')
@@ -225,8 +235,14 @@ func (r *reader) declaration() {
 		p.Inputs = append(p.Inputs, r.param())
 	case r.Word("output"):
 		p.Outputs = append(p.Outputs, r.param())
+	case r.Word("unit"):
+		r.unit()
+	case r.Word("kernel"):
+		r.kernel()
+	case r.Word("step"):
+		r.step(at)
 	default:
-		r.Failf(at, 1, "syntax", "expected group, sym, stream, events, arena, buffer, input, output or body, found %s", r.Found())
+		r.Failf(at, 1, "syntax", "expected group, sym, stream, events, arena, buffer, input, output, unit, kernel, step or body, found %s", r.Found())
 	}
 }
 

@@ -1,0 +1,180 @@
+package program
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/text"
+)
+
+// The keys of a unit's and a kernel's lines.
+const (
+	flagsKey  = "flags"
+	sourceKey = "source"
+	gridKey   = "grid"
+	blockKey  = "block"
+	sharedKey = "shared"
+)
+
+// appendKernels appends the unit and the kernels; nothing if there are none.
+func (p *Program) appendKernels(b []byte) []byte {
+	var unit attr.List
+	if len(p.Unit.Flags) > 0 {
+		unit = unit.With(flagsKey, attr.Strings(p.Unit.Flags...))
+	}
+	if d := p.Unit.PreludeDigest(); d != "" {
+		unit = unit.With(sourceKey, attr.String(d))
+	}
+	if len(unit) > 0 {
+		b = append(unit.AppendText(append(b, "unit "...)), '\n')
+	}
+	for i := range p.Kernels {
+		k := &p.Kernels[i]
+		var as attr.List
+		if d := k.SourceDigest(); d != "" {
+			as = as.With(blockKey, attr.Int(k.Block)).With(gridKey, attr.Int(k.Grid)).With(sharedKey, attr.Int(k.Shared)).With(sourceKey, attr.String(d))
+		}
+		b = append(append(b, "kernel "...), k.Name...)
+		if len(as) > 0 {
+			b = as.AppendText(append(b, ' '))
+		}
+		b = append(b, '\n')
+		for j := range k.Body {
+			b = append(k.Body[j].appendText(b), '\n')
+		}
+	}
+	return b
+}
+
+func (s *BodyStep) appendText(b []byte) []byte {
+	b = append(append(append(b, "step "...), s.Op...), " ("...)
+	b = append(appendBodyTensors(b, s.Ins), ") -> ("...)
+	b = append(appendBodyTensors(b, s.Outs), ')')
+	if len(s.Attrs) > 0 {
+		b = s.Attrs.AppendText(append(b, ' '))
+	}
+	if s.Node != "" {
+		b = append(append(b, " from %"...), s.Node...)
+	}
+	return b
+}
+
+func appendBodyTensors(b []byte, ts []BodyTensor) []byte {
+	for i := range ts {
+		t := &ts[i]
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		if t.Param >= 0 {
+			b = strconv.AppendInt(append(b, 'p'), int64(t.Param), 10)
+		} else {
+			b = strconv.AppendInt(append(b, 't'), int64(t.Temp), 10)
+		}
+		if t.Offset != 0 {
+			b = strconv.AppendInt(append(b, '+'), t.Offset, 10)
+		}
+		shape := make([]dim.Dim, len(t.Shape))
+		for k, n := range t.Shape {
+			shape[k] = dim.New(n)
+		}
+		b = text.AppendTensor(append(b, ": "...), t.DType, shape, t.Strides)
+	}
+	return b
+}
+
+func (r *reader) unit() {
+	var as attr.List
+	r.Attrs(&as)
+	r.p.Unit = Unit{Flags: as.Strs(flagsKey), Digest: as.Str(sourceKey, "")}
+}
+
+func (r *reader) kernel() {
+	k := Kernel{Name: r.Ident("a kernel's name")}
+	if !r.Bad && r.Peek() == '{' {
+		var as attr.List
+		r.Attrs(&as)
+		k.Block, k.Grid, k.Shared = as.Int(blockKey, 0), as.Int(gridKey, 0), as.Int(sharedKey, 0)
+		k.Digest = as.Str(sourceKey, "")
+	}
+	r.p.Kernels = append(r.p.Kernels, k)
+}
+
+func (r *reader) step(at int) {
+	if len(r.p.Kernels) == 0 {
+		r.Failf(at, len("step"), "syntax", "a step stands behind the kernel whose body it belongs to")
+		return
+	}
+	s := BodyStep{Op: r.Ident("an operation")}
+	r.Expect('(', "before the operands")
+	if r.Peek() != ')' {
+		s.Ins = r.bodyTensors()
+	}
+	r.Expect(')', "after the operands")
+	r.Expect('-', "in '->' before the results")
+	r.Expect('>', "in '->' before the results")
+	r.Expect('(', "before the results")
+	if r.Peek() != ')' {
+		s.Outs = r.bodyTensors()
+	}
+	r.Expect(')', "after the results")
+	if !r.Bad && r.Peek() == '{' {
+		r.Attrs(&s.Attrs)
+	}
+	if !r.Bad && r.Word("from") {
+		r.Expect('%', "before a node's name")
+		s.Node = r.Ident("a node's name")
+	}
+	k := &r.p.Kernels[len(r.p.Kernels)-1]
+	k.Body = append(k.Body, s)
+}
+
+func (r *reader) bodyTensors() []BodyTensor {
+	var ts []BodyTensor
+	for !r.Bad {
+		t, err := r.bodyPlace()
+		if err != nil {
+			return ts
+		}
+		if !r.Bad && r.Eat('+') {
+			t.Offset = r.Int("an offset")
+		}
+		r.Expect(':', "before a tensor's type")
+		if r.Bad {
+			break
+		}
+		x := r.Tensor(func(string) bool { return false })
+		t.DType, t.Strides = x.DType, x.Strides
+		t.Shape = make([]int64, len(x.Shape))
+		for i, d := range x.Shape {
+			t.Shape[i], _ = d.Const() // no symbol is known here
+		}
+		ts = append(ts, t)
+		if r.Bad || !r.Eat(',') {
+			break
+		}
+	}
+	return ts
+}
+
+// bodyPlace reads p3 or t3; what is wrong with it is reported, too.
+func (r *reader) bodyPlace() (BodyTensor, error) {
+	r.Space()
+	at := r.I
+	name := r.Ident("a parameter or temporary")
+	t := BodyTensor{Param: -1}
+	n, err := strconv.ParseInt(strings.TrimLeft(name, "pt"), 10, 64)
+	if r.Bad || err != nil || n > math.MaxInt32 || len(name) < 2 || name != fmt.Sprintf("%c%d", name[0], n) {
+		r.Failf(at, len(name), "syntax", "expected a parameter such as p0 or a temporary such as t0, found %q", name)
+		return t, fmt.Errorf("no place")
+	}
+	if name[0] == 'p' {
+		t.Param = int(n)
+	} else {
+		t.Temp = int(n)
+	}
+	return t, nil
+}
