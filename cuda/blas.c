@@ -9,6 +9,7 @@ static struct {
 	int (*destroy)(handle h);
 	int (*stream)(handle h, handle s);
 	int (*workspace)(handle h, handle at, size_t bytes);
+	int (*multiprocessors)(handle h, int n);
 	int (*gemm)(handle h, int ta, int tb, int m, int n, int k, const void *alpha, handle a, int at, int lda, handle b,
 		    int bt, int ldb, const void *beta, handle c, int ct, int ldc, int compute, int algo);
 } fn;
@@ -26,7 +27,7 @@ int cc_blas_load(const char *path, char *why, size_t n)
 	} want[] = {
 		{"cublasCreate_v2", (void **)&fn.create},	{"cublasDestroy_v2", (void **)&fn.destroy},
 		{"cublasSetStream_v2", (void **)&fn.stream},	{"cublasSetWorkspace_v2", (void **)&fn.workspace},
-		{"cublasGemmEx", (void **)&fn.gemm},
+		{"cublasGemmEx", (void **)&fn.gemm},		{"cublasSetSmCountTarget", (void **)&fn.multiprocessors},
 	};
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++)
 		if (!(*want[i].at = dlsym(lib, want[i].name))) {
@@ -51,6 +52,12 @@ int cc_blas_destroy(handle ctx, handle h)
 {
 	int e = cc_set_context(ctx);
 	return e ? e : fn.destroy(h);
+}
+
+int cc_blas_multiprocessors(handle ctx, handle h, int n)
+{
+	int e = cc_set_context(ctx);
+	return e ? e : fn.multiprocessors(h, n);
 }
 
 int cc_blas_matmul(handle ctx, handle h, int m, int n, int k, handle a, handle b, handle c)

@@ -86,6 +86,15 @@ func (b *BLAS) MatMul(m, n, k int, x, y, out Ptr) error {
 	return nil
 }
 
+// Multiprocessors makes later products use n multiprocessors, all for 0. It is a hint
+// that the library's persistent kernels follow.
+func (b *BLAS) Multiprocessors(n int) error {
+	if rc := C.cc_blas_multiprocessors(C.handle(b.ctx), b.handle, C.int(n)); rc != 0 {
+		return fmt.Errorf("cuBLAS: products on %d multiprocessors: status %d", n, int(rc))
+	}
+	return nil
+}
+
 // Close frees the handle and its workspace. Its work must have ended.
 func (b *BLAS) Close() error {
 	var err error

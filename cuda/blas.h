@@ -7,6 +7,7 @@
 int cc_blas_load(const char *path, char *why, size_t n);
 int cc_blas_create(handle ctx, handle *h, handle stream, handle workspace, size_t bytes);
 int cc_blas_destroy(handle ctx, handle h);
+int cc_blas_multiprocessors(handle ctx, handle h, int n);
 
 // cc_blas_matmul computes the row-major product c[m,n] = a[m,k] b[k,n] of bf16 with
 // sums in f32.

@@ -15,5 +15,8 @@ func OpenBLAS(Driver, string, Ctx, Stream) (*BLAS, error) {
 // MatMul fails like OpenBLAS.
 func (*BLAS) MatMul(m, n, k int, x, y, out Ptr) error { return ErrNoDriver }
 
+// Multiprocessors fails like OpenBLAS.
+func (*BLAS) Multiprocessors(n int) error { return ErrNoDriver }
+
 // Close does nothing.
 func (*BLAS) Close() error { return nil }

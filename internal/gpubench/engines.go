@@ -32,16 +32,16 @@ func (r *rig) with(t kernels.Tuning, f func() error) error {
 // of gathers by copy engines, with different numbers of chunks. Each
 // form's result is checked first.
 func (b *bench) engines() error {
-	type form struct {
+	type variant struct {
 		algo    kernels.Algo
 		chunks  int
 		inPlace bool
 	}
-	forms := []form{{kernels.Push, 0, false}, {kernels.Push, 0, true}, {kernels.Engine, 0, true}}
+	forms := []variant{{kernels.Push, 0, false}, {kernels.Push, 0, true}, {kernels.Engine, 0, true}}
 	for _, chunks := range []int{1, 2, 4, 8, 16} {
-		forms = append(forms, form{kernels.Engine, chunks, false})
+		forms = append(forms, variant{kernels.Engine, chunks, false})
 	}
-	forms = append(forms, form{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, false}, form{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, true})
+	forms = append(forms, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, false}, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, true})
 	for _, f := range forms {
 		t := kernels.DefaultTuning(b.n)
 		t.EngineChunks = f.chunks

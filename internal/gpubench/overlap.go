@@ -3,19 +3,58 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// Shapes of the overlap: a square bf16 product and a gather of a transformer layer's size.
+// Shapes of the overlap: a square bf16 product, whose matrices lie behind the
+// tensors of the largest collective.
 const (
 	productSide = 8192
-	gatherBytes = 256 << 20
-	quarter     = 2 * productSide * productSide // bytes of one matrix
+	movedBytes  = 512 << 20
+	matrix      = 2 * productSide * productSide // bytes of one matrix
 )
+
+// form is a collective to be timed beside products.
+type form struct {
+	kind   kernels.Collective
+	algo   kernels.Algo
+	quiet  bool
+	blocks int  // grid, 0 for the planner's
+	spare  bool // the product leaves as many multiprocessors free as the collective has blocks
+}
+
+func (f form) String() string {
+	s := f.algo.String()
+	if f.quiet {
+		s += ", quiet"
+	}
+	if f.blocks > 0 {
+		s += fmt.Sprintf(", %d blocks", f.blocks)
+	}
+	if f.spare {
+		s += " left free"
+	}
+	return s
+}
+
+// forms lists what may serve beside compute: copies, and kernels of few blocks with
+// and without multiprocessors set aside for them.
+func forms() []form {
+	out := []form{{kind: kernels.AllGather, algo: kernels.Engine, quiet: true}, {kind: kernels.AllGather, algo: kernels.Engine}}
+	for _, spare := range []bool{false, true} {
+		for _, blocks := range []int{4, 8, 16, 32} {
+			out = append(out, form{kind: kernels.AllGather, algo: kernels.Direct, blocks: blocks, spare: spare},
+				form{kind: kernels.ReduceScatter, algo: kernels.Push, blocks: blocks, spare: spare},
+				form{kind: kernels.ReduceScatter, algo: kernels.Direct, blocks: blocks, spare: spare})
+		}
+	}
+	return append(out, form{kind: kernels.AllGather, algo: kernels.Direct}, form{kind: kernels.ReduceScatter, algo: kernels.Push},
+		form{kind: kernels.ReduceScatter, algo: kernels.Engine})
+}
 
 // compute is the stream beside the collectives of one rank.
 type compute struct {
@@ -24,28 +63,41 @@ type compute struct {
 	events [2]cuda.Event
 }
 
-// overlap times gathers and matrix products of cuBLAS, each alone and both at once.
-// Beside the other one, each is measured while the other lasts longer.
+// overlap times collectives and matrix products of cuBLAS, each alone and both at
+// once. Beside the other one, each is measured while the other lasts longer. The
+// four measurements of a form take turns, so that clocks are alike.
 func (b *bench) overlap() error {
-	if b.max < gatherBytes+3*quarter {
-		return fmt.Errorf("a gather and a product need buffers of %d bytes: raise -max", gatherBytes+3*quarter)
+	if b.max < movedBytes+3*matrix {
+		return fmt.Errorf("a collective and a product need buffers of %d bytes: raise -max", movedBytes+3*matrix)
 	}
 	if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
 		return err
 	}
 	side := make([]compute, b.n)
-	defer func() {
-		for _, k := range b.w.Local() {
-			s := side[k.ID]
-			if s.blas != nil {
-				s.blas.Close()
-			}
-			for _, e := range s.events {
-				b.drv.EventDestroy(k.Ctx, e)
-			}
-			b.drv.StreamDestroy(k.Ctx, s.stream)
+	defer b.closeSide(side)
+	if err := b.openSide(side); err != nil {
+		return err
+	}
+	for _, bytes := range []uint64{256 << 20, 16 << 20, 64 << 20, 512 << 20} {
+		if bytes < b.minSize {
+			continue
 		}
-	}()
+		for _, f := range forms() {
+			if b.only != "" && !strings.Contains(f.kind.String()+" "+f.String(), b.only) {
+				continue
+			}
+			if err := b.beside(side, f, bytes); err != nil {
+				if _, ok := err.(*kernels.PlanError); ok {
+					continue
+				}
+				return fmt.Errorf("%v by %v: %w", f.kind, f, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) openSide(side []compute) error {
 	for _, k := range b.w.Local() {
 		s := &side[k.ID]
 		var err error
@@ -60,7 +112,7 @@ func (b *bench) overlap() error {
 		if s.blas, err = cuda.OpenBLAS(b.drv, b.blas, k.Ctx, s.stream); err != nil {
 			return err
 		}
-		if err := b.drv.Copy(k.Ctx, s.stream, b.w.Addr(k.ID, b.dst), b.w.Addr(k.ID, b.src), gatherBytes); err != nil {
+		if err := b.drv.Copy(k.Ctx, s.stream, b.w.Addr(k.ID, b.dst), b.w.Addr(k.ID, b.src), movedBytes); err != nil {
 			return err
 		}
 		// The first product loads code, which must not happen beside a collective.
@@ -71,116 +123,200 @@ func (b *bench) overlap() error {
 			return err
 		}
 	}
-	products, _, err := b.both(side, nil, 8, 0) // as many as beside the gathers: the clock falls in long runs
+	return nil
+}
+
+func (b *bench) closeSide(side []compute) {
+	for _, k := range b.w.Local() {
+		s := side[k.ID]
+		if s.blas != nil {
+			s.blas.Close()
+		}
+		for _, e := range s.events {
+			if e != 0 {
+				b.drv.EventDestroy(k.Ctx, e)
+			}
+		}
+		if s.stream != 0 {
+			b.drv.StreamDestroy(k.Ctx, s.stream)
+		}
+	}
+}
+
+// leave makes later products use all multiprocessors but spare ones.
+func (b *bench) leave(side []compute, spare int) error {
+	infos, err := b.drv.Devices()
 	if err != nil {
 		return err
 	}
-	b.report(figure{Op: "product", Impl: "alone", US: products, Note: fmt.Sprintf("%.0f TFLOP/s", 2*float64(productSide)*productSide*productSide/products/1e6)})
-	for _, f := range []struct {
-		algo  kernels.Algo
-		quiet bool
-	}{{kernels.Engine, true}, {kernels.Engine, false}, {kernels.Direct, false}} {
-		if err := b.beside(side, f.algo, f.quiet, products); err != nil {
+	for _, k := range b.w.Local() {
+		n := 0
+		if spare > 0 {
+			n = infos[0].SMs - spare
+		}
+		if err := side[k.ID].blas.Multiprocessors(n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) beside(side []compute, algo kernels.Algo, quiet bool, products float64) error {
+func (b *bench) beside(side []compute, f form, bytes uint64) error {
 	plans, err := b.prepare(func(rank int) cuda.Op {
-		o := b.op(kernels.AllGather, dtype.BF16, gatherBytes, rank, false, 0)
-		o.Algo, o.Quiet = algo, quiet
-		// In place: a copy within a device would run on the multiprocessors.
-		o.Tensors[0].Src = o.Tensors[0].Dst + cuda.Ptr(uint64(rank)*o.Tensors[0].Bytes)
+		o := b.op(f.kind, dtype.BF16, bytes, rank, false, 0)
+		o.Algo, o.Quiet, o.Blocks = f.algo, f.quiet, f.blocks
+		if f.kind == kernels.AllGather {
+			// In place: a copy within a device would run on the multiprocessors.
+			o.Tensors[0].Src = o.Tensors[0].Dst + cuda.Ptr(uint64(rank)*o.Tensors[0].Bytes)
+		}
 		return o
 	})
 	if err != nil {
 		return err
 	}
-	_, alone, err := b.both(side, plans, 0, 12)
+	whole, err := b.graphs(side, nil, 8, 0) // products alone have all multiprocessors
 	if err != nil {
 		return err
 	}
-	during, _, err := b.both(side, plans, 8, 60)
+	defer whole.close()
+	if f.spare {
+		if err := b.leave(side, f.blocks); err != nil {
+			return err
+		}
+		defer b.leave(side, 0)
+	}
+	// How long a call lasts beside products decides how many outlast eight of them.
+	one, err := b.graphs(side, plans, 0, 4)
 	if err != nil {
 		return err
 	}
-	_, slowed, err := b.both(side, plans, 24, 12)
+	defer one.close()
+	if _, _, err := one.run(); err != nil {
+		return err
+	}
+	_, us, err := one.run()
 	if err != nil {
 		return err
 	}
-	name := algo.String()
-	if quiet {
-		name += ", quiet"
+	us = max(us, 20)
+	calls := max(4, min(40, int(4000/us)))
+	alone, err := b.graphs(side, plans, 0, calls)
+	if err != nil {
+		return err
 	}
-	b.report(figure{Op: "gather", Impl: name + ", alone", Bytes: gatherBytes, US: alone})
-	b.report(figure{Op: "gather", Impl: name + ", beside", Bytes: gatherBytes, US: slowed, Note: fmt.Sprintf("%+.1f%%", 100*(slowed/alone-1))})
-	b.report(figure{Op: "product", Impl: "beside " + name, US: during, Note: fmt.Sprintf("%+.1f%%", 100*(during/products-1))})
+	defer alone.close()
+	during, err := b.graphs(side, plans, 8, int(8*2400/us)+4)
+	if err != nil {
+		return err
+	}
+	defer during.close()
+	slowed, err := b.graphs(side, plans, min(24, 10+int(float64(calls)*us/700)), calls)
+	if err != nil {
+		return err
+	}
+	defer slowed.close()
+	var pa, pb, ca, cb []float64
+	for rep := 0; rep < 7; rep++ {
+		p0, _, err0 := whole.run()
+		_, c0, err1 := alone.run()
+		p1, _, err2 := during.run()
+		_, c1, err3 := slowed.run()
+		if err := errors.Join(err0, err1, err2, err3); err != nil {
+			return err
+		}
+		if rep >= 2 {
+			pa, ca, pb, cb = append(pa, p0), append(ca, c0), append(pb, p1), append(cb, c1)
+		}
+	}
+	p0, p1, c0, c1 := median(pa), median(pb), median(ca), median(cb)
+	b.report(figure{Op: f.kind.String(), Impl: f.String() + ", alone", Bytes: bytes, US: c0})
+	b.report(figure{Op: f.kind.String(), Impl: f.String() + ", beside", Bytes: bytes, US: c1, Note: fmt.Sprintf("%+.1f%%", 100*(c1/c0-1))})
+	b.report(figure{Op: "product", Impl: "beside " + f.String(), Bytes: bytes, US: p1, Note: fmt.Sprintf("%+.1f%%, alone %.1f, %.1f us lost for a call", 100*(p1/p0-1), p0, (p1-p0)*c1/p1)})
 	return nil
 }
 
 func (b *bench) product(side []compute, rank int) error {
 	at := func(off uint64) cuda.Ptr { return cuda.Ptr(b.addr(rank, off)) }
-	return side[rank].blas.MatMul(productSide, productSide, productSide, at(b.src+gatherBytes), at(b.src+gatherBytes+quarter), at(b.dst+gatherBytes))
+	return side[rank].blas.MatMul(productSide, productSide, productSide, at(b.src+movedBytes), at(b.src+movedBytes+matrix), at(b.dst+movedBytes))
 }
 
-// both replays a graph of products and one of gathers at once and gives the median
-// time of one of each on the slowest rank, 0 for what there is none of.
-func (b *bench) both(side []compute, plans []*cuda.Prepared, products, gathers int) (product, gather float64, err error) {
-	worst := [2][]float64{make([]float64, b.n), make([]float64, b.n)}
+// pair is a graph of products and one of collectives for every rank.
+type pair struct {
+	b                *bench
+	side             []compute
+	products, calls  int
+	multiply, gather []cuda.Exec
+}
+
+// graphs captures products and calls of plans.
+func (b *bench) graphs(side []compute, plans []*cuda.Prepared, products, calls int) (*pair, error) {
+	p := &pair{b: b, side: side, products: products, calls: calls, multiply: make([]cuda.Exec, b.n), gather: make([]cuda.Exec, b.n)}
+	for _, k := range b.w.Local() {
+		rank := k.ID
+		var err error
+		if p.multiply[rank], err = b.graph(k, side[rank].stream, products, func() error { return b.product(side, rank) }); err != nil {
+			p.close()
+			return nil, err
+		}
+		if p.gather[rank], err = b.graph(k, b.streams[rank], calls, func() error { return plans[rank].Enqueue(b.streams[rank]) }); err != nil {
+			p.close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *pair) close() {
+	for _, k := range p.b.w.Local() {
+		for _, x := range []cuda.Exec{p.multiply[k.ID], p.gather[k.ID]} {
+			if x != 0 {
+				p.b.drv.ExecDestroy(k.Ctx, x)
+			}
+		}
+	}
+}
+
+// run replays both graphs at once on every rank and gives the time of one product and
+// one call on the slowest rank of this process, in microseconds.
+func (p *pair) run() (product, call float64, err error) {
+	b := p.b
+	times := make([][2]float64, b.n)
 	var gate barrier
 	gate.n = len(b.w.Local())
 	err = b.each(func(rank int) error {
-		k, c, s, ev := b.w.Rank(rank), side[rank], b.streams[rank], b.events[rank]
-		mm, err := b.graph(k, c.stream, products, func() error { return b.product(side, rank) })
+		k, c, s, ev := b.w.Rank(rank), p.side[rank], b.streams[rank], b.events[rank]
+		gate.wait()
+		if err := b.w.Meet(); err != nil {
+			return err
+		}
+		err := errors.Join(
+			b.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, 400_000)),
+			b.members[rank].Enqueue(s, cuda.Op{Kind: kernels.Barrier}),
+			b.drv.EventRecord(k.Ctx, ev[0], s),
+			b.drv.StreamWait(k.Ctx, c.stream, ev[0]),
+			b.drv.EventRecord(k.Ctx, c.events[0], c.stream),
+			b.drv.GraphLaunch(k.Ctx, p.multiply[rank], c.stream),
+			b.drv.EventRecord(k.Ctx, c.events[1], c.stream),
+			b.drv.GraphLaunch(k.Ctx, p.gather[rank], s),
+			b.drv.EventRecord(k.Ctx, ev[1], s),
+			b.drv.StreamSync(k.Ctx, c.stream),
+			b.members[rank].Check(s))
 		if err != nil {
 			return err
 		}
-		defer b.drv.ExecDestroy(k.Ctx, mm)
-		gg, err := b.graph(k, s, gathers, func() error { return plans[rank].Enqueue(s) })
-		if err != nil {
-			return err
-		}
-		defer b.drv.ExecDestroy(k.Ctx, gg)
-		var times [2][]float64
-		for rep := 0; rep < 9; rep++ {
-			gate.wait()
-			if err := b.w.Meet(); err != nil {
-				return err
-			}
-			err := errors.Join(
-				b.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, 400_000)),
-				b.members[rank].Enqueue(s, cuda.Op{Kind: kernels.Barrier}),
-				b.drv.EventRecord(k.Ctx, ev[0], s),
-				b.drv.StreamWait(k.Ctx, c.stream, ev[0]),
-				b.drv.EventRecord(k.Ctx, c.events[0], c.stream),
-				b.drv.GraphLaunch(k.Ctx, mm, c.stream),
-				b.drv.EventRecord(k.Ctx, c.events[1], c.stream),
-				b.drv.GraphLaunch(k.Ctx, gg, s),
-				b.drv.EventRecord(k.Ctx, ev[1], s),
-				b.drv.StreamSync(k.Ctx, c.stream),
-				b.members[rank].Check(s))
+		for i, e := range [2][2]cuda.Event{{c.events[0], c.events[1]}, {ev[0], ev[1]}} {
+			ms, err := b.drv.EventElapsed(k.Ctx, e[0], e[1])
 			if err != nil {
 				return err
 			}
-			for i, e := range [2][2]cuda.Event{{c.events[0], c.events[1]}, {ev[0], ev[1]}} {
-				ms, err := b.drv.EventElapsed(k.Ctx, e[0], e[1])
-				if err != nil {
-					return err
-				}
-				if rep >= 2 {
-					times[i] = append(times[i], float64(ms)*1e3/float64(max(1, []int{products, gathers}[i])))
-				}
-			}
+			times[rank][i] = float64(ms) * 1e3 / float64(max(1, []int{p.products, p.calls}[i]))
 		}
-		worst[0][rank], worst[1][rank] = median(times[0]), median(times[1])
 		return nil
 	})
-	if err != nil {
-		return 0, 0, err
+	for _, t := range times {
+		product, call = max(product, t[0]), max(call, t[1])
 	}
-	return slices.Max(worst[0]), slices.Max(worst[1]), nil
+	return product, call, err
 }
 
 // graph captures count calls of f on s; none give an empty graph.
