@@ -35,6 +35,8 @@ var layers = []struct {
 	{"ir", []string{"internal/attr", "internal/diag", "internal/dim", "internal/dtype", "internal/rowmajor", "internal/text"}},
 	{"internal/place", []string{"ir", "internal/attr", "internal/pack"}},
 	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dtype", "internal/hostops", "internal/randseed", "internal/safetensors"}},
+	{"internal/fillrand", []string{"internal/dtype"}},
+	{"internal/fingerprint", []string{"interp", "internal/dtype", "internal/safetensors"}},
 	{"cost", []string{"ir"}},
 	{"sim", []string{"ir", "cost"}},
 	{"internal/sched", []string{"sim"}},

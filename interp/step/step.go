@@ -193,6 +193,28 @@ func tracedOutputs(f *ir.Func) ([]int, error) {
 	return out, nil
 }
 
+// TracedOutputs maps the outputs of a function as they were traced to its output
+// tensors, as interp.OutputSlots lists them; -1 stands for an output that is no
+// tensor. A function that was not traced has its own outputs.
+func TracedOutputs(f *ir.Func) ([]int, error) { return tracedOutputs(f) }
+
+// Tangent is what Sources says of an input that no forward output feeds.
+const Tangent = tangent
+
+// Sources says where the backward function's inputs, as interp.InputSlots lists
+// them, come from: the number of the forward output tensor, or Tangent.
+func Sources(fw, bw *ir.Func) ([]int, error) {
+	ws, err := wires(fw, bw)
+	if err != nil {
+		return nil, fmt.Errorf("step: %w", err)
+	}
+	out := make([]int, len(ws))
+	for i, w := range ws {
+		out[i] = w.src
+	}
+	return out, nil
+}
+
 // BackwardInputs makes one rank's backward inputs of its forward outputs, with
 // tangents of one. Tensors are shared, not copied.
 func BackwardInputs(fw, bw *ir.Func, outs []interp.Tensor) ([]interp.Tensor, error) {
