@@ -26,6 +26,7 @@ type Exec struct {
 	node     string   // IR node of the next call
 	recorded []string // by event: the stream that recorded it last
 	bound    []*Work  // async inputs
+	copied   bool     // inputs are on their way from elsewhere in the arena
 	err      error
 }
 
@@ -350,6 +351,9 @@ func (r *Rank) begin(m *Module, inputs []Value, opts Options) (*Exec, error) {
 		if err := x.input(&m.Inputs[i], &inputs[i]); err != nil {
 			return nil, x.misuse(fmt.Errorf("input %s: %w", m.Inputs[i].Name, err))
 		}
+	}
+	if err := x.arrived(); err != nil {
+		return nil, err
 	}
 	return x, nil
 }

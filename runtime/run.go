@@ -23,7 +23,10 @@ type Value struct {
 	// run or an Upload; Data is not read.
 	Resident bool
 	// Place is, of a plain output, where it lies in the rank's arena until the
-	// module runs again.
+	// module runs again. Of an input without Data it is a place in the rank's
+	// arena, such as that of another module's output, from which the device copies
+	// it to where the module wants it, before the module runs. An input's place
+	// must not overlap where another input goes.
 	Place Tensor
 }
 
@@ -111,10 +114,64 @@ func (x *Exec) input(q *Param, v *Value) error {
 		return errors.New("is not async: await the collective and pass its result")
 	case v.Resident:
 		return nil
+	case v.Data == nil && v.Place.DType.Valid():
+		return x.copyIn(want[0], v.Place)
 	case v.DType != want[0].DType || !slices.Equal(v.Shape, want[0].Shape):
 		return fmt.Errorf("is %v%v, expected %v%v", v.DType, v.Shape, want[0].DType, want[0].Shape)
 	}
 	return x.r.dev.Upload(want[0], v.Data)
+}
+
+// copyIn enqueues the copy of an input from elsewhere in the rank's arena.
+func (x *Exec) copyIn(want, from Tensor) error {
+	if !want.SameType(from) {
+		return fmt.Errorf("is %v, expected %v%v", from, want.DType, want.Shape)
+	}
+	lo, hi, err := from.Span()
+	if err == nil && (lo < 0 || hi > x.r.dev.Info().ArenaBytes) {
+		err = fmt.Errorf("%v is outside of the rank's arena", from)
+	}
+	if err != nil {
+		return err
+	}
+	if from.String() == want.String() {
+		return nil // there already
+	}
+	if err := x.clashes(lo, hi); err != nil {
+		return err
+	}
+	x.copied = true
+	return x.r.dev.Copy(x.r.streams[x.m.Streams[0]], want, from)
+}
+
+// clashes is an error if an input of the module goes where one comes from, bytes
+// lo to hi of the rank's arena.
+func (x *Exec) clashes(lo, hi int64) error {
+	if hi <= x.l.base || lo >= x.l.base+x.m.Arena {
+		return nil
+	}
+	for i := range x.m.Inputs {
+		for _, t := range x.m.Inputs[i].Tensors {
+			if a, b, err := t.At(x.l.base).Span(); err == nil && a < hi && lo < b {
+				return fmt.Errorf("comes from bytes %d to %d, where input %s goes", lo, hi, x.m.Inputs[i].Name)
+			}
+		}
+	}
+	return nil
+}
+
+// arrived waits until inputs that the device copies have arrived: the module's
+// other streams do not wait for the first.
+func (x *Exec) arrived() error {
+	if !x.copied {
+		return nil
+	}
+	x.copied = false
+	name := x.m.Streams[0]
+	if err := x.r.dev.Record(x.r.streams[name], x.r.ends[name]); err != nil {
+		return err
+	}
+	return x.r.dev.Synchronize(context.Background(), x.r.ends[name])
 }
 
 // output takes one output out of the arena.
