@@ -2,7 +2,8 @@
 // into Go source.
 //
 // The function's order is the schedule: lowering follows it and decides nothing
-// about order. Views become windows on buffers and vanish. A collective goes to
+// about order. Views become windows on buffers and vanish. The nodes of a region
+// become one fused launch. A collective goes to
 // its group's stream, behind an event that the compute stream records where the
 // collective stands; a wait becomes the compute stream's wait for the event that
 // the collective's stream records after it. Everything else is launched on the
@@ -31,12 +32,15 @@ import (
 // Func lowers a verified function. The rank plays no part: every rank that
 // lowers the same text gets the same program. Linear but for the placement of
 // buffers, which is O(n log n).
-func Func(f *ir.Func) (*program.Program, error) {
+func Func(f *ir.Func) (*program.Program, error) { return lowered(f, false) }
+
+// lowered is Func, with the source of kernels if that is wanted.
+func lowered(f *ir.Func, kernels bool) (*program.Program, error) {
 	lay, err := place.Of(f)
 	if err != nil {
 		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
-	l := &lowering{f: f, m: f.Module(), lay: lay, p: &program.Program{Name: f.Name, World: f.Module().World}}
+	l := &lowering{f: f, m: f.Module(), lay: lay, source: kernels, shared: map[string]int{}, p: &program.Program{Name: f.Name, World: f.Module().World}}
 	l.declare()
 	if err := l.body(); err != nil {
 		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
@@ -56,6 +60,10 @@ type lowering struct {
 	m   *ir.Module
 	lay *place.Layout
 	p   *program.Program
+
+	st     *ir.Storages   // of f, computed when first needed
+	source bool           // kernels get source, and launches become kernels
+	shared map[string]int // kernels by what they do; look-up only
 
 	streamOf []int // by group index: its stream, 0 if it has none yet
 
@@ -119,10 +127,23 @@ func (l *lowering) emit(in program.Instr) {
 	}
 }
 
-// body emits one node after the other.
+// body emits one node, or one region, after the other.
 func (l *lowering) body() error {
-	for _, n := range l.f.Order() {
+	regions := l.lay.Regions()
+	for i, n := range l.f.Order() {
 		var err error
+		for len(regions) > 0 && regions[0].Last < i {
+			regions = regions[1:]
+		}
+		if len(regions) > 0 && regions[0].First <= i {
+			if i == regions[0].First {
+				err = l.region(regions[0].Nodes)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		switch n.Op().Class() {
 		case ir.ClassInput:
 			l.input(n)
@@ -134,7 +155,7 @@ func (l *lowering) body() error {
 		case ir.ClassOutput:
 			l.output(n)
 		default:
-			l.launch(n)
+			err = l.launch(n)
 		}
 		if err != nil {
 			return err
@@ -178,7 +199,10 @@ func (l *lowering) output(n *ir.Node) {
 	}
 }
 
-func (l *lowering) launch(n *ir.Node) {
+func (l *lowering) launch(n *ir.Node) error {
+	if done, err := l.alone(n); done || err != nil {
+		return err
+	}
 	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
 	if n.Group() != nil {
 		in.Group = n.Group().Index()
@@ -190,6 +214,7 @@ func (l *lowering) launch(n *ir.Node) {
 		in.Outs = append(in.Outs, l.tensors(r)...)
 	}
 	l.emit(in)
+	return nil
 }
 
 func (l *lowering) collective(n *ir.Node) error {

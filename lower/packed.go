@@ -20,21 +20,25 @@ type Options struct {
 	// CopyGBps is the memory bandwidth at which packing is charged, in 1e9 bytes a
 	// second, read and written bytes each counted; 0 stands for DefaultCopyGBps.
 	CopyGBps float64
+
+	// Kernels writes CUDA source for every region, and turns every launch for which
+	// lower/cudagen can write a kernel into a region of its own. What is left as a
+	// launch by name has kernels elsewhere: matmul, attention, calls, rand. Without
+	// it, regions are fused launches without source, which run on the host.
+	Kernels bool
 }
 
 // DefaultCopyGBps is the memory bandwidth of one H200 as a copy kernel sees it.
 const DefaultCopyGBps = 4814
 
-// FuncWith is [Func] with options: it lowers what [Pack] gives.
+// FuncWith is [Func] with options: it lowers what [Pack] gives. It is linear in the
+// text of the kernels, too.
 func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
-	if o.Packed == nil {
-		return Func(f)
-	}
 	g, err := Pack(f, o)
 	if err != nil {
 		return nil, err
 	}
-	return Func(g)
+	return lowered(g, o.Kernels)
 }
 
 // Pack returns the function, in a copy of its module, with every collective of

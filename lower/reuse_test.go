@@ -17,12 +17,17 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // memoryPipelines are what the tests run in front of lowering: nothing, reuse of
-// everything but inputs, and reuse of everything with planned offsets.
-var memoryPipelines = []string{"", "reuse-buffers", "reuse-buffers{inputs=dying},plan-memory"}
+// everything but inputs, reuse of everything with planned offsets, and that around
+// regions.
+var memoryPipelines = []string{"", "reuse-buffers", "reuse-buffers{inputs=dying},plan-memory", fusedPipeline}
+
+// fusedPipeline is the part of pipeline cuda that decides about launches and memory.
+const fusedPipeline = "fuse,reuse-buffers{inputs=dying,updates=false},plan-memory"
 
 // optimised runs a pipeline on a copy of a module.
 func optimised(t testing.TB, m *ir.Module, pipeline string) *ir.Module {
@@ -137,15 +142,33 @@ func sameOnHost(t *testing.T, pipeline string, before, f *ir.Func) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := hostrun.Goroutines(rt.Config{})(ctx, f, in)
-	if err != nil {
-		t.Errorf("%q: @%s: %v", pipeline, f.Name, err)
-		return
-	}
-	for r := range want {
-		for k := range want[r] {
-			if !interp.Equal(got[r][k], want[r][k]) {
-				t.Errorf("%q: @%s: rank %d output %d is %v, the interpreter's %v", pipeline, f.Name, r, k, got[r][k], want[r][k])
+	for _, kernels := range []bool{false, true} {
+		o := lower.Options{Kernels: kernels}
+		if kernels {
+			p, err := lower.FuncWith(f, o)
+			if err != nil {
+				t.Errorf("%q: @%s with kernels: %v", pipeline, f.Name, err)
+				return
+			}
+			r, err := program.CheckWith(p, lower.CheckOptions())
+			if err == nil {
+				err = r.Err()
+			}
+			if err != nil {
+				t.Errorf("%q: @%s with kernels: %v", pipeline, f.Name, err)
+				return
+			}
+		}
+		got, err := hostrun.GoroutinesWith(rt.Config{}, o)(ctx, f, in)
+		if err != nil {
+			t.Errorf("%q: @%s, kernels %v: %v", pipeline, f.Name, kernels, err)
+			return
+		}
+		for r := range want {
+			for k := range want[r] {
+				if !interp.Equal(got[r][k], want[r][k]) {
+					t.Errorf("%q: @%s, kernels %v: rank %d output %d is %v, the interpreter's %v", pipeline, f.Name, kernels, r, k, got[r][k], want[r][k])
+				}
 			}
 		}
 	}

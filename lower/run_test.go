@@ -7,6 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -58,12 +59,19 @@ func TestTracedMoE(t *testing.T) {
 // compareRunners demands equal bits from interpreter and program.
 func compareRunners(t *testing.T, pair *step.Pair, in [][]interp.Tensor) {
 	t.Helper()
+	compareWith(t, pair, pair, in, lower.Options{})
+}
+
+// compareWith demands that the program of one pair has the bits that the interpreter
+// finds for another.
+func compareWith(t *testing.T, before, pair *step.Pair, in [][]interp.Tensor, o lower.Options) {
+	t.Helper()
 	ctx := context.Background()
-	fw, bw, err := pair.Run(ctx, hostrun.Goroutines(rt.Config{}), in)
+	fw, bw, err := pair.Run(ctx, hostrun.GoroutinesWith(rt.Config{}, o), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFw, wantBw, err := pair.Run(ctx, step.Interpret(interp.Options{}), in)
+	wantFw, wantBw, err := before.Run(ctx, step.Interpret(interp.Options{}), in)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -66,7 +67,7 @@ func fuse() Pass {
 
 // FusionKey is the annotation of a node that belongs to a region: the region's
 // number, from 0 in program order. The nodes of a region are consecutive.
-const FusionKey = "fusion"
+const FusionKey = place.FusionKey
 
 // slack is what the order of additions may change in a makespan.
 const slack = 1e-12

@@ -31,6 +31,7 @@ func reuseBuffers() Pass {
 		Options: []Option{
 			{Name: "collectives", Kind: KindBool, Default: "true", Doc: "all_reduce and broadcast in place"},
 			{Name: "launches", Kind: KindBool, Default: "true", Doc: "elementwise operations, softmax, cumsum and updates in place"},
+			{Name: "updates", Kind: KindBool, Default: "true", Doc: "among the launches: cumsum and updates of a part of the operand, whose compiled kernels want result and operand apart"},
 			{Name: "inputs", Kind: KindString, Default: "keep", Choices: []string{"keep", "dying"}, Doc: "inputs that may be overwritten: none, or saved activations and tangents after their last use"},
 		},
 		Stats: []Stat{
@@ -63,7 +64,7 @@ func runReuseBuffers(ctx *Context, f *ir.Func) error {
 	}
 	r := &reuser{ctx: ctx, a: a, dying: ctx.Str("inputs") == "dying"}
 	for _, n := range f.Order() {
-		wanted := n.Op().Class() != ir.ClassView && ctx.Bool("launches")
+		wanted := n.Op().Class() != ir.ClassView && ctx.Bool("launches") && (ctx.Bool("updates") || place.KernelInPlace(n.Op()))
 		if n.Op().IsCollective() {
 			wanted = ctx.Bool("collectives")
 		}

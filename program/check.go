@@ -433,6 +433,9 @@ func (c *checker) inPlace(in *Instr, a, b *access) bool {
 	case Collective:
 		return a.operand == b.operand
 	case Launch:
+		if k := c.p.Kernel(in); k != nil {
+			return k.inPlace(int(a.operand), len(in.Ins)+int(b.operand), c.o.InPlace)
+		}
 		return c.o.InPlace == nil || c.o.InPlace(in, int(a.operand))
 	}
 	return true

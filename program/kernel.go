@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 )
 
 // OpFused is the op of a launch that runs one of the program's kernels, named by
@@ -145,6 +146,41 @@ func Span(d dtype.DType, shape, strides []int64) (bytes int64, ok bool) {
 		return 0, false
 	}
 	return (last + 1) * size, true
+}
+
+// inPlace reports whether parameter result may lie on parameter operand, given that
+// both are the same elements. One operation alone may if it works in place, which
+// works says (nil: every operation does); of several operations that may run in any
+// order and more than once, none does.
+func (k *Kernel) inPlace(operand, result int, works func(in *Instr, operand int) bool) bool {
+	if len(k.Body) != 1 {
+		return false
+	}
+	s := &k.Body[0]
+	if len(s.Outs) != 1 || s.Outs[0].Param != result {
+		return false
+	}
+	out := &s.Outs[0]
+	for i := range s.Ins {
+		in := &s.Ins[i]
+		if in.Param != operand {
+			continue
+		}
+		same := in.Offset == out.Offset && in.DType == out.DType && slices.Equal(in.Shape, out.Shape) &&
+			slices.Equal(stridesOf(in), stridesOf(out))
+		if !same || works != nil && !works(&Instr{Kind: Launch, Op: s.Op, Attrs: s.Attrs, Event: -1, Group: -1}, i) {
+			return false
+		}
+	}
+	return true
+}
+
+// stridesOf returns the strides, computing those of a tensor without gaps.
+func stridesOf(t *BodyTensor) []int64 {
+	if t.Strides != nil {
+		return t.Strides
+	}
+	return rowmajor.Strides(t.Shape)
 }
 
 // checkKernels checks names and bodies; the launches check the parameters.

@@ -19,6 +19,7 @@ const (
 	Callers   Hazard = "it belongs to the caller"
 	Shared    Hazard = "another operand overlaps it"
 	Opaque    Hazard = "a call may have given its storage another name"
+	Fused     Hazard = "the launch that computes both may read the operand after it has written the result"
 )
 
 // InPlaceError reports an annotation that asks for illegal reuse.
@@ -55,6 +56,14 @@ func WorksInPlace(op ir.Op, operand int) bool {
 		return operand == 0
 	}
 	return op.Info().Elementwise
+}
+
+// KernelInPlace reports whether a compiled kernel of an operation alone may write
+// its result over an operand for which WorksInPlace holds: those whose threads read
+// and write the same elements and no others. A kernel for an update or a running sum
+// wants them apart.
+func KernelInPlace(op ir.Op) bool {
+	return op == ir.OpSoftmax || op == ir.OpLogSoftmax || op.Info().Elementwise
 }
 
 // Analysis answers which results may lie in place of which operands.
@@ -141,6 +150,9 @@ func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 	}
 	if operand < 0 || operand >= len(n.Args()) {
 		return fail(NotThere, -1)
+	}
+	if u.seat[n.At()] >= 0 {
+		return fail(Fused, -1)
 	}
 	if !able(n, k, operand) {
 		return fail(NotAble, -1)

@@ -10,6 +10,7 @@
 //	inplace=[i]          result k lies where operand inplace[k] lies; -1: it does not
 //	offset=[b]           result k lies b bytes from the start of the arena; -1: in place of an operand
 //	operand_offset=[b]   the contiguous copy of operand i lies there; -1: no copy is needed
+//	fusion=n             the node belongs to a region, see FusionKey
 //	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
 //
 // Results are counted by tensor: an async result of n tensors has n entries.
@@ -21,7 +22,8 @@
 // makes it (from the start, if that is an input) to its last use through any
 // view; the operands and results of a collective live at least until its wait;
 // outputs, parameters and data to the end, and what a collective that leaves in
-// flight reads as well.
+// flight reads as well. The nodes of a region (see FusionKey) are one use: all of
+// them begin with the first and end with the last.
 package place
 
 import (
@@ -67,6 +69,7 @@ type Layout struct {
 	Func    *ir.Func
 	Buffers []Buffer
 
+	regions []Region
 	windows [][]Window      // by ValueID: one per tensor
 	copies  map[copyKey]int // buffers of contiguous copies; look-up only
 }
@@ -84,7 +87,7 @@ func Of(f *ir.Func) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Layout{Func: f, windows: make([][]Window, f.NumValueIDs()), copies: map[copyKey]int{}}
+	l := &Layout{Func: f, regions: u.regions, windows: make([][]Window, f.NumValueIDs()), copies: map[copyKey]int{}}
 	names := map[string]bool{}
 	home := make([]Window, u.st.Len()) // by storage
 	for id := range home {
@@ -93,6 +96,10 @@ func Of(f *ir.Func) (*Layout, error) {
 		operand, err := u.taken(root, k)
 		if err != nil {
 			return nil, err
+		}
+		if u.inside(s) {
+			home[id] = Window{Buffer: -1}
+			continue
 		}
 		if operand >= 0 {
 			p := u.st.Of(root.Def().Arg(operand))[0]
@@ -146,7 +153,8 @@ func (l *Layout) add(names map[string]bool, b Buffer) {
 	l.Buffers = append(l.Buffers, b)
 }
 
-// Windows says where the tensors of v lie. The caller must not change the list.
+// Windows says where the tensors of v lie; in Buffer -1 if v is inside a region,
+// see Inside. The caller must not change the list.
 func (l *Layout) Windows(v *ir.Value) []Window { return l.windows[v.ID()] }
 
 // Copy is the buffer of the contiguous copy of an operand of a collective; false

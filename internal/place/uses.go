@@ -19,6 +19,10 @@ type uses struct {
 	lives  []life   // by storage
 	latest [][2]use // by storage: the latest use, and the latest one by another node
 	opaque []bool   // by storage: a call may have given it another name
+
+	regions []Region
+	seat    []int32 // by position: which region, -1 for none
+	outside []bool  // by storage: somebody outside of the region that makes it uses it
 }
 
 // newUses follows the order once. O(nodes + uses).
@@ -29,7 +33,10 @@ func newUses(f *ir.Func) (*uses, error) {
 	}
 	order := f.Order()
 	end := len(order) - 1
-	u := &uses{f: f, st: st, lives: make([]life, st.Len()), latest: make([][2]use, st.Len()), opaque: make([]bool, st.Len())}
+	u := &uses{f: f, st: st, lives: make([]life, st.Len()), latest: make([][2]use, st.Len()), opaque: make([]bool, st.Len()), outside: make([]bool, st.Len())}
+	if err := u.seats(); err != nil {
+		return nil, err
+	}
 	for i := range u.latest {
 		u.latest[i] = [2]use{{-1, -1}, {-1, -1}}
 	}
@@ -37,11 +44,11 @@ func newUses(f *ir.Func) (*uses, error) {
 		for _, r := range n.Results() {
 			for _, p := range st.Of(r) {
 				if root, _ := st.Root(p.Storage); root == r {
-					u.lives[p.Storage] = life{i, i}
+					u.lives[p.Storage] = life{u.begin(i), u.end(i)}
 				}
 			}
 		}
-		at := i
+		at := u.end(i)
 		switch n.Op().Class() {
 		case ir.ClassInput:
 			for _, p := range st.Of(n.Result(0)) {
@@ -70,6 +77,47 @@ func newUses(f *ir.Func) (*uses, error) {
 	return u, nil
 }
 
+// seats finds the regions.
+func (u *uses) seats() error {
+	var err error
+	if u.regions, err = Regions(u.f); err != nil {
+		return err
+	}
+	u.seat = make([]int32, len(u.f.Order()))
+	for i := range u.seat {
+		u.seat[i] = -1
+	}
+	for r := range u.regions {
+		for i := u.regions[r].First; i <= u.regions[r].Last; i++ {
+			u.seat[i] = int32(r)
+		}
+	}
+	return nil
+}
+
+// begin is the position at which the launch of the node at position i begins.
+func (u *uses) begin(i int) int {
+	if r := u.seat[i]; r >= 0 {
+		return u.regions[r].First
+	}
+	return i
+}
+
+// end is the position at which the launch of the node at position i ends.
+func (u *uses) end(i int) int {
+	if r := u.seat[i]; r >= 0 {
+		return u.regions[r].Last
+	}
+	return i
+}
+
+// inside reports whether a storage has no bytes: a region makes it and nobody else
+// uses it.
+func (u *uses) inside(s ir.StorageID) bool {
+	root, _ := u.st.Root(s)
+	return u.seat[root.Def().At()] >= 0 && !u.outside[s]
+}
+
 // dies reports whether the caller leaves an input to the program: activations kept
 // by the forward pass, and incoming gradients.
 func dies(n *ir.Node) bool { return n.Role() == ir.RoleSaved || n.Role() == ir.RoleTangent }
@@ -78,6 +126,9 @@ func dies(n *ir.Node) bool { return n.Role() == ir.RoleSaved || n.Role() == ir.R
 func (u *uses) use(n *ir.Node, v *ir.Value, at int) {
 	for _, p := range u.st.Of(v) {
 		u.lives[p.Storage].last = max(u.lives[p.Storage].last, at)
+		if root, _ := u.st.Root(p.Storage); u.seat[n.At()] < 0 || u.seat[n.At()] != u.seat[root.Def().At()] {
+			u.outside[p.Storage] = true
+		}
 		l := &u.latest[p.Storage]
 		switch {
 		case n.ID() == l[0].by:

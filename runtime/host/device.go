@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/internal/shm"
 )
@@ -214,11 +215,16 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 		return d.call(k.Name(), err)
 	}
 	var run func() error
-	if k.Op == "call" {
+	switch {
+	case k.Op == "call":
 		if run, err = d.function(k); err != nil {
 			return d.call(k.Name(), err)
 		}
-	} else {
+	case k.Op == program.OpFused && k.Code != nil:
+		if run, err = d.fused(k); err != nil {
+			return d.call(k.Name(), err)
+		}
+	default:
 		if !hostops.Has(k.Op) {
 			return d.call(k.Name(), fmt.Errorf("no host kernel: %w", rt.ErrUnsupported))
 		}

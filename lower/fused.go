@@ -1,0 +1,242 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/place"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// region emits the fused launch of a region; nothing if nobody reads a result.
+func (l *lowering) region(nodes []*ir.Node) error {
+	b, err := l.newBody(nodes)
+	if err != nil || len(b.outs) == 0 {
+		return err
+	}
+	k := program.Kernel{Name: l.nextKernel()}
+	if l.source {
+		c, err := cudagen.Generate(k.Name, l.st, nodes)
+		if err != nil {
+			return fmt.Errorf("the region of %%%s: %w", nodes[0].Name(), err)
+		}
+		if err := b.order(c); err != nil {
+			return err
+		}
+		k.Source, k.Grid, k.Block = c.Body, c.Grid, int64(c.Block)
+	}
+	return l.fused(b, k)
+}
+
+// alone turns a launch into a fused one, if kernels are to have source and one can
+// be written for it; it reports whether it did.
+func (l *lowering) alone(n *ir.Node) (bool, error) {
+	if !l.source || n.Op().Class() != ir.ClassMemory || !n.Pure() || n.Group() != nil || n.Op() == ir.OpCall {
+		return false, nil
+	}
+	if list := n.Meta().Ints(place.InPlaceKey); slices.ContainsFunc(list, func(i int64) bool { return i >= 0 }) && !place.KernelInPlace(n.Op()) {
+		return false, nil
+	}
+	b, err := l.newBody([]*ir.Node{n})
+	if err != nil {
+		return false, err
+	}
+	k := program.Kernel{Name: l.nextKernel()}
+	c, err := cudagen.Generate(k.Name, l.st, b.nodes)
+	switch {
+	case errors.Is(err, cudagen.ErrUnsupported):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	if err := b.order(c); err != nil {
+		return false, err
+	}
+	k.Source, k.Grid, k.Block = c.Body, c.Grid, int64(c.Block)
+	return true, l.fused(b, k)
+}
+
+func (l *lowering) nextKernel() string { return fmt.Sprintf("k%d", len(l.p.Kernels)) }
+
+// fused emits the launch of a kernel, which it shares with an equal one.
+func (l *lowering) fused(b *body, k program.Kernel) error {
+	var err error
+	if k.Body, err = b.steps(); err != nil {
+		return err
+	}
+	key := likeness(&k)
+	at, ok := l.shared[key]
+	if !ok {
+		at = len(l.p.Kernels)
+		l.shared[key] = at
+		l.p.Kernels = append(l.p.Kernels, k)
+		if k.Source != "" && l.p.Unit.Prelude == "" {
+			l.p.Unit = program.Unit{Prelude: cudagen.Prelude(), Flags: cudagen.Options()}
+		}
+	}
+	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: program.OpFused, Node: b.outs[len(b.outs)-1].Def().Name(),
+		Attrs: attr.Make(attr.Attr{Key: program.KernelKey, Val: attr.String(l.p.Kernels[at].Name)})}
+	for _, v := range b.ins {
+		in.Ins = append(in.Ins, l.tensors(v)...)
+	}
+	for _, v := range b.outs {
+		in.Outs = append(in.Outs, l.tensors(v)...)
+	}
+	l.emit(in)
+	return nil
+}
+
+// comments are where the text of a kernel names nodes and values.
+var comments = regexp.MustCompile(`//[^\n]*|/\*.*?\*/`)
+
+// likeness is the same for kernels that do the same: all but the names.
+func likeness(k *program.Kernel) string {
+	like := program.Kernel{Name: "k", Body: slices.Clone(k.Body)}
+	for i := range like.Body {
+		like.Body[i].Node = ""
+	}
+	p := program.Program{Kernels: []program.Kernel{like}}
+	source := strings.ReplaceAll(comments.ReplaceAllString(k.Source, ""), " "+k.Name+"(", " (")
+	return fmt.Sprintf("%d %d %d\n%s\n%s", k.Grid, k.Block, k.Shared, p.String(), source)
+}
+
+// body makes the body of a kernel.
+type body struct {
+	l         *lowering
+	nodes     []*ir.Node
+	member    map[*ir.Node]bool // look-up only
+	ins, outs []*ir.Value       // parameters
+	temps     map[ir.StorageID]int
+	out       []program.BodyStep
+}
+
+// newBody finds operands and results: what the nodes read that none of them
+// computes, in order of reading, and what they compute that has bytes, in order of
+// definition.
+func (l *lowering) newBody(nodes []*ir.Node) (*body, error) {
+	if l.st == nil {
+		var err error
+		if l.st, err = ir.ComputeStorages(l.f); err != nil {
+			return nil, err
+		}
+	}
+	b := &body{l: l, nodes: nodes, member: map[*ir.Node]bool{}, temps: map[ir.StorageID]int{}}
+	for _, n := range nodes {
+		b.member[n] = true
+	}
+	for _, n := range nodes {
+		if n.Op().IsView() {
+			continue
+		}
+		for _, a := range n.Args() {
+			if b.given(a) && !slices.Contains(b.ins, a) {
+				b.ins = append(b.ins, a)
+			}
+		}
+		for _, r := range n.Results() {
+			if !l.lay.Inside(r) {
+				b.outs = append(b.outs, r)
+			}
+		}
+	}
+	return b, nil
+}
+
+// given reports whether v lies in memory before the kernel runs.
+func (b *body) given(v *ir.Value) bool {
+	root, _ := b.l.st.Root(b.l.st.Of(v)[0].Storage)
+	return !b.member[root.Def()]
+}
+
+// order takes over the parameters of a kernel's source: its results are those of
+// the body, and its operands among the body's: what only elements depend on that
+// nobody reads, it does not load.
+func (b *body) order(k *cudagen.Kernel) error {
+	name := b.nodes[0].Name()
+	for _, v := range k.Outs {
+		if !slices.Contains(b.outs, v) {
+			return fmt.Errorf("the kernel of %%%s writes %s, which has no bytes", name, v)
+		}
+	}
+	for _, v := range k.Ins {
+		if !b.given(v) {
+			return fmt.Errorf("the kernel of %%%s reads %s, which it computes itself", name, v)
+		}
+	}
+	if len(k.Outs) != len(b.outs) && len(b.nodes) > 1 {
+		return fmt.Errorf("the kernel of %%%s writes %d results of %d", name, len(k.Outs), len(b.outs))
+	}
+	b.ins, b.outs = k.Ins, k.Outs
+	return nil
+}
+
+// steps lists the operations.
+func (b *body) steps() ([]program.BodyStep, error) {
+	for _, n := range b.nodes {
+		if n.Op().IsView() {
+			continue
+		}
+		s := program.BodyStep{Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
+		for _, a := range n.Args() {
+			s.Ins = append(s.Ins, b.tensor(a))
+		}
+		for _, r := range n.Results() {
+			s.Outs = append(s.Outs, b.tensor(r))
+		}
+		b.out = append(b.out, s)
+	}
+	return b.out, nil
+}
+
+// tensor says where a value of the body lies.
+func (b *body) tensor(v *ir.Value) program.BodyTensor {
+	t := v.Type()
+	w := program.BodyTensor{Param: -1, DType: t.DType(), Shape: sizes(t)}
+	if !t.Contiguous() {
+		w.Strides = t.Strides()
+	}
+	if i := slices.Index(b.ins, v); i >= 0 {
+		w.Param = i
+		return w
+	}
+	p := b.l.st.Of(v)[0]
+	w.Offset = p.Offset * int64(t.DType().Size())
+	for j, o := range b.outs {
+		if q := b.l.st.Of(o)[0]; q.Storage == p.Storage {
+			w.Param, w.Offset = len(b.ins)+j, w.Offset-q.Offset*int64(o.Type().DType().Size())
+			return w
+		}
+	}
+	temp, ok := b.temps[p.Storage]
+	if !ok {
+		temp = len(b.temps)
+		b.temps[p.Storage] = temp
+		if b.given(v) {
+			b.unread(temp, p.Storage)
+		}
+	}
+	w.Temp = temp
+	return w
+}
+
+// unread makes a temporary for an operand that the kernel does not load because no
+// result depends on it: zeros do as well.
+func (b *body) unread(temp int, s ir.StorageID) {
+	t := b.l.st.Type(s)
+	w := program.BodyTensor{Param: -1, Temp: temp, DType: t.DType(), Shape: sizes(t)}
+	if !t.Contiguous() {
+		w.Strides = t.Strides()
+	}
+	b.out = append(b.out, program.BodyStep{Op: ir.OpFull.Name(), Attrs: attr.Make(attr.Attr{Key: "value", Val: attr.Float(0)}), Outs: []program.BodyTensor{w}})
+}
+
+func sizes(t ir.Type) []int64 {
+	s, _ := t.Shape().Static() // place and cudagen have checked
+	return s
+}

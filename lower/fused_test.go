@@ -1,0 +1,150 @@
+package lower_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/golden"
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// forCUDA runs pipeline cuda on a copy of a module.
+func forCUDA(t testing.TB, m *ir.Module) *ir.Module {
+	t.Helper()
+	m = m.Clone()
+	p, err := passes.Standard().Parse("cuda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := passes.Manager{Costs: cost.Arena()}
+	if _, err := g.Run(m, p); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// withKernels lowers a function to kernels and checks the program.
+func withKernels(t testing.TB, f *ir.Func) *program.Program {
+	t.Helper()
+	p, err := lower.FuncWith(f, lower.Options{Kernels: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := program.CheckWith(p, lower.CheckOptions())
+	if err == nil {
+		err = r.Err()
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p)
+	}
+	return p
+}
+
+// tally counts what became of a program's launches.
+type tally struct{ launches, fused, steps, kernels, temps int }
+
+func (c *tally) add(p *program.Program) {
+	c.kernels += len(p.Kernels)
+	for i := range p.Instrs {
+		if p.Instrs[i].Kind != program.Launch {
+			continue
+		}
+		c.launches++
+		k := p.Kernel(&p.Instrs[i])
+		if k == nil {
+			continue
+		}
+		c.fused++
+		c.steps += len(k.Body)
+		for _, s := range k.Body {
+			for _, o := range s.Outs {
+				if o.Param < 0 {
+					c.temps++
+				}
+			}
+		}
+	}
+}
+
+// Random programs through pipeline cuda, as fused launches with source and without,
+// give the interpreter's bits; values inside regions have no memory.
+func TestFusedPrograms(t *testing.T) {
+	seeds := uint64(80)
+	if testing.Short() {
+		seeds = 20
+	}
+	ctx := context.Background()
+	var all tally
+	for seed := range seeds {
+		m, err := gen.Module(seed, gen.Config{Nodes: 60, World: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := forCUDA(t, m)
+		for i, f := range after.Funcs() {
+			if beyondHost(f) != "" {
+				continue
+			}
+			before := m.Funcs()[i]
+			in, err := interp.RandomInputs(before, seed, interp.RandomOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := interp.Run(ctx, before, in, interp.Options{Poison: true, Calls: golden.Calls()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.add(withKernels(t, f))
+			for _, kernels := range []bool{false, true} {
+				got, err := hostrun.GoroutinesWith(rt.Config{}, lower.Options{Kernels: kernels})(ctx, f, in)
+				if err != nil {
+					t.Fatalf("seed %d: @%s: %v", seed, f.Name, err)
+				}
+				for r := range want {
+					for k := range want[r] {
+						if !interp.Equal(got[r][k], want[r][k]) {
+							t.Errorf("seed %d: @%s, kernels %v: rank %d output %d is %v, the interpreter's %v", seed, f.Name, kernels, r, k, got[r][k], want[r][k])
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%+v", all)
+	if n := int(seeds); all.fused < n || all.steps < all.fused+n || all.temps < n/2 {
+		t.Errorf("%d programs had %+v", n, all)
+	}
+}
+
+// The traced steps through pipeline cuda give the interpreter's bits.
+func TestTracedStepsFused(t *testing.T) {
+	for _, name := range append([]string{"tiny_moe2"}, steps...) {
+		t.Run(name, func(t *testing.T) {
+			pair, err := step.Load(testdata+"graphs", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, err := interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := *pair
+			var all tally
+			for _, f := range []**ir.Func{&pair.Forward, &pair.Backward} {
+				*f = forCUDA(t, (*f).Module()).Func((*f).Name)
+				all.add(withKernels(t, *f))
+			}
+			t.Logf("%+v", all)
+			compareWith(t, &want, pair, in, lower.Options{Kernels: true})
+		})
+	}
+}
