@@ -1,0 +1,44 @@
+// The part of NVIDIA's runtime compiler that concert uses, declared by us so that no
+// toolkit is needed to build, and resolved at run time by dlopen.
+#ifndef CONCERT_NVRTC_H
+#define CONCERT_NVRTC_H
+#include <stddef.h>
+
+// Codes of our own, outside the library's range.
+enum { RTC_NO_LIBRARY = -1, RTC_NO_SYMBOL = -2 };
+
+typedef void *rtc_program;
+
+#define RTC_FUNCTIONS(X)                                                                                              \
+	X(version, "nvrtcVersion", (int *major, int *minor), (major, minor))                                          \
+	X(create, "nvrtcCreateProgram",                                                                               \
+	  (rtc_program * p, const char *src, const char *name, int n, const char *const *headers, const char *const *names), \
+	  (p, src, name, n, headers, names))                                                                          \
+	X(compile, "nvrtcCompileProgram", (rtc_program p, int n, const char *const *options), (p, n, options))        \
+	X(log_size, "nvrtcGetProgramLogSize", (rtc_program p, size_t *n), (p, n))                                     \
+	X(log_text, "nvrtcGetProgramLog", (rtc_program p, char *text), (p, text))                                     \
+	X(cubin_size, "nvrtcGetCUBINSize", (rtc_program p, size_t *n), (p, n))                                        \
+	X(cubin, "nvrtcGetCUBIN", (rtc_program p, char *image), (p, image))                                           \
+	X(destroy, "nvrtcDestroyProgram", (rtc_program * p), (p))
+
+typedef struct {
+#define RTC_FIELD(name, sym, params, args) int(*name) params;
+	RTC_FUNCTIONS(RTC_FIELD)
+	const char *(*error_text)(int);
+	void *handle;
+} rtc_lib;
+
+// rtc_load opens the library and resolves every symbol. why gets the library's or the
+// symbol's name and the loader's message.
+int rtc_load(rtc_lib *lib, const char *path, char *why, size_t n);
+
+int rtc_version(const rtc_lib *lib, int *major, int *minor);
+int rtc_create(const rtc_lib *lib, rtc_program *p, const char *source, const char *name);
+int rtc_compile(const rtc_lib *lib, rtc_program p, int n, const char *const *options);
+int rtc_log_size(const rtc_lib *lib, rtc_program p, size_t *n);
+int rtc_log_text(const rtc_lib *lib, rtc_program p, char *text);
+int rtc_cubin_size(const rtc_lib *lib, rtc_program p, size_t *n);
+int rtc_cubin(const rtc_lib *lib, rtc_program p, char *image);
+int rtc_destroy(const rtc_lib *lib, rtc_program *p);
+const char *rtc_error(const rtc_lib *lib, int code);
+#endif
