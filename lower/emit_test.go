@@ -16,15 +16,22 @@ import (
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
 )
 
-// emit lowers and prints one function.
-func emit(t *testing.T, f *ir.Func, pkg string) []byte {
+// lowerWith lowers one function.
+func lowerWith(t *testing.T, f *ir.Func, o lower.Options) *program.Program {
 	t.Helper()
-	p, err := lower.Func(f)
+	p, err := lower.FuncWith(f, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// emit prints one program.
+func emit(t *testing.T, p *program.Program, pkg string) []byte {
+	t.Helper()
 	src, err := lower.EmitGo(p, pkg)
 	if err != nil {
 		t.Fatal(err)
@@ -62,22 +69,43 @@ func TestEmittedStepsRun(t *testing.T) {
 	}
 	place("go.sum", sums)
 	var imports, cases bytes.Buffer
-	for _, name := range append(steps, "tiny_moe2") {
+	add := func(name string, kernels bool) {
 		pair, err := step.Load(filepath.Join(root, "testdata", "graphs"), name)
 		if err != nil {
 			t.Fatal(err)
+		}
+		prefix := name
+		if kernels {
+			prefix += "_cuda"
 		}
 		for _, h := range []struct {
 			half string
 			f    *ir.Func
 		}{{"fw", pair.Forward}, {"bw", pair.Backward}} {
-			pkg := name + "_" + h.half
-			src := emit(t, h.f, pkg)
-			checkCalls(t, h.f, src)
+			pkg := prefix + "_" + h.half
+			if kernels {
+				h.f = forCUDA(t, h.f.Module()).Func(h.f.Name)
+			}
+			p := lowerWith(t, h.f, lower.Options{Kernels: kernels})
+			src := emit(t, p, pkg)
+			checkCalls(t, p, src)
 			place(pkg+"/step.go", src)
+			if kernels {
+				cu, err := lower.EmitCUDA(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				place(pkg+"/"+pkg+".cu", cu)
+			}
 			fmt.Fprintf(&imports, "%q\n", emittedModule+"/"+pkg)
 		}
-		fmt.Fprintf(&cases, "check(%q, hostrun.Step{Module: %[2]s_fw.Module(), Run: %[2]s_fw.Step}, hostrun.Step{Module: %[2]s_bw.Module(), Run: %[2]s_bw.Step})\n", name, name)
+		fmt.Fprintf(&cases, "check(%q, hostrun.Step{Module: %[2]s_fw.Module(), Run: %[2]s_fw.Step}, hostrun.Step{Module: %[2]s_bw.Module(), Run: %[2]s_bw.Step})\n", name, prefix)
+	}
+	for _, name := range append(steps, "tiny_moe2") {
+		add(name, false)
+	}
+	for _, name := range []string{"tiny_fsdp2", "tiny_moe2"} {
+		add(name, true)
 	}
 	place("main.go", []byte(fmt.Sprintf(emittedMain, imports.String(), cases.String())))
 	bin := filepath.Join(tmp, "emitted")
@@ -113,22 +141,18 @@ func emittedMod(t *testing.T, root string) []byte {
 
 // checkCalls parses emitted code and counts: Step has one call for each
 // instruction, and gofmt has nothing to change.
-func checkCalls(t *testing.T, f *ir.Func, src []byte) {
+func checkCalls(t *testing.T, p *program.Program, src []byte) {
 	t.Helper()
 	if out, err := format.Source(src); err != nil || !bytes.Equal(out, src) {
-		t.Errorf("emitted code of @%s is not gofmt-ed: %v", f.Name, err)
+		t.Errorf("emitted code of @%s is not gofmt-ed: %v", p.Name, err)
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), f.Name+".go", src, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := lower.Func(f)
+	file, err := parser.ParseFile(token.NewFileSet(), p.Name+".go", src, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range file.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == "Step" && len(fn.Body.List) != len(p.Instrs) {
-			t.Errorf("@%s has %d instructions, its Step %d statements", f.Name, len(p.Instrs), len(fn.Body.List))
+			t.Errorf("@%s has %d instructions, its Step %d statements", p.Name, len(p.Instrs), len(fn.Body.List))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package lower_test
 
 import (
 	"flag"
+	"regexp"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/golden"
@@ -11,6 +12,8 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the want sections of golden cases")
+
+var generated = regexp.MustCompile(`\{[^{}]*source="[0-9a-f]{64}"\}`)
 
 // TestGolden pins programs and emitted code of small functions.
 func TestGolden(t *testing.T) {
@@ -30,6 +33,14 @@ func TestGolden(t *testing.T) {
 					return nil, err
 				}
 				return p.AppendText(nil), nil
+			},
+			"want.kernels": func(c *golden.Case) ([]byte, error) {
+				p, err := lower.FuncWith(c.After.Funcs()[0], lower.Options{Kernels: true})
+				if err != nil {
+					return nil, err
+				}
+				// The source and how it is launched, lower/cudagen's own cases pin.
+				return generated.ReplaceAll(p.AppendText(nil), []byte("{...}")), nil
 			},
 			"want.go": func(c *golden.Case) ([]byte, error) {
 				p, err := lower.Func(c.After.Funcs()[0])

@@ -99,8 +99,17 @@ func TestCheckMutantsOfTracedGraphs(t *testing.T) {
 		return r.Err()
 	}
 	var sum progtest.Score
+	type subject struct{ name, pipeline string }
+	var subjects []subject
 	for _, name := range tinies {
-		f, p := scheduled(t, name, "raise-starts,sink-waits")
+		subjects = append(subjects, subject{name, "raise-starts,sink-waits"})
+	}
+	for _, name := range tinies[:4] { // with fused launches
+		subjects = append(subjects, subject{name, "cuda"})
+	}
+	for _, u := range subjects {
+		name := u.name
+		f, p := scheduled(t, name, u.pipeline)
 		in := programInputs(t, f, p)
 		o, err := progtest.Run(p, in, progtest.Schedule{}, 1)
 		if err != nil {

@@ -82,7 +82,7 @@ func (t tool) program(ctx context.Context, path string, src source) (*program.Pr
 	if err != nil {
 		return nil, err
 	}
-	return lower.Func(fn)
+	return lower.FuncWith(fn, src.lowering())
 }
 
 // looksLikeProgram tells a program's text by its first word.

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 )
 
@@ -120,7 +121,7 @@ func (s *source) define(fs *flag.FlagSet, pipeline string) {
 
 // definePipeline declares the flag that says which passes to run.
 func definePipeline(fs *flag.FlagSet, pipeline *string, def string) {
-	fs.StringVar(pipeline, "passes", def, "`pipeline`: default, arena, passes such as canonicalize,sink-waits{limit=10}, or empty for none")
+	fs.StringVar(pipeline, "passes", def, "`pipeline`: default, cuda, arena, passes such as canonicalize,sink-waits{limit=10}, or empty for none")
 }
 
 // optimised loads a file, runs the pipeline over it, and returns the function.
@@ -176,6 +177,21 @@ func (s source) parsed() (*passes.Pipeline, error) {
 		return nil, usageError{err.Error()}
 	}
 	return p, nil
+}
+
+// lowering is how a function that went through the pipeline is lowered: with kernels
+// of its own if the pipeline forms regions for them.
+func (s source) lowering() lower.Options {
+	p, err := s.parsed()
+	if err != nil || p == nil {
+		return lower.Options{}
+	}
+	for i := range p.Len() {
+		if p.Pass(i).Name == "fuse" {
+			return lower.Options{Kernels: true}
+		}
+	}
+	return lower.Options{}
 }
 
 // costs is the model for nodes without attached costs and for buckets: measured

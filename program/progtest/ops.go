@@ -154,6 +154,8 @@ func (m *machine) launch(r, i int) error {
 		err = m.part(outs[0], ins[0], int(in.Attrs.Int("dim", 0)), slices.Index(members, r), len(members))
 	case in.Op == "call":
 		err = mix(outs, [][]hostops.Tensor{ins}, r)
+	case in.Op == program.OpFused:
+		err = fused(m.p.Kernel(in), outs, ins)
 	default:
 		err = hostops.Run(in.Op, in.Attrs, outs, ins)
 	}
