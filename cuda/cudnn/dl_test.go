@@ -1,0 +1,111 @@
+//go:build linux && cgo && (amd64 || arm64)
+
+package cudnn
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+)
+
+// standIn builds the stand-ins of cuDNN and of the driver and opens a library on them.
+func standIn(t *testing.T, o Options) *Library {
+	t.Helper()
+	if *onGPU {
+		t.Skip("this process uses the real libraries")
+	}
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("needs a C compiler")
+	}
+	if o.Dir = standInDir; o.Dir == "" {
+		o.Dir = t.TempDir()
+		for _, l := range [][2]string{{"cudnn.c", "libcudnn.so.9"}, {"cuda.c", "libcuda.so.1"}} {
+			out, err := exec.Command(cc, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", filepath.Join(o.Dir, l[1]),
+				"-Wl,-soname,"+l[1], filepath.Join("testdata", l[0])).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+		standInDir = o.Dir
+	}
+	o.Preload = []string{filepath.Join(o.Dir, "libcuda.so.1")}
+	l, err := Open(nil, &cuda.Rank{Ctx: 42}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// standInDir is where the process loaded its libraries from: only once can it.
+var standInDir string
+
+// TestDescriptors plans calls against a stand-in of the library that checks each
+// attribute's type, count and order.
+func TestDescriptors(t *testing.T) {
+	exact, fast := standIn(t, Options{}), standIn(t, Options{Fast: true})
+	for _, l := range []*Library{exact, fast} {
+		fw, bw, _, _, _, _ := hostCases[0].calls(t)
+		for _, c := range []*library.Call{fw, bw} {
+			c.Workspace, c.WorkspaceBytes = 8192, 1<<20
+			if _, err := l.Workspace(c); err != nil {
+				t.Fatal(err)
+			}
+			s, err := l.Plan(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "engine 2" // the stand-in's first engine is not reproducible
+			if l == fast {
+				want = "engine 1"
+			}
+			if !strings.Contains(s.String(), want) || !strings.Contains(s.String(), "cudnn 91900 "+c.Op) {
+				t.Errorf("%v, want %s", s, want)
+			}
+			var cmds cuda.Commands
+			s.AddTo(&cmds)
+			if wants := map[string]int{fw.Op: 4 + 5 + 5, bw.Op: 4}[c.Op]; cmds.Len() != wants {
+				t.Errorf("%s: %d words, want %d", c.Op, cmds.Len(), wants)
+			}
+		}
+		if len(l.engines) != 2 {
+			t.Errorf("%d engines for two problems", len(l.engines))
+		}
+		bw.WorkspaceBytes = 4096
+		if _, err := l.Plan(bw); !errors.Is(err, library.ErrNotServed) {
+			t.Errorf("with little workspace: %v", err)
+		}
+	}
+}
+
+// TestRefusals holds which errors send a call to the next library.
+func TestRefusals(t *testing.T) {
+	l := standIn(t, Options{})
+	c := hostCases[0]
+	c.bias = true // the stand-in knows no such pattern
+	fw, _, _, _, _, _ := c.calls(t)
+	_, err := l.Plan(fw)
+	var e *Error
+	if !errors.Is(err, library.ErrNotServed) || !errors.As(err, &e) || e.Text != "no such pattern 0" || e.On != "operation graph" {
+		t.Errorf("an unknown pattern: %v", err)
+	}
+	if _, err := Open(nil, &cuda.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*cuda.LoadError)) {
+		t.Errorf("another folder: %v", err)
+	}
+	if _, err := Open(nil, &cuda.Rank{Ctx: 41}, Options{}); !errors.As(err, &e) || e.Status != 201 {
+		t.Errorf("a bad context: %v", err)
+	}
+	if _, err := Open(cuda.NewFake(1), &cuda.Rank{}, Options{}); !errors.Is(err, cuda.ErrNoDriver) {
+		t.Errorf("a fake: %v", err)
+	}
+}

@@ -1,0 +1,481 @@
+//go:build linux && cgo && (amd64 || arm64)
+
+package cudnn
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/attention"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/hostops"
+)
+
+var (
+	onGPU   = flag.Bool("gpu", false, "run on the GPU of this machine")
+	dir     = flag.String("dir", "", "folder of cuDNN")
+	preload = flag.String("preload", "", "libraries to load before cuDNN, with commas between")
+	repeats = flag.Int("repeats", 50, "runs that must agree bit by bit")
+)
+
+// layout is how a tensor [b, h, n, d] lies in memory.
+type layout int
+
+const (
+	dense   layout = iota // b, h, n, d
+	swapped               // b, n, h, d: a permuted view of a projection's result
+	spread                // rows with 8 elements between them
+)
+
+// gpuCase is one shape; styles are the layouts of q, k, v, out, grad, dq, dk and dv.
+type gpuCase struct {
+	name              string
+	b, h, hk, s, t, d int64
+	causal, backward  bool
+	scale             float64 // 0 is the default
+	styles            [8]layout
+	typ               dtype.DType
+	timed             bool
+}
+
+func cases() []gpuCase {
+	one := func(l layout) (s [8]layout) {
+		for i := range s {
+			s[i] = l
+		}
+		return s
+	}
+	mixed := [8]layout{dense, swapped, spread, swapped, swapped, swapped, dense, spread}
+	bf := dtype.BF16
+	return []gpuCase{
+		{"32x2048", 1, 32, 32, 2048, 2048, 128, true, true, 0, one(dense), bf, true},
+		{"32x2048/swapped", 1, 32, 32, 2048, 2048, 128, true, true, 0, one(swapped), bf, true},
+		{"8x2048", 1, 8, 8, 2048, 2048, 128, true, true, 0, one(dense), bf, true},
+		{"8x2048/full", 1, 8, 8, 2048, 2048, 128, false, true, 0, one(swapped), bf, true},
+		{"8x16/full", 1, 8, 8, 16, 16, 128, false, true, 0, one(dense), bf, true},
+		{"8x2048/mixed", 1, 8, 8, 2048, 2048, 128, true, true, 0, mixed, bf, false},
+		{"tiny", 1, 4, 4, 32, 32, 16, true, true, 0, one(dense), bf, false},
+		{"tiny/full", 2, 4, 4, 32, 32, 16, false, true, 0.3, mixed, bf, false},
+		{"odd", 2, 3, 3, 77, 77, 64, true, true, 0, mixed, bf, false},
+		{"odd/full", 1, 2, 2, 70, 201, 40, false, true, 0, one(swapped), bf, false},
+		{"decode", 2, 8, 8, 1, 300, 128, false, false, 0, one(dense), bf, false},
+		{"grouped", 1, 8, 2, 256, 256, 64, true, true, 0, mixed, bf, false},
+		{"f16", 1, 4, 4, 256, 256, 64, true, true, 0, one(dense), dtype.F16, false},
+	}
+}
+
+type gpu struct {
+	drv  cuda.Driver
+	rank *cuda.Rank
+	s    cuda.Stream
+	rng  *rand.Rand
+}
+
+// placed is a tensor on the device, with a host copy of all its memory.
+type placed struct {
+	library.Tensor
+	bytes []byte
+}
+
+func (g *gpu) place(t *testing.T, typ dtype.DType, l layout, amount float64, shape ...int64) *placed {
+	p := &placed{Tensor: library.Tensor{DType: typ, Shape: shape, Strides: packed(shape)}}
+	n := elements(shape)
+	if len(shape) == 4 {
+		h, s, d := shape[1], shape[2], shape[3]
+		switch l {
+		case swapped:
+			p.Strides = []int64{s * h * d, d, h * d, 1}
+		case spread:
+			p.Strides = []int64{h * s * (d + 8), s * (d + 8), d + 8, 1}
+			n = shape[0] * p.Strides[0]
+		}
+	}
+	p.bytes = make([]byte, n*int64(typ.Size()))
+	if typ.IsFloat() && amount != 0 {
+		for i := range n {
+			put(typ, p.bytes, i, amount*g.rng.NormFloat64())
+		}
+	} else {
+		for i := range p.bytes {
+			p.bytes[i] = 0x7e // what a kernel must overwrite
+		}
+	}
+	at, err := g.drv.MemAlloc(g.rank.Ctx, uint64(len(p.bytes))+256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.drv.MemFree(g.rank.Ctx, at) })
+	p.At = at
+	g.upload(t, p)
+	return p
+}
+
+func (g *gpu) upload(t *testing.T, p *placed) {
+	if err := g.drv.CopyIn(g.rank.Ctx, g.s, p.At, p.bytes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *gpu) download(t *testing.T, p *placed) []byte {
+	b := make([]byte, len(p.bytes))
+	if err := g.drv.CopyOut(g.rank.Ctx, g.s, b, p.At); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func put(typ dtype.DType, b []byte, i int64, v float64) {
+	switch typ {
+	case dtype.BF16:
+		binary.LittleEndian.PutUint16(b[2*i:], dtype.BF16FromF32(float32(v)))
+	case dtype.F16:
+		binary.LittleEndian.PutUint16(b[2*i:], dtype.F16FromF32(float32(v)))
+	case dtype.F32:
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(v)))
+	}
+}
+
+func read(typ dtype.DType, b []byte, i int64) float64 {
+	switch typ {
+	case dtype.BF16:
+		return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
+	case dtype.F16:
+		return float64(dtype.F16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
+	}
+	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+}
+
+// heads views heads [lo, hi) of batch b of a downloaded tensor.
+func heads(p *placed, data []byte, b, lo, hi int64) hostops.Tensor {
+	shape := slices.Clone(p.Shape)
+	shape[0], shape[1] = 1, hi-lo
+	return hostops.Tensor{DType: p.DType, Shape: shape, Strides: p.Strides, Offset: b*p.Strides[0] + lo*p.Strides[1], Data: data}
+}
+
+// distance is |x - want| / |want| in the 2-norm.
+func distance(x, want hostops.Tensor) float64 {
+	var diff, size float64
+	n := elements(want.Shape)
+	for i := range n {
+		at := func(t hostops.Tensor) float64 {
+			off, r := t.Offset, i
+			for k := len(t.Shape) - 1; k >= 0; k-- {
+				off += r % t.Shape[k] * t.Strides[k]
+				r /= t.Shape[k]
+			}
+			return read(t.DType, t.Data, off)
+		}
+		a, w := at(x), at(want)
+		diff += (a - w) * (a - w)
+		size += w * w
+	}
+	return math.Sqrt(diff / size)
+}
+
+// run runs a step once.
+func (g *gpu) run(t *testing.T, s library.Step) {
+	t.Helper()
+	var c cuda.Commands
+	s.AddTo(&c)
+	if err := g.drv.Run(g.rank.Ctx, c.On(g.s)); err != nil {
+		t.Fatalf("%v: %v", s, err)
+	}
+	if err := g.drv.StreamSync(g.rank.Ctx, g.s); err != nil {
+		t.Fatalf("%v: %v", s, err)
+	}
+}
+
+// graph captures n runs of a step.
+func (g *gpu) capture(t *testing.T, s library.Step, n int) cuda.Exec {
+	t.Helper()
+	var c cuda.Commands
+	for range n {
+		s.AddTo(&c)
+	}
+	if err := g.drv.CaptureBegin(g.rank.Ctx, g.s); err != nil {
+		t.Fatal(err)
+	}
+	err := g.drv.Run(g.rank.Ctx, c.On(g.s))
+	gr, end := g.drv.CaptureEnd(g.rank.Ctx, g.s)
+	if err := errors.Join(err, end); err != nil {
+		t.Fatalf("%v cannot be captured: %v", s, err)
+	}
+	x, err := g.drv.GraphInstantiate(g.rank.Ctx, gr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.drv.ExecDestroy(g.rank.Ctx, x); g.drv.GraphDestroy(g.rank.Ctx, gr) })
+	return x
+}
+
+// milliseconds is the time of one run of a step, the median of five graphs of ten.
+func (g *gpu) milliseconds(t *testing.T, s library.Step) float64 {
+	const n = 10
+	x := g.capture(t, s, n)
+	a, err := g.drv.EventCreate(g.rank.Ctx, true)
+	b, err2 := g.drv.EventCreate(g.rank.Ctx, true)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	var ms []float64
+	for range 6 {
+		err := errors.Join(g.drv.EventRecord(g.rank.Ctx, a, g.s), g.drv.GraphLaunch(g.rank.Ctx, x, g.s),
+			g.drv.EventRecord(g.rank.Ctx, b, g.s), g.drv.StreamSync(g.rank.Ctx, g.s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := g.drv.EventElapsed(g.rank.Ctx, a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms = append(ms, float64(e)/n)
+	}
+	ms = ms[1:]
+	slices.Sort(ms)
+	return ms[len(ms)/2]
+}
+
+// check runs a step eagerly and from a graph until repeats runs have been compared bit
+// by bit.
+func (g *gpu) check(t *testing.T, s library.Step, results ...*placed) (data [][]byte, differ int) {
+	t.Helper()
+	g.run(t, s)
+	for _, r := range results {
+		data = append(data, g.download(t, r))
+	}
+	x := g.capture(t, s, 1)
+	for range *repeats {
+		if err := errors.Join(g.drv.GraphLaunch(g.rank.Ctx, x, g.s), g.drv.StreamSync(g.rank.Ctx, g.s)); err != nil {
+			t.Fatal(err)
+		}
+		same := true
+		for i, r := range results {
+			same = same && bytes.Equal(data[i], g.download(t, r))
+		}
+		if !same {
+			differ++
+		}
+	}
+	return data, differ
+}
+
+// form is one implementation under test.
+type form struct {
+	name  string
+	lib   library.Library
+	exact bool
+}
+
+func openGPU(t *testing.T) *gpu {
+	if !*onGPU {
+		t.Skip("needs a GPU: run with -gpu")
+	}
+	drv, err := cuda.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos, err := drv.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, err := drv.CtxRetain(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := drv.StreamCreate(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &gpu{drv: drv, rank: &cuda.Rank{Ctx: ctx, Info: infos[0]}, s: s, rng: rand.New(rand.NewPCG(1, 2))}
+}
+
+func TestGPU(t *testing.T) {
+	g := openGPU(t)
+	forms := g.forms(t)
+	space, err := g.drv.MemAlloc(g.rank.Ctx, workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases() {
+		for _, f := range forms {
+			t.Run(c.name+"/"+f.name, func(t *testing.T) { g.test(t, c, f, space) })
+		}
+	}
+}
+
+const workspace = 512 << 20
+
+// forms opens what can be opened.
+func (g *gpu) forms(t *testing.T) []form {
+	var fs []form
+	var libs []string
+	if *preload != "" {
+		libs = strings.Split(*preload, ",")
+	}
+	for _, fast := range []bool{false, true} {
+		free, _, _ := g.drv.MemInfo(g.rank.Ctx)
+		from := time.Now()
+		l, err := Open(g.drv, g.rank, Options{Dir: *dir, Preload: libs, Fast: fast})
+		if err != nil {
+			t.Errorf("cuDNN: %v", err)
+			break
+		}
+		after, _, _ := g.drv.MemInfo(g.rank.Ctx)
+		t.Logf("cuDNN %d opened in %v, %d MiB of the device", l.Version(), time.Since(from).Round(time.Millisecond), (int64(free)-int64(after))>>20)
+		t.Cleanup(func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		fs = append(fs, form{map[bool]string{false: "exact", true: "fast"}[fast], l, !fast})
+	}
+	return fs
+}
+
+func (g *gpu) test(t *testing.T, c gpuCase, f form, space cuda.Ptr) {
+	q := g.place(t, c.typ, c.styles[0], 1, c.b, c.h, c.s, c.d)
+	k := g.place(t, c.typ, c.styles[1], 1, c.b, c.hk, c.t, c.d)
+	v := g.place(t, c.typ, c.styles[2], 1, c.b, c.hk, c.t, c.d)
+	out := g.place(t, c.typ, c.styles[3], 0, c.b, c.h, c.s, c.d)
+	lse := g.place(t, dtype.F32, dense, 0, c.b, c.h, c.s, 1)
+	seed, offset := g.place(t, dtype.I64, dense, 0), g.place(t, dtype.I64, dense, 0)
+	attrs := attr.List{}.With("causal", attr.Bool(c.causal))
+	if c.scale != 0 {
+		attrs = attrs.With("scale", attr.Float(c.scale))
+	}
+	fw := &library.Call{Op: attention.Forward, Attrs: attrs, Ins: []library.Tensor{q.Tensor, k.Tensor, v.Tensor},
+		Outs: []library.Tensor{out.Tensor, lse.Tensor, seed.Tensor, offset.Tensor}, Workspace: space, WorkspaceBytes: workspace}
+	step := g.plan(t, f, fw)
+	if step == nil {
+		return
+	}
+	data, differ := g.check(t, step, out, lse, seed, offset)
+	outData, lseData := data[0], data[1]
+	if !bytes.Equal(data[2], make([]byte, 8)) || !bytes.Equal(data[3], make([]byte, 8)) {
+		t.Errorf("seed %v and offset %v", data[2], data[3])
+	}
+	g.result(t, c, step, differ, 0)
+	group := c.h / c.hk
+	sample := []int64{0, c.hk - 1}
+	if c.hk == 1 {
+		sample = sample[:1]
+	}
+	for _, kh := range sample {
+		b, lo, hi := c.b-1, kh*group, (kh+1)*group
+		ins := []hostops.Tensor{heads(q, q.bytes, b, lo, hi), heads(k, k.bytes, b, kh, kh+1), heads(v, v.bytes, b, kh, kh+1)}
+		want := fresh(t, dtype.F32, 1, group, c.s, c.d, 1, group, c.s, 1)
+		host(t, fw, ins, append(want, fresh(t, dtype.I64)[0], fresh(t, dtype.I64)[0])...)
+		for i, r := range []hostops.Tensor{heads(out, outData, b, lo, hi), heads(lse, lseData, b, lo, hi)} {
+			if e := distance(r, want[i]); !(e < []float64{8e-3, 1e-4}[i]) {
+				t.Errorf("%s of head %d: relative error %.2e", []string{"out", "lse"}[i], lo, e)
+			} else {
+				t.Logf("%s of head %d: relative error %.2e", []string{"out", "lse"}[i], lo, e)
+			}
+		}
+	}
+	if c.backward {
+		g.backward(t, c, f, fw, []*placed{q, k, v, out, lse, seed, offset}, outData, lseData, sample)
+	}
+}
+
+func (g *gpu) backward(t *testing.T, c gpuCase, f form, fw *library.Call, x []*placed, outData, lseData []byte, sample []int64) {
+	q, k, v, out, lse := x[0], x[1], x[2], x[3], x[4]
+	grad := g.place(t, c.typ, c.styles[4], 1, c.b, c.h, c.s, c.d)
+	dq := g.place(t, c.typ, c.styles[5], 0, q.Shape...)
+	dk := g.place(t, c.typ, c.styles[6], 0, k.Shape...)
+	dv := g.place(t, c.typ, c.styles[7], 0, v.Shape...)
+	bw := &library.Call{Op: attention.Backward, Attrs: fw.Attrs, Outs: []library.Tensor{dq.Tensor, dk.Tensor, dv.Tensor},
+		Ins:       []library.Tensor{grad.Tensor, q.Tensor, k.Tensor, v.Tensor, out.Tensor, lse.Tensor, x[5].Tensor, x[6].Tensor},
+		Workspace: fw.Workspace, WorkspaceBytes: fw.WorkspaceBytes}
+	step := g.plan(t, f, bw)
+	if step == nil {
+		return
+	}
+	data, differ := g.check(t, step, dq, dk, dv)
+	if differ != 0 && !f.exact {
+		t.Logf("%d of %d runs differ", differ, *repeats)
+		differ = 0
+	}
+	g.result(t, c, step, differ, 1)
+	group := c.h / c.hk
+	for _, kh := range sample {
+		b, lo, hi := c.b-1, kh*group, (kh+1)*group
+		i64 := fresh(t, dtype.I64)[0]
+		ins := []hostops.Tensor{heads(grad, grad.bytes, b, lo, hi), heads(q, q.bytes, b, lo, hi), heads(k, k.bytes, b, kh, kh+1),
+			heads(v, v.bytes, b, kh, kh+1), heads(out, outData, b, lo, hi), heads(lse, lseData, b, lo, hi), i64, i64}
+		want := fresh(t, dtype.F32, 1, group, c.s, c.d, 1, 1, c.t, c.d, 1, 1, c.t, c.d)
+		host(t, bw, ins, want...)
+		for i, r := range []hostops.Tensor{heads(dq, data[0], b, lo, hi), heads(dk, data[1], b, kh, kh+1), heads(dv, data[2], b, kh, kh+1)} {
+			e := distance(r, want[i])
+			t.Logf("%s of head %d: relative error %.2e", []string{"dq", "dk", "dv"}[i], lo, e)
+			if !(e < 1.2e-2) {
+				t.Errorf("%s of head %d: relative error %.2e", []string{"dq", "dk", "dv"}[i], lo, e)
+			}
+		}
+	}
+}
+
+// plan plans a call, or says that the form does not serve it.
+func (g *gpu) plan(t *testing.T, f form, c *library.Call) library.Step {
+	free, _, _ := g.drv.MemInfo(g.rank.Ctx)
+	from := time.Now()
+	s, err := f.lib.Plan(c)
+	if errors.Is(err, library.ErrNotServed) {
+		t.Logf("%s not served: %v", c.Op, err)
+		return nil
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", c.Op, err)
+	}
+	after, _, _ := g.drv.MemInfo(g.rank.Ctx)
+	t.Logf("%v, planned in %v, %d KiB of the device", s, time.Since(from).Round(time.Millisecond), (int64(free)-int64(after))>>10)
+	return s
+}
+
+func (g *gpu) result(t *testing.T, c gpuCase, s library.Step, differ, back int) {
+	if differ != 0 {
+		t.Errorf("%v: %d of %d runs differ", s, differ, *repeats)
+	}
+	if c.timed {
+		ms := g.milliseconds(t, s)
+		work := []float64{4, 10}[back] * float64(c.b*c.h*c.s*c.t*c.d)
+		if c.causal {
+			work /= 2
+		}
+		fmt.Printf("TIME %-24s %-50s %.4f ms %5.0f TFLOP/s\n", t.Name(), s, ms, work/ms/1e9)
+	}
+}
+
+// fresh gives zero tensors of four dimensions, or one scalar without any.
+func fresh(t *testing.T, typ dtype.DType, dims ...int64) (out []hostops.Tensor) {
+	for {
+		n := min(len(dims), 4)
+		x, err := hostops.New(typ, dims[:n]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, x)
+		if dims = dims[n:]; len(dims) == 0 {
+			return out
+		}
+	}
+}
+
+func host(t *testing.T, c *library.Call, ins []hostops.Tensor, outs ...hostops.Tensor) {
+	t.Helper()
+	if err := hostops.Run(c.Op, c.Attrs, outs, ins); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,279 @@
+package cudnn
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/attention"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// Options say which cuDNN, and what its plans may do.
+type Options struct {
+	// Dir is the folder of libcudnn.so.9 and its parts; empty means wherever the loader
+	// finds them. The first folder counts for the process.
+	Dir string
+	// Preload are paths of libraries that cuDNN wants and that the loader would not
+	// find, such as those of NVRTC and cuBLASLt of an installation by a package manager.
+	Preload []string
+	// Fast lets a backward pass take engines whose results differ from run to run in
+	// the last bits, because blocks add to the gradient of q in no fixed order. Without
+	// it every plan is reproducible, and a backward pass needs workspace for the
+	// gradients of all scores.
+	Fast bool
+}
+
+// backend is the library with a handle in a context.
+type backend interface {
+	api
+	in(f func() error) error
+	version() int
+	close() error
+	// scalars copies values to memory that is not Go's.
+	scalars(v []float32) (at []uintptr, free func())
+	// step gives what a command buffer calls to execute a plan.
+	step(plan, pack desc) (fn cuda.CFunc, arg uint64, free func())
+}
+
+// Library serves "attention" and "attention_backward" of bf16 and f16. It implements
+// library.Library.
+type Library struct {
+	b       backend
+	o       Options
+	engines map[string]*engine // by key
+	close   []func()
+}
+
+// Open loads cuDNN and makes a handle on a rank's device. The driver must be one that
+// cuda.Open gave. A *cuda.LoadError says that there is no cuDNN 9.
+func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
+	if _, fake := drv.(*cuda.Fake); fake {
+		return nil, fmt.Errorf("%w: cuDNN needs a device", cuda.ErrNoDriver)
+	}
+	b, err := newBackend(r.Ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Library{b: b, o: o, engines: map[string]*engine{}}, nil
+}
+
+// Version is cuDNN's: 10000*major + 100*minor + patch.
+func (l *Library) Version() int { return l.b.version() }
+
+// Close frees plans and the handle. All steps must have ended, and command buffers
+// and graphs that hold them must not run again.
+func (l *Library) Close() error {
+	for _, f := range l.close {
+		f()
+	}
+	for _, e := range l.engines {
+		e.low.free()
+	}
+	l.close, l.engines = nil, nil
+	return l.b.close()
+}
+
+// Workspace says how many bytes a call needs, whatever addresses and workspace it
+// names. It plans the call: Plan finds the plan ready.
+func (l *Library) Workspace(c *library.Call) (uint64, error) {
+	p, err := attention.ProblemOf(c)
+	if err != nil {
+		return 0, err
+	}
+	p.Bytes = math.MaxUint64
+	e, err := l.engine(p)
+	if err != nil {
+		return 0, err
+	}
+	return e.bytes(), nil
+}
+
+// Plan readies a call. What it does not serve wraps library.ErrNotServed: other
+// types, dropout, rows that are not contiguous, addresses or strides that are not
+// multiples of 16 bytes, lengths or widths that no engine takes, and too little
+// workspace.
+func (l *Library) Plan(c *library.Call) (library.Step, error) {
+	p, err := attention.ProblemOf(c)
+	if err != nil {
+		return nil, err
+	}
+	e, err := l.engine(p)
+	if err != nil {
+		return nil, err
+	}
+	if e.bytes() > p.Bytes {
+		return nil, fmt.Errorf("%w: %s needs %d bytes of workspace, there are %d", library.ErrNotServed, p.Op, e.bytes(), p.Bytes)
+	}
+	s := &step{op: p.Op, engine: e, version: l.b.version()}
+	for _, z := range p.Zero {
+		s.zero = append(s.zero, span{z.At, uint64(z.DType.Size()) * uint64(elements(z.Shape)) / 4})
+	}
+	return s, l.b.in(func() error { return l.bind(s, p) })
+}
+
+// bind fixes the addresses of a step.
+func (l *Library) bind(s *step, p *attention.Problem) error {
+	var values []float32
+	for _, t := range s.engine.graph.tensors {
+		if t.role == scalar {
+			values = append(values, t.value)
+		}
+	}
+	at, free := l.b.scalars(values)
+	l.close = append(l.close, free)
+	pack, err := s.engine.pack(addresses(p), uintptr(p.Workspace), at)
+	if err != nil {
+		return err
+	}
+	s.fn, s.arg, free = l.b.step(s.engine.plan, pack)
+	l.close = append(l.close, free)
+	return nil
+}
+
+func addresses(p *attention.Problem) *[numPorts]uintptr {
+	a := &[numPorts]uintptr{portQ: uintptr(p.Q.At), portK: uintptr(p.K.At), portV: uintptr(p.V.At), portOut: uintptr(p.Out.At),
+		portLSE: uintptr(p.LSE.At), portGrad: uintptr(p.Grad.At), portDQ: uintptr(p.DQ.At), portDK: uintptr(p.DK.At), portDV: uintptr(p.DV.At)}
+	if p.Bias != nil {
+		a[portBias] = uintptr(p.Bias.At)
+	}
+	return a
+}
+
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// engine gives the plan of a problem, made on first use.
+func (l *Library) engine(p *attention.Problem) (*engine, error) {
+	if err := l.serves(p); err != nil {
+		return nil, err
+	}
+	exact := !l.o.Fast
+	g := forwardGraph(p)
+	if p.Op == attention.Backward {
+		g = backwardGraph(p, exact)
+	}
+	key, err := g.key(p.SMs)
+	if err != nil {
+		return nil, err
+	}
+	if e, ok := l.engines[key]; ok {
+		return e, nil
+	}
+	var e *engine
+	err = l.b.in(func() (err error) {
+		e, err = newEngine(l.b, g, exact, p.Bytes, p.SMs)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.engines[key] = e
+	return e, nil
+}
+
+// key is equal for graphs that one plan serves.
+func (g *graph) key(sms int) (string, error) {
+	type row struct {
+		Type, Role, Port int
+		Dims, Strides    []int64
+		Bits             uint32
+	}
+	rows := make([]row, len(g.tensors))
+	for i, t := range g.tensors {
+		rows[i] = row{int(t.typ), int(t.role), int(t.port), t.dims, t.strides, math.Float32bits(t.value)}
+	}
+	b, err := json.Marshal(struct {
+		Rows       []row
+		Nodes, SMs int
+	}{rows, len(g.nodes), sms})
+	return string(b), err
+}
+
+// serves says why cuDNN's engines would not take a problem, as far as that is known
+// without asking them.
+func (l *Library) serves(p *attention.Problem) error {
+	not := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", library.ErrNotServed, p.Op, fmt.Sprintf(format, args...))
+	}
+	if p.DType != dtype.BF16 && p.DType != dtype.F16 {
+		return not("%v", p.DType)
+	}
+	if p.Empty() {
+		return not("nothing to compute, or no keys")
+	}
+	if p.Dim%8 != 0 || p.DimV%8 != 0 {
+		return not("widths %d and %d are not multiples of 8", p.Dim, p.DimV)
+	}
+	if p.Op == attention.Backward && p.Keys%128 != 0 && l.b.version() <= 91500 {
+		return not("this version of cuDNN takes no %d keys without padding", p.Keys)
+	}
+	if p.LSE.DType != dtype.F32 {
+		return not("log-sum-exp of type %v", p.LSE.DType)
+	}
+	wide := []*library.Tensor{&p.Q, &p.K, &p.V, &p.Out}
+	if p.Op == attention.Backward {
+		wide = append(wide, &p.Grad, &p.DQ, &p.DK, &p.DV)
+	}
+	for _, t := range wide {
+		if t.DType != p.DType {
+			return not("tensors of types %v and %v", p.DType, t.DType)
+		}
+		if !aligned(t) {
+			return not("a tensor of shape %v and strides %v at %#x is not made of aligned rows", t.Shape, t.Strides, t.At)
+		}
+	}
+	if b := p.Bias; b != nil && b.DType != p.DType && b.DType != dtype.F32 {
+		return not("a bias of type %v", b.DType)
+	}
+	return nil
+}
+
+// aligned says that rows are contiguous and begin at multiples of 16 bytes.
+func aligned(t *library.Tensor) bool {
+	size := int64(t.DType.Size())
+	if t.Strides[3] != 1 && t.Shape[3] != 1 || uint64(t.At)%16 != 0 {
+		return false
+	}
+	for i := range 3 {
+		if t.Shape[i] > 1 && (t.Strides[i]*size%16 != 0 || t.Strides[i] <= 0) {
+			return false
+		}
+	}
+	return true
+}
+
+type span struct {
+	at    cuda.Ptr
+	words uint64 // of 32 bits
+}
+
+// step is a planned call with its addresses.
+type step struct {
+	op      string
+	engine  *engine
+	version int
+	fn      cuda.CFunc
+	arg     uint64
+	zero    []span
+}
+
+// AddTo adds the call on cuda.Main.
+func (s *step) AddTo(c *cuda.Commands) {
+	for _, z := range s.zero {
+		c.Memset32(cuda.Main, z.at, 0, z.words)
+	}
+	c.Call(cuda.Main, s.fn, s.arg)
+}
+
+// String names the version, the engine and its workspace.
+func (s *step) String() string {
+	return fmt.Sprintf("cudnn %d %s engine %d workspace %d", s.version, s.op, s.engine.index, s.engine.bytes())
+}

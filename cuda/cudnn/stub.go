@@ -1,0 +1,10 @@
+//go:build !(linux && cgo && (amd64 || arm64))
+
+package cudnn
+
+import "github.com/seed-ee968945/concert/cuda"
+
+// newBackend fails: this build cannot load the library.
+func newBackend(cuda.Ctx, Options) (backend, error) {
+	return nil, &cuda.LoadError{Path: "libcudnn.so.9", Reason: "this program was built without cgo, or not for Linux on amd64 or arm64"}
+}
