@@ -128,9 +128,11 @@ func (k *Kernel) Name() string {
 	return s
 }
 
-// Func is a Go function that a program calls as `call @target`. It runs on the
-// stream of the call, with operands and results in the arena; on the host device
-// Data holds their bytes.
+// Func is a Go function that a program calls as `call @target`. On the host device it
+// runs on the stream of the call and Data holds the bytes of operands and results. On
+// a GPU it runs when the call is enqueued and enqueues work on Stream: of a step that is
+// captured as a graph it is called once and its work is what replays repeat, so it neither waits
+// nor allocates.
 type Func func(c *FuncCall) error
 
 // FuncCall is what a Func gets.
@@ -140,12 +142,16 @@ type FuncCall struct {
 	Group       string // the group that the call communicates on, may be empty
 	Attrs       attr.List
 	Outs, Ins   []FuncTensor
+	// Stream and Context are the GPU's stream of the call and its context, as the CUDA
+	// driver names them; 0 on the host device.
+	Stream, Context uint64
 }
 
 // FuncTensor is an operand or result of a Func.
 type FuncTensor struct {
 	Tensor
 	Data []byte // from element (0, 0, ...) on; nil where the host cannot see the arena
+	Ptr  uint64 // device address of element (0, 0, ...); 0 on the host device
 }
 
 // CollOp is the kind of a collective.

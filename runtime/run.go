@@ -228,9 +228,13 @@ func (r *Rank) runModule(ctx context.Context, m *Module, step func(*Exec), input
 	}
 	stop := context.AfterFunc(ctx, func() { r.dev.Abort(context.Cause(ctx)) })
 	defer stop()
-	step(x)
-	// Not ctx: it aborts, and the error is then the device's.
-	outs, err := x.finish(context.WithoutCancel(ctx))
+	var outs []Value
+	err = r.traced(ctx, &opts, func() (err error) {
+		step(x)
+		// Not ctx: it aborts, and the error is then the device's.
+		outs, err = x.finish(context.WithoutCancel(ctx))
+		return err
+	})
 	if err == nil {
 		return outs, nil
 	}

@@ -1,0 +1,356 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// recording is a step being collected. All streams that it uses begin after what is in
+// the main one, and the main one goes on after all of them have ended, so that replays
+// follow each other.
+type recording struct {
+	d      *Device
+	main   *stream
+	fork   cuda.Event
+	done   cuda.Event
+	parts  []part
+	used   []*stream // but for main
+	groups []*group
+	before []*stream // by group of the device: who used it last before the capture
+}
+
+// part is commands, or the call of a Go function between commands.
+type part struct {
+	cmds *cuda.Commands
+	call *plan
+	st   *stream
+}
+
+// BeginCapture makes calls from now on be collected instead of run. It implements
+// runtime.Capturer.
+func (d *Device) BeginCapture() error {
+	if err := d.alive(); err != nil {
+		return err
+	}
+	if d.rec != nil || d.trace != nil {
+		return d.call("capture", errors.New("a trace or a capture is under way"))
+	}
+	d.mu.Lock()
+	streams := d.streams
+	d.mu.Unlock()
+	if len(streams) == 0 {
+		return d.call("capture", errors.New("there is no stream"))
+	}
+	r := &recording{d: d, main: streams[0]}
+	for _, s := range streams {
+		if compute(s.name) {
+			r.main = s
+			break
+		}
+	}
+	var err error
+	if r.fork, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
+		return d.call("capture", err)
+	}
+	if r.done, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
+		return d.call("capture", errors.Join(err, d.drv.EventDestroy(d.rank.Ctx, r.fork)))
+	}
+	for _, g := range d.order {
+		r.before = append(r.before, g.last)
+		g.last = nil
+	}
+	d.rec = r
+	r.commands().Record(r.main.h, r.fork)
+	return nil
+}
+
+// commands is the buffer at the end.
+func (r *recording) commands() *cuda.Commands {
+	if n := len(r.parts); n > 0 && r.parts[n-1].cmds != nil {
+		return r.parts[n-1].cmds
+	}
+	c := &cuda.Commands{}
+	r.parts = append(r.parts, part{cmds: c})
+	return c
+}
+
+// on is the buffer for commands on a stream, which joins the capture.
+func (r *recording) on(st *stream) *cuda.Commands {
+	c := r.commands()
+	if st == r.main {
+		return c
+	}
+	for _, s := range r.used {
+		if s == st {
+			return c
+		}
+	}
+	r.used = append(r.used, st)
+	c.Wait(st.h, r.fork)
+	return c
+}
+
+// call adds a call of a Go function.
+func (r *recording) call(st *stream, p *plan) {
+	r.on(st)
+	r.parts = append(r.parts, part{call: p, st: st})
+}
+
+// wait makes a stream wait for an event. What was recorded before the capture has
+// ended, or precedes the main stream's part, when a replay begins.
+func (r *recording) wait(st *stream, ev *event) {
+	if ev.during == r {
+		r.on(st).Wait(st.h, ev.h)
+	}
+}
+
+// end stops collecting.
+func (d *Device) endRecording() *recording {
+	r := d.rec
+	d.rec = nil
+	for i, g := range d.order {
+		if g.last != nil {
+			r.groups = append(r.groups, g)
+		}
+		g.last = r.before[i]
+	}
+	return r
+}
+
+// DropCapture forgets what was collected. It implements runtime.Capturer.
+func (d *Device) DropCapture() {
+	if d.rec != nil {
+		r := d.endRecording()
+		d.drv.EventDestroy(d.rank.Ctx, r.fork)
+		d.drv.EventDestroy(d.rank.Ctx, r.done)
+	}
+}
+
+// captured is a collected step.
+type captured struct {
+	d      *Device
+	r      *recording
+	graph  cuda.Graph
+	exec   cuda.Exec
+	launch cuda.Commands // of a graph, or of parts that are commands only
+	simple bool          // launch is all
+	closed bool
+}
+
+// EndCapture ends the collection and readies it for replays: as a packed command
+// buffer, or as a graph. It returns when all ranks of the world have come here, so that
+// instantiating and uploading disturb no replay. It implements runtime.Capturer.
+func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error) {
+	if d.rec == nil {
+		return nil, d.call("capture", errors.New("no capture was begun"))
+	}
+	r := d.rec
+	for _, s := range r.used {
+		r.commands().Record(s.h, s.join)
+		r.commands().Wait(r.main.h, s.join)
+	}
+	d.endRecording()
+	c := &captured{d: d, r: r}
+	d.mu.Lock()
+	d.steps[c] = true
+	d.mu.Unlock()
+	err := c.ready(graph)
+	if err == nil {
+		err = joinError(&d.spec, d.site.meet(ctx))
+	}
+	if err != nil {
+		return nil, d.call("capture", errors.Join(err, c.Close()))
+	}
+	return c, nil
+}
+
+func (c *captured) ready(graph bool) error {
+	d, r := c.d, c.r
+	main := r.main.h
+	if !graph {
+		if c.simple = len(r.parts) == 1; c.simple {
+			c.launch.Append(r.parts[0].cmds)
+			c.launch.Record(main, r.done)
+		}
+		return nil
+	}
+	if err := d.drv.CaptureBegin(d.rank.Ctx, main); err != nil {
+		return err
+	}
+	err := c.run()
+	g, end := d.drv.CaptureEnd(d.rank.Ctx, main)
+	c.graph = g
+	if err = errors.Join(err, end); err != nil {
+		return err
+	}
+	if c.exec, err = d.drv.GraphInstantiate(d.rank.Ctx, g); err != nil {
+		return err
+	}
+	if err := d.drv.GraphUpload(d.rank.Ctx, c.exec, main); err != nil {
+		return err
+	}
+	c.simple = true
+	c.launch.Graph(main, c.exec)
+	c.launch.Record(main, r.done)
+	return d.drv.StreamSync(d.rank.Ctx, main)
+}
+
+// run makes the calls of all parts.
+func (c *captured) run() error {
+	for _, p := range c.r.parts {
+		var err error
+		if p.call != nil {
+			err = p.call.call(p.st)
+		} else if p.cmds.Len() > 0 {
+			err = c.d.drv.Run(c.d.rank.Ctx, p.cmds.On(c.r.main.h))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Enqueue implements runtime.Captured.
+func (c *captured) Enqueue() error {
+	d := c.d
+	if err := d.alive(); err != nil {
+		return err
+	}
+	if c.closed {
+		return d.call("replay", errors.New("the step is closed"))
+	}
+	for _, g := range c.r.groups {
+		if g.m != nil && g.m.Err() != nil {
+			return d.look(0)
+		}
+		g.dirty, g.last = true, c.r.main
+	}
+	if err := c.after(); err != nil {
+		return d.driver("replay", err)
+	}
+	if c.simple {
+		return d.driver("replay", d.drv.Run(d.rank.Ctx, c.launch.On(c.r.main.h)))
+	}
+	if err := c.run(); err != nil {
+		return d.driver("replay", err)
+	}
+	return d.driver("replay", d.drv.EventRecord(d.rank.Ctx, c.r.done, c.r.main.h))
+}
+
+// after makes the main stream wait for what other streams have been given on their own.
+func (c *captured) after() error {
+	d := c.d
+	d.mu.Lock()
+	streams := d.streams
+	d.mu.Unlock()
+	for _, s := range streams {
+		if !s.loose || s == c.r.main {
+			continue
+		}
+		s.loose = false
+		if err := d.drv.EventRecord(d.rank.Ctx, s.join, s.h); err != nil {
+			return err
+		}
+		if err := d.drv.StreamWait(d.rank.Ctx, c.r.main.h, s.join); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Wait implements runtime.Captured.
+func (c *captured) Wait(ctx context.Context) error {
+	if err := c.d.alive(); err != nil {
+		return err
+	}
+	return c.d.await(ctx, func() (bool, error) { return c.d.drv.EventQuery(c.d.rank.Ctx, c.r.done) })
+}
+
+// Time implements runtime.Captured.
+func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error) {
+	d := c.d
+	if err := d.alive(); err != nil {
+		return nil, err
+	}
+	if reps < 1 || reps > 1<<16 {
+		return nil, d.call("timing", fmt.Errorf("%d replays", reps))
+	}
+	marks := make([]cuda.Event, 0, reps+1)
+	defer func() {
+		for _, e := range marks {
+			err = errors.Join(err, d.driver("timing", d.drv.EventDestroy(d.rank.Ctx, e)))
+		}
+	}()
+	for range reps + 1 {
+		e, err := d.drv.EventCreate(d.rank.Ctx, true)
+		if err != nil {
+			return nil, d.call("timing", err)
+		}
+		marks = append(marks, e)
+	}
+	if err := joinError(&d.spec, d.site.meet(ctx)); err != nil {
+		return nil, err
+	}
+	for i, e := range marks {
+		if i > 0 {
+			if err := c.Enqueue(); err != nil {
+				return nil, err
+			}
+		}
+		if err := d.drv.EventRecord(d.rank.Ctx, e, c.r.main.h); err != nil {
+			return nil, d.driver("timing", err)
+		}
+	}
+	for i, e := range marks { // one by one: a wait is for one replay, not for all
+		if err := d.await(ctx, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, e) }); err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			continue
+		}
+		t, err := d.drv.EventElapsed(d.rank.Ctx, marks[i-1], e)
+		if err != nil {
+			return nil, d.driver("timing", err)
+		}
+		ms = append(ms, float64(t))
+	}
+	return ms, nil
+}
+
+// Close implements runtime.Captured.
+func (c *captured) Close() error {
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	d := c.d
+	d.mu.Lock()
+	closed := d.closed
+	delete(d.steps, c)
+	d.mu.Unlock()
+	if closed {
+		return nil // the device gave it back
+	}
+	return c.release()
+}
+
+// release gives back what the step holds.
+func (c *captured) release() error {
+	d := c.d
+	var errs []error
+	if c.exec != 0 {
+		errs = append(errs, d.drv.ExecDestroy(d.rank.Ctx, c.exec))
+	}
+	if c.graph != 0 {
+		errs = append(errs, d.drv.GraphDestroy(d.rank.Ctx, c.graph))
+	}
+	for _, e := range []cuda.Event{c.r.fork, c.r.done} {
+		errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,175 @@
+package device
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+//go:embed copy.cu
+var copySource string
+
+// code is the compiled kernels of a device: those of the modules, and the copy kernel.
+type code struct {
+	units   []unit
+	noCopy  error // why there is no copy kernel
+	modules []cuda.Module
+	copies  map[int]cuda.Func // by element size
+}
+
+type unit struct {
+	name   string
+	image  []byte
+	shared map[string]int64 // kernels by name, with their dynamic shared memory
+	funcs  map[string]cuda.Func
+	copy   bool
+}
+
+// compile compiles everything that a device will run. It touches no device, and so
+// happens before the ranks meet.
+func compile(drv cuda.Driver, dev int, units []rt.Unit, o *Options) (*code, error) {
+	c := &code{copies: map[int]cuda.Func{}}
+	infos, err := drv.Devices()
+	if err != nil {
+		return nil, err
+	}
+	if dev < 0 || dev >= len(infos) {
+		return nil, fmt.Errorf("device %d: this machine has %d devices", dev, len(infos))
+	}
+	dir := o.Cache
+	switch dir {
+	case "":
+		if dir, err = nvrtc.DefaultDir(); err != nil {
+			dir = "" // no home, no cache
+		}
+	case "none":
+		dir = ""
+	}
+	rtc, err := nvrtc.Open(o.NVRTC, dir)
+	if err != nil {
+		for _, u := range units {
+			if u.Source != "" && len(u.Kernels) > 0 {
+				return nil, fmt.Errorf("module %s has kernels: %w", u.Name, err)
+			}
+		}
+		c.noCopy = err
+	}
+	arch := nvrtc.Arch(infos[dev].Major, infos[dev].Minor)
+	for _, u := range units {
+		if len(u.Kernels) == 0 {
+			c.units = append(c.units, unit{name: u.Name})
+			continue
+		}
+		if u.Source == "" {
+			return nil, fmt.Errorf("module %s has kernels without source: it was made for the host only", u.Name)
+		}
+		start := time.Now()
+		image, cached, err := rtc.Compile(u.Name, u.Source, append(slices.Clone(u.Flags), arch))
+		if err != nil {
+			return nil, err
+		}
+		if o.Log != nil {
+			o.Log.Info("compiled", "module", u.Name, "kernels", len(u.Kernels), "bytes", len(image), "cached", cached, "took", time.Since(start))
+		}
+		v := unit{name: u.Name, image: image, shared: map[string]int64{}, funcs: map[string]cuda.Func{}}
+		for i := range u.Kernels {
+			v.shared[u.Kernels[i].Name] = u.Kernels[i].Shared
+		}
+		c.units = append(c.units, v)
+	}
+	if c.noCopy == nil {
+		image, _, err := rtc.Compile("copy", copySource, []string{"--std=c++17", arch})
+		if err != nil {
+			return nil, err
+		}
+		c.units = append(c.units, unit{name: "copy", image: image, copy: true})
+	}
+	return c, nil
+}
+
+// maxStaticShared is the dynamic shared memory that needs no permission.
+const maxStaticShared = 48 << 10
+
+// load brings the images to a device and looks up every kernel.
+func (c *code) load(drv cuda.Driver, ctx cuda.Ctx) error {
+	for i := range c.units {
+		u := &c.units[i]
+		if u.image == nil {
+			continue
+		}
+		m, err := drv.ModuleLoad(ctx, u.image)
+		if err != nil {
+			return fmt.Errorf("module %s: %w", u.name, err)
+		}
+		c.modules = append(c.modules, m)
+		u.image = nil
+		if u.copy {
+			for _, size := range []int{1, 2, 4, 8} {
+				if c.copies[size], err = drv.Function(ctx, m, fmt.Sprintf("concert_copy%d", 8*size)); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		for name, shared := range u.shared {
+			f, err := drv.Function(ctx, m, name)
+			if err != nil {
+				return fmt.Errorf("module %s: %w", u.name, err)
+			}
+			if shared > maxStaticShared {
+				if err := drv.AllowShared(ctx, f, int(shared)); err != nil {
+					return fmt.Errorf("module %s: kernel %s: %d bytes of shared memory: %w", u.name, name, shared, err)
+				}
+			}
+			u.funcs[name] = f
+		}
+	}
+	return nil
+}
+
+func (c *code) unload(drv cuda.Driver, ctx cuda.Ctx) error {
+	var errs []error
+	for _, m := range c.modules {
+		errs = append(errs, drv.ModuleUnload(ctx, m))
+	}
+	c.modules = nil
+	return errors.Join(errs...)
+}
+
+// function is a loaded kernel of a module.
+func (c *code) function(unit int, name string) (cuda.Func, error) {
+	if unit >= 0 && unit < len(c.units) {
+		if f, ok := c.units[unit].funcs[name]; ok {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("kernel %q of module %d was not compiled", name, unit)
+}
+
+// copy adds a copy between layouts.
+func (c *code) copy(cmds *cuda.Commands, to, from cuda.Ptr, dst, src rt.Tensor) error {
+	f, ok := c.copies[dst.DType.Size()]
+	if !ok {
+		return fmt.Errorf("a copy from %v to %v needs a kernel: %w", src, dst, c.noCopy)
+	}
+	shape, ts, fs, err := strided(dst, src)
+	if err != nil {
+		return err
+	}
+	params, count := copyParams(to, from, shape, ts, fs)
+	const block, per = 256, 4
+	grid := min((count+block*per-1)/(block*per), 2048)
+	cmds.Launch(cuda.Main, f, int(max(grid, 1)), block, 0, params)
+	return nil
+}
+
+// zero adds clearing of a tensor with gaps.
+func (c *code) zero(cmds *cuda.Commands, to cuda.Ptr, t rt.Tensor) error {
+	return c.copy(cmds, to, 0, t, t)
+}

@@ -1,0 +1,370 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Collective implements runtime.Device.
+func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	g := d.groups[c.Group]
+	if g == nil {
+		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
+	}
+	p, err := d.planned(d.collectiveKey(c, st), func() (*plan, error) { return d.planCollective(g, c, st) })
+	if err != nil {
+		return d.call(c.Name(), err)
+	}
+	if err := d.takeTurn(g, st); err != nil {
+		return d.call(c.Name(), err)
+	}
+	return d.emit(st, p)
+}
+
+// planCollective checks a collective and turns it into commands. Everything it decides
+// by is the same on all ranks of the group.
+func (d *Device) planCollective(g *group, c *rt.Collective, st *stream) (*plan, error) {
+	if err := c.Check(len(g.ranks), g.pos); err != nil {
+		return nil, err
+	}
+	if err := d.inArena(c.Ins, c.Outs); err != nil {
+		return nil, err
+	}
+	staged, err := overlaps(c)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g}, staged: staged, quiet: d.opts.Quiet > 0 && !compute(st.name)}
+	switch {
+	case g.m == nil:
+		b.alone()
+	case c.Op == rt.Barrier:
+		b.try(cuda.Op{Kind: kernels.Barrier})
+	default:
+		b.build()
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	b.p.algo = b.how
+	return b.p, nil
+}
+
+// builder makes the commands of one collective: copies into scratch, launches, and
+// copies out of scratch, in that order.
+type builder struct {
+	d      *Device
+	g      *group
+	c      *rt.Collective
+	p      *plan
+	staged bool // results overlap operands: operands are moved away first
+	quiet  bool
+	used   uint64 // bytes of scratch
+	how    string // algorithms, for traces
+	err    error
+
+	ops   []cuda.Op // launches of kernels that take segments
+	after []moved   // copies from scratch to results
+}
+
+type moved struct{ dst, src rt.Tensor }
+
+// alone serves a subgroup of one: every collective is a copy.
+func (b *builder) alone() {
+	b.how = "copy"
+	c := b.c
+	if c.Op == rt.CollectivePermute && len(c.Pairs) == 0 {
+		for i := range c.Outs {
+			b.fail(b.d.zero(&b.p.cmds, c.Outs[i]))
+		}
+		return
+	}
+	ins := c.Ins
+	if b.staged {
+		// There is no symmetric scratch without peers, and no program has this.
+		b.fail(fmt.Errorf("a result overlaps an operand: %w", rt.ErrUnsupported))
+		return
+	}
+	for i := range c.Outs {
+		b.fail(b.d.copyInto(&b.p.cmds, c.Outs[i], ins[i]))
+	}
+}
+
+func (b *builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// build brings operands and results into a form that kernels take.
+func (b *builder) build() {
+	for i := range b.c.Ins {
+		if b.err != nil {
+			return
+		}
+		in, out := b.c.Ins[i], b.c.Outs[i]
+		if b.staged {
+			in = b.moveIn(in)
+		}
+		switch b.c.Op {
+		case rt.AllReduce:
+			b.allReduce(in, out)
+		case rt.AllGather:
+			b.allGather(in, out)
+		case rt.ReduceScatter:
+			b.reduceScatter(in, out)
+		case rt.AllToAll:
+			b.allToAll(i, in, out)
+		case rt.Broadcast, rt.CollectivePermute:
+			b.move(in, out)
+		}
+	}
+	for _, op := range b.ops {
+		b.try(op)
+	}
+	for _, m := range b.after {
+		b.fail(b.d.copyInto(&b.p.cmds, m.dst, m.src))
+	}
+}
+
+// take gives scratch for a dense tensor of t's type and n times its elements.
+func (b *builder) take(t rt.Tensor, n int64) rt.Tensor {
+	bytes := uint64(t.Bytes()*n+255) &^ 255
+	if b.err == nil && b.used+bytes > b.g.room {
+		b.fail(fmt.Errorf("its layout takes %d bytes of scratch and there are %d: raise Options.Scratch", b.used+bytes, b.g.room))
+	}
+	at := int64(b.g.scratch-b.d.base) + int64(b.used)
+	b.used += bytes
+	return dense(t, at)
+}
+
+// moveIn copies a tensor to scratch, row-major.
+func (b *builder) moveIn(t rt.Tensor) rt.Tensor {
+	s := b.take(t, 1)
+	if b.err == nil {
+		b.fail(b.d.copyInto(&b.p.cmds, s, t))
+	}
+	return s
+}
+
+// rowMajor is t, or a row-major copy in scratch.
+func (b *builder) rowMajor(t rt.Tensor) rt.Tensor {
+	if t.Dense() {
+		return t
+	}
+	return b.moveIn(t)
+}
+
+// result is out, or scratch that is copied there in the end.
+func (b *builder) result(out rt.Tensor) rt.Tensor {
+	if out.Dense() {
+		return out
+	}
+	s := b.take(out, 1)
+	b.after = append(b.after, moved{out, s})
+	return s
+}
+
+func (b *builder) at(t rt.Tensor) cuda.Ptr { return b.d.at(t) }
+
+// maxRuns is into how many segments one tensor is cut at most, before it is brought
+// together in scratch instead.
+const maxRuns = 2 * kernels.MaxSegs
+
+// add puts a segment into the launch of its kind and type.
+func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg cuda.Tensor) {
+	if seg.Bytes == 0 {
+		return
+	}
+	op := cuda.Op{Kind: kind, DType: dtype.U8, Symmetric: true}
+	if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
+		op.DType = dt
+		red, ok := map[string]kernels.Reduction{"sum": kernels.Sum, "avg": kernels.Avg, "product": kernels.Prod, "min": kernels.Min, "max": kernels.Max}[b.c.Reduce]
+		if !ok {
+			b.fail(fmt.Errorf("unknown reduction %q", b.c.Reduce))
+			return
+		}
+		if dt == dtype.Bool && (red == kernels.Min || red == kernels.Max) {
+			op.DType = dtype.U8 // false is 0 and true 1
+		}
+		op.Red = red
+	}
+	for i := range b.ops {
+		if o := &b.ops[i]; o.Kind == op.Kind && o.DType == op.DType && len(o.Tensors) < kernels.MaxSegs {
+			o.Tensors = append(o.Tensors, seg)
+			return
+		}
+	}
+	op.Tensors = []cuda.Tensor{seg}
+	b.ops = append(b.ops, op)
+}
+
+func (b *builder) allReduce(in, out rt.Tensor) {
+	if !alike(in, out) {
+		in, out = b.rowMajor(in), b.result(out)
+	}
+	lo, hi, _ := in.Span()
+	to, _, _ := out.Span()
+	b.add(kernels.AllReduce, in.DType, cuda.Tensor{Src: b.d.base + cuda.Ptr(lo), Dst: b.d.base + cuda.Ptr(to), Bytes: uint64(hi - lo)})
+}
+
+func (b *builder) allGather(in, out rt.Tensor) {
+	n := int64(len(b.g.ranks))
+	if count, bytes, ok := rows(in, out, b.c.Dim); ok && count <= maxRuns {
+		for i := range count {
+			b.add(kernels.AllGather, in.DType, cuda.Tensor{Src: b.at(in) + cuda.Ptr(i*bytes), Dst: b.at(out) + cuda.Ptr(i*bytes*n), Bytes: uint64(bytes)})
+		}
+		return
+	}
+	in = b.rowMajor(in)
+	s := b.take(in, n)
+	b.add(kernels.AllGather, in.DType, cuda.Tensor{Src: b.at(in), Dst: b.at(s), Bytes: uint64(in.Bytes())})
+	part := in.Shape[b.c.Dim]
+	for i := range n {
+		b.after = append(b.after, moved{piece(out, b.c.Dim, i*part, (i+1)*part), dense(in, s.Off+i*in.Bytes())})
+	}
+}
+
+func (b *builder) reduceScatter(in, out rt.Tensor) {
+	n := int64(len(b.g.ranks))
+	if count, bytes, ok := rows(out, in, b.c.Dim); ok && count <= maxRuns {
+		for i := range count {
+			b.add(kernels.ReduceScatter, in.DType, cuda.Tensor{Src: b.at(in) + cuda.Ptr(i*bytes*n), Dst: b.at(out) + cuda.Ptr(i*bytes), Bytes: uint64(bytes)})
+		}
+		return
+	}
+	s := b.take(out, n)
+	if b.err != nil {
+		return
+	}
+	part := out.Shape[b.c.Dim]
+	for i := range n {
+		b.fail(b.d.copyInto(&b.p.cmds, dense(out, s.Off+i*out.Bytes()), piece(in, b.c.Dim, i*part, (i+1)*part)))
+	}
+	to := b.result(out)
+	b.add(kernels.ReduceScatter, in.DType, cuda.Tensor{Src: b.at(s), Dst: b.at(to), Bytes: uint64(out.Bytes())})
+}
+
+func (b *builder) allToAll(k int, in, out rt.Tensor) {
+	in, out = b.rowMajor(in), b.result(out)
+	n := len(b.g.ranks)
+	if b.c.InSplits == nil {
+		b.add(kernels.AllToAll, in.DType, cuda.Tensor{Src: b.at(in), Dst: b.at(out), Bytes: uint64(in.Bytes()) / uint64(n)})
+		return
+	}
+	row := int64(in.DType.Size())
+	for _, x := range in.Shape[1:] {
+		row *= x
+	}
+	send, recv := make([]cuda.Piece, n), make([]cuda.Piece, n)
+	cut := func(list []cuda.Piece, at cuda.Ptr, splits []int64) {
+		for i, rows := range splits {
+			list[i] = cuda.Piece{At: at, Bytes: uint64(rows * row)}
+			at += cuda.Ptr(rows * row)
+		}
+	}
+	cut(send, b.at(in), b.c.InSplits[k])
+	cut(recv, b.at(out), b.c.OutSplits[k])
+	b.uneven(send, recv)
+}
+
+// move serves broadcast and collective_permute: a tensor goes as it is to some ranks,
+// in parts that fit into the packets' slots.
+func (b *builder) move(in, out rt.Tensor) {
+	if !alike(in, out) {
+		in, out = b.rowMajor(in), b.result(out)
+	}
+	lo, hi, _ := in.Span()
+	to, _, _ := out.Span()
+	n, total := len(b.g.ranks), uint64(hi-lo)
+	sends, source := make([]bool, n), -1
+	if b.c.Op == rt.Broadcast {
+		source = b.c.Root
+		for i := range sends {
+			sends[i] = b.g.pos == b.c.Root
+		}
+	} else {
+		for i := 0; i < len(b.c.Pairs); i += 2 {
+			if b.c.Pairs[i] == int64(b.g.pos) {
+				sends[b.c.Pairs[i+1]] = true
+			}
+			if b.c.Pairs[i+1] == int64(b.g.pos) {
+				source = int(b.c.Pairs[i])
+			}
+		}
+	}
+	if source < 0 {
+		b.fail(b.d.zero(&b.p.cmds, out))
+	}
+	for at := uint64(0); at < total; at += b.g.slot {
+		part := min(b.g.slot, total-at)
+		send, recv := make([]cuda.Piece, n), make([]cuda.Piece, n)
+		for i := range sends {
+			if sends[i] {
+				send[i] = cuda.Piece{At: b.d.base + cuda.Ptr(uint64(lo)+at), Bytes: part}
+			}
+		}
+		if source >= 0 {
+			recv[source] = cuda.Piece{At: b.d.base + cuda.Ptr(uint64(to)+at), Bytes: part}
+		}
+		b.uneven(send, recv)
+	}
+}
+
+// uneven adds an exchange with a size of its own for every pair of ranks.
+func (b *builder) uneven(send, recv []cuda.Piece) {
+	if b.err != nil {
+		return
+	}
+	p, err := b.g.m.PrepareUneven(send, recv)
+	b.add2(p, err, "uneven ll")
+}
+
+// try plans a launch of segments.
+func (b *builder) try(op cuda.Op) {
+	if b.err != nil {
+		return
+	}
+	if b.quiet && (op.Kind == kernels.AllGather || op.Kind == kernels.AllToAll) {
+		least := uint64(1) << 62
+		for _, t := range op.Tensors {
+			least = min(least, t.Bytes*uint64(len(b.g.ranks)))
+		}
+		if least >= uint64(b.d.opts.Quiet) {
+			op.Quiet = true
+		}
+	}
+	p, err := b.g.m.Prepare(op)
+	how := "by engines or streams"
+	switch {
+	case op.Kind == kernels.Barrier:
+		how = "barrier"
+	case op.Quiet:
+		how = "quiet"
+	case p != nil && p.Launch() != nil:
+		l := p.Launch()
+		how = fmt.Sprintf("%s, %d blocks of %d", l.Kernel, l.Grid, l.Block)
+		b.g.labels[l.Args.Seq] = b.p.name
+	}
+	b.add2(p, err, how)
+}
+
+func (b *builder) add2(p *cuda.Prepared, err error, how string) {
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	p.AddTo(&b.p.cmds)
+	if b.how != "" {
+		b.how += "; "
+	}
+	b.how += how
+}

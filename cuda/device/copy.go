@@ -1,0 +1,212 @@
+package device
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/hostops"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Copy implements runtime.Device.
+func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	p, err := d.planned(d.copyKey(dst, src), func() (*plan, error) {
+		if err := d.inArena([]rt.Tensor{dst, src}); err != nil {
+			return nil, err
+		}
+		if !dst.SameType(src) {
+			return nil, fmt.Errorf("from %v to %v", src, dst)
+		}
+		p := &plan{name: "copy"}
+		return p, d.copyInto(&p.cmds, dst, src)
+	})
+	if err != nil {
+		return d.call("copy", err)
+	}
+	return d.emit(st, p)
+}
+
+// copyInto adds an elementwise copy between tensors of one type: by a copy engine
+// where both are the same bytes in the same order, else by a kernel.
+func (d *Device) copyInto(c *cuda.Commands, dst, src rt.Tensor) error {
+	if dst.NumElems() == 0 {
+		return nil
+	}
+	if alike(dst, src) {
+		to, _, _ := dst.Span()
+		lo, hi, _ := src.Span()
+		if to != lo {
+			c.Copy(cuda.Main, d.base+cuda.Ptr(to), d.base+cuda.Ptr(lo), uint64(hi-lo))
+		}
+		return nil
+	}
+	if d.host != nil {
+		d.host.add(c, d, "copy", func() error { return hostops.Copy(d.host.view(d, dst), d.host.view(d, src)) })
+		return nil
+	}
+	return d.code.copy(c, d.at(dst), d.at(src), dst, src)
+}
+
+// zero adds clearing a tensor.
+func (d *Device) zero(c *cuda.Commands, t rt.Tensor) error {
+	if t.NumElems() == 0 {
+		return nil
+	}
+	lo, hi, _ := t.Span()
+	if _, full := memoryOrder(t); full && (hi-lo)%4 == 0 && lo%4 == 0 {
+		c.Memset32(cuda.Main, d.base+cuda.Ptr(lo), 0, uint64(hi-lo)/4)
+		return nil
+	}
+	if d.host != nil {
+		d.host.add(c, d, "full", func() error {
+			return hostops.Run("full", rt.A("value", 0), []hostops.Tensor{d.host.view(d, t)}, nil)
+		})
+		return nil
+	}
+	return d.code.zero(c, d.at(t), t)
+}
+
+// Upload implements runtime.Device.
+func (d *Device) Upload(dst rt.Tensor, src []byte) error {
+	if err := d.transferable("upload", dst, len(src)); err != nil || len(src) == 0 {
+		return err
+	}
+	to := func(off int64, b []byte) error {
+		return d.drv.CopyIn(d.rank.Ctx, d.rank.Setup(), d.base+cuda.Ptr(off), b)
+	}
+	if dst.Dense() {
+		return d.driver("upload", to(dst.Off, src))
+	}
+	// Only the tensor's own bytes may be written: what lies between may be in use.
+	run, each := runs(dst)
+	size := int64(dst.DType.Size())
+	var err error
+	each(func(off, i int64) {
+		if err == nil {
+			err = to(off, src[i*size:(i+run)*size])
+		}
+	})
+	return d.driver("upload", err)
+}
+
+// runs cuts a tensor into runs of elements that lie side by side in memory and in
+// row-major order: how many elements each has, and where each starts, in bytes of the
+// arena and in elements of the row-major order.
+func runs(t rt.Tensor) (run int64, each func(func(off, i int64))) {
+	strides, inner := t.StridesOrDense(), len(t.Shape)
+	run = 1
+	for inner > 0 && (t.Shape[inner-1] == 1 || strides[inner-1] == run) {
+		run *= t.Shape[inner-1]
+		inner--
+	}
+	return run, func(f func(off, i int64)) {
+		at := make([]int64, inner)
+		for i := int64(0); i < t.NumElems(); i += run {
+			off := int64(0)
+			for k, x := range at {
+				off += x * strides[k]
+			}
+			f(t.Off+off*int64(t.DType.Size()), i)
+			for k := inner - 1; k >= 0; k-- {
+				if at[k]++; at[k] < t.Shape[k] {
+					break
+				}
+				at[k] = 0
+			}
+		}
+	}
+}
+
+// Download implements runtime.Device.
+func (d *Device) Download(dst []byte, src rt.Tensor) error {
+	if err := d.transferable("download", src, len(dst)); err != nil || len(dst) == 0 {
+		return err
+	}
+	from := func(b []byte, off int64) error {
+		return d.drv.CopyOut(d.rank.Ctx, d.rank.Setup(), b, d.base+cuda.Ptr(off))
+	}
+	if src.Dense() {
+		return d.driver("download", from(dst, src.Off))
+	}
+	lo, hi, _ := src.Span()
+	all := make([]byte, hi-lo)
+	if err := from(all, lo); err != nil {
+		return d.driver("download", err)
+	}
+	t := hostops.Tensor{DType: src.DType, Shape: src.Shape, Strides: src.StridesOrDense(), Offset: (src.Off - lo) / int64(src.DType.Size()), Data: all}
+	out := hostops.Tensor{DType: src.DType, Shape: src.Shape, Strides: hostops.RowMajor(src.Shape), Data: dst}
+	if err := hostops.Copy(out, t); err != nil {
+		return d.call("download", err)
+	}
+	return nil
+}
+
+func (d *Device) transferable(op string, t rt.Tensor, n int) error {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return rt.ErrClosed
+	}
+	if err := d.inArena([]rt.Tensor{t}); err != nil {
+		return d.call(op, err)
+	}
+	if int64(n) != t.Bytes() {
+		return d.call(op, fmt.Errorf("%d bytes for %v, which has %d", n, t, t.Bytes()))
+	}
+	return nil
+}
+
+// errTooManyDims is for tensors that the copy kernel cannot describe.
+var errTooManyDims = errors.New("a copy of more than 8 dimensions")
+
+const copyDims = 8
+
+// strided packs what the copy kernel takes: after merging dimensions that both
+// tensors walk alike, counts and strides in elements, innermost last.
+func strided(dst, src rt.Tensor) (shape, to, from []int64, err error) {
+	ds, ss := dst.StridesOrDense(), src.StridesOrDense()
+	for i, n := range dst.Shape {
+		if n == 1 {
+			continue
+		}
+		if k := len(shape) - 1; k >= 0 && to[k] == ds[i]*n && from[k] == ss[i]*n {
+			shape[k], to[k], from[k] = shape[k]*n, ds[i], ss[i]
+			continue
+		}
+		shape, to, from = append(shape, n), append(to, ds[i]), append(from, ss[i])
+	}
+	if len(shape) > copyDims {
+		return nil, nil, nil, errTooManyDims
+	}
+	return shape, to, from, nil
+}
+
+// copyParams is the parameter block of the copy kernel.
+func copyParams(to, from cuda.Ptr, shape, toStride, fromStride []int64) (params []byte, count int64) {
+	u64 := func(v uint64) { params = binary.LittleEndian.AppendUint64(params, v) }
+	u64(uint64(to))
+	u64(uint64(from))
+	count = 1
+	for _, n := range shape {
+		count *= n
+	}
+	u64(uint64(count))
+	for _, list := range [][]int64{shape, toStride, fromStride} {
+		pad := copyDims - len(list)
+		for i := range copyDims {
+			v := int64(0)
+			if i >= pad {
+				v = list[i-pad]
+			}
+			u64(uint64(v))
+		}
+	}
+	return params, count
+}

@@ -1,0 +1,390 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Device is one rank's GPU.
+type Device struct {
+	spec  rt.Spec
+	opts  Options
+	drv   cuda.Driver
+	dev   int
+	host  *hostKernels // computes on the fake driver, else nil
+	code  *code        // compiled kernels, nil on the fake driver
+	site  *site
+	rank  *cuda.Rank
+	nonce string
+	base  cuda.Ptr // of the arena on this rank
+	libs  []library.Library
+
+	groups map[string]*group
+	order  []*group // as in the spec
+
+	// Of the goroutine that enqueues.
+	plans map[string]*plan
+	key   []byte
+	rec   *recording
+	trace *trace
+
+	mu       sync.Mutex // guards what follows
+	streams  []*stream
+	events   []*event
+	broken   error // first failure
+	brokenCh chan struct{}
+	closed   bool
+	steps    map[*captured]bool // that have not been closed
+}
+
+var _ rt.Device = (*Device)(nil)
+
+type stream struct {
+	name string
+	id   rt.Stream
+	h    cuda.Stream
+	join cuda.Event // end of its part of a capture
+	work cuda.Ptr   // memory for libraries, 0 for none
+	// loose says that it was given work outside of captures that no replay has waited for.
+	loose bool
+}
+
+type event struct {
+	h        cuda.Event
+	recorded bool
+	during   *recording // the capture that recorded it last, nil if none
+}
+
+func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, error) {
+	const most = 1 << 46
+	if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
+		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
+	}
+	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, steps: map[*captured]bool{}, brokenCh: make(chan struct{})}
+	if d.host == nil {
+		var err error
+		if d.code, err = compile(drv, dev, spec.Units, &o); err != nil {
+			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "cannot compile the modules' kernels", Err: err}
+		}
+	}
+	return d, nil
+}
+
+// load brings code and libraries to the device. No rank launches anything meanwhile.
+func (d *Device) load() error {
+	d.rank = d.site.world.Rank(d.spec.Rank)
+	d.base = d.site.world.Addr(d.spec.Rank, d.site.arena)
+	if err := d.openGroups(); err != nil {
+		return err
+	}
+	if d.code != nil {
+		if err := d.code.load(d.drv, d.rank.Ctx); err != nil {
+			return err
+		}
+	}
+	if d.host != nil {
+		return nil
+	}
+	for _, open := range d.opts.Libraries {
+		l, err := open(d.drv, d.rank)
+		if err != nil {
+			return err
+		}
+		d.libs = append(d.libs, l)
+	}
+	return nil
+}
+
+// Info implements runtime.Device.
+func (d *Device) Info() rt.Info {
+	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.spec.ArenaBytes,
+		Signals: cuda.UserChannels, Timeout: d.spec.Timeout, Nonce: d.nonce}
+}
+
+// call wraps an error of one call.
+func (d *Device) call(op string, err error) error {
+	return &rt.CallError{Rank: d.spec.Rank, Op: op, Err: err}
+}
+
+// compute reports whether a stream of that name is for computation.
+func compute(name string) bool { return strings.HasPrefix(name, "compute") }
+
+// NewStream implements runtime.Device. Streams that compute have the usual priority,
+// those that communicate the highest, so that their few blocks start at once.
+func (d *Device) NewStream(name string) (rt.Stream, error) {
+	if err := d.alive(); err != nil {
+		return 0, err
+	}
+	s := &stream{name: name}
+	var err error
+	if compute(name) {
+		s.h, err = d.drv.StreamCreate(d.rank.Ctx)
+	} else {
+		s.h, err = d.drv.StreamCreateUrgent(d.rank.Ctx)
+	}
+	if err != nil {
+		return 0, d.call("new stream "+name, err)
+	}
+	if s.join, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
+		return 0, d.call("new stream "+name, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h)))
+	}
+	if n := d.opts.workspace(); n > 0 && compute(name) && len(d.libs) > 0 {
+		if s.work, err = d.drv.MemAlloc(d.rank.Ctx, n); err != nil {
+			return 0, d.call("workspace of stream "+name, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h), d.drv.EventDestroy(d.rank.Ctx, s.join)))
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.id = rt.Stream(len(d.streams))
+	d.streams = append(d.streams, s)
+	return s.id, nil
+}
+
+// NewEvent implements runtime.Device.
+func (d *Device) NewEvent() (rt.Event, error) {
+	if err := d.alive(); err != nil {
+		return 0, err
+	}
+	h, err := d.drv.EventCreate(d.rank.Ctx, false)
+	if err != nil {
+		return 0, d.call("new event", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events = append(d.events, &event{h: h})
+	return rt.Event(len(d.events) - 1), nil
+}
+
+// alive is an error once the device is closed or broken.
+func (d *Device) alive() error {
+	if err := d.failure(); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return rt.ErrClosed
+	}
+	return nil
+}
+
+// stream finds a stream of a device that works.
+func (d *Device) stream(s rt.Stream) (*stream, error) {
+	if err := d.alive(); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s < 0 || int(s) >= len(d.streams) {
+		return nil, d.call("stream", fmt.Errorf("no stream %d", s))
+	}
+	return d.streams[s], nil
+}
+
+func (d *Device) event(op string, e rt.Event) (*event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e < 0 || int(e) >= len(d.events) {
+		return nil, d.call(op, fmt.Errorf("no event %d", e))
+	}
+	return d.events[e], nil
+}
+
+// Record implements runtime.Device.
+func (d *Device) Record(s rt.Stream, e rt.Event) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	ev, err := d.event("record", e)
+	if err != nil {
+		return err
+	}
+	ev.recorded, ev.during = true, d.rec
+	if d.rec != nil {
+		d.rec.on(st).Record(st.h, ev.h)
+		return nil
+	}
+	st.loose = true
+	return d.driver("record", d.drv.EventRecord(d.rank.Ctx, ev.h, st.h))
+}
+
+// Wait implements runtime.Device.
+func (d *Device) Wait(s rt.Stream, e rt.Event) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	ev, err := d.event("wait", e)
+	if err != nil {
+		return err
+	}
+	if d.rec != nil {
+		d.rec.wait(st, ev)
+		return nil
+	}
+	if !ev.recorded || ev.during != nil {
+		return d.call("wait", fmt.Errorf("event %d was never recorded", e))
+	}
+	st.loose = true
+	return d.driver("wait", d.drv.StreamWait(d.rank.Ctx, st.h, ev.h))
+}
+
+// driver turns a failed driver call, which no program can go on after, into the
+// device's failure.
+func (d *Device) driver(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return d.call(op, err)
+}
+
+// at is the address of t's element (0, 0, ...) on this rank.
+func (d *Device) at(t rt.Tensor) cuda.Ptr { return d.base + cuda.Ptr(t.Off) }
+
+// inArena checks that every tensor is well formed and inside the arena.
+func (d *Device) inArena(lists ...[]rt.Tensor) error {
+	for _, ts := range lists {
+		for i := range ts {
+			lo, hi, err := ts[i].Span()
+			if err != nil {
+				return err
+			}
+			if lo < 0 || hi > d.spec.ArenaBytes {
+				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", ts[i], lo, hi, d.spec.ArenaBytes)
+			}
+		}
+	}
+	return nil
+}
+
+// Synchronize implements runtime.Device.
+func (d *Device) Synchronize(ctx context.Context, e rt.Event) error {
+	ev, err := d.event("synchronize", e)
+	if err != nil {
+		return err
+	}
+	if !ev.recorded || ev.during != nil {
+		return d.call("synchronize", fmt.Errorf("event %d was never recorded", e))
+	}
+	if err := d.alive(); err != nil {
+		return err
+	}
+	return d.await(ctx, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, ev.h) })
+}
+
+// Sync implements runtime.Device.
+func (d *Device) Sync(ctx context.Context) error {
+	if err := d.alive(); err != nil {
+		return err
+	}
+	return d.await(ctx, d.idle)
+}
+
+// idle reports whether all streams are.
+func (d *Device) idle() (bool, error) {
+	d.mu.Lock()
+	streams := d.streams
+	d.mu.Unlock()
+	for _, s := range streams {
+		if ok, err := d.drv.StreamQuery(d.rank.Ctx, s.h); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// await polls until done, and then sees what became of the collectives before. It
+// ends early when ctx does or the world breaks.
+func (d *Device) await(ctx context.Context, done func() (bool, error)) error {
+	start := time.Now()
+	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 100*time.Microsecond) {
+		ok, err := done()
+		if err != nil {
+			d.fail(d.call("waiting", err))
+			return d.failure()
+		}
+		if ok {
+			return d.settled()
+		}
+		if err := d.look(time.Since(start)); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if pause > 20*time.Microsecond { // what is short ends while we spin
+			time.Sleep(pause)
+		}
+	}
+}
+
+// Close implements runtime.Device.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	var errs []error
+	if d.rank != nil {
+		d.drain()
+		errs = append(errs, d.release())
+	}
+	return errors.Join(append(errs, d.site.leave())...)
+}
+
+// drain waits until the streams are idle. Work that waits for a peer that does not
+// come ends by its timeout, or at once in a broken world.
+func (d *Device) drain() {
+	start := time.Now()
+	for {
+		if ok, err := d.idle(); ok || err != nil {
+			return
+		}
+		d.look(time.Since(start)) // also ends waits that no kernel can
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// release gives back what belongs to this rank alone.
+func (d *Device) release() error {
+	var errs []error
+	keep := func(err error) { errs = append(errs, err) }
+	c := d.rank.Ctx
+	for step := range d.steps {
+		keep(step.release())
+	}
+	for _, l := range d.libs {
+		keep(l.Close())
+	}
+	for _, s := range d.streams {
+		keep(d.drv.StreamDestroy(c, s.h))
+		keep(d.drv.EventDestroy(c, s.join))
+		if s.work != 0 {
+			keep(d.drv.MemFree(c, s.work))
+		}
+	}
+	for _, e := range d.events {
+		keep(d.drv.EventDestroy(c, e.h))
+	}
+	for _, g := range d.order {
+		if g.turn != 0 {
+			keep(d.drv.EventDestroy(c, g.turn))
+		}
+	}
+	if d.code != nil {
+		keep(d.code.unload(d.drv, c))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,162 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/kernels"
+	"github.com/seed-ee968945/concert/lower"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+const testdata = "../../testdata/"
+
+// small are options with little memory, because the fake driver clears all of it.
+func small(ranks int) device.Options {
+	tune := kernels.DefaultTuning(max(ranks, 2))
+	tune.Blocks, tune.PushBlocks = 4, 4
+	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
+	return device.Options{Scratch: 1 << 20, Cache: "none",
+		Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
+}
+
+// newFake is a fake driver whose leaks fail the test.
+func newFake(t testing.TB, devices int) *cuda.Fake {
+	f := cuda.NewFake(devices)
+	t.Cleanup(func() {
+		if l := f.Leaks(); len(l) > 0 && !t.Failed() {
+			t.Errorf("not released: %s", leaks(l))
+		}
+	})
+	return f
+}
+
+func leaks(l map[string]int) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(l)) {
+		fmt.Fprintf(&b, "%s:%d ", k, l[k])
+	}
+	return b.String()
+}
+
+// noGoroutines fails the test if it leaves goroutines behind.
+func noGoroutines(t testing.TB) {
+	n := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for range 400 {
+			if runtime.NumGoroutine() <= n {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		buf := make([]byte, 1<<16)
+		t.Errorf("goroutines: %d before, %d after\n%s", n, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
+	})
+}
+
+func devices(n int) []int {
+	devs := make([]int, n)
+	for i := range devs {
+		devs[i] = i
+	}
+	return devs
+}
+
+// world runs f on the ranks of a local world in which nothing may go wrong.
+func world(t *testing.T, n int, cfg rt.Config, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) {
+	t.Helper()
+	noGoroutines(t)
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 30 * time.Second
+	}
+	if err := device.Local(t.Context(), newFake(t, n), devices(n), cfg, small(n), mods, f); err != nil {
+		t.Error(err)
+	}
+}
+
+// how says in which way a step runs.
+type how int
+
+const (
+	eager how = iota
+	packed
+	graph
+)
+
+func (h how) String() string { return [...]string{"eager", "packed", "graph"}[h] }
+
+// runner lowers a function and runs it on CUDA devices. Captured steps are replayed
+// several times, and all replays must give the same bits.
+func runner(drv cuda.Driver, devs []int, o device.Options, lo lower.Options, h how, replays int) step.Runner {
+	return func(ctx context.Context, f *ir.Func, inputs [][]interp.Tensor) ([][]interp.Tensor, error) {
+		p, err := lower.FuncWith(f, lo)
+		if err != nil {
+			return nil, err
+		}
+		s, err := hostrun.OfProgram(p)
+		if err != nil {
+			return nil, err
+		}
+		outs := make([][]interp.Tensor, p.World)
+		cfg := rt.Config{Timeout: time.Minute}
+		err = device.Local(ctx, drv, devs[:p.World], cfg, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+			k := r.Info().Rank
+			in, err := hostrun.Inputs(ctx, r, s.Module, inputs[k])
+			if err != nil {
+				return err
+			}
+			outs[k], err = runStep(ctx, r, s, in, h, replays)
+			return err
+		})
+		return outs, err
+	}
+}
+
+func runStep(ctx context.Context, r *rt.Rank, s hostrun.Step, in []rt.Value, h how, replays int) ([]interp.Tensor, error) {
+	if h == eager {
+		vs, err := rt.RunModule(ctx, r, s.Module, s.Run, in, rt.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return hostrun.Tensors(ctx, r, vs)
+	}
+	st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, h == graph)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	var first []interp.Tensor
+	for i := range replays {
+		vs, err := st.Run(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		got, err := hostrun.Tensors(ctx, r, vs)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			first = got
+		}
+		for k := range got {
+			if !interp.Equal(got[k], first[k]) {
+				return nil, fmt.Errorf("output %d of replay %d differs from the first replay's", k, i)
+			}
+		}
+	}
+	return first, nil
+}

@@ -1,0 +1,116 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/seed-ee968945/concert/cuda"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/store"
+)
+
+// Opener opens CUDA devices for ranks that are processes of one machine, each with
+// one device. The driver belongs to the caller, who closes it after the ranks.
+func Opener(drv cuda.Driver, o Options) rt.Opener {
+	return func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
+		dev, err := ordinal(drv, &o, spec.Rank)
+		if err != nil {
+			return nil, joinError(&spec, err)
+		}
+		d, err := newDevice(drv, spec, o, dev)
+		if err != nil {
+			return nil, err
+		}
+		if d.site, d.nonce, err = openProcess(ctx, drv, &spec, &o, dev); err != nil {
+			return nil, err
+		}
+		return d.ready(ctx)
+	}
+}
+
+// Local runs a world of goroutines of this process, rank r on device devs[r]: it
+// joins the ranks with these modules, calls f once for each, and closes them. Env and
+// Store of cfg are ignored. If f fails on one rank the world is broken, so that the
+// others do not wait for it; the result joins the errors of all ranks in order.
+func Local(ctx context.Context, drv cuda.Driver, devs []int, cfg rt.Config, o Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) error {
+	if len(devs) < 1 {
+		return fmt.Errorf("a world of %d ranks", len(devs))
+	}
+	cfg.Store = store.NewMem()
+	o.Devices = devs
+	s := newSite(len(devs))
+	joining, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	open := func(ctx context.Context, spec rt.Spec) (rt.Device, error) { return s.open(ctx, drv, spec, o) }
+	errs := make([]error, len(devs))
+	var wg sync.WaitGroup
+	for i := range devs {
+		wg.Go(func() {
+			cfg := cfg
+			cfg.Env = &rt.Env{Rank: i, World: len(devs), LocalRank: i, LocalWorld: len(devs), Source: "goroutines of one process"}
+			r, err := rt.Join(joining, open, cfg, mods...)
+			if err != nil {
+				cancel(err)
+				errs[i] = err
+				return
+			}
+			err = f(ctx, r)
+			if err != nil && r.Err() == nil {
+				r.Abort(err)
+			}
+			errs[i] = errors.Join(err, r.Close())
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// open opens the device of a goroutine rank.
+func (s *site) open(ctx context.Context, drv cuda.Driver, spec rt.Spec, o Options) (rt.Device, error) {
+	d, err := newDevice(drv, spec, o, o.Devices[spec.Rank])
+	if err != nil {
+		s.giveUp(err)
+		return nil, err
+	}
+	d.site = s
+	if d.nonce, err = s.openLocal(ctx, drv, &spec, &o, o.Devices); err != nil {
+		return nil, err
+	}
+	return d.ready(ctx)
+}
+
+// ordinal is the device of a rank.
+func ordinal(drv cuda.Driver, o *Options, rank int) (int, error) {
+	infos, err := drv.Devices()
+	if err != nil {
+		return 0, err
+	}
+	if o.Devices != nil {
+		if rank >= len(o.Devices) {
+			return 0, fmt.Errorf("rank %d has no device: %d are listed", rank, len(o.Devices))
+		}
+		return o.Devices[rank], nil
+	}
+	if len(infos) == 0 {
+		return 0, errors.New("this machine has no device")
+	}
+	return rank % len(infos), nil
+}
+
+// ready does all that may block a device, and then meets the other ranks, so that
+// none launches before all are ready.
+func (d *Device) ready(ctx context.Context) (rt.Device, error) {
+	err := d.load()
+	if err != nil && d.site.local > 1 {
+		d.site.giveUp(err)
+	}
+	if err == nil {
+		err = joinError(&d.spec, d.site.meet(ctx))
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}

@@ -1,0 +1,101 @@
+package device
+
+import (
+	"log/slog"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Options tune the device. The zero value is right for most uses. All ranks of a
+// world have the same.
+type Options struct {
+	// Devices are the ordinals by rank; nil: rank modulo the number of devices.
+	Devices []int
+	// ShareDevice allows several ranks on one device, whose waiting kernels must then
+	// all fit on it at once. For tests.
+	ShareDevice bool
+	// Group are the knobs of every group; its Timeout is the world's.
+	Group cuda.GroupOptions
+	// Quiet is the size in bytes from which on an all_gather or all_to_all outside of
+	// the compute streams takes the form without kernels, which needs Group.Staging;
+	// 0 is never. The size is that of the smallest result of the bucket.
+	Quiet int64
+	// Scratch is symmetric memory for each group in which operands of collectives are
+	// brought together whose layout no kernel takes, 0 is 32 MiB.
+	Scratch int64
+	// Workspace is memory of each stream that computes for the libraries' use, 0 is
+	// 64 MiB, negative none.
+	Workspace int64
+	// Libraries open, in order of preference, what launches are computed by beyond the
+	// modules' own kernels. An error of one fails the opening of the device.
+	Libraries []OpenLibrary
+	// NVRTC is the path of the runtime compiler's library, empty for its usual names.
+	NVRTC string
+	// Cache is a folder for compiled kernels; empty: "concert" in the user's cache
+	// folder; "none": no cache.
+	Cache string
+	// SMs limits what products leave to communication, see library.Call.
+	SMs int
+	// Log, if not nil, is told what was compiled and how collectives are done.
+	Log *slog.Logger
+}
+
+// OpenLibrary opens a library for one rank. It may load code and allocate.
+type OpenLibrary func(drv cuda.Driver, r *cuda.Rank) (library.Library, error)
+
+const (
+	defaultScratch   = 32 << 20
+	defaultWorkspace = 64 << 20
+	arenaAlign       = 2 << 20
+)
+
+func (o *Options) scratch() uint64 {
+	if o.Scratch <= 0 {
+		return defaultScratch
+	}
+	return uint64(o.Scratch+4095) &^ 4095
+}
+
+func (o *Options) workspace() uint64 {
+	switch {
+	case o.Workspace < 0:
+		return 0
+	case o.Workspace == 0:
+		return defaultWorkspace
+	}
+	return uint64(o.Workspace+255) &^ 255
+}
+
+// groupOptions are the knobs of one group. The group of all ranks, which the runtime
+// adds to every world, gets little scratch when there are others.
+func (o *Options) groupOptions(spec *rt.Spec, i int) cuda.GroupOptions {
+	g := o.Group
+	g.Timeout = spec.Timeout
+	if spec.Groups[i].Name == "world" && len(spec.Groups) > 1 {
+		g.Region, g.Flagged, g.Staging = min(region(g), 1<<20), min(flagged(g), 2<<20), 0
+	}
+	return g
+}
+
+func region(g cuda.GroupOptions) uint64 {
+	if g.Region == 0 {
+		return 32 << 20
+	}
+	return g.Region
+}
+
+func flagged(g cuda.GroupOptions) uint64 {
+	if g.Flagged == 0 {
+		return 8 << 20
+	}
+	return g.Flagged
+}
+
+// bytes is the symmetric memory that a group of these options takes, rounded up.
+func groupBytes(g cuda.GroupOptions) uint64 {
+	const page = 64 << 10
+	up := func(n uint64) uint64 { return (n + page - 1) / page * page }
+	return page + up(4*region(g)) + up(2*flagged(g)) + up(g.Staging) + 4*page
+}

@@ -1,0 +1,132 @@
+package device
+
+import (
+	"encoding/binary"
+
+	"github.com/seed-ee968945/concert/cuda"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// plan is one call, ready to be made any number of times: commands, or a Go function
+// that enqueues by itself.
+type plan struct {
+	name  string
+	algo  string
+	group *group // of a collective
+	cmds  cuda.Commands
+	call  func(st *stream) error // instead of cmds
+}
+
+// maxPlans bounds the plans that are kept: a program whose arguments never repeat, as
+// with run-time sizes, must not fill the memory.
+const maxPlans = 1 << 16
+
+// planned finds the plan of a key, or makes it.
+func (d *Device) planned(key []byte, make func() (*plan, error)) (*plan, error) {
+	if p := d.plans[string(key)]; p != nil {
+		return p, nil
+	}
+	p, err := make()
+	if err != nil {
+		return nil, err
+	}
+	if len(d.plans) >= maxPlans {
+		clear(d.plans)
+	}
+	d.plans[string(key)] = p
+	return p, nil
+}
+
+// emit runs a plan on a stream, or adds it to the capture.
+func (d *Device) emit(st *stream, p *plan) error {
+	if d.rec != nil {
+		if p.call != nil {
+			d.rec.call(st, p)
+			return nil
+		}
+		d.rec.on(st).AppendOn(st.h, &p.cmds)
+		return nil
+	}
+	st.loose = true
+	end, err := d.traced(st, p)
+	if err != nil {
+		return d.driver(p.name, err)
+	}
+	if p.call != nil {
+		err = p.call(st)
+	} else if p.cmds.Len() > 0 {
+		err = d.drv.Run(d.rank.Ctx, p.cmds.On(st.h))
+	}
+	if err == nil && end != 0 {
+		err = d.drv.EventRecord(d.rank.Ctx, end, st.h)
+	}
+	return d.driver(p.name, err)
+}
+
+// Keys hold everything that a plan depends on.
+
+func (d *Device) begin(kind byte) []byte { return append(d.key[:0], kind) }
+
+func text(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func ints(b []byte, v []int64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(v)))
+	for _, x := range v {
+		b = binary.AppendVarint(b, x)
+	}
+	return b
+}
+
+func tensors(b []byte, ts []rt.Tensor) []byte {
+	b = binary.AppendUvarint(b, uint64(len(ts)))
+	for i := range ts {
+		t := &ts[i]
+		b = binary.AppendVarint(append(b, byte(t.DType)), t.Off)
+		b = ints(b, t.Shape)
+		if t.Strides != nil {
+			b = ints(append(b, 1), t.Strides)
+		} else {
+			b = append(b, 0)
+		}
+	}
+	return b
+}
+
+// kernelKey names a launch; what its stream is counts for its workspace.
+func (d *Device) kernelKey(k *rt.Kernel, st *stream) []byte {
+	b := text(text(d.begin('k'), k.Op), k.Target)
+	b = binary.AppendVarint(binary.AppendVarint(b, int64(k.Unit)), int64(st.id))
+	b = tensors(tensors(b, k.Outs), k.Ins)
+	if k.Op == "call" {
+		b = text(text(b, k.Group), k.Label)
+	}
+	d.key = k.Attrs.AppendText(b)
+	return d.key
+}
+
+func (d *Device) collectiveKey(c *rt.Collective, st *stream) []byte {
+	b := text(text(append(d.begin('c'), byte(c.Op)), c.Group), c.Reduce)
+	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
+	if compute(st.name) {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	b = tensors(tensors(ints(b, c.Pairs), c.Outs), c.Ins)
+	for _, list := range [][][]int64{c.InSplits, c.OutSplits} {
+		b = binary.AppendUvarint(b, uint64(len(list)))
+		for _, row := range list {
+			b = ints(b, row)
+		}
+	}
+	d.key = text(b, c.Label)
+	return d.key
+}
+
+func (d *Device) copyKey(dst, src rt.Tensor) []byte {
+	d.key = tensors(d.begin('m'), []rt.Tensor{dst, src})
+	return d.key
+}

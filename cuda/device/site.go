@@ -1,0 +1,248 @@
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// site is a world with its groups: one for each process, shared by the process's
+// ranks.
+type site struct {
+	world   *cuda.World
+	groups  [][]*cuda.Group // by group of the spec and subgroup, nil for those of one rank
+	scratch []uint64        // by group of the spec: offset of scratch for layouts
+	arena   uint64          // offset of the arenas
+
+	// Of a process with several ranks.
+	local int // number of ranks, 1 for a process per rank
+	mu    sync.Mutex
+	cond  *sync.Cond
+	here  int // ranks at the current meeting point
+	turns int
+	left  int
+	why   error // why the world cannot be built
+	cause error // who broke the world first, as that rank reports it
+	whose int
+}
+
+func newSite(local int) *site {
+	s := &site{local: local}
+	s.cond = sync.NewCond(&s.mu)
+	return s
+}
+
+// worldBytes is the symmetric memory that a spec needs.
+func worldBytes(spec *rt.Spec, o *Options) uint64 {
+	n := uint64(spec.ArenaBytes) + 2*arenaAlign
+	for i, g := range spec.Groups {
+		if len(g.Ranks) == 0 || len(g.Ranks[0]) < 2 {
+			continue
+		}
+		n += uint64(len(g.Ranks))*groupBytes(o.groupOptions(spec, i)) + o.scratch() + 4096
+	}
+	return n
+}
+
+// fill allocates the arena and makes the groups, in the order that all processes
+// follow.
+func (s *site) fill(spec *rt.Spec, o *Options) error {
+	var err error
+	if s.arena, err = s.world.Alloc(uint64(max(spec.ArenaBytes, 1)), arenaAlign); err != nil {
+		return fmt.Errorf("arena of %d bytes: %w", spec.ArenaBytes, err)
+	}
+	for i, g := range spec.Groups {
+		row := make([]*cuda.Group, len(g.Ranks))
+		s.groups = append(s.groups, row)
+		s.scratch = append(s.scratch, 0)
+		if len(g.Ranks) == 0 || len(g.Ranks[0]) < 2 {
+			continue
+		}
+		if s.scratch[i], err = s.world.Alloc(o.scratch(), 4096); err != nil {
+			return fmt.Errorf("scratch of group %q: %w", g.Name, err)
+		}
+		for k, ranks := range g.Ranks {
+			if row[k], err = s.world.NewGroup(ranks, o.groupOptions(spec, i)); err != nil {
+				return fmt.Errorf("group %q: %w", g.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// meet waits until all ranks of the world have called it as often as this one. A rank
+// that gives up, because ctx ends, ends it for all.
+func (s *site) meet(ctx context.Context) error {
+	if s.local == 1 {
+		return s.world.Meet()
+	}
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cond.Broadcast()
+	})
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why != nil {
+		return s.why
+	}
+	turn := s.turns
+	if s.here++; s.here == s.local {
+		s.here, s.turns = 0, s.turns+1
+		s.cond.Broadcast()
+		return nil
+	}
+	for s.turns == turn {
+		if s.why != nil {
+			return s.why
+		}
+		if s.cause != nil {
+			return s.cause
+		}
+		if ctx.Err() != nil {
+			s.why = context.Cause(ctx)
+			s.cond.Broadcast()
+			return s.why
+		}
+		s.cond.Wait()
+	}
+	return nil
+}
+
+// giveUp ends the building of a world for all ranks of the process.
+func (s *site) giveUp(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why == nil {
+		s.why = err
+	}
+	s.cond.Broadcast()
+}
+
+// broke notes who broke the world first.
+func (s *site) broke(rank int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause == nil {
+		s.cause, s.whose = err, rank
+	}
+	s.cond.Broadcast()
+}
+
+// breaker is who broke the world first among this process's ranks, and how.
+func (s *site) breaker() (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whose, s.cause
+}
+
+// leave gives the world back once all ranks of the process have left.
+func (s *site) leave() error {
+	s.mu.Lock()
+	s.left++
+	last := s.left == s.local
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return s.close()
+}
+
+func (s *site) close() error {
+	var errs []error
+	for _, row := range s.groups {
+		for _, g := range row {
+			if g != nil {
+				errs = append(errs, g.Close())
+			}
+		}
+	}
+	s.groups = nil
+	return errors.Join(append(errs, s.world.Close())...)
+}
+
+// offer is what the ranks tell each other in order to meet.
+type offer struct {
+	Meeting string `json:"meeting"` // rank 0's counts
+	Kind    string `json:"kind"`
+}
+
+// openProcess builds the world of a rank with a process of its own.
+func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options, dev int) (*site, string, error) {
+	m, err := cuda.NewMeeting()
+	if err != nil {
+		return nil, "", err
+	}
+	extra, err := json.Marshal(offer{Meeting: m.Name, Kind: "process"})
+	if err != nil {
+		return nil, "", err
+	}
+	met, err := spec.Meet(ctx, extra)
+	if err != nil {
+		return nil, "", err
+	}
+	var first offer
+	if err := json.Unmarshal(met.Records[0].Extra, &first); err != nil || first.Kind != "process" {
+		return nil, "", &rt.RendezvousError{Rank: spec.Rank, Reason: "rank 0 has no CUDA device in a process of its own", Err: err}
+	}
+	m.Name, m.Timeout = first.Meeting, spec.Timeout
+	if end, ok := ctx.Deadline(); ok {
+		m.Timeout = min(m.Timeout, max(time.Until(end), time.Millisecond))
+	}
+	s := newSite(1)
+	if spec.World == 1 {
+		s.world, err = cuda.NewLocalWorld(drv, []int{dev}, cuda.WorldOptions{Bytes: worldBytes(spec, o)})
+	} else {
+		s.world, err = cuda.NewProcessWorld(drv, m, spec.Rank, spec.World, dev, cuda.WorldOptions{Bytes: worldBytes(spec, o), ShareDevice: o.ShareDevice})
+	}
+	if err != nil {
+		return nil, "", joinError(spec, err)
+	}
+	if err := s.fill(spec, o); err != nil {
+		return nil, "", errors.Join(joinError(spec, err), s.close())
+	}
+	return s, met.Nonce, nil
+}
+
+// openLocal builds the world of all ranks of this process; the last one to come does.
+func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) (string, error) {
+	extra, err := json.Marshal(offer{Kind: "goroutine"})
+	if err != nil {
+		return "", err
+	}
+	met, err := spec.Meet(ctx, extra)
+	if err != nil {
+		s.giveUp(err)
+		return "", err
+	}
+	if err := s.meet(ctx); err != nil {
+		return "", err
+	}
+	if spec.Rank == 0 {
+		if err := s.build(drv, spec, o, devs); err != nil {
+			s.giveUp(joinError(spec, err))
+			return "", joinError(spec, err)
+		}
+	}
+	// Nobody leaves before the world stands or has failed, so that all leave it.
+	return met.Nonce, s.meet(context.WithoutCancel(ctx))
+}
+
+func (s *site) build(drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {
+	w, err := cuda.NewLocalWorld(drv, devs, cuda.WorldOptions{Bytes: worldBytes(spec, o), ShareDevice: o.ShareDevice})
+	if err != nil {
+		return err
+	}
+	s.world = w
+	if err := s.fill(spec, o); err != nil {
+		return errors.Join(err, s.close())
+	}
+	return nil
+}

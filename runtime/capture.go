@@ -1,0 +1,233 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+)
+
+// Capturer is a device that can collect a step and run it again. One goroutine uses
+// it, the one that enqueues.
+type Capturer interface {
+	// BeginCapture makes the calls that follow be collected instead of run.
+	BeginCapture() error
+	// EndCapture ends that and readies the step: as a packed command buffer, or as a
+	// graph that the hardware runs by one launch. It returns when all ranks of the world
+	// have come here: what may block a device is over on all of them.
+	EndCapture(ctx context.Context, graph bool) (Captured, error)
+	// DropCapture forgets what was collected.
+	DropCapture()
+}
+
+// Captured is a collected step.
+type Captured interface {
+	// Enqueue starts a replay, after everything that the device was given before.
+	Enqueue() error
+	// Wait waits for the last replay.
+	Wait(ctx context.Context) error
+	// Time runs that many replays, one after the other without the host between them,
+	// and gives the milliseconds that each took on this rank. All ranks call it.
+	Time(ctx context.Context, reps int) ([]float64, error)
+	// Close gives the step back. Its replays have ended.
+	Close() error
+}
+
+// Span is one call of a traced run, in milliseconds since its beginning on this
+// rank's device.
+type Span struct {
+	Stream, Name string
+	Algo         string // what ran: a kernel and its grid, a library's algorithm
+	Start, End   float64
+}
+
+// Tracer is a device that can tell when its calls ran.
+type Tracer interface {
+	// BeginTrace makes every call from now on be timed.
+	BeginTrace() error
+	// EndTrace waits for all streams and gives the calls in the order in which they were
+	// made.
+	EndTrace(ctx context.Context) ([]Span, error)
+}
+
+// Step is a module's step, collected once and ready to run again and again. Methods
+// may be called from any goroutine; one replay of a rank runs at a time.
+type Step struct {
+	r    *Rank
+	m    *Module
+	opts Options
+	syms map[string]int64
+	cap  Captured
+}
+
+// Prepare collects a step of a loaded module without running it: with graph false the
+// calls are packed into one command buffer, with graph true they become one graph.
+// Sizes (Options.Symbols) and random numbers (Options.Seed, Options.Step) are fixed by
+// it. All ranks of the world prepare the same steps in the same order; it returns when
+// all have. Modules whose outputs may be in flight cannot be captured, and neither can
+// any on a device that is no Capturer: the error wraps ErrUnsupported.
+func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Options, graph bool) (*Step, error) {
+	misuse := func(err error) (*Step, error) {
+		return nil, &CallError{Rank: r.env.Rank, Op: "capture of module " + m.Name, Err: err}
+	}
+	if r.loaded[m] == nil {
+		return misuse(errors.New("it was not passed to Join"))
+	}
+	dev, ok := r.dev.(Capturer)
+	if !ok {
+		return misuse(fmt.Errorf("a %s device captures nothing: %w", r.dev.Info().Kind, ErrUnsupported))
+	}
+	for _, q := range m.Outputs {
+		if q.Async {
+			return misuse(fmt.Errorf("output %s may be in flight: %w", q.Name, ErrUnsupported))
+		}
+	}
+	if opts.Trace != nil {
+		return misuse(fmt.Errorf("a captured step cannot be traced: %w", ErrUnsupported))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r.running.Lock()
+	defer r.running.Unlock()
+	x := &Exec{r: r, m: m, l: r.loaded[m], opts: opts, recorded: make([]string, m.Events)}
+	var err error
+	if x.syms, err = m.symbols(make([]Value, len(m.Inputs)), opts.Symbols); err != nil {
+		return misuse(err)
+	}
+	for _, q := range m.Inputs {
+		if q.Async { // replays begin after it
+			x.recorded[q.Event] = "inbound"
+		}
+	}
+	if err := dev.BeginCapture(); err != nil {
+		return nil, err
+	}
+	step(x)
+	if x.err != nil {
+		dev.DropCapture()
+		r.dev.Abort(x.err) // the peers wait for this rank
+		return nil, x.err
+	}
+	c, err := dev.EndCapture(ctx, graph)
+	if err != nil {
+		r.dev.Abort(err)
+		return nil, err
+	}
+	return &Step{r: r, m: m, opts: opts, syms: x.syms, cap: c}, nil
+}
+
+// Run brings the inputs into the arena, replays the step and gives the outputs, as
+// RunModule does: inputs that are Resident cost nothing, and neither do outputs with
+// Options.KeepOutputs.
+func (s *Step) Run(ctx context.Context, inputs []Value) ([]Value, error) {
+	var outs []Value
+	err := s.replay(ctx, func() error {
+		x, err := s.r.begin(s.m, inputs, s.opts)
+		if err != nil {
+			return err
+		}
+		if !maps.Equal(x.syms, s.syms) {
+			return x.misuse(fmt.Errorf("the inputs have sizes %v, the step was captured for %v", x.syms, s.syms))
+		}
+		outs, err = s.once(ctx, x)
+		return err
+	})
+	return outs, err
+}
+
+// once replays with bound inputs.
+func (s *Step) once(ctx context.Context, x *Exec) ([]Value, error) {
+	if err := s.enqueueAndWait(ctx); err != nil {
+		return nil, err
+	}
+	for _, w := range x.bound {
+		if err := w.settle(nil); err != nil {
+			return nil, err
+		}
+	}
+	outs := make([]Value, len(s.m.Outputs))
+	for i := range outs {
+		if err := x.output(&s.m.Outputs[i], &outs[i]); err != nil {
+			return nil, x.misuse(fmt.Errorf("output %s: %w", s.m.Outputs[i].Name, err))
+		}
+	}
+	return outs, nil
+}
+
+// Replay runs the step once on what the arena holds, and waits for its end. Outputs
+// stay in the arena.
+func (s *Step) Replay(ctx context.Context) error {
+	return s.replay(ctx, func() error { return s.enqueueAndWait(ctx) })
+}
+
+// Time runs that many replays on what the arena holds, one after the other, and gives
+// the milliseconds that each took on this rank. All ranks call it.
+func (s *Step) Time(ctx context.Context, reps int) ([]float64, error) {
+	var ms []float64
+	err := s.replay(ctx, func() (err error) {
+		ms, err = s.cap.Time(context.WithoutCancel(ctx), reps)
+		return err
+	})
+	return ms, err
+}
+
+func (s *Step) enqueueAndWait(ctx context.Context) error {
+	if err := s.cap.Enqueue(); err != nil {
+		return s.broke(err)
+	}
+	// Not ctx: it aborts, and the error is then the device's.
+	if err := s.cap.Wait(context.WithoutCancel(ctx)); err != nil {
+		return s.broke(err)
+	}
+	return nil
+}
+
+// broke breaks the world because of an error of a replay. What broke it first says
+// more than what noticed it here.
+func (s *Step) broke(err error) error {
+	if derr := s.r.dev.Err(); derr != nil {
+		return derr
+	}
+	s.r.dev.Abort(err)
+	return err
+}
+
+// replay calls f with the rank to itself; cancelling ctx meanwhile breaks the world.
+func (s *Step) replay(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.r.running.Lock()
+	defer s.r.running.Unlock()
+	stop := context.AfterFunc(ctx, func() { s.r.dev.Abort(context.Cause(ctx)) })
+	defer stop()
+	return f()
+}
+
+// Close gives the step back.
+func (s *Step) Close() error {
+	s.r.running.Lock()
+	defer s.r.running.Unlock()
+	return s.cap.Close()
+}
+
+// traced runs f with the device's calls timed, if the run asks for it.
+func (r *Rank) traced(ctx context.Context, opts *Options, f func() error) error {
+	if opts.Trace == nil {
+		return f()
+	}
+	t, ok := r.dev.(Tracer)
+	if !ok {
+		return &CallError{Rank: r.env.Rank, Op: "trace", Err: fmt.Errorf("a %s device does not tell times: %w", r.dev.Info().Kind, ErrUnsupported)}
+	}
+	if err := t.BeginTrace(); err != nil {
+		return err
+	}
+	err := f()
+	spans, terr := t.EndTrace(context.WithoutCancel(ctx))
+	if err == nil {
+		*opts.Trace, err = spans, terr
+	}
+	return err
+}
