@@ -369,8 +369,8 @@ func (g *gpu) test(t *testing.T, c gpuCase, f form, space cuda.Ptr) {
 	g.result(t, c, step, differ, 0)
 	group := c.h / c.hk
 	sample := []int64{0, c.hk - 1}
-	if c.hk == 1 {
-		sample = sample[:1]
+	if c.hk == 1 || c.s >= 1024 { // the host takes seconds for a long head
+		sample = sample[1:]
 	}
 	for _, kh := range sample {
 		b, lo, hi := c.b-1, kh*group, (kh+1)*group
