@@ -103,7 +103,7 @@ func ordinal(drv cuda.Driver, o *Options, rank int) (int, error) {
 // none launches before all are ready.
 func (d *Device) ready(ctx context.Context) (rt.Device, error) {
 	err := d.load()
-	if err != nil && d.site.local > 1 {
+	if err != nil && !d.site.process {
 		d.site.giveUp(err)
 	}
 	if err == nil {

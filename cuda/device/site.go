@@ -20,16 +20,16 @@ type site struct {
 	scratch []uint64        // by group of the spec: offset of scratch for layouts
 	arena   uint64          // offset of the arenas
 
-	// Of a process with several ranks.
-	local int // number of ranks, 1 for a process per rank
-	mu    sync.Mutex
-	cond  *sync.Cond
-	here  int // ranks at the current meeting point
-	turns int
-	left  int
-	why   error // why the world cannot be built
-	cause error // who broke the world first, as that rank reports it
-	whose int
+	process bool // this process drives one rank of several processes
+	local   int  // ranks of this process
+	mu      sync.Mutex
+	cond    *sync.Cond
+	here    int // ranks at the current meeting point
+	turns   int
+	left    int
+	why     error // why the world cannot be built
+	cause   error // who broke the world first, as that rank reports it
+	whose   int
 }
 
 func newSite(local int) *site {
@@ -79,7 +79,7 @@ func (s *site) fill(spec *rt.Spec, o *Options) error {
 // meet waits until all ranks of the world have called it as often as this one. A rank
 // that gives up, because ctx ends, ends it for all.
 func (s *site) meet(ctx context.Context) error {
-	if s.local == 1 {
+	if s.process {
 		return s.world.Meet()
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -197,6 +197,7 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 		m.Timeout = min(m.Timeout, max(time.Until(end), time.Millisecond))
 	}
 	s := newSite(1)
+	s.process = true
 	if spec.World == 1 {
 		s.world, err = cuda.NewLocalWorld(drv, []int{dev}, cuda.WorldOptions{Bytes: worldBytes(spec, o)})
 	} else {

@@ -1,0 +1,278 @@
+//go:build linux
+
+package device_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+)
+
+// arenaBytes is the user memory of the collective tests.
+const arenaBytes = 1 << 17
+
+// layouts gives a tensor of a shape at a place in several layouts, and the bytes it
+// takes: dense, with the first two dimensions exchanged in memory, and with gaps.
+func layout(kind int, off int64, d rt.DType, shape []int64) (rt.Tensor, int64) {
+	dense := rt.C(off, d, shape...)
+	strides := dense.StridesOrDense()
+	switch {
+	case kind == 1 && len(shape) >= 2:
+		s := append([]int64(nil), strides...)
+		inner := int64(1)
+		for _, n := range shape[2:] {
+			inner *= n
+		}
+		s[0], s[1] = inner, shape[0]*inner
+		return rt.S(off, d, shape, s), dense.Bytes()
+	case kind == 2:
+		s := append([]int64(nil), strides...)
+		for i := range s {
+			s[i] *= 2
+		}
+		return rt.S(off, d, shape, s), 2 * dense.Bytes()
+	}
+	return dense, dense.Bytes()
+}
+
+// randomCollective makes a collective for a subgroup of n. All ranks that draw from
+// equal generators make the same one, but for the rows of an uneven exchange.
+func randomCollective(rng *rand.Rand, n, pos int) *rt.Collective {
+	ops := []rt.CollOp{rt.AllReduce, rt.AllGather, rt.ReduceScatter, rt.AllToAll, rt.AllToAll, rt.Broadcast, rt.CollectivePermute}
+	pick := rng.IntN(len(ops))
+	c := &rt.Collective{Op: ops[pick], Group: "world", Label: "x"}
+	uneven := pick == 4
+	dts := []rt.DType{rt.F32, rt.BF16, rt.F16, rt.I32, rt.I64, rt.F64, rt.U8}
+	c.Reduce = []string{"sum", "min", "max", "avg", "product"}[rng.IntN(5)]
+	if c.Op == rt.CollectivePermute {
+		for s, d := range rng.Perm(n) {
+			if rng.IntN(4) > 0 {
+				c.Pairs = append(c.Pairs, int64(s), int64(d))
+			}
+		}
+	}
+	c.Root = rng.IntN(n)
+	rows := make([][]int64, n) // of an uneven exchange: from, to
+	at := int64(0)
+	for k := range 1 + rng.IntN(3) {
+		dt := dts[rng.IntN(len(dts))]
+		if c.Reduce == "avg" && (c.Op == rt.AllReduce || c.Op == rt.ReduceScatter) {
+			dt = dts[rng.IntN(3)]
+		}
+		shape := make([]int64, 1+rng.IntN(3))
+		for i := range shape {
+			shape[i] = int64(rng.IntN(5))
+			if rng.IntN(8) > 0 && shape[i] == 0 {
+				shape[i] = 3
+			}
+		}
+		if k == 0 {
+			c.Dim = rng.IntN(len(shape))
+		}
+		for len(shape) <= c.Dim {
+			shape = append(shape, 2)
+		}
+		in, out := append([]int64(nil), shape...), append([]int64(nil), shape...)
+		switch {
+		case c.Op == rt.AllGather:
+			out[c.Dim] *= int64(n)
+		case c.Op == rt.ReduceScatter:
+			in[c.Dim] *= int64(n)
+		case uneven:
+			for i := range rows {
+				rows[i] = make([]int64, n)
+				for j := range rows[i] {
+					rows[i][j] = int64(rng.IntN(4))
+				}
+			}
+			in[0], out[0] = 0, 0
+			send, recv := rows[pos], make([]int64, n)
+			for j := range n {
+				recv[j] = rows[j][pos]
+				in[0] += send[j]
+				out[0] += recv[j]
+			}
+			c.InSplits, c.OutSplits = append(c.InSplits, append([]int64(nil), send...)), append(c.OutSplits, recv)
+		case c.Op == rt.AllToAll:
+			in[0] *= int64(n)
+			out[0] *= int64(n)
+		}
+		place := func(shape []int64) rt.Tensor {
+			kind := rng.IntN(5)
+			if uneven {
+				kind = 0 // its offsets must not depend on sizes, which differ by rank
+			}
+			t, bytes := layout(kind, at, dt, shape)
+			if uneven {
+				bytes = 4 * int64(n) * 125 * 8
+			}
+			at += (bytes + 15) &^ 15
+			return t
+		}
+		it := place(in)
+		ot := it
+		if apart := c.Op == rt.AllGather || c.Op == rt.ReduceScatter || uneven; apart || rng.IntN(3) > 0 {
+			ot = place(out)
+		}
+		c.Ins, c.Outs = append(c.Ins, it), append(c.Outs, ot)
+	}
+	return c
+}
+
+// fill gives numbers that stay exact and finite in every type under every reduction.
+func fill(d rt.DType, rng *rand.Rand, b []byte) {
+	for i := 0; i+d.Size() <= len(b); i += d.Size() {
+		v := float64(1 + rng.IntN(3))
+		switch d {
+		case rt.F32:
+			binary.LittleEndian.PutUint32(b[i:], math.Float32bits(float32(v)))
+		case rt.F64:
+			binary.LittleEndian.PutUint64(b[i:], math.Float64bits(v))
+		case rt.BF16:
+			binary.LittleEndian.PutUint16(b[i:], uint16(math.Float32bits(float32(v))>>16))
+		case rt.F16:
+			binary.LittleEndian.PutUint16(b[i:], []uint16{0x3c00, 0x4000, 0x4200}[int(v)-1])
+		case rt.I32:
+			binary.LittleEndian.PutUint32(b[i:], uint32(v))
+		case rt.I64:
+			binary.LittleEndian.PutUint64(b[i:], uint64(v))
+		default:
+			b[i] = byte(v)
+		}
+	}
+}
+
+// runCollectives runs rounds of random collectives and gives the arena after each.
+func runCollectives(ctx context.Context, r *rt.Rank, seed uint64, rounds int) ([][]byte, error) {
+	me, n := r.Info().Rank, r.Info().World
+	all := rt.C(0, rt.U8, arenaBytes)
+	var out [][]byte
+	for i := range rounds {
+		c := randomCollective(rand.New(rand.NewPCG(seed, uint64(i))), n, me)
+		if err := r.Upload(all, make([]byte, arenaBytes)); err != nil {
+			return nil, err
+		}
+		mine := rand.New(rand.NewPCG(seed, uint64(i*100+me)))
+		for _, t := range c.Ins {
+			b := make([]byte, t.Bytes())
+			fill(t.DType, mine, b)
+			if err := r.Upload(t, b); err != nil {
+				return nil, err
+			}
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return nil, err
+		}
+		w, err := r.Start(ctx, []string{"", "comm.a", "comm.b"}[i%3], c)
+		if err != nil {
+			return nil, fmt.Errorf("round %d: %v: %w", i, c, err)
+		}
+		if err := w.Wait(ctx); err != nil {
+			return nil, fmt.Errorf("round %d: %v: %w", i, c, err)
+		}
+		b, err := r.Download(all)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// Random collectives, in all layouts, give on the CUDA device what they give on the
+// host device, and touch nothing else.
+func TestCollectives(t *testing.T) {
+	const rounds = 60
+	for _, n := range []int{2, 3, 4} { // of one: TestAlone
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			want := make([][][]byte, n)
+			cfg := rt.Config{UserBytes: arenaBytes, Timeout: 30 * time.Second}
+			err := host.Local(t.Context(), n, cfg, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) (err error) {
+				want[r.Info().Rank], err = runCollectives(ctx, r, 1, rounds)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			world(t, n, cfg, nil, func(ctx context.Context, r *rt.Rank) error {
+				me := r.Info().Rank
+				got, err := runCollectives(ctx, r, 1, rounds)
+				for i := range got {
+					if !bytes.Equal(got[i], want[me][i]) {
+						return fmt.Errorf("rank %d, round %d: %+v differs", me, i, *randomCollective(rand.New(rand.NewPCG(1, uint64(i))), n, me))
+					}
+				}
+				return err
+			})
+		})
+	}
+}
+
+// A world of one rank: every collective is a copy.
+func TestAlone(t *testing.T) {
+	world(t, 1, rt.Config{UserBytes: 4096}, nil, func(ctx context.Context, r *rt.Rank) error {
+		in, out := rt.C(0, rt.F32, 3, 4), rt.S(1024, rt.F32, rt.Dims{3, 4}, rt.Dims{1, 3})
+		b := make([]byte, in.Bytes())
+		fill(rt.F32, rand.New(rand.NewPCG(1, 1)), b)
+		if err := r.Upload(in, b); err != nil {
+			return err
+		}
+		for _, c := range []*rt.Collective{
+			{Op: rt.AllReduce, Reduce: "avg"}, {Op: rt.AllGather, Dim: 1}, {Op: rt.ReduceScatter, Reduce: "sum"},
+			{Op: rt.AllToAll}, {Op: rt.Broadcast}, {Op: rt.CollectivePermute, Pairs: []int64{0, 0}},
+		} {
+			c.Group, c.Ins, c.Outs = "world", rt.Ts{in}, rt.Ts{out}
+			if err := r.Upload(out, make([]byte, in.Bytes())); err != nil {
+				return err
+			}
+			w, err := r.Start(ctx, "", c)
+			if err != nil {
+				return err
+			}
+			if err := w.Wait(ctx); err != nil {
+				return err
+			}
+			got, err := r.Download(out)
+			if err != nil || !bytes.Equal(got, b) {
+				return fmt.Errorf("%v: %v %v", c.Op, got, err)
+			}
+		}
+		return r.Barrier(ctx)
+	})
+}
+
+// Malformed calls are refused where they are made and break nothing.
+func TestMalformedCalls(t *testing.T) {
+	x := rt.C(0, rt.F32, 4)
+	world(t, 2, rt.Config{UserBytes: 512}, nil, func(ctx context.Context, r *rt.Rank) error {
+		for _, c := range []struct {
+			want string
+			call *rt.Collective
+		}{
+			{"no group", &rt.Collective{Op: rt.AllReduce, Group: "nobody", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"unknown reduction", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "median", Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
+			{"outside of the arena", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{rt.C(500, rt.F32, 4)}, Outs: rt.Ts{rt.C(500, rt.F32, 4)}}},
+			{"overlap", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x, x}, Outs: rt.Ts{x, x}}},
+			{"scratch", &rt.Collective{Op: rt.Broadcast, Group: "world", Ins: rt.Ts{rt.S(0, rt.U8, rt.Dims{2 << 20}, rt.Dims{0})}, Outs: rt.Ts{rt.S(0, rt.U8, rt.Dims{2 << 20}, rt.Dims{0})}}},
+			{"equal parts", &rt.Collective{Op: rt.AllToAll, Group: "world", Ins: rt.Ts{rt.C(0, rt.F32, 3)}, Outs: rt.Ts{rt.C(0, rt.F32, 3)}}},
+		} {
+			if _, err := r.Start(ctx, "", c.call); err == nil || !strings.Contains(err.Error(), c.want) {
+				return fmt.Errorf("%v: got %v, want %q", c.call.Op, err, c.want)
+			}
+		}
+		if r.Err() != nil {
+			return errors.New("a malformed call broke the world")
+		}
+		return r.Barrier(ctx)
+	})
+}
