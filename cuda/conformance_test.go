@@ -29,10 +29,11 @@ type caseT struct {
 	shift   uint64
 	inPlace bool
 	special bool
+	beside  bool
 }
 
 func (c caseT) String() string {
-	return fmt.Sprintf("%v/%v/%v/%v/%v+%d/%v", c.kind, c.algo, c.t, c.red, c.counts, c.shift, c.inPlace)
+	return fmt.Sprintf("%v/%v/%v/%v/%v+%d/in place %v/beside %v", c.kind, c.algo, c.t, c.red, c.counts, c.shift, c.inPlace, c.beside)
 }
 
 // runCase runs c on fresh random data and compares every byte, guards included.
@@ -70,7 +71,7 @@ func (r *rigT) runCase(c caseT, rng *rand.Rand) error {
 		}
 	}
 	err := r.run(func(rank int) Op {
-		op := Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo}
+		op := Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Beside: c.beside}
 		for i, a := range areas {
 			op.Tensors = append(op.Tensors, Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, a.dst), Bytes: uint64(c.counts[i] * size)})
 		}
@@ -143,6 +144,12 @@ func allCases(n int) []caseT {
 						c.inPlace, c.counts = true, []int{count}
 						out = append(out, c)
 					}
+					if algo == kernels.Engine {
+						c.beside = true
+						out = append(out, c)
+						c.counts, c.inPlace = []int{3, 1000, 17, 64}, false
+						out = append(out, c)
+					}
 				}
 			}
 		}
@@ -154,6 +161,14 @@ func allCases(n int) []caseT {
 		caseT{kind: kernels.AllReduce, t: dtype.BF16, algo: kernels.Engine, counts: []int{300007}, inPlace: true},
 		caseT{kind: kernels.ReduceScatter, t: dtype.F32, algo: kernels.Engine, counts: []int{150000}},
 		caseT{kind: kernels.AllGather, t: dtype.I8, algo: kernels.Direct, counts: []int{100001}},
+		// Several rounds of staging, small and large tensors in one bucket, push after beside.
+		caseT{kind: kernels.AllReduce, t: dtype.BF16, algo: kernels.Engine, counts: []int{300007, 5, 70000}, inPlace: true, beside: true},
+		caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{150001, 3, 20000}, beside: true},
+		caseT{kind: kernels.ReduceScatter, t: dtype.BF16, counts: []int{200000, 16, 3}, beside: true},
+		caseT{kind: kernels.ReduceScatter, t: dtype.BF16, algo: kernels.Push, counts: []int{70000}},
+		caseT{kind: kernels.ReduceScatter, t: dtype.F32, algo: kernels.Engine, counts: []int{60000}, beside: true},
+		caseT{kind: kernels.AllGather, t: dtype.I8, counts: []int{100001, 7, 33}, beside: true},
+		caseT{kind: kernels.AllToAll, t: dtype.F16, counts: []int{1, 30001}, beside: true},
 	)
 }
 
@@ -293,15 +308,19 @@ func TestReplay(t *testing.T) {
 		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
 			t.Fatal(err)
 		}
-		for j, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.Direct, kernels.Engine, kernels.Push, kernels.LL} {
+		const beside = 100 // an engine collective beside compute
+		for j, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, beside, kernels.Direct, kernels.Engine, beside, kernels.Push, kernels.LL} {
 			src, dst := a, b
 			if j%2 == 1 {
 				src, dst = b, a
 			}
 			op := Op{Kind: kernels.AllReduce, Red: kernels.Avg, DType: dtype.F32, Symmetric: true, Algo: algo,
 				Tensors: []Tensor{{Src: r.w.Addr(i, src), Dst: r.w.Addr(i, dst), Bytes: count * 4}}}
-			if algo == kernels.LL {
+			switch algo {
+			case kernels.LL:
 				op.Red = kernels.Sum
+			case beside:
+				op.Algo, op.Beside = kernels.Engine, true
 			}
 			if err := r.g.Members()[i].Enqueue(r.streams[i], op); err != nil {
 				t.Fatalf("%v: %v", algo, err)

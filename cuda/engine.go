@@ -263,7 +263,7 @@ func (b *engineBuilder) reduce() {
 		if !gather {
 			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
 		}
-		b.try(m.fold(b.c, b.op, src, dst, bytes, g.stagingHalf(i), g.stageSlot))
+		b.try(m.fold(b.c, Main, b.op, src, dst, bytes, g.stagingHalf(i), g.stageSlot))
 		if i+2 < len(chunks) {
 			b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		}
@@ -314,7 +314,7 @@ func (m *Member) growEvents(n int) error {
 
 // fold adds the kernel that reduces the own piece with those of the peers, which lie
 // slot bytes apart from scratch on.
-func (m *Member) fold(c *Commands, op Op, src, dst Ptr, bytes, scratch, slot uint64) error {
+func (m *Member) fold(c *Commands, s Stream, op Op, src, dst Ptr, bytes, scratch, slot uint64) error {
 	if bytes == 0 {
 		return nil
 	}
@@ -330,6 +330,6 @@ func (m *Member) fold(c *Commands, op Op, src, dst Ptr, bytes, scratch, slot uin
 	a := m.args()
 	a.Units, a.Op, a.DType, a.Segs = l.Args.Units, l.Args.Op, l.Args.DType, l.Args.Segs
 	a.Scratch, a.Slot = scratch, slot
-	c.Launch(Main, f, l.Grid, l.Block, 0, a.Pack(nil, 1))
+	c.Launch(s, f, l.Grid, l.Block, 0, a.Pack(nil, 1))
 	return nil
 }

@@ -7,17 +7,19 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// Quiet collectives launch no kernel at all: copies move the bytes, and words written
-// and waited for by the stream itself keep the order. A kernel, however small, has to
-// find room on a multiprocessor, and beside a matrix product that holds all of them
-// it waits until the product ends.
+// Collectives beside compute (beside.go) keep their order without kernels: by words
+// that streams themselves write and wait for. A kernel, however small, has to find
+// room on a multiprocessor, and beside a matrix product that holds all of them it
+// waits until the product ends.
 //
 // A captured wait has a fixed value, so each word is a flag: the peer sets it, the
 // owner waits for it and clears it. ready says that the peer has come, done that it
-// has written here. A peer can set ready of its next call only after it saw our done
-// of this one, which we send after clearing its ready; and done of its next call only
-// after our ready of that call, which follows our clearing of its done. So no flag is
-// set while it is still up, and none needs an epoch.
+// has written here, left that it needs its staging and tensors no more. Meetings by
+// one kind of flag are never next to each other: between two of them lies one of
+// another kind. A peer can set ready anew only after it saw our done, which we send
+// after clearing its ready; done only after our ready, which follows our clearing of
+// its done; and left likewise. So no flag is set while it is still up, and none needs
+// an epoch.
 //
 // Nothing in a stream times such a wait, so Check does: past the deadline it aborts the
 // group, and a broken group's flags are set by the host, again and again until the
@@ -25,43 +27,13 @@ import (
 const (
 	quietReady = kernels.CtlQuiet
 	quietDone  = kernels.CtlQuiet + 4*kernels.MaxRanks
-	quietBytes = 8 * kernels.MaxRanks
+	quietLeft  = kernels.CtlQuiet + 8*kernels.MaxRanks
+	quietBytes = 12 * kernels.MaxRanks
 )
 
 // flag is the address of a word of rank r's control page that belongs to rank src.
 func (m *Member) flag(r, src int, which uint64) Ptr {
 	return m.Group.world.Addr(m.Group.ranks[r], m.Group.sc.Ctl+which) + Ptr(4*src)
-}
-
-// prepareQuiet builds an all_gather or all_to_all without kernels.
-func (m *Member) prepareQuiet(op Op) (*Prepared, error) {
-	switch {
-	case m.engine == nil:
-		return nil, &kernels.PlanError{Op: op.Kind, Reason: "the group has no copy engines: set GroupOptions.Staging"}
-	case !op.Symmetric:
-		return nil, &kernels.PlanError{Op: op.Kind, Reason: "copy engines need tensors in symmetric memory"}
-	case op.Kind != kernels.AllGather && op.Kind != kernels.AllToAll:
-		return nil, &kernels.PlanError{Op: op.Kind, Reason: "only moves have a form without kernels"}
-	}
-	m.engine.quiet.Store(true)
-	p := &Prepared{m: m, cmds: &Commands{}}
-	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
-	b.meet(quietReady)
-	for _, t := range op.Tensors {
-		from := func(r int) Ptr {
-			if op.Kind == kernels.AllGather {
-				return t.Src
-			}
-			return t.Src + Ptr(uint64(r)*t.Bytes)
-		}
-		into := t.Dst + Ptr(uint64(m.Index)*t.Bytes)
-		b.peers(func(r, world int) { b.c.Copy(Main, b.there(world, into), from(r), t.Bytes) })
-		if own := from(m.Index); own != into {
-			b.c.Copy(Main, into, own, t.Bytes)
-		}
-	}
-	b.meet(quietDone)
-	return p, nil
 }
 
 // meet sets our flag on every peer, waits for theirs and clears them.
@@ -103,7 +75,7 @@ func (m *Member) missing() int {
 	var b [quietBytes]byte
 	if m.Rank.World.drv.CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, quietReady)) == nil {
 		for r := range m.Group.ranks {
-			if r != m.Index && b[4*r] == 0 && b[4*(kernels.MaxRanks+r)] == 0 {
+			if r != m.Index && b[4*r] == 0 && b[4*(kernels.MaxRanks+r)] == 0 && b[4*(2*kernels.MaxRanks+r)] == 0 {
 				return r
 			}
 		}

@@ -102,7 +102,7 @@ func (b *engineBuilder) oneThroughResult(t Tensor) {
 		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
 		at, bytes := Ptr(cut[i]), cut[i+1]-cut[i]
 		scratch := uint64(t.Dst-m.Group.world.Addr(m.Rank.ID, 0)) + cut[i]
-		b.try(m.fold(b.c, b.op, t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes, scratch, piece))
+		b.try(m.fold(b.c, Main, b.op, t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes, scratch, piece))
 		b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		b.try(m.channel(b.c, Main, "wait", chanCredit, m.allPeers()))
 		b.c.Record(Main, e.folded[i])
@@ -156,7 +156,10 @@ func (b *engineBuilder) rest() {
 }
 
 // must adds a planned kernel to the main stream and keeps the error.
-func (b *engineBuilder) must(call kernels.Call) {
+func (b *engineBuilder) must(call kernels.Call) { b.kernel(Main, call) }
+
+// kernel is must for any stream.
+func (b *engineBuilder) kernel(s Stream, call kernels.Call) {
 	l, err := kernels.Plan(call, b.m.Group.sc, b.m.Group.tuning)
 	if err != nil || l == nil {
 		b.try(err)
@@ -167,7 +170,7 @@ func (b *engineBuilder) must(call kernels.Call) {
 		b.try(err)
 		return
 	}
-	b.c.Launch(Main, p.f, l.Grid, l.Block, 0, p.buf)
+	b.c.Launch(s, p.f, l.Grid, l.Block, 0, p.buf)
 }
 
 // launch is must for a call that may not be served, which it reports.

@@ -270,8 +270,12 @@ type Op struct {
 	// offset on every rank, which the direct protocol needs.
 	Symmetric bool
 	Algo      kernels.Algo
-	// Quiet asks for a form that launches no kernels, for a collective beside compute.
-	// all_gather and all_to_all in symmetric memory have one.
+	// Beside says that compute runs beside the collective: what is large enough goes by
+	// copies that need no multiprocessor, see beside.go. It needs symmetric tensors and
+	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
+	// Algo Engine all tensors go that way, however small.
+	Beside bool
+	// Quiet is Beside with Algo Engine.
 	Quiet   bool
 	Blocks  int
 	Threads int
@@ -303,7 +307,12 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 		}
 	}
 	if op.Quiet {
-		return m.prepareQuiet(op)
+		op.Beside, op.Algo = true, kernels.Engine
+	}
+	if op.Beside && (op.Algo == kernels.Engine || op.Algo == kernels.Auto) {
+		if p, err := m.prepareBeside(op); p != nil || err != nil {
+			return p, err
+		}
 	}
 	if op.Algo == kernels.Engine || op.Algo == kernels.Auto && m.preferEngine(op) {
 		return m.prepareEngine(op)

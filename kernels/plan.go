@@ -146,6 +146,9 @@ type Tuning struct {
 	EngineMove    uint64 // all_gather and all_to_all, for every tensor of the bucket
 	Blocks        int    // direct kernels
 	PushBlocks    int    // push kernels, two to a multiprocessor
+	BesideMove    uint64 // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
+	BesideReduce  uint64 // reduce_scatter and all_reduce likewise
+	BesidePiece   uint64 // tensors of smaller pieces in such a bucket go by packets
 	EngineChunks  int    // chunks that hide the fold in all_reduce by copy engines, 0 for one
 }
 
@@ -153,7 +156,8 @@ type Tuning struct {
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 256 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256}
+		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 256 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
+		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10}
 	if n < 4 { // not measured
 		t.EngineReduce, t.EngineInPlace = 0, 0
 	}
