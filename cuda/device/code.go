@@ -42,16 +42,7 @@ func compile(drv cuda.Driver, dev int, units []rt.Unit, o *Options) (*code, erro
 	if dev < 0 || dev >= len(infos) {
 		return nil, fmt.Errorf("device %d: this machine has %d devices", dev, len(infos))
 	}
-	dir := o.Cache
-	switch dir {
-	case "":
-		if dir, err = nvrtc.DefaultDir(); err != nil {
-			dir = "" // no home, no cache
-		}
-	case "none":
-		dir = ""
-	}
-	rtc, err := nvrtc.Open(o.NVRTC, dir)
+	rtc, err := compiler(o)
 	if err != nil {
 		for _, u := range units {
 			if u.Source != "" && len(u.Kernels) > 0 {
@@ -91,6 +82,21 @@ func compile(drv cuda.Driver, dev int, units []rt.Unit, o *Options) (*code, erro
 		c.units = append(c.units, unit{name: "copy", image: image, copy: true})
 	}
 	return c, nil
+}
+
+// compiler opens the compiler that the options choose.
+func compiler(o *Options) (*nvrtc.Compiler, error) {
+	dir := o.Cache
+	switch dir {
+	case "":
+		var err error
+		if dir, err = nvrtc.DefaultDir(); err != nil {
+			dir = "" // no home, no cache
+		}
+	case "none":
+		dir = ""
+	}
+	return nvrtc.Open(o.NVRTC, dir)
 }
 
 // maxStaticShared is the dynamic shared memory that needs no permission.

@@ -4,28 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Device is one rank's GPU.
 type Device struct {
-	spec  rt.Spec
-	opts  Options
-	drv   cuda.Driver
-	dev   int
-	host  *hostKernels // computes on the fake driver, else nil
-	code  *code        // compiled kernels, nil on the fake driver
-	site  *site
-	rank  *cuda.Rank
-	nonce string
-	base  cuda.Ptr // of the arena on this rank
-	libs  []library.Library
+	spec    rt.Spec
+	opts    Options
+	drv     cuda.Driver
+	dev     int
+	host    *hostKernels // computes on the fake driver, else nil
+	code    *code        // compiled kernels, nil on the fake driver
+	site    *site
+	rank    *cuda.Rank
+	nonce   string
+	base    cuda.Ptr // of the arena on this rank
+	libs    []library.Library
+	missing []error // libraries that are not installed
 
 	groups map[string]*group
 	order  []*group // as in the spec
@@ -90,17 +93,28 @@ func (d *Device) load() error {
 			return err
 		}
 	}
-	if d.host != nil {
-		return nil
-	}
 	for _, open := range d.opts.Libraries {
-		l, err := open(d.drv, d.rank)
+		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Log: d.opts.Log})
+		if errors.Is(err, cuda.ErrNoDriver) {
+			d.missing = append(d.missing, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		d.libs = append(d.libs, l)
 	}
 	return nil
+}
+
+// compile is for libraries with kernels of their own.
+func (d *Device) compile(name, source string, options ...string) ([]byte, error) {
+	rtc, err := compiler(&d.opts)
+	if err != nil {
+		return nil, err
+	}
+	image, _, err := rtc.Compile(name, source, append(slices.Clone(options), nvrtc.Arch(d.rank.Info.Major, d.rank.Info.Minor)))
+	return image, err
 }
 
 // Info implements runtime.Device.

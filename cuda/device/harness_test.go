@@ -30,7 +30,7 @@ func small(ranks int) device.Options {
 	tune := kernels.DefaultTuning(max(ranks, 2))
 	tune.Blocks, tune.PushBlocks = 4, 4
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
-	return device.Options{Scratch: 1 << 20, Cache: "none",
+	return device.Options{Scratch: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
 		Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }
 

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -50,12 +52,17 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 	switch {
 	case k.Op == "call":
 		return p, d.planFunc(p, k)
-	case d.host != nil:
-		return p, d.planHost(p, k)
-	case k.Op == program.OpFused:
+	case k.Op == program.OpFused && d.host == nil:
 		return p, d.planFused(p, k)
+	case k.Op == program.OpFused:
+		return p, d.planHost(p, k)
 	}
-	return p, d.planLibrary(p, k, st)
+	err := d.planLibrary(p, k, st)
+	var unserved *UnservedError
+	if d.host != nil && errors.As(err, &unserved) {
+		return p, d.planHost(p, k)
+	}
+	return p, err
 }
 
 // planFused launches a compiled kernel of a module.
@@ -78,17 +85,30 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 	return nil
 }
 
-// planLibrary asks the libraries in turn.
+// planLibrary asks the libraries in turn. Operands and results of a product whose
+// layout has no descriptor are brought into row-major order in the workspace.
 func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), Workspace: st.work, SMs: d.opts.SMs}
 	if st.work != 0 {
 		c.WorkspaceBytes = d.opts.workspace()
 	}
-	var refused []error
-	for _, l := range d.libs {
-		step, err := l.Plan(c)
-		if errors.Is(err, library.ErrNotServed) {
-			refused = append(refused, err)
+	var out rt.Tensor // where a result is made first
+	for range 4 {
+		step, err := d.ask(c)
+		var bad *lt.LayoutError
+		if errors.As(err, &bad) && len(k.Ins) == 2 && len(k.Outs) == 1 {
+			which := []*library.Tensor{&c.Ins[0], &c.Ins[1], &c.Outs[0]}[bad.Operand]
+			t := slices.Concat(k.Ins, k.Outs)[bad.Operand]
+			s, ok := d.carve(c, t)
+			if !ok {
+				return fmt.Errorf("%w; its copy does not fit in the workspace of %d bytes", bad, d.opts.workspace())
+			}
+			*which = d.libTensor(s)
+			if bad.Operand == 2 {
+				out = s
+			} else if err := d.copyInto(&p.cmds, s, t); err != nil {
+				return err
+			}
 			continue
 		}
 		if err != nil {
@@ -96,21 +116,54 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 		}
 		p.algo = step.String()
 		step.AddTo(&p.cmds)
+		if out.Shape != nil {
+			return d.copyInto(&p.cmds, k.Outs[0], out)
+		}
 		return nil
 	}
-	e := &UnservedError{Op: k.Op}
+	return fmt.Errorf("%s: no layout of its operands is served", k.Op)
+}
+
+// carve takes a row-major tensor like t from the end of a call's workspace.
+func (d *Device) carve(c *library.Call, t rt.Tensor) (rt.Tensor, bool) {
+	bytes := uint64(t.Bytes()+255) &^ 255
+	if bytes > c.WorkspaceBytes {
+		return t, false
+	}
+	c.WorkspaceBytes -= bytes
+	// Relative to the arena, as all tensors are; the sum wraps around.
+	return dense(t, int64(c.Workspace+cuda.Ptr(c.WorkspaceBytes)-d.base)), true
+}
+
+// ask asks the libraries in turn.
+func (d *Device) ask(c *library.Call) (library.Step, error) {
+	refused := slices.Clone(d.missing)
+	for _, l := range d.libs {
+		step, err := l.Plan(c)
+		var layout *lt.LayoutError
+		if errors.Is(err, library.ErrNotServed) && !errors.As(err, &layout) {
+			refused = append(refused, err)
+			continue
+		}
+		return step, err
+	}
+	e := &UnservedError{Op: c.Op}
 	if err := errors.Join(refused...); err != nil {
 		e.Reason = err.Error()
 	}
-	return e
+	return nil, e
 }
 
 func (d *Device) libTensors(ts []rt.Tensor) []library.Tensor {
 	out := make([]library.Tensor, len(ts))
 	for i, t := range ts {
-		out[i] = library.Tensor{At: d.at(t), DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense()}
+		out[i] = d.libTensor(t)
 	}
 	return out
+}
+
+func (d *Device) libTensor(t rt.Tensor) library.Tensor {
+	return library.Tensor{At: d.at(t), DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense()}
 }
 
 // planFunc calls a registered Go function, which enqueues on the stream it is given.

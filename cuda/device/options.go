@@ -28,8 +28,10 @@ type Options struct {
 	// Workspace is memory of each stream that computes for the libraries' use, 0 is
 	// 64 MiB, negative none.
 	Workspace int64
-	// Libraries open, in order of preference, what launches are computed by beyond the
-	// modules' own kernels. An error of one fails the opening of the device.
+	// Libraries open, in order of preference, what computes launches that are no kernels
+	// of the modules; Standard has the usual ones. One that is not installed
+	// (cuda.ErrNoDriver) is left out, and named if it is missed; any other error fails
+	// the opening of the device.
 	Libraries []OpenLibrary
 	// NVRTC is the path of the runtime compiler's library, empty for its usual names.
 	NVRTC string
@@ -43,7 +45,16 @@ type Options struct {
 }
 
 // OpenLibrary opens a library for one rank. It may load code and allocate.
-type OpenLibrary func(drv cuda.Driver, r *cuda.Rank) (library.Library, error)
+type OpenLibrary func(e LibraryEnv) (library.Library, error)
+
+// LibraryEnv is what a library is opened with.
+type LibraryEnv struct {
+	Driver cuda.Driver
+	Rank   *cuda.Rank
+	// Compile makes machine code for the rank's device from CUDA C++; it is cached.
+	Compile func(name, source string, options ...string) ([]byte, error)
+	Log     *slog.Logger // may be nil
+}
 
 const (
 	defaultScratch   = 32 << 20
