@@ -1,0 +1,417 @@
+//go:build linux
+
+package lt
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+var (
+	shapesFile = flag.String("shapes", "", "JSON lines of products to check and time with -gpu: name, and shape and strides of a, b and out")
+	timesFile  = flag.String("times", "", "file for the times, JSON lines")
+	tuningFlag = flag.String("tuning", "", "file for the tuning")
+)
+
+// Kernels that only the tests use: random operands, and products summed one by one.
+const testKernels = `
+typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
+static __device__ float wide(u16 v) { return __uint_as_float((u32)v << 16); }
+// Sums of four random bytes: about normal, of unit variance.
+extern "C" __global__ void fill(u16 *p, u64 n, u64 seed)
+{
+	for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x) {
+		u64 x = (i + 1) * 0x9e3779b97f4a7c15ull + seed;
+		x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+		x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+		u32 y = (u32)(x >> 32);
+		float f = ((float)(y & 255) + (float)(y >> 8 & 255) + (float)(y >> 16 & 255) + (float)(y >> 24) - 510.f) * (1.f / 147.8f);
+		p[i] = (u16)(__float_as_uint(f) >> 16);
+	}
+}
+struct problem { const u16 *a, *b; const u16 *out; double *sums; long long m, n, k, sa[3], sb[3], so[3]; u64 count, seed; long long batch; };
+// Block i checks one element: the exact sum, the sum of magnitudes, and what is there.
+extern "C" __global__ void sample(problem p)
+{
+	__shared__ double part[2][128];
+	u64 total = p.batch * p.m * p.n;
+	for (u64 i = blockIdx.x; i < p.count; i += gridDim.x) {
+		u64 x = p.count == total ? i : (i * 0x9e3779b97f4a7c15ull + p.seed) % total;
+		long long c = x % p.n, r = x / p.n % p.m, z = x / p.n / p.m;
+		double s = 0, t = 0;
+		for (long long k = threadIdx.x; k < p.k; k += 128) {
+			double v = (double)wide(p.a[z * p.sa[0] + r * p.sa[1] + k * p.sa[2]]) * wide(p.b[z * p.sb[0] + k * p.sb[1] + c * p.sb[2]]);
+			s += v;
+			t += v * v;
+		}
+		part[0][threadIdx.x] = s;
+		part[1][threadIdx.x] = t;
+		__syncthreads();
+		if (threadIdx.x == 0) {
+			s = t = 0;
+			for (int j = 0; j < 128; j++) {
+				s += part[0][j];
+				t += part[1][j];
+			}
+			p.sums[3 * i] = s;
+			p.sums[3 * i + 1] = t;
+			p.sums[3 * i + 2] = wide(p.out[z * p.so[0] + r * p.so[1] + c * p.so[2]]);
+		}
+		__syncthreads();
+	}
+}
+`
+
+// gpuBench adds the test kernels and a large pool of random numbers.
+type gpuBench struct {
+	*bench
+	fill, sample cuda.Func
+	sums         cuda.Ptr
+	in, out      cuda.Ptr // pools
+	inBytes      uint64
+	outBytes     uint64
+}
+
+const maxSamples = 1 << 16
+
+func newGPUBench(t *testing.T, inBytes, outBytes uint64) *gpuBench {
+	if !*onGPU {
+		t.Skip("needs -gpu")
+	}
+	g := &gpuBench{bench: newBench(t, Options{}), inBytes: inBytes, outBytes: outBytes}
+	image, err := compiler(t)("test.cu", testKernels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := g.drv.ModuleLoad(g.ctx, image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]*cuda.Func{"fill": &g.fill, "sample": &g.sample} {
+		if *f, err = g.drv.Function(g.ctx, mod, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p, n := range map[*cuda.Ptr]uint64{&g.sums: 24 * maxSamples, &g.in: inBytes, &g.out: outBytes} {
+		if *p, err = g.drv.MemAlloc(g.ctx, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.random(g.in, inBytes)
+	t.Cleanup(func() {
+		for _, err := range []error{g.drv.MemFree(g.ctx, g.in), g.drv.MemFree(g.ctx, g.out), g.drv.MemFree(g.ctx, g.sums), g.drv.ModuleUnload(g.ctx, mod)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return g
+}
+
+func pack(words ...uint64) []byte {
+	var b []byte
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return b
+}
+
+func (g *gpuBench) random(p cuda.Ptr, bytes uint64) {
+	if err := g.drv.Launch(g.ctx, g.s, g.fill, 1056, 256, 0, pack(uint64(p), bytes/2, 7)); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// poison fills the results with NaN.
+func (g *gpuBench) poison(p cuda.Ptr, bytes uint64) {
+	if err := g.drv.Memset32(g.ctx, g.s, p, 0xffffffff, (bytes+3)/4); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// maxError is what verify may find: rounding to bf16 gives up to 1, sums in f32 little.
+const maxError = 1.05
+
+// verify compares samples of a bf16 result with sums in f64. Errors are in units of
+// 1/256 of the larger of the result and its standard deviation.
+func (g *gpuBench) verify(a, b, o Operand, set Set) (worst float64) {
+	g.t.Helper()
+	r := len(a.Shape)
+	three := func(s []int64) []uint64 {
+		w := []uint64{0, uint64(s[r-2]), uint64(s[r-1])}
+		if r == 3 {
+			w[0] = uint64(s[0])
+		}
+		return w
+	}
+	m, n, k, batch := o.Shape[r-2], o.Shape[r-1], a.Shape[r-1], int64(1)
+	if r == 3 {
+		batch = o.Shape[0]
+	}
+	count := min(uint64(m*n*batch), maxSamples)
+	words := []uint64{uint64(set.A), uint64(set.B), uint64(set.Out), uint64(g.sums), uint64(m), uint64(n), uint64(k)}
+	words = append(append(append(words, three(a.Strides)...), three(b.Strides)...), three(o.Strides)...)
+	words = append(words, count, 12345, uint64(batch))
+	if err := g.drv.Launch(g.ctx, g.s, g.sample, 1056, 128, 0, pack(words...)); err != nil {
+		g.t.Fatal(err)
+	}
+	raw := g.read(g.sums, int(24*count))
+	f := func(i uint64) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])) }
+	for i := range count {
+		want, dev, got := f(3*i), math.Sqrt(f(3*i+1)), f(3*i+2)
+		e := math.Abs(got-want) / (math.Max(math.Abs(want), dev) / 256)
+		if math.IsNaN(e) {
+			return math.Inf(1)
+		}
+		worst = max(worst, e)
+	}
+	return worst
+}
+
+// Every kernel of ours gives right results on shapes that fit it, with ragged edges.
+func TestGPUSkinny(t *testing.T) {
+	g := newGPUBench(t, 256<<20, 16<<20)
+	rng := rand.New(rand.NewPCG(8, 9))
+	tried := 0
+	deadline := time.Now().Add(15 * time.Second)
+	for i := 0; tried < 60 && time.Now().Before(deadline); i++ {
+		m := []int64{1, 3, 8, 13, 16, 16, 16, 27, 32}[rng.IntN(9)]
+		n := []int64{16, 40, 256, 1000, 1024, 3586, 4096}[rng.IntN(7)]
+		k := []int64{128, 256, 512, 1024, 3584, 4096, 14336}[rng.IntN(7)]
+		ld := k + 8*int64(rng.IntN(2))
+		a := Operand{Type: dtype.BF16, Shape: []int64{m, k}, Strides: []int64{ld, 1}}
+		b := Operand{Type: dtype.BF16, Shape: []int64{k, n}, Strides: []int64{1, ld}}
+		o := Operand{Type: dtype.BF16, Shape: []int64{m, n}, Strides: []int64{n + 2*int64(rng.IntN(2)), 1}}
+		p, err := ProblemOf(a, b, o, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := skinnies(&p, 132, 1000)
+		if len(list) == 0 {
+			t.Errorf("no kernel for %v", &p)
+			continue
+		}
+		s := list[rng.IntN(len(list))]
+		l, err := g.h.PlanWith(p, Algo{Skinny: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := Set{g.in, g.in + 64<<20, g.out}
+		span := uint64((m-1)*o.Strides[0]+n) * 2
+		g.poison(g.out, span+4096)
+		if err := l.Enqueue(g.s, set.A, set.B, set.Out); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.drv.StreamSync(g.ctx, g.s); err != nil {
+			t.Fatalf("%v with %v: %v", &p, s, err)
+		}
+		if e := g.verify(a, b, o, set); e > maxError {
+			t.Errorf("%v with %v: an error of %g", &p, s, e)
+		}
+		after := g.read(g.out, int(span+4096))
+		for j := uint64(0); j < uint64(len(after)); j += 2 {
+			if inside := j < span && int64(j/2)%o.Strides[0] < n; !inside && binary.LittleEndian.Uint16(after[j:]) != 0xffff {
+				t.Errorf("%v with %v: wrote element %d outside of the result", &p, s, j/2)
+				break
+			}
+		}
+		tried++
+	}
+	t.Logf("%d products, %d kernels", tried, len(g.h.kernels))
+}
+
+// Text forms rebuild the library's algorithms, and products limited to some
+// multiprocessors are right.
+func TestGPUAlgorithms(t *testing.T) {
+	g := newGPUBench(t, 256<<20, 64<<20)
+	raw, all := 0, 0
+	for _, sms := range []int{0, 100} {
+		for _, mnk := range [][3]int64{{2048, 4096, 4096}, {16, 1024, 4096}, {2048, 256, 4096}, {8, 4096, 2048}, {300, 500, 264}} {
+			m, n, k := mnk[0], mnk[1], mnk[2]
+			a := Operand{Type: dtype.BF16, Shape: []int64{m, k}, Strides: []int64{k, 1}}
+			b := Operand{Type: dtype.BF16, Shape: []int64{k, n}, Strides: []int64{1, k}}
+			o := Operand{Type: dtype.BF16, Shape: []int64{m, n}, Strides: []int64{n, 1}}
+			p, err := ProblemOf(a, b, o, Config{SMs: sms})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := g.h.Candidates(p, 16, 0, 132)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set := Set{g.in, g.in + 64<<20, g.out}
+			for _, x := range list {
+				all++
+				if x.Raw != [8]uint64{} {
+					raw++
+				}
+				y, err := ParseAlgo(x.String())
+				if err != nil || x != y {
+					t.Errorf("%v is read as %v: %v", x, y, err)
+				}
+				l, err := g.h.PlanWith(p, y)
+				if err != nil {
+					t.Errorf("%v: %v", x, err)
+					continue
+				}
+				g.poison(g.out, uint64(2*m*n))
+				if err := l.Enqueue(g.s, set.A, set.B, set.Out); err != nil {
+					t.Errorf("%v: %v", x, err)
+					continue
+				}
+				if e := g.verify(a, b, o, set); e > maxError {
+					t.Errorf("%v: an error of %g", x, e)
+				}
+			}
+		}
+	}
+	t.Logf("%d algorithms, of which %d need the library's own form", all, raw)
+}
+
+type shapeLine struct {
+	Name             string
+	A, AS, B, BS, O  []int64
+	OS               []int64
+	First, Tuned, Us float64 `json:",omitempty"`
+	Algo, FirstAlgo  string  `json:",omitempty"`
+}
+
+// TestGPUShapes tunes and times the products of a file, with operands that are not in
+// the cache.
+func TestGPUShapes(t *testing.T) {
+	if *shapesFile == "" {
+		t.Skip("needs -shapes")
+	}
+	g := newGPUBench(t, 4<<30, 4<<30)
+	f, err := os.Open(*shapesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	infos, err := g.drv.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuning := NewTuning(infos[0].Name, g.lib.Version())
+	g.h.opts.Tuning = tuning
+	fmt.Printf("cublasLt %d on %s\n", g.lib.Version(), infos[0].Name)
+	var times *os.File
+	if *timesFile != "" {
+		if times, err = os.Create(*timesFile); err != nil {
+			t.Fatal(err)
+		}
+		defer times.Close()
+	}
+	for dec := json.NewDecoder(f); dec.More(); {
+		var x shapeLine
+		if err := dec.Decode(&x); err != nil {
+			t.Fatal(err)
+		}
+		g.shape(t, &x)
+		if times != nil {
+			if err := json.NewEncoder(times).Encode(x); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if *tuningFlag != "" {
+		w, err := os.Create(*tuningFlag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(tuning.Write(w), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// sets places operands one after another in the pools, as often as they fit and as
+// it takes to read 256 MiB.
+func (g *gpuBench) sets(p *Problem, a, b, o Operand) []Set {
+	bytes := func(o Operand) uint64 {
+		n := int64(1)
+		for i, d := range o.Shape {
+			n += (d - 1) * o.Strides[i]
+		}
+		return (uint64(n)*uint64(o.Type.Size()) + 1023) &^ 1023
+	}
+	in, out := bytes(a)+bytes(b), bytes(o)
+	n := min(g.inBytes/in, g.outBytes/out, 256<<20/in+2, 64)
+	var sets []Set
+	for i := range n {
+		at := g.in + cuda.Ptr(i*in)
+		sets = append(sets, Set{at, at + cuda.Ptr(bytes(a)), g.out + cuda.Ptr(i*out)})
+	}
+	return sets
+}
+
+func (g *gpuBench) shape(t *testing.T, x *shapeLine) {
+	a := Operand{Type: dtype.BF16, Shape: x.A, Strides: x.AS}
+	b := Operand{Type: dtype.BF16, Shape: x.B, Strides: x.BS}
+	o := Operand{Type: dtype.BF16, Shape: x.O, Strides: x.OS}
+	p, err := ProblemOf(a, b, o, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets := g.sets(&p, a, b, o)
+	if len(sets) == 0 {
+		t.Fatalf("%s: the pools are too small", x.Name)
+	}
+	first, err := g.h.Plan(p)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	o2 := TuneOptions{Sets: sets, Time: 2, Kernels: 10}
+	o2.defaults()
+	if x.First, err = first.measure(g.s, o2, o2.reps(&p)); err != nil {
+		t.Fatalf("%v: %v", first.Algo(), err)
+	}
+	best, all, err := g.h.Tune(context.Background(), g.s, p, o2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := g.h.Plan(p)
+	if err != nil || l.Algo() != best {
+		t.Fatalf("plan after tuning: %v, %v", l.Algo(), err)
+	}
+	g.poison(sets[0].Out, uint64(o.Shape[len(o.Shape)-1])*2)
+	if err := l.Enqueue(g.s, sets[0].A, sets[0].B, sets[0].Out); err != nil {
+		t.Fatal(err)
+	}
+	if e := g.verify(a, b, o, sets[0]); e > maxError {
+		t.Errorf("%s with %v: an error of %g", x.Name, best, e)
+	}
+	x.Tuned, x.Algo, x.FirstAlgo = all[0].Microseconds, best.String(), first.Algo().String()
+	fmt.Printf("%-34s first %8.2f tuned %8.2f us %6.0f TFLOP/s %5.2f TB/s  %s\n", x.Name, x.First, x.Tuned,
+		p.Flops()/x.Tuned/1e6, p.Bytes()/x.Tuned/1e6, best)
+	bestSkinny, bestLib := "", ""
+	for _, y := range all {
+		switch {
+		case y.Err != nil:
+			fmt.Printf("    %v: %v\n", y.Algo, y.Err)
+		case y.Algo.Skinny != Skinny{} && p.N <= maxTokens:
+			fmt.Printf("    %7.2f %v\n", y.Microseconds, y.Algo)
+			if bestSkinny == "" {
+				bestSkinny = fmt.Sprintf("%.2f", y.Microseconds)
+			}
+		case bestLib == "":
+			bestLib = fmt.Sprintf("%.2f %v", y.Microseconds, y.Algo)
+		}
+	}
+	if bestSkinny != "" {
+		fmt.Printf("    best of the library %s\n", bestLib)
+	}
+}

@@ -1,0 +1,273 @@
+//go:build linux
+
+package lt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+func TestAlgoText(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 2000 {
+		a := Algo{ID: int32(rng.IntN(100))}
+		for _, f := range a.fields() {
+			if rng.IntN(2) == 0 {
+				*f.at = rng.Uint32()
+			}
+		}
+		if i%2 == 0 {
+			for j := range a.Raw {
+				a.Raw[j] = rng.Uint64() >> rng.IntN(65)
+			}
+			a.Raw[3] |= 1
+		}
+		if i%3 == 0 {
+			a = Algo{Skinny: Skinny{Rows: 1 + rng.Uint32N(4), Parts: 1 + rng.Uint32N(8), Cluster: 1 << rng.IntN(4), Unroll: 1 + rng.Uint32N(4), Tokens: 1 + rng.Uint32N(4)}}
+		}
+		b, err := ParseAlgo(a.String())
+		if err != nil || a != b {
+			t.Fatalf("%v is read as %v: %v", a, b, err)
+		}
+	}
+	good := Algo{ID: 7, Raw: [8]uint64{1}}.String()
+	for _, text := range []string{"", "cublaslt", "cutlass id=1", "cublaslt id=x tile=0 stages=0 splitk=0 reduction=0 swizzle=0 custom=0 inner=0 cluster=0",
+		strings.Replace(good, "tile=0", "tile=-1", 1), strings.Replace(good, "tile=0", "title=0", 1), good + " more=1", good + ":1",
+		strings.Replace(good, "raw=1:", "raw=0:", 1), strings.Replace(good, "id=7", "id=4294967295", 1),
+		"skinny rows=1 parts=1", "skinny rows=0 parts=1 cluster=1 unroll=1 tokens=1", "skinny rows=64 parts=64 cluster=1 unroll=1 tokens=1",
+		"skinny rows=1 parts=1 cluster=3 unroll=1 tokens=1", "skinny rows=1 parts=1 cluster=16 unroll=1 tokens=1"} {
+		if a, err := ParseAlgo(text); err == nil {
+			t.Errorf("%q is read as %v", text, a)
+		}
+	}
+}
+
+func TestTuningFile(t *testing.T) {
+	mk := func() *Tuning {
+		tn := NewTuning("NVIDIA H200", 130000)
+		for i := range 50 {
+			p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: int64(1000 - i), N: 16, K: 64, Batch: 1, Swapped: i%2 == 0}
+			tn.Set(p, Algo{ID: int32(i), SplitK: 2, Reduction: 2})
+		}
+		return tn
+	}
+	var a, b, c bytes.Buffer
+	for _, w := range []*bytes.Buffer{&a, &b} {
+		if err := mk().Write(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.String() != b.String() {
+		t.Error("equal tunings are written differently")
+	}
+	tn, err := ReadTuning(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tn.Write(&c); err != nil || c.String() != a.String() {
+		t.Errorf("a tuning changed when it was read and written: %v", err)
+	}
+	if !tn.Fits("NVIDIA H200", 130000) || tn.Fits("NVIDIA H100", 130000) || tn.Fits("NVIDIA H200", 120800) || !new(Tuning).Fits("any", 1) {
+		t.Error("a tuning fits what it was not made for, or not what it was")
+	}
+	if got, ok := tn.Get(Problem{Type: dtype.BF16, Out: dtype.BF16, M: 990, N: 16, K: 64, Batch: 1}); !ok || got.ID != 10 {
+		t.Errorf("found %v, %v", got, ok)
+	}
+	if _, ok := tn.Get(Problem{}); ok {
+		t.Error("found what was never set")
+	}
+	for _, text := range []string{"", "{}", `{"Format":2}`, `{"Format":1,"More":1}`, `{"Format":1,"Algos":{"x":"nothing"}}`} {
+		if _, err := ReadTuning(strings.NewReader(text)); err == nil {
+			t.Errorf("%q is read as a tuning", text)
+		}
+	}
+}
+
+// Tuning tries what there is, checks it, and later plans use the winner.
+func TestTune(t *testing.T) {
+	b := newBench(t, Options{})
+	const n = 32
+	rng := rand.New(rand.NewPCG(5, 6))
+	mat := Operand{Type: dtype.F32, Shape: []int64{n, n}, Strides: []int64{n, 1}}
+	p, err := ProblemOf(mat, mat, mat, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sets []Set
+	for range 3 {
+		s := Set{b.buffer(random(rng, dtype.F32, n*n)), b.buffer(random(rng, dtype.F32, n*n)), b.buffer(make([]byte, 4*n*n))}
+		sets = append(sets, s)
+		defer b.free(s.A)
+		defer b.free(s.B)
+		defer b.free(s.Out)
+	}
+	before, err := b.h.Plan(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best, all, err := b.h.Tune(context.Background(), b.s, p, TuneOptions{Sets: sets, Time: 0.01, Kernels: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 2 || all[0].Algo != best || !(all[0].Microseconds <= all[1].Microseconds) {
+		t.Errorf("best %v of %v", best, all)
+	}
+	after, err := b.h.Plan(p)
+	if err != nil || after.Algo() != best {
+		t.Errorf("plan after tuning: %v, %v", after.Algo(), err)
+	}
+	if got, ok := b.h.Tuning().Get(p); !ok || got != best || b.h.Tuning().Len() != 1 {
+		t.Errorf("tuning has %v, %v", got, ok)
+	}
+	if err := before.Enqueue(b.s, sets[0].A, sets[0].B, sets[0].Out); err != nil {
+		t.Errorf("a plan from before: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, _, err := b.h.Tune(ctx, b.s, p, TuneOptions{Sets: sets}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled tuning: %v", err)
+	}
+}
+
+// A handle takes an algorithm from its tuning, and says what workspace it lacks.
+func TestWorkspace(t *testing.T) {
+	if *onGPU {
+		t.Skip("speaks of the fake's algorithms")
+	}
+	mat := Operand{Type: dtype.F32, Shape: []int64{8, 8}, Strides: []int64{8, 1}}
+	p, err := ProblemOf(mat, mat, mat, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tn := &Tuning{}
+	split := Algo{ID: 1, SplitK: 2, Reduction: 2} // needs a workspace
+	tn.Set(p, split)
+	b := newBench(t, Options{Tuning: tn})
+	l, err := b.h.Plan(p)
+	if err != nil || l.Algo() != split || l.Workspace() != hostWorkspace {
+		t.Fatalf("%v with %d bytes, %v", l.Algo(), l.Workspace(), err)
+	}
+	var cmds cuda.Commands
+	if err := l.AddTo(&cmds, cuda.Main, 0, 0, 0); !errors.Is(err, ErrNoWorkspace) || cmds.Len() != 0 {
+		t.Errorf("without a workspace: %v", err)
+	}
+	if err := b.h.SetWorkspace(cuda.Main, 1<<20+1, hostWorkspace); !errors.Is(err, ErrAlign) {
+		t.Errorf("a misaligned workspace: %v", err)
+	}
+	if err := b.h.SetWorkspace(cuda.Main, 1<<20, hostWorkspace); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.AddTo(&cmds, cuda.Main, 0, 0, 0); err != nil {
+		t.Errorf("with the caller's workspace: %v", err)
+	}
+	small := newBench(t, Options{Tuning: tn, Workspace: 256})
+	if l, err = small.h.Plan(p); err != nil || l.Algo() == split {
+		t.Errorf("a tuned algorithm without its workspace: %v, %v", l.Algo(), err)
+	}
+	if _, err = small.h.PlanWith(p, split); !errors.Is(err, ErrNoWorkspace) {
+		t.Errorf("a given algorithm without its workspace: %v", err)
+	}
+	if _, err = small.h.PlanWith(p, Algo{ID: 9}); err == nil {
+		t.Error("an unknown algorithm has a plan")
+	}
+	if _, err = small.h.PlanWith(p, Algo{Skinny: Skinny{1, 4, 1, 4, 1}}); err == nil {
+		t.Error("a kernel for bf16 multiplies f32")
+	}
+}
+
+// The server does a program's products and leaves the rest to others.
+func TestServer(t *testing.T) {
+	b := newBench(t, Options{})
+	srv, err := b.lib.Serve(b.ctx, Options{}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 16
+	rng := rand.New(rand.NewPCG(5, 6))
+	x, y, z := b.buffer(random(rng, dtype.F32, n*n)), b.buffer(random(rng, dtype.F32, n*n)), b.buffer(make([]byte, 4*n*n))
+	defer b.free(x)
+	defer b.free(y)
+	defer b.free(z)
+	mat := func(at cuda.Ptr) library.Tensor {
+		return library.Tensor{At: at, DType: dtype.F32, Shape: []int64{n, n}, Strides: []int64{n, 1}}
+	}
+	c := &library.Call{Op: "matmul", Attrs: attr.List{}, Ins: []library.Tensor{mat(x), mat(y)}, Outs: []library.Tensor{mat(z)}}
+	st, err := srv.Plan(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseAlgo(st.String()); err != nil {
+		t.Errorf("%q: %v", st, err)
+	}
+	var cmds cuda.Commands
+	st.AddTo(&cmds)
+	st.AddTo(&cmds)
+	if err := b.drv.Run(b.ctx, cmds.On(b.s)); err != nil {
+		t.Fatal(err)
+	}
+	got := b.read(z, 4*n*n)
+	if bytes.Equal(got, make([]byte, len(got))) {
+		t.Error("nothing was computed")
+	}
+	bad := *c
+	bad.Op = "attention"
+	if _, err := srv.Plan(&bad); !errors.Is(err, library.ErrNotServed) {
+		t.Errorf("attention: %v", err)
+	}
+	bad = *c
+	spread := mat(x)
+	spread.Strides = []int64{2 * n, 2}
+	bad.Ins = []library.Tensor{spread, mat(y)}
+	if _, err := srv.Plan(&bad); !errors.Is(err, library.ErrNotServed) || !errors.Is(err, ErrLayout) {
+		t.Errorf("a view without a descriptor: %v", err)
+	}
+	p, err := srv.ProblemOfCall(&library.Call{Op: "matmul", Ins: []library.Tensor{mat(64), mat(4)}, Outs: []library.Tensor{mat(4096)}, SMs: 100})
+	if err != nil || p.Y.Align != 64 || p.X.Align != 4 || p.D.Align != 256 || p.SMs != 100 {
+		t.Errorf("%v, %v", &p, err)
+	}
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel's shared memory and grid follow from its parameters.
+func TestSkinnies(t *testing.T) {
+	p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: 3584, N: 16, K: 4096, Batch: 1, X: Matrix{Trans: true, LD: 4096, Align: 256}, Y: Matrix{LD: 4096, Align: 256}, D: Matrix{LD: 3584, Align: 256}}
+	list := skinnies(&p, 132, 1000)
+	if len(list) < 10 {
+		t.Fatalf("%d kernels", len(list))
+	}
+	for i, s := range list {
+		if err := s.fits(&p); err != nil {
+			t.Errorf("%v: %v", s, err)
+		}
+		if i > 0 && s.cost(&p, 132) < list[i-1].cost(&p, 132) {
+			t.Errorf("%v comes after a worse one", s)
+		}
+	}
+	s := Skinny{Rows: 2, Parts: 8, Cluster: 2, Unroll: 4, Tokens: 2}
+	// 16 warps with 16 tokens of 20 floats, 2*64*2 pairs for the cluster, 16 rows of 2048 columns and 32 of padding.
+	if got, want := s.shared(4096), 16*16*20*4+2*64*2*8+16*2*(2048+32); got != want {
+		t.Errorf("shared memory of %d bytes, want %d", got, want)
+	}
+	for name, change := range map[string]func(*Problem){
+		"batch": func(p *Problem) { p.Batch = 2 }, "f32": func(p *Problem) { p.Type = dtype.F32 }, "out f32": func(p *Problem) { p.Out = dtype.F32 },
+		"k": func(p *Problem) { p.K = 4100 }, "tokens": func(p *Problem) { p.N = 17 }, "weights not transposed": func(p *Problem) { p.X.Trans = false },
+		"a transposed": func(p *Problem) { p.Y.Trans = true }, "leading dimension": func(p *Problem) { p.X.LD = 4098 },
+		"alignment": func(p *Problem) { p.Y.Align = 8 }, "odd result": func(p *Problem) { p.D.LD = 3585 }, "k too large": func(p *Problem) { p.K = 1 << 16 },
+	} {
+		q := p
+		if change(&q); s.fits(&q) == nil {
+			t.Errorf("%s: fits", name)
+		}
+	}
+}
