@@ -27,8 +27,10 @@ type atom struct {
 	max   int64  // 0 <= atom <= max
 	mult  int64  // the atom is a multiple of this
 	scope *scope // where it is defined; of a quotient or remainder see lin.scope
+	front *scope // where its variable is declared, if its value has a meaning in scope only
 
-	// A quotient or a remainder of arg by the constant by, else by is 0.
+	// A quotient or a remainder of arg by the constant by. Else by is 0, and arg is
+	// what the position depends on that the atom stands for, if it is loaded.
 	arg lin
 	by  int64
 	mod bool
@@ -202,6 +204,36 @@ func (e lin) scope() *scope {
 		}
 	}
 	return s
+}
+
+// depends reports whether a is among the atoms of e or of what they are made of.
+func (e lin) depends(a *atom) bool {
+	for _, t := range e.terms {
+		if t.a == a || t.a.arg.depends(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// early reports whether the variables of e are declared in scopes less deep than
+// depth. What they stand for may have a meaning further inside only.
+func (e lin) early(depth int) bool {
+	for _, t := range e.terms {
+		switch {
+		case t.a.by != 0:
+			if !t.a.arg.early(depth) {
+				return false
+			}
+		case t.a.front != nil:
+			if t.a.front.depth >= depth {
+				return false
+			}
+		case t.a.scope.depth >= depth:
+			return false
+		}
+	}
+	return true
 }
 
 // text is the C++ expression of e, at the precedence of a sum.

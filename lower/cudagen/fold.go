@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -60,29 +61,42 @@ func (g *generator) folded(v *ir.Value, at []lin) (string, error) {
 	return g.fold(reduction{v.Def(), 0})
 }
 
-// fold returns the variable of a fold's result. The first that is asked for on a
-// level is computed together with all others of that level, in one loop.
+func isSoftmax(n *ir.Node) bool { return n.Op() == ir.OpSoftmax || n.Op() == ir.OpLogSoftmax }
+
+// first is the reduction in whose walk r is found: r itself, or the largest element
+// where the sum of exponentials comes with it.
+func (g *generator) first(r reduction) reduction {
+	for _, n := range g.r.nodes {
+		if g.pairs[n] == r.n && (n != r.n || r.part == 1) {
+			return reduction{n, 0}
+		}
+	}
+	return r
+}
+
+// fold returns the result of a fold. The first that is asked for on a level is
+// computed together with all others of that level, in one loop.
 func (g *generator) fold(r reduction) (string, error) {
-	if t, ok := g.rowOf[r]; ok {
-		return t, nil
+	if a, ok := g.shares[r]; ok {
+		return g.finish(r, a), nil
 	}
 	seen := map[*ir.Node]int{}
-	want := g.foldLevel(r, seen)
+	want := g.foldLevel(g.first(r), seen)
 	var all []reduction
 	for _, n := range g.r.nodes {
 		if _, ok := reduces(n); !ok || n.Op() == ir.OpCumsum {
 			continue
 		}
 		for part := range 2 {
-			soft := n.Op() == ir.OpSoftmax || n.Op() == ir.OpLogSoftmax
-			if q := (reduction{n, part}); (part == 0 || soft) && g.foldLevel(q, seen) == want {
+			q := reduction{n, part}
+			if (part == 0 || isSoftmax(n)) && g.first(q) == q && g.foldLevel(q, seen) == want {
 				all = append(all, q)
 			}
 		}
 	}
 	// What folds of this level need is computed before their loop begins.
 	accs := make([]accumulator, len(all))
-	err := g.loop("", func() error {
+	err := g.loop("", false, func() error {
 		for i, q := range all {
 			var err error
 			if accs[i], err = g.accumulate(q); err != nil {
@@ -94,18 +108,38 @@ func (g *generator) fold(r reduction) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	saved := g.body
-	g.body = g.top
 	for i, q := range all {
-		g.finish(q, accs[i])
+		a := accs[i]
+		g.join(a)
+		switch second := g.pairs[q.n]; {
+		case second == nil:
+			g.shares[q] = a
+		default:
+			g.shares[q] = accumulator{name: a.name + ".top", typ: "f32"}
+			part := 0
+			if second == q.n {
+				part = 1
+			}
+			g.shares[reduction{second, part}] = accumulator{name: "online_sum(" + a.name + ")", typ: "f32"}
+		}
 	}
-	g.body = saved
-	return g.rowOf[r], nil
+	return g.finish(r, g.shares[r]), nil
+}
+
+// join folds the lanes' shares.
+func (g *generator) join(a accumulator) {
+	switch {
+	case g.f.lanes == 1:
+	case g.f.columns:
+		g.top.emit("fold_columns<lanes, rows>(%s, %s());", a.name, a.functor)
+	default:
+		g.top.emit("%s = fold_lanes<lanes, rows>(%s, %s());", a.name, a.name, a.functor)
+	}
 }
 
 func (g *generator) foldLevel(r reduction, seen map[*ir.Node]int) int {
 	l := g.level(r.n, seen)
-	if soft := r.n.Op() == ir.OpSoftmax || r.n.Op() == ir.OpLogSoftmax; soft && r.part == 0 {
+	if isSoftmax(r.n) && r.part == 0 {
 		l--
 	}
 	return l
@@ -124,6 +158,15 @@ func softType(n *ir.Node) string {
 	return "soft32"
 }
 
+// sumType is the domain in which a sum is made: that of the values, or double
+// precision for those of single precision where bits have to agree.
+func sumType(dom domain) string {
+	if dom == domF32 {
+		return "sum32"
+	}
+	return string(dom)
+}
+
 // accumulate emits one step of a fold: the element at hand joins.
 func (g *generator) accumulate(r reduction) (accumulator, error) {
 	n := r.n
@@ -131,21 +174,22 @@ func (g *generator) accumulate(r reduction) (accumulator, error) {
 	if err != nil {
 		return accumulator{}, err
 	}
+	if g.pairs[n] != nil {
+		return g.accumulateOnline(n, x), nil
+	}
 	in := n.Arg(0).Type().DType()
 	dom := domainOf(in, n.Result(0).Type().DType())
 	a := accumulator{name: g.fresh("s"), typ: string(dom)}
 	var init, e string
 	switch n.Op() {
 	case ir.OpSum, ir.OpMean:
-		if dom == domF32 || n.Op() == ir.OpMean { // sums of floats are made in double precision
-			a.typ = "f64"
+		if a.typ = sumType(dom); dom == domI64 && n.Op() == ir.OpMean {
+			a.typ = string(domF64)
 		}
-		a.functor, init, e = "Sum", "0", x.in(domain(a.typ))
+		a.functor, init, e = "Sum", "0", "("+a.typ+")"+x.text
 	case ir.OpProd:
-		if dom == domF32 {
-			a.typ = "f64"
-		}
-		a.functor, init, e = "Product", "1", x.in(domain(a.typ))
+		a.typ = sumType(dom)
+		a.functor, init, e = "Product", "1", "("+a.typ+")"+x.text
 	case ir.OpAmax:
 		a.functor, init, e = "Largest", "least_of<"+a.typ+">()", x.in(dom)
 	case ir.OpAmin:
@@ -164,39 +208,123 @@ func (g *generator) accumulate(r reduction) (accumulator, error) {
 		if err != nil {
 			return a, err
 		}
-		a.typ, a.functor, init = "f64", "Sum", "0"
-		e = fmt.Sprintf("(f64)soft_exp(sub_of((%s)%s, %s))", t, x.text, top)
+		a.typ, a.functor, init = t, "Sum", "0"
+		e = fmt.Sprintf("soft_exp(sub_of((%s)%s, %s))", t, x.text, top)
 	}
-	g.sums = append(g.sums, fmt.Sprintf("%s %s = %s;  // %s", a.typ, a.name, init, statement(n)))
-	g.body.emit("%s = %s()(%s, %s);", a.name, a.functor, a.name, e)
+	at := ""
+	if g.f.columns {
+		at = "[v]"
+		if g.elem == nil {
+			at = "[0]"
+		}
+		g.sums = append(g.sums, fmt.Sprintf("%s %s[%d];  // %s", a.typ, a.name, g.width, statement(n)),
+			fmt.Sprintf("for (int v = 0; v < %d; ++v) %s[v] = %s;", g.width, a.name, init))
+	} else {
+		g.sums = append(g.sums, fmt.Sprintf("%s %s = %s;  // %s", a.typ, a.name, init, statement(n)))
+	}
+	g.body.emit("%s%s = %s()(%s%s, %s);", a.name, at, a.functor, a.name, at, e)
 	return a, nil
 }
 
-// finish joins the lanes' shares and rounds.
-func (g *generator) finish(r reduction, a accumulator) {
-	n := r.n
-	t := n.Result(0).Type().DType()
-	if g.f.lanes > 1 {
-		g.top.emit("%s = fold_lanes<lanes, rows, %v>(%s, %s());", a.name, g.f.columns, a.name, a.functor)
+// accumulateOnline hands a thread's elements over together, so that the sum so far
+// shrinks once for all of them.
+func (g *generator) accumulateOnline(n *ir.Node, x operand) accumulator {
+	a := accumulator{name: g.fresh("s"), typ: "online", functor: "Online"}
+	g.sums = append(g.sums, fmt.Sprintf("online %s = {-inf_of<f32>(), 0};  // %s", a.name, statement(n)))
+	run, at := g.fresh("q"), "0"
+	if g.elem != nil {
+		at = "v"
 	}
-	switch n.Op() {
-	case ir.OpMean:
-		g.rowOf[r] = g.define(n.Result(0), rounded(fmt.Sprintf("div_of(%s, (f64)%d)", a.name, g.f.length), domF64, t))
-	case ir.OpArgmax:
-		g.rowOf[r] = g.define(n.Result(0), rounded(a.name+".at", domI64, t))
-	case ir.OpSoftmax, ir.OpLogSoftmax:
-		g.rowOf[r] = a.name
-		if r.part == 1 {
-			g.rowOf[r] = g.fresh("x")
-			e := a.name
-			if n.Op() == ir.OpLogSoftmax {
-				e = "soft_log((" + softType(n) + ")" + e + ")"
-			}
-			g.top.emit("const %s %s = (%s)%s;", softType(n), g.rowOf[r], softType(n), e)
+	pre := g.before()
+	pre.emit("f32 %s[%d];", run, g.width)
+	g.body.emit("%s[%s] = %s;", run, at, x.text)
+	pre.after = append(pre.after, fmt.Sprintf("online_step(%s, %s);", a.name, run))
+	return a
+}
+
+// onlinePairs finds the reductions that one walk over long rows can find together:
+// the largest element, and the sum of the exponentials of what is left when it is
+// subtracted. For a softmax the pair is the node with itself. It returns nil if
+// there are none.
+func onlinePairs(r *region, f *form) map[*ir.Node]*ir.Node {
+	if !f.rows || f.columns || f.serial || f.cached > 0 {
+		return nil
+	}
+	var pairs map[*ir.Node]*ir.Node
+	add := func(a, b *ir.Node) {
+		if pairs == nil {
+			pairs = map[*ir.Node]*ir.Node{}
 		}
-	default:
-		g.rowOf[r] = g.define(n.Result(0), rounded(a.name, domain(a.typ), t))
+		if pairs[a] == nil {
+			pairs[a] = b
+		}
 	}
+	single := func(vs ...*ir.Value) bool {
+		return !slices.ContainsFunc(vs, func(v *ir.Value) bool { return v.Type().DType() != ir.F32 })
+	}
+	for _, n := range r.nodes {
+		if isSoftmax(n) && softType(n) == "soft32" {
+			add(n, n)
+		}
+		if n.Op() != ir.OpSum || n.Arg(0).Def().Op() != ir.OpExp {
+			continue
+		}
+		exp := n.Arg(0).Def()
+		sub := exp.Arg(0).Def()
+		if !r.member[exp] || !r.member[sub] || sub.Op() != ir.OpSub || len(sub.Args()) != 2 || scalarOf(sub.Attrs(), "alpha").set {
+			continue
+		}
+		top := sub.Arg(1).Def()
+		for r.member[top] && top.Op().IsView() {
+			top = top.Arg(0).Def()
+		}
+		if r.member[top] && top.Op() == ir.OpAmax && top.Arg(0) == sub.Arg(0) && single(n.Result(0), n.Arg(0), exp.Arg(0), sub.Arg(0), sub.Arg(1), top.Result(0)) {
+			add(top, n)
+		}
+	}
+	return pairs
+}
+
+// finish rounds a fold's result, once for every row at hand.
+func (g *generator) finish(r reduction, a accumulator) string {
+	home := g.top
+	if g.f.columns && g.elem != nil {
+		home = g.elem.scope
+	}
+	key := fmt.Sprintf("fold %s %d", r.n.Name(), r.part)
+	if t, ok := home.memo[key]; ok {
+		return t
+	}
+	saved := g.body
+	g.body = home
+	defer func() { g.body = saved }()
+	n, s := r.n, a.name
+	switch {
+	case g.f.columns && g.elem != nil:
+		s += "[v]"
+	case g.f.columns:
+		s += "[0]"
+	}
+	t := n.Result(0).Type().DType()
+	var text string
+	switch {
+	case n.Op() == ir.OpMean:
+		dom := domain(a.typ)
+		text = g.define(n.Result(0), rounded(fmt.Sprintf("mean_of(%s, %d)", s, g.f.length), dom, t))
+	case n.Op() == ir.OpArgmax:
+		text = g.define(n.Result(0), rounded(s+".at", domI64, t))
+	case isSoftmax(n):
+		text = g.fresh("x")
+		e := s
+		if r.part == 1 && n.Op() == ir.OpLogSoftmax {
+			e = "soft_log(" + e + ")"
+		}
+		home.emit("const %s %s = %s;", softType(n), text, e)
+	default:
+		text = g.define(n.Result(0), rounded(s, domain(a.typ), t))
+	}
+	home.memo[key] = text
+	return text
 }
 
 // inFull checks that an index is the element at hand of what is reduced.

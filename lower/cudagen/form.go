@@ -11,15 +11,29 @@ type form struct {
 	rows  bool  // the region reduces
 	count int64 // elements of the results, or rows
 	big   bool  // 32-bit indices do not suffice
+	width int64 // consecutive elements that a thread handles at once
+	most  int64 // upper bound of width
+	block int   // threads
+
+	// Of a form without rows.
+	trips int64   // runs of consecutive elements that a thread handles one after the other
+	shape []int64 // what is reduced; without rows the finest shape that all results can be seen in
+	order []int   // dimensions of shape, outermost first, as threads walk them; nil for row-major
+
+	// Of a form without rows that has an index_put whose places a block lists.
+	list       *ir.Node
+	listRows   int64 // rows of the result that a block has, or a part of one
+	listRow    int64 // elements of a row
+	listPlaces int64 // indices
 
 	// Of a form with rows.
-	shape    []int64 // what is reduced
-	gone     []bool  // by dimension: it is reduced
-	length   int64   // columns: elements of a row
-	lanes    int     // threads that share a row
-	together int     // rows of one block
-	columns  bool    // neighbouring threads have neighbouring rows
-	serial   bool    // columns have to be walked in order, by one thread
+	gone     []bool // by dimension of shape: it is reduced
+	length   int64  // columns: elements of a row
+	lanes    int    // threads that share a row
+	together int    // rows of one block, or with columns and a width runs of them
+	columns  bool   // neighbouring threads have neighbouring rows, and runs are of rows
+	serial   bool   // columns have to be walked in order, by one thread
+	cached   int64  // walks of a row's columns that a thread makes, if they are few and even; what it read stays with it
 }
 
 // reduces reports whether n folds dimensions, and which.
@@ -69,7 +83,7 @@ func reduces(n *ir.Node) (gone []bool, ok bool) {
 
 // newForm finds the one shape that all nodes and results of a region fit.
 func newForm(r *region) (*form, error) {
-	f := &form{}
+	f := &form{most: 8}
 	for _, n := range r.nodes {
 		gone, ok := reduces(n)
 		if !ok {
@@ -102,13 +116,13 @@ func newForm(r *region) (*form, error) {
 	f.count = numel(sizes(r.outs[0]))
 	if f.rows {
 		f.count, f.length = numel(f.kept()), numel(f.reduced())
-		f.threads()
 	}
 	for _, v := range r.outs {
 		if n := numel(sizes(v)); n != f.count && !f.full(v) {
 			return nil, unsupported(v.Def(), "%d elements beside %d", n, f.count)
 		}
 	}
+	f.plan(r)
 	return f, nil
 }
 
@@ -146,50 +160,205 @@ func (f *form) trailing() bool {
 	return true
 }
 
-// threads divides the work: a warp or a block for each row, or, where rows lie
-// beside each other in memory, a warp's width of rows for each block.
-func (f *form) threads() {
+// The machine that kernels are cut for: blocks that fill it at least twice, and
+// columns that make whole sectors of memory.
+const (
+	manyBlocks = 264
+	sector     = 64 // bytes
+	keepBytes  = 192
+)
+
+// plan divides the work among threads.
+func (f *form) plan(r *region) {
+	narrow, wide, full := f.traffic(r)
 	switch {
+	case !f.rows:
+		f.planElements(r, narrow, wide, full)
 	case f.serial:
-		f.lanes, f.together, f.columns = 1, 128, true
-	case !f.trailing():
-		f.lanes, f.together, f.columns = 16, 32, true
-	case f.length <= 1024:
-		f.lanes, f.together = 32, 4
-	case f.length <= 8192:
-		f.lanes, f.together = 256, 1
+		f.lanes, f.together, f.columns, f.width = 1, 128, true, 1
+		f.block = 128
+	case f.trailing():
+		f.planRows(narrow)
 	default:
-		f.lanes, f.together = 512, 1
+		f.planColumns(r, narrow)
 	}
 }
 
-// width is how many consecutive elements a thread can handle at once: 16 bytes of
-// the narrowest type that is read or written, where rows divide into as many.
-func (f *form) width(r *region) int64 {
-	along := f.count
+// narrow plans again, without runs.
+func (f *form) narrow(r *region) {
+	f.most, f.cached = 1, 0
+	f.plan(r)
+}
+
+// traffic is the size of the narrowest and widest elements that lie in memory and
+// are as many as what the kernel walks over, and how many such tensors there are.
+func (f *form) traffic(r *region) (narrow, wide int64, full int) {
+	all := f.count
 	if f.rows {
-		along = f.length
-		if f.serial || f.columns {
-			return 1
-		}
+		all *= f.length
 	}
-	narrow := 8
+	seen := map[*ir.Value]bool{} // look-up only
+	add := func(v *ir.Value) {
+		if seen[v] || numel(sizes(v))*2 < all {
+			return
+		}
+		seen[v] = true
+		size := int64(v.Type().DType().Size())
+		if full == 0 {
+			narrow, wide = size, size
+		}
+		narrow, wide, full = min(narrow, size), max(wide, size), full+1
+	}
 	for _, n := range r.nodes {
-		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-			narrow = min(narrow, v.Type().DType().Size())
+		for _, v := range n.Args() {
+			if r.given(v) {
+				add(v)
+			}
 		}
 	}
-	w := min(int64(16/narrow), 8)
-	// A row must hold whole runs, or a run would cross rows.
 	for _, v := range r.outs {
-		if s := sizes(v); !f.rows && len(s) > 0 {
-			along = gcd(along, last(s))
-		}
+		add(v)
 	}
-	for w > 1 && along%w != 0 {
-		w /= 2
+	if full == 0 {
+		return 4, 4, 0
+	}
+	return narrow, wide, full
+}
+
+// even is the largest power of two up to most that divides all of the sizes.
+func even(most int64, sizes ...int64) int64 {
+	w := most
+	for _, n := range sizes {
+		for w > 1 && n%w != 0 {
+			w /= 2
+		}
 	}
 	return w
+}
+
+func (f *form) planElements(r *region, narrow, wide int64, full int) {
+	var inner []int64
+	for _, v := range r.outs {
+		if s := sizes(v); len(s) > 0 {
+			inner = append(inner, last(s)) // a run must not cross rows
+		}
+	}
+	f.width = even(min(max(16/wide, 2), 16/narrow, f.most), append(inner, f.count)...)
+	f.block, f.trips = 256, 1
+	switch {
+	case full <= 1:
+		f.trips = 4
+	case full <= 3 || narrow*f.width < 16 && full <= 4:
+		f.trips = 2
+	}
+	blocks := func() int64 { return f.count / (int64(f.block) * f.width * f.trips) }
+	for f.trips > 1 && blocks() < 2*manyBlocks {
+		f.trips /= 2
+	}
+	for f.width*narrow > 4 && f.width > 1 && blocks() < manyBlocks/2 {
+		f.width /= 2
+	}
+	if blocks() < manyBlocks/2 {
+		f.block = 128
+	}
+	f.shape = refine(r.outs)
+	f.planList(r)
+}
+
+// planRows gives a row to a group of lanes, a block of them if it is long.
+func (f *form) planRows(narrow int64) {
+	f.width = even(min(16/narrow, f.most), f.length)
+	units := f.length / f.width
+	switch {
+	case f.length <= 1024:
+		f.lanes = 1
+		for int64(f.lanes) < units && f.lanes < 32 {
+			f.lanes *= 2
+		}
+		f.together = max(128/f.lanes, 1)
+	case f.length <= 16384:
+		f.lanes, f.together = 256, 1
+		if f.count < manyBlocks {
+			f.lanes = 1024
+		}
+		for f.lanes > 64 && int64(f.lanes) > units {
+			f.lanes /= 2
+		}
+	default:
+		f.lanes, f.together = 512, 1
+		if f.count < manyBlocks/2 {
+			f.lanes = 1024
+		}
+	}
+	f.block = f.lanes * f.together
+	if n := int64(f.lanes) * f.width; f.length%n == 0 && f.length/n <= 8 {
+		f.cached = f.length / n
+	}
+}
+
+// planColumns gives runs of rows that lie beside each other in memory to threads
+// beside each other, and parts of a row to lanes.
+func (f *form) planColumns(r *region, narrow int64) {
+	inner := []int64{f.count, last(f.kept())}
+	for _, v := range r.outs {
+		if s := sizes(v); numel(s) == f.count && len(s) > 0 {
+			inner = append(inner, last(s))
+		}
+	}
+	f.columns = true
+	f.width = even(min(16/narrow, f.most), inner...)
+	for _, n := range r.nodes {
+		if n.Op() == ir.OpArgmax {
+			f.width = 1 // its shares are large
+		}
+	}
+	runs := f.count / f.width
+	if f.length <= 16 {
+		f.lanes, f.together, f.block = 1, 128, 128
+		return
+	}
+	f.together = 32
+	for f.together > 1 && runs/int64(f.together) < manyBlocks/2 && int64(f.together)*f.width*narrow > sector {
+		f.together /= 2
+	}
+	most := 1024
+	if int64(f.together)*f.width > 64 {
+		most = 512 // the shares of a block have to fit
+	}
+	f.lanes = 1
+	for f.lanes*f.together < most && (int64(f.lanes)*4 < f.length || f.lanes*f.together < 32) {
+		f.lanes *= 2
+	}
+	f.block = f.lanes * f.together
+}
+
+// refine is the coarsest shape of which the shapes of all values are products of
+// neighbouring dimensions, nil if there is none. The values have equally many elements.
+func refine(vs []*ir.Value) []int64 {
+	var cuts []int64 // elements behind a cut, ascending
+	for _, v := range vs {
+		n := int64(1)
+		s := sizes(v)
+		for d := len(s) - 1; d >= 0; d-- {
+			if n *= s[d]; !slices.Contains(cuts, n) {
+				cuts = append(cuts, n)
+			}
+		}
+	}
+	slices.Sort(cuts)
+	var shape []int64
+	before := int64(1)
+	for _, c := range cuts {
+		if c%before != 0 {
+			return nil
+		}
+		if c != before {
+			shape = append(shape, c/before)
+		}
+		before = c
+	}
+	slices.Reverse(shape)
+	return shape
 }
 
 // last is the innermost size that is not 1.

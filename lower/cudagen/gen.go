@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,24 +58,46 @@ func Generate(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k, err := alone(name, r); k != nil || err != nil {
+		return k, err
+	}
 	f, err := newForm(r)
 	if err != nil {
 		return nil, err
 	}
-	for width := f.width(r); ; width = 1 {
-		g := &generator{r: r, f: f, width: width, x: &indices{key: map[string]*atom{}}, inAt: map[*ir.Value]int{}, rowOf: map[reduction]string{}}
-		body, err := g.kernel()
+	if err := f.arrange(r); err != nil {
+		return nil, err
+	}
+	g := newGenerator(r, f)
+	body, err := g.kernel()
+	if err != nil && !errors.Is(err, errWide) {
+		return nil, err
+	}
+	if err != nil || f.width > 1 && g.vectors == 0 { // nothing is read or written along rows
+		f.narrow(r)
+		g = newGenerator(r, f)
+		if body, err = g.kernel(); err != nil {
+			return nil, err
+		}
+	}
+	if g.pairs = onlinePairs(r, f); g.pairs != nil {
+		fast := newGenerator(r, f)
+		fast.pairs = g.pairs
+		text, err := fast.kernel()
 		if err != nil {
 			return nil, err
 		}
-		if width > 1 && g.vectors == 0 {
-			continue // nothing is read or written along rows
+		if slices.Equal(fast.ins, g.ins) {
+			body = "#ifdef EXACT_MATH\n" + body + "#else\n" + text + "#endif\n"
 		}
-		k := &Kernel{Name: name, Ins: g.ins, Outs: r.outs, Grid: g.grid, Block: g.block, Lanes: max(1, f.lanes)}
-		k.Body = g.head(name) + body + "}\n"
-		return k, nil
 	}
+	k := &Kernel{Name: name, Ins: g.ins, Outs: r.outs, Grid: g.grid, Block: f.block, Lanes: max(1, f.lanes)}
+	k.Body = g.head(name) + body + "}\n"
+	return k, nil
 }
+
+// errWide says that a region cannot be computed several elements at once.
+var errWide = fmt.Errorf("single elements only: %w", ErrUnsupported)
 
 // scope is a run of statements. Those of an inner scope see the variables of the
 // outer ones.
@@ -128,20 +151,33 @@ type generator struct {
 
 	top     *scope // the kernel's own
 	body    *scope // statements for one element
-	row     *atom  // of a form with rows
+	row     *atom  // of a form with rows; the first of the rows that a thread handles at once
 	col     *atom  // first of the columns that a thread handles at once, or of the elements
-	elem    *atom  // place among them, nil if width is 1
+	elem    *atom  // place among them, nil if width is 1 or where a row is handled as a whole
+	wide    *atom  // elem in loops
 	rowAt   []lin  // index of the row among the dimensions that are kept
+	at      []lin  // without rows: index of the element at hand in form.shape, if its order is not row-major
 	vectors int    // loads and stores of several elements
 
-	ins   []*ir.Value
-	inAt  map[*ir.Value]int
-	rowOf map[reduction]string // results of finished reductions, by row; look-up only
-	vars  int
-	sums  []string // running sums that the loop under construction begins with
+	ins    []*ir.Value
+	inAt   map[*ir.Value]int
+	shares map[reduction]accumulator // finished reductions, by row; look-up only
+	vars   int
+	sums   []string              // what the loop under construction begins with
+	pairs  map[*ir.Node]*ir.Node // reductions that one walk finds together, see onlinePairs; look-up only
 
-	grid  int64
-	block int
+	guards []guard           // around the statement at hand, and maybe others
+	keep   map[string]string // loads of a row that stay with the thread; look-up only
+	kept   int64             // bytes of them
+	probe  *[]access         // collects what is read instead of writing a kernel
+	walk   []*atom           // then an atom for each dimension
+
+	grid int64
+}
+
+func newGenerator(r *region, f *form) *generator {
+	return &generator{r: r, f: f, width: f.width, x: &indices{key: map[string]*atom{}}, inAt: map[*ir.Value]int{},
+		shares: map[reduction]accumulator{}, keep: map[string]string{}}
 }
 
 // fresh names a new variable.
@@ -164,13 +200,13 @@ func (g *generator) head(name string) string {
 	for _, n := range g.r.nodes {
 		fmt.Fprintf(&b, "// %s\n", statement(n))
 	}
-	fmt.Fprintf(&b, "extern \"C\" __global__ void __launch_bounds__(%d) %s(", g.block, name)
+	fmt.Fprintf(&b, "extern \"C\" __global__ void __launch_bounds__(%d) %s(", g.f.block, name)
 	var params []string
 	for i, v := range g.ins {
-		params = append(params, fmt.Sprintf("const %s* in%d /* %s */", ctype(v.Type().DType()), i, v))
+		params = append(params, fmt.Sprintf("const %s* RESTRICT in%d /* %s */", ctype(v.Type().DType()), i, v))
 	}
 	for i, v := range g.r.outs {
-		params = append(params, fmt.Sprintf("%s* out%d /* %s */", ctype(v.Type().DType()), i, v))
+		params = append(params, fmt.Sprintf("%s* RESTRICT out%d /* %s */", ctype(v.Type().DType()), i, v))
 	}
 	fmt.Fprintf(&b, "\n    %s) {\n", strings.Join(params, ",\n    "))
 	return b.String()
@@ -209,42 +245,93 @@ func (g *generator) kernel() (string, error) {
 	return strings.Join(indent(g.top.lines), "\n") + "\n", nil
 }
 
-// elements is the form without reductions: each thread computes some consecutive
-// elements, in row-major order, of every result.
+// elements is the form without reductions: each thread computes some runs of
+// consecutive elements of every result.
 func (g *generator) elements() error {
-	t, n := g.intType(), g.f.count
-	g.block = 256
-	g.grid = (n + int64(g.block)*g.width - 1) / (int64(g.block) * g.width)
+	f, t := g.f, g.intType()
+	run := int64(f.block) * f.width
+	g.grid = (f.count + run*f.trips - 1) / (run * f.trips)
+	if err := g.lists(); err != nil {
+		return err
+	}
+	s := newScope(g.top)
 	times := ""
-	if g.width > 1 {
-		times = fmt.Sprintf(" * %d", g.width)
+	if f.width > 1 {
+		times = fmt.Sprintf(" * %d", f.width)
 	}
-	g.top.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, g.block, times)
-	if n%(int64(g.block)*g.width) != 0 {
-		g.top.emit("if (i >= %d) return;", n)
+	if f.trips > 1 {
+		s.emit("const %s i = (%s)blockIdx.x * %d + k * %d + threadIdx.x%s;", t, t, run*f.trips, run, times)
+	} else {
+		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
 	}
-	g.col = g.x.newAtom("i", n-g.width, g.width, g.top)
-	if g.width > 1 {
-		g.elem = g.x.newAtom("v", g.width-1, 1, g.top)
+	if f.count%(run*f.trips) != 0 {
+		s.emit("if (i >= %d) return;", f.count)
 	}
-	done, err := g.perElement(g.top, func() error {
-		for k, v := range g.r.outs {
-			if err := g.put(k, v, g.x.unravel(g.position(), sizes(v))); err != nil {
-				return err
-			}
+	g.col = g.x.newAtom("i", f.count-f.width, f.width, s)
+	if f.width > 1 {
+		g.elem = g.x.newAtom("v", f.width-1, 1, s)
+	}
+	if f.order != nil {
+		g.reorder()
+	}
+	done, err := g.perElement(s, g.everyResult)
+	s.lines = append(s.lines, done...)
+	if f.trips > 1 {
+		unroll := f.trips
+		if unroll > 4 {
+			unroll = 4
 		}
-		return nil
-	})
-	g.top.lines = append(g.top.lines, done...)
+		g.top.emit("#pragma unroll %d", unroll)
+		g.top.emit("for (int k = 0; k < %d; ++k) {", f.trips)
+		g.top.lines = append(append(g.top.lines, indent(s.lines)...), "}")
+	} else {
+		g.top.lines = append(g.top.lines, s.lines...)
+	}
 	return err
+}
+
+// everyResult computes and stores the element at hand of every result.
+func (g *generator) everyResult() error {
+	at := g.position()
+	if g.at != nil {
+		at = ravel(g.at, g.f.shape)
+	}
+	for k, v := range g.r.outs {
+		if err := g.put(k, v, g.x.unravel(at, sizes(v))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reorder finds the index of the element at hand where threads do not walk the
+// results in row-major order.
+func (g *generator) reorder() {
+	shape := make([]int64, len(g.f.order))
+	for i, d := range g.f.order {
+		shape[i] = g.f.shape[d]
+	}
+	walk := g.x.unravel(g.position(), shape)
+	g.at = make([]lin, len(shape))
+	for i, d := range g.f.order {
+		g.at[d] = walk[i]
+	}
 }
 
 // position is the element at hand in row-major order, or its column.
 func (g *generator) position() lin {
-	if g.elem == nil {
+	if g.elem == nil || g.f.columns {
 		return g.col.lin()
 	}
 	return g.col.lin().add(1, g.elem.lin())
+}
+
+// rowPosition is the row at hand.
+func (g *generator) rowPosition() lin {
+	if g.elem == nil || !g.f.columns {
+		return g.row.lin()
+	}
+	return g.row.lin().add(1, g.elem.lin())
 }
 
 // perElement builds the statements for each of a thread's consecutive elements
@@ -252,9 +339,12 @@ func (g *generator) position() lin {
 func (g *generator) perElement(outer *scope, fill func() error) ([]string, error) {
 	saved := g.body
 	defer func() { g.body = saved }()
-	if g.width == 1 {
+	if g.elem == nil {
 		g.body = outer
-		return nil, fill()
+		if err := fill(); err != nil {
+			return nil, err
+		}
+		return outer.after, nil
 	}
 	g.body = newScope(outer)
 	was := g.elem.scope // of a loop that waits for this one
@@ -263,41 +353,92 @@ func (g *generator) perElement(outer *scope, fill func() error) ([]string, error
 	if err := fill(); err != nil {
 		return nil, err
 	}
-	lines := []string{"#pragma unroll", fmt.Sprintf("for (int v = 0; v < %d; ++v) {", g.width)}
-	lines = append(append(lines, indent(g.body.lines)...), "}")
-	return append(lines, outer.after...), nil
+	return append(g.eachElement(g.body.lines), outer.after...), nil
+}
+
+// eachElement is the loop over a thread's consecutive elements.
+func (g *generator) eachElement(lines []string) []string {
+	if len(lines) == 0 {
+		return nil
+	}
+	out := []string{"#pragma unroll", fmt.Sprintf("for (int v = 0; v < %d; ++v) {", g.width)}
+	return append(append(out, indent(lines)...), "}")
+}
+
+// before is the scope in which the loop over a thread's consecutive elements stands.
+func (g *generator) before() *scope {
+	if g.elem == nil {
+		return g.body
+	}
+	return g.elem.scope.parent
+}
+
+// nested writes a loop, or a block, before the statements for the element at hand.
+// Within it fill computes single elements again.
+func (g *generator) nested(head string, fill func(s *scope) error) error {
+	outer := g.before()
+	s := newScope(outer)
+	savedBody := g.body
+	done, err := g.perElement(s, func() error { return fill(s) })
+	g.body = savedBody
+	if err != nil {
+		return err
+	}
+	if c := g.condition(); c != "" && g.elem != nil {
+		head = "if (" + c + ") " + head
+	}
+	outer.emit("%s {", head)
+	outer.lines = append(append(outer.lines, indent(append(s.lines, done...))...), "}")
+	return nil
 }
 
 // rows is the form with reductions: a row's threads walk its columns as often as
 // one reduction needs the result of another, and once for the results.
 func (g *generator) rows() error {
 	f, t := g.f, g.intType()
-	g.block, g.grid = f.lanes*f.together, (f.count+int64(f.together)-1)/int64(f.together)
+	runs := f.count
+	if f.columns {
+		runs /= f.width
+	}
+	g.grid = (runs + int64(f.together) - 1) / int64(f.together)
 	g.top.emit("constexpr int lanes = LANES(%d), rows = %d;", f.lanes, f.together)
-	row, lane := "threadIdx.x / lanes", "threadIdx.x % lanes"
+	row, lane, times := "threadIdx.x / lanes", "threadIdx.x % lanes", ""
 	if f.columns {
 		row, lane = "threadIdx.x % rows", "threadIdx.x / rows"
-	}
-	switch {
-	case f.together == 1:
-		row, lane = "", "threadIdx.x"
-		g.top.emit("const %s row = blockIdx.x;", t)
-	default:
-		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
-		if f.count%int64(f.together) != 0 {
-			g.top.emit("const bool live = at < %d;", f.count)
-			g.top.emit("const %s row = live ? at : %d; // threads without a row help to fold", t, f.count-1)
-		} else {
-			g.top.emit("const %s row = at;", t)
+		if f.width > 1 {
+			times = fmt.Sprintf(" * %d", f.width)
 		}
 	}
-	g.top.emit("const int lane = %s;", lane)
-	g.row = g.x.newAtom("row", f.count-1, 1, g.top)
-	g.col = g.x.newAtom("c", f.length-g.width, g.width, g.top)
-	if g.width > 1 {
-		g.elem = g.x.newAtom("v", g.width-1, 1, g.top)
+	switch {
+	case f.together == 1 && !f.columns:
+		lane = "threadIdx.x"
+		g.top.emit("const %s row = blockIdx.x;", t)
+	case runs%int64(f.together) != 0:
+		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
+		g.top.emit("const bool live = at < %d;", runs)
+		g.top.emit("const %s row = (live ? at : %d)%s; // threads without a row help to fold", t, runs-1, times)
+	default:
+		g.top.emit("const %s row = ((%s)blockIdx.x * rows + %s)%s;", t, t, row, times)
 	}
-	g.rowAt = g.x.unravel(g.row.lin(), f.kept())
+	g.top.emit("const int lane = %s;", lane)
+	if f.cached > 0 {
+		g.top.emit("constexpr int trips = %d / lanes;", f.length/f.width)
+	}
+	most, mult := f.count-1, int64(1)
+	if f.columns {
+		most, mult = f.count-f.width, f.width
+	}
+	g.row = g.x.newAtom("row", most, mult, g.top)
+	most, mult = f.length-1, 1
+	if !f.columns {
+		most, mult = f.length-f.width, f.width
+	}
+	g.col = g.x.newAtom("c", most, mult, g.top)
+	if f.width > 1 {
+		g.elem = g.x.newAtom("v", f.width-1, 1, g.top)
+		g.wide = g.elem
+	}
+	g.rowAt = g.x.unravel(g.rowPosition(), f.kept())
 	if err := g.rowOutputs(); err != nil {
 		return err
 	}
@@ -307,30 +448,38 @@ func (g *generator) rows() error {
 // rowOutputs stores the results that have one element for each row.
 func (g *generator) rowOutputs() error {
 	s := newScope(g.top)
-	for k, v := range g.r.outs {
-		if numel(sizes(v)) != g.f.count || g.f.full(v) {
-			continue
-		}
-		saved := g.body
-		g.body = g.top
-		at := g.x.unravel(g.row.lin(), sizes(v))
-		text, err := g.value(v, at)
-		g.body = saved
-		if err != nil {
-			return err
-		}
-		s.emit("store(out%d + %s, %s);", k, dot(at, v.Type().Strides()).text(), text)
+	if !g.f.columns {
+		g.elem = nil // a row at a time
+		defer func() { g.elem = g.wide }()
 	}
-	if len(s.lines) > 0 {
-		g.top.emit("if (lane == 0%s) {", g.live())
-		g.top.lines = append(append(g.top.lines, indent(s.lines)...), "}")
+	none := true
+	done, err := g.perElement(s, func() error {
+		for k, v := range g.r.outs {
+			if numel(sizes(v)) != g.f.count || g.f.full(v) {
+				continue
+			}
+			none = false
+			if err := g.put(k, v, g.x.unravel(g.rowPosition(), sizes(v))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || none {
+		return err
 	}
+	g.top.emit("if (lane == 0%s) {", g.live())
+	g.top.lines = append(append(g.top.lines, indent(append(s.lines, done...))...), "}")
 	return nil
 }
 
 // live is the condition under which a thread has a row, to be appended to another.
 func (g *generator) live() string {
-	if g.f.count%int64(g.f.together) != 0 {
+	runs := g.f.count
+	if g.f.columns {
+		runs /= g.f.width
+	}
+	if runs%int64(g.f.together) != 0 {
 		return " && live"
 	}
 	return ""
@@ -341,7 +490,7 @@ func (g *generator) fullOutputs() error {
 	if !slices.ContainsFunc(g.r.outs, g.f.full) {
 		return nil
 	}
-	return g.loop(g.live(), func() error {
+	return g.loop(g.live(), true, func() error {
 		for k, v := range g.r.outs {
 			if !g.f.full(v) {
 				continue
@@ -371,24 +520,51 @@ func (g *generator) full() []lin {
 	return at
 }
 
-// loop appends a walk over the columns to the kernel.
-func (g *generator) loop(more string, fill func() error) error {
-	savedScope, savedSums := g.col.scope, g.sums
-	defer func() { g.col.scope, g.sums = savedScope, savedSums }()
+// loop appends a walk over the columns to the kernel; in the last one nothing is
+// kept for another.
+func (g *generator) loop(more string, last bool, fill func() error) error {
+	savedScope, savedSums, savedBody, savedKept, savedElem := g.col.scope, g.sums, g.body, g.kept, g.elem
+	defer func() { g.col.scope, g.sums, g.body, g.elem = savedScope, savedSums, savedBody, savedElem }()
+	g.elem = g.wide
 	s := newScope(g.top)
 	g.col.scope, g.sums = s, nil
+	if last {
+		g.kept = keepBytes // full
+	}
 	done, err := g.perElement(s, fill)
+	if last {
+		g.kept = savedKept
+	}
 	if err != nil {
 		return err
 	}
-	t := g.intType()
-	begin, step := "lane", "lanes"
-	if g.width > 1 {
-		begin, step = fmt.Sprintf("lane * %d", g.width), fmt.Sprintf("lanes * %d", g.width)
-	}
+	f, t := g.f, g.intType()
 	g.top.lines = append(g.top.lines, g.sums...)
-	g.top.emit("for (%s c = %s; c < %d%s; c += %s) {", t, begin, g.f.length, more, step)
+	if f.cached > 0 {
+		times := ""
+		if f.width > 1 {
+			times = fmt.Sprintf(" * %d", f.width)
+		}
+		if more != "" {
+			g.top.emit("if (live) {")
+		}
+		g.top.emit("#pragma unroll")
+		g.top.emit("for (int k = 0; k < trips; ++k) {")
+		g.top.emit("  const %s c = (k * lanes + lane)%s;", t, times)
+	} else {
+		begin, step := "lane", "lanes"
+		if f.width > 1 && !f.columns {
+			begin, step = fmt.Sprintf("lane * %d", f.width), fmt.Sprintf("lanes * %d", f.width)
+		}
+		if !f.serial {
+			g.top.emit("#pragma unroll %d", max(1, min(4, 120/(len(s.lines)+len(done)))))
+		}
+		g.top.emit("for (%s c = %s; c < %d%s; c += %s) {", t, begin, f.length, more, step)
+	}
 	g.top.lines = append(append(g.top.lines, indent(append(s.lines, done...))...), "}")
+	if f.cached > 0 && more != "" {
+		g.top.emit("}")
+	}
 	return nil
 }
 
@@ -416,14 +592,14 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 // vector reports whether a thread's elements at off lie one after the other in
 // memory, aligned, and where the first of them lies.
 func (g *generator) vector(v *ir.Value, off lin) (base lin, ok bool) {
-	if g.width == 1 || g.elem == nil {
+	if g.elem == nil {
 		return lin{}, false
 	}
 	base = off.add(-1, g.elem.lin())
 	if len(base.terms) != len(off.terms)-1 || base.divisor()%g.width != 0 {
 		return lin{}, false
 	}
-	if s := base.scope(); s != nil && s.depth >= g.elem.scope.depth {
+	if !base.early(g.elem.scope.depth) {
 		return lin{}, false
 	}
 	size := int64(v.Type().DType().Size())

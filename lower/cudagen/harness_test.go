@@ -91,6 +91,7 @@ const shim = `#ifndef __CUDACC__
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(n)
+#define __shared__ static
 #define LANES(n) 1
 static struct { unsigned x; } blockIdx, threadIdx;
 static void __trap() { abort(); }

@@ -6,8 +6,11 @@
 // compiler would be free to fuse a product and a sum, the intrinsics that round
 // are called by name.
 //
-// EXACT_MATH computes transcendental functions in double precision and rounds
-// once, which is slower and agrees with the host's kernels to the last bit.
+// EXACT_MATH computes transcendental functions, quotients and sums as the host's
+// kernels do, in double precision and rounded once: slower, and the same bits. By
+// default sums of single precision stay in single precision, each lane's share in
+// order and the shares as a tree, and on a device quotients, roots and exponentials
+// are a few units in the last place off.
 #pragma once
 
 typedef float f32;
@@ -22,6 +25,10 @@ struct b8 { unsigned char byte; };
 
 #define FN static __device__ __forceinline__
 #define FN_MEMBER __device__ __forceinline__
+#define RESTRICT __restrict__ // a result may be an operand where every element is read before it is written
+#if defined(__CUDA_ARCH__) && !defined(EXACT_MATH)
+#define FAST_MATH // the device's approximations
+#endif
 #ifndef LANES // threads that share a row; one where a block is run thread after thread
 #define LANES(n) n
 #endif
@@ -82,6 +89,15 @@ FN unsigned short bf16_bits(f32 x) {
   return (unsigned short)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
 }
 FN f32 bf16_value(unsigned short h) { return from_bits((unsigned)h << 16); }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+FN unsigned short bf16_round(f32 x) {
+  unsigned short h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+}
+#else
+FN unsigned short bf16_round(f32 x) { return bf16_bits(x); }
+#endif
 #ifdef __CUDA_ARCH__
 FN unsigned short f16_bits(f32 x) {
   unsigned short h;
@@ -123,7 +139,7 @@ FN f32 to_f32(i64 x) { return (f32)x; }
 FN f64 to_f64(f64 x) { return x; }
 FN f64 to_f64(f32 x) { return x; }
 FN f64 to_f64(i64 x) { return (f64)x; }
-FN f32 to_bf16(f32 x) { return bf16_value(bf16_bits(x)); }
+FN f32 to_bf16(f32 x) { return bf16_value(bf16_round(x)); }
 FN f32 to_bf16(f64 x) { return to_bf16((f32)x); }
 FN f32 to_bf16(i64 x) { return to_bf16((f32)x); }
 FN f32 to_f16(f32 x) { return f16_value(f16_bits(x)); }
@@ -170,6 +186,11 @@ template <class T, int n> struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16
 template <int n, class T> FN vec<T, n> load_vec(const T* p) { return *(const vec<T, n>*)p; }
 template <int n, class T> FN void store_vec(T* p, const vec<T, n>& x) { *(vec<T, n>*)p = x; }
 
+// An element that lies at no multiple of its size.
+template <int n> FN void copy_bytes(void* to, const void* from) {
+  for (int i = 0; i < n; ++i) ((u8*)to)[i] = ((const u8*)from)[i];
+}
+
 // A position that a tensor holds, negative ones counted from the end. One that
 // lies outside stops the kernel before it reads what is not its own.
 FN i64 position(i64 i, i64 size, bool wrap) {
@@ -193,7 +214,7 @@ FN i64 floor_of(i64 x) { return x; }
 template <class T> FN T logical_not_of(T x) { return x == 0 ? (T)1 : (T)0; }
 template <class T> FN T square_of(T x) { return mul_rn(x, x); }
 template <class T> FN T cube_of(T x) { return mul_rn(mul_rn(x, x), x); }
-template <class T> FN T reciprocal_of(T x) { return div_rn((T)1, x); }
+FN f64 reciprocal_of(f64 x) { return div_rn(1.0, x); }
 FN f64 sqrt_of(f64 x) { return sqrt(x); }
 FN f64 rsqrt_of(f64 x) { return div_rn(1.0, sqrt(x)); }
 FN f64 exp_of(f64 x) { return exp(x); }
@@ -223,17 +244,29 @@ FN f32 silu_of(f32 x) { return (f32)silu_of((f64)x); }
 FN f32 gelu_of(f32 x) { return (f32)gelu_of((f64)x); }
 FN f32 gelu_tanh_of(f32 x) { return (f32)gelu_tanh_of((f64)x); }
 FN f32 fma_of(f32 a, f32 b, f32 c) { return (f32)add_rn(mul_rn((f64)a, (f64)b), (f64)c); }
+FN f32 reciprocal_of(f32 x) { return div_rn(1.0f, x); }
+FN f32 div_of(f32 a, f32 b) { return div_rn(a, b); }
 #else
-FN f32 sqrt_of(f32 x) { return sqrtf(x); }
+#ifdef FAST_MATH
+FN f32 exp2_fast(f32 x) { f32 y; asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+FN f32 div_of(f32 a, f32 b) { f32 y; asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+FN f32 reciprocal_of(f32 x) { f32 y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+FN f32 rsqrt_of(f32 x) { f32 y; asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+FN f32 exp_of(f32 x) { return exp2_fast(x * 1.44269504f); }
+#else
+FN f32 div_of(f32 a, f32 b) { return div_rn(a, b); }
+FN f32 reciprocal_of(f32 x) { return div_rn(1.0f, x); }
 FN f32 rsqrt_of(f32 x) { return div_rn(1.0f, sqrtf(x)); }
 FN f32 exp_of(f32 x) { return expf(x); }
+#endif
+FN f32 sqrt_of(f32 x) { return sqrtf(x); }
 FN f32 log_of(f32 x) { return logf(x); }
 FN f32 tanh_of(f32 x) { return tanhf(x); }
 FN f32 sin_of(f32 x) { return sinf(x); }
 FN f32 cos_of(f32 x) { return cosf(x); }
 FN f32 pow_of(f32 x, f32 y) { return powf(x, y); }
-FN f32 sigmoid_of(f32 x) { return div_rn(1.0f, add_rn(1.0f, expf(-x))); }
-FN f32 silu_of(f32 x) { return div_rn(x, add_rn(1.0f, expf(-x))); }
+FN f32 sigmoid_of(f32 x) { return reciprocal_of(add_rn(1.0f, exp_of(-x))); }
+FN f32 silu_of(f32 x) { return div_of(x, add_rn(1.0f, exp_of(-x))); }
 FN f32 gelu_of(f32 x) { return mul_rn(mul_rn(0.5f, x), add_rn(1.0f, erff(mul_rn(x, 0.70710678f)))); }
 FN f32 gelu_tanh_of(f32 x) {
   const f32 cubic = mul_rn(mul_rn(mul_rn(0.044715f, x), x), x);
@@ -248,7 +281,7 @@ FN i64 fma_of(i64 a, i64 b, i64 c) { return (i64)((unsigned long long)a * (unsig
 template <class T> FN T add_of(T a, T b) { return add_rn(a, b); }
 template <class T> FN T sub_of(T a, T b) { return sub_rn(a, b); }
 template <class T> FN T mul_of(T a, T b) { return mul_rn(a, b); }
-template <class T> FN T div_of(T a, T b) { return div_rn(a, b); }
+FN f64 div_of(f64 a, f64 b) { return div_rn(a, b); }
 FN i64 add_of(i64 a, i64 b) { return (i64)((unsigned long long)a + (unsigned long long)b); }
 FN i64 sub_of(i64 a, i64 b) { return (i64)((unsigned long long)a - (unsigned long long)b); }
 FN i64 mul_of(i64 a, i64 b) { return (i64)((unsigned long long)a * (unsigned long long)b); }
@@ -260,10 +293,15 @@ FN i64 pow_of(i64 a, i64 e) {
   }
   return r;
 }
+#ifdef __CUDA_ARCH__
+FN f32 maximum_of(f32 a, f32 b) { f32 y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+FN f32 minimum_of(f32 a, f32 b) { f32 y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+#else
 FN f32 maximum_of(f32 a, f32 b) { return a != a ? a : b != b ? b : a > b || (a == b && !(bits_of(a) >> 31)) ? a : b; }
+FN f32 minimum_of(f32 a, f32 b) { return a != a ? a : b != b ? b : a < b || (a == b && bits_of(a) >> 31) ? a : b; }
+#endif
 FN f64 maximum_of(f64 a, f64 b) { return a != a ? a : b != b ? b : a > b || (a == b && 1 / a > 0) ? a : b; }
 FN i64 maximum_of(i64 a, i64 b) { return a > b ? a : b; }
-FN f32 minimum_of(f32 a, f32 b) { return a != a ? a : b != b ? b : a < b || (a == b && bits_of(a) >> 31) ? a : b; }
 FN f64 minimum_of(f64 a, f64 b) { return a != a ? a : b != b ? b : a < b || (a == b && 1 / a < 0) ? a : b; }
 FN i64 minimum_of(i64 a, i64 b) { return a < b ? a : b; }
 template <class T> FN T at_least(T x, T low) { return x < low ? low : x; }
@@ -277,16 +315,20 @@ template <class T> FN i64 ge_of(T a, T b) { return a >= b; }
 template <class T> FN i64 and_of(T a, T b) { return a != 0 && b != 0; }
 template <class T> FN i64 or_of(T a, T b) { return a != 0 || b != 0; }
 
-// Softmax of single precision is computed in double under EXACT_MATH.
+// Softmax and sums of single precision are computed in double under EXACT_MATH.
 #ifdef EXACT_MATH
 typedef f64 soft32;
+typedef f64 sum32;
 #else
 typedef f32 soft32;
+typedef f32 sum32;
 #endif
 FN f64 soft_exp(f64 x) { return exp(x); }
 FN f64 soft_log(f64 x) { return log(x); }
-FN f32 soft_exp(f32 x) { return expf(x); }
+FN f32 soft_exp(f32 x) { return exp_of(x); }
 FN f32 soft_log(f32 x) { return logf(x); }
+FN f32 mean_of(f32 sum, i64 n) { return mul_rn(sum, 1.0f / (f32)n); }
+FN f64 mean_of(f64 sum, i64 n) { return div_rn(sum, (f64)n); }
 
 // Reductions. Each lane folds its share in ascending order, then the lanes' shares
 // are folded in a fixed order, so that equal inputs give equal bits.
@@ -307,37 +349,147 @@ struct First {
   }
 };
 
+// The order of topk: best first, of equals the one with the lower position.
+template <bool largest, class T> FN bool ahead(best<T> a, best<T> b) {
+  const bool na = a.value != a.value, nb = b.value != b.value;
+  if (na != nb) return largest ? na : nb;
+  if (!na && a.value != b.value) return largest ? a.value > b.value : a.value < b.value;
+  return a.at < b.at;
+}
+template <bool largest> struct Ahead {
+  template <class T> FN_MEMBER best<T> operator()(best<T> a, best<T> b) const {
+    return a.at < 0 ? b : b.at < 0 ? a : ahead<largest>(a, b) ? a : b;
+  }
+};
+
+// The largest element so far and the sum of exp(x - largest), which one walk over a
+// row finds together: the sum shrinks whenever a larger element comes.
+struct online { f32 top, sum; };
+FN f32 online_base(f32 top) { return top == -inf_of<f32>() ? 0.0f : top; }
+template <int n> FN void online_step(online& o, const f32 (&x)[n]) {
+  f32 top = o.top;
+  for (int v = 0; v < n; ++v) top = maximum_of(top, x[v]);
+  const f32 base = online_base(top);
+  f32 sum = o.sum * soft_exp(o.top - base);
+  for (int v = 0; v < n; ++v) sum += soft_exp(x[v] - base);
+  o.top = top;
+  o.sum = sum;
+}
+FN f32 online_sum(const online& o) { return o.top == -inf_of<f32>() ? nan_of<f32>() : o.sum; }
+struct Online {
+  FN_MEMBER online operator()(online a, online b) const {
+    const f32 top = maximum_of(a.top, b.top), base = online_base(top);
+    return online{top, a.sum * soft_exp(a.top - base) + b.sum * soft_exp(b.top - base)};
+  }
+};
+
 #ifdef __CUDA_ARCH__
 template <class T> FN T exchange(T x, int m) { return __shfl_xor_sync(0xffffffffu, x, m); }
 template <class T> FN best<T> exchange(best<T> x, int m) { return best<T>{exchange(x.value, m), exchange(x.at, m)}; }
+FN online exchange(online x, int m) { return online{exchange(x.top, m), exchange(x.sum, m)}; }
+FN void meet() { __syncthreads(); }
 
-// fold_lanes gives every lane the fold of its row's lanes. Rows of a block are
-// threads apart by lanes, or next to each other if columns is set. All threads of
-// the block must call it.
-template <int lanes, int rows, bool columns, class T, class F> FN T fold_lanes(T x, F f) {
-  if (lanes == 1) return x;
-  if (!columns) {
-    for (int m = 1; m < lanes && m < 32; m *= 2) x = f(x, exchange(x, m));
-    if (lanes <= 32) return x;
-  }
-  const int parts = columns ? lanes * rows : lanes / 32 * rows;
-  __shared__ T part[parts > 0 ? parts : 1];
+// fold_lanes gives every lane the fold of its row's lanes, neighbours all of them.
+// All threads of the block must call it.
+template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F f) {
+#pragma unroll
+  for (int m = 1; m < lanes && m < 32; m *= 2) x = f(x, exchange(x, m));
+  if (lanes <= 32) return x;
+  constexpr int warps = lanes > 32 ? lanes / 32 : 1;
+  __shared__ T part[warps * rows];
   __syncthreads(); // a fold before this one may still be read
-  if (columns) {
-    part[threadIdx.x] = x;
-    __syncthreads();
-    const int row = threadIdx.x % rows;
-    x = part[row];
-    for (int i = 1; i < lanes; ++i) x = f(x, part[i * rows + row]);
-    return x;
-  }
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
   __syncthreads();
-  const int first = threadIdx.x / lanes * (lanes / 32);
-  x = part[first];
-  for (int i = 1; i < lanes / 32; ++i) x = f(x, part[first + i]);
+  x = part[threadIdx.x / lanes * warps + threadIdx.x % warps];
+#pragma unroll
+  for (int m = 1; m < warps; m *= 2) x = f(x, exchange(x, m));
   return x;
 }
+
+// fold_columns gives every lane the folds of its n columns. Threads next to each
+// other have columns next to each other, lanes are cols threads apart.
+template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&x)[n], F f) {
+  if (lanes == 1) return;
+#pragma unroll
+  for (int m = cols; m < 32; m *= 2) {
+#pragma unroll
+    for (int v = 0; v < n; ++v) x[v] = f(x[v], exchange(x[v], m));
+  }
+  constexpr int warps = lanes * cols / 32 > 0 ? lanes * cols / 32 : 1; // of the block
+  constexpr int near = cols < 32 ? cols : 32;                          // columns that a warp has
+  constexpr int groups = cols / near;                                  // of warps with the same columns: warps / groups
+  constexpr int each = warps / groups > 0 ? warps / groups : 1;
+  if (each == 1) return;
+  __shared__ T part[warps][near * n + 1];
+  __syncthreads(); // a fold before this one may still be read
+  const int warp = threadIdx.x / 32, seat = threadIdx.x % 32;
+  if (seat < near) {
+#pragma unroll
+    for (int v = 0; v < n; ++v) part[warp][seat * n + v] = x[v];
+  }
+  __syncthreads();
+  // Teams of as many threads as there are shares fold one column each.
+  const int team = threadIdx.x / each, k = threadIdx.x % each;
+  for (int j0 = 0; j0 < groups * near * n; j0 += warps * 32 / each) {
+    const int j = j0 + team, group = j / (near * n), column = j % (near * n);
+    const bool some = group < groups;
+    T y = T();
+    if (some) y = part[k * groups + group][column];
+#pragma unroll
+    for (int m = 1; m < each; m *= 2) y = f(y, exchange(y, m));
+    if (some && k == 0) part[group][column] = y; // only this team reads the shares of the column
+  }
+  __syncthreads();
+#pragma unroll
+  for (int v = 0; v < n; ++v) x[v] = part[warp % groups][seat % near * n + v];
+}
+
+// A list that a block makes of the positions in index[0..n) that lie between low
+// and low + rows, in order: each place in the index times rows, plus the row.
+template <int threads, class I> FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows) {
+  __shared__ int before[threads / 32 + 1];
+  const int share = (n + threads - 1) / threads, first = (int)threadIdx.x * share, end = first + share < n ? first + share : n;
+  int mine = 0;
+  for (int k = first; k < end; ++k) {
+    const i64 at = position(load(index + k), size, wrap) - low;
+    mine += at >= 0 && at < rows;
+  }
+  int sum = mine;
+#pragma unroll
+  for (int m = 1; m < 32; m *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, sum, m);
+    if ((int)(threadIdx.x % 32) >= m) sum += other;
+  }
+  if (threadIdx.x % 32 == 31) before[threadIdx.x / 32] = sum;
+  __syncthreads();
+  int base = 0, all = 0;
+  for (int w = 0; w < threads / 32; ++w) {
+    if (w < (int)threadIdx.x / 32) base += before[w];
+    all += before[w];
+  }
+  int to = base + sum - mine;
+  if (mine) {
+    for (int k = first; k < end; ++k) {
+      const i64 at = position(load(index + k), size, wrap) - low;
+      if (at >= 0 && at < rows) {
+        list[to++] = k * rows + (int)at;
+      }
+    }
+  }
+  __syncthreads();
+  return all;
+}
 #else
-template <int lanes, int rows, bool columns, class T, class F> FN T fold_lanes(T x, F) { return x; }
+FN void meet() {}
+template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
+template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
+template <int threads, class I> FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows) {
+  int all = 0;
+  for (int k = 0; k < n; ++k) {
+    const i64 at = position(load(index + k), size, wrap) - low;
+    if (at < 0 || at >= rows) continue;
+    list[all++] = k * rows + (int)at;
+  }
+  return all;
+}
 #endif

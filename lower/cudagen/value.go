@@ -75,8 +75,18 @@ func (g *generator) operand(v *ir.Value, at []lin) (operand, error) {
 	return operand{t, held(v.Type().DType())}, err
 }
 
-// load reads a tensor in memory. A thread's consecutive elements come by one load.
+// load reads a tensor in memory. A thread's consecutive elements come by one load,
+// and what is read in a walk over a row that others follow stays with the thread.
 func (g *generator) load(v *ir.Value, off lin) string {
+	if g.probe != nil {
+		size, span := int64(v.Type().DType().Size()), int64(1)
+		for d, st := range v.Type().Strides() {
+			if st != 0 {
+				span *= sizes(v)[d]
+			}
+		}
+		*g.probe = append(*g.probe, access{size, size * span, off})
+	}
 	k, ok := g.inAt[v]
 	if !ok {
 		k = len(g.ins)
@@ -85,14 +95,33 @@ func (g *generator) load(v *ir.Value, off lin) string {
 	name := g.fresh("x")
 	t := held(v.Type().DType())
 	note := "  // " + v.String()
-	if base, ok := g.vector(v, off); ok {
-		pre := g.elem.scope.parent
-		pre.emit("const auto v%s = load_vec<%d>(in%d + %s);%s", name, g.width, k, base.text(), note)
-		g.body.emit("const %s %s = load(v%s.at + v);", t, name, name)
-		g.vectors++
+	base, ok := g.vector(v, off)
+	if !ok {
+		g.body.emit("const %s %s = load(in%d + %s);%s", t, name, k, off.text(), note)
 		return name
 	}
-	g.body.emit("const %s %s = load(in%d + %s);%s", t, name, k, off.text(), note)
+	g.vectors++
+	pre, cond := g.before(), g.condition()
+	run := "v" + name
+	key := fmt.Sprintf("%d %s", k, base.text())
+	seat, kept := g.keep[key]
+	bytes := g.f.cached * g.width * int64(v.Type().DType().Size())
+	switch {
+	case cond != "":
+		pre.emit("vec<%s, %d> %s;%s", ctype(v.Type().DType()), g.width, run, note)
+		pre.emit("if (%s) %s = load_vec<%d>(in%d + %s);", cond, run, g.width, k, base.text())
+	case kept:
+		run = seat + "[k]"
+	case g.f.cached > 0 && g.col.scope == pre && g.kept+bytes <= keepBytes:
+		g.kept += bytes
+		g.keep[key] = run
+		g.sums = append(g.sums, fmt.Sprintf("vec<%s, %d> %s[trips];%s", ctype(v.Type().DType()), g.width, run, note))
+		run += "[k]"
+		pre.emit("%s = load_vec<%d>(in%d + %s);", run, g.width, k, base.text())
+	default:
+		pre.emit("const auto %s = load_vec<%d>(in%d + %s);%s", run, g.width, k, base.text(), note)
+	}
+	g.body.emit("const %s %s = load(%s.at + v);", t, name, run)
 	return name
 }
 
@@ -169,6 +198,12 @@ func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
 		return g.iota(v, at)
 	case ir.OpCat:
 		return g.cat(v, at)
+	case ir.OpSliceScatter:
+		return g.sliceScatter(v, at)
+	case ir.OpScatter:
+		return g.scatter(v, at)
+	case ir.OpIndexPut, ir.OpIndexAdd:
+		return g.indexPut(v, at)
 	case ir.OpGather:
 		in, err := g.pos(n, 1, at, sizes(n.Arg(0))[g.dim(n)], true)
 		if err != nil {
@@ -246,53 +281,138 @@ func (g *generator) iota(v *ir.Value, at []lin) (string, error) {
 	return g.define(v, rounded(e, domI64, dt)), nil
 }
 
-// cat chooses the operand by the index and computes none of the others.
+// segment is a part of a dimension that comes from a tensor, from an index on.
+type segment struct {
+	v          *ir.Value
+	from, size int64
+}
+
+// guard is a condition under which a scope is entered that a thread knows before
+// it handles single elements.
+type guard struct {
+	in   *scope
+	test string
+}
+
+// condition is the conjunction of the guards around the statement at hand.
+func (g *generator) condition() string {
+	var tests []string
+	for _, c := range g.guards {
+		for s := g.body; s != nil; s = s.parent {
+			if s == c.in {
+				tests = append(tests, c.test)
+				break
+			}
+		}
+	}
+	return strings.Join(tests, " && ")
+}
+
+// cat is its operands one after the other.
 func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
 	d := g.dim(n)
-	name := g.fresh("x")
-	g.body.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
-	outer := g.body
-	start, first := int64(0), true
-	total := sizes(v)[d]
+	var parts []segment
 	for _, a := range n.Args() {
-		size := sizes(a)[min(d, a.Type().Rank()-1)]
-		if a.Type().DType() != v.Type().DType() {
-			return "", unsupported(n, "%s from %s", v.Type().DType(), a.Type().DType())
+		if a.Type().Rank() == len(at) {
+			parts = append(parts, segment{a, 0, sizes(a)[d]})
+		}
+	}
+	return g.choose(v, at, d, parts)
+}
+
+// choose takes a value from one of several tensors by the index along dimension d
+// and computes none of the others. Where all of a thread's consecutive elements
+// come from the same tensor, so do its loads.
+func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (string, error) {
+	outer := g.body
+	if len(at[d].terms) == 0 {
+		start := int64(0)
+		for _, p := range parts {
+			if at[d].c < start+p.size {
+				to := slices.Clone(at)
+				to[d] = constant(at[d].c - start + p.from)
+				return g.value(p.v, to)
+			}
+			start += p.size
+		}
+	}
+	base, early, runs := at[d], false, false
+	if g.elem != nil {
+		runs = at[d].depends(g.elem)
+		even, start := true, int64(0)
+		for _, p := range parts {
+			even = even && start%g.width == 0 && p.from%g.width == 0
+			start += p.size
+		}
+		if b := at[d].add(-1, g.elem.lin()); runs && even && !b.depends(g.elem) && b.divisor()%g.width == 0 {
+			base = b
+		}
+		early = !base.depends(g.elem) && base.early(g.elem.scope.depth)
+		runs = runs && early
+	}
+	name := g.fresh("x")
+	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
+	defer func(n int) { g.guards = g.guards[:n] }(len(g.guards))
+	start, total := int64(0), sizes(v)[d]
+	var chain []string
+	for _, p := range parts {
+		if p.size == 0 {
+			continue
+		}
+		if p.v.Type().DType() != v.Type().DType() {
+			return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), p.v.Type().DType())
 		}
 		s := newScope(outer)
-		g.body = s
+		test := fmt.Sprintf("%s >= %d && %s < %d", base.text(), start, base.text(), start+p.size)
 		to := slices.Clone(at)
-		to[d] = constant(0)
-		if size > 1 {
+		to[d] = constant(p.from)
+		if p.size > 1 {
 			j := g.fresh("j")
-			s.emit("const %s %s = %s;", g.intType(), j, at[d].add(-1, constant(start)).text())
-			to[d] = g.x.newAtom(j, size-1, 1, s).lin()
+			front := s
+			most, mult := p.from+p.size-1, int64(1)
+			if runs {
+				most, mult = most-g.width+1, g.width
+			}
+			a := g.x.newAtom(j, most, mult, s)
+			if early {
+				front = g.before()
+				a.front = front
+			}
+			front.emit("const %s %s = %s;", g.intType(), j, base.add(-1, constant(start-p.from)).text())
+			to[d] = a.lin()
+			if runs {
+				to[d] = to[d].add(1, g.elem.lin())
+			}
 		}
-		t, err := g.value(a, to)
+		n := len(g.guards)
+		if early {
+			g.guards = append(g.guards, guard{s, test})
+		}
+		g.body = s
+		t, err := g.value(p.v, to)
 		g.body = outer
+		g.guards = g.guards[:n]
 		if err != nil {
 			return "", err
 		}
 		s.emit("%s = %s;", name, t)
-		start += size
-		test := fmt.Sprintf("if (%s < %d) {", at[d].text(), start)
+		head := fmt.Sprintf("if (%s < %d) {", base.text(), start+p.size)
 		switch {
-		case start == total && first:
-			test = "{"
-		case start == total:
-			test = "} else {"
-		case !first:
-			test = "} else " + test
+		case start == 0 && p.size == total:
+			head = "{"
+		case start+p.size == total:
+			head = "} else {"
+		case start > 0:
+			head = "} else " + head
 		}
-		outer.emit("%s", test)
-		outer.lines = append(outer.lines, indent(s.lines)...)
-		first = false
+		start += p.size
+		chain = append(append(chain, head), indent(s.lines)...)
 		if start == total {
 			break
 		}
 	}
-	outer.emit("}")
+	outer.lines = append(append(outer.lines, chain...), "}")
 	return name, nil
 }
 
@@ -316,6 +436,9 @@ func (g *generator) pos(n *ir.Node, k int, at []lin, size int64, wrap bool) (lin
 		return a.lin(), nil
 	}
 	a := g.x.newAtom(name, size-1, 1, home)
+	for _, e := range at {
+		a.arg = a.arg.add(1, e)
+	}
 	g.x.key[key] = a
 	return a.lin(), nil
 }

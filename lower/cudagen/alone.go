@@ -1,0 +1,217 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// alone writes the kernels of operations that no other can join; nil for others.
+func alone(name string, r *region) (*Kernel, error) {
+	if len(r.nodes) != 1 {
+		return nil, nil
+	}
+	n := r.nodes[0]
+	f := &form{block: 256, lanes: 1, width: 1}
+	g := newGenerator(r, f)
+	g.top = newScope(nil)
+	g.body = g.top
+	var err error
+	switch n.Op() {
+	case ir.OpTopk:
+		err = g.topk(n)
+	case ir.OpPack:
+		err = g.pack(n, n.Args(), n.Result(0), true)
+	case ir.OpUnpack:
+		err = g.pack(n, n.Results(), n.Arg(0), false)
+	default:
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	k := &Kernel{Name: name, Ins: g.ins, Outs: r.outs, Grid: g.grid, Block: f.block, Lanes: f.lanes}
+	body := ""
+	for _, l := range indent(g.top.lines) {
+		body += l + "\n"
+	}
+	k.Body = g.head(name) + body + "}\n"
+	return k, nil
+}
+
+// topk finds the k best of each line. The place of an element among them is the
+// number of those that come before it; where lines are long and k is small, the
+// best after the last one is looked for k times instead.
+func (g *generator) topk(n *ir.Node) error {
+	x, k := n.Arg(0), n.Attrs().Int("k", 1)
+	shape := sizes(x)
+	d := g.dim(n)
+	if len(shape) == 0 || numel(shape) == 0 {
+		return unsupported(n, "%s", x.Type())
+	}
+	length := shape[d]
+	lines := numel(shape) / length
+	others := slices.Clone(shape)
+	others[d] = 1
+	g.ins = []*ir.Value{x}
+	largest := n.Attrs().Bool("largest", true)
+	t := held(x.Type().DType())
+	f := g.f
+	f.big = numel(shape) > 1<<30
+	index := g.intType()
+
+	// at is element j of the line at hand in a tensor.
+	row := g.x.newAtom("row", lines-1, 1, g.top)
+	at := func(v *ir.Value, j lin) string {
+		to := g.x.unravel(row.lin(), others)
+		to[d] = j
+		return dot(to, v.Type().Strides()).text()
+	}
+	best := func(s *scope, place string, value, position string) {
+		p := g.x.newAtom(place, k-1, 1, s).lin()
+		for i, v := range g.r.outs {
+			e := value
+			if v.Index() == 1 {
+				e = "(i64)(" + position + ")"
+			}
+			s.emit("store(out%d + %s, %s);", i, at(v, p), e)
+		}
+	}
+	if length > 4096 && k <= 64 {
+		f.block, f.lanes, g.grid = 1024, 1024, lines
+		g.top.emit("constexpr int lanes = LANES(1024);")
+		g.top.emit("const %s row = blockIdx.x;", index)
+		g.top.emit("const int lane = threadIdx.x;")
+		g.top.emit("best<%s> last = {0, -1};", t)
+		g.top.emit("for (int place = 0; place < %d; ++place) {", k)
+		s := newScope(g.top)
+		s.emit("best<%s> found = {0, -1};", t)
+		s.emit("#pragma unroll 4")
+		s.emit("for (int j = lane; j < %d; j += lanes) {", length)
+		s.emit("  const best<%s> y = {load(in0 + %s), j};", t, at(x, g.x.newAtom("j", length-1, 1, s).lin()))
+		s.emit("  if (last.at < 0 || ahead<%v>(last, y)) found = Ahead<%v>()(found, y);", largest, largest)
+		s.emit("}")
+		s.emit("last = fold_lanes<lanes, 1>(found, Ahead<%v>());", largest)
+		in := newScope(s)
+		best(in, "place", "last.value", "last.at")
+		s.emit("if (lane == 0) {")
+		s.lines = append(append(s.lines, indent(in.lines)...), "}")
+		g.top.lines = append(append(g.top.lines, indent(s.lines)...), "}")
+		return nil
+	}
+	f.block = 128
+	g.grid = (lines*length + 127) / 128
+	g.top.emit("const %s i = (%s)blockIdx.x * 128 + threadIdx.x;", index, index)
+	if lines*length%128 != 0 {
+		g.top.emit("if (i >= %d) return;", lines*length)
+	}
+	g.top.emit("const %s row = i / %d;", index, length)
+	g.top.emit("const int j = i %% %d;", length)
+	g.top.emit("const best<%s> mine = {load(in0 + %s), j};", t, at(x, g.x.newAtom("j", length-1, 1, g.top).lin()))
+	g.top.emit("int place = 0;")
+	g.top.emit("#pragma unroll 8")
+	g.top.emit("for (int k = 0; k < %d; ++k) {", length)
+	g.top.emit("  place += ahead<%v>(best<%s>{load(in0 + %s), k}, mine);", largest, t, at(x, g.x.newAtom("k", length-1, 1, g.top).lin()))
+	g.top.emit("}")
+	in := newScope(g.top)
+	best(in, "place", "mine.value", "j")
+	g.top.emit("if (place < %d) {", k)
+	g.top.lines = append(append(g.top.lines, indent(in.lines)...), "}")
+	return nil
+}
+
+// pack moves tensors to or from one tensor that holds their bytes one after the
+// other, piece by piece. Every piece has blocks of its own.
+func (g *generator) pack(n *ir.Node, tensors []*ir.Value, flat *ir.Value, in bool) error {
+	if !dense(flat) {
+		return unsupported(n, "%s is not dense", flat)
+	}
+	parts, d := n.Attrs().Int("parts", 1), n.Attrs().Int("dim", 0)
+	param := map[*ir.Value]string{}
+	read := func(v *ir.Value) {
+		if param[v] == "" {
+			param[v] = fmt.Sprintf("in%d", len(g.ins))
+			g.ins = append(g.ins, v)
+		}
+	}
+	if in {
+		param[flat] = "out0"
+		for _, v := range tensors {
+			read(v)
+		}
+	} else {
+		read(flat)
+		for i, v := range g.r.outs {
+			param[v] = fmt.Sprintf("out%d", i)
+		}
+	}
+	offset := int64(0)
+	for p := range parts {
+		for _, v := range tensors {
+			shape, start := slices.Clone(sizes(v)), int64(0)
+			if parts > 1 {
+				if d < 0 || d >= int64(len(shape)) || shape[d]%parts != 0 {
+					return unsupported(n, "%s has no %d equal pieces along dimension %d", v, parts, d)
+				}
+				shape[d] /= parts
+				start = p * shape[d] * v.Type().Strides()[d]
+			}
+			size := int64(v.Type().DType().Size())
+			if param[v] != "" && numel(shape) > 0 {
+				g.piece(v, flat, param, shape, start, offset, in)
+			}
+			offset += numel(shape) * size
+		}
+	}
+	return nil
+}
+
+// piece copies elements of v, from an element on, to or from a byte of flat.
+func (g *generator) piece(v, flat *ir.Value, param map[*ir.Value]string, shape []int64, start, offset int64, in bool) {
+	size, count := int64(v.Type().DType().Size()), numel(shape)
+	g.f.big = g.f.big || count > 1<<30
+	width := 16 / size
+	var off lin
+	for ; ; width /= 2 {
+		x := &indices{key: map[string]*atom{}}
+		i, e := x.newAtom("i", count-width, width, g.top), x.newAtom("v", max(width-1, 0), 1, g.top)
+		at := i.lin()
+		if width > 1 {
+			at = at.add(1, e.lin())
+		}
+		off = dot(x.unravel(at, shape), v.Type().Strides()).add(1, constant(start))
+		if width == 1 {
+			break
+		}
+		base := off.add(-1, e.lin())
+		if count%width == 0 && !base.depends(e) && base.divisor()%width == 0 && offset%(width*size) == 0 &&
+			g.r.aligned(v, width*size) && g.r.aligned(flat, width*size) {
+			off = base
+			break
+		}
+	}
+	t := ctype(v.Type().DType())
+	first := g.grid
+	g.grid += (count + 256*width - 1) / (256 * width)
+	g.top.emit("if (blockIdx.x < %d) {  // %s", g.grid, v)
+	g.top.emit("  const i64 i = (((i64)blockIdx.x - %d) * 256 + threadIdx.x) * %d;", first, width)
+	g.top.emit("  if (i >= %d) return;", count)
+	constness := "const "
+	if in {
+		constness = ""
+	}
+	g.top.emit("  %s%s* p = (%s%s*)((%schar*)%s + %d) + i;", constness, t, constness, t, constness, param[flat], offset)
+	switch {
+	case offset%size != 0 && in:
+		g.top.emit("  copy_bytes<%d>(p, %s + %s);", size, param[v], off.text())
+	case offset%size != 0:
+		g.top.emit("  copy_bytes<%d>(%s + %s, p);", size, param[v], off.text())
+	case in:
+		g.top.emit("  store_vec(p, load_vec<%d>(%s + %s));", width, param[v], off.text())
+	default:
+		g.top.emit("  store_vec(%s + %s, load_vec<%d>(p));", param[v], off.text(), width)
+	}
+	g.top.emit("  return;")
+	g.top.emit("}")
+}

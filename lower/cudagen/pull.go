@@ -1,0 +1,396 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// What is written at positions that a tensor holds is pulled: every element of the
+// result looks for the indices that point at it, in order, so that no two threads
+// write one element and equal inputs give equal bits.
+
+// sliceScatter is operand 0 with a slice of one dimension taken from operand 1.
+func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	d := g.dim(n)
+	size, count := sizes(v)[d], sizes(n.Arg(1))[d]
+	start := n.Attrs().Int("start", 0)
+	if start < 0 {
+		start += size
+	}
+	start = max(0, min(start, size))
+	step := n.Attrs().Int("step", 1)
+	if step == 1 || count <= 1 {
+		return g.choose(v, at, d, []segment{{n.Arg(0), 0, start}, {n.Arg(1), 0, count}, {n.Arg(0), start + count, size - start - count}})
+	}
+	// Every step-th element: a list of segments of one, and what is between them.
+	var parts []segment
+	if count > 64 {
+		return "", unsupported(n, "a slice of %d elements that are %d apart", count, step)
+	}
+	parts = append(parts, segment{n.Arg(0), 0, start})
+	for k := range count {
+		p := start + k*step
+		next := size
+		if k+1 < count {
+			next = p + step
+		}
+		parts = append(parts, segment{n.Arg(1), k, 1}, segment{n.Arg(0), p + 1, next - p - 1})
+	}
+	return g.choose(v, at, d, parts)
+}
+
+// single is what a statement computes if the index at hand is the same for all of
+// a thread's consecutive elements: it leaves their loop alone.
+func (g *generator) single(at []lin) func() {
+	if g.elem == nil || slices.ContainsFunc(at, func(e lin) bool { return e.depends(g.elem) }) {
+		return func() {}
+	}
+	saved := g.elem
+	g.elem = nil
+	return func() { g.elem = saved }
+}
+
+// running declares a variable for each of a thread's elements that starts as an
+// element of x, and returns what names the one at hand.
+func (g *generator) running(v, x *ir.Value, at []lin, dom domain) (string, error) {
+	name, k, n := g.fresh("s"), "[0]", int64(1)
+	if g.elem != nil {
+		k, n = "[v]", g.width
+	}
+	g.before().emit("%s %s[%d];  // %s", dom, name, n, v)
+	err := g.nested("", func(*scope) error {
+		o, err := g.operand(x, at)
+		if err != nil {
+			return err
+		}
+		g.body.emit("%s%s = %s;", name, k, o.in(dom))
+		return nil
+	})
+	return name + k, err
+}
+
+// indexPut is index_put and index_add: operand 0 with values written, or added, at
+// positions of some dimensions.
+func (g *generator) indexPut(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	x, values, index := n.Arg(0), n.Arg(1), n.Args()[2:]
+	dims, wrap, add := n.Attrs().Ints("dims"), true, n.Attrs().Bool("accumulate", false)
+	alpha := scalarArg{set: true, i: 1, f: 1}
+	if n.Op() == ir.OpIndexAdd {
+		values, index = n.Arg(2), n.Args()[1:2]
+		dims, wrap, add = []int64{int64(g.dim(n))}, false, true
+		if a := scalarOf(n.Attrs(), "alpha"); a.set {
+			alpha = a
+		}
+	}
+	if len(dims) != len(index) || len(index) == 0 {
+		return "", unsupported(n, "%d index tensors for dimensions %v", len(index), dims)
+	}
+	dom := held(v.Type().DType())
+	if add {
+		dom = domainOf(v.Type().DType(), values.Type().DType())
+	} else if values.Type().DType() != v.Type().DType() {
+		return "", unsupported(n, "%s from %s", v.Type().DType(), values.Type().DType())
+	}
+	defer g.single(at)()
+	sum, err := g.running(v, x, at, dom)
+	if err != nil {
+		return "", err
+	}
+	p := &puts{n: n, values: values, index: index, dims: dims, wrap: wrap, at: at, shape: sizes(x)}
+	p.places()
+	put := func(s *scope, k lin) error {
+		o, err := g.operand(values, p.valueAt(g, k))
+		if err != nil {
+			return err
+		}
+		e := o.in(dom)
+		if alpha.f != 1 {
+			e = "mul_of(" + alpha.literal(dom) + ", " + e + ")"
+		}
+		if add {
+			e = fmt.Sprintf("add_of(%s, %s)", sum, e)
+		}
+		g.body.emit("%s%s = %s;", p.test, sum, e)
+		return nil
+	}
+	if g.listed(n, at) {
+		err = g.fromList(p, put)
+	} else {
+		err = g.fromIndex(p, put)
+	}
+	if err != nil {
+		return "", err
+	}
+	return g.define(v, rounded(sum, dom, v.Type().DType())), nil
+}
+
+// puts is an index_put or index_add at one element of its result.
+type puts struct {
+	n      *ir.Node
+	values *ir.Value
+	index  []*ir.Value
+	dims   []int64 // that index gives positions of
+	wrap   bool
+	at     []lin   // the element
+	shape  []int64 // of the result
+	count  int64   // places: elements of the indices together
+	among  []int64
+	test   string // condition that is known for single elements only
+}
+
+// places finds the shape that the indices broadcast to.
+func (p *puts) places() {
+	var shape []int64
+	for _, v := range p.index {
+		s := sizes(v)
+		if len(s) > len(shape) {
+			shape = slices.Concat(make([]int64, len(s)-len(shape)), shape)
+		}
+		pad := len(shape) - len(s)
+		for d, n := range s {
+			if shape[pad+d] == 0 || shape[pad+d] == 1 {
+				shape[pad+d] = n
+			}
+		}
+	}
+	for d, n := range shape {
+		shape[d] = max(n, 1)
+	}
+	p.among, p.count = shape, numel(shape)
+}
+
+// valueAt is the index of the value for the element at hand that place k gives.
+func (p *puts) valueAt(g *generator, k lin) []lin {
+	front := 0
+	if last := len(p.dims) - 1; p.dims[last]-p.dims[0] == int64(last) {
+		front = int(p.dims[0])
+	}
+	var rest []lin
+	for d, e := range p.at {
+		if !slices.Contains(p.dims, int64(d)) {
+			rest = append(rest, e)
+		}
+	}
+	all := slices.Concat(rest[:front], g.x.unravel(k, p.among), rest[front:])
+	return broadcast(all, sizes(p.values))
+}
+
+// fromIndex looks at every place.
+func (g *generator) fromIndex(p *puts, put func(s *scope, k lin) error) error {
+	name := g.fresh("k")
+	return g.nested(fmt.Sprintf("for (int %s = 0; %s < %d; ++%s)", name, name, p.count, name), func(s *scope) error {
+		k := g.x.newAtom(name, p.count-1, 1, s).lin()
+		coords := g.x.unravel(k, p.among)
+		for i, v := range p.index {
+			q, err := g.pos(p.n, slices.Index(p.n.Args(), v), broadcast(coords, sizes(v)), p.shape[p.dims[i]], p.wrap)
+			if err != nil {
+				return err
+			}
+			e := p.at[p.dims[i]]
+			if g.elem != nil && e.depends(g.elem) {
+				p.test += fmt.Sprintf("if (%s == %s) ", q.text(), e.text())
+			} else {
+				s.emit("if (%s != %s) continue;", q.text(), e.text())
+			}
+		}
+		return put(s, k)
+	})
+}
+
+// scatter writes values along one dimension.
+func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	x, index := n.Arg(0), n.Arg(1)
+	d := g.dim(n)
+	shape, places := sizes(x), sizes(index)
+	dt := v.Type().DType()
+	dom := held(dt)
+	if len(shape) == 0 {
+		return "", unsupported(n, "a tensor of rank 0")
+	}
+	function := ""
+	switch reduce := n.Attrs().Str("reduce", ""); reduce {
+	case "":
+	case "add", "sum":
+		function = "add_of"
+	case "multiply", "prod":
+		function = "mul_of"
+	case "amax":
+		function = "maximum_of"
+	case "amin":
+		function = "minimum_of"
+	default:
+		return "", unsupported(n, "reduce=%s", reduce)
+	}
+	value := scalarOf(n.Attrs(), "value")
+	term := func(old string, to []lin) (string, error) {
+		e := value.literal(dom)
+		if len(n.Args()) == 3 {
+			o, err := g.operand(n.Arg(2), to)
+			if err != nil {
+				return "", err
+			}
+			e = o.in(dom)
+		}
+		if !value.set && len(n.Args()) < 3 {
+			return "", unsupported(n, "neither a value nor a tensor of them")
+		}
+		if function != "" {
+			e = fmt.Sprintf("%s(%s, %s)", function, old, e)
+		}
+		return e, nil
+	}
+	var tests []string // that the element has indices at all
+	for i, e := range at {
+		if i != d && places[i] < shape[i] {
+			tests = append(tests, fmt.Sprintf("%s < %d", e.text(), places[i]))
+		}
+	}
+	to := slices.Clone(at)
+	if places[d] == 1 && tests == nil {
+		old, err := g.operand(x, at)
+		if err != nil {
+			return "", err
+		}
+		to[d] = constant(0)
+		p, err := g.pos(n, 1, to, shape[d], false)
+		if err != nil {
+			return "", err
+		}
+		e, err := term(old.in(dom), to)
+		if err != nil {
+			return "", err
+		}
+		return g.define(v, rounded(fmt.Sprintf("%s == %s ? %s : %s", p.text(), at[d].text(), e, old.in(dom)), dom, dt)), nil
+	}
+	if tests != nil { // what lies beyond the indices must not be looked for
+		if g.elem != nil {
+			return "", errWide
+		}
+	}
+	defer g.single(at)()
+	sum, err := g.running(v, x, at, dom)
+	if err != nil {
+		return "", err
+	}
+	name := g.fresh("k")
+	head := fmt.Sprintf("for (int %s = 0; %s < %d; ++%s)", name, name, places[d], name)
+	for _, t := range tests {
+		head = "if (" + t + ") " + head
+	}
+	err = g.nested(head, func(s *scope) error {
+		to[d] = g.x.newAtom(name, places[d]-1, 1, s).lin()
+		p, err := g.pos(n, 1, to, shape[d], false)
+		if err != nil {
+			return err
+		}
+		test := fmt.Sprintf("if (%s == %s) ", p.text(), at[d].text())
+		e, err := term(sum, to)
+		if err != nil {
+			return err
+		}
+		g.body.emit("%s%s = %s;", test, sum, e)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return g.define(v, rounded(sum, dom, dt)), nil
+}
+
+// planList lets blocks have whole rows of an index_put along the first dimension,
+// or parts of one row, so that a block can list the places of its rows once.
+func (f *form) planList(r *region) {
+	const most = 11000 // places that fit in shared memory
+	f.list = nil
+	for _, n := range r.nodes {
+		if n.Op() != ir.OpIndexPut && n.Op() != ir.OpIndexAdd {
+			continue
+		}
+		index := n.Arg(1)
+		dims := []int64{n.Attrs().Int("dim", 0)}
+		if n.Op() == ir.OpIndexPut {
+			index, dims = n.Arg(2), n.Attrs().Ints("dims")
+		}
+		shape := sizes(n.Arg(0))
+		places := numel(sizes(index))
+		row := numel(shape) / max(shape[0], 1)
+		if f.list != nil || len(dims) != 1 || dims[0] != 0 || numel(shape) != f.count || !r.given(index) || !dense(index) || places > most || places < 64 || f.big && row > 1<<30 {
+			continue
+		}
+		f.block = 256
+		for trips := int64(64); trips >= 1; trips /= 2 {
+			span := int64(f.block) * f.width * trips
+			if (span%row != 0 && row%span != 0) || f.count%span != 0 || trips > 1 && f.count/span < 2*manyBlocks {
+				continue
+			}
+			f.list, f.trips, f.listRows, f.listRow, f.listPlaces = n, trips, max(1, span/row), row, places
+			break
+		}
+	}
+}
+
+// dense reports whether v lies in row-major order.
+func dense(v *ir.Value) bool {
+	n := int64(1)
+	s := sizes(v)
+	for d := len(s) - 1; d >= 0; d-- {
+		if s[d] != 1 && v.Type().Strides()[d] != n {
+			return false
+		}
+		n *= s[d]
+	}
+	return true
+}
+
+// lists writes what a block does first: the list of places of its rows.
+func (g *generator) lists() error {
+	n := g.f.list
+	if n == nil || g.probe != nil {
+		return nil
+	}
+	index := n.Args()[len(n.Args())-1]
+	wrap := true
+	if n.Op() == ir.OpIndexAdd {
+		index, wrap = n.Arg(1), false
+	}
+	k, ok := g.inAt[index]
+	if !ok {
+		k = len(g.ins)
+		g.inAt[index], g.ins = k, append(g.ins, index)
+	}
+	span := int64(g.f.block) * g.f.width * g.f.trips
+	g.top.emit("__shared__ int list[%d];", g.f.listPlaces)
+	low := fmt.Sprintf("(i64)blockIdx.x * %d", g.f.listRows)
+	if g.f.listRow > span {
+		low = fmt.Sprintf("(i64)blockIdx.x / %d", g.f.listRow/span)
+	}
+	g.top.emit("const i64 low = %s;", low)
+	g.top.emit("const int listed = list_rows<%d>(list, in%d, %d, %d, %v, low, %d);  // %s", g.f.block, k, g.f.listPlaces, sizes(n.Arg(0))[0], wrap, g.f.listRows, index)
+	return nil
+}
+
+// listed reports whether the block's list holds the places of an element.
+func (g *generator) listed(n *ir.Node, at []lin) bool {
+	if g.f.list != n || g.probe != nil {
+		return false
+	}
+	row, _ := g.x.divmod(g.position(), g.f.listRow)
+	return at[0].equal(row)
+}
+
+// fromList looks at the places that the block has listed.
+func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
+	e, name := g.fresh("e"), g.fresh("k")
+	return g.nested(fmt.Sprintf("for (int %s = 0; %s < listed; ++%s)", e, e, e), func(s *scope) error {
+		if g.f.listRows > 1 {
+			s.emit("if (list[%s] %% %d != %s - low) continue;", e, g.f.listRows, p.at[0].text())
+		}
+		s.emit("const int %s = list[%s] / %d;", name, e, g.f.listRows)
+		return put(s, g.x.newAtom(name, p.count-1, 1, s).lin())
+	})
+}
