@@ -64,8 +64,8 @@ type Step struct {
 // calls are packed into one command buffer, with graph true they become one graph.
 // Sizes (Options.Symbols) and random numbers (Options.Seed, Options.Step) are fixed by
 // it. All ranks of the world prepare the same steps in the same order; it returns when
-// all have. Modules whose outputs may be in flight cannot be captured, and neither can
-// any on a device that is no Capturer: the error wraps ErrUnsupported.
+// all have. Async outputs have arrived when a replay ends. On a device that is no
+// Capturer the error wraps ErrUnsupported.
 func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Options, graph bool) (*Step, error) {
 	misuse := func(err error) (*Step, error) {
 		return nil, &CallError{Rank: r.env.Rank, Op: "capture of module " + m.Name, Err: err}
@@ -76,11 +76,6 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	dev, ok := r.dev.(Capturer)
 	if !ok {
 		return misuse(fmt.Errorf("a %s device captures nothing: %w", r.dev.Info().Kind, ErrUnsupported))
-	}
-	for _, q := range m.Outputs {
-		if q.Async {
-			return misuse(fmt.Errorf("output %s may be in flight: %w", q.Name, ErrUnsupported))
-		}
 	}
 	if opts.Trace != nil {
 		return misuse(fmt.Errorf("a captured step cannot be traced: %w", ErrUnsupported))
@@ -148,11 +143,31 @@ func (s *Step) once(ctx context.Context, x *Exec) ([]Value, error) {
 	}
 	outs := make([]Value, len(s.m.Outputs))
 	for i := range outs {
-		if err := x.output(&s.m.Outputs[i], &outs[i]); err != nil {
-			return nil, x.misuse(fmt.Errorf("output %s: %w", s.m.Outputs[i].Name, err))
+		q := &s.m.Outputs[i]
+		var err error
+		if q.Async {
+			outs[i].Work, err = x.landed(q)
+		} else {
+			err = x.output(q, &outs[i])
+		}
+		if err != nil {
+			return nil, x.misuse(fmt.Errorf("output %s: %w", q.Name, err))
 		}
 	}
 	return outs, nil
+}
+
+// landed is an async output whose collective has ended.
+func (x *Exec) landed(q *Param) (*Work, error) {
+	w := &Work{r: x.r, op: "output " + q.Name, mod: x.m, settled: true}
+	for i := range q.Tensors {
+		t, err := x.tensor(q, i)
+		if err != nil {
+			return nil, err
+		}
+		w.tensors = append(w.tensors, t)
+	}
+	return w, nil
 }
 
 // Replay runs the step once on what the arena holds, and waits for its end. Outputs

@@ -4,6 +4,7 @@ package device_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"runtime"
@@ -12,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -20,6 +23,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -68,6 +72,52 @@ func noGoroutines(t testing.TB) {
 	})
 }
 
+var (
+	onGPU   = flag.Bool("gpu", false, "run on the GPUs of this machine instead of the fake driver")
+	rtcPath = flag.String("nvrtc", "", "path of the runtime compiler's library")
+	ltPath  = flag.String("cublaslt", "", "path of cuBLASLt")
+	dnnDir  = flag.String("cudnn", "", "folder of cuDNN")
+	preload = flag.String("preload", "", "libraries that cuDNN needs, with commas between")
+)
+
+// target is what the tests run on: devices of the fake driver, or GPUs, of which one
+// may serve several ranks.
+func target(t testing.TB, ranks int) (cuda.Driver, []int, device.Options) {
+	o := small(ranks)
+	if !*onGPU {
+		return newFake(t, ranks), devices(ranks), o
+	}
+	drv, err := cuda.Open("")
+	if err != nil {
+		t.Skip(err)
+	}
+	infos, err := drv.Devices()
+	if err != nil || len(infos) == 0 {
+		t.Skipf("no device: %v", err)
+	}
+	devs := make([]int, ranks)
+	for i := range devs {
+		devs[i] = i % len(infos)
+	}
+	o.ShareDevice = len(infos) < ranks
+	if !o.ShareDevice { // what is really used
+		o.Group, o.Scratch = cuda.GroupOptions{Staging: 64 << 20}, 0
+	}
+	gpuOptions(&o)
+	return drv, devs, o
+}
+
+// gpuOptions names the libraries.
+func gpuOptions(o *device.Options) {
+	o.Workspace = 256 << 20
+	o.NVRTC = *rtcPath
+	p := device.Paths{CuBLASLt: *ltPath, CuDNN: cudnn.Options{Dir: *dnnDir}}
+	if *preload != "" {
+		p.CuDNN.Preload = strings.Split(*preload, ",")
+	}
+	o.Libraries = device.Standard(p)
+}
+
 func devices(n int) []int {
 	devs := make([]int, n)
 	for i := range devs {
@@ -83,7 +133,8 @@ func world(t *testing.T, n int, cfg rt.Config, mods []*rt.Module, f func(ctx con
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
 	}
-	if err := device.Local(t.Context(), newFake(t, n), devices(n), cfg, small(n), mods, f); err != nil {
+	drv, devs, o := target(t, n)
+	if err := device.Local(t.Context(), drv, devs, cfg, o, mods, f); err != nil {
 		t.Error(err)
 	}
 }
@@ -159,4 +210,22 @@ func runStep(ctx context.Context, r *rt.Rank, s hostrun.Step, in []rt.Value, h h
 		}
 	}
 	return first, nil
+}
+
+// forCUDA is a step after pipeline cuda.
+func forCUDA(pair *step.Pair) (*step.Pair, error) {
+	out := *pair
+	for _, f := range []**ir.Func{&out.Forward, &out.Backward} {
+		m := (*f).Module().Clone()
+		p, err := passes.Standard().Parse("cuda")
+		if err != nil {
+			return nil, err
+		}
+		g := passes.Manager{Costs: cost.Arena()}
+		if _, err := g.Run(m, p); err != nil {
+			return nil, err
+		}
+		*f = m.Func((*f).Name)
+	}
+	return &out, nil
 }

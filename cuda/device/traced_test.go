@@ -4,6 +4,7 @@ package device_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/hostrun"
@@ -13,10 +14,31 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// The traced steps on two devices of the fake driver: eagerly, packed, and as graphs,
-// node by node and with fused kernels; all give the host device's bits.
+var tinySteps = []string{"tiny_fsdp2", "tiny_tp2", "tiny_tpsp2", "tiny_ddp2", "tiny_moe2"}
+
+// forms are what a step is made into before it runs.
+var forms = []string{"nodes", "kernels", "pipeline"}
+
+// form gives a step and the options to lower it with.
+func form(t *testing.T, pair *step.Pair, name string) (*step.Pair, lower.Options) {
+	t.Helper()
+	if name == "pipeline" {
+		p, err := forCUDA(pair)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair = p
+	}
+	return pair, lower.Options{Kernels: name != "nodes"}
+}
+
+// The traced steps on two devices of the fake driver: eagerly, packed, and as graphs;
+// node by node, with kernels, and after the passes. All give the host device's bits.
 func TestTraced(t *testing.T) {
-	for _, name := range []string{"tiny_fsdp2", "tiny_tp2", "tiny_tpsp2", "tiny_ddp2", "tiny_moe2"} {
+	if *onGPU {
+		t.Skip("GPUs have bits of their own: TestTracedOnGPU")
+	}
+	for _, name := range tinySteps {
 		pair, err := step.Load(testdata+"graphs", name)
 		if err != nil {
 			t.Fatal(err)
@@ -29,15 +51,16 @@ func TestTraced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, kernels := range []bool{false, true} {
+		for _, f := range forms {
+			pair, lo := form(t, pair, f)
 			for _, h := range []how{eager, packed, graph} {
 				if testing.Short() && h == packed {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s/kernels=%v/%v", name, kernels, h), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/%v", name, f, h), func(t *testing.T) {
 					noGoroutines(t)
-					drv := newFake(t, 2)
-					fw, bw, err := pair.Run(t.Context(), runner(drv, devices(2), small(2), lower.Options{Kernels: kernels}, h, 3), in)
+					drv, devs, o := target(t, 2)
+					fw, bw, err := pair.Run(t.Context(), runner(drv, devs, o, lo, h, 3), in)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -57,5 +80,88 @@ func compare(t *testing.T, half string, got, want [][]interp.Tensor) {
 				t.Errorf("%s: rank %d output %d differs from the host device's", half, r, k)
 			}
 		}
+	}
+}
+
+// The traced steps on GPUs agree with the interpreter as far as bfloat16 lets them,
+// replays give equal bits, and so do ranks whose values are replicas.
+func TestTracedOnGPU(t *testing.T) {
+	if !*onGPU {
+		t.Skip("needs GPUs: -gpu")
+	}
+	for _, name := range tinySteps {
+		pair, err := step.Load(testdata+"graphs", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := pair.ReadAllInputs(testdata + "vectors")
+		recorded := err == nil
+		if !recorded {
+			if in, err = interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantFw, wantBw, err := pair.Run(t.Context(), step.Interpret(interp.Options{}), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range forms[1:] {
+			pair, lo := form(t, pair, f)
+			for _, h := range []how{eager, packed, graph} {
+				t.Run(fmt.Sprintf("%s/%s/%v", name, f, h), func(t *testing.T) {
+					drv, devs, o := target(t, 2)
+					run := runner(drv, devs, o, lo, h, 100)
+					fw, bw, err := pair.Run(t.Context(), run, in)
+					if err != nil {
+						t.Fatal(err)
+					}
+					near(t, "forward", fw, wantFw)
+					near(t, "backward", bw, wantBw)
+					if !recorded {
+						return
+					}
+					for r := range fw {
+						want, err := pair.ReadExpected(testdata+"vectors", r)
+						if err != nil {
+							t.Fatal(err)
+						}
+						rs, err := step.Compare(r, want, fw[r], bw[r])
+						if err != nil {
+							t.Fatal(err)
+						}
+						rs = slices.DeleteFunc(rs, step.Result.OK)
+						if len(rs) > 0 {
+							t.Errorf("too far from the recording:\n%s", step.Table(rs))
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// near compares results with the interpreter's, and demands equal bits of ranks for
+// which the interpreter has equal bits.
+func near(t *testing.T, half string, got, want [][]interp.Tensor) {
+	t.Helper()
+	worst, at := 0.0, ""
+	for r := range want {
+		for k := range want[r] {
+			d, err := interp.Compare(got[r][k], want[r][k])
+			if err != nil {
+				t.Errorf("%s: rank %d output %d: %v", half, r, k, err)
+				continue
+			}
+			if !(d.Rel <= worst) {
+				worst, at = d.Rel, fmt.Sprintf("rank %d output %d", r, k)
+			}
+			if r > 0 && interp.Equal(want[r][k], want[0][k]) && !interp.Equal(got[r][k], got[0][k]) {
+				t.Errorf("%s: output %d is a replica and differs between ranks 0 and %d", half, k, r)
+			}
+		}
+	}
+	t.Logf("%s: worst relative error %.3g (%s)", half, worst, at)
+	if !(worst <= step.GradientTolerance) {
+		t.Errorf("%s: %s is %.3g from the interpreter's", half, at, worst)
 	}
 }
