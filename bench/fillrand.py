@@ -65,7 +65,7 @@ def fill(torch, shape, dtype, seed, index, rank, device, chunk=1 << 24):
         elif dtype == torch.bool:
             out[at:end] = h % 2 == 1
         else:
-            out[at:end] = (h % 1000).to(dtype)
+            out[at:end] = (h % 256).to(dtype)
     return out.view(shape)
 
 

@@ -153,10 +153,20 @@ func (c command) text() string {
 	if define := flagsOf[c.name]; define != nil {
 		define(fs)
 		b.WriteString("\nFlags:\n")
-		fs.PrintDefaults()
+		shown := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		shown.SetOutput(&b)
+		fs.VisitAll(func(f *flag.Flag) {
+			if !strings.HasPrefix(f.Usage, hidden) {
+				shown.Var(f.Value, f.Name, f.Usage)
+			}
+		})
+		shown.PrintDefaults()
 	}
 	return b.String()
 }
+
+// hidden precedes the usage of flags that are for tests: help leaves them out.
+const hidden = "(hidden) "
 
 // flagsOf lets help print a command's flags; each command's file has its entry's function.
 var flagsOf = map[string]func(*flag.FlagSet){

@@ -2,18 +2,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
+	"github.com/seed-ee968945/concert/internal/fingerprint"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/internal/safetensors"
 	"github.com/seed-ee968945/concert/interp"
-	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/host"
+	"github.com/seed-ee968945/concert/runtime/launch"
 )
 
 // What process ranks find in their environment: the directory in which they leave
@@ -25,19 +28,38 @@ const (
 
 // half is one lowered function of a step.
 type half struct {
-	f    *ir.Func
-	step hostrun.Step
+	name       string // fw or bw
+	f          *ir.Func
+	program    *program.Program
+	step       hostrun.Step
+	overwrites []bool // by input: whether a run leaves something else in its place
+}
+
+// outcome is what one rank found.
+type outcome struct {
+	// outs are the outputs of each half; nil where fingerprints were asked for, or
+	// nothing is to be compared.
+	outs   [][]interp.Tensor
+	prints *fingerprint.Set
+	notes  notes
+}
+
+// notes are the part of an outcome that a process rank writes as JSON.
+type notes struct {
+	Measured []measured  `json:"measured,omitempty"` // by half
+	Replayed []replayed  `json:"replayed,omitempty"`
+	Spans    [][]rt.Span `json:"spans,omitempty"` // by half
 }
 
 // lowered lowers the functions of the step; both go into one world.
 func (j *job) lowered() ([]half, []*rt.Module, error) {
 	var halves []half
 	var mods []*rt.Module
-	for _, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
+	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
 		if f == nil {
 			continue
 		}
-		p, err := lower.Func(f)
+		p, err := lower.FuncWith(f, lower.Options{Kernels: j.flags.device == "cuda"})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -45,108 +67,232 @@ func (j *job) lowered() ([]half, []*rt.Module, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		halves = append(halves, half{f, s})
+		halves = append(halves, half{halfNames[i], f, p, s, overwritten(p)})
 		mods = append(mods, s.Module)
 	}
 	return halves, mods, nil
 }
 
-// rank runs all steps on one joined rank and returns the outputs of the last, by half.
-func (j *job) rank(ctx context.Context, r *rt.Rank, halves []half) ([][]interp.Tensor, error) {
-	var outs [][]interp.Tensor
+var halfNames = [...]string{"fw", "bw"}
+
+// rank does everything that was asked for on one joined rank.
+func (j *job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, error) {
+	outs := make([][]rt.Value, len(halves))
 	for n := range j.flags.steps {
-		in := j.inputs[r.Info().Rank]
-		outs = outs[:0]
-		for i, h := range halves {
-			if i > 0 {
-				var err error
-				if in, err = step.BackwardInputs(j.pair.Forward, j.pair.Backward, outs[0]); err != nil {
-					return nil, err
-				}
+		for i := range halves {
+			given, err := j.bind(ctx, r, halves, outs, i)
+			if err == nil {
+				outs[i], err = j.once(ctx, r, &halves[i], given)
 			}
-			given, err := hostrun.Inputs(ctx, r, h.step.Module, in)
 			if err != nil {
-				return nil, fmt.Errorf("step %d of @%s: %w", n, h.f.Name, err)
+				return nil, fmt.Errorf("step %d of @%s: %w", n, halves[i].f.Name, err)
 			}
-			vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, rt.Options{})
-			if err != nil {
-				return nil, fmt.Errorf("step %d of @%s: %w", n, h.f.Name, err)
-			}
-			ts, err := hostrun.Tensors(ctx, r, vs)
-			if err != nil {
-				return nil, err
-			}
-			outs = append(outs, ts)
 		}
 	}
-	return outs, nil
+	o := new(outcome)
+	if err := j.collect(r, halves, outs, o); err != nil {
+		return nil, err
+	}
+	if j.flags.prepares() {
+		for i := range halves {
+			if err := j.prepared(ctx, r, halves, outs, i, o); err != nil {
+				return nil, fmt.Errorf("@%s: %w", halves[i].f.Name, err)
+			}
+		}
+	}
+	return o, nil
 }
 
-// goroutines runs the ranks as goroutines of this process.
-func (j *job) goroutines(ctx context.Context) (fw, bw [][]interp.Tensor, err error) {
-	halves, mods, err := j.lowered()
+// bind makes the inputs of half number i; outs are the outputs of those before.
+func (j *job) bind(ctx context.Context, r *rt.Rank, halves []half, outs [][]rt.Value, i int) ([]rt.Value, error) {
+	if i == 0 {
+		return j.given(ctx, r, &halves[0])
+	}
+	return j.fed(outs[0])
+}
+
+// once runs a half and returns where its outputs lie, one by one.
+func (j *job) once(ctx context.Context, r *rt.Rank, h *half, given []rt.Value) ([]rt.Value, error) {
+	vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, rt.Options{KeepOutputs: true})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	fw = make([][]interp.Tensor, j.pair.World())
-	if len(halves) > 1 {
-		bw = make([][]interp.Tensor, j.pair.World())
+	return hostrun.Places(ctx, vs)
+}
+
+// collect downloads what will be compared.
+func (j *job) collect(r *rt.Rank, halves []half, outs [][]rt.Value, o *outcome) error {
+	if j.flags.expect == "" && j.flags.record == "" && j.flags.prepares() {
+		return nil
 	}
-	err = host.Local(ctx, j.pair.World(), j.config(), host.Options{}, mods, func(ctx context.Context, r *rt.Rank) error {
-		outs, err := j.rank(ctx, r, halves)
+	for i := range halves {
+		o.outs = append(o.outs, nil)
+		for _, v := range outs[i] {
+			data, err := r.Download(v.Place)
+			if err != nil {
+				return err
+			}
+			o.outs[i] = append(o.outs[i], interp.Tensor{DType: v.DType, Shape: v.Shape, Data: data})
+		}
+	}
+	return j.fingerprinted(o)
+}
+
+// fingerprinted replaces outputs by their fingerprints where those were asked for.
+func (j *job) fingerprinted(o *outcome) error {
+	if j.flags.record == "" && j.prints == nil {
+		return nil
+	}
+	o.prints = &fingerprint.Set{Seed: uint32(j.flags.seed), Same: j.flags.same, Prints: map[fingerprint.Key]fingerprint.Print{}}
+	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward}[:len(o.outs)] {
+		places, err := tracedPlaces(f)
 		if err != nil {
 			return err
 		}
-		fw[r.Info().Rank] = outs[0]
-		if len(outs) > 1 {
-			bw[r.Info().Rank] = outs[1]
+		for k, t := range o.outs[i] {
+			p, err := fingerprint.Of(t)
+			if err != nil {
+				return err
+			}
+			for _, at := range places[k] {
+				o.prints.Prints[fingerprint.Key{Func: j.pair.Name + "." + halfNames[i], Output: at}] = p
+			}
 		}
-		return nil
+	}
+	if j.prints != nil {
+		o.outs = nil
+	}
+	return nil
+}
+
+// goroutines runs the ranks as goroutines of this process.
+func (j *job) goroutines(ctx context.Context, p *platform) ([]*outcome, error) {
+	halves, mods, err := j.lowered()
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*outcome, j.pair.World())
+	err = p.local(ctx, j.pair.World(), j.config(), mods, func(ctx context.Context, r *rt.Rank) (err error) {
+		found[r.Info().Rank], err = j.rank(ctx, r, halves)
+		return err
 	})
-	return fw, bw, err
+	return found, err
+}
+
+// processes runs this program once per rank and collects what the ranks leave in a directory.
+func (j *job) processes(ctx context.Context, args []string) ([]*outcome, error) {
+	dir, err := os.MkdirTemp("", "lowerdump-run-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	env := []string{envResults + "=" + dir}
+	if j.stdin != nil {
+		kept := filepath.Join(dir, "stdin")
+		if err := os.WriteFile(kept, j.stdin, 0o600); err != nil {
+			return nil, err
+		}
+		env = append(env, envStdin+"="+kept)
+	}
+	// What a rank says in failing is part of the error; nothing else is worth repeating for each.
+	err = launch.Run(ctx, launch.Spec{World: j.pair.World(), Args: append([]string{"run"}, args...), Env: env})
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*outcome, j.pair.World())
+	for r := range found {
+		if found[r], err = readOutcome(dir, r); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // child is one process rank: it joins the world of its environment, runs, and
-// leaves its outputs as files.
+// leaves what it found as files.
 func (j *job) child(ctx context.Context, t tool) error {
 	dir := t.env(envResults)
 	if dir == "" {
 		return errNoResults
 	}
+	p, err := j.flags.platform(t, 1)
+	if err != nil {
+		return err
+	}
+	return errors.Join(j.processRank(ctx, p, dir), p.close())
+}
+
+func (j *job) processRank(ctx context.Context, p *platform, dir string) error {
 	halves, mods, err := j.lowered()
 	if err != nil {
 		return err
 	}
-	r, err := rt.Join(ctx, host.Opener(host.Options{}), j.config(), mods...)
+	r, err := rt.Join(ctx, p.opener(), j.config(), mods...)
 	if err != nil {
 		return err
 	}
-	outs, err := j.rank(ctx, r, halves)
-	if err != nil {
-		return errors.Join(err, r.Close())
+	o, err := j.rank(ctx, r, halves)
+	if err == nil {
+		err = o.write(dir, r.Info().Rank)
 	}
-	for i, name := range []string{"fw", "bw"}[:len(outs)] {
-		if err := writeOutputs(dir, name, r.Info().Rank, outs[i]); err != nil {
-			return errors.Join(err, r.Close())
+	return errors.Join(err, r.Close())
+}
+
+func rankPath(dir, what string, rank int, ext string) string {
+	return filepath.Join(dir, fmt.Sprintf("%s.rank%d.%s", what, rank, ext))
+}
+
+func (o *outcome) write(dir string, rank int) error {
+	for i, ts := range o.outs {
+		if err := writeOutputs(rankPath(dir, halfNames[i], rank, "safetensors"), ts); err != nil {
+			return err
 		}
 	}
-	return r.Close()
+	if o.prints != nil {
+		if err := o.prints.Write(rankPath(dir, "prints", rank, "safetensors")); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(o.notes)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(rankPath(dir, "notes", rank, "json"), text, 0o600)
 }
 
-func outputPath(dir, half string, rank int) string {
-	return filepath.Join(dir, fmt.Sprintf("%s.rank%d.safetensors", half, rank))
+func readOutcome(dir string, rank int) (*outcome, error) {
+	o := new(outcome)
+	for _, name := range halfNames {
+		ts, err := readOutputs(rankPath(dir, name, rank, "safetensors"))
+		if errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		o.outs = append(o.outs, ts)
+	}
+	var err error
+	if o.prints, err = fingerprint.Read(rankPath(dir, "prints", rank, "safetensors")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	text, err := os.ReadFile(rankPath(dir, "notes", rank, "json"))
+	if err != nil {
+		return nil, fmt.Errorf("rank %d left nothing: %w", rank, err)
+	}
+	return o, json.Unmarshal(text, &o.notes)
 }
 
-func writeOutputs(dir, half string, rank int, ts []interp.Tensor) error {
+func writeOutputs(path string, ts []interp.Tensor) error {
 	file := &safetensors.File{}
 	for i, t := range ts {
 		file.Tensors = append(file.Tensors, safetensors.Tensor{Name: fmt.Sprintf("%08d", i), DType: t.DType, Shape: t.Shape, Data: t.Data})
 	}
-	return safetensors.WriteFile(outputPath(dir, half, rank), file)
+	return safetensors.WriteFile(path, file)
 }
 
-func readOutputs(dir, half string, rank int) ([]interp.Tensor, error) {
-	file, err := safetensors.ReadFile(outputPath(dir, half, rank))
+func readOutputs(path string) ([]interp.Tensor, error) {
+	file, err := safetensors.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +300,7 @@ func readOutputs(dir, half string, rank int) ([]interp.Tensor, error) {
 	for i := range file.Tensors {
 		t, ok := file.Get(fmt.Sprintf("%08d", i))
 		if !ok {
-			return nil, fmt.Errorf("rank %d left no output %d", rank, i)
+			return nil, fmt.Errorf("%s has no output %d", path, i)
 		}
 		out = append(out, interp.Tensor{DType: t.DType, Shape: t.Shape, Data: t.Data})
 	}

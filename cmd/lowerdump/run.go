@@ -7,12 +7,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/fingerprint"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
@@ -24,42 +24,73 @@ var runCommand = command{
 	name: "run", args: "[flags] FILE [BACKWARD-FILE]", doc: "runs a function, or a training step of two, on all ranks and compares the results",
 	help: `
 Inputs come from -inputs, a directory of recordings named
-NAME.fw.rankR.in.safetensors, or are random with -seed. Results are compared with
--expect: a directory of recordings (NAME.fw.rankR.out.safetensors and .bw.), or
+NAME.fw.rankR.in.safetensors, or are random with -seed: -random=valid makes them
+in reach of what reads them, -random=hash quickly and as bench/peer_step.py does.
+Results are compared with -expect: a directory of recordings
+(NAME.fw.rankR.out.safetensors and .bw.), a prefix of fingerprints
+(PREFIX.rankR.safetensors, as bench/peer_step.py and -record write them), or
 "interp" for what the reference interpreter makes of the program before the
 passes. A backward function gets the forward function's outputs, and ones as
 incoming gradients. An async input gets a collective that is under way when the
 program starts; async outputs are awaited.
 
 -device=host lowers the functions and runs the programs on ranks that are
-goroutines, or with -procs processes, over shared memory; -device=interp runs the
-reference interpreter on the functions after the passes.
+goroutines, or with -procs processes, over shared memory; -device=cuda the same on
+GPUs of this machine, one for each rank; -device=interp runs the reference
+interpreter on the functions after the passes.
+
+On GPUs -bench captures each function into a graph and prints the time of a step,
+the median of the replays on the slowest rank: captured, uncaptured, and without
+its collectives, which leaves as the difference the communication that is exposed,
+beside what was simulated. -replays runs the captured step so many times and
+compares all bits of the results. -trace writes what ran when beside what was
+simulated.
 
 Examples:
   lowerdump run -inputs testdata/vectors -expect testdata/vectors \
       testdata/graphs/tiny_fsdp2.fw.graph.json.gz testdata/graphs/tiny_fsdp2.bw.graph.json.gz
   lowerdump run -procs -expect interp mlp.ir
-  lowerdump run -func=fw,bw -passes=arena -expect interp step.ir`,
+  lowerdump run -func=fw,bw -passes=arena -expect interp step.ir
+  lowerdump run -device=cuda -bench -trace step.json -random=hash step.graph.json.gz`,
 	run: runRun,
 }
 
 type runFlags struct {
 	source
+	libraries              libraryFlags
 	device, inputs, expect string
-	world                  int
+	random, same           string
+	record, trace          string
+	world, fakeGPUs, sms   int
 	procs, all, timeline   bool
+	bench, json, verbose   bool
 	seed                   uint64
-	steps                  int
+	steps, replays, reps   int
 	tolerance              float64
 	timeout                time.Duration
 }
 
+// prepares reports whether something is asked for that needs captured steps.
+func (f *runFlags) prepares() bool { return f.bench || f.replays > 0 || f.trace != "" }
+
 func (f *runFlags) define(fs *flag.FlagSet) {
-	definePipeline(fs, &f.pipeline, "default")
+	definePipeline(fs, &f.pipeline, autoPipeline)
+	f.libraries.define(fs)
 	fs.StringVar(&f.fn, "func", "", "function to take from a FILE that holds several; FORWARD,BACKWARD takes both halves of a step from one FILE")
-	fs.StringVar(&f.device, "device", "host", "what executes: host or interp")
+	fs.StringVar(&f.device, "device", "host", "what executes: host, cuda or interp")
 	fs.StringVar(&f.inputs, "inputs", "", "directory of recorded inputs; random ones if empty")
-	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, or interp")
+	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, prefix of fingerprints, or interp")
+	fs.StringVar(&f.random, "random", "valid", "how random inputs are made: valid or hash")
+	fs.StringVar(&f.same, "same", "data", "of -random=hash: data, so that inputs of role data and of fewer than two dimensions are the same on all ranks, or none")
+	fs.StringVar(&f.record, "record", "", "write fingerprints of the results to files of this prefix")
+	fs.BoolVar(&f.bench, "bench", false, "time the captured step and its parts; with -device=cuda")
+	fs.BoolVar(&f.json, "json", false, "print the times as JSON lines")
+	fs.IntVar(&f.reps, "reps", 20, "timed replays of -bench")
+	fs.IntVar(&f.replays, "replays", 0, "replay the captured step so many times and compare the bits of its outputs; with -device=cuda")
+	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done; with -device=cuda")
+	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the run beside the simulated one to this file; with -device=cuda")
+	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that products leave to communication; 0 for none")
+	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
 	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
 	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only the rank with the largest error")
@@ -73,10 +104,11 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 // job is a run that is ready to start: the same on the parent and on every rank.
 type job struct {
 	flags  runFlags
-	pair   *step.Pair // after the passes
-	traced *step.Pair // before
-	inputs [][]interp.Tensor
-	stdin  []byte // what process ranks must find there, nil if nothing
+	pair   *step.Pair         // after the passes
+	traced *step.Pair         // before
+	inputs [][]interp.Tensor  // by rank; nil where each rank makes its own
+	prints []*fingerprint.Set // by rank; what -expect names, if it names fingerprints
+	stdin  []byte             // what process ranks must find there, nil if nothing
 }
 
 // functionAt says where one half of a step is.
@@ -93,8 +125,14 @@ func (f *runFlags) validate(files []string) ([]functionAt, error) {
 		return nil, usagef("standard input holds one FILE only")
 	case len(names) > 2 || len(files) == 2 && f.fn != "" && len(names) != 2:
 		return nil, usagef("-func=%s: want one name, or FORWARD,BACKWARD for a step", f.fn)
-	case f.device != "host" && f.device != "interp" || f.procs && f.device != "host":
-		return nil, usagef("-device=%s: have host, and interp without -procs", f.device)
+	case f.device != "host" && f.device != "cuda" && f.device != "interp" || f.procs && f.device == "interp":
+		return nil, usagef("-device=%s: have host, cuda, and interp without -procs", f.device)
+	case f.prepares() && f.device != "cuda":
+		return nil, usagef("-bench, -replays and -trace are for -device=cuda")
+	case f.random != "valid" && f.random != "hash" || f.same != "data" && f.same != "none":
+		return nil, usagef("-random=%s -same=%s: have -random=valid or hash, -same=data or none", f.random, f.same)
+	case f.reps < 1 || f.replays < 0:
+		return nil, usagef("-reps=%d -replays=%d: want at least 1 and 0", f.reps, f.replays)
 	case f.steps < 1:
 		return nil, usagef("-steps=%d: want at least 1", f.steps)
 	case !(f.tolerance >= 0):
@@ -105,9 +143,18 @@ func (f *runFlags) validate(files []string) ([]functionAt, error) {
 	for i := range max(len(files), len(names)) {
 		halves = append(halves, functionAt{files[min(i, len(files)-1)], names[min(i, len(names)-1)]})
 	}
+	if f.pipeline == autoPipeline {
+		f.pipeline = "default"
+		if f.device == "cuda" {
+			f.pipeline = "cuda"
+		}
+	}
 	_, err := f.parsed()
 	return halves, err
 }
+
+// autoPipeline stands for the pipeline made for the device.
+const autoPipeline = "auto"
 
 // mostRanks bounds what one machine is asked to be.
 const mostRanks = 1024
@@ -137,13 +184,23 @@ func runRun(ctx context.Context, t tool, args []string) error {
 		return j.child(ctx, t)
 	}
 	j.stdin = kept
+	p, err := f.platform(t, j.pair.World())
+	if err != nil {
+		return err
+	}
+	return errors.Join(j.runOn(ctx, t, p, args), p.close())
+}
+
+// runOn runs the ranks and reports what they found.
+func (j *job) runOn(ctx context.Context, t tool, p *platform, args []string) error {
+	f := &j.flags
 	if f.timeline {
 		if err := j.timelines(t); err != nil {
 			return err
 		}
 	}
 	start := time.Now()
-	fw, bw, err := j.execute(ctx, t, args)
+	found, err := j.execute(ctx, t, p, args)
 	if err != nil {
 		return err
 	}
@@ -155,7 +212,10 @@ func runRun(ctx context.Context, t tool, args []string) error {
 		how = "process"
 	}
 	fmt.Fprintf(t.out, "%s: %s on %s in %v\n", j.pair.Name, count(f.steps, "step"), count(j.pair.World(), how), time.Since(start).Round(time.Millisecond))
-	return j.report(ctx, t, fw, bw)
+	if err := j.reportPrepared(t, found); err != nil {
+		return err
+	}
+	return j.report(ctx, t, resultsOf(found))
 }
 
 // prepare loads the files, runs the passes and makes the inputs.
@@ -202,12 +262,10 @@ func (t tool) prepare(ctx context.Context, f runFlags, halves []functionAt) (*jo
 	if j.traced, err = newPair(name, before); err != nil {
 		return nil, err
 	}
-	if f.inputs != "" {
-		j.inputs, err = j.pair.ReadAllInputs(f.inputs)
-	} else {
-		j.inputs, err = interp.RandomInputs(j.traced.Forward, f.seed, interp.RandomOptions{})
+	if err := j.readPrints(); err != nil {
+		return nil, err
 	}
-	return j, err
+	return j, j.makeInputs()
 }
 
 // count is a number with its noun.
@@ -228,204 +286,45 @@ func newPair(name string, fs []*ir.Func) (*step.Pair, error) {
 	return step.New(name, fs[0], fs[1])
 }
 
-// execute runs the step on all ranks and returns the outputs of both halves by rank.
-func (j *job) execute(ctx context.Context, t tool, args []string) (fw, bw [][]interp.Tensor, err error) {
+// execute runs the step on all ranks and returns what each found.
+func (j *job) execute(ctx context.Context, t tool, p *platform, args []string) ([]*outcome, error) {
 	defer t.busy.phase("running " + count(j.pair.World(), "rank"))()
 	switch {
-	case j.flags.device == "interp":
-		for range j.flags.steps {
-			if fw, bw, err = j.pair.Run(ctx, step.Interpret(interp.Options{}), j.inputs); err != nil {
-				return nil, nil, err
-			}
-		}
-		return fw, bw, nil
-	case j.flags.procs:
-		return j.processes(ctx, t, args)
+	case j.flags.procs: // each opens its own devices
+		return j.processes(ctx, args)
+	case j.flags.device != "interp":
+		return j.goroutines(ctx, p)
 	}
-	return j.goroutines(ctx)
-}
-
-// processes runs this program once per rank and collects what the ranks leave in a directory.
-func (j *job) processes(ctx context.Context, t tool, args []string) (fw, bw [][]interp.Tensor, err error) {
-	dir, err := os.MkdirTemp("", "lowerdump-run-")
+	in, err := j.allInputs()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	env := []string{envResults + "=" + dir}
-	if j.stdin != nil {
-		kept := filepath.Join(dir, "stdin")
-		if err := os.WriteFile(kept, j.stdin, 0o600); err != nil {
-			return nil, nil, err
-		}
-		env = append(env, envStdin+"="+kept)
-	}
-	// What a rank says in failing is part of the error; nothing else is worth repeating for each.
-	err = launch.Run(ctx, launch.Spec{World: j.pair.World(), Args: append([]string{"run"}, args...), Env: env})
-	if err != nil {
-		return nil, nil, err
-	}
-	for r := range j.pair.World() {
-		f, err := readOutputs(dir, "fw", r)
-		if err != nil {
-			return nil, nil, err
-		}
-		fw = append(fw, f)
-		if j.pair.Backward == nil {
-			continue
-		}
-		b, err := readOutputs(dir, "bw", r)
-		if err != nil {
-			return nil, nil, err
-		}
-		bw = append(bw, b)
-	}
-	return fw, bw, nil
-}
-
-// report compares the results and prints a table.
-func (j *job) report(ctx context.Context, t tool, fw, bw [][]interp.Tensor) error {
-	end := t.busy.phase("computing what is expected")
-	want, err := j.expected(ctx)
-	end()
-	if err != nil {
-		return err
-	}
-	if want == nil {
-		return j.summary(t, fw, bw)
-	}
-	var all []step.Result
-	for r := range fw {
-		var b []interp.Tensor
-		if bw != nil {
-			b = bw[r]
-		}
-		rs, err := step.Compare(r, want[r], fw[r], b)
-		if err != nil {
-			return err
-		}
-		all = append(all, rs...)
-	}
-	bad := 0
-	for i := range all {
-		switch {
-		case j.flags.tolerance > 0:
-			all[i].Limit = j.flags.tolerance
-		case j.flags.expect == "interp":
-			all[i].Limit = 0
-		}
-		if !all[i].OK() {
-			bad++
-		}
-	}
-	if len(all) == 0 {
-		return fmt.Errorf("%s holds no result to compare with", j.flags.expect)
-	}
-	shown := all
-	loss, gradient := step.Worst(all)
-	if !j.flags.all {
-		shown = worstRanks(all)
-	}
-	fmt.Fprint(t.out, step.Table(shown))
-	if loss != nil && loss.Output == 0 && len(fw[loss.Rank][0].Shape) == 0 {
-		fmt.Fprintf(t.out, "loss %.6f, relative error %.2g\n", fw[loss.Rank][0].Float64s()[0], loss.Diff.Rel)
-	}
-	if gradient != nil {
-		fmt.Fprintf(t.out, "worst gradient error %.2g (rank %d, %s)\n", gradient.Diff.Rel, gradient.Rank, gradient.Name)
-	}
-	if bad > 0 {
-		fmt.Fprintf(t.out, "%s: %d of %d outputs are too far from what is expected\n", t.colour("31", "FAIL"), bad, len(all))
-		return errFindings
-	}
-	fmt.Fprintf(t.out, "%s: all %s agree\n", t.colour("32", "ok"), count(len(all), "output"))
-	return nil
-}
-
-// worstRanks keeps of every output the rank with the largest error.
-func worstRanks(all []step.Result) []step.Result {
-	type output struct {
-		backward bool
-		number   int
-	}
-	at := map[output]int{}
-	var out []step.Result
-	for _, r := range all {
-		k := output{r.Backward, r.Output}
-		i, seen := at[k]
-		switch {
-		case !seen:
-			at[k] = len(out)
-			out = append(out, r)
-		case !(r.Diff.Rel <= out[i].Diff.Rel): // or NaN
-			out[i] = r
-		}
-	}
-	return out
-}
-
-// expected returns what to compare with, by rank; nil if nothing was asked for.
-func (j *job) expected(ctx context.Context) ([][]step.Expected, error) {
-	out := make([][]step.Expected, j.pair.World())
-	switch j.flags.expect {
-	case "":
-		return nil, nil
-	case "interp":
-		fw, bw, err := j.traced.Run(ctx, step.Interpret(interp.Options{}), j.inputs)
-		if err != nil {
-			return nil, err
-		}
-		add := func(f *ir.Func, ts [][]interp.Tensor, backward bool) {
-			for r := range ts {
-				for k, s := range interp.OutputSlots(f) {
-					out[r] = append(out[r], step.Expected{Backward: backward, Output: k, Name: s.Name, Tensor: ts[r][k]})
-				}
-			}
-		}
-		add(j.traced.Forward, fw, false)
-		if bw != nil {
-			add(j.traced.Backward, bw, true)
-		}
-		return out, nil
-	}
-	for r := range out {
-		var err error
-		if out[r], err = j.pair.ReadExpected(j.flags.expect, r); err != nil {
+	var fw, bw [][]interp.Tensor
+	for range j.flags.steps {
+		if fw, bw, err = j.pair.Run(ctx, step.Interpret(interp.Options{}), in); err != nil {
 			return nil, err
 		}
 	}
-	return out, nil
-}
-
-// summary prints the outputs where there is nothing to compare them with.
-func (j *job) summary(t tool, fw, bw [][]interp.Tensor) error {
-	for _, half := range []struct {
-		name string
-		f    *ir.Func
-		ts   [][]interp.Tensor
-	}{{"fw", j.pair.Forward, fw}, {"bw", j.pair.Backward, bw}} {
-		if half.f == nil {
-			continue
+	found := make([]*outcome, len(fw))
+	for r := range found {
+		found[r] = &outcome{outs: [][]interp.Tensor{fw[r]}}
+		if bw != nil {
+			found[r].outs = append(found[r].outs, bw[r])
 		}
-		slots := interp.OutputSlots(half.f)
-		for r := range half.ts {
-			for k, out := range half.ts[r] {
-				if k >= 4 && !j.flags.all {
-					fmt.Fprintf(t.out, "rank %d %s  ... %d more outputs; -all lists them\n", r, half.name, len(half.ts[r])-k)
-					break
-				}
-				note := ""
-				if !out.Finite() {
-					note = "  NOT FINITE"
-				}
-				fmt.Fprintf(t.out, "rank %d %s  %%%s = %v%s\n", r, half.name, slots[k].Name, out, note)
-			}
+		if err := j.fingerprinted(found[r]); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // config is how ranks join their world.
-func (j *job) config() rt.Config { return rt.Config{Timeout: j.flags.timeout} }
+func (j *job) config() rt.Config {
+	return rt.Config{Timeout: j.flags.timeout, JoinTimeout: max(j.flags.timeout, leastJoin)}
+}
+
+// leastJoin is the least time to join in: a rank may compile kernels meanwhile.
+const leastJoin = 5 * time.Minute
 
 // errNoResults says that a rank was started by hand with the child's environment.
 var errNoResults = errors.New("started as a rank of another run, but " + envResults + " names no directory")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,6 +32,13 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *update,
+		Condition: func(cond string) (bool, error) {
+			if cond != "gpu" {
+				return false, fmt.Errorf("no condition %q", cond)
+			}
+			_, err := os.Stat("/dev/nvidiactl")
+			return err == nil, nil
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("DATA", data)
 			return nil

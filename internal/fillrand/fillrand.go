@@ -14,7 +14,7 @@
 //
 //	floats:   (h/256 - 2^23) * scale, rounded to float32 once and then to the
 //	          element type, ties to even: uniform, of mean zero
-//	integers: h mod 1000
+//	integers: h mod 256
 //	bool:     h mod 2
 //
 // where h/256 drops the remainder, and scale is the float32 next to sqrt(3) * 2^-23
@@ -123,19 +123,19 @@ func (s Source) fill(data []byte, d dtype.DType, e uint64) {
 		}
 	case dtype.I64:
 		for ; len(data) > 0; data, e = data[8:], e+1 {
-			binary.LittleEndian.PutUint64(data, uint64(s.Hash(e)%1000))
+			binary.LittleEndian.PutUint64(data, uint64(s.Hash(e)%256))
 		}
 	case dtype.I32:
 		for ; len(data) > 0; data, e = data[4:], e+1 {
-			binary.LittleEndian.PutUint32(data, s.Hash(e)%1000)
+			binary.LittleEndian.PutUint32(data, s.Hash(e)%256)
 		}
 	case dtype.Bool:
 		for i := range data {
 			data[i] = byte(s.Hash(e+uint64(i)) % 2)
 		}
-	default: // I8, U8: the low byte
+	default: // I8, U8
 		for i := range data {
-			data[i] = byte(s.Hash(e+uint64(i)) % 1000)
+			data[i] = byte(s.Hash(e+uint64(i)) % 256)
 		}
 	}
 }

@@ -93,13 +93,13 @@ func TestFill(t *testing.T) {
 			case dtype.BF16:
 				got, want = uint64(binary.LittleEndian.Uint16(at)), uint64(dtype.BF16FromF32(f))
 			case dtype.I64:
-				got, want = binary.LittleEndian.Uint64(at), uint64(h%1000)
+				got, want = binary.LittleEndian.Uint64(at), uint64(h%256)
 			case dtype.I32:
-				got, want = uint64(binary.LittleEndian.Uint32(at)), uint64(h%1000)
+				got, want = uint64(binary.LittleEndian.Uint32(at)), uint64(h%256)
 			case dtype.Bool:
 				got, want = uint64(at[0]), uint64(h%2)
 			default:
-				got, want = uint64(at[0]), uint64(byte(h%1000))
+				got, want = uint64(at[0]), uint64(byte(h%256))
 			}
 			if got != want {
 				t.Errorf("%v element %d is %#x, want %#x", d, e, got, want)

@@ -94,6 +94,26 @@ func Tensors(ctx context.Context, r *rt.Rank, vs []rt.Value) ([]interp.Tensor, e
 	return out, nil
 }
 
+// Places are a program's outputs one by one, where they lie in the rank's arena:
+// outputs that are in flight are awaited, those of several tensors listed singly.
+// It is for runs with Options.KeepOutputs.
+func Places(ctx context.Context, vs []rt.Value) ([]rt.Value, error) {
+	var out []rt.Value
+	for _, v := range vs {
+		if v.Work == nil {
+			out = append(out, v)
+			continue
+		}
+		if err := v.Work.Wait(ctx); err != nil {
+			return nil, err
+		}
+		for _, t := range v.Work.Tensors() {
+			out = append(out, rt.Value{DType: t.DType, Shape: t.Shape, Place: t})
+		}
+	}
+	return out, nil
+}
+
 // Step is emitted code: what lower.EmitGo prints as Module and Step.
 type Step struct {
 	Module *rt.Module

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// measured is the times of one half on one rank, in milliseconds for each replay.
+type measured struct {
+	Graph   []float64 `json:"graph"`   // captured
+	Calls   []float64 `json:"calls"`   // enqueued one crossing a step
+	Compute []float64 `json:"compute"` // captured, without collectives
+}
+
+// replayed is what the replays of one half left on one rank.
+type replayed struct {
+	Digests []string `json:"digests"` // of each output, after the first replay
+	Differ  []int    `json:"differ"`  // by output: replays that left other bits
+}
+
+// warmUp is the number of replays before timed ones.
+const warmUp = 3
+
+// prepared captures one half and does with it what was asked for. It leaves in outs
+// what the half's outputs should be.
+func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]rt.Value, i int, o *outcome) error {
+	h := &halves[i]
+	first, err := j.bind(ctx, r, halves, outs, i)
+	if err != nil {
+		return err
+	}
+	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, rt.Options{KeepOutputs: true}, true)
+	if err != nil {
+		return err
+	}
+	defer func() { s.Close() }() // again, if all went well
+	if _, err := s.Run(ctx, first); err != nil {
+		return err
+	}
+	again := h.again(first)
+	if j.flags.replays > 0 {
+		rep, err := replays(ctx, r, s, again, j.flags.replays)
+		if err != nil {
+			return err
+		}
+		o.notes.Replayed = append(o.notes.Replayed, *rep)
+	}
+	if j.flags.bench {
+		m, err := j.timed(ctx, r, h, s, again)
+		if err != nil {
+			return err
+		}
+		o.notes.Measured = append(o.notes.Measured, *m)
+	}
+	if j.flags.trace != "" {
+		var spans []rt.Span
+		opts := rt.Options{KeepOutputs: true, Trace: &spans}
+		if _, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, again, opts); err != nil {
+			return err
+		}
+		o.notes.Spans = append(o.notes.Spans, spans)
+	}
+	// The next half reads these outputs; a run without collectives may have spoilt them.
+	vs, err := s.Run(ctx, again)
+	if err != nil {
+		return err
+	}
+	outs[i] = vs
+	return s.Close()
+}
+
+// timed measures one half: captured, uncaptured, and without its collectives.
+func (j *job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again []rt.Value) (*measured, error) {
+	m := new(measured)
+	var err error
+	if m.Graph, err = times(ctx, s, h, again, j.flags.reps); err != nil {
+		return nil, err
+	}
+	other := func(graph, skip bool) ([]float64, error) {
+		s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, rt.Options{KeepOutputs: true, SkipCollectives: skip}, graph)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { s.Close() }() // again, if all went well
+		ts, err := times(ctx, s, h, again, j.flags.reps)
+		if err != nil {
+			return nil, err
+		}
+		return ts, s.Close()
+	}
+	if m.Calls, err = other(false, false); err != nil {
+		return nil, fmt.Errorf("uncaptured: %w", err)
+	}
+	if m.Compute, err = other(true, true); err != nil {
+		return nil, fmt.Errorf("without collectives: %w", err)
+	}
+	return m, nil
+}
+
+// times replays a step, after some that do not count, and returns what each took.
+// Inputs that the program overwrites are brought in anew before each.
+func times(ctx context.Context, s *rt.Step, h *half, again []rt.Value, reps int) ([]float64, error) {
+	if !slices.Contains(h.overwrites, true) {
+		if err := s.Bind(ctx, again); err != nil {
+			return nil, err
+		}
+		if _, err := s.Time(ctx, warmUp); err != nil {
+			return nil, err
+		}
+		return s.Time(ctx, reps)
+	}
+	var out []float64
+	for k := range warmUp + reps {
+		if err := s.Bind(ctx, again); err != nil {
+			return nil, err
+		}
+		ts, err := s.Time(ctx, 1)
+		if err != nil {
+			return nil, err
+		}
+		if k >= warmUp {
+			out = append(out, ts...)
+		}
+	}
+	return out, nil
+}
+
+// replays replays a step and compares the bits of the outputs with those of the
+// first replay.
+func replays(ctx context.Context, r *rt.Rank, s *rt.Step, again []rt.Value, n int) (*replayed, error) {
+	out := new(replayed)
+	for k := range n {
+		vs, err := s.Run(ctx, again)
+		if err != nil {
+			return nil, fmt.Errorf("replay %d: %w", k, err)
+		}
+		if k == 0 {
+			out.Digests, out.Differ = make([]string, len(vs)), make([]int, len(vs))
+		}
+		for i, v := range vs {
+			if !v.Place.DType.Valid() {
+				continue // in flight
+			}
+			data, err := r.Download(v.Place)
+			if err != nil {
+				return nil, err
+			}
+			sum := sha256.Sum256(data)
+			switch d := hex.EncodeToString(sum[:]); {
+			case k == 0:
+				out.Digests[i] = d
+			case d != out.Digests[i]:
+				out.Differ[i]++
+			}
+		}
+	}
+	return out, nil
+}
+
+// timing is one half's times over all ranks: a line of -bench.
+type timing struct {
+	Func       string  `json:"func"`
+	Ranks      int     `json:"ranks"`
+	Ms         float64 `json:"ms"`          // median replay of the captured step, slowest rank
+	Least      float64 `json:"least_ms"`    // least replay, slowest rank
+	Calls      float64 `json:"calls_ms"`    // median of the uncaptured step
+	Compute    float64 `json:"compute_ms"`  // median without collectives
+	Exposed    float64 `json:"exposed_ms"`  // the difference
+	Sim        float64 `json:"sim_ms"`      // simulated step
+	SimExposed float64 `json:"sim_exposed"` // simulated exposed communication
+	Instrs     int     `json:"instructions"`
+	Arena      int64   `json:"arena_bytes"`
+}
+
+func median(ts []float64) float64 {
+	if len(ts) == 0 {
+		return math.NaN()
+	}
+	ts = slices.Sorted(slices.Values(ts))
+	return ts[len(ts)/2]
+}
+
+// timings joins what the ranks measured.
+func (j *job) timings(found []*outcome) ([]timing, error) {
+	halves, _, err := j.lowered()
+	if err != nil {
+		return nil, err
+	}
+	var out []timing
+	for i := range halves {
+		t := timing{Func: j.pair.Name + "." + halves[i].name, Ranks: len(found), Instrs: len(halves[i].program.Instrs), Arena: halves[i].program.Arena}
+		for _, o := range found {
+			m := &o.notes.Measured[i]
+			t.Ms = max(t.Ms, median(m.Graph))
+			t.Least = max(t.Least, slices.Min(m.Graph))
+			t.Calls = max(t.Calls, median(m.Calls))
+			t.Compute = max(t.Compute, median(m.Compute))
+		}
+		t.Exposed = t.Ms - t.Compute
+		if t.Sim, t.SimExposed, err = j.simulated(&halves[i]); err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// simulated is the simulated time of a half and its exposed communication.
+func (j *job) simulated(h *half) (ms, exposed float64, err error) {
+	model, err := costs()
+	if err != nil {
+		return 0, 0, err
+	}
+	_, tl, err := simulate(h.f, model)
+	if err != nil {
+		return 0, 0, err
+	}
+	return tl.Makespan, tl.Exposed, nil
+}
+
+// reportPrepared prints what the captured steps were asked for.
+func (j *job) reportPrepared(t tool, found []*outcome) error {
+	if j.flags.bench {
+		ts, err := j.timings(found)
+		if err != nil {
+			return err
+		}
+		if err := writeTimings(t.out, ts, j.flags.json); err != nil {
+			return err
+		}
+	}
+	if j.flags.trace != "" {
+		if err := t.output(j.flags.trace, func(w io.Writer) error { return j.writeTraces(w, found) }); err != nil {
+			return err
+		}
+	}
+	if j.flags.replays > 0 {
+		return j.reportReplays(t, found)
+	}
+	return nil
+}
+
+func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		for i := range ts {
+			if err := e.Encode(&ts[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\texposed\tsimulated\texposed\tinstructions\tarena GiB\t")
+	for _, t := range ts {
+		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
+			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Sim, t.SimExposed, t.Instrs, float64(t.Arena)/(1<<30))
+	}
+	return tw.Flush()
+}
+
+// reportReplays says whether every replay left the same bits on every rank, and
+// how many outputs are the same on all ranks.
+func (j *job) reportReplays(t tool, found []*outcome) error {
+	bad := false
+	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
+		if f == nil {
+			continue
+		}
+		slots := interp.OutputSlots(f)
+		equal, total := 0, len(found[0].notes.Replayed[i].Digests)
+		for k := range total {
+			same := true
+			for r, o := range found {
+				rep := &o.notes.Replayed[i]
+				if n := rep.Differ[k]; n > 0 {
+					bad = true
+					fmt.Fprintf(t.out, "%s: rank %d %s output %d, %%%s: %d of %s left other bits than the first\n",
+						t.colour("31", "FAIL"), r, halfNames[i], k, slots[min(k, len(slots)-1)].Name, n, count(j.flags.replays, "replay"))
+				}
+				same = same && rep.Digests[k] == found[0].notes.Replayed[i].Digests[k]
+			}
+			if same {
+				equal++
+			}
+		}
+		fmt.Fprintf(t.out, "%s.%s: %s, %d of %s equal on all ranks\n", j.pair.Name, halfNames[i], count(j.flags.replays, "replay"), equal, count(total, "output"))
+	}
+	if bad {
+		return errFindings
+	}
+	return nil
+}

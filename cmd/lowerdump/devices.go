@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+)
+
+// platform is what ranks run on: the host device, or GPUs.
+type platform struct {
+	drv  cuda.Driver // nil: the host device
+	devs int
+	opts device.Options
+}
+
+// platform opens what -device names for a world of that many ranks. It fails if the
+// machine lacks it. The caller closes it after the ranks.
+func (f *runFlags) platform(t tool, world int) (*platform, error) {
+	if f.device != "cuda" {
+		return &platform{}, nil
+	}
+	p := &platform{opts: f.libraries.options()}
+	p.opts.SMs = f.sms
+	if f.verbose {
+		p.opts.Log = slog.New(slog.NewTextHandler(t.err, nil))
+	}
+	var err error
+	if f.fakeGPUs > 0 {
+		p.drv, err = fakeDriver(f.fakeGPUs)
+	} else {
+		p.drv, err = cuda.Open("")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-device=cuda: %w", err)
+	}
+	infos, err := p.drv.Devices()
+	if err == nil && len(infos) < world && f.fakeGPUs == 0 {
+		err = fmt.Errorf("the program is for %s, this machine has %s", count(world, "rank"), count(len(infos), "GPU"))
+	}
+	if err != nil {
+		p.drv.Close() // the first error matters
+		return nil, fmt.Errorf("-device=cuda: %w", err)
+	}
+	p.devs = len(infos)
+	if f.fakeGPUs > 0 {
+		p.opts.ShareDevice = p.devs < world
+	}
+	return p, nil
+}
+
+// local runs f on ranks that are goroutines of this process.
+func (p *platform) local(ctx context.Context, world int, cfg rt.Config, mods []*rt.Module, f func(context.Context, *rt.Rank) error) error {
+	if p.drv == nil {
+		return host.Local(ctx, world, cfg, host.Options{}, mods, f)
+	}
+	devs := make([]int, world)
+	for r := range devs {
+		devs[r] = r % p.devs
+	}
+	return device.Local(ctx, p.drv, devs, cfg, p.opts, mods, f)
+}
+
+// opener opens the device of this process, which is one rank.
+func (p *platform) opener() rt.Opener {
+	if p.drv == nil {
+		return host.Opener(host.Options{})
+	}
+	return device.Opener(p.drv, p.opts)
+}
+
+func (p *platform) close() error {
+	if p.drv == nil {
+		return nil
+	}
+	return p.drv.Close()
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/fillrand"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// makeInputs makes the inputs of all ranks; those of -random=hash are made by each
+// rank when it needs them.
+func (j *job) makeInputs() (err error) {
+	switch {
+	case j.flags.inputs != "":
+		j.inputs, err = j.pair.ReadAllInputs(j.flags.inputs)
+	case j.flags.random != "hash":
+		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.flags.seed, interp.RandomOptions{})
+	}
+	return err
+}
+
+// inputsOf returns one rank's forward inputs.
+func (j *job) inputsOf(rank int) ([]interp.Tensor, error) {
+	if j.inputs != nil {
+		return j.inputs[rank], nil
+	}
+	var out []interp.Tensor
+	for k, s := range interp.InputSlots(j.pair.Forward) {
+		t, err := j.hashed(k, s, rank)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// allInputs returns every rank's forward inputs.
+func (j *job) allInputs() ([][]interp.Tensor, error) {
+	if j.inputs != nil {
+		return j.inputs, nil
+	}
+	out := make([][]interp.Tensor, j.pair.World())
+	for r := range out {
+		var err error
+		if out[r], err = j.inputsOf(r); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// hashed makes forward input number k of a rank by hash.
+func (j *job) hashed(k int, s interp.Slot, rank int) (interp.Tensor, error) {
+	shape, ok := s.Type.Shape().Static()
+	if !ok {
+		return interp.Tensor{}, fmt.Errorf("-random=hash: input %%%s has a symbolic shape", s.Name)
+	}
+	t, err := interp.NewTensor(s.Type.DType(), shape...)
+	if err != nil {
+		return t, err
+	}
+	if j.flags.same == "data" && (s.Value.Def().Role() == ir.RoleData || len(shape) < 2) {
+		rank = 0
+	}
+	return t, fillrand.New(uint32(j.flags.seed), k, rank, len(shape)).Fill(t.Data, t.DType)
+}
+
+// given brings a rank's forward inputs to what the runtime takes. Plain inputs are
+// uploaded one by one, so that no rank holds all of them twice.
+func (j *job) given(ctx context.Context, r *rt.Rank, h *half) ([]rt.Value, error) {
+	rank, m := r.Info().Rank, h.step.Module
+	if j.inputs != nil || slices.ContainsFunc(m.Inputs, func(q rt.Param) bool { return q.Async || q.Dims != nil }) {
+		in, err := j.inputsOf(rank)
+		if err != nil {
+			return nil, err
+		}
+		return hostrun.Inputs(ctx, r, m, in)
+	}
+	var out []rt.Value
+	for k, s := range interp.InputSlots(j.pair.Forward) {
+		t, err := j.hashed(k, s, rank)
+		if err != nil {
+			return nil, err
+		}
+		at, err := r.In(m, m.Inputs[k].Tensors[0])
+		if err != nil {
+			return nil, err
+		}
+		if err := r.Upload(at, t.Data); err != nil {
+			return nil, err
+		}
+		v := rt.Value{DType: t.DType, Shape: t.Shape, Resident: true}
+		if h.overwrites[k] {
+			v.Data = t.Data // to bring it in again
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// fed are the backward inputs: forward outputs, where they lie, and tangents.
+func (j *job) fed(fw []rt.Value) ([]rt.Value, error) {
+	sources, err := step.Sources(j.pair.Forward, j.pair.Backward)
+	if err != nil {
+		return nil, err
+	}
+	slots := interp.InputSlots(j.pair.Backward)
+	var out []rt.Value
+	for i, src := range sources {
+		if src != step.Tangent {
+			out = append(out, rt.Value{DType: fw[src].DType, Shape: fw[src].Shape, Data: fw[src].Data, Place: fw[src].Place})
+			continue
+		}
+		shape, ok := slots[i].Type.Shape().Static()
+		if !ok {
+			return nil, fmt.Errorf("tangent %%%s has a symbolic shape", slots[i].Name)
+		}
+		ones, err := interp.Fill(slots[i].Type.DType(), 1, shape...)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rt.Value{DType: ones.DType, Shape: ones.Shape, Data: ones.Data})
+	}
+	return out, nil
+}
+
+// again is what binds inputs for another run after a first one: what the program
+// has overwritten is brought in anew, the rest is there.
+func (h *half) again(first []rt.Value) []rt.Value {
+	out := slices.Clone(first)
+	for i := range out {
+		out[i].Resident = !h.overwrites[i]
+	}
+	return out
+}
+
+// overwritten reports, for each input of a program, whether an instruction writes
+// where it lies.
+func overwritten(p *program.Program) []bool {
+	type span struct{ lo, hi int64 }
+	spanOf := func(t *program.Tensor) span {
+		lo := p.Buffers[t.Buffer].Offset + t.Offset
+		n, ok := p.Span(t)
+		if !ok {
+			return span{p.Buffers[t.Buffer].Offset, p.Buffers[t.Buffer].Offset + p.Buffers[t.Buffer].Size}
+		}
+		return span{lo, lo + n}
+	}
+	var writes []span
+	for i := range p.Instrs {
+		for k := range p.Instrs[i].Outs {
+			writes = append(writes, spanOf(&p.Instrs[i].Outs[k]))
+		}
+	}
+	out := make([]bool, len(p.Inputs))
+	for i := range p.Inputs {
+		for k := range p.Inputs[i].Tensors {
+			in := spanOf(&p.Inputs[i].Tensors[k])
+			out[i] = out[i] || slices.ContainsFunc(writes, func(w span) bool { return w.lo < in.hi && in.lo < w.hi })
+		}
+	}
+	return out
+}

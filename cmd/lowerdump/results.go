@@ -1,0 +1,298 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/fingerprint"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// results are the outputs of all ranks: tensors, or fingerprints of them.
+type results struct {
+	outs   [][][]interp.Tensor // by rank, half and output
+	prints []*fingerprint.Set
+}
+
+func resultsOf(found []*outcome) results {
+	var out results
+	for _, o := range found {
+		out.outs = append(out.outs, o.outs)
+		out.prints = append(out.prints, o.prints)
+	}
+	return out
+}
+
+// report compares the results and prints a table.
+func (j *job) report(ctx context.Context, t tool, got results) error {
+	if j.flags.record != "" {
+		for r, s := range got.prints {
+			if err := s.Write(printsPath(j.flags.record, r)); err != nil {
+				return err
+			}
+		}
+	}
+	if j.flags.expect == "" {
+		if got.outs[0] == nil {
+			return nil
+		}
+		return j.summary(t, got.outs)
+	}
+	all, err := j.compared(ctx, t, got)
+	if err != nil {
+		return err
+	}
+	bad := 0
+	for i := range all {
+		switch {
+		case j.flags.tolerance > 0:
+			all[i].Limit = j.flags.tolerance
+		case j.flags.expect == "interp" && j.flags.device != "cuda":
+			all[i].Limit = 0
+		}
+		if !all[i].OK() {
+			bad++
+		}
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("%s holds no result to compare with", j.flags.expect)
+	}
+	shown := all
+	loss, gradient := step.Worst(all)
+	if !j.flags.all {
+		shown = worstRanks(all)
+	}
+	fmt.Fprint(t.out, step.Table(shown))
+	if loss != nil && loss.Output == 0 {
+		if value, ok := got.loss(j, loss.Rank); ok {
+			fmt.Fprintf(t.out, "loss %.6f, relative error %.2g\n", value, loss.Diff.Rel)
+		}
+	}
+	if gradient != nil {
+		fmt.Fprintf(t.out, "worst gradient error %.2g (rank %d, %s)\n", gradient.Diff.Rel, gradient.Rank, gradient.Name)
+	}
+	if bad > 0 {
+		fmt.Fprintf(t.out, "%s: %d of %d outputs are too far from what is expected\n", t.colour("31", "FAIL"), bad, len(all))
+		return errFindings
+	}
+	fmt.Fprintf(t.out, "%s: all %s agree\n", t.colour("32", "ok"), count(len(all), "output"))
+	return nil
+}
+
+// loss is forward output 0 of a rank, if it is a scalar.
+func (got results) loss(j *job, rank int) (float64, bool) {
+	if s := got.prints[rank]; s != nil {
+		p, ok := s.Prints[fingerprint.Key{Func: j.pair.Name + ".fw"}]
+		if !ok || p.Elems != 1 {
+			return 0, false
+		}
+		return p.Sample.Float64s()[0], true
+	}
+	t := got.outs[rank][0][0]
+	if len(t.Shape) > 0 {
+		return 0, false
+	}
+	return t.Float64s()[0], true
+}
+
+// compared measures the outputs of all ranks against what is expected.
+func (j *job) compared(ctx context.Context, t tool, got results) ([]step.Result, error) {
+	defer t.busy.phase("computing what is expected")()
+	if j.prints != nil {
+		return j.comparedPrints(got.prints)
+	}
+	want, err := j.expected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []step.Result
+	for r := range got.outs {
+		var b []interp.Tensor
+		if len(got.outs[r]) > 1 {
+			b = got.outs[r][1]
+		}
+		rs, err := step.Compare(r, want[r], got.outs[r][0], b)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rs...)
+	}
+	return all, nil
+}
+
+// worstRanks keeps of every output the rank with the largest error.
+func worstRanks(all []step.Result) []step.Result {
+	type output struct {
+		backward bool
+		number   int
+	}
+	at := map[output]int{}
+	var out []step.Result
+	for _, r := range all {
+		k := output{r.Backward, r.Output}
+		i, seen := at[k]
+		switch {
+		case !seen:
+			at[k] = len(out)
+			out = append(out, r)
+		case !(r.Diff.Rel <= out[i].Diff.Rel): // or NaN
+			out[i] = r
+		}
+	}
+	return out
+}
+
+// expected returns what to compare with, by rank.
+func (j *job) expected(ctx context.Context) ([][]step.Expected, error) {
+	out := make([][]step.Expected, j.pair.World())
+	if j.flags.expect != "interp" {
+		for r := range out {
+			var err error
+			if out[r], err = j.pair.ReadExpected(j.flags.expect, r); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	in, err := j.allInputs()
+	if err != nil {
+		return nil, err
+	}
+	fw, bw, err := j.traced.Run(ctx, step.Interpret(interp.Options{}), in)
+	if err != nil {
+		return nil, err
+	}
+	add := func(f *ir.Func, ts [][]interp.Tensor, backward bool) {
+		for r := range ts {
+			for k, s := range interp.OutputSlots(f) {
+				out[r] = append(out[r], step.Expected{Backward: backward, Output: k, Name: s.Name, Tensor: ts[r][k]})
+			}
+		}
+	}
+	add(j.traced.Forward, fw, false)
+	if bw != nil {
+		add(j.traced.Backward, bw, true)
+	}
+	return out, nil
+}
+
+// printsPath is the file of one rank's fingerprints.
+func printsPath(prefix string, rank int) string {
+	return fmt.Sprintf("%s.rank%d.safetensors", prefix, rank)
+}
+
+// readPrints reads the fingerprints that -expect names, if it names some: what
+// they say of how inputs were made then holds for this run, unless flags say
+// otherwise, which is an error.
+func (j *job) readPrints() error {
+	f := &j.flags
+	if f.expect == "" || f.expect == "interp" {
+		return nil
+	}
+	if _, err := os.Stat(printsPath(f.expect, 0)); err != nil {
+		return nil // recordings of whole tensors
+	}
+	if f.inputs != "" {
+		return usagef("-expect=%s holds results of inputs made by hash: leave out -inputs", f.expect)
+	}
+	for r := range j.pair.World() {
+		s, err := fingerprint.Read(printsPath(f.expect, r))
+		if err != nil {
+			return err
+		}
+		j.prints = append(j.prints, s)
+	}
+	f.random, f.seed, f.same = "hash", uint64(j.prints[0].Seed), j.prints[0].Same
+	return nil
+}
+
+// comparedPrints measures fingerprints.
+func (j *job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
+	var all []step.Result
+	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
+		if f == nil {
+			continue
+		}
+		name := j.pair.Name + "." + halfNames[i]
+		slots := interp.OutputSlots(f)
+		places, err := tracedPlaces(f)
+		if err != nil {
+			return nil, err
+		}
+		for r := range got {
+			for k, s := range slots {
+				if len(places[k]) == 0 || isRandomState(s.Value) {
+					continue
+				}
+				key := fingerprint.Key{Func: name, Output: places[k][0]}
+				want, ok := j.prints[r].Prints[key]
+				if !ok {
+					return nil, fmt.Errorf("%s has no output %d of %s; it has %v", printsPath(j.flags.expect, r), key.Output, name, j.prints[r].Funcs())
+				}
+				d, err := fingerprint.Compare(got[r].Prints[key], want)
+				if err != nil {
+					return nil, fmt.Errorf("rank %d output %d of %s, %%%s: %w", r, key.Output, name, s.Name, err)
+				}
+				limit := step.LossTolerance
+				if i > 0 {
+					limit = step.GradientTolerance
+				}
+				all = append(all, step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d, Limit: limit})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b step.Result) int { return cmp.Compare(a.Rank, b.Rank) })
+	return all, nil
+}
+
+// isRandomState tells the state of the random numbers of attention, which every
+// library keeps in its own way, from results.
+func isRandomState(v *ir.Value) bool {
+	n := v.Def()
+	return n.Op() == ir.OpAttention && n.Results()[0] != v && v.Type().DType().IsInt()
+}
+
+// tracedPlaces lists, for each output tensor of a function, its places among the
+// outputs as they were traced.
+func tracedPlaces(f *ir.Func) ([][]int, error) {
+	traced, err := step.TracedOutputs(f)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]int, len(interp.OutputSlots(f)))
+	for place, k := range traced {
+		if k >= 0 {
+			out[k] = append(out[k], place)
+		}
+	}
+	return out, nil
+}
+
+// summary prints the outputs where there is nothing to compare them with.
+func (j *job) summary(t tool, outs [][][]interp.Tensor) error {
+	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
+		if f == nil {
+			continue
+		}
+		slots := interp.OutputSlots(f)
+		for r := range outs {
+			for k, out := range outs[r][i] {
+				if k >= 4 && !j.flags.all {
+					fmt.Fprintf(t.out, "rank %d %s  ... %d more outputs; -all lists them\n", r, halfNames[i], len(outs[r][i])-k)
+					break
+				}
+				note := ""
+				if !out.Finite() {
+					note = "  NOT FINITE"
+				}
+				fmt.Fprintf(t.out, "rank %d %s  %%%s = %v%s\n", r, halfNames[i], slots[k].Name, out, note)
+			}
+		}
+	}
+	return nil
+}
