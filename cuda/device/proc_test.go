@@ -1,0 +1,250 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/launch"
+)
+
+// What a rank's process is told through its environment.
+const (
+	envFolder = "DEVICE_TEST_FOLDER" // where its results go
+	envStep   = "DEVICE_TEST_STEP"
+	envHow    = "DEVICE_TEST_HOW"
+	envFault  = "DEVICE_TEST_FAULT" // what goes wrong on rank 1
+)
+
+// TestMain makes the test's binary also the program that the ranks run.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getenv(launch.EnvChild) == "1" {
+		if err := child(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "FAILED:", err)
+			os.Exit(3)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is the rank of a process: a driver of its own, and the traced step.
+func child(ctx context.Context) error {
+	env, err := rt.EnvFrom(os.Getenv)
+	if err != nil {
+		return err
+	}
+	drv, o, err := childDriver(env.World)
+	if err != nil {
+		return err
+	}
+	if f := os.Getenv(envFault); f != "" {
+		return faulty(ctx, drv, o, f)
+	}
+	h := map[string]how{"eager": eager, "packed": packed, "graph": graph}[os.Getenv(envHow)]
+	pair, err := step.Load(testdata+"graphs", os.Getenv(envStep))
+	if err != nil {
+		return err
+	}
+	if pair, err = forCUDA(pair); err != nil {
+		return err
+	}
+	in, err := interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+	if err != nil {
+		return err
+	}
+	var steps []hostrun.Step
+	var mods []*rt.Module
+	for _, f := range []*ir.Func{pair.Forward, pair.Backward} {
+		p, err := lower.FuncWith(f, lower.Options{Kernels: true})
+		if err != nil {
+			return err
+		}
+		s, err := hostrun.OfProgram(p)
+		if err != nil {
+			return err
+		}
+		steps, mods = append(steps, s), append(mods, s.Module)
+	}
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, mods...)
+	if err != nil {
+		return err
+	}
+	outs, err := twoSteps(ctx, r, pair, steps, in[r.Info().Rank], h)
+	if err := errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	if f, ok := drv.(*cuda.Fake); ok && len(f.Leaks()) > 0 {
+		return fmt.Errorf("not released: %s", leaks(f.Leaks()))
+	}
+	file, err := os.Create(filepath.Join(os.Getenv(envFolder), fmt.Sprint(env.Rank)))
+	if err != nil {
+		return err
+	}
+	return errors.Join(gob.NewEncoder(file).Encode(outs), file.Close())
+}
+
+// twoSteps runs forward and backward and gives the results of both.
+func twoSteps(ctx context.Context, r *rt.Rank, pair *step.Pair, steps []hostrun.Step, in []interp.Tensor, h how) ([2][]interp.Tensor, error) {
+	var outs [2][]interp.Tensor
+	for i, s := range steps {
+		if i == 1 {
+			var err error
+			if in, err = step.BackwardInputs(pair.Forward, pair.Backward, outs[0]); err != nil {
+				return outs, err
+			}
+		}
+		vs, err := hostrun.Inputs(ctx, r, s.Module, in)
+		if err != nil {
+			return outs, err
+		}
+		if outs[i], err = runStep(ctx, r, s, vs, h, 3); err != nil {
+			return outs, err
+		}
+	}
+	return outs, nil
+}
+
+func childDriver(ranks int) (cuda.Driver, device.Options, error) {
+	o := small(ranks)
+	if !*onGPU {
+		return cuda.NewFake(ranks), o, nil
+	}
+	drv, err := cuda.Open("")
+	if err != nil {
+		return nil, o, err
+	}
+	gpuOptions(&o)
+	return drv, o, nil
+}
+
+// spawn runs the ranks as processes.
+func spawn(t *testing.T, world int, env ...string) error {
+	t.Helper()
+	if *onGPU {
+		drv, err := cuda.Open("")
+		if err != nil {
+			t.Skip(err)
+		}
+		if infos, err := drv.Devices(); err != nil || len(infos) < world {
+			t.Skipf("%d processes need as many devices, there are %d (%v)", world, len(infos), err)
+		}
+	}
+	var args []string
+	flag.Visit(func(f *flag.Flag) {
+		if !strings.HasPrefix(f.Name, "test.") {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	return launch.Run(ctx, launch.Spec{World: world, Args: args, Env: env, Grace: 20 * time.Second})
+}
+
+// A process for each rank: the same bits as ranks of one process.
+func TestProcesses(t *testing.T) {
+	for _, h := range []how{eager, graph} {
+		t.Run(h.String(), func(t *testing.T) {
+			const name = "tiny_fsdp2"
+			dir := t.TempDir()
+			if err := spawn(t, 2, envFolder+"="+dir, envStep+"="+name, envHow+"="+h.String()); err != nil {
+				t.Fatal(err)
+			}
+			pair, err := step.Load(testdata+"graphs", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pair, err = forCUDA(pair); err != nil {
+				t.Fatal(err)
+			}
+			in, err := interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			drv, devs, o := target(t, 2)
+			fw, bw, err := pair.Run(t.Context(), runner(drv, devs, o, lower.Options{Kernels: true}, h, 3), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for r := range fw {
+				f, err := os.Open(filepath.Join(dir, fmt.Sprint(r)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got [2][]interp.Tensor
+				err = errors.Join(gob.NewDecoder(f).Decode(&got), f.Close())
+				if err != nil {
+					t.Fatal(err)
+				}
+				compare(t, "forward", [][]interp.Tensor{got[0]}, fw[r:r+1])
+				compare(t, "backward", [][]interp.Tensor{got[1]}, bw[r:r+1])
+			}
+		})
+	}
+}
+
+// faulty joins a world in which rank 1 does something wrong; the other rank must learn
+// of it in its collective, by the error it expects.
+func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string) error {
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: 20 * time.Second, UserBytes: 4096})
+	if err != nil {
+		return err
+	}
+	x := rt.C(0, rt.F32, 16)
+	sum := &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}, Label: "%s"}
+	if err := r.Barrier(ctx); err != nil {
+		return err
+	}
+	me := r.Info().Rank
+	if me == 1 {
+		switch fault {
+		case "dies":
+			os.Exit(0)
+		case "aborts":
+			r.Abort(errors.New("out of luck"))
+		case "late":
+			time.Sleep(5 * time.Second)
+		}
+		return errors.Join(r.Close())
+	}
+	w, err := r.Start(ctx, "", sum)
+	if err == nil {
+		err = w.Wait(ctx)
+	}
+	want := map[string]error{"dies": rt.ErrPeerLost, "aborts": rt.ErrAborted, "late": rt.ErrTimeout}[fault]
+	if !errors.Is(err, want) {
+		return fmt.Errorf("got %v, want %v", err, want)
+	}
+	if fault == "aborts" && !strings.Contains(err.Error(), "out of luck") || fault == "late" && !strings.Contains(err.Error(), "%s") {
+		return fmt.Errorf("the error says too little: %w", err)
+	}
+	return r.Close()
+}
+
+func TestFaultsOfProcesses(t *testing.T) {
+	for _, fault := range []string{"dies", "aborts", "late"} {
+		t.Run(fault, func(t *testing.T) {
+			if err := spawn(t, 2, envFault+"="+fault); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
