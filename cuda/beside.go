@@ -142,49 +142,94 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 	b.meet(quietDone)
 }
 
+// staged is a part of a tensor that goes through staging, off bytes into each slot.
+type staged struct {
+	chunk
+	off uint64
+}
+
+// stagingAlign keeps the parts of a round apart in a slot.
+const stagingAlign = 256
+
+// cutRounds deals the tensors out to rounds that each fill a slot of staging per
+// rank: tensors are cut where a slot ends, and small ones share it.
+func cutRounds(ts []Tensor, slot uint64, n int, whole bool) [][]staged {
+	var rounds [][]staged
+	room := uint64(0)
+	for _, t := range ts {
+		for at := uint64(0); at < t.Bytes; {
+			if room == 0 {
+				rounds, room = append(rounds, nil), slot
+			}
+			most := room
+			if whole {
+				most *= uint64(n)
+			}
+			c := chunk{t: t, at: at, bytes: min(most, t.Bytes-at)}
+			c.piece = c.bytes
+			if whole {
+				c.piece = ((c.bytes+uint64(n)-1)/uint64(n) + 15) &^ 15
+			}
+			last := &rounds[len(rounds)-1]
+			*last = append(*last, staged{chunk: c, off: slot - room})
+			room -= min(room, (c.piece+stagingAlign-1)&^(stagingAlign-1))
+			at += c.bytes
+		}
+	}
+	return rounds
+}
+
 // reduceBeside serves reduce_scatter and all_reduce.
 func (b *engineBuilder) reduceBeside(ts []Tensor) {
 	m, g, e := b.m, b.m.Group, b.m.engine
 	gather := b.op.Kind == kernels.AllReduce
-	chunks := cutChunks(ts, g.stageSlot, b.n, gather)
-	b.try(m.growEvents(len(chunks)))
+	rounds := cutRounds(ts, g.stageSlot, b.n, gather)
+	b.try(m.growEvents(len(rounds)))
 	if b.err != nil {
 		return
 	}
-	finish := func(i int) { // when chunk i is folded: its staging is free, its slice can go out
+	finish := func(i int) { // when round i is folded: its staging is free, its slices can go out
 		b.c.Wait(Main, e.folded[i])
 		if !gather {
 			return
 		}
-		at, bytes := chunks[i].slice(m.Index)
-		own := chunks[i].t.Dst + Ptr(at)
-		b.peers(func(_, world int) { b.c.Copy(Main, b.there(world, own), own, bytes) })
+		b.peers(func(_, world int) {
+			for _, c := range rounds[i] {
+				at, bytes := c.slice(m.Index)
+				own := c.t.Dst + Ptr(at)
+				b.c.Copy(Main, b.there(world, own), own, bytes)
+			}
+		})
 	}
-	for i, c := range chunks {
+	for i, parts := range rounds {
 		if i >= 2 {
 			finish(i - 2)
 		}
 		b.meet(quietReady)
 		b.peers(func(r, world int) {
-			at, bytes := c.slice(r)
-			if !gather {
-				at, bytes = uint64(r)*c.t.Bytes+c.at, c.bytes
+			for _, c := range parts {
+				at, bytes := c.slice(r)
+				if !gather {
+					at, bytes = uint64(r)*c.t.Bytes+c.at, c.bytes
+				}
+				to := g.world.Addr(world, g.stagingHalf(i)+uint64(m.Index)*g.stageSlot+c.off)
+				b.c.Copy(Main, to, c.t.Src+Ptr(at), bytes)
 			}
-			to := g.world.Addr(world, g.stagingHalf(i)+uint64(m.Index)*g.stageSlot)
-			b.c.Copy(Main, to, c.t.Src+Ptr(at), bytes)
 		})
 		b.meet(quietDone)
 		b.c.Record(Main, e.copied[i])
 		b.c.Wait(e.in, e.copied[i])
-		at, bytes := c.slice(m.Index)
-		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
-		if !gather {
-			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
+		for _, c := range parts {
+			at, bytes := c.slice(m.Index)
+			src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
+			if !gather {
+				src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
+			}
+			b.try(m.fold(b.c, e.in, b.op, src, dst, bytes, g.stagingHalf(i)+c.off, g.stageSlot))
 		}
-		b.try(m.fold(b.c, e.in, b.op, src, dst, bytes, g.stagingHalf(i), g.stageSlot))
 		b.c.Record(e.in, e.folded[i])
 	}
-	for i := max(0, len(chunks)-2); i < len(chunks); i++ {
+	for i := max(0, len(rounds)-2); i < len(rounds); i++ {
 		finish(i)
 	}
 }

@@ -163,10 +163,10 @@ func allCases(n int) []caseT {
 		caseT{kind: kernels.AllGather, t: dtype.I8, algo: kernels.Direct, counts: []int{100001}},
 		// Several rounds of staging, small and large tensors in one bucket, push after beside.
 		caseT{kind: kernels.AllReduce, t: dtype.BF16, algo: kernels.Engine, counts: []int{300007, 5, 70000}, inPlace: true, beside: true},
-		caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{150001, 3, 20000}, beside: true},
+		caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{400001, 3, 20000}, beside: true},
 		caseT{kind: kernels.ReduceScatter, t: dtype.BF16, counts: []int{200000, 16, 3}, beside: true},
 		caseT{kind: kernels.ReduceScatter, t: dtype.BF16, algo: kernels.Push, counts: []int{70000}},
-		caseT{kind: kernels.ReduceScatter, t: dtype.F32, algo: kernels.Engine, counts: []int{60000}, beside: true},
+		caseT{kind: kernels.ReduceScatter, t: dtype.F32, algo: kernels.Engine, counts: []int{300000, 9, 40000}, beside: true},
 		caseT{kind: kernels.AllGather, t: dtype.I8, counts: []int{100001, 7, 33}, beside: true},
 		caseT{kind: kernels.AllToAll, t: dtype.F16, counts: []int{1, 30001}, beside: true},
 	)

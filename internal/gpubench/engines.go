@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -43,6 +44,9 @@ func (b *bench) engines() error {
 	}
 	forms = append(forms, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, false}, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, true})
 	for _, f := range forms {
+		if !strings.Contains(f.algo.String(), b.only) {
+			continue
+		}
 		t := kernels.DefaultTuning(b.n)
 		t.EngineChunks = f.chunks
 		err := b.with(t, func() error {

@@ -8,7 +8,8 @@
 //	gpubench -mode soak              100,000 calls of all protocols in turn
 //	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
 //	gpubench -mode engines           large all_reduces by copy engines, form by form
-//	gpubench -mode overlap           gathers beside a matrix product, each alone and both
+//	gpubench -mode overlap           collectives beside matrix products, each alone and both
+//	gpubench -mode skew              how far apart the ranks' launches arrive
 //	gpubench -mode host              what a launch costs the host, from Go and from C
 //
 // A figure is the time of one call, replayed from a CUDA graph behind a delay, the
@@ -18,14 +19,17 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/kernels"
 )
 
 type figure struct {
@@ -64,11 +68,12 @@ type options struct {
 	least, limit    uint64
 	timeout         time.Duration
 	blas            string
+	images          string
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, overlap")
+	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, overlap, skew")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
@@ -79,6 +84,7 @@ func main() {
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
 	flag.StringVar(&o.blas, "blas", "", "cuBLAS library for -mode overlap, empty for the usual names")
+	flag.StringVar(&o.images, "images", "", "folder of NAME.cubin files to load in place of the embedded images")
 	flag.Parse()
 	var err error
 	if _, child := os.LookupEnv(envRank); o.procs && !child {
@@ -95,6 +101,12 @@ func main() {
 // world builds the ranks of this process: all of them, or one.
 func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
 	wo := worldOptions(o.limit, o.share, o.ptx)
+	if o.images != "" {
+		var err error
+		if wo.Images, err = imagesOf(o.images); err != nil {
+			return nil, err
+		}
+	}
 	if rank, child := os.LookupEnv(envRank); child {
 		r, err := strconv.Atoi(rank)
 		if err != nil {
@@ -109,6 +121,31 @@ func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
 		}
 	}
 	return cuda.NewLocalWorld(drv, devs, wo)
+}
+
+// imagesOf is the embedded images but for those of which dir has NAME.cubin.
+func imagesOf(dir string) (*kernels.Set, error) {
+	set, err := kernels.NewSet()
+	if err != nil {
+		return nil, err
+	}
+	count := 0
+	for _, name := range set.Manifest.Names() {
+		b, err := os.ReadFile(filepath.Join(dir, name+".cubin"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		set.Replace(name, b)
+		count++
+	}
+	if count == 0 {
+		return nil, fmt.Errorf("no image in %s", dir)
+	}
+	fmt.Printf("%d images from %s\n", count, dir)
+	return set, nil
 }
 
 func run(o options) error {
@@ -146,7 +183,7 @@ func run(o options) error {
 		defer b.out.Close()
 	}
 	modes := map[string]func() error{"verify": b.verify, "tune": b.tune, "bench": b.bench, "links": b.links, "litmus": b.litmus,
-		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "overlap": b.overlap}
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "overlap": b.overlap, "skew": b.skew}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
 		if !ok {

@@ -64,7 +64,14 @@ func (b *bench) verify() error {
 	}
 	for _, t := range []dtype.DType{dtype.BF16, dtype.F32, dtype.F16} {
 		for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
-			for _, algo := range []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
+			for _, algo := range []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine, besideEngine} {
+				name := fmt.Sprintf("%v %v %v", t, algo, kind)
+				if algo == besideEngine {
+					name = fmt.Sprintf("%v engine beside %v", t, kind)
+				}
+				if !strings.Contains(name, b.only) {
+					continue
+				}
 				for _, per := range []uint64{1, 3, 8, 64, 1000, 4099, 16384, 300001} {
 					for _, shift := range []uint64{0, 4, 2} {
 						for _, inPlace := range []bool{false, true} {
@@ -100,6 +107,9 @@ func (b *bench) verify() error {
 	return nil
 }
 
+// besideEngine stands for copies and flags in the forms beside compute.
+const besideEngine = kernels.Algo(100)
+
 // checkTheCheck makes sure that a wrong result is noticed.
 func (b *bench) checkTheCheck() error {
 	const per = 1000
@@ -132,6 +142,9 @@ func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.A
 	plans, err := b.prepare(func(rank int) cuda.Op {
 		o := b.op(kind, t, per*n*sz, rank, inPlace, shift)
 		o.Algo = algo
+		if algo == besideEngine {
+			o.Algo, o.Beside = kernels.Engine, true
+		}
 		if algo == kernels.Push {
 			o.Blocks = 3 // several chunks for each block
 		}
@@ -301,7 +314,10 @@ func (b *bench) bench() error {
 	}
 	b.report(figure{Op: "barrier", Impl: "concert", US: us})
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
-		for full := uint64(1 << 10); full <= b.maxSize; full *= 4 {
+		if !strings.Contains(kind.String(), b.only) {
+			continue
+		}
+		for full := b.minSize; full <= b.maxSize; full *= 4 {
 			us, l, err := b.measure(kind, full, config{})
 			if err != nil {
 				return err

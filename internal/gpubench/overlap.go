@@ -20,17 +20,22 @@ const (
 
 // form is a collective to be timed beside products.
 type form struct {
-	kind   kernels.Collective
-	algo   kernels.Algo
-	quiet  bool
-	blocks int  // grid, 0 for the planner's
-	spare  bool // the product leaves as many multiprocessors free as the collective has blocks
+	kind    kernels.Collective
+	algo    kernels.Algo
+	beside  bool // by copies and flags where the planner finds them worth it
+	inPlace bool
+	blocks  int  // grid, 0 for the planner's
+	spare   bool // the product leaves as many multiprocessors free as the collective has blocks
+	short   bool // eight products of an eighth of the rows for one
 }
 
 func (f form) String() string {
 	s := f.algo.String()
-	if f.quiet {
-		s += ", quiet"
+	if f.beside {
+		s += ", beside"
+	}
+	if f.inPlace {
+		s += ", in place"
 	}
 	if f.blocks > 0 {
 		s += fmt.Sprintf(", %d blocks", f.blocks)
@@ -38,22 +43,27 @@ func (f form) String() string {
 	if f.spare {
 		s += " left free"
 	}
+	if f.short {
+		s += ", short products"
+	}
 	return s
 }
 
-// forms lists what may serve beside compute: copies, and kernels of few blocks with
-// and without multiprocessors set aside for them.
-func forms() []form {
-	out := []form{{kind: kernels.AllGather, algo: kernels.Engine, quiet: true}, {kind: kernels.AllGather, algo: kernels.Engine}}
-	for _, spare := range []bool{false, true} {
-		for _, blocks := range []int{4, 8, 16, 32} {
-			out = append(out, form{kind: kernels.AllGather, algo: kernels.Direct, blocks: blocks, spare: spare},
-				form{kind: kernels.ReduceScatter, algo: kernels.Push, blocks: blocks, spare: spare},
-				form{kind: kernels.ReduceScatter, algo: kernels.Direct, blocks: blocks, spare: spare})
-		}
+// forms lists what may serve beside compute: copies, the planner's kernels, and
+// kernels of few blocks with multiprocessors set aside for them.
+func forms(bytes uint64) []form {
+	out := []form{
+		{kind: kernels.AllGather, beside: true, inPlace: true}, {kind: kernels.AllGather, beside: true}, {kind: kernels.ReduceScatter, beside: true},
+		{kind: kernels.AllReduce, beside: true, inPlace: true}, {kind: kernels.AllToAll, beside: true},
+		{kind: kernels.AllGather, algo: kernels.Direct}, {kind: kernels.ReduceScatter}}
+	if bytes >= 64<<20 {
+		out = append(out, form{kind: kernels.AllReduce, inPlace: true}, form{kind: kernels.AllToAll, algo: kernels.Direct},
+			form{kind: kernels.AllGather, algo: kernels.Direct, blocks: 16, spare: true},
+			form{kind: kernels.ReduceScatter, algo: kernels.Direct, blocks: 16, spare: true},
+			form{kind: kernels.AllGather, beside: true, short: true}, form{kind: kernels.ReduceScatter, beside: true, short: true},
+			form{kind: kernels.AllGather, algo: kernels.Direct, short: true}, form{kind: kernels.ReduceScatter, short: true})
 	}
-	return append(out, form{kind: kernels.AllGather, algo: kernels.Direct}, form{kind: kernels.ReduceScatter, algo: kernels.Push},
-		form{kind: kernels.ReduceScatter, algo: kernels.Engine})
+	return out
 }
 
 // compute is the stream beside the collectives of one rank.
@@ -78,11 +88,11 @@ func (b *bench) overlap() error {
 	if err := b.openSide(side); err != nil {
 		return err
 	}
-	for _, bytes := range []uint64{256 << 20, 16 << 20, 64 << 20, 512 << 20} {
+	for _, bytes := range []uint64{256 << 20, 64 << 20, 16 << 20, 4 << 20, 1 << 20} {
 		if bytes < b.minSize {
 			continue
 		}
-		for _, f := range forms() {
+		for _, f := range forms(bytes) {
 			if b.only != "" && !strings.Contains(f.kind.String()+" "+f.String(), b.only) {
 				continue
 			}
@@ -116,7 +126,7 @@ func (b *bench) openSide(side []compute) error {
 			return err
 		}
 		// The first product loads code, which must not happen beside a collective.
-		if err := b.product(side, k.ID); err != nil {
+		if err := errors.Join(b.product(side, k.ID, false), b.product(side, k.ID, true)); err != nil {
 			return err
 		}
 		if err := b.drv.StreamSync(k.Ctx, s.stream); err != nil {
@@ -163,10 +173,12 @@ func (b *bench) leave(side []compute, spare int) error {
 
 func (b *bench) beside(side []compute, f form, bytes uint64) error {
 	plans, err := b.prepare(func(rank int) cuda.Op {
-		o := b.op(f.kind, dtype.BF16, bytes, rank, false, 0)
-		o.Algo, o.Quiet, o.Blocks = f.algo, f.quiet, f.blocks
-		if f.kind == kernels.AllGather {
-			// In place: a copy within a device would run on the multiprocessors.
+		o := b.op(f.kind, dtype.BF16, bytes, rank, f.inPlace && f.kind == kernels.AllReduce, 0)
+		o.Algo, o.Beside, o.Blocks = f.algo, f.beside, f.blocks
+		if f.kind == kernels.AllReduce {
+			o.Red = kernels.Avg // stays finite in place
+		}
+		if f.kind == kernels.AllGather && f.inPlace {
 			o.Tensors[0].Src = o.Tensors[0].Dst + cuda.Ptr(uint64(rank)*o.Tensors[0].Bytes)
 		}
 		return o
@@ -174,7 +186,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) error {
 	if err != nil {
 		return err
 	}
-	whole, err := b.graphs(side, nil, 8, 0) // products alone have all multiprocessors
+	whole, err := b.graphs(side, f, nil, 8, 0) // products alone have all multiprocessors
 	if err != nil {
 		return err
 	}
@@ -186,7 +198,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) error {
 		defer b.leave(side, 0)
 	}
 	// How long a call lasts beside products decides how many outlast eight of them.
-	one, err := b.graphs(side, plans, 0, 4)
+	one, err := b.graphs(side, f, plans, 0, 4)
 	if err != nil {
 		return err
 	}
@@ -200,17 +212,17 @@ func (b *bench) beside(side []compute, f form, bytes uint64) error {
 	}
 	us = max(us, 20)
 	calls := max(4, min(40, int(4000/us)))
-	alone, err := b.graphs(side, plans, 0, calls)
+	alone, err := b.graphs(side, f, plans, 0, calls)
 	if err != nil {
 		return err
 	}
 	defer alone.close()
-	during, err := b.graphs(side, plans, 8, int(8*2400/us)+4)
+	during, err := b.graphs(side, f, plans, 8, int(8*2400/us)+4)
 	if err != nil {
 		return err
 	}
 	defer during.close()
-	slowed, err := b.graphs(side, plans, min(24, 10+int(float64(calls)*us/700)), calls)
+	slowed, err := b.graphs(side, f, plans, min(24, 10+int(float64(calls)*us/700)), calls)
 	if err != nil {
 		return err
 	}
@@ -235,9 +247,21 @@ func (b *bench) beside(side []compute, f form, bytes uint64) error {
 	return nil
 }
 
-func (b *bench) product(side []compute, rank int) error {
+// product multiplies once, or in eight parts of the rows.
+func (b *bench) product(side []compute, rank int, short bool) error {
 	at := func(off uint64) cuda.Ptr { return cuda.Ptr(b.addr(rank, off)) }
-	return side[rank].blas.MatMul(productSide, productSide, productSide, at(b.src+movedBytes), at(b.src+movedBytes+matrix), at(b.dst+movedBytes))
+	parts := 1
+	if short {
+		parts = 8
+	}
+	for i := range parts {
+		rows, skip := productSide/parts, uint64(matrix/parts*i)
+		err := side[rank].blas.MatMul(rows, productSide, productSide, at(b.src+movedBytes+skip), at(b.src+movedBytes+matrix), at(b.dst+movedBytes+skip))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pair is a graph of products and one of collectives for every rank.
@@ -249,12 +273,12 @@ type pair struct {
 }
 
 // graphs captures products and calls of plans.
-func (b *bench) graphs(side []compute, plans []*cuda.Prepared, products, calls int) (*pair, error) {
+func (b *bench) graphs(side []compute, f form, plans []*cuda.Prepared, products, calls int) (*pair, error) {
 	p := &pair{b: b, side: side, products: products, calls: calls, multiply: make([]cuda.Exec, b.n), gather: make([]cuda.Exec, b.n)}
 	for _, k := range b.w.Local() {
 		rank := k.ID
 		var err error
-		if p.multiply[rank], err = b.graph(k, side[rank].stream, products, func() error { return b.product(side, rank) }); err != nil {
+		if p.multiply[rank], err = b.graph(k, side[rank].stream, products, func() error { return b.product(side, rank, f.short) }); err != nil {
 			p.close()
 			return nil, err
 		}
