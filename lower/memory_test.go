@@ -28,9 +28,10 @@ func simPeak(t testing.TB, f *ir.Func) int64 {
 	return tl.Peak
 }
 
-// The placed arena is at most 1.01 times the simulator's peak on the full-size
-// graphs, as traced and as scheduled; and with reuse not above it, or, where reuse
-// takes nothing off the peak itself, by no more than packing misses the lower bound.
+// The placed arena is at most 1.005 times the least that any placement needs on the
+// full-size graphs, as traced and as scheduled, with and without reuse; and with
+// reuse it is not above the simulator's peak. Reuse of what the caller hands over
+// leaves one large problem that is placed a little above its bound.
 func TestArenaSize(t *testing.T) {
 	if testing.Short() {
 		t.Skip("schedules and places the full-size graphs")
@@ -56,11 +57,17 @@ func TestArenaSize(t *testing.T) {
 				}
 				t.Logf("%-24s %-8s %-28s buffers %5d, arena %d, over bound %.5f, over peak %.5f", name, order, reuse, len(plan.Buffers), p.Arena,
 					float64(p.Arena)/float64(bound), float64(p.Arena)/float64(peak))
-				limit := 1.01 * float64(peak)
-				if reuse != "" {
-					limit = max(float64(peak), 1.005*float64(bound))
+				if float64(p.Arena) > 1.005*float64(bound) {
+					t.Errorf("%s, order %q, %q: the arena has %d bytes, every placement needs %d", name, order, reuse, p.Arena, bound)
 				}
-				if float64(p.Arena) > limit {
+				limit := peak
+				switch reuse {
+				case "":
+					limit += peak / 100
+				case "reuse-buffers{inputs=dying}":
+					limit += peak / 500
+				}
+				if p.Arena > limit {
 					t.Errorf("%s, order %q, %q: the arena has %d bytes, the simulator's peak is %d", name, order, reuse, p.Arena, peak)
 				}
 			}
