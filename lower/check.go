@@ -47,7 +47,7 @@ func Check(f *ir.Func) (*program.Report, error) {
 
 // CheckOptions are the checker's options for lowered programs.
 func CheckOptions() program.CheckOptions {
-	return program.CheckOptions{InPlace: inPlace}
+	return program.CheckOptions{InPlace: inPlace, Pointwise: pointwise}
 }
 
 // inPlace reports whether a launch may write its result over an operand of the
@@ -55,4 +55,10 @@ func CheckOptions() program.CheckOptions {
 func inPlace(in *program.Instr, operand int) bool {
 	op, ok := ir.OpByName(in.Op)
 	return ok && (op == ir.OpCall || place.WorksInPlace(op, operand))
+}
+
+// pointwise reports whether an operation is elementwise, by the operator table.
+func pointwise(op string) bool {
+	o, ok := ir.OpByName(op)
+	return ok && o.Info().Elementwise
 }

@@ -173,6 +173,12 @@ func (b *body) order(k *cudagen.Kernel) error {
 		return fmt.Errorf("the kernel of %%%s writes %d results of %d", name, len(k.Outs), len(b.outs))
 	}
 	b.ins, b.outs = k.Ins, k.Outs
+	for _, v := range slices.Concat(b.ins, b.outs) {
+		w, p := b.l.lay.Windows(v)[0], b.l.st.Of(v)[0]
+		if start := w.Offset - p.Offset*int64(v.Type().DType().Size()); start%place.KernelAlign != 0 {
+			return fmt.Errorf("the kernel of %%%s moves %d bytes at a time, but %s lies in a storage %d bytes from the start of its buffer", name, place.KernelAlign, v, start)
+		}
+	}
 	return nil
 }
 

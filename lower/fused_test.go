@@ -2,6 +2,7 @@ package lower_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
@@ -50,7 +51,7 @@ func withKernels(t testing.TB, f *ir.Func) *program.Program {
 }
 
 // tally counts what became of a program's launches.
-type tally struct{ launches, fused, steps, kernels, temps int }
+type tally struct{ launches, fused, steps, kernels, temps, inPlace int }
 
 func (c *tally) add(p *program.Program) {
 	c.kernels += len(p.Kernels)
@@ -64,6 +65,11 @@ func (c *tally) add(p *program.Program) {
 			continue
 		}
 		c.fused++
+		for _, out := range p.Instrs[i].Outs {
+			if len(k.Body) > 1 && slices.ContainsFunc(p.Instrs[i].Ins, func(in program.Tensor) bool { return in.Buffer == out.Buffer && in.Offset == out.Offset }) {
+				c.inPlace++
+			}
+		}
 		c.steps += len(k.Body)
 		for _, s := range k.Body {
 			for _, o := range s.Outs {
@@ -120,7 +126,7 @@ func TestFusedPrograms(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", all)
-	if n := int(seeds); all.fused < n || all.steps < all.fused+n || all.temps < n/2 {
+	if n := int(seeds); all.fused < n || all.steps < all.fused+n || all.temps < n/2 || all.inPlace < n/16 {
 		t.Errorf("%d programs had %+v", n, all)
 	}
 }

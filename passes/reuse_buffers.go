@@ -8,7 +8,8 @@ import (
 
 // reuse-buffers decides which results lie in place of an operand: all_reduce and
 // broadcast on operands that nobody needs afterwards, and launches that read an
-// element before they overwrite it. The decision is the annotation inplace, which
+// element before they overwrite it, fused launches among them where they are
+// elementwise throughout. The decision is the annotation inplace, which
 // lowering follows; there are no copies to be saved otherwise, since a result that
 // cannot take over its operand gets a buffer of its own, and only an operand with
 // gaps is copied before a collective.
@@ -68,7 +69,7 @@ func runReuseBuffers(ctx *Context, f *ir.Func) error {
 		if n.Op().IsCollective() {
 			wanted = ctx.Bool("collectives")
 		}
-		if !wanted || len(n.Args()) == 0 || len(n.Results()) != 1 || n.Op() == ir.OpWaitTensor {
+		if !wanted || len(n.Args()) == 0 || len(n.Results()) != 1 || n.Op() == ir.OpWaitTensor || r.a.Inside(n) {
 			continue
 		}
 		if list := r.node(n); list != nil {
@@ -137,7 +138,7 @@ func (r *reuser) node(n *ir.Node) []int64 {
 // operand finds the operand that tensor k takes over, or -1 and a statistic that
 // says why the operand of a collective is not.
 func (r *reuser) operand(n *ir.Node, k int) (operand int, why string) {
-	for i, v := range n.Args() {
+	for i, v := range r.a.Operands(n) {
 		if n.Op().IsCollective() && i != k {
 			continue
 		}

@@ -94,6 +94,10 @@ type CheckOptions struct {
 	// of that operand; nil: every launch may. Copies always may, and collectives
 	// with the operand that belongs to the result.
 	InPlace func(in *Instr, operand int) bool
+	// Pointwise says whether element i of the results of an operation follows from
+	// elements i of its operands alone; nil: of every operation. A kernel of such
+	// operations may have a result on an operand.
+	Pointwise func(op string) bool
 	// Limit bounds the findings that are kept, 0 for 100. The rest is counted.
 	Limit int
 }
@@ -434,7 +438,7 @@ func (c *checker) inPlace(in *Instr, a, b *access) bool {
 		return a.operand == b.operand
 	case Launch:
 		if k := c.p.Kernel(in); k != nil {
-			return k.inPlace(int(a.operand), len(in.Ins)+int(b.operand), c.o.InPlace)
+			return k.inPlace(int(a.operand), len(in.Ins)+int(b.operand), &c.o)
 		}
 		return c.o.InPlace == nil || c.o.InPlace(in, int(a.operand))
 	}

@@ -149,30 +149,67 @@ func Span(d dtype.DType, shape, strides []int64) (bytes int64, ok bool) {
 }
 
 // inPlace reports whether parameter result may lie on parameter operand, given that
-// both are the same elements. One operation alone may if it works in place, which
-// works says (nil: every operation does); of several operations that may run in any
-// order and more than once, none does.
-func (k *Kernel) inPlace(operand, result int, works func(in *Instr, operand int) bool) bool {
-	if len(k.Body) != 1 {
+// both are the same elements. One operation alone may if it works in place. Several
+// may, in whatever order and how often they are computed, if all are pointwise, what
+// depends on the operand has its shape throughout, and the result alone, of all
+// parameters, depends on it and is computed last.
+func (k *Kernel) inPlace(operand, result int, o *CheckOptions) bool {
+	at := slices.IndexFunc(k.Body, func(s BodyStep) bool {
+		return slices.ContainsFunc(s.Outs, func(t BodyTensor) bool { return t.Param == result })
+	})
+	if at < 0 || len(k.Body[at].Outs) != 1 {
 		return false
 	}
-	s := &k.Body[0]
-	if len(s.Outs) != 1 || s.Outs[0].Param != result {
-		return false
-	}
-	out := &s.Outs[0]
-	for i := range s.Ins {
-		in := &s.Ins[i]
-		if in.Param != operand {
-			continue
+	out := &k.Body[at].Outs[0]
+	if len(k.Body) == 1 {
+		for i := range k.Body[0].Ins {
+			in := &k.Body[0].Ins[i]
+			s := &k.Body[0]
+			if in.Param == operand && (!in.sameElements(out) || o.InPlace != nil && !o.InPlace(&Instr{Kind: Launch, Op: s.Op, Attrs: s.Attrs, Event: -1, Group: -1}, i)) {
+				return false
+			}
 		}
-		same := in.Offset == out.Offset && in.DType == out.DType && slices.Equal(in.Shape, out.Shape) &&
-			slices.Equal(stridesOf(in), stridesOf(out))
-		if !same || works != nil && !works(&Instr{Kind: Launch, Op: s.Op, Attrs: s.Attrs, Event: -1, Group: -1}, i) {
+		return true
+	}
+	follows := []BodyTensor{*out} // what depends on the operand, each as it was written
+	follows[0].Param = operand
+	for j := range k.Body {
+		s := &k.Body[j]
+		if o.Pointwise != nil && !o.Pointwise(s.Op) {
 			return false
 		}
+		depends := false
+		for i := range s.Ins {
+			in := &s.Ins[i]
+			w := slices.IndexFunc(follows, func(t BodyTensor) bool { return t.samePlace(in) })
+			if w < 0 {
+				continue
+			}
+			if !in.sameElements(&follows[w]) {
+				return false
+			}
+			depends = true
+		}
+		if !depends {
+			continue
+		}
+		w := s.Outs[0]
+		if j > at || len(s.Outs) != 1 || !slices.Equal(w.Shape, out.Shape) || w.Param >= 0 && j != at {
+			return false
+		}
+		follows = append(follows, w)
 	}
-	return true
+	return follows[len(follows)-1].Param == result
+}
+
+// samePlace reports whether both are windows on one parameter or one temporary.
+func (t *BodyTensor) samePlace(u *BodyTensor) bool {
+	return t.Param == u.Param && (t.Param >= 0 || t.Temp == u.Temp)
+}
+
+// sameElements reports whether two windows, each on its own start, are alike.
+func (t *BodyTensor) sameElements(u *BodyTensor) bool {
+	return t.Offset == u.Offset && t.DType == u.DType && slices.Equal(t.Shape, u.Shape) && slices.Equal(stridesOf(t), stridesOf(u))
 }
 
 // stridesOf returns the strides, computing those of a tensor without gaps.

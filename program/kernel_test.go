@@ -73,3 +73,51 @@ func TestKernelErrors(t *testing.T) {
 		}
 	}
 }
+
+// A result of several operations may lie on an operand only where no thread can read
+// it after another has written it.
+func TestKernelInPlace(t *testing.T) {
+	const text = `program @f world 1
+stream @compute
+events 0
+arena 1024
+buffer %a at 0 size 512
+buffer %b at 512 size 512
+input a = %a: f32[4,4]
+input b = %b: f32[4,4]
+output c = %a: f32[4,4]
+kernel k0
+STEPS
+body
+@compute launch fused (%a: f32[4,4], %b: f32[4,4]) -> (%a: f32[4,4]) {kernel="k0"}
+`
+	for _, c := range []struct {
+		steps string
+		ok    bool
+	}{
+		{"step add (p0: f32[4,4], p1: f32[4,4]) -> (p2: f32[4,4])", true},
+		{"step add (p0: f32[4,4], p0: f32[4,4:1,4]) -> (p2: f32[4,4])", false},
+		{"step sum (p0: f32[4,4]) -> (p2: f32[4,4])", false},
+		{"step neg (p0: f32[4,4]) -> (t0: f32[4,4])\nstep add (t0: f32[4,4], p1: f32[4,4]) -> (p2: f32[4,4])", true},
+		{"step neg (p0: f32[4,4]) -> (t0: f32[4,4])\nstep add (t0: f32[4,4], p0: f32[4,4]) -> (p2: f32[4,4])", true},
+		{"step neg (p0: f32[4,4]) -> (t0: f32[4,4])\nstep add (t0: f32[4,4:1,4], p1: f32[4,4]) -> (p2: f32[4,4])", false},
+		{"step neg (p0: f32[4:1]) -> (t0: f32[4])\nstep add (t0: f32[4,4:0,1], p0: f32[4,4]) -> (p2: f32[4,4])", false},
+		{"step sum (p0: f32[4,4]) -> (t0: f32[4,4])\nstep add (t0: f32[4,4], p1: f32[4,4]) -> (p2: f32[4,4])", false},
+		{"step neg (p1: f32[4,4]) -> (p2: f32[4,4])\nstep add (p0: f32[4,4], p1: f32[4,4]) -> (t0: f32[4,4])", false},
+		{"step neg (p1: f32[4,4]) -> (t0: f32[4,4])\nstep add (t0: f32[4,4], p1: f32[4,4]) -> (p2: f32[4,4])", false},
+		{"step neg (p0: f32[4,4]) -> (p2: f32[4,4])\nstep add (p0: f32[4,4], p1: f32[4,4]) -> (t0: f32[4,4])", false},
+	} {
+		p, err := Parse("f.prog", strings.Replace(text, "STEPS", c.steps, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pointwise := func(op string) bool { return op != "sum" }
+		r, err := CheckWith(p, CheckOptions{Pointwise: pointwise, InPlace: func(in *Instr, _ int) bool { return pointwise(in.Op) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok := r.Err() == nil; ok != c.ok {
+			t.Errorf("%s: allowed is %v, want %v: %v", c.steps, ok, c.ok, r.Err())
+		}
+	}
+}

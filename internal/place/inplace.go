@@ -27,6 +27,7 @@ type InPlaceError struct {
 	Node    *ir.Node
 	Result  int // number of the tensor among the results
 	Operand int
+	Value   *ir.Value // the operand, nil if there is none of that number
 	Hazard  Hazard
 	By      *ir.Node // who needs the storage, or has it in flight; may be nil
 }
@@ -34,8 +35,8 @@ type InPlaceError struct {
 // Error implements error.
 func (e *InPlaceError) Error() string {
 	s := fmt.Sprintf("%%%s: result %d cannot lie in place of operand %d", e.Node.Name(), e.Result, e.Operand)
-	if e.Operand >= 0 && e.Operand < len(e.Node.Args()) {
-		s += fmt.Sprintf(" (%s)", e.Node.Arg(e.Operand))
+	if e.Value != nil {
+		s += fmt.Sprintf(" (%s)", e.Value)
 	}
 	s += ": " + string(e.Hazard)
 	if e.By != nil {
@@ -60,10 +61,10 @@ func WorksInPlace(op ir.Op, operand int) bool {
 
 // KernelInPlace reports whether a compiled kernel of an operation alone may write
 // its result over an operand for which WorksInPlace holds: those whose threads read
-// and write the same elements and no others. A kernel for an update or a running sum
-// wants them apart.
+// and write the same elements and no others. A kernel for a row, an update or a running
+// sum wants them apart.
 func KernelInPlace(op ir.Op) bool {
-	return op == ir.OpSoftmax || op == ir.OpLogSoftmax || op.Info().Elementwise
+	return op.Info().Elementwise
 }
 
 // Analysis answers which results may lie in place of which operands.
@@ -79,8 +80,8 @@ func Analyse(f *ir.Func) (*Analysis, error) {
 	return &Analysis{u}, nil
 }
 
-// InPlace returns nil if tensor k of the results of n may lie in place of an
-// operand, else why not. Whether inputs that die may be overwritten is the
+// InPlace returns nil if tensor k of the results of n may lie in place of one of
+// Operands(n), else why not. Whether inputs that die may be overwritten is the
 // caller's to say. O(operands).
 func (a *Analysis) InPlace(n *ir.Node, k, operand int) *InPlaceError {
 	return a.u.inPlace(n, k, operand)
@@ -95,9 +96,29 @@ func (a *Analysis) Input(v *ir.Value) *ir.Node {
 	return nil
 }
 
-// Whole reports whether v has all the bytes of its storage, up to alignment: if
-// not, a result in its place would keep the rest alive.
+// Operands are what the launch of n reads: the arguments of n, or what its region
+// reads, see Region.Operands. The caller must not change the list.
+func (a *Analysis) Operands(n *ir.Node) []*ir.Value { return a.u.operands(n) }
+
+// Inside reports whether the results of n have no bytes, since only its region reads
+// them.
+func (a *Analysis) Inside(n *ir.Node) bool {
+	for _, r := range n.Results() {
+		for _, p := range a.u.st.Of(r) {
+			if !a.u.inside(p.Storage) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Whole reports whether v has all the bytes of its storage, up to alignment at its
+// end: if not, a result in its place would keep the rest alive, or not lie aligned.
 func (a *Analysis) Whole(v *ir.Value) bool {
+	if a.u.st.Of(v)[0].Offset*int64(v.Type().DType().Size())%KernelAlign != 0 {
+		return false
+	}
 	m := a.u.f.Module()
 	size := func(t ir.Type) int64 { return (m.Bound(t.Bytes()) + Align - 1) / Align }
 	return size(v.Type()) == size(a.u.st.Type(a.u.st.Of(v)[0].Storage))
@@ -143,21 +164,23 @@ func (u *uses) taken(root *ir.Value, k int) (int, error) {
 func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 	fail := func(h Hazard, by ir.NodeID) *InPlaceError {
 		e := &InPlaceError{Node: n, Result: k, Operand: operand, Hazard: h}
+		if ops := u.operands(n); operand >= 0 && operand < len(ops) {
+			e.Value = ops[operand]
+		}
 		if by >= 0 {
 			e.By = u.f.NodeByID(by)
 		}
 		return e
 	}
-	if operand < 0 || operand >= len(n.Args()) {
+	ops := u.operands(n)
+	if operand < 0 || operand >= len(ops) {
 		return fail(NotThere, -1)
 	}
-	if u.seat[n.At()] >= 0 {
-		return fail(Fused, -1)
-	}
-	if !able(n, k, operand) {
+	v := ops[operand]
+	seat := u.seat[n.At()]
+	if seat < 0 && !able(n, k, operand) {
 		return fail(NotAble, -1)
 	}
-	v := n.Arg(operand)
 	if v.Type().IsAsync() || !v.Type().Equal(resultType(n, k)) {
 		return fail(OtherType, -1)
 	}
@@ -175,12 +198,15 @@ func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 		}
 		return fail(Needed, o.by)
 	}
-	for i, w := range n.Args() {
+	if seat >= 0 && (!u.pointwise(&u.regions[seat], n, v) || u.claimed(&u.regions[seat], n, p.Storage)) {
+		return fail(Fused, -1)
+	}
+	for i, w := range ops {
 		if i == operand || w.Type().IsAsync() {
 			continue
 		}
 		q := u.st.Of(w)[0]
-		same := n.Op().Info().Elementwise && q.Offset == p.Offset && w.Type().Equal(v.Type())
+		same := seat < 0 && n.Op().Info().Elementwise && q.Offset == p.Offset && w.Type().Equal(v.Type())
 		if q.Storage == p.Storage && !same {
 			return fail(Shared, -1)
 		}

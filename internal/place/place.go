@@ -13,7 +13,8 @@
 //	fusion=n             the node belongs to a region, see FusionKey
 //	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
 //
-// Results are counted by tensor: an async result of n tensors has n entries.
+// Results are counted by tensor: an async result of n tensors has n entries. Operands
+// are the node's, or those of its region (see Region.Operands).
 // reuse-buffers writes inplace, plan-memory the offsets.
 //
 // # Lifetimes
@@ -34,6 +35,10 @@ import (
 
 // Align is the alignment of every buffer in bytes; sim and program have the same.
 const Align = 512
+
+// KernelAlign is the alignment in bytes that compiled kernels expect of the values
+// that no view makes: what one access moves at most.
+const KernelAlign = 16
 
 // The keys of annotations.
 const (
@@ -102,7 +107,7 @@ func Of(f *ir.Func) (*Layout, error) {
 			continue
 		}
 		if operand >= 0 {
-			p := u.st.Of(root.Def().Arg(operand))[0]
+			p := u.st.Of(u.operands(root.Def())[operand])[0]
 			w := home[p.Storage]
 			w.Offset += p.Offset * int64(u.st.Type(p.Storage).DType().Size())
 			home[id] = w

@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -11,7 +12,8 @@ import (
 //
 // To memory a region is one instruction. Its operands live until its last node has
 // run and its results from its first node on, so that none shares bytes with
-// another; what nobody outside reads has no buffer.
+// another, unless an annotation puts a result in place of an operand; what nobody
+// outside reads has no buffer.
 const FusionKey = "fusion"
 
 // Region is the nodes of one launch, neighbours in the order.
@@ -50,6 +52,78 @@ func Regions(f *ir.Func) ([]Region, error) {
 		i = r.Last + 1
 	}
 	return out, nil
+}
+
+// Operands are what the region reads that none of its nodes computes, in order of
+// first reading; a view of such a value that belongs to the region is an operand,
+// the value itself only where it is read as well. The annotation inplace of a node in
+// a region counts these.
+func (r *Region) Operands(st *ir.Storages) []*ir.Value {
+	var out []*ir.Value
+	seen := map[*ir.Value]bool{}
+	for _, n := range r.Nodes {
+		if n.Op().IsView() {
+			continue
+		}
+		for _, a := range n.Args() {
+			if !seen[a] && !r.makes(st, a) {
+				seen[a] = true
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// makes reports whether a node of the region computes what v shows.
+func (r *Region) makes(st *ir.Storages, v *ir.Value) bool {
+	root, _ := st.Root(st.Of(v)[0].Storage)
+	at := root.Def().At()
+	return at >= r.First && at <= r.Last
+}
+
+// pointwise reports whether result n of a region may lie on operand v, which has the
+// same type, as far as the region's own reading goes: all of its operations are
+// elementwise; what depends on v has v's shape throughout, so that element i of
+// anything follows from element i of v; and n alone, of all that has bytes, depends on
+// it. Then a thread that computes some elements of n has read these elements of v for
+// the last time when it writes them, and no other thread reads them, in whatever
+// order a kernel computes and however often. Running the nodes one by one is right,
+// too: nothing behind n reads v.
+func (u *uses) pointwise(r *Region, n *ir.Node, v *ir.Value) bool {
+	shape := v.Type().Shape()
+	follows := map[*ir.Value]bool{v: true}
+	for _, m := range r.Nodes {
+		if !m.Op().IsView() && (!m.Op().Info().Elementwise || len(m.Results()) != 1) {
+			return false
+		}
+		if !slices.ContainsFunc(m.Args(), func(a *ir.Value) bool { return follows[a] }) {
+			continue
+		}
+		res := m.Result(0)
+		if m.Op().IsView() || m.At() > n.At() || !res.Type().Shape().Equal(shape) || m != n && u.outside[u.st.Of(res)[0].Storage] {
+			return false
+		}
+		follows[res] = true
+	}
+	return follows[n.Result(0)]
+}
+
+// claimed reports whether another node of n's region lies in place of an operand in
+// the same storage.
+func (u *uses) claimed(r *Region, n *ir.Node, s ir.StorageID) bool {
+	ops := u.operands(n)
+	for _, m := range r.Nodes {
+		if m == n {
+			continue
+		}
+		for _, i := range m.Meta().Ints(InPlaceKey) {
+			if i >= 0 && i < int64(len(ops)) && u.st.Of(ops[i])[0].Storage == s {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func fusion(n *ir.Node) (int64, bool) {

@@ -6,7 +6,7 @@ import "github.com/seed-ee968945/concert/ir"
 // bytes.
 type life struct{ def, last int }
 
-// use is the last position up to which a node uses a storage.
+// use is the last position up to which a launch, named by its first node, uses a storage.
 type use struct {
 	at int
 	by ir.NodeID
@@ -17,12 +17,13 @@ type uses struct {
 	f      *ir.Func
 	st     *ir.Storages
 	lives  []life   // by storage
-	latest [][2]use // by storage: the latest use, and the latest one by another node
+	latest [][2]use // by storage: the latest use, and the latest one by another launch
 	opaque []bool   // by storage: a call may have given it another name
 
 	regions []Region
-	seat    []int32 // by position: which region, -1 for none
-	outside []bool  // by storage: somebody outside of the region that makes it uses it
+	reads   [][]*ir.Value // by region: its operands
+	seat    []int32       // by position: which region, -1 for none
+	outside []bool        // by storage: somebody outside of the region that makes it uses it
 }
 
 // newUses follows the order once. O(nodes + uses).
@@ -88,11 +89,28 @@ func (u *uses) seats() error {
 		u.seat[i] = -1
 	}
 	for r := range u.regions {
+		u.reads = append(u.reads, u.regions[r].Operands(u.st))
 		for i := u.regions[r].First; i <= u.regions[r].Last; i++ {
 			u.seat[i] = int32(r)
 		}
 	}
 	return nil
+}
+
+// launch is the node that stands for the launch of n: the first of its region, or n.
+func (u *uses) launch(n *ir.Node) *ir.Node {
+	if r := u.seat[n.At()]; r >= 0 {
+		return u.regions[r].Nodes[0]
+	}
+	return n
+}
+
+// operands are what the launch of n reads; those of a region are counted together.
+func (u *uses) operands(n *ir.Node) []*ir.Value {
+	if r := u.seat[n.At()]; r >= 0 {
+		return u.reads[r]
+	}
+	return n.Args()
 }
 
 // begin is the position at which the launch of the node at position i begins.
@@ -122,8 +140,9 @@ func (u *uses) inside(s ir.StorageID) bool {
 // by the forward pass, and incoming gradients.
 func dies(n *ir.Node) bool { return n.Role() == ir.RoleSaved || n.Role() == ir.RoleTangent }
 
-// use notes that n needs v up to a position.
+// use notes that n needs v up to a position. A region uses it as one.
 func (u *uses) use(n *ir.Node, v *ir.Value, at int) {
+	id := u.launch(n).ID()
 	for _, p := range u.st.Of(v) {
 		u.lives[p.Storage].last = max(u.lives[p.Storage].last, at)
 		if root, _ := u.st.Root(p.Storage); u.seat[n.At()] < 0 || u.seat[n.At()] != u.seat[root.Def().At()] {
@@ -131,20 +150,20 @@ func (u *uses) use(n *ir.Node, v *ir.Value, at int) {
 		}
 		l := &u.latest[p.Storage]
 		switch {
-		case n.ID() == l[0].by:
+		case id == l[0].by:
 			l[0].at = max(l[0].at, at)
 		case at >= l[0].at:
-			l[0], l[1] = use{at, n.ID()}, l[0]
-		case n.ID() == l[1].by || at > l[1].at:
-			l[1] = use{max(at, l[1].at), n.ID()}
+			l[0], l[1] = use{at, id}, l[0]
+		case id == l[1].by || at > l[1].at:
+			l[1] = use{max(at, l[1].at), id}
 		}
 	}
 }
 
-// other is the latest use of a storage by a node other than n; at -1 if there is none.
+// other is the latest use of a storage by a launch other than n's; at -1 if there is none.
 func (u *uses) other(s ir.StorageID, n *ir.Node) use {
 	l := u.latest[s]
-	if l[0].by != n.ID() {
+	if l[0].by != u.launch(n).ID() {
 		return l[0]
 	}
 	return l[1]
