@@ -66,6 +66,7 @@ type options struct {
 	share, ptx      bool
 	procs           bool
 	least, limit    uint64
+	staging         uint64
 	timeout         time.Duration
 	blas            string
 	images          string
@@ -80,6 +81,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "file for JSON lines")
 	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that tune tries, in bytes")
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
+	flag.Uint64Var(&o.staging, "staging", 128<<20, "bytes of the group's staging, at most 256 MiB")
 	flag.StringVar(&o.only, "only", "", "only figures whose name contains this")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
@@ -170,7 +172,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRig(drv, w, o.share, o.limit, o.timeout)
+	r, err := newRig(drv, w, o)
 	if err != nil {
 		return err
 	}

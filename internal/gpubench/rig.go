@@ -34,18 +34,18 @@ func worldOptions(limit uint64, share, ptx bool) cuda.WorldOptions {
 	return cuda.WorldOptions{Bytes: 2*limit + 768<<20, ShareDevice: share, PTX: ptx}
 }
 
-func newRig(drv cuda.Driver, w *cuda.World, share bool, limit uint64, timeout time.Duration) (*rig, error) {
+func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 	start := time.Now()
-	r := &rig{drv: drv, w: w, n: w.Size(), share: share, max: limit, members: make([]*cuda.Member, w.Size()),
+	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, members: make([]*cuda.Member, w.Size()),
 		streams: make([]cuda.Stream, w.Size()), events: make([][2]cuda.Event, w.Size())}
-	o := cuda.GroupOptions{Timeout: timeout, Staging: 128 << 20, Region: 64 << 20}
-	if share {
+	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: 64 << 20}
+	if o.share {
 		t := kernels.DefaultTuning(r.n)
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
-		o.Tuning = &t
+		g.Tuning = &t
 	}
 	var err error
-	if r.g, err = w.NewGroup(seq(r.n), o); err != nil {
+	if r.g, err = w.NewGroup(seq(r.n), g); err != nil {
 		return nil, err
 	}
 	for _, m := range r.g.Members() {
@@ -54,7 +54,7 @@ func newRig(drv cuda.Driver, w *cuda.World, share bool, limit uint64, timeout ti
 	for _, a := range []struct {
 		at    *uint64
 		bytes uint64
-	}{{&r.src, limit + 4096}, {&r.dst, limit + 4096}, {&r.wrong, 256}} {
+	}{{&r.src, o.limit + 4096}, {&r.dst, o.limit + 4096}, {&r.wrong, 256}} {
 		if *a.at, err = w.Alloc(a.bytes, 1<<12); err != nil {
 			return nil, err
 		}
