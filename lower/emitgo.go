@@ -160,6 +160,7 @@ func (e *emitter) module() {
 	}
 	e.params("Inputs", p.Inputs)
 	e.params("Outputs", p.Outputs)
+	e.printf("Step: Step,\n")
 	if len(p.Kernels) > 0 {
 		if p.Source() != "" {
 			e.printf("Source: source,\nFlags: %#v,\n", p.Unit.Flags)

@@ -27,6 +27,10 @@ type Module struct {
 	Inputs  []Param
 	Outputs []Param
 
+	// Step, of a module that emitted code describes, is that code. It is used where
+	// there is no Text: to say what ranks disagree on, and what they do not come to.
+	Step func(*Exec)
+
 	// Source is the translation unit of the kernels: CUDA C++, compiled with Flags.
 	// Empty where the module has no kernels, or is to run on the host only.
 	Source  string
@@ -203,7 +207,7 @@ func (m *Module) header() string {
 }
 
 // agreement is the digest and text that stand for all of a rank's modules.
-func agreement(mods []*Module) (digest, text string) {
+func agreement(mods []*Module, world int) (digest, text string) {
 	h := sha256.New()
 	var b strings.Builder
 	for _, m := range mods {
@@ -212,6 +216,7 @@ func agreement(mods []*Module) (digest, text string) {
 			b.WriteString(m.Text) // so that line numbers are the program's
 		} else {
 			b.WriteString(head)
+			b.WriteString(m.listing(world).text.String())
 		}
 		fmt.Fprintf(h, "%d %s%d %s", len(head), head, len(m.Digest), m.Digest)
 		if m.Digest == "" {

@@ -65,6 +65,15 @@ type loaded struct {
 	codes  map[string]int // its kernels by name
 }
 
+// newLoaded places module number unit of a rank at a base, without its events.
+func newLoaded(m *Module, base int64, unit int) *loaded {
+	l := &loaded{base: base, unit: unit, codes: map[string]int{}}
+	for i := range m.Kernels {
+		l.codes[m.Kernels[i].Name] = i
+	}
+	return l
+}
+
 const (
 	defaultTimeout = 5 * time.Minute
 	worldGroup     = "world" // joined worlds always have this group of all ranks
@@ -104,11 +113,11 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	st := cfg.Store
 	if st == nil {
 		if st, err = OpenStore(ctx, env); err != nil {
-			return nil, beforeFirst(storeFailure(env.Rank, start, err), mods)
+			return nil, beforeFirst(storeFailure(env.Rank, start, err), mods, env.World)
 		}
 		defer st.Close()
 	}
-	digest, text := agreement(mods)
+	digest, text := agreement(mods, env.World)
 	spec := Spec{Rank: env.Rank, World: env.World, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
 		Timeout: cfg.Timeout, Funcs: cfg.Funcs}
 	for _, m := range mods {
@@ -131,7 +140,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		}
 	}()
 	if r.dev, err = open(ctx, spec); err != nil {
-		return nil, beforeFirst(err, mods)
+		return nil, beforeFirst(err, mods, env.World)
 	}
 	if err := r.prepare(mods); err != nil {
 		return nil, errors.Join(err, r.dev.Close())
@@ -180,10 +189,7 @@ func (r *Rank) layOut(mods []*Module, user int64) ([]Group, error) {
 				return nil, fmt.Errorf("module %s: group %q is %v here and %v elsewhere", m.Name, g.Name, g.Ranks, groups[i].Ranks)
 			}
 		}
-		l := &loaded{base: at, unit: i, codes: map[string]int{}}
-		for j := range m.Kernels {
-			l.codes[m.Kernels[j].Name] = j
-		}
+		l := newLoaded(m, at, i)
 		r.loaded[m] = l
 		if m.Digest != "" {
 			r.byDigest[m.Digest] = m

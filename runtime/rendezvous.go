@@ -382,7 +382,7 @@ func storeFailure(me int, start time.Time, err error) error {
 // the rank's programs, and so cannot run, after the word rendezvous: whoever reads
 // the message finds the place in the program where the ranks would have met.
 // Programs without a text (emitted code carries none) leave err as it is.
-func beforeFirst(err error, mods []*Module) error {
+func beforeFirst(err error, mods []*Module, world int) error {
 	var op *string // of a copy: ranks of one process may share the error
 	named := err
 	switch e := err.(type) {
@@ -405,16 +405,19 @@ func beforeFirst(err error, mods []*Module) error {
 	if op == nil || *op != "rendezvous" {
 		return err
 	}
-	if first := firstCollective(mods); first != "" {
+	if first := firstCollective(mods, world); first != "" {
 		*op += " before " + first
 	}
 	return named
 }
 
 // firstCollective names the first collective of the first module that has one.
-func firstCollective(mods []*Module) string {
+func firstCollective(mods []*Module, world int) string {
 	for _, m := range mods {
 		if m.Text == "" {
+			if first := m.listing(world).first; first != "" {
+				return first
+			}
 			continue
 		}
 		p, err := program.Parse(m.Name, m.Text)

@@ -215,7 +215,7 @@ func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs
 	outs, err := r.runModule(ctx, m, step, inputs, opts)
 	if err != nil {
 		// A rank that joined before another failed to learns of it here.
-		return nil, beforeFirst(err, []*Module{m})
+		return nil, beforeFirst(err, []*Module{m}, r.env.World)
 	}
 	return outs, nil
 }
