@@ -17,10 +17,19 @@ type recording struct {
 	main   *stream
 	fork   cuda.Event
 	done   cuda.Event
-	parts  []part
-	used   []*stream // but for main
+	items  []item
+	parts  []part // what items become in the end
+	used   []*stream
 	groups []*group
 	before []*stream // by group of the device: who used it last before the capture
+}
+
+// item is one call, or the recording of an event, or a wait for one.
+type item struct {
+	st           *stream
+	plan         *plan
+	beside       *plan // of a collective: the form for beside compute
+	record, wait cuda.Event
 }
 
 // part is commands, or the call of a Go function between commands.
@@ -64,9 +73,10 @@ func (d *Device) BeginCapture() error {
 		g.last = nil
 	}
 	d.rec = r
-	r.commands().Record(r.main.h, r.fork)
 	return nil
 }
+
+func (r *recording) add(i item) { r.items = append(r.items, i) }
 
 // commands is the buffer at the end.
 func (r *recording) commands() *cuda.Commands {
@@ -94,18 +104,85 @@ func (r *recording) on(st *stream) *cuda.Commands {
 	return c
 }
 
-// call adds a call of a Go function.
-func (r *recording) call(st *stream, p *plan) {
-	r.on(st)
-	r.parts = append(r.parts, part{call: p, st: st})
-}
-
 // wait makes a stream wait for an event. What was recorded before the capture has
 // ended, or precedes the main stream's part, when a replay begins.
 func (r *recording) wait(st *stream, ev *event) {
 	if ev.during == r {
-		r.on(st).Wait(st.h, ev.h)
+		r.add(item{st: st, wait: ev.h})
 	}
+}
+
+// assemble turns the items into parts.
+func (r *recording) assemble() {
+	r.commands().Record(r.main.h, r.fork)
+	for k := range r.items {
+		i := &r.items[k]
+		c := r.on(i.st)
+		switch {
+		case i.record != 0:
+			c.Record(i.st.h, i.record)
+		case i.wait != 0:
+			c.Wait(i.st.h, i.wait)
+		case i.plan.call != nil:
+			r.parts = append(r.parts, part{call: i.plan, st: i.st})
+		default:
+			p := i.plan
+			if i.beside != nil && r.busy(k) {
+				p = i.beside
+			}
+			if log := r.d.opts.Log; log != nil && p.group != nil {
+				log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", p == i.beside)
+			}
+			c.AppendOn(i.st.h, &p.cmds)
+		}
+	}
+	for _, s := range r.used {
+		r.commands().Record(s.h, s.join)
+		r.commands().Wait(r.main.h, s.join)
+	}
+}
+
+// busy reports whether the compute streams have work while collective k runs: between
+// what it waits for and whoever waits for it.
+func (r *recording) busy(k int) bool {
+	st := r.items[k].st
+	if compute(st.name) {
+		return false
+	}
+	from := 0
+	for i := k - 1; i >= 0; i-- { // the last event of a compute stream that st waited for before
+		if w := &r.items[i]; w.st == st && w.wait != 0 {
+			if at := r.recordedBefore(i, w.wait); at >= 0 && compute(r.items[at].st.name) {
+				from = at
+				break
+			}
+		}
+	}
+	ours := map[cuda.Event]bool{} // events that stand for the collective
+	for i := from; i < len(r.items); i++ {
+		x := &r.items[i]
+		switch {
+		case i > k && x.record != 0 && x.st == st:
+			ours[x.record] = true
+		case i > k && x.record != 0:
+			delete(ours, x.record)
+		case i > k && x.wait != 0 && ours[x.wait] && compute(x.st.name):
+			return false // nothing has been found up to here
+		case x.plan != nil && compute(x.st.name):
+			return true
+		}
+	}
+	return false
+}
+
+// recordedBefore is the item that recorded an event last before item k, -1 if none did.
+func (r *recording) recordedBefore(k int, ev cuda.Event) int {
+	for i := k - 1; i >= 0; i-- {
+		if r.items[i].record == ev {
+			return i
+		}
+	}
+	return -1
 }
 
 // end stops collecting.
@@ -148,12 +225,8 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	if d.rec == nil {
 		return nil, d.call("capture", errors.New("no capture was begun"))
 	}
-	r := d.rec
-	for _, s := range r.used {
-		r.commands().Record(s.h, s.join)
-		r.commands().Wait(r.main.h, s.join)
-	}
-	d.endRecording()
+	r := d.endRecording()
+	r.assemble()
 	c := &captured{d: d, r: r}
 	d.mu.Lock()
 	d.steps[c] = true

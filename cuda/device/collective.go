@@ -19,19 +19,28 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
-	p, err := d.planned(d.collectiveKey(c, st), func() (*plan, error) { return d.planCollective(g, c, st) })
+	p, err := d.planned(d.collectiveKey(c, false), func() (*plan, error) { return d.planCollective(g, c, false) })
 	if err != nil {
 		return d.call(c.Name(), err)
 	}
 	if err := d.takeTurn(g, st); err != nil {
 		return d.call(c.Name(), err)
 	}
-	return d.emit(st, p)
+	if d.rec == nil || d.opts.NoBeside || g.m == nil {
+		return d.emit(st, p)
+	}
+	// Which of the two it will be shows once the whole step is known.
+	beside, err := d.planned(d.collectiveKey(c, true), func() (*plan, error) { return d.planCollective(g, c, true) })
+	if err != nil {
+		return d.call(c.Name(), err)
+	}
+	d.rec.add(item{st: st, plan: p, beside: beside})
+	return nil
 }
 
 // planCollective checks a collective and turns it into commands. Everything it decides
-// by is the same on all ranks of the group.
-func (d *Device) planCollective(g *group, c *rt.Collective, st *stream) (*plan, error) {
+// by is the same on all ranks of the group. beside says that compute runs beside it.
+func (d *Device) planCollective(g *group, c *rt.Collective, beside bool) (*plan, error) {
 	if err := c.Check(len(g.ranks), g.pos); err != nil {
 		return nil, err
 	}
@@ -42,7 +51,7 @@ func (d *Device) planCollective(g *group, c *rt.Collective, st *stream) (*plan, 
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g}, staged: staged, quiet: d.opts.Quiet > 0 && !compute(st.name)}
+	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g}, staged: staged, beside: beside}
 	switch {
 	case g.m == nil:
 		b.alone()
@@ -66,7 +75,7 @@ type builder struct {
 	c      *rt.Collective
 	p      *plan
 	staged bool // results overlap operands: operands are moved away first
-	quiet  bool
+	beside bool
 	used   uint64 // bytes of scratch
 	how    string // algorithms, for traces
 	err    error
@@ -333,22 +342,15 @@ func (b *builder) try(op cuda.Op) {
 	if b.err != nil {
 		return
 	}
-	if b.quiet && (op.Kind == kernels.AllGather || op.Kind == kernels.AllToAll) {
-		least := uint64(1) << 62
-		for _, t := range op.Tensors {
-			least = min(least, t.Bytes*uint64(len(b.g.ranks)))
-		}
-		if least >= uint64(b.d.opts.Quiet) {
-			op.Quiet = true
-		}
-	}
+	op.Beside = b.beside && op.Kind != kernels.Barrier
 	p, err := b.g.m.Prepare(op)
-	how := "by engines or streams"
+	how := "copy engines"
+	if b.beside {
+		how = "copies beside compute"
+	}
 	switch {
 	case op.Kind == kernels.Barrier:
 		how = "barrier"
-	case op.Quiet:
-		how = "quiet"
 	case p != nil && p.Launch() != nil:
 		l := p.Launch()
 		how = fmt.Sprintf("%s, %d blocks of %d", l.Kernel, l.Grid, l.Block)

@@ -224,7 +224,7 @@ func (d *Device) Record(s rt.Stream, e rt.Event) error {
 	}
 	ev.recorded, ev.during = true, d.rec
 	if d.rec != nil {
-		d.rec.on(st).Record(st.h, ev.h)
+		d.rec.add(item{st: st, record: ev.h})
 		return nil
 	}
 	st.loose = true

@@ -79,8 +79,8 @@ func (d *Device) takeTurn(g *group, st *stream) error {
 		return nil
 	}
 	if d.rec != nil {
-		d.rec.on(last).Record(last.h, g.turn)
-		d.rec.on(st).Wait(st.h, g.turn)
+		d.rec.add(item{st: last, record: g.turn})
+		d.rec.add(item{st: st, wait: g.turn})
 		return nil
 	}
 	if err := d.drv.EventRecord(d.rank.Ctx, g.turn, last.h); err != nil {

@@ -34,7 +34,8 @@ func small(ranks int) device.Options {
 	tune := kernels.DefaultTuning(max(ranks, 2))
 	tune.Blocks, tune.PushBlocks = 4, 4
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
-	return device.Options{Scratch: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
+	tune.BesideMove, tune.BesideReduce, tune.BesidePiece = 1<<10, 1<<10, 256
+	return device.Options{Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
 		Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }
 
@@ -101,7 +102,7 @@ func target(t testing.TB, ranks int) (cuda.Driver, []int, device.Options) {
 	}
 	o.ShareDevice = len(infos) < ranks
 	if !o.ShareDevice { // what is really used
-		o.Group, o.Scratch = cuda.GroupOptions{Staging: 64 << 20}, 0
+		o.Group, o.Scratch, o.Staging = cuda.GroupOptions{}, 0, 0
 	}
 	gpuOptions(&o)
 	return drv, devs, o

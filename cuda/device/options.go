@@ -18,10 +18,11 @@ type Options struct {
 	ShareDevice bool
 	// Group are the knobs of every group; its Timeout is the world's.
 	Group cuda.GroupOptions
-	// Quiet is the size in bytes from which on an all_gather or all_to_all outside of
-	// the compute streams takes the form without kernels, which needs Group.Staging;
-	// 0 is never. The size is that of the smallest result of the bucket.
-	Quiet int64
+	// Staging is memory of each group for collectives beside compute, 0 is 64 MiB,
+	// negative none; Group.Staging is ignored.
+	Staging int64
+	// NoBeside does all collectives of captured steps as if nothing computed meanwhile.
+	NoBeside bool
 	// Scratch is symmetric memory for each group in which operands of collectives are
 	// brought together whose layout no kernel takes, 0 is 32 MiB.
 	Scratch int64
@@ -58,6 +59,7 @@ type LibraryEnv struct {
 
 const (
 	defaultScratch   = 32 << 20
+	defaultStaging   = 64 << 20
 	defaultWorkspace = 64 << 20
 	arenaAlign       = 2 << 20
 )
@@ -83,7 +85,10 @@ func (o *Options) workspace() uint64 {
 // adds to every world, gets little scratch when there are others.
 func (o *Options) groupOptions(spec *rt.Spec, i int) cuda.GroupOptions {
 	g := o.Group
-	g.Timeout = spec.Timeout
+	g.Timeout, g.Staging = spec.Timeout, defaultStaging
+	if o.Staging != 0 {
+		g.Staging = uint64(max(o.Staging, 0))
+	}
 	if spec.Groups[i].Name == "world" && len(spec.Groups) > 1 {
 		g.Region, g.Flagged, g.Staging = min(region(g), 1<<20), min(flagged(g), 2<<20), 0
 	}

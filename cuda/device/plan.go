@@ -40,11 +40,7 @@ func (d *Device) planned(key []byte, make func() (*plan, error)) (*plan, error) 
 // emit runs a plan on a stream, or adds it to the capture.
 func (d *Device) emit(st *stream, p *plan) error {
 	if d.rec != nil {
-		if p.call != nil {
-			d.rec.call(st, p)
-			return nil
-		}
-		d.rec.on(st).AppendOn(st.h, &p.cmds)
+		d.rec.add(item{st: st, plan: p})
 		return nil
 	}
 	st.loose = true
@@ -107,10 +103,10 @@ func (d *Device) kernelKey(k *rt.Kernel, st *stream) []byte {
 	return d.key
 }
 
-func (d *Device) collectiveKey(c *rt.Collective, st *stream) []byte {
+func (d *Device) collectiveKey(c *rt.Collective, beside bool) []byte {
 	b := text(text(append(d.begin('c'), byte(c.Op)), c.Group), c.Reduce)
 	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
-	if compute(st.name) {
+	if beside {
 		b = append(b, 1)
 	} else {
 		b = append(b, 0)
