@@ -36,7 +36,21 @@ type GroupOptions struct {
 	Region  uint64        // bytes of each of the four regions of flagless packets; 0 is 32 MiB
 	Flagged uint64        // bytes of each half for flagged packets; 0 is 8 MiB
 	Staging uint64        // bytes of staging for collectives by copy engines; 0 is none
-	Tuning  *kernels.Tuning
+	// Calibration chooses the protocols by the size of the group; nil is the defaults.
+	// Every rank of a group needs an equal one: compare Digest.
+	Calibration *kernels.Calibration
+	Tuning      *kernels.Tuning // instead, for this group
+}
+
+// Digest identifies what plans depend on besides the program and the tensors. Ranks
+// whose groups have different digests must not meet: they might choose different
+// protocols for one collective.
+func (o *GroupOptions) Digest() string {
+	text := fmt.Sprintf("%d %d %d %s", o.Region, o.Flagged, o.Staging, o.Calibration.Digest())
+	if o.Tuning != nil {
+		text += fmt.Sprintf(" %+v", *o.Tuning)
+	}
+	return kernels.Hash([]byte(text))
 }
 
 // Member is one local rank's view of a group.
@@ -73,7 +87,7 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 		}
 		seen[r] = true
 	}
-	g := &Group{world: w, ranks: append([]int(nil), ranks...), tuning: kernels.DefaultTuning(len(ranks))}
+	g := &Group{world: w, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks))}
 	if o.Tuning != nil {
 		g.tuning = *o.Tuning
 	}

@@ -130,46 +130,6 @@ type PlanError struct {
 // Error names the collective and the reason.
 func (e *PlanError) Error() string { return fmt.Sprintf("%v: %s", e.Op, e.Reason) }
 
-// Tuning is where protocols take over from each other, in bytes of the operand or
-// result, whichever is larger, and how many blocks a launch gets at most. A
-// calibration run writes it; DefaultTuning holds figures measured on H200s.
-type Tuning struct {
-	OneShot       uint64 // all_reduce: one shot up to here
-	TwoShot       uint64 // all_reduce: two shots up to here
-	PacketGather  uint64 // all_gather: packets up to here
-	PacketReduce  uint64 // reduce_scatter
-	PacketAll     uint64 // all_to_all
-	Push          uint64 // all_reduce: push above, direct below
-	PushScatter   uint64 // the same for reduce_scatter
-	EngineReduce  uint64 // all_reduce out of place: copy engines from here, for every tensor of the bucket, 0 for never
-	EngineInPlace uint64 // the same in place
-	EngineMove    uint64 // all_gather and all_to_all, for every tensor of the bucket
-	Blocks        int    // direct kernels
-	PushBlocks    int    // push kernels, two to a multiprocessor
-	BesideMove    uint64 // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
-	BesideReduce  uint64 // reduce_scatter and all_reduce likewise
-	BesidePiece   uint64 // tensors of smaller pieces in such a bucket go by packets
-	EngineChunks  int    // chunks that hide the fold in all_reduce by copy engines, 0 for one
-}
-
-// DefaultTuning is for n ranks on one host: measured on 4 H200s, scaled for other
-// numbers by what a rank sends.
-func DefaultTuning(n int) Tuning {
-	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 256 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
-		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10}
-	if n < 4 { // not measured
-		t.EngineReduce, t.EngineInPlace = 0, 0
-	}
-	switch {
-	case n <= 2:
-		t.OneShot = 512 << 10
-	case n > 4:
-		t.OneShot = 64 << 10
-	}
-	return t
-}
-
 // fast says whether the kernels specialised for sums of common floats serve c.
 func (c *Call) fast() bool {
 	switch c.DType {
