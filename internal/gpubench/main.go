@@ -10,6 +10,7 @@
 //	gpubench -mode engines           large all_reduces by copy engines, form by form
 //	gpubench -mode overlap           collectives beside matrix products, each alone and both
 //	gpubench -mode skew              how far apart the ranks' launches arrive
+//	gpubench -mode calibrate         where protocols take over from each other, as a file for groups
 //	gpubench -mode host              what a launch costs the host, from Go and from C
 //
 // A figure is the time of one call, replayed from a CUDA graph behind a delay, the
@@ -48,6 +49,7 @@ type bench struct {
 	maxSize uint64
 	only    string
 	blas    string
+	tuning  string
 }
 
 func (b *bench) report(f figure) {
@@ -69,12 +71,12 @@ type options struct {
 	staging         uint64
 	timeout         time.Duration
 	blas            string
-	images          string
+	images, tuning  string
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, overlap, skew")
+	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, overlap, skew, calibrate")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
@@ -87,6 +89,7 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
 	flag.StringVar(&o.blas, "blas", "", "cuBLAS library for -mode overlap, empty for the usual names")
 	flag.StringVar(&o.images, "images", "", "folder of NAME.cubin files to load in place of the embedded images")
+	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes; cost table rows go beside it")
 	flag.Parse()
 	var err error
 	if _, child := os.LookupEnv(envRank); o.procs && !child {
@@ -177,7 +180,7 @@ func run(o options) error {
 		return err
 	}
 	defer r.close()
-	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: o.only, blas: o.blas}
+	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: o.only, blas: o.blas, tuning: o.tuning}
 	if o.out != "" {
 		if b.out, err = os.Create(o.out); err != nil {
 			return err
@@ -185,7 +188,7 @@ func run(o options) error {
 		defer b.out.Close()
 	}
 	modes := map[string]func() error{"verify": b.verify, "tune": b.tune, "bench": b.bench, "links": b.links, "litmus": b.litmus,
-		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "overlap": b.overlap, "skew": b.skew}
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
 		if !ok {
