@@ -1,0 +1,307 @@
+package cost
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// MeasuredImpl is the implementation that a Measured's collectives are entered
+// under in a Table.
+const MeasuredImpl = "concert"
+
+// Measured is what a calibration found on a machine: times of instructions of
+// lowered programs, of collectives, and how they disturb each other. Its JSON form
+// is a file; entries are sorted, so that equal findings are equal bytes.
+//
+// Decisions that read a table must be the same on all ranks: give all of them the
+// same file.
+type Measured struct {
+	Machine string `json:"machine"` // what was measured, for people
+	Ranks   int    `json:"ranks"`
+	// Digest is the SHA-256 of the file without it, in hexadecimal.
+	Digest string `json:"digest"`
+	// EdgeUs is the time from an end on one stream to the beginning on another that
+	// waits for it.
+	EdgeUs float64 `json:"edge_us"`
+	// MemoryScale is the time of generated kernels over the sum of what the nodes in
+	// them were said to cost; 0 if that was not measured.
+	MemoryScale  float64       `json:"memory_scale,omitempty"`
+	Instructions []Instruction `json:"instructions"` // ascending by key
+	Collectives  []Collective  `json:"collectives"`  // ascending by op, ranks, bytes
+	Beside       []Beside      `json:"beside,omitempty"`
+}
+
+// Instruction is the time of one instruction, by its key (program.Program.CostKey).
+type Instruction struct {
+	Key string  `json:"key"`
+	Us  float64 `json:"us"`
+}
+
+// Collective is the time of a collective of one tensor over that many bytes, counted
+// as in a Table.
+type Collective struct {
+	Op    string  `json:"op"`
+	Ranks int     `json:"ranks"`
+	Bytes int64   `json:"bytes"`
+	Us    float64 `json:"us"`
+}
+
+// Beside is how fast a launch and a collective go on while both run, as parts of
+// their speeds alone.
+type Beside struct {
+	Launch     string  `json:"launch"`     // op: matmul, fused, ...
+	Collective string  `json:"collective"` // op
+	Compute    float64 `json:"compute"`
+	Comm       float64 `json:"comm"`
+}
+
+// Speeds solves for the two speeds of a Beside. alone are the times of computing
+// and of communicating for long enough to cover the other; u is what communication
+// of one unit of time adds to computing that covers it, v what computing of one unit
+// of time adds to communication that covers it. With speeds c and m:
+//
+//	u = (1 - c) / m,  v = (1 - m) / c
+//
+// Both are kept within 0.02 and 1: noise can make u or v negative.
+func Speeds(u, v float64) (compute, comm float64) {
+	u, v = max(u, 0), max(v, 0)
+	clamp := func(x float64) float64 {
+		if !(x > 0.02) { // or NaN
+			return 0.02
+		}
+		return min(x, 1)
+	}
+	if u*v >= 1 { // nothing is gained by running both: share the machine evenly
+		return 0.5, 0.5
+	}
+	return clamp((1 - u) / (1 - u*v)), clamp((1 - v) / (1 - u*v))
+}
+
+// ReadMeasured reads a calibration's JSON and checks its digest. name is what errors
+// call it.
+func ReadMeasured(name string, r io.Reader) (*Measured, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	m := new(Measured)
+	if err := d.Decode(m); err != nil {
+		line := 1 + bytes.Count(data[:min(int(d.InputOffset()), len(data))], []byte("\n"))
+		return nil, fmt.Errorf("%s:%d: %w", name, line, err)
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	want, err := m.digest()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if m.Digest != want {
+		return nil, fmt.Errorf("%s: the digest is %.12s, the contents' %.12s: the file was edited; calibrate again", name, m.Digest, want)
+	}
+	return m, nil
+}
+
+// check reports the first thing that no calibration writes.
+func (m *Measured) check() error {
+	for _, e := range m.Instructions {
+		if !(e.Us >= 0) || math.IsInf(e.Us, 0) {
+			return fmt.Errorf("instruction %q takes %v us", e.Key, e.Us)
+		}
+	}
+	for _, c := range m.Collectives {
+		if !(c.Us > 0) || math.IsInf(c.Us, 0) || c.Ranks < 1 || c.Bytes < 0 {
+			return fmt.Errorf("%s of %d bytes on %d ranks takes %v us", c.Op, c.Bytes, c.Ranks, c.Us)
+		}
+	}
+	for _, b := range m.Beside {
+		if !(b.Compute > 0 && b.Compute <= 1 && b.Comm > 0 && b.Comm <= 1) {
+			return fmt.Errorf("%s beside %s: speeds %v and %v are not parts of 1", b.Launch, b.Collective, b.Compute, b.Comm)
+		}
+	}
+	if !(m.EdgeUs >= 0 && m.MemoryScale >= 0) {
+		return fmt.Errorf("edge_us %v, memory_scale %v: want at least 0", m.EdgeUs, m.MemoryScale)
+	}
+	return nil
+}
+
+// WriteTo sorts m, sets its digest and writes it.
+func (m *Measured) WriteTo(w io.Writer) (int64, error) {
+	slices.SortFunc(m.Instructions, func(a, b Instruction) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(m.Collectives, func(a, b Collective) int {
+		if c := strings.Compare(a.Op, b.Op); c != 0 {
+			return c
+		}
+		if a.Ranks != b.Ranks {
+			return a.Ranks - b.Ranks
+		}
+		return int(min(max(a.Bytes-b.Bytes, -1), 1))
+	})
+	slices.SortFunc(m.Beside, func(a, b Beside) int {
+		if c := strings.Compare(a.Launch, b.Launch); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Collective, b.Collective)
+	})
+	if err := m.check(); err != nil {
+		return 0, err
+	}
+	var err error
+	if m.Digest, err = m.digest(); err != nil {
+		return 0, err
+	}
+	text, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return 0, err
+	}
+	n, err := w.Write(append(text, '\n'))
+	return int64(n), err
+}
+
+func (m *Measured) digest() (string, error) {
+	bare := *m
+	bare.Digest = ""
+	text, err := json.Marshal(&bare)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:]), nil
+}
+
+// Micros is the time of the instruction of that key.
+func (m *Measured) Micros(key string) (float64, bool) {
+	i, ok := slices.BinarySearchFunc(m.Instructions, key, func(e Instruction, k string) int { return strings.Compare(e.Key, k) })
+	if !ok {
+		return 0, false
+	}
+	return m.Instructions[i].Us, true
+}
+
+// Table is the collectives as curves, of implementation MeasuredImpl.
+func (m *Measured) Table() *Table {
+	t := &Table{}
+	for _, c := range m.Collectives {
+		t.Add(c.Op, MeasuredImpl, c.Ranks, Point{c.Bytes, c.Us})
+	}
+	return t
+}
+
+// Speeds are those of a launch and a collective that run beside each other, by op: of
+// the pair that was measured, else the mean of those with the same launch, else of
+// all, else 1.
+func (m *Measured) Speeds(launch, collective string) (compute, comm float64) {
+	for _, alike := range []func(b *Beside) bool{
+		func(b *Beside) bool { return b.Launch == launch && b.Collective == collective },
+		func(b *Beside) bool { return b.Launch == launch },
+		func(*Beside) bool { return true },
+	} {
+		n := 0.0
+		compute, comm = 0, 0
+		for i := range m.Beside {
+			if b := &m.Beside[i]; alike(b) {
+				compute, comm, n = compute+b.Compute, comm+b.Comm, n+1
+			}
+		}
+		if n > 0 {
+			return compute / n, comm / n
+		}
+	}
+	return 1, 1
+}
+
+// Model is base with what was measured of collectives in the place of its table.
+func (m *Measured) Model(base *Model) *Model {
+	out := *base
+	out.Table, out.Impl = m.Table(), MeasuredImpl
+	return &out
+}
+
+// Apply gives the nodes of f the costs that were measured: collectives by the curves,
+// nodes of class compute by an instruction that does the same on whatever layout,
+// others by MemoryScale times the cost they have or, without one, base knows. Nodes
+// of which nothing was measured keep their cost.
+func (m *Measured) Apply(f *ir.Func, base *Model) {
+	loose := map[string]float64{}
+	for _, e := range m.Instructions {
+		k := withoutStrides(e.Key)
+		if us, ok := loose[k]; !ok || e.Us < us {
+			loose[k] = e.Us
+		}
+	}
+	model := m.Model(base)
+	for _, n := range f.Order() {
+		switch n.Op().Class() {
+		case ir.ClassCollective:
+			if us, ok := model.Table.Micros(n.Op().Name(), MeasuredImpl, n.Group().Size(), CommBytes(n)); ok {
+				f.SetCost(n, us/1e3)
+			}
+		case ir.ClassCompute:
+			if us, ok := loose[nodeKey(n)]; ok {
+				f.SetCost(n, us/1e3)
+			}
+		case ir.ClassMemory:
+			if ms, ok := base.NodeMs(n); ok && m.MemoryScale > 0 {
+				f.SetCost(n, ms*m.MemoryScale)
+			}
+		}
+	}
+}
+
+// nodeKey is the key of a node's launch, without strides.
+func nodeKey(n *ir.Node) string {
+	mod := n.Func().Module()
+	var b strings.Builder
+	b.WriteString(n.Op().Name())
+	if text := n.Attrs().String(); text != "" {
+		b.WriteByte(' ')
+		b.WriteString(text)
+	}
+	add := func(t ir.Type) {
+		fmt.Fprintf(&b, " %v[", t.DType())
+		for i, d := range t.Shape() {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprint(&b, mod.Hint(d))
+		}
+		b.WriteByte(']')
+	}
+	for _, a := range n.Args() {
+		add(a.Type())
+	}
+	b.WriteString(" ->")
+	for _, r := range n.Results() {
+		add(r.Type())
+	}
+	return b.String()
+}
+
+// withoutStrides drops ":strides" from the types of a key.
+func withoutStrides(key string) string {
+	var b strings.Builder
+	skip := false
+	for _, c := range key {
+		switch {
+		case c == ':':
+			skip = true
+		case c == ']':
+			skip = false
+		}
+		if !skip {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,138 @@
+package cost
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+func table() *Measured {
+	return &Measured{Machine: "test", Ranks: 4, EdgeUs: 1.5, MemoryScale: 0.25,
+		Instructions: []Instruction{
+			{"matmul bf16[64,32] bf16[32,16:1,32] -> bf16[64,16]", 7},
+			{"matmul bf16[64,32] bf16[32,16] -> bf16[64,16]", 9},
+			{"copy bf16[2] -> bf16[2]", 1},
+		},
+		Collectives: []Collective{{"all_reduce", 4, 1 << 20, 16}, {"all_reduce", 4, 1 << 10, 4}, {"all_gather", 4, 1 << 10, 3}},
+		Beside:      []Beside{{"matmul", "all_reduce", 0.9, 0.8}, {"fused", "all_reduce", 0.7, 0.6}},
+	}
+}
+
+func TestMeasuredFile(t *testing.T) {
+	m := table()
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	got, err := ReadMeasured("m.json", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(m, got); d != "" {
+		t.Error(d)
+	}
+	// Entries in another order are the same file.
+	other := table()
+	other.Instructions[0], other.Instructions[2] = other.Instructions[2], other.Instructions[0]
+	var c bytes.Buffer
+	if _, err := other.WriteTo(&c); err != nil {
+		t.Fatal(err)
+	}
+	if c.String() != text {
+		t.Error("the order of findings shows in the file")
+	}
+	if us, ok := got.Micros("copy bf16[2] -> bf16[2]"); !ok || us != 1 {
+		t.Error(us, ok)
+	}
+	if _, ok := got.Micros("copy bf16[3] -> bf16[3]"); ok {
+		t.Error("an unknown instruction has a time")
+	}
+	for from, want := range map[string]string{
+		`"us": 7`:         "the file was edited",
+		`"edge_us": 1.5`:  "the file was edited",
+		`"machine"`:       `unknown field "engine"`,
+		`"ranks": 4,`:     "m.json:",
+		`"compute": 0.9,`: "are not parts of 1",
+	} {
+		to := map[string]string{`"us": 7`: `"us": 8`, `"edge_us": 1.5`: `"edge_us": 1.25`, `"machine"`: `"engine"`, `"ranks": 4,`: `"ranks": x,`, `"compute": 0.9,`: `"compute": 9,`}[from]
+		bad := strings.Replace(text, from, to, 1)
+		if bad == text {
+			t.Fatalf("%s is not in the file:\n%s", from, text)
+		}
+		if _, err := ReadMeasured("m.json", strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", to, err, want)
+		}
+	}
+	m.Instructions[0].Us = math.NaN()
+	if _, err := m.WriteTo(&b); err == nil {
+		t.Error("a time that is no number was written")
+	}
+}
+
+func TestMeasuredApply(t *testing.T) {
+	mod, err := ir.Parse("t.ir", `world 4
+group @g = [[0, 1, 2, 3]]
+func @f(%x: bf16[64,32], %w: bf16[16,32], %z: f32[512]) -> (bf16[64,16], f32[512]) {
+  %t = permute %w {dims=[1, 0]} : bf16[32,16]
+  %a = matmul %x, %t : bf16[64,16] ms 0.5
+  %n = neg %a : bf16[64,16] ms 0.008
+  %v = permute %x {dims=[1, 0]} : bf16[32,64]
+  %y = matmul %x, %v : bf16[64,64] ms 0.25
+  %r = all_reduce.sum %z on @g : async f32[512] ms 2.0
+  %w2 = wait_tensor %r : f32[512]
+  return %n, %w2
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := mod.Funcs()[0]
+	table().Apply(f, Arena())
+	for name, want := range map[string]float64{"a": 0.007, "n": 0.002, "y": 0.25,
+		"r": 0.004 * math.Pow(4, 0.1), // 2 KiB: between 4 us at 1 KiB and 16 at 1 MiB, in logarithms
+	} {
+		ms, ok := f.Lookup(name).Cost()
+		if !ok || math.Abs(ms-want) > 1e-12 {
+			t.Errorf("%%%s: %v ms, want %v", name, ms, want)
+		}
+	}
+}
+
+func TestMeasuredSpeeds(t *testing.T) {
+	m := table()
+	for _, c := range []struct {
+		launch, collective string
+		compute, comm      float64
+	}{
+		{"matmul", "all_reduce", 0.9, 0.8}, {"matmul", "all_gather", 0.9, 0.8}, {"fused", "all_to_all", 0.7, 0.6}, {"attention", "all_gather", 0.8, 0.7},
+	} {
+		if a, b := m.Speeds(c.launch, c.collective); math.Abs(a-c.compute)+math.Abs(b-c.comm) > 1e-12 {
+			t.Errorf("%s beside %s: %v %v", c.launch, c.collective, a, b)
+		}
+	}
+	if a, b := (&Measured{}).Speeds("x", "y"); a != 1 || b != 1 {
+		t.Error(a, b)
+	}
+}
+
+// Speeds finds the speeds that two measurements came from.
+func TestSpeeds(t *testing.T) {
+	for _, c := range []struct{ c, m float64 }{{1, 1}, {0.9, 0.8}, {0.6, 0.95}, {0.7, 0.5}} {
+		gotC, gotM := Speeds((1-c.c)/c.m, (1-c.m)/c.c)
+		if math.Abs(gotC-c.c)+math.Abs(gotM-c.m) > 1e-12 {
+			t.Errorf("%v %v: %v %v", c.c, c.m, gotC, gotM)
+		}
+	}
+	for _, c := range []struct{ u, v float64 }{{-0.1, -0.2}, {1, 1}, {3, 4}, {0.99, 0.99}, {math.Inf(1), 0}} {
+		a, b := Speeds(c.u, c.v)
+		if !(a > 0 && a <= 1 && b > 0 && b <= 1) {
+			t.Errorf("%v: %v %v", c, a, b)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package program
+
+import (
+	"fmt"
+	"math"
+)
+
+// SimOptions say how long things take. Times are microseconds.
+type SimOptions struct {
+	// Us is the time of a launch, copy or collective with nothing beside it.
+	Us func(in *Instr) float64
+	// EdgeUs is the time from the end of what an event stands for to the beginning
+	// of what waits for it on another stream.
+	EdgeUs float64
+	// Beside gives the speeds, as parts of those alone, at which a launch and a
+	// collective go on while both run; nil: both at full speed.
+	Beside func(launch, collective *Instr) (compute, comm float64)
+	// NoCollectives takes collectives to be done at once, and nothing to wait for
+	// them: what is left is the time of computing alone.
+	NoCollectives bool
+}
+
+// Simulated is what a simulation found. Times are microseconds from the step's
+// beginning.
+type Simulated struct {
+	Us         float64   // the last end
+	Begin, End []float64 // by instruction
+}
+
+// Simulate plays a valid program: streams in order, events as CUDA has them, every
+// instruction for the time that the options give it, slower while others run
+// beside it. All ranks are alike. It takes time linear in instructions and streams.
+func Simulate(p *Program, o SimOptions) (*Simulated, error) {
+	s := &simulation{p: p, o: o, out: &Simulated{Begin: make([]float64, len(p.Instrs)), End: make([]float64, len(p.Instrs))},
+		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs))}
+	last := make([]int, p.Events)
+	for i := range last {
+		last[i] = -1
+	}
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		s.queue[in.Stream] = append(s.queue[in.Stream], i)
+		s.out.End[i] = math.Inf(1)
+		switch in.Kind {
+		case Record:
+			last[in.Event] = i
+		case Wait:
+			s.source[i] = last[in.Event]
+		}
+	}
+	for i := range s.run {
+		s.run[i].at = -1
+	}
+	for {
+		wake := s.start()
+		more, err := s.step(wake)
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return s.out, nil
+		}
+	}
+}
+
+// simulation is the state of one Simulate.
+type simulation struct {
+	p      *Program
+	o      SimOptions
+	out    *Simulated
+	queue  [][]int // by stream: instructions that have not begun
+	run    []running
+	source []int // by wait: the record that it waits for, -1 for an event of the caller
+	now    float64
+}
+
+// running is what a stream is at.
+type running struct {
+	at   int // instruction, -1 if the stream is idle
+	left float64
+}
+
+// start begins all that can begin now. It returns when the next wait whose event
+// has fired ends, or infinity.
+func (s *simulation) start() (wake float64) {
+	for again := true; again; {
+		again, wake = false, math.Inf(1)
+		for k := range s.queue {
+			for s.run[k].at < 0 && len(s.queue[k]) > 0 {
+				i := s.queue[k][0]
+				in := &s.p.Instrs[i]
+				if in.Kind == Wait {
+					if at := s.fires(i); at > s.now {
+						wake = min(wake, at)
+						break
+					}
+				}
+				s.queue[k] = s.queue[k][1:]
+				s.out.Begin[i] = s.now
+				again = true
+				if us := s.length(in); us > 0 {
+					s.run[k] = running{i, us}
+				} else {
+					s.end(i)
+				}
+			}
+		}
+	}
+	return wake
+}
+
+// fires is when a wait is over: infinity while its event has not been recorded.
+func (s *simulation) fires(wait int) float64 {
+	from := s.source[wait]
+	if from < 0 {
+		return 0
+	}
+	at := s.out.End[from]
+	if in := &s.p.Instrs[from]; in.Stream != s.p.Instrs[wait].Stream {
+		if s.o.NoCollectives && s.p.Streams[in.Stream].Group >= 0 {
+			return at
+		}
+		at += s.o.EdgeUs
+	}
+	return at
+}
+
+func (s *simulation) length(in *Instr) float64 {
+	switch {
+	case in.Kind == Record || in.Kind == Wait || in.Kind == Collective && s.o.NoCollectives:
+		return 0
+	}
+	return s.o.Us(in)
+}
+
+func (s *simulation) end(i int) {
+	s.out.End[i] = s.now
+	s.out.Us = max(s.out.Us, s.now)
+}
+
+// step lets time pass until something ends or wakes; false if nothing is left.
+func (s *simulation) step(wake float64) (more bool, err error) {
+	next := wake
+	speeds := make([]float64, len(s.run))
+	for k := range s.run {
+		if s.run[k].at >= 0 {
+			speeds[k] = s.speed(k)
+			next = min(next, s.now+s.run[k].left/speeds[k])
+		}
+	}
+	if math.IsInf(next, 1) {
+		for k := range s.queue {
+			if len(s.queue[k]) > 0 {
+				return false, fmt.Errorf("program %s: instruction %d waits for an event that is never recorded", s.p.Name, s.queue[k][0])
+			}
+		}
+		return false, nil
+	}
+	before := s.now
+	s.now = next
+	for k := range s.run {
+		r := &s.run[k]
+		switch {
+		case r.at < 0:
+		case before+r.left/speeds[k] <= next: // not what is left: subtraction rounds
+			s.end(r.at)
+			r.at = -1
+		default:
+			r.left -= (next - before) * speeds[k]
+		}
+	}
+	return true, nil
+}
+
+// speed is how fast what runs on a stream goes on, beside what runs on others.
+func (s *simulation) speed(k int) float64 {
+	if s.o.Beside == nil {
+		return 1
+	}
+	me := &s.p.Instrs[s.run[k].at]
+	speed := 1.0
+	for j := range s.run {
+		if j == k || s.run[j].at < 0 {
+			continue
+		}
+		other := &s.p.Instrs[s.run[j].at]
+		switch {
+		case me.Kind != Collective && other.Kind == Collective:
+			c, _ := s.o.Beside(me, other)
+			speed = min(speed, c)
+		case me.Kind == Collective && other.Kind != Collective:
+			_, c := s.o.Beside(other, me)
+			speed = min(speed, c)
+		}
+	}
+	return max(speed, 0.01)
+}
