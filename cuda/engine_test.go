@@ -14,7 +14,7 @@ import (
 
 // quietOp is an all_gather of one word a rank without kernels.
 func quietOp(r *rigT, rank int, src, dst uint64) Op {
-	return Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Quiet: true,
+	return Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: true,
 		Tensors: []Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: 4}}}
 }
 

@@ -288,9 +288,7 @@ type Op struct {
 	// copies that need no multiprocessor, see beside.go. It needs symmetric tensors and
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
-	Beside bool
-	// Quiet is Beside with Algo Engine.
-	Quiet   bool
+	Beside  bool
 	Blocks  int
 	Threads int
 }
@@ -319,9 +317,6 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 				return nil, err
 			}
 		}
-	}
-	if op.Quiet {
-		op.Beside, op.Algo = true, kernels.Engine
 	}
 	if op.Beside && (op.Algo == kernels.Engine || op.Algo == kernels.Auto) {
 		if p, err := m.prepareBeside(op); p != nil || err != nil {
