@@ -8,9 +8,9 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// fused runs a kernel's body, one operation after the other, on the launch's
+// RunKernel runs a kernel's body, one operation after the other, on the launch's
 // operands and results.
-func fused(k *program.Kernel, outs, ins []hostops.Tensor) error {
+func RunKernel(k *program.Kernel, outs, ins []hostops.Tensor) error {
 	params := slices.Concat(ins, outs)
 	temps := map[int][]byte{}
 	view := func(t *program.BodyTensor) (hostops.Tensor, error) {

@@ -155,7 +155,7 @@ func (m *machine) launch(r, i int) error {
 	case in.Op == "call":
 		err = mix(outs, [][]hostops.Tensor{ins}, r)
 	case in.Op == program.OpFused:
-		err = fused(m.p.Kernel(in), outs, ins)
+		err = RunKernel(m.p.Kernel(in), outs, ins)
 	default:
 		err = hostops.Run(in.Op, in.Attrs, outs, ins)
 	}

@@ -1,0 +1,201 @@
+package lower_test
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/golden"
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/internal/place"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
+	"github.com/seed-ee968945/concert/program/progtest"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// mark makes regions of random runs of the nodes that may belong to one, whatever one
+// kernel could compute. It prefers runs of elementwise operations if asked to.
+func mark(f *ir.Func, r *rand.Rand, elementwise bool) {
+	id, open := int64(-1), false
+	for _, n := range f.Order() {
+		c := n.Op().Class()
+		fits := (c == ir.ClassView || c == ir.ClassMemory) && n.Pure() && n.Group() == nil && n.Op() != ir.OpCall
+		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
+			fits = fits && !v.Type().IsAsync() && v.Type().Strides() != nil
+		}
+		if elementwise {
+			fits = fits && (c == ir.ClassView || n.Op().Info().Elementwise)
+		}
+		switch {
+		case !fits:
+			open = false
+			continue
+		case !open || r.IntN(5) == 0:
+			if open = r.IntN(3) > 0; !open {
+				continue
+			}
+			id++
+		}
+		f.SetMeta(n, n.Meta().With(place.FusionKey, attr.Int(id)))
+	}
+}
+
+// Random programs with random regions, whose results lie on operands where that is
+// legal, give the interpreter's bits. What lies on an operand also comes out right if
+// every element of every result is computed by itself, from the operands as they are
+// then, in any order: the worst that a kernel can do.
+func TestRandomRegions(t *testing.T) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 40
+	}
+	ctx := context.Background()
+	var all tally
+	judged := 0
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 7))
+		m, err := gen.Module(seed, gen.Config{Nodes: 60, World: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		marked := m.Clone()
+		for _, f := range marked.Funcs() {
+			mark(f, r, seed%2 == 0)
+		}
+		after := optimised(t, marked, "reuse-buffers{inputs=dying},plan-memory")
+		for i, f := range after.Funcs() {
+			if beyondHost(f) != "" {
+				continue
+			}
+			if _, err := lower.Check(f); err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, after)
+			}
+			p, err := lower.Func(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.add(p)
+			before := m.Funcs()[i]
+			in, err := interp.RandomInputs(before, seed, interp.RandomOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := interp.Run(ctx, before, in, interp.Options{Poison: true, Calls: golden.Calls()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := hostrun.Goroutines(rt.Config{})(ctx, f, in)
+			if err != nil {
+				t.Fatalf("seed %d: @%s: %v", seed, f.Name, err)
+			}
+			for r := range want {
+				for k := range want[r] {
+					if !interp.Equal(got[r][k], want[r][k]) {
+						t.Errorf("seed %d: @%s: rank %d output %d is %v, the interpreter's %v\n%s", seed, f.Name, r, k, got[r][k], want[r][k], after)
+					}
+				}
+			}
+			for j := range p.Instrs {
+				if ok, ran := scattered(t, p, &p.Instrs[j], r); ran {
+					judged++
+					if !ok {
+						t.Errorf("seed %d: @%s: instruction %d depends on the order of elements\n%s", seed, f.Name, j, p)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%+v, %d launches judged by element", all, judged)
+	if n := int(seeds); all.fused < n || all.temps < n || judged < n/10 {
+		t.Errorf("%d programs had %+v, %d judged by element", n, all, judged)
+	}
+}
+
+// scattered runs a fused launch of several operations with a result on an operand
+// element by element, in random order, with everything computed anew for each element
+// of each result, and reports whether the results are those of separate memory.
+func scattered(t *testing.T, p *program.Program, in *program.Instr, r *rand.Rand) (ok, ran bool) {
+	k := p.Kernel(in)
+	if k == nil || len(k.Body) < 2 || !slices.ContainsFunc(in.Outs, func(o program.Tensor) bool {
+		return slices.ContainsFunc(in.Ins, func(a program.Tensor) bool { return a.Buffer == o.Buffer })
+	}) {
+		return false, false
+	}
+	arena := make([]byte, p.Arena)
+	for i := range arena {
+		arena[i] = byte(r.IntN(256))
+	}
+	views := func(arena []byte, ts []program.Tensor) []hostops.Tensor {
+		out := make([]hostops.Tensor, len(ts))
+		for i := range ts {
+			shape := make([]int64, len(ts[i].Shape))
+			for d := range shape {
+				shape[d], _ = ts[i].Shape[d].Const()
+			}
+			span, _ := p.Span(&ts[i])
+			lo := p.Buffers[ts[i].Buffer].Offset + ts[i].Offset
+			out[i] = hostops.Tensor{DType: ts[i].DType, Shape: shape, Strides: ts[i].Strides, Data: arena[lo : lo+span : lo+span]}
+			if out[i].Strides == nil {
+				out[i].Strides = hostops.RowMajor(shape)
+			}
+		}
+		return out
+	}
+	// apart computes the results of an arena in memory of their own, dense.
+	apart := func(arena []byte) []hostops.Tensor {
+		outs := views(slices.Clone(arena), in.Outs)
+		if err := progtest.RunKernel(k, outs, views(arena, in.Ins)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range outs {
+			outs[i] = dense(t, outs[i])
+		}
+		return outs
+	}
+	want := apart(arena)
+	for n := range want {
+		if e := int64(len(want[n].Data)) / int64(want[n].DType.Size()); e > 512 || e != int64(len(want[0].Data))/int64(want[0].DType.Size()) {
+			return false, false
+		}
+	}
+	outs := views(arena, in.Outs)
+	for _, e := range r.Perm(len(want[0].Data) / want[0].DType.Size()) {
+		for _, n := range r.Perm(len(outs)) {
+			size := outs[n].DType.Size()
+			now := apart(arena)[n].Data[e*size : (e+1)*size]
+			at, rest := int64(0), int64(e)
+			for d := len(outs[n].Shape) - 1; d >= 0; d-- {
+				at += rest % outs[n].Shape[d] * outs[n].Strides[d]
+				rest /= outs[n].Shape[d]
+			}
+			copy(outs[n].Data[at*int64(size):], now)
+		}
+	}
+	for n := range outs {
+		if !bytes.Equal(dense(t, outs[n]).Data, want[n].Data) {
+			return false, true
+		}
+	}
+	return true, true
+}
+
+// dense copies a tensor to memory without gaps.
+func dense(t *testing.T, x hostops.Tensor) hostops.Tensor {
+	t.Helper()
+	d, err := hostops.New(x.DType, x.Shape...)
+	if err == nil {
+		err = hostops.Copy(d, x)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
