@@ -43,6 +43,13 @@ import (
 //   - the peak of live memory is not higher than before the pass, neither as the
 //     nodes stand, nor with each region as one launch.
 //
+// With kernels=true regions are judged as the kernels that they become: a region
+// takes as much of its nodes' time as it keeps of their memory traffic, no join may
+// make the makespan longer than it was before that join, and only the peak with
+// regions as launches counts. Then chains and siblings are tried until nothing is
+// left to join, and numbers that cost less to compute than to read (constants,
+// conversions to wider types) are computed by every reader for itself.
+//
 // Each attempt that one kernel could compute costs a walk over the function, so
 // that the pass takes time proportional to nodes times launches.
 func fuse() Pass {
@@ -52,12 +59,14 @@ func fuse() Pass {
 		Options: []Option{
 			{Name: "nodes", Kind: KindInt, Default: "64", Doc: "most launches in a region, 0 for any number"},
 			{Name: "siblings", Kind: KindBool, Default: "true", Doc: "also join regions that only read the same tensor"},
+			{Name: "kernels", Kind: KindBool, Default: "false", Doc: "judge regions as the kernels that they become, not as their nodes"},
 		},
 		Stats: []Stat{
 			{"regions", "regions of two launches or more"},
 			{"fused", "launches in them"},
 			{"saved-launches", "launches that are no longer needed"},
 			{"saved-bytes", "bytes of tensors that are no longer written, symbols at their bounds"},
+			{"copied", "constants and conversions that a second reader computes for itself"},
 			{"refused-time", "joins given up since the makespan would grow"},
 			{"refused-memory", "joins given up since the peak would grow"},
 		},
@@ -82,6 +91,9 @@ type fuser struct {
 	unitN [][]int32
 	mem   *unitMemory
 
+	kernels bool
+	alone   []float64 // node -> milliseconds by itself
+
 	time      float64 // makespan that no join may exceed
 	peak      int64   // the same for live memory with regions as launches
 	nodesPeak int64   // and with every node by itself
@@ -89,12 +101,17 @@ type fuser struct {
 }
 
 func runFuse(ctx *Context, f *ir.Func) error {
+	kernels := ctx.Bool("kernels")
+	ctx.Count("copied", 0)
+	if kernels {
+		copyCheap(ctx, f)
+	}
 	d, err := analyze(ctx, f)
 	if err != nil {
 		return err
 	}
 	n := len(d.nodes)
-	u := &fuser{ctx: ctx, d: d, order: d.InputOrder(), pos: d.InputOrder(), unit: make([]int32, n), mem: newUnitMemory(d), limit: int(ctx.Int("nodes"))}
+	u := &fuser{ctx: ctx, d: d, order: d.InputOrder(), pos: d.InputOrder(), unit: make([]int32, n), mem: newUnitMemory(d), limit: int(ctx.Int("nodes")), kernels: kernels, alone: slices.Clone(d.Dur)}
 	for i, v := range d.nodes {
 		u.unit[i] = -1
 		if v.Meta().Has(FusionKey) {
@@ -111,12 +128,18 @@ func runFuse(ctx *Context, f *ir.Func) error {
 	}
 	u.time, u.nodesPeak = t.Makespan, t.Peak
 	u.peak = u.mem.peak(u.order, u.unit)
-	if err := u.chains(); err != nil {
-		return err
-	}
-	if ctx.Bool("siblings") {
-		if err := u.siblings(); err != nil {
+	for {
+		before := u.regions()
+		if err := u.chains(); err != nil {
 			return err
+		}
+		if ctx.Bool("siblings") {
+			if err := u.siblings(); err != nil {
+				return err
+			}
+		}
+		if !kernels || u.regions() == before {
+			break
 		}
 	}
 	if err := f.SetOrder(d.permuted(u.order)); err != nil {
@@ -124,6 +147,17 @@ func runFuse(ctx *Context, f *ir.Func) error {
 	}
 	u.annotate(f)
 	return nil
+}
+
+// regions is how many launches are left of those that can be joined.
+func (u *fuser) regions() int {
+	n := 0
+	for _, l := range u.unitN {
+		if len(l) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // chains joins every node with the regions of its operands.
@@ -208,6 +242,7 @@ func (u *fuser) try(a, b int32) error {
 	for _, m := range members {
 		u.unit[m] = x
 	}
+	durWas := u.takeTime(launches, nodes)
 	for _, down := range []bool{true, false} {
 		moved, ok := u.arrange(members, lo, hi, down)
 		if !ok {
@@ -228,7 +263,27 @@ func (u *fuser) try(a, b int32) error {
 		}
 	}
 	copy(u.unit, unitWas)
+	for i, m := range launches {
+		u.d.Dur[m] = durWas[i]
+	}
 	return nil
+}
+
+// takeTime sets the durations of a region's launches to their shares of what its
+// kernel takes, and returns what they were.
+func (u *fuser) takeTime(launches []int32, nodes []*ir.Node) []float64 {
+	was := make([]float64, len(launches))
+	share := 1.0
+	if u.kernels {
+		share = keptTraffic(nodes)
+	}
+	for i, m := range launches {
+		was[i] = u.d.Dur[m]
+		if u.kernels {
+			u.d.Dur[m] = u.alone[m] * share
+		}
+	}
+	return was
 }
 
 func (u *fuser) place(lo int32, nodes []int32) {
@@ -244,19 +299,22 @@ func (u *fuser) allowed(moved bool) (bool, error) {
 		u.ctx.Count("refused-memory", 1)
 		return false, nil
 	}
-	if !moved {
+	if !moved && !u.kernels {
 		return true, nil
 	}
 	t, err := sim.Evaluate(u.d.Model, u.order, nil)
 	switch {
 	case err != nil:
 		return false, err
-	case t.Peak > u.nodesPeak:
+	case t.Peak > u.nodesPeak && !u.kernels:
 		u.ctx.Count("refused-memory", 1)
 		return false, nil
 	case t.Makespan > u.time*(1+slack):
 		u.ctx.Count("refused-time", 1)
 		return false, nil
+	}
+	if u.kernels {
+		u.time = t.Makespan
 	}
 	return true, nil
 }
@@ -287,58 +345,136 @@ func (u *fuser) withViews(launches []int32) []int32 {
 
 // arrange returns the nodes at lo..hi-1 with the members next to each other: what
 // does not depend on a member in front and the rest behind (down), or what a
-// member depends on in front and the rest behind. It fails if a member depends on
-// a node that depends on a member, or if effects would change their order.
+// member depends on in front and the rest behind. Other regions stay whole. It
+// fails if a member depends on a node that has to stand behind, or if effects would
+// change their order.
 func (u *fuser) arrange(members []int32, lo, hi int32, down bool) ([]int32, bool) {
-	const free, before, after, member = 0, 1, 2, 3
-	state := make([]byte, hi-lo)
-	for _, m := range members {
-		state[u.pos[m]-lo] = member
+	m := &parting{u: u, lo: lo, hi: hi, state: make([]byte, hi-lo)}
+	for _, v := range members {
+		m.state[u.pos[v]-lo] = joins
 	}
-	at := func(p int32) int32 { // place of a node in the range, -1 outside
-		if q := u.pos[p]; q >= lo && q < hi {
-			return q - lo
-		}
-		return -1
+	if !m.behind() || !down && !m.front() {
+		return nil, false
 	}
-	for i := range state {
-		for _, p := range u.d.Pred.At(u.order[lo+int32(i)]) {
-			q := at(p)
-			if q < 0 || state[q] != member && state[q] != after {
-				continue
-			}
-			if state[i] == free {
-				state[i] = after
-			} else if state[i] == member && state[q] == after {
-				return nil, false
-			}
-		}
-	}
-	if !down {
-		for i := len(state) - 1; i >= 0; i-- {
-			if state[i] != member && state[i] != before {
-				continue
-			}
-			for _, p := range u.d.Pred.At(u.order[lo+int32(i)]) {
-				if q := at(p); q >= 0 && state[q] == free {
-					state[q] = before
-				}
-			}
-		}
-	}
-	var first, last, out []int32
-	for i, s := range state {
+	var first, last []int32
+	for i, s := range m.state {
 		v := u.order[lo+int32(i)]
 		switch {
-		case s == member:
-		case s == before || s == free && down:
+		case s == joins:
+		case s == goesFirst || s == stays && down:
 			first = append(first, v)
 		default:
 			last = append(last, v)
 		}
 	}
-	out = slices.Concat(first, members, last)
+	out := slices.Concat(first, members, last)
 	return out, u.sameEffects(u.order[lo:hi], out)
+}
+
+// Where a node between members goes.
+const (
+	stays byte = iota
+	goesFirst
+	goesLast
+	joins
+)
+
+// parting decides where the nodes of a range go.
+type parting struct {
+	u      *fuser
+	lo, hi int32
+	state  []byte
+}
+
+// at is the place of a node in the range, -1 outside.
+func (m *parting) at(v int32) int32 {
+	if q := m.u.pos[v]; q >= m.lo && q < m.hi {
+		return q - m.lo
+	}
+	return -1
+}
+
+// behind finds what depends on a member, with the regions that it belongs to. It
+// fails if a member is among them.
+func (m *parting) behind() bool {
+	for again := true; again; {
+		again = false
+		for i := range m.state {
+			if m.state[i] == goesLast {
+				continue
+			}
+			for _, p := range m.u.d.Pred.At(m.u.order[m.lo+int32(i)]) {
+				q := m.at(p)
+				if q < 0 || m.state[q] != goesLast && (m.state[q] != joins || m.state[i] == joins) {
+					continue
+				}
+				if m.state[i] == joins {
+					return false
+				}
+				m.state[i] = goesLast
+				break
+			}
+		}
+		if ok, more := m.whole(goesLast); !ok {
+			return false
+		} else if more {
+			again = true
+		}
+	}
+	return true
+}
+
+// front finds what members depend on, with the regions that it belongs to.
+func (m *parting) front() bool {
+	for again := true; again; {
+		again = false
+		for i := len(m.state) - 1; i >= 0; i-- {
+			if m.state[i] != joins && m.state[i] != goesFirst {
+				continue
+			}
+			for _, p := range m.u.d.Pred.At(m.u.order[m.lo+int32(i)]) {
+				q := m.at(p)
+				if q < 0 {
+					continue
+				}
+				if m.state[q] == goesLast && m.state[i] == goesFirst {
+					return false
+				}
+				if m.state[q] == stays {
+					m.state[q] = goesFirst
+				}
+			}
+		}
+		if ok, more := m.whole(goesFirst); !ok {
+			return false
+		} else if more {
+			again = true
+		}
+	}
+	return true
+}
+
+// whole lets the other nodes of a region follow those that go somewhere. It fails
+// if they go elsewhere already, and reports whether any followed. No other region
+// lies across the range's ends, which members are at.
+func (m *parting) whole(where byte) (ok, more bool) {
+	goes := map[int32]bool{} // look-up only
+	for i, s := range m.state {
+		if x := m.u.unit[m.u.order[m.lo+int32(i)]]; s == where && x >= 0 {
+			goes[x] = true
+		}
+	}
+	for i, s := range m.state {
+		x := m.u.unit[m.u.order[m.lo+int32(i)]]
+		if x < 0 || s == where || !goes[x] {
+			continue
+		}
+		if s != stays {
+			return false, false
+		}
+		m.state[i], more = where, true
+	}
+	return true, more
 }
 
 // sameEffects reports whether what communicates or has other effects, and waits,

@@ -22,6 +22,10 @@ func fusable(n *ir.Node) bool {
 	}
 	switch n.Op() {
 	case ir.OpFull, ir.OpIota, ir.OpClone, ir.OpCat, ir.OpGather, ir.OpIndex, ir.OpEmbedding:
+	case ir.OpScatter, ir.OpSliceScatter, ir.OpIndexPut, ir.OpIndexAdd:
+		if !pulled(n) {
+			return false
+		}
 	default:
 		if _, ok := folds(n); !ok && !i.Elementwise {
 			return false
@@ -30,6 +34,66 @@ func fusable(n *ir.Node) bool {
 	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
 		shape, ok := v.Type().Shape().Static()
 		if !ok || v.Type().IsAsync() || slices.Contains(shape, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// pulled reports whether every element of what n writes at positions can find its
+// values by itself, at no more cost than reading them: a slice, one index for each
+// line, or rows of the first dimension that blocks can list.
+func pulled(n *ir.Node) bool {
+	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
+		if _, ok := v.Type().Shape().Static(); !ok {
+			return false
+		}
+	}
+	const places = 8192
+	shape := sizesOf(n.Arg(0))
+	switch n.Op() {
+	case ir.OpSliceScatter:
+		return n.Attrs().Int("step", 1) == 1
+	case ir.OpScatter:
+		d := n.Attrs().Int("dim", 0)
+		if d < 0 || d >= int64(len(shape)) {
+			return false
+		}
+		want := slices.Clone(shape)
+		want[d] = 1
+		return slices.Equal(sizesOf(n.Arg(1)), want)
+	case ir.OpIndexPut:
+		dims := n.Attrs().Ints("dims")
+		return len(dims) == 1 && dims[0] == 0 && count64(sizesOf(n.Arg(2))) <= places
+	case ir.OpIndexAdd:
+		return n.Attrs().Int("dim", 0) == 0 && count64(sizesOf(n.Arg(1))) <= places
+	}
+	return false
+}
+
+// listsRows reports whether blocks list the positions that n writes at.
+func listsRows(n *ir.Node) bool { return n.Op() == ir.OpIndexPut || n.Op() == ir.OpIndexAdd }
+
+// rowsFit checks the nodes that list rows: one at most, whose positions lie in
+// memory, and as large as the results. Walks over rows have no lists.
+func (r *regionShape) rowsFit(nodes []*ir.Node, count int64) bool {
+	lists := 0
+	for _, n := range nodes {
+		if !listsRows(n) {
+			continue
+		}
+		lists++
+		index := n.Arg(1)
+		if n.Op() == ir.OpIndexPut {
+			index = n.Arg(2)
+		}
+		for _, m := range nodes {
+			// What is wider belongs to its readers: it would be written for their sake.
+			if v := m.Result(0); !m.Op().IsView() && r.escapes(v) && v.Type().DType().Size() > n.Result(0).Type().DType().Size() {
+				return false
+			}
+		}
+		if lists > 1 || r.shape != nil || r.member[throughViews(index)] || count64(sizesOf(n.Result(0))) != count {
 			return false
 		}
 	}
@@ -215,8 +279,8 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 		}
 		count = c
 	}
-	if count < 0 {
-		return false // all of it is dead
+	if count < 0 || !r.rowsFit(nodes, count) {
+		return false // all of it is dead, or positions cannot be listed
 	}
 	if r.shape != nil {
 		count = r.cells

@@ -36,7 +36,7 @@ func scheduled(t testing.TB, name string) *ir.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := passes.Standard().Parse("canonicalize,simplify-collectives,overlap,fuse")
+	p, err := passes.Standard().Parse("canonicalize,simplify-collectives,overlap,fuse{kernels=true}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func distinct(t testing.TB) []*launch {
 				k, err := cudagen.Generate("k", st, r)
 				key := strings.Join(ops, " ") + r[0].Result(0).Type().String()
 				if err == nil {
-					key = comments.ReplaceAllString(k.Body, "")
+					key = fmt.Sprint(k.Grid, comments.ReplaceAllString(k.Body, ""))
 				}
 				if at[key] == nil {
 					at[key] = &launch{k: k, nodes: r, count: map[string]int{}, err: err}

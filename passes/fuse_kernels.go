@@ -1,0 +1,109 @@
+package passes
+
+import (
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// keptTraffic is the share of the memory traffic of a region's nodes that is left
+// when they are one kernel: each operand from outside once, and what others read.
+func keptTraffic(nodes []*ir.Node) float64 {
+	r := &regionShape{member: map[*ir.Node]bool{}}
+	for _, n := range nodes {
+		r.member[n] = true
+	}
+	apart, joined := int64(0), int64(0)
+	seen := map[*ir.Value]bool{} // look-up only
+	for _, n := range nodes {
+		if n.Op().IsView() {
+			continue
+		}
+		for _, v := range n.Args() {
+			bytes := touched(n, v)
+			apart += bytes
+			if !seen[v] && !r.member[throughViews(v)] {
+				seen[v] = true
+				joined += bytes
+			}
+		}
+		for _, v := range n.Results() {
+			bytes := touched(n, v)
+			apart += bytes
+			if r.escapes(v) {
+				joined += bytes
+			}
+		}
+	}
+	if apart == 0 {
+		return 1
+	}
+	return float64(joined) / float64(apart)
+}
+
+// touched is how many bytes of v node n reads or writes: repeated elements once,
+// and of a table only what is picked.
+func touched(n *ir.Node, v *ir.Value) int64 {
+	bytes := int64(v.Type().DType().Size())
+	strides := v.Type().Strides()
+	for d, s := range sizesOf(v) {
+		if d >= len(strides) || strides[d] != 0 {
+			bytes *= s
+		}
+	}
+	switch n.Op() {
+	case ir.OpEmbedding, ir.OpIndex, ir.OpGather:
+		if v == n.Arg(0) {
+			return min(bytes, count64(sizesOf(n.Result(0)))*int64(v.Type().DType().Size()))
+		}
+	}
+	return bytes
+}
+
+// copyCheap gives every reader of a constant, or of a conversion to a wider type,
+// a copy of its own: to compute it again moves fewer bytes than to read it.
+func copyCheap(ctx *Context, f *ir.Func) {
+	for _, n := range f.Order() {
+		if !cheap(n) {
+			continue
+		}
+		v := n.Result(0)
+		var readers []*ir.Node
+		for _, u := range v.Uses() {
+			if len(readers) == 0 || readers[len(readers)-1] != u.Node {
+				readers = append(readers, u.Node)
+			}
+		}
+		for _, reader := range readers[min(1, len(readers)):] {
+			if !fusable(reader) || reader == readers[0] || !reads(reader, v) {
+				continue
+			}
+			ms, known := n.Cost()
+			c := f.InsertBefore(reader, ir.NodeSpec{Op: n.Op(), Name: n.Name(), Args: n.Args(), Attrs: n.Attrs(), Results: []ir.Type{v.Type()}, Meta: n.Meta().Without(FusionKey), Cost: ms, HasCost: known})
+			for i, a := range reader.Args() {
+				if a == v {
+					f.SetArg(reader, i, c.Result(0))
+				}
+			}
+			ctx.Count("copied", 1)
+		}
+	}
+}
+
+func reads(n *ir.Node, v *ir.Value) bool {
+	for _, a := range n.Args() {
+		if a == v {
+			return true
+		}
+	}
+	return false
+}
+
+// cheap reports whether n costs less to compute than its result to read.
+func cheap(n *ir.Node) bool {
+	switch n.Op() {
+	case ir.OpFull:
+		return fusable(n)
+	case ir.OpConvert:
+		return fusable(n) && n.Result(0).Type().DType().Size() > n.Arg(0).Type().DType().Size()
+	}
+	return false
+}
