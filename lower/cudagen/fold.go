@@ -80,6 +80,11 @@ func (g *generator) fold(r reduction) (string, error) {
 	if a, ok := g.shares[r]; ok {
 		return g.finish(r, a), nil
 	}
+	if ok, err := g.sumPicked(r); err != nil {
+		return "", err
+	} else if ok {
+		return g.finish(r, g.shares[r]), nil
+	}
 	seen := map[*ir.Node]int{}
 	want := g.foldLevel(g.first(r), seen)
 	var all []reduction
@@ -89,7 +94,15 @@ func (g *generator) fold(r reduction) (string, error) {
 		}
 		for part := range 2 {
 			q := reduction{n, part}
-			if (part == 0 || isSoftmax(n)) && g.first(q) == q && g.foldLevel(q, seen) == want {
+			if part == 1 && !isSoftmax(n) || g.first(q) != q || g.foldLevel(q, seen) != want {
+				continue
+			}
+			if _, ok := g.shares[q]; ok {
+				continue
+			}
+			if ok, err := g.sumPicked(q); err != nil {
+				return "", err
+			} else if !ok {
 				all = append(all, q)
 			}
 		}

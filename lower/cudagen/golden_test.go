@@ -94,7 +94,7 @@ func TestOnGPU(t *testing.T) {
 	if *gpu == "" {
 		t.Skip("no -gpu folder")
 	}
-	trials := load(t)
+	trials := append(load(t), tinyTrials(t, "t")...)
 	write(t, filepath.Join(*gpu, "kernels.cu"), []byte(program(trials)))
 	write(t, filepath.Join(*gpu, "inputs"), inputs(trials))
 	for _, mode := range []string{"exact", "fast"} {

@@ -25,7 +25,7 @@ type trial struct {
 	st   *ir.Storages
 	ins  []buffer // one for each input of the function
 	want []want   // parallel to k.Outs
-	ulp  int64    // largest distance allowed without EXACT_MATH, in units of the last place
+	ulp  int64    // largest distance allowed without EXACT_MATH, in units of the last place; -1: a share of the result's largest element
 }
 
 type buffer struct {
@@ -201,6 +201,13 @@ func compare(t *testing.T, trials []*trial, got []byte, exact bool) {
 			if exact {
 				limit = 0
 			}
+			if limit < 0 {
+				if e, most := deviation(w, got); !(e <= most) {
+					t.Errorf("%s: result %d (%s) is %g of its largest element off, at most %g is allowed\n%s", tr.name, i, tr.k.Outs[i], e, most, tr.k.Body)
+				}
+				got = got[w.bytes:]
+				continue
+			}
 			worst, at := distance(w, got)
 			if worst > limit {
 				t.Errorf("%s: result %d (%s) is %d units in the last place off at element %d, at most %d are allowed\n%s", tr.name, i, tr.k.Outs[i], worst, at, limit, tr.k.Body)
@@ -229,6 +236,46 @@ func distance(w want, got []byte) (worst, at int64) {
 		}
 	}
 	return worst, at
+}
+
+// deviation is the largest difference of an element from what it should be, as a
+// share of the largest element, and what is allowed: a rounding of the type or two,
+// and what sums in single precision lose.
+func deviation(w want, got []byte) (worst, most float64) {
+	size := int64(w.t.DType.Size())
+	most = map[dtype.DType]float64{dtype.BF16: 1.0 / 128, dtype.F16: 1.0 / 1024, dtype.F32: 2e-5}[w.t.DType]
+	largest := 0.0
+	for e := range w.t.NumElems() {
+		off, rest := int64(0), e
+		for d := len(w.t.Shape) - 1; d >= 0; d-- {
+			off += rest % w.t.Shape[d] * w.strides[d]
+			rest /= w.t.Shape[d]
+		}
+		a, b := number(w.t.DType, w.t.Data[e*size:]), number(w.t.DType, got[off*size:])
+		if !math.IsInf(a, 0) && a == a {
+			largest = math.Max(largest, math.Abs(a))
+		}
+		if a == b || a != a && b != b {
+			continue
+		}
+		worst = math.Max(worst, math.Abs(a-b))
+	}
+	if worst == 0 {
+		return 0, most
+	}
+	return worst / largest, most
+}
+
+// number is an element of a tensor.
+func number(d dtype.DType, b []byte) float64 {
+	le := binary.LittleEndian
+	switch d {
+	case dtype.F32:
+		return float64(math.Float32frombits(le.Uint32(b)))
+	case dtype.BF16:
+		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16))
+	}
+	return float64(ordinal(d, b))
 }
 
 // ordinal numbers the values of a type in ascending order, all NaNs alike.

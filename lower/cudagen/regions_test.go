@@ -1,6 +1,7 @@
 package cudagen_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -194,6 +195,65 @@ func generates(t *testing.T, file string, f *ir.Func, s passes.StepReport) {
 	}
 	t.Logf("%s: %d launches in %d regions, %d alone; saved %.1f MiB, refused for time %v, for memory %v", file,
 		int(s.Stat("fused")), len(all), single, s.Stat("saved-bytes")/(1<<20), s.Stat("refused-time"), s.Stat("refused-memory"))
+}
+
+// tinyTrials are the regions of the small traced steps, each by itself, under
+// names that begin with a prefix.
+func tinyTrials(t *testing.T, prefix string) []*trial {
+	t.Helper()
+	var trials []*trial
+	seen := map[string]bool{}
+	for _, name := range []string{"tiny_fsdp2.fw", "tiny_fsdp2.bw", "tiny_moe2.fw", "tiny_moe2.bw", "tiny_tpsp2.bw"} {
+		g, err := fx.ReadFile("../../testdata/graphs/" + name + ".graph.json.gz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := g.Import()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fused(t, res.Module, "canonicalize,simplify-collectives,overlap,fuse{kernels=true}")
+		for _, f := range res.Module.Funcs() {
+			st, err := ir.ComputeStorages(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, nodes := range runs(f) {
+				k, err := cudagen.Generate("k", st, nodes)
+				if errors.Is(err, cudagen.ErrUnsupported) {
+					continue // symbolic sizes
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				g := alone(nodes, k.Outs)
+				key := comments.ReplaceAllString(k.Body, "")
+				if g.Module().Verify() != nil || seen[key] {
+					continue
+				}
+				seen[key] = true
+				order := g.Order()
+				tr, err := newTrial(fmt.Sprintf("%s%d", prefix, len(trials)), g, order[len(g.Inputs()):len(order)-1], -1, 7)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				trials = append(trials, tr)
+			}
+		}
+	}
+	return trials
+}
+
+// The regions of small traced steps give the bits that the host's kernels give
+// node by node, and with the default functions numbers as close as their types allow.
+func TestTracedNumbers(t *testing.T) {
+	trials := tinyTrials(t, "t")
+	t.Logf("%d kernels", len(trials))
+	if len(trials) < 50 {
+		t.Fatal("too few")
+	}
+	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+	compare(t, trials, runOnHost(t, trials), false)
 }
 
 // symbolic reports whether a size of n is a symbol.

@@ -1,0 +1,116 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// A gradient of a pick along a dimension has one number in each row and zeros else.
+// Its sum over the row needs no walk.
+
+// picked returns the scatter that v is made of if every element of a row of v is
+// zero, or not a number where the row's factors are none, but for the one that the
+// scatter writes; nil if v is no such tensor.
+func (g *generator) picked(v *ir.Value) *ir.Node {
+	n := v.Def()
+	if !g.r.member[n] || !slices.Equal(sizes(v), g.f.shape) || !held32(v) {
+		return nil
+	}
+	switch n.Op() {
+	case ir.OpScatter:
+		fill := n.Arg(0).Def()
+		d := g.dim(n)
+		want := slices.Clone(g.f.shape)
+		want[d] = 1
+		for k, gone := range g.f.gone {
+			if gone != (k == d) {
+				return nil
+			}
+		}
+		if !g.r.member[fill] || fill.Op() != ir.OpFull || scalarOf(fill.Attrs(), "value").f != 0 || n.Attrs().Has("reduce") || !slices.Equal(sizes(n.Arg(1)), want) {
+			return nil
+		}
+		return n
+	case ir.OpNeg, ir.OpConvert:
+		return g.picked(n.Arg(0))
+	case ir.OpMul:
+		if len(n.Args()) == 1 {
+			return g.picked(n.Arg(0))
+		}
+		for i, a := range n.Args() {
+			if s := g.picked(a); s != nil && g.perRow(n.Arg(1-i)) {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+func held32(v *ir.Value) bool { return held(v.Type().DType()) == domF32 }
+
+// perRow reports whether v is the same for all columns of a row.
+func (g *generator) perRow(v *ir.Value) bool {
+	s := sizes(v)
+	pad := len(g.f.shape) - len(s)
+	for d, gone := range g.f.gone {
+		if gone && d >= pad && s[d-pad] != 1 {
+			return false
+		}
+	}
+	return pad >= 0
+}
+
+// sumPicked adds the one number of a row that is not zero, and one of the others
+// for the sake of what is not a number, if the reduction is such a sum.
+func (g *generator) sumPicked(r reduction) (bool, error) {
+	n := r.n
+	if n.Op() != ir.OpSum || g.f.columns || g.f.length < 2 || !held32(n.Result(0)) {
+		return false, nil
+	}
+	s := g.picked(n.Arg(0))
+	if s == nil {
+		return false, nil
+	}
+	savedElem, savedBody := g.elem, g.body
+	defer func() { g.elem, g.body = savedElem, savedBody }()
+	g.elem, g.body = nil, g.top
+	d := g.dim(s)
+	at := g.unreduced()
+	at[d] = constant(0)
+	p, err := g.pos(s, 1, at, g.f.length, false)
+	if err != nil {
+		return false, err
+	}
+	other := g.fresh("p")
+	g.top.emit("const %s %s = %s + 1 < %d ? %s + 1 : 0;", g.intType(), other, p.text(), g.f.length, p.text())
+	a := accumulator{name: g.fresh("s"), typ: "sum32"}
+	sum := "(sum32)0"
+	for _, e := range []lin{g.x.newAtom(other, g.f.length-1, 1, g.top).lin(), p} {
+		at := slices.Clone(at)
+		at[d] = e
+		x, err := g.value(n.Arg(0), at)
+		if err != nil {
+			return false, err
+		}
+		sum = fmt.Sprintf("Sum()(%s, (sum32)%s)", sum, x)
+	}
+	g.top.emit("const sum32 %s = %s;  // %s", a.name, sum, statement(n))
+	g.shares[r] = a
+	return true, nil
+}
+
+// unreduced is the index of the row at hand in the shape that is reduced, without
+// a column.
+func (g *generator) unreduced() []lin {
+	at := make([]lin, len(g.f.shape))
+	k := 0
+	for d := range at {
+		if !g.f.gone[d] {
+			at[d] = g.rowAt[k]
+			k++
+		}
+	}
+	return at
+}
