@@ -179,7 +179,13 @@ func cutRounds(ts []Tensor, slot uint64, n int, whole bool) [][]staged {
 	return rounds
 }
 
-// reduceBeside serves reduce_scatter and all_reduce.
+// ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
+func (b *engineBuilder) ownSlot(round int, c staged) Ptr {
+	g := b.m.Group
+	return g.world.Addr(b.m.Rank.ID, g.stagingHalf(round)+uint64(b.m.Index)*g.stageSlot+c.off)
+}
+
+// reduceBeside serves reduce_scatter and all_reduce, and reduce to a root.
 func (b *engineBuilder) reduceBeside(ts []Tensor) {
 	m, g, e := b.m, b.m.Group, b.m.engine
 	gather := b.op.Kind == kernels.AllReduce
@@ -193,11 +199,16 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) {
 		if !gather {
 			return
 		}
-		b.peers(func(_, world int) {
+		b.peers(func(r, world int) {
 			for _, c := range rounds[i] {
 				at, bytes := c.slice(m.Index)
 				own := c.t.Dst + Ptr(at)
-				b.c.Copy(Main, b.there(world, own), own, bytes)
+				switch {
+				case !b.toRoot:
+					b.c.Copy(Main, b.there(world, own), own, bytes)
+				case r == b.root:
+					b.c.Copy(Main, b.there(world, own), b.ownSlot(i, c), bytes)
+				}
 			}
 		})
 	}
@@ -224,6 +235,9 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) {
 			src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
 			if !gather {
 				src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
+			}
+			if b.toRoot && m.Index != b.root {
+				dst = b.ownSlot(i, c)
 			}
 			b.try(m.fold(b.c, e.in, b.op, src, dst, bytes, g.stagingHalf(i)+c.off, g.stageSlot))
 		}

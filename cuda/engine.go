@@ -205,6 +205,9 @@ type engineBuilder struct {
 	op  Op
 	n   int
 	err error
+
+	root   int
+	toRoot bool // folded slices go to the root alone
 }
 
 func (b *engineBuilder) try(err error) {

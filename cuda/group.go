@@ -289,6 +289,8 @@ type Op struct {
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
 	Beside  bool
+	Root    int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
+	Pairs   [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
 	Blocks  int
 	Threads int
 }
@@ -317,6 +319,9 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 				return nil, err
 			}
 		}
+	}
+	if op.Kind == kernels.Broadcast || op.Kind == kernels.Permute || op.Kind == kernels.Reduce {
+		return m.prepareRooted(op)
 	}
 	if op.Beside && (op.Algo == kernels.Engine || op.Algo == kernels.Auto) {
 		if p, err := m.prepareBeside(op); p != nil || err != nil {

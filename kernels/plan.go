@@ -17,9 +17,13 @@ const (
 	AllToAll
 	Barrier
 	AllToAllUneven
+	Broadcast // these three are made of the others' kernels and of copies
+	Permute
+	Reduce
 )
 
-var collectiveNames = [...]string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "all_to_all_uneven"}
+var collectiveNames = [...]string{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "all_to_all_uneven",
+	"broadcast", "collective_permute", "reduce"}
 
 // String is the collective's name in kernels and errors.
 func (c Collective) String() string {
@@ -148,6 +152,9 @@ func (c *Call) check() error {
 	}
 	if c.N < 2 || c.N > MaxRanks {
 		return fail("a group of %d ranks: kernels serve 2 to %d", c.N, MaxRanks)
+	}
+	if c.Op > AllToAll {
+		return fail("no kernel of its own")
 	}
 	if !c.DType.Valid() {
 		return fail("element type %v", c.DType)

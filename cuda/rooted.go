@@ -1,0 +1,231 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// Broadcast, collective_permute and reduce to a root.
+//
+// Small ones are packets: broadcast and permute by the uneven all_to_all, reduce by
+// an all_reduce whose results the others throw away. Large ones in symmetric memory
+// are copies ordered by flags, as beside compute (beside.go):
+//
+//   - broadcast: the root deals the tensor out in slices, and every rank passes its
+//     own slice on. The root sends each byte once, and not once for every peer.
+//   - permute: one copy for each pair.
+//   - reduce: the rounds of reduce_scatter, whose folded slices go to the root.
+
+// checkRooted checks what the three have beyond other collectives.
+func (m *Member) checkRooted(op Op) error {
+	n := len(m.Group.ranks)
+	if op.Kind != kernels.Permute {
+		if op.Root < 0 || op.Root >= n {
+			return &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("root must be in [0, %d), got %d", n, op.Root)}
+		}
+		return nil
+	}
+	from := map[int]bool{}
+	for _, p := range op.Pairs {
+		if p[0] < 0 || p[0] >= n || p[1] < 0 || p[1] >= n {
+			return &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("pair %v: ranks must be in [0, %d)", p, n)}
+		}
+		if from[p[1]] {
+			return &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("rank %d receives from two ranks", p[1])}
+		}
+		from[p[1]] = true
+	}
+	return nil
+}
+
+// prepareRooted plans a broadcast, permute or reduce.
+func (m *Member) prepareRooted(op Op) (*Prepared, error) {
+	if err := m.checkRooted(op); err != nil {
+		return nil, err
+	}
+	var ts []Tensor
+	total := uint64(0)
+	for _, t := range op.Tensors {
+		if t.Bytes > 0 {
+			ts, total = append(ts, t), total+t.Bytes
+		}
+	}
+	if op.Tensors = ts; total == 0 || op.Kind == kernels.Permute && len(op.Pairs) == 0 {
+		return &Prepared{m: m}, nil
+	}
+	can := m.engine != nil && op.Symmetric
+	limit := m.Group.tuning.BesideMove
+	switch {
+	case op.Algo == kernels.Engine && !can:
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: "copy engines need tensors in symmetric memory and GroupOptions.Staging"}
+	case op.Algo == kernels.Engine, op.Algo == kernels.Auto && can && limit > 0 && total >= limit:
+		return m.rootedCopies(op)
+	case op.Algo != kernels.Auto && op.Algo != kernels.LL:
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("no form by %v", op.Algo)}
+	}
+	if op.Kind != kernels.Reduce {
+		return m.spread(op)
+	}
+	p, err := m.reducePackets(op, total)
+	var plan *kernels.PlanError
+	if can && op.Algo == kernels.Auto && errors.As(err, &plan) {
+		return m.rootedCopies(op) // too large for packets
+	}
+	return p, err
+}
+
+// source is the rank that this one receives from, -1 for none; targets are those that
+// it sends to. Either may be this rank itself.
+func (m *Member) route(op Op) (source int, targets []int) {
+	if op.Kind == kernels.Broadcast {
+		if m.Index == op.Root {
+			for r := range m.Group.ranks {
+				targets = append(targets, r)
+			}
+		}
+		return op.Root, targets
+	}
+	source = -1
+	for _, p := range op.Pairs {
+		if p[0] == m.Index {
+			targets = append(targets, p[1])
+		}
+		if p[1] == m.Index {
+			source = p[0]
+		}
+	}
+	return source, targets
+}
+
+// spread serves broadcast and permute by packets, in parts that fit in their slots.
+func (m *Member) spread(op Op) (*Prepared, error) {
+	n := len(m.Group.ranks)
+	p := &Prepared{m: m, cmds: &Commands{}}
+	source, targets := m.route(op)
+	most := m.Group.sc.FlaggedHalf / uint64(n) &^ 15 / 2
+	for _, t := range op.Tensors {
+		for at := uint64(0); at < t.Bytes; at += most {
+			bytes := min(most, t.Bytes-at)
+			send, recv := make([]Piece, n), make([]Piece, n)
+			for _, r := range targets {
+				if r != m.Index || t.Src != t.Dst {
+					send[r] = Piece{At: t.Src + Ptr(at), Bytes: bytes}
+				}
+			}
+			if source >= 0 && (source != m.Index || t.Src != t.Dst) {
+				recv[source] = Piece{At: t.Dst + Ptr(at), Bytes: bytes}
+			}
+			u, err := m.PrepareUneven(send, recv)
+			if err != nil {
+				return nil, err
+			}
+			u.AddTo(p.cmds)
+		}
+	}
+	return p, nil
+}
+
+// reducePackets is an all_reduce by packets. Who is not the root puts the result into
+// its staging, which the barrier at the end keeps peers' next calls off.
+func (m *Member) reducePackets(op Op, total uint64) (*Prepared, error) {
+	g := m.Group
+	if m.Index != op.Root && total+uint64(len(op.Tensors))*stagingAlign > g.sc.StagingSize {
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("%d bytes need as much staging: set GroupOptions.Staging", total)}
+	}
+	p := &Prepared{m: m, cmds: &Commands{}}
+	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(g.ranks)}
+	at := g.world.Addr(m.Rank.ID, g.sc.Staging)
+	for ts := op.Tensors; len(ts) > 0; {
+		k := min(len(ts), kernels.MaxSegs)
+		call := kernels.Call{Op: kernels.AllReduce, Red: op.Red, DType: op.DType, N: b.n, Algo: op.Algo, Blocks: op.Blocks}
+		for _, t := range ts[:k] {
+			dst := t.Dst
+			if m.Index != op.Root {
+				dst, at = at, at+Ptr((t.Bytes+stagingAlign-1)&^(stagingAlign-1))
+			}
+			call.Segs = append(call.Segs, kernels.Seg{Src: uint64(t.Src), Dst: uint64(dst), Bytes: t.Bytes})
+		}
+		b.must(call)
+		ts = ts[k:]
+	}
+	b.try(m.channel(p.cmds, Main, "barrier", chanBarrier, m.allPeers()))
+	return p, b.err
+}
+
+// rootedCopies serves all three by copies and flags.
+func (m *Member) rootedCopies(op Op) (*Prepared, error) {
+	m.engine.quiet.Store(true)
+	p := &Prepared{m: m, cmds: &Commands{}}
+	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks), root: op.Root, toRoot: op.Kind == kernels.Reduce}
+	b.c.Record(Main, m.engine.fork)
+	b.c.Wait(m.engine.in, m.engine.fork)
+	switch op.Kind {
+	case kernels.Reduce:
+		b.op.Kind = kernels.AllReduce
+		b.reduceBeside(op.Tensors)
+		b.meet(quietLeft)
+	case kernels.Broadcast:
+		b.broadcast()
+	default:
+		b.meet(quietReady)
+		_, targets := m.route(op)
+		for _, t := range op.Tensors {
+			for _, r := range targets {
+				if r != m.Index || t.Src != t.Dst {
+					b.c.Copy(Main, b.there(m.Group.ranks[r], t.Dst), t.Src, t.Bytes)
+				}
+			}
+		}
+		b.meet(quietDone)
+	}
+	b.c.Record(m.engine.in, m.engine.joinIn)
+	b.c.Wait(Main, m.engine.joinIn)
+	return p, b.err
+}
+
+func (b *engineBuilder) broadcast() {
+	m := b.m
+	isRoot := m.Index == b.root
+	// Tensors too small for slices, and those of two ranks, go to each peer as a whole.
+	whole := func(t Tensor) bool {
+		return b.n == 2 || t.Bytes < uint64(b.n)*max(m.Group.tuning.BesidePiece, 16)
+	}
+	slice := func(t Tensor, r int) (at, bytes uint64) {
+		piece := ((t.Bytes+uint64(b.n)-1)/uint64(b.n) + 15) &^ 15
+		return chunk{t: t, piece: piece, bytes: t.Bytes}.slice(r)
+	}
+	b.meet(quietReady)
+	if isRoot {
+		for _, t := range b.op.Tensors {
+			if t.Src != t.Dst {
+				b.c.Copy(m.engine.in, t.Dst, t.Src, t.Bytes)
+			}
+		}
+		b.peers(func(r, world int) {
+			for _, t := range b.op.Tensors {
+				at, bytes := uint64(0), t.Bytes
+				if !whole(t) {
+					at, bytes = slice(t, r)
+				}
+				b.c.Copy(Main, b.there(world, t.Dst+Ptr(at)), t.Src+Ptr(at), bytes)
+			}
+		})
+	}
+	b.meet(quietDone)
+	b.peers(func(r, world int) {
+		for _, t := range b.op.Tensors {
+			if r == b.root || whole(t) {
+				continue
+			}
+			at, bytes := slice(t, m.Index)
+			from := t.Dst
+			if isRoot {
+				from = t.Src
+			}
+			b.c.Copy(Main, b.there(world, t.Dst+Ptr(at)), from+Ptr(at), bytes)
+		}
+	})
+	b.meet(quietLeft)
+}
