@@ -43,6 +43,9 @@ func (l *lowering) alone(n *ir.Node) (bool, error) {
 	if list := n.Meta().Ints(place.InPlaceKey); slices.ContainsFunc(list, func(i int64) bool { return i >= 0 }) && !place.KernelInPlace(n.Op()) {
 		return false, nil
 	}
+	if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !empty(v.Type()) }) {
+		return true, nil // nothing to compute
+	}
 	b, err := l.newBody([]*ir.Node{n})
 	if err != nil {
 		return false, err
@@ -240,6 +243,12 @@ func (b *body) unread(temp int, s ir.StorageID) {
 		w.Strides = t.Strides()
 	}
 	b.out = append(b.out, program.BodyStep{Op: ir.OpFull.Name(), Attrs: attr.Make(attr.Attr{Key: "value", Val: attr.Float(0)}), Outs: []program.BodyTensor{w}})
+}
+
+// empty reports whether a tensor is known to have no elements.
+func empty(t ir.Type) bool {
+	s, ok := t.Shape().Static()
+	return ok && slices.Contains(s, 0)
 }
 
 func sizes(t ir.Type) []int64 {

@@ -154,3 +154,24 @@ func TestTracedStepsFused(t *testing.T) {
 		})
 	}
 }
+
+// A launch whose results are all empty is left out of programs with kernels: there is
+// no grid of no blocks.
+func TestEmptyLaunch(t *testing.T) {
+	m, err := ir.Parse("empty.ir", `world 1
+
+func @f(%x: f32[0,8], %y: f32[4]) -> (f32[0,8], f32[4]) {
+  %a = neg %x : f32[0,8]
+  %b = neg %y : f32[4]
+  return %a, %b
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c tally
+	c.add(withKernels(t, m.Funcs()[0]))
+	if c.launches != 1 || c.fused != 1 {
+		t.Errorf("%+v, want one fused launch", c)
+	}
+}

@@ -66,6 +66,7 @@ func TestParseErrors(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(step)
+	f.Add(fused)
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := Parse("fuzz", s)
 		if err != nil {
