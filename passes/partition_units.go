@@ -94,6 +94,11 @@ type jointFunc struct {
 type PartitionError struct {
 	Node   string // where
 	Reason string
+
+	// Overwriter is the node of forward that overwrites what Node, of backward, would
+	// have had to read before; empty for other reasons. Such functions are legal as
+	// they stand but have no halves, unless the value is copied first.
+	Overwriter string
 }
 
 func (e *PartitionError) Error() string { return fmt.Sprintf("%%%s: %s", e.Node, e.Reason) }
@@ -315,12 +320,12 @@ func (j *jointFunc) outputs(reached []bool) error {
 	ret := j.f.Return()
 	declared := ret.Meta().Int(MetaForward, -1)
 	if declared > int64(len(ret.Args())) {
-		return &PartitionError{ret.Name(), fmt.Sprintf("%s=%d, but there are %d results", MetaForward, declared, len(ret.Args()))}
+		return &PartitionError{Node: ret.Name(), Reason: fmt.Sprintf("%s=%d, but there are %d results", MetaForward, declared, len(ret.Args()))}
 	}
 	for k, v := range ret.Args() {
 		r := j.rootOf[v.ID()]
 		if r < 0 { // a collective whose result leaves in flight always has a root
-			return &PartitionError{v.Def().Name(), "an async value is returned and waited for"}
+			return &PartitionError{Node: v.Def().Name(), Reason: "an async value is returned and waited for"}
 		}
 		late := j.roots[r].tangent || j.roots[r].unit >= 0 && reached[j.roots[r].unit]
 		if w := j.lastWriter(r); w >= 0 {
@@ -330,7 +335,7 @@ func (j *jointFunc) outputs(reached []bool) error {
 		case declared < 0 && !late, int64(k) < declared && !late:
 			j.fwOuts = append(j.fwOuts, k)
 		case int64(k) < declared:
-			return &PartitionError{v.Def().Name(), fmt.Sprintf("it is result %d of %d that forward has to give (%s=%d), but it depends on a tangent", k, declared, MetaForward, declared)}
+			return &PartitionError{Node: v.Def().Name(), Reason: fmt.Sprintf("it is result %d of %d that forward has to give (%s=%d), but it depends on a tangent", k, declared, MetaForward, declared)}
 		default:
 			j.bwOuts = append(j.bwOuts, k)
 		}
@@ -439,7 +444,8 @@ func (j *jointFunc) checkOrder() error {
 		}
 		for _, t := range j.touch[s] {
 			if t < last && j.units[t].side == sideBackward {
-				return &PartitionError{j.units[t].name(), fmt.Sprintf("backward needs what forward overwrites later, in %%%s; copy it first", j.units[last].name())}
+				by := j.units[last].name()
+				return &PartitionError{Node: j.units[t].name(), Reason: fmt.Sprintf("backward needs what forward overwrites later, in %%%s; copy it first", by), Overwriter: by}
 			}
 		}
 	}
@@ -450,14 +456,14 @@ func (j *jointFunc) checkOrder() error {
 		}
 		for _, r := range u.args {
 			if def := j.roots[r].unit; j.roots[r].tangent || def >= 0 && j.units[def].side == sideBackward {
-				return &PartitionError{u.name(), fmt.Sprintf("forward needs it, but it depends on backward through %%%s", j.roots[r].val.Name())}
+				return &PartitionError{Node: u.name(), Reason: fmt.Sprintf("forward needs it, but it depends on backward through %%%s", j.roots[r].val.Name())}
 			}
 		}
 	}
 	for _, k := range j.bwOuts {
 		v := j.f.Return().Arg(k)
 		if r := &j.roots[j.rootOf[v.ID()]]; r.async && r.unit >= 0 && j.units[r.unit].side == sideForward {
-			return &PartitionError{v.Def().Name(), "a collective that forward starts cannot leave backward in flight; wait for it"}
+			return &PartitionError{Node: v.Def().Name(), Reason: "a collective that forward starts cannot leave backward in flight; wait for it"}
 		}
 	}
 	return nil

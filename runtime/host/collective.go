@@ -41,6 +41,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 				return err
 			}
 		}
+		st.hook()
 		if d.opts.WaitHook != nil {
 			d.opts.WaitHook(c)
 		}

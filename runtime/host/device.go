@@ -53,6 +53,9 @@ type Options struct {
 	// WaitHook, if not nil, is called before each collective on a stream's
 	// goroutine; tests use it to disturb the order of events.
 	WaitHook func(c *rt.Collective)
+	// StreamHook, if not nil, is called on a stream's goroutine before each launch,
+	// copy and collective; tests use it to hold streams and ranks back.
+	StreamHook func(rank int, stream string)
 }
 
 // channel is this rank's side of a group's signals.
@@ -231,6 +234,7 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 		run = func() error { return hostops.Run(k.Op, k.Attrs, d.views(k.Outs), d.views(k.Ins)) }
 	}
 	st.push(func() error {
+		st.hook()
 		if err := run(); err != nil {
 			return d.call(k.Name(), err)
 		}
@@ -279,6 +283,7 @@ func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
 		return d.call("copy", fmt.Errorf("from %v to %v", src, dst))
 	}
 	st.push(func() error {
+		st.hook()
 		if err := d.copyTensor(d.spec.Rank, dst, d.spec.Rank, src); err != nil {
 			return d.call("copy", err)
 		}

@@ -78,6 +78,13 @@ func (s *stream) push(f func() error) {
 	s.wake.Signal()
 }
 
+// hook lets tests hold the stream back.
+func (s *stream) hook() {
+	if h := s.d.opts.StreamHook; h != nil {
+		h(s.d.spec.Rank, s.name)
+	}
+}
+
 // stop ends the goroutine after the work in progress and waits for that.
 func (s *stream) stop() {
 	s.mu.Lock()
