@@ -76,6 +76,9 @@ func TestFirstDifference(t *testing.T) {
 		{"x\ny\n", "x\nz\n", "y", "z", 2},
 		{"x\n", "x\nz\n", "", "z", 2},
 		{"", "a", "", "a", 1},
+		{"p\narena 1\nbuffer a\nx\ny\n", "p\narena 2\nx\nz\n", "y", "z", 5}, // memory follows from the rest
+		{"p\narena 1\nx\n", "p\narena 2\nx\n", "arena 1", "arena 2", 2},
+		{"p\narena 1\n", "p\narena 2\nz\n", "", "z", 3},
 	} {
 		if line, la, lb := firstDifference(c.a, c.b); line != c.line || la != c.la || lb != c.lb {
 			t.Errorf("%q %q: %d %q %q", c.a, c.b, line, la, lb)

@@ -73,7 +73,7 @@ type DigestMismatchError struct {
 	Op                     string // the rendezvous, as in TimeoutError
 	Rank, Peer             int    // the two ranks; Rank is who reports
 	RankDigest, PeerDigest string // their digests
-	Line                   int    // first line of the program text that differs, from 1; 0 if no text was given
+	Line                   int    // first line of Rank's program text that differs, from 1; 0 if no text was given. Where memory lies counts only if nothing else differs
 	RankLine, PeerLine     string // that line on either rank; empty past the end of the text
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -249,13 +250,40 @@ func (m *meeting) digestMismatch(ctx context.Context, recs []Record, peer int) e
 	return e
 }
 
-// firstDifference returns the number of the first line, from 1, in which a and b
-// differ, and that line of each; 0 if they are equal.
+// consequences are the lines of a program's text that follow from its signature and
+// instructions: where its memory lies. They stand before what they follow from, so
+// that the first of them to differ says nothing about why.
+var consequences = []string{"events ", "arena ", "buffer "}
+
+// firstDifference returns the first line of a, counted from 1, that differs from b's,
+// and that line of each; 0 if they are equal. Consequences count only where nothing
+// else differs.
 func firstDifference(a, b string) (line int, la, lb string) {
+	if line, la, lb = differ(a, b, consequences); line == 0 {
+		line, la, lb = differ(a, b, nil)
+	}
+	return line, la, lb
+}
+
+// differ is firstDifference without the lines that begin with one of skip. Line is
+// one beyond the last line of a where b only goes on.
+func differ(a, b string, skip []string) (line int, la, lb string) {
 	const keep = 300 // bytes of a line worth showing
-	for line = 1; a != "" || b != ""; line++ {
-		la, a, _ = strings.Cut(a, "\n")
-		lb, b, _ = strings.Cut(b, "\n")
+	next := func(text *string) (l string, lines int) {
+		for *text != "" {
+			l, *text, _ = strings.Cut(*text, "\n")
+			lines++
+			if !slices.ContainsFunc(skip, func(s string) bool { return strings.HasPrefix(l, s) }) {
+				return l, lines
+			}
+		}
+		return "", lines + 1
+	}
+	for a != "" || b != "" {
+		var n int
+		la, n = next(&a)
+		line += n
+		lb, _ = next(&b)
 		if la != lb {
 			return line, la[:min(len(la), keep)], lb[:min(len(lb), keep)]
 		}
