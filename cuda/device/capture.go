@@ -233,7 +233,7 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	d.mu.Unlock()
 	err := c.ready(graph)
 	if err == nil {
-		err = joinError(&d.spec, d.site.meet(ctx))
+		err = joinError(&d.spec, d.site.meet(ctx, &d.spec))
 	}
 	if err != nil {
 		return nil, d.call("capture", errors.Join(err, c.Close()))
@@ -366,7 +366,7 @@ func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error)
 		}
 		marks = append(marks, e)
 	}
-	if err := joinError(&d.spec, d.site.meet(ctx)); err != nil {
+	if err := joinError(&d.spec, d.site.meet(ctx, &d.spec)); err != nil {
 		return nil, err
 	}
 	for i, e := range marks {

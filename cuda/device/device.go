@@ -352,19 +352,18 @@ func (d *Device) Close() error {
 	d.mu.Unlock()
 	var errs []error
 	if d.rank != nil {
-		d.drain()
-		errs = append(errs, d.release())
+		errs = append(errs, d.drain(), d.release())
 	}
-	return errors.Join(append(errs, d.site.leave())...)
+	return errors.Join(append(errs, d.site.leave(d.spec.Rank))...)
 }
 
 // drain waits until the streams are idle. Work that waits for a peer that does not
 // come ends by its timeout, or at once in a broken world.
-func (d *Device) drain() {
+func (d *Device) drain() error {
 	start := time.Now()
 	for {
 		if ok, err := d.idle(); ok || err != nil {
-			return
+			return err
 		}
 		d.look(time.Since(start)) // also ends waits that no kernel can
 		time.Sleep(50 * time.Microsecond)

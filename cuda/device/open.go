@@ -53,6 +53,7 @@ func Local(ctx context.Context, drv cuda.Driver, devs []int, cfg rt.Config, o Op
 			r, err := rt.Join(joining, open, cfg, mods...)
 			if err != nil {
 				cancel(err)
+				s.broke(i, err) // for ranks that have joined already
 				errs[i] = err
 				return
 			}
@@ -107,7 +108,7 @@ func (d *Device) ready(ctx context.Context) (rt.Device, error) {
 		d.site.giveUp(err)
 	}
 	if err == nil {
-		err = joinError(&d.spec, d.site.meet(ctx))
+		err = joinError(&d.spec, d.site.meet(ctx, &d.spec))
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

@@ -26,7 +26,7 @@ type site struct {
 	cond    *sync.Cond
 	here    int // ranks at the current meeting point
 	turns   int
-	left    int
+	gone    []int // ranks that have left
 	why     error // why the world cannot be built
 	cause   error // who broke the world first, as that rank reports it
 	whose   int
@@ -78,10 +78,13 @@ func (s *site) fill(spec *rt.Spec, o *Options) error {
 
 // meet waits until all ranks of the world have called it as often as this one. A rank
 // that gives up, because ctx ends, ends it for all.
-func (s *site) meet(ctx context.Context) error {
+func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 	if s.process {
 		return s.world.Meet()
 	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, spec.Timeout)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -104,10 +107,16 @@ func (s *site) meet(ctx context.Context) error {
 			return s.why
 		}
 		if s.cause != nil {
-			return s.cause
+			return rt.AdoptError(unwrapAborted(s.cause), "meeting", spec.Rank, originOf(s.cause, s.whose))
+		}
+		if len(s.gone) > 0 {
+			return &rt.PeerLostError{Op: "meeting", Rank: spec.Rank, Peer: s.gone[0], Left: true}
 		}
 		if ctx.Err() != nil {
 			s.why = context.Cause(ctx)
+			if d := time.Since(start); d >= spec.Timeout {
+				s.why = &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: d, Detail: fmt.Sprintf("%d of %d ranks came", s.here, s.local)}
+			}
 			s.cond.Broadcast()
 			return s.why
 		}
@@ -144,10 +153,11 @@ func (s *site) breaker() (int, error) {
 }
 
 // leave gives the world back once all ranks of the process have left.
-func (s *site) leave() error {
+func (s *site) leave(rank int) error {
 	s.mu.Lock()
-	s.left++
-	last := s.left == s.local
+	s.gone = append(s.gone, rank)
+	last := len(s.gone) == s.local
+	s.cond.Broadcast()
 	s.mu.Unlock()
 	if !last {
 		return nil
@@ -223,7 +233,7 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 		s.giveUp(err)
 		return "", err
 	}
-	if err := s.meet(ctx); err != nil {
+	if err := s.meet(ctx, spec); err != nil {
 		return "", err
 	}
 	if spec.Rank == 0 {
@@ -233,7 +243,7 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 		}
 	}
 	// Nobody leaves before the world stands or has failed, so that all leave it.
-	return met.Nonce, s.meet(context.WithoutCancel(ctx))
+	return met.Nonce, s.meet(context.WithoutCancel(ctx), spec)
 }
 
 func (s *site) build(drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {

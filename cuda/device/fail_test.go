@@ -1,0 +1,194 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// TestFailingCalls fails every driver call of opening, capturing, running and closing
+// a small world in turn: each gives an error, and nothing is left behind but where a
+// call that gives back itself failed.
+func TestFailingCalls(t *testing.T) {
+	fakeOnly(t)
+	noGoroutines(t)
+	m, f := besideModule()
+	o := small(2)
+	o.Scratch, o.Staging, o.Group.Region, o.Group.Flagged = 4096, 64<<10, 16<<10, 16<<10
+	once := func(drv *cuda.Fake) error {
+		return device.Local(t.Context(), drv, devices(2), rt.Config{Timeout: 5 * time.Second}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.Replay(ctx), s.Close())
+		})
+	}
+	count := func() int {
+		drv := cuda.NewFake(2)
+		drv.FailCall(0, nil)
+		if err := once(drv); err != nil {
+			t.Fatal(err)
+		}
+		return drv.Calls()
+	}
+	total := count()
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
+	for n := 1; n <= total; n += step {
+		drv := cuda.NewFake(2)
+		drv.FailCall(n, nil)
+		start := time.Now()
+		err := once(drv)
+		if d := time.Since(start); d > time.Second {
+			t.Logf("call %d took %v: %v", n, d, err)
+		}
+		// How many calls there are depends on how often ranks poll.
+		if err == nil && drv.Calls() >= n {
+			t.Errorf("call %d of %d failed and nobody noticed", n, total)
+		}
+		if err != nil && !strings.Contains(err.Error(), "injected") {
+			t.Errorf("call %d: %v does not name the cause", n, err)
+		}
+		drv.FailCall(0, nil)
+		if l := drv.Leaks(); len(l) > 0 {
+			t.Errorf("call %d of %d (%v): not released: %s", n, total, err, leaks(l))
+		}
+	}
+	t.Logf("%d calls", total)
+}
+
+// sumOf is an all_reduce in place.
+func sumOf(x rt.Tensor) *rt.Collective {
+	return &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}, Label: "%s"}
+}
+
+// faultyWorld runs a world of three in which rank 1 misbehaves, and gives the errors of
+// all ranks.
+func faultyWorld(t *testing.T, timeout time.Duration, wrong func(ctx context.Context, r *rt.Rank) error) []error {
+	t.Helper()
+	noGoroutines(t)
+	drv, devs, o := target(t, 3)
+	errs := make([]error, 3)
+	device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, UserBytes: 512}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+		me := r.Info().Rank
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		if me == 1 {
+			errs[me] = wrong(ctx, r)
+			return errs[me]
+		}
+		w, err := r.Start(ctx, "", sumOf(rt.C(0, rt.F32, 4)))
+		if err == nil {
+			err = w.Wait(ctx)
+		}
+		errs[me] = err
+		if again, err := r.Start(ctx, "", sumOf(rt.C(0, rt.F32, 4))); err == nil {
+			if again.Wait(ctx) == nil {
+				t.Errorf("rank %d: a broken world went on", me)
+			}
+		}
+		return err
+	})
+	return errs
+}
+
+func TestTimeout(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	errs := faultyWorld(t, timeout, func(ctx context.Context, r *rt.Rank) error {
+		for r.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		return r.Err()
+	})
+	named := false
+	for i, err := range errs {
+		var te *rt.TimeoutError
+		if errors.As(err, &te) {
+			if te.Peer != 1 || te.Group != "world" || te.Elapsed < timeout {
+				t.Errorf("rank %d: %+v", i, te)
+			}
+			named = named || strings.Contains(te.Op, "%s")
+		}
+		if !errors.Is(err, rt.ErrTimeout) && !errors.Is(err, rt.ErrAborted) {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+	if !named {
+		t.Errorf("no error names the collective: %v", errs)
+	}
+}
+
+func TestAbort(t *testing.T) {
+	start := time.Now()
+	errs := faultyWorld(t, time.Minute, func(ctx context.Context, r *rt.Rank) error {
+		time.Sleep(20 * time.Millisecond)
+		r.Abort(context.Canceled)
+		return r.Err()
+	})
+	for i, err := range errs {
+		var ae *rt.AbortedError
+		if !errors.Is(err, rt.ErrAborted) || !errors.Is(err, context.Canceled) || !errors.As(err, &ae) || ae.Origin != 1 || ae.Rank != i {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+	if d := time.Since(start); d > 30*time.Second {
+		t.Errorf("took %v", d)
+	}
+}
+
+// A rank that fails breaks the world for those that wait for it.
+func TestRankFails(t *testing.T) {
+	errs := faultyWorld(t, time.Minute, func(context.Context, *rt.Rank) error { return errors.New("out of luck") })
+	for i, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "out of luck") {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}
+
+// Cancelling the context of a replay breaks the world, on a rank that has come and on
+// those that have not.
+func TestCancelReplay(t *testing.T) {
+	fakeOnly(t)
+	m, f := besideModule()
+	noGoroutines(t)
+	drv, devs, o := target(t, 2)
+	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, false)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if r.Info().Rank == 1 {
+			for r.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			if !errors.Is(r.Err(), context.DeadlineExceeded) && !errors.Is(r.Err(), rt.ErrAborted) {
+				return fmt.Errorf("rank 1: %w", r.Err())
+			}
+			return nil
+		}
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if err := s.Replay(short); !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("rank 0: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
