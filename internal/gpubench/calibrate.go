@@ -63,7 +63,6 @@ type contest struct {
 	low, high config // better for small and for large sizes
 	from, to  uint64 // sizes tried, by factors of two
 	inPlace   bool
-	chunks    int
 }
 
 // time is the time of c, or false where its protocol does not serve.

@@ -1,0 +1,132 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// lose aborts the local members because a process of the world ended.
+func (g *Group) lose(why error) {
+	for _, m := range g.members {
+		m.abort(why)
+	}
+}
+
+// GaveUpError is what the other ranks of a group report when one has aborted it.
+type GaveUpError struct {
+	Rank   int // group rank
+	Reason string
+}
+
+// Error names the rank and its reason.
+func (e *GaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.Rank, e.Reason) }
+
+// aborted is called when a member in another process has aborted a group.
+func (w *World) aborted(msg message) {
+	w.mu.Lock()
+	var g *Group
+	if msg.Group >= 0 && msg.Group < len(w.groups) {
+		g = w.groups[msg.Group]
+	}
+	w.mu.Unlock()
+	if g != nil {
+		g.lose(&GaveUpError{Rank: msg.Rank, Reason: msg.Text})
+	}
+}
+
+// TimeoutError is a wait in a collective that passed its deadline. The group is
+// broken on every rank; contexts and memory are alive.
+type TimeoutError struct {
+	Rank    int // group rank that waited
+	Peer    int // group rank it waited for
+	Block   int // block of the kernel, the channel of the protocol
+	Seq     uint32
+	Elapsed time.Duration
+}
+
+// ErrTimeout matches every TimeoutError by errors.Is.
+var ErrTimeout = errors.New("collective timed out")
+
+// ErrAborted means that a group was aborted, by a peer's timeout or by Abort.
+var ErrAborted = errors.New("group aborted")
+
+// Error names rank, peer, block and call.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("%v: rank %d waited %v for rank %d (channel %d, call %d of the group)", ErrTimeout, e.Rank, e.Elapsed.Round(time.Millisecond), e.Peer, e.Block, e.Seq)
+}
+
+// Unwrap gives ErrTimeout.
+func (e *TimeoutError) Unwrap() error { return ErrTimeout }
+
+// Err is nil while the member's group works. It reads host memory only.
+func (m *Member) Err() error {
+	if p := m.broken.Load(); p != nil {
+		return *p
+	}
+	if m.host == 0 {
+		return nil
+	}
+	if load32(m.host+kernels.CtlRecord) == 2 {
+		rec, _ := kernels.ParseRecord(hostBytes(m.host, hostPageBytes)[kernels.CtlRecord:])
+		return m.fail(&TimeoutError{Rank: int(rec.Rank), Peer: int(rec.Peer), Block: int(rec.Block), Seq: rec.Seq, Elapsed: time.Duration(rec.ElapsedNanos)})
+	}
+	return nil
+}
+
+func (m *Member) fail(err error) error {
+	m.broken.CompareAndSwap(nil, &err)
+	return *m.broken.Load()
+}
+
+// Abort breaks the group on every rank: waits of kernels in flight end, here and in
+// other processes, whether or not this member has one in flight. The reason is what
+// Err reports from now on; the other members report a *GaveUpError with its text.
+func (m *Member) Abort(reason error) {
+	m.abort(reason)
+	g := m.Group
+	for _, o := range g.members {
+		if o != m {
+			o.abort(&GaveUpError{Rank: m.Index, Reason: reason.Error()})
+		}
+	}
+	if c := g.world.control; c != nil {
+		c.relay(message{Kind: msgAbort, Rank: m.Index, Group: g.id, Text: reason.Error()}, c.rank)
+	}
+}
+
+// abort is Abort's part for one member. It touches host memory only.
+func (m *Member) abort(reason error) {
+	m.fail(fmt.Errorf("%w: %w", ErrAborted, reason))
+	m.hostMu.Lock()
+	defer m.hostMu.Unlock()
+	if m.host != 0 {
+		store32(m.host+kernels.CtlAbort, 1)
+	}
+}
+
+// Check waits for s and reports what became of the collectives in it: nil, a
+// *TimeoutError, or an error that wraps ErrAborted when a peer gave up.
+func (m *Member) Check(s Stream) error {
+	d := m.Rank.World.drv
+	if m.isQuiet() {
+		if err := m.drain(s); err != nil {
+			return err
+		}
+	} else if err := d.StreamSync(m.Rank.Ctx, s); err != nil {
+		return err
+	}
+	if err := m.Err(); err != nil {
+		return err
+	}
+	var b [4]byte
+	if err := d.CopyOut(m.Rank.Ctx, m.Rank.setup, b[:], m.ctl+kernels.CtlAbort); err != nil {
+		return err
+	}
+	if b[0] != 0 {
+		return m.fail(fmt.Errorf("%w by a peer", ErrAborted))
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// Tensor is one operand of a collective: what this rank gives and what it gets.
+// Bytes is the piece of one rank, as in kernels.Seg.
+type Tensor struct {
+	Src, Dst Ptr
+	Bytes    uint64
+}
+
+// Op is a collective call.
+type Op struct {
+	Kind    kernels.Collective
+	Red     kernels.Reduction
+	DType   dtype.DType
+	Tensors []Tensor
+	// Symmetric promises that every Src and Dst lies in symmetric memory at the same
+	// offset on every rank, which the direct protocol needs.
+	Symmetric bool
+	Algo      kernels.Algo
+	// Beside says that compute runs beside the collective: what is large enough goes by
+	// copies that need no multiprocessor, see beside.go. It needs symmetric tensors and
+	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
+	// Algo Engine all tensors go that way, however small.
+	Beside  bool
+	Root    int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
+	Pairs   [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
+	Blocks  int
+	Threads int
+}
+
+// Prepared is a collective planned for one member, ready to be launched any
+// number of times.
+type Prepared struct {
+	m    *Member
+	l    *kernels.Launch // nil when nothing need run, or when cmds does it
+	f    Func
+	buf  []byte
+	cmds *Commands // of a collective of several steps
+}
+
+// Prepare plans op for this member: kernel, grid and arguments. The plan is the
+// same on every rank.
+func (m *Member) Prepare(op Op) (*Prepared, error) {
+	if op.Kind == kernels.Barrier {
+		return m.prepareBarrier()
+	}
+	segs := make([]kernels.Seg, len(op.Tensors))
+	for i, t := range op.Tensors {
+		segs[i] = kernels.Seg{Src: uint64(t.Src), Dst: uint64(t.Dst), Bytes: t.Bytes}
+		if op.Symmetric {
+			if err := m.inArena(op, t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if op.Kind == kernels.Broadcast || op.Kind == kernels.Permute || op.Kind == kernels.Reduce {
+		return m.prepareRooted(op)
+	}
+	if op.Beside && (op.Algo == kernels.Engine || op.Algo == kernels.Auto) {
+		if p, err := m.prepareBeside(op); p != nil || err != nil {
+			return p, err
+		}
+	}
+	if op.Algo == kernels.Engine || op.Algo == kernels.Auto && m.preferEngine(op) {
+		return m.prepareEngine(op)
+	}
+	l, err := kernels.Plan(kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: len(m.Group.ranks), Segs: segs,
+		Symmetric: op.Symmetric, Algo: op.Algo, Blocks: op.Blocks, Threads: op.Threads}, m.Group.sc, m.Group.tuning)
+	if err != nil || l == nil {
+		return &Prepared{m: m}, err
+	}
+	return m.finish(l)
+}
+
+// preferEngine says whether copy engines are the fastest for op.
+func (m *Member) preferEngine(op Op) bool {
+	if m.engine == nil || !op.Symmetric {
+		return false
+	}
+	// Each tensor is copied by itself, so the smallest one decides.
+	least := uint64(math.MaxUint64)
+	for _, t := range op.Tensors {
+		least = min(least, t.Bytes)
+	}
+	if op.Kind != kernels.AllReduce && len(op.Tensors) > 0 {
+		least *= uint64(len(m.Group.ranks))
+	}
+	t := m.Group.tuning
+	limit := t.EngineMove
+	switch op.Kind {
+	case kernels.AllReduce:
+		limit = t.EngineReduce
+		for _, o := range op.Tensors {
+			if o.Src == o.Dst {
+				limit = t.EngineInPlace
+			}
+		}
+	case kernels.ReduceScatter: // its pieces would have to be staged
+		return false
+	}
+	return limit > 0 && len(op.Tensors) > 0 && least >= limit
+}
+
+func (m *Member) prepareBarrier() (*Prepared, error) {
+	p := &Prepared{m: m, cmds: &Commands{}}
+	return p, m.channel(p.cmds, Main, "barrier", chanBarrier, m.allPeers())
+}
+
+// finish adds what depends on the rank.
+func (m *Member) finish(l *kernels.Launch) (*Prepared, error) {
+	f, err := m.Rank.Func(l.Image, l.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	a, own := &l.Args, m.args()
+	a.Peer, a.Ctl, a.Host, a.Timeout, a.Rank, a.Seq = own.Peer, own.Ctl, own.Host, own.Timeout, own.Rank, own.Seq
+	return &Prepared{m: m, l: l, f: f, buf: a.Pack(nil, l.Segs)}, nil
+}
+
+// Piece is a part of an uneven all_to_all.
+type Piece struct {
+	At    Ptr
+	Bytes uint64
+}
+
+// PrepareUneven plans an all_to_all with a size of its own for every pair of ranks:
+// send[d] goes to group rank d, recv[s] comes from it, and recv[s].Bytes equals
+// send[this rank].Bytes there. Pieces of no bytes are allowed. Each piece must fit
+// in a slot of the group's scratch.
+func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
+	n := len(m.Group.ranks)
+	if len(send) != n || len(recv) != n {
+		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("%d pieces to send and %d to receive in a group of %d", len(send), len(recv), n)}
+	}
+	a := m.args()
+	a.Scratch, a.Half = m.Group.sc.Flagged, m.Group.sc.FlaggedHalf
+	a.Slot = m.Group.sc.FlaggedHalf / uint64(n) &^ 15
+	var t kernels.Table
+	most := uint64(0)
+	for r := range send {
+		t.Src[r], t.Send[r] = uint64(send[r].At), send[r].Bytes
+		t.Dst[r], t.Recv[r] = uint64(recv[r].At), recv[r].Bytes
+		most = max(most, send[r].Bytes, recv[r].Bytes)
+	}
+	if (most+7)/8*16 > a.Slot {
+		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("a piece of %d bytes does not fit in a slot of %d bytes of packets: raise GroupOptions.Flagged", most, a.Slot)}
+	}
+	if send[m.Index].Bytes != recv[m.Index].Bytes {
+		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("rank %d sends itself %d bytes and expects %d", m.Index, send[m.Index].Bytes, recv[m.Index].Bytes)}
+	}
+	f, err := m.Rank.Func("alltoall_ll", "all_to_all_uneven_ll")
+	if err != nil {
+		return nil, err
+	}
+	p := &Prepared{m: m, cmds: &Commands{}}
+	// The grid must be the same on every rank, and sizes differ: it is fixed.
+	p.cmds.Launch(Main, f, 32, 256, 0, a.PackUneven(nil, t))
+	return p, nil
+}
+
+// inArena checks that a tensor that is said to be symmetric lies in this rank's part.
+func (m *Member) inArena(op Op, t Tensor) error {
+	w, n := m.Group.world, uint64(len(m.Group.ranks))
+	src, dst := t.Bytes, t.Bytes
+	switch op.Kind {
+	case kernels.AllGather:
+		dst *= n
+	case kernels.ReduceScatter:
+		src *= n
+	case kernels.AllToAll:
+		src, dst = src*n, dst*n
+	}
+	lo, hi := w.Addr(m.Rank.ID, 0), w.Addr(m.Rank.ID, w.size)
+	for _, p := range []struct {
+		at    Ptr
+		bytes uint64
+	}{{t.Src, src}, {t.Dst, dst}} {
+		if p.at < lo || uint64(hi-p.at) < p.bytes || p.at > hi {
+			return fmt.Errorf("%v: %d bytes at %#x are not in rank %d's symmetric memory [%#x, %#x)", op.Kind, p.bytes, uint64(p.at), m.Rank.ID, uint64(lo), uint64(hi))
+		}
+	}
+	return nil
+}
+
+// Launch is the plan, nil when the call moves nothing.
+func (p *Prepared) Launch() *kernels.Launch { return p.l }
+
+// Enqueue launches the collective on a stream of the member's rank. It does not wait.
+func (p *Prepared) Enqueue(s Stream) error {
+	if p.l == nil && p.cmds == nil {
+		return nil
+	}
+	if err := p.m.Err(); err != nil {
+		return err
+	}
+	if p.cmds != nil {
+		return p.m.Rank.World.drv.Run(p.m.Rank.Ctx, p.cmds.On(s))
+	}
+	return p.m.Rank.World.drv.Launch(p.m.Rank.Ctx, s, p.f, p.l.Grid, p.l.Block, 0, p.buf)
+}
+
+// AddTo adds the collective to a command buffer, whose Main is its stream. Unlike
+// Enqueue the buffer does not look whether the group is broken.
+func (p *Prepared) AddTo(c *Commands) {
+	switch {
+	case p.cmds != nil:
+		c.Append(p.cmds)
+	case p.l != nil:
+		c.Launch(Main, p.f, p.l.Grid, p.l.Block, 0, p.buf)
+	}
+}
+
+// Enqueue plans and launches op.
+func (m *Member) Enqueue(s Stream, op Op) error {
+	p, err := m.Prepare(op)
+	if err != nil {
+		return err
+	}
+	return p.Enqueue(s)
+}
