@@ -1,0 +1,224 @@
+// Attention after FlashAttention-2 (Dao 2023): a block does 128 queries of one head, 32
+// a warp, and walks over the keys by 64, of which the next are on their way while it
+// works; scores stay in registers. Rows in shared memory are PAD halves, 64 or 128, in
+// pieces of 16 bytes whose places are permuted by the row, so that the eight rows that
+// ldmatrix reads at once lie in different banks.
+//
+// The blocks with the most keys come first. Scores are scaled while they are
+// exponentiated, which needs a positive scale and no bias; else SCALE_FIRST.
+#define ROWS 128
+#define COLS 64
+#define PITCH (PAD * 2)
+#define TILE (COLS * PITCH)
+
+FN u32 place(int row, int piece) { return row * PITCH + ((piece ^ (row & 7)) << 4); }
+
+// Rows first to first+N of a head come to shared memory, zeros after its ends.
+template <int N> FN void fetch(u32 to, const elem *p, i64 stride, int first, int rows, int width)
+{
+#pragma unroll
+	for (int i = 0; i < N * PAD / 8 / 128; i++) {
+		const int at = i * 128 + threadIdx.x, row = at / (PAD / 8), piece = at % (PAD / 8);
+		const bool there = first + row < rows && piece * 8 < width;
+		copy_async(to + place(row, piece), there ? p + (first + row) * stride + piece * 8 : p, there);
+	}
+}
+
+KERNEL(128, 2) attention_forward(const args a)
+{
+	constexpr int N = PAD / 8; // tiles of the output's columns
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
+	const u32 all = gridDim.x / (u32)a.tiles, turn = blockIdx.x / all, which = blockIdx.x - turn * all;
+	const u32 batch = which / (u32)a.heads, head = which - batch * a.heads, kv = head / (u32)a.group;
+	const int first = (a.tiles - 1 - (int)turn) * ROWS, mine = first + warp * 32;
+	const elem *qp = a.q + batch * a.qs[0] + head * a.qs[1];
+	const elem *kp = a.k + batch * a.ks[0] + kv * a.ks[1];
+	const elem *vp = a.v + batch * a.vs[0] + kv * a.vs[1];
+	const int end = a.causal ? least(a.keys, first + ROWS) : a.keys, steps = (end + COLS - 1) / COLS;
+
+	const u32 qs = shared_at(0), ks = qs + ROWS * PITCH, vs = ks + 2 * TILE;
+	fetch<ROWS>(qs, qp, a.qs[2], first, a.queries, a.dim);
+	fetch<COLS>(ks, kp, a.ks[2], 0, a.keys, a.dim);
+	fetch<COLS>(vs, vp, a.vs[2], 0, a.keys, a.dim_v);
+	copies_end();
+
+	float o[2][N][4], top[2][2], sum[2][2];
+#pragma unroll
+	for (int m = 0; m < 2; m++) {
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				o[m][n][e] = 0;
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+			top[m][r] = -inf(), sum[m][r] = 0;
+	}
+	// Where this lane points ldmatrix: rows of q and of v, and rows of k.
+	const int arow = lane & 15, apiece = lane >> 4, brow = (lane & 7) + ((lane >> 4) << 3), bpiece = (lane >> 3) & 1;
+
+	for (int step = 0; step < steps; step++) {
+		const int j0 = step * COLS;
+		copies_wait<0>();
+		sync_block();
+		if (step + 1 < steps) {
+			const u32 next = ((step + 1) & 1) * TILE;
+			fetch<COLS>(ks + next, kp, a.ks[2], j0 + COLS, a.keys, a.dim);
+			fetch<COLS>(vs + next, vp, a.vs[2], j0 + COLS, a.keys, a.dim_v);
+		}
+		copies_end();
+		if (a.causal && j0 > mine + 31)
+			continue; // none of this warp's queries sees these keys
+		const u32 kt = ks + (step & 1) * TILE, vt = vs + (step & 1) * TILE;
+
+		float s[2][COLS / 8][4];
+#pragma unroll
+		for (int m = 0; m < 2; m++)
+#pragma unroll
+			for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					s[m][n][e] = 0;
+#pragma unroll
+		for (int i = 0; i < PAD / 16; i++) {
+			u32 x[2][4];
+#pragma unroll
+			for (int m = 0; m < 2; m++)
+				load_matrices(x[m], qs + place(warp * 32 + m * 16 + arow, 2 * i + apiece));
+#pragma unroll
+			for (int n = 0; n < COLS / 16; n++) {
+				u32 y[4];
+				load_matrices(y, kt + place(n * 16 + brow, 2 * i + bpiece));
+#pragma unroll
+				for (int m = 0; m < 2; m++) {
+					mma(s[m][2 * n], x[m], y);
+					mma(s[m][2 * n + 1], x[m], y + 2);
+				}
+			}
+		}
+
+		const bool edge = j0 + COLS > a.keys || (a.causal && j0 + COLS - 1 > mine);
+#if SCALE_FIRST
+		const float factor = 1;
+#else
+		const float factor = a.scale2;
+#endif
+#pragma unroll
+		for (int m = 0; m < 2; m++)
+#pragma unroll
+			for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+#if SCALE_FIRST
+					s[m][n][e] *= a.scale2;
+#endif
+#if BIAS
+					const int row = mine + m * 16 + g + (e & 2) * 4, key = j0 + n * 8 + 2 * c + (e & 1);
+					if (row < a.queries && key < a.keys)
+						s[m][n][e] += bias_value(a.bias[batch * a.bs[0] + head * a.bs[1] + row * a.bs[2] + key * a.bs[3]]) * LOG2E;
+#endif
+				}
+		if (edge) {
+#pragma unroll
+			for (int m = 0; m < 2; m++)
+#pragma unroll
+				for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+					for (int e = 0; e < 4; e++) {
+						const int row = mine + m * 16 + g + (e & 2) * 4, key = j0 + n * 8 + 2 * c + (e & 1);
+						if (key >= a.keys || (a.causal && key > row))
+							s[m][n][e] = -inf();
+					}
+		}
+#pragma unroll
+		for (int m = 0; m < 2; m++) {
+			float base[2], shrink[2];
+#pragma unroll
+			for (int r = 0; r < 2; r++) {
+				float most = top[m][r];
+#pragma unroll
+				for (int n = 0; n < COLS / 8; n++)
+					most = fmaxf(most, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
+				most = fmaxf(most, shuffle(most, 1));
+				most = fmaxf(most, shuffle(most, 2));
+				base[r] = most == -inf() ? 0.0f : most * factor;
+				shrink[r] = exp2_fast(top[m][r] * factor - base[r]);
+				top[m][r] = most;
+				sum[m][r] *= shrink[r];
+			}
+			if (any(shrink[0] != 1 || shrink[1] != 1)) {
+#pragma unroll
+				for (int n = 0; n < N; n++)
+#pragma unroll
+					for (int e = 0; e < 4; e++)
+						o[m][n][e] *= shrink[e / 2];
+			}
+#pragma unroll
+			for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+					s[m][n][e] = exp2_fast(s[m][n][e] * factor - base[e / 2]);
+					sum[m][e / 2] += s[m][n][e];
+				}
+		}
+#pragma unroll
+		for (int i = 0; i < COLS / 16; i++) {
+			u32 x[2][4];
+#pragma unroll
+			for (int m = 0; m < 2; m++) {
+				x[m][0] = pack(s[m][2 * i][0], s[m][2 * i][1]);
+				x[m][1] = pack(s[m][2 * i][2], s[m][2 * i][3]);
+				x[m][2] = pack(s[m][2 * i + 1][0], s[m][2 * i + 1][1]);
+				x[m][3] = pack(s[m][2 * i + 1][2], s[m][2 * i + 1][3]);
+			}
+#pragma unroll
+			for (int n = 0; n < PAD / 16; n++) {
+				u32 y[4];
+				load_transposed(y, vt + place(i * 16 + arow, 2 * n + apiece));
+#pragma unroll
+				for (int m = 0; m < 2; m++) {
+					mma(o[m][2 * n], x[m], y);
+					mma(o[m][2 * n + 1], x[m], y + 2);
+				}
+			}
+		}
+	}
+	copies_wait<0>();
+	sync_block();
+
+	// The output takes the place of this warp's rows of q, for stores of whole pieces.
+#pragma unroll
+	for (int m = 0; m < 2; m++) {
+		float inv[2];
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			float all = sum[m][r];
+			all += shuffle(all, 1);
+			all += shuffle(all, 2);
+			inv[r] = all == 0 ? 0.0f : 1 / all;
+			const int row = mine + m * 16 + g + 8 * r;
+#if SCALE_FIRST
+			const float base = top[m][r] * LN2;
+#else
+			const float base = top[m][r] * a.scale2 * LN2;
+#endif
+			if (c == 0 && row < a.queries)
+				a.lse[batch * a.ls[0] + head * a.ls[1] + row * a.ls[2]] = all == 0 ? -inf() : base + logf(all);
+		}
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int r = 0; r < 2; r++)
+				store_word(qs + place(warp * 32 + m * 16 + g + 8 * r, n) + 4 * c,
+					   pack(o[m][n][2 * r] * inv[r], o[m][n][2 * r + 1] * inv[r]));
+	}
+	sync_warp();
+	elem *op = a.out + batch * a.os[0] + head * a.os[1];
+#pragma unroll
+	for (int i = 0; i < PAD / 8; i++) {
+		const int at = i * 32 + lane, row = at / (PAD / 8), piece = at % (PAD / 8);
+		if (mine + row < a.queries && piece * 8 < a.dim_v)
+			*(quad *)(op + (mine + row) * a.os[2] + piece * 8) = load_quad(qs + place(warp * 32 + row, piece));
+	}
+	write_zeros(a);
+}

@@ -1,0 +1,405 @@
+package attention
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/hostops"
+)
+
+// The kernels run here on the machine of testdata/host.cuh: every warp's matrix
+// instruction is done as the device defines it.
+
+//go:embed testdata/host.cuh
+var hostSource string
+
+// hostMain reads memory and runs the launches of one unit on it.
+const hostMain = `
+#include <unistd.h>
+static args given;
+%s
+int main(int n, char **a) {
+  FILE *f = fopen(a[1], "r+b");
+  i64 head[2];
+  if (!f || fread(head, 8, 2, f) != 2) return 2;
+  char *m = (char *)mmap((void *)0x%xull, head[0], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (m != (char *)0x%xull || fread(m, 1, head[0], f) != (size_t)head[0]) return 3;
+  for (i64 i = 0; i < head[1]; i++) {
+    i64 l[4];
+    if (fread(l, 8, 4, f) != 4 || l[3] != (i64)sizeof given || fread(&given, 1, l[3], f) != (size_t)l[3]) return 4;
+    run(kernels[l[0]], l[1], l[2]);
+  }
+  rewind(f);
+  if (fseek(f, 16, SEEK_SET) || fwrite(m, 1, head[0], f) != (size_t)head[0] || fclose(f)) return 5;
+  return 0;
+}
+`
+
+const hostBase = 0x200000000000
+
+// kernelsOf are the names of the kernels of a unit.
+func kernelsOf(u *unit) []string {
+	var names []string
+	for _, line := range strings.Split(u.body, "\n") {
+		if rest, ok := strings.CutPrefix(line, "KERNEL("); ok {
+			_, rest, _ = strings.Cut(rest, ") ")
+			name, _, _ := strings.Cut(rest, "(")
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+var built struct {
+	sync.Mutex
+	dir string
+	bin map[string]string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// build compiles a unit for the host.
+func build(t *testing.T, u *unit) string {
+	t.Helper()
+	gxx, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no C++ compiler")
+	}
+	built.Lock()
+	defer built.Unlock()
+	src := u.on(hostSource)
+	if built.bin == nil {
+		built.bin = map[string]string{}
+		if built.dir, err = os.MkdirTemp("", "attention"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, ok := built.bin[src]; ok {
+		return b
+	}
+	var calls strings.Builder
+	for i, k := range kernelsOf(u) {
+		fmt.Fprintf(&calls, "static void call%d() { %s(given); }\n", i, k)
+	}
+	calls.WriteString("static void (*const kernels[])() = {")
+	for i := range kernelsOf(u) {
+		fmt.Fprintf(&calls, "call%d, ", i)
+	}
+	calls.WriteString("};\n")
+	bin := filepath.Join(built.dir, fmt.Sprintf("unit%d", len(built.bin)))
+	full := src + fmt.Sprintf(hostMain, calls.String(), hostBase, hostBase)
+	if err := os.WriteFile(bin+".cpp", []byte(full), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(gxx, "-std=c++17", "-O1", "-Wall", "-Wno-unknown-pragmas", "-Wno-unused", "-o", bin, bin+".cpp").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", u.name, err, out)
+	}
+	if len(out) > 0 {
+		t.Logf("%s", out)
+	}
+	built.bin[src] = bin
+	return bin
+}
+
+// memory is the device's, as tensors are placed in it.
+type memory struct {
+	bytes []byte
+	rng   *rand.Rand
+}
+
+// layout is how a tensor [b, h, n, d] lies in memory.
+type layout int
+
+const (
+	dense   layout = iota
+	swapped        // b, n, h, d
+	spread         // rows with 8 elements between them
+	strange        // columns two elements apart
+)
+
+// place adds a tensor of normal numbers, or of garbage if amount is 0.
+func (m *memory) place(typ dtype.DType, l layout, amount float64, shape ...int64) library.Tensor {
+	t := library.Tensor{At: cuda.Ptr(hostBase + len(m.bytes)), DType: typ, Shape: shape, Strides: make([]int64, len(shape))}
+	n := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		t.Strides[i] = n
+		n *= shape[i]
+	}
+	if len(shape) == 4 {
+		h, s, d := shape[1], shape[2], shape[3]
+		switch l {
+		case swapped:
+			t.Strides = []int64{s * h * d, d, h * d, 1}
+		case spread:
+			t.Strides = []int64{h * s * (d + 8), s * (d + 8), d + 8, 1}
+			n = shape[0] * t.Strides[0]
+		case strange:
+			t.Strides = []int64{h * s * d * 2, s * d * 2, d * 2, 2}
+			n *= 2
+		}
+	}
+	data := make([]byte, (n*int64(typ.Size())+255)&^255)
+	if amount == 0 || !typ.IsFloat() {
+		for i := range data {
+			data[i] = 0x7e
+		}
+	} else {
+		for i := range n {
+			put(typ, data, i, amount*m.rng.NormFloat64())
+		}
+	}
+	m.bytes = append(m.bytes, data...)
+	return t
+}
+
+func put(typ dtype.DType, b []byte, i int64, v float64) {
+	switch typ {
+	case dtype.BF16:
+		binary.LittleEndian.PutUint16(b[2*i:], dtype.BF16FromF32(float32(v)))
+	case dtype.F16:
+		binary.LittleEndian.PutUint16(b[2*i:], dtype.F16FromF32(float32(v)))
+	case dtype.F32:
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(v)))
+	case dtype.F64:
+		binary.LittleEndian.PutUint64(b[8*i:], math.Float64bits(v))
+	}
+}
+
+func read(typ dtype.DType, b []byte, i int64) float64 {
+	switch typ {
+	case dtype.BF16:
+		return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
+	case dtype.F16:
+		return float64(dtype.F16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
+	case dtype.F32:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+	}
+	return math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+}
+
+// host views a tensor for the host's kernels.
+func (m *memory) host(t library.Tensor) hostops.Tensor {
+	return hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.Strides, Offset: 0, Data: m.bytes[t.At-hostBase:]}
+}
+
+// run runs the kernels of a call on the machine of the tests.
+func (m *memory) run(t *testing.T, ks []launch) {
+	t.Helper()
+	for len(ks) > 0 {
+		u := ks[0].unit
+		bin := build(t, u)
+		n := 1
+		for n < len(ks) && ks[n].unit.source() == u.source() {
+			n++
+		}
+		var f bytes.Buffer
+		binary.Write(&f, binary.LittleEndian, []int64{int64(len(m.bytes)), int64(n)})
+		f.Write(m.bytes)
+		for _, k := range ks[:n] {
+			i := slices.Index(kernelsOf(u), k.name)
+			if i < 0 {
+				t.Fatalf("%s has no kernel %s", u.name, k.name)
+			}
+			binary.Write(&f, binary.LittleEndian, []int64{int64(i), int64(k.grid), int64(k.block), int64(len(k.params))})
+			f.Write(k.params)
+		}
+		name := filepath.Join(t.TempDir(), "memory")
+		if err := os.WriteFile(name, f.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(bin, name).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", u.name, err, out)
+		}
+		got, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(m.bytes, got[16:])
+		ks = ks[n:]
+	}
+}
+
+// trial is one call.
+type trial struct {
+	b, h, hk, s, t, d, dv int64
+	causal                bool
+	scale                 float64 // 0 is the default
+	bias                  string  // "", "same", "f32", "none": rows that see nothing
+	lay                   layout
+	typ                   dtype.DType
+	want                  string // the kernels that must do it
+}
+
+func (c trial) String() string {
+	s := fmt.Sprintf("%v/%dx%d:%dx%dx%dx%d,%d", c.typ, c.b, c.h, c.hk, c.s, c.t, c.d, c.dv)
+	if c.causal {
+		s += "/causal"
+	}
+	if c.bias != "" {
+		s += "/bias=" + c.bias
+	}
+	return s
+}
+
+func (c trial) attrs() attr.List {
+	l := attr.List{}.With("causal", attr.Bool(c.causal))
+	if c.scale != 0 {
+		l = l.With("scale", attr.Float(c.scale))
+	}
+	return l
+}
+
+// tensors places the operands and results of the forward call.
+func (c trial) forward(m *memory) *library.Call {
+	call := &library.Call{Op: Forward, Attrs: c.attrs(), Ins: []library.Tensor{
+		m.place(c.typ, c.lay, 1, c.b, c.h, c.s, c.d), m.place(c.typ, c.lay, 1, c.b, c.hk, c.t, c.d), m.place(c.typ, c.lay, 1, c.b, c.hk, c.t, c.dv)}}
+	if c.bias != "" {
+		call.Ins = append(call.Ins, c.biasOf(m))
+	}
+	lse := dtype.F32
+	if c.typ == dtype.F64 {
+		lse = dtype.F64
+	}
+	call.Outs = []library.Tensor{m.place(c.typ, c.lay, 0, c.b, c.h, c.s, c.dv), m.place(lse, dense, 0, c.b, c.h, c.s, 1),
+		m.place(dtype.I64, dense, 0), m.place(dtype.I64, dense, 0)}
+	return call
+}
+
+func (c trial) biasOf(m *memory) library.Tensor {
+	typ := c.typ
+	if c.bias == "f32" {
+		typ = dtype.F32
+	}
+	x := m.place(typ, dense, 1, c.h, c.s, c.t)
+	if c.bias == "none" {
+		data := m.bytes[x.At-hostBase:]
+		for i := range c.h * c.s * c.t {
+			if i/c.t%3 == 1 || i%5 == 2 {
+				put(typ, data, i, math.Inf(-1))
+			}
+		}
+	}
+	return x
+}
+
+// distance is |x - want| / |want| in the 2-norm; equal infinities are no distance.
+func distance(x, want hostops.Tensor) float64 {
+	var diff, size float64
+	n := int64(1)
+	for _, d := range want.Shape {
+		n *= d
+	}
+	for i := range n {
+		at := func(t hostops.Tensor) float64 {
+			off, r := t.Offset, i
+			for k := len(t.Shape) - 1; k >= 0; k-- {
+				off += r % t.Shape[k] * t.Strides[k]
+				r /= t.Shape[k]
+			}
+			return read(t.DType, t.Data, off)
+		}
+		a, w := at(x), at(want)
+		if math.IsInf(w, 0) && a == w {
+			continue
+		}
+		diff += (a - w) * (a - w)
+		size += w * w
+	}
+	if size == 0 {
+		return math.Sqrt(diff)
+	}
+	return math.Sqrt(diff / size)
+}
+
+// check runs a call here and by the host's kernels and compares the float results.
+func check(t *testing.T, m *memory, call *library.Call, want string) {
+	t.Helper()
+	p, err := ProblemOf(call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ks, err := plan(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, k := range ks {
+		names = append(names, k.name)
+	}
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("done by %q, want %q", got, want)
+	}
+	ref := &memory{bytes: slices.Clone(m.bytes)}
+	m.run(t, ks)
+	views := func(m *memory, ts []library.Tensor) (out []hostops.Tensor) {
+		for _, x := range ts {
+			out = append(out, m.host(x))
+		}
+		return out
+	}
+	outs, wants := views(m, call.Outs), views(ref, call.Outs)
+	if err := hostops.Run(call.Op, call.Attrs, wants, views(ref, call.Ins)); err != nil {
+		t.Fatal(err)
+	}
+	limit := map[dtype.DType]float64{dtype.BF16: 8e-3, dtype.F16: 1e-3, dtype.F32: 1e-5, dtype.F64: 1e-12}
+	for i := range outs {
+		if !outs[i].DType.IsFloat() {
+			if !bytes.Equal(outs[i].Data[:8], make([]byte, 8)) {
+				t.Errorf("result %d is %x", i, outs[i].Data[:8])
+			}
+			continue
+		}
+		e := distance(outs[i], wants[i])
+		if !(e < limit[outs[i].DType]) {
+			t.Errorf("result %d: relative error %.2e", i, e)
+		} else {
+			t.Logf("result %d: relative error %.2e", i, e)
+		}
+	}
+}
+
+func TestForwardOnHost(t *testing.T) {
+	bf, hf := dtype.BF16, dtype.F16
+	for _, c := range []trial{
+		{1, 2, 2, 16, 16, 128, 128, false, 0, "", dense, bf, "attention_short"},
+		{1, 2, 2, 16, 16, 128, 128, true, 0, "", swapped, bf, "attention_short"},
+		{2, 4, 2, 40, 77, 40, 64, false, 0.3, "", spread, hf, "attention_short"},
+		{1, 2, 1, 33, 33, 128, 72, true, 0, "same", swapped, bf, "attention_short"},
+		{1, 2, 2, 1, 300, 128, 128, false, 0, "none", dense, bf, "attention_short"},
+		{1, 1, 1, 200, 200, 128, 128, true, 0, "", dense, bf, "attention_forward"},
+		{2, 2, 1, 140, 150, 64, 48, false, 0, "", swapped, hf, "attention_forward"},
+		{1, 2, 2, 70, 201, 40, 40, false, -0.2, "", spread, bf, "attention_forward"},
+		{1, 2, 2, 100, 130, 64, 64, true, 0, "f32", dense, bf, "attention_forward"},
+		{1, 2, 2, 100, 130, 64, 64, false, 0, "none", dense, bf, "attention_forward"},
+		{1, 2, 1, 9, 70, 20, 150, true, 0, "", strange, bf, "attention_simple"},
+		{1, 2, 2, 16, 16, 128, 128, true, 0, "same", swapped, dtype.F32, "attention_simple"},
+		{1, 1, 1, 40, 35, 24, 24, false, 0, "none", dense, dtype.F64, "attention_simple"},
+	} {
+		t.Run(c.String(), func(t *testing.T) {
+			m := &memory{rng: rand.New(rand.NewPCG(1, 2))}
+			check(t, m, c.forward(m), c.want)
+		})
+	}
+}

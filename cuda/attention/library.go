@@ -1,0 +1,170 @@
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/nvrtc"
+)
+
+// Options are what a Library is opened with.
+type Options struct {
+	// Compile makes machine code for the rank's device from CUDA C++.
+	Compile func(name, source string, options ...string) ([]byte, error)
+	// Short limits the library to the calls that Prefer names, for a place before a
+	// library that does long sequences faster.
+	Short bool
+	// Log, if not nil, is told of kernels that do not compile.
+	Log *slog.Logger
+}
+
+// Library serves "attention" and "attention_backward" of every type, width and layout
+// that the IR allows, without dropout. It implements library.Library. A call needs
+// little or no workspace, see Workspace, and is reproducible bit by bit.
+type Library struct {
+	drv   cuda.Driver
+	ctx   cuda.Ctx
+	o     Options
+	units map[string]*loaded // by source
+}
+
+// loaded is a translation unit on the device.
+type loaded struct {
+	module cuda.Module
+	funcs  map[string]cuda.Func
+	err    error // why it did not compile
+}
+
+// Open makes the library of a rank. Nothing is compiled before a call is planned.
+func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
+	if _, fake := drv.(*cuda.Fake); fake {
+		return nil, fmt.Errorf("%w: attention needs a device", cuda.ErrNoDriver)
+	}
+	if o.Compile == nil {
+		return nil, errors.New("attention: no compiler was given")
+	}
+	return &Library{drv: drv, ctx: r.Ctx, o: o, units: map[string]*loaded{}}, nil
+}
+
+// Workspace says how many bytes a call needs.
+func (l *Library) Workspace(c *library.Call) (uint64, error) {
+	p, err := ProblemOf(c)
+	if err != nil {
+		return 0, err
+	}
+	return formOf(p).workspace(p), nil
+}
+
+// Plan readies a call: it compiles and loads the kernels on first use. What it does
+// not serve wraps library.ErrNotServed: dropout, lengths from 2^31 on, too little
+// workspace, and, with Options.Short, what Prefer does not name.
+func (l *Library) Plan(c *library.Call) (library.Step, error) {
+	p, err := ProblemOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if l.o.Short && !Prefer(p) {
+		return nil, fmt.Errorf("%w: %s of %d queries and %d keys is not short", library.ErrNotServed, p.Op, p.Queries, p.Keys)
+	}
+	launches, err := plan(p)
+	if err != nil {
+		return nil, err
+	}
+	s := &step{op: p.Op, p: p}
+	for _, k := range launches {
+		f, err := l.function(&k)
+		if err != nil {
+			return nil, err
+		}
+		s.names = append(s.names, k.name)
+		s.cmds.Launch(cuda.Main, f, k.grid, k.block, k.shared, k.params)
+	}
+	if len(launches) == 0 {
+		for _, z := range p.Zero {
+			s.cmds.Memset32(cuda.Main, z.At, 0, words(&z))
+		}
+	}
+	return s, nil
+}
+
+// function compiles and loads a kernel, once.
+func (l *Library) function(k *launch) (cuda.Func, error) {
+	source := k.unit.source()
+	u := l.units[source]
+	if u == nil {
+		u = &loaded{funcs: map[string]cuda.Func{}}
+		l.units[source] = u
+		u.err = l.load(u, k.unit.name, source)
+		if u.err != nil && l.o.Log != nil {
+			l.o.Log.Warn("attention", "unit", k.unit.name, "error", u.err)
+		}
+	}
+	if u.err != nil {
+		return 0, u.err
+	}
+	if f, ok := u.funcs[k.name]; ok {
+		return f, nil
+	}
+	f, err := l.drv.Function(l.ctx, u.module, k.name)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", k.unit.name, err)
+	}
+	if k.shared > freeShared {
+		if err := l.drv.AllowShared(l.ctx, f, k.shared); err != nil {
+			return 0, fmt.Errorf("%s: %d bytes of shared memory: %w", k.name, k.shared, err)
+		}
+	}
+	u.funcs[k.name] = f
+	return f, nil
+}
+
+// freeShared is the dynamic shared memory that needs no permission.
+const freeShared = 48 << 10
+
+// load compiles a unit. Where there is no compiler, another library may do.
+func (l *Library) load(u *loaded, name, source string) error {
+	image, err := l.o.Compile(name, source, "--std=c++17")
+	if errors.Is(err, nvrtc.ErrNoCompiler) {
+		return fmt.Errorf("%w: %w", library.ErrNotServed, err)
+	}
+	if err != nil {
+		return err
+	}
+	u.module, err = l.drv.ModuleLoad(l.ctx, image)
+	return err
+}
+
+// Close unloads the kernels. All steps must have ended.
+func (l *Library) Close() error {
+	var errs []error
+	for _, u := range l.units {
+		if u.err == nil {
+			errs = append(errs, l.drv.ModuleUnload(l.ctx, u.module))
+		}
+	}
+	l.units = nil
+	return errors.Join(errs...)
+}
+
+// step is a planned call.
+type step struct {
+	op    string
+	p     *Problem
+	names []string
+	cmds  cuda.Commands
+}
+
+// AddTo adds the call on cuda.Main.
+func (s *step) AddTo(c *cuda.Commands) { c.Append(&s.cmds) }
+
+// String names the kernels.
+func (s *step) String() string {
+	if len(s.names) == 0 {
+		return s.op + " of nothing"
+	}
+	return strings.Join(s.names, " + ")
+}

@@ -1,0 +1,362 @@
+package attention
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+//go:embed device.cuh
+var deviceSource string
+
+//go:embed args.cuh
+var argsSource string
+
+//go:embed half.cuh
+var halfSource string
+
+//go:embed simple.cuh
+var simpleTypes string
+
+//go:embed short.cu
+var shortSource string
+
+//go:embed forward.cu
+var forwardSource string
+
+//go:embed simple.cu
+var simpleSource string
+
+// unit is a translation unit: a kernel's source with its constants.
+type unit struct {
+	name    string
+	defines []string // "NAME value"
+	types   string   // between device.cuh and args.cuh
+	body    string
+}
+
+// source is all of it, with the machine of device.cuh.
+func (u *unit) source() string { return u.on(deviceSource) }
+
+// on is the source on a machine.
+func (u *unit) on(machine string) string {
+	var b strings.Builder
+	for _, d := range u.defines {
+		fmt.Fprintf(&b, "#define %s\n", d)
+	}
+	for _, s := range []string{machine, u.types, argsSource, u.body} {
+		b.WriteString(s)
+	}
+	return b.String()
+}
+
+// launch is one kernel of a call.
+type launch struct {
+	unit                *unit
+	name                string
+	grid, block, shared int
+	params              []byte
+}
+
+// form is a kind of kernel.
+type form int
+
+const (
+	nothing form = iota // no rows
+	simple
+	short
+	tiled
+)
+
+// Shapes of the kernels, as in their sources.
+const (
+	shortRows    = 16
+	shortQueries = 64  // most queries of the short kernels
+	shortKeys    = 512 // most keys of the short kernels
+	shortWarps   = 8
+	forwardRows  = 128
+	forwardCols  = 64
+	widest       = 128 // of the kernels for half precision
+	simpleWidth  = 128
+	simpleWarps  = 4
+)
+
+// seen is how many keys the last query sees.
+func (p *Problem) seen() int64 {
+	if p.Causal {
+		return min(p.Keys, p.Queries)
+	}
+	return p.Keys
+}
+
+// Prefer says that the kernels of this package do a call at least as fast as cuDNN
+// does: those of few queries with few keys, where latency is all.
+func Prefer(p *Problem) bool {
+	return formOf(p) == short && p.seen() <= shortWarps*shortRows
+}
+
+// formOf chooses the kernels.
+func formOf(p *Problem) form {
+	rows := p.Batch * p.Heads * p.Queries
+	if p.Op == Backward {
+		rows += p.Batch * p.KeyHeads * p.Keys
+	}
+	switch {
+	case rows == 0:
+		return nothing
+	case !p.half() || p.Op == Backward:
+		return simple
+	case p.Queries <= shortQueries && p.seen() <= shortKeys:
+		return short
+	}
+	return tiled
+}
+
+// workspace is what the kernels of a form need for a call.
+func (f form) workspace(*Problem) uint64 { return 0 }
+
+// half says that a call suits the kernels of half precision: rows are contiguous and
+// begin at multiples of 16 bytes.
+func (p *Problem) half() bool {
+	if p.DType != dtype.BF16 && p.DType != dtype.F16 || p.LSE.DType != dtype.F32 || p.Empty() {
+		return false
+	}
+	if p.Dim%8 != 0 || p.DimV%8 != 0 || max(p.Dim, p.DimV) > widest {
+		return false
+	}
+	if p.Bias != nil && p.Bias.DType != p.DType && p.Bias.DType != dtype.F32 {
+		return false
+	}
+	for _, t := range p.wide() {
+		if t.DType != p.DType || t.Strides[3] != 1 || t.At%16 != 0 {
+			return false
+		}
+		for i := range 3 {
+			if t.Shape[i] > 1 && t.Strides[i]%8 != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// wide are the tensors of the problem's type.
+func (p *Problem) wide() []*library.Tensor {
+	ts := []*library.Tensor{&p.Q, &p.K, &p.V, &p.Out}
+	if p.Op == Backward {
+		ts = append(ts, &p.Grad, &p.DQ, &p.DK, &p.DV)
+	}
+	return ts
+}
+
+// plan chooses the kernels of a call.
+func plan(p *Problem) ([]launch, error) {
+	for _, n := range []int64{p.Batch, p.Heads, p.Queries, p.Keys, p.Dim, p.DimV} {
+		if n > math.MaxInt32-1024 {
+			return nil, fmt.Errorf("%w: %s with a size of %d", library.ErrNotServed, p.Op, n)
+		}
+	}
+	var ks []launch
+	var err error
+	switch f := formOf(p); f {
+	case simple:
+		ks, err = p.simple()
+	case short:
+		ks, err = p.short()
+	case tiled:
+		ks, err = p.tiled()
+	}
+	return ks, err
+}
+
+// blocks checks the number of blocks of a launch.
+func (p *Problem) blocks(n ...int64) (int, error) {
+	all := int64(1)
+	for _, x := range n {
+		if x != 0 && all > math.MaxInt32/x {
+			return 0, fmt.Errorf("%w: %s of %d x %d heads and %d queries has too many blocks", library.ErrNotServed, p.Op, p.Batch, p.Heads, p.Queries)
+		}
+		all *= x
+	}
+	return int(all), nil
+}
+
+// halfUnit is a unit of the kernels for half precision.
+func (p *Problem) halfUnit(name, body string, defines ...string) *unit {
+	bias := 0
+	if p.Bias != nil {
+		bias = 1
+		if p.Bias.DType == dtype.F32 {
+			bias = 2
+		}
+	}
+	bf := 0
+	if p.DType == dtype.BF16 {
+		bf = 1
+	}
+	pad := 64
+	if max(p.Dim, p.DimV) > 64 {
+		pad = 128
+	}
+	defines = append(defines, fmt.Sprintf("BF16 %d", bf), fmt.Sprintf("BIAS %d", bias), fmt.Sprintf("PAD %d", pad))
+	return &unit{name: name, defines: defines, types: halfSource, body: body}
+}
+
+func (p *Problem) pad() int {
+	if max(p.Dim, p.DimV) > 64 {
+		return 128
+	}
+	return 64
+}
+
+// short is one launch for few queries; its warps share the keys.
+func (p *Problem) short() ([]launch, error) {
+	warps := 1
+	for warps < shortWarps && int64(warps)*shortRows < p.seen() {
+		warps *= 2
+	}
+	tiles := (p.Queries + shortRows - 1) / shortRows
+	grid, err := p.blocks(p.Batch, p.Heads, tiles)
+	if err != nil {
+		return nil, err
+	}
+	shared := 0
+	if warps > 1 {
+		shared = warps*p.pad()/64*4096 + warps*shortRows*8
+	}
+	return []launch{{unit: p.halfUnit("attention_short", shortSource, fmt.Sprintf("WARPS %d", warps)), name: "attention_short",
+		grid: grid, block: 32 * warps, shared: shared, params: p.params(&work{tiles: tiles})}}, nil
+}
+
+// tiled is one launch on tiles of queries and keys.
+func (p *Problem) tiled() ([]launch, error) {
+	tiles := (p.Queries + forwardRows - 1) / forwardRows
+	grid, err := p.blocks(p.Batch, p.Heads, tiles)
+	if err != nil {
+		return nil, err
+	}
+	first := 0
+	if p.Bias != nil || !(p.Scale > 0) {
+		first = 1
+	}
+	return []launch{{unit: p.halfUnit("attention_forward", forwardSource, fmt.Sprintf("SCALE_FIRST %d", first)), name: "attention_forward",
+		grid: grid, block: 128, shared: (forwardRows + 4*forwardCols) * 2 * p.pad(), params: p.params(&work{tiles: tiles})}}, nil
+}
+
+// kinds are the numbers of types in simple.cuh.
+var kinds = map[dtype.DType]int{dtype.F32: 0, dtype.F64: 1, dtype.BF16: 2, dtype.F16: 3}
+
+// simple is one launch for any operands.
+func (p *Problem) simple() ([]launch, error) {
+	bias := p.DType
+	if p.Bias != nil {
+		bias = p.Bias.DType
+	}
+	var n [3]int
+	for i, t := range []dtype.DType{p.DType, p.LSE.DType, bias} {
+		k, ok := kinds[t]
+		if !ok {
+			return nil, fmt.Errorf("%w: %s with %v", library.ErrNotServed, p.Op, t)
+		}
+		n[i] = k
+	}
+	for _, t := range p.wide() {
+		if t.DType != p.DType {
+			return nil, fmt.Errorf("%w: %s with %v beside %v", library.ErrNotServed, p.Op, t.DType, p.DType)
+		}
+	}
+	u := &unit{name: "attention_simple", types: simpleTypes, body: simpleSource, defines: []string{"BF16 0",
+		fmt.Sprintf("ELEM %d", n[0]), fmt.Sprintf("LSE %d", n[1]), fmt.Sprintf("BIAS %d", n[2])}}
+	groups := func(width int64) int64 { return max((width+simpleWidth-1)/simpleWidth, 1) }
+	w, name := work{}, "attention_simple"
+	var err error
+	if p.Op == Forward {
+		w.units, err = p.blocks(p.Batch, p.Heads, p.Queries, groups(p.DimV))
+		w.all = w.units
+	} else {
+		var rest int
+		name += "_backward"
+		if w.units, err = p.blocks(p.Batch, p.Heads, p.Queries, groups(p.Dim)); err == nil {
+			rest, err = p.blocks(p.Batch, p.KeyHeads, p.Keys, groups(max(p.Dim, p.DimV)))
+		}
+		w.all = w.units + rest
+		if err == nil && w.all > math.MaxInt32 {
+			_, err = p.blocks(int64(w.all))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []launch{{unit: u, name: name, grid: (w.all + simpleWarps - 1) / simpleWarps, block: 32 * simpleWarps, params: p.params(&w)}}, nil
+}
+
+// work is how a launch divides a problem.
+type work struct {
+	tiles      int64
+	units, all int
+}
+
+// params writes struct args of args.cuh.
+func (p *Problem) params(w *work) []byte {
+	b := make([]byte, 0, 512)
+	word := func(v ...uint64) {
+		for _, x := range v {
+			b = binary.LittleEndian.AppendUint64(b, x)
+		}
+	}
+	num := func(v ...int64) {
+		for _, x := range v {
+			b = binary.LittleEndian.AppendUint32(b, uint32(x))
+		}
+	}
+	strides := func(n int, ts ...*library.Tensor) {
+		for _, t := range ts {
+			for i := range n {
+				s := int64(0)
+				if i < len(t.Strides) {
+					s = t.Strides[i]
+				}
+				word(uint64(s))
+			}
+		}
+	}
+	word(uint64(p.Q.At), uint64(p.K.At), uint64(p.V.At), uint64(p.Out.At), uint64(p.LSE.At))
+	strides(4, &p.Q, &p.K, &p.V, &p.Out)
+	strides(3, &p.LSE)
+	causal := int64(0)
+	if p.Causal {
+		causal = 1
+	}
+	num(w.tiles, p.Heads, p.Heads/p.KeyHeads, p.Queries, p.Keys, p.Dim, p.DimV, causal)
+	word(math.Float64bits(p.Scale))
+	num(int64(math.Float32bits(float32(p.Scale*math.Log2E))), int64(w.units), int64(w.all), 0)
+	var at, n [2]uint64
+	for i := range min(len(p.Zero), 2) {
+		at[i], n[i] = uint64(p.Zero[i].At), words(&p.Zero[i])
+	}
+	word(at[0], at[1], n[0], n[1])
+	none := &library.Tensor{}
+	bias := none
+	if p.Bias != nil {
+		bias = p.Bias
+	}
+	word(uint64(bias.At))
+	strides(4, bias)
+	word(uint64(p.Grad.At), uint64(p.DQ.At), uint64(p.DK.At), uint64(p.DV.At), uint64(p.Workspace))
+	strides(4, &p.Grad, &p.DQ, &p.DK, &p.DV)
+	return b
+}
+
+// words is the size of a dense tensor in words of 32 bits.
+func words(t *library.Tensor) uint64 {
+	n := uint64(t.DType.Size())
+	for _, d := range t.Shape {
+		n *= uint64(d)
+	}
+	return n / 4
+}
