@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Capturer is a device that can collect a step and run it again. One goroutine uses
@@ -16,8 +17,10 @@ type Capturer interface {
 	// graph that the hardware runs by one launch. It returns when all ranks of the world
 	// have come here: what may block a device is over on all of them.
 	EndCapture(ctx context.Context, graph bool) (Captured, error)
-	// DropCapture forgets what was collected.
+	// DropCapture forgets what was collected; what was planned for it stays planned.
 	DropCapture()
+	// Meet waits until all ranks of the world have called it as often as this one.
+	Meet(ctx context.Context) error
 }
 
 // Captured is a collected step.
@@ -225,6 +228,40 @@ func (s *Step) Close() error {
 	s.r.running.Lock()
 	defer s.r.running.Unlock()
 	return s.cap.Close()
+}
+
+// plan lets a device that can plan a step do so before the step runs. Planning may
+// load code, which waits for the device, and within a process for whoever else asks
+// the driver: in the middle of a step that would keep ranks from each other's kernels.
+func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
+	dev, ok := r.dev.(Capturer)
+	if !ok {
+		return nil
+	}
+	key := fmt.Sprint(x.syms) // maps print in order of keys
+	if x.l.planned[key] {
+		return nil
+	}
+	// What peers wait for in collectives that the callers started must have begun
+	// everywhere. Sizes differ by rank, so that later plans are each rank's own.
+	if x.l.planned == nil {
+		if err := dev.Meet(ctx); err != nil {
+			return err
+		}
+	}
+	if err := dev.BeginCapture(); err != nil {
+		return err
+	}
+	y := &Exec{r: r, m: x.m, l: x.l, opts: x.opts, syms: x.syms, recorded: slices.Clone(x.recorded)}
+	step(y)
+	dev.DropCapture()
+	if y.err == nil {
+		if x.l.planned == nil {
+			x.l.planned = map[string]bool{}
+		}
+		x.l.planned[key] = true
+	}
+	return y.err
 }
 
 // traced runs f with the device's calls timed, if the run asks for it.

@@ -63,6 +63,8 @@ type loaded struct {
 	events []Event
 	unit   int            // its number among the modules
 	codes  map[string]int // its kernels by name
+
+	planned map[string]bool // sizes that the device has planned the step for; see plan
 }
 
 // newLoaded places module number unit of a rank at a base, without its events.
@@ -142,7 +144,11 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	if r.dev, err = open(ctx, spec); err != nil {
 		return nil, beforeFirst(err, mods, env.World)
 	}
-	if err := r.prepare(mods); err != nil {
+	err = r.prepare(mods)
+	if c, ok := r.dev.(Capturer); ok && err == nil {
+		err = c.Meet(ctx) // nobody launches before all have what they need
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.dev.Close())
 	}
 	if cfg.Log != nil {

@@ -202,7 +202,9 @@ func (x *Exec) output(q *Param, v *Value) error {
 // into the arena, lets step enqueue everything, waits, and returns the outputs
 // in the module's order. Cancelling ctx breaks the world, because the peers
 // cannot go on without this rank; so does every error except misuse that is
-// found before anything runs.
+// found before anything runs. On a device that captures, step is called once more
+// when a module runs for the first time, or with sizes that it has not had, so that
+// every call is planned before the first one runs.
 func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs []Value, opts Options) ([]Value, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -224,6 +226,13 @@ func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs
 func (r *Rank) runModule(ctx context.Context, m *Module, step func(*Exec), inputs []Value, opts Options) ([]Value, error) {
 	x, err := r.begin(m, inputs, opts)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.plan(ctx, x, step); err != nil {
+		if derr := r.dev.Err(); derr != nil {
+			return nil, derr
+		}
+		r.dev.Abort(err)
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { r.dev.Abort(context.Cause(ctx)) })

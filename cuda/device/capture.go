@@ -3,7 +3,6 @@ package device
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -342,57 +341,6 @@ func (c *captured) Wait(ctx context.Context) error {
 		return err
 	}
 	return c.d.await(ctx, func() (bool, error) { return c.d.drv.EventQuery(c.d.rank.Ctx, c.r.done) })
-}
-
-// Time implements runtime.Captured.
-func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error) {
-	d := c.d
-	if err := d.alive(); err != nil {
-		return nil, err
-	}
-	if reps < 1 || reps > 1<<16 {
-		return nil, d.call("timing", fmt.Errorf("%d replays", reps))
-	}
-	marks := make([]cuda.Event, 0, reps+1)
-	defer func() {
-		for _, e := range marks {
-			err = errors.Join(err, d.driver("timing", d.drv.EventDestroy(d.rank.Ctx, e)))
-		}
-	}()
-	for range reps + 1 {
-		e, err := d.drv.EventCreate(d.rank.Ctx, true)
-		if err != nil {
-			return nil, d.call("timing", err)
-		}
-		marks = append(marks, e)
-	}
-	if err := joinError(&d.spec, d.site.meet(ctx, &d.spec)); err != nil {
-		return nil, err
-	}
-	for i, e := range marks {
-		if i > 0 {
-			if err := c.Enqueue(); err != nil {
-				return nil, err
-			}
-		}
-		if err := d.drv.EventRecord(d.rank.Ctx, e, c.r.main.h); err != nil {
-			return nil, d.driver("timing", err)
-		}
-	}
-	for i, e := range marks { // one by one: a wait is for one replay, not for all
-		if err := d.await(ctx, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, e) }); err != nil {
-			return nil, err
-		}
-		if i == 0 {
-			continue
-		}
-		t, err := d.drv.EventElapsed(d.rank.Ctx, marks[i-1], e)
-		if err != nil {
-			return nil, d.driver("timing", err)
-		}
-		ms = append(ms, float64(t))
-	}
-	return ms, nil
 }
 
 // Close implements runtime.Captured.

@@ -206,6 +206,14 @@ func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg cuda.Tensor) 
 		}
 		op.Red = red
 	}
+	switch kind {
+	case kernels.Broadcast:
+		op.Root = b.c.Root
+	case kernels.Permute:
+		for i := 0; i < len(b.c.Pairs); i += 2 {
+			op.Pairs = append(op.Pairs, [2]int{int(b.c.Pairs[i]), int(b.c.Pairs[i+1])})
+		}
+	}
 	for i := range b.ops {
 		if o := &b.ops[i]; o.Kind == op.Kind && o.DType == op.DType && len(o.Tensors) < kernels.MaxSegs {
 			o.Tensors = append(o.Tensors, seg)
@@ -285,47 +293,25 @@ func (b *builder) allToAll(k int, in, out rt.Tensor) {
 	b.uneven(send, recv)
 }
 
-// move serves broadcast and collective_permute: a tensor goes as it is to some ranks,
-// in parts that fit into the packets' slots.
+// move serves broadcast and collective_permute.
 func (b *builder) move(in, out rt.Tensor) {
 	if !alike(in, out) {
 		in, out = b.rowMajor(in), b.result(out)
 	}
+	kind := kernels.Broadcast
+	if b.c.Op == rt.CollectivePermute {
+		kind = kernels.Permute
+		receives := false
+		for i := 1; i < len(b.c.Pairs); i += 2 {
+			receives = receives || b.c.Pairs[i] == int64(b.g.pos)
+		}
+		if !receives {
+			b.fail(b.d.zero(&b.p.cmds, out))
+		}
+	}
 	lo, hi, _ := in.Span()
 	to, _, _ := out.Span()
-	n, total := len(b.g.ranks), uint64(hi-lo)
-	sends, source := make([]bool, n), -1
-	if b.c.Op == rt.Broadcast {
-		source = b.c.Root
-		for i := range sends {
-			sends[i] = b.g.pos == b.c.Root
-		}
-	} else {
-		for i := 0; i < len(b.c.Pairs); i += 2 {
-			if b.c.Pairs[i] == int64(b.g.pos) {
-				sends[b.c.Pairs[i+1]] = true
-			}
-			if b.c.Pairs[i+1] == int64(b.g.pos) {
-				source = int(b.c.Pairs[i])
-			}
-		}
-	}
-	if source < 0 {
-		b.fail(b.d.zero(&b.p.cmds, out))
-	}
-	for at := uint64(0); at < total; at += b.g.slot {
-		part := min(b.g.slot, total-at)
-		send, recv := make([]cuda.Piece, n), make([]cuda.Piece, n)
-		for i := range sends {
-			if sends[i] {
-				send[i] = cuda.Piece{At: b.d.base + cuda.Ptr(uint64(lo)+at), Bytes: part}
-			}
-		}
-		if source >= 0 {
-			recv[source] = cuda.Piece{At: b.d.base + cuda.Ptr(uint64(to)+at), Bytes: part}
-		}
-		b.uneven(send, recv)
-	}
+	b.add(kind, in.DType, cuda.Tensor{Src: b.d.base + cuda.Ptr(lo), Dst: b.d.base + cuda.Ptr(to), Bytes: uint64(hi - lo)})
 }
 
 // uneven adds an exchange with a size of its own for every pair of ranks.
@@ -334,7 +320,7 @@ func (b *builder) uneven(send, recv []cuda.Piece) {
 		return
 	}
 	p, err := b.g.m.PrepareUneven(send, recv)
-	b.add2(p, err, "uneven ll")
+	b.keep(p, err, "uneven packets")
 }
 
 // try plans a launch of segments.
@@ -356,10 +342,11 @@ func (b *builder) try(op cuda.Op) {
 		how = fmt.Sprintf("%s, %d blocks of %d", l.Kernel, l.Grid, l.Block)
 		b.g.labels[l.Args.Seq] = b.p.name
 	}
-	b.add2(p, err, how)
+	b.keep(p, err, how)
 }
 
-func (b *builder) add2(p *cuda.Prepared, err error, how string) {
+// keep adds a prepared launch.
+func (b *builder) keep(p *cuda.Prepared, err error, how string) {
 	if err != nil {
 		b.fail(err)
 		return

@@ -55,9 +55,15 @@ type stream struct {
 	id   rt.Stream
 	h    cuda.Stream
 	join cuda.Event // end of its part of a capture
-	work cuda.Ptr   // memory for libraries, 0 for none
+	work []memory   // for libraries: the last one serves, those before may be in plans
 	// loose says that it was given work outside of captures that no replay has waited for.
 	loose bool
+}
+
+// memory is an allocation of the rank's own.
+type memory struct {
+	at    cuda.Ptr
+	bytes uint64
 }
 
 type event struct {
@@ -150,9 +156,9 @@ func (d *Device) NewStream(name string) (rt.Stream, error) {
 	if s.join, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
 		return 0, d.call("new stream "+name, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h)))
 	}
-	if n := d.opts.workspace(); n > 0 && compute(name) && len(d.libs) > 0 {
-		if s.work, err = d.drv.MemAlloc(d.rank.Ctx, n); err != nil {
-			return 0, d.call("workspace of stream "+name, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h), d.drv.EventDestroy(d.rank.Ctx, s.join)))
+	if compute(name) && len(d.libs) > 0 {
+		if err := d.workspace(s, d.opts.workspace()); err != nil {
+			return 0, d.call("new stream "+name, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h), d.drv.EventDestroy(d.rank.Ctx, s.join)))
 		}
 	}
 	d.mu.Lock()
@@ -160,6 +166,20 @@ func (d *Device) NewStream(name string) (rt.Stream, error) {
 	s.id = rt.Stream(len(d.streams))
 	d.streams = append(d.streams, s)
 	return s.id, nil
+}
+
+// workspace sees to it that calls of a stream have that many bytes for libraries. Plans
+// made before keep what they have.
+func (d *Device) workspace(s *stream, bytes uint64) error {
+	if bytes == 0 || len(s.work) > 0 && s.work[len(s.work)-1].bytes >= bytes {
+		return nil
+	}
+	at, err := d.drv.MemAlloc(d.rank.Ctx, bytes)
+	if err != nil {
+		return fmt.Errorf("workspace of %d bytes: %w", bytes, err)
+	}
+	s.work = append(s.work, memory{at, bytes})
+	return nil
 }
 
 // NewEvent implements runtime.Device.
@@ -384,8 +404,8 @@ func (d *Device) release() error {
 	for _, s := range d.streams {
 		keep(d.drv.StreamDestroy(c, s.h))
 		keep(d.drv.EventDestroy(c, s.join))
-		if s.work != 0 {
-			keep(d.drv.MemFree(c, s.work))
+		for _, m := range s.work {
+			keep(d.drv.MemFree(c, m.at))
 		}
 	}
 	for _, e := range d.events {

@@ -84,6 +84,7 @@ func faultyWorld(t *testing.T, timeout time.Duration, wrong func(ctx context.Con
 	device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, UserBytes: 512}, o, nil, func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
 		if err := r.Barrier(ctx); err != nil {
+			errs[me] = err // rank 1 may have failed before this rank saw the barrier's end
 			return err
 		}
 		if me == 1 {

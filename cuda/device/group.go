@@ -14,7 +14,6 @@ type group struct {
 	m       *cuda.Member // nil in a subgroup of one
 	scratch cuda.Ptr     // on this rank; the same offset on all
 	room    uint64       // bytes of scratch
-	slot    uint64       // largest piece of an uneven exchange
 	dirty   bool         // has run collectives that nobody has checked
 
 	// Two streams that share a group take turns in the order of their calls.
@@ -65,8 +64,6 @@ func (d *Device) openGroups() error {
 			return err
 		}
 		g.scratch, g.room = d.site.world.Addr(d.spec.Rank, d.site.scratch[i]), d.opts.scratch()
-		half := (flagged(d.opts.groupOptions(&d.spec, i)) + 4095) &^ 4095
-		g.slot = (half / uint64(len(g.ranks)) &^ 15) / 2 &^ 15
 	}
 	return nil
 }

@@ -88,9 +88,9 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 // planLibrary asks the libraries in turn. Operands and results of a product whose
 // layout has no descriptor are brought into row-major order in the workspace.
 func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
-	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), Workspace: st.work, SMs: d.opts.SMs}
-	if st.work != 0 {
-		c.WorkspaceBytes = d.opts.workspace()
+	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), SMs: d.opts.SMs}
+	if err := d.room(c, st); err != nil {
+		return err
 	}
 	var out rt.Tensor // where a result is made first
 	for range 4 {
@@ -101,7 +101,7 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 			t := slices.Concat(k.Ins, k.Outs)[bad.Operand]
 			s, ok := d.carve(c, t)
 			if !ok {
-				return fmt.Errorf("%w; its copy does not fit in the workspace of %d bytes", bad, d.opts.workspace())
+				return fmt.Errorf("%w; its copy does not fit in the workspace: raise Options.Workspace", bad)
 			}
 			*which = d.libTensor(s)
 			if bad.Operand == 2 {
@@ -122,6 +122,33 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 		return nil
 	}
 	return fmt.Errorf("%s: no layout of its operands is served", k.Op)
+}
+
+// room gives a call its stream's workspace. Within a capture, which is where the runtime
+// plans steps, the workspace grows to what the libraries say that they need, up to the
+// limit: nothing of this rank runs then.
+func (d *Device) room(c *library.Call, st *stream) error {
+	if d.rec != nil && d.opts.Workspace >= 0 {
+		for _, l := range d.libs {
+			s, ok := l.(interface {
+				Workspace(c *library.Call) (uint64, error)
+			})
+			if !ok {
+				continue
+			}
+			need, err := s.Workspace(c)
+			if err == nil && need <= maxWorkspace {
+				if err := d.workspace(st, (need+255)&^255); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	if n := len(st.work); n > 0 {
+		c.Workspace, c.WorkspaceBytes = st.work[n-1].at, st.work[n-1].bytes
+	}
+	return nil
 }
 
 // carve takes a row-major tensor like t from the end of a call's workspace.

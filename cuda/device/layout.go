@@ -106,7 +106,7 @@ func spans(c *rt.Collective) []span {
 
 // overlaps checks that no two results share bytes, and reports whether a result
 // shares bytes with an operand so that writing one would disturb the other: all_reduce
-// alone may have a result in the place of its operand.
+// and broadcast alone may have a result in the place of its operand.
 func overlaps(c *rt.Collective) (inPlace bool, err error) {
 	list := spans(c)
 	for i, a := range list {
@@ -118,7 +118,7 @@ func overlaps(c *rt.Collective) (inPlace bool, err error) {
 			case a.out && b.out:
 				return false, fmt.Errorf("results %v and %v overlap", c.Outs[a.i], c.Outs[b.i])
 			case a.out == b.out:
-			case c.Op == rt.AllReduce && a.i == b.i && sameWindow(c.Ins[a.i], c.Outs[a.i]):
+			case (c.Op == rt.AllReduce || c.Op == rt.Broadcast) && a.i == b.i && sameWindow(c.Ins[a.i], c.Outs[a.i]):
 			default:
 				inPlace = true
 			}

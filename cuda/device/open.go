@@ -115,3 +115,11 @@ func (d *Device) ready(ctx context.Context) (rt.Device, error) {
 	}
 	return d, nil
 }
+
+// Meet implements runtime.Capturer.
+func (d *Device) Meet(ctx context.Context) error {
+	if err := d.alive(); err != nil {
+		return err
+	}
+	return joinError(&d.spec, d.site.meet(ctx, &d.spec))
+}

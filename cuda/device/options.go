@@ -18,7 +18,7 @@ type Options struct {
 	ShareDevice bool
 	// Group are the knobs of every group; its Timeout is the world's.
 	Group cuda.GroupOptions
-	// Staging is memory of each group for collectives beside compute, 0 is 64 MiB,
+	// Staging is memory of each group for collectives beside compute, 0 is 256 MiB,
 	// negative none; Group.Staging is ignored.
 	Staging int64
 	// NoBeside does all collectives of captured steps as if nothing computed meanwhile.
@@ -27,7 +27,8 @@ type Options struct {
 	// brought together whose layout no kernel takes, 0 is 32 MiB.
 	Scratch int64
 	// Workspace is memory of each stream that computes for the libraries' use, 0 is
-	// 64 MiB, negative none.
+	// 64 MiB, negative none. It grows, up to 4 GiB, when a step is planned whose calls
+	// need more.
 	Workspace int64
 	// Libraries open, in order of preference, what computes launches that are no kernels
 	// of the modules; Standard has the usual ones. One that is not installed
@@ -59,8 +60,9 @@ type LibraryEnv struct {
 
 const (
 	defaultScratch   = 32 << 20
-	defaultStaging   = 64 << 20
+	defaultStaging   = 256 << 20
 	defaultWorkspace = 64 << 20
+	maxWorkspace     = 4 << 30
 	arenaAlign       = 2 << 20
 )
 

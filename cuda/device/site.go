@@ -182,6 +182,32 @@ func (s *site) close() error {
 type offer struct {
 	Meeting string `json:"meeting"` // rank 0's counts
 	Kind    string `json:"kind"`
+	Options string `json:"options"` // what plans depend on beside the program
+}
+
+// check compares what the ranks offer. Plans that differ would wait for each other
+// for ever.
+func check(spec *rt.Spec, met *rt.Meeting, own offer) error {
+	for r, rec := range met.Records {
+		var o offer
+		if err := json.Unmarshal(rec.Extra, &o); err != nil || o.Kind != own.Kind {
+			return &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("rank %d has no CUDA device in a %s of its own", r, own.Kind), Err: err}
+		}
+		if o.Options != own.Options {
+			return &rt.SizeMismatchError{Op: "rendezvous", What: "options of the device", Rank: spec.Rank, Peer: r, RankValue: own.Options, PeerVal: o.Options}
+		}
+	}
+	return nil
+}
+
+// digest is one text for the options that plans depend on.
+func (o *Options) digest(spec *rt.Spec) string {
+	s := fmt.Sprintf("scratch %d, beside %v, sms %d", o.scratch(), !o.NoBeside, o.SMs)
+	for i, g := range spec.Groups {
+		opts := o.groupOptions(spec, i)
+		s += fmt.Sprintf(", %s %s", g.Name, opts.Digest())
+	}
+	return s
 }
 
 // openProcess builds the world of a rank with a process of its own.
@@ -190,7 +216,8 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 	if err != nil {
 		return nil, "", err
 	}
-	extra, err := json.Marshal(offer{Meeting: m.Name, Kind: "process"})
+	own := offer{Meeting: m.Name, Kind: "process", Options: o.digest(spec)}
+	extra, err := json.Marshal(own)
 	if err != nil {
 		return nil, "", err
 	}
@@ -198,9 +225,12 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 	if err != nil {
 		return nil, "", err
 	}
+	if err := check(spec, met, own); err != nil {
+		return nil, "", err
+	}
 	var first offer
-	if err := json.Unmarshal(met.Records[0].Extra, &first); err != nil || first.Kind != "process" {
-		return nil, "", &rt.RendezvousError{Rank: spec.Rank, Reason: "rank 0 has no CUDA device in a process of its own", Err: err}
+	if err := json.Unmarshal(met.Records[0].Extra, &first); err != nil {
+		return nil, "", err
 	}
 	m.Name, m.Timeout = first.Meeting, spec.Timeout
 	if end, ok := ctx.Deadline(); ok {

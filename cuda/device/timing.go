@@ -1,0 +1,155 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// timedTogether is how many replays are enqueued before the first may run. What waits
+// behind the gate takes places in the driver's queues, and a full queue would block
+// the host before it opens the gate.
+const timedTogether = 4
+
+// Time implements runtime.Captured. Before each replay, and outside of its time, the
+// ranks meet on their devices, so that no replay is charged with a late start of
+// another rank. Graphs are enqueued behind a gate, several at once, so that the host's
+// work is not measured either.
+func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error) {
+	d := c.d
+	if err := d.alive(); err != nil {
+		return nil, err
+	}
+	if reps < 1 || reps > 1<<16 {
+		return nil, d.call("timing", fmt.Errorf("%d replays", reps))
+	}
+	t := &timer{c: c}
+	defer func() { err = errors.Join(err, d.driver("timing", t.close())) }()
+	if err := t.open(min(reps, timedTogether)); err != nil {
+		return nil, d.call("timing", err)
+	}
+	if err := d.Meet(ctx); err != nil {
+		return nil, err
+	}
+	for len(ms) < reps {
+		some, err := t.batch(ctx, min(reps-len(ms), timedTogether))
+		if err != nil {
+			return nil, err
+		}
+		ms = append(ms, some...)
+	}
+	return ms, nil
+}
+
+// timer measures replays in batches.
+type timer struct {
+	c        *captured
+	from, to []cuda.Event
+	barrier  *plan    // nil in a world of one
+	gate     cuda.Ptr // a word that the main stream waits for, 0 for none
+	opened   uint32
+}
+
+func (t *timer) open(n int) error {
+	d := t.c.d
+	for range n {
+		for _, list := range []*[]cuda.Event{&t.from, &t.to} {
+			e, err := d.drv.EventCreate(d.rank.Ctx, true)
+			if err != nil {
+				return err
+			}
+			*list = append(*list, e)
+		}
+	}
+	if world := d.order[0]; world.m != nil {
+		var err error
+		c := &rt.Collective{Op: rt.Barrier, Group: world.name, Label: "timing"}
+		if t.barrier, err = d.planned(d.collectiveKey(c, false), func() (*plan, error) { return d.planCollective(world, c, false) }); err != nil {
+			return err
+		}
+	}
+	if t.c.exec == 0 {
+		return nil
+	}
+	var err error
+	if t.gate, err = d.drv.MemAlloc(d.rank.Ctx, 256); err != nil {
+		return err
+	}
+	if err := d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), t.gate, 0, 1); err != nil {
+		return err
+	}
+	return d.drv.StreamSync(d.rank.Ctx, d.rank.Setup())
+}
+
+// batch times n replays.
+func (t *timer) batch(ctx context.Context, n int) ([]float64, error) {
+	d := t.c.d
+	err := t.enqueue(n)
+	if t.gate != 0 { // in any case: the stream waits for it
+		err = errors.Join(err, d.drv.StreamWrite32(d.rank.Ctx, d.rank.Setup(), t.gate, t.opened))
+	}
+	if err != nil {
+		return nil, d.driver("timing", err)
+	}
+	var ms []float64
+	for i := range n { // one by one: a wait is for one replay, not for all
+		if err := d.await(ctx, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, t.to[i]) }); err != nil {
+			return nil, err
+		}
+		x, err := d.drv.EventElapsed(d.rank.Ctx, t.from[i], t.to[i])
+		if err != nil {
+			return nil, d.driver("timing", err)
+		}
+		ms = append(ms, float64(x))
+	}
+	return ms, nil
+}
+
+func (t *timer) enqueue(n int) error {
+	d, main := t.c.d, t.c.r.main
+	if err := t.c.after(); err != nil {
+		return err
+	}
+	if t.gate != 0 {
+		t.opened++
+		if err := d.drv.StreamWait32(d.rank.Ctx, main.h, t.gate, t.opened); err != nil {
+			return err
+		}
+	}
+	for i := range n {
+		if t.barrier != nil {
+			if err := d.takeTurn(d.order[0], main); err != nil {
+				return err
+			}
+			if err := d.drv.Run(d.rank.Ctx, t.barrier.cmds.On(main.h)); err != nil {
+				return err
+			}
+		}
+		if err := d.drv.EventRecord(d.rank.Ctx, t.from[i], main.h); err != nil {
+			return err
+		}
+		if err := t.c.Enqueue(); err != nil {
+			return err
+		}
+		if err := d.drv.EventRecord(d.rank.Ctx, t.to[i], main.h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *timer) close() error {
+	d := t.c.d
+	var errs []error
+	if t.gate != 0 {
+		// In a broken world replays may still be behind the gate, which is open.
+		errs = append(errs, d.drain(), d.drv.MemFree(d.rank.Ctx, t.gate))
+	}
+	for _, e := range append(t.from, t.to...) {
+		errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
+	}
+	return errors.Join(errs...)
+}
