@@ -276,3 +276,79 @@ func TestMalformedCalls(t *testing.T) {
 		return r.Barrier(ctx)
 	})
 }
+
+// Two groups of several subgroups each, whose collectives run side by side in streams
+// of their own: the bits of the host device.
+func TestSubgroups(t *testing.T) {
+	const n = 4
+	x, y, z := rt.C(0, rt.F32, 8, 6), rt.C(512, rt.F32, 16, 6), rt.C(1024, rt.F32, 8, 12)
+	s := rt.C(2048, rt.F32, 4, 6)
+	m := &rt.Module{Name: "m", World: n, Arena: 4096, Streams: []string{"compute", "comm.a", "comm.b"}, Events: 3,
+		Groups: []rt.Group{{Name: "a", Ranks: [][]int{{0, 2}, {3, 1}}}, {Name: "b", Ranks: [][]int{{1, 0}, {2, 3}}}},
+		Inputs: []rt.Param{{Name: "x", Tensors: rt.Ts{x}}},
+		Outputs: []rt.Param{{Name: "y", Tensors: rt.Ts{y}}, {Name: "z", Tensors: rt.Ts{z}}, {Name: "s", Tensors: rt.Ts{s}},
+			{Name: "x", Tensors: rt.Ts{x}}}}
+	f := func(e *rt.Exec) {
+		e.Record("compute", 0)
+		e.Wait("comm.a", 0)
+		e.Wait("comm.b", 0)
+		e.At("y").AllGather("comm.a", "a", 0, rt.Ts{y}, rt.Ts{x})
+		e.At("z").AllGather("comm.b", "b", 1, rt.Ts{z}, rt.Ts{x})
+		e.At("s").ReduceScatter("comm.b", "b", "sum", 0, rt.Ts{s}, rt.Ts{x})
+		e.Record("comm.a", 1)
+		e.Record("comm.b", 2)
+		e.Wait("compute", 1)
+		e.Wait("compute", 2)
+		e.At("x").AllReduce("compute", "a", "avg", rt.Ts{x}, rt.Ts{x}) // another stream of the group's
+		e.At("w").AllReduce("compute", "world", "max", rt.Ts{x}, rt.Ts{x})
+	}
+	input := func(rank int) []rt.Value {
+		b := make([]byte, x.Bytes())
+		fill(rt.F32, rand.New(rand.NewPCG(7, uint64(rank))), b)
+		return []rt.Value{{DType: rt.F32, Shape: x.Shape, Data: b}}
+	}
+	want := make([][]rt.Value, n)
+	cfg := rt.Config{Timeout: 30 * time.Second}
+	err := host.Local(t.Context(), n, cfg, host.Options{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) (err error) {
+		me := r.Info().Rank
+		want[me], err = rt.RunModule(ctx, r, m, f, input(me), rt.Options{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	world(t, n, cfg, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		me := r.Info().Rank
+		check := func(what string, got []rt.Value, err error) error {
+			if err != nil {
+				return err
+			}
+			for i := range got {
+				if !bytes.Equal(got[i].Data, want[me][i].Data) {
+					return fmt.Errorf("%s: rank %d: output %s differs", what, me, m.Outputs[i].Name)
+				}
+			}
+			return nil
+		}
+		got, err := rt.RunModule(ctx, r, m, f, input(me), rt.Options{})
+		if err := check("eager", got, err); err != nil {
+			return err
+		}
+		for _, graph := range []bool{false, true} {
+			st, err := rt.Prepare(ctx, r, m, f, rt.Options{}, graph)
+			if err != nil {
+				return err
+			}
+			for range 5 {
+				got, err := st.Run(ctx, input(me))
+				if err := check(fmt.Sprintf("graph %v", graph), got, err); err != nil {
+					return err
+				}
+			}
+			if err := st.Close(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

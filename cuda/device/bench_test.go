@@ -1,0 +1,99 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// lazyDriver accepts command buffers and runs none once it is told to, so that what
+// is left is the host's part of a call.
+type lazyDriver struct {
+	*cuda.Fake
+	lazy bool
+}
+
+func (d *lazyDriver) Run(c cuda.Ctx, words []uint64) error {
+	if d.lazy {
+		return nil
+	}
+	return d.Fake.Run(c, words)
+}
+
+func (d *lazyDriver) EventRecord(c cuda.Ctx, e cuda.Event, s cuda.Stream) error {
+	if d.lazy {
+		return nil
+	}
+	return d.Fake.EventRecord(c, e, s)
+}
+
+func (d *lazyDriver) StreamWait(c cuda.Ctx, s cuda.Stream, e cuda.Event) error {
+	if d.lazy {
+		return nil
+	}
+	return d.Fake.StreamWait(c, s, e)
+}
+
+// BenchmarkEagerCall is the host's cost of calls of emitted code above what the driver
+// takes: a launch of two operands, a bucket of 16 tensors, a wait for an event.
+func BenchmarkEagerCall(b *testing.B) {
+	const n = 16
+	m := &rt.Module{Name: "m", World: 2, Arena: 1 << 20, Streams: []string{"compute", "comm.g"}, Events: 1,
+		Groups: []rt.Group{{Name: "g", Ranks: [][]int{{0, 1}}}}}
+	var ins, outs rt.Ts
+	for i := range int64(n) {
+		ins, outs = append(ins, rt.C(i*1024, rt.F32, 64, 2)), append(outs, rt.C(1<<16+i*2048, rt.F32, 128, 2))
+	}
+	done := errors.New("done")
+	for _, c := range []struct {
+		name string
+		call func(x *rt.Exec)
+	}{
+		{"launch", func(x *rt.Exec) {
+			x.At("add").Launch("compute", "add", nil, rt.Ts{rt.C(0, rt.F32, 64, 2)}, rt.Ts{rt.C(0, rt.F32, 64, 2), rt.C(1024, rt.F32, 64, 2)})
+		}},
+		{"bucket", func(x *rt.Exec) { x.At("ag").AllGather("comm.g", "g", 0, outs, ins) }},
+		{"record", func(x *rt.Exec) { x.Record("compute", 0) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			drv := &lazyDriver{Fake: cuda.NewFake(2)}
+			o := small(2)
+			o.Libraries = nil
+			err := device.Local(b.Context(), drv, devices(2), rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+				if _, err := rt.RunModule(ctx, r, m, c.call, nil, rt.Options{}); err != nil {
+					return err
+				}
+				if err := r.Barrier(ctx); err != nil {
+					return err
+				}
+				if r.Info().Rank == 1 {
+					for r.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+					return nil
+				}
+				drv.lazy = true
+				_, err := rt.RunModule(ctx, r, m, func(x *rt.Exec) {
+					b.ResetTimer()
+					for range b.N {
+						c.call(x)
+					}
+					b.StopTimer()
+				}, nil, rt.Options{})
+				drv.lazy = false
+				r.Abort(done)
+				return err
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
