@@ -161,12 +161,14 @@ func (m *Measured) WriteTo(w io.Writer) (int64, error) {
 	if m.Digest, err = m.digest(); err != nil {
 		return 0, err
 	}
-	text, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // keys have arrows
+	e.SetIndent("", " ")
+	if err := e.Encode(m); err != nil {
 		return 0, err
 	}
-	n, err := w.Write(append(text, '\n'))
-	return int64(n), err
+	return b.WriteTo(w)
 }
 
 func (m *Measured) digest() (string, error) {

@@ -19,6 +19,10 @@ type RandomOptions struct {
 	// the group within whose subgroups the input is replicated, or nil if it
 	// differs on every rank. A nil Shared makes all inputs differ.
 	Shared func(input *ir.Node) *ir.Group
+
+	// Skip, if not nil, says which inputs to make nothing of: their tensors have a
+	// type and a shape, and no data.
+	Skip func(input *ir.Node) bool
 }
 
 // World returns a group of all ranks of m, for RandomOptions.Shared. It is not
@@ -65,6 +69,10 @@ func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) 
 			shape, err := m.shape(s.Type.Shape(), r)
 			if err != nil {
 				return nil, fmt.Errorf("interp: input %%%s: %w", s.Name, err)
+			}
+			if o.Skip != nil && o.Skip(s.Value.Def()) {
+				out[r] = append(out[r], Tensor{DType: s.Type.DType(), Shape: shape})
+				continue
 			}
 			t, err := NewTensor(s.Type.DType(), shape...)
 			if err != nil {

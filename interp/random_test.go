@@ -169,3 +169,27 @@ func TestCompare(t *testing.T) {
 		t.Error("two element types were compared")
 	}
 }
+
+// Skipped inputs have a type and no data, and the others the numbers they have anyway.
+func TestRandomInputsSkip(t *testing.T) {
+	f := parse(t, lookups)
+	all, err := RandomInputs(f, 1, RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, err := RandomInputs(f, 1, RandomOptions{Skip: func(n *ir.Node) bool { return n.Result(0).Type().DType() == dtype.F32 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := range all {
+		for i := range all[r] {
+			if all[r][i].DType == dtype.F32 {
+				if some[r][i].Data != nil || some[r][i].NumElems() != all[r][i].NumElems() {
+					t.Errorf("rank %d input %d: %v was made", r, i, some[r][i].Shape)
+				}
+			} else if !Equal(all[r][i], some[r][i]) {
+				t.Errorf("rank %d input %d differs", r, i)
+			}
+		}
+	}
+}

@@ -195,3 +195,56 @@ func (s *simulation) speed(k int) float64 {
 	}
 	return max(speed, 0.01)
 }
+
+// Overlapped reports, for each instruction, whether it is a collective during which
+// the compute stream has launches or copies to do: between the event of the compute
+// stream that its stream waited for last, and the first wait of the compute stream
+// for it. Devices may do such a collective in another way.
+func (p *Program) Overlapped() []bool {
+	out := make([]bool, len(p.Instrs))
+	for k := range p.Instrs {
+		in := &p.Instrs[k]
+		if in.Kind == Collective && p.Streams[in.Stream].Group >= 0 {
+			out[k] = p.busy(p.since(k), k)
+		}
+	}
+	return out
+}
+
+// since is the instruction of the compute stream after which collective k may start.
+func (p *Program) since(k int) int {
+	for i := k - 1; i >= 0; i-- {
+		w := &p.Instrs[i]
+		if w.Kind != Wait || w.Stream != p.Instrs[k].Stream {
+			continue
+		}
+		for j := i - 1; j >= 0; j-- {
+			if r := &p.Instrs[j]; r.Kind == Record && r.Event == w.Event {
+				if p.Streams[r.Stream].Group < 0 {
+					return j
+				}
+				break
+			}
+		}
+	}
+	return 0
+}
+
+// busy reports whether the compute stream has work from instruction from on before
+// it waits for collective k.
+func (p *Program) busy(from, k int) bool {
+	ours := map[int]bool{} // events that stand for the collective; looked up only
+	for i := from; i < len(p.Instrs); i++ {
+		in := &p.Instrs[i]
+		computes := p.Streams[in.Stream].Group < 0
+		switch {
+		case i > k && in.Kind == Record:
+			ours[in.Event] = in.Stream == p.Instrs[k].Stream
+		case i > k && in.Kind == Wait && computes && ours[in.Event]:
+			return false
+		case computes && (in.Kind == Launch || in.Kind == Copy):
+			return true
+		}
+	}
+	return false
+}

@@ -185,3 +185,18 @@ body
 		t.Errorf("%s, %s", one, two)
 	}
 }
+
+func TestOverlapped(t *testing.T) {
+	p := simProgram(t, simText)
+	if got := p.Overlapped(); !got[2] {
+		t.Errorf("%v: two launches run beside the all_reduce", got)
+	}
+	alone := strings.Replace(simText, "@compute launch neg (%a: f32[16]) -> (%c: f32[16]) from %x\n@compute launch exp (%c: f32[16]) -> (%c: f32[16]) from %y\n@compute wait 1\n", "@compute wait 1\n", 1)
+	if got := simProgram(t, alone).Overlapped(); got[2] {
+		t.Errorf("%v: nothing runs beside the all_reduce", got)
+	}
+	before := strings.Replace(alone, "@comm.g wait 0\n", "@compute launch neg (%a: f32[16]) -> (%c: f32[16]) from %x\n@comm.g wait 0\n", 1)
+	if got := simProgram(t, before).Overlapped(); !got[3] {
+		t.Errorf("%v: a launch is issued after the record that the all_reduce waits for", got)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+
+	"github.com/seed-ee968945/concert/program"
 )
 
 // Bind brings the inputs into the arena as Run does, and starts nothing: for timing
@@ -21,4 +23,17 @@ func (s *Step) Bind(ctx context.Context, inputs []Value) error {
 		}
 		return err
 	})
+}
+
+// Instruct enqueues instruction number i of p on x, whose module is p's: for running
+// or timing a part of a program. What i needs to have happened is the caller's
+// concern.
+func Instruct(x *Exec, p *program.Program, i int) {
+	if i < 0 || i >= len(p.Instrs) {
+		x.fail(opName("instruct"), fmt.Errorf("instruction %d of %d", i, len(p.Instrs)))
+		return
+	}
+	if x.err == nil {
+		x.instr(p, &p.Instrs[i])
+	}
 }

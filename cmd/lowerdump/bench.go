@@ -192,7 +192,7 @@ func median(ts []float64) float64 {
 }
 
 // timings joins what the ranks measured.
-func (j *job) timings(found []*outcome) ([]timing, error) {
+func (j *job) timings(tl tool, found []*outcome) ([]timing, error) {
 	halves, _, err := j.lowered()
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (j *job) timings(found []*outcome) ([]timing, error) {
 			t.Compute = max(t.Compute, median(m.Compute))
 		}
 		t.Exposed = t.Ms - t.Compute
-		if t.Sim, t.SimExposed, err = j.simulated(&halves[i]); err != nil {
+		if t.Sim, t.SimExposed, err = j.simulated(tl, &halves[i]); err != nil {
 			return nil, err
 		}
 		out = append(out, t)
@@ -216,9 +216,20 @@ func (j *job) timings(found []*outcome) ([]timing, error) {
 	return out, nil
 }
 
-// simulated is the simulated time of a half and its exposed communication.
-func (j *job) simulated(h *half) (ms, exposed float64, err error) {
-	model, err := costs()
+// simulated is the simulated time of a half and its exposed communication: of the
+// program where there is a calibration, else of the function's nodes.
+func (j *job) simulated(t tool, h *half) (ms, exposed float64, err error) {
+	st, err := j.simulatedProgram(h)
+	if err != nil {
+		return 0, 0, err
+	}
+	if st != nil {
+		if text := st.describe(h.program); text != "" {
+			fmt.Fprintln(t.err, text)
+		}
+		return st.ms, st.exposed, nil
+	}
+	model, err := j.flags.pricing.model()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -229,10 +240,23 @@ func (j *job) simulated(h *half) (ms, exposed float64, err error) {
 	return tl.Makespan, tl.Exposed, nil
 }
 
+// simulatedProgram plays a half's program with measured costs, nil without any.
+func (j *job) simulatedProgram(h *half) (*stepTime, error) {
+	m, err := j.flags.pricing.measured()
+	if err != nil || m == nil {
+		return nil, err
+	}
+	model, err := j.flags.pricing.model()
+	if err != nil {
+		return nil, err
+	}
+	return simulateProgram(h.program, h.f, m, model)
+}
+
 // reportPrepared prints what the captured steps were asked for.
 func (j *job) reportPrepared(t tool, found []*outcome) error {
 	if j.flags.bench {
-		ts, err := j.timings(found)
+		ts, err := j.timings(t, found)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -15,6 +16,7 @@ import (
 type platform struct {
 	drv  cuda.Driver // nil: the host device
 	devs int
+	name string // of the machine
 	opts device.Options
 }
 
@@ -25,7 +27,6 @@ func (f *runFlags) platform(t tool, world int) (*platform, error) {
 		return &platform{}, nil
 	}
 	p := &platform{opts: f.libraries.options()}
-	p.opts.SMs = f.sms
 	if f.verbose {
 		p.opts.Log = slog.New(slog.NewTextHandler(t.err, nil))
 	}
@@ -39,6 +40,9 @@ func (f *runFlags) platform(t tool, world int) (*platform, error) {
 		return nil, fmt.Errorf("-device=cuda: %w", err)
 	}
 	infos, err := p.drv.Devices()
+	if err == nil && len(infos) == 0 {
+		err = errors.New("this machine has no GPU")
+	}
 	if err == nil && len(infos) < world && f.fakeGPUs == 0 {
 		err = fmt.Errorf("the program is for %s, this machine has %s", count(world, "rank"), count(len(infos), "GPU"))
 	}
@@ -47,6 +51,7 @@ func (f *runFlags) platform(t tool, world int) (*platform, error) {
 		return nil, fmt.Errorf("-device=cuda: %w", err)
 	}
 	p.devs = len(infos)
+	p.name = fmt.Sprintf("%d x %s", p.devs, infos[0].Name)
 	if f.fakeGPUs > 0 {
 		p.opts.ShareDevice = p.devs < world
 	}

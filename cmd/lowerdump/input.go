@@ -64,7 +64,7 @@ func (t tool) parse(name string, data []byte) (*input, error) {
 	if err := m.Verify(); err != nil {
 		return nil, err
 	}
-	return &input{path: name, module: m}, nil
+	return &input{path: name, module: m}, t.prices.apply(m)
 }
 
 // looksLikeGraph tells JSON and gzip from IR text, which starts with neither.
@@ -88,7 +88,7 @@ func (t tool) loadGraph(path string, data []byte) (*input, error) {
 	for _, w := range r.Warnings {
 		fmt.Fprintf(t.err, "warning: %v\n", w)
 	}
-	return &input{path: path, module: r.Module, graph: f}, nil
+	return &input{path: path, module: r.Module, graph: f}, t.prices.apply(r.Module)
 }
 
 // funcNamed returns the function of that name, or the only one if name is empty.
@@ -112,10 +112,14 @@ func (in *input) funcNamed(name string) (*ir.Func, error) {
 
 // source holds the flags of every command that takes a function of a file
 // through a pipeline.
-type source struct{ pipeline, fn string }
+type source struct {
+	pipeline, fn string
+	pricing      pricing
+}
 
 func (s *source) define(fs *flag.FlagSet, pipeline string) {
 	definePipeline(fs, &s.pipeline, pipeline)
+	s.pricing.define(fs)
 	fs.StringVar(&s.fn, "func", "", "function to take from a FILE that holds several")
 }
 
@@ -129,6 +133,7 @@ func (t tool) optimised(ctx context.Context, path string, s source) (*input, *ir
 	if _, err := s.parsed(); err != nil {
 		return nil, nil, err // before a large file is read
 	}
+	t.prices = s.pricing
 	in, err := t.load(path)
 	if err != nil {
 		return nil, nil, err
@@ -143,6 +148,7 @@ func (t tool) priced(path string, s source) (*input, *ir.Func, *cost.Model, erro
 	if _, err := s.parsed(); err != nil {
 		return nil, nil, nil, err // before a large file is read
 	}
+	t.prices = s.pricing
 	in, err := t.load(path)
 	if err != nil {
 		return nil, nil, nil, err
@@ -151,7 +157,7 @@ func (t tool) priced(path string, s source) (*input, *ir.Func, *cost.Model, erro
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	model, err := costs()
+	model, err := t.prices.model()
 	return in, fn, model, err
 }
 
@@ -194,23 +200,13 @@ func (s source) lowering() lower.Options {
 	return lower.Options{}
 }
 
-// costs is the model for nodes without attached costs and for buckets: measured
-// tables of the machine the graphs were traced on, then formulas for it.
-func costs() (*cost.Model, error) {
-	m, err := cost.LookupMachine("h200")
-	if err != nil {
-		return nil, err
-	}
-	return &cost.Model{Table: cost.H200(), Machine: m}, nil
-}
-
 // optimise runs a pipeline over the module in place; an empty pipeline does nothing.
 func (t tool) optimise(ctx context.Context, in *input, pipeline string, with func(*passes.Manager)) (*passes.Report, error) {
 	p, err := source{pipeline: pipeline}.parsed()
 	if err != nil || p == nil {
 		return &passes.Report{}, err
 	}
-	model, err := costs()
+	model, err := t.prices.model()
 	if err != nil {
 		return nil, err
 	}

@@ -63,6 +63,9 @@ func (j *job) hashed(k int, s interp.Slot, rank int) (interp.Tensor, error) {
 	if !ok {
 		return interp.Tensor{}, fmt.Errorf("-random=hash: input %%%s has a symbolic shape", s.Name)
 	}
+	if j.indices != nil && s.Type.DType().IsInt() {
+		return j.indices[rank][k], nil
+	}
 	t, err := interp.NewTensor(s.Type.DType(), shape...)
 	if err != nil {
 		return t, err

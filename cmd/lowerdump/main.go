@@ -36,6 +36,7 @@ type tool struct {
 	in       io.Reader
 	out, err io.Writer
 	env      func(string) string
+	prices   pricing   // where costs come from
 	busy     *progress // nil: nobody watches
 }
 
@@ -62,7 +63,7 @@ var errFindings = errors.New("findings")
 
 func commands() []command {
 	return []command{
-		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand, checkCommand,
+		passesCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand, checkCommand, calibrateCommand,
 	}
 }
 
@@ -130,7 +131,7 @@ func overview() string {
 	var b strings.Builder
 	b.WriteString("lowerdump shows what concert does to a program and why.\n\nusage: lowerdump COMMAND [flags] FILE\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-8s %s\n", c.name, c.doc)
+		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.doc)
 	}
 	b.WriteString(`
 FILE is IR text (.ir), a traced graph (.graph.json, .graph.json.gz), or - for
@@ -181,6 +182,8 @@ var flagsOf = map[string]func(*flag.FlagSet){
 	"report": func(fs *flag.FlagSet) { new(reportFlags).define(fs) },
 	"plan":   func(fs *flag.FlagSet) { new(planFlags).define(fs) },
 	"check":  func(fs *flag.FlagSet) { new(checkFlags).define(fs) },
+
+	"calibrate": func(fs *flag.FlagSet) { new(calibrateFlags).define(fs) },
 }
 
 // flagSet is anything that declares flags.

@@ -56,6 +56,7 @@ Examples:
 		if err := f.validate(); err != nil {
 			return err
 		}
+		t.prices = f.pricing
 		in, err := t.load(path)
 		if err != nil {
 			return err
@@ -88,6 +89,7 @@ Examples:
 type optFlags struct {
 	pipeline, printAfter, out, bisect string
 	limit                             int
+	pricing                           pricing
 	stats, repeat, check              bool
 }
 
@@ -119,6 +121,7 @@ func (f *optFlags) validate() error {
 
 func (f *optFlags) define(fs *flag.FlagSet) {
 	definePipeline(fs, &f.pipeline, "default")
+	f.pricing.define(fs)
 	fs.StringVar(&f.printAfter, "print-after", "", "print the IR to standard error after: all, changed, or a pass by name")
 	fs.StringVar(&f.out, "o", "", "write the IR to this file instead of standard output")
 	fs.StringVar(&f.bisect, "bisect", "", "let passes act only at sites that match this pattern")

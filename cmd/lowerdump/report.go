@@ -44,6 +44,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
+	t.prices = f.pricing
 	in, fn, model, err := t.priced(path, f.source)
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 
 // frontier adds the makespan under several memory caps.
 func (t tool) frontier(ctx context.Context, in *input, name string, r *report.Report) error {
-	model, err := costs()
+	model, err := t.prices.model()
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ type runFlags struct {
 	device, inputs, expect string
 	random, same           string
 	record, trace          string
-	world, fakeGPUs, sms   int
+	world, fakeGPUs        int
 	procs, all, timeline   bool
 	bench, json, verbose   bool
 	seed                   uint64
@@ -76,6 +76,7 @@ func (f *runFlags) prepares() bool { return f.bench || f.replays > 0 || f.trace 
 func (f *runFlags) define(fs *flag.FlagSet) {
 	definePipeline(fs, &f.pipeline, autoPipeline)
 	f.libraries.define(fs)
+	f.pricing.define(fs)
 	fs.StringVar(&f.fn, "func", "", "function to take from a FILE that holds several; FORWARD,BACKWARD takes both halves of a step from one FILE")
 	fs.StringVar(&f.device, "device", "host", "what executes: host, cuda or interp")
 	fs.StringVar(&f.inputs, "inputs", "", "directory of recorded inputs; random ones if empty")
@@ -89,7 +90,6 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.replays, "replays", 0, "replay the captured step so many times and compare the bits of its outputs; with -device=cuda")
 	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done; with -device=cuda")
 	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the run beside the simulated one to this file; with -device=cuda")
-	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that products leave to communication; 0 for none")
 	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
 	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
@@ -104,11 +104,13 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 // job is a run that is ready to start: the same on the parent and on every rank.
 type job struct {
 	flags  runFlags
-	pair   *step.Pair         // after the passes
-	traced *step.Pair         // before
-	inputs [][]interp.Tensor  // by rank; nil where each rank makes its own
-	prints []*fingerprint.Set // by rank; what -expect names, if it names fingerprints
-	stdin  []byte             // what process ranks must find there, nil if nothing
+	pair   *step.Pair        // after the passes
+	traced *step.Pair        // before
+	inputs [][]interp.Tensor // by rank; nil where each rank makes its own
+	// indices, by rank, has the integers among inputs made by hash; nil: they are made so, too
+	indices [][]interp.Tensor
+	prints  []*fingerprint.Set // by rank; what -expect names, if it names fingerprints
+	stdin   []byte             // what process ranks must find there, nil if nothing
 }
 
 // functionAt says where one half of a step is.
@@ -220,6 +222,7 @@ func (j *job) runOn(ctx context.Context, t tool, p *platform, args []string) err
 
 // prepare loads the files, runs the passes and makes the inputs.
 func (t tool) prepare(ctx context.Context, f runFlags, halves []functionAt) (*job, error) {
+	t.prices = f.pricing
 	j := &job{flags: f}
 	var before, after []*ir.Func
 	var in *input
@@ -240,7 +243,7 @@ func (t tool) prepare(ctx context.Context, f runFlags, halves []functionAt) (*jo
 			} else {
 				before = append(before, fn)
 			}
-			if fn, err := t.through(ctx, in, source{f.pipeline, h.name}); err != nil {
+			if fn, err := t.through(ctx, in, source{pipeline: f.pipeline, fn: h.name}); err != nil {
 				return nil, err
 			} else {
 				after = append(after, fn)

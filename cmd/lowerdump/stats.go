@@ -77,6 +77,7 @@ func runStats(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
+	t.prices = f.pricing
 	in, fn, model, err := t.priced(path, f.source)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ const timelineWidth = 100
 
 // timelines prints the simulated timeline of each half.
 func (j *job) timelines(t tool) error {
-	model, err := costs()
+	model, err := j.flags.pricing.model()
 	if err != nil {
 		return err
 	}

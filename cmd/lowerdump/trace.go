@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -32,7 +33,7 @@ Example:
 		if err != nil {
 			return err
 		}
-		model, err := costs()
+		model, err := f.pricing.model()
 		if err != nil {
 			return err
 		}
@@ -149,10 +150,18 @@ func (t *tracer) spans(events []traceEvent, spans []rt.Span) []traceEvent {
 		var tid int
 		events, tid = t.track(events, s.Stream)
 		last = max(last, s.End*1e3)
-		events = append(events, traceEvent{Name: s.Name, Phase: "X", Time: s.Start * 1e3, Dur: (s.End - s.Start) * 1e3, Tid: tid, Cat: "measured"})
+		events = append(events, traceEvent{Name: s.Name, Phase: "X", Time: s.Start * 1e3, Dur: (s.End - s.Start) * 1e3, Tid: tid, Cat: "call", Args: algo(s)})
 	}
 	t.shift(events[from:], last)
 	return events
+}
+
+// algo says how a call was done, where that is known.
+func algo(s rt.Span) map[string]any {
+	if s.Algo == "" {
+		return nil
+	}
+	return map[string]any{"algorithm": s.Algo}
 }
 
 // shift puts new events into the process, after those that it has; they last so
@@ -167,23 +176,34 @@ func (t *tracer) shift(events []traceEvent, lasting float64) {
 }
 
 // writeTraces writes what was simulated as one process and what each rank measured
-// as another; backward follows forward.
+// as another; backward follows forward. With a calibration the program is simulated,
+// else the function's nodes are.
 func (j *job) writeTraces(w io.Writer, found []*outcome) error {
-	model, err := costs()
+	model, err := j.flags.pricing.model()
+	if err != nil {
+		return err
+	}
+	halves, _, err := j.lowered()
 	if err != nil {
 		return err
 	}
 	t := &tracer{}
 	events := t.named(nil, "simulated")
-	for _, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
-		if f == nil {
-			continue
-		}
-		m, tl, err := simulate(f, model)
+	for i := range halves {
+		h := &halves[i]
+		st, err := j.simulatedProgram(h)
 		if err != nil {
 			return err
 		}
-		events = t.simulated(events, f, m, tl)
+		if st != nil {
+			events = t.spans(events, programSpans(h.program, st.timeline))
+			continue
+		}
+		m, tl, err := simulate(h.f, model)
+		if err != nil {
+			return err
+		}
+		events = t.simulated(events, h.f, m, tl)
 	}
 	for r, o := range found {
 		t := &tracer{pid: 1 + r}
@@ -193,4 +213,21 @@ func (j *job) writeTraces(w io.Writer, found []*outcome) error {
 		}
 	}
 	return writeEvents(w, events)
+}
+
+// programSpans are the calls of a simulated program.
+func programSpans(p *program.Program, s *program.Simulated) []rt.Span {
+	var out []rt.Span
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		if in.Kind == program.Record || in.Kind == program.Wait {
+			continue
+		}
+		name := in.Op
+		if in.Kind == program.Copy {
+			name = "copy"
+		}
+		out = append(out, rt.Span{Stream: p.Streams[in.Stream].Name, Name: name + " (" + in.Node + ")", Start: s.Begin[i] / 1e3, End: s.End[i] / 1e3})
+	}
+	return out
 }

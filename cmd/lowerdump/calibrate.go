@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+var calibrateCommand = command{
+	name: "calibrate", args: "[flags] -o COSTS FILE...", doc: "measures on this machine's GPUs what the programs of functions are made of, and writes a table of costs",
+	help: `
+Each FILE is lowered for GPUs after the passes, and its world is run in this
+process. Measured is every distinct launch, behind the two before it and with
+caches flushed before those; every distinct collective, alone and beside compute;
+collectives of one tensor by size; what an edge between streams takes; and how much
+compute and communication slow each other down. Times are those of the slowest
+rank, from captured graphs. Inputs are random, and in reach of what they index.
+
+-costs of opt, report, run, stats and others takes the table. Give all ranks of a
+world the same one. Passes that know more may decide otherwise, and make programs of
+which not everything was measured: calibrate again with -costs.
+
+Examples:
+  lowerdump calibrate -o costs.json step.fw.graph.json.gz step.bw.graph.json.gz
+  lowerdump run -device=cuda -bench -costs costs.json step.fw.graph.json.gz`,
+	run: runCalibrate,
+}
+
+type calibrateFlags struct {
+	run   runFlags // what a run on GPUs needs to know
+	out   string
+	sweep int64 // largest collective of the sweep, in bytes
+	flush int64 // bytes that flush the caches
+}
+
+func (f *calibrateFlags) define(fs *flag.FlagSet) {
+	f.run.libraries.define(fs)
+	f.run.pricing.define(fs)
+	definePipeline(fs, &f.run.pipeline, "cuda")
+	fs.StringVar(&f.out, "o", "costs.json", "write the table to this `file`; - for standard output")
+	fs.Int64Var(&f.sweep, "sweep", 256<<20, "size in bytes of the largest single collective; 0 for none")
+	fs.Int64Var(&f.flush, "flush", 96<<20, "bytes copied to flush the caches before each launch; 0 for none")
+	fs.IntVar(&f.run.reps, "reps", 5, "timed replays of each measurement; the median counts")
+	fs.DurationVar(&f.run.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
+	fs.IntVar(&f.run.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
+}
+
+func runCalibrate(ctx context.Context, t tool, args []string) error {
+	f := calibrateFlags{run: runFlags{device: "cuda", random: "hash", same: "data", steps: 1, seed: 1}}
+	files, err := parse("calibrate", &f, args)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(files) == 0:
+		return usagef("want at least one FILE")
+	case f.run.reps < 1 || f.sweep < 0 || f.flush < 0 || f.run.timeout <= 0:
+		return usagef("-reps=%d -sweep=%d -flush=%d -timeout=%v: want at least 1, 0, 0 and more than 0", f.run.reps, f.sweep, f.flush, f.run.timeout)
+	}
+	if _, err := f.run.parsed(); err != nil {
+		return err
+	}
+	t.prices = f.run.pricing
+	var tables []*cost.Measured
+	for _, path := range files {
+		m, err := t.calibrated(ctx, &f, path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		fmt.Fprintf(t.err, "%s: %s, %s\n", filepath.Base(path), count(len(m.Instructions), "instruction"), count(len(m.Collectives), "collective"))
+		tables = append(tables, m)
+	}
+	m := joined(tables)
+	return t.output(f.out, func(w io.Writer) error {
+		_, err := m.WriteTo(w)
+		return err
+	})
+}
+
+// calibrated measures one file's function.
+func (t tool) calibrated(ctx context.Context, f *calibrateFlags, path string) (*cost.Measured, error) {
+	in, fn, err := t.optimised(ctx, path, source{pipeline: f.run.pipeline, pricing: f.run.pricing})
+	if err != nil {
+		return nil, err
+	}
+	name, _, _ := strings.Cut(filepath.Base(in.path), ".")
+	j := &job{flags: f.run, pair: &step.Pair{Name: name, Forward: fn}, traced: &step.Pair{Name: name, Forward: fn}}
+	// Floats may be anything. Integers may be indices, for which there are bounds.
+	j.indices, err = interp.RandomInputs(fn, 1, interp.RandomOptions{Skip: func(n *ir.Node) bool { return n.Result(0).Type().IsAsync() || !n.Result(0).Type().DType().IsInt() }})
+	if err != nil {
+		return nil, err
+	}
+	halves, _, err := j.lowered()
+	if err != nil {
+		return nil, err
+	}
+	h := &halves[0]
+	if slices.ContainsFunc(h.step.Module.Outputs, func(q rt.Param) bool { return q.Async }) || slices.ContainsFunc(h.step.Module.Inputs, func(q rt.Param) bool { return q.Async }) {
+		return nil, errors.New("collectives that are in flight when the program starts or ends cannot be measured")
+	}
+	p, err := f.run.platform(t, j.pair.World())
+	if err != nil {
+		return nil, err
+	}
+	c := newCalibration(j, h, f)
+	defer t.busy.phase("measuring @" + fn.Name)()
+	err = p.local(ctx, j.pair.World(), j.config(), []*rt.Module{c.module}, func(ctx context.Context, r *rt.Rank) error { return c.rank(ctx, r) })
+	if err = errors.Join(err, p.close()); err != nil {
+		return nil, err
+	}
+	m := c.table()
+	m.Machine = p.name
+	return m, nil
+}
+
+// joined unites tables of one machine: of what several measured, the mean of the
+// times counts.
+func joined(tables []*cost.Measured) *cost.Measured {
+	out := &cost.Measured{Machine: tables[0].Machine, Ranks: tables[0].Ranks}
+	type sum struct{ us, n float64 }
+	var keys []string
+	instrs := map[string]*sum{}
+	type curve struct {
+		op    string
+		ranks int
+		bytes int64
+	}
+	var points []curve
+	comms := map[curve]*sum{}
+	type pair struct{ launch, collective string }
+	var pairs []pair
+	compute, comm := map[pair]*sum{}, map[pair]*sum{}
+	var edge, scale sum
+	for _, m := range tables {
+		for _, e := range m.Instructions {
+			if instrs[e.Key] == nil {
+				keys, instrs[e.Key] = append(keys, e.Key), &sum{}
+			}
+			instrs[e.Key].us += e.Us
+			instrs[e.Key].n++
+		}
+		for _, e := range m.Collectives {
+			k := curve{e.Op, e.Ranks, e.Bytes}
+			if comms[k] == nil {
+				points, comms[k] = append(points, k), &sum{}
+			}
+			comms[k].us += e.Us
+			comms[k].n++
+		}
+		for _, e := range m.Beside {
+			k := pair{e.Launch, e.Collective}
+			if compute[k] == nil {
+				pairs, compute[k], comm[k] = append(pairs, k), &sum{}, &sum{}
+			}
+			compute[k].us += e.Compute
+			compute[k].n++
+			comm[k].us += e.Comm
+			comm[k].n++
+		}
+		edge.us, edge.n = edge.us+m.EdgeUs, edge.n+1
+		if m.MemoryScale > 0 {
+			scale.us, scale.n = scale.us+m.MemoryScale, scale.n+1
+		}
+	}
+	mean := func(s *sum) float64 { return s.us / max(s.n, 1) }
+	for _, k := range keys {
+		out.Instructions = append(out.Instructions, cost.Instruction{Key: k, Us: mean(instrs[k])})
+	}
+	for _, k := range points {
+		out.Collectives = append(out.Collectives, cost.Collective{Op: k.op, Ranks: k.ranks, Bytes: k.bytes, Us: mean(comms[k])})
+	}
+	for _, k := range pairs {
+		out.Beside = append(out.Beside, cost.Beside{Launch: k.launch, Collective: k.collective, Compute: mean(compute[k]), Comm: mean(comm[k])})
+	}
+	out.EdgeUs, out.MemoryScale = mean(&edge), mean(&scale)
+	return out
+}

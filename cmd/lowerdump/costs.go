@@ -1,0 +1,172 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// pricing says where costs come from.
+type pricing struct {
+	costs   string // file of a calibration, or empty
+	machine string // name or file of a description
+}
+
+func (f *pricing) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.costs, "costs", "", "`file` of lowerdump calibrate: what was measured goes before the costs in FILE")
+	fs.StringVar(&f.machine, "machine", "h200", "`machine` for what nothing was measured of: a100, h100, h200, b200, or a file that describes one")
+}
+
+// model is the model for nodes without attached costs and for buckets: what was
+// measured, then tables and formulas of the machine.
+func (f *pricing) model() (*cost.Model, error) {
+	base, err := f.base()
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.measured()
+	if err != nil || m == nil {
+		return base, err
+	}
+	return m.Model(base), nil
+}
+
+// base is the model without what was measured. The machine whose collectives are
+// known best is the one that the graphs were traced on.
+func (f *pricing) base() (*cost.Model, error) {
+	name := f.machine
+	if name == "" {
+		name = "h200"
+	}
+	if slices.Contains(cost.Machines(), name) {
+		m, err := cost.LookupMachine(name)
+		if err != nil {
+			return nil, err
+		}
+		if name == "h200" {
+			return &cost.Model{Table: cost.H200(), Machine: m}, nil
+		}
+		return &cost.Model{Machine: m}, nil
+	}
+	r, err := os.Open(name)
+	if err != nil {
+		return nil, usagef("-machine=%s: have %v, or a file: %v", name, cost.Machines(), err)
+	}
+	defer r.Close()
+	m, err := cost.ReadMachine(name, r)
+	if err != nil {
+		return nil, err
+	}
+	return &cost.Model{Machine: m}, nil
+}
+
+// measured reads the calibration, nil if there is none.
+func (f *pricing) measured() (*cost.Measured, error) {
+	if f.costs == "" {
+		return nil, nil
+	}
+	r, err := os.Open(f.costs)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return cost.ReadMeasured(f.costs, r)
+}
+
+// apply gives the functions of a module the costs that were measured.
+func (f *pricing) apply(m *ir.Module) error {
+	table, err := f.measured()
+	if err != nil || table == nil {
+		return err
+	}
+	base, err := f.base()
+	if err != nil {
+		return err
+	}
+	for _, fn := range m.Funcs() {
+		table.Apply(fn, base)
+	}
+	return nil
+}
+
+// besideKey marks the key of a collective in its form for beside compute.
+const besideKey = " beside"
+
+// stepTime is the simulated time of a program with and without its collectives, in
+// milliseconds.
+type stepTime struct {
+	ms, exposed float64
+	missing     int // instructions of which nothing was measured
+	timeline    *program.Simulated
+}
+
+// simulateProgram plays a lowered function with measured costs. What was not measured
+// costs what its nodes do.
+func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *cost.Model) (*stepTime, error) {
+	out := new(stepTime)
+	us := make(map[*program.Instr]float64, len(p.Instrs))
+	beside := p.Overlapped()
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		key := p.CostKey(in)
+		if key == "" {
+			continue
+		}
+		t, ok := m.Micros(key)
+		if beside[i] {
+			if b, known := m.Micros(key + besideKey); known {
+				t, ok = b, true
+			}
+		}
+		if !ok {
+			out.missing++
+			t = guess(p, in, f, model)
+		}
+		us[in] = t
+	}
+	o := program.SimOptions{EdgeUs: m.EdgeUs, Us: func(in *program.Instr) float64 { return us[in] },
+		Beside: func(l, c *program.Instr) (float64, float64) { return m.Speeds(l.Op, c.Op) }}
+	var err error
+	if out.timeline, err = program.Simulate(p, o); err != nil {
+		return nil, err
+	}
+	o.NoCollectives = true
+	alone, err := program.Simulate(p, o)
+	if err != nil {
+		return nil, err
+	}
+	out.ms, out.exposed = out.timeline.Us/1e3, (out.timeline.Us-alone.Us)/1e3
+	return out, nil
+}
+
+// guess is the time, in microseconds, of an instruction that was not measured.
+func guess(p *program.Program, in *program.Instr, f *ir.Func, model *cost.Model) float64 {
+	nodes := []string{in.Node}
+	if k := p.Kernel(in); k != nil {
+		nodes = nodes[:0]
+		for i := range k.Body {
+			nodes = append(nodes, k.Body[i].Node)
+		}
+	}
+	sum := 0.0
+	for _, name := range nodes {
+		if n := f.Lookup(name); n != nil {
+			ms, _ := model.NodeMs(n)
+			sum += ms * 1e3
+		}
+	}
+	return sum
+}
+
+// describe says what a simulation could not look up.
+func (s *stepTime) describe(p *program.Program) string {
+	if s.missing == 0 {
+		return ""
+	}
+	return fmt.Sprintf("warning: %d of %s of @%s were not measured, and cost what their nodes are said to", s.missing, count(len(p.Instrs), "instruction"), p.Name)
+}
