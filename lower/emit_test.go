@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
@@ -39,7 +40,7 @@ func emit(t *testing.T, p *program.Program, pkg string) []byte {
 	return src
 }
 
-// Emitted code of the traced steps is formatted, vets, compiles, runs on the
+// Emitted code of the traced steps and of the golden cases is formatted, vets, compiles, runs on the
 // host device, and gives the interpreter's bits. It is compiled in a module of its
 // own, as a user's would be.
 func TestEmittedStepsRun(t *testing.T) {
@@ -107,6 +108,24 @@ func TestEmittedStepsRun(t *testing.T) {
 	for _, name := range []string{"tiny_fsdp2", "tiny_moe2"} {
 		add(name, true)
 	}
+	for _, c := range emitCases(t) {
+		p, err := emitted(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cu := []byte{}
+		if p.Source() != "" {
+			if cu, err = lower.EmitCUDA(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pkg := "case_" + c.Name
+		place(pkg+"/step.go", emit(t, p, pkg))
+		place(pkg+"/"+pkg+".cu", cu)
+		place(pkg+"/step.ir", []byte(c.After.String()))
+		fmt.Fprintf(&imports, "%q\n", emittedModule+"/"+pkg)
+		fmt.Fprintf(&cases, "checkCase(%[1]q, hostrun.Step{Module: %[1]s.Module(), Run: %[1]s.Step})\n", pkg)
+	}
 	place("main.go", []byte(fmt.Sprintf(emittedMain, imports.String(), cases.String())))
 	bin := filepath.Join(tmp, "emitted")
 	for _, args := range [][]string{
@@ -122,6 +141,29 @@ func TestEmittedStepsRun(t *testing.T) {
 			t.Logf("\n%s", out)
 		}
 	}
+}
+
+// emitCases are the cases of testdata/golden/emit.
+func emitCases(t *testing.T) []*golden.Case {
+	t.Helper()
+	files, err := filepath.Glob("../testdata/golden/emit/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	cfg := emitConfig()
+	var out []*golden.Case
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := cfg.Compile(strings.TrimSuffix(filepath.Base(file), ".txtar"), data)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // emittedModule is the path of the module that the emitted packages are compiled
@@ -216,6 +258,35 @@ func check(name string, fw, bw hostrun.Step) {
 				if !interp.Equal(got[r][k], want[r][k]) {
 					fatal(fmt.Errorf("%%s: half %%d rank %%d output %%d differs from the interpreter", name, i, r, k))
 				}
+			}
+		}
+	}
+}
+
+// checkCase runs the emitted code of a golden case, whose functions lie beside it, and
+// compares it with the interpreter, bit by bit. Sizes known at run time differ by rank:
+// what rank 0 sends to rank 1 is what that expects.
+func checkCase(name string, s hostrun.Step) {
+	ctx := context.Background()
+	text, err := os.ReadFile(filepath.Join(name, "step.ir"))
+	fatal(err)
+	m, err := ir.Parse(name, string(text))
+	fatal(err)
+	f := m.Funcs()[len(m.Funcs())-1]
+	var sizes []map[string]int64
+	if len(m.Symbols()) > 0 {
+		sizes = []map[string]int64{{"a": 4, "b": 2, "c": 4, "d": 3}, {"a": 3, "b": 1, "c": 2, "d": 1}}
+	}
+	in, err := interp.RandomInputs(f, 1, interp.RandomOptions{Symbols: sizes})
+	fatal(err)
+	want, err := interp.Run(ctx, f, in, interp.Options{Symbols: sizes})
+	fatal(err)
+	got, err := hostrun.RunLocal(ctx, rt.Config{}, m.World, s, in)
+	fatal(err)
+	for r := range want {
+		for k := range want[r] {
+			if !interp.Equal(got[r][k], want[r][k]) {
+				fatal(fmt.Errorf("%%s: rank %%d output %%d is %%v, the interpreter's %%v", name, r, k, got[r][k], want[r][k]))
 			}
 		}
 	}

@@ -1,6 +1,8 @@
 package lower_test
 
 import (
+	"bytes"
+	"errors"
 	"flag"
 	"regexp"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/program"
 )
 
 var update = flag.Bool("update", false, "rewrite the want sections of golden cases")
@@ -51,4 +54,51 @@ func TestGolden(t *testing.T) {
 			},
 		},
 	})
+}
+
+// prelude stands in want.cu for what every translation unit begins with.
+const prelude = "// The prelude of lower/cudagen stands here.\n"
+
+// TestGoldenEmit pins what a program for CUDA is emitted as: Go, and the source of its
+// kernels. The last function of a case counts. TestEmittedStepsRun compiles and runs
+// all of them.
+func TestGoldenEmit(t *testing.T) {
+	golden.Run(t, "../testdata/golden/emit", emitConfig())
+}
+
+// emitConfig is how the cases of testdata/golden/emit are run.
+func emitConfig() golden.Config {
+	return golden.Config{
+		Table: passes.Standard(), Update: *update, Package: "./lower",
+		Sections: map[string]golden.Section{
+			"want.go": func(c *golden.Case) ([]byte, error) {
+				p, err := emitted(c)
+				if err != nil {
+					return nil, err
+				}
+				return lower.EmitGo(p, "step")
+			},
+			"want.cu": func(c *golden.Case) ([]byte, error) {
+				p, err := emitted(c)
+				if err != nil {
+					return nil, err
+				}
+				cu, err := lower.EmitCUDA(p)
+				if err != nil {
+					return nil, err
+				}
+				own, ok := bytes.CutPrefix(cu, []byte(p.Unit.Prelude))
+				if !ok {
+					return nil, errors.New("the source does not begin with the prelude")
+				}
+				return append([]byte(prelude), own...), nil
+			},
+		},
+	}
+}
+
+// emitted is the program of a case of testdata/golden/emit: its last function.
+func emitted(c *golden.Case) (*program.Program, error) {
+	fs := c.After.Funcs()
+	return lower.FuncWith(fs[len(fs)-1], lower.Options{Kernels: true})
 }

@@ -33,6 +33,7 @@ package golden
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -134,6 +135,20 @@ func runPattern(name string) string {
 		parts[i] = "^" + p + "$"
 	}
 	return strings.Join(parts, "/")
+}
+
+// Compile reads a case and runs its pipeline, and compares nothing that it wants.
+func (cfg *Config) Compile(name string, data []byte) (*Case, error) {
+	c := &checker{cfg: cfg, name: name, ar: txtar.Parse(data)}
+	var got *Case
+	var err error
+	if c.structure() {
+		got, err = c.compile()
+	}
+	if len(c.problems) > 0 {
+		return nil, errors.New(strings.Join(c.problems, "\n"))
+	}
+	return got, err
 }
 
 // checker is the state of one Check.
