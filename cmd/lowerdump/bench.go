@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,8 +9,6 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/seed-ee968945/concert/interp"
-	"github.com/seed-ee968945/concert/ir"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -21,12 +17,6 @@ type measured struct {
 	Graph   []float64 `json:"graph"`   // captured
 	Calls   []float64 `json:"calls"`   // enqueued one crossing a step
 	Compute []float64 `json:"compute"` // captured, without collectives
-}
-
-// replayed is what the replays of one half left on one rank.
-type replayed struct {
-	Digests []string `json:"digests"` // of each output, after the first replay
-	Differ  []int    `json:"differ"`  // by output: replays that left other bits
 }
 
 // warmUp is the number of replays before timed ones.
@@ -131,38 +121,6 @@ func times(ctx context.Context, s *rt.Step, h *half, again []rt.Value, reps int)
 		}
 		if k >= warmUp {
 			out = append(out, ts...)
-		}
-	}
-	return out, nil
-}
-
-// replays replays a step and compares the bits of the outputs with those of the
-// first replay.
-func replays(ctx context.Context, r *rt.Rank, s *rt.Step, again []rt.Value, n int) (*replayed, error) {
-	out := new(replayed)
-	for k := range n {
-		vs, err := s.Run(ctx, again)
-		if err != nil {
-			return nil, fmt.Errorf("replay %d: %w", k, err)
-		}
-		if k == 0 {
-			out.Digests, out.Differ = make([]string, len(vs)), make([]int, len(vs))
-		}
-		for i, v := range vs {
-			if !v.Place.DType.Valid() {
-				continue // in flight
-			}
-			data, err := r.Download(v.Place)
-			if err != nil {
-				return nil, err
-			}
-			sum := sha256.Sum256(data)
-			switch d := hex.EncodeToString(sum[:]); {
-			case k == 0:
-				out.Digests[i] = d
-			case d != out.Digests[i]:
-				out.Differ[i]++
-			}
 		}
 	}
 	return out, nil
@@ -292,37 +250,4 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Sim, t.SimExposed, t.Instrs, float64(t.Arena)/(1<<30))
 	}
 	return tw.Flush()
-}
-
-// reportReplays says whether every replay left the same bits on every rank, and
-// how many outputs are the same on all ranks.
-func (j *job) reportReplays(t tool, found []*outcome) error {
-	bad := false
-	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
-		if f == nil {
-			continue
-		}
-		slots := interp.OutputSlots(f)
-		equal, total := 0, len(found[0].notes.Replayed[i].Digests)
-		for k := range total {
-			same := true
-			for r, o := range found {
-				rep := &o.notes.Replayed[i]
-				if n := rep.Differ[k]; n > 0 {
-					bad = true
-					fmt.Fprintf(t.out, "%s: rank %d %s output %d, %%%s: %d of %s left other bits than the first\n",
-						t.colour("31", "FAIL"), r, halfNames[i], k, slots[min(k, len(slots)-1)].Name, n, count(j.flags.replays, "replay"))
-				}
-				same = same && rep.Digests[k] == found[0].notes.Replayed[i].Digests[k]
-			}
-			if same {
-				equal++
-			}
-		}
-		fmt.Fprintf(t.out, "%s.%s: %s, %d of %s equal on all ranks\n", j.pair.Name, halfNames[i], count(j.flags.replays, "replay"), equal, count(total, "output"))
-	}
-	if bad {
-		return errFindings
-	}
-	return nil
 }
