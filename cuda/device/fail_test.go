@@ -81,7 +81,7 @@ func faultyWorld(t *testing.T, timeout time.Duration, wrong func(ctx context.Con
 	noGoroutines(t)
 	drv, devs, o := target(t, 3)
 	errs := make([]error, 3)
-	device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, UserBytes: 512}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+	device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, JoinTimeout: time.Minute, UserBytes: 512}, o, nil, func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
 		if err := r.Barrier(ctx); err != nil {
 			errs[me] = err // rank 1 may have failed before this rank saw the barrier's end
@@ -147,6 +147,19 @@ func TestAbort(t *testing.T) {
 	}
 	if d := time.Since(start); d > 30*time.Second {
 		t.Errorf("took %v", d)
+	}
+}
+
+// Joining that takes longer than it may leaves nothing behind, wherever it was.
+func TestJoinTimeout(t *testing.T) {
+	fakeOnly(t)
+	for _, timeout := range []time.Duration{time.Microsecond, 3 * time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
+		noGoroutines(t)
+		drv, devs, o := target(t, 3)
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, UserBytes: 512}, o, nil, func(ctx context.Context, r *rt.Rank) error { return nil })
+		if err != nil && !errors.Is(err, rt.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v: %v", timeout, err)
+		}
 	}
 }
 

@@ -183,6 +183,8 @@ func joinError(spec *rt.Spec, err error) error {
 	case err == nil, errors.As(err, &rend), errors.As(err, &mine), errors.Is(err, rt.ErrPeerLost),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, cuda.ErrTimeout):
+		return &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: spec.Timeout, Detail: err.Error()}
 	case errors.As(err, &lost) && lost.Rank >= 0:
 		return &rt.PeerLostError{Op: "rendezvous", Rank: spec.Rank, Peer: lost.Rank}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
+	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -89,12 +90,10 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 // layout has no descriptor are brought into row-major order in the workspace.
 func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 	c := &library.Call{Op: k.Op, Attrs: k.Attrs, Outs: d.libTensors(k.Outs), Ins: d.libTensors(k.Ins), SMs: d.opts.SMs}
-	if err := d.room(c, st); err != nil {
-		return err
-	}
+	lend(c, st)
 	var out rt.Tensor // where a result is made first
-	for range 4 {
-		step, err := d.ask(c)
+	for i := range 4 {
+		step, err := d.ask(c, st, i == 0)
 		var bad *lt.LayoutError
 		if errors.As(err, &bad) && len(k.Ins) == 2 && len(k.Outs) == 1 {
 			which := []*library.Tensor{&c.Ins[0], &c.Ins[1], &c.Outs[0]}[bad.Operand]
@@ -124,30 +123,31 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 	return fmt.Errorf("%s: no layout of its operands is served", k.Op)
 }
 
-// room gives a call its stream's workspace. Within a capture, which is where the runtime
-// plans steps, the workspace grows to what the libraries say that they need, up to the
-// limit: nothing of this rank runs then.
-func (d *Device) room(c *library.Call, st *stream) error {
-	if d.rec != nil && d.opts.Workspace >= 0 {
-		for _, l := range d.libs {
-			s, ok := l.(interface {
-				Workspace(c *library.Call) (uint64, error)
-			})
-			if !ok {
-				continue
-			}
-			need, err := s.Workspace(c)
-			if err == nil && need <= maxWorkspace {
-				if err := d.workspace(st, (need+255)&^255); err != nil {
-					return err
-				}
-				break
-			}
-		}
-	}
+// lend gives a call its stream's workspace.
+func lend(c *library.Call, st *stream) {
 	if n := len(st.work); n > 0 {
 		c.Workspace, c.WorkspaceBytes = st.work[n-1].at, st.work[n-1].bytes
 	}
+}
+
+// room lets the workspace grow to what a library says that it needs for a call, up to
+// the limit. It does so within a capture, which is where the runtime plans steps:
+// nothing of this rank runs then.
+func (d *Device) room(l library.Library, c *library.Call, st *stream) error {
+	s, ok := l.(interface {
+		Workspace(c *library.Call) (uint64, error)
+	})
+	if !ok || d.rec == nil || d.opts.Workspace < 0 {
+		return nil
+	}
+	need, err := s.Workspace(c)
+	if err != nil || need > maxWorkspace {
+		return nil // Plan says why, or makes do with less
+	}
+	if err := d.workspace(st, (need+255)&^255); err != nil {
+		return err
+	}
+	lend(c, st)
 	return nil
 }
 
@@ -162,13 +162,19 @@ func (d *Device) carve(c *library.Call, t rt.Tensor) (rt.Tensor, bool) {
 	return dense(t, int64(c.Workspace+cuda.Ptr(c.WorkspaceBytes)-d.base)), true
 }
 
-// ask asks the libraries in turn.
-func (d *Device) ask(c *library.Call) (library.Step, error) {
+// ask asks the libraries in turn. Where nothing of the workspace is taken yet it may grow.
+func (d *Device) ask(c *library.Call, st *stream, grow bool) (library.Step, error) {
 	refused := slices.Clone(d.missing)
 	for _, l := range d.libs {
+		if grow {
+			if err := d.room(l, c, st); err != nil {
+				return nil, err
+			}
+		}
 		step, err := l.Plan(c)
 		var layout *lt.LayoutError
-		if errors.Is(err, library.ErrNotServed) && !errors.As(err, &layout) {
+		no := errors.Is(err, library.ErrNotServed) || errors.Is(err, nvrtc.ErrNoCompiler)
+		if no && !errors.As(err, &layout) {
 			refused = append(refused, err)
 			continue
 		}

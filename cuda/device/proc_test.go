@@ -210,11 +210,12 @@ func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string
 	}
 	x := rt.C(0, rt.F32, 16)
 	sum := &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}, Label: "%s"}
-	if err := r.Barrier(ctx); err != nil {
-		return err
-	}
-	me := r.Info().Rank
-	if me == 1 {
+	// Rank 1 may go wrong before rank 0 has seen that the barrier is over.
+	err = r.Barrier(ctx)
+	if r.Info().Rank == 1 {
+		if err != nil {
+			return err
+		}
 		switch fault {
 		case "dies":
 			os.Exit(0)
@@ -225,9 +226,11 @@ func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string
 		}
 		return errors.Join(r.Close())
 	}
-	w, err := r.Start(ctx, "", sum)
 	if err == nil {
-		err = w.Wait(ctx)
+		var w *rt.Work
+		if w, err = r.Start(ctx, "", sum); err == nil {
+			err = w.Wait(ctx)
+		}
 	}
 	want := map[string]error{"dies": rt.ErrPeerLost, "aborts": rt.ErrAborted, "late": rt.ErrTimeout}[fault]
 	if !errors.Is(err, want) {

@@ -77,20 +77,45 @@ func (s *site) fill(spec *rt.Spec, o *Options) error {
 }
 
 // meet waits until all ranks of the world have called it as often as this one. A rank
-// that gives up, because ctx ends, ends it for all.
+// that gives up, because ctx ends or time is up, ends it for all; one that has left can
+// come no more.
 func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 	if s.process {
 		return s.world.Meet()
 	}
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, spec.Timeout)
-	defer cancel()
+	if _, ok := ctx.Deadline(); !ok { // while joining there is one
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, spec.Timeout)
+		defer cancel()
+	}
 	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.cond.Broadcast()
 	})
 	defer stop()
+	return s.arrive(func() error {
+		switch {
+		case s.cause != nil:
+			return rt.AdoptError(unwrapAborted(s.cause), "meeting", spec.Rank, originOf(s.cause, s.whose))
+		case len(s.gone) > 0:
+			return &rt.PeerLostError{Op: "meeting", Rank: spec.Rank, Peer: s.gone[0], Left: true}
+		case ctx.Err() == nil:
+			return nil
+		}
+		s.why = context.Cause(ctx)
+		if d := time.Since(start); errors.Is(s.why, context.DeadlineExceeded) {
+			s.why = &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: d, Detail: fmt.Sprintf("%d of %d ranks came", s.here, s.local)}
+		}
+		s.cond.Broadcast()
+		return s.why
+	})
+}
+
+// arrive waits until all ranks of this process have called it as often as this one, or
+// the building has failed, or over gives an error; s.mu is held for over.
+func (s *site) arrive(over func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.why != nil {
@@ -106,19 +131,8 @@ func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 		if s.why != nil {
 			return s.why
 		}
-		if s.cause != nil {
-			return rt.AdoptError(unwrapAborted(s.cause), "meeting", spec.Rank, originOf(s.cause, s.whose))
-		}
-		if len(s.gone) > 0 {
-			return &rt.PeerLostError{Op: "meeting", Rank: spec.Rank, Peer: s.gone[0], Left: true}
-		}
-		if ctx.Err() != nil {
-			s.why = context.Cause(ctx)
-			if d := time.Since(start); d >= spec.Timeout {
-				s.why = &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: d, Detail: fmt.Sprintf("%d of %d ranks came", s.here, s.local)}
-			}
-			s.cond.Broadcast()
-			return s.why
+		if err := over(); err != nil {
+			return err
 		}
 		s.cond.Wait()
 	}
@@ -272,8 +286,8 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 			return "", joinError(spec, err)
 		}
 	}
-	// Nobody leaves before the world stands or has failed, so that all leave it.
-	return met.Nonce, s.meet(context.WithoutCancel(ctx), spec)
+	// Nobody goes before the world stands or has failed, so that all leave it.
+	return met.Nonce, s.arrive(func() error { return nil })
 }
 
 func (s *site) build(drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {

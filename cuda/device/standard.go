@@ -1,28 +1,50 @@
 package device
 
 import (
+	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
 )
 
-// Paths say where libraries lie that the loader would not find; the zero value is for
-// those it finds.
+// Paths say where libraries lie that the loader would not find, and how they are used;
+// the zero value is for those it finds.
 type Paths struct {
 	CuBLASLt string        // the library itself
+	Tuning   *lt.Tuning    // algorithms of known products, may be nil
 	CuDNN    cudnn.Options // its folder, and what it needs
+	NoCuDNN  bool          // attention by our own kernels alone
 }
 
-// Standard are cuBLASLt for products and cuDNN for attention.
+// Standard are cuBLASLt for products; and for attention our own kernels where sequences
+// are short, cuDNN, and our own kernels again for what it does not serve, or where it is
+// not installed.
 func Standard(p Paths) []OpenLibrary {
-	return []OpenLibrary{
+	own := func(short bool) OpenLibrary {
+		return func(e LibraryEnv) (library.Library, error) {
+			return attention.Open(e.Driver, e.Rank, attention.Options{Compile: e.Compile, Short: short, Log: e.Log})
+		}
+	}
+	out := []OpenLibrary{
 		func(e LibraryEnv) (library.Library, error) {
 			l, err := lt.Open(e.Driver, p.CuBLASLt)
 			if err != nil {
 				return nil, err
 			}
-			return l.Serve(e.Rank.Ctx, lt.Options{}, lt.Config{})
+			return l.Serve(e.Rank.Ctx, lt.Options{Tuning: p.Tuning, Compile: compileWith(e, "--std=c++17")}, lt.Config{})
 		},
-		func(e LibraryEnv) (library.Library, error) { return cudnn.Open(e.Driver, e.Rank, p.CuDNN) },
+		own(true),
 	}
+	if !p.NoCuDNN {
+		out = append(out, func(e LibraryEnv) (library.Library, error) { return cudnn.Open(e.Driver, e.Rank, p.CuDNN) })
+	}
+	return append(out, own(false))
+}
+
+// compileWith is the environment's compiler with fixed options, nil on the fake driver.
+func compileWith(e LibraryEnv, options ...string) func(name, source string) ([]byte, error) {
+	if newHostKernels(e.Driver) != nil {
+		return nil
+	}
+	return func(name, source string) ([]byte, error) { return e.Compile(name, source, options...) }
 }
