@@ -200,7 +200,11 @@ func (j *job) simulated(t tool, h *half) (ms, exposed float64, err error) {
 
 // simulatedProgram plays a half's program with measured costs, nil without any.
 func (j *job) simulatedProgram(h *half) (*stepTime, error) {
-	m, err := j.flags.pricing.measured()
+	from := j.flags.pricing
+	if j.flags.simulate != "" {
+		from.costs = j.flags.simulate
+	}
+	m, err := from.measured()
 	if err != nil || m == nil {
 		return nil, err
 	}

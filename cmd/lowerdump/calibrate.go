@@ -30,7 +30,8 @@ rank, from captured graphs. Inputs are random, and in reach of what they index.
 
 -costs of opt, report, run, stats and others takes the table. Give all ranks of a
 world the same one. Passes that know more may decide otherwise, and make programs of
-which not everything was measured: calibrate again with -costs.
+which not everything was measured: calibrate again with -costs, and give the second
+table to -simulate.
 
 Examples:
   lowerdump calibrate -o costs.json step.fw.graph.json.gz step.bw.graph.json.gz
