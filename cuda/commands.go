@@ -17,6 +17,7 @@ const (
 	opWrite32
 	opWait32
 	opCall
+	opLaunchEarly
 )
 
 // Main stands for the stream that a command buffer is run on.
@@ -43,6 +44,20 @@ func (c *Commands) add(op uint64, s Stream, args ...uint64) {
 
 // Launch adds a kernel with its packed parameters.
 func (c *Commands) Launch(s Stream, f Func, grid, block, shared int, params []byte) {
+	c.launch(opLaunch, s, f, grid, block, shared, params)
+}
+
+// LaunchEarly adds a kernel that may begin before the kernel in front of it in the
+// stream has ended: as soon as all blocks of that one have allowed it
+// (griddepcontrol.launch_dependents) or ended. The kernel must wait by itself, in
+// every thread (griddepcontrol.wait), before it reads what others write and before it
+// writes. Devices below compute capability 9.0 take no such launches. Behind anything
+// but a kernel it is like Launch.
+func (c *Commands) LaunchEarly(s Stream, f Func, grid, block, shared int, params []byte) {
+	c.launch(opLaunchEarly, s, f, grid, block, shared, params)
+}
+
+func (c *Commands) launch(op uint64, s Stream, f Func, grid, block, shared int, params []byte) {
 	args := make([]uint64, 0, 3+(len(params)+7)/8)
 	args = append(args, uint64(f), uint64(grid)|uint64(block)<<32, uint64(shared)|uint64(len(params))<<32)
 	for len(params) > 0 {
@@ -51,7 +66,7 @@ func (c *Commands) Launch(s Stream, f Func, grid, block, shared int, params []by
 		params = params[n:]
 		args = append(args, binary.LittleEndian.Uint64(w[:]))
 	}
-	c.add(opLaunch, s, args...)
+	c.add(op, s, args...)
 }
 
 // Record adds the recording of an event.

@@ -377,12 +377,12 @@ func (f *Fake) Run(c Ctx, words []uint64) error {
 
 func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
 	s := Stream(a[0])
-	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3, opWait32: 3, opCall: 2}[op]
+	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3, opWait32: 3, opCall: 2, opLaunchEarly: 4}[op]
 	if need == 0 || len(a) < need {
 		return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
 	}
 	switch op {
-	case opLaunch:
+	case opLaunch, opLaunchEarly:
 		n := int(a[3] >> 32)
 		if len(a) < 4+(n+7)/8 {
 			return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}

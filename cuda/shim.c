@@ -54,7 +54,7 @@ int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsign
 int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)fd, 1); }
 
 // The command words; commands.go writes them.
-enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32, OP_WAIT32, OP_CALL };
+enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32, OP_WAIT32, OP_CALL, OP_LAUNCH_EARLY };
 
 int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 {
@@ -73,6 +73,18 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 				return CC_BAD_COMMAND;
 			void *extra[] = {(void *)1, (void *)(a + 4), (void *)2, &bytes, (void *)0};
 			e = fn.launch(a[1], (unsigned)a[2], 1, 1, (unsigned)(a[2] >> 32), 1, 1, (unsigned)a[3], a[0], 0, extra);
+			break;
+		}
+		case OP_LAUNCH_EARLY: { // as OP_LAUNCH
+			enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+			size_t bytes = (size_t)(a[3] >> 32);
+			if (len < 5 + (bytes + 7) / 8)
+				return CC_BAD_COMMAND;
+			void *extra[] = {(void *)1, (void *)(a + 4), (void *)2, &bytes, (void *)0};
+			cc_attribute attr = {.id = PROGRAMMATIC_STREAM_SERIALIZATION, .value = {1}};
+			cc_config config = {.grid = {(unsigned)a[2], 1, 1}, .block = {(unsigned)(a[2] >> 32), 1, 1},
+					    .shared = (unsigned)a[3], .stream = a[0], .attrs = &attr, .count = 1};
+			e = fn.launch_ex(&config, a[1], 0, extra);
 			break;
 		}
 		case OP_RECORD: // stream, event

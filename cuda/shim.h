@@ -26,6 +26,17 @@ typedef struct { // CUmemAccessDesc
 	int flags;
 } cc_access;
 
+typedef struct { // CUlaunchAttribute
+	int id, pad;
+	int value[16];
+} cc_attribute;
+typedef struct { // CUlaunchConfig
+	unsigned grid[3], block[3], shared;
+	handle stream;
+	cc_attribute *attrs;
+	unsigned count;
+} cc_config;
+
 // X(name, symbol, parameter list, argument list): every driver function behind a
 // context; cc_NAME sets the context, then calls it.
 #define CC_FUNCTIONS(X)                                                                                       \
@@ -71,6 +82,7 @@ typedef struct { // CUmemAccessDesc
 	  (handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, handle s, \
 	   void **params, void **extra),                                                                      \
 	  (f, gx, gy, gz, bx, by, bz, sh, s, params, extra))                                                  \
+	X(launch_ex, "cuLaunchKernelEx", (const cc_config *c, handle f, void **params, void **extra), (c, f, params, extra)) \
 	X(capture_begin, "cuStreamBeginCapture_v2", (handle s, int mode), (s, mode))                          \
 	X(capture_end, "cuStreamEndCapture", (handle s, handle *g), (s, g))                                   \
 	X(graph_instantiate, "cuGraphInstantiateWithFlags", (handle * x, handle g, uint64_t f), (x, g, f))    \

@@ -51,6 +51,37 @@ type Step interface {
 	String() string
 }
 
+// Joiner is a Step that can be run as one with steps behind it in its stream.
+type Joiner interface {
+	Step
+	// Join gives a step that does this one and the first n of next, which follow it with
+	// nothing between them; n is 0 if there is none. Its results may differ from theirs
+	// by rounding. It may do what Library.Plan may.
+	Join(next []Step) (joined Step, n int, err error)
+}
+
+// Early is a Step that can begin before the kernel in front of it in its stream has
+// ended, see cuda.Commands.LaunchEarly.
+type Early interface {
+	Step
+	// Ahead lists the memory that it reads before the kernel in front has ended.
+	Ahead() []Memory
+	// AddEarlyTo is AddTo with an early launch. What is in front must be a kernel that
+	// began after everything before it had ended, and writes nothing of Ahead.
+	AddEarlyTo(c *cuda.Commands)
+}
+
+// Memory is a range of a device's memory.
+type Memory struct {
+	At    cuda.Ptr
+	Bytes uint64
+}
+
+// Overlaps reports whether the ranges share a byte.
+func (m Memory) Overlaps(o Memory) bool {
+	return m.At < o.At+cuda.Ptr(o.Bytes) && o.At < m.At+cuda.Ptr(m.Bytes)
+}
+
 // Library plans calls for one rank. One goroutine at a time uses it.
 type Library interface {
 	// Plan readies a call. It may load code, ask for heuristics and time candidates, but

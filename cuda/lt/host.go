@@ -3,12 +3,15 @@
 package lt
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
 )
 
@@ -16,7 +19,11 @@ import (
 // multiplies on host memory. It has two algorithms of the same effect, the second of
 // which needs a workspace.
 type host struct {
-	fn    cuda.CFunc
+	fn   cuda.CFunc
+	thin cuda.CFunc // instead of skinny.cu
+	// wrong is the number of an algorithm that is listed third and leaves out the last
+	// product of every sum, for tests; zero is none.
+	wrong int32
 	mu    sync.Mutex
 	next  uint64
 	plans map[uint64]*hostPlan
@@ -25,6 +32,7 @@ type host struct {
 type hostPlan struct {
 	p         Problem
 	workspace uint64
+	wrong     bool
 }
 
 const hostWorkspace = 1 << 16
@@ -37,9 +45,16 @@ func hostLibrary(drv cuda.Driver) backend {
 	return nil
 }
 
+// onHost reports whether the driver's memory is the host's.
+func onHost(drv cuda.Driver) bool {
+	_, ok := drv.(*cuda.Fake)
+	return ok
+}
+
 func newHost(f *cuda.Fake) *host {
 	h := &host{plans: map[uint64]*hostPlan{}}
 	h.fn = f.RegisterCall(h.run)
+	h.thin = f.RegisterCall(runSkinny)
 	return h
 }
 
@@ -48,6 +63,8 @@ func (h *host) create(cuda.Ctx) (uint64, error)   { return 1, nil }
 func (h *host) destroy(cuda.Ctx, uint64) error    { return nil }
 func (h *host) call() cuda.CFunc                  { return h.fn }
 func (h *host) get(plan uint64) (*hostPlan, bool) { p, ok := h.plans[plan]; return p, ok }
+
+func (h *host) skinny() cuda.CFunc { return h.thin }
 
 func (h *host) plan(_ cuda.Ctx, _ uint64, p *Problem) (uint64, error) {
 	h.mu.Lock()
@@ -68,6 +85,9 @@ func (h *host) heuristics(_ cuda.Ctx, _, limit uint64, n int) ([]Algo, error) {
 	if limit < hostWorkspace {
 		list = list[:1]
 	}
+	if h.wrong != 0 {
+		list = append(list, Algo{ID: h.wrong, SplitK: 1})
+	}
 	return list[:min(n, len(list))], nil
 }
 
@@ -75,10 +95,14 @@ func (h *host) use(_ cuda.Ctx, plan uint64, a Algo) (uint64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p, ok := h.get(plan)
-	if !ok || a.ID < 0 || a.ID > 1 {
+	wrong := h.wrong != 0 && a.ID == h.wrong
+	if !ok || a.ID < 0 || a.ID > 1 && !wrong {
 		return 0, &StatusError{Call: "cublasLtMatmulAlgoCheck", Status: 15}
 	}
-	p.workspace = uint64(a.ID) * hostWorkspace
+	p.wrong, p.workspace = wrong, 0
+	if a.ID == 1 {
+		p.workspace = hostWorkspace
+	}
 	return p.workspace, nil
 }
 
@@ -92,6 +116,11 @@ func (h *host) run(w []uint64) error {
 	}
 	if w[5] < l.workspace {
 		return fmt.Errorf("a product on the host: workspace of %d bytes, %d needed", w[5], l.workspace)
+	}
+	if l.wrong {
+		p := l.p
+		p.K--
+		return p.onHost(cuda.Ptr(w[1]), cuda.Ptr(w[2]), cuda.Ptr(w[3]))
 	}
 	return l.p.onHost(cuda.Ptr(w[1]), cuda.Ptr(w[2]), cuda.Ptr(w[3]))
 }
@@ -115,4 +144,60 @@ func (p *Problem) onHost(x, y, d cuda.Ptr) error {
 	in, out := hostops.Tensor{DType: p.Type}, hostops.Tensor{DType: p.Out}
 	return hostops.Run("matmul", attr.List{}, []hostops.Tensor{view(p.D, p.M, p.N, out, d)},
 		[]hostops.Tensor{view(p.X, p.M, p.K, in, x), view(p.Y, p.K, p.N, in, y)})
+}
+
+// sampleOnHost does the work of check.cu on host memory.
+func (p *Problem) sampleOnHost(n int64, x, y, d cuda.Ptr) ([]sample, error) {
+	read := func(at cuda.Ptr, m Matrix, t dtype.DType) func(z, r, c int64) float64 {
+		size := int64(t.Size())
+		return func(z, r, c int64) float64 {
+			if m.Trans {
+				r, c = c, r
+			}
+			b := cuda.FakeBytes(at+cuda.Ptr((z*m.Stride+r+c*m.LD)*size), uint64(size))
+			switch t {
+			case dtype.BF16:
+				return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(b)))
+			case dtype.F16:
+				return float64(dtype.F16ToF32(binary.LittleEndian.Uint16(b)))
+			case dtype.F32:
+				return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+			}
+			return math.Float64frombits(binary.LittleEndian.Uint64(b))
+		}
+	}
+	fx, fy, fd := read(x, p.X, p.Type), read(y, p.Y, p.Type), read(d, p.D, p.Out)
+	total := uint64(p.M) * uint64(p.N) * uint64(p.Batch)
+	out := make([]sample, n)
+	for i := range out {
+		at := int64(uint64(i) * 0x9e3779b97f4a7c15 % total)
+		if i == 0 {
+			at = int64(total - 1)
+		}
+		r, c, z := at%p.M, at/p.M%p.N, at/p.M/p.N
+		for k := range p.K {
+			v := fx(z, r, k) * fy(z, k, c)
+			out[i].want += v
+			out[i].squares += v * v
+		}
+		out[i].got = fd(z, r, c)
+	}
+	return out, nil
+}
+
+// runSkinny reads struct args of skinny.cu.
+func runSkinny(w []uint64) error {
+	low := func(v uint64) int64 { return int64(uint32(v)) }
+	high := func(v uint64) int64 { return int64(v >> 32) }
+	if len(w) < 9 || (len(w)-4)%5 != 0 {
+		return fmt.Errorf("a product of few rows: %d parameters", len(w))
+	}
+	for m := w[4:]; len(m) > 0; m = m[5:] {
+		p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: low(m[4]), N: low(w[2]), K: high(w[2]), Batch: 1, Swapped: true,
+			X: Matrix{Trans: true, LD: int64(m[2])}, Y: Matrix{LD: int64(w[1])}, D: Matrix{LD: int64(m[3])}}
+		if err := p.onHost(cuda.Ptr(m[0]), cuda.Ptr(w[0]), cuda.Ptr(m[1])); err != nil {
+			return err
+		}
+	}
+	return nil
 }

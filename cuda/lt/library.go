@@ -24,6 +24,9 @@ type backend interface {
 	// call is the function for command buffers; its words are the plan, X, Y, D, the
 	// workspace and its size.
 	call() cuda.CFunc
+	// skinny stands in for the kernels of this package on a fake driver; its words are
+	// their parameters. Zero on devices.
+	skinny() cuda.CFunc
 }
 
 // StatusError is a failed call of cuBLASLt.
@@ -101,6 +104,7 @@ type Handle struct {
 	old       []*Plan // replaced by Adopt
 	workspace map[cuda.Stream]workspace
 	kernels   map[Skinny]kernel
+	side      cuda.Stream // for captures that are thrown away, 0 before the first
 }
 
 type planKey struct {
@@ -185,6 +189,10 @@ func (h *Handle) Close() error {
 	slices.Sort(streams)
 	for _, s := range streams {
 		errs = append(errs, h.lib.drv.MemFree(h.ctx, h.workspace[s].at))
+	}
+	if h.side != 0 {
+		errs = append(errs, h.lib.drv.StreamDestroy(h.ctx, h.side))
+		h.side = 0
 	}
 	errs = append(errs, h.unload(), h.lib.lib.destroy(h.ctx, h.h))
 	h.plans, h.old, h.workspace, h.kernels = map[planKey]*Plan{}, nil, map[cuda.Stream]workspace{}, map[Skinny]kernel{}

@@ -15,6 +15,7 @@ type Plan struct {
 	lt        uint64 // the library's plan
 	workspace uint64 // bytes it needs
 	kernel    kernel
+	warm      bool // its code is loaded
 }
 
 // Plan finds or makes the plan of a problem: the tuning's algorithm, or else the
@@ -60,7 +61,7 @@ func (l *Plan) make(limit uint64) error {
 	if l.algo == (Algo{}) {
 		l.algo, tuned = h.opts.Tuning.Get(*p)
 	}
-	if tuned && h.opts.Compile == nil && l.algo.Skinny != (Skinny{}) {
+	if tuned && !h.canSkinny() && l.algo.Skinny != (Skinny{}) {
 		l.algo = Algo{} // a tuning made with a compiler, used without one
 	}
 	if l.algo.Skinny != (Skinny{}) {
@@ -73,6 +74,9 @@ func (l *Plan) make(limit uint64) error {
 	given := l.algo
 	if given != (Algo{}) {
 		l.workspace, err = h.lib.lib.use(h.ctx, lt, given)
+		if err != nil && tuned { // of another library than it says; the first suggestion always works
+			given, err = Algo{}, nil
+		}
 		if err == nil && l.workspace > limit {
 			if !tuned {
 				err = fmt.Errorf("%v: %w: %d bytes needed, there are %d", given, ErrNoWorkspace, l.workspace, limit)
@@ -138,11 +142,11 @@ func (l *Plan) AddTo(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr) err
 	l.h.mu.Lock()
 	w := l.h.workspace[s]
 	l.h.mu.Unlock()
-	return l.addWith(cmds, s, a, b, out, w)
+	return l.addWith(cmds, s, a, b, out, w, false)
 }
 
-// addWith is AddTo with a given workspace.
-func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w workspace) error {
+// addWith is AddTo with a given workspace; early is for kernels of this package.
+func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w workspace, early bool) error {
 	p := &l.problem
 	x, y := a, b
 	if p.Swapped {
@@ -164,7 +168,7 @@ func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w
 		return nil
 	}
 	if l.lt == 0 {
-		l.addSkinny(cmds, s, x, y, out)
+		l.kernel.addSkinny(cmds, s, l.algo.Skinny, []Problem{*p}, y, []cuda.Ptr{x}, []cuda.Ptr{out}, early)
 		return nil
 	}
 	if w.bytes < l.workspace {

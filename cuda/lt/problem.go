@@ -19,6 +19,8 @@ type Operand struct {
 	Align int
 }
 
+const maxAlign = 256 // bytes; what lies better counts as this
+
 // Config is what a product may ask for beyond its operands.
 type Config struct {
 	TF32 bool // let products of f32 be rounded to TF32's 10 bits of mantissa first
@@ -243,8 +245,8 @@ func (p *Problem) place(ops [3]Operand, v views, n, k int64) error {
 	}
 	for i, t := range [3]*Matrix{&a, &b, &p.D} {
 		t.Stride, t.Align = v.step[i], ops[i].Align
-		if t.Align == 0 || t.Align > 256 {
-			t.Align = 256
+		if t.Align == 0 || t.Align > maxAlign {
+			t.Align = maxAlign
 		}
 	}
 	if p.X, p.Y = a, b; p.Swapped {

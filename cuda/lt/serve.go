@@ -60,12 +60,46 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &step{plan: l, a: c.Ins[0].At, b: c.Ins[1].At, out: c.Outs[0].At, at: c.Workspace, bytes: c.WorkspaceBytes}
+	st := &step{srv: s, plan: l, set: Set{A: c.Ins[0].At, B: c.Ins[1].At, Out: c.Outs[0].At}, work: workspace{at: c.Workspace, bytes: c.WorkspaceBytes}}
 	var trial cuda.Commands
-	if err := st.add(&trial); err != nil { // so that AddTo cannot fail
+	if err := st.add(&trial, false); err != nil { // so that AddTo cannot fail
 		return nil, err
 	}
+	if !l.warm {
+		if err := s.h.warm(&trial); err != nil {
+			return nil, fmt.Errorf("%v: %w", l.algo, err)
+		}
+		l.warm = true
+	}
 	return st, nil
+}
+
+// warm makes the driver and the library load what commands need, without running any
+// of it: they become a graph, which is instantiated and thrown away. What is loaded at
+// the first launch otherwise would be loaded while a kernel waits for a peer.
+func (h *Handle) warm(c *cuda.Commands) (err error) {
+	if c.Len() == 0 {
+		return nil
+	}
+	drv, ctx := h.lib.drv, h.ctx
+	if h.side == 0 {
+		if h.side, err = drv.StreamCreate(ctx); err != nil {
+			return err
+		}
+	}
+	if err := drv.CaptureBegin(ctx, h.side); err != nil {
+		return err
+	}
+	runErr := drv.Run(ctx, c.On(h.side))
+	g, err := drv.CaptureEnd(ctx, h.side)
+	if err = errors.Join(runErr, err); err != nil {
+		return err
+	}
+	x, err := drv.GraphInstantiate(ctx, g)
+	if err == nil {
+		err = drv.ExecDestroy(ctx, x)
+	}
+	return errors.Join(err, drv.GraphDestroy(ctx, g))
 }
 
 // Close implements library.Library.
@@ -73,18 +107,53 @@ func (s *Server) Close() error { return s.h.Close() }
 
 // step is a planned product at fixed addresses.
 type step struct {
-	plan      *Plan
-	a, b, out cuda.Ptr
-	at        cuda.Ptr // workspace
-	bytes     uint64
+	srv  *Server
+	plan *Plan
+	set  Set
+	work workspace
 }
 
-func (s *step) add(c *cuda.Commands) error {
-	return s.plan.addWith(c, cuda.Main, s.a, s.b, s.out, workspace{at: s.at, bytes: s.bytes})
+var (
+	_ library.Joiner = (*step)(nil)
+	_ library.Early  = (*step)(nil)
+	_ library.Early  = (*joined)(nil)
+)
+
+func (s *step) add(c *cuda.Commands, early bool) error {
+	return s.plan.addWith(c, cuda.Main, s.set.A, s.set.B, s.set.Out, s.work, early)
 }
 
 // AddTo implements library.Step; Plan has tried it.
-func (s *step) AddTo(c *cuda.Commands) { _ = s.add(c) }
+func (s *step) AddTo(c *cuda.Commands) { _ = s.add(c, false) }
+
+// AddEarlyTo implements library.Early. Algorithms of the library begin when all before
+// them has ended, so their Ahead is empty.
+func (s *step) AddEarlyTo(c *cuda.Commands) { _ = s.add(c, true) }
+
+// Ahead implements library.Early.
+func (s *step) Ahead() []library.Memory {
+	if s.plan.algo.Skinny == (Skinny{}) {
+		return nil
+	}
+	_, b, _ := s.memory()
+	return []library.Memory{b}
+}
+
+// memory is what the operands and the result lie in.
+func (s *step) memory() (a, b, out library.Memory) {
+	p := &s.plan.problem
+	span := func(m Matrix, rows, cols int64, size int) uint64 {
+		if m.Trans {
+			rows, cols = cols, rows
+		}
+		return uint64((p.Batch-1)*m.Stride+(cols-1)*m.LD+rows) * uint64(size)
+	}
+	x, y := span(p.X, p.M, p.K, p.Type.Size()), span(p.Y, p.K, p.N, p.Type.Size())
+	if p.Swapped {
+		x, y = y, x
+	}
+	return library.Memory{At: s.set.A, Bytes: x}, library.Memory{At: s.set.B, Bytes: y}, library.Memory{At: s.set.Out, Bytes: uint64(p.span())}
+}
 
 // String is the algorithm.
 func (s *step) String() string {
@@ -93,3 +162,78 @@ func (s *step) String() string {
 	}
 	return s.plan.algo.String()
 }
+
+// Join implements library.Joiner: products of few rows with the same left operand that
+// the tuning has a kernel for.
+func (s *step) Join(next []library.Step) (library.Step, int, error) {
+	list := []*step{s}
+	for _, n := range next {
+		t, ok := n.(*step)
+		if !ok || t.srv != s.srv || t.set.A != s.set.A || len(list) == maxMembers || !apart(list, t) {
+			break
+		}
+		list = append(list, t)
+	}
+	for n := len(list); n > 1; n-- {
+		var ps []Problem
+		var sets []Set
+		for _, t := range list[:n] {
+			ps, sets = append(ps, t.plan.problem), append(sets, t.set)
+		}
+		g, err := s.srv.h.Group(ps)
+		if errors.Is(err, ErrUnsupported) {
+			continue
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		j := &joined{group: g, sets: sets}
+		for _, t := range list[:n] {
+			_, b, _ := t.memory()
+			j.ahead = append(j.ahead, b)
+		}
+		var trial cuda.Commands
+		if err = g.AddTo(&trial, cuda.Main, sets, false); err == nil {
+			err = s.srv.h.warm(&trial)
+		}
+		return j, n - 1, err
+	}
+	return nil, 0, nil
+}
+
+// apart reports whether t may run at the same time as the products in list: no result
+// shares memory with an operand or a result of another.
+func apart(list []*step, t *step) bool {
+	a, b, out := t.memory()
+	for _, o := range list {
+		oa, ob, oout := o.memory()
+		for _, m := range []library.Memory{a, b, out} {
+			if m.Overlaps(oout) {
+				return false
+			}
+		}
+		if out.Overlaps(oa) || out.Overlaps(ob) {
+			return false
+		}
+	}
+	return true
+}
+
+// joined is several products in one launch.
+type joined struct {
+	group *Group
+	sets  []Set
+	ahead []library.Memory
+}
+
+// AddTo implements library.Step; Join has tried it.
+func (j *joined) AddTo(c *cuda.Commands) { _ = j.group.AddTo(c, cuda.Main, j.sets, false) }
+
+// AddEarlyTo implements library.Early.
+func (j *joined) AddEarlyTo(c *cuda.Commands) { _ = j.group.AddTo(c, cuda.Main, j.sets, true) }
+
+// Ahead implements library.Early.
+func (j *joined) Ahead() []library.Memory { return j.ahead }
+
+// String is the kernel.
+func (j *joined) String() string { return j.group.algo.String() }

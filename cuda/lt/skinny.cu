@@ -1,5 +1,6 @@
-// A product of few rows with a matrix of weights, bound by reading the weights:
-// out[t][n] = sum over k of a[t][k] w[n][k], bf16, summed in f32.
+// Products of few rows with matrices of weights, bound by reading the weights:
+// out[t][n] = sum over k of a[t][k] w[n][k], bf16, summed in f32. One launch does
+// several products of the same a, each with weights and a result of its own.
 //
 // Compiled with these macros, after which everything is a constant but the sizes:
 //   ROWS     strips of 16 weight rows that a block works on at a time
@@ -7,6 +8,7 @@
 //   CLUSTER  blocks that share a strip, each with PARTS parts of k of its own
 //   UNROLL   loads of 16 bytes that a thread has under way for each of two rows
 //   TOKENS   tiles of 8 rows of a
+//   MEMBERS  products
 //
 // Weights go straight from memory to the registers of mma.m16n8k16, whose first
 // operand they are: a sum does not depend on how k is numbered as long as both
@@ -26,11 +28,20 @@ typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned long long u64;
 
-struct args {
-	const u16 *w, *a;
+struct member {
+	const u16 *w;
 	u16 *out;
-	long long ldw, lda, ldo; // elements from row to row
-	int n, m, k, grid;       // rows of w, rows of a, columns, strips
+	long long ldw, ldo; // elements from row to row
+	int n, first;       // rows of w, number of its first tile
+};
+
+struct args {
+	const u16 *a;
+	long long lda; // elements from row to row
+	int m, k;      // rows of a, columns
+	int grid;      // tiles of all members
+	int ahead;     // 256ths of the weights that are fetched into the cache early
+	member of[MEMBERS];
 };
 
 #define WARPS (ROWS * PARTS)
@@ -107,9 +118,9 @@ static __device__ __forceinline__ float2 from_block(u32 at, u32 rank)
 	return v;
 }
 
-static __device__ __forceinline__ void put(const args &g, int token, int row, float2 v)
+static __device__ __forceinline__ void put(const member &g, int m, int token, int row, float2 v)
 {
-	if (token >= g.m || row >= g.n)
+	if (token >= m || row >= g.n)
 		return;
 	u32 pair; // the first value in the lower half
 	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(v.y), "f"(v.x));
@@ -135,6 +146,24 @@ static __device__ __forceinline__ void stage(const args &g, u32 at, u32 pitch, i
 	asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+// prefetch asks for the first columns of this block's rows of weights.
+static __device__ __forceinline__ void prefetch(const args &g, const member &x, int row, int from, int count)
+{
+#if __CUDA_ARCH__ >= 900
+	u32 bytes = 2 * (count * g.ahead / 256 & ~63);
+	if (threadIdx.x < 16 * ROWS && row + (int)threadIdx.x < x.n && bytes > 0)
+		asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(x.w + (row + (int)threadIdx.x) * x.ldw + from), "r"(bytes) : "memory");
+#endif
+}
+
+// others waits for the end of the kernel in front.
+static __device__ __forceinline__ void others()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 extern "C" __global__ void
 #if CLUSTER > 1
 	__cluster_dims__(CLUSTER, 1, 1)
@@ -158,13 +187,28 @@ extern "C" __global__ void
 
 	bool staged = false;
 	for (int tile = blockIdx.x / CLUSTER; tile < g.grid; tile += gridDim.x / CLUSTER) {
-		const int n0 = (tile * ROWS + strip) * 16;
-		const int r0 = min(n0 + q, g.n - 1), r1 = min(n0 + q + 8, g.n - 1);
-		const u16 *p0 = g.w + r0 * g.ldw + 8 * t, *p1 = g.w + r1 * g.ldw + 8 * t;
+		// One field after the other, by constant numbers: g stays where parameters are.
+		member x = {g.of[0].w, g.of[0].out, g.of[0].ldw, g.of[0].ldo, g.of[0].n, g.of[0].first};
+#pragma unroll
+		for (int i = 1; i < MEMBERS; i++) {
+			const bool here = tile >= g.of[i].first;
+			x.w = here ? g.of[i].w : x.w;
+			x.out = here ? g.of[i].out : x.out;
+			x.ldw = here ? g.of[i].ldw : x.ldw;
+			x.ldo = here ? g.of[i].ldo : x.ldo;
+			x.n = here ? g.of[i].n : x.n;
+			x.first = here ? g.of[i].first : x.first;
+		}
+		const int row0 = (tile - x.first) * ROWS * 16; // of the tile
+		const int n0 = row0 + strip * 16;
+		const int r0 = min(n0 + q, x.n - 1), r1 = min(n0 + q + 8, x.n - 1);
+		const u16 *p0 = x.w + r0 * x.ldw + 8 * t, *p1 = x.w + r1 * x.ldw + 8 * t;
 		weights w[2];
 		if (from < to)
 			load(w[0], p0, p1, from * CHUNK);
 		if (!staged) {
+			prefetch(g, x, row0, first * CHUNK, (last - first) * CHUNK);
+			others();
 			stage(g, shared_address(rows), pitch, first * CHUNK, (last - first) * CHUNK);
 			staged = true;
 		}
@@ -191,18 +235,18 @@ extern "C" __global__ void
 		// An item is two adjacent results of one token.
 		for (int i = threadIdx.x; i < ROWS * 64 * TOKENS; i += 32 * WARPS) {
 			int pair = i % 8, token = i / 8 % (8 * TOKENS), r = i / (64 * TOKENS);
-			const float *x = sums + (r * PARTS * 8 * TOKENS + token) * STRIDE + 2 * pair;
+			const float *y = sums + (r * PARTS * 8 * TOKENS + token) * STRIDE + 2 * pair;
 			float2 v = {0, 0};
 #pragma unroll
 			for (int p = 0; p < PARTS; p++) {
-				float2 y = *(const float2 *)(x + p * 8 * TOKENS * STRIDE);
-				v.x += y.x;
-				v.y += y.y;
+				float2 z = *(const float2 *)(y + p * 8 * TOKENS * STRIDE);
+				v.x += z.x;
+				v.y += z.y;
 			}
 			if (CLUSTER > 1)
 				block[i] = v;
 			else
-				put(g, token, (tile * ROWS + r) * 16 + 2 * pair, v);
+				put(x, g.m, token, row0 + r * 16 + 2 * pair, v);
 		}
 		if (CLUSTER > 1) {
 			cluster_sync();
@@ -215,7 +259,7 @@ extern "C" __global__ void
 					v.x += y.x;
 					v.y += y.y;
 				}
-				put(g, token, (tile * ROWS + r) * 16 + 2 * pair, v);
+				put(x, g.m, token, row0 + r * 16 + 2 * pair, v);
 			}
 			cluster_sync(); // nobody leaves, or writes new sums, while others read
 		}

@@ -22,16 +22,24 @@ type Skinny struct {
 	Cluster uint32 // blocks that share strips, each with Parts parts of k
 	Unroll  uint32 // a warp reads 32 * Unroll elements of a row at a time
 	Tokens  uint32 // tiles of 8 rows of the result
+	Members uint32 // products of a launch with the same left operand; 0 stands for 1
 }
 
 // String is the text form in Algo.
 func (s Skinny) String() string {
-	return fmt.Sprintf("skinny rows=%d parts=%d cluster=%d unroll=%d tokens=%d", s.Rows, s.Parts, s.Cluster, s.Unroll, s.Tokens)
+	text := fmt.Sprintf("skinny rows=%d parts=%d cluster=%d unroll=%d tokens=%d", s.Rows, s.Parts, s.Cluster, s.Unroll, s.Tokens)
+	if s.Members > 1 {
+		text += fmt.Sprintf(" members=%d", s.Members)
+	}
+	return text
 }
 
 func parseSkinny(words []string) (Skinny, error) {
 	var s Skinny
 	fields := []algoField{{"rows", &s.Rows}, {"parts", &s.Parts}, {"cluster", &s.Cluster}, {"unroll", &s.Unroll}, {"tokens", &s.Tokens}}
+	if len(words) == len(fields)+1 {
+		fields = append(fields, algoField{"members", &s.Members})
+	}
 	if len(words) != len(fields) {
 		return s, fmt.Errorf("%d parameters, want %d", len(words), len(fields))
 	}
@@ -42,6 +50,9 @@ func parseSkinny(words []string) (Skinny, error) {
 		}
 		*f.at = uint32(v)
 	}
+	if len(fields) > 5 && s.Members < 2 {
+		return s, fmt.Errorf("%d products", s.Members)
+	}
 	return s, s.check()
 }
 
@@ -49,7 +60,7 @@ func parseSkinny(words []string) (Skinny, error) {
 func (s Skinny) check() error {
 	warps := uint64(s.Rows) * uint64(s.Parts)
 	power := s.Cluster != 0 && s.Cluster&(s.Cluster-1) == 0 && s.Cluster <= 8
-	if warps == 0 || warps > 32 || !power || s.Unroll == 0 || s.Unroll > 8 || s.Tokens == 0 || s.Tokens > 8 {
+	if warps == 0 || warps > 32 || !power || s.Unroll == 0 || s.Unroll > 8 || s.Tokens == 0 || s.Tokens > 8 || s.Members > maxMembers {
 		return fmt.Errorf("no kernel has these parameters")
 	}
 	return nil
@@ -58,7 +69,8 @@ func (s Skinny) check() error {
 // source is the kernel's translation unit.
 func (s Skinny) source() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#define ROWS %d\n#define PARTS %d\n#define CLUSTER %d\n#define UNROLL %d\n#define TOKENS %d\n", s.Rows, s.Parts, s.Cluster, s.Unroll, s.Tokens)
+	fmt.Fprintf(&b, "#define ROWS %d\n#define PARTS %d\n#define CLUSTER %d\n#define UNROLL %d\n#define TOKENS %d\n#define MEMBERS %d\n",
+		s.Rows, s.Parts, s.Cluster, s.Unroll, s.Tokens, max(s.Members, 1))
 	return b.String() + skinnySource
 }
 
@@ -110,10 +122,12 @@ func (s Skinny) fits(p *Problem) error {
 	return nil
 }
 
-// kernel is a loaded kernel; the zero value is none.
+// kernel is a loaded kernel, or what stands in for it on the host; the zero value is
+// none.
 type kernel struct {
 	module cuda.Module
 	f      cuda.Func
+	host   cuda.CFunc
 }
 
 const skinnyName = "concert_skinny"
@@ -122,6 +136,10 @@ const skinnyName = "concert_skinny"
 func (h *Handle) load(s Skinny) (kernel, error) {
 	if k, ok := h.kernels[s]; ok {
 		return k, nil
+	}
+	if f := h.lib.lib.skinny(); f != 0 {
+		h.kernels[s] = kernel{host: f}
+		return h.kernels[s], nil
 	}
 	if h.opts.Compile == nil {
 		return kernel{}, fmt.Errorf("%v: the handle has no compiler", s)
@@ -149,6 +167,9 @@ func (h *Handle) load(s Skinny) (kernel, error) {
 func (h *Handle) unload() error {
 	var mods []cuda.Module
 	for _, k := range h.kernels {
+		if k.host != 0 {
+			continue
+		}
 		mods = append(mods, k.module)
 	}
 	slices.Sort(mods)
@@ -160,6 +181,9 @@ func (h *Handle) unload() error {
 }
 
 func (l *Plan) makeSkinny() error {
+	if l.algo.Skinny.Members > 1 {
+		return fmt.Errorf("%v is for several products", l.algo)
+	}
 	err := l.algo.Skinny.fits(&l.problem)
 	if err == nil {
 		l.kernel, err = l.h.load(l.algo.Skinny)
@@ -167,52 +191,83 @@ func (l *Plan) makeSkinny() error {
 	return err
 }
 
+// canSkinny reports whether kernels of this package can be had.
+func (h *Handle) canSkinny() bool { return h.opts.Compile != nil || h.lib.lib.skinny() != 0 }
+
 // tiles is the number of blocks of a launch, less the cluster.
 func (s Skinny) tiles(p *Problem) int64 {
 	wide := 16 * int64(s.Rows)
 	return (p.M + wide - 1) / wide
 }
 
-// addSkinny adds the launch: struct args of skinny.cu.
-func (l *Plan) addSkinny(cmds *cuda.Commands, s cuda.Stream, x, y, d cuda.Ptr) {
-	p, k := &l.problem, l.algo.Skinny
+// addSkinny adds the launch: struct args of skinny.cu. With early it may begin before
+// the kernel in front of it has ended, and fetches up to that many bytes of weights
+// into the cache meanwhile.
+func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Problem, y cuda.Ptr, x, d []cuda.Ptr, early bool) {
+	p := &ps[0]
+	grid, bytes := int64(0), int64(0)
+	var members []uint64
+	for i := range ps {
+		q := &ps[i]
+		members = append(members, uint64(x[i]), uint64(d[i]), uint64(q.X.LD), uint64(q.D.LD), uint64(q.M)|uint64(grid)<<32)
+		grid += n.tiles(q)
+		bytes += 2 * q.M * q.K
+	}
+	ahead := int64(0)
+	if early {
+		ahead = min(256*aheadBytes/max(bytes, 1), 256)
+	}
+	words := append([]uint64{uint64(y), uint64(p.Y.LD), uint64(p.N) | uint64(p.K)<<32, uint64(grid) | uint64(ahead)<<32}, members...)
+	if k.host != 0 {
+		cmds.Call(s, k.host, words...)
+		return
+	}
 	var b []byte
-	for _, v := range []uint64{uint64(x), uint64(y), uint64(d), uint64(p.X.LD), uint64(p.Y.LD), uint64(p.D.LD)} {
-		b = binary.LittleEndian.AppendUint64(b, v)
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint64(b, w)
 	}
-	tiles := k.tiles(p)
-	for _, v := range []int64{p.M, p.N, p.K, tiles} {
-		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	if early {
+		cmds.LaunchEarly(s, k.f, int(grid)*int(n.Cluster), n.threads(), n.shared(p.K), b)
+	} else {
+		cmds.Launch(s, k.f, int(grid)*int(n.Cluster), n.threads(), n.shared(p.K), b)
 	}
-	cmds.Launch(s, l.kernel.f, int(tiles)*int(k.Cluster), k.threads(), k.shared(p.K), b)
 }
 
-// skinnies lists the kernels worth a trial on a device with that many
-// multiprocessors, the most promising first.
-func skinnies(p *Problem, sms, most int) []Skinny {
+// aheadBytes is how much of the weights goes into the cache ahead of the kernel's own
+// loads: what memory delivers in a few microseconds, and a part of the cache.
+const aheadBytes = 16 << 20
+
+// skinnies lists the kernels worth a trial for products with one left operand, on a
+// device with that many multiprocessors, the most promising first.
+func skinnies(ps []Problem, sms, most int) []Skinny {
+	p := &ps[0]
 	if p.N > maxTokens {
 		return nil
 	}
-	type candidate struct {
+	members := uint32(len(ps))
+	if members == 1 {
+		members = 0
+	}
+	type scored struct {
 		s    Skinny
 		cost int64
 	}
-	var list []candidate
+	var list []scored
 	tokens := uint32((p.N + 7) / 8)
 	for _, rows := range []uint32{1, 2, 4, 8, 16} {
 		for _, parts := range []uint32{1, 2, 4, 7, 8, 16} {
 			for _, cluster := range []uint32{1, 2, 4, 8} {
 				for _, unroll := range []uint32{2, 4} {
-					s := Skinny{rows, parts, cluster, unroll, tokens}
-					if rows*parts < 4 || rows*parts > 16 || s.fits(p) != nil || tokens > 2 && unroll > 2 {
+					s := Skinny{rows, parts, cluster, unroll, tokens, members}
+					if rows*parts < 4 || rows*parts > 16 || s.fitsAll(ps) != nil || tokens > 2 && unroll > 2 {
 						continue
 					}
-					list = append(list, candidate{s, s.cost(p, sms)})
+					list = append(list, scored{s, s.cost(ps, sms)})
 				}
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b candidate) int { return int(a.cost - b.cost) })
+	slices.SortStableFunc(list, func(a, b scored) int { return int(a.cost - b.cost) })
 	var out []Skinny
 	for _, c := range list[:min(most, len(list))] {
 		out = append(out, c.s)
@@ -224,9 +279,13 @@ func skinnies(p *Problem, sms, most int) []Skinny {
 // multiprocessor reads, weights at the rate of its share of memory and a from the
 // cache at four times that, and the bytes that could have been read in the time of
 // round trips and of a cluster's barriers.
-func (s Skinny) cost(p *Problem, sms int) int64 {
+func (s Skinny) cost(ps []Problem, sms int) int64 {
+	p := &ps[0]
 	const trip = 12 << 10 // a multiprocessor's share of memory bandwidth in half a microsecond
-	blocks := s.tiles(p) * int64(s.Cluster)
+	blocks := int64(0)
+	for i := range ps {
+		blocks += s.tiles(&ps[i]) * int64(s.Cluster)
+	}
 	turns := (blocks + int64(sms) - 1) / int64(sms)
 	chunk := 32 * int64(s.Unroll)
 	chunks := p.K / chunk

@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +35,7 @@ func TestAlgoText(t *testing.T) {
 			a.Raw[3] |= 1
 		}
 		if i%3 == 0 {
-			a = Algo{Skinny: Skinny{Rows: 1 + rng.Uint32N(4), Parts: 1 + rng.Uint32N(8), Cluster: 1 << rng.IntN(4), Unroll: 1 + rng.Uint32N(4), Tokens: 1 + rng.Uint32N(4)}}
+			a = Algo{Skinny: Skinny{Rows: 1 + rng.Uint32N(4), Parts: 1 + rng.Uint32N(8), Cluster: 1 << rng.IntN(4), Unroll: 1 + rng.Uint32N(4), Tokens: 1 + rng.Uint32N(4), Members: []uint32{0, 2, 4}[rng.IntN(3)]}}
 		}
 		b, err := ParseAlgo(a.String())
 		if err != nil || a != b {
@@ -44,7 +47,8 @@ func TestAlgoText(t *testing.T) {
 		strings.Replace(good, "tile=0", "tile=-1", 1), strings.Replace(good, "tile=0", "title=0", 1), good + " more=1", good + ":1",
 		strings.Replace(good, "raw=1:", "raw=0:", 1), strings.Replace(good, "id=7", "id=4294967295", 1),
 		"skinny rows=1 parts=1", "skinny rows=0 parts=1 cluster=1 unroll=1 tokens=1", "skinny rows=64 parts=64 cluster=1 unroll=1 tokens=1",
-		"skinny rows=1 parts=1 cluster=3 unroll=1 tokens=1", "skinny rows=1 parts=1 cluster=16 unroll=1 tokens=1"} {
+		"skinny rows=1 parts=1 cluster=3 unroll=1 tokens=1", "skinny rows=1 parts=1 cluster=16 unroll=1 tokens=1",
+		"skinny rows=1 parts=1 cluster=1 unroll=1 tokens=1 members=1", "skinny rows=1 parts=1 cluster=1 unroll=1 tokens=1 members=9"} {
 		if a, err := ParseAlgo(text); err == nil {
 			t.Errorf("%q is read as %v", text, a)
 		}
@@ -118,7 +122,7 @@ func TestTune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) < 2 || all[0].Algo != best || !(all[0].Microseconds <= all[1].Microseconds) {
+	if len(all) < 2 || all[0].Algo != best || !(all[0].Ratio <= 1) {
 		t.Errorf("best %v of %v", best, all)
 	}
 	after, err := b.h.Plan(p)
@@ -179,7 +183,7 @@ func TestWorkspace(t *testing.T) {
 	if _, err = small.h.PlanWith(p, Algo{ID: 9}); err == nil {
 		t.Error("an unknown algorithm has a plan")
 	}
-	if _, err = small.h.PlanWith(p, Algo{Skinny: Skinny{1, 4, 1, 4, 1}}); err == nil {
+	if _, err = small.h.PlanWith(p, Algo{Skinny: Skinny{1, 4, 1, 4, 1, 0}}); err == nil {
 		t.Error("a kernel for bf16 multiplies f32")
 	}
 }
@@ -242,7 +246,7 @@ func TestServer(t *testing.T) {
 // The kernel's shared memory and grid follow from its parameters.
 func TestSkinnies(t *testing.T) {
 	p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: 3584, N: 16, K: 4096, Batch: 1, X: Matrix{Trans: true, LD: 4096, Align: 256}, Y: Matrix{LD: 4096, Align: 256}, D: Matrix{LD: 3584, Align: 256}}
-	list := skinnies(&p, 132, 1000)
+	list := skinnies([]Problem{p}, 132, 1000)
 	if len(list) < 10 {
 		t.Fatalf("%d kernels", len(list))
 	}
@@ -250,7 +254,7 @@ func TestSkinnies(t *testing.T) {
 		if err := s.fits(&p); err != nil {
 			t.Errorf("%v: %v", s, err)
 		}
-		if i > 0 && s.cost(&p, 132) < list[i-1].cost(&p, 132) {
+		if i > 0 && s.cost([]Problem{p}, 132) < list[i-1].cost([]Problem{p}, 132) {
 			t.Errorf("%v comes after a worse one", s)
 		}
 	}
@@ -269,5 +273,238 @@ func TestSkinnies(t *testing.T) {
 		if change(&q); s.fits(&q) == nil {
 			t.Errorf("%s: fits", name)
 		}
+	}
+}
+
+// An algorithm with wrong results is never chosen, however fast it is.
+func TestTuneWrong(t *testing.T) {
+	if *onGPU {
+		t.Skip("speaks of the fake's algorithms")
+	}
+	b := newBench(t, Options{})
+	b.lib.lib.(*host).wrong = 7
+	const m, n, k = 8, 24, 200
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, d := range []dtype.DType{dtype.BF16, dtype.F16, dtype.F32, dtype.F64} {
+		p, err := ProblemOf(Operand{Type: d, Shape: []int64{m, k}, Strides: []int64{1, m}}, Operand{Type: d, Shape: []int64{k, n}, Strides: []int64{n, 1}},
+			Operand{Type: d, Shape: []int64{m, n}, Strides: []int64{n, 1}}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := Set{b.buffer(random(rng, d, m*k)), b.buffer(random(rng, d, k*n)), b.buffer(random(rng, d, m*n))}
+		best, all, err := b.h.Tune(context.Background(), b.s, p, TuneOptions{Sets: []Set{set}, Time: 0.01, Kernels: -1, Margin: -1e9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := 0
+		for _, y := range all {
+			if errors.Is(y.Err, ErrWrong) {
+				wrong++
+			}
+		}
+		if last := all[len(all)-1]; len(all) != 3 || wrong != 1 || last.Algo.ID != 7 || best.ID == 7 {
+			t.Errorf("%v: chose %v of %v", d, best, all)
+		}
+		b.free(set.A)
+		b.free(set.B)
+		b.free(set.Out)
+	}
+}
+
+// What truncated sums explain is admitted, and a missing step of a sum is not, at any
+// length of it.
+func TestTolerance(t *testing.T) {
+	for _, k := range []int64{64, 1024, 14336, 128256} {
+		p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: 1, N: 1, K: k, Batch: 1}
+		rng := rand.New(rand.NewPCG(9, uint64(k)))
+		missed := 0
+		for range 200 {
+			var want, squares, part float64
+			cut := float32(0)
+			group := 0.0
+			for i := range k {
+				v := rng.NormFloat64() * rng.NormFloat64()
+				want += v
+				squares += v * v
+				if i < 16 {
+					part += v
+				}
+				if group += v; i%16 == 15 {
+					sum := float64(cut) + group
+					cut, group = float32(sum), 0
+					if math.Abs(float64(cut)) > math.Abs(sum) {
+						cut = math.Nextafter32(cut, 0)
+					}
+				}
+			}
+			round := func(v float64) float64 { return float64(dtype.BF16ToF32(dtype.BF16FromF32(float32(v)))) }
+			if _, err := p.judge([]sample{{want, squares, round(float64(cut))}}); err != nil {
+				t.Errorf("k=%d: a truncated sum: %v", k, err)
+			}
+			if _, err := p.judge([]sample{{want, squares, round(want - part)}}); err != nil {
+				missed++
+			}
+		}
+		if missed < 50 {
+			t.Errorf("k=%d: of 200 sums without 16 products %d are noticed", k, missed)
+		}
+		for _, got := range []float64{math.NaN(), math.Inf(1)} {
+			if _, err := p.judge([]sample{{1, 1, got}}); !errors.Is(err, ErrWrong) {
+				t.Errorf("%v where 1 should be: %v", got, err)
+			}
+		}
+	}
+}
+
+// The first suggestion stays unless another wins clearly, in most rounds.
+func TestChoose(t *testing.T) {
+	one := []float64{1, 1, 1, 1, 1}
+	for _, c := range []struct {
+		ratios [][]float64
+		want   int
+	}{
+		{[][]float64{one}, 0},
+		{[][]float64{one, {0.98, 0.98, 0.98, 0.98, 0.98}}, 0},
+		{[][]float64{one, {0.96, 0.96, 0.96, 0.96, 0.96}}, 1},
+		{[][]float64{one, {0.5, 0.5, 1, 1, 1.1}}, 0},
+		{[][]float64{one, {0.9, 0.9, 1.5, 0.9, 0.9}, {0.8, 0.95, 0.95, 0.95, 0.7}}, 1},
+	} {
+		if got, _ := choose(c.ratios, 0.03); got != c.want {
+			t.Errorf("%v: %d, want %d", c.ratios, got, c.want)
+		}
+	}
+}
+
+// The tunings that come along can be read, fit one machine each, and hold nothing that
+// no problem asks for.
+func TestKnown(t *testing.T) {
+	files, err := known.ReadDir("tunings")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	seen := map[string]bool{}
+	for _, f := range files {
+		b, err := known.ReadFile("tunings/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tn, err := ReadTuning(bytes.NewReader(b))
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name(), err)
+		}
+		if tn.gpu == "" || tn.library == 0 || tn.Len() == 0 || Known(tn.gpu, tn.library).Digest() != tn.Digest() {
+			t.Errorf("%s is for GPU %q and library %d, %d problems", f.Name(), tn.gpu, tn.library, tn.Len())
+		}
+		if key := fmt.Sprint(tn.gpu, tn.library); seen[key] {
+			t.Errorf("%s: a second file for %s", f.Name(), key)
+		} else {
+			seen[key] = true
+		}
+		if Known(tn.gpu, tn.library+1) != nil || Known(tn.gpu+" NVL", tn.library) != nil {
+			t.Errorf("%s is used for others", f.Name())
+		}
+	}
+	mat := func(m, n, ld int64, align int) Operand {
+		return Operand{Type: dtype.BF16, Shape: []int64{m, n}, Strides: []int64{ld, 1}, Align: align}
+	}
+	w := Operand{Type: dtype.BF16, Shape: []int64{4096, 256}, Strides: []int64{1, 4096}, Align: 16}
+	p, err := ProblemOf(mat(16, 4096, 4096, 16), w, mat(16, 256, 256, 64), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, ok := Known("NVIDIA H200", 130100).Get(p); !ok || a.Skinny == (Skinny{}) {
+		t.Errorf("%v with operands aligned to 16 bytes: %v, %v", &p, a, ok)
+	}
+	p.X.Align = 8
+	if a, ok := Known("NVIDIA H200", 130100).Get(p); ok {
+		t.Errorf("%v with operands aligned to 8 bytes: %v", &p, a)
+	}
+}
+
+// Products with one left operand become one launch if the tuning says so and their
+// results lie apart.
+func TestJoin(t *testing.T) {
+	if *onGPU {
+		t.Skip("the fake's kernel")
+	}
+	b := newBench(t, Options{})
+	const m, k = 16, 128
+	rng := rand.New(rand.NewPCG(5, 6))
+	x := b.buffer(random(rng, dtype.BF16, m*k))
+	defer b.free(x)
+	tensor := func(at cuda.Ptr, shape, strides []int64) library.Tensor {
+		return library.Tensor{At: at, DType: dtype.BF16, Shape: shape, Strides: strides}
+	}
+	var calls []*library.Call
+	for _, n := range []int64{32, 48, 16} {
+		w, out := b.buffer(random(rng, dtype.BF16, n*k)), b.buffer(make([]byte, 2*m*n))
+		defer b.free(w)
+		defer b.free(out)
+		calls = append(calls, &library.Call{Op: "matmul", Ins: []library.Tensor{tensor(x, []int64{m, k}, []int64{k, 1}), tensor(w, []int64{k, n}, []int64{1, k})},
+			Outs: []library.Tensor{tensor(out, []int64{m, n}, []int64{n, 1})}})
+	}
+	tn := &Tuning{}
+	plan := func() (list []library.Step) {
+		srv, err := b.lib.Serve(b.ctx, Options{Tuning: tn}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { srv.Close() })
+		for _, c := range calls {
+			st, err := srv.Plan(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, st)
+		}
+		return list
+	}
+	run := func(list ...library.Step) (out [][]byte) {
+		var cmds cuda.Commands
+		for _, st := range list {
+			st.AddTo(&cmds)
+		}
+		if err := b.drv.Run(b.ctx, cmds.On(b.s)); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range calls {
+			n := c.Outs[0].Shape[1]
+			out = append(out, b.read(c.Outs[0].At, int(2*m*n)))
+			if err := b.drv.Memset32(b.ctx, b.s, c.Outs[0].At, 0, uint64(m*n/2)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return out
+	}
+	list := plan()
+	want := run(list...)
+	if _, n, err := list[0].(library.Joiner).Join(list[1:]); n != 0 || err != nil {
+		t.Errorf("%d joined without a tuning, %v", n, err)
+	}
+	var ps []Problem
+	for _, st := range list {
+		ps = append(ps, st.(*step).plan.problem)
+	}
+	tn.SetGroup(ps, Algo{Skinny: Skinny{1, 4, 1, 2, 2, 3}})
+	list = plan()
+	j, n, err := list[0].(library.Joiner).Join(list[1:])
+	if err != nil || n != 2 {
+		t.Fatalf("%d joined, %v", n, err)
+	}
+	if got := run(j); !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Error("joined products give other results")
+	}
+	var early cuda.Commands
+	j.(library.Early).AddEarlyTo(&early)
+	if early.Len() == 0 || len(j.(library.Early).Ahead()) != 3 || !strings.Contains(j.String(), "members=3") {
+		t.Errorf("%v, %v", j, j.(library.Early).Ahead())
+	}
+	if _, n, err := list[1].(library.Joiner).Join(list[2:]); n != 0 || err != nil {
+		t.Errorf("%d joined that are no group of the tuning, %v", n, err)
+	}
+	calls[2].Outs[0].At = calls[1].Ins[1].At // the last result is the second product's weights
+	list = plan()
+	if _, n, err := list[0].(library.Joiner).Join(list[1:]); n != 0 || err != nil {
+		t.Errorf("%d joined of which one writes another's operand, %v", n, err)
 	}
 }

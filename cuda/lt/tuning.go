@@ -1,6 +1,10 @@
 package lt
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,25 +27,49 @@ type Tuning struct {
 // NewTuning is an empty tuning for a GPU, by its name, and a version of cuBLASLt.
 func NewTuning(gpu string, library uint64) *Tuning { return &Tuning{gpu: gpu, library: library} }
 
-// Get finds the algorithm of a problem. A nil Tuning has none.
+// Get finds the algorithm of a problem. A nil Tuning has none. An algorithm that was
+// recorded for operands aligned to 256 bytes serves for 16 too, more than which none
+// needs.
 func (t *Tuning) Get(p Problem) (Algo, bool) {
+	return t.get(func(known bool) string {
+		q := p.aligned(known)
+		return q.String()
+	})
+}
+
+// aligned is the problem with operands aligned to 256 bytes if they are to 16.
+func (p Problem) aligned(do bool) Problem {
+	for _, m := range []*Matrix{&p.X, &p.Y, &p.D} {
+		if do && m.Align >= 16 {
+			m.Align = maxAlign
+		}
+	}
+	return p
+}
+
+func (t *Tuning) get(key func(aligned bool) string) (Algo, bool) {
 	if t == nil {
 		return Algo{}, false
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	a, ok := t.algos[p.String()]
+	a, ok := t.algos[key(false)]
+	if !ok {
+		a, ok = t.algos[key(true)]
+	}
 	return a, ok
 }
 
 // Set records the algorithm of a problem.
-func (t *Tuning) Set(p Problem, a Algo) {
+func (t *Tuning) Set(p Problem, a Algo) { t.set(p.String(), a) }
+
+func (t *Tuning) set(key string, a Algo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.algos == nil {
 		t.algos = map[string]Algo{}
 	}
-	t.algos[p.String()] = a
+	t.algos[key] = a
 }
 
 // Len is the number of problems.
@@ -56,6 +84,41 @@ func (t *Tuning) Fits(gpu string, library uint64) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.gpu == gpu && t.library == library || t.gpu == "" && t.library == 0
+}
+
+// Digest tells tunings apart: equal content gives an equal digest, also of different
+// files. A nil Tuning has the digest of an empty one.
+func (t *Tuning) Digest() string {
+	if t == nil {
+		t = &Tuning{}
+	}
+	h := sha256.New()
+	t.Write(h) // a hash takes everything, and the content has a form in JSON
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+//go:embed tunings
+var known embed.FS
+
+// Known is the tuning that comes with this package for a GPU, by its name, and a
+// version of cuBLASLt; nil if there is none, so that products take the library's first
+// suggestion. Only files for that very version are used: numbers of algorithms mean
+// something else in another.
+func Known(gpu string, library uint64) *Tuning {
+	files, err := known.ReadDir("tunings")
+	if err != nil {
+		return nil
+	}
+	for _, f := range files {
+		b, err := known.ReadFile("tunings/" + f.Name())
+		if err != nil {
+			continue
+		}
+		if t, err := ReadTuning(bytes.NewReader(b)); err == nil && t.Fits(gpu, library) {
+			return t
+		}
+	}
+	return nil
 }
 
 type tuningFile struct {
