@@ -27,21 +27,21 @@ import (
 // window less than one. So the search begins again, with other random numbers and
 // windows of other widths in turn, until a placement works out. The ceiling is the
 // goal at first; if a few attempts fail it rises part of the way to the height that
-// is known already, and from where that succeeds it falls by halves.
+// is known already, and what effort is left when that succeeds goes to the goal
+// again.
 
 // Widths of windows, in buffers that come and go, and efforts. Work counts steps of
 // the search, visits of rectangles, and fitterWork for each of a fitter's; ten
-// million take some 35 ms.
+// million take 25 to 35 ms.
 const (
-	ringBuffers  = 320        // of the wider window
-	coreHalvings = 8          // of the ceiling after the first success, at most
-	coreRounds   = 16         // attempts in each window at each ceiling
-	coreSteps    = 2_000_000  // of the search for one solution
-	coreWork     = 40_000_000 // in all
-	lookWork     = 8_000_000  // at each ceiling
-	fitterWork   = 8
-	ringVisits   = 100_000   // of the repair in the wider window, for each solution
-	fullVisits   = 2_000_000 // of the repair of all, for each order
+	ringBuffers = 320        // of the wider window
+	coreRounds  = 16         // attempts in each window at each ceiling
+	coreSteps   = 2_000_000  // of the search for one solution
+	coreWork    = 68_000_000 // in all
+	lookWork    = 8_000_000  // at each ceiling before the last
+	fitterWork  = 8
+	ringVisits  = 100_000   // of the repair in the wider window, for each solution
+	fullVisits  = 2_000_000 // of the repair of all, for each order
 )
 
 // coreWidths are the widths of the windows that are searched in turn.
@@ -102,9 +102,7 @@ func (g *greedy) core() bool {
 	}
 	for _, part := range []int64{8, 4, 2} {
 		if beneath(g.goal+(known-g.goal)/part, lookWork) {
-			for k := 0; k < coreHalvings && g.height > g.goal && work > 0; k++ {
-				beneath(g.goal+(g.height-g.goal)/2, lookWork)
-			}
+			beneath(g.goal, work)
 			return true
 		}
 	}
@@ -207,6 +205,7 @@ type coreSearch struct {
 	bottom  int64     // bytes of what spans the wider window
 	ceiling int64     // of ring
 	m       *model    // of the core of the narrower window
+	s       *searcher // of m, made by the first attempt
 	back    []int32   // by buffer of m's problem: its number in ring
 	base    int64     // where the core begins in ring, in bytes
 	units   int64     // of the model between base and ceiling
@@ -257,7 +256,12 @@ func newCoreSearch(g *greedy, inner, outer *window, ceiling int64) *coreSearch {
 // window pinned beneath the ceiling, nil if it found no such places, and the work
 // that it took.
 func (c *coreSearch) try(seed uint64) (p *Problem, work int) {
-	s := newSearcher(context.Background(), c.m)
+	if c.s == nil {
+		c.s = newSearcher(context.Background(), c.m)
+	}
+	s := c.s
+	clear(s.refuted)
+	s.steps, s.bump = 0, 1
 	s.rng, s.rule, s.until = mix(seed), lowestTight, coreSteps
 	for k, mass := range c.mass {
 		s.mass[k], s.weight[k] = mass, 1e-9*mass
