@@ -38,6 +38,7 @@ const (
 	coreRounds  = 16         // attempts in each window at each ceiling
 	coreSteps   = 2_000_000  // of the search for one solution
 	coreWork    = 68_000_000 // in all
+	coreEach    = 10_000     // for each buffer, up to coreWork
 	lookWork    = 8_000_000  // at each ceiling before the last
 	fitterWork  = 8
 	ringVisits  = 100_000   // of the repair in the wider window, for each solution
@@ -70,7 +71,7 @@ func (g *greedy) core() bool {
 	windows := g.windows(append(slices.Clone(coreWidths), ringBuffers))
 	ring := windows[len(windows)-1]
 	windows = windows[:len(windows)-1]
-	work, seed, known := coreWork, uint64(0), g.height
+	work, seed, known := min(coreWork, coreEach*len(g.f.ids)), uint64(0), g.height
 	beneath := func(ceiling int64, effort int) bool {
 		var cores []*coreSearch
 		for _, w := range windows {
@@ -81,7 +82,7 @@ func (g *greedy) core() bool {
 		if len(cores) == 0 {
 			return false
 		}
-		until := work - effort
+		until := max(work-effort, 0)
 		for n := 0; n < coreRounds*len(cores) && work > until; n++ {
 			seed++
 			pinned, spent := cores[int(seed)%len(cores)].try(seed)
