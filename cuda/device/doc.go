@@ -15,9 +15,12 @@
 // # Forward progress
 //
 // A kernel that waits for a peer must not keep that peer from coming. What may block
-// a device is therefore done before the ranks meet for the last time in opening:
-// compiling, loading, allocating. Plans allocate no device memory. EndCapture, which
-// instantiates, ends with a meeting of all ranks.
+// a device is therefore done while nothing of this rank waits: compiling, loading and
+// allocating in opening, before the ranks meet for the last time; planning, which may
+// load a library's code and let workspaces grow, in a pass over the whole step before
+// it first runs, after a meeting. In one process this matters twice: the driver loads
+// code under a lock that all ranks' calls need. EndCapture, which instantiates, ends
+// with a meeting of all ranks.
 //
 // # Failure
 //
