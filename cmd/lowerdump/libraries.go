@@ -40,12 +40,9 @@ func (l *listFlag) Set(v string) error {
 	return nil
 }
 
-// options are the device's: products by cuBLASLt, attention by cuDNN if there is one.
+// options are the device's: products by cuBLASLt, attention by our own kernels and cuDNN.
 func (f *libraryFlags) options() device.Options {
 	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, SMs: f.sms}
-	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}})
-	if f.cudnn == "none" {
-		o.Libraries = o.Libraries[:1]
-	}
+	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
 	return o
 }

@@ -12,7 +12,8 @@ struct args {
 	int causal;
 	double scale;
 	float scale2; // scale * log2(e)
-	int units, all_units, unused; // of the simple kernels: of the first kind of work, of both
+	int units, all_units; // of the first of two kinds of work, of both
+	int key_tiles; // of keys, in a head
 	u32 *zero[2];    // results that are 0
 	i64 words[2];    // of them
 	const bias_elem *bias;

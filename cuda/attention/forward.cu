@@ -1,28 +1,12 @@
 // Attention after FlashAttention-2 (Dao 2023): a block does 128 queries of one head, 32
 // a warp, and walks over the keys by 64, of which the next are on their way while it
-// works; scores stay in registers. Rows in shared memory are PAD halves, 64 or 128, in
-// pieces of 16 bytes whose places are permuted by the row, so that the eight rows that
-// ldmatrix reads at once lie in different banks.
+// works; scores stay in registers. PAD is the padded width of heads, 64 or 128.
 //
 // The blocks with the most keys come first. Scores are scaled while they are
 // exponentiated, which needs a positive scale and no bias; else SCALE_FIRST.
 #define ROWS 128
 #define COLS 64
-#define PITCH (PAD * 2)
 #define TILE (COLS * PITCH)
-
-FN u32 place(int row, int piece) { return row * PITCH + ((piece ^ (row & 7)) << 4); }
-
-// Rows first to first+N of a head come to shared memory, zeros after its ends.
-template <int N> FN void fetch(u32 to, const elem *p, i64 stride, int first, int rows, int width)
-{
-#pragma unroll
-	for (int i = 0; i < N * PAD / 8 / 128; i++) {
-		const int at = i * 128 + threadIdx.x, row = at / (PAD / 8), piece = at % (PAD / 8);
-		const bool there = first + row < rows && piece * 8 < width;
-		copy_async(to + place(row, piece), there ? p + (first + row) * stride + piece * 8 : p, there);
-	}
-}
 
 KERNEL(128, 2) attention_forward(const args a)
 {
@@ -37,9 +21,9 @@ KERNEL(128, 2) attention_forward(const args a)
 	const int end = a.causal ? least(a.keys, first + ROWS) : a.keys, steps = (end + COLS - 1) / COLS;
 
 	const u32 qs = shared_at(0), ks = qs + ROWS * PITCH, vs = ks + 2 * TILE;
-	fetch<ROWS>(qs, qp, a.qs[2], first, a.queries, a.dim);
-	fetch<COLS>(ks, kp, a.ks[2], 0, a.keys, a.dim);
-	fetch<COLS>(vs, vp, a.vs[2], 0, a.keys, a.dim_v);
+	fetch<ROWS, 128>(qs, qp, a.qs[2], first, a.queries, a.dim);
+	fetch<COLS, 128>(ks, kp, a.ks[2], 0, a.keys, a.dim);
+	fetch<COLS, 128>(vs, vp, a.vs[2], 0, a.keys, a.dim_v);
 	copies_end();
 
 	float o[2][N][4], top[2][2], sum[2][2];
@@ -54,8 +38,7 @@ KERNEL(128, 2) attention_forward(const args a)
 		for (int r = 0; r < 2; r++)
 			top[m][r] = -inf(), sum[m][r] = 0;
 	}
-	// Where this lane points ldmatrix: rows of q and of v, and rows of k.
-	const int arow = lane & 15, apiece = lane >> 4, brow = (lane & 7) + ((lane >> 4) << 3), bpiece = (lane >> 3) & 1;
+	const pointing up = upright(lane), side = sideways(lane);
 
 	for (int step = 0; step < steps; step++) {
 		const int j0 = step * COLS;
@@ -63,8 +46,8 @@ KERNEL(128, 2) attention_forward(const args a)
 		sync_block();
 		if (step + 1 < steps) {
 			const u32 next = ((step + 1) & 1) * TILE;
-			fetch<COLS>(ks + next, kp, a.ks[2], j0 + COLS, a.keys, a.dim);
-			fetch<COLS>(vs + next, vp, a.vs[2], j0 + COLS, a.keys, a.dim_v);
+			fetch<COLS, 128>(ks + next, kp, a.ks[2], j0 + COLS, a.keys, a.dim);
+			fetch<COLS, 128>(vs + next, vp, a.vs[2], j0 + COLS, a.keys, a.dim_v);
 		}
 		copies_end();
 		if (a.causal && j0 > mine + 31)
@@ -84,11 +67,11 @@ KERNEL(128, 2) attention_forward(const args a)
 			u32 x[2][4];
 #pragma unroll
 			for (int m = 0; m < 2; m++)
-				load_matrices(x[m], qs + place(warp * 32 + m * 16 + arow, 2 * i + apiece));
+				load_matrices(x[m], qs + place(warp * 32 + m * 16 + up.row, 2 * i + up.piece));
 #pragma unroll
 			for (int n = 0; n < COLS / 16; n++) {
 				u32 y[4];
-				load_matrices(y, kt + place(n * 16 + brow, 2 * i + bpiece));
+				load_matrices(y, kt + place(n * 16 + side.row, 2 * i + side.piece));
 #pragma unroll
 				for (int m = 0; m < 2; m++) {
 					mma(s[m][2 * n], x[m], y);
@@ -174,7 +157,7 @@ KERNEL(128, 2) attention_forward(const args a)
 #pragma unroll
 			for (int n = 0; n < PAD / 16; n++) {
 				u32 y[4];
-				load_transposed(y, vt + place(i * 16 + arow, 2 * n + apiece));
+				load_transposed(y, vt + place(i * 16 + up.row, 2 * n + up.piece));
 #pragma unroll
 				for (int m = 0; m < 2; m++) {
 					mma(o[m][2 * n], x[m], y);
@@ -186,7 +169,8 @@ KERNEL(128, 2) attention_forward(const args a)
 	copies_wait<0>();
 	sync_block();
 
-	// The output takes the place of this warp's rows of q, for stores of whole pieces.
+	// The output takes the place of this warp's rows of q.
+	elem *op = a.out + batch * a.os[0] + head * a.os[1];
 #pragma unroll
 	for (int m = 0; m < 2; m++) {
 		float inv[2];
@@ -205,20 +189,7 @@ KERNEL(128, 2) attention_forward(const args a)
 			if (c == 0 && row < a.queries)
 				a.lse[batch * a.ls[0] + head * a.ls[1] + row * a.ls[2]] = all == 0 ? -inf() : base + logf(all);
 		}
-#pragma unroll
-		for (int n = 0; n < N; n++)
-#pragma unroll
-			for (int r = 0; r < 2; r++)
-				store_word(qs + place(warp * 32 + m * 16 + g + 8 * r, n) + 4 * c,
-					   pack(o[m][n][2 * r] * inv[r], o[m][n][2 * r + 1] * inv[r]));
-	}
-	sync_warp();
-	elem *op = a.out + batch * a.os[0] + head * a.os[1];
-#pragma unroll
-	for (int i = 0; i < PAD / 8; i++) {
-		const int at = i * 32 + lane, row = at / (PAD / 8), piece = at % (PAD / 8);
-		if (mine + row < a.queries && piece * 8 < a.dim_v)
-			*(quad *)(op + (mine + row) * a.os[2] + piece * 8) = load_quad(qs + place(warp * 32 + row, piece));
+		store_rows(o[m], qs + (warp * 32 + m * 16) * PITCH, inv, op + (mine + m * 16) * a.os[2], a.os[2], a.queries - mine - m * 16, a.dim_v);
 	}
 	write_zeros(a);
 }

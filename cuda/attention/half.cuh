@@ -13,6 +13,8 @@ FN float bias_value(bias_elem b) { return half_value(b); }
 
 FN quad load16(const elem *p, bool there)
 {
-	quad z = {{0, 0, 0, 0}};
-	return there ? *(const quad *)p : z;
+	quad v = {{0, 0, 0, 0}};
+	if (there)
+		v = *(const quad *)p;
+	return v;
 }

@@ -52,19 +52,6 @@ int main(int n, char **a) {
 
 const hostBase = 0x200000000000
 
-// kernelsOf are the names of the kernels of a unit.
-func kernelsOf(u *unit) []string {
-	var names []string
-	for _, line := range strings.Split(u.body, "\n") {
-		if rest, ok := strings.CutPrefix(line, "KERNEL("); ok {
-			_, rest, _ = strings.Cut(rest, ") ")
-			name, _, _ := strings.Cut(rest, "(")
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 var built struct {
 	sync.Mutex
 	dir string
@@ -79,8 +66,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build compiles a unit for the host.
-func build(t *testing.T, u *unit) string {
+// build compiles a unit with these kernels for the host.
+func build(t *testing.T, u *unit, names []string) string {
 	t.Helper()
 	gxx, err := exec.LookPath("g++")
 	if err != nil {
@@ -88,7 +75,7 @@ func build(t *testing.T, u *unit) string {
 	}
 	built.Lock()
 	defer built.Unlock()
-	src := u.on(hostSource)
+	src := u.on(hostSource) + "// " + strings.Join(names, ", ") + "\n"
 	if built.bin == nil {
 		built.bin = map[string]string{}
 		if built.dir, err = os.MkdirTemp("", "attention"); err != nil {
@@ -99,11 +86,11 @@ func build(t *testing.T, u *unit) string {
 		return b
 	}
 	var calls strings.Builder
-	for i, k := range kernelsOf(u) {
+	for i, k := range names {
 		fmt.Fprintf(&calls, "static void call%d() { %s(given); }\n", i, k)
 	}
 	calls.WriteString("static void (*const kernels[])() = {")
-	for i := range kernelsOf(u) {
+	for i := range names {
 		fmt.Fprintf(&calls, "call%d, ", i)
 	}
 	calls.WriteString("};\n")
@@ -209,19 +196,15 @@ func (m *memory) run(t *testing.T, ks []launch) {
 	t.Helper()
 	for len(ks) > 0 {
 		u := ks[0].unit
-		bin := build(t, u)
-		n := 1
-		for n < len(ks) && ks[n].unit.source() == u.source() {
-			n++
+		n, names := 0, []string(nil)
+		for ; n < len(ks) && ks[n].unit == u; n++ {
+			names = append(names, ks[n].name)
 		}
+		bin := build(t, u, names)
 		var f bytes.Buffer
 		binary.Write(&f, binary.LittleEndian, []int64{int64(len(m.bytes)), int64(n)})
 		f.Write(m.bytes)
-		for _, k := range ks[:n] {
-			i := slices.Index(kernelsOf(u), k.name)
-			if i < 0 {
-				t.Fatalf("%s has no kernel %s", u.name, k.name)
-			}
+		for i, k := range ks[:n] {
 			binary.Write(&f, binary.LittleEndian, []int64{int64(i), int64(k.grid), int64(k.block), int64(len(k.params))})
 			f.Write(k.params)
 		}
@@ -340,6 +323,7 @@ func check(t *testing.T, m *memory, call *library.Call, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Workspace, p.Bytes = m.place(dtype.F32, dense, 0, 1<<14).At, 1<<16
 	ks, err := plan(p)
 	if err != nil {
 		t.Fatal(err)
@@ -400,6 +384,49 @@ func TestForwardOnHost(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			m := &memory{rng: rand.New(rand.NewPCG(1, 2))}
 			check(t, m, c.forward(m), c.want)
+		})
+	}
+}
+
+// backward places a backward call whose operands come from the host's forward pass.
+func (c trial) backward(t *testing.T, m *memory) *library.Call {
+	fw := c.forward(m)
+	views := func(ts []library.Tensor) (out []hostops.Tensor) {
+		for _, x := range ts {
+			out = append(out, m.host(x))
+		}
+		return out
+	}
+	if err := hostops.Run(fw.Op, fw.Attrs, views(fw.Outs), views(fw.Ins)); err != nil {
+		t.Fatal(err)
+	}
+	grad := m.place(c.typ, c.lay, 1, c.b, c.h, c.s, c.dv)
+	bw := &library.Call{Op: Backward, Attrs: fw.Attrs, Ins: slices.Concat([]library.Tensor{grad}, fw.Ins[:3], fw.Outs, fw.Ins[3:])}
+	for _, x := range fw.Ins[:3] {
+		bw.Outs = append(bw.Outs, m.place(c.typ, c.lay, 0, x.Shape...))
+	}
+	return bw
+}
+
+func TestBackwardOnHost(t *testing.T) {
+	bf, hf := dtype.BF16, dtype.F16
+	const two = "attention_backward_queries attention_backward_keys"
+	for _, c := range []trial{
+		{1, 2, 2, 16, 16, 128, 128, false, 0, "", dense, bf, "attention_backward_both"},
+		{1, 4, 2, 16, 16, 128, 128, true, 0, "", swapped, bf, "attention_backward_both"},
+		{2, 4, 2, 20, 32, 40, 64, true, 0.3, "", spread, hf, "attention_backward_both"},
+		{1, 2, 1, 64, 50, 128, 72, false, 0, "same", swapped, bf, "attention_backward_both"},
+		{1, 2, 1, 150, 130, 128, 128, true, 0, "none", dense, bf, "attention_backward_both"},
+		{1, 2, 1, 330, 270, 64, 64, true, 0, "", swapped, bf, two},
+		{1, 1, 1, 270, 300, 128, 120, false, -0.1, "f32", dense, hf, two},
+		{1, 1, 1, 128, 320, 64, 64, true, 0, "none", spread, bf, two},
+		{1, 4, 2, 9, 70, 20, 150, true, 0, "", strange, bf, "attention_simple_backward"},
+		{2, 2, 2, 37, 16, 128, 128, true, 0, "same", swapped, dtype.F32, "attention_simple_backward"},
+		{1, 1, 1, 40, 35, 24, 24, false, 0, "none", dense, dtype.F64, "attention_simple_backward"},
+	} {
+		t.Run(c.String(), func(t *testing.T) {
+			m := &memory{rng: rand.New(rand.NewPCG(1, 2))}
+			check(t, m, c.backward(t, m), c.want)
 		})
 	}
 }

@@ -50,31 +50,38 @@ func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
 	return &Library{drv: drv, ctx: r.Ctx, o: o, units: map[string]*loaded{}}, nil
 }
 
-// Workspace says how many bytes a call needs.
+// Workspace says how many bytes a call needs. What is not served wraps
+// library.ErrNotServed.
 func (l *Library) Workspace(c *library.Call) (uint64, error) {
-	p, err := ProblemOf(c)
+	p, err := l.problem(c)
 	if err != nil {
 		return 0, err
 	}
 	return formOf(p).workspace(p), nil
 }
 
+// problem reads a call that the library serves.
+func (l *Library) problem(c *library.Call) (*Problem, error) {
+	p, err := ProblemOf(c)
+	if err == nil && l.o.Short && !Prefer(p) {
+		err = fmt.Errorf("%w: %s of %d queries and %d keys is not short", library.ErrNotServed, p.Op, p.Queries, p.Keys)
+	}
+	return p, err
+}
+
 // Plan readies a call: it compiles and loads the kernels on first use. What it does
 // not serve wraps library.ErrNotServed: dropout, lengths from 2^31 on, too little
 // workspace, and, with Options.Short, what Prefer does not name.
 func (l *Library) Plan(c *library.Call) (library.Step, error) {
-	p, err := ProblemOf(c)
+	p, err := l.problem(c)
 	if err != nil {
 		return nil, err
-	}
-	if l.o.Short && !Prefer(p) {
-		return nil, fmt.Errorf("%w: %s of %d queries and %d keys is not short", library.ErrNotServed, p.Op, p.Queries, p.Keys)
 	}
 	launches, err := plan(p)
 	if err != nil {
 		return nil, err
 	}
-	s := &step{op: p.Op, p: p}
+	s := &step{op: p.Op}
 	for _, k := range launches {
 		f, err := l.function(&k)
 		if err != nil {
@@ -153,7 +160,6 @@ func (l *Library) Close() error {
 // step is a planned call.
 type step struct {
 	op    string
-	p     *Problem
 	names []string
 	cmds  cuda.Commands
 }

@@ -29,6 +29,12 @@ var shortSource string
 //go:embed forward.cu
 var forwardSource string
 
+//go:embed tile.cuh
+var tileSource string
+
+//go:embed backward.cu
+var backwardSource string
+
 //go:embed simple.cu
 var simpleSource string
 
@@ -79,11 +85,15 @@ const (
 	shortQueries = 64  // most queries of the short kernels
 	shortKeys    = 512 // most keys of the short kernels
 	shortWarps   = 8
-	forwardRows  = 128
-	forwardCols  = 64
-	widest       = 128 // of the kernels for half precision
-	simpleWidth  = 128
-	simpleWarps  = 4
+	// The backward pass is one launch up to so many queries and keys.
+	shortGradients = 256
+	backwardWarps  = 4
+	backwardCols   = 64
+	forwardRows    = 128
+	forwardCols    = 64
+	widest         = 128 // of the kernels for half precision
+	simpleWidth    = 128
+	simpleWarps    = 4
 )
 
 // seen is how many keys the last query sees.
@@ -97,7 +107,13 @@ func (p *Problem) seen() int64 {
 // Prefer says that the kernels of this package do a call at least as fast as cuDNN
 // does: those of few queries with few keys, where latency is all.
 func Prefer(p *Problem) bool {
-	return formOf(p) == short && p.seen() <= shortWarps*shortRows
+	if formOf(p) != short {
+		return false
+	}
+	if p.Op == Backward {
+		return max(p.Queries, p.Keys) <= backwardCols
+	}
+	return p.seen() <= shortWarps*shortRows
 }
 
 // formOf chooses the kernels.
@@ -109,16 +125,23 @@ func formOf(p *Problem) form {
 	switch {
 	case rows == 0:
 		return nothing
-	case !p.half() || p.Op == Backward:
+	case !p.half():
 		return simple
-	case p.Queries <= shortQueries && p.seen() <= shortKeys:
+	case p.Op == Backward && max(p.Queries, p.Keys) <= shortGradients:
+		return short
+	case p.Op == Forward && p.Queries <= shortQueries && p.seen() <= shortKeys:
 		return short
 	}
 	return tiled
 }
 
 // workspace is what the kernels of a form need for a call.
-func (f form) workspace(*Problem) uint64 { return 0 }
+func (f form) workspace(p *Problem) uint64 {
+	if f == tiled && p.Op == Backward {
+		return 4 * uint64(p.Batch*p.Heads*p.Queries)
+	}
+	return 0
+}
 
 // half says that a call suits the kernels of half precision: rows are contiguous and
 // begin at multiples of 16 bytes.
@@ -161,17 +184,21 @@ func plan(p *Problem) ([]launch, error) {
 			return nil, fmt.Errorf("%w: %s with a size of %d", library.ErrNotServed, p.Op, n)
 		}
 	}
-	var ks []launch
-	var err error
-	switch f := formOf(p); f {
-	case simple:
-		ks, err = p.simple()
-	case short:
-		ks, err = p.short()
-	case tiled:
-		ks, err = p.tiled()
+	f := formOf(p)
+	if n := f.workspace(p); n > p.Bytes {
+		return nil, fmt.Errorf("%w: %s needs %d bytes of workspace, there are %d", library.ErrNotServed, p.Op, n, p.Bytes)
 	}
-	return ks, err
+	switch {
+	case f == nothing:
+		return nil, nil
+	case f == simple:
+		return p.simple()
+	case p.Op == Backward:
+		return p.gradients(f == short)
+	case f == short:
+		return p.short()
+	}
+	return p.tiled()
 }
 
 // blocks checks the number of blocks of a launch.
@@ -244,8 +271,41 @@ func (p *Problem) tiled() ([]launch, error) {
 	if p.Bias != nil || !(p.Scale > 0) {
 		first = 1
 	}
-	return []launch{{unit: p.halfUnit("attention_forward", forwardSource, fmt.Sprintf("SCALE_FIRST %d", first)), name: "attention_forward",
+	return []launch{{unit: p.halfUnit("attention_forward", tileSource+forwardSource, fmt.Sprintf("SCALE_FIRST %d", first)), name: "attention_forward",
 		grid: grid, block: 128, shared: (forwardRows + 4*forwardCols) * 2 * p.pad(), params: p.params(&work{tiles: tiles})}}, nil
+}
+
+// gradients is the backward pass, in one launch or two.
+func (p *Problem) gradients(both bool) ([]launch, error) {
+	warps, cols, flag := int64(backwardWarps), int64(backwardCols), 0
+	if both {
+		flag = 1
+		for warps > 1 && max(p.Queries, p.Keys) <= cols/2 {
+			warps, cols = warps/2, cols/2
+		}
+	}
+	rows := 16 * warps
+	w := work{tiles: (p.Queries + rows - 1) / rows, keyTiles: (p.Keys + rows - 1) / rows}
+	rest, err := p.blocks(p.Batch, p.KeyHeads, w.keyTiles)
+	if err == nil {
+		w.units, err = p.blocks(p.Batch, p.Heads, w.tiles)
+	}
+	if err == nil {
+		w.all, err = p.blocks(int64(w.units) + int64(rest))
+	}
+	if err != nil {
+		return nil, err
+	}
+	u := p.halfUnit("attention_backward", tileSource+backwardSource, fmt.Sprintf("BOTH %d", flag), fmt.Sprintf("WARPS %d", warps), fmt.Sprintf("COLS %d", cols))
+	k := launch{unit: u, name: "attention_backward_both", grid: w.all, block: int(32 * warps),
+		shared: int(2*rows+4*cols)*2*p.pad() + int(cols)*16, params: p.params(&w)}
+	if both {
+		return []launch{k}, nil
+	}
+	q := k
+	q.name, q.grid = "attention_backward_queries", w.units
+	k.name, k.grid = "attention_backward_keys", rest
+	return []launch{q, k}, nil
 }
 
 // kinds are the numbers of types in simple.cuh.
@@ -284,9 +344,8 @@ func (p *Problem) simple() ([]launch, error) {
 		if w.units, err = p.blocks(p.Batch, p.Heads, p.Queries, groups(p.Dim)); err == nil {
 			rest, err = p.blocks(p.Batch, p.KeyHeads, p.Keys, groups(max(p.Dim, p.DimV)))
 		}
-		w.all = w.units + rest
-		if err == nil && w.all > math.MaxInt32 {
-			_, err = p.blocks(int64(w.all))
+		if err == nil {
+			w.all, err = p.blocks(int64(w.units) + int64(rest))
 		}
 	}
 	if err != nil {
@@ -297,8 +356,8 @@ func (p *Problem) simple() ([]launch, error) {
 
 // work is how a launch divides a problem.
 type work struct {
-	tiles      int64
-	units, all int
+	tiles, keyTiles int64
+	units, all      int
 }
 
 // params writes struct args of args.cuh.
@@ -334,7 +393,7 @@ func (p *Problem) params(w *work) []byte {
 	}
 	num(w.tiles, p.Heads, p.Heads/p.KeyHeads, p.Queries, p.Keys, p.Dim, p.DimV, causal)
 	word(math.Float64bits(p.Scale))
-	num(int64(math.Float32bits(float32(p.Scale*math.Log2E))), int64(w.units), int64(w.all), 0)
+	num(int64(math.Float32bits(float32(p.Scale*math.Log2E))), int64(w.units), int64(w.all), w.keyTiles)
 	var at, n [2]uint64
 	for i := range min(len(p.Zero), 2) {
 		at[i], n[i] = uint64(p.Zero[i].At), words(&p.Zero[i])

@@ -192,7 +192,7 @@ FN u16 f16_bits(float x)
 		return sign | 0x7c00;
 	int e;
 	frexpf(v, &e);
-	if (e < -13)
+	if (e < -13 || v == 0)
 		return sign | (u16)rintf(ldexpf(v, 24));
 	return sign | (u16)((e + 14) * 1024 - 1024 + (int)rintf(ldexpf(v, 11 - e)));
 }
