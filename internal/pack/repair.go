@@ -18,8 +18,9 @@ import (
 // costs its size times the square root of its lifetime, which is about how hard it
 // is to place again, and a quarter more each time that it happens, so that chains do
 // not go round in circles: buffers that fight over a region end up with it, the
-// others move elsewhere. (Twice as much each time ends a percent higher on the
-// arena's largest graph: costs reach their limit before they tell buffers apart.) When all are placed the ceiling is lowered again.
+// others move elsewhere. (Twice as much each time ended about a
+// percent higher on the crowded parts of the arena's largest graph: costs reach their
+// limit before they tell buffers apart.) When all are placed the ceiling is lowered again.
 //
 // The placed buffers are kept in two lists, by start and by end of their address
 // ranges. A step merges the two, looking only at buffers that conflict with the
