@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,16 +118,24 @@ type placed struct {
 	bytes []byte
 }
 
+// strides are those of a shape of four sizes.
+func (l layout) strides(shape []int64) []int64 {
+	h, s, d := shape[1], shape[2], shape[3]
+	switch l {
+	case swapped:
+		return []int64{s * h * d, d, h * d, 1}
+	case spread:
+		return []int64{h * s * (d + 8), s * (d + 8), d + 8, 1}
+	}
+	return packed(shape)
+}
+
 func (g *gpu) place(t *testing.T, typ dtype.DType, l layout, amount float64, shape ...int64) *placed {
 	p := &placed{Tensor: library.Tensor{DType: typ, Shape: shape, Strides: packed(shape)}}
 	n := elements(shape)
 	if len(shape) == 4 {
-		h, s, d := shape[1], shape[2], shape[3]
-		switch l {
-		case swapped:
-			p.Strides = []int64{s * h * d, d, h * d, 1}
-		case spread:
-			p.Strides = []int64{h * s * (d + 8), s * (d + 8), d + 8, 1}
+		p.Strides = l.strides(shape)
+		if l == spread {
 			n = shape[0] * p.Strides[0]
 		}
 	}
@@ -356,6 +365,7 @@ func (g *gpu) forms(t *testing.T) []form {
 	if err != nil {
 		t.Error(err)
 	} else {
+		g.warm(t, compiler)
 		own, err := attention.Open(g.drv, g.rank, attention.Options{Compile: func(name, source string, options ...string) ([]byte, error) {
 			from := time.Now()
 			image, _, err := compiler.Compile(name, source, append(options, nvrtc.Arch(g.rank.Info.Major, g.rank.Info.Minor)))
@@ -392,6 +402,50 @@ func (g *gpu) forms(t *testing.T) []form {
 		fs = append(fs, form{map[bool]string{false: "exact", true: "fast"}[fast], l, !fast})
 	}
 	return fs
+}
+
+// warm compiles all kernels of all cases at once.
+func (g *gpu) warm(t *testing.T, compiler *nvrtc.Compiler) {
+	from := time.Now()
+	stop := errors.New("compiled")
+	var wg sync.WaitGroup
+	for _, c := range cases() {
+		at := cuda.Ptr(0)
+		tensor := func(style int, heads, n int64) library.Tensor {
+			shape := []int64{c.b, heads, n, c.d}
+			at += 1 << 30
+			return library.Tensor{At: at, DType: c.typ, Shape: shape, Strides: c.styles[style].strides(shape)}
+		}
+		q, k, v, out := tensor(0, c.h, c.s), tensor(1, c.hk, c.t), tensor(2, c.hk, c.t), tensor(3, c.h, c.s)
+		lse := library.Tensor{At: 256, DType: dtype.F32, Shape: []int64{c.b, c.h, c.s, 1}, Strides: packed([]int64{c.b, c.h, c.s, 1})}
+		one := library.Tensor{At: 256, DType: dtype.I64, Shape: []int64{}, Strides: []int64{}}
+		attrs := attr.List{}.With("causal", attr.Bool(c.causal))
+		if c.scale != 0 {
+			attrs = attrs.With("scale", attr.Float(c.scale))
+		}
+		calls := []*library.Call{
+			{Op: attention.Forward, Attrs: attrs, Ins: []library.Tensor{q, k, v}, Outs: []library.Tensor{out, lse, one, one}},
+			{Op: attention.Backward, Attrs: attrs, Ins: []library.Tensor{tensor(4, c.h, c.s), q, k, v, out, lse, one, one},
+				Outs: []library.Tensor{tensor(5, c.h, c.s), tensor(6, c.hk, c.t), tensor(7, c.hk, c.t)}, WorkspaceBytes: workspace}}
+		for _, call := range calls {
+			wg.Go(func() {
+				l, err := attention.Open(g.drv, g.rank, attention.Options{Compile: func(name, source string, options ...string) ([]byte, error) {
+					if _, _, err := compiler.Compile(name, source, append(options, nvrtc.Arch(g.rank.Info.Major, g.rank.Info.Minor))); err != nil {
+						return nil, err
+					}
+					return nil, stop
+				}})
+				if err == nil {
+					_, err = l.Plan(call)
+				}
+				if !errors.Is(err, stop) {
+					t.Errorf("%s of case %s: %v", call.Op, c.name, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	fmt.Printf("BUILD all in %v\n", time.Since(from).Round(time.Millisecond))
 }
 
 // resources tells registers and stack of an image's kernels.
