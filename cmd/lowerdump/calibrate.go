@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
-	"github.com/seed-ee968945/concert/ir"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -59,7 +57,7 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 }
 
 func runCalibrate(ctx context.Context, t tool, args []string) error {
-	f := calibrateFlags{run: runFlags{device: "cuda", random: "hash", same: "data", steps: 1, seed: 1}}
+	f := calibrateFlags{run: runFlags{device: "cuda", random: "quick", same: "data", steps: 1, seed: 1}}
 	files, err := parse("calibrate", &f, args)
 	if err != nil {
 		return err
@@ -98,9 +96,7 @@ func (t tool) calibrated(ctx context.Context, f *calibrateFlags, path string) (*
 	}
 	name, _, _ := strings.Cut(filepath.Base(in.path), ".")
 	j := &job{flags: f.run, pair: &step.Pair{Name: name, Forward: fn}, traced: &step.Pair{Name: name, Forward: fn}}
-	// Floats may be anything. Integers may be indices, for which there are bounds.
-	j.indices, err = interp.RandomInputs(fn, 1, interp.RandomOptions{Skip: func(n *ir.Node) bool { return n.Result(0).Type().IsAsync() || !n.Result(0).Type().DType().IsInt() }})
-	if err != nil {
+	if err := j.makeInputs(); err != nil {
 		return nil, err
 	}
 	halves, _, err := j.lowered()

@@ -14,16 +14,32 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// makeInputs makes the inputs of all ranks; those of -random=hash are made by each
-// rank when it needs them.
+// makeInputs makes the inputs of all ranks; those made by hash are made by each rank
+// when it needs them.
 func (j *job) makeInputs() (err error) {
 	switch {
 	case j.flags.inputs != "":
 		j.inputs, err = j.pair.ReadAllInputs(j.flags.inputs)
-	case j.flags.random != "hash":
+	case j.flags.random == "valid" || j.flags.random == "quick" && !plain(j.traced.Forward):
 		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.flags.seed, interp.RandomOptions{})
+	case j.flags.random == "quick":
+		j.indices, err = indices(j.traced.Forward, j.flags.seed)
 	}
 	return err
+}
+
+// plain reports whether all inputs are single tensors of fixed size.
+func plain(f *ir.Func) bool {
+	return !slices.ContainsFunc(interp.InputSlots(f), func(s interp.Slot) bool {
+		_, fixed := s.Type.Shape().Static()
+		return s.Async || !fixed
+	})
+}
+
+// indices makes the integers among the inputs of all ranks, in reach of what they may
+// index.
+func indices(f *ir.Func, seed uint64) ([][]interp.Tensor, error) {
+	return interp.RandomInputs(f, seed, interp.RandomOptions{Skip: func(n *ir.Node) bool { return !n.Result(0).Type().DType().IsInt() }})
 }
 
 // inputsOf returns one rank's forward inputs.
@@ -63,15 +79,15 @@ func (j *job) hashed(k int, s interp.Slot, rank int) (interp.Tensor, error) {
 	if !ok {
 		return interp.Tensor{}, fmt.Errorf("-random=hash: input %%%s has a symbolic shape", s.Name)
 	}
+	if j.flags.same == "data" && (s.Value.Def().Role() == ir.RoleData || len(shape) < 2) {
+		rank = 0
+	}
 	if j.indices != nil && s.Type.DType().IsInt() {
 		return j.indices[rank][k], nil
 	}
 	t, err := interp.NewTensor(s.Type.DType(), shape...)
 	if err != nil {
 		return t, err
-	}
-	if j.flags.same == "data" && (s.Value.Def().Role() == ir.RoleData || len(shape) < 2) {
-		rank = 0
 	}
 	return t, fillrand.New(uint32(j.flags.seed), k, rank, len(shape)).Fill(t.Data, t.DType)
 }

@@ -25,7 +25,8 @@ var runCommand = command{
 	help: `
 Inputs come from -inputs, a directory of recordings named
 NAME.fw.rankR.in.safetensors, or are random with -seed: -random=valid makes them
-in reach of what reads them, -random=hash quickly and as bench/peer_step.py does.
+in reach of what reads them, -random=hash quickly and as bench/peer_step.py does,
+-random=quick the integers as the one and the rest as the other.
 Results are compared with -expect: a directory of recordings
 (NAME.fw.rankR.out.safetensors and .bw.), a prefix of fingerprints
 (PREFIX.rankR.safetensors, as bench/peer_step.py and -record write them), or
@@ -82,7 +83,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.device, "device", "host", "what executes: host, cuda or interp")
 	fs.StringVar(&f.inputs, "inputs", "", "directory of recorded inputs; random ones if empty")
 	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, prefix of fingerprints, or interp")
-	fs.StringVar(&f.random, "random", "valid", "how random inputs are made: valid or hash")
+	fs.StringVar(&f.random, "random", "", "how random inputs are made: valid, hash or quick; empty: quick with -device=cuda, else valid")
 	fs.StringVar(&f.same, "same", "data", "of -random=hash: data, so that inputs of role data and of fewer than two dimensions are the same on all ranks, or none")
 	fs.StringVar(&f.simulate, "simulate", "", "`file` of lowerdump calibrate for simulated times; empty: that of -costs. The passes do not see it")
 	fs.StringVar(&f.record, "record", "", "write fingerprints of the results to files of this prefix")
@@ -133,8 +134,8 @@ func (f *runFlags) validate(files []string) ([]functionAt, error) {
 		return nil, usagef("-device=%s: have host, cuda, and interp without -procs", f.device)
 	case f.prepares() && f.device != "cuda":
 		return nil, usagef("-bench, -replays and -trace are for -device=cuda")
-	case f.random != "valid" && f.random != "hash" || f.same != "data" && f.same != "none":
-		return nil, usagef("-random=%s -same=%s: have -random=valid or hash, -same=data or none", f.random, f.same)
+	case !slices.Contains([]string{"", "valid", "hash", "quick"}, f.random) || f.same != "data" && f.same != "none":
+		return nil, usagef("-random=%s -same=%s: have -random=valid, hash or quick, -same=data or none", f.random, f.same)
 	case f.reps < 1 || f.replays < 0:
 		return nil, usagef("-reps=%d -replays=%d: want at least 1 and 0", f.reps, f.replays)
 	case f.steps < 1:
@@ -146,6 +147,12 @@ func (f *runFlags) validate(files []string) ([]functionAt, error) {
 	}
 	for i := range max(len(files), len(names)) {
 		halves = append(halves, functionAt{files[min(i, len(files)-1)], names[min(i, len(names)-1)]})
+	}
+	if f.random == "" {
+		f.random = "valid"
+		if f.device == "cuda" {
+			f.random = "quick"
+		}
 	}
 	if f.pipeline == autoPipeline {
 		f.pipeline = "default"
