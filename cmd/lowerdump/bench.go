@@ -54,9 +54,8 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 		o.notes.Measured = append(o.notes.Measured, *m)
 	}
 	if j.flags.trace != "" {
-		var spans []rt.Span
-		opts := rt.Options{KeepOutputs: true, Trace: &spans}
-		if _, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, again, opts); err != nil {
+		spans, err := traced(ctx, r, h, again)
+		if err != nil {
 			return err
 		}
 		o.notes.Spans = append(o.notes.Spans, spans)
@@ -68,6 +67,21 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 	}
 	outs[i] = vs
 	return s.Close()
+}
+
+// traced runs a half call by call and returns when each ran. The first such run does
+// not count: it meets cold caches.
+func traced(ctx context.Context, r *rt.Rank, h *half, again []rt.Value) (spans []rt.Span, err error) {
+	for range 2 {
+		if err := r.Barrier(ctx); err != nil {
+			return nil, err
+		}
+		opts := rt.Options{KeepOutputs: true, Trace: &spans}
+		if _, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, again, opts); err != nil {
+			return nil, err
+		}
+	}
+	return spans, nil
 }
 
 // timed measures one half: captured, uncaptured, and without its collectives.
