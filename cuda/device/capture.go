@@ -112,7 +112,10 @@ func (r *recording) wait(st *stream, ev *event) {
 }
 
 // assemble turns the items into parts.
-func (r *recording) assemble() {
+func (r *recording) assemble() error {
+	if err := r.join(); err != nil {
+		return err
+	}
 	r.commands().Record(r.main.h, r.fork)
 	for k := range r.items {
 		i := &r.items[k]
@@ -132,13 +135,18 @@ func (r *recording) assemble() {
 			if log := r.d.opts.Log; log != nil && p.group != nil {
 				log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", p == i.beside)
 			}
-			c.AppendOn(i.st.h, &p.cmds)
+			cmds := &p.cmds
+			if e, ok := r.early(k); ok {
+				cmds = e
+			}
+			c.AppendOn(i.st.h, cmds)
 		}
 	}
 	for _, s := range r.used {
 		r.commands().Record(s.h, s.join)
 		r.commands().Wait(r.main.h, s.join)
 	}
+	return nil
 }
 
 // busy reports whether the compute streams have work while collective k runs: between
@@ -225,12 +233,14 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 		return nil, d.call("capture", errors.New("no capture was begun"))
 	}
 	r := d.endRecording()
-	r.assemble()
 	c := &captured{d: d, r: r}
 	d.mu.Lock()
 	d.steps[c] = true
 	d.mu.Unlock()
-	err := c.ready(graph)
+	err := r.assemble()
+	if err == nil {
+		err = c.ready(graph)
+	}
 	if err == nil {
 		err = joinError(&d.spec, d.site.meet(ctx, &d.spec))
 	}

@@ -100,7 +100,7 @@ func (d *Device) load() error {
 		}
 	}
 	for _, open := range d.opts.Libraries {
-		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Log: d.opts.Log})
+		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Products: d.opts.Products, Log: d.opts.Log})
 		if errors.Is(err, cuda.ErrNoDriver) {
 			d.missing = append(d.missing, err)
 			continue

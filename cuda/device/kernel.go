@@ -53,10 +53,12 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 	switch {
 	case k.Op == "call":
 		return p, d.planFunc(p, k)
-	case k.Op == program.OpFused && d.host == nil:
-		return p, d.planFused(p, k)
 	case k.Op == program.OpFused:
-		return p, d.planHost(p, k)
+		p.writes = d.writes(k)
+		if d.host != nil {
+			return p, d.planHost(p, k)
+		}
+		return p, d.planFused(p, k)
 	}
 	err := d.planLibrary(p, k, st)
 	var unserved *UnservedError
@@ -84,6 +86,21 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 	p.algo = "generated"
 	p.cmds.Launch(cuda.Main, f, int(k.Code.Grid), int(k.Code.Block), int(k.Code.Shared), params)
 	return nil
+}
+
+// writes is the memory of a kernel's results, on devices where launches can be early.
+func (d *Device) writes(k *rt.Kernel) []library.Memory {
+	const hopper = 9
+	if d.rank.Info.Major < hopper && d.host == nil {
+		return nil
+	}
+	var out []library.Memory
+	for _, t := range k.Outs {
+		if lo, hi, err := t.Span(); err == nil && lo < hi {
+			out = append(out, library.Memory{At: d.base + cuda.Ptr(lo), Bytes: uint64(hi - lo)})
+		}
+	}
+	return out
 }
 
 // planLibrary asks the libraries in turn. Operands and results of a product whose
@@ -114,6 +131,9 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 			return err
 		}
 		p.algo = step.String()
+		if p.cmds.Len() == 0 && out.Shape == nil {
+			p.step = step
+		}
 		step.AddTo(&p.cmds)
 		if out.Shape != nil {
 			return d.copyInto(&p.cmds, k.Outs[0], out)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/lt"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -35,6 +36,11 @@ type Options struct {
 	// (cuda.ErrNoDriver) is left out, and named if it is missed; any other error fails
 	// the opening of the device.
 	Libraries []OpenLibrary
+	// Products are the algorithms of known products; nil: those that package lt knows for
+	// the device. An empty tuning leaves the choice to the library.
+	Products *lt.Tuning
+	// NoEarly lets no kernel begin before the one in front of it has ended.
+	NoEarly bool
 	// NVRTC is the path of the runtime compiler's library, empty for its usual names.
 	NVRTC string
 	// Cache is a folder for compiled kernels; empty: "concert" in the user's cache
@@ -55,7 +61,9 @@ type LibraryEnv struct {
 	Rank   *cuda.Rank
 	// Compile makes machine code for the rank's device from CUDA C++; it is cached.
 	Compile func(name, source string, options ...string) ([]byte, error)
-	Log     *slog.Logger // may be nil
+	// Products are the device's Options.Products.
+	Products *lt.Tuning
+	Log      *slog.Logger // may be nil
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -15,6 +16,10 @@ type plan struct {
 	group *group // of a collective
 	cmds  cuda.Commands
 	call  func(st *stream) error // instead of cmds
+	step  library.Step           // what cmds are, if they are one call of a library
+	// writes is what a generated kernel writes: memory that the call behind it must not
+	// read early. Empty for what lets no call begin early.
+	writes []library.Memory
 }
 
 // maxPlans bounds the plans that are kept: a program whose arguments never repeat, as

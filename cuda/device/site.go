@@ -216,7 +216,11 @@ func check(spec *rt.Spec, met *rt.Meeting, own offer) error {
 
 // digest is one text for the options that plans depend on.
 func (o *Options) digest(spec *rt.Spec) string {
-	s := fmt.Sprintf("scratch %d, beside %v, sms %d", o.scratch(), !o.NoBeside, o.SMs)
+	products := "known"
+	if o.Products != nil {
+		products = o.Products.Digest()
+	}
+	s := fmt.Sprintf("scratch %d, beside %v, sms %d, products %s, early %v", o.scratch(), !o.NoBeside, o.SMs, products, !o.NoEarly)
 	for i, g := range spec.Groups {
 		opts := o.groupOptions(spec, i)
 		s += fmt.Sprintf(", %s %s", g.Name, opts.Digest())

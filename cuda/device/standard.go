@@ -1,6 +1,8 @@
 package device
 
 import (
+	"fmt"
+
 	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -11,7 +13,6 @@ import (
 // the zero value is for those it finds.
 type Paths struct {
 	CuBLASLt string        // the library itself
-	Tuning   *lt.Tuning    // algorithms of known products, may be nil
 	CuDNN    cudnn.Options // its folder, and what it needs
 	NoCuDNN  bool          // attention by our own kernels alone
 }
@@ -31,7 +32,14 @@ func Standard(p Paths) []OpenLibrary {
 			if err != nil {
 				return nil, err
 			}
-			return l.Serve(e.Rank.Ctx, lt.Options{Tuning: p.Tuning, Compile: compileWith(e, "--std=c++17")}, lt.Config{})
+			tuning := e.Products
+			if tuning == nil {
+				tuning = lt.Known(e.Rank.Info.Name, l.Version())
+			}
+			if tuning != nil && !tuning.Fits(e.Rank.Info.Name, l.Version()) {
+				return nil, fmt.Errorf("the tuning of products is for another GPU than %s or another library than cuBLASLt %d", e.Rank.Info.Name, l.Version())
+			}
+			return l.Serve(e.Rank.Ctx, lt.Options{Tuning: tuning, Compile: compileWith(e, "--std=c++17")}, lt.Config{})
 		},
 		own(true),
 	}

@@ -1,0 +1,103 @@
+package device
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+)
+
+// join replaces products that follow each other in a stream by one launch where the
+// library has one for them.
+func (r *recording) join() error {
+	for k := 0; k < len(r.items); k++ {
+		first, ok := r.items[k].joiner()
+		if !ok {
+			continue
+		}
+		var at []int
+		var next []library.Step
+		for i := k + 1; i < len(r.items); i++ {
+			x := &r.items[i]
+			if x.st != r.items[k].st {
+				continue // other streams neither help nor hinder: what orders them is events
+			}
+			if x.plan == nil || x.plan.step == nil {
+				break
+			}
+			at, next = append(at, i), append(next, x.plan.step)
+		}
+		if len(next) == 0 {
+			continue
+		}
+		step, n, err := first.Join(next)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			continue
+		}
+		p := &plan{name: r.items[k].plan.name, algo: step.String(), step: step}
+		step.AddTo(&p.cmds)
+		for _, i := range at[:n] {
+			p.name += ", " + r.items[i].plan.name
+		}
+		if log := r.d.opts.Log; log != nil {
+			log.Info("joined", "rank", r.d.spec.Rank, "names", p.name, "algorithm", p.algo)
+		}
+		r.items[k].plan = p
+		for _, i := range slices.Backward(at[:n]) {
+			r.items = slices.Delete(r.items, i, i+1)
+		}
+	}
+	return nil
+}
+
+func (i *item) joiner() (library.Joiner, bool) {
+	if i.plan == nil {
+		return nil, false
+	}
+	j, ok := i.plan.step.(library.Joiner)
+	return j, ok
+}
+
+// early gives the commands of item k with an early launch, if it can begin before what
+// is directly in front of it in its stream has ended: a generated kernel, which was
+// launched after everything before it had ended, and writes nothing that is read early.
+// What other streams wrote was waited for before that kernel began.
+func (r *recording) early(k int) (*cuda.Commands, bool) {
+	x := &r.items[k]
+	step, ok := x.plan.step.(library.Early)
+	if !ok || r.d.opts.NoEarly {
+		return nil, false
+	}
+	var front *plan
+	for i := k - 1; i >= 0 && front == nil; i-- {
+		y := &r.items[i]
+		switch {
+		case y.st != x.st || y.record != 0: // recording an event takes no place in a stream
+		case y.plan == nil:
+			return nil, false
+		default:
+			front = y.plan
+		}
+	}
+	if front == nil || len(front.writes) == 0 {
+		return nil, false
+	}
+	ahead := step.Ahead()
+	for _, m := range ahead {
+		if slices.ContainsFunc(front.writes, m.Overlaps) {
+			return nil, false
+		}
+	}
+	if len(ahead) == 0 {
+		return nil, false
+	}
+	c := &cuda.Commands{}
+	step.AddEarlyTo(c)
+	if log := r.d.opts.Log; log != nil {
+		log.Info("early", "rank", r.d.spec.Rank, "name", x.plan.name, "front", front.name)
+	}
+	return c, true
+}
