@@ -36,6 +36,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "16")
 import torch  # noqa: E402 (the number of threads is read on import)
 import torch.distributed as dist  # noqa: E402
 import torch.fx as fx  # noqa: E402
+import torch._inductor.inductor_prims  # noqa: E402, F401 (registers prims.fma, which traced graphs may have)
 
 import fillrand  # noqa: E402
 
