@@ -93,6 +93,7 @@ type fuser struct {
 
 	kernels bool
 	alone   []float64 // node -> milliseconds by itself
+	win     *window   // judges joins, with kernels
 
 	time      float64 // makespan that no join may exceed
 	peak      int64   // the same for live memory with regions as launches
@@ -101,6 +102,33 @@ type fuser struct {
 }
 
 func runFuse(ctx *Context, f *ir.Func) error {
+	u, err := newFuser(ctx, f)
+	if err != nil {
+		return err
+	}
+	for {
+		before := u.regions()
+		if err := u.chains(); err != nil {
+			return err
+		}
+		if ctx.Bool("siblings") {
+			if err := u.siblings(); err != nil {
+				return err
+			}
+		}
+		if !u.kernels || u.regions() == before {
+			break
+		}
+	}
+	if err := f.SetOrder(u.d.permuted(u.order)); err != nil {
+		return err
+	}
+	u.annotate(f)
+	return nil
+}
+
+// newFuser prepares a function whose launches each stand alone.
+func newFuser(ctx *Context, f *ir.Func) (*fuser, error) {
 	kernels := ctx.Bool("kernels")
 	ctx.Count("copied", 0)
 	if kernels {
@@ -108,7 +136,7 @@ func runFuse(ctx *Context, f *ir.Func) error {
 	}
 	d, err := analyze(ctx, f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n := len(d.nodes)
 	u := &fuser{ctx: ctx, d: d, order: d.InputOrder(), pos: d.InputOrder(), unit: make([]int32, n), mem: newUnitMemory(d), limit: int(ctx.Int("nodes")), kernels: kernels, alone: slices.Clone(d.Dur)}
@@ -124,29 +152,14 @@ func runFuse(ctx *Context, f *ir.Func) error {
 	}
 	t, err := sim.Evaluate(d.Model, u.order, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	u.time, u.nodesPeak = t.Makespan, t.Peak
 	u.peak = u.mem.peak(u.order, u.unit)
-	for {
-		before := u.regions()
-		if err := u.chains(); err != nil {
-			return err
-		}
-		if ctx.Bool("siblings") {
-			if err := u.siblings(); err != nil {
-				return err
-			}
-		}
-		if !kernels || u.regions() == before {
-			break
-		}
+	if kernels {
+		u.win = newWindow(u)
 	}
-	if err := f.SetOrder(d.permuted(u.order)); err != nil {
-		return err
-	}
-	u.annotate(f)
-	return nil
+	return u, nil
 }
 
 // regions is how many launches are left of those that can be joined.
@@ -238,9 +251,12 @@ func (u *fuser) try(a, b int32) error {
 	}
 	lo, hi := u.pos[members[0]], u.pos[members[len(members)-1]]+1
 	was := slices.Clone(u.order[lo:hi])
-	unitWas := slices.Clone(u.unit)
-	for _, m := range members {
-		u.unit[m] = x
+	unitWas := make([]int32, len(members))
+	for i, m := range members {
+		unitWas[i], u.unit[m] = u.unit[m], x
+	}
+	if u.win != nil {
+		u.win.advance(hi)
 	}
 	durWas := u.takeTime(launches, nodes)
 	for _, down := range []bool{true, false} {
@@ -249,7 +265,7 @@ func (u *fuser) try(a, b int32) error {
 			continue
 		}
 		u.place(lo, moved)
-		ok, err := u.allowed(!slices.Equal(was, moved))
+		ok, err := u.allowed(lo, hi, !slices.Equal(was, moved))
 		if err != nil {
 			return err
 		}
@@ -262,7 +278,9 @@ func (u *fuser) try(a, b int32) error {
 			break
 		}
 	}
-	copy(u.unit, unitWas)
+	for i, m := range members {
+		u.unit[m] = unitWas[i]
+	}
 	for i, m := range launches {
 		u.d.Dur[m] = durWas[i]
 	}
@@ -293,28 +311,39 @@ func (u *fuser) place(lo int32, nodes []int32) {
 	}
 }
 
-// allowed checks time and memory of the order at hand.
-func (u *fuser) allowed(moved bool) (bool, error) {
+// allowed checks time and memory of the order at hand, which a join has changed in
+// lo..hi-1, if only in what is one launch.
+func (u *fuser) allowed(lo, hi int32, moved bool) (bool, error) {
+	if u.win != nil {
+		memory, time := u.win.try(lo, hi, u.peak)
+		switch {
+		case !memory:
+			u.ctx.Count("refused-memory", 1)
+		case !time:
+			u.ctx.Count("refused-time", 1)
+		default:
+			u.win.keep(lo, hi)
+			return true, nil
+		}
+		return false, nil
+	}
 	if u.mem.peak(u.order, u.unit) > u.peak {
 		u.ctx.Count("refused-memory", 1)
 		return false, nil
 	}
-	if !moved && !u.kernels {
+	if !moved {
 		return true, nil
 	}
 	t, err := sim.Evaluate(u.d.Model, u.order, nil)
 	switch {
 	case err != nil:
 		return false, err
-	case t.Peak > u.nodesPeak && !u.kernels:
+	case t.Peak > u.nodesPeak:
 		u.ctx.Count("refused-memory", 1)
 		return false, nil
 	case t.Makespan > u.time*(1+slack):
 		u.ctx.Count("refused-time", 1)
 		return false, nil
-	}
-	if u.kernels {
-		u.time = t.Makespan
 	}
 	return true, nil
 }

@@ -1,0 +1,113 @@
+package passes
+
+import (
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/golden/gen"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// byName takes a node's time from its number: any time will do.
+type byName struct{}
+
+// NodeMs implements CostModel.
+func (byName) NodeMs(n *ir.Node) (float64, bool) { return float64(1+int(n.ID())*7%11) / 8, true }
+
+// CommMs implements CostModel.
+func (byName) CommMs(ir.Op, *ir.Group, ir.Reduction, int64) (float64, bool) { return 0, false }
+
+// What a window concludes from the stretch that a join changes is what a walk over the
+// whole order finds, whatever is joined in whatever order.
+func TestFuseWindow(t *testing.T) {
+	kept, slow, fat := 0, 0, 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		m, err := gen.Module(seed, gen.Config{Nodes: 80, World: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range m.Funcs() {
+			p := fuse()
+			ctx := &Context{Log: slog.New(slog.DiscardHandler), pass: &p, costs: byName{}, fn: f.Name, stats: make([]float64, len(p.Stats)), counted: make([]bool, len(p.Stats))}
+			for i := range p.Options {
+				o := p.Options[i]
+				if o.Name == "kernels" {
+					o.Default = "true"
+				}
+				v, err := o.parse(o.Default)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx.options = append(ctx.options, v)
+			}
+			u, err := newFuser(ctx, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := int32(len(u.order))
+			whole := func() float64 {
+				tl, err := sim.Evaluate(u.d.Model, u.order, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return tl.Makespan
+			}
+			before := whole()
+			for range 200 {
+				a, b := r.Int32N(n), r.Int32N(n)
+				if u.unit[a] < 0 || u.unit[b] < 0 || u.unit[a] == u.unit[b] {
+					continue
+				}
+				if err := u.try(a, b); err != nil {
+					t.Fatal(err)
+				}
+				after := whole()
+				if after > before*(1+1e-9) {
+					t.Fatalf("seed %d: a join takes the makespan from %v to %v", seed, before, after)
+				}
+				before = after
+				if u.unit[a] == u.unit[b] {
+					kept++
+				}
+				if got := u.mem.peak(u.order, u.unit); got > u.peak {
+					t.Fatalf("seed %d: %d bytes are live, no more than %d may be", seed, got, u.peak)
+				}
+				fresh := newWindow(u)
+				fresh.advance(n)
+				if !slices.Equal(fresh.lastPos, u.win.lastPos) {
+					t.Fatalf("seed %d: last uses %v, are %v", seed, u.win.lastPos, fresh.lastPos)
+				}
+				for p, v := range u.order {
+					if begins := p == 0 || u.unit[v] < 0 || u.unit[v] != u.unit[u.order[p-1]]; begins && u.win.live[p] != fresh.live[p] {
+						t.Fatalf("seed %d: %d bytes are live at %d, there are %d", seed, u.win.live[p], p, fresh.live[p])
+					}
+				}
+				for p := range u.win.known + 1 {
+					if math.Abs(u.win.now[p]-fresh.now[p]) > 1e-9 {
+						t.Fatalf("seed %d: the clock is %v at %d, it is %v", seed, u.win.now[p], p, fresh.now[p])
+					}
+				}
+			}
+			if ctx.err != nil {
+				t.Fatal(ctx.err)
+			}
+			for i, s := range p.Stats {
+				switch s.Name {
+				case "refused-time":
+					slow += int(ctx.stats[i])
+				case "refused-memory":
+					fat += int(ctx.stats[i])
+				}
+			}
+		}
+	}
+	t.Logf("%d joins, %d refused for time, %d for memory", kept, slow, fat)
+	if kept < 60 || slow == 0 || fat == 0 {
+		t.Errorf("%d joins, %d refused for time, %d for memory: one of them is not tested", kept, slow, fat)
+	}
+}
