@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -25,21 +24,19 @@ type calibration struct {
 	room   int64      // where that room starts
 	bytes  int64      // its size
 	beside []bool
+	model  *cost.Model
 	found  [][]finding // by rank
-
-	mu     sync.Mutex
-	agreed [][2]int // by pair: repetitions that rank 0 chose
 }
 
-// finding is one time, in microseconds.
+// finding is one time, in microseconds. A process rank writes its own as JSON.
 type finding struct {
-	what  kindOf
-	key   string // of an instruction; launch of a pair
-	other string // collective of a pair
-	ranks int
-	bytes int64
-	us    float64
-	us2   float64 // of a pair: what compute adds to communication
+	What  kindOf  `json:"what"`
+	Key   string  `json:"key"`   // of an instruction; launch of a pair
+	Other string  `json:"other"` // collective of a pair
+	Ranks int     `json:"ranks"`
+	Bytes int64   `json:"bytes"`
+	Us    float64 `json:"us"`
+	Us2   float64 `json:"us2"` // of a pair: what compute adds to communication
 }
 
 // kindOf says what a finding is of.
@@ -59,8 +56,8 @@ const (
 	manyTimes = 12
 )
 
-func newCalibration(j *job, h *half, f *calibrateFlags) *calibration {
-	c := &calibration{j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped(), found: make([][]finding, j.pair.World())}
+func newCalibration(j *job, h *half, f *calibrateFlags, model *cost.Model) *calibration {
+	c := &calibration{model: model, j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped(), found: make([][]finding, j.pair.World())}
 	m := *h.step.Module
 	c.room = (m.Arena + program.Align - 1) / program.Align * program.Align
 	c.bytes = (max(2*f.flush, 2*f.sweep, 1<<12) + 2*program.Align - 1) / (2 * program.Align) * (2 * program.Align)
@@ -86,7 +83,7 @@ func (c *calibration) rank(ctx context.Context, r *rt.Rank) error {
 	if err != nil {
 		return fmt.Errorf("edges: %w", err)
 	}
-	k.add(finding{what: anEdge, us: edge})
+	k.add(finding{What: anEdge, Us: edge})
 	if err := k.instructions(ctx, edge); err != nil {
 		return err
 	}
@@ -106,19 +103,19 @@ func (c *calibration) table() *cost.Measured {
 	scale := scaler{c: c}
 	for i, f := range c.found[0] {
 		for _, other := range c.found[1:] {
-			f.us, f.us2 = max(f.us, other[i].us), max(f.us2, other[i].us2)
+			f.Us, f.Us2 = max(f.Us, other[i].Us), max(f.Us2, other[i].Us2)
 		}
-		switch f.what {
+		switch f.What {
 		case anInstruction:
-			m.Instructions = append(m.Instructions, cost.Instruction{Key: f.key, Us: rounded(f.us)})
-			scale.saw(f.key, f.us)
+			m.Instructions = append(m.Instructions, cost.Instruction{Key: f.Key, Us: rounded(f.Us)})
+			scale.saw(f.Key, f.Us)
 		case aCollective:
-			m.Collectives = append(m.Collectives, cost.Collective{Op: f.key, Ranks: f.ranks, Bytes: f.bytes, Us: max(rounded(f.us), 0.001)})
+			m.Collectives = append(m.Collectives, cost.Collective{Op: f.Key, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001)})
 		case anEdge:
-			m.EdgeUs = rounded(f.us)
+			m.EdgeUs = rounded(f.Us)
 		case aPair:
-			compute, comm := cost.Speeds(f.us, f.us2)
-			m.Beside = append(m.Beside, cost.Beside{Launch: f.key, Collective: f.other, Compute: rounded(compute), Comm: rounded(comm)})
+			compute, comm := cost.Speeds(f.Us, f.Us2)
+			m.Beside = append(m.Beside, cost.Beside{Launch: f.Key, Collective: f.Other, Compute: rounded(compute), Comm: rounded(comm)})
 		}
 	}
 	m.MemoryScale = rounded(scale.value())
@@ -174,8 +171,6 @@ type meter struct {
 	inputs []rt.Value
 	bound  bool // the inputs have been brought in
 	found  []finding
-
-	agreements int // pairs so far
 }
 
 func (k *meter) add(f finding) { k.found = append(k.found, f) }
@@ -299,7 +294,7 @@ func (k *meter) instructions(ctx context.Context, edge float64) error {
 		if err != nil {
 			return fmt.Errorf("instruction %d, %s: %w", i, key, err)
 		}
-		k.add(finding{what: anInstruction, key: key, us: us})
+		k.add(finding{What: anInstruction, Key: key, Us: us})
 	}
 	return nil
 }
@@ -408,7 +403,7 @@ func (k *meter) sweep(ctx context.Context) error {
 				if err != nil {
 					return fmt.Errorf("%v of %d bytes: %w", op, size, err)
 				}
-				k.add(finding{what: aCollective, key: op.String(), ranks: int(n), bytes: size, us: us})
+				k.add(finding{What: aCollective, Key: op.String(), Ranks: int(n), Bytes: size, Us: us})
 			}
 		}
 	}
@@ -419,28 +414,21 @@ func (k *meter) sweep(ctx context.Context) error {
 // of each operation disturb each other.
 func (k *meter) pairs(ctx context.Context) error {
 	c := k.c
-	launches, collectives := k.dearest()
+	launches, collectives := c.dearest()
 	for _, l := range launches {
 		for _, o := range collectives {
 			u, v, err := k.pair(ctx, l, o)
 			if err != nil {
-				return fmt.Errorf("%s beside %s: %w", c.p.Instrs[l.at].Op, c.p.Instrs[o.at].Op, err)
+				return fmt.Errorf("%s beside %s: %w", c.p.Instrs[l].Op, c.p.Instrs[o].Op, err)
 			}
-			k.add(finding{what: aPair, key: c.p.Instrs[l.at].Op, other: c.p.Instrs[o.at].Op, us: u, us2: v})
+			k.add(finding{What: aPair, Key: c.p.Instrs[l].Op, Other: c.p.Instrs[o].Op, Us: u, Us2: v})
 		}
 	}
 	return nil
 }
 
-// priced is an instruction and the time that this rank measured.
-type priced struct {
-	at int
-	us float64
-}
-
 // dearest are, for each operation, the launch and the collective that move most.
-func (k *meter) dearest() (launches, collectives []priced) {
-	c := k.c
+func (c *calibration) dearest() (launches, collectives []int) {
 	var ops []string
 	best, size := map[string]int{}, map[string]int64{}
 	for i := range c.p.Instrs {
@@ -465,18 +453,10 @@ func (k *meter) dearest() (launches, collectives []priced) {
 		if !ok {
 			continue
 		}
-		key := c.p.CostKey(&c.p.Instrs[i])
-		if c.beside[i] {
-			key += besideKey
-		}
-		at := slices.IndexFunc(k.found, func(f finding) bool { return f.what == anInstruction && f.key == key })
-		if at < 0 {
-			continue
-		}
 		if c.p.Instrs[i].Kind == program.Collective {
-			collectives = append(collectives, priced{i, k.found[at].us})
+			collectives = append(collectives, i)
 		} else {
-			launches = append(launches, priced{i, k.found[at].us})
+			launches = append(launches, i)
 		}
 	}
 	return launches, collectives
@@ -487,29 +467,26 @@ const mostRepeats = 200
 
 // pair is what a unit of time of collective o adds to launches l that cover it, and
 // the other way round.
-func (k *meter) pair(ctx context.Context, l, o priced) (u, v float64, err error) {
+func (k *meter) pair(ctx context.Context, l, o int) (u, v float64, err error) {
 	c := k.c
-	in := &c.p.Instrs[o.at]
+	in := &c.p.Instrs[o]
 	a, b := c.computeStream(), c.p.Streams[in.Stream].Name
 	both := func(launches, collectives int) func(x *rt.Exec) {
 		return func(x *rt.Exec) {
 			x.Record(a, c.our(0))
 			x.Wait(b, c.our(0))
 			for range collectives {
-				rt.Instruct(x, c.p, o.at)
+				rt.Instruct(x, c.p, o)
 			}
 			x.Record(b, c.our(1))
 			c.speck(x, a)
 			for range launches {
-				rt.Instruct(x, c.p, l.at)
+				rt.Instruct(x, c.p, l)
 			}
 			x.Wait(a, c.our(1))
 		}
 	}
-	launches, collectives, err := k.agree(ctx, l.us, o.us)
-	if err != nil {
-		return 0, 0, err
-	}
+	launches, collectives := c.repeats(l, o)
 	var us [4]float64
 	for i, n := range [][2]int{{2 * launches, collectives}, {2 * launches, 0}, {launches, 2 * collectives}, {0, 2 * collectives}} {
 		if us[i], err = k.time(ctx, both(n[0], n[1])); err != nil {
@@ -523,27 +500,14 @@ func (k *meter) pair(ctx context.Context, l, o priced) (u, v float64, err error)
 	return (us[0] - us[1]) / comm, (us[2] - us[3]) / compute, nil
 }
 
-// agree chooses how many launches last as long as how many collectives, by rank 0's
-// times: all ranks must run the same.
-func (k *meter) agree(ctx context.Context, launch, collective float64) (launches, collectives int, err error) {
-	if k.r.Info().Rank == 0 {
-		ratio := max(collective, 0.1) / max(launch, 0.1)
-		launches, collectives = 1, 1
-		if ratio >= 1 {
-			launches = min(int(math.Ceil(ratio)), mostRepeats)
-		} else {
-			collectives = min(int(math.Ceil(1/ratio)), mostRepeats)
-		}
-		k.c.mu.Lock()
-		k.c.agreed = append(k.c.agreed, [2]int{launches, collectives})
-		k.c.mu.Unlock()
+// repeats chooses how many launches last about as long as how many collectives. All
+// ranks must run the same, so it goes by what the nodes are said to cost, not by what
+// this rank measured.
+func (c *calibration) repeats(l, o int) (launches, collectives int) {
+	launch, collective := guess(c.p, &c.p.Instrs[l], c.h.f, c.model), guess(c.p, &c.p.Instrs[o], c.h.f, c.model)
+	ratio := max(collective, 0.1) / max(launch, 0.1)
+	if ratio >= 1 {
+		return min(int(math.Ceil(ratio)), mostRepeats), 1
 	}
-	if err := k.r.Barrier(ctx); err != nil {
-		return 0, 0, err
-	}
-	k.c.mu.Lock()
-	defer k.c.mu.Unlock()
-	n := k.c.agreed[k.agreements]
-	k.agreements++
-	return n[0], n[1], nil
+	return 1, min(int(math.Ceil(1/ratio)), mostRepeats)
 }
