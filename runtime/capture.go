@@ -244,7 +244,8 @@ func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
 	}
 	// What peers wait for in collectives that the callers started must have begun
 	// everywhere. Sizes differ by rank, so that later plans are each rank's own.
-	if x.l.planned == nil {
+	first := x.l.planned == nil
+	if first {
 		if err := dev.Meet(ctx); err != nil {
 			return err
 		}
@@ -260,6 +261,10 @@ func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
 			x.l.planned = map[string]bool{}
 		}
 		x.l.planned[key] = true
+	}
+	if first && y.err == nil {
+		// Nor does a kernel of this rank wait while a peer still loads code.
+		return dev.Meet(ctx)
 	}
 	return y.err
 }
