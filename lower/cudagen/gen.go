@@ -208,7 +208,7 @@ func (g *generator) head(name string) string {
 	for i, v := range g.r.outs {
 		params = append(params, fmt.Sprintf("%s* RESTRICT out%d /* %s */", ctype(v.Type().DType()), i, v))
 	}
-	fmt.Fprintf(&b, "\n    %s) {\n", strings.Join(params, ",\n    "))
+	fmt.Fprintf(&b, "\n    %s) {\n  next_may_begin();\n", strings.Join(params, ",\n    "))
 	return b.String()
 }
 

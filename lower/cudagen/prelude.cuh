@@ -33,6 +33,15 @@ struct b8 { unsigned char byte; };
 #define LANES(n) n
 #endif
 
+// next_may_begin lets the kernel behind this one in its stream begin once all blocks
+// have come here, if it was launched so; such a kernel waits for the end of this one by
+// itself before it reads what this one writes.
+FN void next_may_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 // Single precision operations that are rounded each by itself.
 #ifdef __CUDA_ARCH__
 FN f32 add_rn(f32 a, f32 b) { return __fadd_rn(a, b); }
