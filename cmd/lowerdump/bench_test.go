@@ -1,0 +1,181 @@
+package main
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/fingerprint"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
+)
+
+func TestWriteTimings(t *testing.T) {
+	ts := []timing{
+		{Func: "a.fw", Ranks: 4, Ms: 0.4647, Least: 0.4628, Calls: 0.5685, Compute: 0.4336, Exposed: 0.0311, Sim: 0.47, SimExposed: 0.03, Instrs: 98, Arena: 1750789120},
+		{Func: "a.bw", Ranks: 4, Ms: 27.09872, Least: 26.9, Calls: 27.4, Compute: 19.2, Exposed: 7.9, Sim: 33.7, SimExposed: 4.9, Instrs: 260, Arena: 5903161344},
+	}
+	var b strings.Builder
+	if err := writeTimings(&b, ts, false); err != nil {
+		t.Fatal(err)
+	}
+	want := `  function  ranks  step ms    least  uncaptured  compute  exposed  simulated  exposed  instructions  arena GiB
+      a.fw      4   0.4647   0.4628      0.5685   0.4336   0.0311     0.4700   0.0300            98       1.63
+      a.bw      4  27.0987  26.9000     27.4000  19.2000   7.9000    33.7000   4.9000           260       5.50
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Error(d)
+	}
+	b.Reset()
+	if err := writeTimings(&b, ts[:1], true); err != nil {
+		t.Fatal(err)
+	}
+	want = `{"func":"a.fw","ranks":4,"ms":0.4647,"least_ms":0.4628,"calls_ms":0.5685,"compute_ms":0.4336,"exposed_ms":0.0311,"sim_ms":0.47,"sim_exposed":0.03,"instructions":98,"arena_bytes":1750789120}
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		ts   []float64
+		want float64
+	}{{[]float64{3}, 3}, {[]float64{5, 1, 4}, 4}, {[]float64{4, 1, 3, 2}, 3}} {
+		if got := median(c.ts); got != c.want {
+			t.Errorf("%v: %v, want %v", c.ts, got, c.want)
+		}
+	}
+	if !math.IsNaN(median(nil)) {
+		t.Error("the median of nothing is a number")
+	}
+}
+
+// An input is overwritten where an instruction writes any of its bytes.
+func TestOverwritten(t *testing.T) {
+	p, err := program.Parse("p", `program @p world 1
+stream @compute
+events 0
+arena 4096
+buffer %a at 0 size 1024
+buffer %b at 1024 size 64
+buffer %c at 512 size 512
+buffer %d at 2048 size 64
+input a = %a: f32[256]
+input low = %a: f32[64]
+input b = %b: f32[16]
+input d = %d: f32[16]
+output c = %c: f32[16]
+body
+@compute launch neg (%b: f32[16]) -> (%c: f32[16]) from %x
+@compute launch neg (%c: f32[16]) -> (%d: f32[16]) from %y
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]bool{true, false, false, true}, overwritten(p)); d != "" {
+		t.Error(d)
+	}
+}
+
+const overlapped = `world 4
+group @tp = [[0, 1, 2, 3]]
+
+func @mlp(%x: bf16[8,16], %w: bf16[16,8]) -> (bf16[8,8]) {
+  %h = matmul %x, %w : bf16[8,8] ms 0.5
+  %r = all_reduce.sum %h on @tp : async bf16[8,8] ms 1.0
+  %n = neg %h : bf16[8,8] ms 0.1
+  %y = wait_tensor %r : bf16[8,8]
+  %z = add %y, %n : bf16[8,8] ms 0.1
+  return %z
+}
+`
+
+func parsed(t *testing.T, text string) *ir.Func {
+	t.Helper()
+	m, err := ir.Parse("t.ir", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Funcs()[0]
+}
+
+// A program is simulated with what was measured, in the form for beside compute
+// where there is compute beside, and with the nodes' costs where nothing was.
+func TestSimulateProgram(t *testing.T) {
+	f := parsed(t, overlapped)
+	p, err := lower.Func(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]string{}
+	for i := range p.Instrs {
+		keys[p.Instrs[i].Node] = p.CostKey(&p.Instrs[i])
+	}
+	m := &cost.Measured{Ranks: 4, EdgeUs: 1, Instructions: []cost.Instruction{
+		{Key: keys["h"], Us: 10}, {Key: keys["n"], Us: 4}, {Key: keys["r"], Us: 100}, {Key: keys["r"] + besideKey, Us: 20}}}
+	if _, err := m.WriteTo(&strings.Builder{}); err != nil { // sorts
+		t.Fatal(err)
+	}
+	got, err := simulateProgram(p, f, m, cost.Arena())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 10 for h, an edge, 20 for the all_reduce, an edge, and add by its node's cost of 100.
+	if math.Abs(got.ms-0.132) > 1e-9 || math.Abs(got.exposed-(0.132-0.114)) > 1e-9 || got.missing != 1 {
+		t.Errorf("%v ms, %v exposed, %d missing", got.ms, got.exposed, got.missing)
+	}
+	if text := got.describe(p); !strings.Contains(text, "1 of ") {
+		t.Error(text)
+	}
+}
+
+func TestJoined(t *testing.T) {
+	a := &cost.Measured{Machine: "m", Ranks: 4, EdgeUs: 1, MemoryScale: 0.5,
+		Instructions: []cost.Instruction{{Key: "x", Us: 2}, {Key: "y", Us: 3}}, Collectives: []cost.Collective{{Op: "all_reduce", Ranks: 4, Bytes: 1024, Us: 4}},
+		Beside: []cost.Beside{{Launch: "matmul", Collective: "all_reduce", Compute: 0.5, Comm: 1}}}
+	b := &cost.Measured{Machine: "m", Ranks: 4, EdgeUs: 3,
+		Instructions: []cost.Instruction{{Key: "x", Us: 4}}, Collectives: []cost.Collective{{Op: "all_reduce", Ranks: 4, Bytes: 1024, Us: 6}},
+		Beside: []cost.Beside{{Launch: "matmul", Collective: "all_reduce", Compute: 0.7, Comm: 0.8}}}
+	want := &cost.Measured{Machine: "m", Ranks: 4, EdgeUs: 2, MemoryScale: 0.5,
+		Instructions: []cost.Instruction{{Key: "x", Us: 3}, {Key: "y", Us: 3}}, Collectives: []cost.Collective{{Op: "all_reduce", Ranks: 4, Bytes: 1024, Us: 5}},
+		Beside: []cost.Beside{{Launch: "matmul", Collective: "all_reduce", Compute: 0.6, Comm: 0.9}}}
+	if d := cmp.Diff(want, joined([]*cost.Measured{a, b})); d != "" {
+		t.Error(d)
+	}
+}
+
+// What is expected to be equal on all ranks is told by the recordings.
+func TestReplicated(t *testing.T) {
+	f := parsed(t, strings.Replace(strings.Replace(overlapped, "return %z", "return %z, %n", 1), "-> (bf16[8,8])", "-> (bf16[8,8], bf16[8,8])", 1))
+	j := &job{flags: runFlags{expect: "recorded"}, pair: &step.Pair{Name: "mlp", Forward: f}}
+	for r := range 4 {
+		set := &fingerprint.Set{Prints: map[fingerprint.Key]fingerprint.Print{}}
+		for k, v := range []float64{1, float64(r)} {
+			x, err := interp.Fill(ir.BF16, v, 8, 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if set.Prints[fingerprint.Key{Func: "mlp.fw", Output: k}], err = fingerprint.Of(x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j.prints = append(j.prints, set)
+	}
+	got, err := j.replicated(0, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]bool{true, false}, got); d != "" {
+		t.Error(d)
+	}
+	if got, err := (&job{}).replicated(0, f); err != nil || got != nil {
+		t.Errorf("without recordings: %v %v", got, err)
+	}
+}
