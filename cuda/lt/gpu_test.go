@@ -327,6 +327,7 @@ func TestGPUShapes(t *testing.T) {
 			}
 		}
 	}
+	g.layer(t)
 	if *tuningFlag != "" {
 		w, err := os.Create(*tuningFlag)
 		if err != nil {
@@ -397,8 +398,8 @@ func (g *gpuBench) shape(t *testing.T, x *shapeLine) {
 			x.First = y.Microseconds
 		}
 	}
-	fmt.Printf("%-34s first %8.2f tuned %8.2f us %6.0f TFLOP/s %5.2f TB/s  %s\n", x.Name, x.First, x.Tuned,
-		p.Flops()/x.Tuned/1e6, p.Bytes()/x.Tuned/1e6, best)
+	fmt.Printf("%-34s first %8.2f tuned %8.2f us (%.3f in turns) %6.0f TFLOP/s %5.2f TB/s  %s\n", x.Name, x.First, x.Tuned,
+		all[0].Ratio, p.Flops()/x.Tuned/1e6, p.Bytes()/x.Tuned/1e6, best)
 	bestSkinny, bestLib := "", ""
 	for _, y := range all {
 		switch {

@@ -96,6 +96,10 @@ func (g *Group) Algo() Algo { return g.algo }
 // the stream has ended, see cuda.Commands.LaunchEarly: that kernel must not write any
 // B.
 func (g *Group) AddTo(cmds *cuda.Commands, s cuda.Stream, sets []Set, early bool) error {
+	return g.add(cmds, s, sets, earliness(early))
+}
+
+func (g *Group) add(cmds *cuda.Commands, s cuda.Stream, sets []Set, early int64) error {
 	if len(sets) != len(g.problems) {
 		return fmt.Errorf("%d products, want %d", len(sets), len(g.problems))
 	}

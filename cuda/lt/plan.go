@@ -168,7 +168,7 @@ func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w
 		return nil
 	}
 	if l.lt == 0 {
-		l.kernel.addSkinny(cmds, s, l.algo.Skinny, []Problem{*p}, y, []cuda.Ptr{x}, []cuda.Ptr{out}, early)
+		l.kernel.addSkinny(cmds, s, l.algo.Skinny, []Problem{*p}, y, []cuda.Ptr{x}, []cuda.Ptr{out}, earliness(early))
 		return nil
 	}
 	if w.bytes < l.workspace {

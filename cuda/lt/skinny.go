@@ -200,10 +200,10 @@ func (s Skinny) tiles(p *Problem) int64 {
 	return (p.M + wide - 1) / wide
 }
 
-// addSkinny adds the launch: struct args of skinny.cu. With early it may begin before
-// the kernel in front of it has ended, and fetches up to that many bytes of weights
-// into the cache meanwhile.
-func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Problem, y cuda.Ptr, x, d []cuda.Ptr, early bool) {
+// addSkinny adds the launch: struct args of skinny.cu. If early is not negative it may
+// begin before the kernel in front of it has ended, and fetches up to that many bytes
+// of weights into the cache meanwhile.
+func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Problem, y cuda.Ptr, x, d []cuda.Ptr, early int64) {
 	p := &ps[0]
 	grid, bytes := int64(0), int64(0)
 	var members []uint64
@@ -214,8 +214,8 @@ func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Pro
 		bytes += 2 * q.M * q.K
 	}
 	ahead := int64(0)
-	if early {
-		ahead = min(256*aheadBytes/max(bytes, 1), 256)
+	if early > 0 {
+		ahead = min(256*early/max(bytes, 1), 256)
 	}
 	words := append([]uint64{uint64(y), uint64(p.Y.LD), uint64(p.N) | uint64(p.K)<<32, uint64(grid) | uint64(ahead)<<32}, members...)
 	if k.host != 0 {
@@ -226,7 +226,7 @@ func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Pro
 	for _, w := range words {
 		b = binary.LittleEndian.AppendUint64(b, w)
 	}
-	if early {
+	if early >= 0 {
 		cmds.LaunchEarly(s, k.f, int(grid)*int(n.Cluster), n.threads(), n.shared(p.K), b)
 	} else {
 		cmds.Launch(s, k.f, int(grid)*int(n.Cluster), n.threads(), n.shared(p.K), b)
@@ -236,6 +236,14 @@ func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Pro
 // aheadBytes is how much of the weights goes into the cache ahead of the kernel's own
 // loads: what memory delivers in a few microseconds, and a part of the cache.
 const aheadBytes = 16 << 20
+
+// earliness is what addSkinny wants to know.
+func earliness(early bool) int64 {
+	if early {
+		return aheadBytes
+	}
+	return -1
+}
 
 // skinnies lists the kernels worth a trial for products with one left operand, on a
 // device with that many multiprocessors, the most promising first.
