@@ -153,6 +153,8 @@ type timing struct {
 	SimExposed float64 `json:"sim_exposed"` // simulated exposed communication
 	Instrs     int     `json:"instructions"`
 	Arena      int64   `json:"arena_bytes"`
+
+	Peer *peerTimes `json:"peer,omitempty"` // of the same function, if -peer has it
 }
 
 func median(ts []float64) float64 {
@@ -169,6 +171,12 @@ func (j *job) timings(tl tool, found []*outcome) ([]timing, error) {
 	if err != nil {
 		return nil, err
 	}
+	var peers map[string]peerTimes
+	if j.flags.peer != "" {
+		if peers, err = readPeer(j.flags.peer); err != nil {
+			return nil, err
+		}
+	}
 	var out []timing
 	for i := range halves {
 		t := timing{Func: j.pair.Name + "." + halves[i].name, Ranks: len(found), Instrs: len(halves[i].program.Instrs), Arena: halves[i].program.Arena}
@@ -182,6 +190,9 @@ func (j *job) timings(tl tool, found []*outcome) ([]timing, error) {
 		t.Exposed = t.Ms - t.Compute
 		if t.Sim, t.SimExposed, err = j.simulated(tl, &halves[i]); err != nil {
 			return nil, err
+		}
+		if p, ok := peers[t.Func]; ok {
+			t.Peer = &p
 		}
 		out = append(out, t)
 	}
@@ -266,6 +277,30 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 	for _, t := range ts {
 		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
 			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Sim, t.SimExposed, t.Instrs, float64(t.Arena)/(1<<30))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	return writePeers(w, ts)
+}
+
+// writePeers prints what another runtime takes for the same functions, and how many
+// times as long that is; nothing if there is no such function.
+func writePeers(w io.Writer, ts []timing) error {
+	if !slices.ContainsFunc(ts, func(t timing) bool { return t.Peer != nil }) {
+		return nil
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "function\tstep ms\tas traced\t\tInductor\t\tcommunication\tas traced\t\t")
+	for _, t := range ts {
+		if p := t.Peer; p != nil {
+			comm := 0.0
+			if p.Compute > 0 {
+				comm = p.Traced - p.Compute
+			}
+			fmt.Fprintf(tw, "%s\t%.4f\t%s\t%s\t%s\t%s\t%.4f\t%s\t%s\t\n", t.Func, t.Ms, millis(p.Traced), ratio(p.Traced, t.Ms),
+				millis(p.Inductor), ratio(p.Inductor, t.Ms), t.Exposed, millis(comm), ratio(comm, t.Exposed))
+		}
 	}
 	return tw.Flush()
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -54,6 +56,50 @@ func TestMedian(t *testing.T) {
 	}
 	if !math.IsNaN(median(nil)) {
 		t.Error("the median of nothing is a number")
+	}
+}
+
+func TestPeer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "peer")
+	text := `W1120 a warning of another program
+{"torch": "2.11.0", "world": 4}
+{"graph": "a.fw", "loss": 11.1}
+{"graph": "a.fw", "variant": "traced", "compile_s": 0.0, "ms": 1.0, "min_ms": 0.9}
+{"graph": "a.fw", "variant": "compute", "compile_s": 0.0, "ms": 0.8, "min_ms": 0.7}
+{"graph": "a.fw", "variant": "inductor", "rel": 0.01, "ms": 0.6}
+{"graph": "a.fw", "variant": "overlap", "rel": 0.01, "ms": 0.7}
+{"graph": "b.fw", "variant": "overlap", "error": "the time is up"}
+{"done": true}
+`
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	peers, err := readPeer(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := peerTimes{Traced: 1, Compute: 0.8, Inductor: 0.6}
+	if d := cmp.Diff(map[string]peerTimes{"a.fw": a}, peers); d != "" {
+		t.Error(d)
+	}
+	var b strings.Builder
+	if err := writePeers(&b, []timing{{Func: "a.fw", Ms: 0.5, Exposed: 0.05, Peer: &a}, {Func: "a.bw", Ms: 1, Peer: &peerTimes{Traced: 3}}, {Func: "c.fw", Ms: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		"  function  step ms  as traced         Inductor         communication  as traced       ",
+		"      a.fw   0.5000     1.0000  2.00x    0.6000  1.20x         0.0500     0.2000  4.00x",
+		"      a.bw   1.0000     3.0000  3.00x         -      -         0.0000          -      -",
+		"",
+	}, "\n")
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Error(d)
+	}
+	if err := os.WriteFile(path, []byte("nothing\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readPeer(path); err == nil || !strings.Contains(err.Error(), "holds no times") {
+		t.Error(err)
 	}
 }
 

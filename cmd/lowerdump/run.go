@@ -62,6 +62,7 @@ type runFlags struct {
 	device, inputs, expect string
 	random, same           string
 	record, trace          string
+	peer                   string // what bench/peer_step.py printed
 	simulate               string // calibration for simulated times
 	world, fakeGPUs        int
 	procs, all, timeline   bool
@@ -85,6 +86,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, prefix of fingerprints, or interp")
 	fs.StringVar(&f.random, "random", "", "how random inputs are made: valid, hash or quick; empty: quick with -device=cuda, else valid")
 	fs.StringVar(&f.same, "same", "data", "of -random=hash: data, so that inputs of role data and of fewer than two dimensions are the same on all ranks, or none")
+	fs.StringVar(&f.peer, "peer", "", "`file` of what bench/peer_step.py printed: -bench prints its times beside ours")
 	fs.StringVar(&f.simulate, "simulate", "", "`file` of lowerdump calibrate for simulated times; empty: that of -costs. The passes do not see it")
 	fs.StringVar(&f.record, "record", "", "write fingerprints of the results to files of this prefix")
 	fs.BoolVar(&f.bench, "bench", false, "time the captured step and its parts; with -device=cuda")
