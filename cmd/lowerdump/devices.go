@@ -26,11 +26,14 @@ func (f *runFlags) platform(t tool, world int) (*platform, error) {
 	if f.device != "cuda" {
 		return &platform{}, nil
 	}
-	p := &platform{opts: f.libraries.options()}
+	opts, err := f.libraries.options()
+	if err != nil {
+		return nil, err
+	}
+	p := &platform{opts: opts}
 	if f.verbose {
 		p.opts.Log = slog.New(slog.NewTextHandler(t.err, nil))
 	}
-	var err error
 	if f.fakeGPUs > 0 {
 		p.drv, err = fakeDriver(f.fakeGPUs)
 	} else {

@@ -2,9 +2,14 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"io"
+	"os"
 
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/lt"
+	"github.com/seed-ee968945/concert/kernels"
 )
 
 // libraryFlags say how GPUs are used: where NVIDIA's libraries are, for a machine on
@@ -14,7 +19,8 @@ type libraryFlags struct {
 	preload                       listFlag
 	staging                       int64
 	sms                           int
-	noBeside                      bool
+	noBeside, noEarly             bool
+	products, protocols           string
 }
 
 func (f *libraryFlags) define(fs *flag.FlagSet) {
@@ -25,6 +31,9 @@ func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.staging, "staging", 0, "bytes on each GPU, for each group, for collectives beside compute; 0 for the default, negative for none")
 	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that products leave to communication; 0 for none")
 	fs.BoolVar(&f.noBeside, "no-beside", false, "do collectives as if nothing computed meanwhile")
+	fs.BoolVar(&f.noEarly, "no-early", false, "let no kernel begin before the one in front of it has ended")
+	fs.StringVar(&f.products, "products", "", "`file` of the algorithms of products; empty: those known for the GPU")
+	fs.StringVar(&f.protocols, "protocols", "", "`file` of the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
 	fs.StringVar(&f.cache, "cache", "", "folder of compiled kernels; empty: in the user's cache folder, none: no cache")
 }
 
@@ -40,9 +49,36 @@ func (l *listFlag) Set(v string) error {
 	return nil
 }
 
-// options are the device's: products by cuBLASLt, attention by our own kernels and cuDNN.
-func (f *libraryFlags) options() device.Options {
-	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, SMs: f.sms}
+// options are the device's: products by cuBLASLt, attention by our own kernels and
+// cuDNN.
+func (f *libraryFlags) options() (device.Options, error) {
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, NoEarly: f.noEarly, SMs: f.sms}
 	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
-	return o
+	err := reading(f.products, func(r io.Reader) (err error) {
+		o.Products, err = lt.ReadTuning(r)
+		return err
+	})
+	if err != nil {
+		return o, err
+	}
+	return o, reading(f.protocols, func(r io.Reader) (err error) {
+		o.Group.Calibration, err = kernels.ReadCalibration(f.protocols, r)
+		return err
+	})
+}
+
+// reading reads a file, if one is named.
+func reading(path string, read func(io.Reader) error) error {
+	if path == "" {
+		return nil
+	}
+	r, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := read(r); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
