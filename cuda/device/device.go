@@ -29,6 +29,7 @@ type Device struct {
 	base    cuda.Ptr // of the arena on this rank
 	libs    []library.Library
 	missing []error // libraries that are not installed
+	early   bool    // launches may be early
 
 	groups map[string]*group
 	order  []*group // as in the spec
@@ -91,6 +92,12 @@ func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, erro
 func (d *Device) load() error {
 	d.rank = d.site.world.Rank(d.spec.Rank)
 	d.base = d.site.world.Addr(d.spec.Rank, d.site.arena)
+	version, err := d.drv.Version()
+	if err != nil {
+		return err
+	}
+	// Graphs have edges for it since CUDA 12.3, devices since compute capability 9.0.
+	d.early = !d.opts.NoEarly && (d.host != nil || version >= 12030 && d.rank.Info.Major >= 9)
 	if err := d.openGroups(); err != nil {
 		return err
 	}

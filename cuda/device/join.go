@@ -68,7 +68,7 @@ func (i *item) joiner() (library.Joiner, bool) {
 func (r *recording) early(k int) (*cuda.Commands, bool) {
 	x := &r.items[k]
 	step, ok := x.plan.step.(library.Early)
-	if !ok || r.d.opts.NoEarly {
+	if !ok || !r.d.early {
 		return nil, false
 	}
 	var front *plan

@@ -115,10 +115,9 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 	return nil
 }
 
-// writes is the memory of a kernel's results, on devices where launches can be early.
+// writes is the memory of a kernel's results, where launches behind it can be early.
 func (d *Device) writes(k *rt.Kernel) []library.Memory {
-	const hopper = 9
-	if d.rank.Info.Major < hopper && d.host == nil {
+	if !d.early {
 		return nil
 	}
 	var out []library.Memory

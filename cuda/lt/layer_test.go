@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -62,6 +63,20 @@ func (g *gpuBench) layer(t *testing.T) {
 		}
 	}()
 	l := &layerBench{g: g, mix: mix}
+	if l.other, err = g.drv.StreamCreate(g.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if l.mark, err = g.drv.EventCreate(g.ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(g.drv.EventDestroy(g.ctx, l.mark), g.drv.StreamDestroy(g.ctx, l.other)); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := g.h.loadPrefetch(); err != nil {
+		t.Fatal(err)
+	}
 	l.tune(t)
 	var want []byte
 	for _, f := range []layerForm{
@@ -73,9 +88,15 @@ func (g *gpuBench) layer(t *testing.T) {
 		{name: "groups, early, 8 MiB ahead", early: true, ahead: 8 << 20},
 		{name: "groups, early, 16 MiB ahead", early: true, ahead: 16 << 20},
 		{name: "groups, early, 32 MiB ahead", early: true, ahead: 32 << 20},
+		{name: "groups, 8 MiB at the side", side: 8 << 20},
+		{name: "groups, 16 MiB at the side", side: 16 << 20},
+		{name: "groups, 32 MiB at the side", side: 32 << 20},
+		{name: "groups, early 8, 16 at the side", early: true, ahead: 8 << 20, side: 16 << 20},
+		{name: "groups, early 0, 24 at the side", early: true, side: 24 << 20},
 	} {
-		us, sum := l.run(t, f, 0, 20)
-		fmt.Printf("layer of 16 rows, %-32s %7.2f us\n", f.name, us)
+		us, sum := l.run(t, f, 0, 0, 20)
+		with, _ := l.run(t, f, 0, 4000, 20)
+		fmt.Printf("layer of 16 rows, %-32s %7.2f us, with three pauses of 4 us %7.2f\n", f.name, us, with)
 		if f.first || f.apart {
 			continue
 		}
@@ -86,7 +107,7 @@ func (g *gpuBench) layer(t *testing.T) {
 			t.Errorf("%s: other bits", f.name)
 		}
 		for _, late := range []uint64{2000, 20000} {
-			if _, sum := l.run(t, f, late, 20); !bytes.Equal(want, sum) {
+			if _, sum := l.run(t, f, late, 0, 20); !bytes.Equal(want, sum) {
 				t.Errorf("%s, late by %d ns: other bits", f.name, late)
 			}
 		}
@@ -97,12 +118,15 @@ type layerForm struct {
 	name                string
 	first, apart, early bool
 	ahead               int64
+	side                uint64 // bytes fetched in another stream
 }
 
 // layerBench has the weights of several layers in the pool, more than the cache holds.
 type layerBench struct {
 	g      *gpuBench
 	mix    cuda.Func
+	other  cuda.Stream
+	mark   cuda.Event
 	qkv, o []Problem
 	gu, dn []Problem
 }
@@ -161,7 +185,11 @@ func (l *layerBench) tune(t *testing.T) {
 
 // run replays a graph of some layers from the same state, and gives the time of a
 // layer and what the last activations are.
-func (l *layerBench) run(t *testing.T, f layerForm, late uint64, replays int) (us float64, sum []byte) {
+//
+// With late, short kernels dawdle before they write. With idle, something that takes
+// that many nanoseconds and no bandwidth stands where attention and the reductions
+// between devices are.
+func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays int) (us float64, sum []byte) {
 	g := l.g
 	must := func(err error) {
 		t.Helper()
@@ -172,6 +200,29 @@ func (l *layerBench) run(t *testing.T, f layerForm, late uint64, replays int) (u
 	var cmds cuda.Commands
 	at := g.in + 1<<20 // weights
 	act := func(i int) cuda.Ptr { return g.out + cuda.Ptr(i)<<20 }
+	slow := func(a, out cuda.Ptr, n uint64) cuda.Ptr {
+		if idle == 0 {
+			return a
+		}
+		cmds.Launch(g.s, l.mix, 16, 512, 0, pack(uint64(a), uint64(a), uint64(out), n, n, n, idle))
+		return out
+	}
+	weights := func(ps []Problem) (list []library.Memory) {
+		from := at
+		for _, p := range ps {
+			list = append(list, library.Memory{At: from, Bytes: uint64(2 * p.M * p.K)})
+			from += cuda.Ptr(2 * p.M * p.K)
+		}
+		return list
+	}
+	// fetch brings the next product's weights nearer while others work.
+	fetch := func(next []Problem) {
+		if f.side > 0 {
+			cmds.Record(g.s, l.mark)
+			cmds.Wait(l.other, l.mark)
+			g.h.addPrefetch(&cmds, l.other, weights(next), f.side)
+		}
+	}
 	mixed := func(a, b, out cuda.Ptr, na, nb, n uint64) {
 		cmds.Launch(g.s, l.mix, 16, 512, 0, pack(uint64(a), uint64(b), uint64(out), na, nb, n, late))
 	}
@@ -208,15 +259,23 @@ func (l *layerBench) run(t *testing.T, f layerForm, late uint64, replays int) (u
 	}
 	const hidden, inner, q, kv = rows16 * 4096, rows16 * 3584, rows16 * 1024, rows16 * 256
 	for range layers {
-		mixed(act(0), act(9), act(1), hidden, hidden, hidden)
+		fetch(l.qkv)
+		mixed(act(0), slow(act(9), act(12), hidden), act(1), hidden, hidden, hidden)
 		product(l.qkv, act(1), act(2), act(3), act(4))
+		fetch(l.o)
 		mixed(act(2), act(3), act(5), q, kv, q)
-		mixed(act(5), act(4), act(5+5), q, kv, q)
+		mixed(slow(act(5), act(13), q), act(4), act(10), q, kv, q)
 		product(l.o, act(10), act(6))
-		mixed(act(6), act(1), act(0), hidden, hidden, hidden)
+		fetch(l.gu)
+		mixed(slow(act(6), act(14), hidden), act(1), act(0), hidden, hidden, hidden)
 		product(l.gu, act(0), act(7), act(8))
+		fetch(l.dn)
 		mixed(act(7), act(8), act(11), inner, inner, inner)
 		product(l.dn, act(11), act(9))
+	}
+	if f.side > 0 {
+		cmds.Record(l.other, l.mark)
+		cmds.Wait(g.s, l.mark)
 	}
 	must(g.drv.CaptureBegin(g.ctx, g.s))
 	runErr := g.drv.Run(g.ctx, cmds.On(g.s))
@@ -233,7 +292,7 @@ func (l *layerBench) run(t *testing.T, f layerForm, late uint64, replays int) (u
 		defer func() { must(g.drv.EventDestroy(g.ctx, ev[i])) }()
 	}
 	// The same state: everything is finite, and every replay goes on from the last.
-	must(g.drv.Memset32(g.ctx, g.s, g.out, 0x3f003e80, 12<<20/4))
+	must(g.drv.Memset32(g.ctx, g.s, g.out, 0x3f003e80, 16<<20/4))
 	must(g.drv.EventRecord(g.ctx, ev[0], g.s))
 	for i := range replays {
 		must(g.drv.GraphLaunch(g.ctx, exec, g.s))

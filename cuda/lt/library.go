@@ -104,6 +104,7 @@ type Handle struct {
 	old       []*Plan // replaced by Adopt
 	workspace map[cuda.Stream]workspace
 	kernels   map[Skinny]kernel
+	fetch     kernel      // of prefetch.cu
 	side      cuda.Stream // for captures that are thrown away, 0 before the first
 }
 

@@ -172,6 +172,10 @@ func (h *Handle) unload() error {
 		}
 		mods = append(mods, k.module)
 	}
+	if h.fetch.module != 0 {
+		mods = append(mods, h.fetch.module)
+		h.fetch = kernel{}
+	}
 	slices.Sort(mods)
 	var errs []error
 	for _, m := range mods {
