@@ -23,11 +23,15 @@ func (l *lowering) region(nodes []*ir.Node) error {
 	k := program.Kernel{Name: l.nextKernel()}
 	if l.source {
 		c, err := cudagen.Generate(k.Name, l.st, nodes)
+		if err == nil {
+			err = b.order(c)
+		}
+		if refused(err) {
+			l.refused = append(l.refused, nodes...)
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("the region of %%%s: %w", nodes[0].Name(), err)
-		}
-		if err := b.order(c); err != nil {
-			return err
 		}
 		k.Source, k.Grid, k.Block = c.Body, c.Grid, int64(c.Block)
 	}
@@ -40,9 +44,7 @@ func (l *lowering) alone(n *ir.Node) (bool, error) {
 	if !l.source || n.Op().Class() != ir.ClassMemory || !n.Pure() || n.Group() != nil || n.Op() == ir.OpCall {
 		return false, nil
 	}
-	if list := n.Meta().Ints(place.InPlaceKey); slices.ContainsFunc(list, func(i int64) bool { return i >= 0 }) && !place.KernelInPlace(n.Op()) {
-		return false, nil
-	}
+	inPlace := slices.ContainsFunc(n.Meta().Ints(place.InPlaceKey), func(i int64) bool { return i >= 0 })
 	if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !empty(v.Type()) }) {
 		return true, nil // nothing to compute
 	}
@@ -52,13 +54,19 @@ func (l *lowering) alone(n *ir.Node) (bool, error) {
 	}
 	k := program.Kernel{Name: l.nextKernel()}
 	c, err := cudagen.Generate(k.Name, l.st, b.nodes)
+	if err == nil {
+		err = b.order(c)
+		if inPlace && !place.KernelInPlace(n.Op()) {
+			err = errMisplaced
+		}
+	}
 	switch {
-	case errors.Is(err, cudagen.ErrUnsupported):
+	case refused(err) && inPlace && !errors.Is(err, cudagen.ErrUnsupported):
+		l.refused = append(l.refused, n) // a kernel can compute it elsewhere
+		return true, nil
+	case refused(err):
 		return false, nil
 	case err != nil:
-		return false, err
-	}
-	if err := b.order(c); err != nil {
 		return false, err
 	}
 	k.Source, k.Grid, k.Block = c.Body, c.Grid, int64(c.Block)
@@ -173,13 +181,13 @@ func (b *body) order(k *cudagen.Kernel) error {
 		}
 	}
 	if len(k.Outs) != len(b.outs) && len(b.nodes) > 1 {
-		return fmt.Errorf("the kernel of %%%s writes %d results of %d", name, len(k.Outs), len(b.outs))
+		return fmt.Errorf("%w: that of %%%s writes %d results of %d", errMisplaced, name, len(k.Outs), len(b.outs))
 	}
 	b.ins, b.outs = k.Ins, k.Outs
 	for _, v := range slices.Concat(b.ins, b.outs) {
 		w, p := b.l.lay.Windows(v)[0], b.l.st.Of(v)[0]
 		if start := w.Offset - p.Offset*int64(v.Type().DType().Size()); start%place.KernelAlign != 0 {
-			return fmt.Errorf("the kernel of %%%s moves %d bytes at a time, but %s lies in a storage %d bytes from the start of its buffer", name, place.KernelAlign, v, start)
+			return fmt.Errorf("%w: that of %%%s moves %d bytes at a time, and %s lies in a storage %d bytes from the start of its buffer", errMisplaced, name, place.KernelAlign, v, start)
 		}
 	}
 	return nil
@@ -187,8 +195,9 @@ func (b *body) order(k *cudagen.Kernel) error {
 
 // steps lists the operations.
 func (b *body) steps() ([]program.BodyStep, error) {
+	needed := b.needed()
 	for _, n := range b.nodes {
-		if n.Op().IsView() {
+		if n.Op().IsView() || !needed[n] {
 			continue
 		}
 		s := program.BodyStep{Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
@@ -201,6 +210,25 @@ func (b *body) steps() ([]program.BodyStep, error) {
 		b.out = append(b.out, s)
 	}
 	return b.out, nil
+}
+
+// needed are the nodes that results depend on.
+func (b *body) needed() map[*ir.Node]bool {
+	read := map[ir.StorageID]bool{} // look-up only
+	for _, v := range b.outs {
+		read[b.l.st.Of(v)[0].Storage] = true
+	}
+	out := map[*ir.Node]bool{} // look-up only
+	for _, n := range slices.Backward(b.nodes) {
+		if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return read[b.l.st.Of(v)[0].Storage] }) {
+			continue
+		}
+		out[n] = true
+		for _, a := range n.Args() {
+			read[b.l.st.Of(a)[0].Storage] = true
+		}
+	}
+	return out
 }
 
 // tensor says where a value of the body lies.

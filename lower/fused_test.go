@@ -2,6 +2,8 @@ package lower_test
 
 import (
 	"context"
+	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -26,9 +28,17 @@ func forCUDA(t testing.TB, m *ir.Module) *ir.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Arena()}
-	if _, err := g.Run(m, p); err != nil {
+	g := passes.Manager{Costs: cost.Arena(), Fusable: lower.Fusable}
+	r, err := g.Run(m, p)
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, s := range r.Steps {
+		for _, v := range s.Stats {
+			if v.Name == "refused-kernel" && v.Value > 0 {
+				t.Errorf("pass %s formed %v regions for which no kernel could be written", s.Pass, v.Value)
+			}
+		}
 	}
 	return m
 }
@@ -95,6 +105,7 @@ func TestFusedPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lengthen(m, rand.New(rand.NewPCG(seed, 9)))
 		after := forCUDA(t, m)
 		for i, f := range after.Funcs() {
 			if beyondHost(f) != "" {
@@ -152,6 +163,25 @@ func TestTracedStepsFused(t *testing.T) {
 			t.Logf("%+v", all)
 			compareWith(t, &want, pair, in, lower.Options{Kernels: true})
 		})
+	}
+}
+
+// Pipeline cuda and the lowering to kernels take every traced graph, and leave by name
+// only what libraries compute.
+func TestTracedGraphsToKernels(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(testdata, "graphs", "*.graph.json.gz"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, len(files))
+	}
+	for _, file := range files {
+		f := forCUDA(t, imported(t, file)).Funcs()[0]
+		p := withKernels(t, f)
+		for i := range p.Instrs {
+			in := &p.Instrs[i]
+			if in.Kind == program.Launch && p.Kernel(in) == nil && !slices.Contains([]string{"matmul", "attention", "attention_backward"}, in.Op) {
+				t.Errorf("%s: %%%s is a %s by name", file, in.Node, in.Op)
+			}
+		}
 	}
 }
 

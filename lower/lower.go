@@ -32,26 +32,34 @@ import (
 // Func lowers a verified function. The rank plays no part: every rank that
 // lowers the same text gets the same program. Linear but for the placement of
 // buffers, which is O(n log n).
-func Func(f *ir.Func) (*program.Program, error) { return lowered(f, false) }
+func Func(f *ir.Func) (*program.Program, error) {
+	p, _, err := lowered(f, false)
+	return p, err
+}
 
-// lowered is Func, with the source of kernels if that is wanted.
-func lowered(f *ir.Func, kernels bool) (*program.Program, error) {
+// lowered is Func, with the source of kernels if that is wanted. If kernels could not
+// be written as regions and annotations want them, it gives the nodes of these instead
+// of a program.
+func lowered(f *ir.Func, kernels bool) (*program.Program, []*ir.Node, error) {
 	lay, err := place.Of(f)
 	if err != nil {
-		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
 	l := &lowering{f: f, m: f.Module(), lay: lay, source: kernels, shared: map[string]int{}, p: &program.Program{Name: f.Name, World: f.Module().World}}
 	l.declare()
 	if err := l.body(); err != nil {
-		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+	}
+	if len(l.refused) > 0 {
+		return nil, l.refused, nil
 	}
 	if err := l.place(); err != nil {
-		return nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
 	if err := l.p.Validate(); err != nil {
-		return nil, fmt.Errorf("lower: %w", err)
+		return nil, nil, fmt.Errorf("lower: %w", err)
 	}
-	return l.p, nil
+	return l.p, nil, nil
 }
 
 // lowering is the state of one Func. Buffer i is buffer i of the layout.
@@ -61,9 +69,10 @@ type lowering struct {
 	lay *place.Layout
 	p   *program.Program
 
-	st     *ir.Storages   // of f, computed when first needed
-	source bool           // kernels get source, and launches become kernels
-	shared map[string]int // kernels by what they do; look-up only
+	st      *ir.Storages   // of f, computed when first needed
+	source  bool           // kernels get source, and launches become kernels
+	shared  map[string]int // kernels by what they do; look-up only
+	refused []*ir.Node     // nodes of kernels that could not be written
 
 	streamOf []int // by group index: its stream, 0 if it has none yet
 

@@ -32,13 +32,23 @@ type Options struct {
 const DefaultCopyGBps = 4814
 
 // FuncWith is [Func] with options: it lowers what [Pack] gives. It is linear in the
-// text of the kernels, too.
+// text of the kernels, too. With Options.Kernels a region for which no kernel can be
+// written is taken apart into its nodes, and buffers are placed anew, without a limit;
+// see [Fusable] for how to have pass fuse leave none.
 func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 	g, err := Pack(f, o)
 	if err != nil {
 		return nil, err
 	}
-	return lowered(g, o.Kernels)
+	for {
+		p, refused, err := lowered(g, o.Kernels)
+		if err != nil || len(refused) == 0 {
+			return p, err
+		}
+		if g, err = apart(g, refused); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // Pack returns the function, in a copy of its module, with every collective of

@@ -48,17 +48,50 @@ func mark(f *ir.Func, r *rand.Rand, elementwise bool) {
 	}
 }
 
+// lengthen puts chains of elementwise operations behind some operations, so that there
+// are values that only neighbours read.
+func lengthen(m *ir.Module, r *rand.Rand) {
+	for _, f := range m.Funcs() {
+		for _, n := range f.Order() {
+			c := n.Op().Class()
+			if c != ir.ClassMemory && c != ir.ClassCompute || len(n.Results()) != 1 || r.IntN(2) == 0 {
+				continue
+			}
+			v := n.Result(0)
+			t := v.Type()
+			if _, ok := t.Shape().Static(); !ok || t.IsAsync() || !t.DType().IsFloat() || !t.Contiguous() {
+				continue
+			}
+			uses := slices.Clone(v.Uses())
+			last, at := v, n
+			for range 1 + r.IntN(3) {
+				op := []ir.Op{ir.OpNeg, ir.OpRelu, ir.OpAbs, ir.OpAdd}[r.IntN(4)]
+				s := ir.NodeSpec{Op: op, Name: "long", Args: []*ir.Value{last}, Results: []ir.Type{t}}
+				if op == ir.OpAdd {
+					s.Args = append(s.Args, v)
+				}
+				at = f.InsertAfter(at, s)
+				last = at.Result(0)
+			}
+			for _, u := range uses {
+				f.SetArg(u.Node, u.Index, last)
+			}
+		}
+	}
+}
+
 // Random programs with random regions, whose results lie on operands where that is
 // legal, give the interpreter's bits. What lies on an operand also comes out right if
 // every element of every result is computed by itself, from the operands as they are
-// then, in any order: the worst that a kernel can do.
+// then, in any order: the worst that a kernel can do. Lowered with source, regions that
+// no kernel can compute are taken apart.
 func TestRandomRegions(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
 		seeds = 40
 	}
 	ctx := context.Background()
-	var all tally
+	var all, apart tally
 	judged := 0
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -66,6 +99,7 @@ func TestRandomRegions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lengthen(m, r)
 		marked := m.Clone()
 		for _, f := range marked.Funcs() {
 			mark(f, r, seed%2 == 0)
@@ -92,14 +126,17 @@ func TestRandomRegions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := hostrun.Goroutines(rt.Config{})(ctx, f, in)
-			if err != nil {
-				t.Fatalf("seed %d: @%s: %v", seed, f.Name, err)
-			}
-			for r := range want {
-				for k := range want[r] {
-					if !interp.Equal(got[r][k], want[r][k]) {
-						t.Errorf("seed %d: @%s: rank %d output %d is %v, the interpreter's %v\n%s", seed, f.Name, r, k, got[r][k], want[r][k], after)
+			apart.add(withKernels(t, f))
+			for _, kernels := range []bool{false, true} {
+				got, err := hostrun.GoroutinesWith(rt.Config{}, lower.Options{Kernels: kernels})(ctx, f, in)
+				if err != nil {
+					t.Fatalf("seed %d: @%s: %v", seed, f.Name, err)
+				}
+				for r := range want {
+					for k := range want[r] {
+						if !interp.Equal(got[r][k], want[r][k]) {
+							t.Errorf("seed %d: @%s, kernels %v: rank %d output %d is %v, the interpreter's %v\n%s", seed, f.Name, kernels, r, k, got[r][k], want[r][k], after)
+						}
 					}
 				}
 			}
@@ -113,7 +150,10 @@ func TestRandomRegions(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%+v, %d launches judged by element", all, judged)
+	t.Logf("%+v, %d launches judged by element; with source %+v", all, judged, apart)
+	if apart.fused < all.fused+int(seeds)/2 {
+		t.Errorf("%d launches of regions, %d with those that were taken apart", all.fused, apart.fused)
+	}
 	if n := int(seeds); all.fused < n || all.temps < n || judged < n/10 {
 		t.Errorf("%d programs had %+v, %d judged by element", n, all, judged)
 	}

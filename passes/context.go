@@ -19,6 +19,7 @@ type Context struct {
 	counted []bool
 	records []CommRecord
 	costs   CostModel
+	fusable func(f *ir.Func) (func(nodes []*ir.Node) error, error)
 	enable  func(site string) bool
 	fn      string
 	err     error // first misuse, reported by the manager

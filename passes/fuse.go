@@ -69,6 +69,7 @@ func fuse() Pass {
 			{"copied", "constants and conversions that a second reader computes for itself"},
 			{"refused-time", "joins given up since the makespan would grow"},
 			{"refused-memory", "joins given up since the peak would grow"},
+			{"refused-kernel", "regions given up since the manager's judge says that no kernel can compute them"},
 		},
 		Run: runFuse,
 	}
@@ -123,7 +124,41 @@ func runFuse(ctx *Context, f *ir.Func) error {
 	if err := f.SetOrder(u.d.permuted(u.order)); err != nil {
 		return err
 	}
+	if err := u.judge(f); err != nil {
+		return err
+	}
 	u.annotate(f)
+	return nil
+}
+
+// judge gives up regions that no kernel can compute, if somebody knows.
+func (u *fuser) judge(f *ir.Func) error {
+	u.ctx.Count("refused-kernel", 0)
+	if u.ctx.fusable == nil {
+		return nil
+	}
+	fits, err := u.ctx.fusable(f)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(u.order); {
+		x, j := u.unit[u.order[i]], i+1
+		for x >= 0 && j < len(u.order) && u.unit[u.order[j]] == x {
+			j++
+		}
+		region := u.order[i:j]
+		i = j
+		if x < 0 || len(u.unitN[x]) < 2 {
+			continue
+		}
+		if err := fits(u.d.permuted(region)); err != nil {
+			u.ctx.Log.Info("no kernel", "region", u.d.nodes[region[0]].Name(), "why", err)
+			u.ctx.Count("refused-kernel", 1)
+			for _, v := range region {
+				u.unit[v] = -1
+			}
+		}
+	}
 	return nil
 }
 
