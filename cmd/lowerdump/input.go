@@ -213,7 +213,7 @@ func (t tool) optimise(ctx context.Context, in *input, pipeline string, with fun
 	defer t.busy.phase("passes")()
 	start := time.Now()
 	g := passes.Manager{
-		Costs: model, Input: in.path, Progress: t.busy.step, Fusable: lower.Fusable, Fusable: lower.Fusable,
+		Costs: model, Input: in.path, Progress: t.busy.step, Fusable: lower.Fusable,
 		Clock: func() int64 { return int64(time.Since(start)) },
 		Log:   slog.New(slog.DiscardHandler),
 	}
