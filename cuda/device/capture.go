@@ -116,6 +116,9 @@ func (r *recording) assemble() error {
 	if err := r.join(); err != nil {
 		return err
 	}
+	if err := r.fetch(); err != nil {
+		return err
+	}
 	r.commands().Record(r.main.h, r.fork)
 	for k := range r.items {
 		i := &r.items[k]

@@ -30,6 +30,7 @@ type Device struct {
 	libs    []library.Library
 	missing []error // libraries that are not installed
 	early   bool    // launches may be early
+	side    *stream // where weights are fetched, nil before the first
 
 	groups map[string]*group
 	order  []*group // as in the spec
@@ -56,6 +57,7 @@ type stream struct {
 	id   rt.Stream
 	h    cuda.Stream
 	join cuda.Event // end of its part of a capture
+	mark cuda.Event // of the side stream: where in another stream it begins
 	work []memory   // for libraries: the last one serves, those before may be in plans
 	// loose says that it was given work outside of captures that no replay has waited for.
 	loose bool
@@ -414,6 +416,11 @@ func (d *Device) release() error {
 		for _, m := range s.work {
 			keep(d.drv.MemFree(c, m.at))
 		}
+	}
+	if d.side != nil {
+		keep(d.drv.StreamDestroy(c, d.side.h))
+		keep(d.drv.EventDestroy(c, d.side.join))
+		keep(d.drv.EventDestroy(c, d.side.mark))
 	}
 	for _, e := range d.events {
 		keep(d.drv.EventDestroy(c, e.h))

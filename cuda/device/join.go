@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -59,6 +60,90 @@ func (i *item) joiner() (library.Joiner, bool) {
 	}
 	j, ok := i.plan.step.(library.Joiner)
 	return j, ok
+}
+
+// fetch lets the weights of each product of few rows come into the cache while what
+// stands between it and the product before it runs: short kernels, attention, and
+// collectives leave memory idle. Requests go out in a stream of their own.
+func (r *recording) fetch() error {
+	limit := r.d.opts.Fetch
+	if limit <= 0 {
+		return nil
+	}
+	after := map[*stream]int{} // by stream: item of the last product, look-up only
+	plans := map[int]*plan{}   // by the item behind which they go, -1 for the begin
+	for k := range r.items {
+		x := &r.items[k]
+		if x.plan == nil {
+			continue
+		}
+		step, ok := x.plan.step.(library.Fetcher)
+		if !ok {
+			continue
+		}
+		p := &plan{name: "fetch for " + x.plan.name, algo: "fetch"}
+		step.AddFetchTo(&p.cmds, uint64(limit))
+		at, seen := after[x.st]
+		if !seen {
+			at = -1
+		}
+		after[x.st] = k
+		if p.cmds.Len() > 0 && plans[at] == nil && r.between(at, k) {
+			plans[at] = p
+			if log := r.d.opts.Log; log != nil {
+				log.Info("fetch", "rank", r.d.spec.Rank, "name", x.plan.name, "behind", at)
+			}
+		}
+	}
+	if len(plans) == 0 {
+		return nil
+	}
+	side, err := r.d.sideStream()
+	if err != nil {
+		return err
+	}
+	var out []item
+	if p := plans[-1]; p != nil {
+		out = append(out, item{st: side, plan: p})
+	}
+	for k, x := range r.items {
+		out = append(out, x)
+		if p := plans[k]; p != nil {
+			out = append(out, item{st: x.st, record: side.mark}, item{st: side, wait: side.mark}, item{st: side, plan: p})
+		}
+	}
+	r.items = out
+	return nil
+}
+
+// between reports whether item k's stream has a call or a wait between the items.
+func (r *recording) between(at, k int) bool {
+	for i := at + 1; i < k; i++ {
+		if x := &r.items[i]; x.st == r.items[k].st && x.record == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sideStream makes the stream for fetches.
+func (d *Device) sideStream() (*stream, error) {
+	if d.side != nil {
+		return d.side, nil
+	}
+	s := &stream{name: "fetch"}
+	var err error
+	if s.h, err = d.drv.StreamCreate(d.rank.Ctx); err != nil {
+		return nil, err
+	}
+	if s.join, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
+		return nil, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h))
+	}
+	if s.mark, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
+		return nil, errors.Join(err, d.drv.EventDestroy(d.rank.Ctx, s.join), d.drv.StreamDestroy(d.rank.Ctx, s.h))
+	}
+	d.side = s
+	return s, nil
 }
 
 // early gives the commands of item k with an early launch, if it can begin before what

@@ -89,9 +89,13 @@ func TestJoin(t *testing.T) {
 		last          int64 // where the last result goes
 		empty, off    bool
 		joined, early int
+		fetch         int64
+		fetched       int
 	}{
 		{name: "plain", joined: 1, early: 1},
 		{name: "no tuning", empty: true},
+		{name: "weights fetched", joined: 1, early: 1, fetch: 1 << 20, fetched: 1},
+		{name: "weights fetched, apart", between: func(e *rt.Exec) { e.Record("compute", 0); e.Wait("compute", 0) }, early: 1, fetch: 1 << 20, fetched: 2},
 		{name: "early off", off: true, joined: 1},
 		{name: "an event between", between: func(e *rt.Exec) { e.Record("compute", 0) }, early: 1},
 		{name: "a result on the second product's weights", last: 8192 + 32*thinK*2, early: 1},
@@ -102,6 +106,7 @@ func TestJoin(t *testing.T) {
 			var log bytes.Buffer
 			drv, devs, o := target(t, 1)
 			o.NoEarly = c.off
+			o.Fetch = c.fetch
 			o.Products = &lt.Tuning{}
 			if !c.empty {
 				o.Products = thinTuning(t)
@@ -144,6 +149,9 @@ func TestJoin(t *testing.T) {
 			text := log.String()
 			if j, e := strings.Count(text, "msg=joined"), strings.Count(text, "msg=early"); j != c.joined || e != c.early {
 				t.Errorf("%d joined and %d early, want %d and %d:\n%s", j, e, c.joined, c.early, text)
+			}
+			if n := strings.Count(text, "msg=fetch"); n != c.fetched {
+				t.Errorf("%d fetched, want %d:\n%s", n, c.fetched, text)
 			}
 			if c.joined > 0 && !strings.Contains(text, "members=3") {
 				t.Errorf("the log does not name the kernel:\n%s", text)

@@ -39,6 +39,10 @@ type Options struct {
 	// Products are the algorithms of known products; nil: those that package lt knows for
 	// the device. An empty tuning leaves the choice to the library.
 	Products *lt.Tuning
+	// Fetch is how many bytes of the weights of a product of few rows are brought into the
+	// cache while what stands between it and the product before computes or communicates;
+	// 0 is none.
+	Fetch int64
 	// NoEarly lets no kernel begin before the one in front of it has ended.
 	NoEarly bool
 	// NVRTC is the path of the runtime compiler's library, empty for its usual names.

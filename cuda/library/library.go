@@ -71,6 +71,14 @@ type Early interface {
 	AddEarlyTo(c *cuda.Commands)
 }
 
+// Fetcher is a Step bound by reading memory that nothing writes shortly before.
+type Fetcher interface {
+	Step
+	// AddFetchTo adds a launch that brings up to limit bytes of that memory into the
+	// device's cache. It changes nothing and may run at any time before the step.
+	AddFetchTo(c *cuda.Commands, limit uint64)
+}
+
 // Memory is a range of a device's memory.
 type Memory struct {
 	At    cuda.Ptr

@@ -198,3 +198,4 @@ func (dl) use(ctx cuda.Ctx, plan uint64, a Algo) (uint64, error) {
 func (dl) call() cuda.CFunc { return cuda.CFunc(C.lt_call()) }
 
 func (dl) skinny() cuda.CFunc { return 0 }
+func (dl) fetch() cuda.CFunc  { return 0 }

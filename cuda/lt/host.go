@@ -21,6 +21,7 @@ import (
 type host struct {
 	fn   cuda.CFunc
 	thin cuda.CFunc // instead of skinny.cu
+	near cuda.CFunc // instead of prefetch.cu: it does nothing
 	// wrong is the number of an algorithm that is listed third and leaves out the last
 	// product of every sum, for tests; zero is none.
 	wrong int32
@@ -55,6 +56,7 @@ func newHost(f *cuda.Fake) *host {
 	h := &host{plans: map[uint64]*hostPlan{}}
 	h.fn = f.RegisterCall(h.run)
 	h.thin = f.RegisterCall(runSkinny)
+	h.near = f.RegisterCall(func([]uint64) error { return nil })
 	return h
 }
 
@@ -65,6 +67,7 @@ func (h *host) call() cuda.CFunc                  { return h.fn }
 func (h *host) get(plan uint64) (*hostPlan, bool) { p, ok := h.plans[plan]; return p, ok }
 
 func (h *host) skinny() cuda.CFunc { return h.thin }
+func (h *host) fetch() cuda.CFunc  { return h.near }
 
 func (h *host) plan(_ cuda.Ctx, _ uint64, p *Problem) (uint64, error) {
 	h.mu.Lock()

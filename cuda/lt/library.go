@@ -27,6 +27,8 @@ type backend interface {
 	// skinny stands in for the kernels of this package on a fake driver; its words are
 	// their parameters. Zero on devices.
 	skinny() cuda.CFunc
+	// fetch stands in for prefetch.cu on a fake driver. Zero on devices.
+	fetch() cuda.CFunc
 }
 
 // StatusError is a failed call of cuBLASLt.

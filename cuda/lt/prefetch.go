@@ -15,10 +15,9 @@ var prefetchSource string
 // bulk copies are no limit.
 const prefetchBlocks = 16
 
-// loadPrefetch compiles and loads the kernel of prefetch.cu once for the handle; on a
-// fake driver there is none, and nothing to bring nearer.
+// loadPrefetch compiles and loads the kernel of prefetch.cu once for the handle.
 func (h *Handle) loadPrefetch() error {
-	if h.fetch.module != 0 || h.opts.Compile == nil {
+	if h.fetch.host = h.lib.lib.fetch(); h.fetch.host != 0 || h.fetch.module != 0 || h.opts.Compile == nil {
 		return nil
 	}
 	image, err := h.opts.Compile("concert_prefetch.cu", prefetchSource)
@@ -41,7 +40,11 @@ func (h *Handle) addPrefetch(cmds *cuda.Commands, s cuda.Stream, list []library.
 	for _, m := range list {
 		total += m.Bytes
 	}
-	if h.fetch.f == 0 || total == 0 {
+	if h.fetch == (kernel{}) || total == 0 || limit == 0 {
+		return
+	}
+	if h.fetch.host != 0 {
+		cmds.Call(s, h.fetch.host, uint64(list[0].At), min(total, limit))
 		return
 	}
 	var b []byte

@@ -21,6 +21,9 @@ func (l *Library) Serve(ctx cuda.Ctx, o Options, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := h.loadPrefetch(); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
 	return &Server{h: h, c: c}, nil
 }
 
@@ -114,9 +117,11 @@ type step struct {
 }
 
 var (
-	_ library.Joiner = (*step)(nil)
-	_ library.Early  = (*step)(nil)
-	_ library.Early  = (*joined)(nil)
+	_ library.Joiner  = (*step)(nil)
+	_ library.Early   = (*step)(nil)
+	_ library.Fetcher = (*step)(nil)
+	_ library.Early   = (*joined)(nil)
+	_ library.Fetcher = (*joined)(nil)
 )
 
 func (s *step) add(c *cuda.Commands, early bool) error {
@@ -137,6 +142,11 @@ func (s *step) Ahead() []library.Memory {
 	}
 	_, b, _ := s.memory()
 	return []library.Memory{b}
+}
+
+// AddFetchTo implements library.Fetcher: the weights of products of few rows.
+func (s *step) AddFetchTo(c *cuda.Commands, limit uint64) {
+	s.srv.h.addPrefetch(c, cuda.Main, s.Ahead(), limit)
 }
 
 // memory is what the operands and the result lie in.
@@ -187,7 +197,7 @@ func (s *step) Join(next []library.Step) (library.Step, int, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		j := &joined{group: g, sets: sets}
+		j := &joined{h: s.srv.h, group: g, sets: sets}
 		for _, t := range list[:n] {
 			_, b, _ := t.memory()
 			j.ahead = append(j.ahead, b)
@@ -221,6 +231,7 @@ func apart(list []*step, t *step) bool {
 
 // joined is several products in one launch.
 type joined struct {
+	h     *Handle
 	group *Group
 	sets  []Set
 	ahead []library.Memory
@@ -234,6 +245,11 @@ func (j *joined) AddEarlyTo(c *cuda.Commands) { _ = j.group.AddTo(c, cuda.Main, 
 
 // Ahead implements library.Early.
 func (j *joined) Ahead() []library.Memory { return j.ahead }
+
+// AddFetchTo implements library.Fetcher.
+func (j *joined) AddFetchTo(c *cuda.Commands, limit uint64) {
+	j.h.addPrefetch(c, cuda.Main, j.ahead, limit)
+}
 
 // String is the kernel.
 func (j *joined) String() string { return j.group.algo.String() }
