@@ -17,7 +17,7 @@ import (
 type libraryFlags struct {
 	cublasLt, cudnn, nvrtc, cache string
 	preload                       listFlag
-	staging                       int64
+	staging, fetch                int64
 	sms                           int
 	noBeside, noEarly             bool
 	products, protocols           string
@@ -32,6 +32,7 @@ func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that products leave to communication; 0 for none")
 	fs.BoolVar(&f.noBeside, "no-beside", false, "do collectives as if nothing computed meanwhile")
 	fs.BoolVar(&f.noEarly, "no-early", false, "let no kernel begin before the one in front of it has ended")
+	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a product of few rows to bring into the cache while what is before it runs; 0 for none")
 	fs.StringVar(&f.products, "products", "", "`file` of the algorithms of products; empty: those known for the GPU")
 	fs.StringVar(&f.protocols, "protocols", "", "`file` of the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
 	fs.StringVar(&f.cache, "cache", "", "folder of compiled kernels; empty: in the user's cache folder, none: no cache")
@@ -52,7 +53,7 @@ func (l *listFlag) Set(v string) error {
 // options are the device's: products by cuBLASLt, attention by our own kernels and
 // cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
-	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, NoEarly: f.noEarly, SMs: f.sms}
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, NoEarly: f.noEarly, Fetch: f.fetch, SMs: f.sms}
 	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
 	err := reading(f.products, func(r io.Reader) (err error) {
 		o.Products, err = lt.ReadTuning(r)
