@@ -163,7 +163,7 @@ func (l *layerBench) tune(t *testing.T) {
 			}
 			sets = append(sets, list)
 		}
-		best, all, err := g.h.TuneGroup(context.Background(), g.s, ps, sets, TuneOptions{Kernels: 40, Time: 1})
+		best, all, err := g.h.TuneGroup(context.Background(), g.s, ps, sets, TuneOptions{Kernels: 32, Time: 1})
 		if err != nil {
 			t.Error(err)
 			continue
