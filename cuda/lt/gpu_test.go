@@ -327,8 +327,10 @@ func TestGPUShapes(t *testing.T) {
 			}
 		}
 	}
-	g.layer(t)
-	if *tuningFlag != "" {
+	g.layer(t, func() {
+		if *tuningFlag == "" {
+			return
+		}
 		w, err := os.Create(*tuningFlag)
 		if err != nil {
 			t.Fatal(err)
@@ -336,7 +338,7 @@ func TestGPUShapes(t *testing.T) {
 		if err := errors.Join(tuning.Write(w), w.Close()); err != nil {
 			t.Fatal(err)
 		}
-	}
+	})
 }
 
 // sets places operands one after another in the pools, as often as they fit and as

@@ -43,8 +43,9 @@ extern "C" __global__ void __launch_bounds__(512) mix(const u16 *a, const u16 *b
 
 // A layer of a model of 8 billion weights with 16 rows, split four ways: products of
 // few rows with short kernels between. The forms differ in how products are launched;
-// all must give the same bits as long as the kernels are the same.
-func (g *gpuBench) layer(t *testing.T) {
+// all must give the same bits as long as the kernels are the same. It calls tuned once
+// the groups are tuned too.
+func (g *gpuBench) layer(t *testing.T, tuned func()) {
 	image, err := g.h.opts.Compile("layer.cu", layerKernels)
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +79,7 @@ func (g *gpuBench) layer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.tune(t)
+	tuned()
 	var want []byte
 	for _, f := range []layerForm{
 		{name: "first suggestions", first: true},
