@@ -159,3 +159,21 @@ func TestJoin(t *testing.T) {
 		})
 	}
 }
+
+// A tuning for another machine is refused, and what comes along for an unknown one is
+// nothing.
+func TestProductsOption(t *testing.T) {
+	fakeOnly(t)
+	for _, c := range []struct {
+		products *lt.Tuning
+		ok       bool
+	}{{nil, true}, {&lt.Tuning{}, true}, {lt.NewTuning("another GPU", 1), false}} {
+		th := newThin(nil, 0)
+		drv, devs, o := target(t, 1)
+		o.Products = c.products
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: 20 * time.Second}, o, []*rt.Module{th.m}, func(ctx context.Context, r *rt.Rank) error { return nil })
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "another GPU than") {
+			t.Errorf("a tuning with digest %s: %v", c.products.Digest(), err)
+		}
+	}
+}
