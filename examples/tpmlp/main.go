@@ -1,150 +1,144 @@
-// Command tpmlp is concert from the side of a compiler that integrates it: it
-// builds a tensor-parallel MLP over micro-batches, lets the passes hide the
-// all_reduces behind the next micro-batch, lowers the result and runs it on four
-// ranks, and prints how much of the communication is hidden.
+// Command tpmlp is concert from the side of a compiler that integrates it: it builds
+// a tensor-parallel MLP over micro-batches, lets the passes hide all_reduces behind
+// other micro-batches, lowers the result to a program with kernels, and runs it: on up
+// to four GPUs, as a CUDA graph each, or else on the host. It prints how long
+// computation waits for communication, as simulated, and on GPUs as measured.
 //
 //	go run ./examples/tpmlp
 package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"log"
 	"math"
-	"sync"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
-	"github.com/seed-ee968945/concert/runtime"
+	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/sim"
 )
 
-const (
-	ranks   = 4
-	batches = 4 // micro-batches: one computes while another's all_reduce travels
-	rows    = 32
-	width   = 64
-	hidden  = 128
-)
+const batches = 4 // micro-batches: one computes while another's all_reduce travels
 
-func main() {
-	if err := run(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-}
+// size is how large the MLP is and how many ranks share it.
+type size struct{ ranks, rows, width, hidden int64 }
 
-// build is the program as a user's compiler would write it: in order, each
-// all_reduce waited for at once.
-func build() (*ir.Module, error) {
-	b := ir.NewBuilder(ranks)
-	tp := b.Group("tp", [][]int{{0, 1, 2, 3}})
+// build is the program as a user's compiler would write it: in order, each all_reduce
+// waited for at once.
+func build(s size) (*ir.Module, error) {
+	b := ir.NewBuilder(int(s.ranks))
+	tp := b.Group("tp", [][]int{[]int{0, 1, 2, 3}[:s.ranks]})
 	f := b.Func("mlp")
-	up := f.Parameter("up", ir.Tensor(ir.F32, width, hidden/ranks))
-	down := f.Parameter("down", ir.Tensor(ir.F32, hidden/ranks, width))
+	up := f.Parameter("up", ir.Tensor(ir.BF16, s.width, s.hidden/s.ranks))
+	down := f.Parameter("down", ir.Tensor(ir.BF16, s.hidden/s.ranks, s.width))
 	var outs []*ir.Value
 	for i := range batches {
-		x := f.Input(fmt.Sprintf("x%d", i), ir.Tensor(ir.F32, rows, width))
-		h := f.Unary(ir.OpSilu, f.Cost(0.40).MatMul(x, up))
-		part := f.Cost(0.40).MatMul(h, down)
-		y := f.Wait(f.Cost(0.30).AllReduce(ir.Sum, tp, part))
-		outs = append(outs, y...)
+		x := f.Input(fmt.Sprintf("x%d", i), ir.Tensor(ir.BF16, s.rows, s.width))
+		h := f.Unary(ir.OpSilu, f.MatMul(x, up))
+		outs = append(outs, f.Wait(f.AllReduce(ir.Sum, tp, f.MatMul(h, down)))...)
 	}
 	f.Return(outs...)
 	return b.Finish()
 }
 
-// exposed simulates a function: its makespan, and how long computing waits, in milliseconds.
-func exposed(f *ir.Func, costs *cost.Model) (makespan, waits float64, err error) {
-	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 { ms, _ := costs.NodeMs(n); return ms }})
+// must ends the program for an error.
+func must[T any](v T, err error) T {
 	if err != nil {
-		return 0, 0, err
+		log.Fatal(err)
 	}
-	tl, err := sim.Evaluate(m, m.InputOrder(), nil)
-	if err != nil {
-		return 0, 0, err
-	}
-	return tl.Makespan, tl.Exposed, nil
+	return v
 }
 
-func run(ctx context.Context) error {
-	m, err := build()
-	if err != nil {
-		return err
+// compile schedules and lowers the program, and says what the simulator makes of it.
+func compile(w io.Writer, s size) (*rt.Module, func(*rt.Exec)) {
+	m := must(build(s))
+	manager := passes.Manager{Costs: &cost.Model{Table: cost.H200(), Machine: must(cost.LookupMachine("h200"))}, Fusable: lower.Fusable}
+	for _, stage := range [][2]string{{"as written", ""}, {"scheduled", "canonicalize,overlap{percent=150},fuse{kernels=true},reuse-buffers,plan-memory"}} {
+		must(manager.Run(m, must(passes.Standard().Parse(stage[1]))))
+		sm := must(sim.FromFunc(m.Func("mlp"), sim.FuncOptions{Ms: func(n *ir.Node) float64 { ms, _ := manager.Costs.NodeMs(n); return ms }}))
+		t := must(sim.Evaluate(sm, sm.InputOrder(), nil))
+		fmt.Fprintf(w, "%s: %.3f ms, of these exposed communication %.3f ms (simulated, %d H200)\n", stage[0], t.Makespan, t.Exposed, s.ranks)
 	}
-	h200, err := cost.LookupMachine("h200")
-	if err != nil {
-		return err
-	}
-	costs := &cost.Model{Table: cost.H200(), Machine: h200}
-	before, waits, err := exposed(m.Func("mlp"), costs)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("as written: %.2f ms, %.2f ms of them waiting for communication\n", before, waits)
+	p := must(lower.FuncWith(m.Func("mlp"), lower.Options{Kernels: true}))
+	return must(rt.ModuleOf(p)), func(x *rt.Exec) { rt.Interpret(x, p) }
+}
 
-	pipeline, err := passes.Standard().Parse("canonicalize,overlap{percent=150}")
-	if err != nil {
-		return err
-	}
-	if _, err := (&passes.Manager{Costs: costs}).Run(m, pipeline); err != nil {
-		return err
-	}
-	f := m.Func("mlp")
-	after, waits, err := exposed(f, costs)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("scheduled:  %.2f ms, %.2f ms of them waiting for communication\n", after, waits)
-
-	p, err := lower.Func(f)
-	if err != nil {
-		return err
-	}
-	module, err := runtime.ModuleOf(p)
-	if err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	sums := make([]float64, ranks)
-	err = host.Local(ctx, ranks, runtime.Config{}, host.Options{}, []*runtime.Module{module}, func(ctx context.Context, r *runtime.Rank) error {
-		outs, err := runtime.Run(ctx, r, p, inputs(f, r.Info().Rank), runtime.Options{})
+// run runs the program on GPUs of drv, or on the host if there is none.
+func run(ctx context.Context, w io.Writer, drv cuda.Driver, s size, o device.Options) (err error) {
+	mod, step := compile(w, s)
+	said := make([]string, s.ranks)
+	rank := func(ctx context.Context, r *rt.Rank) error {
+		k := r.Info().Rank
+		outs, err := rt.RunModule(ctx, r, mod, step, inputs(mod, k), rt.Options{})
 		if err != nil {
 			return err
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		for i := 0; i < len(outs[0].Data); i += 4 {
-			sums[r.Info().Rank] += float64(math.Float32frombits(binary.LittleEndian.Uint32(outs[0].Data[i:])))
+		said[k] = fmt.Sprintf("rank %d: first output %.8x", k, sha256.Sum256(outs[0].Data))
+		var ms [2]float64 // of a step, and of one without communication
+		for i := 0; i < 2 && drv != nil; i++ {
+			c, err := rt.Prepare(ctx, r, mod, step, rt.Options{SkipCollectives: i == 1}, true)
+			if err != nil {
+				return err
+			}
+			all, err := c.Time(ctx, 21)
+			if err = errors.Join(err, c.Close()); err != nil {
+				return err
+			}
+			slices.Sort(all)
+			ms[i] = all[len(all)/2]
+			said[k] += []string{fmt.Sprintf("; %.3f ms a step", ms[0]), fmt.Sprintf(", of these exposed communication %.3f ms (measured)", ms[0]-ms[1])}[i]
 		}
 		return nil
-	})
-	if err != nil {
-		return err
 	}
-	fmt.Printf("ran on %d ranks of the host device; the sum of the first output on each: %.4f\n", ranks, sums)
-	return nil
+	if drv == nil {
+		err = host.Local(ctx, int(s.ranks), rt.Config{}, host.Options{}, []*rt.Module{mod}, rank)
+	} else {
+		err = device.Local(ctx, drv, []int{0, 1, 2, 3}[:s.ranks], rt.Config{}, o, []*rt.Module{mod}, rank)
+	}
+	fmt.Fprintln(w, strings.Join(said, "\n"))
+	return err
 }
 
-// inputs fills the inputs of one rank: the batches are the same everywhere, the
-// weights are the rank's shard.
-func inputs(f *ir.Func, rank int) []runtime.Value {
-	var vs []runtime.Value
-	for _, n := range f.Inputs() {
-		shape, _ := n.Result(0).Type().Shape().Static()
-		data := make([]byte, 4*shape[0]*shape[1])
-		seed := 0.0
-		if n.Role() == ir.RoleParameter {
-			seed = float64(rank)
+// inputs are those of one rank: weights are its shard, batches are the same for all.
+func inputs(m *rt.Module, rank int) []rt.Value {
+	var vs []rt.Value
+	for i, q := range m.Inputs {
+		t, r := q.Tensors[0], rand.New(rand.NewPCG(uint64(i), uint64(max(2-i, 0)*rank)))
+		v := rt.Value{DType: t.DType, Shape: t.Shape}
+		for range t.NumElems() { // a bf16 is the upper half of an f32
+			v.Data = binary.LittleEndian.AppendUint16(v.Data, uint16(math.Float32bits(0.1*r.Float32())>>16))
 		}
-		for i := 0; i < len(data); i += 4 {
-			v := 0.1 * math.Sin(float64(i)+seed)
-			binary.LittleEndian.PutUint32(data[i:], math.Float32bits(float32(v)))
-		}
-		vs = append(vs, runtime.Value{DType: ir.F32, Shape: shape, Data: data})
+		vs = append(vs, v)
 	}
 	return vs
+}
+
+func main() {
+	s := size{ranks: 4, rows: 64, width: 128, hidden: 512}
+	drv, err := cuda.Open("")
+	if err == nil {
+		if gpus, _ := drv.Devices(); len(gpus) > 0 {
+			s = size{ranks: int64(min(len(gpus), 4)), rows: 4096, width: 4096, hidden: 12288}
+		}
+	} else {
+		drv = nil
+		fmt.Println("no GPU, so the host:", err)
+	}
+	if err := run(context.Background(), os.Stdout, drv, s, device.Options{Libraries: device.Standard(device.Paths{})}); err != nil {
+		log.Fatal(err)
+	}
 }
