@@ -237,9 +237,10 @@ func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Pro
 	}
 }
 
-// aheadBytes is how much of the weights goes into the cache ahead of the kernel's own
-// loads: what memory delivers in a few microseconds, and a part of the cache.
-const aheadBytes = 16 << 20
+// aheadBytes is how much of the weights a kernel that starts early brings into the cache
+// ahead of its own loads. On an H200 it pays nothing: a layer of 16 rows took 58.4 us
+// with none, 58.9 with 4 MiB, 59.9 with 16 and 61.6 with 32.
+const aheadBytes = 0
 
 // earliness is what addSkinny wants to know.
 func earliness(early bool) int64 {
