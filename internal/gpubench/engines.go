@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -44,7 +43,7 @@ func (b *bench) engines() error {
 	}
 	forms = append(forms, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, false}, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, true})
 	for _, f := range forms {
-		if !strings.Contains(f.algo.String(), b.only) {
+		if !b.only.MatchString(f.algo.String()) {
 			continue
 		}
 		t := kernels.DefaultTuning(b.n)

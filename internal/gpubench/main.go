@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ type bench struct {
 	out     *os.File
 	minSize uint64
 	maxSize uint64
-	only    string
+	only    *regexp.Regexp
 	blas    string
 	tuning  string
 }
@@ -84,7 +85,7 @@ func main() {
 	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that tune tries, in bytes")
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
 	flag.Uint64Var(&o.staging, "staging", 128<<20, "bytes of the group's staging, at most 256 MiB")
-	flag.StringVar(&o.only, "only", "", "only figures whose name contains this")
+	flag.StringVar(&o.only, "only", "", "only figures whose name matches this regular expression")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
 	flag.StringVar(&o.blas, "blas", "", "cuBLAS library for -mode overlap, empty for the usual names")
@@ -154,6 +155,10 @@ func imagesOf(dir string) (*kernels.Set, error) {
 }
 
 func run(o options) error {
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return err
+	}
 	drv, err := cuda.Open("")
 	if err != nil {
 		return err
@@ -180,7 +185,7 @@ func run(o options) error {
 		return err
 	}
 	defer r.close()
-	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: o.only, blas: o.blas, tuning: o.tuning}
+	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: only, blas: o.blas, tuning: o.tuning}
 	if o.out != "" {
 		if b.out, err = os.Create(o.out); err != nil {
 			return err

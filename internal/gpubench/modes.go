@@ -69,7 +69,7 @@ func (b *bench) verify() error {
 				if algo == besideEngine {
 					name = fmt.Sprintf("%v engine beside %v", t, kind)
 				}
-				if !strings.Contains(name, b.only) {
+				if !b.only.MatchString(name) {
 					continue
 				}
 				for _, per := range []uint64{1, 3, 8, 64, 1000, 4099, 16384, 300001} {
@@ -221,7 +221,7 @@ func (b *bench) tune() error {
 	b.report(figure{Op: "barrier", Impl: "concert", US: us})
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
 		for full := b.minSize; full <= b.maxSize; full *= 4 {
-			if b.only != "" && !strings.Contains(kind.String(), b.only) {
+			if !b.only.MatchString(kind.String()) {
 				continue
 			}
 			for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
@@ -314,7 +314,7 @@ func (b *bench) bench() error {
 	}
 	b.report(figure{Op: "barrier", Impl: "concert", US: us})
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
-		if !strings.Contains(kind.String(), b.only) {
+		if !b.only.MatchString(kind.String()) {
 			continue
 		}
 		for full := b.minSize; full <= b.maxSize; full *= 4 {

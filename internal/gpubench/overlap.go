@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -93,7 +92,7 @@ func (b *bench) overlap() error {
 			continue
 		}
 		for _, f := range forms(bytes) {
-			if b.only != "" && !strings.Contains(f.kind.String()+" "+f.String(), b.only) {
+			if !b.only.MatchString(f.kind.String() + " " + f.String()) {
 				continue
 			}
 			if _, err := b.beside(side, f, bytes); err != nil {

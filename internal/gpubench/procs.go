@@ -39,7 +39,7 @@ func spawn(o options) error {
 	for i := range cmds {
 		args := []string{"-mode", o.mode, "-ranks", strconv.Itoa(o.ranks), "-procs", "-out", file(i), "-min", fmt.Sprint(o.least),
 			"-max", fmt.Sprint(o.limit), "-only", o.only, fmt.Sprintf("-ptx=%v", o.ptx),
-			"-timeout", o.timeout.String(), "-blas", o.blas}
+			"-timeout", o.timeout.String(), "-blas", o.blas, "-images", o.images, "-staging", fmt.Sprint(o.staging)}
 		cmds[i] = exec.Command(os.Args[0], args...)
 		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envMeeting+"="+meeting.Name)
 		cmds[i].SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Compiles the kernels with nvcc, to compare its code with clang's:
 #
-#   kernels/bench/nvcc.sh OUT
+#   kernels/bench/nvcc.sh OUT [NAME...]      all files of src unless some are named
 #   gpubench -mode bench -out clang.jsonl
 #   gpubench -mode bench -out nvcc.jsonl -images OUT
 #   kernels/bench/compare.py clang.jsonl nvcc.jsonl
@@ -10,6 +10,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=$1
+shift
 mkdir -p "$out"
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 export here out nvcc
@@ -19,4 +20,5 @@ one() {
     { echo "$name: nvcc failed:"; grep -m 3 error "$out/$name.log"; exit 1; }
 }
 export -f one
-ls "$here"/../src/*.cu | xargs -P "$(nproc)" -I{} bash -c 'one {}'
+[ $# -gt 0 ] || set -- $(basename -s .cu "$here"/../src/*.cu)
+printf "$here/../src/%s.cu\n" "$@" | xargs -P "$(nproc)" -I{} bash -c 'one {}'
