@@ -164,6 +164,9 @@ func (x *Exec) code(k *Kernel) error {
 		return fmt.Errorf("module %s has no kernel %q", x.m.Name, k.Target)
 	}
 	k.Attrs, k.Code, k.Unit = nil, &x.m.Kernels[i], x.l.unit
+	if x.l.fits(i, k) {
+		return nil
+	}
 	params := slices.Concat(k.Ins, k.Outs)
 	for j := range k.Code.Body {
 		s := &k.Code.Body[j]
@@ -180,5 +183,6 @@ func (x *Exec) code(k *Kernel) error {
 			}
 		}
 	}
+	x.l.checked[i] = params
 	return nil
 }

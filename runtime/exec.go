@@ -26,6 +26,7 @@ type Exec struct {
 	node     string   // IR node of the next call
 	recorded []string // by event: the stream that recorded it last
 	bound    []*Work  // async inputs
+	keep     *made    // what the instruction at hand is remembered in, if it may be
 	copied   bool     // inputs are on their way from elsewhere in the arena
 	err      error
 }
@@ -99,13 +100,13 @@ func (x *Exec) take() (node string, ok bool) {
 
 // stream finds a stream of the module.
 func (x *Exec) stream(op named, name string) (Stream, bool) {
-	if !slices.Contains(x.m.Streams, name) {
-		x.fail(op, fmt.Errorf("module %s has no stream %q", x.m.Name, name))
-		return 0, false
+	for i, s := range x.m.Streams {
+		if s == name {
+			return x.l.streams[i], true
+		}
 	}
-	x.r.mu.Lock()
-	defer x.r.mu.Unlock()
-	return x.r.streams[name], true
+	x.fail(op, fmt.Errorf("module %s has no stream %q", x.m.Name, name))
+	return 0, false
 }
 
 // event finds an event of the module.
@@ -209,6 +210,7 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 			return
 		}
 	}
+	x.keepKernel(s, k)
 	x.done(x.r.dev.Launch(s, k))
 }
 
@@ -266,7 +268,11 @@ func (x *Exec) Collective(stream string, c *Collective) {
 	if c.Outs, ok = x.place(c, c.Outs); !ok {
 		return
 	}
-	if c.Ins, ok = x.place(c, c.Ins); !ok || x.opts.SkipCollectives {
+	if c.Ins, ok = x.place(c, c.Ins); !ok {
+		return
+	}
+	x.keepCollective(s, c)
+	if x.opts.SkipCollectives {
 		return
 	}
 	x.done(x.r.dev.Collective(s, c))

@@ -64,12 +64,15 @@ type loaded struct {
 	unit   int            // its number among the modules
 	codes  map[string]int // its kernels by name
 
-	planned map[string]bool // sizes that the device has planned the step for; see plan
+	streams []Stream                   // by stream of the module
+	memo    map[*program.Program]*memo // of programs that were interpreted
+	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
+	planned map[string]bool            // sizes that the device has planned the step for; see plan
 }
 
 // newLoaded places module number unit of a rank at a base, without its events.
 func newLoaded(m *Module, base int64, unit int) *loaded {
-	l := &loaded{base: base, unit: unit, codes: map[string]int{}}
+	l := &loaded{base: base, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, streams: make([]Stream, len(m.Streams))}
 	for i := range m.Kernels {
 		l.codes[m.Kernels[i].Name] = i
 	}
@@ -235,6 +238,9 @@ func (r *Rank) prepare(mods []*Module) error {
 			}
 		}
 		l := r.loaded[m]
+		for i, name := range m.Streams {
+			l.streams[i] = r.streams[name]
+		}
 		l.events = make([]Event, m.Events)
 		for i := range l.events {
 			l.events[i] = event()

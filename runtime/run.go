@@ -281,11 +281,17 @@ func (r *Rank) moduleOf(p *program.Program) *Module {
 
 // Interpret enqueues the instructions of p on x, whose module is p's.
 func Interpret(x *Exec, p *program.Program) {
+	known := x.memory(p)
 	for i := range p.Instrs {
 		if x.err != nil {
 			return
 		}
+		if x.again(&known[i]) {
+			continue
+		}
+		x.keep = &known[i]
 		x.instr(p, &p.Instrs[i])
+		x.keep = nil
 	}
 }
 

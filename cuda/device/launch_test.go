@@ -1,0 +1,317 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// counted is a driver that counts what enqueues work, and keeps the last command
+// buffer that it ran.
+type counted struct {
+	cuda.Driver
+	calls map[string]int
+	words []uint64
+	ctx   cuda.Ctx
+	mute  bool // nothing is enqueued: what is left is the cost of everything around the driver
+}
+
+func (d *counted) Run(c cuda.Ctx, words []uint64) error {
+	if d.mute {
+		return nil
+	}
+	d.calls["Run"]++
+	d.ctx, d.words = c, words
+	for i := 0; i < len(words); i += int(words[i] >> 8) {
+		d.calls[[]string{"", "launch", "record", "wait", "copy", "memset", "graph", "write", "wait32", "call", "launch"}[words[i]&0xff]]++
+	}
+	return d.Driver.Run(c, words)
+}
+
+func (d *counted) EventRecord(c cuda.Ctx, e cuda.Event, s cuda.Stream) error {
+	if d.mute {
+		return nil
+	}
+	d.calls["EventRecord"]++
+	return d.Driver.EventRecord(c, e, s)
+}
+
+func (d *counted) StreamWait(c cuda.Ctx, s cuda.Stream, e cuda.Event) error {
+	if d.mute {
+		return nil
+	}
+	d.calls["StreamWait"]++
+	return d.Driver.StreamWait(c, s, e)
+}
+
+func (d *counted) Launch(c cuda.Ctx, s cuda.Stream, f cuda.Func, grid, block, shared int, buf []byte) error {
+	d.calls["Launch"]++
+	return d.Driver.Launch(c, s, f, grid, block, shared, buf)
+}
+
+func (d *counted) GraphLaunch(c cuda.Ctx, x cuda.Exec, s cuda.Stream) error {
+	d.calls["GraphLaunch"]++
+	return d.Driver.GraphLaunch(c, x, s)
+}
+
+// countedFake has the functions of a Fake that devices look for.
+type countedFake struct {
+	*counted
+	fake *cuda.Fake
+}
+
+func (d countedFake) RegisterCall(run func(args []uint64) error) cuda.CFunc {
+	return d.fake.RegisterCall(run)
+}
+
+// spy keeps the last captured step of a device.
+type spy struct {
+	*device.Device
+	last rt.Captured
+}
+
+func (s *spy) EndCapture(ctx context.Context, graph bool) (rt.Captured, error) {
+	c, err := s.Device.EndCapture(ctx, graph)
+	s.last = c
+	return c, err
+}
+
+// manyLaunches is a program of small instructions: two kernels, a collective of one
+// rank in a stream of its own, and what orders them, again and again.
+func manyLaunches(t testing.TB, blocks int) *program.Program {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("world 1\ngroup @g = [[0]]\n\nfunc @f(%x0: f32[1024]) -> (f32[1024]) {\n")
+	for i := range blocks {
+		fmt.Fprintf(&b, "  %%a%[1]d = neg %%x%[1]d : f32[1024]\n  %%b%[1]d = relu %%a%[1]d : f32[1024]\n  %%s%[1]d = all_reduce.sum %%b%[1]d on @g : async f32[1024]\n  %%x%[2]d = wait_tensor %%s%[1]d : f32[1024]\n", i, i+1)
+	}
+	fmt.Fprintf(&b, "  return %%x%d\n}\n", blocks)
+	m, err := ir.Parse("many.ir", b.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lower.FuncWith(m.Funcs()[0], lower.Options{Kernels: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// launches is a rank of a world of one on a counting driver.
+type launches struct {
+	drv  *counted
+	spy  *spy
+	rank *rt.Rank
+	mod  *rt.Module
+	prog *program.Program
+}
+
+func openLaunches(t testing.TB, blocks int) *launches {
+	t.Helper()
+	drv, devs, o := target(t, 1)
+	o.Libraries = nil
+	l := &launches{drv: &counted{Driver: drv, calls: map[string]int{}}, prog: manyLaunches(t, blocks)}
+	var err error
+	if l.mod, err = rt.ModuleOf(l.prog); err != nil {
+		t.Fatal(err)
+	}
+	var over cuda.Driver = l.drv
+	if f, ok := drv.(*cuda.Fake); ok {
+		over = countedFake{l.drv, f}
+	}
+	o.Devices = devs
+	open := device.Opener(over, o)
+	cfg := rt.Config{Timeout: 30 * time.Second, Env: &rt.Env{World: 1, LocalWorld: 1, Source: "a test"}}
+	l.rank, err = rt.Join(t.Context(), func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
+		d, err := open(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		l.spy = &spy{Device: d.(*device.Device)}
+		return l.spy, nil
+	}, cfg, l.mod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.rank.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func (l *launches) step(x *rt.Exec) { rt.Interpret(x, l.prog) }
+
+// inputs are zeros.
+func (l *launches) inputs() []rt.Value {
+	return []rt.Value{{DType: rt.F32, Shape: []int64{1024}, Data: make([]byte, 4096)}}
+}
+
+// A replay of a captured step is one call of the driver with one launch in it, a
+// replay of a command buffer one call with all of them; run eagerly, a step makes a
+// call for each instruction.
+func TestCallsOfReplays(t *testing.T) {
+	l := openLaunches(t, 8)
+	ctx := t.Context()
+	if _, err := rt.RunModule(ctx, l.rank, l.mod, l.step, l.inputs(), rt.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, graph := range []bool{true, false} {
+		st, err := rt.Prepare(ctx, l.rank, l.mod, l.step, rt.Options{}, graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range 4 {
+			clear(l.drv.calls)
+			if err := st.Replay(ctx); err != nil {
+				t.Fatal(err)
+			}
+			c := l.drv.calls
+			t.Logf("graph %v: %v", graph, c)
+			if k == 0 {
+				continue // joins streams that ran something on their own before
+			}
+			if c["Run"] != 1 || c["EventRecord"]+c["StreamWait"]+c["Launch"]+c["GraphLaunch"] > 0 {
+				t.Errorf("graph %v: a replay makes the calls %v", graph, c)
+			}
+			if graph && (c["graph"] != 1 || c["launch"]+c["call"]+c["copy"]+c["wait"] > 0) {
+				t.Errorf("a replay of a graph enqueues %v", c)
+			}
+			if !graph && c["launch"]+c["call"]+c["copy"] < 3*8-1 {
+				t.Errorf("a replay of a command buffer enqueues %v", c)
+			}
+		}
+		if err := st.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLaunchCost compares what an instruction costs the host, from Go, with the same
+// calls of the driver in a loop in C: as a command buffer, and eagerly. With -gpu only;
+// the times of the fake driver are its own.
+func TestLaunchCost(t *testing.T) {
+	if !*onGPU {
+		t.Skip("times of the fake driver say nothing")
+	}
+	const rounds, reps = 101, 5
+	l := openLaunches(t, 32)
+	ctx := t.Context()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var old, one unix.CPUSet
+	if unix.SchedGetaffinity(0, &old) == nil {
+		one.Set(4)
+		if unix.SchedSetaffinity(0, &one) == nil {
+			defer unix.SchedSetaffinity(0, &old)
+		}
+	}
+	var eager []float64
+	timed := func(x *rt.Exec) {
+		start := time.Now()
+		l.step(x)
+		eager = append(eager, float64(time.Since(start).Nanoseconds())/1e3)
+	}
+	prepare := func(graph bool) rt.Captured {
+		st, err := rt.Prepare(ctx, l.rank, l.mod, l.step, rt.Options{}, graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { st.Close() })
+		return l.spy.last
+	}
+	wait := func(c rt.Captured) {
+		if err := c.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue := func(c rt.Captured) float64 {
+		start := time.Now()
+		if err := c.Enqueue(); err != nil {
+			t.Fatal(err)
+		}
+		us := float64(time.Since(start).Nanoseconds()) / 1e3
+		wait(c)
+		return us
+	}
+	in := l.inputs()
+	if _, err := rt.RunModule(ctx, l.rank, l.mod, l.step, in, rt.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	graph, buffer := prepare(true), prepare(false)
+	enqueue(graph)
+	enqueue(buffer)
+	words := slices.Clone(l.drv.words)
+	cctx := l.drv.ctx
+	n := float64(len(l.prog.Instrs))
+	in[0].Resident = true
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	mid := func(v []float64) float64 {
+		slices.Sort(v)
+		return v[len(v)/2]
+	}
+	for rep := range reps {
+		var inC, inGo, oneGraph []float64
+		eager = eager[:0]
+		for range rounds {
+			start := time.Now()
+			if err := l.drv.Driver.Run(cctx, words); err != nil {
+				t.Fatal(err)
+			}
+			inC = append(inC, float64(time.Since(start).Nanoseconds())/1e3)
+			wait(buffer)
+			inGo = append(inGo, enqueue(buffer))
+			oneGraph = append(oneGraph, enqueue(graph))
+			if _, err := rt.RunModule(ctx, l.rank, l.mod, timed, in, rt.Options{KeepOutputs: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, g, e := mid(inC), mid(inGo), mid(eager)
+		t.Logf("rep %d, %d instructions: C %.3f us each; command buffer %.3f, over C %.4f; eager %.3f, over C %.3f; a graph %.2f us in all",
+			rep, len(l.prog.Instrs), c/n, g/n, (g-c)/n, e/n, (e-c)/n, mid(oneGraph))
+		if (g-c)/n > 0.3 {
+			t.Errorf("a command buffer costs %.3f us an instruction more than its calls in C", (g-c)/n)
+		}
+		runtime.GC()
+	}
+}
+
+// BenchmarkEager is what the runtime and the device do for an instruction of a step
+// that runs eagerly, without the driver.
+func BenchmarkEager(b *testing.B) {
+	l := openLaunches(b, 32)
+	ctx := b.Context()
+	if _, err := rt.RunModule(ctx, l.rank, l.mod, l.step, l.inputs(), rt.Options{}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	n := 0
+	if _, err := rt.RunModule(ctx, l.rank, l.mod, func(x *rt.Exec) {
+		l.drv.mute = true
+		defer func() { l.drv.mute = false }()
+		for b.Loop() {
+			l.step(x)
+			n++
+		}
+	}, l.inputs(), rt.Options{}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n*len(l.prog.Instrs)), "ns/instruction")
+}
