@@ -25,15 +25,15 @@ type GaveUpError struct {
 func (e *GaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s", e.Rank, e.Reason) }
 
 // aborted is called when a member in another process has aborted a group.
-func (w *World) aborted(msg message) {
+func (w *World) aborted(group, rank int, reason string) {
 	w.mu.Lock()
 	var g *Group
-	if msg.Group >= 0 && msg.Group < len(w.groups) {
-		g = w.groups[msg.Group]
+	if group >= 0 && group < len(w.groups) {
+		g = w.groups[group]
 	}
 	w.mu.Unlock()
 	if g != nil {
-		g.lose(&GaveUpError{Rank: msg.Rank, Reason: msg.Text})
+		g.lose(&GaveUpError{Rank: rank, Reason: reason})
 	}
 }
 
@@ -93,7 +93,7 @@ func (m *Member) Abort(reason error) {
 		}
 	}
 	if c := g.world.control; c != nil {
-		c.relay(message{Kind: msgAbort, Rank: m.Index, Group: g.id, Text: reason.Error()}, c.rank)
+		c.tell(g.id, m.Index, reason.Error())
 	}
 }
 

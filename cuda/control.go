@@ -47,31 +47,6 @@ func (m Meeting) timeout() time.Duration {
 	return time.Minute
 }
 
-// MismatchError means that a process of a world differs from rank 0 in something
-// that must be the same.
-type MismatchError struct {
-	Rank      int
-	What      string
-	Got, Want string
-}
-
-// Error names the rank and what differs.
-func (e *MismatchError) Error() string {
-	return fmt.Sprintf("rank %d does not belong to this world: its %s is %s, rank 0 has %s", e.Rank, e.What, e.Got, e.Want)
-}
-
-// PeerLostError means that another process of the world ended or closed its
-// connection. Rank is -1 where it is not known.
-type PeerLostError struct{ Rank int }
-
-// Error names the rank.
-func (e *PeerLostError) Error() string {
-	if e.Rank < 0 {
-		return "a process of the world ended"
-	}
-	return fmt.Sprintf("the process of rank %d ended", e.Rank)
-}
-
 const protocolVersion = 1
 
 // hello is what a process says of itself.
@@ -119,7 +94,7 @@ type control struct {
 	lost        error
 	closing     bool
 	onLost      []func(error)
-	onAbort     func(message)
+	onAbort     func(group, rank int, reason string)
 	readers     sync.WaitGroup
 }
 
@@ -327,7 +302,7 @@ func (c *control) read(rank int, conn *net.UnixConn) {
 			f := c.onAbort
 			c.mu.Unlock()
 			if f != nil {
-				f(m)
+				f(m.Group, m.Rank, m.Text)
 			}
 		case msgBye:
 			c.mu.Lock()
@@ -367,8 +342,13 @@ func (c *control) relay(m message, from int) {
 	}
 }
 
+// tell says to the other processes that a member, by its group rank, gave up a group.
+func (c *control) tell(group, rank int, reason string) {
+	c.relay(message{Kind: msgAbort, Rank: rank, Group: group, Text: reason}, c.rank)
+}
+
 // whenAborted registers f, which is called when another process gives up a group.
-func (c *control) whenAborted(f func(message)) {
+func (c *control) whenAborted(f func(group, rank int, reason string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onAbort = f

@@ -2,22 +2,37 @@
 
 package cuda
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
+
+var errProcesses = errors.New("worlds of several processes need Linux")
 
 // control is empty where worlds have one process only.
 type control struct{}
 
-func (c *control) Close() error           { return nil }
-func (c *control) whenLost(f func(error)) {}
-func (w *World) meet() error              { return nil }
+func (c *control) Close() error                        { return nil }
+func (c *control) whenLost(func(error))                {}
+func (c *control) whenAborted(func(int, int, string))  {}
+func (c *control) tell(group, rank int, reason string) {}
+func (w *World) meet() error                           { return nil }
 
 // Meeting is for Linux only.
-type Meeting struct{ Name string }
+type Meeting struct {
+	Name    string
+	Timeout time.Duration
+}
 
 // NewMeeting fails: worlds of several processes need Linux.
 func NewMeeting() (Meeting, error) {
-	return Meeting{}, errors.New("worlds of several processes need Linux")
+	return Meeting{}, errProcesses
 }
 
 // Meet returns at once: there is only one process.
 func (w *World) Meet() error { return nil }
+
+// NewProcessWorld fails: worlds of several processes need Linux.
+func NewProcessWorld(drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (*World, error) {
+	return nil, errProcesses
+}
