@@ -76,6 +76,9 @@ func (j *job) report(ctx context.Context, t tool, got results) error {
 	if gradient != nil {
 		fmt.Fprintf(t.out, "worst gradient error %.2g (rank %d, %s)\n", gradient.Diff.Rel, gradient.Rank, gradient.Name)
 	}
+	if j.prints != nil {
+		j.reportOwn(t, all)
+	}
 	if bad > 0 {
 		fmt.Fprintf(t.out, "%s: %d of %d outputs are too far from what is expected\n", t.colour("31", "FAIL"), bad, len(all))
 		return errFindings
@@ -91,7 +94,7 @@ func (got results) loss(j *job, rank int) (float64, bool) {
 		if !ok || p.Elems != 1 {
 			return 0, false
 		}
-		return p.Sample.Float64s()[0], true
+		return p.First()
 	}
 	t := got.outs[rank][0][0]
 	if len(t.Shape) > 0 {
@@ -242,12 +245,55 @@ func (j *job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
 				if i == 0 && want.Elems == 1 {
 					limit = step.LossTolerance
 				}
+				if own := j.own(key); d.Rel > limit && d.Rel <= own {
+					limit = own
+				}
 				all = append(all, step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d, Limit: limit})
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b step.Result) int { return cmp.Compare(a.Rank, b.Rank) })
 	return all, nil
+}
+
+// own is how far the ordinary results of who recorded what is expected are from it, on
+// the worst rank.
+func (j *job) own(key fingerprint.Key) float64 {
+	most := 0.0
+	for _, s := range j.prints {
+		most = max(most, s.Prints[key].Own)
+	}
+	return most
+}
+
+// reportOwn says how far the ordinary results of who recorded what is expected are
+// from it, and how many of ours are beyond the limits but no further away than those.
+func (j *job) reportOwn(t tool, all []step.Result) {
+	var ours, theirs []float64
+	beyond := 0
+	for _, r := range all {
+		half, f := halfNames[0], j.pair.Forward
+		if r.Backward {
+			half, f = halfNames[1], j.pair.Backward
+		}
+		places, err := tracedPlaces(f)
+		if err != nil {
+			return
+		}
+		own := j.prints[r.Rank].Prints[fingerprint.Key{Func: j.pair.Name + "." + half, Output: places[r.Output][0]}].Own
+		ours, theirs = append(ours, r.Diff.Rel), append(theirs, own)
+		if r.OK() && r.Limit > step.GradientTolerance {
+			beyond++
+		}
+	}
+	if len(theirs) == 0 || slices.Max(theirs) == 0 {
+		return
+	}
+	fmt.Fprintf(t.out, "relative errors: ours at most %.3g, median %.3g; of the graphs as traced at most %.3g, median %.3g\n",
+		slices.Max(ours), median(ours), slices.Max(theirs), median(theirs))
+	if beyond > 0 {
+		fmt.Fprintf(t.out, "%s beyond the usual limit are no further away than the same of the graphs as traced\n", count(beyond, "output"))
+	}
 }
 
 // isRandomState tells the state of the random numbers of attention, which every

@@ -3,12 +3,12 @@
 // that two runtimes can be given gigabytes of equal random inputs without a file
 // between them. bench/peer_step.py has the same generator.
 //
-// With mix a bijection of 32-bit words (two rounds of multiply and xor-shift,
+// With Mix a bijection of 32-bit words (two rounds of multiply and xor-shift,
 // constants by C. Wellons' search for low bias), the hash is
 //
-//	a = mix(mix(seed) ^ (k + 1))
-//	b = mix(a + 0x9e3779b9 * (r + 1))
-//	h(e) = mix(mix(e mod 2^32 ^ a) + b + e div 2^32)
+//	a = Mix(Mix(seed) ^ (k + 1))
+//	b = Mix(a + 0x9e3779b9 * (r + 1))
+//	h(e) = Mix(Mix(e mod 2^32 ^ a) + b + e div 2^32)
 //
 // and the element's value is
 //
@@ -48,15 +48,16 @@ type Source struct {
 // New is the source of input number index, counted from 0, on a rank, for a
 // tensor with that many dimensions.
 func New(seed uint32, index, rank, dims int) Source {
-	a := mix(mix(seed) ^ uint32(index+1))
-	s := Source{a: a, b: mix(a + 0x9e3779b9*uint32(rank+1)), scale: math.Float32frombits(scaleOne)}
+	a := Mix(Mix(seed) ^ uint32(index+1))
+	s := Source{a: a, b: Mix(a + 0x9e3779b9*uint32(rank+1)), scale: math.Float32frombits(scaleOne)}
 	if dims > 1 {
 		s.scale = math.Float32frombits(scaleSmall)
 	}
 	return s
 }
 
-func mix(x uint32) uint32 {
+// Mix is the bijection of 32-bit words that the hash is made of.
+func Mix(x uint32) uint32 {
 	x ^= x >> 16
 	x *= 0x7feb352d
 	x ^= x >> 15
@@ -67,7 +68,7 @@ func mix(x uint32) uint32 {
 
 // Hash is h(e).
 func (s Source) Hash(e uint64) uint32 {
-	return mix(mix(uint32(e)^s.a) + s.b + uint32(e>>32))
+	return Mix(Mix(uint32(e)^s.a) + s.b + uint32(e>>32))
 }
 
 // Float is element e of a float tensor before it is rounded to the element type.

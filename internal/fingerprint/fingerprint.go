@@ -1,18 +1,29 @@
 // Package fingerprint says in a few kilobytes what a tensor of gigabytes holds,
-// well enough to compare two runtimes' results: some of its elements and the sum
-// of its squares. bench/peer_step.py writes the same files.
+// well enough to measure how far two runtimes' results are apart. bench/peer_step.py
+// writes the same files.
+//
+// The print of a tensor of n elements x[0], x[1], ... in row-major order is a count
+// sketch (Charikar, Chen, Farach-Colton 2002) of all of them: Buckets sums
+//
+//	S[b] = sum of s(i) x[i] over the i with i mod Buckets = b
+//
+// where s(i) is 1 or -1 by a hash of i. Sketches are linear, and the sum of the
+// squares of a sketch is, over hashes, the sum of the squares of the tensor in the
+// mean, with a relative standard deviation of at most sqrt(2/Buckets): 2.2%, and 1.1%
+// of the 2-norm. So the norm of the difference of two sketches estimates the norm of
+// the difference of two tensors, wherever in them they differ. Tensors of at most
+// Buckets elements are kept whole. Elements that are not finite count as 0 and are
+// counted.
 //
 // A file is in the safetensors format: for output K of a function it holds
-// FUNCTION/outK.sample, the elements j*Step mod n for j = 0, 1, ... in row-major
-// order of the tensor's n elements, in its own element type, and
-// FUNCTION/outK.stat, two f64: the sum of squares and n. Step is a prime beyond
-// every n in use, so that the first n samples are distinct. The metadata says how
-// the inputs were made.
+// FUNCTION/outK.sketch, f64, and FUNCTION/outK.stat, f64: the sum of squares, n, the
+// numbers of NaN, of positive and of negative infinities, and how far the recording
+// runtime's ordinary results are from these, if these were made with more care, else
+// 0. The metadata says how the inputs were made.
 package fingerprint
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -22,119 +33,142 @@ import (
 	"sync"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/fillrand"
 	"github.com/seed-ee968945/concert/internal/safetensors"
 	"github.com/seed-ee968945/concert/interp"
 )
 
-// Step is the distance between samples.
-const Step = 2654435761
+// Buckets is the number of sums that Of keeps at most, the same as the peer's script.
+const Buckets = 4096
 
-// Samples is how many elements Of keeps at most, the same as the peer's script.
-const Samples = 1024
+// chunk is how many elements are added up at a time: a multiple of Buckets.
+const chunk = 1 << 20
 
 // Print is the fingerprint of one tensor.
 type Print struct {
-	Sample  interp.Tensor // of one dimension
-	Squares float64       // sum over all elements
+	Sketch  []float64 // min(Elems, Buckets) sums
+	Squares float64   // sum over all finite elements
 	Elems   int64
+	NaN     int64    // how many elements are
+	Inf     [2]int64 // how many elements are positive and negative infinities
+	// Own is how far the recording runtime's ordinary results are from these, in the
+	// 2-norm relative to these; 0 if these are ordinary.
+	Own float64
 }
 
-// Of takes a tensor's fingerprint. The sum of squares is added up in chunks of
-// fixed size, in order: it does not depend on the number of cores.
+// Sign is s(i): 1 or -1.
+func Sign(i uint64) float64 {
+	if fillrand.Mix(uint32(i)+uint32(i>>32)*0x9e3779b9)>>31 == 0 {
+		return 1
+	}
+	return -1
+}
+
+// Of takes a tensor's fingerprint. Elements are added up in chunks of fixed size, in
+// order: the result does not depend on the number of cores.
 func Of(t interp.Tensor) (Print, error) {
 	if err := t.Check(); err != nil {
 		return Print{}, err
 	}
 	n, size := t.NumElems(), int64(t.DType.Size())
-	p := Print{Elems: n, Sample: interp.Tensor{DType: t.DType, Shape: []int64{min(n, Samples)}}}
-	for j := range uint64(min(n, Samples)) {
-		at := int64(j*Step%uint64(n)) * size
-		p.Sample.Data = append(p.Sample.Data, t.Data[at:at+size]...)
-	}
-	const chunk = 1 << 20
-	sums := make([]float64, (n+chunk-1)/chunk)
+	p := Print{Elems: n, Sketch: make([]float64, min(n, Buckets))}
+	parts := make([]Print, (n+chunk-1)/chunk)
 	var wg sync.WaitGroup
 	next := make(chan int)
-	for range min(runtime.GOMAXPROCS(0), len(sums)) {
+	for range min(runtime.GOMAXPROCS(0), len(parts)) {
 		wg.Go(func() {
 			for i := range next {
 				at := int64(i) * chunk
-				sums[i] = squares(t.DType, t.Data[at*size:min(at+chunk, n)*size])
+				parts[i] = part(t.DType, t.Data[at*size:min(at+chunk, n)*size], uint64(at))
 			}
 		})
 	}
-	for i := range sums {
+	for i := range parts {
 		next <- i
 	}
 	close(next)
 	wg.Wait()
-	for _, s := range sums {
-		p.Squares += s
+	for i := range parts {
+		q := &parts[i]
+		for b, v := range q.Sketch {
+			p.Sketch[b] += v
+		}
+		p.Squares += q.Squares
+		p.NaN += q.NaN
+		p.Inf[0] += q.Inf[0]
+		p.Inf[1] += q.Inf[1]
 	}
 	return p, nil
 }
 
-// squares is the sum of squares of dense elements.
-func squares(d dtype.DType, data []byte) float64 {
-	sum := 0.0
+// part is the share of dense elements, the first of which is number from, a multiple
+// of Buckets.
+func part(d dtype.DType, data []byte, from uint64) Print {
+	n := len(data) / d.Size()
+	p := Print{Sketch: make([]float64, min(n, Buckets))}
+	at := func(i int) float64 { return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(data[2*i:]))) }
 	switch d { // the two that there are gigabytes of
 	case dtype.BF16:
-		for ; len(data) >= 2; data = data[2:] {
-			x := float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(data)))
-			sum += x * x
-		}
-		return sum
 	case dtype.F32:
-		for ; len(data) >= 4; data = data[4:] {
-			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(data)))
-			sum += x * x
+		at = func(i int) float64 { return float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))) }
+	default:
+		t := interp.Tensor{DType: d, Shape: []int64{int64(n)}, Data: data}
+		values := t.Float64s()
+		at = func(i int) float64 { return values[i] }
+	}
+	for i := range n {
+		x := at(i)
+		switch {
+		case math.IsNaN(x):
+			p.NaN++
+		case math.IsInf(x, 1):
+			p.Inf[0]++
+		case math.IsInf(x, -1):
+			p.Inf[1]++
+		default:
+			p.Sketch[i%Buckets] += Sign(from+uint64(i)) * x
+			p.Squares += x * x
 		}
-		return sum
 	}
-	t := interp.Tensor{DType: d, Shape: []int64{int64(len(data) / d.Size())}, Data: data}
-	for _, x := range t.Float64s() {
-		sum += x * x
-	}
-	return sum
+	return p
 }
 
-// Compare measures how far got is from want: Rel is the larger of the samples'
-// relative error in the 2-norm and the relative difference of the tensors' norms;
-// At counts samples. It fails if they are of different tensors.
+// First is the first element of a tensor that is kept whole.
+func (p *Print) First() (x float64, ok bool) {
+	if p.Elems < 1 || p.Elems > Buckets {
+		return 0, false
+	}
+	return Sign(0) * p.Sketch[0], true
+}
+
+// Compare measures how far got is from want: Rel is the estimate of the relative error
+// in the 2-norm, or the relative difference of the norms if that is larger; MaxAbs is
+// the largest difference of a bucket, and At the bucket. Rel is infinite if the numbers
+// of elements that are not finite differ. It fails if the tensors have not the same
+// number of elements.
 func Compare(got, want Print) (interp.Diff, error) {
-	if got.Elems != want.Elems {
+	if got.Elems != want.Elems || len(got.Sketch) != len(want.Sketch) {
 		return interp.Diff{}, fmt.Errorf("fingerprint: got %d elements, want %d", got.Elems, want.Elems)
 	}
-	n := min(got.Sample.NumElems(), want.Sample.NumElems())
-	if n == 0 && got.Elems > 0 {
-		return interp.Diff{}, errors.New("fingerprint: no samples")
+	d := interp.Diff{At: -1, Bitwise: got.Squares == want.Squares && got.NaN == want.NaN && got.Inf == want.Inf}
+	sum := 0.0
+	for b, v := range got.Sketch {
+		e := math.Abs(v - want.Sketch[b])
+		sum += e * e
+		d.Bitwise = d.Bitwise && v == want.Sketch[b]
+		if e > d.MaxAbs {
+			d.MaxAbs, d.At = e, int64(b)
+		}
 	}
-	d, err := interp.Compare(first(got.Sample, n), first(want.Sample, n))
-	if err != nil {
-		return d, err
-	}
-	d.Bitwise = d.Bitwise && got.Squares == want.Squares
 	a, b := math.Sqrt(got.Squares), math.Sqrt(want.Squares)
-	norm := 0.0
-	switch {
-	case a == b || math.IsNaN(a) && math.IsNaN(b):
-	case b == 0:
-		norm = math.Inf(1)
-	default:
-		norm = math.Abs(a-b) / b
+	d.Rel = max(math.Sqrt(sum), math.Abs(a-b))
+	if b > 0 {
+		d.Rel /= b
 	}
-	if !(norm <= d.Rel) {
-		d.Rel = norm
-	}
-	if math.IsNaN(d.Rel) {
+	if math.IsNaN(d.Rel) || got.NaN != want.NaN || got.Inf != want.Inf {
 		d.Rel = math.Inf(1)
 	}
 	return d, nil
-}
-
-// first is the first n elements of a tensor of one dimension.
-func first(t interp.Tensor, n int64) interp.Tensor {
-	return interp.Tensor{DType: t.DType, Shape: []int64{n}, Data: t.Data[:n*int64(t.DType.Size())]}
 }
 
 // Key is the fingerprint of which output: that of function Func, such as
@@ -168,18 +202,22 @@ func (s *Set) Funcs() []string {
 
 const generator = "fillrand"
 
+// statistics is the number of figures in a .stat.
+const statistics = 6
+
 // Write writes a file.
 func (s *Set) Write(path string) error {
-	f := &safetensors.File{Metadata: map[string]string{"generator": generator, "seed": strconv.FormatUint(uint64(s.Seed), 10), "same": s.Same, "step": strconv.Itoa(Step)}}
+	f := &safetensors.File{Metadata: map[string]string{"generator": generator, "seed": strconv.FormatUint(uint64(s.Seed), 10), "same": s.Same, "buckets": strconv.Itoa(Buckets)}}
 	for k, p := range s.Prints {
 		name := fmt.Sprintf("%s/out%d", k.Func, k.Output)
-		stat, err := interp.FromFloats(dtype.F64, []float64{p.Squares, float64(p.Elems)}, 2)
-		if err != nil {
-			return err
+		stat := []float64{p.Squares, float64(p.Elems), float64(p.NaN), float64(p.Inf[0]), float64(p.Inf[1]), p.Own}
+		for what, values := range map[string][]float64{".sketch": p.Sketch, ".stat": stat} {
+			t, err := interp.FromFloats(dtype.F64, values, int64(len(values)))
+			if err != nil {
+				return err
+			}
+			f.Tensors = append(f.Tensors, safetensors.Tensor{Name: name + what, DType: t.DType, Shape: t.Shape, Data: t.Data})
 		}
-		f.Tensors = append(f.Tensors,
-			safetensors.Tensor{Name: name + ".sample", DType: p.Sample.DType, Shape: p.Sample.Shape, Data: p.Sample.Data},
-			safetensors.Tensor{Name: name + ".stat", DType: stat.DType, Shape: stat.Shape, Data: stat.Data})
 	}
 	return safetensors.WriteFile(path, f)
 }
@@ -192,8 +230,8 @@ func Read(path string) (*Set, error) {
 	}
 	s := &Set{Same: f.Metadata["same"], Prints: map[Key]Print{}}
 	seed, err := strconv.ParseUint(f.Metadata["seed"], 10, 32)
-	if err != nil || f.Metadata["generator"] != generator || f.Metadata["step"] != strconv.Itoa(Step) || s.Same != "data" && s.Same != "none" {
-		return nil, fmt.Errorf("%s: metadata %v are not those of fingerprints: want generator=%s, step=%d, a seed, and same=data or none", path, f.Metadata, generator, Step)
+	if err != nil || f.Metadata["generator"] != generator || f.Metadata["buckets"] != strconv.Itoa(Buckets) || s.Same != "data" && s.Same != "none" {
+		return nil, fmt.Errorf("%s: metadata %v are not those of fingerprints: want generator=%s, buckets=%d, a seed, and same=data or none", path, f.Metadata, generator, Buckets)
 	}
 	s.Seed = uint32(seed)
 	for _, t := range f.Tensors {
@@ -205,12 +243,13 @@ func Read(path string) (*Set, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		sample, ok := f.Get(name + ".sample")
-		if !ok || len(sample.Shape) != 1 || t.DType != dtype.F64 || !slices.Equal(t.Shape, []int64{2}) {
-			return nil, fmt.Errorf("%s: %s: want a .sample of one dimension beside a .stat of two f64", path, name)
+		sketch, ok := f.Get(name + ".sketch")
+		if !ok || sketch.DType != dtype.F64 || len(sketch.Shape) != 1 || t.DType != dtype.F64 || !slices.Equal(t.Shape, []int64{statistics}) {
+			return nil, fmt.Errorf("%s: %s: want a .sketch of one dimension beside a .stat of %d, both f64", path, name, statistics)
 		}
-		stat := interp.Tensor{DType: t.DType, Shape: t.Shape, Data: t.Data}.Float64s()
-		s.Prints[k] = Print{interp.Tensor{DType: sample.DType, Shape: sample.Shape, Data: sample.Data}, stat[0], int64(stat[1])}
+		v := interp.Tensor{DType: t.DType, Shape: t.Shape, Data: t.Data}.Float64s()
+		s.Prints[k] = Print{Sketch: interp.Tensor{DType: sketch.DType, Shape: sketch.Shape, Data: sketch.Data}.Float64s(),
+			Squares: v[0], Elems: int64(v[1]), NaN: int64(v[2]), Inf: [2]int64{int64(v[3]), int64(v[4])}, Own: v[5]}
 	}
 	return s, nil
 }
