@@ -81,10 +81,9 @@ const (
 
 // Shapes of the kernels, as in their sources.
 const (
-	shortRows    = 16
-	shortQueries = 64  // most queries of the short kernels
-	shortKeys    = 512 // most keys of the short kernels
-	shortWarps   = 8
+	shortRows  = 16
+	shortKeys  = 512 // most keys of the short kernels
+	shortWarps = 8
 	// The backward pass is one launch up to so many queries and keys.
 	shortGradients = 256
 	backwardWarps  = 4
@@ -104,16 +103,71 @@ func (p *Problem) seen() int64 {
 	return p.Keys
 }
 
-// Prefer says that the kernels of this package do a call at least as fast as cuDNN
-// does: those of few queries with few keys, where latency is all.
+// Prefer says that the kernels of this package do a call at least as fast as cuDNN's
+// reproducible engines: those of short sequences, while every block of the launch is on
+// the device at once, 8 warps a multiprocessor. Microseconds on an H200, head width
+// 128, bf16, against cuDNN 9.19, as batch * heads x length:
+//
+//	forward              ours  cuDNN      backward     ours  cuDNN
+//	8x16                  5.6    8.7      8x16          4.9   12.1
+//	32x16, 8 key heads    5.7    9.3      32x16        10.6   16.4
+//	8x32                  5.3    9.1      8x32          5.7   12.6
+//	8x64                  5.0    9.2      8x64          6.9   12.6
+//	64*8x16               6.1   18.9      64*8x16       9.3   28.4
+//	1 of 128, 32 heads    6.4    7.0      8x128        11.0   15.8
+//	1 of 512, 32 heads    9.4   10.1      8x256        18.2   21.6
+//	16 of 512, 8 heads    8.7   12.9
+//	64 of 256, 8 heads    7.6   10.0
+//
+// and not preferred:
+//
+//	64*8x64              35.5   19.0      64*8x64      44.5   41.1
+//	8x256, tiled         15.4   10.5      8x512        48.5   32.6
+//
+// Forward calls of up to 128 queries count as short: 8x128 is 64 blocks of 8 warps that
+// see half of what a block of the measured 64 of 256 sees. Backward, the longest block
+// walks over all queries of all heads that share its keys, 64 at a time: it does at most
+// the four steps of 8x256.
+//
+// cuDNN's times for one query are those of its engine 1, which package cudnn refuses
+// where results must not differ from run to run.
 func Prefer(p *Problem) bool {
-	if formOf(p) != short {
+	if formOf(p) != short || !p.resident() {
 		return false
 	}
 	if p.Op == Backward {
-		return max(p.Queries, p.Keys) <= backwardCols
+		steps := (max(p.Queries, p.Keys) + backwardCols - 1) / backwardCols
+		return p.Heads/p.KeyHeads*steps <= shortGradients/backwardCols
 	}
-	return p.seen() <= shortWarps*shortRows
+	return p.Queries <= preferredQueries
+}
+
+// preferredQueries is the most queries of a forward call that Prefer names.
+const preferredQueries = 128
+
+// Of the devices that the kernels are made for. A device with fewer multiprocessors
+// runs the same kernels in more turns; the choice must be the same on all ranks.
+const (
+	multiprocessors = 132
+	warpsAtOnce     = 8 // of the short kernels, on a multiprocessor, by their registers
+)
+
+// resident says that all warps of a short call are on the device at once.
+func (p *Problem) resident() bool {
+	n := int64(multiprocessors)
+	if p.SMs > 0 {
+		n = min(n, int64(p.SMs))
+	}
+	rows, warps, all := int64(shortRows), p.shortWarps(), float64(p.Batch*p.Heads)
+	if p.Op == Backward {
+		warps, _ = p.gradientShape()
+		rows = 16 * warps
+	}
+	all *= float64((p.Queries + rows - 1) / rows)
+	if p.Op == Backward {
+		all += float64(p.Batch*p.KeyHeads) * float64((p.Keys+rows-1)/rows)
+	}
+	return all*float64(warps) <= float64(n*warpsAtOnce)
 }
 
 // formOf chooses the kernels.
@@ -129,7 +183,8 @@ func formOf(p *Problem) form {
 		return simple
 	case p.Op == Backward && max(p.Queries, p.Keys) <= shortGradients:
 		return short
-	case p.Op == Forward && p.Queries <= shortQueries && p.seen() <= shortKeys:
+	case p.Op == Forward && p.seen() <= shortKeys && (p.Queries <= shortRows || p.resident()):
+		// Beyond one turn, a block of 16 queries reads keys and values too often.
 		return short
 	}
 	return tiled
@@ -241,12 +296,28 @@ func (p *Problem) pad() int {
 	return 64
 }
 
-// short is one launch for few queries; its warps share the keys.
-func (p *Problem) short() ([]launch, error) {
-	warps := 1
-	for warps < shortWarps && int64(warps)*shortRows < p.seen() {
+// shortWarps is the number of warps of a block of the short forward kernel.
+func (p *Problem) shortWarps() int64 {
+	warps := int64(1)
+	for warps < shortWarps && warps*shortRows < p.seen() {
 		warps *= 2
 	}
+	return warps
+}
+
+// gradientShape is the number of warps of a block of the backward pass in one launch,
+// and of rows that it walks over at a time.
+func (p *Problem) gradientShape() (warps, cols int64) {
+	warps, cols = backwardWarps, backwardCols
+	for warps > 1 && max(p.Queries, p.Keys) <= cols/2 {
+		warps, cols = warps/2, cols/2
+	}
+	return warps, cols
+}
+
+// short is one launch for few queries; its warps share the keys.
+func (p *Problem) short() ([]launch, error) {
+	warps := int(p.shortWarps())
 	tiles := (p.Queries + shortRows - 1) / shortRows
 	grid, err := p.blocks(p.Batch, p.Heads, tiles)
 	if err != nil {
@@ -280,9 +351,7 @@ func (p *Problem) gradients(both bool) ([]launch, error) {
 	warps, cols, flag := int64(backwardWarps), int64(backwardCols), 0
 	if both {
 		flag = 1
-		for warps > 1 && max(p.Queries, p.Keys) <= cols/2 {
-			warps, cols = warps/2, cols/2
-		}
+		warps, cols = p.gradientShape()
 	}
 	rows := 16 * warps
 	w := work{tiles: (p.Queries + rows - 1) / rows, keyTiles: (p.Keys + rows - 1) / rows}

@@ -48,10 +48,14 @@ func TestPlans(t *testing.T) {
 		{shaped(Forward, bf, false, 1, 8, 8, 16, 16, 128), "attention_short 8x32+0 preferred"},
 		{shaped(Forward, bf, true, 2, 8, 2, 64, 64, 128), "attention_short 64x128+33280 preferred"},
 		{shaped(Forward, bf, true, 1, 8, 8, 33, 4096, 64), "attention_short 24x128+16896 preferred"},
-		{shaped(Forward, bf, false, 1, 8, 8, 1, 512, 128), "attention_short 8x256+66560"},
+		{shaped(Forward, bf, false, 1, 8, 8, 1, 512, 128), "attention_short 8x256+66560 preferred"},
+		{shaped(Forward, bf, true, 1, 8, 8, 256, 256, 128), "attention_short 128x256+66560"},
+		{shaped(Forward, bf, true, 64, 8, 8, 64, 64, 128), "attention_forward 512x128+98304"},
+		{shaped(Forward, bf, true, 64, 32, 32, 1, 512, 128), "attention_short 2048x32+0"},
 		{shaped(Forward, bf, false, 1, 8, 8, 1, 513, 128), "attention_forward 8x128+98304"},
 		{shaped(Forward, bf, true, 1, 32, 32, 2048, 2048, 128), "attention_forward 512x128+98304"},
-		{shaped(Forward, bf, true, 1, 2, 2, 130, 130, 64), "attention_forward 4x128+49152"},
+		{shaped(Forward, bf, true, 1, 2, 2, 130, 130, 64), "attention_short 18x256+33792"},
+		{shaped(Forward, bf, true, 1, 2, 2, 530, 530, 64), "attention_forward 10x128+49152"},
 		{shaped(Forward, bf, true, 1, 2, 2, 16, 16, 20), "attention_simple 8x128+0"},
 		{shaped(Forward, bf, true, 1, 2, 2, 16, 16, 256), "attention_simple 16x128+0"},
 		{shaped(Forward, dtype.F32, true, 1, 8, 8, 16, 16, 128), "attention_simple 32x128+0"},
@@ -59,7 +63,7 @@ func TestPlans(t *testing.T) {
 		{shaped(Forward, bf, true, 0, 2, 2, 5, 5, 16), ""},
 		{shaped(Backward, bf, true, 1, 8, 8, 16, 16, 128), "attention_backward_both 16x32+24832 preferred"},
 		{shaped(Backward, bf, true, 1, 8, 2, 17, 30, 128), "attention_backward_both 10x64+49664 preferred"},
-		{shaped(Backward, bf, true, 1, 8, 8, 200, 100, 128), "attention_backward_both 48x128+99328"},
+		{shaped(Backward, bf, true, 1, 8, 8, 200, 100, 128), "attention_backward_both 48x128+99328 preferred"},
 		{shaped(Backward, bf, true, 1, 8, 2, 2048, 1024, 128), "attention_backward_queries 256x128+99328 attention_backward_keys 32x128+99328"},
 		{shaped(Backward, dtype.F64, true, 1, 8, 2, 3, 5, 200), "attention_simple_backward 17x128+0"},
 	} {
@@ -86,6 +90,63 @@ func TestPlans(t *testing.T) {
 		}
 		if g := strings.Join(got, " "); g != c.want {
 			t.Errorf("%s %v of %v on %v: %q, want %q", p.Op, p.DType, p.Q.Shape, p.K.Shape, g, c.want)
+		}
+	}
+}
+
+// Every case was measured beside cuDNN, or bounds what was; see Prefer.
+func TestPrefer(t *testing.T) {
+	const fw, bw = Forward, Backward
+	for _, c := range []struct {
+		op                string
+		causal            bool
+		b, h, hk, s, t, d int64
+		sms               int
+		want              bool
+	}{
+		{fw, false, 1, 8, 8, 16, 16, 128, 0, true},
+		{fw, true, 1, 32, 8, 16, 16, 128, 0, true},
+		{fw, true, 1, 8, 8, 32, 32, 128, 0, true},
+		{fw, true, 1, 8, 8, 64, 64, 128, 0, true},
+		{fw, true, 64, 8, 8, 16, 16, 128, 0, true},
+		{fw, false, 4, 8, 8, 16, 16, 64, 0, true},
+		{fw, false, 1, 32, 8, 1, 128, 128, 0, true},
+		{fw, false, 1, 32, 8, 1, 512, 128, 0, true},
+		{fw, false, 1, 8, 8, 16, 512, 128, 0, true},
+		{fw, false, 1, 8, 8, 64, 256, 128, 0, true},
+		{fw, true, 1, 8, 8, 128, 128, 128, 0, true},
+		{fw, true, 1, 16, 16, 128, 128, 128, 0, true},
+		{fw, true, 1, 17, 17, 128, 128, 128, 0, false}, // more warps than fit
+		{fw, true, 1, 8, 8, 129, 129, 128, 0, false},
+		{fw, true, 1, 8, 8, 256, 256, 128, 0, false},
+		{fw, true, 64, 8, 8, 64, 64, 128, 0, false},
+		{fw, false, 1, 8, 8, 1, 513, 128, 0, false},
+		{fw, false, 1, 132, 4, 1, 512, 128, 0, true},
+		{fw, false, 1, 136, 4, 1, 512, 128, 0, false},
+		{fw, false, 1, 132, 4, 1, 512, 128, 128, false}, // communication has the rest
+		{fw, true, 1, 8, 8, 2048, 2048, 128, 0, false},
+		{fw, true, 1, 8, 8, 16, 16, 20, 0, false}, // rows of 40 bytes
+		{bw, true, 1, 8, 8, 16, 16, 128, 0, true},
+		{bw, true, 1, 32, 8, 16, 16, 128, 0, true},
+		{bw, true, 1, 8, 8, 64, 64, 128, 0, true},
+		{bw, true, 1, 8, 8, 128, 128, 128, 0, true},
+		{bw, true, 1, 8, 8, 256, 256, 128, 0, true},
+		{bw, true, 64, 8, 8, 16, 16, 128, 0, true},
+		{bw, false, 4, 8, 8, 16, 16, 64, 0, true},
+		{bw, true, 1, 8, 8, 257, 256, 128, 0, false},
+		{bw, true, 1, 8, 8, 512, 512, 128, 0, false},
+		{bw, true, 64, 8, 8, 64, 64, 128, 0, false},
+		{bw, true, 1, 8, 4, 128, 128, 128, 0, true},
+		{bw, true, 1, 8, 4, 256, 256, 128, 0, false}, // eight steps
+	} {
+		call := shaped(c.op, dtype.BF16, c.causal, c.b, c.h, c.hk, c.s, c.t, c.d)
+		call.SMs = c.sms
+		p, err := ProblemOf(call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Prefer(p); got != c.want {
+			t.Errorf("%s of %d x %d:%d x %d:%d x %d: preferred %v", c.op, c.b, c.h, c.hk, c.s, c.t, c.d, got)
 		}
 	}
 }
@@ -151,7 +212,7 @@ func TestUnitsAreShared(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	sources := map[string]bool{}
 	for _, lay := range []layout{dense, swapped, spread} {
-		for _, s := range []int64{500, 700, 2048} {
+		for _, s := range []int64{520, 700, 2048} {
 			m := &memory{rng: rng}
 			c := trial{b: 1, h: 2, hk: 1, s: s, t: s, d: 16, dv: 16, causal: s > 600, typ: dtype.BF16, lay: lay}
 			p, err := ProblemOf(c.forward(m))

@@ -3,6 +3,7 @@ package cudnn
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // dataType is cuDNN's number of an element type.
@@ -103,6 +104,11 @@ type graph struct {
 	tensors []*tensor
 	nodes   []*node
 	scratch uint64 // bytes of its scratch tensors
+}
+
+// forward says that the graph computes no gradients.
+func (g *graph) forward() bool {
+	return !slices.ContainsFunc(g.tensors, func(t *tensor) bool { return t.role == external && t.port == portGrad })
 }
 
 const scratchAlign = 256

@@ -19,10 +19,10 @@ type Options struct {
 	// Preload are paths of libraries that cuDNN wants and that the loader would not
 	// find, such as those of NVRTC and cuBLASLt of an installation by a package manager.
 	Preload []string
-	// Fast lets a backward pass take engines whose results differ from run to run in
-	// the last bits, because blocks add to the gradient of q in no fixed order. Without
-	// it every plan is reproducible, and a backward pass needs workspace for the
-	// gradients of all scores.
+	// Fast lets plans take engines whose results differ from run to run in the last
+	// bits: in a backward pass blocks then add to the gradient of q in no fixed order,
+	// and a forward pass of few queries may split the keys. Without it every plan is
+	// reproducible, and a backward pass needs workspace for the gradients of all scores.
 	Fast bool
 }
 

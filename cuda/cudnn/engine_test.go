@@ -1,0 +1,127 @@
+package cudnn
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/attention"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// oneEngine is what a library of the tests says of an engine.
+type oneEngine struct {
+	index, workspace int64
+	notes            []int32
+	broken           bool // its plan cannot be built
+}
+
+// engines is a library that knows these, best first. Descriptors are numbers; those of
+// configurations, engines and plans stand for the engine in turn.
+type engines struct {
+	list  []oneEngine
+	next  desc
+	kind  map[desc]descKind
+	of    map[desc]int // which engine a configuration, an engine or a plan is
+	freed int
+}
+
+func (l *engines) create(k descKind) (desc, error) {
+	l.next++
+	l.kind[l.next] = k
+	return l.next, nil
+}
+
+func (l *engines) destroy(desc)                                                 { l.freed++ }
+func (l *engines) setInts(fmt.Stringer, desc, attribute, ...int64) error        { return nil }
+func (l *engines) setEnum(fmt.Stringer, desc, attribute, attrType, int32) error { return nil }
+func (l *engines) setFloat(fmt.Stringer, desc, attribute, float32) error        { return nil }
+func (l *engines) setTrue(fmt.Stringer, desc, attribute) error                  { return nil }
+func (l *engines) setHandle(fmt.Stringer, desc, attribute) error                { return nil }
+func (l *engines) setPointers(fmt.Stringer, desc, attribute, ...uintptr) error  { return nil }
+func (l *engines) setDescs(_ fmt.Stringer, d desc, a attribute, v ...desc) error {
+	if a == attrPlanCfg {
+		l.of[d] = l.of[v[0]]
+	}
+	return nil
+}
+
+func (l *engines) finalize(on fmt.Stringer, d desc) error {
+	if l.kind[d] == descPlan && l.list[l.of[d]].broken {
+		return &Error{}
+	}
+	return nil
+}
+
+func (l *engines) getInt(_ fmt.Stringer, d desc, a attribute) (int64, error) {
+	if a == attrEngineIndex {
+		return l.list[l.of[d]].index, nil
+	}
+	return l.list[l.of[d]].workspace, nil
+}
+
+func (l *engines) getEnums(_ fmt.Stringer, d desc, _ attribute, _ attrType, _ int) ([]int32, error) {
+	return l.list[l.of[d]].notes, nil
+}
+
+func (l *engines) getDescs(_ fmt.Stringer, d desc, a attribute, into []desc) (int64, error) {
+	if a == attrCfgEngine {
+		l.of[into[0]] = l.of[d]
+		return 1, nil
+	}
+	for i, c := range into {
+		l.of[c] = i
+	}
+	return int64(len(l.list)), nil
+}
+
+// Which engine of several is taken, and why not the others.
+func TestChoice(t *testing.T) {
+	shape := func(heads, n, d int64) library.Tensor {
+		dims := []int64{1, heads, n, d}
+		return library.Tensor{At: 256, DType: dtype.BF16, Shape: dims, Strides: packed(dims)}
+	}
+	lse := library.Tensor{At: 256, DType: dtype.F32, Shape: []int64{1, 8, 1, 1}, Strides: []int64{8, 1, 1, 1}}
+	p := &attention.Problem{Op: attention.Forward, Batch: 1, Heads: 8, KeyHeads: 8, Queries: 1, Keys: 512, Dim: 64, DimV: 64, DType: dtype.BF16,
+		Q: shape(8, 1, 64), K: shape(8, 512, 64), V: shape(8, 512, 64), Out: shape(8, 1, 64), LSE: lse,
+		Grad: shape(8, 1, 64), DQ: shape(8, 1, 64), DK: shape(8, 512, 64), DV: shape(8, 512, 64)}
+	split := oneEngine{index: unreproduced}
+	for _, c := range []struct {
+		name    string
+		list    []oneEngine
+		inexact bool
+		back    bool
+		want    string // the engine, or the refusal
+	}{
+		{"the first", []oneEngine{{index: 2}, {index: 3}}, false, false, "2 after 0"},
+		{"not the one that splits keys", []oneEngine{split, {index: 2}}, false, false, "2 after 1"},
+		{"unless results may differ", []oneEngine{split, {index: 2}}, true, false, "1 after 0"},
+		{"its number means another engine backward", []oneEngine{split, {index: 2}}, false, true, "1 after 0"},
+		{"none but it", []oneEngine{split}, false, false, "engine 1: its results may differ from run to run"},
+		{"not one with the note", []oneEngine{{index: 4, notes: []int32{1, noteUnreproduced}}, {index: 5, notes: []int32{1}}}, false, false, "5 after 1"},
+		{"not one that wants more memory", []oneEngine{{index: 4, workspace: 1 << 20}, {index: 5, workspace: 100}}, false, false, "5 after 1"},
+		{"not one that cannot be built", []oneEngine{{index: 4, broken: true}, {index: 5}}, false, false, "5 after 1"},
+		{"none at all", nil, false, false, "know no engine"},
+	} {
+		lib := &engines{list: c.list, kind: map[desc]descKind{}, of: map[desc]int{}}
+		g := forwardGraph(p)
+		if c.back {
+			g = backwardGraph(p, !c.inexact)
+		}
+		e, err := newEngine(lib, g, !c.inexact, 1<<19, 0)
+		if err != nil {
+			if !errors.Is(err, library.ErrNotServed) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			if lib.freed != int(lib.next) {
+				t.Errorf("%s: %d of %d descriptors were destroyed", c.name, lib.freed, lib.next)
+			}
+			continue
+		}
+		if got := fmt.Sprintf("%d after %d", e.index, e.tried); got != c.want {
+			t.Errorf("%s: engine %s, want %s", c.name, got, c.want)
+		}
+	}
+}
