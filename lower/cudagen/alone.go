@@ -21,6 +21,11 @@ func alone(name string, r *region) (*Kernel, error) {
 	switch n.Op() {
 	case ir.OpTopk:
 		err = g.topk(n)
+	case ir.OpScatter:
+		if !g.scatters(n) {
+			return nil, nil
+		}
+		err = g.scatterLines(n)
 	case ir.OpPack:
 		err = g.pack(n, n.Args(), n.Result(0), true)
 	case ir.OpUnpack:
@@ -100,6 +105,10 @@ func (g *generator) topk(n *ir.Node) error {
 		g.top.lines = append(append(g.top.lines, indent(s.lines)...), "}")
 		return nil
 	}
+	if length >= 128 && length <= 8192 && t == domF32 {
+		g.ranks(row.text, at, best, x, lines, length, k, largest)
+		return nil
+	}
 	f.block = 128
 	g.grid = (lines*length + 127) / 128
 	g.top.emit("const %s i = (%s)blockIdx.x * 128 + threadIdx.x;", index, index)
@@ -118,6 +127,119 @@ func (g *generator) topk(n *ir.Node) error {
 	best(in, "place", "mine.value", "j")
 	g.top.emit("if (place < %d) {", k)
 	g.top.lines = append(append(g.top.lines, indent(in.lines)...), "}")
+	return nil
+}
+
+// ranks counts for every element of a line those that come before it. A block has
+// all of the line in shared memory, as integers in the order that is asked for.
+func (g *generator) ranks(row string, at func(*ir.Value, lin) string, best func(s *scope, place, value, position string), x *ir.Value, lines, length, k int64, largest bool) {
+	const each = 128 // elements that a block places
+	f, t := g.f, g.intType()
+	f.block, f.lanes = 512, 4
+	blocks := (length + each - 1) / each
+	g.grid = lines * blocks
+	g.top.emit("constexpr int lanes = LANES(4), team = LANES(512);")
+	g.top.emit("__shared__ vec<unsigned, 4> keys[%d];", (length+3)/4)
+	g.top.emit("const %s row = blockIdx.x / %d;", t, blocks)
+	s := newScope(g.top)
+	s.emit("for (int j = threadIdx.x %% team; j < %d; j += team) {", (length+3)/4*4)
+	e := at(x, g.x.newAtom("j", length-1, 1, s).lin())
+	if length%4 != 0 {
+		s.emit("  keys[j / 4].at[j %% 4] = j < %d ? rank_key<%v>(load(in0 + %s)) : 0xffffffffu;", length, largest, e)
+	} else {
+		s.emit("  keys[j / 4].at[j %% 4] = rank_key<%v>(load(in0 + %s));", largest, e)
+	}
+	s.emit("}")
+	s.emit("meet();")
+	s.emit("const int lane = threadIdx.x %% lanes, j = blockIdx.x %% %d * %d + threadIdx.x / lanes;", blocks, each)
+	mine := "keys[j / 4].at[j % 4]"
+	if length%each != 0 {
+		mine = fmt.Sprintf("j < %d ? %s : 0xffffffffu", length, mine)
+	}
+	s.emit("const unsigned mine = %s;", mine)
+	s.emit("i64 place = 0;")
+	s.emit("{")
+	s.emit("  int sum = 0;")
+	s.emit("#pragma unroll 4")
+	s.emit("  for (int q = lane; q < %d; q += lanes) {", (length+3)/4)
+	s.emit("    const vec<unsigned, 4> y = keys[q];")
+	s.emit("    const unsigned bound = mine + (q < j / 4); // equal ones come before it if they have lower positions")
+	s.emit("    sum += (y.at[0] < bound) + (y.at[1] < bound) + (y.at[2] < bound) + (y.at[3] < bound);")
+	s.emit("  }")
+	s.emit("  place = fold_lanes<lanes, 128>((i64)sum, Sum());")
+	s.emit("}")
+	in := newScope(s)
+	in.emit("for (int q = j / 4 * 4; q < j; ++q) place += keys[q / 4].at[q %% 4] == mine;")
+	in.emit("if (place < %d) {", k)
+	deep := newScope(in)
+	best(deep, "place", "load(in0 + "+e+")", "j")
+	in.lines = append(append(in.lines, indent(deep.lines)...), "}")
+	test := "lane == 0"
+	if length%each != 0 {
+		test += fmt.Sprintf(" && j < %d", length)
+	}
+	s.emit("if (%s) {", test)
+	s.lines = append(append(s.lines, indent(in.lines)...), "}")
+	g.top.lines = append(g.top.lines, s.lines...)
+}
+
+// scatters reports whether n writes lines that one block can hold the positions of,
+// and nothing but the last value counts that is written at a position.
+func (g *generator) scatters(n *ir.Node) bool {
+	x, index := n.Arg(0), n.Arg(1)
+	shape, places := sizes(x), sizes(index)
+	if len(shape) == 0 || len(shape) != len(places) || n.Attrs().Str("reduce", "") != "" || len(n.Args()) == 3 && n.Arg(2).Type().DType() != x.Type().DType() {
+		return false
+	}
+	d := g.dim(n)
+	for i := range shape {
+		if i != d && places[i] != shape[i] {
+			return false
+		}
+	}
+	return places[d] >= 32 && shape[d] <= 8192 && numel(shape) <= 1<<30 && held(x.Type().DType()) == held(n.Result(0).Type().DType())
+}
+
+// scatterLines finds for every position of a line the last place that writes it.
+func (g *generator) scatterLines(n *ir.Node) error {
+	x, index, v := n.Arg(0), n.Arg(1), n.Result(0)
+	shape := sizes(x)
+	d := g.dim(n)
+	length, places := shape[d], sizes(index)[d]
+	others := slices.Clone(shape)
+	others[d] = 1
+	value := scalarOf(n.Attrs(), "value")
+	if len(n.Args()) < 3 && !value.set {
+		return unsupported(n, "neither a value nor a tensor of them")
+	}
+	f := g.f
+	f.block, f.lanes = 512, 512
+	f.big = numel(shape) > 1<<30
+	g.grid = numel(others)
+	g.ins = []*ir.Value{x, index}
+	row := g.x.newAtom("row", g.grid-1, 1, g.top)
+	at := func(v *ir.Value, name string, size int64) string {
+		to := g.x.unravel(row.lin(), others)
+		to[d] = g.x.newAtom(name, size-1, 1, g.top).lin()
+		return dot(to, v.Type().Strides()).text()
+	}
+	e := value.literal(held(v.Type().DType()))
+	if len(n.Args()) == 3 {
+		g.ins = append(g.ins, n.Arg(2))
+		e = "load(in2 + " + at(n.Arg(2), "k", places) + ")"
+	}
+	g.top.emit("constexpr int lanes = LANES(512);")
+	g.top.emit("__shared__ int last[%d]; // place that writes a position, -1 for none", length)
+	g.top.emit("const int row = blockIdx.x, lane = threadIdx.x;")
+	g.top.emit("for (int j = lane; j < %d; j += lanes) last[j] = -1;", length)
+	g.top.emit("meet();")
+	g.top.emit("for (int k = lane; k < %d; k += lanes) latest(last + position(load(in1 + %s), %d, false), k);", places, at(index, "k", places), length)
+	g.top.emit("meet();")
+	g.top.emit("for (int j = lane; j < %d; j += lanes) {", length)
+	g.top.emit("  const int k = last[j];")
+	g.top.emit("  const %s y = k >= 0 ? %s : load(in0 + %s);", held(v.Type().DType()), e, at(x, "j", length))
+	g.top.emit("  store(out0 + %s, %s);", at(v, "j", length), rounded("y", held(v.Type().DType()), v.Type().DType()))
+	g.top.emit("}")
 	return nil
 }
 

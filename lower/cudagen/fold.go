@@ -89,7 +89,7 @@ func (g *generator) fold(r reduction) (string, error) {
 	want := g.foldLevel(g.first(r), seen)
 	var all []reduction
 	for _, n := range g.r.nodes {
-		if _, ok := reduces(n); !ok || n.Op() == ir.OpCumsum {
+		if _, ok := reduces(n); !ok || n.Op() == ir.OpCumsum || g.r.same(n.Result(0)) != n.Result(0) {
 			continue
 		}
 		for part := range 2 {
@@ -115,6 +115,10 @@ func (g *generator) fold(r reduction) (string, error) {
 			if accs[i], err = g.accumulate(q); err != nil {
 				return err
 			}
+		}
+		if g.once && !g.wrote {
+			g.wrote = true
+			return g.putFull()
 		}
 		return nil
 	})
@@ -276,22 +280,25 @@ func onlinePairs(r *region, f *form) map[*ir.Node]*ir.Node {
 		return !slices.ContainsFunc(vs, func(v *ir.Value) bool { return v.Type().DType() != ir.F32 })
 	}
 	for _, n := range r.nodes {
+		if r.same(n.Result(0)) != n.Result(0) {
+			continue
+		}
 		if isSoftmax(n) && softType(n) == "soft32" {
 			add(n, n)
 		}
 		if n.Op() != ir.OpSum || n.Arg(0).Def().Op() != ir.OpExp {
 			continue
 		}
-		exp := n.Arg(0).Def()
-		sub := exp.Arg(0).Def()
+		exp := r.same(n.Arg(0)).Def()
+		sub := r.same(exp.Arg(0)).Def()
 		if !r.member[exp] || !r.member[sub] || sub.Op() != ir.OpSub || len(sub.Args()) != 2 || scalarOf(sub.Attrs(), "alpha").set {
 			continue
 		}
-		top := sub.Arg(1).Def()
+		top := r.same(sub.Arg(1)).Def()
 		for r.member[top] && top.Op().IsView() {
-			top = top.Arg(0).Def()
+			top = r.same(top.Arg(0)).Def()
 		}
-		if r.member[top] && top.Op() == ir.OpAmax && top.Arg(0) == sub.Arg(0) && single(n.Result(0), n.Arg(0), exp.Arg(0), sub.Arg(0), sub.Arg(1), top.Result(0)) {
+		if r.member[top] && top.Op() == ir.OpAmax && r.same(top.Arg(0)) == r.same(sub.Arg(0)) && single(n.Result(0), n.Arg(0), exp.Arg(0), sub.Arg(0), sub.Arg(1), top.Result(0)) {
 			add(top, n)
 		}
 	}

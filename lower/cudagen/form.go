@@ -19,6 +19,7 @@ type form struct {
 	trips int64   // runs of consecutive elements that a thread handles one after the other
 	shape []int64 // what is reduced; without rows the finest shape that all results can be seen in
 	order []int   // dimensions of shape, outermost first, as threads walk them; nil for row-major
+	half  int64   // a thread that has an element of a row has the one this much behind it too; 0 if rows are not walked by halves
 
 	// Of a form without rows that has an index_put whose places a block lists.
 	list       *ir.Node
@@ -262,7 +263,46 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 		f.block = 128
 	}
 	f.shape = refine(r.outs)
+	f.planHalves(r)
 	f.planList(r)
+}
+
+// planHalves gives a thread the same element of both halves of a row where the
+// halves are put together by cat: as in a rotation of pairs, each half is computed
+// from both, which are then read once, and no thread has to ask which half it has.
+func (f *form) planHalves(r *region) {
+	f.half = 0
+	if len(f.shape) == 0 {
+		return
+	}
+	row := f.shape[len(f.shape)-1]
+	for _, v := range r.outs {
+		if last(sizes(v)) != row {
+			return
+		}
+	}
+	if row%2 != 0 || row/2%f.width != 0 || !slices.ContainsFunc(r.nodes, func(n *ir.Node) bool { return halves(n, row) }) {
+		return
+	}
+	f.half, f.trips = row/2, 1
+}
+
+// halves reports whether n puts rows of this size together from two halves.
+func halves(n *ir.Node, row int64) bool {
+	rank := n.Result(0).Type().Rank()
+	d := n.Attrs().Int("dim", 0)
+	if d < 0 {
+		d += int64(rank)
+	}
+	if n.Op() != ir.OpCat || len(n.Args()) != 2 || int(d) != rank-1 {
+		return false
+	}
+	for _, a := range n.Args() {
+		if a.Type().Rank() != rank || last(sizes(a)) != row/2 || sizes(a)[rank-1] != row/2 {
+			return false
+		}
+	}
+	return true
 }
 
 // planRows gives a row to a group of lanes, a block of them if it is long.

@@ -157,6 +157,9 @@ type generator struct {
 	wide    *atom  // elem in loops
 	rowAt   []lin  // index of the row among the dimensions that are kept
 	at      []lin  // without rows: index of the element at hand in form.shape, if its order is not row-major
+	half    int64  // with form.half: which half of the innermost dimension is at hand
+	once    bool   // with rows: what is written for each column needs no fold, so that one walk folds and writes
+	wrote   bool   // it has
 	vectors int    // loads and stores of several elements
 
 	ins    []*ir.Value
@@ -250,7 +253,11 @@ func (g *generator) kernel() (string, error) {
 func (g *generator) elements() error {
 	f, t := g.f, g.intType()
 	run := int64(f.block) * f.width
-	g.grid = (f.count + run*f.trips - 1) / (run * f.trips)
+	count := f.count
+	if f.half > 0 {
+		count /= 2 // a thread has an element of each half
+	}
+	g.grid = (count + run*f.trips - 1) / (run * f.trips)
 	if err := g.lists(); err != nil {
 		return err
 	}
@@ -264,14 +271,14 @@ func (g *generator) elements() error {
 	} else {
 		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
 	}
-	if f.count%(run*f.trips) != 0 {
-		s.emit("if (i >= %d) return;", f.count)
+	if count%(run*f.trips) != 0 {
+		s.emit("if (i >= %d) return;", count)
 	}
-	g.col = g.x.newAtom("i", f.count-f.width, f.width, s)
+	g.col = g.x.newAtom("i", count-f.width, f.width, s)
 	if f.width > 1 {
 		g.elem = g.x.newAtom("v", f.width-1, 1, s)
 	}
-	if f.order != nil {
+	if f.order != nil || f.half > 0 {
 		g.reorder()
 	}
 	done, err := g.perElement(s, g.everyResult)
@@ -290,12 +297,30 @@ func (g *generator) elements() error {
 	return err
 }
 
-// everyResult computes and stores the element at hand of every result.
+// everyResult computes and stores the element at hand of every result, or that of
+// each half.
 func (g *generator) everyResult() error {
-	at := g.position()
-	if g.at != nil {
-		at = ravel(g.at, g.f.shape)
+	if g.f.half == 0 {
+		at := g.position()
+		if g.at != nil {
+			at = ravel(g.at, g.f.shape)
+		}
+		return g.everyResultAt(at)
 	}
+	first := g.at
+	defer func() { g.at, g.half = first, 0 }()
+	for g.half = range int64(2) {
+		d := len(first) - 1
+		g.at = slices.Clone(first)
+		g.at[d] = g.at[d].add(1, constant(g.half*g.f.half))
+		if err := g.everyResultAt(ravel(g.at, g.f.shape)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *generator) everyResultAt(at lin) error {
 	for k, v := range g.r.outs {
 		if err := g.put(k, v, g.x.unravel(at, sizes(v))); err != nil {
 			return err
@@ -305,15 +330,24 @@ func (g *generator) everyResult() error {
 }
 
 // reorder finds the index of the element at hand where threads do not walk the
-// results in row-major order.
+// results in row-major order, or walk the first halves of rows.
 func (g *generator) reorder() {
-	shape := make([]int64, len(g.f.order))
-	for i, d := range g.f.order {
+	order := g.f.order
+	if order == nil {
+		for d := range g.f.shape {
+			order = append(order, d)
+		}
+	}
+	shape := make([]int64, len(order))
+	for i, d := range order {
 		shape[i] = g.f.shape[d]
+		if g.f.half > 0 && d == len(order)-1 {
+			shape[i] = g.f.half
+		}
 	}
 	walk := g.x.unravel(g.position(), shape)
 	g.at = make([]lin, len(shape))
-	for i, d := range g.f.order {
+	for i, d := range order {
 		g.at[d] = walk[i]
 	}
 }
@@ -439,6 +473,7 @@ func (g *generator) rows() error {
 		g.wide = g.elem
 	}
 	g.rowAt = g.x.unravel(g.rowPosition(), f.kept())
+	g.once = g.oneWalk()
 	if err := g.rowOutputs(); err != nil {
 		return err
 	}
@@ -485,22 +520,47 @@ func (g *generator) live() string {
 	return ""
 }
 
-// fullOutputs stores the results that have an element for each row and column.
+// fullOutputs stores the results that have an element for each row and column,
+// unless the walk that folds has done so.
 func (g *generator) fullOutputs() error {
-	if !slices.ContainsFunc(g.r.outs, g.f.full) {
+	if g.wrote || !slices.ContainsFunc(g.r.outs, g.f.full) {
 		return nil
 	}
-	return g.loop(g.live(), true, func() error {
-		for k, v := range g.r.outs {
-			if !g.f.full(v) {
-				continue
-			}
-			if err := g.put(k, v, g.x.unravel(ravel(g.full(), g.f.shape), sizes(v))); err != nil {
-				return err
-			}
+	return g.loop(g.live(), true, g.putFull)
+}
+
+// putFull stores the element at hand of the results that have one for each row and column.
+func (g *generator) putFull() error {
+	for k, v := range g.r.outs {
+		if !g.f.full(v) {
+			continue
 		}
-		return nil
-	})
+		if err := g.put(k, v, g.x.unravel(ravel(g.full(), g.f.shape), sizes(v))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneWalk reports whether the kernel folds in one walk, and what it writes for each
+// column needs none of the folds: it can write on the same walk.
+func (g *generator) oneWalk() bool {
+	f := g.f
+	if f.serial || g.live() != "" || f.cached > 0 || !slices.ContainsFunc(g.r.outs, f.full) || slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return f.full(v) && numel(sizes(v)) == f.count }) {
+		return false
+	}
+	seen := map[*ir.Node]int{}
+	walks := false
+	for _, n := range g.r.nodes {
+		l := g.level(n, seen)
+		if l > 1 || l == 1 && slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return v.Def() == n && f.full(v) }) {
+			return false
+		}
+		if _, ok := reduces(n); ok {
+			walks = walks || g.picked(n.Arg(0)) == nil
+		}
+	}
+	return walks
 }
 
 // full is the index of the element at hand in the shape that is reduced.
@@ -578,6 +638,9 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 	if base, ok := g.vector(v, off); ok {
 		pre := g.elem.scope.parent
 		name := fmt.Sprintf("w%d", k)
+		if g.half > 0 {
+			name += "b"
+		}
 		t := ctype(v.Type().DType())
 		pre.emit("vec<%s, %d> %s;", t, g.width, name)
 		g.body.emit("store(%s.at + v, %s);", name, text)

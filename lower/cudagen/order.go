@@ -20,7 +20,7 @@ func (f *form) arrange(r *region) error {
 		return nil
 	}
 	probe := *f
-	probe.width = 1
+	probe.width, probe.half = 1, 0
 	g := newGenerator(r, &probe)
 	reads, err := g.reads()
 	if err != nil {

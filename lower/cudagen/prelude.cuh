@@ -371,6 +371,14 @@ template <bool largest> struct Ahead {
   }
 };
 
+// Numbers as integers that ascend from best to worst. Zeros are equal, and so is all
+// that is not a number. None is 0xffffffff.
+template <bool largest> FN unsigned rank_key(f32 x) {
+  const unsigned b = bits_of(x == 0 ? 0.0f : x);
+  const unsigned up = x != x ? 0xff800001u : b >> 31 ? ~b : b | 0x80000000u;
+  return largest ? ~up : up;
+}
+
 // The largest element so far and the sum of exp(x - largest), which one walk over a
 // row finds together: the sum shrinks whenever a larger element comes.
 struct online { f32 top, sum; };
@@ -397,6 +405,7 @@ template <class T> FN T exchange(T x, int m) { return __shfl_xor_sync(0xffffffff
 template <class T> FN best<T> exchange(best<T> x, int m) { return best<T>{exchange(x.value, m), exchange(x.at, m)}; }
 FN online exchange(online x, int m) { return online{exchange(x.top, m), exchange(x.sum, m)}; }
 FN void meet() { __syncthreads(); }
+FN void latest(int* p, int k) { atomicMax(p, k); }
 
 // fold_lanes gives every lane the fold of its row's lanes, neighbours all of them.
 // All threads of the block must call it.
@@ -456,40 +465,44 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
 // A list that a block makes of the positions in index[0..n) that lie between low
 // and low + rows, in order: each place in the index times rows, plus the row.
 template <int threads, class I> FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows) {
-  __shared__ int before[threads / 32 + 1];
-  const int share = (n + threads - 1) / threads, first = (int)threadIdx.x * share, end = first + share < n ? first + share : n;
-  int mine = 0;
-  for (int k = first; k < end; ++k) {
-    const i64 at = position(load(index + k), size, wrap) - low;
-    mine += at >= 0 && at < rows;
-  }
-  int sum = mine;
+  constexpr int warps = threads / 32, batch = 8;
+  __shared__ int found[warps];
+  // Every warp has a run of the index, in which it reads 32 places at a time.
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int share = (n + warps * 32 - 1) / (warps * 32) * 32, first = warp * share, end = first + share < n ? first + share : n;
+  int to = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int k0 = first; k0 < end; k0 += 32 * batch) {
+      i64 at[batch];
 #pragma unroll
-  for (int m = 1; m < 32; m *= 2) {
-    const int other = __shfl_up_sync(0xffffffffu, sum, m);
-    if ((int)(threadIdx.x % 32) >= m) sum += other;
-  }
-  if (threadIdx.x % 32 == 31) before[threadIdx.x / 32] = sum;
-  __syncthreads();
-  int base = 0, all = 0;
-  for (int w = 0; w < threads / 32; ++w) {
-    if (w < (int)threadIdx.x / 32) base += before[w];
-    all += before[w];
-  }
-  int to = base + sum - mine;
-  if (mine) {
-    for (int k = first; k < end; ++k) {
-      const i64 at = position(load(index + k), size, wrap) - low;
-      if (at >= 0 && at < rows) {
-        list[to++] = k * rows + (int)at;
+      for (int b = 0; b < batch; ++b) {
+        const int k = k0 + b * 32 + lane;
+        at[b] = k < end ? load(index + k) : 0;
+      }
+#pragma unroll
+      for (int b = 0; b < batch; ++b) {
+        const int k = k0 + b * 32 + lane;
+        if (k < end) at[b] = position(at[b], size, wrap) - low;
+        const bool mine = k < end && at[b] >= 0 && at[b] < rows;
+        const unsigned all = __ballot_sync(0xffffffffu, mine);
+        if (pass == 1 && mine) list[to + __popc(all & ((1u << lane) - 1))] = k * rows + (int)at[b];
+        to += __popc(all);
       }
     }
+    if (pass == 1) break;
+    if (lane == 0) found[warp] = to;
+    __syncthreads();
+    to = 0;
+    for (int w = 0; w < warp; ++w) to += found[w];
   }
+  int all = 0;
+  for (int w = 0; w < warps; ++w) all += found[w];
   __syncthreads();
   return all;
 }
 #else
 FN void meet() {}
+FN void latest(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
 template <int threads, class I> FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows) {

@@ -325,7 +325,7 @@ func (f *form) planList(r *region) {
 		f.block = 256
 		for trips := int64(64); trips >= 1; trips /= 2 {
 			span := int64(f.block) * f.width * trips
-			if (span%row != 0 && row%span != 0) || f.count%span != 0 || trips > 1 && f.count/span < 2*manyBlocks {
+			if (span%row != 0 && row%span != 0) || f.count%span != 0 || trips > 1 && f.count/span < 7*manyBlocks {
 				continue
 			}
 			f.list, f.trips, f.listRows, f.listRow, f.listPlaces = n, trips, max(1, span/row), row, places
@@ -383,14 +383,36 @@ func (g *generator) listed(n *ir.Node, at []lin) bool {
 	return at[0].equal(row)
 }
 
-// fromList looks at the places that the block has listed.
+// fromList looks at the places that the block has listed, several at a time so that
+// their values are on their way together.
 func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
-	e, name := g.fresh("e"), g.fresh("k")
-	return g.nested(fmt.Sprintf("for (int %s = 0; %s < listed; ++%s)", e, e, e), func(s *scope) error {
-		if g.f.listRows > 1 {
-			s.emit("if (list[%s] %% %d != %s - low) continue;", e, g.f.listRows, p.at[0].text())
+	const batch = 4
+	e := g.fresh("e")
+	return g.nested(fmt.Sprintf("for (int %s = 0; %s < listed; %s += %d)", e, e, e, batch), func(s *scope) error {
+		defer func(n int, test string) { g.guards, p.test = g.guards[:n], test }(len(g.guards), p.test)
+		for u := range batch {
+			at, name, here := e, g.fresh("k"), g.fresh("h")
+			if u > 0 {
+				at = fmt.Sprintf("%s + %d", e, u)
+			}
+			s.emit("const bool %s = %s < listed%s;", here, at, g.ofRow(p, at))
+			s.emit("const int %s = %s ? list[%s] / %d : 0;", name, here, at, g.f.listRows)
+			g.guards = append(g.guards[:len(g.guards):len(g.guards)], guard{s, here})
+			p.test = "if (" + here + ") "
+			if err := put(s, g.x.newAtom(name, p.count-1, 1, s).lin()); err != nil {
+				return err
+			}
+			g.guards = g.guards[:len(g.guards)-1]
 		}
-		s.emit("const int %s = list[%s] / %d;", name, e, g.f.listRows)
-		return put(s, g.x.newAtom(name, p.count-1, 1, s).lin())
+		return nil
 	})
+}
+
+// ofRow is the condition, to be appended to another, that a listed place is one of
+// the row at hand.
+func (g *generator) ofRow(p *puts, at string) string {
+	if g.f.listRows <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(" && list[%s] %% %d == %s - low", at, g.f.listRows, p.at[0].text())
 }

@@ -21,7 +21,8 @@ type region struct {
 	nodes  []*ir.Node
 	member map[*ir.Node]bool // look-up only
 	st     *ir.Storages
-	outs   []*ir.Value // tensors that someone outside reads, in order of definition
+	outs   []*ir.Value             // tensors that someone outside reads, in order of definition
+	equal  map[*ir.Value]*ir.Value // of values that are computed twice, the first; look-up only, see same
 }
 
 // newRegion checks the nodes, which stand in program order, and finds the results.
@@ -48,6 +49,7 @@ func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 			r.outs = append(r.outs, v)
 		}
 	}
+	r.findEqual()
 	if len(r.outs) == 0 {
 		return nil, fmt.Errorf("cudagen: a region of %d nodes without results: %w", len(nodes), ErrUnsupported)
 	}

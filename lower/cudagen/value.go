@@ -16,6 +16,7 @@ type reduction struct {
 
 // value returns the expression of v at an index, a variable or a literal.
 func (g *generator) value(v *ir.Value, at []lin) (string, error) {
+	v = g.r.same(v)
 	n := v.Def()
 	if !g.r.given(v) {
 		if n.Op().IsView() {
@@ -326,16 +327,15 @@ func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
 // come from the same tensor, so do its loads.
 func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (string, error) {
 	outer := g.body
-	if len(at[d].terms) == 0 {
-		start := int64(0)
-		for _, p := range parts {
-			if at[d].c < start+p.size {
-				to := slices.Clone(at)
-				to[d] = constant(at[d].c - start + p.from)
-				return g.value(p.v, to)
-			}
-			start += p.size
+	lo, hi := at[d].span()
+	begin := int64(0)
+	for _, p := range parts { // one that has all elements which the index may mean
+		if lo >= begin && hi < begin+p.size && p.v.Type().DType() == v.Type().DType() {
+			to := slices.Clone(at)
+			to[d] = at[d].add(1, constant(p.from-begin))
+			return g.value(p.v, to)
 		}
+		begin += p.size
 	}
 	base, early, runs := at[d], false, false
 	if g.elem != nil {
