@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -21,6 +22,7 @@ type code struct {
 	noCopy  error // why there is no copy kernel
 	modules []cuda.Module
 	copies  map[int]cuda.Func // by element size
+	draws   map[dtype.DType]cuda.Func
 }
 
 type unit struct {
@@ -34,7 +36,7 @@ type unit struct {
 // compile compiles everything that a device will run. It touches no device, and so
 // happens before the ranks meet.
 func compile(drv cuda.Driver, dev int, units []rt.Unit, o *Options) (*code, error) {
-	c := &code{copies: map[int]cuda.Func{}}
+	c := &code{copies: map[int]cuda.Func{}, draws: map[dtype.DType]cuda.Func{}}
 	infos, err := drv.Devices()
 	if err != nil {
 		return nil, err
@@ -121,6 +123,11 @@ func (c *code) load(drv cuda.Driver, ctx cuda.Ctx) error {
 					return err
 				}
 			}
+			for _, dt := range []dtype.DType{dtype.F16, dtype.BF16, dtype.F32, dtype.F64} {
+				if c.draws[dt], err = drv.Function(ctx, m, "concert_rand_"+dt.String()); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		for name, shared := range u.shared {
@@ -173,6 +180,34 @@ func (c *code) copy(cmds *cuda.Commands, to, from cuda.Ptr, dst, src rt.Tensor) 
 	grid := min((count+block*per-1)/(block*per), 2048)
 	cmds.Launch(cuda.Main, f, int(max(grid, 1)), block, 0, params)
 	return nil
+}
+
+// draw adds filling a tensor with the random numbers of a seed.
+func (c *code) draw(cmds *cuda.Commands, to cuda.Ptr, t rt.Tensor, seed uint64) error {
+	f, ok := c.draws[t.DType]
+	switch {
+	case c.noCopy != nil:
+		return fmt.Errorf("random numbers need a kernel: %w", c.noCopy)
+	case !ok:
+		return fmt.Errorf("random numbers are floats, not %v", t.DType)
+	}
+	shape, strides, _, err := strided(t, t)
+	if err != nil {
+		return err
+	}
+	// The seed stands where a copy has its source.
+	params, count := copyParams(to, cuda.Ptr(splitMix(seed)), shape, strides, strides)
+	const block, per = 256, 4
+	cmds.Launch(cuda.Main, f, int(min((count+block*per-1)/(block*per), 2048)), block, 0, params)
+	return nil
+}
+
+// splitMix is a step of SplitMix64, as the host's kernels take it.
+func splitMix(z uint64) uint64 {
+	z += 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
 }
 
 // zero adds clearing of a tensor with gaps.

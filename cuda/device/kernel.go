@@ -38,7 +38,12 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 	if err != nil {
 		return err
 	}
-	p, err := d.planned(d.kernelKey(k, st), func() (*plan, error) { return d.planKernel(k, st) })
+	var p *plan
+	if k.Op == "rand" { // with another seed each time
+		p, err = d.planKernel(k, st)
+	} else {
+		p, err = d.planned(d.kernelKey(k, st), func() (*plan, error) { return d.planKernel(k, st) })
+	}
 	if err != nil {
 		return d.call(k.Name(), err)
 	}
@@ -53,6 +58,8 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 	switch {
 	case k.Op == "call":
 		return p, d.planFunc(p, k)
+	case k.Op == "rand" && d.host == nil:
+		return p, d.planRand(p, k)
 	case k.Op == program.OpFused:
 		p.writes = d.writes(k)
 		if d.host != nil {
@@ -93,6 +100,19 @@ func (d *Device) warm(p *plan) error {
 		err = d.drv.ExecDestroy(ctx, x)
 	}
 	return errors.Join(err, d.drv.GraphDestroy(ctx, g))
+}
+
+// planRand draws random numbers, whose seed the runtime has derived for this rank and
+// run.
+func (d *Device) planRand(p *plan, k *rt.Kernel) error {
+	if len(k.Outs) != 1 || len(k.Ins) != 0 || !k.Attrs.Has("seed") {
+		return fmt.Errorf("%d operands, %d results, seed %v: want a seed and a result", len(k.Ins), len(k.Outs), k.Attrs.Has("seed"))
+	}
+	p.algo = "counter"
+	if k.Outs[0].NumElems() == 0 {
+		return nil
+	}
+	return d.code.draw(&p.cmds, d.at(k.Outs[0]), k.Outs[0], uint64(k.Attrs.Int("seed", 0)))
 }
 
 // planFused launches a compiled kernel of a module.
