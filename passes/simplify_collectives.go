@@ -117,6 +117,7 @@ func simplifyRules() []simplifyRule {
 	rules = append(rules, replicatedRules()...)
 	rules = append(rules, gatherRules()...)
 	rules = append(rules, motionRules()...)
+	rules = append(rules, lookupRules()...)
 	return append(rules, shardRules()...)
 }
 

@@ -147,7 +147,7 @@ func (g *algebra) step() {
 func (g *algebra) motif(x *ir.Value) {
 	group, other, dt := g.group(), g.group(), x.Type().DType()
 	wait := func(v *ir.Value) *ir.Value { return g.f.Wait(v)[0] }
-	switch k := g.r.IntN(6); k {
+	switch k := g.r.IntN(8); k {
 	case 0: // a sum of reductions
 		y, r := g.f.Unary(ir.OpNeg, x), g.reduction()
 		if cut := fits(x, group); cut != nil && g.r.IntN(2) == 0 {
@@ -202,7 +202,37 @@ func (g *algebra) motif(x *ir.Value) {
 			v = g.f.View(v, ir.Dims(elems(v)))
 		}
 		g.shard(v)
+	case 6: // rows of a gathered table
+		if s := sizes(x); len(s) == 2 && s[0] >= 2 && x.Type().DType().IsFloat() && elems(x) < 1500 {
+			table := wait(g.f.AllGather(group, 0, x))
+			g.add(g.f.Op(ir.OpEmbedding, nil, nil, []*ir.Value{table, g.positions(group, 1+int64(g.r.IntN(int(s[0])/2)), s[0]*int64(group.Size()), 0)})...)
+		}
+	case 7: // rows added to a table that is summed
+		if s := sizes(x); len(s) == 2 && elems(x) < 300 && x.Type().Contiguous() {
+			n := int64(group.Size())
+			rows := s[0] * n * n * 2
+			zero := g.f.Op(ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Float(0)}), nil, ir.Tensor(dt, rows, s[1]))[0]
+			l := attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}, attr.Attr{Key: "accumulate", Val: attr.Bool(true)})
+			v := g.f.Op(ir.OpIndexPut, nil, l, []*ir.Value{zero, x, g.positions(group, s[0], rows, rows/3)})[0]
+			g.add(wait(g.f.ReduceScatter([]ir.Reduction{ir.Sum, ir.Avg}[g.r.IntN(2)], group, 0, v)))
+		}
 	}
+}
+
+// positions are count places in a table, other ones on each rank, some of them
+// repeated; up to so many count from the end.
+func (g *algebra) positions(group *ir.Group, count, rows, below int64) *ir.Value {
+	n := int64(group.Size())
+	step := func(by int64) attr.List { return attr.Make(attr.Attr{Key: "step", Val: attr.Int(by)}) }
+	own := g.f.Shard(group, 0, g.f.Op(ir.OpIota, nil, step(1+g.r.Int64N(rows/n)), nil, ir.Tensor(ir.I64, n))[0])
+	v := g.f.Op(ir.OpIota, nil, step(1+g.r.Int64N(3)), nil, ir.Tensor(ir.I64, count))[0]
+	v = g.f.Add(v, own)
+	l := attr.Make(attr.Attr{Key: "min", Val: attr.Float(0)}, attr.Attr{Key: "max", Val: attr.Float(float64(rows - 1 - g.r.Int64N(rows/2)))})
+	v = g.f.Op(ir.OpClamp, nil, l, []*ir.Value{v})[0]
+	if below > 0 {
+		v = g.f.Scalar(ir.OpAdd, v, -float64(g.r.Int64N(below)))
+	}
+	return v
 }
 
 func (g *algebra) reduction() ir.Reduction {

@@ -1,0 +1,222 @@
+package passes
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Rules about tables whose rows are spread over the ranks, such as the embeddings of
+// a model that shards its parameters. A step reads, and its backward pass changes,
+// as many rows as it has tokens, but the program gathers the whole table and scatters
+// a gradient of its size. What has to travel is the positions and the rows. GSPMD
+// partitions gathers and scatters along an indexed dimension in the same way (Xu et
+// al., "GSPMD: General and Scalable Parallelization for ML Computation Graphs", 2021).
+func lookupRules() []simplifyRule {
+	return []simplifyRule{
+		{name: "lookup-before-gather", doc: "rows of a gathered table: every rank looks up for all in its own piece, and the rows are scattered",
+			legal: "nothing else reads the table, whose rows are gathered along dimension 0, and sizes are static; a row that a rank does not have counts as -0, which changes no sum",
+			gate:  "the positions and rows of all ranks take less time than the table", exact: exact, anchor: isOp(ir.OpEmbedding), apply: lookupBeforeGather},
+		{name: "scatter-add-before-reduce", doc: "rows added to zeros and summed over the ranks: positions and rows are gathered, and every rank adds what belongs to its piece",
+			legal: "nothing else reads the sum, which is scattered along dimension 0, and sizes are static; the sum over ranks is then not rounded in between",
+			gate:  "the positions and rows of all ranks take less time than the table, and are fewer than the rows of a piece", exact: reassociates, anchor: isOp(ir.OpWaitTensor), apply: atMembers(scatterAddBeforeReduce)},
+	}
+}
+
+// owned are positions in a table of which each rank has a run of rows.
+type owned struct {
+	rows *ir.Value // positions in this rank's run where it has the row, anything within it elsewhere
+	mine *ir.Value // whether this rank has the row
+}
+
+// owned makes, before at, of positions in a table over g, whose runs have run rows,
+// what this rank has of them. spread sends the other positions to different rows
+// instead of to the first and the last, for what adds to them. It returns false if an
+// operation does not fit.
+func (s *simplifier) owned(at *ir.Node, g *ir.Group, positions *ir.Value, run int64, spread bool) (o owned, ok bool) {
+	dt, n := positions.Type().DType(), int64(g.Size())
+	count := positions.Type().Shape()
+	one := ir.TensorOf(dt, ir.Dims(1))
+	starts := s.compute(at, ir.OpIota, nil, attr.Make(attr.Attr{Key: "step", Val: attr.Int(run)}), nil, nil, ir.TensorOf(dt, ir.Dims(n)))
+	first := s.chain(at, ir.OpShard, g, dimAttrs(0), []*ir.Value{starts}, one)
+	from := s.chain(at, ir.OpSub, nil, nil, []*ir.Value{positions, first}, ir.TensorOf(dt, count))
+	bounds := attr.Make(attr.Attr{Key: "min", Val: attr.Float(0)}, attr.Attr{Key: "max", Val: attr.Float(float64(run - 1))})
+	o.rows = s.chain(at, ir.OpClamp, nil, bounds, []*ir.Value{from}, ir.TensorOf(dt, count))
+	o.mine = s.chain(at, ir.OpEq, nil, nil, []*ir.Value{from, o.rows}, ir.TensorOf(ir.Bool, count))
+	if spread && o.mine != nil {
+		apart := s.compute(at, ir.OpIota, nil, nil, nil, nil, ir.TensorOf(dt, count))
+		o.rows = s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{o.mine, from, apart}, ir.TensorOf(dt, count))
+	}
+	return o, o.rows != nil && o.mine != nil
+}
+
+// chain is compute for an operand list that may hold nil, what an earlier operation
+// that did not fit has left.
+func (s *simplifier) chain(at *ir.Node, op ir.Op, g *ir.Group, attrs attr.List, args []*ir.Value, want ...ir.Type) *ir.Value {
+	for _, a := range args {
+		if a == nil {
+			return nil
+		}
+	}
+	return s.compute(at, op, g, attrs, nil, args, want...)
+}
+
+// masked is x, of rows, where mine holds and the number elsewhere.
+func (s *simplifier) masked(at *ir.Node, mine, x *ir.Value, elsewhere float64) *ir.Value {
+	if mine == nil || x == nil {
+		return nil
+	}
+	for d := 1; d < x.Type().Rank() && mine != nil; d++ {
+		mine = s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(d), []*ir.Value{mine})
+	}
+	number := s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Float(elsewhere)}), nil, nil, ir.TensorOf(x.Type().DType(), nil))
+	return s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{mine, x, number}, x.Type())
+}
+
+// flat is x with its first so many dimensions as one, nil if x has gaps.
+func (s *simplifier) flat(at *ir.Node, x *ir.Value, dims int) *ir.Value {
+	shape := x.Type().Shape()
+	if !x.Type().Contiguous() {
+		return nil
+	}
+	if dims == 1 {
+		return x
+	}
+	to := append(ir.Shape{shape[:dims].NumElems()}, shape[dims:]...)
+	return s.chain(at, ir.OpView, nil, nil, []*ir.Value{x}, ir.TensorOf(x.Type().DType(), to))
+}
+
+// gathered starts an all_gather of x along dimension 0 before start and waits for it
+// before at; nil if x does not fit.
+func (s *simplifier) gathered(start, at *ir.Node, g *ir.Group, x *ir.Value, like *ir.Node) *ir.Value {
+	if x == nil {
+		return nil
+	}
+	c := s.communicate(start, ir.OpAllGather, g, dimAttrs(0), x, like)
+	if c == nil {
+		return nil
+	}
+	return s.finish(at, c)
+}
+
+func lookupBeforeGather(s *simplifier, n *ir.Node) bool {
+	m, ok := s.from(n.Arg(0))
+	ids := n.Arg(1)
+	if !ok || !m.is(ir.OpAllGather) || m.dim() != 0 || !only(n.Arg(0), n) || unalias(ids) == unalias(n.Arg(0)) || !s.beside(m.start, n) {
+		return false
+	}
+	piece := m.operand()
+	size, ok := piece.Type().Shape().Static()
+	count, ok2 := ids.Type().Shape().NumElems().Const()
+	if !ok || !ok2 || len(size) != 2 || ids.Type().Rank() < 1 || !ids.Type().Contiguous() || !piece.Type().DType().IsFloat() {
+		return false
+	}
+	g, ranks := m.group(), int64(m.group().Size())
+	all := s.bytes(ir.TensorOf(piece.Type().DType(), ir.Dims(ranks*count, size[1])))
+	after := []traffic{{ir.OpAllGather, g, "", ranks * s.bytes(ids.Type())}, {ir.OpReduceScatter, g, ir.Sum, all}}
+	if count == 0 || !s.pays([]traffic{s.of(m)}, after) || 2*all > s.of(m).bytes || !s.fire(n, piece, ids, m.value(), n.Result(0)) {
+		return false
+	}
+	positions := s.gathered(n, n, g, s.flat(n, ids, ids.Type().Rank()), m.start)
+	if positions == nil {
+		return s.undo()
+	}
+	o, ok := s.owned(n, g, positions, size[0], false)
+	if !ok {
+		return s.undo()
+	}
+	rows := s.compute(n, ir.OpEmbedding, nil, nil, n, []*ir.Value{piece, o.rows})
+	// -0 is what adding changes no number, -0 included.
+	mine := s.masked(n, o.mine, rows, math.Copysign(0, -1))
+	if mine == nil {
+		return s.undo()
+	}
+	start := s.communicate(n, ir.OpReduceScatter, g, reduceAttrs(ir.Sum, 0), mine, m.start)
+	if start == nil {
+		return s.undo()
+	}
+	v := s.finish(n, start)
+	if ids.Type().Rank() > 1 {
+		v = s.chain(n, ir.OpView, nil, nil, []*ir.Value{v}, ir.TensorOf(piece.Type().DType(), n.Result(0).Type().Shape()))
+	}
+	if v == nil {
+		return s.undo()
+	}
+	s.replace(n.Result(0), v)
+	return true
+}
+
+func scatterAddBeforeReduce(s *simplifier, m member) bool {
+	if !m.is(ir.OpReduceScatter) || m.dim() != 0 || m.group().Size() < 2 || m.reduction() != ir.Sum && m.reduction() != ir.Avg || !only(m.operand(), m.start) {
+		return false
+	}
+	x := unalias(m.operand())
+	var narrow *ir.Node // a conversion of the sum
+	put := x.Def()
+	if put.Op() == ir.OpConvert && only(put.Arg(0), put) {
+		narrow, put = put, unalias(put.Arg(0)).Def()
+	}
+	if put.Op() != ir.OpIndexPut || !put.Attrs().Bool("accumulate", false) || len(put.Args()) != 3 || len(put.Attrs().Ints("dims")) != 1 || put.Attrs().Ints("dims")[0] != 0 {
+		return false
+	}
+	zero, vals, ids := unalias(put.Arg(0)).Def(), put.Arg(1), put.Arg(2)
+	table := put.Result(0).Type()
+	size, ok := table.Shape().Static()
+	count, ok2 := ids.Type().Shape().NumElems().Const()
+	if zero.Op() != ir.OpFull || zero.Attrs().Float("value", 1) != 0 || !ok || !ok2 || ids.Type().Rank() < 1 || !ids.Type().DType().IsInt() ||
+		!ids.Type().Contiguous() || !vals.Type().Contiguous() || vals.Type().Rank() != ids.Type().Rank()+len(size)-1 {
+		return false
+	}
+	for d, n := range append(append(ir.Shape{}, ids.Type().Shape()...), table.Shape()[1:]...) {
+		if !vals.Type().Shape()[d].Equal(n) {
+			return false // they broadcast
+		}
+	}
+	g, ranks := m.group(), int64(m.group().Size())
+	run := size[0] / ranks
+	after := []traffic{{ir.OpAllGather, g, "", ranks * s.bytes(ids.Type())}, {ir.OpAllGather, g, "", ranks * s.bytes(vals.Type())}}
+	if count == 0 || ranks*count > run || !s.pays([]traffic{s.of(m)}, after) || 2*(after[0].bytes+after[1].bytes) > s.of(m).bytes || !s.may(m.reduction(), table.DType()) ||
+		!s.beside(put, m.start) || !s.fire(m.wait, vals, ids, m.operand(), m.value()) {
+		return false
+	}
+	at := m.wait
+	rank := ids.Type().Rank()
+	positions := s.gathered(m.start, at, g, s.natural(m.start, ids, size[0], rank), m.start)
+	rows := s.gathered(m.start, at, g, s.flat(m.start, vals, rank), m.start)
+	if positions == nil || rows == nil {
+		return s.undo()
+	}
+	o, ok := s.owned(at, g, positions, run, true)
+	added := s.masked(at, o.mine, rows, 0)
+	if !ok || added == nil {
+		return s.undo()
+	}
+	shape := append(ir.Shape{ir.D(run)}, table.Shape()[1:]...)
+	zeros := s.compute(at, ir.OpFull, nil, zero.Attrs(), zero, nil, ir.TensorOf(table.DType(), shape))
+	v := s.chain(at, ir.OpIndexPut, nil, put.Attrs(), []*ir.Value{zeros, added, o.rows}, ir.TensorOf(table.DType(), shape))
+	if v != nil && m.reduction() == ir.Avg {
+		v = s.chain(at, ir.OpDiv, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(ranks))}), []*ir.Value{v}, v.Type())
+	}
+	if v != nil && narrow != nil {
+		v = s.compute(at, ir.OpConvert, nil, nil, narrow, []*ir.Value{v}, ir.TensorOf(m.value().Type().DType(), shape))
+	}
+	if v == nil {
+		return s.undo()
+	}
+	s.replace(m.value(), v)
+	return true
+}
+
+// natural is the flat list of positions that ids means: index_put counts a negative
+// one from the end.
+func (s *simplifier) natural(at *ir.Node, ids *ir.Value, size int64, dims int) *ir.Value {
+	x := s.flat(at, ids, dims)
+	if x == nil {
+		return nil
+	}
+	t := x.Type()
+	below := s.chain(at, ir.OpLt, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(0)}), []*ir.Value{x}, ir.TensorOf(ir.Bool, t.Shape()))
+	moved := s.chain(at, ir.OpAdd, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(size))}), []*ir.Value{x}, t)
+	return s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{below, moved, x}, t)
+}
