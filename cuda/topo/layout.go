@@ -111,7 +111,8 @@ type DecideOptions struct {
 
 // Decide chooses the transport of a group of ranks: symmetric memory if every rank
 // can read, write and do atomic operations on every other's memory, else NCCL with
-// the reason. It is the same on every rank. The error is a *SharedGPUError or says
+// the reason. GPUs that no rank sees together (Seat.Partial) are taken to have access:
+// mapping the memory shows whether they do. It is the same on every rank. The error is a *SharedGPUError or says
 // that a rank does not exist. It looks at every pair.
 func (l *Layout) Decide(ranks []int, o DecideOptions) (Decision, error) {
 	for _, r := range ranks {
@@ -140,6 +141,8 @@ func (l *Layout) Decide(ranks []int, o DecideOptions) (Decision, error) {
 		worst.Reason = "a group of one rank"
 	case !seen:
 		worst.Reason = "all ranks share one GPU"
+	case worst.Transport == Symmetric && worst.Way == WayUnknown:
+		worst.Reason = "every GPU reaches every other, as far as the ranks' drivers show"
 	case worst.Transport == Symmetric:
 		worst.Reason = fmt.Sprintf("every GPU reaches every other by %s", worst.Way)
 		if worst.GBps > 0 {
@@ -149,7 +152,7 @@ func (l *Layout) Decide(ranks []int, o DecideOptions) (Decision, error) {
 	return worst, nil
 }
 
-var wayOrder = []Way{WaySwitch, WayNVLink, WayPCIe, WayNetwork}
+var wayOrder = []Way{WaySwitch, WayNVLink, WayUnknown, WayPCIe, WayNetwork}
 
 // worse orders decisions of pairs. Of two equally bad ones the first stays, which
 // is the one that the reason names.
@@ -190,7 +193,7 @@ func (l *Layout) pair(a, b int) Decision {
 		}
 	}
 	for _, s := range []struct{ what, status string }{{"read", p.Read}, {"write", p.Write}, {"atomic", p.Atomics}} {
-		if s.status != OK {
+		if s.status != OK && s.status != Untold {
 			return no(p.Way, "(GPUs %d and %d, joined by %s) have no peer access: %s is %q", pa.GPU, pb.GPU, p.Way, s.what, s.status)
 		}
 	}

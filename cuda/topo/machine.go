@@ -106,6 +106,7 @@ const (
 	WayNVLink  Way = "nvlink"
 	WayPCIe    Way = "pcie"
 	WayNetwork Way = "network"
+	WayUnknown Way = "unknown" // on one host; nobody told
 )
 
 // Pair is what joins two GPUs of a machine.
@@ -127,8 +128,11 @@ type Pair struct {
 	PCI     string `json:"pci"`
 }
 
-// OK is the status of an access that works.
-const OK = "ok"
+// The statuses that this package itself knows; all others are why an access fails.
+const (
+	OK     = "ok"     // it works
+	Untold = "untold" // no process sees both GPUs
+)
 
 // Pair gives what joins GPUs a and b, in either order; nil if they are one or absent.
 func (m *Machine) Pair(a, b int) *Pair {
@@ -143,10 +147,15 @@ func (m *Machine) Pair(a, b int) *Pair {
 // Find gives the index of the GPU with the 16 bytes that the CUDA driver calls its
 // UUID.
 func (m *Machine) Find(uuid [16]byte) (int, bool) {
-	h := hex.EncodeToString(uuid[:])
-	want := fmt.Sprintf("GPU-%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
+	want := UUID(uuid)
 	i := slices.IndexFunc(m.GPUs, func(g GPU) bool { return strings.EqualFold(g.UUID, want) })
 	return i, i >= 0
+}
+
+// UUID writes what the CUDA driver calls a device's UUID as a machine has it.
+func UUID(uuid [16]byte) string {
+	h := hex.EncodeToString(uuid[:])
+	return fmt.Sprintf("GPU-%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
 }
 
 // Switches is how many NVSwitches are seen at the ends of links; -1 if there are some
@@ -226,7 +235,7 @@ func (m *Machine) Check() error {
 			switch {
 			case p.A != a || p.B != b:
 				return fail(at, "is of GPUs %d and %d; %d and %d come here", p.A, p.B, a, b)
-			case p.Way != WaySwitch && p.Way != WayNVLink && p.Way != WayPCIe:
+			case p.Way != WaySwitch && p.Way != WayNVLink && p.Way != WayPCIe && p.Way != WayUnknown:
 				return fail(at+".way", "unknown way %q", p.Way)
 			case p.Links < 0 || !(p.GBps >= 0):
 				return fail(at+".links", "%d links of %v GB/s", p.Links, p.GBps)

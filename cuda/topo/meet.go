@@ -31,13 +31,6 @@ func (e *MismatchError) Error() string {
 	return s
 }
 
-// seat is what a rank publishes.
-type seat struct {
-	World   int     `json:"world"`
-	GPU     string  `json:"gpu"` // its UUID
-	Machine Machine `json:"machine"`
-}
-
 // Meet exchanges machines over the job's store and gives every rank the same layout.
 // gpu is the index of this rank's GPU in m. All ranks call it with the same name,
 // which serves once in a store, and world. Ranks of one host must have read the same
@@ -51,7 +44,7 @@ func Meet(cx context.Context, st store.Store, name string, rank, world int, m *M
 	if gpu < 0 || gpu >= len(m.GPUs) || rank < 0 || rank >= world {
 		return nil, &FormatError{Reason: fmt.Sprintf("rank %d of %d on GPU %d of %d", rank, world, gpu, len(m.GPUs))}
 	}
-	b, err := json.Marshal(seat{World: world, GPU: m.GPUs[gpu].UUID, Machine: *m})
+	b, err := json.Marshal(Seat{World: world, GPU: m.GPUs[gpu].UUID, Machine: *m})
 	if err != nil {
 		return nil, err
 	}
@@ -63,53 +56,23 @@ func Meet(cx context.Context, st store.Store, name string, rank, world int, m *M
 	if !won {
 		return nil, &FormatError{Reason: fmt.Sprintf("rank %d has published a machine under %q before: two processes claim the rank, or the name is used twice", rank, name)}
 	}
-	l := &Layout{Version: Version}
-	var first []int // rank that brought each machine
+	a := newArranger(rank, world)
 	for r := range world {
 		v, err := st.Get(cx, key(r))
 		if err != nil {
 			return nil, fmt.Errorf("rank %d waits for the machine of rank %d: %w", rank, r, err)
 		}
-		var s seat
+		var s Seat
 		d := json.NewDecoder(bytes.NewReader(v))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&s); err != nil {
 			return nil, &FormatError{Name: fmt.Sprintf("machine of rank %d", r), Reason: err.Error()}
 		}
-		if err := s.Machine.Check(); err != nil {
-			return nil, named(fmt.Sprintf("machine of rank %d", r), err)
-		}
-		if s.World != world {
-			return nil, &MismatchError{Ranks: [2]int{rank, r}, What: fmt.Sprintf("are of worlds of %d and %d ranks", world, s.World)}
-		}
-		if first, err = l.add(r, &s, first); err != nil {
+		if err := a.add(&s); err != nil {
 			return nil, err
 		}
 	}
-	return l, l.Check()
-}
-
-// add seats rank r.
-func (l *Layout) add(r int, s *seat, first []int) ([]int, error) {
-	at := len(l.Machines)
-	for i := range l.Machines {
-		if l.Machines[i].Host.ID == s.Machine.Host.ID {
-			at = i
-			if d := Compare(&l.Machines[i], &s.Machine); len(d) > 0 {
-				return first, &MismatchError{Ranks: [2]int{first[i], r}, What: "are on one host and see different machines", Diffs: d}
-			}
-		}
-	}
-	if at == len(l.Machines) {
-		l.Machines, first = append(l.Machines, s.Machine), append(first, r)
-	}
-	for g := range l.Machines[at].GPUs {
-		if l.Machines[at].GPUs[g].UUID == s.GPU {
-			l.Ranks = append(l.Ranks, Place{Machine: at, GPU: g})
-			return first, nil
-		}
-	}
-	return first, &FormatError{Name: fmt.Sprintf("machine of rank %d", r), Reason: fmt.Sprintf("has no GPU %s", s.GPU)}
+	return a.l, a.l.Check()
 }
 
 // Mixed names what differs between the machines of the layout, the first compared

@@ -355,3 +355,75 @@ func FuzzRead(f *testing.F) {
 		l.Costs(nil)
 	})
 }
+
+// TestArrange seats ranks whose drivers show them different GPUs.
+func TestArrange(t *testing.T) {
+	whole := machine(t, "h200x4")
+	// shown is what a driver shows of some of the GPUs.
+	shown := func(gpus ...int) Machine {
+		m := Machine{Version: Version, Host: whole.Host, CUDA: whole.CUDA}
+		for i, g := range gpus {
+			m.GPUs = append(m.GPUs, GPU{Index: i, UUID: whole.GPUs[g].UUID, Name: whole.GPUs[g].Name})
+		}
+		for j := range m.GPUs {
+			for i := range j {
+				m.Pairs = append(m.Pairs, Pair{A: i, B: j, Way: WayUnknown, Read: OK, Write: OK, NVLink: Untold, Atomics: OK, PCI: Untold})
+			}
+		}
+		slices.SortFunc(m.Pairs, func(x, y Pair) int { return 10*(x.A-y.A) + x.B - y.B })
+		return m
+	}
+	seats := func(ms ...Machine) []Seat {
+		var out []Seat
+		for r, m := range ms {
+			out = append(out, Seat{World: len(ms), GPU: whole.GPUs[r].UUID, Machine: m, Partial: len(m.Driver) == 0})
+		}
+		return out
+	}
+	refused := shown(0, 1, 2, 3)
+	refused.Pairs[1].Read = "no peer access"
+	other := shown(2)
+	other.GPUs[0].Name = "another"
+	elsewhere := shown(2, 3)
+	elsewhere.Host.ID, elsewhere.Host.Name = "elsewhere", "elsewhere"
+	for name, tc := range map[string]struct {
+		seats     []Seat
+		transport Transport
+		reason    string
+		err       string
+	}{
+		"one GPU each":       {seats(shown(0), shown(1), shown(2)), Symmetric, "as far as the ranks' drivers show", ""},
+		"in other orders":    {seats(shown(0, 1, 2, 3), shown(3, 1, 0, 2), shown(2, 3)), Symmetric, "as far as", ""},
+		"whole":              {seats(*whole, *whole, *whole), Symmetric, "by nvswitch", ""},
+		"whole after part":   {seats(shown(3, 0), *whole, *whole), Symmetric, "by nvswitch", ""},
+		"part after whole":   {seats(*whole, shown(1), *whole), Symmetric, "by nvswitch", ""},
+		"no access":          {seats(refused, shown(1), shown(2)), NCCL, `ranks 0 and 2 (GPUs 0 and 2, joined by unknown) have no peer access: read is "no peer access"`, ""},
+		"two hosts":          {seats(shown(0), shown(1), elsewhere), NCCL, "ranks 0 and 2 are on hosts", ""},
+		"two names":          {seats(shown(0), shown(1, 2), other), "", "", "ranks 0 and 2 are on one host and see different machines"},
+		"two words on a way": {seats(shown(0, 1, 2, 3), refused, shown(2)), "", "", "no peer access"},
+		"not its GPU":        {seats(shown(0), shown(2), shown(2)), "", "", "machine of rank 1: has no GPU"},
+	} {
+		for _, m := range []int{0, 2} {
+			l, err := Arrange(m, tc.seats)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("%s: %v, want %q", name, err, tc.err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for r := range l.Ranks {
+				if l.GPU(r).UUID != tc.seats[r].GPU {
+					t.Errorf("%s: rank %d sits on GPU %s, its own is %s", name, r, l.GPU(r).UUID, tc.seats[r].GPU)
+				}
+			}
+			d, err := l.Decide([]int{0, 1, 2}, DecideOptions{})
+			if err != nil || d.Transport != tc.transport || !strings.Contains(d.Reason, tc.reason) {
+				t.Errorf("%s: %v, %v", name, d, err)
+			}
+		}
+	}
+}
