@@ -10,6 +10,7 @@ struct args {
 	int heads, group; // group: heads of queries for each head of keys
 	int queries, keys, dim, dim_v;
 	int causal;
+	int key_heads, unused;
 	double scale;
 	float scale2; // scale * log2(e)
 	int units, all_units; // of the first of two kinds of work, of both
@@ -32,6 +33,7 @@ FN void write_zeros(const args &a)
 	if (blockIdx.x != 0 || threadIdx.x != 0)
 		return;
 	for (int i = 0; i < 2; i++)
+#pragma unroll 1
 		for (i64 j = 0; j < a.words[i]; j++)
 			a.zero[i][j] = 0;
 }

@@ -17,8 +17,11 @@ typedef long long i64;
 struct __align__(16) quad {
 	u32 x[4];
 };
+struct floats {
+	float x[4];
+};
 
-extern __shared__ __align__(128) char shared_bytes[];
+extern __shared__ __align__(1024) char shared_bytes[];
 
 FN float inf() { return __int_as_float(0x7f800000); }
 
@@ -38,6 +41,14 @@ FN float exp2_fast(float x)
 {
 	float y;
 	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+// 1/x, a unit in the last place off.
+FN float reciprocal(float x)
+{
+	float y;
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
 
@@ -132,4 +143,24 @@ FN quad load_quad(u32 at)
 	quad v;
 	asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x[0]), "=r"(v.x[1]), "=r"(v.x[2]), "=r"(v.x[3]) : "r"(at) : "memory");
 	return v;
+}
+FN floats load_floats(u32 at)
+{
+	floats v;
+	asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x[0]), "=f"(v.x[1]), "=f"(v.x[2]), "=f"(v.x[3]) : "r"(at) : "memory");
+	return v;
+}
+FN void store_floats(u32 at, float x0, float x1, float x2, float x3)
+{
+	asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(at), "f"(x0), "f"(x1), "f"(x2), "f"(x3) : "memory");
+}
+
+// Waits until the kernel in front has ended and what it wrote is seen. After that a
+// kernel that was launched early is like any other; for one that was not it does
+// nothing.
+FN void front_ended()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }

@@ -89,6 +89,8 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 		}
 		s.names = append(s.names, k.name)
 		s.cmds.Launch(cuda.Main, f, k.grid, k.block, k.shared, k.params)
+		s.early.LaunchEarly(cuda.Main, f, k.grid, k.block, k.shared, k.params)
+		s.ahead = k.ahead
 	}
 	if len(launches) == 0 {
 		for _, z := range p.Zero {
@@ -157,15 +159,30 @@ func (l *Library) Close() error {
 	return errors.Join(errs...)
 }
 
-// step is a planned call.
+// step is a planned call. It implements library.Early: a step whose kernels cannot
+// begin early reads nothing ahead.
 type step struct {
-	op    string
-	names []string
-	cmds  cuda.Commands
+	op          string
+	names       []string
+	cmds, early cuda.Commands
+	ahead       []library.Memory // of one launch
 }
 
 // AddTo adds the call on cuda.Main.
 func (s *step) AddTo(c *cuda.Commands) { c.Append(&s.cmds) }
+
+// Ahead lists the values, which the short forward kernel reads before the kernel in
+// front of it has ended.
+func (s *step) Ahead() []library.Memory { return s.ahead }
+
+// AddEarlyTo is AddTo with an early launch, if there is anything ahead.
+func (s *step) AddEarlyTo(c *cuda.Commands) {
+	if len(s.ahead) == 0 {
+		s.AddTo(c)
+		return
+	}
+	c.Append(&s.early)
+}
 
 // String names the kernels.
 func (s *step) String() string {

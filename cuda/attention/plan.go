@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -67,6 +68,7 @@ type launch struct {
 	name                string
 	grid, block, shared int
 	params              []byte
+	ahead               []library.Memory // that it reads before the kernel in front has ended
 }
 
 // form is a kind of kernel.
@@ -328,7 +330,21 @@ func (p *Problem) short() ([]launch, error) {
 		shared = warps*p.pad()/64*4096 + warps*shortRows*8
 	}
 	return []launch{{unit: p.halfUnit("attention_short", shortSource, fmt.Sprintf("WARPS %d", warps)), name: "attention_short",
-		grid: grid, block: 32 * warps, shared: shared, params: p.params(&work{tiles: tiles})}}, nil
+		grid: grid, block: 32 * warps, shared: shared, params: p.params(&work{tiles: tiles}), ahead: []library.Memory{spanned(&p.V)}}}, nil
+}
+
+// spanned is what a tensor that is not empty spans.
+func spanned(t *library.Tensor) library.Memory {
+	lo, hi := int64(0), int64(0)
+	for i, n := range t.Shape {
+		if d := (n - 1) * t.Strides[i]; d < 0 {
+			lo += d
+		} else {
+			hi += d
+		}
+	}
+	size := int64(t.DType.Size())
+	return library.Memory{At: t.At + cuda.Ptr(lo*size), Bytes: uint64((hi - lo + 1) * size)}
 }
 
 // tiled is one launch on tiles of queries and keys.
@@ -460,7 +476,7 @@ func (p *Problem) params(w *work) []byte {
 	if p.Causal {
 		causal = 1
 	}
-	num(w.tiles, p.Heads, p.Heads/p.KeyHeads, p.Queries, p.Keys, p.Dim, p.DimV, causal)
+	num(w.tiles, p.Heads, p.Heads/p.KeyHeads, p.Queries, p.Keys, p.Dim, p.DimV, causal, p.KeyHeads, 0)
 	word(math.Float64bits(p.Scale))
 	num(int64(math.Float32bits(float32(p.Scale*math.Log2E))), int64(w.units), int64(w.all), w.keyTiles)
 	var at, n [2]uint64

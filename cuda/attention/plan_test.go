@@ -230,3 +230,40 @@ func TestUnitsAreShared(t *testing.T) {
 		t.Errorf("%d units, want 1", len(sources))
 	}
 }
+
+// The short forward kernel may begin early, and then reads its values only; no other
+// kernel of this package waits for the one in front.
+func TestEarly(t *testing.T) {
+	for _, c := range []struct {
+		call  *library.Call
+		early bool
+	}{
+		{shaped(Forward, dtype.BF16, true, 1, 8, 2, 16, 16, 128), true},
+		{shaped(Forward, dtype.BF16, true, 1, 8, 2, 2048, 2048, 128), false},
+		{shaped(Forward, dtype.F32, true, 1, 8, 2, 16, 16, 128), false},
+		{shaped(Backward, dtype.BF16, true, 1, 8, 2, 16, 16, 128), false},
+	} {
+		p, err := ProblemOf(c.call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ks, err := plan(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range ks {
+			if (len(k.ahead) > 0) != c.early {
+				t.Errorf("%s: reads %v ahead", k.name, k.ahead)
+			}
+			if waits := strings.Contains(k.unit.body, "front_ended()"); waits != c.early {
+				t.Errorf("%s: waits for the kernel in front: %v", k.name, waits)
+			}
+		}
+	}
+	v := shaped(Forward, dtype.BF16, true, 1, 8, 2, 16, 16, 128).Ins[2]
+	v.Strides = []int64{2 * 16 * 128, -16 * 128, 256, 1}
+	want := library.Memory{At: v.At - 16*128*2, Bytes: 2 * (16*128 + 15*256 + 128)}
+	if got := spanned(&v); got != want {
+		t.Errorf("values span %v, want %v", got, want)
+	}
+}

@@ -20,6 +20,9 @@ typedef long long i64;
 struct alignas(16) quad {
 	u32 x[4];
 };
+struct floats {
+	float x[4];
+};
 struct index3 {
 	u32 x;
 };
@@ -44,7 +47,7 @@ static char *stacks;
 static int count_threads, current;
 static index3 blockIdx, gridDim;
 static u32 arrived[32], turn[32], block_arrived, block_turn;
-alignas(128) static char shared_bytes[shared_size];
+alignas(1024) static char shared_bytes[shared_size];
 #define threadIdx (fibers[current].thread)
 static void (*entry)();
 
@@ -156,6 +159,7 @@ FN bool any(bool p)
 }
 FN float inf() { return INFINITY; }
 FN float exp2_fast(float x) { return exp2f(x); }
+FN float reciprocal(float x) { return 1 / x; }
 FN float of_bits(u32 b)
 {
 	float f;
@@ -287,6 +291,9 @@ FN u32 load_word(u32 at) { return *(const u32 *)inside(at, 4); }
 FN void store_float(u32 at, float v) { store_word(at, to_bits(v)); }
 FN float load_float(u32 at) { return of_bits(load_word(at)); }
 FN quad load_quad(u32 at) { return *(const quad *)inside(at, 16); }
+FN floats load_floats(u32 at) { return *(const floats *)inside(at, 16); }
+FN void store_floats(u32 at, float x0, float x1, float x2, float x3) { *(floats *)inside(at, 16) = {{x0, x1, x2, x3}}; }
+FN void front_ended() {}
 
 static void run(void (*f)(), int grid, int block)
 {
