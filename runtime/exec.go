@@ -125,6 +125,20 @@ func (x *Exec) place(op named, ts []Tensor) ([]Tensor, bool) {
 		return nil, true
 	}
 	out := make([]Tensor, len(ts))
+	return out, x.placeInto(op, out, ts)
+}
+
+// placeBoth is place for the results and the operands of a call.
+func (x *Exec) placeBoth(op named, outs, ins []Tensor) (o, i []Tensor, ok bool) {
+	n := len(outs)
+	all := make([]Tensor, n+len(ins))
+	if !x.placeInto(op, all[:n:n], outs) || !x.placeInto(op, all[n:], ins) {
+		return nil, nil, false
+	}
+	return all[:n:n], all[n:], true
+}
+
+func (x *Exec) placeInto(op named, out, ts []Tensor) bool {
 	for i, t := range ts {
 		lo, hi, err := t.Span()
 		if err == nil && (lo < 0 || hi > x.m.Arena) {
@@ -132,11 +146,11 @@ func (x *Exec) place(op named, ts []Tensor) ([]Tensor, bool) {
 		}
 		if err != nil {
 			x.fail(op, fmt.Errorf("tensor %v: %w", t, err))
-			return nil, false
+			return false
 		}
 		out[i] = t.At(x.l.base)
 	}
-	return out, true
+	return true
 }
 
 // done keeps an error of the device.
@@ -198,10 +212,7 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 	if k.Op == "rand" {
 		k.Attrs = k.Attrs.With("seed", attr.Int(randseed.Derive(k.Attrs.Int("seed", 0), x.opts.Seed, x.opts.Step, node, x.r.env.Rank)))
 	}
-	if k.Outs, ok = x.place(k, k.Outs); !ok {
-		return
-	}
-	if k.Ins, ok = x.place(k, k.Ins); !ok {
+	if k.Outs, k.Ins, ok = x.placeBoth(k, k.Outs, k.Ins); !ok {
 		return
 	}
 	if k.Op == program.OpFused {
@@ -265,10 +276,7 @@ func (x *Exec) Collective(stream string, c *Collective) {
 	if !ok {
 		return
 	}
-	if c.Outs, ok = x.place(c, c.Outs); !ok {
-		return
-	}
-	if c.Ins, ok = x.place(c, c.Ins); !ok {
+	if c.Outs, c.Ins, ok = x.placeBoth(c, c.Outs, c.Ins); !ok {
 		return
 	}
 	x.keepCollective(s, c)

@@ -159,6 +159,26 @@ func openLaunches(t testing.TB, blocks int) *launches {
 
 func (l *launches) step(x *rt.Exec) { rt.Interpret(x, l.prog) }
 
+// emitted makes the calls that emitted code makes, with tensors made anew each time.
+func (l *launches) emitted(x *rt.Exec) {
+	p := l.prog
+	tensors := func(ts []program.Tensor) rt.Ts { return rt.Ts{rt.C(p.Buffers[ts[0].Buffer].Offset, rt.F32, 1024)} }
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		stream := p.Streams[in.Stream].Name
+		switch in.Kind {
+		case program.Record:
+			x.Record(stream, in.Event)
+		case program.Wait:
+			x.Wait(stream, in.Event)
+		case program.Launch:
+			x.Fused(stream, p.Kernel(in).Name, tensors(in.Outs), tensors(in.Ins))
+		case program.Collective:
+			x.At(in.Node).AllReduce(stream, "g", "sum", tensors(in.Outs), tensors(in.Ins))
+		}
+	}
+}
+
 // inputs are zeros.
 func (l *launches) inputs() []rt.Value {
 	return []rt.Value{{DType: rt.F32, Shape: []int64{1024}, Data: make([]byte, 4096)}}
@@ -223,11 +243,13 @@ func TestLaunchCost(t *testing.T) {
 			defer unix.SchedSetaffinity(0, &old)
 		}
 	}
-	var eager []float64
-	timed := func(x *rt.Exec) {
-		start := time.Now()
-		l.step(x)
-		eager = append(eager, float64(time.Since(start).Nanoseconds())/1e3)
+	var eager, emitted []float64
+	timed := func(step func(x *rt.Exec), into *[]float64) func(x *rt.Exec) {
+		return func(x *rt.Exec) {
+			start := time.Now()
+			step(x)
+			*into = append(*into, float64(time.Since(start).Nanoseconds())/1e3)
+		}
 	}
 	prepare := func(graph bool) rt.Captured {
 		st, err := rt.Prepare(ctx, l.rank, l.mod, l.step, rt.Options{}, graph)
@@ -269,7 +291,7 @@ func TestLaunchCost(t *testing.T) {
 	}
 	for rep := range reps {
 		var inC, inGo, oneGraph []float64
-		eager = eager[:0]
+		eager, emitted = eager[:0], emitted[:0]
 		for range rounds {
 			start := time.Now()
 			if err := l.drv.Driver.Run(cctx, words); err != nil {
@@ -279,13 +301,15 @@ func TestLaunchCost(t *testing.T) {
 			wait(buffer)
 			inGo = append(inGo, enqueue(buffer))
 			oneGraph = append(oneGraph, enqueue(graph))
-			if _, err := rt.RunModule(ctx, l.rank, l.mod, timed, in, rt.Options{KeepOutputs: true}); err != nil {
-				t.Fatal(err)
+			for _, step := range []func(x *rt.Exec){timed(l.step, &eager), timed(l.emitted, &emitted)} {
+				if _, err := rt.RunModule(ctx, l.rank, l.mod, step, in, rt.Options{KeepOutputs: true}); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-		c, g, e := mid(inC), mid(inGo), mid(eager)
-		t.Logf("rep %d, %d instructions: C %.3f us each; command buffer %.3f, over C %.4f; eager %.3f, over C %.3f; a graph %.2f us in all",
-			rep, len(l.prog.Instrs), c/n, g/n, (g-c)/n, e/n, (e-c)/n, mid(oneGraph))
+		c, g, e, m := mid(inC), mid(inGo), mid(eager), mid(emitted)
+		t.Logf("rep %d, %d instructions: C %.3f us each; command buffer %.3f, over C %.4f; interpreted %.3f, over C %.3f; emitted %.3f, over C %.3f; a graph %.2f us in all",
+			rep, len(l.prog.Instrs), c/n, g/n, (g-c)/n, e/n, (e-c)/n, m/n, (m-c)/n, mid(oneGraph))
 		if (g-c)/n > 0.3 {
 			t.Errorf("a command buffer costs %.3f us an instruction more than its calls in C", (g-c)/n)
 		}
@@ -296,6 +320,11 @@ func TestLaunchCost(t *testing.T) {
 // BenchmarkEager is what the runtime and the device do for an instruction of a step
 // that runs eagerly, without the driver.
 func BenchmarkEager(b *testing.B) {
+	b.Run("interpreted", func(b *testing.B) { benchEager(b, (*launches).step) })
+	b.Run("emitted", func(b *testing.B) { benchEager(b, (*launches).emitted) })
+}
+
+func benchEager(b *testing.B, step func(*launches, *rt.Exec)) {
 	l := openLaunches(b, 32)
 	ctx := b.Context()
 	if _, err := rt.RunModule(ctx, l.rank, l.mod, l.step, l.inputs(), rt.Options{}); err != nil {
@@ -307,7 +336,7 @@ func BenchmarkEager(b *testing.B) {
 		l.drv.mute = true
 		defer func() { l.drv.mute = false }()
 		for b.Loop() {
-			l.step(x)
+			step(l, x)
 			n++
 		}
 	}, l.inputs(), rt.Options{}); err != nil {
