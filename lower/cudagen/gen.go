@@ -617,7 +617,7 @@ func (g *generator) loop(more string, last bool, fill func() error) error {
 			begin, step = fmt.Sprintf("lane * %d", f.width), fmt.Sprintf("lanes * %d", f.width)
 		}
 		if !f.serial {
-			g.top.emit("#pragma unroll %d", max(1, min(4, 120/(len(s.lines)+len(done)))))
+			g.top.emit("#pragma unroll %d", unrolled(append(s.lines[:len(s.lines):len(s.lines)], done...)))
 		}
 		g.top.emit("for (%s c = %s; c < %d%s; c += %s) {", t, begin, f.length, more, step)
 	}
@@ -626,6 +626,16 @@ func (g *generator) loop(more string, last bool, fill func() error) error {
 		g.top.emit("}")
 	}
 	return nil
+}
+
+// unrolled is how many walks of a loop stand in a row: enough loads to keep memory
+// busy, and no more registers than threads have.
+func unrolled(lines []string) int {
+	loads := 0
+	for _, l := range lines {
+		loads += strings.Count(l, "load_vec<")
+	}
+	return max(1, min(4, 120/len(lines), 8/max(loads, 1)))
 }
 
 // put computes result k at an index and stores it.

@@ -465,24 +465,30 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
 // A list that a block makes of the positions in index[0..n) that lie between low
 // and low + rows, in order: each place in the index times rows, plus the row.
 template <int threads, class I> FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows) {
-  constexpr int warps = threads / 32, batch = 8;
+  constexpr int warps = threads / 32, batch = 16;
   __shared__ int found[warps];
-  // Every warp has a run of the index, in which it reads 32 places at a time.
+  // Every warp has a run of the index, in which it reads 32 places at a time, and
+  // once if they are few.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int share = (n + warps * 32 - 1) / (warps * 32) * 32, first = warp * share, end = first + share < n ? first + share : n;
+  const bool few = share <= batch * 32;
+  i64 at[batch];
   int to = 0;
+#pragma unroll
   for (int pass = 0; pass < 2; ++pass) {
     for (int k0 = first; k0 < end; k0 += 32 * batch) {
-      i64 at[batch];
+      if (pass == 0 || !few) {
 #pragma unroll
-      for (int b = 0; b < batch; ++b) {
-        const int k = k0 + b * 32 + lane;
-        at[b] = k < end ? load(index + k) : 0;
+        for (int b = 0; b < batch; ++b) {
+          const int k = k0 + b * 32 + lane;
+          at[b] = k < end ? load(index + k) : 0;
+        }
+#pragma unroll
+        for (int b = 0; b < batch; ++b) at[b] = position(at[b], size, wrap) - low;
       }
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
         const int k = k0 + b * 32 + lane;
-        if (k < end) at[b] = position(at[b], size, wrap) - low;
         const bool mine = k < end && at[b] >= 0 && at[b] < rows;
         const unsigned all = __ballot_sync(0xffffffffu, mine);
         if (pass == 1 && mine) list[to + __popc(all & ((1u << lane) - 1))] = k * rows + (int)at[b];

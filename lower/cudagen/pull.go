@@ -323,10 +323,13 @@ func (f *form) planList(r *region) {
 			continue
 		}
 		f.block = 256
-		for trips := int64(64); trips >= 1; trips /= 2 {
+		for trips := int64(32); trips >= 1; trips /= 2 {
 			span := int64(f.block) * f.width * trips
 			if (span%row != 0 && row%span != 0) || f.count%span != 0 || trips > 1 && f.count/span < 7*manyBlocks {
 				continue
+			}
+			if trips == 2 { // parts of a row, or a few rows: all of a block's loads at once
+				f.block, trips = 512, 1
 			}
 			f.list, f.trips, f.listRows, f.listRow, f.listPlaces = n, trips, max(1, span/row), row, places
 			break
@@ -386,7 +389,10 @@ func (g *generator) listed(n *ir.Node, at []lin) bool {
 // fromList looks at the places that the block has listed, several at a time so that
 // their values are on their way together.
 func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
-	const batch = 4
+	batch := 4
+	if g.width*int64(p.values.Type().DType().Size()) > 16 {
+		batch = 2 // of a register file's worth
+	}
 	e := g.fresh("e")
 	return g.nested(fmt.Sprintf("for (int %s = 0; %s < listed; %s += %d)", e, e, e, batch), func(s *scope) error {
 		defer func(n int, test string) { g.guards, p.test = g.guards[:n], test }(len(g.guards), p.test)
