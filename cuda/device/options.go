@@ -6,17 +6,22 @@ import (
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
+	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Options tune the device. The zero value is right for most uses. All ranks of a
-// world have the same.
+// world have the same, but for Machine, which differs between hosts.
 type Options struct {
 	// Devices are the ordinals by rank; nil: rank modulo the number of devices.
 	Devices []int
 	// ShareDevice allows several ranks on one device, whose waiting kernels must then
 	// all fit on it at once. For tests.
 	ShareDevice bool
+	// Machine is the host of this process as package cuda/topo/nvml reads it, or from a
+	// file; nil: what the CUDA driver shows. It decides whether groups can communicate
+	// through symmetric memory.
+	Machine *topo.Machine
 	// Group are the knobs of every group; its Timeout is the world's.
 	Group cuda.GroupOptions
 	// Staging is memory of each group for collectives beside compute, 0 is 256 MiB,

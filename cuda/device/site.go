@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -194,24 +195,30 @@ func (s *site) close() error {
 
 // offer is what the ranks tell each other in order to meet.
 type offer struct {
-	Meeting string `json:"meeting"` // rank 0's counts
-	Kind    string `json:"kind"`
-	Options string `json:"options"` // what plans depend on beside the program
+	Meeting string     `json:"meeting"` // rank 0's counts
+	Kind    string     `json:"kind"`
+	Options string     `json:"options"` // what plans depend on beside the program
+	Seat    *topo.Seat `json:"seat,omitempty"`
 }
 
-// check compares what the ranks offer. Plans that differ would wait for each other
-// for ever.
-func check(spec *rt.Spec, met *rt.Meeting, own offer) error {
+// check compares what the ranks offer: plans that differ would wait for each other for
+// ever. It sees that the ranks' devices reach each other.
+func check(spec *rt.Spec, met *rt.Meeting, o *Options, own offer) error {
+	var seats []topo.Seat
 	for r, rec := range met.Records {
-		var o offer
-		if err := json.Unmarshal(rec.Extra, &o); err != nil || o.Kind != own.Kind {
+		var theirs offer
+		if err := json.Unmarshal(rec.Extra, &theirs); err != nil || theirs.Kind != own.Kind || theirs.Seat == nil {
 			return &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("rank %d has no CUDA device in a %s of its own", r, own.Kind), Err: err}
 		}
-		if o.Options != own.Options {
-			return &rt.SizeMismatchError{Op: "rendezvous", What: "options of the device", Rank: spec.Rank, Peer: r, RankValue: own.Options, PeerVal: o.Options}
+		if theirs.Options != own.Options {
+			return &rt.SizeMismatchError{Op: "rendezvous", What: "options of the device", Rank: spec.Rank, Peer: r, RankValue: own.Options, PeerVal: theirs.Options}
 		}
+		if theirs.Seat.Partial {
+			theirs.Seat.Machine.Host = topo.Host{ID: rec.Host, Name: rec.Host}
+		}
+		seats = append(seats, *theirs.Seat)
 	}
-	return nil
+	return connected(spec, o, seats)
 }
 
 // digest is one text for the options that plans depend on.
@@ -235,6 +242,9 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 		return nil, "", err
 	}
 	own := offer{Meeting: m.Name, Kind: "process", Options: o.digest(spec)}
+	if own.Seat, err = seat(drv, spec, o, dev); err != nil {
+		return nil, "", joinError(spec, err)
+	}
 	extra, err := json.Marshal(own)
 	if err != nil {
 		return nil, "", err
@@ -243,7 +253,7 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 	if err != nil {
 		return nil, "", err
 	}
-	if err := check(spec, met, own); err != nil {
+	if err := check(spec, met, o, own); err != nil {
 		return nil, "", err
 	}
 	var first offer
@@ -295,6 +305,17 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 }
 
 func (s *site) build(drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {
+	seats := make([]topo.Seat, len(devs))
+	for r, dev := range devs {
+		at, err := seat(drv, spec, o, dev)
+		if err != nil {
+			return err
+		}
+		seats[r] = *at
+	}
+	if err := connected(spec, o, seats); err != nil {
+		return err
+	}
 	w, err := cuda.NewLocalWorld(drv, devs, cuda.WorldOptions{Bytes: worldBytes(spec, o), ShareDevice: o.ShareDevice})
 	if err != nil {
 		return err

@@ -1,0 +1,132 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/topo"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/store"
+)
+
+// recorded is a machine from a file whose GPUs have the identities of the fake driver's.
+func recorded(t *testing.T, name string, drv cuda.Driver) *topo.Machine {
+	t.Helper()
+	f, err := os.Open("../topo/testdata/machines/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := topo.Read(name, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos, err := drv.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range m.GPUs[:min(len(m.GPUs), len(infos))] {
+		m.GPUs[i].UUID = topo.UUID(infos[i].UUID)
+	}
+	return m
+}
+
+// TestTransport opens worlds on recorded machines: symmetric memory where all GPUs have
+// access to each other, else an error that says why not.
+func TestTransport(t *testing.T) {
+	fakeOnly(t)
+	for _, tc := range []struct {
+		machine string
+		devs    []int
+		change  func(*topo.Machine)
+		want    string // of the error, empty for none
+	}{
+		{machine: "h200x4", devs: []int{0, 1, 2, 3}},
+		{machine: "h200x8", devs: []int{1, 3}},
+		{machine: "h200x2_vm", devs: []int{1, 0}},
+		{machine: "a100x2_pcie", devs: []int{0, 1}, want: `group "world" of ranks [0 1] needs NCCL (ranks 0 and 1 (GPUs 0 and 1, joined by pcie) have no peer access: read is "chipset not supported")`},
+		{machine: "a100x2_pcie", devs: []int{1}},
+		{machine: "h200x4", devs: []int{0, 2}, change: func(m *topo.Machine) { m.GPUs[2].MIG = true }, want: "the GPU of rank 1 is partitioned (MIG)"},
+		{machine: "h200x4", devs: []int{3, 3}, want: "ranks 0 and 1 are both on GPU"},
+		{machine: "h200x2_vm", devs: []int{0, 2}, want: "machine of rank 1: has no GPU"},
+	} {
+		drv := newFake(t, 8)
+		o := small(len(tc.devs))
+		o.Machine = recorded(t, tc.machine, drv)
+		if tc.change != nil {
+			tc.change(o.Machine)
+		}
+		ran := make([]bool, len(tc.devs))
+		err := device.Local(t.Context(), drv, tc.devs, rt.Config{Timeout: 5 * time.Second}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+			ran[r.Info().Rank] = true
+			return r.Barrier(ctx)
+		})
+		if tc.want == "" {
+			if err != nil || !ran[0] {
+				t.Errorf("%s %v: %v", tc.machine, tc.devs, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), tc.want) || ran[0] {
+			t.Errorf("%s %v: %v, want %q", tc.machine, tc.devs, err, tc.want)
+		}
+		var te *device.TransportError
+		if got := errors.As(err, &te); got != strings.Contains(tc.want, "NCCL") && !strings.Contains(tc.want, "MIG") {
+			t.Errorf("%s %v: a TransportError: %v", tc.machine, tc.devs, got)
+		} else if got && te.Decision.Transport != topo.NCCL {
+			t.Errorf("%s %v: %+v", tc.machine, tc.devs, te)
+		}
+	}
+}
+
+// TestTransportMeeting lets ranks with openers of their own meet whose machines cannot be
+// joined: every rank fails with the same typed error before it allocates anything.
+func TestTransportMeeting(t *testing.T) {
+	fakeOnly(t)
+	noGoroutines(t)
+	for name, tc := range map[string]struct {
+		change func(m *topo.Machine)
+		is     func(err error) bool
+		want   string
+	}{
+		"two hosts": {func(m *topo.Machine) { m.Host.ID, m.Host.Name = "another boot", "another" },
+			func(err error) bool { var e *device.TransportError; return errors.As(err, &e) }, "and another"},
+		"not one machine": {func(m *topo.Machine) { m.Driver = "1.2.3" },
+			func(err error) bool { var e *topo.MismatchError; return errors.As(err, &e) }, `driver is "580.159.04" and "1.2.3"`},
+	} {
+		st := store.NewMem()
+		errs := make([]error, 2)
+		var wg sync.WaitGroup
+		for i := range errs {
+			wg.Go(func() {
+				drv := newFake(t, 2)
+				o := small(2)
+				o.Machine = recorded(t, "h200x4", drv)
+				if i == 1 {
+					tc.change(o.Machine)
+				}
+				r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: time.Second, JoinTimeout: 10 * time.Second, Store: st,
+					Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
+				if err == nil {
+					r.Close()
+				}
+				errs[i] = err
+			})
+		}
+		wg.Wait()
+		for i, err := range errs {
+			if err == nil || !tc.is(err) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: rank %d: %v", name, i, err)
+			}
+		}
+	}
+}
