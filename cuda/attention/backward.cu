@@ -62,6 +62,8 @@ template <bool KEYS> FN sides sides_of(const args &a, u32 batch, u32 head, u32 k
 // t += rows of f (a warp's 16) times rows of w.
 FN void scores(float (*t)[4], u32 f, u32 w, const pointing &up, const pointing &side)
 {
+	f += place(up.row, up.piece);
+	w += place(side.row, side.piece);
 #pragma unroll
 	for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
@@ -70,11 +72,11 @@ FN void scores(float (*t)[4], u32 f, u32 w, const pointing &up, const pointing &
 #pragma unroll
 	for (int i = 0; i < PAD / 16; i++) {
 		u32 x[4];
-		load_matrices(x, f + place(up.row, 2 * i + up.piece));
+		load_matrices(x, right(f, i));
 #pragma unroll
 		for (int n = 0; n < COLS / 16; n++) {
 			u32 y[4];
-			load_matrices(y, w + place(n * 16 + side.row, 2 * i + side.piece));
+			load_matrices(y, right(w, i) + n * 16 * PITCH);
 			mma(t[2 * n], x, y);
 			mma(t[2 * n + 1], x, y + 2);
 		}
@@ -84,12 +86,13 @@ FN void scores(float (*t)[4], u32 f, u32 w, const pointing &up, const pointing &
 // o += weights times rows of w.
 FN void weigh(float (*o)[4], const u32 (*x)[4], u32 w, const pointing &up)
 {
+	w += place(up.row, up.piece);
 #pragma unroll
 	for (int i = 0; i < COLS / 16; i++)
 #pragma unroll
 		for (int n = 0; n < PAD / 16; n++) {
 			u32 y[4];
-			load_transposed(y, w + place(i * 16 + up.row, 2 * n + up.piece));
+			load_transposed(y, right(w, n) + i * 16 * PITCH);
 			mma(o[2 * n], x[i], y);
 			mma(o[2 * n + 1], x[i], y + 2);
 		}

@@ -39,6 +39,7 @@ KERNEL(128, 2) attention_forward(const args a)
 			top[m][r] = -inf(), sum[m][r] = 0;
 	}
 	const pointing up = upright(lane), side = sideways(lane);
+	const u32 q0 = qs + place(warp * 32 + up.row, up.piece), k0 = place(side.row, side.piece), v0 = place(up.row, up.piece);
 
 	for (int step = 0; step < steps; step++) {
 		const int j0 = step * COLS;
@@ -52,7 +53,7 @@ KERNEL(128, 2) attention_forward(const args a)
 		copies_end();
 		if (a.causal && j0 > mine + 31)
 			continue; // none of this warp's queries sees these keys
-		const u32 kt = ks + (step & 1) * TILE, vt = vs + (step & 1) * TILE;
+		const u32 kt = ks + (step & 1) * TILE + k0, vt = vs + (step & 1) * TILE + v0;
 
 		float s[2][COLS / 8][4];
 #pragma unroll
@@ -67,11 +68,11 @@ KERNEL(128, 2) attention_forward(const args a)
 			u32 x[2][4];
 #pragma unroll
 			for (int m = 0; m < 2; m++)
-				load_matrices(x[m], qs + place(warp * 32 + m * 16 + up.row, 2 * i + up.piece));
+				load_matrices(x[m], right(q0, i) + m * 16 * PITCH);
 #pragma unroll
 			for (int n = 0; n < COLS / 16; n++) {
 				u32 y[4];
-				load_matrices(y, kt + place(n * 16 + side.row, 2 * i + side.piece));
+				load_matrices(y, right(kt, i) + n * 16 * PITCH);
 #pragma unroll
 				for (int m = 0; m < 2; m++) {
 					mma(s[m][2 * n], x[m], y);
@@ -157,7 +158,7 @@ KERNEL(128, 2) attention_forward(const args a)
 #pragma unroll
 			for (int n = 0; n < PAD / 16; n++) {
 				u32 y[4];
-				load_transposed(y, vt + place(i * 16 + up.row, 2 * n + up.piece));
+				load_transposed(y, right(vt, n) + i * 16 * PITCH);
 #pragma unroll
 				for (int m = 0; m < 2; m++) {
 					mma(o[m][2 * n], x[m], y);
