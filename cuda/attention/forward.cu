@@ -1,10 +1,13 @@
 // Attention after FlashAttention-2 (Dao 2023): a block does 128 queries of one head, 32
 // a warp, and walks over the keys by 64, of which the next are on their way while it
-// works; scores stay in registers. PAD is the padded width of heads, 64 or 128.
+// works; scores stay in registers. With HALVES 1 instead of 2 a warp does 16 queries:
+// twice the loads from shared memory for each product, and twice the blocks, for calls
+// that have too few. PAD is the padded width of heads, 64 or 128.
 //
 // The blocks with the most keys come first. Scores are scaled while they are
 // exponentiated, which needs a positive scale and no bias; else SCALE_FIRST.
-#define ROWS 128
+#define MINE (16 * HALVES) // queries of a warp
+#define ROWS (4 * MINE)
 #define COLS 64
 #define TILE (COLS * PITCH)
 
@@ -14,7 +17,7 @@ KERNEL(128, 2) attention_forward(const args a)
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
 	const u32 all = gridDim.x / (u32)a.tiles, turn = blockIdx.x / all, which = blockIdx.x - turn * all;
 	const u32 batch = which / (u32)a.heads, head = which - batch * a.heads, kv = head / (u32)a.group;
-	const int first = (a.tiles - 1 - (int)turn) * ROWS, mine = first + warp * 32;
+	const int first = (a.tiles - 1 - (int)turn) * ROWS, mine = first + warp * MINE;
 	const elem *qp = a.q + batch * a.qs[0] + head * a.qs[1];
 	const elem *kp = a.k + batch * a.ks[0] + kv * a.ks[1];
 	const elem *vp = a.v + batch * a.vs[0] + kv * a.vs[1];
@@ -26,9 +29,9 @@ KERNEL(128, 2) attention_forward(const args a)
 	fetch<COLS, 128>(vs, vp, a.vs[2], 0, a.keys, a.dim_v);
 	copies_end();
 
-	float o[2][N][4], top[2][2], sum[2][2];
+	float o[HALVES][N][4], top[HALVES][2], sum[HALVES][2];
 #pragma unroll
-	for (int m = 0; m < 2; m++) {
+	for (int m = 0; m < HALVES; m++) {
 #pragma unroll
 		for (int n = 0; n < N; n++)
 #pragma unroll
@@ -39,7 +42,7 @@ KERNEL(128, 2) attention_forward(const args a)
 			top[m][r] = -inf(), sum[m][r] = 0;
 	}
 	const pointing up = upright(lane), side = sideways(lane);
-	const u32 q0 = qs + place(warp * 32 + up.row, up.piece), k0 = place(side.row, side.piece), v0 = place(up.row, up.piece);
+	const u32 q0 = qs + place(warp * MINE + up.row, up.piece), k0 = place(side.row, side.piece), v0 = place(up.row, up.piece);
 
 	for (int step = 0; step < steps; step++) {
 		const int j0 = step * COLS;
@@ -51,13 +54,13 @@ KERNEL(128, 2) attention_forward(const args a)
 			fetch<COLS, 128>(vs + next, vp, a.vs[2], j0 + COLS, a.keys, a.dim_v);
 		}
 		copies_end();
-		if (a.causal && j0 > mine + 31)
+		if (a.causal && j0 >= mine + MINE)
 			continue; // none of this warp's queries sees these keys
 		const u32 kt = ks + (step & 1) * TILE + k0, vt = vs + (step & 1) * TILE + v0;
 
-		float s[2][COLS / 8][4];
+		float s[HALVES][COLS / 8][4];
 #pragma unroll
-		for (int m = 0; m < 2; m++)
+		for (int m = 0; m < HALVES; m++)
 #pragma unroll
 			for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
@@ -65,16 +68,16 @@ KERNEL(128, 2) attention_forward(const args a)
 					s[m][n][e] = 0;
 #pragma unroll
 		for (int i = 0; i < PAD / 16; i++) {
-			u32 x[2][4];
+			u32 x[HALVES][4];
 #pragma unroll
-			for (int m = 0; m < 2; m++)
+			for (int m = 0; m < HALVES; m++)
 				load_matrices(x[m], right(q0, i) + m * 16 * PITCH);
 #pragma unroll
 			for (int n = 0; n < COLS / 16; n++) {
 				u32 y[4];
 				load_matrices(y, right(kt, i) + n * 16 * PITCH);
 #pragma unroll
-				for (int m = 0; m < 2; m++) {
+				for (int m = 0; m < HALVES; m++) {
 					mma(s[m][2 * n], x[m], y);
 					mma(s[m][2 * n + 1], x[m], y + 2);
 				}
@@ -88,7 +91,7 @@ KERNEL(128, 2) attention_forward(const args a)
 		const float factor = a.scale2;
 #endif
 #pragma unroll
-		for (int m = 0; m < 2; m++)
+		for (int m = 0; m < HALVES; m++)
 #pragma unroll
 			for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
@@ -104,7 +107,7 @@ KERNEL(128, 2) attention_forward(const args a)
 				}
 		if (edge) {
 #pragma unroll
-			for (int m = 0; m < 2; m++)
+			for (int m = 0; m < HALVES; m++)
 #pragma unroll
 				for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
@@ -115,7 +118,7 @@ KERNEL(128, 2) attention_forward(const args a)
 					}
 		}
 #pragma unroll
-		for (int m = 0; m < 2; m++) {
+		for (int m = 0; m < HALVES; m++) {
 			float base[2], shrink[2];
 #pragma unroll
 			for (int r = 0; r < 2; r++) {
@@ -147,9 +150,9 @@ KERNEL(128, 2) attention_forward(const args a)
 		}
 #pragma unroll
 		for (int i = 0; i < COLS / 16; i++) {
-			u32 x[2][4];
+			u32 x[HALVES][4];
 #pragma unroll
-			for (int m = 0; m < 2; m++) {
+			for (int m = 0; m < HALVES; m++) {
 				x[m][0] = pack(s[m][2 * i][0], s[m][2 * i][1]);
 				x[m][1] = pack(s[m][2 * i][2], s[m][2 * i][3]);
 				x[m][2] = pack(s[m][2 * i + 1][0], s[m][2 * i + 1][1]);
@@ -160,7 +163,7 @@ KERNEL(128, 2) attention_forward(const args a)
 				u32 y[4];
 				load_transposed(y, right(vt, n) + i * 16 * PITCH);
 #pragma unroll
-				for (int m = 0; m < 2; m++) {
+				for (int m = 0; m < HALVES; m++) {
 					mma(o[m][2 * n], x[m], y);
 					mma(o[m][2 * n + 1], x[m], y + 2);
 				}
@@ -173,7 +176,7 @@ KERNEL(128, 2) attention_forward(const args a)
 	// The output takes the place of this warp's rows of q.
 	elem *op = a.out + batch * a.os[0] + head * a.os[1];
 #pragma unroll
-	for (int m = 0; m < 2; m++) {
+	for (int m = 0; m < HALVES; m++) {
 		float inv[2];
 #pragma unroll
 		for (int r = 0; r < 2; r++) {
@@ -190,7 +193,7 @@ KERNEL(128, 2) attention_forward(const args a)
 			if (c == 0 && row < a.queries)
 				a.lse[batch * a.ls[0] + head * a.ls[1] + row * a.ls[2]] = all == 0 ? -inf() : base + logf(all);
 		}
-		store_rows(o[m], qs + (warp * 32 + m * 16) * PITCH, inv, op + (mine + m * 16) * a.os[2], a.os[2], a.queries - mine - m * 16, a.dim_v);
+		store_rows(o[m], qs + (warp * MINE + m * 16) * PITCH, inv, op + (mine + m * 16) * a.os[2], a.os[2], a.queries - mine - m * 16, a.dim_v);
 	}
 	write_zeros(a);
 }

@@ -347,9 +347,20 @@ func spanned(t *library.Tensor) library.Memory {
 	return library.Memory{At: t.At + cuda.Ptr(lo*size), Bytes: uint64((hi - lo + 1) * size)}
 }
 
-// tiled is one launch on tiles of queries and keys.
+// tiled is one launch on tiles of queries and keys. Blocks of 128 queries that leave
+// multiprocessors with less than the two that they hold are halved.
 func (p *Problem) tiled() ([]launch, error) {
-	tiles := (p.Queries + forwardRows - 1) / forwardRows
+	halves := int64(2)
+	if n := (p.Queries + forwardRows - 1) / forwardRows; float64(n)*float64(p.Batch*p.Heads) < 2*multiprocessors {
+		halves = 1
+	}
+	return p.tiledBy(halves)
+}
+
+// tiledBy has 16 * halves queries in a warp.
+func (p *Problem) tiledBy(halves int64) ([]launch, error) {
+	rows := forwardRows / 2 * halves
+	tiles := (p.Queries + rows - 1) / rows
 	grid, err := p.blocks(p.Batch, p.Heads, tiles)
 	if err != nil {
 		return nil, err
@@ -358,8 +369,8 @@ func (p *Problem) tiled() ([]launch, error) {
 	if p.Bias != nil || !(p.Scale > 0) {
 		first = 1
 	}
-	return []launch{{unit: p.halfUnit("attention_forward", tileSource+forwardSource, fmt.Sprintf("SCALE_FIRST %d", first)), name: "attention_forward",
-		grid: grid, block: 128, shared: (forwardRows + 4*forwardCols) * 2 * p.pad(), params: p.params(&work{tiles: tiles})}}, nil
+	return []launch{{unit: p.halfUnit("attention_forward", tileSource+forwardSource, fmt.Sprintf("SCALE_FIRST %d", first), fmt.Sprintf("HALVES %d", halves)), name: "attention_forward",
+		grid: grid, block: 128, shared: int(rows+4*forwardCols) * 2 * p.pad(), params: p.params(&work{tiles: tiles})}}, nil
 }
 
 // gradients is the backward pass, in one launch or two.
