@@ -230,11 +230,21 @@ func (m *Measured) Model(base *Model) *Model {
 	return &out
 }
 
-// Apply gives the nodes of f the costs that were measured: collectives by the curves,
-// nodes of class compute by an instruction that does the same on whatever layout,
-// others by MemoryScale times the cost they have or, without one, base knows. Nodes
+// Launch says which nodes of a function one instruction of its program does.
+type Launch struct {
+	Key   string   // of the instruction
+	Nodes []string // by name
+}
+
+// Apply gives the nodes of f the costs that were measured. Collectives get theirs by
+// the curves. The nodes of a launch of which something was measured share its time in
+// proportion to what they cost so far. launches may be empty: they are known only once
+// f was lowered, and a program made with these costs may have others. Other nodes of
+// class compute get the time of an instruction that does the same on whatever layout,
+// others MemoryScale times what they cost so far, or without a cost base says. Nodes
 // of which nothing was measured keep their cost.
-func (m *Measured) Apply(f *ir.Func, base *Model) {
+func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch) {
+	done := m.share(f, base, launches)
 	loose := map[string]float64{}
 	for _, e := range m.Instructions {
 		k := withoutStrides(e.Key)
@@ -244,6 +254,9 @@ func (m *Measured) Apply(f *ir.Func, base *Model) {
 	}
 	model := m.Model(base)
 	for _, n := range f.Order() {
+		if done[n] {
+			continue
+		}
 		switch n.Op().Class() {
 		case ir.ClassCollective:
 			if us, ok := model.Table.Micros(n.Op().Name(), MeasuredImpl, n.Group().Size(), CommBytes(n)); ok {
@@ -254,11 +267,45 @@ func (m *Measured) Apply(f *ir.Func, base *Model) {
 				f.SetCost(n, us/1e3)
 			}
 		case ir.ClassMemory:
-			if ms, ok := base.NodeMs(n); ok && m.MemoryScale > 0 {
+			if ms, ok := base.NodeMs(n); ok && m.MemoryScale > 0 && len(launches) == 0 {
 				f.SetCost(n, ms*m.MemoryScale)
 			}
 		}
 	}
+}
+
+// share spreads the times of launches over their nodes, and reports which have theirs.
+func (m *Measured) share(f *ir.Func, base *Model, launches []Launch) map[*ir.Node]bool {
+	done := map[*ir.Node]bool{}
+	for _, l := range launches {
+		us, ok := m.Micros(l.Key)
+		if !ok {
+			continue
+		}
+		var nodes []*ir.Node
+		var costs []float64
+		sum := 0.0
+		for _, name := range l.Nodes {
+			n := f.Lookup(name)
+			if n == nil || done[n] || n.Op().IsCollective() {
+				continue
+			}
+			if c := n.Op().Class(); c != ir.ClassCompute && c != ir.ClassMemory {
+				continue
+			}
+			ms, _ := base.NodeMs(n)
+			nodes, costs, sum = append(nodes, n), append(costs, ms), sum+ms
+		}
+		for i, n := range nodes {
+			part := 1 / float64(len(nodes))
+			if sum > 0 {
+				part = costs[i] / sum
+			}
+			f.SetCost(n, us/1e3*part)
+			done[n] = true
+		}
+	}
+	return done
 }
 
 // nodeKey is the key of a node's launch, without strides.

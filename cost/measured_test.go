@@ -93,12 +93,45 @@ func @f(%x: bf16[64,32], %w: bf16[16,32], %z: f32[512]) -> (bf16[64,16], f32[512
 		t.Fatal(err)
 	}
 	f := mod.Funcs()[0]
-	table().Apply(f, Arena())
+	table().Apply(f, Arena(), nil)
 	for name, want := range map[string]float64{"a": 0.007, "n": 0.002, "y": 0.25,
 		"r": 0.004 * math.Pow(4, 0.1), // 2 KiB: between 4 us at 1 KiB and 16 at 1 MiB, in logarithms
 	} {
 		ms, ok := f.Lookup(name).Cost()
 		if !ok || math.Abs(ms-want) > 1e-12 {
+			t.Errorf("%%%s: %v ms, want %v", name, ms, want)
+		}
+	}
+}
+
+// The nodes of a measured launch share its time as they share what they cost.
+func TestMeasuredApplyShares(t *testing.T) {
+	mod, err := ir.Parse("t.ir", `world 4
+group @g = [[0, 1, 2, 3]]
+func @f(%x: f32[512], %z: f32[512]) -> (f32[512], f32[256,2], f32[512]) {
+  %a = neg %x : f32[512] ms 0.003
+  %b = exp %a : f32[512] ms 0.001
+  %v = view %b : f32[256,2]
+  %c = neg %z : f32[512] ms 0.01
+  %r = all_reduce.sum %z on @g : async f32[512] ms 2.0
+  %w = wait_tensor %r : f32[512]
+  return %c, %v, %w
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := mod.Funcs()[0]
+	m := table()
+	m.Instructions = []Instruction{{"fused(neg) 13 f32[512] -> f32[512]", 5}, {"fused(neg,exp) 12 f32[512] -> f32[512]", 2}}
+	launches := []Launch{
+		{Key: m.Instructions[1].Key, Nodes: []string{"a", "b", "v", "r", "nobody"}},
+		{Key: "fused(other)", Nodes: []string{"c"}},
+	}
+	m.Apply(f, Arena(), launches)
+	m.Apply(f, Arena(), launches) // again: the same
+	for name, want := range map[string]float64{"a": 0.0015, "b": 0.0005, "c": 0.01} {
+		if ms, ok := f.Lookup(name).Cost(); !ok || math.Abs(ms-want) > 1e-12 {
 			t.Errorf("%%%s: %v ms, want %v", name, ms, want)
 		}
 	}

@@ -182,21 +182,6 @@ func TestSimulateProgram(t *testing.T) {
 	}
 }
 
-func TestJoined(t *testing.T) {
-	a := &cost.Measured{Machine: "m", Ranks: 4, EdgeUs: 1, MemoryScale: 0.5,
-		Instructions: []cost.Instruction{{Key: "x", Us: 2}, {Key: "y", Us: 3}}, Collectives: []cost.Collective{{Op: "all_reduce", Ranks: 4, Bytes: 1024, Us: 4}},
-		Beside: []cost.Beside{{Launch: "matmul", Collective: "all_reduce", Compute: 0.5, Comm: 1}}}
-	b := &cost.Measured{Machine: "m", Ranks: 4, EdgeUs: 3,
-		Instructions: []cost.Instruction{{Key: "x", Us: 4}}, Collectives: []cost.Collective{{Op: "all_reduce", Ranks: 4, Bytes: 1024, Us: 6}},
-		Beside: []cost.Beside{{Launch: "matmul", Collective: "all_reduce", Compute: 0.7, Comm: 0.8}}}
-	want := &cost.Measured{Machine: "m", Ranks: 4, EdgeUs: 2, MemoryScale: 0.5,
-		Instructions: []cost.Instruction{{Key: "x", Us: 3}, {Key: "y", Us: 3}}, Collectives: []cost.Collective{{Op: "all_reduce", Ranks: 4, Bytes: 1024, Us: 5}},
-		Beside: []cost.Beside{{Launch: "matmul", Collective: "all_reduce", Compute: 0.6, Comm: 0.9}}}
-	if d := cmp.Diff(want, joined([]*cost.Measured{a, b})); d != "" {
-		t.Error(d)
-	}
-}
-
 // What is expected to be equal on all ranks is told by the recordings.
 func TestReplicated(t *testing.T) {
 	f := parsed(t, strings.Replace(strings.Replace(overlapped, "return %z", "return %z, %n", 1), "-> (bf16[8,8])", "-> (bf16[8,8], bf16[8,8])", 1))

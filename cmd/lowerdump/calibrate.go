@@ -24,15 +24,18 @@ var calibrateCommand = command{
 	help: `
 Each FILE is lowered for GPUs after the passes and runs on one of them for each
 rank. Measured is every distinct launch, behind the two before it and with
-caches flushed before those; every distinct collective, alone and beside compute;
-collectives of one tensor by size; what an edge between streams takes; and how much
-compute and communication slow each other down. Times are those of the slowest
-rank, from captured graphs. Inputs are random, and in reach of what they index.
+caches flushed before those; every distinct collective, alone or beside compute, as
+it stands in the program; collectives of one tensor by size; what an edge between
+streams takes; and how much compute and communication slow each other down. Times are
+those of the slowest rank, from captured graphs. Inputs are random, and in reach of
+what they index.
+
+Passes that know more may decide otherwise, and make programs of which not everything
+was measured: so each round but the first begins with the costs of those before, and
+measures what is new. What the table of -costs has is not measured again either.
 
 -costs of opt, report, run, stats and others takes the table. Give all ranks of a
-world the same one. Passes that know more may decide otherwise, and make programs of
-which not everything was measured: calibrate again with -costs, and give the second
-table to -simulate.
+world the same one.
 
 Examples:
   lowerdump calibrate -o costs.json step.fw.graph.json.gz step.bw.graph.json.gz
@@ -41,10 +44,12 @@ Examples:
 }
 
 type calibrateFlags struct {
-	run   runFlags // what a run on GPUs needs to know
-	out   string
-	sweep int64 // largest collective of the sweep, in bytes
-	flush int64 // bytes that flush the caches
+	run     runFlags // what a run on GPUs needs to know
+	out     string
+	sweep   int64 // largest collective of the sweep, in bytes
+	flush   int64 // bytes that flush the caches
+	rounds  int
+	verbose bool
 
 	given []string // the flags, as process ranks get them
 }
@@ -57,7 +62,9 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.sweep, "sweep", 256<<20, "size in bytes of the largest single collective; 0 for none")
 	fs.Int64Var(&f.flush, "flush", 96<<20, "bytes copied to flush the caches before each launch; 0 for none")
 	fs.BoolVar(&f.run.procs, "procs", true, "one process per rank instead of one goroutine")
-	fs.IntVar(&f.run.reps, "reps", 5, "timed replays of each measurement; the median counts")
+	fs.IntVar(&f.rounds, "rounds", 2, "how often to make and measure the programs, each time with the costs of the times before")
+	fs.BoolVar(&f.verbose, "v", false, "say how long things take, on standard error")
+	fs.IntVar(&f.run.reps, "reps", 3, "timed replays of each measurement; the median counts")
 	fs.DurationVar(&f.run.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
 	fs.IntVar(&f.run.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
 }
@@ -78,34 +85,139 @@ func runCalibrate(ctx context.Context, t tool, args []string) error {
 		return usagef("want at least one FILE")
 	case f.run.procs && slices.Contains(files, "-"):
 		return usagef("standard input needs -procs=false")
-	case f.run.reps < 1 || f.sweep < 0 || f.flush < 0 || f.run.timeout <= 0:
-		return usagef("-reps=%d -sweep=%d -flush=%d -timeout=%v: want at least 1, 0, 0 and more than 0", f.run.reps, f.sweep, f.flush, f.run.timeout)
+	case f.run.reps < 1 || f.rounds < 1 || f.sweep < 0 || f.flush < 0 || f.run.timeout <= 0:
+		return usagef("-reps=%d -rounds=%d -sweep=%d -flush=%d -timeout=%v: want at least 1, 1, 0, 0 and more than 0", f.run.reps, f.rounds, f.sweep, f.flush, f.run.timeout)
 	}
 	if _, err := f.run.parsed(); err != nil {
 		return err
 	}
-	t.prices = f.run.pricing
-	var tables []*cost.Measured
-	for _, path := range files {
-		m, err := t.calibrated(ctx, &f, path)
+	dir := t.env(envResults)
+	if t.env(launch.EnvChild) != "" && dir != "" {
+		s, err := t.session(ctx, &f, files)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
-		if m == nil { // this is one rank
-			return nil
-		}
-		fmt.Fprintf(t.err, "%s: %s, %s\n", filepath.Base(path), count(len(m.Instructions), "instruction"), count(len(m.Collectives), "collective"))
-		tables = append(tables, m)
+		return s.processRank(ctx, t, dir)
 	}
-	m := joined(tables)
+	m, err := t.calibrated(ctx, &f, files)
+	if err != nil {
+		return err
+	}
 	return t.output(f.out, func(w io.Writer) error {
 		_, err := m.WriteTo(w)
 		return err
 	})
 }
 
-// calibrated measures one file's function.
-func (t tool) calibrated(ctx context.Context, f *calibrateFlags, path string) (*cost.Measured, error) {
+// calibrated measures the functions of files.
+func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string) (*cost.Measured, error) {
+	dir, err := os.MkdirTemp("", "lowerdump-calibrate-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for round := range f.rounds {
+		start := time.Now()
+		s, err := t.session(ctx, f, files)
+		if err != nil {
+			return nil, err
+		}
+		if round > 0 && !s.news() {
+			return s.known, nil
+		}
+		if s.known, err = s.measure(ctx, t, dir); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(t.err, "round %d of %s: %s, %s, %v\n", round+1, count(len(files), "function"), count(len(s.known.Instructions), "instruction"),
+			count(len(s.known.Collectives), "collective"), time.Since(start).Round(time.Second/10))
+		if round == f.rounds-1 {
+			return s.known, nil
+		}
+		f.run.pricing.costs = filepath.Join(dir, "costs.json")
+		err = t.output(f.run.pricing.costs, func(w io.Writer) error {
+			_, err := s.known.WriteTo(w)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// session is one round: programs that are measured in one world.
+type session struct {
+	flags *calibrateFlags
+	files []string
+	cals  []*calibration
+	known *cost.Measured  // nil before the first round
+	seen  map[string]bool // what is known, or under way: keys of findings
+	found [][]finding     // by rank
+}
+
+// session makes the programs.
+func (t tool) session(ctx context.Context, f *calibrateFlags, files []string) (*session, error) {
+	t.prices = f.run.pricing
+	s := &session{flags: f, files: files, seen: map[string]bool{}}
+	var err error
+	if s.known, err = f.run.pricing.measured(); err != nil {
+		return nil, err
+	}
+	if s.known != nil {
+		s.recall()
+	}
+	model, err := f.run.pricing.model()
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range files {
+		c, err := t.calibration(ctx, s, path, model)
+		if err == nil && len(s.cals) > 0 && c.j.pair.World() != s.cals[0].j.pair.World() {
+			err = fmt.Errorf("it is for %s, %s for %d: calibrate them apart, the second with -costs", count(c.j.pair.World(), "rank"), files[0], s.cals[0].j.pair.World())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		s.cals = append(s.cals, c)
+	}
+	s.found = make([][]finding, s.world())
+	if s.known != nil && s.known.Ranks != s.world() {
+		return nil, usagef("-costs=%s is of %s, the programs are for %d", f.run.pricing.costs, count(s.known.Ranks, "rank"), s.world())
+	}
+	return s, nil
+}
+
+func (s *session) world() int { return s.cals[0].j.pair.World() }
+
+// recall marks what is known.
+func (s *session) recall() {
+	for _, e := range s.known.Instructions {
+		s.seen[e.Key] = true
+	}
+	for _, e := range s.known.Collectives {
+		s.seen[(&finding{What: aCollective, Key: e.Op, Ranks: e.Ranks, Bytes: e.Bytes}).key()] = true
+	}
+	for _, e := range s.known.Beside {
+		s.seen[(&finding{What: aPair, Key: e.Launch, Other: e.Collective}).key()] = true
+	}
+	s.seen[(&finding{What: anEdge}).key()] = true
+}
+
+// news reports whether a program has an instruction that is not known.
+func (s *session) news() bool {
+	for _, c := range s.cals {
+		for i := range c.p.Instrs {
+			if key := c.key(i); key != "" && !s.seen[key] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// calibration makes the program of a file.
+func (t tool) calibration(ctx context.Context, s *session, path string, model *cost.Model) (*calibration, error) {
+	f := s.flags
 	in, fn, err := t.optimised(ctx, path, source{pipeline: f.run.pipeline, pricing: f.run.pricing})
 	if err != nil {
 		return nil, err
@@ -123,137 +235,79 @@ func (t tool) calibrated(ctx context.Context, f *calibrateFlags, path string) (*
 	if slices.ContainsFunc(h.step.Module.Outputs, func(q rt.Param) bool { return q.Async }) || slices.ContainsFunc(h.step.Module.Inputs, func(q rt.Param) bool { return q.Async }) {
 		return nil, errors.New("collectives that are in flight when the program starts or ends cannot be measured")
 	}
-	model, err := f.run.pricing.model()
+	return newCalibration(s, j, h, model), nil
+}
+
+// measure runs the ranks, and returns what was known with what they found.
+func (s *session) measure(ctx context.Context, t tool, dir string) (*cost.Measured, error) {
+	p, err := s.flags.run.platform(t, s.world())
 	if err != nil {
 		return nil, err
 	}
-	c := newCalibration(j, h, f, model)
-	if dir := t.env(envResults); t.env(launch.EnvChild) != "" && dir != "" {
-		return nil, c.processRank(ctx, t, dir)
-	}
-	p, err := f.run.platform(t, j.pair.World())
-	if err != nil {
-		return nil, err
-	}
-	defer t.busy.phase("measuring @" + fn.Name)()
-	if f.run.procs {
-		err = c.processes(ctx, f, path)
+	defer t.busy.phase("measuring " + count(len(s.cals), "program"))()
+	if s.flags.run.procs {
+		err = s.processes(ctx, t, dir)
 	} else {
-		err = p.local(ctx, j.pair.World(), j.config(), []*rt.Module{c.module}, func(ctx context.Context, r *rt.Rank) error { return c.rank(ctx, r) })
+		err = p.local(ctx, s.world(), s.cals[0].j.config(), s.modules(), func(ctx context.Context, r *rt.Rank) error { return s.rank(ctx, t, r) })
 	}
 	if err = errors.Join(err, p.close()); err != nil {
 		return nil, err
 	}
-	m := c.table()
+	m := s.table()
 	m.Machine = p.name
 	return m, nil
 }
 
-// processes starts a process for each rank and collects what they found.
-func (c *calibration) processes(ctx context.Context, f *calibrateFlags, path string) error {
-	dir, err := os.MkdirTemp("", "lowerdump-calibrate-")
-	if err != nil {
+func (s *session) modules() []*rt.Module {
+	var out []*rt.Module
+	for _, c := range s.cals {
+		out = append(out, c.module)
+	}
+	return out
+}
+
+// processes starts a process for each rank and collects what they found in dir.
+func (s *session) processes(ctx context.Context, t tool, dir string) error {
+	args := append([]string{"calibrate"}, s.flags.given...)
+	args = append(append(args, "-costs="+s.flags.run.pricing.costs), s.files...)
+	spec := launch.Spec{World: s.world(), Args: args, Env: []string{envResults + "=" + dir}}
+	if s.flags.verbose {
+		spec.Stderr = t.err
+	}
+	if err := launch.Run(ctx, spec); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	args := append(append([]string{"calibrate"}, f.given...), path)
-	if err := launch.Run(ctx, launch.Spec{World: len(c.found), Args: args, Env: []string{envResults + "=" + dir}}); err != nil {
-		return err
-	}
-	for r := range c.found {
+	for r := range s.found {
 		text, err := os.ReadFile(rankPath(dir, "found", r, "json"))
 		if err == nil {
-			err = json.Unmarshal(text, &c.found[r])
+			err = json.Unmarshal(text, &s.found[r])
 		}
 		if err != nil {
 			return fmt.Errorf("rank %d: %w", r, err)
 		}
-		if len(c.found[r]) != len(c.found[0]) {
-			return fmt.Errorf("rank %d measured %d things, rank 0 %d", r, len(c.found[r]), len(c.found[0]))
+		if len(s.found[r]) != len(s.found[0]) {
+			return fmt.Errorf("rank %d measured %d things, rank 0 %d", r, len(s.found[r]), len(s.found[0]))
 		}
 	}
 	return nil
 }
 
 // processRank measures as one process rank and leaves what it found.
-func (c *calibration) processRank(ctx context.Context, t tool, dir string) error {
-	p, err := c.flags.run.platform(t, 1)
+func (s *session) processRank(ctx context.Context, t tool, dir string) error {
+	p, err := s.flags.run.platform(t, 1)
 	if err != nil {
 		return err
 	}
-	r, err := rt.Join(ctx, p.opener(), c.j.config(), c.module)
+	r, err := rt.Join(ctx, p.opener(), s.cals[0].j.config(), s.modules()...)
 	if err != nil {
 		return errors.Join(err, p.close())
 	}
 	rank := r.Info().Rank
-	if err = c.rank(ctx, r); err == nil {
+	if err = s.rank(ctx, t, r); err == nil {
 		var text []byte
-		if text, err = json.Marshal(c.found[rank]); err == nil {
+		if text, err = json.Marshal(s.found[rank]); err == nil {
 			err = os.WriteFile(rankPath(dir, "found", rank, "json"), text, 0o600)
 		}
 	}
 	return errors.Join(err, r.Close(), p.close())
-}
-
-// joined unites tables of one machine: of what several measured, the mean of the
-// times counts.
-func joined(tables []*cost.Measured) *cost.Measured {
-	out := &cost.Measured{Machine: tables[0].Machine, Ranks: tables[0].Ranks}
-	type sum struct{ us, n float64 }
-	var keys []string
-	instrs := map[string]*sum{}
-	type curve struct {
-		op    string
-		ranks int
-		bytes int64
-	}
-	var points []curve
-	comms := map[curve]*sum{}
-	type pair struct{ launch, collective string }
-	var pairs []pair
-	compute, comm := map[pair]*sum{}, map[pair]*sum{}
-	var edge, scale sum
-	for _, m := range tables {
-		for _, e := range m.Instructions {
-			if instrs[e.Key] == nil {
-				keys, instrs[e.Key] = append(keys, e.Key), &sum{}
-			}
-			instrs[e.Key].us += e.Us
-			instrs[e.Key].n++
-		}
-		for _, e := range m.Collectives {
-			k := curve{e.Op, e.Ranks, e.Bytes}
-			if comms[k] == nil {
-				points, comms[k] = append(points, k), &sum{}
-			}
-			comms[k].us += e.Us
-			comms[k].n++
-		}
-		for _, e := range m.Beside {
-			k := pair{e.Launch, e.Collective}
-			if compute[k] == nil {
-				pairs, compute[k], comm[k] = append(pairs, k), &sum{}, &sum{}
-			}
-			compute[k].us += e.Compute
-			compute[k].n++
-			comm[k].us += e.Comm
-			comm[k].n++
-		}
-		edge.us, edge.n = edge.us+m.EdgeUs, edge.n+1
-		if m.MemoryScale > 0 {
-			scale.us, scale.n = scale.us+m.MemoryScale, scale.n+1
-		}
-	}
-	mean := func(s *sum) float64 { return s.us / max(s.n, 1) }
-	for _, k := range keys {
-		out.Instructions = append(out.Instructions, cost.Instruction{Key: k, Us: mean(instrs[k])})
-	}
-	for _, k := range points {
-		out.Collectives = append(out.Collectives, cost.Collective{Op: k.op, Ranks: k.ranks, Bytes: k.bytes, Us: mean(comms[k])})
-	}
-	for _, k := range pairs {
-		out.Beside = append(out.Beside, cost.Beside{Launch: k.launch, Collective: k.collective, Compute: mean(compute[k]), Comm: mean(comm[k])})
-	}
-	out.EdgeUs, out.MemoryScale = mean(&edge), mean(&scale)
-	return out
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -89,9 +90,68 @@ func (f *pricing) apply(m *ir.Module) error {
 		return err
 	}
 	for _, fn := range m.Funcs() {
-		table.Apply(fn, base)
+		table.Apply(fn, base, nil)
 	}
 	return nil
+}
+
+// spreadings is how often spread makes the program: with the costs of single nodes,
+// and with the shares of that program's launches.
+const spreadings = 2
+
+// spread gives nodes their shares of the launches that they will be part of, where
+// such launches were measured. Passes schedule nodes before they form regions, and what
+// a region takes is not what its nodes take one by one; so the program is made to see
+// which regions there will be.
+func (t tool) spread(m *ir.Module, pipeline string) error {
+	table, err := t.prices.measured()
+	if err != nil || table == nil || !(source{pipeline: pipeline}).lowering().Kernels {
+		return err
+	}
+	base, err := t.prices.base()
+	if err != nil {
+		return err
+	}
+	for range spreadings {
+		c := &input{path: "spreading of costs", module: m.Clone()}
+		if _, err := t.passes(c, pipeline, nil); err != nil {
+			return err
+		}
+		for _, fn := range c.module.Funcs() {
+			p, err := lower.FuncWith(fn, lower.Options{Kernels: true})
+			if err != nil {
+				return err
+			}
+			table.Apply(m.Func(fn.Name), base, launchesOf(p))
+		}
+	}
+	return nil
+}
+
+// launchesOf lists what each launch of a program does.
+func launchesOf(p *program.Program) []cost.Launch {
+	var out []cost.Launch
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		if in.Kind != program.Launch && in.Kind != program.Copy {
+			continue
+		}
+		out = append(out, cost.Launch{Key: p.CostKey(in), Nodes: nodesOf(p, in)})
+	}
+	return out
+}
+
+// nodesOf are the names of the nodes that an instruction does.
+func nodesOf(p *program.Program, in *program.Instr) []string {
+	k := p.Kernel(in)
+	if k == nil {
+		return []string{in.Node}
+	}
+	var out []string
+	for i := range k.Body {
+		out = append(out, k.Body[i].Node)
+	}
+	return out
 }
 
 // besideKey marks the key of a collective in its form for beside compute.
@@ -146,15 +206,8 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 
 // guess is the time, in microseconds, of an instruction that was not measured.
 func guess(p *program.Program, in *program.Instr, f *ir.Func, model *cost.Model) float64 {
-	nodes := []string{in.Node}
-	if k := p.Kernel(in); k != nil {
-		nodes = nodes[:0]
-		for i := range k.Body {
-			nodes = append(nodes, k.Body[i].Node)
-		}
-	}
 	sum := 0.0
-	for _, name := range nodes {
+	for _, name := range nodesOf(p, in) {
 		if n := f.Lookup(name); n != nil {
 			ms, _ := model.NodeMs(n)
 			sum += ms * 1e3

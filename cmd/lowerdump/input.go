@@ -206,11 +206,27 @@ func (t tool) optimise(ctx context.Context, in *input, pipeline string, with fun
 	if err != nil || p == nil {
 		return &passes.Report{}, err
 	}
+	defer t.busy.phase("passes")()
+	if err := t.spread(in.module, pipeline); err != nil {
+		return nil, err
+	}
+	r, err := t.passes(in, pipeline, with)
+	if err != nil {
+		return nil, err
+	}
+	return r, ctx.Err()
+}
+
+// passes runs a pipeline that is not empty.
+func (t tool) passes(in *input, pipeline string, with func(*passes.Manager)) (*passes.Report, error) {
+	p, err := source{pipeline: pipeline}.parsed()
+	if err != nil {
+		return nil, err
+	}
 	model, err := t.prices.model()
 	if err != nil {
 		return nil, err
 	}
-	defer t.busy.phase("passes")()
 	start := time.Now()
 	g := passes.Manager{
 		Costs: model, Input: in.path, Progress: t.busy.step, Fusable: lower.Fusable,
@@ -220,11 +236,7 @@ func (t tool) optimise(ctx context.Context, in *input, pipeline string, with fun
 	if with != nil {
 		with(&g)
 	}
-	r, err := g.Run(in.module, p)
-	if err != nil {
-		return nil, err
-	}
-	return r, ctx.Err()
+	return g.Run(in.module, p)
 }
 
 // colour wraps text in an escape sequence on a terminal, unless NO_COLOR is set.

@@ -3,18 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// calibration measures one program on all ranks of a world. All ranks measure the
-// same things in the same order; each writes its times to its own column.
+// calibration is one program that is measured. All ranks measure the same things in
+// the same order.
 type calibration struct {
+	s      *session
 	j      *job
 	h      *half
 	flags  *calibrateFlags
@@ -24,7 +26,6 @@ type calibration struct {
 	bytes  int64      // its size
 	beside []bool
 	model  *cost.Model
-	found  [][]finding // by rank
 }
 
 // finding is one time, in microseconds. A process rank writes its own as JSON.
@@ -38,6 +39,14 @@ type finding struct {
 	Us2   float64 `json:"us2"` // of a pair: what compute adds to communication
 }
 
+// key tells findings apart.
+func (f *finding) key() string {
+	if f.What == anInstruction {
+		return f.Key
+	}
+	return fmt.Sprintf("%d|%s|%s|%d|%d", f.What, f.Key, f.Other, f.Ranks, f.Bytes)
+}
+
 // kindOf says what a finding is of.
 type kindOf int
 
@@ -48,15 +57,9 @@ const (
 	aPair
 )
 
-// The sizes of measurements: how often an instruction stands in a graph, less in the
-// shorter of two graphs whose difference counts.
-const (
-	fewTimes  = 2
-	manyTimes = 12
-)
-
-func newCalibration(j *job, h *half, f *calibrateFlags, model *cost.Model) *calibration {
-	c := &calibration{model: model, j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped(), found: make([][]finding, j.pair.World())}
+func newCalibration(s *session, j *job, h *half, model *cost.Model) *calibration {
+	f := s.flags
+	c := &calibration{s: s, model: model, j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped()}
 	m := *h.step.Module
 	c.room = (m.Arena + program.Align - 1) / program.Align * program.Align
 	c.bytes = (max(2*f.flush, 2*f.sweep, 1<<12) + 2*program.Align - 1) / (2 * program.Align) * (2 * program.Align)
@@ -67,47 +70,78 @@ func newCalibration(j *job, h *half, f *calibrateFlags, model *cost.Model) *cali
 	return c
 }
 
-// rank measures everything on one rank.
-func (c *calibration) rank(ctx context.Context, r *rt.Rank) error {
-	k := &meter{c: c, r: r, h: half{name: c.h.name, f: c.h.f, program: c.h.program, overwrites: c.h.overwrites}}
-	k.h.step.Module, k.h.step.Run = c.module, func(x *rt.Exec) { rt.Interpret(x, c.p) }
-	var err error
-	if k.inputs, err = c.j.given(ctx, r, &k.h); err != nil {
-		return err
+// key is what instruction i is entered under, "" if it costs nothing.
+func (c *calibration) key(i int) string {
+	key := c.p.CostKey(&c.p.Instrs[i])
+	if key != "" && c.beside[i] {
+		key += besideKey
 	}
-	if err := k.upTo(ctx, len(c.p.Instrs)); err != nil {
-		return err
+	return key
+}
+
+// rank measures everything that is not known on one rank.
+func (s *session) rank(ctx context.Context, t tool, r *rt.Rank) error {
+	// A rank that is a goroutine shares s with others.
+	seen := maps.Clone(s.seen)
+	edge := 0.0
+	if s.known != nil {
+		edge = s.known.EdgeUs
 	}
-	edge, err := k.edge(ctx)
-	if err != nil {
-		return fmt.Errorf("edges: %w", err)
+	var found []finding
+	for _, c := range s.cals {
+		k := &meter{c: c, r: r, seen: seen, edgeUs: edge, h: half{name: c.h.name, f: c.h.f, program: c.h.program, overwrites: c.h.overwrites}}
+		k.h.step.Module, k.h.step.Run = c.module, func(x *rt.Exec) { rt.Interpret(x, c.p) }
+		if err := k.all(ctx, t); err != nil {
+			return fmt.Errorf("@%s: %w", c.h.f.Name, err)
+		}
+		edge = k.edgeUs
+		found = append(found, k.found...)
 	}
-	k.add(finding{What: anEdge, Us: edge})
-	if err := k.instructions(ctx, edge); err != nil {
-		return err
-	}
-	if err := k.sweep(ctx); err != nil {
-		return err
-	}
-	if err := k.pairs(ctx); err != nil {
-		return err
-	}
-	c.found[r.Info().Rank] = k.found
+	s.found[r.Info().Rank] = found
 	return nil
 }
 
-// table is what all ranks found: the slowest counts.
-func (c *calibration) table() *cost.Measured {
-	m := &cost.Measured{Ranks: len(c.found)}
-	scale := scaler{c: c}
-	for i, f := range c.found[0] {
-		for _, other := range c.found[1:] {
+// all measures a program.
+func (k *meter) all(ctx context.Context, t tool) error {
+	start := time.Now()
+	say := func(what string) {
+		if k.c.flags.verbose && k.r.Info().Rank == 0 {
+			fmt.Fprintf(t.err, "@%s: %s, %s in all, %v\n", k.c.h.f.Name, what, count(len(k.found), "measurement"), time.Since(start).Round(time.Millisecond))
+		}
+	}
+	var err error
+	if k.inputs, err = k.c.j.given(ctx, k.r, &k.h); err != nil {
+		return err
+	}
+	if err := k.upTo(ctx, len(k.c.p.Instrs)); err != nil {
+		return err
+	}
+	say("ready")
+	for _, part := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"edges", k.edges}, {"instructions", k.instructions}, {"sizes", k.sweep}, {"pairs", k.pairs}} {
+		if err := part.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		say(part.name)
+	}
+	return nil
+}
+
+// table is what was known with what all ranks found: the slowest counts.
+func (s *session) table() *cost.Measured {
+	m := &cost.Measured{Ranks: s.world()}
+	if s.known != nil {
+		*m = *s.known
+	}
+	for i, f := range s.found[0] {
+		for _, other := range s.found[1:] {
 			f.Us, f.Us2 = max(f.Us, other[i].Us), max(f.Us2, other[i].Us2)
 		}
 		switch f.What {
 		case anInstruction:
 			m.Instructions = append(m.Instructions, cost.Instruction{Key: f.Key, Us: rounded(f.Us)})
-			scale.saw(f.Key, f.Us)
 		case aCollective:
 			m.Collectives = append(m.Collectives, cost.Collective{Op: f.Key, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001)})
 		case anEdge:
@@ -117,49 +151,38 @@ func (c *calibration) table() *cost.Measured {
 			m.Beside = append(m.Beside, cost.Beside{Launch: f.Key, Collective: f.Other, Compute: rounded(compute), Comm: rounded(comm)})
 		}
 	}
-	m.MemoryScale = rounded(scale.value())
+	if s.known == nil { // later, nodes' costs are measured ones
+		m.MemoryScale = rounded(s.scale(m.Instructions))
+	}
 	return m
 }
 
 // rounded is not less than 0, in steps of a thousandth.
 func rounded(us float64) float64 { return max(math.Round(us*1e3)/1e3, 0) }
 
-// scaler compares what generated kernels take with what their nodes were said to.
-type scaler struct {
-	c           *calibration
-	took, nodes float64
-}
-
-func (s *scaler) saw(key string, us float64) {
-	if !strings.HasPrefix(key, program.OpFused+"(") {
-		return
+// scale is what generated kernels take over what their nodes were said to.
+func (s *session) scale(measured []cost.Instruction) float64 {
+	us := map[string]float64{}
+	for _, e := range measured {
+		us[e.Key] = e.Us
 	}
-	for i := range s.c.p.Instrs {
-		in := &s.c.p.Instrs[i]
-		k := s.c.p.Kernel(in)
-		if k == nil || s.c.p.CostKey(in) != key {
-			continue
-		}
-		said := 0.0
-		for b := range k.Body {
-			if n := s.c.h.f.Lookup(k.Body[b].Node); n != nil {
-				ms, _ := n.Cost()
-				if !math.IsNaN(ms) {
-					said += ms * 1e3
-				}
+	took, said := 0.0, 0.0
+	for _, c := range s.cals {
+		for i := range c.p.Instrs {
+			in := &c.p.Instrs[i]
+			t, ok := us[c.key(i)]
+			if c.p.Kernel(in) == nil || !ok {
+				continue
+			}
+			if nodes := guess(c.p, in, c.h.f, c.model); nodes > 0 {
+				took, said = took+t, said+nodes
 			}
 		}
-		if said > 0 {
-			s.took, s.nodes = s.took+us, s.nodes+said
-		}
 	}
-}
-
-func (s *scaler) value() float64 {
-	if s.nodes == 0 {
+	if said == 0 {
 		return 0
 	}
-	return s.took / s.nodes
+	return took / said
 }
 
 // meter measures on one rank.
@@ -169,10 +192,22 @@ type meter struct {
 	h      half
 	inputs []rt.Value
 	bound  bool // the inputs have been brought in
+	seen   map[string]bool
+	edgeUs float64
 	found  []finding
 }
 
 func (k *meter) add(f finding) { k.found = append(k.found, f) }
+
+// isNew reports whether something was not measured before, and takes it to be from now on.
+func (k *meter) isNew(f finding) bool {
+	key := f.key()
+	if k.seen[key] {
+		return false
+	}
+	k.seen[key] = true
+	return true
+}
 
 // upTo runs the program up to an instruction, so that what comes next finds its
 // operands: an index that is no index would be read from anywhere.
@@ -211,10 +246,26 @@ func (k *meter) time(ctx context.Context, step func(x *rt.Exec)) (us float64, er
 	return median(ms[1:]) * 1e3, nil
 }
 
-// slope is the time of one more repetition of a step.
-func (k *meter) slope(ctx context.Context, once func(x *rt.Exec)) (float64, error) {
+// The sizes of measurements. How often an instruction stands in a graph follows from
+// what it is said to cost, which all ranks know alike: often enough for what is short
+// to be measured well, and no more often for what is long.
+const (
+	mostTimes  = 12   // for the short
+	leastTimes = 2    // for the long
+	aimUs      = 1200 // of measured time in a graph
+	longUs     = 100  // from here on, what is before an instruction does not matter
+)
+
+// repetitions is how often something of that length stands in a graph.
+func repetitions(us float64) int { return int(min(max(aimUs/max(us, 1), leastTimes), mostTimes)) }
+
+// slope is the time of one more repetition of a step that is said to take so long: the
+// difference of two graphs.
+func (k *meter) slope(ctx context.Context, said float64, once func(x *rt.Exec)) (float64, error) {
+	many := repetitions(said)
+	few := max(many/6, 1)
 	var us [2]float64
-	for i, n := range []int{fewTimes, manyTimes} {
+	for i, n := range []int{few, many} {
 		var err error
 		us[i], err = k.time(ctx, func(x *rt.Exec) {
 			for range n {
@@ -225,7 +276,7 @@ func (k *meter) slope(ctx context.Context, once func(x *rt.Exec)) (float64, erro
 			return 0, err
 		}
 	}
-	return (us[1] - us[0]) / (manyTimes - fewTimes), nil
+	return (us[1] - us[0]) / float64(many-few), nil
 }
 
 // computeStream is the stream of launches.
@@ -246,15 +297,15 @@ func (c *calibration) speck(x *rt.Exec, stream string) {
 	x.Copy(stream, rt.C(c.room, rt.U8, 512), rt.C(c.room+1024, rt.U8, 512))
 }
 
-// edge is the time from an end on one stream to the beginning of what waits for it on
-// another; 0 if the program has one stream.
-func (k *meter) edge(ctx context.Context) (float64, error) {
+// edges measures the time from an end on one stream to the beginning of what waits for
+// it on another.
+func (k *meter) edges(ctx context.Context) error {
 	c := k.c
-	if len(c.p.Streams) < 2 {
-		return 0, nil
+	if len(c.p.Streams) < 2 || !k.isNew(finding{What: anEdge}) {
+		return nil
 	}
 	a, b := c.computeStream(), c.p.Streams[1].Name
-	apart, err := k.slope(ctx, func(x *rt.Exec) {
+	apart, err := k.slope(ctx, 0, func(x *rt.Exec) {
 		c.speck(x, a)
 		x.Record(a, c.our(0))
 		x.Wait(b, c.our(0))
@@ -263,62 +314,62 @@ func (k *meter) edge(ctx context.Context) (float64, error) {
 		x.Wait(a, c.our(1))
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	together, err := k.slope(ctx, func(x *rt.Exec) {
+	together, err := k.slope(ctx, 0, func(x *rt.Exec) {
 		c.speck(x, a)
 		c.speck(x, a)
 	})
-	return max(apart-together, 0) / 2, err
+	if err != nil {
+		return err
+	}
+	k.edgeUs = max(apart-together, 0) / 2
+	k.add(finding{What: anEdge, Us: k.edgeUs})
+	return nil
 }
 
 // instructions measures every distinct one.
-func (k *meter) instructions(ctx context.Context, edge float64) error {
-	c := k.c
-	seen := map[string]bool{}
-	for i := range c.p.Instrs {
-		in := &c.p.Instrs[i]
-		key := c.p.CostKey(in)
-		if key == "" {
+func (k *meter) instructions(ctx context.Context) error {
+	for i := range k.c.p.Instrs {
+		f := finding{What: anInstruction, Key: k.c.key(i)}
+		if f.Key == "" || !k.isNew(f) {
 			continue
 		}
-		if c.beside[i] {
-			key += besideKey
+		var err error
+		if f.Us, err = k.instruction(ctx, i); err != nil {
+			return fmt.Errorf("instruction %d, %s: %w", i, f.Key, err)
 		}
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		us, err := k.instruction(ctx, i, edge)
-		if err != nil {
-			return fmt.Errorf("instruction %d, %s: %w", i, key, err)
-		}
-		k.add(finding{What: anInstruction, Key: key, Us: us})
+		k.add(f)
 	}
 	return nil
 }
 
-func (k *meter) instruction(ctx context.Context, i int, edge float64) (float64, error) {
+func (k *meter) instruction(ctx context.Context, i int) (float64, error) {
 	c := k.c
 	in := &c.p.Instrs[i]
+	said := guess(c.p, in, c.h.f, c.model)
 	if in.Kind == program.Collective {
 		if c.beside[i] {
-			us, err := k.slope(ctx, c.withSpeck(in, func(x *rt.Exec) { rt.Instruct(x, c.p, i) }))
-			return us - 2*edge, err
+			us, err := k.slope(ctx, said, c.withSpeck(in.Stream, func(x *rt.Exec) { rt.Instruct(x, c.p, i) }))
+			return us - 2*k.edgeUs, err
 		}
-		return k.slope(ctx, func(x *rt.Exec) { rt.Instruct(x, c.p, i) })
+		return k.slope(ctx, said, func(x *rt.Exec) { rt.Instruct(x, c.p, i) })
 	}
-	before := c.before(i)
+	var before []int
+	if said < longUs {
+		before = c.before(i)
+	}
 	if indexes(in) {
 		if err := k.upTo(ctx, i); err != nil {
 			return 0, err
 		}
 	}
+	many := repetitions(said)
 	var us [2]float64
 	for n, list := range [][]int{before, append(slices.Clone(before), i)} {
 		var err error
 		us[n], err = k.time(ctx, func(x *rt.Exec) {
-			for range manyTimes {
+			for range many {
 				c.flush(x)
 				for _, at := range list {
 					rt.Instruct(x, c.p, at)
@@ -329,12 +380,12 @@ func (k *meter) instruction(ctx context.Context, i int, edge float64) (float64, 
 			return 0, err
 		}
 	}
-	return (us[1] - us[0]) / manyTimes, nil
+	return (us[1] - us[0]) / float64(many), nil
 }
 
 // withSpeck surrounds a collective by events, with something to compute meanwhile.
-func (c *calibration) withSpeck(in *program.Instr, run func(x *rt.Exec)) func(x *rt.Exec) {
-	a, b := c.computeStream(), c.p.Streams[in.Stream].Name
+func (c *calibration) withSpeck(stream int, run func(x *rt.Exec)) func(x *rt.Exec) {
+	a, b := c.computeStream(), c.p.Streams[stream].Name
 	return func(x *rt.Exec) {
 		x.Record(a, c.our(0))
 		x.Wait(b, c.our(0))

@@ -4,23 +4,22 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// sweep measures collectives of one tensor, by size, on every group size.
+// sweep measures collectives of one tensor, by size, on every group size, in the form
+// that they have beside compute: passes want to know what they hide.
 func (k *meter) sweep(ctx context.Context) error {
 	c := k.c
-	seen := map[int]bool{}
 	for s, st := range c.p.Streams {
-		if st.Group < 0 || seen[c.p.Groups[st.Group].Size()] {
+		if st.Group < 0 {
 			continue
 		}
 		n := int64(c.p.Groups[st.Group].Size())
-		seen[int(n)] = true
 		for _, op := range []rt.CollOp{rt.AllReduce, rt.AllGather, rt.ReduceScatter, rt.AllToAll} {
 			for size := int64(1 << 10); size <= c.flags.sweep; size *= 4 {
 				elems := size / int64(dtype.BF16.Size()) / n * n
@@ -32,70 +31,79 @@ func (k *meter) sweep(ctx context.Context) error {
 				case rt.ReduceScatter:
 					in, out = whole, part
 				}
-				if elems == 0 {
+				f := finding{What: aCollective, Key: op.String(), Ranks: int(n), Bytes: size}
+				if elems == 0 || !k.isNew(f) {
 					continue
 				}
-				us, err := k.slope(ctx, func(x *rt.Exec) {
+				said, _ := cost.H200().Micros(op.String(), "nccl", int(n), size)
+				us, err := k.slope(ctx, said, c.withSpeck(s, func(x *rt.Exec) {
 					col := &rt.Collective{Op: op, Group: c.p.Groups[st.Group].Name, Ins: rt.Ts{in}, Outs: rt.Ts{out}}
 					if op == rt.AllReduce || op == rt.ReduceScatter {
 						col.Reduce = "sum"
 					}
 					x.Collective(c.p.Streams[s].Name, col)
-				})
+				}))
 				if err != nil {
 					return fmt.Errorf("%v of %d bytes: %w", op, size, err)
 				}
-				k.add(finding{What: aCollective, Key: op.String(), Ranks: int(n), Bytes: size, Us: us})
+				f.Us = us - 2*k.edgeUs
+				k.add(f)
 			}
 		}
 	}
 	return nil
 }
 
-// pairs measures how the dearest launch of each operation and the dearest collective
-// of each operation disturb each other.
+// pairs measures how a dear launch of each operation and a dear collective of each
+// operation disturb each other.
 func (k *meter) pairs(ctx context.Context) error {
 	c := k.c
 	launches, collectives := c.dearest()
 	for _, l := range launches {
 		for _, o := range collectives {
+			f := finding{What: aPair, Key: c.p.Instrs[l].Op, Other: c.p.Instrs[o].Op}
+			if !k.isNew(f) {
+				continue
+			}
 			u, v, err := k.pair(ctx, l, o)
 			if err != nil {
 				return fmt.Errorf("%s beside %s: %w", c.p.Instrs[l].Op, c.p.Instrs[o].Op, err)
 			}
-			k.add(finding{What: aPair, Key: c.p.Instrs[l].Op, Other: c.p.Instrs[o].Op, Us: u, Us2: v})
+			f.Us, f.Us2 = u, v
+			k.add(f)
 		}
 	}
 	return nil
 }
 
-// dearest are, for each operation, the launch and the collective that move most.
+// dearestUs is the most that what stands in a pair is said to take, if there is one
+// that takes less: pairs are to be measured quickly.
+const dearestUs = 1000
+
+// dearest are, for each operation, the launch and the collective that take longest,
+// within dearestUs.
 func (c *calibration) dearest() (launches, collectives []int) {
 	var ops []string
-	best, size := map[string]int{}, map[string]int64{}
+	best, us := map[string]int{}, map[string]float64{}
 	for i := range c.p.Instrs {
 		in := &c.p.Instrs[i]
 		if in.Kind != program.Launch && (in.Kind != program.Collective || !c.beside[i]) || indexes(in) {
 			continue
 		}
-		n := int64(0)
-		for _, t := range slices.Concat(in.Ins, in.Outs) {
-			bytes, _ := c.p.Span(&t)
-			n += bytes
-		}
-		if _, ok := best[in.Op]; !ok {
+		t := guess(c.p, in, c.h.f, c.model)
+		old, ok := us[in.Op]
+		switch {
+		case !ok:
 			ops = append(ops, in.Op)
-		}
-		if n > size[in.Op] {
-			best[in.Op], size[in.Op] = i, n
-		}
-	}
-	for _, op := range ops {
-		i, ok := best[op]
-		if !ok {
+		case old > dearestUs && t < old: // less is better
+		case t > old && t <= dearestUs:
+		default:
 			continue
 		}
-		if c.p.Instrs[i].Kind == program.Collective {
+		best[in.Op], us[in.Op] = i, t
+	}
+	for _, op := range ops {
+		if i := best[op]; c.p.Instrs[i].Kind == program.Collective {
 			collectives = append(collectives, i)
 		} else {
 			launches = append(launches, i)
