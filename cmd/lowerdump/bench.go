@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -54,7 +55,7 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 		o.notes.Measured = append(o.notes.Measured, *m)
 	}
 	if j.flags.trace != "" {
-		spans, err := traced(ctx, r, h, again)
+		spans, err := traced(ctx, r, h, again, j.flags.eager)
 		if err != nil {
 			return err
 		}
@@ -69,15 +70,36 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 	return s.Close()
 }
 
-// traced runs a half call by call and returns when each ran. The first such run does
-// not count: it meets cold caches.
-func traced(ctx context.Context, r *rt.Rank, h *half, again []rt.Value) (spans []rt.Span, err error) {
+// traced returns when each call of a half ran: of the packed step, in the forms and
+// with the streams that the captured one has, or with eager call by call. The first
+// such run does not count: it meets cold caches.
+func traced(ctx context.Context, r *rt.Rank, h *half, again []rt.Value, eager bool) (spans []rt.Span, err error) {
+	if !eager {
+		return tracedStep(ctx, r, h, again)
+	}
 	for range 2 {
 		if err := r.Barrier(ctx); err != nil {
 			return nil, err
 		}
 		opts := rt.Options{KeepOutputs: true, Trace: &spans}
 		if _, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, again, opts); err != nil {
+			return nil, err
+		}
+	}
+	return spans, nil
+}
+
+func tracedStep(ctx context.Context, r *rt.Rank, h *half, again []rt.Value) (spans []rt.Span, err error) {
+	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, rt.Options{KeepOutputs: true}, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for range 2 {
+		if err = s.Bind(ctx, again); err != nil {
+			return nil, err
+		}
+		if spans, err = s.Trace(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -151,6 +173,8 @@ type timing struct {
 	Exposed    float64 `json:"exposed_ms"`  // the difference
 	Sim        float64 `json:"sim_ms"`      // simulated step
 	SimExposed float64 `json:"sim_exposed"` // simulated exposed communication
+	SimError   float64 `json:"sim_error"`   // simulated step over measured step, less 1
+	Unhidden   float64 `json:"unhidden"`    // exposed beyond what the simulation says, as a part of the step
 	Instrs     int     `json:"instructions"`
 	Arena      int64   `json:"arena_bytes"`
 
@@ -190,6 +214,9 @@ func (j *job) timings(tl tool, found []*outcome) ([]timing, error) {
 		t.Exposed = t.Ms - t.Compute
 		if t.Sim, t.SimExposed, err = j.simulated(tl, &halves[i]); err != nil {
 			return nil, err
+		}
+		if t.Ms > 0 {
+			t.SimError, t.Unhidden = t.Sim/t.Ms-1, (t.Exposed-t.SimExposed)/t.Ms
 		}
 		if p, ok := peers[t.Func]; ok {
 			t.Peer = &p
@@ -273,10 +300,17 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\texposed\tsimulated\texposed\tinstructions\tarena GiB\t")
+	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\texposed\tinstructions\tarena GiB\t")
 	for _, t := range ts {
-		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
-			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Sim, t.SimExposed, t.Instrs, float64(t.Arena)/(1<<30))
+		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
+			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Instrs, float64(t.Arena)/(1<<30))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute\texposed\tmore exposed in fact\t")
+	for _, t := range ts {
+		fmt.Fprintf(tw, "%s\t%.4f\t%+.1f%%\t%.4f\t%.4f\t%+.1f%%\t\n", t.Func, t.Sim, 100*t.SimError, t.Sim-t.SimExposed, t.SimExposed, 100*t.Unhidden)
 	}
 	if err := tw.Flush(); err != nil {
 		return err

@@ -43,7 +43,9 @@ interpreter on the functions after the passes.
 On GPUs -bench captures each function into a graph and prints the time of a step,
 the median of the replays on the slowest rank: captured, uncaptured, and without
 its collectives, which leaves as the difference the communication that is exposed,
-beside what was simulated. -replays runs the captured step so many times and
+beside what was simulated with the costs of -costs or -simulate: how far the
+simulated step is from the measured one, and how much more communication is exposed
+than the simulation says, as a part of the step. -replays runs the captured step so many times and
 compares all bits of the results. -trace writes what ran when beside what was
 simulated.
 
@@ -66,6 +68,7 @@ type runFlags struct {
 	simulate               string // calibration for simulated times
 	world, fakeGPUs        int
 	procs, all, timeline   bool
+	eager                  bool // trace call by call
 	bench, json, verbose   bool
 	seed                   uint64
 	steps, replays, reps   int
@@ -95,6 +98,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.replays, "replays", 0, "replay the captured step so many times and compare the bits of its outputs; with -device=cuda")
 	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done; with -device=cuda")
 	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the run beside the simulated one to this file; with -device=cuda")
+	fs.BoolVar(&f.eager, "eager", false, "trace a run call by call instead of the captured step")
 	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
 	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")

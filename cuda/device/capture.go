@@ -119,10 +119,23 @@ func (r *recording) assemble() error {
 	if err := r.fetch(); err != nil {
 		return err
 	}
+	r.lay(nil)
+	return nil
+}
+
+// lay makes parts of the items, with events that tell when each call runs if t is not
+// nil.
+func (r *recording) lay(t *trace) {
 	r.commands().Record(r.main.h, r.fork)
 	for k := range r.items {
 		i := &r.items[k]
 		c := r.on(i.st)
+		var call tracedCall
+		if i.plan != nil && t != nil {
+			call = t.next()
+			c.Record(i.st.h, call.from)
+		}
+		p := i.plan
 		switch {
 		case i.record != 0:
 			c.Record(i.st.h, i.record)
@@ -131,11 +144,10 @@ func (r *recording) assemble() error {
 		case i.plan.call != nil:
 			r.parts = append(r.parts, part{call: i.plan, st: i.st})
 		default:
-			p := i.plan
 			if i.beside != nil && r.busy(k) {
 				p = i.beside
 			}
-			if log := r.d.opts.Log; log != nil && p.group != nil {
+			if log := r.d.opts.Log; log != nil && p.group != nil && t == nil {
 				log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", p == i.beside)
 			}
 			cmds := &p.cmds
@@ -144,12 +156,15 @@ func (r *recording) assemble() error {
 			}
 			c.AppendOn(i.st.h, cmds)
 		}
+		if p != nil && t != nil {
+			r.commands().Record(i.st.h, call.to)
+			t.made(call, i.st, p)
+		}
 	}
 	for _, s := range r.used {
 		r.commands().Record(s.h, s.join)
 		r.commands().Wait(r.main.h, s.join)
 	}
-	return nil
 }
 
 // busy reports whether the compute streams have work while collective k runs: between
@@ -303,6 +318,24 @@ func (c *captured) run() error {
 // Enqueue implements runtime.Captured.
 func (c *captured) Enqueue() error {
 	d := c.d
+	if err := c.usable(); err != nil {
+		return err
+	}
+	if err := c.after(); err != nil {
+		return d.driver("replay", err)
+	}
+	if c.simple {
+		return d.driver("replay", d.drv.Run(d.rank.Ctx, c.launch.On(c.r.main.h)))
+	}
+	if err := c.run(); err != nil {
+		return d.driver("replay", err)
+	}
+	return d.driver("replay", d.drv.EventRecord(d.rank.Ctx, c.r.done, c.r.main.h))
+}
+
+// usable reports why a replay cannot start, and takes the groups if it can.
+func (c *captured) usable() error {
+	d := c.d
 	if err := d.alive(); err != nil {
 		return err
 	}
@@ -315,16 +348,7 @@ func (c *captured) Enqueue() error {
 		}
 		g.dirty, g.last = true, c.r.main
 	}
-	if err := c.after(); err != nil {
-		return d.driver("replay", err)
-	}
-	if c.simple {
-		return d.driver("replay", d.drv.Run(d.rank.Ctx, c.launch.On(c.r.main.h)))
-	}
-	if err := c.run(); err != nil {
-		return d.driver("replay", err)
-	}
-	return d.driver("replay", d.drv.EventRecord(d.rank.Ctx, c.r.done, c.r.main.h))
+	return nil
 }
 
 // after makes the main stream wait for what other streams have been given on their own.

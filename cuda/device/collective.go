@@ -77,6 +77,7 @@ type builder struct {
 	staged bool // results overlap operands: operands are moved away first
 	beside bool
 	used   uint64 // bytes of scratch
+	copies int    // between tensors and scratch
 	how    string // algorithms, for traces
 	err    error
 
@@ -140,8 +141,17 @@ func (b *builder) build() {
 		b.try(op)
 	}
 	for _, m := range b.after {
-		b.fail(b.d.copyInto(&b.p.cmds, m.dst, m.src))
+		b.copy(m.dst, m.src)
 	}
+	if b.copies > 0 {
+		b.how += fmt.Sprintf("; %d copies to or from scratch", b.copies)
+	}
+}
+
+// copy adds a copy of which one side is scratch.
+func (b *builder) copy(dst, src rt.Tensor) {
+	b.copies++
+	b.fail(b.d.copyInto(&b.p.cmds, dst, src))
 }
 
 // take gives scratch for a dense tensor of t's type and n times its elements.
@@ -159,7 +169,7 @@ func (b *builder) take(t rt.Tensor, n int64) rt.Tensor {
 func (b *builder) moveIn(t rt.Tensor) rt.Tensor {
 	s := b.take(t, 1)
 	if b.err == nil {
-		b.fail(b.d.copyInto(&b.p.cmds, s, t))
+		b.copy(s, t)
 	}
 	return s
 }
@@ -264,7 +274,7 @@ func (b *builder) reduceScatter(in, out rt.Tensor) {
 	}
 	part := out.Shape[b.c.Dim]
 	for i := range n {
-		b.fail(b.d.copyInto(&b.p.cmds, dense(out, s.Off+i*out.Bytes()), piece(in, b.c.Dim, i*part, (i+1)*part)))
+		b.copy(dense(out, s.Off+i*out.Bytes()), piece(in, b.c.Dim, i*part, (i+1)*part))
 	}
 	to := b.result(out)
 	b.add(kernels.ReduceScatter, in.DType, cuda.Tensor{Src: b.at(s), Dst: b.at(to), Bytes: uint64(out.Bytes())})

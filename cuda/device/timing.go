@@ -64,17 +64,13 @@ func (t *timer) open(n int) error {
 			*list = append(*list, e)
 		}
 	}
-	if world := d.order[0]; world.m != nil {
-		var err error
-		c := &rt.Collective{Op: rt.Barrier, Group: world.name, Label: "timing"}
-		if t.barrier, err = d.planned(d.collectiveKey(c, false), func() (*plan, error) { return d.planCollective(world, c, false) }); err != nil {
-			return err
-		}
+	var err error
+	if t.barrier, err = d.worldBarrier(); err != nil {
+		return err
 	}
 	if t.c.exec == 0 {
 		return nil
 	}
-	var err error
 	if t.gate, err = d.drv.MemAlloc(d.rank.Ctx, 256); err != nil {
 		return err
 	}
@@ -82,6 +78,27 @@ func (t *timer) open(n int) error {
 		return err
 	}
 	return d.drv.StreamSync(d.rank.Ctx, d.rank.Setup())
+}
+
+// worldBarrier is a meeting of all ranks on their devices, nil in a world of one.
+func (d *Device) worldBarrier() (*plan, error) {
+	world := d.order[0]
+	if world.m == nil {
+		return nil, nil
+	}
+	c := &rt.Collective{Op: rt.Barrier, Group: world.name, Label: "timing"}
+	return d.planned(d.collectiveKey(c, false), func() (*plan, error) { return d.planCollective(world, c, false) })
+}
+
+// meetOn lets a stream go on when those of all ranks have come here.
+func (d *Device) meetOn(st *stream, barrier *plan) error {
+	if barrier == nil {
+		return nil
+	}
+	if err := d.takeTurn(d.order[0], st); err != nil {
+		return err
+	}
+	return d.drv.Run(d.rank.Ctx, barrier.cmds.On(st.h))
 }
 
 // batch times n replays.
@@ -120,13 +137,8 @@ func (t *timer) enqueue(n int) error {
 		}
 	}
 	for i := range n {
-		if t.barrier != nil {
-			if err := d.takeTurn(d.order[0], main); err != nil {
-				return err
-			}
-			if err := d.drv.Run(d.rank.Ctx, t.barrier.cmds.On(main.h)); err != nil {
-				return err
-			}
+		if err := d.meetOn(main, t.barrier); err != nil {
+			return err
 		}
 		if err := d.drv.EventRecord(d.rank.Ctx, t.from[i], main.h); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 type trace struct {
 	start cuda.Event
 	calls []tracedCall
+	spare []cuda.Event // not yet of a call
 }
 
 type tracedCall struct {
@@ -61,7 +62,15 @@ func (d *Device) EndTrace(ctx context.Context) ([]rt.Span, error) {
 		return nil, d.call("trace", errors.New("no trace was begun"))
 	}
 	d.trace = nil
-	err := d.Sync(ctx)
+	out, err := t.spans(d, d.Sync(ctx))
+	if err = errors.Join(err, t.release(d)); err != nil {
+		return nil, d.call("trace", err)
+	}
+	return out, nil
+}
+
+// spans reads the events, which have all happened unless err says otherwise.
+func (t *trace) spans(d *Device, err error) ([]rt.Span, error) {
 	var out []rt.Span
 	for _, c := range t.calls {
 		var from, to float32
@@ -73,16 +82,101 @@ func (d *Device) EndTrace(ctx context.Context) ([]rt.Span, error) {
 		}
 		out = append(out, rt.Span{Stream: c.stream, Name: c.name, Algo: c.algo, Start: float64(from), End: float64(to)})
 	}
-	errs := []error{err, d.drv.EventDestroy(d.rank.Ctx, t.start)}
+	return out, err
+}
+
+// release gives the events back.
+func (t *trace) release(d *Device) error {
+	errs := []error{d.drv.EventDestroy(d.rank.Ctx, t.start)}
 	for _, c := range t.calls {
-		for _, e := range []cuda.Event{c.from, c.to} {
-			if e != 0 {
-				errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
-			}
+		t.spare = append(t.spare, c.from, c.to)
+	}
+	for _, e := range t.spare {
+		if e != 0 {
+			errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	return errors.Join(errs...)
+}
+
+// newTrace makes the events for that many calls.
+func (d *Device) newTrace(calls int) (*trace, error) {
+	t := new(trace)
+	var err error
+	if t.start, err = d.drv.EventCreate(d.rank.Ctx, true); err != nil {
+		return nil, err
+	}
+	for range 2 * calls {
+		e, err := d.drv.EventCreate(d.rank.Ctx, true)
+		if err != nil {
+			return nil, errors.Join(err, t.release(d))
+		}
+		t.spare = append(t.spare, e)
+	}
+	return t, nil
+}
+
+// next is a call with events; there must be some left.
+func (t *trace) next() tracedCall {
+	n := len(t.spare)
+	c := tracedCall{from: t.spare[n-1], to: t.spare[n-2]}
+	t.spare = t.spare[:n-2]
+	return c
+}
+
+// made adds a call.
+func (t *trace) made(c tracedCall, st *stream, p *plan) {
+	c.stream, c.name, c.algo = st.name, p.name, p.algo
+	t.calls = append(t.calls, c)
+}
+
+// Trace implements runtime.StepTracer. Kernels that replays would let begin early do
+// not: an event stands in between.
+func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
+	d := c.d
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	calls := 0
+	for i := range c.r.items {
+		if c.r.items[i].plan != nil {
+			calls++
+		}
+	}
+	t, err := d.newTrace(calls)
+	if err != nil {
 		return nil, d.call("trace", err)
 	}
-	return out, nil
+	defer func() { err = errors.Join(err, d.driver("trace", t.release(d))) }()
+	barrier, err := d.worldBarrier()
+	if err != nil {
+		return nil, d.call("trace", err)
+	}
+	// The same items, laid with events: their own copy of what laying changes.
+	r := &recording{d: d, main: c.r.main, fork: c.r.fork, done: c.r.done, items: c.r.items}
+	r.lay(t)
+	if err := d.Meet(ctx); err != nil {
+		return nil, err
+	}
+	err = c.after()
+	if err == nil {
+		err = d.meetOn(r.main, barrier)
+	}
+	if err == nil {
+		err = d.drv.EventRecord(d.rank.Ctx, t.start, r.main.h)
+	}
+	if err == nil {
+		err = (&captured{d: d, r: r}).run()
+	}
+	if err == nil {
+		err = d.drv.EventRecord(d.rank.Ctx, r.done, r.main.h)
+	}
+	if err != nil {
+		return nil, d.driver("trace", err)
+	}
+	if err := c.Wait(ctx); err != nil {
+		return nil, err
+	}
+	spans, err = t.spans(d, nil)
+	return spans, d.driver("trace", err)
 }

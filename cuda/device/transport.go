@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -89,7 +90,11 @@ func connected(spec *rt.Spec, o *Options, seats []topo.Seat) error {
 	}
 	// The groups of the program first, so that an error names one of them, then the world,
 	// whose memory every rank maps.
-	for _, g := range append(append([]rt.Group(nil), spec.Groups...), rt.Group{Name: "world", Ranks: [][]int{all}}) {
+	groups := append([]rt.Group(nil), spec.Groups...)
+	if !slices.ContainsFunc(groups, func(g rt.Group) bool { return len(g.Ranks) > 0 && len(g.Ranks[0]) == spec.World }) {
+		groups = append(groups, rt.Group{Name: "world", Ranks: [][]int{all}})
+	}
+	for _, g := range groups {
 		for _, ranks := range g.Ranks {
 			d, err := l.Decide(ranks, topo.DecideOptions{AllowShared: o.ShareDevice})
 			if err != nil {

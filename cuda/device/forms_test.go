@@ -1,0 +1,138 @@
+//go:build linux
+
+package device_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// done is how a device says that it does a collective.
+type done struct {
+	name, form string
+	beside     bool
+}
+
+// collected keeps what the device of rank 0 logs about collectives.
+type collected struct {
+	mu   sync.Mutex
+	list []done
+}
+
+func (c *collected) Enabled(context.Context, slog.Level) bool { return true }
+func (c *collected) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c *collected) WithGroup(string) slog.Handler            { return c }
+
+func (c *collected) Handle(_ context.Context, r slog.Record) error {
+	var d done
+	rank := int64(-1)
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "rank":
+			rank = a.Value.Int64()
+		case "name":
+			d.name = a.Value.String()
+		case "form":
+			d.form = a.Value.String()
+		case "beside":
+			d.beside = a.Value.Bool()
+		}
+		return true
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Message == "collective" && rank == 0 {
+		c.list = append(c.list, d)
+	}
+	return nil
+}
+
+// TestFormsOfTraced plans the steps of whole layers, with the usual sizes of scratch and
+// staging, without running them: no collective brings tensors together by copies, the
+// small all_reduces of inference have the form with the least latency, and what has
+// nothing beside it goes by kernels.
+func TestFormsOfTraced(t *testing.T) {
+	fakeOnly(t)
+	if testing.Short() {
+		t.Skip("plans four large steps")
+	}
+	for name, form := range map[string]string{"llama8b_l4_tp4_small": "all_reduce_oneshot", "llama8b_l4_tpsp4": "", "llama8b_l4_fsdp4": "", "mixtral_l2_ep4_fsdp4": ""} {
+		pair, err := step.Load(testdata+"graphs", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		halves := []*ir.Func{pair.Forward, pair.Backward}
+		if pair.Backward == nil {
+			one := *pair
+			one.Backward = one.Forward
+			pair, halves = &one, halves[:1]
+		}
+		if pair, err = forCUDA(pair); err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range []*ir.Func{pair.Forward, pair.Backward}[:len(halves)] {
+			p, err := lower.FuncWith(f, lower.Options{Kernels: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := hostrun.OfProgram(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log collected
+			o := device.Options{Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}), Log: slog.New(&log)}
+			err = device.Local(t.Context(), newFake(t, p.World), devices(p.World), rt.Config{Timeout: time.Minute, JoinTimeout: time.Minute}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+				st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true)
+				if err != nil {
+					return err
+				}
+				return st.Close()
+			})
+			if err != nil {
+				t.Fatalf("%s, half %d: %v", name, i, err)
+			}
+			if len(log.list) < 8 {
+				t.Errorf("%s, half %d: only %d collectives", name, i, len(log.list))
+			}
+			for _, d := range log.list {
+				switch {
+				case strings.Contains(d.form, "scratch"), !d.beside && strings.Contains(d.form, "copies"), !strings.HasPrefix(d.form, form):
+					t.Errorf("%s, half %d: %s by %s, beside %v", name, i, d.name, d.form, d.beside)
+				}
+			}
+		}
+	}
+}
+
+// TestFormsNamed sees that a layout that no kernel takes is brought together, and said to be.
+func TestFormsNamed(t *testing.T) {
+	fakeOnly(t)
+	var log collected
+	o := small(2)
+	o.Log = slog.New(&log)
+	in, out := rt.C(0, rt.F32, 100, 3), rt.C(4096, rt.F32, 100, 6)
+	err := device.Local(t.Context(), newFake(t, 2), devices(2), rt.Config{Timeout: 5 * time.Second, UserBytes: 1 << 16}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+		w, err := r.Start(ctx, "", &rt.Collective{Op: rt.AllGather, Group: "world", Dim: 1, Ins: rt.Ts{in}, Outs: rt.Ts{out}, Label: "%g"})
+		if err != nil {
+			return err
+		}
+		return w.Wait(ctx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var _ cuda.Driver = (*cuda.Fake)(nil)
