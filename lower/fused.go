@@ -48,6 +48,9 @@ func (l *lowering) alone(n *ir.Node) (bool, error) {
 	if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !empty(v.Type()) }) {
 		return true, nil // nothing to compute
 	}
+	if _, ok := n.Result(0).Type().Shape().Static(); !ok {
+		return l.atBounds(n)
+	}
 	b, err := l.newBody([]*ir.Node{n})
 	if err != nil {
 		return false, err
@@ -81,6 +84,20 @@ func (l *lowering) fused(b *body, k program.Kernel) error {
 	if k.Body, err = b.steps(); err != nil {
 		return err
 	}
+	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: program.OpFused, Node: b.outs[len(b.outs)-1].Def().Name(),
+		Attrs: attr.Make(attr.Attr{Key: program.KernelKey, Val: attr.String(l.share(k))})}
+	for _, v := range b.ins {
+		in.Ins = append(in.Ins, l.tensors(v)...)
+	}
+	for _, v := range b.outs {
+		in.Outs = append(in.Outs, l.tensors(v)...)
+	}
+	l.emit(in)
+	return nil
+}
+
+// share adds a kernel, unless there is an equal one, and returns the name to launch.
+func (l *lowering) share(k program.Kernel) string {
 	key := likeness(&k)
 	at, ok := l.shared[key]
 	if !ok {
@@ -91,16 +108,7 @@ func (l *lowering) fused(b *body, k program.Kernel) error {
 			l.p.Unit = program.Unit{Prelude: cudagen.Prelude(), Flags: cudagen.Options()}
 		}
 	}
-	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: program.OpFused, Node: b.outs[len(b.outs)-1].Def().Name(),
-		Attrs: attr.Make(attr.Attr{Key: program.KernelKey, Val: attr.String(l.p.Kernels[at].Name)})}
-	for _, v := range b.ins {
-		in.Ins = append(in.Ins, l.tensors(v)...)
-	}
-	for _, v := range b.outs {
-		in.Outs = append(in.Outs, l.tensors(v)...)
-	}
-	l.emit(in)
-	return nil
+	return l.p.Kernels[at].Name
 }
 
 // comments are where the text of a kernel names nodes and values.

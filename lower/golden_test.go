@@ -18,6 +18,8 @@ var update = flag.Bool("update", false, "rewrite the want sections of golden cas
 
 var generated = regexp.MustCompile(`\{[^{}]*source="[0-9a-f]{64}"\}`)
 
+var digest = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
 // TestGolden pins programs and emitted code of small functions.
 func TestGolden(t *testing.T) {
 	golden.Run(t, "../testdata/golden/lower", golden.Config{
@@ -76,7 +78,9 @@ func emitConfig() golden.Config {
 				if err != nil {
 					return nil, err
 				}
-				return lower.EmitGo(p, "step")
+				src, err := lower.EmitGo(p, "step")
+				// The digest is of the prelude, too, which is no concern of these cases.
+				return digest.ReplaceAll(src, []byte("...")), err
 			},
 			"want.cu": func(c *golden.Case) ([]byte, error) {
 				p, err := emitted(c)
