@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp/step"
@@ -116,23 +115,36 @@ func TestFormsOfTraced(t *testing.T) {
 	}
 }
 
-// TestFormsNamed sees that a layout that no kernel takes is brought together, and said to be.
+// TestFormsNamed sees that a layout that no kernel takes is brought together, and said to
+// be; rows that are few enough go as they lie.
 func TestFormsNamed(t *testing.T) {
 	fakeOnly(t)
-	var log collected
-	o := small(2)
-	o.Log = slog.New(&log)
-	in, out := rt.C(0, rt.F32, 100, 3), rt.C(4096, rt.F32, 100, 6)
-	err := device.Local(t.Context(), newFake(t, 2), devices(2), rt.Config{Timeout: 5 * time.Second, UserBytes: 1 << 16}, o, nil, func(ctx context.Context, r *rt.Rank) error {
-		w, err := r.Start(ctx, "", &rt.Collective{Op: rt.AllGather, Group: "world", Dim: 1, Ins: rt.Ts{in}, Outs: rt.Ts{out}, Label: "%g"})
+	for rows, want := range map[int64]bool{8: false, 500: true} {
+		in, out := rt.C(0, rt.F32, rows, 3), rt.C(8192, rt.F32, rows, 6)
+		m := &rt.Module{Name: "m", World: 2, Arena: 24576, Streams: []string{"compute", "comm.g"}, Events: 2,
+			Groups: []rt.Group{{Name: "g", Ranks: [][]int{{0, 1}}}},
+			Inputs: []rt.Param{{Name: "x", Tensors: rt.Ts{in}}}, Outputs: []rt.Param{{Name: "y", Tensors: rt.Ts{out}}}}
+		var log collected
+		o := small(2)
+		o.Log = slog.New(&log)
+		err := device.Local(t.Context(), newFake(t, 2), devices(2), rt.Config{Timeout: 20 * time.Second}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			s, err := rt.Prepare(ctx, r, m, func(e *rt.Exec) {
+				e.Record("compute", 0)
+				e.Wait("comm.g", 0)
+				e.At("g").AllGather("comm.g", "g", 1, rt.Ts{out}, rt.Ts{in})
+				e.Record("comm.g", 1)
+				e.Wait("compute", 1)
+			}, rt.Options{}, true)
+			if err != nil {
+				return err
+			}
+			return s.Close()
+		})
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		return w.Wait(ctx)
-	})
-	if err != nil {
-		t.Fatal(err)
+		if len(log.list) != 1 || strings.Contains(log.list[0].form, "2 copies to or from scratch") != want {
+			t.Errorf("%d rows: %+v", rows, log.list)
+		}
 	}
 }
-
-var _ cuda.Driver = (*cuda.Fake)(nil)
