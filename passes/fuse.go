@@ -117,7 +117,13 @@ func runFuse(ctx *Context, f *ir.Func) error {
 				return err
 			}
 		}
-		if !u.kernels || u.regions() == before {
+		if !u.kernels {
+			break
+		}
+		if err := u.neighbours(); err != nil {
+			return err
+		}
+		if u.regions() == before {
 			break
 		}
 	}

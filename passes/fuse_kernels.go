@@ -1,17 +1,28 @@
 package passes
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/ir"
 )
 
 // keptTraffic is the share of the memory traffic of a region's nodes that is left
-// when they are one kernel: each operand from outside once, and what others read.
+// when they are one kernel.
 func keptTraffic(nodes []*ir.Node) float64 {
+	apart, joined := bytesMoved(nodes)
+	if apart == 0 {
+		return 1
+	}
+	return float64(joined) / float64(apart)
+}
+
+// bytesMoved is how many bytes the nodes of a region move each by itself, and as one
+// kernel: each operand from outside once, and what others read.
+func bytesMoved(nodes []*ir.Node) (apart, joined int64) {
 	r := &regionShape{member: map[*ir.Node]bool{}}
 	for _, n := range nodes {
 		r.member[n] = true
 	}
-	apart, joined := int64(0), int64(0)
 	seen := map[*ir.Value]bool{} // look-up only
 	for _, n := range nodes {
 		if n.Op().IsView() {
@@ -33,10 +44,35 @@ func keptTraffic(nodes []*ir.Node) float64 {
 			}
 		}
 	}
-	if apart == 0 {
-		return 1
+	return apart, joined
+}
+
+// neighbours joins launches that follow each other and share nothing, where both
+// together move so few bytes that the beginning and the end of one count beside it.
+func (u *fuser) neighbours() error {
+	const few = 48 << 20
+	last := int32(-1)
+	for _, b := range slices.Clone(u.order) {
+		if u.unit[b] < 0 {
+			continue
+		}
+		a := last
+		last = b
+		if a < 0 || u.unit[a] == u.unit[b] {
+			continue
+		}
+		var nodes []*ir.Node
+		for _, m := range u.withViews(slices.Concat(u.unitN[u.unit[a]], u.unitN[u.unit[b]])) {
+			nodes = append(nodes, u.d.nodes[m])
+		}
+		if _, joined := bytesMoved(nodes); joined > few {
+			continue
+		}
+		if err := u.try(a, b); err != nil {
+			return err
+		}
 	}
-	return float64(joined) / float64(apart)
+	return nil
 }
 
 // touched is how many bytes of v node n reads or writes: repeated elements once,
