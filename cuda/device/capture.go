@@ -389,10 +389,12 @@ func (c *captured) Close() error {
 	d := c.d
 	d.mu.Lock()
 	closed := d.closed
-	delete(d.steps, c)
+	if !closed {
+		delete(d.steps, c)
+	}
 	d.mu.Unlock()
 	if closed {
-		return nil // the device gave it back
+		return nil // the device gives it back, and may be walking over its steps
 	}
 	return c.release()
 }

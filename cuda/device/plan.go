@@ -31,6 +31,7 @@ func (d *Device) planned(key []byte, make func() (*plan, error)) (*plan, error) 
 	if p := d.plans[string(key)]; p != nil {
 		return p, nil
 	}
+	name := string(key) // the buffer may serve other keys meanwhile
 	p, err := make()
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func (d *Device) planned(key []byte, make func() (*plan, error)) (*plan, error) 
 	if len(d.plans) >= maxPlans {
 		clear(d.plans)
 	}
-	d.plans[string(key)] = p
+	d.plans[name] = p
 	return p, nil
 }
 
