@@ -39,6 +39,7 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 	if _, err := s.Run(ctx, first); err != nil {
 		return err
 	}
+	j.say(r, "captured @"+h.f.Name)
 	again := h.again(first)
 	if j.flags.replays > 0 {
 		rep, err := replays(ctx, r, s, again, j.flags.replays)
@@ -46,6 +47,7 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 			return err
 		}
 		o.notes.Replayed = append(o.notes.Replayed, *rep)
+		j.say(r, "replayed @"+h.f.Name)
 	}
 	if j.flags.bench {
 		m, err := j.timed(ctx, r, h, s, again)
@@ -53,6 +55,7 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 			return err
 		}
 		o.notes.Measured = append(o.notes.Measured, *m)
+		j.say(r, "timed @"+h.f.Name)
 	}
 	if j.flags.trace != "" {
 		spans, err := traced(ctx, r, h, again, j.flags.eager)

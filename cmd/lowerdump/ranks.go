@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/seed-ee968945/concert/internal/fingerprint"
 	"github.com/seed-ee968945/concert/internal/hostrun"
@@ -87,12 +89,14 @@ func (j *job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, er
 			if err != nil {
 				return nil, fmt.Errorf("step %d of @%s: %w", n, halves[i].f.Name, err)
 			}
+			j.say(r, "ran @"+halves[i].f.Name)
 		}
 	}
 	o := new(outcome)
 	if err := j.collect(r, halves, outs, o); err != nil {
 		return nil, err
 	}
+	j.say(r, "took the results")
 	if j.flags.prepares() {
 		for i := range halves {
 			if err := j.prepared(ctx, r, halves, outs, i, o); err != nil {
@@ -101,6 +105,13 @@ func (j *job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, er
 		}
 	}
 	return o, nil
+}
+
+// say logs, on one rank, that something is done.
+func (j *job) say(r *rt.Rank, what string) {
+	if j.log != nil && r.Info().Rank == 0 {
+		j.log.Info(what, "since", time.Since(j.start).Round(time.Millisecond))
+	}
 }
 
 // bind makes the inputs of half number i; outs are the outputs of those before.
@@ -180,7 +191,7 @@ func (j *job) goroutines(ctx context.Context, p *platform) ([]*outcome, error) {
 }
 
 // processes runs this program once per rank and collects what the ranks leave in a directory.
-func (j *job) processes(ctx context.Context, args []string) ([]*outcome, error) {
+func (j *job) processes(ctx context.Context, args []string, stderr io.Writer) ([]*outcome, error) {
 	dir, err := os.MkdirTemp("", "lowerdump-run-")
 	if err != nil {
 		return nil, err
@@ -195,8 +206,11 @@ func (j *job) processes(ctx context.Context, args []string) ([]*outcome, error) 
 		env = append(env, envStdin+"="+kept)
 	}
 	// What a rank says in failing is part of the error; nothing else is worth repeating for each.
-	err = launch.Run(ctx, launch.Spec{World: j.pair.World(), Args: append([]string{"run"}, args...), Env: env})
-	if err != nil {
+	spec := launch.Spec{World: j.pair.World(), Args: append([]string{"run"}, args...), Env: env}
+	if j.log != nil {
+		spec.Stderr = stderr
+	}
+	if err = launch.Run(ctx, spec); err != nil {
 		return nil, err
 	}
 	found := make([]*outcome, j.pair.World())

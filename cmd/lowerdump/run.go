@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -120,6 +121,8 @@ type job struct {
 	indices [][]interp.Tensor
 	prints  []*fingerprint.Set // by rank; what -expect names, if it names fingerprints
 	stdin   []byte             // what process ranks must find there, nil if nothing
+	log     *slog.Logger       // nil: nobody wants to know
+	start   time.Time          // of this process's work, for the log
 }
 
 // functionAt says where one half of a step is.
@@ -238,7 +241,10 @@ func (j *job) runOn(ctx context.Context, t tool, p *platform, args []string) err
 // prepare loads the files, runs the passes and makes the inputs.
 func (t tool) prepare(ctx context.Context, f runFlags, halves []functionAt) (*job, error) {
 	t.prices = f.pricing
-	j := &job{flags: f}
+	j := &job{flags: f, start: time.Now()}
+	if f.verbose {
+		j.log = slog.New(slog.NewTextHandler(t.err, nil))
+	}
 	var before, after []*ir.Func
 	var in *input
 	for i, h := range halves {
@@ -309,7 +315,7 @@ func (j *job) execute(ctx context.Context, t tool, p *platform, args []string) (
 	defer t.busy.phase("running " + count(j.pair.World(), "rank"))()
 	switch {
 	case j.flags.procs: // each opens its own devices
-		return j.processes(ctx, args)
+		return j.processes(ctx, args, t.err)
 	case j.flags.device != "interp":
 		return j.goroutines(ctx, p)
 	}
@@ -338,7 +344,7 @@ func (j *job) execute(ctx context.Context, t tool, p *platform, args []string) (
 
 // config is how ranks join their world.
 func (j *job) config() rt.Config {
-	return rt.Config{Timeout: j.flags.timeout, JoinTimeout: max(j.flags.timeout, leastJoin)}
+	return rt.Config{Timeout: j.flags.timeout, JoinTimeout: max(j.flags.timeout, leastJoin), Log: j.log}
 }
 
 // leastJoin is the least time to join in: a rank may compile kernels meanwhile.

@@ -58,10 +58,15 @@ type Print struct {
 
 // Sign is s(i): 1 or -1.
 func Sign(i uint64) float64 {
-	if fillrand.Mix(uint32(i)+uint32(i>>32)*0x9e3779b9)>>31 == 0 {
+	if negative(i) == 0 {
 		return 1
 	}
 	return -1
+}
+
+// negative is bit 31 where s(i) is -1.
+func negative(i uint64) uint32 {
+	return fillrand.Mix(uint32(i)+uint32(i>>32)*0x9e3779b9) & (1 << 31)
 }
 
 // Of takes a tensor's fingerprint. Elements are added up in chunks of fixed size, in
@@ -106,31 +111,44 @@ func Of(t interp.Tensor) (Print, error) {
 func part(d dtype.DType, data []byte, from uint64) Print {
 	n := len(data) / d.Size()
 	p := Print{Sketch: make([]float64, min(n, Buckets))}
-	at := func(i int) float64 { return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(data[2*i:]))) }
 	switch d { // the two that there are gigabytes of
 	case dtype.BF16:
+		for i := range n {
+			p.add(i, from, float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(data[2*i:]))))
+		}
 	case dtype.F32:
-		at = func(i int) float64 { return float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))) }
+		for i := range n {
+			p.add(i, from, float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))))
+		}
 	default:
 		t := interp.Tensor{DType: d, Shape: []int64{int64(n)}, Data: data}
-		values := t.Float64s()
-		at = func(i int) float64 { return values[i] }
-	}
-	for i := range n {
-		x := at(i)
-		switch {
-		case math.IsNaN(x):
-			p.NaN++
-		case math.IsInf(x, 1):
-			p.Inf[0]++
-		case math.IsInf(x, -1):
-			p.Inf[1]++
-		default:
-			p.Sketch[i%Buckets] += Sign(from+uint64(i)) * x
-			p.Squares += x * x
+		for i, x := range t.Float64s() {
+			p.add(i, from, x)
 		}
 	}
 	return p
+}
+
+// add counts element from+i; from is a multiple of Buckets.
+func (p *Print) add(i int, from uint64, x float64) {
+	if x-x != 0 {
+		p.odd(x)
+		return
+	}
+	p.Sketch[i%Buckets] += math.Float64frombits(math.Float64bits(x) ^ uint64(negative(from+uint64(i)))<<32)
+	p.Squares += x * x
+}
+
+// odd counts an element that is not finite.
+func (p *Print) odd(x float64) {
+	switch {
+	case x > 0:
+		p.Inf[0]++
+	case x < 0:
+		p.Inf[1]++
+	default:
+		p.NaN++
+	}
 }
 
 // First is the first element of a tensor that is kept whole.
