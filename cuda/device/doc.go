@@ -22,6 +22,14 @@
 // code under a lock that all ranks' calls need. EndCapture, which instantiates, ends
 // with a meeting of all ranks.
 //
+// # Transport
+//
+// When the ranks meet they tell each other their machines (Options.Machine, or what the
+// driver shows), what plans depend on, and nothing goes on if these do not fit together: a
+// *topo.MismatchError, *topo.SharedGPUError or *runtime.SizeMismatchError. Groups on
+// several hosts, or on GPUs without access to each other, need NCCL, which this device
+// does not speak: a *TransportError says which and why.
+//
 // # Failure
 //
 // Waiting polls, so that a rank hears of timeouts, lost peers and aborts while it
