@@ -47,7 +47,8 @@ import (
 // takes as much of its nodes' time as it keeps of their memory traffic, no join may
 // make the makespan longer than it was before that join, and only the peak with
 // regions as launches counts. Then chains and siblings are tried until nothing is
-// left to join, and numbers that cost less to compute than to read (constants,
+// left to join, and so are small launches that follow each other, since every launch
+// has a beginning and an end in which memory waits; and numbers that cost less to compute than to read (constants,
 // conversions to wider types) are computed by every reader for itself.
 //
 // Each attempt that one kernel could compute costs a walk over the function, so

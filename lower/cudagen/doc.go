@@ -8,12 +8,12 @@
 // Every operation computes and rounds as the host's kernels do (internal/hostops):
 // operands are widened to f32 (f64, i64), the operation is computed, and its
 // result is rounded once to the node's element type, also where it never reaches
-// memory. Fusing therefore changes no bit. Sums of floats are made in double
-// precision: every order of summation then gives the same float, but for rare last
-// bits, and memory is what these kernels wait for. Transcendental functions are
-// those of CUDA's library, a unit or two in the last place off; with the macro
-// EXACT_MATH they are computed in double precision, which agrees with the host to
-// the last bit and is how the generator is tested.
+// memory. Fusing therefore changes no bit. Transcendental functions and quotients
+// are those of the device, a few units in the last place off, and sums of floats
+// stay in single precision, each thread's share in order and the shares as a tree:
+// equal inputs give equal bits. With the macro EXACT_MATH functions and sums are
+// computed in double precision, which agrees with the host to the last bit and is
+// how the generator is tested.
 //
 // # How a kernel is made
 //
@@ -25,12 +25,19 @@
 // reshapes that undo each other vanish, and so that it can be told which tensors
 // lie in memory the way a thread walks: those move 16 bytes at a time.
 //
-// Without reductions each thread handles some consecutive elements of the results.
+// Without reductions each thread handles some consecutive elements of the results,
+// or the same elements of both halves of a row where halves are put together by cat
+// (a rotation of pairs): either is computed from both.
 // With reductions, a warp or a block walks the columns of a row, once for each
 // level of reductions that need each other's results, and once more for results
 // that have columns. Operands are read again in every walk; they come from the
 // caches. Where rows lie beside each other in memory (a sum over the outer
 // dimension), neighbouring threads take neighbouring rows.
+//
+// What is written at positions that a tensor holds is looked for by who computes an
+// element (pull.go), so that the order of what is added is that of the positions:
+// a block first lists the positions in its rows. topk counts for each element those
+// before it.
 //
 // The text is a function of the region alone: no map is walked, nothing is
 // measured. Its key, with the compiler's options, names a compiled image in a cache.
@@ -38,8 +45,7 @@
 // # Limits
 //
 // Sizes have to be known: a symbolic dimension is refused, as are nodes with
-// effects, as_strided of a computed value, reductions of several shapes in one
-// region, and whatever writes at positions that it loads (index_put, scatter,
-// topk); all with [ErrUnsupported]. Operands have to start at multiples of 16
+// effects, as_strided of a computed value, and reductions of several shapes in one
+// region; all with [ErrUnsupported]. Operands have to start at multiples of 16
 // bytes where their storages do in the program.
 package cudagen
