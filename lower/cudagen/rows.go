@@ -1,0 +1,221 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// rows is the form with reductions: a row's threads walk its columns as often as
+// one reduction needs the result of another, and once for the results.
+func (g *generator) rows() error {
+	f, t := g.f, g.intType()
+	runs := f.count
+	if f.columns {
+		runs /= f.width
+	}
+	g.grid = (runs + int64(f.together) - 1) / int64(f.together)
+	g.top.emit("constexpr int lanes = LANES(%d), rows = %d;", f.lanes, f.together)
+	row, lane, times := "threadIdx.x / lanes", "threadIdx.x % lanes", ""
+	if f.columns {
+		row, lane = "threadIdx.x % rows", "threadIdx.x / rows"
+		if f.width > 1 {
+			times = fmt.Sprintf(" * %d", f.width)
+		}
+	}
+	switch {
+	case f.together == 1 && !f.columns:
+		lane = "threadIdx.x"
+		g.top.emit("const %s row = blockIdx.x;", t)
+	case runs%int64(f.together) != 0:
+		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
+		g.top.emit("const bool live = at < %d;", runs)
+		g.top.emit("const %s row = (live ? at : %d)%s; // threads without a row help to fold", t, runs-1, times)
+	default:
+		g.top.emit("const %s row = ((%s)blockIdx.x * rows + %s)%s;", t, t, row, times)
+	}
+	g.top.emit("const int lane = %s;", lane)
+	if f.cached > 0 {
+		g.top.emit("constexpr int trips = %d / lanes;", f.length/f.width)
+	}
+	most, mult := f.count-1, int64(1)
+	if f.columns {
+		most, mult = f.count-f.width, f.width
+	}
+	g.row = g.x.newAtom("row", most, mult, g.top)
+	most, mult = f.length-1, 1
+	if !f.columns {
+		most, mult = f.length-f.width, f.width
+	}
+	g.col = g.x.newAtom("c", most, mult, g.top)
+	if f.width > 1 {
+		g.elem = g.x.newAtom("v", f.width-1, 1, g.top)
+		g.wide = g.elem
+	}
+	g.rowAt = g.x.unravel(g.rowPosition(), f.kept())
+	g.once = g.oneWalk()
+	if err := g.rowOutputs(); err != nil {
+		return err
+	}
+	return g.fullOutputs()
+}
+
+// rowOutputs stores the results that have one element for each row.
+func (g *generator) rowOutputs() error {
+	s := newScope(g.top)
+	if !g.f.columns {
+		g.elem = nil // a row at a time
+		defer func() { g.elem = g.wide }()
+	}
+	none := true
+	done, err := g.perElement(s, func() error {
+		for k, v := range g.r.outs {
+			if numel(sizes(v)) != g.f.count || g.f.full(v) {
+				continue
+			}
+			none = false
+			if err := g.put(k, v, g.x.unravel(g.rowPosition(), sizes(v))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || none {
+		return err
+	}
+	g.top.emit("if (lane == 0%s) {", g.live())
+	g.top.lines = append(append(g.top.lines, indent(append(s.lines, done...))...), "}")
+	return nil
+}
+
+// live is the condition under which a thread has a row, to be appended to another.
+func (g *generator) live() string {
+	runs := g.f.count
+	if g.f.columns {
+		runs /= g.f.width
+	}
+	if runs%int64(g.f.together) != 0 {
+		return " && live"
+	}
+	return ""
+}
+
+// fullOutputs stores the results that have an element for each row and column,
+// unless the walk that folds has done so.
+func (g *generator) fullOutputs() error {
+	if g.wrote || !slices.ContainsFunc(g.r.outs, g.f.full) {
+		return nil
+	}
+	return g.loop(g.live(), true, g.putFull)
+}
+
+// putFull stores the element at hand of the results that have one for each row and column.
+func (g *generator) putFull() error {
+	for k, v := range g.r.outs {
+		if !g.f.full(v) {
+			continue
+		}
+		if err := g.put(k, v, g.x.unravel(ravel(g.full(), g.f.shape), sizes(v))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneWalk reports whether the kernel folds in one walk, and what it writes for each
+// column needs none of the folds: it can write on the same walk.
+func (g *generator) oneWalk() bool {
+	f := g.f
+	if f.serial || g.live() != "" || f.cached > 0 || !slices.ContainsFunc(g.r.outs, f.full) || slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return f.full(v) && numel(sizes(v)) == f.count }) {
+		return false
+	}
+	seen := map[*ir.Node]int{}
+	walks := false
+	for _, n := range g.r.nodes {
+		l := g.level(n, seen)
+		if l > 1 || l == 1 && slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return v.Def() == n && f.full(v) }) {
+			return false
+		}
+		if _, ok := reduces(n); ok {
+			walks = walks || g.picked(n.Arg(0)) == nil
+		}
+	}
+	return walks
+}
+
+// full is the index of the element at hand in the shape that is reduced.
+func (g *generator) full() []lin {
+	col := g.x.unravel(g.position(), g.f.reduced())
+	at := make([]lin, len(g.f.shape))
+	k, r := 0, 0
+	for d := range at {
+		if g.f.gone[d] {
+			at[d] = col[r]
+			r++
+		} else {
+			at[d] = g.rowAt[k]
+			k++
+		}
+	}
+	return at
+}
+
+// loop appends a walk over the columns to the kernel; in the last one nothing is
+// kept for another.
+func (g *generator) loop(more string, last bool, fill func() error) error {
+	savedScope, savedSums, savedBody, savedKept, savedElem := g.col.scope, g.sums, g.body, g.kept, g.elem
+	defer func() { g.col.scope, g.sums, g.body, g.elem = savedScope, savedSums, savedBody, savedElem }()
+	g.elem = g.wide
+	s := newScope(g.top)
+	g.col.scope, g.sums = s, nil
+	if last {
+		g.kept = keepBytes // full
+	}
+	done, err := g.perElement(s, fill)
+	if last {
+		g.kept = savedKept
+	}
+	if err != nil {
+		return err
+	}
+	f, t := g.f, g.intType()
+	g.top.lines = append(g.top.lines, g.sums...)
+	if f.cached > 0 {
+		times := ""
+		if f.width > 1 {
+			times = fmt.Sprintf(" * %d", f.width)
+		}
+		if more != "" {
+			g.top.emit("if (live) {")
+		}
+		g.top.emit("#pragma unroll")
+		g.top.emit("for (int k = 0; k < trips; ++k) {")
+		g.top.emit("  const %s c = (k * lanes + lane)%s;", t, times)
+	} else {
+		begin, step := "lane", "lanes"
+		if f.width > 1 && !f.columns {
+			begin, step = fmt.Sprintf("lane * %d", f.width), fmt.Sprintf("lanes * %d", f.width)
+		}
+		if !f.serial {
+			g.top.emit("#pragma unroll %d", unrolled(append(s.lines[:len(s.lines):len(s.lines)], done...)))
+		}
+		g.top.emit("for (%s c = %s; c < %d%s; c += %s) {", t, begin, f.length, more, step)
+	}
+	g.top.lines = append(append(g.top.lines, indent(append(s.lines, done...))...), "}")
+	if f.cached > 0 && more != "" {
+		g.top.emit("}")
+	}
+	return nil
+}
+
+// unrolled is how many walks of a loop stand in a row: enough loads to keep memory
+// busy, and no more registers than threads have.
+func unrolled(lines []string) int {
+	loads := 0
+	for _, l := range lines {
+		loads += strings.Count(l, "load_vec<")
+	}
+	return max(1, min(4, 120/len(lines), 8/max(loads, 1)))
+}
