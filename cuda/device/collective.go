@@ -281,7 +281,9 @@ func (b *builder) reduceScatter(in, out rt.Tensor) {
 }
 
 func (b *builder) allToAll(k int, in, out rt.Tensor) {
-	in, out = b.rowMajor(in), b.result(out)
+	if !rowsOutermost(in) || !alike(in, out) {
+		in, out = b.rowMajor(in), b.result(out)
+	}
 	n := len(b.g.ranks)
 	if b.c.InSplits == nil {
 		b.add(kernels.AllToAll, in.DType, cuda.Tensor{Src: b.at(in), Dst: b.at(out), Bytes: uint64(in.Bytes()) / uint64(n)})

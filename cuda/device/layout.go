@@ -41,6 +41,13 @@ func memoryOrder(t rt.Tensor) (order []int, full bool) {
 	return order, true
 }
 
+// rowsOutermost reports whether each index of dimension 0 is a run of bytes, the runs one
+// behind the other.
+func rowsOutermost(t rt.Tensor) bool {
+	order, full := memoryOrder(t)
+	return full && (len(order) == 0 || order[0] == 0)
+}
+
 // alike reports whether two tensors of one shape fill their spans with their elements
 // in the same order, so that one is a plain copy of the other's bytes.
 func alike(a, b rt.Tensor) bool {
