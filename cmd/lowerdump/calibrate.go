@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,50 +100,55 @@ func runCalibrate(ctx context.Context, t tool, args []string) error {
 		}
 		return s.processRank(ctx, t, dir)
 	}
-	m, err := t.calibrated(ctx, &f, files)
-	if err != nil {
-		return err
-	}
-	return t.output(f.out, func(w io.Writer) error {
-		_, err := m.WriteTo(w)
-		return err
-	})
+	return t.calibrated(ctx, &f, files)
 }
 
-// calibrated measures the functions of files.
-func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string) (*cost.Measured, error) {
+// calibrated measures the functions of files, and writes the table after every round:
+// what comes later only adds to it.
+func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string) error {
 	dir, err := os.MkdirTemp("", "lowerdump-calibrate-")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer os.RemoveAll(dir)
+	var text bytes.Buffer
+	save := func() error {
+		return t.output(f.out, func(w io.Writer) error {
+			_, err := w.Write(text.Bytes())
+			return err
+		})
+	}
+	piped := f.out == "" || f.out == "-"
 	for round := range f.rounds {
 		start := time.Now()
 		s, err := t.session(ctx, f, files)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if round > 0 && !s.news() {
-			return s.known, nil
+			break
 		}
 		if s.known, err = s.measure(ctx, t, dir); err != nil {
-			return nil, err
+			return err
 		}
 		fmt.Fprintf(t.err, "round %d of %s: %s, %s, %v\n", round+1, count(len(files), "function"), count(len(s.known.Instructions), "instruction"),
 			count(len(s.known.Collectives), "collective"), time.Since(start).Round(time.Second/10))
-		if round == f.rounds-1 {
-			return s.known, nil
-		}
 		f.run.pricing.costs = filepath.Join(dir, "costs.json")
-		err = t.output(f.run.pricing.costs, func(w io.Writer) error {
-			_, err := s.known.WriteTo(w)
-			return err
-		})
+		text.Reset()
+		if _, err = s.known.WriteTo(&text); err == nil {
+			err = os.WriteFile(f.run.pricing.costs, text.Bytes(), 0o600)
+		}
+		if err == nil && !piped {
+			err = save()
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return nil, nil
+	if piped {
+		return save()
+	}
+	return nil
 }
 
 // session is one round: programs that are measured in one world.
