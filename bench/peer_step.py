@@ -111,12 +111,12 @@ class Step:
                     target, args, kwargs = fresh, (args[0], n["out"][0]["shape"]), {}
                 elif n["kind"] == "collective":
                     args = (*args[:-1], self.groups[args[-1]])
-                    if kind == "precise" and n["target"].rpartition("::")[2].split(".")[1] in REDUCING:
-                        target, args = rounded_once, (target, *args)
+                    if kind == "precise":
+                        target = PRECISE.get(n["target"].split(".")[1], target)
                 elif n["kind"] == "wait" and (kind == "compute" or args[0] in done):
                     target = same
                 made = g.call_function(target, args, kwargs)
-                if target is rounded_once or target is same:
+                if target in (all_reduce_precise, reduce_scatter_precise, same):
                     done.add(made)
             nodes[n["name"]] = made
         g.lint()
@@ -159,13 +159,21 @@ def operator_named(target):
     return found
 
 
-REDUCING = ("all_reduce", "reduce_scatter_tensor")
-
-
 def rounded_once(op, x, *args):
     """A collective that reduces, in float32, and its wait."""
     exact = torch.ops._c10d_functional.wait_tensor(op(x.float() if x.is_floating_point() else x, *args))
     return exact.to(x.dtype)
+
+
+def all_reduce_precise(x, *args):
+    return rounded_once(torch.ops._c10d_functional.all_reduce.default, x, *args)
+
+
+def reduce_scatter_precise(x, *args):
+    return rounded_once(torch.ops._c10d_functional.reduce_scatter_tensor.default, x, *args)
+
+
+PRECISE = {"all_reduce": all_reduce_precise, "reduce_scatter_tensor": reduce_scatter_precise}
 
 
 def fresh(x, shape):
@@ -244,7 +252,7 @@ def distances(want, got):
     found = []
     for a, b in zip(want, got):
         rel = 0.0
-        if a is not None and a is not b and a.is_floating_point() and a.numel():
+        if a is not None and b is not None and a is not b and a.is_floating_point() and a.numel():
             pieces = zip(a.reshape(-1).split(1 << 26), b.reshape(-1).split(1 << 26))
             squares = 0.0
             for x, y in pieces:
@@ -252,7 +260,7 @@ def distances(want, got):
                 squares += d.square().sum().item()
             finite = torch.nan_to_num(a, nan=0.0, posinf=0.0, neginf=0.0) if not bool(a.isfinite().all()) else a
             rel = math.sqrt(squares) / max(norm(finite), 1e-300)
-        found.append(rel if rel == rel else math.inf)
+        found.append(min(rel, 1e30) if rel == rel else 1e30)
     return found
 
 
