@@ -44,6 +44,9 @@ type Measured struct {
 type Instruction struct {
 	Key string  `json:"key"`
 	Us  float64 `json:"us"`
+	// Late says that it is of a program that was made with the rest of the table. Apply
+	// passes it over, so that the same program is made again, of which all is known.
+	Late bool `json:"late,omitempty"`
 }
 
 // Collective is the time of a collective of one tensor over that many bytes, counted
@@ -184,11 +187,15 @@ func (m *Measured) digest() (string, error) {
 
 // Micros is the time of the instruction of that key.
 func (m *Measured) Micros(key string) (float64, bool) {
-	i, ok := slices.BinarySearchFunc(m.Instructions, key, func(e Instruction, k string) int { return strings.Compare(e.Key, k) })
+	i, ok := m.find(key)
 	if !ok {
 		return 0, false
 	}
 	return m.Instructions[i].Us, true
+}
+
+func (m *Measured) find(key string) (int, bool) {
+	return slices.BinarySearchFunc(m.Instructions, key, func(e Instruction, k string) int { return strings.Compare(e.Key, k) })
 }
 
 // Table is the collectives as curves, of implementation MeasuredImpl.
@@ -242,11 +249,14 @@ type Launch struct {
 // f was lowered, and a program made with these costs may have others. Other nodes of
 // class compute get the time of an instruction that does the same on whatever layout,
 // others MemoryScale times what they cost so far, or without a cost base says. Nodes
-// of which nothing was measured keep their cost.
+// of which nothing was measured keep their cost. Late instructions do not count.
 func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch) {
 	done := m.share(f, base, launches)
 	loose := map[string]float64{}
 	for _, e := range m.Instructions {
+		if e.Late {
+			continue
+		}
 		k := withoutStrides(e.Key)
 		if us, ok := loose[k]; !ok || e.Us < us {
 			loose[k] = e.Us
@@ -278,10 +288,11 @@ func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch) {
 func (m *Measured) share(f *ir.Func, base *Model, launches []Launch) map[*ir.Node]bool {
 	done := map[*ir.Node]bool{}
 	for _, l := range launches {
-		us, ok := m.Micros(l.Key)
-		if !ok {
+		i, ok := m.find(l.Key)
+		if !ok || m.Instructions[i].Late {
 			continue
 		}
+		us := m.Instructions[i].Us
 		var nodes []*ir.Node
 		var costs []float64
 		sum := 0.0

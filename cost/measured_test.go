@@ -14,9 +14,9 @@ import (
 func table() *Measured {
 	return &Measured{Machine: "test", Ranks: 4, EdgeUs: 1.5, MemoryScale: 0.25,
 		Instructions: []Instruction{
-			{"matmul bf16[64,32] bf16[32,16:1,32] -> bf16[64,16]", 7},
-			{"matmul bf16[64,32] bf16[32,16] -> bf16[64,16]", 9},
-			{"copy bf16[2] -> bf16[2]", 1},
+			{Key: "matmul bf16[64,32] bf16[32,16:1,32] -> bf16[64,16]", Us: 7},
+			{Key: "matmul bf16[64,32] bf16[32,16] -> bf16[64,16]", Us: 9},
+			{Key: "copy bf16[2] -> bf16[2]", Us: 1},
 		},
 		Collectives: []Collective{{"all_reduce", 4, 1 << 20, 16}, {"all_reduce", 4, 1 << 10, 4}, {"all_gather", 4, 1 << 10, 3}},
 		Beside:      []Beside{{"matmul", "all_reduce", 0.9, 0.8}, {"fused", "all_reduce", 0.7, 0.6}},
@@ -123,11 +123,17 @@ func @f(%x: f32[512], %z: f32[512]) -> (f32[512], f32[256,2], f32[512]) {
 	}
 	f := mod.Funcs()[0]
 	m := table()
-	m.Instructions = []Instruction{{"fused(neg) 13 f32[512] -> f32[512]", 5}, {"fused(neg,exp) 12 f32[512] -> f32[512]", 2}}
+	m.Instructions = []Instruction{{Key: "fused(neg) 13 f32[512] -> f32[512]", Us: 5}, {Key: "fused(neg,exp) 12 f32[512] -> f32[512]", Us: 2}}
 	launches := []Launch{
 		{Key: m.Instructions[1].Key, Nodes: []string{"a", "b", "v", "r", "nobody"}},
 		{Key: "fused(other)", Nodes: []string{"c"}},
 	}
+	m.Instructions[1].Late = true
+	m.Apply(f, Arena(), launches)
+	if ms, _ := f.Lookup("a").Cost(); ms != 0.003 {
+		t.Errorf("a late instruction gave a cost: %v", ms)
+	}
+	m.Instructions[1].Late = false
 	m.Apply(f, Arena(), launches)
 	m.Apply(f, Arena(), launches) // again: the same
 	for name, want := range map[string]float64{"a": 0.0015, "b": 0.0005, "c": 0.01} {

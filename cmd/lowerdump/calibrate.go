@@ -121,6 +121,11 @@ func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string)
 	piped := f.out == "" || f.out == "-"
 	for round := range f.rounds {
 		start := time.Now()
+		if round > 0 {
+			if err := f.settle(dir); err != nil {
+				return err
+			}
+		}
 		s, err := t.session(ctx, f, files)
 		if err != nil {
 			return err
@@ -149,6 +154,25 @@ func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string)
 		return save()
 	}
 	return nil
+}
+
+// settle lets the passes of a next round see what the last one found. The table that is
+// given out keeps what the last round found from them: so they make the programs of
+// that round, of which everything is known.
+func (f *calibrateFlags) settle(dir string) error {
+	known, err := f.run.pricing.measured()
+	if err != nil {
+		return err
+	}
+	for i := range known.Instructions {
+		known.Instructions[i].Late = false
+	}
+	f.run.pricing.costs = filepath.Join(dir, "settled.json")
+	var text bytes.Buffer
+	if _, err := known.WriteTo(&text); err != nil {
+		return err
+	}
+	return os.WriteFile(f.run.pricing.costs, text.Bytes(), 0o600)
 }
 
 // session is one round: programs that are measured in one world.

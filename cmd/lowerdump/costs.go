@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
@@ -99,13 +101,14 @@ func (f *pricing) apply(m *ir.Module) error {
 // and with the shares of that program's launches.
 const spreadings = 2
 
-// spread gives nodes their shares of the launches that they will be part of, where
-// such launches were measured. Passes schedule nodes before they form regions, and what
-// a region takes is not what its nodes take one by one; so the program is made to see
-// which regions there will be.
+// spread gives nodes their shares of the launches that they will be part of. Passes
+// schedule nodes before they form regions, and what a region takes is not what its
+// nodes take one by one: a schedule that counts on their sum starts gathers too late.
+// So the program is made to see which regions there will be. Where no calibration is
+// given, a region is taken to cost what it moves.
 func (t tool) spread(m *ir.Module, pipeline string) error {
 	table, err := t.prices.measured()
-	if err != nil || table == nil || !(source{pipeline: pipeline}).lowering().Kernels {
+	if err != nil || !(source{pipeline: pipeline}).lowering().Kernels {
 		return err
 	}
 	base, err := t.prices.base()
@@ -122,36 +125,98 @@ func (t tool) spread(m *ir.Module, pipeline string) error {
 			if err != nil {
 				return err
 			}
-			table.Apply(m.Func(fn.Name), base, launchesOf(p))
+			costs := table
+			if costs == nil {
+				costs = moved(p, base.Machine)
+			}
+			launches := launchesOf(p, fn)
+			costs.Apply(m.Func(fn.Name), base, launches)
+			copied(m.Func(fn.Name), launches)
 		}
 	}
 	return nil
 }
 
-// launchesOf lists what each launch of a program does.
-func launchesOf(p *program.Program) []cost.Launch {
+// copied makes nodes cost nothing of which regions only have copies: what a copy costs
+// is in its region, under a name with a number behind it.
+func copied(f *ir.Func, launches []cost.Launch) {
+	names := map[string]bool{}
+	for _, l := range launches {
+		for _, name := range l.Nodes {
+			names[name] = true
+		}
+	}
+	copies := map[string]bool{}
+	for name := range names {
+		copies[strings.TrimRight(strings.TrimRight(name, "0123456789"), "_")] = true
+	}
+	for _, n := range f.Order() {
+		if n.Op().Class() == ir.ClassMemory && !names[n.Name()] && copies[n.Name()] {
+			f.SetCost(n, 0)
+		}
+	}
+}
+
+// moved are costs of a program's generated kernels by the bytes of their operands and
+// results, in the form of a calibration.
+func moved(p *program.Program, m *cost.Machine) *cost.Measured {
+	out := new(cost.Measured)
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		if p.Kernel(in) == nil {
+			continue
+		}
+		bytes := int64(0)
+		for _, ts := range [][]program.Tensor{in.Ins, in.Outs} {
+			for k := range ts {
+				n := int64(ts[k].DType.Size())
+				for _, d := range ts[k].Shape {
+					size, ok := p.Bound(d)
+					if !ok {
+						size = 0
+					}
+					n *= size
+				}
+				bytes += n
+			}
+		}
+		out.Instructions = append(out.Instructions, cost.Instruction{Key: p.CostKey(in), Us: m.LaunchUs + float64(bytes)/(m.MemoryGBps*1e3)})
+	}
+	byKey := func(a, b cost.Instruction) int { return strings.Compare(a.Key, b.Key) }
+	slices.SortFunc(out.Instructions, byKey)
+	out.Instructions = slices.CompactFunc(out.Instructions, func(a, b cost.Instruction) bool { return a.Key == b.Key })
+	return out
+}
+
+// launchesOf lists what each launch of a function's program does.
+func launchesOf(p *program.Program, f *ir.Func) []cost.Launch {
+	nodes := nodesOf(p, f)
 	var out []cost.Launch
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
-		if in.Kind != program.Launch && in.Kind != program.Copy {
-			continue
+		if in.Kind == program.Launch || in.Kind == program.Copy {
+			out = append(out, cost.Launch{Key: p.CostKey(in), Nodes: nodes(in)})
 		}
-		out = append(out, cost.Launch{Key: p.CostKey(in), Nodes: nodesOf(p, in)})
 	}
 	return out
 }
 
-// nodesOf are the names of the nodes that an instruction does.
-func nodesOf(p *program.Program, in *program.Instr) []string {
-	k := p.Kernel(in)
-	if k == nil {
+// nodesOf gives the names of the nodes that an instruction of a function's program does.
+// A kernel's body does not tell: equal regions share a kernel.
+func nodesOf(p *program.Program, f *ir.Func) func(in *program.Instr) []string {
+	regions := map[int64][]string{}
+	for _, n := range f.Order() {
+		if n.Meta().Has(place.FusionKey) {
+			id := n.Meta().Int(place.FusionKey, 0)
+			regions[id] = append(regions[id], n.Name())
+		}
+	}
+	return func(in *program.Instr) []string {
+		if n := f.Lookup(in.Node); n != nil && p.Kernel(in) != nil && n.Meta().Has(place.FusionKey) {
+			return regions[n.Meta().Int(place.FusionKey, 0)]
+		}
 		return []string{in.Node}
 	}
-	var out []string
-	for i := range k.Body {
-		out = append(out, k.Body[i].Node)
-	}
-	return out
 }
 
 // besideKey marks the key of a collective in its form for beside compute.
@@ -207,7 +272,7 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 // guess is the time, in microseconds, of an instruction that was not measured.
 func guess(p *program.Program, in *program.Instr, f *ir.Func, model *cost.Model) float64 {
 	sum := 0.0
-	for _, name := range nodesOf(p, in) {
+	for _, name := range nodesOf(p, f)(in) {
 		if n := f.Lookup(name); n != nil {
 			ms, _ := model.NodeMs(n)
 			sum += ms * 1e3

@@ -144,7 +144,7 @@ func (s *session) table() *cost.Measured {
 		}
 		switch f.What {
 		case anInstruction:
-			m.Instructions = append(m.Instructions, cost.Instruction{Key: f.Key, Us: rounded(f.Us)})
+			m.Instructions = append(m.Instructions, cost.Instruction{Key: f.Key, Us: rounded(f.Us), Late: s.known != nil})
 		case aCollective:
 			m.Collectives = append(m.Collectives, cost.Collective{Op: f.Key, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001)})
 		case anEdge:
