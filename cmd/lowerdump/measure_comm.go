@@ -36,6 +36,9 @@ func (k *meter) sweep(ctx context.Context) error {
 					continue
 				}
 				said, _ := cost.H200().Micros(op.String(), "nccl", int(n), size)
+				if size >= 1<<20 { // many copies each
+					said = max(said, aimUs/4)
+				}
 				us, err := k.slope(ctx, said, c.withSpeck(s, func(x *rt.Exec) {
 					col := &rt.Collective{Op: op, Group: c.p.Groups[st.Group].Name, Ins: rt.Ts{in}, Outs: rt.Ts{out}}
 					if op == rt.AllReduce || op == rt.ReduceScatter {

@@ -9,10 +9,30 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// timedTogether is how many replays are enqueued before the first may run. What waits
-// behind the gate takes places in the driver's queues, and a full queue would block
-// the host before it opens the gate.
-const timedTogether = 4
+// What waits behind the gate takes places in the driver's queues, and a full queue
+// blocks the host before it opens the gate: then nothing goes on. So few replays are
+// enqueued before the first may run, of long steps one, and very long ones, of whose
+// time the host's work is no part that counts, have no gate.
+const (
+	timedTogether = 4
+	gatedWords    = 4096 // of commands behind the gate, at most; four times 1500 have been seen to fit, four times 2600 not
+)
+
+// words is the length of the step's commands.
+func (c *captured) words() int {
+	n := 0
+	for _, p := range c.r.parts {
+		if p.cmds != nil {
+			n += p.cmds.Len()
+		}
+	}
+	return n
+}
+
+// together is how many replays may wait behind the gate.
+func (c *captured) together() int {
+	return min(max(gatedWords/max(c.words(), 1), 1), timedTogether)
+}
 
 // Time implements runtime.Captured. Before each replay, and outside of its time, the
 // ranks meet on their devices, so that no replay is charged with a late start of
@@ -28,14 +48,14 @@ func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error)
 	}
 	t := &timer{c: c}
 	defer func() { err = errors.Join(err, d.driver("timing", t.close())) }()
-	if err := t.open(min(reps, timedTogether)); err != nil {
+	if err := t.open(min(reps, c.together())); err != nil {
 		return nil, d.call("timing", err)
 	}
 	if err := d.Meet(ctx); err != nil {
 		return nil, err
 	}
 	for len(ms) < reps {
-		some, err := t.batch(ctx, min(reps-len(ms), timedTogether))
+		some, err := t.batch(ctx, min(reps-len(ms), c.together()))
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +88,7 @@ func (t *timer) open(n int) error {
 	if t.barrier, err = d.worldBarrier(); err != nil {
 		return err
 	}
-	if t.c.exec == 0 {
+	if t.c.exec == 0 || t.c.words() > gatedWords {
 		return nil
 	}
 	if t.gate, err = d.drv.MemAlloc(d.rank.Ctx, 256); err != nil {
