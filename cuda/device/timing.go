@@ -9,13 +9,13 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// What waits behind the gate takes places in the driver's queues, and a full queue
-// blocks the host before it opens the gate: then nothing goes on. So few replays are
-// enqueued before the first may run, of long steps one, and very long ones, of whose
-// time the host's work is no part that counts, have no gate.
+// timedTogether is how many replays are enqueued at once. gatedWords is the length of
+// the longest step that is held back behind a gate: what waits there takes places in the
+// driver's queues, whose number nobody tells, and a full queue blocks the host before it
+// opens the gate. Of the time of longer steps a launch is no part that counts.
 const (
 	timedTogether = 4
-	gatedWords    = 4096 // of commands behind the gate, at most; four times 1500 have been seen to fit, four times 2600 not
+	gatedWords    = 4096
 )
 
 // words is the length of the step's commands.
@@ -29,14 +29,9 @@ func (c *captured) words() int {
 	return n
 }
 
-// together is how many replays may wait behind the gate.
-func (c *captured) together() int {
-	return min(max(gatedWords/max(c.words(), 1), 1), timedTogether)
-}
-
 // Time implements runtime.Captured. Before each replay, and outside of its time, the
 // ranks meet on their devices, so that no replay is charged with a late start of
-// another rank. Graphs are enqueued behind a gate, several at once, so that the host's
+// another rank. A graph that is timed alone is enqueued behind a gate, so that the host's
 // work is not measured either.
 func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error) {
 	d := c.d
@@ -48,14 +43,14 @@ func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error)
 	}
 	t := &timer{c: c}
 	defer func() { err = errors.Join(err, d.driver("timing", t.close())) }()
-	if err := t.open(min(reps, c.together())); err != nil {
+	if err := t.open(min(reps, timedTogether)); err != nil {
 		return nil, d.call("timing", err)
 	}
 	if err := d.Meet(ctx); err != nil {
 		return nil, err
 	}
 	for len(ms) < reps {
-		some, err := t.batch(ctx, min(reps-len(ms), c.together()))
+		some, err := t.batch(ctx, min(reps-len(ms), timedTogether))
 		if err != nil {
 			return nil, err
 		}
