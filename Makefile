@@ -27,7 +27,7 @@ race:
 
 # Rewrites the want sections of golden cases; read every changed line.
 golden:
-	go test ./passes ./lower ./ir/fx -run 'Golden' -update
+	go test ./passes ./lower ./ir/fx ./lower/cudagen -run 'Golden' -update
 	go test ./cmd/lowerdump -run 'Scripts' -update
 
 # Every target in turn; crashers land in the package's testdata/fuzz.
@@ -43,7 +43,11 @@ gpu:
 	go test -c -o $(BIN)/cuda.test ./cuda
 	go test -c -o $(BIN)/nccl.test ./cuda/nccl
 	go test -c -ldflags=-extldflags=-Wl,-z,lazy -o $(BIN)/nvml.test ./cuda/topo/nvml
+	go test -c -o $(BIN)/device.test ./cuda/device
+	go test -c -o $(BIN)/lt.test ./cuda/lt
+	go test -c -o $(BIN)/cudnn.test ./cuda/cudnn
 	go build -o $(BIN)/gpubench ./internal/gpubench
+	go build -o $(BIN)/lowerdump ./cmd/lowerdump
 
 clean:
 	rm -rf $(BIN)
