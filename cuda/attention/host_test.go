@@ -154,36 +154,11 @@ func (m *memory) place(typ dtype.DType, l layout, amount float64, shape ...int64
 		}
 	} else {
 		for i := range n {
-			put(typ, data, i, amount*m.rng.NormFloat64())
+			dtype.StoreFloat(typ, data[i*int64(typ.Size()):], amount*m.rng.NormFloat64())
 		}
 	}
 	m.bytes = append(m.bytes, data...)
 	return t
-}
-
-func put(typ dtype.DType, b []byte, i int64, v float64) {
-	switch typ {
-	case dtype.BF16:
-		binary.LittleEndian.PutUint16(b[2*i:], dtype.BF16FromF32(float32(v)))
-	case dtype.F16:
-		binary.LittleEndian.PutUint16(b[2*i:], dtype.F16FromF32(float32(v)))
-	case dtype.F32:
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(v)))
-	case dtype.F64:
-		binary.LittleEndian.PutUint64(b[8*i:], math.Float64bits(v))
-	}
-}
-
-func read(typ dtype.DType, b []byte, i int64) float64 {
-	switch typ {
-	case dtype.BF16:
-		return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
-	case dtype.F16:
-		return float64(dtype.F16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
-	case dtype.F32:
-		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
-	}
-	return math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
 }
 
 // host views a tensor for the host's kernels.
@@ -280,7 +255,7 @@ func (c trial) biasOf(m *memory) library.Tensor {
 		data := m.bytes[x.At-hostBase:]
 		for i := range c.h * c.s * c.t {
 			if i/c.t%3 == 1 || i%5 == 2 {
-				put(typ, data, i, math.Inf(-1))
+				dtype.StoreFloat(typ, data[i*int64(typ.Size()):], math.Inf(-1))
 			}
 		}
 	}
@@ -301,7 +276,7 @@ func distance(x, want hostops.Tensor) float64 {
 				off += r % t.Shape[k] * t.Strides[k]
 				r /= t.Shape[k]
 			}
-			return read(t.DType, t.Data, off)
+			return dtype.LoadFloat(t.DType, t.Data[off*int64(t.DType.Size()):])
 		}
 		a, w := at(x), at(want)
 		if math.IsInf(w, 0) && a == w {

@@ -142,7 +142,7 @@ func (g *gpu) place(t *testing.T, typ dtype.DType, l layout, amount float64, sha
 	p.bytes = make([]byte, n*int64(typ.Size()))
 	if typ.IsFloat() && amount != 0 {
 		for i := range n {
-			put(typ, p.bytes, i, amount*g.rng.NormFloat64())
+			dtype.StoreFloat(typ, p.bytes[i*int64(typ.Size()):], amount*g.rng.NormFloat64())
 		}
 	} else {
 		for i := range p.bytes {
@@ -173,27 +173,6 @@ func (g *gpu) download(t *testing.T, p *placed) []byte {
 	return b
 }
 
-func put(typ dtype.DType, b []byte, i int64, v float64) {
-	switch typ {
-	case dtype.BF16:
-		binary.LittleEndian.PutUint16(b[2*i:], dtype.BF16FromF32(float32(v)))
-	case dtype.F16:
-		binary.LittleEndian.PutUint16(b[2*i:], dtype.F16FromF32(float32(v)))
-	case dtype.F32:
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(float32(v)))
-	}
-}
-
-func read(typ dtype.DType, b []byte, i int64) float64 {
-	switch typ {
-	case dtype.BF16:
-		return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
-	case dtype.F16:
-		return float64(dtype.F16ToF32(binary.LittleEndian.Uint16(b[2*i:])))
-	}
-	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
-}
-
 // heads views heads [lo, hi) of batch b of a downloaded tensor.
 func heads(p *placed, data []byte, b, lo, hi int64) hostops.Tensor {
 	shape := slices.Clone(p.Shape)
@@ -212,7 +191,7 @@ func distance(x, want hostops.Tensor) float64 {
 				off += r % t.Shape[k] * t.Strides[k]
 				r /= t.Shape[k]
 			}
-			return read(t.DType, t.Data, off)
+			return dtype.LoadFloat(t.DType, t.Data[off*int64(t.DType.Size()):])
 		}
 		a, w := at(x), at(want)
 		diff += (a - w) * (a - w)

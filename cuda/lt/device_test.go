@@ -3,7 +3,6 @@
 package lt
 
 import (
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -135,34 +134,9 @@ func (b *bench) read(p cuda.Ptr, n int) []byte {
 func random(rng *rand.Rand, d dtype.DType, elems int64) []byte {
 	out := make([]byte, elems*int64(d.Size()))
 	for i := range elems {
-		putValue(d, out[i*int64(d.Size()):], rng.NormFloat64())
+		dtype.StoreFloat(d, out[i*int64(d.Size()):], rng.NormFloat64())
 	}
 	return out
-}
-
-func putValue(d dtype.DType, b []byte, v float64) {
-	switch d {
-	case dtype.BF16:
-		binary.LittleEndian.PutUint16(b, dtype.BF16FromF32(float32(v)))
-	case dtype.F16:
-		binary.LittleEndian.PutUint16(b, dtype.F16FromF32(float32(v)))
-	case dtype.F32:
-		binary.LittleEndian.PutUint32(b, math.Float32bits(float32(v)))
-	default:
-		binary.LittleEndian.PutUint64(b, math.Float64bits(v))
-	}
-}
-
-func value(d dtype.DType, b []byte) float64 {
-	switch d {
-	case dtype.BF16:
-		return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(b)))
-	case dtype.F16:
-		return float64(dtype.F16ToF32(binary.LittleEndian.Uint16(b)))
-	case dtype.F32:
-		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-	}
-	return math.Float64frombits(binary.LittleEndian.Uint64(b))
 }
 
 // view is a random view: row-major or column-major, with gaps, or permuted.
@@ -257,7 +231,7 @@ func differ(d dtype.DType, got, want []byte, k int64) string {
 	}
 	size := d.Size()
 	for i := 0; i < len(got); i += size {
-		g, w := value(d, got[i:]), value(d, want[i:])
+		g, w := dtype.LoadFloat(d, got[i:]), dtype.LoadFloat(d, want[i:])
 		if !(math.Abs(g-w) <= tol) {
 			return fmt.Sprintf("element %d: %g, want %g", i/size, g, w)
 		}

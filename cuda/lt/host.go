@@ -3,10 +3,8 @@
 package lt
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -157,16 +155,7 @@ func (p *Problem) sampleOnHost(n int64, x, y, d cuda.Ptr) ([]sample, error) {
 			if m.Trans {
 				r, c = c, r
 			}
-			b := cuda.FakeBytes(at+cuda.Ptr((z*m.Stride+r+c*m.LD)*size), uint64(size))
-			switch t {
-			case dtype.BF16:
-				return float64(dtype.BF16ToF32(binary.LittleEndian.Uint16(b)))
-			case dtype.F16:
-				return float64(dtype.F16ToF32(binary.LittleEndian.Uint16(b)))
-			case dtype.F32:
-				return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-			}
-			return math.Float64frombits(binary.LittleEndian.Uint64(b))
+			return dtype.LoadFloat(t, cuda.FakeBytes(at+cuda.Ptr((z*m.Stride+r+c*m.LD)*size), uint64(size)))
 		}
 	}
 	fx, fy, fd := read(x, p.X, p.Type), read(y, p.Y, p.Type), read(d, p.D, p.Out)

@@ -31,7 +31,7 @@ func value(r, k, i int) float64 { return float64((i*7+r*3+k)%5) + 1 }
 
 func putNumber(t dtype.DType, b []byte, v float64) {
 	if t.IsFloat() {
-		putFloat(t, b, v)
+		dtype.StoreFloat(t, b, v)
 	} else {
 		dtype.StoreInt(t, b, int64(v))
 	}
@@ -39,7 +39,7 @@ func putNumber(t dtype.DType, b []byte, v float64) {
 
 func getNumber(t dtype.DType, b []byte) float64 {
 	if t.IsFloat() {
-		return getFloat(t, b)
+		return dtype.LoadFloat(t, b)
 	}
 	return float64(dtype.LoadInt(t, b))
 }

@@ -397,14 +397,14 @@ func fold(t dtype.DType, red Reduction, ins [][]byte) []byte {
 	size := t.Size()
 	for at := 0; at < len(out); at += size {
 		if t.IsFloat() {
-			acc := getFloat(t, ins[0][at:])
+			acc := dtype.LoadFloat(t, ins[0][at:])
 			for _, in := range ins[1:] {
-				acc = combine(red, acc, getFloat(t, in[at:]))
+				acc = combine(red, acc, dtype.LoadFloat(t, in[at:]))
 			}
 			if red == Avg {
 				acc /= float64(len(ins))
 			}
-			putFloat(t, out[at:], acc)
+			dtype.StoreFloat(t, out[at:], acc)
 			continue
 		}
 		acc := dtype.LoadInt(t, ins[0][at:])

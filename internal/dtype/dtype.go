@@ -162,3 +162,31 @@ func StoreInt(t DType, b []byte, v int64) {
 		b[0] = byte(v)
 	}
 }
+
+// LoadFloat reads one little-endian element of a float type.
+func LoadFloat(t DType, b []byte) float64 {
+	switch t {
+	case F64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(b))
+	case F32:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	case F16:
+		return float64(F16ToF32(binary.LittleEndian.Uint16(b)))
+	}
+	return float64(BF16ToF32(binary.LittleEndian.Uint16(b)))
+}
+
+// StoreFloat writes v as one little-endian element of a float type, rounded to f32 first
+// where that is narrower.
+func StoreFloat(t DType, b []byte, v float64) {
+	switch t {
+	case F64:
+		binary.LittleEndian.PutUint64(b, math.Float64bits(v))
+	case F32:
+		binary.LittleEndian.PutUint32(b, math.Float32bits(float32(v)))
+	case F16:
+		binary.LittleEndian.PutUint16(b, F16FromF32(float32(v)))
+	default:
+		binary.LittleEndian.PutUint16(b, BF16FromF32(float32(v)))
+	}
+}
