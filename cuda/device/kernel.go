@@ -73,33 +73,9 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 		return p, d.planHost(p, k)
 	}
 	if err == nil {
-		err = d.warm(p)
+		err = cuda.Preload(d.drv, d.rank.Ctx, d.rank.Setup(), &p.cmds)
 	}
 	return p, err
-}
-
-// warm makes a library load the code of a planned call, which it would otherwise do at
-// the first call. Loading takes locks of the whole process and may wait for the device:
-// if a kernel there waits for a peer whose thread wants those locks, neither goes on.
-// The call is collected into a graph that is thrown away, so that it moves no data.
-func (d *Device) warm(p *plan) error {
-	if p.cmds.Len() == 0 {
-		return nil
-	}
-	ctx, s := d.rank.Ctx, d.rank.Setup()
-	if err := d.drv.CaptureBegin(ctx, s); err != nil {
-		return err
-	}
-	err := d.drv.Run(ctx, p.cmds.On(s))
-	g, end := d.drv.CaptureEnd(ctx, s)
-	if err = errors.Join(err, end); err != nil {
-		return err
-	}
-	x, err := d.drv.GraphInstantiate(ctx, g)
-	if err == nil {
-		err = d.drv.ExecDestroy(ctx, x)
-	}
-	return errors.Join(err, d.drv.GraphDestroy(ctx, g))
 }
 
 // planRand draws random numbers, whose seed the runtime has derived for this rank and

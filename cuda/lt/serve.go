@@ -77,32 +77,14 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	return st, nil
 }
 
-// warm makes the driver and the library load what commands need, without running any
-// of it: they become a graph, which is instantiated and thrown away. What is loaded at
-// the first launch otherwise would be loaded while a kernel waits for a peer.
+// warm loads what commands need (cuda.Preload), on a stream of the handle's own.
 func (h *Handle) warm(c *cuda.Commands) (err error) {
-	if c.Len() == 0 {
-		return nil
-	}
-	drv, ctx := h.lib.drv, h.ctx
-	if h.side == 0 {
-		if h.side, err = drv.StreamCreate(ctx); err != nil {
+	if h.side == 0 && c.Len() > 0 {
+		if h.side, err = h.lib.drv.StreamCreate(h.ctx); err != nil {
 			return err
 		}
 	}
-	if err := drv.CaptureBegin(ctx, h.side); err != nil {
-		return err
-	}
-	runErr := drv.Run(ctx, c.On(h.side))
-	g, err := drv.CaptureEnd(ctx, h.side)
-	if err = errors.Join(runErr, err); err != nil {
-		return err
-	}
-	x, err := drv.GraphInstantiate(ctx, g)
-	if err == nil {
-		err = drv.ExecDestroy(ctx, x)
-	}
-	return errors.Join(err, drv.GraphDestroy(ctx, g))
+	return cuda.Preload(h.lib.drv, h.ctx, h.side, c)
 }
 
 // Close implements library.Library.
