@@ -236,6 +236,7 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 	out := new(stepTime)
 	us := make(map[*program.Instr]float64, len(p.Instrs))
 	beside := p.Overlapped()
+	guess := guesses(p, f, model)
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
 		key := p.CostKey(in)
@@ -250,7 +251,7 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 		}
 		if !ok {
 			out.missing++
-			t = guess(p, in, f, model)
+			t = guess(in)
 		}
 		us[in] = t
 	}
@@ -269,16 +270,20 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 	return out, nil
 }
 
-// guess is the time, in microseconds, of an instruction that was not measured.
-func guess(p *program.Program, in *program.Instr, f *ir.Func, model *cost.Model) float64 {
-	sum := 0.0
-	for _, name := range nodesOf(p, f)(in) {
-		if n := f.Lookup(name); n != nil {
-			ms, _ := model.NodeMs(n)
-			sum += ms * 1e3
+// guesses gives the time, in microseconds, of an instruction that was not measured: what
+// its nodes are said to cost.
+func guesses(p *program.Program, f *ir.Func, model *cost.Model) func(in *program.Instr) float64 {
+	nodes := nodesOf(p, f)
+	return func(in *program.Instr) float64 {
+		sum := 0.0
+		for _, name := range nodes(in) {
+			if n := f.Lookup(name); n != nil {
+				ms, _ := model.NodeMs(n)
+				sum += ms * 1e3
+			}
 		}
+		return sum
 	}
-	return sum
 }
 
 // describe says what a simulation could not look up.

@@ -28,7 +28,7 @@ type calibration struct {
 	room   int64      // where that room starts
 	bytes  int64      // its size
 	beside []bool
-	model  *cost.Model
+	guess  func(in *program.Instr) float64 // of what was not measured, in microseconds
 }
 
 // finding is one time, in microseconds. A process rank writes its own as JSON.
@@ -62,7 +62,7 @@ const (
 
 func newCalibration(s *session, j *job, h *half, model *cost.Model) *calibration {
 	f := s.flags
-	c := &calibration{s: s, model: model, j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped()}
+	c := &calibration{s: s, guess: guesses(h.program, h.f, model), j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped()}
 	m := *h.step.Module
 	c.room = (m.Arena + program.Align - 1) / program.Align * program.Align
 	c.bytes = (max(2*f.flush, 2*f.sweep, 1<<12) + 2*program.Align - 1) / (2 * program.Align) * (2 * program.Align)
@@ -177,7 +177,7 @@ func (s *session) scale(measured []cost.Instruction) float64 {
 			if c.p.Kernel(in) == nil || !ok {
 				continue
 			}
-			if nodes := guess(c.p, in, c.h.f, c.model); nodes > 0 {
+			if nodes := c.guess(in); nodes > 0 {
 				took, said = took+t, said+nodes
 			}
 		}
@@ -392,7 +392,7 @@ func (k *meter) instructions(ctx context.Context) error {
 func (k *meter) instruction(ctx context.Context, i int) (float64, error) {
 	c := k.c
 	in := &c.p.Instrs[i]
-	said := guess(c.p, in, c.h.f, c.model)
+	said := c.guess(in)
 	if in.Kind == program.Collective {
 		if c.beside[i] {
 			us, err := k.slope(ctx, said, c.withSpeck(in.Stream, func(x *rt.Exec) { rt.Instruct(x, c.p, i) }))

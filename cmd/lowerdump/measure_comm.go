@@ -93,7 +93,7 @@ func (c *calibration) dearest() (launches, collectives []int) {
 		if in.Kind != program.Launch && (in.Kind != program.Collective || !c.beside[i]) || indexes(in) {
 			continue
 		}
-		t := guess(c.p, in, c.h.f, c.model)
+		t := c.guess(in)
 		old, ok := us[in.Op]
 		switch {
 		case !ok:
@@ -157,7 +157,7 @@ func (k *meter) pair(ctx context.Context, l, o int) (u, v float64, err error) {
 // ranks must run the same, so it goes by what the nodes are said to cost, not by what
 // this rank measured.
 func (c *calibration) repeats(l, o int) (launches, collectives int) {
-	launch, collective := guess(c.p, &c.p.Instrs[l], c.h.f, c.model), guess(c.p, &c.p.Instrs[o], c.h.f, c.model)
+	launch, collective := c.guess(&c.p.Instrs[l]), c.guess(&c.p.Instrs[o])
 	ratio := max(collective, 0.1) / max(launch, 0.1)
 	if ratio >= 1 {
 		return min(int(math.Ceil(ratio)), mostRepeats), 1
