@@ -98,7 +98,6 @@ func TestFusedPrograms(t *testing.T) {
 	if testing.Short() {
 		seeds = 20
 	}
-	ctx := context.Background()
 	var all tally
 	for seed := range seeds {
 		m, err := gen.Module(seed, gen.Config{Nodes: 60, World: 2})
@@ -111,34 +110,42 @@ func TestFusedPrograms(t *testing.T) {
 			if beyondHost(f) != "" {
 				continue
 			}
-			before := m.Funcs()[i]
-			in, err := interp.RandomInputs(before, seed, interp.RandomOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := interp.Run(ctx, before, in, interp.Options{Poison: true, Calls: golden.Calls()})
-			if err != nil {
-				t.Fatal(err)
-			}
 			all.add(withKernels(t, f))
-			for _, kernels := range []bool{false, true} {
-				got, err := hostrun.GoroutinesWith(rt.Config{}, lower.Options{Kernels: kernels})(ctx, f, in)
-				if err != nil {
-					t.Fatalf("seed %d: @%s: %v", seed, f.Name, err)
-				}
-				for r := range want {
-					for k := range want[r] {
-						if !interp.Equal(got[r][k], want[r][k]) {
-							t.Errorf("seed %d: @%s, kernels %v: rank %d output %d is %v, the interpreter's %v", seed, f.Name, kernels, r, k, got[r][k], want[r][k])
-						}
-					}
-				}
-			}
+			runsAsBefore(t, m.Funcs()[i], f, seed)
 		}
 	}
 	t.Logf("%+v", all)
 	if n := int(seeds); all.fused < n || all.steps < all.fused+n || all.temps < n/2 || all.inPlace < n/16 {
 		t.Errorf("%d programs had %+v", n, all)
+	}
+}
+
+// runsAsBefore lowers f, with and without kernels, and runs it on the host device with
+// random inputs: all ranks must give the bits that the interpreter makes of before, the
+// function before the passes.
+func runsAsBefore(t *testing.T, before, f *ir.Func, seed uint64) {
+	t.Helper()
+	ctx := context.Background()
+	in, err := interp.RandomInputs(before, seed, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := interp.Run(ctx, before, in, interp.Options{Poison: true, Calls: golden.Calls()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kernels := range []bool{false, true} {
+		got, err := hostrun.GoroutinesWith(rt.Config{}, lower.Options{Kernels: kernels})(ctx, f, in)
+		if err != nil {
+			t.Fatalf("seed %d: @%s: %v", seed, f.Name, err)
+		}
+		for r := range want {
+			for k := range want[r] {
+				if !interp.Equal(got[r][k], want[r][k]) {
+					t.Errorf("seed %d: @%s, kernels %v: rank %d output %d is %v, the interpreter's %v\n%s", seed, f.Name, kernels, r, k, got[r][k], want[r][k], f.Module())
+				}
+			}
+		}
 	}
 }
 

@@ -2,23 +2,18 @@ package lower_test
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/internal/hostops"
-	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/internal/place"
-	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/program/progtest"
-	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // mark makes regions of random runs of the nodes that may belong to one, whatever one
@@ -90,7 +85,6 @@ func TestRandomRegions(t *testing.T) {
 	if testing.Short() {
 		seeds = 40
 	}
-	ctx := context.Background()
 	var all, apart tally
 	judged := 0
 	for seed := range seeds {
@@ -117,29 +111,8 @@ func TestRandomRegions(t *testing.T) {
 				t.Fatal(err)
 			}
 			all.add(p)
-			before := m.Funcs()[i]
-			in, err := interp.RandomInputs(before, seed, interp.RandomOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := interp.Run(ctx, before, in, interp.Options{Poison: true, Calls: golden.Calls()})
-			if err != nil {
-				t.Fatal(err)
-			}
 			apart.add(withKernels(t, f))
-			for _, kernels := range []bool{false, true} {
-				got, err := hostrun.GoroutinesWith(rt.Config{}, lower.Options{Kernels: kernels})(ctx, f, in)
-				if err != nil {
-					t.Fatalf("seed %d: @%s: %v", seed, f.Name, err)
-				}
-				for r := range want {
-					for k := range want[r] {
-						if !interp.Equal(got[r][k], want[r][k]) {
-							t.Errorf("seed %d: @%s, kernels %v: rank %d output %d is %v, the interpreter's %v\n%s", seed, f.Name, kernels, r, k, got[r][k], want[r][k], after)
-						}
-					}
-				}
-			}
+			runsAsBefore(t, m.Funcs()[i], f, seed)
 			for j := range p.Instrs {
 				if ok, ran := scattered(t, p, &p.Instrs[j], r); ran {
 					judged++
