@@ -1,8 +1,9 @@
 // Command tpmlp is concert from the side of a compiler that integrates it: it builds
 // a tensor-parallel MLP over micro-batches, lets the passes hide all_reduces behind
-// other micro-batches, lowers the result to a program with kernels, and runs it: on up
-// to four GPUs, as a CUDA graph each, or else on the host. It prints how long
-// computation waits for communication, as simulated, and on GPUs as measured.
+// other micro-batches, lowers the result to a program with kernels, and runs it on up to
+// four GPUs, as a CUDA graph each, or on the host. It prints how long computation waits
+// for communication, as simulated, and on GPUs as measured. Ranks are goroutines, or
+// processes if a launcher such as torchrun starts it.
 //
 //	go run ./examples/tpmlp
 package main
@@ -77,8 +78,8 @@ func compile(w io.Writer, s size) (*rt.Module, func(*rt.Exec)) {
 	return must(rt.ModuleOf(p)), func(x *rt.Exec) { rt.Interpret(x, p) }
 }
 
-// run runs the program on GPUs of drv, or on the host if there is none.
-func run(ctx context.Context, w io.Writer, drv cuda.Driver, s size, o device.Options) (err error) {
+// run runs the program's ranks, or env's one, on GPUs of drv, or on the host without one.
+func run(ctx context.Context, w io.Writer, drv cuda.Driver, s size, o device.Options, env rt.Env) (err error) {
 	mod, step := compile(w, s)
 	said := make([]string, s.ranks)
 	rank := func(ctx context.Context, r *rt.Rank) error {
@@ -104,12 +105,17 @@ func run(ctx context.Context, w io.Writer, drv cuda.Driver, s size, o device.Opt
 		}
 		return nil
 	}
-	if drv == nil {
+	switch {
+	case env.World > 1:
+		open := map[bool]rt.Opener{true: host.Opener(host.Options{}), false: device.Opener(drv, o)}[drv == nil]
+		r := must(rt.Join(ctx, open, rt.Config{Env: &env}, mod))
+		err = errors.Join(rank(ctx, r), r.Close())
+	case drv == nil:
 		err = host.Local(ctx, int(s.ranks), rt.Config{}, host.Options{}, []*rt.Module{mod}, rank)
-	} else {
+	default:
 		err = device.Local(ctx, drv, []int{0, 1, 2, 3}[:s.ranks], rt.Config{}, o, []*rt.Module{mod}, rank)
 	}
-	fmt.Fprintln(w, strings.Join(said, "\n"))
+	fmt.Fprintln(w, strings.TrimSpace(strings.Join(said, "\n")))
 	return err
 }
 
@@ -128,17 +134,16 @@ func inputs(m *rt.Module, rank int) []rt.Value {
 }
 
 func main() {
-	s := size{ranks: 4, rows: 64, width: 128, hidden: 512}
-	drv, err := cuda.Open("")
-	if err == nil {
-		if gpus, _ := drv.Devices(); len(gpus) > 0 {
-			s = size{ranks: int64(min(len(gpus), 4)), rows: 4096, width: 4096, hidden: 12288}
-		}
-	} else {
-		drv = nil
+	env := must(rt.EnvFrom(os.Getenv))
+	s, drv := size{ranks: 4, rows: 64, width: 128, hidden: 512}, cuda.Driver(nil)
+	if d, err := cuda.Open(""); err != nil {
 		fmt.Println("no GPU, so the host:", err)
+	} else if gpus := must(d.Devices()); len(gpus) > 0 {
+		drv, s = d, size{ranks: int64(min(len(gpus), 4)), rows: 4096, width: 4096, hidden: 12288}
 	}
-	if err := run(context.Background(), os.Stdout, drv, s, device.Options{Libraries: device.Standard(device.Paths{})}); err != nil {
-		log.Fatal(err)
+	if env.World > 1 {
+		s.ranks = int64(env.World)
 	}
+	o := device.Options{Libraries: device.Standard(device.Paths{})}
+	must(0, run(context.Background(), os.Stdout, drv, s, o, env))
 }

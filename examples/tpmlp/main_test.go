@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/launch"
 )
 
 // On the host and on devices of the fake driver all ranks have the same first output,
@@ -23,7 +26,7 @@ func TestRun(t *testing.T) {
 		var b strings.Builder
 		o := device.Options{Libraries: device.Standard(device.Paths{}), Cache: "none", Scratch: 1 << 20, Staging: 1 << 20, Workspace: 1 << 20,
 			Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10}}
-		if err := run(t.Context(), &b, c.drv, s, o); err != nil {
+		if err := run(t.Context(), &b, c.drv, s, o, rt.Env{}); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		t.Log(b.String())
@@ -46,6 +49,52 @@ func TestRun(t *testing.T) {
 			t.Errorf("first outputs %v", digests)
 			break
 		}
+	}
+}
+
+// TestMain makes the test's binary also what the ranks of TestProcesses run.
+func TestMain(m *testing.M) {
+	if os.Getenv(launch.EnvChild) == "1" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// Ranks that are processes have the first output of ranks that are goroutines.
+func TestProcesses(t *testing.T) {
+	var all strings.Builder
+	if err := launch.Run(t.Context(), launch.Spec{World: 4, Stdout: &all}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(all.String(), "no GPU, so the host") {
+		t.Skip("this machine has GPUs, whose example is larger")
+	}
+	s := size{ranks: 4, rows: 64, width: 128, hidden: 512}
+	var one strings.Builder
+	if err := run(t.Context(), &one, nil, s, device.Options{}, rt.Env{}); err != nil {
+		t.Fatal(err)
+	}
+	want := regexp.MustCompile(`rank \d: first output \w+`).FindAllString(one.String(), -1)
+	if len(want) != 4 {
+		t.Fatalf("%d ranks said what they have:\n%s", len(want), one.String())
+	}
+	for _, w := range want {
+		if !strings.Contains(all.String(), w) {
+			t.Errorf("no process says %q:\n%s", w, all.String())
+		}
+	}
+}
+
+// One GPU is a world of one rank, which has nothing to wait for.
+func TestAlone(t *testing.T) {
+	var b strings.Builder
+	o := device.Options{Libraries: device.Standard(device.Paths{}), Cache: "none", Workspace: 1 << 20}
+	if err := run(t.Context(), &b, cuda.NewFake(1), size{ranks: 1, rows: 32, width: 64, hidden: 256}, o, rt.Env{World: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "rank 0: first output") || !strings.Contains(b.String(), "exposed communication 0.000 ms (simulated") {
+		t.Errorf("it said\n%s", b.String())
 	}
 }
 
