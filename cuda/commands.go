@@ -18,6 +18,7 @@ const (
 	opWait32
 	opCall
 	opLaunchEarly
+	opMark
 )
 
 // Main stands for the stream that a command buffer is run on.
@@ -71,6 +72,11 @@ func (c *Commands) launch(op uint64, s Stream, f Func, grid, block, shared int, 
 
 // Record adds the recording of an event.
 func (c *Commands) Record(s Stream, e Event) { c.add(opRecord, s, uint64(e)) }
+
+// Mark adds the recording of an event into a graph that is being captured: every
+// launch of the graph records it, and EventElapsed tells the times of the last one.
+// Outside of a capture it is an error.
+func (c *Commands) Mark(s Stream, e Event) { c.add(opMark, s, uint64(e)) }
 
 // Wait makes s wait for an event.
 func (c *Commands) Wait(s Stream, e Event) { c.add(opWait, s, uint64(e)) }

@@ -259,6 +259,32 @@ func (f *Fake) EventRecord(_ Ctx, e Event, s Stream) error {
 	return st.push(fakeOp{rec: mark})
 }
 
+// mark adds a recording to the graph being captured, anew in every launch of it.
+func (f *Fake) mark(e Event, s Stream) error {
+	st, err := f.stream("cuEventRecordWithFlags", s)
+	if err != nil {
+		return err
+	}
+	ev, err := fakeGet[*fakeEvent](f, "cuEventRecordWithFlags", uint64(e))
+	if err != nil {
+		return err
+	}
+	st.mu.Lock()
+	capturing := st.graph != nil
+	st.mu.Unlock()
+	if !capturing {
+		return invalid("cuEventRecordWithFlags", "the stream is not capturing")
+	}
+	return st.push(fakeOp{run: func() error {
+		reached := &fakeMark{done: make(chan struct{}), at: time.Now()}
+		close(reached.done)
+		ev.mu.Lock()
+		defer ev.mu.Unlock()
+		ev.mark, ev.in = reached, nil
+		return nil
+	}})
+}
+
 // EventQuery reports whether the last recording was reached.
 func (f *Fake) EventQuery(_ Ctx, e Event) (bool, error) {
 	ev, err := fakeGet[*fakeEvent](f, "cuEventQuery", uint64(e))
@@ -286,11 +312,14 @@ func (f *Fake) EventElapsed(_ Ctx, from, to Event) (float32, error) {
 		if err != nil {
 			return 0, err
 		}
-		if ev.mark == nil {
+		ev.mu.Lock()
+		mark := ev.mark
+		ev.mu.Unlock()
+		if mark == nil {
 			return 0, invalid("cuEventElapsedTime", "event was not recorded")
 		}
-		<-ev.mark.done
-		at[i] = ev.mark.at
+		<-mark.done
+		at[i] = mark.at
 	}
 	return float32(at[1].Sub(at[0]).Seconds() * 1e3), f.call()
 }
@@ -377,7 +406,7 @@ func (f *Fake) Run(c Ctx, words []uint64) error {
 
 func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
 	s := Stream(a[0])
-	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3, opWait32: 3, opCall: 2, opLaunchEarly: 4}[op]
+	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3, opWait32: 3, opCall: 2, opLaunchEarly: 4, opMark: 2}[op]
 	if need == 0 || len(a) < need {
 		return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
 	}
@@ -394,6 +423,8 @@ func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
 		return f.Launch(c, s, Func(a[1]), int(uint32(a[2])), int(a[2]>>32), int(uint32(a[3])), buf[:n])
 	case opRecord:
 		return f.EventRecord(c, Event(a[1]), s)
+	case opMark:
+		return f.mark(Event(a[1]), s)
 	case opWait:
 		return f.StreamWait(c, s, Event(a[1]))
 	case opCopy:

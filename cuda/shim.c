@@ -54,7 +54,7 @@ int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsign
 int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)fd, 1); }
 
 // The command words; commands.go writes them.
-enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32, OP_WAIT32, OP_CALL, OP_LAUNCH_EARLY };
+enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32, OP_WAIT32, OP_CALL, OP_LAUNCH_EARLY, OP_MARK };
 
 int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 {
@@ -89,6 +89,9 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 		}
 		case OP_RECORD: // stream, event
 			e = fn.event_record(a[1], a[0]);
+			break;
+		case OP_MARK: // stream, event
+			e = fn.event_record_flags(a[1], a[0], 1 /* CU_EVENT_RECORD_EXTERNAL */);
 			break;
 		case OP_WAIT: // stream, event
 			e = fn.stream_wait(a[0], a[1], 0);

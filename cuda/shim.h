@@ -51,6 +51,7 @@ typedef struct { // CUlaunchConfig
 	X(event_create, "cuEventCreate", (handle * e, unsigned flags), (e, flags))                            \
 	X(event_destroy, "cuEventDestroy_v2", (handle e), (e))                                                \
 	X(event_record, "cuEventRecord", (handle e, handle s), (e, s))                                        \
+	X(event_record_flags, "cuEventRecordWithFlags", (handle e, handle s, unsigned flags), (e, s, flags))  \
 	X(event_query, "cuEventQuery", (handle e), (e))                                                       \
 	X(event_elapsed, "cuEventElapsedTime", (float *ms, handle a, handle b), (ms, a, b))                   \
 	X(mem_alloc, "cuMemAlloc_v2", (handle * p, size_t n), (p, n))                                         \
