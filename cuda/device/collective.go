@@ -53,6 +53,8 @@ func (d *Device) planCollective(g *group, c *rt.Collective, beside bool) (*plan,
 	}
 	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g}, staged: staged, beside: beside}
 	switch {
+	case g.nc != nil:
+		b.overNCCL()
 	case g.m == nil:
 		b.alone()
 	case c.Op == rt.Barrier:
@@ -81,8 +83,9 @@ type builder struct {
 	how    string // algorithms, for traces
 	err    error
 
-	ops   []cuda.Op // launches of kernels that take segments
-	after []moved   // copies from scratch to results
+	ops       []cuda.Op  // launches of kernels that take segments
+	exchanges []exchange // uneven ones, of groups that NCCL serves
+	after     []moved    // copies from scratch to results
 }
 
 type moved struct{ dst, src rt.Tensor }
@@ -136,6 +139,10 @@ func (b *builder) build() {
 		case rt.Broadcast, rt.CollectivePermute:
 			b.move(in, out)
 		}
+	}
+	if b.g.nc != nil {
+		b.callNCCL()
+		return
 	}
 	for _, op := range b.ops {
 		b.try(op)
@@ -329,6 +336,10 @@ func (b *builder) move(in, out rt.Tensor) {
 // uneven adds an exchange with a size of its own for every pair of ranks.
 func (b *builder) uneven(send, recv []cuda.Piece) {
 	if b.err != nil {
+		return
+	}
+	if b.g.nc != nil {
+		b.exchanges = append(b.exchanges, exchange{send, recv})
 		return
 	}
 	p, err := b.g.m.PrepareUneven(send, recv)

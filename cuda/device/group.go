@@ -11,7 +11,8 @@ type group struct {
 	name    string
 	ranks   []int        // world ranks in order
 	pos     int          // of this rank
-	m       *cuda.Member // nil in a subgroup of one
+	m       *cuda.Member // nil in a subgroup of one, and where NCCL serves
+	nc      *comm        // where NCCL serves, else nil
 	scratch cuda.Ptr     // on this rank; the same offset on all
 	room    uint64       // bytes of scratch
 	dirty   bool         // has run collectives that nobody has checked

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/nccl"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -16,6 +17,7 @@ type plan struct {
 	group *group // of a collective
 	cmds  cuda.Commands
 	call  func(st *stream) error // instead of cmds
+	ops   []nccl.Op              // what call gives to NCCL, for groups that it serves
 	step  library.Step           // what cmds are, if they are one call of a library
 	// writes is what a generated kernel writes: memory that the call behind it must not
 	// read early. Empty for what lets no call begin early.
