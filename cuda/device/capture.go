@@ -20,7 +20,9 @@ type recording struct {
 	parts  []part // what items become in the end
 	used   []*stream
 	groups []*group
-	before []*stream // by group of the device: who used it last before the capture
+	marks  []cuda.Event // of items, in order
+	graph  bool         // it becomes a graph
+	before []*stream    // by group of the device: who used it last before the capture
 }
 
 // item is one call, or the recording of an event, or a wait for one.
@@ -29,6 +31,7 @@ type item struct {
 	plan         *plan
 	beside       *plan // of a collective: the form for beside compute
 	record, wait cuda.Event
+	mark         cuda.Event // which tells the time
 }
 
 // part is commands, or the call of a Go function between commands.
@@ -141,6 +144,10 @@ func (r *recording) lay(t *trace) {
 			c.Record(i.st.h, i.record)
 		case i.wait != 0:
 			c.Wait(i.st.h, i.wait)
+		case i.mark != 0 && r.graph:
+			c.Mark(i.st.h, i.mark)
+		case i.mark != 0:
+			c.Record(i.st.h, i.mark)
 		case i.plan.call != nil:
 			r.parts = append(r.parts, part{call: i.plan, st: i.st})
 		default:
@@ -227,6 +234,7 @@ func (d *Device) endRecording() *recording {
 func (d *Device) DropCapture() {
 	if d.rec != nil {
 		r := d.endRecording()
+		r.dropMarks()
 		d.drv.EventDestroy(d.rank.Ctx, r.fork)
 		d.drv.EventDestroy(d.rank.Ctx, r.done)
 	}
@@ -241,6 +249,7 @@ type captured struct {
 	launch cuda.Commands // of a graph, or of parts that are commands only
 	simple bool          // launch is all
 	closed bool
+	ran    bool
 }
 
 // EndCapture ends the collection and readies it for replays: as a packed command
@@ -255,6 +264,7 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	d.mu.Lock()
 	d.steps[c] = true
 	d.mu.Unlock()
+	r.graph = graph
 	err := r.assemble()
 	if err == nil {
 		err = c.ready(graph)
@@ -324,6 +334,7 @@ func (c *captured) Enqueue() error {
 	if err := c.after(); err != nil {
 		return d.driver("replay", err)
 	}
+	c.ran = true
 	if c.simple {
 		return d.driver("replay", d.drv.Run(d.rank.Ctx, c.launch.On(c.r.main.h)))
 	}
@@ -412,5 +423,5 @@ func (c *captured) release() error {
 	for _, e := range []cuda.Event{c.r.fork, c.r.done} {
 		errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.r.dropMarks())...)
 }

@@ -1,0 +1,58 @@
+package device
+
+import (
+	"errors"
+
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Mark implements runtime.Marker.
+func (d *Device) Mark(s rt.Stream) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	if d.rec == nil {
+		return d.call("mark", errors.New("only a step that is being collected has marks"))
+	}
+	ev, err := d.drv.EventCreate(d.rank.Ctx, true)
+	if err != nil {
+		return d.driver("mark", err)
+	}
+	d.rec.marks = append(d.rec.marks, ev)
+	d.rec.add(item{st: st, mark: ev})
+	return nil
+}
+
+// dropMarks gives the events of the marks back.
+func (r *recording) dropMarks() error {
+	var errs []error
+	for _, ev := range r.marks {
+		errs = append(errs, r.d.drv.EventDestroy(r.d.rank.Ctx, ev))
+	}
+	r.marks = nil
+	return errors.Join(errs...)
+}
+
+// Marks implements runtime.Marked.
+func (c *captured) Marks() ([]float64, error) {
+	d := c.d
+	if err := d.alive(); err != nil {
+		return nil, err
+	}
+	if c.closed {
+		return nil, d.call("marks", errors.New("the step is closed"))
+	}
+	if !c.ran {
+		return nil, d.call("marks", rt.ErrNotReplayed)
+	}
+	var ms []float64
+	for _, ev := range c.r.marks {
+		x, err := d.drv.EventElapsed(d.rank.Ctx, c.r.marks[0], ev)
+		if err != nil {
+			return nil, d.driver("marks", err)
+		}
+		ms = append(ms, float64(x))
+	}
+	return ms, nil
+}
