@@ -22,8 +22,9 @@ type Options struct {
 
 const defaultTimeout = 10 * time.Minute
 
-// abortGrace is how long Abort waits for the library: the call may join threads of
-// its own that are slow to notice.
+// abortGrace is how long Close waits for an abort: the library may join threads of its
+// own that are slow to notice, and it waits for the graphs that hold the communicator's
+// work. callGrace is how long an abort waits for another call on the communicator.
 const (
 	abortGrace = 30 * time.Second
 	callGrace  = 5 * time.Second
@@ -45,6 +46,7 @@ type Comm struct {
 	err    error // why the group is broken, ErrClosed after Close
 	seq    uint64
 	broken chan struct{} // closed when err is set
+	freed  chan struct{} // closed when an abort has freed the communicator; nil before there is one
 
 	stop    context.CancelFunc // ends the watcher
 	watched chan struct{}      // closed when it has ended
@@ -171,6 +173,7 @@ func Join(cx context.Context, lib Library, st store.Store, name string, rank, n 
 	err = c.fail(err, false)
 	c.stop()
 	<-c.watched
+	c.gone()
 	return nil, err
 }
 
@@ -193,7 +196,7 @@ func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
 	c.mu.Unlock()
 	if broken != nil { // meanwhile, by another rank: nobody else knows of h
 		if h != 0 {
-			c.abort(h, true)
+			_ = c.lib.Abort(c.ctx, h) // nothing was captured that it could wait for
 		}
 		return broken
 	}
@@ -394,6 +397,16 @@ func (c *Comm) Wait(cx context.Context, what string, done func() (bool, error)) 
 	}
 }
 
+// Poll asks the library for the communicator's state, which Err does not, and breaks the
+// group if it has failed. It returns Err. For a host that waits for streams by itself
+// instead of calling Wait.
+func (c *Comm) Poll() error {
+	if _, err := c.state(); err != nil {
+		return c.fail(err, false)
+	}
+	return nil
+}
+
 // Err is the error that broke the group, nil while it works.
 func (c *Comm) Err() error {
 	c.mu.Lock()
@@ -407,7 +420,8 @@ func (c *Comm) Rank() int { return c.rank }
 // Size is the number of ranks of the group.
 func (c *Comm) Size() int { return c.n }
 
-// Abort breaks the group on every rank. Kernels that wait for a peer end.
+// Abort breaks the group on every rank. Kernels that wait for a peer end. It does not wait
+// for that, nor for the library.
 func (c *Comm) Abort(cause error) {
 	if cause == nil {
 		cause = errors.New("aborted")
@@ -431,20 +445,28 @@ func (c *Comm) fail(cause error, holds bool) error {
 	c.err = cause
 	h := c.h
 	c.h = 0
+	if h != 0 {
+		c.freed = make(chan struct{})
+	}
 	close(c.broken)
 	c.mu.Unlock()
-	if b == nil && !errors.Is(cause, ErrTaken) {
-		c.tell(cause)
-	}
 	if h != 0 {
 		c.abort(h, holds)
+	}
+	if b == nil && !errors.Is(cause, ErrTaken) {
+		c.tell(cause)
 	}
 	return cause
 }
 
 // tell records the break for the others; a store that is gone cannot be told.
 func (c *Comm) tell(cause error) {
-	v, err := json.Marshal(breakRecord{Rank: c.rank, Reason: cause.Error()})
+	reason := cause.Error()
+	var b *BrokenError
+	if errors.As(cause, &b) && b.Err != nil {
+		reason = b.Err.Error() // who reads it names the group and the rank again
+	}
+	v, err := json.Marshal(breakRecord{Rank: c.rank, Reason: reason})
 	if err != nil {
 		return
 	}
@@ -453,26 +475,37 @@ func (c *Comm) tell(cause error) {
 	_, _, _ = c.st.CompareAndSet(cx, c.key("broken"), nil, v)
 }
 
-// abort frees h. Another call on the communicator ends soon, since calls do not wait
-// for peers and polling has seen the break; only one that is stuck is not waited for.
-// Nor is the abort itself, for longer than abortGrace: then a thread of the library
-// is lost, but the caller is not.
+// abort begins to free h, and Close waits for its end. The library ends the kernels at
+// once, but does not free the communicator before the graphs are gone that its work was
+// captured in, which the caller may still hold. Another call on the communicator ends
+// soon, since calls do not wait for peers and polling has seen the break; only one that
+// is stuck is not waited for.
 func (c *Comm) abort(h Handle, holds bool) {
-	done := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(c.freed)
 		for end := time.Now().Add(callGrace); !holds && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			if c.calls.TryLock() {
-				defer c.calls.Unlock()
+				c.calls.Unlock() // none begins any more: they see the break
 				break
 			}
 		}
 		_ = c.lib.Abort(c.ctx, h) // there is nothing left to do with its failure
 	}()
+}
+
+// gone waits until an abort that has begun has freed the communicator, for abortGrace at
+// most: then a thread of the library is lost, but the caller is not.
+func (c *Comm) gone() {
+	c.mu.Lock()
+	freed := c.freed
+	c.mu.Unlock()
+	if freed == nil {
+		return
+	}
 	t := time.NewTimer(abortGrace)
 	defer t.Stop()
 	select {
-	case <-done:
+	case <-freed:
 	case <-t.C:
 	}
 }
@@ -502,6 +535,7 @@ func (c *Comm) Close(cx context.Context) error {
 	err := c.leave(cx)
 	c.stop()
 	<-c.watched // without c.calls, for which a break that comes just now may wait
+	c.gone()
 	return err
 }
 

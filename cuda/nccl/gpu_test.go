@@ -33,6 +33,10 @@ func openGPU(dev int) (*gpu, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openDriver(drv, dev)
+}
+
+func openDriver(drv cuda.Driver, dev int) (*gpu, error) {
 	c, err := drv.CtxRetain(dev)
 	if err != nil {
 		return nil, err
