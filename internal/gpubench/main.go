@@ -73,6 +73,7 @@ type options struct {
 	timeout         time.Duration
 	blas            string
 	images, tuning  string
+	wrap            string
 }
 
 func main() {
@@ -91,6 +92,7 @@ func main() {
 	flag.StringVar(&o.blas, "blas", "", "cuBLAS library for -mode overlap, empty for the usual names")
 	flag.StringVar(&o.images, "images", "", "folder of NAME.cubin files to load in place of the embedded images")
 	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes; cost table rows go beside it")
+	flag.StringVar(&o.wrap, "wrap", "", "with -procs, command and arguments under which each rank's process runs, %r is its rank")
 	flag.Parse()
 	var err error
 	if _, child := os.LookupEnv(envRank); o.procs && !child {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -40,7 +41,8 @@ func spawn(o options) error {
 		args := []string{"-mode", o.mode, "-ranks", strconv.Itoa(o.ranks), "-procs", "-out", file(i), "-min", fmt.Sprint(o.least),
 			"-max", fmt.Sprint(o.limit), "-only", o.only, fmt.Sprintf("-ptx=%v", o.ptx),
 			"-timeout", o.timeout.String(), "-blas", o.blas, "-images", o.images, "-staging", fmt.Sprint(o.staging)}
-		cmds[i] = exec.Command(os.Args[0], args...)
+		line := append(wrapper(o.wrap, i), os.Args[0])
+		cmds[i] = exec.Command(line[0], append(line[1:], args...)...)
 		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envMeeting+"="+meeting.Name)
 		cmds[i].SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		cmds[i].Stderr = os.Stderr
@@ -61,6 +63,11 @@ func spawn(o options) error {
 		return errors.Join(errs...)
 	}
 	return join(o, file)
+}
+
+// wrapper splits the command that each rank's process runs under; %r is the rank.
+func wrapper(command string, rank int) []string {
+	return strings.Fields(strings.ReplaceAll(command, "%r", strconv.Itoa(rank)))
 }
 
 // join writes, for each figure, the largest time of all ranks.
