@@ -27,6 +27,7 @@ type World struct {
 	local   []*Rank // by rank, nil for those of other processes
 	heap    heap
 	shared  bool // several ranks on one device
+	lone    bool // no peer's memory is mapped, see NewLoneWorld
 	control *control
 	closed  bool
 	mu      sync.Mutex
@@ -105,7 +106,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	if err != nil {
 		return err
 	}
-	if w.n < 1 || w.n > 64 {
+	if w.n < 1 || w.n > 64 && !w.lone {
 		return fmt.Errorf("a world of %d ranks: 1 to 64 are possible on one host", w.n)
 	}
 	w.local = make([]*Rank, w.n)
@@ -280,7 +281,7 @@ func (w *World) Close() error {
 				keep(w.drv.MemRelease(any.Ctx, w.mems[i]))
 			}
 		}
-		if w.base != 0 {
+		if w.base != 0 && !w.lone {
 			keep(w.drv.Unreserve(any.Ctx, w.base, uint64(w.n)*w.stride))
 		}
 	}

@@ -88,6 +88,8 @@ type Info struct {
 // on, and what the ranks must agree on.
 type Spec struct {
 	Rank, World int
+	LocalRank   int    // among the ranks of this host
+	Addr        string // host:port of the job's store, whose host is rank 0's; empty where it is not known
 	ArenaBytes  int64
 	Groups      []Group
 	Timeout     time.Duration
@@ -100,8 +102,8 @@ type Spec struct {
 	Meet  func(ctx context.Context, extra []byte) (*Meeting, error)
 }
 
-// Opener opens a device. It calls Spec.Meet once, with the bytes that its peers
-// need in order to reach it.
+// Opener opens a device. It calls Spec.Meet with the bytes that its peers need in order
+// to reach it: once, or as often as the openers of all other ranks do.
 type Opener func(ctx context.Context, spec Spec) (Device, error)
 
 // Kernel is one launch.

@@ -17,7 +17,8 @@ import (
 // Config says how to join a world. The zero value takes everything from the
 // environment.
 type Config struct {
-	// Env is this rank's place; nil: EnvFrom(os.Getenv).
+	// Env is this rank's place; nil: EnvFrom(os.Getenv). Without LocalRank and
+	// LocalWorld all ranks are taken to be on one host.
 	Env *Env
 	// Store is where the ranks meet; nil: OpenStore, closed again after joining.
 	Store store.Store
@@ -123,7 +124,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		defer st.Close()
 	}
 	digest, text := agreement(mods, env.World)
-	spec := Spec{Rank: env.Rank, World: env.World, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
+	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Addr: env.Addr, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
 		Timeout: cfg.Timeout, Funcs: cfg.Funcs}
 	for _, m := range mods {
 		spec.Units = append(spec.Units, Unit{Name: m.Name, Source: m.Source, Flags: m.Flags, Kernels: m.Kernels})
@@ -167,6 +168,9 @@ func (c *Config) env() (Env, error) {
 	e := *c.Env
 	if e.Source == "" {
 		e.Source = "options"
+	}
+	if e.LocalWorld == 0 && e.LocalRank == 0 { // nothing was said
+		e.LocalRank = e.Rank
 	}
 	if e.World < 1 || e.Rank < 0 || e.Rank >= e.World {
 		return e, fmt.Errorf("rank %d of a world of %d", e.Rank, e.World)

@@ -82,7 +82,10 @@ func TestHostLate(t *testing.T) {
 
 // TestHostPeerGone ends a rank without a word: the other sees the broken connection.
 func TestHostPeerGone(t *testing.T) {
-	hostRanks(t, 2, func(lib Library, _ store.Store, c *Comm, g *gpu) error {
+	hostRanks(t, 2, func(lib Library, st store.Store, c *Comm, g *gpu) error {
+		if err := store.Barrier(t.Context(), st, "joined", c.Rank(), 2); err != nil {
+			return err
+		}
 		if c.Rank() == 1 {
 			c.mu.Lock()
 			h := c.h

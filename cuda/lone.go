@@ -1,0 +1,30 @@
+package cuda
+
+import "fmt"
+
+// NewLoneWorld builds one rank's part of a world of n ranks whose memory no other rank
+// reaches: on GPUs without access to each other, or on several hosts. Its memory is an
+// ordinary allocation; addresses of other ranks name nothing. It has no groups: what the
+// ranks tell each other goes another way. n is not bounded.
+func NewLoneWorld(drv Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
+	if rank < 0 || rank >= n {
+		return nil, fmt.Errorf("rank must be in [0, %d), got %d", n, rank)
+	}
+	w := &World{drv: drv, n: n, lone: true}
+	defer func() {
+		if err != nil {
+			w.Close() // the first error matters
+		}
+	}()
+	if err := w.open([]int{rank}, []int{dev}, &o); err != nil {
+		return nil, err
+	}
+	r := w.local[rank]
+	at, err := drv.MemAlloc(r.Ctx, w.stride)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d: memory of %d bytes: %w", rank, w.stride, err)
+	}
+	r.spare = append(r.spare, at)
+	w.base = at - Ptr(uint64(rank)*w.stride)
+	return w, nil
+}

@@ -1,0 +1,56 @@
+//go:build linux
+
+package cuda
+
+import (
+	"bytes"
+	"testing"
+)
+
+// A lone world of any size has memory of its rank alone, and gives it back.
+func TestLoneWorld(t *testing.T) {
+	f := NewFake(1)
+	w, err := NewLoneWorld(f, 70, 100, 0, WorldOptions{Bytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, err := w.Alloc(4096, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, at, want := w.Rank(70), w.Addr(70, off), bytes.Repeat([]byte{7}, 4096)
+	if r == nil || w.Rank(0) != nil || len(w.Local()) != 1 {
+		t.Fatalf("ranks %v", w.Local())
+	}
+	got := make([]byte, len(want))
+	if err := f.CopyIn(r.Ctx, r.Setup(), at, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CopyOut(r.Ctx, r.Setup(), got, at); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v %v", err, got[:8])
+	}
+	if err := w.Meet(); err != nil {
+		t.Error(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	for n := 1; n < 40; n++ { // every call may fail, and nothing is left
+		f.FailCall(n, nil)
+		w, err := NewLoneWorld(f, 0, 2, 0, WorldOptions{Bytes: 1 << 20})
+		if err == nil {
+			f.FailCall(0, nil)
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+	}
+	f.FailCall(0, nil)
+	if l := f.sortedLeaks(); l != "" {
+		t.Errorf("not released: %s", l)
+	}
+	if _, err := NewLoneWorld(f, 2, 2, 0, WorldOptions{}); err == nil {
+		t.Error("rank 2 of 2")
+	}
+}
