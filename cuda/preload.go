@@ -16,14 +16,16 @@ func Preload(drv Driver, ctx Ctx, s Stream, c *Commands) error {
 	if err := drv.CaptureBegin(ctx, s); err != nil {
 		return err
 	}
-	runErr := drv.Run(ctx, c.On(s))
-	g, err := drv.CaptureEnd(ctx, s)
-	if err = errors.Join(runErr, err); err != nil {
-		return err
+	err := drv.Run(ctx, c.On(s))
+	g, end := drv.CaptureEnd(ctx, s)
+	if end != nil {
+		return errors.Join(err, end)
 	}
-	x, err := drv.GraphInstantiate(ctx, g)
 	if err == nil {
-		err = drv.ExecDestroy(ctx, x)
+		var x Exec
+		if x, err = drv.GraphInstantiate(ctx, g); err == nil {
+			err = drv.ExecDestroy(ctx, x)
+		}
 	}
 	return errors.Join(err, drv.GraphDestroy(ctx, g))
 }

@@ -30,6 +30,7 @@ type Library struct {
 	ctx   cuda.Ctx
 	o     Options
 	units map[string]*loaded // by source
+	load  *library.Loader    // once for each kernel
 }
 
 // loaded is a translation unit on the device.
@@ -47,7 +48,7 @@ func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
 	if o.Compile == nil {
 		return nil, errors.New("attention: no compiler was given")
 	}
-	return &Library{drv: drv, ctx: r.Ctx, o: o, units: map[string]*loaded{}}, nil
+	return &Library{drv: drv, ctx: r.Ctx, o: o, units: map[string]*loaded{}, load: library.NewLoader(drv, r.Ctx)}, nil
 }
 
 // Workspace says how many bytes a call needs. What is not served wraps
@@ -83,7 +84,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	}
 	s := &step{op: p.Op}
 	for _, k := range launches {
-		f, err := l.function(&k)
+		f, err := l.kernel(&k)
 		if err != nil {
 			return nil, err
 		}
@@ -91,23 +92,31 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 		s.cmds.Launch(cuda.Main, f, k.grid, k.block, k.shared, k.params)
 		s.early.LaunchEarly(cuda.Main, f, k.grid, k.block, k.shared, k.params)
 		s.ahead = k.ahead
+		var one cuda.Commands // a kernel that needs local memory gets it at its first launch
+		one.Launch(cuda.Main, f, k.grid, k.block, k.shared, k.params)
+		if err := l.load.Load(f, &one); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.name, err)
+		}
 	}
 	if len(launches) == 0 {
 		for _, z := range p.Zero {
 			s.cmds.Memset32(cuda.Main, z.At, 0, words(&z))
 		}
+		if err := l.load.Load("zero", &s.cmds); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
 
-// function compiles and loads a kernel, once.
-func (l *Library) function(k *launch) (cuda.Func, error) {
+// kernel compiles a kernel and loads its module, once.
+func (l *Library) kernel(k *launch) (cuda.Func, error) {
 	source := k.unit.source()
 	u := l.units[source]
 	if u == nil {
 		u = &loaded{funcs: map[string]cuda.Func{}}
 		l.units[source] = u
-		u.err = l.load(u, k.unit.name, source)
+		u.err = l.compile(u, k.unit.name, source)
 		if u.err != nil && l.o.Log != nil {
 			l.o.Log.Warn("attention", "unit", k.unit.name, "error", u.err)
 		}
@@ -134,8 +143,8 @@ func (l *Library) function(k *launch) (cuda.Func, error) {
 // freeShared is the dynamic shared memory that needs no permission.
 const freeShared = 48 << 10
 
-// load compiles a unit. Where there is no compiler, another library may do.
-func (l *Library) load(u *loaded, name, source string) error {
+// compile compiles a unit. Where there is no compiler, another library may do.
+func (l *Library) compile(u *loaded, name, source string) error {
 	image, err := l.o.Compile(name, source, "--std=c++17")
 	if errors.Is(err, nvrtc.ErrNoCompiler) {
 		return fmt.Errorf("%w: %w", library.ErrNotServed, err)
@@ -149,7 +158,7 @@ func (l *Library) load(u *loaded, name, source string) error {
 
 // Close unloads the kernels. All steps must have ended.
 func (l *Library) Close() error {
-	var errs []error
+	errs := []error{l.load.Close()}
 	for _, u := range l.units {
 		if u.err == nil {
 			errs = append(errs, l.drv.ModuleUnload(l.ctx, u.module))

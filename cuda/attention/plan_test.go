@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -206,6 +207,42 @@ func TestRefusals(t *testing.T) {
 	if _, err := l.Plan(shaped(Forward, dtype.BF16, true, 1, 8, 8, 16, 16, 128)); !errors.Is(err, library.ErrNotServed) {
 		t.Errorf("without a compiler: %v", err)
 	}
+}
+
+// Steps leave nothing to load: each kernel is loaded when the first call that launches
+// it is planned, whatever the addresses.
+func TestLoads(t *testing.T) {
+	drv := &librarytest.Driver{}
+	l, err := Open(drv, &cuda.Rank{Ctx: 1}, Options{Compile: func(string, string, ...string) ([]byte, error) { return []byte{1}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bf := dtype.BF16
+	long := shaped(Backward, bf, true, 1, 8, 8, 2048, 2048, 128)
+	for i, c := range []struct {
+		call  *library.Call
+		loads int
+	}{
+		{shaped(Forward, bf, false, 1, 8, 8, 16, 16, 128), 1},
+		{shaped(Forward, bf, false, 1, 8, 8, 16, 16, 128), 0},
+		{long, 2},
+		{long, 0},
+		{shaped(Forward, bf, true, 0, 2, 2, 5, 5, 16), 1}, // nothing but zeros
+		{shaped(Forward, bf, true, 0, 2, 2, 5, 5, 16), 0},
+	} {
+		drv.Loads = 0
+		s, err := l.Plan(c.call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if drv.Loads != c.loads || drv.Runs != 0 {
+			t.Errorf("call %d, %v: %d loads, want %d; %d runs", i, s, drv.Loads, c.loads, drv.Runs)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	drv.Check(t)
 }
 
 // Equal problems at other addresses share a unit, other layouts too.

@@ -11,10 +11,11 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 )
 
 // standIn builds the stand-ins of cuDNN and of the driver and opens a library on them.
-func standIn(t *testing.T, o Options) *Library {
+func standIn(t *testing.T, o Options) (*Library, *librarytest.Driver) {
 	t.Helper()
 	if *onGPU {
 		t.Skip("this process uses the real libraries")
@@ -35,7 +36,8 @@ func standIn(t *testing.T, o Options) *Library {
 		standInDir = o.Dir
 	}
 	o.Preload = []string{filepath.Join(o.Dir, "libcuda.so.1")}
-	l, err := Open(nil, &cuda.Rank{Ctx: 42}, o)
+	drv := &librarytest.Driver{}
+	l, err := Open(drv, &cuda.Rank{Ctx: 42}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +45,9 @@ func standIn(t *testing.T, o Options) *Library {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
+		drv.Check(t)
 	})
-	return l
+	return l, drv
 }
 
 // standInDir is where the process loaded its libraries from: only once can it.
@@ -53,7 +56,8 @@ var standInDir string
 // TestDescriptors plans calls against a stand-in of the library that checks each
 // attribute's type, count and order.
 func TestDescriptors(t *testing.T) {
-	exact, fast := standIn(t, Options{}), standIn(t, Options{Fast: true})
+	exact, _ := standIn(t, Options{})
+	fast, _ := standIn(t, Options{Fast: true})
 	for _, l := range []*Library{exact, fast} {
 		fw, bw, _, _, _, _ := hostCases[0].calls(t)
 		for _, c := range []*library.Call{fw, bw} {
@@ -88,9 +92,31 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
+// Steps leave nothing to load: an engine is loaded when its first call is planned.
+func TestLoads(t *testing.T) {
+	l, drv := standIn(t, Options{})
+	fw, bw, _, _, _, _ := hostCases[0].calls(t)
+	want := 0
+	for i, c := range []*library.Call{fw, bw, fw, bw} {
+		c.Workspace, c.WorkspaceBytes = cuda.Ptr(8192*(i+1)), 1<<20
+		if _, err := l.Workspace(c); err != nil {
+			t.Fatal(err)
+		}
+		if drv.Loads != want {
+			t.Errorf("call %d: asking for its workspace has loaded", i)
+		}
+		if _, err := l.Plan(c); err != nil {
+			t.Fatal(err)
+		}
+		if want = min(want+1, 2); drv.Loads != want || drv.Runs != 0 {
+			t.Errorf("call %d: %d loads of %d, %d runs", i, drv.Loads, want, drv.Runs)
+		}
+	}
+}
+
 // TestRefusals holds which errors send a call to the next library.
 func TestRefusals(t *testing.T) {
-	l := standIn(t, Options{})
+	l, _ := standIn(t, Options{})
 	c := hostCases[0]
 	c.bias = true // the stand-in knows no such pattern
 	fw, _, _, _, _, _ := c.calls(t)

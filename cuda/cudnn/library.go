@@ -2,6 +2,7 @@ package cudnn
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
@@ -44,6 +45,7 @@ type Library struct {
 	b       backend
 	o       Options
 	engines map[string]*engine // by key
+	load    *library.Loader    // once for each engine
 	close   []func()
 }
 
@@ -57,7 +59,7 @@ func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Library{b: b, o: o, engines: map[string]*engine{}}, nil
+	return &Library{b: b, o: o, engines: map[string]*engine{}, load: library.NewLoader(drv, r.Ctx)}, nil
 }
 
 // Version is cuDNN's: 10000*major + 100*minor + patch.
@@ -73,7 +75,7 @@ func (l *Library) Close() error {
 		e.low.free()
 	}
 	l.close, l.engines = nil, nil
-	return l.b.close()
+	return errors.Join(l.load.Close(), l.b.close())
 }
 
 // Workspace says how many bytes a call needs, whatever addresses and workspace it
@@ -111,7 +113,15 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	for _, z := range p.Zero {
 		s.zero = append(s.zero, span{z.At, uint64(z.DType.Size()) * uint64(elements(z.Shape)) / 4})
 	}
-	return s, l.b.in(func() error { return l.bind(s, p) })
+	if err := l.b.in(func() error { return l.bind(s, p) }); err != nil {
+		return nil, err
+	}
+	var trial cuda.Commands
+	s.AddTo(&trial)
+	if err := l.load.Load(e, &trial); err != nil {
+		return nil, fmt.Errorf("%v: %w", s, err)
+	}
+	return s, nil
 }
 
 // bind fixes the addresses of a step.

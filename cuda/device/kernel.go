@@ -72,9 +72,6 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 	if d.host != nil && errors.As(err, &unserved) {
 		return p, d.planHost(p, k)
 	}
-	if err == nil {
-		err = cuda.Preload(d.drv, d.rank.Ctx, d.rank.Setup(), &p.cmds)
-	}
 	return p, err
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
@@ -65,6 +66,11 @@ func (d *counted) Launch(c cuda.Ctx, s cuda.Stream, f cuda.Func, grid, block, sh
 	return d.Driver.Launch(c, s, f, grid, block, shared, buf)
 }
 
+func (d *counted) GraphInstantiate(c cuda.Ctx, g cuda.Graph) (cuda.Exec, error) {
+	d.calls["GraphInstantiate"]++
+	return d.Driver.GraphInstantiate(c, g)
+}
+
 func (d *counted) GraphLaunch(c cuda.Ctx, x cuda.Exec, s cuda.Stream) error {
 	d.calls["GraphLaunch"]++
 	return d.Driver.GraphLaunch(c, x, s)
@@ -78,6 +84,53 @@ type countedFake struct {
 
 func (d countedFake) RegisterCall(run func(args []uint64) error) cuda.CFunc {
 	return d.fake.RegisterCall(run)
+}
+
+// tells is a library whose steps do nothing, and which counts what it planned.
+type tells struct {
+	nothing cuda.CFunc
+	planned int
+}
+
+func (l *tells) Plan(c *library.Call) (library.Step, error) {
+	if c.Op != "matmul" {
+		return nil, library.ErrNotServed
+	}
+	l.planned++
+	return l, nil
+}
+func (l *tells) AddTo(c *cuda.Commands) { c.Call(cuda.Main, l.nothing) }
+func (l *tells) String() string         { return "nothing" }
+func (l *tells) Close() error           { return nil }
+
+// Steps of libraries leave nothing to load, so that the device loads nothing for them:
+// neither when it plans a call, nor when it runs one.
+func TestLibrariesLoad(t *testing.T) {
+	fake := newFake(t, 1)
+	drv := &counted{Driver: fake, calls: map[string]int{}}
+	lib := &tells{nothing: fake.RegisterCall(func([]uint64) error { return nil })}
+	o := small(1)
+	o.Libraries = []device.OpenLibrary{func(device.LibraryEnv) (library.Library, error) { return lib, nil }}
+	m := &rt.Module{Name: "m", World: 1, Arena: 1 << 16, Streams: []string{"compute"}}
+	err := device.Local(t.Context(), countedFake{drv, fake}, []int{0}, rt.Config{}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		for range 2 {
+			_, err := rt.RunModule(ctx, r, m, func(x *rt.Exec) {
+				for i := range int64(2) {
+					x.Launch("compute", "matmul", nil, rt.Ts{rt.C(8192+i*1024, rt.F32, 16, 16)}, rt.Ts{rt.C(0, rt.F32, 16, 16), rt.C(4096, rt.F32, 16, 16)})
+				}
+			}, nil, rt.Options{})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lib.planned != 2 || drv.calls["GraphInstantiate"] != 0 || drv.calls["call"] != 4 {
+		t.Errorf("%d calls planned, %v", lib.planned, drv.calls)
+	}
 }
 
 // spy keeps the last captured step of a device.

@@ -56,7 +56,7 @@ type Joiner interface {
 	Step
 	// Join gives a step that does this one and the first n of next, which follow it with
 	// nothing between them; n is 0 if there is none. Its results may differ from theirs
-	// by rounding. It may do what Library.Plan may.
+	// by rounding. It may do what Library.Plan may, and leaves as little to load.
 	Join(next []Step) (joined Step, n int, err error)
 }
 
@@ -93,8 +93,13 @@ func (m Memory) Overlaps(o Memory) bool {
 // Library plans calls for one rank. One goroutine at a time uses it.
 type Library interface {
 	// Plan readies a call. It may load code, ask for heuristics and time candidates, but
-	// must not allocate device memory: kernels of other ranks may be waiting for this
-	// rank. What it needs it takes when the library is opened, or from the workspace.
+	// must not allocate device memory: what the call needs it takes when the library is
+	// opened, or from the workspace.
+	//
+	// The step leaves nothing to load. Its commands, early or not, what it fetches, and
+	// what Join makes of it, neither load code nor allocate when they are first enqueued
+	// or captured: the driver would hold locks of the whole process for that and wait for
+	// the device, where kernels may be waiting for this rank. A Loader does it.
 	Plan(c *Call) (Step, error)
 	// Close frees what the library holds. All its work has ended.
 	Close() error

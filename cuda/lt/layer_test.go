@@ -326,19 +326,22 @@ func TestGPUWarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	load := library.NewLoader(g.drv, g.ctx)
+	defer load.Close()
 	for i, x := range list {
 		l, err := g.h.PlanWith(p, x)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var cmds cuda.Commands
-		if err := l.AddTo(&cmds, g.s, g.in, g.in+64<<20, g.out); err != nil {
+		w := workspace{at: g.out + 32<<20, bytes: g.h.opts.Workspace}
+		if err := l.addWith(&cmds, cuda.Main, g.in, g.in+64<<20, g.out, w, false); err != nil {
 			t.Fatal(err)
 		}
 		var took [3]time.Duration
 		start := time.Now()
 		if i%2 == 0 {
-			if err := g.h.warm(&cmds); err != nil {
+			if err := load.Load(l, &cmds); err != nil {
 				t.Fatal(err)
 			}
 			took[0] = time.Since(start)

@@ -106,8 +106,7 @@ type Handle struct {
 	old       []*Plan // replaced by Adopt
 	workspace map[cuda.Stream]workspace
 	kernels   map[Skinny]kernel
-	fetch     kernel      // of prefetch.cu
-	side      cuda.Stream // for captures that are thrown away, 0 before the first
+	fetch     kernel // of prefetch.cu
 }
 
 type planKey struct {
@@ -192,10 +191,6 @@ func (h *Handle) Close() error {
 	slices.Sort(streams)
 	for _, s := range streams {
 		errs = append(errs, h.lib.drv.MemFree(h.ctx, h.workspace[s].at))
-	}
-	if h.side != 0 {
-		errs = append(errs, h.lib.drv.StreamDestroy(h.ctx, h.side))
-		h.side = 0
 	}
 	errs = append(errs, h.unload(), h.lib.lib.destroy(h.ctx, h.h))
 	h.plans, h.old, h.workspace, h.kernels = map[planKey]*Plan{}, nil, map[cuda.Stream]workspace{}, map[Skinny]kernel{}

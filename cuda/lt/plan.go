@@ -15,7 +15,15 @@ type Plan struct {
 	lt        uint64 // the library's plan
 	workspace uint64 // bytes it needs
 	kernel    kernel
-	warm      bool // its code is loaded
+}
+
+// code is the same for plans that need the same code: a kernel of this package serves
+// many, what the library chooses is known to be that of the plan only.
+func (l *Plan) code() any {
+	if l.algo.Skinny != (Skinny{}) {
+		return l.algo.Skinny
+	}
+	return l
 }
 
 // Plan finds or makes the plan of a problem: the tuning's algorithm, or else the

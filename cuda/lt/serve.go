@@ -11,8 +11,9 @@ import (
 
 // Server serves the device with products: a library.Library for one rank.
 type Server struct {
-	h *Handle
-	c Config
+	h    *Handle
+	c    Config
+	load *library.Loader
 }
 
 // Serve makes a server on a context.
@@ -21,10 +22,17 @@ func (l *Library) Serve(ctx cuda.Ctx, o Options, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.loadPrefetch(); err != nil {
-		return nil, errors.Join(err, h.Close())
+	s := &Server{h: h, c: c, load: library.NewLoader(l.drv, ctx)}
+	err = h.loadPrefetch()
+	if err == nil { // what steps fetch with is no part of their own commands
+		var trial cuda.Commands
+		h.addPrefetch(&trial, cuda.Main, []library.Memory{{Bytes: 1 << 10}}, 1<<10)
+		err = s.load.Load(h.fetch, &trial)
 	}
-	return &Server{h: h, c: c}, nil
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // Handle is what the server plans with.
@@ -68,27 +76,14 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if err := st.add(&trial, false); err != nil { // so that AddTo cannot fail
 		return nil, err
 	}
-	if !l.warm {
-		if err := s.h.warm(&trial); err != nil {
-			return nil, fmt.Errorf("%v: %w", l.algo, err)
-		}
-		l.warm = true
+	if err := s.load.Load(l.code(), &trial); err != nil {
+		return nil, fmt.Errorf("%v: %w", l.algo, err)
 	}
 	return st, nil
 }
 
-// warm loads what commands need (cuda.Preload), on a stream of the handle's own.
-func (h *Handle) warm(c *cuda.Commands) (err error) {
-	if h.side == 0 && c.Len() > 0 {
-		if h.side, err = h.lib.drv.StreamCreate(h.ctx); err != nil {
-			return err
-		}
-	}
-	return cuda.Preload(h.lib.drv, h.ctx, h.side, c)
-}
-
 // Close implements library.Library.
-func (s *Server) Close() error { return s.h.Close() }
+func (s *Server) Close() error { return errors.Join(s.load.Close(), s.h.Close()) }
 
 // step is a planned product at fixed addresses.
 type step struct {
@@ -186,7 +181,7 @@ func (s *step) Join(next []library.Step) (library.Step, int, error) {
 		}
 		var trial cuda.Commands
 		if err = g.AddTo(&trial, cuda.Main, sets, false); err == nil {
-			err = s.srv.h.warm(&trial)
+			err = s.srv.load.Load(g.algo.Skinny, &trial)
 		}
 		return j, n - 1, err
 	}

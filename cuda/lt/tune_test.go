@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -241,6 +242,80 @@ func TestServer(t *testing.T) {
 	if err := srv.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Steps leave nothing to load: what a problem's plan needs is loaded when it is planned,
+// once whatever the addresses, and a kernel of ours once for all problems and groups.
+func TestLoads(t *testing.T) {
+	if *onGPU {
+		t.Skip("the fake's kernel")
+	}
+	b := newBench(t, Options{})
+	drv := &librarytest.Driver{Driver: b.lib.drv}
+	b.lib.drv = drv
+	tn := &Tuning{}
+	srv, err := b.lib.Serve(b.ctx, Options{Tuning: tn}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetches := drv.Loads // one for all weights that are ever fetched
+	tensor := func(at cuda.Ptr, shape, strides []int64) library.Tensor {
+		return library.Tensor{At: at, DType: dtype.BF16, Shape: shape, Strides: strides}
+	}
+	call := func(at cuda.Ptr, n int64) *library.Call {
+		const m, k = 16, 128
+		return &library.Call{Op: "matmul", Ins: []library.Tensor{tensor(at, []int64{m, k}, []int64{k, 1}), tensor(at<<8, []int64{k, n}, []int64{1, k})},
+			Outs: []library.Tensor{tensor(at<<16+cuda.Ptr(n)<<10, []int64{m, n}, []int64{n, 1})}, WorkspaceBytes: 1 << 20, Workspace: 1 << 12}
+	}
+	plan := func(at cuda.Ptr, n int64, loads int) library.Step {
+		t.Helper()
+		drv.Loads = 0
+		st, err := srv.Plan(call(at, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if drv.Loads != loads {
+			t.Errorf("a product of %d columns at %#x: %d loads, want %d", n, uint64(at), drv.Loads, loads)
+		}
+		return st
+	}
+	if fetches != 1 {
+		t.Errorf("%d loads of what fetches", fetches)
+	}
+	plan(1<<20, 32, 1)
+	plan(1<<21, 32, 0)
+	plan(1<<20, 48, 1)
+	plan(1<<22, 48, 0)
+	for _, n := range []int64{16, 64} {
+		p, err := srv.ProblemOfCall(call(1<<20, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tn.Set(p, Algo{Skinny: Skinny{1, 4, 1, 2, 2, 0}})
+	}
+	list := []library.Step{plan(1<<20, 16, 1), plan(1<<20, 64, 0)}
+	var ps []Problem
+	for _, st := range list {
+		ps = append(ps, st.(*step).plan.problem)
+	}
+	tn.SetGroup(ps, Algo{Skinny: Skinny{1, 4, 1, 2, 2, 2}})
+	for i := range 2 { // steps are joined again for each capture
+		drv.Loads = 0
+		if _, n, err := list[0].(library.Joiner).Join(list[1:]); n != 1 || err != nil {
+			t.Fatalf("%d joined, %v", n, err)
+		}
+		if drv.Loads != 1-i {
+			t.Errorf("joined for time %d: %d loads", i, drv.Loads)
+		}
+	}
+	if drv.Runs != 0 {
+		t.Errorf("%d command buffers ran", drv.Runs)
+	}
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	drv.Check(t)
+	b.lib.drv = drv.Driver
 }
 
 // The kernel's shared memory and grid follow from its parameters.
