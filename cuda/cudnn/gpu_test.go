@@ -69,6 +69,10 @@ func cases() []gpuCase {
 		{"32x2048/swapped", 1, 32, 32, 2048, 2048, 128, true, true, 0, one(swapped), bf, true},
 		{"8x2048", 1, 8, 8, 2048, 2048, 128, true, true, 0, one(dense), bf, true},
 		{"8x2048/full", 1, 8, 8, 2048, 2048, 128, false, true, 0, one(swapped), bf, true},
+		{"8x4096", 1, 8, 8, 4096, 4096, 128, true, true, 0, one(dense), bf, true},
+		{"32x4096", 1, 32, 32, 4096, 4096, 128, true, true, 0, one(swapped), bf, true},
+		{"4x8192", 1, 4, 4, 8192, 8192, 128, true, false, 0, one(dense), bf, true},
+		{"chunk/256x4096", 1, 8, 8, 256, 4096, 128, false, true, 0, one(dense), bf, true},
 		{"8x16/full", 1, 8, 8, 16, 16, 128, false, true, 0, one(dense), bf, true},
 		{"8x2048/mixed", 1, 8, 8, 2048, 2048, 128, true, true, 0, mixed, bf, false},
 		{"tiny", 1, 4, 4, 32, 32, 16, true, true, 0, one(dense), bf, false},
@@ -267,7 +271,11 @@ func (g *gpu) milliseconds(t *testing.T, s library.Step) float64 {
 // by bit.
 func (g *gpu) check(t *testing.T, s library.Step, results ...*placed) (data [][]byte, differ int) {
 	t.Helper()
+	free, _, _ := g.drv.MemInfo(g.rank.Ctx)
 	g.run(t, s)
+	if after, _, _ := g.drv.MemInfo(g.rank.Ctx); after < free {
+		t.Errorf("%v: the first run took %d KiB of the device", s, (free-after)>>10)
+	}
 	for _, r := range results {
 		data = append(data, g.download(t, r))
 	}
@@ -331,7 +339,7 @@ func TestGPU(t *testing.T) {
 	}
 }
 
-const workspace = 512 << 20
+const workspace = 2 << 30 // cuDNN's backward pass takes 1 GiB for 32 heads of 4096
 
 // forms opens what can be opened.
 func (g *gpu) forms(t *testing.T) []form {
