@@ -184,6 +184,55 @@ func sumType(dom domain) string {
 	return string(dom)
 }
 
+// accumulatorOf is what a fold runs in, without a name, and what it begins with.
+func accumulatorOf(r reduction) (a accumulator, init string) {
+	n := r.n
+	in := n.Arg(0).Type().DType()
+	dom := domainOf(in, n.Result(0).Type().DType())
+	a.typ = string(dom)
+	switch n.Op() {
+	case ir.OpSum, ir.OpMean:
+		if a.typ = sumType(dom); dom == domI64 && n.Op() == ir.OpMean {
+			a.typ = string(domF64)
+		}
+		a.functor, init = "Sum", "0"
+	case ir.OpProd:
+		a.typ = sumType(dom)
+		a.functor, init = "Product", "1"
+	case ir.OpAmax:
+		a.functor, init = "Largest", "least_of<"+a.typ+">()"
+	case ir.OpAmin:
+		a.functor, init = "Smallest", "most_of<"+a.typ+">()"
+	case ir.OpArgmax:
+		a.typ = "best<" + string(held(in)) + ">"
+		a.functor, init = "First", a.typ+"{0, -1}"
+	default: // softmax
+		a.typ = softType(n)
+		a.functor, init = "Sum", "0"
+		if r.part == 0 {
+			a.functor, init = "Largest", "least_of<"+a.typ+">()"
+		}
+	}
+	return a, init
+}
+
+// term is what element x of a row joins the fold as; column says which it is, top is
+// the largest element where the fold is the sum of a softmax.
+func (a accumulator) term(r reduction, x operand, column, top string) string {
+	switch r.n.Op() {
+	case ir.OpSum, ir.OpMean, ir.OpProd:
+		return "(" + a.typ + ")" + x.text
+	case ir.OpAmax, ir.OpAmin:
+		return x.in(domain(a.typ))
+	case ir.OpArgmax:
+		return fmt.Sprintf("%s{%s, %s}", a.typ, x.text, column)
+	}
+	if r.part == 0 {
+		return fmt.Sprintf("(%s)%s", a.typ, x.text)
+	}
+	return fmt.Sprintf("soft_exp(sub_of((%s)%s, %s))", a.typ, x.text, top)
+}
+
 // accumulate emits one step of a fold: the element at hand joins.
 func (g *generator) accumulate(r reduction) (accumulator, error) {
 	n := r.n
@@ -194,40 +243,15 @@ func (g *generator) accumulate(r reduction) (accumulator, error) {
 	if g.pairs[n] != nil {
 		return g.accumulateOnline(n, x), nil
 	}
-	in := n.Arg(0).Type().DType()
-	dom := domainOf(in, n.Result(0).Type().DType())
-	a := accumulator{name: g.fresh("s"), typ: string(dom)}
-	var init, e string
-	switch n.Op() {
-	case ir.OpSum, ir.OpMean:
-		if a.typ = sumType(dom); dom == domI64 && n.Op() == ir.OpMean {
-			a.typ = string(domF64)
-		}
-		a.functor, init, e = "Sum", "0", "("+a.typ+")"+x.text
-	case ir.OpProd:
-		a.typ = sumType(dom)
-		a.functor, init, e = "Product", "1", "("+a.typ+")"+x.text
-	case ir.OpAmax:
-		a.functor, init, e = "Largest", "least_of<"+a.typ+">()", x.in(dom)
-	case ir.OpAmin:
-		a.functor, init, e = "Smallest", "most_of<"+a.typ+">()", x.in(dom)
-	case ir.OpArgmax:
-		a.typ = "best<" + string(held(in)) + ">"
-		a.functor, init, e = "First", a.typ+"{0, -1}", fmt.Sprintf("%s{%s, %s}", a.typ, x.text, g.position().text())
-	default: // softmax
-		t := softType(n)
-		if r.part == 0 {
-			a.typ = t
-			a.functor, init, e = "Largest", "least_of<"+t+">()", fmt.Sprintf("(%s)%s", t, x.text)
-			break
-		}
-		top, err := g.fold(reduction{n, 0})
-		if err != nil {
+	a, init := accumulatorOf(r)
+	a.name = g.fresh("s")
+	top := ""
+	if isSoftmax(n) && r.part == 1 {
+		if top, err = g.fold(reduction{n, 0}); err != nil {
 			return a, err
 		}
-		a.typ, a.functor, init = t, "Sum", "0"
-		e = fmt.Sprintf("soft_exp(sub_of((%s)%s, %s))", t, x.text, top)
 	}
+	e := a.term(r, x, g.position().text(), top)
 	at := ""
 	if g.f.columns {
 		at = "[v]"

@@ -15,6 +15,8 @@ type form struct {
 	most  int64 // upper bound of width
 	block int   // threads
 
+	limits *limits // of sizes that are bounds, what there is of them
+
 	// Of a form without rows.
 	trips int64   // runs of consecutive elements that a thread handles one after the other
 	shape []int64 // what is reduced; without rows the finest shape that all results can be seen in

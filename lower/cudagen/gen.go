@@ -19,12 +19,14 @@ var prelude string
 func Prelude() string { return prelude }
 
 // Kernel is the CUDA source of one region and how to launch it. Its parameters
-// are a pointer to element (0, 0, ...) of each operand, then of each result.
+// are a pointer to element (0, 0, ...) of each operand, then of each result, then
+// the sizes that are known at run time only, as 64-bit integers.
 type Kernel struct {
 	Name  string      // of the function, with C linkage
 	Body  string      // the function, without the prelude
 	Ins   []*ir.Value // operands, in order of parameters
 	Outs  []*ir.Value // results, in order of parameters
+	Sizes []ir.Dim    // sizes known at run time only, in order of parameters; all of the region's
 	Grid  int64       // blocks
 	Block int         // threads of each
 	Lanes int         // threads that share a row; 1 where no threads work together
@@ -54,6 +56,14 @@ func (k *Kernel) Key(options []string) string {
 // equal text up to the names of nodes. An error that wraps [ErrUnsupported] says
 // that the region cannot be one kernel. The time is linear in the size of the text.
 func Generate(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, error) {
+	if slices.ContainsFunc(nodes, symbolic) {
+		return generateSized(name, st, nodes)
+	}
+	return generate(name, st, nodes, nil)
+}
+
+// generate is Generate of a region of known sizes, which with limits are bounds.
+func generate(name string, st *ir.Storages, nodes []*ir.Node, lim *limits) (*Kernel, error) {
 	r, err := newRegion(st, nodes)
 	if err != nil {
 		return nil, err
@@ -65,8 +75,12 @@ func Generate(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.limits = lim
 	if err := f.arrange(r); err != nil {
 		return nil, err
+	}
+	if lim != nil && lim.single {
+		f.narrow(r)
 	}
 	g := newGenerator(r, f)
 	body, err := g.kernel()
@@ -199,17 +213,28 @@ func (g *generator) intType() string {
 
 // head is the function's first line.
 func (g *generator) head(name string) string {
+	var sizes []ir.Dim
+	if g.f.limits != nil {
+		sizes = g.f.limits.sizes
+	}
+	return headOf(name, g.r, g.ins, sizes, g.f.block)
+}
+
+func headOf(name string, r *region, ins []*ir.Value, sizes []ir.Dim, block int) string {
 	var b strings.Builder
-	for _, n := range g.r.nodes {
+	for _, n := range r.nodes {
 		fmt.Fprintf(&b, "// %s\n", statement(n))
 	}
-	fmt.Fprintf(&b, "extern \"C\" __global__ void __launch_bounds__(%d) %s(", g.f.block, name)
+	fmt.Fprintf(&b, "extern \"C\" __global__ void __launch_bounds__(%d) %s(", block, name)
 	var params []string
-	for i, v := range g.ins {
+	for i, v := range ins {
 		params = append(params, fmt.Sprintf("const %s* RESTRICT in%d /* %s */", ctype(v.Type().DType()), i, v))
 	}
-	for i, v := range g.r.outs {
+	for i, v := range r.outs {
 		params = append(params, fmt.Sprintf("%s* RESTRICT out%d /* %s */", ctype(v.Type().DType()), i, v))
+	}
+	for i, d := range sizes {
+		params = append(params, fmt.Sprintf("i64 %s /* %s */", sizeName(i), d))
 	}
 	fmt.Fprintf(&b, "\n    %s) {\n  next_may_begin();\n", strings.Join(params, ",\n    "))
 	return b.String()
@@ -271,7 +296,11 @@ func (g *generator) elements() error {
 	} else {
 		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
 	}
-	if count%(run*f.trips) != 0 {
+	switch {
+	case f.limits != nil:
+		g.top.emit("const i64 count = %s;", f.limits.count)
+		s.emit("if (i >= count) return;")
+	case count%(run*f.trips) != 0:
 		s.emit("if (i >= %d) return;", count)
 	}
 	g.col = g.x.newAtom("i", count-f.width, f.width, s)
@@ -442,7 +471,11 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 		t := ctype(v.Type().DType())
 		pre.emit("vec<%s, %d> %s;", t, g.width, name)
 		g.body.emit("store(%s.at + v, %s);", name, text)
-		pre.after = append(pre.after, fmt.Sprintf("store_vec(out%d + %s, %s);", k, base.text(), name))
+		store := fmt.Sprintf("store_vec(out%d + %s, %s);", k, base.text(), name)
+		if g.f.limits != nil {
+			store = fmt.Sprintf("store_upto(out%d + %s, %s, count - i);", k, base.text(), name)
+		}
+		pre.after = append(pre.after, store)
 		g.vectors++
 		return nil
 	}

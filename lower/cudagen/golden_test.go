@@ -53,7 +53,15 @@ func load(t *testing.T) []*trial {
 				}
 			}
 		}
-		tr, err := newTrial(name, f, order[len(f.Inputs()):len(order)-1], ulp, 1)
+		st, err := ir.ComputeStorages(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := cudagen.Generate(name, st, order[len(f.Inputs()):len(order)-1])
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		tr, err := newTrialAt(k, st, f, ulp, 1, sizesAt(m)[0])
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -74,6 +82,25 @@ func load(t *testing.T) []*trial {
 			t.Errorf("%s: a second run gives another kernel, %v", file, err)
 		}
 		out = append(out, tr)
+		for _, at := range sizesAt(m)[1:] {
+			more, err := newTrialAt(tr.k, tr.st, f, ulp, 2, at)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			out = append(out, more)
+		}
+	}
+	return out
+}
+
+// sizesAt are values for the symbols of a module: hints, bounds, and nothing at all.
+func sizesAt(m *ir.Module) []map[string]int64 {
+	if len(m.Symbols()) == 0 {
+		return []map[string]int64{nil}
+	}
+	out := []map[string]int64{{}, {}, {}}
+	for _, s := range m.Symbols() {
+		out[0][s.Name], out[1][s.Name], out[2][s.Name] = s.Hint, s.Max, 0
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower/cudagen"
@@ -25,6 +26,7 @@ type trial struct {
 	st   *ir.Storages
 	ins  []buffer // one for each input of the function
 	want []want   // parallel to k.Outs
+	args []int64  // sizes that the kernel takes
 	ulp  int64    // largest distance allowed without EXACT_MATH, in units of the last place; -1: a share of the result's largest element
 }
 
@@ -48,18 +50,38 @@ func newTrial(name string, f *ir.Func, nodes []*ir.Node, ulp int64, seed uint64)
 	if err != nil {
 		return nil, err
 	}
-	tr := &trial{name: name, st: st, ulp: ulp}
-	if tr.k, err = cudagen.Generate(name, st, nodes); err != nil {
+	k, err := cudagen.Generate(name, st, nodes)
+	if err != nil {
 		return nil, err
 	}
-	inputs, err := interp.RandomInputs(f, seed, interp.RandomOptions{})
+	return newTrialAt(k, st, f, ulp, seed, nil)
+}
+
+// newTrialAt is newTrial of a kernel that is there, with sizes known at run time only.
+func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed uint64, sizes map[string]int64) (*trial, error) {
+	tr := &trial{name: k.Name, k: k, st: st, ulp: ulp}
+	for _, d := range k.Sizes {
+		n, ok := d.Eval(func(s string) (int64, bool) { n, ok := sizes[s]; return n, ok })
+		if !ok {
+			return nil, fmt.Errorf("size %s has no value", d)
+		}
+		tr.args = append(tr.args, n)
+	}
+	if len(sizes) > 0 {
+		tr.name += fmt.Sprint(" at ", sizes)
+	}
+	ranks := []map[string]int64{sizes}
+	if len(sizes) == 0 {
+		ranks = nil
+	}
+	inputs, err := interp.RandomInputs(f, seed, interp.RandomOptions{Symbols: ranks})
 	if err != nil {
 		return nil, err
 	}
 	for i, n := range f.Inputs() {
 		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, inputs[0][i].Data})
 	}
-	outs, err := interp.Run(context.Background(), f, inputs, interp.Options{})
+	outs, err := interp.Run(context.Background(), f, inputs, interp.Options{Symbols: ranks})
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +96,14 @@ func newTrial(name string, f *ir.Func, nodes []*ir.Node, ulp int64, seed uint64)
 		if !found {
 			return nil, fmt.Errorf("%s is not returned", v)
 		}
+		if w.strides == nil {
+			w.strides = rowmajor.Strides(w.t.Shape)
+		}
 		for d, s := range w.strides {
 			w.bytes += (w.t.Shape[d] - 1) * s * int64(w.t.DType.Size())
+		}
+		if w.t.NumElems() == 0 {
+			w.bytes = 0
 		}
 		tr.want = append(tr.want, w)
 	}
@@ -137,8 +165,12 @@ static void write_buffer(const char* d, size_t n) {
   free(h);
 }
 `)
+	written := map[*cudagen.Kernel]bool{} // look-up only
 	for _, t := range trials {
-		b.WriteString("\n" + t.k.Body)
+		if !written[t.k] {
+			b.WriteString("\n" + t.k.Body)
+		}
+		written[t.k] = true
 	}
 	b.WriteString("\nint main(int argc, char** argv) {\n  if (argc != 3 || !(in = fopen(argv[1], \"rb\")) || !(out = fopen(argv[2], \"wb\"))) return 2;\n")
 	for _, t := range trials {
@@ -160,6 +192,9 @@ static void write_buffer(const char* d, size_t n) {
 		}
 		for i, v := range t.k.Outs {
 			args = append(args, fmt.Sprintf("(%s*)o%d", ctype(v), i))
+		}
+		for _, n := range t.args {
+			args = append(args, fmt.Sprint(n))
 		}
 		fmt.Fprintf(&b, "    RUN(%s, %d, %d, %d, %s);\n", t.k.Name, t.k.Grid, t.k.Block, t.k.Lanes, strings.Join(args, ", "))
 		for i, w := range t.want {

@@ -194,6 +194,16 @@ FN void store(b8* p, i64 x) { p->byte = (unsigned char)x; }
 template <class T, int n> struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) vec { T at[n]; };
 template <int n, class T> FN vec<T, n> load_vec(const T* p) { return *(const vec<T, n>*)p; }
 template <int n, class T> FN void store_vec(T* p, const vec<T, n>& x) { *(vec<T, n>*)p = x; }
+// The first of n elements where a tensor ends behind as many as are left.
+template <int n, class T> FN void store_upto(T* p, const vec<T, n>& x, i64 left) {
+  if (left >= n) {
+    store_vec(p, x);
+    return;
+  }
+  for (int v = 0; v < n; ++v) {
+    if (v < left) p[v] = x.at[v];
+  }
+}
 
 // An element that lies at no multiple of its size.
 template <int n> FN void copy_bytes(void* to, const void* from) {
@@ -206,6 +216,11 @@ FN i64 position(i64 i, i64 size, bool wrap) {
   if (wrap && i < 0) i += size;
   if (i < 0 || i >= size) __trap();
   return i;
+}
+// Where a slice begins: negative counted from the end, and within the size.
+FN i64 inside(i64 i, i64 size) {
+  if (i < 0) i += size;
+  return i < 0 ? 0 : i > size ? size : i;
 }
 
 // One operand.

@@ -201,6 +201,24 @@ func (g *generator) fromIndex(p *puts, put func(s *scope, k lin) error) error {
 	})
 }
 
+// scatterFunction is how a scatter lets a value join what is there, empty if it takes
+// the place of that.
+func scatterFunction(n *ir.Node) (name string, ok bool) {
+	switch n.Attrs().Str("reduce", "") {
+	case "":
+		return "", true
+	case "add", "sum":
+		return "add_of", true
+	case "multiply", "prod":
+		return "mul_of", true
+	case "amax":
+		return "maximum_of", true
+	case "amin":
+		return "minimum_of", true
+	}
+	return "", false
+}
+
 // scatter writes values along one dimension.
 func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
@@ -212,19 +230,9 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	if len(shape) == 0 {
 		return "", unsupported(n, "a tensor of rank 0")
 	}
-	function := ""
-	switch reduce := n.Attrs().Str("reduce", ""); reduce {
-	case "":
-	case "add", "sum":
-		function = "add_of"
-	case "multiply", "prod":
-		function = "mul_of"
-	case "amax":
-		function = "maximum_of"
-	case "amin":
-		function = "minimum_of"
-	default:
-		return "", unsupported(n, "reduce=%s", reduce)
+	function, ok := scatterFunction(n)
+	if !ok {
+		return "", unsupported(n, "reduce=%s", n.Attrs().Str("reduce", ""))
 	}
 	value := scalarOf(n.Attrs(), "value")
 	term := func(old string, to []lin) (string, error) {

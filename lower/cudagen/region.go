@@ -32,16 +32,33 @@ func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 		r.member[n] = true
 	}
 	for _, n := range nodes {
-		if c := n.Op().Class(); c != ir.ClassView && c != ir.ClassMemory || !n.Pure() {
-			return nil, unsupported(n, "a %s operation, or one with effects", c)
-		}
-		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-			if v.Type().IsAsync() || v.Type().Strides() == nil {
-				return nil, unsupported(n, "%s is %s; sizes have to be known", v, v.Type())
-			}
+		if err := r.check(n, func(t ir.Type) bool { return t.Strides() != nil }); err != nil {
+			return nil, err
 		}
 	}
-	for _, n := range nodes {
+	if err := r.findOuts(); err != nil {
+		return nil, err
+	}
+	r.findEqual()
+	return r, nil
+}
+
+// check refuses what no kernel computes, and operands and results that do not fit.
+func (r *region) check(n *ir.Node, fits func(ir.Type) bool) error {
+	if c := n.Op().Class(); c != ir.ClassView && c != ir.ClassMemory || !n.Pure() {
+		return unsupported(n, "a %s operation, or one with effects", c)
+	}
+	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
+		if v.Type().IsAsync() || !fits(v.Type()) {
+			return unsupported(n, "%s is %s; sizes have to be known", v, v.Type())
+		}
+	}
+	return nil
+}
+
+// findOuts lists what the region writes.
+func (r *region) findOuts() error {
+	for _, n := range r.nodes {
 		for _, v := range n.Results() {
 			if n.Op().IsView() || !r.escapes(v) {
 				continue
@@ -49,11 +66,10 @@ func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 			r.outs = append(r.outs, v)
 		}
 	}
-	r.findEqual()
 	if len(r.outs) == 0 {
-		return nil, fmt.Errorf("cudagen: a region of %d nodes without results: %w", len(nodes), ErrUnsupported)
+		return fmt.Errorf("cudagen: a region of %d nodes without results: %w", len(r.nodes), ErrUnsupported)
 	}
-	return r, nil
+	return nil
 }
 
 // escapes reports whether v or a view of it that belongs to the region is read by

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -273,13 +274,17 @@ func (g *generator) iota(v *ir.Value, at []lin) (string, error) {
 	if !step.set {
 		step = scalarArg{set: true, i: 1, f: 1}
 	}
-	dt := v.Type().DType()
+	return g.define(v, iotaText(start, step, at[0].text(), v.Type().DType())), nil
+}
+
+// iotaText is element i of evenly spaced numbers.
+func iotaText(start, step scalarArg, i string, dt dtype.DType) string {
 	if start.float || step.float {
-		e := fmt.Sprintf("add_of(%s, mul_of((f64)(%s), %s))", start.literal(domF64), at[0].text(), step.literal(domF64))
-		return g.define(v, rounded(e, domF64, dt)), nil
+		e := fmt.Sprintf("add_of(%s, mul_of((f64)(%s), %s))", start.literal(domF64), i, step.literal(domF64))
+		return rounded(e, domF64, dt)
 	}
-	e := fmt.Sprintf("%s + (i64)(%s) * %s", start.literal(domI64), at[0].text(), step.literal(domI64))
-	return g.define(v, rounded(e, domI64, dt)), nil
+	e := fmt.Sprintf("%s + (i64)(%s) * %s", start.literal(domI64), i, step.literal(domI64))
+	return rounded(e, domI64, dt)
 }
 
 // segment is a part of a dimension that comes from a tensor, from an index on.

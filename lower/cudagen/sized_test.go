@@ -1,0 +1,151 @@
+package cudagen_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower/cudagen"
+)
+
+// sizedCases are single operations and elementwise regions of sizes that are known at
+// run time only. Symbols are at most 37; positive says that an empty range has no value.
+var sizedCases = []struct {
+	name, text string
+	positive   bool
+}{
+	{name: "silu", text: `(%x: bf16[a+b,16]) -> (bf16[a+b,16]) { %y = silu %x : bf16[a+b,16]; return %y }`},
+	{name: "silu_odd", text: `(%x: bf16[a,3]) -> (bf16[a,3]) { %y = silu %x : bf16[a,3]; return %y }`},
+	{name: "swiglu", text: `(%x: bf16[a,24], %z: bf16[a,24]) -> (bf16[a,24], f32[a,24]) { %y = silu %x : bf16[a,24]; %w = mul %y, %z : bf16[a,24]; %v = convert %w : f32[a,24]; return %w, %v }`},
+	{name: "through_views", text: `(%x: f32[a,8]) -> (f32[a*8]) { %y = exp %x : f32[a,8]; %w = view %y : f32[a*8]; %v = add %w, %w : f32[a*8]; return %v }`},
+	{name: "row_scale", text: `(%x: bf16[a,24], %w: f32[a,1]) -> (bf16[a,24]) { %y = mul %x, %w : bf16[a,24]; return %y }`},
+	{name: "bias", text: `(%x: bf16[a,b], %w: bf16[b]) -> (bf16[a,b]) { %y = add %x, %w : bf16[a,b]; return %y }`},
+	{name: "outer", text: `(%x: f32[a,1], %w: f32[1,b]) -> (f32[a,b]) { %y = mul %x, %w : f32[a,b]; return %y }`},
+	{name: "masks", text: `(%c: bool[a,5], %x: f16[a,5], %z: f16[]) -> (f16[a,5]) { %y = where %c, %x, %z : f16[a,5]; return %y }`},
+	{name: "full", text: `() -> (bf16[a,7]) { %y = full {value=1.5} : bf16[a,7]; return %y }`},
+	{name: "iota", text: `() -> (i64[a+1]) { %y = iota {start=3, step=2} : i64[a+1]; return %y }`},
+	{name: "clone", text: `(%x: i32[a,b,2]) -> (i32[a,b,2]) { %y = clone %x : i32[a,b,2]; return %y }`},
+	{name: "sum_rows", text: `(%x: bf16[a,24]) -> (bf16[a]) { %y = sum %x {dims=[1]} : bf16[a]; return %y }`},
+	{name: "sum_columns", text: `(%x: bf16[a,24]) -> (f32[24]) { %y = sum %x {dims=[0]} : f32[24]; return %y }`},
+	{name: "sum_all", text: `(%x: f32[a,b]) -> (f32[]) { %y = sum %x : f32[]; return %y }`},
+	{name: "sum_middle", text: `(%x: f32[a,b,6]) -> (f32[a,1,6]) { %y = sum %x {dims=[1], keepdim=true} : f32[a,1,6]; return %y }`},
+	{name: "sum_outer_two", text: `(%x: f32[a,b,6]) -> (f32[6]) { %y = sum %x {dims=[0, 1]} : f32[6]; return %y }`},
+	{name: "mean", text: `(%x: f32[a,b]) -> (f32[a,1]) { %y = mean %x {dims=[1], keepdim=true} : f32[a,1]; return %y }`},
+	{name: "mean_ints", text: `(%x: f64[b,a]) -> (f64[a]) { %y = mean %x {dims=[0]} : f64[a]; return %y }`},
+	{name: "prod", text: `(%x: i64[a,3]) -> (i64[a]) { %y = prod %x {dims=[1]} : i64[a]; return %y }`},
+	{name: "amax", text: `(%x: bf16[a,b]) -> (bf16[a,1]) { %y = amax %x {dims=[1], keepdim=true} : bf16[a,1]; return %y }`, positive: true},
+	{name: "amin", text: `(%x: f16[a,b]) -> (f16[b]) { %y = amin %x {dims=[0]} : f16[b]; return %y }`, positive: true},
+	{name: "argmax", text: `(%x: f32[a,b]) -> (i64[a]) { %y = argmax %x {dim=1} : i64[a]; return %y }`, positive: true},
+	{name: "argmax_outer", text: `(%x: f32[a,b]) -> (i64[b]) { %y = argmax %x {dim=0} : i64[b]; return %y }`, positive: true},
+	{name: "cumsum", text: `(%x: i64[a,b]) -> (i64[a,b]) { %y = cumsum %x {dim=0} : i64[a,b]; return %y }`},
+	{name: "cumsum_rows", text: `(%x: f32[a,b]) -> (f32[a,b]) { %y = cumsum %x {dim=1} : f32[a,b]; return %y }`},
+	{name: "softmax", text: `(%x: bf16[a,b]) -> (bf16[a,b]) { %y = softmax %x {dim=1} : bf16[a,b]; return %y }`},
+	{name: "softmax_outer", text: `(%x: f32[a,b,3]) -> (f32[a,b,3]) { %y = softmax %x {dim=0} : f32[a,b,3]; return %y }`},
+	{name: "log_softmax", text: `(%x: f32[a,12]) -> (f32[a,12]) { %y = log_softmax %x {dim=1} : f32[a,12]; return %y }`},
+	{name: "cat", text: `(%x: bf16[a,16], %z: bf16[b,16], %w: bf16[3,16]) -> (bf16[a+b+3,16]) { %y = cat %x, %z, %w {dim=0} : bf16[a+b+3,16]; return %y }`},
+	{name: "cat_columns", text: `(%x: f32[a,5], %z: f32[a,b]) -> (f32[a,b+5]) { %y = cat %x, %z {dim=1} : f32[a,b+5]; return %y }`},
+	{name: "slice_scatter", text: `(%x: bf16[a+4,16], %z: bf16[4,16]) -> (bf16[a+4,16]) { %y = slice_scatter %x, %z {dim=0, start=0, end=4} : bf16[a+4,16]; return %y }`},
+	{name: "slice_scatter_columns", text: `(%x: i32[a,9], %z: i32[a,3]) -> (i32[a,9]) { %y = slice_scatter %x, %z {dim=1, start=2, end=8, step=2} : i32[a,9]; return %y }`},
+	{name: "gather", text: `(%x: f32[a,9], %i: i64[a,2]) -> (f32[a,2]) { %y = gather %x, %i {dim=1} : f32[a,2]; return %y }`},
+	{name: "gather_rows", text: `(%x: bf16[17,8], %i: i64[a,8]) -> (bf16[a,8]) { %y = gather %x, %i {dim=0} : bf16[a,8]; return %y }`},
+	{name: "index_rows", text: `(%x: bf16[19,32], %i: i64[a]) -> (bf16[a,32]) { %y = index %x, %i {dims=[0]} : bf16[a,32]; return %y }`},
+	{name: "index_two", text: `(%x: f32[19,7,3], %i: i64[a], %j: i64[a]) -> (f32[a,3]) { %y = index %x, %i, %j {dims=[0, 1]} : f32[a,3]; return %y }`},
+	{name: "index_apart", text: `(%x: f32[5,b,6], %i: i32[a,1], %j: i64[a,2]) -> (f32[a,2,b]) { %y = index %x, %i, %j {dims=[0, 2]} : f32[a,2,b]; return %y }`},
+	{name: "embedding", text: `(%x: bf16[40,24], %i: i64[a,2]) -> (bf16[a,2,24]) { %y = embedding %x, %i : bf16[a,2,24]; return %y }`},
+	{name: "index_add", text: `(%x: f32[13,24], %i: i64[a], %z: f32[a,24]) -> (f32[13,24]) { %y = index_add %x, %i, %z {dim=0} : f32[13,24]; return %y }`},
+	{name: "index_add_bf16", text: `(%x: bf16[a+1,20], %i: i64[b], %z: bf16[b,20]) -> (bf16[a+1,20]) { %y = index_add %x, %i, %z {dim=0, alpha=2.0} : bf16[a+1,20]; return %y }`},
+	{name: "index_add_columns", text: `(%x: f32[a,13], %i: i64[b], %z: f32[a,b]) -> (f32[a,13]) { %y = index_add %x, %i, %z {dim=1} : f32[a,13]; return %y }`},
+	{name: "count", text: `(%x: i64[8], %i: i64[a], %z: i64[]) -> (i64[8]) { %y = index_put %x, %z, %i {dims=[0], accumulate=true} : i64[8]; return %y }`},
+	{name: "index_put", text: `(%x: bf16[40,16], %z: bf16[a,16], %i: i64[a]) -> (bf16[40,16]) { %y = index_put %x, %z, %i {dims=[0]} : bf16[40,16]; return %y }`},
+	{name: "index_put_row", text: `(%x: f32[40,6], %z: f32[6], %i: i64[a]) -> (f32[40,6]) { %y = index_put %x, %z, %i {dims=[0], accumulate=true} : f32[40,6]; return %y }`},
+	{name: "index_put_pairs", text: `(%x: f32[a+1,b+1], %z: f32[c], %i: i64[c], %j: i64[c]) -> (f32[a+1,b+1]) { %y = index_put %x, %z, %i, %j {dims=[0, 1], accumulate=true} : f32[a+1,b+1]; return %y }`},
+	{name: "scatter", text: `(%x: f32[a,11], %i: i64[a,3], %z: f32[a,3]) -> (f32[a,11]) { %y = scatter %x, %i, %z {dim=1} : f32[a,11]; return %y }`},
+	{name: "scatter_value", text: `(%x: bf16[a,11], %i: i64[a,2]) -> (bf16[a,11]) { %y = scatter %x, %i {dim=1, value=1.0} : bf16[a,11]; return %y }`},
+	{name: "scatter_add", text: `(%x: f32[9,4], %i: i64[a,3], %z: f32[a,4]) -> (f32[9,4]) { %y = scatter %x, %i, %z {dim=0, reduce="add"} : f32[9,4]; return %y }`},
+	{name: "topk", text: `(%x: f32[a,16]) -> (f32[a,2], i64[a,2]) { %y:2 = topk %x {k=2, dim=1} : f32[a,2], i64[a,2]; return %y#0, %y#1 }`},
+	{name: "topk_lines", text: `(%x: bf16[a+3,b]) -> (bf16[3,b], i64[3,b]) { %y:2 = topk %x {k=3, dim=0, largest=false} : bf16[3,b], i64[3,b]; return %y#0, %y#1 }`},
+	{name: "topk_long", text: `(%x: f32[b,100*a+5]) -> (f32[b,5], i64[b,5]) { %y:2 = topk %x {k=5, dim=1} : f32[b,5], i64[b,5]; return %y#0, %y#1 }`},
+	{name: "pack", text: `(%x: f32[a,4], %z: f32[3], %w: f32[b]) -> (f32[4*a+b+3]) { %y = pack %x, %z, %w : f32[4*a+b+3]; return %y }`},
+	{name: "pack_parts", text: `(%x: f32[2*a,3], %z: bf16[4,b]) -> (u8[24*a+8*b]) { %y = pack %x, %z {dim=0, parts=2} : u8[24*a+8*b]; return %y }`},
+	{name: "unpack", text: `(%x: bf16[4*a+b]) -> (bf16[a,4], bf16[b]) { %y:2 = unpack %x : bf16[a,4], bf16[b]; return %y#0, %y#1 }`},
+}
+
+const sizedMax = 37
+
+// lines puts the statements of a case on lines of their own.
+var lines = strings.NewReplacer(" { %", " {\n%", "; ", "\n", " }", "\n}")
+
+// sizedKernels generates the kernels of the cases, with their functions.
+func sizedKernels(t *testing.T) (ks []*cudagen.Kernel, sts []*ir.Storages, fs []*ir.Func) {
+	t.Helper()
+	for _, c := range sizedCases {
+		text := fmt.Sprintf("world 1\nsym a hint 5 max %d\nsym b hint 6 max %d\nsym c hint 7 max %d\nfunc @f%s\n", sizedMax, sizedMax, sizedMax, lines.Replace(c.text))
+		m, err := ir.Parse(c.name, text)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if err := m.Verify(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		f := m.Funcs()[0]
+		st, err := ir.ComputeStorages(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := f.Order()
+		k, err := cudagen.Generate("sized_"+c.name, st, order[len(f.Inputs()):len(order)-1])
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		ks, sts, fs = append(ks, k), append(sts, st), append(fs, f)
+	}
+	return ks, sts, fs
+}
+
+// sizedTrials runs each case at random sizes, nothing and the bounds among them.
+func sizedTrials(t *testing.T, rounds int) []*trial {
+	t.Helper()
+	ks, sts, fs := sizedKernels(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var trials []*trial
+	for i, k := range ks {
+		for round := range rounds {
+			at := map[string]int64{}
+			for _, s := range []string{"a", "b", "c"} {
+				switch {
+				case round == 0:
+					at[s] = 0
+				case round == 1:
+					at[s] = sizedMax
+				case rng.IntN(5) == 0:
+					at[s] = int64(rng.IntN(2) * sizedMax)
+				default:
+					at[s] = int64(rng.IntN(sizedMax + 1))
+				}
+				if sizedCases[i].positive {
+					at[s] = max(at[s], 1)
+				}
+			}
+			tr, err := newTrialAt(k, sts[i], fs[i], -1, uint64(round), at)
+			if err != nil {
+				t.Fatalf("%s: %v: %v", sizedCases[i].name, at, err)
+			}
+			trials = append(trials, tr)
+		}
+	}
+	return trials
+}
+
+// Kernels whose sizes are known at run time only give the bits that the interpreter
+// gives, whatever the sizes.
+func TestRandomSizes(t *testing.T) {
+	rounds := 8
+	if testing.Short() {
+		rounds = 3
+	}
+	trials := sizedTrials(t, rounds)
+	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+	compare(t, trials, runOnHost(t, trials), false)
+}
