@@ -73,7 +73,7 @@ func (d *Device) openGroups() error {
 func (d *Device) takeTurn(g *group, st *stream) error {
 	last := g.last
 	g.last, g.dirty = st, true
-	if last == nil || last == st {
+	if last == nil || last == st || g.turn == 0 { // nothing is shared between calls of a group of one
 		return nil
 	}
 	if d.rec != nil {
