@@ -10,15 +10,13 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Processes of one world meet over a unix socket. Rank 0 listens at a name that
 // holds a random nonce; every other process connects, shows the nonce and that it
 // belongs to the same user, and sends what it is and a file descriptor of its
-// symmetric memory. Rank 0 compares all of it and sends every process all
-// descriptors. The connections stay open: the end of one means that a process
+// symmetric memory, or the memory's handle in an NVLink fabric. Rank 0 compares all of
+// it and sends every process all descriptors or handles. The connections stay open: the end of one means that a process
 // died, and rank 0 then tells the others, who abort their groups at once.
 //
 // The socket's name is in Linux's abstract space, so nothing is left in a folder.
@@ -47,7 +45,7 @@ func (m Meeting) timeout() time.Duration {
 	return time.Minute
 }
 
-const protocolVersion = 1
+const protocolVersion = 2
 
 // hello is what a process says of itself.
 type hello struct {
@@ -60,6 +58,8 @@ type hello struct {
 	Stride  uint64
 	Digest  string // of the kernels
 	Share   bool
+	Sharing string // how memory is shared
+	Handle  []byte // of the fabric, else a file descriptor comes along
 }
 
 // message kinds after the exchange of descriptors.
@@ -78,6 +78,8 @@ type message struct {
 	Rank  int
 	Group int
 	Text  string
+	// Handles are those of all ranks, with msgWelcome; without them descriptors come along.
+	Handles [][]byte
 }
 
 // control is a process's connections: rank 0 has one to every other, the others
@@ -98,10 +100,11 @@ type control struct {
 	readers     sync.WaitGroup
 }
 
-// meet joins the meeting and exchanges descriptors: own is this process's, the
-// answer has one for every rank, which the caller closes. ours must be the same on
-// every rank but for Rank, UUID and the nonce's proof.
-func (m Meeting) meet(ours hello, own int) (c *control, fds []int, err error) {
+// meet joins the meeting and exchanges memory: own is this process's, the answer has
+// one gift for every rank, which the caller closes. ours must be the same on every
+// rank but for Rank, UUID, Handle and the nonce's proof.
+func (m Meeting) meet(ours hello, own gift) (c *control, all []gift, err error) {
+	ours.Handle = own.handle
 	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World)}
 	c.cond = sync.NewCond(&c.mu)
 	defer func() {
@@ -111,18 +114,18 @@ func (m Meeting) meet(ours hello, own int) (c *control, fds []int, err error) {
 					conn.Close()
 				}
 			}
-			closeAll(fds)
-			c, fds = nil, nil
+			closeGifts(all)
+			c, all = nil, nil
 		}
 	}()
 	deadline := time.Now().Add(c.timeout)
 	if ours.Rank == 0 {
-		fds, err = c.lead(m, ours, own, deadline)
+		all, err = c.lead(m, ours, own, deadline)
 	} else {
-		fds, err = c.follow(m, ours, own, deadline)
+		all, err = c.follow(m, ours, own, deadline)
 	}
 	if err != nil {
-		return c, fds, err
+		return c, all, err
 	}
 	for r, conn := range c.conns {
 		if conn != nil {
@@ -131,32 +134,24 @@ func (m Meeting) meet(ours hello, own int) (c *control, fds []int, err error) {
 			go c.read(r, conn)
 		}
 	}
-	return c, fds, nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}
+	return c, all, nil
 }
 
 func address(m Meeting) *net.UnixAddr { return &net.UnixAddr{Name: "@" + m.Name, Net: "unix"} }
 
 // lead is rank 0's part of the exchange.
-func (c *control) lead(m Meeting, ours hello, own int, deadline time.Time) ([]int, error) {
-	fds := make([]int, c.world)
-	for i := range fds {
-		fds[i] = -1
+func (c *control) lead(m Meeting, ours hello, own gift, deadline time.Time) ([]gift, error) {
+	all := make([]gift, c.world)
+	for i := range all {
+		all[i] = none
 	}
 	var err error
-	if fds[0], err = dup(own); err != nil {
-		return fds, err
+	if all[0], err = own.dup(); err != nil {
+		return all, err
 	}
 	l, err := net.ListenUnix("unix", address(m))
 	if err != nil {
-		return fds, fmt.Errorf("rank 0 cannot open the meeting: %w", err)
+		return all, fmt.Errorf("rank 0 cannot open the meeting: %w", err)
 	}
 	defer l.Close()
 	l.SetDeadline(deadline)
@@ -167,41 +162,49 @@ func (c *control) lead(m Meeting, ours hello, own int, deadline time.Time) ([]in
 	for n := 1; n < c.world; n++ {
 		conn, err := l.AcceptUnix()
 		if err != nil {
-			return fds, fmt.Errorf("%d of %d ranks have come to the meeting: %w", n, c.world, err)
+			return all, fmt.Errorf("%d of %d ranks have come to the meeting: %w", n, c.world, err)
 		}
 		conn.SetDeadline(deadline)
 		var h hello
-		fd := -1
+		g := none
 		err = sameUser(conn)
 		if err == nil {
-			fd, err = receive(conn, &h)
+			g, err = receive(conn, &h)
 		}
 		if err != nil || h.Name != ours.Name {
-			closeAll([]int{fd})
+			g.close()
 			conn.Close() // a stranger, not one of ours: no reason to give up
 			n--
 			continue
 		}
 		if err := c.admit(h, ours, seen); err != nil {
-			closeAll([]int{fd})
+			g.close()
 			extra = append(extra, conn)
 			if wrong == nil {
 				wrong = err
 			}
 			continue
 		}
-		c.conns[h.Rank], fds[h.Rank] = conn, fd
+		c.conns[h.Rank], all[h.Rank] = conn, g
 	}
 	if wrong != nil {
 		c.refuse(extra, wrong)
-		return fds, wrong
+		return all, wrong
 	}
-	for r := 1; r < c.world; r++ {
-		if err := send(c.conns[r], message{Kind: msgWelcome}, fds...); err != nil {
-			return fds, fmt.Errorf("rank %d: %w", r, err)
+	var fds []int
+	w := message{Kind: msgWelcome}
+	for _, g := range all {
+		fds = append(fds, g.fds()...)
+		if g.handle != nil {
+			w.Handles = append(w.Handles, g.handle)
 		}
 	}
-	return fds, nil
+	for r := 1; r < c.world; r++ {
+		if err := send(c.conns[r], w, fds...); err != nil {
+			return all, fmt.Errorf("rank %d: %w", r, err)
+		}
+	}
+	return all, nil
 }
 
 // admit checks a process against rank 0.
@@ -210,6 +213,7 @@ func (c *control) admit(h, ours hello, seen map[string]int) error {
 		{"protocol version", fmt.Sprint(h.Version), fmt.Sprint(ours.Version)},
 		{"world size", fmt.Sprint(h.World), fmt.Sprint(ours.World)},
 		{"host", h.Host, ours.Host},
+		{"way of sharing memory", h.Sharing, ours.Sharing},
 		{"symmetric memory in bytes", fmt.Sprint(h.Stride), fmt.Sprint(ours.Stride)},
 		{"digest of kernels", h.Digest, ours.Digest},
 	} {
@@ -244,7 +248,7 @@ func (c *control) refuse(extra []*net.UnixConn, why error) {
 }
 
 // follow is every other rank's part.
-func (c *control) follow(m Meeting, ours hello, own int, deadline time.Time) ([]int, error) {
+func (c *control) follow(m Meeting, ours hello, own gift, deadline time.Time) ([]gift, error) {
 	var conn *net.UnixConn
 	for {
 		var err error
@@ -261,21 +265,23 @@ func (c *control) follow(m Meeting, ours hello, own int, deadline time.Time) ([]
 	if err := sameUser(conn); err != nil {
 		return nil, err
 	}
-	if err := send(conn, ours, own); err != nil {
+	if err := send(conn, ours, own.fds()...); err != nil {
 		return nil, err
 	}
 	var w message
 	fds, err := receiveAll(conn, &w, c.world)
+	if err == nil && w.Kind == msgRefuse {
+		err = fmt.Errorf("rank 0 refused the world: %s", w.Text)
+	}
 	if err != nil {
-		return fds, fmt.Errorf("rank %d at the meeting: %w", ours.Rank, err)
+		closeAll(fds)
+		return nil, fmt.Errorf("rank %d at the meeting: %w", ours.Rank, err)
 	}
-	if w.Kind == msgRefuse {
-		return fds, fmt.Errorf("rank 0 refused the world: %s", w.Text)
+	all, err := wrap(w.Handles, fds, c.world)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d at the meeting: rank 0 sent %w", ours.Rank, err)
 	}
-	if len(fds) != c.world {
-		return fds, fmt.Errorf("rank 0 sent %d descriptors for %d ranks", len(fds), c.world)
-	}
-	return fds, nil
+	return all, nil
 }
 
 // read serves one connection until it ends.

@@ -55,16 +55,22 @@ func send(conn *net.UnixConn, v any, fds ...int) error {
 	return err
 }
 
-func receive(conn *net.UnixConn, v any) (int, error) {
-	fds, err := receiveAll(conn, v, 1)
-	if err == nil && len(fds) != 1 {
-		err = errors.New("a message came without its file descriptor")
-	}
+// receive reads a hello and the memory that comes with it.
+func receive(conn *net.UnixConn, h *hello) (gift, error) {
+	fds, err := receiveAll(conn, h, 1)
 	if err != nil {
 		closeAll(fds)
-		return -1, err
+		return none, err
 	}
-	return fds[0], nil
+	var handles [][]byte
+	if h.Handle != nil {
+		handles = [][]byte{h.Handle}
+	}
+	g, err := wrap(handles, fds, 1)
+	if err != nil {
+		return none, err
+	}
+	return g[0], nil
 }
 
 // receiveAll reads a message and up to most descriptors, which are closed on exec.

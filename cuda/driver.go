@@ -89,12 +89,12 @@ type Driver interface {
 	Copy(c Ctx, s Stream, to, from Ptr, bytes uint64) error
 	Memset32(c Ctx, s Stream, at Ptr, v uint32, words uint64) error
 
-	// Granularity is the unit of sizes and addresses of mapped memory.
-	Granularity(c Ctx, dev int) (uint64, error)
+	// Granularity is the unit of sizes and addresses of mapped memory that is shared so.
+	Granularity(c Ctx, dev int, how Sharing) (uint64, error)
 	Reserve(c Ctx, bytes, align uint64) (Ptr, error)
 	Unreserve(c Ctx, at Ptr, bytes uint64) error
-	// MemCreate allocates physical memory on dev that can be exported.
-	MemCreate(c Ctx, dev int, bytes uint64) (Mem, error)
+	// MemCreate allocates physical memory on dev that can be exported in one way.
+	MemCreate(c Ctx, dev int, bytes uint64, how Sharing) (Mem, error)
 	MemRelease(c Ctx, m Mem) error
 	Map(c Ctx, at Ptr, bytes uint64, m Mem) error
 	Unmap(c Ctx, at Ptr, bytes uint64) error
@@ -104,6 +104,10 @@ type Driver interface {
 	Export(c Ctx, m Mem) (fd int, err error)
 	// Import does not take fd over.
 	Import(c Ctx, fd int) (Mem, error)
+	// ExportFabric names memory that was made to be shared ByFabric. The name is good
+	// while m lives.
+	ExportFabric(c Ctx, m Mem) (FabricHandle, error)
+	ImportFabric(c Ctx, h FabricHandle) (Mem, error)
 
 	ModuleLoad(c Ctx, image []byte) (Module, error)
 	ModuleUnload(c Ctx, m Module) error
@@ -160,6 +164,9 @@ const (
 	codeNotReady    = 600
 	codeInvalid     = 1
 	codeOutOfMemory = 2
+
+	codeNotPermitted = 800
+	codeNotSupported = 801
 )
 
 // Is makes errors.Is match two driver errors of one code, whatever the call.

@@ -25,6 +25,8 @@ type Fake struct {
 	mu        sync.Mutex
 	next      uint64
 	objects   map[uint64]any
+	noFDs     bool
+	fabric    fakeFabric
 	callbacks []func(args []uint64) error // what RegisterCall took
 	maps      map[Ptr]*fakeMap            // reservations and allocations by address
 	calls     int
@@ -83,8 +85,28 @@ type (
 	fakeMem  struct {
 		fd    int
 		bytes uint64
+		how   Sharing
 	}
+	fakeFabric int
 )
+
+const (
+	fabricAbsent  fakeFabric = iota
+	fabricRefused            // claimed, not permitted
+	fabricWorks
+)
+
+// ShareBy says how the devices' memory can be shared from now on: whether by file
+// descriptors, whether they claim fabric handles, and whether those are permitted.
+func (f *Fake) ShareBy(fds, fabric, permitted bool) {
+	f.noFDs, f.fabric = !fds, fabricAbsent
+	if fabric {
+		f.fabric = fabricRefused
+		if permitted {
+			f.fabric = fabricWorks
+		}
+	}
+}
 
 // call counts a driver call and fails the chosen one.
 func (f *Fake) call() error {
@@ -141,7 +163,8 @@ func (f *Fake) Version() (int, error) { return 13000, f.call() }
 func (f *Fake) Devices() ([]DeviceInfo, error) {
 	out := make([]DeviceInfo, f.devices)
 	for i := range out {
-		out[i] = DeviceInfo{Name: "fake", Major: 8, SMs: 4, Memory: 1 << 34, FDs: true, PCI: fmt.Sprintf("0000:%02x:00", i+1)}
+		out[i] = DeviceInfo{Name: "fake", Major: 8, SMs: 4, Memory: 1 << 34, PCI: fmt.Sprintf("0000:%02x:00", i+1)}
+		out[i].FDs, out[i].Fabric = !f.noFDs, f.fabric != fabricAbsent
 		out[i].UUID[0] = byte(i + 1)
 	}
 	return out, f.call()

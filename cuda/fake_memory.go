@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,8 +80,13 @@ func (f *Fake) HostFree(_ Ctx, host uintptr) error {
 	return f.dropMap("cuMemFreeHost", "host", Ptr(host))
 }
 
-// Granularity is 64 KiB.
-func (f *Fake) Granularity(Ctx, int) (uint64, error) { return fakeGranularity, f.call() }
+// Granularity is 64 KiB, twice as much for fabric handles.
+func (f *Fake) Granularity(_ Ctx, _ int, how Sharing) (uint64, error) {
+	if how == ByFabric {
+		return 2 * fakeGranularity, f.call()
+	}
+	return fakeGranularity, f.call()
+}
 
 // Reserve takes a range of addresses that traps until memory is mapped and allowed.
 func (f *Fake) Reserve(_ Ctx, bytes, _ uint64) (Ptr, error) {
@@ -99,9 +105,15 @@ func (f *Fake) Unreserve(_ Ctx, at Ptr, bytes uint64) error {
 }
 
 // MemCreate makes a file in memory.
-func (f *Fake) MemCreate(_ Ctx, dev int, bytes uint64) (Mem, error) {
+func (f *Fake) MemCreate(_ Ctx, dev int, bytes uint64, how Sharing) (Mem, error) {
 	if err := f.call(); err != nil {
 		return 0, err
+	}
+	if how == ByFD && f.noFDs || how == ByFabric && f.fabric == fabricAbsent {
+		return 0, &Error{Call: "cuMemCreate", Code: codeNotSupported, Name: "CUDA_ERROR_NOT_SUPPORTED", Text: "no " + how.String()}
+	}
+	if how == ByFabric && f.fabric == fabricRefused {
+		return 0, &Error{Call: "cuMemCreate", Code: codeNotPermitted, Name: "CUDA_ERROR_NOT_PERMITTED", Text: how.String()}
 	}
 	if bytes == 0 || bytes%fakeGranularity != 0 {
 		return 0, invalid("cuMemCreate", "%d bytes are no multiple of %d", bytes, fakeGranularity)
@@ -114,7 +126,7 @@ func (f *Fake) MemCreate(_ Ctx, dev int, bytes uint64) (Mem, error) {
 		unix.Close(fd)
 		return 0, &Error{Call: "cuMemCreate", Code: codeOutOfMemory, Name: "CUDA_ERROR_OUT_OF_MEMORY", Text: err.Error()}
 	}
-	return Mem(f.put(&fakeMem{fd: fd, bytes: bytes})), nil
+	return Mem(f.put(&fakeMem{fd: fd, bytes: bytes, how: how})), nil
 }
 
 // MemRelease closes the file; mappings keep the memory.
@@ -190,12 +202,22 @@ func (f *Fake) Allow(_ Ctx, at Ptr, bytes uint64, devs []int) error {
 	return os.NewSyscallError("mprotect", unix.Mprotect(hostBytes(uintptr(at), int(bytes)), unix.PROT_READ|unix.PROT_WRITE))
 }
 
+// exported is memory that was made to be shared so.
+func (f *Fake) exported(m Mem, how Sharing) (*fakeMem, error) {
+	const call = "cuMemExportToShareableHandle"
+	o, err := fakeGet[*fakeMem](f, call, uint64(m))
+	if err == nil && o.how != how {
+		err = invalid(call, "memory %d is shared by %v, not by %v", m, o.how, how)
+	}
+	return o, err
+}
+
 // Export duplicates the file descriptor.
 func (f *Fake) Export(_ Ctx, m Mem) (int, error) {
 	if err := f.call(); err != nil {
 		return -1, err
 	}
-	o, err := fakeGet[*fakeMem](f, "cuMemExportToShareableHandle", uint64(m))
+	o, err := f.exported(m, ByFD)
 	if err != nil {
 		return -1, err
 	}
@@ -218,6 +240,41 @@ func (f *Fake) Import(_ Ctx, fd int) (Mem, error) {
 		return 0, os.NewSyscallError("fstat", err)
 	}
 	return Mem(f.put(&fakeMem{fd: own, bytes: uint64(st.Size)})), nil
+}
+
+// ExportFabric names the file by process and descriptor.
+func (f *Fake) ExportFabric(_ Ctx, m Mem) (FabricHandle, error) {
+	var h FabricHandle
+	if err := f.call(); err != nil {
+		return h, err
+	}
+	o, err := f.exported(m, ByFabric)
+	if err == nil {
+		copy(h[:], fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), o.fd))
+	}
+	return h, err
+}
+
+// ImportFabric opens the file that ExportFabric named, while its process has it.
+func (f *Fake) ImportFabric(_ Ctx, h FabricHandle) (Mem, error) {
+	if err := f.call(); err != nil {
+		return 0, err
+	}
+	const call = "cuMemImportFromShareableHandle"
+	if f.fabric != fabricWorks {
+		return 0, &Error{Call: call, Code: codeNotPermitted, Name: "CUDA_ERROR_NOT_PERMITTED", Text: ByFabric.String()}
+	}
+	name, _, _ := strings.Cut(string(h[:]), "\x00")
+	own, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, invalid(call, "%q: %v", name, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(own, &st); err != nil {
+		unix.Close(own)
+		return 0, os.NewSyscallError("fstat", err)
+	}
+	return Mem(f.put(&fakeMem{fd: own, bytes: uint64(st.Size), how: ByFabric})), nil
 }
 
 // bytesAt views device memory.

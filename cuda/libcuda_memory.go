@@ -91,17 +91,29 @@ func (lib) Memset32(c Ctx, s Stream, at Ptr, v uint32, words uint64) error {
 	})
 }
 
-// allocProp asks for pinned memory on dev that can leave as a file descriptor.
-func allocProp(dev int) C.cc_alloc_prop {
+// Kinds of handles of the driver's interface.
+const (
+	handleFD     = 1
+	handleFabric = 8
+)
+
+// allocProp asks for pinned memory on dev that can be shared in one way.
+func allocProp(dev int, how Sharing) C.cc_alloc_prop {
 	var p C.cc_alloc_prop
-	p._type, p.handleTypes = 1, 1
+	p._type = 1
+	switch how {
+	case ByFD:
+		p.handleTypes = handleFD
+	case ByFabric:
+		p.handleTypes = handleFabric
+	}
 	p.location._type, p.location.id = 1, C.int(dev)
 	return p
 }
 
-func (lib) Granularity(c Ctx, dev int) (uint64, error) {
+func (lib) Granularity(c Ctx, dev int, how Sharing) (uint64, error) {
 	var g C.size_t
-	p := allocProp(dev)
+	p := allocProp(dev, how)
 	err := in(c, "cuMemGetAllocationGranularity", func() C.int { return C.cc_vm_granularity(&g, &p, 1) })
 	return uint64(g), err
 }
@@ -118,9 +130,9 @@ func (lib) Unreserve(c Ctx, at Ptr, bytes uint64) error {
 	return in(c, "cuMemAddressFree", func() C.int { return C.cc_vm_unreserve(C.handle(at), C.size_t(bytes)) })
 }
 
-func (lib) MemCreate(c Ctx, dev int, bytes uint64) (Mem, error) {
+func (lib) MemCreate(c Ctx, dev int, bytes uint64, how Sharing) (Mem, error) {
 	var h C.handle
-	p := allocProp(dev)
+	p := allocProp(dev, how)
 	err := in(c, "cuMemCreate", func() C.int { return C.cc_vm_create(&h, C.size_t(bytes), &p, 0) })
 	return Mem(h), err
 }
@@ -153,7 +165,7 @@ func (lib) Allow(c Ctx, at Ptr, bytes uint64, devs []int) error {
 func (lib) Export(c Ctx, m Mem) (int, error) {
 	var fd C.int
 	err := in(c, "cuMemExportToShareableHandle", func() C.int {
-		return C.cc_vm_export(unsafe.Pointer(&fd), C.handle(m), 1, 0)
+		return C.cc_vm_export(unsafe.Pointer(&fd), C.handle(m), handleFD, 0)
 	})
 	return int(fd), err
 }
@@ -164,4 +176,20 @@ func (lib) Import(c Ctx, fd int) (Mem, error) {
 		return C.cc_import_fd(&h, C.int(fd))
 	})
 	return Mem(h), err
+}
+
+func (lib) ExportFabric(c Ctx, m Mem) (FabricHandle, error) {
+	var h FabricHandle
+	err := in(c, "cuMemExportToShareableHandle", func() C.int {
+		return C.cc_vm_export(unsafe.Pointer(&h[0]), C.handle(m), handleFabric, 0)
+	})
+	return h, err
+}
+
+func (lib) ImportFabric(c Ctx, h FabricHandle) (Mem, error) {
+	var m C.handle
+	err := in(c, "cuMemImportFromShareableHandle", func() C.int {
+		return C.cc_vm_import(&m, unsafe.Pointer(&h[0]), handleFabric)
+	})
+	return Mem(m), err
 }

@@ -5,8 +5,6 @@ package cuda
 import (
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // NewProcessWorld builds a world of n ranks of which this process drives one,
@@ -29,34 +27,36 @@ func NewProcessWorld(drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_
 		return nil, err
 	}
 	r := w.local[rank]
-	own, err := drv.MemCreate(r.Ctx, dev, w.stride)
+	if r.alone != nil {
+		return nil, fmt.Errorf("rank %d: %w", rank, r.alone)
+	}
+	own, err := drv.MemCreate(r.Ctx, dev, w.stride, r.how)
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", rank, w.stride, err)
 	}
 	w.mems[rank] = own
-	fd, err := drv.Export(r.Ctx, own)
-	if err != nil {
-		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)
-	}
 	host, err := hostIdentity()
 	if err != nil {
-		unix.Close(fd)
 		return nil, err
 	}
 	h := hello{Version: protocolVersion, Name: m.Name, Rank: rank, World: n, Host: host, UUID: fmt.Sprintf("%x", r.Info.UUID),
-		Stride: w.stride, Digest: o.digest(), Share: o.ShareDevice}
-	c, fds, err := m.meet(h, fd)
-	unix.Close(fd)
+		Stride: w.stride, Digest: o.digest(), Share: o.ShareDevice, Sharing: r.how.String()}
+	gift, err := exportMem(drv, r.Ctx, own, r.how)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)
+	}
+	c, all, err := m.meet(h, gift)
+	gift.close()
 	if err != nil {
 		return nil, err
 	}
 	w.control = c
-	defer closeAll(fds)
-	for i, fd := range fds {
+	defer closeGifts(all)
+	for i, g := range all {
 		if i == rank {
 			continue
 		}
-		if w.mems[i], err = drv.Import(r.Ctx, fd); err != nil {
+		if w.mems[i], err = g.importMem(drv, r.Ctx); err != nil {
 			return nil, fmt.Errorf("importing the memory of rank %d: %w", i, err)
 		}
 	}

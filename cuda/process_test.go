@@ -65,6 +65,13 @@ func child(scenario string) error {
 		c.dev = c.rank
 	} else {
 		f := NewFake(c.n)
+		switch {
+		case scenario == "fabric only", scenario == "fabric mixed" && c.rank == 0:
+			f.ShareBy(false, true, true)
+		case scenario == "fabric asked for":
+			f.ShareBy(true, true, true)
+			c.o.Fabric = true
+		}
 		c.drv, c.dev = f, c.rank
 		defer func() {
 			if l := f.sortedLeaks(); l != "" {
@@ -105,7 +112,7 @@ func (c *childT) run(scenario string) error {
 	}
 	defer w.Close()
 	switch scenario {
-	case "collectives":
+	case "collectives", "fabric only", "fabric asked for":
 		return c.collectives(w, seqInts(c.n), 3)
 	case "killed":
 		return c.killed(w)

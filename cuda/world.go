@@ -46,6 +46,10 @@ type Rank struct {
 	mods  map[string]Module
 	funcs map[string]Func
 	spare []Ptr // plain allocations to free on Close
+
+	fabric error   // why there are no fabric handles, nil where a trial showed them to work
+	how    Sharing // of the rank's memory
+	alone  error   // why it cannot be shared with other processes
 }
 
 // WorldOptions says how to build a world.
@@ -57,6 +61,9 @@ type WorldOptions struct {
 	ShareDevice bool
 	PTX         bool         // load PTX even where machine code exists
 	Images      *kernels.Set // nil for the embedded ones, read anew
+	// Fabric shares memory between processes by fabric handles even where file
+	// descriptors would do. Without it they are used where there are no descriptors.
+	Fabric bool
 }
 
 // digest is what the kernels' images are, for comparison between processes.
@@ -88,7 +95,7 @@ func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (_ *World, err error)
 		return nil, err
 	}
 	for _, r := range w.local {
-		m, err := drv.MemCreate(r.Ctx, r.Dev, w.stride)
+		m, err := drv.MemCreate(r.Ctx, r.Dev, w.stride, r.how)
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, w.stride, err)
 		}
@@ -154,13 +161,13 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		if err := r.load(o.Images, o.PTX); err != nil {
 			return fmt.Errorf("rank %d: %w", r.ID, err)
 		}
-		g, err := w.drv.Granularity(r.Ctx, dev)
+		r.fabric = tryFabric(w.drv, r.Ctx, dev, r.Info)
+		r.how, r.alone = r.sharing(o)
+		g, err := w.drv.Granularity(r.Ctx, dev, r.how)
 		if err != nil {
 			return err
 		}
-		if g > w.stride {
-			w.stride = g
-		}
+		w.stride = max(w.stride, g)
 	}
 	w.stride = (max(o.Bytes, 1) + w.stride - 1) / w.stride * w.stride
 	w.size = w.stride

@@ -74,6 +74,7 @@ type options struct {
 	blas            string
 	images, tuning  string
 	wrap            string
+	fabric          bool
 }
 
 func main() {
@@ -93,6 +94,7 @@ func main() {
 	flag.StringVar(&o.images, "images", "", "folder of NAME.cubin files to load in place of the embedded images")
 	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes; cost table rows go beside it")
 	flag.StringVar(&o.wrap, "wrap", "", "with -procs, command and arguments under which each rank's process runs, %r is its rank")
+	flag.BoolVar(&o.fabric, "fabric", false, "with -procs, share memory by fabric handles instead of file descriptors")
 	flag.Parse()
 	var err error
 	if _, child := os.LookupEnv(envRank); o.procs && !child {
@@ -115,6 +117,7 @@ func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
 			return nil, err
 		}
 	}
+	wo.Fabric = o.fabric
 	if rank, child := os.LookupEnv(envRank); child {
 		r, err := strconv.Atoi(rank)
 		if err != nil {

@@ -32,9 +32,14 @@ func size(n uint64) string {
 	return fmt.Sprint(n)
 }
 
-// info lists the resources of every kernel as loaded.
+// info lists the resources of every kernel as loaded, and whether fabric handles work.
 func (b *bench) info() error {
 	r := b.w.Local()[0]
+	if err := r.Fabric(); err != nil {
+		fmt.Println(err)
+	} else {
+		fmt.Printf("device %d: fabric handles work\n", r.Dev)
+	}
 	for _, t := range []dtype.DType{dtype.BF16, dtype.F32} {
 		for _, c := range []struct{ image, name string }{
 			{"allreduce_oneshot", "all_reduce_oneshot_%v_n4"}, {"allreduce_twoshot", "all_reduce_twoshot_%v_n4"},
