@@ -1,0 +1,90 @@
+package kernels
+
+import "fmt"
+
+// Guests are kernels that begin at once on multiprocessors which matrix products
+// hold: blocks of one warp, with few registers and little shared memory (see
+// src/guest.h). They wait for nobody and any grid serves, so a caller that knows its
+// device may set Grid to its number of multiprocessors; more find no room.
+
+// GuestBlocks is the grid of a guest with enough work: a block for every
+// multiprocessor of an H100 or H200.
+const GuestBlocks = 132
+
+const (
+	guestImage = "guest"
+	guestLanes = 32
+)
+
+// PlanGuestCopy plans a kernel that copies the bytes of every segment within the
+// device, with any alignment. The ranges of a launch must not overlap; segments
+// that are in place already, or empty, are left out. It gives a nil launch when
+// nothing is left. There are at most MaxSegs segments. Copies between addresses that
+// differ modulo 16 are slower. The arguments that depend on the rank are the caller's
+// to fill in, though the kernel needs none of them.
+func PlanGuestCopy(segs []Seg) (*Launch, error) {
+	fail := func(reason string) (*Launch, error) { return nil, &PlanError{AllGather, reason} }
+	l := &Launch{Image: guestImage, Kernel: "guest_copy", Algo: Engine, Block: guestLanes, Segs: 1}
+	for _, s := range segs {
+		if s.Bytes > 0 && s.Src != s.Dst {
+			l.Args.Segs = append(l.Args.Segs, s)
+		}
+	}
+	switch n := len(l.Args.Segs); {
+	case n == 0:
+		return nil, nil
+	case n > MaxSegs:
+		return fail(fmt.Sprintf("%d copies in one launch: at most %d are possible", n, MaxSegs))
+	case n > 1:
+		l.Kernel, l.Segs = "guest_copy_segs", MaxSegs
+	}
+	for i, s := range l.Args.Segs {
+		if s.Src < s.Dst+s.Bytes && s.Dst < s.Src+s.Bytes {
+			return fail(fmt.Sprintf("copy %d: %d bytes at %#x and %#x overlap", i, s.Bytes, s.Src, s.Dst))
+		}
+	}
+	if err := l.Args.SetUnits(16); err != nil {
+		return fail(err.Error())
+	}
+	l.Grid = guestGrid(l.Args.Units)
+	return l, nil
+}
+
+// PlanGuestFold plans the guest that folds pieces which lie in staging memory, with
+// the bits of PlanStaged's kernel. c has one segment: the own piece, the result,
+// which may be the own piece's place, and the bytes of a piece. The caller fills in
+// what depends on the rank, and Args.Scratch and Args.Slot: multiples of 16, as the
+// base. c.Blocks bounds the grid if it is not 0. A call of zero bytes gives a nil
+// launch. Sums and averages of f32, bf16 and f16 of 2, 4 and 8 ranks at addresses
+// aligned to 16 have kernels of their own; all others share a slower one.
+func PlanGuestFold(c Call) (*Launch, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if !c.reduces() || len(c.Segs) != 1 {
+		return nil, &PlanError{c.Op, fmt.Sprintf("a fold of %d tensors: it takes one, of a reduction", len(c.Segs))}
+	}
+	if c.Segs[0].Bytes == 0 {
+		return nil, nil
+	}
+	l := &Launch{Image: guestImage, Kernel: "guest_fold_any", Algo: Engine, Block: guestLanes, Segs: 1}
+	a := &l.Args
+	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), []Seg{c.Segs[0]}
+	unit := uint64(8)
+	if c.fast() && (c.Segs[0].Src|c.Segs[0].Dst)%16 == 0 {
+		l.Kernel, unit = fmt.Sprintf("guest_fold_%v_n%d", c.DType, c.N), 16
+	}
+	if err := a.SetUnits(unit); err != nil {
+		return nil, &PlanError{c.Op, err.Error()}
+	}
+	l.Grid = guestGrid(a.Units)
+	if c.Blocks > 0 {
+		l.Grid = min(l.Grid, c.Blocks)
+	}
+	return l, nil
+}
+
+// guestGrid gives every lane of every block a unit, if there are enough.
+func guestGrid(units uint32) int {
+	return max(1, min(GuestBlocks, int((uint64(units)+guestLanes-1)/guestLanes)))
+}

@@ -1,0 +1,140 @@
+package kernels
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// TestGuestPlans checks over all types, reductions and sizes of groups that plans
+// name kernels that exist, with the arguments these take and no more than a warp.
+func TestGuestPlans(t *testing.T) {
+	have := entries(t, 80)
+	look := func(l *Launch) {
+		t.Helper()
+		size, ok := have[l.Kernel]
+		if !ok {
+			t.Fatalf("no kernel %s", l.Kernel)
+		}
+		if got := len(l.Args.Pack(nil, l.Segs)); got != size {
+			t.Fatalf("%s takes %d bytes of arguments, %d are packed", l.Kernel, size, got)
+		}
+		if l.Image != "guest" || l.Block != 32 || l.Grid < 1 || l.Grid > GuestBlocks {
+			t.Fatalf("%s of %s: %d x %d", l.Kernel, l.Image, l.Grid, l.Block)
+		}
+	}
+	folds := map[string]bool{}
+	for _, dt := range dtype.All() {
+		for red := Sum; red <= Max; red++ {
+			for n := 2; n <= MaxRanks; n++ {
+				for _, src := range []uint64{0, 8} {
+					for _, bytes := range []uint64{8, 4096, 64 << 20} {
+						l, err := PlanGuestFold(Call{Op: ReduceScatter, DType: dt, Red: red, N: n, Segs: []Seg{{Src: src, Dst: 1 << 30, Bytes: bytes}}})
+						if dt == dtype.Bool || red == Avg && !dt.IsFloat() {
+							if err == nil {
+								t.Fatalf("%v of %v was planned", red, dt)
+							}
+							continue
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						look(l)
+						folds[l.Kernel] = true
+						if bytes > 8 && (l.Kernel == "guest_fold_any") != (l.Args.Units == uint32(bytes/8)) {
+							t.Fatalf("%s: %d units of %d bytes", l.Kernel, l.Args.Units, bytes)
+						}
+						if src%16 != 0 && l.Kernel != "guest_fold_any" {
+							t.Fatalf("%s at %#x", l.Kernel, src)
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(folds) != 10 {
+		t.Errorf("plans name %d kernels of folds, not 10: %v", len(folds), folds)
+	}
+	for _, n := range []int{1, 2, MaxSegs} {
+		var segs []Seg
+		for i := range n {
+			segs = append(segs, Seg{Src: uint64(i) << 24, Dst: 1<<40 + uint64(i)<<24, Bytes: uint64(i + 1)})
+		}
+		l, err := PlanGuestCopy(segs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		look(l)
+		if len(l.Args.Segs) != n {
+			t.Errorf("%d of %d copies", len(l.Args.Segs), n)
+		}
+	}
+}
+
+func TestGuestEdges(t *testing.T) {
+	in := Seg{Src: 64, Dst: 64, Bytes: 100}
+	if l, err := PlanGuestCopy([]Seg{in, {Src: 1, Dst: 2}}); l != nil || err != nil {
+		t.Errorf("nothing to copy: %v %v", l, err)
+	}
+	if l, err := PlanGuestCopy([]Seg{in, {Src: 0, Dst: 1000, Bytes: 10}}); err != nil || l.Kernel != "guest_copy" || l.Args.Units != 1 {
+		t.Errorf("one copy of ten bytes: %+v %v", l, err)
+	}
+	if l, err := PlanGuestFold(Call{Op: AllReduce, DType: dtype.F32, N: 2, Segs: []Seg{{Src: 16, Dst: 32}}}); l != nil || err != nil {
+		t.Errorf("nothing to fold: %v %v", l, err)
+	}
+	fold := Call{Op: AllReduce, DType: dtype.F32, N: 2, Blocks: 7, Segs: []Seg{{Src: 1 << 20, Dst: 1 << 30, Bytes: 1 << 20}}}
+	if l, err := PlanGuestFold(fold); err != nil || l.Grid != 7 {
+		t.Errorf("seven blocks: %+v %v", l, err)
+	}
+	two, gather, large := fold, fold, fold
+	two.Segs = []Seg{fold.Segs[0], fold.Segs[0]}
+	gather.Op = AllGather
+	large.Segs = []Seg{{Src: 0, Dst: 1 << 40, Bytes: 1 << 36}}
+	for _, c := range []Call{two, gather, large} {
+		var pe *PlanError
+		if _, err := PlanGuestFold(c); !errors.As(err, &pe) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	for _, segs := range [][]Seg{
+		{{Src: 0, Dst: 8, Bytes: 9}},
+		{{Src: 8, Dst: 0, Bytes: 9}},
+		{{Src: 0, Dst: 1 << 40, Bytes: 1 << 36}},
+		make33(),
+	} {
+		var pe *PlanError
+		if _, err := PlanGuestCopy(segs); !errors.As(err, &pe) {
+			t.Errorf("%d copies: %v", len(segs), err)
+		}
+	}
+}
+
+func make33() []Seg {
+	var segs []Seg
+	for i := range MaxSegs + 1 {
+		segs = append(segs, Seg{Src: uint64(i) * 64, Dst: 1<<20 + uint64(i)*64, Bytes: 64})
+	}
+	return segs
+}
+
+// TestGuestsFit checks that no guest takes more registers than products leave to a
+// warp, or spills, once there is machine code.
+func TestGuestsFit(t *testing.T) {
+	m, err := ReadManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := m.Find("guest", 90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if im.Cubin == "" {
+		t.Skip("no machine code has been assembled")
+	}
+	for name := range entries(t, 90) {
+		if r, ok := m.Resources[name]; len(name) > 5 && name[:6] == "guest_" && (!ok || r.Registers > 32 || r.SpillBytes+r.StackBytes > 0) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
