@@ -41,13 +41,13 @@ type Device struct {
 	rec   *recording
 	trace *trace
 
-	mu       sync.Mutex // guards what follows
-	streams  []*stream
-	events   []*event
-	broken   error // first failure
-	brokenCh chan struct{}
-	closed   bool
-	steps    map[*captured]bool // that have not been closed
+	broken *rt.Latch // first failure
+
+	mu      sync.Mutex // guards what follows
+	streams []*stream
+	events  []*event
+	closed  bool
+	steps   map[*captured]bool // that have not been closed
 }
 
 var _ rt.Device = (*Device)(nil)
@@ -80,7 +80,7 @@ func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, erro
 	if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
 	}
-	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, steps: map[*captured]bool{}, brokenCh: make(chan struct{})}
+	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, steps: map[*captured]bool{}, broken: rt.NewLatch()}
 	if d.host == nil {
 		var err error
 		if d.code, err = compile(drv, dev, spec.Units, &o); err != nil {

@@ -29,26 +29,11 @@ func (r *report) Error() string {
 const reportBytes = 4096
 
 // failure is the first failure, nil while the device works.
-func (d *Device) failure() error {
-	select {
-	case <-d.brokenCh:
-		return d.broken // written before brokenCh was closed, never after
-	default:
-		return nil
-	}
-}
+func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
-	d.mu.Lock()
-	if d.broken != nil {
-		d.mu.Unlock()
-		return
-	}
-	d.broken = err
-	close(d.brokenCh)
-	d.mu.Unlock()
-	if d.site == nil {
+	if !d.broken.Set(err) || d.site == nil {
 		return
 	}
 	d.site.broke(d.spec.Rank, err)

@@ -27,15 +27,15 @@ type Device struct {
 	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
 	release   func() error    // gives back connections and mappings
 
-	mu       sync.Mutex // guards what follows
-	broken   error      // first failure
-	brokenCh chan struct{}
-	streams  []*stream
-	events   []*event
-	chans    map[string]*channel // by group name
-	sigSent  map[[2]int]uint32   // signals enqueued per (peer, slot)
-	sigSeen  map[[2]int]uint32   // waits enqueued per (peer, slot)
-	closed   bool
+	broken *rt.Latch // first failure
+
+	mu      sync.Mutex // guards what follows
+	streams []*stream
+	events  []*event
+	chans   map[string]*channel // by group name
+	sigSent map[[2]int]uint32   // signals enqueued per (peer, slot)
+	sigSeen map[[2]int]uint32   // waits enqueued per (peer, slot)
+	closed  bool
 }
 
 var _ rt.Device = (*Device)(nil)
@@ -79,7 +79,7 @@ type channel struct {
 func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm.Segment, lost []atomic.Uint32, release func() error) *Device {
 	d := &Device{
 		spec: spec, opts: opts, nonce: nonce, lay: lay, segs: segs, own: segs[spec.Rank], release: release,
-		lost: lost, brokenCh: make(chan struct{}),
+		lost: lost, broken: rt.NewLatch(),
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
 	}
 	for i, g := range spec.Groups {
@@ -96,27 +96,14 @@ func (d *Device) Info() rt.Info {
 }
 
 // failure is the first failure, nil while the device works.
-func (d *Device) failure() error {
-	select {
-	case <-d.brokenCh:
-		return d.broken // written before brokenCh was closed, never after
-	default:
-		return nil
-	}
-}
+func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
 	d.mu.Lock()
-	if d.broken != nil {
-		d.mu.Unlock()
-		return
-	}
-	d.broken = err
-	close(d.brokenCh)
-	closed := d.closed
+	first, closed := d.broken.Set(err), d.closed
 	d.mu.Unlock()
-	if !closed {
+	if first && !closed {
 		spread(d.segs, d.spec.Rank, err)
 	}
 }
@@ -155,10 +142,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	if d.broken == nil {
-		d.broken = rt.ErrClosed
-		close(d.brokenCh)
-	}
+	d.broken.Set(rt.ErrClosed)
 	streams := d.streams
 	d.mu.Unlock()
 	for _, s := range streams {
@@ -428,7 +412,7 @@ func (d *Device) finish(ctx context.Context, c *completion) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-d.brokenCh:
+	case <-d.broken.Done():
 	}
 	select {
 	case <-c.ch: // finished before the failure

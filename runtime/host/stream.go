@@ -163,7 +163,7 @@ func (d *Device) waitFor(c *completion) error {
 	select {
 	case <-c.ch:
 		return nil
-	case <-d.brokenCh:
+	case <-d.broken.Done():
 		return d.failure()
 	}
 }
