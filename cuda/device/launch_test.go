@@ -277,6 +277,27 @@ func TestCallsOfReplays(t *testing.T) {
 	}
 }
 
+// A step can run eagerly again after replays, also where a collective is of one rank.
+func TestEagerAfterReplays(t *testing.T) {
+	l := openLaunches(t, 2)
+	ctx := t.Context()
+	st, err := rt.Prepare(ctx, l.rank, l.mod, l.step, rt.Options{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := st.Replay(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rt.RunModule(ctx, l.rank, l.mod, l.step, l.inputs(), rt.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestLaunchCost compares what an instruction costs the host, from Go, with the same
 // calls of the driver in a loop in C: as a command buffer, and eagerly. With -gpu only;
 // the times of the fake driver are its own.
