@@ -79,6 +79,8 @@ func fakeBody(name string) (func(*fakeBlock) error, bool) {
 		{"all_reduce_push", func(b *fakeBlock) error { return b.pushAll(true) }},
 		{"reduce_scatter_push", func(b *fakeBlock) error { return b.pushAll(false) }},
 		{"staged", (*fakeBlock).staged},
+		{"guest_fold", (*fakeBlock).staged},
+		{"guest_copy", (*fakeBlock).guestCopy},
 	} {
 		if strings.HasPrefix(name, k.prefix) {
 			return k.body, true

@@ -1,0 +1,185 @@
+//go:build linux
+
+package cuda
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// guestT runs guests on one rank; which rank of how many they fold for is made up.
+type guestT struct {
+	*rigT
+	rng *rand.Rand
+}
+
+func newGuestT(t *testing.T) *guestT {
+	return &guestT{newRigT(t, 2), rand.New(rand.NewPCG(1, 2))}
+}
+
+func (g *guestT) launch(l *kernels.Launch) error {
+	k := g.w.Rank(0)
+	f, err := k.Func(l.Image, l.Kernel)
+	if err != nil {
+		return err
+	}
+	a := l.Args
+	a.Peer[0], a.Ctl = uint64(g.w.Addr(0, 0)), uint64(g.g.Members()[0].ctl)
+	if err := g.drv.Launch(k.Ctx, g.streams[0], f, l.Grid, l.Block, 0, a.Pack(nil, l.Segs)); err != nil {
+		return err
+	}
+	return g.drv.StreamSync(k.Ctx, g.streams[0])
+}
+
+// area gives memory with a guard before and after it that holds 0xa5.
+func (g *guestT) area(bytes, shift uint64) (at uint64) {
+	at = g.alloc(bytes+shift+2*guard) + guard + shift
+	g.fill(at, bytes)
+	return at
+}
+
+func (g *guestT) fill(at, n uint64) { g.write(0, at-guard, bytes.Repeat([]byte{0xa5}, int(n)+2*guard)) }
+
+// result reads an area and says whether the guards are whole.
+func (g *guestT) result(at, n uint64) ([]byte, error) {
+	b := g.read(0, at-guard, n+2*guard)
+	for i := 0; i < guard; i++ {
+		if b[i] != 0xa5 || b[len(b)-1-i] != 0xa5 {
+			return nil, fmt.Errorf("bytes outside the result were written")
+		}
+	}
+	return b[guard : len(b)-guard], nil
+}
+
+// TestGuestCopy copies pieces of many sizes at all alignments, alone and as one launch.
+func TestGuestCopy(t *testing.T) {
+	g := newGuestT(t)
+	sizes := []uint64{1, 3, 4, 15, 16, 17, 31, 100, 511, 512, 513, 4096, 9000, 70001, 1<<20 + 5}
+	if *onGPU {
+		sizes = append(sizes, 5<<20+1)
+	}
+	type piece struct {
+		seg  kernels.Seg
+		at   uint64
+		want []byte
+	}
+	for round := 0; round < 40; round++ {
+		var ps []piece
+		var segs []kernels.Seg
+		var offs []uint64
+		for i := 0; i < []int{1, 2, 5, kernels.MaxSegs}[round%4]; i++ {
+			n := sizes[(round+i*7)%len(sizes)]
+			shift, turn := uint64(g.rng.IntN(16)), uint64(g.rng.IntN(16))
+			if g.rng.IntN(2) == 0 {
+				turn = shift // these go by whole units
+			}
+			src, dst := g.area(n, shift), g.area(n, turn)
+			offs = append(offs, src-shift-guard, dst-turn-guard)
+			want := make([]byte, n)
+			for j := range want {
+				want[j] = byte(g.rng.Uint32())
+			}
+			g.write(0, src, want)
+			s := kernels.Seg{Src: uint64(g.w.Addr(0, src)), Dst: uint64(g.w.Addr(0, dst)), Bytes: n}
+			ps, segs = append(ps, piece{s, dst, want}), append(segs, s)
+		}
+		l, err := kernels.PlanGuestCopy(segs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round%3 == 0 {
+			l.Grid = 1 + round%7
+		}
+		if err := g.launch(l); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range ps {
+			got, err := g.result(p.at, p.seg.Bytes)
+			if err != nil || !bytes.Equal(got, p.want) {
+				t.Fatalf("round %d piece %d of %d: %d bytes from %#x to %#x, grid %d: wrong bytes (%v)", round, i, len(ps), p.seg.Bytes, p.seg.Src, p.seg.Dst, l.Grid, err)
+			}
+		}
+		for _, o := range offs {
+			if err := g.w.Free(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestGuestFold compares folds with the ones that staged.cu does of the same bytes,
+// bit by bit, and both with the sums of the host.
+func TestGuestFold(t *testing.T) {
+	g := newGuestT(t)
+	counts := []int{1, 5, 7, 64, 333, 4097, 20001}
+	if *onGPU {
+		counts = append(counts, 300007)
+	}
+	cases := 0
+	for _, dt := range dtype.All() {
+		for red := kernels.Sum; red <= kernels.Max; red++ {
+			if dt == dtype.Bool || red == kernels.Avg && !dt.IsFloat() {
+				continue
+			}
+			for _, n := range []int{2, 3, 4, 8, 16} {
+				rank := g.rng.IntN(n)
+				shift := []uint64{0, 0, uint64(dt.Size()), 8}[cases%4]
+				if err := g.fold(dt, red, n, rank, counts[cases%len(counts)], shift, cases%3 == 0); err != nil {
+					t.Fatalf("%v of %v, rank %d of %d, %d elements at +%d: %v", red, dt, rank, n, counts[cases%len(counts)], shift, err)
+				}
+				cases++
+			}
+		}
+	}
+}
+
+func (g *guestT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int, shift uint64, inPlace bool) error {
+	size := uint64(count * dt.Size())
+	slot := (size + 15) &^ 15
+	staging := g.alloc(slot * uint64(n))
+	defer g.w.Free(staging)
+	src := g.area(size, shift)
+	defer g.w.Free(src - shift - guard)
+	dst := src
+	if !inPlace {
+		dst = g.area(size, shift)
+		defer g.w.Free(dst - shift - guard)
+	}
+	var in [][]byte
+	for r := 0; r < n; r++ {
+		in = append(in, randomBytes(g.rng, dt, count, true))
+		if r != rank {
+			g.write(0, staging+uint64(r)*slot, in[r])
+		}
+	}
+	call := kernels.Call{Op: kernels.AllReduce, Red: red, DType: dt, N: n,
+		Segs: []kernels.Seg{{Src: uint64(g.w.Addr(0, src)), Dst: uint64(g.w.Addr(0, dst)), Bytes: size}}}
+	var results [2][]byte
+	for i, plan := range []func(kernels.Call) (*kernels.Launch, error){kernels.PlanGuestFold, kernels.PlanStaged} {
+		g.fill(dst, size)
+		g.write(0, src, in[rank])
+		l, err := plan(call)
+		if err != nil {
+			return err
+		}
+		l.Args.Rank, l.Args.Scratch, l.Args.Slot = uint32(rank), staging, slot
+		if err := g.launch(l); err != nil {
+			return fmt.Errorf("%s: %w", l.Kernel, err)
+		}
+		if results[i], err = g.result(dst, size); err != nil {
+			return fmt.Errorf("%s: %w", l.Kernel, err)
+		}
+		if at := same(dt, results[i], want(dt, red, in)); at >= 0 {
+			return fmt.Errorf("%s: element %d is wrong", l.Kernel, at)
+		}
+	}
+	if !bytes.Equal(results[0], results[1]) {
+		return fmt.Errorf("the guest's bits differ from those of staged.cu")
+	}
+	return nil
+}
