@@ -291,7 +291,11 @@ func (e *emitter) launch(stream string, in *program.Instr) {
 	}
 	if in.Op == program.OpFused {
 		e.printf("x.Fused(%s, %q", stream, as.Str(program.KernelKey, ""))
-		e.results(in)
+		sizes, err := in.Sizes()
+		if err != nil {
+			e.fail("%v", err)
+		}
+		e.results(in, sizes...)
 		return
 	}
 	if in.Op == "call" {
@@ -320,12 +324,15 @@ func (e *emitter) at(in *program.Instr) {
 	e.printf("x.At(%q).", in.Node)
 }
 
-// results prints the results and operands that end a call.
-func (e *emitter) results(in *program.Instr) {
+// results prints the results and operands that end a call, and sizes behind them.
+func (e *emitter) results(in *program.Instr, sizes ...dim.Dim) {
 	e.printf(", ")
 	e.tensors(in.Outs)
 	e.printf(", ")
 	e.tensors(in.Ins)
+	if len(sizes) > 0 {
+		e.printf(", %s", e.dims(sizes))
+	}
 	e.printf(")")
 }
 

@@ -3,6 +3,7 @@ package lower
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/seed-ee968945/concert/program"
@@ -48,6 +49,9 @@ func (e *emitter) kernels() {
 				e.printf("Shared: %d, ", k.Shared)
 			}
 		}
+		if k.Sizes > 0 {
+			e.printf("Sizes: %d, ", k.Sizes)
+		}
 		e.printf("Body: []rt.CodeStep{\n")
 		for j := range k.Body {
 			e.bodyStep(&k.Body[j])
@@ -91,7 +95,19 @@ func (e *emitter) bodyTensors(ts []program.BodyTensor) {
 		if t.Strides != nil {
 			strides = strings.Replace(goInts(t.Strides), "[]int64", "rt.Dims", 1)
 		}
-		e.printf("%s(%d, %d, %s, %s, %s)", what, n, t.Offset, goDType(t.DType), strings.Replace(goInts(t.Shape), "[]int64", "rt.Dims", 1), strides)
+		e.printf("%s(%d, %d, %s, %s, %s)", what, n, t.Offset, goDType(t.DType), bodyShape(t.Shape), strides)
 	}
 	e.printf("}")
+}
+
+// bodyShape spells the shape of a body's tensor.
+func bodyShape(shape []int64) string {
+	parts := make([]string, len(shape))
+	for d, n := range shape {
+		parts[d] = strconv.FormatInt(n, 10)
+		if n < 0 {
+			parts[d] = fmt.Sprintf("rt.N(%d)", -1-n)
+		}
+	}
+	return "rt.Dims{" + strings.Join(parts, ", ") + "}"
 }

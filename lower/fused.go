@@ -45,11 +45,8 @@ func (l *lowering) alone(n *ir.Node) (bool, error) {
 		return false, nil
 	}
 	inPlace := slices.ContainsFunc(n.Meta().Ints(place.InPlaceKey), func(i int64) bool { return i >= 0 })
-	if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !empty(v.Type()) }) {
+	if !slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !l.empty(v.Type()) }) {
 		return true, nil // nothing to compute
-	}
-	if _, ok := n.Result(0).Type().Shape().Static(); !ok {
-		return l.atBounds(n)
 	}
 	b, err := l.newBody([]*ir.Node{n})
 	if err != nil {
@@ -84,8 +81,16 @@ func (l *lowering) fused(b *body, k program.Kernel) error {
 	if k.Body, err = b.steps(); err != nil {
 		return err
 	}
+	k.Sizes = len(b.sizes)
 	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: program.OpFused, Node: b.outs[len(b.outs)-1].Def().Name(),
 		Attrs: attr.Make(attr.Attr{Key: program.KernelKey, Val: attr.String(l.share(k))})}
+	if k.Sizes > 0 {
+		texts := make([]string, k.Sizes)
+		for i, d := range b.sizes {
+			texts[i] = d.String()
+		}
+		in.Attrs = in.Attrs.With(program.SizesKey, attr.Strings(texts...))
+	}
 	for _, v := range b.ins {
 		in.Ins = append(in.Ins, l.tensors(v)...)
 	}
@@ -116,7 +121,7 @@ var comments = regexp.MustCompile(`//[^\n]*|/\*.*?\*/`)
 
 // likeness is the same for kernels that do the same: all but the names.
 func likeness(k *program.Kernel) string {
-	like := program.Kernel{Name: "k", Body: slices.Clone(k.Body)}
+	like := program.Kernel{Name: "k", Sizes: k.Sizes, Body: slices.Clone(k.Body)}
 	for i := range like.Body {
 		like.Body[i].Node = ""
 	}
@@ -131,6 +136,7 @@ type body struct {
 	nodes     []*ir.Node
 	member    map[*ir.Node]bool // look-up only
 	ins, outs []*ir.Value       // parameters
+	sizes     []ir.Dim          // parameters, too
 	temps     map[ir.StorageID]int
 	out       []program.BodyStep
 }
@@ -191,7 +197,7 @@ func (b *body) order(k *cudagen.Kernel) error {
 	if len(k.Outs) != len(b.outs) && len(b.nodes) > 1 {
 		return fmt.Errorf("%w: that of %%%s writes %d results of %d", errMisplaced, name, len(k.Outs), len(b.outs))
 	}
-	b.ins, b.outs = k.Ins, k.Outs
+	b.ins, b.outs, b.sizes = k.Ins, k.Outs, k.Sizes
 	for _, v := range slices.Concat(b.ins, b.outs) {
 		w, p := b.l.lay.Windows(v)[0], b.l.st.Of(v)[0]
 		if start := w.Offset - p.Offset*int64(v.Type().DType().Size()); start%place.KernelAlign != 0 {
@@ -242,7 +248,7 @@ func (b *body) needed() map[*ir.Node]bool {
 // tensor says where a value of the body lies.
 func (b *body) tensor(v *ir.Value) program.BodyTensor {
 	t := v.Type()
-	w := program.BodyTensor{Param: -1, DType: t.DType(), Shape: sizes(t)}
+	w := program.BodyTensor{Param: -1, DType: t.DType(), Shape: b.shape(t)}
 	if !t.Contiguous() {
 		w.Strides = t.Strides()
 	}
@@ -274,20 +280,28 @@ func (b *body) tensor(v *ir.Value) program.BodyTensor {
 // result depends on it: zeros do as well.
 func (b *body) unread(temp int, s ir.StorageID) {
 	t := b.l.st.Type(s)
-	w := program.BodyTensor{Param: -1, Temp: temp, DType: t.DType(), Shape: sizes(t)}
+	w := program.BodyTensor{Param: -1, Temp: temp, DType: t.DType(), Shape: b.shape(t)}
 	if !t.Contiguous() {
 		w.Strides = t.Strides()
 	}
 	b.out = append(b.out, program.BodyStep{Op: ir.OpFull.Name(), Attrs: attr.Make(attr.Attr{Key: "value", Val: attr.Float(0)}), Outs: []program.BodyTensor{w}})
 }
 
-// empty reports whether a tensor is known to have no elements.
-func empty(t ir.Type) bool {
-	s, ok := t.Shape().Static()
-	return ok && slices.Contains(s, 0)
+// empty reports whether a tensor has no elements even if sizes are at their bounds.
+func (l *lowering) empty(t ir.Type) bool {
+	return !t.IsAsync() && l.m.Bound(t.Shape().NumElems()) == 0
 }
 
-func sizes(t ir.Type) []int64 {
-	s, _ := t.Shape().Static() // place and cudagen have checked
-	return s
+// shape is the shape of a tensor of the body, in which sizes that are known at run
+// time only are those that the launch gives.
+func (b *body) shape(t ir.Type) []int64 {
+	out := make([]int64, t.Rank())
+	for i, d := range t.Shape() {
+		n, ok := d.Const()
+		if !ok {
+			n = program.SizeParam(slices.IndexFunc(b.sizes, d.Equal)) // place and cudagen have checked
+		}
+		out[i] = n
+	}
+	return out
 }

@@ -24,9 +24,8 @@ type Options struct {
 	// Kernels writes CUDA source for every region, and turns every launch for which
 	// lower/cudagen can write a kernel into a region of its own. What is left as a
 	// launch by name has kernels elsewhere: matmul, attention, calls, rand. Sizes that
-	// are known at run time only stand in no kernel's text: elementwise operations
-	// compute all that the bounds allow, others stay launches by name, which a GPU
-	// refuses. Without it, regions are fused launches without source, which run on the
+	// are known at run time only are parameters of kernels, whose grids are those of
+	// the bounds. Without it, regions are fused launches without source, which run on the
 	// host.
 	Kernels bool
 }

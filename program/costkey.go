@@ -36,7 +36,7 @@ func (p *Program) CostKey(in *Instr) string {
 	}
 	attrs := in.Attrs
 	if k := p.Kernel(in); k != nil {
-		attrs = attrs.Without(KernelKey)
+		attrs = attrs.Without(KernelKey).Without(SizesKey)
 		fmt.Fprintf(&b, "(%s) %s", k.ops(), k.likeness())
 	}
 	if in.Group >= 0 && in.Group < len(p.Groups) {
@@ -78,7 +78,7 @@ var sourceComments = regexp.MustCompile(`//[^\n]*|/\*.*?\*/`)
 func (k *Kernel) likeness() string {
 	text := strings.ReplaceAll(sourceComments.ReplaceAllString(k.Source, ""), " "+k.Name+"(", " (")
 	if k.Source == "" {
-		like := Kernel{Name: "k", Body: append([]BodyStep(nil), k.Body...)}
+		like := Kernel{Name: "k", Sizes: k.Sizes, Body: append([]BodyStep(nil), k.Body...)}
 		for i := range like.Body {
 			like.Body[i].Node = ""
 		}

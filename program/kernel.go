@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/rowmajor"
 )
@@ -18,6 +19,14 @@ const (
 	OpFused   = "fused"
 	KernelKey = "kernel"
 )
+
+// SizesKey is the attribute of such a launch with the sizes that its kernel takes,
+// expressions over the program's symbols: as many as Kernel.Sizes.
+const SizesKey = "sizes"
+
+// SizeParam stands in a shape of a kernel's body for size i of the launch, whose value
+// is known at run time only.
+func SizeParam(i int) int64 { return -1 - int64(i) }
 
 // Unit is what the kernels of a program are compiled with: one translation unit is
 // the prelude and the sources of all kernels behind it.
@@ -32,7 +41,8 @@ type Unit struct {
 // what the source's transcendental functions are off.
 //
 // The parameters of the function are a pointer to element (0, 0, ...) of each
-// operand of the launch, then of each result. Sizes are constants.
+// operand of the launch, then of each result, then a 64-bit integer for each size that
+// is known at run time only. The grid is that of the sizes' bounds.
 type Kernel struct {
 	Name   string // of the function; unique in the program
 	Source string // CUDA C++ of one __global__ function with C linkage, without the prelude; empty if the program has none
@@ -43,6 +53,7 @@ type Kernel struct {
 	Grid   int64 // blocks
 	Block  int64 // threads of each
 	Shared int64 // dynamic shared memory in bytes
+	Sizes  int   // sizes that a launch gives, see SizeParam
 	Body   []BodyStep
 }
 
@@ -61,8 +72,71 @@ type BodyTensor struct {
 	Temp    int   // number of the temporary, of Param -1
 	Offset  int64 // bytes from element (0, 0, ...) of the parameter, or from the temporary's start
 	DType   dtype.DType
-	Shape   []int64
-	Strides []int64 // elements; nil means row-major without gaps
+	Shape   []int64 // sizes; negative ones are those of SizeParam
+	Strides []int64 // elements; nil means row-major without gaps, as tensors of such sizes are
+}
+
+// At returns the kernel's body for given sizes, without SizeParam.
+func (k *Kernel) At(sizes []int64) ([]BodyStep, error) {
+	if len(sizes) != k.Sizes {
+		return nil, fmt.Errorf("kernel %s takes %d sizes, the launch has %d", k.Name, k.Sizes, len(sizes))
+	}
+	if k.Sizes == 0 {
+		return k.Body, nil
+	}
+	at := func(ts []BodyTensor) ([]BodyTensor, error) {
+		out := slices.Clone(ts)
+		for i := range out {
+			shape, err := ShapeAt(out[i].Shape, sizes)
+			if err != nil {
+				return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
+			}
+			out[i].Shape = shape
+		}
+		return out, nil
+	}
+	out := slices.Clone(k.Body)
+	for i := range out {
+		var err error
+		if out[i].Ins, err = at(out[i].Ins); err != nil {
+			return nil, err
+		}
+		if out[i].Outs, err = at(out[i].Outs); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// ShapeAt returns a shape with the given sizes in the place of SizeParam.
+func ShapeAt(shape, sizes []int64) ([]int64, error) {
+	if !slices.ContainsFunc(shape, func(n int64) bool { return n < 0 }) {
+		return shape, nil
+	}
+	out := slices.Clone(shape)
+	for d, n := range shape {
+		if n >= 0 {
+			continue
+		}
+		if -1-n >= int64(len(sizes)) || sizes[-1-n] < 0 {
+			return nil, fmt.Errorf("size parameter %d of %d in shape %v", -1-n, len(sizes), shape)
+		}
+		out[d] = sizes[-1-n]
+	}
+	return out, nil
+}
+
+// Sizes returns the sizes that a launch of op "fused" gives its kernel.
+func (in *Instr) Sizes() ([]dim.Dim, error) {
+	var out []dim.Dim
+	for _, s := range in.Attrs.Strs(SizesKey) {
+		d, err := dim.Parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", SizesKey, err)
+		}
+		out = append(out, d)
+	}
+	return out, nil
 }
 
 // SourceDigest is the SHA-256 of the source in hexadecimal, empty if there is none.
@@ -232,12 +306,19 @@ func (p *Program) checkKernels() error {
 			return fmt.Errorf("kernel %s: %d blocks of %d threads with %d bytes of shared memory", k.Name, k.Grid, k.Block, k.Shared)
 		case len(k.Body) == 0:
 			return fmt.Errorf("kernel %s: has no operation", k.Name)
+		case k.Sizes < 0 || k.Sizes > maxTemps:
+			return fmt.Errorf("kernel %s: takes %d sizes", k.Name, k.Sizes)
 		}
 		seen[k.Name] = true
+		// Launches check sizes; here none are in the way.
+		body, err := k.At(make([]int64, max(k.Sizes, 0)))
+		if err != nil {
+			return err
+		}
 		written := map[int]bool{}
-		for j := range k.Body {
-			if err := k.Body[j].check(written); err != nil {
-				return fmt.Errorf("kernel %s: step %d (%s): %w", k.Name, j, k.Body[j].Node, err)
+		for j := range body {
+			if err := body[j].check(written); err != nil {
+				return fmt.Errorf("kernel %s: step %d (%s): %w", k.Name, j, body[j].Node, err)
 			}
 		}
 	}
@@ -287,20 +368,35 @@ func (t *BodyTensor) check() error {
 
 // checkFused compares a launch with the kernel that it names: every parameter that
 // the body uses exists, has that type, and has the bytes that the body reaches;
-// operands are only read.
+// operands are only read. Sizes count at their bounds.
 func (p *Program) checkFused(in *Instr) error {
 	k := p.Kernel(in)
 	if k == nil {
 		return fmt.Errorf("there is no kernel %q", in.Attrs.Str(KernelKey, ""))
 	}
-	if len(in.Attrs) != 1 || in.Group >= 0 || len(in.Outs) == 0 {
-		return fmt.Errorf("a fused launch names its kernel, has results, and no group")
+	if len(in.Attrs.Without(SizesKey)) != 1 || in.Group >= 0 || len(in.Outs) == 0 {
+		return fmt.Errorf("a fused launch names its kernel and its sizes, has results, and no group")
+	}
+	dims, err := in.Sizes()
+	if err != nil {
+		return err
+	}
+	bounds := make([]int64, len(dims))
+	for i, d := range dims {
+		var ok bool
+		if bounds[i], ok = p.Bound(d); !ok {
+			return fmt.Errorf("size %v has no bound", d)
+		}
+	}
+	body, err := k.At(bounds)
+	if err != nil {
+		return err
 	}
 	params := slices.Concat(in.Ins, in.Outs)
 	for i := range params {
 		for _, d := range params[i].Shape {
-			if _, ok := d.Const(); !ok {
-				return fmt.Errorf("parameter %d has the symbolic size %v", i, d)
+			if _, ok := d.Const(); !ok && k.Sizes == 0 {
+				return fmt.Errorf("parameter %d has the symbolic size %v, and the kernel takes none", i, d)
 			}
 		}
 	}
@@ -319,8 +415,8 @@ func (p *Program) checkFused(in *Instr) error {
 		}
 		return nil
 	}
-	for i := range k.Body {
-		s := &k.Body[i]
+	for i := range body {
+		s := &body[i]
 		for _, list := range [][]BodyTensor{s.Ins, s.Outs} {
 			for j := range list {
 				if err := param(&list[j]); err != nil {

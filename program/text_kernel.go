@@ -20,6 +20,9 @@ const (
 	sharedKey = "shared"
 )
 
+// sizePrefix and a number spell a size that a launch gives, see SizeParam.
+const sizePrefix = "n"
+
 // appendKernels appends the unit and the kernels; nothing if there are none.
 func (p *Program) appendKernels(b []byte) []byte {
 	var unit attr.List
@@ -37,6 +40,9 @@ func (p *Program) appendKernels(b []byte) []byte {
 		var as attr.List
 		if d := k.SourceDigest(); d != "" {
 			as = as.With(blockKey, attr.Int(k.Block)).With(gridKey, attr.Int(k.Grid)).With(sharedKey, attr.Int(k.Shared)).With(sourceKey, attr.String(d))
+		}
+		if k.Sizes > 0 {
+			as = as.With(SizesKey, attr.Int(int64(k.Sizes)))
 		}
 		b = append(append(b, "kernel "...), k.Name...)
 		if len(as) > 0 {
@@ -80,6 +86,9 @@ func appendBodyTensors(b []byte, ts []BodyTensor) []byte {
 		shape := make([]dim.Dim, len(t.Shape))
 		for k, n := range t.Shape {
 			shape[k] = dim.New(n)
+			if n < 0 {
+				shape[k] = dim.Sym(sizePrefix + strconv.FormatInt(-1-n, 10))
+			}
 		}
 		b = text.AppendTensor(append(b, ": "...), t.DType, shape, t.Strides)
 	}
@@ -99,6 +108,7 @@ func (r *reader) kernel() {
 		r.Attrs(&as)
 		k.Block, k.Grid, k.Shared = as.Int(blockKey, 0), as.Int(gridKey, 0), as.Int(sharedKey, 0)
 		k.Digest = as.Str(sourceKey, "")
+		k.Sizes = int(as.Int(SizesKey, 0))
 	}
 	r.p.Kernels = append(r.p.Kernels, k)
 }
@@ -146,11 +156,18 @@ func (r *reader) bodyTensors() []BodyTensor {
 		if r.Bad {
 			break
 		}
-		x := r.Tensor(func(string) bool { return false })
+		sizes := r.p.Kernels[len(r.p.Kernels)-1].Sizes
+		x := r.Tensor(func(name string) bool { n, ok := sizeNumber(name); return ok && n < sizes })
 		t.DType, t.Strides = x.DType, x.Strides
 		t.Shape = make([]int64, len(x.Shape))
 		for i, d := range x.Shape {
-			t.Shape[i], _ = d.Const() // no symbol is known here
+			if n, ok := d.Const(); ok {
+				t.Shape[i] = n
+			} else if n, ok := sizeNumber(d.String()); ok {
+				t.Shape[i] = SizeParam(n)
+			} else {
+				r.Failf(r.I, 0, "syntax", "a size of a kernel's body is a number or one of the launch's, not %s", d)
+			}
 		}
 		ts = append(ts, t)
 		if r.Bad || !r.Eat(',') {
@@ -158,6 +175,12 @@ func (r *reader) bodyTensors() []BodyTensor {
 		}
 	}
 	return ts
+}
+
+// sizeNumber is the number of a size that a launch gives, by its spelling.
+func sizeNumber(name string) (int, bool) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(name, sizePrefix), 10, 31)
+	return int(n), err == nil && name == sizePrefix+strconv.FormatUint(n, 10)
 }
 
 // bodyPlace reads p3 or t3; what is wrong with it is reported, too.

@@ -8,13 +8,58 @@ import (
 )
 
 // Code is a kernel of a module's own: several operations in one launch. A GPU runs
-// the function Name of the module's source; the host runs Body.
+// the function Name of the module's source; the host runs Body. Launches give the
+// sizes that are known at run time only, which the function takes behind its pointers.
 type Code struct {
 	Name   string
 	Grid   int64 // blocks
 	Block  int64 // threads of each
 	Shared int64 // dynamic shared memory in bytes
+	Sizes  int   // sizes that a launch gives
 	Body   []CodeStep
+}
+
+// N stands in a shape of a body for size i of the launch.
+func N(i int) int64 { return program.SizeParam(i) }
+
+// at returns the kernel for the sizes of a launch, without N.
+func (c *Code) at(sizes []int64) (*Code, error) {
+	if len(sizes) != c.Sizes {
+		return nil, fmt.Errorf("kernel %s takes %d sizes, not %d", c.Name, c.Sizes, len(sizes))
+	}
+	if c.Sizes == 0 {
+		return c, nil
+	}
+	out := *c
+	out.Sizes, out.Body = 0, slices.Clone(c.Body)
+	at := func(ts []CodeTensor) ([]CodeTensor, error) {
+		ts = slices.Clone(ts)
+		for i := range ts {
+			shape, err := program.ShapeAt(ts[i].Shape, sizes)
+			if err != nil {
+				return nil, fmt.Errorf("kernel %s: %w", c.Name, err)
+			}
+			ts[i].Shape = shape
+		}
+		return ts, nil
+	}
+	for i := range out.Body {
+		s := &out.Body[i]
+		var err error
+		if s.Outs, err = at(s.Outs); err != nil {
+			return nil, err
+		}
+		if s.Ins, err = at(s.Ins); err != nil {
+			return nil, err
+		}
+	}
+	return &out, nil
+}
+
+// sized is a kernel for the sizes that it was launched with last.
+type sized struct {
+	sizes []int64
+	code  *Code
 }
 
 // CodeStep is one operation of a Code.
@@ -34,7 +79,7 @@ type CodeTensor struct {
 	Temp    int // of Param -1
 	Off     int64
 	DType   DType
-	Shape   []int64
+	Shape   []int64 // sizes; those that a launch gives are N
 	Strides []int64 // elements; nil: row-major without gaps
 }
 
@@ -70,7 +115,7 @@ func codesOf(p *program.Program) []Code {
 	var out []Code
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
-		c := Code{Name: k.Name, Grid: k.Grid, Block: k.Block, Shared: k.Shared}
+		c := Code{Name: k.Name, Grid: k.Grid, Block: k.Block, Shared: k.Shared, Sizes: k.Sizes}
 		for j := range k.Body {
 			s := &k.Body[j]
 			c.Body = append(c.Body, CodeStep{Op: s.Op, Attrs: s.Attrs, Node: s.Node, Outs: codeTensors(s.Outs), Ins: codeTensors(s.Ins)})
@@ -88,6 +133,9 @@ func codeTensors(ts []program.BodyTensor) []CodeTensor {
 	return out
 }
 
+// maxSizes bounds how many sizes a kernel takes.
+const maxSizes = 1 << 16
+
 // checkCodes checks that names are unique and that every step can be understood
 // without its launch.
 func checkCodes(codes []Code) error {
@@ -98,8 +146,15 @@ func checkCodes(codes []Code) error {
 			return fmt.Errorf("kernel %q: a kernel has a name of its own", c.Name)
 		}
 		seen[c.Name] = true
-		for j := range c.Body {
-			if err := c.Body[j].check(); err != nil {
+		if c.Sizes < 0 || c.Sizes > maxSizes {
+			return fmt.Errorf("kernel %s: %d sizes", c.Name, c.Sizes)
+		}
+		empty, err := c.at(make([]int64, c.Sizes)) // launches check sizes
+		if err != nil {
+			return err
+		}
+		for j := range empty.Body {
+			if err := empty.Body[j].check(); err != nil {
 				return fmt.Errorf("kernel %s: step %d (%s): %w", c.Name, j, c.Body[j].Op, err)
 			}
 		}
@@ -149,9 +204,9 @@ func (t *CodeTensor) Place(params []Tensor) (Tensor, error) {
 	return w, err
 }
 
-// Fused runs a kernel of the module's own.
-func (x *Exec) Fused(stream, kernel string, outs, ins []Tensor) {
-	x.kernel(stream, &Kernel{Op: program.OpFused, Target: kernel, Outs: outs, Ins: ins})
+// Fused runs a kernel of the module's own, with the sizes that it takes.
+func (x *Exec) Fused(stream, kernel string, outs, ins []Tensor, sizes ...int64) {
+	x.kernel(stream, &Kernel{Op: program.OpFused, Target: kernel, Outs: outs, Ins: ins, Sizes: sizes})
 }
 
 // code finds the kernel of a fused launch and checks its parameters.
@@ -164,6 +219,9 @@ func (x *Exec) code(k *Kernel) error {
 		return fmt.Errorf("module %s has no kernel %q", x.m.Name, k.Target)
 	}
 	k.Attrs, k.Code, k.Unit = nil, &x.m.Kernels[i], x.l.unit
+	if err := x.l.atSizes(i, k); err != nil {
+		return err
+	}
 	if x.l.fits(i, k) {
 		return nil
 	}

@@ -113,9 +113,10 @@ type Kernel struct {
 	Group     string // of op "call": the group that it communicates on, may be empty
 	Attrs     attr.List
 	Outs, Ins []Tensor
-	Label     string // the IR op, for errors
-	Code      *Code  // of op "fused": the kernel, the same pointer in every launch of it
-	Unit      int    // of op "fused": which of Spec.Units the kernel belongs to
+	Label     string  // the IR op, for errors
+	Code      *Code   // of op "fused": the kernel, for the sizes of the launch
+	Sizes     []int64 // of op "fused": what the kernel takes behind its pointers
+	Unit      int     // of op "fused": which of Spec.Units the kernel belongs to
 }
 
 // Name is the kernel's name in errors.

@@ -58,6 +58,9 @@ func (d *lister) Launch(s Stream, k *Kernel) error {
 	if len(k.Attrs) > 0 && k.Op != "rand" { // whose seed depends on the run
 		what += " " + k.Attrs.String()
 	}
+	if len(k.Sizes) > 0 {
+		what += fmt.Sprint(" ", k.Sizes)
+	}
 	d.line(s, what, k.Outs, k.Ins)
 	return nil
 }

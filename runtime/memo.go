@@ -63,6 +63,25 @@ func (x *Exec) keepCollective(s Stream, c *Collective) {
 	}
 }
 
+// atSizes gives a launch its kernel for the sizes at hand.
+func (l *loaded) atSizes(kernel int, k *Kernel) error {
+	last, ok := l.sized[kernel]
+	if ok && slices.Equal(last.sizes, k.Sizes) {
+		k.Code = last.code
+		return nil
+	}
+	code, err := k.Code.at(k.Sizes)
+	if err != nil || code == k.Code {
+		return err
+	}
+	if l.sized == nil {
+		l.sized = map[int]sized{}
+	}
+	k.Code, l.sized[kernel] = code, sized{slices.Clone(k.Sizes), code}
+	delete(l.checked, kernel)
+	return nil
+}
+
 // fits reports whether a kernel's parameters have the layouts that it was checked for
 // last.
 func (l *loaded) fits(kernel int, k *Kernel) bool {

@@ -327,7 +327,17 @@ func (x *Exec) instr(p *program.Program, in *program.Instr) {
 			x.Shard(stream, group, int(in.Attrs.Int("dim", 0)), outs, ins)
 			return
 		}
-		x.kernel(stream, &Kernel{Op: in.Op, Group: group, Attrs: in.Attrs, Outs: outs, Ins: ins})
+		dims, err := in.Sizes()
+		if err != nil {
+			x.fail(name, err)
+			return
+		}
+		sizes, err := x.evaluate(dims)
+		if err != nil {
+			x.fail(name, err)
+			return
+		}
+		x.kernel(stream, &Kernel{Op: in.Op, Group: group, Attrs: in.Attrs, Outs: outs, Ins: ins, Sizes: sizes})
 	case program.Copy:
 		x.Copy(stream, outs[0], ins[0])
 	case program.Collective:
@@ -369,17 +379,26 @@ func (x *Exec) collective(p *program.Program, in *program.Instr) (*Collective, e
 func (x *Exec) sizes(dims [][]dim.Dim) ([][]int64, error) {
 	var out [][]int64
 	for _, list := range dims {
-		row := make([]int64, len(list))
-		for i, d := range list {
-			n, ok := d.Eval(x.symbol)
-			if !ok {
-				return nil, fmt.Errorf("split %v has no value", d)
-			}
-			row[i] = n
+		row, err := x.evaluate(list)
+		if err != nil {
+			return nil, fmt.Errorf("splits: %w", err)
 		}
 		out = append(out, row)
 	}
 	return out, nil
+}
+
+// evaluate gives sizes their values.
+func (x *Exec) evaluate(dims []dim.Dim) ([]int64, error) {
+	row := make([]int64, len(dims))
+	for i, d := range dims {
+		n, ok := d.Eval(x.symbol)
+		if !ok {
+			return nil, fmt.Errorf("size %v has no value", d)
+		}
+		row[i] = n
+	}
+	return row, nil
 }
 
 // resolve evaluates an instruction's tensors.

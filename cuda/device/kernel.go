@@ -42,7 +42,8 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 	if k.Op == "rand" { // with another seed each time
 		p, err = d.planKernel(k, st)
 	} else {
-		p, err = d.planned(d.kernelKey(k, st), func() (*plan, error) { return d.planKernel(k, st) })
+		d.key = ints(d.kernelKey(k, st), k.Sizes)
+		p, err = d.planned(d.key, func() (*plan, error) { return d.planKernel(k, st) })
 	}
 	if err != nil {
 		return d.call(k.Name(), err)
@@ -102,6 +103,9 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 		for _, t := range list {
 			params = binary.LittleEndian.AppendUint64(params, uint64(d.at(t)))
 		}
+	}
+	for _, n := range k.Sizes {
+		params = binary.LittleEndian.AppendUint64(params, uint64(n))
 	}
 	p.algo = "generated"
 	p.cmds.Launch(cuda.Main, f, int(k.Code.Grid), int(k.Code.Block), int(k.Code.Shared), params)

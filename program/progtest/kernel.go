@@ -9,8 +9,8 @@ import (
 )
 
 // RunKernel runs a kernel's body, one operation after the other, on the launch's
-// operands and results.
-func RunKernel(k *program.Kernel, outs, ins []hostops.Tensor) error {
+// operands and results, with the sizes that it takes.
+func RunKernel(k *program.Kernel, outs, ins []hostops.Tensor, sizes ...int64) error {
 	params := slices.Concat(ins, outs)
 	temps := map[int][]byte{}
 	view := func(t *program.BodyTensor) (hostops.Tensor, error) {
@@ -43,8 +43,12 @@ func RunKernel(k *program.Kernel, outs, ins []hostops.Tensor) error {
 		}
 		return out, nil
 	}
-	for i := range k.Body {
-		s := &k.Body[i]
+	body, err := k.At(sizes)
+	if err != nil {
+		return err
+	}
+	for i := range body {
+		s := &body[i]
 		to, err := views(s.Outs)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", i, err)

@@ -155,7 +155,13 @@ func (m *machine) launch(r, i int) error {
 	case in.Op == "call":
 		err = mix(outs, [][]hostops.Tensor{ins}, r)
 	case in.Op == program.OpFused:
-		err = RunKernel(m.p.Kernel(in), outs, ins)
+		var dims []dim.Dim
+		var sizes []int64
+		if dims, err = in.Sizes(); err == nil {
+			if sizes, err = evalAll(m.p, dims); err == nil {
+				err = RunKernel(m.p.Kernel(in), outs, ins, sizes...)
+			}
+		}
 	default:
 		err = hostops.Run(in.Op, in.Attrs, outs, ins)
 	}
