@@ -126,6 +126,11 @@ type Driver interface {
 	GraphInstantiate(c Ctx, g Graph) (Exec, error)
 	GraphUpload(c Ctx, x Exec, s Stream) error
 	GraphLaunch(c Ctx, x Exec, s Stream) error
+	// GraphUpdate gives x the parameters of g's nodes: addresses, sizes, kernels. g must
+	// have the nodes and edges of the graph that x was made from, captured in the same
+	// order; else the error matches ErrGraphChanged and x must be made anew. Launches
+	// before it keep what they had. It needs no memory on the device.
+	GraphUpdate(c Ctx, x Exec, g Graph) error
 	GraphDestroy(c Ctx, g Graph) error
 	ExecDestroy(c Ctx, x Exec) error
 
@@ -165,6 +170,8 @@ const (
 	codeInvalid     = 1
 	codeOutOfMemory = 2
 
+	codeGraphChanged = 910
+
 	codeNotPermitted = 800
 	codeNotSupported = 801
 )
@@ -177,6 +184,10 @@ func (e *Error) Is(target error) bool {
 
 // ErrOutOfMemory matches, by errors.Is, a driver error for lack of device memory.
 var ErrOutOfMemory error = &Error{Code: codeOutOfMemory}
+
+// ErrGraphChanged matches, by errors.Is, the refusal to update an executable graph from
+// one of another shape.
+var ErrGraphChanged error = &Error{Code: codeGraphChanged}
 
 // LoadError says why the driver library could not be used. It wraps ErrNoDriver.
 type LoadError struct {

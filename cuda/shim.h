@@ -37,6 +37,11 @@ typedef struct { // CUlaunchConfig
 	unsigned count;
 } cc_config;
 
+typedef struct { // CUgraphExecUpdateResultInfo
+	unsigned result, pad;
+	handle node, from;
+} cc_update;
+
 // X(name, symbol, parameter list, argument list): every driver function behind a
 // context; cc_NAME sets the context, then calls it.
 #define CC_FUNCTIONS(X)                                                                                       \
@@ -88,6 +93,7 @@ typedef struct { // CUlaunchConfig
 	X(capture_end, "cuStreamEndCapture", (handle s, handle *g), (s, g))                                   \
 	X(graph_instantiate, "cuGraphInstantiateWithFlags", (handle * x, handle g, uint64_t f), (x, g, f))    \
 	X(graph_upload, "cuGraphUpload", (handle x, handle s), (x, s))                                        \
+	X(graph_update, "cuGraphExecUpdate_v2", (handle x, handle g, cc_update *info), (x, g, info))          \
 	X(graph_launch, "cuGraphLaunch", (handle x, handle s), (x, s))                                        \
 	X(graph_exec_destroy, "cuGraphExecDestroy", (handle x), (x))                                          \
 	X(graph_destroy, "cuGraphDestroy", (handle g), (g))
