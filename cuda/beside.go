@@ -1,6 +1,10 @@
 package cuda
 
-import "github.com/seed-ee968945/concert/kernels"
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
 
 // Collectives beside compute. Kernels of compute fill all multiprocessors, and those
 // that stay until the kernel ends leave no room for a second one: a collective by a
@@ -11,21 +15,24 @@ import "github.com/seed-ee968945/concert/kernels"
 // collective runs.
 //
 // So bytes between ranks move by copy engines, and streams order them by flags
-// (engine_quiet.go). What needs multiprocessors runs in a second stream and waits
-// there, without holding up the copies:
+// (engine_quiet.go). What no engine does goes by guests: kernels of one warp a block
+// with so few registers that they find room beside a product (kernels.PlanGuestCopy,
+// PlanGuestFold). Those are copies within the device, which the driver does by kernels
+// of its own, pieces too small to be worth a copy for each peer, and folds.
 //
-//   - all_gather and all_to_all: the copy of the own piece, when it is not in place.
-//     The driver does copies within a device by a kernel.
-//   - reduce_scatter: pieces go into staging in rounds of one half of it; one kernel a
-//     round folds them. Round c+2 waits for the fold of round c on all ranks.
+//   - all_gather and all_to_all: when all have come, copies to the peers go out, with
+//     the own and the small pieces by a guest in a second stream; all meet at the end.
+//   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
+//     filled again when its owner has given credit for it. The second stream waits for
+//     the pieces of a part, folds them, and gives credits; it may still be at it when
+//     the next call's copies go out.
 //   - all_reduce: the same for a slice of the tensor for each rank, and copies of the
-//     folded slice to all peers while the next round's pieces come in. A rank's slice
+//     folded slice to all peers while the next rounds' pieces go out. A rank's slice
 //     in a peer's result is overwritten only after that peer's part of it has come
 //     here, so results may lie over operands.
-//   - tensors too small to be worth a copy for each peer: one packet kernel for all.
-//
-// A call that staged ends with a meeting, because the next one may stage by kernels
-// that ask nobody.
+
+// StagingParts is how many parts of staging reductions beside compute fill in turn.
+const StagingParts = 4
 
 // prepareBeside plans op beside compute. It gives nil where op is better served as
 // if nothing ran beside it, unless op asks for copy engines: then that is an error.
@@ -39,6 +46,8 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		why = "copy engines need tensors in symmetric memory"
 	case op.Kind > kernels.AllToAll:
 		why = "no form beside compute"
+	case op.Part < 0 || op.Part >= StagingParts:
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("staging has parts 0 to %d, got %d", StagingParts-1, op.Part)}
 	}
 	if why != "" {
 		if must {
@@ -46,81 +55,90 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		}
 		return nil, nil
 	}
-	var large, small []Tensor
-	if must {
-		for _, t := range op.Tensors {
-			if t.Bytes > 0 {
-				large = append(large, t)
-			}
+	var ts []Tensor
+	for _, t := range op.Tensors {
+		if t.Bytes > 0 {
+			ts = append(ts, t)
 		}
-		if len(large) == 0 {
-			return &Prepared{m: m}, nil
-		}
-	} else if large, small = m.worthCopies(op); len(large) == 0 {
+	}
+	if !must && !m.worthCopies(op.Kind, ts) {
 		return nil, nil
+	}
+	if len(ts) == 0 {
+		return &Prepared{m: m}, nil
 	}
 	m.engine.quiet.Store(true)
 	p := &Prepared{m: m, cmds: &Commands{}}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	b.c.Record(Main, m.engine.fork)
 	b.c.Wait(m.engine.in, m.engine.fork)
-	b.packets(small)
-	if op.Kind == kernels.AllGather || op.Kind == kernels.AllToAll {
-		b.moveBeside(large)
-	} else {
-		b.reduceBeside(large)
-	}
-	b.c.Record(m.engine.in, m.engine.joinIn)
-	b.c.Wait(Main, m.engine.joinIn)
-	if op.Kind == kernels.AllReduce || op.Kind == kernels.ReduceScatter {
-		b.meet(quietLeft)
+	switch op.Kind {
+	case kernels.AllGather, kernels.AllToAll:
+		b.moveBeside(ts)
+	case kernels.ReduceScatter:
+		b.meet(Main, quietReady) // what staged by kernels has left the peers' staging
+		b.meet(Main, quietDone)  // no ready behind another
+		p.parts = b.reduceBeside(ts)
+		b.c.Record(Main, m.engine.sent)
+		b.c.Wait(m.engine.in, m.engine.sent)
+		p.ahead = &Commands{}
+		p.ahead.Append(p.cmds)
+		m.Join(p.cmds, Main)
+	default:
+		b.meet(Main, quietReady)
+		p.parts = b.reduceBeside(ts)
+		b.meet(Main, quietLeft)
+		b.join()
 	}
 	return p, b.err
 }
 
-// worthCopies parts the tensors into those worth a copy for each peer and others, or
-// gives none of the former when all of them together are too small.
-func (m *Member) worthCopies(op Op) (large, small []Tensor) {
-	t, n, total := m.Group.tuning, uint64(len(m.Group.ranks)), uint64(0)
-	for _, x := range op.Tensors {
-		piece := x.Bytes
-		if op.Kind == kernels.AllReduce {
-			piece /= n
-		}
-		if piece == 0 || piece < t.BesidePiece {
-			small = append(small, x)
-			continue
-		}
-		large = append(large, x)
-		total += piece * n
-	}
-	limit := t.BesideMove
-	if op.Kind == kernels.AllReduce || op.Kind == kernels.ReduceScatter {
-		limit = t.BesideReduce
-	}
-	if limit == 0 || total < limit {
-		return nil, op.Tensors
-	}
-	return large, small
+// Join makes s wait for what was added by AddAhead, and until the peers have folded
+// what it sent.
+func (m *Member) Join(c *Commands, s Stream) {
+	m.settle(c, m.engine.in)
+	c.Record(m.engine.in, m.engine.joinIn)
+	c.Wait(s, m.engine.joinIn)
 }
 
-// packets adds kernels for small tensors to the second stream.
-func (b *engineBuilder) packets(ts []Tensor) {
-	call := kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n, Symmetric: true, Blocks: b.op.Blocks}
-	for len(ts) > 0 {
-		k := min(len(ts), kernels.MaxSegs)
-		call.Segs = nil
-		for _, t := range ts[:k] {
-			call.Segs = append(call.Segs, kernels.Seg{Src: uint64(t.Src), Dst: uint64(t.Dst), Bytes: t.Bytes})
-		}
-		b.kernel(b.m.engine.in, call)
-		ts = ts[k:]
+// join makes the main stream wait for the second one.
+func (b *engineBuilder) join() {
+	b.c.Record(b.m.engine.in, b.m.engine.joinIn)
+	b.c.Wait(Main, b.m.engine.joinIn)
+}
+
+// worthCopies reports whether the tensors together are large enough.
+func (m *Member) worthCopies(kind kernels.Collective, ts []Tensor) bool {
+	t, total := m.Group.tuning, uint64(0)
+	for _, x := range ts {
+		total += x.Bytes
+	}
+	if kind != kernels.AllReduce {
+		total *= uint64(len(m.Group.ranks))
+	}
+	limit := t.BesideMove
+	if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
+		limit = t.BesideReduce
+	}
+	return limit > 0 && total >= limit
+}
+
+// small says that a piece goes by a guest and not by a copy for each peer.
+func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuning.BesidePiece }
+
+// guest adds kernels that copy segments and find room beside others.
+func (b *engineBuilder) guest(s Stream, segs []kernels.Seg) {
+	for len(segs) > 0 {
+		k := min(len(segs), kernels.MaxSegs)
+		l, err := kernels.PlanGuestCopy(segs[:k])
+		b.add(s, l, err)
+		segs = segs[k:]
 	}
 }
 
 // moveBeside serves all_gather and all_to_all.
 func (b *engineBuilder) moveBeside(ts []Tensor) {
-	m := b.m
+	m, e := b.m, b.m.engine
 	from := func(t Tensor, r int) Ptr {
 		if b.op.Kind == kernels.AllGather {
 			return t.Src
@@ -128,18 +146,34 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 		return t.Src + Ptr(uint64(r)*t.Bytes)
 	}
 	into := func(t Tensor) Ptr { return t.Dst + Ptr(uint64(m.Index)*t.Bytes) }
+	var own, small []kernels.Seg
 	for _, t := range ts {
-		if own := from(t, m.Index); own != into(t) {
-			b.c.Copy(m.engine.in, into(t), own, t.Bytes)
+		if at := from(t, m.Index); at != into(t) {
+			own = append(own, kernels.Seg{Src: uint64(at), Dst: uint64(into(t)), Bytes: t.Bytes})
 		}
 	}
-	b.meet(quietReady)
+	b.meet(Main, quietReady)
 	b.peers(func(r, world int) {
 		for _, t := range ts {
-			b.c.Copy(Main, b.there(world, into(t)), from(t, r), t.Bytes)
+			if b.small(t.Bytes) {
+				small = append(small, kernels.Seg{Src: uint64(from(t, r)), Dst: uint64(b.there(world, into(t))), Bytes: t.Bytes})
+			}
 		}
 	})
-	b.meet(quietDone)
+	if len(small) > 0 { // they write to the peers
+		b.c.Record(Main, e.sent)
+		b.c.Wait(e.in, e.sent)
+	}
+	b.guest(e.in, append(small, own...))
+	b.peers(func(r, world int) {
+		for _, t := range ts {
+			if !b.small(t.Bytes) {
+				b.c.Copy(Main, b.there(world, into(t)), from(t, r), t.Bytes)
+			}
+		}
+	})
+	b.join()
+	b.meet(Main, quietDone)
 }
 
 // staged is a part of a tensor that goes through staging, off bytes into each slot.
@@ -179,71 +213,136 @@ func cutRounds(ts []Tensor, slot uint64, n int, whole bool) [][]staged {
 	return rounds
 }
 
+// part is the offset of the staging that round i uses.
+func (b *engineBuilder) part(i int) uint64 {
+	g, p := b.m.Group, (b.op.Part+i)%StagingParts
+	return g.stagingHalf(p/2) + uint64(p%2)*g.partSlot()
+}
+
+// row is the row of flags of which that belongs to the part of round i.
+func (b *engineBuilder) row(which uint64, i int) uint64 {
+	return which + uint64((b.op.Part+i)%StagingParts)*quietRow
+}
+
+// partSlot is the room for a rank's pieces in a part of staging. Slots of one part lie
+// stageSlot apart.
+func (g *Group) partSlot() uint64 { return g.stageSlot / (StagingParts / 2) }
+
 // ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
 func (b *engineBuilder) ownSlot(round int, c staged) Ptr {
 	g := b.m.Group
-	return g.world.Addr(b.m.Rank.ID, g.stagingHalf(round)+uint64(b.m.Index)*g.stageSlot+c.off)
+	return g.world.Addr(b.m.Rank.ID, b.part(round)+uint64(b.m.Index)*g.stageSlot+c.off)
 }
 
-// reduceBeside serves reduce_scatter and all_reduce, and reduce to a root.
-func (b *engineBuilder) reduceBeside(ts []Tensor) {
-	m, g, e := b.m, b.m.Group, b.m.engine
+// lag is how many rounds go out before the folded slices of the first one do.
+const lag = 2
+
+// reduceBeside serves reduce_scatter and all_reduce, and reduce to a root. It returns
+// the number of rounds.
+func (b *engineBuilder) reduceBeside(ts []Tensor) int {
+	g := b.m.Group
 	gather := b.op.Kind == kernels.AllReduce
-	rounds := cutRounds(ts, g.stageSlot, b.n, gather)
-	b.try(m.growEvents(len(rounds)))
-	if b.err != nil {
-		return
-	}
-	finish := func(i int) { // when round i is folded: its staging is free, its slices can go out
-		b.c.Wait(Main, e.folded[i])
-		if !gather {
-			return
-		}
-		b.peers(func(r, world int) {
-			for _, c := range rounds[i] {
-				at, bytes := c.slice(m.Index)
-				own := c.t.Dst + Ptr(at)
-				switch {
-				case !b.toRoot:
-					b.c.Copy(Main, b.there(world, own), own, bytes)
-				case r == b.root:
-					b.c.Copy(Main, b.there(world, own), b.ownSlot(i, c), bytes)
-				}
-			}
-		})
+	rounds := cutRounds(ts, g.partSlot(), b.n, gather)
+	if b.try(b.m.growEvents(len(rounds))); b.err != nil {
+		return 0
 	}
 	for i, parts := range rounds {
-		if i >= 2 {
-			finish(i - 2)
+		b.stage(i, parts)
+		b.foldRound(i, parts)
+		if gather && i >= lag {
+			b.deal(i-lag, rounds[i-lag])
 		}
-		b.meet(quietReady)
+	}
+	for i := max(0, len(rounds)-lag); gather && i < len(rounds); i++ {
+		b.deal(i, rounds[i])
+	}
+	return len(rounds)
+}
+
+// stage sends the pieces of a round.
+func (b *engineBuilder) stage(i int, parts []staged) {
+	m, g, e := b.m, b.m.Group, b.m.engine
+	b.await(Main, b.row(quietCredit, i))
+	var small []kernels.Seg
+	move := func(copies bool) {
 		b.peers(func(r, world int) {
 			for _, c := range parts {
 				at, bytes := c.slice(r)
-				if !gather {
+				if b.op.Kind != kernels.AllReduce {
 					at, bytes = uint64(r)*c.t.Bytes+c.at, c.bytes
 				}
-				to := g.world.Addr(world, g.stagingHalf(i)+uint64(m.Index)*g.stageSlot+c.off)
-				b.c.Copy(Main, to, c.t.Src+Ptr(at), bytes)
+				to, from := g.world.Addr(world, b.part(i)+uint64(m.Index)*g.stageSlot+c.off), c.t.Src+Ptr(at)
+				switch {
+				case b.small(bytes) && !copies:
+					small = append(small, kernels.Seg{Src: uint64(from), Dst: uint64(to), Bytes: bytes})
+				case !b.small(bytes) && copies:
+					b.c.Copy(Main, to, from, bytes)
+				}
 			}
 		})
-		b.meet(quietDone)
-		b.c.Record(Main, e.copied[i])
-		b.c.Wait(e.in, e.copied[i])
-		for _, c := range parts {
-			at, bytes := c.slice(m.Index)
-			src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
-			if !gather {
-				src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
-			}
-			if b.toRoot && m.Index != b.root {
-				dst = b.ownSlot(i, c)
-			}
-			b.try(m.fold(b.c, e.in, b.op, src, dst, bytes, g.stagingHalf(i)+c.off, g.stageSlot))
+	}
+	if move(false); len(small) > 0 { // beside the copies
+		b.c.Record(Main, e.sent)
+		b.c.Wait(e.out, e.sent)
+		b.guest(e.out, small)
+		b.c.Record(e.out, e.joinOut)
+	}
+	if move(true); len(small) > 0 {
+		b.c.Wait(Main, e.joinOut)
+	}
+	b.tell(Main, b.row(quietPieces, i))
+}
+
+// foldRound folds what came in for a round, and gives its part of staging back.
+func (b *engineBuilder) foldRound(i int, parts []staged) {
+	m, e := b.m, b.m.engine
+	b.await(e.in, b.row(quietPieces, i))
+	if b.toRoot && i >= StagingParts { // our own slot has been sent
+		b.c.Wait(e.in, e.copied[i-StagingParts])
+	}
+	for _, c := range parts {
+		at, bytes := c.slice(m.Index)
+		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
+		if b.op.Kind != kernels.AllReduce {
+			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
 		}
-		b.c.Record(e.in, e.folded[i])
+		if b.toRoot && m.Index != b.root {
+			dst = b.ownSlot(i, c)
+		}
+		b.foldBeside(src, dst, bytes, b.part(i)+c.off)
 	}
-	for i := max(0, len(rounds)-2); i < len(rounds); i++ {
-		finish(i)
+	b.tell(e.in, b.row(quietCredit, i))
+	b.c.Record(e.in, e.folded[i])
+}
+
+// foldBeside adds a guest that reduces the own piece with those of the peers.
+func (b *engineBuilder) foldBeside(src, dst Ptr, bytes, scratch uint64) {
+	if bytes == 0 {
+		return
 	}
+	l, err := kernels.PlanGuestFold(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n,
+		Segs: []kernels.Seg{{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}}})
+	if err == nil {
+		l.Args.Scratch, l.Args.Slot = scratch, b.m.Group.stageSlot
+	}
+	b.add(b.m.engine.in, l, err)
+}
+
+// deal sends the folded slices of a round to whoever gets them.
+func (b *engineBuilder) deal(i int, parts []staged) {
+	e := b.m.engine
+	b.c.Wait(Main, e.folded[i])
+	b.peers(func(r, world int) {
+		for _, c := range parts {
+			at, bytes := c.slice(b.m.Index)
+			own := c.t.Dst + Ptr(at)
+			switch {
+			case !b.toRoot:
+				b.c.Copy(Main, b.there(world, own), own, bytes)
+			case r == b.root:
+				b.c.Copy(Main, b.there(world, own), b.ownSlot(i, c), bytes)
+			}
+		}
+	})
+	b.c.Record(Main, e.copied[i])
 }

@@ -14,8 +14,7 @@ const (
 	opCopy
 	opMemset32
 	opGraph
-	opWrite32
-	opWait32
+	opFlags
 	opCall
 	opLaunchEarly
 	opMark
@@ -98,11 +97,32 @@ func (c *Commands) Memset32(s Stream, to Ptr, v uint32, words uint64) {
 // Graph adds the launch of an instantiated graph.
 func (c *Commands) Graph(s Stream, x Exec) { c.add(opGraph, s, uint64(x)) }
 
-// Write32 adds a write of one word, ordered in s and fenced before.
-func (c *Commands) Write32(s Stream, to Ptr, v uint32) { c.add(opWrite32, s, uint64(to), uint64(v)) }
+// Flag is a write of a word of 32 bits, or a wait until int32(*At - V) >= 0.
+type Flag struct {
+	At   Ptr
+	V    uint32
+	Wait bool
+}
 
-// Wait32 adds a wait until int32(*at - v) >= 0.
-func (c *Commands) Wait32(s Stream, at Ptr, v uint32) { c.add(opWait32, s, uint64(at), uint64(v)) }
+// Flags adds writes and waits that happen in the order given, as one command. What was
+// before it in the stream is visible to the whole system before the first write; what
+// comes behind it begins when the last wait is over. It takes no multiprocessor.
+func (c *Commands) Flags(s Stream, flags ...Flag) {
+	args := make([]uint64, 0, 2*len(flags))
+	for _, f := range flags {
+		v := uint64(f.V)
+		if f.Wait {
+			v |= flagWait
+		}
+		args = append(args, v, uint64(f.At))
+	}
+	if len(flags) > 0 {
+		c.add(opFlags, s, args...)
+	}
+}
+
+// flagWait tells a wait from a write.
+const flagWait = 1 << 32
 
 // CFunc is a C function that enqueues work on a stream: its address on a driver that
 // Open gave, what RegisterCall gave on a Fake. The zero value names none. shim.h has

@@ -42,6 +42,7 @@ type engine struct {
 	fork    Event
 	joinIn  Event
 	joinOut Event
+	sent    Event
 	copied  []Event // one per chunk, grown when a call is prepared
 	folded  []Event
 	rescue  Stream      // never waits, so that the host can end the waits of the others
@@ -58,7 +59,7 @@ func (m *Member) openEngine() error {
 			return err
 		}
 	}
-	for _, ev := range []*Event{&e.fork, &e.joinIn, &e.joinOut} {
+	for _, ev := range []*Event{&e.fork, &e.joinIn, &e.joinOut, &e.sent} {
 		if *ev, err = d.EventCreate(c, false); err != nil {
 			return err
 		}
@@ -79,7 +80,7 @@ func (m *Member) closeEngine() error {
 			errs = append(errs, d.StreamDestroy(c, s))
 		}
 	}
-	for _, ev := range append(append([]Event{e.fork, e.joinIn, e.joinOut}, e.copied...), e.folded...) {
+	for _, ev := range append(append([]Event{e.fork, e.joinIn, e.joinOut, e.sent}, e.copied...), e.folded...) {
 		if ev != 0 {
 			errs = append(errs, d.EventDestroy(c, ev))
 		}

@@ -8,27 +8,38 @@ import (
 )
 
 // Collectives beside compute (beside.go) keep their order without kernels: by words
-// that streams themselves write and wait for. A kernel, however small, has to find
+// that streams themselves write and wait for. A kernel of more than a warp has to find
 // room on a multiprocessor, and beside a matrix product that holds all of them it
 // waits until the product ends.
 //
 // A captured wait has a fixed value, so each word is a flag: the peer sets it, the
-// owner waits for it and clears it. ready says that the peer has come, done that it
-// has written here, left that it needs its staging and tensors no more. Meetings by
-// one kind of flag are never next to each other: between two of them lies one of
-// another kind. A peer can set ready anew only after it saw our done, which we send
-// after clearing its ready; done only after our ready, which follows our clearing of
-// its done; and left likewise. So no flag is set while it is still up, and none needs
-// an epoch.
+// owner waits for it and clears it. Rows of flags, one word for each peer:
+//
+//   - ready: the peer has come, and its results may be written;
+//   - done: it has written here;
+//   - left: it needs its tensors no more;
+//   - pieces, a row for each part of staging: it has filled its slot of that part here;
+//   - credit, likewise: it has folded what we put into that part there. Credits begin as
+//     set, and every fill of a part takes one from each peer.
+//
+// Flags of one row are never set twice in a row. Meetings by ready, done and left take
+// turns, every call of the main stream has two kinds of them: a peer can set ready anew
+// only after it saw our done or left, which we send after clearing its ready, and so on.
+// Pieces of a part are sent after our credit for it, which follows our clearing of the
+// row; credits after the pieces that we sent behind clearing theirs. So no flag is set
+// while it is still up, and none needs an epoch.
 //
 // Nothing in a stream times such a wait, so Check does: past the deadline it aborts the
 // group, and a broken group's flags are set by the host, again and again until the
 // streams have run dry, so that contexts survive.
 const (
-	quietReady = kernels.CtlQuiet
-	quietDone  = kernels.CtlQuiet + 4*kernels.MaxRanks
-	quietLeft  = kernels.CtlQuiet + 8*kernels.MaxRanks
-	quietBytes = 12 * kernels.MaxRanks
+	quietRow    = 4 * kernels.MaxRanks
+	quietReady  = kernels.CtlQuiet
+	quietDone   = quietReady + quietRow
+	quietLeft   = quietDone + quietRow
+	quietPieces = quietLeft + quietRow
+	quietCredit = quietPieces + StagingParts*quietRow
+	quietBytes  = quietCredit + StagingParts*quietRow - quietReady
 )
 
 // flag is the address of a word of rank r's control page that belongs to rank src.
@@ -36,12 +47,40 @@ func (m *Member) flag(r, src int, which uint64) Ptr {
 	return m.Group.world.Addr(m.Group.ranks[r], m.Group.sc.Ctl+which) + Ptr(4*src)
 }
 
-// meet sets our flag on every peer, waits for theirs and clears them.
-func (b *engineBuilder) meet(which uint64) {
-	m := b.m
-	b.peers(func(r, _ int) { b.c.Write32(Main, m.flag(r, m.Index, which), 1) })
-	b.peers(func(r, _ int) { b.c.Wait32(Main, m.flag(m.Index, r, which), 1) })
-	b.peers(func(r, _ int) { b.c.Write32(Main, m.flag(m.Index, r, which), 0) })
+// tell sets our flag on every peer; what s did before is visible to it then.
+func (b *engineBuilder) tell(s Stream, which uint64) { b.c.Flags(s, b.telling(which)...) }
+
+// await waits for the flags of all peers and clears them.
+func (b *engineBuilder) await(s Stream, which uint64) { b.c.Flags(s, b.awaiting(which)...) }
+
+// meet is both.
+func (b *engineBuilder) meet(s Stream, which uint64) {
+	b.c.Flags(s, append(b.telling(which), b.awaiting(which)...)...)
+}
+
+func (b *engineBuilder) telling(which uint64) (f []Flag) {
+	b.peers(func(r, _ int) { f = append(f, Flag{At: b.m.flag(r, b.m.Index, which), V: 1}) })
+	return f
+}
+
+func (b *engineBuilder) awaiting(which uint64) (f []Flag) {
+	b.peers(func(r, _ int) { f = append(f, Flag{At: b.m.flag(b.m.Index, r, which), V: 1, Wait: true}) })
+	b.peers(func(r, _ int) { f = append(f, Flag{At: b.m.flag(b.m.Index, r, which)}) })
+	return f
+}
+
+// settle waits until the peers have folded all that this rank put into their staging
+// by collectives beside compute: what stages by kernels asks for no credit.
+func (m *Member) settle(c *Commands, s Stream) {
+	var f []Flag
+	for part := range uint64(StagingParts) {
+		for r := range m.Group.ranks {
+			if r != m.Index {
+				f = append(f, Flag{At: m.flag(m.Index, r, quietCredit+part*quietRow), V: 1, Wait: true})
+			}
+		}
+	}
+	c.Flags(s, f...)
 }
 
 // isQuiet says whether streams may hold waits that only flags end.
@@ -72,12 +111,18 @@ func (m *Member) drain(s Stream) error {
 
 // missing is the first peer whose flags are down, or this rank when none is.
 func (m *Member) missing() int {
-	var b [quietBytes]byte
-	if m.Rank.World.drv.CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, quietReady)) == nil {
-		for r := range m.Group.ranks {
-			if r != m.Index && b[4*r] == 0 && b[4*(kernels.MaxRanks+r)] == 0 && b[4*(2*kernels.MaxRanks+r)] == 0 {
-				return r
-			}
+	const rows = (quietCredit - quietReady) / quietRow // credits are up when nothing is going on
+	var b [rows * quietRow]byte
+	if m.Rank.World.drv.CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, quietReady)) != nil {
+		return m.Index
+	}
+	for r := range m.Group.ranks {
+		up := r == m.Index
+		for row := range rows {
+			up = up || b[row*quietRow+4*r] != 0
+		}
+		if !up {
+			return r
 		}
 	}
 	return m.Index
@@ -89,9 +134,9 @@ func (m *Member) release() error {
 	return errors.Join(d.Memset32(c, m.engine.rescue, m.flag(m.Index, 0, quietReady), 1, quietBytes/4), d.StreamSync(c, m.engine.rescue))
 }
 
-// settle waits for all work of the rank's context. Meanwhile it keeps ending the waits
+// finishAll waits for all work of the rank's context. Meanwhile it keeps ending the waits
 // of quiet collectives, which nothing else would end in a broken group.
-func (m *Member) settle() error {
+func (m *Member) finishAll() error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	if !m.isQuiet() {
 		return d.CtxSync(c)

@@ -161,6 +161,11 @@ func (b *engineBuilder) must(call kernels.Call) { b.kernel(Main, call) }
 // kernel is must for any stream.
 func (b *engineBuilder) kernel(s Stream, call kernels.Call) {
 	l, err := kernels.Plan(call, b.m.Group.sc, b.m.Group.tuning)
+	b.add(s, l, err)
+}
+
+// add adds a planned kernel, if there is one, and keeps the error.
+func (b *engineBuilder) add(s Stream, l *kernels.Launch, err error) {
 	if err != nil || l == nil {
 		b.try(err)
 		return

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 )
@@ -406,7 +407,7 @@ func (f *Fake) Run(c Ctx, words []uint64) error {
 
 func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
 	s := Stream(a[0])
-	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opWrite32: 3, opWait32: 3, opCall: 2, opLaunchEarly: 4, opMark: 2}[op]
+	need := map[uint64]int{opLaunch: 4, opRecord: 2, opWait: 2, opCopy: 4, opMemset32: 4, opGraph: 2, opFlags: 3, opCall: 2, opLaunchEarly: 4, opMark: 2}[op]
 	if need == 0 || len(a) < need {
 		return &Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
 	}
@@ -436,10 +437,25 @@ func (f *Fake) command(c Ctx, op uint64, a []uint64) error {
 	case opCall:
 		return f.callback(s, CFunc(a[1]), a[2:])
 	}
-	if op == opWait32 {
-		return f.StreamWait32(c, s, Ptr(a[1]), uint32(a[2]))
-	}
-	return f.StreamWrite32(c, s, Ptr(a[1]), uint32(a[2]))
+	return f.flags(s, a[1:])
+}
+
+// flags writes words and waits for words, in order.
+func (f *Fake) flags(s Stream, a []uint64) error {
+	a = slices.Clone(a)
+	return f.work("cuStreamBatchMemOp", s, func() error {
+		for i := 0; i+1 < len(a); i += 2 { // replays come here again: a stays as it is
+			at, v := uintptr(a[i+1]), uint32(a[i])
+			if a[i]&flagWait == 0 {
+				store32(at, v)
+				continue
+			}
+			for int32(load32(at)-v) < 0 {
+				time.Sleep(time.Microsecond)
+			}
+		}
+		return nil
+	})
 }
 
 // CaptureBegin starts to collect a stream's work into a graph.

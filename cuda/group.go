@@ -173,7 +173,8 @@ func (m *Member) clear() error {
 	for _, f := range []struct {
 		off, bytes uint64
 		v          uint32
-	}{{sc.Ctl, kernels.CtlBytes, 0}, {sc.Poisoned, 4 * sc.Region, kernels.Poison}, {sc.Flagged, 2 * sc.FlaggedHalf, 0}} {
+	}{{sc.Ctl, kernels.CtlBytes, 0}, {sc.Poisoned, 4 * sc.Region, kernels.Poison}, {sc.Flagged, 2 * sc.FlaggedHalf, 0},
+		{sc.Ctl + quietCredit, StagingParts * quietRow, 1}} {
 		if err := d.Memset32(r.Ctx, r.setup, w.Addr(r.ID, f.off), f.v, f.bytes/4); err != nil {
 			return err
 		}
@@ -191,7 +192,7 @@ func (m *Member) clear() error {
 // new world then.
 func (g *Group) Rejoin() error {
 	for _, m := range g.members {
-		if err := m.settle(); err != nil {
+		if err := m.finishAll(); err != nil {
 			return fmt.Errorf("rank %d: %w", m.Rank.ID, err)
 		}
 	}

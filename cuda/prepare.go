@@ -30,6 +30,7 @@ type Op struct {
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
 	Beside  bool
+	Part    int      // of staging, in [0, 4), that a reduction beside compute begins with; alike on all ranks. See Prepared.Parts
 	Root    int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
 	Pairs   [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
 	Blocks  int
@@ -44,6 +45,9 @@ type Prepared struct {
 	f    Func
 	buf  []byte
 	cmds *Commands // of a collective of several steps
+
+	ahead *Commands // cmds without waiting for the fold
+	parts int
 }
 
 // Prepare plans op for this member: kernel, grid and arguments. The plan is the
@@ -217,6 +221,26 @@ func (p *Prepared) AddTo(c *Commands) {
 		c.Launch(Main, p.f, p.l.Grid, p.l.Block, 0, p.buf)
 	}
 }
+
+// Parts is how many parts of staging a collective beside compute fills in turn. A call
+// behind it that begins with the part after the last one need not wait for the folds.
+func (p *Prepared) Parts() int { return p.parts }
+
+// AddAhead is AddTo for a collective whose last part, the fold of what came in, takes
+// place in Member.Tail: Main goes on before. It reports false, with nothing added, for
+// others. The caller sees to it that what follows in Main, but for further calls of
+// AddAhead, comes after Member.Join, as does what touches the operands or results.
+func (p *Prepared) AddAhead(c *Commands) bool {
+	if p.ahead == nil {
+		return false
+	}
+	c.Append(p.ahead)
+	return true
+}
+
+// Tail is the stream that folds. Events recorded in it come after all that was added
+// by AddAhead.
+func (m *Member) Tail() Stream { return m.engine.in }
 
 // Enqueue plans and launches op.
 func (m *Member) Enqueue(s Stream, op Op) error {

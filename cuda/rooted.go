@@ -164,12 +164,13 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	switch op.Kind {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
+		b.meet(Main, quietReady)
 		b.reduceBeside(op.Tensors)
-		b.meet(quietLeft)
+		b.meet(Main, quietLeft)
 	case kernels.Broadcast:
 		b.broadcast()
 	default:
-		b.meet(quietReady)
+		b.meet(Main, quietReady)
 		_, targets := m.route(op)
 		for _, t := range op.Tensors {
 			for _, r := range targets {
@@ -178,10 +179,9 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 				}
 			}
 		}
-		b.meet(quietDone)
+		b.meet(Main, quietDone)
 	}
-	b.c.Record(m.engine.in, m.engine.joinIn)
-	b.c.Wait(Main, m.engine.joinIn)
+	b.join()
 	return p, b.err
 }
 
@@ -196,7 +196,7 @@ func (b *engineBuilder) broadcast() {
 		piece := ((t.Bytes+uint64(b.n)-1)/uint64(b.n) + 15) &^ 15
 		return chunk{t: t, piece: piece, bytes: t.Bytes}.slice(r)
 	}
-	b.meet(quietReady)
+	b.meet(Main, quietReady)
 	if isRoot {
 		for _, t := range b.op.Tensors {
 			if t.Src != t.Dst {
@@ -213,7 +213,7 @@ func (b *engineBuilder) broadcast() {
 			}
 		})
 	}
-	b.meet(quietDone)
+	b.meet(Main, quietDone)
 	b.peers(func(r, world int) {
 		for _, t := range b.op.Tensors {
 			if r == b.root || whole(t) {
@@ -227,5 +227,5 @@ func (b *engineBuilder) broadcast() {
 			b.c.Copy(Main, b.there(world, t.Dst+Ptr(at)), from+Ptr(at), bytes)
 		}
 	})
-	b.meet(quietLeft)
+	b.meet(Main, quietLeft)
 }

@@ -54,7 +54,31 @@ int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsign
 int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)fd, 1); }
 
 // The command words; commands.go writes them.
-enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_WRITE32, OP_WAIT32, OP_CALL, OP_LAUNCH_EARLY, OP_MARK };
+enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_FLAGS, OP_CALL, OP_LAUNCH_EARLY, OP_MARK };
+
+// flags writes words and waits for words. The first write is fenced, and what follows
+// it in the list comes after it.
+static int flags(handle stream, const uint64_t *w, size_t n)
+{
+	enum { WAIT_VALUE_32 = 1, WRITE_VALUE_32 = 2, NO_MEMORY_BARRIER = 1, MOST = 64 };
+	cc_memop ops[MOST];
+	int fenced = 0, e = 0;
+	while (!e && n > 0) {
+		unsigned k = n < MOST ? (unsigned)n : MOST;
+		memset(ops, 0, k * sizeof *ops);
+		for (unsigned i = 0; i < k; i++, w += 2) {
+			int wait = (int)(w[0] >> 32);
+			ops[i].operation = wait ? WAIT_VALUE_32 : WRITE_VALUE_32;
+			ops[i].flags = !wait && fenced ? NO_MEMORY_BARRIER : 0;
+			ops[i].value = (uint32_t)w[0];
+			ops[i].address = w[1];
+			fenced |= !wait;
+		}
+		e = fn.stream_memops(stream, k, ops, 0);
+		n -= k;
+	}
+	return e;
+}
 
 int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 {
@@ -105,11 +129,8 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 		case OP_GRAPH: // stream, executable graph
 			e = fn.graph_launch(a[1], a[0]);
 			break;
-		case OP_WRITE32: // stream, address, value
-			e = len < 4 ? CC_BAD_COMMAND : fn.stream_write32(a[0], a[1], (uint32_t)a[2], 0);
-			break;
-		case OP_WAIT32: // stream, address, value: until the word is at least the value
-			e = len < 4 ? CC_BAD_COMMAND : fn.stream_wait32(a[0], a[1], (uint32_t)a[2], 0);
+		case OP_FLAGS: // stream, then value|wait<<32 and address of each
+			e = flags(a[0], a + 1, (len - 2) / 2);
 			break;
 		case OP_CALL: // stream, function, its words
 			e = a[1] ? ((cc_call *)(uintptr_t)a[1])(a[0], a + 2, len - 3) : CC_BAD_COMMAND;

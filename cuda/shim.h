@@ -26,6 +26,17 @@ typedef struct { // CUmemAccessDesc
 	int flags;
 } cc_access;
 
+typedef union { // CUstreamBatchMemOpParams
+	struct {
+		int operation, pad;
+		handle address;
+		uint64_t value;
+		unsigned flags, pad2;
+		handle alias;
+	};
+	uint64_t all[6];
+} cc_memop;
+
 typedef struct { // CUlaunchAttribute
 	int id, pad;
 	int value[16];
@@ -53,6 +64,7 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	X(stream_wait, "cuStreamWaitEvent", (handle s, handle e, unsigned flags), (s, e, flags))              \
 	X(stream_write32, "cuStreamWriteValue32_v2", (handle s, handle a, uint32_t v, unsigned f), (s, a, v, f)) \
 	X(stream_wait32, "cuStreamWaitValue32_v2", (handle s, handle a, uint32_t v, unsigned f), (s, a, v, f)) \
+	X(stream_memops, "cuStreamBatchMemOp_v2", (handle s, unsigned n, cc_memop *ops, unsigned flags), (s, n, ops, flags)) \
 	X(event_create, "cuEventCreate", (handle * e, unsigned flags), (e, flags))                            \
 	X(event_destroy, "cuEventDestroy_v2", (handle e), (e))                                                \
 	X(event_record, "cuEventRecord", (handle e, handle s), (e, s))                                        \

@@ -1,0 +1,59 @@
+package device
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
+)
+
+// tails are, by stream, the reductions beside compute whose folds take place in a
+// stream of their group while the stream itself has gone on (cuda.Prepared.AddAhead).
+// So the copies of one bucket of gradients need not wait until the one before it is
+// folded, which takes multiprocessors. Whoever waits for the stream waits for the
+// folds: its events are recorded in the stream that folds.
+//
+// What may follow without waiting is another such reduction that shares no memory with
+// them. Everything else joins them first. All ranks decide alike.
+type tails map[*stream][]*plan // looked up only
+
+// add joins what has to be joined before p is added to st, and reports whether p goes
+// ahead itself.
+func (t tails) add(st *stream, p *plan, c *cuda.Commands) bool {
+	if p.ahead == nil || slices.ContainsFunc(t[st], p.collides) {
+		t.join(st, c)
+	}
+	if p.ahead == nil {
+		return false
+	}
+	t[st] = append(t[st], p)
+	return true
+}
+
+// collides reports whether p must not begin before o has ended: they are of different
+// groups, or one writes what the other reads or writes.
+func (p *plan) collides(o *plan) bool {
+	if p.group != o.group {
+		return true
+	}
+	overlap := func(a, b []library.Memory) bool {
+		return slices.ContainsFunc(a, func(m library.Memory) bool { return slices.ContainsFunc(b, m.Overlaps) })
+	}
+	return overlap(p.touches[1], o.touches[0]) || overlap(p.touches[1], o.touches[1]) || overlap(p.touches[0], o.touches[1])
+}
+
+// end is the stream in which an event stands for all that st was given.
+func (t tails) end(st *stream) cuda.Stream {
+	if len(t[st]) > 0 {
+		return t[st][0].group.m.Tail()
+	}
+	return st.h
+}
+
+// join makes st wait for its folds.
+func (t tails) join(st *stream, c *cuda.Commands) {
+	if len(t[st]) > 0 {
+		t[st][0].group.m.Join(c, st.h)
+		delete(t, st)
+	}
+}
