@@ -20,9 +20,10 @@ type recording struct {
 	parts  []part // what items become in the end
 	used   []*stream
 	groups []*group
-	marks  []cuda.Event // of items, in order
-	graph  bool         // it becomes a graph
-	before []*stream    // by group of the device: who used it last before the capture
+	marks  []cuda.Event   // of items, in order
+	graph  bool           // it becomes a graph
+	before []*stream      // by group of the device: who used it last before the capture
+	part   map[*group]int // of staging, that the group's next reduction beside compute begins with
 }
 
 // item is one call, or the recording of an event, or a wait for one.
@@ -56,7 +57,7 @@ func (d *Device) BeginCapture() error {
 	if len(streams) == 0 {
 		return d.call("capture", errors.New("there is no stream"))
 	}
-	r := &recording{d: d, main: streams[0]}
+	r := &recording{d: d, main: streams[0], part: map[*group]int{}}
 	for _, s := range streams {
 		if compute(s.name) {
 			r.main = s
@@ -130,6 +131,7 @@ func (r *recording) assemble() error {
 // nil.
 func (r *recording) lay(t *trace) {
 	r.commands().Record(r.main.h, r.fork)
+	tails := tails{}
 	for k := range r.items {
 		i := &r.items[k]
 		c := r.on(i.st)
@@ -141,7 +143,7 @@ func (r *recording) lay(t *trace) {
 		p := i.plan
 		switch {
 		case i.record != 0:
-			c.Record(i.st.h, i.record)
+			c.Record(tails.end(i.st), i.record)
 		case i.wait != 0:
 			c.Wait(i.st.h, i.wait)
 		case i.mark != 0 && r.graph:
@@ -149,6 +151,7 @@ func (r *recording) lay(t *trace) {
 		case i.mark != 0:
 			c.Record(i.st.h, i.mark)
 		case i.plan.call != nil:
+			tails.join(i.st, c)
 			r.parts = append(r.parts, part{call: i.plan, st: i.st})
 		default:
 			if i.beside != nil && r.busy(k) {
@@ -161,14 +164,19 @@ func (r *recording) lay(t *trace) {
 			if e, ok := r.early(k); ok {
 				cmds = e
 			}
+			if tails.add(i.st, p, c) {
+				cmds = p.ahead
+			}
 			c.AppendOn(i.st.h, cmds)
 		}
 		if p != nil && t != nil {
-			r.commands().Record(i.st.h, call.to)
+			r.commands().Record(tails.end(i.st), call.to)
 			t.made(call, i.st, p)
 		}
 	}
+	tails.join(r.main, r.commands())
 	for _, s := range r.used {
+		tails.join(s, r.commands())
 		r.commands().Record(s.h, s.join)
 		r.commands().Wait(r.main.h, s.join)
 	}

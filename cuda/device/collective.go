@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -19,7 +20,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
-	p, err := d.planned(d.collectiveKey(c, false), func() (*plan, error) { return d.planCollective(g, c, false) })
+	p, err := d.planned(d.collectiveKey(c, alone), func() (*plan, error) { return d.planCollective(g, c, alone) })
 	if err != nil {
 		return d.call(c.Name(), err)
 	}
@@ -30,17 +31,23 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 		return d.emit(st, p)
 	}
 	// Which of the two it will be shows once the whole step is known.
-	beside, err := d.planned(d.collectiveKey(c, true), func() (*plan, error) { return d.planCollective(g, c, true) })
+	part := d.rec.part[g]
+	beside, err := d.planned(d.collectiveKey(c, part), func() (*plan, error) { return d.planCollective(g, c, part) })
 	if err != nil {
 		return d.call(c.Name(), err)
 	}
+	d.rec.part[g] = (part + beside.parts) % cuda.StagingParts
 	d.rec.add(item{st: st, plan: p, beside: beside})
 	return nil
 }
 
+// alone stands for a collective with no compute beside it.
+const alone = -1
+
 // planCollective checks a collective and turns it into commands. Everything it decides
-// by is the same on all ranks of the group. beside says that compute runs beside it.
-func (d *Device) planCollective(g *group, c *rt.Collective, beside bool) (*plan, error) {
+// by is the same on all ranks of the group. part says that compute runs beside it, and
+// which part of the group's staging it begins with, unless it is alone.
+func (d *Device) planCollective(g *group, c *rt.Collective, part int) (*plan, error) {
 	if err := c.Check(len(g.ranks), g.pos); err != nil {
 		return nil, err
 	}
@@ -51,7 +58,7 @@ func (d *Device) planCollective(g *group, c *rt.Collective, beside bool) (*plan,
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g}, staged: staged, beside: beside}
+	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g}, staged: staged, part: part}
 	switch {
 	case g.nc != nil:
 		b.overNCCL()
@@ -66,6 +73,17 @@ func (d *Device) planCollective(g *group, c *rt.Collective, beside bool) (*plan,
 		return nil, b.err
 	}
 	b.p.algo = b.how
+	if b.p.ahead != nil {
+		for i, list := range [][]rt.Tensor{c.Ins, c.Outs} {
+			for _, t := range list {
+				lo, hi, err := t.Span()
+				if err != nil {
+					return nil, err
+				}
+				b.p.touches[i] = append(b.p.touches[i], library.Memory{At: d.base + cuda.Ptr(lo), Bytes: uint64(hi - lo)})
+			}
+		}
+	}
 	return b.p, nil
 }
 
@@ -76,8 +94,8 @@ type builder struct {
 	g      *group
 	c      *rt.Collective
 	p      *plan
-	staged bool // results overlap operands: operands are moved away first
-	beside bool
+	staged bool   // results overlap operands: operands are moved away first
+	part   int    // of staging, or alone
 	used   uint64 // bytes of scratch
 	copies int    // between tensors and scratch
 	how    string // algorithms, for traces
@@ -158,6 +176,7 @@ func (b *builder) build() {
 // copy adds a copy of which one side is scratch.
 func (b *builder) copy(dst, src rt.Tensor) {
 	b.copies++
+	b.p.ahead = nil
 	b.fail(b.d.copyInto(&b.p.cmds, dst, src))
 }
 
@@ -351,10 +370,12 @@ func (b *builder) try(op cuda.Op) {
 	if b.err != nil {
 		return
 	}
-	op.Beside = b.beside && op.Kind != kernels.Barrier
+	if b.part != alone && op.Kind != kernels.Barrier {
+		op.Beside, op.Part = true, (b.part+b.p.parts)%cuda.StagingParts
+	}
 	p, err := b.g.m.Prepare(op)
 	how := "copy engines"
-	if b.beside {
+	if op.Beside {
 		how = "copies beside compute"
 	}
 	switch {
@@ -374,6 +395,12 @@ func (b *builder) keep(p *cuda.Prepared, err error, how string) {
 		b.fail(err)
 		return
 	}
+	ahead := &cuda.Commands{}
+	ahead.Append(&b.p.cmds)
+	if b.p.ahead = nil; p.AddAhead(ahead) {
+		b.p.ahead = ahead
+	}
+	b.p.parts += p.Parts()
 	p.AddTo(&b.p.cmds)
 	if b.how != "" {
 		b.how += "; "

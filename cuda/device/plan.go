@@ -22,6 +22,12 @@ type plan struct {
 	// writes is what a generated kernel writes: memory that the call behind it must not
 	// read early. Empty for what lets no call begin early.
 	writes []library.Memory
+
+	// Of a reduction beside compute: cmds without waiting for its fold, see tails.go;
+	// what it reads and writes; and how many parts of staging it fills.
+	ahead   *cuda.Commands
+	touches [2][]library.Memory
+	parts   int
 }
 
 // maxPlans bounds the plans that are kept: a program whose arguments never repeat, as
@@ -111,14 +117,10 @@ func (d *Device) kernelKey(k *rt.Kernel, st *stream) []byte {
 	return d.key
 }
 
-func (d *Device) collectiveKey(c *rt.Collective, beside bool) []byte {
+func (d *Device) collectiveKey(c *rt.Collective, part int) []byte {
 	b := text(text(append(d.begin('c'), byte(c.Op)), c.Group), c.Reduce)
 	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
-	if beside {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
+	b = append(b, byte(part+1))
 	b = tensors(tensors(ints(b, c.Pairs), c.Outs), c.Ins)
 	for _, list := range [][][]int64{c.InSplits, c.OutSplits} {
 		b = binary.AppendUvarint(b, uint64(len(list)))

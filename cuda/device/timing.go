@@ -102,7 +102,7 @@ func (d *Device) worldBarrier() (*plan, error) {
 		return nil, nil
 	}
 	c := &rt.Collective{Op: rt.Barrier, Group: world.name, Label: "timing"}
-	return d.planned(d.collectiveKey(c, false), func() (*plan, error) { return d.planCollective(world, c, false) })
+	return d.planned(d.collectiveKey(c, alone), func() (*plan, error) { return d.planCollective(world, c, alone) })
 }
 
 // meetOn lets a stream go on when those of all ranks have come here.
