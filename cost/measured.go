@@ -34,9 +34,13 @@ type Measured struct {
 	EdgeUs float64 `json:"edge_us"`
 	// MemoryScale is the time of generated kernels over the sum of what the nodes in
 	// them were said to cost; 0 if that was not measured.
-	MemoryScale  float64       `json:"memory_scale,omitempty"`
-	Instructions []Instruction `json:"instructions"` // ascending by key
-	Collectives  []Collective  `json:"collectives"`  // ascending by op, ranks, bytes
+	MemoryScale float64 `json:"memory_scale,omitempty"`
+	// StepUs is what a step takes besides what it does: from its start until the first
+	// call begins, and from the end of the last until that of the step.
+	StepUs       float64       `json:"step_us,omitempty"`
+	Instructions []Instruction `json:"instructions"`     // ascending by key
+	Chains       []Instruction `json:"chains,omitempty"` // ascending by key (program.Program.ChainKey)
+	Collectives  []Collective  `json:"collectives"`      // ascending by op, ranks, bytes
 	Beside       []Beside      `json:"beside,omitempty"`
 }
 
@@ -47,6 +51,9 @@ type Instruction struct {
 	// Late says that it is of a program that was made with the rest of the table. Apply
 	// passes it over, so that the same program is made again, of which all is known.
 	Late bool `json:"late,omitempty"`
+	// Speed, of a collective that has compute beside it, is how fast it goes on
+	// meanwhile, as a part of its speed alone; 0 if that was not measured.
+	Speed float64 `json:"speed,omitempty"`
 }
 
 // Collective is the time of a collective of one tensor over that many bytes, counted
@@ -65,28 +72,6 @@ type Beside struct {
 	Collective string  `json:"collective"` // op
 	Compute    float64 `json:"compute"`
 	Comm       float64 `json:"comm"`
-}
-
-// Speeds solves for the two speeds of a Beside. alone are the times of computing
-// and of communicating for long enough to cover the other; u is what communication
-// of one unit of time adds to computing that covers it, v what computing of one unit
-// of time adds to communication that covers it. With speeds c and m:
-//
-//	u = (1 - c) / m,  v = (1 - m) / c
-//
-// Both are kept within 0.02 and 1: noise can make u or v negative.
-func Speeds(u, v float64) (compute, comm float64) {
-	u, v = max(u, 0), max(v, 0)
-	clamp := func(x float64) float64 {
-		if !(x > 0.02) { // or NaN
-			return 0.02
-		}
-		return min(x, 1)
-	}
-	if u*v >= 1 { // nothing is gained by running both: share the machine evenly
-		return 0.5, 0.5
-	}
-	return clamp((1 - u) / (1 - u*v)), clamp((1 - v) / (1 - u*v))
 }
 
 // ReadMeasured reads a calibration's JSON and checks its digest. name is what errors
@@ -118,9 +103,14 @@ func ReadMeasured(name string, r io.Reader) (*Measured, error) {
 
 // check reports the first thing that no calibration writes.
 func (m *Measured) check() error {
-	for _, e := range m.Instructions {
-		if !(e.Us >= 0) || math.IsInf(e.Us, 0) {
-			return fmt.Errorf("instruction %q takes %v us", e.Key, e.Us)
+	for _, list := range [][]Instruction{m.Instructions, m.Chains} {
+		for _, e := range list {
+			if !(e.Us >= 0) || math.IsInf(e.Us, 0) {
+				return fmt.Errorf("instruction %q takes %v us", e.Key, e.Us)
+			}
+			if !(e.Speed >= 0 && e.Speed <= 1) {
+				return fmt.Errorf("instruction %q goes on at speed %v", e.Key, e.Speed)
+			}
 		}
 	}
 	for _, c := range m.Collectives {
@@ -133,15 +123,17 @@ func (m *Measured) check() error {
 			return fmt.Errorf("%s beside %s: speeds %v and %v are not parts of 1", b.Launch, b.Collective, b.Compute, b.Comm)
 		}
 	}
-	if !(m.EdgeUs >= 0 && m.MemoryScale >= 0) {
-		return fmt.Errorf("edge_us %v, memory_scale %v: want at least 0", m.EdgeUs, m.MemoryScale)
+	if !(m.EdgeUs >= 0 && m.MemoryScale >= 0 && m.StepUs >= 0) {
+		return fmt.Errorf("edge_us %v, memory_scale %v, step_us %v: want at least 0", m.EdgeUs, m.MemoryScale, m.StepUs)
 	}
 	return nil
 }
 
 // WriteTo sorts m, sets its digest and writes it.
 func (m *Measured) WriteTo(w io.Writer) (int64, error) {
-	slices.SortFunc(m.Instructions, func(a, b Instruction) int { return strings.Compare(a.Key, b.Key) })
+	for _, list := range [][]Instruction{m.Instructions, m.Chains} {
+		slices.SortFunc(list, func(a, b Instruction) int { return strings.Compare(a.Key, b.Key) })
+	}
 	slices.SortFunc(m.Collectives, func(a, b Collective) int {
 		if c := strings.Compare(a.Op, b.Op); c != 0 {
 			return c
@@ -185,17 +177,44 @@ func (m *Measured) digest() (string, error) {
 	return hex.EncodeToString(h[:]), nil
 }
 
+// Clone is a copy that shares nothing with m.
+func (m *Measured) Clone() *Measured {
+	out := *m
+	out.Instructions, out.Chains = slices.Clone(m.Instructions), slices.Clone(m.Chains)
+	out.Collectives, out.Beside = slices.Clone(m.Collectives), slices.Clone(m.Beside)
+	return &out
+}
+
 // Micros is the time of the instruction of that key.
 func (m *Measured) Micros(key string) (float64, bool) {
-	i, ok := m.find(key)
+	i, ok := find(m.Instructions, key)
 	if !ok {
 		return 0, false
 	}
 	return m.Instructions[i].Us, true
 }
 
-func (m *Measured) find(key string) (int, bool) {
-	return slices.BinarySearchFunc(m.Instructions, key, func(e Instruction, k string) int { return strings.Compare(e.Key, k) })
+// ChainMicros is the time of the chain of that key.
+func (m *Measured) ChainMicros(key string) (float64, bool) {
+	i, ok := find(m.Chains, key)
+	if !ok {
+		return 0, false
+	}
+	return m.Chains[i].Us, true
+}
+
+// Speed is how fast the collective of that key goes on beside compute, as a part of
+// its speed alone.
+func (m *Measured) Speed(key string) (float64, bool) {
+	i, ok := find(m.Instructions, key)
+	if !ok || m.Instructions[i].Speed == 0 {
+		return 0, false
+	}
+	return m.Instructions[i].Speed, true
+}
+
+func find(list []Instruction, key string) (int, bool) {
+	return slices.BinarySearchFunc(list, key, func(e Instruction, k string) int { return strings.Compare(e.Key, k) })
 }
 
 // Table is the collectives as curves, of implementation MeasuredImpl.
@@ -288,7 +307,7 @@ func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch) {
 func (m *Measured) share(f *ir.Func, base *Model, launches []Launch) map[*ir.Node]bool {
 	done := map[*ir.Node]bool{}
 	for _, l := range launches {
-		i, ok := m.find(l.Key)
+		i, ok := find(m.Instructions, l.Key)
 		if !ok || m.Instructions[i].Late {
 			continue
 		}

@@ -17,7 +17,9 @@ func table() *Measured {
 			{Key: "matmul bf16[64,32] bf16[32,16:1,32] -> bf16[64,16]", Us: 7},
 			{Key: "matmul bf16[64,32] bf16[32,16] -> bf16[64,16]", Us: 9},
 			{Key: "copy bf16[2] -> bf16[2]", Us: 1},
+			{Key: "all_reduce@4 bf16[2] -> bf16[2] beside", Us: 3, Speed: 0.75},
 		},
+		Chains: []Instruction{{Key: "chain of 2 matmul...copy 00", Us: 9.5}}, StepUs: 4.5,
 		Collectives: []Collective{{"all_reduce", 4, 1 << 20, 16}, {"all_reduce", 4, 1 << 10, 4}, {"all_gather", 4, 1 << 10, 3}},
 		Beside:      []Beside{{"matmul", "all_reduce", 0.9, 0.8}, {"fused", "all_reduce", 0.7, 0.6}},
 	}
@@ -53,14 +55,25 @@ func TestMeasuredFile(t *testing.T) {
 	if _, ok := got.Micros("copy bf16[3] -> bf16[3]"); ok {
 		t.Error("an unknown instruction has a time")
 	}
+	if us, ok := got.ChainMicros("chain of 2 matmul...copy 00"); !ok || us != 9.5 {
+		t.Error(us, ok)
+	}
+	if speed, ok := got.Speed("all_reduce@4 bf16[2] -> bf16[2] beside"); !ok || speed != 0.75 {
+		t.Error(speed, ok)
+	}
+	if _, ok := got.Speed("copy bf16[2] -> bf16[2]"); ok {
+		t.Error("a copy has a speed")
+	}
 	for from, want := range map[string]string{
+		`"step_us": 4.5`:  "the file was edited",
+		`"speed": 0.75`:   "goes on at speed",
 		`"us": 7`:         "the file was edited",
 		`"edge_us": 1.5`:  "the file was edited",
 		`"machine"`:       `unknown field "engine"`,
 		`"ranks": 4,`:     "m.json:",
 		`"compute": 0.9,`: "are not parts of 1",
 	} {
-		to := map[string]string{`"us": 7`: `"us": 8`, `"edge_us": 1.5`: `"edge_us": 1.25`, `"machine"`: `"engine"`, `"ranks": 4,`: `"ranks": x,`, `"compute": 0.9,`: `"compute": 9,`}[from]
+		to := map[string]string{`"step_us": 4.5`: `"step_us": 4`, `"speed": 0.75`: `"speed": 1.75`, `"us": 7`: `"us": 8`, `"edge_us": 1.5`: `"edge_us": 1.25`, `"machine"`: `"engine"`, `"ranks": 4,`: `"ranks": x,`, `"compute": 0.9,`: `"compute": 9,`}[from]
 		bad := strings.Replace(text, from, to, 1)
 		if bad == text {
 			t.Fatalf("%s is not in the file:\n%s", from, text)
@@ -157,21 +170,5 @@ func TestMeasuredSpeeds(t *testing.T) {
 	}
 	if a, b := (&Measured{}).Speeds("x", "y"); a != 1 || b != 1 {
 		t.Error(a, b)
-	}
-}
-
-// Speeds finds the speeds that two measurements came from.
-func TestSpeeds(t *testing.T) {
-	for _, c := range []struct{ c, m float64 }{{1, 1}, {0.9, 0.8}, {0.6, 0.95}, {0.7, 0.5}} {
-		gotC, gotM := Speeds((1-c.c)/c.m, (1-c.m)/c.c)
-		if math.Abs(gotC-c.c)+math.Abs(gotM-c.m) > 1e-12 {
-			t.Errorf("%v %v: %v %v", c.c, c.m, gotC, gotM)
-		}
-	}
-	for _, c := range []struct{ u, v float64 }{{-0.1, -0.2}, {1, 1}, {3, 4}, {0.99, 0.99}, {math.Inf(1), 0}} {
-		a, b := Speeds(c.u, c.v)
-		if !(a > 0 && a <= 1 && b > 0 && b <= 1) {
-			t.Errorf("%v: %v %v", c, a, b)
-		}
 	}
 }

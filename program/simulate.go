@@ -10,7 +10,9 @@ type SimOptions struct {
 	// Us is the time of a launch, copy or collective with nothing beside it.
 	Us func(in *Instr) float64
 	// EdgeUs is the time from the end of what an event stands for to the beginning
-	// of what waits for it on another stream.
+	// of what waits for it on another stream, where both streams have something to do:
+	// a collective that nothing runs beside (Program.Overlapped) follows what is before
+	// it, and is followed, as within one stream.
 	EdgeUs float64
 	// Beside gives the speeds, as parts of those alone, at which a launch and a
 	// collective go on while both run; nil: both at full speed.
@@ -32,7 +34,7 @@ type Simulated struct {
 // beside it. All ranks are alike. It takes time linear in instructions and streams.
 func Simulate(p *Program, o SimOptions) (*Simulated, error) {
 	s := &simulation{p: p, o: o, out: &Simulated{Begin: make([]float64, len(p.Instrs)), End: make([]float64, len(p.Instrs))},
-		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs))}
+		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs)), edge: p.edges()}
 	last := make([]int, p.Events)
 	for i := range last {
 		last[i] = -1
@@ -70,7 +72,8 @@ type simulation struct {
 	out    *Simulated
 	queue  [][]int // by stream: instructions that have not begun
 	run    []running
-	source []int // by wait: the record that it waits for, -1 for an event of the caller
+	source []int  // by wait: the record that it waits for, -1 for an event of the caller
+	edge   []bool // by wait: whether it takes EdgeUs
 	now    float64
 }
 
@@ -120,9 +123,41 @@ func (s *simulation) fires(wait int) float64 {
 		if s.o.NoCollectives && s.p.Streams[in.Stream].Group >= 0 {
 			return at
 		}
-		at += s.o.EdgeUs
+		if s.edge[wait] {
+			at += s.o.EdgeUs
+		}
 	}
 	return at
+}
+
+// edges reports, for each wait, whether what it holds runs beside something else: not
+// if the collective that waits, or is waited for, has nothing beside it.
+func (p *Program) edges() []bool {
+	out := make([]bool, len(p.Instrs))
+	overlapped := p.Overlapped()
+	latest := make([]bool, len(p.Streams)) // whether the stream's last collective is overlapped
+	joins := make([]bool, p.Events)        // the same of the stream of an event, when it was recorded
+	waits := make([][]int, len(p.Streams)) // of a stream, since its last collective
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		comm := p.Streams[in.Stream].Group >= 0
+		switch in.Kind {
+		case Record:
+			joins[in.Event] = !comm || latest[in.Stream]
+		case Wait:
+			out[i] = joins[in.Event]
+			if comm {
+				waits[in.Stream] = append(waits[in.Stream], i)
+			}
+		case Collective:
+			latest[in.Stream] = overlapped[i] || !comm
+			for _, w := range waits[in.Stream] {
+				out[w] = latest[in.Stream]
+			}
+			waits[in.Stream] = waits[in.Stream][:0]
+		}
+	}
+	return out
 }
 
 func (s *simulation) length(in *Instr) float64 {

@@ -80,6 +80,26 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// A collective that nothing runs beside follows what it waits for, and what waits for
+// it follows, without edges.
+func TestSimulateEdges(t *testing.T) {
+	us := lengths(map[string]float64{"all_reduce": 30, "neg": 5, "exp": 5, "add": 1})
+	exposed := strings.Replace(simText, "@compute wait 1\n", "", 1)
+	exposed = strings.Replace(exposed, "@compute launch neg", "@compute wait 1\n@compute launch neg", 1)
+	for _, c := range []struct {
+		text string
+		want float64
+	}{{simText, 35}, {exposed, 41}} {
+		got, err := Simulate(simProgram(t, c.text), SimOptions{EdgeUs: 2, Us: us})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Us != c.want {
+			t.Errorf("%v us, want %v, of\n%s", got.Us, c.want, c.text)
+		}
+	}
+}
+
 // A wait is for the record before it, not for a later one of the same event.
 func TestSimulateEventsAgain(t *testing.T) {
 	text := strings.Replace(simText, "@compute launch neg", "@comm.g all_reduce on @g (%c: f32[16]) -> (%c: f32[16]) {reduce=\"sum\"} from %q\n@compute launch neg", 1)

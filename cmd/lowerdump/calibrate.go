@@ -26,10 +26,12 @@ var calibrateCommand = command{
 Each FILE is lowered for GPUs after the passes and runs on one of them for each
 rank. Measured is every distinct launch, behind the two before it and with
 caches flushed before those; every distinct collective, alone or beside compute, as
-it stands in the program; collectives of one tensor by size; what an edge between
-streams takes; and how much compute and communication slow each other down. Times are
-those of the slowest rank, from captured graphs. Inputs are random, and in reach of
-what they index.
+it stands in the program; collectives of one tensor by size; and what an edge between
+streams takes. Chains of launches, between which their stream waits for nothing, are
+timed within the step without its collectives, where products are joined, kernels
+begin early and caches are as they are; and the step with them shows how much compute
+and communication slow each other down. Times are those of the slowest rank, from
+captured graphs. Inputs are random, and in reach of what they index.
 
 Passes that know more may decide otherwise, and make programs of which not everything
 was measured: so each round but the first begins with the costs of those before, and
@@ -50,6 +52,7 @@ type calibrateFlags struct {
 	sweep   int64 // largest collective of the sweep, in bytes
 	flush   int64 // bytes that flush the caches
 	rounds  int
+	raw     string // where to leave what the ranks found
 	verbose bool
 
 	given []string // the flags, as process ranks get them
@@ -64,6 +67,7 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.flush, "flush", 96<<20, "bytes copied to flush the caches before each launch; 0 for none")
 	fs.BoolVar(&f.run.procs, "procs", true, "one process per rank instead of one goroutine")
 	fs.IntVar(&f.rounds, "rounds", 2, "how often to make and measure the programs, each time with the costs of the times before")
+	fs.StringVar(&f.raw, "raw", "", "write what every rank measured in the last round to this `file`, as JSON")
 	fs.BoolVar(&f.verbose, "v", false, "say how long things take, on standard error")
 	fs.IntVar(&f.run.reps, "reps", 3, "timed replays of each measurement; the median counts")
 	fs.DurationVar(&f.run.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
@@ -122,7 +126,7 @@ func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string)
 	for round := range f.rounds {
 		start := time.Now()
 		if round > 0 {
-			if err := f.settle(dir); err != nil {
+			if err := f.settle(filepath.Join(dir, fmt.Sprintf("settled-%d.json", round))); err != nil {
 				return err
 			}
 		}
@@ -138,7 +142,7 @@ func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string)
 		}
 		fmt.Fprintf(t.err, "round %d of %s: %s, %s, %v\n", round+1, count(len(files), "function"), count(len(s.known.Instructions), "instruction"),
 			count(len(s.known.Collectives), "collective"), time.Since(start).Round(time.Second/10))
-		f.run.pricing.costs = filepath.Join(dir, "costs.json")
+		f.run.pricing.costs = filepath.Join(dir, fmt.Sprintf("costs-%d.json", round))
 		text.Reset()
 		if _, err = s.known.WriteTo(&text); err == nil {
 			err = os.WriteFile(f.run.pricing.costs, text.Bytes(), 0o600)
@@ -159,15 +163,16 @@ func (t tool) calibrated(ctx context.Context, f *calibrateFlags, files []string)
 // settle lets the passes of a next round see what the last one found. The table that is
 // given out keeps what the last round found from them: so they make the programs of
 // that round, of which everything is known.
-func (f *calibrateFlags) settle(dir string) error {
+func (f *calibrateFlags) settle(name string) error {
 	known, err := f.run.pricing.measured()
 	if err != nil {
 		return err
 	}
+	known = known.Clone()
 	for i := range known.Instructions {
 		known.Instructions[i].Late = false
 	}
-	f.run.pricing.costs = filepath.Join(dir, "settled.json")
+	f.run.pricing.costs = name
 	var text bytes.Buffer
 	if _, err := known.WriteTo(&text); err != nil {
 		return err
@@ -227,15 +232,20 @@ func (s *session) recall() {
 	for _, e := range s.known.Collectives {
 		s.seen[(&finding{What: aCollective, Key: e.Op, Ranks: e.Ranks, Bytes: e.Bytes}).key()] = true
 	}
-	for _, e := range s.known.Beside {
-		s.seen[(&finding{What: aPair, Key: e.Launch, Other: e.Collective}).key()] = true
+	for _, e := range s.known.Chains {
+		s.seen[(&finding{What: aChain, Key: e.Key}).key()] = true
 	}
 	s.seen[(&finding{What: anEdge}).key()] = true
 }
 
-// news reports whether a program has an instruction that is not known.
+// news reports whether a program has an instruction or a chain that is not known.
 func (s *session) news() bool {
 	for _, c := range s.cals {
+		for _, chain := range c.chains {
+			if !s.seen[(&finding{What: aChain, Key: c.p.ChainKey(chain)}).key()] {
+				return true
+			}
+		}
 		for i := range c.p.Instrs {
 			if key := c.key(i); key != "" && !s.seen[key] {
 				return true
@@ -282,6 +292,12 @@ func (s *session) measure(ctx context.Context, t tool, dir string) (*cost.Measur
 	}
 	if err = errors.Join(err, p.close()); err != nil {
 		return nil, err
+	}
+	if s.flags.raw != "" {
+		err := t.output(s.flags.raw, func(w io.Writer) error { return json.NewEncoder(w).Encode(s.found) })
+		if err != nil {
+			return nil, err
+		}
 	}
 	m := s.table()
 	m.Machine = p.name

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/place"
@@ -18,9 +19,48 @@ import (
 type pricing struct {
 	costs   string // file of a calibration, or empty
 	machine string // name or file of a description
+
+	read *tables // shared by copies; nil: every use reads
+}
+
+// tables keeps the calibrations that were read, by file: a command asks for its own
+// again and again. What it gives is not to be changed.
+type tables struct {
+	mu   sync.Mutex
+	have map[string]*cost.Measured
+}
+
+func (t *tables) get(name string) (*cost.Measured, error) {
+	if t == nil {
+		return readTable(name)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.have[name]; m != nil {
+		return m, nil
+	}
+	m, err := readTable(name)
+	if err != nil {
+		return nil, err
+	}
+	if t.have == nil {
+		t.have = map[string]*cost.Measured{}
+	}
+	t.have[name] = m
+	return m, nil
+}
+
+func readTable(name string) (*cost.Measured, error) {
+	r, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return cost.ReadMeasured(name, r)
 }
 
 func (f *pricing) define(fs *flag.FlagSet) {
+	f.read = new(tables)
 	fs.StringVar(&f.costs, "costs", "", "`file` of lowerdump calibrate: what was measured goes before the costs in FILE")
 	fs.StringVar(&f.machine, "machine", "h200", "`machine` for what nothing was measured of: a100, h100, h200, b200, or a file that describes one")
 }
@@ -68,17 +108,12 @@ func (f *pricing) base() (*cost.Model, error) {
 	return &cost.Model{Machine: m}, nil
 }
 
-// measured reads the calibration, nil if there is none.
+// measured is the calibration, nil if there is none.
 func (f *pricing) measured() (*cost.Measured, error) {
 	if f.costs == "" {
 		return nil, nil
 	}
-	r, err := os.Open(f.costs)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return cost.ReadMeasured(f.costs, r)
+	return f.read.get(f.costs)
 }
 
 // apply gives the functions of a module the costs that were measured.
@@ -115,9 +150,10 @@ func (t tool) spread(m *ir.Module, pipeline string) error {
 	if err != nil {
 		return err
 	}
+	forming := (source{pipeline: pipeline}).forming()
 	for range spreadings {
 		c := &input{path: "spreading of costs", module: m.Clone()}
-		if _, err := t.passes(c, pipeline, nil); err != nil {
+		if _, err := t.passes(c, forming, nil); err != nil {
 			return err
 		}
 		for _, fn := range c.module.Funcs() {
@@ -230,13 +266,44 @@ type stepTime struct {
 	timeline    *program.Simulated
 }
 
-// simulateProgram plays a lowered function with measured costs. What was not measured
+// simulateProgram plays a lowered function with measured costs. The instructions of a
+// chain share its time as they share what they take one by one. What was not measured
 // costs what its nodes do.
 func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *cost.Model) (*stepTime, error) {
 	out := new(stepTime)
+	us := out.times(p, m, guesses(p, f, model))
+	beside := p.Overlapped()
+	speed := make(map[*program.Instr]float64, len(p.Instrs))
+	for i := range p.Instrs {
+		if in := &p.Instrs[i]; beside[i] {
+			speed[in], _ = m.Speed(p.CostKey(in) + besideKey)
+		}
+	}
+	slowed := func(l, c *program.Instr) (compute, comm float64) {
+		compute, comm = m.Speeds(l.Op, c.Op)
+		if own := speed[c]; own > 0 {
+			comm = own
+		}
+		return compute, comm
+	}
+	o := program.SimOptions{EdgeUs: m.EdgeUs, Us: func(in *program.Instr) float64 { return us[in] }, Beside: slowed}
+	var err error
+	if out.timeline, err = program.Simulate(p, o); err != nil {
+		return nil, err
+	}
+	o.NoCollectives = true
+	alone, err := program.Simulate(p, o)
+	if err != nil {
+		return nil, err
+	}
+	out.ms, out.exposed = (out.timeline.Us+m.StepUs)/1e3, (out.timeline.Us-alone.Us)/1e3
+	return out, nil
+}
+
+// times looks up how long instructions take, in microseconds. Events are not in it.
+func (s *stepTime) times(p *program.Program, m *cost.Measured, guess func(in *program.Instr) float64) map[*program.Instr]float64 {
 	us := make(map[*program.Instr]float64, len(p.Instrs))
 	beside := p.Overlapped()
-	guess := guesses(p, f, model)
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
 		key := p.CostKey(in)
@@ -250,24 +317,29 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 			}
 		}
 		if !ok {
-			out.missing++
+			s.missing++
 			t = guess(in)
 		}
 		us[in] = t
 	}
-	o := program.SimOptions{EdgeUs: m.EdgeUs, Us: func(in *program.Instr) float64 { return us[in] },
-		Beside: func(l, c *program.Instr) (float64, float64) { return m.Speeds(l.Op, c.Op) }}
-	var err error
-	if out.timeline, err = program.Simulate(p, o); err != nil {
-		return nil, err
+	for _, c := range p.Chains() {
+		whole, ok := m.ChainMicros(p.ChainKey(c))
+		if !ok {
+			continue
+		}
+		sum := 0.0
+		for _, i := range c.Instrs {
+			sum += us[&p.Instrs[i]]
+		}
+		for _, i := range c.Instrs {
+			if in := &p.Instrs[i]; sum > 0 {
+				us[in] *= whole / sum
+			} else {
+				us[in] = whole / float64(len(c.Instrs))
+			}
+		}
 	}
-	o.NoCollectives = true
-	alone, err := program.Simulate(p, o)
-	if err != nil {
-		return nil, err
-	}
-	out.ms, out.exposed = out.timeline.Us/1e3, (out.timeline.Us-alone.Us)/1e3
-	return out, nil
+	return us
 }
 
 // guesses gives the time, in microseconds, of an instruction that was not measured: what

@@ -200,6 +200,23 @@ func (s source) lowering() lower.Options {
 	return lower.Options{}
 }
 
+// forming is the pipeline up to the pass that forms regions: what comes behind it
+// places buffers, which launches do not depend on.
+func (s source) forming() string {
+	p, err := s.parsed()
+	if err != nil || p == nil {
+		return s.pipeline
+	}
+	var out []string
+	for i := range p.Len() {
+		out = append(out, p.Spec(i))
+		if p.Pass(i).Name == "fuse" {
+			break
+		}
+	}
+	return strings.Join(out, ",")
+}
+
 // optimise runs a pipeline over the module in place; an empty pipeline does nothing.
 func (t tool) optimise(ctx context.Context, in *input, pipeline string, with func(*passes.Manager)) (*passes.Report, error) {
 	p, err := source{pipeline: pipeline}.parsed()

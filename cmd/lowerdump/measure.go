@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-ee968945/concert/cost"
@@ -19,27 +20,28 @@ import (
 // calibration is one program that is measured. All ranks measure the same things in
 // the same order.
 type calibration struct {
-	s      *session
-	j      *job
-	h      *half
-	flags  *calibrateFlags
-	p      *program.Program
-	module *rt.Module // the program's, with room of our own behind its arena and events of our own
-	room   int64      // where that room starts
-	bytes  int64      // its size
-	beside []bool
-	guess  func(in *program.Instr) float64 // of what was not measured, in microseconds
+	s           *session
+	j           *job
+	h           *half
+	flags       *calibrateFlags
+	p           *program.Program
+	module      *rt.Module // the program's, with room of our own behind its arena and events of our own
+	room        int64      // where that room starts
+	bytes       int64      // its size
+	beside      []bool
+	chains      []program.Chain
+	collectives []int                           // instructions
+	guess       func(in *program.Instr) float64 // of what was not measured, in microseconds
 }
 
 // finding is one time, in microseconds. A process rank writes its own as JSON.
 type finding struct {
 	What  kindOf  `json:"what"`
-	Key   string  `json:"key"`   // of an instruction; launch of a pair
-	Other string  `json:"other"` // collective of a pair
+	Key   string  `json:"key"`
 	Ranks int     `json:"ranks"`
 	Bytes int64   `json:"bytes"`
 	Us    float64 `json:"us"`
-	Us2   float64 `json:"us2"` // of a pair: what compute adds to communication
+	Step  *inStep `json:"step,omitempty"` // of a program
 }
 
 // key tells findings apart.
@@ -47,7 +49,7 @@ func (f *finding) key() string {
 	if f.What == anInstruction {
 		return f.Key
 	}
-	return fmt.Sprintf("%d|%s|%s|%d|%d", f.What, f.Key, f.Other, f.Ranks, f.Bytes)
+	return fmt.Sprintf("%d|%s|%d|%d", f.What, f.Key, f.Ranks, f.Bytes)
 }
 
 // kindOf says what a finding is of.
@@ -57,12 +59,19 @@ const (
 	anInstruction kindOf = iota
 	aCollective          // of the sweep
 	anEdge
-	aPair
+	aStep  // a whole program, by the key of all of it
+	aChain // found with its step; only to tell which are known
 )
 
 func newCalibration(s *session, j *job, h *half, model *cost.Model) *calibration {
 	f := s.flags
 	c := &calibration{s: s, guess: guesses(h.program, h.f, model), j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped()}
+	c.chains = c.p.Chains()
+	for i := range c.p.Instrs {
+		if c.p.Instrs[i].Kind == program.Collective {
+			c.collectives = append(c.collectives, i)
+		}
+	}
 	m := *h.step.Module
 	c.room = (m.Arena + program.Align - 1) / program.Align * program.Align
 	c.bytes = (max(2*f.flush, 2*f.sweep, 1<<12) + 2*program.Align - 1) / (2 * program.Align) * (2 * program.Align)
@@ -123,7 +132,7 @@ func (k *meter) all(ctx context.Context, t tool) error {
 	for _, part := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"edges", k.edges}, {"instructions", k.instructions}, {"sizes", k.sweep}, {"pairs", k.pairs}} {
+	}{{"edges", k.edges}, {"step", k.steps}, {"instructions", k.instructions}, {"sizes", k.sweep}} {
 		if err := part.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
@@ -136,11 +145,11 @@ func (k *meter) all(ctx context.Context, t tool) error {
 func (s *session) table() *cost.Measured {
 	m := &cost.Measured{Ranks: s.world()}
 	if s.known != nil {
-		*m = *s.known
+		m = s.known.Clone()
 	}
 	for i, f := range s.found[0] {
 		for _, other := range s.found[1:] {
-			f.Us, f.Us2 = max(f.Us, other[i].Us), max(f.Us2, other[i].Us2)
+			f.Us = max(f.Us, other[i].Us)
 		}
 		switch f.What {
 		case anInstruction:
@@ -149,11 +158,10 @@ func (s *session) table() *cost.Measured {
 			m.Collectives = append(m.Collectives, cost.Collective{Op: f.Key, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001)})
 		case anEdge:
 			m.EdgeUs = rounded(f.Us)
-		case aPair:
-			compute, comm := cost.Speeds(f.Us, f.Us2)
-			m.Beside = append(m.Beside, cost.Beside{Launch: f.Key, Collective: f.Other, Compute: rounded(compute), Comm: rounded(comm)})
 		}
 	}
+	slices.SortFunc(m.Instructions, func(a, b cost.Instruction) int { return strings.Compare(a.Key, b.Key) })
+	s.steps(m)
 	if s.known == nil { // later, nodes' costs are measured ones
 		m.MemoryScale = rounded(s.scale(m.Instructions))
 	}
@@ -343,27 +351,31 @@ func (c *calibration) speck(x *rt.Exec, stream string) {
 }
 
 // edges measures the time from an end on one stream to the beginning of what waits for
-// it on another.
+// it on another, where both have something to do.
 func (k *meter) edges(ctx context.Context) error {
 	c := k.c
 	if len(c.p.Streams) < 2 || !k.isNew(finding{What: anEdge}) {
 		return nil
 	}
+	// One branch of two specks, beside another of one; and three in a row.
 	a, b := c.computeStream(), c.p.Streams[1].Name
 	apart, err := k.slope(ctx, 0, func(x *rt.Exec) {
 		c.speck(x, a)
 		x.Record(a, c.our(0))
 		x.Wait(b, c.our(0))
 		c.speck(x, b)
+		c.speck(x, b)
 		x.Record(b, c.our(1))
+		c.speck(x, a)
 		x.Wait(a, c.our(1))
 	})
 	if err != nil {
 		return err
 	}
 	together, err := k.slope(ctx, 0, func(x *rt.Exec) {
-		c.speck(x, a)
-		c.speck(x, a)
+		for range 3 {
+			c.speck(x, a)
+		}
 	})
 	if err != nil {
 		return err
@@ -442,7 +454,8 @@ func (c *calibration) withSpeck(stream int, run func(x *rt.Exec)) func(x *rt.Exe
 }
 
 // before lists the two launches or copies before instruction i on its stream, up to
-// one that reads indices: they may be gone when it runs again.
+// one that reads indices, which may be gone when it runs again, and to one so long that
+// its noise would drown what is measured.
 func (c *calibration) before(i int) []int {
 	var out []int
 	for n := i - 1; n >= 0 && len(out) < 2; n-- {
@@ -450,7 +463,7 @@ func (c *calibration) before(i int) []int {
 		if in.Stream != c.p.Instrs[i].Stream || in.Kind != program.Launch && in.Kind != program.Copy {
 			continue
 		}
-		if indexes(in) {
+		if indexes(in) || c.guess(in) >= longUs {
 			break
 		}
 		out = append(out, n)

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// fitting gathers what steps of all programs show of how much computing and
+// communicating slow each other down.
+type fitting struct {
+	m     *cost.Measured
+	kinds []disturbed
+	obs   []cost.Slowdown
+	ops   []besideOps // launches of kinds that were seen
+	comm  map[string]*going
+}
+
+// disturbed is a kind of launch beside a kind of collective.
+type disturbed struct {
+	memory     bool // it is bound by memory
+	collective string
+}
+
+// besideOps names a launch that was seen beside a collective, and its kind.
+type besideOps struct {
+	launch string
+	kind   int
+}
+
+// going sums up how collectives of one key, or op, went on beside compute.
+type going struct {
+	did, over, lasted float64 // what was done of them beside compute, while that ran, and in all
+	times             int
+}
+
+// bound by memory are generated kernels and copies.
+func memoryBound(p *program.Program, in *program.Instr) bool {
+	return in.Kind == program.Copy || p.Kernel(in) != nil
+}
+
+// steps puts into m what was found of programs as a whole: the times of chains, and
+// speeds. m has the times of instructions, in order.
+func (s *session) steps(m *cost.Measured) {
+	chains := map[string][]float64{}
+	var keys []string
+	fit := &fitting{m: m, comm: map[string]*going{}}
+	for i, f := range s.found[0] {
+		if f.What != aStep {
+			continue
+		}
+		k := slices.IndexFunc(s.cals, func(c *calibration) bool { return c.whole() == f.Key })
+		if k < 0 {
+			continue
+		}
+		c := s.cals[k]
+		var ranks []*inStep
+		for _, list := range s.found {
+			ranks = append(ranks, list[i].Step)
+		}
+		for n, chain := range c.chains {
+			slowest := 0.0
+			for _, r := range ranks {
+				slowest = max(slowest, r.Chains[n])
+			}
+			key := c.p.ChainKey(chain)
+			if chains[key] == nil {
+				keys = append(keys, key)
+			}
+			chains[key] = append(chains[key], slowest)
+		}
+		around := 0.0
+		for _, r := range ranks {
+			around = max(around, r.StepUs)
+		}
+		if m.StepUs == 0 || around < m.StepUs { // a late start of a rank only adds to it
+			m.StepUs = rounded(around)
+		}
+		fit.add(c, ranks)
+	}
+	for _, key := range keys {
+		m.Chains = slices.DeleteFunc(m.Chains, func(e cost.Instruction) bool { return e.Key == key })
+		m.Chains = append(m.Chains, cost.Instruction{Key: key, Us: rounded(mean(chains[key]))})
+	}
+	fit.finish()
+}
+
+func mean(list []float64) float64 {
+	sum := 0.0
+	for _, x := range list {
+		sum += x
+	}
+	return sum / float64(max(len(list), 1))
+}
+
+// add observes one program.
+func (f *fitting) add(c *calibration, ranks []*inStep) {
+	us := func(in *program.Instr) float64 {
+		t, _ := f.m.Micros(c.p.CostKey(in))
+		return t
+	}
+	waited := make([]float64, len(c.collectives)) // the least that a rank's took
+	over := make([]float64, len(c.collectives))   // on that rank: beside compute
+	for n, r := range ranks {
+		busy := make([][]span, len(c.p.Streams)) // by stream
+		for k, chain := range c.chains {
+			busy[chain.Stream] = append(busy[chain.Stream], c.spans(chain, r.From[k], r.To[k], us)...)
+		}
+		for j, i := range c.collectives {
+			s := span{i, r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
+			if took := s.to - s.from; n == 0 || took < waited[j] {
+				waited[j], over[j] = took, 0
+				for _, list := range busy {
+					over[j] = max(over[j], s.covered(list))
+				}
+			}
+		}
+		for k, chain := range c.chains {
+			f.chain(c, r, k, c.spans(chain, r.From[k], r.To[k], us))
+		}
+	}
+	for j, i := range c.collectives {
+		if c.beside[i] {
+			in := &c.p.Instrs[i]
+			f.collective(in.Op, c.key(i), waited[j], over[j])
+		}
+	}
+}
+
+// chain observes what a chain lost beside collectives.
+func (f *fitting) chain(c *calibration, r *inStep, k int, list []span) {
+	o := cost.Slowdown{Lost: r.To[k] - r.From[k] - r.Chains[k]}
+	any := false
+	for j, i := range c.collectives {
+		if !c.beside[i] {
+			continue // what it touches is the edge of a chain
+		}
+		s := span{i, r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
+		for _, l := range list {
+			over := l.overlap(s)
+			if over <= 0 {
+				continue
+			}
+			any = true
+			in := &c.p.Instrs[l.instr]
+			kind := f.kind(disturbed{memoryBound(c.p, in), c.p.Instrs[i].Op})
+			if op := (besideOps{in.Op, kind}); !slices.Contains(f.ops, op) {
+				f.ops = append(f.ops, op)
+			}
+			for len(o.Over) <= kind {
+				o.Over = append(o.Over, 0)
+			}
+			o.Over[kind] += over
+		}
+	}
+	if any {
+		f.obs = append(f.obs, o)
+	}
+}
+
+func (f *fitting) kind(d disturbed) int {
+	if i := slices.Index(f.kinds, d); i >= 0 {
+		return i
+	}
+	f.kinds = append(f.kinds, d)
+	return len(f.kinds) - 1
+}
+
+// leastCovered is the part of a collective that compute must cover, for it to show how
+// fast the collective goes on meanwhile.
+const leastCovered = 0.2
+
+// collective observes how a collective went on: it took so long, of which compute ran
+// for over. What was not done beside compute went on as fast as alone.
+func (f *fitting) collective(op, key string, took, over float64) {
+	alone, ok := f.m.Micros(key)
+	if !ok || over < leastCovered*took {
+		return
+	}
+	for _, name := range []string{op, key} {
+		g := f.comm[name]
+		if g == nil {
+			g = new(going)
+			f.comm[name] = g
+		}
+		g.did += max(alone-(took-over), 0)
+		g.over += over
+		g.lasted += took
+		g.times++
+	}
+}
+
+// speed is how fast a collective goes on beside compute, 0 if that is not known.
+func (f *fitting) speed(name string) float64 {
+	g := f.comm[name]
+	if g == nil || g.over <= 0 {
+		return 0
+	}
+	return min(max(g.did/g.over, leastSpeed), 1)
+}
+
+// leastSpeed is the least that a speed is taken to be.
+const leastSpeed = 0.05
+
+// finish puts speeds into the table.
+func (f *fitting) finish() {
+	for i := range f.m.Instructions {
+		e := &f.m.Instructions[i]
+		g := f.comm[e.Key]
+		if g == nil {
+			continue
+		}
+		e.Speed = rounded(f.speed(e.Key))
+		// What is done faster in the step than by itself had to wait there.
+		e.Us = min(e.Us, rounded(g.lasted/float64(g.times)))
+	}
+	for i := range f.obs {
+		for len(f.obs[i].Over) < len(f.kinds) {
+			f.obs[i].Over = append(f.obs[i].Over, 0)
+		}
+	}
+	lost, _ := cost.FitSlowdowns(len(f.kinds), f.obs)
+	for _, op := range f.ops {
+		b := cost.Beside{Launch: op.launch, Collective: f.kinds[op.kind].collective, Compute: rounded(1 - lost[op.kind]), Comm: 1}
+		if speed := f.speed(b.Collective); speed > 0 {
+			b.Comm = rounded(speed)
+		}
+		f.m.Beside = slices.DeleteFunc(f.m.Beside, func(o cost.Beside) bool { return o.Launch == b.Launch && o.Collective == b.Collective })
+		f.m.Beside = append(f.m.Beside, b)
+	}
+}

@@ -1,0 +1,62 @@
+package program
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// Chain is launches and copies that follow each other in a stream: nothing stands
+// between them that the stream waits for. Devices may do several of them by one
+// launch, or begin one before the one in front of it has ended, so that a chain takes
+// less time than its instructions one by one.
+type Chain struct {
+	Stream int
+	Instrs []int // ascending
+}
+
+// Chains lists the chains of a program in the order of their first instructions.
+// Every launch and copy is in one of them.
+func (p *Program) Chains() []Chain {
+	var out []Chain
+	open := make([]int, len(p.Streams)) // by stream: the chain that goes on, or -1
+	for i := range open {
+		open[i] = -1
+	}
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		switch in.Kind {
+		case Wait, Collective:
+			open[in.Stream] = -1
+		case Launch, Copy:
+			if open[in.Stream] < 0 {
+				open[in.Stream] = len(out)
+				out = append(out, Chain{Stream: in.Stream})
+			}
+			c := &out[open[in.Stream]]
+			c.Instrs = append(c.Instrs, i)
+		}
+	}
+	return out
+}
+
+// ChainKey names what a chain costs, as CostKey does for an instruction: chains of one
+// key have instructions of the same keys in the same order. A chain of one instruction
+// has a key of its own, too.
+//
+//	chain of 3 matmul...fused 41cf0b4be26a1f03
+func (p *Program) ChainKey(c Chain) string {
+	h := sha256.New()
+	var ends []string
+	for n, i := range c.Instrs {
+		key := p.CostKey(&p.Instrs[i])
+		fmt.Fprintln(h, key)
+		if n == 0 || n == len(c.Instrs)-1 {
+			op, _, _ := strings.Cut(key, " ")
+			op, _, _ = strings.Cut(op, "(")
+			ends = append(ends, op)
+		}
+	}
+	return fmt.Sprintf("chain of %d %s %s", len(c.Instrs), strings.Join(ends, "..."), hex.EncodeToString(h.Sum(nil)[:8]))
+}
