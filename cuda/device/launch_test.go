@@ -40,7 +40,7 @@ func (d *counted) Run(c cuda.Ctx, words []uint64) error {
 	d.calls["Run"]++
 	d.ctx, d.words = c, words
 	for i := 0; i < len(words); i += int(words[i] >> 8) {
-		d.calls[[]string{"", "launch", "record", "wait", "copy", "memset", "graph", "write", "wait32", "call", "launch"}[words[i]&0xff]]++
+		d.calls[[]string{"", "launch", "record", "wait", "copy", "memset", "graph", "flags", "call", "launch"}[words[i]&0xff]]++
 	}
 	return d.Driver.Run(c, words)
 }
