@@ -69,7 +69,7 @@ DEV void copyBytes(u64 dst, u64 src, u32 bytes) { // fewer than a warp has lanes
     stByte(dst + tid(), ldByte(src + tid()));
 }
 
-// ringCopy copies units of 16 bytes between aligned addresses. SLOTS is a power of two.
+// ringCopy copies units of 16 bytes between aligned addresses.
 template <int SLOTS> DEV void ringCopy(u32 ring, u64 dst, u64 src, u32 units, u32 first) {
   const u32 step = stride();
   u32 i = mine(first), slot = 0;
@@ -89,7 +89,7 @@ template <int SLOTS> DEV void ringCopy(u32 ring, u64 dst, u64 src, u32 units, u3
     if (next < units)
       fetch16(ring + slot, src + (u64)next * 16);
     fetched();
-    slot = (slot + LANES * 16) % (SLOTS * LANES * 16);
+    slot = slot == (SLOTS - 1) * LANES * 16 ? 0 : slot + LANES * 16;
   }
 }
 
@@ -202,7 +202,7 @@ template <int T, int N, int UNITS> DEV void guestFold(const Args1 &p, u32 ring) 
 #pragma unroll 1
   for (; i < units; i += step) {
     arrived<UNITS - 1>();
-    u32 next = i + UNITS * step, slot = ring + unit * (N * ROW);
+    u32 next = i + UNITS * step, slot = ring + unit;
     Pieces w = piecesAt(p, (u64)next * 16);
     Acc<T> s;
 #pragma unroll
@@ -218,7 +218,7 @@ template <int T, int N, int UNITS> DEV void guestFold(const Args1 &p, u32 ring) 
     }
     fetched();
     st4(p.seg[0].dst + (u64)i * 16, accGet<T>(s, p.a.op, N));
-    unit = unit + 1 == UNITS ? 0 : unit + 1;
+    unit = unit == (UNITS - 1) * N * ROW ? 0 : unit + N * ROW;
   }
   if (bid() == units / LANES % nblocks())
     foldLast<T, N>(p);
@@ -270,7 +270,7 @@ template <int SLOTS> DEV void guestFoldAny(const Args1 &p, u32 ring) {
       else
         anyFold(s, p.a.dtype, p.a.op, v);
       fetchAny(p, ring + slot, next, step);
-      slot = (slot + ROW) % (SLOTS * ROW);
+      slot = slot == (SLOTS - 1) * ROW ? 0 : slot + ROW;
     }
     u64 v = anyGet(s, p.a.dtype, p.a.op, p.a.n), to = p.seg[0].dst + (u64)i * 8, left = sizeOf(p, i);
     if (left == 8 && (to & 7) == 0)
