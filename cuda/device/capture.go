@@ -20,10 +20,11 @@ type recording struct {
 	parts  []part // what items become in the end
 	used   []*stream
 	groups []*group
-	marks  []cuda.Event   // of items, in order
-	graph  bool           // it becomes a graph
-	before []*stream      // by group of the device: who used it last before the capture
-	part   map[*group]int // of staging, that the group's next reduction beside compute begins with
+	marks  []cuda.Event       // of items, in order
+	graph  bool               // it becomes a graph
+	calls  map[*comm][]called // what a replay gives NCCL
+	before []*stream          // by group of the device: who used it last before the capture
+	part   map[*group]int     // of staging, that the group's next reduction beside compute begins with
 }
 
 // item is one call, or the recording of an event, or a wait for one.
@@ -275,10 +276,13 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	r.graph = graph
 	err := r.assemble()
 	if err == nil {
+		err = d.connect(ctx, r)
+	}
+	if err == nil {
 		err = c.ready(graph)
 	}
 	if err == nil {
-		err = joinError(&d.spec, d.site.meet(ctx, &d.spec))
+		err = joinError(&d.spec, d.meet(ctx))
 	}
 	if err != nil {
 		return nil, d.call("capture", errors.Join(err, c.Close()))
@@ -344,6 +348,7 @@ func (c *captured) Enqueue() error {
 	}
 	c.ran = true
 	if c.simple {
+		d.replayed(c.r.calls)
 		return d.driver("replay", d.drv.Run(d.rank.Ctx, c.launch.On(c.r.main.h)))
 	}
 	if err := c.run(); err != nil {
@@ -364,6 +369,9 @@ func (c *captured) usable() error {
 	for _, g := range c.r.groups {
 		if g.m != nil && g.m.Err() != nil {
 			return d.look(0)
+		}
+		if err := d.brokenNCCL(g); err != nil {
+			return err
 		}
 		g.dirty, g.last = true, c.r.main
 	}

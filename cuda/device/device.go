@@ -33,7 +33,8 @@ type Device struct {
 	side    *stream // where weights are fetched, nil before the first
 
 	groups map[string]*group
-	order  []*group // as in the spec
+	order  []*group  // as in the spec
+	nc     *overNCCL // nil where no group of the world needs it
 
 	// Of the goroutine that enqueues.
 	plans map[string]*plan
@@ -91,16 +92,17 @@ func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, erro
 }
 
 // load brings code and libraries to the device. No rank launches anything meanwhile.
-func (d *Device) load() error {
-	d.rank = d.site.world.Rank(d.spec.Rank)
-	d.base = d.site.world.Addr(d.spec.Rank, d.site.arena)
+func (d *Device) load(ctx context.Context) error {
+	isle := d.site.islands[d.spec.Rank]
+	place := isle.place(d.spec.Rank)
+	d.rank, d.base = isle.world.Rank(place), isle.world.Addr(place, isle.arena)
 	version, err := d.drv.Version()
 	if err != nil {
 		return err
 	}
 	// Graphs have edges for it since CUDA 12.3, devices since compute capability 9.0.
 	d.early = !d.opts.NoEarly && (d.host != nil || version >= 12030 && d.rank.Info.Major >= 9)
-	if err := d.openGroups(); err != nil {
+	if err := d.openGroups(ctx); err != nil {
 		return err
 	}
 	if d.code != nil {
@@ -406,6 +408,9 @@ func (d *Device) release() error {
 	c := d.rank.Ctx
 	for step := range d.steps {
 		keep(step.release())
+	}
+	if d.nc != nil {
+		keep(d.nc.close())
 	}
 	for _, l := range d.libs {
 		keep(l.Close())

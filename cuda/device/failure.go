@@ -51,6 +51,9 @@ func (d *Device) fail(err error) {
 			g.m.Abort(r)
 		}
 	}
+	if d.nc != nil {
+		d.nc.abort(r)
+	}
 }
 
 // Abort implements runtime.Device.
@@ -88,6 +91,9 @@ func (d *Device) look(waited time.Duration) error {
 		if err := g.m.Tend(waited); err != nil {
 			d.fail(d.explain(g, err))
 		}
+	}
+	if d.nc != nil {
+		d.nc.look(waited)
 	}
 	return d.failure()
 }
@@ -127,6 +133,7 @@ func (d *Device) explain(g *group, err error) error {
 		peer := g.member(t.Peer)
 		return &rt.TimeoutError{Op: g.label(t.Seq), Rank: me, Peer: peer, Missing: []int{peer}, Group: g.name, Elapsed: t.Elapsed}
 	case errors.As(err, &lost):
+		errors.As(d.site.islands[me].translate(lost), &lost)
 		return &rt.PeerLostError{Op: "collectives on \"" + g.name + "\"", Rank: me, Peer: lost.Rank, Group: g.name}
 	}
 	return &rt.AbortedError{Rank: me, Origin: me, Err: err}
@@ -135,6 +142,9 @@ func (d *Device) explain(g *group, err error) error {
 // settled sees, after a wait, whether a peer gave up meanwhile: collectives then end
 // with undefined results.
 func (d *Device) settled() error {
+	if d.nc != nil {
+		d.nc.settled()
+	}
 	for _, g := range d.order {
 		if g.m == nil || !g.dirty {
 			continue

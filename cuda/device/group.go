@@ -1,7 +1,9 @@
 package device
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
 )
@@ -40,37 +42,53 @@ func (g *group) label(seq uint32) string {
 	return fmt.Sprintf("collective on %q", g.name)
 }
 
-func (d *Device) openGroups() error {
+func (d *Device) openGroups(ctx context.Context) error {
+	isle := d.site.islands[d.spec.Rank]
+	place := isle.place(d.spec.Rank)
+	if d.site.routes.nccl() {
+		d.openNCCL()
+	}
 	for i, spec := range d.spec.Groups {
 		g := &group{name: spec.Name, labels: map[uint32]string{}}
 		g.ranks, g.pos = spec.Find(d.spec.Rank)
 		d.groups[g.name] = g
 		d.order = append(d.order, g)
-		for k, list := range spec.Ranks {
-			cg := d.site.groups[i][k]
-			if cg == nil || len(list) == 0 || len(g.ranks) == 0 || list[0] != g.ranks[0] {
-				continue
-			}
+		at := slices.IndexFunc(spec.Ranks, func(list []int) bool { return len(list) > 0 && len(g.ranks) > 0 && list[0] == g.ranks[0] })
+		if len(g.ranks) < 2 || at < 0 {
+			continue
+		}
+		if cg := isle.groups[i][at]; cg != nil {
 			for _, m := range cg.Members() {
-				if m.Rank.ID == d.spec.Rank {
+				if m.Rank.ID == place {
 					g.m = m
 				}
 			}
-		}
-		if g.m == nil {
-			continue
+		} else if err := d.joinNCCL(ctx, g, i, at); err != nil {
+			return err
 		}
 		var err error
 		if g.turn, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
 			return err
 		}
-		g.scratch, g.room = d.site.world.Addr(d.spec.Rank, d.site.scratch[i]), d.opts.scratch()
+		g.scratch, g.room = isle.world.Addr(place, isle.scratch[i]), d.opts.scratch()
 	}
-	return nil
+	if d.nc == nil {
+		return nil
+	}
+	var err error
+	d.order = append(d.order, d.nc.turn)
+	d.nc.turn.turn, err = d.drv.EventCreate(d.rank.Ctx, false)
+	return err
 }
 
-// takeTurn makes st wait for the group's last collective if that is in another stream.
+// takeTurn makes st wait for the group's last collective if that is in another stream. All
+// groups that NCCL serves take turns with each other: their kernels wait for peers, and
+// nothing but one order on all ranks keeps them from waiting in a circle.
 func (d *Device) takeTurn(g *group, st *stream) error {
+	if g.nc != nil {
+		g.last, g.dirty = st, true
+		g = d.nc.turn
+	}
 	last := g.last
 	g.last, g.dirty = st, true
 	if last == nil || last == st || g.turn == 0 { // nothing is shared between calls of a group of one

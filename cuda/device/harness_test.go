@@ -17,6 +17,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
@@ -35,7 +36,7 @@ func small(ranks int) device.Options {
 	tune.Blocks, tune.PushBlocks = 4, 4
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.BesideMove, tune.BesideReduce, tune.BesidePiece = 1<<10, 1<<10, 256
-	return device.Options{Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
+	return device.Options{Transport: topo.Transport(*transport), NCCL: device.NCCLOptions{Path: *ncclPath}, Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
 		Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }
 
@@ -79,6 +80,9 @@ var (
 	ltPath  = flag.String("cublaslt", "", "path of cuBLASLt")
 	dnnDir  = flag.String("cudnn", "", "folder of cuDNN")
 	preload = flag.String("preload", "", "libraries that cuDNN needs, with commas between")
+
+	transport = flag.String("transport", "", "nccl: all groups over NCCL")
+	ncclPath  = flag.String("nccl", "", "path of NCCL")
 )
 
 // target is what the tests run on: devices of the fake driver, or GPUs, of which one

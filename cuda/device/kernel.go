@@ -284,6 +284,9 @@ func (d *Device) signal(op string, s rt.Stream, peer, slot int) error {
 		return err
 	}
 	g := d.order[0] // all ranks
+	if g.nc != nil {
+		return d.call(op, fmt.Errorf("counters need memory that all ranks reach, and NCCL serves this world: %w", rt.ErrUnsupported))
+	}
 	if peer < 0 || peer >= d.spec.World || peer == d.spec.Rank || slot < 0 || slot >= cuda.UserChannels || g.m == nil {
 		return d.call(op, fmt.Errorf("rank %d of %d, slot %d of %d", peer, d.spec.World, slot, cuda.UserChannels))
 	}

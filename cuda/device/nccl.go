@@ -12,7 +12,7 @@ import (
 
 // Collectives of groups that NCCL serves. The builder brings operands and results into
 // the form that kernels take, which is what NCCL takes as well; all tensors of a
-// collective, of whatever type, then travel in one call.
+// collective that have one type then travel in one call.
 
 // exchange is an all_to_all with a size of its own for every pair of ranks.
 type exchange struct{ send, recv []cuda.Piece }
@@ -82,7 +82,7 @@ func (b *builder) callNCCL() {
 	if b.copies > 0 {
 		b.how += fmt.Sprintf("; %d copies to or from scratch", b.copies)
 	}
-	d, nc := b.d, b.g.nc
+	d, p := b.d, b.p
 	b.p.ops = ops
 	b.p.call = func(st *stream) error {
 		if before.Len() > 0 {
@@ -90,7 +90,7 @@ func (b *builder) callNCCL() {
 				return err
 			}
 		}
-		if err := nc.run(st, b.p); err != nil {
+		if err := d.runNCCL(st, p); err != nil {
 			return err
 		}
 		if after.Len() > 0 {
@@ -140,11 +140,3 @@ func (b *builder) ncclOps() []nccl.Op {
 	}
 	return ops
 }
-
-// comm is this rank's NCCL communicator of some ranks.
-type comm struct {
-	c *nccl.Comm
-}
-
-// run enqueues a plan's operations.
-func (c *comm) run(st *stream, p *plan) error { return nil }

@@ -11,11 +11,11 @@ import (
 	"github.com/seed-ee968945/concert/runtime/store"
 )
 
-// Opener opens CUDA devices for ranks that are processes of one machine, each with
-// one device. The driver belongs to the caller, who closes it after the ranks.
+// Opener opens CUDA devices for ranks that are processes, each with one device. The driver
+// belongs to the caller, who closes it after the ranks.
 func Opener(drv cuda.Driver, o Options) rt.Opener {
 	return func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
-		dev, err := ordinal(drv, &o, spec.Rank)
+		dev, err := ordinal(drv, &o, &spec)
 		if err != nil {
 			return nil, joinError(&spec, err)
 		}
@@ -83,32 +83,32 @@ func (s *site) open(ctx context.Context, drv cuda.Driver, spec rt.Spec, o Option
 }
 
 // ordinal is the device of a rank.
-func ordinal(drv cuda.Driver, o *Options, rank int) (int, error) {
+func ordinal(drv cuda.Driver, o *Options, spec *rt.Spec) (int, error) {
 	infos, err := drv.Devices()
 	if err != nil {
 		return 0, err
 	}
 	if o.Devices != nil {
-		if rank >= len(o.Devices) {
-			return 0, fmt.Errorf("rank %d has no device: %d are listed", rank, len(o.Devices))
+		if spec.Rank >= len(o.Devices) {
+			return 0, fmt.Errorf("rank %d has no device: %d are listed", spec.Rank, len(o.Devices))
 		}
-		return o.Devices[rank], nil
+		return o.Devices[spec.Rank], nil
 	}
 	if len(infos) == 0 {
 		return 0, errors.New("this machine has no device")
 	}
-	return rank % len(infos), nil
+	return spec.LocalRank % len(infos), nil
 }
 
 // ready does all that may block a device, and then meets the other ranks, so that
 // none launches before all are ready.
 func (d *Device) ready(ctx context.Context) (rt.Device, error) {
-	err := d.load()
+	err := d.load(ctx)
 	if err != nil && !d.site.process {
 		d.site.giveUp(err)
 	}
 	if err == nil {
-		err = joinError(&d.spec, d.site.meet(ctx, &d.spec))
+		err = joinError(&d.spec, d.meet(ctx))
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -121,5 +121,5 @@ func (d *Device) Meet(ctx context.Context) error {
 	if err := d.alive(); err != nil {
 		return err
 	}
-	return joinError(&d.spec, d.site.meet(ctx, &d.spec))
+	return joinError(&d.spec, d.meet(ctx))
 }

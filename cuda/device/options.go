@@ -6,22 +6,29 @@ import (
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
+	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Options tune the device. The zero value is right for most uses. All ranks of a
-// world have the same, but for Machine, which differs between hosts.
+// world have the same, but for Machine and paths, which differ between hosts.
 type Options struct {
-	// Devices are the ordinals by rank; nil: rank modulo the number of devices.
+	// Devices are the ordinals by rank; nil: the rank on its host modulo the number of devices.
 	Devices []int
 	// ShareDevice allows several ranks on one device, whose waiting kernels must then
 	// all fit on it at once. For tests.
 	ShareDevice bool
 	// Machine is the host of this process as package cuda/topo/nvml reads it, or from a
-	// file; nil: what the CUDA driver shows. It decides whether groups can communicate
-	// through symmetric memory.
+	// file; nil: what the CUDA driver shows. It tells which groups can
+	// communicate through symmetric memory.
 	Machine *topo.Machine
+	// Transport is what carries collectives: topo.Symmetric allows symmetric memory only,
+	// topo.NCCL wants NCCL for all groups; empty: symmetric memory for the groups that it
+	// can serve, NCCL for the others.
+	Transport topo.Transport
+	// NCCL is how NCCL is used where it is.
+	NCCL NCCLOptions
 	// Group are the knobs of every group; its Timeout is the world's.
 	Group cuda.GroupOptions
 	// Staging is memory of each group for collectives beside compute, 0 is 256 MiB,
@@ -59,6 +66,35 @@ type Options struct {
 	SMs int
 	// Log, if not nil, is told what was compiled and how collectives are done.
 	Log *slog.Logger
+}
+
+// NCCLOptions say which NCCL is used, and how.
+type NCCLOptions struct {
+	// Path is the library's; empty: where the loader finds it.
+	Path string
+	// Library is used instead, if not nil. On the fake driver of package cuda it is by
+	// default a double that computes on the host.
+	Library nccl.Library
+	// Config tunes every communicator.
+	Config nccl.Config
+}
+
+// nccl opens the library.
+func (o *Options) nccl(drv cuda.Driver) (nccl.Library, error) {
+	if o.NCCL.Library != nil {
+		return o.NCCL.Library, nil
+	}
+	if h := newHostKernels(drv); h != nil {
+		return nccl.NewHost(nccl.Machine{
+			Enqueue: func(ctx, stream uintptr, run func() error) error {
+				var c cuda.Commands
+				c.Call(cuda.Main, h.drv.RegisterCall(func([]uint64) error { return run() }))
+				return drv.Run(cuda.Ctx(ctx), c.On(cuda.Stream(stream)))
+			},
+			Bytes: func(at uintptr, n uint64) []byte { return cuda.FakeBytes(cuda.Ptr(at), n) },
+		}), nil
+	}
+	return nccl.Open(o.NCCL.Path)
 }
 
 // OpenLibrary opens a library for one rank. It may load code and allocate.

@@ -5,21 +5,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/store"
 )
 
-// site is a world with its groups: one for each process, shared by the process's
-// ranks.
+// site is a world: one for each process, shared by the process's ranks.
 type site struct {
-	world   *cuda.World
-	groups  [][]*cuda.Group // by group of the spec and subgroup, nil for those of one rank
-	scratch []uint64        // by group of the spec: offset of scratch for layouts
-	arena   uint64          // offset of the arenas
+	routes  *routes
+	islands map[int]*island // by rank, of this process's ranks
+	lib     nccl.Library    // nil where no group needs it
+	store   store.Store     // where the ranks meet for NCCL, nil where no group needs it
+	away    *presence       // of a process whose groups need NCCL
 
 	process bool // this process drives one rank of several processes
 	local   int  // ranks of this process
@@ -34,47 +38,9 @@ type site struct {
 }
 
 func newSite(local int) *site {
-	s := &site{local: local}
+	s := &site{local: local, islands: map[int]*island{}}
 	s.cond = sync.NewCond(&s.mu)
 	return s
-}
-
-// worldBytes is the symmetric memory that a spec needs.
-func worldBytes(spec *rt.Spec, o *Options) uint64 {
-	n := uint64(spec.ArenaBytes) + 2*arenaAlign
-	for i, g := range spec.Groups {
-		if len(g.Ranks) == 0 || len(g.Ranks[0]) < 2 {
-			continue
-		}
-		n += uint64(len(g.Ranks))*groupBytes(o.groupOptions(spec, i)) + o.scratch() + 4096
-	}
-	return n
-}
-
-// fill allocates the arena and makes the groups, in the order that all processes
-// follow.
-func (s *site) fill(spec *rt.Spec, o *Options) error {
-	var err error
-	if s.arena, err = s.world.Alloc(uint64(max(spec.ArenaBytes, 1)), arenaAlign); err != nil {
-		return fmt.Errorf("arena of %d bytes: %w", spec.ArenaBytes, err)
-	}
-	for i, g := range spec.Groups {
-		row := make([]*cuda.Group, len(g.Ranks))
-		s.groups = append(s.groups, row)
-		s.scratch = append(s.scratch, 0)
-		if len(g.Ranks) == 0 || len(g.Ranks[0]) < 2 {
-			continue
-		}
-		if s.scratch[i], err = s.world.Alloc(o.scratch(), 4096); err != nil {
-			return fmt.Errorf("scratch of group %q: %w", g.Name, err)
-		}
-		for k, ranks := range g.Ranks {
-			if row[k], err = s.world.NewGroup(ranks, o.groupOptions(spec, i)); err != nil {
-				return fmt.Errorf("group %q: %w", g.Name, err)
-			}
-		}
-	}
-	return nil
 }
 
 // meet waits until all ranks of the world have called it as often as this one. A rank
@@ -82,7 +48,7 @@ func (s *site) fill(spec *rt.Spec, o *Options) error {
 // come no more.
 func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 	if s.process {
-		return s.world.Meet()
+		return s.islands[spec.Rank].world.Meet()
 	}
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok { // while joining there is one
@@ -182,15 +148,19 @@ func (s *site) leave(rank int) error {
 
 func (s *site) close() error {
 	var errs []error
-	for _, row := range s.groups {
-		for _, g := range row {
-			if g != nil {
-				errs = append(errs, g.Close())
-			}
+	closed := map[*island]bool{}
+	for _, rank := range slices.Sorted(maps.Keys(s.islands)) {
+		if i := s.islands[rank]; !closed[i] {
+			closed[i] = true
+			errs = append(errs, i.close())
 		}
 	}
-	s.groups = nil
-	return errors.Join(append(errs, s.world.Close())...)
+	if s.away != nil {
+		s.away.close()
+	} else if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // offer is what the ranks tell each other in order to meet.
@@ -202,23 +172,25 @@ type offer struct {
 }
 
 // check compares what the ranks offer: plans that differ would wait for each other for
-// ever. It sees that the ranks' devices reach each other.
-func check(spec *rt.Spec, met *rt.Meeting, o *Options, own offer) error {
+// ever. It sees how the ranks' devices reach each other.
+func check(spec *rt.Spec, met *rt.Meeting, o *Options, own offer) (*routes, []offer, error) {
 	var seats []topo.Seat
+	var offers []offer
 	for r, rec := range met.Records {
 		var theirs offer
 		if err := json.Unmarshal(rec.Extra, &theirs); err != nil || theirs.Kind != own.Kind || theirs.Seat == nil {
-			return &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("rank %d has no CUDA device in a %s of its own", r, own.Kind), Err: err}
+			return nil, nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("rank %d has no CUDA device in a %s of its own", r, own.Kind), Err: err}
 		}
 		if theirs.Options != own.Options {
-			return &rt.SizeMismatchError{Op: "rendezvous", What: "options of the device", Rank: spec.Rank, Peer: r, RankValue: own.Options, PeerVal: theirs.Options}
+			return nil, nil, &rt.SizeMismatchError{Op: "rendezvous", What: "options of the device", Rank: spec.Rank, Peer: r, RankValue: own.Options, PeerVal: theirs.Options}
 		}
 		if theirs.Seat.Partial {
 			theirs.Seat.Machine.Host = topo.Host{ID: rec.Host, Name: rec.Host}
 		}
-		seats = append(seats, *theirs.Seat)
+		seats, offers = append(seats, *theirs.Seat), append(offers, theirs)
 	}
-	return connected(spec, o, seats)
+	r, err := connected(spec, o, seats)
+	return r, offers, err
 }
 
 // digest is one text for the options that plans depend on.
@@ -228,6 +200,9 @@ func (o *Options) digest(spec *rt.Spec) string {
 		products = o.Products.Digest()
 	}
 	s := fmt.Sprintf("scratch %d, beside %v, sms %d, products %s, early %v", o.scratch(), !o.NoBeside, o.SMs, products, !o.NoEarly)
+	if o.Transport != "" || o.NCCL.Config != (nccl.Config{}) {
+		s += fmt.Sprintf(", transport %q, nccl %+v", o.Transport, o.NCCL.Config)
+	}
 	for i, g := range spec.Groups {
 		opts := o.groupOptions(spec, i)
 		s += fmt.Sprintf(", %s %s", g.Name, opts.Digest())
@@ -253,29 +228,38 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 	if err != nil {
 		return nil, "", err
 	}
-	if err := check(spec, met, o, own); err != nil {
+	r, offers, err := check(spec, met, o, own)
+	if err != nil {
 		return nil, "", err
 	}
-	var first offer
-	if err := json.Unmarshal(met.Records[0].Extra, &first); err != nil {
-		return nil, "", err
+	s := newSite(1)
+	s.process, s.routes = true, r
+	if r.nccl() {
+		if err := s.openNCCL(ctx, drv, spec, o); err != nil {
+			return nil, "", joinError(spec, err)
+		}
 	}
-	m.Name, m.Timeout = first.Meeting, spec.Timeout
+	at := slices.IndexFunc(r.islands, func(ranks []int) bool { return slices.Contains(ranks, spec.Rank) })
+	i := &island{ranks: r.islands[at], lone: len(r.islands[at]) == 1 && spec.World > 1}
+	m.Name, m.Timeout = offers[i.ranks[0]].Meeting, spec.Timeout
 	if end, ok := ctx.Deadline(); ok {
 		m.Timeout = min(m.Timeout, max(time.Until(end), time.Millisecond))
 	}
-	s := newSite(1)
-	s.process = true
-	if spec.World == 1 {
-		s.world, err = cuda.NewLocalWorld(drv, []int{dev}, cuda.WorldOptions{Bytes: worldBytes(spec, o)})
-	} else {
-		s.world, err = cuda.NewProcessWorld(drv, m, spec.Rank, spec.World, dev, cuda.WorldOptions{Bytes: worldBytes(spec, o), ShareDevice: o.ShareDevice})
+	wo := cuda.WorldOptions{Bytes: i.bytes(spec, o, r), ShareDevice: o.ShareDevice}
+	switch {
+	case i.lone:
+		i.world, err = cuda.NewLoneWorld(drv, spec.Rank, spec.World, dev, wo)
+	case len(i.ranks) == 1:
+		i.world, err = cuda.NewLocalWorld(drv, []int{dev}, wo)
+	default:
+		i.world, err = cuda.NewProcessWorld(drv, m, i.place(spec.Rank), len(i.ranks), dev, wo)
 	}
 	if err != nil {
-		return nil, "", joinError(spec, err)
+		return nil, "", errors.Join(joinError(spec, i.translate(err)), s.close())
 	}
-	if err := s.fill(spec, o); err != nil {
-		return nil, "", errors.Join(joinError(spec, err), s.close())
+	s.islands[spec.Rank] = i
+	if err := i.fill(spec, o, r); err != nil {
+		return nil, "", errors.Join(joinError(spec, i.translate(err)), s.close())
 	}
 	return s, met.Nonce, nil
 }
@@ -313,16 +297,38 @@ func (s *site) build(drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) err
 		}
 		seats[r] = *at
 	}
-	if err := connected(spec, o, seats); err != nil {
-		return err
-	}
-	w, err := cuda.NewLocalWorld(drv, devs, cuda.WorldOptions{Bytes: worldBytes(spec, o), ShareDevice: o.ShareDevice})
+	r, err := connected(spec, o, seats)
 	if err != nil {
 		return err
 	}
-	s.world = w
-	if err := s.fill(spec, o); err != nil {
-		return errors.Join(err, s.close())
+	s.routes = r
+	if r.nccl() {
+		if s.lib, err = o.nccl(drv); err != nil {
+			return s.unavailable(spec, err)
+		}
+		s.store = store.NewMem()
+	}
+	for _, ranks := range r.islands {
+		i := &island{ranks: ranks, lone: len(ranks) == 1 && spec.World > 1}
+		wo := cuda.WorldOptions{Bytes: i.bytes(spec, o, r), ShareDevice: o.ShareDevice}
+		if i.lone {
+			i.world, err = cuda.NewLoneWorld(drv, ranks[0], spec.World, devs[ranks[0]], wo)
+		} else {
+			var at []int
+			for _, rank := range ranks {
+				at = append(at, devs[rank])
+			}
+			i.world, err = cuda.NewLocalWorld(drv, at, wo)
+		}
+		if err != nil {
+			return errors.Join(i.translate(err), s.close())
+		}
+		for _, rank := range ranks {
+			s.islands[rank] = i
+		}
+		if err := i.fill(spec, o, r); err != nil {
+			return errors.Join(i.translate(err), s.close())
+		}
 	}
 	return nil
 }

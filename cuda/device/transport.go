@@ -2,7 +2,6 @@ package device
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -10,18 +9,26 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// TransportError says that a group of the program cannot communicate through symmetric
-// memory, which is all that this device does.
+// TransportError says that a group of the program cannot communicate: only NCCL can serve
+// it, which Options.Transport forbids or this machine lacks.
 type TransportError struct {
 	Group    string
 	Ranks    []int // of the subgroup
 	Decision topo.Decision
+	Err      error // why there is no NCCL; nil where it is not allowed
 }
 
 // Error names the group and the reason, and says what to do.
 func (e *TransportError) Error() string {
-	return fmt.Sprintf("group %q of ranks %v needs NCCL (%s), and steps run on symmetric memory only: put all ranks on GPUs of one host that have peer access to each other, or call package cuda/nccl's collectives between steps", e.Group, e.Ranks, e.Decision.Reason)
+	s := fmt.Sprintf("group %q of ranks %v needs NCCL (%s)", e.Group, e.Ranks, e.Decision.Reason)
+	if e.Err != nil {
+		return fmt.Sprintf("%s: %v", s, e.Err)
+	}
+	return s + ", and the options allow symmetric memory only: put all ranks on GPUs of one host that have peer access to each other, or allow NCCL"
 }
+
+// Unwrap gives the cause.
+func (e *TransportError) Unwrap() error { return e.Err }
 
 // seat is where a rank on device dev is: on Options.Machine, or on what the driver shows.
 func seat(drv cuda.Driver, spec *rt.Spec, o *Options, dev int) (*topo.Seat, error) {
@@ -73,37 +80,27 @@ func shown(drv cuda.Driver, infos []cuda.DeviceInfo) (*topo.Machine, error) {
 	return m, nil
 }
 
-// connected sees whether symmetric memory serves all groups of a spec whose ranks sit so.
-// It is the same on every rank, but for the rank that errors name. Ranks of machines
-// that do not agree are a *topo.MismatchError, groups without access a *TransportError.
-func connected(spec *rt.Spec, o *Options, seats []topo.Seat) error {
-	refuse := func(err error) error {
-		return &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: err}
+// connected decides what carries the groups of a spec whose ranks sit so. It is the same on
+// every rank, but for the rank that errors name. Ranks of machines that do not agree are a
+// *topo.MismatchError, groups that cannot communicate a *TransportError.
+func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*routes, error) {
+	refuse := func(err error) (*routes, error) {
+		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: err}
 	}
 	l, err := topo.Arrange(spec.Rank, seats)
 	if err != nil {
 		return refuse(err)
 	}
-	all := make([]int, spec.World)
-	for r := range all {
-		all[r] = r
+	r, err := route(spec, o, l)
+	if err != nil {
+		return refuse(err)
 	}
-	// The groups of the program first, so that an error names one of them, then the world,
-	// whose memory every rank maps.
-	groups := append([]rt.Group(nil), spec.Groups...)
-	if !slices.ContainsFunc(groups, func(g rt.Group) bool { return len(g.Ranks) > 0 && len(g.Ranks[0]) == spec.World }) {
-		groups = append(groups, rt.Group{Name: "world", Ranks: [][]int{all}})
+	if e := r.needs(spec); e != nil && o.Transport == topo.Symmetric {
+		return refuse(e)
 	}
-	for _, g := range groups {
-		for _, ranks := range g.Ranks {
-			d, err := l.Decide(ranks, topo.DecideOptions{AllowShared: o.ShareDevice})
-			if err != nil {
-				return refuse(fmt.Errorf("group %q: %w", g.Name, err))
-			}
-			if d.Transport != topo.Symmetric {
-				return refuse(&TransportError{Group: g.Name, Ranks: ranks, Decision: d})
-			}
-			if o.Log != nil && len(ranks) > 1 && spec.Rank == ranks[0] {
+	for i, g := range spec.Groups {
+		for k, ranks := range g.Ranks {
+			if d := r.by[i][k]; o.Log != nil && len(ranks) > 1 && spec.Rank == ranks[0] {
 				o.Log.Info("transport", "group", g.Name, "ranks", strings.Trim(fmt.Sprint(ranks), "[]"), "by", string(d.Transport), "because", d.Reason)
 			}
 		}
@@ -111,6 +108,18 @@ func connected(spec *rt.Spec, o *Options, seats []topo.Seat) error {
 	for _, note := range l.Mixed() {
 		if o.Log != nil && spec.Rank == 0 {
 			o.Log.Info("machines differ", "in", note)
+		}
+	}
+	return r, nil
+}
+
+// needs names the first group that needs NCCL, nil for none.
+func (r *routes) needs(spec *rt.Spec) *TransportError {
+	for i, g := range spec.Groups {
+		for k, ranks := range g.Ranks {
+			if r.by[i][k].Transport == topo.NCCL {
+				return &TransportError{Group: g.Name, Ranks: ranks, Decision: r.by[i][k]}
+			}
 		}
 	}
 	return nil

@@ -40,8 +40,9 @@ func recorded(t *testing.T, name string, drv cuda.Driver) *topo.Machine {
 	return m
 }
 
-// TestTransport opens worlds on recorded machines: symmetric memory where all GPUs have
-// access to each other, else an error that says why not.
+// TestTransport opens worlds on recorded machines that allow symmetric memory only: where
+// all GPUs have access to each other it serves, else an error says why not. With leave NCCL
+// serves instead.
 func TestTransport(t *testing.T) {
 	fakeOnly(t)
 	for _, tc := range []struct {
@@ -61,15 +62,18 @@ func TestTransport(t *testing.T) {
 	} {
 		drv := newFake(t, 8)
 		o := small(len(tc.devs))
-		o.Machine = recorded(t, tc.machine, drv)
+		o.Machine, o.Transport = recorded(t, tc.machine, drv), topo.Symmetric
 		if tc.change != nil {
 			tc.change(o.Machine)
 		}
 		ran := make([]bool, len(tc.devs))
-		err := device.Local(t.Context(), drv, tc.devs, rt.Config{Timeout: 5 * time.Second}, o, nil, func(ctx context.Context, r *rt.Rank) error {
-			ran[r.Info().Rank] = true
-			return r.Barrier(ctx)
-		})
+		run := func() error {
+			return device.Local(t.Context(), drv, tc.devs, rt.Config{Timeout: 5 * time.Second}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+				ran[r.Info().Rank] = true
+				return r.Barrier(ctx)
+			})
+		}
+		err := run()
 		if tc.want == "" {
 			if err != nil || !ran[0] {
 				t.Errorf("%s %v: %v", tc.machine, tc.devs, err)
@@ -80,10 +84,17 @@ func TestTransport(t *testing.T) {
 			t.Errorf("%s %v: %v, want %q", tc.machine, tc.devs, err, tc.want)
 		}
 		var te *device.TransportError
-		if got := errors.As(err, &te); got != strings.Contains(tc.want, "NCCL") && !strings.Contains(tc.want, "MIG") {
+		if got := errors.As(err, &te); got != (strings.Contains(tc.want, "NCCL") || strings.Contains(tc.want, "MIG")) {
 			t.Errorf("%s %v: a TransportError: %v", tc.machine, tc.devs, got)
 		} else if got && te.Decision.Transport != topo.NCCL {
 			t.Errorf("%s %v: %+v", tc.machine, tc.devs, te)
+		}
+		if te == nil {
+			continue
+		}
+		o.Transport = ""
+		if err := run(); err != nil || !ran[0] {
+			t.Errorf("%s %v over NCCL: %v", tc.machine, tc.devs, err)
 		}
 	}
 }
@@ -110,7 +121,7 @@ func TestTransportMeeting(t *testing.T) {
 			wg.Go(func() {
 				drv := newFake(t, 2)
 				o := small(2)
-				o.Machine = recorded(t, "h200x4", drv)
+				o.Machine, o.Transport = recorded(t, "h200x4", drv), topo.Symmetric
 				if i == 1 {
 					tc.change(o.Machine)
 				}

@@ -539,6 +539,30 @@ func (c *Comm) Close(cx context.Context) error {
 	return err
 }
 
+// Drop leaves the group at once, without waiting for the other ranks and without telling
+// them: what they run from now on ends by their deadline only. The caller's streams must
+// have ended their ops. It may be called once, and instead of Close.
+func (c *Comm) Drop() error {
+	c.mu.Lock()
+	h, err := c.h, c.err
+	c.err = ErrClosed
+	if err == nil {
+		c.h, c.freed = 0, make(chan struct{})
+		close(c.broken)
+	}
+	c.mu.Unlock()
+	if err == nil {
+		c.abort(h, false)
+	}
+	c.stop()
+	<-c.watched
+	c.gone()
+	if errors.Is(err, ErrClosed) {
+		return ErrClosed
+	}
+	return nil
+}
+
 func (c *Comm) leave(cx context.Context) error {
 	c.calls.Lock()
 	defer c.calls.Unlock()

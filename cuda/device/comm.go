@@ -1,0 +1,486 @@
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/nccl"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// overNCCL is a device's part in groups that NCCL serves.
+type overNCCL struct {
+	d      *Device
+	link   *link
+	comms  []*comm
+	turn   *group       // not a group: whose turn it is, of all streams with NCCL's kernels
+	looked atomic.Int64 // when, in nanoseconds since start
+	start  time.Time
+}
+
+// comm is this rank's communicator of some ranks, for all groups of these ranks.
+type comm struct {
+	name  string
+	ranks []int // world ranks in order
+	c     *nccl.Comm
+
+	mu    sync.Mutex
+	count uint64 // collectives enqueued so far: the same on all ranks when none is late
+	last  []some // the last of them
+}
+
+// some is collectives that were enqueued together, after so many others.
+type some struct {
+	from  uint64
+	names []called
+}
+
+type called struct{ name, group string }
+
+// keptCalls is how many enqueuings a communicator remembers, to name what a peer lacks.
+const keptCalls = 64
+
+// unavailable is the error of a machine without NCCL.
+func (s *site) unavailable(spec *rt.Spec, err error) error {
+	e := s.routes.needs(spec)
+	e.Err = err
+	return &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: e}
+}
+
+// openNCCL readies a process for groups that NCCL serves: the library, and what ranks on
+// other hosts are reached by.
+func (s *site) openNCCL(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options) error {
+	lib, err := o.nccl(drv)
+	if err != nil {
+		err = s.unavailable(spec, err)
+	}
+	if s.away, err = openPresence(ctx, spec, err); err != nil {
+		return err
+	}
+	s.lib, s.store = lib, s.away.st
+	return nil
+}
+
+// openNCCL begins the device's part.
+func (d *Device) openNCCL() {
+	n := &overNCCL{d: d, start: time.Now(), turn: &group{}}
+	n.link = newLink(d.site.store, d.spec.Rank, d.spec.World, d.site.away, n.counts)
+	d.nc = n
+}
+
+// joinNCCL gives subgroup k of group number i its communicator, which groups of the same
+// ranks share. All ranks go through the groups in one order.
+func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
+	n := d.nc
+	if at := slices.IndexFunc(n.comms, func(c *comm) bool { return slices.Equal(c.ranks, g.ranks) }); at >= 0 {
+		g.nc = n.comms[at]
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() { // nobody joins a rank that is gone
+		defer close(watched)
+		if n.link.until(ctx, func() bool { return n.link.lost >= 0 }) == nil {
+			cancel(&rt.PeerLostError{Op: "rendezvous", Rank: d.spec.Rank, Peer: n.link.gone()})
+		}
+	}()
+	defer func() { cancel(nil); <-watched }()
+	c := &comm{name: fmt.Sprintf("%d.%d", i, k), ranks: g.ranks}
+	var err error
+	c.c, err = nccl.Join(ctx, d.site.lib, d.site.store, c.name, g.pos, len(g.ranks), uintptr(d.rank.Ctx),
+		nccl.Options{Timeout: d.spec.Timeout, Config: d.opts.NCCL.Config})
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		n.comms, g.nc = append(n.comms, c), c
+		return nil
+	}
+	var lost *rt.PeerLostError
+	var late *nccl.TimeoutError
+	switch {
+	case errors.As(context.Cause(ctx), &lost):
+		return lost
+	case errors.As(err, &late) && late.Err == nil:
+		return &rt.TimeoutError{Op: "rendezvous", Rank: d.spec.Rank, Peer: -1, Group: g.name, Elapsed: late.Elapsed, Detail: err.Error()}
+	}
+	return &rt.RendezvousError{Rank: d.spec.Rank, Reason: fmt.Sprintf("cannot join group %q of ranks %v over NCCL", g.name, g.ranks), Err: err}
+}
+
+// run enqueues a plan's operations.
+func (d *Device) runNCCL(st *stream, p *plan) error {
+	c := p.group.nc
+	c.enqueued([]called{{p.name, p.group.name}})
+	for _, op := range p.ops {
+		if err := c.c.Run(context.Background(), uintptr(st.h), op); err != nil {
+			var bad *nccl.OpError
+			if errors.As(err, &bad) {
+				return err
+			}
+			d.fail(d.explainNCCL(c, err))
+			return d.failure()
+		}
+	}
+	return nil
+}
+
+// brokenNCCL is why a group cannot be used, nil if it can or if NCCL does not serve it.
+func (d *Device) brokenNCCL(g *group) error {
+	if g.nc == nil || g.nc.c.Err() == nil {
+		return nil
+	}
+	d.fail(d.explainNCCL(g.nc, g.nc.c.Err()))
+	return d.failure()
+}
+
+// enqueued counts collectives.
+func (c *comm) enqueued(names []called) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = append(c.last, some{c.count, names})
+	if len(c.last) > keptCalls {
+		c.last = slices.Delete(c.last, 0, 1)
+	}
+	c.count += uint64(len(names))
+}
+
+func (c *comm) counted() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// call is collective number n, counted from 0, if it is remembered.
+func (c *comm) call(n uint64) (called, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.last {
+		if n >= s.from && n-s.from < uint64(len(s.names)) {
+			return s.names[n-s.from], true
+		}
+	}
+	return called{}, false
+}
+
+func (n *overNCCL) counts() map[string]uint64 {
+	out := map[string]uint64{}
+	n.d.mu.Lock()
+	comms := n.comms
+	n.d.mu.Unlock()
+	for _, c := range comms {
+		out[c.name] = c.counted()
+	}
+	return out
+}
+
+// callsOf lists the collectives of a step by communicator.
+func callsOf(items []item) map[*comm][]called {
+	out := map[*comm][]called{}
+	for i := range items {
+		if p := items[i].plan; p != nil && p.group != nil && p.group.nc != nil {
+			c := p.group.nc
+			out[c] = append(out[c], called{p.name, p.group.name})
+		}
+	}
+	return out
+}
+
+// replayed counts the collectives of a graph.
+func (d *Device) replayed(calls map[*comm][]called) {
+	for c, names := range calls {
+		c.enqueued(names)
+	}
+}
+
+// meet waits until all ranks of the world have called it as often as this one.
+func (d *Device) meet(ctx context.Context) error {
+	if d.nc == nil || !d.site.process {
+		return d.site.meet(ctx, &d.spec)
+	}
+	return d.nc.link.meet(ctx, d.spec.Timeout, func() error { return d.look(0) })
+}
+
+// rehearsalBytes bounds the memory of one tensor of a rehearsal. Which way NCCL takes
+// depends on the size, but not above this one.
+const rehearsalBytes = 256 << 20
+
+// rehearsal is an operation that makes NCCL connect the ranks as op does, on memory that
+// nobody needs; bytes is how much. The calls that send from rank to rank connect in one
+// way for all sizes.
+func rehearsal(op *nccl.Op, ranks, pos int) (o nccl.Op, bytes uint64) {
+	n := uint64(ranks)
+	if op.Kind == nccl.AllToAll || op.Kind == nccl.Permute {
+		const part = 256
+		return nccl.Op{Kind: nccl.AllToAll, DType: op.DType, Tensors: []nccl.Tensor{{Src: 0, Dst: uintptr(part * n), Bytes: part}}, Label: "connecting"}, 2 * part * n
+	}
+	o = *op
+	o.Tensors = nil
+	for _, t := range op.Tensors {
+		r := nccl.Tensor{Bytes: min(t.Bytes, rehearsalBytes/n&^255)}
+		need := r.Bytes
+		switch op.Kind {
+		case nccl.AllGather:
+			need, r.Src = n*r.Bytes, uintptr(uint64(pos)*r.Bytes)
+		case nccl.ReduceScatter:
+			need, r.Dst = n*r.Bytes, uintptr(uint64(pos)*r.Bytes)
+		}
+		bytes = max(bytes, need)
+		o.Tensors = append(o.Tensors, r)
+	}
+	return o, bytes
+}
+
+// connect lets NCCL connect the ranks for all that a step does, which it does when
+// something is first done and which a capture cannot hold. The operands are memory of its
+// own: the arena may hold what is needed. All ranks of the world call it for the same step.
+func (d *Device) connect(ctx context.Context, r *recording) error {
+	if d.nc == nil {
+		return nil
+	}
+	type one struct {
+		c  *comm
+		op nccl.Op
+	}
+	r.calls = callsOf(r.items)
+	var list []one
+	seen := map[string]bool{}
+	bytes := uint64(256)
+	for i := range r.items {
+		p := r.items[i].plan
+		if p == nil || p.group == nil || p.group.nc == nil {
+			continue
+		}
+		if log := d.opts.Log; log != nil {
+			log.Info("collective", "rank", d.spec.Rank, "name", p.name, "form", p.algo, "beside", false)
+		}
+		for k := range p.ops {
+			c := p.group.nc
+			op, need := rehearsal(&p.ops[k], len(c.ranks), slices.Index(c.ranks, d.spec.Rank))
+			key := fmt.Sprint(c.name, op.Kind, op.DType, op.Reduce, op.Root, op.Tensors)
+			if op.Kind == nccl.AllToAll {
+				key = fmt.Sprint(c.name, op.Kind)
+			}
+			if seen[key] {
+				continue
+			}
+			seen[key], bytes = true, max(bytes, need)
+			list = append(list, one{c, op})
+		}
+	}
+	// Nobody waits for a peer that still loads code.
+	if err := d.meet(ctx); err != nil || len(list) == 0 {
+		return err
+	}
+	at, err := d.drv.MemAlloc(d.rank.Ctx, bytes)
+	if err != nil {
+		return fmt.Errorf("memory of %d bytes for connecting the ranks: %w", bytes, err)
+	}
+	for _, x := range list {
+		for i := range x.op.Tensors {
+			t := &x.op.Tensors[i]
+			t.Src, t.Dst = t.Src+uintptr(at), t.Dst+uintptr(at)
+		}
+		if err = d.runNCCL(r.main, &plan{name: x.op.Name(), group: &group{name: x.c.name, nc: x.c}, ops: []nccl.Op{x.op}}); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = d.await(ctx, func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, r.main.h) })
+	}
+	if err != nil {
+		d.fail(err) // so that what waits for a peer ends
+		err = errors.Join(err, d.drain())
+	}
+	return errors.Join(err, d.drv.MemFree(d.rank.Ctx, at))
+}
+
+// lookEvery is how often the library and the link are asked while the host waits.
+const lookEvery = 500 * time.Microsecond
+
+// look notices what has become of the communicators and of the other ranks; waited is for
+// how long the host has waited for its streams.
+func (n *overNCCL) look(waited time.Duration) {
+	d := n.d
+	now := int64(time.Since(n.start))
+	if last := n.looked.Load(); now-last < int64(lookEvery) && last != 0 || !n.looked.CompareAndSwap(last, now) {
+		return
+	}
+	if err := n.missed(); err != nil {
+		d.fail(err)
+		return
+	}
+	for _, c := range n.comms {
+		if err := c.c.Poll(); err != nil {
+			d.fail(d.explainNCCL(c, err))
+			return
+		}
+	}
+	if waited > d.spec.Timeout && d.spec.Timeout > 0 && n.busy() {
+		d.fail(n.late(waited))
+	}
+}
+
+// busy reports whether there are collectives whose end nobody has seen.
+func (n *overNCCL) busy() bool {
+	return slices.ContainsFunc(n.d.order, func(g *group) bool { return g.nc != nil && g.dirty })
+}
+
+// missed is a rank that is gone or has left without what this one has enqueued, as an
+// error; nil if there is none.
+func (n *overNCCL) missed() error {
+	d := n.d
+	if r := n.link.gone(); r >= 0 {
+		return &rt.PeerLostError{Op: n.current(), Rank: d.spec.Rank, Peer: r}
+	}
+	for _, c := range n.comms {
+		for _, r := range c.ranks {
+			left, counts := n.link.quit(r)
+			if !left || r == d.spec.Rank || counts[c.name] >= c.counted() {
+				continue
+			}
+			k, _ := c.call(counts[c.name])
+			return &rt.PeerLostError{Op: k.name, Rank: d.spec.Rank, Peer: r, Group: k.group, Left: true}
+		}
+	}
+	return nil
+}
+
+// current names the last collective.
+func (n *overNCCL) current() string {
+	for _, c := range n.comms {
+		if count := c.counted(); count > 0 {
+			if k, ok := c.call(count - 1); ok {
+				return k.name
+			}
+		}
+	}
+	return "waiting"
+}
+
+// late is the error of a wait that took too long. It asks the other ranks what they have
+// enqueued, and names those that lack what this rank waits for.
+func (n *overNCCL) late(waited time.Duration) error {
+	d := n.d
+	told := n.link.ask(500 * time.Millisecond)
+	e := &rt.TimeoutError{Op: n.current(), Rank: d.spec.Rank, Peer: -1, Elapsed: waited}
+	for _, c := range n.comms {
+		least := c.counted()
+		for _, r := range c.ranks {
+			if r != d.spec.Rank && told[r] != nil {
+				least = min(least, told[r][c.name])
+			}
+		}
+		for _, r := range c.ranks {
+			switch {
+			case r == d.spec.Rank || slices.Contains(e.Missing, r):
+			case told[r] == nil:
+				e.Missing, e.Detail = append(e.Missing, r), "does not answer"
+			case told[r][c.name] == least && least < c.counted():
+				e.Missing = append(e.Missing, r)
+				e.Detail = fmt.Sprintf("has enqueued %d collectives of the group, rank %d has %d", least, d.spec.Rank, c.counted())
+			}
+		}
+		if len(e.Missing) > 0 {
+			e.Peer = e.Missing[0]
+			if k, ok := c.call(least); ok {
+				e.Op, e.Group = k.name, k.group
+			}
+			return e
+		}
+	}
+	e.Detail = "every rank has enqueued as much"
+	return e
+}
+
+// explainNCCL turns what a communicator reports into the runtime's error.
+func (d *Device) explainNCCL(c *comm, err error) error {
+	if failed := d.failure(); failed != nil {
+		return failed
+	}
+	me := d.spec.Rank
+	if e := d.nc.missed(); e != nil {
+		return e
+	}
+	var late *nccl.TimeoutError
+	var broken *nccl.BrokenError
+	switch {
+	case errors.As(err, &late):
+		return d.nc.late(late.Elapsed)
+	case errors.As(err, &broken) && broken.Err == nil:
+		from := -1
+		if broken.Origin >= 0 && broken.Origin < len(c.ranks) {
+			from = c.ranks[broken.Origin]
+		}
+		var r report
+		if json.Unmarshal([]byte(broken.Reason), &r) != nil {
+			return &rt.AbortedError{Rank: me, Origin: from, Err: errors.New(broken.Reason)}
+		}
+		return rt.AdoptError(rt.DecodeError(r.Err), "", me, r.Origin)
+	case errors.Is(err, &nccl.Error{Code: nccl.RemoteError}), errors.Is(err, &nccl.Error{Code: nccl.SystemError}):
+		// Who it was is about to be told.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = d.nc.link.until(ctx, func() bool { return d.nc.link.lost >= 0 || slices.Contains(d.nc.link.left, true) })
+		if e := d.nc.missed(); e != nil {
+			return e
+		}
+	}
+	return &rt.AbortedError{Rank: me, Origin: me, Err: err}
+}
+
+// abort breaks all communicators.
+func (n *overNCCL) abort(r *report) {
+	for _, c := range n.comms {
+		c.c.Abort(r)
+	}
+}
+
+// settled sees, after a wait, whether a communicator broke meanwhile: its collectives then
+// ended with undefined results.
+func (n *overNCCL) settled() {
+	for _, g := range n.d.order {
+		if g.nc == nil || !g.dirty {
+			continue
+		}
+		g.dirty = false
+		if err := g.nc.c.Err(); err != nil {
+			n.d.fail(n.d.explainNCCL(g.nc, err))
+		}
+	}
+}
+
+// leaveLimit is how long a rank waits for others to leave as well. After that it frees its
+// communicators alone; its own part of all collectives has ended. In a broken world only
+// rank 0 waits, which hosts what the others learn the reason from.
+const leaveLimit = 2 * time.Second
+
+// close leaves. The streams are idle and the graphs are gone.
+func (n *overNCCL) close() error {
+	limit, works := leaveLimit, n.d.failure() == nil
+	if !works {
+		limit /= 2
+		if n.d.spec.Rank != 0 {
+			limit = 0
+		}
+	}
+	together := n.link.leave(limit) && works
+	var errs []error
+	for _, c := range slices.Backward(n.comms) {
+		if together {
+			ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+			_ = c.c.Close(ctx) // a rank that did not see all others leave goes alone and breaks it; it is freed all the same
+			cancel()
+		} else {
+			errs = append(errs, c.c.Drop())
+		}
+	}
+	n.link.close()
+	return errors.Join(errs...)
+}
