@@ -31,7 +31,7 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 	if err != nil {
 		return err
 	}
-	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, rt.Options{KeepOutputs: true}, true)
+	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, j.options(r), true)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 		j.say(r, "timed @"+h.f.Name)
 	}
 	if j.flags.trace != "" {
-		spans, err := traced(ctx, r, h, again, j.flags.eager)
+		spans, err := traced(ctx, r, h, again, j.options(r), j.flags.eager)
 		if err != nil {
 			return err
 		}
@@ -76,15 +76,15 @@ func (j *job) prepared(ctx context.Context, r *rt.Rank, halves []half, outs [][]
 // traced returns when each call of a half ran: of the packed step, in the forms and
 // with the streams that the captured one has, or with eager call by call. The first
 // such run does not count: it meets cold caches.
-func traced(ctx context.Context, r *rt.Rank, h *half, again []rt.Value, eager bool) (spans []rt.Span, err error) {
+func traced(ctx context.Context, r *rt.Rank, h *half, again []rt.Value, opts rt.Options, eager bool) (spans []rt.Span, err error) {
 	if !eager {
-		return tracedStep(ctx, r, h, again)
+		return tracedStep(ctx, r, h, again, opts)
 	}
 	for range 2 {
 		if err := r.Barrier(ctx); err != nil {
 			return nil, err
 		}
-		opts := rt.Options{KeepOutputs: true, Trace: &spans}
+		opts.Trace = &spans
 		if _, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, again, opts); err != nil {
 			return nil, err
 		}
@@ -92,8 +92,8 @@ func traced(ctx context.Context, r *rt.Rank, h *half, again []rt.Value, eager bo
 	return spans, nil
 }
 
-func tracedStep(ctx context.Context, r *rt.Rank, h *half, again []rt.Value) (spans []rt.Span, err error) {
-	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, rt.Options{KeepOutputs: true}, false)
+func tracedStep(ctx context.Context, r *rt.Rank, h *half, again []rt.Value, opts rt.Options) (spans []rt.Span, err error) {
+	s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, opts, false)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,9 @@ func (j *job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again 
 		return nil, err
 	}
 	other := func(graph, skip bool) ([]float64, error) {
-		s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, rt.Options{KeepOutputs: true, SkipCollectives: skip}, graph)
+		opts := j.options(r)
+		opts.SkipCollectives = skip
+		s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, opts, graph)
 		if err != nil {
 			return nil, err
 		}

@@ -21,7 +21,7 @@ func (j *job) makeInputs() (err error) {
 	case j.flags.inputs != "":
 		j.inputs, err = j.pair.ReadAllInputs(j.flags.inputs)
 	case j.flags.random == "valid" || j.flags.random == "quick" && !plain(j.traced.Forward):
-		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.flags.seed, interp.RandomOptions{})
+		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.flags.seed, interp.RandomOptions{Symbols: j.symbols})
 	case j.flags.random == "quick":
 		j.indices, err = indices(j.traced.Forward, j.flags.seed)
 	}

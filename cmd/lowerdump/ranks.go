@@ -124,7 +124,7 @@ func (j *job) bind(ctx context.Context, r *rt.Rank, halves []half, outs [][]rt.V
 
 // once runs a half and returns where its outputs lie, one by one.
 func (j *job) once(ctx context.Context, r *rt.Rank, h *half, given []rt.Value) ([]rt.Value, error) {
-	vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, rt.Options{KeepOutputs: true})
+	vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, j.options(r))
 	if err != nil {
 		return nil, err
 	}

@@ -166,7 +166,7 @@ func (j *job) expected(ctx context.Context) ([][]step.Expected, error) {
 	if err != nil {
 		return nil, err
 	}
-	fw, bw, err := j.traced.Run(ctx, step.Interpret(interp.Options{}), in)
+	fw, bw, err := j.traced.Run(ctx, step.Interpret(interp.Options{Symbols: j.symbols}), in)
 	if err != nil {
 		return nil, err
 	}

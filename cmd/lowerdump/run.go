@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,6 +66,7 @@ type runFlags struct {
 	device, inputs, expect string
 	random, same           string
 	record, trace          string
+	sizes                  string // values of symbols
 	peer                   string // what bench/peer_step.py printed
 	simulate               string // calibration for simulated times
 	world, fakeGPUs        int
@@ -90,6 +92,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, prefix of fingerprints, or interp")
 	fs.StringVar(&f.random, "random", "", "how random inputs are made: valid, hash or quick; empty: quick with -device=cuda, else valid")
 	fs.StringVar(&f.same, "same", "data", "of -random=hash: data, so that inputs of role data and of fewer than two dimensions are the same on all ranks, or none")
+	fs.StringVar(&f.sizes, "sizes", "", "sizes known at run time only: a=5,b=3/4 is 5 on every rank for symbol a, and 3 and 4 on ranks 0 and 1 for b; absent ones are what inputs tell, or the hints")
 	fs.StringVar(&f.peer, "peer", "", "`file` of what bench/peer_step.py printed: -bench prints its times beside ours")
 	fs.StringVar(&f.simulate, "simulate", "", "`file` of lowerdump calibrate for simulated times; empty: that of -costs. The passes do not see it")
 	fs.StringVar(&f.record, "record", "", "write fingerprints of the results to files of this prefix")
@@ -119,6 +122,7 @@ type job struct {
 	inputs [][]interp.Tensor // by rank; nil where each rank makes its own
 	// indices, by rank, has the integers among inputs made by hash; nil: they are made so, too
 	indices [][]interp.Tensor
+	symbols []map[string]int64 // by rank; what -sizes names, nil if that is nothing
 	prints  []*fingerprint.Set // by rank; what -expect names, if it names fingerprints
 	stdin   []byte             // what process ranks must find there, nil if nothing
 	log     *slog.Logger       // nil: nobody wants to know
@@ -289,7 +293,48 @@ func (t tool) prepare(ctx context.Context, f runFlags, halves []functionAt) (*jo
 	if err := j.readPrints(); err != nil {
 		return nil, err
 	}
+	if j.symbols, err = sizesOf(f.sizes, j.pair.Forward.Module()); err != nil {
+		return nil, err
+	}
 	return j, j.makeInputs()
+}
+
+// sizesOf reads -sizes: values of symbols by rank; nil if the text is empty.
+func sizesOf(text string, m *ir.Module) ([]map[string]int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	out := make([]map[string]int64, m.World)
+	for r := range out {
+		out[r] = map[string]int64{}
+	}
+	for _, part := range strings.Split(text, ",") {
+		name, list, _ := strings.Cut(part, "=")
+		values := strings.Split(list, "/")
+		if m.Symbol(name) == nil {
+			return nil, usagef("-sizes: there is no symbol %q", name)
+		}
+		if len(values) != 1 && len(values) != m.World {
+			return nil, usagef("-sizes: %s: want one value or %d, one for each rank", part, m.World)
+		}
+		for r := range out {
+			n, err := strconv.ParseInt(values[r%len(values)], 10, 64)
+			if err != nil || n < 0 || n > m.Symbol(name).Max {
+				return nil, usagef("-sizes: %s: want sizes from 0 to %d", part, m.Symbol(name).Max)
+			}
+			out[r][name] = n
+		}
+	}
+	return out, nil
+}
+
+// options are those of a run on one rank.
+func (j *job) options(r *rt.Rank) rt.Options {
+	o := rt.Options{KeepOutputs: true}
+	if j.symbols != nil {
+		o.Symbols = j.symbols[r.Info().Rank]
+	}
+	return o
 }
 
 // count is a number with its noun.
@@ -325,7 +370,7 @@ func (j *job) execute(ctx context.Context, t tool, p *platform, args []string) (
 	}
 	var fw, bw [][]interp.Tensor
 	for range j.flags.steps {
-		if fw, bw, err = j.pair.Run(ctx, step.Interpret(interp.Options{}), in); err != nil {
+		if fw, bw, err = j.pair.Run(ctx, step.Interpret(interp.Options{Symbols: j.symbols}), in); err != nil {
 			return nil, err
 		}
 	}
