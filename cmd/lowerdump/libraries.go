@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/lt"
+	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -21,6 +22,7 @@ type libraryFlags struct {
 	sms                           int
 	noBeside, noEarly             bool
 	products, protocols           string
+	transport, nccl               string
 }
 
 func (f *libraryFlags) define(fs *flag.FlagSet) {
@@ -35,6 +37,8 @@ func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a product of few rows to bring into the cache while what is before it runs; 0 for none")
 	fs.StringVar(&f.products, "products", "", "`file` of the algorithms of products; empty: those known for the GPU")
 	fs.StringVar(&f.protocols, "protocols", "", "`file` of the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
+	fs.StringVar(&f.transport, "transport", "", "what carries collectives: symmetric, nccl; empty: symmetric memory where GPUs have access to each other, else NCCL")
+	fs.StringVar(&f.nccl, "nccl", "", "path of libnccl; empty: where the loader finds it")
 	fs.StringVar(&f.cache, "cache", "", "folder of compiled kernels; empty: in the user's cache folder, none: no cache")
 }
 
@@ -53,7 +57,13 @@ func (l *listFlag) Set(v string) error {
 // options are the device's: products by cuBLASLt, attention by our own kernels and
 // cuDNN.
 func (f *libraryFlags) options() (device.Options, error) {
-	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, NoEarly: f.noEarly, Fetch: f.fetch, SMs: f.sms}
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, NoEarly: f.noEarly, Fetch: f.fetch, SMs: f.sms,
+		Transport: topo.Transport(f.transport), NCCL: device.NCCLOptions{Path: f.nccl}}
+	switch o.Transport {
+	case "", topo.Symmetric, topo.NCCL:
+	default:
+		return o, usagef("-transport=%s: have symmetric and nccl", f.transport)
+	}
 	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
 	err := reading(f.products, func(r io.Reader) (err error) {
 		o.Products, err = lt.ReadTuning(r)
