@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/library"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -39,6 +40,46 @@ func (d *lazyDriver) StreamWait(c cuda.Ctx, s cuda.Stream, e cuda.Event) error {
 		return nil
 	}
 	return d.Fake.StreamWait(c, s, e)
+}
+
+// BenchmarkWait is the host's wall time of a replay, and how much later than its work's
+// end the host knows of it.
+func BenchmarkWait(b *testing.B) {
+	for _, takes := range []time.Duration{20 * time.Microsecond, 100 * time.Microsecond, 500 * time.Microsecond, 5 * time.Millisecond} {
+		b.Run(takes.String(), func(b *testing.B) {
+			fake := newFake(b, 1)
+			var end time.Time
+			lib := &tells{nothing: fake.RegisterCall(func([]uint64) error {
+				start := time.Now()
+				for end = start; end.Sub(start) < takes; end = time.Now() {
+				}
+				return nil
+			})}
+			o := small(1)
+			o.Libraries = []device.OpenLibrary{func(device.LibraryEnv) (library.Library, error) { return lib, nil }}
+			m := &rt.Module{Name: "m", World: 1, Arena: 1 << 16, Streams: []string{"compute"}}
+			err := device.Local(b.Context(), fake, []int{0}, rt.Config{}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+				st, err := rt.Prepare(ctx, r, m, func(x *rt.Exec) {
+					x.Launch("compute", "matmul", nil, rt.Ts{rt.C(8192, rt.F32, 16, 16)}, rt.Ts{rt.C(0, rt.F32, 16, 16), rt.C(4096, rt.F32, 16, 16)})
+				}, rt.Options{}, true)
+				if err != nil {
+					return err
+				}
+				var late time.Duration
+				for b.Loop() {
+					if err := st.Replay(ctx); err != nil {
+						return err
+					}
+					late += time.Since(end)
+				}
+				b.ReportMetric(float64(late.Nanoseconds())/float64(b.N)/1e3, "us-late/op")
+				return st.Close()
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
 }
 
 // BenchmarkEagerCall is the host's cost of calls of emitted code above what the driver

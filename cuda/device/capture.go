@@ -257,6 +257,7 @@ type captured struct {
 	exec   cuda.Exec
 	launch cuda.Commands // of a graph, or of parts that are commands only
 	simple bool          // launch is all
+	waits  waits
 	closed bool
 	ran    bool
 }
@@ -404,7 +405,7 @@ func (c *captured) Wait(ctx context.Context) error {
 	if err := c.d.alive(); err != nil {
 		return err
 	}
-	return c.d.await(ctx, func() (bool, error) { return c.d.drv.EventQuery(c.d.rank.Ctx, c.r.done) })
+	return c.d.await(ctx, &c.waits, func() (bool, error) { return c.d.drv.EventQuery(c.d.rank.Ctx, c.r.done) })
 }
 
 // Close implements runtime.Captured.

@@ -292,7 +292,7 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 		}
 	}
 	if err == nil {
-		err = d.await(ctx, func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, r.main.h) })
+		err = d.await(ctx, new(waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, r.main.h) })
 	}
 	if err != nil {
 		d.fail(err) // so that what waits for a peer ends

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -74,6 +73,7 @@ type event struct {
 	h        cuda.Event
 	recorded bool
 	during   *recording // the capture that recorded it last, nil if none
+	waits    waits
 }
 
 func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, error) {
@@ -323,7 +323,7 @@ func (d *Device) Synchronize(ctx context.Context, e rt.Event) error {
 	if err := d.alive(); err != nil {
 		return err
 	}
-	return d.await(ctx, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, ev.h) })
+	return d.await(ctx, &ev.waits, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, ev.h) })
 }
 
 // Sync implements runtime.Device.
@@ -331,7 +331,7 @@ func (d *Device) Sync(ctx context.Context) error {
 	if err := d.alive(); err != nil {
 		return err
 	}
-	return d.await(ctx, d.idle)
+	return d.await(ctx, new(waits), d.idle)
 }
 
 // idle reports whether all streams are.
@@ -345,31 +345,6 @@ func (d *Device) idle() (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// await polls until done, and then sees what became of the collectives before. It
-// ends early when ctx does or the world breaks.
-func (d *Device) await(ctx context.Context, done func() (bool, error)) error {
-	start := time.Now()
-	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 100*time.Microsecond) {
-		ok, err := done()
-		if err != nil {
-			d.fail(d.call("waiting", err))
-			return d.failure()
-		}
-		if ok {
-			return d.settled()
-		}
-		if err := d.look(time.Since(start)); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if pause > 20*time.Microsecond { // what is short ends while we spin
-			time.Sleep(pause)
-		}
-	}
 }
 
 // Close implements runtime.Device.
@@ -386,19 +361,6 @@ func (d *Device) Close() error {
 		errs = append(errs, d.drain(), d.release())
 	}
 	return errors.Join(append(errs, d.site.leave(d.spec.Rank))...)
-}
-
-// drain waits until the streams are idle. Work that waits for a peer that does not
-// come ends by its timeout, or at once in a broken world.
-func (d *Device) drain() error {
-	start := time.Now()
-	for {
-		if ok, err := d.idle(); ok || err != nil {
-			return err
-		}
-		d.look(time.Since(start)) // also ends waits that no kernel can
-		time.Sleep(50 * time.Microsecond)
-	}
 }
 
 // release gives back what belongs to this rank alone.

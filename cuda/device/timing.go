@@ -66,6 +66,7 @@ type timer struct {
 	barrier  *plan    // nil in a world of one
 	gate     cuda.Ptr // a word that the main stream waits for, 0 for none
 	opened   uint32
+	waits    waits
 }
 
 func (t *timer) open(n int) error {
@@ -131,7 +132,7 @@ func (t *timer) batch(ctx context.Context, n int) ([]float64, error) {
 	}
 	var ms []float64
 	for i := range n { // one by one: a wait is for one replay, not for all
-		if err := d.await(ctx, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, t.to[i]) }); err != nil {
+		if err := d.await(ctx, &t.waits, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, t.to[i]) }); err != nil {
 			return nil, err
 		}
 		x, err := d.drv.EventElapsed(d.rank.Ctx, t.from[i], t.to[i])
