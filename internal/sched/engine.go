@@ -31,6 +31,11 @@ type policy struct {
 	// collective has the larger tail.
 	patience float64
 
+	// feed lets a job go first that runs for one start alone if that start's stream
+	// would else fall idle: reductions then begin early, and less is left to reduce
+	// when computation ends.
+	feed bool
+
 	inFlight int64 // limit on the bytes of collectives in flight, 0 for none
 }
 
@@ -70,6 +75,9 @@ type engine struct {
 	now     float64
 	grows   []bool // start -> its results outweigh what its wait frees
 	aside   []int32
+
+	into []int32 // job -> start that it runs for alone, -1 if there is none
+	food []ranks // stream -> ready compute jobs inside the window that run for one of its starts alone, by priority; also holds ones that have run
 }
 
 type flight struct {
@@ -81,6 +89,7 @@ type flight struct {
 func newEngine(p *problem, cert *certificate) *engine {
 	e := &engine{p: p, cert: cert, hard: cert.limit}
 	e.grows = p.growing()
+	e.into, _ = p.private()
 	return e
 }
 
@@ -95,7 +104,7 @@ func (e *engine) run(pol policy) schedule {
 	e.issued = make([]bool, n)
 	e.rankJobs()
 	e.best, e.first, e.later = nil, nil, nil
-	e.starts = make([]ranks, p.m.Streams)
+	e.starts, e.food = make([]ranks, p.m.Streams), make([]ranks, p.m.Streams)
 	e.future = make([]ranks, p.m.Streams)
 	e.front = 0
 	e.advance()
@@ -154,11 +163,40 @@ func (e *engine) ready(j int32) {
 		}
 	case e.p.isWait(j):
 	case e.within(j, e.pol.window):
-		e.best.push(e.rank[j])
-		e.first.push(e.cert.pos[j])
+		e.offer(j)
 	default:
 		e.later.push(e.cert.pos[j])
 	}
+}
+
+// offer files a ready compute job inside the window.
+func (e *engine) offer(j int32) {
+	e.best.push(e.rank[j])
+	e.first.push(e.cert.pos[j])
+	if c := e.into[j]; e.pol.feed && c >= 0 {
+		e.food[e.p.stream[c]].push(e.rank[j])
+	}
+}
+
+// hungry returns a job that feeds a stream with nothing to do, -1 if there is none
+// or memory does not allow it.
+func (e *engine) hungry() int32 {
+	for s := range e.food {
+		if e.free[s] > e.now || len(e.starts[s]) > 0 {
+			continue
+		}
+		for len(e.food[s]) > 0 {
+			j := e.byRank[e.food[s][0]]
+			if !e.issued[j] {
+				if e.cert.allows(j) {
+					return j
+				}
+				break
+			}
+			e.food[s].pop()
+		}
+	}
+	return -1
 }
 
 // advance moves the front, and with it the window.
@@ -173,9 +211,7 @@ func (e *engine) advance() {
 		return
 	}
 	for len(e.later) > 0 && e.within(c.ref[e.later[0]], e.pol.window) {
-		at := e.later.pop()
-		e.best.push(e.rank[c.ref[at]])
-		e.first.push(at)
+		e.offer(c.ref[e.later.pop()])
 	}
 	for s := range e.future {
 		for len(e.future[s]) > 0 && e.within(c.ref[e.future[s][0]], e.pol.window+e.pol.lead) {
@@ -233,6 +269,11 @@ func (e *engine) land() {
 // pick returns the ready compute job to run next, -1 if memory allows none.
 func (e *engine) pick() int32 {
 	found := int32(-1)
+	if e.pol.feed {
+		if j := e.hungry(); j >= 0 {
+			return j
+		}
+	}
 	e.aside = e.aside[:0]
 	for len(e.aside) < tries && len(e.best) > 0 {
 		j := e.byRank[e.best[0]]

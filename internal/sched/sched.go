@@ -137,11 +137,7 @@ func Schedule(m *sim.Model, opts Options) (*Result, error) {
 	r.Floor = floor
 	a := &attempt{r: r, p: p, opts: opts, search: newSearch(p, ref, floor, r.Bounds.Bound)}
 	a.search.inFlight = opts.InFlight
-	a.goal = r.Bounds.Bound
-	if opts.Cost != nil {
-		// Joins take the busiest stream off the bounds; the others hold with buckets.
-		a.goal = max(r.Bounds.Compute, r.Bounds.Path, r.Bounds.Chain)
-	}
+	a.goal = r.goal(opts)
 	best, err := a.thrifty()
 	if err != nil {
 		return nil, err
@@ -149,6 +145,10 @@ func Schedule(m *sim.Model, opts Options) (*Result, error) {
 	if r.Runs = a.search.count; best == nil {
 		return nil, &InfeasibleError{r.Cap, floor, a.proved}
 	}
+	if best, err = a.robust(best); err != nil {
+		return nil, err
+	}
+	r.Runs = a.search.count
 	r.Order, r.Buckets, r.Timeline = best.order, best.list, best.t
 	if input.Peak <= r.Cap && input.Makespan < r.Timeline.Makespan {
 		r.Order, r.Buckets, r.Timeline = m.InputOrder(), nil, input
@@ -163,6 +163,15 @@ func Schedule(m *sim.Model, opts Options) (*Result, error) {
 		}
 	}
 	return r, nil
+}
+
+// goal returns a lower bound that holds with buckets, too, if there may be any: joins
+// take the busiest stream off the bounds.
+func (r *Result) goal(opts Options) float64 {
+	if opts.Cost == nil {
+		return r.Bounds.Bound
+	}
+	return max(r.Bounds.Compute, r.Bounds.Path, r.Bounds.Chain)
 }
 
 // attempt makes schedules for one model under several caps.
@@ -242,7 +251,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 		return nil, err
 	}
 	if !a.near(best) {
-		b, err := hopeful(a.p, a.opts, cap, a.goal)
+		b, err := hopeful(a.p, a.opts, cap, a.goal, a.search.light)
 		if err != nil {
 			return nil, err
 		}
@@ -254,7 +263,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 		return nil, err
 	}
 	if best != nil && !a.near(best) {
-		if best, err = again(a.p, best, a.opts, cap, a.goal); err != nil {
+		if best, err = again(a.p, best, a.opts, cap, a.goal, a.search.light); err != nil {
 			return nil, err
 		}
 	}

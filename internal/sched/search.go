@@ -28,6 +28,7 @@ type search struct {
 	count  int     // how many there have been
 
 	inFlight int64
+	light    bool // no random variations
 
 	tails [2][]float64
 	long  float64 // longest collective, milliseconds
@@ -48,7 +49,8 @@ type try struct {
 	fill    float64 // fillers moved to the end of the reference order, in multiples of the longest collective
 	tail    int     // 0 longest path, 1 backward schedule
 	wait    float64 // patience
-	shake   uint64  // if not 0, seed of a random change of the tails
+	feed    bool
+	shake   uint64 // if not 0, seed of a random change of the tails
 }
 
 // Below this relative distance from the lower bound the search stops.
@@ -94,6 +96,13 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	} {
 		s.run(t)
 	}
+	if t := s.bestKey; !t.feed {
+		t.feed = true
+		for range 3 {
+			s.run(t)
+			t.window *= 2
+		}
+	}
 	if t := s.bestKey; t.wait == 0 {
 		t.wait = 0.25
 		s.run(t)
@@ -102,6 +111,9 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 		t := s.bestKey
 		t.window *= f
 		s.run(t)
+	}
+	if s.light {
+		return s.best, s.found
 	}
 	if s.p.n() <= smallJobs {
 		s.small()
@@ -184,7 +196,7 @@ func (s *search) run(t try) {
 	if t.shake != 0 {
 		tail = s.shaken(tail, t.shake)
 	}
-	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), inFlight: s.inFlight})
+	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight})
 	if out.peak <= s.cap && (!s.found || s.better(out)) {
 		s.best, s.bestKey, s.found = out, t, true
 	}

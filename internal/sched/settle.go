@@ -130,14 +130,14 @@ func judge(p *problem, jobs []int32, found []joined, cap, inFlight int64) (*buck
 // again schedules anew with the buckets of b as single collectives, which take
 // less time than their members did, and lets them join further. It returns b if
 // that does not shorten the makespan.
-func again(p *problem, b *bucketed, opts Options, cap int64, goal float64) (*bucketed, error) {
+func again(p *problem, b *bucketed, opts Options, cap int64, goal float64, light bool) (*bucketed, error) {
 	q := p.merge(b.jobs, b.found)
 	ref, floor := q.inputJobs(), b.t.Peak
 	if lean, peak := q.lean(cap); peak <= cap {
 		ref, floor = lean, peak
 	}
 	s := newSearch(q, ref, floor, goal)
-	s.inFlight = opts.InFlight
+	s.inFlight, s.light = opts.InFlight, light
 	out, ok := s.under(cap, againRuns)
 	if !ok || out.makespan >= b.t.Makespan*(1-closeEnough) {
 		return b, nil
@@ -153,7 +153,7 @@ func again(p *problem, b *bucketed, opts Options, cap int64, goal float64) (*buc
 // hopeful schedules as if reductions that only the output needs took no latency,
 // which is nearly so once they have joined buckets, then lets them join and judges
 // by what they really take. It returns nil if that comes to nothing.
-func hopeful(p *problem, opts Options, cap int64, goal float64) (*bucketed, error) {
+func hopeful(p *problem, opts Options, cap int64, goal float64, light bool) (*bucketed, error) {
 	q := *p
 	q.dur = slices.Clone(p.dur)
 	any := false
@@ -170,7 +170,7 @@ func hopeful(p *problem, opts Options, cap int64, goal float64) (*bucketed, erro
 	}
 	ref, floor := p.lean(cap)
 	s := newSearch(&q, ref, floor, goal)
-	s.inFlight = opts.InFlight
+	s.inFlight, s.light = opts.InFlight, light
 	out, ok := s.under(cap, againRuns)
 	if !ok {
 		return nil, nil
@@ -260,49 +260,70 @@ func dissolve(p *problem, found []joined, jobs []int32, at int32) []joined {
 // packedPeak returns the largest live memory of an order of jobs with buckets, and
 // where it is, if the results of each bucket are freed together.
 func (p *problem) packedPeak(jobs, run []int32, buckets int) (int64, int32) {
-	left := make([]int32, len(p.size))
-	held := make([]int32, buckets)  // bucket -> results still in use
-	bytes := make([]int64, buckets) // bucket -> bytes of results to free
-	of := make([]int32, len(p.size))
-	for s := range left {
-		left[s] = int32(len(p.users.At(int32(s))))
-		of[s] = -1
+	t := newTally(p, run, buckets)
+	peak, at := t.live, int32(-1)
+	for i, j := range jobs {
+		if live := t.run(j); live > peak {
+			peak, at = live, int32(i)
+		}
+	}
+	return peak, at
+}
+
+// tally counts live bytes along an order of jobs, where the results of each bucket
+// are freed together.
+type tally struct {
+	p     *problem
+	live  int64
+	left  []int32 // storage -> users still to come
+	of    []int32 // storage -> bucket of which it is a result, -1 for none
+	held  []int32 // bucket -> results still in use
+	bytes []int64 // bucket -> bytes of results to free
+}
+
+// newTally returns a tally before the first job; run[j] is the bucket of start or
+// wait j, -1 for none.
+func newTally(p *problem, run []int32, buckets int) *tally {
+	t := &tally{p: p, live: p.floor(), left: make([]int32, len(p.size)), of: make([]int32, len(p.size)), held: make([]int32, buckets), bytes: make([]int64, buckets)}
+	for s := range t.left {
+		t.left[s] = int32(len(p.users.At(int32(s))))
+		t.of[s] = -1
 	}
 	for j, b := range run {
 		if b < 0 || p.kind[j] != sim.Start {
 			continue
 		}
 		for _, s := range p.alloc.At(int32(j)) {
-			of[s] = b
-			held[b]++
+			t.of[s] = b
+			t.held[b]++
 			if !p.pinned[s] {
-				bytes[b] += p.size[s]
+				t.bytes[b] += p.size[s]
 			}
 		}
 	}
-	live := p.floor()
-	peak, at := live, int32(-1)
-	for i, j := range jobs {
-		for _, s := range p.alloc.At(j) {
-			live += p.size[s]
+	return t
+}
+
+// run counts job j and returns the bytes live after its allocations.
+func (t *tally) run(j int32) int64 {
+	p := t.p
+	for _, s := range p.alloc.At(j) {
+		t.live += p.size[s]
+	}
+	live := t.live
+	for _, s := range p.use.At(j) {
+		if t.left[s]--; t.left[s] > 0 {
+			continue
 		}
-		if live > peak {
-			peak, at = live, int32(i)
-		}
-		for _, s := range p.use.At(j) {
-			if left[s]--; left[s] > 0 {
-				continue
-			}
-			if b := of[s]; b < 0 && !p.pinned[s] {
-				live -= p.size[s]
-			} else if b >= 0 {
-				if held[b]--; held[b] == 0 {
-					live -= bytes[b]
-				}
+		if b := t.of[s]; b < 0 && !p.pinned[s] {
+			t.live -= p.size[s]
+		} else if b >= 0 {
+			if t.held[b]--; t.held[b] == 0 {
+				t.live -= t.bytes[b]
 			}
 		}
 	}
-	return peak, at
+	return live
 }
 
 // saturation returns the bucket size at which doubling it saves less than a

@@ -1,0 +1,237 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// A schedule puts starts where their stream becomes free and waits where their
+// collective ends, by the costs as given. If a collective takes longer than that,
+// the compute stream stands still at the wait, whether or not it needs the results;
+// if it takes less, the stream stays idle until the next start. So waits move back
+// to the first job that needs them, and starts move forward to where the collective
+// before them on the stream begins: one is then always queued behind the one that
+// runs. Neither can make anything later, whatever the costs are. What it takes is
+// memory, of operands of the collectives and of their results, and it is done only
+// as far as live memory stays within the peak.
+
+// unit is what moves as one: a job, or the starts or the waits of a bucket.
+type unit []int32
+
+// loosen returns the schedule with waits moved back and starts moved forward.
+func (p *problem) loosen(b *bucketed) (*bucketed, error) {
+	l := &loosener{p: p}
+	l.split(p.jobsOf(b.order), p.bucketOf(b.list), len(b.list))
+	l.sinkWaits()
+	l.raiseStarts(b.t)
+	jobs, run := l.join()
+	out := &bucketed{order: p.expand(jobs, run), list: b.list}
+	var err error
+	if out.t, err = sim.Evaluate(p.m, out.order, out.list); err != nil {
+		return nil, err
+	}
+	if out.t.Peak > b.t.Peak || out.t.Makespan > b.t.Makespan {
+		return b, nil
+	}
+	return out, nil
+}
+
+type loosener struct {
+	p     *problem
+	of    []int32 // job -> bucket of a start or wait, -1 for none
+	units []unit
+	at    []int32 // job -> unit
+	move  []int32 // unit -> unit before which it goes, itself if it stays
+
+	plain, packed           *rangeMax // live bytes by unit, as they are and if the results of a bucket are freed together
+	plainLimit, packedLimit int64
+}
+
+// split cuts an order into units and computes the memory curves by units: the most
+// that is live during one.
+func (l *loosener) split(jobs, of []int32, buckets int) {
+	p := l.p
+	l.of = of
+	l.at = make([]int32, p.n())
+	for i := 0; i < len(jobs); {
+		k := i + 1
+		for j := jobs[i]; of[j] >= 0 && k < len(jobs) && of[jobs[k]] == of[j] && p.kind[jobs[k]] == p.kind[j]; k++ {
+		}
+		for _, j := range jobs[i:k] {
+			l.at[j] = int32(len(l.units))
+		}
+		l.units = append(l.units, jobs[i:k])
+		i = k
+	}
+	l.move = make([]int32, len(l.units))
+	for u := range l.move {
+		l.move[u] = int32(u)
+	}
+	none := make([]int32, p.n())
+	for j := range none {
+		none[j] = -1
+	}
+	l.plain, l.plainLimit = l.curve(none, 0)
+	l.packed, l.packedLimit = l.curve(of, buckets)
+}
+
+// curve returns live bytes by unit and their maximum.
+func (l *loosener) curve(of []int32, buckets int) (*rangeMax, int64) {
+	n := newTally(l.p, of, buckets)
+	curve := make([]int64, len(l.units))
+	for u, jobs := range l.units {
+		for _, j := range jobs {
+			curve[u] = max(curve[u], n.run(j))
+		}
+	}
+	t := newRangeMax(len(curve))
+	t.set(curve)
+	return t, max(t.max(), l.p.floor())
+}
+
+// add lets bytes live during units [from, to) if that keeps the peaks, and reports
+// whether it did.
+func (l *loosener) add(list []span) bool {
+	for _, sign := range []int64{1, -1} {
+		for _, s := range list {
+			l.plain.add(s.from, s.to, sign*s.bytes)
+			l.packed.add(s.from, s.to, sign*s.bytes)
+		}
+		if l.plain.max() <= l.plainLimit && l.packed.max() <= l.packedLimit {
+			return sign == 1
+		}
+	}
+	return false
+}
+
+// span is bytes that are live during some units.
+type span struct {
+	from, to int32
+	bytes    int64
+}
+
+// place returns the unit behind which job j stands after the moves.
+func (l *loosener) place(j int32) int32 {
+	u := l.at[j]
+	if l.move[u] > u {
+		return l.move[u] - 1
+	}
+	return u
+}
+
+// holds returns what is live if the waits of unit u move in front of unit to.
+func (l *loosener) holds(u, to int32) []span {
+	p := l.p
+	var out []span
+	for i, w := range l.units[u] {
+		for _, s := range p.use.At(w) {
+			if p.pinned[s] || l.usedBefore(u, i, s) {
+				continue
+			}
+			from := u
+			for _, q := range p.users.At(s) {
+				if l.at[q] != u {
+					from = max(from, l.place(q))
+				}
+			}
+			if from+1 < to {
+				out = append(out, span{from + 1, to, p.size[s]})
+			}
+		}
+	}
+	return out
+}
+
+// usedBefore reports whether one of the first i jobs of unit u uses storage s.
+func (l *loosener) usedBefore(u int32, i int, s int32) bool {
+	for _, j := range l.units[u][:i] {
+		if slices.Contains(l.p.use.At(j), s) {
+			return true
+		}
+	}
+	return false
+}
+
+// sinkWaits moves waits back, last first, so that one may pass to where a wait that
+// needs it went.
+func (l *loosener) sinkWaits() {
+	p, n := l.p, int32(len(l.units))
+	for u := n - 1; u >= 0; u-- {
+		if !p.isWait(l.units[u][0]) {
+			continue
+		}
+		to := n // unit in front of which the waits have to come
+		for _, w := range l.units[u] {
+			for _, q := range p.succ.At(w) {
+				to = min(to, l.at[q])
+			}
+		}
+		for to > u+1 && !l.add(l.holds(u, to)) {
+			to = u + 1 + (to-u-1)/2
+		}
+		if to > u+1 {
+			l.move[u] = to
+		}
+	}
+}
+
+// raiseStarts moves starts forward, first one first.
+func (l *loosener) raiseStarts(t *sim.Timeline) {
+	p := l.p
+	floor := make([]int32, p.m.Streams)   // first unit in front of which the next start may come
+	begin := make([]float64, p.m.Streams) // when the collective before began
+	for u := range int32(len(l.units)) {
+		x := l.units[u][0]
+		if p.kind[x] != sim.Start {
+			continue
+		}
+		k := p.stream[x]
+		from, bytes := floor[k], int64(0)
+		for _, j := range l.units[u] {
+			for _, q := range p.pred.At(j) {
+				from = max(from, l.place(q)+1)
+			}
+			for _, s := range p.alloc.At(j) {
+				bytes += p.size[s]
+			}
+		}
+		to := u
+		for to > from && t.Issue[p.node[l.units[to-1][0]]] >= begin[k] {
+			to--
+		}
+		for to < u && !l.add([]span{{to, u, bytes}}) {
+			to += (u - to + 1) / 2
+		}
+		l.move[u], floor[k], begin[k] = to, to, t.Begin[p.node[x]]
+		if to == u {
+			floor[k]++
+		}
+	}
+}
+
+// join returns the order of jobs after the moves, and the bucket of each job. In
+// front of a unit come the waits that moved there, then the starts.
+func (l *loosener) join() (jobs, of []int32) {
+	list := make([]int32, len(l.units))
+	for u := range list {
+		list[u] = int32(u)
+	}
+	rank := func(u int32) int {
+		switch {
+		case l.move[u] > u:
+			return 0
+		case l.move[u] < u:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(list, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(l.move[a], l.move[b]), rank(a)-rank(b), cmp.Compare(a, b))
+	})
+	for _, u := range list {
+		jobs = append(jobs, l.units[u]...)
+	}
+	return jobs, l.of
+}
