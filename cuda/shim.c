@@ -56,23 +56,20 @@ int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)
 // The command words; commands.go writes them.
 enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_FLAGS, OP_CALL, OP_LAUNCH_EARLY, OP_MARK };
 
-// flags writes words and waits for words. The first write is fenced, and what follows
-// it in the list comes after it.
+// flags writes words and waits for words, in order. Every write is fenced: the second
+// version of the interface knows no other.
 static int flags(handle stream, const uint64_t *w, size_t n)
 {
-	enum { WAIT_VALUE_32 = 1, WRITE_VALUE_32 = 2, NO_MEMORY_BARRIER = 1, MOST = 64 };
+	enum { WAIT_VALUE_32 = 1, WRITE_VALUE_32 = 2, MOST = 64 };
 	cc_memop ops[MOST];
-	int fenced = 0, e = 0;
+	int e = 0;
 	while (!e && n > 0) {
 		unsigned k = n < MOST ? (unsigned)n : MOST;
 		memset(ops, 0, k * sizeof *ops);
 		for (unsigned i = 0; i < k; i++, w += 2) {
-			int wait = (int)(w[0] >> 32);
-			ops[i].operation = wait ? WAIT_VALUE_32 : WRITE_VALUE_32;
-			ops[i].flags = !wait && fenced ? NO_MEMORY_BARRIER : 0;
+			ops[i].operation = w[0] >> 32 ? WAIT_VALUE_32 : WRITE_VALUE_32;
 			ops[i].value = (uint32_t)w[0];
 			ops[i].address = w[1];
-			fenced |= !wait;
 		}
 		e = fn.stream_memops(stream, k, ops, 0);
 		n -= k;
