@@ -18,9 +18,7 @@ import "github.com/seed-ee968945/concert/kernels"
 // waits are in the other streams. The gather of a chunk overwrites parts that the
 // peers must have folded: every rank gives a credit for each chunk.
 //
-// By push, in place: the reduce_scatter kernel of push.cu leaves each slice's sum in
-// its place, and copies gather the slices. The exit barrier of that kernel says that
-// all peers have sent what the gather overwrites.
+// In place, by push: engine_inplace.go.
 
 // allReduce adds the fastest form that fits all tensors and says whether there is one.
 func (b *engineBuilder) allReduce() bool {
@@ -38,7 +36,7 @@ func (b *engineBuilder) allReduce() bool {
 	case apart:
 		b.throughResult()
 	case same:
-		if !b.byPush() {
+		if !b.inPlace() {
 			return false
 		}
 	default:
@@ -112,27 +110,6 @@ func (b *engineBuilder) oneThroughResult(t Tensor) {
 	for k := 1; k < last; k++ {
 		copyTo(k, false, 0, piece)
 	}
-}
-
-// byPush reports false, with nothing added, where the push kernel does not serve.
-func (b *engineBuilder) byPush() bool {
-	m := b.m
-	call := kernels.Call{Op: kernels.ReduceScatter, Red: b.op.Red, DType: b.op.DType, N: b.n, Symmetric: true, Algo: kernels.Push,
-		Blocks: b.op.Blocks}
-	for _, t := range b.op.Tensors {
-		piece := b.sliceOf(t)
-		call.Segs = append(call.Segs, kernels.Seg{Src: uint64(t.Src), Dst: uint64(t.Dst) + uint64(m.Index)*piece, Bytes: piece})
-	}
-	if !b.launch(call) {
-		return false
-	}
-	b.fork()
-	for i, t := range b.op.Tensors {
-		own := Ptr(call.Segs[i].Dst)
-		b.peers(func(_, world int) { b.c.Copy(m.engine.out, b.there(world, own), own, b.sliceOf(t)) })
-	}
-	b.try(m.channel(b.c, m.engine.out, "signal", chanDone, m.allPeers()))
-	return true
 }
 
 // rest reduces what the slices leave over, as few launches as segments allow.

@@ -37,17 +37,29 @@ func (b *bench) engines() error {
 		chunks  int
 		inPlace bool
 	}
-	forms := []variant{{kernels.Push, 0, false}, {kernels.Push, 0, true}, {kernels.Engine, 0, true}}
+	forms := []variant{{kernels.Push, 0, false}, {kernels.Push, 0, true}}
 	for _, chunks := range []int{1, 2, 4, 8, 16} {
 		forms = append(forms, variant{kernels.Engine, chunks, false})
 	}
-	forms = append(forms, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, false}, variant{kernels.Auto, kernels.DefaultTuning(b.n).EngineChunks, true})
+	for _, parts := range []int{1, 2, 3, 4, 6, 8, 12} {
+		forms = append(forms, variant{kernels.Engine, parts, true})
+	}
+	def := kernels.DefaultTuning(b.n)
+	forms = append(forms, variant{kernels.Auto, def.EngineChunks, false}, variant{kernels.Auto, def.EngineInPlaceParts, true})
 	for _, f := range forms {
-		if !b.only.MatchString(f.algo.String()) {
+		place := "out of place"
+		if f.inPlace {
+			place = "in place"
+		}
+		if !b.only.MatchString(fmt.Sprintf("%v %s", f.algo, place)) {
 			continue
 		}
 		t := kernels.DefaultTuning(b.n)
-		t.EngineChunks = f.chunks
+		if f.inPlace {
+			t.EngineInPlaceParts = f.chunks
+		} else {
+			t.EngineChunks = f.chunks
+		}
 		err := b.with(t, func() error {
 			wrong, ran, err := b.verifyOne(kernels.AllReduce, dtype.BF16, f.algo, 3000001, 0, f.inPlace, 31)
 			if err == nil && (!ran || wrong != 0) {
@@ -59,7 +71,7 @@ func (b *bench) engines() error {
 			if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
 				return err
 			}
-			for full := uint64(64 << 20); full <= b.maxSize; full *= 2 {
+			for full := max(64<<20, b.minSize); full <= b.maxSize; full *= 2 {
 				for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather} {
 					if kind == kernels.AllGather && (f.algo != kernels.Engine || f.inPlace || f.chunks > 1) {
 						continue
@@ -79,11 +91,7 @@ func (b *bench) engines() error {
 					if err != nil {
 						return err
 					}
-					note := "out of place"
-					if f.inPlace {
-						note = "in place"
-					}
-					b.report(figure{Op: kind.String(), Impl: fmt.Sprintf("%v, %d chunks", f.algo, f.chunks), Bytes: full, US: us, Note: note})
+					b.report(figure{Op: kind.String(), Impl: fmt.Sprintf("%v, %d chunks", f.algo, f.chunks), Bytes: full, US: us, Note: place})
 				}
 			}
 			return nil
