@@ -52,6 +52,7 @@ func besideModule() (*rt.Module, func(*rt.Exec)) {
 // A collective beside compute takes the form for that, one that everybody waits for
 // does not.
 func TestBeside(t *testing.T) {
+	symmetricOnly(t)
 	fakeOnly(t)
 	for _, off := range []bool{false, true} {
 		m, f := besideModule()

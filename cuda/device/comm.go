@@ -332,10 +332,13 @@ func (n *overNCCL) busy() bool {
 	return slices.ContainsFunc(n.d.order, func(g *group) bool { return g.nc != nil && g.dirty })
 }
 
-// missed is a rank that is gone or has left without what this one has enqueued, as an
-// error; nil if there is none.
+// missed is what the other ranks' notes say of a broken world, or of a rank that is gone
+// or has left without what this one has enqueued, as an error; nil if there is nothing.
 func (n *overNCCL) missed() error {
 	d := n.d
+	if r := n.link.reason(); r != nil {
+		return rt.AdoptError(rt.DecodeError(r.Err), "", d.spec.Rank, r.Origin)
+	}
 	if r := n.link.gone(); r >= 0 {
 		return &rt.PeerLostError{Op: n.current(), Rank: d.spec.Rank, Peer: r}
 	}
@@ -427,7 +430,8 @@ func (d *Device) explainNCCL(c *comm, err error) error {
 		// Who it was is about to be told.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = d.nc.link.until(ctx, func() bool { return d.nc.link.lost >= 0 || slices.Contains(d.nc.link.left, true) })
+		l := d.nc.link
+		_ = l.until(ctx, func() bool { return l.lost >= 0 || l.broke != nil || slices.Contains(l.left, true) })
 		if e := d.nc.missed(); e != nil {
 			return e
 		}
@@ -440,6 +444,7 @@ func (n *overNCCL) abort(r *report) {
 	for _, c := range n.comms {
 		c.c.Abort(r)
 	}
+	n.link.breaks(r)
 }
 
 // settled sees, after a wait, whether a communicator broke meanwhile: its collectives then

@@ -118,6 +118,7 @@ func TestFormsOfTraced(t *testing.T) {
 // TestFormsNamed sees that a layout that no kernel takes is brought together, and said to
 // be; rows that are few enough go as they lie.
 func TestFormsNamed(t *testing.T) {
+	symmetricOnly(t)
 	fakeOnly(t)
 	for rows, want := range map[int64]bool{8: false, 500: true} {
 		in, out := rt.C(0, rt.F32, rows, 3), rt.C(8192, rt.F32, rows, 6)

@@ -105,6 +105,9 @@ func target(t testing.TB, ranks int) (cuda.Driver, []int, device.Options) {
 		devs[i] = i % len(infos)
 	}
 	o.ShareDevice = len(infos) < ranks
+	if o.ShareDevice && o.Transport == topo.NCCL {
+		t.Skipf("NCCL wants a GPU for each of %d ranks, there are %d", ranks, len(infos))
+	}
 	if !o.ShareDevice { // what is really used
 		o.Group, o.Scratch, o.Staging = cuda.GroupOptions{}, 0, 0
 	}
@@ -129,6 +132,14 @@ func devices(n int) []int {
 		devs[i] = i
 	}
 	return devs
+}
+
+// symmetricOnly skips what is about kernels on symmetric memory.
+func symmetricOnly(t *testing.T) {
+	t.Helper()
+	if *transport != "" {
+		t.Skip("is about symmetric memory")
+	}
 }
 
 // world runs f on the ranks of a local world in which nothing may go wrong.

@@ -34,6 +34,7 @@ type link struct {
 	answers []int               // by rank: how often it said so
 	left    []bool              // by rank
 	lost    int                 // a rank that ended without a word, -1 for none
+	broke   *report             // why the world is broken, as the first rank to say so put it
 	err     error               // why nothing can be heard any more
 }
 
@@ -42,6 +43,7 @@ type note struct {
 	Kind   string            `json:"kind"`
 	Rank   int               `json:"rank"`
 	Counts map[string]uint64 `json:"counts,omitempty"`
+	Report *report           `json:"report,omitempty"`
 }
 
 // The kinds of notes.
@@ -51,6 +53,7 @@ const (
 	noteCount = "count" // what the rank has enqueued
 	noteLeft  = "left"  // the rank has left, having enqueued so much
 	noteLost  = "lost"  // the rank's process has ended
+	noteBroke = "broke" // the rank has broken the world
 )
 
 // newLink reads the log until the link is closed. It closes neither the store nor p.
@@ -128,6 +131,10 @@ func (l *link) hear(n note) {
 		if l.lost < 0 && !l.left[n.Rank] {
 			l.lost = n.Rank
 		}
+	case noteBroke:
+		if l.broke == nil {
+			l.broke = n.Report
+		}
 	}
 	l.cond.Broadcast()
 }
@@ -160,6 +167,23 @@ func (l *link) gone() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
+}
+
+// breaks says that this rank has broken the world, unless one has said so before.
+func (l *link) breaks(r *report) {
+	l.mu.Lock()
+	known := l.broke != nil || l.lost >= 0
+	l.mu.Unlock()
+	if !known {
+		_ = l.say(context.Background(), note{Kind: noteBroke, Rank: l.rank, Report: r}) // the communicators tell it as well
+	}
+}
+
+// reason is why the world is broken, nil while nobody has said so.
+func (l *link) reason() *report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broke
 }
 
 // quit reports whether a rank has left, and what it had enqueued then.

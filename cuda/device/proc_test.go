@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
@@ -31,6 +32,7 @@ const (
 	envStep   = "DEVICE_TEST_STEP"
 	envHow    = "DEVICE_TEST_HOW"
 	envFault  = "DEVICE_TEST_FAULT" // what goes wrong on rank 1
+	envHosts  = "DEVICE_TEST_HOSTS" // every rank is on a host of its own
 )
 
 // TestMain makes the test's binary also the program that the ranks run.
@@ -52,7 +54,7 @@ func child(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	drv, o, err := childDriver(env.World)
+	drv, o, err := childDriver(env)
 	if err != nil {
 		return err
 	}
@@ -67,7 +69,7 @@ func child(ctx context.Context) error {
 	if pair, err = forCUDA(pair); err != nil {
 		return err
 	}
-	in, err := interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+	in, err := childInputs(pair)
 	if err != nil {
 		return err
 	}
@@ -123,16 +125,43 @@ func twoSteps(ctx context.Context, r *rt.Rank, pair *step.Pair, steps []hostrun.
 	return outs, nil
 }
 
-func childDriver(ranks int) (cuda.Driver, device.Options, error) {
-	o := small(ranks)
+// childInputs are those that were recorded, on GPUs and if there are any, else random ones.
+func childInputs(pair *step.Pair) ([][]interp.Tensor, error) {
+	if in, err := pair.ReadAllInputs(testdata + "vectors"); err == nil && *onGPU {
+		return in, nil
+	}
+	return interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+}
+
+func childDriver(env rt.Env) (cuda.Driver, device.Options, error) {
+	o := small(env.World)
+	apart := os.Getenv(envHosts) != ""
 	if !*onGPU {
-		return cuda.NewFake(ranks), o, nil
+		drv := cuda.NewFake(env.World)
+		if !apart {
+			return drv, o, nil
+		}
+		m, err := readMachine("h200x2_vm", drv)
+		if err != nil {
+			return nil, o, err
+		}
+		m.Host.ID, m.Host.Name = fmt.Sprint("boot ", env.Rank), fmt.Sprint("host", env.Rank)
+		o.Machine = m
+		return drv, o, nil
 	}
 	drv, err := cuda.Open("")
 	if err != nil {
 		return nil, o, err
 	}
 	gpuOptions(&o)
+	if apart { // as NCCL sees it
+		o.Transport = topo.NCCL
+		for _, kv := range [][2]string{{"NCCL_HOSTID", fmt.Sprint("host", env.Rank)}, {"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}} {
+			if err := os.Setenv(kv[0], kv[1]); err != nil {
+				return nil, o, err
+			}
+		}
+	}
 	return drv, o, nil
 }
 
@@ -232,9 +261,13 @@ func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string
 			err = w.Wait(ctx)
 		}
 	}
-	want := map[string]error{"dies": rt.ErrPeerLost, "aborts": rt.ErrAborted, "late": rt.ErrTimeout}[fault]
+	want := map[string]error{"dies": rt.ErrPeerLost, "aborts": rt.ErrAborted, "late": rt.ErrTimeout, "leaves": rt.ErrPeerLost}[fault]
 	if !errors.Is(err, want) {
 		return fmt.Errorf("got %v, want %v", err, want)
+	}
+	var lost *rt.PeerLostError
+	if fault == "leaves" && (!errors.As(err, &lost) || !lost.Left || lost.Peer != 1 || !strings.Contains(lost.Op, "%s")) {
+		return fmt.Errorf("the error says too little: %w", err)
 	}
 	if fault == "aborts" && !strings.Contains(err.Error(), "out of luck") || fault == "late" && !strings.Contains(err.Error(), "%s") {
 		return fmt.Errorf("the error says too little: %w", err)

@@ -21,23 +21,31 @@ import (
 // recorded is a machine from a file whose GPUs have the identities of the fake driver's.
 func recorded(t *testing.T, name string, drv cuda.Driver) *topo.Machine {
 	t.Helper()
-	f, err := os.Open("../topo/testdata/machines/" + name + ".json")
+	m, err := readMachine(name, drv)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return m
+}
+
+func readMachine(name string, drv cuda.Driver) (*topo.Machine, error) {
+	f, err := os.Open("../topo/testdata/machines/" + name + ".json")
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	m, err := topo.Read(name, f)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	infos, err := drv.Devices()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for i := range m.GPUs[:min(len(m.GPUs), len(infos))] {
 		m.GPUs[i].UUID = topo.UUID(infos[i].UUID)
 	}
-	return m
+	return m, nil
 }
 
 // TestTransport opens worlds on recorded machines that allow symmetric memory only: where
