@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -85,8 +86,8 @@ func reduces(n *ir.Node) (gone []bool, ok bool) {
 }
 
 // newForm finds the one shape that all nodes and results of a region fit.
-func newForm(r *region) (*form, error) {
-	f := &form{most: 8}
+func newForm(r *region, lim *limits) (*form, error) {
+	f := &form{most: 8, limits: lim}
 	for _, n := range r.nodes {
 		gone, ok := reduces(n)
 		if !ok {
@@ -171,6 +172,11 @@ const (
 	keepBytes  = 192
 )
 
+// of spells what there is of a shape whose size 0 is the bound of rows.
+func (l *limits) of(shape []int64) string {
+	return product(l.rows, strconv.FormatInt(numel(shape[1:]), 10))
+}
+
 // plan divides the work among threads.
 func (f *form) plan(r *region) {
 	narrow, wide, full := f.traffic(r)
@@ -246,6 +252,9 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 			inner = append(inner, last(s)) // a run must not cross rows
 		}
 	}
+	if f.limits != nil && !f.limits.vector {
+		inner = append(inner, numel(sizes(r.outs[0])[1:])) // nor the last one
+	}
 	f.width = even(min(max(16/wide, 2), 16/narrow, f.most), append(inner, f.count)...)
 	f.block, f.trips = 256, 1
 	switch {
@@ -274,7 +283,7 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 // from both, which are then read once, and no thread has to ask which half it has.
 func (f *form) planHalves(r *region) {
 	f.half = 0
-	if len(f.shape) == 0 {
+	if len(f.shape) == 0 || f.limits != nil {
 		return
 	}
 	row := f.shape[len(f.shape)-1]

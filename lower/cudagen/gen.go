@@ -68,14 +68,15 @@ func generate(name string, st *ir.Storages, nodes []*ir.Node, lim *limits) (*Ker
 	if err != nil {
 		return nil, err
 	}
-	if k, err := alone(name, r); k != nil || err != nil {
-		return k, err
+	if lim == nil {
+		if k, err := alone(name, r); k != nil || err != nil {
+			return k, err
+		}
 	}
-	f, err := newForm(r)
+	f, err := newForm(r, lim)
 	if err != nil {
 		return nil, err
 	}
-	f.limits = lim
 	if err := f.arrange(r); err != nil {
 		return nil, err
 	}
@@ -298,7 +299,7 @@ func (g *generator) elements() error {
 	}
 	switch {
 	case f.limits != nil:
-		g.top.emit("const i64 count = %s;", f.limits.count)
+		g.top.emit("const i64 count = %s;", f.limits.of(sizes(g.r.outs[0])))
 		s.emit("if (i >= count) return;")
 	case count%(run*f.trips) != 0:
 		s.emit("if (i >= %d) return;", count)
@@ -472,7 +473,7 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 		pre.emit("vec<%s, %d> %s;", t, g.width, name)
 		g.body.emit("store(%s.at + v, %s);", name, text)
 		store := fmt.Sprintf("store_vec(out%d + %s, %s);", k, base.text(), name)
-		if g.f.limits != nil {
+		if g.f.limits != nil && numel(sizes(v)[1:])%g.width != 0 {
 			store = fmt.Sprintf("store_upto(out%d + %s, %s, count - i);", k, base.text(), name)
 		}
 		pre.after = append(pre.after, store)

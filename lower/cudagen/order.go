@@ -16,7 +16,7 @@ type access struct {
 // inside, but for the innermost, in which elements lie next to each other.
 func (f *form) arrange(r *region) error {
 	f.order = nil
-	if f.rows || len(f.shape) < 3 || f.list != nil {
+	if f.rows || len(f.shape) < 3 || f.list != nil || f.limits != nil {
 		return nil
 	}
 	probe := *f

@@ -25,10 +25,21 @@ func (g *generator) rows() error {
 			times = fmt.Sprintf(" * %d", f.width)
 		}
 	}
+	if f.limits != nil {
+		if f.columns || f.serial {
+			return unsupported(g.r.nodes[0], "rows of unknown number that lie beside each other")
+		}
+		g.top.emit("const %s count = (%s)(%s);", t, t, f.limits.of(f.kept()))
+		g.top.emit("if ((%s)blockIdx.x * rows >= count) return; // so for all of the block", t)
+	}
 	switch {
 	case f.together == 1 && !f.columns:
 		lane = "threadIdx.x"
 		g.top.emit("const %s row = blockIdx.x;", t)
+	case f.limits != nil:
+		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
+		g.top.emit("const bool live = at < count;")
+		g.top.emit("const %s row = live ? at : count - 1; // threads without a row help to fold", t)
 	case runs%int64(f.together) != 0:
 		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
 		g.top.emit("const bool live = at < %d;", runs)
@@ -96,7 +107,7 @@ func (g *generator) live() string {
 	if g.f.columns {
 		runs /= g.f.width
 	}
-	if runs%int64(g.f.together) != 0 {
+	if runs%int64(g.f.together) != 0 || g.f.limits != nil && g.f.together > 1 {
 		return " && live"
 	}
 	return ""

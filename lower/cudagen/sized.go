@@ -1,6 +1,7 @@
 package cudagen
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,9 +13,10 @@ import (
 // Sizes that are known at run time only are parameters of the kernel, and its grid is
 // that of their bounds: blocks walk over what there is, and those that find nothing
 // end. Tensors of such sizes are row-major, so that strides are products of sizes. A
-// region of elementwise operations on tensors of one shape is a kernel of form.go on
-// vectors that stops at the last element; of the other operations each has a kernel by
-// itself, which computes its indices as it goes.
+// region whose rows, of a number known at run time only, follow from rows of the
+// operands each by itself is a kernel of form.go that stops at the last row; so is one
+// of elementwise operations on tensors of one shape, as vectors. Of the other operations
+// each has a kernel by itself, which computes its indices as it goes.
 
 // symbolic reports whether a size of n's operands or results is known at run time only.
 func symbolic(n *ir.Node) bool {
@@ -40,11 +42,15 @@ func generateSized(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, err
 		return nil, err
 	}
 	sizes := sizesOf(nodes)
-	if k, err := flat(name, r, sizes); k != nil || err != nil {
-		return k, err
+	k, err := rowwise(name, r, sizes)
+	if errors.Is(err, ErrUnsupported) {
+		other := error(nil)
+		if k, other = flat(name, r, sizes); !errors.Is(other, ErrUnsupported) {
+			err = other
+		}
 	}
-	if len(nodes) > 1 {
-		return nil, unsupported(nodes[0], "sizes known at run time only, in a region that is not elementwise on tensors of one shape")
+	if len(nodes) > 1 || !errors.Is(err, ErrUnsupported) {
+		return k, err
 	}
 	g := &sized{n: nodes[0], r: r, sizes: sizes, used: make([]bool, len(sizes)), width: 1, lanes: 1, typ: "int", inAt: map[*ir.Value]int{}}
 	return g.kernel(name)
@@ -96,65 +102,114 @@ func factor(e string) string {
 	return e
 }
 
+// limits are what a kernel for bounds has to know to stop earlier.
+type limits struct {
+	rows   string // size 0 of all results
+	sizes  []ir.Dim
+	vector bool // elements behind the last one may be computed, if they are not written
+	single bool // tensors need not lie as loads of several elements want them
+}
+
+// rowwise makes the kernel of a region in which size 0 of every tensor, if it is no
+// number, is one size that is known at run time only, and row i of the results follows
+// from row i of such operands: it is that of known sizes for as many rows as there can
+// be, and stops at the last one.
+func rowwise(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
+	if len(sizes) != 1 {
+		return nil, unsupported(r.nodes[0], "several sizes known at run time only")
+	}
+	rows := sizes[0]
+	bound := ir.D(r.nodes[0].Func().Module().Bound(rows))
+	typ := func(v *ir.Value) (ir.Type, bool) {
+		shape := v.Type().Shape()
+		if _, ok := shape.Static(); ok {
+			return v.Type(), true
+		}
+		if _, ok := shape[1:].Static(); !ok || !shape[0].Equal(rows) {
+			return ir.Type{}, false
+		}
+		shape = slices.Clone(shape)
+		shape[0] = bound
+		return ir.TensorOf(v.Type().DType(), shape), true
+	}
+	elementwise := true
+	for _, n := range r.nodes {
+		if !rowsApart(n) {
+			return nil, unsupported(n, "rows of its result depend on other rows, or on how many there are")
+		}
+		elementwise = elementwise && (n.Op().Info().Elementwise || n.Op().IsView())
+	}
+	for _, v := range r.outs {
+		if _, ok := v.Type().Shape().Static(); ok {
+			return nil, unsupported(v.Def(), "its result has no rows of unknown number")
+		}
+	}
+	return atBounds(name, r, typ, &limits{rows: sizeName(0), sizes: sizes, vector: elementwise})
+}
+
+// rowsApart reports whether row i of n's results follows from row i of operands of
+// an unknown number of rows, whatever that number is.
+func rowsApart(n *ir.Node) bool {
+	fixed := func(v *ir.Value, d int) bool { // size d of v is a number
+		if d < 0 {
+			d += v.Type().Rank()
+		}
+		if d < 0 || d >= v.Type().Rank() {
+			return false
+		}
+		_, ok := v.Type().Shape()[d].Const()
+		return ok
+	}
+	d := int(n.Attrs().Int("dim", 0))
+	switch n.Op() {
+	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias, ir.OpClone, ir.OpFull, ir.OpIota:
+		return true
+	case ir.OpCat, ir.OpGather, ir.OpScatter, ir.OpSliceScatter:
+		return fixed(n.Arg(0), d)
+	case ir.OpEmbedding:
+		return fixed(n.Arg(0), 0)
+	case ir.OpIndex:
+		dims := n.Attrs().Ints("dims")
+		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !fixed(n.Arg(0), int(d)) })
+	case ir.OpCumsum:
+		return false // one thread walks what is a row here
+	}
+	if gone, ok := reduces(n); ok {
+		if _, ok := n.Arg(0).Type().Shape().Static(); ok {
+			return false // rows of another number
+		}
+		for d, g := range gone {
+			if g && !fixed(n.Arg(0), d) {
+				return false
+			}
+		}
+		return true
+	}
+	return n.Op().Info().Elementwise
+}
+
 // flat makes the kernel of a region of elementwise operations on tensors of one shape,
-// scalars beside them: what is elementwise works on vectors. It returns nil for others.
+// scalars beside them: what is elementwise works on vectors.
 func flat(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
 	shape := r.outs[0].Type().Shape()
 	module := r.nodes[0].Func().Module()
 	count := module.Bound(shape.NumElems())
-	if _, ok := shape.Static(); ok || count < 1 {
-		return nil, nil
-	}
-	f := ir.NewModule(1).AddFunc("f")
-	vector := map[*ir.Value]*ir.Value{} // by value of the region; look-up only
-	of := map[*ir.Value]*ir.Value{}     // back
-	misaligned := false
-	var nodes []*ir.Node
 	for _, n := range r.nodes {
-		views := n.Op() == ir.OpView || n.Op() == ir.OpSqueeze || n.Op() == ir.OpUnsqueeze || n.Op() == ir.OpAlias
-		if !views && !n.Op().Info().Elementwise || len(n.Results()) != 1 || n.Result(0).Type().DType() == 0 {
-			return nil, nil
+		if t := n.Result(0).Type(); !n.Op().Info().Elementwise && !reshapes(n) || !t.Contiguous() || !t.Shape().NumElems().Equal(shape.NumElems()) {
+			return nil, unsupported(n, "not elementwise on row-major tensors of one shape")
 		}
-		if !n.Result(0).Type().Shape().NumElems().Equal(shape.NumElems()) || !n.Result(0).Type().Contiguous() {
-			return nil, nil
-		}
-		s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Attrs: n.Attrs(), Results: []ir.Type{ir.Tensor(n.Result(0).Type().DType(), count)}}
 		for _, a := range n.Args() {
-			v := vector[a]
-			if v == nil {
-				t := ir.Tensor(a.Type().DType(), count)
-				switch {
-				case a.Type().Contiguous() && a.Type().Shape().Equal(n.Result(0).Type().Shape()):
-				case views && a.Type().Contiguous():
-				case a.Type().Shape().NumElems().Equal(ir.D(1)):
-					t = ir.Tensor(a.Type().DType(), 1)
-				default:
-					return nil, nil
-				}
-				v = f.Append(ir.NodeSpec{Op: ir.OpInput, Name: a.Def().Name(), Results: []ir.Type{t}}).Result(0)
-				vector[a], of[v] = v, a
-				misaligned = misaligned || !r.aligned(a, 16)
-			} else if !a.Type().Shape().Equal(n.Result(0).Type().Shape()) && !views && !a.Type().Shape().NumElems().Equal(ir.D(1)) {
-				return nil, nil
+			alike := a.Type().Contiguous() && (reshapes(n) || a.Type().Shape().Equal(n.Result(0).Type().Shape()))
+			if !alike && !a.Type().Shape().NumElems().Equal(ir.D(1)) {
+				return nil, unsupported(n, "%s is not of the shape of the result", a)
 			}
-			s.Args = append(s.Args, v)
 		}
-		if views {
-			vector[n.Result(0)] = s.Args[0]
-			continue
+	}
+	typ := func(v *ir.Value) (ir.Type, bool) {
+		if v.Type().Shape().NumElems().Equal(ir.D(1)) {
+			return ir.Tensor(v.Type().DType(), 1), true
 		}
-		m := f.Append(s)
-		vector[n.Result(0)], of[m.Result(0)] = m.Result(0), n.Result(0)
-		nodes = append(nodes, m)
-	}
-	back := ir.NodeSpec{Op: ir.OpReturn}
-	for _, v := range r.outs {
-		back.Args = append(back.Args, vector[v])
-	}
-	f.Append(back)
-	st, err := ir.ComputeStorages(f)
-	if err != nil {
-		return nil, err
+		return ir.Tensor(v.Type().DType(), count), true
 	}
 	var factors []string
 	for _, d := range shape {
@@ -164,24 +219,68 @@ func flat(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
 			factors = append(factors, sizeName(slices.IndexFunc(sizes, d.Equal)))
 		}
 	}
-	k, err := generate(name, st, nodes, &limits{count: product(factors...), sizes: sizes, single: misaligned})
+	return atBounds(name, r, typ, &limits{rows: product(factors...), sizes: sizes, vector: true})
+}
+
+// reshapes reports whether n is a view of all of its operand in the same order.
+func reshapes(n *ir.Node) bool {
+	return n.Op() == ir.OpView || n.Op() == ir.OpSqueeze || n.Op() == ir.OpUnsqueeze || n.Op() == ir.OpAlias
+}
+
+// atBounds writes the kernel of a region whose tensors have the types that typ says,
+// false for none that will do, and ends it at the limits.
+func atBounds(name string, r *region, typ func(*ir.Value) (ir.Type, bool), lim *limits) (*Kernel, error) {
+	f := ir.NewModule(1).AddFunc("f")
+	at := map[*ir.Value]*ir.Value{} // of the region -> of f; look-up only
+	of := map[*ir.Value]*ir.Value{} // back
+	var nodes []*ir.Node
+	for _, n := range r.nodes {
+		s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Attrs: n.Attrs()}
+		for _, a := range n.Args() {
+			if at[a] == nil {
+				t, ok := typ(a)
+				if !ok {
+					return nil, unsupported(n, "%s is %s", a, a.Type())
+				}
+				at[a] = f.Append(ir.NodeSpec{Op: ir.OpInput, Name: a.Def().Name(), Results: []ir.Type{t}}).Result(0)
+				of[at[a]] = a
+				lim.single = lim.single || !r.aligned(a, 16)
+			}
+			s.Args = append(s.Args, at[a])
+		}
+		for _, v := range n.Results() {
+			t, ok := typ(v)
+			if !ok || t.Shape().NumElems().Equal(ir.D(0)) {
+				return nil, unsupported(n, "%s is %s", v, v.Type())
+			}
+			s.Results = append(s.Results, t)
+		}
+		m := f.Append(s)
+		for i, v := range n.Results() {
+			at[v], of[m.Result(i)] = m.Result(i), v
+		}
+		nodes = append(nodes, m)
+	}
+	back := ir.NodeSpec{Op: ir.OpReturn}
+	for _, v := range r.outs {
+		back.Args = append(back.Args, at[v])
+	}
+	f.Append(back)
+	st, err := ir.ComputeStorages(f)
 	if err != nil {
 		return nil, err
 	}
-	k.Sizes = sizes
+	k, err := generate(name, st, nodes, lim)
+	if err != nil {
+		return nil, err
+	}
+	k.Sizes = lim.sizes
 	for _, list := range [2][]*ir.Value{k.Ins, k.Outs} {
 		for i, v := range list {
 			list[i] = of[v]
 		}
 	}
 	return k, nil
-}
-
-// limits are what a kernel on vectors of the bounds has to know to stop earlier.
-type limits struct {
-	count  string // elements
-	sizes  []ir.Dim
-	single bool // tensors need not lie as loads of several elements want them
 }
 
 // sized writes the kernel of one operation whose sizes are parameters.
