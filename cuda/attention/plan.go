@@ -105,34 +105,33 @@ func (p *Problem) seen() int64 {
 	return p.Keys
 }
 
-// Prefer says that the kernels of this package do a call at least as fast as cuDNN's
+// Prefer says that the kernels of this package do a call faster than cuDNN's
 // reproducible engines: those of short sequences, while every block of the launch is on
 // the device at once, 8 warps a multiprocessor. Microseconds on an H200, head width
-// 128, bf16, against cuDNN 9.19, as batch * heads x length (of the kernels before they
-// were rewritten to divide less and spill nothing):
+// 128, bf16, against cuDNN 9.19, as batch * heads x length:
 //
 //	forward              ours  cuDNN      backward     ours  cuDNN
-//	8x16                  5.6    8.7      8x16          4.9   12.1
-//	32x16, 8 key heads    5.7    9.3      32x16        10.6   16.4
-//	8x32                  5.3    9.1      8x32          5.7   12.6
-//	8x64                  5.0    9.2      8x64          6.9   12.6
-//	64*8x16               6.1   18.9      64*8x16       9.3   28.4
-//	1 of 128, 32 heads    6.4    7.0      8x128        11.0   15.8
-//	1 of 512, 32 heads    9.4   10.1      8x256        18.2   21.6
-//	16 of 512, 8 heads    8.7   12.9
-//	64 of 256, 8 heads    7.6   10.0
+//	8x16                  2.9    9.1      8x16          4.3   12.4
+//	32x16, 8 key heads    2.9    9.3      32x16         9.1   16.5
+//	8x32                  3.4    9.1      8x32          5.1   12.6
+//	8x64                  3.4    9.3      8x64          6.6   12.7
+//	64*8x16               3.6   19.0      64*8x16       9.1   28.3
+//	8x128                 4.2    9.2      8x128        10.4   15.9
+//	8x256                 5.4   10.5      8x256        17.7   21.7
+//	1 of 128, 32 heads    4.0
+//	1 of 512, 32 heads    7.2
+//	16 of 512, 8 heads    7.3   12.9
+//	64 of 256, 8 heads    5.6    9.8
 //
-// and not preferred:
+// and, by the tiled kernels, not preferred, for little is gained where anything is:
 //
-//	64*8x64              35.5   19.0      64*8x64      44.5   41.1
-//	8x256, tiled         15.4   10.5      8x512        48.5   32.6
+//	64*8x64              15.4   19.1      64*8x64      42.1   40.4
+//	8x512                12.6   13.7      8x512        45.4   32.8
+//	8x2048               50.2   32.1      8x2048      185.6  122.0
 //
-// Forward calls of up to 128 queries count as short: 8x128 is 64 blocks of 8 warps that
-// see half of what a block of the measured 64 of 256 sees. Backward, the longest block
-// walks over all queries of all heads that share its keys, 64 at a time: it does at most
-// the four steps of 8x256.
-//
-// cuDNN's times for one query are those of its engine 1, which package cudnn refuses
+// Forward calls that fit have at most 512 keys. Backward, the longest block walks over
+// all queries of all heads that share its keys, 64 at a time: it does at most the four
+// steps of 8x256. For one query cuDNN has only its engine 1, which package cudnn refuses
 // where results must not differ from run to run.
 func Prefer(p *Problem) bool {
 	if formOf(p) != short || !p.resident() {
@@ -146,7 +145,7 @@ func Prefer(p *Problem) bool {
 }
 
 // preferredQueries is the most queries of a forward call that Prefer names.
-const preferredQueries = 128
+const preferredQueries = 256
 
 // Of the devices that the kernels are made for. A device with fewer multiprocessors
 // runs the same kernels in more turns; the choice must be the same on all ranks.

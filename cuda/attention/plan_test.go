@@ -50,13 +50,13 @@ func TestPlans(t *testing.T) {
 		{shaped(Forward, bf, true, 2, 8, 2, 64, 64, 128), "attention_short 64x128+33280 preferred"},
 		{shaped(Forward, bf, true, 1, 8, 8, 33, 4096, 64), "attention_short 24x128+16896 preferred"},
 		{shaped(Forward, bf, false, 1, 8, 8, 1, 512, 128), "attention_short 8x256+66560 preferred"},
-		{shaped(Forward, bf, true, 1, 8, 8, 256, 256, 128), "attention_short 128x256+66560"},
+		{shaped(Forward, bf, true, 1, 8, 8, 256, 256, 128), "attention_short 128x256+66560 preferred"},
 		{shaped(Forward, bf, true, 64, 8, 8, 64, 64, 128), "attention_forward 512x128+98304"},
 		{shaped(Forward, bf, true, 64, 32, 32, 1, 512, 128), "attention_short 2048x32+0"},
 		{shaped(Forward, bf, false, 1, 8, 8, 1, 513, 128), "attention_forward 8x128+81920"},
 		{shaped(Forward, bf, true, 1, 32, 32, 2048, 2048, 128), "attention_forward 512x128+98304"},
 		{shaped(Forward, bf, true, 1, 8, 8, 2048, 2048, 128), "attention_forward 256x128+81920"},
-		{shaped(Forward, bf, true, 1, 2, 2, 130, 130, 64), "attention_short 18x256+33792"},
+		{shaped(Forward, bf, true, 1, 2, 2, 130, 130, 64), "attention_short 18x256+33792 preferred"},
 		{shaped(Forward, bf, true, 1, 2, 2, 530, 530, 64), "attention_forward 18x128+40960"},
 		{shaped(Forward, bf, true, 1, 2, 2, 16, 16, 20), "attention_simple 8x128+0"},
 		{shaped(Forward, bf, true, 1, 2, 2, 16, 16, 256), "attention_simple 16x128+0"},
@@ -119,8 +119,9 @@ func TestPrefer(t *testing.T) {
 		{fw, true, 1, 8, 8, 128, 128, 128, 0, true},
 		{fw, true, 1, 16, 16, 128, 128, 128, 0, true},
 		{fw, true, 1, 17, 17, 128, 128, 128, 0, false}, // more warps than fit
-		{fw, true, 1, 8, 8, 129, 129, 128, 0, false},
-		{fw, true, 1, 8, 8, 256, 256, 128, 0, false},
+		{fw, true, 1, 8, 8, 256, 256, 128, 0, true},
+		{fw, true, 1, 9, 9, 256, 256, 128, 0, false},
+		{fw, true, 1, 4, 4, 257, 257, 128, 0, false},
 		{fw, true, 64, 8, 8, 64, 64, 128, 0, false},
 		{fw, false, 1, 8, 8, 1, 513, 128, 0, false},
 		{fw, false, 1, 132, 4, 1, 512, 128, 0, true},
@@ -192,7 +193,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	l.o.Short = true
-	if _, err := l.Plan(shaped(Forward, dtype.BF16, true, 1, 8, 8, 256, 256, 128)); !errors.Is(err, library.ErrNotServed) {
+	if _, err := l.Plan(shaped(Forward, dtype.BF16, true, 1, 8, 8, 512, 512, 128)); !errors.Is(err, library.ErrNotServed) {
 		t.Errorf("a long call of the library of short ones: %v", err)
 	}
 	if _, err := l.Workspace(long); !errors.Is(err, library.ErrNotServed) {
