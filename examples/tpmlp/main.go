@@ -90,7 +90,7 @@ func run(ctx context.Context, w io.Writer, drv cuda.Driver, s size, o device.Opt
 		}
 		said[k] = fmt.Sprintf("rank %d: first output %.8x", k, sha256.Sum256(outs[0].Data))
 		steps, ms := [2]*rt.Step{}, [2][]float64{} // the step, and the step without communication
-		for i := 0; i < 20 && drv != nil; i++ { // in turns: the GPU's clock changes as it gets warm
+		for i := 0; i < 20 && drv != nil; i++ {    // in turns: the GPU's clock changes as it gets warm
 			k := i % 2
 			if i < 2 {
 				steps[k] = must(rt.Prepare(ctx, r, mod, step, rt.Options{SkipCollectives: k == 1}, true))
