@@ -283,8 +283,8 @@ func (d *Device) Wait(s rt.Stream, e rt.Event) error {
 	return d.driver("wait", d.drv.StreamWait(d.rank.Ctx, st.h, ev.h))
 }
 
-// driver turns a failed driver call, which no program can go on after, into the
-// device's failure.
+// driver wraps the error of a driver call. It breaks nothing: the runtime breaks the world
+// when a call of a step fails, and knows which step it was.
 func (d *Device) driver(op string, err error) error {
 	if err == nil {
 		return nil
