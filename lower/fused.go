@@ -154,6 +154,13 @@ func (l *lowering) newBody(nodes []*ir.Node) (*body, error) {
 	b := &body{l: l, nodes: nodes, member: map[*ir.Node]bool{}, temps: map[ir.StorageID]int{}}
 	for _, n := range nodes {
 		b.member[n] = true
+		for _, v := range slices.Concat(n.Args(), n.Results()) {
+			for _, d := range v.Type().Shape() {
+				if _, ok := d.Const(); !ok && !slices.ContainsFunc(b.sizes, d.Equal) {
+					b.sizes = append(b.sizes, d)
+				}
+			}
+		}
 	}
 	for _, n := range nodes {
 		if n.Op().IsView() {

@@ -76,22 +76,32 @@ func (u *fuser) neighbours() error {
 }
 
 // touched is how many bytes of v node n reads or writes: repeated elements once,
-// and of a table only what is picked.
+// and of a table only what is picked; sizes known at run time only count at their hints.
 func touched(n *ir.Node, v *ir.Value) int64 {
-	bytes := int64(v.Type().DType().Size())
-	strides := v.Type().Strides()
-	for d, s := range sizesOf(v) {
-		if d >= len(strides) || strides[d] != 0 {
-			bytes *= s
-		}
-	}
+	size := int64(v.Type().DType().Size())
+	bytes := size * elements(v)
 	switch n.Op() {
 	case ir.OpEmbedding, ir.OpIndex, ir.OpGather:
 		if v == n.Arg(0) {
-			return min(bytes, count64(sizesOf(n.Result(0)))*int64(v.Type().DType().Size()))
+			return min(bytes, elements(n.Result(0))*size)
 		}
 	}
 	return bytes
+}
+
+// elements is how many elements v has, repeated ones counted once.
+func elements(v *ir.Value) int64 {
+	strides := v.Type().Strides()
+	if strides == nil {
+		return v.Def().Func().Module().Hint(v.Type().Shape().NumElems())
+	}
+	count := int64(1)
+	for d, s := range sizesOf(v) {
+		if strides[d] != 0 {
+			count *= s
+		}
+	}
+	return count
 }
 
 // copyCheap gives every reader of a constant, or of a conversion to a wider type,

@@ -10,7 +10,9 @@ import (
 // elements of the results, so that all results need as many; everything inside is
 // an expression of an index, and data movement is another index. With reductions a
 // kernel walks rows: all fold the same dimensions of the same shape, and what
-// follows from a fold is read at the row at hand only. The rules are those of
+// follows from a fold is read at the row at hand only. Where sizes are known at run
+// time only, they count at their bounds, and each row of the results follows from its
+// own, or all is elementwise on tensors of one shape. The rules are those of
 // lower/cudagen, which refuses what breaks them; a test there generates every
 // region that this pass forms in random programs.
 
@@ -32,12 +34,114 @@ func fusable(n *ir.Node) bool {
 		}
 	}
 	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-		shape, ok := v.Type().Shape().Static()
-		if !ok || v.Type().IsAsync() || slices.Contains(shape, 0) {
+		if v.Type().IsAsync() || slices.Contains(sizesOf(v), 0) {
 			return false
 		}
 	}
+	return !sized(n) || i.Elementwise || rowsApart(n)
+}
+
+// sized reports whether a size of n's operands or results is known at run time only.
+func sized(n *ir.Node) bool {
+	has := func(v *ir.Value) bool { _, ok := v.Type().Shape().Static(); return !ok }
+	return slices.ContainsFunc(n.Args(), has) || slices.ContainsFunc(n.Results(), has)
+}
+
+// rowsApart reports whether row i of n's result follows from row i of operands of a
+// number of rows that is known at run time only, whatever that is.
+func rowsApart(n *ir.Node) bool {
+	fixed := func(v *ir.Value, d int64) bool { // size d of v is a number
+		if d < 0 {
+			d += int64(v.Type().Rank())
+		}
+		if d < 0 || d >= int64(v.Type().Rank()) {
+			return false
+		}
+		_, ok := v.Type().Shape()[d].Const()
+		return ok
+	}
+	switch n.Op() {
+	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias, ir.OpClone, ir.OpFull, ir.OpIota:
+		return true
+	case ir.OpCat, ir.OpGather:
+		return fixed(n.Arg(0), n.Attrs().Int("dim", 0))
+	case ir.OpEmbedding:
+		return fixed(n.Arg(0), 0)
+	case ir.OpIndex:
+		dims := n.Attrs().Ints("dims")
+		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !fixed(n.Arg(0), d) })
+	}
+	if gone, ok := folds(n); ok {
+		for d, g := range gone {
+			if g && !fixed(n.Arg(0), int64(d)) {
+				return false
+			}
+		}
+		_, static := n.Arg(0).Type().Shape().Static()
+		return !static
+	}
+	return n.Op().Info().Elementwise
+}
+
+// oneRow reports whether nodes of sizes that are known at run time only can be one
+// kernel that walks rows: there is one such size, it is size 0 of every tensor that has
+// one, all results among them, and each row follows from its own.
+func oneRow(nodes []*ir.Node) bool {
+	var rows *ir.Dim
+	r := &regionShape{member: map[*ir.Node]bool{}}
+	for _, n := range nodes {
+		r.member[n] = true
+	}
+	for _, n := range nodes {
+		if !rowsApart(n) {
+			return false
+		}
+		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
+			shape := v.Type().Shape()
+			if _, ok := shape.Static(); ok {
+				if v.Def() == n && !n.Op().IsView() && r.escapes(v) {
+					return false
+				}
+				continue
+			}
+			if rows == nil {
+				rows = &shape[0]
+			}
+			if _, ok := shape[1:].Static(); !ok || !shape[0].Equal(*rows) {
+				return false
+			}
+		}
+	}
 	return true
+}
+
+// oneVector reports whether nodes of sizes that are known at run time only can be one
+// kernel: all elementwise on row-major tensors of one shape, or on single elements.
+func oneVector(nodes []*ir.Node) bool {
+	var count *ir.Dim
+	for _, n := range nodes {
+		view := n.Op() == ir.OpView || n.Op() == ir.OpSqueeze || n.Op() == ir.OpUnsqueeze || n.Op() == ir.OpAlias
+		if !view && !n.Op().Info().Elementwise || len(n.Results()) != 1 {
+			return false
+		}
+		t := n.Result(0).Type()
+		if all := t.Shape().NumElems(); count == nil {
+			count = &all
+		} else if !count.Equal(all) {
+			return false
+		}
+		for _, a := range n.Args() {
+			alike := a.Type().Contiguous() && (view || a.Type().Shape().Equal(t.Shape()))
+			if !alike && !a.Type().Shape().NumElems().Equal(ir.D(1)) {
+				return false
+			}
+		}
+	}
+	r := &regionShape{member: map[*ir.Node]bool{}}
+	for _, n := range nodes {
+		r.member[n] = true
+	}
+	return slices.ContainsFunc(nodes, func(n *ir.Node) bool { return !n.Op().IsView() && r.escapes(n.Result(0)) })
 }
 
 // pulled reports whether every element of what n writes at positions can find its
@@ -165,6 +269,9 @@ type regionShape struct {
 // oneKernel reports whether the nodes, in program order and with the views between
 // them, can be one kernel that is worth it.
 func oneKernel(nodes []*ir.Node) bool {
+	if slices.ContainsFunc(nodes, sized) && !oneRow(nodes) {
+		return oneVector(nodes)
+	}
 	r := &regionShape{member: map[*ir.Node]bool{}, kind: map[*ir.Value]when{}}
 	for _, n := range nodes {
 		r.member[n] = true
@@ -309,9 +416,16 @@ func (r *regionShape) escapes(v *ir.Value) bool {
 	return false
 }
 
+// sizesOf are the sizes of v, those known at run time only at their bounds.
 func sizesOf(v *ir.Value) []int64 {
-	s, _ := v.Type().Shape().Static() // fusable has checked
-	return s
+	if s, ok := v.Type().Shape().Static(); ok {
+		return s
+	}
+	out := make([]int64, v.Type().Rank())
+	for d, n := range v.Type().Shape() {
+		out[d] = v.Def().Func().Module().Bound(n)
+	}
+	return out
 }
 
 func count64(shape []int64) int64 {

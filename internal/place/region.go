@@ -23,8 +23,8 @@ type Region struct {
 }
 
 // Regions returns the regions of a function in order. An error says that a node
-// cannot belong to one: regions are of views and of pure operations on tensors of
-// known size that involve no other rank.
+// cannot belong to one: regions are of views and of pure operations on tensors that
+// involve no other rank.
 func Regions(f *ir.Func) ([]Region, error) {
 	var out []Region
 	order := f.Order()
@@ -140,8 +140,8 @@ func unfusable(n *ir.Node) string {
 	}
 	for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
 		for _, v := range list {
-			if v.Type().IsAsync() || v.Type().Strides() == nil {
-				return fmt.Sprintf("%s is %s; sizes have to be known", v, v.Type())
+			if v.Type().IsAsync() {
+				return fmt.Sprintf("%s is %s, which is in flight", v, v.Type())
 			}
 		}
 	}
