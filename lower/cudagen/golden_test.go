@@ -2,8 +2,10 @@ package cudagen_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -113,23 +115,32 @@ func TestGolden(t *testing.T) {
 	compare(t, trials, runOnHost(t, trials), false)
 }
 
-// With -gpu=FOLDER the test leaves kernels.cu and inputs there, and compares
-// outputs.exact and outputs.fast if they are there:
+// With -gpu=FOLDER the test leaves kernels0.cu, inputs0 and so on there, in parts that
+// compilers can take side by side, and compares what a GPU made of them with exact
+// functions and with its own, outputs0.exact and outputs0.fast, where they are there:
 //
-//	nvcc -std=c++17 -arch=sm_90 -fmad=false -DEXACT_MATH kernels.cu -o k && ./k inputs outputs.exact
+//	nvcc -std=c++17 -arch=sm_90 -fmad=false -DEXACT_MATH kernels0.cu -o k && ./k inputs0 outputs0.exact
 func TestOnGPU(t *testing.T) {
 	if *gpu == "" {
 		t.Skip("no -gpu folder")
 	}
-	trials := append(load(t), tinyTrials(t, "t")...)
-	write(t, filepath.Join(*gpu, "kernels.cu"), []byte(program(trials)))
-	write(t, filepath.Join(*gpu, "inputs"), inputs(trials))
-	for _, mode := range []string{"exact", "fast"} {
-		got, err := os.ReadFile(filepath.Join(*gpu, "outputs."+mode))
-		if err != nil {
-			t.Log(err)
-			continue
+	const parts = 8
+	trials := slices.Concat(load(t), tinyTrials(t, "t"), sizedTrials(t, 6))
+	compared := map[string]int{}
+	for part := range parts {
+		mine := trials[part*len(trials)/parts : (part+1)*len(trials)/parts]
+		file := func(name, mode string) string { return filepath.Join(*gpu, fmt.Sprint(name, part, mode)) }
+		write(t, file("kernels", ".cu"), []byte(program(mine)))
+		write(t, file("inputs", ""), inputs(mine))
+		for _, mode := range []string{"exact", "fast"} {
+			got, err := os.ReadFile(file("outputs", "."+mode))
+			if err != nil {
+				t.Log(err)
+				continue
+			}
+			compare(t, mine, got, mode == "exact")
+			compared[mode] += len(mine)
 		}
-		compare(t, trials, got, mode == "exact")
 	}
+	t.Logf("launches compared: %v of %d", compared, len(trials))
 }
