@@ -178,22 +178,21 @@ func (e *engine) offer(j int32) {
 	}
 }
 
-// hungry returns a job that feeds a stream with nothing to do, -1 if there is none
-// or memory does not allow it.
+// hungry returns a job that feeds a stream which has nothing to do when the job ends,
+// -1 if there is none or memory does not allow it.
 func (e *engine) hungry() int32 {
 	for s := range e.food {
-		if e.free[s] > e.now || len(e.starts[s]) > 0 {
+		if len(e.starts[s]) > 0 {
 			continue
 		}
-		for len(e.food[s]) > 0 {
-			j := e.byRank[e.food[s][0]]
-			if !e.issued[j] {
-				if e.cert.allows(j) {
-					return j
-				}
-				break
-			}
+		for len(e.food[s]) > 0 && e.issued[e.byRank[e.food[s][0]]] {
 			e.food[s].pop()
+		}
+		if len(e.food[s]) == 0 {
+			continue
+		}
+		if j := e.byRank[e.food[s][0]]; e.free[s] <= e.now+e.p.dur[j] && e.cert.allows(j) {
+			return j
 		}
 	}
 	return -1

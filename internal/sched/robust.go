@@ -6,81 +6,85 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// Costs are estimates. Computation beside copies is slower than alone, collectives
-// are faster or slower than their table says. Of the schedules that take about the
-// same by the costs as given, some lose more than others when the costs are off: if
-// communication bounds the step, for example, it does not matter by these costs
-// whether compute starts early, as it has to wait later in any case; but if compute
-// takes longer than assumed, what it stood still at the beginning is lost.
+// Costs are estimates. Computation beside copies is slower than alone; collectives
+// are faster or slower than their table says. Of schedules that take the same by the
+// costs as given, some lose more than others when the costs are off. Where the last
+// gather bounds a step, for example, it does not matter by these costs in what order
+// the others come, as compute has to wait in the end in any case; but if compute is
+// slower than assumed, what it stood still at the beginning is lost.
 //
-// So the program is also scheduled as if compute or communication took longer or
-// shorter, and every schedule so made is judged under all of a few such scenes. Of
-// those that are as fast as the fastest by the costs as given, the one wins that
-// takes least on average over the scenes.
+// So the program is also scheduled as if the costs were off in a few ways, and every
+// schedule so made is judged in several scenes. The one wins that takes least on
+// average over the scenes, among those that are no slower by the costs as given, and
+// have no higher peak, than the schedule that was made for them.
+//
+// Schedules for slower compute start compute as early as they can: they gather in
+// the order of need and put into one bucket what is needed together. Those for
+// slower communication spread evenly what hides it.
 
 // scene is how far the costs are off: factors of the durations of compute and of
 // communication.
 type scene struct{ compute, comm float64 }
 
-// scenes are what schedules are judged under besides the costs as given.
-var scenes = [...]scene{{1.1, 1}, {1.25, 1}, {1, 0.85}, {1, 1.15}, {1.1, 0.85}, {1.25, 1.15}}
+// scenes are those in which schedules are judged.
+var scenes = [...]scene{{1.1, 1}, {1.25, 1}, {1, 0.85}, {1, 1.15}, {1.1, 0.85}, {1.25, 1.15}, {1, 1.5}}
 
-// variants are what the program is scheduled for besides the costs as given: compute
-// that is slower in proportion, which makes early starts of compute count. Slow
-// communication needs none, as loose schedules stand it.
-var variants = [...]scene{{1.1, 0.85}, {1.25, 1}}
+// variants are the scenes for which the program is scheduled besides the costs as
+// given.
+var variants = [...]scene{{1.1, 0.85}, {1.25, 1}, {1, 1.5}}
 
-// robust returns the schedule to use if b is the best by the costs as given.
+// A variant is not tried if in its scene a schedule is this close to the bound.
+const lossless = 0.003
+
+// robust returns the schedule to use if b is the best by the costs as given. Large
+// programs are only loosened.
 func (a *attempt) robust(b *bucketed) (*bucketed, error) {
 	limit := b.t.Makespan * (1 + 1e-12)
 	b, err := a.loosened(b)
-	if err != nil || a.search.long == 0 {
+	if err != nil || a.search.long == 0 || a.large() {
 		return b, err
 	}
-	list := []*bucketed{b}
+	base := a.spans(b)
+	best, least := b, float64(len(scenes))
 	for _, c := range variants {
-		v := a.variant(c)
-		if newSpanner(a.p, b).span(c) <= v.r.Bounds.Bound*(1+lossless) {
-			continue
-		}
-		x, err := v.under(b.t.Peak)
+		x, err := a.made(c, b)
 		if err != nil {
 			return nil, err
 		}
-		a.search.count += v.search.count
-		if x == nil {
-			continue
-		}
-		if x, err = a.restore(x, c); err != nil {
-			return nil, err
-		}
-		if x.t.Peak > b.t.Peak {
-			continue
-		}
-		if x, err = a.loosened(x); err != nil {
-			return nil, err
-		}
-		list = append(list, x)
-	}
-	var best *bucketed
-	least := 0.0
-	base := a.spans(b)
-	for _, x := range list {
-		if x.t.Makespan > limit {
+		if x == nil || x.t.Makespan > limit || x.t.Peak > b.t.Peak {
 			continue
 		}
 		sum := 0.0
 		for k, t := range a.spans(x) {
 			sum += t / base[k]
 		}
-		if best == nil || sum < least*(1-closeEnough) {
+		if sum < least*(1-closeEnough) {
 			best, least = x, sum
 		}
 	}
 	return best, nil
 }
 
-// loosened is loosen where the options allow it: what is in flight is not limited.
+// made returns a schedule made for a scene under the peak of b, judged by the costs
+// as given; nil if there is none or b is good enough in that scene.
+func (a *attempt) made(c scene, b *bucketed) (*bucketed, error) {
+	v := a.variant(c)
+	if newSpanner(a.p, b).span(c) <= v.r.Bounds.Bound*(1+lossless) {
+		return nil, nil
+	}
+	x, err := v.under(b.t.Peak)
+	a.search.count += v.search.count
+	if x == nil || err != nil {
+		return nil, err
+	}
+	if x, err = a.restore(x, c); err != nil {
+		return nil, err
+	}
+	return a.loosened(x)
+}
+
+// loosened is loosen where the options allow it, which a limit of what is in flight
+// does not.
 func (a *attempt) loosened(b *bucketed) (*bucketed, error) {
 	if a.opts.InFlight > 0 {
 		return b, nil
@@ -88,10 +92,8 @@ func (a *attempt) loosened(b *bucketed) (*bucketed, error) {
 	return a.p.loosen(b)
 }
 
-// A variant is not tried if, in its scene, a schedule is this close to the bound.
-const lossless = 0.003
-
-// variant returns the attempt to schedule the same program in a scene.
+// variant returns the attempt to schedule the same program in a scene, with fewer
+// runs.
 func (a *attempt) variant(c scene) *attempt {
 	m, p := *a.p.m, *a.p
 	m.Dur, p.dur = slices.Clone(m.Dur), slices.Clone(p.dur)
@@ -135,7 +137,7 @@ func (a *attempt) restore(x *bucketed, c scene) (*bucketed, error) {
 	return out, err
 }
 
-// spans returns the makespans of a schedule under all scenes.
+// spans returns the makespans of a schedule in all scenes.
 func (a *attempt) spans(b *bucketed) []float64 {
 	s := newSpanner(a.p, b)
 	out := make([]float64, len(scenes))
@@ -145,7 +147,7 @@ func (a *attempt) spans(b *bucketed) []float64 {
 	return out
 }
 
-// spanner computes makespans of one schedule.
+// spanner computes makespans of one schedule by the rules of package sim.
 type spanner struct {
 	p    *problem
 	jobs []int32

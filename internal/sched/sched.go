@@ -13,8 +13,10 @@
 // and small programs get an exact search besides (exact.go). Collectives of the
 // schedule are joined to buckets where that makes nothing late (bucket.go); as
 // buckets take less time than their members did, the program is then scheduled
-// again with the buckets in place, and they may grow (settle.go, merge.go). Every
-// result is judged by [sim.Evaluate].
+// again with the buckets in place, and they may grow (settle.go, merge.go). Of
+// schedules that are as good by the costs as given, the one is taken that loses least
+// when the costs are off (robust.go), and it gets what slack there is room for
+// (slack.go). Every result is judged by [sim.Evaluate].
 //
 // All decisions are functions of the model and the options alone: no clock, no
 // map iteration, randomness from fixed seeds only, no arithmetic that differs
@@ -124,26 +126,17 @@ func (e *InfeasibleError) Unwrap() error { return ErrInfeasible }
 // if that is under the cap. The error is an *InfeasibleError if no order under
 // the cap was found. It takes O(n log n) time for n nodes and edges.
 func Schedule(m *sim.Model, opts Options) (*Result, error) {
-	input, err := sim.Evaluate(m, m.InputOrder(), nil)
+	a, err := newAttempt(m, opts)
 	if err != nil {
 		return nil, err
 	}
-	p := contract(m)
-	r := &Result{Input: input, Bounds: sim.LowerBound(m), Cap: opts.Cap}
-	if r.Cap == 0 {
-		r.Cap = input.Peak
-	}
-	ref, floor := p.lean(r.Cap)
-	r.Floor = floor
-	a := &attempt{r: r, p: p, opts: opts, search: newSearch(p, ref, floor, r.Bounds.Bound)}
-	a.search.inFlight = opts.InFlight
-	a.goal = r.goal(opts)
+	p, r, input := a.p, a.r, a.r.Input
 	best, err := a.thrifty()
 	if err != nil {
 		return nil, err
 	}
 	if r.Runs = a.search.count; best == nil {
-		return nil, &InfeasibleError{r.Cap, floor, a.proved}
+		return nil, &InfeasibleError{r.Cap, r.Floor, a.proved}
 	}
 	if best, err = a.robust(best); err != nil {
 		return nil, err
@@ -182,6 +175,25 @@ type attempt struct {
 	search *search
 	goal   float64 // no makespan can be below
 	proved bool    // no order is under the cap of the result
+}
+
+// newAttempt prepares to schedule a model.
+func newAttempt(m *sim.Model, opts Options) (*attempt, error) {
+	input, err := sim.Evaluate(m, m.InputOrder(), nil)
+	if err != nil {
+		return nil, err
+	}
+	p := contract(m)
+	r := &Result{Input: input, Bounds: sim.LowerBound(m), Cap: opts.Cap}
+	if r.Cap == 0 {
+		r.Cap = input.Peak
+	}
+	ref, floor := p.lean(r.Cap)
+	r.Floor = floor
+	a := &attempt{r: r, p: p, opts: opts, search: newSearch(p, ref, floor, r.Bounds.Bound)}
+	a.search.inFlight = opts.InFlight
+	a.goal = r.goal(opts)
+	return a, nil
 }
 
 // thrifty tries tight caps first and returns the outcome to use, nil if there is
@@ -276,7 +288,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 // smaller tries buckets that are smaller than those of best: large ones can delay
 // what a part of them would not. Large programs do without.
 func (a *attempt) smaller(s schedule, base *sim.Timeline, best *bucketed, cap int64) (*bucketed, error) {
-	if a.p.n()*againRuns*2 > budget {
+	if a.large() {
 		return best, nil
 	}
 	for _, part := range []int64{6, 4, 2} { // eighths
@@ -308,11 +320,14 @@ func (a *attempt) smaller(s schedule, base *sim.Timeline, best *bucketed, cap in
 // programs, where runs take long, are content earlier.
 func (a *attempt) near(b *bucketed) bool {
 	gap := 2 * closeEnough
-	if a.p.n()*againRuns*2 > budget {
+	if a.large() {
 		gap = 0.005
 	}
 	return b != nil && b.t.Makespan <= a.goal*(1+gap)
 }
+
+// large reports whether runs take so long that only those are made that pay most.
+func (a *attempt) large() bool { return a.p.n()*againRuns*2 > budget }
 
 // exact improves the schedule of a small program by exact search.
 func (a *attempt) exact(s *schedule, cap int64) {

@@ -96,11 +96,10 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	} {
 		s.run(t)
 	}
-	if t := s.bestKey; !t.feed {
+	for t := s.bestKey; ; t.window *= 2 { // what feeds streams first leaves more to put off
 		t.feed = true
-		for range 3 {
-			s.run(t)
-			t.window *= 2
+		if s.run(t); s.bestKey != t {
+			break
 		}
 	}
 	if t := s.bestKey; t.wait == 0 {

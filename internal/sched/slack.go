@@ -7,15 +7,19 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// A schedule puts starts where their stream becomes free and waits where their
-// collective ends, by the costs as given. If a collective takes longer than that,
-// the compute stream stands still at the wait, whether or not it needs the results;
-// if it takes less, the stream stays idle until the next start. So waits move back
-// to the first job that needs them, and starts move forward to where the collective
-// before them on the stream begins: one is then always queued behind the one that
-// runs. Neither can make anything later, whatever the costs are. What it takes is
-// memory, of operands of the collectives and of their results, and it is done only
-// as far as live memory stays within the peak.
+// The scheduler puts starts where their stream becomes free and waits where their
+// collective ends, by the costs as given. If a collective takes longer than that, the
+// compute stream stands still at its wait, whether or not anything needs the result;
+// if it takes less, the stream stays idle until the next start.
+//
+// A loose schedule has the same order of compute, and of collectives on every stream,
+// but waits stand in front of the first job that needs them, and starts where the
+// collective before them on their stream begins: so one is always queued behind the
+// one that runs. Both only take away reasons to wait, so that no job is later,
+// whatever the costs are. What it takes is memory, as operands of collectives are
+// held longer and results exist earlier; so it is done as far as the peak of live
+// memory stays what it was, counted plainly and as if the results of a bucket were
+// one buffer. Where all of a move does not fit, half of it is tried, and so on.
 
 // unit is what moves as one: a job, or the starts or the waits of a bucket.
 type unit []int32
@@ -45,8 +49,14 @@ type loosener struct {
 	at    []int32 // job -> unit
 	move  []int32 // unit -> unit before which it goes, itself if it stays
 
-	plain, packed           *rangeMax // live bytes by unit, as they are and if the results of a bucket are freed together
+	// Live bytes by unit, as they are and if the results of a bucket are freed together.
+	plain, packed           *rangeMax
 	plainLimit, packedLimit int64
+
+	tally  *tally    // buckets of results
+	mates  [][]int32 // bucket -> its results
+	seen   []int32   // storage, and behind them bucket -> when it was last seen
+	moment int32
 }
 
 // split cuts an order into units and computes the memory curves by units: the most
@@ -75,6 +85,14 @@ func (l *loosener) split(jobs, of []int32, buckets int) {
 	}
 	l.plain, l.plainLimit = l.curve(none, 0)
 	l.packed, l.packedLimit = l.curve(of, buckets)
+	l.tally = newTally(p, of, buckets)
+	l.mates = make([][]int32, buckets)
+	l.seen = make([]int32, len(p.size)+buckets)
+	for s, b := range l.tally.of {
+		if b >= 0 {
+			l.mates[b] = append(l.mates[b], int32(s))
+		}
+	}
 }
 
 // curve returns live bytes by unit and their maximum.
@@ -91,25 +109,29 @@ func (l *loosener) curve(of []int32, buckets int) (*rangeMax, int64) {
 	return t, max(t.max(), l.p.floor())
 }
 
-// add lets bytes live during units [from, to) if that keeps the peaks, and reports
-// whether it did.
+// span is bytes that are live during units [from, to), as they are and if the results
+// of a bucket are freed together.
+type span struct {
+	from, to int32
+	bytes    int64
+	packed   bool
+}
+
+// add lets bytes live longer if that keeps the peaks, and reports whether it did.
 func (l *loosener) add(list []span) bool {
 	for _, sign := range []int64{1, -1} {
 		for _, s := range list {
-			l.plain.add(s.from, s.to, sign*s.bytes)
-			l.packed.add(s.from, s.to, sign*s.bytes)
+			t := l.plain
+			if s.packed {
+				t = l.packed
+			}
+			t.add(s.from, s.to, sign*s.bytes)
 		}
 		if l.plain.max() <= l.plainLimit && l.packed.max() <= l.packedLimit {
 			return sign == 1
 		}
 	}
 	return false
-}
-
-// span is bytes that are live during some units.
-type span struct {
-	from, to int32
-	bytes    int64
 }
 
 // place returns the unit behind which job j stands after the moves.
@@ -121,37 +143,56 @@ func (l *loosener) place(j int32) int32 {
 	return u
 }
 
+// last returns the place of the last user of a storage outside of unit u, or u if
+// none is behind it.
+func (l *loosener) last(s, u int32) int32 {
+	at := u
+	for _, q := range l.p.users.At(s) {
+		if l.at[q] != u {
+			at = max(at, l.place(q))
+		}
+	}
+	return at
+}
+
 // holds returns what is live if the waits of unit u move in front of unit to.
 func (l *loosener) holds(u, to int32) []span {
 	p := l.p
 	var out []span
-	for i, w := range l.units[u] {
+	l.moment++
+	for _, w := range l.units[u] {
 		for _, s := range p.use.At(w) {
-			if p.pinned[s] || l.usedBefore(u, i, s) {
+			b := l.tally.of[s]
+			if !l.fresh(s) || p.pinned[s] && b < 0 {
 				continue
 			}
-			from := u
-			for _, q := range p.users.At(s) {
-				if l.at[q] != u {
-					from = max(from, l.place(q))
-				}
+			from := l.last(s, u) + 1
+			if from >= to {
+				continue
 			}
-			if from+1 < to {
-				out = append(out, span{from + 1, to, p.size[s]})
+			if !p.pinned[s] {
+				out = append(out, span{from, to, p.size[s], false})
+			}
+			if b < 0 {
+				out = append(out, span{from, to, p.size[s], true})
+			} else if l.fresh(int32(len(p.size)) + b) {
+				for _, mate := range l.mates[b] {
+					from = max(from, l.last(mate, u)+1)
+				}
+				if from < to {
+					out = append(out, span{from, to, l.tally.bytes[b], true})
+				}
 			}
 		}
 	}
 	return out
 }
 
-// usedBefore reports whether one of the first i jobs of unit u uses storage s.
-func (l *loosener) usedBefore(u int32, i int, s int32) bool {
-	for _, j := range l.units[u][:i] {
-		if slices.Contains(l.p.use.At(j), s) {
-			return true
-		}
-	}
-	return false
+// fresh reports whether i is seen for the first time at this moment.
+func (l *loosener) fresh(i int32) bool {
+	was := l.seen[i]
+	l.seen[i] = l.moment
+	return was != l.moment
 }
 
 // sinkWaits moves waits back, last first, so that one may pass to where a wait that
@@ -201,7 +242,7 @@ func (l *loosener) raiseStarts(t *sim.Timeline) {
 		for to > from && t.Issue[p.node[l.units[to-1][0]]] >= begin[k] {
 			to--
 		}
-		for to < u && !l.add([]span{{to, u, bytes}}) {
+		for to < u && !l.add([]span{{to, u, bytes, false}, {to, u, bytes, true}}) {
 			to += (u - to + 1) / 2
 		}
 		l.move[u], floor[k], begin[k] = to, to, t.Begin[p.node[x]]
