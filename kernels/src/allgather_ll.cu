@@ -2,62 +2,48 @@
 // packets (flagged.h), to every peer and copies what arrives into place.
 #include "flagged.h"
 
+template <class A> DEV u64 loadOwn(const A &p, u32 i) {
+  Piece<8> u = find<8>(p, i);
+  return load8(u, u.s->src);
+}
+
 template <int N, class A> DEV void allGather(const A &p) {
   const Args &a = p.a;
-  const u32 n = N ? N : a.n;
-  u32 e = readEpoch(a, CTL_EPOCH);
+  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  u64 half = 0;
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<8> u = find<8>(p, i);
-    u64 v = load8(u, u.s->src);
+  if (first < a.units) {
+    u32 i = first;
+    u64 v = loadOwn(p, i); // in flight together with the epoch
+    u32 e = nextEpoch(opaque(done));
     if (gone)
-      return;
-    half = a.scratch + ((e & 1) ? a.half : 0);
-    u64 at = half + a.rank * a.slot + (u64)i * 16;
-    V2 pk = flagged(v, e);
-    if (N) {
+      quit();
+    u64 half = a.scratch + ((e & 1) ? a.half : 0);
+    for (;;) {
+      u64 at = half + a.rank * a.slot + (u64)i * 16;
+      V2 pk = flagged(v, e);
+      if (N) {
 #pragma unroll
-      for (int k = 1; k < N; k++)
-        st2x8sys(a.peer[k] + at, pk);
-    } else {
-      for (u32 k = 1; k < n; k++)
-        st2x8sys(a.peer[k] + at, pk);
-    }
-    store8(u, u.s->dst + a.rank * u.s->bytes, v);
-  }
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<8> u = find<8>(p, i);
-    u64 at = a.peer[0] + half + (u64)i * 16;
-    if (N == 0) {
-      for (u32 r = 0; r < n; r++) {
-        u64 d;
-        if (r == a.rank)
-          continue;
-        if (!receiveOne(a, at + r * a.slot, e, r, d))
-          return;
-        store8(u, u.s->dst + r * u.s->bytes, d);
+        for (int k = 1; k < N; k++)
+          st2x8sys(a.peer[k] + at, pk);
+      } else {
+        for (u32 k = 1; k < a.n; k++)
+          st2x8sys(a.peer[k] + at, pk);
       }
-      continue;
+      Piece<8> u = find<8>(p, i);
+      store8(u, u.s->dst + a.rank * u.s->bytes, v);
+      i += stride;
+      if (i >= a.units)
+        break;
+      v = loadOwn(p, i);
     }
-    V2 v[N ? N : 1];
-    if (!receiveAll<N ? N : 1>(a, at, e, v))
-      return;
-    u64 to = u.s->dst + u.off;
-    if (__builtin_expect(u.all, 1)) {
-#pragma unroll
-      for (int r = 0; r < N; r++)
-        if (r != (int)a.rank)
-          st8(to + r * u.s->bytes, content(v[r]));
-      continue;
-    }
-#pragma unroll 1
-    for (u32 r = 0; r < n; r++) // the packets are still there: no register is indexed
-      if (r != a.rank)
-        st8any(to + r * u.s->bytes, u.s->bytes - u.off, content(ld2x8sys(at + r * a.slot)));
+    i = first;
+    do {
+      settle<N>(a, find<8>(p, i), a.peer[0] + half + (u64)i * 16, e);
+      i += stride;
+    } while (i < a.units);
   }
-  writeEpoch(a, CTL_EPOCH, e);
+  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
 }
 
 #define KERNEL(N, suffix)                                                                     \

@@ -8,13 +8,12 @@ template <class A> DEV void allReduce(const A &p) {
   u32 e = readEpoch(a, CTL_EPOCH);
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  u64 half = 0;
+  if (gone)
+    quit();
+  u64 half = a.scratch + ((e & 1) ? a.half : 0);
   for (u32 i = first; i < a.units; i += stride) {
     Piece<8> u = find<8>(p, i);
     u64 v = load8(u, u.s->src);
-    if (gone)
-      return;
-    half = a.scratch + ((e & 1) ? a.half : 0);
     u64 at = half + a.rank * a.slot + (u64)i * 16;
     for (u32 k = 1; k < a.n; k++)
       st2x8sys(a.peer[k] + at, flagged(v, e));
@@ -25,9 +24,7 @@ template <class A> DEV void allReduce(const A &p) {
     u64 at = a.peer[0] + half + (u64)i * 16;
     Any s;
     for (u32 r = 0; r < a.n; r++) {
-      u64 d = mine;
-      if (r != a.rank && !receiveOne(a, at + r * a.slot, e, r, d))
-        return;
+      u64 d = r == a.rank ? mine : receiveOne(a, at + r * a.slot, e, r);
       if (r == 0)
         anySet(s, a.dtype, d);
       else

@@ -9,37 +9,46 @@
 // A call receives from every peer because its unit 0 does.
 #include "poison.h"
 
+template <class A> DEV V4 loadOwn(const A &p, u32 i) {
+  Piece<16> u = find<16>(p, i);
+  return load4(u, u.s->src);
+}
+
 template <int T, int N, class A> DEV void oneshot(const A &p) {
   const Args &a = p.a;
-  u32 e = readEpoch(a, CTL_EPOCH);
+  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  u64 half = 0;
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<16> u = find<16>(p, i);
-    V4 v = load4(u, u.s->src); // in flight together with the epoch
+  if (first < a.units) {
+    u32 i = first;
+    V4 v = loadOwn(p, i); // in flight together with the epoch
+    u32 e = nextEpoch(opaque(done));
     if (gone)
-      return;
-    half = a.scratch + ((e & 1) ? a.half : 0);
-    u64 at = half + a.rank * a.slot + (u64)i * 16;
-    v = cure4(v);
+      quit();
+    u64 half = a.scratch + ((e & 1) ? a.half : 0);
+    for (;;) {
+      u64 at = half + a.rank * a.slot + (u64)i * 16;
+      V4 c = cure4(v);
 #pragma unroll
-    for (int k = 1; k < N; k++)
-      st4sys(a.peer[k] + at, v);
+      for (int k = 1; k < N; k++)
+        st4sys(a.peer[k] + at, c);
+      i += stride;
+      if (i >= a.units)
+        break;
+      v = loadOwn(p, i);
+    }
+    i = first;
+    do {
+      Piece<16> u = find<16>(p, i);
+      V4 mine = load4(u, u.s->src), all[N];
+      u64 at = a.peer[0] + half + (u64)i * 16;
+      receive<N>(a, at, mine, all);
+      store4(u, u.s->dst, sumAll<T, N>(all, a.op));
+      poisonAgain<N>(a, at);
+      i += stride;
+    } while (i < a.units);
   }
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<16> u = find<16>(p, i);
-    V4 mine = load4(u, u.s->src), v[N];
-#pragma unroll
-    for (int r = 0; r < N; r++)
-      v[r] = mine;
-    u64 at = a.peer[0] + half + (u64)i * 16;
-    if (!receive<N>(a, at, v))
-      return;
-    store4(u, u.s->dst, sumAll<T, N>(v, a.op));
-    poisonAgain<N>(a, at);
-  }
-  writeEpoch(a, CTL_EPOCH, e);
+  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
 }
 
 #define KERNEL(T, name, N)                                                                                  \

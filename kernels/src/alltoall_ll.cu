@@ -5,78 +5,66 @@
 // peers that exchange nothing. broadcast and permute are uneven all_to_alls.
 #include "flagged.h"
 
+// loadSlices loads unit i of every slice, where it is whole and aligned and the size
+// of the group is known: v[k] goes to group rank rank+k.
+template <int N, class A> DEV void loadSlices(const A &p, u32 i, u64 (&v)[N ? N : 1]) {
+  Piece<8> u = find<8>(p, i);
+  if (N && __builtin_expect(u.all, 1)) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      v[k] = ld8(u.s->src + u.off + nth<N>(p.a, k) * u.s->bytes);
+  }
+}
+
+// sendAny sends unit u of any alignment and of a group of any size.
+DEV void sendAny(const Args &a, const Piece<8> &u, u64 at, u32 e) {
+#pragma unroll 1
+  for (u32 k = 0; k < a.n; k++) {
+    u32 d = a.rank + k;
+    u64 v = load8(u, u.s->src + (d >= a.n ? d - a.n : d) * u.s->bytes);
+    if (k == 0)
+      store8(u, u.s->dst + a.rank * u.s->bytes, v);
+    else
+      st2x8sys(a.peer[k] + at, flagged(v, e));
+  }
+}
+
 template <int N, class A> DEV void allToAll(const A &p) {
   const Args &a = p.a;
-  const u32 n = N ? N : a.n;
-  u32 e = readEpoch(a, CTL_EPOCH);
+  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  u64 half = 0;
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<8> u = find<8>(p, i);
-    u64 from = u.s->src + u.off;
-    if (N && __builtin_expect(u.all, 1)) {
-      u64 v[N ? N : 1];
-#pragma unroll
-      for (int k = 0; k < N; k++) {
-        u32 d = a.rank + k;
-        v[k] = ld8(from + (d >= n ? d - n : d) * u.s->bytes);
-      }
-      if (gone)
-        return;
-      half = a.scratch + ((e & 1) ? a.half : 0);
-      u64 at = half + a.rank * a.slot + (u64)i * 16;
-#pragma unroll
-      for (int k = 1; k < N; k++)
-        st2x8sys(a.peer[k] + at, flagged(v[k], e));
-      st8(u.s->dst + u.off + a.rank * u.s->bytes, v[0]);
-      continue;
-    }
+  if (first < a.units) {
+    u32 i = first;
+    u64 v[N ? N : 1];
+    loadSlices<N>(p, i, v); // in flight together with the epoch
+    u32 e = nextEpoch(opaque(done));
     if (gone)
-      return;
-    half = a.scratch + ((e & 1) ? a.half : 0);
-    u64 at = half + a.rank * a.slot + (u64)i * 16;
-#pragma unroll 1
-    for (u32 k = 0; k < n; k++) {
-      u32 d = a.rank + k;
-      u64 v = load8(u, u.s->src + (d >= n ? d - n : d) * u.s->bytes);
-      if (k == 0)
-        store8(u, u.s->dst + a.rank * u.s->bytes, v);
-      else
-        st2x8sys(a.peer[k] + at, flagged(v, e));
-    }
-  }
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<8> u = find<8>(p, i);
-    u64 at = a.peer[0] + half + (u64)i * 16;
-    if (N == 0) {
-      for (u32 r = 0; r < n; r++) {
-        u64 d;
-        if (r == a.rank)
-          continue;
-        if (!receiveOne(a, at + r * a.slot, e, r, d))
-          return;
-        store8(u, u.s->dst + r * u.s->bytes, d);
-      }
-      continue;
-    }
-    V2 v[N ? N : 1];
-    if (!receiveAll<N ? N : 1>(a, at, e, v))
-      return;
-    u64 to = u.s->dst + u.off;
-    if (__builtin_expect(u.all, 1)) {
+      quit();
+    u64 half = a.scratch + ((e & 1) ? a.half : 0);
+    for (;;) {
+      u64 at = half + a.rank * a.slot + (u64)i * 16;
+      Piece<8> u = find<8>(p, i);
+      if (N && __builtin_expect(u.all, 1)) {
 #pragma unroll
-      for (int r = 0; r < N; r++)
-        if (r != (int)a.rank)
-          st8(to + r * u.s->bytes, content(v[r]));
-      continue;
+        for (int k = 1; k < N; k++)
+          st2x8sys(a.peer[k] + at, flagged(v[k], e));
+        st8(u.s->dst + u.off + a.rank * u.s->bytes, v[0]);
+      } else {
+        sendAny(a, u, at, e);
+      }
+      i += stride;
+      if (i >= a.units)
+        break;
+      loadSlices<N>(p, i, v);
     }
-#pragma unroll 1
-    for (u32 r = 0; r < n; r++) // the packets are still there: no register is indexed
-      if (r != a.rank)
-        st8any(to + r * u.s->bytes, u.s->bytes - u.off, content(ld2x8sys(at + r * a.slot)));
+    i = first;
+    do {
+      settle<N>(a, find<8>(p, i), a.peer[0] + half + (u64)i * 16, e);
+      i += stride;
+    } while (i < a.units);
   }
-  writeEpoch(a, CTL_EPOCH, e);
+  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
 }
 
 #define KERNEL(N, suffix)                                                                    \
@@ -123,8 +111,7 @@ GLOBAL void BOUNDS(512, 1) all_to_all_uneven_ll(const ArgsV p) {
     u64 dst = p.dst[r], bytes = p.recv[r];
     for (u64 i = first; i * 8 < bytes || i == 0; i += stride) {
       u64 left = bytes - i * 8, d;
-      if (!receiveOne(a, a.peer[0] + half + r * a.slot + i * 16, e, r, d))
-        return;
+      d = receiveOne(a, a.peer[0] + half + r * a.slot + i * 16, e, r);
       if (aligned8(dst) && left >= 8 && bytes != 0)
         st8(dst + i * 8, d);
       else

@@ -37,8 +37,8 @@ template <bool SIGNAL, bool WAIT> DEV void channel(const Args &a) {
     u32 v = ldsys(counter(a.ctl, channel, r));
     if ((i32)(v - want) >= 0)
       break;
-    if (stuck(a, w, r, want, v))
-      return;
+    if (!patient(w))
+      look<true>(a, w, r, want, v);
   }
   st1(counter(a.ctl, channel, r) + 64, want);
 }

@@ -15,36 +15,66 @@ DEV V2 flagged(u64 d, u32 e) { return V2{(d & 0xffffffffu) | (u64)e << 32, (d >>
 DEV bool current(V2 p, u32 e) { return (u32)(p.x >> 32) == e && (u32)(p.y >> 32) == e; }
 DEV u64 content(V2 p) { return (p.x & 0xffffffffu) | p.y << 32; }
 
-// receiveOne polls one packet. False means give up.
-DEV bool receiveOne(const Args &a, u64 addr, u32 e, u32 peer, u64 &d) {
+// receiveOne polls one packet.
+DEV u64 receiveOne(const Args &a, u64 addr, u32 e, u32 peer) {
   Wait w = {0, 0};
   for (;;) {
     V2 p = ld2x8sys(addr);
-    if (current(p, e)) {
-      d = content(p);
-      return true;
-    }
-    if (stuck(a, w, peer, e, (u32)(p.x >> 32)))
-      return false;
+    if (current(p, e))
+      return content(p);
+    if (!patient(w))
+      look<true>(a, w, peer, e, (u32)(p.x >> 32));
   }
 }
 
-// receiveAll polls the packets of all peers at addr + r*slot together.
-template <int N> DEV bool receiveAll(const Args &a, u64 addr, u32 e, V2 (&v)[N]) {
+// receiveAll polls the packets of all peers at addr + r*slot together: v[k] comes
+// from group rank rank+k, so every load is made and no register is chosen by rank.
+template <int N> DEV void receiveAll(const Args &a, u64 addr, u32 e, V2 (&v)[N]) {
   Wait w = {0, 0};
+  u64 from[N];
+#pragma unroll
+  for (int k = 1; k < N; k++)
+    from[k] = addr + nth<N>(a, k) * a.slot;
   for (;;) {
-    u32 missing = N;
 #pragma unroll
-    for (int r = 0; r < N; r++)
-      if (r != (int)a.rank)
-        v[r] = ld2x8sys(addr + r * a.slot);
+    for (int k = 1; k < N; k++)
+      v[k] = ld2x8sys(from[k]);
+    bool all = true;
 #pragma unroll
-    for (int r = 0; r < N; r++)
-      if (r != (int)a.rank && !current(v[r], e))
-        missing = r;
-    if (missing == N)
-      return true;
-    if (stuck(a, w, missing, e, 0))
-      return false;
+    for (int k = 1; k < N; k++)
+      all = all && current(v[k], e);
+    if (all)
+      return;
+    if (patient(w))
+      continue;
+    u32 missing = 0;
+#pragma unroll
+    for (int k = 1; k < N; k++)
+      missing = current(v[k], e) ? missing : k;
+    look<true>(a, w, nth<N>(a, missing), e, 0);
+  }
+}
+
+// settle writes unit u of every peer, whose packets arrive at at + r*slot, into that
+// peer's slice of the result. N is the size of the group, or 0 for any.
+template <int N> DEV void settle(const Args &a, const Piece<8> &u, u64 at, u32 e) {
+  if constexpr (N == 0) {
+    for (u32 r = 0; r < a.n; r++)
+      if (r != a.rank)
+        store8(u, u.s->dst + r * u.s->bytes, receiveOne(a, at + r * a.slot, e, r));
+  } else {
+    V2 v[N];
+    receiveAll<N>(a, at, e, v);
+    u64 to = u.s->dst + u.off;
+    if (__builtin_expect(u.all, 1)) {
+#pragma unroll
+      for (int k = 1; k < N; k++)
+        st8(to + nth<N>(a, k) * u.s->bytes, content(v[k]));
+    } else {
+#pragma unroll 1
+      for (u32 r = 0; r < N; r++) // the packets are still there: no register is indexed
+        if (r != a.rank)
+          st8any(to + r * u.s->bytes, u.s->bytes - u.off, content(ld2x8sys(at + r * a.slot)));
+    }
   }
 }

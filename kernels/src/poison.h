@@ -17,33 +17,53 @@ DEV V4 cure4(V4 v) { return V4{cure(v.x), cure(v.y), cure(v.z), cure(v.w)}; }
 DEV bool arrived(V4 v) { return v.x != POISON && v.y != POISON && v.z != POISON && v.w != POISON; }
 
 // receive polls the packets of all peers at addr + r*slot, one for each rank r
-// but our own, whose value is already in v[rank]. It reloads all of them at once
-// so that the polls overlap. False means give up.
-template <int N> DEV bool receive(const Args &a, u64 addr, V4 (&v)[N]) {
+// but our own, whose value is mine. It reloads all of them at once so that the
+// polls overlap. v[r] is rank r's; of two ranks, whose sum has no order, v[0] is ours.
+template <int N> DEV void receive(const Args &a, u64 addr, V4 mine, V4 (&v)[N]) {
   Wait w = {0, 0};
-  for (;;) {
-    u32 missing = N;
+  if constexpr (N == 2) {
+    v[0] = mine;
+    addr += (a.rank ^ 1) * a.slot;
+    for (;;) {
+      v[1] = ld4sys(addr);
+      if (arrived(v[1]))
+        return;
+      if (!patient(w))
+        look<true>(a, w, a.rank ^ 1, 0, 0);
+    }
+  } else {
 #pragma unroll
     for (int r = 0; r < N; r++)
-      if (r != (int)a.rank)
-        v[r] = ld4sys(addr + r * a.slot);
+      v[r] = mine;
+    for (;;) {
+      u32 missing = N;
 #pragma unroll
-    for (int r = 0; r < N; r++)
-      if (r != (int)a.rank && !arrived(v[r]))
-        missing = r;
-    if (missing == N)
-      return true;
-    if (stuck(a, w, missing, 0, 0))
-      return false;
+      for (int r = 0; r < N; r++)
+        if (r != (int)a.rank)
+          v[r] = ld4sys(addr + r * a.slot);
+#pragma unroll
+      for (int r = 0; r < N; r++)
+        if (r != (int)a.rank && !arrived(v[r]))
+          missing = r;
+      if (missing == N)
+        return;
+      if (!patient(w))
+        look<true>(a, w, missing, 0, 0);
+    }
   }
 }
 
 // poisonAgain readies the packets that receive has read for the call after next.
 template <int N> DEV void poisonAgain(const Args &a, u64 addr) {
+  const V4 none = {POISON, POISON, POISON, POISON};
+  if constexpr (N == 2) {
+    st4(addr + (a.rank ^ 1) * a.slot, none);
+  } else {
 #pragma unroll
-  for (int r = 0; r < N; r++)
-    if (r != (int)a.rank)
-      st4(addr + r * a.slot, V4{POISON, POISON, POISON, POISON});
+    for (int r = 0; r < N; r++)
+      if (r != (int)a.rank)
+        st4(addr + r * a.slot, none);
+  }
 }
 
 // sumAll folds v in rank order.

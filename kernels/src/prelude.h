@@ -24,6 +24,11 @@
 // %globaltimer. A wait past its deadline writes one error record, aborts the
 // group on every rank and returns; nothing traps, so contexts survive. The
 // abort is sticky until the host clears the control page.
+//
+// Kernels whose blocks never meet end a thread that gives up at once (quit). A
+// compiler that carries a "gave up" through the loops around the polls, as clang
+// does, pays for it in every call: branches between threads that part are not
+// threaded through each other.
 #pragma once
 
 typedef unsigned char u8;
@@ -236,26 +241,48 @@ DEV void report(const Args &a, u32 peer, u32 want, u32 seen, u64 elapsed) {
   abortAll(a);
 }
 
-// stuck is called after each failed poll and says whether to give up. Cheap
-// until SPINS polls have failed. peer, want and seen go into the record.
-DEV bool stuck(const Args &a, Wait &w, u32 peer, u32 want, u32 seen) {
-  if (__builtin_expect(++w.spins < SPINS, 1))
-    return false;
+// quit ends the thread. Only for kernels without block barriers.
+[[noreturn]] DEV void quit() {
+  asm volatile("exit;" ::: "memory");
+  __builtin_unreachable();
+}
+
+// patient counts a failed poll and says whether the next may follow at once.
+DEV bool patient(Wait &w) { return __builtin_expect(++w.spins < SPINS, 1); }
+
+// look is called when patience is over and says whether to give up; with QUIT it ends
+// the thread instead. peer, want and seen go into the record.
+template <bool QUIT> DEV bool look(const Args &a, Wait &w, u32 peer, u32 want, u32 seen) {
   w.spins = 0;
-  if (ldsys(a.ctl + CTL_ABORT) != 0)
+  if (ldsys(a.ctl + CTL_ABORT) != 0) {
+    if (QUIT)
+      quit();
     return true;
+  }
   u64 t = now();
   if (w.start == 0)
     w.start = t;
   if (a.host != 0 && ldsys(a.host + CTL_ABORT) != 0) {
     abortAll(a);
+    if (QUIT)
+      quit();
     return true;
   }
   if (a.timeout != 0 && t - w.start > a.timeout) {
     report(a, peer, want, seen, t - w.start);
+    if (QUIT)
+      quit();
     return true;
   }
   return false;
+}
+
+// stuck is called after each failed poll and says whether to give up. Cheap until
+// SPINS polls have failed.
+DEV bool stuck(const Args &a, Wait &w, u32 peer, u32 want, u32 seen) {
+  if (patient(w))
+    return false;
+  return look<false>(a, w, peer, want, seen);
 }
 
 // waitCounter waits until the counter at addr has reached want, wrap-safe, and
@@ -276,9 +303,22 @@ DEV bool waitCounter(const Args &a, u64 addr, u32 want, u32 peer) {
 // reads a copy that another block of the same launch writes.
 DEV u32 nextEpoch(u32 e) { return e == 0xffffffffu ? 2 : e + 1; } // 0 marks untouched packets; parity alternates
 DEV u32 readEpoch(const Args &a, u32 which) { return nextEpoch(ld1(a.ctl + which + 4 * bid())); }
+// opaque is e, but the compiler does not know. What a kernel computes from the epoch
+// at its beginning is kept apart from what it computes at its end: else both are done
+// before the first branch, which then waits for the epoch to arrive.
+DEV u32 opaque(u32 e) {
+  asm volatile("" : "+r"(e));
+  return e;
+}
 DEV void writeEpoch(const Args &a, u32 which, u32 e) {
   for (u32 c = bid() + tid() * nblocks(); c < MAXBLOCKS; c += nthreads() * nblocks())
     st1(a.ctl + which + 4 * c, e);
+}
+
+// nth is the group rank of peer k in a group of N.
+template <int N> DEV u32 nth(const Args &a, u32 k) {
+  u32 r = a.rank + k;
+  return r >= N ? r - N : r;
 }
 
 // ---- units of segments --------------------------------------------------------

@@ -5,41 +5,67 @@
 #include "flagged.h"
 #include "poison.h"
 
+// loadSlices loads unit i of every peer's slice, where it is whole and aligned: v[k]
+// goes to group rank rank+k.
+template <int N, class A> DEV void loadSlices(const A &p, u32 i, V4 (&v)[N]) {
+  Piece<16> u = find<16>(p, i);
+  if (!__builtin_expect(u.all, 1))
+    return;
+#pragma unroll
+  for (int k = 1; k < N; k++) {
+    v[k] = ld4(u.s->src + u.off + nth<N>(p.a, k) * u.s->bytes);
+  }
+}
+
+// sendAny sends unit u of any alignment.
+DEV void sendAny(const Args &a, const Piece<16> &u, u64 at) {
+#pragma unroll 1
+  for (u32 k = 1; k < a.n; k++) {
+    u32 d = a.rank + k;
+    st4sys(a.peer[k] + at, cure4(load4(u, u.s->src + (d >= a.n ? d - a.n : d) * u.s->bytes)));
+  }
+}
+
 template <int T, int N, class A> DEV void reduceScatter(const A &p) {
   const Args &a = p.a;
-  u32 e = readEpoch(a, CTL_EPOCH);
+  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  u64 half = 0;
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<16> u = find<16>(p, i);
+  if (first < a.units) {
+    u32 i = first;
     V4 v[N];
-#pragma unroll
-    for (int k = 1; k < N; k++) {
-      u32 d = a.rank + k;
-      v[k] = load4(u, u.s->src + (d >= N ? d - N : d) * u.s->bytes);
-    }
+    loadSlices<N>(p, i, v); // in flight together with the epoch
+    u32 e = nextEpoch(opaque(done));
     if (gone)
-      return;
-    half = a.scratch + ((e & 1) ? a.half : 0);
-    u64 at = half + a.rank * a.slot + (u64)i * 16;
+      quit();
+    u64 half = a.scratch + ((e & 1) ? a.half : 0);
+    for (;;) {
+      u64 at = half + a.rank * a.slot + (u64)i * 16;
+      Piece<16> u = find<16>(p, i);
+      if (__builtin_expect(u.all, 1)) {
 #pragma unroll
-    for (int k = 1; k < N; k++)
-      st4sys(a.peer[k] + at, cure4(v[k]));
+        for (int k = 1; k < N; k++)
+          st4sys(a.peer[k] + at, cure4(v[k]));
+      } else {
+        sendAny(a, u, at);
+      }
+      i += stride;
+      if (i >= a.units)
+        break;
+      loadSlices<N>(p, i, v);
+    }
+    i = first;
+    do {
+      Piece<16> u = find<16>(p, i);
+      V4 mine = load4(u, u.s->src + a.rank * u.s->bytes), all[N];
+      u64 at = a.peer[0] + half + (u64)i * 16;
+      receive<N>(a, at, mine, all);
+      store4(u, u.s->dst, sumAll<T, N>(all, a.op));
+      poisonAgain<N>(a, at);
+      i += stride;
+    } while (i < a.units);
   }
-  for (u32 i = first; i < a.units; i += stride) {
-    Piece<16> u = find<16>(p, i);
-    V4 mine = load4(u, u.s->src + a.rank * u.s->bytes), v[N];
-#pragma unroll
-    for (int r = 0; r < N; r++)
-      v[r] = mine;
-    u64 at = a.peer[0] + half + (u64)i * 16;
-    if (!receive<N>(a, at, v))
-      return;
-    store4(u, u.s->dst, sumAll<T, N>(v, a.op));
-    poisonAgain<N>(a, at);
-  }
-  writeEpoch(a, CTL_EPOCH, e);
+  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
 }
 
 template <class A> DEV void reduceScatterAny(const A &p) {
@@ -48,7 +74,7 @@ template <class A> DEV void reduceScatterAny(const A &p) {
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   if (gone)
-    return;
+    quit();
   u64 half = a.scratch + ((e & 1) ? a.half : 0);
   for (u32 i = first; i < a.units; i += stride) {
     Piece<8> u = find<8>(p, i);
@@ -65,9 +91,7 @@ template <class A> DEV void reduceScatterAny(const A &p) {
     u64 at = a.peer[0] + half + (u64)i * 16;
     Any s;
     for (u32 r = 0; r < a.n; r++) {
-      u64 d = mine;
-      if (r != a.rank && !receiveOne(a, at + r * a.slot, e, r, d))
-        return;
+      u64 d = r == a.rank ? mine : receiveOne(a, at + r * a.slot, e, r);
       if (r == 0)
         anySet(s, a.dtype, d);
       else

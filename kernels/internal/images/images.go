@@ -19,6 +19,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -27,9 +28,12 @@ import (
 const Clang = "clang-19"
 
 // Flags are the compiler's, without architecture and file names. No CUDA headers
-// and no device library take part.
+// and no device library take part. Without lifetime markers there is nothing to clean
+// up where a scope with variables is left: else every return, break and continue from
+// such a scope sets a number that is branched on again behind it, which stays, because
+// jumps are not threaded on devices whose threads part.
 var Flags = []string{"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "--cuda-feature=+ptx80",
-	"-O3", "-fno-exceptions", "-fno-verbose-asm", "-Wall", "-Wextra", "-Werror", "-S"}
+	"-O3", "-fno-exceptions", "-Xclang", "-disable-lifetime-markers", "-fno-verbose-asm", "-Wall", "-Wextra", "-Werror", "-S"}
 
 // hopper lists the sources that need sm_90.
 var hopper = map[string]bool{"bench_bulk": true}
@@ -172,29 +176,43 @@ func Assemble(dir, ptxas string) error {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	m.Ptxas = lines[len(lines)-1]
 	m.Resources = map[string]kernels.Resource{}
+	logs, errs := make([]string, len(m.Images)), make([]error, len(m.Images))
+	var wg sync.WaitGroup
 	for i := range m.Images {
-		im := &m.Images[i]
-		if im.Arch != 90 {
-			continue
+		if m.Images[i].Arch == 90 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				logs[i], errs[i] = assembleImage(dir, ptxas, &m.Images[i])
+			}()
 		}
-		base := filepath.Join(dir, "images", fmt.Sprintf("%s.sm_%d", im.Name, im.Arch))
-		ptx, err := readGzip(base + ".ptx.gz")
-		if err != nil {
-			return err
-		}
-		cubin, log, err := assemble(ptxas, ptx, im.Arch)
-		if err != nil {
-			return fmt.Errorf("%s: %w", im.Name, err)
-		}
-		im.Cubin = kernels.Hash(cubin)
-		if err := writeGzip(base+".cubin.gz", cubin); err != nil {
-			return err
-		}
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, log := range logs {
 		for k, r := range ParseResources(log) {
 			m.Resources[k] = r
 		}
 	}
 	return writeManifest(dir, m)
+}
+
+// assembleImage writes the machine code of one image, sets its hash, and gives what
+// ptxas said.
+func assembleImage(dir, ptxas string, im *kernels.Image) (log string, err error) {
+	base := filepath.Join(dir, "images", fmt.Sprintf("%s.sm_%d", im.Name, im.Arch))
+	ptx, err := readGzip(base + ".ptx.gz")
+	if err != nil {
+		return "", err
+	}
+	cubin, log, err := assemble(ptxas, ptx, im.Arch)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", im.Name, err)
+	}
+	im.Cubin = kernels.Hash(cubin)
+	return log, writeGzip(base+".cubin.gz", cubin)
 }
 
 func assemble(ptxas string, ptx []byte, arch int) (cubin []byte, log string, err error) {
