@@ -23,6 +23,7 @@ type overNCCL struct {
 	turn   *group       // not a group: whose turn it is, of all streams with NCCL's kernels
 	looked atomic.Int64 // when, in nanoseconds since start
 	start  time.Time
+	open   atomic.Bool // the device is open: failures break it
 }
 
 // comm is this rank's communicator of some ranks, for all groups of these ranks.
@@ -71,7 +72,7 @@ func (s *site) openNCCL(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *
 // openNCCL begins the device's part.
 func (d *Device) openNCCL() {
 	n := &overNCCL{d: d, start: time.Now(), turn: &group{}}
-	n.link = newLink(d.site.store, d.spec.Rank, d.spec.World, d.site.away, n.counts)
+	n.link = newLink(d.site.store, d.spec.Rank, d.spec.World, d.site.away, n.counts, n.alarm)
 	d.nc = n
 }
 
@@ -129,6 +130,17 @@ func (d *Device) runNCCL(st *stream, p *plan) error {
 		}
 	}
 	return nil
+}
+
+// alarm breaks an open device because of what the link has heard: its host may be in a call
+// of the library that only this ends.
+func (n *overNCCL) alarm() {
+	if !n.open.Load() {
+		return
+	}
+	if err := n.missed(); err != nil {
+		n.d.fail(err)
+	}
 }
 
 // brokenNCCL is why a group cannot be used, nil if it can or if NCCL does not serve it.
@@ -468,6 +480,7 @@ const leaveLimit = 2 * time.Second
 
 // close leaves. The streams are idle and the graphs are gone.
 func (n *overNCCL) close() error {
+	n.open.Store(false)
 	limit, works := leaveLimit, n.d.failure() == nil
 	if !works {
 		limit /= 2

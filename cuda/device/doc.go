@@ -3,7 +3,7 @@
 // A rank is a process with a GPU of its own (Opener), or a goroutine of a process
 // that drives several GPUs (Local). The modules' arenas are one allocation of
 // symmetric memory at one offset on all ranks, so every value of a program can be the
-// operand of a kernel that reads peers.
+// operand of a kernel that reads peers, where GPUs allow that.
 //
 // # Calls
 //
@@ -26,9 +26,25 @@
 //
 // When the ranks meet they tell each other their machines (Options.Machine, or what the
 // driver shows), what plans depend on, and nothing goes on if these do not fit together: a
-// *topo.MismatchError, *topo.SharedGPUError or *runtime.SizeMismatchError. Groups on
-// several hosts, or on GPUs without access to each other, need NCCL, which this device
-// does not speak: a *TransportError says which and why.
+// *topo.MismatchError, *topo.SharedGPUError or *runtime.SizeMismatchError. Every group
+// whose ranks reach each other's memory goes over symmetric memory. The others, on several
+// hosts or on GPUs without access to each other, go over NCCL (cuda/nccl), which is loaded
+// only then; Options.Transport asks for one or the other, and a *TransportError says which
+// group cannot be served and why. Both may serve one program: ranks are parted into islands
+// that share memory, and a rank without such neighbours has an ordinary allocation.
+//
+// NCCL's collectives have other bits than ours where sums of more than two ranks round, the
+// same on all ranks of a group. All groups that NCCL serves take turns on a rank, in the
+// order of the program: kernels of several communicators that wait for peers at once could
+// wait in a circle. What a step does over NCCL is rehearsed before the capture, on memory
+// of its own, because NCCL connects ranks when something is first done. Counters (signal,
+// wait_signal) need memory that all ranks reach.
+//
+// Ranks that share no memory hear of each other by notes in a store that lives as long as
+// the world, in one process or hosted by rank 0, and by a connection to rank 0 that ends
+// with its process. NCCL knows no deadlines: a rank whose wait takes longer than
+// Spec.Timeout asks the others what they have enqueued, names those that lack something and
+// what, and aborts the communicators on all ranks.
 //
 // # Failure
 //
@@ -37,5 +53,5 @@
 // the survivors join another.
 //
 // On the fake driver of package cuda, launches run the host's kernels in stream
-// order; everything else is the same.
+// order, and NCCL is a double (nccl.Host); everything else is the same.
 package device

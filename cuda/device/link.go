@@ -22,6 +22,7 @@ type link struct {
 	st          store.Store
 	rank, world int
 	counts      func() map[string]uint64 // what this rank has enqueued, by communicator
+	alarm       func()                   // called when the world is found broken
 	cancel      context.CancelFunc
 	ended       chan struct{}
 
@@ -36,6 +37,8 @@ type link struct {
 	lost    int                 // a rank that ended without a word, -1 for none
 	broke   *report             // why the world is broken, as the first rank to say so put it
 	err     error               // why nothing can be heard any more
+	// hostLeft says that rank 0, which hosts the log, has ended its connection in order.
+	hostLeft bool
 }
 
 // note is one entry of the log.
@@ -57,10 +60,10 @@ const (
 )
 
 // newLink reads the log until the link is closed. It closes neither the store nor p.
-// counts may be called from another goroutine at any time.
-func newLink(st store.Store, rank, world int, p *presence, counts func() map[string]uint64) *link {
+// counts and alarm are called from other goroutines, at any time until close returns.
+func newLink(st store.Store, rank, world int, p *presence, counts func() map[string]uint64, alarm func()) *link {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &link{st: st, rank: rank, world: world, counts: counts, cancel: cancel, ended: make(chan struct{}), lost: -1,
+	l := &link{st: st, rank: rank, world: world, counts: counts, alarm: alarm, cancel: cancel, ended: make(chan struct{}), lost: -1,
 		came: make([]int, world), told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
 	l.cond = sync.NewCond(&l.mu)
 	go l.read(ctx)
@@ -109,7 +112,10 @@ func (l *link) read(ctx context.Context) {
 			return
 		}
 		l.hear(n)
-		if n.Kind == noteAsk {
+		switch n.Kind {
+		case noteLost, noteBroke:
+			l.alarm()
+		case noteAsk:
 			_ = l.say(ctx, note{Kind: noteCount, Rank: l.rank, Counts: l.counts()}) // who asks has a deadline
 		}
 	}
@@ -153,13 +159,14 @@ func (l *link) fail(err error) {
 // hostGone hears that the connection to rank 0 ended, in order or not.
 func (l *link) hostGone(left bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if left {
-		l.left[0] = true
+		l.hostLeft = true // what it had enqueued, its note says
 	} else if !l.left[0] && l.lost < 0 {
 		l.lost = 0
 	}
 	l.cond.Broadcast()
+	l.mu.Unlock()
+	l.alarm()
 }
 
 // gone is a rank that was lost, -1 for none.
@@ -271,7 +278,7 @@ func (l *link) obstacle(missing []int) error {
 		}
 	}
 	if l.err != nil && len(missing) > 0 {
-		return &rt.PeerLostError{Op: "meeting", Rank: l.rank, Peer: 0, Left: l.left[0]}
+		return &rt.PeerLostError{Op: "meeting", Rank: l.rank, Peer: 0, Left: l.left[0] || l.hostLeft}
 	}
 	return nil
 }

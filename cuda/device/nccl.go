@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/nccl"
@@ -118,14 +119,19 @@ func (b *builder) ncclOps() []nccl.Op {
 				Tensors: []nccl.Tensor{{Src: word, Dst: word, Bytes: 4}}})
 			continue
 		}
-		o := nccl.Op{Kind: ncclKinds[op.Kind], DType: op.DType, Reduce: ncclReductions[op.Red], Root: op.Root, Label: b.p.name}
-		for _, p := range op.Pairs {
-			o.Pairs = append(o.Pairs, p[0], p[1])
+		// Kernels take so many tensors in a launch, NCCL any number.
+		at := slices.IndexFunc(ops, func(o nccl.Op) bool { return o.Kind == ncclKinds[op.Kind] && o.DType == op.DType })
+		if at < 0 {
+			at = len(ops)
+			o := nccl.Op{Kind: ncclKinds[op.Kind], DType: op.DType, Reduce: ncclReductions[op.Red], Root: op.Root, Label: b.p.name}
+			for _, p := range op.Pairs {
+				o.Pairs = append(o.Pairs, p[0], p[1])
+			}
+			ops = append(ops, o)
 		}
 		for _, t := range op.Tensors {
-			o.Tensors = append(o.Tensors, nccl.Tensor{Src: uintptr(t.Src), Dst: uintptr(t.Dst), Bytes: t.Bytes})
+			ops[at].Tensors = append(ops[at].Tensors, nccl.Tensor{Src: uintptr(t.Src), Dst: uintptr(t.Dst), Bytes: t.Bytes})
 		}
-		ops = append(ops, o)
 	}
 	for _, x := range b.exchanges {
 		t := nccl.Tensor{SendBytes: []uint64{}, RecvBytes: []uint64{}}

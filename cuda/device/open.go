@@ -113,6 +113,10 @@ func (d *Device) ready(ctx context.Context) (rt.Device, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+	if d.nc != nil {
+		d.nc.open.Store(true)
+		d.nc.alarm() // for what came before
+	}
 	return d, nil
 }
 

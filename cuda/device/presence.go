@@ -140,10 +140,21 @@ type shownRank struct {
 
 // host waits for the connections of all others.
 func (p *presence) host(ctx context.Context, ln net.Listener, nonce string) error {
+	start := time.Now()
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	defer stop()
 	for n := 1; n < len(p.conns); {
 		c, err := ln.Accept()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			e := &rt.TimeoutError{Op: "rendezvous", Elapsed: time.Since(start), Detail: "joining ranks for NCCL"}
+			for r := 1; r < len(p.conns); r++ {
+				if p.conns[r] == nil {
+					e.Missing = append(e.Missing, r)
+				}
+			}
+			e.Peer = e.Missing[0]
+			return e
+		}
 		if err != nil {
 			return fmt.Errorf("%d of %d ranks have come: %w", n, len(p.conns), errors.Join(err, ctx.Err()))
 		}

@@ -4,7 +4,8 @@
 //
 // NCCL is loaded at run time (Open); nothing of it is needed to build. Library is
 // the table of the functions that this package uses. NewFake gives the same table
-// over host memory, so that everything above it can be tested without a GPU.
+// over host memory and NewHost over a driver whose memory is the host's, in stream order
+// and for ranks that are processes, so that everything above it can be tested without a GPU.
 //
 // A Comm is one rank's membership of one group. The ranks of a group meet over a
 // store.Store: rank 0 publishes NCCL's unique id under the group's name, the
@@ -33,5 +34,8 @@
 //
 // Run may be captured into a CUDA graph. NCCL connects ranks on first use, which a
 // capture cannot hold, so each kind of operation must have run once before,
-// outside capture. A broken group's graphs must not be replayed.
+// outside capture; package cuda/device sees to that for programs. A broken group's graphs
+// must not be replayed. The library frees a communicator after the graphs that hold its
+// work: an abort ends kernels at once and goes on in the background until then, and Close
+// waits for it.
 package nccl
