@@ -68,7 +68,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		return &Prepared{m: m}, nil
 	}
 	m.engine.quiet.Store(true)
-	p := &Prepared{m: m, cmds: &Commands{}}
+	p := &Prepared{m: m, cmds: &Commands{}, meets: true}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	b.c.Record(Main, m.engine.fork)
 	b.c.Wait(m.engine.in, m.engine.fork)
@@ -76,13 +76,20 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	case kernels.AllGather, kernels.AllToAll:
 		b.moveBeside(ts)
 	case kernels.ReduceScatter:
-		b.meet(Main, quietReady) // what staged by kernels has left the peers' staging
-		b.meet(Main, quietDone)  // no ready behind another
-		p.parts = b.reduceBeside(ts)
-		b.c.Record(Main, m.engine.sent)
-		b.c.Wait(m.engine.in, m.engine.sent)
-		p.ahead = &Commands{}
+		// What staged by kernels must have left the peers' staging. Two meetings, because
+		// no ready may follow another.
+		p.met.Append(p.cmds)
+		b.meet(Main, quietReady)
+		b.meet(Main, quietDone)
 		p.ahead.Append(p.cmds)
+		body := &Commands{}
+		b.c = body
+		p.parts = b.reduceBeside(ts)
+		body.Record(Main, m.engine.sent)
+		body.Wait(m.engine.in, m.engine.sent)
+		for _, c := range []*Commands{p.cmds, &p.ahead, &p.met} {
+			c.Append(body)
+		}
 		m.Join(p.cmds, Main)
 	default:
 		b.meet(Main, quietReady)

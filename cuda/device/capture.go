@@ -132,7 +132,7 @@ func (r *recording) assemble() error {
 // nil.
 func (r *recording) lay(t *trace) {
 	r.commands().Record(r.main.h, r.fork)
-	tails := tails{}
+	tails := tails{of: map[*stream][]*plan{}, met: map[*group]bool{}}
 	for k := range r.items {
 		i := &r.items[k]
 		c := r.on(i.st)
@@ -165,8 +165,8 @@ func (r *recording) lay(t *trace) {
 			if e, ok := r.early(k); ok {
 				cmds = e
 			}
-			if tails.add(i.st, p, c) {
-				cmds = p.ahead
+			if ahead := tails.add(i.st, p, c); ahead != nil {
+				cmds = ahead
 			}
 			c.AppendOn(i.st.h, cmds)
 		}

@@ -395,11 +395,15 @@ func (b *builder) keep(p *cuda.Prepared, err error, how string) {
 		b.fail(err)
 		return
 	}
-	ahead := &cuda.Commands{}
-	ahead.Append(&b.p.cmds)
-	if b.p.ahead = nil; p.AddAhead(ahead) {
-		b.p.ahead = ahead
+	b.p.ahead = nil
+	var forms [2]cuda.Commands
+	for i := range forms {
+		forms[i].Append(&b.p.cmds)
+		if p.AddAhead(&forms[i], i == 1) {
+			b.p.ahead = &forms
+		}
 	}
+	b.p.meets = p.Meets()
 	b.p.parts += p.Parts()
 	p.AddTo(&b.p.cmds)
 	if b.how != "" {

@@ -69,7 +69,7 @@ type options struct {
 	share, ptx      bool
 	procs           bool
 	least, limit    uint64
-	staging         uint64
+	staging, piece  uint64
 	timeout         time.Duration
 	blas            string
 	images, tuning  string
@@ -87,6 +87,7 @@ func main() {
 	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that tune tries, in bytes")
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
 	flag.Uint64Var(&o.staging, "staging", 128<<20, "bytes of the group's staging, at most 256 MiB")
+	flag.Uint64Var(&o.piece, "piece", 0, "pieces of collectives beside compute below that many bytes go by guests, 0 for the default")
 	flag.StringVar(&o.only, "only", "", "only figures whose name matches this regular expression")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")

@@ -39,8 +39,12 @@ func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, members: make([]*cuda.Member, w.Size()),
 		streams: make([]cuda.Stream, w.Size()), events: make([][2]cuda.Event, w.Size())}
 	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: 64 << 20}
+	t := kernels.DefaultTuning(r.n)
+	if o.piece > 0 {
+		t.BesidePiece = o.piece
+		g.Tuning = &t
+	}
 	if o.share {
-		t := kernels.DefaultTuning(r.n)
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
 		g.Tuning = &t
 	}
