@@ -2,6 +2,7 @@
 // packets (flagged.h), to every peer and copies what arrives into place.
 #include "flagged.h"
 
+// loadOwn loads unit i of our shard.
 template <class A> DEV u64 loadOwn(const A &p, u32 i) {
   Piece<8> u = find<8>(p, i);
   return load8(u, u.s->src);
@@ -9,7 +10,7 @@ template <class A> DEV u64 loadOwn(const A &p, u32 i) {
 
 template <int N, class A> DEV void allGather(const A &p) {
   const Args &a = p.a;
-  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
+  u32 done = lastEpoch(a, CTL_EPOCH);
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   if (first < a.units) {

@@ -9,6 +9,7 @@
 // A call receives from every peer because its unit 0 does.
 #include "poison.h"
 
+// loadOwn loads unit i of our operand.
 template <class A> DEV V4 loadOwn(const A &p, u32 i) {
   Piece<16> u = find<16>(p, i);
   return load4(u, u.s->src);
@@ -16,7 +17,7 @@ template <class A> DEV V4 loadOwn(const A &p, u32 i) {
 
 template <int T, int N, class A> DEV void oneshot(const A &p) {
   const Args &a = p.a;
-  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
+  u32 done = lastEpoch(a, CTL_EPOCH);
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   if (first < a.units) {

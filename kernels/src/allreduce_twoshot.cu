@@ -104,7 +104,7 @@ template <int N, class A> DEV void settle(const A &p, u32 i, u64 in) {
 
 template <int T, int N, class A> DEV void twoshot(const A &p) {
   const Args &a = p.a;
-  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
+  u32 done = lastEpoch(a, CTL_EPOCH);
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   if (first < a.per) {

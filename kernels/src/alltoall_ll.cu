@@ -31,7 +31,7 @@ DEV void sendAny(const Args &a, const Piece<8> &u, u64 at, u32 e) {
 
 template <int N, class A> DEV void allToAll(const A &p) {
   const Args &a = p.a;
-  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
+  u32 done = lastEpoch(a, CTL_EPOCH);
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   if (first < a.units) {

@@ -302,7 +302,8 @@ DEV bool waitCounter(const Args &a, u64 addr, u32 want, u32 peer) {
 // c % nblocks == b, so all copies agree when the kernel has ended and no block
 // reads a copy that another block of the same launch writes.
 DEV u32 nextEpoch(u32 e) { return e == 0xffffffffu ? 2 : e + 1; } // 0 marks untouched packets; parity alternates
-DEV u32 readEpoch(const Args &a, u32 which) { return nextEpoch(ld1(a.ctl + which + 4 * bid())); }
+DEV u32 lastEpoch(const Args &a, u32 which) { return ld1(a.ctl + which + 4 * bid()); }
+DEV u32 readEpoch(const Args &a, u32 which) { return nextEpoch(lastEpoch(a, which)); }
 // opaque is e, but the compiler does not know. What a kernel computes from the epoch
 // at its beginning is kept apart from what it computes at its end: else both are done
 // before the first branch, which then waits for the epoch to arrive.

@@ -28,7 +28,7 @@ DEV void sendAny(const Args &a, const Piece<16> &u, u64 at) {
 
 template <int T, int N, class A> DEV void reduceScatter(const A &p) {
   const Args &a = p.a;
-  u32 done = ld1(a.ctl + CTL_EPOCH + 4 * bid());
+  u32 done = lastEpoch(a, CTL_EPOCH);
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   if (first < a.units) {
