@@ -322,9 +322,15 @@ func (b *engineBuilder) foldRound(i int, parts []staged) {
 	b.c.Record(e.in, e.folded[i])
 }
 
-// foldBeside adds a guest that reduces the own piece with those of the peers.
+// foldBeside adds a kernel that reduces the own piece with those of the peers. A guest
+// begins at once and takes several times as long as a kernel that has the
+// multiprocessors to itself, which matters for large pieces.
 func (b *engineBuilder) foldBeside(src, dst Ptr, bytes, scratch uint64) {
 	if bytes == 0 {
+		return
+	}
+	if bytes > b.m.Group.tuning.GuestFold {
+		b.try(b.m.fold(b.c, b.m.engine.in, b.op, src, dst, bytes, scratch, b.m.Group.stageSlot))
 		return
 	}
 	l, err := kernels.PlanGuestFold(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n,
