@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/store"
 )
 
 func TestEnvFrom(t *testing.T) {
@@ -134,6 +136,25 @@ func TestGroupCheck(t *testing.T) {
 	} {
 		if err := g.Check(4); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
 			t.Errorf("%v: %v, want %q", g, err, text)
+		}
+	}
+}
+
+// A device is opened with the rank's place on its host and the address of the job.
+func TestSpecPlace(t *testing.T) {
+	seen := errors.New("seen")
+	for _, c := range []struct {
+		env  Env
+		want int
+	}{
+		{Env{Rank: 3, World: 4, LocalRank: 1, LocalWorld: 2, Addr: "node0:7"}, 1},
+		{Env{Rank: 2, World: 4, LocalWorld: 2, Addr: "node0:7"}, 0},
+		{Env{Rank: 3, World: 4, Addr: "node0:7"}, 3}, // nothing was said: one host
+	} {
+		var got Spec
+		_, err := Join(t.Context(), func(_ context.Context, s Spec) (Device, error) { got = s; return nil, seen }, Config{Env: &c.env, Store: store.NewMem()})
+		if !errors.Is(err, seen) || got.LocalRank != c.want || got.Addr != c.env.Addr || got.Rank != c.env.Rank {
+			t.Errorf("%+v: %d, %q, %v", c.env, got.LocalRank, got.Addr, err)
 		}
 	}
 }

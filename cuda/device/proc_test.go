@@ -233,6 +233,9 @@ func TestProcesses(t *testing.T) {
 // faulty joins a world in which rank 1 does something wrong; the other rank must learn
 // of it in its collective, by the error it expects.
 func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string) error {
+	if fault == "dies in replays" {
+		return diesInReplays(ctx, drv, o)
+	}
 	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: 20 * time.Second, UserBytes: 4096})
 	if err != nil {
 		return err
@@ -275,8 +278,40 @@ func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string
 	return r.Close()
 }
 
+// diesInReplays ends rank 1 without a word while both replay a graph; the other learns of
+// it in moments, however far its deadline is.
+func diesInReplays(ctx context.Context, drv cuda.Driver, o device.Options) error {
+	m, f := besideModule()
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, m)
+	if err != nil {
+		return err
+	}
+	s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)
+	if err != nil {
+		return err
+	}
+	if r.Info().Rank == 1 {
+		time.AfterFunc(100*time.Millisecond, func() { os.Exit(0) })
+	}
+	for {
+		start := time.Now()
+		err := s.Replay(ctx)
+		if err == nil {
+			continue
+		}
+		if d := time.Since(start); d > time.Second {
+			return fmt.Errorf("after %v: %w", d, err)
+		}
+		var lost *rt.PeerLostError
+		if !errors.As(err, &lost) || lost.Peer != 1 || lost.Left {
+			return fmt.Errorf("got %w", err)
+		}
+		return errors.Join(s.Close(), r.Close())
+	}
+}
+
 func TestFaultsOfProcesses(t *testing.T) {
-	for _, fault := range []string{"dies", "aborts", "late"} {
+	for _, fault := range []string{"dies", "aborts", "late", "dies in replays"} {
 		t.Run(fault, func(t *testing.T) {
 			if err := spawn(t, 2, envFault+"="+fault); err != nil {
 				t.Error(err)

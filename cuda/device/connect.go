@@ -1,0 +1,104 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/cuda/nccl"
+)
+
+// rehearsalBytes bounds the memory of one tensor of a rehearsal. Which way NCCL takes
+// depends on the size, but not above this one.
+const rehearsalBytes = 256 << 20
+
+// rehearsal is an operation that makes NCCL connect the ranks as op does, on memory that
+// nobody needs; bytes is how much. The calls that send from rank to rank connect in one
+// way for all sizes.
+func rehearsal(op *nccl.Op, ranks, pos int) (o nccl.Op, bytes uint64) {
+	n := uint64(ranks)
+	if op.Kind == nccl.AllToAll || op.Kind == nccl.Permute {
+		const part = 256
+		return nccl.Op{Kind: nccl.AllToAll, DType: op.DType, Tensors: []nccl.Tensor{{Src: 0, Dst: uintptr(part * n), Bytes: part}}, Label: "connecting"}, 2 * part * n
+	}
+	o = *op
+	o.Tensors = nil
+	for _, t := range op.Tensors {
+		r := nccl.Tensor{Bytes: min(t.Bytes, rehearsalBytes/n&^255)}
+		need := r.Bytes
+		switch op.Kind {
+		case nccl.AllGather:
+			need, r.Src = n*r.Bytes, uintptr(uint64(pos)*r.Bytes)
+		case nccl.ReduceScatter:
+			need, r.Dst = n*r.Bytes, uintptr(uint64(pos)*r.Bytes)
+		}
+		bytes = max(bytes, need)
+		o.Tensors = append(o.Tensors, r)
+	}
+	return o, bytes
+}
+
+// connect lets NCCL connect the ranks for all that a step does, which it does when
+// something is first done and which a capture cannot hold. The operands are memory of its
+// own: the arena may hold what is needed. All ranks of the world call it for the same step.
+func (d *Device) connect(ctx context.Context, r *recording) error {
+	if d.nc == nil {
+		return nil
+	}
+	type one struct {
+		c  *comm
+		op nccl.Op
+	}
+	r.calls = callsOf(r.items)
+	var list []one
+	seen := map[string]bool{}
+	bytes := uint64(256)
+	for i := range r.items {
+		p := r.items[i].plan
+		if p == nil || p.group == nil || p.group.nc == nil {
+			continue
+		}
+		if log := d.opts.Log; log != nil {
+			log.Info("collective", "rank", d.spec.Rank, "name", p.name, "form", p.algo, "beside", false)
+		}
+		for k := range p.ops {
+			c := p.group.nc
+			op, need := rehearsal(&p.ops[k], len(c.ranks), slices.Index(c.ranks, d.spec.Rank))
+			key := fmt.Sprint(c.name, op.Kind, op.DType, op.Reduce, op.Root, op.Tensors)
+			if op.Kind == nccl.AllToAll {
+				key = fmt.Sprint(c.name, op.Kind)
+			}
+			if seen[key] {
+				continue
+			}
+			seen[key], bytes = true, max(bytes, need)
+			list = append(list, one{c, op})
+		}
+	}
+	// Nobody waits for a peer that still loads code.
+	if err := d.meet(ctx); err != nil || len(list) == 0 {
+		return err
+	}
+	at, err := d.drv.MemAlloc(d.rank.Ctx, bytes)
+	if err != nil {
+		return fmt.Errorf("memory of %d bytes for connecting the ranks: %w", bytes, err)
+	}
+	for _, x := range list {
+		for i := range x.op.Tensors {
+			t := &x.op.Tensors[i]
+			t.Src, t.Dst = t.Src+uintptr(at), t.Dst+uintptr(at)
+		}
+		if err = d.runNCCL(r.main, &plan{name: x.op.Name(), group: &group{name: x.c.name, nc: x.c}, ops: []nccl.Op{x.op}}); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = d.await(ctx, new(waits), func() (bool, error) { return d.drv.StreamQuery(d.rank.Ctx, r.main.h) })
+	}
+	if err != nil {
+		d.fail(err) // so that what waits for a peer ends
+		err = errors.Join(err, d.drain())
+	}
+	return errors.Join(err, d.drv.MemFree(d.rank.Ctx, at))
+}
