@@ -31,7 +31,7 @@ var scenes = [...]scene{{1.1, 1}, {1.25, 1}, {1, 0.85}, {1, 1.15}, {1.1, 0.85}, 
 
 // variants are the scenes for which the program is scheduled besides the costs as
 // given.
-var variants = [...]scene{{1.1, 0.85}, {1.25, 1}, {1, 1.5}}
+var variants = [...]scene{{1.1, 0.85}, {1.25, 1}, {1, 1.15}, {1, 1.5}}
 
 // A variant is not tried if in its scene a schedule is this close to the bound.
 const lossless = 0.003
@@ -41,7 +41,7 @@ const lossless = 0.003
 func (a *attempt) robust(b *bucketed) (*bucketed, error) {
 	limit := b.t.Makespan * (1 + 1e-12)
 	b, err := a.loosened(b)
-	if err != nil || a.search.long == 0 || a.large() {
+	if err != nil || a.search.long == 0 || a.p.n()*againRuns*len(variants) > budget {
 		return b, err
 	}
 	base := a.spans(b)
