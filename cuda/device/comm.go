@@ -84,6 +84,10 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 		g.nc = n.comms[at]
 		return nil
 	}
+	limit := d.spec.Timeout
+	if end, ok := ctx.Deadline(); ok { // which is what joining may take
+		limit = max(time.Until(end), time.Millisecond)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watched := make(chan struct{})
@@ -97,7 +101,7 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 	c := &comm{name: fmt.Sprintf("%d.%d", i, k), ranks: g.ranks}
 	var err error
 	c.c, err = nccl.Join(ctx, d.site.lib, d.site.store, c.name, g.pos, len(g.ranks), uintptr(d.rank.Ctx),
-		nccl.Options{Timeout: d.spec.Timeout, Config: d.opts.NCCL.Config})
+		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: d.opts.NCCL.Config})
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()

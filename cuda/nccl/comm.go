@@ -15,9 +15,11 @@ import (
 
 // Options are the knobs of a communicator. The zero value is the default of each.
 type Options struct {
-	// Timeout bounds joining, every wait and leaving; 0 is 10 minutes.
+	// Timeout bounds every wait and leaving; 0 is 10 minutes.
 	Timeout time.Duration
-	Config  Config
+	// JoinTimeout bounds joining, which takes the library up to seconds; 0 is Timeout.
+	JoinTimeout time.Duration
+	Config      Config
 }
 
 const defaultTimeout = 10 * time.Minute
@@ -164,7 +166,10 @@ func Join(cx context.Context, lib Library, st store.Store, name string, rank, n 
 		broken: make(chan struct{}), stop: stop, watched: make(chan struct{})}
 	go c.watch(wctx)
 	start := time.Now()
-	cx, cancel := context.WithTimeout(cx, o.Timeout)
+	if o.JoinTimeout <= 0 {
+		o.JoinTimeout = o.Timeout
+	}
+	cx, cancel := context.WithTimeout(cx, o.JoinTimeout)
 	defer cancel()
 	err := c.join(cx, o.Config, start)
 	if err == nil {
