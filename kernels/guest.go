@@ -3,9 +3,8 @@ package kernels
 import "fmt"
 
 // Guests are kernels that begin at once on multiprocessors which matrix products
-// hold: blocks of one warp, with few registers and little shared memory (see
-// src/guest.h). They wait for nobody and any grid serves, so a caller that knows its
-// device may set Grid to its number of multiprocessors; more find no room.
+// hold: small blocks with few registers and little shared memory (see src/guest.h).
+// They wait for nobody and any grid serves.
 
 // GuestBlocks is the grid of a guest with enough work: a block for every
 // multiprocessor of an H100 or H200.
@@ -13,22 +12,27 @@ const GuestBlocks = 132
 
 const (
 	guestImage = "guest"
-	guestLanes = 32
+	guestBlock = 32
 )
 
 // PlanGuestCopy plans a kernel that copies the bytes of every segment within the
 // device, with any alignment. The ranges of a launch must not overlap; segments
 // that are in place already, or empty, are left out. It gives a nil launch when
-// nothing is left. There are at most MaxSegs segments. Copies between addresses that
-// differ modulo 16 are slower. The arguments that depend on the rank are the caller's
-// to fill in, though the kernel needs none of them.
+// nothing is left. There are at most MaxSegs segments. A launch with two addresses
+// that differ modulo 16 is several times slower. The arguments that depend on the
+// rank are the caller's to fill in, though the kernel needs none of them.
 func PlanGuestCopy(segs []Seg) (*Launch, error) {
 	fail := func(reason string) (*Launch, error) { return nil, &PlanError{AllGather, reason} }
-	l := &Launch{Image: guestImage, Kernel: "guest_copy", Algo: Engine, Block: guestLanes, Segs: 1}
+	l := &Launch{Image: guestImage, Kernel: "guest_copy", Algo: Engine, Block: guestBlock, Segs: 1}
+	even := true
 	for _, s := range segs {
 		if s.Bytes > 0 && s.Src != s.Dst {
 			l.Args.Segs = append(l.Args.Segs, s)
+			even = even && (s.Src^s.Dst)%16 == 0
 		}
+	}
+	if !even {
+		l.Kernel = "guest_copy_any"
 	}
 	switch n := len(l.Args.Segs); {
 	case n == 0:
@@ -36,7 +40,7 @@ func PlanGuestCopy(segs []Seg) (*Launch, error) {
 	case n > MaxSegs:
 		return fail(fmt.Sprintf("%d copies in one launch: at most %d are possible", n, MaxSegs))
 	case n > 1:
-		l.Kernel, l.Segs = "guest_copy_segs", MaxSegs
+		l.Kernel, l.Segs = l.Kernel+"_segs", MaxSegs
 	}
 	for i, s := range l.Args.Segs {
 		if s.Src < s.Dst+s.Bytes && s.Dst < s.Src+s.Bytes {
@@ -50,13 +54,15 @@ func PlanGuestCopy(segs []Seg) (*Launch, error) {
 	return l, nil
 }
 
-// PlanGuestFold plans the guest that folds pieces which lie in staging memory, with
-// the bits of PlanStaged's kernel. c has one segment: the own piece, the result,
-// which may be the own piece's place, and the bytes of a piece. The caller fills in
-// what depends on the rank, and Args.Scratch and Args.Slot: multiples of 16, as the
-// base. c.Blocks bounds the grid if it is not 0. A call of zero bytes gives a nil
-// launch. Sums and averages of f32, bf16 and f16 of 2, 4 and 8 ranks at addresses
-// aligned to 16 have kernels of their own; all others share a slower one.
+// PlanGuestFold plans the kernel that folds pieces which lie in staging memory, with
+// the bits of PlanStaged's. c has one segment: the own piece, the result, which may
+// be the own piece's place, and the bytes of a piece. The caller fills in what
+// depends on the rank, and Args.Scratch and Args.Slot: multiples of 16, as the base.
+// c.Blocks bounds the grid if it is not 0. A call of zero bytes gives a nil launch.
+//
+// Guests fold sums and averages of f32, bf16 and f16 of 2, 4 and 8 ranks at addresses
+// aligned to 16. For all others the plan is PlanStaged's, whose kernel waits for
+// multiprocessors but then is much faster than a guest with their arithmetic.
 func PlanGuestFold(c Call) (*Launch, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -64,17 +70,17 @@ func PlanGuestFold(c Call) (*Launch, error) {
 	if !c.reduces() || len(c.Segs) != 1 {
 		return nil, &PlanError{c.Op, fmt.Sprintf("a fold of %d tensors: it takes one, of a reduction", len(c.Segs))}
 	}
-	if c.Segs[0].Bytes == 0 {
+	s := c.Segs[0]
+	if s.Bytes == 0 {
 		return nil, nil
 	}
-	l := &Launch{Image: guestImage, Kernel: "guest_fold_any", Algo: Engine, Block: guestLanes, Segs: 1}
-	a := &l.Args
-	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), []Seg{c.Segs[0]}
-	unit := uint64(8)
-	if c.fast() && (c.Segs[0].Src|c.Segs[0].Dst)%16 == 0 {
-		l.Kernel, unit = fmt.Sprintf("guest_fold_%v_n%d", c.DType, c.N), 16
+	if !c.fast() || (s.Src|s.Dst)%16 != 0 {
+		return PlanStaged(c)
 	}
-	if err := a.SetUnits(unit); err != nil {
+	l := &Launch{Image: guestImage, Kernel: fmt.Sprintf("guest_fold_%v_n%d", c.DType, c.N), Algo: Engine, Block: guestBlock, Segs: 1}
+	a := &l.Args
+	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), []Seg{s}
+	if err := a.SetUnits(16); err != nil {
 		return nil, &PlanError{c.Op, err.Error()}
 	}
 	l.Grid = guestGrid(a.Units)
@@ -84,7 +90,7 @@ func PlanGuestFold(c Call) (*Launch, error) {
 	return l, nil
 }
 
-// guestGrid gives every lane of every block a unit, if there are enough.
+// guestGrid gives every thread of every block a unit, if there are enough.
 func guestGrid(units uint32) int {
-	return max(1, min(GuestBlocks, int((uint64(units)+guestLanes-1)/guestLanes)))
+	return max(1, min(GuestBlocks, int((uint64(units)+guestBlock-1)/guestBlock)))
 }

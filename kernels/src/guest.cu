@@ -1,38 +1,35 @@
 // Copies within a device and folds of staged pieces that run beside matrix products
 // without waiting for them; see guest.h.
 //
-// guest_copy: every segment's bytes go from src to dst, any alignment. The ranges
-// do not overlap.
+// guest_copy: every segment's bytes go from src to dst, whose addresses are equal
+// modulo 16; guest_copy_any is for all others. The ranges do not overlap.
 //
 // guest_fold: as staged.cu. src is the own piece, dst the result, bytes the size of
-// a piece; peer r's piece is at base + scratch + r*slot. The typed kernels need all
-// of these aligned to 16, guest_fold_any needs scratch and slot aligned to 8.
+// a piece; peer r's piece is at base + scratch + r*slot. All but the size are aligned
+// to 16.
 #include "guest.h"
 
-enum { SLOTS = 16 }; // of 512 bytes
+enum { SLOTS = 8 }; // of 512 bytes
 
-#define RING(n) SHARED __attribute__((aligned(16))) u8 ring[(n) * LANES * 16]
+#define RING SHARED __attribute__((aligned(16))) u8 ring[SLOTS * LANES * 16]
 
 GUEST guest_copy(const Args1 p) {
-  RING(SLOTS);
-  guestCopy<SLOTS>(p, sharedAt(ring));
+  RING;
+  guestCopy<true, SLOTS>(p, sharedAt(ring));
 }
 GUEST guest_copy_segs(const ArgsN p) {
-  RING(SLOTS);
-  guestCopy<SLOTS>(p, sharedAt(ring));
+  RING;
+  guestCopy<true, SLOTS>(p, sharedAt(ring));
 }
+GUEST guest_copy_any(const Args1 p) { guestCopy<false, SLOTS>(p, 0); }
+GUEST guest_copy_any_segs(const ArgsN p) { guestCopy<false, SLOTS>(p, 0); }
 
 #define KERNEL(T, name, N)                                                                                             \
   GUEST guest_fold_##name##_n##N(const Args1 p) {                                                                      \
-    RING(SLOTS);                                                                                                       \
+    RING;                                                                                                              \
     guestFold<T, N, SLOTS / N>(p, sharedAt(ring));                                                                     \
   }
 #define KERNELS(T, name) KERNEL(T, name, 2) KERNEL(T, name, 4) KERNEL(T, name, 8)
 KERNELS(F32, f32)
 KERNELS(BF16, bf16)
 KERNELS(F16, f16)
-
-GUEST guest_fold_any(const Args1 p) {
-  RING(SLOTS);
-  guestFoldAny<2 * SLOTS>(p, sharedAt(ring));
-}

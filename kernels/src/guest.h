@@ -1,14 +1,14 @@
 // Guests: kernels that run on multiprocessors which others fill. Matrix products
 // keep a multiprocessor for one block and leave of it what their tile does not need:
-// 1024 registers, a warp's worth at 32 a thread, and some KB of shared memory. A
-// block of one warp with no more than that begins at once; any larger one waits
-// until a block of the product ends, which for products with one block on each
+// registers for a few warps of 32 a lane, and some KB of shared memory, 6 at the
+// least. A block that needs no more begins at once; any larger one waits until a
+// block of the product ends, which for products with one block on each
 // multiprocessor is the product's end.
 //
-// One warp has few registers to hold loads in flight, so bytes come by asynchronous
-// copies into a ring in shared memory. Every lane copies, reads and refills slots
-// of its own: lanes never wait for each other, and a slot is read before it is
-// refilled in the order of one thread.
+// So few registers hold too few loads in flight. Bytes come by asynchronous copies
+// into a ring in shared memory; every lane copies, reads and refills slots of its
+// own, so lanes never wait for each other, and a slot is read before it is refilled
+// in the order of one thread.
 //
 // Guests wait for nobody. What they read was complete before they began: own
 // operands by the order of the stream, staged pieces by flags that the stream waits
@@ -24,29 +24,20 @@ enum { LANES = 32 };
 
 DEV u32 sharedAt(const void *p) { return (u32)(u64)(__attribute__((address_space(3))) const void *)p; }
 
-// fetch copies a unit of 16 or 8 bytes to a slot; both ends are aligned to it.
-DEV void fetch16(u32 slot, u64 from) {
+// fetch copies a unit of 16 bytes to a slot; both ends are aligned to it.
+DEV void fetch(u32 slot, u64 from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(slot), "l"(from) : "memory");
-}
-DEV void fetch8(u32 slot, u64 from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(slot), "l"(from) : "memory");
 }
 // fetched ends a group of fetches; there are groups of none.
 DEV void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // arrived waits until all but the last LATER groups of this lane have come.
 template <int LATER> DEV void arrived() { asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory"); }
 
-DEV V4 slot16(u32 slot) {
+DEV V4 ldSlot(u32 slot) {
   V4 v;
   asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(slot) : "memory");
   return v;
 }
-DEV u64 slot8(u32 slot) {
-  u64 v;
-  asm volatile("ld.shared.b64 %0, [%1];" : "=l"(v) : "r"(slot) : "memory");
-  return v;
-}
-DEV void setSlot8(u32 slot, u64 v) { asm volatile("st.shared.b64 [%0], %1;" ::"r"(slot), "l"(v) : "memory"); }
 
 DEV u32 ldHalf(u64 a) {
   u32 v;
@@ -71,6 +62,7 @@ DEV void copyBytes(u64 dst, u64 src, u32 bytes) { // fewer than a warp has lanes
 
 // ringCopy copies units of 16 bytes between aligned addresses.
 template <int SLOTS> DEV void ringCopy(u32 ring, u64 dst, u64 src, u32 units, u32 first) {
+  constexpr u32 ROW = LANES * 16;
   const u32 step = stride();
   u32 i = mine(first), slot = 0;
   ring += tid() * 16;
@@ -78,18 +70,18 @@ template <int SLOTS> DEV void ringCopy(u32 ring, u64 dst, u64 src, u32 units, u3
   for (u32 k = 0; k < SLOTS; k++) {
     u32 next = i + k * step;
     if (next < units)
-      fetch16(ring + k * (LANES * 16), src + (u64)next * 16);
+      fetch(ring + k * ROW, src + (u64)next * 16);
     fetched();
   }
 #pragma unroll 1
   for (; i < units; i += step) {
     arrived<SLOTS - 1>();
-    st4(dst + (u64)i * 16, slot16(ring + slot));
+    st4(dst + (u64)i * 16, ldSlot(ring + slot));
     u32 next = i + SLOTS * step;
     if (next < units)
-      fetch16(ring + slot, src + (u64)next * 16);
+      fetch(ring + slot, src + (u64)next * 16);
     fetched();
-    slot = slot == (SLOTS - 1) * LANES * 16 ? 0 : slot + LANES * 16;
+    slot = slot == (SLOTS - 1) * ROW ? 0 : slot + ROW;
   }
 }
 
@@ -119,14 +111,16 @@ DEV void shiftCopy(u64 dst, u64 src, u64 words, u32 first) {
   }
 }
 
-template <int SLOTS, class A> DEV void guestCopy(const A &p, u32 ring) {
+// guestCopy copies the segments one after the other. Addresses of EVEN ones are equal
+// modulo 16.
+template <bool EVEN, int SLOTS, class A> DEV void guestCopy(const A &p, u32 ring) {
+  constexpr u32 UNIT = EVEN ? 16 : 4;
 #pragma unroll 1
   for (u32 i = 0; i < (sizeof(A) == sizeof(Args1) ? 1 : p.a.nseg); i++) {
     u64 dst = p.seg[i].dst, src = p.seg[i].src, bytes = p.seg[i].bytes;
     // What lies before the first aligned byte and after the last whole unit goes
     // byte by byte.
-    bool even = ((dst ^ src) & 15) == 0;
-    u32 head = (0 - (u32)dst) & (even ? 15 : 3);
+    u32 head = (0 - (u32)dst) & (UNIT - 1);
     if (head > bytes)
       head = (u32)bytes;
     // Segments begin at different blocks, so that short ones spread.
@@ -134,13 +128,13 @@ template <int SLOTS, class A> DEV void guestCopy(const A &p, u32 ring) {
     if (first == 0)
       copyBytes(dst, src, head);
     dst += head, src += head, bytes -= head;
-    u32 tail = (u32)bytes & (even ? 15 : 3);
+    u32 tail = (u32)bytes & (UNIT - 1);
     if (first == 0)
       copyBytes(dst + (bytes - tail), src + (bytes - tail), tail);
-    if (even)
-      ringCopy<SLOTS>(ring, dst, src, (u32)(bytes / 16), first);
+    if (EVEN)
+      ringCopy<SLOTS>(ring, dst, src, (u32)(bytes / UNIT), first);
     else
-      shiftCopy(dst, src, bytes / 4, first);
+      shiftCopy(dst, src, bytes / UNIT, first);
   }
 }
 
@@ -195,7 +189,7 @@ template <int T, int N, int UNITS> DEV void guestFold(const Args1 &p, u32 ring) 
       Pieces w = piecesAt(p, (u64)next * 16);
 #pragma unroll
       for (u32 r = 0; r < N; r++)
-        fetch16(ring + (k * N + r) * ROW, piece(p, w, r));
+        fetch(ring + (k * N + r) * ROW, piece(p, w, r));
     }
     fetched();
   }
@@ -207,14 +201,14 @@ template <int T, int N, int UNITS> DEV void guestFold(const Args1 &p, u32 ring) 
     Acc<T> s;
 #pragma unroll
     for (u32 r = 0; r < N; r++) {
-      V4 v = slot16(slot + r * ROW);
+      V4 v = ldSlot(slot + r * ROW);
       if (r == 0)
         accSet<T>(s, v);
       else
         accAdd<T>(s, v);
       u64 from = piece(p, w, r);
       if (next < units)
-        fetch16(slot + r * ROW, from);
+        fetch(slot + r * ROW, from);
     }
     fetched();
     st4(p.seg[0].dst + (u64)i * 16, accGet<T>(s, p.a.op, N));
@@ -222,60 +216,4 @@ template <int T, int N, int UNITS> DEV void guestFold(const Args1 &p, u32 ring) 
   }
   if (bid() == units / LANES % nblocks())
     foldLast<T, N>(p);
-}
-
-// guestFoldAny is guestFold for any type, reduction and number of ranks, in units of
-// 8 bytes; operand and result need not be aligned, staging is to 8. SLOTS slots are
-// filled in the order of units and, within each, of ranks.
-struct Next { // what the next free slot gets
-  u32 unit, r;
-};
-DEV u64 sizeOf(const Args1 &p, u32 unit) { // bytes of a unit, 0 beyond the end
-  u64 off = (u64)unit * 8, bytes = p.seg[0].bytes;
-  return off >= bytes ? 0 : (bytes - off < 8 ? bytes - off : 8);
-}
-DEV void fetchAny(const Args1 &p, u32 slot, Next &n, u32 step) {
-  u64 left = sizeOf(p, n.unit);
-  u64 from = n.r == p.a.rank ? p.seg[0].src : p.a.peer[0] + p.a.scratch + n.r * p.a.slot;
-  from += (u64)n.unit * 8;
-  u32 turn = ((u32)from & 7) * 8;
-  if (left == 8 && turn == 0)
-    fetch8(slot, from);
-  else if (left == 8) // of the two words that hold its bytes
-    setSlot8(slot, ld8(from & ~7ull) >> turn | ld8((from & ~7ull) + 8) << (64 - turn));
-  else if (left != 0)
-    setSlot8(slot, ld8any(from, left));
-  fetched();
-  if (++n.r == p.a.n)
-    n.r = 0, n.unit += step;
-}
-template <int SLOTS> DEV void guestFoldAny(const Args1 &p, u32 ring) {
-  constexpr u32 ROW = LANES * 8;
-  const u32 step = stride();
-  u32 i = mine(bid()), slot = 0;
-  Next next = {i, 0};
-  ring += tid() * 8;
-#pragma unroll 1
-  for (u32 k = 0; k < SLOTS; k++)
-    fetchAny(p, ring + k * ROW, next, step);
-#pragma unroll 1
-  for (; sizeOf(p, i) != 0; i += step) {
-    Any s;
-#pragma unroll 1
-    for (u32 r = 0; r < p.a.n; r++) {
-      arrived<SLOTS - 1>();
-      u64 v = slot8(ring + slot);
-      if (r == 0)
-        anySet(s, p.a.dtype, v);
-      else
-        anyFold(s, p.a.dtype, p.a.op, v);
-      fetchAny(p, ring + slot, next, step);
-      slot = slot == (SLOTS - 1) * ROW ? 0 : slot + ROW;
-    }
-    u64 v = anyGet(s, p.a.dtype, p.a.op, p.a.n), to = p.seg[0].dst + (u64)i * 8, left = sizeOf(p, i);
-    if (left == 8 && (to & 7) == 0)
-      st8(to, v);
-    else
-      st8any(to, left, v);
-  }
 }
