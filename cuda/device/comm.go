@@ -119,16 +119,12 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 	return &rt.RendezvousError{Rank: d.spec.Rank, Reason: fmt.Sprintf("cannot join group %q of ranks %v over NCCL", g.name, g.ranks), Err: err}
 }
 
-// run enqueues a plan's operations.
+// runNCCL enqueues a plan's operations, which have been checked.
 func (d *Device) runNCCL(st *stream, p *plan) error {
 	c := p.group.nc
 	c.enqueued([]called{{p.name, p.group.name}})
 	for _, op := range p.ops {
 		if err := c.c.Run(context.Background(), uintptr(st.h), op); err != nil {
-			var bad *nccl.OpError
-			if errors.As(err, &bad) {
-				return err
-			}
 			d.fail(d.explainNCCL(c, err))
 			return d.failure()
 		}

@@ -76,6 +76,9 @@ func (b *builder) callNCCL() {
 	after := b.p.cmds
 	b.p.cmds = cuda.Commands{}
 	ops := b.ncclOps()
+	for i := range ops {
+		b.fail(ops[i].Check(b.g.pos, len(b.g.ranks)))
+	}
 	if b.err != nil {
 		return
 	}

@@ -165,6 +165,12 @@ func TestInPlaceOverNCCL(t *testing.T) {
 				}
 			}
 		}
+		// What NCCL cannot do is refused where it is asked for, and breaks nothing.
+		words := rt.C(0, rt.I32, 8)
+		var bad *nccl.OpError
+		if _, err := r.Start(ctx, "", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "avg", Ins: rt.Ts{words}, Outs: rt.Ts{words}}); !errors.As(err, &bad) {
+			return fmt.Errorf("an average of integers: %w", err)
+		}
 		return r.Barrier(ctx)
 	})
 	if err != nil {

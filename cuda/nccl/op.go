@@ -155,6 +155,12 @@ func sum(v []uint64) (s uint64) {
 // most bounds every size, so that sums of sizes and addresses cannot overflow.
 const most = 1 << 44
 
+// Check reports, as an *OpError, what is wrong with o for a rank of a group of n.
+func (o *Op) Check(rank, n int) error {
+	_, err := o.plan(rank, n)
+	return err
+}
+
 // plan checks op for a rank of a group of n and gives the calls that run it. It has
 // no calls when nothing need be done.
 func (o *Op) plan(rank, n int) ([]Call, error) {
