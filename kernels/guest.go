@@ -6,9 +6,10 @@ import "fmt"
 // hold: small blocks with few registers and little shared memory (see src/guest.h).
 // They wait for nobody and any grid serves.
 
-// GuestBlocks is the grid of a guest with enough work: a block for every
-// multiprocessor of an H100 or H200.
-const GuestBlocks = 132
+// GuestBlocks is the grid of a guest with enough work: two blocks for every
+// multiprocessor of an H100 or H200. Most products leave room for both; where they do
+// not, the second begins when the first ends.
+const GuestBlocks = 264
 
 const (
 	guestImage = "guest"
