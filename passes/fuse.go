@@ -45,8 +45,9 @@ import (
 //
 // With kernels=true regions are judged as the kernels that they become: a region
 // takes as much of its nodes' time as it keeps of their memory traffic, no join may
-// make the makespan longer than it was before that join, and only the peak with
-// regions as launches counts. Then chains and siblings are tried until nothing is
+// make the makespan longer than it was before that join (one that takes a computation
+// from beside a collective: not even if the region saved nothing, fuse_cover.go), and
+// only the peak with regions as launches counts. Then chains and siblings are tried until nothing is
 // left to join, and so are small launches that follow each other, since every launch
 // has a beginning and an end in which memory waits; and numbers that cost less to compute than to read (constants,
 // conversions to wider types) are computed by every reader for itself.
@@ -69,6 +70,7 @@ func fuse() Pass {
 			{"saved-bytes", "bytes of tensors that are no longer written, symbols at their bounds"},
 			{"copied", "constants and conversions that a second reader computes for itself"},
 			{"refused-time", "joins given up since the makespan would grow"},
+			{"refused-overlap", "joins given up since a collective would be hidden by less, with kernels=true"},
 			{"refused-memory", "joins given up since the peak would grow"},
 			{"refused-kernel", "regions given up since the manager's judge says that no kernel can compute them"},
 		},
@@ -307,6 +309,11 @@ func (u *fuser) try(a, b int32) error {
 			continue
 		}
 		u.place(lo, moved)
+		if u.win != nil && small(nodes) && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
+			u.ctx.Count("refused-overlap", 1)
+			u.place(lo, was)
+			continue
+		}
 		ok, err := u.allowed(lo, hi, !slices.Equal(was, moved))
 		if err != nil {
 			return err
@@ -587,7 +594,7 @@ func (u *fuser) annotate(f *ir.Func) {
 	}
 	saved := u.mem.inside(u.unit)
 	u.ctx.Count("saved-bytes", float64(saved))
-	for _, s := range []string{"regions", "fused", "saved-launches", "refused-time", "refused-memory"} {
+	for _, s := range []string{"regions", "fused", "saved-launches", "refused-time", "refused-overlap", "refused-memory"} {
 		u.ctx.Count(s, 0)
 	}
 }

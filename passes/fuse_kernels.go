@@ -47,10 +47,12 @@ func bytesMoved(nodes []*ir.Node) (apart, joined int64) {
 	return apart, joined
 }
 
+// few is how many bytes stay in a GPU's cache from one launch to the next.
+const few = 48 << 20
+
 // neighbours joins launches that follow each other and share nothing, where both
 // together move so few bytes that the beginning and the end of one count beside it.
 func (u *fuser) neighbours() error {
-	const few = 48 << 20
 	last := int32(-1)
 	for _, b := range slices.Clone(u.order) {
 		if u.unit[b] < 0 {
