@@ -261,7 +261,6 @@ func islands(t *testing.T, drv cuda.Driver) *topo.Machine {
 // A program whose groups partly go over NCCL and partly over symmetric memory has the bits
 // of the host device.
 func TestIslands(t *testing.T) {
-	fakeOnly(t)
 	noGoroutines(t)
 	const n = 4
 	x, y, z, s := rt.C(0, rt.F32, 8, 6), rt.C(512, rt.F32, 16, 6), rt.C(1024, rt.F32, 8, 12), rt.C(2048, rt.F32, 4, 6)
@@ -339,16 +338,16 @@ func TestIslands(t *testing.T) {
 		return nil
 	}
 	t.Run("goroutines", func(t *testing.T) {
-		drv := newFake(t, n)
-		o := small(n)
-		o.Machine = islands(t, drv)
-		if err := device.Local(t.Context(), drv, devices(n), cfg, o, []*rt.Module{m}, run); err != nil {
+		drv, devs, o := overNCCL(t, n)
+		o.Machine, o.Transport = islands(t, drv), ""
+		if err := device.Local(t.Context(), drv, devs, cfg, o, []*rt.Module{m}, run); err != nil {
 			t.Error(err)
 		}
 	})
 	// Each rank as a process has it: a driver, a control connection to its neighbour, and a
 	// connection to rank 0.
 	t.Run("openers", func(t *testing.T) {
+		fakeOnly(t)
 		st := store.NewMem()
 		var wg sync.WaitGroup
 		for i := range n {
