@@ -206,7 +206,7 @@ func (t *CodeTensor) Place(params []Tensor) (Tensor, error) {
 
 // Fused runs a kernel of the module's own, with the sizes that it takes.
 func (x *Exec) Fused(stream, kernel string, outs, ins []Tensor, sizes ...int64) {
-	x.kernel(stream, &Kernel{Op: program.OpFused, Target: kernel, Outs: outs, Ins: ins, Sizes: sizes})
+	x.kernel(stream, kind{op: program.OpFused, target: kernel}, nil, outs, ins, sizes)
 }
 
 // code finds the kernel of a fused launch and checks its parameters.

@@ -27,6 +27,7 @@ type Exec struct {
 	recorded []string // by event: the stream that recorded it last
 	bound    []*Work  // async inputs
 	keep     *made    // what the instruction at hand is remembered in, if it may be
+	calls    int      // launches and collectives so far that are not remembered in keep
 	copied   bool     // inputs are on their way from elsewhere in the arena
 	err      error
 }
@@ -162,7 +163,7 @@ func (x *Exec) done(err error) {
 
 // Launch runs the kernel of that op.
 func (x *Exec) Launch(stream, op string, attrs Attrs, outs, ins []Tensor) {
-	x.kernel(stream, &Kernel{Op: op, Attrs: attrs, Outs: outs, Ins: ins})
+	x.kernel(stream, kind{op: op}, attrs, outs, ins, nil)
 }
 
 // Shard copies the piece of ins[0] along dim that belongs to this rank's place in
@@ -189,15 +190,11 @@ func (x *Exec) Shard(stream, group string, dim int, outs, ins []Tensor) {
 // Call runs the Go function registered under target (Config.Funcs). group names
 // the group that the function communicates on, if it does.
 func (x *Exec) Call(stream, target, group string, attrs Attrs, outs, ins []Tensor) {
-	x.kernel(stream, &Kernel{Op: "call", Target: target, Group: group, Attrs: attrs, Outs: outs, Ins: ins})
+	x.kernel(stream, kind{op: "call", target: target, group: group}, attrs, outs, ins, nil)
 }
 
-func (x *Exec) kernel(stream string, k *Kernel) {
-	node, ok := x.take()
-	if !ok {
-		return
-	}
-	k.Label = node
+// launch makes a launch that has not been made before.
+func (x *Exec) launch(stream string, k *Kernel, c *called) {
 	s, ok := x.stream(k, stream)
 	if !ok {
 		return
@@ -210,7 +207,7 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 		k.Target = k.Attrs.Str("target", "")
 	}
 	if k.Op == "rand" {
-		k.Attrs = k.Attrs.With("seed", attr.Int(randseed.Derive(k.Attrs.Int("seed", 0), x.opts.Seed, x.opts.Step, node, x.r.env.Rank)))
+		k.Attrs = k.Attrs.With("seed", attr.Int(randseed.Derive(k.Attrs.Int("seed", 0), x.opts.Seed, x.opts.Step, k.Label, x.r.env.Rank)))
 	}
 	if k.Outs, k.Ins, ok = x.placeBoth(k, k.Outs, k.Ins); !ok {
 		return
@@ -221,57 +218,61 @@ func (x *Exec) kernel(stream string, k *Kernel) {
 			return
 		}
 	}
-	x.keepKernel(s, k)
+	if k.Op != "rand" { // whose attributes depend on the run
+		x.remember(c, made{stream: s, kernel: k})
+	}
 	x.done(x.r.dev.Launch(s, k))
 }
 
 // AllReduce reduces ins elementwise over the subgroup into outs, on every rank:
 // sum, avg, product, min or max. Results may be their operands.
 func (x *Exec) AllReduce(stream, group, reduce string, outs, ins []Tensor) {
-	x.Collective(stream, &Collective{Op: AllReduce, Group: group, Reduce: reduce, Outs: outs, Ins: ins})
+	x.communicate(stream, kind{coll: AllReduce, group: group, reduce: reduce}, splits{}, outs, ins)
 }
 
 // AllGather lays the operands of the subgroup one after the other along dim.
 func (x *Exec) AllGather(stream, group string, dim int, outs, ins []Tensor) {
-	x.Collective(stream, &Collective{Op: AllGather, Group: group, Dim: dim, Outs: outs, Ins: ins})
+	x.communicate(stream, kind{coll: AllGather, group: group, dim: dim}, splits{}, outs, ins)
 }
 
 // ReduceScatter reduces like AllReduce and leaves each rank its part along dim.
 func (x *Exec) ReduceScatter(stream, group, reduce string, dim int, outs, ins []Tensor) {
-	x.Collective(stream, &Collective{Op: ReduceScatter, Group: group, Reduce: reduce, Dim: dim, Outs: outs, Ins: ins})
+	x.communicate(stream, kind{coll: ReduceScatter, group: group, reduce: reduce, dim: dim}, splits{}, outs, ins)
 }
 
 // AllToAll sends part i of dimension 0 to position i. The splits give, for each
 // operand, the rows to and from each position; both nil: equal parts.
 func (x *Exec) AllToAll(stream, group string, inSplits, outSplits [][]int64, outs, ins []Tensor) {
-	x.Collective(stream, &Collective{Op: AllToAll, Group: group, InSplits: inSplits, OutSplits: outSplits, Outs: outs, Ins: ins})
+	x.communicate(stream, kind{coll: AllToAll, group: group}, splits{in: inSplits, out: outSplits}, outs, ins)
 }
 
 // Broadcast copies the operand of position root in the subgroup to all.
 func (x *Exec) Broadcast(stream, group string, root int, outs, ins []Tensor) {
-	x.Collective(stream, &Collective{Op: Broadcast, Group: group, Root: root, Outs: outs, Ins: ins})
+	x.communicate(stream, kind{coll: Broadcast, group: group, root: root}, splits{}, outs, ins)
 }
 
 // Permute moves operands between positions of the subgroup: pairs holds source,
 // destination, ...; a position that is no destination gets zeros.
 func (x *Exec) Permute(stream, group string, pairs []int64, outs, ins []Tensor) {
-	x.Collective(stream, &Collective{Op: CollectivePermute, Group: group, Pairs: pairs, Outs: outs, Ins: ins})
+	x.communicate(stream, kind{coll: CollectivePermute, group: group}, splits{pairs: pairs}, outs, ins)
 }
 
 // Barrier holds the stream until every rank of the subgroup has come to it.
 func (x *Exec) Barrier(stream, group string) {
-	x.Collective(stream, &Collective{Op: Barrier, Group: group})
+	x.communicate(stream, kind{coll: Barrier, group: group}, splits{}, nil, nil)
 }
 
-// Collective is what the methods named after collectives call.
+// Collective is what the methods named after collectives do, with all fields at hand.
 func (x *Exec) Collective(stream string, c *Collective) {
-	node, ok := x.take()
-	if !ok {
-		return
+	if x.node == "" {
+		x.node = c.Label
 	}
-	if node != "" {
-		c.Label = node
-	}
+	x.communicate(stream, kind{coll: c.Op, group: c.Group, reduce: c.Reduce, dim: c.Dim, root: c.Root},
+		splits{pairs: c.Pairs, in: c.InSplits, out: c.OutSplits}, c.Outs, c.Ins)
+}
+
+// start makes a collective that has not been made before.
+func (x *Exec) start(stream string, c *Collective, seen *called) {
 	s, ok := x.stream(c, stream)
 	if !ok {
 		return
@@ -279,7 +280,7 @@ func (x *Exec) Collective(stream string, c *Collective) {
 	if c.Outs, c.Ins, ok = x.placeBoth(c, c.Outs, c.Ins); !ok {
 		return
 	}
-	x.keepCollective(s, c)
+	x.remember(seen, made{stream: s, coll: c})
 	if x.opts.SkipCollectives {
 		return
 	}

@@ -49,17 +49,13 @@ func (x *Exec) again(m *made) bool {
 	return true
 }
 
-// keepKernel remembers a launch, unless its attributes depend on the run.
-func (x *Exec) keepKernel(s Stream, k *Kernel) {
-	if x.keep != nil && k.Op != "rand" {
-		*x.keep = made{stream: s, kernel: k}
-	}
-}
-
-// keepCollective remembers a collective.
-func (x *Exec) keepCollective(s Stream, c *Collective) {
-	if x.keep != nil {
-		*x.keep = made{stream: s, coll: c}
+// remember keeps what a call became: as that of the instruction at hand, or else of c.
+func (x *Exec) remember(c *called, m made) {
+	switch {
+	case x.keep != nil:
+		*x.keep = m
+	case c != nil:
+		c.made = m
 	}
 }
 

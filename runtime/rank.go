@@ -67,6 +67,7 @@ type loaded struct {
 
 	streams []Stream                   // by stream of the module
 	memo    map[*program.Program]*memo // of programs that were interpreted
+	calls   []*called                  // of emitted code, by place in the step
 	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
 	sized   map[int]sized              // by kernel that takes sizes: for those of its last launch
 	planned map[string]bool            // sizes that the device has planned the step for; see plan

@@ -337,7 +337,7 @@ func (x *Exec) instr(p *program.Program, in *program.Instr) {
 			x.fail(name, err)
 			return
 		}
-		x.kernel(stream, &Kernel{Op: in.Op, Group: group, Attrs: in.Attrs, Outs: outs, Ins: ins, Sizes: sizes})
+		x.kernel(stream, kind{op: in.Op, group: group}, in.Attrs, outs, ins, sizes)
 	case program.Copy:
 		x.Copy(stream, outs[0], ins[0])
 	case program.Collective:

@@ -74,6 +74,8 @@ type event struct {
 	recorded bool
 	during   *recording // the capture that recorded it last, nil if none
 	waits    waits
+	record   cuda.Commands // of it, and waiting for it
+	wait     cuda.Commands
 }
 
 func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, error) {
@@ -204,7 +206,10 @@ func (d *Device) NewEvent() (rt.Event, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.events = append(d.events, &event{h: h})
+	ev := &event{h: h}
+	ev.record.Record(cuda.Main, h)
+	ev.wait.Wait(cuda.Main, h)
+	d.events = append(d.events, ev)
 	return rt.Event(len(d.events) - 1), nil
 }
 
@@ -259,7 +264,7 @@ func (d *Device) Record(s rt.Stream, e rt.Event) error {
 		return nil
 	}
 	st.loose = true
-	return d.driver("record", d.drv.EventRecord(d.rank.Ctx, ev.h, st.h))
+	return d.driver("record", d.drv.Run(d.rank.Ctx, ev.record.On(st.h))) // one crossing, not two
 }
 
 // Wait implements runtime.Device.
@@ -280,7 +285,7 @@ func (d *Device) Wait(s rt.Stream, e rt.Event) error {
 		return d.call("wait", fmt.Errorf("event %d was never recorded", e))
 	}
 	st.loose = true
-	return d.driver("wait", d.drv.StreamWait(d.rank.Ctx, st.h, ev.h))
+	return d.driver("wait", d.drv.Run(d.rank.Ctx, ev.wait.On(st.h)))
 }
 
 // driver wraps the error of a driver call. It breaks nothing: the runtime breaks the world
