@@ -65,6 +65,7 @@ type Member struct {
 	engine  *engine
 	hostMu  sync.Mutex // host may go away while another goroutine aborts
 	broken  atomic.Pointer[error]
+	asks    Commands // of GivenUp
 }
 
 const hostPageBytes = 4096
