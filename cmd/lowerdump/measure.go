@@ -277,13 +277,13 @@ func (k *meter) upTo(ctx context.Context, n int) error {
 		for i := range n {
 			rt.Instruct(x, k.c.p, i)
 		}
-	}, inputs, rt.Options{KeepOutputs: true})
+	}, inputs, k.c.j.options(k.r))
 	return err
 }
 
 // time captures a step and returns the median of its replays, in microseconds.
 func (k *meter) time(ctx context.Context, step func(x *rt.Exec)) (us float64, err error) {
-	s, err := rt.Prepare(ctx, k.r, k.c.module, step, rt.Options{KeepOutputs: true}, true)
+	s, err := rt.Prepare(ctx, k.r, k.c.module, step, k.c.j.options(k.r), true)
 	if err != nil {
 		return 0, err
 	}

@@ -67,10 +67,11 @@ type replay struct {
 	marks []float64 // microseconds since the first
 }
 
-// replays runs a step of the program, after one time that does not count. Inputs that it
-// overwrites are brought in anew each time.
-func (k *meter) replays(ctx context.Context, opts rt.Options, step func(x *rt.Exec)) (out []replay, err error) {
-	opts.KeepOutputs = true
+// replays runs a step of the program, perhaps without collectives, after one time that
+// does not count. Inputs that it overwrites are brought in anew each time.
+func (k *meter) replays(ctx context.Context, skip bool, step func(x *rt.Exec)) (out []replay, err error) {
+	opts := k.c.j.options(k.r)
+	opts.SkipCollectives = skip
 	s, err := rt.Prepare(ctx, k.r, k.c.module, step, opts, true)
 	if err != nil {
 		return nil, err
@@ -140,12 +141,11 @@ func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err err
 			}
 		}
 	}
-	skip := rt.Options{SkipCollectives: true}
-	plain, err := k.replays(ctx, skip, func(x *rt.Exec) { walk(x, func(int) {}) })
+	plain, err := k.replays(ctx, true, func(x *rt.Exec) { walk(x, func(int) {}) })
 	if err != nil {
 		return 0, err
 	}
-	marked, err := k.replays(ctx, skip, func(x *rt.Exec) {
+	marked, err := k.replays(ctx, true, func(x *rt.Exec) {
 		walk(x, func(stream int) { x.Mark(c.p.Streams[stream].Name) })
 	})
 	if err != nil {
@@ -194,7 +194,7 @@ func (k *meter) together(ctx context.Context, out *inStep, markUs float64) error
 	}
 	total := len(c.chains) + len(c.collectives)
 	var order []int // of marks: n for where n begins, total + n for where it ends
-	runs, err := k.replays(ctx, rt.Options{}, func(x *rt.Exec) {
+	runs, err := k.replays(ctx, false, func(x *rt.Exec) {
 		order = order[:0]
 		for i := range c.p.Instrs {
 			stream := c.p.Streams[c.p.Instrs[i].Stream].Name
