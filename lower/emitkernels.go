@@ -44,7 +44,11 @@ func (e *emitter) kernels() {
 		k := &e.p.Kernels[i]
 		e.printf("{Name: %q, ", k.Name)
 		if k.Source != "" {
-			e.printf("Grid: %d, Block: %d, ", k.Grid, k.Block)
+			e.printf("Grid: %d, ", k.Grid)
+			if _, fixed := k.Blocks.Const(); !fixed {
+				e.printf("Blocks: %q, ", k.Blocks.String())
+			}
+			e.printf("Block: %d, ", k.Block)
 			if k.Shared > 0 {
 				e.printf("Shared: %d, ", k.Shared)
 			}

@@ -33,7 +33,7 @@ func (l *lowering) region(nodes []*ir.Node) error {
 		if err != nil {
 			return fmt.Errorf("the region of %%%s: %w", nodes[0].Name(), err)
 		}
-		k.Source, k.Grid, k.Block = c.Body, c.Grid, int64(c.Block)
+		k.Source, k.Grid, k.Blocks, k.Block = c.Body, c.Grid, c.Blocks, int64(c.Block)
 	}
 	return l.fused(b, k)
 }
@@ -69,7 +69,7 @@ func (l *lowering) alone(n *ir.Node) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	k.Source, k.Grid, k.Block = c.Body, c.Grid, int64(c.Block)
+	k.Source, k.Grid, k.Blocks, k.Block = c.Body, c.Grid, c.Blocks, int64(c.Block)
 	return true, l.fused(b, k)
 }
 
@@ -127,7 +127,7 @@ func likeness(k *program.Kernel) string {
 	}
 	p := program.Program{Kernels: []program.Kernel{like}}
 	source := strings.ReplaceAll(comments.ReplaceAllString(k.Source, ""), " "+k.Name+"(", " (")
-	return fmt.Sprintf("%d %d %d\n%s\n%s", k.Grid, k.Block, k.Shared, p.String(), source)
+	return fmt.Sprintf("%d %v %d %d\n%s\n%s", k.Grid, k.Blocks, k.Block, k.Shared, p.String(), source)
 }
 
 // body makes the body of a kernel.

@@ -42,7 +42,7 @@ type Unit struct {
 //
 // The parameters of the function are a pointer to element (0, 0, ...) of each
 // operand of the launch, then of each result, then a 64-bit integer for each size that
-// is known at run time only. The grid is that of the sizes' bounds.
+// is known at run time only.
 type Kernel struct {
 	Name   string // of the function; unique in the program
 	Source string // CUDA C++ of one __global__ function with C linkage, without the prelude; empty if the program has none
@@ -50,7 +50,10 @@ type Kernel struct {
 	// not at hand: the text form has only that. Empty if there is a source or none
 	// was ever made.
 	Digest string
-	Grid   int64 // blocks
+	Grid   int64 // blocks; those that the bounds of sizes need
+	// Blocks is how many of them find something to do, over the names n0, n1 and so on of
+	// the sizes that a launch gives; a number stands for Grid.
+	Blocks dim.Dim
 	Block  int64 // threads of each
 	Shared int64 // dynamic shared memory in bytes
 	Sizes  int   // sizes that a launch gives, see SizeParam
@@ -106,6 +109,30 @@ func (k *Kernel) At(sizes []int64) ([]BodyStep, error) {
 		}
 	}
 	return out, nil
+}
+
+// GridAt is how many blocks a launch with given sizes needs.
+func (k *Kernel) GridAt(sizes []int64) (int64, error) {
+	return GridAt(k.Grid, k.Blocks, sizes)
+}
+
+// GridAt is how many of a grid's blocks find something to do with given sizes, see
+// Kernel.Blocks.
+func GridAt(grid int64, blocks dim.Dim, sizes []int64) (int64, error) {
+	if _, fixed := blocks.Const(); fixed {
+		return grid, nil
+	}
+	n, ok := blocks.Eval(func(name string) (int64, bool) {
+		i, ok := sizeNumber(name)
+		if !ok || i >= len(sizes) {
+			return 0, false
+		}
+		return sizes[i], true
+	})
+	if !ok || n < 0 {
+		return 0, fmt.Errorf("%v blocks with the sizes %v", blocks, sizes)
+	}
+	return min(n, grid), nil
 }
 
 // ShapeAt returns a shape with the given sizes in the place of SizeParam.
@@ -314,6 +341,9 @@ func (p *Program) checkKernels() error {
 		body, err := k.At(make([]int64, max(k.Sizes, 0)))
 		if err != nil {
 			return err
+		}
+		if _, err := k.GridAt(make([]int64, max(k.Sizes, 0))); err != nil {
+			return fmt.Errorf("kernel %s: %w", k.Name, err)
 		}
 		written := map[int]bool{}
 		for j := range body {

@@ -16,6 +16,7 @@ const (
 	flagsKey  = "flags"
 	sourceKey = "source"
 	gridKey   = "grid"
+	blocksKey = "blocks"
 	blockKey  = "block"
 	sharedKey = "shared"
 )
@@ -40,6 +41,9 @@ func (p *Program) appendKernels(b []byte) []byte {
 		var as attr.List
 		if d := k.SourceDigest(); d != "" {
 			as = as.With(blockKey, attr.Int(k.Block)).With(gridKey, attr.Int(k.Grid)).With(sharedKey, attr.Int(k.Shared)).With(sourceKey, attr.String(d))
+		}
+		if _, fixed := k.Blocks.Const(); !fixed {
+			as = as.With(blocksKey, attr.String(k.Blocks.String()))
 		}
 		if k.Sizes > 0 {
 			as = as.With(SizesKey, attr.Int(int64(k.Sizes)))
@@ -109,6 +113,12 @@ func (r *reader) kernel() {
 		k.Block, k.Grid, k.Shared = as.Int(blockKey, 0), as.Int(gridKey, 0), as.Int(sharedKey, 0)
 		k.Digest = as.Str(sourceKey, "")
 		k.Sizes = int(as.Int(SizesKey, 0))
+		if s := as.Str(blocksKey, ""); s != "" {
+			var err error
+			if k.Blocks, err = dim.Parse(s); err != nil {
+				r.Failf(r.I, 0, "syntax", "%s: %v", blocksKey, err)
+			}
+		}
 	}
 	r.p.Kernels = append(r.p.Kernels, k)
 }

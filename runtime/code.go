@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -11,8 +12,11 @@ import (
 // the function Name of the module's source; the host runs Body. Launches give the
 // sizes that are known at run time only, which the function takes behind its pointers.
 type Code struct {
-	Name   string
-	Grid   int64 // blocks
+	Name string
+	Grid int64 // blocks; those that the bounds of sizes need
+	// Blocks is how many of them a launch needs, an expression over n0, n1 and so on, the
+	// sizes that it gives; empty for Grid.
+	Blocks string
 	Block  int64 // threads of each
 	Shared int64 // dynamic shared memory in bytes
 	Sizes  int   // sizes that a launch gives
@@ -31,7 +35,16 @@ func (c *Code) at(sizes []int64) (*Code, error) {
 		return c, nil
 	}
 	out := *c
-	out.Sizes, out.Body = 0, slices.Clone(c.Body)
+	out.Sizes, out.Blocks, out.Body = 0, "", slices.Clone(c.Body)
+	if c.Blocks != "" {
+		blocks, err := dim.Parse(c.Blocks)
+		if err == nil {
+			out.Grid, err = program.GridAt(c.Grid, blocks, sizes)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("kernel %s: %w", c.Name, err)
+		}
+	}
 	at := func(ts []CodeTensor) ([]CodeTensor, error) {
 		ts = slices.Clone(ts)
 		for i := range ts {
@@ -116,6 +129,9 @@ func codesOf(p *program.Program) []Code {
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
 		c := Code{Name: k.Name, Grid: k.Grid, Block: k.Block, Shared: k.Shared, Sizes: k.Sizes}
+		if _, fixed := k.Blocks.Const(); !fixed {
+			c.Blocks = k.Blocks.String()
+		}
 		for j := range k.Body {
 			s := &k.Body[j]
 			c.Body = append(c.Body, CodeStep{Op: s.Op, Attrs: s.Attrs, Node: s.Node, Outs: codeTensors(s.Outs), Ins: codeTensors(s.Ins)})

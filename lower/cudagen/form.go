@@ -2,7 +2,7 @@ package cudagen
 
 import (
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -172,10 +172,11 @@ const (
 	keepBytes  = 192
 )
 
-// of spells what there is of a shape whose size 0 is the bound of rows.
-func (l *limits) of(shape []int64) string {
-	return product(l.rows, strconv.FormatInt(numel(shape[1:]), 10))
-}
+// of is how many elements there are of a shape whose size 0 is the bound of rows.
+func (l *limits) of(shape []int64) ir.Dim { return l.rows.Mul(ir.D(numel(shape[1:]))) }
+
+// spelled is a product of numbers and names in C++.
+func spelled(n ir.Dim) string { return strings.ReplaceAll(n.String(), "*", " * ") }
 
 // plan divides the work among threads.
 func (f *form) plan(r *region) {

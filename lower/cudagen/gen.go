@@ -27,9 +27,12 @@ type Kernel struct {
 	Ins   []*ir.Value // operands, in order of parameters
 	Outs  []*ir.Value // results, in order of parameters
 	Sizes []ir.Dim    // sizes known at run time only, in order of parameters; all of the region's
-	Grid  int64       // blocks
-	Block int         // threads of each
-	Lanes int         // threads that share a row; 1 where no threads work together
+	Grid  int64       // blocks; with sizes known at run time only, as many as their bounds need
+	// Blocks is how many of them find something to do, over n0, n1 and so on: the
+	// others need not be launched. A number stands for Grid.
+	Blocks ir.Dim
+	Block  int // threads of each
+	Lanes  int // threads that share a row; 1 where no threads work together
 }
 
 // Source is the whole translation unit.
@@ -106,7 +109,7 @@ func generate(name string, st *ir.Storages, nodes []*ir.Node, lim *limits) (*Ker
 			body = "#ifdef EXACT_MATH\n" + body + "#else\n" + text + "#endif\n"
 		}
 	}
-	k := &Kernel{Name: name, Ins: g.ins, Outs: r.outs, Grid: g.grid, Block: f.block, Lanes: max(1, f.lanes)}
+	k := &Kernel{Name: name, Ins: g.ins, Outs: r.outs, Grid: g.grid, Blocks: g.need, Block: f.block, Lanes: max(1, f.lanes)}
 	k.Body = g.head(name) + body + "}\n"
 	return k, nil
 }
@@ -191,6 +194,7 @@ type generator struct {
 	walk   []*atom           // then an atom for each dimension
 
 	grid int64
+	need ir.Dim // blocks that find something to do, of sizes known at run time only
 }
 
 func newGenerator(r *region, f *form) *generator {
@@ -299,7 +303,9 @@ func (g *generator) elements() error {
 	}
 	switch {
 	case f.limits != nil:
-		g.top.emit("const i64 count = %s;", f.limits.of(sizes(g.r.outs[0])))
+		there := f.limits.of(sizes(g.r.outs[0]))
+		g.need = over(there, run*f.trips)
+		g.top.emit("const i64 count = %s;", spelled(there))
 		s.emit("if (i >= count) return;")
 	case count%(run*f.trips) != 0:
 		s.emit("if (i >= %d) return;", count)

@@ -110,6 +110,22 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 	return tr, nil
 }
 
+// blocks is how many blocks find something to do.
+func (t *trial) blocks() int64 {
+	n, ok := t.k.Blocks.Eval(func(name string) (int64, bool) {
+		for i, v := range t.args {
+			if name == fmt.Sprint("n", i) {
+				return v, true
+			}
+		}
+		return 0, false
+	})
+	if _, fixed := t.k.Blocks.Const(); fixed || !ok {
+		return t.k.Grid
+	}
+	return min(n, t.k.Grid)
+}
+
 // shim lets a C++ compiler take a kernel: a block's threads run one after the
 // other, and rows are walked by one lane.
 const shim = `#ifndef __CUDACC__
@@ -140,7 +156,7 @@ static void check(cudaError_t e, const char* what) { if (e) { fprintf(stderr, "%
 static char* make(size_t n) { char* p; check(cudaMalloc(&p, n + 16), "malloc"); check(cudaMemset(p, 0, n + 16), "memset"); return p; }
 static void up(char* d, const char* s, size_t n) { check(cudaMemcpy(d, s, n, cudaMemcpyHostToDevice), "up"); }
 static void down(char* d, const char* s, size_t n) { check(cudaMemcpy(d, s, n, cudaMemcpyDeviceToHost), "down"); }
-#define RUN(k, grid, block, lanes, ...) do { k<<<grid, block>>>(__VA_ARGS__); check(cudaDeviceSynchronize(), #k); } while (0)
+#define RUN(k, grid, block, lanes, ...) do { if (grid) k<<<grid, block>>>(__VA_ARGS__); check(cudaDeviceSynchronize(), #k); } while (0)
 #else
 static char* make(size_t n) { char* p = (char*)aligned_alloc(64, (n + 64) / 64 * 64); memset(p, 0, n); return p; }
 static void up(char* d, const char* s, size_t n) { memcpy(d, s, n); }
@@ -196,7 +212,7 @@ static void write_buffer(const char* d, size_t n) {
 		for _, n := range t.args {
 			args = append(args, fmt.Sprint(n))
 		}
-		fmt.Fprintf(&b, "    RUN(%s, %d, %d, %d, %s);\n", t.k.Name, t.k.Grid, t.k.Block, t.k.Lanes, strings.Join(args, ", "))
+		fmt.Fprintf(&b, "    RUN(%s, %d, %d, %d, %s);\n", t.k.Name, t.blocks(), t.k.Block, t.k.Lanes, strings.Join(args, ", "))
 		for i, w := range t.want {
 			fmt.Fprintf(&b, "    write_buffer(o%d, %d);\n", i, w.bytes)
 		}

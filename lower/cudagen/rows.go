@@ -29,7 +29,9 @@ func (g *generator) rows() error {
 		if f.columns || f.serial {
 			return unsupported(g.r.nodes[0], "rows of unknown number that lie beside each other")
 		}
-		g.top.emit("const %s count = (%s)(%s);", t, t, f.limits.of(f.kept()))
+		there := f.limits.of(f.kept())
+		g.need = over(there, int64(f.together))
+		g.top.emit("const %s count = (%s)(%s);", t, t, spelled(there))
 		g.top.emit("if ((%s)blockIdx.x * rows >= count) return; // so for all of the block", t)
 	}
 	switch {

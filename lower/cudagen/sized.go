@@ -72,7 +72,23 @@ func sizesOf(nodes []*ir.Node) []ir.Dim {
 }
 
 // sizeName is the parameter that has a size.
-func sizeName(i int) string { return "size" + strconv.Itoa(i) }
+func sizeName(i int) string { return "n" + strconv.Itoa(i) }
+
+// named is the number of elements of a shape over the names of the parameters that have
+// its sizes.
+func named(s ir.Shape, sizes []ir.Dim) ir.Dim {
+	n := ir.D(1)
+	for _, d := range s {
+		if _, ok := d.Const(); !ok {
+			d = ir.Sym(sizeName(slices.IndexFunc(sizes, d.Equal)))
+		}
+		n = n.Mul(d)
+	}
+	return n
+}
+
+// over is how many pieces of a size a number of elements makes.
+func over(n ir.Dim, size int64) ir.Dim { return n.Add(ir.D(size - 1)).Div(size) }
 
 // product spells a product of numbers and names; 1 for none.
 func product(factors ...string) string {
@@ -104,7 +120,7 @@ func factor(e string) string {
 
 // limits are what a kernel for bounds has to know to stop earlier.
 type limits struct {
-	rows   string // size 0 of all results
+	rows   ir.Dim // size 0 of all results, over the parameters' names
 	sizes  []ir.Dim
 	vector bool // elements behind the last one may be computed, if they are not written
 	single bool // tensors need not lie as loads of several elements want them
@@ -144,7 +160,7 @@ func rowwise(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
 			return nil, unsupported(v.Def(), "its result has no rows of unknown number")
 		}
 	}
-	return atBounds(name, r, typ, &limits{rows: sizeName(0), sizes: sizes, vector: elementwise})
+	return atBounds(name, r, typ, &limits{rows: ir.Sym(sizeName(0)), sizes: sizes, vector: elementwise})
 }
 
 // rowsApart reports whether row i of n's results follows from row i of operands of
@@ -211,15 +227,7 @@ func flat(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
 		}
 		return ir.Tensor(v.Type().DType(), count), true
 	}
-	var factors []string
-	for _, d := range shape {
-		if n, ok := d.Const(); ok {
-			factors = append(factors, strconv.FormatInt(n, 10))
-		} else {
-			factors = append(factors, sizeName(slices.IndexFunc(sizes, d.Equal)))
-		}
-	}
-	return atBounds(name, r, typ, &limits{rows: product(factors...), sizes: sizes, vector: true})
+	return atBounds(name, r, typ, &limits{rows: named(shape, sizes), sizes: sizes, vector: true})
 }
 
 // reshapes reports whether n is a view of all of its operand in the same order.
@@ -295,17 +303,17 @@ type sized struct {
 	block int
 	lanes int
 	grid  int64
+	need  ir.Dim // blocks that find something to do; 0 for the grid
 
 	ins  []*ir.Value
 	inAt map[*ir.Value]int
 	vars int
 
-	lines  []string // of the kernel, finished
-	pre    []string // of the loop at hand: what a thread does once
-	body   []string // for each of its consecutive elements
-	post   []string
-	depth  int
-	shared bool // all of a block's threads have to take part in what the loop does
+	lines []string // of the kernel, finished
+	pre   []string // of the loop at hand: what a thread does once
+	body  []string // for each of its consecutive elements
+	post  []string
+	depth int
 }
 
 // coord is an index along one dimension.
@@ -336,7 +344,7 @@ func (g *sized) size(d ir.Dim) string {
 	}
 	i := slices.IndexFunc(g.sizes, d.Equal)
 	g.used[i] = true
-	return "n" + strconv.Itoa(i)
+	return "m" + strconv.Itoa(i)
 }
 
 // shape spells the sizes of a tensor.
@@ -564,12 +572,12 @@ func (g *sized) kernel(name string) (*Kernel, error) {
 	if err := g.write(); err != nil {
 		return nil, err
 	}
-	k := &Kernel{Name: name, Ins: g.ins, Outs: g.r.outs, Sizes: g.sizes, Grid: max(g.grid, 1), Block: g.block, Lanes: g.lanes}
+	k := &Kernel{Name: name, Ins: g.ins, Outs: g.r.outs, Sizes: g.sizes, Grid: max(g.grid, 1), Blocks: g.need, Block: g.block, Lanes: g.lanes}
 	var b strings.Builder
 	b.WriteString(headOf(name, g.r, g.ins, g.sizes, g.block))
 	for i, used := range g.used {
 		if used {
-			fmt.Fprintf(&b, "  const %s n%d = (%s)%s;\n", g.typ, i, g.typ, sizeName(i))
+			fmt.Fprintf(&b, "  const %s m%d = (%s)%s;\n", g.typ, i, g.typ, sizeName(i))
 		}
 	}
 	b.WriteString(strings.Join(g.lines, "\n") + "\n}\n")

@@ -62,8 +62,7 @@ func (g *sized) fold() error {
 
 // foldThreads divides rows among threads by the bounds.
 func (g *sized) foldThreads(f *folding) {
-	m := g.n.Func().Module()
-	rows, length := m.Bound(f.kept.NumElems()), m.Bound(f.gone.NumElems())
+	rows, length := g.bound(f.kept), g.bound(f.gone)
 	switch {
 	case g.n.Op() == ir.OpCumsum:
 		g.lanes, f.together, f.columns = 1, 128, false
@@ -85,7 +84,7 @@ func (g *sized) foldThreads(f *folding) {
 		}
 	}
 	g.block = g.lanes * f.together
-	g.grid = g.blocks(rows, int64(f.together))
+	g.blocks(f.kept, int64(f.together))
 }
 
 // index is the index in the operand of a row and a column.
@@ -248,7 +247,8 @@ func (g *sized) topk() error {
 	}
 	m := n.Func().Module()
 	if m.Bound(shape[d]) > 2048 && k <= 64 {
-		g.block, g.lanes, g.grid = 1024, 1024, g.blocks(m.Bound(others.NumElems()), 1)
+		g.block, g.lanes = 1024, 1024
+		g.blocks(others, 1)
 		g.emit("constexpr int lanes = LANES(1024);")
 		g.emit("const int lane = threadIdx.x;")
 		return g.branch(fmt.Sprintf("for (%s row = blockIdx.x; row < lines; row += %d)", g.typ, g.grid), func() error {
@@ -269,7 +269,8 @@ func (g *sized) topk() error {
 			})
 		})
 	}
-	g.block, g.grid = 128, g.blocks(g.bound(shape), 128)
+	g.block = 128
+	g.blocks(shape, 128)
 	return g.branch(fmt.Sprintf("for (%s i = (%s)blockIdx.x * 128 + threadIdx.x; i < lines * length; i += %d)", g.typ, g.typ, g.grid*128), func() error {
 		g.emit("const %s row = i / length, j = i %% length;", g.typ)
 		line := g.unravel(&g.pre, "row", others, "r", false)
@@ -289,12 +290,14 @@ func (g *sized) pack(tensors []*ir.Value, whole *ir.Value, in bool) error {
 	n := g.n
 	parts, d := n.Attrs().Int("parts", 1), n.Attrs().Int("dim", 0)
 	g.block = 256
-	most, even := int64(1), true // elements of a piece at most; all elements have one size
+	even := true // all elements have one size
 	for _, v := range tensors {
-		most = max(most, g.bound(v.Type().Shape())/max(parts, 1))
+		if g.grid*256 < g.bound(v.Type().Shape()) { // as many as the largest wants
+			g.blocks(v.Type().Shape(), 256)
+		}
 		even = even && v.Type().DType().Size() == tensors[0].Type().DType().Size()
 	}
-	g.grid = g.blocks(most, 256)
+	g.grid, g.need = max(g.grid, 1), ir.D(0)
 	if !whole.Type().Contiguous() {
 		return unsupported(n, "%s is not dense", whole)
 	}

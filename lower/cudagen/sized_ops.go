@@ -22,7 +22,7 @@ func (g *sized) each(fill func(at []coord) error) error {
 		inner, _ := shape[len(shape)-1].Const()
 		sizes[len(sizes)-1] = strconv.FormatInt(inner/g.width, 10)
 	}
-	g.grid = g.blocks(g.bound(shape)/g.width, 256)
+	g.blocks(shape, 256*g.width)
 	g.emit("const %s count = %s;", g.typ, product(sizes...))
 	g.emit("for (%s i = (%s)blockIdx.x * 256 + threadIdx.x; i < count; i += %d) {", g.typ, g.typ, g.grid*256)
 	g.depth++
@@ -50,9 +50,11 @@ func (g *sized) splits(dim int) bool {
 	return false
 }
 
-// blocks is the grid for a number of pieces of work, of which a block takes each at a time.
-func (g *sized) blocks(count, each int64) int64 {
-	return max(1, min((count+each-1)/each, machine))
+// blocks sets the grid for a block to take so many of the elements of a shape at a time,
+// and again until none is left. Those of a grid that find none at first find none later.
+func (g *sized) blocks(s ir.Shape, each int64) {
+	g.grid = max(1, min((g.bound(s)+each-1)/each, machine))
+	g.need = over(named(s, g.sizes), each)
 }
 
 // dim is the attribute of that name.
@@ -395,9 +397,9 @@ func (g *sized) update() error {
 	})
 }
 
-// listed is an update of rows of the first dimension. A block has a row at a time: it
-// lists the places that point at it, some thousands at once, and adds their values in
-// order.
+// listed is an update of rows of the first dimension. A block has some rows at a time: it
+// lists the places that point at them, some thousands at once, and adds their values in
+// order. One list does for all of a block's rows if it has all places.
 func (g *sized) listed(u *updating) error {
 	const places = 8192 // 32 KiB of shared memory
 	n := g.n
@@ -408,7 +410,11 @@ func (g *sized) listed(u *updating) error {
 	if len(row) > 0 {
 		g.width = g.widest(n.Result(0))
 	}
-	g.grid = g.blocks(g.n.Func().Module().Bound(shape[0]), 1)
+	near := int64(8)
+	for near > 1 && g.bound(shape[:1])/near < 2*manyBlocks {
+		near /= 2
+	}
+	g.blocks(shape[:1], near)
 	in := g.param(index)
 	width := g.shape(row)
 	if g.width > 1 {
@@ -417,14 +423,36 @@ func (g *sized) listed(u *updating) error {
 	}
 	g.emit("__shared__ int list[%d];", places)
 	g.emit("const %s rows = %s, columns = %s, places = %s;", g.typ, g.size(shape[0]), product(width...), g.numel(index.Type().Shape()))
-	g.emit("for (%s row = blockIdx.x; row < rows; row += %d) {", g.typ, g.grid)
+	g.emit("const bool once = places <= %d;", places)
+	g.emit("for (%s row0 = (%s)blockIdx.x * %d; row0 < rows; row0 += %d) {", g.typ, g.typ, near, g.grid*near)
 	g.depth++
-	g.emit("for (%s c0 = 0; c0 < columns; c0 += 256) {", g.typ)
-	g.depth++
+	g.emit("const %s end = row0 + %d < rows ? row0 + %d : rows;", g.typ, near, near)
+	g.emit("int listed = 0;")
+	list := func(first, some string) {
+		g.emit("meet();")
+		g.emit("listed = list_rows<256>(list, %s + %s, %s, %s, %v, row0, %d);", in, first, some, g.size(shape[0]), u.wrap, near)
+	}
+	if err := g.branch("if (once)", func() error { list("0", "(int)places"); return nil }); err != nil {
+		return err
+	}
+	err := g.branch(fmt.Sprintf("for (%s row = row0; row < end; ++row)", g.typ), func() error {
+		return g.branch(fmt.Sprintf("for (%s c0 = 0; c0 < columns; c0 += 256)", g.typ), func() error {
+			return g.listedRow(u, list, near, places)
+		})
+	})
+	g.depth--
+	g.emit("}")
+	return err
+}
+
+// listedRow updates a run of columns of one row, with the list at hand or one after the
+// other.
+func (g *sized) listedRow(u *updating, list func(first, some string), near, places int64) error {
+	n := g.n
 	g.emit("const %s c = c0 + threadIdx.x < columns ? c0 + threadIdx.x : columns - 1; // all threads help to list", g.typ)
-	at := append([]coord{{text: "row"}}, g.unravel(&g.pre, "c", row, "d", true)...)
+	at := append([]coord{{text: "row"}}, g.unravel(&g.pre, "c", n.Arg(0).Type().Shape()[1:], "d", true)...)
 	s := g.fresh("s")
-	old := g.load(x, at)
+	old := g.load(n.Arg(0), at)
 	sum := s
 	if g.width > 1 {
 		sum += "[v]"
@@ -435,11 +463,18 @@ func (g *sized) listed(u *updating) error {
 	}
 	g.flush()
 	err := g.branch(fmt.Sprintf("for (%s first = 0; first < places; first += %d)", g.typ, places), func() error {
-		g.emit("meet();")
-		g.emit("const int some = places - first < %d ? (int)(places - first) : %d;", places, places)
-		g.emit("const int listed = list_rows<256>(list, %s + first, some, %s, %v, row, 1);", in, g.size(shape[0]), u.wrap)
+		err := g.branch("if (!once)", func() error {
+			list("first", fmt.Sprintf("places - first < %d ? (int)(places - first) : %d", places, places))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 		return g.branch("for (int e = 0; e < listed; ++e)", func() error {
-			g.emit("const %s k = first + list[e];", g.typ)
+			if near > 1 {
+				g.emit("if (list[e] %% %d != row - row0) continue;", near)
+			}
+			g.emit("const %s k = first + list[e]%s;", g.typ, divided(near))
 			v := g.load(u.values, u.valueAt(at, []coord{{text: "k"}}))
 			g.body = append(g.body, u.put(sum, v))
 			return nil
@@ -448,13 +483,16 @@ func (g *sized) listed(u *updating) error {
 	if err != nil {
 		return err
 	}
-	err = g.branch("if (c0 + threadIdx.x < columns)", func() error {
+	return g.branch("if (c0 + threadIdx.x < columns)", func() error {
 		g.store(0, at, rounded(sum, u.dom, n.Result(0).Type().DType()))
 		return nil
 	})
-	g.depth--
-	g.emit("}")
-	g.depth--
-	g.emit("}")
-	return err
+}
+
+// divided spells a division; none by 1.
+func divided(n int64) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" / %d", n)
 }
