@@ -121,3 +121,67 @@ body
 		}
 	}
 }
+
+const sizedKernel = `program @f world 1
+sym s hint 3 max 8
+stream @compute
+events 0
+arena 1024
+buffer %a at 0 size 512
+buffer %c at 512 size 512
+input a = %a: bf16[2*s,16]
+output c = %c: bf16[2*s,16]
+unit {source="00ff"}
+kernel k0 {block=128, blocks="(16*n0+127)//128", grid=2, shared=0, sizes=1, source="abcd"}
+step neg (p0: bf16[n0,16]) -> (t0: bf16[n0,16]) from %n
+step exp (t0: bf16[n0,16]) -> (p1: bf16[n0,16]) from %e
+body
+@compute launch fused (%a: bf16[2*s,16]) -> (%c: bf16[2*s,16]) {kernel="k0", sizes=["2*s"]} from %e
+`
+
+// A kernel that takes sizes: its text, its body and its grid for some, and what does
+// not fit.
+func TestSizedKernel(t *testing.T) {
+	p, err := Parse("f.prog", sizedKernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.String(); got != sizedKernel {
+		t.Fatalf("printed\n%s", got)
+	}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	k := &p.Kernels[0]
+	for _, c := range []struct{ size, grid int64 }{{0, 0}, {1, 1}, {8, 1}, {9, 2}, {16, 2}, {40, 2}} {
+		body, err := k.At([]int64{c.size})
+		if err != nil || body[1].Outs[0].Shape[0] != c.size || k.Body[1].Outs[0].Shape[0] != SizeParam(0) {
+			t.Errorf("at %d: %v, %v", c.size, body, err)
+		}
+		if n, err := k.GridAt([]int64{c.size}); n != c.grid || err != nil {
+			t.Errorf("%d blocks for size %d, %v, want %d", n, c.size, err, c.grid)
+		}
+	}
+	if _, err := k.At(nil); err == nil || err.Error() != "kernel k0 takes 1 sizes, the launch has 0" {
+		t.Error(err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{`, sizes=["2*s"]`, ``, "kernel k0 takes 1 sizes, the launch has 0"},
+		{`["2*s"]`, `["2*s", "s"]`, "kernel k0 takes 1 sizes, the launch has 2"},
+		{`["2*s"]`, `["3*s"]`, "parameter 0 of 512 bytes of bf16: the body reaches 768 bytes of bf16"},
+		{`["2*s"]`, `["r"]`, "size r has no bound"},
+		{`["2*s"]`, `["2*"]`, "sizes: "},
+		{`[n0,16]) -> (t0`, `[n1,16]) -> (t0`, "symbol n1 is not declared"},
+		{`[n0,16]) -> (t0`, `[n0+1,16]) -> (t0`, "a size of a kernel's body is a number or one of the launch's, not n0+1"},
+		{`(16*n0+`, `(16*n1+`, "blocks with the sizes"},
+		{`sizes=1`, `sizes=0`, "symbol n0 is not declared"},
+	} {
+		q, err := Parse("f.prog", strings.Replace(sizedKernel, c.old, c.new, 1))
+		if err == nil {
+			err = q.Validate()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.new, err, c.want)
+		}
+	}
+}
