@@ -30,23 +30,26 @@ type scene struct{ compute, comm float64 }
 var scenes = [...]scene{{1.1, 1}, {1.25, 1}, {1, 0.85}, {1, 1.15}, {1.1, 0.85}, {1.25, 1.15}, {1, 1.5}}
 
 // variants are the scenes for which the program is scheduled besides the costs as
-// given.
-var variants = [...]scene{{1.1, 0.85}, {1.25, 1}, {1, 1.15}, {1, 1.5}}
+// given, those first that gain most often.
+var variants = [...]scene{{1.25, 1}, {1.1, 0.85}, {1, 1.15}, {1, 1.5}}
 
 // A variant is not tried if in its scene a schedule is this close to the bound.
 const lossless = 0.003
 
-// robust returns the schedule to use if b is the best by the costs as given. Large
-// programs are only loosened.
+// robust returns the schedule to use if b is the best by the costs as given. Programs
+// that are large, or took many runs, do without some or all variants.
 func (a *attempt) robust(b *bucketed) (*bucketed, error) {
 	limit := b.t.Makespan * (1 + 1e-12)
 	b, err := a.loosened(b)
-	if err != nil || a.search.long == 0 || a.p.n()*againRuns*len(variants) > budget {
+	if err != nil || a.search.long == 0 {
 		return b, err
 	}
 	base := a.spans(b)
 	best, least := b, float64(len(scenes))
 	for _, c := range variants {
+		if a.search.count*a.p.n() > budget {
+			break
+		}
 		x, err := a.made(c, b)
 		if err != nil {
 			return nil, err
@@ -65,8 +68,8 @@ func (a *attempt) robust(b *bucketed) (*bucketed, error) {
 	return best, nil
 }
 
-// made returns a schedule made for a scene under the peak of b, judged by the costs
-// as given; nil if there is none or b is good enough in that scene.
+// made returns a loose schedule made for a scene under the peak of b, judged by the
+// costs as given; nil if there is none, or b is close to the bound in that scene.
 func (a *attempt) made(c scene, b *bucketed) (*bucketed, error) {
 	v := a.variant(c)
 	if newSpanner(a.p, b).span(c) <= v.r.Bounds.Bound*(1+lossless) {
@@ -95,27 +98,32 @@ func (a *attempt) loosened(b *bucketed) (*bucketed, error) {
 // variant returns the attempt to schedule the same program in a scene, with fewer
 // runs.
 func (a *attempt) variant(c scene) *attempt {
-	m, p := *a.p.m, *a.p
-	m.Dur, p.dur = slices.Clone(m.Dur), slices.Clone(p.dur)
-	for i := range m.Dur {
-		m.Dur[i] *= c.of(m.Kind[i])
-	}
+	p := *a.p
+	p.m = scaled(a.p.m, c)
+	p.dur = slices.Clone(p.dur)
 	for j := range p.dur {
 		p.dur[j] *= c.of(p.kind[j])
 	}
-	p.m = &m
-	v := &attempt{p: &p, opts: a.opts}
+	v := &attempt{p: &p, opts: a.opts, r: &Result{Bounds: sim.LowerBound(p.m), Cap: a.r.Cap}}
 	v.opts.Runs = againRuns
 	v.opts.ExactStates = -1
 	if cost := a.opts.Cost; cost != nil {
 		v.opts.Cost = func(key sim.Key, bytes int64) float64 { return float64(cost(key, bytes) * c.comm) }
 	}
-	v.r = &Result{Bounds: sim.LowerBound(&m), Cap: a.r.Cap}
-	v.search = newSearch(&p, a.search.ref, a.search.floor, v.r.Bounds.Bound)
 	v.goal = v.r.goal(v.opts)
-	v.search.inFlight = a.opts.InFlight
-	v.search.light = true
+	v.search = newSearch(&p, a.search.ref, a.search.floor, v.r.Bounds.Bound)
+	v.search.inFlight, v.search.light = a.opts.InFlight, true
 	return v
+}
+
+// scaled returns the model in a scene.
+func scaled(m *sim.Model, c scene) *sim.Model {
+	out := *m
+	out.Dur = slices.Clone(m.Dur)
+	for i := range out.Dur {
+		out.Dur[i] *= c.of(m.Kind[i])
+	}
+	return &out
 }
 
 // of returns the factor of the durations of a kind of node.
