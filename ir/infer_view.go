@@ -259,6 +259,9 @@ func inferSelect(c *inferCtx) ([]Type, error) {
 		return nil, fmt.Errorf("index=%d is outside dimension %d of size %s", i, d, x.shape[d])
 	}
 	l := layoutOf(x)
+	if l.strides == nil && d != 0 && !x.shape[d].Equal(D(1)) {
+		return nil, fmt.Errorf("one element of dimension %d of symbolic sizes needs a layout that types cannot express yet", d)
+	}
 	l.shape = slices.Delete(l.shape, d, d+1)
 	if l.strides != nil {
 		l.strides = slices.Delete(l.strides, d, d+1)
