@@ -76,6 +76,9 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 	if len(ranks) < 2 || len(ranks) > kernels.MaxRanks {
 		return nil, fmt.Errorf("a group of %d ranks: 2 to %d are possible", len(ranks), kernels.MaxRanks)
 	}
+	if w.lone {
+		return nil, errors.New("a lone world has no groups: its ranks do not reach each other's memory")
+	}
 	seen := map[int]bool{}
 	for _, r := range ranks {
 		if r < 0 || r >= w.n {

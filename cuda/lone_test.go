@@ -32,6 +32,9 @@ func TestLoneWorld(t *testing.T) {
 	if err := w.Meet(); err != nil {
 		t.Error(err)
 	}
+	if _, err := w.NewGroup([]int{70, 71}, GroupOptions{}); err == nil {
+		t.Error("a group of a lone world")
+	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
