@@ -42,10 +42,18 @@
 // The text is a function of the region alone: no map is walked, nothing is
 // measured. Its key, with the compiler's options, names a compiled image in a cache.
 //
+// # Sizes known at run time only
+//
+// They are parameters of the kernel (sized.go), and how many blocks a launch needs is an
+// expression over them. Where they are a number of rows that follow each from its own,
+// or all is elementwise on one shape, the kernel is that of the bounds, as above, which
+// ends at the last row or element. Other operations have a kernel each, which computes
+// indices as it goes: reductions along such sizes, cat, updates at positions, topk.
+//
 // # Limits
 //
-// Sizes have to be known: a symbolic dimension is refused, as are nodes with
-// effects, as_strided of a computed value, and reductions of several shapes in one
-// region; all with [ErrUnsupported]. Operands have to start at multiples of 16
+// Nodes with effects are refused, as_strided of a computed value, reductions of several
+// shapes in one region, and regions that mix several sizes known at run time only; all
+// by an [UnsupportedError], which is [ErrUnsupported]. Operands have to start at multiples of 16
 // bytes where their storages do in the program.
 package cudagen

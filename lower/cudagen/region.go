@@ -8,12 +8,27 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// ErrUnsupported is wrapped by every error that says that a region cannot become
-// one kernel; its nodes can then be launched one by one.
+// ErrUnsupported is what every error is that says that a region cannot become one
+// kernel; its nodes can then be launched one by one.
 var ErrUnsupported = errors.New("not expressible as one kernel")
 
+// UnsupportedError says which operation keeps a region from becoming one kernel, and
+// why. It is [ErrUnsupported].
+type UnsupportedError struct {
+	Node, Op string // of the IR
+	Reason   string
+}
+
+// Error names the operation and the reason.
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("cudagen: %%%s = %s: %s: %v", e.Node, e.Op, e.Reason, ErrUnsupported)
+}
+
+// Is matches ErrUnsupported.
+func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }
+
 func unsupported(n *ir.Node, format string, args ...any) error {
-	return fmt.Errorf("cudagen: %%%s = %s: %s: %w", n.Name(), n.Op().Name(), fmt.Sprintf(format, args...), ErrUnsupported)
+	return &UnsupportedError{Node: n.Name(), Op: n.Op().Name(), Reason: fmt.Sprintf(format, args...)}
 }
 
 // region is a set of nodes and what they read and write.
@@ -67,7 +82,7 @@ func (r *region) findOuts() error {
 		}
 	}
 	if len(r.outs) == 0 {
-		return fmt.Errorf("cudagen: a region of %d nodes without results: %w", len(r.nodes), ErrUnsupported)
+		return unsupported(r.nodes[0], "nobody reads what it and the %d nodes with it compute", len(r.nodes)-1)
 	}
 	return nil
 }
