@@ -32,7 +32,7 @@ import (
 //     here, so results may lie over operands.
 
 // StagingParts is how many parts of staging reductions beside compute fill in turn.
-const StagingParts = 4
+const StagingParts = 2
 
 // prepareBeside plans op beside compute. It gives nil where op is better served as
 // if nothing ran beside it, unless op asks for copy engines: then that is an error.
@@ -222,18 +222,13 @@ func cutRounds(ts []Tensor, slot uint64, n int, whole bool) [][]staged {
 
 // part is the offset of the staging that round i uses.
 func (b *engineBuilder) part(i int) uint64 {
-	g, p := b.m.Group, (b.op.Part+i)%StagingParts
-	return g.stagingHalf(p/2) + uint64(p%2)*g.partSlot()
+	return b.m.Group.stagingHalf((b.op.Part + i) % StagingParts)
 }
 
 // row is the row of flags of which that belongs to the part of round i.
 func (b *engineBuilder) row(which uint64, i int) uint64 {
 	return which + uint64((b.op.Part+i)%StagingParts)*quietRow
 }
-
-// partSlot is the room for a rank's pieces in a part of staging. Slots of one part lie
-// stageSlot apart.
-func (g *Group) partSlot() uint64 { return g.stageSlot / (StagingParts / 2) }
 
 // ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
 func (b *engineBuilder) ownSlot(round int, c staged) Ptr {
@@ -242,14 +237,14 @@ func (b *engineBuilder) ownSlot(round int, c staged) Ptr {
 }
 
 // lag is how many rounds go out before the folded slices of the first one do.
-const lag = 2
+const lag = StagingParts - 1
 
 // reduceBeside serves reduce_scatter and all_reduce, and reduce to a root. It returns
 // the number of rounds.
 func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 	g := b.m.Group
 	gather := b.op.Kind == kernels.AllReduce
-	rounds := cutRounds(ts, g.partSlot(), b.n, gather)
+	rounds := cutRounds(ts, g.stageSlot, b.n, gather)
 	if b.try(b.m.growEvents(len(rounds))); b.err != nil {
 		return 0
 	}

@@ -123,6 +123,8 @@ type Driver interface {
 
 	CaptureBegin(c Ctx, s Stream) error
 	CaptureEnd(c Ctx, s Stream) (Graph, error)
+	// GraphInstantiate makes a graph executable. Nodes keep the priorities of the streams
+	// that they were captured from.
 	GraphInstantiate(c Ctx, g Graph) (Exec, error)
 	GraphUpload(c Ctx, x Exec, s Stream) error
 	GraphLaunch(c Ctx, x Exec, s Stream) error

@@ -108,8 +108,9 @@ func (lib) CaptureEnd(c Ctx, s Stream) (Graph, error) {
 }
 
 func (lib) GraphInstantiate(c Ctx, g Graph) (Exec, error) {
+	const useNodePriority = 8 // else all nodes get the priority of the stream that the graph is launched in
 	var x C.handle
-	err := in(c, "cuGraphInstantiate", func() C.int { return C.cc_graph_instantiate(&x, C.handle(g), 0) })
+	err := in(c, "cuGraphInstantiate", func() C.int { return C.cc_graph_instantiate(&x, C.handle(g), useNodePriority) })
 	return Exec(x), err
 }
 

@@ -30,7 +30,7 @@ type Op struct {
 	// GroupOptions.Staging; without them, and for small calls, it changes nothing. With
 	// Algo Engine all tensors go that way, however small.
 	Beside  bool
-	Part    int      // of staging, in [0, 4), that a reduction beside compute begins with; alike on all ranks. See Prepared.Parts
+	Part    int      // of staging, in [0, StagingParts), that a reduction beside compute begins with; alike on all ranks. See Prepared.Parts
 	Root    int      // of Broadcast and Reduce: a group rank. A Reduce leaves the others' Dst alone
 	Pairs   [][2]int // of Permute: from and to. Who receives nothing keeps its Dst; no Dst may overlap a Src
 	Blocks  int

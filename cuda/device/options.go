@@ -31,7 +31,7 @@ type Options struct {
 	NCCL NCCLOptions
 	// Group are the knobs of every group; its Timeout is the world's.
 	Group cuda.GroupOptions
-	// Staging is memory of each group for collectives beside compute, 0 is 256 MiB,
+	// Staging is memory of each group for collectives beside compute, 0 is 512 MiB,
 	// negative none; Group.Staging is ignored.
 	Staging int64
 	// NoBeside does all collectives of captured steps as if nothing computed meanwhile.
@@ -113,7 +113,7 @@ type LibraryEnv struct {
 
 const (
 	defaultScratch   = 32 << 20
-	defaultStaging   = 256 << 20
+	defaultStaging   = 512 << 20
 	defaultWorkspace = 64 << 20
 	maxWorkspace     = 4 << 30
 	arenaAlign       = 2 << 20
