@@ -76,9 +76,6 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 	if len(ranks) < 2 || len(ranks) > kernels.MaxRanks {
 		return nil, fmt.Errorf("a group of %d ranks: 2 to %d are possible", len(ranks), kernels.MaxRanks)
 	}
-	if w.lone {
-		return nil, errors.New("a lone world has no groups: its ranks do not reach each other's memory")
-	}
 	seen := map[int]bool{}
 	for _, r := range ranks {
 		if r < 0 || r >= w.n {
@@ -226,7 +223,7 @@ func (g *Group) Close() error {
 	g.world.mu.Unlock()
 	var errs []error
 	for _, m := range g.members {
-		errs = append(errs, m.closeEngine())
+		errs = append(errs, m.closeEngine(), g.world.drv.StreamSync(m.Rank.Ctx, m.Rank.setup)) // a copy of GivenUp
 		m.hostMu.Lock()
 		if m.host != 0 {
 			errs = append(errs, g.world.drv.HostFree(m.Rank.Ctx, m.host))
