@@ -93,7 +93,7 @@ func (p *Program) costTensor(b *strings.Builder, t *Tensor) {
 	fmt.Fprintf(b, "%v[", t.DType)
 	dense, run := true, int64(1)
 	for i := len(t.Shape) - 1; i >= 0; i-- {
-		n := p.hint(t.Shape[i])
+		n := p.Hint(t.Shape[i])
 		dense = dense && (t.Strides == nil || t.Strides[i] == run || n == 1)
 		run *= n
 	}
@@ -101,7 +101,7 @@ func (p *Program) costTensor(b *strings.Builder, t *Tensor) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprint(b, p.hint(d))
+		fmt.Fprint(b, p.Hint(d))
 	}
 	for i, s := range t.Strides {
 		if dense {
@@ -113,8 +113,8 @@ func (p *Program) costTensor(b *strings.Builder, t *Tensor) {
 	b.WriteByte(']')
 }
 
-// hint evaluates a dimension with every symbol at its hint, 0 if it cannot.
-func (p *Program) hint(d dim.Dim) int64 {
+// Hint evaluates a dimension with every symbol at its hint, 0 if it cannot.
+func (p *Program) Hint(d dim.Dim) int64 {
 	n, _ := d.Eval(func(name string) (int64, bool) {
 		i := slices.IndexFunc(p.Symbols, func(s Symbol) bool { return s.Name == name })
 		if i < 0 {

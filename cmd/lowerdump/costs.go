@@ -194,7 +194,7 @@ func copied(f *ir.Func, launches []cost.Launch) {
 }
 
 // moved are costs of a program's generated kernels by the bytes of their operands and
-// results, in the form of a calibration.
+// results, sizes known at run time only at their hints, in the form of a calibration.
 func moved(p *program.Program, m *cost.Machine) *cost.Measured {
 	out := new(cost.Measured)
 	for i := range p.Instrs {
@@ -207,11 +207,7 @@ func moved(p *program.Program, m *cost.Machine) *cost.Measured {
 			for k := range ts {
 				n := int64(ts[k].DType.Size())
 				for _, d := range ts[k].Shape {
-					size, ok := p.Bound(d)
-					if !ok {
-						size = 0
-					}
-					n *= size
+					n *= p.Hint(d)
 				}
 				bytes += n
 			}
