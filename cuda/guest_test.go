@@ -118,7 +118,7 @@ func TestGuestFold(t *testing.T) {
 	g := newGuestT(t)
 	counts := []int{1, 5, 7, 64, 333, 4097, 20001}
 	if *onGPU {
-		counts = append(counts, 300007)
+		counts = append(counts, 60007)
 	}
 	cases := 0
 	for _, dt := range dtype.All() {

@@ -27,7 +27,7 @@ GUEST guest_copy_any_segs(const ArgsN p) { guestCopy<false, SLOTS>(p, 0); }
 #define KERNEL(T, name, N)                                                                                             \
   GUEST guest_fold_##name##_n##N(const Args1 p) {                                                                      \
     RING;                                                                                                              \
-    guestFold<T, N, SLOTS / N>(p, sharedAt(ring));                                                                     \
+    guestFold<T, N, SLOTS>(p, sharedAt(ring));                                                                     \
   }
 #define KERNELS(T, name) KERNEL(T, name, 2) KERNEL(T, name, 4) KERNEL(T, name, 8)
 KERNELS(F32, f32)

@@ -86,15 +86,15 @@ template <int SLOTS> DEV void ringCopy(u32 ring, u64 dst, u64 src, u32 units, u3
 }
 
 // shiftCopy copies words of 4 bytes to an aligned address from any: a word of the
-// result is made of the two that hold its bytes.
-DEV void shiftCopy(u64 dst, u64 src, u64 words, u32 first) {
+// result is made of the two that hold its bytes. LOADS words of a lane are under way.
+template <int LOADS> DEV void shiftCopy(u64 dst, u64 src, u64 words, u32 first) {
   const u32 step = stride(), turn = ((u32)src & 3) * 8;
   src &= ~3ull;
 #pragma unroll 1
-  for (u64 i = mine(first); i < words; i += 4 * step) {
-    u32 lo[4], hi[4];
+  for (u64 i = mine(first); i < words; i += LOADS * step) {
+    u32 lo[LOADS], hi[LOADS];
 #pragma unroll
-    for (u32 j = 0; j < 4; j++) {
+    for (u32 j = 0; j < LOADS; j++) {
       u64 at = src + 4 * (i + j * step);
       lo[j] = hi[j] = 0;
       if (i + j * step < words) {
@@ -104,7 +104,7 @@ DEV void shiftCopy(u64 dst, u64 src, u64 words, u32 first) {
       }
     }
 #pragma unroll
-    for (u32 j = 0; j < 4; j++) {
+    for (u32 j = 0; j < LOADS; j++) {
       if (i + j * step < words)
         st1(dst + 4 * (i + j * step), (u32)((lo[j] | (u64)hi[j] << 32) >> turn));
     }
@@ -134,7 +134,7 @@ template <bool EVEN, int SLOTS, class A> DEV void guestCopy(const A &p, u32 ring
     if (EVEN)
       ringCopy<SLOTS>(ring, dst, src, (u32)(bytes / UNIT), first);
     else
-      shiftCopy(dst, src, bytes / UNIT, first);
+      shiftCopy<sizeof(A) == sizeof(Args1) ? 4 : 2>(dst, src, bytes / UNIT, first);
   }
 }
 
@@ -175,32 +175,34 @@ template <int T, int N> DEV void foldLast(const Args1 &p) {
     stHalf(p.seg[0].dst + at, packF<T>(s, s));
 }
 
-// guestFold folds pieces of N ranks; all addresses are aligned to 16. UNITS units of
-// each lane are under way, in N slots each.
-template <int T, int N, int UNITS> DEV void guestFold(const Args1 &p, u32 ring) {
-  constexpr u32 ROW = LANES * 16;
+// guestFold folds pieces of N ranks; all addresses are aligned to 16. Pieces go
+// through SLOTS slots, a multiple of N, in the order of units and, within each, of
+// ranks; each is waited for by itself and its slot refilled at once.
+template <int T, int N, int SLOTS> DEV void guestFold(const Args1 &p, u32 ring) {
+  constexpr u32 ROW = LANES * 16, UNITS = SLOTS / N;
   const u32 step = stride(), units = (u32)(p.seg[0].bytes / 16);
   u32 i = mine(bid()), unit = 0;
   ring += tid() * 16;
 #pragma unroll 1
   for (u32 k = 0; k < UNITS; k++) {
     u32 next = i + k * step;
-    if (next < units) {
-      Pieces w = piecesAt(p, (u64)next * 16);
+    Pieces w = piecesAt(p, (u64)next * 16);
 #pragma unroll
-      for (u32 r = 0; r < N; r++)
-        fetch(ring + (k * N + r) * ROW, piece(p, w, r));
+    for (u32 r = 0; r < N; r++) {
+      u64 from = piece(p, w, r);
+      if (next < units)
+        fetch(ring + (k * N + r) * ROW, from);
+      fetched();
     }
-    fetched();
   }
 #pragma unroll 1
   for (; i < units; i += step) {
-    arrived<UNITS - 1>();
     u32 next = i + UNITS * step, slot = ring + unit;
     Pieces w = piecesAt(p, (u64)next * 16);
     Acc<T> s;
 #pragma unroll
     for (u32 r = 0; r < N; r++) {
+      arrived<SLOTS - 1>();
       V4 v = ldSlot(slot + r * ROW);
       if (r == 0)
         accSet<T>(s, v);
@@ -209,8 +211,8 @@ template <int T, int N, int UNITS> DEV void guestFold(const Args1 &p, u32 ring) 
       u64 from = piece(p, w, r);
       if (next < units)
         fetch(slot + r * ROW, from);
+      fetched();
     }
-    fetched();
     st4(p.seg[0].dst + (u64)i * 16, accGet<T>(s, p.a.op, N));
     unit = unit == (UNITS - 1) * N * ROW ? 0 : unit + N * ROW;
   }
