@@ -18,6 +18,7 @@ type measured struct {
 	Graph   []float64 `json:"graph"`   // captured
 	Calls   []float64 `json:"calls"`   // enqueued one crossing a step
 	Compute []float64 `json:"compute"` // captured, without collectives
+	Waiting float64   `json:"waiting"` // of a traced step, see waiting
 }
 
 // warmUp is the number of replays before timed ones.
@@ -136,6 +137,11 @@ func (j *job) timed(ctx context.Context, r *rt.Rank, h *half, s *rt.Step, again 
 	if m.Compute, err = other(true, true); err != nil {
 		return nil, fmt.Errorf("without collectives: %w", err)
 	}
+	spans, err := tracedStep(ctx, r, h, again, j.options(r))
+	if err != nil {
+		return nil, fmt.Errorf("traced: %w", err)
+	}
+	m.Waiting = waiting(spans, h.step.Module.Streams[0])
 	return m, nil
 }
 
@@ -176,10 +182,11 @@ type timing struct {
 	Calls      float64 `json:"calls_ms"`    // median of the uncaptured step
 	Compute    float64 `json:"compute_ms"`  // median without collectives
 	Exposed    float64 `json:"exposed_ms"`  // the difference
+	Waiting    float64 `json:"waiting_ms"`  // in a traced step, computing waits for collectives, slowest rank
 	Sim        float64 `json:"sim_ms"`      // simulated step
 	SimExposed float64 `json:"sim_exposed"` // simulated exposed communication
 	SimError   float64 `json:"sim_error"`   // simulated step over measured step, less 1
-	Unhidden   float64 `json:"unhidden"`    // exposed beyond what the simulation says, as a part of the step
+	Unhidden   float64 `json:"unhidden"`    // waiting beyond what the simulation says, as a part of the step
 	Instrs     int     `json:"instructions"`
 	Arena      int64   `json:"arena_bytes"`
 
@@ -215,13 +222,14 @@ func (j *job) timings(tl tool, found []*outcome) ([]timing, error) {
 			t.Least = max(t.Least, slices.Min(m.Graph))
 			t.Calls = max(t.Calls, median(m.Calls))
 			t.Compute = max(t.Compute, median(m.Compute))
+			t.Waiting = max(t.Waiting, m.Waiting)
 		}
 		t.Exposed = t.Ms - t.Compute
 		if t.Sim, t.SimExposed, err = j.simulated(tl, &halves[i]); err != nil {
 			return nil, err
 		}
 		if t.Ms > 0 {
-			t.SimError, t.Unhidden = t.Sim/t.Ms-1, (t.Exposed-t.SimExposed)/t.Ms
+			t.SimError, t.Unhidden = t.Sim/t.Ms-1, (t.Waiting-t.SimExposed)/t.Ms
 		}
 		if p, ok := peers[t.Func]; ok {
 			t.Peer = &p
@@ -305,15 +313,15 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\texposed\tinstructions\tarena GiB\t")
+	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\tdifference\twaiting\tinstructions\tarena GiB\t")
 	for _, t := range ts {
-		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
-			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Instrs, float64(t.Arena)/(1<<30))
+		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
+			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Waiting, t.Instrs, float64(t.Arena)/(1<<30))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute\texposed\tmore exposed in fact\t")
+	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute\twaiting\tmore waiting in fact\t")
 	for _, t := range ts {
 		fmt.Fprintf(tw, "%s\t%.4f\t%+.1f%%\t%.4f\t%.4f\t%+.1f%%\t\n", t.Func, t.Sim, 100*t.SimError, t.Sim-t.SimExposed, t.SimExposed, 100*t.Unhidden)
 	}
