@@ -22,7 +22,7 @@ type lazyDriver struct {
 }
 
 func (d *lazyDriver) Run(c cuda.Ctx, words []uint64) error {
-	if d.lazy {
+	if d.lazy && words[0]&0xff != 4 { // a copy is the device's own question
 		return nil
 	}
 	return d.Fake.Run(c, words)
@@ -111,8 +111,8 @@ func BenchmarkEagerCall(b *testing.B) {
 				if _, err := rt.RunModule(ctx, r, m, c.call, nil, rt.Options{}); err != nil {
 					return err
 				}
-				if err := r.Barrier(ctx); err != nil {
-					return err
+				if err := r.Barrier(ctx); err != nil && (r.Info().Rank == 0 || !errors.Is(err, rt.ErrAborted)) {
+					return err // rank 0 may be done before this rank has seen the barrier's end
 				}
 				if r.Info().Rank == 1 {
 					for r.Err() == nil {

@@ -52,9 +52,7 @@ func (d *Device) BeginCapture() error {
 	if d.rec != nil || d.trace != nil {
 		return d.call("capture", errors.New("a trace or a capture is under way"))
 	}
-	d.mu.Lock()
-	streams := d.streams
-	d.mu.Unlock()
+	streams := d.table.Load().streams
 	if len(streams) == 0 {
 		return d.call("capture", errors.New("there is no stream"))
 	}
@@ -382,9 +380,7 @@ func (c *captured) usable() error {
 // after makes the main stream wait for what other streams have been given on their own.
 func (c *captured) after() error {
 	d := c.d
-	d.mu.Lock()
-	streams := d.streams
-	d.mu.Unlock()
+	streams := d.table.Load().streams
 	for _, s := range streams {
 		if !s.loose || s == c.r.main {
 			continue
@@ -416,7 +412,7 @@ func (c *captured) Close() error {
 	c.closed = true
 	d := c.d
 	d.mu.Lock()
-	closed := d.closed
+	closed := d.closed.Load()
 	if !closed {
 		delete(d.steps, c)
 	}

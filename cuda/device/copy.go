@@ -148,10 +148,7 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 }
 
 func (d *Device) transferable(op string, t rt.Tensor, n int) error {
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
+	if d.closed.Load() {
 		return rt.ErrClosed
 	}
 	if err := d.inArena([]rt.Tensor{t}); err != nil {

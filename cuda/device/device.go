@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -43,11 +44,11 @@ type Device struct {
 
 	broken *rt.Latch // first failure
 
-	mu      sync.Mutex // guards what follows
-	streams []*stream
-	events  []*event
-	closed  bool
-	steps   map[*captured]bool // that have not been closed
+	closed atomic.Bool
+
+	mu    sync.Mutex // of those who change what follows
+	table atomic.Pointer[table]
+	steps map[*captured]bool // that have not been closed; under mu
 }
 
 var _ rt.Device = (*Device)(nil)
@@ -69,6 +70,13 @@ type memory struct {
 	bytes uint64
 }
 
+// table is the streams and events there are, never changed: each call looks some up,
+// and locks would be a third of what it costs.
+type table struct {
+	streams []*stream
+	events  []*event
+}
+
 type event struct {
 	h        cuda.Event
 	recorded bool
@@ -84,6 +92,7 @@ func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, erro
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
 	}
 	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, steps: map[*captured]bool{}, broken: rt.NewLatch()}
+	d.table.Store(&table{})
 	if d.host == nil {
 		var err error
 		if d.code, err = compile(drv, dev, spec.Units, &o); err != nil {
@@ -176,8 +185,10 @@ func (d *Device) NewStream(name string) (rt.Stream, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.id = rt.Stream(len(d.streams))
-	d.streams = append(d.streams, s)
+	t := *d.table.Load()
+	s.id = rt.Stream(len(t.streams))
+	t.streams = append(t.streams, s)
+	d.table.Store(&t)
 	return s.id, nil
 }
 
@@ -209,8 +220,10 @@ func (d *Device) NewEvent() (rt.Event, error) {
 	ev := &event{h: h}
 	ev.record.Record(cuda.Main, h)
 	ev.wait.Wait(cuda.Main, h)
-	d.events = append(d.events, ev)
-	return rt.Event(len(d.events) - 1), nil
+	t := *d.table.Load()
+	t.events = append(t.events, ev) // what others have seen does not change
+	d.table.Store(&t)
+	return rt.Event(len(t.events) - 1), nil
 }
 
 // alive is an error once the device is closed or broken.
@@ -218,9 +231,7 @@ func (d *Device) alive() error {
 	if err := d.failure(); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return rt.ErrClosed
 	}
 	return nil
@@ -231,21 +242,19 @@ func (d *Device) stream(s rt.Stream) (*stream, error) {
 	if err := d.alive(); err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s < 0 || int(s) >= len(d.streams) {
+	t := d.table.Load()
+	if s < 0 || int(s) >= len(t.streams) {
 		return nil, d.call("stream", fmt.Errorf("no stream %d", s))
 	}
-	return d.streams[s], nil
+	return t.streams[s], nil
 }
 
 func (d *Device) event(op string, e rt.Event) (*event, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if e < 0 || int(e) >= len(d.events) {
+	t := d.table.Load()
+	if e < 0 || int(e) >= len(t.events) {
 		return nil, d.call(op, fmt.Errorf("no event %d", e))
 	}
-	return d.events[e], nil
+	return t.events[e], nil
 }
 
 // Record implements runtime.Device.
@@ -341,10 +350,7 @@ func (d *Device) Sync(ctx context.Context) error {
 
 // idle reports whether all streams are.
 func (d *Device) idle() (bool, error) {
-	d.mu.Lock()
-	streams := d.streams
-	d.mu.Unlock()
-	for _, s := range streams {
+	for _, s := range d.table.Load().streams {
 		if ok, err := d.drv.StreamQuery(d.rank.Ctx, s.h); !ok || err != nil {
 			return false, err
 		}
@@ -354,13 +360,12 @@ func (d *Device) idle() (bool, error) {
 
 // Close implements runtime.Device.
 func (d *Device) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	d.mu.Lock() // steps that are being closed meanwhile are closed by themselves, or below
+	closed := d.closed.Swap(true)
+	d.mu.Unlock()
+	if closed {
 		return nil
 	}
-	d.closed = true
-	d.mu.Unlock()
 	var errs []error
 	if d.rank != nil {
 		errs = append(errs, d.drain(), d.release())
@@ -382,7 +387,7 @@ func (d *Device) release() error {
 	for _, l := range d.libs {
 		keep(l.Close())
 	}
-	for _, s := range d.streams {
+	for _, s := range d.table.Load().streams {
 		keep(d.drv.StreamDestroy(c, s.h))
 		keep(d.drv.EventDestroy(c, s.join))
 		for _, m := range s.work {
@@ -394,7 +399,7 @@ func (d *Device) release() error {
 		keep(d.drv.EventDestroy(c, d.side.join))
 		keep(d.drv.EventDestroy(c, d.side.mark))
 	}
-	for _, e := range d.events {
+	for _, e := range d.table.Load().events {
 		keep(d.drv.EventDestroy(c, e.h))
 	}
 	for _, g := range d.order {

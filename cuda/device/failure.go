@@ -69,10 +69,7 @@ func (d *Device) Err() error {
 	if err := d.failure(); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
+	if d.closed.Load() {
 		return rt.ErrClosed
 	}
 	return d.look(0)
