@@ -55,7 +55,11 @@ func fused(t *testing.T, m *ir.Module, pipeline string) *passes.Report {
 // alone is a module whose one function is the given nodes: their operands are its
 // inputs, dense, and every result that the kernel writes is returned.
 func alone(nodes []*ir.Node, outs []*ir.Value) *ir.Func {
-	f := ir.NewModule(1).AddFunc("f")
+	m := ir.NewModule(1)
+	for _, s := range nodes[0].Func().Module().Symbols() {
+		m.AddSymbol(s.Name, s.Hint, s.Max)
+	}
+	f := m.AddFunc("f")
 	vals := map[*ir.Value]*ir.Value{}
 	for _, n := range nodes {
 		for _, a := range n.Args() {

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower/cudagen"
 )
@@ -185,4 +188,88 @@ func TestSizedErrors(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+}
+
+// Every region that the pass forms in random programs of which one size is known at run
+// time only becomes a kernel that gives the interpreter's bits whatever that size is, and
+// so does every launch that stands alone.
+func TestRandomSizedRegions(t *testing.T) {
+	seeds := uint64(500)
+	if testing.Short() {
+		seeds = 120
+	}
+	rows := regexp.MustCompile(`\[8([,\]])`)
+	rng := rand.New(rand.NewPCG(5, 6))
+	var trials []*trial
+	programs, regional := 0, 0
+	for seed := range seeds {
+		g, err := gen.Module(seed, gen.Config{Nodes: 40, World: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Replace(rows.ReplaceAllString(g.String(), "[s$1"), "world 1\n", "world 1\nsym s hint 8 max 21\n", 1)
+		m, err := ir.Parse("random", text)
+		if err != nil || m.Verify() != nil {
+			continue // a size that has to be a number, or strides
+		}
+		programs++
+		fused(t, m, "fuse{kernels=true}")
+		for _, f := range m.Funcs() {
+			for _, nodes := range runs(f) {
+				if !slices.ContainsFunc(nodes, symbolic) || nodes[0].Op() == ir.OpShard {
+					continue
+				}
+				st, err := ir.ComputeStorages(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				k, err := cudagen.Generate("k", st, nodes)
+				if err != nil {
+					if !strings.Contains(err.Error(), "nobody reads") {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+					continue
+				}
+				one := alone(nodes, k.Outs)
+				if one.Module().Verify() != nil {
+					continue
+				}
+				st, err = ir.ComputeStorages(one)
+				if err != nil {
+					t.Fatal(err)
+				}
+				order := one.Order()
+				if k, err = cudagen.Generate(fmt.Sprint("z", len(trials)), st, order[len(one.Inputs()):len(order)-1]); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+					continue
+				}
+				if len(nodes) > 1 {
+					regional++
+				}
+				for _, s := range []int64{rng.Int64N(22), 21, 1} {
+					tr, err := newTrialAt(k, st, one, 0, seed, map[string]int64{"s": s})
+					if err != nil && s == 0 {
+						continue // nothing is the largest of none
+					}
+					if err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					trials = append(trials, tr)
+				}
+			}
+		}
+	}
+	t.Logf("%d launches of %d programs, %d kernels of several operations", len(trials), programs, regional)
+	if programs < int(seeds)/10 || regional < programs/2 {
+		t.Fatalf("%d programs, %d regions", programs, regional)
+	}
+	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
+}
+
+// symbolic reports whether a size of n is known at run time only.
+func symbolic(n *ir.Node) bool {
+	return slices.ContainsFunc(slices.Concat(n.Args(), n.Results()), func(v *ir.Value) bool {
+		_, ok := v.Type().Shape().Static()
+		return !ok && !v.Type().IsAsync()
+	})
 }
