@@ -232,7 +232,7 @@ func (s *simulation) speed(k int) float64 {
 }
 
 // Overlapped reports, for each instruction, whether it is a collective during which
-// the compute stream has launches or copies to do: between the event of the compute
+// the compute stream has products, attention or calls to do: between the event of the compute
 // stream that its stream waited for last, and the first wait of the compute stream
 // for it. Devices may do such a collective in another way.
 func (p *Program) Overlapped() []bool {
@@ -265,8 +265,8 @@ func (p *Program) since(k int) int {
 	return 0
 }
 
-// busy reports whether the compute stream has work from instruction from on before
-// it waits for collective k.
+// busy reports whether the compute stream has a product or the like from instruction
+// from on before it waits for collective k.
 func (p *Program) busy(from, k int) bool {
 	ours := map[int]bool{} // events that stand for the collective; looked up only
 	for i := from; i < len(p.Instrs); i++ {
@@ -277,9 +277,19 @@ func (p *Program) busy(from, k int) bool {
 			ours[in.Event] = in.Stream == p.Instrs[k].Stream
 		case i > k && in.Kind == Wait && computes && ours[in.Event]:
 			return false
-		case computes && (in.Kind == Launch || in.Kind == Copy):
+		case computes && in.Kind == Launch && holds(in.Op):
 			return true
 		}
+	}
+	return false
+}
+
+// holds says of which ops the kernels may keep multiprocessors until they end: those
+// that libraries and callers bring. Blocks of generated kernels come and go.
+func holds(op string) bool {
+	switch op {
+	case "matmul", "attention", "attention_backward", "call":
+		return true
 	}
 	return false
 }

@@ -207,16 +207,19 @@ body
 }
 
 func TestOverlapped(t *testing.T) {
-	p := simProgram(t, simText)
-	if got := p.Overlapped(); !got[2] {
-		t.Errorf("%v: two launches run beside the all_reduce", got)
+	if got := simProgram(t, simText).Overlapped(); got[2] {
+		t.Errorf("%v: what runs beside the all_reduce leaves room", got)
+	}
+	held := strings.Replace(simText, "launch neg", "launch call", 1)
+	if got := simProgram(t, held).Overlapped(); !got[2] {
+		t.Errorf("%v: a call runs beside the all_reduce", got)
 	}
 	alone := strings.Replace(simText, "@compute launch neg (%a: f32[16]) -> (%c: f32[16]) from %x\n@compute launch exp (%c: f32[16]) -> (%c: f32[16]) from %y\n@compute wait 1\n", "@compute wait 1\n", 1)
 	if got := simProgram(t, alone).Overlapped(); got[2] {
 		t.Errorf("%v: nothing runs beside the all_reduce", got)
 	}
-	before := strings.Replace(alone, "@comm.g wait 0\n", "@compute launch neg (%a: f32[16]) -> (%c: f32[16]) from %x\n@comm.g wait 0\n", 1)
+	before := strings.Replace(alone, "@comm.g wait 0\n", "@compute launch call (%a: f32[16]) -> (%c: f32[16]) from %x\n@comm.g wait 0\n", 1)
 	if got := simProgram(t, before).Overlapped(); !got[3] {
-		t.Errorf("%v: a launch is issued after the record that the all_reduce waits for", got)
+		t.Errorf("%v: a call is issued after the record that the all_reduce waits for", got)
 	}
 }

@@ -181,8 +181,9 @@ func (r *recording) lay(t *trace) {
 	}
 }
 
-// busy reports whether the compute streams have work while collective k runs: between
-// what it waits for and whoever waits for it.
+// busy reports whether products or the like run in the compute streams while collective
+// k does: between what it waits for and whoever waits for it. Blocks of generated kernels
+// come and go, and a collective by a kernel finds room beside them.
 func (r *recording) busy(k int) bool {
 	st := r.items[k].st
 	if compute(st.name) {
@@ -207,12 +208,16 @@ func (r *recording) busy(k int) bool {
 			delete(ours, x.record)
 		case i > k && x.wait != 0 && ours[x.wait] && compute(x.st.name):
 			return false // nothing has been found up to here
-		case x.plan != nil && compute(x.st.name):
+		case x.plan != nil && compute(x.st.name) && x.plan.holds():
 			return true
 		}
 	}
 	return false
 }
+
+// holds reports whether a call may keep multiprocessors until it ends: a library's, and
+// one of which nothing is known.
+func (p *plan) holds() bool { return p.step != nil || p.call != nil }
 
 // recordedBefore is the item that recorded an event last before item k, -1 if none did.
 func (r *recording) recordedBefore(k int, ev cuda.Event) int {

@@ -26,9 +26,10 @@ func fakeOnly(t *testing.T) {
 	}
 }
 
-// besideModule gathers twice: once beside a launch, and once when nothing else is
+// besideModule gathers twice: once beside a product, and once when nothing else is
 // to be done.
 func besideModule() (*rt.Module, func(*rt.Exec)) {
+	square := func(t rt.Tensor) rt.Tensor { return rt.C(t.Off, rt.F32, 32, 32) }
 	x, y, z, w := rt.C(0, rt.F32, 1024), rt.C(4096, rt.F32, 2048), rt.C(12288, rt.F32, 1024), rt.C(16384, rt.F32, 2048)
 	m := &rt.Module{Name: "m", World: 2, Arena: 24576, Streams: []string{"compute", "comm.g"}, Events: 4,
 		Groups:  []rt.Group{{Name: "g", Ranks: [][]int{{0, 1}}}},
@@ -39,7 +40,7 @@ func besideModule() (*rt.Module, func(*rt.Exec)) {
 		e.Wait("comm.g", 0)
 		e.At("hidden").AllGather("comm.g", "g", 0, rt.Ts{y}, rt.Ts{x})
 		e.Record("comm.g", 1)
-		e.At("n").Launch("compute", "neg", nil, rt.Ts{z}, rt.Ts{x})
+		e.At("n").Launch("compute", "matmul", nil, rt.Ts{square(z)}, rt.Ts{square(x), square(x)})
 		e.Wait("compute", 1)
 		e.Record("compute", 2)
 		e.Wait("comm.g", 2)
@@ -155,7 +156,7 @@ func TestTrace(t *testing.T) {
 		if len(spans) != 3 {
 			return fmt.Errorf("%d spans: %+v", len(spans), spans)
 		}
-		for i, want := range []string{"hidden", "neg", "exposed"} {
+		for i, want := range []string{"hidden", "matmul", "exposed"} {
 			s := spans[i]
 			if !strings.Contains(s.Name, want) || s.End < s.Start || s.Algo == "" {
 				return fmt.Errorf("span %d: %+v", i, s)

@@ -18,8 +18,8 @@ import (
 func chainModule(rng *rand.Rand, calls int) (*rt.Module, func(*rt.Exec)) {
 	const words, filler = 8192, 4 * 8192
 	all := rt.C(0, rt.F32, words)
-	rest := rt.C(filler, rt.F32, 256)
-	m := &rt.Module{Name: "m", World: 2, Arena: filler + 1024, Streams: []string{"compute", "comm.g"}, Events: 2,
+	rest, product := rt.C(filler, rt.F32, 16, 16), rt.C(filler+1024, rt.F32, 16, 16)
+	m := &rt.Module{Name: "m", World: 2, Arena: filler + 2048, Streams: []string{"compute", "comm.g"}, Events: 2,
 		Groups:  []rt.Group{{Name: "g", Ranks: [][]int{{0, 1}}}},
 		Inputs:  []rt.Param{{Name: "x", Tensors: rt.Ts{all}}},
 		Outputs: []rt.Param{{Name: "y", Tensors: rt.Ts{all}}}}
@@ -56,7 +56,7 @@ func chainModule(rng *rand.Rand, calls int) (*rt.Module, func(*rt.Exec)) {
 			}
 		}
 		e.Record("comm.g", 1)
-		e.At("filler").Launch("compute", "neg", nil, rt.Ts{rest}, rt.Ts{rest})
+		e.At("filler").Launch("compute", "matmul", nil, rt.Ts{product}, rt.Ts{rest, rest})
 		e.Wait("compute", 1)
 	}
 }
