@@ -25,7 +25,7 @@ func fusable(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpFull, ir.OpIota, ir.OpClone, ir.OpCat, ir.OpGather, ir.OpIndex, ir.OpEmbedding:
 	case ir.OpScatter, ir.OpSliceScatter, ir.OpIndexPut, ir.OpIndexAdd:
-		if !pulled(n) {
+		if !pulled(n) && !updatesRows(n) {
 			return false
 		}
 	default:
@@ -38,7 +38,63 @@ func fusable(n *ir.Node) bool {
 			return false
 		}
 	}
-	return !sized(n) || i.Elementwise || rowsApart(n)
+	return !sized(n) || i.Elementwise || rowsApart(n) || updatesRows(n)
+}
+
+// updatesRows reports whether n updates rows of the first dimension at positions of a
+// number that is known at run time only.
+func updatesRows(n *ir.Node) bool {
+	var index *ir.Value
+	switch n.Op() {
+	case ir.OpIndexAdd:
+		if n.Attrs().Int("dim", 0) != 0 {
+			return false
+		}
+		index = n.Arg(1)
+	case ir.OpIndexPut:
+		if dims := n.Attrs().Ints("dims"); len(dims) != 1 || dims[0] != 0 {
+			return false
+		}
+		index = n.Arg(2)
+	default:
+		return false
+	}
+	return sized(n) && index.Type().Rank() == 1 && index.Type().Contiguous()
+}
+
+// oneUpdate reports whether nodes are an update of rows, with elementwise operations and
+// constants that nobody else reads in front of it and elementwise ones of its shape
+// behind it.
+func oneUpdate(nodes []*ir.Node) bool {
+	at := slices.IndexFunc(nodes, updatesRows)
+	if at < 0 {
+		return false
+	}
+	root := nodes[at]
+	r := &regionShape{member: map[*ir.Node]bool{}}
+	for _, n := range nodes {
+		r.member[n] = true
+	}
+	index := root.Arg(1)
+	if root.Op() == ir.OpIndexPut {
+		index = root.Arg(2)
+	}
+	if r.member[index.Def()] {
+		return false
+	}
+	follows := map[*ir.Node]bool{root: true} // look-up only
+	for _, n := range nodes {
+		if n != root && !n.Op().Info().Elementwise && n.Op() != ir.OpFull {
+			return false
+		}
+		if slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return follows[a.Def()] }) {
+			follows[n] = true
+		}
+		if follows[n] && !n.Result(0).Type().Shape().Equal(root.Result(0).Type().Shape()) || !follows[n] && r.escapes(n.Result(0)) {
+			return false
+		}
+	}
+	return true
 }
 
 // sized reports whether a size of n's operands or results is known at run time only.
@@ -270,7 +326,7 @@ type regionShape struct {
 // them, can be one kernel that is worth it.
 func oneKernel(nodes []*ir.Node) bool {
 	if slices.ContainsFunc(nodes, sized) && !oneRow(nodes) {
-		return oneVector(nodes)
+		return oneVector(nodes) || oneUpdate(nodes)
 	}
 	r := &regionShape{member: map[*ir.Node]bool{}, kind: map[*ir.Value]when{}}
 	for _, n := range nodes {

@@ -49,10 +49,17 @@ func generateSized(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, err
 			err = other
 		}
 	}
-	if len(nodes) > 1 || !errors.Is(err, ErrUnsupported) {
+	if !errors.Is(err, ErrUnsupported) {
 		return k, err
 	}
-	g := &sized{n: nodes[0], r: r, sizes: sizes, used: make([]bool, len(sizes)), width: 1, lanes: 1, typ: "int", inAt: map[*ir.Value]int{}}
+	root := nodes[0]
+	if len(nodes) > 1 {
+		var other error
+		if root, other = rowUpdate(r); other != nil {
+			return nil, err
+		}
+	}
+	g := &sized{n: root, r: r, known: map[*ir.Value]operand{}, sizes: sizes, used: make([]bool, len(sizes)), width: 1, lanes: 1, typ: "int", inAt: map[*ir.Value]int{}}
 	return g.kernel(name)
 }
 
@@ -132,9 +139,10 @@ type sized struct {
 	grid  int64
 	need  ir.Dim // blocks that find something to do; 0 for the grid
 
-	ins  []*ir.Value
-	inAt map[*ir.Value]int
-	vars int
+	ins   []*ir.Value
+	inAt  map[*ir.Value]int
+	known map[*ir.Value]operand // values at the index at hand; look-up only
+	vars  int
 
 	lines []string // of the kernel, finished
 	pre   []string // of the loop at hand: what a thread does once
@@ -378,12 +386,17 @@ func (g *sized) flush() {
 		g.emit("%s", l)
 	}
 	g.pre, g.body, g.post = nil, nil, nil
+	clear(g.known)
 }
 
 // kernel writes all of it.
 func (g *sized) kernel(name string) (*Kernel, error) {
 	g.depth = 1
-	for _, v := range slices.Concat(g.n.Args(), g.n.Results()) {
+	var all []*ir.Value
+	for _, n := range g.r.nodes {
+		all = slices.Concat(all, n.Args(), n.Results())
+	}
+	for _, v := range all {
 		if g.bound(v.Type().Shape()) > 1<<30 {
 			g.typ = "i64"
 		}

@@ -68,6 +68,8 @@ var sizedCases = []struct {
 	{name: "index_apart", text: `(%x: f32[5,b,6], %i: i32[a,1], %j: i64[a,2]) -> (f32[a,2,b]) { %y = index %x, %i, %j {dims=[0, 2]} : f32[a,2,b]; return %y }`},
 	{name: "embedding", text: `(%x: bf16[40,24], %i: i64[a,2]) -> (bf16[a,2,24]) { %y = embedding %x, %i : bf16[a,2,24]; return %y }`},
 	{name: "index_add", text: `(%x: f32[13,24], %i: i64[a], %z: f32[a,24]) -> (f32[13,24]) { %y = index_add %x, %i, %z {dim=0} : f32[13,24]; return %y }`},
+	{name: "combine", text: `(%x: bf16[13,24], %i: i64[a], %z: bf16[a,24], %w: f32[a,1]) -> (bf16[13,24], f32[13,24]) { %o = full {value=0.5} : f32[13,24]; %f = convert %z : f32[a,24]; %v = mul %f, %w : f32[a,24]; %s = index_add %o, %i, %v {dim=0} : f32[13,24]; %b = convert %s : bf16[13,24]; %y = add %x, %b : bf16[13,24]; return %y, %s }`},
+	{name: "replace_rows", text: `(%x: f32[a+40,6], %z: f32[b,6], %i: i64[b]) -> (f32[a+40,6]) { %e = exp %x : f32[a+40,6]; %n = neg %z : f32[b,6]; %s = index_put %e, %n, %i {dims=[0]} : f32[a+40,6]; %y = mul %s, %x : f32[a+40,6]; return %y }`},
 	{name: "index_add_many", text: `(%x: f32[12,3], %i: i64[300*a], %z: f32[300*a,3]) -> (f32[12,3]) { %y = index_add %x, %i, %z {dim=0} : f32[12,3]; return %y }`},
 	{name: "index_add_wide", text: `(%x: bf16[1100,40], %i: i64[a], %z: bf16[a,40]) -> (bf16[1100,40]) { %y = index_add %x, %i, %z {dim=0} : bf16[1100,40]; return %y }`},
 	{name: "index_add_bf16", text: `(%x: bf16[a+1,20], %i: i64[b], %z: bf16[b,20]) -> (bf16[a+1,20]) { %y = index_add %x, %i, %z {dim=0, alpha=2.0} : bf16[a+1,20]; return %y }`},
