@@ -47,8 +47,9 @@
 // They are parameters of the kernel (sized.go), and how many blocks a launch needs is an
 // expression over them. Where they are a number of rows that follow each from its own,
 // or all is elementwise on one shape, the kernel is that of the bounds, as above, which
-// ends at the last row or element. Other operations have a kernel each, which computes
-// indices as it goes: reductions along such sizes, cat, updates at positions, topk.
+// ends at the last row or element (bounds.go). An update of rows at positions takes in
+// elementwise operations in front of it and behind it (sized_update.go). Others have a
+// kernel each, which computes indices as it goes: reductions along such sizes, cat, topk.
 //
 // # Limits
 //
