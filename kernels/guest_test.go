@@ -99,6 +99,12 @@ func TestGuestEdges(t *testing.T) {
 	if l, err := PlanGuestFold(fold); err != nil || l.Grid != 7 {
 		t.Errorf("seven blocks: %+v %v", l, err)
 	}
+	for bytes, want := range map[uint64]int{16: 1, 64 << 10: 1, 1 << 20: 16, 1<<20 + 1: 17, 64 << 20: GuestBlocks} {
+		l, err := PlanGuestCopy([]Seg{{Src: 0, Dst: 1 << 40, Bytes: bytes}})
+		if err != nil || l.Grid != want {
+			t.Errorf("%d bytes: %+v %v, want %d blocks", bytes, l, err, want)
+		}
+	}
 	two, gather, large := fold, fold, fold
 	two.Segs = []Seg{fold.Segs[0], fold.Segs[0]}
 	gather.Op = AllGather
