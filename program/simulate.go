@@ -134,7 +134,7 @@ func (s *simulation) fires(wait int) float64 {
 // if the collective that waits, or is waited for, has nothing beside it.
 func (p *Program) edges() []bool {
 	out := make([]bool, len(p.Instrs))
-	overlapped := p.Overlapped()
+	overlapped := p.beside(func(in *Instr) bool { return in.Kind == Launch || in.Kind == Copy })
 	latest := make([]bool, len(p.Streams)) // whether the stream's last collective is overlapped
 	joins := make([]bool, p.Events)        // the same of the stream of an event, when it was recorded
 	waits := make([][]int, len(p.Streams)) // of a stream, since its last collective
@@ -236,11 +236,16 @@ func (s *simulation) speed(k int) float64 {
 // stream that its stream waited for last, and the first wait of the compute stream
 // for it. Devices may do such a collective in another way.
 func (p *Program) Overlapped() []bool {
+	return p.beside(func(in *Instr) bool { return in.Kind == Launch && holds(in.Op) })
+}
+
+// beside reports which collectives run beside instructions that count.
+func (p *Program) beside(counts func(*Instr) bool) []bool {
 	out := make([]bool, len(p.Instrs))
 	for k := range p.Instrs {
 		in := &p.Instrs[k]
 		if in.Kind == Collective && p.Streams[in.Stream].Group >= 0 {
-			out[k] = p.busy(p.since(k), k)
+			out[k] = p.busy(p.since(k), k, counts)
 		}
 	}
 	return out
@@ -265,9 +270,9 @@ func (p *Program) since(k int) int {
 	return 0
 }
 
-// busy reports whether the compute stream has a product or the like from instruction
-// from on before it waits for collective k.
-func (p *Program) busy(from, k int) bool {
+// busy reports whether the compute stream has an instruction that counts from
+// instruction from on before it waits for collective k.
+func (p *Program) busy(from, k int, counts func(*Instr) bool) bool {
 	ours := map[int]bool{} // events that stand for the collective; looked up only
 	for i := from; i < len(p.Instrs); i++ {
 		in := &p.Instrs[i]
@@ -277,7 +282,7 @@ func (p *Program) busy(from, k int) bool {
 			ours[in.Event] = in.Stream == p.Instrs[k].Stream
 		case i > k && in.Kind == Wait && computes && ours[in.Event]:
 			return false
-		case computes && in.Kind == Launch && holds(in.Op):
+		case computes && counts(in):
 			return true
 		}
 	}

@@ -139,7 +139,7 @@ group @tp = [[0, 1, 2, 3]]
 func @mlp(%x: bf16[8,16], %w: bf16[16,8]) -> (bf16[8,8]) {
   %h = matmul %x, %w : bf16[8,8] ms 0.5
   %r = all_reduce.sum %h on @tp : async bf16[8,8] ms 1.0
-  %n = neg %h : bf16[8,8] ms 0.1
+  %n = matmul %h, %h : bf16[8,8] ms 0.1
   %y = wait_tensor %r : bf16[8,8]
   %z = add %y, %n : bf16[8,8] ms 0.1
   return %z
