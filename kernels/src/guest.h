@@ -1,9 +1,11 @@
 // Guests: kernels that run on multiprocessors which others fill. Matrix products
-// keep a multiprocessor for one block and leave of it what their tile does not need:
-// registers for a few warps of 32 a lane, and some KB of shared memory, 6 at the
-// least. A block that needs no more begins at once; any larger one waits until a
-// block of the product ends, which for products with one block on each
-// multiprocessor is the product's end.
+// keep a multiprocessor for one block and leave of it what their tile does not need.
+// On H200s that is room for two blocks of one warp with 32 registers a lane, not for
+// one block of two warps, and 6 KB of shared memory at the least, of which every block
+// takes one for itself. Such a block begins at once; any larger one waits until a
+// block of the product ends, which for products with one block on each multiprocessor
+// is the product's end. The room seems to be given out once: after two guest blocks a
+// third waits, though the first have ended. So grids are small (kernels/guest.go).
 //
 // So few registers hold too few loads in flight. Bytes come by asynchronous copies
 // into a ring in shared memory; every lane copies, reads and refills slots of its
