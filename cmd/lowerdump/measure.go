@@ -28,6 +28,8 @@ type calibration struct {
 	module      *rt.Module // the program's, with room of our own behind its arena and events of our own
 	room        int64      // where that room starts
 	bytes       int64      // its size
+	keep        []int64    // by input: where behind that room its first value is kept, if the program overwrites it
+	partner     int        // a short launch that keeps multiprocessors to itself, -1 if there is none
 	beside      []bool
 	chains      []program.Chain
 	collectives []int                           // instructions
@@ -76,6 +78,20 @@ func newCalibration(s *session, j *job, h *half, model *cost.Model) *calibration
 	c.room = (m.Arena + program.Align - 1) / program.Align * program.Align
 	c.bytes = (max(2*f.flush, 2*f.sweep, 1<<12) + 2*program.Align - 1) / (2 * program.Align) * (2 * program.Align)
 	m.Arena, m.Events = c.room+c.bytes, m.Events+2
+	c.keep = make([]int64, len(m.Inputs))
+	for i, q := range m.Inputs {
+		if h.overwrites[i] && len(q.Tensors) == 1 {
+			c.keep[i] = m.Arena
+			m.Arena += (q.Tensors[0].Bytes() + program.Align - 1) / program.Align * program.Align
+		}
+	}
+	c.partner = -1
+	for i := range c.p.Instrs {
+		in := &c.p.Instrs[i]
+		if in.Kind == program.Launch && in.Op == "matmul" && (c.partner < 0 || c.guess(in) < c.guess(&c.p.Instrs[c.partner])) {
+			c.partner = i
+		}
+	}
 	m.Text = "" // it is not the program's module any more
 	m.Digest += " calibration"
 	c.module = &m
@@ -125,7 +141,7 @@ func (k *meter) all(ctx context.Context, t tool) error {
 	if k.inputs, err = k.given(ctx); err != nil {
 		return err
 	}
-	if err := k.upTo(ctx, len(k.c.p.Instrs)); err != nil {
+	if err := k.upTo(ctx, len(k.c.p.Instrs)); err != nil { // which keeps inputs first
 		return err
 	}
 	say("ready")
@@ -198,14 +214,15 @@ func (s *session) scale(measured []cost.Instruction) float64 {
 
 // meter measures on one rank.
 type meter struct {
-	c      *calibration
-	r      *rt.Rank
-	h      half
-	inputs []rt.Value
-	bound  bool // the inputs have been brought in
-	seen   map[string]bool
-	edgeUs float64
-	found  []finding
+	c        *calibration
+	r        *rt.Rank
+	h        half
+	inputs   []rt.Value
+	bound    bool    // the inputs have been brought in
+	besideUs float64 // what the partner takes beside nothing; 0 if that was not measured
+	seen     map[string]bool
+	edgeUs   float64
+	found    []finding
 }
 
 func (k *meter) add(f finding) { k.found = append(k.found, f) }
@@ -223,12 +240,16 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 	for i := range slots {
 		most = max(most, m.Inputs[i].Tensors[0].Bytes())
 	}
-	pattern := make([]byte, most)
-	if err := fillrand.New(1, 0, k.r.Info().Rank, 2).Fill(pattern[:min(most, patternBytes)], dtype.BF16); err != nil {
+	pattern := make([]byte, min(most, patternBytes, k.c.bytes))
+	if err := fillrand.New(1, 0, k.r.Info().Rank, 2).Fill(pattern, dtype.BF16); err != nil {
 		return nil, err
 	}
-	for n := int64(patternBytes); n < most; n *= 2 {
-		copy(pattern[n:], pattern[:n])
+	at, err := k.r.In(m, rt.C(k.c.room, rt.U8, int64(len(pattern))))
+	if err == nil {
+		err = k.r.Upload(at, pattern)
+	}
+	if err != nil {
+		return nil, err
 	}
 	var out []rt.Value
 	for i, s := range slots {
@@ -236,17 +257,42 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		v := rt.Value{DType: at.DType, Shape: at.Shape, Data: pattern[:at.Bytes()]}
+		v := rt.Value{DType: at.DType, Shape: at.Shape, Resident: true}
 		if s.Type.DType().IsInt() {
 			v.Data = j.indices[k.r.Info().Rank][i].Data
+			if err := k.r.Upload(at, v.Data); err != nil {
+				return nil, err
+			}
 		}
-		if err := k.r.Upload(at, v.Data); err != nil {
-			return nil, err
-		}
-		v.Resident = true
 		out = append(out, v)
 	}
-	return out, nil
+	_, err = rt.RunModule(ctx, k.r, m, func(x *rt.Exec) {
+		for i, s := range slots {
+			to, size := m.Inputs[i].Tensors[0].Off, m.Inputs[i].Tensors[0].Bytes()
+			for done := int64(0); done < size && !s.Type.DType().IsInt(); {
+				n := min(size-done, int64(len(pattern)))
+				x.Copy(k.c.computeStream(), rt.C(to+done, rt.U8, n), rt.C(k.c.room, rt.U8, n))
+				done += n
+			}
+		}
+	}, out, j.options(k.r))
+	return out, err
+}
+
+// kept copies the inputs that the program overwrites to where they are kept, or back.
+// An input that is kept nowhere has offset 0, which is in the program's arena.
+func (c *calibration) kept(x *rt.Exec, back bool) {
+	for i, at := range c.keep {
+		if at == 0 {
+			continue
+		}
+		t := c.module.Inputs[i].Tensors[0]
+		in, out := rt.C(t.Off, rt.U8, t.Bytes()), rt.C(at, rt.U8, t.Bytes())
+		if back {
+			in, out = out, in
+		}
+		x.Copy(c.computeStream(), out, in)
+	}
 }
 
 // patternBytes is the length of the pattern.
@@ -266,19 +312,27 @@ func (k *meter) isNew(f finding) bool {
 // operands: an index that is no index would be read from anywhere.
 func (k *meter) upTo(ctx context.Context, n int) error {
 	inputs := k.inputs
+	back := k.bound
 	if k.bound {
-		inputs = k.h.again(inputs)
-		for i := range inputs { // other values may be anything, and bringing them in costs time
-			inputs[i].Resident = inputs[i].Resident || !inputs[i].DType.IsInt()
-		}
+		inputs = resident(inputs)
 	}
 	k.bound = true
 	_, err := rt.RunModule(ctx, k.r, k.c.module, func(x *rt.Exec) {
+		k.c.kept(x, back)
 		for i := range n {
 			rt.Instruct(x, k.c.p, i)
 		}
 	}, inputs, k.c.j.options(k.r))
 	return err
+}
+
+// resident are inputs that lie in the arena.
+func resident(inputs []rt.Value) []rt.Value {
+	out := slices.Clone(inputs)
+	for i := range out {
+		out[i].Resident = true
+	}
+	return out
 }
 
 // time captures a step and returns the median of its replays, in microseconds.
@@ -350,41 +404,6 @@ func (c *calibration) speck(x *rt.Exec, stream string) {
 	x.Copy(stream, rt.C(c.room, rt.U8, 512), rt.C(c.room+1024, rt.U8, 512))
 }
 
-// edges measures the time from an end on one stream to the beginning of what waits for
-// it on another, where both have something to do.
-func (k *meter) edges(ctx context.Context) error {
-	c := k.c
-	if len(c.p.Streams) < 2 || !k.isNew(finding{What: anEdge}) {
-		return nil
-	}
-	// One branch of two specks, beside another of one; and three in a row.
-	a, b := c.computeStream(), c.p.Streams[1].Name
-	apart, err := k.slope(ctx, 0, func(x *rt.Exec) {
-		c.speck(x, a)
-		x.Record(a, c.our(0))
-		x.Wait(b, c.our(0))
-		c.speck(x, b)
-		c.speck(x, b)
-		x.Record(b, c.our(1))
-		c.speck(x, a)
-		x.Wait(a, c.our(1))
-	})
-	if err != nil {
-		return err
-	}
-	together, err := k.slope(ctx, 0, func(x *rt.Exec) {
-		for range 3 {
-			c.speck(x, a)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	k.edgeUs = max(apart-together, 0) / 2
-	k.add(finding{What: anEdge, Us: k.edgeUs})
-	return nil
-}
-
 // instructions measures every distinct one.
 func (k *meter) instructions(ctx context.Context) error {
 	for i := range k.c.p.Instrs {
@@ -407,8 +426,7 @@ func (k *meter) instruction(ctx context.Context, i int) (float64, error) {
 	said := c.guess(in)
 	if in.Kind == program.Collective {
 		if c.beside[i] {
-			us, err := k.slope(ctx, said, c.withSpeck(in.Stream, func(x *rt.Exec) { rt.Instruct(x, c.p, i) }))
-			return us - 2*k.edgeUs, err
+			return k.besideCompute(ctx, said, in.Stream, func(x *rt.Exec) { rt.Instruct(x, c.p, i) })
 		}
 		return k.slope(ctx, said, func(x *rt.Exec) { rt.Instruct(x, c.p, i) })
 	}
@@ -438,19 +456,6 @@ func (k *meter) instruction(ctx context.Context, i int) (float64, error) {
 		}
 	}
 	return (us[1] - us[0]) / float64(many), nil
-}
-
-// withSpeck surrounds a collective by events, with something to compute meanwhile.
-func (c *calibration) withSpeck(stream int, run func(x *rt.Exec)) func(x *rt.Exec) {
-	a, b := c.computeStream(), c.p.Streams[stream].Name
-	return func(x *rt.Exec) {
-		x.Record(a, c.our(0))
-		x.Wait(b, c.our(0))
-		run(x)
-		x.Record(b, c.our(1))
-		c.speck(x, a)
-		x.Wait(a, c.our(1))
-	}
 }
 
 // before lists the two launches or copies before instruction i on its stream, up to

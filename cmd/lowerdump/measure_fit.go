@@ -35,9 +35,14 @@ type going struct {
 	times             int
 }
 
-// bound by memory are generated kernels and copies.
-func memoryBound(p *program.Program, in *program.Instr) bool {
-	return in.Kind == program.Copy || p.Kernel(in) != nil
+// memoryBound reports whether an instruction is taken to be bound by memory: all but
+// products, attention and what callers bring.
+func memoryBound(in *program.Instr) bool {
+	switch in.Op {
+	case "matmul", "attention", "attention_backward", "call":
+		return in.Kind != program.Launch
+	}
+	return true
 }
 
 // steps puts into m what was found of programs as a whole: the times of chains, and
@@ -144,7 +149,7 @@ func (f *fitting) chain(c *calibration, r *inStep, k int, list []span) {
 			}
 			any = true
 			in := &c.p.Instrs[l.instr]
-			kind := f.kind(disturbed{memoryBound(c.p, in), c.p.Instrs[i].Op})
+			kind := f.kind(disturbed{memoryBound(in), c.p.Instrs[i].Op})
 			if op := (besideOps{in.Op, kind}); !slices.Contains(f.ops, op) {
 				f.ops = append(f.ops, op)
 			}

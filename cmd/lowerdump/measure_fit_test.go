@@ -45,10 +45,10 @@ type machine struct {
 	slow   map[string][2]float64 // by "memory op" or "compute op": speeds
 }
 
-func (m *machine) speeds(p *program.Program) func(l, c *program.Instr) (float64, float64) {
+func (m *machine) speeds() func(l, c *program.Instr) (float64, float64) {
 	return func(l, c *program.Instr) (float64, float64) {
 		kind := "compute "
-		if memoryBound(p, l) {
+		if memoryBound(l) {
 			kind = "memory "
 		}
 		v, ok := m.slow[kind+c.Op]
@@ -82,7 +82,7 @@ func (m *machine) measured(t *testing.T, s *session, c *calibration, ranks int) 
 	if _, err := table.WriteTo(&b); err != nil { // sorts
 		t.Fatal(err)
 	}
-	truth, err := program.Simulate(c.p, program.SimOptions{Us: real, Beside: m.speeds(c.p)})
+	truth, err := program.Simulate(c.p, program.SimOptions{Us: real, Beside: m.speeds()})
 	if err != nil {
 		t.Fatal(err)
 	}

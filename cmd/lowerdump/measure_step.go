@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -13,20 +14,21 @@ import (
 
 // inStep is what one rank measured of a program as a whole, in microseconds. The
 // program runs as a captured step does: products joined, launches begun early, weights
-// fetched ahead, with the caches and clocks that it leaves itself.
+// fetched ahead, with real data, and with the caches and clocks that it leaves itself.
 type inStep struct {
-	Chains []float64 `json:"chains"`  // by chain, without collectives
-	StepUs float64   `json:"step_us"` // of the step, outside of all chains
-	// With collectives: from when to when each chain ran, and after them each
-	// collective, since the first of them began.
+	Chains []float64 `json:"chains"`  // by chain, with nothing beside it
+	StepUs float64   `json:"step_us"` // of the step, outside of what it does
+	// As it is: from when to when each chain ran, and after them each collective.
 	From []float64 `json:"from"`
 	To   []float64 `json:"to"`
 }
 
 // The sizes of measurements of steps.
 const (
-	togetherSteps = 4 // replays one after the other, of which the last is looked at
-	mostMarkUs    = 5 // a mark takes no longer, whatever noise says
+	loadUs        = 120e3 // of replays one after the other, before some are looked at
+	mostLoad      = 48    // replays of short steps
+	togetherSteps = 4     // replays one after the other, of which the last is looked at
+	mostMarkUs    = 5     // a mark takes no longer, whatever noise says
 )
 
 // steps measures the program as a whole.
@@ -39,6 +41,9 @@ func (k *meter) steps(ctx context.Context) error {
 	}
 	if !fresh || !k.isNew(f) {
 		return nil
+	}
+	if slices.ContainsFunc(c.chains, func(chain program.Chain) bool { return chain.Stream != 0 }) {
+		return errors.New("it computes on several streams")
 	}
 	f.Step = new(inStep)
 	markUs, err := k.apart(ctx, f.Step)
@@ -67,29 +72,34 @@ type replay struct {
 	marks []float64 // microseconds since the first
 }
 
-// replays runs a step of the program, perhaps without collectives, after one time that
-// does not count. Inputs that it overwrites are brought in anew each time.
-func (k *meter) replays(ctx context.Context, skip bool, step func(x *rt.Exec)) (out []replay, err error) {
-	opts := k.c.j.options(k.r)
-	opts.SkipCollectives = skip
-	s, err := rt.Prepare(ctx, k.r, k.c.module, step, opts, true)
+// replays runs a step of the program, often enough one after the other for the clocks to
+// be those of a GPU under load, and then some more, of which it tells. The step begins
+// with a mark, behind which the inputs are as they were.
+func (k *meter) replays(ctx context.Context, step func(x *rt.Exec)) (out []replay, err error) {
+	c := k.c
+	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
+		x.Mark(c.computeStream())
+		c.kept(x, true)
+		step(x)
+	}, c.j.options(k.r), true)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	again := k.h.again(k.inputs)
-	spoils := slices.Contains(k.h.overwrites, true)
-	for n := range 1 + k.c.flags.run.reps {
-		if n == 0 || spoils {
-			if err := s.Bind(ctx, again); err != nil {
-				return nil, err
-			}
+	if err := s.Bind(ctx, resident(k.inputs)); err != nil {
+		return nil, err
+	}
+	said := 0.0 // not what one rank measured: all do the same
+	for _, chain := range c.chains {
+		for _, i := range chain.Instrs {
+			said += c.guess(&c.p.Instrs[i])
 		}
-		times := togetherSteps
-		if spoils {
-			times = 1
-		}
-		ms, err := s.Time(ctx, times)
+	}
+	if _, err := s.Time(ctx, int(min(max(loadUs/max(said, 1), togetherSteps), mostLoad))); err != nil {
+		return nil, err
+	}
+	for range c.flags.run.reps {
+		ms, err := s.Time(ctx, togetherSteps)
 		if err != nil {
 			return nil, err
 		}
@@ -100,78 +110,48 @@ func (k *meter) replays(ctx context.Context, skip bool, step func(x *rt.Exec)) (
 		for i := range at {
 			at[i] *= 1e3
 		}
-		if n > 0 {
-			out = append(out, replay{ms[len(ms)-1] * 1e3, at})
-		}
+		out = append(out, replay{ms[len(ms)-1] * 1e3, at})
 	}
-	slices.SortStableFunc(out, func(a, b replay) int { // the middle one is then the median
-		switch {
-		case a.us < b.us:
-			return -1
-		case a.us > b.us:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out, func(a, b replay) int { return cmp.Compare(a.us, b.us) }) // the median is in the middle
 	return out, nil
 }
 
-// apart measures the chains without collectives, and what a mark takes.
+// apart measures the chains with nothing beside them, and what a mark takes. The
+// collectives that stand before the end of a chain are done between it and the next one:
+// by then their operands are there, and nobody reads their results or writes where they
+// go. So the data are those of the step, which tell in what a product takes.
 func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err error) {
 	c := k.c
-	first := map[int]bool{} // instructions at the head of a chain
-	last := make([]int, len(c.p.Streams))
-	for i := range last {
-		last[i] = -1
-	}
-	for n, chain := range c.chains {
-		first[chain.Instrs[0]] = true
-		last[chain.Stream] = n
-	}
-	walk := func(x *rt.Exec, mark func(stream int)) {
-		for i := range c.p.Instrs {
-			if first[i] {
-				mark(c.p.Instrs[i].Stream)
+	walk := func(x *rt.Exec, mark func()) {
+		done := 0 // collectives
+		for _, chain := range c.chains {
+			for ; done < len(c.collectives) && c.collectives[done] < chain.Instrs[0]; done++ {
+				i := c.collectives[done]
+				c.forked(c.p.Instrs[i].Stream, func(x *rt.Exec) { rt.Instruct(x, c.p, i) }, func(*rt.Exec) {})(x)
 			}
-			rt.Instruct(x, c.p, i)
-		}
-		for stream, n := range last {
-			if n >= 0 {
-				mark(stream)
+			mark()
+			for _, i := range chain.Instrs {
+				rt.Instruct(x, c.p, i)
 			}
+			mark()
 		}
 	}
-	plain, err := k.replays(ctx, true, func(x *rt.Exec) { walk(x, func(int) {}) })
+	plain, err := k.replays(ctx, func(x *rt.Exec) { walk(x, func() {}) })
 	if err != nil {
 		return 0, err
 	}
-	marked, err := k.replays(ctx, true, func(x *rt.Exec) {
-		walk(x, func(stream int) { x.Mark(c.p.Streams[stream].Name) })
-	})
+	marked, err := k.replays(ctx, func(x *rt.Exec) { walk(x, func() { x.Mark(c.computeStream()) }) })
 	if err != nil {
 		return 0, err
 	}
-	marks := len(marked[0].marks)
-	middle := len(marked) / 2
-	markUs = min(max((marked[middle].us-plain[middle].us)/float64(marks), 0), mostMarkUs)
-	// A chain lasts until the next mark of its stream; those at the end come last.
-	next := make([]int, len(c.p.Streams)) // by stream: the mark behind
-	end := len(c.chains)
-	for stream, n := range last {
-		if n >= 0 {
-			next[stream] = end
-			end++
-		}
-	}
-	out.Chains = make([]float64, len(c.chains))
-	for n := len(c.chains) - 1; n >= 0; n-- {
-		stream := c.chains[n].Stream
+	middle, marks := len(marked)/2, 2*len(c.chains)
+	markUs = min(max((marked[middle].us-plain[middle].us)/float64(max(marks, 1)), 0), mostMarkUs)
+	for n := range c.chains {
 		var us []float64
 		for _, r := range marked {
-			us = append(us, r.marks[next[stream]]-r.marks[n])
+			us = append(us, r.marks[2+2*n]-r.marks[1+2*n])
 		}
-		out.Chains[n] = max(median(us)-markUs, 0)
-		next[stream] = n
+		out.Chains = append(out.Chains, max(median(us)-markUs, 0))
 	}
 	var around []float64
 	for _, r := range marked {
@@ -194,7 +174,7 @@ func (k *meter) together(ctx context.Context, out *inStep, markUs float64) error
 	}
 	total := len(c.chains) + len(c.collectives)
 	var order []int // of marks: n for where n begins, total + n for where it ends
-	runs, err := k.replays(ctx, false, func(x *rt.Exec) {
+	runs, err := k.replays(ctx, func(x *rt.Exec) {
 		order = order[:0]
 		for i := range c.p.Instrs {
 			stream := c.p.Streams[c.p.Instrs[i].Stream].Name
@@ -213,7 +193,7 @@ func (k *meter) together(ctx context.Context, out *inStep, markUs float64) error
 		return err
 	}
 	out.From, out.To = make([]float64, total), make([]float64, total)
-	for n, at := range runs[len(runs)/2].marks {
+	for n, at := range runs[len(runs)/2].marks[1:] {
 		if order[n] < total {
 			out.From[order[n]] = at
 		} else {
