@@ -76,7 +76,7 @@ func newCalibration(s *session, j *job, h *half, model *cost.Model) *calibration
 	}
 	m := *h.step.Module
 	c.room = (m.Arena + program.Align - 1) / program.Align * program.Align
-	c.bytes = (max(2*f.flush, 2*f.sweep, 1<<12) + 2*program.Align - 1) / (2 * program.Align) * (2 * program.Align)
+	c.bytes = (max(2*f.flush, 2*f.sweep, mostPatterns*program.Align) + 2*program.Align - 1) / (2 * program.Align) * (2 * program.Align)
 	m.Arena, m.Events = c.room+c.bytes, m.Events+2
 	c.keep = make([]int64, len(m.Inputs))
 	for i, q := range m.Inputs {
@@ -228,30 +228,18 @@ type meter struct {
 func (k *meter) add(f finding) { k.found = append(k.found, f) }
 
 // given brings in the inputs: integers that are in reach of what they index, and for the
-// rest one pattern of numbers again and again, which is enough to keep the units as busy
-// as real values do.
+// rest numbers of the size that theirs have, in a pattern that comes again and again. How
+// long a product takes depends on its numbers: of those that are much alike it is faster.
 func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 	j, m := k.c.j, k.c.module
 	if j.indices == nil {
 		return j.given(ctx, k.r, &k.h)
 	}
 	slots := interp.InputSlots(j.pair.Forward)
-	most := int64(0)
-	for i := range slots {
-		most = max(most, m.Inputs[i].Tensors[0].Bytes())
-	}
-	pattern := make([]byte, min(most, patternBytes, k.c.bytes))
-	if err := fillrand.New(1, 0, k.r.Info().Rank, 2).Fill(pattern, dtype.BF16); err != nil {
-		return nil, err
-	}
-	at, err := k.r.In(m, rt.C(k.c.room, rt.U8, int64(len(pattern))))
-	if err == nil {
-		err = k.r.Upload(at, pattern)
-	}
-	if err != nil {
-		return nil, err
-	}
 	var out []rt.Value
+	from := make([]int64, len(slots)) // where an input's pattern lies, 0 for none
+	have := map[filled]int64{}
+	size := min(patternBytes, k.c.bytes/mostPatterns) / program.Align * program.Align
 	for i, s := range slots {
 		at, err := k.r.In(m, m.Inputs[i].Tensors[0])
 		if err != nil {
@@ -263,20 +251,58 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 			if err := k.r.Upload(at, v.Data); err != nil {
 				return nil, err
 			}
+		} else {
+			like := filled{at.DType, 1}
+			if role := k.c.p.Inputs[i].Role; len(at.Shape) == 2 && role != "saved" && role != "tangent" {
+				like.dims = 2 // weights are small, what is computed is not
+			}
+			if _, ok := have[like]; !ok && len(have) < mostPatterns {
+				have[like] = k.c.room + int64(len(have))*size
+				if err := k.pattern(like, have[like], size); err != nil {
+					return nil, err
+				}
+			}
+			if from[i] = have[like]; from[i] == 0 {
+				from[i] = k.c.room
+			}
 		}
 		out = append(out, v)
 	}
-	_, err = rt.RunModule(ctx, k.r, m, func(x *rt.Exec) {
-		for i, s := range slots {
-			to, size := m.Inputs[i].Tensors[0].Off, m.Inputs[i].Tensors[0].Bytes()
-			for done := int64(0); done < size && !s.Type.DType().IsInt(); {
-				n := min(size-done, int64(len(pattern)))
-				x.Copy(k.c.computeStream(), rt.C(to+done, rt.U8, n), rt.C(k.c.room, rt.U8, n))
-				done += n
+	_, err := rt.RunModule(ctx, k.r, m, func(x *rt.Exec) {
+		for i, at := range from {
+			to, all := m.Inputs[i].Tensors[0].Off, m.Inputs[i].Tensors[0].Bytes()
+			for done := int64(0); at != 0 && done < all; done += size {
+				n := min(all-done, size)
+				x.Copy(k.c.computeStream(), rt.C(to+done, rt.U8, n), rt.C(at, rt.U8, n))
 			}
 		}
 	}, out, j.options(k.r))
 	return out, err
+}
+
+// filled is what numbers of an input are like.
+type filled struct {
+	dtype dtype.DType
+	dims  int // as of fillrand
+}
+
+// The length of a pattern at most, and how many there are at most.
+const (
+	patternBytes = 1 << 24
+	mostPatterns = 8
+)
+
+// pattern leaves one at an offset of the program's arena.
+func (k *meter) pattern(like filled, off, size int64) error {
+	data := make([]byte, size)
+	if err := fillrand.New(1, 0, k.r.Info().Rank, like.dims).Fill(data, like.dtype); err != nil {
+		return err
+	}
+	at, err := k.r.In(k.c.module, rt.C(off, rt.U8, size))
+	if err != nil {
+		return err
+	}
+	return k.r.Upload(at, data)
 }
 
 // kept copies the inputs that the program overwrites to where they are kept, or back.
@@ -294,9 +320,6 @@ func (c *calibration) kept(x *rt.Exec, back bool) {
 		x.Copy(c.computeStream(), out, in)
 	}
 }
-
-// patternBytes is the length of the pattern.
-const patternBytes = 1 << 24
 
 // isNew reports whether something was not measured before, and takes it to be from now on.
 func (k *meter) isNew(f finding) bool {
