@@ -271,9 +271,11 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 	_, err := rt.RunModule(ctx, k.r, m, func(x *rt.Exec) {
 		for i, at := range from {
 			to, all := m.Inputs[i].Tensors[0].Off, m.Inputs[i].Tensors[0].Bytes()
-			for done := int64(0); at != 0 && done < all; done += size {
-				n := min(all-done, size)
-				x.Copy(k.c.computeStream(), rt.C(to+done, rt.U8, n), rt.C(at, rt.U8, n))
+			start := int64(i) * apartBytes % size
+			for done := int64(0); at != 0 && done < all; start = 0 {
+				n := min(all-done, size-start)
+				x.Copy(k.c.computeStream(), rt.C(to+done, rt.U8, n), rt.C(at+start, rt.U8, n))
+				done += n
 			}
 		}
 	}, out, j.options(k.r))
@@ -286,10 +288,12 @@ type filled struct {
 	dims  int // as of fillrand
 }
 
-// The length of a pattern at most, and how many there are at most.
+// The length of a pattern at most, how many there are at most, and how far apart two
+// inputs begin in one: equal factors of a product would make it large.
 const (
 	patternBytes = 1 << 24
 	mostPatterns = 8
+	apartBytes   = 7919 * program.Align
 )
 
 // pattern leaves one at an offset of the program's arena.
