@@ -181,12 +181,13 @@ type timing struct {
 	Least      float64 `json:"least_ms"`    // least replay, slowest rank
 	Calls      float64 `json:"calls_ms"`    // median of the uncaptured step
 	Compute    float64 `json:"compute_ms"`  // median without collectives
-	Exposed    float64 `json:"exposed_ms"`  // the difference
+	Lost       float64 `json:"lost_ms"`     // the difference
 	Waiting    float64 `json:"waiting_ms"`  // in a traced step, computing waits for collectives, slowest rank
+	Exposed    float64 `json:"exposed_ms"`  // the smaller of the two, see exposed
 	Sim        float64 `json:"sim_ms"`      // simulated step
 	SimExposed float64 `json:"sim_exposed"` // simulated exposed communication
 	SimError   float64 `json:"sim_error"`   // simulated step over measured step, less 1
-	Unhidden   float64 `json:"unhidden"`    // waiting beyond what the simulation says, as a part of the step
+	Unhidden   float64 `json:"unhidden"`    // exposed beyond what the simulation says, as a part of the step
 	Instrs     int     `json:"instructions"`
 	Arena      int64   `json:"arena_bytes"`
 
@@ -224,12 +225,13 @@ func (j *job) timings(tl tool, found []*outcome) ([]timing, error) {
 			t.Compute = max(t.Compute, median(m.Compute))
 			t.Waiting = max(t.Waiting, m.Waiting)
 		}
-		t.Exposed = t.Ms - t.Compute
+		t.Lost = t.Ms - t.Compute
+		t.Exposed = exposed(t.Lost, t.Waiting)
 		if t.Sim, t.SimExposed, err = j.simulated(tl, &halves[i]); err != nil {
 			return nil, err
 		}
 		if t.Ms > 0 {
-			t.SimError, t.Unhidden = t.Sim/t.Ms-1, (t.Waiting-t.SimExposed)/t.Ms
+			t.SimError, t.Unhidden = t.Sim/t.Ms-1, (t.Exposed-t.SimExposed)/t.Ms
 		}
 		if p, ok := peers[t.Func]; ok {
 			t.Peer = &p
@@ -313,15 +315,15 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\tdifference\twaiting\tinstructions\tarena GiB\t")
+	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\tlost\twaiting\texposed\tinstructions\tarena GiB\t")
 	for _, t := range ts {
-		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
-			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Exposed, t.Waiting, t.Instrs, float64(t.Arena)/(1<<30))
+		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
+			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Lost, t.Waiting, t.Exposed, t.Instrs, float64(t.Arena)/(1<<30))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute\twaiting\tmore waiting in fact\t")
+	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute\texposed\tmore exposed in fact\t")
 	for _, t := range ts {
 		fmt.Fprintf(tw, "%s\t%.4f\t%+.1f%%\t%.4f\t%.4f\t%+.1f%%\t\n", t.Func, t.Sim, 100*t.SimError, t.Sim-t.SimExposed, t.SimExposed, 100*t.Unhidden)
 	}
@@ -346,7 +348,7 @@ func writePeers(w io.Writer, ts []timing) error {
 				comm = p.Traced - p.Compute
 			}
 			fmt.Fprintf(tw, "%s\t%.4f\t%s\t%s\t%s\t%s\t%.4f\t%s\t%s\t\n", t.Func, t.Ms, millis(p.Traced), ratio(p.Traced, t.Ms),
-				millis(p.Inductor), ratio(p.Inductor, t.Ms), t.Exposed, millis(comm), ratio(comm, t.Exposed))
+				millis(p.Inductor), ratio(p.Inductor, t.Ms), t.Lost, millis(comm), ratio(comm, t.Lost))
 		}
 	}
 	return tw.Flush()

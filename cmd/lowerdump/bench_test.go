@@ -20,17 +20,17 @@ import (
 
 func TestWriteTimings(t *testing.T) {
 	ts := []timing{
-		{Func: "a.fw", Ranks: 4, Ms: 0.4647, Least: 0.4628, Calls: 0.5685, Compute: 0.4336, Exposed: 0.0311, Waiting: 0.0300, Sim: 0.47, SimExposed: 0.03, SimError: 0.0114, Unhidden: 0.0024, Instrs: 98, Arena: 1750789120},
-		{Func: "a.bw", Ranks: 4, Ms: 27.09872, Least: 26.9, Calls: 27.4, Compute: 19.2, Exposed: 7.9, Waiting: 5.1, Sim: 33.7, SimExposed: 4.9, Instrs: 260, Arena: 5903161344},
+		{Func: "a.fw", Ranks: 4, Ms: 0.4647, Least: 0.4628, Calls: 0.5685, Compute: 0.4336, Lost: 0.0311, Waiting: 0.0300, Exposed: 0.0300, Sim: 0.47, SimExposed: 0.03, SimError: 0.0114, Unhidden: 0.0024, Instrs: 98, Arena: 1750789120},
+		{Func: "a.bw", Ranks: 4, Ms: 27.09872, Least: 26.9, Calls: 27.4, Compute: 19.2, Lost: 7.9, Waiting: 5.1, Exposed: 5.1, Sim: 33.7, SimExposed: 4.9, Instrs: 260, Arena: 5903161344},
 	}
 	var b strings.Builder
 	if err := writeTimings(&b, ts, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `  function  ranks  step ms    least  uncaptured  compute  difference  waiting  instructions  arena GiB
-      a.fw      4   0.4647   0.4628      0.5685   0.4336      0.0311   0.0300            98       1.63
-      a.bw      4  27.0987  26.9000     27.4000  19.2000      7.9000   5.1000           260       5.50
-  simulated  step ms  of measured  compute  waiting  more waiting in fact
+	want := `  function  ranks  step ms    least  uncaptured  compute    lost  waiting  exposed  instructions  arena GiB
+      a.fw      4   0.4647   0.4628      0.5685   0.4336  0.0311   0.0300   0.0300            98       1.63
+      a.bw      4  27.0987  26.9000     27.4000  19.2000  7.9000   5.1000   5.1000           260       5.50
+  simulated  step ms  of measured  compute  exposed  more exposed in fact
        a.fw   0.4700        +1.1%   0.4400   0.0300                 +0.2%
        a.bw  33.7000        +0.0%  28.8000   4.9000                 +0.0%
 `
@@ -41,7 +41,7 @@ func TestWriteTimings(t *testing.T) {
 	if err := writeTimings(&b, ts[:1], true); err != nil {
 		t.Fatal(err)
 	}
-	want = `{"func":"a.fw","ranks":4,"ms":0.4647,"least_ms":0.4628,"calls_ms":0.5685,"compute_ms":0.4336,"exposed_ms":0.0311,"waiting_ms":0.03,"sim_ms":0.47,"sim_exposed":0.03,"sim_error":0.0114,"unhidden":0.0024,"instructions":98,"arena_bytes":1750789120}
+	want = `{"func":"a.fw","ranks":4,"ms":0.4647,"least_ms":0.4628,"calls_ms":0.5685,"compute_ms":0.4336,"lost_ms":0.0311,"waiting_ms":0.03,"exposed_ms":0.03,"sim_ms":0.47,"sim_exposed":0.03,"sim_error":0.0114,"unhidden":0.0024,"instructions":98,"arena_bytes":1750789120}
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Error(d)
@@ -86,7 +86,7 @@ func TestPeer(t *testing.T) {
 		t.Error(d)
 	}
 	var b strings.Builder
-	if err := writePeers(&b, []timing{{Func: "a.fw", Ms: 0.5, Exposed: 0.05, Peer: &a}, {Func: "a.bw", Ms: 1, Peer: &peerTimes{Traced: 3}}, {Func: "c.fw", Ms: 1}}); err != nil {
+	if err := writePeers(&b, []timing{{Func: "a.fw", Ms: 0.5, Lost: 0.05, Peer: &a}, {Func: "a.bw", Ms: 1, Peer: &peerTimes{Traced: 3}}, {Func: "c.fw", Ms: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{

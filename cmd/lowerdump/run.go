@@ -44,10 +44,11 @@ interpreter on the functions after the passes.
 
 On GPUs -bench captures each function into a graph and prints the time of a step,
 the median of the replays on the slowest rank: captured, uncaptured, and without
-its collectives, with the difference; and how long computing waits for collectives
-in a traced step. Beside that stands what was simulated with the costs of -costs or
--simulate: how far the simulated step is from the measured one, and how much longer
-computing waits than the simulation says, as a part of the step. -replays runs the captured step so many times and
+its collectives; what is lost to them, the difference; how long computing waits for
+collectives in a traced step; and what is exposed, the smaller of these two. Beside that
+stands what was simulated with the costs of -costs or -simulate: how far the simulated
+step is from the measured one, and how much more is exposed than the simulation says, as
+a part of the step. -replays runs the captured step so many times and
 compares all bits of the results. -trace writes what ran when beside what was
 simulated.
 

@@ -10,10 +10,6 @@ import (
 // collective runs: between calls of the compute stream, before the first and after the
 // last. What lies between two calls anyway, the median of the gaps, does not count: with
 // the events of a trace it is some microseconds.
-//
-// The step less its computing alone says something else: it counts what kernels lose to
-// the copies beside them, and a step without its collectives computes with whatever is
-// in memory, which takes another power and so another time.
 func waiting(spans []rt.Span, compute string) float64 {
 	var calls, comms []rt.Span
 	for _, s := range spans {
@@ -59,6 +55,13 @@ func waiting(spans []rt.Span, compute string) float64 {
 	}
 	return total
 }
+
+// exposed is the communication that a step does not hide. Two measurements say more than
+// that: the step less its computing alone, lost, counts what kernels lose to the copies
+// beside them, and depends on what computing without collectives finds in memory; waiting
+// counts what the events of a trace take around every collective, which is most of it in
+// a step of short ones. The smaller of them is nearest.
+func exposed(lost, waiting float64) float64 { return max(0, min(lost, waiting)) }
 
 // merged joins spans that overlap; they come in the order of their beginnings.
 func merged(spans []rt.Span) []rt.Span {
