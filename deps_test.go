@@ -49,6 +49,7 @@ var layers = []struct {
 	{"kernels", []string{"internal/dtype"}},
 	{"cuda", []string{"runtime", "kernels", "program", "internal/attr", "internal/dim", "internal/dtype"}},
 	{"cuda/device", []string{"cuda", "runtime", "kernels", "program", "internal/attr", "internal/dtype", "internal/hostops"}},
+	{"cuda/nccl", []string{"cuda", "runtime", "internal/dtype", "internal/hostops"}},
 	{"cuda/lt", []string{"cuda", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"internal/joint", []string{"ir", "interp", "internal/attr"}},
 	{"internal/gpubench", []string{"cuda", "kernels", "internal/dtype"}},

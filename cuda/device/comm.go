@@ -346,7 +346,7 @@ func (d *Device) explainNCCL(c *comm, err error) error {
 		return rt.AdoptError(rt.DecodeError(r.Err), "", me, r.Origin)
 	case errors.Is(err, &nccl.Error{Code: nccl.RemoteError}), errors.Is(err, &nccl.Error{Code: nccl.SystemError}):
 		// Who it was is about to be told.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		l := d.nc.link
 		_ = l.until(ctx, func() bool { return l.lost >= 0 || l.broke != nil || slices.Contains(l.left, true) })
@@ -357,12 +357,13 @@ func (d *Device) explainNCCL(c *comm, err error) error {
 	return &rt.AbortedError{Rank: me, Origin: me, Err: err}
 }
 
-// abort breaks all communicators.
+// abort breaks all communicators. The reason goes ahead: what the others see of a
+// communicator that ends says less.
 func (n *overNCCL) abort(r *report) {
+	n.link.breaks(r)
 	for _, c := range n.comms {
 		c.c.Abort(r)
 	}
-	n.link.breaks(r)
 }
 
 // settled sees, after a wait, whether a communicator broke meanwhile: its collectives then
