@@ -27,11 +27,12 @@ Each FILE is lowered for GPUs after the passes and runs on one of them for each
 rank. Measured is every distinct launch, behind the two before it and with
 caches flushed before those; every distinct collective, alone or beside compute, as
 it stands in the program; collectives of one tensor by size; and what an edge between
-streams takes. Chains of launches, between which their stream waits for nothing, are
-timed within the step without its collectives, where products are joined, kernels
-begin early and caches are as they are; and the step with them shows how much compute
-and communication slow each other down. Times are those of the slowest rank, from
-captured graphs. Inputs are random, and in reach of what they index.
+streams takes. The whole step shows the rest, under load and from captured graphs with
+marks in them: the times of chains of launches between which their stream waits for
+nothing, in which products are joined, kernels begin early and caches are as they are,
+and how much compute and communication slow each other down. Times of launches and
+collectives are those of the slowest rank, times of chains those of the middle one.
+Inputs are random, and in reach of what they index.
 
 Passes that know more may decide otherwise, and make programs of which not everything
 was measured: so each round but the first begins with the costs of those before, and

@@ -65,15 +65,15 @@ func (s *session) steps(m *cost.Measured) {
 			ranks = append(ranks, list[i].Step)
 		}
 		for n, chain := range c.chains {
-			slowest := 0.0
+			var us []float64 // the ranks wait for each other; one alone may have been held up
 			for _, r := range ranks {
-				slowest = max(slowest, r.Chains[n])
+				us = append(us, c.alone(r, n))
 			}
 			key := c.p.ChainKey(chain)
 			if chains[key] == nil {
 				keys = append(keys, key)
 			}
-			chains[key] = append(chains[key], slowest)
+			chains[key] = append(chains[key], median(us))
 		}
 		around := 0.0
 		for _, r := range ranks {
@@ -90,6 +90,24 @@ func (s *session) steps(m *cost.Measured) {
 	}
 	fit.finish()
 }
+
+// alone is what a chain takes with nothing beside it on a rank: as it is in the step if
+// nothing ran beside it there, under that step's load; else as measured apart.
+func (c *calibration) alone(r *inStep, n int) float64 {
+	chain := span{from: r.From[n], to: r.To[n]}
+	over := 0.0
+	for j := range c.collectives {
+		over += chain.overlap(span{from: r.From[len(c.chains)+j], to: r.To[len(c.chains)+j]})
+	}
+	if took := chain.to - chain.from; took > 0 && over <= mostTouched*took {
+		return took
+	}
+	return r.Chains[n]
+}
+
+// mostTouched is the part of a chain that collectives may run beside for it still to
+// count as alone: where one ends and the other begins is not exact.
+const mostTouched = 0.02
 
 func mean(list []float64) float64 {
 	sum := 0.0
