@@ -36,18 +36,18 @@ type Tuning struct {
 	EngineInPlaceParts int `json:"engine_in_place_parts"`
 }
 
-// DefaultTuning is for n ranks on one host: measured on 4 H200s, scaled for other
+// DefaultTuning is for n ranks on one host: measured on 2 and 4 H200s, scaled for other
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
 		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 256 << 20, EngineChunks: 2, EngineInPlaceParts: 1, Blocks: 128, PushBlocks: 256,
 		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10, GuestFold: 8 << 20}
-	if n < 4 { // not measured
+	if n == 3 { // not measured
 		t.EngineReduce, t.EngineInPlace = 0, 0
 	}
 	switch {
 	case n <= 2:
-		t.OneShot = 512 << 10
+		t.OneShot, t.EngineReduce, t.EngineInPlace = 2<<20, 256<<20, 512<<20
 	case n > 4:
 		t.OneShot = 64 << 10
 	}

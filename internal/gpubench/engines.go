@@ -11,7 +11,7 @@ import (
 
 // with runs f while another group of all ranks takes the rig's place.
 func (r *rig) with(t kernels.Tuning, f func() error) error {
-	g, err := r.w.NewGroup(seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20, Region: 1 << 20, Flagged: 1 << 20, Tuning: &t})
+	g, err := r.w.NewGroup(seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
 	if err != nil {
 		return err
 	}
