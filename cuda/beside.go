@@ -23,9 +23,10 @@ import (
 //   - all_gather and all_to_all: when all have come, copies to the peers go out, with
 //     the own and the small pieces by a guest in a second stream; all meet at the end.
 //   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
-//     filled again when its owner has given credit for it. The second stream waits for
-//     the pieces of a part, folds them, and gives credits; it may still be at it when
-//     the next call's copies go out.
+//     filled again when its owner has given credit for it. The second stream folds what
+//     has come into a part and gives the credits; it may still be at it when the next
+//     call's copies go out. All ranks meet before and after the copies of a part: ranks
+//     that drift apart send to one receiver at a time, which halves what the links carry.
 //   - all_reduce: the same for a slice of the tensor for each rank, and copies of the
 //     folded slice to all peers while the next rounds' pieces go out. A rank's slice
 //     in a peer's result is overwritten only after that peer's part of it has come
@@ -68,7 +69,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		return &Prepared{m: m}, nil
 	}
 	m.engine.quiet.Store(true)
-	p := &Prepared{m: m, cmds: &Commands{}, meets: true}
+	p := &Prepared{m: m, cmds: &Commands{}}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	b.c.Record(Main, m.engine.fork)
 	b.c.Wait(m.engine.in, m.engine.fork)
@@ -76,23 +77,10 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	case kernels.AllGather, kernels.AllToAll:
 		b.moveBeside(ts)
 	case kernels.ReduceScatter:
-		// What staged by kernels must have left the peers' staging. Two meetings, because
-		// no ready may follow another.
-		p.met.Append(p.cmds)
-		b.meet(Main, quietReady)
-		b.meet(Main, quietDone)
-		p.ahead.Append(p.cmds)
-		body := &Commands{}
-		b.c = body
 		p.parts = b.reduceBeside(ts)
-		body.Record(Main, m.engine.sent)
-		body.Wait(m.engine.in, m.engine.sent)
-		for _, c := range []*Commands{p.cmds, &p.ahead, &p.met} {
-			c.Append(body)
-		}
+		p.ahead.Append(p.cmds)
 		m.Join(p.cmds, Main)
 	default:
-		b.meet(Main, quietReady)
 		p.parts = b.reduceBeside(ts)
 		b.meet(Main, quietLeft)
 		b.join()
@@ -225,9 +213,9 @@ func (b *engineBuilder) part(i int) uint64 {
 	return b.m.Group.stagingHalf((b.op.Part + i) % StagingParts)
 }
 
-// row is the row of flags of which that belongs to the part of round i.
-func (b *engineBuilder) row(which uint64, i int) uint64 {
-	return which + uint64((b.op.Part+i)%StagingParts)*quietRow
+// credit is the row of flags for the part of round i.
+func (b *engineBuilder) credit(i int) uint64 {
+	return quietCredit + uint64((b.op.Part+i)%StagingParts)*quietRow
 }
 
 // ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
@@ -264,7 +252,8 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 // stage sends the pieces of a round.
 func (b *engineBuilder) stage(i int, parts []staged) {
 	m, g, e := b.m, b.m.Group, b.m.engine
-	b.await(Main, b.row(quietCredit, i))
+	b.await(Main, b.credit(i))
+	b.meet(Main, quietReady)
 	var small []kernels.Seg
 	move := func(copies bool) {
 		b.peers(func(r, world int) {
@@ -292,15 +281,16 @@ func (b *engineBuilder) stage(i int, parts []staged) {
 	if move(true); len(small) > 0 {
 		b.c.Wait(Main, e.joinOut)
 	}
-	b.tell(Main, b.row(quietPieces, i))
+	b.meet(Main, quietDone)
+	b.c.Record(Main, e.copied[i])
 }
 
 // foldRound folds what came in for a round, and gives its part of staging back.
 func (b *engineBuilder) foldRound(i int, parts []staged) {
 	m, e := b.m, b.m.engine
-	b.await(e.in, b.row(quietPieces, i))
+	b.c.Wait(e.in, e.copied[i])
 	if b.toRoot && i >= StagingParts { // our own slot has been sent
-		b.c.Wait(e.in, e.copied[i-StagingParts])
+		b.c.Wait(e.in, e.dealt[i-StagingParts])
 	}
 	for _, c := range parts {
 		at, bytes := c.slice(m.Index)
@@ -313,7 +303,7 @@ func (b *engineBuilder) foldRound(i int, parts []staged) {
 		}
 		b.foldBeside(src, dst, bytes, b.part(i)+c.off)
 	}
-	b.tell(e.in, b.row(quietCredit, i))
+	b.tell(e.in, b.credit(i))
 	b.c.Record(e.in, e.folded[i])
 }
 
@@ -352,5 +342,5 @@ func (b *engineBuilder) deal(i int, parts []staged) {
 			}
 		}
 	})
-	b.c.Record(Main, e.copied[i])
+	b.c.Record(Main, e.dealt[i])
 }

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/kernels"
@@ -45,6 +46,7 @@ type engine struct {
 	sent    Event
 	copied  []Event // one per chunk, grown when a call is prepared
 	folded  []Event
+	dealt   []Event
 	rescue  Stream      // never waits, so that the host can end the waits of the others
 	quiet   atomic.Bool // a quiet collective has been prepared
 }
@@ -80,7 +82,7 @@ func (m *Member) closeEngine() error {
 			errs = append(errs, d.StreamDestroy(c, s))
 		}
 	}
-	for _, ev := range append(append([]Event{e.fork, e.joinIn, e.joinOut, e.sent}, e.copied...), e.folded...) {
+	for _, ev := range slices.Concat([]Event{e.fork, e.joinIn, e.joinOut, e.sent}, e.copied, e.folded, e.dealt) {
 		if ev != 0 {
 			errs = append(errs, d.EventDestroy(c, ev))
 		}
@@ -304,7 +306,7 @@ func (b *engineBuilder) move() {
 }
 
 func (m *Member) growEvents(n int) error {
-	for _, list := range []*[]Event{&m.engine.copied, &m.engine.folded} {
+	for _, list := range []*[]Event{&m.engine.copied, &m.engine.folded, &m.engine.dealt} {
 		for len(*list) < n {
 			ev, err := m.Rank.World.drv.EventCreate(m.Rank.Ctx, false)
 			if err != nil {

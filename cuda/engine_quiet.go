@@ -18,16 +18,14 @@ import (
 //   - ready: the peer has come, and its results may be written;
 //   - done: it has written here;
 //   - left: it needs its tensors no more;
-//   - pieces, a row for each part of staging: it has filled its slot of that part here;
-//   - credit, likewise: it has folded what we put into that part there. Credits begin as
-//     set, and every fill of a part takes one from each peer.
+//   - credit, a row for each part of staging: it has folded what we put into that part
+//     there. Credits begin as set, and every fill of a part takes one from each peer.
 //
 // Flags of one row are never set twice in a row. Meetings by ready, done and left take
 // turns, every call of the main stream has two kinds of them: a peer can set ready anew
 // only after it saw our done or left, which we send after clearing its ready, and so on.
-// Pieces of a part are sent after our credit for it, which follows our clearing of the
-// row; credits after the pieces that we sent behind clearing theirs. So no flag is set
-// while it is still up, and none needs an epoch.
+// A credit comes after the copies that we made behind clearing the one before it. So no
+// flag is set while it is still up, and none needs an epoch.
 //
 // Nothing in a stream times such a wait, so Check does: past the deadline it aborts the
 // group, and a broken group's flags are set by the host, again and again until the
@@ -37,8 +35,7 @@ const (
 	quietReady  = kernels.CtlQuiet
 	quietDone   = quietReady + quietRow
 	quietLeft   = quietDone + quietRow
-	quietPieces = quietLeft + quietRow
-	quietCredit = quietPieces + StagingParts*quietRow
+	quietCredit = quietLeft + quietRow
 	quietBytes  = quietCredit + StagingParts*quietRow - quietReady
 )
 

@@ -46,9 +46,8 @@ type Prepared struct {
 	buf  []byte
 	cmds *Commands // of a collective of several steps
 
-	ahead, met Commands // of a reduce_scatter beside compute, see AddAhead; else empty
-	parts      int
-	meets      bool
+	ahead Commands // of a reduce_scatter beside compute, see AddAhead; else empty
+	parts int
 }
 
 // Prepare plans op for this member: kernel, grid and arguments. The plan is the
@@ -227,25 +226,15 @@ func (p *Prepared) AddTo(c *Commands) {
 // behind it that begins with the part after the last one need not wait for the folds.
 func (p *Prepared) Parts() int { return p.parts }
 
-// Meets reports whether it is done by copies and flags: all ranks have met when it has
-// ended, and it runs no kernel that stages.
-func (p *Prepared) Meets() bool { return p.meets }
-
 // AddAhead is AddTo for a collective whose last part, the fold of what came in, takes
 // place in Member.Tail: Main goes on before. It reports false, with nothing added, for
 // others. The caller sees to it that what follows in Main, but for further calls of
 // AddAhead, comes after Member.Join, as does what touches the operands or results.
-// met promises that no kernel of the group has run since its last collective by copies
-// and flags; the ranks need not meet at the beginning then.
-func (p *Prepared) AddAhead(c *Commands, met bool) bool {
+func (p *Prepared) AddAhead(c *Commands) bool {
 	if p.ahead.Len() == 0 {
 		return false
 	}
-	if met {
-		c.Append(&p.met)
-	} else {
-		c.Append(&p.ahead)
-	}
+	c.Append(&p.ahead)
 	return true
 }
 

@@ -164,7 +164,6 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	switch op.Kind {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
-		b.meet(Main, quietReady)
 		b.reduceBeside(op.Tensors)
 		b.meet(Main, quietLeft)
 	case kernels.Broadcast:

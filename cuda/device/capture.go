@@ -130,7 +130,7 @@ func (r *recording) assemble() error {
 // nil.
 func (r *recording) lay(t *trace) {
 	r.commands().Record(r.main.h, r.fork)
-	tails := tails{of: map[*stream][]*plan{}, met: map[*group]bool{}}
+	tails := tails{}
 	for k := range r.items {
 		i := &r.items[k]
 		c := r.on(i.st)

@@ -395,15 +395,11 @@ func (b *builder) keep(p *cuda.Prepared, err error, how string) {
 		b.fail(err)
 		return
 	}
-	b.p.ahead = nil
-	var forms [2]cuda.Commands
-	for i := range forms {
-		forms[i].Append(&b.p.cmds)
-		if p.AddAhead(&forms[i], i == 1) {
-			b.p.ahead = &forms
-		}
+	ahead := &cuda.Commands{}
+	ahead.Append(&b.p.cmds)
+	if b.p.ahead = nil; p.AddAhead(ahead) {
+		b.p.ahead = ahead
 	}
-	b.p.meets = p.Meets()
 	b.p.parts += p.Parts()
 	p.AddTo(&b.p.cmds)
 	if b.how != "" {

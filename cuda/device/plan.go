@@ -23,13 +23,11 @@ type plan struct {
 	// read early. Empty for what lets no call begin early.
 	writes []library.Memory
 
-	// Of a reduction beside compute: cmds without waiting for its fold, and that with the
-	// ranks met already, see tails.go; what it reads and writes; and how many parts of
-	// staging it fills.
-	ahead   *[2]cuda.Commands
+	// Of a reduction beside compute: cmds without waiting for its fold, see tails.go;
+	// what it reads and writes; and how many parts of staging it fills.
+	ahead   *cuda.Commands
 	touches [2][]library.Memory
 	parts   int
-	meets   bool // a collective by copies and flags, in which all ranks meet
 }
 
 // maxPlans bounds the plans that are kept: a program whose arguments never repeat, as

@@ -15,29 +15,18 @@ import (
 //
 // What may follow without waiting is another such reduction that shares no memory with
 // them. Everything else joins them first. All ranks decide alike.
-type tails struct {
-	of  map[*stream][]*plan // looked up only
-	met map[*group]bool     // no kernel of the group has run since all ranks met by flags
-}
+type tails map[*stream][]*plan // looked up only
 
 // add joins what has to be joined before p is added to st, and gives p's commands if it
 // goes ahead itself.
-func (t *tails) add(st *stream, p *plan, c *cuda.Commands) *cuda.Commands {
-	if p.ahead == nil || slices.ContainsFunc(t.of[st], p.collides) {
+func (t tails) add(st *stream, p *plan, c *cuda.Commands) *cuda.Commands {
+	if p.ahead == nil || slices.ContainsFunc(t[st], p.collides) {
 		t.join(st, c)
 	}
-	met := t.met[p.group]
-	if p.group != nil {
-		t.met[p.group] = p.meets
+	if p.ahead != nil {
+		t[st] = append(t[st], p)
 	}
-	if p.ahead == nil {
-		return nil
-	}
-	t.of[st] = append(t.of[st], p)
-	if met {
-		return &p.ahead[1]
-	}
-	return &p.ahead[0]
+	return p.ahead
 }
 
 // collides reports whether p must not begin before o has ended: they are of different
@@ -53,17 +42,17 @@ func (p *plan) collides(o *plan) bool {
 }
 
 // end is the stream in which an event stands for all that st was given.
-func (t *tails) end(st *stream) cuda.Stream {
-	if len(t.of[st]) > 0 {
-		return t.of[st][0].group.m.Tail()
+func (t tails) end(st *stream) cuda.Stream {
+	if len(t[st]) > 0 {
+		return t[st][0].group.m.Tail()
 	}
 	return st.h
 }
 
 // join makes st wait for its folds.
-func (t *tails) join(st *stream, c *cuda.Commands) {
-	if len(t.of[st]) > 0 {
-		t.of[st][0].group.m.Join(c, st.h)
-		delete(t.of, st)
+func (t tails) join(st *stream, c *cuda.Commands) {
+	if len(t[st]) > 0 {
+		t[st][0].group.m.Join(c, st.h)
+		delete(t, st)
 	}
 }
