@@ -1,12 +1,15 @@
 package cost
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Slowdown is one observation of launches that ran beside collectives: over[k] units
 // of time of the kind k of being disturbed (what was launched, beside which
 // collective), which made them last lost units of time longer than alone.
 type Slowdown struct {
-	Over []float64 // by kind, at least 0
+	Over []float64 // by kind, at least 0; kinds that it does not reach count 0
 	Lost float64
 }
 
@@ -14,15 +17,22 @@ type Slowdown struct {
 const (
 	mostLost  = 0.9  // the part of its speed that anything loses at most
 	leastOver = 1e-9 // of the largest diagonal: below, a kind was not seen apart from others
+	mostKinds = 16   // that are told apart: the time doubles with each
 )
 
 // FitSlowdowns finds the part of its speed that each of kinds loses, between 0 and
 // 0.9, so that the squares of what observations then differ by are least. Of kinds
 // that were never observed the part is 0, and seen is false. It tries which of the
 // kinds lose nothing, which is exact and for the few kinds there are cheap: O(2^kinds).
-// Kinds that cannot be told apart, because they were only observed together, get the
-// part that they lose in common.
+// Kinds that cannot be told apart, because they were only observed together or are
+// more than 16, get the part that they lose in common.
 func FitSlowdowns(kinds int, obs []Slowdown) (lost []float64, seen []bool) {
+	obs = slices.Clone(obs)
+	for i := range obs {
+		over := make([]float64, kinds)
+		copy(over, obs[i].Over)
+		obs[i].Over = over
+	}
 	seen = make([]bool, kinds)
 	var list []int
 	for k := range seen {
@@ -48,6 +58,9 @@ func FitSlowdowns(kinds int, obs []Slowdown) (lost []float64, seen []bool) {
 		}
 	}
 	consider(inCommon(kinds, seen, obs))
+	if len(list) > mostKinds {
+		return best, seen
+	}
 	for set := 0; set < 1<<len(list); set++ {
 		var free []int
 		for i, k := range list {

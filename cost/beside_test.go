@@ -42,6 +42,7 @@ func TestFitSlowdownsBounds(t *testing.T) {
 	}{
 		{nil, []float64{0, 0}, []bool{false, false}},
 		{[]Slowdown{{Over: []float64{100, 0}, Lost: 20}}, []float64{0.2, 0}, []bool{true, false}},
+		{[]Slowdown{{Over: []float64{100}, Lost: 20}, {Over: []float64{100, 0, 7}, Lost: 20}}, []float64{0.2, 0}, []bool{true, false}},
 		{[]Slowdown{{Over: []float64{100, 0}, Lost: -20}}, []float64{0, 0}, []bool{true, false}},
 		{[]Slowdown{{Over: []float64{100, 0}, Lost: 200}}, []float64{0.9, 0}, []bool{true, false}},
 		{[]Slowdown{{Over: []float64{100, 100}, Lost: 40}, {Over: []float64{50, 50}, Lost: 20}}, []float64{0.2, 0.2}, []bool{true, true}},
@@ -53,6 +54,25 @@ func TestFitSlowdownsBounds(t *testing.T) {
 			if seen[k] != c.seen[k] || math.Abs(got[k]-c.want[k]) > 1e-9 {
 				t.Errorf("%+v: %v %v, want %v %v", c.obs, got, seen, c.want, c.seen)
 			}
+		}
+	}
+}
+
+// More kinds than can be tried get one part.
+func TestFitSlowdownsOfManyKinds(t *testing.T) {
+	const kinds = 100
+	var obs []Slowdown
+	for k := range kinds {
+		o := Slowdown{Over: make([]float64, kinds), Lost: 10}
+		if o.Over[k] = 100; k%2 == 1 {
+			o.Lost = 30
+		}
+		obs = append(obs, o)
+	}
+	got, seen := FitSlowdowns(kinds, obs)
+	for k := range kinds {
+		if !seen[k] || math.Abs(got[k]-0.2) > 1e-9 {
+			t.Fatalf("kind %d: %v, want 0.2", k, got[k])
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -85,6 +86,9 @@ func ReadMeasured(name string, r io.Reader) (*Measured, error) {
 	d.DisallowUnknownFields()
 	m := new(Measured)
 	if err := d.Decode(m); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%s: the file ends before the calibration does: %w", name, err)
+		}
 		line := 1 + bytes.Count(data[:min(int(d.InputOffset()), len(data))], []byte("\n"))
 		return nil, fmt.Errorf("%s:%d: %w", name, line, err)
 	}

@@ -82,6 +82,11 @@ func TestMeasuredFile(t *testing.T) {
 			t.Errorf("%s: %v, want %s", to, err, want)
 		}
 	}
+	for _, short := range []string{"", text[:len(text)/2]} {
+		if _, err := ReadMeasured("m.json", strings.NewReader(short)); err == nil || !strings.Contains(err.Error(), "m.json: the file ends") {
+			t.Errorf("%d bytes of %d: %v", len(short), len(text), err)
+		}
+	}
 	m.Instructions[0].Us = math.NaN()
 	if _, err := m.WriteTo(&b); err == nil {
 		t.Error("a time that is no number was written")

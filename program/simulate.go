@@ -232,11 +232,11 @@ func (s *simulation) speed(k int) float64 {
 }
 
 // Overlapped reports, for each instruction, whether it is a collective during which
-// the compute stream has products, attention or calls to do: between the event of the compute
-// stream that its stream waited for last, and the first wait of the compute stream
-// for it. Devices may do such a collective in another way.
+// the compute stream has launches to do that hold the device (Instr.Holds): between
+// the event of the compute stream that its stream waited for last, and the first wait
+// of the compute stream for it. Devices may do such a collective in another way.
 func (p *Program) Overlapped() []bool {
-	return p.beside(func(in *Instr) bool { return in.Kind == Launch && holds(in.Op) })
+	return p.beside((*Instr).Holds)
 }
 
 // beside reports which collectives run beside instructions that count.
@@ -289,12 +289,13 @@ func (p *Program) busy(from, k int, counts func(*Instr) bool) bool {
 	return false
 }
 
-// holds says of which ops the kernels may keep multiprocessors until they end: those
-// that libraries and callers bring. Blocks of generated kernels come and go.
-func holds(op string) bool {
-	switch op {
+// Holds reports whether in is a launch whose kernels may keep multiprocessors until
+// they end: a product, attention, or a call, which libraries and callers bring. Blocks
+// of generated kernels come and go.
+func (in *Instr) Holds() bool {
+	switch in.Op {
 	case "matmul", "attention", "attention_backward", "call":
-		return true
+		return in.Kind == Launch
 	}
 	return false
 }

@@ -19,7 +19,7 @@ type fitting struct {
 
 // disturbed is a kind of launch beside a kind of collective.
 type disturbed struct {
-	memory     bool // it is bound by memory
+	memory     bool // it is taken to be bound by memory: it is none that holds the device
 	collective string
 }
 
@@ -33,16 +33,6 @@ type besideOps struct {
 type going struct {
 	did, over, lasted float64 // what was done of them beside compute, while that ran, and in all
 	times             int
-}
-
-// memoryBound reports whether an instruction is taken to be bound by memory: all but
-// products, attention and what callers bring.
-func memoryBound(in *program.Instr) bool {
-	switch in.Op {
-	case "matmul", "attention", "attention_backward", "call":
-		return in.Kind != program.Launch
-	}
-	return true
 }
 
 // steps puts into m what was found of programs as a whole: the times of chains, and
@@ -167,7 +157,7 @@ func (f *fitting) chain(c *calibration, r *inStep, k int, list []span) {
 			}
 			any = true
 			in := &c.p.Instrs[l.instr]
-			kind := f.kind(disturbed{memoryBound(in), c.p.Instrs[i].Op})
+			kind := f.kind(disturbed{!in.Holds(), c.p.Instrs[i].Op})
 			if op := (besideOps{in.Op, kind}); !slices.Contains(f.ops, op) {
 				f.ops = append(f.ops, op)
 			}
@@ -237,11 +227,6 @@ func (f *fitting) finish() {
 		e.Speed = rounded(f.speed(e.Key))
 		// What is done faster in the step than by itself had to wait there.
 		e.Us = min(e.Us, rounded(g.lasted/float64(g.times)))
-	}
-	for i := range f.obs {
-		for len(f.obs[i].Over) < len(f.kinds) {
-			f.obs[i].Over = append(f.obs[i].Over, 0)
-		}
 	}
 	lost, _ := cost.FitSlowdowns(len(f.kinds), f.obs)
 	for _, op := range f.ops {

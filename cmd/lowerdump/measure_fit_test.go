@@ -48,7 +48,7 @@ type machine struct {
 func (m *machine) speeds() func(l, c *program.Instr) (float64, float64) {
 	return func(l, c *program.Instr) (float64, float64) {
 		kind := "compute "
-		if memoryBound(l) {
+		if !l.Holds() {
 			kind = "memory "
 		}
 		v, ok := m.slow[kind+c.Op]

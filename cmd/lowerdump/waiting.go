@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -19,15 +20,7 @@ func waiting(spans []rt.Span, compute string) float64 {
 			comms = append(comms, s)
 		}
 	}
-	early := func(a, b rt.Span) int {
-		switch {
-		case a.Start < b.Start:
-			return -1
-		case a.Start > b.Start:
-			return 1
-		}
-		return 0
-	}
+	early := func(a, b rt.Span) int { return cmp.Compare(a.Start, b.Start) }
 	slices.SortStableFunc(calls, early)
 	slices.SortStableFunc(comms, early)
 	comms = merged(comms)
