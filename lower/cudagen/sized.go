@@ -10,13 +10,14 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Sizes that are known at run time only are parameters of the kernel. Its grid is that of
-// their bounds, and Kernel.Blocks says how many of the blocks are needed: they walk over
-// what there is, and those that find nothing end. Tensors of such sizes are row-major, so that strides are products of sizes. A
-// region whose rows, of a number known at run time only, follow from rows of the
-// operands each by itself is a kernel of form.go that stops at the last row; so is one
-// of elementwise operations on tensors of one shape, as vectors. Of the other operations
-// each has a kernel by itself, which computes its indices as it goes.
+// Sizes that are known at run time only are parameters of the kernel. Its grid is that
+// of their bounds, and Kernel.Blocks says how many of the blocks are needed: they walk
+// over what there is, and those that find nothing end. Tensors of such sizes are row-
+// major, so that strides are products of sizes. A region whose rows, of a number known
+// at run time only, follow from rows of the operands each by itself is a kernel of
+// form.go that stops at the last row; so is one of elementwise operations on tensors
+// of one shape, as vectors. Of the other operations each has a kernel by itself, which
+// computes its indices as it goes.
 
 // symbolic reports whether a size of n's operands or results is known at run time only.
 func symbolic(n *ir.Node) bool {

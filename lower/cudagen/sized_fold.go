@@ -335,27 +335,31 @@ func (g *sized) piece(v *ir.Value, flat string, in, even bool, p, parts, d int64
 		at = fmt.Sprintf("out%d", k)
 	}
 	size := int64(v.Type().DType().Size())
+	loop := fmt.Sprintf("for (%s i = (%s)blockIdx.x * 256 + threadIdx.x; i < count; i += %d)", g.typ, g.typ, g.grid*256)
+	move := func() error {
+		index := g.unravel(&g.pre, "i", shape, "d", false)
+		if parts > 1 && p > 0 {
+			index[d].text = fmt.Sprintf("(%s + %s)", index[d].text, product(fmt.Sprint(p), g.size(shape[d])))
+		}
+		g.flush()
+		one, t := fmt.Sprintf("%s + %s", at, g.offset(v, index)), ctype(v.Type().DType())
+		to, from := fmt.Sprintf("(%s*)((char*)%s + offset) + i", t, flat), one
+		if !in {
+			to, from = one, fmt.Sprintf("(const %s*)((const char*)%s + offset) + i", t, flat)
+		}
+		if even {
+			g.emit("*(%s) = *(%s);", to, from)
+		} else {
+			g.emit("copy_bytes<%d>(%s, %s);", size, to, from)
+		}
+		return nil
+	}
 	return g.branch("", func() error {
 		g.emit("const %s count = %s;", g.typ, g.numel(shape))
 		if at != "" { // somebody reads it
-			g.branch(fmt.Sprintf("for (%s i = (%s)blockIdx.x * 256 + threadIdx.x; i < count; i += %d)", g.typ, g.typ, g.grid*256), func() error {
-				index := g.unravel(&g.pre, "i", shape, "d", false)
-				if parts > 1 && p > 0 {
-					index[d].text = fmt.Sprintf("(%s + %s)", index[d].text, product(fmt.Sprint(p), g.size(shape[d])))
-				}
-				g.flush()
-				one, t := fmt.Sprintf("%s + %s", at, g.offset(v, index)), ctype(v.Type().DType())
-				to, from := fmt.Sprintf("(%s*)((char*)%s + offset) + i", t, flat), one
-				if !in {
-					to, from = one, fmt.Sprintf("(const %s*)((const char*)%s + offset) + i", t, flat)
-				}
-				if even {
-					g.emit("*(%s) = *(%s);", to, from)
-				} else {
-					g.emit("copy_bytes<%d>(%s, %s);", size, to, from)
-				}
-				return nil
-			})
+			if err := g.branch(loop, move); err != nil {
+				return err
+			}
 		}
 		g.emit("offset += (i64)count * %d;", size)
 		return nil
