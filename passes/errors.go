@@ -30,6 +30,7 @@ func (e *PassError) Rerun() string {
 	return fmt.Sprintf("lowerdump opt -passes='%s' %s", e.Spec, e.InName)
 }
 
+// Error implements error.
 func (e *PassError) Error() string {
 	on := ""
 	if e.Input != "" {
@@ -38,6 +39,7 @@ func (e *PassError) Error() string {
 	return fmt.Sprintf("%v\nnote: after pass %s (%d of %d)%s; rerun: %s", e.Err, e.Pass, e.Number, e.Of, on, e.Rerun())
 }
 
+// Unwrap gives the cause.
 func (e *PassError) Unwrap() error { return e.Err }
 
 // PanicError is a panic of a pass.
@@ -46,6 +48,7 @@ type PanicError struct {
 	Stack []byte
 }
 
+// Error implements error.
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("the pass panicked: %v\n%s", e.Value, e.Stack)
 }
@@ -56,6 +59,7 @@ type DeterminismError struct {
 	First, Second []byte // module texts
 }
 
+// Error implements error.
 func (e *DeterminismError) Error() string {
 	a, b := strings.Split(string(e.First), "\n"), strings.Split(string(e.Second), "\n")
 	for i := range min(len(a), len(b)) {

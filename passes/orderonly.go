@@ -18,6 +18,7 @@ type OrderOnlyError struct {
 	Reason     string
 }
 
+// Error implements error.
 func (e *OrderOnlyError) Error() string {
 	return fmt.Sprintf("@%s: %%%s %s; a pass of order and buckets keeps every traced node", e.Func, e.Node, e.Reason)
 }

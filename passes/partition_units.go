@@ -101,6 +101,7 @@ type PartitionError struct {
 	Overwriter string
 }
 
+// Error implements error.
 func (e *PartitionError) Error() string { return fmt.Sprintf("%%%s: %s", e.Node, e.Reason) }
 
 // readJoint analyses f. It returns nil where f is not a joint function: it has no

@@ -33,6 +33,7 @@ type TimeoutError struct {
 	Detail  string        // what else is known, such as what the peer did last
 }
 
+// Error implements error.
 func (e *TimeoutError) Error() string {
 	who := fmt.Sprintf("rank %d", e.Peer)
 	if len(e.Missing) > 1 {
@@ -57,6 +58,7 @@ type PeerLostError struct {
 	Left  bool // the peer closed its device; false: its process ended without a word
 }
 
+// Error implements error.
 func (e *PeerLostError) Error() string {
 	how := "died"
 	if e.Left {
@@ -77,6 +79,7 @@ type DigestMismatchError struct {
 	RankLine, PeerLine     string // that line on either rank; empty past the end of the text
 }
 
+// Error implements error.
 func (e *DigestMismatchError) Error() string {
 	s := fmt.Sprintf("rank %d: %s: ranks %d and %d run different programs: digests %.16s and %.16s",
 		e.Rank, e.Op, e.Rank, e.Peer, e.RankDigest, e.PeerDigest)
@@ -100,6 +103,7 @@ type SizeMismatchError struct {
 	Group              string
 }
 
+// Error implements error.
 func (e *SizeMismatchError) Error() string {
 	return fmt.Sprintf("rank %d: %s: %s differ: %s on rank %d, %s on rank %d",
 		e.Rank, e.Op, e.What, e.RankValue, e.Rank, e.PeerVal, e.Peer)
@@ -118,6 +122,7 @@ type AbortedError struct {
 	Err    error
 }
 
+// Error implements error.
 func (e *AbortedError) Error() string {
 	s := fmt.Sprintf("rank %d: ", e.Rank)
 	if e.Op != "" {
@@ -145,6 +150,7 @@ type RendezvousError struct {
 	Err    error
 }
 
+// Error implements error.
 func (e *RendezvousError) Error() string {
 	s := fmt.Sprintf("rank %d: rendezvous: %s", e.Rank, e.Reason)
 	if e.Err != nil {
@@ -163,6 +169,7 @@ type CallError struct {
 	Err  error
 }
 
+// Error implements error.
 func (e *CallError) Error() string { return fmt.Sprintf("rank %d: %s: %v", e.Rank, e.Op, e.Err) }
 
 // Unwrap gives the cause.

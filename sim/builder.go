@@ -12,6 +12,7 @@ type ModelError struct {
 	Reason string
 }
 
+// Error implements error.
 func (e *ModelError) Error() string { return fmt.Sprintf("sim: node %d: %s", e.Node, e.Reason) }
 
 // Builder fills a Model node by node in program order. Each method that adds a

@@ -20,6 +20,7 @@ type OrderError struct {
 	Reason   string
 }
 
+// Error implements error.
 func (e *OrderError) Error() string {
 	if e.Position < 0 {
 		return "sim: order: " + e.Reason

@@ -70,6 +70,7 @@ type SyntaxError struct {
 	Reason  string
 }
 
+// Error implements error.
 func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("bisect pattern %q: offset %d: %s", e.Pattern, e.Offset, e.Reason)
 }

@@ -112,6 +112,7 @@ type InfeasibleError struct {
 	Proved bool  // no order is under the cap
 }
 
+// Error implements error.
 func (e *InfeasibleError) Error() string {
 	if e.Proved {
 		return fmt.Sprintf("sched: no order is under the memory cap of %d bytes; lowest peak found %d bytes", e.Cap, e.Floor)

@@ -54,6 +54,7 @@ type RankError struct {
 	Stderr string // the end of its standard error
 }
 
+// Error implements error.
 func (e *RankError) Error() string {
 	s := fmt.Sprintf("rank %d: %v", e.Rank, e.Err)
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
@@ -71,6 +72,7 @@ type Error struct {
 	First int // the rank that failed first
 }
 
+// Error implements error.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Ranks))
 	for i, r := range e.Ranks {

@@ -68,6 +68,7 @@ type WaitError struct {
 	Err     error // context.DeadlineExceeded or context.Canceled
 }
 
+// Error implements error.
 func (e *WaitError) Error() string {
 	return fmt.Sprintf("store: key %q did not appear in %v: %v", e.Key, e.Elapsed.Round(time.Millisecond), e.Err)
 }
@@ -85,6 +86,7 @@ type ConnError struct {
 	Err  error
 }
 
+// Error implements error.
 func (e *ConnError) Error() string {
 	return fmt.Sprintf("store: %s %s: %v", e.Op, e.Addr, e.Err)
 }
@@ -96,6 +98,7 @@ func (e *ConnError) Unwrap() error { return e.Err }
 // version of it, or refused a request.
 type ProtocolError struct{ Reason string }
 
+// Error implements error.
 func (e *ProtocolError) Error() string { return "store: " + e.Reason }
 
 // BarrierError names the ranks that did not reach a barrier in time.
@@ -106,6 +109,7 @@ type BarrierError struct {
 	Err     error
 }
 
+// Error implements error.
 func (e *BarrierError) Error() string {
 	return fmt.Sprintf("store: rank %d: barrier %q: ranks %v are missing: %v", e.Rank, e.Name, e.Missing, e.Err)
 }
