@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// Processes of one world meet over a unix socket. Rank 0 listens at a name that
-// holds a random nonce; every other process connects, shows the nonce and that it
-// belongs to the same user, and sends what it is and a file descriptor of its
-// symmetric memory, or the memory's handle in an NVLink fabric. Rank 0 compares all of
-// it and sends every process all descriptors or handles. The connections stay open: the end of one means that a process
-// died, and rank 0 then tells the others, who abort their groups at once.
+// Processes of one world meet over a unix socket. Rank 0 listens at a name that holds
+// a random nonce; every other process connects, shows the nonce and that it belongs to
+// the same user, and sends what it is and a file descriptor of its symmetric memory,
+// or the memory's handle in an NVLink fabric. Rank 0 compares all of it and sends
+// every process all descriptors or handles. The connections stay open: the end of one
+// means that a process died, and rank 0 then tells the others, who abort their groups
+// at once.
 //
 // The socket's name is in Linux's abstract space, so nothing is left in a folder.
 

@@ -10,12 +10,13 @@
 //	pattern = "" | "all" | "none" | [ "!" ] term { ( "+" | "-" ) term }
 //	term    = bits | "x" hex digits | "=" site
 //
-// A term of bits matches the sites whose hash ends in these binary digits; after
-// an x, in these hexadecimal digits; after =, the one site of that name, or with
-// a * at its end all sites whose names begin like that. Terms are tried from the last to the first and the first that matches decides: after
-// + it enables, after - it disables; what no term matches is disabled. The
-// leading ! inverts the answer. Thus 01+10 enables half of all sites, 1-011 a half
-// without an eighth of the whole, !=sink-waits/step/w3 all sites but one.
+// A term of bits matches the sites whose hash ends in these binary digits; after an x,
+// in these hexadecimal digits; after =, the one site of that name, or with a * at its
+// end all sites whose names begin like that. Terms are tried from the last to the
+// first and the first that matches decides: after + it enables, after - it disables;
+// what no term matches is disabled. The leading ! inverts the answer. Thus 01+10
+// enables half of all sites, 1-011 a half without an eighth of the whole,
+// !=sink-waits/step/w3 all sites but one.
 package bisect
 
 import (
