@@ -33,6 +33,7 @@ type item struct {
 	plan         *plan
 	beside       *plan // of a collective: the form for beside compute
 	record, wait cuda.Event
+	turn         bool       // the group of record goes on in another stream
 	mark         cuda.Event // which tells the time
 }
 
@@ -142,13 +143,16 @@ func (r *recording) lay(t *trace) {
 		p := i.plan
 		switch {
 		case i.record != 0:
+			if i.turn {
+				tails.join(i.st, c)
+			}
 			c.Record(tails.end(i.st), i.record)
 		case i.wait != 0:
-			c.Wait(i.st.h, i.wait)
+			tails.wait(i.st, i.wait, c)
 		case i.mark != 0 && r.graph:
-			c.Mark(i.st.h, i.mark)
+			c.Mark(tails.end(i.st), i.mark)
 		case i.mark != 0:
-			c.Record(i.st.h, i.mark)
+			c.Record(tails.end(i.st), i.mark)
 		case i.plan.call != nil:
 			tails.join(i.st, c)
 			r.parts = append(r.parts, part{call: i.plan, st: i.st})

@@ -95,7 +95,7 @@ func (d *Device) takeTurn(g *group, st *stream) error {
 		return nil
 	}
 	if d.rec != nil {
-		d.rec.add(item{st: last, record: g.turn})
+		d.rec.add(item{st: last, record: g.turn, turn: true})
 		d.rec.add(item{st: st, wait: g.turn})
 		return nil
 	}

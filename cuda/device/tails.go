@@ -14,7 +14,10 @@ import (
 // folds: its events are recorded in the stream that folds.
 //
 // What may follow without waiting is another such reduction that shares no memory with
-// them. Everything else joins them first. All ranks decide alike.
+// them. Everything else joins them first, and so does the stream when its group goes on
+// in another one: that stream may bring a kernel that stages without asking for credit,
+// or one more reduction, which takes the credits that a later join would wait for. All
+// ranks decide alike.
 type tails map[*stream][]*plan // looked up only
 
 // add joins what has to be joined before p is added to st, and gives p's commands if it
@@ -47,6 +50,14 @@ func (t tails) end(st *stream) cuda.Stream {
 		return t[st][0].group.m.Tail()
 	}
 	return st.h
+}
+
+// wait makes st wait for an event, and the folds behind which events of st are recorded.
+func (t tails) wait(st *stream, ev cuda.Event, c *cuda.Commands) {
+	c.Wait(st.h, ev)
+	if end := t.end(st); end != st.h {
+		c.Wait(end, ev)
+	}
 }
 
 // join makes st wait for its folds.
