@@ -313,7 +313,14 @@ func sizesOf(text string, m *ir.Module) ([]map[string]int64, error) {
 		name, list, _ := strings.Cut(part, "=")
 		values := strings.Split(list, "/")
 		if m.Symbol(name) == nil {
-			return nil, usagef("-sizes: there is no symbol %q", name)
+			have := []string{}
+			for _, s := range m.Symbols() {
+				have = append(have, s.Name)
+			}
+			return nil, usagef("-sizes: there is no symbol %q, have %v", name, have)
+		}
+		if _, ok := out[0][name]; ok {
+			return nil, usagef("-sizes: %s is given twice", name)
 		}
 		if len(values) != 1 && len(values) != m.World {
 			return nil, usagef("-sizes: %s: want one value or %d, one for each rank", part, m.World)
