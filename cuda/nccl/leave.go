@@ -1,0 +1,194 @@
+package nccl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// How a group breaks, hears of it, and is left.
+
+// Abort breaks the group on every rank. Kernels that wait for a peer end. It does not wait
+// for that, nor for the library.
+func (c *Comm) Abort(cause error) {
+	if cause == nil {
+		cause = errors.New("aborted")
+	}
+	c.fail(cause, false)
+}
+
+// fail breaks the group with cause, tells the other ranks, and returns the error
+// that the group has from now on: the first one wins. holds says that
+// the caller has c.calls.
+func (c *Comm) fail(cause error, holds bool) error {
+	var b *BrokenError
+	if !errors.As(cause, &b) && !errors.Is(cause, ErrClosed) {
+		cause = &BrokenError{Group: c.name, Rank: c.rank, Origin: c.rank, Err: cause}
+	}
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return c.err
+	}
+	c.err = cause
+	h := c.h
+	c.h = 0
+	if h != 0 {
+		c.freed = make(chan struct{})
+	}
+	close(c.broken)
+	c.mu.Unlock()
+	if h != 0 {
+		c.abort(h, holds)
+	}
+	if b == nil && !errors.Is(cause, ErrTaken) {
+		c.tell(cause)
+	}
+	return cause
+}
+
+// tell records the break for the others; a store that is gone cannot be told.
+func (c *Comm) tell(cause error) {
+	reason := cause.Error()
+	var b *BrokenError
+	if errors.As(cause, &b) && b.Err != nil {
+		reason = b.Err.Error() // who reads it names the group and the rank again
+	}
+	v, err := json.Marshal(breakRecord{Rank: c.rank, Reason: reason})
+	if err != nil {
+		return
+	}
+	cx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _, _ = c.st.CompareAndSet(cx, c.key("broken"), nil, v)
+}
+
+// abort begins to free h, and Close waits for its end. The library ends the kernels at
+// once, but does not free the communicator before the graphs are gone that its work was
+// captured in, which the caller may still hold. Another call on the communicator ends
+// soon, since calls do not wait for peers and polling has seen the break; only one that
+// is stuck is not waited for.
+func (c *Comm) abort(h Handle, holds bool) {
+	go func() {
+		defer close(c.freed)
+		for end := time.Now().Add(callGrace); !holds && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if c.calls.TryLock() {
+				c.calls.Unlock() // none begins any more: they see the break
+				break
+			}
+		}
+		_ = c.lib.Abort(c.ctx, h) // there is nothing left to do with its failure
+	}()
+}
+
+// gone waits until an abort that has begun has freed the communicator, for abortGrace at
+// most: then a thread of the library is lost, but the caller is not.
+func (c *Comm) gone() {
+	c.mu.Lock()
+	freed := c.freed
+	c.mu.Unlock()
+	if freed == nil {
+		return
+	}
+	t := time.NewTimer(abortGrace)
+	defer t.Stop()
+	select {
+	case <-freed:
+	case <-t.C:
+	}
+}
+
+// watch waits until another rank breaks the group, and follows it.
+func (c *Comm) watch(cx context.Context) {
+	defer close(c.watched)
+	v, err := c.st.Get(cx, c.key("broken"))
+	if err != nil {
+		return // the group is closed, or the store is: the deadline still holds
+	}
+	var r breakRecord
+	if err := json.Unmarshal(v, &r); err != nil {
+		r = breakRecord{Rank: -1, Reason: fmt.Sprintf("malformed record %.80q", v)}
+	}
+	if r.Rank == c.rank {
+		return // it is ourselves who said so
+	}
+	c.fail(&BrokenError{Group: c.name, Rank: c.rank, Origin: r.Rank, Reason: r.Reason}, false)
+}
+
+// Close leaves the group: it waits until all ranks do, so that nobody's ops are cut
+// off, and frees the communicator. When cx or the deadline ends first, or when the
+// group is broken, it is aborted. The caller's streams must have ended their ops.
+// Closing twice is an error that is ErrClosed.
+func (c *Comm) Close(cx context.Context) error {
+	err := c.leave(cx)
+	c.stop()
+	<-c.watched // without c.calls, for which a break that comes just now may wait
+	c.gone()
+	return err
+}
+
+// Drop leaves the group at once, without waiting for the other ranks and without telling
+// them: what they run from now on ends by their deadline only. The caller's streams must
+// have ended their ops. It may be called once, and instead of Close.
+func (c *Comm) Drop() error {
+	c.mu.Lock()
+	h, err := c.h, c.err
+	c.err = ErrClosed
+	if err == nil {
+		c.h, c.freed = 0, make(chan struct{})
+		close(c.broken)
+	}
+	c.mu.Unlock()
+	if err == nil {
+		c.abort(h, false)
+	}
+	c.stop()
+	<-c.watched
+	c.gone()
+	if errors.Is(err, ErrClosed) {
+		return ErrClosed
+	}
+	return nil
+}
+
+func (c *Comm) leave(cx context.Context) error {
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	c.mu.Lock()
+	h, err := c.h, c.err
+	if err != nil {
+		c.err = ErrClosed
+		c.mu.Unlock()
+		if errors.Is(err, ErrClosed) {
+			return ErrClosed
+		}
+		return nil // its abort has freed it; the failure was reported when it happened
+	}
+	c.mu.Unlock()
+	start := time.Now()
+	cx, cancel := context.WithTimeout(cx, c.timeout)
+	defer cancel()
+	err = c.lib.Finalize(c.ctx, h)
+	if code(err) == InProgress {
+		err = c.settle(cx, "leave", start)
+	}
+	if err != nil {
+		err = c.fail(err, true)
+		c.mu.Lock()
+		c.err = ErrClosed
+		c.mu.Unlock()
+		return err
+	}
+	c.mu.Lock()
+	if c.h != h { // another rank's break came just now and has freed it
+		c.err = ErrClosed
+		c.mu.Unlock()
+		return nil
+	}
+	c.h, c.err = 0, ErrClosed
+	close(c.broken)
+	c.mu.Unlock()
+	return c.lib.Destroy(c.ctx, h)
+}
