@@ -40,14 +40,6 @@ type fakeEvent struct {
 	in   *fakeGraph // the capture it was recorded in, if any
 }
 
-// fakeGraph is captured work: items of several lanes in capture order.
-type fakeGraph struct {
-	ops     []fakeOp
-	streams []*fakeStream
-}
-
-type fakeExec struct{ graph *fakeGraph }
-
 func newFakeStream() *fakeStream {
 	s := &fakeStream{}
 	s.cond = sync.NewCond(&s.mu)
@@ -456,122 +448,6 @@ func (f *Fake) flags(s Stream, a []uint64) error {
 		}
 		return nil
 	})
-}
-
-// CaptureBegin starts to collect a stream's work into a graph.
-func (f *Fake) CaptureBegin(_ Ctx, s Stream) error {
-	st, err := f.stream("cuStreamBeginCapture", s)
-	if err != nil {
-		return err
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.graph != nil {
-		return invalid("cuStreamBeginCapture", "the stream is capturing already")
-	}
-	st.graph, st.lane = &fakeGraph{streams: []*fakeStream{st}}, 0
-	return nil
-}
-
-// CaptureEnd ends the capture of all streams that joined it.
-func (f *Fake) CaptureEnd(_ Ctx, s Stream) (Graph, error) {
-	st, err := f.stream("cuStreamEndCapture", s)
-	if err != nil {
-		return 0, err
-	}
-	st.mu.Lock()
-	g := st.graph
-	st.mu.Unlock()
-	if g == nil {
-		return 0, invalid("cuStreamEndCapture", "the stream is not capturing")
-	}
-	for _, k := range g.streams {
-		k.mu.Lock()
-		k.graph = nil
-		k.mu.Unlock()
-	}
-	return Graph(f.put(g)), nil
-}
-
-// GraphInstantiate makes a captured graph executable.
-func (f *Fake) GraphInstantiate(_ Ctx, g Graph) (Exec, error) {
-	if err := f.call(); err != nil {
-		return 0, err
-	}
-	o, err := fakeGet[*fakeGraph](f, "cuGraphInstantiate", uint64(g))
-	if err != nil {
-		return 0, err
-	}
-	return Exec(f.put(&fakeExec{graph: o})), nil
-}
-
-// GraphUpload has nothing to do.
-func (f *Fake) GraphUpload(Ctx, Exec, Stream) error { return f.call() }
-
-// GraphLaunch replays the graph, its lanes side by side, as one item of the stream.
-func (f *Fake) GraphLaunch(_ Ctx, x Exec, s Stream) error {
-	e, err := fakeGet[*fakeExec](f, "cuGraphLaunch", uint64(x))
-	if err != nil {
-		return err
-	}
-	return f.work("cuGraphLaunch", s, e.graph.replay)
-}
-
-func (g *fakeGraph) replay() error {
-	marks := map[*fakeMark]*fakeMark{}
-	for _, op := range g.ops {
-		if op.rec != nil {
-			marks[op.rec] = &fakeMark{done: make(chan struct{})}
-		}
-	}
-	lanes := make([][]fakeOp, len(g.streams))
-	for _, op := range g.ops {
-		if op.rec != nil {
-			op.rec = marks[op.rec]
-		}
-		if op.wait != nil {
-			if m := marks[op.wait]; m != nil { // else recorded before the capture
-				op.wait = m
-			}
-		}
-		lanes[op.lane] = append(lanes[op.lane], op)
-	}
-	errs := make([]error, len(lanes))
-	var wg sync.WaitGroup
-	for i, ops := range lanes {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for _, op := range ops {
-				if err := op.do(); err != nil && errs[i] == nil {
-					errs[i] = err
-				}
-			}
-		}()
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// GraphDestroy forgets a graph; its executables stay.
-func (f *Fake) GraphDestroy(_ Ctx, g Graph) error {
-	if _, err := fakeDrop[*fakeGraph](f, "cuGraphDestroy", uint64(g)); err != nil {
-		return err
-	}
-	return f.call()
-}
-
-// ExecDestroy forgets an executable graph.
-func (f *Fake) ExecDestroy(_ Ctx, x Exec) error {
-	if _, err := fakeDrop[*fakeExec](f, "cuGraphExecDestroy", uint64(x)); err != nil {
-		return err
-	}
-	return f.call()
 }
 
 // pause sleeps a little, when jitter is on.

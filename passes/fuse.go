@@ -44,12 +44,13 @@ import (
 //     nodes stand, nor with each region as one launch.
 //
 // With kernels=true regions are judged as the kernels that they become: a region
-// takes as much of its nodes' time as it keeps of their memory traffic, no join may
-// make the makespan longer than it was before that join (one that takes a computation
-// from beside a collective: not even if the region saved nothing, fuse_cover.go), and
-// only the peak with regions as launches counts. Then chains and siblings are tried until nothing is
-// left to join, and so are small launches that follow each other, since every launch
-// has a beginning and an end in which memory waits; and numbers that cost less to compute than to read (constants,
+// takes as much of its nodes' time as it keeps of their memory traffic, no join
+// may make the makespan longer than it was before that join (one that takes a
+// computation from beside a collective: not even if the region saved nothing,
+// fuse_cover.go), and only the peak with regions as launches counts. Then chains
+// and siblings are tried until nothing is left to join, and so are small launches
+// that follow each other, since every launch has a beginning and an end in which
+// memory waits; and numbers that cost less to compute than to read (constants,
 // conversions to wider types) are computed by every reader for itself.
 //
 // Each attempt that one kernel could compute costs a walk over the function, so
@@ -447,112 +448,6 @@ func (u *fuser) arrange(members []int32, lo, hi int32, down bool) ([]int32, bool
 	}
 	out := slices.Concat(first, members, last)
 	return out, u.sameEffects(u.order[lo:hi], out)
-}
-
-// Where a node between members goes.
-const (
-	stays byte = iota
-	goesFirst
-	goesLast
-	joins
-)
-
-// parting decides where the nodes of a range go.
-type parting struct {
-	u      *fuser
-	lo, hi int32
-	state  []byte
-}
-
-// at is the place of a node in the range, -1 outside.
-func (m *parting) at(v int32) int32 {
-	if q := m.u.pos[v]; q >= m.lo && q < m.hi {
-		return q - m.lo
-	}
-	return -1
-}
-
-// behind finds what depends on a member, with the regions that it belongs to. It
-// fails if a member is among them.
-func (m *parting) behind() bool {
-	for again := true; again; {
-		again = false
-		for i := range m.state {
-			if m.state[i] == goesLast {
-				continue
-			}
-			for _, p := range m.u.d.Pred.At(m.u.order[m.lo+int32(i)]) {
-				q := m.at(p)
-				if q < 0 || m.state[q] != goesLast && (m.state[q] != joins || m.state[i] == joins) {
-					continue
-				}
-				if m.state[i] == joins {
-					return false
-				}
-				m.state[i] = goesLast
-				break
-			}
-		}
-		if ok, more := m.whole(goesLast); !ok {
-			return false
-		} else if more {
-			again = true
-		}
-	}
-	return true
-}
-
-// front finds what members depend on, with the regions that it belongs to.
-func (m *parting) front() bool {
-	for again := true; again; {
-		again = false
-		for i := len(m.state) - 1; i >= 0; i-- {
-			if m.state[i] != joins && m.state[i] != goesFirst {
-				continue
-			}
-			for _, p := range m.u.d.Pred.At(m.u.order[m.lo+int32(i)]) {
-				q := m.at(p)
-				if q < 0 {
-					continue
-				}
-				if m.state[q] == goesLast && m.state[i] == goesFirst {
-					return false
-				}
-				if m.state[q] == stays {
-					m.state[q] = goesFirst
-				}
-			}
-		}
-		if ok, more := m.whole(goesFirst); !ok {
-			return false
-		} else if more {
-			again = true
-		}
-	}
-	return true
-}
-
-// whole lets the other nodes of a region follow those that go somewhere. It fails
-// if they go elsewhere already, and reports whether any followed. No other region
-// lies across the range's ends, which members are at.
-func (m *parting) whole(where byte) (ok, more bool) {
-	goes := map[int32]bool{} // look-up only
-	for i, s := range m.state {
-		if x := m.u.unit[m.u.order[m.lo+int32(i)]]; s == where && x >= 0 {
-			goes[x] = true
-		}
-	}
-	for i, s := range m.state {
-		x := m.u.unit[m.u.order[m.lo+int32(i)]]
-		if x < 0 || s == where || !goes[x] {
-			continue
-		}
-		if s != stays {
-			return false, false
-		}
-		m.state[i], more = where, true
-	}
-	return true, more
 }
 
 // sameEffects reports whether what communicates or has other effects, and waits,
