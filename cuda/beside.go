@@ -1,10 +1,6 @@
 package cuda
 
-import (
-	"fmt"
-
-	"github.com/seed-ee968945/concert/kernels"
-)
+import "github.com/seed-ee968945/concert/kernels"
 
 // Collectives beside compute. Kernels of compute fill all multiprocessors, and those
 // that stay until the kernel ends leave no room for a second one: a collective by a
@@ -47,8 +43,6 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		why = "copy engines need tensors in symmetric memory"
 	case op.Kind > kernels.AllToAll:
 		why = "no form beside compute"
-	case op.Part < 0 || op.Part >= StagingParts:
-		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("staging has parts 0 to %d, got %d", StagingParts-1, op.Part)}
 	}
 	if why != "" {
 		if must {

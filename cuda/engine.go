@@ -16,13 +16,13 @@ import (
 //
 // all_reduce has three forms; engine_reduce.go holds the two fast ones, which need
 // a result apart from the operand or the push kernel. The general form cuts the
-// tensor into chunks and a chunk into one slice per rank. Three streams work at once: `in` copies every peer's slice of chunk c into half
-// c%2 of that peer's staging; the main stream waits for all pieces of its own
-// slice, folds them into the result and returns a credit for the half; `out`
-// copies the folded slice to all peers. Halves alternate, and the copies of chunk
-// c wait for the credits of chunk c-2. A barrier before the first copy makes sure
-// that all ranks' tensors and staging are ready; a last signal from every peer's
-// `out` makes sure that the result is complete.
+// tensor into chunks and a chunk into one slice per rank. Three streams work at once:
+// `in` copies every peer's slice of chunk c into half c%2 of that peer's staging; the
+// main stream waits for all pieces of its own slice, folds them into the result and
+// returns a credit for the half; `out` copies the folded slice to all peers. Halves
+// alternate, and the copies of chunk c wait for the credits of chunk c-2. A barrier
+// before the first copy makes sure that all ranks' tensors and staging are ready; a
+// last signal from every peer's `out` makes sure that the result is complete.
 //
 // Every channel is signalled and waited for equally often in a call, so calls
 // follow each other without resets.

@@ -56,6 +56,9 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 	if op.Kind == kernels.Barrier {
 		return m.prepareBarrier()
 	}
+	if op.Part < 0 || op.Part >= StagingParts {
+		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("staging has parts 0 to %d, got %d", StagingParts-1, op.Part)}
+	}
 	segs := make([]kernels.Seg, len(op.Tensors))
 	for i, t := range op.Tensors {
 		segs[i] = kernels.Seg{Src: uint64(t.Src), Dst: uint64(t.Dst), Bytes: t.Bytes}

@@ -164,7 +164,7 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	switch op.Kind {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
-		b.reduceBeside(op.Tensors)
+		p.parts = b.reduceBeside(op.Tensors)
 		b.meet(Main, quietLeft)
 	case kernels.Broadcast:
 		b.broadcast()
