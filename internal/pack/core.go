@@ -1,10 +1,9 @@
 package pack
 
 import (
-	"cmp"
 	"context"
-	"math"
 	"slices"
+	"sort"
 )
 
 // The core
@@ -26,10 +25,9 @@ import (
 // Which of the many solutions of the core leave room for what surrounds it shows
 // only in step 3, where most fail; but step 2 takes a few milliseconds and the wider
 // window less than one. So the search begins again, with other random numbers and
-// other windows in turn, until a placement works out. An attempt that was cut off
-// goes on, with the weights that it has learnt, when its turn comes. The ceiling is
-// the goal at first; if a few attempts fail it rises part of the way to the height
-// that is known already, and what effort is left when that succeeds goes to the goal
+// windows of other widths in turn, until a placement works out. The ceiling is the
+// goal at first; if a few attempts fail it rises part of the way to the height that
+// is known already, and what effort is left when that succeeds goes to the goal
 // again.
 
 // Widths of windows, in buffers that come and go, and efforts. Work counts steps of
@@ -39,16 +37,16 @@ const (
 	ringBuffers = 320        // of the wider window
 	coreRounds  = 16         // attempts in each window at each ceiling
 	coreSteps   = 2_000_000  // of the search for one solution
-	coreWork    = 36_000_000 // in all
+	coreWork    = 68_000_000 // in all
 	coreEach    = 10_000     // for each buffer, up to coreWork
 	lookWork    = 8_000_000  // at each ceiling before the last
-	fitterWork  = 6
-	ringVisits  = 400_000   // of the repair in the wider window, for each solution
+	fitterWork  = 8
+	ringVisits  = 100_000   // of the repair in the wider window, for each solution
 	fullVisits  = 2_000_000 // of the repair of all, for each order
 )
 
 // coreWidths are the widths of the windows that are searched in turn.
-var coreWidths = []int{144, 160, 192}
+var coreWidths = []int{144, 192, 256}
 
 // window is a range of columns [lo, hi) with what lives there.
 type window struct {
@@ -70,7 +68,9 @@ func (g *greedy) core() bool {
 			return false
 		}
 	}
-	windows, ring := g.windows(coreWidths, ringBuffers)
+	windows := g.windows(append(slices.Clone(coreWidths), ringBuffers))
+	ring := windows[len(windows)-1]
+	windows = windows[:len(windows)-1]
 	work, seed, known := min(coreWork, coreEach*len(g.f.ids)), uint64(0), g.height
 	beneath := func(ceiling int64, effort int) bool {
 		var cores []*coreSearch
@@ -91,7 +91,7 @@ func (g *greedy) core() bool {
 				continue
 			}
 			h := newGreedy(pinned, ceiling)
-			work -= h.around(fullVisits, bySize, byWeight, byEnd)
+			work -= h.around(fullVisits, bySize, byEnd, byClass)
 			if g.keep(h.best); g.height <= ceiling {
 				return true
 			}
@@ -101,7 +101,7 @@ func (g *greedy) core() bool {
 	if beneath(g.goal, lookWork) {
 		return true
 	}
-	for _, part := range []int64{16, 8, 4, 2} {
+	for _, part := range []int64{8, 4, 2} {
 		if beneath(g.goal+(known-g.goal)/part, lookWork) {
 			beneath(g.goal, work)
 			return true
@@ -110,129 +110,73 @@ func (g *greedy) core() bool {
 	return false
 }
 
-// windows returns windows in which at most so many buffers come or go, for each of
-// the widths two: that of the columns with the least free space, and that of the
-// columns with the least compared to the largest buffer that lives there, since this
-// one needs its space in one piece. The ring has the wider width and covers the
-// others. O((columns + buffers) log (columns + buffers)) for each width.
-func (g *greedy) windows(widths []int, wider int) (windows []*window, ring *window) {
+// windows returns, for each of the widths, the window of the most columns, by load,
+// in which at most so many buffers come or go. O((columns + buffers) log columns)
+// for each width.
+func (g *greedy) windows(widths []int) []*window {
 	f := g.f
-	load := make([]int64, f.cols+1)
+	load := make([]int64, f.tree.size+1)
 	for _, i := range f.ids {
 		load[f.l[i]] += g.p.Buffers[i].Size
 		load[f.r[i]] -= g.p.Buffers[i].Size
 	}
-	for c := range f.cols {
+	fullest := make([]int32, f.tree.size) // columns by load
+	for c := range fullest {
+		fullest[c] = int32(c)
 		load[c+1] += load[c]
 	}
-	large := f.largest()
-	crowd := newCrowd(f)
-	first, last := f.cols, int32(0)
-	for _, width := range append(slices.Clone(widths), wider) {
-		for _, key := range []func(c int32) float64{
-			func(c int32) float64 { return float64(g.goal - load[c]) },
-			func(c int32) float64 { return float64(g.goal-load[c]) / float64(max(large[c], 1)) },
-		} {
-			lo, hi := crowd.around(key, width)
-			first, last = min(first, lo), max(last, hi)
-			if width != wider && !slices.ContainsFunc(windows, func(w *window) bool { return w.lo == lo && w.hi == hi }) {
-				windows = append(windows, g.window(lo, hi))
-			}
-		}
-	}
-	return windows, g.window(first, last)
-}
-
-// largest returns the size of the largest buffer that lives in each column.
-func (f *fitter) largest() []int64 {
-	ids := slices.Clone(f.ids)
-	slices.SortFunc(ids, func(a, b int32) int { return cmp64(f.p.Buffers[b].Size, f.p.Buffers[a].Size) })
-	large := make([]int64, f.cols)
-	next := make([]int32, f.cols+1) // a column at or after this one with none as yet
-	for c := range next {
-		next[c] = int32(c)
-	}
-	find := func(c int32) int32 {
-		for next[c] != c {
-			next[c] = next[next[c]]
-			c = next[c]
-		}
-		return c
-	}
-	for _, i := range ids {
-		for c := find(f.l[i]); c < f.r[i]; c = find(c) {
-			large[c], next[c] = f.p.Buffers[i].Size, c+1
-		}
-	}
-	return large
-}
-
-// crowd counts the buffers that come or go in a window.
-type crowd struct {
-	f      *fitter
-	starts []int32 // by column: buffers that start before it
-	byEnd  []int32
-	ends   []int32 // by column: buffers that end before it
-}
-
-func newCrowd(f *fitter) *crowd {
-	c := &crowd{f: f, starts: make([]int32, f.cols+2), ends: make([]int32, f.cols+2), byEnd: slices.Clone(f.ids)}
-	slices.SortFunc(c.byEnd, func(a, b int32) int { return int(f.r[a] - f.r[b]) })
-	for _, i := range f.ids {
-		c.starts[f.l[i]+1]++
-		c.ends[f.r[i]+1]++
-	}
-	for t := range f.cols + 1 {
-		c.starts[t+1] += c.starts[t]
-		c.ends[t+1] += c.ends[t]
-	}
-	return c
-}
-
-// exceeds reports whether more than limit buffers come or go in [lo, hi). O(limit)
-// and the buffers that both come and go.
-func (c *crowd) exceeds(lo, hi int32, limit int) bool {
-	n := int(c.starts[hi] - c.starts[lo+1])
-	if n > limit {
-		return true
-	}
-	for _, i := range c.byEnd[c.ends[lo+1]:c.ends[hi]] {
-		if c.f.l[i] <= lo {
-			n++
-		}
-	}
-	return n > limit
-}
-
-// around returns the window of the columns of least key, passing over those too far
-// away for the width.
-func (c *crowd) around(key func(c int32) float64, width int) (lo, hi int32) {
-	keys, order := make([]float64, c.f.cols), make([]int32, c.f.cols)
-	for t := range c.f.cols {
-		keys[t], order[t] = key(t), t
-	}
-	slices.SortFunc(order, func(a, b int32) int {
-		if k := cmp.Compare(keys[a], keys[b]); k != 0 {
-			return k
+	slices.SortFunc(fullest, func(a, b int32) int {
+		if load[a] != load[b] {
+			return cmp64(load[b], load[a])
 		}
 		return int(a - b)
 	})
-	lo, hi = order[0], order[0]+1
-	least, most := int32(0), c.f.cols // what lies outside is too far away
-	for _, t := range order {
-		switch {
-		case t < least || t >= most || lo <= t && t < hi:
-		case t < lo && c.exceeds(t, hi, width):
-			least = t + 1
-		case t < lo:
-			lo = t
-		case c.exceeds(lo, t+1, width):
-			most = t
-		default:
-			hi = t + 1
+	lo, hi := make([]int32, len(fullest)), make([]int32, len(fullest)) // of the window of the first columns
+	for k, c := range fullest {
+		lo[k], hi[k] = c, c+1
+		if k > 0 {
+			lo[k], hi[k] = min(c, lo[k-1]), max(c+1, hi[k-1])
 		}
 	}
-	return lo, hi
+	come := func(lo, hi int32) (n int) {
+		for _, i := range f.ids {
+			if l, r := f.l[i], f.r[i]; l < hi && lo < r && (l > lo || r < hi) {
+				n++
+			}
+		}
+		return n
+	}
+	var out []*window
+	add := func(lo, hi int32) {
+		for _, w := range out {
+			if w.lo == lo && w.hi == hi {
+				return
+			}
+		}
+		out = append(out, g.window(lo, hi))
+	}
+	slices.Sort(widths)
+	for _, width := range widths {
+		k := sort.Search(len(fullest), func(k int) bool {
+			return come(lo[k], hi[k]) > width
+		})
+		k = max(k-1, 0)
+		if come(lo[k], hi[k]) >= width/2 {
+			add(lo[k], hi[k])
+			continue
+		}
+		// Columns far apart are equally full: go the same way to either side.
+		half := int32(sort.Search(len(fullest), func(h int) bool {
+			return come(max(0, fullest[0]-int32(h)), min(int32(len(fullest)), fullest[0]+int32(h)+1)) > width
+		})) - 1
+		add(max(0, fullest[0]-half), min(int32(len(fullest)), fullest[0]+half+1))
+	}
+	first, last := out[0].lo, out[0].hi
+	for _, w := range out {
+		first, last = min(first, w.lo), max(last, w.hi)
+	}
+	out[len(out)-1] = g.window(first, last)
+	return out
 }
 
 // window lists what lives in columns [lo, hi).
@@ -256,19 +200,17 @@ func (g *greedy) window(lo, hi int32) *window {
 // coreSearch looks for placements of a wider window around solutions of a narrower
 // one.
 type coreSearch struct {
-	g        *greedy
-	outer    *window
-	ring     Problem   // buffer k is core buffer k of the wider window
-	bottom   int64     // bytes of what spans the wider window
-	ceiling  int64     // of ring
-	m        *model    // of the core of the narrower window
-	s        *searcher // of m, made by the first attempt
-	back     []int32   // by buffer of m's problem: its number in ring
-	base     int64     // where the core begins in ring, in bytes
-	units    int64     // of the model between base and ceiling
-	cut      bool      // the last attempt was cut off, the next one goes on with it
-	descents int       // of this attempt and of those that it goes on with
-	mass     []float64 // by item: size times lifetime
+	g       *greedy
+	outer   *window
+	ring    Problem   // buffer k is core buffer k of the wider window
+	bottom  int64     // bytes of what spans the wider window
+	ceiling int64     // of ring
+	m       *model    // of the core of the narrower window
+	s       *searcher // of m, made by the first attempt
+	back    []int32   // by buffer of m's problem: its number in ring
+	base    int64     // where the core begins in ring, in bytes
+	units   int64     // of the model between base and ceiling
+	mass    []float64 // by item: size times lifetime
 }
 
 // newCoreSearch returns nil if what spans a window exceeds the ceiling.
@@ -311,7 +253,7 @@ func newCoreSearch(g *greedy, inner, outer *window, ceiling int64) *coreSearch {
 	return c
 }
 
-// try makes one attempt, or goes on with the last one if that was cut off. It returns the whole problem with the buffers of the wider
+// try makes one attempt. It returns the whole problem with the buffers of the wider
 // window pinned beneath the ceiling, nil if it found no such places, and the work
 // that it took.
 func (c *coreSearch) try(seed uint64) (p *Problem, work int) {
@@ -319,23 +261,18 @@ func (c *coreSearch) try(seed uint64) (p *Problem, work int) {
 		c.s = newSearcher(context.Background(), c.m)
 	}
 	s := c.s
-	if !c.cut {
-		clear(s.refuted)
-		s.bump, s.rng, s.rule, c.descents = 1, mix(seed), lowestTight, 0
-		for k := range c.mass {
-			it := &c.m.items[k]
-			s.mass[it.id] = float64(it.size) * math.Sqrt(float64(it.r-it.l))
-			s.weight[k] = 1e-9 * c.mass[k]
-		}
+	clear(s.refuted)
+	s.steps, s.bump = 0, 1
+	s.rng, s.rule, s.until = mix(seed), lowestTight, coreSteps
+	for k, mass := range c.mass {
+		s.mass[k], s.weight[k] = mass, 1e-9*mass
 	}
-	s.steps, s.until = 0, coreSteps
 	out := cutOff
-	for ; out == cutOff && s.steps < s.until; c.descents++ {
-		limit := float64(len(c.m.items)+spareNodes) * (1 + descentGrowth*float64(c.descents))
+	for d := 0; out == cutOff && s.steps < s.until; d++ {
+		limit := float64(len(c.m.items)+spareNodes) * (1 + descentGrowth*float64(d))
 		out = s.descend(c.units, int64(limit))
 		s.steps++
 	}
-	c.cut = out == cutOff
 	if out != found {
 		return nil, int(s.steps)
 	}

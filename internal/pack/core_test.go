@@ -94,36 +94,3 @@ func TestRepairKeepsPins(t *testing.T) {
 		}
 	}
 }
-
-// A window holds no more buffers that come or go than its width, unless it is one
-// column, and the largest buffer of each column is that found by looking at all.
-func TestWindows(t *testing.T) {
-	r := rand.New(rand.NewPCG(13, 14))
-	for range 40 {
-		p := peaked(r, 30+r.IntN(100), 2000, int64(r.IntN(3)))
-		g := newGreedy(&p, newBound(&p).height)
-		windows, ring := g.windows([]int{20, 60}, 90)
-		if len(windows) == 0 || len(windows) > 4 {
-			t.Fatalf("%d windows", len(windows))
-		}
-		for _, w := range windows {
-			if w.hi-w.lo > 1 && len(w.core) > 60 {
-				t.Errorf("%d buffers come or go in [%d,%d)", len(w.core), w.lo, w.hi)
-			}
-			if w.lo < ring.lo || w.hi > ring.hi {
-				t.Errorf("the ring [%d,%d) does not cover [%d,%d)", ring.lo, ring.hi, w.lo, w.hi)
-			}
-		}
-		for c, got := range g.f.largest() {
-			want := int64(0)
-			for _, i := range g.f.ids {
-				if g.f.l[i] <= int32(c) && int32(c) < g.f.r[i] {
-					want = max(want, p.Buffers[i].Size)
-				}
-			}
-			if got != want {
-				t.Fatalf("column %d: largest %d, want %d", c, got, want)
-			}
-		}
-	}
-}

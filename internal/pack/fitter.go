@@ -1,27 +1,18 @@
 package pack
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // A placementOrder ranks buffers for greedy placement.
 type placementOrder int
 
 const (
-	bySize   placementOrder = iota // largest first
-	byArea                         // largest size times lifetime first
-	byLife                         // longest lifetime first
-	byTime                         // earliest first, as an allocator at run time would
-	byClass                        // all but short-lived ones first, and within both by size
-	byWeight                       // largest size times lifetime to the power of weightLife first
-	byEnd                          // first what lives to the end, the longest first, and as high as the goal allows
+	bySize  placementOrder = iota // largest first
+	byArea                        // largest size times lifetime first
+	byLife                        // longest lifetime first
+	byTime                        // earliest first, as an allocator at run time would
+	byClass                       // all but short-lived ones first, and within both by size
+	byEnd                         // first what lives to the end, the longest first, and as high as the goal allows
 )
-
-// weightLife says how much a lifetime counts in byWeight. By size alone, small
-// buffers that live long come last, when no gap is left that is free so long; by area,
-// large ones that live for a moment do. Between 0.5 and 0.8 it makes little difference.
-const weightLife = 0.65
 
 // A fitter places buffers greedily.
 type fitter struct {
@@ -103,14 +94,6 @@ func (f *fitter) sort(o placementOrder) {
 		case byArea:
 			// Sizes reach 2^56 and lifetimes 2^31, hence floats.
 			u, v := float64(x.Size)*float64(life(a)), float64(y.Size)*float64(life(b))
-			switch {
-			case u > v:
-				c = -1
-			case u < v:
-				c = 1
-			}
-		case byWeight:
-			u, v := float64(x.Size)*math.Pow(float64(life(a)), weightLife), float64(y.Size)*math.Pow(float64(life(b)), weightLife)
 			switch {
 			case u > v:
 				c = -1
