@@ -83,7 +83,8 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 }
 
 // Join makes s wait for what was added by AddAhead, and until the peers have folded
-// what it sent.
+// what it sent. No other stream may have calls of the group until s has gone on: a call
+// that took credits meanwhile would wait for ranks that wait here for these credits.
 func (m *Member) Join(c *Commands, s Stream) {
 	m.settle(c, m.engine.in)
 	c.Record(m.engine.in, m.engine.joinIn)
