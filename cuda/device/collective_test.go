@@ -323,36 +323,46 @@ func TestSubgroups(t *testing.T) {
 	}
 	world(t, n, cfg, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
-		check := func(what string, got []rt.Value, err error) error {
-			if err != nil {
-				return err
-			}
-			for i := range got {
-				if !bytes.Equal(got[i].Data, want[me][i].Data) {
-					return fmt.Errorf("%s: rank %d: output %s differs", what, me, m.Outputs[i].Name)
-				}
-			}
-			return nil
-		}
-		got, err := rt.RunModule(ctx, r, m, f, input(me), rt.Options{})
-		if err := check("eager", got, err); err != nil {
+		return alike(ctx, r, m, f, input, want[me], 5, func(*rt.Step) error { return nil })
+	})
+}
+
+// alike runs a module eagerly, and replays as a packed step and as a graph, and reports
+// outputs that are not as wanted. then is called with each step after its replays.
+func alike(ctx context.Context, r *rt.Rank, m *rt.Module, f func(*rt.Exec), input func(rank int) []rt.Value, want []rt.Value, replays int, then func(*rt.Step) error) error {
+	me := r.Info().Rank
+	check := func(what string, got []rt.Value, err error) error {
+		if err != nil {
 			return err
 		}
-		for _, graph := range []bool{false, true} {
-			st, err := rt.Prepare(ctx, r, m, f, rt.Options{}, graph)
-			if err != nil {
-				return err
-			}
-			for range 5 {
-				got, err := st.Run(ctx, input(me))
-				if err := check(fmt.Sprintf("graph %v", graph), got, err); err != nil {
-					return err
-				}
-			}
-			if err := st.Close(); err != nil {
-				return err
+		for i := range got {
+			if !bytes.Equal(got[i].Data, want[i].Data) {
+				return fmt.Errorf("%s: rank %d: output %s differs", what, me, m.Outputs[i].Name)
 			}
 		}
 		return nil
-	})
+	}
+	got, err := rt.RunModule(ctx, r, m, f, input(me), rt.Options{})
+	if err := check("eager", got, err); err != nil {
+		return err
+	}
+	for _, graph := range []bool{false, true} {
+		st, err := rt.Prepare(ctx, r, m, f, rt.Options{}, graph)
+		if err != nil {
+			return err
+		}
+		for range replays {
+			got, err := st.Run(ctx, input(me))
+			if err := check(fmt.Sprintf("graph %v", graph), got, err); err != nil {
+				return err
+			}
+		}
+		if err := then(st); err != nil {
+			return err
+		}
+		if err := st.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -5,12 +5,9 @@ package device_test
 import (
 	"bytes"
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +18,6 @@ import (
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/cuda/topo"
-	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/lower"
@@ -45,18 +41,7 @@ func overNCCL(t testing.TB, ranks int) (cuda.Driver, []int, device.Options) {
 func TestTracedOverNCCL(t *testing.T) {
 	fakeOnly(t)
 	for _, name := range tinySteps {
-		pair, err := step.Load(testdata+"graphs", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in, err := interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantFw, wantBw, err := pair.Run(t.Context(), hostrun.Goroutines(rt.Config{}), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair, in, wantFw, wantBw := onHost(t, name)
 		pair, lo := form(t, pair, "pipeline")
 		for _, h := range []how{eager, packed, graph} {
 			t.Run(fmt.Sprintf("%s/%v", name, h), func(t *testing.T) {
@@ -204,14 +189,7 @@ func TestHosts(t *testing.T) {
 				t.Fatal(err)
 			}
 			for r := range fw {
-				f, err := os.Open(filepath.Join(dir, fmt.Sprint(r)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				var got [2][]interp.Tensor
-				if err := errors.Join(gob.NewDecoder(f).Decode(&got), f.Close()); err != nil {
-					t.Fatal(err)
-				}
+				got := written(t, dir, r)
 				if !*onGPU {
 					compare(t, "forward", [][]interp.Tensor{got[0]}, fw[r:r+1])
 					compare(t, "backward", [][]interp.Tensor{got[1]}, bw[r:r+1])
@@ -299,38 +277,14 @@ func TestIslands(t *testing.T) {
 	}
 	run := func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
-		check := func(what string, got []rt.Value, err error) error {
-			for i := range got {
-				if !bytes.Equal(got[i].Data, want[me][i].Data) {
-					return fmt.Errorf("%s: rank %d: output %s differs", what, me, m.Outputs[i].Name)
-				}
-			}
-			return err
-		}
-		got, err := rt.RunModule(ctx, r, m, f, input(me), rt.Options{})
-		if err := check("eager", got, err); err != nil {
-			return err
-		}
-		for _, graph := range []bool{false, true} {
-			st, err := rt.Prepare(ctx, r, m, f, rt.Options{}, graph)
-			if err != nil {
-				return err
-			}
-			for range 3 {
-				got, err := st.Run(ctx, input(me))
-				if err := check(fmt.Sprintf("graph %v", graph), got, err); err != nil {
-					return err
-				}
-			}
+		if err := alike(ctx, r, m, f, input, want[me], 3, func(st *rt.Step) error {
 			if _, err := st.Time(ctx, 2); err != nil {
 				return err
 			}
-			if _, err := st.Trace(ctx); err != nil {
-				return err
-			}
-			if err := st.Close(); err != nil {
-				return err
-			}
+			_, err := st.Trace(ctx)
+			return err
+		}); err != nil {
+			return err
 		}
 		if err := r.Device().Signal(0, (me+1)%n, 0); !errors.Is(err, rt.ErrUnsupported) {
 			return fmt.Errorf("a signal to a rank out of reach: %w", err)
@@ -478,12 +432,7 @@ func TestWithoutNCCL(t *testing.T) {
 				lib.FailAt(1, nccl.SystemError) // the unique id
 			}
 			o.NCCL.Library = lib
-			r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: 10 * time.Second, Store: st,
-				Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
-			if err == nil {
-				r.Close()
-			}
-			errs[i] = err
+			errs[i] = joins(t, drv, o, st, i, 2*time.Second)
 		})
 	}
 	wg.Wait()

@@ -214,20 +214,25 @@ func TestProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			for r := range fw {
-				f, err := os.Open(filepath.Join(dir, fmt.Sprint(r)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				var got [2][]interp.Tensor
-				err = errors.Join(gob.NewDecoder(f).Decode(&got), f.Close())
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := written(t, dir, r)
 				compare(t, "forward", [][]interp.Tensor{got[0]}, fw[r:r+1])
 				compare(t, "backward", [][]interp.Tensor{got[1]}, bw[r:r+1])
 			}
 		})
 	}
+}
+
+// written is what a rank's process left in dir: its outputs forward and backward.
+func written(t *testing.T, dir string, rank int) (got [2][]interp.Tensor) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, fmt.Sprint(rank)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(gob.NewDecoder(f).Decode(&got), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // faulty joins a world in which rank 1 does something wrong; the other rank must learn

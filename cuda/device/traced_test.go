@@ -39,18 +39,7 @@ func TestTraced(t *testing.T) {
 		t.Skip("GPUs have bits of their own: TestTracedOnGPU")
 	}
 	for _, name := range tinySteps {
-		pair, err := step.Load(testdata+"graphs", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in, err := interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantFw, wantBw, err := pair.Run(t.Context(), hostrun.Goroutines(rt.Config{}), in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair, in, wantFw, wantBw := onHost(t, name)
 		for _, f := range forms {
 			pair, lo := form(t, pair, f)
 			for _, h := range []how{eager, packed, graph} {
@@ -70,6 +59,24 @@ func TestTraced(t *testing.T) {
 			}
 		}
 	}
+}
+
+// onHost loads a traced step and gives random inputs, and its results on the host device.
+func onHost(t *testing.T, name string) (pair *step.Pair, in, fw, bw [][]interp.Tensor) {
+	t.Helper()
+	pair, err := step.Load(testdata+"graphs", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err = interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fw, bw, err = pair.Run(t.Context(), hostrun.Goroutines(rt.Config{}), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair, in, fw, bw
 }
 
 func compare(t *testing.T, half string, got, want [][]interp.Tensor) {

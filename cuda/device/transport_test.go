@@ -133,12 +133,7 @@ func TestTransportMeeting(t *testing.T) {
 				if i == 1 {
 					tc.change(o.Machine)
 				}
-				r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: time.Second, JoinTimeout: 10 * time.Second, Store: st,
-					Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
-				if err == nil {
-					r.Close()
-				}
-				errs[i] = err
+				errs[i] = joins(t, drv, o, st, i, time.Second)
 			})
 		}
 		wg.Wait()
@@ -148,4 +143,14 @@ func TestTransportMeeting(t *testing.T) {
 			}
 		}
 	}
+}
+
+// joins has rank i of two join the world of a store, leave it, and gives the error.
+func joins(t *testing.T, drv cuda.Driver, o device.Options, st store.Store, i int, timeout time.Duration) error {
+	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: timeout, JoinTimeout: 10 * time.Second, Store: st,
+		Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
+	if err == nil {
+		r.Close()
+	}
+	return err
 }
