@@ -2,23 +2,33 @@ package cuda
 
 import "fmt"
 
+// openOne opens a world of which this process has one rank, and closes it if it fails.
+func openOne(drv Driver, w *World, rank, dev int, o *WorldOptions) (*World, error) {
+	if rank < 0 || rank >= w.n {
+		return nil, fmt.Errorf("rank must be in [0, %d), got %d", w.n, rank)
+	}
+	w.drv = drv
+	if err := w.open([]int{rank}, []int{dev}, o); err != nil {
+		w.Close() // the first error matters
+		return nil, err
+	}
+	return w, nil
+}
+
 // NewLoneWorld builds one rank's part of a world of n ranks whose memory no other rank
 // reaches: on GPUs without access to each other, or on several hosts. Its memory is an
 // ordinary allocation; addresses of other ranks name nothing. It has no groups: what the
 // ranks tell each other goes another way. n is not bounded.
 func NewLoneWorld(drv Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
-	if rank < 0 || rank >= n {
-		return nil, fmt.Errorf("rank must be in [0, %d), got %d", n, rank)
+	w, err := openOne(drv, &World{n: n, lone: true}, rank, dev, &o)
+	if err != nil {
+		return nil, err
 	}
-	w := &World{drv: drv, n: n, lone: true}
 	defer func() {
 		if err != nil {
 			w.Close() // the first error matters
 		}
 	}()
-	if err := w.open([]int{rank}, []int{dev}, &o); err != nil {
-		return nil, err
-	}
 	r := w.local[rank]
 	at, err := drv.MemAlloc(r.Ctx, w.stride)
 	if err != nil {

@@ -14,18 +14,15 @@ import (
 // Start the processes by exec, before any of them opens the driver: a process that
 // forked with an open driver cannot use it.
 func NewProcessWorld(drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_ *World, err error) {
-	if rank < 0 || rank >= n {
-		return nil, fmt.Errorf("rank must be in [0, %d), got %d", n, rank)
+	w, err := openOne(drv, &World{n: n}, rank, dev, &o)
+	if err != nil {
+		return nil, err
 	}
-	w := &World{drv: drv, n: n}
 	defer func() {
 		if err != nil {
 			w.Close() // the first error matters
 		}
 	}()
-	if err := w.open([]int{rank}, []int{dev}, &o); err != nil {
-		return nil, err
-	}
 	r := w.local[rank]
 	if r.alone != nil {
 		return nil, fmt.Errorf("rank %d: %w", rank, r.alone)
