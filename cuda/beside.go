@@ -50,13 +50,8 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		}
 		return nil, nil
 	}
-	var ts []Tensor
-	for _, t := range op.Tensors {
-		if t.Bytes > 0 {
-			ts = append(ts, t)
-		}
-	}
-	if !must && !m.worthCopies(op.Kind, ts) {
+	ts, total := filled(op.Tensors)
+	if !must && !m.worthCopies(op.Kind, total) {
 		return nil, nil
 	}
 	if len(ts) == 0 {
@@ -97,12 +92,19 @@ func (b *engineBuilder) join() {
 	b.c.Wait(Main, b.m.engine.joinIn)
 }
 
-// worthCopies reports whether the tensors together are large enough.
-func (m *Member) worthCopies(kind kernels.Collective, ts []Tensor) bool {
-	t, total := m.Group.tuning, uint64(0)
-	for _, x := range ts {
-		total += x.Bytes
+// filled gives the tensors that are not empty, and their bytes together.
+func filled(ts []Tensor) (out []Tensor, total uint64) {
+	for _, t := range ts {
+		if t.Bytes > 0 {
+			out, total = append(out, t), total+t.Bytes
+		}
 	}
+	return out, total
+}
+
+// worthCopies reports whether tensors of total bytes are large enough together.
+func (m *Member) worthCopies(kind kernels.Collective, total uint64) bool {
+	t := m.Group.tuning
 	if kind != kernels.AllReduce {
 		total *= uint64(len(m.Group.ranks))
 	}

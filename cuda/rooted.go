@@ -45,13 +45,7 @@ func (m *Member) prepareRooted(op Op) (*Prepared, error) {
 	if err := m.checkRooted(op); err != nil {
 		return nil, err
 	}
-	var ts []Tensor
-	total := uint64(0)
-	for _, t := range op.Tensors {
-		if t.Bytes > 0 {
-			ts, total = append(ts, t), total+t.Bytes
-		}
-	}
+	ts, total := filled(op.Tensors)
 	if op.Tensors = ts; total == 0 || op.Kind == kernels.Permute && len(op.Pairs) == 0 {
 		return &Prepared{m: m}, nil
 	}
