@@ -137,7 +137,7 @@ func make33() []Seg {
 }
 
 // TestGuestsFit checks that no guest takes more registers than products leave to a
-// warp, or spills, once there is machine code.
+// warp (TestImagesHold: nor spills more than is allowed).
 func TestGuestsFit(t *testing.T) {
 	m, err := ReadManifest()
 	if err != nil {
@@ -148,10 +148,13 @@ func TestGuestsFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if im.Cubin == "" {
-		t.Skip("no machine code has been assembled")
+		t.Fatal("guests have no machine code: what the driver makes of their PTX may take more registers")
 	}
 	for name := range entries(t, 90) {
-		if r, ok := m.Resources[name]; strings.HasPrefix(name, "guest_") && (!ok || r.Registers > 32 || r.SpillBytes+r.StackBytes > 0) {
+		if !strings.HasPrefix(name, "guest_") {
+			continue
+		}
+		if r, ok := m.Resources[name]; !ok || r.Registers > 32 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

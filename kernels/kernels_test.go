@@ -39,6 +39,10 @@ func entries(t *testing.T, arch int) map[string]int {
 	return out
 }
 
+// spillsAllowed lists the bytes that kernels spill which may have no more registers
+// (guest.h) and are as fast with the spill as anything that was tried without it.
+var spillsAllowed = map[string]int{"guest_fold_f16_n8": 4, "guest_fold_bf16_n8": 4}
+
 func TestImagesHold(t *testing.T) {
 	set, err := NewSet()
 	if err != nil {
@@ -65,8 +69,8 @@ func TestImagesHold(t *testing.T) {
 		}
 	}
 	for name, r := range set.Manifest.Resources {
-		if r.SpillBytes != 0 {
-			t.Errorf("%s spills %d bytes", name, r.SpillBytes)
+		if r.SpillBytes > spillsAllowed[name] || r.StackBytes > 2*spillsAllowed[name] {
+			t.Errorf("%s spills %d bytes, its stack has %d", name, r.SpillBytes, r.StackBytes)
 		}
 	}
 	total := int64(0)

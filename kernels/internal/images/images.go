@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"sort"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -173,8 +172,7 @@ func Assemble(dir, ptxas string) error {
 	if err != nil {
 		return err
 	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	m.Ptxas = lines[len(lines)-1]
+	m.Ptxas = lastLine(out)
 	m.Resources = map[string]kernels.Resource{}
 	logs, errs := make([]string, len(m.Images)), make([]error, len(m.Images))
 	var wg sync.WaitGroup
@@ -231,33 +229,6 @@ func assemble(ptxas string, ptx []byte, arch int) (cubin []byte, log string, err
 	}
 	cubin, err = os.ReadFile(out)
 	return cubin, string(b), err
-}
-
-var (
-	entryLine = regexp.MustCompile(`Compiling entry function '(\w+)'`)
-	spillLine = regexp.MustCompile(`(\d+) bytes stack frame, (\d+) bytes spill stores`)
-	usedLine  = regexp.MustCompile(`Used (\d+) registers`)
-)
-
-// ParseResources reads ptxas -v output.
-func ParseResources(log string) map[string]kernels.Resource {
-	out := map[string]kernels.Resource{}
-	name := ""
-	for _, line := range strings.Split(log, "\n") {
-		if g := entryLine.FindStringSubmatch(line); g != nil {
-			name = g[1]
-		} else if g := spillLine.FindStringSubmatch(line); g != nil && name != "" {
-			r := out[name]
-			r.StackBytes, _ = strconv.Atoi(g[1])
-			r.SpillBytes, _ = strconv.Atoi(g[2])
-			out[name] = r
-		} else if g := usedLine.FindStringSubmatch(line); g != nil && name != "" {
-			r := out[name]
-			r.Registers, _ = strconv.Atoi(g[1])
-			out[name] = r
-		}
-	}
-	return out
 }
 
 func readManifest(dir string) (*kernels.Manifest, error) {
