@@ -379,6 +379,7 @@ func TestKilledInReplay(t *testing.T) {
 					start(t, "killed in a replay", n-1, n, env(r+2), dead)
 				}
 				victims[r] = <-dead
+				t.Logf("victim %d of %d has ended", r+1, len(victims))
 			}
 			others := make([]outcome, n-1)
 			for range others {
