@@ -3,6 +3,7 @@ package passes
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -19,10 +20,7 @@ func keptTraffic(nodes []*ir.Node) float64 {
 // bytesMoved is how many bytes the nodes of a region move each by itself, and as one
 // kernel: each operand from outside once, and what others read.
 func bytesMoved(nodes []*ir.Node) (apart, joined int64) {
-	r := &regionShape{member: map[*ir.Node]bool{}}
-	for _, n := range nodes {
-		r.member[n] = true
-	}
+	r := fusion.Of(nodes)
 	seen := map[*ir.Value]bool{} // look-up only
 	for _, n := range nodes {
 		if n.Op().IsView() {
@@ -31,7 +29,7 @@ func bytesMoved(nodes []*ir.Node) (apart, joined int64) {
 		for _, v := range n.Args() {
 			bytes := touched(n, v)
 			apart += bytes
-			if !seen[v] && !r.member[throughViews(v)] {
+			if !seen[v] && r.Given(v) {
 				seen[v] = true
 				joined += bytes
 			}
@@ -39,7 +37,7 @@ func bytesMoved(nodes []*ir.Node) (apart, joined int64) {
 		for _, v := range n.Results() {
 			bytes := touched(n, v)
 			apart += bytes
-			if r.escapes(v) {
+			if r.Escapes(v) {
 				joined += bytes
 			}
 		}

@@ -3,6 +3,7 @@ package passes
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -12,9 +13,9 @@ import (
 // kernel walks rows: all fold the same dimensions of the same shape, and what
 // follows from a fold is read at the row at hand only. Where sizes are known at run
 // time only, they count at their bounds, and each row of the results follows from its
-// own, or all is elementwise on tensors of one shape. The rules are those of
-// lower/cudagen, which refuses what breaks them; a test there generates every
-// region that this pass forms in random programs.
+// own, or all is elementwise on tensors of one shape. What single nodes are to a kernel
+// says internal/fusion, which lower/cudagen asks as well; it refuses what breaks these
+// rules, and a test there generates every region that this pass forms in random programs.
 
 // fusable reports whether n may belong to a region at all.
 func fusable(n *ir.Node) bool {
@@ -25,11 +26,13 @@ func fusable(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpFull, ir.OpIota, ir.OpClone, ir.OpCat, ir.OpGather, ir.OpIndex, ir.OpEmbedding:
 	case ir.OpScatter, ir.OpSliceScatter, ir.OpIndexPut, ir.OpIndexAdd:
-		if !pulled(n) && !updatesRows(n) {
+		if _, ok := fusion.UpdatesSizedRows(n); !ok && !pulled(n) {
 			return false
 		}
+	case ir.OpCumsum:
+		return false // one thread walks what is a row here
 	default:
-		if _, ok := folds(n); !ok && !i.Elementwise {
+		if _, ok := fusion.Folds(n); !ok && !i.Elementwise {
 			return false
 		}
 	}
@@ -38,178 +41,17 @@ func fusable(n *ir.Node) bool {
 			return false
 		}
 	}
-	return !sized(n) || i.Elementwise || rowsApart(n) || updatesRows(n)
-}
-
-// updatesRows reports whether n updates rows of the first dimension at positions of a
-// number that is known at run time only.
-func updatesRows(n *ir.Node) bool {
-	var index *ir.Value
-	switch n.Op() {
-	case ir.OpIndexAdd:
-		if n.Attrs().Int("dim", 0) != 0 {
-			return false
-		}
-		index = n.Arg(1)
-	case ir.OpIndexPut:
-		if dims := n.Attrs().Ints("dims"); len(dims) != 1 || dims[0] != 0 {
-			return false
-		}
-		index = n.Arg(2)
-	default:
-		return false
-	}
-	return sized(n) && index.Type().Rank() == 1 && index.Type().Contiguous()
-}
-
-// oneUpdate reports whether nodes are an update of rows, with elementwise operations and
-// constants that nobody else reads in front of it and elementwise ones of its shape
-// behind it.
-func oneUpdate(nodes []*ir.Node) bool {
-	at := slices.IndexFunc(nodes, updatesRows)
-	if at < 0 {
-		return false
-	}
-	root := nodes[at]
-	r := &regionShape{member: map[*ir.Node]bool{}}
-	for _, n := range nodes {
-		r.member[n] = true
-	}
-	index := root.Arg(1)
-	if root.Op() == ir.OpIndexPut {
-		index = root.Arg(2)
-	}
-	if r.member[index.Def()] {
-		return false
-	}
-	follows := map[*ir.Node]bool{root: true} // look-up only
-	for _, n := range nodes {
-		if n != root && !n.Op().Info().Elementwise && n.Op() != ir.OpFull {
-			return false
-		}
-		if slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return follows[a.Def()] }) {
-			follows[n] = true
-		}
-		if follows[n] && !n.Result(0).Type().Shape().Equal(root.Result(0).Type().Shape()) || !follows[n] && r.escapes(n.Result(0)) {
-			return false
-		}
-	}
-	return true
-}
-
-// sized reports whether a size of n's operands or results is known at run time only.
-func sized(n *ir.Node) bool {
-	has := func(v *ir.Value) bool { _, ok := v.Type().Shape().Static(); return !ok }
-	return slices.ContainsFunc(n.Args(), has) || slices.ContainsFunc(n.Results(), has)
-}
-
-// rowsApart reports whether row i of n's result follows from row i of operands of a
-// number of rows that is known at run time only, whatever that is.
-func rowsApart(n *ir.Node) bool {
-	fixed := func(v *ir.Value, d int64) bool { // size d of v is a number
-		if d < 0 {
-			d += int64(v.Type().Rank())
-		}
-		if d < 0 || d >= int64(v.Type().Rank()) {
-			return false
-		}
-		_, ok := v.Type().Shape()[d].Const()
-		return ok
-	}
-	switch n.Op() {
-	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias, ir.OpClone, ir.OpFull, ir.OpIota:
-		return true
-	case ir.OpCat, ir.OpGather:
-		return fixed(n.Arg(0), n.Attrs().Int("dim", 0))
-	case ir.OpEmbedding:
-		return fixed(n.Arg(0), 0)
-	case ir.OpIndex:
-		dims := n.Attrs().Ints("dims")
-		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !fixed(n.Arg(0), d) })
-	}
-	if gone, ok := folds(n); ok {
-		for d, g := range gone {
-			if g && !fixed(n.Arg(0), int64(d)) {
-				return false
-			}
-		}
-		_, static := n.Arg(0).Type().Shape().Static()
-		return !static
-	}
-	return n.Op().Info().Elementwise
-}
-
-// oneRow reports whether nodes of sizes that are known at run time only can be one
-// kernel that walks rows: there is one such size, it is size 0 of every tensor that has
-// one, all results among them, and each row follows from its own.
-func oneRow(nodes []*ir.Node) bool {
-	var rows *ir.Dim
-	r := &regionShape{member: map[*ir.Node]bool{}}
-	for _, n := range nodes {
-		r.member[n] = true
-	}
-	for _, n := range nodes {
-		if !rowsApart(n) {
-			return false
-		}
-		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-			shape := v.Type().Shape()
-			if _, ok := shape.Static(); ok {
-				if v.Def() == n && !n.Op().IsView() && r.escapes(v) {
-					return false
-				}
-				continue
-			}
-			if rows == nil {
-				rows = &shape[0]
-			}
-			if _, ok := shape[1:].Static(); !ok || !shape[0].Equal(*rows) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// oneVector reports whether nodes of sizes that are known at run time only can be one
-// kernel: all elementwise on row-major tensors of one shape, or on single elements.
-func oneVector(nodes []*ir.Node) bool {
-	var count *ir.Dim
-	for _, n := range nodes {
-		view := n.Op() == ir.OpView || n.Op() == ir.OpSqueeze || n.Op() == ir.OpUnsqueeze || n.Op() == ir.OpAlias
-		if !view && !n.Op().Info().Elementwise || len(n.Results()) != 1 {
-			return false
-		}
-		t := n.Result(0).Type()
-		if all := t.Shape().NumElems(); count == nil {
-			count = &all
-		} else if !count.Equal(all) {
-			return false
-		}
-		for _, a := range n.Args() {
-			alike := a.Type().Contiguous() && (view || a.Type().Shape().Equal(t.Shape()))
-			if !alike && !a.Type().Shape().NumElems().Equal(ir.D(1)) {
-				return false
-			}
-		}
-	}
-	r := &regionShape{member: map[*ir.Node]bool{}}
-	for _, n := range nodes {
-		r.member[n] = true
-	}
-	return slices.ContainsFunc(nodes, func(n *ir.Node) bool { return !n.Op().IsView() && r.escapes(n.Result(0)) })
+	_, updates := fusion.UpdatesSizedRows(n)
+	return !fusion.Sized(n) || i.Elementwise || fusion.RowsApart(n) || updates
 }
 
 // pulled reports whether every element of what n writes at positions can find its
 // values by itself, at no more cost than reading them: a slice, one index for each
 // line, or rows of the first dimension that blocks can list.
 func pulled(n *ir.Node) bool {
-	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-		if _, ok := v.Type().Shape().Static(); !ok {
-			return false
-		}
+	if fusion.Sized(n) {
+		return false
 	}
-	const places = 8192
 	shape := sizesOf(n.Arg(0))
 	switch n.Op() {
 	case ir.OpSliceScatter:
@@ -222,75 +64,32 @@ func pulled(n *ir.Node) bool {
 		want := slices.Clone(shape)
 		want[d] = 1
 		return slices.Equal(sizesOf(n.Arg(1)), want)
-	case ir.OpIndexPut:
-		dims := n.Attrs().Ints("dims")
-		return len(dims) == 1 && dims[0] == 0 && count64(sizesOf(n.Arg(2))) <= places
-	case ir.OpIndexAdd:
-		return n.Attrs().Int("dim", 0) == 0 && count64(sizesOf(n.Arg(1))) <= places
 	}
-	return false
+	index, ok := fusion.UpdatesRows(n)
+	return ok && count64(sizesOf(index)) <= fusion.MostPlaces
 }
-
-// listsRows reports whether blocks list the positions that n writes at.
-func listsRows(n *ir.Node) bool { return n.Op() == ir.OpIndexPut || n.Op() == ir.OpIndexAdd }
 
 // rowsFit checks the nodes that list rows: one at most, whose positions lie in
 // memory, and as large as the results. Walks over rows have no lists.
 func (r *regionShape) rowsFit(nodes []*ir.Node, count int64) bool {
 	lists := 0
 	for _, n := range nodes {
-		if !listsRows(n) {
+		index, ok := fusion.UpdatesRows(n)
+		if !ok {
 			continue
 		}
 		lists++
-		index := n.Arg(1)
-		if n.Op() == ir.OpIndexPut {
-			index = n.Arg(2)
-		}
 		for _, m := range nodes {
 			// What is wider belongs to its readers: it would be written for their sake.
-			if v := m.Result(0); !m.Op().IsView() && r.escapes(v) && v.Type().DType().Size() > n.Result(0).Type().DType().Size() {
+			if v := m.Result(0); r.Writes(m) && v.Type().DType().Size() > n.Result(0).Type().DType().Size() {
 				return false
 			}
 		}
-		if lists > 1 || r.shape != nil || r.member[throughViews(index)] || count64(sizesOf(n.Result(0))) != count {
+		if lists > 1 || r.shape != nil || !r.Given(index) || count64(sizesOf(n.Result(0))) != count {
 			return false
 		}
 	}
 	return true
-}
-
-// folds reports which dimensions of its operand n reduces, if it is a reduction.
-func folds(n *ir.Node) ([]bool, bool) {
-	if len(n.Args()) != 1 {
-		return nil, false
-	}
-	rank := n.Arg(0).Type().Rank()
-	gone := make([]bool, rank)
-	var dims []int64
-	switch n.Op() {
-	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
-		dims = n.Attrs().Ints("dims")
-		if len(dims) == 0 {
-			for d := range rank {
-				dims = append(dims, int64(d))
-			}
-		}
-	case ir.OpArgmax, ir.OpSoftmax, ir.OpLogSoftmax:
-		dims = []int64{n.Attrs().Int("dim", -1)}
-	default:
-		return nil, false
-	}
-	for _, d := range dims {
-		if d < 0 {
-			d += int64(rank)
-		}
-		if d < 0 || d >= int64(rank) {
-			return nil, false
-		}
-		gone[d] = true
-	}
-	return gone, true
 }
 
 // costly reports whether computing an element of n again costs more than reading it.
@@ -313,25 +112,28 @@ const (
 
 // regionShape is what a region walks over.
 type regionShape struct {
-	member map[*ir.Node]bool // look-up only
-	kind   map[*ir.Value]when
-	shape  []int64 // what is folded; nil without reductions
-	gone   []bool
-	ones   []int64 // shape with 1 for the folded dimensions
-	rows   int64
-	cells  int64
+	fusion.Region
+	kind  map[*ir.Value]when
+	shape []int64 // what is folded; nil without reductions
+	gone  []bool
+	ones  []int64 // shape with 1 for the folded dimensions
+	rows  int64
+	cells int64
 }
 
 // oneKernel reports whether the nodes, in program order and with the views between
 // them, can be one kernel that is worth it.
 func oneKernel(nodes []*ir.Node) bool {
-	if slices.ContainsFunc(nodes, sized) && !oneRow(nodes) {
-		return oneVector(nodes) || oneUpdate(nodes)
+	if slices.ContainsFunc(nodes, fusion.Sized) {
+		if _, no := fusion.OneRow(nodes); no != nil {
+			_, vector := fusion.OneVector(nodes)
+			_, update := fusion.OneUpdate(nodes)
+			return vector == nil || update == nil
+		}
 	}
-	r := &regionShape{member: map[*ir.Node]bool{}, kind: map[*ir.Value]when{}}
+	r := &regionShape{Region: fusion.Of(nodes), kind: map[*ir.Value]when{}}
 	for _, n := range nodes {
-		r.member[n] = true
-		if gone, ok := folds(n); ok && !r.sameFold(sizesOf(n.Arg(0)), gone) {
+		if gone, ok := fusion.Folds(n); ok && !r.sameFold(sizesOf(n.Arg(0)), gone) {
 			return false
 		}
 	}
@@ -367,7 +169,7 @@ func (r *regionShape) sameFold(shape []int64, gone []bool) bool {
 // place decides when n's results can be had; false if they cannot.
 func (r *regionShape) place(n *ir.Node) bool {
 	late := slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return r.kind[a] != anywhere })
-	if _, ok := folds(n); ok {
+	if _, ok := fusion.Folds(n); ok {
 		a := n.Arg(0)
 		if late && (r.kind[a] != perCell || !slices.Equal(sizesOf(a), r.shape)) {
 			return false
@@ -379,7 +181,7 @@ func (r *regionShape) place(n *ir.Node) bool {
 		return true
 	}
 	if n.Op() == ir.OpAsStrided {
-		return !r.member[throughViews(n.Arg(0))]
+		return r.Given(n.Arg(0))
 	}
 	if !late {
 		return true
@@ -397,7 +199,7 @@ func (r *regionShape) place(n *ir.Node) bool {
 		}
 		r.kind[n.Result(0)] = perRow
 		return true
-	case n.Op() == ir.OpView, n.Op() == ir.OpSqueeze, n.Op() == ir.OpUnsqueeze, n.Op() == ir.OpAlias:
+	case fusion.Reshapes(n):
 		r.kind[n.Result(0)] = r.kind[n.Arg(0)]
 		return true
 	case n.Op() == ir.OpExpand, n.Op() == ir.OpClone, n.Op().Info().Elementwise:
@@ -428,7 +230,7 @@ func (r *regionShape) broadcasts(n *ir.Node, out []int64) bool {
 func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 	count := int64(-1)
 	for _, n := range nodes {
-		if n.Op().IsView() || !r.escapes(n.Result(0)) {
+		if !r.Writes(n) {
 			continue
 		}
 		c := count64(sizesOf(n.Result(0)))
@@ -457,19 +259,6 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 		}
 	}
 	return true
-}
-
-// escapes reports whether v, or a view of it in the region, is read outside.
-func (r *regionShape) escapes(v *ir.Value) bool {
-	for _, u := range v.Uses() {
-		if !r.member[u.Node] {
-			return true
-		}
-		if u.Node.Op().IsView() && slices.ContainsFunc(u.Node.Results(), r.escapes) {
-			return true
-		}
-	}
-	return false
 }
 
 // sizesOf are the sizes of v, those known at run time only at their bounds.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -29,14 +30,14 @@ func Regions(f *ir.Func) ([]Region, error) {
 	var out []Region
 	order := f.Order()
 	for i := 0; i < len(order); {
-		id, ok := fusion(order[i])
+		id, ok := number(order[i])
 		if !ok {
 			i++
 			continue
 		}
 		r := Region{First: i, Last: i}
 		for r.Last+1 < len(order) {
-			next, ok := fusion(order[r.Last+1])
+			next, ok := number(order[r.Last+1])
 			if !ok || next != id {
 				break
 			}
@@ -44,8 +45,8 @@ func Regions(f *ir.Func) ([]Region, error) {
 		}
 		r.Nodes = order[r.First : r.Last+1]
 		for _, n := range r.Nodes {
-			if why := unfusable(n); why != "" {
-				return nil, fmt.Errorf("%%%s: %s=%d: %s", n.Name(), FusionKey, id, why)
+			if no := fusion.Check(n); no != nil {
+				return nil, fmt.Errorf("%%%s: %s=%d: %s", n.Name(), FusionKey, id, no.Reason)
 			}
 		}
 		out = append(out, r)
@@ -126,26 +127,12 @@ func (u *uses) claimed(r *Region, n *ir.Node, s ir.StorageID) bool {
 	return false
 }
 
-func fusion(n *ir.Node) (int64, bool) {
+// number is that of the region that n belongs to, false if it belongs to none.
+func number(n *ir.Node) (int64, bool) {
 	if !n.Meta().Has(FusionKey) {
 		return 0, false
 	}
 	return n.Meta().Int(FusionKey, -1), true
-}
-
-// unfusable says why n can belong to no region.
-func unfusable(n *ir.Node) string {
-	if c := n.Op().Class(); c != ir.ClassView && c != ir.ClassMemory || !n.Pure() || n.Group() != nil {
-		return "a region has views and pure operations on memory only"
-	}
-	for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
-		for _, v := range list {
-			if v.Type().IsAsync() {
-				return fmt.Sprintf("%s is %s, which is in flight", v, v.Type())
-			}
-		}
-	}
-	return ""
 }
 
 // Regions are the function's regions in order.

@@ -246,7 +246,7 @@ func (g *generator) scatterLines(n *ir.Node) error {
 // pack moves tensors to or from one tensor that holds their bytes one after the
 // other, piece by piece. Every piece has blocks of its own.
 func (g *generator) pack(n *ir.Node, tensors []*ir.Value, flat *ir.Value, in bool) error {
-	if !dense(flat) {
+	if !flat.Type().Contiguous() {
 		return unsupported(n, "%s is not dense", flat)
 	}
 	parts, d := n.Attrs().Int("parts", 1), n.Attrs().Int("dim", 0)

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
 // level is how many folds have to be finished one after the other before the
 // last of n itself, counted from 1; 0 for what needs none.
 func (g *generator) level(n *ir.Node, seen map[*ir.Node]int) int {
-	if !g.r.member[n] {
+	if !g.r.Has(n) {
 		return 0
 	}
 	if l, ok := seen[n]; ok {
@@ -20,7 +21,7 @@ func (g *generator) level(n *ir.Node, seen map[*ir.Node]int) int {
 	for _, a := range n.Args() {
 		l = max(l, g.level(a.Def(), seen))
 	}
-	if _, ok := reduces(n); ok {
+	if _, ok := fusion.Folds(n); ok {
 		switch n.Op() {
 		case ir.OpCumsum:
 		case ir.OpSoftmax, ir.OpLogSoftmax:
@@ -89,7 +90,7 @@ func (g *generator) fold(r reduction) (string, error) {
 	want := g.foldLevel(g.first(r), seen)
 	var all []reduction
 	for _, n := range g.r.nodes {
-		if _, ok := reduces(n); !ok || n.Op() == ir.OpCumsum || g.r.same(n.Result(0)) != n.Result(0) {
+		if _, ok := fusion.Folds(n); !ok || n.Op() == ir.OpCumsum || g.r.same(n.Result(0)) != n.Result(0) {
 			continue
 		}
 		for part := range 2 {
@@ -315,14 +316,14 @@ func onlinePairs(r *region, f *form) map[*ir.Node]*ir.Node {
 		}
 		exp := r.same(n.Arg(0)).Def()
 		sub := r.same(exp.Arg(0)).Def()
-		if !r.member[exp] || !r.member[sub] || sub.Op() != ir.OpSub || len(sub.Args()) != 2 || scalarOf(sub.Attrs(), "alpha").set {
+		if !r.Has(exp) || !r.Has(sub) || sub.Op() != ir.OpSub || len(sub.Args()) != 2 || scalarOf(sub.Attrs(), "alpha").set {
 			continue
 		}
 		top := r.same(sub.Arg(1)).Def()
-		for r.member[top] && top.Op().IsView() {
+		for r.Has(top) && top.Op().IsView() {
 			top = r.same(top.Arg(0)).Def()
 		}
-		if r.member[top] && top.Op() == ir.OpAmax && r.same(top.Arg(0)) == r.same(sub.Arg(0)) && single(n.Result(0), n.Arg(0), exp.Arg(0), sub.Arg(0), sub.Arg(1), top.Result(0)) {
+		if r.Has(top) && top.Op() == ir.OpAmax && r.same(top.Arg(0)) == r.same(sub.Arg(0)) && single(n.Result(0), n.Arg(0), exp.Arg(0), sub.Arg(0), sub.Arg(1), top.Result(0)) {
 			add(top, n)
 		}
 	}

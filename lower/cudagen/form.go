@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -40,56 +41,11 @@ type form struct {
 	cached   int64  // walks of a row's columns that a thread makes, if they are few and even; what it read stays with it
 }
 
-// reduces reports whether n folds dimensions, and which.
-func reduces(n *ir.Node) (gone []bool, ok bool) {
-	rank := 0
-	if len(n.Args()) > 0 {
-		rank = n.Arg(0).Type().Rank()
-	}
-	gone = make([]bool, rank)
-	set := func(d int64) {
-		if d < 0 {
-			d += int64(rank)
-		}
-		if d >= 0 && d < int64(rank) {
-			gone[d] = true
-		}
-	}
-	all := func() {
-		for d := range gone {
-			gone[d] = true
-		}
-	}
-	switch n.Op() {
-	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
-		dims := n.Attrs().Ints("dims")
-		for _, d := range dims {
-			set(d)
-		}
-		if len(dims) == 0 {
-			all()
-		}
-	case ir.OpArgmax:
-		if n.Attrs().Has("dim") {
-			set(n.Attrs().Int("dim", 0))
-		} else {
-			all()
-		}
-	case ir.OpSoftmax, ir.OpLogSoftmax:
-		set(n.Attrs().Int("dim", -1))
-	case ir.OpCumsum:
-		set(n.Attrs().Int("dim", 0))
-	default:
-		return nil, false
-	}
-	return gone, true
-}
-
 // newForm finds the one shape that all nodes and results of a region fit.
 func newForm(r *region, lim *limits) (*form, error) {
 	f := &form{most: 8, limits: lim}
 	for _, n := range r.nodes {
-		gone, ok := reduces(n)
+		gone, ok := fusion.Folds(n)
 		if !ok {
 			continue
 		}
@@ -221,7 +177,7 @@ func (f *form) traffic(r *region) (narrow, wide int64, full int) {
 	}
 	for _, n := range r.nodes {
 		for _, v := range n.Args() {
-			if r.given(v) {
+			if r.Given(v) {
 				add(v)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -59,7 +60,7 @@ func (k *Kernel) Key(options []string) string {
 // equal text up to the names of nodes. An error that wraps [ErrUnsupported] says
 // that the region cannot be one kernel. The time is linear in the size of the text.
 func Generate(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, error) {
-	if slices.ContainsFunc(nodes, symbolic) {
+	if slices.ContainsFunc(nodes, fusion.Sized) {
 		return generateSized(name, st, nodes)
 	}
 	return generate(name, st, nodes, nil)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -313,21 +314,16 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 // planList lets blocks have whole rows of an index_put along the first dimension,
 // or parts of one row, so that a block can list the places of its rows once.
 func (f *form) planList(r *region) {
-	const most = 11000 // places that fit in shared memory
 	f.list = nil
 	for _, n := range r.nodes {
-		if n.Op() != ir.OpIndexPut && n.Op() != ir.OpIndexAdd {
+		index, ok := fusion.UpdatesRows(n)
+		if !ok {
 			continue
-		}
-		index := n.Arg(1)
-		dims := []int64{n.Attrs().Int("dim", 0)}
-		if n.Op() == ir.OpIndexPut {
-			index, dims = n.Arg(2), n.Attrs().Ints("dims")
 		}
 		shape := sizes(n.Arg(0))
 		places := numel(sizes(index))
 		row := numel(shape) / max(shape[0], 1)
-		if f.list != nil || len(dims) != 1 || dims[0] != 0 || numel(shape) != f.count || !r.given(index) || !dense(index) || places > most || places < 64 || f.big && row > 1<<30 {
+		if f.list != nil || numel(shape) != f.count || !r.Given(index) || places > fusion.MostPlaces || places < 64 || f.big && row > 1<<30 {
 			continue
 		}
 		f.block = 256
@@ -345,30 +341,14 @@ func (f *form) planList(r *region) {
 	}
 }
 
-// dense reports whether v lies in row-major order.
-func dense(v *ir.Value) bool {
-	n := int64(1)
-	s := sizes(v)
-	for d := len(s) - 1; d >= 0; d-- {
-		if s[d] != 1 && v.Type().Strides()[d] != n {
-			return false
-		}
-		n *= s[d]
-	}
-	return true
-}
-
 // lists writes what a block does first: the list of places of its rows.
 func (g *generator) lists() error {
 	n := g.f.list
 	if n == nil || g.probe != nil {
 		return nil
 	}
-	index := n.Args()[len(n.Args())-1]
-	wrap := true
-	if n.Op() == ir.OpIndexAdd {
-		index, wrap = n.Arg(1), false
-	}
+	index, _ := fusion.UpdatesRows(n)
+	wrap := n.Op() != ir.OpIndexAdd
 	k, ok := g.inAt[index]
 	if !ok {
 		k = len(g.ins)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -31,21 +32,21 @@ func unsupported(n *ir.Node, format string, args ...any) error {
 	return &UnsupportedError{Node: n.Name(), Op: n.Op().Name(), Reason: fmt.Sprintf(format, args...)}
 }
 
+// refused is a rule's refusal as an error of this package.
+func refused(no *fusion.Refusal) error { return unsupported(no.Node, "%s", no.Reason) }
+
 // region is a set of nodes and what they read and write.
 type region struct {
-	nodes  []*ir.Node
-	member map[*ir.Node]bool // look-up only
-	st     *ir.Storages
-	outs   []*ir.Value             // tensors that someone outside reads, in order of definition
-	equal  map[*ir.Value]*ir.Value // of values that are computed twice, the first; look-up only, see same
+	fusion.Region
+	nodes []*ir.Node
+	st    *ir.Storages
+	outs  []*ir.Value             // tensors that someone outside reads, in order of definition
+	equal map[*ir.Value]*ir.Value // of values that are computed twice, the first; look-up only, see same
 }
 
 // newRegion checks the nodes, which stand in program order, and finds the results.
 func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
-	r := &region{nodes: nodes, member: map[*ir.Node]bool{}, st: st}
-	for _, n := range nodes {
-		r.member[n] = true
-	}
+	r := &region{Region: fusion.Of(nodes), nodes: nodes, st: st}
 	for _, n := range nodes {
 		if err := r.check(n, func(t ir.Type) bool { return t.Strides() != nil }); err != nil {
 			return nil, err
@@ -60,11 +61,11 @@ func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 
 // check refuses what no kernel computes, and operands and results that do not fit.
 func (r *region) check(n *ir.Node, fits func(ir.Type) bool) error {
-	if c := n.Op().Class(); c != ir.ClassView && c != ir.ClassMemory || !n.Pure() {
-		return unsupported(n, "a %s operation, or one with effects", c)
+	if no := fusion.Check(n); no != nil {
+		return refused(no)
 	}
-	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-		if v.Type().IsAsync() || !fits(v.Type()) {
+	for _, v := range slices.Concat(n.Args(), n.Results()) {
+		if !fits(v.Type()) {
 			return unsupported(n, "%s is %s; sizes have to be known", v, v.Type())
 		}
 	}
@@ -75,7 +76,7 @@ func (r *region) check(n *ir.Node, fits func(ir.Type) bool) error {
 func (r *region) findOuts() error {
 	for _, n := range r.nodes {
 		for _, v := range n.Results() {
-			if n.Op().IsView() || !r.escapes(v) {
+			if n.Op().IsView() || !r.Escapes(v) {
 				continue
 			}
 			r.outs = append(r.outs, v)
@@ -85,39 +86,6 @@ func (r *region) findOuts() error {
 		return unsupported(r.nodes[0], "nobody reads what it and the %d nodes with it compute", len(r.nodes)-1)
 	}
 	return nil
-}
-
-// escapes reports whether v or a view of it that belongs to the region is read by
-// who does not.
-func (r *region) escapes(v *ir.Value) bool {
-	for _, u := range v.Uses() {
-		if !r.member[u.Node] {
-			return true
-		}
-		if u.Node.Op().IsView() {
-			for _, w := range u.Node.Results() {
-				if r.escapes(w) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// given reports whether v lies in memory before the region runs: nobody in the
-// region computes it, and it is no view of what the region computes.
-func (r *region) given(v *ir.Value) bool {
-	for {
-		n := v.Def()
-		switch {
-		case !r.member[n]:
-			return true
-		case !n.Op().IsView():
-			return false
-		}
-		v = n.Arg(0)
-	}
 }
 
 // aligned reports whether the first element of v, which lies in memory, is known

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -151,7 +152,7 @@ func (g *generator) oneWalk() bool {
 		if l > 1 || l == 1 && slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return v.Def() == n && f.full(v) }) {
 			return false
 		}
-		if _, ok := reduces(n); ok {
+		if _, ok := fusion.Folds(n); ok {
 			walks = walks || g.picked(n.Arg(0)) == nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -19,21 +20,9 @@ import (
 // of one shape, as vectors. Of the other operations each has a kernel by itself, which
 // computes its indices as it goes.
 
-// symbolic reports whether a size of n's operands or results is known at run time only.
-func symbolic(n *ir.Node) bool {
-	has := func(v *ir.Value) bool {
-		_, ok := v.Type().Shape().Static()
-		return !ok && !v.Type().IsAsync()
-	}
-	return slices.ContainsFunc(n.Args(), has) || slices.ContainsFunc(n.Results(), has)
-}
-
 // generateSized is Generate of a region with sizes that are known at run time only.
 func generateSized(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, error) {
-	r := &region{nodes: nodes, member: map[*ir.Node]bool{}, st: st}
-	for _, n := range nodes {
-		r.member[n] = true
-	}
+	r := &region{Region: fusion.Of(nodes), nodes: nodes, st: st}
 	for _, n := range nodes {
 		if err := r.check(n, func(ir.Type) bool { return true }); err != nil {
 			return nil, err
@@ -55,8 +44,8 @@ func generateSized(name string, st *ir.Storages, nodes []*ir.Node) (*Kernel, err
 	}
 	root := nodes[0]
 	if len(nodes) > 1 {
-		var other error
-		if root, other = rowUpdate(r); other != nil {
+		var no *fusion.Refusal
+		if root, no = fusion.OneUpdate(nodes); no != nil {
 			return nil, err
 		}
 	}
@@ -429,7 +418,7 @@ func (g *sized) kernel(name string) (*Kernel, error) {
 // write chooses the form of the operation.
 func (g *sized) write() error {
 	n := g.n
-	if _, ok := reduces(n); ok {
+	if _, ok := fusion.Folds(n); ok {
 		return g.fold()
 	}
 	switch n.Op() {

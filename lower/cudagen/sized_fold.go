@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -21,7 +22,7 @@ type folding struct {
 func (g *sized) fold() error {
 	n := g.n
 	f := &folding{}
-	f.is, _ = reduces(n)
+	f.is, _ = fusion.Folds(n)
 	shape := n.Arg(0).Type().Shape()
 	trailing, seen := true, false
 	for d, s := range shape {

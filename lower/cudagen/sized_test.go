@@ -171,7 +171,7 @@ func TestRandomSizes(t *testing.T) {
 func TestSizedErrors(t *testing.T) {
 	for _, c := range []struct{ name, text, node, op, want string }{
 		{"mixed", `(%x: f32[a,4], %z: bf16[b,4]) -> (f32[a+b,4]) { %y = cat %x, %z {dim=0} : f32[a+b,4]; return %y }`, "y", "cat", "f32 from bf16"},
-		{"two_folds", `(%x: f32[a,b]) -> (f32[a]) { %s = sum %x {dims=[1]} : f32[a]; %y = exp %s : f32[a]; return %y }`, "s", "sum", "several sizes known at run time only"},
+		{"two_folds", `(%x: f32[a,b]) -> (f32[a]) { %s = sum %x {dims=[1]} : f32[a]; %y = exp %s : f32[a]; return %y }`, "s", "sum", "%x is f32[a,b]: only the number of rows, one for all, may be known at run time only"},
 		{"columns", `(%x: f32[a,4]) -> (f32[4]) { %e = exp %x : f32[a,4]; %y = sum %e {dims=[0]} : f32[4]; return %y }`, "y", "sum", "rows of its result depend on other rows, or on how many there are"},
 	} {
 		m, err := ir.Parse(c.name, "world 1\nsym a hint 5 max 37\nsym b hint 6 max 37\nfunc @f"+lines.Replace(c.text)+"\n")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -88,7 +89,7 @@ func (g *sized) update() error {
 	if err != nil {
 		return err
 	}
-	if updatesRows(g.n) {
+	if _, ok := fusion.UpdatesSizedRows(g.n); ok {
 		return g.listed(u)
 	}
 	n := g.n
@@ -216,60 +217,6 @@ func (g *sized) listedRow(u *updating, list func(first, some string), near, plac
 	})
 }
 
-// updatesRows reports whether n updates rows of the first dimension at positions that
-// stand one after the other in memory.
-func updatesRows(n *ir.Node) bool {
-	switch n.Op() {
-	case ir.OpIndexAdd:
-		d := n.Attrs().Int("dim", 0)
-		return (d == 0 || d == -int64(n.Arg(0).Type().Rank())) && n.Arg(1).Type().Rank() == 1 && n.Arg(1).Type().Contiguous()
-	case ir.OpIndexPut:
-		dims := n.Attrs().Ints("dims")
-		return len(n.Args()) == 3 && len(dims) == 1 && dims[0] == 0 && n.Arg(2).Type().Rank() == 1 && n.Arg(2).Type().Contiguous()
-	}
-	return false
-}
-
-// rowUpdate finds the update of rows that a region is about: elementwise operations and
-// constants lead to what it updates and to its values, and elementwise operations of its
-// shape follow from it. Nobody else reads what leads to it.
-func rowUpdate(r *region) (*ir.Node, error) {
-	at := slices.IndexFunc(r.nodes, updatesRows)
-	if at < 0 {
-		return nil, unsupported(r.nodes[0], "sizes known at run time only, in a region that is neither of rows nor elementwise")
-	}
-	root := r.nodes[at]
-	shape := root.Result(0).Type().Shape()
-	index := root.Args()[len(root.Args())-1]
-	if root.Op() == ir.OpIndexAdd {
-		index = root.Arg(1)
-	}
-	if r.member[index.Def()] {
-		return nil, unsupported(root, "%s is computed in the same region", index)
-	}
-	follows := map[*ir.Node]bool{root: true} // look-up only
-	for _, n := range r.nodes {
-		if n == root {
-			continue
-		}
-		if !n.Op().Info().Elementwise && n.Op() != ir.OpFull {
-			return nil, unsupported(n, "not elementwise, beside an update of rows")
-		}
-		if slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return follows[a.Def()] }) {
-			follows[n] = true
-			if !n.Result(0).Type().Shape().Equal(shape) {
-				return nil, unsupported(n, "it follows from an update of rows of another shape")
-			}
-		}
-	}
-	for _, v := range r.outs {
-		if !follows[v.Def()] {
-			return nil, unsupported(v.Def(), "others than an update of rows read it")
-		}
-	}
-	return root, nil
-}
-
 // define declares what a value of the region is.
 func (g *sized) define(v *ir.Value, e string) operand {
 	x := operand{g.fresh("x"), held(v.Type().DType())}
@@ -285,7 +232,7 @@ func (g *sized) value(v *ir.Value, at []coord) (operand, error) {
 		return x, nil
 	}
 	switch {
-	case !g.r.member[n]:
+	case !g.r.Has(n):
 		g.known[v] = g.load(v, at)
 	case n.Op() == ir.OpFull:
 		e, dom := fullText(n)

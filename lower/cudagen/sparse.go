@@ -15,7 +15,7 @@ import (
 // scatter writes; nil if v is no such tensor.
 func (g *generator) picked(v *ir.Value) *ir.Node {
 	n := v.Def()
-	if !g.r.member[n] || !slices.Equal(sizes(v), g.f.shape) || !held32(v) {
+	if !g.r.Has(n) || !slices.Equal(sizes(v), g.f.shape) || !held32(v) {
 		return nil
 	}
 	switch n.Op() {
@@ -29,7 +29,7 @@ func (g *generator) picked(v *ir.Value) *ir.Node {
 				return nil
 			}
 		}
-		if !g.r.member[fill] || fill.Op() != ir.OpFull || scalarOf(fill.Attrs(), "value").f != 0 || n.Attrs().Has("reduce") || !slices.Equal(sizes(n.Arg(1)), want) {
+		if !g.r.Has(fill) || fill.Op() != ir.OpFull || scalarOf(fill.Attrs(), "value").f != 0 || n.Attrs().Has("reduce") || !slices.Equal(sizes(n.Arg(1)), want) {
 			return nil
 		}
 		return n

@@ -19,7 +19,7 @@ type reduction struct {
 func (g *generator) value(v *ir.Value, at []lin) (string, error) {
 	v = g.r.same(v)
 	n := v.Def()
-	if !g.r.given(v) {
+	if !g.r.Given(v) {
 		if n.Op().IsView() {
 			return g.throughView(v, at)
 		}
@@ -39,7 +39,7 @@ func (g *generator) value(v *ir.Value, at []lin) (string, error) {
 	}
 	var t string
 	var err error
-	if g.r.given(v) {
+	if g.r.Given(v) {
 		t = g.load(v, dot(at, v.Type().Strides()))
 	} else {
 		t, err = g.compute(v, at)

@@ -1,0 +1,189 @@
+// Package fusion says what nodes are to a kernel that computes several of them: which
+// of a region's values others read, which dimensions a node folds, which rows follow
+// from which, and what writes whole rows at positions that a tensor holds. Pass fuse
+// forms regions by these rules and lower/cudagen writes kernels by them, so that the two
+// cannot disagree.
+//
+// Nodes are those of a verified function, so that attributes and types fit each other.
+// Where a rule has to refuse, it returns a *Refusal, which names the node and why.
+package fusion
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Refusal says which node keeps a region from being one kernel, and why.
+type Refusal struct {
+	Node   *ir.Node
+	Reason string
+}
+
+// Error names the node and the reason.
+func (e *Refusal) Error() string { return fmt.Sprintf("%%%s: %s", e.Node.Name(), e.Reason) }
+
+func refuse(n *ir.Node, format string, args ...any) *Refusal {
+	return &Refusal{n, fmt.Sprintf(format, args...)}
+}
+
+// Check refuses what belongs to no region: regions are of views and of pure operations
+// on memory that involve no other rank, and nothing in them is in flight.
+func Check(n *ir.Node) *Refusal {
+	if c := n.Op().Class(); c != ir.ClassView && c != ir.ClassMemory || !n.Pure() || n.Group() != nil {
+		return refuse(n, "a region has views and pure operations on memory only")
+	}
+	for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
+		for _, v := range list {
+			if v.Type().IsAsync() {
+				return refuse(n, "%s is %s, which is in flight", v, v.Type())
+			}
+		}
+	}
+	return nil
+}
+
+// Region is the nodes of one kernel, with the views between them. The zero value has none.
+type Region struct {
+	member map[*ir.Node]bool // look-up only
+}
+
+// Of returns the region of the given nodes. O(nodes).
+func Of(nodes []*ir.Node) Region {
+	r := Region{make(map[*ir.Node]bool, len(nodes))}
+	for _, n := range nodes {
+		r.member[n] = true
+	}
+	return r
+}
+
+// Has reports whether n belongs to the region.
+func (r Region) Has(n *ir.Node) bool { return r.member[n] }
+
+// Given reports whether v lies in memory before the region runs: no node of the region
+// computes it, and it is no view, in the region, of what one does. O(views).
+func (r Region) Given(v *ir.Value) bool {
+	for {
+		n := v.Def()
+		switch {
+		case !r.member[n]:
+			return true
+		case !n.Op().IsView():
+			return false
+		}
+		v = n.Arg(0)
+	}
+}
+
+// Escapes reports whether who does not belong to the region reads v, or a view of it
+// that does. O(uses of both).
+func (r Region) Escapes(v *ir.Value) bool {
+	for _, u := range v.Uses() {
+		if !r.member[u.Node] || u.Node.Op().IsView() && slices.ContainsFunc(u.Node.Results(), r.Escapes) {
+			return true
+		}
+	}
+	return false
+}
+
+// Writes reports whether n has a result that the region's kernel writes: what a view
+// shows has its bytes already.
+func (r Region) Writes(n *ir.Node) bool {
+	return !n.Op().IsView() && slices.ContainsFunc(n.Results(), r.Escapes)
+}
+
+// Sized reports whether a size of n's operands or results is known at run time only.
+func Sized(n *ir.Node) bool {
+	return slices.ContainsFunc(n.Args(), open) || slices.ContainsFunc(n.Results(), open)
+}
+
+// open reports whether a size of v is known at run time only.
+func open(v *ir.Value) bool {
+	if v.Type().IsAsync() {
+		return false
+	}
+	_, ok := v.Type().Shape().Static()
+	return !ok
+}
+
+// Reshapes reports whether n is a view of all of its operand in the same order.
+func Reshapes(n *ir.Node) bool {
+	switch n.Op() {
+	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias:
+		return true
+	}
+	return false
+}
+
+// Folds reports which dimensions of its operand n walks for each element of its result,
+// if that is what it does: those that a reduction folds (all of them if it names none),
+// and that of a softmax or of a running sum.
+func Folds(n *ir.Node) (gone []bool, ok bool) {
+	var dims []int64
+	switch n.Op() {
+	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
+		dims = n.Attrs().Ints("dims")
+	case ir.OpArgmax, ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum:
+		dims = []int64{n.Attrs().Int("dim", 0)}
+	default:
+		return nil, false
+	}
+	gone = make([]bool, n.Arg(0).Type().Rank())
+	for d := range gone {
+		gone[d] = len(dims) == 0
+	}
+	for _, d := range dims {
+		if d = counted(d, len(gone)); d >= 0 && d < int64(len(gone)) {
+			gone[d] = true
+		}
+	}
+	return gone, true
+}
+
+// counted is a dimension counted from the front.
+func counted(d int64, rank int) int64 {
+	if d < 0 {
+		d += int64(rank)
+	}
+	return d
+}
+
+// fixed reports whether size d of v is a number.
+func fixed(v *ir.Value, d int64) bool {
+	d = counted(d, v.Type().Rank())
+	if d < 0 || d >= int64(v.Type().Rank()) {
+		return false
+	}
+	_, ok := v.Type().Shape()[d].Const()
+	return ok
+}
+
+// RowsApart reports whether row i of n's result follows from row i of operands of a
+// number of rows that is known at run time only, whatever that number is. What needs no
+// operand, and views, count as such.
+func RowsApart(n *ir.Node) bool {
+	switch n.Op() {
+	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze, ir.OpAlias, ir.OpClone, ir.OpFull, ir.OpIota:
+		return true
+	case ir.OpCat, ir.OpGather, ir.OpScatter, ir.OpSliceScatter:
+		return fixed(n.Arg(0), n.Attrs().Int("dim", 0))
+	case ir.OpEmbedding:
+		return fixed(n.Arg(0), 0)
+	case ir.OpIndex:
+		dims := n.Attrs().Ints("dims")
+		return len(dims) > 0 && !slices.ContainsFunc(dims, func(d int64) bool { return !fixed(n.Arg(0), d) })
+	case ir.OpCumsum:
+		return false // one thread walks what is a row here
+	}
+	gone, ok := Folds(n)
+	if !ok {
+		return n.Op().Info().Elementwise
+	}
+	for d, g := range gone {
+		if g && !fixed(n.Arg(0), int64(d)) {
+			return false
+		}
+	}
+	return open(n.Arg(0)) // else it has rows of another number
+}

@@ -1,0 +1,234 @@
+package fusion_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/fusion"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// parse returns function f of symbols a and b.
+func parse(t *testing.T, text string) *ir.Func {
+	t.Helper()
+	lines := strings.NewReplacer(" { %", " {\n%", "; ", "\n", " }", "\n}").Replace(text)
+	m, err := ir.Parse("test", "world 2\ngroup @g = [[0, 1]]\nsym a hint 3 max 37\nsym b hint 3 max 37\nfunc @f"+lines+"\n")
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if err := m.Verify(); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return m.Func("f")
+}
+
+// inside are the nodes between the inputs and the return.
+func inside(f *ir.Func) []*ir.Node {
+	order := f.Order()
+	return order[len(f.Inputs()) : len(order)-1]
+}
+
+// The last node of each function is what the rules are asked about.
+func TestNode(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		gone       []bool // nil: it folds nothing
+		apart      bool   // rows
+		updates    bool   // rows
+		sizedRows  bool   // and their number is open
+		sized      bool
+	}{
+		{name: "sum", text: `(%x: f32[4,6]) -> (f32[4]) { %y = sum %x {dims=[1]} : f32[4]; return %y }`, gone: []bool{false, true}},
+		{name: "sum of all", text: `(%x: f32[4,6]) -> (f32[]) { %y = sum %x : f32[]; return %y }`, gone: []bool{true, true}},
+		{name: "argmax", text: `(%x: f32[4,6]) -> (i64[4]) { %y = argmax %x {dim=1} : i64[4]; return %y }`, gone: []bool{false, true}},
+		{name: "softmax", text: `(%x: f32[4,6]) -> (f32[4,6]) { %y = softmax %x {dim=0} : f32[4,6]; return %y }`, gone: []bool{true, false}},
+		{name: "cumsum", text: `(%x: f32[a,6]) -> (f32[a,6]) { %y = cumsum %x {dim=1} : f32[a,6]; return %y }`, gone: []bool{false, true}, sized: true},
+		{name: "no fold", text: `(%x: f32[a,6]) -> (f32[a,6]) { %y = exp %x : f32[a,6]; return %y }`, apart: true, sized: true},
+		{name: "rows", text: `(%x: f32[a,6]) -> (f32[a]) { %y = sum %x {dims=[1]} : f32[a]; return %y }`, gone: []bool{false, true}, apart: true, sized: true},
+		{name: "columns", text: `(%x: f32[a,6]) -> (f32[6]) { %y = sum %x {dims=[0]} : f32[6]; return %y }`, gone: []bool{true, false}, sized: true},
+		{name: "cat of columns", text: `(%x: f32[a,6]) -> (f32[a,12]) { %y = cat %x, %x {dim=1} : f32[a,12]; return %y }`, apart: true, sized: true},
+		{name: "cat of rows", text: `(%x: f32[a,6]) -> (f32[a+a,6]) { %y = cat %x, %x {dim=0} : f32[a+a,6]; return %y }`, sized: true},
+		{name: "rows of a table", text: `(%x: f32[9,6], %i: i64[a]) -> (f32[a,6]) { %y = index %x, %i {dims=[0]} : f32[a,6]; return %y }`, apart: true, sized: true},
+		{name: "rows of rows", text: `(%x: f32[b,6], %i: i64[a]) -> (f32[a,6]) { %y = index %x, %i {dims=[0]} : f32[a,6]; return %y }`, sized: true},
+		{name: "matmul", text: `(%x: f32[a,6], %y: f32[6,6]) -> (f32[a,6]) { %z = matmul %x, %y : f32[a,6]; return %z }`, sized: true},
+		{name: "index_add", text: `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9,6]) { %y = index_add %x, %i, %v {dim=0} : f32[9,6]; return %y }`, updates: true, sizedRows: true, sized: true},
+		{name: "index_add of known size", text: `(%x: f32[9,6], %i: i64[4], %v: f32[4,6]) -> (f32[9,6]) { %y = index_add %x, %i, %v {dim=0} : f32[9,6]; return %y }`, updates: true},
+		{name: "index_add of columns", text: `(%x: f32[9,6], %i: i64[a], %v: f32[9,a]) -> (f32[9,6]) { %y = index_add %x, %i, %v {dim=1} : f32[9,6]; return %y }`, sized: true},
+		{name: "index_put", text: `(%x: f32[9,6], %v: f32[a,6], %i: i64[a]) -> (f32[9,6]) { %y = index_put %x, %v, %i {dims=[0]} : f32[9,6]; return %y }`, updates: true, sizedRows: true, sized: true},
+		{name: "index_put of a table of positions", text: `(%x: f32[9,6], %v: f32[a,2,6], %i: i64[a,2]) -> (f32[9,6]) { %y = index_put %x, %v, %i {dims=[0]} : f32[9,6]; return %y }`, updates: true, sized: true},
+		{name: "index_put of elements", text: `(%x: f32[9,6], %v: f32[a], %i: i64[a], %j: i64[a]) -> (f32[9,6]) { %y = index_put %x, %v, %i, %j {dims=[0,1]} : f32[9,6]; return %y }`, sized: true},
+		{name: "positions apart", text: `(%x: f32[9,6], %v: f32[4,6], %w: i64[4,2]) -> (f32[9,6]) { %s = slice %w {dim=1, start=0, end=1} : i64[4,1:2,1]; %i = squeeze %s {dims=[1]} : i64[4:2]; %y = index_put %x, %v, %i {dims=[0]} : f32[9,6]; return %y }`},
+	} {
+		nodes := inside(parse(t, c.text))
+		n := nodes[len(nodes)-1]
+		gone, folds := fusion.Folds(n)
+		if folds != (c.gone != nil) || !slices.Equal(gone, c.gone) {
+			t.Errorf("%s: folds %v %v, want %v", c.name, gone, folds, c.gone)
+		}
+		if got := fusion.RowsApart(n); got != c.apart {
+			t.Errorf("%s: rows apart: %v", c.name, got)
+		}
+		if index, got := fusion.UpdatesRows(n); got != c.updates || got && index.Type().DType() != ir.I64 {
+			t.Errorf("%s: updates rows: %v at %v", c.name, got, index)
+		}
+		if _, got := fusion.UpdatesSizedRows(n); got != c.sizedRows {
+			t.Errorf("%s: updates rows of open number: %v", c.name, got)
+		}
+		if got := fusion.Sized(n); got != c.sized {
+			t.Errorf("%s: sized: %v", c.name, got)
+		}
+	}
+}
+
+// All nodes of each function are a region. A rule that refuses says why.
+func TestRegion(t *testing.T) {
+	for _, c := range []struct {
+		name, text          string
+		row, vector, update string // part of the reason why not; empty where it is one
+	}{
+		{
+			name: "vector",
+			text: `(%x: f32[a,b], %s: f32[]) -> (f32[a,b]) { %y = exp %x : f32[a,b]; %z = mul %y, %s : f32[a,b]; return %z }`,
+			row:  "only the number of rows", update: "neither of rows nor elementwise",
+		},
+		{
+			name:   "through a view",
+			text:   `(%x: f32[a,8]) -> (f32[a*8]) { %y = exp %x : f32[a,8]; %w = view %y : f32[a*8]; %v = add %w, %w : f32[a*8]; return %v }`,
+			row:    "only the number of rows",
+			update: "neither of rows nor elementwise",
+		},
+		{
+			name:   "row",
+			text:   `(%x: f32[a,8]) -> (f32[a,8]) { %s = sum %x {dims=[1], keepdim=true} : f32[a,1]; %y = mul %x, %s : f32[a,8]; return %y }`,
+			vector: "not elementwise", update: "neither of rows nor elementwise",
+		},
+		{
+			name:   "row and column",
+			text:   `(%x: f32[a,8]) -> (f32[a,8], f32[8]) { %s = sum %x {dims=[0]} : f32[8]; %y = exp %x : f32[a,8]; return %y, %s }`,
+			row:    "depend on other rows",
+			vector: "not elementwise", update: "neither of rows nor elementwise",
+		},
+		{
+			name:   "a result without rows",
+			text:   `(%x: f32[a,8], %w: f32[8]) -> (f32[a,8], f32[8]) { %v = exp %w : f32[8]; %y = mul %x, %v : f32[a,8]; return %y, %v }`,
+			row:    "no rows of unknown number",
+			vector: "not elementwise", update: "neither of rows nor elementwise",
+		},
+		{
+			name:   "two sizes",
+			text:   `(%x: f32[a,8], %z: f32[b,8]) -> (f32[a,8], f32[b,8]) { %y = exp %x : f32[a,8]; %w = exp %z : f32[b,8]; return %y, %w }`,
+			row:    "one for all",
+			vector: "not elementwise", update: "neither of rows nor elementwise",
+		},
+		{
+			name:   "known sizes",
+			text:   `(%x: f32[4]) -> (f32[4]) { %y = exp %x : f32[4]; return %y }`,
+			row:    "no rows of unknown number",
+			update: "neither of rows nor elementwise",
+		},
+		{
+			name:   "update",
+			text:   `(%i: i64[a], %v: bf16[a,6]) -> (bf16[9,6]) { %z = full {value=0.0} : f32[9,6]; %w = convert %v : f32[a,6]; %s = index_add %z, %i, %w {dim=0} : f32[9,6]; %y = convert %s : bf16[9,6]; return %y }`,
+			row:    "depend on other rows",
+			vector: "not elementwise",
+		},
+		{
+			name:   "an update whose values others read",
+			text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9,6], f32[a,6]) { %w = neg %v : f32[a,6]; %s = index_add %x, %i, %w {dim=0} : f32[9,6]; return %s, %w }`,
+			row:    "depend on other rows",
+			vector: "not elementwise", update: "others than an update of rows read it",
+		},
+		{
+			name:   "an update whose positions are computed",
+			text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9,6]) { %j = neg %i : i64[a]; %s = index_add %x, %j, %v {dim=0} : f32[9,6]; return %s }`,
+			row:    "depend on other rows",
+			vector: "not elementwise", update: "computed in the same region",
+		},
+		{
+			name:   "an update that is broadcast",
+			text:   `(%x: f32[1,6], %i: i64[a], %v: f32[a,6], %w: f32[9,6]) -> (f32[9,6]) { %s = index_add %x, %i, %v {dim=0} : f32[1,6]; %y = mul %s, %w : f32[9,6]; return %y }`,
+			row:    "depend on other rows",
+			vector: "not elementwise", update: "another shape",
+		},
+		{
+			name:   "an update that is summed",
+			text:   `(%x: f32[9,6], %i: i64[a], %v: f32[a,6]) -> (f32[9]) { %s = index_add %x, %i, %v {dim=0} : f32[9,6]; %y = sum %s {dims=[1]} : f32[9]; return %y }`,
+			row:    "depend on other rows",
+			vector: "not elementwise", update: "not elementwise, beside",
+		},
+	} {
+		nodes := inside(parse(t, c.text))
+		_, row := fusion.OneRow(nodes)
+		_, vector := fusion.OneVector(nodes)
+		root, update := fusion.OneUpdate(nodes)
+		for _, r := range []struct {
+			rule string
+			got  *fusion.Refusal
+			want string
+		}{{"row", row, c.row}, {"vector", vector, c.vector}, {"update", update, c.update}} {
+			switch {
+			case r.got == nil && r.want != "":
+				t.Errorf("%s: one %s, want %q", c.name, r.rule, r.want)
+			case r.got != nil && (r.want == "" || !strings.Contains(r.got.Error(), r.want) || !slices.Contains(nodes, r.got.Node)):
+				t.Errorf("%s: no %s: %v, want %q", c.name, r.rule, r.got, r.want)
+			}
+		}
+		if update == nil && root.Op() != ir.OpIndexAdd {
+			t.Errorf("%s: the update is %s", c.name, root.Op().Name())
+		}
+	}
+}
+
+func TestMembership(t *testing.T) {
+	f := parse(t, `(%x: f32[4,6]) -> (f32[24], f32[24]) { %y = exp %x : f32[4,6]; %v = view %y : f32[24]; %z = neg %v : f32[24]; %w = view %x : f32[24]; %u = add %z, %w : f32[24]; %o = exp %v : f32[24]; return %u, %o }`)
+	at := func(name string) *ir.Node {
+		for _, n := range f.Order() {
+			if n.Name() == name {
+				return n
+			}
+		}
+		t.Fatalf("no %s", name)
+		return nil
+	}
+	for _, c := range []struct{ region, given, escapes, writes string }{
+		{"y v z w u", "x w", "y v u", "y u"}, // o reads v, which is y
+		{"y v z w u o", "x w", "u o", "u o"},
+		{"v z w u", "x v w", "v u", "u"}, // y is computed before, z is read inside only
+	} {
+		var nodes []*ir.Node
+		for _, name := range strings.Fields(c.region) {
+			nodes = append(nodes, at(name))
+		}
+		r := fusion.Of(nodes)
+		for _, name := range strings.Fields("x y v z w u o") {
+			n := at(name)
+			has := func(list string) bool { return slices.Contains(strings.Fields(list), name) }
+			if r.Has(n) != has(c.region) {
+				t.Errorf("{%s}: has %s: %v", c.region, name, r.Has(n))
+			}
+			if got := r.Given(n.Result(0)); got != (has(c.given) || !has(c.region)) {
+				t.Errorf("{%s}: %s is given: %v", c.region, name, got)
+			}
+			if !r.Has(n) {
+				continue
+			}
+			if got := r.Escapes(n.Result(0)); got != has(c.escapes) {
+				t.Errorf("{%s}: %s escapes: %v", c.region, name, got)
+			}
+			if got := r.Writes(n); got != has(c.writes) {
+				t.Errorf("{%s}: writes %s: %v", c.region, name, got)
+			}
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	f := parse(t, `(%x: f32[4,6], %y: f32[6,6]) -> (f32[4,6]) { %s = all_reduce.sum %x on @g : async f32[4,6]; %w = wait_tensor %s : f32[4,6]; %z = matmul %w, %y : f32[4,6]; %v = exp %z : f32[4,6]; return %v }`)
+	for _, n := range inside(f) {
+		no := fusion.Check(n)
+		if ok := n.Op() == ir.OpExp; ok != (no == nil) {
+			t.Errorf("%%%s = %s: %v", n.Name(), n.Op().Name(), no)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package fusion
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// MostPlaces is how many positions a block can list in shared memory.
+const MostPlaces = 11000
+
+// UpdatesRows reports whether n writes, or adds, whole rows of dimension 0 at positions
+// that stand one after the other in one tensor, which it returns: blocks can list those
+// that are theirs.
+func UpdatesRows(n *ir.Node) (index *ir.Value, ok bool) {
+	switch n.Op() {
+	case ir.OpIndexAdd:
+		index, ok = n.Arg(1), counted(n.Attrs().Int("dim", 0), n.Arg(0).Type().Rank()) == 0
+	case ir.OpIndexPut:
+		dims := n.Attrs().Ints("dims")
+		index, ok = n.Arg(2), len(n.Args()) == 3 && len(dims) == 1 && counted(dims[0], n.Arg(0).Type().Rank()) == 0
+	}
+	if !ok || !index.Type().Contiguous() {
+		return nil, false
+	}
+	return index, true
+}
+
+// UpdatesSizedRows is UpdatesRows where sizes are known at run time only: positions are
+// then a list, and there may be any number of them.
+func UpdatesSizedRows(n *ir.Node) (index *ir.Value, ok bool) {
+	index, ok = UpdatesRows(n)
+	return index, ok && Sized(n) && index.Type().Rank() == 1
+}
+
+// OneRow returns the one size of the nodes that is known at run time only if a kernel can
+// walk them row by row: it is size 0 of every tensor that has one, all results among
+// them, and each row follows from its own. O(values and uses).
+func OneRow(nodes []*ir.Node) (ir.Dim, *Refusal) {
+	r := Of(nodes)
+	var rows *ir.Dim
+	for _, n := range nodes {
+		for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
+			for _, v := range list {
+				if !open(v) {
+					continue
+				}
+				shape := v.Type().Shape()
+				if rows == nil {
+					rows = &shape[0]
+				}
+				if _, ok := shape[1:].Static(); !ok || !shape[0].Equal(*rows) {
+					return ir.Dim{}, refuse(n, "%s is %s: only the number of rows, one for all, may be known at run time only", v, v.Type())
+				}
+			}
+		}
+		if !RowsApart(n) {
+			return ir.Dim{}, refuse(n, "rows of its result depend on other rows, or on how many there are")
+		}
+		if r.Writes(n) && slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !open(v) && r.Escapes(v) }) {
+			return ir.Dim{}, refuse(n, "its result has no rows of unknown number")
+		}
+	}
+	if rows == nil {
+		return ir.Dim{}, refuse(nodes[0], "all sizes are known")
+	}
+	return *rows, nil
+}
+
+// OneVector returns the number of elements of every result if a kernel can see the nodes
+// as operations on vectors: all elementwise on row-major tensors of one shape, or on
+// single elements, and somebody reads what they compute. O(values and uses).
+func OneVector(nodes []*ir.Node) (ir.Dim, *Refusal) {
+	r := Of(nodes)
+	var count *ir.Dim
+	writes := false
+	for _, n := range nodes {
+		t := n.Result(0).Type()
+		all := t.Shape().NumElems()
+		if count == nil {
+			count = &all
+		}
+		if !n.Op().Info().Elementwise && !Reshapes(n) || len(n.Results()) != 1 || !t.Contiguous() || !count.Equal(all) {
+			return ir.Dim{}, refuse(n, "not elementwise on row-major tensors of one shape")
+		}
+		for _, a := range n.Args() {
+			alike := a.Type().Contiguous() && (Reshapes(n) || a.Type().Shape().Equal(t.Shape()))
+			if !alike && !a.Type().Shape().NumElems().Equal(ir.D(1)) {
+				return ir.Dim{}, refuse(n, "%s is not of the shape of the result", a)
+			}
+		}
+		writes = writes || r.Writes(n)
+	}
+	if !writes {
+		return ir.Dim{}, refuse(nodes[0], "nobody reads what is computed")
+	}
+	return *count, nil
+}
+
+// OneUpdate returns the update of rows, see UpdatesSizedRows, that the nodes are about:
+// elementwise operations and constants that nobody else reads lead to what it updates
+// and to its values, and elementwise operations of its shape follow from it. Its positions
+// are in memory. O(values and uses).
+func OneUpdate(nodes []*ir.Node) (*ir.Node, *Refusal) {
+	at := slices.IndexFunc(nodes, func(n *ir.Node) bool { _, ok := UpdatesSizedRows(n); return ok })
+	if at < 0 {
+		return nil, refuse(nodes[0], "sizes known at run time only, in a region that is neither of rows nor elementwise")
+	}
+	r, root := Of(nodes), nodes[at]
+	shape := root.Result(0).Type().Shape()
+	if index, _ := UpdatesRows(root); r.Has(index.Def()) {
+		return nil, refuse(root, "%s is computed in the same region", index)
+	}
+	follows := map[*ir.Node]bool{root: true} // look-up only
+	for _, n := range nodes {
+		if n == root {
+			continue
+		}
+		if !n.Op().Info().Elementwise && n.Op() != ir.OpFull {
+			return nil, refuse(n, "not elementwise, beside an update of rows")
+		}
+		follows[n] = slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return follows[a.Def()] })
+		switch {
+		case follows[n] && !n.Result(0).Type().Shape().Equal(shape):
+			return nil, refuse(n, "it follows from an update of rows of another shape")
+		case !follows[n] && r.Writes(n):
+			return nil, refuse(n, "others than an update of rows read it")
+		}
+	}
+	return root, nil
+}
