@@ -21,6 +21,7 @@ func lookupRules() []simplifyRule {
 		{name: "scatter-add-before-reduce", doc: "rows added to zeros and summed over the ranks: positions and rows are gathered, and every rank adds what belongs to its piece",
 			legal: "nothing else reads the sum, which is scattered along dimension 0, and sizes are static; the sum over ranks is then not rounded in between",
 			gate:  "the positions and rows of all ranks take less time than the table, and are fewer than the rows of a piece", exact: reassociates, anchor: isOp(ir.OpWaitTensor), apply: atMembers(scatterAddBeforeReduce)},
+		combineRule(),
 	}
 }
 
@@ -41,7 +42,7 @@ func (s *simplifier) owned(at *ir.Node, g *ir.Group, positions *ir.Value, run in
 	starts := s.compute(at, ir.OpIota, nil, attr.Make(attr.Attr{Key: "step", Val: attr.Int(run)}), nil, nil, ir.TensorOf(dt, ir.Dims(n)))
 	first := s.chain(at, ir.OpShard, g, dimAttrs(0), []*ir.Value{starts}, one)
 	from := s.chain(at, ir.OpSub, nil, nil, []*ir.Value{positions, first}, ir.TensorOf(dt, count))
-	bounds := attr.Make(attr.Attr{Key: "min", Val: attr.Float(0)}, attr.Attr{Key: "max", Val: attr.Float(float64(run - 1))})
+	bounds := attr.Make(attr.Attr{Key: "min", Val: attr.Int(0)}, attr.Attr{Key: "max", Val: attr.Int(run - 1)})
 	o.rows = s.chain(at, ir.OpClamp, nil, bounds, []*ir.Value{from}, ir.TensorOf(dt, count))
 	o.mine = s.chain(at, ir.OpEq, nil, nil, []*ir.Value{from, o.rows}, ir.TensorOf(ir.Bool, count))
 	if spread && o.mine != nil {
@@ -70,8 +71,7 @@ func (s *simplifier) masked(at *ir.Node, mine, x *ir.Value, elsewhere float64) *
 	for d := 1; d < x.Type().Rank() && mine != nil; d++ {
 		mine = s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(d), []*ir.Value{mine})
 	}
-	number := s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Float(elsewhere)}), nil, nil, ir.TensorOf(x.Type().DType(), nil))
-	return s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{mine, x, number}, x.Type())
+	return s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{mine, x, s.number(at, x.Type().DType(), elsewhere)}, x.Type())
 }
 
 // flat is x with its first so many dimensions as one, nil if x has gaps.
@@ -148,59 +148,89 @@ func lookupBeforeGather(s *simplifier, n *ir.Node) bool {
 	return true
 }
 
-func scatterAddBeforeReduce(s *simplifier, m member) bool {
+// tableSum is a sum over ranks of tables of zeros to which each rank adds rows.
+type tableSum struct {
+	m         member
+	put       *ir.Node // adds the rows
+	zero      *ir.Node
+	narrow    *ir.Node // a conversion of the table, or nil
+	vals, ids *ir.Value
+	table     ir.Type
+	run       int64 // rows of a piece
+	row       int64 // elements of a row
+	count     int64 // positions of one rank
+}
+
+// tableSum finds what m sums over the ranks, if that is such a table.
+func (s *simplifier) tableSum(m member) (t tableSum, ok bool) {
 	if !m.is(ir.OpReduceScatter) || m.dim() != 0 || m.group().Size() < 2 || m.reduction() != ir.Sum && m.reduction() != ir.Avg || !only(m.operand(), m.start) {
-		return false
+		return t, false
 	}
-	x := unalias(m.operand())
-	var narrow *ir.Node // a conversion of the sum
-	put := x.Def()
-	if put.Op() == ir.OpConvert && only(put.Arg(0), put) {
-		narrow, put = put, unalias(put.Arg(0)).Def()
+	t.m = m
+	t.put = unalias(m.operand()).Def()
+	if t.put.Op() == ir.OpConvert && only(t.put.Arg(0), t.put) {
+		t.narrow, t.put = t.put, unalias(t.put.Arg(0)).Def()
 	}
+	put := t.put
 	if put.Op() != ir.OpIndexPut || !put.Attrs().Bool("accumulate", false) || len(put.Args()) != 3 || len(put.Attrs().Ints("dims")) != 1 || put.Attrs().Ints("dims")[0] != 0 {
-		return false
+		return t, false
 	}
-	zero, vals, ids := unalias(put.Arg(0)).Def(), put.Arg(1), put.Arg(2)
-	table := put.Result(0).Type()
-	size, ok := table.Shape().Static()
-	count, ok2 := ids.Type().Shape().NumElems().Const()
-	if zero.Op() != ir.OpFull || zero.Attrs().Float("value", 1) != 0 || !ok || !ok2 || ids.Type().Rank() < 1 || !ids.Type().DType().IsInt() ||
-		!ids.Type().Contiguous() || !vals.Type().Contiguous() || vals.Type().Rank() != ids.Type().Rank()+len(size)-1 {
-		return false
+	t.zero, t.vals, t.ids, t.table = unalias(put.Arg(0)).Def(), put.Arg(1), put.Arg(2), put.Result(0).Type()
+	size, ok := t.table.Shape().Static()
+	count, ok2 := t.ids.Type().Shape().NumElems().Const()
+	if t.zero.Op() != ir.OpFull || t.zero.Attrs().Float("value", 1) != 0 || !ok || !ok2 || count == 0 || t.ids.Type().Rank() < 1 || !t.ids.Type().DType().IsInt() ||
+		!t.ids.Type().Contiguous() || !t.vals.Type().Contiguous() || t.vals.Type().Rank() != t.ids.Type().Rank()+len(size)-1 {
+		return t, false
 	}
-	for d, n := range append(append(ir.Shape{}, ids.Type().Shape()...), table.Shape()[1:]...) {
-		if !vals.Type().Shape()[d].Equal(n) {
-			return false // they broadcast
+	for d, n := range append(append(ir.Shape{}, t.ids.Type().Shape()...), t.table.Shape()[1:]...) {
+		if !t.vals.Type().Shape()[d].Equal(n) {
+			return t, false // they broadcast
 		}
 	}
+	t.run, t.count, t.row = size[0]/int64(m.group().Size()), count, 1
+	for _, n := range size[1:] {
+		t.row *= n
+	}
+	return t, s.beside(put, m.start)
+}
+
+// travels reports whether it pays to gather positions, and rows of that type, instead
+// of reducing the table.
+func (s *simplifier) travels(t tableSum, rows ir.Type) bool {
+	g, ranks := t.m.group(), int64(t.m.group().Size())
+	after := []traffic{{ir.OpAllGather, g, "", ranks * s.bytes(t.ids.Type())}, {ir.OpAllGather, g, "", ranks * s.bytes(rows)}}
+	return s.pays([]traffic{s.of(t.m)}, after) && 2*(after[0].bytes+after[1].bytes) <= s.of(t.m).bytes
+}
+
+func scatterAddBeforeReduce(s *simplifier, m member) bool {
+	t, ok := s.tableSum(m)
+	if !ok {
+		return false
+	}
 	g, ranks := m.group(), int64(m.group().Size())
-	run := size[0] / ranks
-	after := []traffic{{ir.OpAllGather, g, "", ranks * s.bytes(ids.Type())}, {ir.OpAllGather, g, "", ranks * s.bytes(vals.Type())}}
-	if count == 0 || ranks*count > run || !s.pays([]traffic{s.of(m)}, after) || 2*(after[0].bytes+after[1].bytes) > s.of(m).bytes || !s.may(m.reduction(), table.DType()) ||
-		!s.beside(put, m.start) || !s.fire(m.wait, vals, ids, m.operand(), m.value()) {
+	if ranks*t.count > t.run || !s.travels(t, t.vals.Type()) || !s.may(m.reduction(), t.table.DType()) || !s.fire(m.wait, t.vals, t.ids, m.operand(), m.value()) {
 		return false
 	}
 	at := m.wait
-	rank := ids.Type().Rank()
-	positions := s.gathered(m.start, at, g, s.natural(m.start, ids, size[0], rank), m.start)
-	rows := s.gathered(m.start, at, g, s.flat(m.start, vals, rank), m.start)
+	rank := t.ids.Type().Rank()
+	positions := s.gathered(m.start, at, g, s.natural(m.start, t.ids, ranks*t.run, rank), m.start)
+	rows := s.gathered(m.start, at, g, s.flat(m.start, t.vals, rank), m.start)
 	if positions == nil || rows == nil {
 		return s.undo()
 	}
-	o, ok := s.owned(at, g, positions, run, true)
+	o, ok := s.owned(at, g, positions, t.run, true)
 	added := s.masked(at, o.mine, rows, 0)
 	if !ok || added == nil {
 		return s.undo()
 	}
-	shape := append(ir.Shape{ir.D(run)}, table.Shape()[1:]...)
-	zeros := s.compute(at, ir.OpFull, nil, zero.Attrs(), zero, nil, ir.TensorOf(table.DType(), shape))
-	v := s.chain(at, ir.OpIndexPut, nil, put.Attrs(), []*ir.Value{zeros, added, o.rows}, ir.TensorOf(table.DType(), shape))
+	shape := append(ir.Shape{ir.D(t.run)}, t.table.Shape()[1:]...)
+	zeros := s.compute(at, ir.OpFull, nil, t.zero.Attrs(), t.zero, nil, ir.TensorOf(t.table.DType(), shape))
+	v := s.chain(at, ir.OpIndexPut, nil, t.put.Attrs(), []*ir.Value{zeros, added, o.rows}, ir.TensorOf(t.table.DType(), shape))
 	if v != nil && m.reduction() == ir.Avg {
 		v = s.chain(at, ir.OpDiv, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(ranks))}), []*ir.Value{v}, v.Type())
 	}
-	if v != nil && narrow != nil {
-		v = s.compute(at, ir.OpConvert, nil, nil, narrow, []*ir.Value{v}, ir.TensorOf(m.value().Type().DType(), shape))
+	if v != nil && t.narrow != nil {
+		v = s.compute(at, ir.OpConvert, nil, nil, t.narrow, []*ir.Value{v}, ir.TensorOf(m.value().Type().DType(), shape))
 	}
 	if v == nil {
 		return s.undo()
@@ -217,7 +247,7 @@ func (s *simplifier) natural(at *ir.Node, ids *ir.Value, size int64, dims int) *
 		return nil
 	}
 	t := x.Type()
-	below := s.chain(at, ir.OpLt, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(0)}), []*ir.Value{x}, ir.TensorOf(ir.Bool, t.Shape()))
-	moved := s.chain(at, ir.OpAdd, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(size))}), []*ir.Value{x}, t)
+	below := s.chain(at, ir.OpLt, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(0)}), []*ir.Value{x}, ir.TensorOf(ir.Bool, t.Shape()))
+	moved := s.chain(at, ir.OpAdd, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(size)}), []*ir.Value{x}, t)
 	return s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{below, moved, x}, t)
 }

@@ -1,0 +1,167 @@
+package passes
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// A step adds a row to the gradient of a table for every position that it read, and
+// the tables of all ranks are summed. What the sum has from a rank is a few rows: for
+// each position that the rank has, the sum of its rows there, rounded as the table is.
+// Every rank therefore adds up its own rows for equal positions first, in their order,
+// and gives the sum the place of the first of them; places of later ones stay empty.
+// These sums and their positions travel, in the type that would have travelled, and
+// every rank adds those in its piece of the table to zeros, by ascending rank.
+//
+// That is bit for bit what the reduction of the whole tables gives: an element of it
+// adds one number of each rank in the same order and in the same precision, but for
+// the zeros of ranks that do not have the row. To add +0 changes a sum only if it is
+// -0 so far. Here sums start from +0, which -0 leaves as it is, so the results
+// differ if every rank has the row and a sum there that is -0. A sum that starts from
+// +0 is never -0 by itself, but it may become so when a small one is rounded to a
+// narrower type. In that case rows that all ranks have start from -0. (Which of several
+// NaN a sum is, the IR does not say.)
+
+func combineRule() simplifyRule {
+	return simplifyRule{name: "combine-before-reduce", doc: "rows added to zeros and summed over the ranks: every rank adds up its rows for equal positions, these sums and their positions are gathered, and every rank adds what belongs to its piece",
+		legal: "nothing else reads the sum, which is scattered along dimension 0, of floats, and sizes are static; ranks add in the same order, and rows that all ranks have start from -0 where their sums may have been rounded to that",
+		gate:  "the positions and rows of all ranks take less time than the table, a rank has no more of them than rows in its piece, and to compare them with each other takes no more than to write the piece", exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(combineBeforeReduce)}
+}
+
+func combineBeforeReduce(s *simplifier, m member) bool {
+	t, ok := s.tableSum(m)
+	if !ok {
+		return false
+	}
+	dt, out := t.table.DType(), m.value().Type().DType()
+	if !dt.IsFloat() || !out.IsFloat() || t.vals.Type().DType() != dt || math.Signbit(t.zero.Attrs().Float("value", 0)) {
+		return false
+	}
+	rows := ir.TensorOf(out, append(ir.Shape{ir.D(t.count)}, t.table.Shape()[1:]...))
+	if t.count > t.run || t.count > t.run*t.row/t.count || !s.travels(t, rows) || !s.fire(m.wait, t.vals, t.ids, m.operand(), m.value()) {
+		return false
+	}
+	positions, sums := s.combined(t, rows)
+	positions = s.gathered(m.start, m.wait, m.group(), positions, m.start)
+	sums = s.gathered(m.start, m.wait, m.group(), sums, m.start)
+	if positions == nil || sums == nil {
+		return s.undo()
+	}
+	v := s.piece(t, positions, sums)
+	if v == nil {
+		return s.undo()
+	}
+	s.replace(m.value(), v)
+	return true
+}
+
+// combined makes this rank's sums of rows for equal positions, at the place of the
+// first of these, and the positions, -1 at the places of the others.
+func (s *simplifier) combined(t tableSum, rows ir.Type) (positions, sums *ir.Value) {
+	at, dt := t.m.start, t.ids.Type().DType()
+	rank := t.ids.Type().Rank()
+	all := s.natural(at, t.ids, int64(t.m.group().Size())*t.run, rank)
+	vals := s.flat(at, t.vals, rank)
+	one := ir.Dims(t.count)
+	column := s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(1), []*ir.Value{all})
+	line := s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(0), []*ir.Value{all})
+	equal := s.chain(at, ir.OpEq, nil, nil, []*ir.Value{column, line}, ir.TensorOf(ir.Bool, ir.Dims(t.count, t.count)))
+	first := s.chain(at, ir.OpArgmax, nil, dimAttrs(1), []*ir.Value{equal}, ir.TensorOf(ir.I64, one))
+	own := s.compute(at, ir.OpIota, nil, nil, nil, nil, ir.TensorOf(ir.I64, one))
+	leads := s.chain(at, ir.OpEq, nil, nil, []*ir.Value{first, own}, ir.TensorOf(ir.Bool, one))
+	positions = s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{leads, all, s.number(at, dt, -1)}, ir.TensorOf(dt, one))
+
+	shape := rows.Shape()
+	zeros := s.compute(at, ir.OpFull, nil, t.zero.Attrs(), t.zero, nil, ir.TensorOf(t.table.DType(), shape))
+	if vals == nil || first == nil {
+		return nil, nil
+	}
+	sums = s.compute(at, ir.OpIndexPut, nil, t.put.Attrs(), t.put, []*ir.Value{zeros, vals, first}, ir.TensorOf(t.table.DType(), shape))
+	if sums != nil && t.narrow != nil {
+		sums = s.compute(at, ir.OpConvert, nil, nil, t.narrow, []*ir.Value{sums}, rows)
+	}
+	return positions, sums
+}
+
+// piece adds the gathered sums that lie in this rank's piece of the table.
+func (s *simplifier) piece(t tableSum, positions, sums *ir.Value) *ir.Value {
+	at, g, dt := t.m.wait, t.m.group(), sums.Type().DType()
+	ranks := int64(g.Size())
+	average := t.m.reduction() == ir.Avg
+	work := dt // what sums of such numbers are held in when they have to be divided before they are rounded
+	if average && dt.Size() < ir.F32.Size() {
+		work = ir.F32
+		sums = s.chain(at, ir.OpConvert, nil, nil, []*ir.Value{sums}, ir.TensorOf(work, sums.Type().Shape()))
+	}
+	o, ok := s.spread(at, g, positions, t.run, t.count)
+	if !ok {
+		return nil
+	}
+	// -0 is what adding changes no number, -0 included.
+	added := s.masked(at, o.mine, sums, math.Copysign(0, -1))
+	shape := append(ir.Shape{ir.D(t.run)}, t.table.Shape()[1:]...)
+	like := func(n *ir.Node, op ir.Op, l attr.List, dt ir.DType, args ...*ir.Value) *ir.Value {
+		for _, a := range args {
+			if a == nil {
+				return nil
+			}
+		}
+		return s.compute(at, op, nil, l, n, args, ir.TensorOf(dt, shape))
+	}
+	var base *ir.Value
+	if rounds := t.narrow != nil || t.table.DType().Size() < ir.F32.Size(); rounds {
+		base = s.startOfRows(at, o, ranks, ir.TensorOf(work, shape))
+	} else {
+		base = like(t.zero, ir.OpFull, t.zero.Attrs(), work)
+	}
+	v := like(t.put, ir.OpIndexPut, t.put.Attrs(), work, base, added, o.rows)
+	if average {
+		v = like(nil, ir.OpDiv, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(ranks))}), work, v)
+	}
+	if work != dt {
+		v = like(t.narrow, ir.OpConvert, attr.List{}, dt, v)
+	}
+	return v
+}
+
+// spread is owned for positions of so many places for each rank, of which the other
+// ranks' go to different rows, or where there are too few of these, those of one rank do.
+func (s *simplifier) spread(at *ir.Node, g *ir.Group, positions *ir.Value, run, count int64) (owned, bool) {
+	ranks := int64(g.Size())
+	o, ok := s.owned(at, g, positions, run, ranks*count <= run)
+	if !ok || ranks*count <= run {
+		return o, ok
+	}
+	dt := positions.Type().DType()
+	apart := s.compute(at, ir.OpIota, nil, nil, nil, nil, ir.TensorOf(dt, ir.Dims(count)))
+	byRank := func(v *ir.Value) *ir.Value {
+		return s.chain(at, ir.OpView, nil, nil, []*ir.Value{v}, ir.TensorOf(v.Type().DType(), ir.Dims(ranks, count)))
+	}
+	rows := s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{byRank(o.mine), byRank(o.rows), apart}, ir.TensorOf(dt, ir.Dims(ranks, count)))
+	o.rows = s.chain(at, ir.OpView, nil, nil, []*ir.Value{rows}, positions.Type())
+	return o, o.rows != nil
+}
+
+// startOfRows is what the rows of a piece start from: -0 where every rank has one,
+// and +0 elsewhere.
+func (s *simplifier) startOfRows(at *ir.Node, o owned, ranks int64, piece ir.Type) *ir.Value {
+	run, count := piece.Shape()[:1], o.rows.Type().Shape()
+	dt := piece.DType()
+	ones := s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{o.mine, s.number(at, ir.F32, 1), s.number(at, ir.F32, 0)}, ir.TensorOf(ir.F32, count))
+	none := s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Float(0)}), nil, nil, ir.TensorOf(ir.F32, run))
+	add := attr.Make(attr.Attr{Key: "accumulate", Val: attr.Bool(true)}, attr.Attr{Key: "dims", Val: attr.Ints(0)})
+	have := s.chain(at, ir.OpIndexPut, nil, add, []*ir.Value{none, ones, o.rows}, ir.TensorOf(ir.F32, run))
+	every := s.chain(at, ir.OpEq, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(ranks))}), []*ir.Value{have}, ir.TensorOf(ir.Bool, run))
+	v := s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{every, s.number(at, dt, math.Copysign(0, -1)), s.number(at, dt, 0)}, ir.TensorOf(dt, run))
+	for d := 1; d < piece.Rank(); d++ {
+		v = s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(d), []*ir.Value{v})
+	}
+	return s.chain(at, ir.OpExpand, nil, nil, []*ir.Value{v}, piece)
+}
+
+// number is a tensor of rank 0.
+func (s *simplifier) number(at *ir.Node, dt ir.DType, x float64) *ir.Value {
+	return s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Float(x)}), nil, nil, ir.TensorOf(dt, nil))
+}
