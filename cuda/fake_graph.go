@@ -2,7 +2,11 @@
 
 package cuda
 
-import "sync"
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
 
 // fakeGraph is captured work: items of several lanes in capture order.
 type fakeGraph struct {
@@ -27,24 +31,63 @@ func (f *Fake) CaptureBegin(_ Ctx, s Stream) error {
 	return nil
 }
 
-// CaptureEnd ends the capture of all streams that joined it.
+// CaptureEnd ends the capture of all streams that joined it. As with the driver it has to
+// be called for the stream that began it, and fails if another stream has work that this
+// one has not waited for.
 func (f *Fake) CaptureEnd(_ Ctx, s Stream) (Graph, error) {
 	st, err := f.stream("cuStreamEndCapture", s)
 	if err != nil {
 		return 0, err
 	}
 	st.mu.Lock()
-	g := st.graph
+	g, lane := st.graph, st.lane
 	st.mu.Unlock()
 	if g == nil {
 		return 0, invalid("cuStreamEndCapture", "the stream is not capturing")
+	}
+	if lane != 0 {
+		return 0, &Error{Call: "cuStreamEndCapture", Code: 903, Name: "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", Text: "the capture began in another stream"}
 	}
 	for _, k := range g.streams {
 		k.mu.Lock()
 		k.graph = nil
 		k.mu.Unlock()
 	}
+	if lane, lost := g.unjoined(); lost > 0 {
+		return 0, &Error{Call: "cuStreamEndCapture", Code: 904, Name: "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+			Text: fmt.Sprintf("%d items of the stream that joined the capture as number %d are waited for by nobody", lost, lane)}
+	}
 	return Graph(f.put(g)), nil
+}
+
+// unjoined returns the first lane with work that the end of lane 0 does not wait for, and
+// how many of its items these are; 0 if the capture is joined.
+func (g *fakeGraph) unjoined() (lane, items int) {
+	done := make([]int, len(g.streams))   // items of each lane so far
+	seen := make([][]int, len(g.streams)) // by lane: how many of each lane's stand before what comes next
+	recorded := map[*fakeMark][]int{}     // what stands before a recording
+	for i := range seen {
+		seen[i] = make([]int, len(g.streams))
+	}
+	for _, op := range g.ops {
+		switch {
+		case op.rec != nil:
+			recorded[op.rec] = slices.Clone(seen[op.lane])
+		case op.wait != nil:
+			for k, n := range recorded[op.wait] {
+				seen[op.lane][k] = max(seen[op.lane][k], n)
+			}
+		default:
+			done[op.lane]++
+			seen[op.lane][op.lane] = done[op.lane]
+		}
+	}
+	for k, n := range done {
+		if seen[0][k] < n {
+			return k, n - seen[0][k]
+		}
+	}
+	return 0, 0
 }
 
 // GraphInstantiate makes a captured graph executable.
