@@ -122,7 +122,11 @@ func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuni
 func (b *engineBuilder) guest(s Stream, segs []kernels.Seg) {
 	for len(segs) > 0 {
 		k := min(len(segs), kernels.MaxSegs)
-		l, err := kernels.PlanGuestCopy(segs[:k])
+		bytes := uint64(0)
+		for _, g := range segs[:k] {
+			bytes += g.Bytes
+		}
+		l, err := kernels.PlanGuestCopy(segs[:k], kernels.GuestCopyBlocks(bytes, b.n))
 		b.add(s, l, err)
 		segs = segs[k:]
 	}

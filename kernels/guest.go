@@ -1,6 +1,9 @@
 package kernels
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Guests are kernels that begin at once on multiprocessors which matrix products
 // hold: small blocks with few registers and little shared memory (see src/guest.h).
@@ -31,9 +34,10 @@ const (
 // device, with any alignment. The ranges of a launch must not overlap; segments
 // that are in place already, or empty, are left out. It gives a nil launch when
 // nothing is left. There are at most MaxSegs segments. A launch with two addresses
-// that differ modulo 16 is several times slower. The arguments that depend on the
+// that differ modulo 16 is several times slower. blocks bounds the grid if it is not 0
+// (GuestCopyBlocks). The arguments that depend on the
 // rank are the caller's to fill in, though the kernel needs none of them.
-func PlanGuestCopy(segs []Seg) (*Launch, error) {
+func PlanGuestCopy(segs []Seg, blocks int) (*Launch, error) {
 	fail := func(reason string) (*Launch, error) { return nil, &PlanError{AllGather, reason} }
 	l := &Launch{Image: guestImage, Kernel: "guest_copy", Algo: Engine, Block: guestBlock, Segs: 1}
 	even := true
@@ -63,6 +67,9 @@ func PlanGuestCopy(segs []Seg) (*Launch, error) {
 		return fail(err.Error())
 	}
 	l.Grid = guestGrid(l.Args.Units, guestCopyUnits)
+	if blocks > 0 {
+		l.Grid = min(l.Grid, blocks)
+	}
 	return l, nil
 }
 
@@ -100,6 +107,17 @@ func PlanGuestFold(c Call) (*Launch, error) {
 		l.Grid = min(l.Grid, c.Blocks)
 	}
 	return l, nil
+}
+
+// GuestCopyBlocks is how many blocks a copy of bytes needs that goes on while a rank
+// sends as many to each of its n-1 peers, so that it ends before the links do: few, for
+// the room that later guests need beside the same product. Beside a product a block
+// copied 3 bytes a nanosecond, the links of an H200 carry 380, and a collective by copies
+// and flags takes 25 us more than its bytes.
+func GuestCopyBlocks(bytes uint64, n int) int {
+	const block, links, more = 3.0, 380.0, 25e3
+	time := more + 0.7*float64(bytes)*float64(n-1)/links
+	return max(1, min(GuestBlocks, int(math.Ceil(float64(bytes)/block/time))))
 }
 
 // guestGrid gives every block at least so many units, if there are enough.

@@ -70,6 +70,7 @@ type options struct {
 	procs           bool
 	least, limit    uint64
 	staging, piece  uint64
+	fold            uint64
 	timeout         time.Duration
 	blas            string
 	images, tuning  string
@@ -86,8 +87,9 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "file for JSON lines")
 	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that tune tries, in bytes")
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
-	flag.Uint64Var(&o.staging, "staging", 128<<20, "bytes of the group's staging, at most 256 MiB")
+	flag.Uint64Var(&o.staging, "staging", 128<<20, "bytes of the group's staging")
 	flag.Uint64Var(&o.piece, "piece", 0, "pieces of collectives beside compute below that many bytes go by guests, 0 for the default")
+	flag.Uint64Var(&o.fold, "fold", 0, "folds of collectives beside compute up to that many bytes go by guests, 0 for the default")
 	flag.StringVar(&o.only, "only", "", "only figures whose name matches this regular expression")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
@@ -111,7 +113,7 @@ func main() {
 
 // world builds the ranks of this process: all of them, or one.
 func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
-	wo := worldOptions(o.limit, o.share, o.ptx)
+	wo := worldOptions(o.limit, o.staging, o.share, o.ptx)
 	if o.images != "" {
 		var err error
 		if wo.Images, err = imagesOf(o.images); err != nil {

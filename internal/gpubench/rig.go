@@ -30,8 +30,8 @@ type rig struct {
 }
 
 // worldOptions asks for room for two buffers of the limit and the group's scratch.
-func worldOptions(limit uint64, share, ptx bool) cuda.WorldOptions {
-	return cuda.WorldOptions{Bytes: 2*limit + 768<<20, ShareDevice: share, PTX: ptx}
+func worldOptions(limit, staging uint64, share, ptx bool) cuda.WorldOptions {
+	return cuda.WorldOptions{Bytes: 2*limit + staging + 640<<20, ShareDevice: share, PTX: ptx}
 }
 
 func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
@@ -42,6 +42,10 @@ func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 	t := kernels.DefaultTuning(r.n)
 	if o.piece > 0 {
 		t.BesidePiece = o.piece
+		g.Tuning = &t
+	}
+	if o.fold > 0 {
+		t.GuestFold = o.fold
 		g.Tuning = &t
 	}
 	if o.share {
