@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/launch"
 )
@@ -32,7 +34,9 @@ marks in them: the times of chains of launches between which their stream waits 
 nothing, in which products are joined, kernels begin early and caches are as they are,
 and how much compute and communication slow each other down. Times of launches and
 collectives are those of the slowest rank, times of chains those of the middle one.
-Inputs are random, and in reach of what they index.
+Inputs are random, and in reach of what they index. A backward function whose forward
+one comes before it, from a file of the same name up to the first dot, takes what that
+leaves: how long its launches take depends on its numbers.
 
 Passes that know more may decide otherwise, and make programs of which not everything
 was measured: so each round but the first begins with the costs of those before, and
@@ -53,6 +57,7 @@ type calibrateFlags struct {
 	sweep   int64 // largest collective of the sweep, in bytes
 	flush   int64 // bytes that flush the caches
 	rounds  int
+	load    time.Duration
 	raw     string // where to leave what the ranks found
 	verbose bool
 
@@ -68,6 +73,7 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.flush, "flush", 96<<20, "bytes copied to flush the caches before each launch; 0 for none")
 	fs.BoolVar(&f.run.procs, "procs", true, "one process per rank instead of one goroutine")
 	fs.IntVar(&f.rounds, "rounds", 2, "how often to make and measure the programs, each time with the costs of the times before")
+	fs.DurationVar(&f.load, "load", 120*time.Millisecond, "replay a step for so long before looking at one: the clocks of GPUs under load are lower")
 	fs.StringVar(&f.raw, "raw", "", "write what every rank measured in the last round to this `file`, as JSON")
 	fs.BoolVar(&f.verbose, "v", false, "say how long things take, on standard error")
 	fs.IntVar(&f.run.reps, "reps", 3, "timed replays of each measurement; the median counts")
@@ -91,8 +97,8 @@ func runCalibrate(ctx context.Context, t tool, args []string) error {
 		return usagef("want at least one FILE")
 	case f.run.procs && slices.Contains(files, "-"):
 		return usagef("standard input needs -procs=false")
-	case f.run.reps < 1 || f.rounds < 1 || f.sweep < 0 || f.flush < 0 || f.run.timeout <= 0:
-		return usagef("-reps=%d -rounds=%d -sweep=%d -flush=%d -timeout=%v: want at least 1, 1, 0, 0 and more than 0", f.run.reps, f.rounds, f.sweep, f.flush, f.run.timeout)
+	case f.run.reps < 1 || f.rounds < 1 || f.sweep < 0 || f.flush < 0 || f.load < 0 || f.run.timeout <= 0:
+		return usagef("-reps=%d -rounds=%d -sweep=%d -flush=%d -load=%v -timeout=%v: want at least 1, 1, 0, 0, 0 and more than 0", f.run.reps, f.rounds, f.sweep, f.flush, f.load, f.run.timeout)
 	}
 	if _, err := f.run.parsed(); err != nil {
 		return err
@@ -214,6 +220,7 @@ func (t tool) session(ctx context.Context, f *calibrateFlags, files []string) (*
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+		s.pair(c)
 		s.cals = append(s.cals, c)
 	}
 	s.found = make([][]finding, s.world())
@@ -221,6 +228,20 @@ func (t tool) session(ctx context.Context, f *calibrateFlags, files []string) (*
 		return nil, usagef("-costs=%s is of %s, the programs are for %d", f.run.pricing.costs, count(s.known.Ranks, "rank"), s.world())
 	}
 	return s, nil
+}
+
+// pair finds the forward function of c, if c is a backward one, which has tangents: that
+// of the file of the same name before it whose outputs are what c takes.
+func (s *session) pair(c *calibration) {
+	backward := slices.ContainsFunc(interp.InputSlots(c.h.f), func(in interp.Slot) bool { return in.Value.Def().Role() == ir.RoleTangent })
+	for _, f := range s.cals {
+		if !backward || f.j.pair.Name != c.j.pair.Name {
+			continue
+		}
+		if _, err := step.New(c.j.pair.Name, f.h.f, c.h.f); err == nil {
+			c.forward = f
+		}
+	}
 }
 
 func (s *session) world() int { return s.cals[0].j.pair.World() }

@@ -20,6 +20,7 @@ type calibration struct {
 	s           *session
 	j           *job
 	h           *half
+	forward     *calibration // what feeds this one, if it is a backward function; else nil
 	flags       *calibrateFlags
 	p           *program.Program
 	module      *rt.Module // the program's, with room of our own behind its arena and events of our own
@@ -113,9 +114,11 @@ func (s *session) rank(ctx context.Context, t tool, r *rt.Rank) error {
 		edge = s.known.EdgeUs
 	}
 	var found []finding
+	meters := map[*calibration]*meter{}
 	for _, c := range s.cals {
-		k := &meter{c: c, r: r, seen: seen, edgeUs: edge, h: half{name: c.h.name, f: c.h.f, program: c.h.program, overwrites: c.h.overwrites}}
+		k := &meter{c: c, r: r, forward: meters[c.forward], seen: seen, edgeUs: edge, h: half{name: c.h.name, f: c.h.f, program: c.h.program, overwrites: c.h.overwrites}}
 		k.h.step.Module, k.h.step.Run = c.module, func(x *rt.Exec) { rt.Interpret(x, c.p) }
+		meters[c] = k
 		if err := k.all(ctx, t); err != nil {
 			return fmt.Errorf("@%s: %w", c.h.f.Name, err)
 		}
@@ -138,7 +141,7 @@ func (k *meter) all(ctx context.Context, t tool) error {
 	if k.inputs, err = k.given(ctx); err != nil {
 		return err
 	}
-	if err := k.upTo(ctx, len(k.c.p.Instrs)); err != nil { // which keeps inputs first
+	if _, err := k.upTo(ctx, len(k.c.p.Instrs)); err != nil { // which keeps inputs first
 		return err
 	}
 	say("ready")
@@ -214,6 +217,7 @@ type meter struct {
 	c        *calibration
 	r        *rt.Rank
 	h        half
+	forward  *meter // of what feeds the program, nil if nothing does
 	inputs   []rt.Value
 	bound    bool    // the inputs have been brought in
 	besideUs float64 // what the partner takes beside nothing; 0 if that was not measured
@@ -235,21 +239,21 @@ func (k *meter) isNew(f finding) bool {
 }
 
 // upTo runs the program up to an instruction, so that what comes next finds its
-// operands: an index that is no index would be read from anywhere.
-func (k *meter) upTo(ctx context.Context, n int) error {
+// operands: an index that is no index would be read from anywhere. It returns where the
+// outputs lie, which are there if n is all of it.
+func (k *meter) upTo(ctx context.Context, n int) ([]rt.Value, error) {
 	inputs := k.inputs
 	back := k.bound
 	if k.bound {
 		inputs = resident(inputs)
 	}
 	k.bound = true
-	_, err := rt.RunModule(ctx, k.r, k.c.module, func(x *rt.Exec) {
+	return rt.RunModule(ctx, k.r, k.c.module, func(x *rt.Exec) {
 		k.c.kept(x, back)
 		for i := range n {
 			rt.Instruct(x, k.c.p, i)
 		}
 	}, inputs, k.c.j.options(k.r))
-	return err
 }
 
 // time captures a step and returns the median of its replays, in microseconds.
@@ -352,7 +356,7 @@ func (k *meter) instruction(ctx context.Context, i int) (float64, error) {
 		before = c.before(i)
 	}
 	if indexes(in) {
-		if err := k.upTo(ctx, i); err != nil {
+		if _, err := k.upTo(ctx, i); err != nil {
 			return 0, err
 		}
 	}

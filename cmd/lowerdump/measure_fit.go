@@ -1,6 +1,7 @@
 package main
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/seed-ee968945/concert/cost"
@@ -41,19 +42,8 @@ func (s *session) steps(m *cost.Measured) {
 	chains := map[string][]float64{}
 	var keys []string
 	fit := &fitting{m: m, comm: map[string]*going{}}
-	for i, f := range s.found[0] {
-		if f.What != aStep {
-			continue
-		}
-		k := slices.IndexFunc(s.cals, func(c *calibration) bool { return c.whole() == f.Key })
-		if k < 0 {
-			continue
-		}
-		c := s.cals[k]
-		var ranks []*inStep
-		for _, list := range s.found {
-			ranks = append(ranks, list[i].Step)
-		}
+	s.calls(m)
+	for c, ranks := range s.ofSteps() {
 		for n, chain := range c.chains {
 			var us []float64 // the ranks wait for each other; one alone may have been held up
 			for _, r := range ranks {
@@ -79,6 +69,59 @@ func (s *session) steps(m *cost.Measured) {
 		m.Chains = append(m.Chains, cost.Instruction{Key: key, Us: rounded(mean(chains[key]))})
 	}
 	fit.finish()
+}
+
+// ofSteps are the programs that were measured as a whole, each with what its ranks found.
+func (s *session) ofSteps() iter.Seq2[*calibration, []*inStep] {
+	return func(yield func(*calibration, []*inStep) bool) {
+		for i, f := range s.found[0] {
+			if f.What != aStep {
+				continue
+			}
+			k := slices.IndexFunc(s.cals, func(c *calibration) bool { return c.whole() == f.Key })
+			if k < 0 {
+				continue
+			}
+			var ranks []*inStep
+			for _, list := range s.found {
+				ranks = append(ranks, list[i].Step)
+			}
+			if !yield(s.cals[k], ranks) {
+				return
+			}
+		}
+	}
+}
+
+// calls gives long launches the times that they have in their steps: the mean of all of
+// them, each on the middle rank. By itself a launch finds what others have left where its
+// operands lie, and how long attention or a sum by index takes depends on that. Of short
+// ones the events around them are too large a part.
+func (s *session) calls(m *cost.Measured) {
+	took := map[string][]float64{}
+	for c, ranks := range s.ofSteps() {
+		n := 0
+		for _, chain := range c.chains {
+			for _, i := range chain.Instrs {
+				var us []float64
+				for _, r := range ranks {
+					if n < len(r.Calls) {
+						us = append(us, r.Calls[n])
+					}
+				}
+				n++
+				if key := c.p.CostKey(&c.p.Instrs[i]); len(us) == len(ranks) {
+					took[key] = append(took[key], median(us))
+				}
+			}
+		}
+	}
+	for i := range m.Instructions {
+		e := &m.Instructions[i]
+		if us := mean(took[e.Key]); us >= longUs {
+			e.Us = rounded(us)
+		}
+	}
 }
 
 // alone is what a chain takes with nothing beside it on a rank: as it is in the step if

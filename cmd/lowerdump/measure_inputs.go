@@ -6,15 +6,38 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/fillrand"
+	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// given brings in the inputs: integers that are in reach of what they index, and for the
-// rest numbers of the size that theirs have, in a pattern that comes again and again. How
-// long a product takes depends on its numbers: of those that are much alike it is faster.
+// fed runs the forward function and returns what it leaves for this one, the backward
+// one. Made up inputs would not do: gradients of a row that many tokens share are summed
+// one after the other, experts get as many tokens as the router gives them, and products
+// of numbers that mean nothing take other power.
+func (k *meter) fed(ctx context.Context) ([]rt.Value, error) {
+	f := k.forward
+	outs, err := f.upTo(ctx, len(f.c.p.Instrs))
+	if err != nil {
+		return nil, err
+	}
+	if outs, err = hostrun.Places(ctx, outs); err != nil {
+		return nil, err
+	}
+	j := &job{pair: &step.Pair{Name: k.c.j.pair.Name, Forward: f.c.h.f, Backward: k.c.h.f}}
+	return j.fed(outs)
+}
+
+// given brings in the inputs: of a backward function what its forward one leaves, else
+// integers that are in reach of what they index, and for the rest numbers of the size that
+// theirs have, in a pattern that comes again and again. How long a product takes depends on
+// its numbers: of those that are much alike it is faster.
 func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
+	if k.forward != nil {
+		return k.fed(ctx)
+	}
 	j, m := k.c.j, k.c.module
 	if j.indices == nil {
 		return j.given(ctx, k.r, &k.h)
@@ -107,6 +130,16 @@ func (c *calibration) kept(x *rt.Exec, back bool) {
 		}
 		x.Copy(c.computeStream(), out, in)
 	}
+}
+
+// copies is how many copies kept makes.
+func (c *calibration) copies() (n int) {
+	for _, at := range c.keep {
+		if at != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // resident are inputs that lie in the arena.

@@ -17,7 +17,9 @@ import (
 // fetched ahead, with real data, and with the caches and clocks that it leaves itself.
 type inStep struct {
 	Chains []float64 `json:"chains"`  // by chain, with nothing beside it
+	Calls  []float64 `json:"calls"`   // by launch or copy of the chains, one by one, with nothing beside it; empty if the device does not say
 	StepUs float64   `json:"step_us"` // of the step, outside of what it does
+	MarkUs float64   `json:"mark_us"` // of a mark, taken off the rest
 	// As it is: from when to when each chain ran, and after them each collective.
 	From []float64 `json:"from"`
 	To   []float64 `json:"to"`
@@ -25,10 +27,9 @@ type inStep struct {
 
 // The sizes of measurements of steps.
 const (
-	loadUs        = 120e3 // of replays one after the other, before some are looked at
-	mostLoad      = 48    // replays of short steps
-	togetherSteps = 4     // replays one after the other, of which the last is looked at
-	mostMarkUs    = 5     // a mark takes no longer, whatever noise says
+	mostLoad      = 48 // replays of short steps
+	togetherSteps = 4  // replays one after the other, of which the last is looked at
+	mostMarkUs    = 5  // a mark takes no longer, whatever noise says
 )
 
 // steps measures the program as a whole.
@@ -72,9 +73,11 @@ type replay struct {
 	marks []float64 // microseconds since the first
 }
 
-// replays runs a step of the program, often enough one after the other for the clocks to
-// be those of a GPU under load, and then some more, of which it tells. The step begins
-// with a mark, behind which the inputs are as they were.
+// replays runs a step of the program, often enough for the clocks to be those of a GPU
+// under load, and then some more, of which it tells. The step begins with a mark, behind
+// which the inputs are as they were. The pauses are those of run -bench: none, or the
+// host's turn between two replays of a program that overwrites its inputs. They tell in
+// the clocks: without any a backward step of large products takes a tenth more.
 func (k *meter) replays(ctx context.Context, step func(x *rt.Exec)) (out []replay, err error) {
 	c := k.c
 	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
@@ -95,11 +98,12 @@ func (k *meter) replays(ctx context.Context, step func(x *rt.Exec)) (out []repla
 			said += c.guess(&c.p.Instrs[i])
 		}
 	}
-	if _, err := s.Time(ctx, int(min(max(loadUs/max(said, 1), togetherSteps), mostLoad))); err != nil {
+	load := min(float64(c.flags.load.Microseconds())/max(said, 1), mostLoad)
+	if _, err := k.paced(ctx, s, 1+int(load)); err != nil {
 		return nil, err
 	}
 	for range c.flags.run.reps {
-		ms, err := s.Time(ctx, togetherSteps)
+		ms, err := k.paced(ctx, s, togetherSteps)
 		if err != nil {
 			return nil, err
 		}
@@ -113,6 +117,22 @@ func (k *meter) replays(ctx context.Context, step func(x *rt.Exec)) (out []repla
 		out = append(out, replay{ms[len(ms)-1] * 1e3, at})
 	}
 	slices.SortStableFunc(out, func(a, b replay) int { return cmp.Compare(a.us, b.us) }) // the median is in the middle
+	return out, nil
+}
+
+// paced times replays with the pauses that run -bench has between them.
+func (k *meter) paced(ctx context.Context, s *rt.Step, n int) ([]float64, error) {
+	if !slices.Contains(k.h.overwrites, true) {
+		return s.Time(ctx, n)
+	}
+	var out []float64
+	for range n {
+		ms, err := s.Time(ctx, 1)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ms...)
+	}
 	return out, nil
 }
 
@@ -146,6 +166,7 @@ func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err err
 	}
 	middle, marks := len(marked)/2, 2*len(c.chains)
 	markUs = min(max((marked[middle].us-plain[middle].us)/float64(max(marks, 1)), 0), mostMarkUs)
+	out.MarkUs = markUs
 	for n := range c.chains {
 		var us []float64
 		for _, r := range marked {
@@ -158,7 +179,51 @@ func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err err
 		around = append(around, r.us-slices.Max(r.marks))
 	}
 	out.StepUs = max(median(around), 0)
+	if out.Calls, err = k.calls(ctx, func(x *rt.Exec) { walk(x, func() {}) }); err != nil {
+		return 0, err
+	}
 	return markUs, nil
+}
+
+// calls times the launches and copies of a step one by one, in the order of the chains.
+// It returns nothing on a device that does not tell such times, or does several as one.
+func (k *meter) calls(ctx context.Context, step func(x *rt.Exec)) (us []float64, err error) {
+	c := k.c
+	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
+		c.kept(x, true)
+		step(x)
+	}, c.j.options(k.r), false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Bind(ctx, resident(k.inputs)); err != nil {
+		return nil, err
+	}
+	var spans []rt.Span
+	for range 2 { // the first meets cold caches
+		spans, err = s.Trace(ctx)
+		if errors.Is(err, rt.ErrUnsupported) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, sp := range spans {
+		if sp.Stream == c.computeStream() {
+			us = append(us, (sp.End-sp.Start)*1e3)
+		}
+	}
+	want := 0
+	for _, chain := range c.chains {
+		want += len(chain.Instrs)
+	}
+	first := len(us) - want // behind the copies of inputs
+	if first < 0 || first != c.copies() {
+		return nil, nil
+	}
+	return us[first:], nil
 }
 
 // together measures when chains and collectives run in the step as it is.
