@@ -38,24 +38,29 @@ def hash_of(seed, index, rank, element):
     return mix(mix(element & MASK ^ a) + b + (element >> 32) & MASK)
 
 
+def hashes(torch, at, end, seed, index, rank, device):
+    """The hashes of elements at to end, as int64."""
+    a, b = keys(seed, index, rank)
+    h = torch.arange(at, end, dtype=torch.int64, device=device)
+    high = h >> 32
+    h &= MASK
+    h ^= a
+    h = mix(h)
+    h += b
+    h += high
+    h &= MASK
+    return mix(h)
+
+
 def fill(torch, shape, dtype, seed, index, rank, device, chunk=1 << 24):
     """A dense tensor of these numbers, made on the device in chunks of int64."""
     n = 1
     for d in shape:
         n *= d
     out = torch.empty(n, dtype=dtype, device=device)
-    a, b = keys(seed, index, rank)
     for at in range(0, n, chunk):
         end = min(n, at + chunk)
-        h = torch.arange(at, end, dtype=torch.int64, device=device)
-        high = h >> 32
-        h &= MASK
-        h ^= a
-        h = mix(h)
-        h += b
-        h += high
-        h &= MASK
-        h = mix(h)
+        h = hashes(torch, at, end, seed, index, rank, device)
         if dtype.is_floating_point:
             h >>= 8
             h -= 1 << 23

@@ -17,9 +17,11 @@ precise ones (the traced ones, if those were not asked for), of the worst and of
 that fails gets a line with "error", and the others go on. Variants that compile come after the others of all graphs.
 
 Beside GRAPH.fw.graph.json.gz its GRAPH.bw.graph.json.gz is run, if there is one, on the variant's own forward results and tangents
-of one. Forward inputs are made by fillrand.py, so that others can make them again. OUT.rankR.safetensors receives a fingerprint
-(sketch.py) of every output of every graph of world rank R, precise or else traced, and how far the traced one is from it; its
-metadata has the generator's settings.
+of one. Forward inputs are made by fillrand.py, so that others can make them again; where a graph has routers of experts, such that
+these are decisive (routing.py): the line of the precise variant has the smallest "router_margin" of all tokens taken, experts,
+routers and ranks, and "router_close", the share of those below 1, which rounding could order otherwise, on the worst rank.
+OUT.rankR.safetensors receives a fingerprint (sketch.py) of every output of every graph of world rank R, precise or else traced, and
+how far the traced one is from it; its metadata has the generator's settings.
 """
 import argparse
 import datetime
@@ -43,6 +45,7 @@ import torch.fx as fx  # noqa: E402
 import torch._inductor.inductor_prims  # noqa: E402, F401 (registers prims.fma, which traced graphs may have)
 
 import fillrand  # noqa: E402
+import routing  # noqa: E402
 import sketch  # noqa: E402
 
 DTYPES = {
@@ -61,6 +64,7 @@ def parse_args():
     p.add_argument("--reps", type=int, default=20, help="timed replays")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--same", choices=("data", "none"), default="data", help="data: inputs of role data and of fewer than two dimensions are the same on all ranks")
+    p.add_argument("--routing", choices=("decisive", "random"), default="decisive", help="how inputs are made where there are routers of experts: decisive, so that rounding does not change what they choose")
     p.add_argument("--no-backward", action="store_true")
     p.add_argument("--seconds", type=float, default=1e9, help="start no variant after so many seconds")
     p.add_argument("--compile-seconds", type=int, default=600, help="give a compilation up after so many seconds")
@@ -74,7 +78,7 @@ def parse_args():
 class Step:
     """One traced graph, made into a module that PyTorch can run and compile."""
 
-    def __init__(self, path, device, rank, made):
+    def __init__(self, path, device, rank, made, decisive):
         with gzip.open(path) as f:
             self.graph = json.load(f)
         self.name = self.graph["name"]
@@ -88,16 +92,22 @@ class Step:
                 if rank in ranks:
                     self.groups[name] = made[key].group_name
         self.inputs = [n for n in self.graph["nodes"] if n["kind"] == "input"]
+        self.routing = routing.found(self.graph, self.literal)
+        self.decisive = decisive
+        self.margins = []  # of the routers, as the precise variant ran
         self.module = self.build("traced")
+
+    def literal(self, text, names):
+        literals = {"torch": torch, "device": lambda *a, **k: self.device, "inf": math.inf, "nan": math.nan, "__builtins__": {}}
+        return eval(text, literals, names) if text else {}
 
     def build(self, kind):
         g = fx.Graph()
         nodes = {}
         done = set()  # collectives whose results need no wait
-        literals = {"torch": torch, "device": lambda *a, **k: self.device, "inf": math.inf, "nan": math.nan, "__builtins__": {}}
 
         def literal(text):
-            return eval(text, literals, nodes) if text else {}
+            return self.literal(text, nodes)
 
         for n in self.graph["nodes"]:
             if n["kind"] == "input":
@@ -118,16 +128,29 @@ class Step:
                 made = g.call_function(target, args, kwargs)
                 if target in (all_reduce_precise, reduce_scatter_precise, same):
                     done.add(made)
+                if kind == "precise" and self.routing and n["name"] in self.routing.routers:
+                    g.call_function(self.routed, (made, self.routing.routers[n["name"]]))
             nodes[n["name"]] = made
         g.lint()
         return fx.GraphModule(torch.nn.Module(), g)
 
+    def routed(self, logits, take):
+        """Notes how decisive a router is: the smallest margin, how many are below 1, and of how many."""
+        margins = routing.margins(torch, logits, take)
+        self.margins.append((margins.min().item(), (margins < 1).sum().item(), margins.numel()))
+
     def forward_inputs(self, args, rank, same):
         made = []
+        parts = self.routing.inputs if self.routing and self.decisive else {}
         for k, n in enumerate(self.inputs):
             out = n["out"][0]
             shared = same == "data" and (n["role"] == "data" or len(out["shape"]) < 2)
-            t = fillrand.fill(torch, out["shape"], DTYPES[out["dtype"]], args.seed, k, 0 if shared else rank, self.device)
+            how = (out["shape"], DTYPES[out["dtype"]], args.seed, k, 0 if shared else rank, self.device)
+            if k in parts:
+                role, axis, _ = parts[k]
+                t = routing.fill(torch, self.routing, role, axis, self.routing.first(self.graph, k, rank), *how)
+            else:
+                t = fillrand.fill(torch, *how)
             made.append(self.laid_out(t, out))
         return made
 
@@ -269,7 +292,13 @@ class Fingerprints:
 
     def __init__(self, args, same):
         self.meta = {"generator": "fillrand", "seed": str(args.seed), "same": same, "buckets": str(sketch.BUCKETS)}
+        self.routing = {}
         self.tensors = {}
+
+    def routed(self, name, how):
+        """Says how the inputs of a graph were made for its routers."""
+        self.routing[name] = how
+        self.meta["routing"] = json.dumps(self.routing)
 
     def add(self, name, outs, own):
         for k, t in enumerate(outs):
@@ -363,7 +392,7 @@ class Bench:
 
     def one(self, path, kinds, same, suffix, inputs):
         """Runs variants of a graph; returns the results of each, and of the one to compare with as None's."""
-        step = Step(path, self.device, self.rank, self.groups)
+        step = Step(path, self.device, self.rank, self.groups, self.args.routing == "decisive")
         results, rels = {}, {}
         asked = self.args.variants.split(",")
         base = "precise" if "precise" in asked else "traced"
@@ -378,6 +407,10 @@ class Bench:
                 results[kind], rels[kind], row = self.variant(step, kind, xs, results.get(None))
                 if kind == base:
                     results[None] = results[kind]
+                if kind == "precise" and step.routing:
+                    least, below, of = zip(*step.margins)
+                    row["router_margin"] = -self.slowest(-min(least))
+                    row["router_close"] = self.slowest(sum(below) / sum(of))
                 self.say(graph=step.name, variant=kind, **row)
             except Exception as e:
                 if self.rank == 0:
@@ -389,6 +422,8 @@ class Bench:
             if self.args.out != "-":
                 prints = self.prints.setdefault(suffix, Fingerprints(self.args, same))
                 prints.add(step.name, outs, rels.get("traced"))
+                if step.routing and step.decisive:
+                    prints.routed(step.name, step.routing.described(step.graph, self.rank))
                 prints.write(f"{self.args.out}{suffix}.rank{self.rank}.safetensors")
             if outs[0] is not None and outs[0].numel() == 1:
                 self.say(graph=step.name, loss=outs[0].item())

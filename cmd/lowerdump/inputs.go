@@ -79,6 +79,7 @@ func (j *job) hashed(k int, s interp.Slot, rank int) (interp.Tensor, error) {
 	if !ok {
 		return interp.Tensor{}, fmt.Errorf("-random=hash: input %%%s has a symbolic shape", s.Name)
 	}
+	part, q := j.routing(k, rank)
 	if j.flags.same == "data" && (s.Value.Def().Role() == ir.RoleData || len(shape) < 2) {
 		rank = 0
 	}
@@ -89,7 +90,28 @@ func (j *job) hashed(k int, s interp.Slot, rank int) (interp.Tensor, error) {
 	if err != nil {
 		return t, err
 	}
-	return t, fillrand.New(uint32(j.flags.seed), k, rank, len(shape)).Fill(t.Data, t.DType)
+	from := fillrand.New(uint32(j.flags.seed), k, rank, len(shape))
+	if q != nil {
+		return t, q.Fill(part, from, t.Data, t.DType, shape)
+	}
+	return t, from.Fill(t.Data, t.DType)
+}
+
+// routing is the part that forward input number k of a rank has in routing, if whoever
+// recorded what is expected gave it one.
+func (j *job) routing(k, rank int) (fillrand.Part, *fillrand.Routing) {
+	if rank >= len(j.prints) {
+		return fillrand.Part{}, nil
+	}
+	q := j.prints[rank].Routing[j.pair.Name+"."+halfNames[0]]
+	if q == nil {
+		return fillrand.Part{}, nil
+	}
+	part, ok := q.Inputs[k]
+	if !ok {
+		return fillrand.Part{}, nil
+	}
+	return part, q
 }
 
 // given brings a rank's forward inputs to what the runtime takes. Plain inputs are

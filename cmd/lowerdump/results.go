@@ -32,6 +32,9 @@ func resultsOf(found []*outcome) results {
 func (j *job) report(ctx context.Context, t tool, got results) error {
 	if j.flags.record != "" {
 		for r, s := range got.prints {
+			if r < len(j.prints) {
+				s.Routing = j.prints[r].Routing // the inputs were made so
+			}
 			if err := s.Write(printsPath(j.flags.record, r)); err != nil {
 				return err
 			}

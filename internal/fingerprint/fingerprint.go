@@ -19,11 +19,13 @@
 // FUNCTION/outK.sketch, f64, and FUNCTION/outK.stat, f64: the sum of squares, n, the
 // numbers of NaN, of positive and of negative infinities, and how far the recording
 // runtime's ordinary results are from these, if these were made with more care, else
-// 0. The metadata says how the inputs were made.
+// 0. The metadata says how the inputs were made: generator, seed, same and, as JSON by
+// function, routing, as of package fillrand.
 package fingerprint
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"runtime"
@@ -204,6 +206,9 @@ type Set struct {
 	Seed   uint32
 	Same   string
 	Prints map[Key]Print
+	// Routing says, by function, how this rank's inputs were made where routers of
+	// experts had to be made decisive.
+	Routing map[string]*fillrand.Routing
 }
 
 // Funcs lists the functions in order.
@@ -226,6 +231,13 @@ const statistics = 6
 // Write writes a file.
 func (s *Set) Write(path string) error {
 	f := &safetensors.File{Metadata: map[string]string{"generator": generator, "seed": strconv.FormatUint(uint64(s.Seed), 10), "same": s.Same, "buckets": strconv.Itoa(Buckets)}}
+	if len(s.Routing) > 0 {
+		text, err := json.Marshal(s.Routing)
+		if err != nil {
+			return err
+		}
+		f.Metadata["routing"] = string(text)
+	}
 	for k, p := range s.Prints {
 		name := fmt.Sprintf("%s/out%d", k.Func, k.Output)
 		stat := []float64{p.Squares, float64(p.Elems), float64(p.NaN), float64(p.Inf[0]), float64(p.Inf[1]), p.Own}
@@ -252,6 +264,9 @@ func Read(path string) (*Set, error) {
 		return nil, fmt.Errorf("%s: metadata %v are not those of fingerprints: want generator=%s, buckets=%d, a seed, and same=data or none", path, f.Metadata, generator, Buckets)
 	}
 	s.Seed = uint32(seed)
+	if err := s.readRouting(f.Metadata["routing"]); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	for _, t := range f.Tensors {
 		name, isStat := strings.CutSuffix(t.Name, ".stat")
 		if !isStat {
@@ -270,6 +285,25 @@ func Read(path string) (*Set, error) {
 			Squares: v[0], Elems: int64(v[1]), NaN: int64(v[2]), Inf: [2]int64{int64(v[3]), int64(v[4])}, Own: v[5]}
 	}
 	return s, nil
+}
+
+// readRouting reads the metadata that say how inputs were made for routers.
+func (s *Set) readRouting(text string) error {
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), &s.Routing); err != nil {
+		return fmt.Errorf("metadata routing: %w", err)
+	}
+	for fn, q := range s.Routing {
+		if q == nil {
+			return fmt.Errorf("metadata routing: nothing for %s", fn)
+		}
+		if err := q.Check(); err != nil {
+			return fmt.Errorf("metadata routing: %s: %w", fn, err)
+		}
+	}
+	return nil
 }
 
 func parseKey(name string) (Key, error) {
