@@ -106,23 +106,53 @@ func (m *Member) drain(s Stream) error {
 	}
 }
 
-// missing is the first peer whose flags are down, or this rank when none is.
+// missing is the first peer that this rank is waiting for, or this rank when none is.
+//
+// Streams wait for credits or for a meeting. A part whose credits are all down has been
+// taken for a round that is not over, so the wait is for that round's meetings. Else a
+// credit that is down is waited for: peers that have ours may be waiting for it as well,
+// and then their flags of the next meeting are down through no fault of theirs.
 func (m *Member) missing() int {
-	const rows = (quietCredit - quietReady) / quietRow // credits are up when nothing is going on
-	var b [rows * quietRow]byte
+	var b [quietBytes]byte
 	if m.Rank.World.drv.CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, quietReady)) != nil {
 		return m.Index
 	}
-	for r := range m.Group.ranks {
-		up := r == m.Index
-		for row := range rows {
-			up = up || b[row*quietRow+4*r] != 0
+	return awaited(b[:], len(m.Group.ranks), m.Index)
+}
+
+// awaited is missing, given the flags of the rank self in a group of n.
+func awaited(flags []byte, n, self int) int {
+	const meetings = (quietCredit - quietReady) / quietRow
+	up := func(row, r int) bool { return flags[row*quietRow+4*r] != 0 }
+	taken, owes, absent := false, self, self
+	for r := n - 1; r >= 0; r-- {
+		if r == self {
+			continue
 		}
-		if !up {
-			return r
+		for part := range StagingParts {
+			if !up(meetings+part, r) {
+				owes = r
+			}
+		}
+		met := false
+		for row := range meetings {
+			met = met || up(row, r)
+		}
+		if !met {
+			absent = r
 		}
 	}
-	return m.Index
+	for part := range StagingParts {
+		some := false
+		for r := range n {
+			some = some || r != self && up(meetings+part, r)
+		}
+		taken = taken || !some
+	}
+	if !taken && owes != self || absent == self {
+		return owes
+	}
+	return absent
 }
 
 // release sets all flags of this rank, which lets its streams go on.
