@@ -58,12 +58,15 @@ type Instruction struct {
 }
 
 // Collective is the time of a collective of one tensor over that many bytes, counted
-// as in a Table.
+// as in a Table, in the form that it has beside compute.
 type Collective struct {
 	Op    string  `json:"op"`
 	Ranks int     `json:"ranks"`
 	Bytes int64   `json:"bytes"`
 	Us    float64 `json:"us"`
+	// AloneUs is its time in the form that it has with nothing beside it; 0 if that was
+	// not measured.
+	AloneUs float64 `json:"alone_us,omitempty"`
 }
 
 // Beside is how fast a launch and a collective go on while both run, as parts of
@@ -118,7 +121,7 @@ func (m *Measured) check() error {
 		}
 	}
 	for _, c := range m.Collectives {
-		if !(c.Us > 0) || math.IsInf(c.Us, 0) || c.Ranks < 1 || c.Bytes < 0 {
+		if !(c.Us > 0 && c.AloneUs >= 0) || math.IsInf(c.Us+c.AloneUs, 0) || c.Ranks < 1 || c.Bytes < 0 {
 			return fmt.Errorf("%s of %d bytes on %d ranks takes %v us", c.Op, c.Bytes, c.Ranks, c.Us)
 		}
 	}

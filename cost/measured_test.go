@@ -20,7 +20,7 @@ func table() *Measured {
 			{Key: "all_reduce@4 bf16[2] -> bf16[2] beside", Us: 3, Speed: 0.75},
 		},
 		Chains: []Instruction{{Key: "chain of 2 matmul...copy 00", Us: 9.5}}, StepUs: 4.5,
-		Collectives: []Collective{{"all_reduce", 4, 1 << 20, 16}, {"all_reduce", 4, 1 << 10, 4}, {"all_gather", 4, 1 << 10, 3}},
+		Collectives: []Collective{{"all_reduce", 4, 1 << 20, 16, 12}, {"all_reduce", 4, 1 << 10, 4, 0}, {"all_gather", 4, 1 << 10, 3, 3}},
 		Beside:      []Beside{{"matmul", "all_reduce", 0.9, 0.8}, {"fused", "all_reduce", 0.7, 0.6}},
 	}
 }

@@ -58,6 +58,7 @@ type calibrateFlags struct {
 	flush   int64 // bytes that flush the caches
 	rounds  int
 	load    time.Duration
+	random  string // how integers are made
 	raw     string // where to leave what the ranks found
 	verbose bool
 
@@ -74,6 +75,7 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.run.procs, "procs", true, "one process per rank instead of one goroutine")
 	fs.IntVar(&f.rounds, "rounds", 2, "how often to make and measure the programs, each time with the costs of the times before")
 	fs.DurationVar(&f.load, "load", 120*time.Millisecond, "replay a step for so long before looking at one: the clocks of GPUs under load are lower")
+	fs.StringVar(&f.random, "random", "quick", "how integers among inputs are made: quick, anywhere in reach; or hash, as by run -random=hash")
 	fs.StringVar(&f.raw, "raw", "", "write what every rank measured in the last round to this `file`, as JSON")
 	fs.BoolVar(&f.verbose, "v", false, "say how long things take, on standard error")
 	fs.IntVar(&f.run.reps, "reps", 3, "timed replays of each measurement; the median counts")
@@ -82,7 +84,7 @@ func (f *calibrateFlags) define(fs *flag.FlagSet) {
 }
 
 func runCalibrate(ctx context.Context, t tool, args []string) error {
-	f := calibrateFlags{run: runFlags{device: "cuda", random: "quick", same: "data", steps: 1, seed: 1}}
+	f := calibrateFlags{run: runFlags{device: "cuda", random: "quick", same: "none", steps: 1, seed: 1}}
 	files, err := parse("calibrate", &f, args)
 	if err != nil {
 		return err
@@ -99,6 +101,9 @@ func runCalibrate(ctx context.Context, t tool, args []string) error {
 		return usagef("standard input needs -procs=false")
 	case f.run.reps < 1 || f.rounds < 1 || f.sweep < 0 || f.flush < 0 || f.load < 0 || f.run.timeout <= 0:
 		return usagef("-reps=%d -rounds=%d -sweep=%d -flush=%d -load=%v -timeout=%v: want at least 1, 1, 0, 0, 0 and more than 0", f.run.reps, f.rounds, f.sweep, f.flush, f.load, f.run.timeout)
+	}
+	if f.random != "quick" && f.random != "hash" {
+		return usagef("-random=%s: have quick and hash", f.random)
 	}
 	if _, err := f.run.parsed(); err != nil {
 		return err
@@ -288,6 +293,11 @@ func (t tool) calibration(ctx context.Context, s *session, path string, model *c
 	j := &job{flags: f.run, pair: &step.Pair{Name: name, Forward: fn}, traced: &step.Pair{Name: name, Forward: fn}}
 	if err := j.makeInputs(); err != nil {
 		return nil, err
+	}
+	if f.random == "hash" {
+		if err := j.hashIndices(); err != nil {
+			return nil, err
+		}
 	}
 	halves, _, err := j.lowered()
 	if err != nil {

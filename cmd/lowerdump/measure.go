@@ -41,7 +41,8 @@ type finding struct {
 	Ranks int     `json:"ranks"`
 	Bytes int64   `json:"bytes"`
 	Us    float64 `json:"us"`
-	Step  *inStep `json:"step,omitempty"` // of a program
+	Alone float64 `json:"alone,omitempty"` // of a collective of the sweep: with nothing beside it
+	Step  *inStep `json:"step,omitempty"`  // of a program
 }
 
 // key tells findings apart.
@@ -165,13 +166,13 @@ func (s *session) table() *cost.Measured {
 	}
 	for i, f := range s.found[0] {
 		for _, other := range s.found[1:] {
-			f.Us = max(f.Us, other[i].Us)
+			f.Us, f.Alone = max(f.Us, other[i].Us), max(f.Alone, other[i].Alone)
 		}
 		switch f.What {
 		case anInstruction:
 			m.Instructions = append(m.Instructions, cost.Instruction{Key: f.Key, Us: rounded(f.Us), Late: s.known != nil})
 		case aCollective:
-			m.Collectives = append(m.Collectives, cost.Collective{Op: f.Key, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001)})
+			m.Collectives = append(m.Collectives, cost.Collective{Op: f.Key, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001), AloneUs: max(rounded(f.Alone), 0.001)})
 		case anEdge:
 			m.EdgeUs = rounded(f.Us)
 		}

@@ -87,7 +87,7 @@ func (c *calibration) forked(stream int, run, beside func(x *rt.Exec)) func(x *r
 }
 
 // sweep measures collectives of one tensor, by size, on every group size, in the form
-// that they have beside compute: passes want to know what they hide.
+// that they have beside compute, for passes want to know what they hide, and alone.
 func (k *meter) sweep(ctx context.Context) error {
 	c := k.c
 	for s, st := range c.p.Streams {
@@ -114,17 +114,20 @@ func (k *meter) sweep(ctx context.Context) error {
 				if size >= 1<<20 { // many copies each
 					said = max(said, aimUs/4)
 				}
-				us, err := k.besideCompute(ctx, said, s, func(x *rt.Exec) {
+				run := func(x *rt.Exec) {
 					col := &rt.Collective{Op: op, Group: c.p.Groups[st.Group].Name, Ins: rt.Ts{in}, Outs: rt.Ts{out}}
 					if op == rt.AllReduce || op == rt.ReduceScatter {
 						col.Reduce = "sum"
 					}
 					x.Collective(c.p.Streams[s].Name, col)
-				})
+				}
+				var err error
+				if f.Us, err = k.besideCompute(ctx, said, s, run); err == nil {
+					f.Alone, err = k.slope(ctx, said, run)
+				}
 				if err != nil {
 					return fmt.Errorf("%v of %d bytes: %w", op, size, err)
 				}
-				f.Us = us
 				k.add(f)
 			}
 		}

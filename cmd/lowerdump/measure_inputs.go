@@ -89,6 +89,24 @@ func (k *meter) given(ctx context.Context) ([]rt.Value, error) {
 	return out, err
 }
 
+// hashIndices puts integers made by hash in the place of indices.
+func (j *job) hashIndices() error {
+	hash := *j
+	hash.indices = nil
+	for rank := range j.indices {
+		for i, s := range interp.InputSlots(j.pair.Forward) {
+			if !s.Type.DType().IsInt() {
+				continue
+			}
+			var err error
+			if j.indices[rank][i], err = hash.hashed(i, s, rank); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // filled is what numbers of an input are like.
 type filled struct {
 	dtype dtype.DType
