@@ -30,6 +30,7 @@ type form struct {
 	listRows   int64 // rows of the result that a block has, or a part of one
 	listRow    int64 // elements of a row
 	listPlaces int64 // indices
+	listRoom   int64 // how many of them a block can list; a block that has more looks at all of them
 
 	// Of a form with rows.
 	gone     []bool // by dimension of shape: it is reduced

@@ -478,8 +478,10 @@ template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (
 }
 
 // A list that a block makes of the positions in index[0..n) that lie between low
-// and low + rows, in order: each place in the index times rows, plus the row.
-template <int threads, class I> FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows) {
+// and low + rows, in order: each place in the index times rows, plus the row. If they
+// are more than there is room for it makes none, and the answer is -1.
+template <int threads, class I>
+FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
   constexpr int warps = threads / 32, batch = 16;
   __shared__ int found[warps];
   // Every warp has a run of the index, in which it reads 32 places at a time, and
@@ -515,6 +517,9 @@ template <int threads, class I> FN int list_rows(int* list, const I* index, int 
     __syncthreads();
     to = 0;
     for (int w = 0; w < warp; ++w) to += found[w];
+    int all = 0;
+    for (int w = 0; w < warps; ++w) all += found[w];
+    if (all > room) return -1; // so for all of the block
   }
   int all = 0;
   for (int w = 0; w < warps; ++w) all += found[w];
@@ -526,11 +531,13 @@ FN void meet() {}
 FN void latest(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
-template <int threads, class I> FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows) {
+template <int threads, class I>
+FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
   int all = 0;
   for (int k = 0; k < n; ++k) {
     const i64 at = position(load(index + k), size, wrap) - low;
     if (at < 0 || at >= rows) continue;
+    if (all == room) return -1;
     list[all++] = k * rows + (int)at;
   }
   return all;

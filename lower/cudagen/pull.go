@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
@@ -118,10 +119,15 @@ func (g *generator) indexPut(v *ir.Value, at []lin) (string, error) {
 		g.body.emit("%s%s = %s;", p.test, sum, e)
 		return nil
 	}
-	if g.listed(n, at) {
+	switch listed := g.listed(n, at); {
+	case !listed:
+		err = g.fromIndex(p, "", put)
+	case g.f.overflows():
+		if err = g.fromList(p, put); err == nil {
+			err = g.fromIndex(p, "if (listed < 0) ", put)
+		}
+	default:
 		err = g.fromList(p, put)
-	} else {
-		err = g.fromIndex(p, put)
 	}
 	if err != nil {
 		return "", err
@@ -180,10 +186,10 @@ func (p *puts) valueAt(g *generator, k lin) []lin {
 	return broadcast(all, sizes(p.values))
 }
 
-// fromIndex looks at every place.
-func (g *generator) fromIndex(p *puts, put func(s *scope, k lin) error) error {
+// fromIndex looks at every place, on a condition.
+func (g *generator) fromIndex(p *puts, cond string, put func(s *scope, k lin) error) error {
 	name := g.fresh("k")
-	return g.nested(fmt.Sprintf("for (int %s = 0; %s < %d; ++%s)", name, name, p.count, name), func(s *scope) error {
+	return g.nested(fmt.Sprintf("%sfor (int %s = 0; %s < %d; ++%s)", cond, name, name, p.count, name), func(s *scope) error {
 		k := g.x.newAtom(name, p.count-1, 1, s).lin()
 		coords := g.x.unravel(k, p.among)
 		for i, v := range p.index {
@@ -312,7 +318,8 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 }
 
 // planList lets blocks have whole rows of an index_put along the first dimension,
-// or parts of one row, so that a block can list the places of its rows once.
+// or parts of one row, so that a block can list the places of its rows once. The
+// last block may have fewer, if nothing else divides the rows.
 func (f *form) planList(r *region) {
 	f.list = nil
 	for _, n := range r.nodes {
@@ -323,22 +330,38 @@ func (f *form) planList(r *region) {
 		shape := sizes(n.Arg(0))
 		places := numel(sizes(index))
 		row := numel(shape) / max(shape[0], 1)
-		if f.list != nil || numel(shape) != f.count || !r.Given(index) || places > fusion.MostPlaces || places < 64 || f.big && row > 1<<30 {
+		const most = math.MaxInt32 / 8192 // a list has a place times the rows of a block, which are 8192 at most
+		if f.list != nil || numel(shape) != f.count || !r.Given(index) || places > most || places < 64 || f.big && row > 1<<30 {
 			continue
 		}
-		f.block = 256
-		for trips := int64(32); trips >= 1; trips /= 2 {
-			span := int64(f.block) * f.width * trips
-			if (span%row != 0 && row%span != 0) || f.count%span != 0 || trips > 1 && f.count/span < 7*manyBlocks {
-				continue
-			}
-			if trips == 2 { // parts of a row, or a few rows: all of a block's loads at once
-				f.block, trips = 512, 1
-			}
-			f.list, f.trips, f.listRows, f.listRow, f.listPlaces = n, trips, max(1, span/row), row, places
-			break
+		width := even(f.width, row) // a thread's consecutive elements are of one row
+		block, trips := int64(256), f.spanTrips(width, row, false)
+		if trips == 0 {
+			trips = f.spanTrips(width, row, true)
+		}
+		if trips == 0 {
+			continue
+		}
+		span := block * width * trips
+		if trips == 2 { // parts of a row, or a few rows: all of a block's loads at once
+			block, trips = 512, 1
+		}
+		f.block, f.width, f.trips = int(block), width, trips
+		f.list, f.listRows, f.listRow, f.listPlaces, f.listRoom = n, max(1, span/row), row, places, min(places, fusion.MostPlaces)
+	}
+}
+
+// spanTrips is how many runs each of a block's 256 threads handles for the block to have
+// whole rows or an even part of one; 0 if there is none. With rest the last block may
+// have fewer.
+func (f *form) spanTrips(width, row int64, rest bool) int64 {
+	for trips := int64(32); trips >= 1; trips /= 2 {
+		span := 256 * width * trips
+		if (span%row == 0 || row%span == 0) && (rest || f.count%span == 0) && (trips == 1 || f.count/span >= 7*manyBlocks) {
+			return trips
 		}
 	}
+	return 0
 }
 
 // lists writes what a block does first: the list of places of its rows.
@@ -355,15 +378,22 @@ func (g *generator) lists() error {
 		g.inAt[index], g.ins = k, append(g.ins, index)
 	}
 	span := int64(g.f.block) * g.f.width * g.f.trips
-	g.top.emit("__shared__ int list[%d];", g.f.listPlaces)
+	g.top.emit("__shared__ int list[%d];", g.f.listRoom)
 	low := fmt.Sprintf("(i64)blockIdx.x * %d", g.f.listRows)
 	if g.f.listRow > span {
 		low = fmt.Sprintf("(i64)blockIdx.x / %d", g.f.listRow/span)
 	}
 	g.top.emit("const i64 low = %s;", low)
-	g.top.emit("const int listed = list_rows<%d>(list, in%d, %d, %d, %v, low, %d);  // %s", g.f.block, k, g.f.listPlaces, sizes(n.Arg(0))[0], wrap, g.f.listRows, index)
+	room := ""
+	if g.f.overflows() {
+		room = fmt.Sprintf(", %d", g.f.listRoom)
+	}
+	g.top.emit("const int listed = list_rows<%d>(list, in%d, %d, %d, %v, low, %d%s);  // %s", g.f.block, k, g.f.listPlaces, sizes(n.Arg(0))[0], wrap, g.f.listRows, room, index)
 	return nil
 }
+
+// overflows reports whether a block may have more places than it can list.
+func (f *form) overflows() bool { return f.listRoom < f.listPlaces }
 
 // listed reports whether the block's list holds the places of an element.
 func (g *generator) listed(n *ir.Node, at []lin) bool {
