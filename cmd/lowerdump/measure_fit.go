@@ -96,7 +96,8 @@ func (s *session) ofSteps() iter.Seq2[*calibration, []*inStep] {
 // calls gives long launches the times that they have in their steps: the mean of all of
 // them, each on the middle rank. By itself a launch finds what others have left where its
 // operands lie, and how long attention or a sum by index takes depends on that. Of short
-// ones the events around them are too large a part.
+// ones the events around them are too large a part. What was known before stays: the
+// programs were made with it.
 func (s *session) calls(m *cost.Measured) {
 	took := map[string][]float64{}
 	for c, ranks := range s.ofSteps() {
@@ -118,6 +119,11 @@ func (s *session) calls(m *cost.Measured) {
 	}
 	for i := range m.Instructions {
 		e := &m.Instructions[i]
+		if s.known != nil {
+			if _, ok := s.known.Micros(e.Key); ok {
+				continue
+			}
+		}
 		if us := mean(took[e.Key]); us >= longUs {
 			e.Us = rounded(us)
 		}
