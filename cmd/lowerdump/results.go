@@ -66,19 +66,11 @@ func (j *job) report(ctx context.Context, t tool, got results) error {
 		return fmt.Errorf("%s holds no result to compare with", j.flags.expect)
 	}
 	shown := all
-	loss, gradient := step.Worst(all)
 	if !j.flags.all {
 		shown = worstRanks(all)
 	}
 	fmt.Fprint(t.out, step.Table(shown))
-	if loss != nil && loss.Output == 0 {
-		if value, ok := got.loss(j, loss.Rank); ok {
-			fmt.Fprintf(t.out, "loss %.6f, relative error %.2g\n", value, loss.Diff.Rel)
-		}
-	}
-	if gradient != nil {
-		fmt.Fprintf(t.out, "worst gradient error %.2g (rank %d, %s)\n", gradient.Diff.Rel, gradient.Rank, gradient.Name)
-	}
+	got.worst(t, j, all)
 	if j.prints != nil {
 		j.reportOwn(t, all)
 	}
@@ -88,6 +80,23 @@ func (j *job) report(ctx context.Context, t tool, got results) error {
 	}
 	fmt.Fprintf(t.out, "%s: all %s agree\n", t.colour("32", "ok"), count(len(all), "output"))
 	return nil
+}
+
+// worst says how far the loss, the forward results and the gradients are from what is
+// expected where they are furthest.
+func (got results) worst(t tool, j *job, all []step.Result) {
+	for _, r := range worstRanks(all) {
+		if value, ok := got.loss(j, r.Rank); ok && !r.Backward && r.Output == 0 {
+			fmt.Fprintf(t.out, "loss %.6f, relative error %.2g\n", value, r.Diff.Rel)
+		}
+	}
+	forward, gradient := step.Worst(all)
+	if forward != nil {
+		fmt.Fprintf(t.out, "worst forward error %.2g (rank %d, %s)\n", forward.Diff.Rel, forward.Rank, forward.Name)
+	}
+	if gradient != nil {
+		fmt.Fprintf(t.out, "worst gradient error %.2g (rank %d, %s)\n", gradient.Diff.Rel, gradient.Rank, gradient.Name)
+	}
 }
 
 // loss is forward output 0 of a rank, if it is a scalar.
@@ -244,13 +253,7 @@ func (j *job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
 				if err != nil {
 					return nil, fmt.Errorf("rank %d output %d of %s, %%%s: %w", r, key.Output, name, s.Name, err)
 				}
-				limit := step.GradientTolerance // of activations, too: they round like gradients
-				if i == 0 && want.Elems == 1 {
-					limit = step.LossTolerance
-				}
-				if own := j.own(key); d.Rel > limit && d.Rel <= own {
-					limit = own
-				}
+				limit := printLimit(s, i > 0, want.Elems == 1)
 				all = append(all, step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d, Limit: limit})
 			}
 		}
@@ -259,21 +262,44 @@ func (j *job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
 	return all, nil
 }
 
-// own is how far the ordinary results of who recorded what is expected are from it, on
-// the worst rank.
-func (j *job) own(key fingerprint.Key) float64 {
-	most := 0.0
-	for _, s := range j.prints {
-		most = max(most, s.Prints[key].Own)
+// Limits of the relative errors of fingerprints of two runs on GPUs.
+const (
+	// Inputs handed on must be the same numbers; sums of them are rounded in another
+	// order.
+	inputLimit = 1e-12
+	// The loss is the mean of thousands of tokens' in float32: on eight steps of real
+	// shapes 1.5e-4 was the most.
+	lossLimit = 1e-3
+	// One rounding to bfloat16 is an error of 2^-8 at most and of about 0.0015 in the
+	// 2-norm. A hundred independent ones, as on the way of a gradient through four
+	// layers, make 0.015; 0.0127 was the most on steps of real shapes, and PyTorch's own
+	// runs are up to 0.029 from those that round their sums over ranks once.
+	roundingLimit = step.GradientTolerance
+)
+
+// printLimit is how far from what is expected an output of an ordinary program may be.
+func printLimit(s interp.Slot, backward, scalar bool) float64 {
+	n := s.Value.Def()
+	for n.Op().IsView() && len(n.Args()) == 1 {
+		n = n.Arg(0).Def()
 	}
-	return most
+	switch {
+	case s.Type.DType().IsInt(): // what was chosen, above all
+		return 0
+	case backward:
+		return roundingLimit
+	case n.Op() == ir.OpInput:
+		return inputLimit
+	case scalar:
+		return lossLimit
+	}
+	return roundingLimit
 }
 
-// reportOwn says how far the ordinary results of who recorded what is expected are
-// from it, and how many of ours are beyond the limits but no further away than those.
+// reportOwn says beside our errors how far the ordinary results of who recorded what is
+// expected are from it.
 func (j *job) reportOwn(t tool, all []step.Result) {
 	var ours, theirs []float64
-	beyond := 0
 	for _, r := range all {
 		half, f := halfNames[0], j.pair.Forward
 		if r.Backward {
@@ -285,18 +311,12 @@ func (j *job) reportOwn(t tool, all []step.Result) {
 		}
 		own := j.prints[r.Rank].Prints[fingerprint.Key{Func: j.pair.Name + "." + half, Output: places[r.Output][0]}].Own
 		ours, theirs = append(ours, r.Diff.Rel), append(theirs, own)
-		if r.OK() && r.Limit > step.GradientTolerance {
-			beyond++
-		}
 	}
 	if len(theirs) == 0 || slices.Max(theirs) == 0 {
 		return
 	}
 	fmt.Fprintf(t.out, "relative errors: ours at most %.3g, median %.3g; of the graphs as traced at most %.3g, median %.3g\n",
 		slices.Max(ours), median(ours), slices.Max(theirs), median(theirs))
-	if beyond > 0 {
-		fmt.Fprintf(t.out, "%s beyond the usual limit are no further away than the same of the graphs as traced\n", count(beyond, "output"))
-	}
 }
 
 // isRandomState tells the state of the random numbers of attention, which every
