@@ -52,6 +52,18 @@ func traffic(op ir.Op, n float64) (steps, share float64, ok bool) {
 	return 0, 0, false
 }
 
+// LinkShare is the part of what the links between ranks of one host carry that a
+// collective of that many bytes takes, if it lasts us microseconds: between 0 and 1, by
+// what a rank sends at least. It is 0 for what sends nothing or is not known.
+func (m *Machine) LinkShare(op ir.Op, ranks int, size int64, us float64) float64 {
+	peak := max(m.Intra.PeakGBps, m.Intra.GBps)
+	_, share, ok := traffic(op, float64(ranks))
+	if !ok || ranks <= 1 || !(us > 0) || !(peak > 0) {
+		return 0
+	}
+	return min(share*float64(size)/(peak*1e3*us), 1)
+}
+
 // ring is the best of the ring protocols, in microseconds.
 func (m *Machine) ring(steps, sent, n, hosts float64) float64 {
 	gbps, base := m.Intra.GBps, m.Intra.BaseUs

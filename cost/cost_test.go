@@ -163,3 +163,29 @@ func @f(%x: bf16[4096,4096]) -> (bf16[4096,4096]) {
 		t.Error("a model without a machine knows a matmul")
 	}
 }
+
+func TestLinkShare(t *testing.T) {
+	m, err := LookupMachine("h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		op    ir.Op
+		ranks int
+		size  int64
+		us    float64
+		want  float64
+	}{
+		{ir.OpAllGather, 4, 450e3 * 4 / 3, 1, 1},   // what the wires carry
+		{ir.OpAllGather, 4, 450e3 * 4 / 3, 2, 0.5}, // half as fast
+		{ir.OpAllGather, 4, 450e3 * 4 / 3, 0.5, 1}, // no more than all
+		{ir.OpAllReduce, 2, 450e3, 4, 0.25},        // a reduction and a gather of half each
+		{ir.OpAllToAll, 1, 450e3, 1, 0},            // nobody to send to
+		{ir.OpAllToAll, 4, 450e3, 0, 0},            // of no length
+		{ir.OpMatmul, 4, 450e3, 1, 0},              // no collective
+	} {
+		if got := m.LinkShare(c.op, c.ranks, c.size, c.us); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v of %d bytes on %d ranks in %v us: %v, want %v", c.op, c.size, c.ranks, c.us, got, c.want)
+		}
+	}
+}

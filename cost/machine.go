@@ -32,6 +32,9 @@ type Link struct {
 	BulkHopUs float64 `json:"bulk_hop_us"` // one step of a ring of bulk copies
 	BaseUs    float64 `json:"base_us"`     // starting a library collective
 	BarrierUs float64 `json:"barrier_us"`  // one barrier of a kernel that loads and stores peers' memory; 0 if it cannot
+	// PeakGBps is what the wires of a rank carry in one direction: more than one
+	// collective reaches, and what those that run at once share. 0: GBps.
+	PeakGBps float64 `json:"peak_gbps,omitempty"`
 }
 
 // Machines lists the built-in machines by name.
@@ -53,13 +56,13 @@ func machines() map[string]*Machine {
 	network := Link{GBps: 45, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}
 	return map[string]*Machine{
 		"a100": {Name: "a100", MatmulTFLOPS: map[string]float64{"bf16": 250, "f16": 250, "f32": 120, "f64": 15}, VectorTFLOPS: 15, MemoryGBps: 1800, LaunchUs: 2,
-			Units: 108, RanksPerHost: 8, Intra: Link{GBps: 235, HopUs: 0.6, BulkHopUs: 3.4, BaseUs: 10, BarrierUs: 2}, Inter: Link{GBps: 22, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
+			Units: 108, RanksPerHost: 8, Intra: Link{GBps: 235, HopUs: 0.6, BulkHopUs: 3.4, BaseUs: 10, BarrierUs: 2, PeakGBps: 300}, Inter: Link{GBps: 22, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
 		"h100": {Name: "h100", MatmulTFLOPS: map[string]float64{"bf16": 700, "f16": 700, "f32": 350, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 3000, LaunchUs: 1.5,
-			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 370, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5}, Inter: network},
+			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 370, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5, PeakGBps: 450}, Inter: network},
 		"h200": {Name: "h200", MatmulTFLOPS: map[string]float64{"bf16": 760, "f16": 760, "f32": 380, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 4300, LaunchUs: 1.5,
-			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 372, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5}, Inter: network},
+			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 372, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5, PeakGBps: 450}, Inter: network},
 		"b200": {Name: "b200", MatmulTFLOPS: map[string]float64{"bf16": 1700, "f16": 1700, "f32": 850, "f64": 35}, VectorTFLOPS: 60, MemoryGBps: 7000, LaunchUs: 1.5,
-			Units: 148, RanksPerHost: 8, Intra: Link{GBps: 740, HopUs: 0.6, BulkHopUs: 0.9, BaseUs: 8, BarrierUs: 1}, Inter: Link{GBps: 48, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
+			Units: 148, RanksPerHost: 8, Intra: Link{GBps: 740, HopUs: 0.6, BulkHopUs: 0.9, BaseUs: 8, BarrierUs: 1, PeakGBps: 900}, Inter: Link{GBps: 48, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
 	}
 }
 

@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // SimOptions say how long things take. Times are microseconds.
@@ -17,6 +18,13 @@ type SimOptions struct {
 	// Beside gives the speeds, as parts of those alone, at which a launch and a
 	// collective go on while both run; nil: both at full speed.
 	Beside func(launch, collective *Instr) (compute, comm float64)
+	// Links is the part of what the links of its ranks carry that a collective takes
+	// while no other runs, between 0 and 1; nil: nothing. Collectives on several streams
+	// that run at once share the links if their groups have a rank in common: if they
+	// take more than 1 together, each goes on at its part of that. What launches lose
+	// beside a collective does not grow with the number of collectives. Beside a launch as
+	// well the slower of the two speeds counts.
+	Links func(collective *Instr) float64
 	// NoCollectives takes collectives to be done at once, and nothing to wait for
 	// them: what is left is the time of computing alone.
 	NoCollectives bool
@@ -34,7 +42,7 @@ type Simulated struct {
 // beside it. All ranks are alike. It takes time linear in instructions and streams.
 func Simulate(p *Program, o SimOptions) (*Simulated, error) {
 	s := &simulation{p: p, o: o, out: &Simulated{Begin: make([]float64, len(p.Instrs)), End: make([]float64, len(p.Instrs))},
-		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs)), edge: p.edges()}
+		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs)), edge: p.edges(), meet: p.meetings()}
 	last := make([]int, p.Events)
 	for i := range last {
 		last[i] = -1
@@ -72,8 +80,9 @@ type simulation struct {
 	out    *Simulated
 	queue  [][]int // by stream: instructions that have not begun
 	run    []running
-	source []int  // by wait: the record that it waits for, -1 for an event of the caller
-	edge   []bool // by wait: whether it takes EdgeUs
+	source []int    // by wait: the record that it waits for, -1 for an event of the caller
+	edge   []bool   // by wait: whether it takes EdgeUs
+	meet   [][]bool // by two groups: whether they have a rank in common
 	now    float64
 }
 
@@ -209,13 +218,13 @@ func (s *simulation) step(wake float64) (more bool, err error) {
 
 // speed is how fast what runs on a stream goes on, beside what runs on others.
 func (s *simulation) speed(k int) float64 {
-	if s.o.Beside == nil {
-		return 1
-	}
 	me := &s.p.Instrs[s.run[k].at]
 	speed := 1.0
+	if me.Kind == Collective {
+		speed = s.share(me)
+	}
 	for j := range s.run {
-		if j == k || s.run[j].at < 0 {
+		if j == k || s.run[j].at < 0 || s.o.Beside == nil {
 			continue
 		}
 		other := &s.p.Instrs[s.run[j].at]
@@ -229,6 +238,37 @@ func (s *simulation) speed(k int) float64 {
 		}
 	}
 	return max(speed, 0.01)
+}
+
+// share is the speed of a collective beside the others that run, by what the links
+// carry.
+func (s *simulation) share(me *Instr) float64 {
+	if s.o.Links == nil {
+		return 1
+	}
+	all := 0.0
+	for j := range s.run {
+		if s.run[j].at < 0 {
+			continue
+		}
+		if other := &s.p.Instrs[s.run[j].at]; other.Kind == Collective && s.meet[me.Group][other.Group] {
+			all += s.o.Links(other)
+		}
+	}
+	return 1 / max(all, 1)
+}
+
+// meetings reports, for every two groups, whether they have a rank in common.
+func (p *Program) meetings() [][]bool {
+	out := make([][]bool, len(p.Groups))
+	for a := range p.Groups {
+		out[a] = make([]bool, len(p.Groups))
+		ranks := slices.Concat(p.Groups[a].Ranks...)
+		for b := range p.Groups {
+			out[a][b] = slices.ContainsFunc(slices.Concat(p.Groups[b].Ranks...), func(r int) bool { return slices.Contains(ranks, r) })
+		}
+	}
+	return out
 }
 
 // Overlapped reports, for each instruction, whether it is a collective during which

@@ -223,3 +223,58 @@ func TestOverlapped(t *testing.T) {
 		t.Errorf("%v: a call is issued after the record that the all_reduce waits for", got)
 	}
 }
+
+// Collectives of two groups with a rank in common share the links while both run.
+func TestSimulateLinks(t *testing.T) {
+	text := `program @s world 4
+group @g = [[0, 1], [2, 3]]
+group @h = [[1, 2]]
+group @i = [[0, 3]]
+stream @compute
+stream @comm.g on @g
+stream @comm.h on @h
+stream @comm.i on @i
+events 0
+arena 4096
+buffer %a at 0 size 64
+buffer %b at 512 size 64
+buffer %c at 1024 size 64
+input a = %a: f32[16]
+output b = %b: f32[16]
+body
+@comm.g all_reduce on @g (%a: f32[16]) -> (%b: f32[16]) {reduce="sum"} from %x
+`
+	for _, c := range []struct {
+		with  string // a second collective, on that group
+		links float64
+		want  float64
+	}{
+		{"", 0.75, 12},
+		{"h", 0.5, 12},
+		{"h", 0.75, 16}, // 8 us both run at 2/3 of their speed in 12; 4 more take 4
+		{"h", 1, 20},
+	} {
+		more := text
+		if c.with != "" {
+			more += "@comm." + c.with + " all_to_all on @" + c.with + " (%a: f32[16]) -> (%c: f32[16]) from %y\n"
+		}
+		o := SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: func(*Instr) float64 { return c.links }}
+		got, err := Simulate(simProgram(t, more), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.Us-c.want) > 1e-9 {
+			t.Errorf("on %q with %v of the links: %v us, want %v", c.with, c.links, got.Us, c.want)
+		}
+	}
+	// Groups that have no rank in common do not meet.
+	apart := strings.Replace(text, "@comm.g all_reduce on @g", "@comm.h all_reduce on @h", 1)
+	apart += "@comm.i all_to_all on @i (%a: f32[16]) -> (%c: f32[16]) from %y\n"
+	got, err := Simulate(simProgram(t, apart), SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: func(*Instr) float64 { return 1 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Us != 12 {
+		t.Errorf("groups apart: %v us, want 12", got.Us)
+	}
+}

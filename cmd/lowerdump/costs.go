@@ -202,16 +202,7 @@ func moved(p *program.Program, m *cost.Machine) *cost.Measured {
 		if p.Kernel(in) == nil {
 			continue
 		}
-		bytes := int64(0)
-		for _, ts := range [][]program.Tensor{in.Ins, in.Outs} {
-			for k := range ts {
-				n := int64(ts[k].DType.Size())
-				for _, d := range ts[k].Shape {
-					n *= p.Hint(d)
-				}
-				bytes += n
-			}
-		}
+		bytes := hintBytes(p, in.Ins) + hintBytes(p, in.Outs)
 		out.Instructions = append(out.Instructions, cost.Instruction{Key: p.CostKey(in), Us: m.LaunchUs + float64(bytes)/(m.MemoryGBps*1e3)})
 	}
 	byKey := func(a, b cost.Instruction) int { return strings.Compare(a.Key, b.Key) }
@@ -283,6 +274,9 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 		return compute, comm
 	}
 	o := program.SimOptions{EdgeUs: m.EdgeUs, Us: func(in *program.Instr) float64 { return us[in] }, Beside: slowed}
+	if model.Machine != nil {
+		o.Links = func(in *program.Instr) float64 { return linkShare(p, in, model.Machine, us[in]) }
+	}
 	var err error
 	if out.timeline, err = program.Simulate(p, o); err != nil {
 		return nil, err
@@ -294,6 +288,28 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 	}
 	out.ms, out.exposed = (out.timeline.Us+m.StepUs)/1e3, (out.timeline.Us-alone.Us)/1e3
 	return out, nil
+}
+
+// linkShare is the part of the links that a collective of a program takes.
+func linkShare(p *program.Program, in *program.Instr, m *cost.Machine, us float64) float64 {
+	op, ok := ir.OpByName(in.Op)
+	if !ok || in.Group < 0 {
+		return 0
+	}
+	return m.LinkShare(op, p.Groups[in.Group].Size(), max(hintBytes(p, in.Ins), hintBytes(p, in.Outs)), us)
+}
+
+// hintBytes is the size of tensors, sizes known at run time only at their hints.
+func hintBytes(p *program.Program, ts []program.Tensor) int64 {
+	sum := int64(0)
+	for k := range ts {
+		n := int64(ts[k].DType.Size())
+		for _, d := range ts[k].Shape {
+			n *= p.Hint(d)
+		}
+		sum += n
+	}
+	return sum
 }
 
 // times looks up how long instructions take, in microseconds. Events are not in it.

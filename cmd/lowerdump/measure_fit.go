@@ -164,6 +164,7 @@ func (f *fitting) add(c *calibration, ranks []*inStep) {
 	}
 	waited := make([]float64, len(c.collectives)) // the least that a rank's took
 	over := make([]float64, len(c.collectives))   // on that rank: beside compute
+	shared := make([]float64, len(c.collectives)) // on that rank: beside collectives of other streams
 	for n, r := range ranks {
 		busy := make([][]span, len(c.p.Streams)) // by stream
 		for k, chain := range c.chains {
@@ -172,7 +173,7 @@ func (f *fitting) add(c *calibration, ranks []*inStep) {
 		for j, i := range c.collectives {
 			s := span{i, r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
 			if took := s.to - s.from; n == 0 || took < waited[j] {
-				waited[j], over[j] = took, 0
+				waited[j], over[j], shared[j] = took, 0, c.shares(r, j)
 				for _, list := range busy {
 					over[j] = max(over[j], s.covered(list))
 				}
@@ -183,11 +184,25 @@ func (f *fitting) add(c *calibration, ranks []*inStep) {
 		}
 	}
 	for j, i := range c.collectives {
-		if c.beside[i] {
+		if c.beside[i] && shared[j] <= mostTouched*waited[j] { // what shares the links says nothing of compute
 			in := &c.p.Instrs[i]
 			f.collective(in.Op, c.key(i), waited[j], over[j])
 		}
 	}
+}
+
+// shares is for how long collectives of other streams ran beside number j.
+func (c *calibration) shares(r *inStep, j int) float64 {
+	at := func(j int) span {
+		return span{c.collectives[j], r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
+	}
+	sum := 0.0
+	for k := range c.collectives {
+		if c.p.Instrs[c.collectives[k]].Stream != c.p.Instrs[c.collectives[j]].Stream {
+			sum += at(j).overlap(at(k))
+		}
+	}
+	return sum
 }
 
 // chain observes what a chain lost beside collectives.
