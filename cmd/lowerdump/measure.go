@@ -145,6 +145,9 @@ func (k *meter) all(ctx context.Context, t tool) error {
 	if _, err := k.upTo(ctx, len(k.c.p.Instrs)); err != nil { // which keeps inputs first
 		return err
 	}
+	if k.forward != nil {
+		say("fed by @" + k.forward.c.h.f.Name)
+	}
 	say("ready")
 	for _, part := range []struct {
 		name string
