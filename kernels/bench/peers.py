@@ -5,7 +5,8 @@
 One process a GPU. A figure is the time of one call, replayed from a CUDA graph
 (200 calls up to 1 MiB, 20 up to 16 MiB, 5 above) behind a delay, the median of the
 replays on the slowest rank, bf16, inputs random and different on every rank.
-SIZES is a comma-separated list of log2 of the full buffer in bytes.
+SIZES is a comma-separated list of log2 of the full buffer in bytes. CALLS in the
+environment may list other numbers of calls up to 1 MiB, each of which is measured.
 """
 
 import json
@@ -26,8 +27,7 @@ out = open(sys.argv[1], "w") if rank == 0 else None
 sizes = [1 << int(k) for k in sys.argv[2].split(",")] if len(sys.argv) > 2 else [1 << k for k in range(10, 31, 2)]
 
 
-small = int(os.environ.get("CALLS", "200"))  # calls a graph up to 1 MiB
-
+counts = [int(k) for k in os.environ.get("CALLS", "200").split(",")]  # calls a graph up to 1 MiB
 
 together = torch.zeros(1, device=device)
 
@@ -62,16 +62,17 @@ def measure(call, inner, reps):
 
 
 def record(op, impl, size, call):
-    inner = small if size <= 1 << 20 else 20 if size <= 1 << 24 else 5
-    try:
-        us = measure(call, inner, 7)
-    except Exception as e:  # an implementation that a size or machine does not allow
+    for inner in counts if size <= 1 << 20 else [20] if size <= 1 << 24 else [5]:
+        try:
+            us = measure(call, inner, 7)
+        except Exception as e:  # an implementation that a size or machine does not allow
+            if rank == 0:
+                print(op, impl, size, "failed:", str(e)[:120], flush=True)
+            return
         if rank == 0:
-            print(op, impl, size, "failed:", str(e)[:120], flush=True)
-        return
-    if rank == 0:
-        out.write(json.dumps(dict(op=op, impl=impl, bytes=size, us=us, world=world)) + "\n")
-        print(f"{op:15s} {impl:14s} {size:11d} B {us:10.2f} us", flush=True)
+            out.write(json.dumps(dict(op=op, impl=impl, bytes=size, us=us, world=world, calls=inner)) + "\n")
+            out.flush()
+            print(f"{op:15s} {impl:14s} {size:11d} B {us:10.2f} us, {inner} calls", flush=True)
 
 
 big = max(sizes)
