@@ -79,6 +79,9 @@ var halfNames = [...]string{"fw", "bw"}
 
 // rank does everything that was asked for on one joined rank.
 func (j *job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, error) {
+	if j.flags.steps == 0 {
+		return new(outcome), j.capture(ctx, r, halves)
+	}
 	outs := make([][]rt.Value, len(halves))
 	for n := range j.flags.steps {
 		for i := range halves {

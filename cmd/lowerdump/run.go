@@ -40,7 +40,8 @@ program starts; async outputs are awaited.
 -device=host lowers the functions and runs the programs on ranks that are
 goroutines, or with -procs processes, over shared memory; -device=cuda the same on
 GPUs of this machine, one for each rank; -device=interp runs the reference
-interpreter on the functions after the passes.
+interpreter on the functions after the passes. -device=cuda -steps=0 loads, places and
+captures the step without running it.
 
 On GPUs -bench captures each function into a graph and prints the time of a step,
 the median of the replays on the slowest rank: captured, uncaptured, and without
@@ -110,7 +111,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only the rank with the largest error")
 	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
 	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
-	fs.IntVar(&f.steps, "steps", 1, "run the step this many times")
+	fs.IntVar(&f.steps, "steps", 1, "run the step this many times; 0: load, place and capture it only, with -device=cuda")
 	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.001 for the loss, nothing for integers and 0.02 for others; and equal bits against interp, which holds unless a pass was told to reassociate")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
 }
@@ -152,8 +153,8 @@ func (f *runFlags) validate(files []string) ([]functionAt, error) {
 		return nil, usagef("-random=%s -same=%s: have -random=valid, hash or quick, -same=data or none", f.random, f.same)
 	case f.reps < 1 || f.replays < 0:
 		return nil, usagef("-reps=%d -replays=%d: want at least 1 and 0", f.reps, f.replays)
-	case f.steps < 1:
-		return nil, usagef("-steps=%d: want at least 1", f.steps)
+	case f.steps < 0 || f.steps == 0 && (f.device != "cuda" || f.prepares() || f.expect != "" || f.record != ""):
+		return nil, usagef("-steps=%d: want at least 1, or 0 with -device=cuda and nothing that needs a run", f.steps)
 	case !(f.tolerance >= 0):
 		return nil, usagef("-tolerance=%v: want a relative error, at least 0", f.tolerance)
 	case f.timeout <= 0:
@@ -236,11 +237,47 @@ func (j *job) runOn(ctx context.Context, t tool, p *platform, args []string) err
 	case f.procs:
 		how = "process"
 	}
-	fmt.Fprintf(t.out, "%s: %s on %s in %v\n", j.pair.Name, count(f.steps, "step"), count(j.pair.World(), how), time.Since(start).Round(time.Millisecond))
+	done := count(f.steps, "step")
+	if f.steps == 0 {
+		done = "captured, not run,"
+	}
+	fmt.Fprintf(t.out, "%s: %s on %s in %v\n", j.pair.Name, done, count(j.pair.World(), how), time.Since(start).Round(time.Millisecond))
+	if f.steps == 0 {
+		return j.reportCaptured(t)
+	}
 	if err := j.reportPrepared(t, found); err != nil {
 		return err
 	}
 	return j.report(ctx, t, resultsOf(found))
+}
+
+// capture loads and captures the step on a rank, and leaves it at that.
+func (j *job) capture(ctx context.Context, r *rt.Rank, halves []half) error {
+	for i := range halves {
+		h := &halves[i]
+		s, err := rt.Prepare(ctx, r, h.step.Module, h.step.Run, j.options(r), true)
+		if err != nil {
+			return fmt.Errorf("@%s: %w", h.f.Name, err)
+		}
+		j.say(r, "captured @"+h.f.Name)
+		if err := s.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reportCaptured says of each half how large it is.
+func (j *job) reportCaptured(t tool) error {
+	halves, _, err := j.lowered()
+	if err != nil {
+		return err
+	}
+	for i := range halves {
+		p := halves[i].program
+		fmt.Fprintf(t.out, "%s.%s: %d instructions, %d streams, an arena of %.2f GiB on each rank\n", j.pair.Name, halves[i].name, len(p.Instrs), len(p.Streams), float64(p.Arena)/(1<<30))
+	}
+	return nil
 }
 
 // prepare loads the files, runs the passes and makes the inputs.
@@ -296,6 +333,9 @@ func (t tool) prepare(ctx context.Context, f runFlags, halves []functionAt) (*jo
 	}
 	if j.symbols, err = sizesOf(f.sizes, j.pair.Forward.Module()); err != nil {
 		return nil, err
+	}
+	if f.steps == 0 {
+		return j, nil
 	}
 	return j, j.makeInputs()
 }
