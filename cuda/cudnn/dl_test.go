@@ -135,3 +135,44 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("a fake: %v", err)
 	}
 }
+
+// A step that is released takes what it holds along, and the last one its engine; what
+// is planned later is planned anew.
+func TestRelease(t *testing.T) {
+	l, drv := standIn(t, Options{})
+	fw, _, _, _, _, _ := hostCases[0].calls(t)
+	plan := func(at cuda.Ptr) *step {
+		t.Helper()
+		fw.Workspace, fw.WorkspaceBytes = at, 1<<20
+		s, err := l.Plan(fw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.(*step)
+	}
+	first, second := plan(8192), plan(16384)
+	if len(l.engines) != 1 || len(l.steps) != 2 || first.engine != second.engine {
+		t.Fatalf("%d engines of %d steps", len(l.engines), len(l.steps))
+	}
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.engines) != 1 || len(l.steps) != 1 || len(first.frees) != 0 || second.engine.low.made == nil {
+		t.Errorf("%d engines, %d steps after the first release", len(l.engines), len(l.steps))
+	}
+	if err := second.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.engines) != 0 || len(l.steps) != 0 || second.engine.low.made != nil {
+		t.Errorf("%d engines, %d steps after the last release", len(l.engines), len(l.steps))
+	}
+	loads := drv.Loads
+	if plan(8192); len(l.engines) != 1 || drv.Loads != loads+1 {
+		t.Errorf("%d engines, %d loads for a plan made anew", len(l.engines), drv.Loads-loads)
+	}
+	fw.WorkspaceBytes = 0
+	before := len(l.steps)
+	if _, err := l.Plan(fw); len(l.steps) != before {
+		t.Errorf("a refused call (%v) leaves a step", err)
+	}
+}

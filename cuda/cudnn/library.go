@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/attention"
@@ -46,7 +47,7 @@ type Library struct {
 	o       Options
 	engines map[string]*engine // by key
 	load    *library.Loader    // once for each engine
-	close   []func()
+	steps   map[*step]bool     // that have not been released
 }
 
 // Open loads cuDNN and makes a handle on a rank's device. The driver must be one that
@@ -59,7 +60,7 @@ func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Library{b: b, o: o, engines: map[string]*engine{}, load: library.NewLoader(drv, r.Ctx)}, nil
+	return &Library{b: b, o: o, engines: map[string]*engine{}, steps: map[*step]bool{}, load: library.NewLoader(drv, r.Ctx)}, nil
 }
 
 // Version is cuDNN's: 10000*major + 100*minor + patch.
@@ -68,13 +69,13 @@ func (l *Library) Version() int { return l.b.version() }
 // Close frees plans and the handle. All steps must have ended, and command buffers
 // and graphs that hold them must not run again.
 func (l *Library) Close() error {
-	for _, f := range l.close {
-		f()
+	for s := range l.steps {
+		s.free()
 	}
 	for _, e := range l.engines {
 		e.low.free()
 	}
-	l.close, l.engines = nil, nil
+	l.steps, l.engines = nil, nil
 	return errors.Join(l.load.Close(), l.b.close())
 }
 
@@ -106,22 +107,57 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.bytes() > p.Bytes {
-		return nil, fmt.Errorf("%w: %s needs %d bytes of workspace, there are %d", library.ErrNotServed, p.Op, e.bytes(), p.Bytes)
+	s := &step{lib: l, op: p.Op, engine: e, version: l.b.version()}
+	l.steps[s] = true
+	e.steps++
+	if err := l.ready(s, p); err != nil {
+		return nil, errors.Join(err, s.Release())
 	}
-	s := &step{op: p.Op, engine: e, version: l.b.version()}
+	return s, nil
+}
+
+// ready fixes a step's addresses and loads what it needs.
+func (l *Library) ready(s *step, p *attention.Problem) error {
+	e := s.engine
+	if e.bytes() > p.Bytes {
+		return fmt.Errorf("%w: %s needs %d bytes of workspace, there are %d", library.ErrNotServed, p.Op, e.bytes(), p.Bytes)
+	}
 	for _, z := range p.Zero {
 		s.zero = append(s.zero, span{z.At, uint64(z.DType.Size()) * uint64(elements(z.Shape)) / 4})
 	}
 	if err := l.b.in(func() error { return l.bind(s, p) }); err != nil {
-		return nil, err
+		return err
 	}
 	var trial cuda.Commands
 	s.AddTo(&trial)
 	if err := l.load.Load(e, &trial); err != nil {
-		return nil, fmt.Errorf("%v: %w", s, err)
+		return fmt.Errorf("%v: %w", s, err)
 	}
-	return s, nil
+	return nil
+}
+
+// Release implements library.Releaser: the last step of an engine takes it along.
+func (s *step) Release() error {
+	l, e := s.lib, s.engine
+	if !l.steps[s] {
+		return nil // the library is closed
+	}
+	delete(l.steps, s)
+	s.free()
+	if e.steps--; e.steps > 0 {
+		return nil
+	}
+	delete(l.engines, e.key)
+	l.load.Forget(e)
+	return l.b.in(func() error { e.low.free(); return nil })
+}
+
+// free gives back what a step holds by itself.
+func (s *step) free() {
+	for _, f := range slices.Backward(s.frees) {
+		f()
+	}
+	s.frees = nil
 }
 
 // bind fixes the addresses of a step.
@@ -133,13 +169,15 @@ func (l *Library) bind(s *step, p *attention.Problem) error {
 		}
 	}
 	at, free := l.b.scalars(values)
-	l.close = append(l.close, free)
-	pack, err := s.engine.pack(addresses(p), uintptr(p.Workspace), at)
+	s.frees = append(s.frees, free)
+	low := &lowering{api: l.b}
+	s.frees = append(s.frees, low.free)
+	pack, err := s.engine.pack(low, addresses(p), uintptr(p.Workspace), at)
 	if err != nil {
 		return err
 	}
 	s.fn, s.arg, free = l.b.step(s.engine.plan, pack)
-	l.close = append(l.close, free)
+	s.frees = append(s.frees, free)
 	return nil
 }
 
@@ -185,6 +223,7 @@ func (l *Library) engine(p *attention.Problem) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.key = key
 	l.engines[key] = e
 	return e, nil
 }
@@ -267,6 +306,8 @@ type span struct {
 
 // step is a planned call with its addresses.
 type step struct {
+	lib     *Library
+	frees   []func()
 	op      string
 	engine  *engine
 	version int

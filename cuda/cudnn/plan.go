@@ -17,6 +17,9 @@ type engine struct {
 	index     int64 // the engine's number in the library
 	workspace int64 // that the engine asks for, besides the graph's own
 	tried     int   // configurations refused before this one
+
+	key   string // in Library.engines
+	steps int    // that use it
 }
 
 // bytes is the workspace of a call: the graph's scratch tensors, then the engine's.
@@ -138,9 +141,9 @@ func (e *engine) try(config desc, exact bool, limit uint64) (reason string, err 
 	return "", nil
 }
 
-// pack binds a plan to the addresses of a call. scalars are addresses of host memory,
-// by the order of the graph's scalars, that outlive the pack.
-func (e *engine) pack(ports *[numPorts]uintptr, workspace uintptr, scalars []uintptr) (desc, error) {
+// pack binds a plan to the addresses of a call, with a descriptor of l. scalars are
+// addresses of host memory, by the order of the graph's scalars, that outlive the pack.
+func (e *engine) pack(l *lowering, ports *[numPorts]uintptr, workspace uintptr, scalars []uintptr) (desc, error) {
 	var uids []int64
 	var at []uintptr
 	for _, t := range e.graph.tensors {
@@ -157,7 +160,6 @@ func (e *engine) pack(ports *[numPorts]uintptr, workspace uintptr, scalars []uin
 		}
 		uids, at = append(uids, t.uid), append(at, p)
 	}
-	l := e.low
 	on := descPack
 	return l.build(on, descPack,
 		func(d desc) error { return l.setPointers(on, d, attrPackWorkspace, workspace+uintptr(e.graph.scratch)) },

@@ -17,7 +17,8 @@ type recording struct {
 	fork   cuda.Event
 	done   cuda.Event
 	items  []item
-	parts  []part // what items become in the end
+	held   []*plan // of all items that were added
+	parts  []part  // what items become in the end
 	used   []*stream
 	groups []*group
 	marks  []cuda.Event       // of items, in order
@@ -79,7 +80,11 @@ func (d *Device) BeginCapture() error {
 	return nil
 }
 
-func (r *recording) add(i item) { r.items = append(r.items, i) }
+func (r *recording) add(i item) {
+	r.d.hold(i.plan, i.beside)
+	r.held = append(r.held, i.plan, i.beside)
+	r.items = append(r.items, i)
+}
 
 // commands is the buffer at the end.
 func (r *recording) commands() *cuda.Commands {
@@ -250,6 +255,7 @@ func (d *Device) endRecording() *recording {
 func (d *Device) DropCapture() {
 	if d.rec != nil {
 		r := d.endRecording()
+		d.drop(r.held...)
 		r.dropMarks()
 		d.drv.EventDestroy(d.rank.Ctx, r.fork)
 		d.drv.EventDestroy(d.rank.Ctx, r.done)
@@ -435,6 +441,7 @@ func (c *captured) Close() error {
 // release gives back what the step holds.
 func (c *captured) release() error {
 	d := c.d
+	d.drop(c.r.held...)
 	var errs []error
 	if c.exec != 0 {
 		errs = append(errs, d.drv.ExecDestroy(d.rank.Ctx, c.exec))

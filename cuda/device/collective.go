@@ -384,7 +384,7 @@ func (b *builder) try(op cuda.Op) {
 	case p != nil && p.Launch() != nil:
 		l := p.Launch()
 		how = fmt.Sprintf("%s, %d blocks of %d", l.Kernel, l.Grid, l.Block)
-		b.g.labels[l.Args.Seq] = b.p.name
+		b.g.named(l.Args.Seq, b.p.name)
 	}
 	b.keep(p, err, how)
 }

@@ -38,6 +38,7 @@ type Device struct {
 
 	// Of the goroutine that enqueues.
 	plans map[string]*plan
+	most  int // of plans: maxPlans, unless a test says otherwise
 	key   []byte
 	rec   *recording
 	trace *trace
@@ -49,6 +50,8 @@ type Device struct {
 	mu    sync.Mutex // of those who change what follows
 	table atomic.Pointer[table]
 	steps map[*captured]bool // that have not been closed; under mu
+	// retired are plans that nobody holds and that a library has yet to take back; under mu.
+	retired []*plan
 }
 
 var _ rt.Device = (*Device)(nil)
@@ -91,7 +94,7 @@ func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, erro
 	if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
 	}
-	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, steps: map[*captured]bool{}, broken: rt.NewLatch()}
+	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, most: maxPlans, steps: map[*captured]bool{}, broken: rt.NewLatch()}
 	d.table.Store(&table{})
 	if d.host == nil {
 		var err error

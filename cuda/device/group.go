@@ -23,7 +23,7 @@ type group struct {
 	last *stream
 	turn cuda.Event
 
-	labels map[uint32]string // by number of the call: what it was, for errors
+	labels, older map[uint32]string // by number of the call: what it was, for errors
 }
 
 // member is the world rank at a position.
@@ -34,10 +34,21 @@ func (g *group) member(pos int) int {
 	return g.ranks[pos]
 }
 
+// named keeps the name of a call: of the last maxPlans at least, and of twice as many at
+// most.
+func (g *group) named(seq uint32, name string) {
+	if len(g.labels) >= maxPlans {
+		g.labels, g.older = map[uint32]string{}, g.labels
+	}
+	g.labels[seq] = name
+}
+
 // label names a call of the group by the number that kernels report.
 func (g *group) label(seq uint32) string {
-	if s, ok := g.labels[seq]; ok {
-		return s
+	for _, m := range [2]map[uint32]string{g.labels, g.older} {
+		if s, ok := m[seq]; ok {
+			return s
+		}
 	}
 	return fmt.Sprintf("collective on %q", g.name)
 }

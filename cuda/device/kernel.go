@@ -154,6 +154,7 @@ func (d *Device) planLibrary(p *plan, k *rt.Kernel, st *stream) error {
 			return err
 		}
 		p.algo = step.String()
+		p.owned, _ = step.(library.Releaser)
 		if p.cmds.Len() == 0 && out.Shape == nil {
 			p.step = step
 		}

@@ -2,6 +2,7 @@ package device
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -19,6 +20,10 @@ type plan struct {
 	call  func(st *stream) error // instead of cmds
 	ops   []nccl.Op              // what call gives to NCCL, for groups that it serves
 	step  library.Step           // what cmds are, if they are one call of a library
+
+	owned   library.Releaser // a call of a library that cmds have and that has to be given back, see held.go
+	holders int              // under Device.mu
+
 	// writes is what a generated kernel writes: memory that the call behind it must not
 	// read early. Empty for what lets no call begin early.
 	writes []library.Memory
@@ -40,14 +45,17 @@ func (d *Device) planned(key []byte, make func() (*plan, error)) (*plan, error) 
 		return p, nil
 	}
 	name := string(key) // the buffer may serve other keys meanwhile
+	if err := d.giveBack(); err != nil {
+		return nil, err
+	}
 	p, err := make()
+	if err != nil && p != nil && p.owned != nil { // nobody has run it
+		err = errors.Join(err, p.owned.Release())
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(d.plans) >= maxPlans {
-		clear(d.plans)
-	}
-	d.plans[name] = p
+	d.keep(name, p)
 	return p, nil
 }
 

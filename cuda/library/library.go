@@ -79,6 +79,16 @@ type Fetcher interface {
 	AddFetchTo(c *cuda.Commands, limit uint64)
 }
 
+// Releaser is a Step that holds something of its library. The device releases it once,
+// when no commands of it will be enqueued again and those that were have ended; what it
+// joined may go on. Without that a library keeps what its steps hold until it is closed,
+// and a program whose sizes never repeat makes steps without end.
+type Releaser interface {
+	Step
+	// Release gives back what the step holds. Library.Close does so for all others.
+	Release() error
+}
+
 // Memory is a range of a device's memory.
 type Memory struct {
 	At    cuda.Ptr
@@ -90,7 +100,7 @@ func (m Memory) Overlaps(o Memory) bool {
 	return m.At < o.At+cuda.Ptr(o.Bytes) && o.At < m.At+cuda.Ptr(m.Bytes)
 }
 
-// Library plans calls for one rank. One goroutine at a time uses it.
+// Library plans calls for one rank. One goroutine at a time uses it and its steps.
 type Library interface {
 	// Plan readies a call. It may load code, ask for heuristics and time candidates, but
 	// must not allocate device memory: what the call needs it takes when the library is

@@ -35,6 +35,9 @@ func (l *Loader) Load(key any, c *cuda.Commands) (err error) {
 	return nil
 }
 
+// Forget drops a key whose code is no longer there.
+func (l *Loader) Forget(key any) { delete(l.done, key) }
+
 // Close gives back what the loader holds.
 func (l *Loader) Close() error {
 	if l.s == 0 {

@@ -95,7 +95,8 @@ var ErrNoWorkspace = errors.New("the stream has no workspace")
 var ErrAlign = errors.New("misaligned address")
 
 // Handle is the library on one context. Its plans are made once for each problem and
-// live as long as it does. Methods may be called from any goroutine.
+// live as long as it does, but for those that only steps of a Server have, which live
+// as long as one of these. Methods may be called from any goroutine.
 type Handle struct {
 	lib       *Library
 	ctx       cuda.Ctx
@@ -179,6 +180,7 @@ func (h *Handle) Close() error {
 	for _, p := range h.old {
 		if p.lt != 0 {
 			h.lib.lib.free(p.lt)
+			p.lt = 0
 		}
 	}
 	var errs []error

@@ -2,6 +2,7 @@ package lt
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
 )
@@ -15,6 +16,10 @@ type Plan struct {
 	lt        uint64 // the library's plan
 	workspace uint64 // bytes it needs
 	kernel    kernel
+
+	key   planKey
+	steps int  // of the server that use it
+	given bool // to a caller of Handle.Plan: it lives as long as the handle
 }
 
 // code is the same for plans that need the same code: a kernel of this package serves
@@ -29,25 +34,65 @@ func (l *Plan) code() any {
 // Plan finds or makes the plan of a problem: the tuning's algorithm, or else the
 // library's first suggestion. It may load code, so it must not be called while a
 // kernel waits for a peer, nor under capture.
-func (h *Handle) Plan(p Problem) (*Plan, error) { return h.planWithin(p, Algo{}, h.opts.Workspace) }
+func (h *Handle) Plan(p Problem) (*Plan, error) { return h.give(p, Algo{}) }
 
 // PlanWith is Plan with a given algorithm, which must be able to do the problem.
 func (h *Handle) PlanWith(p Problem, a Algo) (*Plan, error) {
 	if a == (Algo{}) {
 		return nil, fmt.Errorf("plan of %v: no algorithm is given", &p)
 	}
-	return h.planWithin(p, a, h.opts.Workspace)
+	return h.give(p, a)
 }
 
-// planWithin finds or makes a plan that needs at most limit bytes of workspace.
-func (h *Handle) planWithin(p Problem, a Algo, limit uint64) (*Plan, error) {
+func (h *Handle) give(p Problem, a Algo) (*Plan, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	l, err := h.planWithin(p, a, h.opts.Workspace)
+	if err == nil {
+		l.given = true
+	}
+	return l, err
+}
+
+// take is Plan for a step, which gives the plan back by drop.
+func (h *Handle) take(p Problem, limit uint64) (*Plan, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l, err := h.planWithin(p, Algo{}, limit)
+	if err == nil {
+		l.steps++
+	}
+	return l, err
+}
+
+// drop gives back a plan that a step took. It reports whether what the library has of it
+// is gone, as nobody else has the plan.
+func (h *Handle) drop(l *Plan) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.steps--; l.steps > 0 || l.given {
+		return false
+	}
+	if h.plans[l.key] == l {
+		delete(h.plans, l.key)
+	}
+	h.old = slices.DeleteFunc(h.old, func(o *Plan) bool { return o == l })
+	if l.lt == 0 {
+		return false
+	}
+	h.lib.lib.free(l.lt)
+	l.lt = 0
+	return true
+}
+
+// planWithin finds or makes a plan that needs at most limit bytes of workspace. The
+// caller holds h.mu.
+func (h *Handle) planWithin(p Problem, a Algo, limit uint64) (*Plan, error) {
 	key := planKey{p, a, limit}
 	if l, ok := h.plans[key]; ok {
 		return l, nil
 	}
-	l := &Plan{h: h, problem: p, algo: a}
+	l := &Plan{h: h, problem: p, algo: a, key: key}
 	if err := l.make(limit); err != nil {
 		return nil, fmt.Errorf("plan of %v: %w", &p, err)
 	}

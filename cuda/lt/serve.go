@@ -67,17 +67,17 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.h.planWithin(p, Algo{}, c.WorkspaceBytes)
+	l, err := s.h.take(p, c.WorkspaceBytes)
 	if err != nil {
 		return nil, err
 	}
 	st := &step{srv: s, plan: l, set: Set{A: c.Ins[0].At, B: c.Ins[1].At, Out: c.Outs[0].At}, work: workspace{at: c.Workspace, bytes: c.WorkspaceBytes}}
 	var trial cuda.Commands
 	if err := st.add(&trial, false); err != nil { // so that AddTo cannot fail
-		return nil, err
+		return nil, errors.Join(err, st.Release())
 	}
 	if err := s.load.Load(l.code(), &trial); err != nil {
-		return nil, fmt.Errorf("%v: %w", l.algo, err)
+		return nil, errors.Join(fmt.Errorf("%v: %w", l.algo, err), st.Release())
 	}
 	return st, nil
 }
@@ -94,15 +94,24 @@ type step struct {
 }
 
 var (
-	_ library.Joiner  = (*step)(nil)
-	_ library.Early   = (*step)(nil)
-	_ library.Fetcher = (*step)(nil)
-	_ library.Early   = (*joined)(nil)
-	_ library.Fetcher = (*joined)(nil)
+	_ library.Joiner   = (*step)(nil)
+	_ library.Early    = (*step)(nil)
+	_ library.Fetcher  = (*step)(nil)
+	_ library.Releaser = (*step)(nil)
+	_ library.Early    = (*joined)(nil)
+	_ library.Fetcher  = (*joined)(nil)
 )
 
 func (s *step) add(c *cuda.Commands, early bool) error {
 	return s.plan.addWith(c, cuda.Main, s.set.A, s.set.B, s.set.Out, s.work, early)
+}
+
+// Release implements library.Releaser: the last step of a plan takes it along.
+func (s *step) Release() error {
+	if s.srv.h.drop(s.plan) {
+		s.srv.load.Forget(s.plan)
+	}
+	return nil
 }
 
 // AddTo implements library.Step; Plan has tried it.
