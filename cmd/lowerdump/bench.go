@@ -315,7 +315,7 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "function\tranks\tstep ms\tleast\tuncaptured\tcompute\tlost\twaiting\texposed\tinstructions\tarena GiB\t")
+	fmt.Fprintln(tw, "function\tranks\tstep ms\tfastest\tuncaptured\tcompute alone\tcollectives cost\tcomputing waits\texposed\tinstructions\tarena GiB\t")
 	for _, t := range ts {
 		fmt.Fprintf(tw, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%d\t%.2f\t\n",
 			t.Func, t.Ranks, t.Ms, t.Least, t.Calls, t.Compute, t.Lost, t.Waiting, t.Exposed, t.Instrs, float64(t.Arena)/(1<<30))
@@ -323,15 +323,31 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute\texposed\tmore exposed in fact\t")
+	fmt.Fprintln(tw, "simulated\tstep ms\tof measured\tcompute alone\texposed\texposed beyond it\t")
 	for _, t := range ts {
 		fmt.Fprintf(tw, "%s\t%.4f\t%+.1f%%\t%.4f\t%.4f\t%+.1f%%\t\n", t.Func, t.Sim, 100*t.SimError, t.Sim-t.SimExposed, t.SimExposed, 100*t.Unhidden)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	return writePeers(w, ts)
+	if err := writePeers(w, ts); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(w, timingsLegend)
+	return err
 }
+
+// timingsLegend says what the columns of writeTimings are.
+const timingsLegend = `  step ms            median replay of the captured step, on the slowest rank, as all times are
+  fastest            the least replay
+  uncaptured         the same calls, made one by one
+  compute alone      the step without its collectives
+  collectives cost   the step less compute alone: with what kernels lose to the copies beside them
+  computing waits    how long computing waits for collectives in a traced step: with what tracing takes
+  exposed            the smaller of these two: communication that is not hidden
+  of measured        by how much the simulated step is longer than the measured one
+  exposed beyond it  what is exposed measured less simulated, as a part of the step: the aim is at most 5%
+`
 
 // writePeers prints what another runtime takes for the same functions, and how many
 // times as long that is; nothing if there is no such function.
@@ -340,7 +356,7 @@ func writePeers(w io.Writer, ts []timing) error {
 		return nil
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "function\tstep ms\tas traced\t\tInductor\t\tcommunication\tas traced\t\t")
+	fmt.Fprintln(tw, "beside PyTorch\tstep ms\tas traced\tratio\tInductor\tratio\tcollectives cost\tas traced\tratio\t")
 	for _, t := range ts {
 		if p := t.Peer; p != nil {
 			comm := 0.0
@@ -351,5 +367,9 @@ func writePeers(w io.Writer, ts []timing) error {
 				millis(p.Inductor), ratio(p.Inductor, t.Ms), t.Lost, millis(comm), ratio(comm, t.Lost))
 		}
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "  ratio              how many times as long PyTorch takes: its graph as traced, or the better of its two by Inductor")
+	return err
 }

@@ -27,13 +27,13 @@ func TestWriteTimings(t *testing.T) {
 	if err := writeTimings(&b, ts, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `  function  ranks  step ms    least  uncaptured  compute    lost  waiting  exposed  instructions  arena GiB
-      a.fw      4   0.4647   0.4628      0.5685   0.4336  0.0311   0.0300   0.0300            98       1.63
-      a.bw      4  27.0987  26.9000     27.4000  19.2000  7.9000   5.1000   5.1000           260       5.50
-  simulated  step ms  of measured  compute  exposed  more exposed in fact
-       a.fw   0.4700        +1.1%   0.4400   0.0300                 +0.2%
-       a.bw  33.7000        +0.0%  28.8000   4.9000                 +0.0%
-`
+	want := `  function  ranks  step ms  fastest  uncaptured  compute alone  collectives cost  computing waits  exposed  instructions  arena GiB
+      a.fw      4   0.4647   0.4628      0.5685         0.4336            0.0311           0.0300   0.0300            98       1.63
+      a.bw      4  27.0987  26.9000     27.4000        19.2000            7.9000           5.1000   5.1000           260       5.50
+  simulated  step ms  of measured  compute alone  exposed  exposed beyond it
+       a.fw   0.4700        +1.1%         0.4400   0.0300              +0.2%
+       a.bw  33.7000        +0.0%        28.8000   4.9000              +0.0%
+` + timingsLegend
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Error(d)
 	}
@@ -90,9 +90,10 @@ func TestPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
-		"  function  step ms  as traced         Inductor         communication  as traced       ",
-		"      a.fw   0.5000     1.0000  2.00x    0.6000  1.20x         0.0500     0.2000  4.00x",
-		"      a.bw   1.0000     3.0000  3.00x         -      -         0.0000          -      -",
+		"  beside PyTorch  step ms  as traced  ratio  Inductor  ratio  collectives cost  as traced  ratio",
+		"            a.fw   0.5000     1.0000  2.00x    0.6000  1.20x            0.0500     0.2000  4.00x",
+		"            a.bw   1.0000     3.0000  3.00x         -      -            0.0000          -      -",
+		"  ratio              how many times as long PyTorch takes: its graph as traced, or the better of its two by Inductor",
 		"",
 	}, "\n")
 	if d := cmp.Diff(want, b.String()); d != "" {

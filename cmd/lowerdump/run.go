@@ -45,7 +45,7 @@ captures the step without running it.
 
 On GPUs -bench captures each function into a graph and prints the time of a step,
 the median of the replays on the slowest rank: captured, uncaptured, and without
-its collectives; what is lost to them, the difference; how long computing waits for
+its collectives; what these cost, the difference; how long computing waits for
 collectives in a traced step; and what is exposed, the smaller of these two. Beside that
 stands what was simulated with the costs of -costs or -simulate: how far the simulated
 step is from the measured one, and how much more is exposed than the simulation says, as
