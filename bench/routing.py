@@ -5,9 +5,12 @@ rounds, every implementation orders them in its own way, and all that is ordered
 traced graph, and the parameters and data that must be made otherwise; fill() makes these; margins() measures how far from being
 ordered otherwise the tokens are.
 
-Run as a program it prints elements of an input, one line each: the bfloat16 bits, or the integer.
+Run as a program it prints elements of an input, one line each: the bfloat16 bits, or the integer; or what it finds in a graph.
     python3 routing.py ROLE AXIS FIRST EXPERTS WIDTH TOKENS ROWS SEED INDEX RANK DIM,DIM,... COUNT [FROM]
+    python3 routing.py graph RANK GRAPH.json.gz
 """
+import gzip
+import json
 import math
 import struct
 import sys
@@ -322,7 +325,29 @@ class Finder:
         return Routing(experts, width, tokens, rows, inputs, routers)
 
 
+class Anything:
+    """Stands for torch among a graph's arguments, of which only names and sizes matter here."""
+
+    def __getattr__(self, name):
+        return self
+
+    def __call__(self, *args, **kwargs):
+        return self
+
+
+def described(path, rank):
+    """What found() finds in a graph, as JSON; null for nothing."""
+    with gzip.open(path) as f:
+        graph = json.load(f)
+    known = {"torch": Anything(), "device": Anything(), "inf": math.inf, "nan": math.nan, "__builtins__": {}}
+    q = found(graph, lambda text, names: eval(text, known, names) if text else ())
+    return json.dumps(q and q.described(graph, rank))
+
+
 def main(argv):
+    if argv[0] == "graph":
+        print(described(argv[2], int(argv[1])))
+        return
     role, axis, first, experts, width, tokens, rows, seed, index, rank = argv[0], *(int(v) for v in argv[1:10])
     shape = [int(d) for d in argv[10].split(",")]
     count, start = int(argv[11]), int(argv[12]) if len(argv) > 12 else 0

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -89,6 +91,53 @@ func TestRoutingPython(t *testing.T) {
 				}
 				t.Fatalf("%+v %+v: Python has %d lines, Go %d", q, c, len(got), len(expected))
 			}
+		}
+	}
+}
+
+// The Python finds what has a part in routing in the traced graphs that have routers, and
+// nothing in others.
+func TestRoutingFound(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	of := func(q Routing, first, row, expert int64, layers int) *Routing {
+		q.Inputs = map[int]Part{0: {"table", 0, first}, 10*layers + 3: {"ids", 0, 0}, 10*layers + 5: {"unit", 0, 0}, 10*layers + 6: {"unit", 0, 0}}
+		for l := range layers {
+			q.Inputs[10*l+5] = Part{"out", 0, row}
+			q.Inputs[10*l+6] = Part{"norm", 0, row}
+			q.Inputs[10*l+7] = Part{"router", 0, expert}
+			q.Inputs[10*l+10] = Part{"out", 1, 0}
+		}
+		return &q
+	}
+	for _, c := range []struct {
+		graph string
+		rank  int
+		want  *Routing
+	}{
+		{"tiny_moe2.fw", 1, of(routings[0], 128, 32, 2, 2)},
+		{"tiny_moe2.bw", 1, nil},
+		{"mixtral_l2_ep4_fsdp4.fw", 0, of(routings[1], 0, 0, 0, 2)},
+		{"mixtral_l2_ep4_fsdp4.fw", 3, of(routings[1], 24000, 3072, 6, 2)},
+		{"mixtral_ep8_fsdp8.fw", 7, of(Routing{Experts: 8, Width: 4096, Tokens: 4096, Rows: 32000}, 28000, 3584, 7, 32)},
+		{"tiny_fsdp2.fw", 0, nil},
+		{"llama8b_l4_tpsp4.fw", 2, nil},
+	} {
+		out, err := exec.Command(python, "../../bench/routing.py", "graph", fmt.Sprint(c.rank), "../../testdata/graphs/"+c.graph+".graph.json.gz").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", c.graph, err, out)
+		}
+		var got *Routing
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatalf("%s: %v\n%s", c.graph, err, out)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s, rank %d: want -, got +\n%s", c.graph, c.rank, d)
+		}
+		if got != nil && got.Check() != nil {
+			t.Errorf("%s: %v", c.graph, got.Check())
 		}
 	}
 }
