@@ -68,12 +68,13 @@ func (j *job) reportReplays(t tool, found []*outcome) error {
 		if err != nil {
 			return err
 		}
-		equal, total, due := 0, len(found[0].notes.Replayed[i].Digests), 0
+		equal, total, due, bits := 0, len(found[0].notes.Replayed[i].Digests), 0, "the same bits in each"
 		for k := range total {
 			same := true
 			for r, o := range found {
 				rep := &o.notes.Replayed[i]
 				if n := rep.Differ[k]; n > 0 {
+					bits = "not the same bits in each"
 					fail("rank %d %s output %d, %%%s: %d of %s left other bits than the first", r, halfNames[i], k, slots[k].Name, n, count(j.flags.replays, "replay"))
 				}
 				same = same && rep.Digests[k] == found[0].notes.Replayed[i].Digests[k]
@@ -87,7 +88,7 @@ func (j *job) reportReplays(t tool, found []*outcome) error {
 				}
 			}
 		}
-		fmt.Fprintf(t.out, "%s.%s: %s, %d of %s equal on all ranks", j.pair.Name, halfNames[i], count(j.flags.replays, "replay"), equal, count(total, "output"))
+		fmt.Fprintf(t.out, "%s.%s: %s, %s; %d of %s equal on all ranks", j.pair.Name, halfNames[i], count(j.flags.replays, "replay"), bits, equal, count(total, "output"))
 		if want != nil {
 			fmt.Fprintf(t.out, ", %d should be", due)
 		}

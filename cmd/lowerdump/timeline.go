@@ -28,8 +28,12 @@ func (j *job) timelines(t tool) error {
 		}
 		writeTimeline(t.out, f, m, tl)
 	}
+	fmt.Fprintln(t.out, timelineLegend)
 	return nil
 }
+
+// timelineLegend says what the signs of writeTimeline are.
+const timelineLegend = `a row for each stream, a column for a hundredth of the step: " .:-=#" the busier the darker, "!" computing waits`
 
 // writeTimeline draws one row per stream: a column is as dark as the stream is
 // busy in its share of the makespan, and '!' marks where computing waits.
