@@ -321,6 +321,16 @@ func processRanks(t *testing.T, n int) int {
 	if !*onGPU {
 		return n
 	}
+	count := deviceCount(t)
+	if count < 2 {
+		t.Skip("one process per GPU needs two GPUs")
+	}
+	return min(n, count)
+}
+
+// deviceCount is the number of GPUs of this machine.
+func deviceCount(t *testing.T) int {
+	t.Helper()
 	d, err := Open("")
 	if err != nil {
 		t.Fatal(err)
@@ -329,10 +339,7 @@ func processRanks(t *testing.T, n int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(infos) < 2 {
-		t.Skip("one process per GPU needs two GPUs")
-	}
-	return min(n, len(infos))
+	return len(infos)
 }
 
 func TestProcesses(t *testing.T) {
