@@ -1,0 +1,355 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// errWide says that a region cannot be computed several elements at once.
+var errWide = fmt.Errorf("single elements only: %w", ErrUnsupported)
+
+// scope is a run of statements. Those of an inner scope see the variables of the
+// outer ones.
+type scope struct {
+	depth  int
+	parent *scope
+	lines  []string
+	after  []string // statements behind the inner loop
+	memo   map[string]string
+}
+
+func newScope(parent *scope) *scope {
+	s := &scope{parent: parent, memo: map[string]string{}}
+	if parent != nil {
+		s.depth = parent.depth + 1
+	}
+	return s
+}
+
+func (s *scope) emit(format string, args ...any) {
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+// find looks a value up in s and the scopes around it.
+func (s *scope) find(key string) (string, bool) {
+	for ; s != nil; s = s.parent {
+		if t, ok := s.memo[key]; ok {
+			return t, true
+		}
+	}
+	return "", false
+}
+
+// indent returns lines one level deeper.
+func indent(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = "  " + l
+	}
+	return out
+}
+
+// generator writes one kernel. Values are computed where they are asked for, at
+// the index at which they are asked for, in the outermost scope in which that
+// index is known.
+type generator struct {
+	r     *region
+	f     *form
+	x     *indices
+	width int64 // consecutive elements that a thread handles at once
+
+	top     *scope // the kernel's own
+	body    *scope // statements for one element
+	row     *atom  // of a form with rows; the first of the rows that a thread handles at once
+	col     *atom  // first of the columns that a thread handles at once, or of the elements
+	elem    *atom  // place among them, nil if width is 1 or where a row is handled as a whole
+	wide    *atom  // elem in loops
+	rowAt   []lin  // index of the row among the dimensions that are kept
+	at      []lin  // without rows: index of the element at hand in form.shape, if its order is not row-major
+	half    int64  // with form.half: which half of the innermost dimension is at hand
+	once    bool   // with rows: what is written for each column needs no fold, so that one walk folds and writes
+	wrote   bool   // it has
+	vectors int    // loads and stores of several elements
+
+	ins    []*ir.Value
+	inAt   map[*ir.Value]int
+	shares map[reduction]accumulator // finished reductions, by row; look-up only
+	vars   int
+	sums   []string              // what the loop under construction begins with
+	pairs  map[*ir.Node]*ir.Node // reductions that one walk finds together, see onlinePairs; look-up only
+
+	guards []guard           // around the statement at hand, and maybe others
+	keep   map[string]string // loads of a row that stay with the thread; look-up only
+	kept   int64             // bytes of them
+	probe  *[]access         // collects what is read instead of writing a kernel
+	walk   []*atom           // then an atom for each dimension
+
+	grid int64
+	need ir.Dim // blocks that find something to do, of sizes known at run time only
+}
+
+func newGenerator(r *region, f *form) *generator {
+	return &generator{r: r, f: f, width: f.width, x: &indices{key: map[string]*atom{}}, inAt: map[*ir.Value]int{},
+		shares: map[reduction]accumulator{}, keep: map[string]string{}}
+}
+
+// fresh names a new variable.
+func (g *generator) fresh(prefix string) string {
+	g.vars++
+	return fmt.Sprintf("%s%d", prefix, g.vars)
+}
+
+// intType is the type of indices: 32 bits where they suffice.
+func (g *generator) intType() string {
+	if g.f.big {
+		return "i64"
+	}
+	return "int"
+}
+
+// kernel writes the body.
+func (g *generator) kernel() (string, error) {
+	g.top = newScope(nil)
+	var err error
+	if g.f.rows {
+		err = g.rows()
+	} else {
+		err = g.elements()
+	}
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(indent(g.top.lines), "\n") + "\n", nil
+}
+
+// elements is the form without reductions: each thread computes some runs of
+// consecutive elements of every result.
+func (g *generator) elements() error {
+	f, t := g.f, g.intType()
+	run := int64(f.block) * f.width
+	count := f.count
+	if f.half > 0 {
+		count /= 2 // a thread has an element of each half
+	}
+	g.grid = (count + run*f.trips - 1) / (run * f.trips)
+	if err := g.lists(); err != nil {
+		return err
+	}
+	s := newScope(g.top)
+	times := ""
+	if f.width > 1 {
+		times = fmt.Sprintf(" * %d", f.width)
+	}
+	if f.trips > 1 {
+		s.emit("const %s i = (%s)blockIdx.x * %d + k * %d + threadIdx.x%s;", t, t, run*f.trips, run, times)
+	} else {
+		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
+	}
+	switch {
+	case f.limits != nil:
+		there := f.limits.of(sizes(g.r.outs[0]))
+		g.need = over(there, run*f.trips)
+		g.top.emit("const i64 count = %s;", spelled(there))
+		s.emit("if (i >= count) return;")
+	case count%(run*f.trips) != 0:
+		s.emit("if (i >= %d) return;", count)
+	}
+	g.col = g.x.newAtom("i", count-f.width, f.width, s)
+	if f.width > 1 {
+		g.elem = g.x.newAtom("v", f.width-1, 1, s)
+	}
+	if f.order != nil || f.half > 0 {
+		g.reorder()
+	}
+	done, err := g.perElement(s, g.everyResult)
+	s.lines = append(s.lines, done...)
+	if f.trips > 1 {
+		unroll := f.trips
+		if unroll > 4 {
+			unroll = 4
+		}
+		g.top.emit("#pragma unroll %d", unroll)
+		g.top.emit("for (int k = 0; k < %d; ++k) {", f.trips)
+		g.top.lines = append(append(g.top.lines, indent(s.lines)...), "}")
+	} else {
+		g.top.lines = append(g.top.lines, s.lines...)
+	}
+	return err
+}
+
+// everyResult computes and stores the element at hand of every result, or that of
+// each half.
+func (g *generator) everyResult() error {
+	if g.f.half == 0 {
+		at := g.position()
+		if g.at != nil {
+			at = ravel(g.at, g.f.shape)
+		}
+		return g.everyResultAt(at)
+	}
+	first := g.at
+	defer func() { g.at, g.half = first, 0 }()
+	for g.half = range int64(2) {
+		d := len(first) - 1
+		g.at = slices.Clone(first)
+		g.at[d] = g.at[d].add(1, constant(g.half*g.f.half))
+		if err := g.everyResultAt(ravel(g.at, g.f.shape)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *generator) everyResultAt(at lin) error {
+	for k, v := range g.r.outs {
+		if err := g.put(k, v, g.x.unravel(at, sizes(v))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reorder finds the index of the element at hand where threads do not walk the
+// results in row-major order, or walk the first halves of rows.
+func (g *generator) reorder() {
+	order := g.f.order
+	if order == nil {
+		for d := range g.f.shape {
+			order = append(order, d)
+		}
+	}
+	shape := make([]int64, len(order))
+	for i, d := range order {
+		shape[i] = g.f.shape[d]
+		if g.f.half > 0 && d == len(order)-1 {
+			shape[i] = g.f.half
+		}
+	}
+	walk := g.x.unravel(g.position(), shape)
+	g.at = make([]lin, len(shape))
+	for i, d := range order {
+		g.at[d] = walk[i]
+	}
+}
+
+// position is the element at hand in row-major order, or its column.
+func (g *generator) position() lin {
+	if g.elem == nil || g.f.columns {
+		return g.col.lin()
+	}
+	return g.col.lin().add(1, g.elem.lin())
+}
+
+// rowPosition is the row at hand.
+func (g *generator) rowPosition() lin {
+	if g.elem == nil || !g.f.columns {
+		return g.row.lin()
+	}
+	return g.row.lin().add(1, g.elem.lin())
+}
+
+// perElement builds the statements for each of a thread's consecutive elements
+// and returns what stands behind the loads of outer.
+func (g *generator) perElement(outer *scope, fill func() error) ([]string, error) {
+	saved := g.body
+	defer func() { g.body = saved }()
+	if g.elem == nil {
+		g.body = outer
+		if err := fill(); err != nil {
+			return nil, err
+		}
+		return outer.after, nil
+	}
+	g.body = newScope(outer)
+	was := g.elem.scope // of a loop that waits for this one
+	g.elem.scope = g.body
+	defer func() { g.elem.scope = was }()
+	if err := fill(); err != nil {
+		return nil, err
+	}
+	return append(g.eachElement(g.body.lines), outer.after...), nil
+}
+
+// eachElement is the loop over a thread's consecutive elements.
+func (g *generator) eachElement(lines []string) []string {
+	if len(lines) == 0 {
+		return nil
+	}
+	out := []string{"#pragma unroll", fmt.Sprintf("for (int v = 0; v < %d; ++v) {", g.width)}
+	return append(append(out, indent(lines)...), "}")
+}
+
+// before is the scope in which the loop over a thread's consecutive elements stands.
+func (g *generator) before() *scope {
+	if g.elem == nil {
+		return g.body
+	}
+	return g.elem.scope.parent
+}
+
+// nested writes a loop, or a block, before the statements for the element at hand.
+// Within it fill computes single elements again.
+func (g *generator) nested(head string, fill func(s *scope) error) error {
+	outer := g.before()
+	s := newScope(outer)
+	savedBody := g.body
+	done, err := g.perElement(s, func() error { return fill(s) })
+	g.body = savedBody
+	if err != nil {
+		return err
+	}
+	if c := g.condition(); c != "" && g.elem != nil {
+		head = "if (" + c + ") " + head
+	}
+	outer.emit("%s {", head)
+	outer.lines = append(append(outer.lines, indent(append(s.lines, done...))...), "}")
+	return nil
+}
+
+// put computes result k at an index and stores it.
+func (g *generator) put(k int, v *ir.Value, at []lin) error {
+	text, err := g.value(v, at)
+	if err != nil {
+		return err
+	}
+	off := dot(at, v.Type().Strides())
+	if base, ok := g.vector(v, off); ok {
+		pre := g.elem.scope.parent
+		name := fmt.Sprintf("w%d", k)
+		if g.half > 0 {
+			name += "b"
+		}
+		t := ctype(v.Type().DType())
+		pre.emit("vec<%s, %d> %s;", t, g.width, name)
+		g.body.emit("store(%s.at + v, %s);", name, text)
+		store := fmt.Sprintf("store_vec(out%d + %s, %s);", k, base.text(), name)
+		if g.f.limits != nil && numel(sizes(v)[1:])%g.width != 0 {
+			store = fmt.Sprintf("store_upto(out%d + %s, %s, count - i);", k, base.text(), name)
+		}
+		pre.after = append(pre.after, store)
+		g.vectors++
+		return nil
+	}
+	g.body.emit("store(out%d + %s, %s);", k, off.text(), text)
+	return nil
+}
+
+// vector reports whether a thread's elements at off lie one after the other in
+// memory, aligned, and where the first of them lies.
+func (g *generator) vector(v *ir.Value, off lin) (base lin, ok bool) {
+	if g.elem == nil {
+		return lin{}, false
+	}
+	base = off.add(-1, g.elem.lin())
+	if len(base.terms) != len(off.terms)-1 || base.divisor()%g.width != 0 {
+		return lin{}, false
+	}
+	if !base.early(g.elem.scope.depth) {
+		return lin{}, false
+	}
+	size := int64(v.Type().DType().Size())
+	return base, g.r.aligned(v, min(16, g.width*size))
+}
