@@ -69,46 +69,6 @@ import (
 	"slices"
 )
 
-// An item is one buffer in a state of the search.
-type item struct {
-	id   int32
-	l, r int32 // columns [l, r)
-	x    bool  // has pinned or extra conflicts
-	size int64 // in units
-	lo   int64 // least offset that is not refuted, in units
-	real int64 // least offset above the placed neighbours; lo > real if raised
-	hash uint64
-}
-
-func (it *item) meets(o *item) bool { return it.l < o.r && o.l < it.r }
-
-// raise sets lo, and the hash that depends on it.
-func (it *item) raise(lo int64) {
-	it.lo = lo
-	it.rehash()
-}
-
-func (it *item) rehash() {
-	it.hash = mix(mix(uint64(it.lo)+0x9e3779b97f4a7c15) + uint64(it.id))
-}
-
-// mix is the finaliser of splitmix64, a bijection of good avalanche.
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-// A column is what propagation derives for one column of a state.
-type column struct {
-	least  int64 // least lo of its unplaced buffers
-	minTop int64 // least lo+size of them
-	load   int64 // sum of their sizes
-	count  int32 // how many of them have lo == least
-}
-
 // An outcome is the answer of a search.
 type outcome int
 
@@ -116,17 +76,6 @@ const (
 	refuted outcome = iota // no placement exists
 	found                  // offsets are in searcher.at
 	cutOff                 // the node limit or the context ended it
-)
-
-// A columnRule names the column that the search branches on; the first
-// criterion decides, the second breaks ties, then the earliest column wins.
-type columnRule int
-
-const (
-	lowestFewest columnRule = iota // among the globally lowest: fewest ways to go on, least slack
-	fewest                         // of all columns: fewest ways to go on, least slack
-	tightest                       // of all columns: least slack, fewest candidates
-	lowestTight                    // among the globally lowest: least slack, fewest candidates
 )
 
 // maxStack bounds the states of one descent, in items of 48 bytes; as many
@@ -173,17 +122,6 @@ func newSearcher(ctx context.Context, m *model) *searcher {
 	}
 	return s
 }
-
-// A frame is one component of a state: unplaced items by (l, r), the columns
-// [left, left+len(cols)) that they cover, and the ceiling.
-type frame struct {
-	items []item
-	cols  []column
-	left  int32
-	ceil  int64
-}
-
-func (f *frame) column(t int32) *column { return &f.cols[t-f.left] }
 
 // descend runs one search from the root: do the model's items fit below ceil
 // (in units)? It expands at most limit nodes and stops at s.until steps. On
@@ -323,32 +261,6 @@ func (s *searcher) component(f *frame) outcome {
 	return refuted
 }
 
-// extent returns the columns [left, right) that the items cover.
-func (f *frame) extent() (left, right int32) {
-	left = f.items[0].l
-	for i := range f.items {
-		right = max(right, f.items[i].r)
-	}
-	return left, right
-}
-
-// key hashes the frame's state.
-func (s *searcher) key(f *frame) uint64 {
-	h := mix(uint64(f.ceil))
-	for i := range f.items {
-		h += f.items[i].hash
-		if f.items[i].x && s.m.extra != nil {
-			// The holes that placed items cut are part of the state.
-			for _, o := range s.m.extra[f.items[i].id] {
-				if s.at[o] >= 0 {
-					h += mix(mix(uint64(o)<<32|uint64(f.items[i].id)) + uint64(s.at[o]))
-				}
-			}
-		}
-	}
-	return h
-}
-
 // dropSpanning puts the items that span the whole component under the
 // ceiling and takes them out; ok is false if one does not fit there.
 func (s *searcher) dropSpanning(f *frame) (dropped, ok bool) {
@@ -450,96 +362,4 @@ func (s *searcher) exclude(f *frame, i int) bool {
 		}
 	}
 	return s.propagate(f, b.l, b.r)
-}
-
-// nextEvent returns the least offset above b.lo at which b may rest on a
-// pinned buffer or on an item in extra conflict with it.
-func (s *searcher) nextEvent(b *item) int64 {
-	next := int64(infinity)
-	if s.m.pins != nil {
-		for _, p := range s.m.pins[b.id] {
-			if p.hi > b.lo {
-				next = min(next, p.hi)
-			}
-		}
-	}
-	if s.m.extra != nil {
-		for _, o := range s.m.extra[b.id] {
-			switch at := s.at[o]; {
-			case at < 0:
-				return b.lo + 1 // it may end anywhere
-			case at+s.m.items[o].size > b.lo:
-				next = min(next, at+s.m.items[o].size)
-			}
-		}
-	}
-	return next
-}
-
-// choose returns the index of the item to branch on.
-func (s *searcher) choose(f *frame) int {
-	lowest := int64(infinity)
-	for i := range f.cols {
-		lowest = min(lowest, f.cols[i].least)
-	}
-	bestA, bestB, best := int64(infinity), int64(infinity), int32(-1)
-	for i := range f.cols {
-		c := &f.cols[i]
-		if c.least != lowest && (s.rule == lowestFewest || s.rule == lowestTight) || c.count == 0 {
-			continue
-		}
-		slack := f.ceil - c.least - c.load
-		a, b := slack, int64(c.count)
-		if s.rule == lowestFewest || s.rule == fewest {
-			a, b = int64(c.count), slack
-			if slack > 0 {
-				a++ // the column may also leave a gap here
-			}
-		}
-		if a > bestA || a == bestA && b >= bestB {
-			continue
-		}
-		if t := f.left + int32(i); s.closed(f, t, c.least) {
-			bestA, bestB, best = a, b, t
-		}
-	}
-	least := f.column(best).least
-	pick, heaviest := -1, -1.0
-	for i := range f.items {
-		it := &f.items[i]
-		if it.l > best {
-			break
-		}
-		if best < it.r && it.lo == least {
-			if w := s.weight[it.id] * (1 + s.random()); w > heaviest {
-				pick, heaviest = i, w
-			}
-		}
-	}
-	return pick
-}
-
-// closed says whether no unplaced item fits beneath any candidate of column t.
-func (s *searcher) closed(f *frame, t int32, least int64) bool {
-	for i := range f.items {
-		it := &f.items[i]
-		if it.l > t {
-			break
-		}
-		if t >= it.r || it.lo != least {
-			continue
-		}
-		for _, c := range f.cols[it.l-f.left : it.r-f.left] {
-			if c.minTop <= least {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// random returns the next number of a fixed sequence, in [0, 1).
-func (s *searcher) random() float64 {
-	s.rng += 0x9e3779b97f4a7c15
-	return float64(mix(s.rng)>>11) / (1 << 53)
 }
