@@ -105,6 +105,7 @@ class Step:
         g = fx.Graph()
         nodes = {}
         done = set()  # collectives whose results need no wait
+        routed = self.routed  # one object: the graph's code names it once
 
         def literal(text):
             return self.literal(text, nodes)
@@ -129,7 +130,7 @@ class Step:
                 if target in (all_reduce_precise, reduce_scatter_precise, same):
                     done.add(made)
                 if kind == "precise" and self.routing and n["name"] in self.routing.routers:
-                    g.call_function(self.routed, (made, self.routing.routers[n["name"]]))
+                    g.call_function(routed, (made, self.routing.routers[n["name"]]))
             nodes[n["name"]] = made
         g.lint()
         return fx.GraphModule(torch.nn.Module(), g)
