@@ -68,7 +68,14 @@ func TestAwaitsCredit(t *testing.T) {
 			if err := r.drv.StreamWait32(m[slow].Rank.Ctx, m[slow].engine.in, r.w.Addr(slow, gate), 1); err != nil {
 				t.Fatal(err)
 			}
-			defer r.write(slow, gate, []byte{1, 0, 0, 0})
+			defer func() { // its memory goes when the test ends, so its streams have to end before
+				r.write(slow, gate, []byte{1, 0, 0, 0})
+				for _, m := range m {
+					if err := m.finishAll(); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
 			part := make([]int, n)
 			for range c.enough {
 				for i, m := range m {
