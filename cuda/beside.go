@@ -20,8 +20,8 @@ import "github.com/seed-ee968945/concert/kernels"
 //     the own and the small pieces by a guest in a second stream; all meet at the end.
 //   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
 //     filled again when its owner has given credit for it. The second stream folds what
-//     has come into a part and gives the credits; it may still be at it when the next
-//     call's copies go out. All ranks meet before and after the copies of a part: ranks
+//     has come into a part, all tensors by one kernel, and gives the credits; it may still
+//     be at it when the next call's copies go out. All ranks meet before and after the copies of a part: ranks
 //     that drift apart send to one receiver at a time, which halves what the links carry.
 //   - all_reduce: the same for a slice of the tensor for each rank, and copies of the
 //     folded slice to all peers while the next rounds' pieces go out. A rank's slice
@@ -172,19 +172,13 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 	b.meet(Main, quietDone)
 }
 
-// staged is a part of a tensor that goes through staging, off bytes into each slot.
-type staged struct {
-	chunk
-	off uint64
-}
-
-// stagingAlign keeps the parts of a round apart in a slot.
-const stagingAlign = 256
+// round is what fills a part of staging: parts of tensors.
+type round []chunk
 
 // cutRounds deals the tensors out to rounds that each fill a slot of staging per
 // rank: tensors are cut where a slot ends, and small ones share it.
-func cutRounds(ts []Tensor, slot uint64, n int, whole bool) [][]staged {
-	var rounds [][]staged
+func cutRounds(ts []Tensor, slot uint64, n int, whole bool) []round {
+	var rounds []round
 	room := uint64(0)
 	for _, t := range ts {
 		for at := uint64(0); at < t.Bytes; {
@@ -201,12 +195,33 @@ func cutRounds(ts []Tensor, slot uint64, n int, whole bool) [][]staged {
 				c.piece = ((c.bytes+uint64(n)-1)/uint64(n) + 15) &^ 15
 			}
 			last := &rounds[len(rounds)-1]
-			*last = append(*last, staged{chunk: c, off: slot - room})
-			room -= min(room, (c.piece+stagingAlign-1)&^(stagingAlign-1))
+			*last = append(*last, c)
+			room -= min(room, (c.piece+15)&^15)
 			at += c.bytes
 		}
 	}
 	return rounds
+}
+
+// pieceOf is what rank r reduces of a chunk: where it is in the tensor, and its size.
+func (b *engineBuilder) pieceOf(c chunk, r int) (at, bytes uint64) {
+	if b.op.Kind == kernels.AllReduce {
+		return c.slice(r)
+	}
+	return uint64(r)*c.t.Bytes + c.at, c.bytes
+}
+
+// offsets are where the pieces that rank r reduces begin in each slot of its staging:
+// one behind the other, as the kernel that folds them all expects it.
+func (b *engineBuilder) offsets(parts round, r int) []uint64 {
+	unit := kernels.StagedUnit(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n})
+	at, off := make([]uint64, len(parts)), uint64(0)
+	for i, c := range parts {
+		at[i] = off
+		_, bytes := b.pieceOf(c, r)
+		off += (bytes + unit - 1) / unit * unit
+	}
+	return at
 }
 
 // part is the offset of the staging that round i uses.
@@ -220,9 +235,9 @@ func (b *engineBuilder) credit(i int) uint64 {
 }
 
 // ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
-func (b *engineBuilder) ownSlot(round int, c staged) Ptr {
+func (b *engineBuilder) ownSlot(round int, off uint64) Ptr {
 	g := b.m.Group
-	return g.world.Addr(b.m.Rank.ID, b.part(round)+uint64(b.m.Index)*g.stageSlot+c.off)
+	return g.world.Addr(b.m.Rank.ID, b.part(round)+uint64(b.m.Index)*g.stageSlot+off)
 }
 
 // lag is how many rounds go out before the folded slices of the first one do.
@@ -251,19 +266,17 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 }
 
 // stage sends the pieces of a round.
-func (b *engineBuilder) stage(i int, parts []staged) {
+func (b *engineBuilder) stage(i int, parts round) {
 	m, g, e := b.m, b.m.Group, b.m.engine
 	b.await(Main, b.credit(i))
 	b.meet(Main, quietReady)
 	var small []kernels.Seg
 	move := func(copies bool) {
 		b.peers(func(r, world int) {
-			for _, c := range parts {
-				at, bytes := c.slice(r)
-				if b.op.Kind != kernels.AllReduce {
-					at, bytes = uint64(r)*c.t.Bytes+c.at, c.bytes
-				}
-				to, from := g.world.Addr(world, b.part(i)+uint64(m.Index)*g.stageSlot+c.off), c.t.Src+Ptr(at)
+			offs := b.offsets(parts, r)
+			for j, c := range parts {
+				at, bytes := b.pieceOf(c, r)
+				to, from := g.world.Addr(world, b.part(i)+uint64(m.Index)*g.stageSlot+offs[j]), c.t.Src+Ptr(at)
 				switch {
 				case b.small(bytes) && !copies:
 					small = append(small, kernels.Seg{Src: uint64(from), Dst: uint64(to), Bytes: bytes})
@@ -287,59 +300,67 @@ func (b *engineBuilder) stage(i int, parts []staged) {
 }
 
 // foldRound folds what came in for a round, and gives its part of staging back.
-func (b *engineBuilder) foldRound(i int, parts []staged) {
+func (b *engineBuilder) foldRound(i int, parts round) {
 	m, e := b.m, b.m.engine
 	b.c.Wait(e.in, e.copied[i])
 	if b.toRoot && i >= StagingParts { // our own slot has been sent
 		b.c.Wait(e.in, e.dealt[i-StagingParts])
 	}
-	for _, c := range parts {
-		at, bytes := c.slice(m.Index)
-		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
-		if b.op.Kind != kernels.AllReduce {
-			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
+	offs, total := b.offsets(parts, m.Index), uint64(0)
+	var segs []kernels.Seg
+	for j, c := range parts {
+		at, bytes := b.pieceOf(c, m.Index)
+		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(c.at)
+		if b.op.Kind == kernels.AllReduce {
+			dst = c.t.Dst + Ptr(at)
 		}
 		if b.toRoot && m.Index != b.root {
-			dst = b.ownSlot(i, c)
+			dst = b.ownSlot(i, offs[j])
 		}
-		b.foldBeside(src, dst, bytes, b.part(i)+c.off)
+		segs = append(segs, segment(src, dst, bytes)...)
+		total += bytes
+	}
+	if total <= m.Group.tuning.GuestFold && len(segs) <= mostGuests {
+		for j, s := range segs {
+			b.guestFold(s, b.part(i)+offs[j])
+		}
+	} else {
+		for at := 0; at < len(segs); at += kernels.MaxSegs {
+			b.try(m.fold(b.c, e.in, b.op, segs[at:min(at+kernels.MaxSegs, len(segs))], b.part(i)+offs[at], m.Group.stageSlot))
+		}
 	}
 	b.tell(e.in, b.credit(i))
 	b.c.Record(e.in, e.folded[i])
 }
 
-// foldBeside adds a kernel that reduces the own piece with those of the peers. A guest
-// begins at once and takes several times as long as a kernel that has the
-// multiprocessors to itself, which matters for large pieces.
-func (b *engineBuilder) foldBeside(src, dst Ptr, bytes, scratch uint64) {
-	if bytes == 0 {
-		return
-	}
-	if bytes > b.m.Group.tuning.GuestFold {
-		b.try(b.m.fold(b.c, b.m.engine.in, b.op, src, dst, bytes, scratch, b.m.Group.stageSlot))
-		return
-	}
-	l, err := kernels.PlanGuestFold(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n,
-		Segs: []kernels.Seg{{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}}})
-	if err == nil {
+// mostGuests is how many tensors guests fold one after the other. A guest begins at once
+// but folds one tensor, and takes several times as long as a kernel that has the
+// multiprocessors to itself. That one takes all tensors of a round, and waits for the
+// end of what holds them.
+const mostGuests = 4
+
+// guestFold adds a guest that reduces an own piece with those of the peers.
+func (b *engineBuilder) guestFold(s kernels.Seg, scratch uint64) {
+	l, err := kernels.PlanGuestFold(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n, Segs: []kernels.Seg{s}})
+	if err == nil && l != nil {
 		l.Args.Scratch, l.Args.Slot = scratch, b.m.Group.stageSlot
 	}
 	b.add(b.m.engine.in, l, err)
 }
 
 // deal sends the folded slices of a round to whoever gets them.
-func (b *engineBuilder) deal(i int, parts []staged) {
-	e := b.m.engine
+func (b *engineBuilder) deal(i int, parts round) {
+	e, offs := b.m.engine, b.offsets(parts, b.m.Index)
 	b.c.Wait(Main, e.folded[i])
 	b.peers(func(r, world int) {
-		for _, c := range parts {
+		for j, c := range parts {
 			at, bytes := c.slice(b.m.Index)
 			own := c.t.Dst + Ptr(at)
 			switch {
 			case !b.toRoot:
 				b.c.Copy(Main, b.there(world, own), own, bytes)
 			case r == b.root:
-				b.c.Copy(Main, b.there(world, own), b.ownSlot(i, c), bytes)
+				b.c.Copy(Main, b.there(world, own), b.ownSlot(i, offs[j]), bytes)
 			}
 		}
 	})

@@ -5,6 +5,9 @@ package cuda
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
 )
 
 // TestCutRounds cuts random buckets and checks that every byte of every tensor is
@@ -28,14 +31,29 @@ func TestCutRounds(t *testing.T) {
 			if len(parts) == 0 {
 				t.Fatalf("round %d is empty", i)
 			}
-			end := uint64(0)
+			b := engineBuilder{op: Op{Kind: kernels.ReduceScatter, DType: dtype.BF16}, n: n}
+			if whole {
+				b.op.Kind = kernels.AllReduce
+			}
+			unit := uint64(16)
+			if i%2 == 0 {
+				b.op.DType, unit = dtype.I32, 8
+			} else if n&(n-1) != 0 { // no kernel of their own
+				unit = 8
+			}
+			for r := range n {
+				end := uint64(0)
+				for j, off := range b.offsets(parts, r) {
+					if off != (end+unit-1)/unit*unit {
+						t.Fatalf("a part at %d of the slot, after one that ends at %d", off, end)
+					}
+					_, bytes := b.pieceOf(parts[j], r)
+					if end = off + bytes; end > slot {
+						t.Fatalf("a part that ends at %d of %d bytes", end, slot)
+					}
+				}
+			}
 			for _, c := range parts {
-				if c.off < end || c.off%16 != 0 {
-					t.Fatalf("a part at %d of the slot, after one that ends at %d", c.off, end)
-				}
-				if end = c.off + c.piece; end > slot {
-					t.Fatalf("a part that ends at %d of %d bytes", end, slot)
-				}
 				if c.at != next[c.t.Src] || c.bytes == 0 || c.at%16 != 0 {
 					t.Fatalf("a part of %d bytes at %d, expected at %d", c.bytes, c.at, next[c.t.Src])
 				}

@@ -269,7 +269,7 @@ func (b *engineBuilder) reduce() {
 		if !gather {
 			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
 		}
-		b.try(m.fold(b.c, Main, b.op, src, dst, bytes, g.stagingHalf(i), g.stageSlot))
+		b.try(m.fold(b.c, Main, b.op, segment(src, dst, bytes), g.stagingHalf(i), g.stageSlot))
 		if i+2 < len(chunks) {
 			b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		}
@@ -318,15 +318,12 @@ func (m *Member) growEvents(n int) error {
 	return nil
 }
 
-// fold adds the kernel that reduces the own piece with those of the peers, which lie
-// slot bytes apart from scratch on.
-func (m *Member) fold(c *Commands, s Stream, op Op, src, dst Ptr, bytes, scratch, slot uint64) error {
-	if bytes == 0 {
-		return nil
-	}
-	l, err := kernels.PlanStaged(kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: len(m.Group.ranks), Blocks: op.Blocks,
-		Segs: []kernels.Seg{{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}}})
-	if err != nil {
+// fold adds the kernel that reduces own pieces with those of the peers, which lie slot
+// bytes apart from scratch on, those of a rank one behind the other (kernels.PlanStaged).
+func (m *Member) fold(c *Commands, s Stream, op Op, segs []kernels.Seg, scratch, slot uint64) error {
+	call := kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: len(m.Group.ranks), Blocks: op.Blocks, Segs: segs}
+	l, err := kernels.PlanStaged(call)
+	if err != nil || l.Args.Units == 0 {
 		return err
 	}
 	f, err := m.Rank.Func(l.Image, l.Kernel)
@@ -336,6 +333,11 @@ func (m *Member) fold(c *Commands, s Stream, op Op, src, dst Ptr, bytes, scratch
 	a := m.args()
 	a.Units, a.Op, a.DType, a.Segs = l.Args.Units, l.Args.Op, l.Args.DType, l.Args.Segs
 	a.Scratch, a.Slot = scratch, slot
-	c.Launch(s, f, l.Grid, l.Block, 0, a.Pack(nil, 1))
+	c.Launch(s, f, l.Grid, l.Block, 0, a.Pack(nil, l.Segs))
 	return nil
+}
+
+// segment is what a fold makes of bytes at src.
+func segment(src, dst Ptr, bytes uint64) []kernels.Seg {
+	return []kernels.Seg{{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}}
 }

@@ -100,7 +100,7 @@ func (b *engineBuilder) oneThroughResult(t Tensor) {
 		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
 		at, bytes := Ptr(cut[i]), cut[i+1]-cut[i]
 		scratch := uint64(t.Dst-m.Group.world.Addr(m.Rank.ID, 0)) + cut[i]
-		b.try(m.fold(b.c, Main, b.op, t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes, scratch, piece))
+		b.try(m.fold(b.c, Main, b.op, segment(t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes), scratch, piece))
 		b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		b.try(m.channel(b.c, Main, "wait", chanCredit, m.allPeers()))
 		b.c.Record(Main, e.folded[i])

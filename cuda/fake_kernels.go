@@ -78,8 +78,9 @@ func fakeBody(name string) (func(*fakeBlock) error, bool) {
 		{"all_to_all_direct", func(b *fakeBlock) error { return b.direct(kernels.AllToAll) }},
 		{"all_reduce_push", func(b *fakeBlock) error { return b.pushAll(true) }},
 		{"reduce_scatter_push", func(b *fakeBlock) error { return b.pushAll(false) }},
-		{"staged", (*fakeBlock).staged},
-		{"guest_fold", (*fakeBlock).staged},
+		{"staged_any", func(b *fakeBlock) error { return b.staged(8) }},
+		{"staged", func(b *fakeBlock) error { return b.staged(16) }},
+		{"guest_fold", func(b *fakeBlock) error { return b.staged(16) }},
 		{"guest_copy", (*fakeBlock).guestCopy},
 	} {
 		if strings.HasPrefix(name, k.prefix) {
@@ -618,20 +619,23 @@ func (b *fakeBlock) foldChunk(gather bool, j, slot uint32) {
 	}
 }
 
-// staged folds pieces that copies have brought.
-func (b *fakeBlock) staged() error {
-	a := b.a
-	s := a.Segs[0]
-	for off := uint64(b.bid) * 16; off < s.Bytes; off += uint64(b.grid) * 16 {
-		v := make([][16]byte, a.N)
-		for r := uint32(0); r < a.N; r++ {
-			base := a.Peer[0] + a.Scratch + uint64(r)*a.Slot
-			if r == a.Rank {
-				base = s.Src
+// staged folds pieces that copies have brought, those of several segments one behind
+// the other.
+func (b *fakeBlock) staged(unit uint64) error {
+	a, before := b.a, uint64(0)
+	for i, s := range a.Segs {
+		for off := uint64(b.bid) * 16; off < s.Bytes; off += uint64(b.grid) * 16 {
+			v := make([][16]byte, a.N)
+			for r := uint32(0); r < a.N; r++ {
+				base := a.Peer[0] + a.Scratch + uint64(r)*a.Slot + before
+				if r == a.Rank {
+					base = s.Src
+				}
+				v[r] = b.load(i, base, off, 16)
 			}
-			v[r] = b.load(0, base, off, 16)
+			b.store(i, s.Dst, off, 16, reduce(a, v))
 		}
-		b.store(0, s.Dst, off, 16, reduce(a, v))
+		before += (s.Bytes + unit - 1) / unit * unit
 	}
 	return nil
 }

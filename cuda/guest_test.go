@@ -183,3 +183,73 @@ func (g *guestT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int,
 	}
 	return nil
 }
+
+// TestStagedSegments compares the fold of several tensors, one behind the other in
+// staging, with the sums of the host, at sizes that fill no unit, and with nothing at all.
+func TestStagedSegments(t *testing.T) {
+	g := newGuestT(t)
+	cases := 0
+	for _, dt := range []dtype.DType{dtype.BF16, dtype.F32, dtype.F16, dtype.I8, dtype.F64, dtype.I32} {
+		for _, red := range []kernels.Reduction{kernels.Sum, kernels.Max} {
+			for _, n := range []int{2, 3, 4, 8} {
+				rank := g.rng.IntN(n)
+				counts := []int{1 + g.rng.IntN(40000), 7, 4096, 1 + g.rng.IntN(3000), 0, 33}[:2+cases%5]
+				if err := g.segments(dt, red, n, rank, counts); err != nil {
+					t.Fatalf("%v of %v, rank %d of %d, %v elements: %v", red, dt, rank, n, counts, err)
+				}
+				cases++
+			}
+		}
+	}
+}
+
+func (g *guestT) segments(dt dtype.DType, red kernels.Reduction, n, rank int, counts []int) error {
+	call := kernels.Call{Op: kernels.ReduceScatter, Red: red, DType: dt, N: n}
+	unit := kernels.StagedUnit(call)
+	slot := uint64(0)
+	var at []uint64
+	for _, count := range counts {
+		at = append(at, slot)
+		slot += (uint64(count*dt.Size()) + unit - 1) / unit * unit
+	}
+	slot = (slot + 15) &^ 15
+	staging := g.alloc(slot * uint64(n))
+	defer g.w.Free(staging)
+	var dsts []uint64
+	var wants [][]byte
+	for i, count := range counts {
+		size := uint64(count * dt.Size())
+		src, dst := g.area(size, 0), g.area(size, 0)
+		defer g.w.Free(src - guard)
+		defer g.w.Free(dst - guard)
+		var in [][]byte
+		for r := range n {
+			in = append(in, randomBytes(g.rng, dt, count, true))
+			if r == rank {
+				g.write(0, src, in[r])
+			} else {
+				g.write(0, staging+uint64(r)*slot+at[i], in[r])
+			}
+		}
+		call.Segs = append(call.Segs, kernels.Seg{Src: uint64(g.w.Addr(0, src)), Dst: uint64(g.w.Addr(0, dst)), Bytes: size})
+		dsts, wants = append(dsts, dst), append(wants, want(dt, red, in))
+	}
+	l, err := kernels.PlanStaged(call)
+	if err != nil {
+		return err
+	}
+	l.Args.Rank, l.Args.Scratch, l.Args.Slot = uint32(rank), staging, slot
+	if err := g.launch(l); err != nil {
+		return fmt.Errorf("%s: %w", l.Kernel, err)
+	}
+	for i, dst := range dsts {
+		got, err := g.result(dst, call.Segs[i].Bytes)
+		if err != nil {
+			return fmt.Errorf("%s, tensor %d: %w", l.Kernel, i, err)
+		}
+		if k := same(dt, got, wants[i]); k >= 0 {
+			return fmt.Errorf("%s: element %d of tensor %d is wrong", l.Kernel, k, i)
+		}
+	}
+	return nil
+}

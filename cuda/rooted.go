@@ -121,6 +121,9 @@ func (m *Member) spread(op Op) (*Prepared, error) {
 	return p, nil
 }
 
+// stagingAlign keeps tensors apart in the staging that reducePackets uses.
+const stagingAlign = 256
+
 // reducePackets is an all_reduce by packets. Who is not the root puts the result into
 // its staging, which the barrier at the end keeps peers' next calls off.
 func (m *Member) reducePackets(op Op, total uint64) (*Prepared, error) {

@@ -186,3 +186,41 @@ func TestGuestCopyBlocks(t *testing.T) {
 		t.Errorf("%+v %v", l, err)
 	}
 }
+
+// TestStagedPlans checks that the plans of folds of one and of several tensors name
+// kernels that exist, with the arguments these take.
+func TestStagedPlans(t *testing.T) {
+	have := entries(t, 80)
+	named := map[string]bool{}
+	for _, dt := range dtype.All() {
+		for red := Sum; red <= Max; red++ {
+			for n := 2; n <= MaxRanks; n++ {
+				for _, tensors := range []int{1, 2, MaxSegs, MaxSegs + 1} {
+					c := Call{Op: ReduceScatter, DType: dt, Red: red, N: n}
+					for i := range tensors {
+						c.Segs = append(c.Segs, Seg{Src: uint64(i) << 20, Dst: 1<<40 + uint64(i)<<20, Bytes: uint64(dt.Size() * (i + 1))})
+					}
+					l, err := PlanStaged(c)
+					if tensors > MaxSegs || dt == dtype.Bool || red == Avg && !dt.IsFloat() {
+						var pe *PlanError
+						if !errors.As(err, &pe) {
+							t.Fatalf("%v of %v, %d tensors: %v", red, dt, tensors, err)
+						}
+						continue
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					size, ok := have[l.Kernel]
+					if got := len(l.Args.Pack(nil, l.Segs)); !ok || got != size {
+						t.Fatalf("%s takes %d bytes of arguments, %d are packed", l.Kernel, size, got)
+					}
+					named[l.Kernel] = true
+				}
+			}
+		}
+	}
+	if len(named) != 20 {
+		t.Errorf("plans name %d kernels, not 20: %v", len(named), named)
+	}
+}

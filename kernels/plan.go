@@ -375,9 +375,19 @@ func (l *Launch) name(c *Call) {
 	}
 }
 
+// StagedUnit is the unit of the kernel that PlanStaged plans for c, in bytes.
+func StagedUnit(c Call) uint64 {
+	if c.fast() {
+		return 16
+	}
+	return 8
+}
+
 // PlanStaged plans the kernel that folds pieces which lie in staging memory. The
-// caller fills in everything of the arguments but segment, units, type and
-// reduction. c has one segment.
+// caller fills in everything of the arguments but segments, units, type and
+// reduction. c has at most MaxSegs segments: of each its own piece, the result and the
+// bytes of a piece. In staging, those of a rank lie one behind the other, each on a
+// multiple of StagedUnit.
 func PlanStaged(c Call) (*Launch, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -385,11 +395,13 @@ func PlanStaged(c Call) (*Launch, error) {
 	l := &Launch{Image: "staged", Kernel: "staged_any", Algo: Engine, Segs: 1, Block: 512}
 	a := &l.Args
 	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), c.Segs
-	unit := uint64(8)
 	if c.fast() {
-		l.Kernel, unit = fmt.Sprintf("staged_%v_n%d", c.DType, c.N), 16
+		l.Kernel = fmt.Sprintf("staged_%v_n%d", c.DType, c.N)
 	}
-	if err := a.SetUnits(unit); err != nil {
+	if len(c.Segs) > 1 {
+		l.Kernel, l.Segs = l.Kernel+"_segs", MaxSegs
+	}
+	if err := a.SetUnits(StagedUnit(c)); err != nil {
 		return nil, &PlanError{c.Op, err.Error()}
 	}
 	l.Grid = max(1, min(int(a.Units+2047)/2048, 128))

@@ -4,10 +4,17 @@
 // their own (barrier.cu) before and after it in the stream.
 //
 // Segment: src is the own piece, dst the result, bytes the size of a piece. Peer
-// r's piece is at base + scratch + r*slot.
+// r's piece is at base + scratch + r*slot; those of several segments lie one behind
+// the other, each on a multiple of the unit of the kernel. One kernel for all tensors of
+// a bucket matters beside compute, where each may have to wait for the end of whatever
+// holds the multiprocessors.
 #include "direct.h"
 
-template <int T, int N> DEV void staged(const Args1 &p) {
+// before is where the segment of u begins among the pieces of a rank.
+template <int UNIT> DEV u64 before(const Args1 &, const Piece<UNIT> &) { return 0; }
+template <int UNIT> DEV u64 before(const ArgsN &, const Piece<UNIT> &u) { return (u64)u.s->unit0 * UNIT; }
+
+template <int T, int N, class A> DEV void staged(const A &p) {
   constexpr int U = N == 2 ? 4 : N == 4 ? 4 : 2;
   const Args &a = p.a;
   u32 tile = nthreads() * U;
@@ -16,12 +23,12 @@ template <int T, int N> DEV void staged(const Args1 &p) {
     Piece<16> u;
     if (base + tile <= a.units && whole(p, base, tile, u)) {
       V4 v[U][N];
-      u64 off = u.off + tid() * 16;
+      u64 off = u.off + tid() * 16, from = at + before(p, u);
 #pragma unroll
       for (int j = 0; j < U; j++) {
 #pragma unroll
         for (int r = 0; r < N; r++)
-          v[j][r] = ld4((r == (int)a.rank ? u.s->src : at + r * a.slot) + off + j * nthreads() * 16);
+          v[j][r] = ld4((r == (int)a.rank ? u.s->src : from + r * a.slot) + off + j * nthreads() * 16);
       }
 #pragma unroll
       for (int j = 0; j < U; j++) {
@@ -37,10 +44,11 @@ template <int T, int N> DEV void staged(const Args1 &p) {
 #pragma unroll 1
     for (u32 i = base + tid(); i < base + tile && i < a.units; i += nthreads()) {
       u = find<16>(p, i);
+      u64 from = at + before(p, u);
       V4 v[N];
 #pragma unroll
       for (int r = 0; r < N; r++)
-        v[r] = load4(u, r == (int)a.rank ? u.s->src : at + r * a.slot);
+        v[r] = load4(u, r == (int)a.rank ? u.s->src : from + r * a.slot);
       Acc<T> s;
       accSet<T>(s, v[0]);
 #pragma unroll
@@ -51,14 +59,15 @@ template <int T, int N> DEV void staged(const Args1 &p) {
   }
 }
 
-GLOBAL void BOUNDS(512, 1) staged_any(const Args1 p) {
+template <class A> DEV void stagedAny(const A &p) {
   const Args &a = p.a;
   u64 at = a.peer[0] + a.scratch;
   for (u32 i = bid() * nthreads() + tid(); i < a.units; i += nblocks() * nthreads()) {
     Piece<8> u = find<8>(p, i);
+    u64 from = at + before(p, u);
     Any s;
     for (u32 r = 0; r < a.n; r++) {
-      u64 d = load8(u, r == a.rank ? u.s->src : at + r * a.slot);
+      u64 d = load8(u, r == a.rank ? u.s->src : from + r * a.slot);
       if (r == 0)
         anySet(s, a.dtype, d);
       else
@@ -68,8 +77,12 @@ GLOBAL void BOUNDS(512, 1) staged_any(const Args1 p) {
   }
 }
 
+GLOBAL void BOUNDS(512, 1) staged_any(const Args1 p) { stagedAny(p); }
+GLOBAL void BOUNDS(512, 1) staged_any_segs(const ArgsN p) { stagedAny(p); }
+
 #define KERNEL(T, name, N) \
-  GLOBAL void BOUNDS(512, 1) staged_##name##_n##N(const Args1 p) { staged<T, N>(p); }
+  GLOBAL void BOUNDS(512, 1) staged_##name##_n##N(const Args1 p) { staged<T, N>(p); } \
+  GLOBAL void BOUNDS(512, 1) staged_##name##_n##N##_segs(const ArgsN p) { staged<T, N>(p); }
 #define KERNELS(T, name) KERNEL(T, name, 2) KERNEL(T, name, 4) KERNEL(T, name, 8)
 KERNELS(F32, f32)
 KERNELS(BF16, bf16)
