@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -81,6 +82,8 @@ type message struct {
 	Text  string
 	// Handles are those of all ranks, with msgWelcome; without them descriptors come along.
 	Handles [][]byte
+	// Texts are what the ranks said with msgArrive, if they said anything, with msgGo.
+	Texts []string
 }
 
 // control is a process's connections: rank 0 has one to every other, the others
@@ -91,8 +94,10 @@ type control struct {
 	conns       []*net.UnixConn // by rank; others have conns[0] only
 	mu          sync.Mutex
 	cond        *sync.Cond
-	arrived     int // peers at the current meeting point (rank 0)
-	turns       int // meeting points passed
+	arrived     int      // peers at the current meeting point (rank 0)
+	turns       int      // meeting points passed
+	said        []string // by rank: what it said when it arrived (rank 0)
+	heard       []string // what all said at the last meeting point
 	left        []bool
 	lost        error
 	closing     bool
@@ -106,7 +111,7 @@ type control struct {
 // rank but for Rank, UUID, Handle and the nonce's proof.
 func (m Meeting) meet(ours hello, own gift) (c *control, all []gift, err error) {
 	ours.Handle = own.handle
-	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World)}
+	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World), said: make([]string, ours.World)}
 	c.cond = sync.NewCond(&c.mu)
 	defer func() {
 		if err != nil {
@@ -298,9 +303,9 @@ func (c *control) read(rank int, conn *net.UnixConn) {
 		}
 		switch m.Kind {
 		case msgArrive:
-			c.arrive()
+			c.arrive(rank, m.Text)
 		case msgGo:
-			c.pass()
+			c.pass(m.Texts)
 		case msgLost:
 			c.lose(&PeerLostError{Rank: m.Rank})
 		case msgAbort:
@@ -388,12 +393,17 @@ func (c *control) whenLost(f func(error)) {
 	}
 }
 
-func (c *control) arrive() {
+func (c *control) arrive(rank int, text string) {
 	c.mu.Lock()
 	c.arrived++
+	c.said[rank] = text
 	all := c.arrived == c.world
+	var texts []string
 	if all {
 		c.arrived = 0
+		if slices.ContainsFunc(c.said, func(s string) bool { return s != "" }) {
+			texts = slices.Clone(c.said)
+		}
 	}
 	c.mu.Unlock()
 	if !all {
@@ -401,21 +411,37 @@ func (c *control) arrive() {
 	}
 	for _, conn := range c.conns {
 		if conn != nil {
-			send(conn, message{Kind: msgGo}) // a dead one shows in its reader
+			send(conn, message{Kind: msgGo, Texts: texts}) // a dead one shows in its reader
 		}
 	}
-	c.pass()
+	c.pass(texts)
 }
 
-func (c *control) pass() {
+func (c *control) pass(texts []string) {
 	c.mu.Lock()
 	c.turns++
+	c.heard = texts
 	c.cond.Broadcast()
 	c.mu.Unlock()
 }
 
+// compare is meet, with a text of every process.
+func (c *control) compare(text string) ([]string, error) {
+	if err := c.meetSaying(text); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.heard == nil { // nobody said anything
+		return make([]string, c.world), nil
+	}
+	return c.heard, nil // until this process arrives at the next meeting point
+}
+
 // meet waits until every process has called it as often as this one.
-func (c *control) meet() error {
+func (c *control) meet() error { return c.meetSaying("") }
+
+func (c *control) meetSaying(text string) error {
 	if c == nil {
 		return nil
 	}
@@ -423,8 +449,8 @@ func (c *control) meet() error {
 	turn := c.turns
 	c.mu.Unlock()
 	if c.rank == 0 {
-		c.arrive()
-	} else if err := send(c.conns[0], message{Kind: msgArrive}); err != nil {
+		c.arrive(0, text)
+	} else if err := send(c.conns[0], message{Kind: msgArrive, Text: text}); err != nil {
 		c.lose(&PeerLostError{Rank: 0})
 	}
 	timer := time.AfterFunc(c.timeout, func() {

@@ -83,6 +83,15 @@ func hostIdentity() (string, error) {
 // meet waits until every process of the world has got here.
 func (w *World) meet() error { return w.control.meet() }
 
+// Compare is Meet, at which every process says something: it returns what they said, by
+// rank, and must be called where the others call it. Texts are short, such as digests.
+func (w *World) Compare(text string) ([]string, error) {
+	if w.control == nil {
+		return []string{text}, nil
+	}
+	return w.control.compare(text)
+}
+
 // Meet waits until every process of the world has called it as often as this one.
 // In a world of one process it returns at once. It fails with a *PeerLostError when
 // a process has ended, or after the meeting's timeout.

@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"errors"
+	"hash"
 
 	"github.com/seed-ee968945/concert/cuda"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -21,11 +22,12 @@ type recording struct {
 	parts  []part  // what items become in the end
 	used   []*stream
 	groups []*group
-	marks  []cuda.Event       // of items, in order
-	graph  bool               // it becomes a graph
-	calls  map[*comm][]called // what a replay gives NCCL
-	before []*stream          // by group of the device: who used it last before the capture
-	part   map[*group]int     // of staging, that the group's next reduction beside compute begins with
+	marks  []cuda.Event         // of items, in order
+	graph  bool                 // it becomes a graph
+	calls  map[*comm][]called   // what a replay gives NCCL
+	before []*stream            // by group of the device: who used it last before the capture
+	sums   map[*group]hash.Hash // of what was collected for a group, see agree.go
+	part   map[*group]int       // of staging, that the group's next reduction beside compute begins with
 }
 
 // item is one call, or the recording of an event, or a wait for one.
@@ -58,7 +60,7 @@ func (d *Device) BeginCapture() error {
 	if len(streams) == 0 {
 		return d.call("capture", errors.New("there is no stream"))
 	}
-	r := &recording{d: d, main: streams[0], part: map[*group]int{}}
+	r := &recording{d: d, main: streams[0], part: map[*group]int{}, sums: map[*group]hash.Hash{}}
 	for _, s := range streams {
 		if compute(s.name) {
 			r.main = s
@@ -289,6 +291,9 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	d.mu.Unlock()
 	r.graph = graph
 	err := r.assemble()
+	if err == nil {
+		err = d.agree(ctx, r)
+	}
 	if err == nil {
 		err = d.connect(ctx, r)
 	}

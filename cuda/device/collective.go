@@ -27,6 +27,9 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if err := d.takeTurn(g, st); err != nil {
 		return d.call(c.Name(), err)
 	}
+	if d.rec != nil {
+		d.rec.says(g, c)
+	}
 	if d.rec == nil || d.opts.NoBeside || g.m == nil {
 		return d.emit(st, p)
 	}

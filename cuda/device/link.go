@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type link struct {
 	next    int                 // number of the note to be read
 	meets   int                 // meetings that this rank has come to
 	came    []int               // by rank: meetings that it has come to
+	said    []string            // by rank: what it said at the last of them
 	told    []map[string]uint64 // by rank: what it has enqueued, as it said last
 	answers []int               // by rank: how often it said so
 	left    []bool              // by rank
@@ -45,6 +47,7 @@ type link struct {
 type note struct {
 	Kind   string            `json:"kind"`
 	Rank   int               `json:"rank"`
+	Text   string            `json:"text,omitempty"`
 	Counts map[string]uint64 `json:"counts,omitempty"`
 	Report *report           `json:"report,omitempty"`
 }
@@ -64,7 +67,7 @@ const (
 func newLink(st store.Store, rank, world int, p *presence, counts func() map[string]uint64, alarm func()) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{st: st, rank: rank, world: world, counts: counts, alarm: alarm, cancel: cancel, ended: make(chan struct{}), lost: -1,
-		came: make([]int, world), told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
+		came: make([]int, world), said: make([]string, world), told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
 	l.cond = sync.NewCond(&l.mu)
 	go l.read(ctx)
 	if p != nil {
@@ -128,6 +131,9 @@ func (l *link) hear(n note) {
 	switch n.Kind {
 	case noteMeet:
 		l.came[n.Rank]++
+		if n.Text != "" { // else it is only a meeting, to which the rank may have come already
+			l.said[n.Rank] = n.Text
+		}
 	case noteCount:
 		l.told[n.Rank] = n.Counts
 		l.answers[n.Rank]++
@@ -222,10 +228,28 @@ func (l *link) until(ctx context.Context, ok func() bool) error {
 // meet waits until every rank has come as often as this one. failed is another reason to
 // give up, nil for none.
 func (l *link) meet(ctx context.Context, timeout time.Duration, failed func() error) error {
+	return l.meetSaying(ctx, "", timeout, failed)
+}
+
+// compare is meet, with a text of every rank.
+func (l *link) compare(ctx context.Context, text string, timeout time.Duration, failed func() error) ([]string, error) {
+	if err := l.meetSaying(ctx, "="+text, timeout, failed); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	out := slices.Clone(l.said)
+	l.mu.Unlock()
+	for i, s := range out {
+		out[i] = strings.TrimPrefix(s, "=")
+	}
+	return out, l.meet(ctx, timeout, failed) // nobody says something else before all have read
+}
+
+func (l *link) meetSaying(ctx context.Context, text string, timeout time.Duration, failed func() error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := l.say(ctx, note{Kind: noteMeet, Rank: l.rank}); err != nil && ctx.Err() == nil {
+	if err := l.say(ctx, note{Kind: noteMeet, Rank: l.rank, Text: text}); err != nil && ctx.Err() == nil {
 		l.fail(err)
 	}
 	l.mu.Lock()

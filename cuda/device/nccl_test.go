@@ -216,7 +216,7 @@ func TestHosts(t *testing.T) {
 // What goes wrong on a host is known on the others: within moments if a process ends,
 // with the collective's name and the rank's if it is late.
 func TestFaultsOfHosts(t *testing.T) {
-	for _, fault := range []string{"dies", "aborts", "late", "leaves", "dies in replays"} {
+	for _, fault := range []string{"dies", "aborts", "late", "leaves", "dies in replays", "another step"} {
 		t.Run(fault, func(t *testing.T) {
 			if err := spawn(t, 2, envFault+"="+fault, envHosts+"=apart"); err != nil {
 				t.Error(err)

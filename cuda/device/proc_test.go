@@ -238,8 +238,11 @@ func written(t *testing.T, dir string, rank int) (got [2][]interp.Tensor) {
 // faulty joins a world in which rank 1 does something wrong; the other rank must learn
 // of it in its collective, by the error it expects.
 func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string) error {
-	if fault == "dies in replays" {
+	switch fault {
+	case "dies in replays":
 		return diesInReplays(ctx, drv, o)
+	case "another module", "another step":
+		return differs(ctx, drv, o, fault)
 	}
 	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: 20 * time.Second, UserBytes: 4096})
 	if err != nil {
@@ -315,8 +318,54 @@ func diesInReplays(ctx context.Context, drv cuda.Driver, o device.Options) error
 	}
 }
 
+// differs lets rank 1 join with another module, or capture another step of the same one:
+// both learn that at once, and which rank it is.
+func differs(ctx context.Context, drv cuda.Driver, o device.Options, fault string) error {
+	m, f := besideModule()
+	env, err := rt.EnvFrom(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if fault == "another module" {
+		m.Digest = fmt.Sprint("of rank ", env.Rank)
+	}
+	start := time.Now()
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, m)
+	if err == nil {
+		var s *rt.Step
+		if s, err = rt.Prepare(ctx, r, m, otherOn(1, env.Rank, f), rt.Options{}, true); err == nil {
+			err = errors.Join(errors.New("the step is ready"), s.Close())
+		}
+		defer r.Close()
+	}
+	return differing(err, env.Rank, time.Since(start))
+}
+
+// differing checks the error of one of two ranks whose programs differ.
+func differing(err error, rank int, took time.Duration) error {
+	var e *rt.DigestMismatchError
+	if !errors.As(err, &e) || e.Rank != rank || e.Peer != 1-rank || e.RankDigest == e.PeerDigest {
+		return fmt.Errorf("rank %d: got %v", rank, err)
+	}
+	if took > 20*time.Second {
+		return fmt.Errorf("rank %d: after %v: %w", rank, took, err)
+	}
+	return nil
+}
+
+// otherOn is step, with one more collective on the given rank.
+func otherOn(rank, me int, step func(*rt.Exec)) func(*rt.Exec) {
+	if me != rank {
+		return step
+	}
+	return func(x *rt.Exec) {
+		step(x)
+		step(x)
+	}
+}
+
 func TestFaultsOfProcesses(t *testing.T) {
-	for _, fault := range []string{"dies", "aborts", "late", "dies in replays"} {
+	for _, fault := range []string{"dies", "aborts", "late", "dies in replays", "another module", "another step"} {
 		t.Run(fault, func(t *testing.T) {
 			if err := spawn(t, 2, envFault+"="+fault); err != nil {
 				t.Error(err)

@@ -29,7 +29,9 @@ type site struct {
 	local   int  // ranks of this process
 	mu      sync.Mutex
 	cond    *sync.Cond
-	here    int // ranks at the current meeting point
+	here    int      // ranks at the current meeting point
+	said    []string // by rank: what it says at the next one
+	heard   []string // at the last one
 	turns   int
 	gone    []int // ranks that have left
 	why     error // why the world cannot be built
@@ -38,7 +40,7 @@ type site struct {
 }
 
 func newSite(local int) *site {
-	s := &site{local: local, islands: map[int]*island{}}
+	s := &site{local: local, islands: map[int]*island{}, said: make([]string, local)}
 	s.cond = sync.NewCond(&s.mu)
 	return s
 }
@@ -80,6 +82,19 @@ func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 	})
 }
 
+// compare is meet of a world of one process, with a text of every rank.
+func (s *site) compare(ctx context.Context, spec *rt.Spec, text string) ([]string, error) {
+	s.mu.Lock()
+	s.said[spec.Rank] = text
+	s.mu.Unlock()
+	if err := s.meet(ctx, spec); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard, nil // until this rank comes to the next meeting point
+}
+
 // arrive waits until all ranks of this process have called it as often as this one, or
 // the building has failed, or over gives an error; s.mu is held for over.
 func (s *site) arrive(over func() error) error {
@@ -91,6 +106,7 @@ func (s *site) arrive(over func() error) error {
 	turn := s.turns
 	if s.here++; s.here == s.local {
 		s.here, s.turns = 0, s.turns+1
+		s.heard = slices.Clone(s.said)
 		s.cond.Broadcast()
 		return nil
 	}

@@ -1,0 +1,103 @@
+package device
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Ranks of a group whose steps differ would wait for each other until time is up, and
+// each would name another one as missing. So before a step is made ready the ranks
+// compare what they have collected for each group: all but splits, which may differ. Ranks
+// of other groups, and of other subgroups of the same one, may do something else.
+
+// says adds a collective to what is compared.
+func (r *recording) says(g *group, c *rt.Collective) {
+	if len(g.ranks) < 2 {
+		return
+	}
+	h := r.sums[g]
+	if h == nil {
+		h = sha256.New()
+		r.sums[g] = h
+	}
+	b := text([]byte{byte(c.Op), byte(len(c.InSplits))}, c.Reduce)
+	b = binary.AppendVarint(binary.AppendVarint(b, int64(c.Dim)), int64(c.Root))
+	b = ints(b, c.Pairs)
+	for _, list := range [][]rt.Tensor{c.Ins, c.Outs} {
+		if c.InSplits != nil { // each rank has rows of its own number
+			list = slices.Clone(list)
+			for i := range list {
+				list[i].Shape, list[i].Strides = append([]int64{-1}, list[i].Shape[min(1, len(list[i].Shape)):]...), nil
+			}
+		}
+		b = tensors(b, list)
+	}
+	b = binary.AppendUvarint(b, uint64(len(b))) // so that calls cannot run into each other
+	h.Write(b)
+}
+
+// said is what this rank has collected: a digest for each group of the spec, empty for none.
+func (r *recording) said() string {
+	var parts []string
+	for i := range r.d.spec.Groups {
+		s := ""
+		if h := r.sums[r.d.order[i]]; h != nil {
+			s = hex.EncodeToString(h.Sum(nil))
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, " ")
+}
+
+// agree meets the other ranks and compares.
+func (d *Device) agree(ctx context.Context, r *recording) error {
+	own := r.said()
+	texts, err := d.compare(ctx, own)
+	if err != nil {
+		return joinError(&d.spec, err)
+	}
+	mine := strings.Split(own, " ")
+	for i := range d.spec.Groups {
+		g := d.order[i]
+		for _, peer := range g.ranks {
+			if peer >= len(texts) {
+				continue
+			}
+			theirs := strings.Split(texts[peer], " ")
+			if len(theirs) == len(mine) && theirs[i] == mine[i] {
+				continue
+			}
+			e := &rt.DigestMismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankDigest: digestText(mine[i])}
+			if i < len(theirs) {
+				e.PeerDigest = digestText(theirs[i])
+			}
+			return e
+		}
+	}
+	return nil
+}
+
+func digestText(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// compare is meet, with a text of every rank.
+func (d *Device) compare(ctx context.Context, text string) ([]string, error) {
+	switch {
+	case d.nc != nil && d.site.process:
+		return d.nc.link.compare(ctx, text, d.spec.Timeout, func() error { return d.look(0) })
+	case d.site.process:
+		return d.site.islands[d.spec.Rank].world.Compare(text)
+	}
+	return d.site.compare(ctx, &d.spec, text)
+}
