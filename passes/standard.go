@@ -27,6 +27,7 @@ func standardPasses() []Pass {
 		reorderComms(),
 		overlap(),
 		fuse(),
+		loosen(),
 		reuseBuffers(),
 		planMemory(),
 	}
@@ -40,6 +41,7 @@ func standardOrder() []Constraint {
 	const stale = "a schedule must not be decided around nodes that canonicalize removes"
 	const undone = "overlap decides the whole order, what came before counts only as its input"
 	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
+	const slackened = "it gives slack to an order that is decided"
 	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
 	return []Constraint{
 		{Before: "canonicalize", After: "partition", Why: "dead operations and second waits would be kept for backward"},
@@ -72,7 +74,18 @@ func standardOrder() []Constraint {
 		{Before: "sink-waits", After: "fuse", Why: torn},
 		{Before: "reorder-comms", After: "fuse", Why: torn},
 		{Before: "overlap", After: "fuse", Why: torn},
+		{Before: "canonicalize", After: "loosen", Why: stale},
+		{Before: "partition", After: "loosen", Why: slackened},
+		{Before: "simplify-collectives", After: "loosen", Why: rewritten},
+		{Before: "bucket", After: "loosen", Why: slackened},
+		{Before: "raise-starts", After: "loosen", Why: slackened},
+		{Before: "sink-waits", After: "loosen", Why: slackened},
+		{Before: "reorder-comms", After: "loosen", Why: slackened},
+		{Before: "overlap", After: "loosen", Why: slackened},
+		{Before: "fuse", After: "loosen", Why: "the room for slack is the memory of what regions do not write"},
 		{Before: "fuse", After: "reuse-buffers", Why: lives},
+		{Before: "loosen", After: "reuse-buffers", Why: lives},
+		{Before: "loosen", After: "plan-memory", Why: fixed},
 		{Before: "fuse", After: "plan-memory", Why: fixed},
 		{Before: "canonicalize", After: "reuse-buffers", Why: lives},
 		{Before: "partition", After: "reuse-buffers", Why: lives},
@@ -98,7 +111,7 @@ func standardOrder() []Constraint {
 func standardPipelines() []NamedPipeline {
 	return []NamedPipeline{
 		{Name: "default", Doc: "everything that makes a program faster at no more memory, and its memory plan", Text: "canonicalize,simplify-collectives,overlap,reuse-buffers{inputs=dying},plan-memory"},
-		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "canonicalize,simplify-collectives,overlap,fuse{kernels=true},reuse-buffers{inputs=dying,updates=false},plan-memory"},
+		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "canonicalize,simplify-collectives,overlap,fuse{kernels=true},loosen,reuse-buffers{inputs=dying,updates=false},plan-memory"},
 		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 	}
 }

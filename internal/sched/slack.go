@@ -24,10 +24,62 @@ import (
 // unit is what moves as one: a job, or the starts or the waits of a bucket.
 type unit []int32
 
+// Loosen returns the order of a model's nodes, the input order with waits moved back and
+// starts moved forward as far as live memory stays within a limit, and the timeline of
+// the new order. A limit below the peak stands for the peak. Of several limits, in
+// ascending order, the first is used that gains about as much as any where costs are
+// off.
+//
+// Starts go on being raised while their stream would be idle, in front of others of
+// their stream, too, if they fit in between and none of these is waited for earlier. By
+// the costs given nothing is later than it was. O(n log n) for each limit.
+func Loosen(m *sim.Model, limits ...int64) ([]int32, *sim.Timeline, error) {
+	t, err := sim.Evaluate(m, m.InputOrder(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, best := contract(m), &bucketed{order: m.InputOrder(), t: t}
+	input := best
+	a := &attempt{p: p}
+	base := a.spans(input)
+	least := float64(len(scenes))
+	for _, limit := range limits {
+		x, err := p.loosenTo(input, limit, true)
+		if err != nil {
+			return nil, nil, err
+		}
+		sum := 0.0
+		for k, t := range a.spans(x) {
+			sum += ratio(t, base[k])
+		}
+		if sum < least-worth || best == input && sum <= least+closeEnough {
+			best, least = x, sum
+		}
+	}
+	return best.order, best.t, nil
+}
+
+// worth is how much a scene's makespan has to fall, as a fraction and added up over the
+// scenes, for more memory to be used.
+const worth = 0.005
+
+// ratio is a/b, 1 for 0/0.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 1
+	}
+	return a / b
+}
+
 // loosen returns the schedule with waits moved back and starts moved forward.
-func (p *problem) loosen(b *bucketed) (*bucketed, error) {
-	l := &loosener{p: p}
+func (p *problem) loosen(b *bucketed) (*bucketed, error) { return p.loosenTo(b, 0, false) }
+
+// loosenTo is loosen under a limit of live memory, if that is more than the peak. With
+// ahead, starts that others make room for on their stream move on.
+func (p *problem) loosenTo(b *bucketed, limit int64, ahead bool) (*bucketed, error) {
+	l := &loosener{p: p, ahead: ahead}
 	l.split(p.jobsOf(b.order), p.bucketOf(b.list), len(b.list))
+	l.plainLimit, l.packedLimit = max(l.plainLimit, limit), max(l.packedLimit, limit)
 	l.sinkWaits()
 	l.raiseStarts(b.t)
 	jobs, run := l.join()
@@ -36,7 +88,7 @@ func (p *problem) loosen(b *bucketed) (*bucketed, error) {
 	if out.t, err = sim.Evaluate(p.m, out.order, out.list); err != nil {
 		return nil, err
 	}
-	if out.t.Peak > b.t.Peak || out.t.Makespan > b.t.Makespan {
+	if out.t.Peak > max(b.t.Peak, limit) || out.t.Makespan > b.t.Makespan {
 		return b, nil
 	}
 	return out, nil
@@ -44,6 +96,7 @@ func (p *problem) loosen(b *bucketed) (*bucketed, error) {
 
 type loosener struct {
 	p     *problem
+	ahead bool
 	of    []int32 // job -> bucket of a start or wait, -1 for none
 	units []unit
 	at    []int32 // job -> unit
@@ -52,6 +105,8 @@ type loosener struct {
 	// Live bytes by unit, as they are and if the results of a bucket are freed together.
 	plain, packed           *rangeMax
 	plainLimit, packedLimit int64
+
+	lines []line // by stream
 
 	tally  *tally    // buckets of results
 	mates  [][]int32 // bucket -> its results
@@ -221,35 +276,134 @@ func (l *loosener) sinkWaits() {
 // raiseStarts moves starts forward, first one first.
 func (l *loosener) raiseStarts(t *sim.Timeline) {
 	p := l.p
-	floor := make([]int32, p.m.Streams)   // first unit in front of which the next start may come
-	begin := make([]float64, p.m.Streams) // when the collective before began
+	floor := make([]int32, p.m.Streams) // first unit in front of which the next start may come
+	l.lines = slices.Repeat([]line{{last: -1}}, p.m.Streams)
 	for u := range int32(len(l.units)) {
 		x := l.units[u][0]
 		if p.kind[x] != sim.Start {
 			continue
 		}
 		k := p.stream[x]
-		from, bytes := floor[k], int64(0)
+		c := raised{unit: u, v: p.node[x], dur: t.End[p.node[x]] - t.Begin[p.node[x]], need: int32(len(l.units))}
 		for _, j := range l.units[u] {
+			for _, w := range p.waits.At(j) {
+				c.need = min(c.need, l.place(w))
+			}
 			for _, q := range p.pred.At(j) {
-				from = max(from, l.place(q)+1)
+				c.from = max(c.from, l.place(q)+1)
 			}
 			for _, s := range p.alloc.At(j) {
-				bytes += p.size[s]
+				c.bytes += p.size[s]
 			}
 		}
+		if l.ahead && l.fill(&l.lines[k], c, t) {
+			continue
+		}
+		from, line := max(floor[k], c.from), &l.lines[k]
 		to := u
-		for to > from && t.Issue[p.node[l.units[to-1][0]]] >= begin[k] {
+		for to > from && t.Issue[p.node[l.units[to-1][0]]] >= line.begin {
 			to--
 		}
-		for to < u && !l.add([]span{{to, u, bytes, false}, {to, u, bytes, true}}) {
+		for to < u && !l.hold(to, c) {
 			to += (u - to + 1) / 2
 		}
-		l.move[u], floor[k], begin[k] = to, to, t.Begin[p.node[x]]
+		l.move[u], floor[k] = to, to
 		if to == u {
 			floor[k]++
 		}
+		if l.ahead {
+			line.push(c, max(t.Issue[p.node[l.units[to][0]]], line.end))
+		} else {
+			line.begin = t.Begin[c.v]
+		}
 	}
+}
+
+// raised is a start, or those of a bucket, that is to be moved forward.
+type raised struct {
+	unit, from int32 // where it is, and the first unit in front of which it may come
+	need       int32 // unit that waits for it
+	v          int32 // node
+	bytes      int64 // of its results
+	dur        float64
+}
+
+// hold lets the results of a start exist from unit to on, if memory allows.
+func (l *loosener) hold(to int32, c raised) bool {
+	return l.add([]span{{to, c.unit, c.bytes, false}, {to, c.unit, c.bytes, true}})
+}
+
+// line is what is known of a stream while its starts move forward.
+type line struct {
+	begin, end float64 // of the last collective, in milliseconds
+	last       int32   // its unit, -1 for none
+	gaps       []gap   // in which the stream is idle, in order
+}
+
+// gap is a time in which a stream is idle.
+type gap struct {
+	from, to      float64 // milliseconds
+	since         float64 // when the collective before it begins
+	behind, ahead int32   // units of the collectives around it; behind is -1 for none
+	need          int32   // first unit that waits for a collective behind it
+}
+
+// mostGaps is how many gaps of a stream are remembered.
+const mostGaps = 32
+
+// push appends a collective that begins at a time.
+func (n *line) push(c raised, begin float64) {
+	if begin > n.end {
+		if n.gaps = append(n.gaps, gap{n.end, begin, n.begin, n.last, c.unit, c.need}); len(n.gaps) > mostGaps {
+			n.gaps = n.gaps[1:]
+		}
+	}
+	n.begin, n.end, n.last = begin, begin+c.dur, c.unit
+	for i := range n.gaps {
+		n.gaps[i].need = min(n.gaps[i].need, c.need)
+	}
+}
+
+// fill moves a start into a gap of its stream that has room for all of it, in front of
+// collectives none of which is waited for earlier: if this one takes longer than was
+// counted on, they are late with less harm.
+func (l *loosener) fill(n *line, c raised, t *sim.Timeline) bool {
+	issue := func(u int32) float64 { return t.Issue[l.p.node[l.units[u][0]]] }
+	for i, g := range n.gaps {
+		if g.need < c.need {
+			continue
+		}
+		to := c.from
+		if b := g.behind; b >= 0 && l.move[b] == b {
+			to = max(to, b+1)
+		} else if b >= 0 {
+			to = max(to, l.move[b])
+		}
+		high := l.move[g.ahead] // it has to come before this one
+		if to >= high || max(g.from, issue(to))+c.dur > g.to {
+			continue
+		}
+		for to < high-1 && issue(to) < g.since {
+			to++
+		}
+		for ; to < high && max(g.from, issue(to))+c.dur <= g.to; to += (high - to + 1) / 2 {
+			if !l.hold(to, c) {
+				continue
+			}
+			l.move[c.unit] = to
+			begin := max(g.from, issue(to))
+			rest := g
+			rest.from, rest.since, rest.behind = begin+c.dur, begin, c.unit
+			g.to, g.ahead, g.need = begin, c.unit, min(g.need, c.need)
+			n.gaps = slices.Replace(n.gaps, i, i+1, g, rest)
+			n.gaps = slices.DeleteFunc(n.gaps, func(g gap) bool { return g.to <= g.from })
+			for k := range n.gaps[:i] {
+				n.gaps[k].need = min(n.gaps[k].need, c.need)
+			}
+			return true
+		}
+	}
+	return false
 }
 
 // join returns the order of jobs after the moves, and the bucket of each job. In

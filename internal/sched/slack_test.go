@@ -124,3 +124,115 @@ func TestLoosen(t *testing.T) {
 		})
 	}
 }
+
+// What Loosen makes takes no longer by the costs given, begins no launch later, and
+// stays within the limit; now and then a collective passes another one of its stream,
+// but none that is waited for earlier.
+func TestLoosenAhead(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	changed, passed, over := 0, 0, 0
+	for range 300 {
+		m := randomModel(r, 20+r.IntN(200))
+		was, err := sim.Evaluate(m, m.InputOrder(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := was.Peak + was.Peak*int64(r.IntN(3))/10
+		order, now, err := Loosen(m, was.Peak, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.Peak > limit {
+			t.Fatalf("peak from %d to %d, limit %d", was.Peak, now.Peak, limit)
+		}
+		if now.Peak > was.Peak {
+			over++
+		}
+		if now.Makespan > was.Makespan+1e-9 {
+			t.Fatalf("%g ms instead of %g", now.Makespan, was.Makespan)
+		}
+		for v, k := range m.Kind {
+			if k == sim.Compute && now.Begin[v] > was.Begin[v]+1e-9 {
+				t.Fatalf("node %d begins at %g instead of %g", v, now.Begin[v], was.Begin[v])
+			}
+		}
+		if !slices.Equal(order, m.InputOrder()) {
+			changed++
+		}
+		if passes(t, m, order) {
+			passed++
+		}
+	}
+	t.Logf("%d of 300 orders changed, in %d a collective passed another one, %d took more memory", changed, passed, over)
+	if changed < 100 || passed < 10 || over < 3 {
+		t.Error("too few to mean anything")
+	}
+}
+
+// passes reports whether an order has starts of one stream in another order than the
+// input order, and fails if one passes another that is waited for earlier.
+func passes(t *testing.T, m *sim.Model, order []int32) bool {
+	t.Helper()
+	pos, need := make([]int, m.Len()), make([]int, m.Len())
+	for i := range need {
+		need[i] = m.Len()
+	}
+	launches := 0
+	for p, v := range order {
+		if pos[v] = p; m.Kind[v] == sim.Compute {
+			launches++
+		}
+		if c := m.StartOf[v]; c >= 0 {
+			need[c] = min(need[c], launches)
+		}
+	}
+	any := false
+	for a, k := range m.Kind {
+		for b := a + 1; b < m.Len() && k == sim.Start; b++ {
+			if m.Kind[b] == sim.Start && m.Stream[a] == m.Stream[b] && pos[b] < pos[a] {
+				if any = true; need[b] > need[a] {
+					t.Errorf("start %d passes %d, which is waited for earlier", b, a)
+				}
+			}
+		}
+	}
+	return any
+}
+
+// A gather behind a reduction goes into the time before it in which the stream is idle,
+// if that has room for it, and memory has.
+func TestLoosenFillsGaps(t *testing.T) {
+	for name, c := range map[string]struct {
+		ms    float64 // of the gather
+		limit int64
+		want  []int32
+	}{
+		"fits":      {2, 1 << 40, []int32{5, 1, 2, 3, 4, 6, 7}},
+		"too long":  {4, 1 << 40, []int32{1, 2, 3, 5, 4, 6, 7}},
+		"no memory": {2, 0, []int32{1, 2, 3, 5, 4, 6, 7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := sim.NewBuilder(0)
+			x := b.Input(true, 512)
+			y := b.Compute(1, []int32{x}, 2<<20)                           // 1
+			big := b.Compute(2, []int32{y}, 1<<20)                         // 2
+			red := b.Start(5, allReduce, false, 512, []int32{big}, 512)    // 3
+			b.Compute(1, []int32{x}, 512)                                  // 4
+			g := b.Start(c.ms, allReduce, false, 1<<20, []int32{x}, 1<<20) // 5
+			use := b.Compute(1, []int32{b.Wait(g)}, 512)                   // 6, 7
+			b.Output(b.Wait(red), use)
+			m, err := b.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			order, _, err := Loosen(m, c.limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := slices.DeleteFunc(order, func(v int32) bool { return v < 1 || v > 7 })
+			if !slices.Equal(got, c.want) {
+				t.Errorf("order %v, want %v", got, c.want)
+			}
+		})
+	}
+}
