@@ -112,7 +112,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
 	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
 	fs.IntVar(&f.steps, "steps", 1, "run the step this many times; 0: load, place and capture it only, with -device=cuda")
-	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.001 for the loss, nothing for integers and 0.02 for others; and equal bits against interp, which holds unless a pass was told to reassociate")
+	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.0002 for the loss, nothing for integers and 0.02 for others; and equal bits against interp, which holds unless a pass was told to reassociate")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
 }
 
