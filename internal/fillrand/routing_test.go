@@ -145,7 +145,7 @@ func TestRoutingFound(t *testing.T) {
 // Every expert is chosen by as many tokens as by any other, the keys by which it orders
 // them are apart, and all others are far below.
 func TestRoutingDecides(t *testing.T) {
-	q := &Routing{Experts: 8, Width: 4096, Tokens: 2048, Rows: 4500}
+	q := &Routing{Experts: 8, Width: 512, Tokens: 2048, Rows: 4500}
 	floats := func(data []byte) []float64 {
 		out := make([]float64, len(data)/2)
 		for i := range out {
