@@ -57,7 +57,7 @@ func runLoosen(ctx *Context, f *ir.Func) error {
 		return err
 	}
 	limit := min(int64(math.Min(float64(before.Peak)*ctx.Float("percent")/100, math.MaxInt64/4)), plain.Peak)
-	order, after, err := sched.Loosen(m, before.Peak, limit)
+	order, after, err := sched.Loosen(m, sharedLinks(m, units), before.Peak, limit)
 	if err != nil {
 		return err
 	}
@@ -71,6 +71,49 @@ func runLoosen(ctx *Context, f *ir.Func) error {
 		nodes = append(nodes, units[u]...)
 	}
 	return f.SetOrder(nodes)
+}
+
+// sharedLinks numbers the streams of a model of launches so that those of groups over
+// the same ranks have one number.
+func sharedLinks(m *sim.Model, units [][]*ir.Node) []int32 {
+	out := make([]int32, m.Streams)
+	of := make([]*ir.Group, m.Streams)
+	for u, k := range m.Stream {
+		if k >= 0 {
+			of[k] = units[u][0].Group()
+		}
+	}
+	for k := range out {
+		out[k] = int32(k)
+		for i := range k {
+			if of[i] != nil && of[k] != nil && samePartition(of[i], of[k]) {
+				out[k] = out[i]
+				break
+			}
+		}
+	}
+	return out
+}
+
+// samePartition reports whether two groups have the same subgroups, in whatever order.
+func samePartition(a, b *ir.Group) bool {
+	if a.Size() != b.Size() {
+		return false
+	}
+	in := map[int]int{} // rank -> subgroup of a; look-up only
+	for i, ranks := range a.Ranks {
+		for _, r := range ranks {
+			in[r] = i
+		}
+	}
+	for _, ranks := range b.Ranks {
+		for _, r := range ranks {
+			if in[r] != in[ranks[0]] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // countMoves counts the starts that have fewer launches before them in an order of the

@@ -167,10 +167,13 @@ type spanner struct {
 	dur  []float64 // start -> milliseconds; of later members of a bucket, negative
 	end  []float64
 	free []float64
+
+	links links     // streams that have links in common; nil for none
+	line  []float64 // links -> when they become free
 }
 
 func newSpanner(p *problem, b *bucketed) *spanner {
-	s := &spanner{p: p, jobs: p.jobsOf(b.order), dur: slices.Clone(p.dur), end: make([]float64, p.n()), free: make([]float64, p.m.Streams)}
+	s := &spanner{p: p, jobs: p.jobsOf(b.order), dur: slices.Clone(p.dur), end: make([]float64, p.n()), free: make([]float64, p.m.Streams), line: make([]float64, p.m.Streams)}
 	of := p.bucketOf(b.list)
 	seen := make([]bool, len(b.list))
 	for _, j := range s.jobs {
@@ -187,6 +190,7 @@ func newSpanner(p *problem, b *bucketed) *spanner {
 // span returns the makespan in a scene.
 func (s *spanner) span(c scene) float64 {
 	clear(s.free)
+	clear(s.line)
 	now := 0.0
 	p := s.p
 	for _, j := range s.jobs {
@@ -194,7 +198,14 @@ func (s *spanner) span(c scene) float64 {
 		case p.kind[j] == sim.Start:
 			k := p.stream[j]
 			if s.dur[j] >= 0 {
-				s.free[k] = max(s.free[k], now) + float64(s.dur[j]*c.comm)
+				begin := max(s.free[k], now)
+				if s.links != nil {
+					begin = max(begin, s.line[s.links[k]])
+				}
+				s.free[k] = begin + float64(s.dur[j]*c.comm)
+				if s.links != nil {
+					s.line[s.links[k]] = s.free[k]
+				}
 			}
 			s.end[j] = s.free[k]
 		case p.isWait(j):

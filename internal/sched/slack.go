@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -28,12 +29,16 @@ type unit []int32
 // starts moved forward as far as live memory stays within a limit, and the timeline of
 // the new order. A limit below the peak stands for the peak. Of several limits, in
 // ascending order, the first is used that gains about as much as any where costs are
-// off.
+// off; if none gains anything there, the order stays.
 //
 // Starts go on being raised while their stream would be idle, in front of others of
 // their stream, too, if they fit in between and none of these is waited for earlier. By
 // the costs given nothing is later than it was. O(n log n) for each limit.
-func Loosen(m *sim.Model, limits ...int64) ([]int32, *sim.Timeline, error) {
+//
+// Streams with the same number in shared, which may be nil, have links in common:
+// collectives that nobody waits for yet are issued behind others of these that they
+// would hold up (links.go), which may make some later, but not the program.
+func Loosen(m *sim.Model, shared []int32, limits ...int64) ([]int32, *sim.Timeline, error) {
 	t, err := sim.Evaluate(m, m.InputOrder(), nil)
 	if err != nil {
 		return nil, nil, err
@@ -52,15 +57,21 @@ func Loosen(m *sim.Model, limits ...int64) ([]int32, *sim.Timeline, error) {
 		for k, t := range a.spans(x) {
 			sum += ratio(t, base[k])
 		}
-		if sum < least-worth || best == input && sum <= least+closeEnough {
+		if sum < least-worth {
 			best, least = x, sum
+		}
+	}
+	if links(shared).shared() {
+		if best, err = p.apart(best, shared); err != nil {
+			return nil, nil, err
 		}
 	}
 	return best.order, best.t, nil
 }
 
-// worth is how much a scene's makespan has to fall, as a fraction and added up over the
-// scenes, for more memory to be used.
+// worth is how much makespans have to fall, as fractions and added up over the scenes, for
+// an order to be changed or more memory to be used: the fuller memory is, the harder it
+// is to place buffers.
 const worth = 0.005
 
 // ratio is a/b, 1 for 0/0.
@@ -383,9 +394,8 @@ func (l *loosener) fill(n *line, c raised, t *sim.Timeline) bool {
 		if to >= high || max(g.from, issue(to))+c.dur > g.to {
 			continue
 		}
-		for to < high-1 && issue(to) < g.since {
-			to++
-		}
+		first := to
+		to += int32(sort.Search(int(high-1-to), func(k int) bool { return issue(first+int32(k)) >= g.since }))
 		for ; to < high && max(g.from, issue(to))+c.dur <= g.to; to += (high - to + 1) / 2 {
 			if !l.hold(to, c) {
 				continue
