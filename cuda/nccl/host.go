@@ -274,7 +274,10 @@ func (h *Host) Submit(ctx uintptr, hd Handle, stream uintptr, calls []Call) erro
 	state, text := c.state, c.text
 	c.mu.Unlock()
 	if state != Success {
-		return &Error{Call: "ncclGroupEnd", Code: InvalidUsage, Text: fmt.Sprintf("the communicator is not ready: %v %s", state, text)}
+		if state == InProgress {
+			state = InvalidArgument // what is broken stays what it is
+		}
+		return &Error{Call: "ncclGroupEnd", Code: state, Text: "the communicator is not ready: " + text}
 	}
 	calls = append([]Call(nil), calls...)
 	return h.m.Enqueue(ctx, stream, func() error { c.run(calls); return nil })
