@@ -18,7 +18,7 @@ import (
 
 // Sizes of a model's state.
 const (
-	Bytes   = 96
+	Bytes   = 112
 	Procs   = 6
 	Pending = 8
 )
