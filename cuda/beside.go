@@ -139,11 +139,7 @@ func (b *engineBuilder) inTurns(bytes uint64, send func(r, world int)) {
 func (b *engineBuilder) guest(s Stream, segs []kernels.Seg) {
 	for len(segs) > 0 {
 		k := min(len(segs), kernels.MaxSegs)
-		bytes := uint64(0)
-		for _, g := range segs[:k] {
-			bytes += g.Bytes
-		}
-		l, err := kernels.PlanGuestCopy(segs[:k], kernels.GuestCopyBlocks(bytes, b.n))
+		l, err := kernels.PlanGuestCopy(segs[:k])
 		b.add(s, l, err)
 		segs = segs[k:]
 	}

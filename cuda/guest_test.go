@@ -88,7 +88,7 @@ func TestGuestCopy(t *testing.T) {
 			s := kernels.Seg{Src: uint64(g.w.Addr(0, src)), Dst: uint64(g.w.Addr(0, dst)), Bytes: n}
 			ps, segs = append(ps, piece{s, dst, want}), append(segs, s)
 		}
-		l, err := kernels.PlanGuestCopy(segs, 0)
+		l, err := kernels.PlanGuestCopy(segs)
 		if err != nil {
 			t.Fatal(err)
 		}

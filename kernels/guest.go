@@ -1,9 +1,6 @@
 package kernels
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Guests are kernels that begin at once on multiprocessors which matrix products
 // hold: small blocks with few registers and little shared memory (see src/guest.h).
@@ -16,7 +13,8 @@ import (
 // again only when that block has left: in measurements two guests of 132 blocks
 // began at once beside one product, or one of 264, and the next waited for the
 // product's end. So guests with little work get few blocks, and many of them find
-// room.
+// room. Fewer for large copies lose: beside some products a block copies only 1.1 bytes a
+// nanosecond, and the own part of a gather by 57 blocks took twice as long as the links.
 const GuestBlocks = 132
 
 // A block gets so many units at the least: a few times of what is under way in it.
@@ -34,10 +32,9 @@ const (
 // device, with any alignment. The ranges of a launch must not overlap; segments
 // that are in place already, or empty, are left out. It gives a nil launch when
 // nothing is left. There are at most MaxSegs segments. A launch with two addresses
-// that differ modulo 16 is several times slower. blocks bounds the grid if it is not 0
-// (GuestCopyBlocks). The arguments that depend on the
+// that differ modulo 16 is several times slower. The arguments that depend on the
 // rank are the caller's to fill in, though the kernel needs none of them.
-func PlanGuestCopy(segs []Seg, blocks int) (*Launch, error) {
+func PlanGuestCopy(segs []Seg) (*Launch, error) {
 	fail := func(reason string) (*Launch, error) { return nil, &PlanError{AllGather, reason} }
 	l := &Launch{Image: guestImage, Kernel: "guest_copy", Algo: Engine, Block: guestBlock, Segs: 1}
 	even := true
@@ -67,9 +64,6 @@ func PlanGuestCopy(segs []Seg, blocks int) (*Launch, error) {
 		return fail(err.Error())
 	}
 	l.Grid = guestGrid(l.Args.Units, guestCopyUnits)
-	if blocks > 0 {
-		l.Grid = min(l.Grid, blocks)
-	}
 	return l, nil
 }
 
@@ -107,17 +101,6 @@ func PlanGuestFold(c Call) (*Launch, error) {
 		l.Grid = min(l.Grid, c.Blocks)
 	}
 	return l, nil
-}
-
-// GuestCopyBlocks is how many blocks a copy of bytes needs that goes on while a rank
-// sends as many to each of its n-1 peers, so that it ends before the links do: few, for
-// the room that later guests need beside the same product. Beside a product a block
-// copied 3 bytes a nanosecond, the links of an H200 carry 380, and a collective by copies
-// and flags takes 25 us more than its bytes.
-func GuestCopyBlocks(bytes uint64, n int) int {
-	const block, links, more = 3.0, 380.0, 25e3
-	time := more + 0.7*float64(bytes)*float64(n-1)/links
-	return max(1, min(GuestBlocks, int(math.Ceil(float64(bytes)/block/time))))
 }
 
 // guestGrid gives every block at least so many units, if there are enough.

@@ -70,7 +70,7 @@ func TestGuestPlans(t *testing.T) {
 		if any {
 			segs[n-1].Src++
 		}
-		l, err := PlanGuestCopy(segs, 0)
+		l, err := PlanGuestCopy(segs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,10 +86,10 @@ func TestGuestPlans(t *testing.T) {
 
 func TestGuestEdges(t *testing.T) {
 	in := Seg{Src: 64, Dst: 64, Bytes: 100}
-	if l, err := PlanGuestCopy([]Seg{in, {Src: 1, Dst: 2}}, 0); l != nil || err != nil {
+	if l, err := PlanGuestCopy([]Seg{in, {Src: 1, Dst: 2}}); l != nil || err != nil {
 		t.Errorf("nothing to copy: %v %v", l, err)
 	}
-	if l, err := PlanGuestCopy([]Seg{in, {Src: 0, Dst: 1008, Bytes: 10}}, 0); err != nil || l.Kernel != "guest_copy" || l.Args.Units != 1 {
+	if l, err := PlanGuestCopy([]Seg{in, {Src: 0, Dst: 1008, Bytes: 10}}); err != nil || l.Kernel != "guest_copy" || l.Args.Units != 1 {
 		t.Errorf("one copy of ten bytes: %+v %v", l, err)
 	}
 	if l, err := PlanGuestFold(Call{Op: AllReduce, DType: dtype.F32, N: 2, Segs: []Seg{{Src: 16, Dst: 32}}}); l != nil || err != nil {
@@ -100,7 +100,7 @@ func TestGuestEdges(t *testing.T) {
 		t.Errorf("seven blocks: %+v %v", l, err)
 	}
 	for bytes, want := range map[uint64]int{16: 1, 64 << 10: 1, 1 << 20: 16, 1<<20 + 1: 17, 64 << 20: GuestBlocks} {
-		l, err := PlanGuestCopy([]Seg{{Src: 0, Dst: 1 << 40, Bytes: bytes}}, 0)
+		l, err := PlanGuestCopy([]Seg{{Src: 0, Dst: 1 << 40, Bytes: bytes}})
 		if err != nil || l.Grid != want {
 			t.Errorf("%d bytes: %+v %v, want %d blocks", bytes, l, err, want)
 		}
@@ -122,7 +122,7 @@ func TestGuestEdges(t *testing.T) {
 		make33(),
 	} {
 		var pe *PlanError
-		if _, err := PlanGuestCopy(segs, 0); !errors.As(err, &pe) {
+		if _, err := PlanGuestCopy(segs); !errors.As(err, &pe) {
 			t.Errorf("%d copies: %v", len(segs), err)
 		}
 	}
@@ -157,33 +157,6 @@ func TestGuestsFit(t *testing.T) {
 		if r, ok := m.Resources[name]; !ok || r.Registers > 32 {
 			t.Errorf("%s: %+v", name, r)
 		}
-	}
-}
-
-// The copy beside a gather keeps up with it at every size, by few blocks.
-func TestGuestCopyBlocks(t *testing.T) {
-	for n := 2; n <= MaxRanks; n++ {
-		last := 0
-		for bytes := uint64(1); bytes <= 1<<34; bytes *= 2 {
-			blocks := GuestCopyBlocks(bytes, n)
-			if blocks < 1 || blocks > GuestBlocks || blocks < last {
-				t.Fatalf("%d bytes, %d ranks: %d blocks after %d", bytes, n, blocks, last)
-			}
-			last = blocks
-		}
-	}
-	for _, c := range []struct {
-		bytes  uint64
-		n      int
-		blocks int
-	}{{64 << 10, 4, 1}, {4 << 20, 4, 30}, {64 << 20, 4, 57}, {64 << 20, 2, GuestBlocks}, {64 << 20, 8, 26}} {
-		if got := GuestCopyBlocks(c.bytes, c.n); got != c.blocks {
-			t.Errorf("%d bytes, %d ranks: %d blocks, want %d", c.bytes, c.n, got, c.blocks)
-		}
-	}
-	l, err := PlanGuestCopy([]Seg{{Src: 0, Dst: 1 << 40, Bytes: 64 << 20}}, 57)
-	if err != nil || l.Grid != 57 {
-		t.Errorf("%+v %v", l, err)
 	}
 }
 
