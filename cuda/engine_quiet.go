@@ -164,15 +164,26 @@ func (m *Member) release() error {
 	return errors.Join(d.Memset32(c, m.engine.rescue, m.flag(m.Index, 0, quietReady), 1, quietBytes/4), d.StreamSync(c, m.engine.rescue))
 }
 
-// finishAll waits for all work of the rank's context. Meanwhile it keeps ending the waits
+// finishAll waits for the streams, or for all work of the rank's context if there are
+// none. Meanwhile it keeps ending the waits
 // of quiet collectives, which nothing else would end in a broken group.
-func (m *Member) finishAll() error {
+func (m *Member) finishAll(streams ...Stream) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
+	finish := func() error {
+		if len(streams) == 0 {
+			return d.CtxSync(c)
+		}
+		var errs []error
+		for _, s := range streams {
+			errs = append(errs, d.StreamSync(c, s))
+		}
+		return errors.Join(errs...)
+	}
 	if !m.isQuiet() {
-		return d.CtxSync(c)
+		return finish()
 	}
 	done := make(chan error)
-	go func() { done <- d.CtxSync(c) }()
+	go func() { done <- finish() }()
 	for {
 		if err := m.release(); err != nil {
 			return errors.Join(err, <-done)

@@ -122,6 +122,63 @@ func TestQuietTimeout(t *testing.T) {
 	}
 }
 
+// TestRejoinAfter lets a group go on while other work of its devices does, which Rejoin
+// would wait for.
+func TestRejoinAfter(t *testing.T) {
+	const n, absent = 2, 1
+	r := newRigT(t, n)
+	o := smallGroup(false, n)
+	o.Timeout = 100 * time.Millisecond
+	g, err := r.w.NewGroup([]int{0, 1}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	src, dst, gate := r.alloc(64), r.alloc(256), r.alloc(256)
+	for i, k := range r.w.Local() { // work that ends when the test says so
+		other, err := r.drv.StreamCreate(k.Ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.drv.StreamDestroy(k.Ctx, other)
+		r.write(i, gate, make([]byte, 4))
+		if err := r.drv.StreamWait32(k.Ctx, other, r.w.Addr(i, gate), 1); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			r.write(i, gate, []byte{1, 0, 0, 0})
+			if err := r.drv.StreamSync(k.Ctx, other); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	enqueue := func(i int) {
+		t.Helper()
+		if err := g.Members()[i].Enqueue(r.streams[i], quietOp(r, i, src, dst)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue(0)
+	var te *TimeoutError
+	if err := g.Members()[0].Check(r.streams[0]); !errors.As(err, &te) || te.Peer != absent {
+		t.Fatal(err)
+	}
+	if err := g.RejoinAfter([][]Stream{{r.streams[0]}}); err == nil {
+		t.Error("streams of one member of two")
+	}
+	if err := g.RejoinAfter([][]Stream{{r.streams[0]}, {r.streams[1]}}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		enqueue(i)
+	}
+	for i, m := range g.Members() {
+		if err := m.Check(r.streams[i]); err != nil {
+			t.Errorf("rank %d after rejoining: %v", i, err)
+		}
+	}
+}
+
 // TestEngineRest reduces tensors whose bytes leave a rest beside whole slices, several
 // in one call, in both fast forms.
 func TestEngineRest(t *testing.T) {

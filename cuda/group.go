@@ -191,9 +191,28 @@ func (m *Member) clear() error {
 // group enqueued meanwhile. What was prepared or captured for the group stays valid.
 // It fails with a *PeerLostError in a world that lost a process: the survivors make a
 // new world then.
-func (g *Group) Rejoin() error {
-	for _, m := range g.members {
-		if err := m.finishAll(); err != nil {
+func (g *Group) Rejoin() error { return g.rejoin(func(int) []Stream { return nil }) }
+
+// RejoinAfter is Rejoin for devices that other work goes on on: it waits for the given
+// streams and the group's own only. streams has those of each of Members on which work
+// of the group may have been enqueued, or what waits for it.
+func (g *Group) RejoinAfter(streams [][]Stream) error {
+	if len(streams) != len(g.members) {
+		return fmt.Errorf("streams of %d members, the group has %d here", len(streams), len(g.members))
+	}
+	return g.rejoin(func(i int) []Stream {
+		m := g.members[i]
+		all := append([]Stream{m.Rank.setup}, streams[i]...)
+		if m.engine != nil {
+			all = append(all, m.engine.in, m.engine.out)
+		}
+		return all
+	})
+}
+
+func (g *Group) rejoin(streams func(member int) []Stream) error {
+	for i, m := range g.members {
+		if err := m.finishAll(streams(i)...); err != nil {
 			return fmt.Errorf("rank %d: %w", m.Rank.ID, err)
 		}
 	}
