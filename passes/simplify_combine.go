@@ -135,7 +135,7 @@ func (s *simplifier) spread(at *ir.Node, g *ir.Group, positions *ir.Value, run, 
 		return o, ok
 	}
 	dt := positions.Type().DType()
-	apart := s.compute(at, ir.OpIota, nil, nil, nil, nil, ir.TensorOf(dt, ir.Dims(count)))
+	apart := s.apart(at, dt, ir.Dims(count), run)
 	byRank := func(v *ir.Value) *ir.Value {
 		return s.chain(at, ir.OpView, nil, nil, []*ir.Value{v}, ir.TensorOf(v.Type().DType(), ir.Dims(ranks, count)))
 	}

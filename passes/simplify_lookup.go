@@ -32,9 +32,9 @@ type owned struct {
 }
 
 // owned makes, before at, of positions in a table over g, whose runs have run rows,
-// what this rank has of them. spread sends the other positions to different rows
-// instead of to the first and the last, for what adds to them. It returns false if an
-// operation does not fit.
+// what this rank has of them. spread sends the other positions to different rows, far
+// apart, instead of to the first and the last, for what adds to them. It returns false if
+// an operation does not fit.
 func (s *simplifier) owned(at *ir.Node, g *ir.Group, positions *ir.Value, run int64, spread bool) (o owned, ok bool) {
 	dt, n := positions.Type().DType(), int64(g.Size())
 	count := positions.Type().Shape()
@@ -46,10 +46,19 @@ func (s *simplifier) owned(at *ir.Node, g *ir.Group, positions *ir.Value, run in
 	o.rows = s.chain(at, ir.OpClamp, nil, bounds, []*ir.Value{from}, ir.TensorOf(dt, count))
 	o.mine = s.chain(at, ir.OpEq, nil, nil, []*ir.Value{from, o.rows}, ir.TensorOf(ir.Bool, count))
 	if spread && o.mine != nil {
-		apart := s.compute(at, ir.OpIota, nil, nil, nil, nil, ir.TensorOf(dt, count))
+		apart := s.apart(at, dt, count, run)
 		o.rows = s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{o.mine, from, apart}, ir.TensorOf(dt, count))
 	}
 	return o, o.rows != nil && o.mine != nil
+}
+
+// apart is rows for so many places, as far apart as a run allows.
+func (s *simplifier) apart(at *ir.Node, dt ir.DType, places ir.Shape, run int64) *ir.Value {
+	l := attr.List{}
+	if n, ok := places.NumElems().Const(); ok && n > 0 && run/n > 1 {
+		l = attr.Make(attr.Attr{Key: "step", Val: attr.Int(run / n)})
+	}
+	return s.compute(at, ir.OpIota, nil, l, nil, nil, ir.TensorOf(dt, places))
 }
 
 // chain is compute for an operand list that may hold nil, what an earlier operation
