@@ -131,17 +131,28 @@ func (s *session) calls(m *cost.Measured) {
 }
 
 // alone is what a chain takes with nothing beside it on a rank: as it is in the step if
-// nothing ran beside it there, under that step's load; else as measured apart.
+// nothing ran beside it there in most replays, under that step's load; else as measured
+// apart.
 func (c *calibration) alone(r *inStep, n int) float64 {
-	chain := span{from: r.From[n], to: r.To[n]}
-	over := 0.0
-	for j := range c.collectives {
-		over += chain.overlap(span{from: r.From[len(c.chains)+j], to: r.To[len(c.chains)+j]})
+	var us []float64
+	for i := range r.Runs {
+		chain, over := r.Runs[i].chain(n), 0.0
+		for j := range c.collectives {
+			over += chain.overlap(c.collective(&r.Runs[i], j))
+		}
+		if took := chain.to - chain.from; took > 0 && over <= mostTouched*took {
+			us = append(us, took)
+		}
 	}
-	if took := chain.to - chain.from; took > 0 && over <= mostTouched*took {
-		return took
+	if 2*len(us) > len(r.Runs) {
+		return median(us)
 	}
 	return r.Chains[n]
+}
+
+// collective is when collective number j ran.
+func (c *calibration) collective(r *inRun, j int) span {
+	return span{c.collectives[j], r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
 }
 
 // mostTouched is the part of a chain that collectives may run beside for it still to
@@ -158,29 +169,37 @@ func mean(list []float64) float64 {
 
 // add observes one program.
 func (f *fitting) add(c *calibration, ranks []*inStep) {
+	for n := range ranks[0].Runs {
+		f.replay(c, ranks, n)
+	}
+}
+
+// replay observes replay n of a program.
+func (f *fitting) replay(c *calibration, ranks []*inStep, n int) {
 	us := func(in *program.Instr) float64 {
 		t, _ := f.m.Micros(c.p.CostKey(in))
 		return t
 	}
-	waited := make([]float64, len(c.collectives)) // the least that a rank's took
-	over := make([]float64, len(c.collectives))   // on that rank: beside compute
-	shared := make([]float64, len(c.collectives)) // on that rank: beside collectives of other streams
-	for n, r := range ranks {
+	// Of each collective, on the rank where it took least, which waited for no other.
+	waited := make([]float64, len(c.collectives))
+	over := make([]float64, len(c.collectives))   // beside compute
+	shared := make([]float64, len(c.collectives)) // beside collectives of other streams
+	for rank, r := range ranks {
+		run := &r.Runs[n]
 		busy := make([][]span, len(c.p.Streams)) // by stream
 		for k, chain := range c.chains {
-			busy[chain.Stream] = append(busy[chain.Stream], c.spans(chain, r.From[k], r.To[k], us)...)
+			list := c.spans(chain, run.From[k], run.To[k], us)
+			busy[chain.Stream] = append(busy[chain.Stream], list...)
+			f.chain(c, run, run.To[k]-run.From[k]-r.Chains[k], list)
 		}
-		for j, i := range c.collectives {
-			s := span{i, r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
-			if took := s.to - s.from; n == 0 || took < waited[j] {
-				waited[j], over[j], shared[j] = took, 0, c.shares(r, j)
+		for j := range c.collectives {
+			s := c.collective(run, j)
+			if took := s.to - s.from; rank == 0 || took < waited[j] {
+				waited[j], over[j], shared[j] = took, 0, c.shares(run, j)
 				for _, list := range busy {
 					over[j] = max(over[j], s.covered(list))
 				}
 			}
-		}
-		for k, chain := range c.chains {
-			f.chain(c, r, k, c.spans(chain, r.From[k], r.To[k], us))
 		}
 	}
 	for j, i := range c.collectives {
@@ -192,28 +211,25 @@ func (f *fitting) add(c *calibration, ranks []*inStep) {
 }
 
 // shares is for how long collectives of other streams ran beside number j.
-func (c *calibration) shares(r *inStep, j int) float64 {
-	at := func(j int) span {
-		return span{c.collectives[j], r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
-	}
+func (c *calibration) shares(r *inRun, j int) float64 {
 	sum := 0.0
 	for k := range c.collectives {
 		if c.p.Instrs[c.collectives[k]].Stream != c.p.Instrs[c.collectives[j]].Stream {
-			sum += at(j).overlap(at(k))
+			sum += c.collective(r, j).overlap(c.collective(r, k))
 		}
 	}
 	return sum
 }
 
-// chain observes what a chain lost beside collectives.
-func (f *fitting) chain(c *calibration, r *inStep, k int, list []span) {
-	o := cost.Slowdown{Lost: r.To[k] - r.From[k] - r.Chains[k]}
+// chain observes what a chain, of these instructions, lost beside collectives.
+func (f *fitting) chain(c *calibration, r *inRun, lost float64, list []span) {
+	o := cost.Slowdown{Lost: lost}
 	any := false
 	for j, i := range c.collectives {
 		if !c.beside[i] {
 			continue // what it touches is the edge of a chain
 		}
-		s := span{i, r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
+		s := c.collective(r, j)
 		for _, l := range list {
 			over := l.overlap(s)
 			if over <= 0 {

@@ -87,20 +87,21 @@ func (m *machine) measured(t *testing.T, s *session, c *calibration, ranks int) 
 		t.Fatal(err)
 	}
 	for rank := range ranks {
-		r := &inStep{StepUs: m.stepUs + float64(rank)}
+		r, run := &inStep{StepUs: m.stepUs + float64(rank)}, inRun{}
 		for _, chain := range c.chains {
 			sum := 0.0
 			for _, i := range chain.Instrs {
 				sum += real(&c.p.Instrs[i])
 			}
 			r.Chains = append(r.Chains, sum)
-			r.From = append(r.From, truth.Begin[chain.Instrs[0]])
-			r.To = append(r.To, truth.End[chain.Instrs[len(chain.Instrs)-1]])
+			run.From = append(run.From, truth.Begin[chain.Instrs[0]])
+			run.To = append(run.To, truth.End[chain.Instrs[len(chain.Instrs)-1]])
 		}
 		for _, i := range c.collectives {
-			r.From = append(r.From, truth.Begin[i]-2*float64(rank)) // it waits for its peers
-			r.To = append(r.To, truth.End[i])
+			run.From = append(run.From, truth.Begin[i]-2*float64(rank)) // it waits for its peers
+			run.To = append(run.To, truth.End[i])
 		}
+		r.Runs = []inRun{run, run}
 		s.found = append(s.found, []finding{{What: aStep, Key: c.whole(), Step: r}})
 	}
 	return truth.Us + m.stepUs, table
@@ -156,7 +157,7 @@ func TestStepsInTable(t *testing.T) {
 	s, c := tracedCalibration(t, "llama8b_l4_tp4_small.fw")
 	n := len(c.chains) + len(c.collectives)
 	for rank := range 2 {
-		r := &inStep{StepUs: 5.5 - float64(rank), Chains: make([]float64, len(c.chains)), From: make([]float64, n), To: make([]float64, n)}
+		r := &inStep{StepUs: 5.5 - float64(rank), Chains: make([]float64, len(c.chains)), Runs: []inRun{{make([]float64, n), make([]float64, n)}}}
 		for k := range r.Chains {
 			r.Chains[k] = float64(20 + rank + 2*(k%2))
 		}

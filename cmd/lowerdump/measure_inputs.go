@@ -150,6 +150,19 @@ func (c *calibration) kept(x *rt.Exec, back bool) {
 	}
 }
 
+// restored copies those inputs back, and lets every stream wait for that: without it
+// collectives that need none of them would begin beside the copies.
+func (c *calibration) restored(x *rt.Exec) {
+	c.kept(x, true)
+	if c.copies() == 0 {
+		return
+	}
+	x.Record(c.computeStream(), c.our(0))
+	for _, st := range c.p.Streams[1:] {
+		x.Wait(st.Name, c.our(0))
+	}
+}
+
 // copies is how many copies kept makes.
 func (c *calibration) copies() (n int) {
 	for _, at := range c.keep {

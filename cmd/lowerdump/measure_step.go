@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -20,15 +19,25 @@ type inStep struct {
 	Calls  []float64 `json:"calls"`   // by launch or copy of the chains, one by one, with nothing beside it; empty if the device does not say
 	StepUs float64   `json:"step_us"` // of the step, outside of what it does
 	MarkUs float64   `json:"mark_us"` // of a mark, taken off the rest
-	// As it is: from when to when each chain ran, and after them each collective.
+	Runs   []inRun   `json:"runs"`    // as it is, some replays; as many on all ranks
+}
+
+// inRun is one replay of a program as it is: from when to when each chain ran, and after
+// them each collective.
+type inRun struct {
 	From []float64 `json:"from"`
 	To   []float64 `json:"to"`
 }
 
+// chain is when chain n ran.
+func (r *inRun) chain(n int) span { return span{from: r.From[n], to: r.To[n]} }
+
 // The sizes of measurements of steps.
 const (
-	mostLoad      = 48 // replays of short steps
+	leastLoad     = 8  // replays before some are looked at, of long steps
+	mostLoad      = 48 // of short ones
 	togetherSteps = 4  // replays one after the other, of which the last is looked at
+	looks         = 2  // as often for every timed replay that was asked for: copies beside compute vary
 	mostMarkUs    = 5  // a mark takes no longer, whatever noise says
 )
 
@@ -75,14 +84,14 @@ type replay struct {
 
 // replays runs a step of the program, often enough for the clocks to be those of a GPU
 // under load, and then some more, of which it tells. The step begins with a mark, behind
-// which the inputs are as they were. The pauses are those of run -bench: none, or the
+// which the inputs are as they were, and which all streams wait for. The pauses are those of run -bench: none, or the
 // host's turn between two replays of a program that overwrites its inputs. They tell in
 // the clocks: without any a backward step of large products takes a tenth more.
-func (k *meter) replays(ctx context.Context, step func(x *rt.Exec)) (out []replay, err error) {
+func (k *meter) replays(ctx context.Context, reps int, step func(x *rt.Exec)) (out []replay, err error) {
 	c := k.c
 	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
 		x.Mark(c.computeStream())
-		c.kept(x, true)
+		c.restored(x)
 		step(x)
 	}, c.j.options(k.r), true)
 	if err != nil {
@@ -98,11 +107,14 @@ func (k *meter) replays(ctx context.Context, step func(x *rt.Exec)) (out []repla
 			said += c.guess(&c.p.Instrs[i])
 		}
 	}
-	load := min(float64(c.flags.load.Microseconds())/max(said, 1), mostLoad)
-	if _, err := k.paced(ctx, s, 1+int(load)); err != nil {
+	load := 0
+	if us := float64(c.flags.load.Microseconds()); us > 0 {
+		load = int(min(max(us/max(said, 1), leastLoad), mostLoad))
+	}
+	if _, err := k.paced(ctx, s, 1+load); err != nil {
 		return nil, err
 	}
-	for range c.flags.run.reps {
+	for range reps {
 		ms, err := k.paced(ctx, s, togetherSteps)
 		if err != nil {
 			return nil, err
@@ -116,7 +128,6 @@ func (k *meter) replays(ctx context.Context, step func(x *rt.Exec)) (out []repla
 		}
 		out = append(out, replay{ms[len(ms)-1] * 1e3, at})
 	}
-	slices.SortStableFunc(out, func(a, b replay) int { return cmp.Compare(a.us, b.us) }) // the median is in the middle
 	return out, nil
 }
 
@@ -156,16 +167,22 @@ func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err err
 			mark()
 		}
 	}
-	plain, err := k.replays(ctx, func(x *rt.Exec) { walk(x, func() {}) })
+	plain, err := k.replays(ctx, c.flags.run.reps, func(x *rt.Exec) { walk(x, func() {}) })
 	if err != nil {
 		return 0, err
 	}
-	marked, err := k.replays(ctx, func(x *rt.Exec) { walk(x, func() { x.Mark(c.computeStream()) }) })
+	marked, err := k.replays(ctx, c.flags.run.reps, func(x *rt.Exec) { walk(x, func() { x.Mark(c.computeStream()) }) })
 	if err != nil {
 		return 0, err
 	}
-	middle, marks := len(marked)/2, 2*len(c.chains)
-	markUs = min(max((marked[middle].us-plain[middle].us)/float64(max(marks, 1)), 0), mostMarkUs)
+	whole := func(rs []replay) float64 {
+		var us []float64
+		for _, r := range rs {
+			us = append(us, r.us)
+		}
+		return median(us)
+	}
+	markUs = min(max((whole(marked)-whole(plain))/float64(max(2*len(c.chains), 1)), 0), mostMarkUs)
 	out.MarkUs = markUs
 	for n := range c.chains {
 		var us []float64
@@ -190,7 +207,7 @@ func (k *meter) apart(ctx context.Context, out *inStep) (markUs float64, err err
 func (k *meter) calls(ctx context.Context, step func(x *rt.Exec)) (us []float64, err error) {
 	c := k.c
 	s, err := rt.Prepare(ctx, k.r, c.module, func(x *rt.Exec) {
-		c.kept(x, true)
+		c.restored(x)
 		step(x)
 	}, c.j.options(k.r), false)
 	if err != nil {
@@ -239,7 +256,7 @@ func (k *meter) together(ctx context.Context, out *inStep, markUs float64) error
 	}
 	total := len(c.chains) + len(c.collectives)
 	var order []int // of marks: n for where n begins, total + n for where it ends
-	runs, err := k.replays(ctx, func(x *rt.Exec) {
+	runs, err := k.replays(ctx, looks*c.flags.run.reps, func(x *rt.Exec) {
 		order = order[:0]
 		for i := range c.p.Instrs {
 			stream := c.p.Streams[c.p.Instrs[i].Stream].Name
@@ -257,16 +274,19 @@ func (k *meter) together(ctx context.Context, out *inStep, markUs float64) error
 	if err != nil {
 		return err
 	}
-	out.From, out.To = make([]float64, total), make([]float64, total)
-	for n, at := range runs[len(runs)/2].marks[1:] {
-		if order[n] < total {
-			out.From[order[n]] = at
-		} else {
-			out.To[order[n]-total] = at - markUs
+	for _, r := range runs {
+		run := inRun{make([]float64, total), make([]float64, total)}
+		for n, at := range r.marks[1:] {
+			if order[n] < total {
+				run.From[order[n]] = at
+			} else {
+				run.To[order[n]-total] = at - markUs
+			}
 		}
-	}
-	for n := range out.To {
-		out.To[n] = max(out.To[n], out.From[n])
+		for n := range run.To {
+			run.To[n] = max(run.To[n], run.From[n])
+		}
+		out.Runs = append(out.Runs, run)
 	}
 	return nil
 }
