@@ -189,3 +189,27 @@ func TestLinkShare(t *testing.T) {
 		}
 	}
 }
+
+// This runtime's own table knows what passes ask for, and nothing faster than the wires.
+func TestConcert(t *testing.T) {
+	own, nccl := Concert(), H200()
+	for _, op := range []ir.Op{ir.OpAllGather, ir.OpAllReduce, ir.OpAllToAll, ir.OpReduceScatter} {
+		for _, impl := range []string{MeasuredImpl, AloneImpl} {
+			for size := int64(1 << 10); size <= 1<<30; size *= 4 {
+				us, ok := own.Micros(op.Name(), impl, 4, size)
+				_, share, _ := traffic(op, 4)
+				if wires := share * float64(size) / 450e3; !ok || us < wires {
+					t.Errorf("%s %s of %d bytes: %v us, the wires take %v", impl, op.Name(), size, us, wires)
+				}
+				if theirs, _ := nccl.Micros(op.Name(), "nccl", 4, size); impl == AloneImpl && us > 1.05*theirs {
+					t.Errorf("%s of %d bytes: %v us alone, NCCL %v", op.Name(), size, us, theirs)
+				}
+			}
+		}
+		large, _ := own.Micros(op.Name(), MeasuredImpl, 64, 1<<10)
+		small, _ := own.Micros(op.Name(), MeasuredImpl, 4, 1<<10)
+		if large <= small {
+			t.Errorf("%s on 64 ranks: %v us, on 4 %v", op.Name(), large, small)
+		}
+	}
+}

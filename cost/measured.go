@@ -19,6 +19,10 @@ import (
 // under in a Table.
 const MeasuredImpl = "concert"
 
+// AloneImpl is the implementation under which they are in the form that they have with
+// nothing beside them.
+const AloneImpl = "concert-alone"
+
 // Measured is what a calibration found on a machine: times of instructions of
 // lowered programs, of collectives, and how they disturb each other. Its JSON form
 // is a file; entries are sorted, so that equal findings are equal bytes.
@@ -224,11 +228,14 @@ func find(list []Instruction, key string) (int, bool) {
 	return slices.BinarySearchFunc(list, key, func(e Instruction, k string) int { return strings.Compare(e.Key, k) })
 }
 
-// Table is the collectives as curves, of implementation MeasuredImpl.
+// Table is the collectives as curves, of the implementations MeasuredImpl and AloneImpl.
 func (m *Measured) Table() *Table {
 	t := &Table{}
 	for _, c := range m.Collectives {
 		t.Add(c.Op, MeasuredImpl, c.Ranks, Point{c.Bytes, c.Us})
+		if c.AloneUs > 0 {
+			t.Add(c.Op, AloneImpl, c.Ranks, Point{c.Bytes, c.AloneUs})
+		}
 	}
 	return t
 }
@@ -256,10 +263,26 @@ func (m *Measured) Speeds(launch, collective string) (compute, comm float64) {
 	return 1, 1
 }
 
-// Model is base with what was measured of collectives in the place of its table.
+// Model is base with what was measured of collectives in the place of its table. A base
+// whose table is of this runtime's collectives, too, keeps what was not measured; without
+// any measurement of collectives it is base.
 func (m *Measured) Model(base *Model) *Model {
 	out := *base
-	out.Table, out.Impl = m.Table(), MeasuredImpl
+	if len(m.Collectives) == 0 {
+		return &out
+	}
+	t := m.Table()
+	if base.Impl == MeasuredImpl && base.Table != nil {
+		all := &Table{PerRankMicros: base.Table.PerRankMicros}
+		for _, c := range base.Table.curves {
+			if !t.has(c.op, c.impl, c.ranks) {
+				all.curves = append(all.curves, c)
+			}
+		}
+		all.Merge(t)
+		t = all
+	}
+	out.Table, out.Impl = t, MeasuredImpl
 	return &out
 }
 
@@ -295,6 +318,9 @@ func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch) {
 		}
 		switch n.Op().Class() {
 		case ir.ClassCollective:
+			if model.Impl != MeasuredImpl || model.Table == nil {
+				continue
+			}
 			if us, ok := model.Table.Micros(n.Op().Name(), MeasuredImpl, n.Group().Size(), CommBytes(n)); ok {
 				f.SetCost(n, us/1e3)
 			}

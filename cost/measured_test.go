@@ -177,3 +177,37 @@ func TestMeasuredSpeeds(t *testing.T) {
 		t.Error(a, b)
 	}
 }
+
+// A base of this runtime's collectives keeps what a calibration lacks, and nothing of a
+// kind that was measured; other bases are replaced, or stay if nothing was measured.
+func TestMeasuredModel(t *testing.T) {
+	own := &Table{}
+	own.Add("all_reduce", MeasuredImpl, 4, Point{1 << 10, 40})
+	own.Add("all_reduce", MeasuredImpl, 4, Point{1 << 30, 4000})
+	own.Add("all_to_all", MeasuredImpl, 4, Point{1 << 10, 7})
+	m := table()
+	us := func(model *Model, op ir.Op, size int64) float64 {
+		ms, _ := model.CommMsOf(op, 4, size)
+		return ms * 1e3
+	}
+	both := m.Model(&Model{Table: own, Impl: MeasuredImpl})
+	if got := us(both, ir.OpAllReduce, 1<<20); math.Abs(got-16) > 1e-9 {
+		t.Errorf("all_reduce: %v us, measured were 16", got)
+	}
+	if got := us(both, ir.OpAllReduce, 1<<30); got > 20000 { // 16 us a MiB
+		t.Errorf("large all_reduce: %v us", got)
+	} else if got < 16000 {
+		t.Errorf("large all_reduce: %v us: the base's point was not left out", got)
+	}
+	if got := us(both, ir.OpAllToAll, 1<<10); math.Abs(got-7) > 1e-9 {
+		t.Errorf("all_to_all: %v us, the base says 7", got)
+	}
+	if got := us(m.Model(&Model{Table: H200()}), ir.OpAllToAll, 1<<10); got != 0 {
+		t.Errorf("all_to_all: %v us of another implementation", got)
+	}
+	m.Collectives = nil
+	want := us(&Model{Table: H200()}, ir.OpAllToAll, 1<<20)
+	if got := us(m.Model(&Model{Table: H200()}), ir.OpAllToAll, 1<<20); got != want || got == 0 {
+		t.Errorf("all_to_all: %v us without measurements, want %v", got, want)
+	}
+}

@@ -66,6 +66,18 @@ func (m *Model) CommMsOf(op ir.Op, ranks int, size int64) (float64, bool) {
 	return 0, false
 }
 
+// PriceCollectives attaches to the collectives of f what the model says of them, in the
+// place of what was attached. Those that it does not know keep their cost.
+func (m *Model) PriceCollectives(f *ir.Func) {
+	for _, n := range f.Order() {
+		if n.Op().IsCollective() && n.Group().Size() > 1 {
+			if ms, ok := m.CommMs(n.Op(), n.Group(), n.Reduction(), CommBytes(n)); ok {
+				f.SetCost(n, ms)
+			}
+		}
+	}
+}
+
 // CommBytes is the size by which a collective is costed: the sum over its
 // members of the larger of operand and result, in bytes, symbols at their hints.
 func CommBytes(n *ir.Node) int64 {

@@ -148,6 +148,11 @@ func (t *Table) Add(op, impl string, ranks int, p Point) {
 	c.points = slices.Insert(c.points, at, p)
 }
 
+// has reports whether there is a curve of that kind.
+func (t *Table) has(op, impl string, ranks int) bool {
+	return slices.ContainsFunc(t.curves, func(c curve) bool { return c.op == op && c.impl == impl && c.ranks == ranks })
+}
+
 // check rejects tables that interpolation cannot use.
 func (t *Table) check() error {
 	if len(t.curves) == 0 {
@@ -220,20 +225,32 @@ func (c *curve) at(size int64) float64 {
 // of the group.
 func H200() *Table {
 	t := &Table{PerRankMicros: 5.0 / 8}
-	for _, f := range []struct {
-		name  string
-		ranks int
-	}{{"tables/collectives_h200x4.csv", 4}, {"tables/collectives_h200x8.csv", 8}} {
-		data, err := tableFiles.ReadFile(f.name)
-		if err == nil {
-			var u *Table
-			if u, err = ReadTable(f.name, bytes.NewReader(data), f.ranks); err == nil {
-				t.Merge(u)
-			}
-		}
-		if err != nil { // the files are part of the program, and a test reads them
-			panic("cost: embedded table: " + err.Error())
+	t.embedded("tables/collectives_h200x4.csv", 4)
+	t.embedded("tables/collectives_h200x8.csv", 8)
+	return t
+}
+
+// Concert returns this runtime's own collectives as calibrated on four H200s of one host:
+// of MeasuredImpl in the form for beside compute, which leaves it its multiprocessors, and
+// of AloneImpl in the form for nothing beside them. Smaller groups are taken to cost as
+// much, larger ones half a microsecond more for each rank. It knows all_gather,
+// reduce_scatter, all_reduce and all_to_all.
+func Concert() *Table {
+	t := &Table{PerRankMicros: 0.5}
+	t.embedded("tables/concert_h200.csv", 0)
+	return t
+}
+
+// embedded adds a table that is part of the program.
+func (t *Table) embedded(name string, ranks int) {
+	data, err := tableFiles.ReadFile(name)
+	if err == nil {
+		var u *Table
+		if u, err = ReadTable(name, bytes.NewReader(data), ranks); err == nil {
+			t.Merge(u)
 		}
 	}
-	return t
+	if err != nil { // a test reads the files
+		panic("cost: embedded table: " + err.Error())
+	}
 }

@@ -19,6 +19,7 @@ import (
 type pricing struct {
 	costs   string // file of a calibration, or empty
 	machine string // name or file of a description
+	comm    string // traced or concert: whose collectives, where nothing was measured
 
 	read *tables // shared by copies; nil: every use reads
 }
@@ -62,6 +63,7 @@ func readTable(name string) (*cost.Measured, error) {
 func (f *pricing) define(fs *flag.FlagSet) {
 	f.read = new(tables)
 	fs.StringVar(&f.costs, "costs", "", "`file` of lowerdump calibrate: what was measured goes before the costs in FILE")
+	fs.StringVar(&f.comm, "comm", "traced", "collectives that nothing was measured of cost what FILE says (traced), or what this runtime's take on H200s (concert)")
 	fs.StringVar(&f.machine, "machine", "h200", "`machine` for what nothing was measured of: a100, h100, h200, b200, or a file that describes one")
 }
 
@@ -82,6 +84,9 @@ func (f *pricing) model() (*cost.Model, error) {
 // base is the model without what was measured. The machine whose collectives are
 // known best is the one that the graphs were traced on.
 func (f *pricing) base() (*cost.Model, error) {
+	if !slices.Contains([]string{"", "traced", ownComm}, f.comm) {
+		return nil, usagef("-comm=%s: have traced and concert", f.comm)
+	}
 	name := f.machine
 	if name == "" {
 		name = "h200"
@@ -91,7 +96,10 @@ func (f *pricing) base() (*cost.Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == "h200" {
+		switch {
+		case f.comm == ownComm:
+			return &cost.Model{Table: cost.Concert(), Impl: cost.MeasuredImpl, Machine: m}, nil
+		case name == "h200":
 			return &cost.Model{Table: cost.H200(), Machine: m}, nil
 		}
 		return &cost.Model{Machine: m}, nil
@@ -116,21 +124,30 @@ func (f *pricing) measured() (*cost.Measured, error) {
 	return f.read.get(f.costs)
 }
 
-// apply gives the functions of a module the costs that were measured.
+// apply gives the functions of a module the costs of this runtime's collectives, if
+// those were asked for, and what was measured.
 func (f *pricing) apply(m *ir.Module) error {
-	table, err := f.measured()
-	if err != nil || table == nil {
-		return err
-	}
 	base, err := f.base()
 	if err != nil {
 		return err
 	}
+	table, err := f.measured()
+	if err != nil {
+		return err
+	}
 	for _, fn := range m.Funcs() {
-		table.Apply(fn, base, nil)
+		if f.comm == ownComm {
+			base.PriceCollectives(fn)
+		}
+		if table != nil {
+			table.Apply(fn, base, nil)
+		}
 	}
 	return nil
 }
+
+// ownComm is the value of -comm for this runtime's collectives.
+const ownComm = "concert"
 
 // spreadings is how often spread makes the program: with the costs of single nodes,
 // and with the shares of that program's launches.
