@@ -219,13 +219,18 @@ func moved(p *program.Program, m *cost.Machine) *cost.Measured {
 		if p.Kernel(in) == nil {
 			continue
 		}
-		bytes := hintBytes(p, in.Ins) + hintBytes(p, in.Outs)
-		out.Instructions = append(out.Instructions, cost.Instruction{Key: p.CostKey(in), Us: m.LaunchUs + float64(bytes)/(m.MemoryGBps*1e3)})
+		out.Instructions = append(out.Instructions, cost.Instruction{Key: p.CostKey(in), Us: movedUs(p, in, m)})
 	}
 	byKey := func(a, b cost.Instruction) int { return strings.Compare(a.Key, b.Key) }
 	slices.SortFunc(out.Instructions, byKey)
 	out.Instructions = slices.CompactFunc(out.Instructions, func(a, b cost.Instruction) bool { return a.Key == b.Key })
 	return out
+}
+
+// movedUs is what a generated kernel takes, in microseconds, by the bytes of its operands
+// and results.
+func movedUs(p *program.Program, in *program.Instr, m *cost.Machine) float64 {
+	return m.LaunchUs + float64(hintBytes(p, in.Ins)+hintBytes(p, in.Outs))/(m.MemoryGBps*1e3)
 }
 
 // launchesOf lists what each launch of a function's program does.
@@ -271,11 +276,11 @@ type stepTime struct {
 }
 
 // simulateProgram plays a lowered function with measured costs. The instructions of a
-// chain share its time as they share what they take one by one. What was not measured
-// costs what its nodes do.
+// chain share its time as they share what they take one by one. Of what was not measured,
+// generated kernels cost what they move, the rest what its nodes do.
 func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *cost.Model) (*stepTime, error) {
 	out := new(stepTime)
-	us := out.times(p, m, guesses(p, f, model))
+	us := out.times(p, m, unmeasured(p, f, model))
 	beside := p.Overlapped()
 	speed := make(map[*program.Instr]float64, len(p.Instrs))
 	for i := range p.Instrs {
@@ -387,10 +392,22 @@ func guesses(p *program.Program, f *ir.Func, model *cost.Model) func(in *program
 	}
 }
 
+// unmeasured gives the time of an instruction that was not measured in a simulation. What
+// nodes cost says little of the kernel that a region of them became.
+func unmeasured(p *program.Program, f *ir.Func, model *cost.Model) func(in *program.Instr) float64 {
+	nodes := guesses(p, f, model)
+	return func(in *program.Instr) float64 {
+		if p.Kernel(in) != nil && model.Machine != nil {
+			return movedUs(p, in, model.Machine)
+		}
+		return nodes(in)
+	}
+}
+
 // describe says what a simulation could not look up.
 func (s *stepTime) describe(p *program.Program) string {
 	if s.missing == 0 {
 		return ""
 	}
-	return fmt.Sprintf("warning: %d of %s of @%s were not measured, and cost what their nodes are said to", s.missing, count(len(p.Instrs), "instruction"), p.Name)
+	return fmt.Sprintf("warning: %d of %s of @%s were not measured, and cost what they move or their nodes are said to", s.missing, count(len(p.Instrs), "instruction"), p.Name)
 }
