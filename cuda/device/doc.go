@@ -10,7 +10,9 @@
 // A launch, copy or collective is planned once for its arguments: kernel, grid,
 // parameters, or a library's algorithm, as commands for the driver. The plan is kept,
 // and the same call later costs a look-up and one crossing. Between BeginCapture and
-// EndCapture the commands are collected instead, into one buffer or one graph.
+// EndCapture the commands are collected instead, into one buffer or one graph. Plans are
+// many at most; what libraries hold for those that nobody has any more goes back to them
+// while the streams are idle (held.go).
 //
 // # Forward progress
 //
@@ -20,7 +22,8 @@
 // load a library's code and let workspaces grow, in a pass over the whole step before
 // it first runs, after a meeting. In one process this matters twice: the driver loads
 // code under a lock that all ranks' calls need. EndCapture, which instantiates, ends
-// with a meeting of all ranks.
+// with a meeting of all ranks. Before that the ranks of each group compare what they have
+// collected, since steps that differ would wait for each other (agree.go).
 //
 // # Transport
 //
