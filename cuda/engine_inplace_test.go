@@ -12,63 +12,78 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// TestCutInPlace cuts random buckets and checks that the parts of every rank cover all
-// slices of every tensor once, and that a rank's sum lies where its own piece was.
+// TestCutInPlace cuts random buckets and checks that the pieces cover all slices of
+// every tensor once, none with more for a rank than its place holds.
 func TestCutInPlace(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	several := 0
 	for range 1000 {
-		n := []int{2, 4, 8}[rng.IntN(3)]
+		n := 2 + rng.IntN(7)
 		b := engineBuilder{m: &Member{Index: rng.IntN(n)}, n: n}
-		total, at := uint64(0), uint64(1<<20)
-		next := map[uint64]uint64{} // by end of a tensor's slices: where the next part begins
-		var ends []uint64
+		at := uint64(1 << 20)
 		for range 1 + rng.IntN(4) {
 			x := Tensor{Src: Ptr(at), Dst: Ptr(at), Bytes: uint64(16*n + rng.IntN(200000))}
 			b.op.Tensors = append(b.op.Tensors, x)
-			whole := b.sliceOf(x) * uint64(n)
-			ends, next[at+whole], total = append(ends, at+whole), at, total+whole
 			at += (x.Bytes + 31) &^ 15
 		}
-		parts := b.cutInPlace(1 + rng.IntN(6))
-		if len(parts) > 1 {
+		most := uint64(16 * (1 + rng.IntN(2000)))
+		pieces := b.cutInPlace(most)
+		if len(pieces) > len(b.op.Tensors) {
 			several++
 		}
-		for _, segs := range parts {
-			for _, s := range segs {
-				end := ends[0]
-				for _, e := range ends {
-					if s.Src < e {
-						end = e
-						break
-					}
+		for _, x := range b.op.Tensors {
+			next, end := x.Src, x.Src+Ptr(b.sliceOf(x)*uint64(n))
+			for next < end {
+				p := pieces[0]
+				if p.Src != next || p.Dst != next || p.Bytes == 0 || p.Bytes%uint64(16*n) != 0 || b.sliceOf(p) > most {
+					t.Fatalf("piece %+v of a tensor at %#x, expected at %#x", p, x.Src, next)
 				}
-				if s.Src != next[end] || s.Bytes == 0 || s.Bytes%16 != 0 || s.Dst != s.Src+uint64(b.m.Index)*s.Bytes {
-					t.Fatalf("part %+v, expected at %#x", s, next[end])
-				}
-				next[end] += s.Bytes * uint64(n)
-				total -= s.Bytes * uint64(n)
+				next, pieces = next+Ptr(p.Bytes), pieces[1:]
+			}
+			if next != end {
+				t.Fatalf("pieces end at %#x instead of %#x", next, end)
 			}
 		}
-		for _, e := range ends {
-			if next[e] != e {
-				t.Fatalf("parts end at %#x instead of %#x", next[e], e)
-			}
-		}
-		if total != 0 {
-			t.Fatalf("%d bytes are not covered", total)
+		if len(pieces) != 0 {
+			t.Fatalf("%d pieces too many", len(pieces))
 		}
 	}
 	if several < 500 {
-		t.Errorf("only %d buckets have several parts", several)
+		t.Errorf("only %d buckets have several pieces", several)
 	}
 }
 
 // TestInPlaceReplay replays sums in place of whole numbers, several calls in a graph
-// and no wait in between: each must see all of the one before.
+// and no wait in between: each must see all of the one before. Through staging in one
+// piece and in several, and by push.
 func TestInPlaceReplay(t *testing.T) {
-	const n, count, calls, replays = 4, 50000, 2, 3
+	for _, c := range []struct {
+		name    string
+		staging uint64 // beyond what the push kernel asks for
+		least   uint64 // Tuning.EngineInPlace
+	}{{"staging", 1 << 20, 0}, {"pieces", 0, 0}, {"push", 0, 1 << 30}} {
+		t.Run(c.name, func(t *testing.T) { replayInPlace(t, c.staging, c.least) })
+	}
+}
+
+func replayInPlace(t *testing.T, staging, least uint64) {
+	const n, count, calls, replays = 4, 600000, 2, 3
 	r := newRigT(t, n)
+	o := smallGroup(r.w.shared, n)
+	o.Staging += staging
+	o.Tuning.EngineInPlace = least
+	g, err := r.w.NewGroup([]int{0, 1, 2, 3}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := r.g
+	r.g = g
+	defer func() {
+		r.g = first
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	a := r.alloc(count * 4)
 	in := make([]byte, count*4)
 	for i := range count {

@@ -18,7 +18,7 @@ import "github.com/seed-ee968945/concert/kernels"
 // waits are in the other streams. The gather of a chunk overwrites parts that the
 // peers must have folded: every rank gives a credit for each chunk.
 //
-// In place, by push: engine_inplace.go.
+// In place: engine_inplace.go.
 
 // allReduce adds the fastest form that fits all tensors and says whether there is one.
 func (b *engineBuilder) allReduce() bool {
@@ -64,34 +64,40 @@ func cutSlice(bytes uint64, n int) []uint64 {
 func (b *engineBuilder) throughResult() {
 	b.start()
 	for _, t := range b.op.Tensors {
-		b.oneThroughResult(t)
+		b.through(t, uint64(t.Dst-b.m.Group.world.Addr(b.m.Rank.ID, 0)))
 	}
+	b.signalDone()
+}
+
+// signalDone tells all peers that their results have been written.
+func (b *engineBuilder) signalDone() {
 	b.try(b.m.channel(b.c, b.m.engine.out, "signal", chanDone, b.m.allPeers()))
 }
 
-func (b *engineBuilder) oneThroughResult(t Tensor) {
-	m, e := b.m, b.m.engine
+// through reduces t through an area of symmetric memory at offset area, which has a place
+// of a slice's size for every rank: the peers' parts of a rank's slice go there.
+func (b *engineBuilder) through(t Tensor, area uint64) {
+	m, e, g := b.m, b.m.engine, b.m.Group
 	piece := b.sliceOf(t)
-	cut := cutSlice(piece, max(1, m.Group.tuning.EngineChunks))
+	cut := cutSlice(piece, max(1, g.tuning.EngineChunks))
 	chunks, last := len(cut)-1, b.n-1
 	b.try(m.growEvents(chunks))
 	if b.err != nil {
 		return
 	}
-	own := t.Dst + Ptr(uint64(m.Index)*piece) // our slice in the result, and the place of our parts in the peers'
-	copyTo := func(k int, scatter bool, from, to uint64) {
+	own := t.Dst + Ptr(uint64(m.Index)*piece)
+	scatter := func(k int, from, to uint64) {
 		r := (m.Index + k) % b.n
-		src := own
-		if scatter {
-			src = t.Src + Ptr(uint64(r)*piece)
-		}
-		b.c.Copy(e.out, b.there(m.Group.ranks[r], own+Ptr(from)), src+Ptr(from), to-from)
+		b.c.Copy(e.out, g.world.Addr(g.ranks[r], area+uint64(m.Index)*piece+from), t.Src+Ptr(uint64(r)*piece+from), to-from)
+	}
+	gather := func(k int, from, to uint64) {
+		b.c.Copy(e.out, b.there(g.ranks[(m.Index+k)%b.n], own+Ptr(from)), own+Ptr(from), to-from)
 	}
 	for k := 1; k < last; k++ {
-		copyTo(k, true, 0, piece)
+		scatter(k, 0, piece)
 	}
 	for i := 0; i < chunks; i++ {
-		copyTo(last, true, cut[i], cut[i+1])
+		scatter(last, cut[i], cut[i+1])
 		b.c.Record(e.out, e.copied[i])
 		b.c.Wait(e.in, e.copied[i])
 		b.try(m.channel(b.c, e.in, "signal", chanPieces, m.allPeers()))
@@ -99,16 +105,15 @@ func (b *engineBuilder) oneThroughResult(t Tensor) {
 	for i := 0; i < chunks; i++ {
 		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
 		at, bytes := Ptr(cut[i]), cut[i+1]-cut[i]
-		scratch := uint64(t.Dst-m.Group.world.Addr(m.Rank.ID, 0)) + cut[i]
-		b.try(m.fold(b.c, Main, b.op, segment(t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes), scratch, piece))
+		b.try(m.fold(b.c, Main, b.op, segment(t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes), area+cut[i], piece))
 		b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		b.try(m.channel(b.c, Main, "wait", chanCredit, m.allPeers()))
 		b.c.Record(Main, e.folded[i])
 		b.c.Wait(e.out, e.folded[i])
-		copyTo(last, false, cut[i], cut[i+1])
+		gather(last, cut[i], cut[i+1])
 	}
 	for k := 1; k < last; k++ {
-		copyTo(k, false, 0, piece)
+		gather(k, 0, piece)
 	}
 }
 

@@ -32,23 +32,20 @@ type Tuning struct {
 	BesidePiece   uint64 `json:"beside_piece"`    // smaller pieces go to the peers by guests instead of by copies
 	GuestFold     uint64 `json:"guest_fold"`      // folds of up to that many bytes go by guests, larger ones by kernels that wait for room
 	EngineChunks  int    `json:"engine_chunks"`   // chunks that hide the fold in all_reduce by copy engines, 0 for one
-	// EngineInPlaceParts are the parts of an all_reduce in place of which one is pushed
-	// while copy engines gather the one before it, 0 for one.
-	EngineInPlaceParts int `json:"engine_in_place_parts"`
 }
 
 // DefaultTuning is for n ranks on one host: measured on 2 and 4 H200s, scaled for other
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 256 << 20, EngineChunks: 2, EngineInPlaceParts: 1, Blocks: 128, PushBlocks: 256,
+		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 128 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
 		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesideTurn: 16 << 20, BesidePiece: 64 << 10, GuestFold: 8 << 20}
 	if n == 3 { // not measured
 		t.EngineReduce, t.EngineInPlace = 0, 0
 	}
 	switch {
 	case n <= 2:
-		t.OneShot, t.EngineReduce, t.EngineInPlace = 2<<20, 256<<20, 512<<20
+		t.OneShot, t.EngineReduce, t.EngineInPlace = 2<<20, 256<<20, 256<<20
 	case n > 4:
 		t.OneShot = 64 << 10
 	}
@@ -62,9 +59,6 @@ func (t *Tuning) check() error {
 	}
 	if t.EngineChunks < 0 || t.EngineChunks > 64 {
 		return fmt.Errorf("engine_chunks %d must be in [0, 64]", t.EngineChunks)
-	}
-	if t.EngineInPlaceParts < 0 || t.EngineInPlaceParts > 64 {
-		return fmt.Errorf("engine_in_place_parts %d must be in [0, 64]", t.EngineInPlaceParts)
 	}
 	return nil
 }

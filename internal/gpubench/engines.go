@@ -11,7 +11,7 @@ import (
 
 // with runs f while another group of all ranks takes the rig's place.
 func (r *rig) with(t kernels.Tuning, f func() error) error {
-	g, err := r.w.NewGroup(seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: 128 << 20, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
+	g, err := r.w.NewGroup(seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: r.staging, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
 	if err != nil {
 		return err
 	}
@@ -38,14 +38,11 @@ func (b *bench) engines() error {
 		inPlace bool
 	}
 	forms := []variant{{kernels.Push, 0, false}, {kernels.Push, 0, true}}
-	for _, chunks := range []int{1, 2, 4, 8, 16} {
-		forms = append(forms, variant{kernels.Engine, chunks, false})
-	}
-	for _, parts := range []int{1, 2, 3, 4, 6, 8, 12} {
-		forms = append(forms, variant{kernels.Engine, parts, true})
+	for _, chunks := range []int{1, 2, 3, 4, 8, 16} {
+		forms = append(forms, variant{kernels.Engine, chunks, false}, variant{kernels.Engine, chunks, true})
 	}
 	def := kernels.DefaultTuning(b.n)
-	forms = append(forms, variant{kernels.Auto, def.EngineChunks, false}, variant{kernels.Auto, def.EngineInPlaceParts, true})
+	forms = append(forms, variant{kernels.Auto, def.EngineChunks, false}, variant{kernels.Auto, def.EngineChunks, true})
 	for _, f := range forms {
 		place := "out of place"
 		if f.inPlace {
@@ -55,11 +52,7 @@ func (b *bench) engines() error {
 			continue
 		}
 		t := kernels.DefaultTuning(b.n)
-		if f.inPlace {
-			t.EngineInPlaceParts = f.chunks
-		} else {
-			t.EngineChunks = f.chunks
-		}
+		t.EngineChunks = f.chunks
 		err := b.with(t, func() error {
 			wrong, ran, err := b.verifyOne(kernels.AllReduce, dtype.BF16, f.algo, 3000001, 0, f.inPlace, 31)
 			if err == nil && (!ran || wrong != 0) {

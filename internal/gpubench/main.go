@@ -87,7 +87,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "file for JSON lines")
 	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that tune tries, in bytes")
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
-	flag.Uint64Var(&o.staging, "staging", 128<<20, "bytes of the group's staging")
+	flag.Uint64Var(&o.staging, "staging", 512<<20, "bytes of the group's staging")
 	flag.Uint64Var(&o.piece, "piece", 0, "pieces of collectives beside compute below that many bytes go by guests, 0 for the default")
 	flag.Uint64Var(&o.fold, "fold", 0, "folds of collectives beside compute up to that many bytes go by guests, 0 for the default")
 	flag.StringVar(&o.only, "only", "", "only figures whose name matches this regular expression")

@@ -23,20 +23,21 @@ type rig struct {
 	src     uint64 // offsets
 	dst     uint64
 	wrong   uint64
+	staging uint64
 	max     uint64
 	members []*cuda.Member // by rank, nil for other processes'
 	streams []cuda.Stream
 	events  [][2]cuda.Event
 }
 
-// worldOptions asks for room for two buffers of the limit and the group's scratch.
+// worldOptions asks for room for two buffers of the limit and the scratch of two groups.
 func worldOptions(limit, staging uint64, share, ptx bool) cuda.WorldOptions {
-	return cuda.WorldOptions{Bytes: 2*limit + staging + 640<<20, ShareDevice: share, PTX: ptx}
+	return cuda.WorldOptions{Bytes: 2*limit + 2*staging + 640<<20, ShareDevice: share, PTX: ptx}
 }
 
 func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 	start := time.Now()
-	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, members: make([]*cuda.Member, w.Size()),
+	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, staging: o.staging, members: make([]*cuda.Member, w.Size()),
 		streams: make([]cuda.Stream, w.Size()), events: make([][2]cuda.Event, w.Size())}
 	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: 64 << 20}
 	t := kernels.DefaultTuning(r.n)
