@@ -47,7 +47,7 @@ func (m Meeting) timeout() time.Duration {
 	return time.Minute
 }
 
-const protocolVersion = 2
+const protocolVersion = 3
 
 // hello is what a process says of itself.
 type hello struct {
