@@ -465,6 +465,53 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// TestPushSizes pushes small and large tensors by turns, on grids of different sizes, without
+// waiting for the host in between: blocks keep their counts and slots from call to call.
+func TestPushSizes(t *testing.T) {
+	const n, small, large, rounds = 4, 100 << 10, 1 << 20, 30
+	r := newRigT(t, n)
+	rng := rand.New(rand.NewPCG(8, 8))
+	type tensor struct {
+		src, dst uint64
+		in       [][]byte
+	}
+	make := func(bytes int) (x tensor) {
+		x.src, x.dst = r.alloc(uint64(bytes)), r.alloc(uint64(bytes))
+		for rank := range n {
+			x.in = append(x.in, randomBytes(rng, dtype.BF16, bytes/2, false))
+			r.write(rank, x.src, x.in[rank])
+		}
+		return x
+	}
+	xs := [2]tensor{make(small), make(large)}
+	for i := range rounds {
+		for rank, m := range r.g.Members() {
+			for j, bytes := range []uint64{small, large} {
+				x := xs[j]
+				p, err := m.Prepare(Op{Kind: kernels.AllReduce, DType: dtype.BF16, Symmetric: true, Algo: kernels.Push, Blocks: 1 + (i+j)%4,
+					Tensors: []Tensor{{Src: r.w.Addr(rank, x.src), Dst: r.w.Addr(rank, x.dst), Bytes: bytes}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Enqueue(r.streams[rank]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := r.check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range xs {
+		ref := want(dtype.BF16, kernels.Sum, x.in)
+		for rank := range n {
+			if at := same(dtype.BF16, r.read(rank, x.dst, uint64(len(ref))), ref); at >= 0 {
+				t.Errorf("%d bytes, rank %d: element %d is wrong", len(ref), rank, at)
+			}
+		}
+	}
+}
+
 func TestAbort(t *testing.T) {
 	r := newRigT(t, 3)
 	reason := errors.New("enough")
@@ -480,6 +527,9 @@ func TestAbort(t *testing.T) {
 	if d := time.Since(start); d > 2*time.Second {
 		t.Errorf("it took %v", d)
 	}
+	if !m.GivenUp() || r.g.Members()[1].GivenUp() {
+		t.Error("a kernel of rank 0 alone left early")
+	}
 	// The other members have learned it without a kernel in flight, and from whom.
 	err := r.g.Members()[1].Enqueue(r.streams[1], Op{Kind: kernels.Barrier})
 	var gave *GaveUpError
@@ -488,6 +538,66 @@ func TestAbort(t *testing.T) {
 	}
 	if err := r.g.Members()[1].Check(r.streams[1]); !errors.Is(err, ErrAborted) {
 		t.Errorf("late peer: %v", err)
+	}
+	if err := r.g.Rejoin(); err != nil || m.GivenUp() {
+		t.Errorf("joined anew, given up %v: %v", m.GivenUp(), err)
+	}
+}
+
+// TestLeftEarly enqueues kernels of all kinds in a group whose abort they alone find out:
+// each tells the host, but for a signal, which waits for nobody and is sent.
+func TestLeftEarly(t *testing.T) {
+	r := newRigT(t, 2)
+	m, s, ctx := r.g.Members()[0], r.streams[0], r.w.Rank(0).Ctx
+	a := r.w.Addr(0, r.alloc(1<<16))
+	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll, kernels.Barrier, kernels.Broadcast} {
+		for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push} {
+			op := Op{Kind: kind, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: []Tensor{{Src: a, Dst: a + 1<<15, Bytes: 4096}}}
+			p, err := m.Prepare(op)
+			var plan *kernels.PlanError
+			if errors.As(err, &plan) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.drv.Memset32(ctx, s, m.ctl+kernels.CtlAbort, 1, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.drv.StreamSync(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			if m.GivenUp() {
+				t.Fatalf("%v by %v: nothing has run yet", kind, algo)
+			}
+			if err := p.Enqueue(s); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.drv.StreamSync(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			if !m.GivenUp() {
+				t.Errorf("%v by %v left without a word", kind, algo)
+			}
+			if err := r.g.Rejoin(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := r.drv.Memset32(ctx, s, m.ctl+kernels.CtlAbort, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Signal(s, 3, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.g.Members()[1].Wait(r.streams[1], 3, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.g.Members()[1].Check(r.streams[1]); err != nil {
+		t.Errorf("the peer did not get the signal: %v", err)
+	}
+	if err := r.drv.StreamSync(ctx, s); err != nil || m.GivenUp() {
+		t.Errorf("a signal gave up: %v", err)
 	}
 }
 

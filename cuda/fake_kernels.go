@@ -34,7 +34,7 @@ func fakeKernel(f *Fake, name string, grid int, buf []byte) (func() error, error
 		if err != nil {
 			return nil, err
 		}
-		return blocks(f, a, grid, func(b *fakeBlock) error { return b.uneven(t) }), nil
+		return blocks(f, a, grid, heeding(name, func(b *fakeBlock) error { return b.uneven(t) })), nil
 	}
 	body, ok := fakeBody(name)
 	if !ok {
@@ -48,7 +48,21 @@ func fakeKernel(f *Fake, name string, grid int, buf []byte) (func() error, error
 	if err != nil {
 		return nil, err
 	}
-	return blocks(f, a, grid, body), nil
+	return blocks(f, a, grid, heeding(name, body)), nil
+}
+
+// heeding is body for a kernel that gives up at once in a group that is aborted. Those
+// that wait for nobody go on.
+func heeding(name string, body func(*fakeBlock) error) func(*fakeBlock) error {
+	if name == "signal" || strings.HasPrefix(name, "staged") || strings.HasPrefix(name, "guest") {
+		return body
+	}
+	return func(b *fakeBlock) error {
+		if b.aborted() {
+			return errFakeAborted
+		}
+		return body(b)
+	}
 }
 
 // fakeBody finds the Go form of a kernel by its name.
@@ -95,11 +109,11 @@ func blocks(f *Fake, a *kernels.Args, grid int, body func(*fakeBlock) error) fun
 		for i := 0; i < grid; i++ {
 			b := &fakeBlock{f: f, a: a, bid: uint32(i), grid: uint32(grid)}
 			f.pause()
-			if b.aborted() {
-				return nil
-			}
 			if err := body(b); err == errFakeAborted {
-				return nil // the host finds out from the record and the abort word
+				if a.Host != 0 {
+					setWord(a.Host+kernels.CtlLeft, 1)
+				}
+				return nil // the host finds out from the record and its own page
 			} else if err != nil {
 				return err
 			}

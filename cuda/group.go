@@ -65,7 +65,6 @@ type Member struct {
 	engine  *engine
 	hostMu  sync.Mutex // host may go away while another goroutine aborts
 	broken  atomic.Pointer[error]
-	asks    Commands // of GivenUp
 }
 
 const hostPageBytes = 4096
@@ -242,7 +241,7 @@ func (g *Group) Close() error {
 	g.world.mu.Unlock()
 	var errs []error
 	for _, m := range g.members {
-		errs = append(errs, m.closeEngine(), g.world.drv.StreamSync(m.Rank.Ctx, m.Rank.setup)) // a copy of GivenUp
+		errs = append(errs, m.closeEngine())
 		m.hostMu.Lock()
 		if m.host != 0 {
 			errs = append(errs, g.world.drv.HostFree(m.Rank.Ctx, m.host))

@@ -95,7 +95,7 @@ func child(scenario string) error {
 	c := childT{}
 	c.rank, _ = strconv.Atoi(os.Getenv(envRank))
 	c.n, _ = strconv.Atoi(os.Getenv(envWorld))
-	set, err := kernels.NewSet()
+	set, err := imageSet()
 	if err != nil {
 		return err
 	}

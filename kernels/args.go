@@ -15,6 +15,7 @@ const (
 // Offsets in a control page; src/prelude.h has the same numbers.
 const (
 	CtlAbort  = 0    // u32, nonzero aborts every wait of the rank
+	CtlLeft   = 4    // u32 of the host page, nonzero once a kernel of the rank has left early
 	CtlRecord = 64   // error record, see Record
 	CtlEpoch  = 1024 // u32[MaxBlocks], packet collectives done
 	CtlDirect = 2048 // u32[MaxBlocks], direct collectives done
@@ -53,7 +54,7 @@ type Seg struct {
 type Args struct {
 	Peer    [MaxRanks]uint64 // Peer[k] is the symmetric base of group rank (Rank+k)%N
 	Ctl     uint64           // own control page
-	Host    uint64           // device address of the host page, 0 for none
+	Host    uint64           // device address of the host page
 	Timeout uint64           // nanoseconds, 0 for ever
 	Scratch uint64           // offset from a base
 	Half    uint64

@@ -143,16 +143,7 @@ func (d *Device) settled() error {
 		d.nc.settled()
 	}
 	for _, g := range d.order {
-		if g.m == nil || !g.dirty {
-			continue
-		}
-		g.dirty = false
-		up, err := g.m.GivenUp()
-		if err != nil {
-			d.fail(d.call("reading the state of group "+g.name, err))
-			return d.failure()
-		}
-		if !up {
+		if g.m == nil || !g.m.GivenUp() {
 			continue
 		}
 		// The peer's reason is on its way.

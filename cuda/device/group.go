@@ -17,7 +17,7 @@ type group struct {
 	nc      *comm        // where NCCL serves, else nil
 	scratch cuda.Ptr     // on this rank; the same offset on all
 	room    uint64       // bytes of scratch
-	dirty   bool         // has run collectives that nobody has checked
+	dirty   bool         // has run collectives that nobody has checked; asked where NCCL serves
 
 	// Two streams that share a group take turns in the order of their calls.
 	last *stream

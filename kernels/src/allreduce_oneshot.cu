@@ -7,54 +7,30 @@
 //
 // Scratch: two halves by the parity of the epoch, each n slots of a.slot bytes.
 // A call receives from every peer because its unit 0 does.
+#include "packet.h"
 #include "poison.h"
 
-// loadOwn loads unit i of our operand.
-template <class A> DEV V4 loadOwn(const A &p, u32 i) {
-  Piece<16> u = find<16>(p, i);
-  return load4(u, u.s->src);
-}
-
-template <int T, int N, class A> DEV void oneshot(const A &p) {
-  const Args &a = p.a;
-  u32 done = lastEpoch(a, CTL_EPOCH);
-  u32 gone = ldsys(a.ctl + CTL_ABORT);
-  u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  if (first < a.units) {
-    u32 i = first;
-    V4 v = loadOwn(p, i); // in flight together with the epoch
-    u32 e = nextEpoch(opaque(done));
-    if (gone)
-      quit();
-    u64 half = a.scratch + ((e & 1) ? a.half : 0);
-    for (;;) {
-      u64 at = half + a.rank * a.slot + (u64)i * 16;
-      V4 c = cure4(v);
-#pragma unroll
-      for (int k = 1; k < N; k++)
-        st4sys(a.peer[k] + at, c);
-      i += stride;
-      if (i >= a.units)
-        break;
-      v = loadOwn(p, i);
-    }
-    i = first;
-    do {
-      Piece<16> u = find<16>(p, i);
-      V4 mine = load4(u, u.s->src), all[N];
-      u64 at = a.peer[0] + half + (u64)i * 16;
-      receive<N>(a, at, mine, all);
-      store4(u, u.s->dst, sumAll<T, N>(all, a.op));
-      poisonAgain<N>(a, at);
-      i += stride;
-    } while (i < a.units);
+template <int T, int N> struct OneShot : OneHop {
+  typedef V4 Unit;
+  template <class A> DEV V4 load(const A &p, u32 i) {
+    Piece<16> u = find<16>(p, i);
+    return load4(u, u.s->src);
   }
-  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
-}
+  template <class A> DEV void send(const A &p, u32, V4 v, u64 at, u32) {
+    V4 c = cure4(v);
+#pragma unroll
+    for (int k = 1; k < N; k++)
+      st4sys(p.a.peer[k] + at, c);
+  }
+  template <class A> DEV void take(const A &p, u32 i, u64 in, u32) {
+    Piece<16> u = find<16>(p, i);
+    takeSum<T, N>(p.a, u, u.s->src, in);
+  }
+};
 
 #define KERNEL(T, name, N)                                                                                  \
-  GLOBAL void BOUNDS(512, 1) all_reduce_oneshot_##name##_n##N(const Args1 p) { oneshot<T, N>(p); }          \
-  GLOBAL void BOUNDS(512, 1) all_reduce_oneshot_##name##_n##N##_segs(const ArgsN p) { oneshot<T, N>(p); }
+  GLOBAL void BOUNDS(512, 1) all_reduce_oneshot_##name##_n##N(const Args1 p) { packets<OneShot<T, N>>(p, p.a.units); }          \
+  GLOBAL void BOUNDS(512, 1) all_reduce_oneshot_##name##_n##N##_segs(const ArgsN p) { packets<OneShot<T, N>>(p, p.a.units); }
 #define KERNELS(T, name) KERNEL(T, name, 2) KERNEL(T, name, 4) KERNEL(T, name, 8)
 KERNELS(F32, f32)
 KERNELS(BF16, bf16)

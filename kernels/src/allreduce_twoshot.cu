@@ -8,45 +8,16 @@
 // of poison.h, so neither hop needs a barrier.
 //
 // The caller makes every slice non-empty, so that a call receives from every peer.
+#include "packet.h"
 #include "poison.h"
 
-// loadSlices loads unit i of every peer's slice, v[k] of group rank rank+k, so that
-// ranks spread over the links. False where one of them is not whole and aligned, and
-// then nothing is loaded. A slice may be too short to have the unit.
-template <int N, class A> DEV bool loadSlices(const A &p, u32 i, V4 (&v)[N]) {
-  const Args &a = p.a;
-  bool all = true;
-#pragma unroll
-  for (int k = 1; k < N; k++) {
-    u32 unit = nth<N>(a, k) * a.per + i;
-    all = all && (unit >= a.units || find<16>(p, unit).all);
-  }
-  if (!__builtin_expect(all, 1))
-    return false;
-#pragma unroll
-  for (int k = 1; k < N; k++) {
-    u32 unit = nth<N>(a, k) * a.per + i;
-    if (unit < a.units) {
-      Piece<16> u = find<16>(p, unit);
-      v[k] = ld4(u.s->src + u.off);
-    }
-  }
-  return true;
-}
-
-// sendAny sends unit i of every peer's slice, however it is aligned.
-template <class A> DEV void sendAny(const A &p, u32 i, u64 at) {
-  const Args &a = p.a;
-#pragma unroll 1
-  for (u32 k = 1; k < a.n; k++) {
-    u32 d = a.rank + k;
-    u32 unit = (d >= a.n ? d - a.n : d) * a.per + i;
-    if (unit < a.units) {
-      Piece<16> u = find<16>(p, unit);
-      st4sys(a.peer[k] + at, cure4(load4(u, u.s->src)));
-    }
-  }
-}
+// Slices is one unit of every peer's slice: v[k] of group rank rank+k, so that ranks
+// spread over the links. quick is false where one of them is not whole and aligned,
+// and then nothing is loaded.
+template <int N> struct Slices {
+  V4 v[N];
+  bool quick;
+};
 
 // settle writes unit i of every peer's slice, which arrives at in + r*slot, into the
 // result, and readies the packets for the call after next.
@@ -102,35 +73,55 @@ template <int N, class A> DEV void settle(const A &p, u32 i, u64 in) {
   }
 }
 
-template <int T, int N, class A> DEV void twoshot(const A &p) {
-  const Args &a = p.a;
-  u32 done = lastEpoch(a, CTL_EPOCH);
-  u32 gone = ldsys(a.ctl + CTL_ABORT);
-  u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  if (first < a.per) {
-    u32 i = first;
-    V4 v[N];
-    bool quick = loadSlices<N>(p, i, v); // in flight together with the epoch
-    u32 e = nextEpoch(opaque(done));
-    if (gone)
-      quit();
-    u64 half = a.scratch + ((e & 1) ? a.half : 0);
-    for (;;) {
-      u64 at = half + a.rank * a.slot + (u64)i * 16;
-      if (__builtin_expect(quick, 1)) {
+template <int T, int N> struct TwoShot {
+  typedef Slices<N> Unit;
+
+  // load loads unit i of every peer's slice. A slice may be too short to have it.
+  template <class A> DEV Unit load(const A &p, u32 i) {
+    const Args &a = p.a;
+    Unit s;
+    s.quick = true;
 #pragma unroll
-        for (int k = 1; k < N; k++)
-          if (nth<N>(a, k) * a.per + i < a.units)
-            st4sys(a.peer[k] + at, cure4(v[k]));
-      } else {
-        sendAny(p, i, at);
-      }
-      i += stride;
-      if (i >= a.per)
-        break;
-      quick = loadSlices<N>(p, i, v);
+    for (int k = 1; k < N; k++) {
+      u32 unit = nth<N>(a, k) * a.per + i;
+      s.quick = s.quick && (unit >= a.units || find<16>(p, unit).all);
     }
-    for (i = first; i < a.per; i += stride) {
+    if (__builtin_expect(s.quick, 1)) {
+#pragma unroll
+      for (int k = 1; k < N; k++) {
+        u32 unit = nth<N>(a, k) * a.per + i;
+        if (unit < a.units) {
+          Piece<16> u = find<16>(p, unit);
+          s.v[k] = ld4(u.s->src + u.off);
+        }
+      }
+    }
+    return s;
+  }
+
+  template <class A> DEV void send(const A &p, u32 i, const Unit &s, u64 at, u32) {
+    const Args &a = p.a;
+    if (__builtin_expect(s.quick, 1)) {
+#pragma unroll
+      for (int k = 1; k < N; k++)
+        if (nth<N>(a, k) * a.per + i < a.units)
+          st4sys(a.peer[k] + at, cure4(s.v[k]));
+      return;
+    }
+#pragma unroll 1
+    for (u32 k = 1; k < N; k++) { // however it is aligned
+      u32 unit = nth<N>(a, k) * a.per + i;
+      if (unit < a.units) {
+        Piece<16> u = find<16>(p, unit);
+        st4sys(a.peer[k] + at, cure4(load4(u, u.s->src)));
+      }
+    }
+  }
+
+  // forward adds what arrives for the own slice and pushes the sum to every peer.
+  template <class A> DEV void forward(const A &p, u32 first, u32 stride, u64 half, u32) {
+    const Args &a = p.a;
+    for (u32 i = first; i < a.per; i += stride) {
       u32 unit = a.rank * a.per + i;
       if (unit >= a.units)
         break;
@@ -146,18 +137,14 @@ template <int T, int N, class A> DEV void twoshot(const A &p) {
       store4(u, u.s->dst, s);
       poisonAgain<N>(a, in);
     }
-    i = first;
-    do {
-      settle<N>(p, i, a.peer[0] + half + a.region + (u64)i * 16);
-      i += stride;
-    } while (i < a.per);
   }
-  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
-}
+
+  template <class A> DEV void take(const A &p, u32 i, u64 in, u32) { settle<N>(p, i, in + p.a.region); }
+};
 
 #define KERNEL(T, name, N)                                                                                  \
-  GLOBAL void BOUNDS(512, 1) all_reduce_twoshot_##name##_n##N(const Args1 p) { twoshot<T, N>(p); }          \
-  GLOBAL void BOUNDS(512, 1) all_reduce_twoshot_##name##_n##N##_segs(const ArgsN p) { twoshot<T, N>(p); }
+  GLOBAL void BOUNDS(512, 1) all_reduce_twoshot_##name##_n##N(const Args1 p) { packets<TwoShot<T, N>>(p, p.a.per); }          \
+  GLOBAL void BOUNDS(512, 1) all_reduce_twoshot_##name##_n##N##_segs(const ArgsN p) { packets<TwoShot<T, N>>(p, p.a.per); }
 #define KERNELS(T, name) KERNEL(T, name, 2) KERNEL(T, name, 4) KERNEL(T, name, 8)
 KERNELS(F32, f32)
 KERNELS(BF16, bf16)

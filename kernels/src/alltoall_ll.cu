@@ -4,72 +4,52 @@
 // sends at least one packet to every peer, so that the protocol's rule holds for
 // peers that exchange nothing. broadcast and permute are uneven all_to_alls.
 #include "flagged.h"
+#include "packet.h"
 
-// loadSlices loads unit i of every slice, where it is whole and aligned and the size
-// of the group is known: v[k] goes to group rank rank+k.
-template <int N, class A> DEV void loadSlices(const A &p, u32 i, u64 (&v)[N ? N : 1]) {
-  Piece<8> u = find<8>(p, i);
-  if (N && __builtin_expect(u.all, 1)) {
+// N is the size of the group, or 0 for any.
+template <int N> struct Exchange : OneHop {
+  struct Unit {
+    u64 v[N ? N : 1]; // v[k] goes to group rank rank+k
+  };
+
+  // load loads unit i of every slice, where it is whole and aligned and N is known.
+  template <class A> DEV Unit load(const A &p, u32 i) {
+    Unit s;
+    Piece<8> u = find<8>(p, i);
+    if (N && __builtin_expect(u.all, 1)) {
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      v[k] = ld8(u.s->src + u.off + nth<N>(p.a, k) * u.s->bytes);
-  }
-}
-
-// sendAny sends unit u of any alignment and of a group of any size.
-DEV void sendAny(const Args &a, const Piece<8> &u, u64 at, u32 e) {
-#pragma unroll 1
-  for (u32 k = 0; k < a.n; k++) {
-    u32 d = a.rank + k;
-    u64 v = load8(u, u.s->src + (d >= a.n ? d - a.n : d) * u.s->bytes);
-    if (k == 0)
-      store8(u, u.s->dst + a.rank * u.s->bytes, v);
-    else
-      st2x8sys(a.peer[k] + at, flagged(v, e));
-  }
-}
-
-template <int N, class A> DEV void allToAll(const A &p) {
-  const Args &a = p.a;
-  u32 done = lastEpoch(a, CTL_EPOCH);
-  u32 gone = ldsys(a.ctl + CTL_ABORT);
-  u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
-  if (first < a.units) {
-    u32 i = first;
-    u64 v[N ? N : 1];
-    loadSlices<N>(p, i, v); // in flight together with the epoch
-    u32 e = nextEpoch(opaque(done));
-    if (gone)
-      quit();
-    u64 half = a.scratch + ((e & 1) ? a.half : 0);
-    for (;;) {
-      u64 at = half + a.rank * a.slot + (u64)i * 16;
-      Piece<8> u = find<8>(p, i);
-      if (N && __builtin_expect(u.all, 1)) {
-#pragma unroll
-        for (int k = 1; k < N; k++)
-          st2x8sys(a.peer[k] + at, flagged(v[k], e));
-        st8(u.s->dst + u.off + a.rank * u.s->bytes, v[0]);
-      } else {
-        sendAny(a, u, at, e);
-      }
-      i += stride;
-      if (i >= a.units)
-        break;
-      loadSlices<N>(p, i, v);
+      for (int k = 0; k < N; k++)
+        s.v[k] = ld8(u.s->src + u.off + nth<N>(p.a, k) * u.s->bytes);
     }
-    i = first;
-    do {
-      settle<N>(a, find<8>(p, i), a.peer[0] + half + (u64)i * 16, e);
-      i += stride;
-    } while (i < a.units);
+    return s;
   }
-  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
-}
+
+  template <class A> DEV void send(const A &p, u32 i, const Unit &s, u64 at, u32 e) {
+    const Args &a = p.a;
+    Piece<8> u = find<8>(p, i);
+    if (N && __builtin_expect(u.all, 1)) {
+#pragma unroll
+      for (int k = 1; k < N; k++)
+        st2x8sys(a.peer[k] + at, flagged(s.v[k], e));
+      st8(u.s->dst + u.off + a.rank * u.s->bytes, s.v[0]);
+      return;
+    }
+#pragma unroll 1
+    for (u32 k = 0; k < a.n; k++) {
+      u64 v = load8(u, u.s->src + peerAt(a, k) * u.s->bytes);
+      if (k == 0)
+        store8(u, u.s->dst + a.rank * u.s->bytes, v);
+      else
+        st2x8sys(a.peer[k] + at, flagged(v, e));
+    }
+  }
+
+  template <class A> DEV void take(const A &p, u32 i, u64 in, u32 e) { settle<N>(p.a, find<8>(p, i), in, e); }
+};
 
 #define KERNEL(N, suffix)                                                                    \
-  GLOBAL void BOUNDS(512, 1) all_to_all_ll##suffix(const Args1 p) { allToAll<N>(p); }        \
-  GLOBAL void BOUNDS(512, 1) all_to_all_ll##suffix##_segs(const ArgsN p) { allToAll<N>(p); }
+  GLOBAL void BOUNDS(512, 1) all_to_all_ll##suffix(const Args1 p) { packets<Exchange<N>>(p, p.a.units); }        \
+  GLOBAL void BOUNDS(512, 1) all_to_all_ll##suffix##_segs(const ArgsN p) { packets<Exchange<N>>(p, p.a.units); }
 KERNEL(0, )
 KERNEL(2, _n2)
 KERNEL(4, _n4)
@@ -86,13 +66,11 @@ DEV bool aligned8(u64 x) { return (x & 7) == 0; }
 GLOBAL void BOUNDS(512, 1) all_to_all_uneven_ll(const ArgsV p) {
   const Args &a = p.a;
   u32 e = readEpoch(a, CTL_EPOCH);
-  if (ldsys(a.ctl + CTL_ABORT))
-    return;
+  quitIf(a, ldsys(a.ctl + CTL_ABORT));
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   u64 half = a.scratch + ((e & 1) ? a.half : 0);
   for (u32 k = 0; k < a.n; k++) {
-    u32 d = a.rank + k;
-    d = d >= a.n ? d - a.n : d;
+    u32 d = peerAt(a, k);
     u64 src = p.src[d], bytes = p.send[d];
     for (u64 i = first; i * 8 < bytes || i == 0; i += stride) {
       u64 left = bytes - i * 8;
@@ -106,8 +84,7 @@ GLOBAL void BOUNDS(512, 1) all_to_all_uneven_ll(const ArgsV p) {
     }
   }
   for (u32 k = 1; k < a.n; k++) {
-    u32 r = a.rank + k;
-    r = r >= a.n ? r - a.n : r;
+    u32 r = peerAt(a, k);
     u64 dst = p.dst[r], bytes = p.recv[r];
     for (u64 i = first; i * 8 < bytes || i == 0; i += stride) {
       u64 left = bytes - i * 8, d;

@@ -26,12 +26,13 @@ template <bool SIGNAL, bool WAIT> DEV void channel(const Args &a) {
   r = r >= a.n ? r - a.n : r;
   if (t >= a.n || !(a.units >> r & 1))
     return;
-  u32 gone = ldsys(a.ctl + CTL_ABORT);
+  u32 gone = WAIT ? ldsys(a.ctl + CTL_ABORT) : 0;
   u32 want = WAIT ? ld1(counter(a.ctl, channel, r) + 64) + 1 : 0;
   if (SIGNAL)
     addRelaxed(counter(a.peer[t] + (a.ctl - a.peer[0]), channel, a.rank), 1);
-  if (!WAIT || gone)
+  if (!WAIT)
     return;
+  quitIf(a, gone);
   Wait w = {0, 0};
   for (;;) {
     u32 v = ldsys(counter(a.ctl, channel, r));

@@ -16,11 +16,6 @@
 #pragma once
 #include "reduce.h"
 
-DEV u32 peerAt(const Args &a, u32 k) { // group rank of peer k
-  u32 r = a.rank + k;
-  return r >= a.n ? r - a.n : r;
-}
-
 // enter gives the call's number, or false when the group is aborted.
 DEV bool enter(const Args &a, u32 &e) {
   u32 t = tid();
@@ -32,7 +27,10 @@ DEV bool enter(const Args &a, u32 &e) {
     u32 src = peerAt(a, t);
     bad = !waitCounter(a, a.ctl + CTL_ENTRY + 4 * src, e, src);
   }
-  return __nvvm_bar0_or(bad) == 0;
+  if (__nvvm_bar0_or(bad) == 0)
+    return true;
+  left(a);
+  return false;
 }
 
 DEV void leave(const Args &a, u32 e) {
@@ -41,8 +39,10 @@ DEV void leave(const Args &a, u32 e) {
   if (t < a.n) {
     stRelease(a.peer[t] + (a.ctl - a.peer[0]) + CTL_EXIT + 4 * (bid() * MAXRANKS + a.rank), e);
     u32 src = peerAt(a, t);
-    if (!waitCounter(a, a.ctl + CTL_EXIT + 4 * (bid() * MAXRANKS + src), e, src))
+    if (!waitCounter(a, a.ctl + CTL_EXIT + 4 * (bid() * MAXRANKS + src), e, src)) {
+      left(a);
       return;
+    }
   }
   writeEpoch(a, CTL_LEPOCH, e);
 }

@@ -55,6 +55,21 @@ template <int N> DEV void receiveAll(const Args &a, u64 addr, u32 e, V2 (&v)[N])
   }
 }
 
+// takeAny receives a unit from all peers, one after the other, folds it with ours,
+// which lies at src, in rank order, and stores the result.
+DEV void takeAny(const Args &a, const Piece<8> &u, u64 src, u64 in, u32 e) {
+  u64 mine = load8(u, src);
+  Any s;
+  for (u32 r = 0; r < a.n; r++) {
+    u64 d = r == a.rank ? mine : receiveOne(a, in + r * a.slot, e, r);
+    if (r == 0)
+      anySet(s, a.dtype, d);
+    else
+      anyFold(s, a.dtype, a.op, d);
+  }
+  store8(u, u.s->dst, anyGet(s, a.dtype, a.op, a.n));
+}
+
 // settle writes unit u of every peer, whose packets arrive at at + r*slot, into that
 // peer's slice of the result. N is the size of the group, or 0 for any.
 template <int N> DEV void settle(const Args &a, const Piece<8> &u, u64 at, u32 e) {

@@ -75,3 +75,12 @@ template <int T, int N> DEV V4 sumAll(const V4 (&v)[N], u32 op) {
     accAdd<T>(s, v[r]);
   return accGet<T>(s, op, N);
 }
+
+// takeSum receives a unit from all peers, folds it with ours, which lies at src, stores
+// the result and readies the packets.
+template <int T, int N> DEV void takeSum(const Args &a, const Piece<16> &u, u64 src, u64 in) {
+  V4 mine = load4(u, src), all[N];
+  receive<N>(a, in, mine, all);
+  store4(u, u.s->dst, sumAll<T, N>(all, a.op));
+  poisonAgain<N>(a, in);
+}

@@ -23,7 +23,8 @@
 // Every wait ends: after SPINS failed polls it looks at the abort words and at
 // %globaltimer. A wait past its deadline writes one error record, aborts the
 // group on every rank and returns; nothing traps, so contexts survive. The
-// abort is sticky until the host clears the control page.
+// abort is sticky until the host clears the control page. A kernel that gives up, or
+// finds the group aborted at its beginning, tells its own host so (CTL_LEFT).
 //
 // Kernels whose blocks never meet end a thread that gives up at once (quit). A
 // compiler that carries a "gave up" through the loops around the polls, as clang
@@ -54,6 +55,7 @@ enum { MAXRANKS = 16, MAXSEGS = 32, MAXBLOCKS = 256 };
 // Control page of one rank in one group; all words start at zero.
 enum {
   CTL_ABORT = 0,      // u32: nonzero aborts every wait; peers write it
+  CTL_LEFT = 4,       // u32, in the host page: nonzero once a kernel of this rank has left early
   CTL_RECORD = 64,    // the error record, see report()
   CTL_ENTRY = 512,    // u32[MAXRANKS]: direct collectives entered by each peer
   CTL_EPOCH = 1024,   // u32[MAXBLOCKS]: packet collectives done, one copy per block
@@ -78,7 +80,7 @@ struct Seg {
 struct Args {
   u64 peer[MAXRANKS]; // peer[k]: symmetric base of group rank (rank+k)%n; peer[0] is ours
   u64 ctl;            // our control page
-  u64 host;           // host page that mirrors abort and record, or 0
+  u64 host;           // host page that mirrors abort and record
   u64 timeout;        // nanoseconds a wait may last, 0 for ever
   u64 scratch;        // offset of the packet scratch from a base
   u64 half;           // bytes from one parity of the scratch to the other
@@ -221,10 +223,7 @@ DEV void report(const Args &a, u32 peer, u32 want, u32 seen, u64 elapsed) {
   if (swapFirst(cold(a.ctl) + CTL_RECORD, 0, 1) == 0) {
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
-      u64 r = cold(i ? a.host : a.ctl);
-      if (r == 0)
-        break;
-      r += CTL_RECORD;
+      u64 r = cold(i ? a.host : a.ctl) + CTL_RECORD;
       stsys(r + 4, CODE_TIMEOUT);
       stsys(r + 8, a.seq);
       stsys(r + 12, a.op);
@@ -241,40 +240,43 @@ DEV void report(const Args &a, u32 peer, u32 want, u32 seen, u64 elapsed) {
   abortAll(a);
 }
 
-// quit ends the thread. Only for kernels without block barriers.
-[[noreturn]] DEV void quit() {
-  asm volatile("exit;" ::: "memory");
+// quit gives up: it tells the host so, which reads it when the kernel has ended, and ends
+// the thread. Not where others of the block may wait at a barrier.
+[[noreturn]] DEV void quit(const Args &a) {
+  asm volatile("st.relaxed.sys.global.b32 [%0+4], 1; exit;" ::"l"(a.host) : "memory"); // CTL_LEFT
   __builtin_unreachable();
 }
+
+// quitIf is quit without a branch, for the way of every call: code that is jumped over
+// there takes as long as the lines of the instruction cache that it fills.
+DEV void quitIf(const Args &a, u32 gone) {
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %1, 0; @p st.relaxed.sys.global.b32 [%0+4], 1; @p exit;}" ::"l"(a.host), "r"(gone) : "memory");
+}
+
+// left tells the host what quit does, where the whole block returns.
+DEV void left(const Args &a) { stsys(cold(a.host) + CTL_LEFT, 1); }
 
 // patient counts a failed poll and says whether the next may follow at once.
 DEV bool patient(Wait &w) { return __builtin_expect(++w.spins < SPINS, 1); }
 
-// look is called when patience is over and says whether to give up; with QUIT it ends
-// the thread instead. peer, want and seen go into the record.
+// look is called when patience is over and says whether to give up; with QUIT it quits
+// instead, else the caller has to say that it left. peer, want and seen go into the record.
 template <bool QUIT> DEV bool look(const Args &a, Wait &w, u32 peer, u32 want, u32 seen) {
   w.spins = 0;
-  if (ldsys(a.ctl + CTL_ABORT) != 0) {
-    if (QUIT)
-      quit();
-    return true;
+  if (ldsys(a.ctl + CTL_ABORT) == 0) {
+    u64 t = now();
+    if (w.start == 0)
+      w.start = t;
+    if (ldsys(a.host + CTL_ABORT) != 0)
+      abortAll(a);
+    else if (a.timeout != 0 && t - w.start > a.timeout)
+      report(a, peer, want, seen, t - w.start);
+    else
+      return false;
   }
-  u64 t = now();
-  if (w.start == 0)
-    w.start = t;
-  if (a.host != 0 && ldsys(a.host + CTL_ABORT) != 0) {
-    abortAll(a);
-    if (QUIT)
-      quit();
-    return true;
-  }
-  if (a.timeout != 0 && t - w.start > a.timeout) {
-    report(a, peer, want, seen, t - w.start);
-    if (QUIT)
-      quit();
-    return true;
-  }
-  return false;
+  if (QUIT)
+    quit(a);
+  return true;
 }
 
 // stuck is called after each failed poll and says whether to give up. Cheap until
@@ -316,7 +318,11 @@ DEV void writeEpoch(const Args &a, u32 which, u32 e) {
     st1(a.ctl + which + 4 * c, e);
 }
 
-// nth is the group rank of peer k in a group of N.
+// peerAt is the group rank of peer k, and nth the same in a group of N.
+DEV u32 peerAt(const Args &a, u32 k) {
+  u32 r = a.rank + k;
+  return r >= a.n ? r - a.n : r;
+}
 template <int N> DEV u32 nth(const Args &a, u32 k) {
   u32 r = a.rank + k;
   return r >= N ? r - N : r;

@@ -52,7 +52,10 @@ DEV bool await(const Args &a, u32 which, u32 count) {
     u32 src = peerAt(a, t);
     bad = !waitCounter(a, counter(a.ctl, which, src), count, src);
   }
-  return __nvvm_bar0_or(bad) == 0;
+  if (__nvvm_bar0_or(bad) == 0)
+    return true;
+  left(a);
+  return false;
 }
 
 // Where chunk j of slice d lies: unit index in the segments, units in it, and the
@@ -162,8 +165,8 @@ template <bool GATHER, int T, int N, class A> DEV void pushAll(const A &p) {
   const Args &a = p.a;
   u32 e = ld1(a.ctl + CTL_LEPOCH + 4 * bid()) + 1;
   u32 done = ld1(a.ctl + CTL_CHUNKS + 4 * bid()); // chunks of this block in earlier calls
-  if (__nvvm_bar0_or(ldsys(a.ctl + CTL_ABORT) != 0))
-    return;
+  u32 gone = ldsys(a.ctl + CTL_ABORT);
+  quitIf(a, __nvvm_bar0_or(gone != 0));
   if (bid() == 0 && tid() < a.n) // keeps the count of direct collectives that others wait for
     addRelaxed(a.peer[tid()] + (a.ctl - a.peer[0]) + CTL_ENTRY + 4 * a.rank, 1);
   u32 all = GATHER ? a.per : a.units, chunks = (all + CHUNK - 1) / CHUNK;

@@ -1,0 +1,56 @@
+// What the packet kernels share: the order in which a thread sends, forwards and
+// receives, and when the epoch, which says where, has to be known.
+//
+// Thread t of the grid serves units t, t + threads, ... of count. A way W says what
+// that means for one unit:
+//
+//   W::Unit                   what is loaded before it is known where it goes
+//   W::load(p, i)             loads it for unit i
+//   W::send(p, i, v, at, e)   sends it; at is the offset, from a peer's base, of the
+//                             packet of unit i in our slot
+//   W::forward(p, first, stride, half, e)  a hop between (OneHop has none)
+//   W::take(p, i, in, e)      receives unit i, in is where its packets arrive from
+//                             slot 0 on; first is the offset of the scratch
+//
+// Everything is sent before anything is waited for, so that all ranks' packets are
+// on their way together. The first load is under way together with the epoch: it
+// would take as long again. A thread that finds the group aborted ends there.
+//
+// What the first packets do not need is kept behind them. A compiler moves what all
+// rounds of a loop share before the loop, and each instruction there delays every
+// call; opaque and cold tell it that there is nothing to share.
+#pragma once
+#include "prelude.h"
+
+// OneHop is the base of ways that forward nothing.
+struct OneHop {
+  template <class A> DEV void forward(const A &, u32, u32, u64, u32) {}
+};
+
+template <class W, class A> DEV void packets(const A &p, u32 count) {
+  const Args &a = p.a;
+  u32 done = lastEpoch(a, CTL_EPOCH);
+  u32 gone = ldsys(a.ctl + CTL_ABORT);
+  u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
+  if (first < count) {
+    u32 i = first;
+    typename W::Unit v = W::load(p, i);
+    u32 e = nextEpoch(opaque(done));
+    quitIf(a, gone);
+    u64 half = a.scratch + ((e & 1) ? a.half : 0);
+    for (;;) {
+      W::send(p, i, v, half + a.rank * a.slot + (u64)i * 16, e);
+      i = opaque(i + stride);
+      if (i >= count)
+        break;
+      v = W::load(p, i);
+    }
+    W::forward(p, first, stride, half, e);
+    i = first;
+    do {
+      W::take(p, i, a.peer[0] + half + (u64)i * 16, e);
+      i += stride;
+    } while (i < count);
+  }
+  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
+}
