@@ -4,9 +4,13 @@ package cuda
 
 import (
 	"encoding/binary"
+	"errors"
 	"flag"
+	"io/fs"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +21,27 @@ import (
 
 var onGPU = flag.Bool("gpu", false, "run the conformance cases on the GPUs of this machine instead of the fake driver")
 
-var imageSet = sync.OnceValues(kernels.NewSet)
+// imagesDir has NAME.cubin files that are tested in place of the checked-in images. It is
+// in the environment because the processes of a test need it too.
+var imagesDir = os.Getenv("CONCERT_TEST_IMAGES")
+
+var imageSet = sync.OnceValues(func() (*kernels.Set, error) {
+	set, err := kernels.NewSet()
+	if err != nil || imagesDir == "" {
+		return set, err
+	}
+	for _, name := range set.Manifest.Names() {
+		b, err := os.ReadFile(filepath.Join(imagesDir, name+".cubin"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		set.Replace(name, b)
+	}
+	return set, nil
+})
 
 // rigT is a local world with one group of all ranks and a stream for each.
 type rigT struct {

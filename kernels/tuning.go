@@ -45,7 +45,8 @@ func DefaultTuning(n int) Tuning {
 	}
 	switch {
 	case n <= 2:
-		t.OneShot, t.EngineReduce, t.EngineInPlace = 2<<20, 256<<20, 256<<20
+		t.OneShot, t.PacketGather, t.PacketAll, t.PushScatter = 4<<20, 1<<20, 1<<20, 64<<20
+		t.EngineReduce, t.EngineInPlace = 256<<20, 256<<20
 	case n > 4:
 		t.OneShot = 64 << 10
 	}

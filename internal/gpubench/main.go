@@ -8,6 +8,7 @@
 //	gpubench -mode soak              100,000 calls of all protocols in turn
 //	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
 //	gpubench -mode engines           large all_reduces by copy engines, form by form
+//	gpubench -mode large             every form of the collectives from 16 MiB on
 //	gpubench -mode overlap           collectives beside matrix products, each alone and both
 //	gpubench -mode skew              how far apart the ranks' launches arrive
 //	gpubench -mode calibrate         where protocols take over from each other, as a file for groups
@@ -74,13 +75,14 @@ type options struct {
 	timeout         time.Duration
 	blas            string
 	images, tuning  string
+	use             string
 	wrap            string
 	fabric          bool
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, overlap, skew, calibrate")
+	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, large, overlap, skew, calibrate")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
@@ -96,6 +98,7 @@ func main() {
 	flag.StringVar(&o.blas, "blas", "", "cuBLAS library for -mode overlap, empty for the usual names")
 	flag.StringVar(&o.images, "images", "", "folder of NAME.cubin files to load in place of the embedded images")
 	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes; cost table rows go beside it")
+	flag.StringVar(&o.use, "use", "", "calibration file to plan with, empty for the defaults")
 	flag.StringVar(&o.wrap, "wrap", "", "with -procs, command and arguments under which each rank's process runs, %r is its rank")
 	flag.BoolVar(&o.fabric, "fabric", false, "with -procs, share memory by fabric handles instead of file descriptors")
 	flag.Parse()
@@ -201,7 +204,7 @@ func run(o options) error {
 		defer b.out.Close()
 	}
 	modes := map[string]func() error{"verify": b.verify, "tune": b.tune, "bench": b.bench, "links": b.links, "litmus": b.litmus,
-		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
 		if !ok {

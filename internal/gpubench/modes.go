@@ -330,6 +330,18 @@ func (b *bench) bench() error {
 			b.report(figure{Op: kind.String(), Impl: "concert", Bytes: full, US: us, Note: fmt.Sprintf("%v %dx%d", l.Algo, l.Grid, l.Block)})
 		}
 	}
+	if !b.only.MatchString("all_reduce in place") {
+		return nil
+	}
+	for full := max(b.minSize, 16<<20); full <= b.maxSize; full *= 4 {
+		us, ok, err := b.time(contest{kind: kernels.AllReduce, inPlace: true}, config{}, full)
+		if err != nil {
+			return err
+		}
+		if ok {
+			b.report(figure{Op: "all_reduce", Impl: "concert, in place", Bytes: full, US: us})
+		}
+	}
 	return nil
 }
 

@@ -40,7 +40,7 @@ func spawn(o options) error {
 	for i := range cmds {
 		args := []string{"-mode", o.mode, "-ranks", strconv.Itoa(o.ranks), "-procs", "-out", file(i), "-min", fmt.Sprint(o.least),
 			"-max", fmt.Sprint(o.limit), "-only", o.only, fmt.Sprintf("-ptx=%v", o.ptx),
-			"-timeout", o.timeout.String(), "-blas", o.blas, "-images", o.images, "-staging", fmt.Sprint(o.staging),
+			"-timeout", o.timeout.String(), "-blas", o.blas, "-images", o.images, "-use", o.use, "-staging", fmt.Sprint(o.staging),
 			fmt.Sprintf("-fabric=%v", o.fabric)}
 		line := append(wrapper(o.wrap, i), os.Args[0])
 		cmds[i] = exec.Command(line[0], append(line[1:], args...)...)

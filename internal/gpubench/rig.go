@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 	"sort"
 	"sync"
 	"time"
@@ -39,21 +40,20 @@ func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 	start := time.Now()
 	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, staging: o.staging, members: make([]*cuda.Member, w.Size()),
 		streams: make([]cuda.Stream, w.Size()), events: make([][2]cuda.Event, w.Size())}
-	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: 64 << 20}
-	t := kernels.DefaultTuning(r.n)
+	t, err := tuningOf(o.use, r.n)
+	if err != nil {
+		return nil, err
+	}
 	if o.piece > 0 {
 		t.BesidePiece = o.piece
-		g.Tuning = &t
 	}
 	if o.fold > 0 {
 		t.GuestFold = o.fold
-		g.Tuning = &t
 	}
 	if o.share {
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
-		g.Tuning = &t
 	}
-	var err error
+	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: 64 << 20, Tuning: &t}
 	if r.g, err = w.NewGroup(seq(r.n), g); err != nil {
 		return nil, err
 	}
@@ -80,6 +80,20 @@ func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 	}
 	fmt.Printf("%d ranks, %d here, ready in %v\n", r.n, len(w.Local()), time.Since(start).Round(time.Millisecond))
 	return r, nil
+}
+
+// tuningOf is the tuning of groups of n in a calibration file, or the default without one.
+func tuningOf(file string, n int) (kernels.Tuning, error) {
+	if file == "" {
+		return kernels.DefaultTuning(n), nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return kernels.Tuning{}, err
+	}
+	defer f.Close()
+	c, err := kernels.ReadCalibration(file, f)
+	return c.For(n), err
 }
 
 func seq(n int) []int {
