@@ -22,7 +22,8 @@ import (
 // differ if every rank has the row and a sum there that is -0. A sum that starts from
 // +0 is never -0 by itself, but it may become so when a small one is rounded to a
 // narrower type. In that case rows that all ranks have start from -0. (Which of several
-// NaN a sum is, the IR does not say.)
+// NaN a sum is, the IR does not say.) With the option look-up-sums rows look up what ranks
+// have for them, zeros included, and nothing of this matters.
 
 func combineRule() simplifyRule {
 	return simplifyRule{name: "combine-before-reduce", doc: "rows added to zeros and summed over the ranks: every rank adds up its rows for equal positions, these sums and their positions are gathered, and every rank adds what belongs to its piece",
@@ -49,7 +50,12 @@ func combineBeforeReduce(s *simplifier, m member) bool {
 	if positions == nil || sums == nil {
 		return s.undo()
 	}
-	v := s.piece(t, positions, sums)
+	var v *ir.Value
+	if s.ctx.Bool("look-up-sums") && t.table.Rank() == 2 {
+		v = s.lookedUp(t, positions, sums)
+	} else {
+		v = s.piece(t, positions, sums)
+	}
 	if v == nil {
 		return s.undo()
 	}
@@ -164,4 +170,75 @@ func (s *simplifier) startOfRows(at *ir.Node, o owned, ranks int64, piece ir.Typ
 // number is a tensor of rank 0.
 func (s *simplifier) number(at *ir.Node, dt ir.DType, x float64) *ir.Value {
 	return s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Float(x)}), nil, nil, ir.TensorOf(dt, nil))
+}
+
+// lookedUp is piece the other way round: every row of this rank's piece looks up its sum
+// of each rank, +0 where there is none, and adds them by ascending rank, as the reduction
+// of the tables does. Where fusion makes one kernel of that it writes the piece and reads
+// little else, whatever positions there are; without, it makes a table for each rank.
+func (s *simplifier) lookedUp(t tableSum, positions, sums *ir.Value) *ir.Value {
+	at, g, dt := t.m.wait, t.m.group(), sums.Type().DType()
+	ranks, shape := int64(g.Size()), ir.Shape{ir.D(t.run), t.table.Shape()[1]}
+	work := dt
+	if dt.Size() < ir.F32.Size() {
+		work = ir.F32
+	}
+	places := s.placesOfRows(at, t, positions)
+	made := len(s.made)
+	var sum *ir.Value
+	for k := range ranks {
+		l := attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}, attr.Attr{Key: "start", Val: attr.Int(k * t.run)}, attr.Attr{Key: "end", Val: attr.Int((k + 1) * t.run)})
+		mine := s.chain(at, ir.OpSlice, nil, l, []*ir.Value{places})
+		has := s.chain(at, ir.OpGe, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(0)}), []*ir.Value{mine}, ir.TensorOf(ir.Bool, shape[:1]))
+		from := s.chain(at, ir.OpClamp, nil, attr.Make(attr.Attr{Key: "min", Val: attr.Int(0)}), []*ir.Value{mine}, ir.TensorOf(ir.I64, shape[:1]))
+		row := s.masked(at, has, s.chain(at, ir.OpEmbedding, nil, nil, []*ir.Value{sums, from}), 0)
+		if work != dt {
+			row = s.chain(at, ir.OpConvert, nil, nil, []*ir.Value{row}, ir.TensorOf(work, shape))
+		}
+		if k == 0 {
+			sum = row
+		} else {
+			sum = s.chain(at, ir.OpAdd, nil, nil, []*ir.Value{sum, row}, ir.TensorOf(work, shape))
+		}
+	}
+	if t.m.reduction() == ir.Avg {
+		sum = s.chain(at, ir.OpDiv, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(ranks))}), []*ir.Value{sum}, ir.TensorOf(work, shape))
+	}
+	if work != dt {
+		sum = s.chain(at, ir.OpConvert, nil, nil, []*ir.Value{sum}, ir.TensorOf(dt, shape))
+	}
+	if _, ok := t.put.Cost(); ok && sum != nil {
+		for _, n := range s.made[made:] { // one kernel, which takes what it writes
+			if launches(n) {
+				s.f.SetCost(n, 0)
+			}
+		}
+		s.price(sum.Def(), t.put, func(n *ir.Node) float64 { return float64(s.bytes(n.Result(0).Type())) })
+	}
+	return sum
+}
+
+// placesOfRows is, for each rank and each row of this rank's piece, the place of the
+// rank's sum for it among those gathered, -1 where there is none.
+func (s *simplifier) placesOfRows(at *ir.Node, t tableSum, positions *ir.Value) *ir.Value {
+	ranks := int64(t.m.group().Size())
+	o, ok := s.owned(at, t.m.group(), positions, t.run, false)
+	if !ok {
+		return nil
+	}
+	dt, flat := positions.Type().DType(), positions.Type().Shape()
+	byRank := ir.Dims(ranks, t.count)
+	begin := s.compute(at, ir.OpIota, nil, attr.Make(attr.Attr{Key: "step", Val: attr.Int(t.run)}), nil, nil, ir.TensorOf(dt, ir.Dims(ranks)))
+	begin = s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(1), []*ir.Value{begin})
+	rows := s.chain(at, ir.OpView, nil, nil, []*ir.Value{o.rows}, ir.TensorOf(dt, byRank))
+	rows = s.chain(at, ir.OpAdd, nil, nil, []*ir.Value{rows, begin}, ir.TensorOf(dt, byRank))
+	rows = s.chain(at, ir.OpView, nil, nil, []*ir.Value{rows}, ir.TensorOf(dt, flat))
+	rows = s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{o.mine, rows, s.apart(at, dt, flat, ranks*t.run)}, ir.TensorOf(dt, flat))
+	place := s.compute(at, ir.OpIota, nil, nil, nil, nil, ir.TensorOf(ir.I64, flat))
+	place = s.chain(at, ir.OpAdd, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(1)}), []*ir.Value{place}, ir.TensorOf(ir.I64, flat))
+	place = s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{o.mine, place, s.number(at, ir.I64, 0)}, ir.TensorOf(ir.I64, flat))
+	all := ir.TensorOf(ir.I64, ir.Dims(ranks*t.run))
+	none := s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Int(-1)}), nil, nil, all)
+	add := attr.Make(attr.Attr{Key: "accumulate", Val: attr.Bool(true)}, attr.Attr{Key: "dims", Val: attr.Ints(0)})
+	return s.chain(at, ir.OpIndexPut, nil, add, []*ir.Value{none, place, rows}, all)
 }

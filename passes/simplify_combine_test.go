@@ -108,7 +108,7 @@ func TestCombineBeforeReduceIsExact(t *testing.T) {
 		}
 		before := c.module(t)
 		after := before.Clone()
-		p, err := passes.Standard().Parse("simplify-collectives")
+		p, err := passes.Standard().Parse([]string{"simplify-collectives", "simplify-collectives{look-up-sums=true}"}[r.IntN(2)])
 		if err != nil {
 			t.Fatal(err)
 		}

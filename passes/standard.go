@@ -111,7 +111,7 @@ func standardOrder() []Constraint {
 func standardPipelines() []NamedPipeline {
 	return []NamedPipeline{
 		{Name: "default", Doc: "everything that makes a program faster at no more memory, and its memory plan", Text: "canonicalize,simplify-collectives,overlap,reuse-buffers{inputs=dying},plan-memory"},
-		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "canonicalize,simplify-collectives,overlap,fuse{kernels=true},loosen,reuse-buffers{inputs=dying,updates=false},plan-memory"},
+		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "canonicalize,simplify-collectives{look-up-sums=true},overlap,fuse{kernels=true},loosen,reuse-buffers{inputs=dying,updates=false},plan-memory"},
 		{Name: "arena", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 	}
 }
