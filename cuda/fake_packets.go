@@ -1,0 +1,227 @@
+//go:build linux
+
+package cuda
+
+import (
+	"encoding/binary"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// The Go forms of the packet kernels: small collectives, whose data or flags beside it say
+// that they have come.
+
+func (b *fakeBlock) sendPoisoned(at uint64, v [16]byte) {
+	for i := uint64(0); i < 4; i++ {
+		w := binary.LittleEndian.Uint32(v[4*i:])
+		if w == kernels.Poison {
+			w = 0x7fff7fff
+		}
+		setWord(at+4*i, w)
+	}
+}
+
+func (b *fakeBlock) receivePoisoned(at uint64, peer uint32) (v [16]byte, err error) {
+	for i := uint64(0); i < 4; i++ {
+		err := b.poll(peer, 0, func() (bool, uint32) {
+			w := word(at + 4*i)
+			binary.LittleEndian.PutUint32(v[4*i:], w)
+			return w != kernels.Poison, w
+		})
+		if err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+func (b *fakeBlock) poison(at uint64) {
+	for i := uint64(0); i < 4; i++ {
+		setWord(at+4*i, kernels.Poison)
+	}
+}
+
+// gather receives unit i from all peers, with mine in its place, and re-poisons.
+func (b *fakeBlock) gather(at uint64, mine [16]byte) ([][16]byte, error) {
+	v := make([][16]byte, b.a.N)
+	for r := uint32(0); r < b.a.N; r++ {
+		if r == b.a.Rank {
+			v[r] = mine
+			continue
+		}
+		var err error
+		if v[r], err = b.receivePoisoned(at+uint64(r)*b.a.Slot, r); err != nil {
+			return nil, err
+		}
+		b.poison(at + uint64(r)*b.a.Slot)
+	}
+	return v, nil
+}
+
+// oneshot is all_reduce_oneshot, or reduce_scatter_oneshot when slices differ.
+func (b *fakeBlock) oneshot(scatter bool) error {
+	a := b.a
+	e, half := b.epoch()
+	from := func(s kernels.Seg, r uint32) uint64 {
+		if scatter {
+			return s.Src + uint64(r)*s.Bytes
+		}
+		return s.Src
+	}
+	for i := b.bid; i < a.Units; i += b.grid {
+		seg, off := a.Find(i, 16)
+		for k := uint32(1); k < a.N; k++ {
+			v := b.load(seg, from(a.Segs[seg], b.rankAt(k)), off, 16)
+			b.sendPoisoned(a.Peer[k]+half+uint64(a.Rank)*a.Slot+uint64(i)*16, v)
+		}
+	}
+	for i := b.bid; i < a.Units; i += b.grid {
+		seg, off := a.Find(i, 16)
+		v, err := b.gather(a.Peer[0]+half+uint64(i)*16, b.load(seg, from(a.Segs[seg], a.Rank), off, 16))
+		if err != nil {
+			return err
+		}
+		b.store(seg, a.Segs[seg].Dst, off, 16, reduce(a, v))
+	}
+	b.setEpoch(kernels.CtlEpoch, e)
+	return nil
+}
+
+func (b *fakeBlock) twoshot() error {
+	a := b.a
+	e, half := b.epoch()
+	for i := b.bid; i < a.Per; i += b.grid {
+		for k := uint32(1); k < a.N; k++ {
+			unit := b.rankAt(k)*a.Per + i
+			if unit >= a.Units {
+				continue
+			}
+			seg, off := a.Find(unit, 16)
+			b.sendPoisoned(a.Peer[k]+half+uint64(a.Rank)*a.Slot+uint64(i)*16, b.load(seg, a.Segs[seg].Src, off, 16))
+		}
+	}
+	for i := b.bid; i < a.Per && a.Rank*a.Per+i < a.Units; i += b.grid {
+		seg, off := a.Find(a.Rank*a.Per+i, 16)
+		v, err := b.gather(a.Peer[0]+half+uint64(i)*16, b.load(seg, a.Segs[seg].Src, off, 16))
+		if err != nil {
+			return err
+		}
+		s := reduce(a, v)
+		for k := uint32(1); k < a.N; k++ {
+			b.sendPoisoned(a.Peer[k]+half+a.Region+uint64(a.Rank)*a.Slot+uint64(i)*16, s)
+		}
+		b.store(seg, a.Segs[seg].Dst, off, 16, s)
+	}
+	for i := b.bid; i < a.Per; i += b.grid {
+		for r := uint32(0); r < a.N; r++ {
+			unit := r*a.Per + i
+			if r == a.Rank || unit >= a.Units {
+				continue
+			}
+			at := a.Peer[0] + half + a.Region + uint64(r)*a.Slot + uint64(i)*16
+			v, err := b.receivePoisoned(at, r)
+			if err != nil {
+				return err
+			}
+			b.poison(at)
+			seg, off := a.Find(unit, 16)
+			b.store(seg, a.Segs[seg].Dst, off, 16, v)
+		}
+	}
+	b.setEpoch(kernels.CtlEpoch, e)
+	return nil
+}
+
+func (b *fakeBlock) sendFlagged(at uint64, v [16]byte, e uint32) {
+	setLong(at, uint64(binary.LittleEndian.Uint32(v[:]))|uint64(e)<<32)
+	setLong(at+8, uint64(binary.LittleEndian.Uint32(v[4:]))|uint64(e)<<32)
+}
+
+func (b *fakeBlock) receiveFlagged(at uint64, peer, e uint32) (v [16]byte, err error) {
+	for i := uint64(0); i < 2; i++ {
+		err := b.poll(peer, e, func() (bool, uint32) {
+			w := long(at + 8*i)
+			binary.LittleEndian.PutUint32(v[4*i:], uint32(w))
+			return uint32(w>>32) == e, uint32(w >> 32)
+		})
+		if err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+// flagged is every *_ll kernel with segments.
+func (b *fakeBlock) flagged(kind kernels.Collective) error {
+	a := b.a
+	e, half := b.epoch()
+	src := func(s kernels.Seg, r uint32) uint64 {
+		if kind == kernels.ReduceScatter || kind == kernels.AllToAll {
+			return s.Src + uint64(r)*s.Bytes
+		}
+		return s.Src
+	}
+	for i := b.bid; i < a.Units; i += b.grid {
+		seg, off := a.Find(i, 8)
+		for k := uint32(1); k < a.N; k++ {
+			v := b.load(seg, src(a.Segs[seg], b.rankAt(k)), off, 8)
+			b.sendFlagged(a.Peer[k]+half+uint64(a.Rank)*a.Slot+uint64(i)*16, v, e)
+		}
+	}
+	for i := b.bid; i < a.Units; i += b.grid {
+		seg, off := a.Find(i, 8)
+		s := a.Segs[seg]
+		v := make([][16]byte, a.N)
+		for r := uint32(0); r < a.N; r++ {
+			if r == a.Rank {
+				v[r] = b.load(seg, src(s, r), off, 8)
+				continue
+			}
+			var err error
+			if v[r], err = b.receiveFlagged(a.Peer[0]+half+uint64(r)*a.Slot+uint64(i)*16, r, e); err != nil {
+				return err
+			}
+		}
+		if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
+			b.store(seg, s.Dst, off, 8, reduce(a, v))
+			continue
+		}
+		for r := range v {
+			b.store(seg, s.Dst+uint64(r)*s.Bytes, off, 8, v[r])
+		}
+	}
+	b.setEpoch(kernels.CtlEpoch, e)
+	return nil
+}
+
+func (b *fakeBlock) uneven(t kernels.Table) error {
+	a := b.a
+	e, half := b.epoch()
+	move := func(bytes, i uint64) uint64 { return min(8, bytes-min(bytes, i*8)) }
+	for k := uint32(0); k < a.N; k++ {
+		d := b.rankAt(k)
+		for i := uint64(b.bid); i*8 < t.Send[d] || i == 0; i += uint64(b.grid) {
+			var v [16]byte
+			n := move(t.Send[d], i)
+			copy(v[:n], bytesAt(Ptr(t.Src[d]+i*8), n))
+			if k == 0 {
+				copy(bytesAt(Ptr(t.Dst[d]+i*8), n), v[:n])
+			} else {
+				b.sendFlagged(a.Peer[k]+half+uint64(a.Rank)*a.Slot+i*16, v, e)
+			}
+		}
+	}
+	for k := uint32(1); k < a.N; k++ {
+		r := b.rankAt(k)
+		for i := uint64(b.bid); i*8 < t.Recv[r] || i == 0; i += uint64(b.grid) {
+			v, err := b.receiveFlagged(a.Peer[0]+half+uint64(r)*a.Slot+i*16, r, e)
+			if err != nil {
+				return err
+			}
+			n := move(t.Recv[r], i)
+			copy(bytesAt(Ptr(t.Dst[r]+i*8), n), v[:n])
+		}
+	}
+	b.setEpoch(kernels.CtlEpoch, e)
+	return nil
+}
