@@ -122,15 +122,11 @@ func blocks(f *Fake, a *kernels.Args, grid int, body func(*fakeBlock) error) fun
 	}
 }
 
-func word(at uint64) uint32 { return load32(uintptr(at)) }
-
+func word(at uint64) uint32       { return load32(uintptr(at)) }
 func setWord(at uint64, v uint32) { store32(uintptr(at), v) }
-
 func addWord(at uint64, v uint32) { atomic.AddUint32((*uint32)(pointer(uintptr(at))), v) }
-
-func long(at uint64) uint64 { return atomic.LoadUint64((*uint64)(pointer(uintptr(at)))) }
-
-func setLong(at, v uint64) { atomic.StoreUint64((*uint64)(pointer(uintptr(at))), v) }
+func long(at uint64) uint64       { return atomic.LoadUint64((*uint64)(pointer(uintptr(at)))) }
+func setLong(at, v uint64)        { atomic.StoreUint64((*uint64)(pointer(uintptr(at))), v) }
 
 func (b *fakeBlock) aborted() bool { return word(b.a.Ctl+kernels.CtlAbort) != 0 }
 
