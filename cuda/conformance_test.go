@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -404,67 +403,6 @@ func TestEpochWrap(t *testing.T) {
 	}
 }
 
-// TestTimeout leaves a rank out: the others report whom they waited for, their
-// contexts live, and a new group works.
-func TestTimeout(t *testing.T) {
-	for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
-		t.Run(algo.String(), func(t *testing.T) {
-			const n, absent, count = 4, 2, 4096
-			r := newRigT(t, n)
-			o := smallGroup(false, n)
-			o.Timeout = 100 * time.Millisecond
-			g, err := r.w.NewGroup([]int{0, 1, 2, 3}, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer g.Close()
-			a := r.alloc(count * 4)
-			start := time.Now()
-			for i, m := range g.Members() {
-				if i == absent {
-					continue
-				}
-				for j := 0; j < 3; j++ { // what follows in the stream must give up at once
-					op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo,
-						Tensors: []Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, a), Bytes: count * 4}}}
-					if err := m.Enqueue(r.streams[i], op); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			timeouts := 0
-			for i, m := range g.Members() {
-				if i == absent {
-					continue
-				}
-				err := m.Check(r.streams[i])
-				var te *TimeoutError
-				switch {
-				case errors.As(err, &te):
-					timeouts++
-					if te.Rank != i || te.Elapsed < o.Timeout || te.Peer == i {
-						t.Errorf("rank %d: %+v", i, *te)
-					}
-				case !errors.Is(err, ErrAborted):
-					t.Errorf("rank %d: %v", i, err)
-				}
-				if err := m.Enqueue(r.streams[i], Op{Kind: kernels.Barrier}); err == nil {
-					t.Errorf("rank %d: a broken group took another call", i)
-				}
-			}
-			if timeouts == 0 {
-				t.Error("nobody reported the timeout")
-			}
-			if d := time.Since(start); d > o.Timeout+time.Second {
-				t.Errorf("it took %v", d)
-			}
-			if err := r.runCase(caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{100}}, rand.New(rand.NewPCG(1, 1))); err != nil {
-				t.Errorf("another group of the same ranks: %v", err)
-			}
-		})
-	}
-}
-
 // TestPushSizes pushes small and large tensors by turns, on grids of different sizes, without
 // waiting for the host in between: blocks keep their counts and slots from call to call.
 func TestPushSizes(t *testing.T) {
@@ -509,95 +447,6 @@ func TestPushSizes(t *testing.T) {
 				t.Errorf("%d bytes, rank %d: element %d is wrong", len(ref), rank, at)
 			}
 		}
-	}
-}
-
-func TestAbort(t *testing.T) {
-	r := newRigT(t, 3)
-	reason := errors.New("enough")
-	m := r.g.Members()[0]
-	if err := m.Enqueue(r.streams[0], Op{Kind: kernels.Barrier}); err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(10*time.Millisecond, func() { m.Abort(reason) })
-	start := time.Now()
-	if err := m.Check(r.streams[0]); !errors.Is(err, ErrAborted) || !errors.Is(err, reason) {
-		t.Errorf("got %v", err)
-	}
-	if d := time.Since(start); d > 2*time.Second {
-		t.Errorf("it took %v", d)
-	}
-	if !m.GivenUp() || r.g.Members()[1].GivenUp() {
-		t.Error("a kernel of rank 0 alone left early")
-	}
-	// The other members have learned it without a kernel in flight, and from whom.
-	err := r.g.Members()[1].Enqueue(r.streams[1], Op{Kind: kernels.Barrier})
-	var gave *GaveUpError
-	if !errors.Is(err, ErrAborted) || !errors.As(err, &gave) || gave.Rank != 0 {
-		t.Errorf("late peer: %v", err)
-	}
-	if err := r.g.Members()[1].Check(r.streams[1]); !errors.Is(err, ErrAborted) {
-		t.Errorf("late peer: %v", err)
-	}
-	if err := r.g.Rejoin(); err != nil || m.GivenUp() {
-		t.Errorf("joined anew, given up %v: %v", m.GivenUp(), err)
-	}
-}
-
-// TestLeftEarly enqueues kernels of all kinds in a group whose abort they alone find out:
-// each tells the host, but for a signal, which waits for nobody and is sent.
-func TestLeftEarly(t *testing.T) {
-	r := newRigT(t, 2)
-	m, s, ctx := r.g.Members()[0], r.streams[0], r.w.Rank(0).Ctx
-	a := r.w.Addr(0, r.alloc(1<<16))
-	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll, kernels.Barrier, kernels.Broadcast} {
-		for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push} {
-			op := Op{Kind: kind, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: []Tensor{{Src: a, Dst: a + 1<<15, Bytes: 4096}}}
-			p, err := m.Prepare(op)
-			var plan *kernels.PlanError
-			if errors.As(err, &plan) {
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.drv.Memset32(ctx, s, m.ctl+kernels.CtlAbort, 1, 1); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.drv.StreamSync(ctx, s); err != nil {
-				t.Fatal(err)
-			}
-			if m.GivenUp() {
-				t.Fatalf("%v by %v: nothing has run yet", kind, algo)
-			}
-			if err := p.Enqueue(s); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.drv.StreamSync(ctx, s); err != nil {
-				t.Fatal(err)
-			}
-			if !m.GivenUp() {
-				t.Errorf("%v by %v left without a word", kind, algo)
-			}
-			if err := r.g.Rejoin(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := r.drv.Memset32(ctx, s, m.ctl+kernels.CtlAbort, 1, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Signal(s, 3, 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.g.Members()[1].Wait(r.streams[1], 3, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.g.Members()[1].Check(r.streams[1]); err != nil {
-		t.Errorf("the peer did not get the signal: %v", err)
-	}
-	if err := r.drv.StreamSync(ctx, s); err != nil || m.GivenUp() {
-		t.Errorf("a signal gave up: %v", err)
 	}
 }
 
