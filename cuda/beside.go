@@ -17,8 +17,7 @@ import "github.com/seed-ee968945/concert/kernels"
 // of its own, pieces too small to be worth a copy for each peer, and folds.
 //
 //   - all_gather and all_to_all: when all have come, copies to the peers go out, with
-//     the own and the small pieces by a guest in a second stream; all meet at the end,
-//     and between large copies to different peers.
+//     the own and the small pieces by a guest in a second stream; all meet at the end.
 //   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
 //     filled again when its owner has given credit for it. The second stream folds what
 //     has come into a part, all tensors by one kernel, and gives the credits; it may still
@@ -65,7 +64,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	b.c.Wait(m.engine.in, m.engine.fork)
 	switch op.Kind {
 	case kernels.AllGather, kernels.AllToAll:
-		b.moveBeside(ts, total)
+		b.moveBeside(ts)
 	case kernels.ReduceScatter:
 		p.parts = b.reduceBeside(ts)
 		p.ahead.Append(p.cmds)
@@ -119,22 +118,6 @@ func (m *Member) worthCopies(kind kernels.Collective, total uint64) bool {
 // small says that a piece goes by a guest and not by a copy for each peer.
 func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuning.BesidePiece }
 
-// inTurns calls send for every peer, nearest first. Ranks that send much meet before they
-// go on to their next peers: else the copies of ranks that have drifted apart, because
-// compute was in the way of one of them, share a receiver's links while another's idle,
-// and stay so. In steps of a model, gathers of 1 GiB took 2.1 or 3.9 ms without.
-func (b *engineBuilder) inTurns(bytes uint64, send func(r, world int)) {
-	least, first := b.m.Group.tuning.BesideTurn, true
-	b.peers(func(r, world int) {
-		if !first && least > 0 && bytes >= least {
-			b.meet(Main, quietTurn+b.turns%2*quietRow)
-			b.turns++
-		}
-		send(r, world)
-		first = false
-	})
-}
-
 // guest adds kernels that copy segments and find room beside others.
 func (b *engineBuilder) guest(s Stream, segs []kernels.Seg) {
 	for len(segs) > 0 {
@@ -145,8 +128,8 @@ func (b *engineBuilder) guest(s Stream, segs []kernels.Seg) {
 	}
 }
 
-// moveBeside serves all_gather and all_to_all of so many bytes to each peer.
-func (b *engineBuilder) moveBeside(ts []Tensor, total uint64) {
+// moveBeside serves all_gather and all_to_all.
+func (b *engineBuilder) moveBeside(ts []Tensor) {
 	m, e := b.m, b.m.engine
 	from := func(t Tensor, r int) Ptr {
 		if b.op.Kind == kernels.AllGather {
@@ -174,7 +157,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor, total uint64) {
 		b.c.Wait(e.in, e.sent)
 	}
 	b.guest(e.in, append(small, own...))
-	b.inTurns(total, func(r, world int) {
+	b.peers(func(r, world int) {
 		for _, t := range ts {
 			if !b.small(t.Bytes) {
 				b.c.Copy(Main, b.there(world, into(t)), from(t, r), t.Bytes)
@@ -187,14 +170,6 @@ func (b *engineBuilder) moveBeside(ts []Tensor, total uint64) {
 
 // round is what fills a part of staging: parts of tensors.
 type round []chunk
-
-// bytes is how many the largest piece that a rank sends to a peer has in all.
-func (p round) bytes() (n uint64) {
-	for _, c := range p {
-		n += c.piece
-	}
-	return n
-}
 
 // cutRounds deals the tensors out to rounds that each fill a slot of staging per
 // rank: tensors are cut where a slot ends, and small ones share it.
@@ -292,8 +267,8 @@ func (b *engineBuilder) stage(i int, parts round) {
 	b.await(Main, b.credit(i))
 	b.meet(Main, quietReady)
 	var small []kernels.Seg
-	move := func(peers func(func(r, world int)), copies bool) {
-		peers(func(r, world int) {
+	move := func(copies bool) {
+		b.peers(func(r, world int) {
 			offs := b.offsets(parts, r)
 			for j, c := range parts {
 				at, bytes := b.pieceOf(c, r)
@@ -307,14 +282,13 @@ func (b *engineBuilder) stage(i int, parts round) {
 			}
 		})
 	}
-	if move(b.peers, false); len(small) > 0 { // beside the copies
+	if move(false); len(small) > 0 { // beside the copies
 		b.c.Record(Main, e.sent)
 		b.c.Wait(e.out, e.sent)
 		b.guest(e.out, small)
 		b.c.Record(e.out, e.joinOut)
 	}
-	turns := func(f func(r, world int)) { b.inTurns(parts.bytes(), f) }
-	if move(turns, true); len(small) > 0 {
+	if move(true); len(small) > 0 {
 		b.c.Wait(Main, e.joinOut)
 	}
 	b.meet(Main, quietDone)
@@ -374,7 +348,7 @@ func (b *engineBuilder) guestFold(s kernels.Seg, scratch uint64) {
 func (b *engineBuilder) deal(i int, parts round) {
 	e, offs := b.m.engine, b.offsets(parts, b.m.Index)
 	b.c.Wait(Main, e.folded[i])
-	b.inTurns(parts.bytes(), func(r, world int) {
+	b.peers(func(r, world int) {
 		for j, c := range parts {
 			at, bytes := c.slice(b.m.Index)
 			own := c.t.Dst + Ptr(at)

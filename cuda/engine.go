@@ -209,7 +209,6 @@ type engineBuilder struct {
 	n   int
 	err error
 
-	turns  uint64 // meetings between copies to two peers
 	root   int
 	toRoot bool // folded slices go to the root alone
 }

@@ -18,14 +18,12 @@ import (
 //   - ready: the peer has come, and its results may be written;
 //   - done: it has written here;
 //   - left: it needs its tensors no more;
-//   - turn, two rows that alternate: it goes on to its next peer;
 //   - credit, a row for each part of staging: it has folded what we put into that part
 //     there. Credits begin as set, and every fill of a part takes one from each peer.
 //
 // Flags of one row are never set twice in a row. Meetings by ready, done and left take
 // turns, every call of the main stream has two kinds of them: a peer can set ready anew
 // only after it saw our done or left, which we send after clearing its ready, and so on.
-// Between ready and done, the two rows of turn alternate for the same reason.
 // A credit comes after the copies that we made behind clearing the one before it. So no
 // flag is set while it is still up, and none needs an epoch.
 //
@@ -37,8 +35,7 @@ const (
 	quietReady  = kernels.CtlQuiet
 	quietDone   = quietReady + quietRow
 	quietLeft   = quietDone + quietRow
-	quietTurn   = quietLeft + quietRow
-	quietCredit = quietTurn + 2*quietRow
+	quietCredit = quietLeft + quietRow
 	quietBytes  = quietCredit + StagingParts*quietRow - quietReady
 )
 

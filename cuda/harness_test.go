@@ -97,7 +97,7 @@ func smallGroup(share bool, ranks int) GroupOptions {
 	tune.Blocks, tune.PushBlocks = 4, 4
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.EngineChunks = 3
-	tune.BesideMove, tune.BesideReduce, tune.BesideTurn, tune.BesidePiece, tune.GuestFold = 4<<10, 4<<10, 8<<10, 256, 64<<10
+	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.GuestFold = 4<<10, 4<<10, 256, 64<<10
 	return GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: 1 << 20, Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
 }
 

@@ -28,7 +28,6 @@ type Tuning struct {
 	PushBlocks    int    `json:"push_blocks"`     // push kernels, two to a multiprocessor
 	BesideMove    uint64 `json:"beside_move"`     // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
 	BesideReduce  uint64 `json:"beside_reduce"`   // reduce_scatter and all_reduce likewise
-	BesideTurn    uint64 `json:"beside_turn"`     // ranks that send so many bytes to each peer meet before they turn to the next, 0 for never
 	BesidePiece   uint64 `json:"beside_piece"`    // smaller pieces go to the peers by guests instead of by copies
 	GuestFold     uint64 `json:"guest_fold"`      // folds of up to that many bytes go by guests, larger ones by kernels that wait for room
 	EngineChunks  int    `json:"engine_chunks"`   // chunks that hide the fold in all_reduce by copy engines, 0 for one
@@ -39,7 +38,7 @@ type Tuning struct {
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
 		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 128 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
-		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesideTurn: 16 << 20, BesidePiece: 64 << 10, GuestFold: 8 << 20}
+		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10, GuestFold: 8 << 20}
 	if n == 3 { // not measured
 		t.EngineReduce, t.EngineInPlace = 0, 0
 	}

@@ -18,7 +18,7 @@ import (
 
 // Sizes of a model's state.
 const (
-	Bytes   = 112
+	Bytes   = 96
 	Procs   = 6
 	Pending = 8
 )
