@@ -21,8 +21,9 @@ import "github.com/seed-ee968945/concert/kernels"
 //   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
 //     filled again when its owner has given credit for it. The second stream folds what
 //     has come into a part, all tensors by one kernel, and gives the credits; it may still
-//     be at it when the next call's copies go out. All ranks meet before and after the copies of a part: ranks
-//     that drift apart send to one receiver at a time, which halves what the links carry.
+//     be at it when the next call's copies go out. All ranks meet before and after the
+//     copies of a part: ranks that drift apart send to one receiver at a time, which halves
+//     what the links carry.
 //   - all_reduce: the same for a slice of the tensor for each rank, and copies of the
 //     folded slice to all peers while the next rounds' pieces go out. A rank's slice
 //     in a peer's result is overwritten only after that peer's part of it has come
