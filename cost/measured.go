@@ -56,8 +56,9 @@ type Instruction struct {
 	// Late says that it is of a program that was made with the rest of the table. Apply
 	// passes it over, so that the same program is made again, of which all is known.
 	Late bool `json:"late,omitempty"`
-	// Speed, of a collective that has compute beside it, is how fast it goes on
-	// meanwhile, as a part of its speed alone; 0 if that was not measured.
+	// Speed, of a collective that has compute beside it or of a chain that has
+	// collectives beside it, is how fast it goes on meanwhile, as a part of its speed
+	// alone; 0 if that was not measured.
 	Speed float64 `json:"speed,omitempty"`
 }
 
@@ -222,6 +223,16 @@ func (m *Measured) Speed(key string) (float64, bool) {
 		return 0, false
 	}
 	return m.Instructions[i].Speed, true
+}
+
+// ChainSpeed is how fast the chain of that key goes on beside collectives, as a part of
+// its speed alone.
+func (m *Measured) ChainSpeed(key string) (float64, bool) {
+	i, ok := find(m.Chains, key)
+	if !ok || m.Chains[i].Speed == 0 {
+		return 0, false
+	}
+	return m.Chains[i].Speed, true
 }
 
 func find(list []Instruction, key string) (int, bool) {

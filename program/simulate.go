@@ -237,7 +237,7 @@ func (s *simulation) speed(k int) float64 {
 			speed = min(speed, c)
 		}
 	}
-	return max(speed, 0.01)
+	return max(speed, 0.001)
 }
 
 // share is the speed of a collective beside the others that run, by what the links

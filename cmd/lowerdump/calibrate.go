@@ -32,8 +32,8 @@ it stands in the program; collectives of one tensor by size; and what an edge be
 streams takes. The whole step shows the rest, under load and from captured graphs with
 marks in them: the times of chains of launches between which their stream waits for
 nothing, in which products are joined, kernels begin early and caches are as they are,
-and how much compute and communication slow each other down. Times of launches and
-collectives are those of the slowest rank, times of chains those of the middle one.
+and how much compute and communication slow each other down, each chain and collective
+by itself. Times of launches and chains are those of the slowest rank.
 Inputs are random, and in reach of what they index. A backward function whose forward
 one comes before it, from a file of the same name up to the first dot, takes what that
 leaves: how long its launches take depends on its numbers.

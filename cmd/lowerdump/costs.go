@@ -288,10 +288,20 @@ func simulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 			speed[in], _ = m.Speed(p.CostKey(in) + besideKey)
 		}
 	}
+	for _, c := range p.Chains() {
+		if own, ok := m.ChainSpeed(p.ChainKey(c)); ok {
+			for _, i := range c.Instrs {
+				speed[&p.Instrs[i]] = own
+			}
+		}
+	}
 	slowed := func(l, c *program.Instr) (compute, comm float64) {
 		compute, comm = m.Speeds(l.Op, c.Op)
 		if own := speed[c]; own > 0 {
 			comm = own
+		}
+		if own := speed[l]; own > 0 {
+			compute = own
 		}
 		return compute, comm
 	}

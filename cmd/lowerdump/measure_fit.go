@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -16,6 +17,7 @@ type fitting struct {
 	obs   []cost.Slowdown
 	ops   []besideOps // launches of kinds that were seen
 	comm  map[string]*going
+	chain map[string]*going // by key: beside collectives
 }
 
 // disturbed is a kind of launch beside a kind of collective.
@@ -30,9 +32,10 @@ type besideOps struct {
 	kind   int
 }
 
-// going sums up how collectives of one key, or op, went on beside compute.
+// going sums up how collectives of one key, or op, went on beside compute, or chains
+// beside collectives.
 type going struct {
-	did, over, lasted float64 // what was done of them beside compute, while that ran, and in all
+	did, over, lasted float64 // what was done of them beside the other, while that ran, and in all
 	times             int
 }
 
@@ -41,19 +44,15 @@ type going struct {
 func (s *session) steps(m *cost.Measured) {
 	chains := map[string][]float64{}
 	var keys []string
-	fit := &fitting{m: m, comm: map[string]*going{}}
+	fit := &fitting{m: m, comm: map[string]*going{}, chain: map[string]*going{}}
 	s.calls(m)
 	for c, ranks := range s.ofSteps() {
 		for n, chain := range c.chains {
-			var us []float64 // the ranks wait for each other; one alone may have been held up
-			for _, r := range ranks {
-				us = append(us, c.alone(r, n))
-			}
 			key := c.p.ChainKey(chain)
 			if chains[key] == nil {
 				keys = append(keys, key)
 			}
-			chains[key] = append(chains[key], median(us))
+			chains[key] = append(chains[key], c.alone(ranks, n))
 		}
 		around := 0.0
 		for _, r := range ranks {
@@ -130,24 +129,33 @@ func (s *session) calls(m *cost.Measured) {
 	}
 }
 
-// alone is what a chain takes with nothing beside it on a rank: as it is in the step if
-// nothing ran beside it there in most replays, under that step's load; else as measured
-// apart.
-func (c *calibration) alone(r *inStep, n int) float64 {
+// alone is what a chain takes with nothing beside it, on the slowest rank, for which the
+// others wait in the next collective: as it is in the step if nothing ran beside it there
+// in most replays, under that step's load; else as measured apart.
+func (c *calibration) alone(ranks []*inStep, n int) float64 {
 	var us []float64
-	for i := range r.Runs {
-		chain, over := r.Runs[i].chain(n), 0.0
-		for j := range c.collectives {
-			over += chain.overlap(c.collective(&r.Runs[i], j))
+	for k := range ranks[0].Runs {
+		slowest, touched := 0.0, false
+		for _, r := range ranks {
+			chain, over := r.Runs[k].chain(n), 0.0
+			for j := range c.collectives {
+				over += chain.overlap(c.collective(&r.Runs[k], j))
+			}
+			took := chain.to - chain.from
+			slowest, touched = max(slowest, took), touched || over > mostTouched*took
 		}
-		if took := chain.to - chain.from; took > 0 && over <= mostTouched*took {
-			us = append(us, took)
+		if slowest > 0 && !touched {
+			us = append(us, slowest)
 		}
 	}
-	if 2*len(us) > len(r.Runs) {
+	if 2*len(us) > len(ranks[0].Runs) {
 		return median(us)
 	}
-	return r.Chains[n]
+	slowest := 0.0
+	for _, r := range ranks {
+		slowest = max(slowest, r.Chains[n])
+	}
+	return slowest
 }
 
 // collective is when collective number j ran.
@@ -184,13 +192,18 @@ func (f *fitting) replay(c *calibration, ranks []*inStep, n int) {
 	waited := make([]float64, len(c.collectives))
 	over := make([]float64, len(c.collectives))   // beside compute
 	shared := make([]float64, len(c.collectives)) // beside collectives of other streams
+	slow := make([]went, len(c.chains))           // on the rank where it took longest
 	for rank, r := range ranks {
 		run := &r.Runs[n]
+		comms := c.overlapped(run)
 		busy := make([][]span, len(c.p.Streams)) // by stream
 		for k, chain := range c.chains {
 			list := c.spans(chain, run.From[k], run.To[k], us)
 			busy[chain.Stream] = append(busy[chain.Stream], list...)
-			f.chain(c, run, run.To[k]-run.From[k]-r.Chains[k], list)
+			f.lost(c, run, run.To[k]-run.From[k]-r.Chains[k], list)
+			if took := run.To[k] - run.From[k]; took > slow[k].took {
+				slow[k] = went{r.Chains[k], took, run.chain(k).covered(comms)}
+			}
 		}
 		for j := range c.collectives {
 			s := c.collective(run, j)
@@ -201,6 +214,9 @@ func (f *fitting) replay(c *calibration, ranks []*inStep, n int) {
 				}
 			}
 		}
+	}
+	for k, chain := range c.chains {
+		f.went(f.chain, c.p.ChainKey(chain), slow[k])
 	}
 	for j, i := range c.collectives {
 		if c.beside[i] && shared[j] <= mostTouched*waited[j] { // what shares the links says nothing of compute
@@ -221,8 +237,29 @@ func (c *calibration) shares(r *inRun, j int) float64 {
 	return sum
 }
 
-// chain observes what a chain, of these instructions, lost beside collectives.
-func (f *fitting) chain(c *calibration, r *inRun, lost float64, list []span) {
+// overlapped lists when collectives ran that have compute beside them, in order and
+// without overlaps.
+func (c *calibration) overlapped(r *inRun) []span {
+	var list []span
+	for j, i := range c.collectives {
+		if c.beside[i] {
+			list = append(list, c.collective(r, j))
+		}
+	}
+	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var out []span
+	for _, s := range list {
+		if n := len(out); n > 0 && s.from <= out[n-1].to {
+			out[n-1].to = max(out[n-1].to, s.to)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// lost observes what a chain, of these instructions, lost beside collectives.
+func (f *fitting) lost(c *calibration, r *inRun, lost float64, list []span) {
 	o := cost.Slowdown{Lost: lost}
 	any := false
 	for j, i := range c.collectives {
@@ -267,26 +304,34 @@ const leastCovered = 0.2
 // collective observes how a collective went on: it took so long, of which compute ran
 // for over. What was not done beside compute went on as fast as alone.
 func (f *fitting) collective(op, key string, took, over float64) {
-	alone, ok := f.m.Micros(key)
-	if !ok || over < leastCovered*took {
-		return
-	}
-	for _, name := range []string{op, key} {
-		g := f.comm[name]
-		if g == nil {
-			g = new(going)
-			f.comm[name] = g
-		}
-		g.did += max(alone-(took-over), 0)
-		g.over += over
-		g.lasted += took
-		g.times++
+	if alone, ok := f.m.Micros(key); ok {
+		f.went(f.comm, op, went{alone, took, over})
+		f.went(f.comm, key, went{alone, took, over})
 	}
 }
 
-// speed is how fast a collective goes on beside compute, 0 if that is not known.
-func (f *fitting) speed(name string) float64 {
-	g := f.comm[name]
+// went is how long something takes alone, how long it took, and for how much of that it
+// was beside something.
+type went struct{ alone, took, over float64 }
+
+// went observes how something went on.
+func (f *fitting) went(in map[string]*going, name string, w went) {
+	if w.over < leastCovered*w.took || w.took <= 0 {
+		return
+	}
+	g := in[name]
+	if g == nil {
+		g = new(going)
+		in[name] = g
+	}
+	g.did += max(w.alone-(w.took-w.over), 0)
+	g.over += w.over
+	g.lasted += w.took
+	g.times++
+}
+
+// speed is how fast that went on, 0 if it is not known.
+func (g *going) speed() float64 {
 	if g == nil || g.over <= 0 {
 		return 0
 	}
@@ -294,7 +339,7 @@ func (f *fitting) speed(name string) float64 {
 }
 
 // leastSpeed is the least that a speed is taken to be.
-const leastSpeed = 0.05
+const leastSpeed = 0.005
 
 // finish puts speeds into the table.
 func (f *fitting) finish() {
@@ -304,14 +349,19 @@ func (f *fitting) finish() {
 		if g == nil {
 			continue
 		}
-		e.Speed = rounded(f.speed(e.Key))
+		e.Speed = rounded(g.speed())
 		// What is done faster in the step than by itself had to wait there.
 		e.Us = min(e.Us, rounded(g.lasted/float64(g.times)))
+	}
+	for i := range f.m.Chains {
+		if g := f.chain[f.m.Chains[i].Key]; g != nil {
+			f.m.Chains[i].Speed = rounded(g.speed())
+		}
 	}
 	lost, _ := cost.FitSlowdowns(len(f.kinds), f.obs)
 	for _, op := range f.ops {
 		b := cost.Beside{Launch: op.launch, Collective: f.kinds[op.kind].collective, Compute: rounded(1 - lost[op.kind]), Comm: 1}
-		if speed := f.speed(b.Collective); speed > 0 {
+		if speed := f.comm[b.Collective].speed(); speed > 0 {
 			b.Comm = rounded(speed)
 		}
 		f.m.Beside = slices.DeleteFunc(f.m.Beside, func(o cost.Beside) bool { return o.Launch == b.Launch && o.Collective == b.Collective })

@@ -151,7 +151,7 @@ func TestFittedTableSimulates(t *testing.T) {
 	}
 }
 
-// What steps show, as a table's rows: the slower half's chains, the rank that waits
+// What steps show, as a table's rows: the slowest rank's chains, the rank that waits
 // least in collectives, and the calmest program around a step.
 func TestStepsInTable(t *testing.T) {
 	s, c := tracedCalibration(t, "llama8b_l4_tp4_small.fw")
