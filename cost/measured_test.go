@@ -19,7 +19,7 @@ func table() *Measured {
 			{Key: "copy bf16[2] -> bf16[2]", Us: 1},
 			{Key: "all_reduce@4 bf16[2] -> bf16[2] beside", Us: 3, Speed: 0.75},
 		},
-		Chains: []Instruction{{Key: "chain of 2 matmul...copy 00", Us: 9.5}}, StepUs: 4.5,
+		Chains: []Instruction{{Key: "chain of 1 matmul 01", Us: 7}, {Key: "chain of 2 matmul...copy 00", Us: 9.5, Speed: 0.8}}, StepUs: 4.5,
 		Collectives: []Collective{{"all_reduce", 4, 1 << 20, 16, 12}, {"all_reduce", 4, 1 << 10, 4, 0}, {"all_gather", 4, 1 << 10, 3, 3}},
 		Beside:      []Beside{{"matmul", "all_reduce", 0.9, 0.8}, {"fused", "all_reduce", 0.7, 0.6}},
 	}
@@ -57,6 +57,12 @@ func TestMeasuredFile(t *testing.T) {
 	}
 	if us, ok := got.ChainMicros("chain of 2 matmul...copy 00"); !ok || us != 9.5 {
 		t.Error(us, ok)
+	}
+	if speed, ok := got.ChainSpeed("chain of 2 matmul...copy 00"); !ok || speed != 0.8 {
+		t.Errorf("speed of a chain: %v, %v", speed, ok)
+	}
+	if _, ok := got.ChainSpeed("chain of 1 matmul 01"); ok {
+		t.Error("a chain that nothing ran beside has a speed")
 	}
 	if speed, ok := got.Speed("all_reduce@4 bf16[2] -> bf16[2] beside"); !ok || speed != 0.75 {
 		t.Error(speed, ok)
