@@ -122,6 +122,37 @@ func TestQuietTimeout(t *testing.T) {
 	}
 }
 
+// TestQuietGivenUp gives up a group in which a peer waits without a kernel: when that
+// wait has been ended the peer must not take what came for results.
+func TestQuietGivenUp(t *testing.T) {
+	r := newRigT(t, 2)
+	src, dst := r.alloc(64), r.alloc(256)
+	ms := r.g.Members()
+	if err := ms[1].Enqueue(r.streams[1], quietOp(r, 1, src, dst)); err != nil {
+		t.Fatal(err)
+	}
+	if ms[1].GivenUp() {
+		t.Fatal("given up before the abort")
+	}
+	ms[0].Abort(errors.New("enough"))
+	// As the streams of a rank whose waits have been ended would.
+	var b Commands
+	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(Main, quietReady)
+	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(Main, quietDone)
+	if err := r.drv.Run(ms[0].Rank.Ctx, b.On(r.streams[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.drv.StreamSync(ms[1].Rank.Ctx, r.streams[1]); err != nil {
+		t.Fatal(err)
+	}
+	if !ms[1].GivenUp() {
+		t.Error("the gather ended without its peer's piece, and nobody says so")
+	}
+	if err := r.g.Rejoin(); err != nil || ms[1].GivenUp() {
+		t.Errorf("joined anew, given up %v: %v", ms[1].GivenUp(), err)
+	}
+}
+
 // TestRejoinAfter lets a group go on while other work of its devices does, which Rejoin
 // would wait for.
 func TestRejoinAfter(t *testing.T) {

@@ -38,8 +38,12 @@ func (m *Member) Tend(waited time.Duration) error {
 	return nil
 }
 
-// GivenUp says whether a kernel of this member has left early, because the group was
-// given up, here or by a peer: its results are undefined then. It reads host memory only,
-// and what it says holds for all kernels that have ended: a caller asks after it has seen
-// an event behind them. The peer's reason may reach Err later.
-func (m *Member) GivenUp() bool { return m.host != 0 && load32(m.host+kernels.CtlLeft) != 0 }
+// GivenUp says whether results of this member may be undefined because the group was
+// given up, here or by a peer: a kernel has left early, or the group is broken and has
+// had collectives without kernels. No kernel tells of those: the streams of a peer that
+// has heard of the break earlier go on without what they waited for, and set our flags.
+// It reads host memory only, and what it says holds for all work that has ended: a
+// caller asks after it has seen an event behind it. The peer's reason may reach Err later.
+func (m *Member) GivenUp() bool {
+	return m.host != 0 && load32(m.host+kernels.CtlLeft) != 0 || m.isQuiet() && m.Err() != nil
+}
