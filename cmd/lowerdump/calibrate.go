@@ -33,7 +33,8 @@ streams takes. The whole step shows the rest, under load and from captured graph
 marks in them: the times of chains of launches between which their stream waits for
 nothing, in which products are joined, kernels begin early and caches are as they are,
 and how much compute and communication slow each other down, each chain and collective
-by itself. Times of launches and chains are those of the slowest rank.
+by itself. Times of launches by themselves and of chains are those of the slowest rank,
+those of long launches in the step of the middle one.
 Inputs are random, and in reach of what they index. A backward function whose forward
 one comes before it, from a file of the same name up to the first dot, takes what that
 leaves: how long its launches take depends on its numbers.
