@@ -93,8 +93,10 @@ func (b *fakeBlock) pushAll(gather bool) error {
 	}
 	for t := uint32(0); t <= mine; t++ {
 		if t < mine {
-			if err := b.await(kernels.CtlCredit, done+t-kernels.PushDepth+1); err != nil {
-				return err
+			if t >= kernels.PushDepth {
+				if err := b.await(kernels.CtlCredit, done+t-kernels.PushDepth+1); err != nil {
+					return err
+				}
 			}
 			b.pushChunk(gather, b.bid+t*b.grid, (done+t)%kernels.PushDepth)
 			b.raise(kernels.CtlPushed, done+t+1)
@@ -104,7 +106,9 @@ func (b *fakeBlock) pushAll(gather bool) error {
 				return err
 			}
 			b.foldChunk(gather, b.bid+(t-1)*b.grid, (done+t-1)%kernels.PushDepth)
-			b.raise(kernels.CtlCredit, done+t)
+			if t-1+kernels.PushDepth < mine {
+				b.raise(kernels.CtlCredit, done+t)
+			}
 		}
 	}
 	setWord(a.Ctl+kernels.CtlChunks+4*uint64(b.bid), done+mine)

@@ -13,7 +13,10 @@
 //         peer's, and raises the CREDIT counter of (b, this rank) on every peer.
 //
 // push runs AHEAD chunks ahead of fold, so that the links never wait for the adds. It
-// waits for the CREDIT of the chunk DEPTH before, whose slot it fills again.
+// waits for the CREDIT of the chunk DEPTH before, whose slot it fills again. The first
+// DEPTH chunks of a call need none, and so the last DEPTH folds give none: when the call
+// before has ended on this rank, all peers have folded what it staged (the exit barrier).
+// Credits cost a release each, which waits until the links have carried the sums.
 // Chunks are numbered per block over all calls, in device memory, so counters are
 // never reset and compare wrap-safe, and slots carry over from call to call.
 //
@@ -173,7 +176,7 @@ template <bool GATHER, int T, int N, class A> DEV void pushAll(const A &p) {
   u32 mine = bid() < chunks ? (chunks - bid() + nblocks() - 1) / nblocks() : 0;
   for (u32 t = 0; t < mine + AHEAD; t++) {
     if (t < mine) {
-      if (!await(a, CTL_CREDIT, done + t - DEPTH + 1))
+      if (t >= DEPTH && !await(a, CTL_CREDIT, done + t - DEPTH + 1))
         return;
       push<GATHER, N>(p, bid() + t * nblocks(), (done + t) % DEPTH);
       raise(a, CTL_PUSHED, done + t + 1);
@@ -183,7 +186,8 @@ template <bool GATHER, int T, int N, class A> DEV void pushAll(const A &p) {
       if (!await(a, CTL_PUSHED, done + f + 1))
         return;
       fold<GATHER, T, N>(p, bid() + f * nblocks(), (done + f) % DEPTH);
-      raise(a, CTL_CREDIT, done + f + 1);
+      if (f + DEPTH < mine)
+        raise(a, CTL_CREDIT, done + f + 1);
     }
   }
   if (tid() == 0)

@@ -240,8 +240,9 @@ func direct(calls int, entry, release bool) Model {
 // chunks models push.cu with one block a rank: pushes run one chunk ahead of folds
 // through depth slots. A counts the chunks of all calls that were pushed, B those
 // folded; a call has per chunks. credit says whether pushes wait for credits,
-// release whether counters wait for the data.
-func chunks(calls, per, depth int, credit, release bool) Model {
+// release whether counters wait for the data, leave whether a call waits for the end of
+// the peers' calls, in which case the first depth chunks of the next need no credits.
+func chunks(calls, per, depth int, credit, release, leave bool) Model {
 	stage := func(rank, chunk, src int) uint8 { return uint8((rank*depth+chunk%depth)*n + src) }
 	pushed := func(rank, src int) uint8 { return uint8(depth*n*n + rank*n + src) }
 	credits := func(rank, src int) uint8 { return uint8((depth+1)*n*n + rank*n + src) }
@@ -261,7 +262,7 @@ func chunks(calls, per, depth int, credit, release bool) Model {
 					s.PC[p] = 4
 					return true, nil
 				}
-				if credit && a >= depth && int8(s.Mem[credits(p, peer(p, pc+1))]-uint8(a-depth+1)) < 0 {
+				if credit && a-done >= depth && int8(s.Mem[credits(p, peer(p, pc+1))]-uint8(a-depth+1)) < 0 {
 					return false, nil
 				}
 			case 2:
@@ -292,7 +293,7 @@ func chunks(calls, per, depth int, credit, release bool) Model {
 				if release && !s.Flushed(p) {
 					return false, nil
 				}
-				for k := 1; k < n; k++ {
+				for k := 1; k < n && b-done+depth < per; k++ {
 					s.Put(p, credits(peer(p, k), p), uint8(b+1))
 				}
 				s.B[p]++
@@ -308,7 +309,7 @@ func chunks(calls, per, depth int, credit, release bool) Model {
 					s.Put(p, exit(peer(p, k), p), uint8((b+per-1)/per))
 				}
 			case 10, 11:
-				if int8(s.Mem[exit(p, peer(p, pc-9))]-uint8(b/per)) < 0 {
+				if leave && int8(s.Mem[exit(p, peer(p, pc-9))]-uint8(b/per)) < 0 {
 					return false, nil
 				}
 			case 12:
@@ -334,7 +335,8 @@ func TestProtocols(t *testing.T) {
 		{"twoshot", twoshot(3, 2)},
 		{"barrier", barriers(3, true)},
 		{"direct", direct(3, true, true)},
-		{"push", chunks(3, 2, 2, true, true)},
+		{"push", chunks(2, 3, 2, true, true, true)},
+		{"push of few chunks", chunks(3, 2, 2, true, true, true)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			states, err := c.m.Check(20_000_000)
@@ -361,8 +363,9 @@ func TestBrokenProtocols(t *testing.T) {
 		{"barrier after a kernel that does not flush", barriers(3, false)},
 		{"direct without entry", direct(3, false, true)},
 		{"direct without release", direct(3, true, false)},
-		{"push without credits", chunks(3, 3, 2, false, true)},
-		{"push without release", chunks(3, 2, 2, true, false)},
+		{"push without credits", chunks(3, 3, 2, false, true, true)},
+		{"push without release", chunks(3, 2, 2, true, false, true)},
+		{"push without an exit barrier", chunks(3, 2, 2, true, true, false)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			states, err := c.m.Check(20_000_000)
