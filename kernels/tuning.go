@@ -37,14 +37,14 @@ type Tuning struct {
 // numbers by what a rank sends.
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
-		Push: 16 << 20, PushScatter: 128 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 128 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
+		Push: 16 << 20, PushScatter: 64 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 128 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
 		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10, GuestFold: 8 << 20}
 	if n == 3 { // not measured
 		t.EngineReduce, t.EngineInPlace = 0, 0
 	}
 	switch {
 	case n <= 2:
-		t.OneShot, t.PacketGather, t.PacketAll, t.PushScatter = 4<<20, 1<<20, 1<<20, 64<<20
+		t.OneShot, t.PacketGather, t.PacketAll = 4<<20, 1<<20, 1<<20
 		t.EngineReduce, t.EngineInPlace = 256<<20, 256<<20
 	case n > 4:
 		t.OneShot = 64 << 10
