@@ -77,7 +77,10 @@ func (m *Member) Err() error {
 }
 
 func (m *Member) fail(err error) error {
-	m.broken.CompareAndSwap(nil, &err)
+	if m.broken.CompareAndSwap(nil, &err) {
+		now := time.Now()
+		m.brokenAt.Store(&now)
+	}
 	return *m.broken.Load()
 }
 

@@ -98,7 +98,7 @@ func (m *Member) drain(s Stream) error {
 			m.Abort(&TimeoutError{Rank: m.Index, Peer: m.missing(), Seq: m.seq.Load(), Elapsed: elapsed})
 		}
 		if m.Err() != nil {
-			if err := m.release(); err != nil {
+			if err := m.endWaits(); err != nil {
 				return err
 			}
 		}
@@ -155,6 +155,23 @@ func awaited(flags []byte, n, self int) int {
 	return absent
 }
 
+// hearing is how long a rank keeps its streams waiting after its group has broken, so
+// that other processes hear of the break before what these streams go on to do reaches
+// them: their last collective would end with what has not come, and without an error. A
+// message through rank 0 takes less than a millisecond.
+const hearing = 50 * time.Millisecond
+
+// endWaits lets this rank's streams go on in a broken group. Callers repeat it, for it
+// does nothing while other processes may not have heard of the break.
+func (m *Member) endWaits() error {
+	if m.Rank.World.control != nil && m.Err() != nil {
+		if at := m.brokenAt.Load(); at == nil || time.Since(*at) < hearing {
+			return nil
+		}
+	}
+	return m.release()
+}
+
 // release sets all flags of this rank, which lets its streams go on.
 func (m *Member) release() error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
@@ -162,8 +179,8 @@ func (m *Member) release() error {
 }
 
 // finishAll waits for the streams, or for all work of the rank's context if there are
-// none. Meanwhile it keeps ending the waits
-// of quiet collectives, which nothing else would end in a broken group.
+// none. Meanwhile it keeps ending the waits of quiet collectives, which nothing else would
+// end in a broken group.
 func (m *Member) finishAll(streams ...Stream) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	finish := func() error {
@@ -182,7 +199,7 @@ func (m *Member) finishAll(streams ...Stream) error {
 	done := make(chan error)
 	go func() { done <- finish() }()
 	for {
-		if err := m.release(); err != nil {
+		if err := m.endWaits(); err != nil {
 			return errors.Join(err, <-done)
 		}
 		select {

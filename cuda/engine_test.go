@@ -153,6 +153,43 @@ func TestQuietGivenUp(t *testing.T) {
 	}
 }
 
+// TestHearing breaks a group of several processes: the waits of its streams end only
+// when the others have had time to hear of it.
+func TestHearing(t *testing.T) {
+	r := newRigT(t, 2)
+	m := r.g.Members()[0]
+	if err := m.Enqueue(r.streams[0], quietOp(r, 0, r.alloc(64), r.alloc(256))); err != nil {
+		t.Fatal(err)
+	}
+	r.w.control = new(control) // as if the peer were elsewhere
+	defer func() { r.w.control = nil }()
+	start := time.Now()
+	m.fail(ErrAborted)
+	early := 0
+	for {
+		if err := m.Tend(0); !errors.Is(err, ErrAborted) {
+			t.Fatal(err)
+		}
+		if done, err := r.drv.StreamQuery(m.Rank.Ctx, r.streams[0]); err != nil {
+			t.Fatal(err)
+		} else if done {
+			break
+		}
+		early++
+		time.Sleep(time.Millisecond)
+	}
+	if waited := time.Since(start); waited < hearing {
+		t.Errorf("the stream went on after %v, %d looks", waited, early)
+	}
+	r.w.control = nil
+	if err := r.g.Rejoin(); err != nil {
+		t.Fatal(err)
+	}
+	if m.brokenAt.Load() != nil {
+		t.Error("joined anew, and broken since some time")
+	}
+}
+
 // TestRejoinAfter lets a group go on while other work of its devices does, which Rejoin
 // would wait for.
 func TestRejoinAfter(t *testing.T) {

@@ -65,6 +65,8 @@ type Member struct {
 	engine  *engine
 	hostMu  sync.Mutex // host may go away while another goroutine aborts
 	broken  atomic.Pointer[error]
+	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.
+	brokenAt atomic.Pointer[time.Time]
 }
 
 const hostPageBytes = 4096
@@ -181,6 +183,7 @@ func (m *Member) clear() error {
 	}
 	clear(hostBytes(m.host, hostPageBytes))
 	m.broken.Store(nil)
+	m.brokenAt.Store(nil)
 	return d.StreamSync(r.Ctx, r.setup)
 }
 

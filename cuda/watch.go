@@ -33,7 +33,7 @@ func (m *Member) Tend(waited time.Duration) error {
 		err = m.Err()
 	}
 	if err != nil {
-		return errors.Join(err, m.release())
+		return errors.Join(err, m.endWaits())
 	}
 	return nil
 }
