@@ -1,7 +1,6 @@
 package fillrand
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"runtime"
@@ -283,20 +282,9 @@ func gcd(a, b int64) int64 {
 
 // put writes one element: a float as float32 and then as its type, or an integer.
 func put(out []byte, d dtype.DType, x float64) {
-	switch d {
-	case dtype.BF16:
-		binary.LittleEndian.PutUint16(out, dtype.BF16FromF32(float32(x)))
-	case dtype.F16:
-		binary.LittleEndian.PutUint16(out, dtype.F16FromF32(float32(x)))
-	case dtype.F32:
-		binary.LittleEndian.PutUint32(out, math.Float32bits(float32(x)))
-	case dtype.F64:
-		binary.LittleEndian.PutUint64(out, math.Float64bits(float64(float32(x))))
-	case dtype.I64:
-		binary.LittleEndian.PutUint64(out, uint64(int64(x)))
-	case dtype.I32:
-		binary.LittleEndian.PutUint32(out, uint32(int32(x)))
-	default: // I8, U8
-		out[0] = byte(int64(x))
+	if d.IsFloat() {
+		dtype.StoreFloat(d, out, float64(float32(x)))
+	} else {
+		dtype.StoreInt(d, out, int64(x))
 	}
 }
