@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 
@@ -246,16 +245,7 @@ func (c *calibration) overlapped(r *inRun) []span {
 			list = append(list, c.collective(r, j))
 		}
 	}
-	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	var out []span
-	for _, s := range list {
-		if n := len(out); n > 0 && s.from <= out[n-1].to {
-			out[n-1].to = max(out[n-1].to, s.to)
-			continue
-		}
-		out = append(out, s)
-	}
-	return out
+	return merged(list)
 }
 
 // lost observes what a chain, of these instructions, lost beside collectives.

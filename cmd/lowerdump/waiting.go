@@ -12,39 +12,33 @@ import (
 // last. What lies between two calls anyway, the median of the gaps, does not count: with
 // the events of a trace it is some microseconds.
 func waiting(spans []rt.Span, compute string) float64 {
-	var calls, comms []rt.Span
+	var calls, comms []span
 	for _, s := range spans {
-		if s.Stream == compute {
-			calls = append(calls, s)
+		if x := (span{from: s.Start, to: s.End}); s.Stream == compute {
+			calls = append(calls, x)
 		} else {
-			comms = append(comms, s)
+			comms = append(comms, x)
 		}
 	}
-	early := func(a, b rt.Span) int { return cmp.Compare(a.Start, b.Start) }
-	slices.SortStableFunc(calls, early)
-	slices.SortStableFunc(comms, early)
-	comms = merged(comms)
+	calls, comms = merged(calls), merged(comms)
 	if len(calls) == 0 || len(comms) == 0 {
 		return 0
 	}
-	begin, end := min(calls[0].Start, comms[0].Start), comms[len(comms)-1].End
-	type gap struct{ from, to float64 }
-	var gaps []gap
+	begin, end := min(calls[0].from, comms[0].from), comms[len(comms)-1].to
+	var gaps []span
 	var lengths []float64
-	reach := calls[0].End
+	reach := calls[0].to
 	for _, s := range calls[1:] {
-		if s.Start > reach {
-			gaps, lengths = append(gaps, gap{reach, s.Start}), append(lengths, s.Start-reach)
-		}
-		reach = max(reach, s.End)
+		gaps, lengths = append(gaps, span{from: reach, to: s.from}), append(lengths, s.from-reach)
+		reach = s.to
 	}
 	usual := 0.0
 	if len(lengths) > 0 {
 		usual = median(lengths)
 	}
-	total := during(comms, begin, calls[0].Start) + during(comms, reach, max(reach, end))
+	total := span{from: begin, to: calls[0].from}.covered(comms) + span{from: reach, to: max(reach, end)}.covered(comms)
 	for _, g := range gaps {
-		total += max(0, min(g.to-g.from-usual, during(comms, g.from, g.to)))
+		total += max(0, min(g.to-g.from-usual, g.covered(comms)))
 	}
 	return total
 }
@@ -56,23 +50,16 @@ func waiting(spans []rt.Span, compute string) float64 {
 // a step of short ones. The smaller of them is nearest.
 func exposed(lost, waiting float64) float64 { return max(0, min(lost, waiting)) }
 
-// merged joins spans that overlap; they come in the order of their beginnings.
-func merged(spans []rt.Span) []rt.Span {
-	var out []rt.Span
+// merged are spans in order of time, those that overlap or touch joined to one.
+func merged(spans []span) []span {
+	spans = slices.SortedStableFunc(slices.Values(spans), func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var out []span
 	for _, s := range spans {
-		if n := len(out); n > 0 && s.Start <= out[n-1].End {
-			out[n-1].End = max(out[n-1].End, s.End)
+		if n := len(out); n > 0 && s.from <= out[n-1].to {
+			out[n-1].to = max(out[n-1].to, s.to)
 			continue
 		}
 		out = append(out, s)
 	}
 	return out
-}
-
-// during is how much of a stretch of time merged spans cover.
-func during(spans []rt.Span, from, to float64) (sum float64) {
-	for _, s := range spans {
-		sum += max(0, min(to, s.End)-max(from, s.Start))
-	}
-	return sum
 }
