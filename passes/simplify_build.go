@@ -19,12 +19,16 @@ func (s *simplifier) insert(at *ir.Node, spec ir.NodeSpec) *ir.Node {
 }
 
 // compute makes an operation other than a collective before at and returns its
-// result, or nil if the operands do not fit. like is the operation whose
+// result, or nil if the operands do not fit or one is nil: what an operation before it
+// that did not fit has left. like is the operation whose
 // annotations it takes over, and whose cost in proportion to the elements; it may
 // be nil.
 func (s *simplifier) compute(at *ir.Node, op ir.Op, g *ir.Group, attrs attr.List, like *ir.Node, args []*ir.Value, want ...ir.Type) *ir.Value {
 	types := make([]ir.Type, len(args))
 	for i, a := range args {
+		if a == nil {
+			return nil
+		}
 		types[i] = a.Type()
 	}
 	got, err := ir.Infer(op, g, attrs, types, want...)

@@ -81,11 +81,8 @@ func (s *simplifier) combined(t tableSum, rows ir.Type) (positions, sums *ir.Val
 
 	shape := rows.Shape()
 	zeros := s.compute(at, ir.OpFull, nil, t.zero.Attrs(), t.zero, nil, ir.TensorOf(t.table.DType(), shape))
-	if vals == nil || first == nil {
-		return nil, nil
-	}
 	sums = s.compute(at, ir.OpIndexPut, nil, t.put.Attrs(), t.put, []*ir.Value{zeros, vals, first}, ir.TensorOf(t.table.DType(), shape))
-	if sums != nil && t.narrow != nil {
+	if t.narrow != nil {
 		sums = s.compute(at, ir.OpConvert, nil, nil, t.narrow, []*ir.Value{sums}, rows)
 	}
 	return positions, sums
@@ -109,11 +106,6 @@ func (s *simplifier) piece(t tableSum, positions, sums *ir.Value) *ir.Value {
 	added := s.masked(at, o.mine, sums, math.Copysign(0, -1))
 	shape := append(ir.Shape{ir.D(t.run)}, t.table.Shape()[1:]...)
 	like := func(n *ir.Node, op ir.Op, l attr.List, dt ir.DType, args ...*ir.Value) *ir.Value {
-		for _, a := range args {
-			if a == nil {
-				return nil
-			}
-		}
 		return s.compute(at, op, nil, l, n, args, ir.TensorOf(dt, shape))
 	}
 	var base *ir.Value
@@ -157,14 +149,18 @@ func (s *simplifier) startOfRows(at *ir.Node, o owned, ranks int64, piece ir.Typ
 	dt := piece.DType()
 	ones := s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{o.mine, s.number(at, ir.F32, 1), s.number(at, ir.F32, 0)}, ir.TensorOf(ir.F32, count))
 	none := s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Float(0)}), nil, nil, ir.TensorOf(ir.F32, run))
-	add := attr.Make(attr.Attr{Key: "accumulate", Val: attr.Bool(true)}, attr.Attr{Key: "dims", Val: attr.Ints(0)})
-	have := s.chain(at, ir.OpIndexPut, nil, add, []*ir.Value{none, ones, o.rows}, ir.TensorOf(ir.F32, run))
+	have := s.chain(at, ir.OpIndexPut, nil, addRows(), []*ir.Value{none, ones, o.rows}, ir.TensorOf(ir.F32, run))
 	every := s.chain(at, ir.OpEq, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(float64(ranks))}), []*ir.Value{have}, ir.TensorOf(ir.Bool, run))
 	v := s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{every, s.number(at, dt, math.Copysign(0, -1)), s.number(at, dt, 0)}, ir.TensorOf(dt, run))
 	for d := 1; d < piece.Rank(); d++ {
 		v = s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(d), []*ir.Value{v})
 	}
 	return s.chain(at, ir.OpExpand, nil, nil, []*ir.Value{v}, piece)
+}
+
+// addRows are the attributes of an index_put that adds rows.
+func addRows() attr.List {
+	return attr.Make(attr.Attr{Key: "accumulate", Val: attr.Bool(true)}, attr.Attr{Key: "dims", Val: attr.Ints(0)})
 }
 
 // number is a tensor of rank 0.
@@ -239,6 +235,5 @@ func (s *simplifier) placesOfRows(at *ir.Node, t tableSum, positions *ir.Value) 
 	place = s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{o.mine, place, s.number(at, ir.I64, 0)}, ir.TensorOf(ir.I64, flat))
 	all := ir.TensorOf(ir.I64, ir.Dims(ranks*t.run))
 	none := s.compute(at, ir.OpFull, nil, attr.Make(attr.Attr{Key: "value", Val: attr.Int(-1)}), nil, nil, all)
-	add := attr.Make(attr.Attr{Key: "accumulate", Val: attr.Bool(true)}, attr.Attr{Key: "dims", Val: attr.Ints(0)})
-	return s.chain(at, ir.OpIndexPut, nil, add, []*ir.Value{none, place, rows}, all)
+	return s.chain(at, ir.OpIndexPut, nil, addRows(), []*ir.Value{none, place, rows}, all)
 }

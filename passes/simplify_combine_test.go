@@ -2,6 +2,7 @@ package passes_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -89,6 +90,48 @@ func (c tableGradient) inputs(t *testing.T, r *rand.Rand) [][]interp.Tensor {
 	return out
 }
 
+// simplifiedEitherWay is m with its collectives simplified, in either form of rule
+// combine-before-reduce, and how often that was used.
+func simplifiedEitherWay(t *testing.T, m *ir.Module, r *rand.Rand) (*ir.Module, float64) {
+	t.Helper()
+	after := m.Clone()
+	p, err := passes.Standard().Parse([]string{"simplify-collectives", "simplify-collectives{look-up-sums=true}"}[r.IntN(2)])
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := (&passes.Manager{Costs: bandwidth{}}).Run(after, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after, rep.Steps[0].Stat("combine-before-reduce")
+}
+
+// sameSums runs both modules on all ranks and fails unless the first outputs are the same
+// bit for bit, but for which of several NaN a sum is. It returns how many numbers are -0.
+func sameSums(t *testing.T, what string, before, after *ir.Module, inputs [][]interp.Tensor) (negative int) {
+	t.Helper()
+	run := func(m *ir.Module) [][]interp.Tensor {
+		out, err := interp.Run(context.Background(), m.Funcs()[0], inputs, interp.Options{Poison: true})
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", what, err, m)
+		}
+		return out
+	}
+	want, got := run(before), run(after)
+	for rank := range want {
+		have := got[rank][0].Float64s()
+		for i, x := range want[rank][0].Float64s() {
+			if y := have[i]; math.Float64bits(x) != math.Float64bits(y) && !(math.IsNaN(x) && math.IsNaN(y)) {
+				t.Fatalf("%s: rank %d: element %d is %v instead of %v\n%s", what, rank, i, y, x, after)
+			}
+			if x == 0 && math.Signbit(x) {
+				negative++
+			}
+		}
+	}
+	return negative
+}
+
 // What travels as rows that every rank has added up and rounded gives every bit of
 // what the reduction of tables gives, on all ranks, the signs of zeros included.
 func TestCombineBeforeReduceIsExact(t *testing.T) {
@@ -107,39 +150,11 @@ func TestCombineBeforeReduceIsExact(t *testing.T) {
 			c.run, c.column = 3*c.count, 1000 // fewer rows than all ranks have positions
 		}
 		before := c.module(t)
-		after := before.Clone()
-		p, err := passes.Standard().Parse([]string{"simplify-collectives", "simplify-collectives{look-up-sums=true}"}[r.IntN(2)])
-		if err != nil {
-			t.Fatal(err)
-		}
-		rep, err := (&passes.Manager{Costs: bandwidth{}}).Run(after, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if rep.Steps[0].Stat("combine-before-reduce") != 1 {
+		after, uses := simplifiedEitherWay(t, before, r)
+		if uses != 1 {
 			t.Fatalf("seed %d: %+v stays as it is", seed, c)
 		}
-		inputs := c.inputs(t, r)
-		run := func(m *ir.Module) [][]interp.Tensor {
-			out, err := interp.Run(context.Background(), m.Funcs()[0], inputs, interp.Options{Poison: true})
-			if err != nil {
-				t.Fatalf("seed %d: %+v: %v\n%s", seed, c, err, m)
-			}
-			return out
-		}
-		want, got := run(before), run(after)
-		for rank := range want {
-			have := got[rank][0].Float64s()
-			for i, x := range want[rank][0].Float64s() {
-				// Which of several NaN a sum is has no meaning.
-				if y := have[i]; math.Float64bits(x) != math.Float64bits(y) && !(math.IsNaN(x) && math.IsNaN(y)) {
-					t.Fatalf("seed %d: %+v: rank %d: element %d is %v instead of %v\n%s", seed, c, rank, i, y, x, after)
-				}
-				if x == 0 && math.Signbit(x) {
-					negative++
-				}
-			}
-		}
+		negative += sameSums(t, fmt.Sprintf("seed %d: %+v", seed, c), before, after, c.inputs(t, r))
 	}
 	if negative == 0 {
 		t.Error("no result is -0")

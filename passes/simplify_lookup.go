@@ -61,14 +61,8 @@ func (s *simplifier) apart(at *ir.Node, dt ir.DType, places ir.Shape, run int64)
 	return s.compute(at, ir.OpIota, nil, l, nil, nil, ir.TensorOf(dt, places))
 }
 
-// chain is compute for an operand list that may hold nil, what an earlier operation
-// that did not fit has left.
+// chain is compute of what stands for no operation of the program.
 func (s *simplifier) chain(at *ir.Node, op ir.Op, g *ir.Group, attrs attr.List, args []*ir.Value, want ...ir.Type) *ir.Value {
-	for _, a := range args {
-		if a == nil {
-			return nil
-		}
-	}
 	return s.compute(at, op, g, attrs, nil, args, want...)
 }
 
