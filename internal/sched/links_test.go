@@ -30,17 +30,9 @@ func TestApart(t *testing.T) {
 			c2 := b.Compute(9, []int32{w}, 512) // 5
 			l := b.Wait(2)                      // 6
 			b.Output(b.Compute(1, []int32{l, c2}, 512))
-			m, err := b.Build()
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := contract(m)
-			tl, err := sim.Evaluate(m, m.InputOrder(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := &bucketed{order: m.InputOrder(), t: tl}
+			p, out := asGiven(t, b)
 			if links(c.shared).shared() {
+				var err error
 				if out, err = p.apart(out, c.shared); err != nil {
 					t.Fatal(err)
 				}

@@ -8,6 +8,20 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
+// asGiven is the program of b, and its schedule in the order in which it was built.
+func asGiven(t *testing.T, b *sim.Builder) (*problem, *bucketed) {
+	t.Helper()
+	m, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl, err := sim.Evaluate(m, m.InputOrder(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contract(m), &bucketed{order: m.InputOrder(), t: tl}
+}
+
 // Whatever things really take, a loose schedule is nowhere later than the one it
 // comes from: no job begins later, and nothing ends later. Its peak is no higher
 // either.
@@ -105,16 +119,8 @@ func TestLoosen(t *testing.T) {
 			c2 := b.Compute(1, []int32{c1}, 4096)                  // 5
 			c3 := b.Compute(1, []int32{c2}, 512)                   // 6
 			b.Output(b.Compute(1, []int32{w, c3}, 512))            // 7, 8
-			m, err := b.Build()
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := contract(m)
-			tl, err := sim.Evaluate(m, m.InputOrder(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l, err := p.loosen(&bucketed{order: m.InputOrder(), t: tl})
+			p, given := asGiven(t, b)
+			l, err := p.loosen(given)
 			if err != nil {
 				t.Fatal(err)
 			}
