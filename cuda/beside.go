@@ -314,7 +314,7 @@ func (b *engineBuilder) foldRound(i int, parts round) {
 		if b.toRoot && m.Index != b.root {
 			dst = b.ownSlot(i, offs[j])
 		}
-		segs = append(segs, segment(src, dst, bytes)...)
+		segs = append(segs, segment(src, dst, bytes))
 		total += bytes
 	}
 	if total <= m.Group.tuning.GuestFold && len(segs) <= mostGuests {

@@ -269,7 +269,7 @@ func (b *engineBuilder) reduce() {
 		if !gather {
 			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
 		}
-		b.try(m.fold(b.c, Main, b.op, segment(src, dst, bytes), g.stagingHalf(i), g.stageSlot))
+		b.try(m.fold(b.c, Main, b.op, []kernels.Seg{segment(src, dst, bytes)}, g.stagingHalf(i), g.stageSlot))
 		if i+2 < len(chunks) {
 			b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		}
@@ -338,6 +338,6 @@ func (m *Member) fold(c *Commands, s Stream, op Op, segs []kernels.Seg, scratch,
 }
 
 // segment is what a fold makes of bytes at src.
-func segment(src, dst Ptr, bytes uint64) []kernels.Seg {
-	return []kernels.Seg{{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}}
+func segment(src, dst Ptr, bytes uint64) kernels.Seg {
+	return kernels.Seg{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}
 }

@@ -105,7 +105,7 @@ func (b *engineBuilder) through(t Tensor, area uint64) {
 	for i := 0; i < chunks; i++ {
 		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
 		at, bytes := Ptr(cut[i]), cut[i+1]-cut[i]
-		b.try(m.fold(b.c, Main, b.op, segment(t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes), area+cut[i], piece))
+		b.try(m.fold(b.c, Main, b.op, []kernels.Seg{segment(t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes)}, area+cut[i], piece))
 		b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
 		b.try(m.channel(b.c, Main, "wait", chanCredit, m.allPeers()))
 		b.c.Record(Main, e.folded[i])

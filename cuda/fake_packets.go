@@ -58,16 +58,19 @@ func (b *fakeBlock) gather(at uint64, mine [16]byte) ([][16]byte, error) {
 	return v, nil
 }
 
+// operand is what rank r gets of a segment: all of it, or its slice.
+func operand(s kernels.Seg, r uint32, sliced bool) uint64 {
+	if sliced {
+		return s.Src + uint64(r)*s.Bytes
+	}
+	return s.Src
+}
+
 // oneshot is all_reduce_oneshot, or reduce_scatter_oneshot when slices differ.
 func (b *fakeBlock) oneshot(scatter bool) error {
 	a := b.a
 	e, half := b.epoch()
-	from := func(s kernels.Seg, r uint32) uint64 {
-		if scatter {
-			return s.Src + uint64(r)*s.Bytes
-		}
-		return s.Src
-	}
+	from := func(s kernels.Seg, r uint32) uint64 { return operand(s, r, scatter) }
 	for i := b.bid; i < a.Units; i += b.grid {
 		seg, off := a.Find(i, 16)
 		for k := uint32(1); k < a.N; k++ {
@@ -156,10 +159,7 @@ func (b *fakeBlock) flagged(kind kernels.Collective) error {
 	a := b.a
 	e, half := b.epoch()
 	src := func(s kernels.Seg, r uint32) uint64 {
-		if kind == kernels.ReduceScatter || kind == kernels.AllToAll {
-			return s.Src + uint64(r)*s.Bytes
-		}
-		return s.Src
+		return operand(s, r, kind == kernels.ReduceScatter || kind == kernels.AllToAll)
 	}
 	for i := b.bid; i < a.Units; i += b.grid {
 		seg, off := a.Find(i, 8)
