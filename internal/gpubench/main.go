@@ -7,7 +7,6 @@
 //	gpubench -mode litmus            whether barriers order the data of other kernels
 //	gpubench -mode soak              100,000 calls of all protocols in turn
 //	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
-//	gpubench -mode engines           large all_reduces by copy engines, form by form
 //	gpubench -mode large             every form of the collectives from 16 MiB on
 //	gpubench -mode overlap           collectives beside matrix products, each alone and both
 //	gpubench -mode skew              how far apart the ranks' launches arrive
@@ -82,7 +81,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, engines, large, overlap, skew, calibrate")
+	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, large, overlap, skew, calibrate")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
@@ -204,7 +203,7 @@ func run(o options) error {
 		defer b.out.Close()
 	}
 	modes := map[string]func() error{"verify": b.verify, "tune": b.tune, "bench": b.bench, "links": b.links, "litmus": b.litmus,
-		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "engines": b.engines, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
 		if !ok {

@@ -354,3 +354,22 @@ func (b *barrier) wait() {
 		b.cond.Wait()
 	}
 }
+
+// with runs f while another group of all ranks takes the rig's place.
+func (r *rig) with(t kernels.Tuning, f func() error) error {
+	g, err := r.w.NewGroup(seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: r.staging, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
+	if err != nil {
+		return err
+	}
+	old, members := r.g, r.members
+	r.g, r.members = g, make([]*cuda.Member, r.n)
+	for _, m := range g.Members() {
+		r.members[m.Index] = m
+	}
+	err = f()
+	r.g, r.members = old, members
+	if cerr := g.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -2,7 +2,7 @@
 
     torchrun --nproc-per-node N overlap.py OUT.jsonl [reduce,gather,enqueue]
 
-The counterpart of gpubench -mode engines,overlap,host: the same shapes, graphs and method. The
+The counterpart of gpubench -mode large,overlap,host: the same shapes, graphs and method. The
 enqueue is ncclAllReduce called through ctypes, less an empty call through ctypes
 (ncclGetVersion), medians of rounds, least of the repetitions.
 """
