@@ -29,6 +29,7 @@ type caseT struct {
 	inPlace bool
 	special bool
 	beside  bool
+	blocks  int // 0 for the planner's
 }
 
 func (c caseT) String() string {
