@@ -44,7 +44,7 @@ for name, path in files:
         if name in ("beside", "peers beside"):
             beside.append(r)
             continue
-        impl = PEERS.get(r["impl"], r["impl"]) if name == "peers" else f"{r['impl']}, {name}"
+        impl = PEERS.get(r["impl"], r["impl"]) if name == "peers" else f"{r['impl'].removesuffix(', ' + name)}, {name}"
         if r.get("calls", 200) == 20 and r["bytes"] <= M and r["op"] in KINDS + ("barrier",):
             if not impl.startswith("NCCL"):
                 continue  # they take as long in graphs of either length
