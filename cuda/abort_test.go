@@ -111,6 +111,7 @@ func TestLeftEarly(t *testing.T) {
 	r := newRigT(t, 2)
 	m, s, ctx := r.g.Members()[0], r.streams[0], r.w.Rank(0).Ctx
 	a := r.w.Addr(0, r.alloc(1<<16))
+	ran := 0
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll, kernels.Barrier, kernels.Broadcast} {
 		for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push} {
 			op := Op{Kind: kind, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: []Tensor{{Src: a, Dst: a + 1<<15, Bytes: 4096}}}
@@ -137,13 +138,16 @@ func TestLeftEarly(t *testing.T) {
 			if err := r.drv.StreamSync(ctx, s); err != nil {
 				t.Fatal(err)
 			}
-			if !m.GivenUp() {
+			if ran++; !m.GivenUp() {
 				t.Errorf("%v by %v left without a word", kind, algo)
 			}
 			if err := r.g.Rejoin(); err != nil {
 				t.Fatal(err)
 			}
 		}
+	}
+	if ran < 14 {
+		t.Errorf("only %d kernels ran", ran)
 	}
 	if err := r.drv.Memset32(ctx, s, m.ctl+kernels.CtlAbort, 1, 1); err != nil {
 		t.Fatal(err)

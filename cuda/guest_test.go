@@ -45,17 +45,6 @@ func (g *guestT) area(bytes, shift uint64) (at uint64) {
 
 func (g *guestT) fill(at, n uint64) { g.write(0, at-guard, bytes.Repeat([]byte{0xa5}, int(n)+2*guard)) }
 
-// result reads an area and says whether the guards are whole.
-func (g *guestT) result(at, n uint64) ([]byte, error) {
-	b := g.read(0, at-guard, n+2*guard)
-	for i := 0; i < guard; i++ {
-		if b[i] != 0xa5 || b[len(b)-1-i] != 0xa5 {
-			return nil, fmt.Errorf("bytes outside the result were written")
-		}
-	}
-	return b[guard : len(b)-guard], nil
-}
-
 // TestGuestCopy copies pieces of many sizes at all alignments, alone and as one launch.
 func TestGuestCopy(t *testing.T) {
 	g := newGuestT(t)
@@ -99,7 +88,7 @@ func TestGuestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, p := range ps {
-			got, err := g.result(p.at, p.seg.Bytes)
+			got, err := g.guarded(0, p.at, p.seg.Bytes)
 			if err != nil || !bytes.Equal(got, p.want) {
 				t.Fatalf("round %d piece %d of %d: %d bytes from %#x to %#x, grid %d: wrong bytes (%v)", round, i, len(ps), p.seg.Bytes, p.seg.Src, p.seg.Dst, l.Grid, err)
 			}
@@ -171,7 +160,7 @@ func (g *guestT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int,
 		if err := g.launch(l); err != nil {
 			return fmt.Errorf("%s: %w", l.Kernel, err)
 		}
-		if results[i], err = g.result(dst, size); err != nil {
+		if results[i], err = g.guarded(0, dst, size); err != nil {
 			return fmt.Errorf("%s: %w", l.Kernel, err)
 		}
 		if at := same(dt, results[i], want(dt, red, in)); at >= 0 {
@@ -243,7 +232,7 @@ func (g *guestT) segments(dt dtype.DType, red kernels.Reduction, n, rank int, co
 		return fmt.Errorf("%s: %w", l.Kernel, err)
 	}
 	for i, dst := range dsts {
-		got, err := g.result(dst, call.Segs[i].Bytes)
+		got, err := g.guarded(0, dst, call.Segs[i].Bytes)
 		if err != nil {
 			return fmt.Errorf("%s, tensor %d: %w", l.Kernel, i, err)
 		}

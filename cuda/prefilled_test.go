@@ -103,50 +103,19 @@ func (r *prefilledT) one(enqueue func(m *Member, s Stream) error) error {
 // runCase runs c on the rank. Parts of a result that a peer would write stay untouched,
 // or hold a peer's element where its packets bring them; everything else must be right,
 // on this rank and on the peers.
-func (r *prefilledT) runCase(c caseT) (err error) {
+func (r *prefilledT) runCase(c caseT) error {
 	n, size := r.g.Size(), c.t.Size()
 	if err := r.prefill(c.t); err != nil {
 		return err
 	}
-	type area struct{ src, dst, in, out uint64 }
-	var areas []area
-	inputs := make([][][]byte, len(c.counts))
-	for i, count := range c.counts {
-		in, out := count, count
-		switch c.kind {
-		case kernels.AllGather:
-			out *= n
-		case kernels.ReduceScatter:
-			in *= n
-		case kernels.AllToAll:
-			in, out = in*n, out*n
+	areas, inputs, free := r.place(c, func(rank, count int) []byte {
+		if rank == r.rank {
+			return randomBytes(r.rng, c.t, count, false)
 		}
-		a := area{in: uint64(in * size), out: uint64(out * size)}
-		a.src = r.alloc(a.in+2*guard+16) + guard + c.shift
-		defer r.w.Free(a.src - guard - c.shift)
-		if a.dst = a.src; !c.inPlace {
-			a.dst = r.alloc(a.out+2*guard+16) + guard + c.shift
-			defer r.w.Free(a.dst - guard - c.shift)
-		}
-		areas = append(areas, a)
-		for rank := range n {
-			b := bytes.Repeat(element(c.t), in)
-			if rank == r.rank {
-				b = randomBytes(r.rng, c.t, in, false)
-			}
-			inputs[i] = append(inputs[i], b)
-			r.write(rank, a.dst-guard, bytes.Repeat([]byte{0xa5}, int(a.out)+2*guard))
-			r.write(rank, a.src, b)
-		}
-	}
-	err = r.one(func(m *Member, s Stream) error {
-		op := Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Blocks: c.blocks}
-		for i, a := range areas {
-			op.Tensors = append(op.Tensors, Tensor{Src: r.w.Addr(r.rank, a.src), Dst: r.w.Addr(r.rank, a.dst), Bytes: uint64(c.counts[i] * size)})
-		}
-		return m.Enqueue(s, op)
+		return bytes.Repeat(element(c.t), count)
 	})
-	if err != nil {
+	defer free()
+	if err := r.one(func(m *Member, s Stream) error { return m.Enqueue(s, r.op(c, areas, r.rank)) }); err != nil {
 		return err
 	}
 	ours, written, all := 0, 0, 0
@@ -156,12 +125,11 @@ func (r *prefilledT) runCase(c caseT) (err error) {
 			if c.inPlace {
 				before = inputs[i][rank]
 			}
-			got := r.read(rank, a.dst-guard, a.out+2*guard)
-			edge := bytes.Repeat([]byte{0xa5}, guard)
-			if !bytes.Equal(got[:guard], edge) || !bytes.Equal(got[len(got)-guard:], edge) {
-				return fmt.Errorf("tensor %d rank %d: bytes outside the result were written", i, rank)
+			got, err := r.guarded(rank, a.dst, a.out)
+			if err != nil {
+				return fmt.Errorf("tensor %d rank %d: %w", i, rank, err)
 			}
-			right, err := c.partly(got[guard:len(got)-guard], expect(c, inputs[i], rank), before)
+			right, err := c.partly(got, expect(c, inputs[i], rank), before)
 			if err != nil {
 				return fmt.Errorf("tensor %d rank %d: %w", i, rank, err)
 			}

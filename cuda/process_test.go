@@ -195,6 +195,7 @@ func (c *childT) collectives(w *World, ranks []int, rounds int) error {
 	if err != nil {
 		return err
 	}
+	ran := 0
 	for round := 0; round < rounds; round++ {
 		for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
 			for _, algo := range []kernels.Algo{kernels.Auto, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine, kernels.TwoShot} {
@@ -206,23 +207,19 @@ func (c *childT) collectives(w *World, ranks []int, rounds int) error {
 					}
 					return fmt.Errorf("%v: %w", k, err)
 				}
+				ran++
 			}
 		}
+	}
+	if ran < 15*rounds {
+		return fmt.Errorf("only %d collectives ran in %d rounds", ran, rounds)
 	}
 	return w.meet()
 }
 
 func (c *childT) one(w *World, m *Member, s Stream, k caseT, src, dst uint64, round int) error {
 	n, size := m.Group.Size(), 4
-	in, out := k.counts[0], k.counts[0]
-	switch k.kind {
-	case kernels.AllGather:
-		out *= n
-	case kernels.ReduceScatter:
-		in *= n
-	case kernels.AllToAll:
-		in, out = in*n, out*n
-	}
+	in, out := sizes(k.kind, n, k.counts[0])
 	var data [][]byte // every process makes everybody's input
 	for r := 0; r < n; r++ {
 		data = append(data, randomBytes(rand.New(rand.NewPCG(uint64(round), uint64(r))), k.t, in, false))
