@@ -188,6 +188,28 @@ func (t Tensor) Finite() bool {
 	return true
 }
 
+// Uniform reports whether the tensor has elements and they are one number, which it
+// returns. Zeros of both signs are one number. O(elements), without memory.
+func (t Tensor) Uniform() (x float64, ok bool) {
+	size := t.DType.Size()
+	if t.Check() != nil || len(t.Data) == 0 {
+		return 0, false
+	}
+	if bytes.Equal(t.Data[size:], t.Data[:len(t.Data)-size]) {
+		return Tensor{DType: t.DType, Shape: []int64{1}, Data: t.Data[:size]}.Float64s()[0], true
+	}
+	sign := byte(0) // what may be set in the last byte of a zero
+	if t.DType.IsFloat() {
+		sign = 0x80
+	}
+	for i, b := range t.Data {
+		if b != 0 && (b != sign || i%size != size-1) {
+			return 0, false
+		}
+	}
+	return 0, true
+}
+
 // maxPrinted bounds the numbers that String shows.
 const maxPrinted = 64
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/fingerprint"
 	"github.com/seed-ee968945/concert/interp"
@@ -79,7 +80,33 @@ func (j *job) report(ctx context.Context, t tool, got results) error {
 		return errFindings
 	}
 	fmt.Fprintf(t.out, "%s: all %s agree\n", t.colour("32", "ok"), count(len(all), "output"))
+	reportFlat(t, all)
 	return nil
+}
+
+// reportFlat counts the outputs that agree with what is expected but show little, because
+// that is the same throughout: what computes nothing may agree with zeros.
+func reportFlat(t tool, all []step.Result) {
+	const most = 6 // named
+	flat := 0
+	var names []string
+	for _, r := range all {
+		if r.Flat == "" {
+			continue
+		}
+		flat++
+		if name := fmt.Sprintf("%%%s (%s)", r.Name, r.Flat); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if flat == 0 {
+		return
+	}
+	named := strings.Join(names[:min(most, len(names))], ", ")
+	if len(names) > most {
+		named += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	fmt.Fprintf(t.out, "%s: %d of them show little, being the same throughout: %s\n", t.colour("33", "note"), flat, named)
 }
 
 // worst says how far the loss, the forward results and the gradients are from what is
@@ -245,8 +272,8 @@ func (j *job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
 					continue
 				}
 				key := fingerprint.Key{Func: name, Output: places[k][0]}
-				want, ok := j.prints[r].Prints[key]
-				if !ok {
+				want, found := j.prints[r].Prints[key]
+				if !found {
 					return nil, fmt.Errorf("%s has no output %d of %s; it has %v", printsPath(j.flags.expect, r), key.Output, name, j.prints[r].Funcs())
 				}
 				d, err := fingerprint.Compare(got[r].Prints[key], want)
@@ -254,7 +281,8 @@ func (j *job) comparedPrints(got []*fingerprint.Set) ([]step.Result, error) {
 					return nil, fmt.Errorf("rank %d output %d of %s, %%%s: %w", r, key.Output, name, s.Name, err)
 				}
 				limit := printLimit(s, i > 0, want.Elems == 1)
-				all = append(all, step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d, Limit: limit})
+				x, ok := want.Uniform()
+				all = append(all, step.Result{Rank: r, Backward: i > 0, Output: k, Name: s.Name, Diff: d, Limit: limit, Flat: step.Flat(want.Elems, x, ok)})
 			}
 		}
 	}

@@ -33,7 +33,8 @@ Results are compared with -expect: a directory of recordings
 (NAME.fw.rankR.out.safetensors and .bw.), a prefix of fingerprints
 (PREFIX.rankR.safetensors, as bench/peer_step.py and -record write them), or
 "interp" for what the reference interpreter makes of the program before the
-passes. A backward function gets the forward function's outputs, and ones as
+passes. What agrees but is expected to be zeros, or one number, throughout is counted
+apart. A backward function gets the forward function's outputs, and ones as
 incoming gradients. An async input gets a collective that is under way when the
 program starts; async outputs are awaited.
 

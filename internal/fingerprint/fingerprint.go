@@ -161,6 +161,27 @@ func (p *Print) First() (x float64, ok bool) {
 	return Sign(0) * p.Sketch[0], true
 }
 
+// Uniform reports whether the tensor's elements are one number, which it returns, as far
+// as a print tells: of tensors that are not kept whole it knows zeros and NaN only.
+func (p *Print) Uniform() (x float64, ok bool) {
+	finite := p.Elems - p.NaN - p.Inf[0] - p.Inf[1]
+	switch {
+	case p.Elems == 0:
+		return 0, false
+	case p.NaN == p.Elems:
+		return math.NaN(), true
+	case finite < p.Elems:
+		return 0, false
+	case p.Squares == 0:
+		return 0, true
+	}
+	x, ok = p.First()
+	for i := range p.Sketch {
+		ok = ok && Sign(uint64(i))*p.Sketch[i] == x
+	}
+	return x, ok
+}
+
 // Compare measures how far got is from want: Rel is the estimate of the relative error
 // in the 2-norm, or the relative difference of the norms if that is larger; MaxAbs is
 // the largest difference of a bucket, and At the bucket. Rel is infinite if the numbers

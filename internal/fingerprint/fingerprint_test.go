@@ -197,3 +197,71 @@ func BenchmarkOf(b *testing.B) {
 		}
 	}
 }
+
+// A print knows what tensors are one number throughout: small ones all, large ones of
+// zeros and NaN. A tensor itself knows it always.
+func TestUniform(t *testing.T) {
+	nan, inf, zero := math.NaN(), math.Inf(1), math.Copysign(0, -1)
+	for _, c := range []struct {
+		of      []float64 // repeated
+		want    float64
+		uniform bool
+		all     bool // types other than floats hold it, too
+	}{
+		{of: []float64{0}, uniform: true, all: true},
+		{of: []float64{0, zero}, uniform: true},
+		{of: []float64{zero}, uniform: true},
+		{of: []float64{1}, want: 1, uniform: true, all: true},
+		{of: []float64{-3}, want: -3, uniform: true},
+		{of: []float64{nan}, want: nan, uniform: true},
+		{of: []float64{inf}, want: inf, uniform: true},
+		{of: []float64{0, 1}, all: true},
+		{of: []float64{1, -1}},
+		{of: []float64{nan, 0}},
+		{of: []float64{inf, 0}},
+		{of: []float64{inf, nan}},
+	} {
+		types := []dtype.DType{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
+		if c.all {
+			types = append(types, dtype.Bool, dtype.U8, dtype.I64)
+		}
+		for _, d := range types {
+			for _, n := range []int{1, 2, 7, Buckets, 2 * Buckets} {
+				if n < len(c.of) {
+					continue
+				}
+				x := make([]float64, n)
+				for i := range x {
+					x[i] = c.of[i%len(c.of)]
+				}
+				v, err := interp.FromFloats(d, x, int64(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, ok := v.Uniform()
+				if ok != c.uniform || ok && got != c.want && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+					t.Errorf("%d of %v, %v: the tensor says %v %v", n, c.of, d, got, ok)
+				}
+				p := printOf(t, v)
+				got, ok = p.Uniform()
+				known := c.uniform && (c.want == 0 || math.IsNaN(c.want) || n <= Buckets && !math.IsInf(c.want, 0))
+				if ok != known || ok && got != c.want && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+					t.Errorf("%d of %v, %v: the print says %v %v, want %v", n, c.of, d, got, ok, known)
+				}
+			}
+		}
+	}
+	for _, shape := range [][]int64{{0}, {3, 0}} {
+		v, err := interp.NewTensor(dtype.F32, shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := printOf(t, v)
+		if _, ok := v.Uniform(); ok {
+			t.Errorf("%v is uniform", shape)
+		}
+		if _, ok := p.Uniform(); ok {
+			t.Errorf("the print of %v is uniform", shape)
+		}
+	}
+}

@@ -184,6 +184,24 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// What is the same throughout is named, with what it is; a single number is not, unless
+// it is 0 or NaN.
+func TestFlat(t *testing.T) {
+	for _, c := range []struct {
+		of   []float32
+		want string
+	}{
+		{[]float32{}, "empty"}, {[]float32{0}, "zeros"}, {[]float32{0, 0}, "zeros"}, {[]float32{float32(math.NaN())}, "all NaN"},
+		{[]float32{5.5}, ""}, {[]float32{5.5, 5.5}, "all 5.5"}, {[]float32{5.5, 0}, ""},
+	} {
+		x, _ := interp.FromSlice(c.of, int64(len(c.of)))
+		rs, err := Compare(0, []Expected{{false, 0, "x", x}}, []interp.Tensor{x}, nil)
+		if err != nil || rs[0].Flat != c.want || !rs[0].OK() || !strings.Contains(Table(rs), c.want) {
+			t.Errorf("%v: %+v, %v", c.of, rs, err)
+		}
+	}
+}
+
 func BenchmarkStep(b *testing.B) {
 	p, err := Load(graphs, "tiny_fsdp2")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -106,6 +107,26 @@ type Result struct {
 	Name     string
 	Diff     interp.Diff
 	Limit    float64 // largest relative error allowed
+	// Flat says what is expected where that is the same throughout, so that to agree with
+	// it shows little: see Flat. Else it is empty.
+	Flat string
+}
+
+// Flat names a result of so many elements that are all x where ok says so, if it shows
+// little: "zeros", "all NaN", "all 1", or "empty". A single number shows little if it is 0
+// or NaN; all else is "".
+func Flat(elems int64, x float64, ok bool) string {
+	switch {
+	case elems == 0:
+		return "empty"
+	case !ok:
+		return ""
+	case x == 0:
+		return "zeros"
+	case math.IsNaN(x) || elems > 1:
+		return fmt.Sprintf("all %.4g", x)
+	}
+	return ""
 }
 
 // OK reports whether the output is close enough; NaN is not.
@@ -127,7 +148,8 @@ func Compare(rank int, want []Expected, fw, bw []interp.Tensor) ([]Result, error
 		if err != nil {
 			return nil, fmt.Errorf("step: rank %d output %d, %%%s: %w", rank, e.Output, e.Name, err)
 		}
-		out = append(out, Result{rank, e.Backward, e.Output, e.Name, d, limit})
+		x, ok := e.Tensor.Uniform()
+		out = append(out, Result{rank, e.Backward, e.Output, e.Name, d, limit, Flat(e.Tensor.NumElems(), x, ok)})
 	}
 	return out, nil
 }
@@ -177,13 +199,14 @@ func Worst(rs []Result) (loss, gradient *Result) {
 	return loss, gradient
 }
 
-// Table formats results as text, one line each, in the order given.
+// Table formats results as text, one line each, in the order given. The last column says
+// what is too far off, and else what is the same throughout.
 func Table(rs []Result) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "rank\thalf\toutput\tname\trel. error\tlimit\tmax. diff\t")
 	for _, r := range rs {
-		half, verdict := "fw", ""
+		half, verdict := "fw", r.Flat
 		if r.Backward {
 			half = "bw"
 		}
