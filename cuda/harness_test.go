@@ -104,16 +104,18 @@ func smallGroup(share bool, ranks int) GroupOptions {
 func newRigT(t testing.TB, ranks int) *rigT {
 	t.Helper()
 	drv, devs, share := newDriver(t, ranks)
-	w, err := NewLocalWorld(drv, devs, WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t)})
+	return newRigOn(t, drv, devs, WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t)})
+}
+
+// newRigOn opens a rank on each of devs.
+func newRigOn(t testing.TB, drv Driver, devs []int, o WorldOptions) *rigT {
+	t.Helper()
+	w, err := NewLocalWorld(drv, devs, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rigT{t: t, drv: drv, w: w}
-	all := make([]int, ranks)
-	for i := range all {
-		all[i] = i
-	}
-	if r.g, err = w.NewGroup(all, smallGroup(share, ranks)); err != nil {
+	if r.g, err = w.NewGroup(seqInts(len(devs)), smallGroup(o.ShareDevice, len(devs))); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range w.Local() {
