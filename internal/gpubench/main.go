@@ -5,7 +5,7 @@
 //	gpubench -mode bench -out F      what the planner chooses; one JSON line a figure
 //	gpubench -mode links             what the links carry
 //	gpubench -mode litmus            whether barriers order the data of other kernels
-//	gpubench -mode soak              100,000 calls of all protocols in turn
+//	gpubench -mode soak              100,000 calls of all protocols, each of them checked
 //	gpubench -mode bucket            the nine gathers of a transformer layer in one launch
 //	gpubench -mode large             every form of the collectives from 16 MiB on
 //	gpubench -mode overlap           collectives beside matrix products, each alone and both
@@ -51,6 +51,7 @@ type bench struct {
 	only    *regexp.Regexp
 	blas    string
 	tuning  string
+	calls   int
 }
 
 func (b *bench) report(f figure) {
@@ -76,6 +77,7 @@ type options struct {
 	images, tuning  string
 	use             string
 	wrap            string
+	calls           int
 	fabric          bool
 }
 
@@ -99,6 +101,7 @@ func main() {
 	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes; cost table rows go beside it")
 	flag.StringVar(&o.use, "use", "", "calibration file to plan with, empty for the defaults")
 	flag.StringVar(&o.wrap, "wrap", "", "with -procs, command and arguments under which each rank's process runs, %r is its rank")
+	flag.IntVar(&o.calls, "calls", 100_000, "calls of -mode soak")
 	flag.BoolVar(&o.fabric, "fabric", false, "with -procs, share memory by fabric handles instead of file descriptors")
 	flag.Parse()
 	var err error
@@ -195,7 +198,7 @@ func run(o options) error {
 		return err
 	}
 	defer r.close()
-	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: only, blas: o.blas, tuning: o.tuning}
+	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: only, blas: o.blas, tuning: o.tuning, calls: o.calls}
 	if o.out != "" {
 		if b.out, err = os.Create(o.out); err != nil {
 			return err
