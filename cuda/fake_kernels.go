@@ -36,6 +36,9 @@ func fakeKernel(f *Fake, name string, grid int, buf []byte) (func() error, error
 		}
 		return blocks(f, a, grid, heeding(name, func(b *fakeBlock) error { return b.uneven(t) })), nil
 	}
+	if run, err, ok := fakeBench(name, buf); ok {
+		return run, err
+	}
 	body, ok := fakeBody(name)
 	if !ok {
 		return nil, fmt.Errorf("kernel %s has no Go form", name)

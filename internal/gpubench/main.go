@@ -78,6 +78,7 @@ type options struct {
 	use             string
 	wrap            string
 	calls           int
+	region          uint64
 	fabric          bool
 }
 
@@ -101,6 +102,7 @@ func main() {
 	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes; cost table rows go beside it")
 	flag.StringVar(&o.use, "use", "", "calibration file to plan with, empty for the defaults")
 	flag.StringVar(&o.wrap, "wrap", "", "with -procs, command and arguments under which each rank's process runs, %r is its rank")
+	flag.Uint64Var(&o.region, "region", 64<<20, "bytes of the group's scratch for packets that are their own flags")
 	flag.IntVar(&o.calls, "calls", 100_000, "calls of -mode soak")
 	flag.BoolVar(&o.fabric, "fabric", false, "with -procs, share memory by fabric handles instead of file descriptors")
 	flag.Parse()
@@ -118,7 +120,7 @@ func main() {
 
 // world builds the ranks of this process: all of them, or one.
 func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
-	wo := worldOptions(o.limit, o.staging, o.share, o.ptx)
+	wo := worldOptions(o)
 	if o.images != "" {
 		var err error
 		if wo.Images, err = imagesOf(o.images); err != nil {
@@ -168,15 +170,19 @@ func imagesOf(dir string) (*kernels.Set, error) {
 }
 
 func run(o options) error {
-	only, err := regexp.Compile(o.only)
-	if err != nil {
-		return err
-	}
 	drv, err := cuda.Open("")
 	if err != nil {
 		return err
 	}
-	defer drv.Close()
+	return errors.Join(runOn(drv, o), drv.Close())
+}
+
+// runOn runs the modes on a driver.
+func runOn(drv cuda.Driver, o options) error {
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return err
+	}
 	infos, err := drv.Devices()
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func spawn(o options) error {
 		args := []string{"-mode", o.mode, "-ranks", strconv.Itoa(o.ranks), "-procs", "-out", file(i), "-min", fmt.Sprint(o.least),
 			"-max", fmt.Sprint(o.limit), "-only", o.only, fmt.Sprintf("-ptx=%v", o.ptx),
 			"-timeout", o.timeout.String(), "-blas", o.blas, "-images", o.images, "-use", o.use, "-staging", fmt.Sprint(o.staging),
-			fmt.Sprintf("-fabric=%v", o.fabric), "-calls", strconv.Itoa(o.calls)}
+			fmt.Sprintf("-fabric=%v", o.fabric), "-calls", strconv.Itoa(o.calls), "-region", fmt.Sprint(o.region)}
 		line := append(wrapper(o.wrap, i), os.Args[0])
 		cmds[i] = exec.Command(line[0], append(line[1:], args...)...)
 		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envMeeting+"="+meeting.Name)

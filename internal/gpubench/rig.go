@@ -32,8 +32,8 @@ type rig struct {
 }
 
 // worldOptions asks for room for two buffers of the limit and the scratch of two groups.
-func worldOptions(limit, staging uint64, share, ptx bool) cuda.WorldOptions {
-	return cuda.WorldOptions{Bytes: 2*limit + 2*staging + 640<<20, ShareDevice: share, PTX: ptx}
+func worldOptions(o options) cuda.WorldOptions {
+	return cuda.WorldOptions{Bytes: 2*o.limit + 2*o.staging + 10*o.region, ShareDevice: o.share, PTX: o.ptx}
 }
 
 func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
@@ -53,7 +53,7 @@ func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 	if o.share {
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
 	}
-	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: 64 << 20, Tuning: &t}
+	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: o.region, Tuning: &t}
 	if r.g, err = w.NewGroup(seq(r.n), g); err != nil {
 		return nil, err
 	}
