@@ -40,10 +40,12 @@ func (w *World) aborted(group, rank int, reason string) {
 // TimeoutError is a wait in a collective that passed its deadline. The group is
 // broken on every rank; contexts and memory are alive.
 type TimeoutError struct {
-	Rank    int // group rank that waited
-	Peer    int // group rank it waited for
-	Block   int // block of the kernel, the channel of the protocol
-	Seq     uint32
+	Rank    int    // group rank that waited
+	Peer    int    // group rank it waited for
+	Op      string // what waited, as kernels.Collective names it; "wait", "barrier on a channel"; empty where it is not known
+	Channel int    // of Wait and BarrierOn, the word of WaitValue; 0 for collectives
+	Block   int    // block of the kernel
+	Seq     uint32 // Args.Seq of the launch
 	Elapsed time.Duration
 }
 
@@ -53,9 +55,23 @@ var ErrTimeout = errors.New("collective timed out")
 // ErrAborted means that a group was aborted, by a peer's timeout or by Abort.
 var ErrAborted = errors.New("group aborted")
 
-// Error names rank, peer, block and call.
+// Error names the call, rank and peer, and the channel or the block.
 func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("%v: rank %d waited %v for rank %d (channel %d, call %d of the group)", ErrTimeout, e.Rank, e.Elapsed.Round(time.Millisecond), e.Peer, e.Block, e.Seq)
+	kind, _, n := called(e.Seq)
+	what, where := e.Op, fmt.Sprintf("block %d", e.Block)
+	if what == "" {
+		what = "a collective"
+	}
+	if kind.signals() {
+		where = fmt.Sprintf("channel %d", e.Channel)
+	}
+	return fmt.Sprintf("%v: in %s rank %d waited %v for rank %d (%s, call %d of the group)", ErrTimeout, what, e.Rank, e.Elapsed.Round(time.Millisecond), e.Peer, where, n)
+}
+
+// late is this rank's error for a wait for a peer in the call of that number.
+func (m *Member) late(peer int, seq uint32, elapsed time.Duration) *TimeoutError {
+	kind, channel, _ := called(seq)
+	return &TimeoutError{Rank: m.Index, Peer: peer, Op: kind.String(), Channel: channel, Seq: seq, Elapsed: elapsed}
 }
 
 // Unwrap gives ErrTimeout.
@@ -71,7 +87,9 @@ func (m *Member) Err() error {
 	}
 	if load32(m.host+kernels.CtlRecord) == 2 {
 		rec, _ := kernels.ParseRecord(hostBytes(m.host, hostPageBytes)[kernels.CtlRecord:])
-		return m.fail(&TimeoutError{Rank: int(rec.Rank), Peer: int(rec.Peer), Block: int(rec.Block), Seq: rec.Seq, Elapsed: time.Duration(rec.ElapsedNanos)})
+		e := m.late(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos))
+		e.Rank, e.Block = int(rec.Rank), int(rec.Block)
+		return m.fail(e)
 	}
 	return nil
 }

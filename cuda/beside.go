@@ -59,7 +59,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		return &Prepared{m: m}, nil
 	}
 	m.engine.quiet.Store(true)
-	p := &Prepared{m: m, cmds: &Commands{}}
+	p := &Prepared{m: m, cmds: &Commands{}, num: m.number(kindOf(op.Kind), 0)}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	b.c.Record(Main, m.engine.fork)
 	b.c.Wait(m.engine.in, m.engine.fork)

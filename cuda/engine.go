@@ -129,22 +129,24 @@ func (m *Member) allPeers() uint32 {
 	return (uint32(1)<<len(m.Group.ranks) - 1) &^ (1 << m.Index)
 }
 
-// channel adds a signal, wait or barrier kernel for the peers of mask.
-func (m *Member) channel(c *Commands, s Stream, kernel string, channel int, mask uint32) error {
+// channel adds a signal, wait or barrier kernel for the peers of mask, as part of a call
+// of that kind.
+func (m *Member) channel(c *Commands, s Stream, k callKind, kernel string, channel int, mask uint32) error {
 	f, err := m.Rank.Func("barrier", kernel)
 	if err != nil {
 		return err
 	}
-	a := m.args()
+	a := m.args(k, max(channel-chanUser, 0))
 	a.Per, a.Units = uint32(channel), mask
 	c.Launch(s, f, 1, 32, 0, a.Pack(nil, 1))
 	return nil
 }
 
-// args are the arguments that depend on the rank only.
-func (m *Member) args() kernels.Args {
+// args are the arguments that depend on the rank only, and the number of the call, which
+// is of that kind. channel is the user's, 0 for collectives.
+func (m *Member) args(k callKind, channel int) kernels.Args {
 	return kernels.Args{Peer: m.peer, Ctl: uint64(m.ctl), Host: uint64(m.hostDev), Timeout: m.timeout,
-		N: uint32(len(m.Group.ranks)), Rank: uint32(m.Index), Seq: m.seq.Add(1)}
+		N: uint32(len(m.Group.ranks)), Rank: uint32(m.Index), Seq: m.number(k, channel)}
 }
 
 // prepareEngine builds the commands of a collective by copy engines.
@@ -179,7 +181,7 @@ func (m *Member) prepareEngine(op Op) (*Prepared, error) {
 
 // start waits until all ranks have come, and lets the other streams begin.
 func (b *engineBuilder) start() {
-	b.try(b.m.channel(b.c, Main, "barrier", chanBarrier, b.m.allPeers()))
+	b.channel(Main, "barrier", chanBarrier)
 	b.fork()
 }
 
@@ -199,7 +201,7 @@ func (b *engineBuilder) finish() {
 	b.c.Record(e.out, e.joinOut)
 	b.c.Wait(Main, e.joinIn)
 	b.c.Wait(Main, e.joinOut)
-	b.try(b.m.channel(b.c, Main, "wait", chanDone, b.m.allPeers()))
+	b.channel(Main, "wait", chanDone)
 }
 
 type engineBuilder struct {
@@ -211,6 +213,19 @@ type engineBuilder struct {
 
 	root   int
 	toRoot bool // folded slices go to the root alone
+}
+
+// kind is what the caller asked for.
+func (b *engineBuilder) kind() callKind {
+	if b.toRoot {
+		return kindOf(kernels.Reduce)
+	}
+	return kindOf(b.op.Kind)
+}
+
+// channel adds a signal, wait or barrier kernel for all peers.
+func (b *engineBuilder) channel(s Stream, kernel string, channel int) {
+	b.try(b.m.channel(b.c, s, b.kind(), kernel, channel, b.m.allPeers()))
 }
 
 func (b *engineBuilder) try(err error) {
@@ -250,7 +265,7 @@ func (b *engineBuilder) reduce() {
 	for i, c := range chunks {
 		// The main stream and streams of the engine are filled in turn, as they will run.
 		if i >= 2 {
-			b.try(m.channel(b.c, e.in, "wait", chanCredit, m.allPeers()))
+			b.channel(e.in, "wait", chanCredit)
 		}
 		b.peers(func(r, world int) {
 			at, bytes := c.slice(r)
@@ -260,10 +275,10 @@ func (b *engineBuilder) reduce() {
 			to := g.world.Addr(world, g.stagingHalf(i)+uint64(m.Index)*g.stageSlot)
 			b.c.Copy(e.in, to, c.t.Src+Ptr(at), bytes)
 		})
-		b.try(m.channel(b.c, e.in, "signal", chanPieces, m.allPeers()))
+		b.channel(e.in, "signal", chanPieces)
 	}
 	for i, c := range chunks {
-		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
+		b.channel(Main, "wait", chanPieces)
 		at, bytes := c.slice(m.Index)
 		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
 		if !gather {
@@ -271,7 +286,7 @@ func (b *engineBuilder) reduce() {
 		}
 		b.try(m.fold(b.c, Main, b.op, []kernels.Seg{segment(src, dst, bytes)}, g.stagingHalf(i), g.stageSlot))
 		if i+2 < len(chunks) {
-			b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
+			b.channel(Main, "signal", chanCredit)
 		}
 		if gather {
 			b.c.Record(Main, e.folded[i])
@@ -283,7 +298,7 @@ func (b *engineBuilder) reduce() {
 	if gather {
 		last = e.out
 	}
-	b.try(m.channel(b.c, last, "signal", chanDone, m.allPeers()))
+	b.channel(last, "signal", chanDone)
 }
 
 // move serves all_gather and all_to_all: nothing but copies into the peers' results.
@@ -302,7 +317,7 @@ func (b *engineBuilder) move() {
 		}
 		b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, into), piece(t, r), t.Bytes) })
 	}
-	b.try(m.channel(b.c, e.out, "signal", chanDone, m.allPeers()))
+	b.channel(e.out, "signal", chanDone)
 }
 
 func (m *Member) growEvents(n int) error {
@@ -330,7 +345,7 @@ func (m *Member) fold(c *Commands, s Stream, op Op, segs []kernels.Seg, scratch,
 	if err != nil {
 		return fmt.Errorf("%v: %w", op.Kind, err)
 	}
-	a := m.args()
+	a := m.args(kindOf(op.Kind), 0)
 	a.Units, a.Op, a.DType, a.Segs = l.Args.Units, l.Args.Op, l.Args.DType, l.Args.Segs
 	a.Scratch, a.Slot = scratch, slot
 	c.Launch(s, f, l.Grid, l.Block, 0, a.Pack(nil, l.Segs))

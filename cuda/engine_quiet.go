@@ -95,7 +95,7 @@ func (m *Member) drain(s Stream) error {
 		}
 		elapsed := time.Since(start)
 		if m.timeout != 0 && elapsed > time.Duration(m.timeout) && m.Err() == nil {
-			m.Abort(&TimeoutError{Rank: m.Index, Peer: m.missing(), Seq: m.seq.Load(), Elapsed: elapsed})
+			m.Abort(m.late(m.missing(), m.last.Load(), elapsed))
 		}
 		if m.Err() != nil {
 			if err := m.endWaits(); err != nil {

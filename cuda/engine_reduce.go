@@ -71,7 +71,7 @@ func (b *engineBuilder) throughResult() {
 
 // signalDone tells all peers that their results have been written.
 func (b *engineBuilder) signalDone() {
-	b.try(b.m.channel(b.c, b.m.engine.out, "signal", chanDone, b.m.allPeers()))
+	b.channel(b.m.engine.out, "signal", chanDone)
 }
 
 // through reduces t through an area of symmetric memory at offset area, which has a place
@@ -100,14 +100,14 @@ func (b *engineBuilder) through(t Tensor, area uint64) {
 		scatter(last, cut[i], cut[i+1])
 		b.c.Record(e.out, e.copied[i])
 		b.c.Wait(e.in, e.copied[i])
-		b.try(m.channel(b.c, e.in, "signal", chanPieces, m.allPeers()))
+		b.channel(e.in, "signal", chanPieces)
 	}
 	for i := 0; i < chunks; i++ {
-		b.try(m.channel(b.c, Main, "wait", chanPieces, m.allPeers()))
+		b.channel(Main, "wait", chanPieces)
 		at, bytes := Ptr(cut[i]), cut[i+1]-cut[i]
 		b.try(m.fold(b.c, Main, b.op, []kernels.Seg{segment(t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes)}, area+cut[i], piece))
-		b.try(m.channel(b.c, Main, "signal", chanCredit, m.allPeers()))
-		b.try(m.channel(b.c, Main, "wait", chanCredit, m.allPeers()))
+		b.channel(Main, "signal", chanCredit)
+		b.channel(Main, "wait", chanCredit)
 		b.c.Record(Main, e.folded[i])
 		b.c.Wait(e.out, e.folded[i])
 		gather(last, cut[i], cut[i+1])
@@ -152,7 +152,7 @@ func (b *engineBuilder) add(s Stream, l *kernels.Launch, err error) {
 		b.try(err)
 		return
 	}
-	p, err := b.m.finish(l)
+	p, err := b.m.finish(l, b.kind())
 	if err != nil {
 		b.try(err)
 		return

@@ -61,7 +61,8 @@ type Member struct {
 	host    uintptr
 	hostDev Ptr
 	timeout uint64
-	seq     atomic.Uint32
+	seq     atomic.Uint32 // calls prepared
+	last    atomic.Uint32 // number of the collective without kernels that was enqueued last
 	engine  *engine
 	hostMu  sync.Mutex // host may go away while another goroutine aborts
 	broken  atomic.Pointer[error]
@@ -263,15 +264,15 @@ func (g *Group) Close() error {
 // stream has got here. Wait holds the stream until each chosen peer has signalled
 // once more. Channels are 0 to UserChannels-1.
 func (m *Member) Signal(s Stream, channel int, peers ...int) error {
-	return m.userChannel(s, "signal", channel, peers)
+	return m.userChannel(s, callSignal, "signal", channel, peers)
 }
 
 // Wait is Signal's other half.
 func (m *Member) Wait(s Stream, channel int, peers ...int) error {
-	return m.userChannel(s, "wait", channel, peers)
+	return m.userChannel(s, callWait, "wait", channel, peers)
 }
 
-func (m *Member) userChannel(s Stream, kernel string, channel int, peers []int) error {
+func (m *Member) userChannel(s Stream, kind callKind, kernel string, channel int, peers []int) error {
 	if channel < 0 || channel >= UserChannels {
 		return fmt.Errorf("channel must be in [0, %d), got %d", UserChannels, channel)
 	}
@@ -289,7 +290,7 @@ func (m *Member) userChannel(s Stream, kernel string, channel int, peers []int) 
 		return err
 	}
 	var c Commands
-	if err := m.channel(&c, Main, kernel, chanUser+channel, mask); err != nil {
+	if err := m.channel(&c, Main, kind, kernel, chanUser+channel, mask); err != nil {
 		return err
 	}
 	return m.Rank.World.drv.Run(m.Rank.Ctx, c.On(s))

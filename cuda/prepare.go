@@ -46,6 +46,7 @@ type Prepared struct {
 	buf  []byte
 	cmds *Commands // of a collective of several steps
 
+	num   uint32   // of a collective without kernels, else 0
 	ahead Commands // of a reduce_scatter beside compute, see AddAhead; else empty
 	parts int
 }
@@ -84,7 +85,7 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 	if err != nil || l == nil {
 		return &Prepared{m: m}, err
 	}
-	return m.finish(l)
+	return m.finish(l, kindOf(op.Kind))
 }
 
 // preferEngine says whether copy engines are the fastest for op.
@@ -118,16 +119,16 @@ func (m *Member) preferEngine(op Op) bool {
 
 func (m *Member) prepareBarrier() (*Prepared, error) {
 	p := &Prepared{m: m, cmds: &Commands{}}
-	return p, m.channel(p.cmds, Main, "barrier", chanBarrier, m.allPeers())
+	return p, m.channel(p.cmds, Main, kindOf(kernels.Barrier), "barrier", chanBarrier, m.allPeers())
 }
 
-// finish adds what depends on the rank.
-func (m *Member) finish(l *kernels.Launch) (*Prepared, error) {
+// finish adds what depends on the rank to a launch of a call of that kind.
+func (m *Member) finish(l *kernels.Launch, k callKind) (*Prepared, error) {
 	f, err := m.Rank.Func(l.Image, l.Kernel)
 	if err != nil {
 		return nil, err
 	}
-	a, own := &l.Args, m.args()
+	a, own := &l.Args, m.args(k, 0)
 	a.Peer, a.Ctl, a.Host, a.Timeout, a.Rank, a.Seq = own.Peer, own.Ctl, own.Host, own.Timeout, own.Rank, own.Seq
 	return &Prepared{m: m, l: l, f: f, buf: a.Pack(nil, l.Segs)}, nil
 }
@@ -143,11 +144,16 @@ type Piece struct {
 // send[this rank].Bytes there. Pieces of no bytes are allowed. Each piece must fit
 // in a slot of the group's scratch.
 func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
+	return m.uneven(kindOf(kernels.AllToAllUneven), send, recv)
+}
+
+// uneven is PrepareUneven as a part of a call of that kind.
+func (m *Member) uneven(k callKind, send, recv []Piece) (*Prepared, error) {
 	n := len(m.Group.ranks)
 	if len(send) != n || len(recv) != n {
 		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("%d pieces to send and %d to receive in a group of %d", len(send), len(recv), n)}
 	}
-	a := m.args()
+	a := m.args(k, 0)
 	a.Scratch, a.Half = m.Group.sc.Flagged, m.Group.sc.FlaggedHalf
 	a.Slot = m.Group.sc.FlaggedHalf / uint64(n) &^ 15
 	var t kernels.Table
@@ -207,6 +213,9 @@ func (p *Prepared) Enqueue(s Stream) error {
 	}
 	if err := p.m.Err(); err != nil {
 		return err
+	}
+	if p.num != 0 {
+		p.m.last.Store(p.num)
 	}
 	if p.cmds != nil {
 		return p.m.Rank.World.drv.Run(p.m.Rank.Ctx, p.cmds.On(s))

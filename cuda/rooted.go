@@ -111,7 +111,7 @@ func (m *Member) spread(op Op) (*Prepared, error) {
 			if source >= 0 && (source != m.Index || t.Src != t.Dst) {
 				recv[source] = Piece{At: t.Dst + Ptr(at), Bytes: bytes}
 			}
-			u, err := m.PrepareUneven(send, recv)
+			u, err := m.uneven(kindOf(op.Kind), send, recv)
 			if err != nil {
 				return nil, err
 			}
@@ -147,14 +147,14 @@ func (m *Member) reducePackets(op Op, total uint64) (*Prepared, error) {
 		b.must(call)
 		ts = ts[k:]
 	}
-	b.try(m.channel(p.cmds, Main, "barrier", chanBarrier, m.allPeers()))
+	b.channel(Main, "barrier", chanBarrier)
 	return p, b.err
 }
 
 // rootedCopies serves all three by copies and flags.
 func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	m.engine.quiet.Store(true)
-	p := &Prepared{m: m, cmds: &Commands{}}
+	p := &Prepared{m: m, cmds: &Commands{}, num: m.number(kindOf(op.Kind), 0)}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks), root: op.Root, toRoot: op.Kind == kernels.Reduce}
 	b.c.Record(Main, m.engine.fork)
 	b.c.Wait(m.engine.in, m.engine.fork)

@@ -29,7 +29,7 @@ func (m *Member) Tend(waited time.Duration) error {
 		return err
 	}
 	if err == nil && m.timeout != 0 && waited > time.Duration(m.timeout) {
-		m.Abort(&TimeoutError{Rank: m.Index, Peer: m.missing(), Seq: m.seq.Load(), Elapsed: waited})
+		m.Abort(m.late(m.missing(), m.last.Load(), waited))
 		err = m.Err()
 	}
 	if err != nil {
