@@ -11,7 +11,7 @@ import "github.com/seed-ee968945/concert/kernels"
 // for which they give credit.
 //
 // By push, where staging is so small that pieces would not be worth copies: the
-// reduce_scatter kernel of push.cu leaves each slice's sum in its place, and copies bring
+// reduce_scatter kernel that pushes leaves each slice's sum in its place, and copies bring
 // the slices to all peers. The exit barrier of that kernel says that all peers have sent
 // what the copies overwrite.
 

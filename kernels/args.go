@@ -30,11 +30,18 @@ const (
 	CtlCredit  = 49152 // u32[MaxBlocks][MaxRanks], chunks of ours that each peer's block has folded
 )
 
-// PushUnits is the units of a chunk of the push protocol and PushDepth the slots a
-// block has for each source; src/push.cu has the same numbers.
+// Chunks of the push protocol (src/push.h): units of a chunk and slots that a block has
+// for each source; all_reduce folds PushWindow chunks at a time, reduce_scatter pushes
+// all to one peer before the next where a block has no more than ScatterFew. The
+// sources have the same numbers.
 const (
-	PushUnits = 2048
-	PushDepth = 4
+	PushUnits  = 2048
+	PushDepth  = 2 * PushWindow
+	PushWindow = 2
+
+	ScatterUnits = 1024
+	ScatterDepth = 8
+	ScatterFew   = 4
 )
 
 // Poison fills the scratch of packets that are their own flags.

@@ -171,7 +171,7 @@ func TestPlanFits(t *testing.T) {
 								t.Fatalf("slots of %d bytes", a.Slot)
 							}
 						case Push:
-							if uint64(l.Grid*n)*pushChunk*PushDepth > sc.StagingSize {
+							if uint64(l.Grid*n)*pushStaging > sc.StagingSize {
 								t.Fatalf("n=%d: %d blocks do not fit in staging", n, l.Grid)
 							}
 							continue

@@ -100,8 +100,9 @@ func (sc Scratch) slot(a Algo, n int) uint64 {
 	return sc.FlaggedHalf / uint64(n) &^ 15
 }
 
-// pushChunk is the bytes of a chunk of the push protocol.
-const pushChunk = 16 * PushUnits
+// pushStaging is the bytes of staging that a block of the push protocol has for each
+// source, in all_reduce and in reduce_scatter.
+const pushStaging = 16 * PushUnits * PushDepth
 
 // Call is a collective to be planned. Segs are the tensors of the bucket.
 type Call struct {
@@ -258,7 +259,7 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 	switch {
 	case c.Algo == Direct && !c.Symmetric:
 		return 0, &PlanError{c.Op, "the direct protocol needs tensors in symmetric memory"}
-	case c.Algo == Push && !(c.fast() && c.reduces() && c.Symmetric && sc.StagingSize >= uint64(c.N)*pushChunk*PushDepth):
+	case c.Algo == Push && !(c.fast() && c.reduces() && c.Symmetric && sc.StagingSize >= uint64(c.N)*pushStaging):
 		return 0, &PlanError{c.Op, "the push protocol needs a sum of common floats on 2, 4 or 8 ranks, symmetric memory and staging"}
 	case c.Algo == OneShot && !(c.fast() && c.reduces()), c.Algo == TwoShot && !(c.fast() && c.Op == AllReduce):
 		return 0, &PlanError{c.Op, fmt.Sprintf("the %v protocol does not serve %v %v on %d ranks", c.Algo, c.Red, c.DType, c.N)}
@@ -301,7 +302,7 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 	if c.Op == ReduceScatter {
 		push = t.PushScatter
 	}
-	if c.reduces() && c.fast() && c.Symmetric && full > push && sc.StagingSize >= uint64(c.N)*pushChunk*PushDepth {
+	if c.reduces() && c.fast() && c.Symmetric && full > push && sc.StagingSize >= uint64(c.N)*pushStaging {
 		return Push, nil
 	}
 	if c.Symmetric {
@@ -324,7 +325,10 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 			}
 		}
 	case Push:
-		l.Block, per = 512, pushChunk/16/512
+		l.Block, per = 512, PushUnits/512
+		if c.Op == ReduceScatter {
+			per = ScatterUnits / 512
+		}
 		most = t.PushBlocks
 	case OneShot:
 		if c.Op == ReduceScatter {
@@ -345,7 +349,7 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	}
 	most = min(most, MaxBlocks)
 	if l.Algo == Push { // every block has slots of its own
-		most = min(most, int(sc.StagingSize/(uint64(c.N)*pushChunk*PushDepth)))
+		most = min(most, int(sc.StagingSize/(uint64(c.N)*pushStaging)))
 	}
 	l.Grid = max(1, min(most, (int(work)+l.Block*per-1)/(l.Block*per)))
 }
@@ -355,9 +359,6 @@ func (l *Launch) name(c *Call) {
 	files := [...]string{AllReduce: "allreduce", AllGather: "allgather", ReduceScatter: "reducescatter", AllToAll: "alltoall"}
 	suffix := map[Algo]string{OneShot: "_oneshot", TwoShot: "_twoshot", LL: "_ll", Direct: "_direct", Push: "_push"}[l.Algo]
 	l.Image = files[c.Op] + suffix
-	if l.Algo == Push {
-		l.Image = "push"
-	}
 	if c.Op == ReduceScatter && l.Algo == OneShot {
 		l.Image = "reducescatter_ll"
 	}

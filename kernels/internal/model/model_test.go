@@ -237,94 +237,6 @@ func direct(calls int, entry, release bool) Model {
 	}
 }
 
-// chunks models push.cu with one block a rank: pushes run one chunk ahead of folds
-// through depth slots. A counts the chunks of all calls that were pushed, B those
-// folded; a call has per chunks. credit says whether pushes wait for credits,
-// release whether counters wait for the data, leave whether a call waits for the end of
-// the peers' calls, in which case the first depth chunks of the next need no credits.
-func chunks(calls, per, depth int, credit, release, leave bool) Model {
-	stage := func(rank, chunk, src int) uint8 { return uint8((rank*depth+chunk%depth)*n + src) }
-	pushed := func(rank, src int) uint8 { return uint8(depth*n*n + rank*n + src) }
-	credits := func(rank, src int) uint8 { return uint8((depth+1)*n*n + rank*n + src) }
-	exit := func(rank, src int) uint8 { return uint8((depth+2)*n*n + rank*n + src) }
-	total := calls * per
-	// 0, 1 wait for credits of a chunk; 2 push; 3 raise; 4, 5 wait for pieces; 6, 7
-	// read them; 8 raise credits; 9 exit message; 10, 11 wait; 12 kernel end.
-	return Model{
-		Procs: n,
-		Done:  func(s *State, p int) bool { return int(s.B[p]) == total && s.PC[p] == 0 },
-		Step: func(s *State, p int) (bool, error) {
-			a, b := int(s.A[p]), int(s.B[p])
-			done := (b / per) * per // chunks of earlier calls, while this one folds
-			switch pc := int(s.PC[p]); pc {
-			case 0, 1:
-				if a == done+per { // all pushed: fold
-					s.PC[p] = 4
-					return true, nil
-				}
-				if credit && a-done >= depth && int8(s.Mem[credits(p, peer(p, pc+1))]-uint8(a-depth+1)) < 0 {
-					return false, nil
-				}
-			case 2:
-				for k := 1; k < n; k++ {
-					s.Put(p, stage(peer(p, k), a, p), uint8(a+1))
-				}
-			case 3:
-				if release && !s.Flushed(p) {
-					return false, nil
-				}
-				for k := 1; k < n; k++ {
-					s.Put(p, pushed(peer(p, k), p), uint8(a+1))
-				}
-				s.A[p]++
-				if a == done { // the first of a call: push one more before folding
-					s.PC[p] = 0
-					return true, nil
-				}
-			case 4, 5:
-				if int8(s.Mem[pushed(p, peer(p, pc-3))]-uint8(b+1)) < 0 {
-					return false, nil
-				}
-			case 6, 7:
-				if v := s.Mem[stage(p, b, peer(p, pc-5))]; int(v) != b+1 {
-					return false, fmt.Errorf("rank %d folds chunk %d and finds %d of rank %d", p, b, int(v)-1, peer(p, pc-5))
-				}
-			case 8:
-				if release && !s.Flushed(p) {
-					return false, nil
-				}
-				for k := 1; k < n && b-done+depth < per; k++ {
-					s.Put(p, credits(peer(p, k), p), uint8(b+1))
-				}
-				s.B[p]++
-				if (b+1)%per != 0 {
-					s.PC[p] = 0
-					return true, nil
-				}
-			case 9:
-				if release && !s.Flushed(p) {
-					return false, nil
-				}
-				for k := 1; k < n; k++ {
-					s.Put(p, exit(peer(p, k), p), uint8((b+per-1)/per))
-				}
-			case 10, 11:
-				if leave && int8(s.Mem[exit(p, peer(p, pc-9))]-uint8(b/per)) < 0 {
-					return false, nil
-				}
-			case 12:
-				if !s.Flushed(p) {
-					return false, nil
-				}
-				s.PC[p] = 0
-				return true, nil
-			}
-			s.PC[p]++
-			return true, nil
-		},
-	}
-}
-
 func TestProtocols(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -335,8 +247,11 @@ func TestProtocols(t *testing.T) {
 		{"twoshot", twoshot(3, 2)},
 		{"barrier", barriers(3, true)},
 		{"direct", direct(3, true, true)},
-		{"push", chunks(2, 3, 2, true, true, true)},
-		{"push of few chunks", chunks(3, 2, 2, true, true, true)},
+		{"push", push(2, 3, 2, 1, sound)},
+		{"push of few chunks", push(3, 2, 2, 1, sound)},
+		{"push by windows", push(2, 5, 4, 2, sound)},
+		{"push by two teams", teams(3, 2, 1, 1, sound)},
+		{"push by two teams, a window", teams(3, 2, 2, 2, sound)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			states, err := c.m.Check(20_000_000)
@@ -363,9 +278,14 @@ func TestBrokenProtocols(t *testing.T) {
 		{"barrier after a kernel that does not flush", barriers(3, false)},
 		{"direct without entry", direct(3, false, true)},
 		{"direct without release", direct(3, true, false)},
-		{"push without credits", chunks(3, 3, 2, false, true, true)},
-		{"push without release", chunks(3, 2, 2, true, false, true)},
-		{"push without an exit barrier", chunks(3, 2, 2, true, true, false)},
+		{"push without credits", push(3, 3, 2, 1, noCredit)},
+		{"push without release", push(3, 2, 2, 1, noRelease)},
+		{"push without an exit barrier", push(3, 2, 2, 1, noLeave)},
+		{"push by windows without credits", push(2, 5, 4, 2, noCredit)},
+		{"push by two teams without credits", teams(2, 4, 2, 1, noCredit)},
+		{"push by two teams without release", teams(2, 2, 2, 1, noRelease)},
+		{"push by two teams without an exit barrier", teams(3, 2, 2, 2, noLeave)},
+		{"push by two teams whose block leaves when one has ended", teams(3, 2, 2, 1, noJoin)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			states, err := c.m.Check(20_000_000)
