@@ -15,7 +15,8 @@ import (
 // Ranks of a group whose steps differ would wait for each other until time is up, and
 // each would name another one as missing. So before a step is made ready the ranks
 // compare what they have collected for each group: all but splits, which may differ. Ranks
-// of other groups, and of other subgroups of the same one, may do something else.
+// of other groups, and of other subgroups of the same one, may do something else. They also
+// tell each other which collectives have compute beside them, and agree on the forms.
 
 // says adds a collective to what is compared.
 func (r *recording) says(g *group, c *rt.Collective) {
@@ -43,20 +44,36 @@ func (r *recording) says(g *group, c *rt.Collective) {
 	h.Write(b)
 }
 
-// said is what this rank has collected: a digest for each group of the spec, empty for none.
+// The form of each collective, as ranks say it.
+const (
+	saysAlone  = '.'
+	saysBeside = '+'
+)
+
+// said is what this rank has collected: for each group of the spec a digest, and a
+// character for each collective whose form is open; both empty for none.
 func (r *recording) said() string {
 	var parts []string
 	for i := range r.d.spec.Groups {
-		s := ""
-		if h := r.sums[r.d.order[i]]; h != nil {
-			s = hex.EncodeToString(h.Sum(nil))
+		g := r.d.order[i]
+		var b []byte
+		if h := r.sums[g]; h != nil {
+			b = hex.AppendEncode(b, h.Sum(nil))
 		}
-		parts = append(parts, s)
+		b = append(b, '/')
+		for _, c := range r.open[g] {
+			form := byte(saysAlone)
+			if c.beside {
+				form = saysBeside
+			}
+			b = append(b, form)
+		}
+		parts = append(parts, string(b))
 	}
 	return strings.Join(parts, " ")
 }
 
-// agree meets the other ranks and compares.
+// agree meets the other ranks, compares, and takes over what they have beside compute.
 func (d *Device) agree(ctx context.Context, r *recording) error {
 	own := r.said()
 	texts, err := d.compare(ctx, own)
@@ -66,19 +83,23 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 	mine := strings.Split(own, " ")
 	for i := range d.spec.Groups {
 		g := d.order[i]
+		digest, forms, _ := strings.Cut(mine[i], "/")
 		for _, peer := range g.ranks {
 			if peer >= len(texts) {
 				continue
 			}
 			theirs := strings.Split(texts[peer], " ")
-			if len(theirs) == len(mine) && theirs[i] == mine[i] {
-				continue
+			said := ""
+			if len(theirs) == len(mine) {
+				said = theirs[i]
 			}
-			e := &rt.DigestMismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankDigest: digestText(mine[i])}
-			if i < len(theirs) {
-				e.PeerDigest = digestText(theirs[i])
+			other, open, _ := strings.Cut(said, "/")
+			if other != digest || len(open) != len(forms) {
+				return &rt.DigestMismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankDigest: digestText(digest), PeerDigest: digestText(other)}
 			}
-			return e
+			for k, c := range r.open[g] {
+				c.beside = c.beside || open[k] == saysBeside
+			}
 		}
 	}
 	return nil

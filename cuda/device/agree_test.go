@@ -3,7 +3,13 @@
 package device_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,4 +69,55 @@ func TestStepsOfSubgroups(t *testing.T) {
 		}
 		return s.Close()
 	})
+}
+
+// Ranks that compute differently take the same form of each collective: that beside
+// compute where one of them has compute beside it. Other subgroups need not follow.
+func TestFormsAgree(t *testing.T) {
+	symmetricOnly(t)
+	fakeOnly(t)
+	for _, products := range [][]int{{0}, {1}, {0, 1}, {}, {2}, {1, 3}} { // ranks that have one
+		for _, graph := range []bool{false, true} {
+			m, _ := besideModule()
+			m.World, m.Groups[0].Ranks = 4, [][]int{{0, 1}, {2, 3}}
+			var mu sync.Mutex
+			var log bytes.Buffer
+			drv, devs, o := target(t, 4)
+			o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
+			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: 5 * time.Second, UserBytes: 512}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+				me := r.Info().Rank
+				s, err := rt.Prepare(ctx, r, m, besideStep(slices.Contains(products, me)), rt.Options{}, graph)
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				for i := range 3 {
+					x := bytes.Repeat([]byte{byte(i), 0, 0, byte(me)}, 1024)
+					outs, err := s.Run(ctx, []rt.Value{{DType: rt.F32, Shape: []int64{1024}, Data: x}})
+					if err != nil {
+						return err
+					}
+					want := append(bytes.Repeat([]byte{byte(i), 0, 0, byte(me &^ 1)}, 1024), bytes.Repeat([]byte{byte(i), 0, 0, byte(me | 1)}, 1024)...)
+					if !bytes.Equal(outs[0].Data, want) {
+						return fmt.Errorf("rank %d, replay %d: not what was gathered", me, i)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("products on %v, graph %v: %v", products, graph, err)
+				continue
+			}
+			for me := range 4 {
+				want := slices.Contains(products, me&^1) || slices.Contains(products, me|1)
+				for name, beside := range map[string]bool{"hidden": want, "exposed": false} {
+					line := fmt.Sprintf("msg=collective rank=%d name=\"all_gather on \\\"g\\\" (%s)\"", me, name)
+					at := strings.Index(log.String(), line)
+					if at < 0 || strings.Contains(strings.SplitN(log.String()[at:], "\n", 2)[0], "beside=true") != beside {
+						t.Errorf("products on %v, rank %d, %s: want beside=%v\n%s", products, me, name, beside, log.String())
+					}
+				}
+			}
+		}
+	}
 }

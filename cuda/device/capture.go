@@ -18,23 +18,23 @@ type recording struct {
 	fork   cuda.Event
 	done   cuda.Event
 	items  []item
-	held   []*plan // of all items that were added
+	held   []*plan // of all items
 	parts  []part  // what items become in the end
 	used   []*stream
 	groups []*group
-	marks  []cuda.Event         // of items, in order
-	graph  bool                 // it becomes a graph
-	calls  map[*comm][]called   // what a replay gives NCCL
-	before []*stream            // by group of the device: who used it last before the capture
-	sums   map[*group]hash.Hash // of what was collected for a group, see agree.go
-	part   map[*group]int       // of staging, that the group's next reduction beside compute begins with
+	marks  []cuda.Event             // of items, in order
+	graph  bool                     // it becomes a graph
+	calls  map[*comm][]called       // what a replay gives NCCL
+	before []*stream                // by group of the device: who used it last before the capture
+	sums   map[*group]hash.Hash     // of what was collected for a group, see agree.go
+	open   map[*group][]*collective // those of a group whose form is open, in order
 }
 
 // item is one call, or the recording of an event, or a wait for one.
 type item struct {
 	st           *stream
 	plan         *plan
-	beside       *plan // of a collective: the form for beside compute
+	coll         *collective // whose form shows once all is collected: plan is nil until then
 	record, wait cuda.Event
 	turn         bool       // the group of record goes on in another stream
 	mark         cuda.Event // which tells the time
@@ -60,7 +60,7 @@ func (d *Device) BeginCapture() error {
 	if len(streams) == 0 {
 		return d.call("capture", errors.New("there is no stream"))
 	}
-	r := &recording{d: d, main: streams[0], part: map[*group]int{}, sums: map[*group]hash.Hash{}}
+	r := &recording{d: d, main: streams[0], sums: map[*group]hash.Hash{}, open: map[*group][]*collective{}}
 	for _, s := range streams {
 		if compute(s.name) {
 			r.main = s
@@ -83,9 +83,16 @@ func (d *Device) BeginCapture() error {
 }
 
 func (r *recording) add(i item) {
-	r.d.hold(i.plan, i.beside)
-	r.held = append(r.held, i.plan, i.beside)
+	r.hold(i.plan)
 	r.items = append(r.items, i)
+}
+
+// hold keeps a plan as long as the step; nil is none.
+func (r *recording) hold(p *plan) {
+	if p != nil {
+		r.d.hold(p)
+		r.held = append(r.held, p)
+	}
 }
 
 // commands is the buffer at the end.
@@ -122,12 +129,19 @@ func (r *recording) wait(st *stream, ev *event) {
 	}
 }
 
-// assemble turns the items into parts.
-func (r *recording) assemble() error {
+// assemble turns the items into parts. The other ranks of the world do as well.
+func (r *recording) assemble(ctx context.Context) error {
 	if err := r.join(); err != nil {
 		return err
 	}
 	if err := r.fetch(); err != nil {
+		return err
+	}
+	r.besides()
+	if err := r.d.agree(ctx, r); err != nil {
+		return err
+	}
+	if err := r.form(); err != nil {
 		return err
 	}
 	r.lay(nil)
@@ -164,11 +178,8 @@ func (r *recording) lay(t *trace) {
 			tails.join(i.st, c)
 			r.parts = append(r.parts, part{call: i.plan, st: i.st})
 		default:
-			if i.beside != nil && r.busy(k) {
-				p = i.beside
-			}
 			if log := r.d.opts.Log; log != nil && p.group != nil && t == nil {
-				log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", p == i.beside)
+				log.Info("collective", "rank", r.d.spec.Rank, "name", p.name, "form", p.algo, "beside", i.coll != nil && i.coll.beside)
 			}
 			cmds := &p.cmds
 			if e, ok := r.early(k); ok {
@@ -190,54 +201,6 @@ func (r *recording) lay(t *trace) {
 		r.commands().Record(s.h, s.join)
 		r.commands().Wait(r.main.h, s.join)
 	}
-}
-
-// busy reports whether products or the like run in the compute streams while collective
-// k does: between what it waits for and whoever waits for it. Blocks of generated kernels
-// come and go, and a collective by a kernel finds room beside them.
-func (r *recording) busy(k int) bool {
-	st := r.items[k].st
-	if compute(st.name) {
-		return false
-	}
-	from := 0
-	for i := k - 1; i >= 0; i-- { // the last event of a compute stream that st waited for before
-		if w := &r.items[i]; w.st == st && w.wait != 0 {
-			if at := r.recordedBefore(i, w.wait); at >= 0 && compute(r.items[at].st.name) {
-				from = at
-				break
-			}
-		}
-	}
-	ours := map[cuda.Event]bool{} // events that stand for the collective
-	for i := from; i < len(r.items); i++ {
-		x := &r.items[i]
-		switch {
-		case i > k && x.record != 0 && x.st == st:
-			ours[x.record] = true
-		case i > k && x.record != 0:
-			delete(ours, x.record)
-		case i > k && x.wait != 0 && ours[x.wait] && compute(x.st.name):
-			return false // nothing has been found up to here
-		case x.plan != nil && compute(x.st.name) && x.plan.holds():
-			return true
-		}
-	}
-	return false
-}
-
-// holds reports whether a call may keep multiprocessors until it ends: a library's, and
-// one of which nothing is known.
-func (p *plan) holds() bool { return p.step != nil || p.call != nil }
-
-// recordedBefore is the item that recorded an event last before item k, -1 if none did.
-func (r *recording) recordedBefore(k int, ev cuda.Event) int {
-	for i := k - 1; i >= 0; i-- {
-		if r.items[i].record == ev {
-			return i
-		}
-	}
-	return -1
 }
 
 // end stops collecting.
@@ -290,10 +253,7 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	d.steps[c] = true
 	d.mu.Unlock()
 	r.graph = graph
-	err := r.assemble()
-	if err == nil {
-		err = d.agree(ctx, r)
-	}
+	err := r.assemble(ctx)
 	if err == nil {
 		err = d.connect(ctx, r)
 	}

@@ -29,18 +29,30 @@ func fakeOnly(t *testing.T) {
 // besideModule gathers twice: once beside a product, and once when nothing else is
 // to be done.
 func besideModule() (*rt.Module, func(*rt.Exec)) {
-	square := func(t rt.Tensor) rt.Tensor { return rt.C(t.Off, rt.F32, 32, 32) }
-	x, y, z, w := rt.C(0, rt.F32, 1024), rt.C(4096, rt.F32, 2048), rt.C(12288, rt.F32, 1024), rt.C(16384, rt.F32, 2048)
+	x, y, z, w := besideTensors()
 	m := &rt.Module{Name: "m", World: 2, Arena: 24576, Streams: []string{"compute", "comm.g"}, Events: 4,
 		Groups:  []rt.Group{{Name: "g", Ranks: [][]int{{0, 1}}}},
 		Inputs:  []rt.Param{{Name: "x", Tensors: rt.Ts{x}}},
 		Outputs: []rt.Param{{Name: "y", Tensors: rt.Ts{y}}, {Name: "z", Tensors: rt.Ts{z}}, {Name: "w", Tensors: rt.Ts{w}}}}
-	return m, func(e *rt.Exec) {
+	return m, besideStep(true)
+}
+
+func besideTensors() (x, y, z, w rt.Tensor) {
+	return rt.C(0, rt.F32, 1024), rt.C(4096, rt.F32, 2048), rt.C(12288, rt.F32, 1024), rt.C(16384, rt.F32, 2048)
+}
+
+// besideStep is the step of besideModule, with the product or without.
+func besideStep(product bool) func(*rt.Exec) {
+	square := func(t rt.Tensor) rt.Tensor { return rt.C(t.Off, rt.F32, 32, 32) }
+	x, y, z, w := besideTensors()
+	return func(e *rt.Exec) {
 		e.Record("compute", 0)
 		e.Wait("comm.g", 0)
 		e.At("hidden").AllGather("comm.g", "g", 0, rt.Ts{y}, rt.Ts{x})
 		e.Record("comm.g", 1)
-		e.At("n").Launch("compute", "matmul", nil, rt.Ts{square(z)}, rt.Ts{square(x), square(x)})
+		if product {
+			e.At("n").Launch("compute", "matmul", nil, rt.Ts{square(z)}, rt.Ts{square(x), square(x)})
+		}
 		e.Wait("compute", 1)
 		e.Record("compute", 2)
 		e.Wait("comm.g", 2)

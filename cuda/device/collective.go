@@ -20,6 +20,17 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}
+	if d.rec != nil && !d.opts.NoBeside && g.m != nil && c.Op != rt.Barrier {
+		if _, err := d.checkCollective(g, c); err != nil {
+			return d.call(c.Name(), err)
+		}
+		if err := d.takeTurn(g, st); err != nil {
+			return d.call(c.Name(), err)
+		}
+		d.rec.says(g, c)
+		d.rec.collect(st, g, c)
+		return nil
+	}
 	p, err := d.planned(d.collectiveKey(c, alone), func() (*plan, error) { return d.planCollective(g, c, alone) })
 	if err != nil {
 		return d.call(c.Name(), err)
@@ -30,18 +41,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if d.rec != nil {
 		d.rec.says(g, c)
 	}
-	if d.rec == nil || d.opts.NoBeside || g.m == nil {
-		return d.emit(st, p)
-	}
-	// Which of the two it will be shows once the whole step is known.
-	part := d.rec.part[g]
-	beside, err := d.planned(d.collectiveKey(c, part), func() (*plan, error) { return d.planCollective(g, c, part) })
-	if err != nil {
-		return d.call(c.Name(), err)
-	}
-	d.rec.part[g] = (part + beside.parts) % cuda.StagingParts
-	d.rec.add(item{st: st, plan: p, beside: beside})
-	return nil
+	return d.emit(st, p)
 }
 
 // alone stands for a collective with no compute beside it.
@@ -51,13 +51,7 @@ const alone = -1
 // by is the same on all ranks of the group. part says that compute runs beside it, and
 // which part of the group's staging it begins with, unless it is alone.
 func (d *Device) planCollective(g *group, c *rt.Collective, part int) (*plan, error) {
-	if err := c.Check(len(g.ranks), g.pos); err != nil {
-		return nil, err
-	}
-	if err := d.inArena(c.Ins, c.Outs); err != nil {
-		return nil, err
-	}
-	staged, err := overlaps(c)
+	staged, err := d.checkCollective(g, c)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +82,18 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int) (*plan, er
 		}
 	}
 	return b.p, nil
+}
+
+// checkCollective reports what is wrong with a collective whatever form it takes, and
+// else whether results lie over operands, which then are moved away first.
+func (d *Device) checkCollective(g *group, c *rt.Collective) (staged bool, err error) {
+	if err := c.Check(len(g.ranks), g.pos); err != nil {
+		return false, err
+	}
+	if err := d.inArena(c.Ins, c.Outs); err != nil {
+		return false, err
+	}
+	return overlaps(c)
 }
 
 // builder makes the commands of one collective: copies into scratch, launches, and
