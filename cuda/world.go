@@ -307,6 +307,9 @@ func (w *World) Close() error {
 func (r *Rank) load(set *kernels.Set, ptx bool) error {
 	cc := r.Info.Major*10 + r.Info.Minor
 	for _, name := range set.Manifest.Names() {
+		if kernels.UsesMulticast(name) {
+			continue
+		}
 		b, err := set.Image(name, cc, ptx)
 		if err != nil {
 			if name == "bench_bulk" {

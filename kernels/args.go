@@ -63,7 +63,7 @@ type Args struct {
 	Ctl     uint64           // own control page
 	Host    uint64           // device address of the host page
 	Timeout uint64           // nanoseconds, 0 for ever
-	Scratch uint64           // offset from a base
+	Scratch uint64           // offset from a base; with multicast the address of all ranks' memory
 	Half    uint64
 	Slot    uint64
 	Region  uint64

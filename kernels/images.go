@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"strings"
 	"sync"
 )
 
@@ -24,6 +25,7 @@ var files embed.FS
 type Image struct {
 	Name  string // source file without .cu
 	Arch  int    // 80 or 90
+	ISA   int    `json:",omitempty"` // of PTX times ten where Manifest.Flags ask for less
 	PTX   string // SHA-256 of the PTX text
 	Cubin string `json:",omitempty"` // SHA-256 of the machine code, if there is one
 }
@@ -83,6 +85,11 @@ func (m *Manifest) Names() []string {
 	sort.Strings(out)
 	return out
 }
+
+// UsesMulticast says whether an image holds kernels that use multicast, which nothing loads
+// unless it is asked for (cuda.WorldOptions.Multicast). They need sm_90 and have no machine
+// code: they were never assembled, and never run.
+func UsesMulticast(image string) bool { return strings.HasSuffix(image, "_multicast") }
 
 // Load gives the bytes to load on a device: the machine code when the image has
 // it for exactly this capability, else the PTX. ptx asks for the PTX in any case.

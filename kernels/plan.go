@@ -58,19 +58,20 @@ type Algo uint8
 
 // The protocols. Auto lets Plan choose by size.
 const (
-	Auto    Algo = iota
-	OneShot      // packets that are their own flags, one hop
-	TwoShot      // the same, two hops
-	LL           // packets with flags, one hop, any type and group size
-	Direct       // reads and writes the peers' tensors between two barriers
-	Push         // writes into peers' staging and results, in chunks
-	Engine       // copy engines move the bytes; not planned here
+	Auto      Algo = iota
+	OneShot        // packets that are their own flags, one hop
+	TwoShot        // the same, two hops
+	LL             // packets with flags, one hop, any type and group size
+	Direct         // reads and writes the peers' tensors between two barriers
+	Push           // writes into peers' staging and results, in chunks
+	Engine         // copy engines move the bytes; not planned here
+	Multicast      // the switches of NVLink add and copy; only where a group has it, see Call.Multicast
 )
 
 // String is the protocol's name.
 func (a Algo) String() string {
-	if a <= Engine {
-		return [...]string{"auto", "oneshot", "twoshot", "ll", "direct", "push", "engine"}[a]
+	if a <= Multicast {
+		return [...]string{"auto", "oneshot", "twoshot", "ll", "direct", "push", "engine", "multicast"}[a]
 	}
 	return fmt.Sprintf("algo(%d)", uint8(a))
 }
@@ -113,8 +114,13 @@ type Call struct {
 	Segs      []Seg
 	Symmetric bool // every source and destination lies at the same offset on every rank
 	Algo      Algo
-	Blocks    int // grid, 0 for the planner's
-	Threads   int // block, 0 for the planner's
+	// Multicast says that the ranks' symmetric memory can be reached through multicast,
+	// RankOrder that sums in another order than that of the ranks will not do, which are
+	// all sums through multicast.
+	Multicast, RankOrder bool
+
+	Blocks  int // grid, 0 for the planner's
+	Threads int // block, 0 for the planner's
 }
 
 // Launch is a planned call: which kernel of which image, its grid and its arguments.
@@ -143,6 +149,40 @@ func (c *Call) fast() bool {
 		return false
 	}
 	return (c.N == 2 || c.N == 4 || c.N == 8) && (c.Red == Sum || c.Red == Avg)
+}
+
+// multicast says whether the kernels that use multicast may serve c.
+func (c *Call) multicast() bool {
+	if !c.Multicast || !c.Symmetric {
+		return false
+	}
+	common := c.DType == dtype.F32 || c.DType == dtype.BF16 || c.DType == dtype.F16
+	return c.Op == AllGather || c.Op == AllReduce && c.Red == Sum && common && !c.RankOrder
+}
+
+func (c *Call) prefersMulticast(t *Tuning, full uint64) bool {
+	limit := t.MulticastGather
+	if c.Op == AllReduce {
+		limit = t.MulticastReduce
+	}
+	return limit > 0 && full >= limit && c.multicast()
+}
+
+// PrefersMulticast says whether Plan with Auto would choose multicast for c.
+func (c *Call) PrefersMulticast(t Tuning) bool {
+	var total uint64
+	for _, s := range c.Segs {
+		total += s.Bytes
+	}
+	return c.prefersMulticast(&t, c.full(total))
+}
+
+// full is the bytes of operand or result, whichever is larger, of total bytes a piece.
+func (c *Call) full(total uint64) uint64 {
+	if c.Op != AllReduce {
+		total *= uint64(c.N)
+	}
+	return total
 }
 
 func (c *Call) reduces() bool { return c.Op == AllReduce || c.Op == ReduceScatter }
@@ -225,16 +265,17 @@ func Plan(c Call, sc Scratch, t Tuning) (*Launch, error) {
 		a.Slot = sc.slot(algo, c.N)
 	case Push:
 		a.Scratch = sc.Staging
+	case Multicast: // the scratch is the address that means all ranks, which the caller has
 	case LL:
 		a.Scratch, a.Half = sc.Flagged, sc.FlaggedHalf
 		a.Slot = sc.slot(algo, c.N)
 	}
 	work := a.Units // threads that find work
-	if algo == TwoShot || (algo == Direct || algo == Push) && c.Op == AllReduce {
+	if algo == TwoShot || (algo == Direct || algo == Push || algo == Multicast) && c.Op == AllReduce {
 		a.Per = (a.Units + n - 1) / n
 		work = a.Per
 	}
-	if algo != Direct && algo != Push && uint64(work)*16 > a.Slot {
+	if algo != Direct && algo != Push && algo != Multicast && uint64(work)*16 > a.Slot {
 		return nil, &PlanError{c.Op, fmt.Sprintf("%d bytes do not fit in the scratch for %v packets of %d ranks: put the tensors in symmetric memory or split the call", total, algo, c.N)}
 	}
 	if algo == TwoShot && (n-1)*a.Per >= a.Units {
@@ -261,14 +302,16 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 		return 0, &PlanError{c.Op, "the direct protocol needs tensors in symmetric memory"}
 	case c.Algo == Push && !(c.fast() && c.reduces() && c.Symmetric && sc.StagingSize >= uint64(c.N)*pushStaging):
 		return 0, &PlanError{c.Op, "the push protocol needs a sum of common floats on 2, 4 or 8 ranks, symmetric memory and staging"}
+	case c.Algo == Multicast && !c.multicast():
+		return 0, &PlanError{c.Op, "multicast serves all_gather, and sums of common floats in any order, of symmetric memory in a group that has it"}
 	case c.Algo == OneShot && !(c.fast() && c.reduces()), c.Algo == TwoShot && !(c.fast() && c.Op == AllReduce):
 		return 0, &PlanError{c.Op, fmt.Sprintf("the %v protocol does not serve %v %v on %d ranks", c.Algo, c.Red, c.DType, c.N)}
 	case c.Algo != Auto:
 		return c.Algo, nil
 	}
-	full := total
-	if c.Op != AllReduce {
-		full *= uint64(c.N)
+	full := c.full(total)
+	if c.prefersMulticast(&t, full) {
+		return Multicast, nil
 	}
 	limit, packets := t.OneShot, LL
 	switch c.Op {
@@ -316,7 +359,7 @@ func choose(c *Call, t Tuning, total uint64, sc Scratch) (Algo, error) {
 func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	most, per := 128, 1
 	switch l.Algo {
-	case Direct:
+	case Direct, Multicast:
 		most, per = t.Blocks, 4
 		if c.Op == AllToAll {
 			work *= uint32(c.N)
@@ -337,7 +380,7 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	}
 	if l.Block == 0 {
 		l.Block = 512
-		for l.Algo != Direct && l.Block > 64 && int(work) <= l.Block/2*64 {
+		for l.Algo != Direct && l.Algo != Multicast && l.Block > 64 && int(work) <= l.Block/2*64 {
 			l.Block /= 2
 		}
 		if l.Algo == LL && work <= 256 { // one block, no more
@@ -357,13 +400,17 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 // name finds the kernel: specialised where one exists, with or without a segment table.
 func (l *Launch) name(c *Call) {
 	files := [...]string{AllReduce: "allreduce", AllGather: "allgather", ReduceScatter: "reducescatter", AllToAll: "alltoall"}
-	suffix := map[Algo]string{OneShot: "_oneshot", TwoShot: "_twoshot", LL: "_ll", Direct: "_direct", Push: "_push"}[l.Algo]
+	suffix := map[Algo]string{OneShot: "_oneshot", TwoShot: "_twoshot", LL: "_ll", Direct: "_direct", Push: "_push", Multicast: "_multicast"}[l.Algo]
 	l.Image = files[c.Op] + suffix
 	if c.Op == ReduceScatter && l.Algo == OneShot {
 		l.Image = "reducescatter_ll"
 	}
 	l.Kernel = c.Op.String() + suffix
-	if c.reduces() {
+	if l.Algo == Multicast { // for groups of any size
+		if c.reduces() {
+			l.Kernel += fmt.Sprintf("_%v", c.DType)
+		}
+	} else if c.reduces() {
 		if l.Algo != LL && c.fast() {
 			l.Kernel += fmt.Sprintf("_%v_n%d", c.DType, c.N)
 		}

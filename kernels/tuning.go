@@ -31,6 +31,11 @@ type Tuning struct {
 	BesidePiece   uint64 `json:"beside_piece"`    // smaller pieces go to the peers by guests instead of by copies
 	GuestFold     uint64 `json:"guest_fold"`      // folds of up to that many bytes go by guests, larger ones by kernels that wait for room
 	EngineChunks  int    `json:"engine_chunks"`   // chunks that hide the fold in all_reduce by copy engines, 0 for one
+	// MulticastReduce is from where all_reduce goes through multicast in groups that have
+	// it (cuda.WorldOptions.Multicast), MulticastGather the same of all_gather; 0 for
+	// never, which is the default: multicast was never measured.
+	MulticastReduce uint64 `json:"multicast_reduce"`
+	MulticastGather uint64 `json:"multicast_gather"`
 }
 
 // DefaultTuning is for n ranks on one host: measured on 2 and 4 H200s, scaled for other

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -35,7 +36,21 @@ var Flags = []string{"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudal
 	"-O3", "-fno-exceptions", "-Xclang", "-disable-lifetime-markers", "-fno-verbose-asm", "-Wall", "-Wextra", "-Werror", "-S"}
 
 // hopper lists the sources that need sm_90.
-var hopper = map[string]bool{"bench_bulk": true}
+var hopper = map[string]bool{"bench_bulk": true, "allgather_multicast": true, "allreduce_multicast": true}
+
+// isa lists the sources that need a later PTX ISA than Flags ask for: multimem came with
+// 8.1, its sums of narrow floats in f32 with 8.2. No other source may get it, so that any
+// driver that takes 8.0 loads all that is on by default.
+var isa = map[string]int{"allgather_multicast": 81, "allreduce_multicast": 82}
+
+// flagsOf is Flags for one source.
+func flagsOf(name string) []string {
+	out := append([]string{}, Flags...)
+	if v := isa[name]; v != 0 {
+		out[slices.Index(out, "--cuda-feature=+ptx80")] = fmt.Sprintf("--cuda-feature=+ptx%d", v)
+	}
+	return out
+}
 
 // Archs gives the architectures that a source is compiled for.
 func Archs(name string) []int {
@@ -57,8 +72,7 @@ func Version(tool string) (string, error) {
 
 // PTX compiles one source of folder src for one architecture.
 func PTX(clang, src, name string, arch int) ([]byte, error) {
-	args := append([]string{}, Flags...)
-	args = append(args, fmt.Sprintf("--cuda-gpu-arch=sm_%d", arch), "-o", "-", name+".cu")
+	args := append(flagsOf(name), fmt.Sprintf("--cuda-gpu-arch=sm_%d", arch), "-o", "-", name+".cu")
 	cmd := exec.Command(clang, args...)
 	cmd.Dir = src
 	var errText bytes.Buffer
@@ -130,7 +144,7 @@ func Compile(dir, clang string) error {
 			if err != nil {
 				return err
 			}
-			im := kernels.Image{Name: name, Arch: arch, PTX: kernels.Hash(ptx)}
+			im := kernels.Image{Name: name, Arch: arch, ISA: isa[name], PTX: kernels.Hash(ptx)}
 			file := fmt.Sprintf("%s.sm_%d", name, arch)
 			if err := writeGzip(filepath.Join(out, file+".ptx.gz"), ptx); err != nil {
 				return err
