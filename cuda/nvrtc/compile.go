@@ -86,20 +86,37 @@ type backend interface {
 	compile(name, source string, options []string) (image []byte, err error)
 }
 
-// Compiler compiles and remembers. It may be used from any goroutine.
+// Compiler compiles and remembers. It may be used from any goroutine. A process that loads
+// programs without end keeps 64 MiB of images in memory, those that were asked for last.
 type Compiler struct {
-	b   backend
-	dir string
+	b    backend
+	dir  string
+	most int // bytes in memory
 
-	mu   sync.Mutex
-	done map[string]*entry
+	mu    sync.Mutex
+	done  map[string]*entry
+	bytes int    // of all entries that are made
+	clock uint64 // counts calls
 }
 
+// mostBytes bounds the images in memory: dozens of programs' kernels, each of which a
+// process's ranks ask for one after the other.
+const mostBytes = 64 << 20
+
+// entry is an image, or why there is none.
 type entry struct {
 	once  sync.Once
 	image []byte
 	err   error
+
+	// Under Compiler.mu.
+	used  uint64 // when it was asked for last
+	bytes int    // 0 until it is made
 }
+
+// size is what an entry counts: its image, and as much as the rest may take, an error's
+// messages included.
+func (e *entry) size() int { return len(e.image) + 8<<10 }
 
 // DefaultDir is the folder for compiled kernels in the user's cache folder.
 func DefaultDir() (string, error) {
@@ -111,7 +128,7 @@ func DefaultDir() (string, error) {
 }
 
 func newCompiler(b backend, dir string) *Compiler {
-	return &Compiler{b: b, dir: dir, done: map[string]*entry{}}
+	return &Compiler{b: b, dir: dir, most: mostBytes, done: map[string]*entry{}}
 }
 
 // Version is the compiler's version, such as "13.0".
@@ -141,6 +158,8 @@ func (c *Compiler) Compile(name, source string, options []string) (image []byte,
 		e = &entry{}
 		c.done[key] = e
 	}
+	c.clock++
+	e.used = c.clock
 	c.mu.Unlock()
 	cached = true
 	e.once.Do(func() {
@@ -152,7 +171,32 @@ func (c *Compiler) Compile(name, source string, options []string) (image []byte,
 			c.store(key, e.image)
 		}
 	})
+	c.keep(e)
 	return e.image, cached, e.err
+}
+
+// keep counts an entry that is made, and forgets those that were asked for longest ago
+// while there are too many. O(entries) for each that goes.
+func (c *Compiler) keep(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.bytes == 0 {
+		e.bytes = e.size()
+		c.bytes += e.bytes
+	}
+	for c.bytes > c.most {
+		oldest, least := "", e.used
+		for key, o := range c.done {
+			if o.bytes > 0 && o.used < least {
+				oldest, least = key, o.used
+			}
+		}
+		if oldest == "" {
+			return // all others are being made
+		}
+		c.bytes -= c.done[oldest].bytes
+		delete(c.done, oldest)
+	}
 }
 
 // A file is a line with the SHA-256 of the image, then the image.

@@ -132,3 +132,64 @@ func TestOpenMissing(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What is in memory is bounded: images that were asked for longest ago go first, and come
+// from the folder, if there is one, or are compiled anew. Refusals count as well, and one
+// image beyond the bound is kept until the next.
+func TestBounded(t *testing.T) {
+	f := &fakeCompiler{v: "13.0"}
+	c := newCompiler(f, "")
+	c.most = 40 << 10 // four entries of almost no image
+	for _, s := range []string{"a", "b", "c", "d", "a", "e"} {
+		compile(t, c, s)
+	}
+	for s, kept := range map[string]bool{"a": true, "c": true, "d": true, "e": true} {
+		if _, cached := compile(t, c, s); cached != kept {
+			t.Errorf("%s: kept %v", s, cached)
+		}
+	}
+	if _, cached := compile(t, c, "b"); cached {
+		t.Error("the one asked for longest ago was kept")
+	}
+	compile(t, c, strings.Repeat("x", 1<<20))
+	if len(c.done) != 1 || c.bytes <= c.most {
+		t.Errorf("%d images of %d bytes beside a large one", len(c.done)-1, c.bytes)
+	}
+	f.fail = true
+	for i := range 100 {
+		if _, _, err := c.Compile("unit", strings.Repeat("y", i), nil); err == nil {
+			t.Fatal("it was compiled")
+		}
+	}
+	total := 0
+	for _, e := range c.done {
+		total += e.size()
+	}
+	if total != c.bytes || c.bytes > c.most {
+		t.Errorf("%d bytes are counted, %d are there, %d may be", c.bytes, total, c.most)
+	}
+	f.fail = false
+
+	// Many goroutines and few images: each gets what it asked for, and no more are kept.
+	dir := newCompiler(f, t.TempDir())
+	dir.most = 40 << 10
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				s := strings.Repeat("z", 1+(i*7+g)%23)
+				if got, _, err := dir.Compile("unit", s, nil); err != nil || string(got) != s {
+					t.Errorf("%q instead of %q: %v", got, s, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if dir.bytes > dir.most || len(dir.done) > 4 {
+		t.Errorf("%d bytes in %d images", dir.bytes, len(dir.done))
+	}
+	before := f.calls.Load()
+	if _, cached := compile(t, dir, "zz"); !cached || f.calls.Load() != before {
+		t.Error("what went from memory was not in the folder")
+	}
+}
