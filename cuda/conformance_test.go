@@ -115,7 +115,7 @@ func (r *rigT) runCase(c caseT, rng *rand.Rand) error {
 		return err
 	}
 	for i, a := range areas {
-		for rank := range r.w.Size() {
+		for _, rank := range r.local() {
 			got, err := r.guarded(rank, a.dst, a.out)
 			if err != nil {
 				return fmt.Errorf("tensor %d rank %d: %w", i, rank, err)
@@ -285,7 +285,7 @@ func TestRankOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for rank := range in {
+			for _, rank := range r.local() {
 				if got := r.read(rank, dst, uint64(len(ref))); !bytes.Equal(got, ref) {
 					t.Errorf("%v %v rank %d: not the sum in rank order", algo, dt, rank)
 				}
@@ -295,14 +295,14 @@ func TestRankOrder(t *testing.T) {
 }
 
 func TestUnevenAllToAll(t *testing.T) {
-	const n = 4
+	n := ranksOf(4)
 	r := newRigT(t, n)
 	rng := rand.New(rand.NewPCG(3, 3))
 	src, dst := r.alloc(1<<16), r.alloc(1<<16)
 	for round := 0; round < 20; round++ {
-		var sizes [n][n]uint64
-		var data, ref [n][]byte
+		sizes, data, ref := make([][]uint64, n), make([][]byte, n), make([][]byte, n)
 		for i := range sizes {
+			sizes[i] = make([]uint64, n)
 			for j := range sizes[i] {
 				if rng.IntN(3) > 0 {
 					sizes[i][j] = uint64(rng.IntN(700))
@@ -320,7 +320,8 @@ func TestUnevenAllToAll(t *testing.T) {
 				ref[j] = append(ref[j], data[i][at:at+sizes[i][j]]...)
 			}
 		}
-		for i, m := range r.g.Members() {
+		for _, m := range r.g.Members() {
+			i := m.Index
 			r.write(i, src, data[i])
 			send, recv := make([]Piece, n), make([]Piece, n)
 			var a, b uint64
@@ -340,7 +341,7 @@ func TestUnevenAllToAll(t *testing.T) {
 		if err := r.check(); err != nil {
 			t.Fatal(err)
 		}
-		for j := range ref {
+		for _, j := range r.local() {
 			if got := r.read(j, dst, uint64(len(ref[j]))); !bytes.Equal(got, ref[j]) {
 				t.Fatalf("round %d rank %d: wrong bytes", round, j)
 			}

@@ -14,11 +14,13 @@ import (
 )
 
 func TestWork(t *testing.T) {
-	const n, count = 3, 1000
+	const count = 1000
+	n := ranksOf(3)
 	r := newRigT(t, n)
 	a, b := r.alloc(count*4), r.alloc(count*4)
-	var works []*Work
-	for i, m := range r.g.Members() {
+	works := map[int]*Work{} // by rank
+	for _, m := range r.g.Members() {
+		i := m.Index
 		in := make([]byte, count*4)
 		for j := 0; j < count; j++ {
 			putFloat(dtype.F32, in[4*j:], float32(j+i))
@@ -29,9 +31,10 @@ func TestWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		works = append(works, w)
+		works[i] = w
 	}
-	for i, w := range works {
+	for _, i := range r.local() {
+		w := works[i]
 		// The other half: a second stream waits and copies the result on.
 		k := r.w.Rank(i)
 		s, err := r.drv.StreamCreate(k.Ctx)
@@ -58,7 +61,7 @@ func TestWork(t *testing.T) {
 		}
 		got := r.read(i, a, count*4)
 		for j := 0; j < count; j++ {
-			if v, want := getFloat(dtype.F32, got[4*j:]), float32(3*j+3); v != want || math.IsNaN(float64(v)) {
+			if v, want := getFloat(dtype.F32, got[4*j:]), float32(n*j+n*(n-1)/2); v != want || math.IsNaN(float64(v)) {
 				t.Fatalf("rank %d element %d: %v, want %v", i, j, v, want)
 			}
 		}

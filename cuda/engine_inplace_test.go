@@ -67,12 +67,13 @@ func TestInPlaceReplay(t *testing.T) {
 }
 
 func replayInPlace(t *testing.T, staging, least uint64) {
-	const n, count, calls, replays = 4, 600000, 2, 3
+	const count, calls, replays = 600000, 2, 3
+	n := ranksOf(4)
 	r := newRigT(t, n)
 	o := smallGroup(r.w.shared, n)
 	o.Staging += staging
 	o.Tuning.EngineInPlace = least
-	g, err := r.w.NewGroup([]int{0, 1, 2, 3}, o)
+	g, err := r.w.NewGroup(seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,13 +93,14 @@ func replayInPlace(t *testing.T, staging, least uint64) {
 	if least > 0 { // else the general form would serve, with the same results
 		m := r.g.Members()[0]
 		b := engineBuilder{m: m, c: &Commands{}, n: n, op: Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
-			Tensors: []Tensor{{Src: r.w.Addr(0, a), Dst: r.w.Addr(0, a), Bytes: count * 4}}}}
+			Tensors: []Tensor{{Src: r.w.Addr(m.Index, a), Dst: r.w.Addr(m.Index, a), Bytes: count * 4}}}}
 		if !b.pushInPlace() || b.err != nil {
 			t.Fatalf("push does not serve: %v", b.err)
 		}
 	}
-	execs := make([]Exec, n)
-	for rank, m := range r.g.Members() {
+	execs := map[int]Exec{}
+	for _, m := range r.g.Members() {
+		rank := m.Index
 		r.write(rank, a, in)
 		c, s := r.w.Rank(rank).Ctx, r.streams[rank]
 		if err := r.drv.CaptureBegin(c, s); err != nil {
@@ -133,8 +135,8 @@ func replayInPlace(t *testing.T, staging, least uint64) {
 	if err := r.check(); err != nil {
 		t.Fatal(err)
 	}
-	factor := float32(math.Pow(n, calls*replays))
-	for rank := range n {
+	factor := float32(math.Pow(float64(n), calls*replays))
+	for _, rank := range r.local() {
 		got := r.read(rank, a, count*4)
 		for i := range count {
 			if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); v != float32(i%97)*factor {

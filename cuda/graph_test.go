@@ -42,7 +42,7 @@ func TestGraphUpdate(t *testing.T) {
 			if i == 1 {
 				op.Algo = kernels.Engine
 			}
-			if err := r.g.Members()[rank].Enqueue(s, op); err != nil {
+			if err := r.member(rank).Enqueue(s, op); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -53,8 +53,8 @@ func TestGraphUpdate(t *testing.T) {
 		t.Cleanup(func() { r.drv.GraphDestroy(c, g) })
 		return g
 	}
-	execs := make([]Exec, n)
-	for rank := range execs {
+	execs := map[int]Exec{}
+	for _, rank := range r.local() {
 		var err error
 		if execs[rank], err = r.drv.GraphInstantiate(r.w.Rank(rank).Ctx, capture(rank, 0, 2)); err != nil {
 			t.Fatal(err)
@@ -95,7 +95,8 @@ func TestGraphUpdate(t *testing.T) {
 			}
 		}
 	}
-	if err := r.drv.GraphUpdate(r.w.Rank(0).Ctx, execs[0], capture(0, 1, 3)); !errors.Is(err, ErrGraphChanged) {
+	first := r.w.Local()[0]
+	if err := r.drv.GraphUpdate(first.Ctx, execs[first.ID], capture(first.ID, 1, 3)); !errors.Is(err, ErrGraphChanged) {
 		t.Errorf("a graph of another shape: %v", err)
 	}
 }

@@ -43,13 +43,13 @@ var imageSet = sync.OnceValues(func() (*kernels.Set, error) {
 	return set, nil
 })
 
-// rigT is a local world with one group of all ranks and a stream for each.
+// rigT is a world with one group of all ranks and a stream for each rank of this process.
 type rigT struct {
 	t       testing.TB
 	drv     Driver
 	w       *World
 	g       *Group
-	streams []Stream
+	streams []Stream // by rank
 }
 
 func images(t testing.TB) *kernels.Set {
@@ -61,25 +61,32 @@ func images(t testing.TB) *kernels.Set {
 	return set
 }
 
+// newDriverOf gives the driver under test, with that many devices if it is the fake.
+func newDriverOf(t testing.TB, devices int) Driver {
+	t.Helper()
+	if *onGPU {
+		d, err := Open("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	f := NewFake(devices)
+	t.Cleanup(func() {
+		if l := f.sortedLeaks(); l != "" && !t.Failed() {
+			t.Errorf("not released: %s", l)
+		}
+	})
+	return f
+}
+
 // newDriver gives the driver under test and a device for every rank.
 func newDriver(t testing.TB, ranks int) (Driver, []int, bool) {
 	t.Helper()
-	devs := make([]int, ranks)
+	d := newDriverOf(t, ranks)
+	devs := seqInts(ranks)
 	if !*onGPU {
-		f := NewFake(ranks)
-		for i := range devs {
-			devs[i] = i
-		}
-		t.Cleanup(func() {
-			if l := f.sortedLeaks(); l != "" && !t.Failed() {
-				t.Errorf("not released: %s", l)
-			}
-		})
-		return f, devs, false
-	}
-	d, err := Open("")
-	if err != nil {
-		t.Fatal(err)
+		return d, devs, false
 	}
 	infos, err := d.Devices()
 	if err != nil {
@@ -101,10 +108,18 @@ func smallGroup(share bool, ranks int) GroupOptions {
 	return GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: 1 << 20, Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
 }
 
+// newRigT opens a world of that many ranks in this process, or with one rank here if each
+// rank has a process.
 func newRigT(t testing.TB, ranks int) *rigT {
 	t.Helper()
+	o := WorldOptions{Bytes: 16<<20 + uint64(ranks)<<22, Images: images(t)}
+	if process != nil {
+		drv, w := process.world(t, ranks, o)
+		return newRigIn(t, drv, w)
+	}
 	drv, devs, share := newDriver(t, ranks)
-	return newRigOn(t, drv, devs, WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t)})
+	o.ShareDevice = share
+	return newRigOn(t, drv, devs, o)
 }
 
 // newRigOn opens a rank on each of devs.
@@ -114,33 +129,70 @@ func newRigOn(t testing.TB, drv Driver, devs []int, o WorldOptions) *rigT {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rigT{t: t, drv: drv, w: w}
-	if r.g, err = w.NewGroup(seqInts(len(devs)), smallGroup(o.ShareDevice, len(devs))); err != nil {
+	return newRigIn(t, drv, w)
+}
+
+// newRigIn makes the group and the streams in a world, which the rig closes.
+func newRigIn(t testing.TB, drv Driver, w *World) *rigT {
+	t.Helper()
+	r := &rigT{t: t, drv: drv, w: w, streams: make([]Stream, w.Size())}
+	t.Cleanup(r.close)
+	var err error
+	if r.g, err = w.NewGroup(seqInts(w.Size()), smallGroup(w.shared, w.Size())); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range w.Local() {
-		s, err := drv.StreamCreate(k.Ctx)
-		if err != nil {
+		if r.streams[k.ID], err = drv.StreamCreate(k.Ctx); err != nil {
 			t.Fatal(err)
 		}
-		r.streams = append(r.streams, s)
 	}
-	t.Cleanup(r.close)
 	return r
 }
 
+// close gives everything back. The other processes have to be done with this one's memory,
+// which they are not if a test fails here only: then they hear that it gave up.
 func (r *rigT) close() {
-	for i, k := range r.w.Local() {
-		if err := r.drv.StreamDestroy(k.Ctx, r.streams[i]); err != nil {
+	if r.g != nil {
+		if r.t.Failed() && process != nil {
+			for _, m := range r.g.Members() {
+				m.Abort(errors.New("a test failed"))
+			}
+		}
+		for _, k := range r.w.Local() {
+			if err := r.drv.StreamDestroy(k.Ctx, r.streams[k.ID]); err != nil {
+				r.t.Error(err)
+			}
+		}
+		if err := r.w.Meet(); err != nil {
 			r.t.Error(err)
 		}
-	}
-	if err := r.g.Close(); err != nil {
-		r.t.Error(err)
+		if err := r.g.Close(); err != nil {
+			r.t.Error(err)
+		}
 	}
 	if err := r.w.Close(); err != nil {
 		r.t.Error(err)
 	}
+}
+
+// member is a rank of this process in the group of all.
+func (r *rigT) member(rank int) *Member {
+	for _, m := range r.g.Members() {
+		if m.Rank.ID == rank {
+			return m
+		}
+	}
+	r.t.Fatalf("rank %d is in another process", rank)
+	return nil
+}
+
+// local lists the ranks that this process drives.
+func (r *rigT) local() []int {
+	var out []int
+	for _, k := range r.w.Local() {
+		out = append(out, k.ID)
+	}
+	return out
 }
 
 func (r *rigT) alloc(bytes uint64) uint64 {
@@ -152,8 +204,12 @@ func (r *rigT) alloc(bytes uint64) uint64 {
 	return off
 }
 
+// write puts b into the memory of a rank, which its own process does.
 func (r *rigT) write(rank int, off uint64, b []byte) {
 	r.t.Helper()
+	if r.w.Rank(rank) == nil {
+		return
+	}
 	if err := r.drv.CopyIn(r.w.Rank(rank).Ctx, r.streams[rank], r.w.Addr(rank, off), b); err != nil {
 		r.t.Fatal(err)
 	}
@@ -168,10 +224,10 @@ func (r *rigT) read(rank int, off, n uint64) []byte {
 	return b
 }
 
-// run enqueues op on every rank and waits for all.
+// run enqueues op on every rank of this process and waits for all.
 func (r *rigT) run(op func(rank int) Op) error {
-	for i, m := range r.g.Members() {
-		if err := m.Enqueue(r.streams[i], op(i)); err != nil {
+	for _, m := range r.g.Members() {
+		if err := m.Enqueue(r.streams[m.Rank.ID], op(m.Rank.ID)); err != nil {
 			return err
 		}
 	}
@@ -180,8 +236,8 @@ func (r *rigT) run(op func(rank int) Op) error {
 
 func (r *rigT) check() error {
 	var first error
-	for i, m := range r.g.Members() {
-		if err := m.Check(r.streams[i]); err != nil && first == nil {
+	for _, m := range r.g.Members() {
+		if err := m.Check(r.streams[m.Rank.ID]); err != nil && first == nil {
 			first = err
 		}
 	}

@@ -30,10 +30,12 @@ const (
 	envWorld    = "CONCERT_TEST_WORLD"
 	envMeeting  = "CONCERT_TEST_MEETING"
 	envSecond   = "CONCERT_TEST_SECOND" // where survivors meet
+
+	scenarioTests = "tests" // those that the command line names, see models_test.go
 )
 
 func TestMain(m *testing.M) {
-	if s := os.Getenv(envScenario); s != "" {
+	if s := os.Getenv(envScenario); s != "" && s != scenarioTests {
 		if err := child(s); err != nil {
 			fmt.Println("FAIL", err)
 			os.Exit(3)
@@ -42,6 +44,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
+	if os.Getenv(envScenario) == scenarioTests {
+		os.Exit(runAsProcess(m))
+	}
 	release := func() {}
 	if *onGPU {
 		release = holdContexts()
@@ -51,11 +56,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// holdContexts keeps the context of every GPU from the first test to the last. Tests
-// open worlds, and the first holder of a context makes it and the last one destroys it:
-// about a second a GPU each time. Worlds that make and destroy theirs are opened by the
-// tests of several processes. Without a driver the tests say what is missing.
-func holdContexts() (release func()) {
+// holdContexts keeps the contexts of GPUs, all if none is named, from the first test to
+// the last. Tests open worlds, and the first holder of a context makes it and the last one
+// destroys it: about a second a GPU each time. Worlds that make and destroy theirs are
+// opened by the scenarios of several processes. Without a driver the tests say what is
+// missing.
+func holdContexts(devs ...int) (release func()) {
 	start := time.Now()
 	d, err := Open("")
 	if err != nil {
@@ -65,16 +71,19 @@ func holdContexts() (release func()) {
 	if err != nil {
 		return func() {}
 	}
+	if len(devs) == 0 {
+		devs = seqInts(len(infos))
+	}
 	held := make([]bool, len(infos))
 	var wg sync.WaitGroup
-	for i := range infos {
+	for _, i := range devs {
 		wg.Go(func() {
 			_, err := d.CtxRetain(i)
 			held[i] = err == nil
 		})
 	}
 	wg.Wait()
-	fmt.Printf("contexts of %d GPUs made in %v\n", len(infos), time.Since(start).Round(time.Millisecond))
+	fmt.Printf("contexts of %d GPUs made in %v\n", len(devs), time.Since(start).Round(time.Millisecond))
 	return func() {
 		for i, ok := range held {
 			if ok {
@@ -121,9 +130,7 @@ func child(scenario string) error {
 			}
 		}()
 	}
-	if l, err := net.Listen("unix", "@concert-test-"+strconv.Itoa(os.Getpid())); err == nil {
-		l.Close() // the runtime opens its poller once
-	}
+	openPoller()
 	before := countFDs()
 	if scenario == "stride" && c.rank == 1 {
 		c.o.Bytes *= 2
@@ -133,6 +140,13 @@ func child(scenario string) error {
 		return fmt.Errorf("%d file descriptors before, %d after", before, after)
 	}
 	return err
+}
+
+// openPoller makes the runtime open its poller, which it does once.
+func openPoller() {
+	if l, err := net.Listen("unix", "@concert-test-"+strconv.Itoa(os.Getpid())); err == nil {
+		l.Close()
+	}
 }
 
 func countFDs() int {
@@ -256,9 +270,9 @@ type outcome struct {
 }
 
 // start runs rank of a scenario in a process of its own. done gets what it printed.
-func start(t *testing.T, scenario string, rank, n int, env []string, done chan<- outcome) {
+func start(t *testing.T, scenario string, rank, n int, env []string, done chan<- outcome, args ...string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd := exec.Command(os.Args[0], append([]string{"-test.run=^$"}, args...)...)
 	cmd.Env = append(append(os.Environ(), envScenario+"="+scenario, envRank+"="+strconv.Itoa(rank), envWorld+"="+strconv.Itoa(n)), env...)
 	if *onGPU {
 		cmd.Env = append(cmd.Env, "CONCERT_TEST_GPU=1")
@@ -283,7 +297,7 @@ func start(t *testing.T, scenario string, rank, n int, env []string, done chan<-
 }
 
 // spawn runs a scenario with n processes and gives what each printed.
-func spawn(t *testing.T, scenario string, n int) []outcome {
+func spawn(t *testing.T, scenario string, n int, args ...string) []outcome {
 	t.Helper()
 	first, err := NewMeeting()
 	if err != nil {
@@ -295,7 +309,7 @@ func spawn(t *testing.T, scenario string, n int) []outcome {
 	}
 	done := make(chan outcome)
 	for i := 0; i < n; i++ {
-		start(t, scenario, i, n, []string{envMeeting + "=" + first.Name, envSecond + "=" + second.Name}, done)
+		start(t, scenario, i, n, []string{envMeeting + "=" + first.Name, envSecond + "=" + second.Name}, done, args...)
 	}
 	out := make([]outcome, n)
 	for range out {
@@ -337,17 +351,6 @@ func deviceCount(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(infos)
-}
-
-func TestProcesses(t *testing.T) {
-	for i, o := range spawn(t, "collectives", processRanks(t, 4)) {
-		if _, ok := line(o, "PASS"); !ok || o.err != nil {
-			t.Errorf("rank %d: %v %q", i, o.err, o.lines)
-		}
-		if l, ok := line(o, "LEAK"); ok {
-			t.Errorf("rank %d did not release %s", i, l)
-		}
-	}
 }
 
 // TestMismatch gives one process another size of symmetric memory.

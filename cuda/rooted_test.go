@@ -80,7 +80,7 @@ func (r *rigT) runRooted(c rootedT, rng *rand.Rand) error {
 		return err
 	}
 	for i, a := range areas {
-		for rank := range n {
+		for _, rank := range r.local() {
 			got, err := r.guarded(rank, a.dst, a.bytes)
 			if err != nil {
 				return fmt.Errorf("tensor %d rank %d: %w", i, rank, err)
@@ -166,7 +166,8 @@ func (r *rigT) runQueue(rounds int, rng *rand.Rand) error {
 	for i := range rounds {
 		root := i % n
 		algo := []kernels.Algo{kernels.Auto, kernels.Engine}[i/n%2]
-		for rank, m := range r.g.Members() {
+		for _, m := range r.g.Members() {
+			rank := m.Index
 			at := func(off uint64) Ptr { return r.w.Addr(rank, off) }
 			for _, op := range []Op{
 				{Kind: kernels.Reduce, DType: dtype.F32, Symmetric: true, Root: root, Algo: algo, Tensors: []Tensor{{at(src), at(dst), size}}},
@@ -182,7 +183,7 @@ func (r *rigT) runQueue(rounds int, rng *rand.Rand) error {
 		return err
 	}
 	ref := want(dtype.F32, kernels.Sum, in)
-	for rank := range n {
+	for _, rank := range r.local() {
 		if at := same(dtype.F32, r.read(rank, sum, size), ref); at >= 0 {
 			return fmt.Errorf("all_reduce, rank %d: element %d is wrong", rank, at)
 		}

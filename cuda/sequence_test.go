@@ -224,13 +224,13 @@ func testSequences(t *testing.T, n int, slot uint64) {
 	}
 	push := slot == 0 && (n == 2 || n == 4)
 	for round := range max(2, 12/n) {
-		for i, m := range g.Members() {
+		for i := range mem {
 			b := make([]byte, 0, 4*sequenceWords)
 			for k := range mem[i] {
 				mem[i][k] = float32(rng.NormFloat64())
 				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(mem[i][k]))
 			}
-			r.write(m.Rank.ID, area, b)
+			r.write(g.ranks[i], area, b)
 		}
 		q := newSequence(rng, n, 8, push)
 		if err := r.sequence(g, q, area, mem); err != nil {
@@ -243,8 +243,8 @@ func testSequences(t *testing.T, n int, slot uint64) {
 // making one may wait for the device, on which another rank may be waiting.
 func (r *rigT) sequence(g *Group, q sequenceT, area uint64, mem [][]float32) (err error) {
 	execs, words := make([]Exec, len(mem)), make([][]uint64, len(mem))
-	for i, m := range g.Members() {
-		c, s := m.Rank.Ctx, r.streams[m.Rank.ID]
+	for _, m := range g.Members() {
+		i, c, s := m.Index, m.Rank.Ctx, r.streams[m.Rank.ID]
 		list, err := q.commands(m, r.w.Addr(m.Rank.ID, area))
 		if err != nil {
 			return err
@@ -265,14 +265,14 @@ func (r *rigT) sequence(g *Group, q sequenceT, area uint64, mem [][]float32) (er
 		defer r.drv.ExecDestroy(c, execs[i])
 		defer func() { err = errors.Join(err, r.drv.StreamSync(c, s)) }()
 	}
-	for i, m := range g.Members() {
-		if err := r.drv.Run(m.Rank.Ctx, words[i]); err != nil {
+	for _, m := range g.Members() {
+		if err := r.drv.Run(m.Rank.Ctx, words[m.Index]); err != nil {
 			return err
 		}
 	}
 	for range 2 {
-		for i, m := range g.Members() {
-			if err := r.drv.GraphLaunch(m.Rank.Ctx, execs[i], r.streams[m.Rank.ID]); err != nil {
+		for _, m := range g.Members() {
+			if err := r.drv.GraphLaunch(m.Rank.Ctx, execs[m.Index], r.streams[m.Rank.ID]); err != nil {
 				return err
 			}
 		}
@@ -285,11 +285,11 @@ func (r *rigT) sequence(g *Group, q sequenceT, area uint64, mem [][]float32) (er
 	for range 3 {
 		q.apply(mem)
 	}
-	for i, m := range g.Members() {
+	for _, m := range g.Members() {
 		got := r.read(m.Rank.ID, area, 4*sequenceWords)
-		for k, want := range mem[i] {
+		for k, want := range mem[m.Index] {
 			if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*k:])); v != want {
-				return fmt.Errorf("rank %d word %d: %v, want %v", i, k, v, want)
+				return fmt.Errorf("rank %d word %d: %v, want %v", m.Index, k, v, want)
 			}
 		}
 	}
