@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // Routing says how the inputs of a graph are made in which routers give each of
@@ -264,20 +265,13 @@ func (q *Routing) routerRow(out []byte, d dtype.DType, e int64) {
 // fillIDs writes the rows that tokens look up.
 func (q *Routing) fillIDs(s Source, data []byte, d dtype.DType) {
 	m := q.Tokens * 5 / 8
-	for gcd(m, q.Tokens) > 1 {
+	for intmath.GCD(m, q.Tokens) > 1 {
 		m++
 	}
 	for t := range q.Tokens {
 		id := int64(s.Hash(uint64(t)))%(q.Rows/q.Tokens)*q.Tokens + (t*m+int64(s.b))%q.Tokens
 		put(data[int(t)*d.Size():], d, float64(id))
 	}
-}
-
-func gcd(a, b int64) int64 {
-	for b > 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // put writes one element: a float as float32 and then as its type, or an integer.

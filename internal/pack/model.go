@@ -1,6 +1,10 @@
 package pack
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
+)
 
 // A model is a problem prepared for the search: sizes in units, time reduced
 // to columns, buffers that need no decision removed.
@@ -153,7 +157,7 @@ func commonAlign(p *Problem) int64 {
 	a := int64(0)
 	for i := range p.Buffers {
 		if b := &p.Buffers[i]; b.Size > 0 {
-			a = gcd(a, b.align())
+			a = intmath.GCD(a, b.align())
 		}
 	}
 	return max(a, 1)
@@ -168,9 +172,9 @@ func unitOf(p *Problem) int64 {
 	u := int64(0)
 	for i := range p.Buffers {
 		if b := &p.Buffers[i]; b.Size > 0 {
-			u = gcd(u, alignUp(b.Size, common))
+			u = intmath.GCD(u, alignUp(b.Size, common))
 			if b.Pinned {
-				u = gcd(u, b.Offset)
+				u = intmath.GCD(u, b.Offset)
 			}
 		}
 	}
@@ -183,7 +187,7 @@ func unitOf(p *Problem) int64 {
 				continue
 			}
 			if a := b.align(); u%a != 0 && a%u != 0 {
-				u = gcd(u, a)
+				u = intmath.GCD(u, a)
 				again = true
 			}
 		}

@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // MaxExtent is the largest total of aligned buffer sizes (and the largest end
@@ -309,7 +311,7 @@ func newBound(p *Problem) bound {
 	common := int64(0)
 	for i := range p.Buffers {
 		if p.Buffers[i].Size > 0 {
-			common = gcd(common, p.Buffers[i].align())
+			common = intmath.GCD(common, p.Buffers[i].align())
 		}
 	}
 	var bd bound
@@ -362,13 +364,6 @@ func alignUp(v, a int64) int64 {
 		return v + a - r
 	}
 	return v
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 func cmp64(a, b int64) int {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/internal/intmath"
 )
 
 // lin is an index: a constant plus multiples of atoms. Terms ascend by atom and
@@ -114,7 +116,7 @@ func (e lin) span() (lo, hi int64) {
 func (e lin) divisor() int64 {
 	g := abs(e.c)
 	for _, t := range e.terms {
-		g = gcd(g, abs(t.k)*t.a.mult)
+		g = intmath.GCD(g, abs(t.k)*t.a.mult)
 	}
 	return g
 }
@@ -178,7 +180,7 @@ func (x *indices) quotient(e lin, n int64, mod bool) *atom {
 	_, hi := e.span()
 	op, most, mult := " / ", hi/n, int64(1)
 	if mod {
-		op, mult = " % ", gcd(e.divisor(), n)
+		op, mult = " % ", intmath.GCD(e.divisor(), n)
 		most = min(hi, n-mult)
 	}
 	text := "(" + e.paren() + op + strconv.FormatInt(n, 10) + ")"
@@ -324,13 +326,6 @@ func abs(v int64) int64 {
 		return -v
 	}
 	return v
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // mod is the remainder of least size that is not negative.
