@@ -57,11 +57,14 @@ template <int W> DEV bool any(const Team<W> &m, bool is) {
 
 DEV u64 counter(u64 ctl, u32 which, u32 src) { return ctl + which + 4 * (bid() * MAXRANKS + src); }
 
-// raise announces count on the same block of every peer.
-template <int W> DEV void raise(const Args &a, const Team<W> &m, u32 which, u32 count) {
+// raise announces count on the same block of peers from to to.
+template <int W> DEV void raise(const Args &a, const Team<W> &m, u32 which, u32 count, u32 from, u32 to) {
   sync(m);
-  if (m.t > 0 && m.t < a.n)
+  if (m.t >= from && m.t <= to)
     stRelease(counter(a.peer[m.t] + (a.ctl - a.peer[0]), which, a.rank), count);
+}
+template <int W> DEV void raise(const Args &a, const Team<W> &m, u32 which, u32 count) {
+  raise(a, m, which, count, 1, a.n - 1);
 }
 
 // await waits until every peer has raised at least count. All threads of the team return

@@ -4,9 +4,10 @@
 // do not: they read n pieces for each that travels, and were one team to do both, the
 // folds of the last chunks would all come after the last push.
 //
-// Where a block has few chunks, all of them go to the first peer, then to the next, and
-// each counts as pushed when the last peer has it. Where it has more, the folds would
-// wait too long for the last peer, and each chunk goes to all peers at once.
+// Where a block has few chunks, all of them go to the first peer, then to the next. A peer
+// is told of them together, but the last one of each by itself, so that folds begin before
+// the last has come. Where a block has more, the folds would wait too long, and each chunk
+// goes to all peers at once.
 #include "push.h"
 
 enum { TEAM = 256, CHUNK = 1024, DEPTH = 8, FEW = 4 };
@@ -20,7 +21,8 @@ template <int T, int N, class A> DEV void reduceScatter(const A &p) {
   const Team<TEAM> team = {pushes ? 1u : 2u, tid() % TEAM};
   bool bad = false;
   if (pushes) {
-    const u32 window = mine <= FEW ? FEW : 1;
+    const bool few = mine <= FEW;
+    const u32 window = few ? FEW : 1;
 #pragma unroll 1
     for (u32 w = 0; w < mine && !bad; w += window) {
       u32 end = w + window < mine ? w + window : mine;
@@ -30,8 +32,8 @@ template <int T, int N, class A> DEV void reduceScatter(const A &p) {
 #pragma unroll 1
         for (u32 i = w; i < end; i++) {
           P::push(p, team.t, i, done, k);
-          if (k == N - 1)
-            raise(a, team, CTL_PUSHED, done + i + 1);
+          if (k == N - 1 || (few && i + 1 == end))
+            raise(a, team, CTL_PUSHED, done + i + 1, few ? k : 1, k);
         }
       }
     }

@@ -134,8 +134,8 @@ func push(calls, per, depth, window int, f flaw) Model {
 	}
 }
 
-// teams models reducescatter_push.cu: process p is the team of rank p that pushes, in
-// windows, process n+p the one that folds. A counts the chunks of all calls that a team
+// teams models reducescatter_push.cu: process p is the team of rank p that pushes, one
+// chunk to all peers or a window of several to one after the other, process n+p the one that folds. A counts the chunks of all calls that a team
 // has done, B the calls it has left.
 func teams(calls, per, depth, window int, f flaw) Model {
 	m := pushMemory{depth}
@@ -154,21 +154,29 @@ func teams(calls, per, depth, window int, f flaw) Model {
 			if f != noCredit && next-done > depth && before(s, m.credits(p, peer(p, pc+1)), next-depth) {
 				return false, nil
 			}
-		case 2:
-			for i := a; i < next; i++ {
-				for k := 1; k < n; k++ {
-					s.Put(p, m.stage(peer(p, k), i, p), uint8(i+1))
-				}
+		default: // push; raise; of a window to the first peer, then to the next
+			k, last := 1+(pc-2)/2, 1+(pc-2)/2
+			if window == 1 {
+				last = n - 1
 			}
-		case 3:
+			if pc%2 == 0 {
+				for i := a; i < next; i++ {
+					for k := k; k <= last; k++ {
+						s.Put(p, m.stage(peer(p, k), i, p), uint8(i+1))
+					}
+				}
+				break
+			}
 			if f != noRelease && !s.Flushed(p) {
 				return false, nil
 			}
-			for k := 1; k < n; k++ {
+			for k := k; k <= last; k++ {
 				s.Put(p, m.pushed(peer(p, k), p), uint8(next))
 			}
-			s.A[p], s.PC[p] = uint8(next), 0
-			return true, nil
+			if last == n-1 {
+				s.A[p], s.PC[p] = uint8(next), 0
+				return true, nil
+			}
 		}
 		s.PC[p]++
 		return true, nil
