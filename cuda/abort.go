@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -129,14 +130,13 @@ func (m *Member) abort(reason error) {
 }
 
 // Check waits for s and reports what became of the collectives in it: nil, a
-// *TimeoutError, or an error that wraps ErrAborted when a peer gave up.
-func (m *Member) Check(s Stream) error {
+// *TimeoutError, or an error that wraps ErrAborted when a peer gave up. When ctx ends
+// first the group is aborted, because a collective that one rank leaves can end on no
+// rank; the error then wraps ErrAborted and ctx's cause. It polls, so that no thread is
+// stuck in the driver; kernels that do not wait for peers it gives two seconds then.
+func (m *Member) Check(ctx context.Context, s Stream) error {
 	d := m.Rank.World.drv
-	if m.isQuiet() {
-		if err := m.drain(s); err != nil {
-			return err
-		}
-	} else if err := d.StreamSync(m.Rank.Ctx, s); err != nil {
+	if err := m.drain(ctx, func() (bool, error) { return d.StreamQuery(m.Rank.Ctx, s) }); err != nil {
 		return err
 	}
 	if err := m.Err(); err != nil {

@@ -23,7 +23,7 @@ func TestTimeout(t *testing.T) {
 			r := newRigT(t, n)
 			o := smallGroup(false, n)
 			o.Timeout = 100 * time.Millisecond
-			g, err := r.w.NewGroup(seqInts(n), o)
+			g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestTimeout(t *testing.T) {
 				if i == absent {
 					continue
 				}
-				err := m.Check(r.streams[i])
+				err := m.Check(t.Context(), r.streams[i])
 				var te *TimeoutError
 				switch {
 				case errors.As(err, &te):
@@ -86,7 +86,7 @@ func TestAbort(t *testing.T) {
 	}
 	time.AfterFunc(10*time.Millisecond, func() { m.Abort(reason) })
 	start := time.Now()
-	if err := m.Check(r.streams[0]); !errors.Is(err, ErrAborted) || !errors.Is(err, reason) {
+	if err := m.Check(t.Context(), r.streams[0]); !errors.Is(err, ErrAborted) || !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
 	}
 	if d := time.Since(start); d > 2*time.Second {
@@ -101,10 +101,10 @@ func TestAbort(t *testing.T) {
 	if !errors.Is(err, ErrAborted) || !errors.As(err, &gave) || gave.Rank != 0 {
 		t.Errorf("late peer: %v", err)
 	}
-	if err := r.g.Members()[1].Check(r.streams[1]); !errors.Is(err, ErrAborted) {
+	if err := r.g.Members()[1].Check(t.Context(), r.streams[1]); !errors.Is(err, ErrAborted) {
 		t.Errorf("late peer: %v", err)
 	}
-	if err := r.g.Rejoin(); err != nil || m.GivenUp() {
+	if err := r.g.Rejoin(t.Context()); err != nil || m.GivenUp() {
 		t.Errorf("joined anew, given up %v: %v", m.GivenUp(), err)
 	}
 }
@@ -145,7 +145,7 @@ func TestLeftEarly(t *testing.T) {
 			if ran++; !m.GivenUp() {
 				t.Errorf("%v by %v left without a word", kind, algo)
 			}
-			if err := r.g.Rejoin(); err != nil {
+			if err := r.g.Rejoin(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -162,7 +162,7 @@ func TestLeftEarly(t *testing.T) {
 	if err := r.g.Members()[1].Wait(r.streams[1], 3, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.g.Members()[1].Check(r.streams[1]); err != nil {
+	if err := r.g.Members()[1].Check(t.Context(), r.streams[1]); err != nil {
 		t.Errorf("the peer did not get the signal: %v", err)
 	}
 	if err := r.drv.StreamSync(ctx, s); err != nil || m.GivenUp() {

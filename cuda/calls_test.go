@@ -62,7 +62,7 @@ func TestTimeoutNames(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := smallGroup(false, 2)
 			o.Timeout = 20 * time.Millisecond
-			g, err := r.w.NewGroup([]int{0, 1}, o)
+			g, err := r.w.NewGroup(t.Context(), []int{0, 1}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +77,7 @@ func TestTimeoutNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			ran++
-			err = m.Check(r.streams[0])
+			err = m.Check(t.Context(), r.streams[0])
 			var te *TimeoutError
 			if !errors.As(err, &te) || te.Op != c.op || te.Channel != c.channel || te.Rank != 0 || te.Peer != 1 {
 				t.Fatalf("got %v, %+v", err, te)

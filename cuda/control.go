@@ -3,12 +3,12 @@
 package cuda
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 )
@@ -47,7 +47,7 @@ func (m Meeting) timeout() time.Duration {
 	return time.Minute
 }
 
-const protocolVersion = 3
+const protocolVersion = 4
 
 // hello is what a process says of itself.
 type hello struct {
@@ -68,7 +68,8 @@ type hello struct {
 const (
 	msgWelcome = iota + 1
 	msgArrive  // this process has reached a meeting point
-	msgGo      // all have
+	msgGo      // all have, or one has given it up
+	msgGiveUp  // this process gives a meeting point up
 	msgLost    // a process ended
 	msgRefuse  // the world cannot be built: text
 	msgBye     // this process leaves in order
@@ -80,6 +81,8 @@ type message struct {
 	Rank  int
 	Group int
 	Text  string
+	Turn  int  // which meeting point: a process's first, second, ...
+	Out   bool // with msgGiveUp: after this process's msgArrive. With msgGo: Rank has given up
 	// Handles are those of all ranks, with msgWelcome; without them descriptors come along.
 	Handles [][]byte
 	// Texts are what the ranks said with msgArrive, if they said anything, with msgGo.
@@ -94,10 +97,7 @@ type control struct {
 	conns       []*net.UnixConn // by rank; others have conns[0] only
 	mu          sync.Mutex
 	cond        *sync.Cond
-	arrived     int      // peers at the current meeting point (rank 0)
-	turns       int      // meeting points passed
-	said        []string // by rank: what it said when it arrived (rank 0)
-	heard       []string // what all said at the last meeting point
+	points      meetings
 	left        []bool
 	lost        error
 	closing     bool
@@ -109,9 +109,9 @@ type control struct {
 // meet joins the meeting and exchanges memory: own is this process's, the answer has
 // one gift for every rank, which the caller closes. ours must be the same on every
 // rank but for Rank, UUID, Handle and the nonce's proof.
-func (m Meeting) meet(ours hello, own gift) (c *control, all []gift, err error) {
+func (m Meeting) meet(ctx context.Context, ours hello, own gift) (c *control, all []gift, err error) {
 	ours.Handle = own.handle
-	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World), said: make([]string, ours.World)}
+	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World), points: newMeetings()}
 	c.cond = sync.NewCond(&c.mu)
 	defer func() {
 		if err != nil {
@@ -125,12 +125,21 @@ func (m Meeting) meet(ours hello, own gift) (c *control, all []gift, err error) 
 		}
 	}()
 	deadline := time.Now().Add(c.timeout)
+	h := &hurry{}
+	stop := context.AfterFunc(ctx, h.now)
 	if ours.Rank == 0 {
-		all, err = c.lead(m, ours, own, deadline)
+		all, err = c.lead(m, ours, own, h, deadline)
 	} else {
-		all, err = c.follow(m, ours, own, deadline)
+		all, err = c.follow(ctx, m, ours, own, h, deadline)
+	}
+	stop()
+	if err == nil {
+		err = ctx.Err() // the connections may be in a hurry
 	}
 	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("rank %d at the meeting: %w", ours.Rank, context.Cause(ctx))
+		}
 		return c, all, err
 	}
 	for r, conn := range c.conns {
@@ -146,7 +155,7 @@ func (m Meeting) meet(ours hello, own gift) (c *control, all []gift, err error) 
 func address(m Meeting) *net.UnixAddr { return &net.UnixAddr{Name: "@" + m.Name, Net: "unix"} }
 
 // lead is rank 0's part of the exchange.
-func (c *control) lead(m Meeting, ours hello, own gift, deadline time.Time) ([]gift, error) {
+func (c *control) lead(m Meeting, ours hello, own gift, h *hurry, deadline time.Time) ([]gift, error) {
 	all := make([]gift, c.world)
 	for i := range all {
 		all[i] = none
@@ -160,7 +169,7 @@ func (c *control) lead(m Meeting, ours hello, own gift, deadline time.Time) ([]g
 		return all, fmt.Errorf("rank 0 cannot open the meeting: %w", err)
 	}
 	defer l.Close()
-	l.SetDeadline(deadline)
+	h.until(l, deadline)
 	seen := map[string]int{ours.Host + " " + ours.UUID: 0}
 	// All come before anybody is answered, so that a refusal reaches everybody.
 	var wrong error
@@ -170,20 +179,20 @@ func (c *control) lead(m Meeting, ours hello, own gift, deadline time.Time) ([]g
 		if err != nil {
 			return all, fmt.Errorf("%d of %d ranks have come to the meeting: %w", n, c.world, err)
 		}
-		conn.SetDeadline(deadline)
-		var h hello
+		h.until(conn, deadline)
+		var said hello
 		g := none
 		err = sameUser(conn)
 		if err == nil {
-			g, err = receive(conn, &h)
+			g, err = receive(conn, &said)
 		}
-		if err != nil || h.Name != ours.Name {
+		if err != nil || said.Name != ours.Name {
 			g.close()
 			conn.Close() // a stranger, not one of ours: no reason to give up
 			n--
 			continue
 		}
-		if err := c.admit(h, ours, seen); err != nil {
+		if err := c.admit(said, ours, seen); err != nil {
 			g.close()
 			extra = append(extra, conn)
 			if wrong == nil {
@@ -191,7 +200,7 @@ func (c *control) lead(m Meeting, ours hello, own gift, deadline time.Time) ([]g
 			}
 			continue
 		}
-		c.conns[h.Rank], all[h.Rank] = conn, g
+		c.conns[said.Rank], all[said.Rank] = conn, g
 	}
 	if wrong != nil {
 		c.refuse(extra, wrong)
@@ -254,7 +263,7 @@ func (c *control) refuse(extra []*net.UnixConn, why error) {
 }
 
 // follow is every other rank's part.
-func (c *control) follow(m Meeting, ours hello, own gift, deadline time.Time) ([]gift, error) {
+func (c *control) follow(ctx context.Context, m Meeting, ours hello, own gift, h *hurry, deadline time.Time) ([]gift, error) {
 	var conn *net.UnixConn
 	for {
 		var err error
@@ -264,10 +273,14 @@ func (c *control) follow(m Meeting, ours hello, own gift, deadline time.Time) ([
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("rank %d found no rank 0 at the meeting: %w", ours.Rank, err)
 		}
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 	c.conns[0] = conn
-	conn.SetDeadline(deadline)
+	h.until(conn, deadline)
 	if err := sameUser(conn); err != nil {
 		return nil, err
 	}
@@ -303,9 +316,15 @@ func (c *control) read(rank int, conn *net.UnixConn) {
 		}
 		switch m.Kind {
 		case msgArrive:
-			c.arrive(rank, m.Text)
+			c.arrive(rank, m.Turn, m.Text)
 		case msgGo:
-			c.pass(m.Texts)
+			v := verdict{texts: m.Texts}
+			if m.Out {
+				v.err = &MeetingError{Rank: m.Rank, Reason: m.Text}
+			}
+			c.pass(m.Turn, v)
+		case msgGiveUp:
+			c.withdraw(rank, m.Turn, m.Out, m.Text)
 		case msgLost:
 			c.lose(&PeerLostError{Rank: m.Rank})
 		case msgAbort:
@@ -317,9 +336,7 @@ func (c *control) read(rank int, conn *net.UnixConn) {
 				f(m.Group, m.Rank, m.Text)
 			}
 		case msgBye:
-			c.mu.Lock()
-			c.left[rank] = true
-			c.mu.Unlock()
+			c.leave(rank)
 		}
 	}
 }
@@ -391,87 +408,6 @@ func (c *control) whenLost(f func(error)) {
 	if lost != nil {
 		f(lost)
 	}
-}
-
-func (c *control) arrive(rank int, text string) {
-	c.mu.Lock()
-	c.arrived++
-	c.said[rank] = text
-	all := c.arrived == c.world
-	var texts []string
-	if all {
-		c.arrived = 0
-		if slices.ContainsFunc(c.said, func(s string) bool { return s != "" }) {
-			texts = slices.Clone(c.said)
-		}
-	}
-	c.mu.Unlock()
-	if !all {
-		return
-	}
-	for _, conn := range c.conns {
-		if conn != nil {
-			send(conn, message{Kind: msgGo, Texts: texts}) // a dead one shows in its reader
-		}
-	}
-	c.pass(texts)
-}
-
-func (c *control) pass(texts []string) {
-	c.mu.Lock()
-	c.turns++
-	c.heard = texts
-	c.cond.Broadcast()
-	c.mu.Unlock()
-}
-
-// compare is meet, with a text of every process.
-func (c *control) compare(text string) ([]string, error) {
-	if err := c.meetSaying(text); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.heard == nil { // nobody said anything
-		return make([]string, c.world), nil
-	}
-	return c.heard, nil // until this process arrives at the next meeting point
-}
-
-// meet waits until every process has called it as often as this one.
-func (c *control) meet() error { return c.meetSaying("") }
-
-func (c *control) meetSaying(text string) error {
-	if c == nil {
-		return nil
-	}
-	c.mu.Lock()
-	turn := c.turns
-	c.mu.Unlock()
-	if c.rank == 0 {
-		c.arrive(0, text)
-	} else if err := send(c.conns[0], message{Kind: msgArrive, Text: text}); err != nil {
-		c.lose(&PeerLostError{Rank: 0})
-	}
-	timer := time.AfterFunc(c.timeout, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.cond.Broadcast()
-	})
-	defer timer.Stop()
-	deadline := time.Now().Add(c.timeout)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.turns == turn {
-		if c.lost != nil {
-			return c.lost
-		}
-		if !time.Now().Before(deadline) {
-			return fmt.Errorf("%w: not all processes of the world met within %v", ErrTimeout, c.timeout)
-		}
-		c.cond.Wait()
-	}
-	return nil
 }
 
 // Close says goodbye and closes the connections.

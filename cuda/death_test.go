@@ -68,7 +68,7 @@ func (l *loop) replay() error {
 	if err := l.drv.GraphLaunch(l.m.Rank.Ctx, l.exec, l.s); err != nil {
 		return err
 	}
-	return l.m.Check(l.s)
+	return l.m.Check(context.Background(), l.s)
 }
 
 func (l *loop) close() error {
@@ -110,7 +110,7 @@ func (c *childT) killed(w *World) error {
 		if err := l.m.Enqueue(l.s, l.op); err != nil {
 			return err
 		}
-		return l.m.Check(l.s)
+		return l.m.Check(context.Background(), l.s)
 	}
 	if err := c.untilLost(w, when); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (c *childT) killed(w *World) error {
 func (c *childT) untilLost(w *World, step func(int, *loop) error) error {
 	o := smallGroup(false, c.n)
 	o.Timeout = time.Hour
-	g, err := w.NewGroup(seqInts(c.n), o)
+	g, err := w.NewGroup(context.Background(), seqInts(c.n), o)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (c *childT) untilLost(w *World, step func(int, *loop) error) error {
 
 // survivors builds a world of all but the last rank in this process and uses it.
 func (c *childT) survivors(meeting string) error {
-	w, err := NewProcessWorld(c.drv, Meeting{Name: meeting, Timeout: 20 * time.Second}, c.rank, c.n-1, c.dev, c.o)
+	w, err := NewProcessWorld(context.Background(), c.drv, Meeting{Name: meeting, Timeout: 20 * time.Second}, c.rank, c.n-1, c.dev, c.o)
 	if err != nil {
 		return fmt.Errorf("survivors: %w", err)
 	}
@@ -178,7 +178,7 @@ func (c *childT) killedOften() error {
 	}
 	for r := first; r < rounds; r++ {
 		name := func(part string) string { return fmt.Sprintf("%s-%s-%d", os.Getenv(envMeeting), part, r) }
-		w, err := NewProcessWorld(c.drv, Meeting{Name: name("all"), Timeout: 20 * time.Second}, c.rank, c.n, c.dev, c.o)
+		w, err := NewProcessWorld(context.Background(), c.drv, Meeting{Name: name("all"), Timeout: 20 * time.Second}, c.rank, c.n, c.dev, c.o)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", r, err)
 		}
@@ -221,7 +221,7 @@ func (c *childT) stalled(w *World) error {
 	const deadline = time.Second
 	o := smallGroup(false, c.n)
 	o.Timeout = deadline
-	g, err := w.NewGroup(seqInts(c.n), o)
+	g, err := w.NewGroup(context.Background(), seqInts(c.n), o)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (c *childT) stalled(w *World) error {
 		if err := l.alive(w, a); err != nil {
 			return err
 		}
-		if err := g.Rejoin(); err != nil {
+		if err := g.Rejoin(context.Background()); err != nil {
 			return fmt.Errorf("rejoining: %w", err)
 		}
 		for i := 0; i < 5; i++ { // the same graph again
@@ -265,7 +265,7 @@ func (c *childT) stalled(w *World) error {
 				return fmt.Errorf("after rejoining: %w", err)
 			}
 		}
-		return w.meet()
+		return w.Meet(context.Background())
 	}
 	if err := again(); err != nil {
 		return err
@@ -462,7 +462,7 @@ func TestCancelledReplay(t *testing.T) {
 	if !errors.Is(errs[1], cause) {
 		t.Errorf("the cancelled rank reports %v", errs[1])
 	}
-	if err := r.g.Rejoin(); err != nil {
+	if err := r.g.Rejoin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, l := range loops {

@@ -72,7 +72,7 @@ func (w *Work) Wait(ctx context.Context) error {
 			time.Sleep(pause)
 		}
 	}
-	return w.m.Check(w.m.Rank.setup)
+	return w.m.Check(context.WithoutCancel(ctx), w.m.Rank.setup)
 }
 
 // Done reports whether the collective has ended, well or not.

@@ -73,7 +73,7 @@ func replayInPlace(t *testing.T, staging, least uint64) {
 	o := smallGroup(r.w.shared, n)
 	o.Staging += staging
 	o.Tuning.EngineInPlace = least
-	g, err := r.w.NewGroup(seqInts(n), o)
+	g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}

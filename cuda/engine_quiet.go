@@ -1,7 +1,9 @@
 package cuda
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed-ee968945/concert/kernels"
@@ -83,26 +85,43 @@ func (m *Member) settle(c *Commands, s Stream) {
 // isQuiet says whether streams may hold waits that only flags end.
 func (m *Member) isQuiet() bool { return m.engine != nil && m.engine.quiet.Load() }
 
-// drain waits for s like StreamSync, but ends the waits of quiet collectives at the
-// deadline or when the group is broken.
-func (m *Member) drain(s Stream) error {
-	d, c := m.Rank.World.drv, m.Rank.Ctx
+// parting is how long a wait goes on for work that is there when its context ends: the
+// kernels of an aborted group leave within a millisecond or two.
+const parting = 2 * time.Second
+
+// drain waits until idle, which asks for the end of some of this member's work. It ends
+// the waits of quiet collectives at the deadline or when the group is broken, and aborts
+// the group when ctx ends; then it waits a little longer for the kernels to leave.
+func (m *Member) drain(ctx context.Context, idle func() (bool, error)) error {
 	start := time.Now()
-	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 200*time.Microsecond) {
-		ok, err := d.StreamQuery(c, s)
+	var ended time.Time
+	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 100*time.Microsecond) {
+		ok, err := idle()
 		if ok || err != nil {
 			return err
 		}
-		elapsed := time.Since(start)
-		if m.timeout != 0 && elapsed > time.Duration(m.timeout) && m.Err() == nil {
-			m.Abort(m.late(m.missing(), m.last.Load(), elapsed))
-		}
-		if m.Err() != nil {
-			if err := m.endWaits(); err != nil {
-				return err
+		if m.isQuiet() {
+			elapsed := time.Since(start)
+			if m.timeout != 0 && elapsed > time.Duration(m.timeout) && m.Err() == nil {
+				m.Abort(m.late(m.missing(), m.last.Load(), elapsed))
+			}
+			if m.Err() != nil {
+				if err := m.endWaits(); err != nil {
+					return err
+				}
 			}
 		}
-		time.Sleep(pause)
+		if ctx.Err() != nil {
+			if ended.IsZero() {
+				ended = time.Now()
+				m.Abort(context.Cause(ctx))
+			} else if time.Since(ended) > parting {
+				return fmt.Errorf("rank %d: its device has not finished: %w", m.Rank.ID, context.Cause(ctx))
+			}
+		}
+		if pause > 10*time.Microsecond { // what is short ends while we spin
+			time.Sleep(pause)
+		}
 	}
 }
 
@@ -181,31 +200,41 @@ func (m *Member) release() error {
 // finishAll waits for the streams, or for all work of the rank's context if there are
 // none. Meanwhile it keeps ending the waits of quiet collectives, which nothing else would
 // end in a broken group.
-func (m *Member) finishAll(streams ...Stream) error {
+func (m *Member) finishAll(ctx context.Context, streams ...Stream) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
-	finish := func() error {
-		if len(streams) == 0 {
-			return d.CtxSync(c)
+	idle := m.Rank.synced()
+	if len(streams) > 0 {
+		idle = func() (bool, error) {
+			for len(streams) > 0 {
+				if ok, err := d.StreamQuery(c, streams[0]); !ok || err != nil {
+					return ok, err
+				}
+				streams = streams[1:]
+			}
+			return true, nil
 		}
-		var errs []error
-		for _, s := range streams {
-			errs = append(errs, d.StreamSync(c, s))
-		}
-		return errors.Join(errs...)
 	}
-	if !m.isQuiet() {
-		return finish()
-	}
-	done := make(chan error)
-	go func() { done <- finish() }()
-	for {
-		if err := m.endWaits(); err != nil {
-			return errors.Join(err, <-done)
+	return m.drain(ctx, func() (bool, error) {
+		if m.isQuiet() {
+			if err := m.endWaits(); err != nil {
+				return false, err
+			}
 		}
+		return idle()
+	})
+}
+
+// synced starts to wait for all work of the rank's context, for which the driver has no
+// question that can be asked again, and gives one for the end of that wait.
+func (r *Rank) synced() (idle func() (bool, error)) {
+	done := make(chan error, 1)
+	go func() { done <- r.World.drv.CtxSync(r.Ctx) }()
+	return func() (bool, error) {
 		select {
 		case err := <-done:
-			return err
-		case <-time.After(time.Millisecond):
+			return err == nil, err
+		default:
+			return false, nil
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestQuietTimeout(t *testing.T) {
 	r := newRigT(t, n)
 	o := smallGroup(false, n)
 	o.Timeout = 200 * time.Millisecond
-	g, err := r.w.NewGroup(seqInts(n), o)
+	g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestQuietTimeout(t *testing.T) {
 		if i == absent {
 			continue
 		}
-		err := m.Check(r.streams[i])
+		err := m.Check(t.Context(), r.streams[i])
 		var te *TimeoutError
 		if errors.As(err, &te) {
 			timeouts++
@@ -111,7 +111,7 @@ func TestQuietTimeout(t *testing.T) {
 	if d := time.Since(start); timeouts == 0 && process == nil || d > o.Timeout+time.Second {
 		t.Errorf("%d timeouts after %v", timeouts, d)
 	}
-	if err := g.Rejoin(); err != nil {
+	if err := g.Rejoin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range g.Members() {
@@ -120,7 +120,7 @@ func TestQuietTimeout(t *testing.T) {
 		}
 	}
 	for _, m := range g.Members() {
-		if err := m.Check(r.streams[m.Index]); err != nil {
+		if err := m.Check(t.Context(), r.streams[m.Index]); err != nil {
 			t.Errorf("rank %d after rejoining: %v", m.Index, err)
 		}
 	}
@@ -152,7 +152,7 @@ func TestQuietGivenUp(t *testing.T) {
 	if !ms[1].GivenUp() {
 		t.Error("the gather ended without its peer's piece, and nobody says so")
 	}
-	if err := r.g.Rejoin(); err != nil || ms[1].GivenUp() {
+	if err := r.g.Rejoin(t.Context()); err != nil || ms[1].GivenUp() {
 		t.Errorf("joined anew, given up %v: %v", ms[1].GivenUp(), err)
 	}
 }
@@ -186,7 +186,7 @@ func TestHearing(t *testing.T) {
 		t.Errorf("the stream went on after %v, %d looks", waited, early)
 	}
 	r.w.control = nil
-	if err := r.g.Rejoin(); err != nil {
+	if err := r.g.Rejoin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if m.brokenAt.Load() != nil {
@@ -201,7 +201,7 @@ func TestRejoinAfter(t *testing.T) {
 	r := newRigT(t, n)
 	o := smallGroup(false, n)
 	o.Timeout = 100 * time.Millisecond
-	g, err := r.w.NewGroup([]int{0, 1}, o)
+	g, err := r.w.NewGroup(t.Context(), []int{0, 1}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,20 +232,20 @@ func TestRejoinAfter(t *testing.T) {
 	}
 	enqueue(0)
 	var te *TimeoutError
-	if err := g.Members()[0].Check(r.streams[0]); !errors.As(err, &te) || te.Peer != absent {
+	if err := g.Members()[0].Check(t.Context(), r.streams[0]); !errors.As(err, &te) || te.Peer != absent {
 		t.Fatal(err)
 	}
-	if err := g.RejoinAfter([][]Stream{{r.streams[0]}}); err == nil {
+	if err := g.RejoinAfter(t.Context(), [][]Stream{{r.streams[0]}}); err == nil {
 		t.Error("streams of one member of two")
 	}
-	if err := g.RejoinAfter([][]Stream{{r.streams[0]}, {r.streams[1]}}); err != nil {
+	if err := g.RejoinAfter(t.Context(), [][]Stream{{r.streams[0]}, {r.streams[1]}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {
 		enqueue(i)
 	}
 	for i, m := range g.Members() {
-		if err := m.Check(r.streams[i]); err != nil {
+		if err := m.Check(t.Context(), r.streams[i]); err != nil {
 			t.Errorf("rank %d after rejoining: %v", i, err)
 		}
 	}

@@ -118,7 +118,7 @@ func TestNoSharing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = NewProcessWorld(f, m, 0, 2, 0, o)
+	_, err = NewProcessWorld(t.Context(), f, m, 0, 2, 0, o)
 	var ns *NoSharingError
 	if !errors.As(err, &ns) || ns.Dev != 0 || !errors.Is(err, ErrNoFabric) {
 		t.Errorf("%v", err)

@@ -24,7 +24,7 @@ func TestEveryCallFails(t *testing.T) {
 			return err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		g, err := w.NewGroup([]int{0, 1}, smallGroup(false, 2))
+		g, err := w.NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -72,9 +73,11 @@ type Member struct {
 
 const hostPageBytes = 4096
 
-// NewGroup makes a group of world ranks, in group-rank order. Every process of
-// the world makes the same groups in the same order.
-func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
+// NewGroup makes a group of world ranks, in group-rank order. Every process of the world
+// makes the same groups in the same order; it returns when all have, or with ctx's cause
+// when ctx ends first. Where one process fails, all do, and the others get a
+// *MeetingError.
+func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *Group, err error) {
 	if len(ranks) < 2 || len(ranks) > kernels.MaxRanks {
 		return nil, fmt.Errorf("a group of %d ranks: 2 to %d are possible", len(ranks), kernels.MaxRanks)
 	}
@@ -92,8 +95,16 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 	if o.Tuning != nil {
 		g.tuning = *o.Tuning
 	}
+	w.mu.Lock()
+	g.id = len(w.groups)
+	w.groups = append(w.groups, g)
+	w.mu.Unlock()
+	met := false
 	defer func() {
 		if err != nil {
+			if !met {
+				w.control.skip(err)
+			}
 			g.Close() // the first error matters
 		}
 	}()
@@ -138,15 +149,12 @@ func (w *World) NewGroup(ranks []int, o GroupOptions) (_ *Group, err error) {
 			}
 		}
 	}
-	w.mu.Lock()
-	g.id = len(w.groups)
-	w.groups = append(w.groups, g)
-	w.mu.Unlock()
 	if w.control != nil {
 		w.control.whenLost(g.lose)
 		w.control.whenAborted(w.aborted)
 	}
-	if err := w.meet(); err != nil {
+	met = true
+	if err := w.Meet(ctx); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -193,17 +201,20 @@ func (m *Member) clear() error {
 // pages, packets and errors. Every process of the world calls it, with no work of the
 // group enqueued meanwhile. What was prepared or captured for the group stays valid.
 // It fails with a *PeerLostError in a world that lost a process: the survivors make a
-// new world then.
-func (g *Group) Rejoin() error { return g.rejoin(func(int) []Stream { return nil }) }
+// new world then. When ctx ends it returns its cause, with the group broken; it may be
+// called again where all processes do so.
+func (g *Group) Rejoin(ctx context.Context) error {
+	return g.rejoin(ctx, func(int) []Stream { return nil })
+}
 
 // RejoinAfter is Rejoin for devices that other work goes on on: it waits for the given
 // streams and the group's own only. streams has those of each of Members on which work
 // of the group may have been enqueued, or what waits for it.
-func (g *Group) RejoinAfter(streams [][]Stream) error {
+func (g *Group) RejoinAfter(ctx context.Context, streams [][]Stream) error {
 	if len(streams) != len(g.members) {
 		return fmt.Errorf("streams of %d members, the group has %d here", len(streams), len(g.members))
 	}
-	return g.rejoin(func(i int) []Stream {
+	return g.rejoin(ctx, func(i int) []Stream {
 		m := g.members[i]
 		all := append([]Stream{m.Rank.setup}, streams[i]...)
 		if m.engine != nil {
@@ -213,25 +224,36 @@ func (g *Group) RejoinAfter(streams [][]Stream) error {
 	})
 }
 
-func (g *Group) rejoin(streams func(member int) []Stream) error {
-	for i, m := range g.members {
-		if err := m.finishAll(streams(i)...); err != nil {
-			return fmt.Errorf("rank %d: %w", m.Rank.ID, err)
+func (g *Group) rejoin(ctx context.Context, streams func(member int) []Stream) error {
+	each := func(f func(i int, m *Member) error) error {
+		for i, m := range g.members {
+			if err := f(i, m); err != nil {
+				err = fmt.Errorf("rank %d: %w", m.Rank.ID, err)
+				g.world.control.skip(err)
+				return err
+			}
+		}
+		return g.world.Meet(ctx)
+	}
+	err := each(func(i int, m *Member) error { return m.finishAll(ctx, streams(i)...) })
+	if err == nil {
+		err = each(func(_ int, m *Member) error { return m.clear() })
+	}
+	if err != nil { // some may be ready, some are not
+		for _, m := range g.members {
+			m.abort(err)
 		}
 	}
-	if err := g.world.meet(); err != nil {
-		return err
-	}
-	for _, m := range g.members {
-		if err := m.clear(); err != nil {
-			return fmt.Errorf("rank %d: %w", m.Rank.ID, err)
-		}
-	}
-	return g.world.meet()
+	return err
 }
 
 // Members lists the local members.
-func (g *Group) Members() []*Member { return g.members }
+func (g *Group) Members() []*Member {
+	if g == nil {
+		return nil
+	}
+	return g.members
+}
 
 // Size is the number of ranks of the group.
 func (g *Group) Size() int { return len(g.ranks) }

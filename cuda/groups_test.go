@@ -82,7 +82,7 @@ func TestGroups(t *testing.T) {
 		if slices.Max(ranks) >= n {
 			continue
 		}
-		g, err := r.w.NewGroup(ranks, smallGroup(false, len(ranks)))
+		g, err := r.w.NewGroup(t.Context(), ranks, smallGroup(false, len(ranks)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestGroups(t *testing.T) {
 			}
 		}
 		for _, m := range g.Members() {
-			if err := m.Check(r.streams[m.Rank.ID]); err != nil {
+			if err := m.Check(t.Context(), r.streams[m.Rank.ID]); err != nil {
 				t.Fatal(err)
 			}
 			got := r.read(m.Rank.ID, a+64, uint64(4*len(ranks)))
@@ -107,7 +107,7 @@ func TestGroups(t *testing.T) {
 				}
 			}
 		}
-		if err := r.w.Meet(); err != nil { // a group is closed when no rank's kernels run
+		if err := r.w.Meet(t.Context()); err != nil { // a group is closed when no rank's kernels run
 			t.Fatal(err)
 		}
 		if err := g.Close(); err != nil {
@@ -115,7 +115,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]int{{0}, {0, 0}, {0, n}, {-1, 0}} {
-		if _, err := r.w.NewGroup(bad, GroupOptions{}); err == nil {
+		if _, err := r.w.NewGroup(t.Context(), bad, GroupOptions{}); err == nil {
 			t.Errorf("group %v was accepted", bad)
 		}
 	}

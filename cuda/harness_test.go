@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -138,7 +139,7 @@ func newRigIn(t testing.TB, drv Driver, w *World) *rigT {
 	r := &rigT{t: t, drv: drv, w: w, streams: make([]Stream, w.Size())}
 	t.Cleanup(r.close)
 	var err error
-	if r.g, err = w.NewGroup(seqInts(w.Size()), smallGroup(w.shared, w.Size())); err != nil {
+	if r.g, err = w.NewGroup(t.Context(), seqInts(w.Size()), smallGroup(w.shared, w.Size())); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range w.Local() {
@@ -163,7 +164,7 @@ func (r *rigT) close() {
 				r.t.Error(err)
 			}
 		}
-		if err := r.w.Meet(); err != nil {
+		if err := r.w.Meet(context.Background()); err != nil {
 			r.t.Error(err)
 		}
 		if err := r.g.Close(); err != nil {
@@ -237,7 +238,7 @@ func (r *rigT) run(op func(rank int) Op) error {
 func (r *rigT) check() error {
 	var first error
 	for _, m := range r.g.Members() {
-		if err := m.Check(r.streams[m.Rank.ID]); err != nil && first == nil {
+		if err := m.Check(r.t.Context(), r.streams[m.Rank.ID]); err != nil && first == nil {
 			first = err
 		}
 	}

@@ -29,10 +29,10 @@ func TestLoneWorld(t *testing.T) {
 	if err := f.CopyOut(r.Ctx, r.Setup(), got, at); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v %v", err, got[:8])
 	}
-	if err := w.Meet(); err != nil {
+	if err := w.Meet(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.NewGroup([]int{70, 71}, GroupOptions{}); err == nil {
+	if _, err := w.NewGroup(t.Context(), []int{70, 71}, GroupOptions{}); err == nil {
 		t.Error("a group of a lone world")
 	}
 	if err := w.Close(); err != nil {

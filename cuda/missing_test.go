@@ -58,7 +58,7 @@ func TestAwaitsCredit(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := smallGroup(false, n)
 			o.Timeout = 200 * time.Millisecond
-			g, err := r.w.NewGroup([]int{0, 1, 2, 3}, o)
+			g, err := r.w.NewGroup(t.Context(), []int{0, 1, 2, 3}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +71,7 @@ func TestAwaitsCredit(t *testing.T) {
 			defer func() { // its memory goes when the test ends, so its streams have to end before
 				r.write(slow, gate, []byte{1, 0, 0, 0})
 				for _, m := range m {
-					if err := m.finishAll(); err != nil {
+					if err := m.finishAll(t.Context()); err != nil {
 						t.Error(err)
 					}
 				}
@@ -102,7 +102,7 @@ func TestAwaitsCredit(t *testing.T) {
 				if i == slow {
 					continue
 				}
-				err := m.Check(r.streams[i])
+				err := m.Check(t.Context(), r.streams[i])
 				if te := (*TimeoutError)(nil); errors.As(err, &te) {
 					if named++; te.Peer != slow {
 						t.Errorf("rank %d waits for rank %d: %v", i, te.Peer, err)

@@ -82,7 +82,7 @@ func (p *processT) world(t testing.TB, n int, o WorldOptions) (Driver, *World) {
 	}
 	drv := newDriverOf(t, n)
 	m := Meeting{Name: fmt.Sprintf("%s-%d", p.meeting, p.worlds), Timeout: time.Minute}
-	w, err := NewProcessWorld(drv, m, p.rank, n, p.rank, o)
+	w, err := NewProcessWorld(t.Context(), drv, m, p.rank, n, p.rank, o)
 	if err != nil {
 		t.Fatal(err)
 	}

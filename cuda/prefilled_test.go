@@ -97,7 +97,7 @@ func (r *prefilledT) one(enqueue func(m *Member, s Stream) error) error {
 	if err := enqueue(m, s); err != nil {
 		return err
 	}
-	return m.Check(s)
+	return m.Check(r.t.Context(), s)
 }
 
 // runCase runs c on the rank. Parts of a result that a peer would write stay untouched,

@@ -3,17 +3,19 @@
 package cuda
 
 import (
+	"context"
 	"fmt"
 	"os"
 )
 
 // NewProcessWorld builds a world of n ranks of which this process drives one,
 // rank, on device dev. All processes run on one host and call it with the same
-// meeting, n and options. It returns when every process has mapped all memory.
+// meeting, n and options. It returns when every process has mapped all memory, when ctx
+// ends, or after the meeting's timeout, with a *MeetingTimeoutError.
 //
 // Start the processes by exec, before any of them opens the driver: a process that
 // forked with an open driver cannot use it.
-func NewProcessWorld(drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_ *World, err error) {
+func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_ *World, err error) {
 	w, err := openOne(drv, &World{n: n}, rank, dev, &o)
 	if err != nil {
 		return nil, err
@@ -42,28 +44,34 @@ func NewProcessWorld(drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_
 	if err != nil {
 		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)
 	}
-	c, all, err := m.meet(h, gift)
+	c, all, err := m.meet(ctx, h, gift)
 	gift.close()
 	if err != nil {
 		return nil, err
 	}
 	w.control = c
 	defer closeGifts(all)
+	if err := w.importAll(all, rank); err != nil {
+		c.skip(err)
+		return nil, err
+	}
+	if _, err := c.meet(ctx, ""); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// importAll maps what the other ranks have given.
+func (w *World) importAll(all []gift, rank int) (err error) {
 	for i, g := range all {
 		if i == rank {
 			continue
 		}
-		if w.mems[i], err = g.importMem(drv, r.Ctx); err != nil {
-			return nil, fmt.Errorf("importing the memory of rank %d: %w", i, err)
+		if w.mems[i], err = g.importMem(w.drv, w.local[rank].Ctx); err != nil {
+			return fmt.Errorf("importing the memory of rank %d: %w", i, err)
 		}
 	}
-	if err := w.mapAll(); err != nil {
-		return nil, err
-	}
-	if err := w.meet(); err != nil {
-		return nil, err
-	}
-	return w, nil
+	return w.mapAll()
 }
 
 // hostIdentity names this boot of this host: equal in all processes that can share
@@ -80,19 +88,25 @@ func hostIdentity() (string, error) {
 	return string(b[:36]) + " " + ns, nil
 }
 
-// meet waits until every process of the world has got here.
-func (w *World) meet() error { return w.control.meet() }
-
 // Compare is Meet, at which every process says something: it returns what they said, by
 // rank, and must be called where the others call it. Texts are short, such as digests.
-func (w *World) Compare(text string) ([]string, error) {
+func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
 	if w.control == nil {
-		return []string{text}, nil
+		return []string{text}, context.Cause(ctx)
 	}
-	return w.control.compare(text)
+	texts, err := w.control.meet(ctx, text)
+	if err == nil && texts == nil {
+		texts = make([]string, w.n)
+	}
+	return texts, err
 }
 
-// Meet waits until every process of the world has called it as often as this one.
-// In a world of one process it returns at once. It fails with a *PeerLostError when
-// a process has ended, or after the meeting's timeout.
-func (w *World) Meet() error { return w.meet() }
+// Meet waits until every process of the world has called it as often as this one. In a
+// world of one process it returns at once. It fails with a *PeerLostError when a process
+// has ended, with the cause when ctx ends, and with a *MeetingTimeoutError after the
+// meeting's timeout. Who gives a meeting up ends it for all: the others get a
+// *MeetingError, and all of them, with this one, go on to the next.
+func (w *World) Meet(ctx context.Context) error {
+	_, err := w.control.meet(ctx, "")
+	return err
+}

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"time"
 )
@@ -16,7 +17,7 @@ func (c *control) Close() error                        { return nil }
 func (c *control) whenLost(func(error))                {}
 func (c *control) whenAborted(func(int, int, string))  {}
 func (c *control) tell(group, rank int, reason string) {}
-func (w *World) meet() error                           { return nil }
+func (c *control) skip(error)                          {}
 
 // Meeting is for Linux only.
 type Meeting struct {
@@ -30,12 +31,14 @@ func NewMeeting() (Meeting, error) {
 }
 
 // Compare returns at once: there is only one process.
-func (w *World) Compare(text string) ([]string, error) { return []string{text}, nil }
+func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
+	return []string{text}, context.Cause(ctx)
+}
 
 // Meet returns at once: there is only one process.
-func (w *World) Meet() error { return nil }
+func (w *World) Meet(ctx context.Context) error { return context.Cause(ctx) }
 
 // NewProcessWorld fails: worlds of several processes need Linux.
-func NewProcessWorld(drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (*World, error) {
+func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (*World, error) {
 	return nil, errProcesses
 }

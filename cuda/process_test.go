@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -162,7 +163,7 @@ func (c *childT) run(scenario string) error {
 	if scenario == "killed in a replay" {
 		return c.killedOften()
 	}
-	w, err := NewProcessWorld(c.drv, Meeting{Name: os.Getenv(envMeeting), Timeout: timeout}, c.rank, c.n, c.dev, c.o)
+	w, err := NewProcessWorld(context.Background(), c.drv, Meeting{Name: os.Getenv(envMeeting), Timeout: timeout}, c.rank, c.n, c.dev, c.o)
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func seqInts(n int) []int {
 // collectives runs every kind on known data and compares with the reference.
 func (c *childT) collectives(w *World, ranks []int, rounds int) error {
 	n := len(ranks)
-	g, err := w.NewGroup(ranks, smallGroup(false, n))
+	g, err := w.NewGroup(context.Background(), ranks, smallGroup(false, n))
 	if err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func (c *childT) collectives(w *World, ranks []int, rounds int) error {
 	if ran < 15*rounds {
 		return fmt.Errorf("only %d collectives ran in %d rounds", ran, rounds)
 	}
-	return w.meet()
+	return w.Meet(context.Background())
 }
 
 func (c *childT) one(w *World, m *Member, s Stream, k caseT, src, dst uint64, round int) error {
@@ -250,7 +251,7 @@ func (c *childT) one(w *World, m *Member, s Stream, k caseT, src, dst uint64, ro
 	if err := p.Enqueue(s); err != nil {
 		return err
 	}
-	if err := m.Check(s); err != nil {
+	if err := m.Check(context.Background(), s); err != nil {
 		return err
 	}
 	got := make([]byte, out*size)
@@ -260,7 +261,7 @@ func (c *childT) one(w *World, m *Member, s Stream, k caseT, src, dst uint64, ro
 	if at := same(k.t, got, expect(k, data, m.Index)); at >= 0 {
 		return fmt.Errorf("element %d is wrong", at)
 	}
-	return w.meet() // the sources are overwritten next
+	return w.Meet(context.Background()) // the sources are overwritten next
 }
 
 type outcome struct {

@@ -211,7 +211,7 @@ func testSequences(t *testing.T, n int, slot uint64) {
 		o := smallGroup(false, n)
 		o.Staging = 2 * uint64(n) * slot
 		var err error
-		if g, err = r.w.NewGroup(ranks, o); err != nil {
+		if g, err = r.w.NewGroup(t.Context(), ranks, o); err != nil {
 			t.Fatal(err)
 		}
 		defer g.Close()
@@ -278,7 +278,7 @@ func (r *rigT) sequence(g *Group, q sequenceT, area uint64, mem [][]float32) (er
 		}
 	}
 	for _, m := range g.Members() {
-		if err := m.Check(r.streams[m.Rank.ID]); err != nil {
+		if err := m.Check(r.t.Context(), r.streams[m.Rank.ID]); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,14 @@
 package cuda
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -29,7 +32,8 @@ type World struct {
 	shared  bool // several ranks on one device
 	lone    bool // no peer's memory is mapped, see NewLoneWorld
 	control *control
-	closed  bool
+	closing sync.Mutex // held while the world is taken down
+	gone    bool       // it has been
 	mu      sync.Mutex
 	groups  []*Group // by number, nil once closed
 }
@@ -259,13 +263,23 @@ func (w *World) Alloc(bytes, align uint64) (uint64, error) { return w.heap.alloc
 // Free gives back what Alloc took. No kernel of any rank may still use it.
 func (w *World) Free(off uint64) error { return w.heap.free(off) }
 
-// Close unmaps and releases everything. It is safe to call twice. All work must
-// have ended; it waits for the local devices.
-func (w *World) Close() error {
-	if w == nil || w.closed {
+// Close is CloseContext without an end.
+func (w *World) Close() error { return w.CloseContext(context.Background()) }
+
+// CloseContext unmaps and releases everything. It is safe to call twice. All work must
+// have ended; it waits for the local devices. When ctx ends first it aborts the world's
+// groups, so that kernels that wait for peers leave, and waits a little longer. If a
+// device still has work then, nothing is released, the error wraps ctx's cause, and the
+// world may be closed again later.
+func (w *World) CloseContext(ctx context.Context) error {
+	if w == nil {
 		return nil
 	}
-	w.closed = true
+	w.closing.Lock()
+	defer w.closing.Unlock()
+	if w.gone {
+		return nil
+	}
 	var errs []error
 	keep := func(err error) {
 		if err != nil {
@@ -276,9 +290,17 @@ func (w *World) Close() error {
 	for _, r := range w.local {
 		if r != nil && r.Ctx != 0 {
 			any = r
-			keep(w.drv.CtxSync(r.Ctx))
 		}
 	}
+	for _, r := range w.local {
+		if r != nil && r.Ctx != 0 {
+			done, err := r.finish(ctx)
+			if keep(err); !done {
+				return errors.Join(errs...)
+			}
+		}
+	}
+	w.gone = true
 	if any != nil {
 		for i := range w.mems {
 			if w.mapped[i] {
@@ -299,6 +321,49 @@ func (w *World) Close() error {
 	}
 	if w.control != nil {
 		keep(w.control.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// finish waits for all work of the rank's device, and says whether it has ended, well or
+// not.
+func (r *Rank) finish(ctx context.Context) (bool, error) {
+	w := r.World
+	idle := r.synced()
+	var ended time.Time
+	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, time.Millisecond) {
+		if ok, err := idle(); ok || err != nil {
+			return true, err
+		}
+		if ctx.Err() != nil {
+			if ended.IsZero() {
+				ended = time.Now()
+			} else if time.Since(ended) > parting {
+				return false, fmt.Errorf("rank %d: its device has not finished: %w", r.ID, context.Cause(ctx))
+			}
+			if err := w.abortAll(context.Cause(ctx)); err != nil {
+				return false, err
+			}
+		}
+		time.Sleep(pause)
+	}
+}
+
+// abortAll breaks all groups and ends the waits of their streams.
+func (w *World) abortAll(why error) error {
+	w.mu.Lock()
+	groups := slices.Clone(w.groups)
+	w.mu.Unlock()
+	var errs []error
+	for _, g := range groups {
+		for _, m := range g.Members() {
+			if m.Err() == nil {
+				m.Abort(why)
+			}
+			if m.isQuiet() {
+				errs = append(errs, m.endWaits())
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

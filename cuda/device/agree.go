@@ -118,7 +118,7 @@ func (d *Device) compare(ctx context.Context, text string) ([]string, error) {
 	case d.nc != nil && d.site.process:
 		return d.nc.link.compare(ctx, text, d.spec.Timeout, func() error { return d.look(0) })
 	case d.site.process:
-		return d.site.islands[d.spec.Rank].world.Compare(text)
+		return d.site.islands[d.spec.Rank].world.Compare(ctx, text)
 	}
 	return d.site.compare(ctx, &d.spec, text)
 }

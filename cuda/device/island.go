@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,7 +150,7 @@ func (s *island) bytes(spec *rt.Spec, o *Options, r *routes) uint64 {
 
 // fill allocates the arena and makes the groups, in the order that all processes
 // follow.
-func (s *island) fill(spec *rt.Spec, o *Options, r *routes) error {
+func (s *island) fill(ctx context.Context, spec *rt.Spec, o *Options, r *routes) error {
 	var err error
 	if s.arena, err = s.world.Alloc(uint64(max(spec.ArenaBytes, 1)), arenaAlign); err != nil {
 		return fmt.Errorf("arena of %d bytes: %w", spec.ArenaBytes, err)
@@ -172,7 +173,7 @@ func (s *island) fill(spec *rt.Spec, o *Options, r *routes) error {
 			for j, rank := range ranks {
 				places[j] = s.place(rank)
 			}
-			if row[k], err = s.world.NewGroup(places, o.groupOptions(spec, i)); err != nil {
+			if row[k], err = s.world.NewGroup(ctx, places, o.groupOptions(spec, i)); err != nil {
 				return fmt.Errorf("group %q: %w", g.Name, err)
 			}
 		}

@@ -50,7 +50,7 @@ func newSite(local int) *site {
 // come no more.
 func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 	if s.process {
-		return s.islands[spec.Rank].world.Meet()
+		return s.islands[spec.Rank].world.Meet(ctx)
 	}
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok { // while joining there is one
@@ -268,13 +268,13 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 	case len(i.ranks) == 1:
 		i.world, err = cuda.NewLocalWorld(drv, []int{dev}, wo)
 	default:
-		i.world, err = cuda.NewProcessWorld(drv, m, i.place(spec.Rank), len(i.ranks), dev, wo)
+		i.world, err = cuda.NewProcessWorld(ctx, drv, m, i.place(spec.Rank), len(i.ranks), dev, wo)
 	}
 	if err != nil {
 		return nil, "", errors.Join(joinError(spec, i.translate(err)), s.close())
 	}
 	s.islands[spec.Rank] = i
-	if err := i.fill(spec, o, r); err != nil {
+	if err := i.fill(ctx, spec, o, r); err != nil {
 		return nil, "", errors.Join(joinError(spec, i.translate(err)), s.close())
 	}
 	return s, met.Nonce, nil
@@ -295,7 +295,7 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 		return "", err
 	}
 	if spec.Rank == 0 {
-		if err := s.build(drv, spec, o, devs); err != nil {
+		if err := s.build(ctx, drv, spec, o, devs); err != nil {
 			s.giveUp(joinError(spec, err))
 			return "", joinError(spec, err)
 		}
@@ -304,7 +304,7 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 	return met.Nonce, s.arrive(func() error { return nil })
 }
 
-func (s *site) build(drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {
+func (s *site) build(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {
 	seats := make([]topo.Seat, len(devs))
 	for r, dev := range devs {
 		at, err := seat(drv, spec, o, dev)
@@ -342,7 +342,7 @@ func (s *site) build(drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) err
 		for _, rank := range ranks {
 			s.islands[rank] = i
 		}
-		if err := i.fill(spec, o, r); err != nil {
+		if err := i.fill(ctx, spec, o, r); err != nil {
 			return errors.Join(i.translate(err), s.close())
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -62,7 +63,7 @@ func (b *bench) host() error {
 			var times [2][]float64
 			for i := 0; i < 2*rounds; i++ {
 				gate.wait()
-				if err := b.w.Meet(); err != nil {
+				if err := b.w.Meet(context.Background()); err != nil {
 					return err
 				}
 				start := time.Now()
@@ -70,7 +71,7 @@ func (b *bench) host() error {
 					return err
 				}
 				times[i%2] = append(times[i%2], float64(time.Since(start).Nanoseconds())/1e3/calls)
-				if err := b.members[rank].Check(s); err != nil {
+				if err := b.members[rank].Check(context.Background(), s); err != nil {
 					return err
 				}
 			}

@@ -19,6 +19,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -133,7 +134,7 @@ func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewProcessWorld(drv, cuda.Meeting{Name: os.Getenv(envMeeting)}, r, o.ranks, r%devices, wo)
+		return cuda.NewProcessWorld(context.Background(), drv, cuda.Meeting{Name: os.Getenv(envMeeting)}, r, o.ranks, r%devices, wo)
 	}
 	devs := make([]int, o.ranks)
 	for i := range devs {

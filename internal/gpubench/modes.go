@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -173,7 +174,7 @@ func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.A
 		}
 	}
 	for _, m := range b.g.Members() {
-		if err := m.Check(b.streams[m.Index]); err != nil {
+		if err := m.Check(context.Background(), b.streams[m.Index]); err != nil {
 			return 0, false, err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -312,7 +313,7 @@ func (p *pair) run() (product, call float64, err error) {
 	err = b.each(func(rank int) error {
 		k, c, s, ev := b.w.Rank(rank), p.side[rank], b.streams[rank], b.events[rank]
 		gate.wait()
-		if err := b.w.Meet(); err != nil {
+		if err := b.w.Meet(context.Background()); err != nil {
 			return err
 		}
 		err := errors.Join(
@@ -326,7 +327,7 @@ func (p *pair) run() (product, call float64, err error) {
 			b.drv.GraphLaunch(k.Ctx, p.gather[rank], s),
 			b.drv.EventRecord(k.Ctx, ev[1], s),
 			b.drv.StreamSync(k.Ctx, c.stream),
-			b.members[rank].Check(s))
+			b.members[rank].Check(context.Background(), s))
 		if err != nil {
 			return err
 		}

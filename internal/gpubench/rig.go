@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -54,7 +55,7 @@ func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
 	}
 	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: o.region, Tuning: &t}
-	if r.g, err = w.NewGroup(seq(r.n), g); err != nil {
+	if r.g, err = w.NewGroup(context.Background(), seq(r.n), g); err != nil {
 		return nil, err
 	}
 	for _, m := range r.g.Members() {
@@ -282,7 +283,7 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 		k, s, ev := r.w.Rank(rank), r.streams[rank], r.events[rank]
 		for j := 0; j < reps+2; j++ {
 			gate.wait()
-			if err := r.w.Meet(); err != nil {
+			if err := r.w.Meet(context.Background()); err != nil {
 				return err
 			}
 			if err := r.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, pause)); err != nil {
@@ -301,7 +302,7 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 			if err := r.drv.EventRecord(k.Ctx, ev[1], s); err != nil {
 				return err
 			}
-			if err := r.members[rank].Check(s); err != nil {
+			if err := r.members[rank].Check(context.Background(), s); err != nil {
 				return err
 			}
 			ms, err := r.drv.EventElapsed(k.Ctx, ev[0], ev[1])
@@ -357,7 +358,7 @@ func (b *barrier) wait() {
 
 // with runs f while another group of all ranks takes the rig's place.
 func (r *rig) with(t kernels.Tuning, f func() error) error {
-	g, err := r.w.NewGroup(seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: r.staging, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
+	g, err := r.w.NewGroup(context.Background(), seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: r.staging, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,14 +38,14 @@ func (b *bench) skew() error {
 			k, s, ev := b.w.Rank(rank), b.streams[rank], b.events[rank]
 			for range rounds {
 				gate.wait()
-				if err := b.w.Meet(); err != nil {
+				if err := b.w.Meet(context.Background()); err != nil {
 					return err
 				}
 				launch := func() error { return b.drv.GraphLaunch(k.Ctx, execs[rank], s) }
 				if eager {
 					launch = func() error { return plans[rank].Enqueue(s) }
 				}
-				err := errors.Join(b.drv.EventRecord(k.Ctx, ev[0], s), launch(), b.drv.EventRecord(k.Ctx, ev[1], s), b.members[rank].Check(s))
+				err := errors.Join(b.drv.EventRecord(k.Ctx, ev[0], s), launch(), b.drv.EventRecord(k.Ctx, ev[1], s), b.members[rank].Check(context.Background(), s))
 				if err != nil {
 					return err
 				}
@@ -115,7 +116,7 @@ func (b *bench) share64(mine [][]float64) ([][]float64, error) {
 	}
 	out := make([][]float64, b.n)
 	for _, k := range b.w.Local() {
-		if err := b.members[k.ID].Check(b.streams[k.ID]); err != nil {
+		if err := b.members[k.ID].Check(context.Background(), b.streams[k.ID]); err != nil {
 			return nil, err
 		}
 		raw := make([]byte, bytes*uint64(b.n))

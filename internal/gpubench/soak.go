@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -218,7 +219,7 @@ func soakGrid(count uint64) int { return int(min(64, count/1024+1)) }
 
 // soakLook waits for a rank and fails for wrong elements.
 func (b *bench) soakLook(rank int, calls []*soakCall, first int) error {
-	if err := b.members[rank].Check(b.streams[rank]); err != nil {
+	if err := b.members[rank].Check(context.Background(), b.streams[rank]); err != nil {
 		return fmt.Errorf("calls from %d on: %w", first, err)
 	}
 	var v [4 * soakBatch]byte

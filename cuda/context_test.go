@@ -1,0 +1,364 @@
+//go:build linux
+
+package cuda
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+var errGivenUp = errors.New("the caller has given up")
+
+// soon cancels a context in a moment, with errGivenUp.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	timer := time.AfterFunc(50*time.Millisecond, func() { cancel(errGivenUp) })
+	t.Cleanup(func() { timer.Stop(); cancel(nil) })
+	return ctx
+}
+
+// promptly fails the test when f takes seconds or does not return errGivenUp.
+func promptly(t testing.TB, what string, f func() error) {
+	t.Helper()
+	start := time.Now()
+	if err := f(); !errors.Is(err, errGivenUp) {
+		t.Errorf("%s: got %v", what, err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("%s took %v", what, d)
+	}
+}
+
+// lives copies bytes to the rank's device and back.
+func (r *rigT) lives(rank int, off uint64) {
+	r.t.Helper()
+	in := bytes.Repeat([]byte{5, 3}, 512)
+	r.write(rank, off, in)
+	if !bytes.Equal(r.read(rank, off, 1024), in) {
+		r.t.Errorf("rank %d: a copy came back wrong", rank)
+	}
+}
+
+// TestCheckEnds leaves rank 1 out of a collective and cancels rank 0's wait for it.
+func TestCheckEnds(t *testing.T) {
+	for name, beside := range map[string]bool{"kernel": false, "flags": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRigT(t, 2)
+			a := r.alloc(64 << 10)
+			op := func(rank int) Op {
+				at := r.w.Addr(rank, a)
+				return Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 64 << 10}}}
+			}
+			m := r.g.Members()[0]
+			if err := m.Enqueue(r.streams[0], op(0)); err != nil {
+				t.Fatal(err)
+			}
+			promptly(t, "Check", func() error { return m.Check(soon(t), r.streams[0]) })
+			if err := m.Err(); !errors.Is(err, ErrAborted) {
+				t.Errorf("the group is not broken: %v", err)
+			}
+			var gave *GaveUpError
+			if err := r.g.Members()[1].Err(); !errors.As(err, &gave) || gave.Rank != 0 {
+				t.Errorf("rank 1 has heard %v", err)
+			}
+			for i := range 2 {
+				r.lives(i, a)
+			}
+			if err := r.g.Rejoin(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.run(op); err != nil {
+				t.Errorf("after Rejoin: %v", err)
+			}
+			// What has ended is reported, whatever has become of the context.
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := m.Check(ctx, r.streams[0]); err != nil {
+				t.Errorf("an idle stream: %v", err)
+			}
+		})
+	}
+}
+
+// TestCloseEnds cancels a Close that waits for a kernel which waits for a peer.
+func TestCloseEnds(t *testing.T) {
+	for name, beside := range map[string]bool{"kernel": false, "flags": true} {
+		t.Run(name, func(t *testing.T) {
+			drv, devs, share := newDriver(t, 2) // counts what is left
+			w, err := NewLocalWorld(drv, devs, WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := w.NewGroup(t.Context(), []int{0, 1}, smallGroup(share, 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			off, err := w.Alloc(64<<10, 256)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := g.Members()[0]
+			s, err := drv.StreamCreate(m.Rank.Ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := w.Addr(0, off)
+			err = m.Enqueue(s, Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 16 << 10}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			if err := w.CloseContext(soon(t)); err != nil {
+				t.Errorf("CloseContext: %v", err)
+			}
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("it took %v", d)
+			}
+			if err := errors.Join(drv.StreamDestroy(m.Rank.Ctx, s), g.Close(), w.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCloseLater cancels a Close that waits for work which no abort ends: nothing may be
+// taken away from under it.
+func TestCloseLater(t *testing.T) {
+	if *onGPU {
+		t.Skip("the fake driver has work that lasts as long as the test wants")
+	}
+	f := NewFake(1)
+	w, err := NewLocalWorld(f, []int{0}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.Rank(0).Ctx
+	s, err := f.StreamCreate(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := make(chan struct{})
+	var cmds Commands
+	cmds.Call(Main, f.RegisterCall(func([]uint64) error { <-hold; return nil }))
+	cmds.Memset32(Main, w.Addr(0, 0), 7, 4)
+	if err := f.Run(c, cmds.On(s)); err != nil {
+		t.Fatal(err)
+	}
+	promptly(t, "CloseContext", func() error { return w.CloseContext(soon(t)) })
+	close(hold)
+	if err := f.StreamSync(c, s); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.StreamDestroy(c, s), w.CloseContext(t.Context()), w.Close()); err != nil {
+		t.Error(err)
+	}
+	if l := f.sortedLeaks(); l != "" {
+		t.Errorf("not released: %s", l)
+	}
+}
+
+// pairOf joins two ranks of worlds that meet as those of two processes do, each with a
+// driver of its own.
+func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
+	t.Helper()
+	if *onGPU {
+		t.Skip("two ranks of one process, each as if it were a process, are for the fake driver; TestProcesses has real ones")
+	}
+	openPoller()
+	fds := countFDs()
+	m, err := NewMeeting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Timeout = timeout
+	drvs := [2]*Fake{NewFake(2), NewFake(2)}
+	err = both(func(i int) (err error) {
+		ws[i], err = NewProcessWorld(t.Context(), drvs[i], m, i, 2, i, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ws, func() {
+		t.Helper()
+		if err := both(func(i int) error { return ws[i].Close() }); err != nil {
+			t.Error(err)
+		}
+		for i, f := range drvs {
+			if l := f.sortedLeaks(); l != "" {
+				t.Errorf("rank %d did not release %s", i, l)
+			}
+		}
+		if now := countFDs(); now != fds {
+			t.Errorf("%d file descriptors before, %d after", fds, now)
+		}
+	}
+}
+
+// both calls f for both ranks at once.
+func both(f func(i int) error) error {
+	errs := make(chan error)
+	for i := range 2 {
+		go func() {
+			err := f(i)
+			if err != nil {
+				err = fmt.Errorf("rank %d: %w", i, err)
+			}
+			errs <- err
+		}()
+	}
+	return errors.Join(<-errs, <-errs)
+}
+
+// TestJoinEnds cancels a rank that waits for the other to join.
+func TestJoinEnds(t *testing.T) {
+	if *onGPU {
+		t.Skip("the fake driver shows what is left; the meeting is the same")
+	}
+	fds := countFDs()
+	for rank := range 2 {
+		m, err := NewMeeting()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := NewFake(2)
+		promptly(t, "NewProcessWorld", func() error {
+			_, err := NewProcessWorld(soon(t), f, m, rank, 2, rank, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+			return err
+		})
+		if l := f.sortedLeaks(); l != "" {
+			t.Errorf("rank %d did not release %s", rank, l)
+		}
+	}
+	if now := countFDs(); now != fds {
+		t.Errorf("%d file descriptors before, %d after", fds, now)
+	}
+}
+
+// TestMeetingsEnd cancels either rank at a meeting point the other has not come to. The
+// other finds the point given up, and both go on to the next.
+func TestMeetingsEnd(t *testing.T) {
+	ws, done := pairOf(t, time.Minute)
+	defer done()
+	o := smallGroup(false, 2)
+	groups := [2]*Group{}
+	make := func(ctx context.Context, i int) (err error) {
+		groups[i], err = ws[i].NewGroup(ctx, []int{0, 1}, o)
+		return err
+	}
+	for early := range 2 {
+		late := 1 - early
+		for what, f := range map[string]func(ctx context.Context, i int) error{
+			"Meet":     func(ctx context.Context, i int) error { return ws[i].Meet(ctx) },
+			"Compare":  func(ctx context.Context, i int) error { _, err := ws[i].Compare(ctx, "x"); return err },
+			"NewGroup": make,
+		} {
+			promptly(t, what, func() error { return f(soon(t), early) })
+			var given *MeetingError
+			if err := f(t.Context(), late); !errors.As(err, &given) || given.Rank != early {
+				t.Errorf("%s of rank %d: got %v", what, late, err)
+			}
+			err := both(func(i int) error {
+				said, err := ws[i].Compare(t.Context(), fmt.Sprint(what, i))
+				if err == nil && (said[0] != what+"0" || said[1] != what+"1") {
+					err = fmt.Errorf("heard %q", said)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatalf("after %s: %v", what, err)
+			}
+		}
+		if err := both(func(i int) error { return make(t.Context(), i) }); err != nil {
+			t.Fatal(err)
+		}
+		promptly(t, "Rejoin", func() error { return groups[early].Rejoin(soon(t)) })
+		var given *MeetingError
+		if err := groups[late].Rejoin(t.Context()); !errors.As(err, &given) || given.Rank != early {
+			t.Errorf("Rejoin of rank %d: got %v", late, err)
+		}
+		if groups[0].Members()[0].Err() == nil || groups[1].Members()[0].Err() == nil {
+			t.Error("a group works that only one rank has rejoined")
+		}
+		if err := both(func(i int) error { return groups[i].Rejoin(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := both(func(i int) error { return errors.Join(groups[i].Members()[0].Err(), groups[i].Close()) }); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMeetingFails lets a driver call fail on one rank that makes a group: the other must
+// not wait for it.
+func TestMeetingFails(t *testing.T) {
+	ws, done := pairOf(t, time.Minute)
+	defer done()
+	for bad := range 2 {
+		ws[bad].Driver().(*Fake).FailCall(1, nil)
+		err := both(func(i int) error {
+			_, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
+			var given *MeetingError
+			switch {
+			case i == bad && !errors.Is(err, ErrOutOfMemory), i != bad && (!errors.As(err, &given) || given.Rank != bad):
+				return fmt.Errorf("got %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		ws[bad].Driver().(*Fake).FailCall(0, nil)
+	}
+	err := both(func(i int) error {
+		g, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
+		return errors.Join(err, g.Close())
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMeetingTimeout: who does not come in time is named, as a timeout.
+func TestMeetingTimeout(t *testing.T) {
+	ws, done := pairOf(t, 200*time.Millisecond)
+	defer done()
+	for early := range 2 {
+		var late *MeetingTimeoutError
+		err := ws[early].Meet(t.Context())
+		if !errors.As(err, &late) || !errors.Is(err, ErrTimeout) || late.Rank != early {
+			t.Errorf("rank %d: %v", early, err)
+		}
+		if early == 0 && (late == nil || len(late.Missing) != 1 || late.Missing[0] != 1) {
+			t.Errorf("rank 0 misses %v", err)
+		}
+		var given *MeetingError
+		if err := ws[1-early].Meet(t.Context()); !errors.As(err, &given) {
+			t.Errorf("rank %d: %v", 1-early, err)
+		}
+	}
+}
+
+// TestMeetingLeft: who waits for a rank that leaves in order learns it at once.
+func TestMeetingLeft(t *testing.T) {
+	for stays := range 2 {
+		ws, done := pairOf(t, time.Minute)
+		left := make(chan error, 1)
+		time.AfterFunc(20*time.Millisecond, func() { left <- ws[1-stays].Close() })
+		var given *MeetingError
+		if err := ws[stays].Meet(t.Context()); !errors.As(err, &given) || given.Rank != 1-stays {
+			t.Errorf("rank %d: %v", stays, err)
+		}
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+		done()
+	}
+}
