@@ -331,7 +331,8 @@ func (p *Program) busy(from, k int, counts func(*Instr) bool) bool {
 
 // Holds reports whether in is a launch whose kernels may keep multiprocessors until
 // they end: a product, attention, or a call, which libraries and callers bring. Blocks
-// of generated kernels come and go.
+// of generated kernels come and go. A device knows who serves each launch, and asks that
+// instead (cuda/device); here there is only the operation.
 func (in *Instr) Holds() bool {
 	switch in.Op {
 	case "matmul", "attention", "attention_backward", "call":

@@ -113,7 +113,10 @@ func (r *recording) busy(k int) bool {
 }
 
 // holds reports whether a call may keep multiprocessors until it ends: a library's, and
-// one of which nothing is known.
+// one of which nothing is known. Package program answers that by the operation
+// (program.Instr.Holds), for simulations, which know of no device: who serves a launch is
+// decided here, and a library may serve more than products and attention. For what the
+// standard libraries serve the answers are the same, which a test holds them to.
 func (p *plan) holds() bool { return p.step != nil || p.call != nil }
 
 // recordedBefore is the item that recorded an event last before item k, -1 if none did.

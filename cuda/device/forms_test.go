@@ -15,6 +15,7 @@ import (
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -104,6 +105,19 @@ func TestFormsOfTraced(t *testing.T) {
 			}
 			if len(log.list) < 8 {
 				t.Errorf("%s, half %d: only %d collectives", name, i, len(log.list))
+			}
+			overlapped, k := p.Overlapped(), 0
+			for i := range p.Instrs { // the simulated step has the forms of the real one
+				if p.Instrs[i].Kind != program.Collective {
+					continue
+				}
+				if k < len(log.list) && log.list[k].beside != overlapped[i] {
+					t.Errorf("%s, half %d: %+v, but beside compute is %v in the program", name, i, log.list[k], overlapped[i])
+				}
+				k++
+			}
+			if k != len(log.list) {
+				t.Errorf("%s, half %d: %d collectives in the program, %d were planned", name, i, k, len(log.list))
 			}
 			for _, d := range log.list {
 				switch {
