@@ -39,7 +39,15 @@ func (b *fakeBlock) push(gather bool) error {
 		return err
 	}
 	setWord(a.Ctl+kernels.CtlChunks+4*uint64(b.bid), p.done+p.mine)
+	for k := uint32(1); k < a.N; k++ { // credits that were not given count as given
+		setWord(p.counter(kernels.CtlCredit, p.rankAt(k)), p.done+p.mine)
+	}
 	return b.leave(e)
+}
+
+// counter is where this rank keeps what the same block of rank r has raised.
+func (p *fakePush) counter(which uint64, r uint32) uint64 {
+	return p.a.Ctl + which + 4*(uint64(p.bid)*kernels.MaxRanks+uint64(r))
 }
 
 // allReduce pushes a window and then folds the one before.
@@ -103,14 +111,14 @@ func (p *fakePush) foldAll() error {
 
 func (p *fakePush) raise(which uint64, count uint32) {
 	for k := uint32(1); k < p.a.N; k++ {
-		setWord(p.peerCtl(k)+which+4*(uint64(p.bid)*kernels.MaxRanks+uint64(p.a.Rank)), count)
+		setWord(p.toPeer(k, p.counter(which, p.a.Rank)), count)
 	}
 }
 
 func (p *fakePush) await(which uint64, count uint32) error {
 	for k := uint32(1); k < p.a.N; k++ {
 		r := p.rankAt(k)
-		if err := p.waitCounter(p.a.Ctl+which+4*(uint64(p.bid)*kernels.MaxRanks+uint64(r)), count, r); err != nil {
+		if err := p.waitCounter(p.counter(which, r), count, r); err != nil {
 			return err
 		}
 	}

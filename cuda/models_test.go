@@ -23,7 +23,7 @@ import (
 // bothModels are the tests that TestProcesses runs.
 var bothModels = []string{
 	"TestCollectives", "TestRankOrder", "TestUnevenAllToAll", "TestRooted", "TestSignals", "TestGroups",
-	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestGraphUpdate", "TestSequences",
+	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestGraphUpdate", "TestSequences",
 	"TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
 }
 

@@ -202,9 +202,14 @@ template <bool GATHER, int T, int N, int W, int CHUNK, int DEPTH> struct Push {
       addRelaxed(a.peer[tid()] + (a.ctl - a.peer[0]) + CTL_ENTRY + 4 * a.rank, 1);
   }
 
-  // leave ends it after done chunks of all calls.
+  // leave ends it after done chunks of all calls. Credits that were not given count as
+  // given, else a counter that short calls leave alone would look ahead of the chunks
+  // once they are 2^31 further. A credit that comes later only says less.
   DEV void leave(const Args &a, u32 e, u32 done) {
-    if (tid() == 0)
+    u32 t = tid();
+    if (t > 0 && t < a.n)
+      stsys(counter(a.ctl, CTL_CREDIT, peerAt(a, t)), done);
+    if (t == 0)
       st1(a.ctl + CTL_CHUNKS + 4 * bid(), done);
     ::leave(a, e);
   }
