@@ -23,10 +23,16 @@ func TestPushCredits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 31))
 	far := bytes.Repeat([]byte{0, 0, 0, 0x80}, kernels.MaxBlocks) // 2^31, where 0 begins to look ahead of 2^31+1
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.ReduceScatter} {
+		if err := r.w.Meet(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		for rank := range n {
 			r.write(rank, r.g.sc.Ctl+kernels.CtlChunks, far)
 			r.write(rank, r.g.sc.Ctl+kernels.CtlPushed, bytes.Repeat(far, kernels.MaxRanks))
 			r.write(rank, r.g.sc.Ctl+kernels.CtlCredit, make([]byte, 4*kernels.MaxBlocks*kernels.MaxRanks))
+		}
+		if err := r.w.Meet(t.Context()); err != nil { // nobody begins while another still writes
+			t.Fatal(err)
 		}
 		for _, chunks := range []int{1, 3 * kernels.ScatterDepth} {
 			c := caseT{kind: kind, t: dtype.BF16, algo: kernels.Push, counts: []int{8 * chunks * kernels.PushUnits}, blocks: 1}
