@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,9 +29,8 @@ type link struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
 	next    int                 // number of the note to be read
-	meets   int                 // meetings that this rank has come to
-	came    []int               // by rank: meetings that it has come to
-	said    []string            // by rank: what it said at the last of them
+	meets   int                 // meetings that this rank has been called to
+	roll    roll                // as the log has it
 	told    []map[string]uint64 // by rank: what it has enqueued, as it said last
 	answers []int               // by rank: how often it said so
 	left    []bool              // by rank
@@ -67,7 +65,7 @@ const (
 func newLink(st store.Store, rank, world int, p *presence, counts func() map[string]uint64, alarm func()) *link {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{st: st, rank: rank, world: world, counts: counts, alarm: alarm, cancel: cancel, ended: make(chan struct{}), lost: -1,
-		came: make([]int, world), said: make([]string, world), told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
+		roll: newRoll(world), told: make([]map[string]uint64, world), answers: make([]int, world), left: make([]bool, world)}
 	l.cond = sync.NewCond(&l.mu)
 	go l.read(ctx)
 	if p != nil {
@@ -130,10 +128,7 @@ func (l *link) hear(n note) {
 	l.next++
 	switch n.Kind {
 	case noteMeet:
-		l.came[n.Rank]++
-		if n.Text != "" { // else it is only a meeting, to which the rank may have come already
-			l.said[n.Rank] = n.Text
-		}
+		l.roll.come(n.Rank, n.Text)
 	case noteCount:
 		l.told[n.Rank] = n.Counts
 		l.answers[n.Rank]++
@@ -228,24 +223,12 @@ func (l *link) until(ctx context.Context, ok func() bool) error {
 // meet waits until every rank has come as often as this one. failed is another reason to
 // give up, nil for none.
 func (l *link) meet(ctx context.Context, timeout time.Duration, failed func() error) error {
-	return l.meetSaying(ctx, "", timeout, failed)
+	_, err := l.compare(ctx, "", timeout, failed)
+	return err
 }
 
 // compare is meet, with a text of every rank.
 func (l *link) compare(ctx context.Context, text string, timeout time.Duration, failed func() error) ([]string, error) {
-	if err := l.meetSaying(ctx, "="+text, timeout, failed); err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	out := slices.Clone(l.said)
-	l.mu.Unlock()
-	for i, s := range out {
-		out[i] = strings.TrimPrefix(s, "=")
-	}
-	return out, l.meet(ctx, timeout, failed) // nobody says something else before all have read
-}
-
-func (l *link) meetSaying(ctx context.Context, text string, timeout time.Duration, failed func() error) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -257,43 +240,39 @@ func (l *link) meetSaying(ctx context.Context, text string, timeout time.Duratio
 	turn := l.meets
 	l.mu.Unlock()
 	var missing []int
+	var texts []string
 	var why error
 	for {
 		// In short waits, since nobody tells this link what failed may find.
 		short, end := context.WithTimeout(ctx, 20*time.Millisecond)
 		err := l.until(short, func() bool {
-			missing = missing[:0]
-			for r, n := range l.came {
-				if n < turn {
-					missing = append(missing, r)
-				}
+			if missing = l.roll.missing(turn); len(missing) == 0 {
+				texts = l.roll.heard(turn)
+				return true
 			}
 			why = l.obstacle(missing)
-			return len(missing) == 0 || why != nil
+			return why != nil
 		})
 		end()
 		switch {
 		case err == nil:
-			return why
+			return texts, why
 		case ctx.Err() == nil:
 			if err := failed(); err != nil {
-				return err
+				return nil, err
 			}
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			e := &rt.TimeoutError{Op: "meeting", Rank: l.rank, Peer: -1, Missing: missing, Elapsed: time.Since(start)}
-			if len(missing) > 0 {
-				e.Peer = missing[0]
-			}
-			return e
+			return nil, &rt.TimeoutError{Op: "meeting", Rank: l.rank, Peer: missing[0], Missing: missing, Elapsed: time.Since(start)}
 		default:
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// obstacle is why ranks that have not come to a meeting never will. l.mu is held.
+// obstacle is why ranks that have not come to a meeting never will: one at least. l.mu is
+// held.
 func (l *link) obstacle(missing []int) error {
-	if l.lost >= 0 && len(missing) > 0 {
+	if l.lost >= 0 {
 		return &rt.PeerLostError{Op: "meeting", Rank: l.rank, Peer: l.lost}
 	}
 	for _, r := range missing {
@@ -301,7 +280,7 @@ func (l *link) obstacle(missing []int) error {
 			return &rt.PeerLostError{Op: "meeting", Rank: l.rank, Peer: r, Left: true}
 		}
 	}
-	if l.err != nil && len(missing) > 0 {
+	if l.err != nil {
 		return &rt.PeerLostError{Op: "meeting", Rank: l.rank, Peer: 0, Left: l.left[0] || l.hostLeft}
 	}
 	return nil

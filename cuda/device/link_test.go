@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"sync"
 	"testing"
@@ -65,6 +66,63 @@ func TestLink(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What ranks say at a meeting is heard by all, and none hears what another says at the
+// next or at a meeting without words, however far behind it is.
+func TestLinkCompares(t *testing.T) {
+	linked(t, 3, func(rank int, l *link) error {
+		r := rand.New(rand.NewPCG(uint64(rank), 5))
+		for i := range 60 {
+			said := func(rank int) string { return fmt.Sprint(i, " of ", rank) }
+			if i%7 == 3 {
+				if err := l.meet(t.Context(), 20*time.Second, works); err != nil {
+					return err
+				}
+			}
+			time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
+			got, err := l.compare(t.Context(), said(rank), 20*time.Second, works)
+			if want := []string{said(0), said(1), said(2)}; err != nil || !reflect.DeepEqual(got, want) {
+				return fmt.Errorf("heard %q instead of %q: %w", got, want, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Ranks of one process hear each other as well, and are named where they do not come.
+func TestSiteCompares(t *testing.T) {
+	s := newSite(3)
+	var wg sync.WaitGroup
+	for rank := range 3 {
+		wg.Go(func() {
+			spec := &rt.Spec{Rank: rank, World: 3, Timeout: 20 * time.Second}
+			r := rand.New(rand.NewPCG(uint64(rank), 6))
+			for i := range 200 {
+				said := func(rank int) string { return fmt.Sprint(i, " of ", rank) }
+				if i%7 == 3 {
+					if err := s.meet(t.Context(), spec); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(time.Duration(r.IntN(50)) * time.Microsecond)
+				got, err := s.compare(t.Context(), spec, said(rank))
+				if want := []string{said(0), said(1), said(2)}; err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("heard %q instead of %q: %v", got, want, err)
+				}
+			}
+			spec.Timeout = 50 * time.Millisecond
+			if rank != 1 {
+				return
+			}
+			err := s.meet(t.Context(), spec)
+			var te *rt.TimeoutError
+			if !errors.As(err, &te) || te.Rank != 1 || te.Peer != 0 || !reflect.DeepEqual(te.Missing, []int{0, 2}) {
+				t.Errorf("nobody else came: %v", err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // A meeting that cannot be ends by its deadline, naming who is missing, with its context,

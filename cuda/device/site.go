@@ -29,10 +29,7 @@ type site struct {
 	local   int  // ranks of this process
 	mu      sync.Mutex
 	cond    *sync.Cond
-	here    int      // ranks at the current meeting point
-	said    []string // by rank: what it says at the next one
-	heard   []string // at the last one
-	turns   int
+	roll    roll  // of the ranks of this process
 	gone    []int // ranks that have left
 	why     error // why the world cannot be built
 	cause   error // who broke the world first, as that rank reports it
@@ -40,7 +37,7 @@ type site struct {
 }
 
 func newSite(local int) *site {
-	s := &site{local: local, islands: map[int]*island{}, said: make([]string, local)}
+	s := &site{local: local, islands: map[int]*island{}, roll: newRoll(local)}
 	s.cond = sync.NewCond(&s.mu)
 	return s
 }
@@ -52,6 +49,12 @@ func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 	if s.process {
 		return s.islands[spec.Rank].world.Meet(ctx)
 	}
+	_, err := s.compare(ctx, spec, "")
+	return err
+}
+
+// compare is meet of a world of one process, with a text of every rank.
+func (s *site) compare(ctx context.Context, spec *rt.Spec, text string) ([]string, error) {
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok { // while joining there is one
 		var cancel func()
@@ -64,7 +67,7 @@ func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 		s.cond.Broadcast()
 	})
 	defer stop()
-	return s.arrive(func() error {
+	return s.arrive(spec.Rank, text, func(missing []int) error {
 		switch {
 		case s.cause != nil:
 			return rt.AdoptError(unwrapAborted(s.cause), "meeting", spec.Rank, originOf(s.cause, s.whose))
@@ -74,52 +77,38 @@ func (s *site) meet(ctx context.Context, spec *rt.Spec) error {
 			return nil
 		}
 		s.why = context.Cause(ctx)
-		if d := time.Since(start); errors.Is(s.why, context.DeadlineExceeded) {
-			s.why = &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: d, Detail: fmt.Sprintf("%d of %d ranks came", s.here, s.local)}
+		if errors.Is(s.why, context.DeadlineExceeded) {
+			s.why = &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: missing[0], Missing: missing, Elapsed: time.Since(start)}
 		}
 		s.cond.Broadcast()
 		return s.why
 	})
 }
 
-// compare is meet of a world of one process, with a text of every rank.
-func (s *site) compare(ctx context.Context, spec *rt.Spec, text string) ([]string, error) {
-	s.mu.Lock()
-	s.said[spec.Rank] = text
-	s.mu.Unlock()
-	if err := s.meet(ctx, spec); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.heard, nil // until this rank comes to the next meeting point
-}
-
 // arrive waits until all ranks of this process have called it as often as this one, or
-// the building has failed, or over gives an error; s.mu is held for over.
-func (s *site) arrive(over func() error) error {
+// the building has failed, or over, which hears who is missing, gives an error; s.mu is
+// held for over.
+func (s *site) arrive(rank int, text string, over func(missing []int) error) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.why != nil {
-		return s.why
+		return nil, s.why
 	}
-	turn := s.turns
-	if s.here++; s.here == s.local {
-		s.here, s.turns = 0, s.turns+1
-		s.heard = slices.Clone(s.said)
-		s.cond.Broadcast()
-		return nil
-	}
-	for s.turns == turn {
-		if s.why != nil {
-			return s.why
+	meeting := s.roll.come(rank, text)
+	for {
+		missing := s.roll.missing(meeting)
+		if len(missing) == 0 {
+			s.cond.Broadcast()
+			return s.roll.heard(meeting), nil
 		}
-		if err := over(); err != nil {
-			return err
+		if s.why != nil {
+			return nil, s.why
+		}
+		if err := over(missing); err != nil {
+			return nil, err
 		}
 		s.cond.Wait()
 	}
-	return nil
 }
 
 // giveUp ends the building of a world for all ranks of the process.
@@ -301,7 +290,8 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 		}
 	}
 	// Nobody goes before the world stands or has failed, so that all leave it.
-	return met.Nonce, s.arrive(func() error { return nil })
+	_, err = s.arrive(spec.Rank, "", func([]int) error { return nil })
+	return met.Nonce, err
 }
 
 func (s *site) build(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {
