@@ -16,6 +16,13 @@ func (g *Group) lose(why error) {
 	}
 }
 
+// lost is called when a process of the world has ended.
+func (w *World) lost(why error) {
+	for _, g := range w.live() {
+		g.lose(why)
+	}
+}
+
 // GaveUpError is what the other ranks of a group report when one has aborted it.
 type GaveUpError struct {
 	Rank   int // group rank
@@ -28,10 +35,7 @@ func (e *GaveUpError) Error() string { return fmt.Sprintf("rank %d gave up: %s",
 // aborted is called when a member in another process has aborted a group.
 func (w *World) aborted(group, rank int, reason string) {
 	w.mu.Lock()
-	var g *Group
-	if group >= 0 && group < len(w.groups) {
-		g = w.groups[group]
-	}
+	g := w.groups[group]
 	w.mu.Unlock()
 	if g != nil {
 		g.lose(&GaveUpError{Rank: rank, Reason: reason})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -245,34 +244,4 @@ func (c *control) skip(why error) {
 	delete(c.points.ruled, turn)
 	c.mu.Unlock()
 	c.giveUp(turn, false, why)
-}
-
-// hurry ends what waits for a socket when a context ends.
-type hurry struct {
-	mu    sync.Mutex
-	ended bool
-	open  []deadliner
-}
-
-type deadliner interface{ SetDeadline(time.Time) error }
-
-// until sets a deadline, which is now once the context has ended.
-func (h *hurry) until(s deadliner, t time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.open = append(h.open, s)
-	if h.ended {
-		t = time.Unix(1, 0)
-	}
-	s.SetDeadline(t) // fails where the socket is closed, which ends waits as well
-}
-
-// now moves all deadlines into the past.
-func (h *hurry) now() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended = true
-	for _, s := range h.open {
-		s.SetDeadline(time.Unix(1, 0))
-	}
 }

@@ -115,7 +115,7 @@ func (c *childT) killed(w *World) error {
 	if err := c.untilLost(w, when); err != nil {
 		return err
 	}
-	return c.survivors(os.Getenv(envSecond))
+	return c.survivors(meetingOf(envSecond))
 }
 
 // untilLost runs step until it fails because a rank was lost, prints when, and closes
@@ -149,8 +149,8 @@ func (c *childT) untilLost(w *World, step func(int, *loop) error) error {
 }
 
 // survivors builds a world of all but the last rank in this process and uses it.
-func (c *childT) survivors(meeting string) error {
-	w, err := NewProcessWorld(context.Background(), c.drv, Meeting{Name: meeting, Timeout: 20 * time.Second}, c.rank, c.n-1, c.dev, c.o)
+func (c *childT) survivors(m Meeting) error {
+	w, err := NewProcessWorld(context.Background(), c.drv, m, c.rank, c.n-1, c.dev, c.o)
 	if err != nil {
 		return fmt.Errorf("survivors: %w", err)
 	}
@@ -177,8 +177,8 @@ func (c *childT) killedOften() error {
 		first = rounds - 1
 	}
 	for r := first; r < rounds; r++ {
-		name := func(part string) string { return fmt.Sprintf("%s-%s-%d", os.Getenv(envMeeting), part, r) }
-		w, err := NewProcessWorld(context.Background(), c.drv, Meeting{Name: name("all"), Timeout: 20 * time.Second}, c.rank, c.n, c.dev, c.o)
+		at := meetingOf(envMeeting).Part(strconv.Itoa(r))
+		w, err := NewProcessWorld(context.Background(), c.drv, at, c.rank, c.n, c.dev, c.o)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", r, err)
 		}
@@ -194,7 +194,7 @@ func (c *childT) killedOften() error {
 		if err := c.untilLost(w, step); err != nil {
 			return fmt.Errorf("round %d: %w", r, err)
 		}
-		if err := c.survivors(name("rest")); err != nil {
+		if err := c.survivors(at.Part("rest")); err != nil {
 			return fmt.Errorf("round %d: %w", r, err)
 		}
 		free, _, err := c.drv.MemInfo(ctx)
@@ -363,7 +363,7 @@ func TestKilledInReplay(t *testing.T) {
 				t.Fatal(err)
 			}
 			env := func(rounds int) []string {
-				return []string{envMeeting + "=" + meeting.Name, envRounds + "=" + strconv.Itoa(rounds)}
+				return []string{envMeeting + "=" + meeting.Token(), envRounds + "=" + strconv.Itoa(rounds)}
 			}
 			done, dead := make(chan outcome), make(chan outcome)
 			for i := 0; i < n-1; i++ {

@@ -27,6 +27,7 @@ type Fake struct {
 	objects   map[uint64]any
 	noFDs     bool
 	fabric    fakeFabric
+	apart     map[[2]int]bool             // pairs of devices without access
 	callbacks []func(args []uint64) error // what RegisterCall took
 	maps      map[Ptr]*fakeMap            // reservations and allocations by address
 	calls     int
@@ -170,12 +171,25 @@ func (f *Fake) Devices() ([]DeviceInfo, error) {
 	return out, f.call()
 }
 
-// CanAccessPeer is true for every pair of devices.
+// Separate takes access to each other's memory from two devices.
+func (f *Fake) Separate(a, b int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.apart == nil {
+		f.apart = map[[2]int]bool{}
+	}
+	f.apart[[2]int{a, b}], f.apart[[2]int{b, a}] = true, true
+}
+
+// CanAccessPeer is true for every pair of devices but those that Separate took.
 func (f *Fake) CanAccessPeer(dev, peer int) (bool, error) {
 	if dev < 0 || dev >= f.devices || peer < 0 || peer >= f.devices {
 		return false, fmt.Errorf("device pair (%d, %d) out of range: this machine has %d devices", dev, peer, f.devices)
 	}
-	return true, f.call()
+	f.mu.Lock()
+	ok := !f.apart[[2]int{dev, peer}]
+	f.mu.Unlock()
+	return ok, f.call()
 }
 
 // CtxRetain gives a device's primary context.

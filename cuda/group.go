@@ -96,8 +96,8 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 		g.tuning = *o.Tuning
 	}
 	w.mu.Lock()
-	g.id = len(w.groups)
-	w.groups = append(w.groups, g)
+	g.id = w.made
+	w.made++
 	w.mu.Unlock()
 	met := false
 	defer func() {
@@ -149,10 +149,9 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 			}
 		}
 	}
-	if w.control != nil {
-		w.control.whenLost(g.lose)
-		w.control.whenAborted(w.aborted)
-	}
+	w.mu.Lock()
+	w.groups[g.id] = g // from now on it hears what becomes of its peers
+	w.mu.Unlock()
 	met = true
 	if err := w.Meet(ctx); err != nil {
 		return nil, err
@@ -261,8 +260,8 @@ func (g *Group) Size() int { return len(g.ranks) }
 // Close frees the group's memory. No kernel of the group may be running.
 func (g *Group) Close() error {
 	g.world.mu.Lock()
-	if g.id < len(g.world.groups) && g.world.groups[g.id] == g {
-		g.world.groups[g.id] = nil
+	if g.world.groups[g.id] == g {
+		delete(g.world.groups, g.id)
 	}
 	g.world.mu.Unlock()
 	var errs []error

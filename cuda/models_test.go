@@ -30,7 +30,7 @@ var bothModels = []string{
 // processT is what a process of one rank knows of itself.
 type processT struct {
 	rank, n int
-	meeting string
+	meeting Meeting
 	worlds  int // that tests have opened
 }
 
@@ -48,7 +48,7 @@ func ranksOf(n int) int {
 
 // runAsProcess runs the tests that the command line names as one rank of several processes.
 func runAsProcess(m *testing.M) int {
-	p := &processT{meeting: os.Getenv(envMeeting)}
+	p := &processT{meeting: meetingOf(envMeeting)}
 	p.rank, _ = strconv.Atoi(os.Getenv(envRank))
 	p.n, _ = strconv.Atoi(os.Getenv(envWorld))
 	process = p
@@ -81,7 +81,8 @@ func (p *processT) world(t testing.TB, n int, o WorldOptions) (Driver, *World) {
 		t.Skipf("rank %d has no part in a world of %d", p.rank, n)
 	}
 	drv := newDriverOf(t, n)
-	m := Meeting{Name: fmt.Sprintf("%s-%d", p.meeting, p.worlds), Timeout: time.Minute}
+	m := p.meeting.Part(strconv.Itoa(p.worlds))
+	m.Timeout = time.Minute
 	w, err := NewProcessWorld(t.Context(), drv, m, p.rank, n, p.rank, o)
 	if err != nil {
 		t.Fatal(err)

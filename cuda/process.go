@@ -16,6 +16,9 @@ import (
 // Start the processes by exec, before any of them opens the driver: a process that
 // forked with an open driver cannot use it.
 func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_ *World, err error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
 	w, err := openOne(drv, &World{n: n}, rank, dev, &o)
 	if err != nil {
 		return nil, err
@@ -38,7 +41,7 @@ func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev in
 	if err != nil {
 		return nil, err
 	}
-	h := hello{Version: protocolVersion, Name: m.Name, Rank: rank, World: n, Host: host, UUID: fmt.Sprintf("%x", r.Info.UUID),
+	h := hello{Version: protocolVersion, Rank: rank, World: n, Host: host, UUID: fmt.Sprintf("%x", r.Info.UUID),
 		Stride: w.stride, Digest: o.digest(), Share: o.ShareDevice, Sharing: r.how.String()}
 	gift, err := exportMem(drv, r.Ctx, own, r.how)
 	if err != nil {
@@ -50,6 +53,7 @@ func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev in
 		return nil, err
 	}
 	w.control = c
+	c.serve(w.lost, w.aborted)
 	defer closeGifts(all)
 	if err := w.importAll(all, rank); err != nil {
 		c.skip(err)

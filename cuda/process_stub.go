@@ -14,16 +14,24 @@ var errProcesses = errors.New("worlds of several processes need Linux")
 type control struct{}
 
 func (c *control) Close() error                        { return nil }
-func (c *control) whenLost(func(error))                {}
-func (c *control) whenAborted(func(int, int, string))  {}
 func (c *control) tell(group, rank int, reason string) {}
 func (c *control) skip(error)                          {}
 
 // Meeting is for Linux only.
 type Meeting struct {
 	Name    string
+	Secret  string
 	Timeout time.Duration
 }
+
+// Token is empty: there are no meetings.
+func (m Meeting) Token() string { return "" }
+
+// ParseMeeting fails: worlds of several processes need Linux.
+func ParseMeeting(token string) (Meeting, error) { return Meeting{}, errProcesses }
+
+// Part is the same meeting.
+func (m Meeting) Part(name string) Meeting { return m }
 
 // NewMeeting fails: worlds of several processes need Linux.
 func NewMeeting() (Meeting, error) {

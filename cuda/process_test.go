@@ -158,12 +158,22 @@ func countFDs() int {
 	return len(e)
 }
 
+// meetingOf is the meeting whose token is in the environment; the zero one, which nobody
+// can join, if there is none.
+func meetingOf(env string) Meeting {
+	m, err := ParseMeeting(os.Getenv(env))
+	if err != nil {
+		return Meeting{}
+	}
+	m.Timeout = 20 * time.Second
+	return m
+}
+
 func (c *childT) run(scenario string) error {
-	timeout := 20 * time.Second
 	if scenario == "killed in a replay" {
 		return c.killedOften()
 	}
-	w, err := NewProcessWorld(context.Background(), c.drv, Meeting{Name: os.Getenv(envMeeting), Timeout: timeout}, c.rank, c.n, c.dev, c.o)
+	w, err := NewProcessWorld(context.Background(), c.drv, meetingOf(envMeeting), c.rank, c.n, c.dev, c.o)
 	if err != nil {
 		return err
 	}
@@ -310,7 +320,7 @@ func spawn(t *testing.T, scenario string, n int, args ...string) []outcome {
 	}
 	done := make(chan outcome)
 	for i := 0; i < n; i++ {
-		start(t, scenario, i, n, []string{envMeeting + "=" + first.Name, envSecond + "=" + second.Name}, done, args...)
+		start(t, scenario, i, n, []string{envMeeting + "=" + first.Token(), envSecond + "=" + second.Token()}, done, args...)
 	}
 	out := make([]outcome, n)
 	for range out {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -35,7 +36,8 @@ type World struct {
 	closing sync.Mutex // held while the world is taken down
 	gone    bool       // it has been
 	mu      sync.Mutex
-	groups  []*Group // by number, nil once closed
+	made    int            // groups so far
+	groups  map[int]*Group // by number, while they are open
 }
 
 // Rank is one rank that this process drives: a device, its context and the
@@ -120,6 +122,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	if w.n < 1 || w.n > 64 && !w.lone {
 		return fmt.Errorf("a world of %d ranks: 1 to 64 are possible on one host", w.n)
 	}
+	w.groups = map[int]*Group{}
 	w.local = make([]*Rank, w.n)
 	w.mems = make([]Mem, w.n)
 	w.mapped = make([]bool, w.n)
@@ -351,11 +354,8 @@ func (r *Rank) finish(ctx context.Context) (bool, error) {
 
 // abortAll breaks all groups and ends the waits of their streams.
 func (w *World) abortAll(why error) error {
-	w.mu.Lock()
-	groups := slices.Clone(w.groups)
-	w.mu.Unlock()
 	var errs []error
-	for _, g := range groups {
+	for _, g := range w.live() {
 		for _, m := range g.Members() {
 			if m.Err() == nil {
 				m.Abort(why)
@@ -366,6 +366,16 @@ func (w *World) abortAll(why error) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// live lists the open groups in the order they were made.
+func (w *World) live() (out []*Group) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
+		out = append(out, w.groups[id])
+	}
+	return out
 }
 
 // load loads every image, so that no kernel is loaded while another waits.

@@ -170,7 +170,7 @@ func (s *site) close() error {
 
 // offer is what the ranks tell each other in order to meet.
 type offer struct {
-	Meeting string     `json:"meeting"` // rank 0's counts
+	Meeting string     `json:"meeting"` // a token: rank 0's counts
 	Kind    string     `json:"kind"`
 	Options string     `json:"options"` // what plans depend on beside the program
 	Seat    *topo.Seat `json:"seat,omitempty"`
@@ -221,7 +221,7 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 	if err != nil {
 		return nil, "", err
 	}
-	own := offer{Meeting: m.Name, Kind: "process", Options: o.digest(spec)}
+	own := offer{Meeting: m.Token(), Kind: "process", Options: o.digest(spec)}
 	if own.Seat, err = seat(drv, spec, o, dev); err != nil {
 		return nil, "", joinError(spec, err)
 	}
@@ -246,7 +246,10 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 	}
 	at := slices.IndexFunc(r.islands, func(ranks []int) bool { return slices.Contains(ranks, spec.Rank) })
 	i := &island{ranks: r.islands[at], lone: len(r.islands[at]) == 1 && spec.World > 1}
-	m.Name, m.Timeout = offers[i.ranks[0]].Meeting, spec.Timeout
+	if m, err = cuda.ParseMeeting(offers[i.ranks[0]].Meeting); err != nil {
+		return nil, "", joinError(spec, err)
+	}
+	m.Timeout = spec.Timeout
 	if end, ok := ctx.Deadline(); ok {
 		m.Timeout = min(m.Timeout, max(time.Until(end), time.Millisecond))
 	}

@@ -134,7 +134,11 @@ func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewProcessWorld(context.Background(), drv, cuda.Meeting{Name: os.Getenv(envMeeting)}, r, o.ranks, r%devices, wo)
+		m, err := cuda.ParseMeeting(os.Getenv(envMeeting))
+		if err != nil {
+			return nil, err
+		}
+		return cuda.NewProcessWorld(context.Background(), drv, m, r, o.ranks, r%devices, wo)
 	}
 	devs := make([]int, o.ranks)
 	for i := range devs {

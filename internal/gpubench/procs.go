@@ -44,7 +44,7 @@ func spawn(o options) error {
 			fmt.Sprintf("-fabric=%v", o.fabric), "-calls", strconv.Itoa(o.calls), "-region", fmt.Sprint(o.region)}
 		line := append(wrapper(o.wrap, i), os.Args[0])
 		cmds[i] = exec.Command(line[0], append(line[1:], args...)...)
-		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envMeeting+"="+meeting.Name)
+		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envMeeting+"="+meeting.Token())
 		cmds[i].SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		cmds[i].Stderr = os.Stderr
 		if i == 0 {
