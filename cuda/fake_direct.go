@@ -20,13 +20,22 @@ func (b *fakeBlock) enter() (uint32, error) {
 	return e, nil
 }
 
+// row is the word of a block and a rank among those at which.
+func (b *fakeBlock) row(which uint64, block, rank uint32) uint64 {
+	return which + 4*(uint64(block)*kernels.MaxRanks+uint64(rank))
+}
+
 func (b *fakeBlock) leave(e uint32) error {
-	at := func(r uint32) uint64 { return kernels.CtlExit + 4*(uint64(b.bid)*kernels.MaxRanks+uint64(r)) }
 	for k := uint32(0); k < b.a.N; k++ {
-		setWord(b.peerCtl(k)+at(b.a.Rank), e)
+		if e%kernels.Refresh == 0 && b.bid == 0 {
+			for c := b.grid; c < kernels.MaxBlocks; c++ {
+				setWord(b.row(b.a.Ctl+kernels.CtlExit, c, b.rankAt(k)), e)
+			}
+		}
+		setWord(b.row(b.peerCtl(k)+kernels.CtlExit, b.bid, b.a.Rank), e)
 	}
 	for r := uint32(0); r < b.a.N; r++ {
-		if err := b.waitCounter(b.a.Ctl+at(r), e, r); err != nil {
+		if err := b.waitCounter(b.row(b.a.Ctl+kernels.CtlExit, b.bid, r), e, r); err != nil {
 			return err
 		}
 	}

@@ -29,12 +29,12 @@ var errFakeAborted = fmt.Errorf("gave up")
 
 // fakeKernel decodes the arguments and gives the work of one launch.
 func fakeKernel(f *Fake, name string, grid int, buf []byte) (func() error, error) {
-	if name == "all_to_all_uneven_ll" {
+	if large := name == "all_to_all_uneven_chunks"; large || name == "all_to_all_uneven_ll" {
 		a, t, err := kernels.UnpackTable(buf)
 		if err != nil {
 			return nil, err
 		}
-		return blocks(f, a, grid, heeding(name, func(b *fakeBlock) error { return b.uneven(t) })), nil
+		return blocks(f, a, grid, heeding(name, func(b *fakeBlock) error { return b.uneven(t, large) })), nil
 	}
 	if run, err, ok := fakeBench(name, buf); ok {
 		return run, err
@@ -201,8 +201,9 @@ func nextEpoch(e uint32) uint32 {
 	return e + 1
 }
 
-func (b *fakeBlock) epoch() (uint32, uint64) {
-	e := nextEpoch(word(b.a.Ctl + kernels.CtlEpoch + 4*uint64(b.bid)))
+// epoch is that of a call whose epochs are at which, and where its half of the scratch is.
+func (b *fakeBlock) epoch(which uint64) (uint32, uint64) {
+	e := nextEpoch(word(b.a.Ctl + which + 4*uint64(b.bid)))
 	half := b.a.Scratch
 	if e&1 == 1 {
 		half += b.a.Half

@@ -69,7 +69,7 @@ func operand(s kernels.Seg, r uint32, sliced bool) uint64 {
 // oneshot is all_reduce_oneshot, or reduce_scatter_oneshot when slices differ.
 func (b *fakeBlock) oneshot(scatter bool) error {
 	a := b.a
-	e, half := b.epoch()
+	e, half := b.epoch(kernels.CtlEpoch)
 	from := func(s kernels.Seg, r uint32) uint64 { return operand(s, r, scatter) }
 	for i := b.bid; i < a.Units; i += b.grid {
 		seg, off := a.Find(i, 16)
@@ -92,7 +92,7 @@ func (b *fakeBlock) oneshot(scatter bool) error {
 
 func (b *fakeBlock) twoshot() error {
 	a := b.a
-	e, half := b.epoch()
+	e, half := b.epoch(kernels.CtlEpoch)
 	for i := b.bid; i < a.Per; i += b.grid {
 		for k := uint32(1); k < a.N; k++ {
 			unit := b.rankAt(k)*a.Per + i
@@ -154,10 +154,18 @@ func (b *fakeBlock) receiveFlagged(at uint64, peer, e uint32) (v [16]byte, err e
 	return v, nil
 }
 
+// wipe clears every stride-th packet of a slot from the first on to the last but last.
+func (b *fakeBlock) wipe(slot, first, last, stride uint64) {
+	for i := first; i < last; i += stride {
+		setLong(slot+16*i, 0)
+		setLong(slot+16*i+8, 0)
+	}
+}
+
 // flagged is every *_ll kernel with segments.
 func (b *fakeBlock) flagged(kind kernels.Collective) error {
 	a := b.a
-	e, half := b.epoch()
+	e, half := b.epoch(kernels.CtlFlagged)
 	src := func(s kernels.Seg, r uint32) uint64 {
 		return operand(s, r, kind == kernels.ReduceScatter || kind == kernels.AllToAll)
 	}
@@ -190,38 +198,11 @@ func (b *fakeBlock) flagged(kind kernels.Collective) error {
 			b.store(seg, s.Dst+uint64(r)*s.Bytes, off, 8, v[r])
 		}
 	}
-	b.setEpoch(kernels.CtlEpoch, e)
-	return nil
-}
-
-func (b *fakeBlock) uneven(t kernels.Table) error {
-	a := b.a
-	e, half := b.epoch()
-	move := func(bytes, i uint64) uint64 { return min(8, bytes-min(bytes, i*8)) }
-	for k := uint32(0); k < a.N; k++ {
-		d := b.rankAt(k)
-		for i := uint64(b.bid); i*8 < t.Send[d] || i == 0; i += uint64(b.grid) {
-			var v [16]byte
-			n := move(t.Send[d], i)
-			copy(v[:n], bytesAt(Ptr(t.Src[d]+i*8), n))
-			if k == 0 {
-				copy(bytesAt(Ptr(t.Dst[d]+i*8), n), v[:n])
-			} else {
-				b.sendFlagged(a.Peer[k]+half+uint64(a.Rank)*a.Slot+i*16, v, e)
-			}
+	b.setEpoch(kernels.CtlFlagged, e)
+	if e >= kernels.Wipes {
+		for r := uint64(0); r < uint64(a.N); r++ {
+			b.wipe(a.Peer[0]+half+r*a.Slot, uint64(a.Units)+uint64(b.bid), a.Slot/16, uint64(b.grid))
 		}
 	}
-	for k := uint32(1); k < a.N; k++ {
-		r := b.rankAt(k)
-		for i := uint64(b.bid); i*8 < t.Recv[r] || i == 0; i += uint64(b.grid) {
-			v, err := b.receiveFlagged(a.Peer[0]+half+uint64(r)*a.Slot+i*16, r, e)
-			if err != nil {
-				return err
-			}
-			n := move(t.Recv[r], i)
-			copy(bytesAt(Ptr(t.Dst[r]+i*8), n), v[:n])
-		}
-	}
-	b.setEpoch(kernels.CtlEpoch, e)
 	return nil
 }

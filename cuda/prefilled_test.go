@@ -54,7 +54,7 @@ func (r *prefilledT) prefill(t dtype.DType) error {
 			return err
 		}
 	}
-	epoch := r.word(sc.Ctl+kernels.CtlEpoch) + 1
+	epoch := r.word(sc.Ctl+kernels.CtlFlagged) + 1
 	packet := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, value), epoch)
 	r.write(r.rank, sc.Flagged, bytes.Repeat(packet, int(2*sc.FlaggedHalf/8)))
 	// Counters of the peers; those of the rank itself are its kernels' own.

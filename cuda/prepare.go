@@ -141,8 +141,10 @@ type Piece struct {
 
 // PrepareUneven plans an all_to_all with a size of its own for every pair of ranks:
 // send[d] goes to group rank d, recv[s] comes from it, and recv[s].Bytes equals
-// send[this rank].Bytes there. Pieces of no bytes are allowed. Each piece must fit
-// in a slot of the group's scratch.
+// send[this rank].Bytes there. Pieces of no bytes are allowed. Pieces may lie anywhere and
+// be of any size: what is too large for packets goes through the group's scratch in
+// chunks, unless that is too small for them (GroupOptions.Flagged of 4 KiB for each rank
+// is enough).
 func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
 	return m.uneven(kindOf(kernels.AllToAllUneven), send, recv)
 }
@@ -153,29 +155,24 @@ func (m *Member) uneven(k callKind, send, recv []Piece) (*Prepared, error) {
 	if len(send) != n || len(recv) != n {
 		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("%d pieces to send and %d to receive in a group of %d", len(send), len(recv), n)}
 	}
-	a := m.args(k, 0)
-	a.Scratch, a.Half = m.Group.sc.Flagged, m.Group.sc.FlaggedHalf
-	a.Slot = m.Group.sc.FlaggedHalf / uint64(n) &^ 15
 	var t kernels.Table
-	most := uint64(0)
 	for r := range send {
 		t.Src[r], t.Send[r] = uint64(send[r].At), send[r].Bytes
 		t.Dst[r], t.Recv[r] = uint64(recv[r].At), recv[r].Bytes
-		most = max(most, send[r].Bytes, recv[r].Bytes)
 	}
-	if (most+7)/8*16 > a.Slot {
-		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("a piece of %d bytes does not fit in a slot of %d bytes of packets: raise GroupOptions.Flagged", most, a.Slot)}
-	}
-	if send[m.Index].Bytes != recv[m.Index].Bytes {
-		return nil, &kernels.PlanError{Op: kernels.AllToAllUneven, Reason: fmt.Sprintf("rank %d sends itself %d bytes and expects %d", m.Index, send[m.Index].Bytes, recv[m.Index].Bytes)}
-	}
-	f, err := m.Rank.Func("alltoall_ll", "all_to_all_uneven_ll")
+	l, err := kernels.PlanUneven(t, n, m.Index, m.Group.sc)
 	if err != nil {
 		return nil, err
 	}
+	f, err := m.Rank.Func(l.Image, l.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	a := m.args(k, 0)
+	a.Scratch, a.Half, a.Slot, a.Region = l.Args.Scratch, l.Args.Half, l.Args.Slot, l.Args.Region
+	a.Per, a.Units = l.Args.Per, l.Args.Units
 	p := &Prepared{m: m, cmds: &Commands{}}
-	// The grid must be the same on every rank, and sizes differ: it is fixed.
-	p.cmds.Launch(Main, f, 32, 256, 0, a.PackUneven(nil, t))
+	p.cmds.Launch(Main, f, l.Grid, l.Block, 0, a.PackUneven(nil, t))
 	return p, nil
 }
 

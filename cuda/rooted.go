@@ -93,12 +93,13 @@ func (m *Member) route(op Op) (source int, targets []int) {
 	return source, targets
 }
 
-// spread serves broadcast and permute by packets, in parts that fit in their slots.
+// spread serves broadcast and permute by packets and chunks, in parts where slots are too
+// small for chunks.
 func (m *Member) spread(op Op) (*Prepared, error) {
 	n := len(m.Group.ranks)
 	p := &Prepared{m: m, cmds: &Commands{}}
 	source, targets := m.route(op)
-	most := m.Group.sc.FlaggedHalf / uint64(n) &^ 15 / 2
+	most := kernels.MostUneven(n, m.Group.sc)
 	for _, t := range op.Tensors {
 		for at := uint64(0); at < t.Bytes; at += most {
 			bytes := min(most, t.Bytes-at)

@@ -17,18 +17,27 @@ const (
 	CtlAbort  = 0    // u32, nonzero aborts every wait of the rank
 	CtlLeft   = 4    // u32 of the host page, nonzero once a kernel of the rank has left early
 	CtlRecord = 64   // error record, see Record
-	CtlEpoch  = 1024 // u32[MaxBlocks], packet collectives done
+	CtlEpoch  = 1024 // u32[MaxBlocks], collectives by packets without flags done
 	CtlDirect = 2048 // u32[MaxBlocks], direct collectives done
 	CtlBytes  = 65536
 	CtlQuiet  = 28672 // flags that streams set and wait for; no kernel touches them
 
 	CtlEntry   = 512   // u32[MaxRanks], direct collectives entered by each peer
+	CtlFlagged = 30720 // u32[MaxBlocks], collectives by packets with flags done
 	CtlChunks  = 3072  // u32[MaxBlocks], chunks of the push protocol done
 	CtlExit    = 4096  // u32[MaxBlocks][MaxRanks], direct collectives left by each peer's block
 	CtlChannel = 20480 // per channel u32[MaxRanks] signals, u32[MaxRanks] consumed
 	CtlPushed  = 32768 // u32[MaxBlocks][MaxRanks], chunks that each peer's block has staged
 	CtlCredit  = 49152 // u32[MaxBlocks][MaxRanks], chunks of ours that each peer's block has folded
 )
+
+// Wipes is the first of the last epochs of packets with flags, whose calls clear what
+// older ones left; src/flagged.h has the same number.
+const Wipes = 0xfffffffc
+
+// Refresh is after how many direct collectives the exit counters of blocks that a call
+// has not are set; src/direct.h has the same number.
+const Refresh = 1 << 30
 
 // Chunks of the push protocol (src/push.h): units of a chunk and slots that a block has
 // for each source; all_reduce folds PushWindow chunks at a time, reduce_scatter pushes
@@ -109,7 +118,7 @@ func (a *Args) packHead(b []byte) []byte {
 	return b
 }
 
-// PackUneven appends the arguments of all_to_all_uneven_ll: four columns, each
+// PackUneven appends the arguments of a kernel that PlanUneven chose: four columns, each
 // with a row for every rank.
 func (a *Args) PackUneven(b []byte, t Table) []byte {
 	b = a.packHead(b)

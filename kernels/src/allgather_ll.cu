@@ -3,7 +3,7 @@
 #include "flagged.h"
 #include "packet.h"
 
-template <int N> struct Gather : OneHop {
+template <int N> struct Gather : Flagged {
   typedef u64 Unit;
   template <class A> DEV u64 load(const A &p, u32 i) {
     Piece<8> u = find<8>(p, i);

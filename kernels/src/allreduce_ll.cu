@@ -4,7 +4,7 @@
 #include "flagged.h"
 #include "packet.h"
 
-struct ReduceAny : OneHop {
+struct ReduceAny : Flagged {
   typedef u64 Unit;
   template <class A> DEV u64 load(const A &p, u32 i) {
     Piece<8> u = find<8>(p, i);

@@ -73,7 +73,7 @@ template <int N, class A> DEV void settle(const A &p, u32 i, u64 in) {
   }
 }
 
-template <int T, int N> struct TwoShot {
+template <int T, int N> struct TwoShot : Way {
   typedef Slices<N> Unit;
 
   // load loads unit i of every peer's slice. A slice may be too short to have it.

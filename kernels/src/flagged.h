@@ -8,8 +8,45 @@
 // call k+2 only after it received from every peer in call k+1, and a peer sends
 // in call k+1 only after its call k ended, so nobody still reads what call k+2
 // overwrites. Every call receives at least one packet from every peer.
+//
+// A packet stays until another one comes to its place, and epochs begin anew after
+// 2^32 calls: a large call would take what a large call of the same epoch left. So the
+// last four epochs wipe. A call with one of them clears all places of its half that it
+// gets no packets at. Nobody else touches those during the call: packets of two calls
+// ago have come, and those of two calls later wait for ours of the next call, as packets
+// without flags do for the reader's marks (poison.h). After the call its half holds
+// packets of that epoch or none. Each half is wiped twice, and so also what the last
+// wiping call itself left is gone when its epoch comes again: the call before has
+// cleared it or put a packet of its own there. Calls by packets without flags have
+// another epoch, lest they take the last ones.
 #pragma once
+#include "packet.h"
 #include "reduce.h"
+
+enum { WIPES = 0xfffffffcu };
+
+// wiping says whether a call wipes.
+DEV bool wiping(u32 e) { return __builtin_expect(e >= WIPES, 0); }
+
+// wipe clears packets [from, to) of the slot at addr, dealt out to stride threads of which
+// this is number first.
+DEV void wipe(u64 addr, u64 from, u64 to, u32 first, u32 stride) {
+#pragma unroll 1
+  for (u64 i = from + first; i < to; i += stride)
+    st4(addr + i * 16, V4{0, 0, 0, 0});
+}
+
+// Flagged is the base of ways by packets with flags.
+struct Flagged : OneHop {
+  enum { EPOCH = CTL_FLAGGED };
+  DEV void end(const Args &a, u32 count, u32 e) {
+    if (!wiping(e))
+      return;
+#pragma unroll 1
+    for (u32 r = 0; r < a.n; r++)
+      wipe(a.peer[0] + a.scratch + ((e & 1) ? a.half : 0) + r * a.slot, count, a.slot / 16, bid() * nthreads() + tid(), nblocks() * nthreads());
+  }
+};
 
 DEV V2 flagged(u64 d, u32 e) { return V2{(d & 0xffffffffu) | (u64)e << 32, (d >> 32) | (u64)e << 32}; }
 DEV bool current(V2 p, u32 e) { return (u32)(p.x >> 32) == e && (u32)(p.y >> 32) == e; }

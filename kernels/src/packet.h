@@ -4,6 +4,7 @@
 // Thread t of the grid serves units t, t + threads, ... of count. A way W says what
 // that means for one unit:
 //
+//   W::EPOCH                  where the scratch's epoch is in the control page
 //   W::Unit                   what is loaded before it is known where it goes
 //   W::load(p, i)             loads it for unit i
 //   W::send(p, i, v, at, e)   sends it; at is the offset, from a peer's base, of the
@@ -11,6 +12,7 @@
 //   W::forward(p, first, stride, half, e)  a hop between (OneHop has none)
 //   W::take(p, i, in, e)      receives unit i, in is where its packets arrive from
 //                             slot 0 on; first is the offset of the scratch
+//   W::end(a, count, e)       ends the call
 //
 // Everything is sent before anything is waited for, so that all ranks' packets are
 // on their way together. The first load is under way together with the epoch: it
@@ -22,14 +24,19 @@
 #pragma once
 #include "prelude.h"
 
-// OneHop is the base of ways that forward nothing.
-struct OneHop {
+// Way is the base of ways by packets without flags.
+struct Way {
+  enum { EPOCH = CTL_EPOCH };
+  DEV void end(const Args &, u32, u32) {}
+};
+// OneHop is the base of those that forward nothing.
+struct OneHop : Way {
   template <class A> DEV void forward(const A &, u32, u32, u64, u32) {}
 };
 
 template <class W, class A> DEV void packets(const A &p, u32 count) {
   const Args &a = p.a;
-  u32 done = lastEpoch(a, CTL_EPOCH);
+  u32 done = lastEpoch(a, W::EPOCH);
   u32 gone = ldsys(a.ctl + CTL_ABORT);
   u32 stride = nblocks() * nthreads(), first = bid() * nthreads() + tid();
   if (first < count) {
@@ -52,5 +59,6 @@ template <class W, class A> DEV void packets(const A &p, u32 count) {
       i += stride;
     } while (i < count);
   }
-  writeEpoch(a, CTL_EPOCH, nextEpoch(done));
+  writeEpoch(a, W::EPOCH, nextEpoch(done));
+  W::end(a, count, nextEpoch(done));
 }

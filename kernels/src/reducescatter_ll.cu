@@ -44,7 +44,7 @@ template <int T, int N> struct Scatter : OneHop {
 };
 
 // ScatterAny loads slice by slice, because the size of the group is not known.
-struct ScatterAny : OneHop {
+struct ScatterAny : Flagged {
   struct Unit {};
   template <class A> DEV Unit load(const A &, u32) { return Unit(); }
   template <class A> DEV void send(const A &p, u32 i, Unit, u64 at, u32 e) {

@@ -1,0 +1,80 @@
+package kernels
+
+import "fmt"
+
+// How the uneven all_to_all works; src/alltoall_ll.cu has the same depth.
+const (
+	// A rank knows the sizes of its own pieces only, and the grid has to be the same on
+	// every rank: it is fixed.
+	unevenGrid, unevenBlock = 32, 256
+
+	UnevenDepth = 4 // places for chunks that a block has in a slot
+
+	// unevenPackets is up to how many bytes a piece goes by packets if it fits. Packets
+	// need no second message but twice the bytes on the links.
+	unevenPackets = 256 << 10
+	unevenChunk   = 64 << 10 // bytes of a chunk at most
+)
+
+// uneven gives up to how many bytes pieces go by packets, and the bytes of the chunks of
+// larger ones, which are none where slots are too small for chunks.
+func (sc Scratch) uneven(n int) (packets uint64, chunk uint32) {
+	slot := sc.slot(LL, n)
+	const counts = 16 * unevenGrid // the last packets of a slot count chunks
+	if slot < counts+16*unevenGrid*UnevenDepth {
+		return slot / 2, 0
+	}
+	chunk = uint32(min((slot-counts)/(unevenGrid*UnevenDepth), unevenChunk) &^ 15)
+	return min((slot-counts)/2, unevenPackets), chunk
+}
+
+// MostUneven is how large a piece of an uneven all_to_all of n ranks may be.
+func MostUneven(n int, sc Scratch) uint64 {
+	packets, chunk := sc.uneven(n)
+	if chunk > 0 {
+		return uint64(chunk) * unevenGrid << 30
+	}
+	return packets
+}
+
+// PlanUneven plans an all_to_all with a size of its own for every pair of n ranks on the
+// one that t belongs to, and fills in everything of the arguments that does not depend on
+// addresses of the group. The two ranks of a piece agree on how it travels, by packets or
+// by chunks, because it has one size for both; which kernel runs is a matter of each rank.
+func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
+	fail := func(format string, args ...any) error {
+		return &PlanError{AllToAllUneven, fmt.Sprintf(format, args...)}
+	}
+	if n < 2 || n > MaxRanks {
+		return nil, fail("a group of %d ranks: kernels serve 2 to %d", n, MaxRanks)
+	}
+	if t.Send[rank] != t.Recv[rank] {
+		return nil, fail("rank %d sends itself %d bytes and expects %d", rank, t.Send[rank], t.Recv[rank])
+	}
+	l := &Launch{Image: "alltoall_ll", Kernel: "all_to_all_uneven_ll", Algo: LL, Grid: unevenGrid, Block: unevenBlock}
+	a := &l.Args
+	a.N, a.Scratch, a.Half, a.Slot = uint32(n), sc.Flagged, sc.FlaggedHalf, sc.slot(LL, n)
+	a.Region, a.Per = sc.uneven(n)
+	most, rounds := MostUneven(n, sc), uint64(0)
+	for r := range n {
+		for _, p := range []struct {
+			what      string
+			at, bytes uint64
+		}{{"to", t.Src[r], t.Send[r]}, {"from", t.Dst[r], t.Recv[r]}} {
+			switch {
+			case p.at+p.bytes < p.at:
+				return nil, fail("a piece of %d bytes at %#x %s rank %d ends beyond all addresses", p.bytes, p.at, p.what, r)
+			case r == rank || p.bytes <= a.Region:
+			case p.bytes > most:
+				return nil, fail("a piece of %d bytes %s rank %d, of %d at most in slots of %d: raise GroupOptions.Flagged", p.bytes, p.what, r, most, a.Slot)
+			default:
+				chunks := (p.bytes-1)/uint64(a.Per) + 1
+				rounds = max(rounds, (chunks-1)/unevenGrid+1)
+			}
+		}
+	}
+	if a.Units = uint32(rounds); rounds > 0 {
+		l.Kernel = "all_to_all_uneven_chunks"
+	}
+	return l, nil
+}
