@@ -19,6 +19,7 @@ const (
 	msgRefuse  // the world cannot be built: text
 	msgBye     // this process leaves in order
 	msgAbort   // a rank gave up a group: which rank, which group, why
+	msgHand    // a multicast object for all: a descriptor, or Handles
 )
 
 type message struct {
@@ -48,6 +49,7 @@ type control struct {
 	left        []bool
 	lost        error
 	closing     bool
+	handed      gift // what came with msgHand
 	onLost      func(error)
 	onAbort     func(group, rank int, reason string)
 	readers     sync.WaitGroup
@@ -58,7 +60,11 @@ func (c *control) read(rank int, conn *net.UnixConn) {
 	defer c.readers.Done()
 	for {
 		var m message
-		fds, err := receiveAll(conn, &m, 0)
+		fds, err := receiveAll(conn, &m, 1)
+		if err == nil && m.Kind == msgHand {
+			c.receiveHanded(m, fds, rank)
+			continue
+		}
 		closeAll(fds)
 		if err != nil {
 			c.end(rank)
@@ -163,5 +169,6 @@ func (c *control) Close() error {
 		}
 	}
 	c.readers.Wait()
+	c.takeHanded().close()
 	return errors.Join(errs...)
 }

@@ -119,7 +119,9 @@ type hello struct {
 	Digest  string // of the kernels
 	Share   bool
 	Sharing string // how memory is shared
-	Handle  []byte // of the fabric, else a file descriptor comes along
+	// Multicast is whether groups try for it, which takes more meetings.
+	Multicast bool
+	Handle    []byte // of the fabric, else a file descriptor comes along
 }
 
 // helloLimit is how long who connects has to prove that it belongs here.
@@ -136,7 +138,7 @@ func challenge() ([]byte, error) {
 // rank but for Rank, UUID, Handle and Proof.
 func (m Meeting) meet(ctx context.Context, ours hello, own gift) (c *control, all []gift, err error) {
 	ours.Handle = own.handle
-	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World), points: newMeetings()}
+	c = &control{rank: ours.Rank, world: ours.World, timeout: m.timeout(), conns: make([]*net.UnixConn, ours.World), left: make([]bool, ours.World), points: newMeetings(), handed: none}
 	c.cond = sync.NewCond(&c.mu)
 	defer func() {
 		if err != nil {
@@ -344,6 +346,7 @@ func (c *control) admit(h, ours hello, seen map[string]int) error {
 		{"world size", fmt.Sprint(h.World), fmt.Sprint(ours.World)},
 		{"host", h.Host, ours.Host},
 		{"way of sharing memory", h.Sharing, ours.Sharing},
+		{"use of multicast", fmt.Sprint(h.Multicast), fmt.Sprint(ours.Multicast)},
 		{"symmetric memory in bytes", fmt.Sprint(h.Stride), fmt.Sprint(ours.Stride)},
 		{"digest of kernels", h.Digest, ours.Digest},
 	} {

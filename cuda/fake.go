@@ -27,7 +27,8 @@ type Fake struct {
 	objects   map[uint64]any
 	noFDs     bool
 	fabric    fakeFabric
-	apart     map[[2]int]bool             // pairs of devices without access
+	apart     map[[2]int]bool // pairs of devices without access
+	multicast fakeMulticast
 	callbacks []func(args []uint64) error // what RegisterCall took
 	maps      map[Ptr]*fakeMap            // reservations and allocations by address
 	calls     int
@@ -74,6 +75,9 @@ func (f *Fake) Leaks() map[string]int {
 	for _, m := range f.maps {
 		out[m.kind]++
 	}
+	if n := len(f.multicast.maps); n > 0 {
+		out["multicast mapping"] = n
+	}
 	return out
 }
 
@@ -87,6 +91,9 @@ type (
 		fd    int
 		bytes uint64
 		how   Sharing
+		dev   int       // -1 for another process's, or an object's
+		team  *fakeTeam // of a multicast object, else nil
+		bound int       // to how many objects
 	}
 	fakeFabric int
 )
@@ -167,6 +174,9 @@ func (f *Fake) Devices() ([]DeviceInfo, error) {
 		out[i] = DeviceInfo{Name: "fake", Major: 8, SMs: 4, Memory: 1 << 34, PCI: fmt.Sprintf("0000:%02x:00", i+1)}
 		out[i].FDs, out[i].Fabric = !f.noFDs, f.fabric != fabricAbsent
 		out[i].UUID[0] = byte(i + 1)
+		if f.multicast.works {
+			out[i].Major = 9
+		}
 	}
 	return out, f.call()
 }

@@ -95,6 +95,8 @@ func fakeBody(name string) (func(*fakeBlock) error, bool) {
 		{"all_to_all_direct", func(b *fakeBlock) error { return b.direct(kernels.AllToAll) }},
 		{"all_reduce_push", func(b *fakeBlock) error { return b.push(true) }},
 		{"reduce_scatter_push", func(b *fakeBlock) error { return b.push(false) }},
+		{"all_reduce_multicast", func(b *fakeBlock) error { return b.multicast(kernels.AllReduce) }},
+		{"all_gather_multicast", func(b *fakeBlock) error { return b.multicast(kernels.AllGather) }},
 		{"staged_any", func(b *fakeBlock) error { return b.staged(8) }},
 		{"staged", func(b *fakeBlock) error { return b.staged(16) }},
 		{"guest_fold", func(b *fakeBlock) error { return b.staged(16) }},

@@ -126,15 +126,20 @@ func (f *Fake) MemCreate(_ Ctx, dev int, bytes uint64, how Sharing) (Mem, error)
 		unix.Close(fd)
 		return 0, &Error{Call: "cuMemCreate", Code: codeOutOfMemory, Name: "CUDA_ERROR_OUT_OF_MEMORY", Text: err.Error()}
 	}
-	return Mem(f.put(&fakeMem{fd: fd, bytes: bytes, how: how})), nil
+	return Mem(f.put(&fakeMem{fd: fd, bytes: bytes, how: how, dev: dev})), nil
 }
 
-// MemRelease closes the file; mappings keep the memory.
+// MemRelease closes the file; mappings keep the memory. It refuses memory that is bound to
+// a multicast object, and objects that memory of this process is bound to.
 func (f *Fake) MemRelease(_ Ctx, m Mem) error {
+	if err := f.unbound(m); err != nil {
+		return err
+	}
 	o, err := fakeDrop[*fakeMem](f, "cuMemRelease", uint64(m))
 	if err != nil {
 		return err
 	}
+	o.team.close()
 	unix.Close(o.fd)
 	return f.call()
 }
@@ -166,6 +171,13 @@ func (f *Fake) Map(_ Ctx, at Ptr, bytes uint64, m Mem) error {
 	if bytes > o.bytes || r.live[at] != 0 {
 		return invalid("cuMemMap", "%d bytes of %d at %#x, in use: %v", bytes, o.bytes, uint64(at), r.live[at] != 0)
 	}
+	if o.team != nil {
+		if err := f.mapTeam(at, bytes, o); err != nil {
+			return err
+		}
+		r.live[at] = bytes
+		return nil
+	}
 	if _, err := unix.MmapPtr(o.fd, 0, pointer(uintptr(at)), uintptr(bytes), unix.PROT_NONE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
@@ -182,6 +194,7 @@ func (f *Fake) Unmap(_ Ctx, at Ptr, bytes uint64) error {
 	}
 	if err == nil {
 		delete(r.live, at)
+		f.unmapTeam(at)
 		_, err = unix.MmapPtr(-1, 0, pointer(uintptr(at)), uintptr(bytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
 	}
 	f.mu.Unlock()
@@ -199,6 +212,9 @@ func (f *Fake) Allow(_ Ctx, at Ptr, bytes uint64, devs []int) error {
 	if len(devs) == 0 {
 		return nil
 	}
+	if yes, err := f.allowTeam(at, devs); yes {
+		return err
+	}
 	return os.NewSyscallError("mprotect", unix.Mprotect(hostBytes(uintptr(at), int(bytes)), unix.PROT_READ|unix.PROT_WRITE))
 }
 
@@ -208,6 +224,11 @@ func (f *Fake) exported(m Mem, how Sharing) (*fakeMem, error) {
 	o, err := fakeGet[*fakeMem](f, call, uint64(m))
 	if err == nil && o.how != how {
 		err = invalid(call, "memory %d is shared by %v, not by %v", m, o.how, how)
+	}
+	if err == nil && o.team != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		err = f.multicastCall(call)
 	}
 	return o, err
 }
@@ -239,7 +260,16 @@ func (f *Fake) Import(_ Ctx, fd int) (Mem, error) {
 		unix.Close(own)
 		return 0, os.NewSyscallError("fstat", err)
 	}
-	return Mem(f.put(&fakeMem{fd: own, bytes: uint64(st.Size)})), nil
+	return f.imported(&fakeMem{fd: own, bytes: uint64(st.Size), how: ByFD, dev: -1})
+}
+
+// imported is a handle of what came from this or another process.
+func (f *Fake) imported(o *fakeMem) (Mem, error) {
+	if err := f.openTeam(o); err != nil {
+		unix.Close(o.fd)
+		return 0, err
+	}
+	return Mem(f.put(o)), nil
 }
 
 // ExportFabric names the file by process and descriptor.
@@ -274,7 +304,7 @@ func (f *Fake) ImportFabric(_ Ctx, h FabricHandle) (Mem, error) {
 		unix.Close(own)
 		return 0, os.NewSyscallError("fstat", err)
 	}
-	return Mem(f.put(&fakeMem{fd: own, bytes: uint64(st.Size), how: ByFabric})), nil
+	return f.imported(&fakeMem{fd: own, bytes: uint64(st.Size), how: ByFabric, dev: -1})
 }
 
 // bytesAt views device memory.

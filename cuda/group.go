@@ -27,6 +27,10 @@ type Group struct {
 	tuning  kernels.Tuning
 	// Staging of collectives by copy engines: two halves of one slot per rank.
 	staging, stageSlot uint64
+
+	mc          *multicast // nil if the group has none
+	noMulticast error      // why, where it was asked for
+	rankOrder   bool
 }
 
 // GroupOptions are the knobs of a group. The zero value is the default of each.
@@ -39,6 +43,10 @@ type GroupOptions struct {
 	// Every rank of a group needs an equal one: compare Digest.
 	Calibration *kernels.Calibration
 	Tuning      *kernels.Tuning // instead, for this group
+	// RankOrder demands that every sum is folded in the order of the ranks, whatever the
+	// protocol, so that its bits do not depend on how it was made. All protocols do but
+	// multicast, which then does not serve sums.
+	RankOrder bool
 }
 
 // Digest identifies what plans depend on besides the program and the tensors. Ranks
@@ -48,6 +56,9 @@ func (o *GroupOptions) Digest() string {
 	text := fmt.Sprintf("%d %d %d %s", o.Region, o.Flagged, o.Staging, o.Calibration.Digest())
 	if o.Tuning != nil {
 		text += fmt.Sprintf(" %+v", *o.Tuning)
+	}
+	if o.RankOrder {
+		text += " in rank order"
 	}
 	return kernels.Hash([]byte(text))
 }
@@ -91,7 +102,7 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 		}
 		seen[r] = true
 	}
-	g := &Group{world: w, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks))}
+	g := &Group{world: w, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks)), rankOrder: o.RankOrder}
 	if o.Tuning != nil {
 		g.tuning = *o.Tuning
 	}
@@ -153,6 +164,11 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 	w.groups[g.id] = g // from now on it hears what becomes of its peers
 	w.mu.Unlock()
 	met = true
+	if w.mcast {
+		if err := g.openMulticast(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.Meet(ctx); err != nil {
 		return nil, err
 	}
@@ -264,7 +280,7 @@ func (g *Group) Close() error {
 		delete(g.world.groups, g.id)
 	}
 	g.world.mu.Unlock()
-	var errs []error
+	errs := []error{g.mc.close()}
 	for _, m := range g.members {
 		errs = append(errs, m.closeEngine())
 		m.hostMu.Lock()

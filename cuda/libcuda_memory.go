@@ -97,16 +97,22 @@ const (
 	handleFabric = 8
 )
 
+// handleTypes is what the driver's interface calls a way of sharing.
+func handleTypes(how Sharing) C.int {
+	switch how {
+	case ByFD:
+		return handleFD
+	case ByFabric:
+		return handleFabric
+	}
+	return 0
+}
+
 // allocProp asks for pinned memory on dev that can be shared in one way.
 func allocProp(dev int, how Sharing) C.cc_alloc_prop {
 	var p C.cc_alloc_prop
 	p._type = 1
-	switch how {
-	case ByFD:
-		p.handleTypes = handleFD
-	case ByFabric:
-		p.handleTypes = handleFabric
-	}
+	p.handleTypes = handleTypes(how)
 	p.location._type, p.location.id = 1, C.int(dev)
 	return p
 }

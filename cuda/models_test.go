@@ -24,7 +24,7 @@ import (
 var bothModels = []string{
 	"TestCollectives", "TestRankOrder", "TestUnevenAllToAll", "TestRooted", "TestSignals", "TestGroups",
 	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestGraphUpdate", "TestSequences",
-	"TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
+	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
 }
 
 // processT is what a process of one rank knows of itself.
@@ -81,13 +81,19 @@ func (p *processT) world(t testing.TB, n int, o WorldOptions) (Driver, *World) {
 		t.Skipf("rank %d has no part in a world of %d", p.rank, n)
 	}
 	drv := newDriverOf(t, n)
+	return drv, p.worldOn(t, drv, n, o)
+}
+
+// worldOn opens this process's part of the next world.
+func (p *processT) worldOn(t testing.TB, drv Driver, n int, o WorldOptions) *World {
+	t.Helper()
 	m := p.meeting.Part(strconv.Itoa(p.worlds))
 	m.Timeout = time.Minute
 	w, err := NewProcessWorld(t.Context(), drv, m, p.rank, n, p.rank, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return drv, w
+	return w
 }
 
 // TestProcesses runs the tests of both models with a process for every rank. On the fake

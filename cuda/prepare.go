@@ -77,11 +77,12 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 			return p, err
 		}
 	}
-	if op.Algo == kernels.Engine || op.Algo == kernels.Auto && m.preferEngine(op) {
+	call := kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: len(m.Group.ranks), Segs: segs, Symmetric: op.Symmetric,
+		Algo: op.Algo, Multicast: m.HasMulticast(), RankOrder: m.Group.rankOrder, Blocks: op.Blocks, Threads: op.Threads}
+	if op.Algo == kernels.Engine || op.Algo == kernels.Auto && m.preferEngine(op) && !call.PrefersMulticast(m.Group.tuning) {
 		return m.prepareEngine(op)
 	}
-	l, err := kernels.Plan(kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: len(m.Group.ranks), Segs: segs,
-		Symmetric: op.Symmetric, Algo: op.Algo, Blocks: op.Blocks, Threads: op.Threads}, m.Group.sc, m.Group.tuning)
+	l, err := kernels.Plan(call, m.Group.sc, m.Group.tuning)
 	if err != nil || l == nil {
 		return &Prepared{m: m}, err
 	}
@@ -130,6 +131,9 @@ func (m *Member) finish(l *kernels.Launch, k callKind) (*Prepared, error) {
 	}
 	a, own := &l.Args, m.args(k, 0)
 	a.Peer, a.Ctl, a.Host, a.Timeout, a.Rank, a.Seq = own.Peer, own.Ctl, own.Host, own.Timeout, own.Rank, own.Seq
+	if l.Algo == kernels.Multicast {
+		a.Scratch = uint64(m.Group.mc.base)
+	}
 	return &Prepared{m: m, l: l, f: f, buf: a.Pack(nil, l.Segs)}, nil
 }
 

@@ -42,7 +42,7 @@ func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev in
 		return nil, err
 	}
 	h := hello{Version: protocolVersion, Rank: rank, World: n, Host: host, UUID: fmt.Sprintf("%x", r.Info.UUID),
-		Stride: w.stride, Digest: o.digest(), Share: o.ShareDevice, Sharing: r.how.String()}
+		Stride: w.stride, Digest: o.digest(), Share: o.ShareDevice, Sharing: r.how.String(), Multicast: o.Multicast}
 	gift, err := exportMem(drv, r.Ctx, own, r.how)
 	if err != nil {
 		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)

@@ -10,12 +10,20 @@ static struct {
 	CC_GLOBALS(FIELD)
 	CC_FUNCTIONS(FIELD)
 } fn;
-static int loaded;
+static struct {
+	CC_MULTICAST(FIELD)
+} mc;
+static void *library; // the driver's, once it is loaded
+static int loaded, multicast;
 
 #define GLOBAL_WRAPPER(name, sym, params, args)                                                               \
 	int cc_##name params { return loaded ? fn.name args : CC_NOT_LOADED; }
 CC_GLOBALS(GLOBAL_WRAPPER)
 CC_FUNCTIONS(GLOBAL_WRAPPER)
+
+#define MULTICAST_WRAPPER(name, sym, params, args)                                                            \
+	int cc_##name params { return multicast ? mc.name args : CC_NOT_LOADED; }
+CC_MULTICAST(MULTICAST_WRAPPER)
 
 // cc_load opens the driver library and resolves every symbol. why gets the
 // library's or the symbol's name and the loader's message.
@@ -33,7 +41,24 @@ int cc_load(const char *path, char *why, size_t n)
 	}
 	CC_GLOBALS(RESOLVE)
 	CC_FUNCTIONS(RESOLVE)
+	library = lib;
 	loaded = 1;
+	return 0;
+}
+
+// cc_load_multicast resolves the functions of multicast objects in the loaded library. why
+// gets the name of the one that is missing. Not to be called twice at once.
+int cc_load_multicast(char *why, size_t n)
+{
+	if (!loaded)
+		return CC_NOT_LOADED;
+#define RESOLVE_MULTICAST(name, sym, params, args)                                                            \
+	if (!(*(void **)&mc.name = dlsym(library, sym))) {                                                    \
+		snprintf(why, n, "%s", sym);                                                                  \
+		return CC_NO_SYMBOL;                                                                          \
+	}
+	CC_MULTICAST(RESOLVE_MULTICAST)
+	multicast = 1;
 	return 0;
 }
 

@@ -26,6 +26,12 @@ typedef struct { // CUmemAccessDesc
 	int flags;
 } cc_access;
 
+typedef struct { // CUmulticastObjectProp
+	unsigned devices;
+	size_t bytes;
+	unsigned long long handleTypes, flags;
+} cc_multicast_prop;
+
 typedef union { // CUstreamBatchMemOpParams
 	struct {
 		int operation, pad;
@@ -127,6 +133,16 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	X(error_name, "cuGetErrorName", (int e, const char **s), (e, s))                                      \
 	X(error_text, "cuGetErrorString", (int e, const char **s), (e, s))
 
+// Functions of multicast objects, which cc_load leaves alone: cc_load_multicast resolves
+// them when somebody asks for multicast.
+#define CC_MULTICAST(X)                                                                                       \
+	X(mc_create, "cuMulticastCreate", (handle * h, const cc_multicast_prop *p), (h, p))                   \
+	X(mc_add, "cuMulticastAddDevice", (handle h, int dev), (h, dev))                                      \
+	X(mc_bind, "cuMulticastBindMem",                                                                      \
+	  (handle h, size_t off, handle mem, size_t memoff, size_t n, uint64_t flags), (h, off, mem, memoff, n, flags)) \
+	X(mc_unbind, "cuMulticastUnbind", (handle h, int dev, size_t off, size_t n), (h, dev, off, n))        \
+	X(mc_granularity, "cuMulticastGetGranularity", (size_t * g, const cc_multicast_prop *p, int o), (g, p, o))
+
 #define CC_STRIP(...) __VA_ARGS__
 #define CC_DECLARE_GLOBAL(name, sym, params, args) int cc_##name params;
 CC_GLOBALS(CC_DECLARE_GLOBAL)
@@ -137,6 +153,8 @@ int cc_set_context(handle ctx);
 // same thread.
 #define CC_DECLARE(name, sym, params, args) int cc_##name params;
 CC_FUNCTIONS(CC_DECLARE)
+CC_MULTICAST(CC_DECLARE)
+int cc_load_multicast(char *why, size_t whylen);
 
 // cc_launch_buffer launches with one packed parameter buffer.
 int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsigned shared, handle stream, const void *buf,

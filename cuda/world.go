@@ -32,6 +32,7 @@ type World struct {
 	heap    heap
 	shared  bool // several ranks on one device
 	lone    bool // no peer's memory is mapped, see NewLoneWorld
+	mcast   bool // WorldOptions.Multicast
 	control *control
 	closing sync.Mutex // held while the world is taken down
 	gone    bool       // it has been
@@ -56,6 +57,8 @@ type Rank struct {
 	fabric error   // why there are no fabric handles, nil where a trial showed them to work
 	how    Sharing // of the rank's memory
 	alone  error   // why it cannot be shared with other processes
+
+	noMulticast error // why the rank has no kernels that use multicast, if it was asked for
 }
 
 // WorldOptions says how to build a world.
@@ -70,6 +73,12 @@ type WorldOptions struct {
 	// Fabric shares memory between processes by fabric handles even where file
 	// descriptors would do. Without it they are used where there are no descriptors.
 	Fabric bool
+	// Multicast lets groups use multicast through NVLink's switches, where all their ranks
+	// can: see Group.Multicast, kernels.Tuning.MulticastReduce and GroupOptions.RankOrder.
+	// It is off, and then nothing of it is asked of the driver, because a mistake in it can
+	// take down the host's fabric and not only this process, and nothing of it has run on a
+	// GPU: it was written against the driver's documentation and tested on the fake driver.
+	Multicast bool
 }
 
 // digest is what the kernels' images are, for comparison between processes.
@@ -123,6 +132,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		return fmt.Errorf("a world of %d ranks: 1 to 64 are possible on one host", w.n)
 	}
 	w.groups = map[int]*Group{}
+	w.mcast = o.Multicast && !w.lone
 	w.local = make([]*Rank, w.n)
 	w.mems = make([]Mem, w.n)
 	w.mapped = make([]bool, w.n)
@@ -167,6 +177,9 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		}
 		if err := r.load(o.Images, o.PTX); err != nil {
 			return fmt.Errorf("rank %d: %w", r.ID, err)
+		}
+		if w.mcast {
+			r.noMulticast = r.loadMulticast(o.Images, o.PTX)
 		}
 		r.fabric = tryFabric(w.drv, r.Ctx, dev, r.Info)
 		r.how, r.alone = r.sharing(o)
@@ -304,6 +317,9 @@ func (w *World) CloseContext(ctx context.Context) error {
 		}
 	}
 	w.gone = true
+	for _, g := range w.live() { // which nobody closed
+		keep(g.mc.close())
+	}
 	if any != nil {
 		for i := range w.mems {
 			if w.mapped[i] {

@@ -1,0 +1,753 @@
+//go:build linux
+
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// TestHasMulticast: by default no group has multicast, and to ask is no error.
+func TestHasMulticast(t *testing.T) {
+	r := newRigT(t, 2)
+	var me *MulticastError
+	if err := r.g.Multicast(); r.g.HasMulticast() || !errors.Is(err, ErrNoMulticast) || !errors.As(err, &me) || me.Rank != -1 {
+		t.Errorf("has multicast: %v, %v", r.g.HasMulticast(), err)
+	}
+	for _, m := range r.g.Members() {
+		if m.HasMulticast() {
+			t.Errorf("rank %d has multicast", m.Rank.ID)
+		}
+		_, err := m.Prepare(Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Algo: kernels.Multicast,
+			Tensors: []Tensor{{Src: r.w.Addr(m.Rank.ID, 0), Dst: r.w.Addr(m.Rank.ID, 4096), Bytes: 16}}})
+		if pe := (*kernels.PlanError)(nil); !errors.As(err, &pe) {
+			t.Errorf("an all_gather through multicast was planned: %v", err)
+		}
+	}
+}
+
+// fakeOnly skips on GPUs: multicast can take the host's fabric down.
+func fakeOnly(t *testing.T) {
+	if *onGPU {
+		t.Skip("multicast never runs on a GPU")
+	}
+}
+
+// multicastWorld opens a world of n ranks with the switch on, on a fake that has multicast.
+func multicastWorld(t *testing.T, n int, prepare func(*Fake)) (*Fake, *World) {
+	t.Helper()
+	fakeOnly(t)
+	o := WorldOptions{Bytes: 16<<20 + uint64(n)<<22, Images: images(t), PTX: true, Multicast: true}
+	if process != nil && process.rank >= n {
+		process.worlds++
+		t.Skipf("rank %d has no part in a world of %d", process.rank, n)
+	}
+	f := newDriverOf(t, n).(*Fake)
+	f.HaveMulticast()
+	if prepare != nil {
+		prepare(f)
+	}
+	if process != nil {
+		process.worlds++
+		return f, process.worldOn(t, f, n, o)
+	}
+	w, err := NewLocalWorld(f, seqInts(n), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, w
+}
+
+// always makes groups go through multicast wherever they can.
+func always(n int) GroupOptions {
+	o := smallGroup(false, n)
+	o.Tuning.MulticastReduce, o.Tuning.MulticastGather = 1, 1
+	return o
+}
+
+// multicastRig is a rig whose group goes through multicast wherever it can.
+func multicastRig(t *testing.T, n int, prepare func(*Fake)) (*Fake, *rigT) {
+	t.Helper()
+	f, w := multicastWorld(t, n, prepare)
+	r := newRigIn(t, f, w)
+	g, err := w.NewGroup(t.Context(), seqInts(n), always(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := r.g
+	r.g = g
+	t.Cleanup(func() { // before the rig's, which closes the new group
+		if err := small.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, r
+}
+
+// through says whether c goes through multicast.
+func (r *rigT) through(c caseT, areas []areaT) bool {
+	m := r.g.Members()[0]
+	p, err := m.Prepare(r.op(c, areas, m.Rank.ID))
+	return err == nil && p.Launch() != nil && p.Launch().Algo == kernels.Multicast
+}
+
+// runThrough is runCase for a group with multicast, whose sums are the fake's: from the last
+// rank to the first where tensors are whole, in rank order elsewhere.
+func (r *rigT) runThrough(c caseT, rng *rand.Rand) (through bool, err error) {
+	areas, inputs, free := r.place(c, func(_, count int) []byte { return randomBytes(rng, c.t, count, c.special) })
+	defer free()
+	through = r.through(c, areas)
+	if err := r.run(func(rank int) Op { return r.op(c, areas, rank) }); err != nil {
+		return through, err
+	}
+	for i, a := range areas {
+		in := inputs[i]
+		if through && c.kind == kernels.AllReduce && (a.src|a.dst|a.in)%16 == 0 {
+			in = slices.Clone(in)
+			slices.Reverse(in)
+		}
+		for _, rank := range r.local() {
+			got, err := r.guarded(rank, a.dst, a.out)
+			if err != nil {
+				return through, fmt.Errorf("tensor %d rank %d: %w", i, rank, err)
+			}
+			if at := same(c.t, got, expect(c, in, rank)); at >= 0 {
+				return through, fmt.Errorf("tensor %d rank %d: element %d is wrong", i, rank, at)
+			}
+		}
+	}
+	return through, nil
+}
+
+// multicastCases are calls that go through multicast: whole tensors, cut and shifted ones,
+// buckets of both, in place or not, one element and many tiles.
+func multicastCases() (out []caseT) {
+	for _, t := range dtype.All() {
+		for i, counts := range [][]int{{1}, {64}, {4096}, {8200}, {333}, {4097}, {16, 8192, 3, 64}, {70000}} {
+			c := caseT{kind: kernels.AllGather, t: t, algo: kernels.Multicast, counts: counts, special: true, shift: uint64(i % 2 * t.Size())}
+			out = append(out, c)
+			c.shift = 0
+			out = append(out, c)
+			if t == dtype.F32 || t == dtype.BF16 || t == dtype.F16 {
+				c.kind, c.inPlace = kernels.AllReduce, i%3 == 0
+				out = append(out, c)
+				c.inPlace, c.shift = !c.inPlace, uint64(i%2*t.Size())
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// TestMulticastCollectives runs all kinds, types and protocols with the switch on, and all
+// that can goes through multicast.
+func TestMulticastCollectives(t *testing.T) {
+	fakeOnly(t)
+	for _, n := range []int{2, 3, 4, 8} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			if process != nil && n > process.n {
+				t.Skipf("%d ranks, %d processes", n, process.n)
+			}
+			_, r := multicastRig(t, n, nil)
+			if !r.g.HasMulticast() || r.g.Multicast() != nil {
+				t.Fatalf("no multicast: %v", r.g.Multicast())
+			}
+			rng := rand.New(rand.NewPCG(9, uint64(n)))
+			ran, went := map[kernels.Algo]int{}, 0
+			cases := multicastCases()
+			all := n&(n-1) == 0 && n < 8
+			for _, c := range allCases(n) { // those that name another protocol are as ever
+				if all && !testing.Short() && process == nil || c.algo == kernels.Auto {
+					cases = append(cases, c)
+				}
+			}
+			for _, c := range cases {
+				through, err := r.runThrough(c, rng)
+				if plan := (*kernels.PlanError)(nil); errors.As(err, &plan) && c.algo != kernels.Auto && c.algo != kernels.Multicast {
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%v: %v", c, err)
+				}
+				if c.algo == kernels.Multicast && !through {
+					t.Fatalf("%v has not gone through multicast", c)
+				}
+				if ran[c.algo]++; through {
+					went++
+				}
+			}
+			least := map[kernels.Algo]int{kernels.Multicast: 192, kernels.Auto: 220}
+			if len(cases) > 1000 {
+				least[kernels.LL], least[kernels.Direct], least[kernels.Engine] = 216, 216, 400
+			}
+			if went < 192+25 { // by itself: sums of three types, and gathers of nine
+				t.Errorf("%d calls went through multicast", went)
+			}
+			for algo, want := range least {
+				if ran[algo] < want {
+					t.Errorf("%d cases of %v ran, want at least %d", ran[algo], algo, want)
+				}
+			}
+		})
+	}
+}
+
+// TestMulticastOff: with the switch off nothing that concerns multicast reaches the driver,
+// though the devices have it and the tuning asks for it.
+func TestMulticastOff(t *testing.T) {
+	fakeOnly(t)
+	f := newDriverOf(t, 2).(*Fake)
+	f.HaveMulticast()
+	r := newRigOn(t, f, seqInts(2), WorldOptions{Bytes: 24 << 20, Images: images(t), PTX: true})
+	g, err := r.w.NewGroup(t.Context(), seqInts(2), always(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	small := r.g
+	r.g = g
+	defer func() { r.g = small }()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather} {
+		if err := r.runCase(caseT{kind: kind, t: dtype.BF16, counts: []int{4096}}, rng); err != nil {
+			t.Error(err)
+		}
+	}
+	for name := range r.w.Rank(0).mods {
+		if kernels.UsesMulticast(name) {
+			t.Errorf("image %s is loaded", name)
+		}
+	}
+	if n := f.MulticastCalls(); n != 0 || g.HasMulticast() {
+		t.Errorf("%d calls concern multicast", n)
+	}
+}
+
+// onlyDriver hides what a driver has besides.
+type onlyDriver struct{ Driver }
+
+// TestMulticastAbsent: with the switch on, what is missing is no error.
+func TestMulticastAbsent(t *testing.T) {
+	fakeOnly(t)
+	broken, err := kernels.NewSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken.Replace("allreduce_multicast", []byte("of a driver that does not take it"))
+	for _, c := range []struct {
+		name  string
+		have  bool
+		o     WorldOptions
+		devs  []int
+		hide  bool
+		step  string
+		cause error
+		most  int // calls of multicast
+	}{
+		{name: "devices", o: WorldOptions{PTX: true}, step: "kernels"},
+		{name: "driver", have: true, hide: true, step: "driver"},
+		{name: "images", have: true, o: WorldOptions{Images: broken}, step: "kernels", cause: &Error{Code: 218}},
+		{name: "one device", have: true, o: WorldOptions{ShareDevice: true}, devs: []int{1, 1}, step: "devices", cause: ErrSharedDevice, most: 3},
+		{name: "granularity", have: true, o: WorldOptions{Bytes: 24<<20 + fakeGranularity}, step: "granularity", most: 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newDriverOf(t, 2).(*Fake)
+			if c.have {
+				f.HaveMulticast()
+			}
+			c.o.PTX, c.o.Multicast = true, true
+			if c.o.Images == nil {
+				c.o.Images = images(t)
+			}
+			if c.o.Bytes == 0 {
+				c.o.Bytes = 24 << 20
+			}
+			if c.devs == nil {
+				c.devs = seqInts(2)
+			}
+			drv := Driver(f)
+			if c.hide {
+				drv = onlyDriver{f}
+			}
+			r := newRigOn(t, drv, c.devs, c.o)
+			var me *MulticastError
+			err := r.g.Multicast()
+			if r.g.HasMulticast() || !errors.As(err, &me) || me.Step != c.step || c.cause != nil && !errors.Is(err, c.cause) || f.MulticastCalls() > c.most {
+				t.Errorf("%v, %d calls", err, f.MulticastCalls())
+			}
+			if err := r.runCase(caseT{kind: kernels.AllReduce, t: dtype.BF16, counts: []int{4096}}, rand.New(rand.NewPCG(1, 1))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestMulticastRefused has one rank refuse at each step. No rank has multicast then, all
+// know why, and all work without; and the next group has it.
+func TestMulticastRefused(t *testing.T) {
+	fakeOnly(t)
+	const n = 3
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, c := range []struct {
+		call, step string
+		each       bool // rank makes the call, else rank 0, or the one of a process
+		processes  bool // only where there are several
+	}{
+		{call: "cuDeviceGetAttribute", step: "driver", each: true},
+		{call: "cuMulticastGetGranularity", step: "granularity", each: true},
+		{call: "cuMulticastCreate", step: "creation"},
+		{call: "cuMemExportToShareableHandle", step: "export", processes: true},
+		{call: "cuMemImportFromShareableHandle", step: "import", each: true, processes: true},
+		{call: "cuMulticastAddDevice", step: "adding the device", each: true},
+		{call: "cuMulticastBindMem", step: "binding", each: true},
+		{call: "cuMemMap", step: "mapping", each: process != nil},
+		{call: "cuMemSetAccess", step: "access", each: process != nil},
+	} {
+		for rank := range n {
+			if !c.each && rank > 0 || c.processes && (process == nil || c.call == "cuMemImportFromShareableHandle" && rank == 0) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", c.call, rank), func(t *testing.T) {
+				f, w := multicastWorld(t, n, nil)
+				switch {
+				case process == nil:
+					f.RefuseMulticast(c.call, rank+1)
+				case process.rank == rank:
+					f.RefuseMulticast(c.call, 1)
+				}
+				r := newRigIn(t, f, w)
+				err := r.g.Multicast()
+				var me *MulticastError
+				if r.g.HasMulticast() || !errors.As(err, &me) || me.Rank != rank || me.Step != c.step || !strings.Contains(err.Error(), c.call) {
+					t.Errorf("has multicast: %v, %v", r.g.HasMulticast(), err)
+				}
+				if err := r.runCase(caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{4096}}, rng); err != nil {
+					t.Error(err)
+				}
+				again, err := w.NewGroup(t.Context(), seqInts(n), always(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !again.HasMulticast() {
+					t.Errorf("the next group has no multicast: %v", again.Multicast())
+				}
+				if err := w.Meet(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := again.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestMulticastGroups: each group has an object of its own, whoever is in it, also where
+// the first rank is not the first of the world and processes without a part look on.
+func TestMulticastGroups(t *testing.T) {
+	fakeOnly(t)
+	const n = 3
+	_, r := multicastRig(t, n, nil)
+	rng := rand.New(rand.NewPCG(6, 6))
+	for _, ranks := range [][]int{{0, 1}, {1, 2}, {2, 1}, {2, 0, 1}} {
+		g, err := r.w.NewGroup(t.Context(), ranks, always(len(ranks)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !g.HasMulticast() {
+			t.Errorf("%v has no multicast: %v", ranks, g.Multicast())
+		}
+		const count = 1024
+		src, dst := r.alloc(4*count), r.alloc(4*count*n)
+		in := make([][]byte, n) // by world rank
+		for rank := range in {
+			in[rank] = randomBytes(rng, dtype.F32, count, true)
+			r.write(rank, src, in[rank])
+			r.write(rank, dst, make([]byte, 4*count*n))
+		}
+		var ref []byte
+		for _, rank := range ranks {
+			ref = append(ref, in[rank]...)
+		}
+		for _, m := range g.Members() {
+			err := m.Enqueue(r.streams[m.Rank.ID], Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Algo: kernels.Multicast,
+				Tensors: []Tensor{{Src: r.w.Addr(m.Rank.ID, src), Dst: r.w.Addr(m.Rank.ID, dst), Bytes: 4 * count}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range g.Members() {
+			if err := m.Check(t.Context(), r.streams[m.Rank.ID]); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.w.Meet(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, rank := range r.local() {
+			w := ref
+			if !slices.Contains(ranks, rank) {
+				w = make([]byte, len(ref))
+			}
+			if got := r.read(rank, dst, uint64(len(ref))); string(got) != string(w) {
+				t.Errorf("%v: rank %d has wrong bytes", ranks, rank)
+			}
+		}
+		if err := r.w.Meet(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMulticastOrder: bits of sums through multicast are the same on all ranks, but not
+// those of rank order; and a group that demands rank order never gets others.
+func TestMulticastOrder(t *testing.T) {
+	const n, count = 4, 1024
+	_, r := multicastRig(t, n, nil)
+	o := always(n)
+	plain := o.Digest()
+	if o.RankOrder = true; o.Digest() == plain {
+		t.Error("groups that demand rank order have the digest of those that do not")
+	}
+	strict, err := r.w.NewGroup(t.Context(), seqInts(n), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loose := r.g
+	defer func() { r.g = loose; strict.Close() }()
+	rng := rand.New(rand.NewPCG(7, 7))
+	c := caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{count}}
+	areas, in, free := r.place(c, func(_, count int) []byte { return randomBytes(rng, c.t, count, false) })
+	defer free()
+	for _, g := range []*Group{loose, strict} {
+		r.g = g
+		if err := r.run(func(rank int) Op { return r.op(c, areas, rank) }); err != nil {
+			t.Fatal(err)
+		}
+		first := r.read(0, areas[0].dst, areas[0].out)
+		for rank := range n {
+			if got := r.read(rank, areas[0].dst, areas[0].out); string(got) != string(first) {
+				t.Errorf("rank %d has other bits than rank 0", rank)
+			}
+		}
+		if inOrder := same(c.t, first, expect(c, in[0], 0)) < 0; inOrder != (g == strict) {
+			t.Errorf("the sum is that of rank order: %v", inOrder)
+		}
+		if through := r.through(c, areas); through != (g == loose) {
+			t.Errorf("the sum goes through multicast: %v", through)
+		}
+	}
+	c.algo = kernels.Multicast
+	if pe := (*kernels.PlanError)(nil); !errors.As(r.run(func(rank int) Op { return r.op(c, areas, rank) }), &pe) {
+		t.Error("a group that demands rank order was given a sum through multicast")
+	}
+	c.kind, c.algo = kernels.AllGather, kernels.Auto
+	if moved, _, free := r.place(c, func(_, count int) []byte { return randomBytes(rng, c.t, count, false) }); !r.through(c, moved) {
+		t.Error("all_gather needs no order")
+	} else {
+		free()
+	}
+}
+
+// TestMulticastEveryCallFails makes each driver call fail in turn, from opening a world
+// with the switch on to closing it. What concerns multicast alone costs the group its
+// multicast and no more; all else comes back as that error; nothing is left behind.
+func TestMulticastEveryCallFails(t *testing.T) {
+	fakeOnly(t)
+	injected := errors.New("injected")
+	work := func(f *Fake) (without bool, err error) {
+		w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true})
+		if err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, w.Close()) }()
+		g, err := w.NewGroup(t.Context(), []int{0, 1}, always(2))
+		if err != nil {
+			return false, err
+		}
+		defer func() { err = errors.Join(err, g.Close()) }()
+		if err := g.Multicast(); err != nil && !errors.Is(err, injected) {
+			return false, err
+		}
+		return !g.HasMulticast(), nil
+	}
+	have := func() *Fake {
+		f := NewFake(2)
+		f.HaveMulticast()
+		return f
+	}
+	f := have()
+	if without, err := work(f); err != nil || without {
+		t.Fatal(without, err)
+	}
+	total, off := f.Calls(), 0
+	for n := 1; n <= total; n++ {
+		f := have()
+		f.FailCall(n, injected)
+		without, err := work(f)
+		if without == (err != nil) || err != nil && !errors.Is(err, injected) {
+			t.Errorf("call %d of %d failed, the group has multicast: %v, the result is %v", n, total, !without, err)
+		}
+		if without {
+			off++
+		}
+		if l := f.sortedLeaks(); l != "" {
+			t.Errorf("call %d of %d: not released: %s", n, total, l)
+		}
+	}
+	// Two ranks: attribute, granularity, device and memory each, one object, one mapping,
+	// and the kernels.
+	if off < 14 {
+		t.Errorf("%d of %d calls cost the group its multicast", off, total)
+	}
+}
+
+// TestMulticastTimeout: a rank that does not come is named, as with other protocols.
+func TestMulticastTimeout(t *testing.T) {
+	const n = 3
+	_, w := multicastWorld(t, n, nil)
+	r := newRigIn(t, w.drv, w)
+	o := always(n)
+	o.Timeout = 50e6
+	g, err := w.NewGroup(t.Context(), seqInts(n), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	at := r.alloc(4096)
+	for _, m := range g.Members()[1:] {
+		err := m.Enqueue(r.streams[m.Rank.ID], Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
+			Tensors: []Tensor{{Src: w.Addr(m.Rank.ID, at), Dst: w.Addr(m.Rank.ID, at), Bytes: 4096}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := false
+	for _, m := range g.Members()[1:] {
+		err := m.Check(t.Context(), r.streams[m.Rank.ID])
+		var te *TimeoutError
+		if named = named || errors.As(err, &te) && te.Peer == 0; err == nil {
+			t.Errorf("rank %d has not noticed", m.Rank.ID)
+		}
+	}
+	if !named {
+		t.Error("nobody named rank 0")
+	}
+}
+
+// TestMulticastClosesWorld: a world that is closed before its groups lets go of their
+// memory before it releases it.
+func TestMulticastClosesWorld(t *testing.T) {
+	f, w := multicastWorld(t, 2, nil)
+	g, err := w.NewGroup(t.Context(), seqInts(2), always(2))
+	if err != nil || !g.HasMulticast() {
+		t.Fatal(g.Multicast(), err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := f.Leaks()["multicast mapping"] + f.Leaks()["Mem"]; n != 0 {
+		t.Errorf("not released: %s", f.sortedLeaks())
+	}
+	g.Close()
+}
+
+// TestMulticastProcesses runs these tests with a process for every rank.
+func TestMulticastProcesses(t *testing.T) {
+	fakeOnly(t)
+	if process != nil {
+		t.Skip("this is one of the processes")
+	}
+	tests := []string{"TestMulticastCollectives", "TestMulticastRefused", "TestMulticastGroups"}
+	for _, o := range spawn(t, scenarioTests, 3, "-test.run=^("+strings.Join(tests, "|")+")$", "-test.v", "-test.timeout=3m") {
+		passed, _, problems := results(o.lines)
+		for _, name := range tests {
+			if !passed[name] {
+				problems = append(problems, name+" has not passed")
+			}
+		}
+		if o.err != nil || len(problems) > 0 {
+			t.Errorf("rank %d: %v: %s\n%s", o.rank, o.err, strings.Join(problems, "; "), strings.Join(tail(o.lines, 60), "\n"))
+		}
+	}
+}
+
+// twoProcesses opens a world of two ranks as two processes would, with f called for each.
+func twoProcesses(t *testing.T, options func(rank int, o *WorldOptions), f func(rank int, w *World, err error)) {
+	t.Helper()
+	fakeOnly(t)
+	if process != nil {
+		t.Skip("has processes of its own")
+	}
+	m, err := NewMeeting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for rank := range 2 {
+		d := newDriverOf(t, 2).(*Fake)
+		d.HaveMulticast()
+		o := WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true}
+		options(rank, &o)
+		wg.Go(func() {
+			w, err := NewProcessWorld(t.Context(), d, m, rank, 2, rank, o)
+			f(rank, w, err)
+			if err := w.Close(); err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestMulticastMismatch: processes that differ in the switch do not meet.
+func TestMulticastMismatch(t *testing.T) {
+	twoProcesses(t, func(rank int, o *WorldOptions) { o.Multicast = rank == 0 }, func(rank int, w *World, err error) {
+		if err == nil || !strings.Contains(err.Error(), "its use of multicast is false, rank 0 has true") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	})
+}
+
+// TestMulticastGivenUp: a process gives up at each of the steps, while the other goes on. It
+// gets an error, and the next group has multicast: what was handed over for one that came
+// to nothing is forgotten.
+func TestMulticastGivenUp(t *testing.T) {
+	const steps = 5 // without the device of rank 1, rank 0 refuses to bind and meets once more
+	twoProcesses(t, func(int, *WorldOptions) {}, func(rank int, w *World, err error) {
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for round := range steps {
+			if rank == 1 { // comes to that many steps, then leaves them
+				for range round {
+					if _, err := w.Compare(t.Context(), ""); err != nil {
+						t.Errorf("round %d: %v", round, err)
+					}
+				}
+				w.control.skip(errors.New("gives up"))
+				continue
+			}
+			g, err := w.NewGroup(t.Context(), []int{0, 1}, always(2))
+			if me := (*MeetingError)(nil); !errors.As(err, &me) || me.Rank != 1 {
+				t.Errorf("round %d: %v, %v", round, g, err)
+			}
+		}
+		w.made = steps // rank 1 has made none
+		for _, ranks := range [][]int{{0, 1}, {1, 0}} {
+			g, err := w.NewGroup(t.Context(), ranks, always(2))
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+				return
+			}
+			if !g.HasMulticast() {
+				t.Errorf("rank %d: %v", rank, g.Multicast())
+			}
+			if err := w.Meet(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestMulticastReplay captures calls through multicast into a graph and replays it.
+func TestMulticastReplay(t *testing.T) {
+	const n, count, replays = 4, 4096, 3
+	f, r := multicastRig(t, n, nil)
+	at, all := r.alloc(4*count), r.alloc(4*count*n)
+	execs := make([]Exec, n)
+	for _, m := range r.g.Members() {
+		i, c := m.Rank.ID, m.Rank.Ctx
+		if err := f.CaptureBegin(c, r.streams[i]); err != nil {
+			t.Fatal(err)
+		}
+		own := r.w.Addr(i, at)
+		for _, op := range []Op{{Kind: kernels.AllReduce, Tensors: []Tensor{{Src: own, Dst: own, Bytes: 4 * count}}},
+			{Kind: kernels.AllGather, Tensors: []Tensor{{Src: own, Dst: r.w.Addr(i, all), Bytes: 4 * count}}}} {
+			op.DType, op.Symmetric, op.Algo = dtype.F32, true, kernels.Multicast
+			if err := m.Enqueue(r.streams[i], op); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, err := f.CaptureEnd(c, r.streams[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if execs[i], err = f.GraphInstantiate(c, g); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.GraphDestroy(c, g); err != nil {
+			t.Fatal(err)
+		}
+		r.write(i, at, bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, count)) // 1
+	}
+	for range replays {
+		for i, x := range execs {
+			if err := f.GraphLaunch(r.w.Rank(i).Ctx, x, r.streams[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := r.check(); err != nil {
+		t.Fatal(err)
+	}
+	ref := bytes.Repeat([]byte{0, 0, 0x80, 0x42}, count*n) // 4^3
+	for i, x := range execs {
+		if got := r.read(i, all, 4*count*n); !bytes.Equal(got, ref) {
+			t.Errorf("rank %d: wrong after %d replays", i, replays)
+		}
+		if err := f.ExecDestroy(r.w.Rank(i).Ctx, x); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMulticastBeforeEngines: where the tuning asks for both, multicast goes before copy
+// engines, but not beside compute, from which it would take multiprocessors.
+func TestMulticastBeforeEngines(t *testing.T) {
+	_, w := multicastWorld(t, 2, nil)
+	r := newRigIn(t, w.drv, w)
+	o := always(2)
+	o.Tuning.EngineMove, o.Tuning.EngineReduce, o.Tuning.EngineInPlace, o.Tuning.MulticastGather = 1, 1, 1, 1<<20
+	g, err := w.NewGroup(t.Context(), seqInts(2), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	m, at := g.Members()[0], r.alloc(1<<21)
+	for _, c := range []struct {
+		kind   kernels.Collective
+		bytes  uint64
+		beside bool
+		want   bool
+	}{
+		{kernels.AllReduce, 1 << 16, false, true},
+		{kernels.AllReduce, 1 << 16, true, false},
+		{kernels.AllGather, 1 << 18, false, false}, // 512 KiB of result
+		{kernels.AllGather, 1 << 19, false, true},
+	} {
+		p, err := m.Prepare(Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Beside: c.beside, Tensors: []Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<20), Bytes: c.bytes}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Launch() != nil && p.Launch().Algo == kernels.Multicast; got != c.want {
+			t.Errorf("%+v: through multicast %v", c, got)
+		}
+	}
+}
