@@ -126,7 +126,7 @@ const flagWait = 1 << 32
 
 // CFunc is a C function that enqueues work on a stream: its address on a driver that
 // Open gave, what RegisterCall gave on a Fake. The zero value names none. shim.h has
-// the C type, cc_call, and says what such a function may do.
+// the C type, cc_call, and says what such a function may do; it must not call Go.
 type CFunc uint64
 
 // Call adds a call of f with the stream and the words of args. Words that are

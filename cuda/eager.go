@@ -3,61 +3,146 @@ package cuda
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Work is a collective in flight: one half of a call whose other half, the wait,
 // happens elsewhere, on another stream or on the host. A compiled program whose
-// inputs or outputs are in flight takes or leaves one of these.
+// inputs or outputs are in flight takes or leaves one of these. It is a value, which
+// Close ends for all its copies; the zero value is work that has ended.
 type Work struct {
+	e    *workEvent
+	turn uint32 // of the event
+}
+
+// workEvent is an event that handles use in turn.
+type workEvent struct {
 	m    *Member
 	ev   Event
-	once sync.Once
-	err  error
+	turn atomic.Uint32 // grows when a handle is closed
+	next *workEvent    // that is free
+}
+
+// eager is what a member keeps for calls without a compiled program.
+type eager struct {
+	sync.Mutex
+	plans [eagerPlans]*eagerPlan
+	works sync.Mutex // of what follows; held for short
+	all   []*workEvent
+	spare *workEvent
+}
+
+// errWorkClosed is what a closed handle reports.
+var errWorkClosed = fmt.Errorf("the handle of a collective: %w", ErrClosed)
+
+// newWork takes a handle whose event has yet to be recorded.
+func (m *Member) newWork() (Work, error) {
+	k := &m.eager
+	k.works.Lock()
+	e := k.spare
+	if e != nil {
+		k.spare, e.next = e.next, nil
+	}
+	k.works.Unlock()
+	if e == nil {
+		ev, err := m.Rank.World.drv.EventCreate(m.Rank.Ctx, false)
+		if err != nil {
+			return Work{}, err
+		}
+		e = &workEvent{m: m, ev: ev}
+		k.works.Lock()
+		k.all = append(k.all, e)
+		k.works.Unlock()
+	}
+	return Work{e: e, turn: e.turn.Load()}, nil
+}
+
+// free gives the event to the next handle, once.
+func (w Work) free() {
+	if w.e == nil || !w.e.turn.CompareAndSwap(w.turn, w.turn+1) {
+		return
+	}
+	k := &w.e.m.eager
+	k.works.Lock()
+	w.e.next, k.spare = k.spare, w.e
+	k.works.Unlock()
+}
+
+// closeEager destroys the events of all handles.
+func (m *Member) closeEager() error {
+	k := &m.eager
+	k.works.Lock()
+	defer k.works.Unlock()
+	var errs []error
+	for _, e := range k.all {
+		e.turn.Add(1)
+		errs = append(errs, m.Rank.World.drv.EventDestroy(m.Rank.Ctx, e.ev))
+	}
+	k.all, k.spare = nil, nil
+	return errors.Join(errs...)
 }
 
 // Start enqueues op on stream s and returns its handle. Operands and results
-// belong to the collective until a wait for it. The handle must be ended by Close.
-func (m *Member) Start(s Stream, op Op) (*Work, error) {
+// belong to the collective until a wait for it. The handle should be ended by Close.
+func (m *Member) Start(s Stream, op Op) (Work, error) {
 	p, err := m.Prepare(op)
 	if err != nil {
-		return nil, err
+		return Work{}, err
 	}
 	return p.Start(s)
 }
 
 // Start enqueues a prepared collective and returns its handle.
-func (p *Prepared) Start(s Stream) (*Work, error) {
+func (p *Prepared) Start(s Stream) (Work, error) {
 	m := p.m
-	d, c := m.Rank.World.drv, m.Rank.Ctx
-	ev, err := d.EventCreate(c, false)
+	w, err := m.newWork()
 	if err != nil {
-		return nil, err
+		return Work{}, err
 	}
-	w := &Work{m: m, ev: ev}
-	if err := p.Enqueue(s); err != nil {
-		return nil, errors.Join(err, w.Close())
+	if err = p.Enqueue(s); err == nil {
+		err = m.Rank.World.drv.EventRecord(m.Rank.Ctx, w.e.ev, s)
 	}
-	if err := d.EventRecord(c, ev, s); err != nil {
-		return nil, errors.Join(err, w.Close())
+	if err != nil {
+		w.free()
+		return Work{}, err
 	}
 	return w, nil
 }
 
+// live is the handle's event, or an error when it has been closed.
+func (w Work) live() (*workEvent, error) {
+	if w.e.turn.Load() != w.turn {
+		return nil, errWorkClosed
+	}
+	return w.e, nil
+}
+
 // WaitOn makes a stream of the same rank wait for the collective; the host goes on.
-func (w *Work) WaitOn(s Stream) error {
-	return w.m.Rank.World.drv.StreamWait(w.m.Rank.Ctx, s, w.ev)
+func (w Work) WaitOn(s Stream) error {
+	if w.e == nil {
+		return nil
+	}
+	e, err := w.live()
+	if err != nil {
+		return err
+	}
+	return e.m.Rank.World.drv.StreamWait(e.m.Rank.Ctx, s, e.ev)
 }
 
 // Wait blocks until the collective has ended and reports what became of it: nil, a
 // *TimeoutError, or an error that wraps ErrAborted. When ctx ends first the group is
 // aborted, because a collective that one rank leaves can end on no rank; the error
 // then wraps ctx's cause. It polls, so that no thread is stuck in the driver.
-func (w *Work) Wait(ctx context.Context) error {
-	d, c := w.m.Rank.World.drv, w.m.Rank.Ctx
+func (w Work) Wait(ctx context.Context) error {
+	if w.e == nil {
+		return nil
+	}
+	m := w.e.m
 	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 100*time.Microsecond) {
-		ok, err := d.EventQuery(c, w.ev)
+		ok, err := w.Done()
 		if err != nil {
 			return err
 		}
@@ -65,23 +150,31 @@ func (w *Work) Wait(ctx context.Context) error {
 			break
 		}
 		if err := ctx.Err(); err != nil {
-			w.m.Abort(context.Cause(ctx))
+			m.Abort(context.Cause(ctx))
 			ctx = context.WithoutCancel(ctx) // the kernels give up soon; wait for that
 		}
 		if pause > 10*time.Microsecond { // short collectives end while we spin
 			time.Sleep(pause)
 		}
 	}
-	return w.m.Check(context.WithoutCancel(ctx), w.m.Rank.setup)
+	return m.Check(context.WithoutCancel(ctx), m.Rank.setup)
 }
 
 // Done reports whether the collective has ended, well or not.
-func (w *Work) Done() (bool, error) {
-	return w.m.Rank.World.drv.EventQuery(w.m.Rank.Ctx, w.ev)
+func (w Work) Done() (bool, error) {
+	if w.e == nil {
+		return true, nil
+	}
+	e, err := w.live()
+	if err != nil {
+		return false, err
+	}
+	return e.m.Rank.World.drv.EventQuery(e.m.Rank.Ctx, e.ev)
 }
 
-// Close frees the handle. The collective itself goes on if it has not ended.
-func (w *Work) Close() error {
-	w.once.Do(func() { w.err = w.m.Rank.World.drv.EventDestroy(w.m.Rank.Ctx, w.ev) })
-	return w.err
+// Close gives the handle back; a second time it does nothing. The collective itself
+// goes on if it has not ended. What is not closed lives as long as the group.
+func (w Work) Close() error {
+	w.free()
+	return nil
 }

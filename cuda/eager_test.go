@@ -18,7 +18,7 @@ func TestWork(t *testing.T) {
 	n := ranksOf(3)
 	r := newRigT(t, n)
 	a, b := r.alloc(count*4), r.alloc(count*4)
-	works := map[int]*Work{} // by rank
+	works := map[int]Work{} // by rank
 	for _, m := range r.g.Members() {
 		i := m.Index
 		in := make([]byte, count*4)

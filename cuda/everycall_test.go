@@ -211,7 +211,7 @@ func (u *usesT) replay(ctx context.Context) (err error) {
 
 // works starts collectives with handles, waits on a stream and on the host.
 func (u *usesT) works(ctx context.Context) (err error) {
-	var all []*Work
+	var all []Work
 	defer func() {
 		for _, w := range all {
 			err = errors.Join(err, w.Close())

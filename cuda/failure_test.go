@@ -156,7 +156,7 @@ func TestBadCalls(t *testing.T) {
 		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Algo: kernels.Direct, Tensors: []Tensor{{a, a, 8}}}, "needs tensors in symmetric memory"},
 		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Tensors: []Tensor{{other, a, 8}}}, "are not in rank 0's symmetric memory"},
 		{Op{Kind: kernels.AllReduce, Red: kernels.Max, DType: dtype.F32, Algo: kernels.OneShot, Tensors: []Tensor{{a, a, 8}}}, "the oneshot protocol does not serve max f32"},
-		{Op{Kind: kernels.AllGather, DType: dtype.F32, Tensors: []Tensor{{a, a, 4 << 20}}}, "do not fit in the scratch"},
+		{Op{Kind: kernels.AllGather, DType: dtype.F32, Algo: kernels.LL, Tensors: []Tensor{{a, a, 4 << 20}}}, "do not fit in the scratch"},
 		{Op{Kind: kernels.AllReduce, DType: dtype.Invalid, Tensors: []Tensor{{a, a, 8}}}, "element type invalid"},
 	} {
 		err := m.Enqueue(r.streams[0], c.op)

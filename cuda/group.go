@@ -76,8 +76,12 @@ type Member struct {
 	seq     atomic.Uint32 // calls prepared
 	last    atomic.Uint32 // number of the collective without kernels that was enqueued last
 	engine  *engine
-	hostMu  sync.Mutex // host may go away while another goroutine aborts
-	broken  atomic.Pointer[error]
+	// bounce is memory of the rank's own that parts of a call pass through, see split.go.
+	bounce      Ptr
+	bounceBytes uint64
+	eager       eager
+	hostMu      sync.Mutex // host may go away while another goroutine aborts
+	broken      atomic.Pointer[error]
 	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.
 	brokenAt atomic.Pointer[time.Time]
 }
@@ -185,6 +189,10 @@ func (g *Group) join(r *Rank, index int, timeout uint64) error {
 		return err
 	}
 	g.members = append(g.members, m)
+	m.bounceBytes = g.sc.FlaggedHalf / 2
+	if m.bounce, err = g.world.drv.MemAlloc(r.Ctx, m.bounceBytes); err != nil {
+		return err
+	}
 	if g.stageSlot > 0 {
 		if err := m.openEngine(); err != nil {
 			return err
@@ -282,7 +290,11 @@ func (g *Group) Close() error {
 	g.world.mu.Unlock()
 	errs := []error{g.mc.close()}
 	for _, m := range g.members {
-		errs = append(errs, m.closeEngine())
+		errs = append(errs, m.closeEngine(), m.closeEager())
+		if m.bounce != 0 {
+			errs = append(errs, g.world.drv.MemFree(m.Rank.Ctx, m.bounce))
+			m.bounce = 0
+		}
 		m.hostMu.Lock()
 		if m.host != 0 {
 			errs = append(errs, g.world.drv.HostFree(m.Rank.Ctx, m.host))

@@ -5,6 +5,9 @@ package cuda
 /*
 #include <stdlib.h>
 #include "shim.h"
+// Run is the hot path: what it passes stays on its stack. No function of C calls Go.
+#cgo noescape cc_run
+#cgo nocallback cc_run
 */
 import "C"
 

@@ -25,6 +25,7 @@ var bothModels = []string{
 	"TestCollectives", "TestRankOrder", "TestUnevenAllToAll", "TestRooted", "TestSignals", "TestGroups",
 	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestGraphUpdate", "TestSequences",
 	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
+	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans",
 }
 
 // processT is what a process of one rank knows of itself.
@@ -105,7 +106,7 @@ func TestProcesses(t *testing.T) {
 	n := processRanks(t, 4)
 	tests := slices.Clone(bothModels)
 	if testing.Short() {
-		tests = slices.DeleteFunc(tests, func(s string) bool { return s == "TestCollectives" || s == "TestSequences" })
+		tests = slices.DeleteFunc(tests, func(s string) bool { return s == "TestCollectives" || s == "TestSequences" || s == "TestEager" })
 	}
 	args := []string{"-test.run=^(" + strings.Join(tests, "|") + ")$", "-test.v", "-test.timeout=5m", fmt.Sprintf("-test.short=%v", testing.Short()), fmt.Sprintf("-gpu=%v", *onGPU)}
 	begin := time.Now()

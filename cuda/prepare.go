@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -83,6 +84,10 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 		return m.prepareEngine(op)
 	}
 	l, err := kernels.Plan(call, m.Group.sc, m.Group.tuning)
+	var room *kernels.RoomError
+	if errors.As(err, &room) && op.Algo == kernels.Auto && !op.Symmetric {
+		return m.inParts(op)
+	}
 	if err != nil || l == nil {
 		return &Prepared{m: m}, err
 	}

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/seed-ee968945/concert/kernels"
@@ -62,12 +61,7 @@ func (m *Member) prepareRooted(op Op) (*Prepared, error) {
 	if op.Kind != kernels.Reduce {
 		return m.spread(op)
 	}
-	p, err := m.reducePackets(op, total)
-	var plan *kernels.PlanError
-	if can && op.Algo == kernels.Auto && errors.As(err, &plan) {
-		return m.rootedCopies(op) // too large for packets
-	}
-	return p, err
+	return m.reducePackets(op)
 }
 
 // source is the rank that this one receives from, -1 for none; targets are those that
@@ -96,14 +90,12 @@ func (m *Member) route(op Op) (source int, targets []int) {
 // spread serves broadcast and permute by packets and chunks, in parts where slots are too
 // small for chunks.
 func (m *Member) spread(op Op) (*Prepared, error) {
-	n := len(m.Group.ranks)
 	p := &Prepared{m: m, cmds: &Commands{}}
+	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	source, targets := m.route(op)
-	most := kernels.MostUneven(n, m.Group.sc)
 	for _, t := range op.Tensors {
-		for at := uint64(0); at < t.Bytes; at += most {
-			bytes := min(most, t.Bytes-at)
-			send, recv := make([]Piece, n), make([]Piece, n)
+		b.inSlots(t.Bytes, func(at, bytes uint64) {
+			send, recv := make([]Piece, b.n), make([]Piece, b.n)
 			for _, r := range targets {
 				if r != m.Index || t.Src != t.Dst {
 					send[r] = Piece{At: t.Src + Ptr(at), Bytes: bytes}
@@ -112,43 +104,9 @@ func (m *Member) spread(op Op) (*Prepared, error) {
 			if source >= 0 && (source != m.Index || t.Src != t.Dst) {
 				recv[source] = Piece{At: t.Dst + Ptr(at), Bytes: bytes}
 			}
-			u, err := m.uneven(kindOf(op.Kind), send, recv)
-			if err != nil {
-				return nil, err
-			}
-			u.AddTo(p.cmds)
-		}
+			b.uneven(send, recv)
+		})
 	}
-	return p, nil
-}
-
-// stagingAlign keeps tensors apart in the staging that reducePackets uses.
-const stagingAlign = 256
-
-// reducePackets is an all_reduce by packets. Who is not the root puts the result into
-// its staging, which the barrier at the end keeps peers' next calls off.
-func (m *Member) reducePackets(op Op, total uint64) (*Prepared, error) {
-	g := m.Group
-	if m.Index != op.Root && total+uint64(len(op.Tensors))*stagingAlign > g.sc.StagingSize {
-		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("%d bytes need as much staging: set GroupOptions.Staging", total)}
-	}
-	p := &Prepared{m: m, cmds: &Commands{}}
-	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(g.ranks)}
-	at := g.world.Addr(m.Rank.ID, g.sc.Staging)
-	for ts := op.Tensors; len(ts) > 0; {
-		k := min(len(ts), kernels.MaxSegs)
-		call := kernels.Call{Op: kernels.AllReduce, Red: op.Red, DType: op.DType, N: b.n, Algo: op.Algo, Blocks: op.Blocks}
-		for _, t := range ts[:k] {
-			dst := t.Dst
-			if m.Index != op.Root {
-				dst, at = at, at+Ptr((t.Bytes+stagingAlign-1)&^(stagingAlign-1))
-			}
-			call.Segs = append(call.Segs, kernels.Seg{Src: uint64(t.Src), Dst: uint64(dst), Bytes: t.Bytes})
-		}
-		b.must(call)
-		ts = ts[k:]
-	}
-	b.channel(Main, "barrier", chanBarrier)
 	return p, b.err
 }
 

@@ -1,0 +1,108 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// DType is an element type.
+type DType = dtype.DType
+
+// The element types.
+const (
+	F64  = dtype.F64
+	F32  = dtype.F32
+	F16  = dtype.F16
+	BF16 = dtype.BF16
+	I64  = dtype.I64
+	I32  = dtype.I32
+	I8   = dtype.I8
+	U8   = dtype.U8
+	Bool = dtype.Bool
+)
+
+// Buffer is a dense tensor in memory of a rank's device: an address aligned to its
+// elements, and how many there are. It is a value and owns nothing.
+type Buffer struct {
+	At    Ptr
+	Count uint64 // elements
+	DType DType
+}
+
+// Bytes is the size of the buffer.
+func (b Buffer) Bytes() uint64 { return b.Count * uint64(b.DType.Size()) }
+
+// String gives type, count and address.
+func (b Buffer) String() string { return fmt.Sprintf("%v[%d] at %#x", b.DType, b.Count, uint64(b.At)) }
+
+// Slice is count elements from element at on.
+func (b Buffer) Slice(at, count uint64) (Buffer, error) {
+	if at > b.Count || count > b.Count-at {
+		return Buffer{}, bad(b.String(), "[%d, +%d) exceeds its %d elements", at, count, b.Count)
+	}
+	return Buffer{At: b.At + Ptr(at*uint64(b.DType.Size())), Count: count, DType: b.DType}, nil
+}
+
+// As is the same bytes as elements of another type, which must fill them.
+func (b Buffer) As(t DType) (Buffer, error) {
+	size := uint64(t.Size())
+	if size == 0 || b.Bytes()%size != 0 || uint64(b.At)%size != 0 {
+		return Buffer{}, bad(b.String(), "its %d bytes are no elements of %v", b.Bytes(), t)
+	}
+	return Buffer{At: b.At, Count: b.Bytes() / size, DType: t}, nil
+}
+
+// Into is an operand that is read from b and written to dst.
+func (b Buffer) Into(dst Buffer) Operand { return Operand{Src: b, Dst: dst} }
+
+// InPlace is an operand whose result takes the place of b; see the collectives for what
+// that means for each.
+func (b Buffer) InPlace() Operand { return Operand{Src: b, Dst: b} }
+
+// Operand is one tensor of a collective: what this rank gives and what it gets.
+type Operand struct{ Src, Dst Buffer }
+
+// check says what is wrong with a buffer by itself.
+func (b Buffer) check() string {
+	size := uint64(b.DType.Size())
+	switch {
+	case size == 0:
+		return fmt.Sprintf("element type %v", b.DType)
+	case b.Count > math.MaxInt64/size || uint64(b.At) > math.MaxUint64-b.Bytes():
+		return fmt.Sprintf("%d elements of %v at %#x do not fit in memory", b.Count, b.DType, uint64(b.At))
+	case b.Count > 0 && b.At == 0:
+		return fmt.Sprintf("%d elements of %v without an address", b.Count, b.DType)
+	case uint64(b.At)%size != 0:
+		return fmt.Sprintf("%#x is not aligned to an element of %v", uint64(b.At), b.DType)
+	}
+	return ""
+}
+
+func (b Buffer) end() Ptr { return b.At + Ptr(b.Bytes()) }
+
+func (b Buffer) overlaps(o Buffer) bool { return b.At < o.end() && o.At < b.end() }
+
+// holds reports whether n bytes at an address lie in the rank's symmetric memory.
+func (r *Rank) holds(at Ptr, bytes uint64) bool {
+	lo := r.World.Addr(r.ID, 0)
+	return at >= lo && uint64(at-lo) <= r.World.size && bytes <= r.World.size-uint64(at-lo)
+}
+
+// Symmetric reports whether all of b lies in the rank's symmetric memory, where
+// collectives reach peers without packets and Peer finds the same buffer on others.
+func (r *Rank) Symmetric(b Buffer) bool { return b.check() == "" && r.holds(b.At, b.Bytes()) }
+
+// Buffer is count elements of this rank's symmetric memory from an offset on that
+// World.Alloc gave.
+func (r *Rank) Buffer(off uint64, t DType, count uint64) (Buffer, error) {
+	b := Buffer{At: r.World.Addr(r.ID, off), Count: count, DType: t}
+	if why := b.check(); why != "" {
+		return Buffer{}, bad("symmetric memory", "%s", why)
+	}
+	if !r.holds(b.At, b.Bytes()) {
+		return Buffer{}, bad("symmetric memory", "[%d, +%d) exceeds its %d bytes", off, b.Bytes(), r.World.size)
+	}
+	return b, nil
+}

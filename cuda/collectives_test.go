@@ -1,0 +1,576 @@
+//go:build linux
+
+package cuda
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// operandT is one tensor of an eager call: count elements are one rank's piece.
+type operandT struct {
+	t       DType
+	count   int
+	private bool // in memory of the rank's own
+	inPlace bool
+	shift   uint64
+}
+
+type eagerT struct {
+	kind  kernels.Collective
+	red   kernels.Reduction
+	root  int
+	pairs [][2]int
+	ops   []operandT
+}
+
+func (c eagerT) String() string {
+	return fmt.Sprintf("%v/%v/root %d/%v/%+v", c.kind, c.red, c.root, c.pairs, c.ops)
+}
+
+func (c eagerT) start(ctx context.Context, m *Member, s Stream, ops []Operand) (Work, error) {
+	switch c.kind {
+	case kernels.AllReduce:
+		return m.AllReduce(ctx, s, c.red, ops...)
+	case kernels.AllGather:
+		return m.AllGather(ctx, s, ops...)
+	case kernels.ReduceScatter:
+		return m.ReduceScatter(ctx, s, c.red, ops...)
+	case kernels.AllToAll:
+		return m.AllToAll(ctx, s, ops...)
+	case kernels.Broadcast:
+		return m.Broadcast(ctx, s, c.root, ops...)
+	case kernels.Reduce:
+		return m.Reduce(ctx, s, c.red, c.root, ops...)
+	case kernels.Permute:
+		return m.Permute(ctx, s, c.pairs, ops...)
+	}
+	return m.Barrier(ctx, s)
+}
+
+// want is a rank's result, given the operands of all and what was in its place before.
+func (c eagerT) want(o operandT, rank int, in [][]byte, before []byte) []byte {
+	switch c.kind {
+	case kernels.Broadcast, kernels.Reduce, kernels.Permute:
+		return rootedT{kind: c.kind, t: o.t, red: c.red, root: c.root, pairs: c.pairs}.want(rank, in, before)
+	}
+	out := expect(caseT{kind: c.kind, red: c.red, t: o.t}, in, rank)
+	if c.kind == kernels.ReduceScatter && o.inPlace {
+		full := bytes.Clone(before)
+		copy(full[rank*len(out):], out)
+		return full
+	}
+	return out
+}
+
+// put and get are for memory of either kind.
+func (r *rigT) put(rank int, at Ptr, b []byte) {
+	r.t.Helper()
+	if err := r.drv.CopyIn(r.w.Rank(rank).Ctx, r.streams[rank], at, b); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rigT) get(rank int, at Ptr, n uint64) []byte {
+	r.t.Helper()
+	b := make([]byte, n)
+	if err := r.drv.CopyOut(r.w.Rank(rank).Ctx, r.streams[rank], b, at); err != nil {
+		r.t.Fatal(err)
+	}
+	return b
+}
+
+// places allocates bytes on every rank of this process, symmetric or not, with room for
+// guards around them.
+func (r *rigT) places(o operandT, bytes uint64) (at map[int]Ptr, free func()) {
+	at = map[int]Ptr{}
+	room := bytes + 2*guard + 16
+	if !o.private {
+		off := r.alloc(room)
+		for _, rank := range r.local() {
+			at[rank] = r.w.Addr(rank, off) + guard + Ptr(o.shift)
+		}
+		return at, func() { r.w.Free(off) }
+	}
+	for _, rank := range r.local() {
+		p, err := r.drv.MemAlloc(r.w.Rank(rank).Ctx, room)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		at[rank] = p + guard + Ptr(o.shift)
+	}
+	return at, func() {
+		for rank, p := range at {
+			if err := r.drv.MemFree(r.w.Rank(rank).Ctx, p-guard-Ptr(o.shift)); err != nil {
+				r.t.Error(err)
+			}
+		}
+	}
+}
+
+// runEager runs c, times times, on fresh data and compares all bytes, guards included.
+func (r *rigT) runEager(c eagerT, rng *rand.Rand, times int) error {
+	n := r.w.Size()
+	ops := map[int][]Operand{}
+	type placed struct {
+		dst    map[int]Ptr
+		bytes  uint64
+		in     [][]byte
+		before []byte // nil where it is the operand
+	}
+	var all []placed
+	edge := bytes.Repeat([]byte{0xa5}, guard)
+	for _, o := range c.ops {
+		in, out := sizes(c.kind, n, o.count)
+		if o.inPlace {
+			in, out = max(in, out), max(in, out)
+		}
+		size := uint64(o.t.Size())
+		src, free := r.places(o, uint64(in)*size)
+		defer free()
+		p := placed{dst: src, bytes: uint64(out) * size}
+		if !o.inPlace {
+			var free func()
+			p.dst, free = r.places(o, p.bytes)
+			defer free()
+			p.before = bytes.Repeat([]byte{0x3c}, int(p.bytes))
+		}
+		for range n {
+			p.in = append(p.in, randomBytes(rng, o.t, in, false))
+		}
+		for _, rank := range r.local() {
+			r.put(rank, p.dst[rank]-guard, bytes.Join([][]byte{edge, p.before, edge}, nil)[:uint64(2*guard)+uint64(len(p.before))])
+			r.put(rank, src[rank]-guard, edge)
+			r.put(rank, src[rank], append(bytes.Clone(p.in[rank]), edge...))
+			a, b := Buffer{src[rank], uint64(in), o.t}, Buffer{p.dst[rank], uint64(out), o.t}
+			op := a.Into(b)
+			if o.inPlace {
+				op = a.InPlace()
+			}
+			ops[rank] = append(ops[rank], op)
+		}
+		if c.kind == kernels.AllGather && o.inPlace { // each rank's piece is in its place
+			for rank, b := range p.in {
+				k := len(b) / n
+				p.in[rank] = b[rank*k : (rank+1)*k]
+			}
+		}
+		all = append(all, p)
+	}
+	works := map[int]Work{}
+	for _, m := range r.g.Members() {
+		rank := m.Rank.ID
+		for i := range times {
+			w, err := c.start(r.t.Context(), m, r.streams[rank], ops[rank])
+			if err != nil {
+				return err
+			}
+			if i < times-1 {
+				if err := w.Close(); err != nil {
+					return err
+				}
+			}
+			works[rank] = w
+		}
+	}
+	for _, m := range r.g.Members() {
+		rank := m.Rank.ID
+		if err := errors.Join(works[rank].Wait(r.t.Context()), works[rank].Close()); err != nil {
+			return err
+		}
+		for i, p := range all {
+			got := r.get(rank, p.dst[rank]-guard, p.bytes+2*guard)
+			if !bytes.Equal(got[:guard], edge) || !bytes.Equal(got[guard+p.bytes:], edge) {
+				return fmt.Errorf("operand %d rank %d: bytes outside the result were written", i, rank)
+			}
+			before := p.before
+			if before == nil {
+				before = p.in[rank]
+			}
+			if at := same(c.ops[i].t, got[guard:guard+p.bytes], c.want(c.ops[i], rank, p.in, before)); at >= 0 {
+				return fmt.Errorf("operand %d rank %d: element %d is wrong", i, rank, at)
+			}
+		}
+	}
+	return nil
+}
+
+// eagerCases are calls of every kind with operands of every kind for a group of n.
+func eagerCases(n int) []eagerT {
+	var out []eagerT
+	kinds := []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll, kernels.Broadcast, kernels.Reduce, kernels.Permute}
+	for i, kind := range kinds {
+		c := eagerT{kind: kind, root: i % n, red: []kernels.Reduction{kernels.Sum, kernels.Max}[i%2]}
+		if kind == kernels.Permute {
+			for k := range n {
+				c.pairs = append(c.pairs, [2]int{k, (k + 1) % n})
+			}
+		}
+		add := func(ops ...operandT) {
+			c.ops = ops
+			out = append(out, c)
+		}
+		for _, private := range []bool{false, true} {
+			for _, t := range []DType{F32, BF16, F64, U8} {
+				add(operandT{t: t, count: 1001, private: private})
+				add(operandT{t: t, count: 333, private: private, shift: uint64(t.Size())})
+				if kind != kernels.Permute {
+					add(operandT{t: t, count: 640, private: private, inPlace: true})
+				}
+			}
+			add(operandT{t: F32, count: 0, private: private})
+		}
+		// More than fits in the scratch of the test: the region holds 512 KiB, a slot of flagged
+		// packets 1 MiB/n.
+		large := 300_001 / n
+		if kind == kernels.AllReduce || kind == kernels.Broadcast || kind == kernels.Reduce || kind == kernels.Permute {
+			large = 300_001
+		}
+		inPlace := kind != kernels.Permute
+		add(operandT{t: BF16, count: large, private: true})
+		add(operandT{t: F32, count: large, private: true, inPlace: inPlace, shift: 4})
+		add(operandT{t: I32, count: large, private: true}, operandT{t: I32, count: 5, private: true}, operandT{t: I32, count: large / 2, private: true, inPlace: inPlace})
+		// A bucket of all types and places, and of more than a launch takes.
+		add(operandT{t: F32, count: 100}, operandT{t: F16, count: 7, private: true}, operandT{t: F32, count: 100, private: true, inPlace: inPlace},
+			operandT{t: U8, count: 0}, operandT{t: F32, count: 1, inPlace: inPlace}, operandT{t: F16, count: 64, shift: 2}, operandT{t: I64, count: 33, private: true})
+		var many []operandT
+		for k := range kernels.MaxSegs + 5 {
+			many = append(many, operandT{t: []DType{F32, BF16}[k%7/6], count: 16 + k, private: k%2 == 1})
+		}
+		add(many...)
+	}
+	return out
+}
+
+func TestEager(t *testing.T) {
+	for _, n := range []int{2, 3, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r := newRigT(t, n)
+			rng := rand.New(rand.NewPCG(31, uint64(n)))
+			for _, c := range eagerCases(n) {
+				times := 1
+				if !(c.kind == kernels.AllToAll || c.kind == kernels.AllReduce || c.kind == kernels.ReduceScatter || c.kind == kernels.Reduce) {
+					times = 3 // what it does, it does again
+				}
+				if err := r.runEager(c, rng, times); err != nil {
+					t.Fatalf("%v: %v", c, err)
+				}
+			}
+		})
+	}
+}
+
+// TestEagerUneven has a size for every pair of ranks, zero among them.
+func TestEagerUneven(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r := newRigT(t, n)
+			rng := rand.New(rand.NewPCG(32, uint64(n)))
+			for round := range 6 {
+				o := operandT{t: I32, private: round%2 == 1}
+				counts := make([][]int, n)
+				data := make([][][]byte, n)
+				for s := range n {
+					for range n {
+						k := rng.IntN(3) * rng.IntN(3000)
+						counts[s], data[s] = append(counts[s], k), append(data[s], randomBytes(rng, o.t, k, false))
+					}
+				}
+				const room = 6000
+				src, freeSrc := r.places(o, room*4*uint64(n))
+				dst, freeDst := r.places(o, room*4*uint64(n))
+				works := map[int]Work{}
+				for _, m := range r.g.Members() {
+					rank := m.Rank.ID
+					pieces := make([]Operand, n)
+					for p := range n {
+						at := Ptr(p * room * 4)
+						r.put(rank, src[rank]+at, data[rank][p])
+						pieces[p] = Buffer{src[rank] + at, uint64(counts[rank][p]), o.t}.Into(Buffer{dst[rank] + at, uint64(counts[p][rank]), o.t})
+					}
+					w, err := m.AllToAllV(t.Context(), r.streams[rank], pieces...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					works[rank] = w
+				}
+				for rank, w := range works {
+					if err := errors.Join(w.Wait(t.Context()), w.Close()); err != nil {
+						t.Fatal(err)
+					}
+					for p := range n {
+						if !bytes.Equal(r.get(rank, dst[rank]+Ptr(p*room*4), uint64(4*counts[p][rank])), data[p][rank]) {
+							t.Fatalf("round %d: piece of rank %d on rank %d is wrong", round, p, rank)
+						}
+					}
+				}
+				freeSrc()
+				freeDst()
+			}
+		})
+	}
+}
+
+// TestEagerRefuses sees wrong arguments before anything is enqueued.
+func TestEagerRefuses(t *testing.T) {
+	r := newRigT(t, 2)
+	m, s := r.member(r.local()[0]), r.streams[r.local()[0]]
+	x, err := m.Rank.Buffer(r.alloc(4096), F32, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := func(at, n uint64) Buffer {
+		b, err := x.Slice(at, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	half, err := part(0, 512).As(BF16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	does := func(_ Work, err error) error { return err }
+	for _, c := range []struct {
+		err  error
+		text string
+	}{
+		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 4).Into(part(8, 5)))), "all_reduce: operand 0: 4 elements into 5"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, x.Into(half))), "a source of f32 and a result of bf16"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(4, 8)))), "source 0 (f32[8] at"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(32, 8)), part(64, 8).Into(part(36, 8)))), "result 0 (f32[8] at"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(32, 8)), part(32, 8).Into(part(64, 8)))), "overlaps"},
+		{does(m.AllReduce(ctx, s, kernels.Avg, Buffer{x.At, 4, I32}.InPlace())), "only floats can be averaged"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{0, 4, F32}.InPlace())), "4 elements of f32 without an address"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{x.At + 2, 4, F32}.InPlace())), "is not aligned to an element of f32"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{x.At, 1 << 62, F32}.InPlace())), "do not fit in memory"},
+		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{x.At, 4, 0}.InPlace())), "element type invalid"},
+		{does(m.AllReduce(ctx, s, kernels.Reduction(9), part(0, 4).InPlace())), "unknown reduction"},
+		{does(m.AllGather(ctx, s, part(0, 4).Into(part(8, 9)))), "4 elements of 2 ranks do not make the result's 9"},
+		{does(m.AllGather(ctx, s, part(0, 3).InPlace())), "equal multiples of the 2 ranks"},
+		{does(m.AllGather(ctx, s, part(2, 4).Into(part(0, 8)))), "overlaps"},
+		{does(m.ReduceScatter(ctx, s, kernels.Sum, part(0, 9).Into(part(16, 4)))), "the 9 elements are no 4 for each of 2 ranks"},
+		{does(m.AllToAll(ctx, s, part(0, 9).Into(part(16, 9)))), "equal multiples of the 2 ranks"},
+		{does(m.AllToAllV(ctx, s, part(0, 9).Into(part(16, 9)))), "all_to_all_uneven: 1 pieces in a group of 2"},
+		{does(m.Broadcast(ctx, s, 2, part(0, 9).InPlace())), "root must be in [0, 2), got 2"},
+		{does(m.Reduce(ctx, s, kernels.Sum, -1, part(0, 9).InPlace())), "root must be in [0, 2), got -1"},
+		{does(m.Permute(ctx, s, [][2]int{{0, 2}}, part(0, 9).Into(part(16, 9)))), "ranks must be in [0, 2)"},
+		{does(m.Permute(ctx, s, [][2]int{{0, 1}}, part(0, 9).InPlace())), "overlaps"},
+	} {
+		var plan *kernels.PlanError
+		if !errors.As(c.err, &plan) || !strings.Contains(c.err.Error(), c.text) {
+			t.Errorf("got %v, want %q", c.err, c.text)
+		}
+	}
+	over := func(_ Buffer, err error) error { return err }
+	for i, err := range []error{
+		over(x.Slice(1024, 1)), over(x.Slice(1, 1024)), over(x.Slice(1<<63, 2)), over(x.As(0)), over(part(1, 3).As(F64)),
+		over(m.Rank.Buffer(32<<20, F32, 1)), over(m.Rank.Buffer(0, F32, 1<<40)), over(m.Rank.Buffer(0, F32, 1<<63)), over(m.Rank.Buffer(2, F32, 1)),
+	} {
+		var bad *ArgumentError
+		if !errors.As(err, &bad) {
+			t.Errorf("%d: got %v", i, err)
+		}
+	}
+	private, err := r.drv.MemAlloc(m.Rank.Ctx, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.drv.MemFree(m.Rank.Ctx, private)
+	if !m.Rank.Symmetric(x) || m.Rank.Symmetric(Buffer{private, 16, F32}) || m.Rank.Symmetric(Buffer{x.At, 1 << 30, F32}) || m.Rank.Symmetric(Buffer{x.At - 1<<40, 4, F32}) {
+		t.Error("the range check is wrong")
+	}
+	done, cancel := context.WithCancelCause(ctx)
+	why := errors.New("enough")
+	cancel(why)
+	if _, err := m.AllReduce(done, s, kernels.Sum, x.InPlace()); !errors.Is(err, why) || m.Err() != nil {
+		t.Errorf("a cancelled call: %v, group %v", err, m.Err())
+	}
+	m.Abort(why)
+	if _, err := m.AllReduce(ctx, s, kernels.Sum, x.InPlace()); !errors.Is(err, ErrAborted) {
+		t.Errorf("a call of a broken group: %v", err)
+	}
+}
+
+// TestWorkHandles closes handles, uses them afterwards and lets new ones have their place.
+func TestWorkHandles(t *testing.T) {
+	r := newRigT(t, 2)
+	var zero Work
+	if ok, err := zero.Done(); !ok || errors.Join(err, zero.Wait(t.Context()), zero.WaitOn(0), zero.Close()) != nil {
+		t.Error("the zero handle is work that has ended")
+	}
+	var old []Work
+	for range 3 {
+		var now []Work
+		for _, m := range r.g.Members() {
+			w, err := m.Barrier(t.Context(), r.streams[m.Rank.ID])
+			if err != nil {
+				t.Fatal(err)
+			}
+			now = append(now, w)
+		}
+		for _, w := range old {
+			if _, err := w.Done(); !errors.Is(err, ErrClosed) {
+				t.Errorf("a closed handle: %v", err)
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, w := range now {
+			if err := w.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			w.Close()
+			if err := w.Wait(t.Context()); !errors.Is(err, ErrClosed) {
+				t.Errorf("a closed handle: %v", err)
+			}
+			if err := w.WaitOn(r.streams[r.local()[0]]); !errors.Is(err, ErrClosed) {
+				t.Errorf("a closed handle: %v", err)
+			}
+		}
+		old = now
+	}
+	for _, m := range r.g.Members() {
+		if k := len(m.eager.all); k != 1 {
+			t.Errorf("%d events for one handle at a time", k)
+		}
+	}
+}
+
+// idle is a driver that forgets launches, to see what the host does for them.
+type idle struct{ Driver }
+
+func (idle) Run(Ctx, []uint64) error { return nil }
+
+// eagerCall runs a bucket of three again and again; tests and benchmarks time and count it.
+func (r *rigT) bucket(t testing.TB) func(m *Member) error {
+	var bufs []Buffer
+	m := r.g.Members()[0]
+	for range 3 {
+		b, err := m.Rank.Buffer(r.alloc(4096), BF16, 2048)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bufs = append(bufs, b)
+	}
+	ctx, s := t.Context(), r.streams[m.Rank.ID]
+	return func(m *Member) error {
+		w, err := m.AllReduce(ctx, s, kernels.Sum, bufs[0].InPlace(), bufs[1].InPlace(), bufs[2].InPlace())
+		if err != nil {
+			return err
+		}
+		return w.Close()
+	}
+}
+
+// TestEagerAllocations counts what a call that was made before allocates.
+func TestEagerAllocations(t *testing.T) {
+	if *onGPU || process != nil {
+		t.Skip("it counts what the host does")
+	}
+	r := newRigT(t, 2)
+	m := r.g.Members()[0]
+	call := r.bucket(t)
+	r.w.drv = idle{r.drv}
+	defer func() { r.w.drv = r.drv }()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := call(m); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a call", n)
+	}
+}
+
+// BenchmarkEager is what a bucket of three costs the host, besides the driver's own part:
+// launches and records go nowhere.
+func BenchmarkEager(b *testing.B) {
+	r := newRigT(b, 2)
+	m := r.g.Members()[0]
+	call := r.bucket(b)
+	r.w.drv = idle{r.drv}
+	defer func() { r.w.drv = r.drv }()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := call(m); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestEagerPlans plans more calls than a member keeps, and finds the right one each time.
+func TestEagerPlans(t *testing.T) {
+	r := newRigT(t, 2)
+	off := r.alloc(4 * 3 * eagerPlans)
+	for round := range 2 {
+		for i := range 2 * eagerPlans {
+			var works []Work
+			for _, m := range r.g.Members() {
+				rank := m.Rank.ID
+				b := Buffer{r.w.Addr(rank, off) + Ptr(4*i), 1, I32}
+				r.put(rank, b.At, []byte{byte(m.Index + 1), byte(i), byte(round), 0})
+				w, err := m.Broadcast(t.Context(), r.streams[rank], i%2, b.InPlace())
+				if err != nil {
+					t.Fatal(err)
+				}
+				works = append(works, w)
+			}
+			for _, w := range works {
+				if err := errors.Join(w.Wait(t.Context()), w.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, rank := range r.local() {
+				if got := r.get(rank, r.w.Addr(rank, off)+Ptr(4*i), 4); !bytes.Equal(got, []byte{byte(i%2 + 1), byte(i), byte(round), 0}) {
+					t.Fatalf("round %d, call %d: rank %d has %v", round, i, rank, got)
+				}
+			}
+		}
+	}
+}
+
+// TestEagerWaitsElsewhere lets a stream, and not the host, wait for a collective that a
+// peer joins late.
+func TestEagerWaitsElsewhere(t *testing.T) {
+	const late = 50 * time.Millisecond
+	r := newRigT(t, 2)
+	a, b := r.alloc(1024), r.alloc(1024)
+	for _, m := range r.g.Members() {
+		rank := m.Rank.ID
+		r.put(rank, r.w.Addr(rank, a), bytes.Repeat([]byte{byte(rank + 1), 0, 0, 0}, 256))
+		if rank == 1 {
+			time.Sleep(late)
+		}
+		x := Buffer{r.w.Addr(rank, a), 256, I32}
+		w, err := m.AllReduce(t.Context(), r.streams[rank], kernels.Sum, x.InPlace())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := r.drv.StreamCreate(m.Rank.Ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.drv.StreamDestroy(m.Rank.Ctx, other)
+		if err := errors.Join(w.WaitOn(other), r.drv.Copy(m.Rank.Ctx, other, r.w.Addr(rank, b), x.At, x.Bytes())); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := errors.Join(r.drv.StreamSync(m.Rank.Ctx, other), w.Close()); err != nil {
+				t.Error(err)
+			}
+			if got := r.get(rank, r.w.Addr(rank, b), 1024); !bytes.Equal(got, bytes.Repeat([]byte{3, 0, 0, 0}, 256)) {
+				t.Errorf("rank %d copied %v", rank, got[:8])
+			}
+		}()
+	}
+}
