@@ -1,6 +1,7 @@
 // all_gather of tensors whose destinations lie in symmetric memory, through multicast
-// (multicast.h): every rank stores its shard once and the switches bring it to all. Wire:
-// S/n out of and S into every rank, where the direct kernel sends (n-1)/n S.
+// (multicast.h): every rank stores its shard once and the switches bring it to all, its
+// owner included. Wire, for S bytes of result: S/n out of and S into every rank, where the
+// direct kernel moves (n-1)/n S either way.
 //
 // Units that are cut off or not aligned go to one rank after the other.
 #include "multicast.h"

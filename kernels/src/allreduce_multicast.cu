@@ -1,7 +1,8 @@
 // all_reduce by sum of tensors in symmetric memory, in place or not, through multicast
 // (multicast.h): every rank loads its slice of the units once, as the sum of all ranks
-// that the switches make, and stores it once, to all. Wire: S/n out of and S into every
-// rank for the sums, the same for the results; the direct kernel moves 2 (n-1)/n S.
+// that the switches make, and stores it once, to all. Wire: S out of every rank and S/n into
+// it for the sums, S/n out and S in for the results. That is (n+1)/n S either way, where
+// the direct kernel moves 2 (n-1)/n S: less from four ranks on, more with two.
 //
 // The sum. Order and grouping of the additions are the switch's, and so may be the width
 // of what is between: f32 is asked for where the elements are narrower. So bits may differ
