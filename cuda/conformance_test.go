@@ -214,12 +214,19 @@ func allCases(n int) []caseT {
 }
 
 func TestCollectives(t *testing.T) {
-	for _, n := range []int{2, 3, 4, 8} {
+	for _, n := range []int{2, 3, 4, 8, 16} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			if testing.Short() && n > 8 {
+				t.Skip("a minute on the fake driver")
+			}
+			queues := *onGPU && n > 4*deviceCount(t) // streams that share a hardware queue wait for each other
 			r := newRigT(t, n)
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			ran := map[kernels.Algo]int{}
 			for _, c := range allCases(n) {
+				if queues && (c.algo == kernels.Engine || c.beside) {
+					continue
+				}
 				err := r.runCase(c, rng)
 				var plan *kernels.PlanError
 				if errors.As(err, &plan) && c.algo != kernels.Auto {
@@ -231,7 +238,10 @@ func TestCollectives(t *testing.T) {
 				ran[c.algo]++
 			}
 			least := map[kernels.Algo]int{kernels.Auto: 220, kernels.LL: 216, kernels.Direct: 216, kernels.Engine: 400}
-			if n&(n-1) == 0 { // they have kernels for these sizes of a group
+			if queues {
+				delete(least, kernels.Engine)
+			}
+			if n == 2 || n == 4 || n == 8 { // they have kernels for these sizes of a group
 				least[kernels.OneShot], least[kernels.TwoShot], least[kernels.Push] = 30, 24, 34
 			}
 			for algo, want := range least {
@@ -289,61 +299,6 @@ func TestRankOrder(t *testing.T) {
 				if got := r.read(rank, dst, uint64(len(ref))); !bytes.Equal(got, ref) {
 					t.Errorf("%v %v rank %d: not the sum in rank order", algo, dt, rank)
 				}
-			}
-		}
-	}
-}
-
-func TestUnevenAllToAll(t *testing.T) {
-	n := ranksOf(4)
-	r := newRigT(t, n)
-	rng := rand.New(rand.NewPCG(3, 3))
-	src, dst := r.alloc(1<<16), r.alloc(1<<16)
-	for round := 0; round < 20; round++ {
-		sizes, data, ref := make([][]uint64, n), make([][]byte, n), make([][]byte, n)
-		for i := range sizes {
-			sizes[i] = make([]uint64, n)
-			for j := range sizes[i] {
-				if rng.IntN(3) > 0 {
-					sizes[i][j] = uint64(rng.IntN(700))
-				}
-				b := randomBytes(rng, dtype.U8, int(sizes[i][j]), false)
-				data[i] = append(data[i], b...)
-			}
-		}
-		for j := 0; j < n; j++ {
-			for i := 0; i < n; i++ {
-				at := uint64(0)
-				for k := 0; k < j; k++ {
-					at += sizes[i][k]
-				}
-				ref[j] = append(ref[j], data[i][at:at+sizes[i][j]]...)
-			}
-		}
-		for _, m := range r.g.Members() {
-			i := m.Index
-			r.write(i, src, data[i])
-			send, recv := make([]Piece, n), make([]Piece, n)
-			var a, b uint64
-			for j := 0; j < n; j++ {
-				send[j] = Piece{At: r.w.Addr(i, src+a), Bytes: sizes[i][j]}
-				recv[j] = Piece{At: r.w.Addr(i, dst+b), Bytes: sizes[j][i]}
-				a, b = a+sizes[i][j], b+sizes[j][i]
-			}
-			p, err := m.PrepareUneven(send, recv)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Enqueue(r.streams[i]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := r.check(); err != nil {
-			t.Fatal(err)
-		}
-		for _, j := range r.local() {
-			if got := r.read(j, dst, uint64(len(ref[j]))); !bytes.Equal(got, ref[j]) {
-				t.Fatalf("round %d rank %d: wrong bytes", round, j)
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func smallGroup(share bool, ranks int) GroupOptions {
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.EngineChunks = 3
 	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.GuestFold = 4<<10, 4<<10, 256, 64<<10
-	return GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: 1 << 20, Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
+	return GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: max(1<<20, uint64(ranks)<<17), Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
 }
 
 // newRigT opens a world of that many ranks in this process, or with one rank here if each

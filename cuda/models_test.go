@@ -26,6 +26,7 @@ var bothModels = []string{
 	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestGraphUpdate", "TestSequences",
 	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
 	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans",
+	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",
 }
 
 // processT is what a process of one rank knows of itself.

@@ -235,6 +235,7 @@ func (r *prefilledT) all(t *testing.T) {
 	}
 	r.signals(t)
 	r.uneven(t)
+	r.chunks(t)
 }
 
 // signals runs the barrier, a signal and a wait.
@@ -296,5 +297,53 @@ func (r *prefilledT) uneven(t *testing.T) {
 	}
 	if got := r.read(r.rank, dst, uint64(len(want))+8); !bytes.Equal(got[:len(want)], want) || got[len(want)] != 0xa5 {
 		t.Errorf("uneven all_to_all: wrong bytes")
+	}
+}
+
+// chunks runs an all_to_all of one piece that is too large for packets, each way. What
+// lies in staging are packets: an element and the epoch.
+func (r *prefilledT) chunks(t *testing.T) {
+	n := r.g.Size()
+	peer := (r.rank + 1) % n
+	packets, chunk := r.g.sc.Uneven(n)
+	size := packets + 5*uint64(chunk) + 7 // a round more than there are places would wait for the peer
+	if err := r.prefill(dtype.U8); err != nil {
+		t.Fatal(err)
+	}
+	epoch := r.word(r.g.sc.Ctl+kernels.CtlFlagged) + 1
+	packet := binary.LittleEndian.AppendUint32(bytes.Repeat(element(dtype.U8), 4), epoch)
+	src, dst := r.alloc(size), r.alloc(size+8)
+	defer func() {
+		if err := errors.Join(r.w.Free(src), r.w.Free(dst)); err != nil {
+			t.Error(err)
+		}
+	}()
+	own := randomBytes(r.rng, dtype.U8, int(size), false)
+	r.write(r.rank, src, own)
+	r.write(r.rank, dst, bytes.Repeat([]byte{0xa5}, int(size)+8))
+	send, recv := make([]Piece, n), make([]Piece, n)
+	send[peer] = Piece{At: r.w.Addr(r.rank, src), Bytes: size}
+	recv[peer] = Piece{At: r.w.Addr(r.rank, dst), Bytes: size}
+	err := r.one(func(m *Member, s Stream) error {
+		p, err := m.PrepareUneven(send, recv)
+		if err != nil {
+			return err
+		}
+		return p.Enqueue(s)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Repeat(packet, int(size/8)+1)[:size]
+	if got := r.read(r.rank, dst, size+8); !bytes.Equal(got[:size], want) || got[size] != 0xa5 {
+		t.Errorf("uneven all_to_all of %d bytes: wrong bytes", size)
+	}
+	half := r.g.sc.Flagged + uint64(epoch&1)*r.g.sc.FlaggedHalf
+	slot := r.g.sc.FlaggedHalf / uint64(n) &^ 15
+	if got := r.read(peer, half+uint64(r.rank)*slot, uint64(chunk)); !bytes.Equal(got, own[:chunk]) {
+		t.Error("the peer has not got the first chunk")
+	}
+	if got := r.read(r.rank, half+uint64(peer)*slot, uint64(chunk)); !bytes.Equal(got, make([]byte, chunk)) {
+		t.Error("what was taken has not been cleared")
 	}
 }

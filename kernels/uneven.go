@@ -16,9 +16,9 @@ const (
 	unevenChunk   = 64 << 10 // bytes of a chunk at most
 )
 
-// uneven gives up to how many bytes pieces go by packets, and the bytes of the chunks of
+// Uneven gives up to how many bytes pieces go by packets, and the bytes of the chunks of
 // larger ones, which are none where slots are too small for chunks.
-func (sc Scratch) uneven(n int) (packets uint64, chunk uint32) {
+func (sc Scratch) Uneven(n int) (packets uint64, chunk uint32) {
 	slot := sc.slot(LL, n)
 	const counts = 16 * unevenGrid // the last packets of a slot count chunks
 	if slot < counts+16*unevenGrid*UnevenDepth {
@@ -30,7 +30,7 @@ func (sc Scratch) uneven(n int) (packets uint64, chunk uint32) {
 
 // MostUneven is how large a piece of an uneven all_to_all of n ranks may be.
 func MostUneven(n int, sc Scratch) uint64 {
-	packets, chunk := sc.uneven(n)
+	packets, chunk := sc.Uneven(n)
 	if chunk > 0 {
 		return uint64(chunk) * unevenGrid << 30
 	}
@@ -54,7 +54,7 @@ func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
 	l := &Launch{Image: "alltoall_ll", Kernel: "all_to_all_uneven_ll", Algo: LL, Grid: unevenGrid, Block: unevenBlock}
 	a := &l.Args
 	a.N, a.Scratch, a.Half, a.Slot = uint32(n), sc.Flagged, sc.FlaggedHalf, sc.slot(LL, n)
-	a.Region, a.Per = sc.uneven(n)
+	a.Region, a.Per = sc.Uneven(n)
 	most, rounds := MostUneven(n, sc), uint64(0)
 	for r := range n {
 		for _, p := range []struct {
@@ -66,7 +66,7 @@ func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
 				return nil, fail("a piece of %d bytes at %#x %s rank %d ends beyond all addresses", p.bytes, p.at, p.what, r)
 			case r == rank || p.bytes <= a.Region:
 			case p.bytes > most:
-				return nil, fail("a piece of %d bytes %s rank %d, of %d at most in slots of %d: raise GroupOptions.Flagged", p.bytes, p.what, r, most, a.Slot)
+				return nil, fail("a piece of %d bytes %s rank %d: slots of %d bytes take %d (GroupOptions.Flagged)", p.bytes, p.what, r, a.Slot, most)
 			default:
 				chunks := (p.bytes-1)/uint64(a.Per) + 1
 				rounds = max(rounds, (chunks-1)/unevenGrid+1)

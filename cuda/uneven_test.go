@@ -1,0 +1,278 @@
+//go:build linux
+
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// randomSizes makes the sizes of an uneven all_to_all, by sender and receiver: a third of
+// the pieces is empty.
+func randomSizes(rng *rand.Rand, n int, most uint64) [][]uint64 {
+	sizes := make([][]uint64, n)
+	for i := range sizes {
+		for range n {
+			size := uint64(0)
+			if rng.IntN(3) > 0 {
+				size = rng.Uint64N(most)
+			}
+			sizes[i] = append(sizes[i], size)
+		}
+	}
+	return sizes
+}
+
+// unevenT is an uneven all_to_all with known inputs.
+type unevenT struct {
+	r        *rigT
+	g        *Group
+	send     [][]Piece // by rank
+	recv     [][]Piece
+	data     [][][]byte // by sender and receiver
+	src, dst uint64     // areas of all pieces
+}
+
+// newUneven places the pieces of every rank one behind the other, at offsets that shift
+// says, with guards around each that is received.
+func (r *rigT) newUneven(g *Group, sizes [][]uint64, rng *rand.Rand, shift uint64) *unevenT {
+	n := len(sizes)
+	u := &unevenT{r: r, g: g, send: make([][]Piece, n), recv: make([][]Piece, n), data: make([][][]byte, n)}
+	var in, out uint64
+	for i := range n {
+		var a, b uint64
+		for j := range n {
+			a, b = a+sizes[i][j]+shift, b+sizes[j][i]+2*guard+shift
+		}
+		in, out = max(in, a), max(out, b)
+	}
+	src, dst := r.alloc(in+16), r.alloc(out+16)
+	for i := range n {
+		a, b := src, dst
+		for j := range n {
+			d := randomBytes(rng, dtype.U8, int(sizes[i][j]), false)
+			u.data[i] = append(u.data[i], d)
+			u.send[i] = append(u.send[i], Piece{At: r.w.Addr(i, a), Bytes: sizes[i][j]})
+			r.write(i, a, d)
+			u.recv[i] = append(u.recv[i], Piece{At: r.w.Addr(i, b+guard), Bytes: sizes[j][i]})
+			r.write(i, b, bytes.Repeat([]byte{0xa5}, int(sizes[j][i])+2*guard))
+			a, b = a+sizes[i][j]+shift, b+sizes[j][i]+2*guard+shift
+		}
+	}
+	u.src, u.dst = src, dst
+	return u
+}
+
+func (u *unevenT) free() error {
+	return errors.Join(u.r.w.Free(u.src), u.r.w.Free(u.dst))
+}
+
+// check compares what every rank of this process got, guards included.
+func (u *unevenT) check() error {
+	for _, rank := range u.r.local() {
+		for from, p := range u.recv[rank] {
+			got, err := u.r.guarded(rank, uint64(p.At-u.r.w.Addr(rank, 0)), p.Bytes)
+			if err != nil {
+				return fmt.Errorf("rank %d, piece of rank %d: %w", rank, from, err)
+			}
+			if !bytes.Equal(got, u.data[from][rank]) {
+				at := 0
+				for got[at] == u.data[from][rank][at] {
+					at++
+				}
+				return fmt.Errorf("rank %d, piece of rank %d: byte %d of %d is wrong", rank, from, at, p.Bytes)
+			}
+		}
+	}
+	return nil
+}
+
+// runUneven runs an uneven all_to_all of the rig's group.
+func (r *rigT) runUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) error {
+	u := r.newUneven(r.g, sizes, rng, shift)
+	for _, m := range r.g.Members() {
+		p, err := m.PrepareUneven(u.send[m.Index], u.recv[m.Index])
+		if err != nil {
+			return err
+		}
+		if err := p.Enqueue(r.streams[m.Rank.ID]); err != nil {
+			return err
+		}
+	}
+	if err := r.check(); err != nil {
+		return fmt.Errorf("sizes %v: %w", sizes, err)
+	}
+	if err := u.check(); err != nil {
+		return fmt.Errorf("sizes %v: %w", sizes, err)
+	}
+	return u.free()
+}
+
+func TestUnevenAllToAll(t *testing.T) {
+	r := newRigT(t, ranksOf(4))
+	rng := rand.New(rand.NewPCG(3, 3))
+	for round := range 20 {
+		if err := r.runUneven(randomSizes(rng, r.w.Size(), 700), rng, uint64(round%3)); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+}
+
+// TestUnevenSizes runs pieces around the limits of packets and chunks, and of several
+// rounds of chunks, in scratch of the default size and in small scratch.
+func TestUnevenSizes(t *testing.T) {
+	for _, want := range []int{2, 3, 4} {
+		for _, flagged := range []uint64{0, 64 << 10, 16 << 10} {
+			if testing.Short() && (want != 3 || flagged == 64<<10) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d ranks, %d KiB", want, flagged>>10), func(t *testing.T) { testUnevenSizes(t, want, flagged) })
+		}
+	}
+}
+
+func testUnevenSizes(t *testing.T, n int, flagged uint64) {
+	if n > ranksOf(n) {
+		t.Skip("no more processes")
+	}
+	o := WorldOptions{Bytes: 128 << 20, Images: images(t)}
+	var r *rigT
+	if process != nil {
+		drv, w := process.world(t, n, o)
+		r = newRigIn(t, drv, w)
+	} else {
+		drv, devs, share := newDriver(t, n)
+		o.ShareDevice = share
+		r = newRigOn(t, drv, devs, o)
+	}
+	if f, ok := r.drv.(*Fake); ok {
+		f.Jitter(20_000)
+	}
+	small := smallGroup(r.w.shared, n)
+	small.Flagged = flagged
+	g, err := r.w.NewGroup(t.Context(), seqInts(n), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig := r.g
+	r.g = g
+	defer func() {
+		r.g = rig
+		r.meet()
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	packets, chunk := g.sc.Uneven(n)
+	if chunk == 0 {
+		t.Fatal("slots are too small for chunks")
+	}
+	round := uint64(chunk) * 32
+	rng := rand.New(rand.NewPCG(7, uint64(n)+flagged))
+	edges := []uint64{0, 1, 7, 8, 9, 4096, packets - 1, packets, packets + 1, packets + 16, 2*packets + 5, round - 1, round, round + 1,
+		4 * round, 4*round + 3, 9*round + uint64(chunk) + 1, 1<<20 + 1, min(5<<20+11, 40*round)}
+	for i := range 6 {
+		sizes := randomSizes(rng, n, 3)
+		for _, row := range sizes {
+			for d := range row {
+				if rng.IntN(4) > 0 {
+					row[d] = edges[rng.IntN(len(edges))]
+				}
+			}
+		}
+		if i == 0 { // one rank sends much to one, nobody else anything
+			sizes = make([][]uint64, n)
+			for s := range sizes {
+				sizes[s] = make([]uint64, n)
+			}
+			sizes[0][n-1] = 9 * round
+		}
+		if err := r.replayUneven(sizes, rng, []uint64{16, 0, 1, 4}[i%4]); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+	}
+}
+
+// replayUneven runs an uneven all_to_all once, and then three times in a graph.
+func (r *rigT) replayUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) error {
+	u := r.newUneven(r.g, sizes, rng, shift)
+	execs := make([]Exec, r.w.Size())
+	ready := make([]*Prepared, r.w.Size())
+	for _, m := range r.g.Members() { // graphs are made before anything waits for a peer
+		c, s := m.Rank.Ctx, r.streams[m.Rank.ID]
+		p, err := m.PrepareUneven(u.send[m.Index], u.recv[m.Index])
+		if err != nil {
+			return err
+		}
+		if err := r.drv.CaptureBegin(c, s); err != nil {
+			return err
+		}
+		enqueued := p.Enqueue(s)
+		graph, err := r.drv.CaptureEnd(c, s)
+		if err := errors.Join(enqueued, err); err != nil {
+			return err
+		}
+		defer r.drv.GraphDestroy(c, graph)
+		if execs[m.Index], err = r.drv.GraphInstantiate(c, graph); err != nil {
+			return err
+		}
+		defer r.drv.ExecDestroy(c, execs[m.Index])
+		ready[m.Index] = p
+	}
+	for _, m := range r.g.Members() {
+		if err := ready[m.Index].Enqueue(r.streams[m.Rank.ID]); err != nil {
+			return err
+		}
+	}
+	for range 3 {
+		for _, m := range r.g.Members() {
+			if err := r.drv.GraphLaunch(m.Rank.Ctx, execs[m.Index], r.streams[m.Rank.ID]); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(r.check(), u.check()); err != nil {
+		return fmt.Errorf("sizes %v: %w", sizes, err)
+	}
+	return u.free()
+}
+
+// TestUnevenPlans are pieces that no scratch can serve, and sizes that contradict each other.
+func TestUnevenPlans(t *testing.T) {
+	const n = 4
+	sc := kernels.Scratch{FlaggedHalf: 8 << 20}
+	at := func(bytes ...uint64) (t kernels.Table) {
+		for i, b := range bytes {
+			t.Src[i], t.Send[i] = 1<<40, b
+		}
+		return t
+	}
+	for _, c := range []struct {
+		sc   kernels.Scratch
+		t    kernels.Table
+		want string
+	}{
+		{sc, at(0, 1<<63), "slots of 2097152 bytes take"},
+		{sc, at(0, math.MaxUint64-3), "ends beyond all addresses"},
+		{sc, at(0, math.MaxUint64), "ends beyond all addresses"},
+		{sc, at(3), "sends itself 3 bytes and expects 0"},
+		{kernels.Scratch{FlaggedHalf: 4096}, at(0, 513), "slots of 1024 bytes take 512 (GroupOptions.Flagged)"},
+		{sc, at(0, 0, 0, 5<<40), ""},
+		{sc, at(0, 8, 0, 9), ""},
+		{kernels.Scratch{FlaggedHalf: 4096}, at(0, 512), ""},
+	} {
+		_, err := kernels.PlanUneven(c.t, n, 0, c.sc)
+		var plan *kernels.PlanError
+		if c.want == "" && err != nil || c.want != "" && (!errors.As(err, &plan) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.t.Send[:n], err, c.want)
+		}
+	}
+}
