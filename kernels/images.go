@@ -87,8 +87,8 @@ func (m *Manifest) Names() []string {
 }
 
 // UsesMulticast says whether an image holds kernels that use multicast, which nothing loads
-// unless it is asked for (cuda.WorldOptions.Multicast). They need sm_90 and have no machine
-// code: they were never assembled, and never run.
+// unless it is asked for (cuda.WorldOptions.Multicast). They need sm_90 and never ran. They
+// may do without machine code: where they were made there was no ptxas to assemble them.
 func UsesMulticast(image string) bool { return strings.HasSuffix(image, "_multicast") }
 
 // Load gives the bytes to load on a device: the machine code when the image has
