@@ -47,8 +47,8 @@ func (w *World) aborted(group, rank int, reason string) {
 type TimeoutError struct {
 	Rank    int    // group rank that waited
 	Peer    int    // group rank it waited for
-	Op      string // what waited, as kernels.Collective names it; "wait", "barrier on a channel"; empty where it is not known
-	Channel int    // of Wait and BarrierOn, the word of WaitValue; 0 for collectives
+	Op      string // what waited, as kernels.Collective names it; "wait", "barrier on a channel", "wait for a value"; empty where it is not known
+	Channel int    // of Wait and BarrierOn, or the word of WaitValue; 0 for collectives
 	Block   int    // block of the kernel
 	Seq     uint32 // Args.Seq of the launch
 	Elapsed time.Duration
@@ -69,6 +69,9 @@ func (e *TimeoutError) Error() string {
 	}
 	if kind.signals() {
 		where = fmt.Sprintf("channel %d", e.Channel)
+	}
+	if kind == callWaitValue {
+		where = fmt.Sprintf("word %d", e.Channel)
 	}
 	return fmt.Sprintf("%v: in %s rank %d waited %v for rank %d (%s, call %d of the group)", ErrTimeout, what, e.Rank, e.Elapsed.Round(time.Millisecond), e.Peer, where, n)
 }

@@ -16,9 +16,10 @@ const (
 type callKind uint32
 
 const (
-	callSignal callKind = 13 + iota
+	callSignal callKind = 12 + iota
 	callWait
 	callMeet
+	callWaitValue
 )
 
 func kindOf(c kernels.Collective) callKind { return callKind(c) + 1 }
@@ -32,7 +33,7 @@ func (k callKind) String() string {
 	case k == 0:
 		return ""
 	case k >= callSignal:
-		return [...]string{"signal", "wait", "barrier on a channel"}[k-callSignal]
+		return [...]string{"signal", "wait", "barrier on a channel", "wait for a value"}[k-callSignal]
 	}
 	return kernels.Collective(k - 1).String()
 }

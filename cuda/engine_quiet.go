@@ -183,12 +183,16 @@ const hearing = 50 * time.Millisecond
 // endWaits lets this rank's streams go on in a broken group. Callers repeat it, for it
 // does nothing while other processes may not have heard of the break.
 func (m *Member) endWaits() error {
-	if m.Rank.World.control != nil && m.Err() != nil {
-		if at := m.brokenAt.Load(); at == nil || time.Since(*at) < hearing {
-			return nil
-		}
+	if m.Err() != nil && !m.heard() {
+		return nil
 	}
 	return m.release()
+}
+
+// heard says that the other processes of a broken group can have heard of the break.
+func (m *Member) heard() bool {
+	at := m.brokenAt.Load()
+	return m.Rank.World.control == nil || at != nil && time.Since(*at) >= hearing
 }
 
 // release sets all flags of this rank, which lets its streams go on.

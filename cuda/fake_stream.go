@@ -286,6 +286,9 @@ func (f *Fake) EventQuery(_ Ctx, e Event) (bool, error) {
 	}
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
+	if ev.in != nil {
+		return false, &Error{Call: "cuEventQuery", Code: 907, Name: "CUDA_ERROR_CAPTURED_EVENT", Text: "the event was last recorded in a capture"}
+	}
 	if ev.mark == nil {
 		return true, f.call()
 	}

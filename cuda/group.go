@@ -27,6 +27,7 @@ type Group struct {
 	tuning  kernels.Tuning
 	// Staging of collectives by copy engines: two halves of one slot per rank.
 	staging, stageSlot uint64
+	pad, padBytes      uint64
 
 	mc          *multicast // nil if the group has none
 	noMulticast error      // why, where it was asked for
@@ -39,6 +40,7 @@ type GroupOptions struct {
 	Region  uint64        // bytes of each of the four regions of flagless packets; 0 is 32 MiB
 	Flagged uint64        // bytes of each half for flagged packets; 0 is 8 MiB
 	Staging uint64        // bytes of staging for collectives by copy engines; 0 is none
+	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
 	// Calibration chooses the protocols by the size of the group; nil is the defaults.
 	// Every rank of a group needs an equal one: compare Digest.
 	Calibration *kernels.Calibration
@@ -53,7 +55,7 @@ type GroupOptions struct {
 // whose groups have different digests must not meet: they might choose different
 // protocols for one collective.
 func (o *GroupOptions) Digest() string {
-	text := fmt.Sprintf("%d %d %d %s", o.Region, o.Flagged, o.Staging, o.Calibration.Digest())
+	text := fmt.Sprintf("%d %d %d %d %s", o.Region, o.Flagged, o.Staging, o.Pad, o.Calibration.Digest())
 	if o.Tuning != nil {
 		text += fmt.Sprintf(" %+v", *o.Tuning)
 	}
@@ -80,6 +82,7 @@ type Member struct {
 	bounce      Ptr
 	bounceBytes uint64
 	eager       eager
+	pad         padWatch
 	hostMu      sync.Mutex // host may go away while another goroutine aborts
 	broken      atomic.Pointer[error]
 	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.
@@ -106,7 +109,11 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 		}
 		seen[r] = true
 	}
-	g := &Group{world: w, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks)), rankOrder: o.RankOrder}
+	padBytes, err := padSize(o.Pad)
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{world: w, padBytes: padBytes, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks)), rankOrder: o.RankOrder}
 	if o.Tuning != nil {
 		g.tuning = *o.Tuning
 	}
@@ -134,7 +141,7 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 	for _, a := range []struct {
 		at    *uint64
 		bytes uint64
-	}{{&g.sc.Ctl, kernels.CtlBytes}, {&g.sc.Poisoned, 4 * g.sc.Region}, {&g.sc.Flagged, 2 * g.sc.FlaggedHalf}} {
+	}{{&g.sc.Ctl, kernels.CtlBytes}, {&g.sc.Poisoned, 4 * g.sc.Region}, {&g.sc.Flagged, 2 * g.sc.FlaggedHalf}, {&g.pad, g.padBytes}} {
 		if *a.at, err = w.Alloc(a.bytes, 4096); err != nil {
 			return nil, fmt.Errorf("group of %d ranks: %w", len(ranks), err)
 		}
@@ -189,6 +196,9 @@ func (g *Group) join(r *Rank, index int, timeout uint64) error {
 		return err
 	}
 	g.members = append(g.members, m)
+	if err := m.openPad(); err != nil {
+		return err
+	}
 	m.bounceBytes = g.sc.FlaggedHalf / 2
 	if m.bounce, err = g.world.drv.MemAlloc(r.Ctx, m.bounceBytes); err != nil {
 		return err
@@ -203,11 +213,14 @@ func (g *Group) join(r *Rank, index int, timeout uint64) error {
 
 // clear readies a member's own pages. Peers must not run the group's kernels meanwhile.
 func (m *Member) clear() error {
+	if err := m.quietPad(); err != nil {
+		return err
+	}
 	d, w, sc, r := m.Rank.World.drv, m.Group.world, m.Group.sc, m.Rank
 	for _, f := range []struct {
 		off, bytes uint64
 		v          uint32
-	}{{sc.Ctl, kernels.CtlBytes, 0}, {sc.Poisoned, 4 * sc.Region, kernels.Poison}, {sc.Flagged, 2 * sc.FlaggedHalf, 0},
+	}{{sc.Ctl, kernels.CtlBytes, 0}, {sc.Poisoned, 4 * sc.Region, kernels.Poison}, {sc.Flagged, 2 * sc.FlaggedHalf, 0}, {m.Group.pad, m.Group.padBytes, 0},
 		{sc.Ctl + quietCredit, StagingParts * quietRow, 1}} {
 		if err := d.Memset32(r.Ctx, r.setup, w.Addr(r.ID, f.off), f.v, f.bytes/4); err != nil {
 			return err
@@ -290,7 +303,7 @@ func (g *Group) Close() error {
 	g.world.mu.Unlock()
 	errs := []error{g.mc.close()}
 	for _, m := range g.members {
-		errs = append(errs, m.closeEngine(), m.closeEager())
+		errs = append(errs, m.closeEngine(), m.closePad(), m.closeEager())
 		if m.bounce != 0 {
 			errs = append(errs, g.world.drv.MemFree(m.Rank.Ctx, m.bounce))
 			m.bounce = 0

@@ -27,6 +27,7 @@ var bothModels = []string{
 	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
 	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans",
 	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",
+	"TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings",
 }
 
 // processT is what a process of one rank knows of itself.

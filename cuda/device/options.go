@@ -168,5 +168,5 @@ func flagged(g cuda.GroupOptions) uint64 {
 func groupBytes(g cuda.GroupOptions) uint64 {
 	const page = 64 << 10
 	up := func(n uint64) uint64 { return (n + page - 1) / page * page }
-	return page + up(4*region(g)) + up(2*flagged(g)) + up(g.Staging) + 4*page
+	return page + up(4*region(g)) + up(2*flagged(g)) + up(g.Staging) + up(g.Pad) + 4*page
 }

@@ -1,0 +1,182 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// A stream's wait for a word has no end of its own. The host keeps a list of those that
+// were enqueued and not yet passed, and a goroutine that looks at it while it is not
+// empty. Events say where a stream is: one before the wait, from which on the deadline
+// runs, and one behind it. A wait that is to end without its peer gets its value from the
+// host, by a stream that never waits, again and again until the stream has gone on: waits
+// of other values may be for the same word.
+
+// padWait is a wait that the host watches.
+type padWait struct {
+	from, word int
+	at         Ptr
+	v          uint32
+	come, gone Work      // events before and behind the wait
+	since      time.Time // when the host saw that the stream had come to it
+}
+
+// padWatch is a member's list.
+type padWatch struct {
+	mu      sync.Mutex
+	list    []*padWait
+	running bool
+	idle    sync.Cond // nothing is running
+	rescue  Stream    // never waits
+	heeded  time.Time // when the device's abort word was read last
+}
+
+func (m *Member) openPad() error {
+	m.pad.idle.L = &m.pad.mu
+	var err error
+	m.pad.rescue, err = m.Rank.World.drv.StreamCreate(m.Rank.Ctx)
+	return err
+}
+
+// quietPad waits until streams have passed all watched waits, and for what was written to
+// let them pass.
+func (m *Member) quietPad() error {
+	k := &m.pad
+	k.mu.Lock()
+	for k.running {
+		k.idle.Wait()
+	}
+	k.mu.Unlock()
+	return m.Rank.World.drv.StreamSync(m.Rank.Ctx, k.rescue)
+}
+
+// closePad ends the watch. A stream that is still to come to a wait comes to it first.
+func (m *Member) closePad() error {
+	k := &m.pad
+	if k.rescue == 0 {
+		return nil
+	}
+	k.mu.Lock()
+	if k.running {
+		m.abort(errors.New("the group was closed before a stream had passed a wait for a word of its pad"))
+	}
+	k.mu.Unlock()
+	err := errors.Join(m.quietPad(), m.Rank.World.drv.StreamDestroy(m.Rank.Ctx, k.rescue))
+	k.rescue = 0
+	return err
+}
+
+// watched enqueues a wait and has it watched.
+func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
+	d, c := m.Rank.World.drv, m.Rank.Ctx
+	w := &padWait{from: from, word: word, at: at, v: v}
+	forget := func(err error) error {
+		w.come.free()
+		w.gone.free()
+		return err
+	}
+	var err error
+	if w.come, err = m.newWork(); err != nil {
+		return forget(err)
+	}
+	if w.gone, err = m.newWork(); err != nil {
+		return forget(err)
+	}
+	if err := d.EventRecord(c, w.come.e.ev, s); err != nil {
+		return forget(err)
+	}
+	if _, err := w.come.Done(); err != nil { // in a capture
+		return forget(fmt.Errorf("a stream that may wait for a value: %w", err))
+	}
+	if err := d.StreamWait32(c, s, at, v); err != nil {
+		return forget(err)
+	}
+	if err := d.EventRecord(c, w.gone.e.ev, s); err != nil {
+		// It is in the stream, and cannot be watched.
+		m.Abort(err)
+		return errors.Join(forget(err), d.StreamWrite32(c, m.pad.rescue, at, v))
+	}
+	k := &m.pad
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = append(k.list, w)
+	if !k.running {
+		k.running = true
+		go m.watch()
+	}
+	return nil
+}
+
+// watch looks at the list until it is empty.
+func (m *Member) watch() {
+	k := &m.pad
+	const least = 20 * time.Microsecond
+	for pause := least; ; pause = min(2*pause, time.Millisecond) {
+		k.mu.Lock()
+		list := slices.Clone(k.list)
+		k.mu.Unlock()
+		left := m.look(list)
+		if len(left) < len(list) {
+			pause = least // things move
+		}
+		k.mu.Lock()
+		k.list = append(left, k.list[len(list):]...) // others may have come meanwhile
+		if len(k.list) == 0 {
+			k.running = false
+			k.idle.Broadcast()
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Unlock()
+		time.Sleep(pause)
+	}
+}
+
+// look gives the waits of the list that are not over, and ends those that have to.
+func (m *Member) look(list []*padWait) (left []*padWait) {
+	broken := m.heed()
+	for _, w := range list {
+		if gone, err := w.gone.Done(); gone || err != nil {
+			w.come.free() // an error is the device's, which all other calls report
+			w.gone.free()
+			continue
+		}
+		left = append(left, w)
+		if w.since.IsZero() {
+			if come, _ := w.come.Done(); come {
+				w.since = time.Now()
+			}
+			continue
+		}
+		if waited := time.Since(w.since); !broken && m.timeout != 0 && waited > time.Duration(m.timeout) {
+			e := m.late(w.from, m.number(callWaitValue, 0), waited)
+			e.Channel = w.word
+			m.Abort(e)
+			broken = true
+		}
+		if broken && m.heard() {
+			m.Rank.World.drv.StreamWrite32(m.Rank.Ctx, m.pad.rescue, w.at, w.v) // if it fails, the next time
+		}
+	}
+	return left
+}
+
+// heed says whether the group is broken. A peer's kernel that gives up writes that into
+// the device's memory only, and where no kernel waits nobody else looks there.
+func (m *Member) heed() bool {
+	const often = 5 * time.Millisecond
+	k := &m.pad
+	if m.Err() == nil && time.Since(k.heeded) > often {
+		var b [4]byte
+		if err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, k.rescue, b[:], m.ctl+kernels.CtlAbort); err == nil && b[0] != 0 {
+			m.fail(fmt.Errorf("%w by a peer", ErrAborted))
+		}
+		k.heeded = time.Now()
+	}
+	return m.Err() != nil
+}

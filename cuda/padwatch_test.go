@@ -1,0 +1,183 @@
+//go:build linux
+
+package cuda
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// idlePad fails the test if the watch does not end.
+func (r *rigT) idlePad(m *Member) {
+	r.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- m.quietPad() }()
+	select {
+	case err := <-done:
+		r.must(err)
+	case <-time.After(10 * time.Second):
+		r.t.Fatal("the watch goes on")
+	}
+}
+
+// shortGroup is a group of all ranks with a short deadline.
+func (r *rigT) shortGroup(timeout time.Duration) *Group {
+	r.t.Helper()
+	o := smallGroup(r.w.shared, r.w.Size())
+	o.Timeout = timeout
+	g := got(r.w.NewGroup(r.t.Context(), seqInts(r.w.Size()), o))(r.t)
+	r.t.Cleanup(func() { r.must(g.Close()) })
+	return g
+}
+
+// TestWaitValueTimeout waits for a word that nobody writes, and on channels that nobody
+// signals: each ends with an error that names all there is to name, the device works on,
+// and the group does when it is joined anew.
+func TestWaitValueTimeout(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	const timeout = 100 * time.Millisecond
+	for _, c := range []struct {
+		name, op string
+		channel  int
+		wait     func(m *Member, s Stream) error
+	}{
+		{"value", "wait for a value", 77, func(m *Member, s Stream) error { return m.WaitValue(s, 1, 77, 5) }},
+		{"two values of a word", "wait for a value", 8, func(m *Member, s Stream) error {
+			return errors.Join(m.WaitValue(s, 1, 8, 1<<30), m.WaitValue(s, 1, 8, 1<<31-1), m.WaitValue(s, 1, 9, 1))
+		}},
+		{"wait", "wait", 59, func(m *Member, s Stream) error { return m.Wait(s, 59, 1) }},
+		{"barrier", "barrier on a channel", 3, func(m *Member, s Stream) error { return m.BarrierOn(s, 3, 1) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRigT(t, 2)
+			g := r.shortGroup(timeout)
+			m, s := g.Members()[0], r.streams[0]
+			start := time.Now()
+			r.must(c.wait(m, s))
+			if err := r.drv.StreamSync(m.Rank.Ctx, s); err != nil { // whoever waits for the stream goes on
+				t.Fatal(err)
+			}
+			if d := time.Since(start); d < timeout || d > timeout+time.Second {
+				t.Errorf("it took %v", d)
+			}
+			var te *TimeoutError
+			err := m.Check(t.Context(), s)
+			if !errors.As(err, &te) || te.Op != c.op || te.Channel != c.channel || te.Rank != 0 || te.Peer != 1 || te.Elapsed < timeout || !errors.Is(err, ErrTimeout) {
+				t.Fatalf("got %v, %+v", err, te)
+			}
+			if text := te.Error(); !strings.Contains(text, "in "+c.op+" rank 0 waited") || !strings.Contains(text, " for rank 1 (") {
+				t.Error(text)
+			}
+			if err := m.WaitValue(s, 1, 0, 1); !errors.Is(err, ErrTimeout) {
+				t.Errorf("a broken group waits: %v", err)
+			}
+			r.must(g.Rejoin(t.Context()))
+			if v := r.words(m, got(m.Pad(0))(t)); v[77] != 0 || v[8] != 0 {
+				t.Error("the pad is not clear")
+			}
+			// The same again, with a peer.
+			r.must(m.WaitValue(s, 1, 77, 5), g.Members()[1].WriteValue(r.streams[1], 0, 77, 6))
+			r.must(g.Members()[0].BarrierOn(s, 3), g.Members()[1].BarrierOn(r.streams[1], 3))
+			r.must(m.Check(t.Context(), s), g.Members()[1].Check(t.Context(), r.streams[1]))
+			r.idlePad(m)
+			if m.pad.running || len(m.pad.list) > 0 {
+				t.Error("the watch has something left")
+			}
+		})
+	}
+}
+
+// The deadline runs from when the stream has come to the wait, not from the call.
+func TestWaitValueBehindWork(t *testing.T) {
+	const timeout = 150 * time.Millisecond
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	r := newRigT(t, 2)
+	long := r.shortGroup(10 * time.Second)
+	g := r.shortGroup(timeout)
+	m, s := g.Members()[0], r.streams[0]
+	r.must(long.Members()[0].Wait(s, 0, 1), m.WaitValue(s, 1, 0, 1))
+	time.Sleep(2 * timeout)
+	if err := m.Err(); err != nil {
+		t.Fatalf("it timed out before it began: %v", err)
+	}
+	r.must(g.Members()[1].WriteValue(r.streams[1], 0, 0, 1), r.drv.StreamSync(r.w.Rank(1).Ctx, r.streams[1]), long.Members()[1].Signal(r.streams[1], 0, 0))
+	r.must(m.Check(t.Context(), s), long.Members()[0].Check(t.Context(), s))
+}
+
+// TestWaitValueAborted ends waits for words when the group ends: by this rank, by a peer
+// of this process, and by a peer's kernel, which tells nobody but the devices.
+func TestWaitValueAborted(t *testing.T) {
+	if process != nil {
+		t.Skip("two ranks in one process")
+	}
+	why := errors.New("enough")
+	for _, c := range []struct {
+		name  string
+		end   func(r *rigT, g *Group) error
+		cause error
+	}{
+		{"own", func(_ *rigT, g *Group) error { g.Members()[0].Abort(why); return nil }, why},
+		{"peer", func(_ *rigT, g *Group) error { g.Members()[1].Abort(why); return nil }, ErrAborted},
+		{"peer's kernel", func(r *rigT, g *Group) error {
+			for _, m := range g.Members() { // as a kernel does that has waited too long
+				if err := r.drv.Memset32(m.Rank.Ctx, r.streams[1], m.ctl, 1, 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, ErrAborted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRigT(t, 2)
+			g := r.shortGroup(20 * time.Second)
+			m, s := g.Members()[0], r.streams[0]
+			r.must(m.WaitValue(s, 1, 4, 1), m.WaitValue(s, 1, 5, 1))
+			time.Sleep(10 * time.Millisecond)
+			if ok, err := r.drv.StreamQuery(m.Rank.Ctx, s); ok || err != nil {
+				t.Fatal("it does not wait", err)
+			}
+			start := time.Now()
+			r.must(c.end(r, g), r.drv.StreamSync(m.Rank.Ctx, s))
+			if d := time.Since(start); d > time.Second {
+				t.Errorf("it took %v", d)
+			}
+			if err := m.Check(t.Context(), s); !errors.Is(err, ErrAborted) || !errors.Is(err, c.cause) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A group that is closed while a stream waits lets it go on.
+func TestWaitValueClosed(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	r := newRigT(t, 2)
+	o := smallGroup(r.w.shared, 2)
+	o.Timeout = -1
+	g := got(r.w.NewGroup(t.Context(), []int{0, 1}, o))(t)
+	r.must(g.Members()[0].WaitValue(r.streams[0], 1, 0, 1), g.Close(), r.drv.StreamSync(r.w.Rank(0).Ctx, r.streams[0]))
+}
+
+// A capture takes no wait for a value: in a replay it would be over at once.
+func TestWaitValueCaptured(t *testing.T) {
+	if process != nil || *onGPU {
+		t.Skip("the driver ends a capture for that")
+	}
+	r := newRigT(t, 2)
+	m, s := r.g.Members()[0], r.streams[0]
+	r.must(r.drv.CaptureBegin(m.Rank.Ctx, s))
+	var captured *Error
+	if err := m.WaitValue(s, 1, 0, 1); !errors.As(err, &captured) || captured.Code != 907 {
+		t.Errorf("got %v", err)
+	}
+	r.must(r.drv.GraphDestroy(m.Rank.Ctx, got(r.drv.CaptureEnd(m.Rank.Ctx, s))(t)))
+	r.idlePad(m)
+}
