@@ -127,12 +127,21 @@ func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops [
 	if err != nil {
 		return Work{}, err
 	}
+	if err := m.order.begin(s); err != nil {
+		w.free()
+		return Work{}, err
+	}
 	if p.num != 0 {
 		m.last.Store(p.num)
 	}
 	words := p.cmds.On(s)
 	words[p.event] = uint64(w.e.ev)
 	if err := m.Rank.World.drv.Run(m.Rank.Ctx, words); err != nil {
+		m.order.failed()
+		w.free()
+		return Work{}, err
+	}
+	if err := m.order.end(s); err != nil {
 		w.free()
 		return Work{}, err
 	}

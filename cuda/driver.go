@@ -123,6 +123,8 @@ type Driver interface {
 
 	CaptureBegin(c Ctx, s Stream) error
 	CaptureEnd(c Ctx, s Stream) (Graph, error)
+	// StreamCapture is the number of the capture that s is part of, 0 for none.
+	StreamCapture(c Ctx, s Stream) (uint64, error)
 	// GraphInstantiate makes a graph executable. Nodes keep the priorities of the streams
 	// that they were captured from.
 	GraphInstantiate(c Ctx, g Graph) (Exec, error)
@@ -138,6 +140,15 @@ type Driver interface {
 
 	// Close releases what the driver value itself holds. Objects must be gone before.
 	Close() error
+
+	// shared is what this package keeps for a driver. Drivers are made by this package;
+	// others wrap them.
+	shared() *shared
+}
+
+// shared is what all worlds on a driver have in common.
+type shared struct {
+	streams streamWatch
 }
 
 // FuncInfo is what a kernel needs on a multiprocessor.

@@ -27,6 +27,7 @@ type Fake struct {
 	objects   map[uint64]any
 	noFDs     bool
 	fabric    fakeFabric
+	common    shared
 	apart     map[[2]int]bool // pairs of devices without access
 	multicast fakeMulticast
 	callbacks []func(args []uint64) error // what RegisterCall took
@@ -36,6 +37,7 @@ type Fake struct {
 	failErr   error
 	jitter    atomic.Int64 // nanoseconds a poll may sleep
 	rng       atomic.Uint64
+	captures  atomic.Uint64
 }
 
 // NewFake gives a driver with that many devices, all of which can access each other.
@@ -159,6 +161,8 @@ func fakeDrop[T any](f *Fake, call string, h uint64) (T, error) {
 	}
 	return o, err
 }
+
+func (f *Fake) shared() *shared { return &f.common }
 
 // Close does nothing: a fake has no library to let go.
 func (f *Fake) Close() error { return nil }

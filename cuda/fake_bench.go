@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -26,6 +27,9 @@ func fakeBench(name string, buf []byte) (func() error, error, bool) {
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(buf[at:]) }
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(buf[at:]) }
 	switch name {
+	case "delay":
+		d := time.Duration(u64(0))
+		return func() error { time.Sleep(d); return nil }, nil, true
 	case "fill":
 		return func() error { return fakeFill(u64(0), u64(8), dtype.DType(u32(16)), u32(20), u32(24)) }, nil, true
 	case "check":

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // fakeGraph is captured work: items of several lanes in capture order.
 type fakeGraph struct {
+	id      uint64
+	ended   atomic.Bool
 	ops     []fakeOp
 	streams []*fakeStream
 }
@@ -27,7 +30,7 @@ func (f *Fake) CaptureBegin(_ Ctx, s Stream) error {
 	if st.graph != nil {
 		return invalid("cuStreamBeginCapture", "the stream is capturing already")
 	}
-	st.graph, st.lane = &fakeGraph{streams: []*fakeStream{st}}, 0
+	st.graph, st.lane = &fakeGraph{id: f.captures.Add(1), streams: []*fakeStream{st}}, 0
 	return nil
 }
 
@@ -48,6 +51,7 @@ func (f *Fake) CaptureEnd(_ Ctx, s Stream) (Graph, error) {
 	if lane != 0 {
 		return 0, &Error{Call: "cuStreamEndCapture", Code: 903, Name: "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", Text: "the capture began in another stream"}
 	}
+	g.ended.Store(true)
 	for _, k := range g.streams {
 		k.mu.Lock()
 		k.graph = nil
@@ -58,6 +62,20 @@ func (f *Fake) CaptureEnd(_ Ctx, s Stream) (Graph, error) {
 			Text: fmt.Sprintf("%d items of the stream that joined the capture as number %d are waited for by nobody", lost, lane)}
 	}
 	return Graph(f.put(g)), nil
+}
+
+// StreamCapture numbers captures from 1.
+func (f *Fake) StreamCapture(_ Ctx, s Stream) (uint64, error) {
+	st, err := f.stream("cuStreamGetCaptureInfo", s)
+	if err != nil {
+		return 0, err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.graph == nil {
+		return 0, nil
+	}
+	return st.graph.id, nil
 }
 
 // unjoined returns the first lane with work that the end of lane 0 does not wait for, and

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -127,15 +128,16 @@ func (f *Fake) StreamCreateUrgent(c Ctx) (Stream, error) { return f.StreamCreate
 
 // StreamDestroy lets the stream finish and ends it.
 func (f *Fake) StreamDestroy(_ Ctx, s Stream) error {
+	left := f.common.streams.destroying(s)
 	st, err := fakeDrop[*fakeStream](f, "cuStreamDestroy", uint64(s))
 	if err != nil {
-		return err
+		return errors.Join(left, err)
 	}
 	st.mu.Lock()
 	st.stop = true
 	st.cond.Broadcast()
 	st.mu.Unlock()
-	return f.call()
+	return errors.Join(left, f.call())
 }
 
 func (f *Fake) stream(call string, s Stream) (*fakeStream, error) {
@@ -166,7 +168,8 @@ func (f *Fake) StreamQuery(_ Ctx, s Stream) (bool, error) {
 }
 
 // StreamWait holds the stream until the event's last recording. Waiting for an
-// event of a capture joins that capture.
+// event of a capture joins that capture. As with the driver a capture waits for its own
+// events only.
 func (f *Fake) StreamWait(_ Ctx, s Stream, e Event) error {
 	st, err := f.stream("cuStreamWaitEvent", s)
 	if err != nil {
@@ -179,6 +182,15 @@ func (f *Fake) StreamWait(_ Ctx, s Stream, e Event) error {
 	ev.mu.Lock()
 	mark, in := ev.mark, ev.in
 	ev.mu.Unlock()
+	if in != nil && in.ended.Load() {
+		return &Error{Call: "cuStreamWaitEvent", Code: 907, Name: "CUDA_ERROR_CAPTURED_EVENT", Text: "the event was recorded in a capture that has ended"}
+	}
+	st.mu.Lock()
+	within := st.graph
+	st.mu.Unlock()
+	if within != nil && within != in && mark != nil {
+		return &Error{Call: "cuStreamWaitEvent", Code: 905, Name: "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", Text: "the event was not recorded in the stream's capture"}
+	}
 	if in != nil {
 		st.mu.Lock()
 		if st.graph == nil {

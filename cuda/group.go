@@ -25,6 +25,7 @@ type Group struct {
 	offs    []uint64 // symmetric allocations
 	members []*Member
 	tuning  kernels.Tuning
+	many    bool // GroupOptions.ManyStreams
 	// Staging of collectives by copy engines: two halves of one slot per rank.
 	staging, stageSlot uint64
 	pad, padBytes      uint64
@@ -49,6 +50,12 @@ type GroupOptions struct {
 	// protocol, so that its bits do not depend on how it was made. All protocols do but
 	// multicast, which then does not serve sums.
 	RankOrder bool
+	// ManyStreams says that a rank's calls will come in several streams by turns, or in
+	// captures beside others. Each is followed by an event then, which takes the host about
+	// as long as a third of a launch. Without it a group does so from its first change of
+	// streams on; that change waits for all that the caller has enqueued in the stream of
+	// the call before.
+	ManyStreams bool
 }
 
 // Digest identifies what plans depend on besides the program and the tensors. Ranks
@@ -83,8 +90,13 @@ type Member struct {
 	bounceBytes uint64
 	eager       eager
 	pad         padWatch
-	hostMu      sync.Mutex // host may go away while another goroutine aborts
-	broken      atomic.Pointer[error]
+	planMu      sync.Mutex // plans may need more of the engine's events
+	order       turns      // of collectives
+	orderMu     sync.Mutex
+	// channels has the orders of user channels, made when they are first used.
+	channels map[direction]*turns
+	hostMu   sync.Mutex // host may go away while another goroutine aborts
+	broken   atomic.Pointer[error]
 	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.
 	brokenAt atomic.Pointer[time.Time]
 }
@@ -113,7 +125,7 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{world: w, padBytes: padBytes, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks)), rankOrder: o.RankOrder}
+	g := &Group{world: w, padBytes: padBytes, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks)), rankOrder: o.RankOrder, many: o.ManyStreams}
 	if o.Tuning != nil {
 		g.tuning = *o.Tuning
 	}
@@ -188,6 +200,7 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 
 func (g *Group) join(r *Rank, index int, timeout uint64) error {
 	m := &Member{Group: g, Rank: r, Index: index, timeout: timeout, ctl: g.world.Addr(r.ID, g.sc.Ctl)}
+	m.order.m, m.order.many = m, g.many
 	for k := range g.ranks {
 		m.peer[k] = uint64(g.world.Addr(g.ranks[(index+k)%len(g.ranks)], 0))
 	}
@@ -226,6 +239,7 @@ func (m *Member) clear() error {
 			return err
 		}
 	}
+	m.eachTurns(func(t *turns) error { t.reset(); return nil })
 	clear(hostBytes(m.host, hostPageBytes))
 	m.broken.Store(nil)
 	m.brokenAt.Store(nil)
@@ -308,6 +322,7 @@ func (g *Group) Close() error {
 			errs = append(errs, g.world.drv.MemFree(m.Rank.Ctx, m.bounce))
 			m.bounce = 0
 		}
+		errs = append(errs, m.eachTurns((*turns).close))
 		m.hostMu.Lock()
 		if m.host != 0 {
 			errs = append(errs, g.world.drv.HostFree(m.Rank.Ctx, m.host))
@@ -355,5 +370,11 @@ func (m *Member) userChannel(s Stream, kind callKind, kernel string, channel int
 	if err := m.channel(&c, Main, kind, kernel, chanUser+channel, mask); err != nil {
 		return err
 	}
-	return m.Rank.World.drv.Run(m.Rank.Ctx, c.On(s))
+	var orders []*turns
+	for _, waits := range []bool{false, true} { // a barrier does both
+		if kind == callMeet || waits == (kind == callWait) {
+			orders = append(orders, m.turnsOf(direction{channel, waits}))
+		}
+	}
+	return m.inTurn(s, func() error { return m.Rank.World.drv.Run(m.Rank.Ctx, c.On(s)) }, orders...)
 }

@@ -11,6 +11,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -117,6 +118,11 @@ func in(c Ctx, call string, f func() C.int) error {
 
 func (lib) Close() error { return nil }
 
+// libShared is one for the process, as the library is.
+var libShared shared
+
+func (lib) shared() *shared { return &libShared }
+
 func (lib) Version() (int, error) {
 	var v C.int
 	err := check("cuDriverGetVersion", C.cc_version(&v))
@@ -208,7 +214,8 @@ func createStream(c Ctx, priority C.int) (Stream, error) {
 }
 
 func (lib) StreamDestroy(c Ctx, s Stream) error {
-	return in(c, "cuStreamDestroy", func() C.int { return C.cc_stream_destroy(C.handle(s)) })
+	left := libShared.streams.destroying(s)
+	return errors.Join(left, in(c, "cuStreamDestroy", func() C.int { return C.cc_stream_destroy(C.handle(s)) }))
 }
 
 func (lib) StreamSync(c Ctx, s Stream) error {

@@ -110,6 +110,19 @@ func (lib) CaptureEnd(c Ctx, s Stream) (Graph, error) {
 	return Graph(g), err
 }
 
+func (lib) StreamCapture(c Ctx, s Stream) (uint64, error) {
+	var status C.int
+	var id C.uint64_t
+	err := in(c, "cuStreamGetCaptureInfo", func() C.int { return C.cc_stream_capture(C.handle(s), &status, &id, nil, nil, nil) })
+	switch {
+	case err != nil || status == 0:
+		return 0, err
+	case status != 1: // invalidated: nothing more can be added to it
+		return ^uint64(0), nil
+	}
+	return uint64(id), nil
+}
+
 func (lib) GraphInstantiate(c Ctx, g Graph) (Exec, error) {
 	const useNodePriority = 8 // else all nodes get the priority of the stream that the graph is launched in
 	var x C.handle

@@ -53,8 +53,15 @@ type Prepared struct {
 }
 
 // Prepare plans op for this member: kernel, grid and arguments. The plan is the
-// same on every rank.
+// same on every rank. Several threads may prepare calls; enqueueing what one of them
+// prepared is another's right, too.
 func (m *Member) Prepare(op Op) (*Prepared, error) {
+	m.planMu.Lock()
+	defer m.planMu.Unlock()
+	return m.prepare(op)
+}
+
+func (m *Member) prepare(op Op) (*Prepared, error) {
 	if op.Kind == kernels.Barrier {
 		return m.prepareBarrier()
 	}
@@ -213,25 +220,43 @@ func (m *Member) inArena(op Op, t Tensor) error {
 func (p *Prepared) Launch() *kernels.Launch { return p.l }
 
 // Enqueue launches the collective on a stream of the member's rank. It does not wait.
+// The group's calls on a rank follow each other in the order of these calls, whatever
+// streams they are in: see order.go.
 func (p *Prepared) Enqueue(s Stream) error {
 	if p.l == nil && p.cmds == nil {
 		return nil
 	}
-	if err := p.m.Err(); err != nil {
+	if s == 0 {
+		return p.m.inTurn(s, nil)
+	}
+	t, d := &p.m.order, p.m.Rank.World.drv
+	if err := t.begin(s); err != nil {
 		return err
 	}
 	if p.num != 0 {
 		p.m.last.Store(p.num)
 	}
+	var err error
 	if p.cmds != nil {
-		return p.m.Rank.World.drv.Run(p.m.Rank.Ctx, p.cmds.On(s))
+		err = d.Run(p.m.Rank.Ctx, p.cmds.On(s))
+	} else {
+		err = d.Launch(p.m.Rank.Ctx, s, p.f, p.l.Grid, p.l.Block, 0, p.buf)
 	}
-	return p.m.Rank.World.drv.Launch(p.m.Rank.Ctx, s, p.f, p.l.Grid, p.l.Block, 0, p.buf)
+	if err != nil {
+		t.failed()
+		return err
+	}
+	return t.end(s)
 }
 
 // AddTo adds the collective to a command buffer, whose Main is its stream. Unlike
-// Enqueue the buffer does not look whether the group is broken.
+// Enqueue the buffer does not look whether the group is broken, and the caller sees to
+// it that it runs after the group's calls before it.
 func (p *Prepared) AddTo(c *Commands) {
+	if p.cmds != nil {
+		p.m.order.mu.Lock()
+		defer p.m.order.mu.Unlock()
+	}
 	switch {
 	case p.cmds != nil:
 		c.Append(p.cmds)

@@ -109,6 +109,8 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	X(launch_ex, "cuLaunchKernelEx", (const cc_config *c, handle f, void **params, void **extra), (c, f, params, extra)) \
 	X(capture_begin, "cuStreamBeginCapture_v2", (handle s, int mode), (s, mode))                          \
 	X(capture_end, "cuStreamEndCapture", (handle s, handle *g), (s, g))                                   \
+	X(stream_capture, "cuStreamGetCaptureInfo_v2",                                                        \
+	  (handle s, int *status, uint64_t *id, handle *graph, void *deps, size_t *ndeps), (s, status, id, graph, deps, ndeps)) \
 	X(graph_instantiate, "cuGraphInstantiateWithFlags", (handle * x, handle g, uint64_t f), (x, g, f))    \
 	X(graph_upload, "cuGraphUpload", (handle x, handle s), (x, s))                                        \
 	X(graph_update, "cuGraphExecUpdate_v2", (handle x, handle g, cc_update *info), (x, g, info))          \

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-ee968945/concert/kernels"
@@ -51,7 +52,8 @@ type Rank struct {
 	Info  DeviceInfo
 	setup Stream // for fills and copies outside the hot path
 	mods  map[string]Module
-	funcs map[string]Func
+	funcs atomic.Pointer[map[kernelName]Func]
+	mu    sync.Mutex // of who adds to funcs
 	spare []Ptr // plain allocations to free on Close
 
 	fabric error   // why there are no fabric handles, nil where a trial showed them to work
@@ -167,7 +169,8 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 				return &NoPeerAccessError{Dev: dev, Peer: peer}
 			}
 		}
-		r := &Rank{World: w, ID: ranks[i], Dev: dev, Info: infos[dev], mods: map[string]Module{}, funcs: map[string]Func{}}
+		r := &Rank{World: w, ID: ranks[i], Dev: dev, Info: infos[dev], mods: map[string]Module{}}
+		r.funcs.Store(&map[kernelName]Func{})
 		if r.Ctx, err = w.drv.CtxRetain(dev); err != nil {
 			return err
 		}
@@ -274,10 +277,18 @@ func (w *World) Addr(r int, off uint64) Ptr { return w.base + Ptr(uint64(r)*w.st
 // Alloc takes bytes of symmetric memory and gives their offset, the same on
 // every rank; align is a power of two, at least 16 is used. First fit, so the
 // same calls give the same offsets everywhere. The memory is not cleared.
-func (w *World) Alloc(bytes, align uint64) (uint64, error) { return w.heap.alloc(bytes, align) }
+func (w *World) Alloc(bytes, align uint64) (uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heap.alloc(bytes, align)
+}
 
 // Free gives back what Alloc took. No kernel of any rank may still use it.
-func (w *World) Free(off uint64) error { return w.heap.free(off) }
+func (w *World) Free(off uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heap.free(off)
+}
 
 // Close is CloseContext without an end.
 func (w *World) Close() error { return w.CloseContext(context.Background()) }
@@ -419,9 +430,12 @@ func (r *Rank) load(set *kernels.Set, ptx bool) error {
 
 // Func gives a kernel by image and name; it is looked up once.
 func (r *Rank) Func(image, name string) (Func, error) {
-	if f, ok := r.funcs[name]; ok {
+	key := kernelName{image, name}
+	if f, ok := (*r.funcs.Load())[key]; ok {
 		return f, nil
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	mod, ok := r.mods[image]
 	if !ok {
 		return 0, fmt.Errorf("no image %s is loaded", image)
@@ -430,9 +444,13 @@ func (r *Rank) Func(image, name string) (Func, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.funcs[name] = f
+	all := maps.Clone(*r.funcs.Load())
+	all[key] = f
+	r.funcs.Store(&all)
 	return f, nil
 }
+
+type kernelName struct{ image, kernel string }
 
 // Setup is the rank's stream for work outside the hot path.
 func (r *Rank) Setup() Stream { return r.setup }

@@ -1,0 +1,314 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// A group's calls follow each other on every rank: they share its control page. Calls in
+// one stream do so by themselves. For those in several streams each call waits for the
+// one before it, by an event, which costs nothing as long as the stream stays the same:
+//
+// The first change of streams records an event in the stream of the call before, which
+// therefore stands for all that is in that stream by then. From then on the group records
+// one behind each of its calls, so that a later change waits for the call and not for what
+// the caller enqueued behind it. GroupOptions.ManyStreams begins with that. A stream that
+// is destroyed through the driver of this package leaves its event behind; streams from
+// elsewhere must live until the group's next call, or its Close.
+//
+// A capture is a world of its own: what is captured runs later, if ever. So calls in it
+// wait for the captured call before them, in the same capture, and calls outside wait for
+// the call before them outside. Where a graph is launched is the caller's to order.
+//
+// User channels have an order for each direction of each channel.
+
+// StreamOrderError means that a call cannot be put behind the group's last one, because
+// that one's stream is being captured and has nothing behind the call that could be
+// waited for. GroupOptions.ManyStreams avoids it.
+type StreamOrderError struct {
+	Rank       int // group rank
+	Last, Next Stream
+}
+
+// Error names the streams.
+func (e *StreamOrderError) Error() string {
+	return fmt.Sprintf("rank %d: a call in stream %#x cannot follow the group's last one in stream %#x, which is being captured: end the capture first, or set GroupOptions.ManyStreams", e.Rank, uint64(e.Next), uint64(e.Last))
+}
+
+// turns puts calls in order. Its lock is held from begin to end, or to failed: hosts with
+// several threads enqueue one call after the other.
+type turns struct {
+	mu    sync.Mutex
+	m     *Member
+	seen  bool // last is alive and had the last call
+	last  Stream
+	many  bool   // every call leaves a mark
+	eager mark   // the last call that was not captured, or may not have been
+	held  mark   // the last call of a capture
+	in    uint64 // which capture that is
+	now   uint64 // the capture of the call between begin and end
+}
+
+// mark is where a call ended.
+type mark struct {
+	any      bool
+	gone     bool // the stream has been destroyed
+	recorded bool // ev stands behind the call
+	stream   Stream
+	ev       Event
+}
+
+// streamWatch tells who asked that a stream is about to be destroyed. A driver has one.
+type streamWatch struct {
+	mu sync.Mutex
+	by map[Stream]map[*turns]bool
+}
+
+func (w *streamWatch) add(s Stream, t *turns) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.by == nil {
+		w.by = map[Stream]map[*turns]bool{}
+	}
+	if w.by[s] == nil {
+		w.by[s] = map[*turns]bool{}
+	}
+	w.by[s][t] = true
+}
+
+func (w *streamWatch) drop(t *turns) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for s, all := range w.by {
+		if delete(all, t); len(all) == 0 {
+			delete(w.by, s)
+		}
+	}
+}
+
+// destroying is called before a stream is destroyed.
+func (w *streamWatch) destroying(s Stream) error {
+	w.mu.Lock()
+	all := w.by[s]
+	delete(w.by, s)
+	w.mu.Unlock()
+	var errs []error
+	for t := range all {
+		errs = append(errs, t.leave(s))
+	}
+	return errors.Join(errs...)
+}
+
+// begin locks t and makes s wait for the call before. On an error t is not locked.
+func (t *turns) begin(s Stream) error {
+	t.mu.Lock()
+	if err := t.m.Err(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	if t.seen && t.last == s && !t.many {
+		return nil
+	}
+	if err := t.change(s); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// end marks the end of the call in s, and unlocks t.
+func (t *turns) end(s Stream) error {
+	defer t.mu.Unlock()
+	if !t.many {
+		return nil
+	}
+	at := &t.eager
+	if t.now != 0 {
+		at = &t.held
+	}
+	watch := !at.any || at.gone || at.stream != s
+	*at = mark{any: true, stream: s, ev: at.ev}
+	if watch {
+		t.m.Rank.World.drv.shared().streams.add(s, t)
+	}
+	return t.record(at)
+}
+
+// failed is end where there was no call.
+func (t *turns) failed() { t.mu.Unlock() }
+
+// change is begin's part for a stream that is not the last one's, or may not be.
+func (t *turns) change(s Stream) (err error) {
+	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
+	if !t.seen && !t.many && !t.eager.any { // the first call
+		return t.follow(s)
+	}
+	if t.now, err = d.StreamCapture(c, s); err != nil {
+		return err
+	}
+	if !t.many {
+		if t.eager.gone && t.now == 0 { // a stream has taken another's place
+			if err := d.StreamWait(c, s, t.eager.ev); err != nil {
+				return err
+			}
+			return t.follow(s)
+		}
+		if !t.eager.gone {
+			in, err := d.StreamCapture(c, t.last)
+			if err != nil {
+				return err
+			}
+			if in != 0 {
+				t.in, t.held = in, mark{any: true, stream: t.last, ev: t.held.ev}
+			}
+		}
+		t.many = true
+	}
+	before := &t.eager
+	if t.now != 0 {
+		if before = &t.held; t.in != t.now {
+			t.in, t.held = t.now, mark{ev: t.held.ev}
+		}
+	}
+	if !before.any || before.stream == s && !before.gone {
+		return nil
+	}
+	if !before.recorded {
+		in, err := d.StreamCapture(c, before.stream)
+		if err != nil {
+			return err
+		}
+		if in != t.now {
+			return &StreamOrderError{Rank: t.m.Index, Last: before.stream, Next: s}
+		}
+		if err := t.record(before); err != nil {
+			return err
+		}
+	}
+	return d.StreamWait(c, s, before.ev)
+}
+
+// follow makes s the one stream of the calls.
+func (t *turns) follow(s Stream) error {
+	t.seen, t.last = true, s
+	t.eager = mark{any: true, stream: s, ev: t.eager.ev}
+	t.m.Rank.World.drv.shared().streams.add(s, t)
+	return nil
+}
+
+// record puts a mark's event into its stream.
+func (t *turns) record(at *mark) (err error) {
+	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
+	if at.ev == 0 {
+		if at.ev, err = d.EventCreate(c, false); err != nil {
+			return err
+		}
+	}
+	err = d.EventRecord(c, at.ev, at.stream)
+	at.recorded = err == nil
+	return err
+}
+
+// leave takes leave of a stream. Where the driver fails there is nothing that the next
+// call could wait for.
+func (t *turns) leave(s Stream) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.seen && t.last == s {
+		t.seen = false
+	}
+	if t.held.any && t.held.stream == s {
+		t.held.gone = true
+	}
+	if e := &t.eager; e.any && e.stream == s && !e.gone {
+		if !e.recorded {
+			if err := t.record(e); err != nil {
+				*e = mark{ev: e.ev}
+				return err
+			}
+		}
+		e.gone = true
+	}
+	return nil
+}
+
+// reset forgets all calls: they have ended.
+func (t *turns) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seen, t.in = false, 0
+	t.eager, t.held = mark{ev: t.eager.ev}, mark{ev: t.held.ev}
+}
+
+// close frees the events.
+func (t *turns) close() error {
+	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
+	d.shared().streams.drop(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var errs []error
+	for _, at := range []*mark{&t.eager, &t.held} {
+		if at.ev != 0 {
+			errs = append(errs, d.EventDestroy(c, at.ev))
+		}
+		*at = mark{}
+	}
+	t.seen = false
+	return errors.Join(errs...)
+}
+
+// inTurn enqueues a call on s that belongs into one or several orders.
+func (m *Member) inTurn(s Stream, call func() error, orders ...*turns) error {
+	if s == 0 {
+		return bad("stream", "the default stream waits for all others, which a call of a group may need: create one")
+	}
+	if len(orders) == 0 {
+		return call()
+	}
+	t := orders[0]
+	if err := t.begin(s); err != nil {
+		return err
+	}
+	if err := m.inTurn(s, call, orders[1:]...); err != nil {
+		t.failed()
+		return err
+	}
+	return t.end(s)
+}
+
+// direction is one of a user channel's.
+type direction struct {
+	channel int
+	waits   bool
+}
+
+// turnsOf gives the order of a direction of a user channel.
+func (m *Member) turnsOf(d direction) *turns {
+	m.orderMu.Lock()
+	defer m.orderMu.Unlock()
+	t := m.channels[d]
+	if t == nil {
+		t = &turns{m: m, many: m.order.many}
+		if m.channels == nil {
+			m.channels = map[direction]*turns{}
+		}
+		m.channels[d] = t
+	}
+	return t
+}
+
+// eachTurns calls f for all orders of the member.
+func (m *Member) eachTurns(f func(*turns) error) error {
+	m.orderMu.Lock()
+	all := []*turns{&m.order}
+	for _, t := range m.channels {
+		all = append(all, t)
+	}
+	m.orderMu.Unlock()
+	var errs []error
+	for _, t := range all {
+		errs = append(errs, f(t))
+	}
+	return errors.Join(errs...)
+}

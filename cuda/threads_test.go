@@ -1,0 +1,93 @@
+//go:build linux
+
+package cuda
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// TestThreads lets several goroutines at once do, for every rank, what a world and its
+// groups offer besides launches. It is for the race detector.
+func TestThreads(t *testing.T) {
+	if *onGPU {
+		t.Skip("the race detector watches the fake driver")
+	}
+	r := newRigT(t, 2)
+	other := r.groupOn(false)
+	a := r.alloc(4 << 20)
+	var wg sync.WaitGroup
+	work := func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, g := range []*Group{r.g, other} {
+		for _, m := range g.Members() {
+			at := r.w.Addr(m.Rank.ID, a)
+			for range 2 {
+				work(func() error {
+					for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.Broadcast} {
+						for _, algo := range []kernels.Algo{kernels.Auto, kernels.LL, kernels.OneShot, kernels.TwoShot, kernels.Direct, kernels.Engine} {
+							for _, bytes := range []uint64{4096, 512 << 10} {
+								_, err := m.Prepare(Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Tensors: []Tensor{{Src: at, Dst: at, Bytes: bytes}}})
+								var plan *kernels.PlanError
+								if err != nil && !errors.As(err, &plan) {
+									return err
+								}
+							}
+						}
+					}
+					return nil
+				})
+			}
+		}
+	}
+	for i := range 2 {
+		work(func() error {
+			for range 20 {
+				off, err := r.w.Alloc(1000, 64)
+				if err := errors.Join(err, r.w.Free(off)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		work(func() error {
+			for range 3 {
+				o := smallGroup(false, 2)
+				o.Staging = 0
+				g, err := r.w.NewGroup(t.Context(), []int{i, 1 - i}, o)
+				if err != nil {
+					return err
+				}
+				if err := g.Close(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		work(func() error {
+			for range 20 {
+				if err := errors.Join(r.w.Meet(t.Context()), r.g.Members()[i].Tend(time.Millisecond), other.Members()[i].Err()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	// A break while others look.
+	work(func() error { other.Members()[0].Check(t.Context(), r.streams[0]); return nil })
+	wg.Wait()
+	work(func() error { other.Members()[0].Abort(errors.New("enough")); return nil })
+	work(func() error { other.Members()[1].Tend(0); other.Members()[1].GivenUp(); return nil })
+	work(func() error { other.Members()[1].Signal(r.streams[1], 1, 0); return nil })
+	wg.Wait()
+}
