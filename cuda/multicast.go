@@ -110,7 +110,6 @@ type multicast struct {
 // then has no multicast. An error means that the processes did not meet.
 func (g *Group) openMulticast(ctx context.Context) error {
 	mc := &multicast{g: g}
-	mc.dropHanded() // of a group that came to nothing
 	for _, m := range g.members {
 		mc.ranks = append(mc.ranks, m.Rank)
 	}
@@ -218,7 +217,7 @@ func (mc *multicast) join() {
 	for _, r := range mc.ranks {
 		if mc.object == 0 {
 			mc.try(r, "import", func() (err error) {
-				given := w.control.takeHanded() // it came before all had met
+				given := w.control.takeHanded() // the last that came, before all had met
 				defer given.close()
 				mc.object, err = given.importMem(w.drv, r.Ctx)
 				return err
@@ -226,6 +225,7 @@ func (mc *multicast) join() {
 		}
 		mc.try(r, "adding the device", func() error { return mc.drv.MulticastAdd(r.Ctx, mc.object, r.Dev) })
 	}
+	mc.dropHanded() // where no rank of the group is
 }
 
 func (mc *multicast) bind() {

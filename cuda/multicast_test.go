@@ -366,6 +366,9 @@ func TestMulticastGroups(t *testing.T) {
 		if !g.HasMulticast() {
 			t.Errorf("%v has no multicast: %v", ranks, g.Multicast())
 		}
+		if c := r.w.control; c != nil && c.takeHanded().fd >= 0 {
+			t.Errorf("%v: an object lies about that nobody has taken", ranks)
+		}
 		const count = 1024
 		src, dst := r.alloc(4*count), r.alloc(4*count*n)
 		in := make([][]byte, n) // by world rank
