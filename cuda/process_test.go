@@ -120,7 +120,7 @@ func child(scenario string) error {
 		switch {
 		case scenario == "fabric only", scenario == "fabric mixed" && c.rank == 0:
 			f.ShareBy(false, true, true)
-		case scenario == "fabric asked for":
+		case scenario == "fabric asked for", scenario == "tensor by fabric":
 			f.ShareBy(true, true, true)
 			c.o.Fabric = true
 		}
@@ -170,8 +170,11 @@ func meetingOf(env string) Meeting {
 }
 
 func (c *childT) run(scenario string) error {
-	if scenario == "killed in a replay" {
+	switch scenario {
+	case "killed in a replay":
 		return c.killedOften()
+	case "orphan":
+		return c.orphan()
 	}
 	w, err := NewProcessWorld(context.Background(), c.drv, meetingOf(envMeeting), c.rank, c.n, c.dev, c.o)
 	if err != nil {
@@ -185,6 +188,8 @@ func (c *childT) run(scenario string) error {
 		return c.killed(w)
 	case "stalled":
 		return c.stalled(w)
+	case "tensor", "tensor by fabric":
+		return c.tensor(w)
 	}
 	return fmt.Errorf("unexpected world for scenario %q", scenario)
 }

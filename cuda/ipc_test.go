@@ -1,0 +1,422 @@
+//go:build linux
+
+package cuda
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	sharedCount = 123_457
+	sharedOff   = 4096 + 12
+)
+
+// mappings counts the fake driver's memory in this process.
+func mappings() int {
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return -1
+	}
+	return strings.Count(string(b), "memfd:concert")
+}
+
+// all reads a buffer and fails unless every element is v.
+func (c *childT) all(r *Rank, b Buffer, v float32) error {
+	raw := make([]byte, b.Bytes())
+	if err := c.drv.CopyOut(r.Ctx, r.Setup(), raw, b.At); err != nil {
+		return err
+	}
+	for i := range b.Count {
+		if got := math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])); got != v {
+			return fmt.Errorf("element %d is %v, not %v", i, got, v)
+		}
+	}
+	return nil
+}
+
+// write fills a buffer, and returns when its device has done so.
+func (c *childT) write(r *Rank, b Buffer, v float32) error {
+	return errors.Join(c.drv.Memset32(r.Ctx, r.Setup(), b.At, math.Float32bits(v), b.Count), c.drv.StreamSync(r.Ctx, r.Setup()))
+}
+
+// export allocates on rank 0, fills all with 7 and hands a part to the others.
+func (c *childT) export(r *Rank, m Meeting) (*Shared, Buffer, error) {
+	s, err := r.NewShared(3 << 20)
+	if err != nil {
+		return nil, Buffer{}, err
+	}
+	whole, err := s.Buffer(0, F32, s.Bytes()/4)
+	if err == nil {
+		err = c.write(r, whole, 7)
+	}
+	var b Buffer
+	if err == nil {
+		b, err = s.Buffer(sharedOff, F32, sharedCount)
+	}
+	if err == nil {
+		err = s.Export(context.Background(), m, b, c.n-1)
+	}
+	return s, b, err
+}
+
+// tensor is written by its owner and read by all, then written by the others in turn.
+func (c *childT) tensor(w *World) error {
+	r, ctx := w.Local()[0], context.Background()
+	fds, maps := countFDs(), mappings()
+	var s *Shared
+	var b Buffer
+	var err error
+	if c.rank == 0 {
+		s, b, err = c.export(r, meetingOf(envSecond))
+	} else {
+		s, b, err = r.Import(ctx, meetingOf(envSecond))
+	}
+	if err != nil {
+		return err
+	}
+	if b.Count != sharedCount || b.DType != F32 {
+		return fmt.Errorf("rank %d has %v", c.rank, b)
+	}
+	for turn := range c.n {
+		v := float32(turn + 1) // 1 by the owner
+		if turn == c.rank {
+			if err := c.write(r, b, v); err != nil {
+				return err
+			}
+		}
+		if err := w.Meet(ctx); err != nil {
+			return err
+		}
+		if err := c.all(r, b, v); err != nil {
+			return fmt.Errorf("written by rank %d, read by rank %d: %w", turn, c.rank, err)
+		}
+		if err := w.Meet(ctx); err != nil {
+			return err
+		}
+	}
+	if c.rank == 0 {
+		// Nothing around it was written. The owner goes first; the others keep the memory.
+		before, after := Buffer{s.at, sharedOff / 4, F32}, Buffer{b.At + Ptr(b.Bytes()), (s.Bytes() - sharedOff - b.Bytes()) / 4, F32}
+		if err := errors.Join(c.all(r, before, 7), c.all(r, after, 7), s.Close()); err != nil {
+			return err
+		}
+	}
+	if err := w.Meet(ctx); err != nil {
+		return err
+	}
+	if c.rank != 0 {
+		if err := errors.Join(c.all(r, b, float32(c.n)), s.Close(), s.Close()); err != nil {
+			return err
+		}
+	}
+	if f, m := countFDs(), mappings(); os.Getenv("CONCERT_TEST_GPU") == "" && (f != fds || m != maps) {
+		return fmt.Errorf("%d descriptors and %d mappings before, %d and %d after", fds, maps, f, m)
+	}
+	return w.Meet(ctx)
+}
+
+// orphan is a tensor whose exporter is killed: importers keep the memory, and who comes
+// later is told.
+func (c *childT) orphan() error {
+	w, err := NewLoneWorld(c.drv, c.rank, c.n, c.dev, c.o)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	r, m := w.Local()[0], meetingOf(envMeeting)
+	if c.rank == 0 {
+		s, _, err := c.export(r, m)
+		if err != nil {
+			return errors.Join(err, s.Close())
+		}
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	s, b, err := r.Import(context.Background(), m)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	time.Sleep(100 * time.Millisecond) // the exporter is dead
+	if err := errors.Join(c.all(r, b, 7), c.write(r, b, 8), c.all(r, b, 8)); err != nil {
+		return err
+	}
+	m.Timeout = 100 * time.Millisecond
+	var late *MeetingTimeoutError
+	if _, _, err := r.Import(context.Background(), m); !errors.As(err, &late) || !errors.Is(err, ErrTimeout) {
+		return fmt.Errorf("a second tensor of a dead exporter: %v", err)
+	}
+	return nil
+}
+
+func TestTensorOfProcesses(t *testing.T) {
+	for _, scenario := range []string{"tensor", "tensor by fabric"} {
+		if *onGPU && scenario != "tensor" {
+			continue // machines rarely permit it; TestFabric says whether this one does
+		}
+		t.Run(scenario, func(t *testing.T) {
+			for i, o := range spawn(t, scenario, processRanks(t, 3)) {
+				_, passed := line(o, "PASS")
+				if leak, leaks := line(o, "LEAK"); !passed || o.err != nil || leaks {
+					t.Errorf("rank %d: %v %q, not released: %q", i, o.err, o.lines, leak)
+				}
+			}
+		})
+	}
+}
+
+func TestTensorOfDeadProcess(t *testing.T) {
+	for i, o := range spawn(t, "orphan", processRanks(t, 2)) {
+		_, passed := line(o, "PASS")
+		if leak, leaks := line(o, "LEAK"); i > 0 && (!passed || o.err != nil || leaks) {
+			t.Errorf("rank %d: %v %q, not released: %q", i, o.err, o.lines, leak)
+		}
+	}
+}
+
+// lone opens a world of one rank on a device of a driver.
+func lone(t testing.TB, drv Driver, dev int) *Rank {
+	t.Helper()
+	w := got(NewLoneWorld(drv, 0, 1, dev, WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w.Local()[0]
+}
+
+// between exports from one rank and imports into another of this process.
+func between(ctx context.Context, t testing.TB, from, to *Rank) (exp, imp error, v float32) {
+	m := got(NewMeeting())(t)
+	m.Timeout = 5 * time.Second
+	s, err := from.NewShared(1)
+	if err != nil {
+		return err, nil, 0
+	}
+	b, err := s.Buffer(64, F32, 1)
+	if err != nil {
+		return errors.Join(err, s.Close()), nil, 0
+	}
+	d := from.World.drv
+	if err := d.Memset32(from.Ctx, from.Setup(), b.At, math.Float32bits(3), 1); err != nil {
+		return errors.Join(err, s.Close()), nil, 0
+	}
+	if err := d.StreamSync(from.Ctx, from.Setup()); err != nil {
+		return errors.Join(err, d.StreamSync(from.Ctx, from.Setup()), s.Close()), nil, 0
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error)
+	go func() {
+		err := s.Export(ctx, m, b, 1)
+		if err != nil {
+			cancel(err)
+		}
+		done <- err
+	}()
+	other, c, imp := to.Import(ctx, m)
+	if imp == nil {
+		raw := make([]byte, 4)
+		imp = to.World.drv.CopyOut(to.Ctx, to.Setup(), raw, c.At)
+		v = math.Float32frombits(binary.LittleEndian.Uint32(raw))
+		imp = errors.Join(imp, to.World.drv.StreamSync(to.Ctx, to.Setup()))
+	}
+	exp = errors.Join(<-done, s.Close())
+	if other != nil {
+		imp = errors.Join(imp, other.Close())
+	}
+	return exp, imp, v
+}
+
+type noPeers struct{ Driver }
+
+func (noPeers) CanAccessPeer(dev, peer int) (bool, error) { return dev == peer, nil }
+
+func TestImportFailures(t *testing.T) {
+	if *onGPU || process != nil {
+		t.Skip("it changes what the driver says")
+	}
+	f := NewFake(2)
+	t.Cleanup(func() {
+		if l := f.sortedLeaks(); l != "" {
+			t.Errorf("not released: %s", l)
+		}
+	})
+	t.Run("works", func(t *testing.T) {
+		a, b := lone(t, f, 0), lone(t, f, 1)
+		for _, to := range []*Rank{a, b} {
+			if exp, imp, v := between(t.Context(), t, a, to); exp != nil || imp != nil || v != 3 {
+				t.Errorf("device %d: %v, %v, %v", to.Dev, exp, imp, v)
+			}
+		}
+	})
+	t.Run("no access", func(t *testing.T) {
+		a, b := lone(t, f, 0), lone(t, noPeers{f}, 1)
+		exp, imp, _ := between(t.Context(), t, a, b)
+		var no *NoPeerAccessError
+		if !errors.As(imp, &no) || no.Dev != 1 || no.Peer != 0 {
+			t.Errorf("importer: %v", imp)
+		}
+		var told *ImportError
+		if !errors.As(exp, &told) || !strings.Contains(told.Reason, "cannot access the memory of device 0") {
+			t.Errorf("exporter: %v", exp)
+		}
+	})
+	t.Run("device not seen", func(t *testing.T) {
+		small := NewFake(1)
+		exp, imp, _ := between(t.Context(), t, lone(t, f, 1), lone(t, small, 0))
+		var foreign *ForeignDeviceError
+		var told *ImportError
+		if !errors.As(imp, &foreign) || !errors.As(exp, &told) {
+			t.Errorf("%v, %v", exp, imp)
+		}
+	})
+	r := lone(t, f, 0)
+	s := got(r.NewShared(100_000))(t)
+	b := got(s.Buffer(0, U8, 100_000))(t)
+	m := got(NewMeeting())(t)
+	m.Timeout = 50 * time.Millisecond
+	ctx := t.Context()
+	t.Run("arguments", func(t *testing.T) {
+		if s.Bytes()%fakeGranularity != 0 || s.Bytes() < 100_000 {
+			t.Errorf("%d bytes", s.Bytes())
+		}
+		does := func(_ Buffer, err error) error { return err }
+		for i, err := range []error{
+			does(s.Buffer(s.Bytes(), U8, 1)), does(s.Buffer(1, F32, 1)), does(s.Buffer(0, F32, 1<<62)), does(s.Buffer(1<<63, U8, 1)),
+			s.Export(ctx, m, Buffer{b.At - 1, 4, U8}, 1), s.Export(ctx, m, Buffer{b.At, s.Bytes() + 1, U8}, 1), s.Export(ctx, m, Buffer{}, 1),
+			s.Export(ctx, m, b, 0), s.Export(ctx, Meeting{}, b, 1), s.Export(ctx, Meeting{Name: "x"}, b, 1),
+			func() error { _, err := r.NewShared(0); return err }(), func() error { _, err := r.NewShared(math.MaxUint64); return err }(),
+			func() error { _, _, err := r.Import(ctx, Meeting{}); return err }(),
+		} {
+			var wrong *ArgumentError
+			if !errors.As(err, &wrong) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+	})
+	t.Run("nobody comes", func(t *testing.T) {
+		if err := s.Export(ctx, m, b, 2); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "0 of 2 importers came") {
+			t.Errorf("exporter: %v", err)
+		}
+		var late *MeetingTimeoutError
+		if _, _, err := r.Import(ctx, m); !errors.As(err, &late) {
+			t.Errorf("importer: %v", err)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		m := got(NewMeeting())(t)
+		why := errors.New("enough")
+		for _, early := range []bool{true, false} {
+			ctx, cancel := context.WithCancelCause(ctx)
+			if early {
+				cancel(why)
+			} else {
+				time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+			}
+			if err := s.Export(ctx, m, b, 1); !errors.Is(err, why) || errors.Is(err, ErrTimeout) {
+				t.Errorf("exporter: %v", err)
+			}
+			if _, _, err := r.Import(ctx, m); !errors.Is(err, why) || errors.Is(err, ErrTimeout) {
+				t.Errorf("importer: %v", err)
+			}
+			cancel(nil)
+		}
+	})
+	t.Run("stranger", func(t *testing.T) {
+		m := got(NewMeeting())(t)
+		m.Timeout = 500 * time.Millisecond
+		done := make(chan error)
+		go func() { done <- s.Export(ctx, m, b, 1) }()
+		other := m
+		other.Secret = strings.Repeat("x", 32)
+		if _, _, err := r.Import(ctx, other); !errors.Is(err, ErrStranger) {
+			t.Errorf("importer: %v", err)
+		}
+		if err := <-done; !errors.Is(err, ErrTimeout) {
+			t.Errorf("exporter: %v", err)
+		}
+	})
+	t.Run("a process of a world", func(t *testing.T) {
+		m := got(NewMeeting())(t)
+		done := make(chan error)
+		go func() { done <- s.Export(ctx, m, b, 1) }()
+		conn := dial(t, m)
+		defer conn.Close()
+		w, _, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, World: 2, Digest: "0123", Handle: []byte{}}, none, 1)
+		if err != nil || w.Kind != msgRefuse {
+			t.Errorf("answer %+v, %v", w, err)
+		}
+		var mismatch *MismatchError
+		if err := <-done; !errors.As(err, &mismatch) {
+			t.Errorf("exporter: %v", err)
+		}
+	})
+	t.Run("lost", func(t *testing.T) {
+		host := got(hostIdentity())(t)
+		m := got(NewMeeting())(t)
+		done := make(chan error)
+		go func() { done <- s.Export(ctx, m, b, 1) }()
+		conn := dial(t, m)
+		_, fds, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, Host: host, Digest: importing, Handle: []byte{}}, none, 1)
+		closeAll(fds)
+		if err != nil || len(fds) != 1 {
+			t.Errorf("%d descriptors, %v", len(fds), err)
+		}
+		conn.Close() // before it says that it has mapped the memory
+		var lost *PeerLostError
+		if err := <-done; !errors.As(err, &lost) {
+			t.Errorf("exporter: %v", err)
+		}
+	})
+	t.Run("closed", func(t *testing.T) {
+		if err := errors.Join(s.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+		if err := s.Export(ctx, m, b, 1); !errors.Is(err, ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Each driver call of an export and an import fails in turn: either says so, and nothing
+// is left.
+func TestTensorEveryCallFails(t *testing.T) {
+	if *onGPU || process != nil {
+		t.Skip("the fake driver fails at will")
+	}
+	f := NewFake(2)
+	a, b := lone(t, f, 0), lone(t, f, 1)
+	clean := f.sortedLeaks()
+	f.FailCall(0, nil)
+	if exp, imp, v := between(t.Context(), t, a, b); exp != nil || imp != nil || v != 3 {
+		t.Fatal(exp, imp, v)
+	}
+	total := f.Calls()
+	if total < 15 {
+		t.Errorf("only %d calls", total)
+	}
+	for n := 1; n <= total; n++ {
+		f.FailCall(n, errInjected)
+		exp, imp, _ := between(t.Context(), t, a, b)
+		f.FailCall(0, nil)
+		if !errors.Is(exp, errInjected) && !errors.Is(imp, errInjected) {
+			t.Errorf("call %d of %d failed, the results are %v and %v", n, total, exp, imp)
+		}
+		if l := f.sortedLeaks(); l != clean {
+			t.Errorf("call %d of %d: not released: %s", n, total, l)
+		}
+	}
+	if exp, imp, v := between(t.Context(), t, a, b); exp != nil || imp != nil || v != 3 {
+		t.Error(exp, imp, v)
+	}
+}
