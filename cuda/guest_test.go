@@ -19,7 +19,9 @@ type guestT struct {
 }
 
 func newGuestT(t *testing.T) *guestT {
-	return &guestT{newRigT(t, 2), rand.New(rand.NewPCG(1, 2))}
+	drv, devs, share := newDriver(t, 2)
+	r := newRigOn(t, drv, devs, WorldOptions{Bytes: 64 << 20, ShareDevice: share, Images: images(t)})
+	return &guestT{r, rand.New(rand.NewPCG(1, 2))}
 }
 
 func (g *guestT) launch(l *kernels.Launch) error {
