@@ -199,9 +199,9 @@ func (b *fakeBlock) flagged(kind kernels.Collective) error {
 		}
 	}
 	b.setEpoch(kernels.CtlFlagged, e)
-	if e >= kernels.Wipes {
+	if e >= kernels.Wipes && b.bid < a.Units {
 		for r := uint64(0); r < uint64(a.N); r++ {
-			b.wipe(a.Peer[0]+half+r*a.Slot, uint64(a.Units)+uint64(b.bid), a.Slot/16, uint64(b.grid))
+			b.wipe(a.Peer[0]+half+r*a.Slot, uint64(a.Units+b.bid), a.Slot/16, uint64(min(b.grid, a.Units)))
 		}
 	}
 	return nil

@@ -203,9 +203,9 @@ template <bool LARGE> DEV void wipeSlots(const ArgsV &p, u64 half) {
     if (LARGE && tid() == 0)
       st4(counts(a, slot), V4{0, 0, 0, 0});
     if (LARGE && p.recv[r] > a.region)
-      wipe(slot, bid() * own, bid() + 1 == nblocks() ? end : (bid() + 1) * own, tid(), nthreads());
+      wipe(slot, bid() * own + tid(), bid() + 1 == nblocks() ? end : (bid() + 1) * own, nthreads());
     else
-      wipe(slot, p.recv[r] == 0 ? 1 : (p.recv[r] + 7) / 8, end, bid() * nthreads() + tid(), nblocks() * nthreads());
+      wipe(slot, (p.recv[r] == 0 ? 1 : (p.recv[r] + 7) / 8) + bid() * nthreads() + tid(), end, nblocks() * nthreads());
   }
 }
 
@@ -258,7 +258,7 @@ template <bool LARGE> DEV void uneven(const ArgsV &p) {
     }
   }
   writeEpoch(a, CTL_FLAGGED, e);
-  if (wiping(e))
+  if (__builtin_expect(e >= WIPES, 0))
     wipeSlots<LARGE>(p, half);
 }
 

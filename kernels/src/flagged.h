@@ -25,26 +25,24 @@
 
 enum { WIPES = 0xfffffffcu };
 
-// wiping says whether a call wipes.
-DEV bool wiping(u32 e) { return __builtin_expect(e >= WIPES, 0); }
-
-// wipe clears packets [from, to) of the slot at addr, dealt out to stride threads of which
-// this is number first.
-DEV void wipe(u64 addr, u64 from, u64 to, u32 first, u32 stride) {
+// wipe clears every stride-th packet of the slot at addr from packet i to the end.
+DEV void wipe(u64 addr, u64 i, u64 to, u64 stride) {
 #pragma unroll 1
-  for (u64 i = from + first; i < to; i += stride)
+  for (; i < to; i += stride)
     st4(addr + i * 16, V4{0, 0, 0, 0});
 }
 
 // Flagged is the base of ways by packets with flags.
 struct Flagged : OneHop {
   enum { EPOCH = CTL_FLAGGED };
-  DEV void end(const Args &a, u32 count, u32 e) {
-    if (!wiping(e))
-      return;
+  // end uses what the call has at hand, and only where it has it: were anything else read
+  // here, the compiler would compute less of all calls ahead, before their epoch arrives.
+  DEV void end(const Args &a, u64 half, u32 first, u32 stride, u32 count, u32 e) {
+    if (__builtin_expect(e >= WIPES, 0)) {
 #pragma unroll 1
-    for (u32 r = 0; r < a.n; r++)
-      wipe(a.peer[0] + a.scratch + ((e & 1) ? a.half : 0) + r * a.slot, count, a.slot / 16, bid() * nthreads() + tid(), nblocks() * nthreads());
+      for (u32 r = 0; r < a.n; r++)
+        wipe(a.peer[0] + half + r * a.slot, count + first, a.slot / 16, count < stride ? count : stride);
+    }
   }
 };
 

@@ -12,7 +12,8 @@
 //   W::forward(p, first, stride, half, e)  a hop between (OneHop has none)
 //   W::take(p, i, in, e)      receives unit i, in is where its packets arrive from
 //                             slot 0 on; first is the offset of the scratch
-//   W::end(a, count, e)       ends the call
+//   W::end(a, half, first, stride, count, e)  ends the call; only threads that serve a
+//                             unit come to it
 //
 // Everything is sent before anything is waited for, so that all ranks' packets are
 // on their way together. The first load is under way together with the epoch: it
@@ -27,7 +28,7 @@
 // Way is the base of ways by packets without flags.
 struct Way {
   enum { EPOCH = CTL_EPOCH };
-  DEV void end(const Args &, u32, u32) {}
+  DEV void end(const Args &, u64, u32, u32, u32, u32) {}
 };
 // OneHop is the base of those that forward nothing.
 struct OneHop : Way {
@@ -58,7 +59,7 @@ template <class W, class A> DEV void packets(const A &p, u32 count) {
       W::take(p, i, a.peer[0] + half + (u64)i * 16, e);
       i += stride;
     } while (i < count);
+    W::end(a, half, first, stride, count, e);
   }
   writeEpoch(a, W::EPOCH, nextEpoch(done));
-  W::end(a, count, nextEpoch(done));
 }
