@@ -35,13 +35,13 @@ DEV void wipe(u64 addr, u64 i, u64 to, u64 stride) {
 // Flagged is the base of ways by packets with flags.
 struct Flagged : OneHop {
   enum { EPOCH = CTL_FLAGGED };
-  // end uses what the call has at hand, and only where it has it: were anything else read
-  // here, the compiler would compute less of all calls ahead, before their epoch arrives.
-  DEV void end(const Args &a, u64 half, u32 first, u32 stride, u32 count, u32 e) {
+  // end reads no arguments: were there more places that do, the compiler would give up on
+  // proving that stores leave them alone, and read them again behind every packet.
+  DEV void end(u64 in, u64 slot, u64 bytes, u32 first, u32 stride, u32 count, u32 e) {
     if (__builtin_expect(e >= WIPES, 0)) {
 #pragma unroll 1
-      for (u32 r = 0; r < a.n; r++)
-        wipe(a.peer[0] + half + r * a.slot, count + first, a.slot / 16, count < stride ? count : stride);
+      for (u64 at = 0; at + slot <= bytes; at += slot)
+        wipe(in + at, count + first, slot / 16, count < stride ? count : stride);
     }
   }
 };

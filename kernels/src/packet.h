@@ -12,8 +12,8 @@
 //   W::forward(p, first, stride, half, e)  a hop between (OneHop has none)
 //   W::take(p, i, in, e)      receives unit i, in is where its packets arrive from
 //                             slot 0 on; first is the offset of the scratch
-//   W::end(a, half, first, stride, count, e)  ends the call; only threads that serve a
-//                             unit come to it
+//   W::end(in, slot, bytes, first, stride, count, e)  ends the call; bytes are those of
+//                             a half. Only threads that serve a unit come to it
 //
 // Everything is sent before anything is waited for, so that all ranks' packets are
 // on their way together. The first load is under way together with the epoch: it
@@ -28,7 +28,7 @@
 // Way is the base of ways by packets without flags.
 struct Way {
   enum { EPOCH = CTL_EPOCH };
-  DEV void end(const Args &, u64, u32, u32, u32, u32) {}
+  DEV void end(u64, u64, u64, u32, u32, u32, u32) {}
 };
 // OneHop is the base of those that forward nothing.
 struct OneHop : Way {
@@ -45,21 +45,22 @@ template <class W, class A> DEV void packets(const A &p, u32 count) {
     typename W::Unit v = W::load(p, i);
     u32 e = nextEpoch(opaque(done));
     quitIf(a, gone);
-    u64 half = a.scratch + ((e & 1) ? a.half : 0);
+    const u64 bytes = a.half, slot = a.slot, half = a.scratch + ((e & 1) ? bytes : 0);
     for (;;) {
-      W::send(p, i, v, half + a.rank * a.slot + (u64)i * 16, e);
+      W::send(p, i, v, half + a.rank * slot + (u64)i * 16, e);
       i = opaque(i + stride);
       if (i >= count)
         break;
       v = W::load(p, i);
     }
     W::forward(p, first, stride, half, e);
+    const u64 in = a.peer[0] + half;
     i = first;
     do {
-      W::take(p, i, a.peer[0] + half + (u64)i * 16, e);
+      W::take(p, i, in + (u64)i * 16, e);
       i += stride;
     } while (i < count);
-    W::end(a, half, first, stride, count, e);
+    W::end(in, slot, bytes, first, stride, count, e);
   }
   writeEpoch(a, W::EPOCH, nextEpoch(done));
 }
