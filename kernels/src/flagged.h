@@ -35,13 +35,23 @@ DEV void wipe(u64 addr, u64 i, u64 to, u64 stride) {
 // Flagged is the base of ways by packets with flags.
 struct Flagged : OneHop {
   enum { EPOCH = CTL_FLAGGED };
-  // end reads no arguments: were there more places that do, the compiler would give up on
-  // proving that stores leave them alone, and read them again behind every packet.
-  DEV void end(u64 in, u64 slot, u64 bytes, u32 first, u32 stride, u32 count, u32 e) {
+  // What wiping needs is read once, with what the call needs: were there more places that
+  // read arguments, the compiler would give up on proving that stores leave them alone,
+  // and read them again behind every packet.
+  struct Half {
+    u64 at, in, slot, bytes;
+  };
+  DEV Half half(const Args &a, u32 e) {
+    u64 bytes = a.half, at = a.scratch + ((e & 1) ? bytes : 0);
+    return Half{at, a.peer[0] + at, a.slot, bytes};
+  }
+  DEV u64 slot(const Args &, const Half &h) { return h.slot; }
+  DEV u64 in(const Args &, const Half &h) { return h.in; }
+  DEV void end(const Half &h, u32 first, u32 stride, u32 count, u32 e) {
     if (__builtin_expect(e >= WIPES, 0)) {
 #pragma unroll 1
-      for (u64 at = 0; at + slot <= bytes; at += slot)
-        wipe(in + at, count + first, slot / 16, count < stride ? count : stride);
+      for (u64 slot = 0; slot + h.slot <= h.bytes; slot += h.slot)
+        wipe(h.in + slot, count + first, h.slot / 16, count < stride ? count : stride);
     }
   }
 };

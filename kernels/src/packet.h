@@ -12,8 +12,10 @@
 //   W::forward(p, first, stride, half, e)  a hop between (OneHop has none)
 //   W::take(p, i, in, e)      receives unit i, in is where its packets arrive from
 //                             slot 0 on; first is the offset of the scratch
-//   W::end(in, slot, bytes, first, stride, count, e)  ends the call; bytes are those of
-//                             a half. Only threads that serve a unit come to it
+//   W::half(a, e)             the half of the scratch that the call uses, of which
+//   W::slot(a, h), W::in(a, h)  are the bytes of a slot and where packets arrive
+//   W::end(h, first, stride, count, e)  ends the call; only threads that serve a unit
+//                             come to it
 //
 // Everything is sent before anything is waited for, so that all ranks' packets are
 // on their way together. The first load is under way together with the epoch: it
@@ -28,7 +30,13 @@
 // Way is the base of ways by packets without flags.
 struct Way {
   enum { EPOCH = CTL_EPOCH };
-  DEV void end(u64, u64, u64, u32, u32, u32, u32) {}
+  struct Half {
+    u64 at;
+  };
+  DEV Half half(const Args &a, u32 e) { return Half{a.scratch + ((e & 1) ? a.half : 0)}; }
+  DEV u64 slot(const Args &a, const Half &) { return a.slot; }
+  DEV u64 in(const Args &a, const Half &h) { return a.peer[0] + h.at; }
+  DEV void end(const Half &, u32, u32, u32, u32) {}
 };
 // OneHop is the base of those that forward nothing.
 struct OneHop : Way {
@@ -45,22 +53,21 @@ template <class W, class A> DEV void packets(const A &p, u32 count) {
     typename W::Unit v = W::load(p, i);
     u32 e = nextEpoch(opaque(done));
     quitIf(a, gone);
-    const u64 bytes = a.half, slot = a.slot, half = a.scratch + ((e & 1) ? bytes : 0);
+    const typename W::Half h = W::half(a, e);
     for (;;) {
-      W::send(p, i, v, half + a.rank * slot + (u64)i * 16, e);
+      W::send(p, i, v, h.at + a.rank * W::slot(a, h) + (u64)i * 16, e);
       i = opaque(i + stride);
       if (i >= count)
         break;
       v = W::load(p, i);
     }
-    W::forward(p, first, stride, half, e);
-    const u64 in = a.peer[0] + half;
+    W::forward(p, first, stride, h.at, e);
     i = first;
     do {
-      W::take(p, i, in + (u64)i * 16, e);
+      W::take(p, i, W::in(a, h) + (u64)i * 16, e);
       i += stride;
     } while (i < count);
-    W::end(in, slot, bytes, first, stride, count, e);
+    W::end(h, first, stride, count, e);
   }
   writeEpoch(a, W::EPOCH, nextEpoch(done));
 }
