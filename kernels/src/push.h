@@ -142,7 +142,7 @@ template <bool GATHER, int T, int N, int W, int CHUNK, int DEPTH> struct Push {
     if (c.count == CHUNK && whole(p, c.unit, CHUNK, u)) {
       constexpr int U = N > 4 ? 1 : 2;
       u64 src = u.s->src + c.slice * u.s->bytes + u.off + t * 16, dst = u.s->dst + u.off + t * 16;
-#pragma unroll
+#pragma unroll 1
       for (int h = 0; h < ROUNDS; h += U) {
         V4 v[U][N];
 #pragma unroll
