@@ -111,9 +111,6 @@ func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops [
 	}
 	m.eager.Lock()
 	defer m.eager.Unlock()
-	if err := m.Err(); err != nil {
-		return Work{}, err
-	}
 	at := &m.eager.plans[call.hash(ops)%eagerPlans]
 	p := *at
 	if p == nil || p.call != call || !slices.Equal(p.ops, ops) || !slices.Equal(p.pairs, pairs) {

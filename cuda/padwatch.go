@@ -74,6 +74,9 @@ func (m *Member) closePad() error {
 // watched enqueues a wait and has it watched.
 func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
+	if in, err := d.StreamCapture(c, s); err != nil || in != 0 {
+		return errors.Join(err, bad("stream", "it is being captured: a wait for a value would be over at once in a replay; Wait counts by itself"))
+	}
 	w := &padWait{from: from, word: word, at: at, v: v}
 	forget := func(err error) error {
 		w.come.free()
@@ -89,9 +92,6 @@ func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
 	}
 	if err := d.EventRecord(c, w.come.e.ev, s); err != nil {
 		return forget(err)
-	}
-	if _, err := w.come.Done(); err != nil { // in a capture
-		return forget(fmt.Errorf("a stream that may wait for a value: %w", err))
 	}
 	if err := d.StreamWait32(c, s, at, v); err != nil {
 		return forget(err)
