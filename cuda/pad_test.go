@@ -119,7 +119,7 @@ func TestPadWords(t *testing.T) {
 		for p := range n {
 			r.must(m.Memset32(r.streams[m.Rank.ID], p, 100+m.Index, 1, uint32(10*m.Index+p)))
 		}
-		r.must(m.BarrierOn(r.streams[m.Rank.ID], 0))
+		r.must(m.BarrierOn(r.streams[m.Rank.ID], UserChannels-1))
 	}
 	r.must(r.check())
 	for _, m := range r.g.Members() {

@@ -15,13 +15,22 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// host compares what an eager collective costs the host from Go (a prepared
-// all_reduce of 4 KiB, one crossing each) with the same driver call in a loop in C.
-// Every rank has a thread of its own, bound to a processor. Rounds of the two kinds
-// alternate; a repetition compares the medians of its rounds, and the least
-// difference of the repetitions is the cost, since disturbances only add.
+// hostPair is two ways of enqueueing so many collectives of a rank on its stream.
+type hostPair struct {
+	op           string // of the figures
+	fromGo, inC  string
+	calls        int
+	goes, driver func() error
+}
+
+// host compares what an eager collective costs the host from Go, one crossing each, with
+// the same driver calls in a loop in C: a prepared all_reduce of 4 KiB, and the same by
+// Member.AllReduce, whose handle is an event that is recorded behind it. Every rank has a
+// thread of its own, bound to a processor. Rounds of the two kinds alternate; a repetition
+// compares the medians of its rounds, and the least difference of the repetitions is the
+// cost, since disturbances only add.
 func (b *bench) host() error {
-	const full, calls, rounds, reps = 4 << 10, 100, 151, 7
+	const full, calls = 4 << 10, 100
 	if err := b.fill(dtype.BF16, full/2, full, 7, 0); err != nil {
 		return err
 	}
@@ -30,11 +39,73 @@ func (b *bench) host() error {
 		return err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	type result struct{ fromGo, fromC, diff []float64 }
+	if err := b.hostPair(func(rank int) (hostPair, error) {
+		k, s := b.w.Rank(rank), b.streams[rank]
+		var c cuda.Commands
+		for range calls {
+			plans[rank].AddTo(&c)
+		}
+		return hostPair{op: "host_launch", fromGo: "Go, one crossing each", inC: "C loop, one crossing", calls: calls,
+			goes: func() error {
+				for range calls {
+					if err := plans[rank].Enqueue(s); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+			driver: func() error { return b.drv.Run(k.Ctx, c.On(s)) }}, nil
+	}); err != nil {
+		return err
+	}
+	events := make([]cuda.Event, b.n)
+	defer func() {
+		for rank, ev := range events {
+			if ev != 0 {
+				b.drv.EventDestroy(b.w.Rank(rank).Ctx, ev) // what it measured is done
+			}
+		}
+	}()
+	return b.hostPair(func(rank int) (p hostPair, err error) {
+		k, s, m, ctx := b.w.Rank(rank), b.streams[rank], b.members[rank], context.Background()
+		if events[rank], err = b.drv.EventCreate(k.Ctx, false); err != nil {
+			return p, err
+		}
+		var c cuda.Commands
+		for range calls {
+			plans[rank].AddTo(&c)
+			c.Record(cuda.Main, events[rank])
+		}
+		t := b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0).Tensors[0]
+		src := cuda.Buffer{At: t.Src, Count: full / 2, DType: dtype.BF16}
+		dst := cuda.Buffer{At: t.Dst, Count: full / 2, DType: dtype.BF16}
+		return hostPair{op: "host_eager", fromGo: "Go, one crossing each", inC: "C loop, one crossing", calls: calls,
+			goes: func() error {
+				for range calls {
+					w, err := m.AllReduce(ctx, s, kernels.Sum, src.Into(dst))
+					if err != nil {
+						return err
+					}
+					w.Close()
+				}
+				return nil
+			},
+			driver: func() error { return b.drv.Run(k.Ctx, c.On(s)) }}, nil
+	})
+}
+
+// hostPair times a pair on every rank and reports it.
+func (b *bench) hostPair(pair func(rank int) (hostPair, error)) error {
+	const rounds, reps = 151, 7
+	type result struct {
+		hostPair
+		times [2][]float64 // of repetitions
+		diff  []float64
+	}
 	out := make([]result, b.n)
 	var gate barrier
 	gate.n = len(b.w.Local())
-	err = b.each(func(rank int) error {
+	err := b.each(func(rank int) error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		release, err := bind(2 * rank)
@@ -42,24 +113,12 @@ func (b *bench) host() error {
 			return err
 		}
 		defer release()
-		k, s := b.w.Rank(rank), b.streams[rank]
-		var c cuda.Commands
-		for i := 0; i < calls; i++ {
-			plans[rank].AddTo(&c)
+		r := &out[rank]
+		if r.hostPair, err = pair(rank); err != nil {
+			return err
 		}
-		words := c.On(s)
-		kinds := [2]func() error{
-			func() error {
-				for i := 0; i < calls; i++ {
-					if err := plans[rank].Enqueue(s); err != nil {
-						return err
-					}
-				}
-				return nil
-			},
-			func() error { return b.drv.Run(k.Ctx, words) },
-		}
-		for rep := 0; rep < reps; rep++ {
+		kinds := [2]func() error{r.goes, r.driver}
+		for range reps {
 			var times [2][]float64
 			for i := 0; i < 2*rounds; i++ {
 				gate.wait()
@@ -70,14 +129,14 @@ func (b *bench) host() error {
 				if err := kinds[i%2](); err != nil {
 					return err
 				}
-				times[i%2] = append(times[i%2], float64(time.Since(start).Nanoseconds())/1e3/calls)
-				if err := b.members[rank].Check(context.Background(), s); err != nil {
+				times[i%2] = append(times[i%2], float64(time.Since(start).Nanoseconds())/1e3/float64(r.calls))
+				if err := b.members[rank].Check(context.Background(), b.streams[rank]); err != nil {
 					return err
 				}
 			}
 			g, c := median(times[0]), median(times[1])
-			out[rank].fromGo, out[rank].fromC = append(out[rank].fromGo, g), append(out[rank].fromC, c)
-			out[rank].diff = append(out[rank].diff, g-c)
+			r.times[0], r.times[1] = append(r.times[0], g), append(r.times[1], c)
+			r.diff = append(r.diff, g-c)
 		}
 		return nil
 	})
@@ -87,9 +146,9 @@ func (b *bench) host() error {
 	for _, k := range b.w.Local() {
 		r := out[k.ID]
 		note := fmt.Sprintf("rank %d, differences %.3f", k.ID, r.diff)
-		b.report(figure{Op: "host_launch", Impl: "Go, one crossing each", US: slices.Min(r.fromGo), Note: note})
-		b.report(figure{Op: "host_launch", Impl: "C loop, one crossing", US: slices.Min(r.fromC), Note: note})
-		b.report(figure{Op: "host_launch", Impl: "least difference", US: slices.Min(r.diff), Note: note})
+		b.report(figure{Op: r.op, Impl: r.fromGo, US: slices.Min(r.times[0]), Note: note})
+		b.report(figure{Op: r.op, Impl: r.inC, US: slices.Min(r.times[1]), Note: note})
+		b.report(figure{Op: r.op, Impl: "least difference", US: slices.Min(r.diff), Note: note})
 	}
 	return nil
 }
