@@ -195,23 +195,23 @@ func lone(t testing.TB, drv Driver, dev int) *Rank {
 }
 
 // between exports from one rank and imports into another of this process.
-func between(ctx context.Context, t testing.TB, from, to *Rank) (exp, imp error, v float32) {
+func between(ctx context.Context, t testing.TB, from, to *Rank) (v float32, exp, imp error) {
 	m := got(NewMeeting())(t)
 	m.Timeout = 5 * time.Second
 	s, err := from.NewShared(1)
 	if err != nil {
-		return err, nil, 0
+		return 0, err, nil
 	}
 	b, err := s.Buffer(64, F32, 1)
 	if err != nil {
-		return errors.Join(err, s.Close()), nil, 0
+		return 0, errors.Join(err, s.Close()), nil
 	}
 	d := from.World.drv
 	if err := d.Memset32(from.Ctx, from.Setup(), b.At, math.Float32bits(3), 1); err != nil {
-		return errors.Join(err, s.Close()), nil, 0
+		return 0, errors.Join(err, s.Close()), nil
 	}
 	if err := d.StreamSync(from.Ctx, from.Setup()); err != nil {
-		return errors.Join(err, d.StreamSync(from.Ctx, from.Setup()), s.Close()), nil, 0
+		return 0, errors.Join(err, d.StreamSync(from.Ctx, from.Setup()), s.Close()), nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -234,7 +234,7 @@ func between(ctx context.Context, t testing.TB, from, to *Rank) (exp, imp error,
 	if other != nil {
 		imp = errors.Join(imp, other.Close())
 	}
-	return exp, imp, v
+	return v, exp, imp
 }
 
 type noPeers struct{ Driver }
@@ -254,14 +254,14 @@ func TestImportFailures(t *testing.T) {
 	t.Run("works", func(t *testing.T) {
 		a, b := lone(t, f, 0), lone(t, f, 1)
 		for _, to := range []*Rank{a, b} {
-			if exp, imp, v := between(t.Context(), t, a, to); exp != nil || imp != nil || v != 3 {
+			if v, exp, imp := between(t.Context(), t, a, to); exp != nil || imp != nil || v != 3 {
 				t.Errorf("device %d: %v, %v, %v", to.Dev, exp, imp, v)
 			}
 		}
 	})
 	t.Run("no access", func(t *testing.T) {
 		a, b := lone(t, f, 0), lone(t, noPeers{f}, 1)
-		exp, imp, _ := between(t.Context(), t, a, b)
+		_, exp, imp := between(t.Context(), t, a, b)
 		var no *NoPeerAccessError
 		if !errors.As(imp, &no) || no.Dev != 1 || no.Peer != 0 {
 			t.Errorf("importer: %v", imp)
@@ -273,7 +273,7 @@ func TestImportFailures(t *testing.T) {
 	})
 	t.Run("device not seen", func(t *testing.T) {
 		small := NewFake(1)
-		exp, imp, _ := between(t.Context(), t, lone(t, f, 1), lone(t, small, 0))
+		_, exp, imp := between(t.Context(), t, lone(t, f, 1), lone(t, small, 0))
 		var foreign *ForeignDeviceError
 		var told *ImportError
 		if !errors.As(imp, &foreign) || !errors.As(exp, &told) {
@@ -398,7 +398,7 @@ func TestTensorEveryCallFails(t *testing.T) {
 	a, b := lone(t, f, 0), lone(t, f, 1)
 	clean := f.sortedLeaks()
 	f.FailCall(0, nil)
-	if exp, imp, v := between(t.Context(), t, a, b); exp != nil || imp != nil || v != 3 {
+	if v, exp, imp := between(t.Context(), t, a, b); exp != nil || imp != nil || v != 3 {
 		t.Fatal(exp, imp, v)
 	}
 	total := f.Calls()
@@ -407,7 +407,7 @@ func TestTensorEveryCallFails(t *testing.T) {
 	}
 	for n := 1; n <= total; n++ {
 		f.FailCall(n, errInjected)
-		exp, imp, _ := between(t.Context(), t, a, b)
+		_, exp, imp := between(t.Context(), t, a, b)
 		f.FailCall(0, nil)
 		if !errors.Is(exp, errInjected) && !errors.Is(imp, errInjected) {
 			t.Errorf("call %d of %d failed, the results are %v and %v", n, total, exp, imp)
@@ -416,7 +416,7 @@ func TestTensorEveryCallFails(t *testing.T) {
 			t.Errorf("call %d of %d: not released: %s", n, total, l)
 		}
 	}
-	if exp, imp, v := between(t.Context(), t, a, b); exp != nil || imp != nil || v != 3 {
+	if v, exp, imp := between(t.Context(), t, a, b); exp != nil || imp != nil || v != 3 {
 		t.Error(exp, imp, v)
 	}
 }
