@@ -113,7 +113,13 @@ func smallGroup(share bool, ranks int) GroupOptions {
 // rank has a process.
 func newRigT(t testing.TB, ranks int) *rigT {
 	t.Helper()
-	o := WorldOptions{Bytes: 16<<20 + uint64(ranks)<<22, Images: images(t)}
+	return newRigBytes(t, ranks, 16<<20+uint64(ranks)<<22)
+}
+
+// newRigBytes is newRigT with that much symmetric memory for each rank.
+func newRigBytes(t testing.TB, ranks int, bytes uint64) *rigT {
+	t.Helper()
+	o := WorldOptions{Bytes: bytes, Images: images(t)}
 	if process != nil {
 		drv, w := process.world(t, ranks, o)
 		return newRigIn(t, drv, w)

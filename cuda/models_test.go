@@ -28,6 +28,7 @@ var bothModels = []string{
 	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans",
 	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",
 	"TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings",
+	"TestSoak", "TestBehind4GiB",
 }
 
 // processT is what a process of one rank knows of itself.
@@ -107,6 +108,9 @@ func TestProcesses(t *testing.T) {
 	}
 	n := processRanks(t, 4)
 	tests := slices.Clone(bothModels)
+	if *onGPU {
+		tests = append(tests, "TestBigTensor")
+	}
 	if testing.Short() {
 		tests = slices.DeleteFunc(tests, func(s string) bool { return s == "TestCollectives" || s == "TestSequences" || s == "TestEager" })
 	}

@@ -1,0 +1,229 @@
+//go:build linux
+
+package cuda
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// TestBehind4GiB runs all protocols where the offsets of tensors and of the group's own
+// memory need more than 32 bits.
+func TestBehind4GiB(t *testing.T) {
+	const n, pad = 2, 5 << 30
+	r := newRigBytes(t, n, pad+64<<20)
+	r.alloc(pad)
+	g, err := r.w.NewGroup(t.Context(), seqInts(n), smallGroup(r.w.shared, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.sc.Ctl < 1<<32 || g.sc.Flagged < 1<<32 || g.sc.Staging < 1<<32 {
+		t.Fatalf("the group's memory is not behind the others: %+v", g.sc)
+	}
+	if err := r.g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.g = g
+	rng := rand.New(rand.NewPCG(22, 22))
+	ran := 0
+	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
+		for _, algo := range []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
+			for _, beside := range []bool{false, true} {
+				c := caseT{kind: kind, t: dtype.F32, algo: algo, counts: []int{20001, 7}, beside: beside}
+				err := r.runCase(c, rng)
+				var plan *kernels.PlanError
+				if errors.As(err, &plan) && algo != kernels.Auto {
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%v: %v", c, err)
+				}
+				ran++
+			}
+		}
+	}
+	for _, c := range []rootedT{{kind: kernels.Broadcast}, {kind: kernels.Reduce}, {kind: kernels.Permute, pairs: [][2]int{{0, 1}, {1, 0}}}} {
+		c.t, c.counts = dtype.F32, []int{3001}
+		if err := r.runRooted(c, rng); err != nil {
+			t.Fatalf("%v: %v", c, err)
+		}
+	}
+	if ran < 34 {
+		t.Errorf("only %d cases ran", ran)
+	}
+}
+
+// A piece of more than 2 GiB that no unit divides, so that counts, offsets and results
+// leave 32 bits.
+const bigPiece = 2<<30 + 4100
+
+// TestBigTensor runs collectives whose tensors have more than 2 GiB, and results twice as
+// much. On the fake driver it is one broadcast, mostly of memory that was never written,
+// where the machine has the memory for it.
+func TestBigTensor(t *testing.T) {
+	const n = 2
+	if !*onGPU {
+		if process != nil || testing.Short() {
+			t.Skip("takes gigabytes and seconds on the fake driver")
+		}
+		if free := memoryFree(); free < 12<<30 {
+			t.Skipf("%d bytes of memory are free", free)
+		}
+		bigBroadcast(t)
+		return
+	}
+	r := newRigBytes(t, n, 2*n*bigPiece+128<<20)
+	b := &bigT{rigT: r, src: r.alloc(n*bigPiece+2*guard) + guard, dst: r.alloc(n*bigPiece+2*guard) + guard, wrong: r.alloc(256)}
+	ran := map[kernels.Algo]int{}
+	for i, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
+		for j, algo := range []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
+			err := b.run(kind, algo, uint32(10*i+j+1))
+			var plan *kernels.PlanError
+			if errors.As(err, &plan) && algo != kernels.Auto {
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%v by %v: %v", kind, algo, err)
+			}
+			ran[algo]++
+		}
+	}
+	for algo, least := range map[kernels.Algo]int{kernels.Auto: 4, kernels.Direct: 4, kernels.Push: 2, kernels.Engine: 3} {
+		if ran[algo] < least {
+			t.Errorf("%d collectives by %v ran, want %d", ran[algo], algo, least)
+		}
+	}
+}
+
+type bigT struct {
+	*rigT
+	src, dst, wrong uint64
+}
+
+// run fills the operands on the devices, runs a collective and checks every element there.
+func (b *bigT) run(kind kernels.Collective, algo kernels.Algo, seed uint32) error {
+	t, elems := dtype.BF16, uint64(bigPiece/2)
+	in, out := sizes(kind, b.w.Size(), int(elems))
+	for _, rank := range b.local() {
+		args := pack(uint64(b.w.Addr(rank, b.src)), uint64(in), uint32(t), seed, uint32(rank))
+		if err := b.launch(rank, "fill", args); err != nil {
+			return err
+		}
+		b.write(rank, b.wrong, make([]byte, 4))
+		for _, at := range []uint64{b.dst - guard, b.dst + 2*uint64(out)} {
+			b.write(rank, at, bytes.Repeat([]byte{0xa5}, guard))
+		}
+	}
+	err := b.rigT.run(func(rank int) Op {
+		return Op{Kind: kind, DType: t, Symmetric: true, Algo: algo,
+			Tensors: []Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: bigPiece}}}
+	})
+	if err != nil {
+		return err
+	}
+	for _, rank := range b.local() {
+		number := map[kernels.Collective]uint32{kernels.AllReduce: 0, kernels.AllGather: 1, kernels.ReduceScatter: 2, kernels.AllToAll: 3}[kind]
+		args := pack(uint64(b.w.Addr(rank, b.dst)), uint64(out), uint32(t), seed, uint32(rank), uint32(b.w.Size()), number, uint32(0),
+			elems, uint64(b.w.Addr(rank, b.wrong)))
+		if err := b.launch(rank, "check", args); err != nil {
+			return err
+		}
+		if wrong := binary.LittleEndian.Uint32(b.read(rank, b.wrong, 4)); wrong != 0 {
+			return fmt.Errorf("rank %d: %d of %d elements are wrong", rank, wrong, out)
+		}
+		for _, at := range []uint64{b.dst - guard, b.dst + 2*uint64(out)} {
+			if !bytes.Equal(b.read(rank, at, guard), bytes.Repeat([]byte{0xa5}, guard)) {
+				return fmt.Errorf("rank %d: bytes outside the result were written", rank)
+			}
+		}
+	}
+	return b.w.Meet(b.t.Context()) // the operands are filled anew
+}
+
+// launch runs a kernel of the bench image and waits for it.
+func (b *bigT) launch(rank int, name string, args []byte) error {
+	k := b.w.Rank(rank)
+	f, err := k.Func("bench", name)
+	if err != nil {
+		return err
+	}
+	if err := b.drv.Launch(k.Ctx, b.streams[rank], f, 512, 256, 0, args); err != nil {
+		return err
+	}
+	return b.drv.StreamSync(k.Ctx, b.streams[rank])
+}
+
+// pack lays out the parameters of a kernel, which are words of 4 and 8 bytes.
+func pack(words ...any) (b []byte) {
+	for _, w := range words {
+		switch w := w.(type) {
+		case uint32:
+			b = binary.LittleEndian.AppendUint32(b, w)
+		case uint64:
+			b = binary.LittleEndian.AppendUint64(b, w)
+		}
+	}
+	return b
+}
+
+// bigBroadcast sends a tensor of which every 100 MB a few words are known, and its ends.
+func bigBroadcast(t *testing.T) {
+	const n, root, every = 2, 1, 100_000_004
+	r := newRigBytes(t, n, bigPiece+64<<20)
+	at := r.alloc(bigPiece+2*guard) + guard
+	known := map[uint64][]byte{}
+	for off := uint64(0); off < bigPiece-8; off += every {
+		known[off] = []byte(fmt.Sprintf("%8d", off/every))
+	}
+	known[bigPiece-8] = []byte("the last")
+	for rank := range n {
+		r.write(rank, at-guard, bytes.Repeat([]byte{0xa5}, guard))
+		r.write(rank, at+bigPiece, bytes.Repeat([]byte{0xa5}, guard))
+	}
+	for off, b := range known {
+		r.write(root, at+off, b)
+	}
+	err := r.run(func(rank int) Op {
+		return Op{Kind: kernels.Broadcast, DType: dtype.U8, Symmetric: true, Root: root, Algo: kernels.Engine,
+			Tensors: []Tensor{{Src: r.w.Addr(rank, at), Dst: r.w.Addr(rank, at), Bytes: bigPiece}}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := range n {
+		for off, want := range known {
+			if got := r.read(rank, at+off, 8); !bytes.Equal(got, want) {
+				t.Errorf("rank %d: %q at %d, want %q", rank, got, off, want)
+			}
+		}
+		for _, off := range []uint64{at - guard, at + bigPiece} {
+			if !bytes.Equal(r.read(rank, off, guard), bytes.Repeat([]byte{0xa5}, guard)) {
+				t.Errorf("rank %d: bytes outside the tensor were written", rank)
+			}
+		}
+	}
+}
+
+// memoryFree is what the machine has left, in bytes, 0 if it does not say.
+func memoryFree() uint64 {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for _, line := range strings.Split(string(b), "\n") {
+		var kib uint64
+		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
