@@ -114,6 +114,12 @@ func (m *Member) fail(err error) error {
 // other processes, whether or not this member has one in flight. The reason is what
 // Err reports from now on; the other members report a *GaveUpError with its text.
 func (m *Member) Abort(reason error) {
+	if m.usable() != nil {
+		return
+	}
+	if reason == nil {
+		reason = errors.New("no reason was given")
+	}
 	m.abort(reason)
 	g := m.Group
 	for _, o := range g.members {
@@ -142,6 +148,9 @@ func (m *Member) abort(reason error) {
 // rank; the error then wraps ErrAborted and ctx's cause. It polls, so that no thread is
 // stuck in the driver; kernels that do not wait for peers it gives two seconds then.
 func (m *Member) Check(ctx context.Context, s Stream) error {
+	if err := errors.Join(m.usable(), given(ctx)); err != nil {
+		return err
+	}
 	d := m.Rank.World.drv
 	if err := m.drain(ctx, func() (bool, error) { return d.StreamQuery(m.Rank.Ctx, s) }); err != nil {
 		return err

@@ -81,7 +81,11 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 // Join makes s wait for what was added by AddAhead, and until the peers have folded
 // what it sent. No other stream may have calls of the group until s has gone on: a call
 // that took credits meanwhile would wait for ranks that wait here for these credits.
+// In a group without GroupOptions.Staging there is nothing to wait for.
 func (m *Member) Join(c *Commands, s Stream) {
+	if m.usable() != nil || m.engine == nil {
+		return
+	}
 	m.settle(c, m.engine.in)
 	c.Record(m.engine.in, m.engine.joinIn)
 	c.Wait(s, m.engine.joinIn)

@@ -40,6 +40,9 @@ var errWorkClosed = fmt.Errorf("the handle of a collective: %w", ErrClosed)
 
 // newWork takes a handle whose event has yet to be recorded.
 func (m *Member) newWork() (Work, error) {
+	if err := m.usable(); err != nil {
+		return Work{}, err
+	}
 	k := &m.eager
 	k.works.Lock()
 	e := k.spare

@@ -26,6 +26,7 @@ type Group struct {
 	members []*Member
 	tuning  kernels.Tuning
 	many    bool // GroupOptions.ManyStreams
+	closed  atomic.Bool
 	// Staging of collectives by copy engines: two halves of one slot per rank.
 	staging, stageSlot uint64
 	pad, padBytes      uint64
@@ -108,18 +109,8 @@ const hostPageBytes = 4096
 // when ctx ends first. Where one process fails, all do, and the others get a
 // *MeetingError.
 func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *Group, err error) {
-	if len(ranks) < 2 || len(ranks) > kernels.MaxRanks {
-		return nil, fmt.Errorf("a group of %d ranks: 2 to %d are possible", len(ranks), kernels.MaxRanks)
-	}
-	seen := map[int]bool{}
-	for _, r := range ranks {
-		if r < 0 || r >= w.n {
-			return nil, fmt.Errorf("rank must be in [0, %d), got %d", w.n, r)
-		}
-		if seen[r] {
-			return nil, fmt.Errorf("rank %d is in the group twice", r)
-		}
-		seen[r] = true
+	if err := errors.Join(given(ctx), w.checkGroup(ranks, &o)); err != nil {
+		return nil, err
 	}
 	padBytes, err := padSize(o.Pad)
 	if err != nil {
@@ -176,6 +167,12 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 	} else if o.Timeout < 0 {
 		timeout = 0
 	}
+	// A group may take the place of one that other processes are still closing.
+	met = true
+	if err := w.Meet(ctx); err != nil {
+		return nil, err
+	}
+	met = false
 	for i, id := range ranks {
 		if r := w.local[id]; r != nil {
 			if err := g.join(r, i, timeout); err != nil {
@@ -261,6 +258,9 @@ func (g *Group) Rejoin(ctx context.Context) error {
 // streams and the group's own only. streams has those of each of Members on which work
 // of the group may have been enqueued, or what waits for it.
 func (g *Group) RejoinAfter(ctx context.Context, streams [][]Stream) error {
+	if err := g.usable(); err != nil {
+		return err
+	}
 	if len(streams) != len(g.members) {
 		return fmt.Errorf("streams of %d members, the group has %d here", len(streams), len(g.members))
 	}
@@ -275,6 +275,9 @@ func (g *Group) RejoinAfter(ctx context.Context, streams [][]Stream) error {
 }
 
 func (g *Group) rejoin(ctx context.Context, streams func(member int) []Stream) error {
+	if err := errors.Join(g.usable(), given(ctx)); err != nil {
+		return err
+	}
 	each := func(f func(i int, m *Member) error) error {
 		for i, m := range g.members {
 			if err := f(i, m); err != nil {
@@ -308,8 +311,18 @@ func (g *Group) Members() []*Member {
 // Size is the number of ranks of the group.
 func (g *Group) Size() int { return len(g.ranks) }
 
-// Close frees the group's memory. No kernel of the group may be running.
+// Close frees the group's memory. No kernel of the group may be running. What uses the
+// group afterwards fails with ErrClosed. It is safe to call twice.
 func (g *Group) Close() error {
+	if g == nil || g.closed.Swap(true) {
+		return nil
+	}
+	closed := fmt.Errorf("group: %w", ErrClosed)
+	for _, m := range g.members {
+		m.order.mu.Lock() // no launch is under way
+		m.broken.Store(&closed)
+		m.order.mu.Unlock()
+	}
 	g.world.mu.Lock()
 	if g.world.groups[g.id] == g {
 		delete(g.world.groups, g.id)
@@ -350,6 +363,9 @@ func (m *Member) Wait(s Stream, channel int, peers ...int) error {
 }
 
 func (m *Member) userChannel(s Stream, kind callKind, kernel string, channel int, peers []int) error {
+	if err := m.usable(); err != nil {
+		return err
+	}
 	if channel < 0 || channel >= UserChannels {
 		return fmt.Errorf("channel must be in [0, %d), got %d", UserChannels, channel)
 	}

@@ -21,12 +21,10 @@ var ErrSymmetricFull = errors.New("symmetric memory is full")
 func (h *heap) reset(size uint64) { h.size, h.used = size, nil }
 
 func (h *heap) alloc(bytes, align uint64) (uint64, error) {
-	if align < 16 {
-		align = 16
-	}
 	if align&(align-1) != 0 {
-		return 0, fmt.Errorf("alignment %d is not a power of two", align)
+		return 0, bad("alignment", "%d is not a power of two", align)
 	}
+	align = max(align, 16)
 	bytes = max(bytes, 1)
 	at := uint64(0)
 	for i := 0; ; i++ {

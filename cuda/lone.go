@@ -4,8 +4,11 @@ import "fmt"
 
 // openOne opens a world of which this process has one rank, and closes it if it fails.
 func openOne(drv Driver, w *World, rank, dev int, o *WorldOptions) (*World, error) {
+	if err := checkWorld(drv, w.n, o, w.lone); err != nil {
+		return nil, err
+	}
 	if rank < 0 || rank >= w.n {
-		return nil, fmt.Errorf("rank must be in [0, %d), got %d", w.n, rank)
+		return nil, bad("rank", "it must be in [0, %d), got %d", w.n, rank)
 	}
 	w.drv = drv
 	if err := w.open([]int{rank}, []int{dev}, o); err != nil {
@@ -18,7 +21,8 @@ func openOne(drv Driver, w *World, rank, dev int, o *WorldOptions) (*World, erro
 // NewLoneWorld builds one rank's part of a world of n ranks whose memory no other rank
 // reaches: on GPUs without access to each other, or on several hosts. Its memory is an
 // ordinary allocation; addresses of other ranks name nothing. It has no groups: what the
-// ranks tell each other goes another way. n is not bounded.
+// ranks tell each other goes another way. n may be
+// far beyond what a host has.
 func NewLoneWorld(drv Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
 	w, err := openOne(drv, &World{n: n, lone: true}, rank, dev, &o)
 	if err != nil {

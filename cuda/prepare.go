@@ -56,6 +56,12 @@ type Prepared struct {
 // same on every rank. Several threads may prepare calls; enqueueing what one of them
 // prepared is another's right, too.
 func (m *Member) Prepare(op Op) (*Prepared, error) {
+	if err := m.usable(); err != nil {
+		return nil, err
+	}
+	if err := m.checkOp(&op); err != nil {
+		return nil, err
+	}
 	m.planMu.Lock()
 	defer m.planMu.Unlock()
 	return m.prepare(op)
@@ -64,9 +70,6 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 func (m *Member) prepare(op Op) (*Prepared, error) {
 	if op.Kind == kernels.Barrier {
 		return m.prepareBarrier()
-	}
-	if op.Part < 0 || op.Part >= StagingParts {
-		return nil, &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf("staging has parts 0 to %d, got %d", StagingParts-1, op.Part)}
 	}
 	segs := make([]kernels.Seg, len(op.Tensors))
 	for i, t := range op.Tensors {
@@ -162,6 +165,9 @@ type Piece struct {
 // chunks, unless that is too small for them (GroupOptions.Flagged of 4 KiB for each rank
 // is enough).
 func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
+	if err := m.usable(); err != nil {
+		return nil, err
+	}
 	return m.uneven(kindOf(kernels.AllToAllUneven), send, recv)
 }
 
@@ -224,7 +230,10 @@ func (p *Prepared) Launch() *kernels.Launch { return p.l }
 // streams they are in: see order.go.
 func (p *Prepared) Enqueue(s Stream) error {
 	if p.l == nil && p.cmds == nil {
-		return nil
+		if p.m == nil {
+			return bad("prepared", "it is empty: Member.Prepare makes one")
+		}
+		return p.m.usable()
 	}
 	if s == 0 {
 		return p.m.inTurn(s, nil)
@@ -282,8 +291,13 @@ func (p *Prepared) AddAhead(c *Commands) bool {
 }
 
 // Tail is the stream that folds. Events recorded in it come after all that was added
-// by AddAhead.
-func (m *Member) Tail() Stream { return m.engine.in }
+// by AddAhead. It is zero in a group without GroupOptions.Staging, which has none.
+func (m *Member) Tail() Stream {
+	if m.usable() != nil || m.engine == nil {
+		return 0
+	}
+	return m.engine.in
+}
 
 // Enqueue plans and launches op.
 func (m *Member) Enqueue(s Stream, op Op) error {

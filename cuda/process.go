@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 )
@@ -16,7 +17,7 @@ import (
 // Start the processes by exec, before any of them opens the driver: a process that
 // forked with an open driver cannot use it.
 func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_ *World, err error) {
-	if err := m.check(); err != nil {
+	if err := errors.Join(given(ctx), m.check()); err != nil {
 		return nil, err
 	}
 	w, err := openOne(drv, &World{n: n}, rank, dev, &o)
@@ -92,9 +93,19 @@ func hostIdentity() (string, error) {
 	return string(b[:36]) + " " + ns, nil
 }
 
+// mostText keeps the texts of 64 ranks within one message.
+const mostText = 8 << 10
+
 // Compare is Meet, at which every process says something: it returns what they said, by
-// rank, and must be called where the others call it. Texts are short, such as digests.
+// rank, and must be called where the others call it. Texts are short, such as digests: 8 KiB at
+// most.
 func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
+	if err := errors.Join(w.usable(), given(ctx)); err != nil {
+		return nil, err
+	}
+	if len(text) > mostText {
+		return nil, bad("text", "%d bytes: %d at most", len(text), mostText)
+	}
 	if w.control == nil {
 		return []string{text}, context.Cause(ctx)
 	}
@@ -111,6 +122,9 @@ func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
 // meeting's timeout. Who gives a meeting up ends it for all: the others get a
 // *MeetingError, and all of them, with this one, go on to the next.
 func (w *World) Meet(ctx context.Context) error {
+	if err := errors.Join(w.usable(), given(ctx)); err != nil {
+		return err
+	}
 	_, err := w.control.meet(ctx, "")
 	return err
 }

@@ -114,7 +114,7 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 		const uint64_t *a = w + i + 1;
 		switch (w[i] & 255) {
 		case OP_LAUNCH: { // stream, function, grid|block<<32, shared|bytes<<32, parameters
-			size_t bytes = (size_t)(a[3] >> 32);
+			size_t bytes = len < 5 ? 0 : (size_t)(a[3] >> 32);
 			if (len < 5 + (bytes + 7) / 8)
 				return CC_BAD_COMMAND;
 			void *extra[] = {(void *)1, (void *)(a + 4), (void *)2, &bytes, (void *)0};
@@ -123,7 +123,7 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 		}
 		case OP_LAUNCH_EARLY: { // as OP_LAUNCH
 			enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
-			size_t bytes = (size_t)(a[3] >> 32);
+			size_t bytes = len < 5 ? 0 : (size_t)(a[3] >> 32);
 			if (len < 5 + (bytes + 7) / 8)
 				return CC_BAD_COMMAND;
 			void *extra[] = {(void *)1, (void *)(a + 4), (void *)2, &bytes, (void *)0};

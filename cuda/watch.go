@@ -24,6 +24,9 @@ func (c *Commands) AppendOn(s Stream, o *Commands) {
 // what no kernel can for collectives without kernels: past the group's timeout it gives
 // the group up, and while the group is broken it ends their waits.
 func (m *Member) Tend(waited time.Duration) error {
+	if err := m.usable(); err != nil {
+		return err
+	}
 	err := m.Err()
 	if !m.isQuiet() {
 		return err

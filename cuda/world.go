@@ -37,6 +37,7 @@ type World struct {
 	control *control
 	closing sync.Mutex // held while the world is taken down
 	gone    bool       // it has been
+	closed  atomic.Bool
 	mu      sync.Mutex
 	made    int            // groups so far
 	groups  map[int]*Group // by number, while they are open
@@ -54,7 +55,7 @@ type Rank struct {
 	mods  map[string]Module
 	funcs atomic.Pointer[map[kernelName]Func]
 	mu    sync.Mutex // of who adds to funcs
-	spare []Ptr // plain allocations to free on Close
+	spare []Ptr      // plain allocations to free on Close
 
 	fabric error   // why there are no fabric handles, nil where a trial showed them to work
 	how    Sharing // of the rank's memory
@@ -104,6 +105,9 @@ func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (_ *World, err error)
 			w.Close() // the first error matters
 		}
 	}()
+	if err := checkWorld(drv, len(devs), &o, false); err != nil {
+		return nil, err
+	}
 	ranks := make([]int, len(devs))
 	for i := range ranks {
 		ranks[i] = i
@@ -129,9 +133,6 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	infos, err := w.drv.Devices()
 	if err != nil {
 		return err
-	}
-	if w.n < 1 || w.n > 64 && !w.lone {
-		return fmt.Errorf("a world of %d ranks: 1 to 64 are possible on one host", w.n)
 	}
 	w.groups = map[int]*Group{}
 	w.mcast = o.Multicast && !w.lone
@@ -278,6 +279,9 @@ func (w *World) Addr(r int, off uint64) Ptr { return w.base + Ptr(uint64(r)*w.st
 // every rank; align is a power of two, at least 16 is used. First fit, so the
 // same calls give the same offsets everywhere. The memory is not cleared.
 func (w *World) Alloc(bytes, align uint64) (uint64, error) {
+	if err := w.usable(); err != nil {
+		return 0, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.heap.alloc(bytes, align)
@@ -285,6 +289,9 @@ func (w *World) Alloc(bytes, align uint64) (uint64, error) {
 
 // Free gives back what Alloc took. No kernel of any rank may still use it.
 func (w *World) Free(off uint64) error {
+	if w == nil {
+		return w.usable()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.heap.free(off)
@@ -297,13 +304,17 @@ func (w *World) Close() error { return w.CloseContext(context.Background()) }
 // have ended; it waits for the local devices. When ctx ends first it aborts the world's
 // groups, so that kernels that wait for peers leave, and waits a little longer. If a
 // device still has work then, nothing is released, the error wraps ctx's cause, and the
-// world may be closed again later.
+// world may be closed again later. Groups that are open are closed, too.
 func (w *World) CloseContext(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
+	if err := given(ctx); err != nil {
+		return err
+	}
 	w.closing.Lock()
 	defer w.closing.Unlock()
+	w.closed.Store(true)
 	if w.gone {
 		return nil
 	}
@@ -328,6 +339,9 @@ func (w *World) CloseContext(ctx context.Context) error {
 		}
 	}
 	w.gone = true
+	for _, g := range w.live() {
+		keep(g.Close())
+	}
 	for _, g := range w.live() { // which nobody closed
 		keep(g.mc.close())
 	}
@@ -430,6 +444,9 @@ func (r *Rank) load(set *kernels.Set, ptx bool) error {
 
 // Func gives a kernel by image and name; it is looked up once.
 func (r *Rank) Func(image, name string) (Func, error) {
+	if r == nil {
+		return 0, bad("rank", "it is nil: another process drives it")
+	}
 	key := kernelName{image, name}
 	if f, ok := (*r.funcs.Load())[key]; ok {
 		return f, nil

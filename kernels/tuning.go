@@ -57,8 +57,8 @@ func DefaultTuning(n int) Tuning {
 	return t
 }
 
-// check rejects values no planner can use.
-func (t *Tuning) check() error {
+// Check rejects values no planner can use.
+func (t *Tuning) Check() error {
 	if t.Blocks < 1 || t.Blocks > MaxBlocks || t.PushBlocks < 1 || t.PushBlocks > MaxBlocks {
 		return fmt.Errorf("blocks %d and push_blocks %d must be in [1, %d]", t.Blocks, t.PushBlocks, MaxBlocks)
 	}
@@ -183,7 +183,7 @@ func ReadCalibration(name string, r io.Reader) (*Calibration, error) {
 		if err := strict.Decode(&t); err != nil {
 			return fail(fmt.Errorf("group of %d: %w", n, err))
 		}
-		if err := t.check(); err != nil {
+		if err := t.Check(); err != nil {
 			return fail(fmt.Errorf("group of %d: %w", n, err))
 		}
 		c.Groups[n] = t

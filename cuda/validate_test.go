@@ -1,0 +1,294 @@
+//go:build linux
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// TestBadArguments passes what cannot be served to every entry point. Each must answer
+// with an error of its kind, without a panic and without anything left behind.
+func TestBadArguments(t *testing.T) {
+	if *onGPU {
+		t.Skip("what is refused never reaches a driver")
+	}
+	drv := newDriverOf(t, 4)
+	set := images(t)
+	w, err := NewLocalWorld(drv, []int{0, 1}, WorldOptions{Bytes: 32 << 20, Images: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lone, err := NewLoneWorld(drv, 0, 2, 2, WorldOptions{Bytes: 1 << 20, Images: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := GroupOptions{Region: 1 << 20, Flagged: 1 << 20, Timeout: 20 * time.Second} // no staging
+	g, err := w.NewGroup(t.Context(), []int{0, 1}, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := g.Members()[0]
+	s, err := drv.StreamCreate(m.Rank.Ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, err := w.Alloc(1<<16, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := w.Addr(0, off)
+	huge := []uint64{math.MaxUint64, math.MaxUint64 - 4095, 1 << 63, 1 << 62, 1 << 61, 1 << 48}
+	world := func(d Driver, devs []int, o WorldOptions) func() error {
+		o.Images = set
+		return func() error { w, err := NewLocalWorld(d, devs, o); w.Close(); return err }
+	}
+	group := func(change func(*GroupOptions), ranks ...int) func() error {
+		o := small
+		change(&o)
+		return func() error { g, err := w.NewGroup(t.Context(), ranks, o); g.Close(); return err }
+	}
+	prepare := func(change func(*Op)) func() error {
+		op := Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Algo: kernels.Direct, Tensors: []Tensor{{a, a + 4096, 1024}}}
+		change(&op)
+		return func() error {
+			_, err := m.Prepare(op)
+			return errors.Join(err, m.Enqueue(s, op))
+		}
+	}
+	var none context.Context
+	var noWorld *World
+	var noGroup *Group
+	var noMember *Member
+	var noRank *Rank
+	argument := func(err error) bool {
+		var e *ArgumentError
+		return errors.As(err, &e) && e.What != "" && e.Reason != ""
+	}
+	plan := func(err error) bool { var e *kernels.PlanError; return errors.As(err, &e) }
+	closed := func(err error) bool { return errors.Is(err, ErrClosed) }
+	text := func(s string) func(error) bool {
+		return func(err error) bool { return err != nil && strings.Contains(err.Error(), s) }
+	}
+	ends := func(f func()) func() error { return func() error { f(); return nil } }
+	type badCall struct {
+		name string
+		is   func(error) bool // nil for calls that only must not panic
+		call func() error
+	}
+	calls := []badCall{
+		{"no driver", argument, world(nil, []int{0}, WorldOptions{Bytes: 1})},
+		{"no devices", argument, world(drv, nil, WorldOptions{Bytes: 1})},
+		{"65 ranks", argument, world(drv, make([]int, 65), WorldOptions{Bytes: 1, ShareDevice: true})},
+		{"device 4", text("this machine has 4 devices"), world(drv, []int{4}, WorldOptions{Bytes: 1})},
+		{"device -1", text("this machine has 4 devices"), world(drv, []int{-1}, WorldOptions{Bytes: 1})},
+		{"empty images", argument, func() error {
+			_, err := NewLocalWorld(drv, []int{0}, WorldOptions{Bytes: 1, Images: &kernels.Set{}})
+			return err
+		}},
+		{"lone rank -1", argument, func() error { _, err := NewLoneWorld(drv, -1, 2, 0, WorldOptions{Bytes: 1, Images: set}); return err }},
+		{"lone rank 2", argument, func() error { _, err := NewLoneWorld(drv, 2, 2, 0, WorldOptions{Bytes: 1, Images: set}); return err }},
+		{"lone world of 2^60", argument, func() error {
+			_, err := NewLoneWorld(drv, 2, 1<<60, 0, WorldOptions{Bytes: 1, Images: set})
+			return err
+		}},
+		{"process rank 3", argument, func() error {
+			_, err := NewProcessWorld(t.Context(), drv, newMeeting(t, time.Second), 3, 2, 0, WorldOptions{Bytes: 1, Images: set})
+			return err
+		}},
+		{"no context", argument, func() error {
+			_, err := NewProcessWorld(none, drv, newMeeting(t, time.Second), 0, 2, 0, WorldOptions{Bytes: 1, Images: set})
+			return err
+		}},
+		{"no context for a group", argument, func() error { _, err := w.NewGroup(none, []int{0, 1}, small); return err }},
+		{"no context for Meet", argument, func() error { return w.Meet(none) }},
+		{"no context for Compare", argument, func() error { _, err := w.Compare(none, ""); return err }},
+		{"no context for Check", argument, func() error { return m.Check(none, s) }},
+		{"no context for Rejoin", argument, func() error { return g.Rejoin(none) }},
+		{"no context for Close", argument, func() error { return w.CloseContext(none) }},
+		{"a long text", argument, func() error { _, err := w.Compare(t.Context(), strings.Repeat("x", 1<<20)); return err }},
+
+		{"no world: group", argument, func() error { _, err := noWorld.NewGroup(t.Context(), []int{0, 1}, small); return err }},
+		{"no world: Alloc", argument, func() error { _, err := noWorld.Alloc(1, 1); return err }},
+		{"no world: Free", argument, func() error { return noWorld.Free(0) }},
+		{"no world: Meet", argument, func() error { return noWorld.Meet(t.Context()) }},
+		{"no world: Compare", argument, func() error { _, err := noWorld.Compare(t.Context(), ""); return err }},
+		{"no world: Close", nil, func() error { return noWorld.Close() }},
+		{"no group: Rejoin", argument, func() error { return noGroup.Rejoin(t.Context()) }},
+		{"no group: RejoinAfter", argument, func() error { return noGroup.RejoinAfter(t.Context(), nil) }},
+		{"no group: Close", nil, func() error { return noGroup.Close() }},
+		{"no group: Members", nil, ends(func() { noGroup.Members() })},
+		{"no member: Prepare", argument, func() error { _, err := noMember.Prepare(Op{}); return err }},
+		{"no member: Enqueue", argument, func() error { return noMember.Enqueue(s, Op{}) }},
+		{"no member: PrepareUneven", argument, func() error { _, err := noMember.PrepareUneven(nil, nil); return err }},
+		{"no member: Check", argument, func() error { return noMember.Check(t.Context(), s) }},
+		{"no member: Signal", argument, func() error { return noMember.Signal(s, 0) }},
+		{"no member: Tend", argument, func() error { return noMember.Tend(0) }},
+		{"no member: Abort", nil, ends(func() { noMember.Abort(nil) })},
+		{"no member: Tail", nil, ends(func() { noMember.Tail() })},
+		{"no rank: Func", argument, func() error { _, err := noRank.Func("x", "y"); return err }},
+		{"rank of nobody", nil, ends(func() { w.Rank(-1); w.Rank(2); w.Rank(math.MaxInt) })},
+		{"empty plan", argument, func() error { return new(Prepared).Enqueue(s) }},
+
+		{"Alloc of an odd alignment", text("power of two"), func() error { _, err := w.Alloc(1, 3); return err }},
+		{"Alloc of everything", text("full"), func() error { _, err := w.Alloc(math.MaxUint64, 1<<63); return err }},
+		{"Free of nothing", text("not allocated"), func() error { return w.Free(12345) }},
+
+		{"group of a lone world", argument, func() error { _, err := lone.NewGroup(t.Context(), []int{0, 1}, small); return err }},
+		{"group of none", argument, group(func(*GroupOptions) {})},
+		{"group of one", argument, group(func(*GroupOptions) {}, 0)},
+		{"group of 17", argument, group(func(*GroupOptions) {}, make([]int, 17)...)},
+		{"group with rank -1", argument, group(func(*GroupOptions) {}, 0, -1)},
+		{"group with rank 2", argument, group(func(*GroupOptions) {}, 0, 2)},
+		{"group of a rank twice", argument, group(func(*GroupOptions) {}, 1, 1)},
+		{"zero tuning", argument, group(func(o *GroupOptions) { o.Tuning = &kernels.Tuning{} }, 0, 1)},
+		{"tuning of 10^6 blocks", argument, group(func(o *GroupOptions) { t := kernels.DefaultTuning(2); t.Blocks = 1e6; o.Tuning = &t }, 0, 1)},
+		{"calibration of no blocks", argument, group(func(o *GroupOptions) { o.Calibration = &kernels.Calibration{Groups: map[int]kernels.Tuning{2: {}}} }, 0, 1)},
+		{"little staging", text("too small"), group(func(o *GroupOptions) { o.Staging = 100 }, 0, 1)},
+
+		{"Signal on channel 60", text("channel"), func() error { return m.Signal(s, UserChannels, 1) }},
+		{"Signal to itself", text("itself"), func() error { return m.Signal(s, 0, 0) }},
+		{"Wait for rank 2", text("rank must be"), func() error { return m.Wait(s, 0, 2) }},
+		{"the default stream", argument, func() error { return m.Enqueue(0, Op{Kind: kernels.Barrier}) }},
+		{"Signal on the default stream", argument, func() error { return m.Signal(0, 0, 1) }},
+		{"streams of nobody", text("streams of 1 members"), func() error { return g.RejoinAfter(t.Context(), make([][]Stream, 1)) }},
+		{"Tail without staging", nil, ends(func() {
+			if m.Tail() != 0 {
+				t.Error("a stream that is not there")
+			}
+		})},
+		{"Join without staging", nil, ends(func() { m.Join(&Commands{}, Main) })},
+		{"words for no command", nil, func() error { return drv.Run(m.Rank.Ctx, new(Commands).On(s)) }},
+		{"half a command", text("malformed"), func() error { return drv.Run(m.Rank.Ctx, []uint64{3<<8 | opLaunch, uint64(s), 1}) }},
+
+		{"kind 99", plan, prepare(func(o *Op) { o.Kind = 99 })},
+		{"reduction 99", plan, prepare(func(o *Op) { o.Kind, o.Red = kernels.AllReduce, 99 })},
+		{"type 99", plan, prepare(func(o *Op) { o.DType = 99 })},
+		{"protocol 99", plan, prepare(func(o *Op) { o.Kind, o.Algo = kernels.AllReduce, 99 })},
+		{"no tensors", plan, prepare(func(o *Op) { o.Tensors = nil })},
+		{"part 2", plan, prepare(func(o *Op) { o.Part = StagingParts })},
+		{"part -1", plan, prepare(func(o *Op) { o.Part = -1 })},
+		{"-1 blocks", plan, prepare(func(o *Op) { o.Blocks = -1 })},
+		{"10^6 blocks", plan, prepare(func(o *Op) { o.Blocks = 1e6 })},
+		{"root -1", plan, prepare(func(o *Op) { o.Kind, o.Root = kernels.Broadcast, -1 })},
+		{"root 2", plan, prepare(func(o *Op) { o.Kind, o.Root = kernels.Reduce, 2 })},
+		{"pair to rank 9", plan, prepare(func(o *Op) { o.Kind, o.Pairs = kernels.Permute, [][2]int{{0, 9}} })},
+		{"no source", plan, prepare(func(o *Op) { o.Symmetric, o.Algo, o.Tensors = false, kernels.Auto, []Tensor{{0, a, 8}} })},
+		{"no result", plan, prepare(func(o *Op) { o.Symmetric, o.Algo, o.Tensors = false, kernels.Auto, []Tensor{{a, 0, 8}} })},
+		{"a source past the end", plan, prepare(func(o *Op) {
+			o.Symmetric, o.Algo, o.Tensors = false, kernels.Auto, []Tensor{{math.MaxUint64 - 7, a, 16}}
+		})},
+		{"engine without staging", plan, prepare(func(o *Op) { o.Algo = kernels.Engine })},
+		{"three pieces of two", plan, func() error { _, err := m.PrepareUneven(make([]Piece, 3), make([]Piece, 2)); return err }},
+	}
+	for _, n := range []int{-1, 1, 31, 33, 513, 1024, 4096, math.MaxInt, math.MinInt} {
+		calls = append(calls, badCall{"threads", plan, prepare(func(o *Op) { o.Threads = n })})
+	}
+	for _, n := range huge {
+		calls = append(calls,
+			badCall{"memory", argument, world(drv, []int{0, 1}, WorldOptions{Bytes: n})},
+			badCall{"region", argument, group(func(o *GroupOptions) { o.Region = n }, 0, 1)},
+			badCall{"flagged", argument, group(func(o *GroupOptions) { o.Flagged = n }, 0, 1)},
+			badCall{"staging", argument, group(func(o *GroupOptions) { o.Staging = n }, 0, 1)},
+			badCall{"piece to send", plan, func() error {
+				_, err := m.PrepareUneven([]Piece{{a, 0}, {a, n}}, []Piece{{a, 0}, {a, 0}})
+				return err
+			}},
+			badCall{"piece to receive", plan, func() error {
+				_, err := m.PrepareUneven([]Piece{{a, 0}, {a, 0}}, []Piece{{a, 0}, {a, n}})
+				return err
+			}})
+		for kind := kernels.AllReduce; kind <= kernels.Permute; kind++ {
+			for _, symmetric := range []bool{false, true} {
+				calls = append(calls, badCall{"a tensor", plan, prepare(func(o *Op) {
+					o.Kind, o.Symmetric, o.Algo, o.DType, o.Tensors = kind, symmetric, kernels.Auto, dtype.U8, []Tensor{{a, a, n}}
+					o.Pairs = [][2]int{{0, 1}, {1, 0}}
+				})})
+			}
+		}
+	}
+	run := func(c badCall) {
+		defer func() {
+			if p := recover(); p != nil {
+				t.Errorf("%s: panic: %v", c.name, p)
+			}
+		}()
+		switch err := c.call(); {
+		case c.is == nil && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.is != nil && !c.is(err):
+			t.Errorf("%s: got %v (%T)", c.name, err, err)
+		}
+	}
+	for _, c := range calls {
+		run(c)
+	}
+	if err := m.Err(); err != nil {
+		t.Errorf("the group is broken: %v", err)
+	}
+	// Aborts without a reason, and everything behind a Close.
+	run(badCall{"Abort of no reason", nil, ends(func() { m.Abort(nil) })})
+	if err := m.Err(); !errors.Is(err, ErrAborted) {
+		t.Errorf("after an Abort without a reason: %v", err)
+	}
+	if err := g.Rejoin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Tensors: []Tensor{{a, a, 64}}}
+	p, err := m.Prepare(op)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(g.Close(), g.Close()); err != nil {
+		t.Error(err)
+	}
+	behind := []badCall{
+		{"closed group: Prepare", closed, func() error { _, err := m.Prepare(op); return err }},
+		{"closed group: PrepareUneven", closed, func() error { _, err := m.PrepareUneven(make([]Piece, 2), make([]Piece, 2)); return err }},
+		{"closed group: Enqueue", closed, func() error { return m.Enqueue(s, op) }},
+		{"closed group: Enqueue of a plan", closed, func() error { return p.Enqueue(s) }},
+		{"closed group: Start", closed, func() error { _, err := p.Start(s); return err }},
+		{"closed group: Signal", closed, func() error { return m.Signal(s, 0, 1) }},
+		{"closed group: Wait", closed, func() error { return m.Wait(s, 0, 1) }},
+		{"closed group: Check", closed, func() error { return m.Check(t.Context(), s) }},
+		{"closed group: Rejoin", closed, func() error { return g.Rejoin(t.Context()) }},
+		{"closed group: RejoinAfter", closed, func() error { return g.RejoinAfter(t.Context(), make([][]Stream, 2)) }},
+		{"closed group: Err", closed, m.Err},
+		{"closed group: Tend", closed, func() error { return m.Tend(time.Hour) }},
+		{"closed group: others", nil, ends(func() { m.Abort(nil); m.GivenUp(); m.Tail(); m.Join(&Commands{}, Main) })},
+	}
+	for _, c := range behind {
+		run(c)
+	}
+	if err := errors.Join(drv.StreamDestroy(m.Rank.Ctx, s), w.Close(), w.Close(), lone.Close()); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []badCall{
+		{"closed world: Alloc", closed, func() error { _, err := w.Alloc(16, 16); return err }},
+		{"closed world: Free", nil, func() error { return w.Free(off) }},
+		{"closed world: NewGroup", closed, func() error { _, err := w.NewGroup(t.Context(), []int{0, 1}, small); return err }},
+		{"closed world: Meet", closed, func() error { return w.Meet(t.Context()) }},
+		{"closed world: Compare", closed, func() error { _, err := w.Compare(t.Context(), ""); return err }},
+		{"closed world: Prepare", closed, func() error { _, err := m.Prepare(op); return err }},
+		{"closed world: Check", closed, func() error { return m.Check(t.Context(), s) }},
+	} {
+		run(c)
+	}
+	// What an open group held ends with its world.
+	if w, err = NewLocalWorld(drv, []int{0, 1}, WorldOptions{Bytes: 32 << 20, Images: set}); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = w.NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), g.Close()); err != nil {
+		t.Error(err)
+	}
+}
