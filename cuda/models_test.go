@@ -25,7 +25,7 @@ var bothModels = []string{
 	"TestCollectives", "TestRankOrder", "TestUnevenAllToAll", "TestRooted", "TestSignals", "TestGroups",
 	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestGraphUpdate", "TestSequences",
 	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
-	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans",
+	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans", "TestEagerCaptured", "TestEagerThreads",
 	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",
 	"TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings",
 	"TestSoak", "TestBehind4GiB",
