@@ -149,6 +149,7 @@ type Driver interface {
 // shared is what all worlds on a driver have in common.
 type shared struct {
 	streams streamWatch
+	facts   facts
 }
 
 // FuncInfo is what a kernel needs on a multiprocessor.
@@ -201,6 +202,18 @@ var ErrOutOfMemory error = &Error{Code: codeOutOfMemory}
 // ErrGraphChanged matches, by errors.Is, the refusal to update an executable graph from
 // one of another shape.
 var ErrGraphChanged error = &Error{Code: codeGraphChanged}
+
+// launchBlocking is the variable by which drivers make every launch wait for its end.
+const launchBlocking = "CUDA_LAUNCH_BLOCKING"
+
+// LaunchBlockingError means that the environment makes every launch wait for its kernel,
+// so that one that waits for a peer of this process would never return.
+type LaunchBlockingError struct{ Value string }
+
+// Error names the variable and what to do.
+func (e *LaunchBlockingError) Error() string {
+	return fmt.Sprintf("%s=%s is set: kernels that wait for a peer would never return; unset it", launchBlocking, e.Value)
+}
 
 // LoadError says why the driver library could not be used. It wraps ErrNoDriver.
 type LoadError struct {

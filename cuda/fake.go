@@ -109,6 +109,7 @@ const (
 // ShareBy says how the devices' memory can be shared from now on: whether by file
 // descriptors, whether they claim fabric handles, and whether those are permitted.
 func (f *Fake) ShareBy(fds, fabric, permitted bool) {
+	defer f.common.facts.forget()
 	f.noFDs, f.fabric = !fds, fabricAbsent
 	if fabric {
 		f.fabric = fabricRefused
@@ -187,6 +188,7 @@ func (f *Fake) Devices() ([]DeviceInfo, error) {
 
 // Separate takes access to each other's memory from two devices.
 func (f *Fake) Separate(a, b int) {
+	defer f.common.facts.forget()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.apart == nil {

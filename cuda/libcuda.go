@@ -20,43 +20,68 @@ import (
 	"unsafe"
 )
 
-// lib is the driver behind libcuda. The library is loaded once per process.
+// lib is the driver behind libcuda.
 type lib struct{}
 
-var (
-	loadOnce sync.Once
-	loadErr  error
-)
+// opened is what Open has loaded.
+var opened struct {
+	sync.Mutex
+	path  string // of the loaded library
+	ready bool   // and initialised
+}
 
 // Open loads the driver library and initialises the driver. path is the library
 // to use; empty means the usual names. Modules are loaded eagerly for the whole
 // process (CUDA_MODULE_LOADING), because a kernel that waits for a peer must
 // never make another kernel wait for its code; and each context gets the most hardware
 // queues (CUDA_DEVICE_MAX_CONNECTIONS, unless it is set), because streams that share
-// a queue wait for each other. Only the first call loads; the
-// error wraps ErrNoDriver when there is no driver.
+// a queue wait for each other.
+//
+// The library is loaded once for the process: later calls get it, too, if they ask for
+// no other one, which is a *LoadError. A call that fails leaves nothing behind, and may
+// be repeated. The error wraps ErrNoDriver when there is no driver, and is a
+// *LaunchBlockingError where the environment makes launches wait.
 func Open(path string) (Driver, error) {
-	loadOnce.Do(func() { loadErr = load(path) })
-	if loadErr != nil {
-		return nil, loadErr
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.ready {
+		if path != "" && path != opened.path {
+			return nil, &LoadError{Path: path, Reason: "this process has loaded " + opened.path + " already"}
+		}
+		return lib{}, nil
 	}
+	// Drivers read this at the first call.
+	if v := os.Getenv(launchBlocking); v != "" && v != "0" {
+		return nil, &LaunchBlockingError{Value: v}
+	}
+	setenv("CUDA_MODULE_LOADING", "EAGER", true)
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", false)
+	name, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := check("cuInit", C.cc_init(0)); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNoDriver, name, err)
+	}
+	opened.path, opened.ready = name, true
 	return lib{}, nil
 }
 
-func load(path string) error {
-	if os.Getenv("CUDA_LAUNCH_BLOCKING") == "1" {
-		return fmt.Errorf("CUDA_LAUNCH_BLOCKING=1 is set: kernels that wait for a peer would never return; unset it")
+// setenv changes C's environment, which the driver reads, and which Go's Setenv also
+// writes, but only with cgo's help.
+func setenv(name, value string, overwrite bool) {
+	n, v := C.CString(name), C.CString(value)
+	defer C.free(unsafe.Pointer(n))
+	defer C.free(unsafe.Pointer(v))
+	var o C.int
+	if overwrite {
+		o = 1
 	}
-	mode := C.CString("CUDA_MODULE_LOADING")
-	eager := C.CString("EAGER")
-	defer C.free(unsafe.Pointer(mode))
-	defer C.free(unsafe.Pointer(eager))
-	C.setenv(mode, eager, 1) // the driver reads C's environment, which Go's Setenv also writes, but only with cgo's help
-	queues := C.CString("CUDA_DEVICE_MAX_CONNECTIONS")
-	most := C.CString("32")
-	defer C.free(unsafe.Pointer(queues))
-	defer C.free(unsafe.Pointer(most))
-	C.setenv(queues, most, 0)
+	C.setenv(n, v, o)
+}
+
+// load loads one of the usual names, or path, and says which.
+func load(path string) (string, error) {
 	names := []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}
 	if path != "" {
 		names = []string{path}
@@ -68,18 +93,18 @@ func load(path string) error {
 		rc := C.cc_load(cs, &why[0], C.size_t(len(why)))
 		C.free(unsafe.Pointer(cs))
 		if rc == 0 {
-			return check("cuInit", C.cc_init(0))
+			return name, nil
 		}
 		e := &LoadError{Path: name, Reason: C.GoString(&why[0])}
 		if rc == C.CC_NO_SYMBOL {
 			e.Symbol, e.Reason = e.Reason, ""
-			return e
+			return "", e
 		}
 		if first == nil {
 			first = e
 		}
 	}
-	return first
+	return "", first
 }
 
 func check(call string, rc C.int) error {

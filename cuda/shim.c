@@ -37,8 +37,10 @@ int cc_load(const char *path, char *why, size_t n)
 #define RESOLVE(name, sym, params, args)                                                                      \
 	if (!(*(void **)&fn.name = dlsym(lib, sym))) {                                                        \
 		snprintf(why, n, "%s", sym);                                                                  \
+		dlclose(lib);                                                                                 \
 		return CC_NO_SYMBOL;                                                                          \
 	}
+	loaded = 0; // fn is incomplete until the end
 	CC_GLOBALS(RESOLVE)
 	CC_FUNCTIONS(RESOLVE)
 	library = lib;

@@ -162,7 +162,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 			if peer == dev {
 				continue
 			}
-			ok, err := w.drv.CanAccessPeer(dev, peer)
+			ok, err := w.drv.shared().facts.canAccess(w.drv, dev, peer)
 			if err != nil {
 				return err
 			}
@@ -185,7 +185,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		if w.mcast {
 			r.noMulticast = r.loadMulticast(o.Images, o.PTX)
 		}
-		r.fabric = tryFabric(w.drv, r.Ctx, dev, r.Info)
+		r.fabric = w.drv.shared().facts.tryFabric(w.drv, r.Ctx, dev, r.Info)
 		r.how, r.alone = r.sharing(o)
 		g, err := w.drv.Granularity(r.Ctx, dev, r.how)
 		if err != nil {
