@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,9 +75,12 @@ func (m *Member) closeEngine() error {
 	if e == nil {
 		return nil
 	}
-	m.engine = nil
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	var errs []error
+	if m.Err() != nil && e.in != 0 && e.out != 0 { // a call of which only a part was enqueued may be in them
+		errs = append(errs, m.finishAll(context.Background(), e.in, e.out))
+	}
+	m.engine = nil
 	for _, s := range []Stream{e.in, e.out, e.rescue} {
 		if s != 0 {
 			errs = append(errs, d.StreamDestroy(c, s))

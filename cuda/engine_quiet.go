@@ -206,8 +206,10 @@ func (m *Member) release() error {
 // end in a broken group.
 func (m *Member) finishAll(ctx context.Context, streams ...Stream) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
-	idle := m.Rank.synced()
-	if len(streams) > 0 {
+	var idle func() (bool, error)
+	if len(streams) == 0 {
+		idle = m.Rank.synced()
+	} else {
 		idle = func() (bool, error) {
 			for len(streams) > 0 {
 				if ok, err := d.StreamQuery(c, streams[0]); !ok || err != nil {
@@ -219,9 +221,11 @@ func (m *Member) finishAll(ctx context.Context, streams ...Stream) error {
 		}
 	}
 	return m.drain(ctx, func() (bool, error) {
-		if m.isQuiet() {
-			if err := m.endWaits(); err != nil {
-				return false, err
+		for _, o := range m.Group.members { // ranks may share the device
+			if o.isQuiet() {
+				if err := o.endWaits(); err != nil {
+					return false, err
+				}
 			}
 		}
 		return idle()
