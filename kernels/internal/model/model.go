@@ -19,7 +19,7 @@ import (
 // Sizes of a model's state.
 const (
 	Bytes   = 96
-	Procs   = 6
+	Procs   = 9
 	Pending = 8
 )
 
