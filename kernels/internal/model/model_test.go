@@ -249,6 +249,7 @@ func TestProtocols(t *testing.T) {
 		{"direct", direct(3, true, true)},
 		{"push", push(2, 3, 2, 1, sound)},
 		{"push of few chunks", push(3, 2, 2, 1, sound)},
+		{"push of three calls", push(3, 3, 2, 1, sound)},
 		{"push by windows", push(2, 5, 4, 2, sound)},
 		{"push by two teams", teams(3, 2, 1, 1, sound)},
 		{"push by two teams, a window", teams(3, 2, 2, 2, sound)},
