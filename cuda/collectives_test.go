@@ -450,45 +450,58 @@ func TestWorkHandles(t *testing.T) {
 // idle is a driver that forgets launches, to see what the host does for them.
 type idle struct{ Driver }
 
-func (idle) Run(Ctx, []uint64) error { return nil }
+func (idle) Run(Ctx, []uint64) error                               { return nil }
+func (idle) Launch(Ctx, Stream, Func, int, int, int, []byte) error { return nil }
 
-// eagerCall runs a bucket of three again and again; tests and benchmarks time and count it.
-func (r *rigT) bucket(t testing.TB) func(m *Member) error {
-	var bufs []Buffer
-	m := r.g.Members()[0]
-	for range 3 {
-		b, err := m.Rank.Buffer(r.alloc(4096), BF16, 2048)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bufs = append(bufs, b)
+// bucket gives a call of a member that is made again and again: an all_reduce of three
+// tensors whose handle is given back, and the same prepared.
+func (r *rigT) bucket(t testing.TB, m *Member, off uint64) (eager, prepared func() error) {
+	t.Helper()
+	var bufs [3]Buffer
+	op := Op{Kind: kernels.AllReduce, DType: BF16, Symmetric: true}
+	for i := range bufs {
+		bufs[i] = got(m.Rank.Buffer(off+uint64(i)*4096, BF16, 2048))(t)
+		op.Tensors = append(op.Tensors, Tensor{Src: bufs[i].At, Dst: bufs[i].At, Bytes: bufs[i].Bytes()})
 	}
-	ctx, s := t.Context(), r.streams[m.Rank.ID]
-	return func(m *Member) error {
+	ctx, s, p := t.Context(), r.streams[m.Rank.ID], got(m.Prepare(op))(t)
+	return func() error {
 		w, err := m.AllReduce(ctx, s, kernels.Sum, bufs[0].InPlace(), bufs[1].InPlace(), bufs[2].InPlace())
 		if err != nil {
 			return err
 		}
 		return w.Close()
-	}
+	}, func() error { return p.Enqueue(s) }
 }
 
-// TestEagerAllocations counts what a call that was made before allocates.
+// TestEagerAllocations counts what a call that was made before allocates: from the method
+// to the driver's function on GPUs, else to what the fake driver would do.
 func TestEagerAllocations(t *testing.T) {
-	if *onGPU || process != nil {
-		t.Skip("it counts what the host does")
+	if process != nil {
+		t.Skip("it counts what one host does")
 	}
 	r := newRigT(t, 2)
-	m := r.g.Members()[0]
-	call := r.bucket(t)
-	r.w.drv = idle{r.drv}
-	defer func() { r.w.drv = r.drv }()
-	if n := testing.AllocsPerRun(100, func() {
-		if err := call(m); err != nil {
-			t.Fatal(err)
+	off := r.alloc(3 * 4096)
+	if !*onGPU {
+		r.w.drv = idle{r.drv}
+		defer func() { r.w.drv = r.drv }()
+	}
+	var eager, prepared [2]func() error
+	for i, m := range r.g.Members() {
+		eager[i], prepared[i] = r.bucket(t, m, off)
+	}
+	for name, calls := range map[string][2]func() error{"eager": eager, "prepared": prepared} {
+		if n := testing.AllocsPerRun(100, func() {
+			for _, call := range calls {
+				if err := call(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations for two calls", name, n)
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations a call", n)
+	}
+	if *onGPU {
+		r.must(r.check())
 	}
 }
 
@@ -496,15 +509,21 @@ func TestEagerAllocations(t *testing.T) {
 // launches and records go nowhere.
 func BenchmarkEager(b *testing.B) {
 	r := newRigT(b, 2)
-	m := r.g.Members()[0]
-	call := r.bucket(b)
+	eager, prepared := r.bucket(b, r.g.Members()[0], r.alloc(3*4096))
 	r.w.drv = idle{r.drv}
 	defer func() { r.w.drv = r.drv }()
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := call(m); err != nil {
-			b.Fatal(err)
-		}
+	for _, k := range []struct {
+		name string
+		call func() error
+	}{{"method", eager}, {"prepared", prepared}} {
+		b.Run(k.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := k.call(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -34,7 +34,7 @@ func TestEagerCaptured(t *testing.T) {
 		defer r.drv.EventDestroy(c, join)
 		r.must(r.drv.EventRecord(c, join, other), r.drv.StreamWait(c, s, join))
 		w = got(m.Broadcast(t.Context(), s, 1, y.Into(z)))(t) // private on all ranks: by packets
-		if !*onGPU { // the driver would end the capture
+		if !*onGPU {                                          // the driver would end the capture
 			if _, err := w.Done(); err == nil {
 				t.Error("a captured call has a state")
 			}

@@ -128,7 +128,7 @@ func (d *Device) explain(g *group, err error) error {
 		return rt.AdoptError(rt.DecodeError(r.Err), "", me, r.Origin)
 	case errors.As(err, &t):
 		peer := g.member(t.Peer)
-		return &rt.TimeoutError{Op: g.label(t.Seq), Rank: me, Peer: peer, Missing: []int{peer}, Group: g.name, Elapsed: t.Elapsed}
+		return &rt.TimeoutError{Op: g.label(t.Seq, t.Op), Rank: me, Peer: peer, Missing: []int{peer}, Group: g.name, Elapsed: t.Elapsed}
 	case errors.As(err, &lost):
 		errors.As(d.site.islands[me].translate(lost), &lost)
 		return &rt.PeerLostError{Op: "collectives on \"" + g.name + "\"", Rank: me, Peer: lost.Rank, Group: g.name}

@@ -43,14 +43,18 @@ func (g *group) named(seq uint32, name string) {
 	g.labels[seq] = name
 }
 
-// label names a call of the group by the number that kernels report.
-func (g *group) label(seq uint32) string {
+// label names a call of the group by the number that kernels report, and where it has been
+// forgotten by what it was, if that is known.
+func (g *group) label(seq uint32, what string) string {
 	for _, m := range [2]map[uint32]string{g.labels, g.older} {
 		if s, ok := m[seq]; ok {
 			return s
 		}
 	}
-	return fmt.Sprintf("collective on %q", g.name)
+	if what == "" {
+		what = "collective"
+	}
+	return fmt.Sprintf("%s on %q", what, g.name)
 }
 
 func (d *Device) openGroups(ctx context.Context) error {

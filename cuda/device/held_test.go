@@ -213,10 +213,13 @@ func TestLabels(t *testing.T) {
 	if n := len(g.labels) + len(g.older); n > 2*maxPlans {
 		t.Errorf("%d names are kept", n)
 	}
-	if got := g.label(last - maxPlans); got != fmt.Sprint(last-maxPlans) {
+	if got := g.label(last-maxPlans, ""); got != fmt.Sprint(last-maxPlans) {
 		t.Errorf("%q", got)
 	}
-	if got := g.label(0); got != `collective on "g"` {
+	if got := g.label(0, "barrier"); got != `barrier on "g"` {
+		t.Errorf("a forgotten barrier is %q", got)
+	}
+	if got := g.label(0, ""); got != `collective on "g"` {
 		t.Errorf("%q", got)
 	}
 }
