@@ -371,7 +371,7 @@ func (b *builder) uneven(send, recv []cuda.Piece) {
 		return
 	}
 	p, err := b.g.m.PrepareUneven(send, recv)
-	b.keep(p, err, "uneven packets")
+	b.keep(p, err, "packets and chunks of each pair")
 }
 
 // try plans a launch of segments.
