@@ -106,8 +106,8 @@ const eagerPlans = 256
 
 // collective plans a call, unless it has been, and enqueues it.
 func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops []Operand, pairs [][2]int) (Work, error) {
-	if ctx.Err() != nil {
-		return Work{}, context.Cause(ctx)
+	if err := m.takes(ctx, s); err != nil {
+		return Work{}, err
 	}
 	m.eager.Lock()
 	defer m.eager.Unlock()
@@ -143,6 +143,20 @@ func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops [
 		return Work{}, err
 	}
 	return w, nil
+}
+
+// takes says whether a member takes a call on a stream at all.
+func (m *Member) takes(ctx context.Context, s Stream) error {
+	if err := m.usable(); err != nil {
+		return err
+	}
+	if err := given(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return created(s)
 }
 
 // hash mixes what tells calls apart most often.

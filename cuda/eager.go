@@ -140,6 +140,9 @@ func (w Work) WaitOn(s Stream) error {
 // aborted, because a collective that one rank leaves can end on no rank; the error
 // then wraps ctx's cause. It polls, so that no thread is stuck in the driver.
 func (w Work) Wait(ctx context.Context) error {
+	if err := given(ctx); err != nil {
+		return err
+	}
 	if w.e == nil {
 		return nil
 	}

@@ -37,6 +37,9 @@ type Shared struct {
 // NewShared allocates at least that many bytes, which are not cleared. It is closed before
 // the rank's world.
 func (r *Rank) NewShared(bytes uint64) (*Shared, error) {
+	if err := r.World.usable(); err != nil {
+		return nil, err
+	}
 	if r.alone != nil {
 		return nil, fmt.Errorf("rank %d: %w", r.ID, r.alone)
 	}
@@ -147,7 +150,7 @@ const importing = "imports one tensor"
 // ended, an *ImportError, or a *MeetingTimeoutError when too few came before the meeting's
 // timeout or the end of ctx.
 func (s *Shared) Export(ctx context.Context, m Meeting, b Buffer, importers int) error {
-	if err := m.check(); err != nil {
+	if err := errors.Join(given(ctx), m.check()); err != nil {
 		return err
 	}
 	if importers < 1 {
@@ -263,7 +266,7 @@ func hand(ctx context.Context, to guest, host, said string, g gift) error {
 // seen a *ForeignDeviceError, one without access a *NoPeerAccessError. The allocation is
 // closed by the caller, before the rank's world.
 func (r *Rank) Import(ctx context.Context, m Meeting) (*Shared, Buffer, error) {
-	if err := m.check(); err != nil {
+	if err := errors.Join(r.World.usable(), given(ctx), m.check()); err != nil {
 		return nil, Buffer{}, err
 	}
 	if ctx.Err() != nil {

@@ -258,10 +258,18 @@ func (t *turns) close() error {
 	return errors.Join(errs...)
 }
 
-// inTurn enqueues a call on s that belongs into one or several orders.
-func (m *Member) inTurn(s Stream, call func() error, orders ...*turns) error {
+// created is nil for a stream that is not the default one.
+func created(s Stream) error {
 	if s == 0 {
 		return bad("stream", "the default stream waits for all others, which a call of a group may need: create one")
+	}
+	return nil
+}
+
+// inTurn enqueues a call on s that belongs into one or several orders.
+func (m *Member) inTurn(s Stream, call func() error, orders ...*turns) error {
+	if err := created(s); err != nil {
+		return err
 	}
 	if len(orders) == 0 {
 		return call()

@@ -69,6 +69,9 @@ func (m *Member) Put(s Stream, rank int, from, to Buffer) error {
 }
 
 func (m *Member) transfer(s Stream, from, to Buffer) error {
+	if err := created(s); err != nil {
+		return err
+	}
 	for _, b := range [...]Buffer{from, to} {
 		if why := b.check(); why != "" {
 			return bad("buffer", "%s", why)
@@ -91,7 +94,7 @@ func (m *Member) transfer(s Stream, from, to Buffer) error {
 // WriteValue writes v into a word of a group rank's pad, this rank's or a peer's, when s
 // has got here. What s did before is visible to the whole system first.
 func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
-	at, err := m.words(rank, word, 1)
+	at, err := m.words(s, rank, word, 1)
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
 // when the group is aborted. What s does behind the wait it does then without the value: it
 // is to be thrown away, as all results of a broken group.
 func (m *Member) WaitValue(s Stream, from, word int, v uint32) error {
-	at, err := m.words(m.Index, word, 1)
+	at, err := m.words(s, m.Index, word, 1)
 	if err == nil {
 		err = m.inGroup(from)
 	}
@@ -128,16 +131,19 @@ func (m *Member) Memset32(s Stream, rank, word, count int, v uint32) error {
 	if count <= 0 {
 		return bad("count", "%d words: at least one is needed", count)
 	}
-	at, err := m.words(rank, word, count)
+	at, err := m.words(s, rank, word, count)
 	if err != nil {
 		return err
 	}
 	return m.Rank.World.drv.Memset32(m.Rank.Ctx, s, at, v, uint64(count))
 }
 
-// words is the address of count words of a group rank's pad.
-func (m *Member) words(rank, word, count int) (Ptr, error) {
+// words is the address of count words of a group rank's pad, for a stream.
+func (m *Member) words(s Stream, rank, word, count int) (Ptr, error) {
 	if err := m.inGroup(rank); err != nil {
+		return 0, err
+	}
+	if err := created(s); err != nil {
 		return 0, err
 	}
 	if n := int(m.Group.padBytes / 4); word < 0 || word >= n || count > n-word {
@@ -146,7 +152,11 @@ func (m *Member) words(rank, word, count int) (Ptr, error) {
 	return m.Group.world.Addr(m.Group.ranks[rank], m.Group.pad) + Ptr(4*word), nil
 }
 
+// inGroup is nil for a rank of the member's group, which is open.
 func (m *Member) inGroup(rank int) error {
+	if err := m.usable(); err != nil {
+		return err
+	}
 	if n := len(m.Group.ranks); rank < 0 || rank >= n {
 		return bad("rank", "must be in [0, %d), got %d", n, rank)
 	}
@@ -168,6 +178,9 @@ func padSize(asked uint64) (uint64, error) {
 // this rank among its own, and signals it to them: Signal and Wait in one. Without peers it
 // is for all of the group.
 func (m *Member) BarrierOn(s Stream, channel int, peers ...int) error {
+	if err := m.usable(); err != nil {
+		return err
+	}
 	if len(peers) == 0 {
 		for r := range m.Group.ranks {
 			if r != m.Index {

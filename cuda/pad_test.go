@@ -4,12 +4,15 @@ package cuda
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-ee968945/concert/kernels"
 )
 
 // words reads a pad, or another buffer of words, as the rank itself sees it.
@@ -365,6 +368,42 @@ func TestRings(t *testing.T) {
 		r.must(m.Check(t.Context(), r.streams[m.Rank.ID]), m.Check(t.Context(), second[m.Rank.ID]))
 		if v := r.words(m, got(m.Rank.Buffer(token, I32, 1))(t)); v[0] != rounds {
 			t.Errorf("rank %d has token %d", m.Index, v[0])
+		}
+	}
+}
+
+// What a group offers to callers without a program is refused on the default stream, without
+// a context, and when the group is closed.
+func TestEagerUnusable(t *testing.T) {
+	r := newRigT(t, 2)
+	g := r.shortGroup(time.Second)
+	m := g.Members()[0]
+	s := r.streams[m.Rank.ID]
+	peer := (m.Index + 1) % 2
+	x := got(m.Rank.Buffer(r.alloc(256), I32, 64))(t)
+	does := func(_ any, err error) error { return err }
+	calls := func(ctx context.Context, s Stream) []error {
+		return []error{
+			does(m.AllReduce(ctx, s, kernels.Sum, x.InPlace())), does(m.AllGather(ctx, s, x.InPlace())), does(m.ReduceScatter(ctx, s, kernels.Sum, x.InPlace())),
+			does(m.AllToAll(ctx, s, x.InPlace())), does(m.AllToAllV(ctx, s, x.InPlace(), x.InPlace())), does(m.Broadcast(ctx, s, 0, x.InPlace())),
+			does(m.Reduce(ctx, s, kernels.Sum, 0, x.InPlace())), does(m.Permute(ctx, s, nil)), does(m.Barrier(ctx, s)),
+		}
+	}
+	words := func(s Stream) []error {
+		return []error{m.WriteValue(s, 0, 0, 1), m.WaitValue(s, peer, 0, 1), m.Memset32(s, 0, 0, 1, 1), m.Get(s, peer, x, x), m.Put(s, peer, x, x),
+			m.Signal(s, 0, peer), m.Wait(s, 0, peer), m.BarrierOn(s, 0)}
+	}
+	var wrong *ArgumentError
+	var none context.Context
+	for i, err := range append(calls(none, s), append(calls(t.Context(), 0), words(0)...)...) {
+		if !errors.As(err, &wrong) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	r.must(r.w.Meet(t.Context()), g.Close())
+	for i, err := range append(calls(t.Context(), s), append(words(s), does(m.Pad(0)), does(m.Peer(0, x)))...) {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("call %d of a closed group: %v", i, err)
 		}
 	}
 }
