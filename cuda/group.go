@@ -52,10 +52,9 @@ type GroupOptions struct {
 	// multicast, which then does not serve sums.
 	RankOrder bool
 	// ManyStreams says that a rank's calls will come in several streams by turns, or in
-	// captures beside others. Each is followed by an event then, which takes the host about
-	// as long as a third of a launch. Without it a group does so from its first change of
-	// streams on; that change waits for all that the caller has enqueued in the stream of
-	// the call before.
+	// captures beside others. Each is followed by an event then, one more call of the
+	// driver. Without it a group does so from its first change of streams on; that change
+	// waits for all that the caller has enqueued in the stream of the call before.
 	ManyStreams bool
 }
 

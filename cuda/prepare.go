@@ -94,9 +94,11 @@ func (m *Member) prepare(op Op) (*Prepared, error) {
 		return m.prepareEngine(op)
 	}
 	l, err := kernels.Plan(call, m.Group.sc, m.Group.tuning)
-	var room *kernels.RoomError
-	if errors.As(err, &room) && op.Algo == kernels.Auto && !op.Symmetric {
-		return m.inParts(op)
+	if err != nil && op.Algo == kernels.Auto && !op.Symmetric {
+		var room *kernels.RoomError
+		if errors.As(err, &room) {
+			return m.inParts(op)
+		}
 	}
 	if err != nil || l == nil {
 		return &Prepared{m: m}, err

@@ -125,8 +125,9 @@ const mostThreads = 512
 // checkOp checks what the planner takes for granted. Tensors are compared with the
 // memory there is, so that no multiple of theirs overflows.
 func (m *Member) checkOp(op *Op) error {
+	kind := op.Kind // and not op, which stays on the caller's stack
 	fail := func(format string, args ...any) error {
-		return &kernels.PlanError{Op: op.Kind, Reason: fmt.Sprintf(format, args...)}
+		return &kernels.PlanError{Op: kind, Reason: fmt.Sprintf(format, args...)}
 	}
 	if op.Threads != 0 && (op.Threads < 32 || op.Threads > mostThreads || op.Threads%32 != 0) {
 		return fail("blocks of %d threads: 0, or a multiple of 32 up to %d", op.Threads, mostThreads)
