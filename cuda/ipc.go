@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -34,8 +36,8 @@ type Shared struct {
 	closed bool
 }
 
-// NewShared allocates at least that many bytes, which are not cleared. It is closed before
-// the rank's world.
+// NewShared allocates at least that many bytes, which are not cleared. The rank's world
+// closes what nobody has.
 func (r *Rank) NewShared(bytes uint64) (*Shared, error) {
 	if err := r.World.usable(); err != nil {
 		return nil, err
@@ -74,6 +76,9 @@ func (r *Rank) mapShared(mem Mem, bytes uint64) (*Shared, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rank %d: mapping %d shared bytes: %w", r.ID, bytes, err), s.Close())
 	}
+	r.mu.Lock()
+	r.shares = append(r.shares, s)
+	r.mu.Unlock()
 	return s, nil
 }
 
@@ -101,6 +106,9 @@ func (s *Shared) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.r.mu.Lock()
+	s.r.shares = slices.DeleteFunc(slices.Clone(s.r.shares), func(o io.Closer) bool { return o == s })
+	s.r.mu.Unlock()
 	d, c := s.r.World.drv, s.r.Ctx
 	var errs []error
 	if s.mapped {
@@ -263,8 +271,8 @@ func hand(ctx context.Context, to guest, host, said string, g gift) error {
 // rank's device, which may be another than the memory's if it can access that. It waits
 // for the exporter until the meeting's timeout or the end of ctx: a *MeetingTimeoutError.
 // An exporter that ends meanwhile is a *PeerLostError, memory on a device that is not to be
-// seen a *ForeignDeviceError, one without access a *NoPeerAccessError. The allocation is
-// closed by the caller, before the rank's world.
+// seen a *ForeignDeviceError, one without access a *NoPeerAccessError. The rank's world
+// closes what nobody has.
 func (r *Rank) Import(ctx context.Context, m Meeting) (*Shared, Buffer, error) {
 	if err := errors.Join(r.World.usable(), given(ctx), m.check()); err != nil {
 		return nil, Buffer{}, err

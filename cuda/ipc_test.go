@@ -280,6 +280,31 @@ func TestImportFailures(t *testing.T) {
 			t.Errorf("%v, %v", exp, imp)
 		}
 	})
+	t.Run("no way", func(t *testing.T) {
+		f := NewFake(1)
+		f.ShareBy(false, false, false)
+		var none *NoSharingError
+		if _, err := lone(t, f, 0).NewShared(1); !errors.As(err, &none) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("closed by the world", func(t *testing.T) {
+		w := got(NewLoneWorld(f, 0, 1, 0, WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
+		before := f.sortedLeaks()
+		a, b := got(w.Rank(0).NewShared(1))(t), got(w.Rank(0).NewShared(1))(t)
+		if err := a.Close(); err != nil || f.sortedLeaks() == before {
+			t.Error(err, f.sortedLeaks())
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.Rank(0).NewShared(1); !errors.Is(err, ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	r := lone(t, f, 0)
 	s := got(r.NewShared(100_000))(t)
 	b := got(s.Buffer(0, U8, 100_000))(t)

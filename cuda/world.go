@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sort"
@@ -54,8 +55,10 @@ type Rank struct {
 	setup Stream // for fills and copies outside the hot path
 	mods  map[string]Module
 	funcs atomic.Pointer[map[kernelName]Func]
-	mu    sync.Mutex // of who adds to funcs
+	mu    sync.Mutex // of who adds to funcs or shares
 	spare []Ptr      // plain allocations to free on Close
+
+	shares []io.Closer // shared memory that is open, see NewShared
 
 	fabric error   // why there are no fabric handles, nil where a trial showed them to work
 	how    Sharing // of the rank's memory
@@ -475,6 +478,12 @@ func (r *Rank) Setup() Stream { return r.setup }
 func (r *Rank) close() error {
 	d := r.World.drv
 	var errs []error
+	r.mu.Lock()
+	open := r.shares
+	r.mu.Unlock()
+	for _, s := range open { // which nobody closed
+		errs = append(errs, s.Close())
+	}
 	for _, p := range r.spare {
 		errs = append(errs, d.MemFree(r.Ctx, p))
 	}
