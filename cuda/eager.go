@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Work is a collective in flight: one half of a call whose other half, the wait,
@@ -138,7 +137,9 @@ func (w Work) WaitOn(s Stream) error {
 // Wait blocks until the collective has ended and reports what became of it: nil, a
 // *TimeoutError, or an error that wraps ErrAborted. When ctx ends first the group is
 // aborted, because a collective that one rank leaves can end on no rank; the error
-// then wraps ctx's cause. It polls, so that no thread is stuck in the driver.
+// then wraps ctx's cause. It polls, so that no thread is stuck in the driver, and ends
+// late waits of collectives without kernels. What the stream has to do before the
+// collective it gives two seconds when ctx has ended.
 func (w Work) Wait(ctx context.Context) error {
 	if err := given(ctx); err != nil {
 		return err
@@ -147,26 +148,15 @@ func (w Work) Wait(ctx context.Context) error {
 		return nil
 	}
 	m := w.e.m
-	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 100*time.Microsecond) {
-		ok, err := w.Done()
-		if err != nil {
-			return err
-		}
-		if ok {
-			break
-		}
-		if err := ctx.Err(); err != nil {
-			m.Abort(context.Cause(ctx))
-			ctx = context.WithoutCancel(ctx) // the kernels give up soon; wait for that
-		}
-		if pause > 10*time.Microsecond { // short collectives end while we spin
-			time.Sleep(pause)
-		}
+	if err := m.drain(ctx, w.Done); err != nil {
+		return err
 	}
 	return m.Check(context.WithoutCancel(ctx), m.Rank.setup)
 }
 
-// Done reports whether the collective has ended, well or not.
+// Done reports whether the collective has ended, well or not. It does not end waits that
+// are late: large calls by copies have no kernel that would, so a host that asks again and
+// again without Wait or Check calls Member.Tend as well.
 func (w Work) Done() (bool, error) {
 	if w.e == nil {
 		return true, nil

@@ -91,3 +91,58 @@ func TestWorkCancelled(t *testing.T) {
 		t.Errorf("a broken group started %v", err)
 	}
 }
+
+// TestWorkQuietTimeout waits for a large broadcast, which goes by copies without a kernel
+// that could time out, that a peer never joins.
+func TestWorkQuietTimeout(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	const timeout = 100 * time.Millisecond
+	r := newRigT(t, 2)
+	m := r.shortGroup(timeout).Members()[0]
+	w := got(m.Broadcast(t.Context(), r.streams[0], 0, got(m.Rank.Buffer(r.alloc(1<<20), F32, 1<<18))(t).InPlace()))(t)
+	if !m.isQuiet() {
+		t.Fatal("it has a kernel")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	start := time.Now()
+	err := w.Wait(ctx)
+	var te *TimeoutError
+	if !errors.As(err, &te) || te.Op != "broadcast" || te.Peer != 1 {
+		t.Errorf("got %v", err)
+	}
+	if d := time.Since(start); d < timeout || d > timeout+time.Second {
+		t.Errorf("it took %v", d)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWorkCancelledBehind waits for a collective behind other work, which goes on when the
+// wait is given up.
+func TestWorkCancelledBehind(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	r := newRigT(t, 2)
+	other := r.shortGroup(-1)
+	r.must(other.Members()[0].Wait(r.streams[0], 0, 1))
+	w := got(r.g.Members()[0].Barrier(t.Context(), r.streams[0]))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- w.Wait(ctx) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(r.g.Members()[0].Err(), ErrAborted) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(parting + 8*time.Second):
+		t.Error("it does not end with its context")
+	}
+	r.must(other.Members()[1].Signal(r.streams[1], 0, 0), w.Close())
+	r.sync(0, r.streams[0])
+}
