@@ -316,10 +316,11 @@ func (g *Group) Close() error {
 	if g == nil || g.closed.Swap(true) {
 		return nil
 	}
-	closed := fmt.Errorf("group: %w", ErrClosed)
+	closed, now := fmt.Errorf("group: %w", ErrClosed), time.Now()
 	for _, m := range g.members {
 		m.order.mu.Lock() // no launch is under way
 		m.broken.Store(&closed)
+		m.brokenAt.CompareAndSwap(nil, &now) // the watch of pads asks, and closePad waits for it
 		m.order.mu.Unlock()
 	}
 	g.world.mu.Lock()

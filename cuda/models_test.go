@@ -27,7 +27,7 @@ var bothModels = []string{
 	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
 	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans", "TestEagerCaptured", "TestEagerThreads",
 	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",
-	"TestEagerUnusable", "TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings",
+	"TestEagerUnusable", "TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings", "TestWaitValueClosed",
 	"TestSoak", "TestBehind4GiB",
 }
 
