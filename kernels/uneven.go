@@ -4,9 +4,7 @@ import "fmt"
 
 // How the uneven all_to_all works; src/alltoall_ll.cu has the same depth.
 const (
-	// A rank knows the sizes of its own pieces only, and the grid has to be the same on
-	// every rank: it is fixed.
-	unevenGrid, unevenBlock = 32, 256
+	unevenBlock = 256
 
 	UnevenDepth = 4 // places for chunks that a block has in a slot
 
@@ -16,15 +14,21 @@ const (
 	unevenChunk   = 64 << 10 // bytes of a chunk at most
 )
 
+// unevenGrid is the blocks of a group of n. A rank knows the sizes of its own pieces only,
+// and the grid has to be the same on every rank, so they do not matter. All blocks of all
+// ranks have to run at once, also where one device serves the ranks of a test.
+func unevenGrid(n int) int { return min(32, 256/n) }
+
 // Uneven gives up to how many bytes pieces go by packets, and the bytes of the chunks of
 // larger ones, which are none where slots are too small for chunks.
 func (sc Scratch) Uneven(n int) (packets uint64, chunk uint32) {
 	slot := sc.slot(LL, n)
-	const counts = 16 * unevenGrid // the last packets of a slot count chunks
-	if slot < counts+16*unevenGrid*UnevenDepth {
+	grid := uint64(unevenGrid(n))
+	counts := 16 * grid // the last packets of a slot count chunks
+	if slot < counts+16*grid*UnevenDepth {
 		return slot / 2, 0
 	}
-	chunk = uint32(min((slot-counts)/(unevenGrid*UnevenDepth), unevenChunk) &^ 15)
+	chunk = uint32(min((slot-counts)/(grid*UnevenDepth), unevenChunk) &^ 15)
 	return min((slot-counts)/2, unevenPackets), chunk
 }
 
@@ -32,7 +36,7 @@ func (sc Scratch) Uneven(n int) (packets uint64, chunk uint32) {
 func MostUneven(n int, sc Scratch) uint64 {
 	packets, chunk := sc.Uneven(n)
 	if chunk > 0 {
-		return uint64(chunk) * unevenGrid << 30
+		return uint64(chunk) * uint64(unevenGrid(n)) << 30
 	}
 	return packets
 }
@@ -51,7 +55,7 @@ func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
 	if t.Send[rank] != t.Recv[rank] {
 		return nil, fail("rank %d sends itself %d bytes and expects %d", rank, t.Send[rank], t.Recv[rank])
 	}
-	l := &Launch{Image: "alltoall_ll", Kernel: "all_to_all_uneven_ll", Algo: LL, Grid: unevenGrid, Block: unevenBlock}
+	l := &Launch{Image: "alltoall_ll", Kernel: "all_to_all_uneven_ll", Algo: LL, Grid: unevenGrid(n), Block: unevenBlock}
 	a := &l.Args
 	a.N, a.Scratch, a.Half, a.Slot = uint32(n), sc.Flagged, sc.FlaggedHalf, sc.slot(LL, n)
 	a.Region, a.Per = sc.Uneven(n)
@@ -69,7 +73,7 @@ func PlanUneven(t Table, n, rank int, sc Scratch) (*Launch, error) {
 				return nil, fail("a piece of %d bytes %s rank %d: slots of %d bytes take %d (GroupOptions.Flagged)", p.bytes, p.what, r, a.Slot, most)
 			default:
 				chunks := (p.bytes-1)/uint64(a.Per) + 1
-				rounds = max(rounds, (chunks-1)/unevenGrid+1)
+				rounds = max(rounds, (chunks-1)/uint64(l.Grid)+1)
 			}
 		}
 	}
