@@ -227,8 +227,8 @@ func between(ctx context.Context, t testing.TB, from, to *Rank) (v float32, exp,
 	if imp == nil {
 		raw := make([]byte, 4)
 		imp = to.World.drv.CopyOut(to.Ctx, to.Setup(), raw, c.At)
+		imp = errors.Join(imp, to.World.drv.StreamSync(to.Ctx, to.Setup())) // the copy may not have waited
 		v = math.Float32frombits(binary.LittleEndian.Uint32(raw))
-		imp = errors.Join(imp, to.World.drv.StreamSync(to.Ctx, to.Setup()))
 	}
 	exp = errors.Join(<-done, s.Close())
 	if other != nil {
