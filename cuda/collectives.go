@@ -134,7 +134,7 @@ func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops [
 	words := p.cmds.On(s)
 	words[p.event] = uint64(w.e.ev)
 	if err := m.Rank.World.drv.Run(m.Rank.Ctx, words); err != nil {
-		m.order.failed()
+		m.order.torn(s)
 		w.free()
 		return Work{}, err
 	}

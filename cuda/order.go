@@ -138,6 +138,10 @@ func (t *turns) end(s Stream) error {
 // failed is end where there was no call.
 func (t *turns) failed() { t.mu.Unlock() }
 
+// torn is end where the driver failed, maybe behind a part of the call, which the next one
+// follows, too. What the driver said first is the caller's error.
+func (t *turns) torn(s Stream) { t.end(s) }
+
 // change is begin's part for a stream that is not the last one's, or may not be.
 func (t *turns) change(s Stream) (err error) {
 	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
@@ -297,7 +301,7 @@ func (m *Member) turnsOf(d direction) *turns {
 	defer m.orderMu.Unlock()
 	t := m.channels[d]
 	if t == nil {
-		t = &turns{m: m, many: m.order.many}
+		t = &turns{m: m, many: m.Group.many}
 		if m.channels == nil {
 			m.channels = map[direction]*turns{}
 		}

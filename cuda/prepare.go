@@ -254,7 +254,7 @@ func (p *Prepared) Enqueue(s Stream) error {
 		err = d.Launch(p.m.Rank.Ctx, s, p.f, p.l.Grid, p.l.Block, 0, p.buf)
 	}
 	if err != nil {
-		t.failed()
+		t.torn(s)
 		return err
 	}
 	return t.end(s)
