@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -336,11 +337,10 @@ func TestMeetingTimeout(t *testing.T) {
 		if !errors.As(err, &late) || !errors.Is(err, ErrTimeout) || late.Rank != early {
 			t.Errorf("rank %d: %v", early, err)
 		}
-		if early == 0 && (late == nil || len(late.Missing) != 1 || late.Missing[0] != 1) {
-			t.Errorf("rank 0 misses %v", err)
+		if late == nil || len(late.Missing) != 1 || late.Missing[0] != 1-early || late.Waited < 200*time.Millisecond {
+			t.Errorf("rank %d misses %v", early, err)
 		}
-		var given *MeetingError
-		if err := ws[1-early].Meet(t.Context()); !errors.As(err, &given) {
+		if err := ws[1-early].Meet(t.Context()); !errors.As(err, &late) || late.Rank != 1-early || !strings.Contains(err.Error(), "came too late") {
 			t.Errorf("rank %d: %v", 1-early, err)
 		}
 	}
@@ -353,7 +353,7 @@ func TestMeetingLeft(t *testing.T) {
 		left := make(chan error, 1)
 		time.AfterFunc(20*time.Millisecond, func() { left <- ws[1-stays].Close() })
 		var given *MeetingError
-		if err := ws[stays].Meet(t.Context()); !errors.As(err, &given) || given.Rank != 1-stays {
+		if err := ws[stays].Meet(t.Context()); !errors.As(err, &given) || given.Rank != 1-stays || !given.Left {
 			t.Errorf("rank %d: %v", stays, err)
 		}
 		if err := <-left; err != nil {

@@ -33,7 +33,10 @@ type message struct {
 	Handles [][]byte
 	// Texts are what the ranks said with msgArrive, if they said anything, with msgGo.
 	Texts []string
-	// Missing are the ranks that did not come in time, with msgRefuse, if that is why.
+	Late  bool // with msgGiveUp and msgGo: because time was up
+	Left  bool // with msgGo: Rank has left the world
+	// Missing are the ranks that did not come in time, with msgRefuse and msgGo, if that
+	// is why.
 	Missing []int
 }
 
@@ -74,13 +77,9 @@ func (c *control) read(rank int, conn *net.UnixConn) {
 		case msgArrive:
 			c.arrive(rank, m.Turn, m.Text)
 		case msgGo:
-			v := verdict{texts: m.Texts}
-			if m.Out {
-				v.err = &MeetingError{Rank: m.Rank, Reason: m.Text}
-			}
-			c.pass(m.Turn, v)
+			c.pass(m.Turn, m.verdict())
 		case msgGiveUp:
-			c.withdraw(rank, m.Turn, m.Out, m.Text)
+			c.withdraw(rank, m)
 		case msgLost:
 			c.lose(&PeerLostError{Rank: m.Rank})
 		case msgAbort:

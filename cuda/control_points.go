@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,11 +29,24 @@ type verdict struct {
 	err   error
 }
 
+const hasLeft = "it has left the world"
+
 // turnout is who has come to a point or given it up.
 type turnout struct {
 	here   []bool
 	said   []string // by rank
 	failed bool
+}
+
+// verdict reads a msgGo.
+func (m message) verdict() verdict {
+	switch {
+	case m.Late:
+		return verdict{err: &MeetingTimeoutError{Missing: m.Missing}}
+	case m.Out:
+		return verdict{err: &MeetingError{Rank: m.Rank, Reason: m.Text, Left: m.Left}}
+	}
+	return verdict{texts: m.Texts}
 }
 
 func newMeetings() meetings {
@@ -70,7 +84,7 @@ func (c *control) arrive(rank, turn int, text string) {
 	switch {
 	case !first: // all have been told
 	case gone >= 0:
-		c.rule(message{Kind: msgGo, Turn: turn, Out: true, Rank: gone, Text: "it has left the world"})
+		c.rule(message{Kind: msgGo, Turn: turn, Out: true, Rank: gone, Left: true, Text: hasLeft})
 	case all:
 		m := message{Kind: msgGo, Turn: turn}
 		if slices.ContainsFunc(p.said, func(s string) bool { return s != "" }) {
@@ -81,22 +95,37 @@ func (c *control) arrive(rank, turn int, text string) {
 }
 
 // withdraw is rank 0's: a rank gives a point up, which it has come to before or not.
-func (c *control) withdraw(rank, turn int, after bool, reason string) {
+func (c *control) withdraw(rank int, m message) {
 	c.mu.Lock()
-	p := c.points.open[turn]
-	if after && p == nil { // all had come when it did so
+	p := c.points.open[m.Turn]
+	if m.Out && p == nil { // all had come when it did so
 		c.mu.Unlock()
 		return
 	}
-	if !after {
-		p, _ = c.come(rank, turn)
+	if !m.Out {
+		p, _ = c.come(rank, m.Turn)
 	}
 	first := !p.failed
 	p.failed = true
+	missing := p.missing()
 	c.mu.Unlock()
 	if first {
-		c.rule(message{Kind: msgGo, Turn: turn, Out: true, Rank: rank, Text: reason})
+		m.Kind, m.Rank, m.Out = msgGo, rank, true
+		if m.Late {
+			m.Missing = missing
+		}
+		c.rule(m)
 	}
+}
+
+// missing lists who has not come.
+func (p *turnout) missing() (out []int) {
+	for r, here := range p.here {
+		if !here {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // leave notes that a rank leaves in order. It comes to no more points.
@@ -114,7 +143,7 @@ func (c *control) leave(rank int) {
 	c.mu.Unlock()
 	slices.Sort(lack)
 	for _, turn := range lack {
-		c.rule(message{Kind: msgGo, Turn: turn, Out: true, Rank: rank, Text: "it has left the world"})
+		c.rule(message{Kind: msgGo, Turn: turn, Out: true, Rank: rank, Left: true, Text: hasLeft})
 	}
 }
 
@@ -125,11 +154,7 @@ func (c *control) rule(m message) {
 			send(conn, m) // a dead one shows in its reader
 		}
 	}
-	v := verdict{texts: m.Texts}
-	if m.Out {
-		v.err = &MeetingError{Rank: m.Rank, Reason: m.Text}
-	}
-	c.pass(m.Turn, v)
+	c.pass(m.Turn, m.verdict())
 }
 
 // pass keeps a verdict for the call of this process that it is for.
@@ -161,15 +186,21 @@ func (c *control) meet(ctx context.Context, text string) ([]string, error) {
 	}
 	v, done := c.await(ctx, c.timeout, turn)
 	if !done {
-		var err error = &MeetingTimeoutError{Rank: c.rank, Missing: c.missing(turn), Waited: time.Since(start)}
-		if ctx.Err() != nil {
+		var err error = &MeetingTimeoutError{}
+		m := message{Turn: turn, Out: true, Late: ctx.Err() == nil}
+		if !m.Late {
 			err = fmt.Errorf("meeting of the world: %w", context.Cause(ctx))
+			m.Text = context.Cause(ctx).Error()
 		}
-		c.giveUp(turn, true, err)
+		c.giveUp(m)
 		// All may have come meanwhile. What rank 0 says holds for everybody.
-		if v, done = c.await(context.WithoutCancel(ctx), verdictLimit, turn); !done || v.err != nil {
+		v, done = c.await(context.WithoutCancel(ctx), verdictLimit, turn)
+		if late := (*MeetingTimeoutError)(nil); !done || v.err != nil && !(m.Late && errors.As(v.err, &late)) {
 			v = verdict{err: err}
 		}
+	}
+	if late, ok := v.err.(*MeetingTimeoutError); ok {
+		late.Rank, late.Waited = c.rank, time.Since(start)
 	}
 	c.mu.Lock()
 	delete(c.points.waiting, turn)
@@ -202,7 +233,7 @@ func (c *control) await(ctx context.Context, limit time.Duration, turn int) (ver
 		case c.lost != nil:
 			return verdict{err: c.lost}, true
 		case c.rank != 0 && c.left[0]:
-			return verdict{err: &MeetingError{Rank: 0, Reason: "it has left the world"}}, true
+			return verdict{err: &MeetingError{Rank: 0, Left: true, Reason: hasLeft}}, true
 		case ctx.Err() != nil:
 			return v, false
 		}
@@ -210,27 +241,14 @@ func (c *control) await(ctx context.Context, limit time.Duration, turn int) (ver
 	}
 }
 
-// missing lists who has not come to a point, as far as this rank knows.
-func (c *control) missing(turn int) (out []int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p := c.points.open[turn]; p != nil {
-		for r, here := range p.here {
-			if !here {
-				out = append(out, r)
-			}
-		}
-	}
-	return out
-}
-
 // giveUp fails a point for all ranks.
-func (c *control) giveUp(turn int, after bool, why error) {
+func (c *control) giveUp(m message) {
+	m.Kind = msgGiveUp
 	if c.rank == 0 {
-		c.withdraw(0, turn, after, why.Error())
+		c.withdraw(0, m)
 		return
 	}
-	send(c.conns[0], message{Kind: msgGiveUp, Turn: turn, Out: after, Text: why.Error()}) // a dead one shows in its reader
+	send(c.conns[0], m) // a dead one shows in its reader
 }
 
 // skip gives up the meeting point that this process cannot go to, because of why.
@@ -243,5 +261,5 @@ func (c *control) skip(why error) {
 	c.points.calls++
 	delete(c.points.ruled, turn)
 	c.mu.Unlock()
-	c.giveUp(turn, false, why)
+	c.giveUp(message{Turn: turn, Text: why.Error()})
 }

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -29,6 +30,7 @@ func bad(what, format string, args ...any) error {
 type MeetingError struct {
 	Rank   int // world rank
 	Reason string
+	Left   bool // it has left the world, and comes to no meeting any more
 }
 
 // Error names the rank and its reason.
@@ -39,14 +41,17 @@ func (e *MeetingError) Error() string {
 // MeetingTimeoutError means that processes of a world did not meet in time. It matches
 // ErrTimeout.
 type MeetingTimeoutError struct {
-	Rank    int   // world rank that waited
-	Missing []int // world ranks that had not come, nil where only rank 0 knows
+	Rank    int   // world rank that waited, or came too late
+	Missing []int // world ranks that had not come in time, nil where only rank 0 knows
 	Waited  time.Duration
 }
 
 // Error names the ranks.
 func (e *MeetingTimeoutError) Error() string {
 	who := "not all processes of the world came"
+	if slices.Contains(e.Missing, e.Rank) {
+		return fmt.Sprintf("rank %d came too late to a meeting of the world: ranks %v did not come in time", e.Rank, e.Missing)
+	}
 	if len(e.Missing) > 0 {
 		who = fmt.Sprintf("ranks %v did not come", e.Missing)
 	}

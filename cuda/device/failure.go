@@ -160,12 +160,22 @@ func (d *Device) settled() error {
 // joinError is a failure to open a device as the runtime's error.
 func joinError(spec *rt.Spec, err error) error {
 	var lost *cuda.PeerLostError
+	var late *cuda.MeetingTimeoutError
+	var gave *cuda.MeetingError
 	var rend *rt.RendezvousError
 	var mine *rt.TimeoutError
 	switch {
 	case err == nil, errors.As(err, &rend), errors.As(err, &mine), errors.Is(err, rt.ErrPeerLost),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.As(err, &late):
+		e := &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: late.Waited, Missing: late.Missing, Detail: err.Error()}
+		if len(late.Missing) > 0 {
+			e.Peer = late.Missing[0]
+		}
+		return e
+	case errors.As(err, &gave) && gave.Left:
+		return &rt.PeerLostError{Op: "meeting", Rank: spec.Rank, Peer: gave.Rank, Left: true}
 	case errors.Is(err, cuda.ErrTimeout):
 		return &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: spec.Timeout, Detail: err.Error()}
 	case errors.As(err, &lost) && lost.Rank >= 0:

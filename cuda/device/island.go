@@ -195,11 +195,33 @@ func (s *island) close() error {
 	return errors.Join(append(errs, s.world.Close())...)
 }
 
-// translate turns a lost peer's number in the island's world into its rank.
+// translate turns numbers of ranks in the island's world, in an error, into ranks.
 func (s *island) translate(err error) error {
+	same := true
+	for place, r := range s.ranks {
+		same = same && place == r
+	}
+	rank := func(at int) int {
+		if at < 0 || at >= len(s.ranks) {
+			return at
+		}
+		return s.ranks[at]
+	}
 	var lost *cuda.PeerLostError
-	if !s.lone && errors.As(err, &lost) && lost.Rank >= 0 && lost.Rank < len(s.ranks) && s.ranks[lost.Rank] != lost.Rank {
-		return &cuda.PeerLostError{Rank: s.ranks[lost.Rank]}
+	var gave *cuda.MeetingError
+	var late *cuda.MeetingTimeoutError
+	switch {
+	case s.lone || same:
+	case errors.As(err, &lost):
+		return &cuda.PeerLostError{Rank: rank(lost.Rank)}
+	case errors.As(err, &gave):
+		return &cuda.MeetingError{Rank: rank(gave.Rank), Reason: gave.Reason, Left: gave.Left}
+	case errors.As(err, &late):
+		e := &cuda.MeetingTimeoutError{Rank: rank(late.Rank), Waited: late.Waited}
+		for _, at := range late.Missing {
+			e.Missing = append(e.Missing, rank(at))
+		}
+		return e
 	}
 	return err
 }
