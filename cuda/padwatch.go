@@ -20,8 +20,10 @@ import (
 // padWait is a wait that the host watches.
 type padWait struct {
 	from, word int
+	s          Stream
 	at         Ptr
 	v          uint32
+	num        uint32    // of the call
 	come, gone Work      // events before and behind the wait
 	since      time.Time // when the host saw that the stream had come to it
 }
@@ -34,6 +36,7 @@ type padWatch struct {
 	idle    sync.Cond // nothing is running
 	rescue  Stream    // never waits
 	heeded  time.Time // when the device's abort word was read last
+	held    []Stream  // look's, to use again
 }
 
 func (m *Member) openPad() error {
@@ -74,10 +77,12 @@ func (m *Member) closePad() error {
 // watched enqueues a wait and has it watched.
 func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
-	if in, err := d.StreamCapture(c, s); err != nil || in != 0 {
-		return errors.Join(err, bad("stream", "it is being captured: a wait for a value would be over at once in a replay; Wait counts by itself"))
+	if in, err := d.StreamCapture(c, s); err != nil {
+		return err
+	} else if in != 0 {
+		return bad("stream", "it is being captured: a wait for a value would be over at once in a replay; Wait counts by itself")
 	}
-	w := &padWait{from: from, word: word, at: at, v: v}
+	w := &padWait{from: from, word: word, s: s, at: at, v: v, num: m.number(callWaitValue, 0)}
 	forget := func(err error) error {
 		w.come.free()
 		w.gone.free()
@@ -112,15 +117,17 @@ func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
 	return nil
 }
 
-// watch looks at the list until it is empty.
+// watch looks at the list until it is empty. What is behind another wait of its stream need
+// not be looked at each time; it is now and then, because two threads that use one stream
+// may have put their waits into the list the other way around.
 func (m *Member) watch() {
 	k := &m.pad
-	const least = 20 * time.Microsecond
-	for pause := least; ; pause = min(2*pause, time.Millisecond) {
+	const least, every = 20 * time.Microsecond, 16
+	for pause, pass := least, 0; ; pause, pass = min(2*pause, time.Millisecond), pass+1 {
 		k.mu.Lock()
 		list := slices.Clone(k.list)
 		k.mu.Unlock()
-		left := m.look(list)
+		left := m.look(list, pass%every == 0)
 		if len(left) < len(list) {
 			pause = least // things move
 		}
@@ -137,16 +144,23 @@ func (m *Member) watch() {
 	}
 }
 
-// look gives the waits of the list that are not over, and ends those that have to.
-func (m *Member) look(list []*padWait) (left []*padWait) {
-	broken := m.heed()
+// look gives the waits of the list that are not over, and ends those that have to. Unless
+// it is asked for all it takes those for waiting that are behind another one of their
+// stream.
+func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
+	broken, k := m.heed(), &m.pad
+	k.held = k.held[:0]
 	for _, w := range list {
+		if !all && slices.Contains(k.held, w.s) {
+			left = append(left, w)
+			continue
+		}
 		if gone, err := w.gone.Done(); gone || err != nil {
 			w.come.free() // an error is the device's, which all other calls report
 			w.gone.free()
 			continue
 		}
-		left = append(left, w)
+		left, k.held = append(left, w), append(k.held, w.s)
 		if w.since.IsZero() {
 			if come, _ := w.come.Done(); come {
 				w.since = time.Now()
@@ -154,13 +168,13 @@ func (m *Member) look(list []*padWait) (left []*padWait) {
 			continue
 		}
 		if waited := time.Since(w.since); !broken && m.timeout != 0 && waited > time.Duration(m.timeout) {
-			e := m.late(w.from, m.number(callWaitValue, 0), waited)
+			e := m.late(w.from, w.num, waited)
 			e.Channel = w.word
 			m.Abort(e)
 			broken = true
 		}
 		if broken && m.heard() {
-			m.Rank.World.drv.StreamWrite32(m.Rank.Ctx, m.pad.rescue, w.at, w.v) // if it fails, the next time
+			m.Rank.World.drv.StreamWrite32(m.Rank.Ctx, k.rescue, w.at, w.v) // if it fails, the next time
 		}
 	}
 	return left

@@ -5,8 +5,11 @@ package cuda
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/seed-ee968945/concert/kernels"
 )
 
 // idlePad fails the test if the watch does not end.
@@ -188,4 +191,90 @@ func TestWaitValueCaptured(t *testing.T) {
 	}
 	r.must(r.drv.GraphDestroy(m.Rank.Ctx, got(r.drv.CaptureEnd(m.Rank.Ctx, s))(t)))
 	r.idlePad(m)
+}
+
+// watchedDriver counts how often the host asks for each event.
+type watchedDriver struct {
+	Driver
+	mu     sync.Mutex
+	asked  map[Event]int
+	broken error // of StreamCapture
+}
+
+func (d *watchedDriver) EventQuery(c Ctx, e Event) (bool, error) {
+	d.mu.Lock()
+	d.asked[e]++
+	d.mu.Unlock()
+	return d.Driver.EventQuery(c, e)
+}
+
+func (d *watchedDriver) StreamCapture(c Ctx, s Stream) (uint64, error) {
+	if d.broken != nil {
+		return 0, d.broken
+	}
+	return d.Driver.StreamCapture(c, s)
+}
+
+// TestWaitValueMany has many waits in a stream. The host asks for the one that the stream
+// has come to, and now and then for those behind it.
+func TestWaitValueMany(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	const many = 200
+	r := newRigT(t, 2)
+	g := r.shortGroup(20 * time.Second)
+	m, s := g.Members()[0], r.streams[0]
+	d := &watchedDriver{Driver: r.drv, asked: map[Event]int{}}
+	r.w.drv = d
+	defer func() { r.w.drv = r.drv }()
+	for i := range uint32(many) {
+		r.must(m.WaitValue(s, 1, 0, i+1))
+	}
+	m.pad.mu.Lock()
+	first, last := m.pad.list[0].gone.e.ev, m.pad.list[many-1].gone.e.ev
+	m.pad.mu.Unlock()
+	for {
+		time.Sleep(time.Millisecond)
+		d.mu.Lock()
+		f, l := d.asked[first], d.asked[last]
+		d.mu.Unlock()
+		if 4*l > f+64 {
+			t.Fatalf("asked %d times for the first wait and %d times for the last", f, l)
+		}
+		if f > 200 {
+			break
+		}
+	}
+	for i := range uint32(many) {
+		r.must(g.Members()[1].WriteValue(r.streams[1], 0, 0, i+1))
+	}
+	r.must(m.Check(t.Context(), s))
+	r.idlePad(m)
+	d.broken = errors.New("no answer")
+	var wrong *ArgumentError
+	if err := m.WaitValue(s, 1, 0, 1); !errors.Is(err, d.broken) || errors.As(err, &wrong) {
+		t.Errorf("the driver fails: %v", err)
+	}
+}
+
+// A wait that is late has the number it got when it was called.
+func TestWaitValueNumber(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	r := newRigT(t, 2)
+	m := r.shortGroup(50 * time.Millisecond).Members()[0]
+	before := m.seq.Load()
+	r.must(m.WaitValue(r.streams[0], 1, 0, 1))
+	for range 10 {
+		got(m.Prepare(Op{Kind: kernels.Barrier}))(t)
+	}
+	var te *TimeoutError
+	if err := m.Check(t.Context(), r.streams[0]); !errors.As(err, &te) {
+		t.Fatal(err)
+	}
+	if _, _, n := called(te.Seq); n != before+1 {
+		t.Errorf("call %d, and not %d", n, before+1)
+	}
 }
