@@ -39,7 +39,7 @@ for name, path in files:
     for r in read(path):
         world = r.get("world", world)
         if name == "links":
-            carried.append((r["bytes"] / r["us"] / 1e3 / (2 if r["op"] == "links_both" else 1), r["op"]))
+            carried.append((r["bytes"] / r["us"] / 1e3, r["op"]))  # out of each rank, and into it
             continue
         if name in ("beside", "peers beside"):
             beside.append(r)
