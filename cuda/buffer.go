@@ -92,11 +92,16 @@ func (r *Rank) holds(at Ptr, bytes uint64) bool {
 
 // Symmetric reports whether all of b lies in the rank's symmetric memory, where
 // collectives reach peers without packets and Peer finds the same buffer on others.
-func (r *Rank) Symmetric(b Buffer) bool { return b.check() == "" && r.holds(b.At, b.Bytes()) }
+func (r *Rank) Symmetric(b Buffer) bool {
+	return r != nil && b.check() == "" && r.holds(b.At, b.Bytes())
+}
 
 // Buffer is count elements of this rank's symmetric memory from an offset on that
 // World.Alloc gave.
 func (r *Rank) Buffer(off uint64, t DType, count uint64) (Buffer, error) {
+	if err := r.usable(); err != nil {
+		return Buffer{}, err
+	}
 	b := Buffer{At: r.World.Addr(r.ID, off), Count: count, DType: t}
 	if why := b.check(); why != "" {
 		return Buffer{}, bad("symmetric memory", "%s", why)

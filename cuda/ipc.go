@@ -39,7 +39,7 @@ type Shared struct {
 // NewShared allocates at least that many bytes, which are not cleared. The rank's world
 // closes what nobody has.
 func (r *Rank) NewShared(bytes uint64) (*Shared, error) {
-	if err := r.World.usable(); err != nil {
+	if err := r.usable(); err != nil {
 		return nil, err
 	}
 	if r.alone != nil {
@@ -82,11 +82,27 @@ func (r *Rank) mapShared(mem Mem, bytes uint64) (*Shared, error) {
 	return s, nil
 }
 
+// given is nil for shared memory.
+func (s *Shared) given() error {
+	if s == nil {
+		return bad("shared memory", "it is nil")
+	}
+	return nil
+}
+
 // Bytes is the size of the allocation.
-func (s *Shared) Bytes() uint64 { return s.bytes }
+func (s *Shared) Bytes() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.bytes
+}
 
 // Buffer is count elements of the allocation from byte off on.
 func (s *Shared) Buffer(off uint64, t DType, count uint64) (Buffer, error) {
+	if err := s.given(); err != nil {
+		return Buffer{}, err
+	}
 	b := Buffer{At: s.at + Ptr(off), Count: count, DType: t}
 	if why := b.check(); why != "" {
 		return Buffer{}, bad("shared buffer", "%s", why)
@@ -100,6 +116,9 @@ func (s *Shared) Buffer(off uint64, t DType, count uint64) (Buffer, error) {
 // Close unmaps the memory and lets it go. It is safe to call twice. No device may still
 // use it by this mapping; other processes keep theirs.
 func (s *Shared) Close() error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -158,7 +177,7 @@ const importing = "imports one tensor"
 // ended, an *ImportError, or a *MeetingTimeoutError when too few came before the meeting's
 // timeout or the end of ctx.
 func (s *Shared) Export(ctx context.Context, m Meeting, b Buffer, importers int) error {
-	if err := errors.Join(given(ctx), m.check()); err != nil {
+	if err := errors.Join(s.given(), given(ctx), m.check()); err != nil {
 		return err
 	}
 	if importers < 1 {
@@ -274,7 +293,7 @@ func hand(ctx context.Context, to guest, host, said string, g gift) error {
 // seen a *ForeignDeviceError, one without access a *NoPeerAccessError. The rank's world
 // closes what nobody has.
 func (r *Rank) Import(ctx context.Context, m Meeting) (*Shared, Buffer, error) {
-	if err := errors.Join(r.World.usable(), given(ctx), m.check()); err != nil {
+	if err := errors.Join(r.usable(), given(ctx), m.check()); err != nil {
 		return nil, Buffer{}, err
 	}
 	if ctx.Err() != nil {

@@ -112,10 +112,10 @@ func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
 // when the group is aborted. What s does behind the wait it does then without the value: it
 // is to be thrown away, as all results of a broken group.
 func (m *Member) WaitValue(s Stream, from, word int, v uint32) error {
-	at, err := m.words(s, m.Index, word, 1)
-	if err == nil {
-		err = m.inGroup(from)
+	if err := m.inGroup(from); err != nil {
+		return err
 	}
+	at, err := m.words(s, m.Index, word, 1)
 	if err == nil {
 		err = m.Err()
 	}

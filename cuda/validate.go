@@ -58,6 +58,14 @@ func (w *World) usable() error {
 	return nil
 }
 
+// usable is nil for a rank of a world that is open.
+func (r *Rank) usable() error {
+	if r == nil {
+		return bad("rank", "it is nil")
+	}
+	return r.World.usable()
+}
+
 // usable is nil for a group that is open.
 func (g *Group) usable() error {
 	switch {

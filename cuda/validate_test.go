@@ -68,6 +68,7 @@ func TestBadArguments(t *testing.T) {
 	var noGroup *Group
 	var noMember *Member
 	var noRank *Rank
+	var noShared *Shared
 	argument := func(err error) bool {
 		var e *ArgumentError
 		return errors.As(err, &e) && e.What != "" && e.Reason != ""
@@ -134,6 +135,27 @@ func TestBadArguments(t *testing.T) {
 		{"no member: Abort", nil, ends(func() { noMember.Abort(nil) })},
 		{"no member: Tail", nil, ends(func() { noMember.Tail() })},
 		{"no rank: Func", argument, func() error { _, err := noRank.Func("x", "y"); return err }},
+		{"no member: AllReduce", argument, func() error { _, err := noMember.AllReduce(t.Context(), s, kernels.Sum); return err }},
+		{"no member: BarrierOn", argument, func() error { return noMember.BarrierOn(s, 0) }},
+		{"no member: Pad", argument, func() error { _, err := noMember.Pad(0); return err }},
+		{"no member: Peer", argument, func() error { _, err := noMember.Peer(0, Buffer{}); return err }},
+		{"no member: Get", argument, func() error { return noMember.Get(s, 0, Buffer{}, Buffer{}) }},
+		{"no member: Put", argument, func() error { return noMember.Put(s, 0, Buffer{}, Buffer{}) }},
+		{"no member: WriteValue", argument, func() error { return noMember.WriteValue(s, 0, 0, 1) }},
+		{"no member: WaitValue", argument, func() error { return noMember.WaitValue(s, 0, 0, 1) }},
+		{"no member: Memset32", argument, func() error { return noMember.Memset32(s, 0, 0, 1, 1) }},
+		{"no rank: Buffer", argument, func() error { _, err := noRank.Buffer(0, F32, 1); return err }},
+		{"no rank: Symmetric", nil, ends(func() {
+			if noRank.Symmetric(Buffer{At: a, Count: 1, DType: F32}) {
+				t.Error("memory of no rank")
+			}
+		})},
+		{"no rank: NewShared", argument, func() error { _, err := noRank.NewShared(1); return err }},
+		{"no rank: Import", argument, func() error { _, _, err := noRank.Import(t.Context(), newMeeting(t, time.Second)); return err }},
+		{"no shared memory: Export", argument, func() error { return noShared.Export(t.Context(), newMeeting(t, time.Second), Buffer{}, 1) }},
+		{"no shared memory: Buffer", argument, func() error { _, err := noShared.Buffer(0, F32, 1); return err }},
+		{"no shared memory: Close", nil, func() error { noShared.Bytes(); return noShared.Close() }},
+		{"no work: Wait", argument, func() error { return Work{}.Wait(none) }},
 		{"rank of nobody", nil, ends(func() { w.Rank(-1); w.Rank(2); w.Rank(math.MaxInt) })},
 		{"empty plan", argument, func() error { return new(Prepared).Enqueue(s) }},
 
@@ -276,6 +298,8 @@ func TestBadArguments(t *testing.T) {
 		{"closed world: NewGroup", closed, func() error { _, err := w.NewGroup(t.Context(), []int{0, 1}, small); return err }},
 		{"closed world: Meet", closed, func() error { return w.Meet(t.Context()) }},
 		{"closed world: Compare", closed, func() error { _, err := w.Compare(t.Context(), ""); return err }},
+		{"closed world: Buffer", closed, func() error { _, err := m.Rank.Buffer(off, F32, 1); return err }},
+		{"closed world: NewShared", closed, func() error { _, err := m.Rank.NewShared(1); return err }},
 		{"closed world: Prepare", closed, func() error { _, err := m.Prepare(op); return err }},
 		{"closed world: Check", closed, func() error { return m.Check(t.Context(), s) }},
 	} {
