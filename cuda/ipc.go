@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -217,18 +218,22 @@ func (s *Shared) Export(ctx context.Context, m Meeting, b Buffer, importers int)
 	d.talks.Add(1)
 	go d.open(l)
 	defer d.shut(l)
-	var errs []error
+	errs := make([]error, importers)
+	var hands sync.WaitGroup // one that is slow holds nobody up
 	for n := 0; n < importers; n++ {
 		select {
 		case guest := <-d.guests:
 			guest.gift.close()
-			errs = append(errs, hand(ctx, guest, host, string(said), g))
-			guest.conn.Close()
+			hands.Go(func() {
+				errs[n] = hand(ctx, guest, host, string(said), g)
+				guest.conn.Close()
+			})
 		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("exporting: %d of %d importers came: %w", n, importers, ended(ctx, 0, start)))
-			return errors.Join(errs...)
+			errs[n] = fmt.Errorf("exporting: %d of %d importers came: %w", n, importers, ended(ctx, 0, start))
+			importers = n
 		}
 	}
+	hands.Wait()
 	return errors.Join(errs...)
 }
 
@@ -242,6 +247,17 @@ func ended(ctx context.Context, who int, since time.Time) error {
 		e.Missing = []int{0}
 	}
 	return e
+}
+
+// parted is what became of a talk with another process, 0 the exporter, that failed with err.
+func parted(ctx context.Context, who, other int, since time.Time, err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ended(ctx, who, since)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		return &PeerLostError{Rank: other}
+	}
+	return fmt.Errorf("talking to the other process: %w", err)
 }
 
 // gift exports the allocation unless it is closed.
@@ -269,17 +285,16 @@ func hand(ctx context.Context, to guest, host, said string, g gift) error {
 	if g.handle != nil {
 		w.Handles = [][]byte{g.handle}
 	}
+	start := time.Now()
 	if err := send(to.conn, w, g.fds()...); err != nil {
-		return &PeerLostError{Rank: -1}
+		return parted(ctx, 0, -1, start, err)
 	}
 	var answer message
 	fds, err := receiveAll(to.conn, &answer, 0)
 	closeAll(fds)
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return ended(ctx, 0, time.Now())
 	case err != nil:
-		return &PeerLostError{Rank: -1}
+		return parted(ctx, 0, -1, start, err)
 	case answer.Kind != msgArrive:
 		return &ImportError{Reason: answer.Text}
 	}
@@ -327,10 +342,8 @@ func (r *Rank) Import(ctx context.Context, m Meeting) (*Shared, Buffer, error) {
 	w, fds, err := m.introduce(conn, ours, none, 1)
 	switch {
 	case errors.Is(err, ErrStranger):
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = ended(ctx, 1, start)
 	case err != nil:
-		err = &PeerLostError{Rank: 0}
+		err = parted(ctx, 1, 0, start, err)
 	case w.Kind != msgWelcome:
 		err = fmt.Errorf("the exporter refused: %s", w.Text)
 	}
@@ -344,7 +357,7 @@ func (r *Rank) Import(ctx context.Context, m Meeting) (*Shared, Buffer, error) {
 		return nil, Buffer{}, fmt.Errorf("importing: %w", err)
 	}
 	if err := send(conn, message{Kind: msgArrive}); err != nil {
-		return nil, Buffer{}, errors.Join(&PeerLostError{Rank: 0}, s.Close())
+		return nil, Buffer{}, errors.Join(parted(ctx, 1, 0, start, err), s.Close())
 	}
 	return s, b, nil
 }

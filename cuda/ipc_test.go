@@ -413,6 +413,76 @@ func TestImportFailures(t *testing.T) {
 	})
 }
 
+// TestImporterThatFails exports to a process that proves who it is and then says nothing,
+// or nonsense: the exporter says how long it waited, or what it heard, and not that the
+// process has ended.
+func TestImporterThatFails(t *testing.T) {
+	if *onGPU || process != nil {
+		t.Skip("both sides are in one process")
+	}
+	const timeout = 300 * time.Millisecond
+	r := lone(t, newDriverOf(t, 1), 0)
+	s := got(r.NewShared(64))(t)
+	defer s.Close()
+	b := got(s.Buffer(0, U8, 64))(t)
+	for name, says := range map[string][]byte{"nothing": nil, "nonsense": {3, 0, 0, 0, 'x', 'y', 'z'}} {
+		t.Run(name, func(t *testing.T) {
+			m := newMeeting(t, timeout)
+			done := make(chan error, 1)
+			go func() { done <- s.Export(t.Context(), m, b, 1) }()
+			conn := dial(t, m)
+			defer conn.Close()
+			_, fds, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, Host: got(hostIdentity())(t), Digest: importing, Handle: []byte{}}, none, 1)
+			closeAll(fds)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write(says); err != nil {
+				t.Fatal(err)
+			}
+			err = <-done
+			var late *MeetingTimeoutError
+			var lost *PeerLostError
+			if says == nil && (!errors.As(err, &late) || late.Waited < timeout/3) {
+				t.Errorf("got %v", err)
+			}
+			if says != nil && (err == nil || errors.As(err, &lost) || !strings.Contains(err.Error(), "invalid character 'x'")) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestSlowImporter has an importer that takes its time. The one behind it is served.
+func TestSlowImporter(t *testing.T) {
+	if *onGPU || process != nil {
+		t.Skip("both sides are in one process")
+	}
+	drv := newDriverOf(t, 1)
+	r := lone(t, drv, 0)
+	s := got(r.NewShared(64))(t)
+	defer s.Close()
+	m := newMeeting(t, 5*time.Second)
+	done := make(chan error, 1)
+	go func() { done <- s.Export(t.Context(), m, got(s.Buffer(0, U8, 64))(t), 2) }()
+	conn := dial(t, m)
+	defer conn.Close()
+	_, fds, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, Host: got(hostIdentity())(t), Digest: importing, Handle: []byte{}}, none, 1)
+	closeAll(fds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	other, _, err := r.Import(ctx, m)
+	if err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(send(conn, message{Kind: msgArrive}), <-done, other.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // Each driver call of an export and an import fails in turn: either says so, and nothing
 // is left.
 func TestTensorEveryCallFails(t *testing.T) {
