@@ -38,7 +38,7 @@ CASES = (
     ("a group's calls from two streams and two threads of a rank, captured and not; streams that come and go", "TestTwoStreams TestTwoThreads TestWaitsForCallOnly TestCapturedStreams TestStreamsComeAndGo TestStreamOrderError"),
     ("signals and tokens in rings, channel and rank errors; barriers on channels, a rank late", "TestSignals TestRings TestTwoStreamBarrier"),
     ("pads of any size beside buffers; words written and waited for by streams; get and put, in part and refused", "TestPadSizes TestPadWords TestPadRefuses TestWriteValueOrder TestGetPut"),
-    ("a word that nobody writes: typed timeout; aborted, closed", "TestWaitValueTimeout TestWaitValueBehindWork TestWaitValueAborted TestWaitValueClosed"),
+    ("a word that nobody writes: typed timeout; aborted, closed", "TestWaitValueTimeout TestWaitValueBehindWork TestWaitValueAborted TestWaitValueClosed TestWaitValueMany TestWaitValueNumber"),
     ("overlapping and strict subgroups, one where another was", "TestGroups"),
     ("a rank left out: typed timeout that names rank, peer and collective, contexts alive, another group works", "TestTimeout TestTimeoutNames TestAwaitsCredit"),
     ("abort from the host, also heard by ranks with nothing in flight", "TestAbort TestLeftEarly"),
@@ -64,7 +64,7 @@ OTHERS = ("TestCutRounds TestCutInPlace TestCommandsCall TestCallErrors TestCall
           "TestFabricTrial TestFabricTrialFails TestNoSharing TestGifts TestOpenWithoutDriver TestHeap TestJitter TestCloseLater TestEagerAllocations "
           "TestGroupsForgotten TestImportFailures TestMeetingToken TestNoPeerAccess TestOrderCostsNothing TestOtherUser TestMulticastAbsent "
           "TestMulticastBeforeEngines TestMulticastClosesWorld TestMulticastGivenUp TestMulticastGroups TestMulticastLibrary TestMulticastMismatch "
-          "TestMulticastOff TestMulticastOrder TestThreads TestCapturedGroups TestWaitValueCaptured TestFactsOnce TestOpen ExampleMember_AllReduce").split()
+          "TestMulticastOff TestMulticastOrder TestThreads TestCapturedGroups TestWaitValueCaptured TestFactsOnce TestOpen TestTornCall ExampleMember_AllReduce").split()
 
 result = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \(")
 
