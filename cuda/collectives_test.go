@@ -22,6 +22,15 @@ type operandT struct {
 	private bool // in memory of the rank's own
 	inPlace bool
 	shift   uint64
+	skew    bool // more of shift on every rank; for private ones
+}
+
+// at is where an operand begins behind its guard.
+func (o operandT) at(rank int) Ptr {
+	if o.skew {
+		return guard + Ptr(o.shift*uint64(rank))
+	}
+	return guard + Ptr(o.shift)
 }
 
 type eagerT struct {
@@ -92,11 +101,11 @@ func (r *rigT) get(rank int, at Ptr, n uint64) []byte {
 // guards around them.
 func (r *rigT) places(o operandT, bytes uint64) (at map[int]Ptr, free func()) {
 	at = map[int]Ptr{}
-	room := bytes + 2*guard + 16
+	room := bytes + 2*guard + 16 + 16*o.shift
 	if !o.private {
 		off := r.alloc(room)
 		for _, rank := range r.local() {
-			at[rank] = r.w.Addr(rank, off) + guard + Ptr(o.shift)
+			at[rank] = r.w.Addr(rank, off) + o.at(rank)
 		}
 		return at, func() { r.w.Free(off) }
 	}
@@ -105,11 +114,11 @@ func (r *rigT) places(o operandT, bytes uint64) (at map[int]Ptr, free func()) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		at[rank] = p + guard + Ptr(o.shift)
+		at[rank] = p + o.at(rank)
 	}
 	return at, func() {
 		for rank, p := range at {
-			if err := r.drv.MemFree(r.w.Rank(rank).Ctx, p-guard-Ptr(o.shift)); err != nil {
+			if err := r.drv.MemFree(r.w.Rank(rank).Ctx, p-o.at(rank)); err != nil {
 				r.t.Error(err)
 			}
 		}
@@ -238,6 +247,11 @@ func eagerCases(n int) []eagerT {
 		add(operandT{t: BF16, count: large, private: true})
 		add(operandT{t: F32, count: large, private: true, inPlace: inPlace, shift: 4})
 		add(operandT{t: I32, count: large, private: true}, operandT{t: I32, count: 5, private: true}, operandT{t: I32, count: large / 2, private: true, inPlace: inPlace})
+		// Private tensors need not lie alike on all ranks.
+		for _, t := range []DType{F32, BF16, U8} {
+			add(operandT{t: t, count: 777, private: true, shift: uint64(t.Size()), skew: true})
+			add(operandT{t: t, count: large / 4, private: true, shift: uint64(t.Size()), skew: true, inPlace: inPlace})
+		}
 		// A bucket of all types and places, and of more than a launch takes.
 		add(operandT{t: F32, count: 100}, operandT{t: F16, count: 7, private: true}, operandT{t: F32, count: 100, private: true, inPlace: inPlace},
 			operandT{t: U8, count: 0}, operandT{t: F32, count: 1, inPlace: inPlace}, operandT{t: F16, count: 64, shift: 2}, operandT{t: I64, count: 33, private: true})
