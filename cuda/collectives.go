@@ -59,13 +59,13 @@ func (m *Member) AllToAllV(ctx context.Context, s Stream, pieces ...Operand) (Wo
 }
 
 // Broadcast copies the operands of a group rank, root, into the results of all. The Src of
-// the others is not read.
+// the others is not read, and no Src need be in symmetric memory where the results are.
 func (m *Member) Broadcast(ctx context.Context, s Stream, root int, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.Broadcast, root: root}, ops, nil)
 }
 
 // Reduce is AllReduce with a result on one group rank, root, only. The Dst of the others
-// is left alone.
+// is left alone. In symmetric memory it has the offset of the root's all the same.
 func (m *Member) Reduce(ctx context.Context, s Stream, red kernels.Reduction, root int, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.Reduce, red: red, root: root}, ops, nil)
 }
@@ -233,7 +233,8 @@ func (m *Member) sortOut(call eagerCall, ops []Operand, pairs [][2]int) []Op {
 			continue
 		}
 		t := m.tensor(call.kind, o, n)
-		c := class{o.Src.DType, m.Rank.Symmetric(o.Src) && m.Rank.Symmetric(o.Dst)}
+		// The sources of a broadcast say nothing: where they are not read they may be anything.
+		c := class{o.Src.DType, m.Rank.Symmetric(o.Dst) && (call.kind == kernels.Broadcast || m.Rank.Symmetric(o.Src))}
 		if call.kind == kernels.AllToAll && o.Src == o.Dst {
 			c.symmetric = false // peers would read what has been overwritten; packets are sent before any is taken
 		}

@@ -607,3 +607,40 @@ func TestEagerWaitsElsewhere(t *testing.T) {
 		}()
 	}
 }
+
+// TestEagerBroadcastSources broadcasts into symmetric memory, large enough for copies, from
+// wherever the root has its operand. What the others give as theirs does not matter.
+func TestEagerBroadcastSources(t *testing.T) {
+	const count = 30_000
+	r := newRigT(t, 2)
+	off, other := r.alloc(4*count), r.alloc(4*count)
+	for root := range 2 {
+		for name, from := range map[string]struct{ root, others int }{ // of dst, own and private
+			"private at the root": {2, 0}, "private elsewhere": {1, 2}, "private everywhere": {2, 2}, "in place at the root": {0, 2}, "in place elsewhere": {1, 0},
+		} {
+			works := map[int]Work{}
+			for _, m := range r.g.Members() {
+				rank, s := m.Rank.ID, r.streams[m.Rank.ID]
+				dst, own := got(m.Rank.Buffer(off, I32, count))(t), got(m.Rank.Buffer(other, I32, count))(t)
+				private := Buffer{got(r.drv.MemAlloc(m.Rank.Ctx, 4*count))(t), count, I32}
+				defer r.drv.MemFree(m.Rank.Ctx, private.At)
+				src := []Buffer{dst, own, private}[from.others]
+				if m.Index == root {
+					src = []Buffer{dst, own, private}[from.root]
+				}
+				r.must(r.drv.Memset32(m.Rank.Ctx, s, dst.At, 7, count), r.drv.Memset32(m.Rank.Ctx, s, src.At, uint32(40+m.Index), count))
+				works[rank] = got(m.Broadcast(t.Context(), s, root, src.Into(dst)))(t)
+			}
+			for _, m := range r.g.Members() {
+				w := works[m.Rank.ID]
+				if err := errors.Join(w.Wait(t.Context()), w.Close()); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if v := r.words(m, got(m.Rank.Buffer(off, I32, count))(t)); v[0] != uint32(40+root) || v[count-1] != uint32(40+root) {
+					t.Errorf("%s: rank %d has %d and %d", name, m.Index, v[0], v[count-1])
+				}
+			}
+			r.must(r.w.Meet(t.Context()))
+		}
+	}
+}

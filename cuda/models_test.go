@@ -25,7 +25,7 @@ var bothModels = []string{
 	"TestCollectives", "TestRankOrder", "TestUnevenAllToAll", "TestRooted", "TestSignals", "TestGroups",
 	"TestWork", "TestReplay", "TestEpochWrap", "TestPushSizes", "TestPushCredits", "TestGraphUpdate", "TestSequences",
 	"TestHasMulticast", "TestQuiet", "TestQuietTimeout", "TestEngineRest", "TestInPlaceReplay", "TestTimeout",
-	"TestEager", "TestEagerUneven", "TestWorkHandles", "TestEagerPlans", "TestEagerCaptured", "TestEagerThreads",
+	"TestEager", "TestEagerUneven", "TestEagerBroadcastSources", "TestWorkHandles", "TestEagerPlans", "TestEagerCaptured", "TestEagerThreads",
 	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",
 	"TestEagerUnusable", "TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings", "TestWaitValueClosed",
 	"TestSoak", "TestBehind4GiB",

@@ -22,8 +22,8 @@ type Op struct {
 	Red     kernels.Reduction
 	DType   dtype.DType
 	Tensors []Tensor
-	// Symmetric promises that every Src and Dst lies in symmetric memory at the same
-	// offset on every rank, which the direct protocol needs.
+	// Symmetric promises that every Src and Dst, but not the Src of a Broadcast, lies in
+	// symmetric memory at the same offset on every rank, which the direct protocol needs.
 	Symmetric bool
 	Algo      kernels.Algo
 	// Beside says that compute runs beside the collective: what is large enough goes by
@@ -211,6 +211,9 @@ func (m *Member) inArena(op Op, t Tensor) error {
 		src *= n
 	case kernels.AllToAll:
 		src, dst = src*n, dst*n
+	}
+	if op.Kind == kernels.Broadcast { // peers do not touch its source
+		t.Src = t.Dst
 	}
 	lo, hi := w.Addr(m.Rank.ID, 0), w.Addr(m.Rank.ID, w.size)
 	for _, p := range []struct {
