@@ -80,7 +80,8 @@ func TestBigTensor(t *testing.T) {
 		bigBroadcast(t)
 		return
 	}
-	r := newRigBytes(t, n, 2*n*bigPiece+128<<20)
+	r := newRigBytes(t, n, 2*n*bigPiece+bigStaging+128<<20)
+	r.g = r.bigGroup()
 	b := &bigT{rigT: r, src: r.alloc(n*bigPiece+2*guard) + guard, dst: r.alloc(n*bigPiece+2*guard) + guard, wrong: r.alloc(256)}
 	ran := map[kernels.Algo]int{}
 	for i, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
@@ -101,6 +102,29 @@ func TestBigTensor(t *testing.T) {
 			t.Errorf("%d collectives by %v ran, want %d", ran[algo], algo, least)
 		}
 	}
+}
+
+// bigStaging keeps the rounds of copy engines so few that the driver queues all of a call:
+// one thread enqueues a rank's call before the next rank's, and would wait for room that
+// only its peers make.
+const bigStaging = 512 << 20
+
+// bigGroup takes the place of the rig's group.
+func (r *rigT) bigGroup() *Group {
+	r.t.Helper()
+	o := smallGroup(r.w.shared, r.w.Size())
+	o.Staging = bigStaging
+	if !*onGPU {
+		o.Timeout = 5 * time.Minute // memory may be slow to come
+	}
+	g, err := r.w.NewGroup(r.t.Context(), seqInts(r.w.Size()), o)
+	if err == nil {
+		err = r.g.Close()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return g
 }
 
 type bigT struct {
@@ -177,17 +201,8 @@ func pack(words ...any) (b []byte) {
 // bigBroadcast sends a tensor of which every 100 MB a few words are known, and its ends.
 func bigBroadcast(t *testing.T) {
 	const n, root, every = 2, 1, 100_000_004
-	r := newRigBytes(t, n, bigPiece+64<<20)
-	o := smallGroup(r.w.shared, n)
-	o.Timeout = 5 * time.Minute // where memory is slow to come
-	g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.g.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r.g = g
+	r := newRigBytes(t, n, bigPiece+bigStaging+64<<20)
+	r.g = r.bigGroup()
 	at := r.alloc(bigPiece+2*guard) + guard
 	known := map[uint64][]byte{}
 	for off := uint64(0); off < bigPiece-8; off += every {
@@ -201,7 +216,7 @@ func bigBroadcast(t *testing.T) {
 	for off, b := range known {
 		r.write(root, at+off, b)
 	}
-	err = r.run(func(rank int) Op {
+	err := r.run(func(rank int) Op {
 		return Op{Kind: kernels.Broadcast, DType: dtype.U8, Symmetric: true, Root: root, Algo: kernels.Engine,
 			Tensors: []Tensor{{Src: r.w.Addr(rank, at), Dst: r.w.Addr(rank, at), Bytes: bigPiece}}}
 	})

@@ -326,22 +326,42 @@ func TestRankOrder(t *testing.T) {
 			ref = append(ref, b[:dt.Size()]...)
 		}
 		src, dst := r.alloc(4096), r.alloc(4096)
-		for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
-			for rank := range in {
-				r.write(rank, src, in[rank])
-			}
-			err := r.run(func(rank int) Op {
-				return Op{Kind: kernels.AllReduce, DType: dt, Symmetric: true, Algo: algo,
-					Tensors: []Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: uint64(len(ref))}}}
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, rank := range r.local() {
-				if got := r.read(rank, dst, uint64(len(ref))); !bytes.Equal(got, ref) {
-					t.Errorf("%v %v rank %d: not the sum in rank order", algo, dt, rank)
+		ran := 0
+		for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.ReduceScatter} {
+			for _, algo := range []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
+				for rank := range in {
+					r.write(rank, src, in[rank])
+					r.write(rank, dst, bytes.Repeat([]byte{0xa5}, 4096))
+				}
+				piece := uint64(len(ref))
+				if kind == kernels.ReduceScatter {
+					piece /= n
+				}
+				err := r.run(func(rank int) Op {
+					return Op{Kind: kind, DType: dt, Symmetric: true, Algo: algo, Beside: algo == kernels.Engine && kind == kernels.ReduceScatter,
+						Tensors: []Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: piece}}}
+				})
+				var plan *kernels.PlanError
+				if errors.As(err, &plan) && algo == kernels.TwoShot && kind == kernels.ReduceScatter {
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				ran++
+				for _, rank := range r.local() {
+					part := ref
+					if kind == kernels.ReduceScatter {
+						part = ref[uint64(rank)*piece:][:piece]
+					}
+					if got := r.read(rank, dst, piece); !bytes.Equal(got, part) {
+						t.Errorf("%v by %v, %v rank %d: not the sum in rank order", kind, algo, dt, rank)
+					}
 				}
 			}
+		}
+		if ran != 13 {
+			t.Errorf("%d protocols ran", ran)
 		}
 	}
 }

@@ -29,6 +29,8 @@ var bothModels = []string{
 	"TestUnevenSizes", "TestStaleWrap", "TestExitCounters",
 	"TestEagerUnusable", "TestPadSizes", "TestPadWords", "TestPadRefuses", "TestWriteValueOrder", "TestGetPut", "TestTwoStreamBarrier", "TestRings", "TestWaitValueClosed",
 	"TestSoak", "TestBehind4GiB",
+	"TestOverlappingGroups", "TestRecycledGroup", "TestReadAfterAbort", "TestCapturedOnly", "TestSkewedReplays",
+	"TestExpertAllToAll", "TestOneShotCopies",
 }
 
 // processT is what a process of one rank knows of itself.
@@ -100,8 +102,9 @@ func (p *processT) worldOn(t testing.TB, drv Driver, n int, o WorldOptions) *Wor
 	return w
 }
 
-// TestProcesses runs the tests of both models with a process for every rank. On the fake
-// driver with -short it leaves out the longest.
+// TestProcesses runs the tests of both models with a process for every rank. The fake
+// driver's processes wait for each other's turns on the host's processors: they run what
+// the tests run with -short, and with -short here without the longest.
 func TestProcesses(t *testing.T) {
 	if process != nil {
 		t.Skip("this is one of the processes")
@@ -114,7 +117,7 @@ func TestProcesses(t *testing.T) {
 	if testing.Short() {
 		tests = slices.DeleteFunc(tests, func(s string) bool { return s == "TestCollectives" || s == "TestSequences" || s == "TestEager" })
 	}
-	args := []string{"-test.run=^(" + strings.Join(tests, "|") + ")$", "-test.v", "-test.timeout=5m", fmt.Sprintf("-test.short=%v", testing.Short()), fmt.Sprintf("-gpu=%v", *onGPU)}
+	args := []string{"-test.run=^(" + strings.Join(tests, "|") + ")$", "-test.v", "-test.timeout=5m", fmt.Sprintf("-test.short=%v", testing.Short() || !*onGPU), fmt.Sprintf("-gpu=%v", *onGPU)}
 	begin := time.Now()
 	out := spawn(t, "tests", n, args...)
 	t.Logf("%d processes took %v", n, time.Since(begin).Round(time.Millisecond))
