@@ -11,7 +11,8 @@ import (
 // Work is a collective in flight: one half of a call whose other half, the wait,
 // happens elsewhere, on another stream or on the host. A compiled program whose
 // inputs or outputs are in flight takes or leaves one of these. It is a value, which
-// Close ends for all its copies; the zero value is work that has ended.
+// Close ends for all its copies; the zero value is work that has ended. Work that was
+// captured is for WaitOn streams of the same capture only: it never runs itself.
 type Work struct {
 	e    *workEvent
 	turn uint32 // of the event

@@ -16,7 +16,9 @@ import (
 // which the host can abort the member's waits and read its error record.
 //
 // All collectives of a group are issued in one stream order per rank, and in the
-// same order on every rank.
+// same order on every rank. That goes for replays of graphs that hold some, too: they share
+// the group's scratch with each other and with all other calls, and nothing but the stream
+// that they are launched in keeps them apart. No such graph is launched behind Close.
 type Group struct {
 	world   *World
 	id      int // number within the world, the same in all processes

@@ -110,7 +110,9 @@ func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
 // timeout, counted from when s has come to it, the group is broken as by any other wait,
 // with a *TimeoutError whose Channel is the word, and the stream goes on. The same happens
 // when the group is aborted. What s does behind the wait it does then without the value: it
-// is to be thrown away, as all results of a broken group.
+// is to be thrown away, as all results of a broken group. Captures that other libraries
+// begin meanwhile in the driver's global mode are ended by the watch's questions; those of
+// this package are in the relaxed one, which allows them.
 func (m *Member) WaitValue(s Stream, from, word int, v uint32) error {
 	if err := m.inGroup(from); err != nil {
 		return err

@@ -155,7 +155,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 			left = append(left, w)
 			continue
 		}
-		if gone, err := w.gone.Done(); gone || err != nil {
+		if gone, err := w.gone.Done(); gone || err != nil && !captureForbids(err) {
 			w.come.free() // an error is the device's, which all other calls report
 			w.gone.free()
 			continue
@@ -193,4 +193,12 @@ func (m *Member) heed() bool {
 		k.heeded = time.Now()
 	}
 	return m.Err() != nil
+}
+
+// captureForbids says that the driver gave no answer because some thread is capturing in
+// its global mode, which forbids others to ask. It may answer later.
+func captureForbids(err error) bool {
+	const first, last = 900, 908 // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and what follows it
+	var e *Error
+	return errors.As(err, &e) && e.Code >= first && e.Code <= last
 }

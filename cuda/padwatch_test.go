@@ -3,9 +3,11 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,4 +279,40 @@ func TestWaitValueNumber(t *testing.T) {
 	if _, _, n := called(te.Seq); n != before+1 {
 		t.Errorf("call %d, and not %d", n, before+1)
 	}
+}
+
+// unwilling is a driver that answers no questions for a while, because somebody captures.
+type unwilling struct {
+	Driver
+	left atomic.Int32
+}
+
+func (d *unwilling) EventQuery(c Ctx, e Event) (bool, error) {
+	if d.left.Add(-1) >= 0 {
+		return false, &Error{Call: "cuEventQuery", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}
+	}
+	return d.Driver.EventQuery(c, e)
+}
+
+// A watch that gets no answer goes on: without it the wait would have no end.
+func TestWaitValueUnwilling(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank of two in one process")
+	}
+	r := newRigT(t, 2)
+	g := r.shortGroup(50 * time.Millisecond)
+	m, s := g.Members()[0], r.streams[0]
+	d := &unwilling{Driver: r.drv}
+	d.left.Store(10)
+	r.w.drv = d
+	defer func() { r.w.drv = r.drv }()
+	r.must(m.WaitValue(s, 1, 0, 1))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := m.Check(ctx, s); !errors.Is(err, ErrTimeout) {
+		t.Errorf("got %v", err)
+		r.must(m.WriteValue(s, 0, 0, 1))
+		r.must(g.Members()[1].WriteValue(r.streams[1], 0, 0, 1))
+	}
+	r.idlePad(m)
 }
