@@ -43,7 +43,7 @@ type GroupOptions struct {
 	Timeout time.Duration // how long a wait may last; 0 is 10 minutes, negative for ever
 	Region  uint64        // bytes of each of the four regions of flagless packets; 0 is 32 MiB
 	Flagged uint64        // bytes of each half for flagged packets; 0 is 8 MiB
-	Staging uint64        // bytes of staging for collectives by copy engines; 0 is none
+	Staging uint64        // bytes of staging for collectives by copy engines and pushes, see Prepared.Enqueue; 0 is none
 	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
 	// Calibration chooses the protocols by the size of the group; nil is the defaults.
 	// Every rank of a group needs an equal one: compare Digest.

@@ -230,7 +230,12 @@ func (m *Member) inArena(op Op, t Tensor) error {
 // Launch is the plan, nil when the call moves nothing.
 func (p *Prepared) Launch() *kernels.Launch { return p.l }
 
-// Enqueue launches the collective on a stream of the member's rank. It does not wait.
+// Enqueue launches the collective on a stream of the member's rank. It does not wait for
+// it, but the driver queues about a thousand operations of a stream and then waits for
+// room. A call by copy engines has several for each round through staging, so where a
+// process has several ranks and staging is less than a hundredth of a tensor, each rank's
+// calls want a goroutine of their own: else the rank that is enqueued first waits for one
+// that is not enqueued yet.
 // The group's calls on a rank follow each other in the order of these calls, whatever
 // streams they are in: see order.go.
 func (p *Prepared) Enqueue(s Stream) error {
