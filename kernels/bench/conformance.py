@@ -18,6 +18,8 @@ CASES = (
     ("the same by the driver's own code of the PTX", "TestPTX"),
     ("rank-order probe (2^24, 1, -2^24), bits equal in all protocols", "TestRankOrder"),
     ("uneven all_to_all, empty pieces, pieces of any size, a rank left out amid", "TestUnevenAllToAll TestUnevenSizes TestUnevenLeftOut"),
+    ("rows to experts, aligned, empty bins", "TestExpertAllToAll"),
+    ("all_reduce in one shot on tensors anywhere and on symmetric ones", "TestOneShotCopies"),
     ("broadcast, permute and reduce to a root, by packets and by copies, groups of 2, 3 and 4", "TestRooted TestRootedErrors"),
     ("all protocols in one graph, replayed; graphs updated to other tensors", "TestReplay TestGraphUpdate"),
     ("counters and epochs across their wrap, with old packets in all places", "TestEpochWrap TestStaleWrap TestExitCounters TestPushCredits"),
@@ -33,13 +35,15 @@ CASES = (
     ("offsets above 4 GiB", "TestBehind4GiB"),
     ("tensors above 2 GiB", "TestBigTensor", "with -big"),
     ("eager collectives with a context, private tensors of any size, captured, from several threads",
-     "TestEager TestEagerUneven TestEagerRefuses TestEagerPlans TestEagerWaitsElsewhere TestEagerCaptured TestEagerThreads TestEagerUnusable"),
+     "TestEager TestEagerUneven TestEagerRefuses TestEagerPlans TestEagerWaitsElsewhere TestEagerCaptured TestEagerThreads TestEagerUnusable TestEagerBroadcastSources"),
     ("their handles: waited for on a stream and on the host, cancelled, timed out", "TestWork TestWorkCancelled TestWorkCancelledBehind TestWorkQuietTimeout TestWorkHandles"),
     ("a group's calls from two streams and two threads of a rank, captured and not; streams that come and go", "TestTwoStreams TestTwoThreads TestWaitsForCallOnly TestCapturedStreams TestStreamsComeAndGo TestStreamOrderError"),
     ("signals and tokens in rings, channel and rank errors; barriers on channels, a rank late", "TestSignals TestRings TestTwoStreamBarrier"),
     ("pads of any size beside buffers; words written and waited for by streams; get and put, in part and refused", "TestPadSizes TestPadWords TestPadRefuses TestWriteValueOrder TestGetPut"),
-    ("a word that nobody writes: typed timeout; aborted, closed", "TestWaitValueTimeout TestWaitValueBehindWork TestWaitValueAborted TestWaitValueClosed TestWaitValueMany TestWaitValueNumber"),
-    ("overlapping and strict subgroups, one where another was", "TestGroups"),
+    ("a word that nobody writes: typed timeout; aborted, closed", "TestWaitValueTimeout TestWaitValueBehindWork TestWaitValueAborted TestWaitValueClosed TestWaitValueMany TestWaitValueNumber TestWaitValueUnwilling"),
+    ("overlapping and strict subgroups at once, groups where others were, whole and broken", "TestGroups TestOverlappingGroups TestRecycledGroup"),
+    ("captures that are never replayed; replays with a rank late in turn", "TestCapturedOnly TestSkewedReplays"),
+    ("peers' memory is read when the group has been aborted", "TestReadAfterAbort"),
     ("a rank left out: typed timeout that names rank, peer and collective, contexts alive, another group works", "TestTimeout TestTimeoutNames TestAwaitsCredit"),
     ("abort from the host, also heard by ranks with nothing in flight", "TestAbort TestLeftEarly"),
     ("a context that ends: waits for work, closing", "TestCheckEnds TestCloseEnds"),
@@ -64,7 +68,7 @@ OTHERS = ("TestCutRounds TestCutInPlace TestCommandsCall TestCallErrors TestCall
           "TestFabricTrial TestFabricTrialFails TestNoSharing TestGifts TestOpenWithoutDriver TestHeap TestJitter TestCloseLater TestEagerAllocations "
           "TestGroupsForgotten TestImportFailures TestMeetingToken TestNoPeerAccess TestOrderCostsNothing TestOtherUser TestMulticastAbsent "
           "TestMulticastBeforeEngines TestMulticastClosesWorld TestMulticastGivenUp TestMulticastGroups TestMulticastLibrary TestMulticastMismatch "
-          "TestMulticastOff TestMulticastOrder TestThreads TestCapturedGroups TestWaitValueCaptured TestFactsOnce TestOpen TestTornCall ExampleMember_AllReduce").split()
+          "TestMulticastOff TestMulticastOrder TestThreads TestCapturedGroups TestWaitValueCaptured TestFactsOnce TestOpen TestTornCall TestImporterThatFails TestSlowImporter ExampleMember_AllReduce").split()
 
 result = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \(")
 
