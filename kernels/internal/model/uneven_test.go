@@ -27,6 +27,9 @@ const (
 	unevenEarly                // credit is given before the place is read
 	unevenNoRelease            // chunks are announced before they are there
 	unevenNoClear              // what was read stays
+
+	unevenWipes     // the first call wipes at its end, as those of the last epochs do: sound
+	unevenWipesSoon // calls wipe at their beginning
 )
 
 const unevenDepth = 2
@@ -36,7 +39,7 @@ const unevenDepth = 2
 //
 // Program of a call: 0 packets go out; then for each round 0, 1 wait for credits, 2 fill,
 // 3 announce; 4, 5 wait for chunks of the round before, 6, 7 take them, 8 give credit; then
-// two for packets that come in, and the end of the kernel.
+// two for packets that come in, the end of the kernel, and another, behind what it wipes.
 func uneven(f unevenFlaw, calls ...exchange) Model {
 	const staged, taken, slot, steps = unevenDepth, unevenDepth + 1, unevenDepth + 2, 9
 	const raw = 0x80 // staged bytes
@@ -48,6 +51,16 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 		return uint8(((rank*2+half)*n+src)*slot + off)
 	}
 	isPacket := func(piece int) bool { return piece == small || piece == none && f != unevenNoEmpty }
+	wipe := func(s *State, p, call int, x exchange, large bool) {
+		for k := 1; k < n; k++ {
+			src := peer(p, k)
+			for off := range slot {
+				if off > 0 || large && x[src][p] > 0 {
+					s.Put(p, at(p, call, src, off), 0)
+				}
+			}
+		}
+	}
 	count := func(s *State, addr uint8, call, want int) (bool, error) {
 		v := int(s.Mem[addr])
 		if v>>4 > call {
@@ -72,19 +85,28 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 					rounds = max(rounds, x[p][r], x[r][p])
 				}
 			}
-			last := 1 // with no rounds there is no loop
+			last := 2 // with no rounds there is no loop
 			if rounds > 0 {
 				last += (rounds + 1) * steps
 			}
 			switch {
 			case pc == 0:
+				if f == unevenWipesSoon {
+					wipe(s, p, call, x, rounds > 0)
+				}
+				s.PC[p] = 1
+				return true, nil
+			case pc == 1:
+				if f == unevenWipesSoon && !s.Flushed(p) {
+					return false, nil
+				}
 				for k := 1; k < n; k++ {
 					if d := peer(p, k); isPacket(x[p][d]) {
 						s.Put(p, at(d, call, p, 0), uint8(call))
 					}
 				}
 			case pc < last:
-				moved, err := unevenChunk(s, p, f, x, call, (pc-1)/steps, (pc-1)%steps, at, count)
+				moved, err := unevenChunk(s, p, f, x, call, (pc-2)/steps, (pc-2)%steps, at, count)
 				if !moved || err != nil {
 					return moved, err
 				}
@@ -100,6 +122,13 @@ func uneven(f unevenFlaw, calls ...exchange) Model {
 					return false, fmt.Errorf("rank %d in call %d finds call %d of rank %d", p, call, v, src)
 				case v < call:
 					return false, nil
+				}
+			case pc == last+n-1:
+				if !s.Flushed(p) {
+					return false, nil
+				}
+				if f == unevenWipes && call == 1 {
+					wipe(s, p, call, x, rounds > 0)
 				}
 			default:
 				if !s.Flushed(p) {
@@ -213,6 +242,17 @@ func TestUneven(t *testing.T) {
 		}
 		t.Logf("%v: %d states", calls, states)
 	}
+	wiping := [][]exchange{{packets3, nothing, both}, {nothing, nothing, ring}, {oneWay, nothing, oneWay}, {both, nothing, packets3}, {short, some, short}}
+	if testing.Short() {
+		wiping = wiping[:2]
+	}
+	for _, calls := range wiping {
+		states, err := uneven(unevenWipes, calls...).Check(10_000_000)
+		if err != nil {
+			t.Errorf("%v, the first wipes: %v", calls, err)
+		}
+		t.Logf("%v, the first wipes: %d states", calls, states)
+	}
 }
 
 func TestBrokenUneven(t *testing.T) {
@@ -228,6 +268,8 @@ func TestBrokenUneven(t *testing.T) {
 		{"early credits", unevenEarly, []exchange{oneWay}},
 		{"early counts", unevenNoRelease, []exchange{oneWay}},
 		{"staged bytes stay", unevenNoClear, []exchange{short, nothing, packets3}},
+		{"wiping before chunks", unevenWipesSoon, []exchange{packets3, oneWay}},
+		{"wiping before packets and chunks", unevenWipesSoon, []exchange{both}},
 	} {
 		states, err := uneven(c.f, c.calls...).Check(10_000_000)
 		if err == nil {
