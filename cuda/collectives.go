@@ -100,9 +100,34 @@ type eagerPlan struct {
 	num   uint32 // as in Prepared
 }
 
-// eagerPlans bounds how many plans a member keeps. A plan has a place by its hash, which
-// the next one with that place takes.
-const eagerPlans = 256
+// eagerPlans bounds how many plans a member keeps. A plan has one of planWays places by its
+// hash, which new ones take in turn: with one alone, a step of a hundred calls would plan a
+// third of them anew each time.
+const (
+	eagerPlans = 512
+	planWays   = 4
+)
+
+// planSet is the places of a hash.
+type planSet struct {
+	plans [planWays]*eagerPlan
+	next  int // that a new plan takes
+}
+
+// find gives the plan of a call, nil if there is none.
+func (s *planSet) find(call eagerCall, ops []Operand, pairs [][2]int) *eagerPlan {
+	for _, p := range s.plans {
+		if p != nil && p.call == call && slices.Equal(p.ops, ops) && slices.Equal(p.pairs, pairs) {
+			return p
+		}
+	}
+	return nil
+}
+
+func (s *planSet) put(p *eagerPlan) {
+	s.plans[s.next] = p
+	s.next = (s.next + 1) % planWays
+}
 
 // collective plans a call, unless it has been, and enqueues it.
 func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops []Operand, pairs [][2]int) (Work, error) {
@@ -111,14 +136,14 @@ func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops [
 	}
 	m.eager.Lock()
 	defer m.eager.Unlock()
-	at := &m.eager.plans[call.hash(ops)%eagerPlans]
-	p := *at
-	if p == nil || p.call != call || !slices.Equal(p.ops, ops) || !slices.Equal(p.pairs, pairs) {
+	set := &m.eager.plans[call.hash(ops)%(eagerPlans/planWays)]
+	p := set.find(call, ops, pairs)
+	if p == nil {
 		var err error
 		if p, err = m.planEager(call, slices.Clone(ops), slices.Clone(pairs)); err != nil {
 			return Work{}, err
 		}
-		*at = p
+		set.put(p)
 	}
 	w, err := m.newWork()
 	if err != nil {

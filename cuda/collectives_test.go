@@ -546,7 +546,7 @@ func TestEagerPlans(t *testing.T) {
 	r := newRigT(t, 2)
 	off := r.alloc(4 * 3 * eagerPlans)
 	for round := range 2 {
-		for i := range 2 * eagerPlans {
+		for i := range eagerPlans + eagerPlans/4 {
 			var works []Work
 			for _, m := range r.g.Members() {
 				rank := m.Rank.ID
@@ -569,6 +569,31 @@ func TestEagerPlans(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestEagerPlansKept makes a quarter of the calls that there is room for, by turns: hardly
+// one is planned again.
+func TestEagerPlansKept(t *testing.T) {
+	if *onGPU || process != nil {
+		t.Skip("it counts what the host does")
+	}
+	const calls = eagerPlans / 4
+	r := newRigT(t, 2)
+	m, s := r.g.Members()[0], r.streams[0]
+	off := r.alloc(256 * calls)
+	r.w.drv = idle{r.drv}
+	defer func() { r.w.drv = r.drv }()
+	var planned [2]uint32
+	for round := range planned {
+		before := m.seq.Load()
+		for i := range uint64(calls) {
+			r.must(got(m.AllReduce(t.Context(), s, kernels.Sum, got(m.Rank.Buffer(off+256*i, F32, 64))(t).InPlace()))(t).Close())
+		}
+		planned[round] = m.seq.Load() - before
+	}
+	if planned[0] != calls || planned[1] > calls/8 {
+		t.Errorf("%d calls: planned %v", calls, planned)
 	}
 }
 

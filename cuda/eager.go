@@ -29,7 +29,7 @@ type workEvent struct {
 // eager is what a member keeps for calls without a compiled program.
 type eager struct {
 	sync.Mutex
-	plans [eagerPlans]*eagerPlan
+	plans [eagerPlans / planWays]planSet
 	works sync.Mutex // of what follows; held for short
 	all   []*workEvent
 	spare *workEvent
