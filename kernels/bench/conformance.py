@@ -35,7 +35,7 @@ CASES = (
     ("offsets above 4 GiB", "TestBehind4GiB"),
     ("tensors above 2 GiB", "TestBigTensor", "with -big"),
     ("eager collectives with a context, private tensors of any size, captured, from several threads",
-     "TestEager TestEagerUneven TestEagerRefuses TestEagerPlans TestEagerWaitsElsewhere TestEagerCaptured TestEagerThreads TestEagerUnusable TestEagerBroadcastSources"),
+     "TestEager TestEagerUneven TestEagerRefuses TestEagerPlans TestEagerWaitsElsewhere TestEagerCaptured TestEagerThreads TestEagerUnusable TestEagerBroadcastSources TestEagerPlansKept"),
     ("their handles: waited for on a stream and on the host, cancelled, timed out", "TestWork TestWorkCancelled TestWorkCancelledBehind TestWorkQuietTimeout TestWorkHandles"),
     ("a group's calls from two streams and two threads of a rank, captured and not; streams that come and go", "TestTwoStreams TestTwoThreads TestWaitsForCallOnly TestCapturedStreams TestStreamsComeAndGo TestStreamOrderError"),
     ("signals and tokens in rings, channel and rank errors; barriers on channels, a rank late", "TestSignals TestRings TestTwoStreamBarrier"),
