@@ -90,9 +90,6 @@ func (m *Member) Err() error {
 	if p := m.broken.Load(); p != nil {
 		return *p
 	}
-	if m.host == 0 {
-		return nil
-	}
 	if load32(m.host+kernels.CtlRecord) == 2 {
 		rec, _ := kernels.ParseRecord(hostBytes(m.host, hostPageBytes)[kernels.CtlRecord:])
 		e := m.late(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos))
@@ -137,7 +134,7 @@ func (m *Member) abort(reason error) {
 	m.fail(fmt.Errorf("%w: %w", ErrAborted, reason))
 	m.hostMu.Lock()
 	defer m.hostMu.Unlock()
-	if m.host != 0 {
+	if !m.hostGone {
 		store32(m.host+kernels.CtlAbort, 1)
 	}
 }

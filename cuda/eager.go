@@ -101,6 +101,11 @@ func (m *Member) Start(s Stream, op Op) (Work, error) {
 // Start enqueues a prepared collective and returns its handle.
 func (p *Prepared) Start(s Stream) (Work, error) {
 	m := p.m
+	if err := m.usable(); err != nil {
+		return Work{}, err
+	}
+	m.eager.Lock() // so that Close does not take the event away
+	defer m.eager.Unlock()
 	w, err := m.newWork()
 	if err != nil {
 		return Work{}, err

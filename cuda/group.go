@@ -97,13 +97,38 @@ type Member struct {
 	orderMu     sync.Mutex
 	// channels has the orders of user channels, made when they are first used.
 	channels map[direction]*turns
-	hostMu   sync.Mutex // host may go away while another goroutine aborts
+	hostMu   sync.Mutex // host may go to another group while a goroutine aborts
+	hostGone bool
 	broken   atomic.Pointer[error]
 	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.
 	brokenAt atomic.Pointer[time.Time]
 }
 
 const hostPageBytes = 4096
+
+// hostPage is what hosts abort a member by and read its error record from. Other goroutines
+// may look there when a group is closed, so the world keeps the page, for groups to come.
+type hostPage struct {
+	host uintptr
+	dev  Ptr
+}
+
+func (r *Rank) hostPage() (uintptr, Ptr, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k := len(r.pages) - 1; k >= 0 {
+		p := r.pages[k]
+		r.pages = r.pages[:k]
+		return p.host, p.dev, nil
+	}
+	return r.World.drv.HostAlloc(r.Ctx, hostPageBytes)
+}
+
+func (r *Rank) keepPage(host uintptr, dev Ptr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pages = append(r.pages, hostPage{host, dev})
+}
 
 // NewGroup makes a group of world ranks, in group-rank order. Every process of the world
 // makes the same groups in the same order; it returns when all have, or with ctx's cause
@@ -203,7 +228,7 @@ func (g *Group) join(r *Rank, index int, timeout uint64) error {
 		m.peer[k] = uint64(g.world.Addr(g.ranks[(index+k)%len(g.ranks)], 0))
 	}
 	var err error
-	if m.host, m.hostDev, err = g.world.drv.HostAlloc(r.Ctx, hostPageBytes); err != nil {
+	if m.host, m.hostDev, err = r.hostPage(); err != nil {
 		return err
 	}
 	g.members = append(g.members, m)
@@ -313,7 +338,8 @@ func (g *Group) Members() []*Member {
 func (g *Group) Size() int { return len(g.ranks) }
 
 // Close frees the group's memory. No kernel of the group may be running. What uses the
-// group afterwards fails with ErrClosed. It is safe to call twice.
+// group afterwards fails with ErrClosed, as do calls of other goroutines that come too
+// late; waits for handles must have ended. It is safe to call twice.
 func (g *Group) Close() error {
 	if g == nil || g.closed.Swap(true) {
 		return nil
@@ -332,6 +358,8 @@ func (g *Group) Close() error {
 	g.world.mu.Unlock()
 	errs := []error{g.mc.close()}
 	for _, m := range g.members {
+		m.eager.Lock() // nothing is being planned
+		m.planMu.Lock()
 		errs = append(errs, m.closeEngine(), m.closePad(), m.closeEager())
 		if m.bounce != 0 {
 			errs = append(errs, g.world.drv.MemFree(m.Rank.Ctx, m.bounce))
@@ -339,11 +367,11 @@ func (g *Group) Close() error {
 		}
 		errs = append(errs, m.eachTurns((*turns).close))
 		m.hostMu.Lock()
-		if m.host != 0 {
-			errs = append(errs, g.world.drv.HostFree(m.Rank.Ctx, m.host))
-			m.host = 0
-		}
+		m.hostGone = true
 		m.hostMu.Unlock()
+		m.Rank.keepPage(m.host, m.hostDev)
+		m.planMu.Unlock()
+		m.eager.Unlock()
 	}
 	for _, off := range g.offs {
 		errs = append(errs, g.world.Free(off))

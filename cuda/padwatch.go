@@ -30,6 +30,7 @@ type padWait struct {
 
 // padWatch is a member's list.
 type padWatch struct {
+	calls   sync.RWMutex // held by who adds to the list, and by Close
 	mu      sync.Mutex
 	list    []*padWait
 	running bool
@@ -64,6 +65,8 @@ func (m *Member) closePad() error {
 	if k.rescue == 0 {
 		return nil
 	}
+	k.calls.Lock() // the last wait has been added
+	defer k.calls.Unlock()
 	k.mu.Lock()
 	if k.running {
 		m.abort(errors.New("the group was closed before a stream had passed a wait for a word of its pad"))
@@ -76,6 +79,11 @@ func (m *Member) closePad() error {
 
 // watched enqueues a wait and has it watched.
 func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
+	m.pad.calls.RLock()
+	defer m.pad.calls.RUnlock()
+	if err := m.usable(); err != nil {
+		return err
+	}
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	if in, err := d.StreamCapture(c, s); err != nil {
 		return err

@@ -64,6 +64,9 @@ func (m *Member) Prepare(op Op) (*Prepared, error) {
 	}
 	m.planMu.Lock()
 	defer m.planMu.Unlock()
+	if err := m.usable(); err != nil { // since it was locked
+		return nil, err
+	}
 	return m.prepare(op)
 }
 

@@ -91,3 +91,52 @@ func TestThreads(t *testing.T) {
 	work(func() error { other.Members()[1].Signal(r.streams[1], 1, 0); return nil })
 	wg.Wait()
 }
+
+// TestCloseWhileCalling closes groups while other goroutines make calls, whose kernels go
+// nowhere. Each of them ends with ErrClosed and with nothing else.
+func TestCloseWhileCalling(t *testing.T) {
+	if *onGPU || process != nil {
+		t.Skip("it has a driver of its own")
+	}
+	r := newRigT(t, 2)
+	off := r.alloc(1 << 18)
+	ss := r.extra()
+	r.w.drv = idle{r.drv}
+	defer func() { r.w.drv = r.drv }()
+	for range 4 {
+		g := got(r.w.NewGroup(t.Context(), []int{0, 1}, smallGroup(r.w.shared, 2)))(t)
+		var wg, under sync.WaitGroup
+		for _, m := range g.Members() {
+			s, x := ss[m.Rank.ID], got(m.Rank.Buffer(off, I32, 1<<16))(t)
+			for name, call := range map[string]func(i uint64) error{
+				"broadcast": func(i uint64) error {
+					w, err := m.Broadcast(t.Context(), s, 0, Buffer{x.At, 1 + i%60000, I32}.InPlace())
+					return errors.Join(err, w.Close())
+				},
+				"start": func(i uint64) error {
+					w, err := m.Start(s, Op{Kind: kernels.AllGather, DType: I32, Tensors: []Tensor{{x.At, x.At, 4 + i%1000*4}}})
+					return errors.Join(err, w.Close())
+				},
+				"wait for a value": func(uint64) error { return m.WaitValue(s, 1-m.Index, 0, 0) },
+				"state":            func(uint64) error { m.GivenUp(); return m.Err() },
+			} {
+				under.Add(1)
+				wg.Go(func() {
+					err := call(0)
+					under.Done()
+					for i := uint64(1); err == nil; i++ {
+						err = call(i)
+					}
+					if !errors.Is(err, ErrClosed) {
+						t.Errorf("%s: %v", name, err)
+					}
+				})
+			}
+		}
+		under.Wait()
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}

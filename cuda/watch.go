@@ -48,5 +48,8 @@ func (m *Member) Tend(waited time.Duration) error {
 // It reads host memory only, and what it says holds for all work that has ended: a
 // caller asks after it has seen an event behind it. The peer's reason may reach Err later.
 func (m *Member) GivenUp() bool {
-	return m.host != 0 && load32(m.host+kernels.CtlLeft) != 0 || m.isQuiet() && m.Err() != nil
+	if m.usable() != nil {
+		return false
+	}
+	return load32(m.host+kernels.CtlLeft) != 0 || m.isQuiet() && m.Err() != nil
 }

@@ -59,6 +59,7 @@ type Rank struct {
 	spare []Ptr      // plain allocations to free on Close
 
 	shares []io.Closer // shared memory that is open, see NewShared
+	pages  []hostPage  // of groups that are closed
 
 	fabric error   // why there are no fabric handles, nil where a trial showed them to work
 	how    Sharing // of the rank's memory
@@ -484,6 +485,10 @@ func (r *Rank) close() error {
 	for _, s := range open { // which nobody closed
 		errs = append(errs, s.Close())
 	}
+	for _, p := range r.pages {
+		errs = append(errs, d.HostFree(r.Ctx, p.host))
+	}
+	r.pages = nil
 	for _, p := range r.spare {
 		errs = append(errs, d.MemFree(r.Ctx, p))
 	}
