@@ -257,6 +257,8 @@ template <bool LARGE> DEV void uneven(const ArgsV &p) {
         st8any(dst + i * 8, left, d);
     }
   }
+  if (!LARGE) // a warp of this block that has not read the epoch yet must not find the next one
+    syncBlock();
   writeEpoch(a, CTL_FLAGGED, e);
   if (__builtin_expect(e >= WIPES, 0))
     wipeSlots<LARGE>(p, half);

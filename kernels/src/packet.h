@@ -69,5 +69,7 @@ template <class W, class A> DEV void packets(const A &p, u32 count) {
     } while (i < count);
     W::end(h, first, stride, count, e);
   }
+  // A warp of this block that has not read the epoch yet must not find the next one.
+  syncBlock();
   writeEpoch(a, W::EPOCH, nextEpoch(done));
 }

@@ -242,7 +242,8 @@ DEV void report(const Args &a, u32 peer, u32 want, u32 seen, u64 elapsed) {
 }
 
 // quit gives up: it tells the host so, which reads it when the kernel has ended, and ends
-// the thread. Not where others of the block may wait at a barrier.
+// the thread. Barriers of the whole block do not wait for threads that have ended; not
+// where others may wait at a barrier of a given number of threads.
 [[noreturn]] DEV void quit(const Args &a) {
   asm volatile("st.relaxed.sys.global.b32 [%0+4], 1; exit;" ::"l"(a.host) : "memory"); // CTL_LEFT
   __builtin_unreachable();
