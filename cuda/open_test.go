@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,9 @@ import (
 // whole ones, one that lacks a function, and one whose cuInit fails.
 const envLibraries = "CONCERT_TEST_LIBRARIES"
 
+//go:embed shim.h
+var shim []byte
+
 // standIn builds a library of functions that return a code, all that the driver has.
 func standIn(t *testing.T, dir, name, without string, init int) string {
 	t.Helper()
@@ -24,13 +28,9 @@ func standIn(t *testing.T, dir, name, without string, init int) string {
 	if err != nil {
 		t.Skip("a stand-in for the driver's library needs gcc")
 	}
-	header, err := os.ReadFile("shim.h")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var c strings.Builder
 	found := 0
-	for _, m := range regexp.MustCompile(`\bX\(\w+, "(\w+)"`).FindAllSubmatch(header, -1) {
+	for _, m := range regexp.MustCompile(`\bX\(\w+, "(\w+)"`).FindAllSubmatch(shim, -1) {
 		symbol, code := string(m[1]), 0
 		if found++; symbol == without {
 			continue

@@ -77,3 +77,62 @@ func @f(%x: f32[s], %y: f32[4]) -> (f32[s], f32[4], f32[4]) {
 		t.Error(err)
 	}
 }
+
+// TestSkipCollectives leaves out a gather of floats and does one of integers, which
+// another instruction may take for positions.
+func TestSkipCollectives(t *testing.T) {
+	m, err := ir.Parse("skip.ir", `world 2
+group @g = [[0, 1]]
+
+func @f(%i: i64[2], %x: f32[2]) -> (i64[4], f32[4]) {
+  %a = all_gather %i on @g {dim=0} : async i64[4]
+  %b = all_gather %x on @g {dim=0} : async f32[4]
+  %c = wait_tensor %a : i64[4]
+  %d = wait_tensor %b : f32[4]
+  return %c, %d
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := m.Funcs()[0]
+	p, err := lower.FuncWith(f, lower.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := rt.ModuleOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := interp.RandomInputs(f, 1, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := interp.Run(t.Context(), f, in, interp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = host.Local(t.Context(), 2, rt.Config{}, host.Options{}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
+		rank := r.Info().Rank
+		var vs []rt.Value
+		for _, x := range in[rank] {
+			vs = append(vs, rt.Value{DType: x.DType, Shape: x.Shape, Data: x.Data})
+		}
+		for range 2 { // made, and made again
+			outs, err := rt.Run(ctx, r, p, vs, rt.Options{SkipCollectives: true})
+			if err != nil {
+				return err
+			}
+			same := func(k int) bool {
+				return interp.Equal(interp.Tensor{DType: outs[k].DType, Shape: outs[k].Shape, Data: outs[k].Data}, want[rank][k])
+			}
+			if !same(0) || same(1) {
+				t.Errorf("rank %d: integers gathered: %v, floats gathered: %v", rank, same(0), same(1))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

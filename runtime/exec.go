@@ -42,8 +42,9 @@ type Options struct {
 	// KeepOutputs leaves plain outputs in the arena: their values have a Place
 	// and no Data.
 	KeepOutputs bool
-	// SkipCollectives leaves out all communication, for measuring: results that depend
-	// on it are undefined.
+	// SkipCollectives leaves out communication, for measuring: results that depend on it
+	// are undefined. What carries integers is done all the same: they may be positions,
+	// and kernels end with an error where one lies outside its table.
 	SkipCollectives bool
 	// Trace, if not nil, receives when each call ran on its stream. The run waits for
 	// all streams, and takes longer.
@@ -281,10 +282,14 @@ func (x *Exec) start(stream string, c *Collective, seen *called) {
 		return
 	}
 	x.remember(seen, made{stream: s, coll: c})
-	if x.opts.SkipCollectives {
-		return
+	if !x.skips(c) {
+		x.done(x.r.dev.Collective(s, c))
 	}
-	x.done(x.r.dev.Collective(s, c))
+}
+
+// skips reports whether a collective is left out. All ranks of its subgroup say the same.
+func (x *Exec) skips(c *Collective) bool {
+	return x.opts.SkipCollectives && !slices.ContainsFunc(c.Outs, func(t Tensor) bool { return t.DType.IsInt() })
 }
 
 // Copy copies src to dst elementwise; they have one type.

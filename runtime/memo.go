@@ -43,7 +43,7 @@ func (x *Exec) again(m *made) bool {
 		x.done(x.r.dev.Launch(m.stream, m.kernel))
 	case m.coll == nil:
 		return false
-	case !x.opts.SkipCollectives:
+	case !x.skips(m.coll):
 		x.done(x.r.dev.Collective(m.stream, m.coll))
 	}
 	return true

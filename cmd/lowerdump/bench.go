@@ -341,7 +341,7 @@ func writeTimings(w io.Writer, ts []timing, asJSON bool) error {
 const timingsLegend = `  step ms            median replay of the captured step, on the slowest rank, as all times are
   fastest            the least replay
   uncaptured         the same calls, made one by one
-  compute alone      the step without its collectives
+  compute alone      the step without its collectives but those of integers
   collectives cost   the step less compute alone: with what kernels lose to the copies beside them
   computing waits    how long computing waits for collectives in a traced step: with what tracing takes
   exposed            the smaller of these two: communication that is not hidden

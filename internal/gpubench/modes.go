@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -160,7 +161,7 @@ func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.A
 		return o
 	})
 	if err != nil {
-		if _, ok := err.(*kernels.PlanError); ok && algo != kernels.Auto {
+		if plan := (*kernels.PlanError)(nil); errors.As(err, &plan) && algo != kernels.Auto {
 			return 0, false, nil
 		}
 		return 0, false, err
@@ -235,7 +236,7 @@ func (b *bench) tune() error {
 				for _, c := range b.configs(kind, algo, full) {
 					us, l, err := b.measure(kind, full, c)
 					if err != nil {
-						if _, ok := err.(*kernels.PlanError); ok {
+						if plan := (*kernels.PlanError)(nil); errors.As(err, &plan) {
 							continue
 						}
 						return fmt.Errorf("%v %v %d %v: %w", kind, algo, full, c, err)

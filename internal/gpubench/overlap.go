@@ -97,7 +97,7 @@ func (b *bench) overlap() error {
 				continue
 			}
 			if _, err := b.beside(side, f, bytes); err != nil {
-				if _, ok := err.(*kernels.PlanError); ok {
+				if plan := (*kernels.PlanError)(nil); errors.As(err, &plan) {
 					continue
 				}
 				return fmt.Errorf("%v by %v: %w", f.kind, f, err)
