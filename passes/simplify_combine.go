@@ -27,7 +27,7 @@ import (
 
 func combineRule() simplifyRule {
 	return simplifyRule{name: "combine-before-reduce", doc: "rows added to zeros and summed over the ranks: every rank adds up its rows for equal positions, these sums and their positions are gathered, and every rank adds what belongs to its piece",
-		legal: "nothing else reads the sum, which is scattered along dimension 0, of floats, and sizes are static; ranks add in the same order, rows that all ranks have start from -0 where their sums may have been rounded to that, and a position outside the table fails",
+		legal: "nothing else reads the sum, which is scattered along dimension 0, of floats, and sizes are static; ranks add in the same order, and rows that all ranks have start from -0 where their sums may have been rounded to that; positions lie within the table",
 		gate:  "the positions and rows of all ranks take less time than the table, a rank has no more of them than rows in its piece, and to compare them with each other takes no more than to write the piece", exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(combineBeforeReduce)}
 }
 

@@ -16,10 +16,10 @@ import (
 func lookupRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "lookup-before-gather", doc: "rows of a gathered table: every rank looks up for all in its own piece, and the rows are scattered",
-			legal: "nothing else reads the table, whose rows are gathered along dimension 0, and sizes are static; a row that a rank does not have counts as -0, which changes no sum; a position outside the table fails, on every rank",
+			legal: "nothing else reads the table, whose rows are gathered along dimension 0, and sizes are static; a row that a rank does not have counts as -0, which changes no sum; positions lie within the table",
 			gate:  "the positions and rows of all ranks take less time than the table", exact: exact, anchor: isOp(ir.OpEmbedding), apply: lookupBeforeGather},
 		{name: "scatter-add-before-reduce", doc: "rows added to zeros and summed over the ranks: positions and rows are gathered, and every rank adds what belongs to its piece",
-			legal: "nothing else reads the sum, which is scattered along dimension 0, and sizes are static; the sum over ranks is then not rounded in between; a position outside the table fails",
+			legal: "nothing else reads the sum, which is scattered along dimension 0, and sizes are static; the sum over ranks is then not rounded in between; positions lie within the table",
 			gate:  "the positions and rows of all ranks take less time than the table, and are fewer than the rows of a piece", exact: reassociates, anchor: isOp(ir.OpWaitTensor), apply: atMembers(scatterAddBeforeReduce)},
 		combineRule(),
 	}
@@ -122,10 +122,6 @@ func lookupBeforeGather(s *simplifier, n *ir.Node) bool {
 		return false
 	}
 	positions := s.gathered(n, n, g, s.flat(n, ids, ids.Type().Rank()), m.start)
-	if positions == nil {
-		return s.undo()
-	}
-	positions = s.looked(n, positions, ranks*size[0])
 	if positions == nil {
 		return s.undo()
 	}
@@ -252,24 +248,15 @@ func counts(dt ir.DType, rows int64) bool {
 	return dt == ir.I64 || dt == ir.I32 && rows <= math.MaxInt32
 }
 
-// natural is the flat list of positions in a table of size rows that ids means:
-// index_put counts a negative one from the end. A list of all positions is indexed, so
-// that one that lies outside fails, as in index_put.
+// natural is the flat list of positions that ids means: index_put counts a negative
+// one from the end.
 func (s *simplifier) natural(at *ir.Node, ids *ir.Value, size int64, dims int) *ir.Value {
 	x := s.flat(at, ids, dims)
 	if x == nil {
 		return nil
 	}
-	every := s.compute(at, ir.OpIota, nil, attr.List{}, nil, nil, ir.TensorOf(x.Type().DType(), ir.Dims(size)))
-	return s.chain(at, ir.OpIndex, nil, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), []*ir.Value{every, x})
-}
-
-// looked is positions in a table of size rows, of which one that is negative or lies
-// outside fails, as in embedding: a table of all positions looks them up.
-func (s *simplifier) looked(at *ir.Node, positions *ir.Value, size int64) *ir.Value {
-	dt := positions.Type().DType()
-	every := s.compute(at, ir.OpIota, nil, attr.List{}, nil, nil, ir.TensorOf(dt, ir.Dims(size)))
-	column := s.chain(at, ir.OpUnsqueeze, nil, dimAttrs(1), []*ir.Value{every})
-	rows := s.chain(at, ir.OpEmbedding, nil, nil, []*ir.Value{column, positions})
-	return s.chain(at, ir.OpView, nil, nil, []*ir.Value{rows}, ir.TensorOf(dt, positions.Type().Shape()))
+	t := x.Type()
+	below := s.chain(at, ir.OpLt, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(0)}), []*ir.Value{x}, ir.TensorOf(ir.Bool, t.Shape()))
+	moved := s.chain(at, ir.OpAdd, nil, attr.Make(attr.Attr{Key: "scalar", Val: attr.Int(size)}), []*ir.Value{x}, t)
+	return s.chain(at, ir.OpWhere, nil, nil, []*ir.Value{below, moved, x}, t)
 }

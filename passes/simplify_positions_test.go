@@ -1,15 +1,9 @@
 package passes_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"math"
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/internal/hostops"
-	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 )
@@ -71,64 +65,6 @@ func simplified(t *testing.T, m *ir.Module, options, rule string) (*ir.Module, f
 		t.Fatal(err)
 	}
 	return after, rep.Steps[0].Stat(rule)
-}
-
-// A position that lies outside its table fails whether the table travels or its rows,
-// whatever rank has it, and the last ones that lie within do not.
-func TestPositionsOutsideFail(t *testing.T) {
-	const rows = 256
-	for _, c := range travelling {
-		for _, ids := range []ir.DType{ir.I64, ir.I32} {
-			before := traveller(t, c.of, ids.String())
-			after, uses := simplified(t, before, c.options, c.rule)
-			if uses != 1 {
-				t.Fatalf("%s%s of %v: used %v times", c.rule, c.options, ids, uses)
-			}
-			for _, position := range []float64{0, rows - 1, -1, -rows, rows, -rows - 1, rows + 5, math.MaxInt32, math.MinInt32, -2 * rows, 1 << 40} {
-				if ids == ir.I32 && position > math.MaxInt32 {
-					continue
-				}
-				outside := position >= rows || position < -rows || c.rule == "lookup-before-gather" && position < 0
-				for bad := range 2 {
-					inputs := make([][]interp.Tensor, 2)
-					for rank := range inputs {
-						at := []float64{3, 7}
-						if rank == bad {
-							at[1] = position
-						}
-						first := before.Funcs()[0].Inputs()[0].Result(0).Type().Shape()
-						n, _ := first.NumElems().Const()
-						numbers := make([]float64, n)
-						for k := range numbers {
-							numbers[k] = float64(k % 97)
-						}
-						size, _ := first.Static()
-						inputs[rank] = []interp.Tensor{tensorOf(t, ir.F32, numbers, size...), tensorOf(t, ids, at, 2)}
-					}
-					what := fmt.Sprintf("%s%s of %v: position %v on rank %d", c.rule, c.options, ids, position, bad)
-					if !outside {
-						sameSums(t, what, before, after, inputs)
-						continue
-					}
-					for i, m := range []*ir.Module{before, after} {
-						_, err := interp.Run(context.Background(), m.Funcs()[0], inputs, interp.Options{Poison: true})
-						if !errors.Is(err, hostops.ErrIndex) {
-							t.Errorf("%s: %s: %v, want %v", what, []string{"before", "after"}[i], err, hostops.ErrIndex)
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-func tensorOf(t *testing.T, dt ir.DType, x []float64, shape ...int64) interp.Tensor {
-	t.Helper()
-	v, err := interp.FromFloats(dt, x, shape...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }
 
 // Positions of types that have no meaning as such, or in which those of the table cannot
