@@ -61,7 +61,7 @@ enum {
   CTL_EPOCH = 1024,   // u32[MAXBLOCKS]: collectives by packets without flags done, one copy per block
   CTL_LEPOCH = 2048,  // u32[MAXBLOCKS]: direct collectives done, one copy per block
   CTL_EXIT = 4096,    // u32[MAXBLOCKS][MAXRANKS]: direct collective left by each peer's block
-  CTL_CHUNKS = 3072,  // u32[MAXBLOCKS]: chunks of push.cu done, per block
+  CTL_CHUNKS = 3072,  // u32[MAXBLOCKS]: chunks of push.h done, per block
   CTL_PUSHED = 32768, // u32[MAXBLOCKS][MAXRANKS]: chunks that each peer's block has staged here
   CTL_CREDIT = 49152, // u32[MAXBLOCKS][MAXRANKS]: chunks of ours that each peer's block has folded
   CTL_FLAGGED = 30720, // u32[MAXBLOCKS]: collectives by packets with flags done, one copy per block
