@@ -349,6 +349,11 @@ func (w *World) CloseContext(ctx context.Context) error {
 	for _, g := range w.live() { // which nobody closed
 		keep(g.mc.close())
 	}
+	for _, r := range w.local {
+		if r != nil && r.Ctx != 0 && len(errs) > 0 {
+			r.settle()
+		}
+	}
 	if any != nil {
 		for i := range w.mems {
 			if w.mapped[i] {
@@ -394,6 +399,23 @@ func (r *Rank) finish(ctx context.Context) (bool, error) {
 			}
 		}
 		time.Sleep(pause)
+	}
+}
+
+// settle waits again where something has failed, a wait perhaps: no memory goes while work
+// that was begun may write to it. It gives up where waiting fails twice.
+func (r *Rank) settle() {
+	begun := time.Now()
+	for range 2 {
+		idle, failed := r.synced(), false
+		for !failed && time.Since(begun) < parting {
+			ok, err := idle()
+			if ok {
+				return
+			}
+			failed = err != nil
+			time.Sleep(10 * time.Microsecond)
+		}
 	}
 }
 
