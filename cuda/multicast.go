@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/seed-ee968945/concert/kernels"
 )
 
 // Multicast through the switches of NVLink: a store to one address reaches the memory of
@@ -296,23 +294,4 @@ func (mc *multicast) dropHanded() {
 	if c := mc.g.world.control; c != nil {
 		c.takeHanded().close()
 	}
-}
-
-// loadMulticast loads the kernels that use multicast. Without them the rank has none.
-func (r *Rank) loadMulticast(set *kernels.Set, ptx bool) error {
-	for _, name := range set.Manifest.Names() {
-		if !kernels.UsesMulticast(name) {
-			continue
-		}
-		b, err := set.Image(name, r.Info.Major*10+r.Info.Minor, ptx)
-		if err != nil {
-			return err
-		}
-		mod, err := r.World.drv.ModuleLoad(r.Ctx, b)
-		if err != nil {
-			return fmt.Errorf("image %s: %w", name, err)
-		}
-		r.mods[name] = mod
-	}
-	return nil
 }

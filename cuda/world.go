@@ -183,11 +183,11 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		if r.setup, err = w.drv.StreamCreate(r.Ctx); err != nil {
 			return err
 		}
-		if err := r.load(o.Images, o.PTX); err != nil {
+		if err := r.load(o.Images, o.PTX, false); err != nil {
 			return fmt.Errorf("rank %d: %w", r.ID, err)
 		}
 		if w.mcast {
-			r.noMulticast = r.loadMulticast(o.Images, o.PTX)
+			r.noMulticast = r.load(o.Images, o.PTX, true) // without them the rank has none
 		}
 		r.fabric = w.drv.shared().facts.tryFabric(w.drv, r.Ctx, dev, r.Info)
 		r.how, r.alone = r.sharing(o)
@@ -445,11 +445,12 @@ func (w *World) live() (out []*Group) {
 	return out
 }
 
-// load loads every image, so that no kernel is loaded while another waits.
-func (r *Rank) load(set *kernels.Set, ptx bool) error {
+// load loads every image that uses multicast, or every one that does not, so that no
+// kernel is loaded while another waits.
+func (r *Rank) load(set *kernels.Set, ptx, multicast bool) error {
 	cc := r.Info.Major*10 + r.Info.Minor
 	for _, name := range set.Manifest.Names() {
-		if kernels.UsesMulticast(name) {
+		if kernels.UsesMulticast(name) != multicast {
 			continue
 		}
 		b, err := set.Image(name, cc, ptx)
