@@ -1,0 +1,281 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// End ends s and all below it: see the package's documentation. It returns what failed on
+// the way, a *HeldError if work has not ended, and nil if s has been released before. When
+// ctx ends first it cancels what waits, and gives that Grace.
+func (s *Scope) End(ctx context.Context) error { return s.drive(ctx, false) }
+
+// EndInCall is End within a call of the owner, for a scope that the call has made for itself
+// or could not make. If the owner is being ended it does nothing: that waits for the call,
+// which must not wait for it, and ends the scope, too.
+func (s *Scope) EndInCall() error {
+	select {
+	case s.token <- struct{}{}:
+		return s.drive(context.Background(), true)
+	default:
+		return nil
+	}
+}
+
+// drive does the work of End. mine says that the caller has the token of s.
+func (s *Scope) drive(ctx context.Context, mine bool) error {
+	s.stop()
+	unwatch := context.AfterFunc(ctx, func() { s.cancel(context.Cause(ctx)) })
+	defer unwatch()
+	all, err := s.seize(ctx, mine, nil)
+	defer func() {
+		for _, c := range all {
+			<-c.token
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if s.State() == Released {
+		return nil
+	}
+	failed, err := s.drain(all)
+	if err != nil {
+		for _, c := range all {
+			c.become(Quarantined)
+		}
+		return errors.Join(failed, err)
+	}
+	return errors.Join(failed, s.release())
+}
+
+// stop lets nothing begin any more.
+func (s *Scope) stop() {
+	s.mu.Lock()
+	if s.state == Open {
+		s.state = Draining
+		s.word.Or(stopped)
+		s.end(s.closed())
+	}
+	below := s.below()
+	s.mu.Unlock()
+	for _, c := range below {
+		c.stop()
+	}
+}
+
+// cancel says why waits are to end, here and below. The first cause counts.
+func (s *Scope) cancel(cause error) {
+	s.mu.Lock()
+	if s.cause == nil {
+		s.cause = cause
+	}
+	below := s.below()
+	s.mu.Unlock()
+	for _, c := range below {
+		c.cancel(cause)
+	}
+	s.leave(0) // who drives looks again
+}
+
+// below lists the scopes in s, last made first; s.mu is held.
+func (s *Scope) below() (out []*Scope) {
+	for e := s.made.Back(); e != nil; e = e.Prev() {
+		if c := e.Value.(*entry).child; c != nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// seize takes the tokens of s and of all below it, and adds them to all, lowest first.
+// Everybody takes an owner's before those of what it owns.
+func (s *Scope) seize(ctx context.Context, mine bool, all []*Scope) ([]*Scope, error) {
+	if !mine && !s.take(ctx) {
+		return all, &HeldError{Name: s.name, Busy: []string{"another call that ends it"}, Err: context.Cause(ctx)}
+	}
+	s.mu.Lock()
+	below := s.below()
+	s.mu.Unlock()
+	var err error
+	for _, c := range below {
+		if all, err = c.seize(ctx, false, all); err != nil {
+			break
+		}
+	}
+	all = append(all, s)
+	if !s.hooked && s.State() != Released {
+		s.hooked = true
+		if s.hooks.Stop != nil {
+			s.hooks.Stop()
+		}
+	}
+	return all, err
+}
+
+// take waits for the token, for a little longer than whoever has it drains.
+func (s *Scope) take(ctx context.Context) bool {
+	select {
+	case s.token <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(Grace + Grace/2)
+	defer late.Stop()
+	select {
+	case s.token <- struct{}{}:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// drain waits until nothing runs in all. failed is what went wrong in scopes that are idle
+// now; err is a *HeldError.
+func (s *Scope) drain(all []*Scope) (failed, err error) {
+	const least, most = 10 * time.Microsecond, time.Millisecond
+	fails := make([]int, len(all))
+	start := time.Now()
+	var since time.Time // when waits were cancelled
+	for pause := least; ; pause = min(2*pause, most) {
+		cause := s.why()
+		var busy []string
+		asked := false
+		for i, c := range all {
+			idle, err := c.ask(time.Since(start), cause, &fails[i])
+			if failed = join(failed, err); !idle {
+				busy = append(busy, c.name)
+				asked = asked || c.hooks.Idle != nil || c.hooks.Tend != nil
+			}
+		}
+		if len(busy) == 0 {
+			return failed, nil
+		}
+		limit := Grace
+		if cause != nil {
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if limit = Grace - time.Since(since); limit <= 0 {
+				return failed, &HeldError{Name: s.name, Busy: busy, Keeps: s.keeps(nil), Err: cause}
+			}
+		}
+		var again <-chan time.Time
+		var timer *time.Timer
+		if asked || cause != nil {
+			timer = time.NewTimer(min(pause, limit))
+			again = timer.C
+		}
+		select {
+		case <-s.wake:
+		case <-again:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// join keeps the first error: what fails does so again and again.
+func join(first, err error) error {
+	if first != nil {
+		return first
+	}
+	return err
+}
+
+// why is the cause for which waits are cancelled, nil while they are not.
+func (s *Scope) why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
+
+// ask tends the work of one scope and reports whether there is none left.
+func (s *Scope) ask(waited time.Duration, cause error, fails *int) (idle bool, err error) {
+	if s.State() == Released {
+		return true, nil
+	}
+	if s.hooks.Tend != nil {
+		err = s.hooks.Tend(waited, cause)
+	}
+	if s.word.Load()&calls != 0 {
+		return false, err
+	}
+	if s.hooks.Idle == nil {
+		return true, err
+	}
+	idle, failed := s.hooks.Idle()
+	if failed == nil {
+		return idle, err // not yet is no answer: the question may be under way
+	}
+	*fails++
+	return *fails >= insist, join(err, failed)
+}
+
+// release gives back all that s has. Whoever calls it has the tokens of s and of all below.
+func (s *Scope) release() error {
+	s.become(Releasing)
+	s.word.Or(releasing)
+	for s.word.Load()&holds != 0 {
+		<-s.wake
+	}
+	var errs []error
+	for e := s.last(); e != nil; e = s.last() {
+		if e.child != nil {
+			errs = append(errs, e.child.release())
+		} else if err := e.give(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", e.what, err))
+		}
+	}
+	s.become(Released)
+	if o := s.owner; o != nil {
+		o.mu.Lock()
+		o.made.Remove(s.place) // unless its owner has taken it
+		o.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// last takes the end of the list; nil if the list is empty.
+func (s *Scope) last() *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.made.Back()
+	if at == nil {
+		return nil
+	}
+	return s.made.Remove(at).(*entry)
+}
+
+// become changes the state of a scope that has not been released.
+func (s *Scope) become(to State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != Released {
+		s.state = to
+	}
+	if to == Quarantined {
+		s.cause = nil // another End has patience of its own
+	}
+}
+
+// keeps adds what s and all below it have.
+func (s *Scope) keeps(out []string) []string {
+	s.mu.Lock()
+	var entries []*entry
+	for e := s.made.Front(); e != nil; e = e.Next() {
+		entries = append(entries, e.Value.(*entry))
+	}
+	s.mu.Unlock()
+	for _, e := range entries {
+		if e.child != nil {
+			out = e.child.keeps(out)
+			continue
+		}
+		out = append(out, e.what)
+	}
+	return out
+}

@@ -1,0 +1,369 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Conn is a connection whose other end has proved that it belongs to the job.
+type Conn struct {
+	raw net.Conn
+	tls net.Conn
+	fds *fileConn // nil where descriptors cannot travel
+	wmu sync.Mutex
+}
+
+const (
+	// handshakeLimit is how long a peer has to prove that it belongs here.
+	handshakeLimit = 5 * time.Second
+	// maxUnauthenticated bounds connections in their handshake; the oldest gives way.
+	maxUnauthenticated = 128
+	// maxFiles bounds the descriptors of a frame.
+	maxFiles = 1
+)
+
+// keepAlive notices a machine that is gone.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 5}
+
+// handshake proves the two sides to each other. It closes raw if it fails.
+func handshake(ctx context.Context, raw net.Conn, job *Job, cfg *tls.Config, server bool) (*Conn, error) {
+	c := &Conn{raw: raw}
+	if u, ok := raw.(*net.UnixConn); ok {
+		if err := sameUser(u); err != nil {
+			raw.Close()
+			return nil, err
+		}
+		c.fds = &fileConn{UnixConn: u}
+		raw = c.fds
+	}
+	if job.wrap != nil {
+		raw = job.wrap(raw)
+	}
+	t := tls.Client(raw, cfg)
+	if server {
+		t = tls.Server(raw, cfg)
+	}
+	c.tls = t
+	err := t.HandshakeContext(ctx)
+	if err == nil {
+		if c.fds != nil {
+			c.fds.open() // descriptors of who is not known are not even received
+		}
+		if !server {
+			err = c.ready(ctx, false)
+		}
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// ready tells the client that the server has accepted it, and takes descriptors. Who does
+// not hear that may dial again.
+func (c *Conn) ready(ctx context.Context, server bool) error {
+	defer c.until(ctx)()
+	var b [1]byte
+	if server {
+		_, err := c.tls.Write(b[:])
+		return err
+	}
+	_, err := io.ReadFull(c.tls, b[:])
+	return err
+}
+
+// Close ends the connection. Who reads at the other end finds its end.
+func (c *Conn) Close() error {
+	err := c.raw.Close()
+	if c.fds != nil {
+		c.fds.drop()
+	}
+	return err
+}
+
+// until bounds what the connection waits for by ctx, until the returned function is
+// called.
+func (c *Conn) until(ctx context.Context) func() {
+	stop := context.AfterFunc(ctx, func() { c.raw.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		if stop() {
+			c.raw.SetDeadline(time.Time{})
+		}
+	}
+}
+
+// Send writes v and, over a unix socket, descriptors, which stay the caller's.
+func (c *Conn) Send(ctx context.Context, v any, files ...int) error {
+	defer c.until(ctx)()
+	return c.write(v, files...)
+}
+
+// Receive reads what Send wrote: v of at most max bytes, and as many descriptors as
+// came with it, closed on exec, which are the caller's.
+func (c *Conn) Receive(ctx context.Context, max int, v any) ([]int, error) {
+	defer c.until(ctx)()
+	return c.read(max, v)
+}
+
+// A frame is its length in four bytes, the number of descriptors in one, and JSON.
+const frameHead = 5
+
+func (c *Conn) write(v any, files ...int) error {
+	b, err := frame(v, len(files))
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 && c.fds == nil || len(files) > maxFiles {
+		return fmt.Errorf("%d descriptors over a connection of network %s: %w", len(files), c.raw.LocalAddr().Network(), errors.ErrUnsupported)
+	}
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if c.fds != nil {
+		c.fds.attach(files)
+	}
+	_, err = c.tls.Write(b)
+	return err
+}
+
+func frame(v any, files int) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	head := append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), byte(files))
+	return append(head, b...), nil
+}
+
+func (c *Conn) read(max int, v any) (fds []int, err error) {
+	n, err := readFrame(c.tls, max, v)
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	if c.fds != nil {
+		fds = c.fds.take(n)
+	}
+	if len(fds) != n {
+		CloseFiles(fds...)
+		return nil, fmt.Errorf("%d descriptors came, %d were said to", len(fds), n)
+	}
+	return fds, nil
+}
+
+// readFrame reads a frame into v and returns the number of its descriptors. A length
+// outside the limits is found before anything is allocated for it, and no more than
+// what has come is.
+func readFrame(r io.Reader, max int, v any) (files int, err error) {
+	var head [frameHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, err
+	}
+	size, files := binary.BigEndian.Uint32(head[:]), int(head[4])
+	if int64(size) > int64(max) || files > maxFiles {
+		return 0, fmt.Errorf("a message of %d bytes and %d descriptors, of %d and %d at most", size, files, max, maxFiles)
+	}
+	var b strings.Builder
+	if _, err := io.CopyN(&b, r, int64(size)); err != nil {
+		return 0, noEOF(err)
+	}
+	return files, json.Unmarshal([]byte(b.String()), v)
+}
+
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Listener accepts connections from processes of one job.
+type Listener struct {
+	ln     net.Listener
+	job    *Job
+	cfg    *tls.Config
+	conns  chan *Conn // authenticated
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	pending []net.Conn // unauthenticated, oldest first
+	refused int        // connections that did not authenticate
+	last    error      // why the last of them did not
+}
+
+// Listen listens at the job's address. Everybody who connects is heard at the same
+// time and has a few seconds to authenticate; who does not is dropped.
+func Listen(ctx context.Context, job *Job) (*Listener, error) {
+	if err := job.Check(); err != nil {
+		return nil, err
+	}
+	cfg, err := job.config()
+	if err != nil {
+		return nil, err
+	}
+	at := job.Addr
+	if job.Listen != "" {
+		at = job.Listen
+	}
+	network, addr, _ := strings.Cut(at, ":")
+	ln, err := (&net.ListenConfig{KeepAliveConfig: keepAlive}).Listen(ctx, network, addr)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		err = fmt.Errorf("%w: %s is no address of this machine; say where to listen by the job's Listen", err, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{ln: ln, job: job, cfg: cfg, conns: make(chan *Conn)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.wg.Go(l.accept)
+	return l, nil
+}
+
+// Addr is the address in the form of Job.Addr, with the port that was chosen.
+func (l *Listener) Addr() string { return l.ln.Addr().Network() + ":" + l.ln.Addr().String() }
+
+func (l *Listener) accept() {
+	for {
+		raw, err := l.ln.Accept()
+		if err != nil {
+			if l.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			select { // out of descriptors or the like
+			case <-l.ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		l.mu.Lock()
+		if len(l.pending) == maxUnauthenticated {
+			l.pending[0].Close()
+		}
+		l.pending = append(l.pending, raw)
+		l.mu.Unlock()
+		l.wg.Go(func() { l.serve(raw) })
+	}
+}
+
+func (l *Listener) serve(raw net.Conn) {
+	ctx, cancel := context.WithTimeout(l.ctx, handshakeLimit)
+	defer cancel()
+	c, err := handshake(ctx, raw, l.job, l.cfg, true)
+	l.mu.Lock()
+	for i, p := range l.pending {
+		if p == raw {
+			l.pending = append(l.pending[:i], l.pending[i+1:]...)
+			break
+		}
+	}
+	if err != nil {
+		l.refused++
+		l.last = err
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return
+	}
+	select {
+	case l.conns <- c:
+	case <-l.ctx.Done():
+		c.Close()
+	}
+}
+
+// Accept returns the next authenticated connection.
+func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+	for {
+		select {
+		case c := <-l.conns:
+			if err := c.ready(ctx, true); err == nil {
+				return c, nil
+			}
+			c.Close()
+		case <-l.ctx.Done():
+			return nil, net.ErrClosed
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// unauthenticated says who connected in vain, for the errors of those who wait for
+// somebody else; empty if nobody has.
+func (l *Listener) unauthenticated() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d unauthenticated peers connected, the last: %v", l.refused, l.last)
+}
+
+// Close ends the listener and all handshakes. Connections that Accept has returned
+// go on.
+func (l *Listener) Close() error {
+	l.cancel()
+	err := l.ln.Close()
+	l.wg.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	return err
+}
+
+// Dial connects to the job's listener, trying again until ctx ends, because it may
+// start last. A listener of another job is a *MismatchError at once.
+func Dial(ctx context.Context, job *Job) (*Conn, error) {
+	if err := job.Check(); err != nil {
+		return nil, err
+	}
+	cfg, err := job.config()
+	if err != nil {
+		return nil, err
+	}
+	network, addr, _ := strings.Cut(job.Addr, ":")
+	const firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		raw, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, network, addr)
+		if err == nil {
+			var c *Conn
+			if c, err = handshake(ctx, raw, job, cfg, false); err == nil {
+				return c, nil
+			}
+			var other *unauthenticatedError
+			if errors.As(err, &other) {
+				return nil, fmt.Errorf("who listens at %s is not of this job: %w", job.Addr, err)
+			}
+			// A listener that ends hangs up: the next one may be about to begin.
+		}
+		select {
+		case <-ctx.Done():
+			return nil, &dialError{addr: job.Addr, why: context.Cause(ctx), last: err}
+		case <-time.After(pause):
+		}
+	}
+}
+
+// dialError says that nobody answered until the context ended.
+type dialError struct {
+	addr      string
+	why, last error
+}
+
+func (e *dialError) Error() string {
+	return fmt.Sprintf("nobody answers at %s, where rank 0 listens: %v", e.addr, e.last)
+}
+
+func (e *dialError) Unwrap() []error { return []error{e.why, e.last} }

@@ -1,0 +1,282 @@
+package rendezvous
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	errInjected = errors.New("injected")
+	errJoining  = errors.New("joining")
+)
+
+// faults fails one read or write of all connections of a job: the nth, by ending its
+// connection, as a process or a machine that is gone does.
+type faults struct {
+	ops atomic.Int64
+	nth int64
+}
+
+type faultyConn struct {
+	net.Conn
+	f *faults
+}
+
+func (f *faults) wrap(c net.Conn) net.Conn { return &faultyConn{c, f} }
+
+func (c *faultyConn) fails() bool {
+	if c.f.ops.Add(1) != c.f.nth {
+		return false
+	}
+	c.Conn.Close()
+	return true
+}
+
+func (c *faultyConn) Read(b []byte) (int, error) {
+	if c.fails() {
+		return 0, errInjected
+	}
+	return c.Conn.Read(b)
+}
+
+func (c *faultyConn) Write(b []byte) (int, error) {
+	if c.fails() {
+		return 0, errInjected
+	}
+	return c.Conn.Write(b)
+}
+
+// everything is what a rank does in the faults' tests: joining, barriers, exchanges,
+// notices, descriptors, groups, leaving.
+func everything(ctx context.Context, job *Job, rank, world int) error {
+	g, err := Join(ctx, job, Place{Rank: rank, World: world, Timeout: 10 * time.Second})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errJoining, err)
+	}
+	defer g.Close()
+	if _, err := g.Exchange(ctx, Call{Data: []byte("x"), Facts: []Fact{{"a", "b"}}}); err != nil {
+		return err
+	}
+	g.Notify([]byte("y"))
+	if err := g.Sub("s", []int{1, 0}).Barrier(ctx, "sub"); err != nil && rank < 2 {
+		return err
+	}
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fds, err := g.ExchangeFiles(ctx, "files", int(f.Fd()))
+	CloseFiles(fds...)
+	if err != nil {
+		return err
+	}
+	return g.Barrier(ctx, "end")
+}
+
+// TestEveryMessageFails fails every read and write of a job in turn. Every rank ends, with
+// an error of this package or well, and nothing is left.
+func TestEveryMessageFails(t *testing.T) {
+	for _, addr := range []string{"unix", "tcp"} {
+		t.Run(addr, func(t *testing.T) {
+			noLeaks(t)
+			run := func(nth int64) (int64, []error) {
+				job := NewJob("")
+				if addr == "tcp" {
+					job = NewJob("tcp:" + freeAddr(t))
+				}
+				f := &faults{nth: nth}
+				job.wrap = f.wrap
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				joining, fail := context.WithCancelCause(ctx)
+				errs := make([]error, 2)
+				var wg sync.WaitGroup
+				for r := range errs {
+					wg.Go(func() {
+						errs[r] = everything(joining, job, r, 2)
+						if errors.Is(errs[r], errJoining) { // rank 0 cannot know who did not get to say hello: its launcher ends it
+							fail(errs[r])
+						}
+					})
+				}
+				wg.Wait()
+				fail(nil)
+				return f.ops.Load(), errs
+			}
+			total, errs := run(0)
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			failed := 0
+			for n := int64(1); n <= total; n++ {
+				if testing.Short() && n%7 != 0 {
+					continue
+				}
+				_, errs := run(n)
+				for r, err := range errs {
+					if err == nil {
+						continue
+					}
+					failed++
+					if !errors.Is(err, ErrPeerLost) && !errors.Is(err, ErrCanceled) && !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrClosed) && !strings.Contains(err.Error(), "memory handles") {
+						t.Errorf("message %d of %d: rank %d: %v", n, total, r, err)
+					}
+					if errors.Is(err, ErrTimeout) {
+						t.Errorf("message %d of %d: rank %d waited: %v", n, total, r, err)
+					}
+				}
+			}
+			t.Logf("%d reads and writes, %d errors", total, failed)
+		})
+	}
+}
+
+// TestUnauthenticated lets others than the ranks connect: none of them may keep a world
+// from forming, or get anything.
+func TestUnauthenticated(t *testing.T) {
+	noLeaks(t)
+	job := NewJob("tcp:" + freeAddr(t))
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	join := func(r int) {
+		wg.Go(func() {
+			g, err := Join(t.Context(), job, Place{Rank: r, World: 2})
+			if errs[r] = err; err == nil {
+				errs[r] = g.Close()
+			}
+		})
+	}
+	join(0)
+	dial := func() net.Conn {
+		for t.Context().Err() == nil {
+			if c, err := net.Dial("tcp", strings.TrimPrefix(job.Addr, "tcp:")); err == nil {
+				t.Cleanup(func() { c.Close() })
+				return c
+			}
+		}
+		return nil
+	}
+	for range 2 * maxUnauthenticated { // more than are heard at a time; they say nothing
+		dial()
+	}
+	for _, b := range []string{strings.Repeat("x", 1000), "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\xff\xff"} {
+		c := dial()
+		if _, err := c.Write([]byte(b)); err != nil {
+			t.Error(err)
+		}
+		c.(*net.TCPConn).CloseWrite()
+		got, _ := io.ReadAll(c) // an alert of TLS at most
+		if len(got) > 64 || bytes.Contains(got, []byte(job.Secret.Reveal())) {
+			t.Errorf("%q was answered with %q", b, got)
+		}
+	}
+	join(1)
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestImpostor listens in rank 0's place, without the secret: who dials says nothing but
+// the greeting of TLS.
+func TestImpostor(t *testing.T) {
+	noLeaks(t)
+	job := NewJob("")
+	other := &Job{ID: job.ID, Secret: NewSecret(), Addr: job.Addr}
+	l, err := Listen(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = Join(t.Context(), job, Place{Rank: 1, World: 2})
+	if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), "secrets") || strings.Contains(err.Error(), job.Secret.Reveal()) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Dial(t.Context(), job); !errors.Is(err, ErrUnauthenticated) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSecretHides: no way of printing a job shows its secret.
+func TestSecretHides(t *testing.T) {
+	j := NewJob("")
+	text, err := j.Secret.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{fmt.Sprintf("%v %+v %#v %s", j, *j, *j, j.Secret), fmt.Sprint(struct{ j Job }{*j}), string(text), j.Secret.LogValue().String()} {
+		if strings.Contains(s, j.Secret.Reveal()) {
+			t.Errorf("%q shows the secret", s)
+		}
+	}
+	again, err := ParseJob(j.Token())
+	if err != nil || again.ID != j.ID || again.Addr != j.Addr || again.Secret.Reveal() != j.Secret.Reveal() {
+		t.Errorf("%+v, %v", again, err)
+	}
+	for _, s := range []string{"", "id", "id 0123456789abcdef", "id short tcp:a:1", "id 0123456789abcdef udp:a:1", " 0123456789abcdef tcp:a:1", "id 0123456789abcdef tcp:a:1 x y"} {
+		if _, err := ParseJob(s); err == nil || strings.Contains(err.Error(), "0123456789") {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+// FuzzFrame reads what anybody may send.
+func FuzzFrame(f *testing.F) {
+	b, err := frame(message{Kind: kindArrive, Part: &part{Data: []byte("x")}}, 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m message
+		readFrame(bytes.NewReader(b), 1<<12, &m)
+	})
+}
+
+// FuzzCoordinator hands a coordinator what a rank of the job may send that breaks the
+// protocol: it refuses it or goes on, and the other rank still gets outcomes.
+func FuzzCoordinator(f *testing.F) {
+	f.Add([]byte{2, 0, 0, 1, 3, 1, 1, 2, 5, 0, 0, 0})
+	f.Add([]byte{3, 0, 1, 0, 3, 0, 0, 0, 6, 1, 0, 0, 2, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := newCoordinator(hello{World: 2})
+		for r := range 2 {
+			c.join(hello{World: 2, Rank: r}, newOutbox())
+		}
+		groups := []string{"", "/a", "/b", strings.Repeat("x", 2000)}
+		members := [][]int{nil, {0, 1}, {1}, {-1, 5}}
+		for ; len(b) >= 4; b = b[4:] {
+			m := &message{Kind: kind(b[0] % 9), Group: groups[b[1]&3], Ranks: members[b[1]>>2&3], Turn: int(int8(b[2])), Come: b[3]&1 != 0, Late: b[3]&2 != 0}
+			if b[3]&4 != 0 {
+				m.Part = &part{}
+			}
+			if c.receive(1, m) != nil {
+				c.end(1)
+				break
+			}
+		}
+		if err := c.receive(0, &message{Kind: kindArrive, Part: &part{}}); err != nil {
+			t.Fatal(err)
+		}
+		c.end(1)
+		m := c.outs[0].queue
+		for _, x := range m {
+			if x.Kind == kindOutcome && x.Group == "" && x.Turn == 0 {
+				return
+			}
+		}
+		t.Fatalf("no outcome in %v", m)
+	})
+}

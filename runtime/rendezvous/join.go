@@ -1,0 +1,431 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// Place is a rank's place in a job.
+type Place struct {
+	Name        string // of the world; the same on all ranks
+	Rank, World int
+	Timeout     time.Duration // of barriers whose context has no deadline; 0 for none
+}
+
+// protocolVersion of messages; ranks must agree.
+const protocolVersion = 2
+
+const (
+	maxHello   = 4 << 10
+	maxMessage = 2 << 20 // of a rank: MaxData in base64, and facts
+	maxOutcome = 256 << 20
+	// writeLimit is how long the other end of a session may take in nothing.
+	writeLimit = 30 * time.Second
+)
+
+// Join makes this process, or goroutine, a rank of a job, and returns when all ranks
+// have joined, or with the reason why they have not, which is the same on all ranks
+// that came: a *TimeoutError with the ranks that did not come before ctx ended, a
+// *MismatchError if two processes claim one rank or disagree on the world's size or name,
+// or a *CanceledError. Who meets another job's listener gets a *MismatchError. Rank 0
+// listens; its process coordinates the job for as long as any rank has not left. A job
+// may be joined again when this has been decided.
+func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
+	if p.World < 1 || p.World > maxWorld || p.Rank < 0 || p.Rank >= p.World {
+		return nil, fmt.Errorf("rank %d of a world of %d", p.Rank, p.World)
+	}
+	h := hello{Version: protocolVersion, Name: p.Name, World: p.World, Rank: p.Rank, Process: process()}
+	s := newSession(p)
+	if job != nil {
+		s.wrap = job.wrap
+	}
+	var ln *Listener
+	var err error
+	switch {
+	case p.World == 1:
+		s.alone(h)
+	case job == nil:
+		err = errors.New("there is no job to join")
+	case job.Local():
+		err = job.local.join(ctx, s, h)
+	case p.Rank == 0:
+		ln, err = host(ctx, job, s, h)
+	default:
+		err = s.connect(ctx, job, h)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{s: s, ranks: make([]int, p.World)}
+	for i := range g.ranks {
+		g.ranks[i] = i
+	}
+	_, err = g.Exchange(ctx, Call{Op: "rendezvous"})
+	if ln != nil {
+		ln.Close() // the address may be used again when Join returns
+	}
+	if err == nil {
+		return g, nil
+	}
+	var late *TimeoutError
+	if ln != nil && errors.As(err, &late) {
+		late.Detail = ln.unauthenticated()
+	}
+	g.Close()
+	return nil, err
+}
+
+// process names this one, for the errors of two that claim one rank.
+func process() string {
+	name, err := os.Hostname()
+	if err != nil {
+		name = "unknown"
+	}
+	return fmt.Sprintf("process %d on %.60s", os.Getpid(), name)
+}
+
+// join joins the world that is forming under the name.
+func (l *local) join(ctx context.Context, s *session, h hello) error {
+	for {
+		l.mu.Lock()
+		c := l.forming[h.Name]
+		if c == nil {
+			c = newCoordinator(h)
+			l.forming[h.Name] = c
+		}
+		out := newOutbox()
+		in := c.join(h, out)
+		if in {
+			s.local(c, out)
+		} else if c.decided() {
+			delete(l.forming, h.Name)
+		}
+		l.mu.Unlock()
+		if in {
+			return nil
+		}
+		stop := context.AfterFunc(ctx, out.close)
+		var told error
+		out.pump(func(m *message) error {
+			if m.Err != nil {
+				told = DecodeError(m.Err)
+			}
+			return nil
+		})
+		if stop(); told != nil || ctx.Err() != nil {
+			return errors.Join(told, ctx.Err())
+		}
+	}
+}
+
+// local connects a session to a coordinator of this process, which has admitted it.
+func (s *session) local(c *coordinator, out *outbox) {
+	s.send = func(m *message) {
+		if err := c.receive(s.rank, m); err != nil {
+			c.end(s.rank)
+		}
+	}
+	s.hangUp = func() {}
+	go func() {
+		out.pump(func(m *message) error { s.receive(m); return nil })
+		s.end()
+	}()
+}
+
+// alone makes the session coordinate by itself, as rank 0.
+func (s *session) alone(h hello) *coordinator {
+	c, out := newCoordinator(h), newOutbox()
+	c.join(h, out)
+	s.local(c, out)
+	return c
+}
+
+// host listens and coordinates, and joins rank 0.
+func host(ctx context.Context, job *Job, s *session, h hello) (*Listener, error) {
+	ln, err := Listen(ctx, job)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen at %s: %w", job.Addr, err)
+	}
+	c := s.alone(h)
+	s.hosts = c
+	go func() {
+		<-c.formed
+		ln.Close()
+	}()
+	go func() {
+		for {
+			conn, err := ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			c.sessions.Go(func() { c.serve(conn) })
+		}
+	}()
+	return ln, nil
+}
+
+// serve is the coordinator's end of a session.
+func (c *coordinator) serve(conn *Conn) {
+	var first message
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit)
+	_, err := conn.Receive(ctx, maxHello, &first)
+	cancel()
+	if err != nil || first.Hello == nil {
+		conn.Close()
+		return
+	}
+	h := *first.Hello
+	out := newOutbox()
+	in := c.join(h, out)
+	if !in {
+		conn.pump(out)
+		conn.Close()
+		return
+	}
+	c.sessions.Go(func() {
+		conn.pump(out)
+		conn.Close()
+	})
+	conn.receiveAll(maxMessage, func(m *message) error { return c.receive(h.Rank, m) })
+	c.end(h.Rank)
+}
+
+// pump sends what is put into out until it is closed.
+func (c *Conn) pump(out *outbox) {
+	out.pump(func(m *message) error {
+		c.raw.SetWriteDeadline(time.Now().Add(writeLimit))
+		return c.write(m)
+	})
+}
+
+// receiveAll calls f for every message until the connection ends or f fails.
+func (c *Conn) receiveAll(max int, f func(*message) error) {
+	for {
+		m := &message{}
+		if _, err := c.read(max, m); err != nil || f(m) != nil {
+			return
+		}
+	}
+}
+
+// connect connects a session to rank 0, trying until ctx ends: a listener may still be that
+// of this job's last world, which says so.
+func (s *session) connect(ctx context.Context, job *Job, h hello) error {
+	start := time.Now()
+	for {
+		conn, err := Dial(ctx, job)
+		if err != nil {
+			return joinFailure(ctx, job, h.Rank, start, err)
+		}
+		var first message
+		if err = conn.Send(ctx, message{Kind: kindHello, Hello: &h}); err == nil {
+			_, err = conn.Receive(ctx, maxMessage, &first)
+		}
+		switch {
+		case err == nil && first.Kind == kindHello:
+			s.receive(&first)
+			s.remote(conn)
+			return nil
+		case err == nil && first.Err != nil:
+			conn.Close()
+			return DecodeError(first.Err)
+		}
+		conn.Close()
+		switch {
+		case ctx.Err() != nil:
+			return joinFailure(ctx, job, h.Rank, start, &dialError{addr: job.Addr, why: context.Cause(ctx), last: err})
+		case err != nil: // rank 0 knows this one, and does not answer
+			return &PeerLostError{Op: "rendezvous", Rank: h.Rank, Peer: 0}
+		}
+		select { // the listener of the last world is about to close
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// joinFailure is the error of a rank that could not connect.
+func joinFailure(ctx context.Context, job *Job, rank int, start time.Time, err error) error {
+	var other *unauthenticatedError
+	switch cause := context.Cause(ctx); {
+	case errors.As(err, &other):
+		return &MismatchError{Op: "rendezvous", What: "jobs at " + job.Addr + ", or their secrets,", Rank: rank, RankValue: job.ID, PeerValue: other.other}
+	case errors.Is(cause, context.DeadlineExceeded):
+		return &TimeoutError{Op: "rendezvous", Rank: rank, Peer: 0, Missing: []int{0}, Elapsed: time.Since(start), Detail: err.Error()}
+	case cause != nil:
+		return &CanceledError{Op: "rendezvous", Rank: rank, Origin: rank, Err: cause}
+	}
+	return err
+}
+
+// remote lets the session talk over conn.
+func (s *session) remote(conn *Conn) {
+	out := newOutbox()
+	s.send = func(m *message) { out.put(m) }
+	s.hangUp = func() {
+		out.close()
+		conn.raw.SetReadDeadline(time.Now().Add(closeLimit))
+	}
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		conn.pump(out)
+	}()
+	go func() {
+		conn.receiveAll(min(maxOutcome, s.world*maxMessage), func(m *message) error { s.receive(m); return nil })
+		out.close()
+		conn.Close()
+		<-wrote
+		s.end()
+	}()
+}
+
+// ExchangeFiles gives every rank's descriptor to all others, who get descriptors of their
+// own, closed on exec, by index; -1 is none. All ranks must be processes of one user on one machine.
+// They travel over connections that end with the call: the group's first rank listens at a
+// random name, which the others learn from it alone.
+func (g *Group) ExchangeFiles(ctx context.Context, op string, fd int) (fds []int, err error) {
+	var ln *Listener
+	var name []byte
+	here, err := Machine()
+	if err == nil && g.Rank() == 0 && len(g.ranks) > 1 {
+		job := Job{ID: "files-" + newID(), Secret: NewSecret(), wrap: g.s.wrap}
+		job.Addr = "unix:@concert-" + job.ID
+		if ln, err = Listen(ctx, &job); err == nil {
+			defer ln.Close()
+			name = []byte(job.Token())
+		}
+	}
+	if err != nil {
+		g.Cancel(err)
+		return nil, fmt.Errorf("rank %d: %s: %w", g.s.rank, op, err)
+	}
+	parts, err := g.Exchange(ctx, Call{Op: op, Data: name, Facts: []Fact{{"machines", here}}})
+	if err != nil {
+		return nil, err
+	}
+	early, stop := g.Context(ctx, op)
+	if ln != nil {
+		fds, err = g.spread(early, ln, fd)
+	} else {
+		fds, err = g.fetch(early, string(parts[0].Data), fd)
+	}
+	if err != nil && early.Err() != nil {
+		err = context.Cause(early)
+	}
+	stop()
+	if err != nil {
+		g.Cancel(err)
+		err = fmt.Errorf("rank %d: %s: exchanging memory handles: %w", g.s.rank, op, err)
+	} else {
+		err = g.Barrier(ctx, op)
+	}
+	if err != nil {
+		CloseFiles(fds...)
+		return nil, err
+	}
+	return fds, nil
+}
+
+// turnIn is what a rank says with its descriptor.
+type turnIn struct {
+	Index int  `json:"index"`
+	None  bool `json:"none,omitempty"` // no descriptor comes along
+}
+
+// sendFile sends one rank's descriptor.
+func (c *Conn) sendFile(ctx context.Context, index, fd int) error {
+	if fd < 0 {
+		return c.Send(ctx, turnIn{index, true})
+	}
+	return c.Send(ctx, turnIn{Index: index}, fd)
+}
+
+// receiveFile receives one rank's descriptor.
+func (c *Conn) receiveFile(ctx context.Context) (index, fd int, err error) {
+	var t turnIn
+	fds, err := c.Receive(ctx, maxHello, &t)
+	switch {
+	case err != nil:
+		return 0, -1, err
+	case t.None == (len(fds) == 1):
+		CloseFiles(fds...)
+		return 0, -1, errors.New("a descriptor is missing")
+	case t.None:
+		return t.Index, -1, nil
+	}
+	return t.Index, fds[0], nil
+}
+
+// spread collects all descriptors, and gives all of them to every rank.
+func (g *Group) spread(ctx context.Context, ln *Listener, own int) (fds []int, err error) {
+	fds = slices.Repeat([]int{-1}, len(g.ranks))
+	conns := make([]*Conn, len(g.ranks))
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}()
+	if fds[0], err = dupFile(own); err != nil {
+		return fds, err
+	}
+	for range len(g.ranks) - 1 {
+		c, err := ln.Accept(ctx)
+		if err != nil {
+			return fds, err
+		}
+		at, got, err := c.receiveFile(ctx)
+		if err != nil || at < 1 || at >= len(fds) || conns[at] != nil {
+			CloseFiles(got)
+			c.Close()
+			return fds, errors.Join(err, errors.New("a rank turned in no descriptor of its own"))
+		}
+		fds[at], conns[at] = got, c
+	}
+	for _, c := range conns[1:] {
+		for i, fd := range fds {
+			if err := c.sendFile(ctx, i, fd); err != nil {
+				return fds, err
+			}
+		}
+	}
+	return fds, nil
+}
+
+// fetch turns in a descriptor, and takes those of all ranks.
+func (g *Group) fetch(ctx context.Context, token string, own int) ([]int, error) {
+	fds := slices.Repeat([]int{-1}, len(g.ranks))
+	if len(fds) == 1 {
+		var err error
+		fds[0], err = dupFile(own)
+		return fds, err
+	}
+	job, err := ParseJob(token)
+	if err != nil {
+		return fds, err
+	}
+	job.wrap = g.s.wrap
+	c, err := Dial(ctx, job)
+	if err != nil {
+		return fds, err
+	}
+	defer c.Close()
+	if err := c.sendFile(ctx, g.Rank(), own); err != nil {
+		return fds, err
+	}
+	for i := range fds {
+		at, got, err := c.receiveFile(ctx)
+		if err != nil || at != i {
+			CloseFiles(got)
+			return fds, errors.Join(err, errors.New("descriptors came out of order"))
+		}
+		fds[i] = got
+	}
+	return fds, nil
+}

@@ -1,0 +1,91 @@
+package rendezvous
+
+import "sync"
+
+// outbox is a queue of messages to one end of a session, so that nobody who has
+// something to say waits for one that does not listen.
+type outbox struct {
+	mu     sync.Mutex
+	cond   *sync.Cond
+	queue  []*message
+	bytes  int
+	closed bool
+	done   chan struct{} // closed when pump has returned
+}
+
+// maxQueued bounds the bytes that a session's end may be behind. One that does not
+// listen any more is lost.
+const maxQueued = 256 << 20
+
+func newOutbox() *outbox {
+	o := &outbox{done: make(chan struct{})}
+	o.cond = sync.NewCond(&o.mu)
+	return o
+}
+
+// put queues m, unless the outbox is closed.
+func (o *outbox) put(m *message) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return false
+	}
+	o.queue = append(o.queue, m)
+	o.bytes += m.size()
+	if o.bytes > maxQueued {
+		o.queue, o.closed = nil, true
+	}
+	o.cond.Signal()
+	return !o.closed
+}
+
+// flushed is closed when everything that is queued now has been handed on.
+func (o *outbox) flushed() <-chan struct{} {
+	c := make(chan struct{})
+	if !o.put(&message{passed: c}) {
+		return o.done
+	}
+	return c
+}
+
+// close lets pump end behind what is queued.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.cond.Signal()
+}
+
+// pump hands messages to f in order until the outbox is closed and empty, or f fails.
+func (o *outbox) pump(f func(*message) error) {
+	defer close(o.done)
+	for {
+		o.mu.Lock()
+		for len(o.queue) == 0 && !o.closed {
+			o.cond.Wait()
+		}
+		batch := o.queue
+		o.queue, o.bytes = nil, 0
+		o.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		for _, m := range batch {
+			if m.passed != nil {
+				close(m.passed)
+			} else if f(m) != nil {
+				o.close()
+				return
+			}
+		}
+	}
+}
+
+// size is about what m takes.
+func (m *message) size() int {
+	n := 256 + len(m.Data) + len(m.Err)
+	for _, p := range m.Parts {
+		n += len(p.Data) + 64*len(p.Facts)
+	}
+	return n
+}

@@ -1,0 +1,137 @@
+package rendezvous
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// Event is what a rank hears of the others of a group without asking.
+type Event struct {
+	Kind EventKind
+	Rank int    // in the job: whom it is about, or who says it
+	Data []byte // of a notice
+
+	group string // key
+	turn  int    // of a canceled barrier
+}
+
+// EventKind tells events apart.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	Notice   EventKind = iota // another rank called Notify
+	Left                      // a rank has left the group, or the job, in order
+	Lost                      // a rank's session ended without a word
+	canceled                  // of a barrier that this rank has not come to
+)
+
+// session is one rank's side of its connection to the coordinator.
+type session struct {
+	rank, world int
+	timeout     time.Duration
+	send        func(*message)          // never waits
+	hangUp      func()                  // ends the session behind what was sent
+	ended       chan struct{}           // closed when nothing comes any more
+	wrap        func(net.Conn) net.Conn // of tests
+	hosts       *coordinator            // of rank 0 of a job with connections
+
+	mu       sync.Mutex
+	nonce    string
+	waits    map[point]chan *message // calls in progress
+	canceled map[point]*message      // outcomes of barriers that this rank has not come to
+	gone     []Event                 // that concern the job, in order
+	watchers map[int]func(Event)
+	watched  int // watchers there have been
+	names    map[string]int
+	closed   bool
+	over     error // why nothing comes any more
+}
+
+// point is one barrier of one group.
+type point struct {
+	group string
+	turn  int
+}
+
+func newSession(p Place) *session {
+	return &session{rank: p.Rank, world: p.World, timeout: p.Timeout, ended: make(chan struct{}), waits: map[point]chan *message{},
+		canceled: map[point]*message{}, watchers: map[int]func(Event){}, names: map[string]int{}}
+}
+
+// receive takes a message of the coordinator. One goroutine calls it.
+func (s *session) receive(m *message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := Event{Rank: m.Rank, Data: m.Data, group: m.Group, turn: m.Turn}
+	switch m.Kind {
+	case kindHello:
+		s.nonce = string(m.Data)
+		return
+	case kindOutcome:
+		p := point{m.Group, m.Turn}
+		if w := s.waits[p]; w != nil {
+			delete(s.waits, p)
+			w <- m // has room for one
+			return
+		}
+		if m.Err == nil || s.closed {
+			return
+		}
+		s.canceled[p] = m
+		e.Kind = canceled
+	case kindGone:
+		e.Kind = Left
+		if m.Lost {
+			e.Kind = Lost
+		}
+		if m.Group == "" {
+			s.gone = append(s.gone, e)
+		}
+	}
+	s.tell(e)
+}
+
+// tell calls the watchers in order, with s.mu held and given up for the calls.
+func (s *session) tell(e Event) {
+	for i := range s.watched {
+		if f := s.watchers[i]; f != nil {
+			s.mu.Unlock()
+			f(e)
+			s.mu.Lock()
+		}
+	}
+}
+
+// end is called when nothing comes any more: the coordinator is gone, and with it
+// rank 0, unless this rank has left.
+func (s *session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		lost := &PeerLostError{Peer: 0}
+		for _, e := range s.gone {
+			if e.Rank == 0 && e.Kind == Left {
+				lost.Left = true
+			}
+		}
+		s.over = lost
+		s.release("")
+		if e := (Event{Kind: Lost}); !lost.Left {
+			s.gone = append(s.gone, e)
+			s.tell(e)
+		}
+	}
+	close(s.ended)
+}
+
+// release ends the calls in progress of a group, or of all. s.mu is held.
+func (s *session) release(group string) {
+	for p, w := range s.waits {
+		if group == "" || p.group == group {
+			delete(s.waits, p)
+			close(w)
+		}
+	}
+}
