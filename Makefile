@@ -28,7 +28,7 @@ race:
 # Rewrites the want sections of golden cases; read every changed line.
 golden:
 	go test ./passes ./lower ./ir/fx ./lower/cudagen -run 'Golden' -update
-	go test ./cmd/lowerdump -run 'Scripts' -update
+	go test ./cmd/lowerdump/cli -run 'Scripts' -update
 
 # Every target in turn; crashers land in the package's testdata/fuzz.
 fuzz:
@@ -38,16 +38,27 @@ fuzz:
 bench:
 	go test -run '^$$' -bench . -benchtime 3x ./ir ./ir/fx ./sim ./internal/sched ./internal/pack ./passes
 
-# Builds the GPU tests and benchmarks; run them on a machine with GPUs.
+# Packs every GPU test, with what it reads, for a machine that has GPUs and neither Go nor
+# this tree: tar xzf gpu.tar.gz && gpu/gputest -out results. See test/gputest.
+GPU = $(BIN)/gpu
+GPUTEST = go test -c -trimpath
 gpu:
-	go test -c -o $(BIN)/cuda.test ./cuda
-	go test -c -o $(BIN)/nccl.test ./cuda/nccl
-	go test -c -ldflags=-extldflags=-Wl,-z,lazy -o $(BIN)/nvml.test ./cuda/topo/nvml
-	go test -c -o $(BIN)/device.test ./cuda/device
-	go test -c -o $(BIN)/lt.test ./cuda/lt
-	go test -c -o $(BIN)/cudnn.test ./cuda/cudnn
-	go build -o $(BIN)/gpubench ./internal/gpubench
-	go build -o $(BIN)/lowerdump ./cmd/lowerdump
+	rm -rf $(GPU) && mkdir -p $(GPU)
+	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/cuda.test ./cuda
+	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/nccl.test ./cuda/nccl
+	$(GPUTEST) -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o $(GPU)/nvml.test ./cuda/topo/nvml
+	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/device.test ./cuda/device
+	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/lt.test ./cuda/lt
+	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/cudnn.test ./cuda/cudnn
+	go build -trimpath -ldflags='-s -w' -o $(GPU)/gputest ./test/gputest
+	go build -trimpath -ldflags='-s -w' -o $(GPU)/gpubench ./internal/gpubench
+	go build -trimpath -ldflags='-s -w' -o $(GPU)/lowerdump ./cmd/lowerdump
+	git describe --always --dirty --abbrev=40 --match='' > $(GPU)/COMMIT
+	mkdir -p $(GPU)/cuda/topo/nvml $(GPU)/cuda/nccl
+	git ls-files testdata 'cuda/*/testdata/*' 'cuda/device/*.cu' go.mod | tar cf - -T - | tar xf - -C $(GPU)
+	for d in cuda/device cuda/lt cuda/cudnn; do mkdir -p $(GPU)/$$d; done
+	tar czf $(GPU).tar.gz -C $(BIN) gpu
+	@ls -lh $(GPU).tar.gz
 
 clean:
 	rm -rf $(BIN)

@@ -1,17 +1,17 @@
 package concert
 
 import (
+	"context"
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/lower"
-	"github.com/seed-ee968945/concert/passes"
 )
 
 // A layer whose weight is split over four ranks, from the builder to a program.
 // README.md shows the same lines; a test compares them.
 func Example() {
+	ctx := context.Background()
 	layer := func() error {
 		b := ir.NewBuilder(4)
 		tp := b.Group("tp", [][]int{{0, 1, 2, 3}})
@@ -24,19 +24,15 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		p, err := passes.Standard().Parse("default")
+		r, err := compile.Compile(ctx, m, compile.Target{}, compile.Options{}) // r.Report: what every pass did
 		if err != nil {
 			return err
 		}
-		report, err := (&passes.Manager{Costs: cost.Arena()}).Run(m, p)
+		prog, err := r.Func("layer").Program()
 		if err != nil {
 			return err
 		}
-		prog, err := lower.Func(m.Func("layer"))
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%d passes, %d instructions on %d streams\n", len(report.Steps), len(prog.Instrs), len(prog.Streams))
+		fmt.Printf("%d passes, %d instructions on %d streams\n", len(r.Report.Steps), len(prog.Instrs), len(prog.Streams))
 		return nil
 	}
 	if err := layer(); err != nil {

@@ -2,10 +2,41 @@ package concert
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+// TestContributing: the functions and tests that CONTRIBUTING.md leads to are there.
+func TestContributing(t *testing.T) {
+	text, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := regexp.MustCompile("`([\\w/]+\\.go)`\\s+`(\\w+)`").FindAllStringSubmatch(string(text), -1)
+	for _, m := range places {
+		code, err := os.ReadFile(m[1])
+		if err != nil || !regexp.MustCompile(`(?m)^func (\(.*?\) )?`+m[2]+`\(`).Match(code) {
+			t.Errorf("CONTRIBUTING.md leads to %s in %s, which is not there (%v)", m[2], m[1], err)
+		}
+	}
+	tests := regexp.MustCompile("`go test \\./([\\w/]+) -run '(\\w+)").FindAllStringSubmatch(string(text), -1)
+	for _, m := range tests {
+		files, err := filepath.Glob(m[1] + "/*_test.go")
+		found := false
+		for _, f := range files {
+			code, err := os.ReadFile(f)
+			found = found || err == nil && strings.Contains(string(code), "func "+m[2]+"(")
+		}
+		if err != nil || !found {
+			t.Errorf("CONTRIBUTING.md has %s of %s run, which is not there", m[2], m[1])
+		}
+	}
+	if len(places) < 9 || len(tests) < 4 {
+		t.Errorf("%d places and %d tests are named", len(places), len(tests))
+	}
+}
 
 // TestReadme holds README.md to what it promises: its Go lines are those of the
 // example, which compiles and runs; its links lead somewhere; and what continuous

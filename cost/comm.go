@@ -30,6 +30,9 @@ func (m *Machine) CommMs(op ir.Op, ranks int, size int64) (float64, bool) {
 	}
 	bytes := float64(size)
 	hosts := math.Ceil(n / float64(m.RanksPerHost))
+	if hosts > 1 && m.Inter.GBps == 0 {
+		return 0, false
+	}
 	us := m.ring(steps, share*bytes, n, hosts)
 	if hosts == 1 && m.Intra.BarrierUs > 0 {
 		us = min(us, m.direct(op, n, bytes))

@@ -56,14 +56,18 @@ func TestTableRoundTrip(t *testing.T) {
 
 func TestTableErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                       "t.csv:1: no header: want the columns op, bytes, microseconds: EOF",
-		"op,bytes\nx,1\n":                        `t.csv:1: column "microseconds" is missing; have op, bytes`,
-		"op,bytes,microseconds\nx,-1,1\n":        `t.csv:2: bytes "-1" is not a size`,
-		"op,bytes,microseconds\nx,1,0\n":         `t.csv:2: microseconds "0" is not a positive time`,
-		"op,bytes,microseconds\nx,1,1\n":         `t.csv:2: the table has no column ranks, and no group size was given for it`,
-		"op,ranks,bytes,microseconds\nx,a,1,1\n": `t.csv:2: ranks "a" is not a group size`,
-		"op,bytes,microseconds\nx,1\n":           `t.csv:2: record on line 2: wrong number of fields`,
-		"op,bytes,microseconds\n":                `t.csv: the table holds no measurement`,
+		"":                                "t.csv:1: no header: want the columns op, bytes, microseconds: EOF",
+		"op,bytes\nx,1\n":                 `t.csv:1: column "microseconds" is missing; have op, bytes`,
+		"op,bytes,microseconds\nx,-1,1\n": `t.csv:2: bytes "-1" is not a size`,
+		"op,bytes,microseconds\nx,1,0\n":  `t.csv:2: microseconds "0" is not a positive time of at most 1e+12`,
+		"op,bytes,microseconds\nall_reduce,1,2e12\n":   `t.csv:2: microseconds "2e12" is not a positive time of at most 1e+12`,
+		"op,bytes,microseconds\n# n\nall_reduc,1,1\n":  `t.csv:3: op "all_reduc" is no collective, barrier, p2p_copy, local_copy or empty-kernel`,
+		"op,byte,microseconds\nx,1,1\n":                `t.csv:1: column "byte" is not one of op, impl, ranks, bytes, microseconds`,
+		"op,op,bytes,microseconds\nx,x,1,1\n":          `t.csv:1: column "op" stands twice`,
+		"op,bytes,microseconds\nbarrier,1,1\n":         `t.csv:2: the table has no column ranks, and no group size was given for it`,
+		"op,ranks,bytes,microseconds\nbarrier,a,1,1\n": `t.csv:2: ranks "a" is not a group size`,
+		"op,bytes,microseconds\nx,1\n":                 `t.csv:2: record on line 2: wrong number of fields`,
+		"op,bytes,microseconds\n":                      `t.csv: the table holds no measurement`,
 	} {
 		_, err := ReadTable("t.csv", strings.NewReader(text), 0)
 		if err == nil || err.Error() != want {
@@ -92,6 +96,42 @@ func TestMachines(t *testing.T) {
 	_, err := ReadMachine("m.json", strings.NewReader("{\n \"name\": \"x\",\n \"memory_gpbs\": 1}\n"))
 	if err == nil || !strings.Contains(err.Error(), `m.json:`) || !strings.Contains(err.Error(), "memory_gpbs") {
 		t.Errorf("misspelt field: %v", err)
+	}
+}
+
+// What a machine's file has wrong is told with its line.
+func TestMachineErrors(t *testing.T) {
+	const good = `{
+ "name": "x",
+ "matmul_tflops": {"bf16": 1,
+  "f32": 2},
+ "vector_tflops": 1, "memory_gbps": 1,
+ "launch_us": 1, "units": 1, "ranks_per_host": 8,
+ "intra": {"gbps": 1,
+  "hop_us": 1},
+ "inter": {
+  "gbps": 1,
+  "base_us": 0}
+}
+`
+	if _, err := ReadMachine("m.json", strings.NewReader(good)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][3]string{ // old, new, want
+		{`"launch_us": 1`, `"launch_us": -1`, "m.json:6: machine x: launch_us: must not be negative, as -1"},
+		{`"hop_us": 1`, `"hop_us": -0.5`, "m.json:8: machine x: intra.hop_us: must not be negative, as -0.5"},
+		{"{\n  \"gbps\": 1", "{\n  \"gbps\": -1", "m.json:10: machine x: inter.gbps: must not be negative, as -1"},
+		{`"base_us": 0`, `"base_us": 1e13`, "m.json:11: machine x: inter.base_us: 1e+13 is more than 1e+12"},
+		{`"f32": 2`, `"f32": 0`, "m.json:4: machine x: matmul_tflops.f32: must be positive, not 0"},
+		{`"f32": 2`, `"fp32": 2`, "m.json:4: machine x: matmul_tflops.fp32: is no type of matmuls: want bf16, f16, f32 or f64"},
+		{`"memory_gbps": 1,`, ``, "m.json:1: machine x: memory_gbps: must be positive, not 0"},
+		{`"units": 1`, `"units": "1"`, "m.json:6: json: cannot unmarshal string into Go struct field Machine.units of type int"},
+		{"}\n}\n", "}\n}\n{", "m.json:13: more follows the end"},
+		{`"launch_us": 1,`, `"launch_us" 1,`, "m.json:6: invalid character '1' after object key"},
+	} {
+		if _, err := ReadMachine("m.json", strings.NewReader(strings.Replace(good, c[0], c[1], 1))); err == nil || err.Error() != c[2] {
+			t.Errorf("%s: got  %v\nwant %s", c[1], err, c[2])
+		}
 	}
 }
 

@@ -1,8 +1,6 @@
 package cost
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -66,35 +64,45 @@ func machines() map[string]*Machine {
 	}
 }
 
-// ReadMachine reads a machine's JSON. name is what errors call it. Unknown
-// fields are errors: a misspelt rate must not silently become zero.
+// ReadMachine reads a machine's JSON. name is what errors call it; they have the line.
+// Unknown fields are errors: a misspelt rate must not silently become zero.
 func ReadMachine(name string, r io.Reader) (*Machine, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
 	m := new(Machine)
-	if err := d.Decode(m); err != nil {
-		line := 1 + bytes.Count(data[:min(int(d.InputOffset()), len(data))], []byte("\n"))
-		return nil, fmt.Errorf("%s:%d: %w", name, line, err)
-	}
-	if err := m.Check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := readJSON(name, r, m, m.Check); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
-// Check reports the first value that no machine can have.
+// Check reports the first value that no machine can have: rates within a host and counts
+// are positive, times and rates between hosts not negative, all of them bounded.
 func (m *Machine) Check() error {
-	for _, f := range []struct {
-		name string
-		v    float64
-	}{{"vector_tflops", m.VectorTFLOPS}, {"memory_gbps", m.MemoryGBps}, {"intra.gbps", m.Intra.GBps}, {"ranks_per_host", float64(m.RanksPerHost)},
-		{"units", float64(m.Units)}, {"matmul_tflops.bf16", m.MatmulTFLOPS["bf16"]}} {
-		if !(f.v > 0) {
-			return fmt.Errorf("machine %s: %s must be positive", m.Name, f.name)
+	type value struct {
+		path     string
+		v        float64
+		positive bool
+	}
+	values := []value{{"vector_tflops", m.VectorTFLOPS, true}, {"memory_gbps", m.MemoryGBps, true}, {"intra.gbps", m.Intra.GBps, true},
+		{"ranks_per_host", float64(m.RanksPerHost), true}, {"units", float64(m.Units), true}, {"matmul_tflops.bf16", m.MatmulTFLOPS["bf16"], true},
+		{"launch_us", m.LaunchUs, false}, {"inter.gbps", m.Inter.GBps, false}}
+	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
+		values = append(values, value{"matmul_tflops." + dt, m.MatmulTFLOPS[dt], true})
+	}
+	for _, l := range []struct {
+		path string
+		*Link
+	}{{"intra", &m.Intra}, {"inter", &m.Inter}} {
+		values = append(values, value{l.path + ".hop_us", l.HopUs, false}, value{l.path + ".bulk_hop_us", l.BulkHopUs, false}, value{l.path + ".base_us", l.BaseUs, false},
+			value{l.path + ".barrier_us", l.BarrierUs, false}, value{l.path + ".peak_gbps", l.PeakGBps, false})
+	}
+	for _, f := range values {
+		if err := figure(f.path, f.v, f.positive); err != nil {
+			return fmt.Errorf("machine %s: %w", m.Name, err)
+		}
+	}
+	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
+		if !slices.Contains([]string{"bf16", "f16", "f32", "f64"}, dt) {
+			return fmt.Errorf("machine %s: %w", m.Name, &figureError{"matmul_tflops." + dt, "is no type of matmuls: want bf16, f16, f32 or f64"})
 		}
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -86,22 +85,9 @@ type Beside struct {
 // ReadMeasured reads a calibration's JSON and checks its digest. name is what errors
 // call it.
 func ReadMeasured(name string, r io.Reader) (*Measured, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
 	m := new(Measured)
-	if err := d.Decode(m); err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, fmt.Errorf("%s: the file ends before the calibration does: %w", name, err)
-		}
-		line := 1 + bytes.Count(data[:min(int(d.InputOffset()), len(data))], []byte("\n"))
-		return nil, fmt.Errorf("%s:%d: %w", name, line, err)
-	}
-	if err := m.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := readJSON(name, r, m, m.check); err != nil {
+		return nil, err
 	}
 	want, err := m.digest()
 	if err != nil {
@@ -113,32 +99,41 @@ func ReadMeasured(name string, r io.Reader) (*Measured, error) {
 	return m, nil
 }
 
-// check reports the first thing that no calibration writes.
+// check reports the first value that no calibration writes.
 func (m *Measured) check() error {
-	for _, list := range [][]Instruction{m.Instructions, m.Chains} {
-		for _, e := range list {
-			if !(e.Us >= 0) || math.IsInf(e.Us, 0) {
-				return fmt.Errorf("instruction %q takes %v us", e.Key, e.Us)
+	part := func(path string, v float64) error { // of a speed; 0: it was not measured
+		if !(v >= 0 && v <= 1) {
+			return &figureError{path, fmt.Sprintf("a speed of %v is no part of 1", v)}
+		}
+		return nil
+	}
+	for _, list := range []struct {
+		path    string
+		entries []Instruction
+	}{{"instructions", m.Instructions}, {"chains", m.Chains}} {
+		for i, e := range list.entries {
+			at := fmt.Sprintf("%s.%d.", list.path, i)
+			if err := errors.Join(figure(at+"us", e.Us, false), part(at+"speed", e.Speed)); err != nil {
+				return err
 			}
-			if !(e.Speed >= 0 && e.Speed <= 1) {
-				return fmt.Errorf("instruction %q goes on at speed %v", e.Key, e.Speed)
-			}
 		}
 	}
-	for _, c := range m.Collectives {
-		if !(c.Us > 0 && c.AloneUs >= 0) || math.IsInf(c.Us+c.AloneUs, 0) || c.Ranks < 1 || c.Bytes < 0 {
-			return fmt.Errorf("%s of %d bytes on %d ranks takes %v us", c.Op, c.Bytes, c.Ranks, c.Us)
+	for i, c := range m.Collectives {
+		at := fmt.Sprintf("collectives.%d.", i)
+		if c.Ranks < 1 || c.Ranks > ir.MaxWorld || c.Bytes < 0 {
+			return &figureError{at + "ranks", fmt.Sprintf("no collective has %d bytes on %d ranks", c.Bytes, c.Ranks)}
+		}
+		if err := errors.Join(figure(at+"us", c.Us, true), figure(at+"alone_us", c.AloneUs, false)); err != nil {
+			return err
 		}
 	}
-	for _, b := range m.Beside {
-		if !(b.Compute > 0 && b.Compute <= 1 && b.Comm > 0 && b.Comm <= 1) {
-			return fmt.Errorf("%s beside %s: speeds %v and %v are not parts of 1", b.Launch, b.Collective, b.Compute, b.Comm)
+	for i, b := range m.Beside {
+		at := fmt.Sprintf("beside.%d.", i)
+		if err := errors.Join(figure(at+"compute", b.Compute, true), part(at+"compute", b.Compute), figure(at+"comm", b.Comm, true), part(at+"comm", b.Comm)); err != nil {
+			return err
 		}
 	}
-	if !(m.EdgeUs >= 0 && m.MemoryScale >= 0 && m.StepUs >= 0) {
-		return fmt.Errorf("edge_us %v, memory_scale %v, step_us %v: want at least 0", m.EdgeUs, m.MemoryScale, m.StepUs)
-	}
-	return nil
+	return errors.Join(figure("edge_us", m.EdgeUs, false), figure("memory_scale", m.MemoryScale, false), figure("step_us", m.StepUs, false))
 }
 
 // WriteTo sorts m, sets its digest and writes it.
@@ -401,11 +396,11 @@ func nodeKey(n *ir.Node) string {
 		}
 		b.WriteByte(']')
 	}
-	for _, a := range n.Args() {
+	for _, a := range n.DeclaredArgs() {
 		add(a.Type())
 	}
 	b.WriteString(" ->")
-	for _, r := range n.Results() {
+	for _, r := range n.DeclaredResults() {
 		add(r.Type())
 	}
 	return b.String()

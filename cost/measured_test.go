@@ -72,12 +72,12 @@ func TestMeasuredFile(t *testing.T) {
 	}
 	for from, want := range map[string]string{
 		`"step_us": 4.5`:  "the file was edited",
-		`"speed": 0.75`:   "goes on at speed",
+		`"speed": 0.75`:   "m.json:12: instructions.0.speed: a speed of 1.75 is no part of 1",
 		`"us": 7`:         "the file was edited",
 		`"edge_us": 1.5`:  "the file was edited",
 		`"machine"`:       `unknown field "engine"`,
 		`"ranks": 4,`:     "m.json:",
-		`"compute": 0.9,`: "are not parts of 1",
+		`"compute": 0.9,`: "m.json:70: beside.1.compute: a speed of 9 is no part of 1",
 	} {
 		to := map[string]string{`"step_us": 4.5`: `"step_us": 4`, `"speed": 0.75`: `"speed": 1.75`, `"us": 7`: `"us": 8`, `"edge_us": 1.5`: `"edge_us": 1.25`, `"machine"`: `"engine"`, `"ranks": 4,`: `"ranks": x,`, `"compute": 0.9,`: `"compute": 9,`}[from]
 		bad := strings.Replace(text, from, to, 1)
@@ -89,7 +89,7 @@ func TestMeasuredFile(t *testing.T) {
 		}
 	}
 	for _, short := range []string{"", text[:len(text)/2]} {
-		if _, err := ReadMeasured("m.json", strings.NewReader(short)); err == nil || !strings.Contains(err.Error(), "m.json: the file ends") {
+		if _, err := ReadMeasured("m.json", strings.NewReader(short)); err == nil || !strings.Contains(err.Error(), ": the file ends too early") {
 			t.Errorf("%d bytes of %d: %v", len(short), len(text), err)
 		}
 	}

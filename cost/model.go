@@ -21,6 +21,12 @@ type Model struct {
 // attached costs, and NCCL on H200s for buckets.
 func Arena() *Model { return &Model{Table: H200()} }
 
+// Default is the model where nothing else is given: attached costs, NCCL as measured on
+// H200s, and an H200's formulas for everything else.
+func Default() *Model {
+	return &Model{Table: H200(), Machine: machines()["h200"]}
+}
+
 // NodeMs is the cost of a node on the compute stream, or of a collective with an
 // attached cost, in milliseconds; false if nothing knows it.
 func (m *Model) NodeMs(n *ir.Node) (float64, bool) {
@@ -31,7 +37,8 @@ func (m *Model) NodeMs(n *ir.Node) (float64, bool) {
 		return m.CommMs(n.Op(), n.Group(), n.Reduction(), CommBytes(n))
 	}
 	if m.Machine != nil {
-		return m.Machine.NodeMs(n)
+		ms, ok := m.Machine.NodeMs(n)
+		return min(ms, ir.MaxCost), ok
 	}
 	switch n.Op().Class() {
 	case ir.ClassInput, ir.ClassOutput, ir.ClassView, ir.ClassWait:
@@ -49,7 +56,7 @@ func (m *Model) CommMs(op ir.Op, g *ir.Group, _ ir.Reduction, size int64) (float
 	return m.CommMsOf(op, g.Size(), size)
 }
 
-// CommMsOf is CommMs by group size.
+// CommMsOf is CommMs by group size. Costs end at ir.MaxCost, as those of nodes do.
 func (m *Model) CommMsOf(op ir.Op, ranks int, size int64) (float64, bool) {
 	if m.Table != nil {
 		impl := m.Impl
@@ -57,11 +64,12 @@ func (m *Model) CommMsOf(op ir.Op, ranks int, size int64) (float64, bool) {
 			impl = "nccl"
 		}
 		if us, ok := m.Table.Micros(op.Name(), impl, ranks, size); ok {
-			return us / 1e3, true
+			return min(us/1e3, ir.MaxCost), true
 		}
 	}
 	if m.Machine != nil {
-		return m.Machine.CommMs(op, ranks, size)
+		ms, ok := m.Machine.CommMs(op, ranks, size)
+		return min(ms, ir.MaxCost), ok
 	}
 	return 0, false
 }

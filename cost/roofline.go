@@ -22,10 +22,10 @@ func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
 	}
 	mod := n.Func().Module()
 	moved := 0.0
-	for _, a := range n.Args() {
+	for _, a := range n.DeclaredArgs() {
 		moved += float64(mod.Hint(storedBytes(a.Type())))
 	}
-	for _, r := range n.Results() {
+	for _, r := range n.DeclaredResults() {
 		moved += float64(mod.Hint(r.Type().Bytes()))
 	}
 	if touched, ok := sparse(n); ok { // reads only what it selects
@@ -66,7 +66,7 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 	mod := n.Func().Module()
 	size := func(v *ir.Value, i int) float64 { return float64(mod.Hint(v.Type().Shape()[i])) }
 	elems := 0.0
-	for _, r := range n.Results() {
+	for _, r := range n.DeclaredResults() {
 		elems += float64(mod.Hint(r.Type().Shape().NumElems()))
 	}
 	switch n.Op() {
@@ -89,7 +89,7 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 		}
 		return f / attentionEfficiency, m.matmulRate(q.Type().DType())
 	}
-	for _, a := range n.Args() {
+	for _, a := range n.DeclaredArgs() {
 		elems = max(elems, float64(mod.Hint(a.Type().Shape().NumElems())))
 	}
 	return elems, m.VectorTFLOPS

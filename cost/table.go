@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
 //go:embed tables/*.csv
@@ -68,7 +70,14 @@ func ReadTable(name string, r io.Reader, ranks int) (*Table, error) {
 	}
 	col := map[string]int{}
 	for i, h := range header {
-		col[strings.TrimSpace(h)] = i
+		h = strings.TrimSpace(h)
+		if !slices.Contains([]string{"op", "impl", "ranks", "bytes", "microseconds"}, h) {
+			return nil, &TableError{name, 1, fmt.Errorf("column %q is not one of op, impl, ranks, bytes, microseconds", h)}
+		}
+		if _, twice := col[h]; twice {
+			return nil, &TableError{name, 1, fmt.Errorf("column %q stands twice", h)}
+		}
+		col[h] = i
 	}
 	for _, want := range []string{"op", "bytes", "microseconds"} {
 		if _, ok := col[want]; !ok {
@@ -108,11 +117,14 @@ func (t *Table) add(rec []string, col map[string]int, ranks int) error {
 		return fmt.Errorf("bytes %q is not a size", field("bytes"))
 	}
 	us, err := strconv.ParseFloat(field("microseconds"), 64)
-	if err != nil || !(us > 0) || math.IsInf(us, 0) {
-		return fmt.Errorf("microseconds %q is not a positive time", field("microseconds"))
+	if err != nil || !(us > 0) || us > maxFigure {
+		return fmt.Errorf("microseconds %q is not a positive time of at most %v", field("microseconds"), float64(maxFigure))
+	}
+	if op := field("op"); !measurable(op) {
+		return fmt.Errorf("op %q is no collective, barrier, p2p_copy, local_copy or empty-kernel", op)
 	}
 	if s := field("ranks"); s != "" {
-		if ranks, err = strconv.Atoi(s); err != nil || ranks < 1 {
+		if ranks, err = strconv.Atoi(s); err != nil || ranks < 1 || ranks > ir.MaxWorld {
 			return fmt.Errorf("ranks %q is not a group size", s)
 		}
 	}
@@ -121,6 +133,16 @@ func (t *Table) add(rec []string, col map[string]int, ranks int) error {
 	}
 	t.Add(field("op"), field("impl"), ranks, Point{size, us})
 	return nil
+}
+
+// measurable reports whether a table may have rows of that name.
+func measurable(name string) bool {
+	switch name {
+	case "barrier", "p2p_copy", "local_copy", "empty-kernel":
+		return true
+	}
+	op, ok := ir.OpByName(name)
+	return ok && op.IsCollective()
 }
 
 // Add adds a measurement.

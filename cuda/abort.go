@@ -9,8 +9,13 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 )
 
-// lose aborts the local members because a process of the world ended.
+// lose aborts the local members because a process of the world ended. A group that is being
+// closed waits for kernels that wait for that process.
 func (g *Group) lose(why error) {
+	if !g.life.Hold() {
+		return
+	}
+	defer g.life.Drop()
 	for _, m := range g.members {
 		m.abort(why)
 	}
@@ -87,6 +92,24 @@ func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 
 // Err is nil while the member's group works. It reads host memory only.
 func (m *Member) Err() error {
+	if m == nil || !m.Group.life.Hold() {
+		return m.usable()
+	}
+	defer m.Group.life.Drop()
+	return m.works()
+}
+
+// works is Err within a call.
+func (m *Member) works() error {
+	err := m.failure()
+	if closed := m.usable(); closed != nil { // which may have broken it
+		return closed
+	}
+	return err
+}
+
+// failure is what broke the group, nil while it works.
+func (m *Member) failure() error {
 	if p := m.broken.Load(); p != nil {
 		return *p
 	}
@@ -111,12 +134,18 @@ func (m *Member) fail(err error) error {
 // other processes, whether or not this member has one in flight. The reason is what
 // Err reports from now on; the other members report a *GaveUpError with its text.
 func (m *Member) Abort(reason error) {
-	if m.usable() != nil {
+	if m == nil || !m.Group.life.Hold() {
 		return
 	}
+	defer m.Group.life.Drop()
 	if reason == nil {
 		reason = errors.New("no reason was given")
 	}
+	m.breakAll(reason)
+}
+
+// breakAll is Abort's part within a call.
+func (m *Member) breakAll(reason error) {
 	m.abort(reason)
 	g := m.Group
 	for _, o := range g.members {
@@ -132,11 +161,7 @@ func (m *Member) Abort(reason error) {
 // abort is Abort's part for one member. It touches host memory only.
 func (m *Member) abort(reason error) {
 	m.fail(fmt.Errorf("%w: %w", ErrAborted, reason))
-	m.hostMu.Lock()
-	defer m.hostMu.Unlock()
-	if !m.hostGone {
-		store32(m.host+kernels.CtlAbort, 1)
-	}
+	store32(m.host+kernels.CtlAbort, 1)
 }
 
 // Check waits for s and reports what became of the collectives in it: nil, a
@@ -145,14 +170,18 @@ func (m *Member) abort(reason error) {
 // rank; the error then wraps ErrAborted and ctx's cause. It polls, so that no thread is
 // stuck in the driver; kernels that do not wait for peers it gives two seconds then.
 func (m *Member) Check(ctx context.Context, s Stream) error {
-	if err := errors.Join(m.usable(), given(ctx)); err != nil {
+	if err := given(ctx); err != nil {
 		return err
 	}
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.done()
 	d := m.Rank.World.drv
 	if err := m.drain(ctx, func() (bool, error) { return d.StreamQuery(m.Rank.Ctx, s) }); err != nil {
 		return err
 	}
-	if err := m.Err(); err != nil {
+	if err := m.works(); err != nil {
 		return err
 	}
 	var b [4]byte

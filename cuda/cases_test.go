@@ -174,9 +174,7 @@ func TestReadAfterAbort(t *testing.T) {
 	}
 	for _, m := range r.g.Members() {
 		id, c, s := m.Rank.ID, m.Rank.Ctx, r.streams[m.Rank.ID]
-		for end := time.Now().Add(10 * time.Second); m.Err() == nil && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		until(t, func() bool { return m.Err() != nil })
 		if err := m.Err(); !errors.Is(err, ErrAborted) {
 			t.Fatalf("rank %d: %v", id, err)
 		}

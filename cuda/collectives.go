@@ -134,6 +134,10 @@ func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops [
 	if err := m.takes(ctx, s); err != nil {
 		return Work{}, err
 	}
+	if err := m.begin(); err != nil {
+		return Work{}, err
+	}
+	defer m.done()
 	m.eager.Lock()
 	defer m.eager.Unlock()
 	set := &m.eager.plans[call.hash(ops)%(eagerPlans/planWays)]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 var errGivenUp = errors.New("the caller has given up")
@@ -174,14 +175,10 @@ func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
 	}
 	openPoller()
 	fds := countFDs()
-	m, err := NewMeeting()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Timeout = timeout
+	m := newJob(timeout)
 	drvs := [2]*Fake{NewFake(2), NewFake(2)}
-	err = both(func(i int) (err error) {
-		ws[i], err = NewProcessWorld(t.Context(), drvs[i], m, i, 2, i, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+	err := both(func(i int) (err error) {
+		ws[i], err = processWorld(t.Context(), drvs[i], m, i, 2, i, WorldOptions{Bytes: 8 << 20, Images: images(t)})
 		return err
 	})
 	if err != nil {
@@ -225,13 +222,10 @@ func TestJoinEnds(t *testing.T) {
 	}
 	fds := countFDs()
 	for rank := range 2 {
-		m, err := NewMeeting()
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := newJob(0)
 		f := NewFake(2)
 		promptly(t, "NewProcessWorld", func() error {
-			_, err := NewProcessWorld(soon(t), f, m, rank, 2, rank, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+			_, err := processWorld(soon(t), f, m, rank, 2, rank, WorldOptions{Bytes: 1 << 20, Images: images(t)})
 			return err
 		})
 		if l := f.sortedLeaks(); l != "" {
@@ -262,8 +256,8 @@ func TestMeetingsEnd(t *testing.T) {
 			"NewGroup": make,
 		} {
 			promptly(t, what, func() error { return f(soon(t), early) })
-			var given *MeetingError
-			if err := f(t.Context(), late); !errors.As(err, &given) || given.Rank != early {
+			var given *CanceledError
+			if err := f(t.Context(), late); !errors.As(err, &given) || given.Origin != early {
 				t.Errorf("%s of rank %d: got %v", what, late, err)
 			}
 			err := both(func(i int) error {
@@ -281,8 +275,8 @@ func TestMeetingsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		promptly(t, "Rejoin", func() error { return groups[early].Rejoin(soon(t)) })
-		var given *MeetingError
-		if err := groups[late].Rejoin(t.Context()); !errors.As(err, &given) || given.Rank != early {
+		var given *CanceledError
+		if err := groups[late].Rejoin(t.Context()); !errors.As(err, &given) || given.Origin != early {
 			t.Errorf("Rejoin of rank %d: got %v", late, err)
 		}
 		if groups[0].Members()[0].Err() == nil || groups[1].Members()[0].Err() == nil {
@@ -306,9 +300,9 @@ func TestMeetingFails(t *testing.T) {
 		ws[bad].Driver().(*Fake).FailCall(1, nil)
 		err := both(func(i int) error {
 			_, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
-			var given *MeetingError
+			var given *CanceledError
 			switch {
-			case i == bad && !errors.Is(err, ErrOutOfMemory), i != bad && (!errors.As(err, &given) || given.Rank != bad):
+			case i == bad && !errors.Is(err, ErrOutOfMemory), i != bad && (!errors.As(err, &given) || given.Origin != bad):
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
@@ -332,12 +326,12 @@ func TestMeetingTimeout(t *testing.T) {
 	ws, done := pairOf(t, 200*time.Millisecond)
 	defer done()
 	for early := range 2 {
-		var late *MeetingTimeoutError
+		var late *rendezvous.TimeoutError
 		err := ws[early].Meet(t.Context())
-		if !errors.As(err, &late) || !errors.Is(err, ErrTimeout) || late.Rank != early {
+		if !errors.As(err, &late) || !errors.Is(err, rendezvous.ErrTimeout) || late.Rank != early {
 			t.Errorf("rank %d: %v", early, err)
 		}
-		if late == nil || len(late.Missing) != 1 || late.Missing[0] != 1-early || late.Waited < 200*time.Millisecond {
+		if late == nil || len(late.Missing) != 1 || late.Missing[0] != 1-early || late.Elapsed < 200*time.Millisecond {
 			t.Errorf("rank %d misses %v", early, err)
 		}
 		if err := ws[1-early].Meet(t.Context()); !errors.As(err, &late) || late.Rank != 1-early || !strings.Contains(err.Error(), "came too late") {
@@ -352,8 +346,8 @@ func TestMeetingLeft(t *testing.T) {
 		ws, done := pairOf(t, time.Minute)
 		left := make(chan error, 1)
 		time.AfterFunc(20*time.Millisecond, func() { left <- ws[1-stays].Close() })
-		var given *MeetingError
-		if err := ws[stays].Meet(t.Context()); !errors.As(err, &given) || given.Rank != 1-stays || !given.Left {
+		var given *PeerLostError
+		if err := ws[stays].Meet(t.Context()); !errors.As(err, &given) || given.Peer != 1-stays || !given.Left {
 			t.Errorf("rank %d: %v", stays, err)
 		}
 		if err := <-left; err != nil {

@@ -149,8 +149,8 @@ func (c *childT) untilLost(w *World, step func(int, *loop) error) error {
 }
 
 // survivors builds a world of all but the last rank in this process and uses it.
-func (c *childT) survivors(m Meeting) error {
-	w, err := NewProcessWorld(context.Background(), c.drv, m, c.rank, c.n-1, c.dev, c.o)
+func (c *childT) survivors(m testJob) error {
+	w, err := processWorld(context.Background(), c.drv, m, c.rank, c.n-1, c.dev, c.o)
 	if err != nil {
 		return fmt.Errorf("survivors: %w", err)
 	}
@@ -178,7 +178,7 @@ func (c *childT) killedOften() error {
 	}
 	for r := first; r < rounds; r++ {
 		at := meetingOf(envMeeting).Part(strconv.Itoa(r))
-		w, err := NewProcessWorld(context.Background(), c.drv, at, c.rank, c.n, c.dev, c.o)
+		w, err := processWorld(context.Background(), c.drv, at, c.rank, c.n, c.dev, c.o)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", r, err)
 		}
@@ -358,10 +358,7 @@ func TestKilledInReplay(t *testing.T) {
 			if processRanks(t, n) < n {
 				t.Skip("too few GPUs")
 			}
-			meeting, err := NewMeeting()
-			if err != nil {
-				t.Fatal(err)
-			}
+			meeting := newJob(0)
 			env := func(rounds int) []string {
 				return []string{envMeeting + "=" + meeting.Token(), envRounds + "=" + strconv.Itoa(rounds)}
 			}

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -30,19 +29,15 @@ type workEvent struct {
 type eager struct {
 	sync.Mutex
 	plans [eagerPlans / planWays]planSet
-	works sync.Mutex // of what follows; held for short
-	all   []*workEvent
+	works sync.Mutex // of spare; held for short
 	spare *workEvent
 }
 
 // errWorkClosed is what a closed handle reports.
 var errWorkClosed = fmt.Errorf("the handle of a collective: %w", ErrClosed)
 
-// newWork takes a handle whose event has yet to be recorded.
+// newWork takes a handle whose event has yet to be recorded, within a call.
 func (m *Member) newWork() (Work, error) {
-	if err := m.usable(); err != nil {
-		return Work{}, err
-	}
 	k := &m.eager
 	k.works.Lock()
 	e := k.spare
@@ -51,14 +46,11 @@ func (m *Member) newWork() (Work, error) {
 	}
 	k.works.Unlock()
 	if e == nil {
-		ev, err := m.Rank.World.drv.EventCreate(m.Rank.Ctx, false)
+		ev, err := m.Rank.own(m.Group.life).event()
 		if err != nil {
 			return Work{}, err
 		}
 		e = &workEvent{m: m, ev: ev}
-		k.works.Lock()
-		k.all = append(k.all, e)
-		k.works.Unlock()
 	}
 	return Work{e: e, turn: e.turn.Load()}, nil
 }
@@ -74,20 +66,6 @@ func (w Work) free() {
 	k.works.Unlock()
 }
 
-// closeEager destroys the events of all handles.
-func (m *Member) closeEager() error {
-	k := &m.eager
-	k.works.Lock()
-	defer k.works.Unlock()
-	var errs []error
-	for _, e := range k.all {
-		e.turn.Add(1)
-		errs = append(errs, m.Rank.World.drv.EventDestroy(m.Rank.Ctx, e.ev))
-	}
-	k.all, k.spare = nil, nil
-	return errors.Join(errs...)
-}
-
 // Start enqueues op on stream s and returns its handle. Operands and results
 // belong to the collective until a wait for it. The handle should be ended by Close.
 func (m *Member) Start(s Stream, op Op) (Work, error) {
@@ -101,11 +79,10 @@ func (m *Member) Start(s Stream, op Op) (Work, error) {
 // Start enqueues a prepared collective and returns its handle.
 func (p *Prepared) Start(s Stream) (Work, error) {
 	m := p.m
-	if err := m.usable(); err != nil {
+	if err := m.begin(); err != nil {
 		return Work{}, err
 	}
-	m.eager.Lock() // so that Close does not take the event away
-	defer m.eager.Unlock()
+	defer m.done()
 	w, err := m.newWork()
 	if err != nil {
 		return Work{}, err
@@ -120,12 +97,16 @@ func (p *Prepared) Start(s Stream) (Work, error) {
 	return w, nil
 }
 
-// live is the handle's event, or an error when it has been closed.
-func (w Work) live() (*workEvent, error) {
-	if w.e.turn.Load() != w.turn {
-		return nil, errWorkClosed
+// begin starts a call with the handle, which m.done ends, unless it or its group is closed.
+func (w Work) begin() error {
+	if err := w.e.m.begin(); err != nil {
+		return err
 	}
-	return w.e, nil
+	if w.e.turn.Load() != w.turn {
+		w.e.m.done()
+		return errWorkClosed
+	}
+	return nil
 }
 
 // WaitOn makes a stream of the same rank wait for the collective; the host goes on.
@@ -133,11 +114,12 @@ func (w Work) WaitOn(s Stream) error {
 	if w.e == nil {
 		return nil
 	}
-	e, err := w.live()
-	if err != nil {
+	if err := w.begin(); err != nil {
 		return err
 	}
-	return e.m.Rank.World.drv.StreamWait(e.m.Rank.Ctx, s, e.ev)
+	m := w.e.m
+	defer m.done()
+	return m.Rank.World.drv.StreamWait(m.Rank.Ctx, s, w.e.ev)
 }
 
 // Wait blocks until the collective has ended and reports what became of it: nil, a
@@ -153,8 +135,12 @@ func (w Work) Wait(ctx context.Context) error {
 	if w.e == nil {
 		return nil
 	}
+	if err := w.begin(); err != nil {
+		return err
+	}
 	m := w.e.m
-	if err := m.drain(ctx, w.Done); err != nil {
+	defer m.done()
+	if err := m.drain(ctx, w.done); err != nil {
 		return err
 	}
 	return m.Check(context.WithoutCancel(ctx), m.Rank.setup)
@@ -167,11 +153,19 @@ func (w Work) Done() (bool, error) {
 	if w.e == nil {
 		return true, nil
 	}
-	e, err := w.live()
-	if err != nil {
+	if err := w.begin(); err != nil {
 		return false, err
 	}
-	return e.m.Rank.World.drv.EventQuery(e.m.Rank.Ctx, e.ev)
+	defer w.e.m.done()
+	return w.done()
+}
+
+// done is Done within a call.
+func (w Work) done() (bool, error) {
+	if w.e.turn.Load() != w.turn {
+		return false, errWorkClosed
+	}
+	return w.e.m.Rank.World.drv.EventQuery(w.e.m.Rank.Ctx, w.e.ev)
 }
 
 // Close gives the handle back; a second time it does nothing. The collective itself

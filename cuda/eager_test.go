@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -140,7 +141,7 @@ func TestWorkCancelledBehind(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(r.g.Members()[0].Err(), ErrAborted) {
 			t.Errorf("got %v", err)
 		}
-	case <-time.After(parting + 8*time.Second):
+	case <-time.After(lifecycle.Grace + 8*time.Second):
 		t.Error("it does not end with its context")
 	}
 	r.must(other.Members()[1].Signal(r.streams[1], 0, 0), w.Close())

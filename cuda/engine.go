@@ -1,10 +1,7 @@
 package cuda
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/kernels"
@@ -53,45 +50,20 @@ type engine struct {
 }
 
 func (m *Member) openEngine() error {
-	d, c := m.Rank.World.drv, m.Rank.Ctx
-	e := &engine{}
+	e, own := &engine{}, m.Rank.own(m.Group.life)
 	m.engine = e
 	var err error
 	for _, s := range []*Stream{&e.in, &e.out, &e.rescue} {
-		if *s, err = d.StreamCreateUrgent(c); err != nil {
+		if *s, err = own.stream(true); err != nil {
 			return err
 		}
 	}
 	for _, ev := range []*Event{&e.fork, &e.joinIn, &e.joinOut, &e.sent} {
-		if *ev, err = d.EventCreate(c, false); err != nil {
+		if *ev, err = own.event(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (m *Member) closeEngine() error {
-	e := m.engine
-	if e == nil {
-		return nil
-	}
-	d, c := m.Rank.World.drv, m.Rank.Ctx
-	var errs []error
-	if m.Err() != nil && e.in != 0 && e.out != 0 { // a call of which only a part was enqueued may be in them
-		errs = append(errs, m.finishAll(context.Background(), e.in, e.out))
-	}
-	m.engine = nil
-	for _, s := range []Stream{e.in, e.out, e.rescue} {
-		if s != 0 {
-			errs = append(errs, d.StreamDestroy(c, s))
-		}
-	}
-	for _, ev := range slices.Concat([]Event{e.fork, e.joinIn, e.joinOut, e.sent}, e.copied, e.folded, e.dealt) {
-		if ev != 0 {
-			errs = append(errs, d.EventDestroy(c, ev))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // chunk is a part of a tensor and its cut into slices, offsets in bytes. For
@@ -327,7 +299,7 @@ func (b *engineBuilder) move() {
 func (m *Member) growEvents(n int) error {
 	for _, list := range []*[]Event{&m.engine.copied, &m.engine.folded, &m.engine.dealt} {
 		for len(*list) < n {
-			ev, err := m.Rank.World.drv.EventCreate(m.Rank.Ctx, false)
+			ev, err := m.Rank.own(m.Group.life).event()
 			if err != nil {
 				return err
 			}

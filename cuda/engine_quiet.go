@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -85,10 +86,6 @@ func (m *Member) settle(c *Commands, s Stream) {
 // isQuiet says whether streams may hold waits that only flags end.
 func (m *Member) isQuiet() bool { return m.engine != nil && m.engine.quiet.Load() }
 
-// parting is how long a wait goes on for work that is there when its context ends: the
-// kernels of an aborted group leave within a millisecond or two.
-const parting = 2 * time.Second
-
 // drain waits until idle, which asks for the end of some of this member's work. It ends
 // the waits of quiet collectives at the deadline or when the group is broken, and aborts
 // the group when ctx ends; then it waits a little longer for the kernels to leave.
@@ -100,22 +97,14 @@ func (m *Member) drain(ctx context.Context, idle func() (bool, error)) error {
 		if ok || err != nil {
 			return err
 		}
-		if m.isQuiet() {
-			elapsed := time.Since(start)
-			if m.timeout != 0 && elapsed > time.Duration(m.timeout) && m.Err() == nil {
-				m.Abort(m.late(m.missing(), m.last.Load(), elapsed))
-			}
-			if m.Err() != nil {
-				if err := m.endWaits(); err != nil {
-					return err
-				}
-			}
+		if err := m.nurse(time.Since(start)); err != nil {
+			return err
 		}
 		if ctx.Err() != nil {
 			if ended.IsZero() {
 				ended = time.Now()
-				m.Abort(context.Cause(ctx))
-			} else if time.Since(ended) > parting {
+				m.breakAll(context.Cause(ctx))
+			} else if time.Since(ended) > lifecycle.Grace {
 				return fmt.Errorf("rank %d: its device has not finished: %w", m.Rank.ID, context.Cause(ctx))
 			}
 		}
@@ -123,6 +112,22 @@ func (m *Member) drain(ctx context.Context, idle func() (bool, error)) error {
 			time.Sleep(pause)
 		}
 	}
+}
+
+// nurse does what no kernel can for collectives without kernels, after a host has waited so
+// long for them: past the group's timeout it gives the group up, and while the group is
+// broken it ends their waits.
+func (m *Member) nurse(waited time.Duration) error {
+	if !m.isQuiet() {
+		return nil
+	}
+	if m.failure() == nil && m.timeout != 0 && waited > time.Duration(m.timeout) {
+		m.breakAll(m.late(m.missing(), m.last.Load(), waited))
+	}
+	if m.failure() == nil {
+		return nil
+	}
+	return m.endWaits()
 }
 
 // missing is the first peer that this rank is waiting for, or this rank when none is.
@@ -183,7 +188,7 @@ const hearing = 50 * time.Millisecond
 // endWaits lets this rank's streams go on in a broken group. Callers repeat it, for it
 // does nothing while other processes may not have heard of the break.
 func (m *Member) endWaits() error {
-	if m.Err() != nil && !m.heard() {
+	if m.failure() != nil && !m.heard() {
 		return nil
 	}
 	return m.release()

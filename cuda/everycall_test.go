@@ -319,6 +319,7 @@ func stride() int {
 // inUse uses a group whose nth call fails, and says whether there is such a call.
 func inUse(t *testing.T, f *Fake, n int) bool {
 	t.Helper()
+	before := takeCensus(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t)})
@@ -342,6 +343,10 @@ func inUse(t *testing.T, f *Fake, n int) bool {
 	}
 	if l := f.sortedLeaks(); l != "" {
 		t.Errorf("after call %d failed (%v): not released: %s", n, failed, l)
+	}
+	cancel()
+	if l := before.more(t); l != "" {
+		t.Errorf("after call %d failed (%v): %s", n, failed, l)
 	}
 	return hit
 }
@@ -370,11 +375,8 @@ func TestEveryCallFailsInProcess(t *testing.T) {
 
 func inProcess(t *testing.T, victim, n int) bool {
 	t.Helper()
-	m, err := NewMeeting()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Timeout = 5 * time.Second
+	before := takeCensus(t)
+	m := newJob(5 * time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	type result struct{ failed, err error }
@@ -388,7 +390,7 @@ func inProcess(t *testing.T, victim, n int) bool {
 		}
 		wg.Go(func() {
 			x := &results[rank]
-			w, err := NewProcessWorld(ctx, f, m, rank, 2, rank, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+			w, err := processWorld(ctx, f, m, rank, 2, rank, WorldOptions{Bytes: 8 << 20, Images: images(t)})
 			if err != nil {
 				x.failed = err
 				cancel() // as who has started the processes would end the other
@@ -423,6 +425,10 @@ func inProcess(t *testing.T, victim, n int) bool {
 		if l := fakes[rank].sortedLeaks(); l != "" {
 			t.Errorf("%s: not released: %s (%v)", what, l, all)
 		}
+	}
+	cancel()
+	if l := before.more(t); l != "" {
+		t.Errorf("call %d of rank %d: %s", n, victim, l)
 	}
 	return hit
 }

@@ -101,7 +101,7 @@ func TestFabricProcesses(t *testing.T) {
 	t.Run("one has only descriptors", func(t *testing.T) {
 		for _, o := range spawn(t, "fabric mixed", 2) {
 			fail, ok := line(o, "FAIL")
-			if !ok || !strings.Contains(fail, "way of sharing memory is file descriptors, rank 0 has fabric handles") {
+			if !ok || !strings.Contains(fail, "ways of sharing memory differ: ") {
 				t.Errorf("rank %d: %q", o.rank, o.lines)
 			}
 		}
@@ -114,11 +114,7 @@ func TestNoSharing(t *testing.T) {
 	f := NewFake(2)
 	f.ShareBy(false, true, false)
 	o := WorldOptions{Bytes: 1 << 20, Images: images(t)}
-	m, err := NewMeeting()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = NewProcessWorld(t.Context(), f, m, 0, 2, 0, o)
+	_, err := NewProcessWorld(t.Context(), f, groupOf(t, 2), 0, o)
 	var ns *NoSharingError
 	if !errors.As(err, &ns) || ns.Dev != 0 || !errors.Is(err, ErrNoFabric) {
 		t.Errorf("%v", err)
@@ -137,14 +133,8 @@ func TestNoSharing(t *testing.T) {
 
 // TestGifts refuses messages whose handles and descriptors do not fit.
 func TestGifts(t *testing.T) {
-	if _, err := wrap([][]byte{make([]byte, 64)}, nil, 2); err == nil {
-		t.Error("one handle was taken for two ranks")
-	}
-	if _, err := wrap(nil, nil, 1); err == nil {
-		t.Error("no descriptor was taken for a rank's")
-	}
 	f := NewFake(1)
-	if _, err := (gift{fd: -1, handle: []byte{1, 2}}).importMem(f, 0); err == nil {
+	if _, err := (memHandle{fd: -1, fabric: []byte{1, 2}}).importMem(f, 0); err == nil {
 		t.Error("a handle of two bytes was imported")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -31,18 +33,20 @@ type Fake struct {
 	apart     map[[2]int]bool // pairs of devices without access
 	multicast fakeMulticast
 	callbacks []func(args []uint64) error // what RegisterCall took
-	maps      map[Ptr]*fakeMap            // reservations and allocations by address
+	ranges    map[Ptr]*fakeMap            // reservations and allocations by address
 	calls     int
 	failAt    int
 	failErr   error
 	jitter    atomic.Int64 // nanoseconds a poll may sleep
 	rng       atomic.Uint64
 	captures  atomic.Uint64
+	guard     fakeGuard
+	parted    map[*fakeStream]bool // streams that were destroyed and have work left
 }
 
 // NewFake gives a driver with that many devices, all of which can access each other.
 func NewFake(devices int) *Fake {
-	return &Fake{devices: devices, objects: map[uint64]any{}, maps: map[Ptr]*fakeMap{}, next: 1}
+	return &Fake{devices: devices, objects: map[uint64]any{}, ranges: map[Ptr]*fakeMap{}, parted: map[*fakeStream]bool{}, next: 1}
 }
 
 // FailCall makes the nth driver call from now, counted from 1, fail with err; nil
@@ -66,15 +70,22 @@ func (f *Fake) Calls() int {
 // Jitter makes polls and copies sleep up to d at random, from a fixed seed.
 func (f *Fake) Jitter(d time.Duration) { f.jitter.Store(int64(d)) }
 
-// Leaks lists by kind the objects and mappings that were not released.
+// Leaks lists by kind what was not released: objects, mappings, and streams that were
+// destroyed and still have work. What Late lists is among it.
 func (f *Fake) Leaks() map[string]int {
+	out := map[string]int{}
+	for _, text := range f.Late() {
+		out[text]++
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := map[string]int{}
+	if n := len(f.parted); n > 0 {
+		out["stream that was destroyed and has work"] = n
+	}
 	for _, o := range f.objects {
 		out[strings.TrimPrefix(fmt.Sprintf("%T", o), "*cuda.fake")]++
 	}
-	for _, m := range f.maps {
+	for _, m := range f.ranges {
 		out[m.kind]++
 	}
 	if n := len(f.multicast.maps); n > 0 {
@@ -236,19 +247,24 @@ func (f *Fake) CtxRelease(dev int) error {
 	return f.call()
 }
 
-// CtxSync waits for all streams of all devices.
-func (f *Fake) CtxSync(Ctx) error {
+// CtxSync waits for all streams of the device, those that have been destroyed included.
+func (f *Fake) CtxSync(c Ctx) error {
 	if err := f.call(); err != nil {
 		return err
 	}
+	ctx, err := fakeGet[*fakeCtx](f, "cuCtxSynchronize", uint64(c))
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
-	var streams []*fakeStream
+	streams := slices.Collect(maps.Keys(f.parted))
 	for _, o := range f.objects {
 		if s, ok := o.(*fakeStream); ok {
 			streams = append(streams, s)
 		}
 	}
 	f.mu.Unlock()
+	streams = slices.DeleteFunc(streams, func(s *fakeStream) bool { return s.dev != ctx.dev })
 	var errs []error
 	for _, s := range streams {
 		errs = append(errs, s.sync())
@@ -257,8 +273,8 @@ func (f *Fake) CtxSync(Ctx) error {
 }
 
 // ModuleLoad reads the kernels' names from PTX.
-func (f *Fake) ModuleLoad(_ Ctx, image []byte) (Module, error) {
-	if err := f.call(); err != nil {
+func (f *Fake) ModuleLoad(c Ctx, image []byte) (Module, error) {
+	if err := errors.Join(f.call(), f.exclusive("cuModuleLoadDataEx", c)); err != nil {
 		return 0, err
 	}
 	m := &fakeModule{names: map[string]bool{}}
@@ -278,7 +294,10 @@ func (f *Fake) ModuleLoad(_ Ctx, image []byte) (Module, error) {
 }
 
 // ModuleUnload forgets a module.
-func (f *Fake) ModuleUnload(_ Ctx, m Module) error {
+func (f *Fake) ModuleUnload(c Ctx, m Module) error {
+	if err := f.exclusive("cuModuleUnload", c); err != nil {
+		return err
+	}
 	if _, err := fakeDrop[*fakeModule](f, "cuModuleUnload", uint64(m)); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -121,7 +122,9 @@ func (f *Fake) GraphInstantiate(_ Ctx, g Graph) (Exec, error) {
 }
 
 // GraphUpload has nothing to do.
-func (f *Fake) GraphUpload(Ctx, Exec, Stream) error { return f.call() }
+func (f *Fake) GraphUpload(c Ctx, _ Exec, _ Stream) error {
+	return errors.Join(f.call(), f.exclusive("cuGraphUpload", c))
+}
 
 // GraphLaunch replays the graph, its lanes side by side, as one item of the stream.
 func (f *Fake) GraphLaunch(_ Ctx, x Exec, s Stream) error {
@@ -129,10 +132,10 @@ func (f *Fake) GraphLaunch(_ Ctx, x Exec, s Stream) error {
 	if err != nil {
 		return err
 	}
-	return f.work("cuGraphLaunch", s, e.graph.replay)
+	return f.work("cuGraphLaunch", s, func() error { return e.graph.replay(f) })
 }
 
-func (g *fakeGraph) replay() error {
+func (g *fakeGraph) replay(f *Fake) error {
 	marks := map[*fakeMark]*fakeMark{}
 	for _, op := range g.ops {
 		if op.rec != nil {
@@ -158,7 +161,7 @@ func (g *fakeGraph) replay() error {
 		go func() {
 			defer wg.Done()
 			for _, op := range ops {
-				if err := op.do(); err != nil && errs[i] == nil {
+				if err := op.do(f); err != nil && errs[i] == nil {
 					errs[i] = err
 				}
 			}

@@ -21,20 +21,25 @@ import (
 // ranks share are accessed atomically.
 type fakeBlock struct {
 	f         *Fake
+	name      string
+	dev       int
 	a         *kernels.Args
 	bid, grid uint32
 }
 
 var errFakeAborted = fmt.Errorf("gave up")
 
-// fakeKernel decodes the arguments and gives the work of one launch.
-func fakeKernel(f *Fake, name string, grid int, buf []byte) (func() error, error) {
+// kernel decodes the arguments and gives the work of one launch on a device.
+func (f *Fake) kernel(name string, dev, grid int, buf []byte) (func() error, error) {
+	blocks := func(a *kernels.Args, body func(*fakeBlock) error) func() error {
+		return func() error { return fakeBlock{f: f, name: name, dev: dev, a: a, grid: uint32(grid)}.launch(body) }
+	}
 	if large := name == "all_to_all_uneven_chunks"; large || name == "all_to_all_uneven_ll" {
 		a, t, err := kernels.UnpackTable(buf)
 		if err != nil {
 			return nil, err
 		}
-		return blocks(f, a, grid, heeding(name, func(b *fakeBlock) error { return b.uneven(t, large) })), nil
+		return blocks(a, heeding(name, func(b *fakeBlock) error { return b.uneven(t, large) })), nil
 	}
 	if run, err, ok := fakeBench(name, buf); ok {
 		return run, err
@@ -51,7 +56,7 @@ func fakeKernel(f *Fake, name string, grid int, buf []byte) (func() error, error
 	if err != nil {
 		return nil, err
 	}
-	return blocks(f, a, grid, heeding(name, body)), nil
+	return blocks(a, heeding(name, body)), nil
 }
 
 // heeding is body for a kernel that gives up at once in a group that is aborted. Those
@@ -109,22 +114,20 @@ func fakeBody(name string) (func(*fakeBlock) error, bool) {
 	return nil, false
 }
 
-func blocks(f *Fake, a *kernels.Args, grid int, body func(*fakeBlock) error) func() error {
-	return func() error {
-		for i := 0; i < grid; i++ {
-			b := &fakeBlock{f: f, a: a, bid: uint32(i), grid: uint32(grid)}
-			f.pause()
-			if err := body(b); err == errFakeAborted {
-				if a.Host != 0 {
-					setWord(a.Host+kernels.CtlLeft, 1)
-				}
-				return nil // the host finds out from the record and its own page
-			} else if err != nil {
-				return err
+// launch runs one block after the other.
+func (b fakeBlock) launch(body func(*fakeBlock) error) error {
+	for b.bid = 0; b.bid < b.grid; b.bid++ {
+		b.f.pause()
+		if err := body(&b); err == errFakeAborted {
+			if b.a.Host != 0 {
+				setWord(b.a.Host+kernels.CtlLeft, 1)
 			}
+			return nil // the host finds out from the record and its own page
+		} else if err != nil {
+			return err
 		}
-		return nil
 	}
+	return nil
 }
 
 func word(at uint64) uint32       { return load32(uintptr(at)) }
@@ -152,6 +155,9 @@ func (b *fakeBlock) poll(peer, want uint32, ready func() (bool, uint32)) error {
 		if spins < 64 {
 			runtime.Gosched()
 			continue
+		}
+		if start.IsZero() {
+			defer b.f.guard.waits(b, peer)()
 		}
 		time.Sleep(time.Microsecond)
 		b.f.pause()

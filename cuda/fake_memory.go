@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -14,6 +15,7 @@ import (
 type fakeMap struct {
 	kind  string
 	bytes uint64
+	made  fakeTrace
 	live  map[Ptr]uint64 // parts of a reservation that memory is mapped at
 }
 
@@ -29,13 +31,18 @@ func (f *Fake) newMap(kind string, bytes uint64, prot int) (Ptr, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.maps[Ptr(uintptr(p))] = &fakeMap{kind: kind, bytes: bytes, live: map[Ptr]uint64{}}
+	f.ranges[Ptr(uintptr(p))] = &fakeMap{kind: kind, bytes: bytes, made: traceHere(), live: map[Ptr]uint64{}}
 	return Ptr(uintptr(p)), nil
 }
 
-func (f *Fake) dropMap(call, kind string, at Ptr) error {
+func (f *Fake) dropMap(call, kind string, c Ctx, at Ptr) error {
+	if kind != "reserve" {
+		if err := f.exclusive(call, c); err != nil {
+			return err
+		}
+	}
 	f.mu.Lock()
-	m := f.maps[at]
+	m := f.ranges[at]
 	if m == nil || m.kind != kind {
 		f.mu.Unlock()
 		return invalid(call, "%#x was not allocated", uint64(at))
@@ -44,9 +51,9 @@ func (f *Fake) dropMap(call, kind string, at Ptr) error {
 		f.mu.Unlock()
 		return invalid(call, "memory is still mapped in the range at %#x", uint64(at))
 	}
-	delete(f.maps, at)
+	delete(f.ranges, at)
 	f.mu.Unlock()
-	if err := unix.MunmapPtr(pointer(uintptr(at)), uintptr(m.bytes)); err != nil {
+	if err := f.guard.bury(fakeGrave{at: at, bytes: m.bytes, what: m.kind, made: m.made, ended: traceHere(), own: true}); err != nil {
 		return fmt.Errorf("%s: %w", call, err)
 	}
 	return f.call()
@@ -61,7 +68,7 @@ func (f *Fake) MemAlloc(_ Ctx, bytes uint64) (Ptr, error) {
 }
 
 // MemFree frees what MemAlloc gave.
-func (f *Fake) MemFree(_ Ctx, p Ptr) error { return f.dropMap("cuMemFree", "alloc", p) }
+func (f *Fake) MemFree(c Ctx, p Ptr) error { return f.dropMap("cuMemFree", "alloc", c, p) }
 
 // MemInfo claims that all memory is free.
 func (f *Fake) MemInfo(Ctx) (free, total uint64, err error) { return 1 << 34, 1 << 34, f.call() }
@@ -76,8 +83,8 @@ func (f *Fake) HostAlloc(_ Ctx, bytes uint64) (uintptr, Ptr, error) {
 }
 
 // HostFree frees what HostAlloc gave.
-func (f *Fake) HostFree(_ Ctx, host uintptr) error {
-	return f.dropMap("cuMemFreeHost", "host", Ptr(host))
+func (f *Fake) HostFree(c Ctx, host uintptr) error {
+	return f.dropMap("cuMemFreeHost", "host", c, Ptr(host))
 }
 
 // Granularity is 64 KiB, twice as much for fabric handles.
@@ -100,8 +107,8 @@ func (f *Fake) Reserve(_ Ctx, bytes, _ uint64) (Ptr, error) {
 }
 
 // Unreserve gives a range back; nothing may be mapped in it.
-func (f *Fake) Unreserve(_ Ctx, at Ptr, bytes uint64) error {
-	return f.dropMap("cuMemAddressFree", "reserve", at)
+func (f *Fake) Unreserve(c Ctx, at Ptr, bytes uint64) error {
+	return f.dropMap("cuMemAddressFree", "reserve", c, at)
 }
 
 // MemCreate makes a file in memory.
@@ -145,7 +152,7 @@ func (f *Fake) MemRelease(_ Ctx, m Mem) error {
 }
 
 func (f *Fake) reservation(call string, at Ptr, bytes uint64) (*fakeMap, error) {
-	for base, m := range f.maps {
+	for base, m := range f.ranges {
 		if m.kind == "reserve" && at >= base && uint64(at-base)+bytes <= m.bytes {
 			return m, nil
 		}
@@ -154,8 +161,8 @@ func (f *Fake) reservation(call string, at Ptr, bytes uint64) (*fakeMap, error) 
 }
 
 // Map puts memory into a reserved range.
-func (f *Fake) Map(_ Ctx, at Ptr, bytes uint64, m Mem) error {
-	if err := f.call(); err != nil {
+func (f *Fake) Map(c Ctx, at Ptr, bytes uint64, m Mem) error {
+	if err := errors.Join(f.call(), f.exclusive("cuMemMap", c)); err != nil {
 		return err
 	}
 	o, err := fakeGet[*fakeMem](f, "cuMemMap", uint64(m))
@@ -186,7 +193,10 @@ func (f *Fake) Map(_ Ctx, at Ptr, bytes uint64, m Mem) error {
 }
 
 // Unmap takes memory out of a range again.
-func (f *Fake) Unmap(_ Ctx, at Ptr, bytes uint64) error {
+func (f *Fake) Unmap(c Ctx, at Ptr, bytes uint64) error {
+	if err := f.exclusive("cuMemUnmap", c); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	r, err := f.reservation("cuMemUnmap", at, bytes)
 	if err == nil && r.live[at] != bytes {
@@ -195,7 +205,7 @@ func (f *Fake) Unmap(_ Ctx, at Ptr, bytes uint64) error {
 	if err == nil {
 		delete(r.live, at)
 		f.unmapTeam(at)
-		_, err = unix.MmapPtr(-1, 0, pointer(uintptr(at)), uintptr(bytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
+		err = f.guard.bury(fakeGrave{at: at, bytes: bytes, what: "a mapping", made: r.made, ended: traceHere()})
 	}
 	f.mu.Unlock()
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 type fakeOp struct {
 	lane int // stream within a graph
 	run  func() error
+	what string // the call
+	from fakeTrace
 	rec  *fakeMark // closed when reached
 	wait *fakeMark
 }
@@ -25,6 +27,8 @@ type fakeMark struct {
 }
 
 type fakeStream struct {
+	f     *Fake
+	dev   int
 	mu    sync.Mutex
 	cond  *sync.Cond
 	queue []fakeOp
@@ -41,8 +45,8 @@ type fakeEvent struct {
 	in   *fakeGraph // the capture it was recorded in, if any
 }
 
-func newFakeStream() *fakeStream {
-	s := &fakeStream{}
+func newFakeStream(f *Fake, dev int) *fakeStream {
+	s := &fakeStream{f: f, dev: dev}
 	s.cond = sync.NewCond(&s.mu)
 	go s.work()
 	return s
@@ -54,18 +58,22 @@ func (s *fakeStream) work() {
 	defer s.mu.Unlock()
 	for {
 		for len(s.queue) == 0 {
+			if s.busy = false; s.stop {
+				s.f.mu.Lock()
+				delete(s.f.parted, s)
+				s.f.mu.Unlock()
+			}
+			s.cond.Broadcast()
 			if s.stop {
 				return
 			}
-			s.busy = false
-			s.cond.Broadcast()
 			s.cond.Wait()
 		}
 		op := s.queue[0]
 		s.queue = s.queue[1:]
 		s.busy = true
 		s.mu.Unlock()
-		err := op.do()
+		err := op.do(s.f)
 		s.mu.Lock()
 		if err != nil && s.err == nil {
 			s.err = err
@@ -73,7 +81,7 @@ func (s *fakeStream) work() {
 	}
 }
 
-func (op fakeOp) do() error {
+func (op fakeOp) do(f *Fake) error {
 	switch {
 	case op.rec != nil:
 		op.rec.at = time.Now()
@@ -81,7 +89,7 @@ func (op fakeOp) do() error {
 	case op.wait != nil:
 		<-op.wait.done
 	case op.run != nil:
-		return op.run()
+		return f.guard.guarded(op.what, op.from, op.run)
 	}
 	return nil
 }
@@ -116,11 +124,15 @@ func (s *fakeStream) sync() error {
 }
 
 // StreamCreate starts a stream's goroutine.
-func (f *Fake) StreamCreate(Ctx) (Stream, error) {
+func (f *Fake) StreamCreate(c Ctx) (Stream, error) {
 	if err := f.call(); err != nil {
 		return 0, err
 	}
-	return Stream(f.put(newFakeStream())), nil
+	ctx, err := fakeGet[*fakeCtx](f, "cuStreamCreate", uint64(c))
+	if err != nil {
+		return 0, err
+	}
+	return Stream(f.put(newFakeStream(f, ctx.dev))), nil
 }
 
 // StreamCreateUrgent is StreamCreate: every stream has its own goroutine.
@@ -134,8 +146,14 @@ func (f *Fake) StreamDestroy(_ Ctx, s Stream) error {
 		return errors.Join(left, err)
 	}
 	st.mu.Lock()
+	f.mu.Lock()
+	f.parted[st] = true // its goroutine ends that
+	f.mu.Unlock()
 	st.stop = true
 	st.cond.Broadcast()
+	for len(st.queue) == 0 && !st.busy && f.isParted(st) { // idle streams are gone at once
+		st.cond.Wait()
+	}
 	st.mu.Unlock()
 	return errors.Join(left, f.call())
 }
@@ -210,7 +228,7 @@ func (f *Fake) work(call string, s Stream, run func() error) error {
 	if err != nil {
 		return err
 	}
-	return st.push(fakeOp{run: run})
+	return st.push(fakeOp{run: run, what: call, from: traceHere()})
 }
 
 // StreamWrite32 writes a word in stream order.
@@ -280,7 +298,7 @@ func (f *Fake) mark(e Event, s Stream) error {
 	if !capturing {
 		return invalid("cuEventRecordWithFlags", "the stream is not capturing")
 	}
-	return st.push(fakeOp{run: func() error {
+	return st.push(fakeOp{what: "cuEventRecordWithFlags", run: func() error {
 		reached := &fakeMark{done: make(chan struct{}), at: time.Now()}
 		close(reached.done)
 		ev.mu.Lock()
@@ -389,11 +407,12 @@ func (f *Fake) Launch(_ Ctx, s Stream, fn Func, grid, block, _ int, buf []byte) 
 	if grid < 1 || block < 1 || block > 1024 {
 		return invalid("cuLaunchKernel", "grid %d, block %d", grid, block)
 	}
-	run, err := fakeKernel(f, o.(*fakeFunc).name, grid, append([]byte(nil), buf...))
+	name := o.(*fakeFunc).name
+	run, err := f.kernel(name, f.device(s), grid, append([]byte(nil), buf...))
 	if err != nil {
 		return invalid("cuLaunchKernel", "%v", err)
 	}
-	return f.work("cuLaunchKernel", s, run)
+	return f.work("kernel "+name, s, run)
 }
 
 // Run interprets a command buffer as shim.c does.
@@ -476,4 +495,20 @@ func (f *Fake) pause() {
 	x *= 0xbf58476d1ce4e5b9
 	x ^= x >> 29
 	time.Sleep(time.Duration(x % uint64(j)))
+}
+
+// device is a stream's, 0 where there is no such stream.
+func (f *Fake) device(s Stream) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if st, ok := f.objects[uint64(s)].(*fakeStream); ok {
+		return st.dev
+	}
+	return 0
+}
+
+func (f *Fake) isParted(s *fakeStream) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.parted[s]
 }

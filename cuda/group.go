@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -24,11 +25,10 @@ type Group struct {
 	id      int // number within the world, the same in all processes
 	ranks   []int
 	sc      kernels.Scratch
-	offs    []uint64 // symmetric allocations
 	members []*Member
 	tuning  kernels.Tuning
 	many    bool // GroupOptions.ManyStreams
-	closed  atomic.Bool
+	life    *lifecycle.Scope
 	// Staging of collectives by copy engines: two halves of one slot per rank.
 	staging, stageSlot uint64
 	pad, padBytes      uint64
@@ -93,12 +93,10 @@ type Member struct {
 	eager       eager
 	pad         padWatch
 	planMu      sync.Mutex // plans may need more of the engine's events
-	order       turns      // of collectives
+	order       *turns     // of collectives
 	orderMu     sync.Mutex
 	// channels has the orders of user channels, made when they are first used.
 	channels map[direction]*turns
-	hostMu   sync.Mutex // host may go to another group while a goroutine aborts
-	hostGone bool
 	broken   atomic.Pointer[error]
 	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.
 	brokenAt atomic.Pointer[time.Time]
@@ -106,34 +104,10 @@ type Member struct {
 
 const hostPageBytes = 4096
 
-// hostPage is what hosts abort a member by and read its error record from. Other goroutines
-// may look there when a group is closed, so the world keeps the page, for groups to come.
-type hostPage struct {
-	host uintptr
-	dev  Ptr
-}
-
-func (r *Rank) hostPage() (uintptr, Ptr, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if k := len(r.pages) - 1; k >= 0 {
-		p := r.pages[k]
-		r.pages = r.pages[:k]
-		return p.host, p.dev, nil
-	}
-	return r.World.drv.HostAlloc(r.Ctx, hostPageBytes)
-}
-
-func (r *Rank) keepPage(host uintptr, dev Ptr) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pages = append(r.pages, hostPage{host, dev})
-}
-
 // NewGroup makes a group of world ranks, in group-rank order. Every process of the world
 // makes the same groups in the same order; it returns when all have, or with ctx's cause
 // when ctx ends first. Where one process fails, all do, and the others get a
-// *MeetingError.
+// *CanceledError.
 func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *Group, err error) {
 	if err := errors.Join(given(ctx), w.checkGroup(ranks, &o)); err != nil {
 		return nil, err
@@ -142,6 +116,10 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 	if err != nil {
 		return nil, err
 	}
+	if err := w.life.Begin(); err != nil {
+		return nil, err
+	}
+	defer w.life.Done()
 	g := &Group{world: w, padBytes: padBytes, ranks: append([]int(nil), ranks...), tuning: o.Calibration.For(len(ranks)), rankOrder: o.RankOrder, many: o.ManyStreams}
 	if o.Tuning != nil {
 		g.tuning = *o.Tuning
@@ -156,36 +134,16 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 			if !met {
 				w.control.skip(err)
 			}
-			g.Close() // the first error matters
+			if g.life != nil {
+				g.life.EndInCall() // the first error matters
+			}
 		}
 	}()
-	region, flagged := o.Region, o.Flagged
-	if region == 0 {
-		region = 32 << 20
+	if g.life, err = w.life.New("group"); err != nil {
+		return nil, err
 	}
-	if flagged == 0 {
-		flagged = 8 << 20
-	}
-	g.sc.Region, g.sc.FlaggedHalf = (region+4095)&^4095, (flagged+4095)&^4095
-	for _, a := range []struct {
-		at    *uint64
-		bytes uint64
-	}{{&g.sc.Ctl, kernels.CtlBytes}, {&g.sc.Poisoned, 4 * g.sc.Region}, {&g.sc.Flagged, 2 * g.sc.FlaggedHalf}, {&g.pad, g.padBytes}} {
-		if *a.at, err = w.Alloc(a.bytes, 4096); err != nil {
-			return nil, fmt.Errorf("group of %d ranks: %w", len(ranks), err)
-		}
-		g.offs = append(g.offs, *a.at)
-	}
-	if o.Staging > 0 {
-		g.stageSlot = o.Staging / uint64(2*len(ranks)) &^ 4095
-		if g.stageSlot == 0 {
-			return nil, fmt.Errorf("staging of %d bytes is too small for %d ranks: 4096 bytes for each half and rank are needed", o.Staging, len(ranks))
-		}
-		if g.staging, err = w.Alloc(g.stageSlot*uint64(2*len(ranks)), 4096); err != nil {
-			return nil, fmt.Errorf("staging of a group of %d ranks: %w", len(ranks), err)
-		}
-		g.offs = append(g.offs, g.staging)
-		g.sc.Staging, g.sc.StagingSize = g.staging, g.stageSlot*uint64(2*len(ranks))
+	if err := g.allocate(&o); err != nil {
+		return nil, err
 	}
 	timeout := uint64(10 * time.Minute)
 	if o.Timeout > 0 {
@@ -206,14 +164,16 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 			}
 		}
 	}
-	w.mu.Lock()
-	w.groups[g.id] = g // from now on it hears what becomes of its peers
-	w.mu.Unlock()
+	if err := g.life.Work(lifecycle.Hooks{Stop: g.stop, Tend: g.tend, Idle: g.idle}); err != nil {
+		return nil, err
+	}
+	g.listen()
 	met = true
 	if w.mcast {
 		if err := g.openMulticast(ctx); err != nil {
 			return nil, err
 		}
+		g.life.Defer("multicast object", g.mc.close)
 	}
 	if err := w.Meet(ctx); err != nil {
 		return nil, err
@@ -221,22 +181,77 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, o GroupOptions) (_ *G
 	return g, nil
 }
 
+// allocate takes the group's parts of symmetric memory.
+func (g *Group) allocate(o *GroupOptions) (err error) {
+	region, flagged := o.Region, o.Flagged
+	if region == 0 {
+		region = 32 << 20
+	}
+	if flagged == 0 {
+		flagged = 8 << 20
+	}
+	g.sc.Region, g.sc.FlaggedHalf = (region+4095)&^4095, (flagged+4095)&^4095
+	n := len(g.ranks)
+	parts := []struct {
+		at    *uint64
+		bytes uint64
+	}{{&g.sc.Ctl, kernels.CtlBytes}, {&g.sc.Poisoned, 4 * g.sc.Region}, {&g.sc.Flagged, 2 * g.sc.FlaggedHalf}, {&g.pad, g.padBytes}, {&g.staging, 0}}
+	if o.Staging > 0 {
+		g.stageSlot = o.Staging / uint64(2*n) &^ 4095
+		if g.stageSlot == 0 {
+			return fmt.Errorf("staging of %d bytes is too small for %d ranks: 4096 bytes for each half and rank are needed", o.Staging, n)
+		}
+		g.sc.StagingSize = g.stageSlot * uint64(2*n)
+		parts[4].bytes = g.sc.StagingSize
+	}
+	w := g.world
+	for _, a := range parts {
+		if a.bytes == 0 {
+			continue
+		}
+		at, err := w.Alloc(a.bytes, 4096)
+		if err != nil {
+			return fmt.Errorf("group of %d ranks: %w", n, err)
+		}
+		*a.at = at
+		g.life.Defer("symmetric memory", func() error { return w.Free(at) })
+	}
+	g.sc.Staging = g.staging
+	return nil
+}
+
+// listen makes the group hear what becomes of its peers, until it is released.
+func (g *Group) listen() {
+	w := g.world
+	w.mu.Lock()
+	w.groups[g.id] = g
+	w.mu.Unlock()
+	g.life.Defer("place among the groups", func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.groups, g.id)
+		return nil
+	})
+}
+
 func (g *Group) join(r *Rank, index int, timeout uint64) error {
 	m := &Member{Group: g, Rank: r, Index: index, timeout: timeout, ctl: g.world.Addr(r.ID, g.sc.Ctl)}
-	m.order.m, m.order.many = m, g.many
+	m.order = m.newTurns()
+	m.pad.idle.L = &m.pad.mu
 	for k := range g.ranks {
 		m.peer[k] = uint64(g.world.Addr(g.ranks[(index+k)%len(g.ranks)], 0))
 	}
+	own := r.own(g.life)
 	var err error
-	if m.host, m.hostDev, err = r.hostPage(); err != nil {
+	if m.host, m.hostDev, err = own.host(hostPageBytes); err != nil {
 		return err
 	}
 	g.members = append(g.members, m)
-	if err := m.openPad(); err != nil {
+	if m.pad.rescue, err = own.stream(false); err != nil {
 		return err
 	}
 	m.bounceBytes = g.sc.FlaggedHalf / 2
-	if m.bounce, err = g.world.drv.MemAlloc(r.Ctx, m.bounceBytes); err != nil {
+	if m.bounce, err = own.alloc(m.bounceBytes); err != nil {
 		return err
 	}
 	if g.stageSlot > 0 {
@@ -262,7 +277,9 @@ func (m *Member) clear() error {
 			return err
 		}
 	}
-	m.eachTurns(func(t *turns) error { t.reset(); return nil })
+	for _, t := range m.allTurns() {
+		t.reset()
+	}
 	clear(hostBytes(m.host, hostPageBytes))
 	m.broken.Store(nil)
 	m.brokenAt.Store(nil)
@@ -301,9 +318,15 @@ func (g *Group) RejoinAfter(ctx context.Context, streams [][]Stream) error {
 }
 
 func (g *Group) rejoin(ctx context.Context, streams func(member int) []Stream) error {
-	if err := errors.Join(g.usable(), given(ctx)); err != nil {
+	if err := given(ctx); err != nil {
 		return err
 	}
+	if err := g.begin(); err != nil {
+		return err
+	}
+	defer g.done()
+	ctx, free := g.life.Bound(ctx)
+	defer free()
 	each := func(f func(i int, m *Member) error) error {
 		for i, m := range g.members {
 			if err := f(i, m); err != nil {
@@ -337,47 +360,71 @@ func (g *Group) Members() []*Member {
 // Size is the number of ranks of the group.
 func (g *Group) Size() int { return len(g.ranks) }
 
-// Close frees the group's memory. No kernel of the group may be running. What uses the
-// group afterwards fails with ErrClosed, as do calls of other goroutines that come too
-// late; waits for handles must have ended. It is safe to call twice.
+// Close ends the group: calls and handles that are used afterwards fail with ErrClosed. It
+// waits for calls that are under way, and on the devices for the calls that were enqueued,
+// which end by their timeout if peers do not come. Replays of graphs are the caller's to wait
+// for. It is safe to call twice.
 func (g *Group) Close() error {
-	if g == nil || g.closed.Swap(true) {
+	if g == nil {
 		return nil
 	}
-	closed, now := fmt.Errorf("group: %w", ErrClosed), time.Now()
+	return g.life.End(context.Background())
+}
+
+// stop ends the waits for words of pads, which nothing but Abort would end.
+func (g *Group) stop() {
 	for _, m := range g.members {
-		m.order.mu.Lock() // no launch is under way
-		m.broken.Store(&closed)
-		m.brokenAt.CompareAndSwap(nil, &now) // the watch of pads asks, and closePad waits for it
-		m.order.mu.Unlock()
+		m.stopPad()
 	}
-	g.world.mu.Lock()
-	if g.world.groups[g.id] == g {
-		delete(g.world.groups, g.id)
-	}
-	g.world.mu.Unlock()
-	errs := []error{g.mc.close()}
+}
+
+// tend does for the group's work what only its hosts can.
+func (g *Group) tend(waited time.Duration, cause error) error {
+	var errs []error
 	for _, m := range g.members {
-		m.eager.Lock() // nothing is being planned
-		m.planMu.Lock()
-		errs = append(errs, m.closeEngine(), m.closePad(), m.closeEager())
-		if m.bounce != 0 {
-			errs = append(errs, g.world.drv.MemFree(m.Rank.Ctx, m.bounce))
-			m.bounce = 0
+		if cause != nil && m.failure() == nil {
+			m.breakAll(cause)
 		}
-		errs = append(errs, m.eachTurns((*turns).close))
-		m.hostMu.Lock()
-		m.hostGone = true
-		m.hostMu.Unlock()
-		m.Rank.keepPage(m.host, m.hostDev)
-		m.planMu.Unlock()
-		m.eager.Unlock()
+		errs = append(errs, m.nurse(waited))
 	}
-	for _, off := range g.offs {
-		errs = append(errs, g.world.Free(off))
-	}
-	g.offs = nil
 	return errors.Join(errs...)
+}
+
+// idle reports whether the calls that the group knows of have ended.
+func (g *Group) idle() (bool, error) {
+	for _, m := range g.members {
+		if ok, err := m.idle(); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// idle reports whether the member's calls have ended, and what its own streams do.
+func (m *Member) idle() (bool, error) {
+	if !m.padPassed() {
+		return false, nil
+	}
+	for _, s := range m.streams() {
+		if ok, err := m.Rank.World.drv.StreamQuery(m.Rank.Ctx, s); !ok || err != nil {
+			return false, err
+		}
+	}
+	for _, t := range m.allTurns() {
+		if ok, err := t.idle(); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// streams are those of the member itself.
+func (m *Member) streams() []Stream {
+	all := []Stream{m.pad.rescue}
+	if e := m.engine; e != nil {
+		all = append(all, e.in, e.out, e.rescue)
+	}
+	return all
 }
 
 // Signal adds to channel on the chosen peers, given as group ranks, when the
@@ -393,9 +440,10 @@ func (m *Member) Wait(s Stream, channel int, peers ...int) error {
 }
 
 func (m *Member) userChannel(s Stream, kind callKind, kernel string, channel int, peers []int) error {
-	if err := m.usable(); err != nil {
+	if err := m.begin(); err != nil {
 		return err
 	}
+	defer m.done()
 	if channel < 0 || channel >= UserChannels {
 		return fmt.Errorf("channel must be in [0, %d), got %d", UserChannels, channel)
 	}
@@ -409,7 +457,7 @@ func (m *Member) userChannel(s Stream, kind callKind, kernel string, channel int
 		}
 		mask |= 1 << r
 	}
-	if err := m.Err(); err != nil {
+	if err := m.works(); err != nil {
 		return err
 	}
 	var c Commands

@@ -72,8 +72,12 @@ func newDriverOf(t testing.TB, devices int) Driver {
 		}
 		return d
 	}
+	before := takeCensus(t)
 	f := NewFake(devices)
 	t.Cleanup(func() {
+		if l := before.more(t); l != "" && !t.Failed() {
+			t.Error(l)
+		}
 		if l := f.sortedLeaks(); l != "" && !t.Failed() {
 			t.Errorf("not released: %s", l)
 		}

@@ -1,26 +1,21 @@
-//go:build linux
-
 package cuda
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/seed-ee968945/concert/internal/lifecycle"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Single tensors between processes that share no world: one allocates memory that can be
-// shared, exports a buffer in it at a meeting, and others import it there, each on the
-// device of a rank of its own. The meeting is that of a world (control_join.go): both
-// sides prove that they know its secret and belong to the same user, and the descriptor
-// or the fabric's handle travels closed on exec. What is exported is the whole
+// shared, exports a buffer in it, and others import it, each on the device of a rank of its
+// own. They find and know each other as the ranks of a job do (package rendezvous). What is exported is the whole
 // allocation, because no less can be mapped; the buffer says which part is meant.
 //
 // The memory lives until the last process has closed it. Who writes and when the others
@@ -28,13 +23,11 @@ import (
 
 // Shared is an allocation on a rank's device that other processes can import.
 type Shared struct {
-	r      *Rank
-	at     Ptr
-	bytes  uint64 // a multiple of the granularity
-	mem    Mem
-	mapped bool
-	mu     sync.Mutex
-	closed bool
+	r     *Rank
+	at    Ptr
+	bytes uint64 // a multiple of the granularity
+	mem   Mem
+	life  *lifecycle.Scope
 }
 
 // NewShared allocates at least that many bytes, which are not cleared. The rank's world
@@ -55,31 +48,36 @@ func (r *Rank) NewShared(bytes uint64) (*Shared, error) {
 		return nil, bad("bytes", "%d cannot be shared", bytes)
 	}
 	bytes = (bytes + unit - 1) / unit * unit
-	mem, err := d.MemCreate(r.Ctx, r.Dev, bytes, r.how)
-	if err != nil {
-		return nil, fmt.Errorf("rank %d: %d bytes to share: %w", r.ID, bytes, err)
-	}
-	return r.mapShared(mem, bytes)
+	return r.shared(bytes, func(o owner) (Mem, error) { return o.memory(bytes, r.how) })
 }
 
-// mapShared maps memory for the rank's device. It takes the memory over, and releases it if
-// it fails.
-func (r *Rank) mapShared(mem Mem, bytes uint64) (*Shared, error) {
-	d := r.World.drv
-	s := &Shared{r: r, bytes: bytes, mem: mem}
-	var err error
-	if s.at, err = d.Reserve(r.Ctx, bytes, 0); err == nil {
-		if err = d.Map(r.Ctx, s.at, bytes, mem); err == nil {
-			s.mapped = true
-			err = d.Allow(r.Ctx, s.at, bytes, []int{r.Dev})
-		}
+// shared maps memory that is made or imported for the rank's device.
+func (r *Rank) shared(bytes uint64, mem func(owner) (Mem, error)) (_ *Shared, err error) {
+	w := r.World
+	if err := w.life.Begin(); err != nil {
+		return nil, err
+	}
+	defer w.life.Done()
+	s := &Shared{r: r, bytes: bytes}
+	if s.life, err = w.life.New("shared memory"); err != nil {
+		return nil, err
+	}
+	own := r.own(s.life)
+	if s.mem, err = mem(own); err == nil {
+		s.at, err = own.addresses(bytes)
+	}
+	if err == nil {
+		err = own.mapping(s.at, bytes, s.mem)
+	}
+	if err == nil {
+		err = w.drv.Allow(r.Ctx, s.at, bytes, []int{r.Dev})
+	}
+	if err == nil {
+		err = s.life.Work(lifecycle.Hooks{Idle: r.drained()})
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("rank %d: mapping %d shared bytes: %w", r.ID, bytes, err), s.Close())
+		return nil, errors.Join(fmt.Errorf("rank %d: %d shared bytes: %w", r.ID, bytes, err), s.life.EndInCall())
 	}
-	r.mu.Lock()
-	r.shares = append(r.shares, s)
-	r.mu.Unlock()
 	return s, nil
 }
 
@@ -114,31 +112,13 @@ func (s *Shared) Buffer(off uint64, t DType, count uint64) (Buffer, error) {
 	return b, nil
 }
 
-// Close unmaps the memory and lets it go. It is safe to call twice. No device may still
-// use it by this mapping; other processes keep theirs.
+// Close waits until the rank's device is idle, unmaps the memory and lets it go; other
+// processes keep theirs. It is safe to call twice.
 func (s *Shared) Close() error {
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
-	s.closed = true
-	s.r.mu.Lock()
-	s.r.shares = slices.DeleteFunc(slices.Clone(s.r.shares), func(o io.Closer) bool { return o == s })
-	s.r.mu.Unlock()
-	d, c := s.r.World.drv, s.r.Ctx
-	var errs []error
-	if s.mapped {
-		errs = append(errs, d.Unmap(c, s.at, s.bytes))
-	}
-	errs = append(errs, d.MemRelease(c, s.mem))
-	if s.at != 0 {
-		errs = append(errs, d.Unreserve(c, s.at, s.bytes))
-	}
-	return errors.Join(errs...)
+	return s.life.End(context.Background())
 }
 
 // ForeignDeviceError means that memory lies on a device that the importing process does
@@ -169,16 +149,35 @@ type exported struct {
 	Count   uint64
 }
 
-// importing tells hellos of importers from those of a world's processes. It stands in the
-// place of the digest, which therefore no world takes for its own.
-const importing = "imports one tensor"
+// The talk of an exporter and an importer: an errand, an offer with the memory's handle,
+// and how that went.
+type (
+	errand struct {
+		Import  string `json:"import"` // importTensor, which no rank of a world says
+		Machine string `json:"machine"`
+	}
+	offer struct {
+		exported
+		Fabric  []byte `json:"fabric,omitempty"` // else a descriptor comes along
+		Refused string `json:"refused,omitempty"`
+	}
+	imported struct {
+		Used   bool   `json:"used"`
+		Reason string `json:"reason,omitempty"` // if it was not used
+	}
+)
 
-// Export hands b, a buffer of s, to that many importers at a meeting, and returns when
-// each has mapped it, or with what has become of the others: a *PeerLostError of one that
-// ended, an *ImportError, or a *MeetingTimeoutError when too few came before the meeting's
-// timeout or the end of ctx.
-func (s *Shared) Export(ctx context.Context, m Meeting, b Buffer, importers int) error {
-	if err := errors.Join(s.given(), given(ctx), m.check()); err != nil {
+const (
+	importTensor = "tensor 1"
+	maxTalk      = 64 << 10
+)
+
+// Export hands b, a buffer of s, to that many importers, who find this process as the job
+// says, and returns when each has mapped it, or with what has become of the others: a
+// *PeerLostError of one that ended, an *ImportError, or a *rendezvous.TimeoutError when
+// too few came before the end of ctx.
+func (s *Shared) Export(ctx context.Context, job *rendezvous.Job, b Buffer, importers int) error {
+	if err := errors.Join(s.given(), given(ctx), checkJob(job)); err != nil {
 		return err
 	}
 	if importers < 1 {
@@ -193,192 +192,165 @@ func (s *Shared) Export(ctx context.Context, m Meeting, b Buffer, importers int)
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	g, err := s.gift()
+	h, err := s.export()
 	if err != nil {
 		return err
 	}
-	defer g.close()
-	host, err := hostIdentity()
+	defer h.close()
+	o := offer{exported: exported{UUID: fmt.Sprintf("%x", s.r.Info.UUID), Bytes: s.bytes, Sharing: s.r.how.String(),
+		Off: uint64(b.At - s.at), DType: b.DType, Count: b.Count}, Fabric: h.fabric}
+	l, err := rendezvous.Listen(ctx, job)
 	if err != nil {
-		return err
+		return fmt.Errorf("the exporter cannot listen: %w", err)
 	}
-	said, err := json.Marshal(exported{UUID: fmt.Sprintf("%x", s.r.Info.UUID), Bytes: s.bytes, Sharing: s.r.how.String(),
-		Off: uint64(b.At - s.at), DType: b.DType, Count: b.Count})
-	if err != nil {
-		return err
-	}
-	l, err := net.ListenUnix("unix", address(m))
-	if err != nil {
-		return fmt.Errorf("the exporter cannot open the meeting: %w", err)
-	}
+	defer l.Close()
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, m.timeout())
-	defer cancel()
-	d := &door{m: m, guests: make(chan guest), closed: make(chan struct{})}
-	d.talks.Add(1)
-	go d.open(l)
-	defer d.shut(l)
 	errs := make([]error, importers)
-	var hands sync.WaitGroup // one that is slow holds nobody up
-	for n := 0; n < importers; n++ {
-		select {
-		case guest := <-d.guests:
-			guest.gift.close()
-			hands.Go(func() {
-				errs[n] = hand(ctx, guest, host, string(said), g)
-				guest.conn.Close()
-			})
-		case <-ctx.Done():
-			errs[n] = fmt.Errorf("exporting: %d of %d importers came: %w", n, importers, ended(ctx, 0, start))
-			importers = n
+	var talks sync.WaitGroup // one that is slow holds nobody up
+	for n := range importers {
+		conn, err := l.Accept(ctx)
+		if err != nil {
+			errs[n] = fmt.Errorf("exporting: %d of %d importers came: %w", n, importers, parted(ctx, 0, -1, start, err))
+			break
 		}
+		talks.Go(func() {
+			errs[n] = hand(ctx, conn, o, h)
+			conn.Close()
+		})
 	}
-	hands.Wait()
+	talks.Wait()
 	return errors.Join(errs...)
 }
 
-// ended is why a process, 0 exports, went away from a meeting when ctx ended.
-func ended(ctx context.Context, who int, since time.Time) error {
-	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	e := &MeetingTimeoutError{Rank: who, Waited: time.Since(since)}
-	if who != 0 {
-		e.Missing = []int{0}
-	}
-	return e
-}
-
-// parted is what became of a talk with another process, 0 the exporter, that failed with err.
-func parted(ctx context.Context, who, other int, since time.Time, err error) error {
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return ended(ctx, who, since)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
-		return &PeerLostError{Rank: other}
-	}
-	return fmt.Errorf("talking to the other process: %w", err)
-}
-
-// gift exports the allocation unless it is closed.
-func (s *Shared) gift() (gift, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return none, fmt.Errorf("shared memory: %w", ErrClosed)
-	}
-	return exportMem(s.r.World.drv, s.r.Ctx, s.mem, s.r.how)
-}
-
-// hand gives one importer what it came for, and hears whether it could use it.
-func hand(ctx context.Context, to guest, host, said string, g gift) error {
-	var h hurry
-	defer context.AfterFunc(ctx, h.now)()
-	h.until(to.conn, time.Time{})
-	if to.said.Digest != importing || to.said.Version != protocolVersion || to.said.Host != host {
-		err := &MismatchError{Rank: to.said.Rank, What: "errand, protocol version or host", Got: fmt.Sprintf("%q, %d, %s", to.said.Digest, to.said.Version, to.said.Host),
-			Want: fmt.Sprintf("%q, %d, %s", importing, protocolVersion, host)}
-		send(to.conn, message{Kind: msgRefuse, Text: err.Error()}) // it may be gone
-		return err
-	}
-	w := message{Kind: msgWelcome, Text: said}
-	if g.handle != nil {
-		w.Handles = [][]byte{g.handle}
-	}
-	start := time.Now()
-	if err := send(to.conn, w, g.fds()...); err != nil {
-		return parted(ctx, 0, -1, start, err)
-	}
-	var answer message
-	fds, err := receiveAll(to.conn, &answer, 0)
-	closeAll(fds)
-	switch {
-	case err != nil:
-		return parted(ctx, 0, -1, start, err)
-	case answer.Kind != msgArrive:
-		return &ImportError{Reason: answer.Text}
+func checkJob(job *rendezvous.Job) error {
+	if err := job.Check(); err != nil {
+		return bad("job", "%v", err)
 	}
 	return nil
 }
 
-// Import takes the buffer that another process exports at the meeting, and maps it for the
-// rank's device, which may be another than the memory's if it can access that. It waits
-// for the exporter until the meeting's timeout or the end of ctx: a *MeetingTimeoutError.
-// An exporter that ends meanwhile is a *PeerLostError, memory on a device that is not to be
-// seen a *ForeignDeviceError, one without access a *NoPeerAccessError. The rank's world
-// closes what nobody has.
-func (r *Rank) Import(ctx context.Context, m Meeting) (*Shared, Buffer, error) {
-	if err := errors.Join(r.usable(), given(ctx), m.check()); err != nil {
+// parted is what became of a talk between who and another process, 0 the exporter, that
+// failed with err.
+func parted(ctx context.Context, who, other int, since time.Time, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, context.DeadlineExceeded):
+		return &rendezvous.TimeoutError{Op: "sharing a tensor", Rank: who, Peer: other, Elapsed: time.Since(since)}
+	case cause != nil:
+		return cause
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
+		return &PeerLostError{Op: "sharing a tensor", Rank: who, Peer: other}
+	}
+	return fmt.Errorf("talking to the other process: %w", err)
+}
+
+// export exports the allocation unless it is closed.
+func (s *Shared) export() (memHandle, error) {
+	if err := s.life.Begin(); err != nil {
+		return noHandle, err
+	}
+	defer s.life.Done()
+	return exportMem(s.r.World.drv, s.r.Ctx, s.mem, s.r.how)
+}
+
+// hand gives one importer what it came for, and hears whether it could use it.
+func hand(ctx context.Context, to *rendezvous.Conn, o offer, h memHandle) error {
+	here, err := rendezvous.Machine()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	var e errand
+	fds, err := to.Receive(ctx, maxTalk, &e)
+	rendezvous.CloseFiles(fds...)
+	if err != nil {
+		return parted(ctx, 0, 1, start, err)
+	}
+	if want := (errand{importTensor, here}); e != want {
+		err := &MismatchError{Op: "sharing a tensor", What: "errands", Rank: 0, Peer: 1, RankValue: fmt.Sprintf("%+v", want), PeerValue: fmt.Sprintf("%+v", e)}
+		to.Send(ctx, offer{Refused: err.Error()}) // it may be gone
+		return err
+	}
+	if h.fd >= 0 {
+		err = to.Send(ctx, o, h.fd)
+	} else {
+		err = to.Send(ctx, o)
+	}
+	var answer imported
+	if err == nil {
+		fds, err = to.Receive(ctx, maxTalk, &answer)
+		rendezvous.CloseFiles(fds...)
+	}
+	switch {
+	case err != nil:
+		return parted(ctx, 0, 1, start, err)
+	case !answer.Used:
+		return &ImportError{Reason: answer.Reason}
+	}
+	return nil
+}
+
+// Import takes the buffer that another process exports, and maps it for the rank's device,
+// which may be another than the memory's if it can access that. It waits for the exporter
+// until ctx ends: a *rendezvous.TimeoutError. An exporter of another job is an error that
+// matches rendezvous.ErrUnauthenticated, one that ends meanwhile a *PeerLostError, memory on
+// a device that is not to be seen a *ForeignDeviceError, one without access a
+// *NoPeerAccessError. The rank's world closes what nobody has.
+func (r *Rank) Import(ctx context.Context, job *rendezvous.Job) (*Shared, Buffer, error) {
+	if err := errors.Join(r.usable(), given(ctx), checkJob(job)); err != nil {
 		return nil, Buffer{}, err
 	}
 	if ctx.Err() != nil {
 		return nil, Buffer{}, context.Cause(ctx)
 	}
-	host, err := hostIdentity()
+	here, err := rendezvous.Machine()
 	if err != nil {
 		return nil, Buffer{}, err
 	}
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, m.timeout())
-	defer cancel()
-	var conn *net.UnixConn
-	for conn == nil {
-		if conn, err = net.DialUnix("unix", nil, address(m)); err == nil {
-			break
+	conn, err := rendezvous.Dial(ctx, job)
+	if err != nil {
+		if !errors.Is(err, rendezvous.ErrUnauthenticated) {
+			err = parted(ctx, 1, 0, start, err)
 		}
-		conn = nil
-		select {
-		case <-ctx.Done():
-			return nil, Buffer{}, fmt.Errorf("importing: %w", ended(ctx, 1, start))
-		case <-time.After(5 * time.Millisecond):
-		}
+		return nil, Buffer{}, fmt.Errorf("importing: %w", err)
 	}
 	defer conn.Close()
-	var h hurry
-	defer context.AfterFunc(ctx, h.now)()
-	h.until(conn, time.Time{})
-	// A hello brings a gift. This one is empty.
-	ours := hello{Version: protocolVersion, Rank: 1, Host: host, UUID: fmt.Sprintf("%x", r.Info.UUID), Digest: importing, Handle: []byte{}}
-	w, fds, err := m.introduce(conn, ours, none, 1)
+	var o offer
+	var fds []int
+	if err = conn.Send(ctx, errand{importTensor, here}); err == nil {
+		fds, err = conn.Receive(ctx, maxTalk, &o)
+	}
+	defer rendezvous.CloseFiles(fds...)
 	switch {
-	case errors.Is(err, ErrStranger):
 	case err != nil:
-		err = parted(ctx, 1, 0, start, err)
-	case w.Kind != msgWelcome:
-		err = fmt.Errorf("the exporter refused: %s", w.Text)
+		return nil, Buffer{}, fmt.Errorf("importing: %w", parted(ctx, 1, 0, start, err))
+	case o.Refused != "":
+		return nil, Buffer{}, fmt.Errorf("importing: the exporter refused: %s", o.Refused)
 	}
+	h := memHandle{fd: -1, fabric: o.Fabric}
+	if len(fds) == 1 {
+		h = memHandle{fd: fds[0]}
+	}
+	s, b, err := r.receive(&o.exported, h)
 	if err != nil {
-		closeAll(fds)
+		conn.Send(ctx, imported{Reason: err.Error()}) // it may be gone
 		return nil, Buffer{}, fmt.Errorf("importing: %w", err)
 	}
-	s, b, err := r.receive(w, fds)
-	if err != nil {
-		send(conn, message{Kind: msgGiveUp, Text: err.Error()}) // it may be gone
-		return nil, Buffer{}, fmt.Errorf("importing: %w", err)
-	}
-	if err := send(conn, message{Kind: msgArrive}); err != nil {
+	if err := conn.Send(ctx, imported{Used: true}); err != nil {
 		return nil, Buffer{}, errors.Join(parted(ctx, 1, 0, start, err), s.Close())
 	}
 	return s, b, nil
 }
 
-// receive maps what an exporter sent. It takes the descriptors over.
-func (r *Rank) receive(w message, fds []int) (*Shared, Buffer, error) {
-	gifts, err := wrap(w.Handles, fds, 1)
-	if err != nil {
-		return nil, Buffer{}, fmt.Errorf("the exporter sent %w", err)
-	}
-	defer closeGifts(gifts)
-	var x exported
-	if err := json.Unmarshal([]byte(w.Text), &x); err != nil {
-		return nil, Buffer{}, fmt.Errorf("the exporter's words: %w", err)
-	}
+// receive maps what an exporter sent. The handle stays the caller's.
+func (r *Rank) receive(x *exported, h memHandle) (*Shared, Buffer, error) {
 	if err := r.reaches(x.UUID); err != nil {
 		return nil, Buffer{}, err
 	}
 	d := r.World.drv
 	how := ByFD
-	if gifts[0].handle != nil {
+	if h.fabric != nil {
 		how = ByFabric
 	}
 	unit, err := d.Granularity(r.Ctx, r.Dev, how)
@@ -388,11 +360,7 @@ func (r *Rank) receive(w message, fds []int) (*Shared, Buffer, error) {
 	if x.Bytes == 0 || x.Bytes%unit != 0 {
 		return nil, Buffer{}, fmt.Errorf("an allocation of %d bytes is no multiple of %d", x.Bytes, unit)
 	}
-	mem, err := gifts[0].importMem(d, r.Ctx)
-	if err != nil {
-		return nil, Buffer{}, err
-	}
-	s, err := r.mapShared(mem, x.Bytes)
+	s, err := r.shared(x.Bytes, func(o owner) (Mem, error) { return o.imported(h.importMem(d, r.Ctx)) })
 	if err != nil {
 		return nil, Buffer{}, err
 	}

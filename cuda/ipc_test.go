@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 const (
@@ -49,7 +51,7 @@ func (c *childT) write(r *Rank, b Buffer, v float32) error {
 }
 
 // export allocates on rank 0, fills all with 7 and hands a part to the others.
-func (c *childT) export(r *Rank, m Meeting) (*Shared, Buffer, error) {
+func (c *childT) export(r *Rank, m testJob) (*Shared, Buffer, error) {
 	s, err := r.NewShared(3 << 20)
 	if err != nil {
 		return nil, Buffer{}, err
@@ -63,7 +65,7 @@ func (c *childT) export(r *Rank, m Meeting) (*Shared, Buffer, error) {
 		b, err = s.Buffer(sharedOff, F32, sharedCount)
 	}
 	if err == nil {
-		err = s.Export(context.Background(), m, b, c.n-1)
+		err = s.Export(context.Background(), m.Job, b, c.n-1)
 	}
 	return s, b, err
 }
@@ -78,7 +80,7 @@ func (c *childT) tensor(w *World) error {
 	if c.rank == 0 {
 		s, b, err = c.export(r, meetingOf(envSecond))
 	} else {
-		s, b, err = r.Import(ctx, meetingOf(envSecond))
+		s, b, err = r.Import(ctx, meetingOf(envSecond).Job)
 	}
 	if err != nil {
 		return err
@@ -140,7 +142,7 @@ func (c *childT) orphan() error {
 		}
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
-	s, b, err := r.Import(context.Background(), m)
+	s, b, err := r.Import(context.Background(), m.Job)
 	if err != nil {
 		return err
 	}
@@ -149,9 +151,10 @@ func (c *childT) orphan() error {
 	if err := errors.Join(c.all(r, b, 7), c.write(r, b, 8), c.all(r, b, 8)); err != nil {
 		return err
 	}
-	m.Timeout = 100 * time.Millisecond
-	var late *MeetingTimeoutError
-	if _, _, err := r.Import(context.Background(), m); !errors.As(err, &late) || !errors.Is(err, ErrTimeout) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	var late *rendezvous.TimeoutError
+	if _, _, err := r.Import(ctx, m.Job); !errors.As(err, &late) || !errors.Is(err, rendezvous.ErrTimeout) {
 		return fmt.Errorf("a second tensor of a dead exporter: %v", err)
 	}
 	return nil
@@ -196,8 +199,7 @@ func lone(t testing.TB, drv Driver, dev int) *Rank {
 
 // between exports from one rank and imports into another of this process.
 func between(ctx context.Context, t testing.TB, from, to *Rank) (v float32, exp, imp error) {
-	m := got(NewMeeting())(t)
-	m.Timeout = 5 * time.Second
+	m := newJob(5 * time.Second)
 	s, err := from.NewShared(1)
 	if err != nil {
 		return 0, err, nil
@@ -213,17 +215,19 @@ func between(ctx context.Context, t testing.TB, from, to *Rank) (v float32, exp,
 	if err := d.StreamSync(from.Ctx, from.Setup()); err != nil {
 		return 0, errors.Join(err, d.StreamSync(from.Ctx, from.Setup()), s.Close()), nil
 	}
+	ctx, end := m.within(ctx)
+	defer end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error)
 	go func() {
-		err := s.Export(ctx, m, b, 1)
+		err := s.Export(ctx, m.Job, b, 1)
 		if err != nil {
 			cancel(err)
 		}
 		done <- err
 	}()
-	other, c, imp := to.Import(ctx, m)
+	other, c, imp := to.Import(ctx, m.Job)
 	if imp == nil {
 		raw := make([]byte, 4)
 		imp = to.World.drv.CopyOut(to.Ctx, to.Setup(), raw, c.At)
@@ -308,8 +312,7 @@ func TestImportFailures(t *testing.T) {
 	r := lone(t, f, 0)
 	s := got(r.NewShared(100_000))(t)
 	b := got(s.Buffer(0, U8, 100_000))(t)
-	m := got(NewMeeting())(t)
-	m.Timeout = 50 * time.Millisecond
+	m := rendezvous.NewJob("")
 	ctx := t.Context()
 	t.Run("arguments", func(t *testing.T) {
 		if s.Bytes()%fakeGranularity != 0 || s.Bytes() < 100_000 {
@@ -319,9 +322,9 @@ func TestImportFailures(t *testing.T) {
 		for i, err := range []error{
 			does(s.Buffer(s.Bytes(), U8, 1)), does(s.Buffer(1, F32, 1)), does(s.Buffer(0, F32, 1<<62)), does(s.Buffer(1<<63, U8, 1)),
 			s.Export(ctx, m, Buffer{b.At - 1, 4, U8}, 1), s.Export(ctx, m, Buffer{b.At, s.Bytes() + 1, U8}, 1), s.Export(ctx, m, Buffer{}, 1),
-			s.Export(ctx, m, b, 0), s.Export(ctx, Meeting{}, b, 1), s.Export(ctx, Meeting{Name: "x"}, b, 1),
+			s.Export(ctx, m, b, 0), s.Export(ctx, nil, b, 1), s.Export(ctx, &rendezvous.Job{ID: "x", Addr: "unix:@x"}, b, 1),
 			func() error { _, err := r.NewShared(0); return err }(), func() error { _, err := r.NewShared(math.MaxUint64); return err }(),
-			func() error { _, _, err := r.Import(ctx, Meeting{}); return err }(),
+			func() error { _, _, err := r.Import(ctx, nil); return err }(),
 		} {
 			var wrong *ArgumentError
 			if !errors.As(err, &wrong) {
@@ -330,16 +333,20 @@ func TestImportFailures(t *testing.T) {
 		}
 	})
 	t.Run("nobody comes", func(t *testing.T) {
-		if err := s.Export(ctx, m, b, 2); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "0 of 2 importers came") {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if err := s.Export(ctx, m, b, 2); !errors.Is(err, rendezvous.ErrTimeout) || !strings.Contains(err.Error(), "0 of 2 importers came") {
 			t.Errorf("exporter: %v", err)
 		}
-		var late *MeetingTimeoutError
+		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		var late *rendezvous.TimeoutError
 		if _, _, err := r.Import(ctx, m); !errors.As(err, &late) {
 			t.Errorf("importer: %v", err)
 		}
 	})
 	t.Run("cancelled", func(t *testing.T) {
-		m := got(NewMeeting())(t)
+		m := rendezvous.NewJob("")
 		why := errors.New("enough")
 		for _, early := range []bool{true, false} {
 			ctx, cancel := context.WithCancelCause(ctx)
@@ -348,52 +355,41 @@ func TestImportFailures(t *testing.T) {
 			} else {
 				time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
 			}
-			if err := s.Export(ctx, m, b, 1); !errors.Is(err, why) || errors.Is(err, ErrTimeout) {
+			if err := s.Export(ctx, m, b, 1); !errors.Is(err, why) || errors.Is(err, rendezvous.ErrTimeout) {
 				t.Errorf("exporter: %v", err)
 			}
-			if _, _, err := r.Import(ctx, m); !errors.Is(err, why) || errors.Is(err, ErrTimeout) {
+			if _, _, err := r.Import(ctx, m); !errors.Is(err, why) || errors.Is(err, rendezvous.ErrTimeout) {
 				t.Errorf("importer: %v", err)
 			}
 			cancel(nil)
 		}
 	})
-	t.Run("stranger", func(t *testing.T) {
-		m := got(NewMeeting())(t)
-		m.Timeout = 500 * time.Millisecond
+	t.Run("another job", func(t *testing.T) {
+		m := rendezvous.NewJob("")
+		soon, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		defer cancel()
 		done := make(chan error)
-		go func() { done <- s.Export(ctx, m, b, 1) }()
-		other := m
-		other.Secret = strings.Repeat("x", 32)
-		if _, _, err := r.Import(ctx, other); !errors.Is(err, ErrStranger) {
+		go func() { done <- s.Export(soon, m, b, 1) }()
+		if _, _, err := r.Import(ctx, rendezvous.NewJob(m.Addr)); !errors.Is(err, rendezvous.ErrUnauthenticated) {
 			t.Errorf("importer: %v", err)
 		}
-		if err := <-done; !errors.Is(err, ErrTimeout) {
+		if err := <-done; !errors.Is(err, rendezvous.ErrTimeout) {
 			t.Errorf("exporter: %v", err)
 		}
 	})
 	t.Run("a process of a world", func(t *testing.T) {
-		m := got(NewMeeting())(t)
-		done := make(chan error)
-		go func() { done <- s.Export(ctx, m, b, 1) }()
-		conn := dial(t, m)
+		conn, done := importer(t, s, b, 1, errand{Import: "a world"}, 0)
 		defer conn.Close()
-		w, _, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, World: 2, Digest: "0123", Handle: []byte{}}, none, 1)
-		if err != nil || w.Kind != msgRefuse {
-			t.Errorf("answer %+v, %v", w, err)
-		}
 		var mismatch *MismatchError
 		if err := <-done; !errors.As(err, &mismatch) {
 			t.Errorf("exporter: %v", err)
 		}
 	})
 	t.Run("lost", func(t *testing.T) {
-		host := got(hostIdentity())(t)
-		m := got(NewMeeting())(t)
-		done := make(chan error)
-		go func() { done <- s.Export(ctx, m, b, 1) }()
-		conn := dial(t, m)
-		_, fds, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, Host: host, Digest: importing, Handle: []byte{}}, none, 1)
-		closeAll(fds)
+		conn, done := importer(t, s, b, 1, errand{importTensor, got(rendezvous.Machine())(t)}, 0)
+		var o offer
+		fds, err := conn.Receive(ctx, maxTalk, &o)
+		rendezvous.CloseFiles(fds...)
 		if err != nil || len(fds) != 1 {
 			t.Errorf("%d descriptors, %v", len(fds), err)
 		}
@@ -413,6 +409,30 @@ func TestImportFailures(t *testing.T) {
 	})
 }
 
+// importer exports to so many importers, of which one has come on its errand, and has not
+// heard the answer.
+func importer(t *testing.T, s *Shared, b Buffer, n int, e errand, timeout time.Duration) (*rendezvous.Conn, chan error) {
+	t.Helper()
+	return importerOf(t, rendezvous.NewJob(""), s, b, n, e, timeout)
+}
+
+func importerOf(t *testing.T, m *rendezvous.Job, s *Shared, b Buffer, n int, e errand, timeout time.Duration) (*rendezvous.Conn, chan error) {
+	t.Helper()
+	ctx := t.Context()
+	if timeout > 0 {
+		c, cancel := context.WithTimeout(ctx, timeout)
+		t.Cleanup(cancel)
+		ctx = c
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Export(ctx, m, b, n) }()
+	conn := got(rendezvous.Dial(t.Context(), m))(t)
+	if err := conn.Send(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	return conn, done
+}
+
 // TestImporterThatFails exports to a process that proves who it is and then says nothing,
 // or nonsense: the exporter says how long it waited, or what it heard, and not that the
 // process has ended.
@@ -425,28 +445,22 @@ func TestImporterThatFails(t *testing.T) {
 	s := got(r.NewShared(64))(t)
 	defer s.Close()
 	b := got(s.Buffer(0, U8, 64))(t)
-	for name, says := range map[string][]byte{"nothing": nil, "nonsense": {3, 0, 0, 0, 'x', 'y', 'z'}} {
+	for name, says := range map[string]any{"nothing": nil, "nonsense": "xyz"} {
 		t.Run(name, func(t *testing.T) {
-			m := newMeeting(t, timeout)
-			done := make(chan error, 1)
-			go func() { done <- s.Export(t.Context(), m, b, 1) }()
-			conn := dial(t, m)
+			conn, done := importer(t, s, b, 1, errand{importTensor, got(rendezvous.Machine())(t)}, timeout)
 			defer conn.Close()
-			_, fds, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, Host: got(hostIdentity())(t), Digest: importing, Handle: []byte{}}, none, 1)
-			closeAll(fds)
-			if err != nil {
-				t.Fatal(err)
+			if says != nil {
+				if err := conn.Send(t.Context(), says); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if _, err := conn.Write(says); err != nil {
-				t.Fatal(err)
-			}
-			err = <-done
-			var late *MeetingTimeoutError
+			err := <-done
+			var late *rendezvous.TimeoutError
 			var lost *PeerLostError
-			if says == nil && (!errors.As(err, &late) || late.Waited < timeout/3) {
+			if says == nil && (!errors.As(err, &late) || late.Elapsed < timeout/3) {
 				t.Errorf("got %v", err)
 			}
-			if says != nil && (err == nil || errors.As(err, &lost) || !strings.Contains(err.Error(), "invalid character 'x'")) {
+			if says != nil && (err == nil || errors.As(err, &lost) || !strings.Contains(err.Error(), "cannot unmarshal")) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -458,27 +472,17 @@ func TestSlowImporter(t *testing.T) {
 	if *onGPU || process != nil {
 		t.Skip("both sides are in one process")
 	}
-	drv := newDriverOf(t, 1)
-	r := lone(t, drv, 0)
+	r := lone(t, newDriverOf(t, 1), 0)
 	s := got(r.NewShared(64))(t)
 	defer s.Close()
-	m := newMeeting(t, 5*time.Second)
-	done := make(chan error, 1)
-	go func() { done <- s.Export(t.Context(), m, got(s.Buffer(0, U8, 64))(t), 2) }()
-	conn := dial(t, m)
+	m := rendezvous.NewJob("")
+	conn, done := importerOf(t, m, s, got(s.Buffer(0, U8, 64))(t), 2, errand{importTensor, got(rendezvous.Machine())(t)}, 0)
 	defer conn.Close()
-	_, fds, err := m.introduce(conn, hello{Version: protocolVersion, Rank: 1, Host: got(hostIdentity())(t), Digest: importing, Handle: []byte{}}, none, 1)
-	closeAll(fds)
+	other, _, err := r.Import(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	other, _, err := r.Import(ctx, m)
-	if err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(send(conn, message{Kind: msgArrive}), <-done, other.Close()); err != nil {
+	if err := errors.Join(conn.Send(t.Context(), imported{Used: true}), <-done, other.Close()); err != nil {
 		t.Error(err)
 	}
 }

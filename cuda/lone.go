@@ -3,14 +3,13 @@ package cuda
 import "fmt"
 
 // openOne opens a world of which this process has one rank, and closes it if it fails.
-func openOne(drv Driver, w *World, rank, dev int, o *WorldOptions) (*World, error) {
-	if err := checkWorld(drv, w.n, o, w.lone); err != nil {
+func openOne(w *World, rank, dev int, o *WorldOptions) (*World, error) {
+	if err := checkWorld(w.drv, w.n, o, w.lone); err != nil {
 		return nil, err
 	}
 	if rank < 0 || rank >= w.n {
 		return nil, bad("rank", "it must be in [0, %d), got %d", w.n, rank)
 	}
-	w.drv = drv
 	if err := w.open([]int{rank}, []int{dev}, o); err != nil {
 		w.Close() // the first error matters
 		return nil, err
@@ -24,7 +23,9 @@ func openOne(drv Driver, w *World, rank, dev int, o *WorldOptions) (*World, erro
 // ranks tell each other goes another way. n may be
 // far beyond what a host has.
 func NewLoneWorld(drv Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
-	w, err := openOne(drv, &World{n: n, lone: true}, rank, dev, &o)
+	w := newWorld(drv, n)
+	w.lone = true
+	w, err = openOne(w, rank, dev, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -34,11 +35,10 @@ func NewLoneWorld(drv Driver, rank, n, dev int, o WorldOptions) (_ *World, err e
 		}
 	}()
 	r := w.local[rank]
-	at, err := drv.MemAlloc(r.Ctx, w.stride)
+	at, err := r.own(w.life).alloc(w.stride)
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: memory of %d bytes: %w", rank, w.stride, err)
 	}
-	r.spare = append(r.spare, at)
 	w.base = at - Ptr(uint64(rank)*w.stride)
 	return w, nil
 }

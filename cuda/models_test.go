@@ -36,7 +36,7 @@ var bothModels = []string{
 // processT is what a process of one rank knows of itself.
 type processT struct {
 	rank, n int
-	meeting Meeting
+	meeting testJob
 	worlds  int // that tests have opened
 }
 
@@ -95,7 +95,7 @@ func (p *processT) worldOn(t testing.TB, drv Driver, n int, o WorldOptions) *Wor
 	t.Helper()
 	m := p.meeting.Part(strconv.Itoa(p.worlds))
 	m.Timeout = time.Minute
-	w, err := NewProcessWorld(t.Context(), drv, m, p.rank, n, p.rank, o)
+	w, err := processWorld(t.Context(), drv, m, p.rank, n, p.rank, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,18 +102,24 @@ type multicast struct {
 	base    Ptr // an address that means offset 0 of the memory of all ranks, 0 before
 	mapped  bool
 	refused *MulticastError
+	handed  memHandle // the object as another process gave it
+	failed  error     // the processes could not exchange it
 }
 
 // openMulticast goes through the steps. Whatever the driver refuses is no error: the group
 // then has no multicast. An error means that the processes did not meet.
 func (g *Group) openMulticast(ctx context.Context) error {
-	mc := &multicast{g: g}
+	mc := &multicast{g: g, handed: noHandle}
 	for _, m := range g.members {
 		mc.ranks = append(mc.ranks, m.Rank)
 	}
-	for _, step := range []func(){mc.support, mc.create, mc.join, mc.bind, mc.mapAll} {
+	for _, step := range []func(){mc.support, func() { mc.create(ctx) }, mc.join, mc.bind, mc.mapAll} {
 		step()
-		if err := mc.agree(ctx); err != nil {
+		err := mc.failed
+		if err == nil {
+			err = mc.agree(ctx)
+		}
+		if err != nil {
 			return errors.Join(err, mc.close())
 		}
 		if mc.refused != nil {
@@ -187,27 +193,34 @@ func (mc *multicast) support() {
 	}
 }
 
-func (mc *multicast) create() {
+func (mc *multicast) create(ctx context.Context) {
 	w := mc.g.world
-	r := w.local[mc.g.ranks[0]]
-	if r == nil {
-		return
+	r, own := w.local[mc.g.ranks[0]], noHandle
+	if r != nil {
+		mc.try(r, "creation", func() (err error) {
+			mc.object, err = mc.drv.MulticastCreate(r.Ctx, len(mc.g.ranks), w.stride, r.how)
+			return err
+		})
 	}
-	mc.try(r, "creation", func() (err error) {
-		mc.object, err = mc.drv.MulticastCreate(r.Ctx, len(mc.g.ranks), w.stride, r.how)
-		return err
-	})
 	if w.control == nil {
 		return
 	}
-	mc.try(r, "export", func() error {
-		g, err := exportMem(w.drv, r.Ctx, mc.object, r.how)
-		if err == nil {
-			err = w.control.hand(g)
-			g.close()
+	if r != nil {
+		mc.try(r, "export", func() (err error) {
+			own, err = exportMem(w.drv, r.Ctx, mc.object, r.how)
+			return err
+		})
+	}
+	all, err := w.control.exchange(ctx, own, w.Local()[0].how) // where creation failed as well: the others wait
+	own.close()
+	mc.failed = err
+	for i, h := range all {
+		if i == mc.g.ranks[0] && r == nil && err == nil {
+			mc.handed = h
+		} else {
+			h.close()
 		}
-		return err
-	})
+	}
 }
 
 func (mc *multicast) join() {
@@ -215,15 +228,13 @@ func (mc *multicast) join() {
 	for _, r := range mc.ranks {
 		if mc.object == 0 {
 			mc.try(r, "import", func() (err error) {
-				given := w.control.takeHanded() // the last that came, before all had met
-				defer given.close()
-				mc.object, err = given.importMem(w.drv, r.Ctx)
+				mc.object, err = mc.handed.importMem(w.drv, r.Ctx)
 				return err
 			})
 		}
 		mc.try(r, "adding the device", func() error { return mc.drv.MulticastAdd(r.Ctx, mc.object, r.Dev) })
 	}
-	mc.dropHanded() // where no rank of the group is
+	mc.dropHanded()
 }
 
 func (mc *multicast) bind() {
@@ -289,9 +300,8 @@ func (mc *multicast) close() error {
 	return errors.Join(errs...)
 }
 
-// dropHanded closes what another process handed over and nobody here has taken.
+// dropHanded closes the object's handle.
 func (mc *multicast) dropHanded() {
-	if c := mc.g.world.control; c != nil {
-		c.takeHanded().close()
-	}
+	mc.handed.close()
+	mc.handed = noHandle
 }

@@ -3,6 +3,8 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -103,7 +105,7 @@ func (w *streamWatch) destroying(s Stream) error {
 // begin locks t and makes s wait for the call before. On an error t is not locked.
 func (t *turns) begin(s Stream) error {
 	t.mu.Lock()
-	if err := t.m.Err(); err != nil {
+	if err := t.m.works(); err != nil {
 		t.mu.Unlock()
 		return err
 	}
@@ -205,7 +207,7 @@ func (t *turns) follow(s Stream) error {
 func (t *turns) record(at *mark) (err error) {
 	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
 	if at.ev == 0 {
-		if at.ev, err = d.EventCreate(c, false); err != nil {
+		if at.ev, err = t.m.Rank.own(t.m.Group.life).event(); err != nil {
 			return err
 		}
 	}
@@ -245,21 +247,24 @@ func (t *turns) reset() {
 	t.eager, t.held = mark{ev: t.eager.ev}, mark{ev: t.held.ev}
 }
 
-// close frees the events.
-func (t *turns) close() error {
-	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
-	d.shared().streams.drop(t)
+// idle reports whether the last call outside of captures has ended. What is captured runs
+// later, if ever.
+func (t *turns) idle() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var errs []error
-	for _, at := range []*mark{&t.eager, &t.held} {
-		if at.ev != 0 {
-			errs = append(errs, d.EventDestroy(c, at.ev))
-		}
-		*at = mark{}
+	d, c, e := t.m.Rank.World.drv, t.m.Rank.Ctx, &t.eager
+	if !e.any {
+		return true, nil
 	}
-	t.seen = false
-	return errors.Join(errs...)
+	if !e.recorded {
+		if in, err := d.StreamCapture(c, e.stream); in != 0 || err != nil {
+			return in != 0, err
+		}
+		if err := t.record(e); err != nil {
+			return false, err
+		}
+	}
+	return d.EventQuery(c, e.ev)
 }
 
 // created is nil for a stream that is not the default one.
@@ -301,7 +306,7 @@ func (m *Member) turnsOf(d direction) *turns {
 	defer m.orderMu.Unlock()
 	t := m.channels[d]
 	if t == nil {
-		t = &turns{m: m, many: m.Group.many}
+		t = m.newTurns()
 		if m.channels == nil {
 			m.channels = map[direction]*turns{}
 		}
@@ -310,17 +315,16 @@ func (m *Member) turnsOf(d direction) *turns {
 	return t
 }
 
-// eachTurns calls f for all orders of the member.
-func (m *Member) eachTurns(f func(*turns) error) error {
+// allTurns lists all orders of the member.
+func (m *Member) allTurns() []*turns {
 	m.orderMu.Lock()
-	all := []*turns{&m.order}
-	for _, t := range m.channels {
-		all = append(all, t)
-	}
-	m.orderMu.Unlock()
-	var errs []error
-	for _, t := range all {
-		errs = append(errs, f(t))
-	}
-	return errors.Join(errs...)
+	defer m.orderMu.Unlock()
+	return append(slices.Collect(maps.Values(m.channels)), m.order)
+}
+
+// newTurns makes an order of the member's.
+func (m *Member) newTurns() *turns {
+	t := &turns{m: m, many: m.Group.many}
+	m.Group.life.Defer("order of calls", func() error { m.Rank.World.drv.shared().streams.drop(t); return nil })
+	return t
 }

@@ -69,6 +69,10 @@ func (m *Member) Put(s Stream, rank int, from, to Buffer) error {
 }
 
 func (m *Member) transfer(s Stream, from, to Buffer) error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.done()
 	if err := created(s); err != nil {
 		return err
 	}
@@ -94,6 +98,10 @@ func (m *Member) transfer(s Stream, from, to Buffer) error {
 // WriteValue writes v into a word of a group rank's pad, this rank's or a peer's, when s
 // has got here. What s did before is visible to the whole system first.
 func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.done()
 	at, err := m.words(s, rank, word, 1)
 	if err != nil {
 		return err
@@ -114,12 +122,16 @@ func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
 // begin meanwhile in the driver's global mode are ended by the watch's questions; those of
 // this package are in the relaxed one, which allows them.
 func (m *Member) WaitValue(s Stream, from, word int, v uint32) error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.done()
 	if err := m.inGroup(from); err != nil {
 		return err
 	}
 	at, err := m.words(s, m.Index, word, 1)
 	if err == nil {
-		err = m.Err()
+		err = m.works()
 	}
 	if err != nil {
 		return err
@@ -133,6 +145,10 @@ func (m *Member) Memset32(s Stream, rank, word, count int, v uint32) error {
 	if count <= 0 {
 		return bad("count", "%d words: at least one is needed", count)
 	}
+	if err := m.begin(); err != nil {
+		return err
+	}
+	defer m.done()
 	at, err := m.words(s, rank, word, count)
 	if err != nil {
 		return err

@@ -30,7 +30,6 @@ type padWait struct {
 
 // padWatch is a member's list.
 type padWatch struct {
-	calls   sync.RWMutex // held by who adds to the list, and by Close
 	mu      sync.Mutex
 	list    []*padWait
 	running bool
@@ -38,13 +37,6 @@ type padWatch struct {
 	rescue  Stream    // never waits
 	heeded  time.Time // when the device's abort word was read last
 	held    []Stream  // look's, to use again
-}
-
-func (m *Member) openPad() error {
-	m.pad.idle.L = &m.pad.mu
-	var err error
-	m.pad.rescue, err = m.Rank.World.drv.StreamCreate(m.Rank.Ctx)
-	return err
 }
 
 // quietPad waits until streams have passed all watched waits, and for what was written to
@@ -59,31 +51,22 @@ func (m *Member) quietPad() error {
 	return m.Rank.World.drv.StreamSync(m.Rank.Ctx, k.rescue)
 }
 
-// closePad ends the watch. A stream that is still to come to a wait comes to it first.
-func (m *Member) closePad() error {
-	k := &m.pad
-	if k.rescue == 0 {
-		return nil
-	}
-	k.calls.Lock() // the last wait has been added
-	defer k.calls.Unlock()
-	k.mu.Lock()
-	if k.running {
+// padPassed reports whether streams have passed all watched waits.
+func (m *Member) padPassed() bool {
+	m.pad.mu.Lock()
+	defer m.pad.mu.Unlock()
+	return !m.pad.running
+}
+
+// stopPad breaks the group if there is a wait that streams have not passed.
+func (m *Member) stopPad() {
+	if !m.padPassed() {
 		m.abort(errors.New("the group was closed before a stream had passed a wait for a word of its pad"))
 	}
-	k.mu.Unlock()
-	err := errors.Join(m.quietPad(), m.Rank.World.drv.StreamDestroy(m.Rank.Ctx, k.rescue))
-	k.rescue = 0
-	return err
 }
 
 // watched enqueues a wait and has it watched.
 func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
-	m.pad.calls.RLock()
-	defer m.pad.calls.RUnlock()
-	if err := m.usable(); err != nil {
-		return err
-	}
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	if in, err := d.StreamCapture(c, s); err != nil {
 		return err
@@ -111,7 +94,7 @@ func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
 	}
 	if err := d.EventRecord(c, w.gone.e.ev, s); err != nil {
 		// It is in the stream, and cannot be watched.
-		m.Abort(err)
+		m.breakAll(err)
 		return errors.Join(forget(err), d.StreamWrite32(c, m.pad.rescue, at, v))
 	}
 	k := &m.pad
@@ -163,14 +146,14 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 			left = append(left, w)
 			continue
 		}
-		if gone, err := w.gone.Done(); gone || err != nil && !captureForbids(err) {
+		if gone, err := w.gone.done(); gone || err != nil && !captureForbids(err) {
 			w.come.free() // an error is the device's, which all other calls report
 			w.gone.free()
 			continue
 		}
 		left, k.held = append(left, w), append(k.held, w.s)
 		if w.since.IsZero() {
-			if come, _ := w.come.Done(); come {
+			if come, _ := w.come.done(); come {
 				w.since = time.Now()
 			}
 			continue
@@ -178,7 +161,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 		if waited := time.Since(w.since); !broken && m.timeout != 0 && waited > time.Duration(m.timeout) {
 			e := m.late(w.from, w.num, waited)
 			e.Channel = w.word
-			m.Abort(e)
+			m.breakAll(e)
 			broken = true
 		}
 		if broken && m.heard() {
@@ -193,14 +176,14 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 func (m *Member) heed() bool {
 	const often = 5 * time.Millisecond
 	k := &m.pad
-	if m.Err() == nil && time.Since(k.heeded) > often {
+	if m.failure() == nil && time.Since(k.heeded) > often {
 		var b [4]byte
 		if err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, k.rescue, b[:], m.ctl+kernels.CtlAbort); err == nil && b[0] != 0 {
 			m.fail(fmt.Errorf("%w by a peer", ErrAborted))
 		}
 		k.heeded = time.Now()
 	}
-	return m.Err() != nil
+	return m.failure() != nil
 }
 
 // captureForbids says that the driver gave no answer because some thread is capturing in

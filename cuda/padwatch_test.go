@@ -143,7 +143,6 @@ func TestWaitValueAborted(t *testing.T) {
 			g := r.shortGroup(20 * time.Second)
 			m, s := g.Members()[0], r.streams[0]
 			r.must(m.WaitValue(s, 1, 4, 1), m.WaitValue(s, 1, 5, 1))
-			time.Sleep(10 * time.Millisecond)
 			if ok, err := r.drv.StreamQuery(m.Rank.Ctx, s); ok || err != nil {
 				t.Fatal("it does not wait", err)
 			}
@@ -236,8 +235,10 @@ func TestWaitValueMany(t *testing.T) {
 	m.pad.mu.Lock()
 	first, last := m.pad.list[0].gone.e.ev, m.pad.list[many-1].gone.e.ev
 	m.pad.mu.Unlock()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for {
-		time.Sleep(time.Millisecond)
+		<-tick.C
 		d.mu.Lock()
 		f, l := d.asked[first], d.asked[last]
 		d.mu.Unlock()

@@ -56,17 +56,15 @@ type Prepared struct {
 // same on every rank. Several threads may prepare calls; enqueueing what one of them
 // prepared is another's right, too.
 func (m *Member) Prepare(op Op) (*Prepared, error) {
-	if err := m.usable(); err != nil {
+	if err := m.begin(); err != nil {
 		return nil, err
 	}
+	defer m.done()
 	if err := m.checkOp(&op); err != nil {
 		return nil, err
 	}
 	m.planMu.Lock()
 	defer m.planMu.Unlock()
-	if err := m.usable(); err != nil { // since it was locked
-		return nil, err
-	}
 	return m.prepare(op)
 }
 
@@ -170,9 +168,10 @@ type Piece struct {
 // chunks, unless that is too small for them (GroupOptions.Flagged of 4 KiB for each rank
 // is enough).
 func (m *Member) PrepareUneven(send, recv []Piece) (*Prepared, error) {
-	if err := m.usable(); err != nil {
+	if err := m.begin(); err != nil {
 		return nil, err
 	}
+	defer m.done()
 	return m.uneven(kindOf(kernels.AllToAllUneven), send, recv)
 }
 
@@ -251,7 +250,11 @@ func (p *Prepared) Enqueue(s Stream) error {
 	if s == 0 {
 		return p.m.inTurn(s, nil)
 	}
-	t, d := &p.m.order, p.m.Rank.World.drv
+	if err := p.m.begin(); err != nil {
+		return err
+	}
+	defer p.m.done()
+	t, d := p.m.order, p.m.Rank.World.drv
 	if err := t.begin(s); err != nil {
 		return err
 	}

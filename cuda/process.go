@@ -1,130 +1,157 @@
-//go:build linux
-
 package cuda
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
+
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// NewProcessWorld builds a world of n ranks of which this process drives one,
-// rank, on device dev. All processes run on one host and call it with the same
-// meeting, n and options. It returns when every process has mapped all memory, when ctx
-// ends, or after the meeting's timeout, with a *MeetingTimeoutError.
+// NewProcessWorld builds a world of the ranks of g, of which this process drives one, on
+// device dev. All processes run on one host and call it with the same options. The world
+// takes g over and leaves it when it is closed, or here if this fails. It returns when
+// every process has mapped all memory, or with the errors of rendezvous: a *MismatchError
+// if options differ, a *CanceledError with the rank that failed, a *PeerLostError, or a
+// *rendezvous.TimeoutError.
 //
 // Start the processes by exec, before any of them opens the driver: a process that
 // forked with an open driver cannot use it.
-func NewProcessWorld(ctx context.Context, drv Driver, m Meeting, rank, n, dev int, o WorldOptions) (_ *World, err error) {
-	if err := errors.Join(given(ctx), m.check()); err != nil {
+func NewProcessWorld(ctx context.Context, drv Driver, g *rendezvous.Group, dev int, o WorldOptions) (_ *World, err error) {
+	if err := given(ctx); err != nil {
 		return nil, err
 	}
-	w, err := openOne(drv, &World{n: n}, rank, dev, &o)
+	if g == nil {
+		return nil, bad("group", "it is nil")
+	}
+	c := &control{g: g, stop: func() {}}
+	rank := g.Rank()
+	w, err := openOne(newWorld(drv, len(g.Ranks())), rank, dev, &o)
+	defer func() {
+		if err != nil {
+			g.Cancel(err) // the others may wait for this process
+			if w != nil {
+				w.Close() // the first error matters
+			}
+			c.Close()
+		}
+	}()
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			w.Close() // the first error matters
-		}
-	}()
 	r := w.local[rank]
 	if r.alone != nil {
 		return nil, fmt.Errorf("rank %d: %w", rank, r.alone)
 	}
-	own, err := drv.MemCreate(r.Ctx, dev, w.stride, r.how)
-	if err != nil {
-		return nil, fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", rank, w.stride, err)
-	}
-	w.mems[rank] = own
-	host, err := hostIdentity()
-	if err != nil {
+	if err := r.create(); err != nil {
 		return nil, err
 	}
-	h := hello{Version: protocolVersion, Rank: rank, World: n, Host: host, UUID: fmt.Sprintf("%x", r.Info.UUID),
-		Stride: w.stride, Digest: o.digest(), Share: o.ShareDevice, Sharing: r.how.String(), Multicast: o.Multicast}
-	gift, err := exportMem(drv, r.Ctx, own, r.how)
+	if err := w.agree(ctx, g, r, &o); err != nil {
+		return nil, err
+	}
+	own, err := exportMem(drv, r.Ctx, w.mems[rank], r.how)
 	if err != nil {
 		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)
 	}
-	c, all, err := m.meet(ctx, h, gift)
-	gift.close()
+	all, err := c.exchange(ctx, own, r.how)
+	own.close()
 	if err != nil {
 		return nil, err
 	}
-	w.control = c
-	c.serve(w.lost, w.aborted)
-	defer closeGifts(all)
+	defer closeHandles(all)
 	if err := w.importAll(all, rank); err != nil {
-		c.skip(err)
 		return nil, err
 	}
-	if _, err := c.meet(ctx, ""); err != nil {
+	w.control = c
+	if err := w.life.Defer("membership", c.Close); err != nil {
+		return nil, err
+	}
+	c.watch(w)
+	if err := g.Barrier(ctx, "opening the world"); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
+// agree compares what must be the same in all processes, and that each has a device of its
+// own.
+func (w *World) agree(ctx context.Context, g *rendezvous.Group, r *Rank, o *WorldOptions) error {
+	host, err := rendezvous.Machine()
+	if err != nil {
+		return err
+	}
+	parts, err := g.Exchange(ctx, rendezvous.Call{Op: "opening the world", Data: r.Info.UUID[:], Facts: []rendezvous.Fact{
+		{What: "machines", Value: host}, {What: "ways of sharing memory", Value: r.how.String()}, {What: "uses of multicast", Value: fmt.Sprint(o.Multicast)},
+		{What: "bytes of symmetric memory", Value: fmt.Sprint(w.stride)}, {What: "digests of kernels", Value: o.digest()}}})
+	if err != nil {
+		return err
+	}
+	seen := map[string]int{}
+	for i, p := range parts {
+		if other, ok := seen[string(p.Data)]; ok && !o.ShareDevice {
+			return fmt.Errorf("%w: ranks %d and %d", ErrSharedDevice, other, i)
+		}
+		seen[string(p.Data)] = i
+	}
+	return nil
+}
+
 // importAll maps what the other ranks have given.
-func (w *World) importAll(all []gift, rank int) (err error) {
-	for i, g := range all {
+func (w *World) importAll(all []memHandle, rank int) (err error) {
+	for i, h := range all {
 		if i == rank {
 			continue
 		}
-		if w.mems[i], err = g.importMem(w.drv, w.local[rank].Ctx); err != nil {
+		r := w.local[rank]
+		if w.mems[i], err = r.own(w.life).imported(h.importMem(w.drv, r.Ctx)); err != nil {
 			return fmt.Errorf("importing the memory of rank %d: %w", i, err)
 		}
 	}
 	return w.mapAll()
 }
 
-// hostIdentity names this boot of this host: equal in all processes that can share
-// memory and sockets.
-func hostIdentity() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", err
-	}
-	ns, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		return "", err
-	}
-	return string(b[:36]) + " " + ns, nil
-}
-
-// mostText keeps the texts of 64 ranks within one message.
-const mostText = 8 << 10
-
 // Compare is Meet, at which every process says something: it returns what they said, by
-// rank, and must be called where the others call it. Texts are short, such as digests: 8 KiB at
-// most.
+// rank, and must be called where the others call it. Texts are short, such as digests:
+// rendezvous.MaxData at most.
 func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
-	if err := errors.Join(w.usable(), given(ctx)); err != nil {
+	if w == nil {
+		return nil, w.usable()
+	}
+	if err := given(ctx); err != nil {
 		return nil, err
 	}
-	if len(text) > mostText {
-		return nil, bad("text", "%d bytes: %d at most", len(text), mostText)
+	if err := w.life.Begin(); err != nil {
+		return nil, err
+	}
+	defer w.life.Done()
+	ctx, free := w.life.Bound(ctx)
+	defer free()
+	if len(text) > rendezvous.MaxData {
+		return nil, bad("text", "%d bytes: %d at most", len(text), rendezvous.MaxData)
 	}
 	if w.control == nil {
 		return []string{text}, context.Cause(ctx)
 	}
-	texts, err := w.control.meet(ctx, text)
-	if err == nil && texts == nil {
-		texts = make([]string, w.n)
+	parts, err := w.control.g.Exchange(ctx, rendezvous.Call{Op: "barrier of the world", Data: []byte(text)})
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = string(p.Data)
 	}
 	return texts, err
 }
 
 // Meet waits until every process of the world has called it as often as this one. In a
 // world of one process it returns at once. It fails with a *PeerLostError when a process
-// has ended, with the cause when ctx ends, and with a *MeetingTimeoutError after the
-// meeting's timeout. Who gives a meeting up ends it for all: the others get a
-// *MeetingError, and all of them, with this one, go on to the next.
+// has ended or left, and with a *rendezvous.TimeoutError when time is up. When ctx ends the
+// barrier is canceled for all: the others get a *CanceledError, and all of them, with this
+// one, go on to the next.
 func (w *World) Meet(ctx context.Context) error {
-	if err := errors.Join(w.usable(), given(ctx)); err != nil {
-		return err
-	}
-	_, err := w.control.meet(ctx, "")
+	_, err := w.Compare(ctx, "")
 	return err
 }
+
+// Errors of the processes of a world with each other.
+type (
+	PeerLostError = rendezvous.PeerLostError
+	MismatchError = rendezvous.MismatchError
+	CanceledError = rendezvous.CanceledError
+)

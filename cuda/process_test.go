@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // The tests of several processes run this test binary again, once for each rank,
@@ -158,15 +159,14 @@ func countFDs() int {
 	return len(e)
 }
 
-// meetingOf is the meeting whose token is in the environment; the zero one, which nobody
+// meetingOf is the job whose token is in the environment; the zero one, which nobody
 // can join, if there is none.
-func meetingOf(env string) Meeting {
-	m, err := ParseMeeting(os.Getenv(env))
+func meetingOf(env string) testJob {
+	j, err := rendezvous.ParseJob(os.Getenv(env))
 	if err != nil {
-		return Meeting{}
+		return testJob{}
 	}
-	m.Timeout = 20 * time.Second
-	return m
+	return testJob{j, 20 * time.Second}
 }
 
 func (c *childT) run(scenario string) error {
@@ -176,7 +176,7 @@ func (c *childT) run(scenario string) error {
 	case "orphan":
 		return c.orphan()
 	}
-	w, err := NewProcessWorld(context.Background(), c.drv, meetingOf(envMeeting), c.rank, c.n, c.dev, c.o)
+	w, err := processWorld(context.Background(), c.drv, meetingOf(envMeeting), c.rank, c.n, c.dev, c.o)
 	if err != nil {
 		return err
 	}
@@ -315,14 +315,7 @@ func start(t *testing.T, scenario string, rank, n int, env []string, done chan<-
 // spawn runs a scenario with n processes and gives what each printed.
 func spawn(t *testing.T, scenario string, n int, args ...string) []outcome {
 	t.Helper()
-	first, err := NewMeeting()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := NewMeeting()
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, second := newJob(0), newJob(0)
 	done := make(chan outcome)
 	for i := 0; i < n; i++ {
 		start(t, scenario, i, n, []string{envMeeting + "=" + first.Token(), envSecond + "=" + second.Token()}, done, args...)
@@ -374,7 +367,7 @@ func TestMismatch(t *testing.T) {
 	out := spawn(t, "stride", processRanks(t, 3))
 	for i, o := range out {
 		l, ok := line(o, "FAIL")
-		if !ok || !strings.Contains(l, "rank 1 does not belong to this world: its symmetric memory in bytes is 33554432, rank 0 has 16777216") {
+		if !ok || !strings.Contains(l, "bytes of symmetric memory differ: ") || !strings.Contains(l, "33554432 on rank 1") {
 			t.Errorf("rank %d: %v %q", i, o.err, o.lines)
 		}
 	}

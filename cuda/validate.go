@@ -52,10 +52,8 @@ func (w *World) usable() error {
 	switch {
 	case w == nil:
 		return bad("world", "it is nil")
-	case w.closed.Load():
-		return fmt.Errorf("world: %w", ErrClosed)
 	}
-	return nil
+	return w.life.Err()
 }
 
 // usable is nil for a rank of a world that is open.
@@ -71,11 +69,29 @@ func (g *Group) usable() error {
 	switch {
 	case g == nil:
 		return bad("group", "it is nil")
-	case g.closed.Load():
-		return fmt.Errorf("group: %w", ErrClosed)
 	}
-	return nil
+	return g.life.Err()
 }
+
+// begin starts a call of a group that is open; done ends it.
+func (g *Group) begin() error {
+	if g == nil {
+		return g.usable()
+	}
+	return g.life.Begin()
+}
+
+func (g *Group) done() { g.life.Done() }
+
+// begin starts a call of a member whose group is open; done ends it.
+func (m *Member) begin() error {
+	if m == nil {
+		return m.usable()
+	}
+	return m.Group.life.Begin()
+}
+
+func (m *Member) done() { m.Group.life.Done() }
 
 // usable is nil for a member of a group that is open.
 func (m *Member) usable() error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // TestBadArguments passes what cannot be served to every entry point. Each must answer
@@ -100,12 +101,12 @@ func TestBadArguments(t *testing.T) {
 			_, err := NewLoneWorld(drv, 2, 1<<60, 0, WorldOptions{Bytes: 1, Images: set})
 			return err
 		}},
-		{"process rank 3", argument, func() error {
-			_, err := NewProcessWorld(t.Context(), drv, newMeeting(t, time.Second), 3, 2, 0, WorldOptions{Bytes: 1, Images: set})
+		{"no group", argument, func() error {
+			_, err := NewProcessWorld(t.Context(), drv, nil, 0, WorldOptions{Bytes: 1, Images: set})
 			return err
 		}},
 		{"no context", argument, func() error {
-			_, err := NewProcessWorld(none, drv, newMeeting(t, time.Second), 0, 2, 0, WorldOptions{Bytes: 1, Images: set})
+			_, err := NewProcessWorld(none, drv, nil, 0, WorldOptions{Bytes: 1, Images: set})
 			return err
 		}},
 		{"no context for a group", argument, func() error { _, err := w.NewGroup(none, []int{0, 1}, small); return err }},
@@ -114,7 +115,7 @@ func TestBadArguments(t *testing.T) {
 		{"no context for Check", argument, func() error { return m.Check(none, s) }},
 		{"no context for Rejoin", argument, func() error { return g.Rejoin(none) }},
 		{"no context for Close", argument, func() error { return w.CloseContext(none) }},
-		{"a long text", argument, func() error { _, err := w.Compare(t.Context(), strings.Repeat("x", 1<<20)); return err }},
+		{"a long text", argument, func() error { _, err := w.Compare(t.Context(), strings.Repeat("x", rendezvous.MaxData+1)); return err }},
 
 		{"no world: group", argument, func() error { _, err := noWorld.NewGroup(t.Context(), []int{0, 1}, small); return err }},
 		{"no world: Alloc", argument, func() error { _, err := noWorld.Alloc(1, 1); return err }},
@@ -151,8 +152,8 @@ func TestBadArguments(t *testing.T) {
 			}
 		})},
 		{"no rank: NewShared", argument, func() error { _, err := noRank.NewShared(1); return err }},
-		{"no rank: Import", argument, func() error { _, _, err := noRank.Import(t.Context(), newMeeting(t, time.Second)); return err }},
-		{"no shared memory: Export", argument, func() error { return noShared.Export(t.Context(), newMeeting(t, time.Second), Buffer{}, 1) }},
+		{"no rank: Import", argument, func() error { _, _, err := noRank.Import(t.Context(), rendezvous.NewJob("")); return err }},
+		{"no shared memory: Export", argument, func() error { return noShared.Export(t.Context(), rendezvous.NewJob(""), Buffer{}, 1) }},
 		{"no shared memory: Buffer", argument, func() error { _, err := noShared.Buffer(0, F32, 1); return err }},
 		{"no shared memory: Close", nil, func() error { noShared.Bytes(); return noShared.Close() }},
 		{"no work: Wait", argument, func() error { return Work{}.Wait(none) }},

@@ -24,21 +24,12 @@ func (c *Commands) AppendOn(s Stream, o *Commands) {
 // what no kernel can for collectives without kernels: past the group's timeout it gives
 // the group up, and while the group is broken it ends their waits.
 func (m *Member) Tend(waited time.Duration) error {
-	if err := m.usable(); err != nil {
+	if err := m.begin(); err != nil {
 		return err
 	}
-	err := m.Err()
-	if !m.isQuiet() {
-		return err
-	}
-	if err == nil && m.timeout != 0 && waited > time.Duration(m.timeout) {
-		m.Abort(m.late(m.missing(), m.last.Load(), waited))
-		err = m.Err()
-	}
-	if err != nil {
-		return errors.Join(err, m.endWaits())
-	}
-	return nil
+	defer m.done()
+	err := m.nurse(waited)
+	return errors.Join(m.works(), err)
 }
 
 // GivenUp says whether results of this member may be undefined because the group was
@@ -48,8 +39,9 @@ func (m *Member) Tend(waited time.Duration) error {
 // It reads host memory only, and what it says holds for all work that has ended: a
 // caller asks after it has seen an event behind it. The peer's reason may reach Err later.
 func (m *Member) GivenUp() bool {
-	if m.usable() != nil {
+	if m.begin() != nil {
 		return false
 	}
-	return load32(m.host+kernels.CtlLeft) != 0 || m.isQuiet() && m.Err() != nil
+	defer m.done()
+	return load32(m.host+kernels.CtlLeft) != 0 || m.isQuiet() && m.failure() != nil
 }

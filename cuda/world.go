@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -28,17 +27,15 @@ type World struct {
 	base    Ptr
 	stride  uint64
 	size    uint64
-	mems    []Mem // imported or created, mapped at their rank's place
-	mapped  []bool
+	mems    []Mem   // imported or created, mapped at their rank's place
 	local   []*Rank // by rank, nil for those of other processes
 	heap    heap
 	shared  bool // several ranks on one device
 	lone    bool // no peer's memory is mapped, see NewLoneWorld
 	mcast   bool // WorldOptions.Multicast
 	control *control
-	closing sync.Mutex // held while the world is taken down
-	gone    bool       // it has been
-	closed  atomic.Bool
+	life    *lifecycle.Scope
+	busy    []func() (bool, error) // local devices that are not known to be idle; of who ends the world
 	mu      sync.Mutex
 	made    int            // groups so far
 	groups  map[int]*Group // by number, while they are open
@@ -55,11 +52,7 @@ type Rank struct {
 	setup Stream // for fills and copies outside the hot path
 	mods  map[string]Module
 	funcs atomic.Pointer[map[kernelName]Func]
-	mu    sync.Mutex // of who adds to funcs or shares
-	spare []Ptr      // plain allocations to free on Close
-
-	shares []io.Closer // shared memory that is open, see NewShared
-	pages  []hostPage  // of groups that are closed
+	mu    sync.Mutex // of who adds to funcs
 
 	fabric error   // why there are no fabric handles, nil where a trial showed them to work
 	how    Sharing // of the rank's memory
@@ -103,7 +96,7 @@ var ErrSharedDevice = errors.New("two ranks on one device")
 // NewLocalWorld builds a world whose ranks all belong to this process: rank r
 // runs on device devs[r].
 func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (_ *World, err error) {
-	w := &World{drv: drv, n: len(devs)}
+	w := newWorld(drv, len(devs))
 	defer func() {
 		if err != nil {
 			w.Close() // the first error matters
@@ -120,16 +113,31 @@ func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (_ *World, err error)
 		return nil, err
 	}
 	for _, r := range w.local {
-		m, err := drv.MemCreate(r.Ctx, r.Dev, w.stride, r.how)
-		if err != nil {
-			return nil, fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, w.stride, err)
+		if err := r.create(); err != nil {
+			return nil, err
 		}
-		w.mems[r.ID] = m
 	}
 	if err := w.mapAll(); err != nil {
 		return nil, err
 	}
 	return w, nil
+}
+
+// newWorld is a world with nothing in it.
+func newWorld(drv Driver, n int) *World {
+	w := &World{drv: drv, n: n, groups: map[int]*Group{}}
+	w.life = lifecycle.New("world")
+	w.life.Work(lifecycle.Hooks{Idle: w.idle})
+	return w
+}
+
+// create makes the rank's symmetric memory.
+func (r *Rank) create() (err error) {
+	w := r.World
+	if w.mems[r.ID], err = r.own(w.life).memory(w.stride, r.how); err != nil {
+		return fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, w.stride, err)
+	}
+	return nil
 }
 
 // open retains contexts, loads every kernel and fixes the sizes.
@@ -138,11 +146,9 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	if err != nil {
 		return err
 	}
-	w.groups = map[int]*Group{}
 	w.mcast = o.Multicast && !w.lone
 	w.local = make([]*Rank, w.n)
 	w.mems = make([]Mem, w.n)
-	w.mapped = make([]bool, w.n)
 	if o.Images == nil {
 		if o.Images, err = kernels.NewSet(); err != nil {
 			return err
@@ -179,8 +185,10 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		if r.Ctx, err = w.drv.CtxRetain(dev); err != nil {
 			return err
 		}
+		w.life.Defer("context", func() error { return w.drv.CtxRelease(dev) })
 		w.local[r.ID] = r
-		if r.setup, err = w.drv.StreamCreate(r.Ctx); err != nil {
+		w.busy = append(w.busy, r.drained())
+		if r.setup, err = r.own(w.life).stream(false); err != nil {
 			return err
 		}
 		if err := r.load(o.Images, o.PTX, false); err != nil {
@@ -223,17 +231,17 @@ func (w *World) mapAll() error {
 	}
 	sort.Ints(devs)
 	devs = compact(devs)
-	base, err := w.drv.Reserve(any.Ctx, uint64(w.n)*w.stride, 0)
+	o := any.own(w.life)
+	base, err := o.addresses(uint64(w.n) * w.stride)
 	if err != nil {
 		return err
 	}
 	w.base = base
 	for i, m := range w.mems {
 		at := base + Ptr(uint64(i)*w.stride)
-		if err := w.drv.Map(any.Ctx, at, w.stride, m); err != nil {
+		if err := o.mapping(at, w.stride, m); err != nil {
 			return fmt.Errorf("mapping rank %d: %w", i, err)
 		}
-		w.mapped[i] = true
 		if err := w.drv.Allow(any.Ctx, at, w.stride, devs); err != nil {
 			return fmt.Errorf("access to rank %d: %w", i, err)
 		}
@@ -304,11 +312,12 @@ func (w *World) Free(off uint64) error {
 // Close is CloseContext without an end.
 func (w *World) Close() error { return w.CloseContext(context.Background()) }
 
-// CloseContext unmaps and releases everything. It is safe to call twice. All work must
-// have ended; it waits for the local devices. When ctx ends first it aborts the world's
-// groups, so that kernels that wait for peers leave, and waits a little longer. If a
-// device still has work then, nothing is released, the error wraps ctx's cause, and the
-// world may be closed again later. Groups that are open are closed, too.
+// CloseContext ends the world and all that was made in it: groups, shared memory. Calls that
+// are under way end first, meetings with ErrClosed, and it waits for the local devices. When
+// ctx ends first it aborts the world's groups, so that kernels that wait for peers leave, and
+// waits a little longer. If a device still has work then, nothing is released, the error
+// wraps ctx's cause and lists what is kept, and the world may be closed again later. It is
+// safe to call twice, and from several goroutines.
 func (w *World) CloseContext(ctx context.Context) error {
 	if w == nil {
 		return nil
@@ -316,123 +325,18 @@ func (w *World) CloseContext(ctx context.Context) error {
 	if err := given(ctx); err != nil {
 		return err
 	}
-	w.closing.Lock()
-	defer w.closing.Unlock()
-	w.closed.Store(true)
-	if w.gone {
-		return nil
-	}
-	var errs []error
-	keep := func(err error) {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	var any *Rank
-	for _, r := range w.local {
-		if r != nil && r.Ctx != 0 {
-			any = r
-		}
-	}
-	for _, r := range w.local {
-		if r != nil && r.Ctx != 0 {
-			done, err := r.finish(ctx)
-			if keep(err); !done {
-				return errors.Join(errs...)
-			}
-		}
-	}
-	w.gone = true
-	for _, g := range w.live() {
-		keep(g.Close())
-	}
-	for _, g := range w.live() { // which nobody closed
-		keep(g.mc.close())
-	}
-	for _, r := range w.local {
-		if r != nil && r.Ctx != 0 && len(errs) > 0 {
-			r.settle()
-		}
-	}
-	if any != nil {
-		for i := range w.mems {
-			if w.mapped[i] {
-				keep(w.drv.Unmap(any.Ctx, w.Addr(i, 0), w.stride))
-			}
-			if w.mems[i] != 0 {
-				keep(w.drv.MemRelease(any.Ctx, w.mems[i]))
-			}
-		}
-		if w.base != 0 && !w.lone {
-			keep(w.drv.Unreserve(any.Ctx, w.base, uint64(w.n)*w.stride))
-		}
-	}
-	for _, r := range w.local {
-		if r != nil {
-			keep(r.close())
-		}
-	}
-	if w.control != nil {
-		keep(w.control.Close())
-	}
-	return errors.Join(errs...)
+	return w.life.End(ctx)
 }
 
-// finish waits for all work of the rank's device, and says whether it has ended, well or
-// not.
-func (r *Rank) finish(ctx context.Context) (bool, error) {
-	w := r.World
-	idle := r.synced()
-	var ended time.Time
-	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, time.Millisecond) {
-		if ok, err := idle(); ok || err != nil {
-			return true, err
+// idle reports whether the local devices have ended all work.
+func (w *World) idle() (bool, error) {
+	for len(w.busy) > 0 {
+		if ok, err := w.busy[0](); !ok || err != nil {
+			return false, err
 		}
-		if ctx.Err() != nil {
-			if ended.IsZero() {
-				ended = time.Now()
-			} else if time.Since(ended) > parting {
-				return false, fmt.Errorf("rank %d: its device has not finished: %w", r.ID, context.Cause(ctx))
-			}
-			if err := w.abortAll(context.Cause(ctx)); err != nil {
-				return false, err
-			}
-		}
-		time.Sleep(pause)
+		w.busy = w.busy[1:]
 	}
-}
-
-// settle waits again where something has failed, a wait perhaps: no memory goes while work
-// that was begun may write to it. It gives up where waiting fails twice.
-func (r *Rank) settle() {
-	begun := time.Now()
-	for range 2 {
-		idle, failed := r.synced(), false
-		for !failed && time.Since(begun) < parting {
-			ok, err := idle()
-			if ok {
-				return
-			}
-			failed = err != nil
-			time.Sleep(10 * time.Microsecond)
-		}
-	}
-}
-
-// abortAll breaks all groups and ends the waits of their streams.
-func (w *World) abortAll(why error) error {
-	var errs []error
-	for _, g := range w.live() {
-		for _, m := range g.Members() {
-			if m.Err() == nil {
-				m.Abort(why)
-			}
-			if m.isQuiet() {
-				errs = append(errs, m.endWaits())
-			}
-		}
-	}
-	return errors.Join(errs...)
+	return true, nil
 }
 
 // live lists the open groups in the order they were made.
@@ -460,7 +364,7 @@ func (r *Rank) load(set *kernels.Set, ptx, multicast bool) error {
 			}
 			return err
 		}
-		mod, err := r.World.drv.ModuleLoad(r.Ctx, b)
+		mod, err := r.own(r.World.life).module(b)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", name, err)
 		}
@@ -498,40 +402,3 @@ type kernelName struct{ image, kernel string }
 
 // Setup is the rank's stream for work outside the hot path.
 func (r *Rank) Setup() Stream { return r.setup }
-
-func (r *Rank) close() error {
-	d := r.World.drv
-	var errs []error
-	r.mu.Lock()
-	open := r.shares
-	r.mu.Unlock()
-	for _, s := range open { // which nobody closed
-		errs = append(errs, s.Close())
-	}
-	for _, p := range r.pages {
-		errs = append(errs, d.HostFree(r.Ctx, p.host))
-	}
-	r.pages = nil
-	for _, p := range r.spare {
-		errs = append(errs, d.MemFree(r.Ctx, p))
-	}
-	for _, name := range sortedKeys(r.mods) {
-		errs = append(errs, d.ModuleUnload(r.Ctx, r.mods[name]))
-	}
-	if r.setup != 0 {
-		errs = append(errs, d.StreamDestroy(r.Ctx, r.setup))
-	}
-	if r.Ctx != 0 {
-		errs = append(errs, d.CtxRelease(r.Dev))
-	}
-	return errors.Join(errs...)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	sort.Strings(out)
-	return out
-}

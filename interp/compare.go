@@ -11,8 +11,9 @@ import (
 type Diff struct {
 	Rel     float64 // 2-norm of got-want over the 2-norm of want; over 1 where want is all zeros
 	MaxAbs  float64 // largest magnitude of a difference
-	At      int64   // row-major index of that element, -1 if there is none
+	At      int64   // row-major index of that element, else of the first that has other bits; -1 if there is none
 	Bitwise bool    // every byte is equal
+	Exact   bool    // every element has the same bits, or is NaN in both
 }
 
 // String returns the figures on one line.
@@ -35,13 +36,20 @@ func Compare(got, want Tensor) (Diff, error) {
 	if got.DType != want.DType || !slices.Equal(got.Shape, want.Shape) {
 		return Diff{}, fmt.Errorf("interp: got %s, want %s", got.typeText(), want.typeText())
 	}
-	d := Diff{At: -1, Bitwise: bytes.Equal(got.Data, want.Data)}
+	d := Diff{At: -1, Bitwise: bytes.Equal(got.Data, want.Data), Exact: true}
 	if d.Bitwise {
 		return d, nil
 	}
 	g, w := got.Float64s(), want.Float64s()
 	var sum, norm float64
+	size := got.DType.Size()
 	for i := range g {
+		if !bytes.Equal(got.Data[i*size:(i+1)*size], want.Data[i*size:(i+1)*size]) && !(math.IsNaN(g[i]) && math.IsNaN(w[i])) {
+			if d.Exact {
+				d.At = int64(i)
+			}
+			d.Exact = false
+		}
 		e := math.Abs(g[i] - w[i])
 		switch {
 		case g[i] == w[i] || math.IsNaN(g[i]) && math.IsNaN(w[i]):

@@ -65,3 +65,15 @@ func (e *rankError) Unwrap() error { return e.err }
 func onRank(rank int, format string, args ...any) error {
 	return &rankError{rank, fmt.Errorf(format, args...)}
 }
+
+// SymbolError says that the value of a symbol is not in 0..Max, on that rank.
+type SymbolError struct {
+	Rank       int
+	Symbol     string
+	Value, Max int64
+}
+
+// Error implements error.
+func (e *SymbolError) Error() string {
+	return fmt.Sprintf("interp: symbol %s is %d on rank %d, outside 0..%d", e.Symbol, e.Value, e.Rank, e.Max)
+}

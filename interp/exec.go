@@ -116,7 +116,7 @@ func (m *machine) eachRank(n *ir.Node, work int64, fn func(rank int) error) erro
 
 // view gives operand 0's storage the layouts of the results.
 func (m *machine) view(n *ir.Node) error {
-	outs := make([][]binding, len(n.Results()))
+	outs := make([][]binding, len(n.DeclaredResults()))
 	for i := range outs {
 		outs[i] = make([]binding, m.world)
 	}
@@ -201,8 +201,8 @@ type Call struct {
 	Node *ir.Node
 
 	// Args[r] and Results[r] are rank r's operands and results. Results come
-	// zeroed and are to be filled in place. Operands are copies, unless the call
-	// declares the effect "writes": then what it leaves in them is stored.
+	// zeroed and are to be filled in place. Operands are copies; what the call leaves
+	// in those that it declares to write is stored.
 	// Results of a call that declares "alias" are not listed: they give operand
 	// 0's storage the declared layouts.
 	Args, Results [][]Tensor
@@ -232,19 +232,19 @@ func (m *machine) call(ctx context.Context, n *ir.Node) error {
 	}
 	alias := n.Effects()&ir.EffectAlias != 0
 	c := &Call{Node: n, Args: make([][]Tensor, m.world), Results: make([][]Tensor, m.world)}
-	outs := make([][]binding, len(n.Results()))
+	outs := make([][]binding, len(n.DeclaredResults()))
 	for i := range outs {
 		outs[i] = make([]binding, m.world)
 	}
 	for r := range m.world {
-		for _, a := range n.Args() {
+		for _, a := range n.DeclaredArgs() {
 			t, err := m.env[a.ID()][r].ts[0].tensor()
 			if err != nil {
 				return nodeError(n, r, err)
 			}
 			c.Args[r] = append(c.Args[r], t)
 		}
-		for i, v := range n.Results() {
+		for i, v := range n.DeclaredResults() {
 			b, t, err := m.callResult(n, v, r, alias)
 			if err != nil {
 				return nodeError(n, r, err)
@@ -261,8 +261,11 @@ func (m *machine) call(ctx context.Context, n *ir.Node) error {
 	if err := m.storeCall(n, c, outs, alias); err != nil {
 		return err
 	}
-	for i, v := range n.Results() {
+	for i, v := range n.DeclaredResults() {
 		m.bind(v, outs[i])
+	}
+	for _, v := range n.Results()[len(outs):] {
+		m.bind(v, m.env[v.Before().ID()])
 	}
 	return nil
 }
@@ -295,8 +298,8 @@ func (m *machine) callResult(n *ir.Node, v *ir.Value, rank int, alias bool) (bin
 // storeCall moves what the call computed into the ranks' storages.
 func (m *machine) storeCall(n *ir.Node, c *Call, outs [][]binding, alias bool) error {
 	for r := range m.world {
-		if n.Effects()&ir.EffectWrites != 0 {
-			for i, a := range n.Args() {
+		for i, a := range n.DeclaredArgs() {
+			if n.Writes(i) {
 				if err := storeBack(m.env[a.ID()][r].ts[0], c.Args[r][i]); err != nil {
 					return nodeError(n, r, fmt.Errorf("operand %d: %w", i, err))
 				}

@@ -38,7 +38,7 @@ func resolveSymbols(f *ir.Func, slots []Slot, inputs [][]Tensor, given []map[str
 				n = s.Hint
 			}
 			if n < 0 || n > s.Max {
-				return nil, fmt.Errorf("interp: symbol %s is %d on rank %d, outside 0..%d", s.Name, n, r, s.Max)
+				return nil, &SymbolError{Rank: r, Symbol: s.Name, Value: n, Max: s.Max}
 			}
 			out[r][s.Name] = n
 		}

@@ -219,7 +219,7 @@ func (t Tensor) String() string {
 		return "<" + err.Error() + ">"
 	}
 	var vals any
-	cut := ""
+	cut, typ := "", t.typeText()
 	if n := t.NumElems(); n > maxPrinted {
 		t = Tensor{DType: t.DType, Shape: []int64{maxPrinted}, Data: t.Data[:maxPrinted*t.DType.Size()]}
 		cut = fmt.Sprintf(" and %d more", n-maxPrinted)
@@ -229,7 +229,7 @@ func (t Tensor) String() string {
 	} else {
 		vals = t.Int64s()
 	}
-	return fmt.Sprintf("%s %v%s", t.typeText(), vals, cut)
+	return fmt.Sprintf("%s %v%s", typ, vals, cut)
 }
 
 func (t Tensor) typeText() string { return ir.Tensor(t.DType, t.Shape...).String() }

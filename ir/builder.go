@@ -9,8 +9,9 @@ import (
 
 // Builder builds a module in Go. It is what the author of an integrating
 // compiler sees first: one typed method per common operation, result types
-// inferred, errors collected and returned once by Finish. After an error every
-// method is a no-op that returns nil, so calls need no checks in between.
+// inferred, errors collected and returned once by Finish. After an error methods
+// are no-ops, whose results may be used as any others, so calls need no checks in
+// between.
 //
 //	b := ir.NewBuilder(8)
 //	tp := b.Group("tp", [][]int{{0, 1, 2, 3, 4, 5, 6, 7}})
@@ -33,6 +34,9 @@ func (b *Builder) Finish() (*Module, error) {
 	if err := b.errs.Err(); err != nil {
 		return nil, err
 	}
+	for _, f := range b.m.funcs {
+		f.ResolveVersions()
+	}
 	if err := b.m.Verify(); err != nil {
 		return nil, err
 	}
@@ -50,46 +54,75 @@ func (b *Builder) Symbol(name string, hint, maximum int64) Dim {
 
 // Func adds a function.
 func (b *Builder) Func(name string) *FuncBuilder {
-	return &FuncBuilder{b: b, f: b.m.AddFunc(name)}
+	return &FuncBuilder{b: b, f: b.m.AddFunc(name), inputs: new(int)}
 }
 
-// FuncBuilder appends operations to one function, in program order.
+// FuncBuilder appends operations to one function, in program order. Named, Cost and
+// Origin return a builder of the same function that gives the operations made through it
+// what they say, and leave their receiver as it is:
+//
+//	f.Named("mm").Cost(5).MatMul(x, f.Permute(y, 1, 0)) // the permute has neither
 type FuncBuilder struct {
-	b    *Builder
-	f    *Func
-	name string  // for the next operation
-	cost float64 // for the next operation, if has
-	has  bool
-
-	inputs int // declared so far
+	b      *Builder
+	f      *Func
+	inputs *int // declared so far
+	spec   NodeSpec
 }
 
-// Named gives the next operation a name instead of one derived from its op.
-func (fb *FuncBuilder) Named(name string) *FuncBuilder { fb.name = name; return fb }
+// Func is the function that is being built.
+func (fb *FuncBuilder) Func() *Func { return fb.f }
 
-// Cost attaches a cost in milliseconds to the next operation; costs that are
-// attached take precedence over every model.
-func (fb *FuncBuilder) Cost(ms float64) *FuncBuilder { fb.cost, fb.has = ms, true; return fb }
+// Named gives operations a name instead of one derived from their op: any printable text,
+// made unique with a suffix if it is taken.
+func (fb FuncBuilder) Named(name string) *FuncBuilder { fb.spec.Name = name; return &fb }
 
-// Op appends any operation of the op table and returns its results, or nil
-// after an error. types declares result types where the op's rule leaves them
-// open; it may be empty where the rule determines them.
-func (fb *FuncBuilder) Op(op Op, group *Group, attrs attr.List, args []*Value, types ...Type) []*Value {
-	spec := NodeSpec{Op: op, Name: fb.name, Args: args, Results: types, Group: group, Attrs: attrs, Cost: fb.cost, HasCost: fb.has}
-	fb.name, fb.cost, fb.has = "", 0, false
+// Cost attaches a cost in milliseconds; costs that are attached take precedence over every
+// model.
+func (fb FuncBuilder) Cost(ms float64) *FuncBuilder {
+	fb.spec.Cost, fb.spec.HasCost = ms, true
+	return &fb
+}
+
+// Origin attaches the caller's own object, which passes keep (Node.Origins).
+func (fb FuncBuilder) Origin(o any) *FuncBuilder { fb.spec.Origin = o; return &fb }
+
+// After makes operations stand behind those that compute some values, without reading
+// them: an order-only edge. Of a view it is what computes the elements.
+func (fb FuncBuilder) After(vs ...*Value) *FuncBuilder {
+	fb.spec.After = nil
+	for _, v := range vs {
+		for v != nil && v.def != nil && v.def.op.IsView() {
+			v = v.def.args[0]
+		}
+		if v != nil && v.def != nil && v.def.fn == fb.f {
+			fb.spec.After = append(fb.spec.After, v.def)
+		} else {
+			fb.fail(&NodeSpec{Op: fb.spec.Op}, "After: the value is missing or of another function")
+		}
+	}
+	return &fb
+}
+
+// Annotate attaches annotations: facts that no result depends on (Node.Meta).
+func (fb FuncBuilder) Annotate(meta Attrs) *FuncBuilder { fb.spec.Meta = meta; return &fb }
+
+// Op appends any operation of the op table and returns its results. types declares
+// result types where the op's rule leaves them open; it may be empty where the rule
+// determines them. After an error it returns as many values as there would be, of no
+// function and no use but as operands, which are no-ops.
+func (fb *FuncBuilder) Op(op Op, group *Group, attrs Attrs, args []*Value, types ...Type) []*Value {
+	spec := fb.spec
+	spec.Op, spec.Args, spec.Results, spec.Group, spec.Attrs = op, args, types, group, attrs
 	for i, a := range args {
-		if a == nil {
-			fb.fail(op, "operand %d is missing: an earlier operation failed", i)
-			return nil
+		if a == nil || a.def == nil {
+			return fb.fail(&spec, "operand %d is missing: an earlier operation failed", i)
 		}
 		if a.def.fn != fb.f {
-			fb.fail(op, "operand %d, %s, belongs to another function", i, a)
-			return nil
+			return fb.fail(&spec, "operand %d, %s, belongs to another function", i, a)
 		}
 	}
 	if i := op.info(); len(args) < i.MinArgs || i.MaxArgs >= 0 && len(args) > i.MaxArgs {
-		fb.fail(op, "takes %s, got %d", argCount(i), len(args))
-		return nil
+		return fb.fail(&spec, "takes %s, got %d", argCount(i), len(args))
 	}
 	c := inferCtx{attrs: attrs, want: types}
 	if len(types) == 0 {
@@ -101,10 +134,9 @@ func (fb *FuncBuilder) Op(op Op, group *Group, attrs attr.List, args []*Value, t
 	if group != nil {
 		c.group = group.Size()
 	}
-	got, err := op.info().Infer(&c)
+	got, err := op.info().Types.infer(&c)
 	if err != nil {
-		fb.fail(op, "%v", err)
-		return nil
+		return fb.fail(&spec, "%v", err)
 	}
 	if len(types) == 0 || op.IsView() {
 		spec.Results = got
@@ -112,19 +144,32 @@ func (fb *FuncBuilder) Op(op Op, group *Group, attrs attr.List, args []*Value, t
 	return fb.f.Append(spec).results
 }
 
-func (fb *FuncBuilder) fail(op Op, format string, args ...any) {
-	f := &diag.Finding{Rule: "builder", Msg: fmt.Sprintf("@%s: %s: %s", fb.f.Name, op.Name(), fmt.Sprintf(format, args...))}
+// fail records an error, unless there is one, and returns values that stand for the
+// results: as many as there would be, without a node.
+func (fb *FuncBuilder) fail(s *NodeSpec, format string, args ...any) []*Value {
 	if len(fb.b.errs.All) == 0 { // what follows an error is its consequence
-		fb.b.errs.Add(f)
+		fb.b.errs.Add(&diag.Finding{Rule: "builder", Msg: fmt.Sprintf("@%s: %s: %s", fb.f.Name, s.Op.Name(), fmt.Sprintf(format, args...))})
 	}
+	types := s.Results
+	switch i := s.Op.info(); {
+	case len(types) > 0:
+	case i.Class == ClassCollective:
+		types = []Type{Async(make([]Type, max(len(s.Args), 1))...)}
+	case s.Op == OpWaitTensor && len(s.Args) == 1 && s.Args[0] != nil && s.Args[0].typ.IsAsync():
+		types = s.Args[0].typ.Tensors()
+	default:
+		types = make([]Type, max(i.NumResults, 1))
+	}
+	out := make([]*Value, len(types))
+	for k, t := range types {
+		out[k] = &Value{id: -1, index: int32(k), typ: t}
+	}
+	return out
 }
 
 // one is Op for operations of one result.
-func (fb *FuncBuilder) one(op Op, attrs attr.List, args []*Value, types ...Type) *Value {
-	if r := fb.Op(op, nil, attrs, args, types...); len(r) == 1 {
-		return r[0]
-	}
-	return nil
+func (fb *FuncBuilder) one(op Op, attrs Attrs, args []*Value, types ...Type) *Value {
+	return fb.Op(op, nil, attrs, args, types...)[0]
 }
 
 // Input declares an input that lives throughout.
@@ -138,16 +183,15 @@ func (fb *FuncBuilder) Parameter(name string, t Type) *Value {
 // InputRole declares an input of any role. A type made by Async declares a
 // collective that the caller has started.
 func (fb *FuncBuilder) InputRole(name string, t Type, role Role) *Value {
-	fb.name, fb.cost, fb.has = "", 0, false
-	spec := NodeSpec{Op: OpInput, Name: name, Results: []Type{t}}
+	spec := fb.spec
+	spec.Op, spec.Name, spec.Results, spec.HasCost = OpInput, name, []Type{t}, false
 	if role != "" {
-		spec.Meta = attr.Make(attr.Attr{Key: "role", Val: attr.String(string(role))})
+		spec.Meta = spec.Meta.With("role", attr.String(string(role)))
 	}
-	if order := fb.f.Order(); fb.inputs < len(order) { // inputs stand first, wherever they are declared
-		fb.inputs++
-		return fb.f.InsertBefore(order[fb.inputs-1], spec).results[0]
+	*fb.inputs++
+	if order := fb.f.Order(); *fb.inputs <= len(order) { // inputs stand first, wherever they are declared
+		return fb.f.InsertBefore(order[*fb.inputs-1], spec).results[0]
 	}
-	fb.inputs++
 	return fb.f.Append(spec).results[0]
 }
 
@@ -162,7 +206,7 @@ func (fb *FuncBuilder) Binary(op Op, a, b *Value) *Value { return fb.one(op, nil
 
 // Scalar appends an elementwise operation of x and a number.
 func (fb *FuncBuilder) Scalar(op Op, x *Value, c float64) *Value {
-	return fb.one(op, attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(c)}), []*Value{x})
+	return fb.one(op, A("scalar", c), []*Value{x})
 }
 
 // Add returns a + b.
@@ -176,15 +220,12 @@ func (fb *FuncBuilder) MatMul(a, b *Value) *Value { return fb.one(OpMatmul, nil,
 
 // Convert returns x in another element type.
 func (fb *FuncBuilder) Convert(x *Value, dt DType) *Value {
-	if x == nil {
-		return fb.one(OpConvert, nil, []*Value{nil})
-	}
-	return fb.one(OpConvert, nil, []*Value{x}, TensorOf(dt, x.typ.shape))
+	return fb.one(OpConvert, nil, []*Value{x}, TensorOf(dt, typeOf(x).shape))
 }
 
 // Reduce appends a reduction over dims, such as OpSum; without dims over all.
 func (fb *FuncBuilder) Reduce(op Op, x *Value, keepdim bool, dims ...int64) *Value {
-	var l attr.List
+	var l Attrs
 	if len(dims) > 0 {
 		l = l.With("dims", attr.Ints(dims...))
 	}
@@ -196,54 +237,38 @@ func (fb *FuncBuilder) Reduce(op Op, x *Value, keepdim bool, dims ...int64) *Val
 
 // View returns x under another shape, without a copy.
 func (fb *FuncBuilder) View(x *Value, shape Shape) *Value {
-	if x == nil {
-		return fb.one(OpView, nil, []*Value{nil})
-	}
-	return fb.one(OpView, nil, []*Value{x}, TensorOf(x.typ.dt, shape))
+	return fb.one(OpView, nil, []*Value{x}, TensorOf(typeOf(x).dt, shape))
 }
 
 // Permute returns x with its dimensions in another order, without a copy.
 func (fb *FuncBuilder) Permute(x *Value, dims ...int64) *Value {
-	return fb.one(OpPermute, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}), []*Value{x})
+	return fb.one(OpPermute, A("dims", dims), []*Value{x})
 }
 
 // Slice returns indices start up to end of dim, without a copy.
 func (fb *FuncBuilder) Slice(x *Value, dim, start, end int64) *Value {
-	return fb.one(OpSlice, attr.Make(attr.Attr{Key: "dim", Val: attr.Int(dim)}, attr.Attr{Key: "start", Val: attr.Int(start)}, attr.Attr{Key: "end", Val: attr.Int(end)}), []*Value{x})
-}
-
-// Call appends an operation that concert does not know. effects are among
-// writes, communicates, random and alias; class is compute or memory.
-func (fb *FuncBuilder) Call(target, class string, effects []string, args []*Value, types ...Type) []*Value {
-	l := attr.Make(attr.Attr{Key: "target", Val: attr.String(target)}, attr.Attr{Key: "class", Val: attr.String(class)})
-	if len(effects) > 0 {
-		l = l.With("effects", attr.Strings(effects...))
-	}
-	return fb.Op(OpCall, nil, l, args, types...)
+	return fb.one(OpSlice, A("dim", dim, "start", start, "end", end), []*Value{x})
 }
 
 // comm appends a collective.
-func (fb *FuncBuilder) comm(op Op, g *Group, l attr.List, xs []*Value) *Value {
-	if r := fb.Op(op, g, l, xs); len(r) == 1 {
-		return r[0]
-	}
-	return nil
+func (fb *FuncBuilder) comm(op Op, g *Group, l Attrs, xs []*Value) *Value {
+	return fb.Op(op, g, l, xs)[0]
 }
 
 // AllReduce starts reducing the ranks' operands; every rank gets every result.
 // Several operands travel together, here and in every other collective.
 func (fb *FuncBuilder) AllReduce(r Reduction, g *Group, xs ...*Value) *Value {
-	return fb.comm(OpAllReduce, g, attr.Make(attr.Attr{Key: "reduce", Val: attr.String(string(r))}), xs)
+	return fb.comm(OpAllReduce, g, A("reduce", string(r)), xs)
 }
 
 // AllGather starts concatenating the ranks' operands along dim.
 func (fb *FuncBuilder) AllGather(g *Group, dim int64, xs ...*Value) *Value {
-	return fb.comm(OpAllGather, g, attr.Make(attr.Attr{Key: "dim", Val: attr.Int(dim)}), xs)
+	return fb.comm(OpAllGather, g, A("dim", dim), xs)
 }
 
 // ReduceScatter starts reducing the ranks' operands; each rank gets its piece along dim.
 func (fb *FuncBuilder) ReduceScatter(r Reduction, g *Group, dim int64, xs ...*Value) *Value {
-	return fb.comm(OpReduceScatter, g, attr.Make(attr.Attr{Key: "reduce", Val: attr.String(string(r))}, attr.Attr{Key: "dim", Val: attr.Int(dim)}), xs)
+	return fb.comm(OpReduceScatter, g, A("reduce", string(r), "dim", dim), xs)
 }
 
 // AllToAll starts exchanging equal pieces of dimension 0.
@@ -254,22 +279,34 @@ func (fb *FuncBuilder) AllToAll(g *Group, xs ...*Value) *Value {
 // AllToAllUneven starts exchanging pieces of dimension 0: send[i] goes to group
 // rank i, receive[i] comes from it.
 func (fb *FuncBuilder) AllToAllUneven(g *Group, x *Value, send, receive []Dim) *Value {
-	return fb.comm(OpAllToAll, g, attr.Make(attr.Attr{Key: "in_splits", Val: attr.Strings(SplitsText(send))},
-		attr.Attr{Key: "out_splits", Val: attr.Strings(SplitsText(receive))}), []*Value{x})
+	return fb.comm(OpAllToAll, g, A("in_splits", []string{SplitsText(send)}, "out_splits", []string{SplitsText(receive)}), []*Value{x})
 }
 
 // Broadcast starts copying the operands of group rank root to every rank.
 func (fb *FuncBuilder) Broadcast(g *Group, root int64, xs ...*Value) *Value {
-	return fb.comm(OpBroadcast, g, attr.Make(attr.Attr{Key: "root", Val: attr.Int(root)}), xs)
+	return fb.comm(OpBroadcast, g, A("root", root), xs)
 }
 
 // Shard returns this rank's piece of x along dim, by its place in the group.
 func (fb *FuncBuilder) Shard(g *Group, dim int64, x *Value) *Value {
-	if r := fb.Op(OpShard, g, attr.Make(attr.Attr{Key: "dim", Val: attr.Int(dim)}), []*Value{x}); len(r) == 1 {
-		return r[0]
-	}
-	return nil
+	return fb.Op(OpShard, g, A("dim", dim), []*Value{x})[0]
 }
 
 // Wait returns the tensors of a collective once it has finished.
 func (fb *FuncBuilder) Wait(v *Value) []*Value { return fb.Op(OpWaitTensor, nil, nil, []*Value{v}) }
+
+// Wait1 returns the tensor of a collective of one operand once it has finished.
+func (fb *FuncBuilder) Wait1(v *Value) *Value {
+	if n := len(typeOf(v).Tensors()); v != nil && v.def != nil && v.typ.IsAsync() && n != 1 {
+		return fb.fail(&NodeSpec{Op: OpWaitTensor, Args: []*Value{v}}, "Wait1 of %s, which carries %d tensors: use Wait", v, n)[0]
+	}
+	return fb.Wait(v)[0]
+}
+
+// typeOf is the type of a value, that of nothing for nil.
+func typeOf(v *Value) Type {
+	if v == nil {
+		return Type{}
+	}
+	return v.typ
+}

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/diag"
 )
 
 // This file holds the only code that changes a graph. Mutators keep use lists,
@@ -18,19 +15,33 @@ import (
 // error and panics.
 
 // NewModule returns an empty module for a world of that many ranks.
-func NewModule(world int) *Module { return &Module{World: world} }
+func NewModule(world int) *Module {
+	return &Module{World: world, groupOf: map[string]*Group{}, symOf: map[string]*Symbol{}}
+}
 
 // AddGroup declares a group. The verifier checks that it partitions the world.
 func (m *Module) AddGroup(name string, ranks [][]int) *Group {
-	g := &Group{Name: name, Ranks: ranks, index: len(m.groups)}
+	return m.addGroup(&Group{Name: name, Ranks: ranks, index: len(m.groups)})
+}
+
+func (m *Module) addGroup(g *Group) *Group {
 	m.groups = append(m.groups, g)
+	if m.groupOf[g.Name] == nil {
+		m.groupOf[g.Name] = g
+	}
 	return g
 }
 
 // AddSymbol declares a run-time size.
 func (m *Module) AddSymbol(name string, hint, maximum int64) *Symbol {
-	s := &Symbol{Name: name, Hint: hint, Max: maximum}
+	return m.addSymbol(&Symbol{Name: name, Hint: hint, Max: maximum})
+}
+
+func (m *Module) addSymbol(s *Symbol) *Symbol {
 	m.syms = append(m.syms, s)
+	if m.symOf[s.Name] == nil {
+		m.symOf[s.Name] = s
+	}
 	return s
 }
 
@@ -48,11 +59,31 @@ type NodeSpec struct {
 	Args    []*Value
 	Results []Type
 	Group   *Group
-	Attrs   attr.List
-	Meta    attr.List
+	Attrs   Attrs
+	Meta    Attrs
 	Cost    float64 // milliseconds; used if HasCost
 	HasCost bool
-	Pos     diag.Pos
+	Pos     Pos
+	From    []*Node   // what the node is made from, see Node.Sources
+	After   []*Node   // order-only edges, see Node.After
+	Members []*Member // of a bucket, by operand, see Node.Members
+	Origin  any       // the caller's own object, see Node.Origins
+
+	// Versions is how many of the last Args and Results belong together as versions;
+	// only who copies a node that has some sets it.
+	Versions int
+}
+
+// Spec describes a copy of n, which is made from n. The caller replaces the operands,
+// and the group where the copy goes to another module.
+func (n *Node) Spec() NodeSpec {
+	s := NodeSpec{Op: n.op, Name: n.name, Args: slices.Clone(n.args), Group: n.group, Attrs: n.attrs, Meta: n.meta,
+		Pos: n.pos, From: []*Node{n}, Versions: int(n.versions)}
+	for _, r := range n.results {
+		s.Results = append(s.Results, r.typ)
+	}
+	s.Cost, s.HasCost = n.Cost()
+	return s
 }
 
 // Append makes a node at the end of the order.
@@ -65,7 +96,7 @@ func (f *Func) InsertBefore(at *Node, s NodeSpec) *Node { return f.insert(s, at)
 func (f *Func) InsertAfter(at *Node, s NodeSpec) *Node { return f.insert(s, at.next) }
 
 func (f *Func) insert(s NodeSpec, before *Node) *Node {
-	n := &Node{id: NodeID(len(f.nodes)), op: s.Op, fn: f, group: s.Group, attrs: s.Attrs, meta: s.Meta, ms: math.NaN(), pos: s.Pos}
+	n := &Node{id: NodeID(len(f.nodes)), op: s.Op, fn: f, group: s.Group, attrs: s.Attrs, meta: s.Meta, ms: math.NaN(), pos: s.Pos, versions: int32(s.Versions)}
 	if s.HasCost {
 		n.ms = s.Cost
 	}
@@ -88,6 +119,12 @@ func (f *Func) insert(s NodeSpec, before *Node) *Node {
 		f.link(n, i, v)
 	}
 	f.splice(n, before)
+	if s.Origin != nil {
+		f.SetOrigin(n, s.Origin)
+	}
+	f.Derive(n, s.From...)
+	n.members = s.Members
+	f.AddAfter(n, s.After...)
 	return n
 }
 
@@ -122,6 +159,9 @@ func (f *Func) link(n *Node, i int, v *Value) {
 	n.args[i] = v
 	n.argUse[i] = int32(len(v.uses))
 	v.uses = append(v.uses, Use{n, i})
+	if made := n.versionOf(i); made != nil {
+		made.rebase(v)
+	}
 }
 
 // unlink removes the use of operand i; the last use takes its place.
@@ -176,6 +216,9 @@ func (f *Func) SetArg(n *Node, i int, v *Value) {
 	unlink(n, i)
 	f.link(n, i, v)
 	f.version++
+	if i >= n.declaredArgs() {
+		f.mergeVersions(n, i)
+	}
 }
 
 // SetArgs replaces all operands of n.
@@ -189,6 +232,42 @@ func (f *Func) SetArgs(n *Node, args ...*Value) {
 		f.link(n, i, v)
 	}
 	f.version++
+}
+
+// mergeVersions makes who reads the version of implicit operand i, or another one that
+// n gives of the same value, read the first of them: a name has one version at a node,
+// and nobody reads the others. O(versions of n or uses of the value, whichever are
+// fewer).
+func (f *Func) mergeVersions(n *Node, i int) {
+	declared, v := n.declaredResults()-n.declaredArgs(), n.args[i]
+	first := n.implicit(v)
+	if first != i {
+		f.ReplaceUses(n.results[declared+i], n.results[declared+first])
+		return
+	}
+	for k := i + 1; k < len(n.args); k++ {
+		if n.args[k] == v {
+			f.ReplaceUses(n.results[declared+k], n.results[declared+first])
+		}
+	}
+}
+
+// implicit is the first operand of n that is there for a version of v, -1 if there is
+// none.
+func (n *Node) implicit(v *Value) int {
+	first, at := n.declaredArgs(), -1
+	if int(n.versions) < len(v.uses) {
+		if k := slices.Index(n.args[first:], v); k >= 0 {
+			at = first + k
+		}
+		return at
+	}
+	for _, u := range v.uses {
+		if u.Node == n && u.Index >= first && (at < 0 || u.Index < at) {
+			at = u.Index
+		}
+	}
+	return at
 }
 
 // ReplaceUses makes every user of old use v instead. O(uses of old).
@@ -215,6 +294,7 @@ func (f *Func) Remove(n *Node) {
 	for _, r := range n.results {
 		f.values[r.id] = nil
 	}
+	n.unorder()
 	f.nodes[n.id] = nil
 	delete(f.names, n.name)
 	f.unsplice(n)
@@ -271,10 +351,10 @@ func (f *Func) SetOrder(order []*Node) error {
 }
 
 // SetAttrs replaces the attributes of n.
-func (f *Func) SetAttrs(n *Node, a attr.List) { n.attrs = a; f.version++ }
+func (f *Func) SetAttrs(n *Node, a Attrs) { n.attrs = a; f.version++ }
 
 // SetMeta replaces the annotations of n.
-func (f *Func) SetMeta(n *Node, a attr.List) { n.meta = a; f.version++ }
+func (f *Func) SetMeta(n *Node, a Attrs) { n.meta = a; f.version++ }
 
 // SetCost attaches a cost in milliseconds; NaN detaches it.
 func (f *Func) SetCost(n *Node, ms float64) { n.ms = ms; f.version++ }
@@ -302,14 +382,15 @@ func (f *Func) Rename(n *Node, name string) string {
 
 // Clone returns a deep copy of the module. Node and value ids are kept.
 func (m *Module) Clone() *Module {
-	c := &Module{World: m.World, source: m.source}
+	c := NewModule(m.World)
+	c.source = m.source
 	for _, g := range m.groups {
 		d := *g
-		c.groups = append(c.groups, &d)
+		c.addGroup(&d)
 	}
 	for _, s := range m.syms {
 		d := *s
-		c.syms = append(c.syms, &d)
+		c.addSymbol(&d)
 	}
 	for _, f := range m.funcs {
 		c.funcs = append(c.funcs, f.clone(c))
@@ -344,6 +425,9 @@ func (f *Func) clone(m *Module) *Func {
 		for j, v := range n.results {
 			d.results[j] = c.values[v.id]
 			d.results[j].def = &d
+			if v.base != nil {
+				d.results[j].base = c.values[v.base.id]
+			}
 		}
 	}
 	for i, n := range f.nodes {
@@ -354,6 +438,11 @@ func (f *Func) clone(m *Module) *Func {
 		for j, v := range n.args {
 			d.args[j] = c.values[v.id]
 			d.args[j].uses[d.argUse[j]] = Use{d, j}
+		}
+	}
+	for i, n := range f.nodes {
+		if n != nil && n.Ordered() {
+			c.nodes[i].after, c.nodes[i].before = n.cloneOrder(c.nodes)
 		}
 	}
 	order := make([]*Node, 0, len(f.nodes))

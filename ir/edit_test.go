@@ -2,6 +2,7 @@ package ir
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -101,4 +102,35 @@ func TestSetOrder(t *testing.T) {
 	f.MoveBefore(good[2], good[4])
 	f.MoveAfter(good[5], good[2])
 	checkLinks(t, f)
+}
+
+// What passes make names what it was made from, through copies of copies, removals and
+// clones of the module; the caller's objects come along, also those that cannot be compared.
+func TestSources(t *testing.T) {
+	m := NewModule(1)
+	f := m.AddFunc("f")
+	typ := Tensor(F32, 4)
+	x := f.Append(NodeSpec{Op: OpInput, Name: "x", Results: []Type{typ}})
+	one := []int{1}
+	a := f.Append(NodeSpec{Op: OpNeg, Name: "a", Args: []*Value{x.Result(0)}, Results: []Type{typ}, Origin: one})
+	b := f.Append(NodeSpec{Op: OpNeg, Name: "b", Args: []*Value{x.Result(0)}, Results: []Type{typ}, Origin: "b"})
+	again := f.Append(NodeSpec{Op: OpNeg, Name: "a", Args: []*Value{x.Result(0)}, Results: []Type{typ}, From: []*Node{a}})
+	both := f.Append(NodeSpec{Op: OpAdd, Args: []*Value{x.Result(0), x.Result(0)}, Results: []Type{typ}, From: []*Node{again, b}})
+	ids := []NodeID{a.ID(), b.ID()}
+	f.Derive(both, a, both) // says nothing new
+	f.Remove(a)
+	c := m.Clone().Func("f").NodeByID(both.ID())
+	if got := c.Sources(); !slices.Equal(got, ids) {
+		t.Errorf("sources %v, want %v", got, ids)
+	}
+	if got := c.Origins(); len(got) != 2 || &got[0].([]int)[0] != &one[0] || got[1] != "b" {
+		t.Errorf("origins %v", got)
+	}
+	if x.Sources() != nil || len(x.Origins()) != 0 {
+		t.Errorf("an input was made from %v, %v", x.Sources(), x.Origins())
+	}
+	g := m.AddFunc("g")
+	if n := g.Append(NodeSpec{Op: OpInput, Results: []Type{typ}, From: []*Node{b}}); n.Sources() != nil || n.Origins()[0] != "b" {
+		t.Errorf("in another function: sources %v, origins %v", n.Sources(), n.Origins())
+	}
 }

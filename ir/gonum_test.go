@@ -33,7 +33,7 @@ func TestDirected(t *testing.T) {
 func TestOpTable(t *testing.T) {
 	for _, o := range Ops() {
 		i := o.Info()
-		if i.Name == "" || i.Doc == "" || i.Infer == nil {
+		if i.Name == "" || i.Doc == "" || i.Types.Doc == "" {
 			t.Errorf("op %d (%s) has an empty cell", o, i.Name)
 		}
 		if got, ok := OpByName(i.Name); !ok || got != o {

@@ -3,10 +3,8 @@ package ir
 import (
 	"math"
 	"slices"
-	"strconv"
 
-	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/internal/dim"
 )
 
 // NodeID identifies a node within its function: dense from 0 in order of
@@ -27,7 +25,10 @@ type Module struct {
 	groups []*Group
 	syms   []*Symbol
 	funcs  []*Func
-	source *diag.Source // the text the module was read from, or nil
+	source *Source // the text the module was read from, or nil
+
+	groupOf map[string]*Group  // by name, the first of each
+	symOf   map[string]*Symbol // likewise
 }
 
 // Group is a process group: a partition of the world's ranks into equal
@@ -36,7 +37,7 @@ type Group struct {
 	Name  string
 	Ranks [][]int // each inner list in group-rank order; all of one length
 	index int
-	pos   diag.Pos
+	pos   Pos
 }
 
 // Size is the number of ranks in each subgroup.
@@ -66,7 +67,7 @@ type Symbol struct {
 	Name string
 	Hint int64
 	Max  int64
-	pos  diag.Pos
+	pos  Pos
 }
 
 // Groups lists the groups in declaration order. The caller must not change the list.
@@ -79,26 +80,16 @@ func (m *Module) Symbols() []*Symbol { return m.syms }
 func (m *Module) Funcs() []*Func { return m.funcs }
 
 // Source is the text that the module was parsed from, or nil.
-func (m *Module) Source() *diag.Source { return m.source }
+func (m *Module) Source() *Source { return m.source }
 
 // Group returns the group of that name, or nil.
 func (m *Module) Group(name string) *Group {
-	for _, g := range m.groups {
-		if g.Name == name {
-			return g
-		}
-	}
-	return nil
+	return m.groupOf[name]
 }
 
 // Symbol returns the symbol of that name, or nil.
 func (m *Module) Symbol(name string) *Symbol {
-	for _, s := range m.syms {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
+	return m.symOf[name]
 }
 
 // Func returns the function of that name, or nil.
@@ -122,16 +113,25 @@ func (m *Module) Hint(d Dim) int64 {
 	return n
 }
 
-// Bound evaluates a dimension with every symbol at its upper bound. It bounds d
-// from above where d does not decrease in any symbol, as sizes do.
-func (m *Module) Bound(d Dim) int64 {
-	n, _ := d.Eval(func(s string) (int64, bool) {
-		if y := m.Symbol(s); y != nil {
-			return y.Max, true
+// Bounds returns a range that holds every value of d, whatever the values of the
+// symbols, each from 0 to its Max and independent of the others; see dim.Dim.Bounds.
+// False if a symbol is not declared or a value may not fit 64 bits.
+func (m *Module) Bounds(d Dim) (dim.Range, bool) {
+	return d.Bounds(func(s string) (dim.Range, bool) {
+		y := m.Symbol(s)
+		if y == nil {
+			return dim.Range{}, false
 		}
-		return 0, false
+		return dim.Range{Max: y.Max}, true
 	})
-	return n
+}
+
+// Bound is the greatest value of d, the upper end of its Bounds: what memory and
+// offsets are laid out for. It is 0 if that cannot be told, which the verifier does not
+// accept of a size.
+func (m *Module) Bound(d Dim) int64 {
+	r, _ := m.Bounds(d)
+	return r.Max
 }
 
 // Func is a function: a graph of nodes and, as an explicit list, the total order
@@ -154,7 +154,7 @@ type Func struct {
 	names   map[string]*Node // node of each name; look-up only, never ranged over
 	suffix  map[string]int   // last suffix tried for a base name, so that naming stays linear
 	version int64            // grows with every edit
-	pos     diag.Pos
+	pos     Pos
 }
 
 // Module returns the module that f belongs to.
@@ -222,14 +222,25 @@ type Node struct {
 	args    []*Value // args[i].uses[argUse[i]] is the use {n, i}
 	argUse  []int32
 	results []*Value // results[i].def == n and results[i].index == i
-	group   *Group   // set on collectives, on ops that are Grouped, and on calls that ask for one
-	attrs   attr.List
-	meta    attr.List
-	ms      float64 // cost, NaN if unknown
-	fn      *Func
-	prev    *Node
-	next    *Node
-	pos     diag.Pos
+
+	// The last versions operands and results belong together, one by one: names of a
+	// storage that n writes, and what they are called from then on; see versions.go.
+	versions int32
+
+	group *Group // set on collectives, on ops that are Grouped, and on calls that ask for one
+	attrs Attrs
+	meta  Attrs
+	ms    float64 // cost, NaN if unknown
+	fn    *Func
+	prev  *Node
+	next  *Node
+	pos   Pos
+
+	sources       []NodeID // see Sources; shared by clones
+	after, before []*Node  // order-only edges, see After: n is in o.before for every o of n.after
+
+	members []*Member // see Members; shared by clones
+	origins []*origin // see Origins; shared by clones
 }
 
 // ID is dense within the function.
@@ -238,20 +249,20 @@ func (n *Node) ID() NodeID { return n.id }
 // Op is the operation.
 func (n *Node) Op() Op { return n.op }
 
-// Name is unique within the function and never empty; a node's only result is
-// written %name, several are %name#0, %name#1, ...
+// Name is unique within the function and never empty; a node's only declared
+// result is written %name, several are %name#0, %name#1, ...
 func (n *Node) Name() string { return n.name }
 
 // Func is the function that holds n.
 func (n *Node) Func() *Func { return n.fn }
 
-// Args lists the operands. The caller must not change the list.
+// Args lists the operands, those for versions last. The caller must not change the list.
 func (n *Node) Args() []*Value { return n.args }
 
 // Arg returns operand i.
 func (n *Node) Arg(i int) *Value { return n.args[i] }
 
-// Results lists the results. The caller must not change the list.
+// Results lists the results, versions last. The caller must not change the list.
 func (n *Node) Results() []*Value { return n.results }
 
 // Result returns result i.
@@ -262,11 +273,11 @@ func (n *Node) Result(i int) *Value { return n.results[i] }
 func (n *Node) Group() *Group { return n.group }
 
 // Attrs are the attributes that give the operation its meaning.
-func (n *Node) Attrs() attr.List { return n.attrs }
+func (n *Node) Attrs() Attrs { return n.attrs }
 
 // Meta are annotations: facts about the node that no result depends on, such
 // as an input's role, a layer tag or a checkpoint region.
-func (n *Node) Meta() attr.List { return n.meta }
+func (n *Node) Meta() Attrs { return n.meta }
 
 // Cost is the attached cost in milliseconds; false if none is attached.
 func (n *Node) Cost() (float64, bool) { return n.ms, !math.IsNaN(n.ms) }
@@ -284,7 +295,7 @@ func (n *Node) Prev() *Node { return n.prev }
 func (n *Node) Next() *Node { return n.next }
 
 // Pos is the place in the module's source, unknown for nodes built in Go.
-func (n *Node) Pos() diag.Pos { return n.pos }
+func (n *Node) Pos() Pos { return n.pos }
 
 // Role is what an input stands for, from the annotation "role".
 func (n *Node) Role() Role { return Role(n.meta.Str("role", "")) }
@@ -307,6 +318,7 @@ type Value struct {
 	def   *Node
 	typ   Type
 	uses  []Use
+	base  *Value // of a version: the name that it is a version of, however many writes ago
 }
 
 // Use is one operand slot: Node.Arg(Index) is the value.
@@ -331,13 +343,9 @@ func (v *Value) Type() Type { return v.typ }
 // deterministic order. The caller must not change the list.
 func (v *Value) Uses() []Use { return v.uses }
 
-// Name is the text form without the percent sign: name or name#index.
-func (v *Value) Name() string {
-	if len(v.def.results) == 1 {
-		return v.def.name
-	}
-	return v.def.name + "#" + strconv.Itoa(int(v.index))
-}
+// Name is the text form without the percent sign: name, name#index, or for a
+// version the name of what it is a version of, then @ and the node that wrote.
+func (v *Value) Name() string { return string(v.appendName(nil)[1:]) }
 
 // String is the text form with the percent sign.
-func (v *Value) String() string { return "%" + v.Name() }
+func (v *Value) String() string { return string(v.appendName(nil)) }

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dim"
 )
 
 // inferCtx is what a type rule sees of a node.
 type inferCtx struct {
 	args  []Type
-	attrs attr.List
+	attrs Attrs
 	want  []Type // declared result types; nil when the builder asks for them
 	group int    // ranks per subgroup, 0 if the node has no group
 }
@@ -24,7 +24,7 @@ type inferFunc func(c *inferCtx) ([]Type, error)
 // Infer applies the type rule of op to operand types: it returns the result types
 // of such a node, or says why the operands do not fit. want declares result types
 // where the rule leaves them open; group may be nil.
-func Infer(op Op, group *Group, attrs attr.List, args []Type, want ...Type) ([]Type, error) {
+func Infer(op Op, group *Group, attrs Attrs, args []Type, want ...Type) ([]Type, error) {
 	if i := op.info(); len(args) < i.MinArgs || i.MaxArgs >= 0 && len(args) > i.MaxArgs {
 		return nil, fmt.Errorf("%s takes %s, got %d", i.Name, argCount(i), len(args))
 	}
@@ -32,7 +32,7 @@ func Infer(op Op, group *Group, attrs attr.List, args []Type, want ...Type) ([]T
 	if group != nil {
 		c.group = group.Size()
 	}
-	return op.info().Infer(&c)
+	return op.info().Types.infer(&c)
 }
 
 // wantType returns declared result i.
@@ -250,7 +250,7 @@ func inferCat(c *inferCtx) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum, dt := D(0), first.dt
+	sizes, dt := make([]Dim, len(c.args)), first.dt
 	for i, a := range c.args {
 		if a.Rank() != first.Rank() {
 			return nil, fmt.Errorf("operand %d has %d dimensions, operand 0 has %d", i, a.Rank(), first.Rank())
@@ -260,10 +260,10 @@ func inferCat(c *inferCtx) ([]Type, error) {
 				return nil, fmt.Errorf("operand %d has size %s in dimension %d, operand 0 has %s", i, a.shape[j], j, first.shape[j])
 			}
 		}
-		sum, dt = sum.Add(a.shape[d]), promote(dt, a.dt)
+		sizes[i], dt = a.shape[d], promote(dt, a.dt)
 	}
 	out := slices.Clone(first.shape)
-	out[d] = sum
+	out[d] = dim.Sum(sizes...)
 	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dim"
 )
 
 // inferAllReduce gives each operand's own type: all_reduce, broadcast, collective_permute.
@@ -86,27 +87,19 @@ func inferAllToAll(c *inferCtx) ([]Type, error) {
 		}
 		s := slices.Clone(t.shape)
 		if in != nil {
-			if sum := sumDims(in[i]); !sum.Equal(t.shape[0]) {
+			if sum := dim.Sum(in[i]...); !sum.Equal(t.shape[0]) {
 				return t, fmt.Errorf("in_splits add up to %s, dimension 0 has %s", sum, t.shape[0])
 			}
 		} else if n, ok := t.shape[0].Const(); ok && c.group > 0 && n%int64(c.group) != 0 {
 			return t, fmt.Errorf("dimension 0 of size %d is not a multiple of the %d ranks; give in_splits", n, c.group)
 		}
 		if out != nil {
-			s[0] = sumDims(out[i])
+			s[0] = dim.Sum(out[i]...)
 		} else if in != nil {
 			return t, fmt.Errorf("in_splits without out_splits")
 		}
 		return TensorOf(t.dt, s), nil
 	})
-}
-
-func sumDims(ds []Dim) Dim {
-	sum := D(0)
-	for _, d := range ds {
-		sum = sum.Add(d)
-	}
-	return sum
 }
 
 // parseSplits reads a list attribute that holds, per operand, as many

@@ -182,7 +182,10 @@ func inferSlice(c *inferCtx) ([]Type, error) {
 		if !ok || e > sn || start > e {
 			return nil, fmt.Errorf("slice %d..%s is outside dimension %d of size %s", start, end, d, n)
 		}
-		size = D((e - start + step - 1) / step)
+		size = D(0)
+		if start < e {
+			size = D((e-start-1)/step + 1)
+		}
 	}
 	t, err := cut(x, d, size, step)
 	return []Type{t}, err
@@ -194,21 +197,21 @@ func inferSplit(c *inferCtx) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := int64(0)
+	sum := D(0)
 	var out []Type
 	for _, n := range c.attrs.Ints("sizes") {
 		if n < 0 {
 			return nil, fmt.Errorf("negative size %d", n)
 		}
-		sum += n
+		sum = sum.Add(D(n))
 		t, err := cut(x, d, D(n), 1)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, t)
 	}
-	if !x.shape[d].Equal(D(sum)) {
-		return nil, fmt.Errorf("sizes add up to %d, dimension %d has %s", sum, d, x.shape[d])
+	if !x.shape[d].Equal(sum) {
+		return nil, fmt.Errorf("sizes add up to %s, dimension %d has %s", sum, d, x.shape[d])
 	}
 	return out, nil
 }
@@ -285,21 +288,14 @@ func inferAsStrided(c *inferCtx) ([]Type, error) {
 	if !ok || !ok2 {
 		return nil, fmt.Errorf("as_strided needs static sizes")
 	}
-	last := c.attrs.Int("offset", 0) + span(sizes, w.Strides())
-	if have := span(xs, x.Strides()); c.attrs.Int("offset", 0) < 0 || last > have {
-		return nil, fmt.Errorf("as_strided reaches element %d of a storage of %d", last, have)
+	offset := c.attrs.Int("offset", 0)
+	need, ok := reach(sizes, w.Strides())
+	have, ok2 := reach(xs, x.Strides())
+	switch {
+	case !ok || !ok2:
+		return nil, fmt.Errorf("as_strided of %s as %s reaches past 2^50 elements", x, w)
+	case offset < 0 || offset > have-need:
+		return nil, fmt.Errorf("as_strided reaches element %s of a storage of %d", D(offset).Add(D(need)), have)
 	}
 	return []Type{w}, nil
-}
-
-// span is one past the last element that a layout reaches.
-func span(sizes, strides []int64) int64 {
-	n := int64(1)
-	for i, s := range sizes {
-		if s == 0 {
-			return 0
-		}
-		n += (s - 1) * strides[i]
-	}
-	return n
 }

@@ -8,7 +8,7 @@ import (
 // passes may ask about it.
 type Op uint8
 
-// Class says which resource an operation occupies and how it is judged.
+// Class says which resource an operation occupies and how it is priced.
 type Class uint8
 
 // The classes of operations. Costs, streams and storage follow from the class.
@@ -34,7 +34,7 @@ type Effect uint8
 // merged with an equal one, moved, and recomputed.
 const (
 	EffectAlias        Effect = 1 << iota // results share operand 0's storage
-	EffectWrites                          // changes an operand's storage in place
+	EffectWrites                          // changes operands' storages in place; see Node.Writes
 	EffectCommunicates                    // takes part in communication: never removed by one rank alone, merged or recomputed, and issued in one order everywhere
 	EffectRandom                          // draws from a generator: never merged or recomputed
 )
@@ -60,8 +60,10 @@ type OpInfo struct {
 	Elementwise bool   // result element i depends on element i (broadcast) of each operand only
 	RandomAttr  string // attribute that adds EffectRandom where it is present and not zero
 	Attrs       []AttrSpec
-	Infer       inferFunc
+	AnyAttrs    bool // attributes beside these are somebody else's
+	Types       TypeRule
 	Doc         string
+	Example     string // a line of IR text on the inputs of Example; empty for input, which has none of its own
 }
 
 // The operations.
@@ -224,25 +226,47 @@ func (n *Node) Effects() Effect {
 	}
 	var e Effect
 	for _, s := range n.attrs.Strs("effects") {
-		e |= callEffects[s]
+		one, _ := effectByName(s)
+		e |= one
 	}
 	return e
 }
 
-// callEffects names the effects that an opaque call may declare.
-var callEffects = map[string]Effect{
-	"writes":       EffectWrites,
-	"communicates": EffectCommunicates,
-	"random":       EffectRandom,
-	"alias":        EffectAlias,
+// effectNames spells the effects as an opaque call declares them, in their order.
+var effectNames = []struct {
+	effect Effect
+	name   string
+}{
+	{EffectAlias, "alias"}, {EffectWrites, "writes"}, {EffectCommunicates, "communicates"}, {EffectRandom, "random"},
+}
+
+// effectByName returns the effect that an opaque call declares by a name.
+func effectByName(name string) (Effect, bool) {
+	for _, e := range effectNames {
+		if e.name == name {
+			return e.effect, true
+		}
+	}
+	return 0, false
+}
+
+// EffectNames lists the effects that every node of the op has.
+func (i *OpInfo) EffectNames() []string {
+	names := []string{}
+	for _, e := range effectNames {
+		if i.Effects&e.effect != 0 {
+			names = append(names, e.name)
+		}
+	}
+	return names
 }
 
 // Communicates reports whether n takes part in communication: a collective, or
 // an opaque call that says so. Waits do not: they only order.
 func (n *Node) Communicates() bool { return n.Effects()&EffectCommunicates != 0 }
 
-// Pure reports whether n has no effect but defining its results.
-func (n *Node) Pure() bool { return n.Effects()&^EffectAlias == 0 }
+// Pure reports whether n has no effect but defining its results, and no order-only edge.
+func (n *Node) Pure() bool { return n.Effects()&^EffectAlias == 0 && !n.Ordered() }
 
 // Reduction names how a reducing collective combines the ranks' operands.
 type Reduction string

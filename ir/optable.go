@@ -25,50 +25,53 @@ var (
 )
 
 func unary(name, doc string) OpInfo {
-	return OpInfo{Name: name, Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Infer: inferPointwise, Doc: doc}
+	return OpInfo{Name: name, Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Types: tPointwise, Doc: doc,
+		Example: "%r = " + name + " %x : f32[4,8]"}
 }
 
 func binary(name, doc string, more ...AttrSpec) OpInfo {
 	return OpInfo{Name: name, Class: ClassMemory, MinArgs: 1, MaxArgs: 2, NumResults: 1, Elementwise: true,
-		Attrs: append([]AttrSpec{aScalar}, more...), Infer: inferPointwise, Doc: doc}
+		Attrs: append([]AttrSpec{aScalar}, more...), Types: tPointwise, Doc: doc, Example: "%r = " + name + " %x, %b : f32[4,8]"}
 }
 
 func compare(name, doc string) OpInfo {
 	i := binary(name, doc)
-	i.Infer = inferCompare
+	i.Types, i.Example = tCompare, "%r = "+name+" %x {scalar=0.0} : bool[4,8]"
 	return i
 }
 
 func reduction(name, doc string) OpInfo {
-	return OpInfo{Name: name, Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Attrs: []AttrSpec{aDims, aKeep}, Infer: inferReduce, Doc: doc}
+	return OpInfo{Name: name, Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Attrs: []AttrSpec{aDims, aKeep}, Types: tReduce, Doc: doc,
+		Example: "%r = " + name + " %x {dims=[1]} : f32[4]"}
 }
 
-func view(name string, results int, infer inferFunc, doc string, attrs ...AttrSpec) OpInfo {
-	return OpInfo{Name: name, Class: ClassView, MinArgs: 1, MaxArgs: 1, NumResults: results, Effects: EffectAlias, Attrs: attrs, Infer: infer, Doc: doc}
+func view(name string, results int, types TypeRule, example, doc string, attrs ...AttrSpec) OpInfo {
+	return OpInfo{Name: name, Class: ClassView, MinArgs: 1, MaxArgs: 1, NumResults: results, Effects: EffectAlias, Attrs: attrs, Types: types, Doc: doc, Example: example}
 }
 
-func memory(name string, minArgs, maxArgs, results int, infer inferFunc, doc string, attrs ...AttrSpec) OpInfo {
-	return OpInfo{Name: name, Class: ClassMemory, MinArgs: minArgs, MaxArgs: maxArgs, NumResults: results, Attrs: attrs, Infer: infer, Doc: doc}
+func memory(name string, minArgs, maxArgs, results int, types TypeRule, example, doc string, attrs ...AttrSpec) OpInfo {
+	return OpInfo{Name: name, Class: ClassMemory, MinArgs: minArgs, MaxArgs: maxArgs, NumResults: results, Attrs: attrs, Types: types, Doc: doc, Example: example}
 }
 
-func collective(name string, reduces bool, infer inferFunc, doc string, attrs ...AttrSpec) OpInfo {
+func collective(name string, reduces bool, types TypeRule, example, doc string, attrs ...AttrSpec) OpInfo {
 	if reduces {
 		attrs = append(attrs, aReduce)
 	}
-	return OpInfo{Name: name, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, NumResults: 1, Effects: EffectCommunicates, Reduces: reduces, Attrs: attrs, Infer: infer, Doc: doc}
+	return OpInfo{Name: name, Class: ClassCollective, MinArgs: 1, MaxArgs: -1, NumResults: 1, Effects: EffectCommunicates, Reduces: reduces, Attrs: attrs, Types: types, Doc: doc, Example: example}
 }
 
 // opTable is the one op table, indexed by Op. Passes ask its columns instead of
-// naming ops; adding an op is adding a row, its rule in infer.go, its kernel in
+// naming ops; adding an op is adding a row, an example, its type rule, its kernel in
 // internal/hostops and a case to the tests that walk the table.
 var opTable = [numOps]OpInfo{
-	OpInvalid: {Name: "invalid", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Infer: inferDeclared, Doc: "no operation"},
-	OpInput:   {Name: "input", Class: ClassInput, NumResults: 1, Infer: inferDeclared, Doc: "a parameter of the function"},
-	OpReturn:  {Name: "return", Class: ClassOutput, MaxArgs: -1, Infer: inferDeclared, Doc: "the function's results"},
+	OpInvalid: {Name: "invalid", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: tDeclared, Doc: "no operation"},
+	OpInput:   {Name: "input", Class: ClassInput, NumResults: 1, Types: tDeclared, Doc: "a parameter of the function"},
+	OpReturn:  {Name: "return", Class: ClassOutput, MaxArgs: -1, Types: tDeclared, Example: "return %x", Doc: "the function's results"},
 
-	OpFull: memory("full", 0, 0, 1, inferDeclared, "a tensor of one number", AttrSpec{"value", attr.KindFloat, true, "the number"}),
-	OpIota: memory("iota", 0, 0, 1, inferDeclared, "start, start+step, ... along the only dimension", aStart, aStep),
-	OpRand: {Name: "rand", Class: ClassMemory, NumResults: 1, Effects: EffectRandom, Infer: inferDeclared, Doc: "uniform numbers in [0, 1), new at each call",
+	OpFull: memory("full", 0, 0, 1, tDeclared, "%r = full {value=0.5} : f32[4,8]", "a tensor of one number", AttrSpec{"value", attr.KindFloat, true, "the number"}),
+	OpIota: memory("iota", 0, 0, 1, tDeclared, "%r = iota {start=0, step=2} : i64[8]", "start, start+step, ... along the only dimension",
+		AttrSpec{"start", attr.KindInt, false, "first number, 0 if absent"}, AttrSpec{"step", attr.KindInt, false, "distance of numbers, 1 if absent"}),
+	OpRand: {Name: "rand", Class: ClassMemory, NumResults: 1, Effects: EffectRandom, Types: tDeclared, Example: "%r = rand {seed=7} : f32[4,8]", Doc: "uniform numbers in [0, 1), new at each call",
 		Attrs: []AttrSpec{{"seed", attr.KindInt, false, "mixed into the generator's state"}}},
 
 	OpNeg:        unary("neg", "-x"),
@@ -88,7 +91,7 @@ var opTable = [numOps]OpInfo{
 	OpFloor:      unary("floor", "largest integer not above x"),
 	OpLogicalNot: unary("logical_not", "x == 0"),
 	OpConvert:    unary("convert", "the same numbers in the result's element type"),
-	OpClamp: {Name: "clamp", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Infer: inferPointwise, Doc: "min(max(x, min), max)",
+	OpClamp: {Name: "clamp", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Types: tPointwise, Example: "%r = clamp %x {max=6.0, min=0.0} : f32[4,8]", Doc: "min(max(x, min), max)",
 		Attrs: []AttrSpec{{"min", attr.KindFloat, false, "lower bound"}, {"max", attr.KindFloat, false, "upper bound"}}},
 
 	OpAdd:        binary("add", "a + alpha*b", aAlpha),
@@ -107,65 +110,66 @@ var opTable = [numOps]OpInfo{
 	OpLogicalAnd: compare("logical_and", "a != 0 and b != 0"),
 	OpLogicalOr:  compare("logical_or", "a != 0 or b != 0"),
 
-	OpWhere: {Name: "where", Class: ClassMemory, MinArgs: 3, MaxArgs: 3, NumResults: 1, Elementwise: true, Infer: inferPointwise, Doc: "a where cond holds, else b"},
-	OpFma:   {Name: "fma", Class: ClassMemory, MinArgs: 3, MaxArgs: 3, NumResults: 1, Elementwise: true, Infer: inferPointwise, Doc: "a*b + c, rounded once"},
+	OpWhere: {Name: "where", Class: ClassMemory, MinArgs: 3, MaxArgs: 3, NumResults: 1, Elementwise: true, Types: tPointwise, Example: "%r = where %c, %x, %b : f32[4,8]", Doc: "a where cond holds, else b"},
+	OpFma:   {Name: "fma", Class: ClassMemory, MinArgs: 3, MaxArgs: 3, NumResults: 1, Elementwise: true, Types: tPointwise, Example: "%r = fma %x, %x, %b : f32[4,8]", Doc: "a*b + c, rounded once"},
 
 	OpSum:        reduction("sum", "sum over dims"),
 	OpMean:       reduction("mean", "mean over dims"),
 	OpAmax:       reduction("amax", "largest over dims"),
 	OpAmin:       reduction("amin", "smallest over dims"),
 	OpProd:       reduction("prod", "product over dims"),
-	OpArgmax:     memory("argmax", 1, 1, 1, inferReduce, "index of the first largest along dim", aDim, aKeep),
-	OpCumsum:     memory("cumsum", 1, 1, 1, inferSame, "running sum along dim", aDim),
-	OpSoftmax:    memory("softmax", 1, 1, 1, inferSame, "exp(x - max) over its sum along dim", aDim),
-	OpLogSoftmax: memory("log_softmax", 1, 1, 1, inferSame, "logarithm of softmax along dim", aDim),
+	OpArgmax:     memory("argmax", 1, 1, 1, tReduce, "%r = argmax %x {dim=1} : i64[4]", "index of the first largest along dim", aDim, aKeep),
+	OpCumsum:     memory("cumsum", 1, 1, 1, tSame, "%r = cumsum %x {dim=1} : f32[4,8]", "running sum along dim", aDim),
+	OpSoftmax:    memory("softmax", 1, 1, 1, tSame, "%r = softmax %x {dim=1} : f32[4,8]", "exp(x - max) over its sum along dim", aDim),
+	OpLogSoftmax: memory("log_softmax", 1, 1, 1, tSame, "%r = log_softmax %x {dim=1} : f32[4,8]", "logarithm of softmax along dim", aDim),
 
-	OpMatmul: {Name: "matmul", Class: ClassCompute, MinArgs: 2, MaxArgs: 2, NumResults: 1, Infer: inferMatmul, Doc: "[m,k] x [k,n], or [b,m,k] x [b,k,n]"},
-	OpAddmm: {Name: "addmm", Class: ClassCompute, MinArgs: 3, MaxArgs: 3, NumResults: 1, Infer: inferAddmm, Doc: "beta*c + alpha*(a x b)",
+	OpMatmul: {Name: "matmul", Class: ClassCompute, MinArgs: 2, MaxArgs: 2, NumResults: 1, Types: tMatmul, Example: "%r = matmul %x, %w : f32[4,16]", Doc: "[m,k] x [k,n], or [b,m,k] x [b,k,n]"},
+	OpAddmm: {Name: "addmm", Class: ClassCompute, MinArgs: 3, MaxArgs: 3, NumResults: 1, Types: tAddmm, Example: "%r = addmm %bias, %x, %w {alpha=1.0, beta=0.5} : f32[4,16]", Doc: "beta*c + alpha*(a x b)",
 		Attrs: []AttrSpec{aAlpha, {"beta", attr.KindFloat, false, "factor of c, 1 if absent"}}},
-	OpAttention: {Name: "attention", Class: ClassCompute, MinArgs: 3, MaxArgs: 4, NumResults: 4, Infer: inferAttention, Attrs: []AttrSpec{aCausal, aScale, aDropout}, RandomAttr: "dropout",
-		Doc: "softmax(scale q k^T + bias) v on [b,h,s,d]; results: output, log-sum-exp of the scores, seed and offset of the dropout"},
-	OpAttentionBackward: {Name: "attention_backward", Class: ClassCompute, MinArgs: 8, MaxArgs: 9, NumResults: 3, Infer: inferAttentionBackward, Attrs: []AttrSpec{aCausal, aScale, aDropout},
-		Doc: "gradients of q, k and v from (gradient, q, k, v, output, log-sum-exp, seed, offset, bias)"},
+	OpAttention: {Name: "attention", Class: ClassCompute, MinArgs: 3, MaxArgs: 4, NumResults: 4, Types: tAttention, Attrs: []AttrSpec{aCausal, aScale, aDropout}, RandomAttr: "dropout",
+		Example: "%r:4 = attention %q, %q, %q {causal=true} : bf16[2,4,16,8], f32[2,4,16,1], i64[], i64[]", Doc: "softmax(scale q k^T + bias) v on [b,h,s,d]; results: output, log-sum-exp of the scores, seed and offset of the dropout"},
+	OpAttentionBackward: {Name: "attention_backward", Class: ClassCompute, MinArgs: 8, MaxArgs: 9, NumResults: 3, Types: tAttentionBackward, Attrs: []AttrSpec{aCausal, aScale, aDropout},
+		Example: "%r:3 = attention_backward %q, %q, %q, %q, %q, %lse, %seed, %seed {causal=true} : bf16[2,4,16,8], bf16[2,4,16,8], bf16[2,4,16,8]", Doc: "gradients of q, k and v from (gradient, q, k, v, output, log-sum-exp, seed, offset, bias)"},
 
-	OpClone:        memory("clone", 1, 1, 1, inferSame, "a copy in the result's layout"),
-	OpCat:          memory("cat", 1, -1, 1, inferCat, "operands one after the other along dim", aDim),
-	OpIndex:        memory("index", 2, -1, 1, inferIndex, "elements at the positions that the index tensors give for dims", aDimsReq),
-	OpIndexPut:     memory("index_put", 3, -1, 1, inferIndexPut, "operand 0 with operand 1 written at the positions that the index tensors give for dims", aDimsReq, aAccum),
-	OpIndexAdd:     memory("index_add", 3, 3, 1, inferLikeFirst, "operand 0 with slices of operand 2 added at the positions in operand 1 along dim", aDim, aAlpha),
-	OpGather:       memory("gather", 2, 2, 1, inferGather, "elements of operand 0 at the positions in operand 1 along dim", aDim),
-	OpScatter:      memory("scatter", 2, 3, 1, inferLikeFirst, "operand 0 with operand 2, or value, written at the positions in operand 1 along dim", aDim, AttrSpec{"value", attr.KindFloat, false, "number in place of operand 2"}, AttrSpec{"reduce", attr.KindString, false, "add or multiply instead of replace"}),
-	OpSliceScatter: memory("slice_scatter", 2, 2, 1, inferLikeFirst, "operand 0 with a slice along dim replaced by operand 1", aDim, aStart, aEnd, aStep),
-	OpEmbedding:    memory("embedding", 2, 2, 1, inferEmbedding, "rows of operand 0 at the positions in operand 1"),
-	OpTopk: memory("topk", 1, 1, 2, inferTopk, "the k largest along dim and their positions", AttrSpec{"k", attr.KindInt, true, "how many"}, aDim,
+	OpClone:        memory("clone", 1, 1, 1, tSame, "%r = clone %x : f32[4,8]", "a copy in the result's layout"),
+	OpCat:          memory("cat", 1, -1, 1, tCat, "%r = cat %x, %rows {dim=0} : f32[7,8]", "operands one after the other along dim", aDim),
+	OpIndex:        memory("index", 2, -1, 1, tIndex, "%r = index %x, %i {dims=[0]} : f32[3,8]", "elements at the indices that the index tensors give for dims", aDimsReq),
+	OpIndexPut:     memory("index_put", 3, -1, 1, tIndexPut, "%r = index_put %x, %rows, %i {dims=[0]} : f32[4,8]", "operand 0 with operand 1 written at the indices that the index tensors give for dims", aDimsReq, aAccum),
+	OpIndexAdd:     memory("index_add", 3, 3, 1, tLikeFirst, "%r = index_add %x, %i, %rows {dim=0} : f32[4,8]", "operand 0 with slices of operand 2 added at the indices in operand 1 along dim", aDim, aAlpha),
+	OpGather:       memory("gather", 2, 2, 1, tGather, "%r = gather %x, %j {dim=1} : f32[4,2]", "elements of operand 0 at the indices in operand 1 along dim", aDim),
+	OpScatter:      memory("scatter", 2, 3, 1, tLikeFirst, "%r = scatter %x, %j {dim=1, value=0.0} : f32[4,8]", "operand 0 with operand 2, or value, written at the indices in operand 1 along dim", aDim, AttrSpec{"value", attr.KindFloat, false, "number in place of operand 2"}, AttrSpec{"reduce", attr.KindString, false, "add or multiply instead of replace"}),
+	OpSliceScatter: memory("slice_scatter", 2, 2, 1, tLikeFirst, "%r = slice_scatter %x, %rows {dim=0, end=3} : f32[4,8]", "operand 0 with a slice along dim replaced by operand 1", aDim, aStart, aEnd, aStep),
+	OpEmbedding:    memory("embedding", 2, 2, 1, tEmbedding, "%r = embedding %x, %i : f32[3,8]", "rows of operand 0 at the indices in operand 1"),
+	OpTopk: memory("topk", 1, 1, 2, tTopk, "%r:2 = topk %x {dim=1, k=2} : f32[4,2], i64[4,2]", "the k largest along dim and their indices", AttrSpec{"k", attr.KindInt, true, "how many"}, aDim,
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),
-	OpPack:   memory("pack", 1, -1, 1, inferDeclared, "the operands' bytes one after the other, or with parts their pieces along dim, part by part", aParts, aPieceDim),
-	OpUnpack: memory("unpack", 1, 1, -1, inferDeclared, "the inverse of pack", aParts, aPieceDim),
-	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Infer: inferShard,
-		Doc: "this rank's piece of the operand along dim, by its place in the group; a copy, since where the piece starts is known at run time only"},
+	OpPack:   memory("pack", 1, -1, 1, tDeclared, "%r = pack %x, %rows : f32[56]", "the operands' bytes one after the other, or with parts their pieces along dim, part by part", aParts, aPieceDim),
+	OpUnpack: memory("unpack", 1, 1, -1, tDeclared, "%r:2 = unpack %flat : f32[4,8], f32[3,8]", "the inverse of pack", aParts, aPieceDim),
+	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Types: tShard,
+		Example: "%r = shard %x on @tp {dim=0} : f32[2,8]", Doc: "this rank's piece of the operand along dim, by its place in the group; a copy, since where the piece starts is known at run time only"},
 
-	OpView:      view("view", 1, inferView, "the same elements in row-major order under another shape"),
-	OpPermute:   view("permute", 1, inferPermute, "dimensions in another order", aDimsReq),
-	OpExpand:    view("expand", 1, inferExpand, "dimensions of one repeated without copying"),
-	OpSlice:     view("slice", 1, inferSlice, "start, start+step, ... below end along dim", aDim, aStart, aEnd, aStep),
-	OpSplit:     view("split", -1, inferSplit, "consecutive pieces along dim", aDim, AttrSpec{"sizes", attr.KindInts, true, "size of each piece"}),
-	OpSqueeze:   view("squeeze", 1, inferSqueeze, "without the dimensions of one among dims", aDimsReq),
-	OpUnsqueeze: view("unsqueeze", 1, inferUnsqueeze, "with a dimension of one before dim", aDim),
-	OpSelect:    view("select", 1, inferSelect, "one index of dim", aDim, AttrSpec{"index", attr.KindInt, true, "the index"}),
-	OpAlias:     view("alias", 1, inferAlias, "the operand under another name"),
-	OpAsStrided: view("as_strided", 1, inferAsStrided, "any layout of the operand's elements", AttrSpec{"offset", attr.KindInt, false, "first element, counted from the operand's first; 0 if absent"}),
+	OpView:      view("view", 1, tView, "%r = view %x : f32[2,16]", "the same elements in row-major order under another shape"),
+	OpPermute:   view("permute", 1, tPermute, "%r = permute %x {dims=[1, 0]} : f32[8,4:1,8]", "dimensions in another order", aDimsReq),
+	OpExpand:    view("expand", 1, tExpand, "%r = expand %bias : f32[4,16:0,1]", "dimensions of one repeated without copying"),
+	OpSlice:     view("slice", 1, tSlice, "%r = slice %x {dim=1, end=6, start=2} : f32[4,4:8,1]", "start, start+step, ... below end along dim", aDim, aStart, aEnd, aStep),
+	OpSplit:     view("split", -1, tSplit, "%r:2 = split %x {dim=0, sizes=[1, 3]} : f32[1,8], f32[3,8]", "consecutive pieces along dim", aDim, AttrSpec{"sizes", attr.KindInts, true, "size of each piece"}),
+	OpSqueeze:   view("squeeze", 1, tSqueeze, "%r = squeeze %lse {dims=[3]} : f32[2,4,16]", "without the dimensions of one among dims", aDimsReq),
+	OpUnsqueeze: view("unsqueeze", 1, tUnsqueeze, "%r = unsqueeze %x {dim=0} : f32[1,4,8]", "with a dimension of one before dim", aDim),
+	OpSelect:    view("select", 1, tSelect, "%r = select %x {dim=0, index=2} : f32[8]", "one index of dim", aDim, AttrSpec{"index", attr.KindInt, true, "the index"}),
+	OpAlias:     view("alias", 1, tAlias, "%r = alias %x : f32[4,8]", "the operand under another name"),
+	OpAsStrided: view("as_strided", 1, tAsStrided, "%r = as_strided %x {offset=8} : f32[3,2:8,4]", "any layout of the operand's elements", AttrSpec{"offset", attr.KindInt, false, "first element, counted from the operand's first; 0 if absent"}),
 
-	OpAllReduce:     collective("all_reduce", true, inferAllReduce, "the reduction of every rank's operand, on every rank"),
-	OpAllGather:     collective("all_gather", false, inferAllGather, "every rank's operand one after the other along dim", aDim0),
-	OpReduceScatter: collective("reduce_scatter", true, inferReduceScatter, "this rank's piece along dim of the reduction", aDim0),
-	OpAllToAll: collective("all_to_all", false, inferAllToAll, "piece i of each rank's operand along dimension 0 goes to rank i",
+	OpAllReduce:     collective("all_reduce", true, tAllReduce, "%r = all_reduce.sum %x on @tp : async f32[4,8]", "the reduction of every rank's operand, on every rank"),
+	OpAllGather:     collective("all_gather", false, tAllGather, "%r = all_gather %x, %bias on @tp {dim=0} : async(f32[8,8], f32[32])", "every rank's operand one after the other along dim", aDim0),
+	OpReduceScatter: collective("reduce_scatter", true, tReduceScatter, "%r = reduce_scatter.avg %x on @tp {dim=0} : async f32[2,8]", "this rank's piece along dim of the reduction", aDim0),
+	OpAllToAll: collective("all_to_all", false, tAllToAll, `%r = all_to_all %x on @tp {in_splits=["1,3"], out_splits=["2,3"]} : async f32[5,8]`, "piece i of each rank's operand along dimension 0 goes to rank i",
 		AttrSpec{"in_splits", attr.KindStrings, false, "size of the piece for each rank, per operand: dimension expressions; equal if absent"},
 		AttrSpec{"out_splits", attr.KindStrings, false, "size of the piece from each rank, per operand"}),
-	OpBroadcast:         collective("broadcast", false, inferAllReduce, "the operand of group rank root, on every rank", AttrSpec{"root", attr.KindInt, true, "rank within the subgroup"}),
-	OpCollectivePermute: collective("collective_permute", false, inferAllReduce, "operands move from source to destination; a rank that receives nothing gets zeros", AttrSpec{"pairs", attr.KindInts, true, "source, destination, source, destination, ... within the subgroup"}),
-	OpWaitTensor:        {Name: "wait_tensor", Class: ClassWait, MinArgs: 1, MaxArgs: 1, NumResults: -1, Effects: EffectAlias, Infer: inferWait, Doc: "the tensors of a collective, once it has finished"},
+	OpBroadcast:         collective("broadcast", false, tAllReduce, "%r = broadcast %x on @tp {root=0} : async f32[4,8]", "the operand of group rank root, on every rank", AttrSpec{"root", attr.KindInt, true, "rank within the subgroup"}),
+	OpCollectivePermute: collective("collective_permute", false, tAllReduce, "%r = collective_permute %x on @tp {pairs=[0, 1, 1, 0]} : async f32[4,8]", "operands move from source to destination; a rank that receives nothing gets zeros", AttrSpec{"pairs", attr.KindInts, true, "source, destination, source, destination, ... within the subgroup"}),
+	OpWaitTensor:        {Name: "wait_tensor", Class: ClassWait, MinArgs: 1, MaxArgs: 1, NumResults: -1, Effects: EffectAlias, Types: tWait, Example: "%r = wait_tensor %g : f32[8,8]", Doc: "the tensors of a collective, once it has finished"},
 
-	OpCall: {Name: "call", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Infer: inferDeclared, Doc: "an operation that concert does not know",
+	OpCall: {Name: "call", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: tDeclared, Example: `%r = call %x, %w {class="compute", target="my.op"} : f32[4,16]`, Doc: "an operation that concert does not know; it may have attributes of its own", AnyAttrs: true,
 		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"effects", attr.KindStrings, false, "of writes, communicates, random, alias"},
+			{"writes", attr.KindInts, false, "numbers of the operands that it writes in place, all if absent"},
 			{"class", attr.KindString, false, "compute or memory, memory if absent"}, {"payload", attr.KindString, false, "verbatim text for whoever knows the target"}}},
 }

@@ -13,7 +13,7 @@ import (
 // line, column and caret. Parse checks syntax and names; Verify checks meaning.
 // Linear in the text's length.
 func Parse(name, s string) (*Module, error) {
-	p := &parser{Scanner: text.NewScanner(name, s), m: &Module{}}
+	p := &parser{Scanner: text.NewScanner(name, s), m: NewModule(0)}
 	p.m.source = p.Src
 	p.module()
 	if err := p.Errs.Err(); err != nil {
@@ -28,7 +28,9 @@ const maxFindings = 50
 // parser is a hand-written recursive-descent parser: one line, one node.
 type parser struct {
 	text.Scanner
-	m *Module
+	m        *Module
+	asked    []asked // of the line being read
+	versions []asked // of the function being read
 }
 
 func (p *parser) module() {
@@ -70,7 +72,7 @@ func (p *parser) module() {
 
 func (p *parser) groupDecl(start int) {
 	p.Expect('@', "before a group's name")
-	name := p.Ident("a group's name")
+	name := p.Name("a group's name")
 	p.Expect('=', "after a group's name")
 	ranks := p.Ranks()
 	p.EndOfLine()
@@ -103,7 +105,7 @@ func (p *parser) symDecl(start int) {
 
 func (p *parser) fn(start int) {
 	p.Expect('@', "before a function's name")
-	name := p.Ident("a function's name")
+	name := p.Name("a function's name")
 	if !p.Bad && p.m.Func(name) != nil {
 		p.Failf(start, p.I-start, "redefined", "function @%s is declared twice", name)
 	}
@@ -130,7 +132,8 @@ func (p *parser) fn(start int) {
 	}
 	p.Expect('{', "before the body")
 	p.EndOfLine()
-	if p.Bad { // without a signature the body would only repeat the error
+	if p.Bad {
+		p.skipBody()
 		return
 	}
 	for {
@@ -151,7 +154,28 @@ func (p *parser) fn(start int) {
 		}
 	}
 	p.EndOfLine()
+	if len(p.Errs.All) == 0 {
+		f.ResolveVersions()
+		p.checkVersions()
+	}
 	p.checkResults(f, results, resultsAt)
+}
+
+// skipBody passes the body of a function whose signature is broken: it would only
+// repeat the error.
+func (p *parser) skipBody() {
+	for {
+		p.Recover()
+		p.Lines()
+		at := p.I
+		if p.I >= len(p.S) || p.Eat('}') {
+			return
+		}
+		if p.Word("func") {
+			p.I = at
+			return
+		}
+	}
 }
 
 func (p *parser) checkResults(f *Func, results []Type, at int) {
@@ -177,7 +201,7 @@ func (p *parser) input(f *Func) {
 	p.Space()
 	start := p.I
 	p.Expect('%', "before an input's name")
-	name := p.Ident("an input's name")
+	name := p.Name("an input's name")
 	p.Expect(':', "before an input's type")
 	t := p.typ()
 	spec := NodeSpec{Op: OpInput, Name: name, Results: []Type{t}, Pos: p.Src.PosAt(start)}
@@ -199,7 +223,7 @@ func (p *parser) node(f *Func) {
 	spec.Pos = p.Src.PosAt(start)
 	count := 0
 	if p.Eat('%') {
-		spec.Name = p.Ident("a name")
+		spec.Name = p.Name("a name")
 		count = 1
 		if p.Eat(':') {
 			count = int(p.Int("the number of results"))
@@ -210,9 +234,10 @@ func (p *parser) node(f *Func) {
 	opAt := p.I
 	p.opName(&spec, opAt)
 	if p.Peek() == '%' {
-		spec.Args = append(spec.Args, p.operand(f))
+		p.asked = p.asked[:0]
+		spec.Args = append(spec.Args, p.operand(f, len(spec.Args)))
 		for !p.Bad && p.Eat(',') {
-			spec.Args = append(spec.Args, p.operand(f))
+			spec.Args = append(spec.Args, p.operand(f, len(spec.Args)))
 		}
 	}
 	if !p.Bad && p.Word("on") {
@@ -229,6 +254,7 @@ func (p *parser) node(f *Func) {
 		}
 	}
 	p.tail(&spec)
+	p.after(f, &spec)
 	p.EndOfLine()
 	if p.Bad {
 		return
@@ -241,8 +267,37 @@ func (p *parser) node(f *Func) {
 	case spec.Op == OpInput:
 		p.Failf(opAt, 5, "syntax", "inputs stand in the function's signature")
 	default:
-		f.Append(spec)
+		n := f.Append(spec)
+		for _, a := range p.asked {
+			a.node = n
+			p.versions = append(p.versions, a)
+		}
 	}
+	p.asked = p.asked[:0]
+}
+
+// asked is an operand that says which version it is.
+type asked struct {
+	node   *Node
+	arg    int
+	writer string
+	at     int // where the operand stands
+	len    int
+}
+
+// checkVersions compares what operands say with the newest versions, which they have got.
+func (p *parser) checkVersions() {
+	for _, a := range p.versions {
+		now := a.node.args[a.arg]
+		switch {
+		case now.IsVersion() && now.def.name == a.writer:
+		case now.IsVersion():
+			p.Failf(a.at, a.len, "version", "%s is at version %s here, not @%s", now.Base(), now, a.writer)
+		default:
+			p.Failf(a.at, a.len, "version", "nothing before this line writes the storage of %s, so there is no %s@%s", now, now, a.writer)
+		}
+	}
+	p.versions = p.versions[:0]
 }
 
 // opName reads name or name.reduction.
@@ -270,15 +325,21 @@ func (p *parser) opName(spec *NodeSpec, at int) {
 	spec.Op = op
 }
 
-func (p *parser) operand(f *Func) *Value {
+// operand reads operand arg of a node.
+func (p *parser) operand(f *Func, arg int) *Value {
 	p.Space()
 	start := p.I
 	p.Expect('%', "before an operand")
-	name := p.Ident("an operand's name")
+	name := p.Name("an operand's name")
 	index := -1
 	if !p.Bad && p.I < len(p.S) && p.S[p.I] == '#' {
 		p.I++
 		index = int(p.Int("a result's number"))
+	}
+	if !p.Bad && p.I < len(p.S) && p.S[p.I] == '@' {
+		p.I++
+		writer := p.Name("the node that wrote this version")
+		p.asked = append(p.asked, asked{arg: arg, writer: writer, at: start, len: p.I - start})
 	}
 	if p.Bad {
 		return nil
@@ -302,7 +363,7 @@ func (p *parser) operand(f *Func) *Value {
 func (p *parser) onGroup(spec *NodeSpec) {
 	p.Expect('@', "before a group's name")
 	at := p.I
-	name := p.Ident("a group's name")
+	name := p.Name("a group's name")
 	if p.Bad {
 		return
 	}
@@ -334,6 +395,24 @@ func (p *parser) tail(spec *NodeSpec) {
 			return
 		}
 		p.Attrs(&spec.Meta)
+	}
+}
+
+// after reads order-only edges.
+func (p *parser) after(f *Func, spec *NodeSpec) {
+	if p.Bad || !p.Word("after") {
+		return
+	}
+	for first := true; first || !p.Bad && p.Eat(','); first = false {
+		p.Space()
+		start := p.I
+		p.Expect('%', "before the name of a node that has to come first")
+		name := p.Name("the name of a node")
+		if n := f.Lookup(name); n != nil {
+			spec.After = append(spec.After, n)
+		} else {
+			p.Failf(start, p.I-start, "undefined", "%%%s is not defined before this line", name)
+		}
 	}
 }
 

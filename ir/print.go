@@ -22,8 +22,11 @@ import (
 //	  return %y
 //	}
 //
-// A node of several results is written %n:2 = ..., its results %n#0 and %n#1.
-// {...} holds attributes, !{...} annotations, ms the attached cost. Comments run
+// A node of several results is written %n:2 = ..., its results %n#0 and %n#1; one
+// without results %n:0 = .... %h@n is the version of %h that %n made by writing in
+// place; see versions.go.
+// Names hold letters, digits, '_', '.' and '$', or anything printable in quotes, as in
+// %"fusion/add-1". {...} holds attributes, !{...} annotations, ms the attached cost. Comments run
 // from // to the end of the line. Print and Parse are exact inverses, comments
 // and blank lines aside.
 
@@ -48,7 +51,7 @@ func (m *Module) AppendText(b []byte) []byte {
 	b = strconv.AppendInt(b, int64(m.World), 10)
 	b = append(b, '\n')
 	for _, g := range m.groups {
-		b = append(append(append(b, "group @"...), g.Name...), " = "...)
+		b = append(text.AppendName(append(b, "group @"...), g.Name), " = "...)
 		b = append(text.AppendRanks(b, g.Ranks), '\n')
 	}
 	for _, s := range m.syms {
@@ -66,14 +69,14 @@ func (m *Module) AppendText(b []byte) []byte {
 
 // AppendText appends the function's text form.
 func (f *Func) AppendText(b []byte) []byte {
-	b = append(append(append(b, "func @"...), f.Name...), '(')
+	b = append(text.AppendName(append(b, "func @"...), f.Name), '(')
 	order := f.Order()
 	inputs := f.Inputs()
 	for i, n := range inputs {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(append(append(b, '%'), n.name...), ": "...)
+		b = append(text.AppendName(append(b, '%'), n.name), ": "...)
 		b = n.results[0].typ.appendText(b)
 		b = n.appendTail(b)
 	}
@@ -99,10 +102,10 @@ func (n *Node) String() string { return string(n.AppendText(nil)) }
 
 // AppendText appends the node's line of text, without indent or line end.
 func (n *Node) AppendText(b []byte) []byte {
-	if len(n.results) > 0 {
-		b = append(append(b, '%'), n.name...)
-		if len(n.results) > 1 {
-			b = strconv.AppendInt(append(b, ':'), int64(len(n.results)), 10)
+	if n.op != OpReturn {
+		b = text.AppendName(append(b, '%'), n.name)
+		if count := n.declaredResults(); count != 1 {
+			b = strconv.AppendInt(append(b, ':'), int64(count), 10)
 		}
 		b = append(b, " = "...)
 	}
@@ -112,7 +115,7 @@ func (n *Node) AppendText(b []byte) []byte {
 		b = append(append(b, '.'), n.Reduction()...)
 		attrs = attrs.Without("reduce")
 	}
-	for i, v := range n.args {
+	for i, v := range n.DeclaredArgs() {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -120,12 +123,12 @@ func (n *Node) AppendText(b []byte) []byte {
 		b = v.appendName(b)
 	}
 	if n.group != nil {
-		b = append(append(b, " on @"...), n.group.Name...)
+		b = text.AppendName(append(b, " on @"...), n.group.Name)
 	}
 	if len(attrs) > 0 {
 		b = attrs.AppendText(append(b, ' '))
 	}
-	for i, v := range n.results {
+	for i, v := range n.DeclaredResults() {
 		if i == 0 {
 			b = append(b, " : "...)
 		} else {
@@ -144,12 +147,23 @@ func (n *Node) appendTail(b []byte) []byte {
 	if len(n.meta) > 0 {
 		b = n.meta.AppendText(append(b, " !"...))
 	}
+	for i, o := range n.after {
+		if i == 0 {
+			b = append(b, " after %"...)
+		} else {
+			b = append(b, ", %"...)
+		}
+		b = text.AppendName(b, o.name)
+	}
 	return b
 }
 
 func (v *Value) appendName(b []byte) []byte {
-	b = append(append(b, '%'), v.def.name...)
-	if len(v.def.results) != 1 {
+	if v.IsVersion() {
+		return text.AppendName(append(v.Base().appendName(b), '@'), v.def.name)
+	}
+	b = text.AppendName(append(b, '%'), v.def.name)
+	if v.def.declaredResults() != 1 {
 		b = strconv.AppendInt(append(b, '#'), int64(v.index), 10)
 	}
 	return b

@@ -27,39 +27,40 @@ type Storages struct {
 func ComputeStorages(f *Func) (*Storages, error) {
 	s := &Storages{place: make([][]Placement, f.NumValueIDs())}
 	for _, n := range f.Order() {
-		switch {
-		case n.op == OpWaitTensor:
-			from := s.place[n.args[0].id]
-			for i, r := range n.results {
-				s.place[r.id] = from[i : i+1]
+		for i, r := range n.results {
+			at, err := s.placeOf(r, i)
+			if err != nil {
+				return nil, fmt.Errorf("%%%s: %w", n.name, err)
 			}
-		case n.op.IsView():
-			base := s.place[n.args[0].id][0]
-			for i, r := range n.results {
-				off, err := n.ViewOffset(i)
-				if err != nil {
-					return nil, fmt.Errorf("%%%s: %w", n.name, err)
-				}
-				s.place[r.id] = []Placement{{base.Storage, base.Offset + off}}
-			}
-		case n.op == OpCall && n.Effects()&EffectAlias != 0:
-			if len(n.args) == 0 {
-				return nil, fmt.Errorf("%%%s: a call that aliases needs an operand", n.name)
-			}
-			for _, r := range n.results {
-				s.place[r.id] = s.place[n.args[0].id][:1]
-			}
-		default:
-			for _, r := range n.results {
-				for k := range tensorsOf(r.typ) {
-					s.place[r.id] = append(s.place[r.id], Placement{Storage: StorageID(len(s.roots))})
-					s.roots = append(s.roots, r)
-					s.index = append(s.index, int32(k))
-				}
-			}
+			s.place[r.id] = at
 		}
 	}
 	return s, nil
+}
+
+// placeOf says where result i of a node lies; what it aliases has been placed.
+func (s *Storages) placeOf(r *Value, i int) ([]Placement, error) {
+	of := r.Aliases()
+	switch {
+	case of == nil:
+		var own []Placement
+		for k := range tensorsOf(r.typ) {
+			own = append(own, Placement{Storage: StorageID(len(s.roots))})
+			s.roots = append(s.roots, r)
+			s.index = append(s.index, int32(k))
+		}
+		return own, nil
+	case of.typ.IsAsync():
+		return s.place[of.id][i : i+1], nil
+	case r.IsVersion() || !r.def.op.IsView():
+		return s.place[of.id][:1], nil
+	}
+	off, err := r.def.ViewOffset(i)
+	if err != nil {
+		return nil, err
+	}
+	base := s.place[of.id][0]
+	return []Placement{{base.Storage, base.Offset + off}}, nil
 }
 
 // Len is the number of storages.
@@ -82,11 +83,14 @@ func (s *Storages) Type(id StorageID) Type {
 func (t Type) Tensors() []Type { return tensorsOf(t) }
 
 // ViewOffset is the distance in elements from element (0, 0, ...) of a view's
-// operand to that of result i. It fails if the
-// distance depends on a symbol or n is not a view.
+// operand to that of result i, 0 if the result is empty. It fails if the distance
+// depends on a symbol or n is not a view.
 func (n *Node) ViewOffset(i int) (int64, error) {
 	if !n.op.IsView() {
 		return 0, fmt.Errorf("%s is not a view", n.op.Name())
+	}
+	if i < len(n.results) && n.results[i].typ.shape.NumElems().Equal(D(0)) {
+		return 0, nil
 	}
 	var at int64 // index along dim
 	switch n.op {

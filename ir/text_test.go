@@ -16,7 +16,7 @@ func @mlp(%x: bf16[256,4096] !{role="data"}, %w: bf16[512,4096] ms 0.5, %flight:
   %y:2 = wait_tensor %r : bf16[256,512], bf16[256,512]
   %k:2 = topk %y#0 {dim=1, k=4} : bf16[256,4], i64[256,4]
   %f = wait_tensor %flight : f32[2*s0+1,8]
-  call %k#0 {effects=["communicates"], target="barrier"}
+  %call:0 = call %k#0 {effects=["communicates"], target="barrier"}
   return %y#1, %f, %k#1
 }
 `

@@ -1,8 +1,11 @@
 package ir
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/internal/text"
@@ -79,6 +82,31 @@ func (s Shape) appendText(b []byte) []byte {
 // Type is the type of a value: a tensor, or the async result of a collective,
 // which carries one or more tensors that are still in flight. Types are
 // immutable values; compare them with Equal.
+//
+// # Sizes and layouts
+//
+// What the verifier accepts (rules dimensions, layout and range) holds for every value
+// of the symbols, each from 0 to its Max (runtime.SymbolError), independently of each
+// other and of other ranks.
+//
+//   - No size is negative. A size may be 0: an empty tensor has no elements, whatever its
+//     strides, and no place: a view without elements counts as lying where its operand
+//     does. Operations on it are legal and do nothing.
+//   - Tensors have at most 2^50 elements, sizes of 0 counted as 1, and their last element
+//     lies at most 2^50 elements behind the first, so that no sum of bytes overflows.
+//   - Strides are not negative and go with static sizes; symbolic sizes lie row-major.
+//   - Results of operations may have any strides that nest (each larger than what lies
+//     within it), also with gaps: each element has a place of its own. Results of
+//     collectives are row-major.
+//   - Views lie as their operand says, and elements may share a place in them (expand,
+//     as_strided). So they may in inputs, which the caller has laid out, and in results of
+//     calls that alias; but no call writes such an operand.
+//   - A storage reaches from its first to its last element (Extent). Gaps belong to it, and
+//     nobody reads or writes them.
+//   - The splits of an all_to_all are not negative. Pieces of symbolic dimensions (slice,
+//     select, topk, equal parts of an all_to_all) are within them, or the runtime refuses
+//     the values (Node.Needs, runtime.SizeError). They begin at a place that is known when
+//     the program is compiled.
 type Type struct {
 	dt      DType
 	shape   Shape
@@ -157,17 +185,74 @@ func (t Type) Strides() []int64 {
 }
 
 // Bytes is numel * element size, summed over the tensors of an async type. It
-// is symbolic when a dimension is. Strides do not count: a storage holds its
-// elements once.
+// is symbolic when a dimension is. Strides do not count; see Extent.
 func (t Type) Bytes() Dim {
 	if t.async != nil {
-		sum := D(0)
-		for _, e := range t.async {
-			sum = sum.Add(e.Bytes())
+		sizes := make([]Dim, len(t.async))
+		for i, e := range t.async {
+			sizes[i] = e.Bytes()
 		}
-		return sum
+		return dim.Sum(sizes...)
 	}
 	return t.shape.NumElems().Mul(D(int64(t.dt.Size())))
+}
+
+// Extent is the number of bytes from the first element of a tensor to the last, both
+// included: those of a storage with this layout.
+func (t Type) Extent() Dim {
+	if t.strides == nil {
+		return t.Bytes()
+	}
+	sizes, _ := t.shape.Static()
+	n, ok := reach(sizes, t.strides)
+	if !ok {
+		n = math.MaxInt64 // which the verifier does not accept
+	}
+	return D(n).Mul(D(int64(t.dt.Size())))
+}
+
+// distinct reports whether no two elements lie at one place. It errs to false for
+// strides that do not nest.
+func distinct(sizes, strides []int64) bool {
+	if slices.Contains(sizes, 0) {
+		return true
+	}
+	axes := make([]int, 0, len(sizes))
+	for i, n := range sizes {
+		if n > 1 {
+			axes = append(axes, i)
+		}
+	}
+	slices.SortFunc(axes, func(a, b int) int { return cmp.Compare(strides[a], strides[b]) })
+	last := int64(0) // the last element so far
+	for _, i := range axes {
+		if strides[i] <= last {
+			return false
+		}
+		last += (sizes[i] - 1) * strides[i]
+	}
+	return true
+}
+
+// reach is one past the last element of a layout, counted from its first, 0 without
+// elements; false if a stride is negative or the layout reaches past maxElems.
+func reach(sizes, strides []int64) (int64, bool) {
+	n := int64(1)
+	for i, s := range sizes {
+		if s > 1 && (strides[i] < 0 || strides[i] > maxElems/(s-1)) {
+			return 0, false
+		}
+		if s > 1 {
+			n += (s - 1) * strides[i]
+		}
+		if n > maxElems {
+			return 0, false
+		}
+	}
+	if slices.Contains(sizes, 0) {
+		return 0, true
+	}
+	return n, true
 }
 
 // Equal reports whether two types are the same, layout included.

@@ -51,16 +51,19 @@ var moduleRules = []rule{
 }
 
 var funcRules = []rule{
-	{"name", "names are made of letters, digits, '_', '.' and '$'", ruleName},
+	{"name", "names are printable text of one line", ruleName},
 	{"order", "inputs come first, one return comes last, and operands are defined before their use", ruleOrder},
 	{"arity", "operands and results are as many as the op takes", ruleArity},
 	{"attributes", "attributes are declared by the op, present where required, and of the declared kind", ruleAttributes},
 	{"communicator", "a collective names a group, and so does what depends on the rank's place in one; nothing else does", ruleCommunicator},
 	{"call", "an opaque call names its target and known effects", ruleCall},
-	{"dimensions", "dimensions are not negative, use declared symbols, and element counts fit", ruleDimensions},
+	{"dimensions", "dimensions use declared symbols and are not negative, whatever their values, and element counts fit", ruleDimensions},
+	{"layout", "strides reach 2^50 elements at most; in results that no view gives each element has a place, and those of collectives are row-major", ruleLayout},
 	{"cost", "an attached cost is not negative and at most MaxCost", ruleCost},
 	{"async-use", "an async value has exactly one consumer: a wait or the return", ruleAsyncUse},
 	{"type", "result types follow from the operands by the op's type rule", ruleType},
+	{"version", "operands are the newest versions of their storages, and nothing is written while a collective reads it", ruleVersion},
+	{"range", "splits are not negative, whatever the values of symbols, and pieces lie within their operands for some", ruleRange},
 }
 
 // verifier is the state of one Verify.
@@ -95,8 +98,8 @@ func (v *verifier) place(n *Node, operand int) (*diag.Source, diag.Pos, int) {
 	col := min(int(pos.Col)-1, len(line))
 	rest := line[col:]
 	skip := 0
-	if len(n.results) > 0 && n.op != OpInput {
-		if i := strings.IndexByte(rest, '='); i >= 0 {
+	if strings.HasPrefix(rest, "%") && n.op != OpInput {
+		if i := strings.Index(rest, " = ") + 1; i > 0 {
 			skip = i + 1
 			for skip < len(rest) && rest[skip] == ' ' {
 				skip++
@@ -110,7 +113,7 @@ func (v *verifier) place(n *Node, operand int) (*diag.Source, diag.Pos, int) {
 		if rest[i] == '%' {
 			if operand == 0 {
 				end := i + 1
-				for end < len(rest) && (text.IdentByte(rest[end]) || rest[end] == '#') {
+				for end < len(rest) && (text.IdentByte(rest[end]) || rest[end] == '#' || rest[end] == '@') {
 					end++
 				}
 				return src, diag.Pos{Line: pos.Line, Col: int32(col + i + 1)}, end - i
@@ -161,7 +164,7 @@ func ruleSymbol(v *verifier) {
 		if s.Hint < 0 || s.Hint > s.Max {
 			v.module(s.pos, "symbol %s has hint %d outside 0..%d", s.Name, s.Hint, s.Max)
 		}
-		if !text.ValidName(s.Name) || v.m.Symbol(s.Name) != s || s.Name[0] >= '0' && s.Name[0] <= '9' {
+		if !text.PlainName(s.Name) || v.m.Symbol(s.Name) != s || s.Name[0] >= '0' && s.Name[0] <= '9' {
 			v.module(s.pos, "symbol name %q is taken or not a name", s.Name)
 		}
 	}
@@ -170,7 +173,7 @@ func ruleSymbol(v *verifier) {
 func ruleName(v *verifier) {
 	for _, n := range v.f.Order() {
 		if !text.ValidName(n.name) {
-			v.at(n, -1, nil, "%q is not a name", n.name)
+			v.at(n, -1, nil, "%q is not a name: want printable text of one line", n.name)
 		}
 	}
 }
@@ -190,6 +193,14 @@ func ruleOrder(v *verifier) {
 				v.at(n, j, nil, "operand %s is not of this function", a)
 			} else if int(a.def.at) >= i {
 				v.at(n, j, nil, "%s is used before it is defined", a)
+			}
+		}
+		for _, o := range n.after {
+			switch c := o.op.Class(); {
+			case int(o.at) >= i:
+				v.at(n, -1, nil, "it stands before %%%s, after which it has to come", o.name)
+			case n.op.IsView() || c == ClassView || c == ClassInput:
+				v.at(n, -1, nil, "an order-only edge joins operations that run, not views or inputs such as %%%s", o.name)
 			}
 		}
 	}

@@ -17,6 +17,8 @@ func ruleArity(v *verifier) {
 			v.at(n, -1, nil, "%s takes %s, got %d", i.Name, argCount(i), len(n.args))
 		case i.NumResults >= 0 && len(n.results) != i.NumResults:
 			v.at(n, -1, nil, "%s gives %d results, %d are declared", i.Name, i.NumResults, len(n.results))
+		case n.versions > 0 && n.op != OpCall:
+			v.at(n, -1, nil, "%s writes nothing in place, so it makes no versions", i.Name)
 		case i.NumResults < 0 && len(n.results) == 0 && n.op != OpCall:
 			v.at(n, -1, nil, "%s gives at least one result", i.Name)
 		}
@@ -41,6 +43,9 @@ func ruleAttributes(v *verifier) {
 		i := n.op.info()
 		for _, a := range n.attrs {
 			k := slices.IndexFunc(i.Attrs, func(s AttrSpec) bool { return s.Key == a.Key })
+			if k < 0 && i.AnyAttrs && a.Key != attr.Malformed {
+				continue
+			}
 			if k < 0 {
 				v.at(n, -1, nil, "%s has no attribute %q", i.Name, a.Key)
 			} else if !kindFits(i.Attrs[k].Kind, a.Val) {
@@ -126,12 +131,17 @@ func ruleCall(v *verifier) {
 			v.at(n, -1, nil, "a call needs a target")
 		}
 		for _, e := range n.attrs.Strs("effects") {
-			if _, ok := callEffects[e]; !ok {
+			if _, ok := effectByName(e); !ok {
 				v.at(n, -1, nil, "%q is not an effect; have alias communicates random writes", e)
 			}
 		}
 		if c := n.attrs.Str("class", "memory"); c != "memory" && c != "compute" {
 			v.at(n, -1, nil, "class %q of a call; have compute memory", c)
+		}
+		for _, i := range n.attrs.Ints("writes") {
+			if i < 0 || i >= int64(n.declaredArgs()) || n.Effects()&EffectWrites == 0 {
+				v.at(n, -1, nil, "writes=[%d] names no operand of a call with the effect writes", i)
+			}
 		}
 		if n.Effects()&EffectAlias != 0 {
 			v.aliasCall(n)
@@ -147,24 +157,15 @@ func (v *verifier) aliasCall(n *Node) {
 		return
 	}
 	of := n.args[0].typ
-	for _, r := range n.results {
+	room := of.Extent()
+	for _, r := range n.DeclaredResults() {
 		switch {
 		case r.typ.IsAsync() || r.typ.DType() != of.DType():
 			v.at(n, -1, nil, "result %s is %s, but aliases an operand of %s", r, r.typ, of)
-		case reach(r.typ) > reach(of) && reach(of) >= 0:
+		case !v.atLeast(room.Sub(r.typ.Extent()), 0):
 			v.at(n, -1, nil, "result %s of type %s does not fit into operand 0, %s, which it aliases", r, r.typ, of)
 		}
 	}
-}
-
-// reach is one past the last element of its storage that a tensor occupies,
-// counted from its own first; -1 if a size is symbolic.
-func reach(t Type) int64 {
-	sizes, ok := t.Shape().Static()
-	if !ok {
-		return -1
-	}
-	return span(sizes, t.Strides())
 }
 
 // MaxCost is the largest cost of a node in milliseconds, some thirty years. It keeps
@@ -176,52 +177,6 @@ func ruleCost(v *verifier) {
 		if ms, ok := n.Cost(); ok && !(ms >= 0 && ms <= MaxCost) {
 			v.at(n, -1, nil, "a cost of %g ms is not within 0..%g", ms, float64(MaxCost))
 		}
-	}
-}
-
-// maxElems bounds element counts, so that sizes in bytes never overflow.
-const maxElems = int64(1) << 50
-
-func ruleDimensions(v *verifier) {
-	for _, n := range v.f.Order() {
-		for _, r := range n.results {
-			for _, t := range tensorsOf(r.typ) {
-				v.dimensions(n, t)
-			}
-		}
-	}
-}
-
-// tensorsOf lists the tensors in a type.
-func tensorsOf(t Type) []Type {
-	if t.IsAsync() {
-		return t.async
-	}
-	return []Type{t}
-}
-
-func (v *verifier) dimensions(n *Node, t Type) {
-	total := int64(1)
-	for _, d := range t.shape {
-		c, static := d.Const()
-		if !static {
-			for _, s := range d.Symbols(nil) {
-				if v.m.Symbol(s) == nil {
-					v.at(n, -1, nil, "symbol %s is not declared", s)
-					return
-				}
-			}
-			c = v.m.Bound(d)
-		}
-		switch {
-		case c < 0:
-			v.at(n, -1, nil, "dimension %s of %s is negative", d, t)
-			return
-		case c > 0 && total > maxElems/c:
-			v.at(n, -1, nil, "%s holds more than 2^50 elements", t)
-			return
-		}
-		total *= c
 	}
 }
 
@@ -283,25 +238,25 @@ func ruleType(v *verifier) {
 // inferTypes applies the op's type rule to the node.
 func (n *Node) inferTypes() ([]Type, error) {
 	c := inferCtx{attrs: n.attrs}
-	for _, a := range n.args {
+	for _, a := range n.DeclaredArgs() {
 		c.args = append(c.args, a.typ)
 	}
-	for _, r := range n.results {
+	for _, r := range n.DeclaredResults() {
 		c.want = append(c.want, r.typ)
 	}
 	if n.group != nil {
 		c.group = n.group.Size()
 	}
-	return n.op.info().Infer(&c)
+	return n.op.info().Types.infer(&c)
 }
 
 func (v *verifier) compareTypes(n *Node, got []Type) {
-	if len(got) != len(n.results) {
-		v.at(n, -1, nil, "%s gives %d results here, %d are declared", n.op.Name(), len(got), len(n.results))
+	if len(got) != n.declaredResults() {
+		v.at(n, -1, nil, "%s gives %d results here, %d are declared", n.op.Name(), len(got), n.declaredResults())
 		return
 	}
 	exact := n.op.IsView() || n.op == OpWaitTensor // the layout of an alias is a fact, not a choice
-	for i, r := range n.results {
+	for i, r := range n.DeclaredResults() {
 		same := got[i].Equal(r.typ)
 		if !same && !exact {
 			same = sameTensors(got[i], r.typ)

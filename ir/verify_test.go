@@ -66,11 +66,11 @@ func TestVerify(t *testing.T) {
 func TestVerifyName(t *testing.T) {
 	m := NewModule(1)
 	f := m.AddFunc("f")
-	f.Append(NodeSpec{Op: OpFull, Name: "a b", Results: []Type{Tensor(F32, 2)}, Attrs: attr.Make(attr.Attr{Key: "value", Val: attr.Float(1)})})
+	f.Append(NodeSpec{Op: OpFull, Name: "a\nb", Results: []Type{Tensor(F32, 2)}, Attrs: attr.Make(attr.Attr{Key: "value", Val: attr.Float(1)})})
 	f.Append(NodeSpec{Op: OpReturn})
-	const want = `@f:1:8: error[name]: "a b" is not a name
-    1 | %a b = full {value=1.0} : f32[2]
-      |        ^~~~`
+	const want = `@f:1:11: error[name]: "a\nb" is not a name: want printable text of one line
+    1 | %"a\nb" = full {value=1.0} : f32[2]
+      |           ^~~~`
 	if err := m.Verify(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

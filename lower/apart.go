@@ -9,9 +9,9 @@ import (
 	"github.com/seed-ee968945/concert/lower/cudagen"
 )
 
-// Fusable returns the judge of what one kernel can compute in f, for
+// Fusable returns the predicate that says what one kernel can compute in f, for
 // passes.Manager.Fusable: with it, pass fuse leaves no region that FuncWith would have
-// to take apart. The judge writes the kernel that lowering would, which takes time
+// to take apart. It writes the kernel that lowering would, which takes time
 // linear in its text.
 func Fusable(f *ir.Func) (func(nodes []*ir.Node) error, error) {
 	st, err := ir.ComputeStorages(f)

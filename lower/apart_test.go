@@ -10,7 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-// A judge that refuses whatever exponentiates dissolves one region of two: its nodes
+// A predicate that refuses whatever exponentiates dissolves one region of two: its nodes
 // are launches, and memory is planned for them.
 func TestFuseAsksJudge(t *testing.T) {
 	const text = `world 1
@@ -24,7 +24,7 @@ func @f(%x: f32[64,64], %y: f32[64,64]) -> (f32[64,64], f32[64,64]) {
   return %c, %e
 }
 `
-	judge := func(*ir.Func) (func(nodes []*ir.Node) error, error) {
+	fusable := func(*ir.Func) (func(nodes []*ir.Node) error, error) {
 		return func(nodes []*ir.Node) error {
 			for _, n := range nodes {
 				if n.Op() == ir.OpExp {
@@ -35,10 +35,10 @@ func @f(%x: f32[64,64], %y: f32[64,64]) -> (f32[64,64], f32[64,64]) {
 		}, nil
 	}
 	for _, c := range []struct {
-		judge   func(*ir.Func) (func(nodes []*ir.Node) error, error)
+		fusable func(*ir.Func) (func(nodes []*ir.Node) error, error)
 		regions int
 		refused float64
-	}{{nil, 2, 0}, {lower.Fusable, 2, 0}, {judge, 1, 1}} {
+	}{{nil, 2, 0}, {lower.Fusable, 2, 0}, {fusable, 1, 1}} {
 		m, err := ir.Parse("f.ir", text)
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func @f(%x: f32[64,64], %y: f32[64,64]) -> (f32[64,64], f32[64,64]) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := passes.Manager{Fusable: c.judge}
+		g := passes.Manager{Fusable: c.fusable}
 		r, err := g.Run(m, p)
 		if err != nil {
 			t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes/passtest"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -144,14 +144,14 @@ func TestEmittedStepsRun(t *testing.T) {
 }
 
 // emitCases are the cases of testdata/golden/emit.
-func emitCases(t *testing.T) []*golden.Case {
+func emitCases(t *testing.T) []*passtest.Case {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/golden/emit/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
 	cfg := emitConfig()
-	var out []*golden.Case
+	var out []*passtest.Case
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/text"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -158,6 +159,13 @@ func (e *emitter) module() {
 	}
 	e.params("Inputs", p.Inputs)
 	e.params("Outputs", p.Outputs)
+	if len(p.Needs) > 0 {
+		e.printf("Needs: []rt.Need{\n")
+		for _, n := range p.Needs {
+			e.printf("{Size: %q, Node: %q},\n", n.Size, n.Node)
+		}
+		e.printf("},\n")
+	}
 	e.printf("Step: Step,\n")
 	if len(p.Kernels) > 0 {
 		if p.Source() != "" {
@@ -264,7 +272,7 @@ func (e *emitter) instr(in *program.Instr) {
 		case k != nil:
 			op = opsOf(k)
 		}
-		e.printf(" // %%%s %s", in.Node, op)
+		e.printf(" // %%%s %s", text.AppendName(nil, in.Node), op)
 		if inPlaceOf(in) {
 			e.printf(", in place")
 		}

@@ -259,11 +259,13 @@ func (b *body) tensor(v *ir.Value) program.BodyTensor {
 	if !t.Contiguous() {
 		w.Strides = t.Strides()
 	}
-	if i := slices.Index(b.ins, v); i >= 0 {
+	p := b.l.st.Of(v)[0]
+	// Two names of the same bytes may be one parameter: nothing writes within a body.
+	same := func(u *ir.Value) bool { return u == v || b.l.st.Of(u)[0] == p && u.Type().Equal(t) }
+	if i := slices.IndexFunc(b.ins, same); i >= 0 {
 		w.Param = i
 		return w
 	}
-	p := b.l.st.Of(v)[0]
 	w.Offset = p.Offset * int64(t.DType().Size())
 	for j, o := range b.outs {
 		if q := b.l.st.Of(o)[0]; q.Storage == p.Storage {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -16,6 +15,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -130,7 +130,7 @@ func runsAsBefore(t *testing.T, before, f *ir.Func, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := interp.Run(ctx, before, in, interp.Options{Poison: true, Calls: golden.Calls()})
+	want, err := interp.Run(ctx, before, in, interp.Options{Poison: true, Calls: passtest.Calls()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,10 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -22,24 +22,24 @@ var digest = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
 // TestGolden pins programs and emitted code of small functions.
 func TestGolden(t *testing.T) {
-	golden.Run(t, "../testdata/golden/lower", golden.Config{
+	passtest.Run(t, "../testdata/golden/lower", passtest.Config{
 		Table: passes.Standard(), Update: *update, Package: "./lower",
-		Sections: map[string]golden.Section{
-			"want.program": func(c *golden.Case) ([]byte, error) {
+		Sections: map[string]passtest.Section{
+			"want.program": func(c *passtest.Case) ([]byte, error) {
 				p, err := lower.Func(c.After.Funcs()[0])
 				if err != nil {
 					return nil, err
 				}
 				return p.AppendText(nil), nil
 			},
-			"want.packed": func(c *golden.Case) ([]byte, error) {
+			"want.packed": func(c *passtest.Case) ([]byte, error) {
 				p, err := lower.FuncWith(c.After.Funcs()[0], lower.Options{Packed: func(*ir.Node) bool { return true }})
 				if err != nil {
 					return nil, err
 				}
 				return p.AppendText(nil), nil
 			},
-			"want.kernels": func(c *golden.Case) ([]byte, error) {
+			"want.kernels": func(c *passtest.Case) ([]byte, error) {
 				p, err := lower.FuncWith(c.After.Funcs()[0], lower.Options{Kernels: true})
 				if err != nil {
 					return nil, err
@@ -47,7 +47,7 @@ func TestGolden(t *testing.T) {
 				// The source and how it is launched, lower/cudagen's own cases pin.
 				return generated.ReplaceAll(p.AppendText(nil), []byte("{...}")), nil
 			},
-			"want.go": func(c *golden.Case) ([]byte, error) {
+			"want.go": func(c *passtest.Case) ([]byte, error) {
 				p, err := lower.Func(c.After.Funcs()[0])
 				if err != nil {
 					return nil, err
@@ -65,15 +65,15 @@ const prelude = "// The prelude of lower/cudagen stands here.\n"
 // kernels. The last function of a case counts. TestEmittedStepsRun compiles and runs
 // all of them.
 func TestGoldenEmit(t *testing.T) {
-	golden.Run(t, "../testdata/golden/emit", emitConfig())
+	passtest.Run(t, "../testdata/golden/emit", emitConfig())
 }
 
 // emitConfig is how the cases of testdata/golden/emit are run.
-func emitConfig() golden.Config {
-	return golden.Config{
+func emitConfig() passtest.Config {
+	return passtest.Config{
 		Table: passes.Standard(), Update: *update, Package: "./lower",
-		Sections: map[string]golden.Section{
-			"want.go": func(c *golden.Case) ([]byte, error) {
+		Sections: map[string]passtest.Section{
+			"want.go": func(c *passtest.Case) ([]byte, error) {
 				p, err := emitted(c)
 				if err != nil {
 					return nil, err
@@ -82,7 +82,7 @@ func emitConfig() golden.Config {
 				// The digest is of the prelude, too, which is no concern of these cases.
 				return digest.ReplaceAll(src, []byte("...")), err
 			},
-			"want.cu": func(c *golden.Case) ([]byte, error) {
+			"want.cu": func(c *passtest.Case) ([]byte, error) {
 				p, err := emitted(c)
 				if err != nil {
 					return nil, err
@@ -102,7 +102,7 @@ func emitConfig() golden.Config {
 }
 
 // emitted is the program of a case of testdata/golden/emit: its last function.
-func emitted(c *golden.Case) (*program.Program, error) {
+func emitted(c *passtest.Case) (*program.Program, error) {
 	fs := c.After.Funcs()
 	return lower.FuncWith(fs[len(fs)-1], lower.Options{Kernels: true})
 }

@@ -7,7 +7,8 @@
 // its group's stream, behind an event that the compute stream records where the
 // collective stands; a wait becomes the compute stream's wait for the event that
 // the collective's stream records after it. Everything else is launched on the
-// compute stream.
+// compute stream. Where more collectives could be in flight than a device has room for,
+// the stream of one waits for another (program.LimitInFlight).
 //
 // # Why buffers may share bytes
 //
@@ -22,7 +23,9 @@
 package lower
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
@@ -56,6 +59,7 @@ func lowered(f *ir.Func, kernels bool) (*program.Program, []*ir.Node, error) {
 	if err := l.place(); err != nil {
 		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
+	l.p.LimitInFlight(program.DefaultInFlight)
 	if err := l.p.Validate(); err != nil {
 		return nil, nil, fmt.Errorf("lower: %w", err)
 	}
@@ -86,6 +90,7 @@ type lowering struct {
 	order      []int // by event: place in its stream's order of records, from 1
 	onStream   []int // by event: the stream that records it, -1 for async inputs
 	records    []int // by stream: how many events it has recorded
+	lastOn     []int // by stream: the latest of them, -1 for none
 	seenOfComm []int // by stream: latest order of its events that the compute stream has waited for
 }
 
@@ -99,7 +104,7 @@ func (l *lowering) declare() {
 	}
 	l.p.Streams = []program.Stream{{Name: "compute", Group: -1}}
 	l.streamOf = make([]int, len(l.p.Groups))
-	l.seenByComm, l.seenOfComm, l.records = []int{0}, []int{0}, []int{0}
+	l.seenByComm, l.seenOfComm, l.records, l.lastOn = []int{0}, []int{0}, []int{0}, []int{-1}
 	l.lastEvent = -1
 	l.finished = make([]int, l.f.NumNodeIDs())
 }
@@ -112,6 +117,7 @@ func (l *lowering) stream(g *ir.Group) int {
 		l.seenByComm = append(l.seenByComm, 0)
 		l.seenOfComm = append(l.seenOfComm, 0)
 		l.records = append(l.records, 0)
+		l.lastOn = append(l.lastOn, -1)
 	}
 	return l.streamOf[g.Index()]
 }
@@ -141,6 +147,7 @@ func (l *lowering) body() error {
 	regions := l.lay.Regions()
 	for i, n := range l.f.Order() {
 		var err error
+		l.needs(n)
 		for len(regions) > 0 && regions[0].Last < i {
 			regions = regions[1:]
 		}
@@ -171,6 +178,17 @@ func (l *lowering) body() error {
 		}
 	}
 	return nil
+}
+
+// needs notes the sizes that have to be checked at run time.
+func (l *lowering) needs(n *ir.Node) {
+	for _, d := range n.Needs() {
+		r, ok := l.m.Bounds(d)
+		if ok && r.Min >= 0 || slices.ContainsFunc(l.p.Needs, func(o program.Need) bool { return o.Size.Equal(d) }) {
+			continue
+		}
+		l.p.Needs = append(l.p.Needs, program.Need{Size: d, Node: n.Name()})
+	}
 }
 
 // tensors are the windows of a value's tensors.
@@ -215,15 +233,25 @@ func (l *lowering) launch(n *ir.Node) error {
 	in := program.Instr{Kind: program.Launch, Event: -1, Group: -1, Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
 	if n.Group() != nil {
 		in.Group = n.Group().Index()
+		l.behindGroup(n)
 	}
-	for _, a := range n.Args() {
+	for _, a := range n.DeclaredArgs() {
 		in.Ins = append(in.Ins, l.tensors(a)...)
 	}
-	for _, r := range n.Results() {
+	for _, r := range n.DeclaredResults() {
 		in.Outs = append(in.Outs, l.tensors(r)...)
 	}
 	l.emit(in)
 	return nil
+}
+
+// behindGroup makes a call that has a group wait for the collectives of that group:
+// ranks start them in one order.
+func (l *lowering) behindGroup(n *ir.Node) {
+	if s := l.streamOf[n.Group().Index()]; s > 0 && n.Op() == ir.OpCall && l.seenOfComm[s] < l.records[s] {
+		l.seenOfComm[s] = l.records[s]
+		l.emit(program.Instr{Kind: program.Wait, Event: l.lastOn[s], Group: -1, Node: n.Name()})
+	}
 }
 
 func (l *lowering) collective(n *ir.Node) error {
@@ -252,7 +280,7 @@ func (l *lowering) collective(n *ir.Node) error {
 	}
 	l.emit(in)
 	e := l.event(s)
-	l.finished[n.ID()] = e
+	l.finished[n.ID()], l.lastOn[s] = e, e
 	l.emit(program.Instr{Kind: program.Record, Stream: s, Event: e, Group: -1})
 	return nil
 }
@@ -280,7 +308,7 @@ func (l *lowering) wait(n *ir.Node) {
 func (l *lowering) place() error {
 	plan, ok, err := l.lay.Annotated()
 	if err == nil && !ok {
-		plan, err = l.lay.Place(0)
+		plan, err = l.lay.Place(context.Background(), 0)
 	}
 	if err != nil {
 		return err

@@ -84,9 +84,9 @@ func sameAsInterpreter(t *testing.T, name string, f *ir.Func, o *progtest.Outcom
 	}
 }
 
-// mutants is how many mutants of each kind and graph are judged: all are too many
+// mutants is how many mutants of each kind and graph are run: all are too many
 // for every run of the tests.
-var mutants = flag.Int("mutants", 1, "mutants of each kind and graph to judge; 0 for all")
+var mutants = flag.Int("mutants", 1, "mutants of each kind and graph to run; 0 for all")
 
 // The checker refuses every mutant of a lowered training step that gives other
 // bytes, hangs or fails under some schedule.
@@ -120,7 +120,7 @@ func TestCheckMutantsOfTracedGraphs(t *testing.T) {
 		if harm := progtest.Judge(p, in, o.Digest); harm != "" {
 			t.Fatalf("%s passes the checker, but %s", name, harm)
 		}
-		scores, missed, alarms := progtest.Measure(pick(progtest.Mutants(p), *mutants), in, o.Digest, check)
+		scores, missed, alarms := progtest.Measure(progtest.Pick(progtest.Mutants(p), *mutants), in, o.Digest, check)
 		for _, s := range scores {
 			t.Logf("%s: %-16s %3d mutants, %3d harmful, %3d noticed, %d false alarms", name, s.Kind, s.Mutants, s.Harmful, s.Noticed, s.Alarms)
 			sum.Mutants += s.Mutants
@@ -139,24 +139,4 @@ func TestCheckMutantsOfTracedGraphs(t *testing.T) {
 	if sum.Harmful == 0 {
 		t.Error("no mutant does any harm, so the score says nothing")
 	}
-}
-
-// pick keeps at most n mutants of each kind, evenly spread; all if n is 0.
-func pick(ms []progtest.Mutant, n int) []progtest.Mutant {
-	if n <= 0 {
-		return ms
-	}
-	count, seen := map[string]int{}, map[string]int{}
-	for _, m := range ms {
-		count[m.Kind]++
-	}
-	var out []progtest.Mutant
-	for _, m := range ms {
-		k := seen[m.Kind]
-		seen[m.Kind]++
-		if c := count[m.Kind]; c <= n || k*n/c != (k-1)*n/c || k == 0 {
-			out = append(out, m)
-		}
-	}
-	return out
 }

@@ -181,7 +181,7 @@ func (p *packer) single(n, w *ir.Node, k int, ms float64) {
 	}
 	t := n.Result(0).Type().Elems()[k]
 	start := p.start(n, n.Arg(k), t, attrs, ms)
-	wait := p.f.InsertBefore(w, ir.NodeSpec{Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: []ir.Type{t}, Pos: w.Pos()})
+	wait := p.f.InsertBefore(w, ir.NodeSpec{Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: []ir.Type{t}, Pos: w.Pos(), From: []*ir.Node{w}})
 	p.f.ReplaceUses(w.Result(k), wait.Result(0))
 }
 
@@ -189,7 +189,7 @@ func (p *packer) single(n, w *ir.Node, k int, ms float64) {
 func (p *packer) start(n *ir.Node, operand *ir.Value, result ir.Type, attrs attr.List, ms float64) *ir.Node {
 	_, has := n.Cost()
 	return p.f.InsertBefore(n, ir.NodeSpec{Op: n.Op(), Name: n.Name() + "_flat", Args: []*ir.Value{operand}, Results: []ir.Type{ir.Async(result)},
-		Group: n.Group(), Attrs: attrs, Meta: n.Meta().Without(passes.MembersKey), Cost: ms, HasCost: has, Pos: n.Pos()})
+		Group: n.Group(), Attrs: attrs, Meta: n.Meta().Without(passes.MembersKey), Cost: ms, HasCost: has, Pos: n.Pos(), From: []*ir.Node{n}})
 }
 
 // flat lets several members travel in one buffer and returns the unpack.
@@ -234,7 +234,7 @@ func (p *packer) flat(n, w *ir.Node, members []int, ms float64) *ir.Node {
 	}
 	result := ir.TensorOf(dt, ir.Shape{receive})
 	start := p.start(n, pack.Result(0), result, attrs, ms)
-	wait := p.f.InsertBefore(w, ir.NodeSpec{Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: []ir.Type{result}, Pos: w.Pos()})
+	wait := p.f.InsertBefore(w, ir.NodeSpec{Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: []ir.Type{result}, Pos: w.Pos(), From: []*ir.Node{w}})
 	unpack := p.copy(w, ir.OpUnpack, n.Name()+"_unpack", []*ir.Value{wait.Result(0)}, outs, out)
 	for i, k := range members {
 		p.f.ReplaceUses(w.Result(k), unpack.Result(i))
@@ -250,5 +250,5 @@ func (p *packer) copy(at *ir.Node, op ir.Op, name string, args []*ir.Value, resu
 		bytes += p.f.Module().Hint(t.Bytes())
 	}
 	return p.f.InsertBefore(at, ir.NodeSpec{Op: op, Name: name, Args: args, Results: results, Attrs: attrs,
-		Cost: float64(2*bytes) / (p.gbps * 1e6), HasCost: true, Pos: at.Pos()})
+		Cost: float64(2*bytes) / (p.gbps * 1e6), HasCost: true, Pos: at.Pos(), From: []*ir.Node{at}})
 }

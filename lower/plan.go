@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/seed-ee968945/concert/internal/pack"
@@ -64,7 +65,7 @@ func (p *MemoryPlan) Explain(err error) error {
 
 // Place plans the buffers afresh and returns the height of the arena in bytes.
 func (p *MemoryPlan) Place() (int64, error) {
-	plan, err := p.layout.Place(0)
+	plan, err := p.layout.Place(context.Background(), 0)
 	if err != nil {
 		return 0, err
 	}

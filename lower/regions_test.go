@@ -86,7 +86,7 @@ func TestRandomRegions(t *testing.T) {
 		seeds = 40
 	}
 	var all, apart tally
-	judged := 0
+	compared := 0
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 7))
 		m, err := gen.Module(seed, gen.Config{Nodes: 60, World: 2})
@@ -115,7 +115,7 @@ func TestRandomRegions(t *testing.T) {
 			runsAsBefore(t, m.Funcs()[i], f, seed)
 			for j := range p.Instrs {
 				if ok, ran := scattered(t, p, &p.Instrs[j], r); ran {
-					judged++
+					compared++
 					if !ok {
 						t.Errorf("seed %d: @%s: instruction %d depends on the order of elements\n%s", seed, f.Name, j, p)
 					}
@@ -123,12 +123,12 @@ func TestRandomRegions(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%+v, %d launches judged by element; with source %+v", all, judged, apart)
+	t.Logf("%+v, %d launches compared by element; with source %+v", all, compared, apart)
 	if apart.fused < all.fused+int(seeds)/2 {
 		t.Errorf("%d launches of regions, %d with those that were taken apart", all.fused, apart.fused)
 	}
-	if n := int(seeds); all.fused < n || all.temps < n || judged < n/10 {
-		t.Errorf("%d programs had %+v, %d judged by element", n, all, judged)
+	if n := int(seeds); all.fused < n || all.temps < n || compared < n/10 {
+		t.Errorf("%d programs had %+v, %d compared by element", n, all, compared)
 	}
 }
 

@@ -10,13 +10,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -156,7 +156,7 @@ func numbersOf(t *testing.T, f *ir.Func) *numbers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := interp.Run(context.Background(), f, in, interp.Options{Poison: true, Calls: golden.Calls()})
+	want, err := interp.Run(context.Background(), f, in, interp.Options{Poison: true, Calls: passtest.Calls()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // halves partitions a joint function and lowers both halves.
@@ -74,7 +74,7 @@ func TestRanksAgreeOnSaved(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for r, err := range joinAll(t, c.mods[:]) {
-				var e *rt.DigestMismatchError
+				var e *rt.MismatchError
 				switch {
 				case c.same && err != nil:
 					t.Errorf("rank %d: %v", r, err)
@@ -90,13 +90,13 @@ func TestRanksAgreeOnSaved(t *testing.T) {
 
 // joinAll lets ranks join one world with modules of their own.
 func joinAll(t *testing.T, mods [][]*rt.Module) []error {
-	opts := host.Options{Hub: host.NewHub()}
-	st := store.NewMem()
+	opts := host.Options{Local: true}
+	job := rendezvous.NewLocal()
 	errs := make([]error, len(mods))
 	var wg sync.WaitGroup
 	for k := range mods {
 		wg.Go(func() {
-			cfg := rt.Config{Store: st, Timeout: 20 * time.Second, Env: &rt.Env{Rank: k, World: len(mods), LocalRank: k, LocalWorld: len(mods), Source: "the test"}}
+			cfg := rt.Config{Job: job, Timeout: 20 * time.Second, Env: &rt.Env{Rank: k, World: len(mods), LocalRank: k, LocalWorld: len(mods), Source: "the test"}}
 			r, err := rt.Join(t.Context(), host.Opener(opts), cfg, mods[k]...)
 			if errs[k] = err; err == nil {
 				errs[k] = r.Close()

@@ -41,7 +41,7 @@ func TestArenaPipelineOnTracedGraphs(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".graph.json.gz"), func(t *testing.T) {
 			m := traced(t, file)
-			for _, text := range []string{"arena", "bucket", "reorder-comms"} {
+			for _, text := range []string{"order-only", "bucket", "reorder-comms"} {
 				after := m.Clone()
 				p, err := table.Parse(text)
 				if err != nil {
@@ -87,7 +87,7 @@ func BenchmarkPipeline(b *testing.B) {
 	table := passes.Standard()
 	for _, name := range []string{"llama8b_fsdp8.bw", "llama70b_fsdp8_tp8.bw"} {
 		m := traced(b, filepath.Join(graphs, name+".graph.json.gz"))
-		for _, text := range []string{"arena", "default", "bucket", "reorder-comms", "raise-starts,sink-waits", "canonicalize"} {
+		for _, text := range []string{"order-only", "default", "bucket", "reorder-comms", "raise-starts,sink-waits", "canonicalize"} {
 			p, err := table.Parse(text)
 			if err != nil {
 				b.Fatal(err)

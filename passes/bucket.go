@@ -57,7 +57,7 @@ func runBucket(ctx *Context, f *ir.Func) error {
 
 // options are the scheduler's options that bucket and overlap share.
 func (s *scheduler) options() sched.Options {
-	return sched.Options{Cap: s.cap, InFlight: s.ctx.Bytes("in-flight"), BucketBytes: s.ctx.Bytes("bucket-bytes"), JoinAny: s.may.mode == modeAll, Cost: s.cost}
+	return sched.Options{Cap: s.cap, InFlight: s.ctx.Bytes("in-flight"), BucketBytes: s.ctx.Bytes("bucket-bytes"), JoinAny: s.may.mode == modeAll, Cost: s.cost, Tick: s.ctx.Tick}
 }
 
 // joining says which collectives may join buckets.
@@ -78,6 +78,8 @@ func (j joining) keptOut(n *ir.Node) string {
 	switch {
 	case waitOf(n) == nil:
 		return "it leaves in flight"
+	case n.Ordered() || waitOf(n).Ordered():
+		return "it has order-only edges"
 	case len(n.Args()) > 1 && !j.coalesced:
 		return "it has several operands already"
 	case j.mode == modeParams && !ofParameter(n):
@@ -176,16 +178,17 @@ func intoOutput(v *ir.Value) bool {
 func (s *scheduler) form(b sim.Bucket, pos []int32) error {
 	f, d := s.f, s.d
 	var names, send, receive []string
+	var carried []*ir.Member
 	var args []*ir.Value
 	var types []ir.Type
-	waits := make([]*ir.Node, len(b.Members))
+	members, waits := make([]*ir.Node, len(b.Members)), make([]*ir.Node, len(b.Members))
 	first, firstWait := b.Members[0], int32(-1)
 	for k, m := range b.Members {
 		n, w := d.nodes[m], d.waitOf(m)
 		if w < 0 {
 			return fmt.Errorf("collective %%%s cannot travel in a bucket", n.Name())
 		}
-		waits[k] = d.nodes[w]
+		members[k], waits[k], carried = n, d.nodes[w], append(carried, n.Members()...)
 		names, args, types = append(names, memberNames(n)...), append(args, n.Args()...), append(types, n.Result(0).Type().Elems()...)
 		send, receive = append(send, n.Attrs().Strs("in_splits")...), append(receive, n.Attrs().Strs("out_splits")...)
 		if pos[m] < pos[first] {
@@ -194,6 +197,9 @@ func (s *scheduler) form(b sim.Bucket, pos []int32) error {
 		if firstWait < 0 || pos[w] < pos[firstWait] {
 			firstWait = w
 		}
+	}
+	if len(carried) != len(names) { // a member was read from text
+		carried = nil
 	}
 	lead := d.nodes[first]
 	attrs, meta := lead.Attrs(), attr.Make(attr.Attr{Key: MembersKey, Val: attr.Strings(names...)})
@@ -208,10 +214,10 @@ func (s *scheduler) form(b sim.Bucket, pos []int32) error {
 	}
 	start := f.InsertBefore(lead, ir.NodeSpec{
 		Op: lead.Op(), Name: lead.Op().Name() + "_bucket", Args: args, Results: []ir.Type{ir.Async(types...)}, Group: lead.Group(),
-		Attrs: attrs, Meta: meta, Cost: b.Dur, HasCost: true, Pos: lead.Pos(),
+		Attrs: attrs, Meta: meta, Cost: min(b.Dur, ir.MaxCost), HasCost: true, Pos: lead.Pos(), From: members, Members: carried,
 	})
 	wait := f.InsertBefore(d.nodes[firstWait], ir.NodeSpec{
-		Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: types, Pos: d.nodes[firstWait].Pos(),
+		Op: ir.OpWaitTensor, Name: start.Name() + "_wait", Args: []*ir.Value{start.Result(0)}, Results: types, Pos: d.nodes[firstWait].Pos(), From: waits,
 	})
 	at := 0
 	for _, w := range waits {

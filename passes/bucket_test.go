@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 )
 
 // layered is a random module with collectives of all kinds, most of which name a layer.
@@ -39,7 +39,7 @@ var bucketPipelines = []struct {
 }{
 	{"bucket", 1}, {"bucket{mode=all,coalesced=true}", 1}, {"bucket{mode=params,percent=150}", 1.5}, {"bucket{mode=layer,coalesced=true}", 1}, {"bucket{in-flight=512B}", 1},
 	{"overlap", 1}, {"overlap{mode=all,coalesced=true}", 1}, {"overlap{mode=params}", 1}, {"overlap{mode=layer,percent=130}", 1.3},
-	{"overlap{in-flight=512B,coalesced=true}", 1}, {"overlap{thrift=0,percent=120,bucket-bytes=1KiB}", 1.2},
+	{"overlap{in-flight=512B,coalesced=true}", 1}, {"overlap{memory-tradeoff=0,percent=120,bucket-bytes=1KiB}", 1.2},
 	{"bucket,overlap{coalesced=true}", 1},
 }
 
@@ -52,11 +52,11 @@ func checkBuckets(t testing.TB, m *ir.Module, seed uint64, which int) *ir.Module
 		t.Fatal(err)
 	}
 	after := m.Clone()
-	g := passes.Manager{Costs: latencyModel{}} // verifies: no cycles, nothing traced rewired
+	g := passes.Manager{Validate: passes.ValidateAlways, Costs: latencyModel{}} // verifies: no cycles, nothing traced rewired
 	if _, err := g.Run(after, p); err != nil {
 		t.Fatalf("seed %d, %s: %v\n%s", seed, c.text, err, m)
 	}
-	if err := golden.SameResults(m, after, seed, 0); err != nil {
+	if err := passtest.SameResults(m, after, seed, 0); err != nil {
 		t.Fatalf("seed %d, %s: %v\nbefore:\n%s\nafter:\n%s", seed, c.text, err, m, after)
 	}
 	was, now := judgeWith(t, m), judgeWith(t, after)

@@ -35,10 +35,7 @@ func canonicalize() Pass {
 }
 
 func runCanonicalize(ctx *Context, f *ir.Func) error {
-	c := &canonicalizer{ctx: ctx, f: f}
-	for _, n := range f.Order() {
-		c.writes = c.writes || n.Effects()&ir.EffectWrites != 0
-	}
+	c := &canonicalizer{ctx: ctx, f: f, writes: ir.FindWrites(f)}
 	for _, n := range append([]*ir.Node(nil), f.Order()...) {
 		switch {
 		case n.Op() == ir.OpWaitTensor:
@@ -54,14 +51,14 @@ func runCanonicalize(ctx *Context, f *ir.Func) error {
 type canonicalizer struct {
 	ctx    *Context
 	f      *ir.Func
-	writes bool // some operation writes in place, so that sharing a storage can be seen
+	writes *ir.Writes
 }
 
 // unitCollective removes the collective of wait w if its group has one rank. A
 // collective whose async value leaves the function stays: its caller waits for it.
 func (c *canonicalizer) unitCollective(w *ir.Node) {
 	s := w.Arg(0).Def()
-	if !s.Op().IsCollective() || s.Group().Size() != 1 || !c.isIdentity(s) || !c.ctx.Enable(s.Name()) {
+	if !s.Op().IsCollective() || s.Group().Size() != 1 || !c.isIdentity(s) || s.Ordered() || w.Ordered() || !c.ctx.Enable(s.Name()) {
 		return
 	}
 	c.ctx.Count("unit-collectives", 1)
@@ -71,7 +68,7 @@ func (c *canonicalizer) unitCollective(w *ir.Node) {
 		if op == ir.OpClone {
 			c.ctx.Count("clones", 1)
 		}
-		made[k] = c.f.InsertBefore(w, ir.NodeSpec{Op: op, Name: w.Name(), Args: []*ir.Value{s.Arg(k)}, Results: []ir.Type{r.Type()}, Pos: w.Pos()})
+		made[k] = c.f.InsertBefore(w, ir.NodeSpec{Op: op, Name: w.Name(), Args: []*ir.Value{s.Arg(k)}, Results: []ir.Type{r.Type()}, Pos: w.Pos(), From: []*ir.Node{s, w}})
 		c.f.ReplaceUses(r, made[k].Result(0))
 	}
 	name := w.Name()
@@ -102,28 +99,30 @@ func (c *canonicalizer) isIdentity(s *ir.Node) bool {
 
 // identity chooses what gives operand x of a collective over one rank the name of
 // its result r. An alias shares x's storage, which nobody must notice: so a copy
-// is made where some operation writes in place, where r has another layout, and
+// is made where something writes either storage in place, where r has another layout, and
 // where r leaves the function although x came in from the caller or leaves it too:
 // the caller may reuse the one while still holding the other.
 func (c *canonicalizer) identity(x, r *ir.Value) ir.Op {
-	if c.writes || !x.Type().Equal(r.Type()) || returned(r) && (fromCaller(x) || returned(x)) {
+	if c.writes.Written(x) || c.writes.Written(r) || !x.Type().Equal(r.Type()) || returned(r) && (fromCaller(x) || returned(storageOf(x))) {
 		return ir.OpClone
 	}
 	return ir.OpAlias
 }
 
+// storageOf is the tensor that the storage of x was made for.
+func storageOf(x *ir.Value) *ir.Value {
+	for a := x.Aliases(); a != nil && !a.Type().IsAsync(); a = x.Aliases() {
+		x = a
+	}
+	return x
+}
+
 // fromCaller reports whether the storage of x is an input's.
 func fromCaller(x *ir.Value) bool {
-	for {
-		n := x.Def()
-		switch {
-		case n.Op() == ir.OpInput:
-			return true
-		case n.Effects()&ir.EffectAlias == 0 || len(n.Args()) == 0:
-			return false
-		}
-		x = n.Arg(0)
+	for x.Aliases() != nil {
+		x = x.Aliases()
 	}
+	return x.Def().Op() == ir.OpInput
 }
 
 // returned reports whether v or an alias of it is a result of the function.
@@ -134,8 +133,10 @@ func returned(v *ir.Value) bool {
 			if u.Node.Op() == ir.OpReturn {
 				return true
 			}
-			if u.Node.Effects()&ir.EffectAlias != 0 && u.Index == 0 {
-				stack = append(stack, u.Node.Results()...)
+			for _, r := range u.Node.Results() {
+				if r.Aliases() == v {
+					stack = append(stack, r)
+				}
 			}
 		}
 	}

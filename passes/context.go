@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 
@@ -22,8 +23,21 @@ type Context struct {
 	fusable func(f *ir.Func) (func(nodes []*ir.Node) error, error)
 	enable  func(site string) bool
 	fn      string
+	ctx     context.Context
 	err     error // first misuse, reported by the manager
 }
+
+// Tick ends the pass, by a panic that the manager recovers, if the context of the
+// manager's run has ended. Passes call it in every loop whose rounds may take
+// milliseconds together: a person who interrupts waits for it.
+func (c *Context) Tick() {
+	if c.ctx != nil && c.ctx.Err() != nil {
+		panic(ended{})
+	}
+}
+
+// ended is what Tick panics with.
+type ended struct{}
 
 // option finds a declared option; a pass that asks for another one or for the
 // wrong kind is broken, which the manager reports.

@@ -53,12 +53,14 @@ import (
 // memory waits; and numbers that cost less to compute than to read (constants,
 // conversions to wider types) are computed by every reader for itself.
 //
-// Each attempt that one kernel could compute costs a walk over the function, so
-// that the pass takes time proportional to nodes times launches.
+// An attempt that one kernel could compute costs a walk over the stretch of the order
+// that the two regions stand in, farApart nodes at most, and a walk to its end where
+// something in the stretch gets later (fuse_window.go).
 func fuse() Pass {
 	return Pass{
-		Name: "fuse",
-		Doc:  "Marks regions of elementwise operations, reductions and data movement that one kernel can compute, and makes them consecutive.",
+		Name:    "fuse",
+		Regions: true,
+		Doc:     "Marks regions of elementwise operations, reductions and data movement that one kernel can compute, and makes them consecutive.",
 		Options: []Option{
 			{Name: "nodes", Kind: KindInt, Default: "64", Doc: "most launches in a region, 0 for any number"},
 			{Name: "siblings", Kind: KindBool, Default: "true", Doc: "also join regions that only read the same tensor"},
@@ -83,6 +85,9 @@ func fuse() Pass {
 // number, from 0 in program order. The nodes of a region are consecutive.
 const FusionKey = place.FusionKey
 
+// farApart is the longest stretch that two regions may stand in to be joined.
+const farApart = 1 << 13
+
 // slack is what the order of additions may change in a makespan.
 const slack = 1e-12
 
@@ -98,7 +103,7 @@ type fuser struct {
 
 	kernels bool
 	alone   []float64 // node -> milliseconds by itself
-	win     *window   // judges joins, with kernels
+	win     *window   // judges joins
 
 	time      float64 // makespan that no join may exceed
 	peak      int64   // the same for live memory with regions as launches
@@ -113,20 +118,14 @@ func runFuse(ctx *Context, f *ir.Func) error {
 	}
 	for {
 		before := u.regions()
-		if err := u.chains(); err != nil {
-			return err
-		}
+		u.chains()
 		if ctx.Bool("siblings") {
-			if err := u.siblings(); err != nil {
-				return err
-			}
+			u.siblings()
 		}
 		if !u.kernels {
 			break
 		}
-		if err := u.neighbours(); err != nil {
-			return err
-		}
+		u.neighbours()
 		if u.regions() == before {
 			break
 		}
@@ -158,6 +157,7 @@ func (u *fuser) judge(f *ir.Func) error {
 		}
 		region := u.order[i:j]
 		i = j
+		u.ctx.Tick()
 		if x < 0 || len(u.unitN[x]) < 2 {
 			continue
 		}
@@ -201,9 +201,7 @@ func newFuser(ctx *Context, f *ir.Func) (*fuser, error) {
 	}
 	u.time, u.nodesPeak = t.Makespan, t.Peak
 	u.peak = u.mem.peak(u.order, u.unit)
-	if kernels {
-		u.win = newWindow(u)
-	}
+	u.win = newWindow(u)
 	return u, nil
 }
 
@@ -219,7 +217,7 @@ func (u *fuser) regions() int {
 }
 
 // chains joins every node with the regions of its operands.
-func (u *fuser) chains() error {
+func (u *fuser) chains() {
 	for i := range int32(len(u.d.nodes)) {
 		if u.unit[i] < 0 {
 			continue
@@ -233,16 +231,13 @@ func (u *fuser) chains() error {
 		}
 		slices.SortFunc(from, func(a, b int32) int { return int(u.pos[b] - u.pos[a]) })
 		for _, p := range from {
-			if err := u.try(p, i); err != nil {
-				return err
-			}
+			u.try(p, i)
 		}
 	}
-	return nil
 }
 
 // siblings joins each reader of a tensor with the one before it.
-func (u *fuser) siblings() error {
+func (u *fuser) siblings() {
 	for _, n := range u.d.nodes {
 		for _, r := range n.Results() {
 			var readers []int32
@@ -257,13 +252,10 @@ func (u *fuser) siblings() error {
 				continue
 			}
 			for k := 1; k < len(readers); k++ {
-				if err := u.try(readers[k-1], readers[k]); err != nil {
-					return err
-				}
+				u.try(readers[k-1], readers[k])
 			}
 		}
 	}
-	return nil
 }
 
 // throughViews is the node whose storage v is a view of.
@@ -276,15 +268,16 @@ func throughViews(v *ir.Value) *ir.Node {
 }
 
 // try joins the regions of two nodes if they may be joined.
-func (u *fuser) try(a, b int32) error {
+func (u *fuser) try(a, b int32) {
+	u.ctx.Tick()
 	x, y := u.unit[a], u.unit[b]
 	if x == y {
-		return nil
+		return
 	}
 	launches := slices.Concat(u.unitN[x], u.unitN[y])
 	slices.SortFunc(launches, func(p, q int32) int { return int(u.pos[p] - u.pos[q]) })
 	if u.limit > 0 && len(launches) > u.limit {
-		return nil
+		return
 	}
 	members := u.withViews(launches)
 	nodes := make([]*ir.Node, len(members))
@@ -292,17 +285,18 @@ func (u *fuser) try(a, b int32) error {
 		nodes[i] = u.d.nodes[m]
 	}
 	if !oneKernel(nodes) || !u.ctx.Enable(u.d.nodes[b].Name()) {
-		return nil
+		return
 	}
 	lo, hi := u.pos[members[0]], u.pos[members[len(members)-1]]+1
+	if hi-lo > farApart {
+		return
+	}
 	was := slices.Clone(u.order[lo:hi])
 	unitWas := make([]int32, len(members))
 	for i, m := range members {
 		unitWas[i], u.unit[m] = u.unit[m], x
 	}
-	if u.win != nil {
-		u.win.advance(hi)
-	}
+	u.win.advance(hi)
 	durWas := u.takeTime(launches, nodes)
 	for _, down := range []bool{true, false} {
 		moved, ok := u.arrange(members, lo, hi, down)
@@ -310,18 +304,14 @@ func (u *fuser) try(a, b int32) error {
 			continue
 		}
 		u.place(lo, moved)
-		if u.win != nil && small(nodes) && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
+		if u.kernels && small(nodes) && u.uncovers(was, moved) && !u.hides(launches, durWas, lo, hi) {
 			u.ctx.Count("refused-overlap", 1)
 			u.place(lo, was)
 			continue
 		}
-		ok, err := u.allowed(lo, hi, !slices.Equal(was, moved))
-		if err != nil {
-			return err
-		}
-		if ok {
+		if u.allowed(lo, hi) {
 			u.unitN[x], u.unitN[y] = launches, nil
-			return nil
+			return
 		}
 		u.place(lo, was)
 		if slices.Equal(was, moved) {
@@ -334,7 +324,6 @@ func (u *fuser) try(a, b int32) error {
 	for i, m := range launches {
 		u.d.Dur[m] = durWas[i]
 	}
-	return nil
 }
 
 // takeTime sets the durations of a region's launches to their shares of what its
@@ -362,40 +351,19 @@ func (u *fuser) place(lo int32, nodes []int32) {
 }
 
 // allowed checks time and memory of the order at hand, which a join has changed in
-// lo..hi-1, if only in what is one launch.
-func (u *fuser) allowed(lo, hi int32, moved bool) (bool, error) {
-	if u.win != nil {
-		memory, time := u.win.try(lo, hi, u.peak)
-		switch {
-		case !memory:
-			u.ctx.Count("refused-memory", 1)
-		case !time:
-			u.ctx.Count("refused-time", 1)
-		default:
-			u.win.keep(lo, hi)
-			return true, nil
-		}
-		return false, nil
-	}
-	if u.mem.peak(u.order, u.unit) > u.peak {
-		u.ctx.Count("refused-memory", 1)
-		return false, nil
-	}
-	if !moved {
-		return true, nil
-	}
-	t, err := sim.Evaluate(u.d.Model, u.order, nil)
+// lo..hi-1, if only in what is one launch, and keeps it if it may.
+func (u *fuser) allowed(lo, hi int32) bool {
+	memory, time := u.win.try(lo, hi)
 	switch {
-	case err != nil:
-		return false, err
-	case t.Peak > u.nodesPeak:
+	case !memory:
 		u.ctx.Count("refused-memory", 1)
-		return false, nil
-	case t.Makespan > u.time*(1+slack):
+	case !time:
 		u.ctx.Count("refused-time", 1)
-		return false, nil
+	default:
+		u.win.keep(lo, hi)
+		return true
 	}
-	return true, nil
+	return false
 }
 
 // withViews adds the views through which launches read each other, in program order.

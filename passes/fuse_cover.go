@@ -73,7 +73,7 @@ func (u *fuser) hides(launches []int32, durWas []float64, lo, hi int32) bool {
 	for i, m := range launches {
 		now[i], u.d.Dur[m] = u.d.Dur[m], max(u.d.Dur[m], durWas[i]*share)
 	}
-	_, time := u.win.try(lo, hi, u.peak)
+	_, time := u.win.try(lo, hi)
 	for i, m := range launches {
 		u.d.Dur[m] = now[i]
 	}

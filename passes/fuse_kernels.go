@@ -50,7 +50,7 @@ const few = 48 << 20
 
 // neighbours joins launches that follow each other and share nothing, where both
 // together move so few bytes that the beginning and the end of one count beside it.
-func (u *fuser) neighbours() error {
+func (u *fuser) neighbours() {
 	last := int32(-1)
 	for _, b := range slices.Clone(u.order) {
 		if u.unit[b] < 0 {
@@ -68,11 +68,8 @@ func (u *fuser) neighbours() error {
 		if _, joined := bytesMoved(nodes); joined > few {
 			continue
 		}
-		if err := u.try(a, b); err != nil {
-			return err
-		}
+		u.try(a, b)
 	}
-	return nil
 }
 
 // touched is how many bytes of v node n reads or writes: repeated elements once,
@@ -107,9 +104,10 @@ func elements(v *ir.Value) int64 {
 // copyCheap gives every reader of a constant, or of a conversion to a wider type,
 // a copy of its own: to compute it again moves fewer bytes than to read it.
 func copyCheap(ctx *Context, f *ir.Func) {
+	writes := ir.FindWrites(f)
 	for _, n := range f.Order() {
-		if !cheap(n) {
-			continue
+		if !cheap(n) || slices.ContainsFunc(n.Args(), writes.Written) {
+			continue // computed again behind a write it would be something else
 		}
 		v := n.Result(0)
 		var readers []*ir.Node
@@ -123,7 +121,7 @@ func copyCheap(ctx *Context, f *ir.Func) {
 				continue
 			}
 			ms, known := n.Cost()
-			c := f.InsertBefore(reader, ir.NodeSpec{Op: n.Op(), Name: n.Name(), Args: n.Args(), Attrs: n.Attrs(), Results: []ir.Type{v.Type()}, Meta: n.Meta().Without(FusionKey), Cost: ms, HasCost: known})
+			c := f.InsertBefore(reader, ir.NodeSpec{Op: n.Op(), Name: n.Name(), Args: n.Args(), Attrs: n.Attrs(), Results: []ir.Type{v.Type()}, Meta: n.Meta().Without(FusionKey), Cost: ms, HasCost: known, From: []*ir.Node{n}})
 			for i, a := range reader.Args() {
 				if a == v {
 					f.SetArg(reader, i, c.Result(0))

@@ -5,11 +5,11 @@ import (
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 	"github.com/seed-ee968945/concert/sim"
 )
 
@@ -170,7 +170,7 @@ func TestFuseProperty(t *testing.T) {
 		refused += s.Stat("refused-time") + s.Stat("refused-memory")
 		noLonger(t, "nodes", before, measure(t, f, latencyModel{}))
 		noLonger(t, "regions", before, measure(t, contracted(t, f), latencyModel{}))
-		if err := golden.SameResults(original, m, seed, 0); err != nil {
+		if err := passtest.SameResults(original, m, seed, 0); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 		if t.Failed() {

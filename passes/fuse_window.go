@@ -10,8 +10,9 @@ import "slices"
 type window struct {
 	u *fuser
 
-	live    []int64 // position at which a unit begins -> bytes live before it
-	lastPos []int32 // storage -> position of its last use
+	launches liveMemory // with regions as launches
+	nodes    liveMemory // with every node by itself, nil without that bound
+	lastPos  []int32    // storage -> position of its last use
 
 	// Clocks in front of each position, as far as they are known: of the compute
 	// stream, and when each communication stream is free.
@@ -24,7 +25,6 @@ type window struct {
 	nextNow  []float64 // by position in the window, and at its end
 	nextFree [][]float64
 	nextEnds []float64 // by position in the window, of starts
-	nextLive []int64   // by position in the window
 	far      []float64 // node -> finish of starts behind the window
 
 	tick  int32
@@ -32,10 +32,17 @@ type window struct {
 	seat  []int32 // storage -> its last unit in the window
 }
 
+// liveMemory is what is live along the order with some nodes as one launch.
+type liveMemory struct {
+	unit []int32 // node -> the region that it belongs to, -1 for none
+	live []int64 // position at which a unit begins -> bytes live before it
+	next []int64 // by position in the window, what the last try found
+}
+
 // newWindow computes the state of the order at hand. Linear.
 func newWindow(u *fuser) *window {
 	n, s := len(u.order), len(u.d.Size)
-	w := &window{u: u, live: make([]int64, n), lastPos: make([]int32, s), now: make([]float64, n+1), free: make([][]float64, n+1),
+	w := &window{u: u, lastPos: make([]int32, s), now: make([]float64, n+1), free: make([][]float64, n+1),
 		ends: make([]float64, n), stamp: make([]int32, s), seat: make([]int32, s)}
 	for i := range w.free {
 		w.free[i] = make([]float64, u.d.Streams)
@@ -54,17 +61,23 @@ func newWindow(u *fuser) *window {
 			w.lastPos[s] = int32(p)
 		}
 	}
-	w.memory(0, int32(n), base)
-	copy(w.live, w.nextLive)
+	w.launches = liveMemory{unit: u.unit}
+	w.memory(&w.launches, 0, int32(n), base)
+	w.launches.live = slices.Clone(w.launches.next)
+	if !u.kernels {
+		w.nodes = liveMemory{unit: slices.Repeat([]int32{-1}, n)}
+		w.memory(&w.nodes, 0, int32(n), base)
+		w.nodes.live = slices.Clone(w.nodes.next)
+	}
 	return w
 }
 
 // memory finds the largest live memory in a window of the order at hand, of which base
 // bytes are live in front. A region takes what others read when it begins and gives
 // its operands back when it ends; what only it touches takes nothing.
-func (w *window) memory(lo, hi int32, base int64) int64 {
+func (w *window) memory(m *liveMemory, lo, hi int32, base int64) int64 {
 	d, order := w.u.d, w.u.order[lo:hi]
-	unitOf := w.u.unit
+	unitOf := m.unit
 	w.tick++
 	units, before := int32(-1), int32(-1)
 	for _, v := range order {
@@ -79,7 +92,7 @@ func (w *window) memory(lo, hi int32, base int64) int64 {
 		}
 	}
 	freed := make([]int64, units+1)
-	w.nextLive = slices.Grow(w.nextLive[:0], len(order))[:len(order)]
+	m.next = slices.Grow(m.next[:0], len(order))[:len(order)]
 	// dies says that s, which has bytes, gives them back in this window.
 	dies := func(s int32) {
 		if w.stamp[s] != w.tick && w.lastPos[s] < hi && !d.Pinned[s] {
@@ -93,7 +106,7 @@ func (w *window) memory(lo, hi int32, base int64) int64 {
 		for j < len(order) && unitOf[order[i]] >= 0 && unitOf[order[j]] == unitOf[order[i]] {
 			j++
 		}
-		w.nextLive[i] = now
+		m.next[i] = now
 		for _, v := range order[i:j] {
 			for _, s := range d.Alloc.At(v) {
 				switch {
@@ -151,12 +164,16 @@ func (w *window) advance(to int32) {
 
 // try judges the order at hand, which differs from the one before in lo..hi-1 alone,
 // up to whose end advance found the clocks before. It reports whether no more memory is
-// live than peak, and whether the makespan is no longer than it was.
-func (w *window) try(lo, hi int32, peak int64) (memory, time bool) {
-	if w.memory(lo, hi, w.live[lo]) > peak {
+// live than before the pass, and whether the makespan is no longer than it was: with
+// kernels before this join, else before the pass.
+func (w *window) try(lo, hi int32) (memory, time bool) {
+	u, n := w.u, int(hi-lo)
+	if w.memory(&w.launches, lo, hi, w.launches.live[lo]) > u.peak {
 		return false, true
 	}
-	u, n := w.u, int(hi-lo)
+	if w.nodes.live != nil && w.memory(&w.nodes, lo, hi, w.nodes.live[lo]) > u.nodesPeak {
+		return false, true
+	}
 	w.nextNow = slices.Grow(w.nextNow[:0], n+1)[:n+1]
 	w.nextEnds = slices.Grow(w.nextEnds[:0], n)[:n]
 	for len(w.nextFree) < n+1 {
@@ -186,7 +203,11 @@ func (w *window) try(lo, hi int32, peak int64) (memory, time bool) {
 	if ok {
 		return true, true
 	}
-	return true, !late(w.rest(c, hi, end), w.rest(clocks{w.now[hi], slices.Clone(w.free[hi])}, hi, func(s int32) float64 { return w.ends[s] }))
+	limit := u.time
+	if u.kernels {
+		limit = w.rest(clocks{w.now[hi], slices.Clone(w.free[hi])}, hi, func(s int32) float64 { return w.ends[s] })
+	}
+	return true, !late(w.rest(c, hi, end), limit)
 }
 
 // rest is when everything has finished if the clocks in front of a position are c and
@@ -212,7 +233,10 @@ func (w *window) rest(c clocks, from int32, end func(start int32) float64) float
 
 // keep takes over what the last try found.
 func (w *window) keep(lo, hi int32) {
-	copy(w.live[lo:hi], w.nextLive)
+	copy(w.launches.live[lo:hi], w.launches.next)
+	if w.nodes.live != nil {
+		copy(w.nodes.live[lo:hi], w.nodes.next)
+	}
 	copy(w.now[lo:hi+1], w.nextNow)
 	for i, v := range w.u.order[lo:hi] {
 		copy(w.free[lo+int32(i)], w.nextFree[i])

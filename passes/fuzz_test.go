@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 )
 
 // Any text either reads as a pipeline whose own text reads back as the same, or
@@ -46,7 +46,7 @@ func FuzzPass(f *testing.F) {
 			t.Fatal(err)
 		}
 		after := m.Clone()
-		g := passes.Manager{Costs: latencyModel{}}
+		g := passes.Manager{Validate: passes.ValidateAlways, Costs: latencyModel{}}
 		if _, err := g.Run(after, p); err != nil {
 			var split *passes.PartitionError
 			if errors.As(err, &split) && split.Overwriter != "" {
@@ -54,7 +54,7 @@ func FuzzPass(f *testing.F) {
 			}
 			t.Fatalf("%v\n%s", err, m)
 		}
-		if err := golden.SameResults(m, after, seed, 0); err != nil {
+		if err := passtest.SameResults(m, after, seed, 0); err != nil {
 			t.Fatalf("%s: %v\n%s\n%s", pass.Name, err, m, after)
 		}
 	})

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 )
 
 var update = flag.Bool("update", false, "rewrite the want sections of golden cases")
@@ -16,12 +16,12 @@ var update = flag.Bool("update", false, "rewrite the want sections of golden cas
 // passes or about the manager.
 func TestGolden(t *testing.T) {
 	table := passes.Standard()
-	cfg := golden.Config{Table: table, Update: *update, Package: "./passes", Manager: passes.Manager{Costs: cost.Arena()}}
+	cfg := passtest.Config{Table: table, Update: *update, Package: "./passes", Manager: passes.Manager{Costs: cost.Arena()}}
 	folders := []string{"pipelines"}
 	for _, p := range table.Passes() {
 		folders = append(folders, p.Name)
 	}
 	for _, name := range folders {
-		t.Run(name, func(t *testing.T) { golden.Run(t, filepath.Join("../testdata/golden", name), cfg) })
+		t.Run(name, func(t *testing.T) { passtest.Run(t, filepath.Join("../testdata/golden", name), cfg) })
 	}
 }

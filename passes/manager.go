@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -40,6 +41,10 @@ type Manager struct {
 
 	// Verify says when to verify.
 	Verify VerifyMode
+
+	// Validate says when to prove, after every pass, that the module computes what it
+	// did; see package equiv. It needs VerifyEach: only what is legal means something.
+	Validate ValidateMode
 
 	// PrintAfter selects the dumps: "" none, "all" after every pass, "changed"
 	// after those that changed the module, or the name of a pass.
@@ -82,13 +87,15 @@ type Hook struct {
 
 // run is the state of one Manager.Run.
 type run struct {
+	ctx context.Context
 	*Manager
 	m       *ir.Module
 	p       *Pipeline
 	log     *slog.Logger
 	pattern *bisect.Pattern
 	steps   int
-	text    []byte // the module's text before the current step
+	text    []byte     // the module's text before the current step
+	valid   *validator // nil if the module is not validated
 	report  Report
 }
 
@@ -97,7 +104,13 @@ type run struct {
 // report covers the passes that succeeded. Errors: a *diag.Error if the module
 // is broken to begin with, a *PassError for all that happens in a pass.
 func (g *Manager) Run(m *ir.Module, p *Pipeline) (*Report, error) {
-	r := &run{Manager: g, m: m, p: p, log: g.Log, steps: p.Len()}
+	return g.RunContext(context.Background(), m, p)
+}
+
+// RunContext is Run that ends when ctx does, within a pass, too; the error is then ctx's,
+// and the module is to be thrown away.
+func (g *Manager) RunContext(ctx context.Context, m *ir.Module, p *Pipeline) (*Report, error) {
+	r := &run{Manager: g, ctx: ctx, m: m, p: p, log: g.Log, steps: p.Len()}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
 	}
@@ -116,8 +129,15 @@ func (g *Manager) Run(m *ir.Module, p *Pipeline) (*Report, error) {
 		return &r.report, err
 	}
 	r.text = m.AppendText(nil)
+	if v := (&validator{mode: g.Validate}); v.wants(m) && g.Verify == VerifyEach {
+		r.valid = v
+	}
 	for i := range r.steps {
-		if err := r.step(i); err != nil {
+		err := ctx.Err()
+		if err == nil {
+			err = r.step(i)
+		}
+		if err != nil {
 			return &r.report, err
 		}
 	}
@@ -156,14 +176,20 @@ func (r *run) step(i int) error {
 	if r.Repeat {
 		copied = r.m.Clone()
 	}
-	var kept *snapshot
+	var kept *ir.Module
 	if s.pass.OrderOnly {
-		kept = takeSnapshot(r.m)
+		kept = r.m.Clone()
+	}
+	if r.valid != nil {
+		r.valid.before(r.m, s.pass.proof(s.values))
 	}
 	begin := r.now()
 	ctx, err := r.apply(s, r.m)
 	end := r.now()
 	rep.Nanos = end - begin
+	if stop := r.ctx.Err(); stop != nil {
+		return stop
+	}
 	text := r.m.AppendText(nil)
 	fail := func(cause error) error { return r.failure(i, before, text, cause) }
 	if err != nil {
@@ -181,8 +207,13 @@ func (r *run) step(i int) error {
 			return fail(err)
 		}
 	}
-	if kept != nil && !kept.kept(r.m) {
-		if err := checkOrderOnlyText(before, r.m); err != nil {
+	if r.valid != nil && rep.Changed {
+		if err := r.valid.after(r.m, s.pass.Places); err != nil {
+			return fail(err)
+		}
+	}
+	if kept != nil {
+		if err := CheckOrderOnly(kept, r.m); err != nil {
 			return fail(err)
 		}
 	}
@@ -206,24 +237,13 @@ func (r *run) step(i int) error {
 	return nil
 }
 
-// checkOrderOnlyText is CheckOrderOnly with the text before the pass: it says what
-// the pass changed besides order and buckets, or that all is well with buckets
-// beyond what snapshots know, those of uneven parts and of several operands.
-func checkOrderOnlyText(before []byte, after *ir.Module) error {
-	was, err := ir.Parse("before", string(before))
-	if err != nil {
-		return err
-	}
-	return CheckOrderOnly(was, after)
-}
-
 // apply runs a pass on every function of m. A panic of the pass becomes an
 // error: whoever compiles a graph must not die of a broken pass.
 func (r *run) apply(s *step, m *ir.Module) (ctx *Context, err error) {
 	ctx = &Context{
 		Log: r.log.With("pass", s.pass.Name), pass: s.pass, options: s.values,
 		stats: make([]float64, len(s.pass.Stats)), counted: make([]bool, len(s.pass.Stats)),
-		costs: r.Costs, fusable: r.Fusable,
+		costs: r.Costs, fusable: r.Fusable, ctx: r.ctx,
 	}
 	if r.pattern != nil || r.Enable != nil {
 		ctx.enable = func(site string) bool {
@@ -231,7 +251,9 @@ func (r *run) apply(s *step, m *ir.Module) (ctx *Context, err error) {
 		}
 	}
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); p == (ended{}) {
+			err = r.ctx.Err()
+		} else if p != nil {
 			err = &PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()

@@ -3,6 +3,7 @@ package passes
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -139,6 +140,9 @@ func (c *orderChecker) placeOfWait(n *ir.Node) (bucketPlace, bool) {
 
 // name returns the name in after of a value of before.
 func (c *orderChecker) name(v *ir.Value) string {
+	if base := v.Base(); base != v {
+		return c.name(base) + strings.TrimPrefix(v.Name(), base.Name())
+	}
 	if now, ok := c.moved[v.Name()]; ok {
 		return now
 	}
@@ -213,9 +217,9 @@ func (c *orderChecker) checkKept(n, now *ir.Node) string {
 		return "became: " + now.String()
 	case (n.Group() == nil) != (now.Group() == nil) || n.Group() != nil && n.Group().Name != now.Group().Name:
 		return "changed its group"
-	case !slices.EqualFunc(n.Args(), now.Args(), func(a, b *ir.Value) bool { return c.name(a) == b.Name() }):
+	case !slices.EqualFunc(n.DeclaredArgs(), now.DeclaredArgs(), func(a, b *ir.Value) bool { return c.name(a) == b.Name() }):
 		return "was rewired to: " + now.String()
-	case !slices.EqualFunc(n.Results(), now.Results(), func(a, b *ir.Value) bool { return a.Type().Equal(b.Type()) }):
+	case !slices.EqualFunc(n.DeclaredResults(), now.DeclaredResults(), func(a, b *ir.Value) bool { return a.Type().Equal(b.Type()) }):
 		return "changed its type"
 	}
 	a, hasA := n.Cost()

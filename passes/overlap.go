@@ -18,7 +18,8 @@ func overlap() Pass {
 		Name: "overlap",
 		Doc:  "Decides starts, waits, compute order and buckets together so that communication hides under a memory cap.",
 		Options: append(append(capOptions(),
-			Option{Name: "thrift", Kind: KindFloat, Default: "0.02", Doc: "fraction of the makespan to give up for a lower peak of memory"},
+			Option{Name: "memory-tradeoff", Was: "thrift", Kind: KindFloat, Default: "0.02", Doc: "fraction of the makespan to give up for a lower peak of memory"},
+			Option{Name: "reuse", Kind: KindBool, Default: "false", Doc: "count memory as it is after reuse-buffers, where that lets more be hidden: a later reuse-buffers{inputs=dying} is relied on"},
 			Option{Name: "runs", Kind: KindInt, Default: "0", Doc: "how many policies to try per cap, 0 for the scheduler's default"},
 			Option{Name: "buckets", Kind: KindBool, Default: "true", Doc: "also let collectives travel together, where the cost model knows what that takes"},
 		), bucketOptions()...),
@@ -59,15 +60,18 @@ func runOverlap(ctx *Context, f *ir.Func) error {
 		return err
 	}
 	opts := s.options()
-	opts.Thrift, opts.Runs = ctx.Float("thrift"), int(min(ctx.Int("runs"), math.MaxInt32))
-	if opts.Thrift == 0 {
-		opts.Thrift = -1 // the scheduler's zero means its default
+	opts.MemoryTradeoff, opts.Runs = ctx.Float("memory-tradeoff"), int(min(ctx.Int("runs"), math.MaxInt32))
+	if opts.MemoryTradeoff == 0 {
+		opts.MemoryTradeoff = -1 // the scheduler's zero means its default
 	}
 	if !ctx.Bool("buckets") {
 		opts.Cost = nil
 	}
 	r, err := sched.Schedule(s.d.Model, opts)
 	if err != nil {
+		return err
+	}
+	if err := s.relax(&r, opts, ctx.Bool("reuse")); err != nil {
 		return err
 	}
 	ctx.Count("bound-ms", r.Bounds.Bound)
@@ -85,6 +89,7 @@ type scheduler struct {
 	may joining // who may join buckets
 
 	gone []*ir.Node // starts and waits that buckets stand for, readers first
+	next string     // the next useful cap, if memory is what limits; else empty
 }
 
 func newScheduler(ctx *Context, f *ir.Func) (*scheduler, error) {
@@ -121,7 +126,7 @@ func (s *scheduler) cost(key sim.Key, bytes int64) float64 {
 
 // apply writes a schedule back, counts and reports.
 func (s *scheduler) apply(r *sched.Result) error {
-	d, ctx := s.d, s.ctx
+	ctx := s.ctx
 	in, out := r.Input, r.Timeline
 	ctx.Count("makespan-before-ms", in.Makespan)
 	ctx.Count("makespan-after-ms", out.Makespan)
@@ -131,6 +136,12 @@ func (s *scheduler) apply(r *sched.Result) error {
 	ctx.Count("peak-after-bytes", float64(out.Peak))
 	ctx.Count("cap-bytes", float64(r.Cap))
 	s.record(r)
+	return s.write(r, ctx.Count)
+}
+
+// write puts a schedule into the function.
+func (s *scheduler) write(r *sched.Result, count func(stat string, by float64)) error {
+	d := s.d
 	if err := s.f.SetOrder(d.permuted(r.Order)); err != nil {
 		return err
 	}
@@ -145,8 +156,8 @@ func (s *scheduler) apply(r *sched.Result) error {
 		if err := s.form(b, pos); err != nil {
 			return err
 		}
-		ctx.Count("buckets", 1)
-		ctx.Count("bucketed", float64(len(b.Members)))
+		count("buckets", 1)
+		count("bucketed", float64(len(b.Members)))
 	}
 	for _, n := range s.gone {
 		s.f.Remove(n)
@@ -172,12 +183,14 @@ func (s *scheduler) record(r *sched.Result) {
 		rec := CommRecord{Node: n.Name(), Comm: n.Name(), Group: n.Group().Name, Ms: d.Dur[i],
 			Moves: int(abs32(after[i] - before[i])), ExposedBefore: d.exposed(r.Input, i), ExposedAfter: d.exposed(r.Timeline, i), Limit: LimitHidden}
 		if rec.ExposedAfter > 0 {
-			rec.Limit = s.exposedBy(r.Timeline, i)
+			if rec.Limit = s.exposedBy(r.Timeline, i); rec.Limit == LimitSchedule && s.next != "" {
+				rec.Limit, rec.Detail = LimitMemory, s.next
+			}
 		}
 		if inBucket[i] {
-			rec.Detail = "in a bucket"
+			rec.detail("in a bucket")
 		} else if why := s.may.keptOut(n); why != "" {
-			rec.Detail = "in no bucket: " + why
+			rec.detail("in no bucket: " + why)
 		}
 		s.ctx.Record(rec)
 	}

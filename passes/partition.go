@@ -107,6 +107,11 @@ func runPartition(ctx *Context, f *ir.Func) error {
 	if err != nil || j == nil || !ctx.Enable(f.Return().Name()) {
 		return err
 	}
+	for _, n := range f.Order() {
+		if len(n.After()) > 0 {
+			return fmt.Errorf("%%%s has order-only edges, which partition cannot keep over two functions: leave one of them out", n.Name())
+		}
+	}
 	m := f.Module()
 	for _, half := range []string{".fw", ".bw"} {
 		if m.Func(f.Name+half) != nil {

@@ -240,6 +240,7 @@ func forBackward(j *jointFunc, visit func(root int32)) {
 // quantum of time. Of equal cuts it takes the one with the fewest repeated units,
 // which makes the choices nested: a higher price of time repeats no unit more.
 func (c *cutter) solve(perByte, perQuantum int64) (corner, int64, error) {
+	c.j.ctx.Tick()
 	for _, a := range c.memory {
 		c.g.SetCapacity(a.arc, a.amount*perByte)
 	}

@@ -126,7 +126,8 @@ func (e *emitter) finish(outs []*ir.Value, places []int, half string, first int)
 	if !plain {
 		meta = meta.With(MetaPlaces, attr.Ints(list...))
 	}
-	e.to.Append(ir.NodeSpec{Op: ret.Op(), Name: ret.Name(), Args: args, Meta: meta, Pos: ret.Pos()})
+	made := e.to.Append(ir.NodeSpec{Op: ret.Op(), Name: ret.Name(), Args: args, Meta: meta, Pos: ret.Pos()})
+	e.to.ReadNewest(made) // a saved tensor goes to backward as forward has left it
 }
 
 // emitBackward writes the backward half: its own nodes in the joint order, each
@@ -169,7 +170,7 @@ func (e *emitter) inputs(through []bool) {
 	j := e.j
 	input := func(r int32, name string, meta attr.List) {
 		v := j.roots[r].val
-		n := e.to.Append(ir.NodeSpec{Op: ir.OpInput, Name: name, Results: []ir.Type{v.Type()}, Meta: meta, Pos: v.Def().Pos()})
+		n := e.to.Append(ir.NodeSpec{Op: ir.OpInput, Name: name, Results: []ir.Type{v.Type()}, Meta: meta, Pos: v.Def().Pos(), From: []*ir.Node{v.Def()}})
 		e.val[v.ID()] = n.Result(0)
 		e.done[v.Def().ID()] = e.done[v.Def().ID()] || v.Def().Op() == ir.OpInput
 	}
@@ -258,25 +259,31 @@ func (e *emitter) demandValue(v *ir.Value) {
 
 // source is the node that has to be written so that v is at hand; nil if it is.
 func (e *emitter) source(v *ir.Value) *ir.Node {
-	if e.val[v.ID()] != nil {
+	if e.get(v) != nil || e.done[e.stand(v).Def().ID()] {
 		return nil
 	}
-	n := e.stand(v).Def()
-	if e.done[n.ID()] {
-		return nil
-	}
-	return n
+	return e.stand(v).Def()
 }
 
-// stand is the value that is read in the place of v: of a twin, the one that
-// backward has in any case.
+// stand is the value that is read in the place of v: of a version that forward wrote,
+// the name before, since what backward gets has these contents; of a twin, the one
+// that backward has in any case.
 func (e *emitter) stand(v *ir.Value) *ir.Value {
+	for e.before != nil && v.IsVersion() && !e.runs(v.Def()) {
+		v = v.Before()
+	}
 	if r := e.j.rootOf[v.ID()]; e.before != nil && r >= 0 {
 		if root := &e.j.roots[r]; root.twin >= 0 && root.val == v {
 			return e.j.roots[root.twin].val
 		}
 	}
 	return v
+}
+
+// runs reports whether backward runs n, for the first time or again.
+func (e *emitter) runs(n *ir.Node) bool {
+	u := e.j.unitOf[n.ID()]
+	return e.j.units[u].side == sideBackward || e.p.again[u]
 }
 
 // get is the value of the half for a value of the joint function.
@@ -326,13 +333,9 @@ func (e *emitter) demand(n *ir.Node) {
 
 // write copies a node whose operands are there.
 func (e *emitter) write(n *ir.Node) {
-	s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Group: n.Group(), Attrs: n.Attrs(), Meta: n.Meta(), Pos: n.Pos()}
-	s.Cost, s.HasCost = n.Cost()
-	for _, a := range n.Args() {
-		s.Args = append(s.Args, e.get(a))
-	}
-	for _, v := range n.Results() {
-		s.Results = append(s.Results, v.Type())
+	s := n.Spec()
+	for i, a := range s.Args {
+		s.Args[i] = e.get(a)
 	}
 	if i := e.j.unitOf[n.ID()]; e.before != nil && i >= 0 && e.p.again[i] && e.p.fw[i] {
 		s.Meta = s.Meta.With(MetaRecompute, attr.Bool(true))

@@ -23,6 +23,7 @@ type savePlan struct {
 // and which of the roots it then reads. Linear in the part that is repeated and
 // in forward.
 func (j *jointFunc) evaluate(offered []bool) *savePlan {
+	j.ctx.Tick()
 	p := &savePlan{saved: make([]bool, len(j.roots)), again: make([]bool, len(j.units)), fw: make([]bool, len(j.units))}
 	seen := make([]bool, len(j.roots))
 	var stack []int32

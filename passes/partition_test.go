@@ -9,13 +9,13 @@ import (
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/attr"
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/internal/joint"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 )
 
 var tiny = []string{"tiny_fsdp2", "tiny_tp2", "tiny_tpsp2", "tiny_ddp2", "tiny_moe2"}
@@ -39,7 +39,7 @@ func split(t testing.TB, f *ir.Func, budget float64) (fw, bw *ir.Func, rep *pass
 		t.Fatal(err)
 	}
 	m := f.Module().Clone()
-	g := passes.Manager{Costs: cost.Arena(), Repeat: true}
+	g := passes.Manager{Validate: passes.ValidateAlways, Costs: cost.Arena(), Repeat: true}
 	r, err := g.Run(m, p)
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestPartitionKeepsResults(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := passes.Manager{Costs: cost.Arena()}
+				g := passes.Manager{Validate: passes.ValidateAlways, Costs: cost.Arena()}
 				if _, err := g.Run(fw.Module(), pl); err != nil {
 					t.Fatal(err)
 				}
@@ -306,6 +306,7 @@ func asJoint(r *rand.Rand, m *ir.Module) {
 			}
 		}
 		f.SetArgs(f.Return(), outs...)
+		f.ResolveVersions()
 	}
 }
 
@@ -354,7 +355,7 @@ func TestPartitionProperty(t *testing.T) {
 			t.Fatal(err)
 		}
 		after := m.Clone()
-		g := passes.Manager{Repeat: true}
+		g := passes.Manager{Validate: passes.ValidateAlways, Repeat: true}
 		rep, err := g.Run(after, p)
 		if err != nil {
 			var pe *passes.PartitionError
@@ -372,7 +373,7 @@ func TestPartitionProperty(t *testing.T) {
 		for _, f := range m.Funcs() {
 			once(t, f, after.Func(f.Name+".fw"), after.Func(f.Name+".bw"))
 		}
-		if err := golden.SameResults(m, after, seed, 0); err != nil {
+		if err := passtest.SameResults(m, after, seed, 0); err != nil {
 			t.Fatalf("seed %d: %v\nbefore:\n%s\nafter:\n%s", seed, err, m, after)
 		}
 	}

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -27,6 +28,7 @@ const (
 type punit struct {
 	nodes    []*ir.Node // in program order: one node, or a collective and its wait
 	args     []int32    // roots that it reads, each once, in operand order
+	writes   []int32    // those of them that it writes in place
 	outs     []int32    // roots that it makes
 	after    []int32    // units whose writes it reads or overwrites
 	side     side
@@ -177,10 +179,17 @@ func (j *jointFunc) add(n *ir.Node) {
 	id := int32(len(j.units))
 	j.unitOf[n.ID()] = id
 	u := punit{nodes: []*ir.Node{n}, ms: j.cost(n), region: n.Meta().Int(MetaCheckpoint, 0)}
-	for _, a := range n.Args() {
+	for i, a := range n.Args() {
 		u.args = appendOnce(u.args, j.rootOf[a.ID()])
+		if n.Writes(i) {
+			u.writes = appendOnce(u.writes, j.rootOf[a.ID()])
+		}
 	}
 	for _, v := range n.Results() {
+		if v.IsVersion() { // the same tensor, whose contents order decides
+			j.rootOf[v.ID()] = j.rootOf[v.Before().ID()]
+			continue
+		}
 		if v.Type().IsAsync() && len(v.Uses()) > 0 && v.Uses()[0].Node.Op().Class() == ir.ClassWait {
 			continue // the wait makes the roots
 		}
@@ -244,11 +253,7 @@ func (j *jointFunc) cost(n *ir.Node) float64 {
 // writers of the storages that it touches; overrun marks units whose operands or
 // results are written later.
 func (j *jointFunc) memory() {
-	writes := false
-	for i := range j.units {
-		writes = writes || !j.units[i].only(^ir.EffectWrites)
-	}
-	if !writes {
+	if !slices.ContainsFunc(j.units, func(u punit) bool { return len(u.writes) > 0 }) {
 		return
 	}
 	j.store = make([]int32, len(j.roots))
@@ -271,10 +276,7 @@ func (j *jointFunc) memory() {
 				j.touch[s] = append(j.touch[s], int32(i))
 			}
 		}
-		if u.only(^ir.EffectWrites) {
-			continue
-		}
-		for _, r := range u.args {
+		for _, r := range u.writes {
 			s := j.store[r]
 			for _, t := range j.touch[s][marked[s]:] {
 				if t != int32(i) {

@@ -1,12 +1,14 @@
 package passes
 
 import (
+	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/ir"
 )
 
 // Pass is a row of the table.
 type Pass struct {
 	Name    string   // lower-case words joined by '-', as pipelines spell it
+	Was     string   // a former name, which pipelines may still have
 	Doc     string   // one sentence
 	Options []Option // in the order in which they are documented
 	Stats   []Stat   // all that Run may count
@@ -16,10 +18,32 @@ type Pass struct {
 	// ([CheckOrderOnly]) after each run.
 	OrderOnly bool
 
+	// Regions marks a pass that forms regions, of which each becomes one kernel of the
+	// program's own ([FusionKey]).
+	Regions bool
+
+	// Places marks a pass that says where values lie; the manager proves that no read
+	// finds other bytes than were written for it.
+	Places bool
+
+	// Reassociates names the option of KindBool, if any, that lets floats be added and
+	// multiplied in another order; a proof of what the pass did may then do so, too.
+	Reassociates string
+
 	// Run transforms one function. An error is about the input or the options; it
 	// ends the pipeline. Run must leave the module legal, must ask ctx.Enable before
 	// each decision it makes, and must count only what Stats declares.
 	Run func(ctx *Context, f *ir.Func) error
+}
+
+// proof says what a proof may use of what p did with those options.
+func (p *Pass) proof(values []value) equiv.Options {
+	for i := range p.Options {
+		if p.Options[i].Name == p.Reassociates {
+			return equiv.Options{Reassociate: values[i].num != 0}
+		}
+	}
+	return equiv.Options{}
 }
 
 // Stat declares one statistic of a pass.

@@ -192,7 +192,7 @@ func (r *pipelineReader) option(s *step, key string, at int, text string, vat in
 	}
 	for i := range s.pass.Options {
 		o := &s.pass.Options[i]
-		if o.Name != key {
+		if o.Name != key && (o.Was != key || key == "") {
 			continue
 		}
 		if s.given[i] {

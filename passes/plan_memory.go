@@ -29,7 +29,8 @@ func planMemory() Pass {
 			{"arena-bytes", "size of the arena"},
 			{"bound-bytes", "no plan is smaller than this"},
 		},
-		Run: runPlanMemory,
+		Places: true,
+		Run:    runPlanMemory,
 	}
 }
 
@@ -38,7 +39,7 @@ func runPlanMemory(ctx *Context, f *ir.Func) error {
 	if err != nil {
 		return err
 	}
-	plan, err := l.Place(ctx.Bytes("capacity"))
+	plan, err := l.Place(ctx.ctx, ctx.Bytes("capacity"))
 	if err != nil {
 		return err
 	}

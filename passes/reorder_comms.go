@@ -37,7 +37,8 @@ import (
 // cannot pass, even if the place beyond were better; and a demand is one of ideal
 // time, so that a collective may be raised further than it had to be. The pass
 // overlap has none of these, at more cost. Should the result be slower than the
-// input, the input stays.
+// input, the input stays. Moving one by one is quadratic at worst, so all moves of a
+// function together are bounded by reorderMoves.
 func reorderComms() Pass {
 	return Pass{
 		Name: "reorder-comms",
@@ -69,6 +70,9 @@ func reorderComms() Pass {
 	}
 }
 
+// reorderMoves is how many times nodes of a function change places, 20 to 50 ns each.
+const reorderMoves = 20_000_000
+
 // reorderer is the state of the pass. Nodes are numbered as in deps.
 type reorderer struct {
 	ctx    *Context
@@ -76,6 +80,7 @@ type reorderer struct {
 	l      *ledger
 	cap    int64
 	most   int // moves of one node, 0 for any number
+	left   int // moves that the pass may still make
 	strict bool
 	carry  func(*ir.Node) bool
 	wait   []int32 // node -> wait of a collective, -1 of others and of those that leave in flight
@@ -105,6 +110,7 @@ func runReorderComms(ctx *Context, f *ir.Func, onMove func(*reorderer)) error {
 		r.cap = int64(math.Min(float64(before)*ctx.Float("percent")/100, math.MaxInt64/2))
 	}
 	r.most = int(min(ctx.Int("limit"), math.MaxInt32))
+	r.left = reorderMoves
 	for range ctx.Int("rounds") {
 		moves := 0
 		if ctx.Bool("raise") {
@@ -149,63 +155,6 @@ func newReorderer(ctx *Context, f *ir.Func) (*reorderer, error) {
 	return r, nil
 }
 
-// demands are what raise works towards, in ideal time: the sum of the costs of
-// all that runs before a place.
-type demands struct {
-	ideal []float64 // position -> ideal time
-	place []float64 // start -> latest time at which it has to be issued, all considered
-	other []float64 // start -> the part of it that collectives of other streams ask for
-}
-
-func (r *reorderer) demands() *demands {
-	order := r.l.order
-	n := len(order)
-	q := &demands{ideal: make([]float64, n+1), place: make([]float64, n), other: make([]float64, n)}
-	early := make([]float64, n) // node -> earliest ideal time at which its operands allow it
-	for p, v := range order {
-		q.ideal[p+1] = q.ideal[p]
-		if r.d.Stream[v] < 0 {
-			q.ideal[p+1] += r.d.Dur[v]
-		}
-		if r.d.Stream[v] >= 0 || r.carry(r.d.nodes[v]) {
-			for _, u := range r.d.Pred.At(v) {
-				early[v] = max(early[v], early[u])
-			}
-		} else {
-			early[v] = q.ideal[p+1]
-		}
-	}
-	next := make([]float64, r.d.Streams) // stream -> when the start behind has to have its stream
-	for i := range next {
-		next[i] = math.Inf(1)
-	}
-	for p := n - 1; p >= 0; p-- {
-		v := order[p]
-		s := r.d.Stream[v]
-		if s < 0 {
-			continue
-		}
-		finish := q.ideal[n]
-		if w := r.wait[v]; w >= 0 {
-			finish = q.ideal[r.l.pos[w]]
-		}
-		other := math.Inf(1)
-		if r.strict {
-			for i, t := range next {
-				if int32(i) != s {
-					other = min(other, t)
-				}
-			}
-		}
-		// What comes before makes room for the latest time that can be had; the
-		// collective itself moves on until it is early enough or blocked.
-		own := min(finish, next[s]) - r.d.Dur[v]
-		next[s] = max(own, early[v])
-		q.place[v], q.other[v] = min(own, other), other
-	}
-	return q
-}
-
 // raise is one sweep; it returns the number of moves.
 func (r *reorderer) raise() int {
 	q := r.demands()
@@ -243,6 +192,7 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 	lo, hi := p, p+1 // the group
 	first, cost := r.reach[v], 0.0
 	rec := &r.recs[v]
+	r.ctx.Tick()
 	r.gen++
 	r.markAll(r.d.Pred.At(v))
 	grouped := 0
@@ -278,8 +228,8 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 			rec.Limit, rec.Detail = LimitCollective, node.Name()
 			break
 		}
-		if r.most > 0 && rec.Moves+moves >= r.most {
-			rec.Limit, rec.Detail = LimitDistance, itoa(int64(r.most))+" nodes"
+		if far := r.tooFar(rec.Moves + moves); far != "" {
+			rec.Limit, rec.Detail = LimitDistance, far
 			break
 		}
 		ok, top := r.l.exchange(lo-1, lo, hi, r.cap)
@@ -291,6 +241,7 @@ func (r *reorderer) hoist(v, p int32, free, place, other float64) (issue float64
 		r.reach[x] += cost
 		lo, hi = lo-1, hi-1
 		moves++
+		r.left--
 		r.onMove()
 	}
 	rec.Moves += moves
@@ -308,6 +259,17 @@ func (r *reorderer) edge(x, lo, hi int32) Limit {
 		}
 	}
 	return LimitEffect
+}
+
+// tooFar says why a node that has moved so often must not move on; empty if it may.
+func (r *reorderer) tooFar(moves int) string {
+	switch {
+	case r.most > 0 && moves >= r.most:
+		return itoa(int64(r.most)) + " nodes"
+	case r.left <= 0:
+		return itoa(reorderMoves) + " moves of all nodes together"
+	}
+	return ""
 }
 
 func (r *reorderer) overCap(top int64) string {
@@ -362,6 +324,7 @@ func (r *reorderer) sink() int {
 func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 	lo, hi := p, p+1 // the group
 	rec := &r.recs[v]
+	r.ctx.Tick()
 	r.gen++
 	r.markAll(r.d.Succ.At(v))
 	idle := int32(0) // nodes crossed since the last that took time
@@ -388,8 +351,8 @@ func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 			rec.Limit = LimitNone
 			break
 		}
-		if r.most > 0 && rec.Moves+moves >= r.most {
-			rec.Limit, rec.Detail = LimitDistance, itoa(int64(r.most))+" nodes"
+		if far := r.tooFar(rec.Moves + moves); far != "" {
+			rec.Limit, rec.Detail = LimitDistance, far
 			break
 		}
 		ok, top := r.l.exchange(lo, hi, hi+1, r.cap)
@@ -399,6 +362,7 @@ func (r *reorderer) lower(v, p int32, now, end float64) (moves int) {
 		}
 		lo, hi = lo+1, hi+1
 		moves++
+		r.left--
 		idle++
 		if r.d.Stream[x] < 0 && r.d.Dur[x] > 0 {
 			now += r.d.Dur[x]

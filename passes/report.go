@@ -69,6 +69,14 @@ type CommRecord struct {
 	Detail string // the node or the numbers behind Limit
 }
 
+// detail adds to Detail.
+func (r *CommRecord) detail(text string) {
+	if r.Detail != "" {
+		text = r.Detail + "; " + text
+	}
+	r.Detail = text
+}
+
 // String is one line of the report.
 func (r CommRecord) String() string {
 	s := fmt.Sprintf("%s moved %d, exposed %s to %s ms, limit: %s", r.Node, r.Moves, num(r.ExposedBefore), num(r.ExposedAfter), r.Limit)

@@ -45,29 +45,40 @@ func reuseBuffers() Pass {
 			{"bound-before-bytes", "least memory that the function's buffers need, before the pass"},
 			{"bound-after-bytes", "the same after the pass"},
 		},
-		Run: runReuseBuffers,
+		Places: true,
+		Run:    runReuseBuffers,
 	}
 }
 
 func runReuseBuffers(ctx *Context, f *ir.Func) error {
+	before, after, err := reuse(f, &reuser{collectives: ctx.Bool("collectives"), launches: ctx.Bool("launches"), updates: ctx.Bool("updates"),
+		dying: ctx.Str("inputs") == "dying", enable: ctx.Enable, count: ctx.Count})
+	if err != nil {
+		return err
+	}
+	ctx.Count("bound-before-bytes", float64(before))
+	ctx.Count("bound-after-bytes", float64(after))
+	return nil
+}
+
+// reuse decides about every node of f, and returns the least memory that its buffers
+// need before and after.
+func reuse(f *ir.Func, r *reuser) (before, after int64, err error) {
 	for _, n := range f.Order() {
 		if n.Meta().Has(place.InPlaceKey) {
 			f.SetMeta(n, n.Meta().Without(place.InPlaceKey))
 		}
 	}
-	before, err := leastMemory(f)
-	if err != nil {
-		return err
+	if before, err = leastMemory(f); err != nil {
+		return 0, 0, err
 	}
-	a, err := place.Analyse(f)
-	if err != nil {
-		return err
+	if r.a, err = place.Analyse(f); err != nil {
+		return 0, 0, err
 	}
-	r := &reuser{ctx: ctx, a: a, dying: ctx.Str("inputs") == "dying"}
 	for _, n := range f.Order() {
-		wanted := n.Op().Class() != ir.ClassView && ctx.Bool("launches") && (ctx.Bool("updates") || place.KernelInPlace(n.Op()))
+		wanted := n.Op().Class() != ir.ClassView && r.launches && (r.updates || place.KernelInPlace(n.Op()))
 		if n.Op().IsCollective() {
-			wanted = ctx.Bool("collectives")
+			wanted = r.collectives
 		}
 		if !wanted || len(n.Args()) == 0 || len(n.Results()) != 1 || n.Op() == ir.OpWaitTensor || r.a.Inside(n) {
 			continue
@@ -76,13 +87,8 @@ func runReuseBuffers(ctx *Context, f *ir.Func) error {
 			f.SetMeta(n, n.Meta().With(place.InPlaceKey, attr.Ints(list...)))
 		}
 	}
-	after, err := leastMemory(f)
-	if err != nil {
-		return err
-	}
-	ctx.Count("bound-before-bytes", float64(before))
-	ctx.Count("bound-after-bytes", float64(after))
-	return nil
+	after, err = leastMemory(f)
+	return before, after, err
 }
 
 // leastMemory is the largest sum of buffers that live together.
@@ -96,9 +102,11 @@ func leastMemory(f *ir.Func) (int64, error) {
 
 // reuser is the state of one run.
 type reuser struct {
-	ctx   *Context
-	a     *place.Analysis
-	dying bool
+	a                              *place.Analysis
+	collectives, launches, updates bool // the options
+	dying                          bool // inputs that die may be overwritten
+	enable                         func(site string) bool
+	count                          func(stat string, by float64)
 }
 
 // node returns the annotation of n, nil if no result takes over an operand.
@@ -111,13 +119,13 @@ func (r *reuser) node(n *ir.Node) []int64 {
 		operand, why := r.operand(n, k)
 		if operand < 0 {
 			if n.Op().IsCollective() && why != "" {
-				r.ctx.Count(why, 1)
+				r.count(why, 1)
 			}
 			continue
 		}
 		if !asked {
 			asked = true
-			if !r.ctx.Enable(n.Name()) {
+			if !r.enable(n.Name()) {
 				return nil
 			}
 		}
@@ -126,8 +134,8 @@ func (r *reuser) node(n *ir.Node) []int64 {
 		if n.Op().IsCollective() {
 			stat = "collectives"
 		}
-		r.ctx.Count(stat, 1)
-		r.ctx.Count("bytes", float64(r.a.Size(t)))
+		r.count(stat, 1)
+		r.count("bytes", float64(r.a.Size(t)))
 	}
 	if !found {
 		return nil

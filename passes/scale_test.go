@@ -9,13 +9,13 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-// BenchmarkScale is the arena pipeline, verifier and digests included, on chains
+// BenchmarkScale is the order-only pipeline, verifier and digests included, on chains
 // of layers from a thousand to a million nodes; see BENCHMARKS.md. Run it with
 // -benchtime 1x and read ns/node: it may grow no faster than log n.
 func BenchmarkScale(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p, err := passes.Standard().Parse("arena")
+			p, err := passes.Standard().Parse("order-only")
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -9,9 +9,15 @@ import (
 
 // This file makes and removes nodes for the rules.
 
-// insert makes a node directly before at.
+// insert makes a node directly before at, which it is part of the replacement of
+// unless spec says what it is made from. One that reads what something writes in place
+// may stand on the wrong side of the write: it pins the rewrite, which replace refuses.
 func (s *simplifier) insert(at *ir.Node, spec ir.NodeSpec) *ir.Node {
 	spec.Pos = at.Pos()
+	if spec.From == nil {
+		spec.From = []*ir.Node{at}
+	}
+	s.pinned = s.pinned || slices.ContainsFunc(spec.Args, s.writes.Written)
 	n := s.f.InsertBefore(at, spec)
 	s.place(n)
 	s.made = append(s.made, n)
@@ -37,7 +43,7 @@ func (s *simplifier) compute(at *ir.Node, op ir.Op, g *ir.Group, attrs attr.List
 	}
 	spec := ir.NodeSpec{Op: op, Name: at.Name() + "_" + op.Name(), Args: args, Results: got, Group: g, Attrs: attrs}
 	if like != nil {
-		spec.Meta = like.Meta()
+		spec.Meta, spec.From = like.Meta(), []*ir.Node{at, like}
 	}
 	n := s.insert(at, spec)
 	if like != nil {
@@ -65,7 +71,7 @@ func (s *simplifier) price(n, like *ir.Node, size func(n *ir.Node) float64) {
 	if b > 0 {
 		ms *= a / b
 	}
-	s.f.SetCost(n, ms)
+	s.f.SetCost(n, min(ms, ir.MaxCost))
 }
 
 // wireBytes is what a collective puts on the wire, up to a factor that ranks of
@@ -85,7 +91,7 @@ func (s *simplifier) communicate(at *ir.Node, op ir.Op, g *ir.Group, attrs attr.
 	if err != nil {
 		return nil
 	}
-	spec := ir.NodeSpec{Op: op, Name: like.Name() + "_" + op.Name(), Args: []*ir.Value{x}, Results: got, Group: g, Attrs: attrs, Meta: like.Meta().Without(MembersKey)}
+	spec := ir.NodeSpec{Op: op, Name: like.Name() + "_" + op.Name(), Args: []*ir.Value{x}, Results: got, Group: g, Attrs: attrs, Meta: like.Meta().Without(MembersKey), From: []*ir.Node{like}}
 	n := s.insert(at, spec)
 	s.price(n, like, s.wireBytes)
 	return n
@@ -109,23 +115,32 @@ func dimAttrs(dim int) attr.List {
 	return attr.Make(attr.Attr{Key: "dim", Val: attr.Int(int64(dim))})
 }
 
-// replace makes every user of old read v, gives v's node the name of old's, and
-// removes what nobody reads any more. old must not be written in place nor v.
-func (s *simplifier) replace(old, v *ir.Value) {
+// replace ends a rewrite: it makes every user of old read v, gives v's node the name of
+// old's, and removes what nobody reads any more. If something writes the storage of
+// old, of v or of what the rewrite reads anew, it undoes the rewrite and returns false.
+func (s *simplifier) replace(old, v *ir.Value) bool {
 	n := old.Def()
 	v = s.conform(n, old, v)
+	if s.pinned || s.writes.Written(old) || s.writes.Written(v) {
+		return s.undo()
+	}
 	s.f.ReplaceUses(old, v)
 	name := n.Name()
+	if slices.Contains(s.made, v.Def()) {
+		s.f.Derive(v.Def(), n)
+	}
 	s.release(old)
 	if !s.alive(n) && slices.Contains(s.made, v.Def()) && len(v.Def().Results()) == 1 {
 		s.f.Rename(v.Def(), name)
 	}
+	return true
 }
 
 // conform returns v in the layout of old where the users of old rely on it, and in
-// a storage of its own where the caller would otherwise see its input returned.
+// a storage of its own where the caller would otherwise see its input, or one storage
+// twice, returned.
 func (s *simplifier) conform(at *ir.Node, old, v *ir.Value) *ir.Value {
-	if (v.Type().Equal(old.Type()) || anyLayout(old)) && !(fromCaller(v) && returned(old)) {
+	if (v.Type().Equal(old.Type()) || anyLayout(old)) && !(returned(old) && (fromCaller(v) || returned(storageOf(v)))) {
 		return v
 	}
 	return s.insert(at, ir.NodeSpec{Op: ir.OpClone, Name: at.Name() + "_clone", Args: []*ir.Value{v}, Results: []ir.Type{old.Type()}}).Result(0)
@@ -205,7 +220,7 @@ func (s *simplifier) trim(w *ir.Node) []*ir.Value {
 		s.f.Remove(start)
 		return gone
 	}
-	spec := ir.NodeSpec{Op: start.Op(), Name: start.Name(), Group: start.Group(), Attrs: start.Attrs(), Meta: start.Meta()}
+	spec := ir.NodeSpec{Op: start.Op(), Name: start.Name(), Group: start.Group(), Attrs: start.Attrs(), Meta: start.Meta(), From: []*ir.Node{start}}
 	var types []ir.Type
 	for _, k := range keep {
 		spec.Args = append(spec.Args, start.Arg(k))
@@ -219,14 +234,12 @@ func (s *simplifier) trim(w *ir.Node) []*ir.Value {
 	}
 	if spec.Meta.Has(MembersKey) {
 		spec.Meta = spec.Meta.With(MembersKey, attr.Strings(pick(spec.Meta.Strs(MembersKey), keep)...))
+		spec.Members = pick(start.Members(), keep)
 	}
 	small := s.insert(start, spec)
 	s.price(small, start, s.wireBytes)
-	left := s.insert(w, ir.NodeSpec{Op: ir.OpWaitTensor, Name: w.Name(), Args: []*ir.Value{small.Result(0)}, Results: types, Meta: w.Meta()})
+	left := s.insert(w, ir.NodeSpec{Op: ir.OpWaitTensor, Name: w.Name(), Args: []*ir.Value{small.Result(0)}, Results: types, Meta: w.Meta(), From: []*ir.Node{w}})
 	for i, k := range keep {
-		if s.written[s.storage(w.Result(k))] {
-			s.written[s.storage(left.Result(i))] = true
-		}
 		s.f.ReplaceUses(w.Result(k), left.Result(i))
 	}
 	wname, sname := w.Name(), start.Name()
@@ -238,8 +251,8 @@ func (s *simplifier) trim(w *ir.Node) []*ir.Value {
 }
 
 // pick returns the elements of list at the places in keep.
-func pick(list []string, keep []int) []string {
-	var out []string
+func pick[T any](list []T, keep []int) []T {
+	var out []T
 	for _, k := range keep {
 		if k < len(list) {
 			out = append(out, list[k])

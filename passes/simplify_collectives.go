@@ -33,9 +33,9 @@ import (
 // bucket is rewritten by leaving the bucket.
 //
 // An opaque call that communicates keeps its place among all communication:
-// collectives on its two sides are not joined. Storages that some operation writes
-// in place pin what reads them. Functions' parameters and results that are in
-// flight are left alone.
+// collectives on its two sides are not joined. What is written in place cannot be
+// looked past, since versions are values, and a rewrite that would read or replace it
+// is undone. Functions' parameters and results that are in flight are left alone.
 //
 // # Memory
 //
@@ -68,7 +68,8 @@ func simplifyCollectives() Pass {
 			{"bytes-after", "the same after"},
 			{"groups", "process groups declared"},
 		},
-		Run: runSimplify,
+		Reassociates: "reassociate",
+		Run:          runSimplify,
 	}
 	for _, r := range simplifyRules() {
 		on := "true"
@@ -86,7 +87,7 @@ type exactness uint8
 
 const (
 	exact         exactness = iota // every bit
-	reassociates                   // all but the rounding of floats; exact on integers and for min and max
+	reassociates                   // all but the rounding of floats and the sign of their zeros; exact on integers and for min and max
 	narrowRounded                  // every bit where reductions accumulate in f32, as the IR says; off by default since libraries may round at every hop
 )
 
@@ -100,8 +101,11 @@ type simplifyRule struct {
 	doc   string
 	legal string // the condition under which the rewrite is right
 	gate  string // the condition under which it pays
-	exact exactness
-	off   bool // off by default
+	// special says what becomes of signed zeros, infinities and NaN. Which of several
+	// NaN comes out, the IR does not say.
+	special string
+	exact   exactness
+	off     bool // off by default
 
 	// anchor selects the nodes at which the rule is tried.
 	anchor func(n *ir.Node) bool
@@ -109,6 +113,14 @@ type simplifyRule struct {
 	// s.fire, makes the change and returns true.
 	apply func(s *simplifier, n *ir.Node) bool
 }
+
+// What becomes of signed zeros, infinities and NaN under most rules.
+const (
+	onlyMoved   = "elements are moved or copied, bit by bit"
+	sameNumbers = "every number is computed of the same numbers in the same order"
+	ordered     = "a conversion does not decrease, keeps the signs of zeros and infinities, and takes NaN to NaN"
+	reordered   = "min and max take zeros and infinities in any order and NaN before all numbers; a sum in another order may overflow where the first does not"
+)
 
 // simplifyRules is the table. The first rule that fires at a node wins.
 func simplifyRules() []simplifyRule {
@@ -130,6 +142,8 @@ type CollectiveRule struct {
 	Gate  string // when it pays
 	Exact string // what it keeps of the numbers
 	On    bool   // by default
+
+	Special string // what becomes of signed zeros, infinities and NaN
 }
 
 // CollectiveRules lists the rewrites of simplify-collectives in the order in which
@@ -137,7 +151,7 @@ type CollectiveRule struct {
 func CollectiveRules() []CollectiveRule {
 	var out []CollectiveRule
 	for _, r := range simplifyRules() {
-		out = append(out, CollectiveRule{r.name, r.doc, r.legal, r.gate, r.exact.String(), !r.off})
+		out = append(out, CollectiveRule{r.name, r.doc, r.legal, r.gate, r.exact.String(), !r.off, r.special})
 	}
 	return out
 }
@@ -162,7 +176,8 @@ type simplifier struct {
 	on       map[string]bool
 	reassoc  bool
 	groups   *groupAlgebra
-	written  map[storageKey]bool // storages that some operation writes in place; look-up only
+	writes   *ir.Writes
+	pinned   bool                // the rewrite under way reads what something writes in place
 	fences   []*ir.Node          // opaque calls that communicate
 	label    []int64             // by NodeID: ascends in program order
 	launched []int32             // by NodeID: about how many operations launch before the node
@@ -190,7 +205,12 @@ func runSimplify(ctx *Context, f *ir.Func) error {
 		s.traffic("after")
 		return nil
 	}
-	s.findWrites()
+	s.writes = ir.FindWrites(f)
+	for _, n := range f.Order() {
+		if n.Communicates() && !n.Op().IsCollective() {
+			s.fences = append(s.fences, n)
+		}
+	}
 	s.relabel()
 	for range maxSweeps {
 		if !s.sweep() {
@@ -221,6 +241,7 @@ func (s *simplifier) sweep() bool {
 	clear(s.seen)
 	any := false
 	for _, n := range append([]*ir.Node(nil), s.f.Order()...) {
+		s.ctx.Tick()
 		for stack := []*ir.Node{n}; len(stack) > 0; {
 			at := stack[len(stack)-1]
 			stack = stack[:len(stack)-1]
@@ -255,14 +276,9 @@ func (s *simplifier) try(n *ir.Node) bool {
 	return false
 }
 
-// fire is the last question before a change at n. touched are the values whose
-// uses move: a storage that something writes in place pins its uses.
-func (s *simplifier) fire(n *ir.Node, touched ...*ir.Value) bool {
-	for _, v := range touched {
-		if s.written[s.storage(v)] {
-			return false
-		}
-	}
+// fire is the last question before a change at n, which replace ends.
+func (s *simplifier) fire(n *ir.Node) bool {
+	s.pinned = false
 	return s.ctx.Enable(s.rule.name + "/" + n.Name())
 }
 
@@ -277,43 +293,6 @@ func (s *simplifier) may(r ir.Reduction, dt ir.DType) bool {
 		return r != ir.Avg
 	}
 	return s.reassoc && dt.IsFloat()
-}
-
-// storageKey is a tensor's storage: the value that it was made for, and which of
-// its tensors if that is async.
-type storageKey struct {
-	id ir.ValueID
-	k  int
-}
-
-func (s *simplifier) storage(v *ir.Value) storageKey {
-	for {
-		n := v.Def()
-		switch {
-		case n.Op() == ir.OpWaitTensor:
-			return storageKey{n.Arg(0).ID(), v.Index()}
-		case n.Effects()&ir.EffectAlias == 0 || len(n.Args()) == 0:
-			return storageKey{v.ID(), 0}
-		}
-		v = n.Arg(0)
-	}
-}
-
-// findWrites lists the storages that are written in place, and the fences.
-// Rewrites never give a written storage new users, so the list stays right.
-func (s *simplifier) findWrites() {
-	s.written = map[storageKey]bool{}
-	for _, n := range s.f.Order() {
-		if n.Communicates() && !n.Op().IsCollective() {
-			s.fences = append(s.fences, n)
-		}
-		if n.Effects()&ir.EffectWrites == 0 {
-			continue
-		}
-		for _, a := range n.Args() {
-			s.written[s.storage(a)] = true
-		}
-	}
 }
 
 // beside reports whether no opaque call that communicates stands between two

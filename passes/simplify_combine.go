@@ -28,7 +28,7 @@ import (
 func combineRule() simplifyRule {
 	return simplifyRule{name: "combine-before-reduce", doc: "rows added to zeros and summed over the ranks: every rank adds up its rows for equal positions, these sums and their positions are gathered, and every rank adds what belongs to its piece",
 		legal: "nothing else reads the sum, which is scattered along dimension 0, of floats, and sizes are static; ranks add in the same order, and rows that all ranks have start from -0 where their sums may have been rounded to that; positions lie within the table",
-		gate:  "the positions and rows of all ranks take less time than the table, a rank has no more of them than rows in its piece, and to compare them with each other takes no more than to write the piece", exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(combineBeforeReduce)}
+		gate:  "the positions and rows of all ranks take less time than the table, a rank has no more of them than rows in its piece, and to compare them with each other takes no more than to write the piece", special: "rows that all ranks have start from -0 where their sums may be -0; others are +0 either way", exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(combineBeforeReduce)}
 }
 
 func combineBeforeReduce(s *simplifier, m member) bool {
@@ -41,7 +41,7 @@ func combineBeforeReduce(s *simplifier, m member) bool {
 		return false
 	}
 	rows := ir.TensorOf(out, append(ir.Shape{ir.D(t.count)}, t.table.Shape()[1:]...))
-	if t.count > t.run || t.count > t.run*t.row/t.count || !s.travels(t, rows) || !s.fire(m.wait, t.vals, t.ids, m.operand(), m.value()) {
+	if t.count > t.run || t.count > t.run*t.row/t.count || !s.travels(t, rows) || !s.fire(m.wait) {
 		return false
 	}
 	positions, sums := s.combined(t, rows)
@@ -59,8 +59,7 @@ func combineBeforeReduce(s *simplifier, m member) bool {
 	if v == nil {
 		return s.undo()
 	}
-	s.replace(m.value(), v)
-	return true
+	return s.replace(m.value(), v)
 }
 
 // combined makes this rank's sums of rows for equal positions, at the place of the

@@ -99,7 +99,7 @@ func simplifiedEitherWay(t *testing.T, m *ir.Module, r *rand.Rand) (*ir.Module, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := (&passes.Manager{Costs: bandwidth{}}).Run(after, p)
+	rep, err := (&passes.Manager{Validate: passes.ValidateAlways, Costs: bandwidth{}}).Run(after, p)
 	if err != nil {
 		t.Fatal(err)
 	}

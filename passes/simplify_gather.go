@@ -16,9 +16,9 @@ const RegatherKey = "regather"
 func shareRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "share-repeated", doc: "a collective or shard that computes what an earlier one has: the earlier one's result",
-			legal: "same operation, attributes, ranks and operands, whose storage nobody writes",
-			gate:  "at most keep-distance operations launch between the last use of the first result and the repeat, its bytes are within keep-bytes, and it is not annotated regather; an equal piece of a tensor that is dead afterwards, always",
-			exact: exact,
+			legal:   "same operation, attributes, ranks and operands, whose storage nobody writes, and not both are returned",
+			gate:    "at most keep-distance operations launch between the last use of the first result and the repeat, its bytes are within keep-bytes, and it is not annotated regather; an equal piece of a tensor that is dead afterwards, always",
+			special: sameNumbers, exact: exact,
 			anchor: func(n *ir.Node) bool {
 				return n.Op().IsCollective() || n.Op() == ir.OpShard
 			},
@@ -50,13 +50,13 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 	}
 	last, bytes := int32(0), int64(0)
 	for k, v := range was {
-		if !v.Type().Equal(now[k].Type()) {
+		if !v.Type().Equal(now[k].Type()) || returned(v) && returned(now[k]) { // the caller would hold one storage twice
 			return false
 		}
 		last = max(last, s.lastUse(v))
 		bytes += s.bytes(v.Type())
 	}
-	if !s.keeps(last, second, bytes) && !s.lastPiece(second) || !s.fire(second, slices.Concat(second.Args(), was, now)...) {
+	if slices.ContainsFunc(slices.Concat(was, now), s.writes.Written) || !s.keeps(last, second, bytes) && !s.lastPiece(second) || !s.fire(second) {
 		return false
 	}
 	if w, x := was[0].Def(), now[0].Def(); s.later(w, x) == w {
@@ -137,24 +137,23 @@ func gatherRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "shard-of-gather", doc: "this rank's piece of what it gathered: what it brought",
 			legal: "same group and dimension",
-			gate:  "always; the gather goes if nothing else reads it", exact: exact, anchor: isOp(ir.OpShard), apply: shardOfGather},
+			gate:  "always; the gather goes if nothing else reads it", special: onlyMoved, exact: exact, anchor: isOp(ir.OpShard), apply: shardOfGather},
 		{name: "shard-gather-elsewhere", doc: "all_gather, then this rank's piece along another dimension: all_to_all",
 			legal: "same group, static sizes, and only the shard reads the gather",
-			gate:  "the cost model, or else the bytes on the wire", exact: exact, anchor: isOp(ir.OpShard), apply: shardGatherElsewhere},
+			gate:  "the cost model, or else the bytes on the wire", special: onlyMoved, exact: exact, anchor: isOp(ir.OpShard), apply: shardGatherElsewhere},
 		{name: "merge-gathers", doc: "all_gathers in a row along one dimension over the rows and columns of a grid: one over the grid, declared if need be",
 			legal: "the groups' product is a partition whose order gives the same concatenation, and only the second reads the first",
-			gate:  "the cost model, or else the bytes on the wire", exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(mergeGathers)},
+			gate:  "the cost model, or else the bytes on the wire", special: onlyMoved, exact: exact, anchor: isOp(ir.OpWaitTensor), apply: atMembers(mergeGathers)},
 	}
 }
 
 func shardOfGather(s *simplifier, n *ir.Node) bool {
 	m, ok := s.from(n.Arg(0))
 	if !ok || !m.is(ir.OpAllGather) || m.dim() != int(n.Attrs().Int("dim", 0)) || !s.groups.equal(m.group(), n.Group()) ||
-		!s.fire(n, m.operand(), n.Result(0)) {
+		!s.fire(n) {
 		return false
 	}
-	s.replace(n.Result(0), m.operand())
-	return true
+	return s.replace(n.Result(0), m.operand())
 }
 
 func mergeGathers(s *simplifier, m member) bool {
@@ -175,7 +174,7 @@ func shardGatherElsewhere(s *simplifier, n *ir.Node) bool {
 	}
 	x, ranks := m.operand(), int64(m.group().Size())
 	shape, static := x.Type().Shape().Static()
-	if !static || ranks < 2 || !s.pays([]traffic{s.of(m)}, []traffic{{ir.OpAllToAll, m.group(), "", s.bytes(x.Type())}}) || !s.fire(n, x, n.Result(0)) {
+	if !static || ranks < 2 || !s.pays([]traffic{s.of(m)}, []traffic{{ir.OpAllToAll, m.group(), "", s.bytes(x.Type())}}) || !s.fire(n) {
 		return false
 	}
 	dt, at := x.Type().DType(), m.start
@@ -214,8 +213,7 @@ func shardGatherElsewhere(s *simplifier, n *ir.Node) bool {
 	if v == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), v)
-	return true
+	return s.replace(n.Result(0), v)
 }
 
 // moved is the order of rank dimensions in which from has moved to place to.

@@ -17,10 +17,10 @@ func lookupRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "lookup-before-gather", doc: "rows of a gathered table: every rank looks up for all in its own piece, and the rows are scattered",
 			legal: "nothing else reads the table, whose rows are gathered along dimension 0, and sizes are static; a row that a rank does not have counts as -0, which changes no sum; positions lie within the table",
-			gate:  "the positions and rows of all ranks take less time than the table", exact: exact, anchor: isOp(ir.OpEmbedding), apply: lookupBeforeGather},
+			gate:  "the positions and rows of all ranks take less time than the table", special: "-0 added to any number gives that number, zeros and infinities included, and NaN for NaN", exact: exact, anchor: isOp(ir.OpEmbedding), apply: lookupBeforeGather},
 		{name: "scatter-add-before-reduce", doc: "rows added to zeros and summed over the ranks: positions and rows are gathered, and every rank adds what belongs to its piece",
 			legal: "nothing else reads the sum, which is scattered along dimension 0, and sizes are static; the sum over ranks is then not rounded in between; positions lie within the table",
-			gate:  "the positions and rows of all ranks take less time than the table, and are fewer than the rows of a piece", exact: reassociates, anchor: isOp(ir.OpWaitTensor), apply: atMembers(scatterAddBeforeReduce)},
+			gate:  "the positions and rows of all ranks take less time than the table, and are fewer than the rows of a piece", special: "zeros are added to rows, so a -0 may become +0", exact: reassociates, anchor: isOp(ir.OpWaitTensor), apply: atMembers(scatterAddBeforeReduce)},
 		combineRule(),
 	}
 }
@@ -118,7 +118,7 @@ func lookupBeforeGather(s *simplifier, n *ir.Node) bool {
 	g, ranks := m.group(), int64(m.group().Size())
 	all := s.bytes(ir.TensorOf(piece.Type().DType(), ir.Dims(ranks*count, size[1])))
 	after := []traffic{{ir.OpAllGather, g, "", ranks * s.bytes(ids.Type())}, {ir.OpReduceScatter, g, ir.Sum, all}}
-	if count == 0 || !s.pays([]traffic{s.of(m)}, after) || 2*all > s.of(m).bytes || !s.fire(n, piece, ids, m.value(), n.Result(0)) {
+	if count == 0 || !s.pays([]traffic{s.of(m)}, after) || 2*all > s.of(m).bytes || !s.fire(n) {
 		return false
 	}
 	positions := s.gathered(n, n, g, s.flat(n, ids, ids.Type().Rank()), m.start)
@@ -147,8 +147,7 @@ func lookupBeforeGather(s *simplifier, n *ir.Node) bool {
 	if v == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), v)
-	return true
+	return s.replace(n.Result(0), v)
 }
 
 // tableSum is a sum over ranks of tables of zeros to which each rank adds rows.
@@ -211,7 +210,7 @@ func scatterAddBeforeReduce(s *simplifier, m member) bool {
 		return false
 	}
 	g, ranks := m.group(), int64(m.group().Size())
-	if ranks*t.count > t.run || !s.travels(t, t.vals.Type()) || !s.may(m.reduction(), t.table.DType()) || !s.fire(m.wait, t.vals, t.ids, m.operand(), m.value()) {
+	if ranks*t.count > t.run || !s.travels(t, t.vals.Type()) || !s.may(m.reduction(), t.table.DType()) || !s.fire(m.wait) {
 		return false
 	}
 	at := m.wait
@@ -238,8 +237,7 @@ func scatterAddBeforeReduce(s *simplifier, m member) bool {
 	if v == nil {
 		return s.undo()
 	}
-	s.replace(m.value(), v)
-	return true
+	return s.replace(m.value(), v)
 }
 
 // counts reports whether positions in a table of so many rows may be of type dt: of the

@@ -29,7 +29,7 @@ func ends(n *ir.Node) bool {
 		return false
 	}
 	start := n.Arg(0).Def()
-	return start.Op().IsCollective() && start.Group().Size() > 1
+	return start.Op().IsCollective() && start.Group().Size() > 1 && !start.Ordered() && !n.Ordered()
 }
 
 // members lists the tensors of a wait that still have uses.
@@ -127,9 +127,6 @@ func (s *simplifier) isReplicated(v *ir.Value, g *ir.Group, depth int) bool {
 }
 
 func (s *simplifier) makesSame(v *ir.Value, g *ir.Group, depth int) bool {
-	if s.written[s.storage(v)] {
-		return false
-	}
 	n := v.Def()
 	if m, ok := s.from(v); ok {
 		switch m.op() {

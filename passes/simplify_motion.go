@@ -1,7 +1,7 @@
 package passes
 
 import (
-	"slices"
+	"math"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
@@ -13,23 +13,24 @@ func motionRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "convert-after-transport", doc: "a conversion to a wider type before communication: after it",
 			legal: "the collective only moves elements, or takes the min or max of floats, and only it reads the converted tensor",
-			gate:  "always: fewer bytes travel", exact: exact, anchor: wait, apply: atMembers(convertAfterTransport)},
+			gate:  "always: fewer bytes travel", special: ordered, exact: exact, anchor: wait, apply: atMembers(convertAfterTransport)},
 		{name: "convert-before-transport", doc: "a conversion to a narrower type after communication: before it",
 			legal: "the collective only moves elements, or takes the min or max of floats (a sum of rounded numbers is another number), and only the conversion reads the result",
-			gate:  "always: fewer bytes travel", exact: exact, anchor: isOp(ir.OpConvert), apply: convertBeforeTransport},
+			gate:  "always: fewer bytes travel", special: ordered, exact: exact, anchor: isOp(ir.OpConvert), apply: convertBeforeTransport},
 		{name: "pointwise-before-gather", doc: "an elementwise operation on gathered tensors: on the pieces, and its result is gathered",
-			legal: "every operand comes out of an all_gather of one group and dimension that nothing else reads, or is replicated and broadcasts along the dimension",
-			gate:  "the elements that travel do not get wider; the work shrinks by the number of ranks, and several gathers become one",
-			exact: exact, anchor: elementwise, apply: pointwiseBeforeGather},
+			legal:   "every operand comes out of an all_gather of one group and dimension that nothing else reads, or is replicated and broadcasts along the dimension",
+			gate:    "the elements that travel do not get wider; the work shrinks by the number of ranks, and several gathers become one",
+			special: sameNumbers, exact: exact, anchor: elementwise, apply: pointwiseBeforeGather},
 		{name: "reduce-in-narrow", doc: "16-bit floats widened, summed over ranks and rounded back: summed as they are",
 			legal: "the sum is of f32 and nothing else reads the wide tensors; the IR sums 16-bit floats in f32 and rounds once",
-			gate:  "always: half the bytes", exact: narrowRounded, off: true, anchor: isOp(ir.OpConvert), apply: reduceInNarrow},
+			gate:  "always: half the bytes", special: sameNumbers, exact: narrowRounded, off: true, anchor: isOp(ir.OpConvert), apply: reduceInNarrow},
 		{name: "pointwise-after-scatter", doc: "an elementwise operation before a reduce_scatter: on the piece that comes out",
-			legal: "negation of a sum, which differs in the sign of zero; scaling of a sum of floats, which rounds differently; for min and max, what does not decrease: relu, floor, clamp, a positive factor, a summand",
-			gate:  "always: the work shrinks by the number of ranks", exact: reassociates, anchor: wait, apply: atMembers(pointwiseAfterScatter)},
+			legal:   "negation and scaling of a sum; for min and max, what does not decrease: relu, floor, clamp, a positive factor, a summand; constants are finite in the type of the arithmetic",
+			special: "relu, and clamp at a zero, are rewritten under min and max of floats only with reassociate: they change the sign of zeros; so does the negation of a sum",
+			gate:    "always: the work shrinks by the number of ranks", exact: reassociates, anchor: wait, apply: atMembers(pointwiseAfterScatter)},
 		{name: "slice-before-collective", doc: "a part of what a collective gives: the collective of the part",
 			legal: "the part is not cut along the dimension that the collective gathers, scatters or exchanges, nothing else reads the result, and no view relies on gaps between the part's rows",
-			gate:  "at most half of the bytes remain, or the part needs no copy", exact: exact, anchor: isOp(ir.OpSlice, ir.OpSelect), apply: sliceBeforeCollective},
+			gate:  "at most half of the bytes remain, or the part needs no copy", special: sameNumbers, exact: exact, anchor: isOp(ir.OpSlice, ir.OpSelect), apply: sliceBeforeCollective},
 	}
 }
 
@@ -74,7 +75,7 @@ func pointwiseBeforeGather(s *simplifier, n *ir.Node) bool {
 			at = n
 		}
 	}
-	if t.DType().Size() > size || !s.beside(first.start, at) || !s.fire(n, slices.Concat(args, n.Args())...) {
+	if t.DType().Size() > size || !s.beside(first.start, at) || !s.fire(n) {
 		return false
 	}
 	part := first.operand().Type().Shape()
@@ -83,8 +84,7 @@ func pointwiseBeforeGather(s *simplifier, n *ir.Node) bool {
 		return s.undo()
 	}
 	start := s.communicate(at, ir.OpAllGather, first.group(), dimAttrs(d), v, first.start)
-	s.replace(n.Result(0), s.finish(n, start))
-	return true
+	return s.replace(n.Result(0), s.finish(n, start))
 }
 
 // spans reports whether an operand of type t, broadcast to rank dimensions, has
@@ -122,7 +122,7 @@ func convertAfterTransport(s *simplifier, m member) bool {
 		return false
 	}
 	x, dt := c.Arg(0), m.value().Type().DType()
-	if dt.Size() <= x.Type().DType().Size() || !carries(m, x.Type().DType(), dt) || !only(m.operand(), m.start) || !s.fire(m.wait, x, m.value()) {
+	if dt.Size() <= x.Type().DType().Size() || !carries(m, x.Type().DType(), dt) || !only(m.operand(), m.start) || !s.fire(m.wait) {
 		return false
 	}
 	start := s.communicate(m.start, m.op(), m.group(), m.attrs(), x, m.start)
@@ -130,8 +130,7 @@ func convertAfterTransport(s *simplifier, m member) bool {
 		return s.undo()
 	}
 	v := s.finish(m.wait, start)
-	s.replace(m.value(), s.compute(m.wait, ir.OpConvert, nil, nil, c, []*ir.Value{v}, ir.TensorOf(dt, v.Type().Shape())))
-	return true
+	return s.replace(m.value(), s.compute(m.wait, ir.OpConvert, nil, nil, c, []*ir.Value{v}, ir.TensorOf(dt, v.Type().Shape())))
 }
 
 func convertBeforeTransport(s *simplifier, n *ir.Node) bool {
@@ -140,7 +139,7 @@ func convertBeforeTransport(s *simplifier, n *ir.Node) bool {
 		return false
 	}
 	x, dt := m.operand(), n.Result(0).Type().DType()
-	if dt.Size() >= x.Type().DType().Size() || !carries(m, x.Type().DType(), dt) || !only(n.Arg(0), n) || !s.fire(n, x, n.Result(0)) {
+	if dt.Size() >= x.Type().DType().Size() || !carries(m, x.Type().DType(), dt) || !only(n.Arg(0), n) || !s.fire(n) {
 		return false
 	}
 	v := s.compute(m.start, ir.OpConvert, nil, nil, n, []*ir.Value{x}, ir.TensorOf(dt, x.Type().Shape()))
@@ -148,8 +147,7 @@ func convertBeforeTransport(s *simplifier, n *ir.Node) bool {
 	if start == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), s.finish(m.wait, start))
-	return true
+	return s.replace(n.Result(0), s.finish(m.wait, start))
 }
 
 func reduceInNarrow(s *simplifier, n *ir.Node) bool {
@@ -159,21 +157,20 @@ func reduceInNarrow(s *simplifier, n *ir.Node) bool {
 	}
 	c, dt := unalias(m.operand()).Def(), n.Result(0).Type().DType()
 	if c.Op() != ir.OpConvert || c.Arg(0).Type().DType() != dt || m.value().Type().DType() != ir.F32 || dt != ir.BF16 && dt != ir.F16 ||
-		!only(n.Arg(0), n) || !only(m.operand(), m.start) || !s.fire(n, c.Arg(0), n.Result(0)) {
+		!only(n.Arg(0), n) || !only(m.operand(), m.start) || !s.fire(n) {
 		return false
 	}
 	start := s.communicate(m.start, m.op(), m.group(), m.attrs(), c.Arg(0), m.start)
 	if start == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), s.finish(m.wait, start))
-	return true
+	return s.replace(n.Result(0), s.finish(m.wait, start))
 }
 
 func pointwiseAfterScatter(s *simplifier, m member) bool {
 	p := unalias(m.operand()).Def()
 	if !m.is(ir.OpReduceScatter) || m.group().Size() < 2 || !elementwise(p) || len(p.Args()) != 1 || !p.Arg(0).Type().SameTensor(m.operand().Type()) ||
-		!s.commutes(p, m.reduction()) || !only(m.operand(), m.start) || !s.fire(m.wait, p.Arg(0), m.value()) {
+		!s.commutes(p, m.reduction()) || !only(m.operand(), m.start) || !s.fire(m.wait) {
 		return false
 	}
 	start := s.communicate(m.start, ir.OpReduceScatter, m.group(), m.attrs(), p.Arg(0), m.start)
@@ -181,36 +178,63 @@ func pointwiseAfterScatter(s *simplifier, m member) bool {
 		return s.undo()
 	}
 	v := s.finish(m.wait, start)
-	s.replace(m.value(), s.compute(m.wait, p.Op(), nil, p.Attrs(), p, []*ir.Value{v}, v.Type()))
-	return true
+	return s.replace(m.value(), s.compute(m.wait, p.Op(), nil, p.Attrs(), p, []*ir.Value{v}, v.Type()))
 }
 
 // commutes reports whether the operation of one operand commutes with a reduction
-// as far as the options allow. Numbers added to or multiplied with floats round
-// without decreasing; on integers they may wrap around, which does decrease.
+// as far as the options allow. Under min and max that is what does not decrease in
+// the order -inf ... -0, +0 ... +inf, and neither takes NaN for a number nor makes
+// one. A constant added to or multiplied with floats rounds without decreasing; on
+// integers it may wrap around, which does decrease.
 func (s *simplifier) commutes(p *ir.Node, r ir.Reduction) bool {
-	dt, a := p.Result(0).Type().DType(), p.Attrs()
-	c := a.Float("scalar", 0)
-	plain := dt.IsFloat() && !a.Bool("reverse", false) && !a.Has("alpha") && c-c == 0 // finite
+	dt := p.Result(0).Type().DType()
+	ordered := dt.IsFloat() || dt.IsInt()
 	switch r {
 	case ir.Sum, ir.Avg:
 		switch p.Op() {
 		case ir.OpNeg:
 			return s.may(r, dt) // the sum of opposites is +0, its negation -0
 		case ir.OpMul, ir.OpDiv:
-			return plain && s.may(r, dt)
+			return tame(p, dt) && s.may(r, dt)
 		}
 	case ir.Min, ir.Max:
 		switch p.Op() {
-		case ir.OpRelu, ir.OpClamp, ir.OpFloor:
-			return dt.IsFloat() || dt.IsInt()
+		case ir.OpFloor:
+			return ordered
+		case ir.OpRelu: // of floats: -1 becomes +0, but -0 stays, which is less
+			return dt.IsInt() || dt.IsFloat() && s.reassoc
+		case ir.OpClamp:
+			return ordered && (!swapsZeros(p, dt) || s.reassoc)
 		case ir.OpMul, ir.OpDiv:
-			return plain && c > 0
+			return tame(p, dt) && p.Attrs().Float("scalar", 0) > 0
 		case ir.OpAdd, ir.OpSub:
-			return plain
+			return tame(p, dt)
 		}
 	}
 	return false
+}
+
+// held is a constant as operations on floats of type dt have it: in f32, or f64.
+func held(c float64, dt ir.DType) float64 {
+	if dt == ir.F64 {
+		return c
+	}
+	return float64(float32(c))
+}
+
+// tame reports whether p takes floats as first operand and a constant as second that
+// is finite and, where it is a factor or divisor, not 0: then it makes NaN of NaN only.
+func tame(p *ir.Node, dt ir.DType) bool {
+	c := held(p.Attrs().Float("scalar", 0), dt)
+	factor := p.Op() == ir.OpMul || p.Op() == ir.OpDiv
+	return dt.IsFloat() && !p.Attrs().Bool("reverse", false) && !p.Attrs().Has("alpha") && c-c == 0 && !(factor && c == 0)
+}
+
+// swapsZeros reports whether a clamp may put a zero of one sign in the place of
+// numbers beyond it and leave the other zero where it is: relu does.
+func swapsZeros(clamp *ir.Node, dt ir.DType) bool {
+	low, high := held(clamp.Attrs().Float("min", 1), dt), held(clamp.Attrs().Float("max", 1), dt)
+	return dt.IsFloat() && (low == 0 && !math.Signbit(low) || high == 0 && math.Signbit(high))
 }
 
 func sliceBeforeCollective(s *simplifier, n *ir.Node) bool {
@@ -231,7 +255,7 @@ func sliceBeforeCollective(s *simplifier, n *ir.Node) bool {
 	_, static := m.operand().Type().Shape().Static()
 	t := n.Result(0).Type()
 	before, after := s.bytes(m.value().Type()), s.bytes(t)
-	if !static || after >= before || !t.Contiguous() && (2*after > before || !dense(t) && !anyLayout(n.Result(0))) || !s.fire(n, m.operand(), n.Result(0)) {
+	if !static || after >= before || !t.Contiguous() && (2*after > before || !dense(t) && !anyLayout(n.Result(0))) || !s.fire(n) {
 		return false
 	}
 	x := s.compute(m.start, n.Op(), nil, n.Attrs(), nil, []*ir.Value{m.operand()})
@@ -242,6 +266,5 @@ func sliceBeforeCollective(s *simplifier, n *ir.Node) bool {
 	if start == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), s.finish(m.wait, start))
-	return true
+	return s.replace(n.Result(0), s.finish(m.wait, start))
 }

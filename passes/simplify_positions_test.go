@@ -60,7 +60,7 @@ func simplified(t *testing.T, m *ir.Module, options, rule string) (*ir.Module, f
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := (&passes.Manager{Costs: bandwidth{}}).Run(after, p)
+	rep, err := (&passes.Manager{Validate: passes.ValidateAlways, Costs: bandwidth{}}).Run(after, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,51 +11,50 @@ func reduceRules() []simplifyRule {
 	wait := isOp(ir.OpWaitTensor)
 	return []simplifyRule{
 		{name: "reduce-then-shard", doc: "all_reduce, then this rank's piece: reduce_scatter",
-			legal: "the shard has the reduction's group and nothing else reads the reduction",
-			gate:  "always: half the bytes on the wire and a smaller result",
-			exact: exact, anchor: isOp(ir.OpShard), apply: reduceThenShard},
+			legal:   "the shard has the reduction's group and nothing else reads the reduction",
+			gate:    "always: half the bytes on the wire and a smaller result",
+			special: sameNumbers, exact: exact, anchor: isOp(ir.OpShard), apply: reduceThenShard},
 		{name: "reduce-then-subshard", doc: "all_reduce, then this rank's piece by a smaller group: reduce_scatter over that and all_reduce of the piece over the rest",
-			legal: "the shard's subgroups lie inside the reduction's, nothing else reads the reduction, and its order may change",
-			gate:  "the cost model, or else the bytes on the wire",
-			exact: reassociates, anchor: isOp(ir.OpShard), apply: reduceThenSubshard},
+			legal:   "the shard's subgroups lie inside the reduction's, nothing else reads the reduction, and its order may change",
+			gate:    "the cost model, or else the bytes on the wire",
+			special: reordered, exact: reassociates, anchor: isOp(ir.OpShard), apply: reduceThenSubshard},
 		{name: "gather-of-scatter", doc: "reduce_scatter, then all_gather of the pieces: all_reduce",
-			legal: "same group and dimension, and only the gather reads the pieces; not while split-all-reduce is on",
-			gate:  "at most keep-distance operations launch between the two, over which the whole lives in place of the piece: one collective in place of two, equal bytes",
-			exact: exact, anchor: wait, apply: atMembers(gatherOfScatter)},
+			legal:   "same group and dimension, and only the gather reads the pieces; not while split-all-reduce is on",
+			gate:    "at most keep-distance operations launch between the two, over which the whole lives in place of the piece: one collective in place of two, equal bytes",
+			special: sameNumbers, exact: exact, anchor: wait, apply: atMembers(gatherOfScatter)},
 		{name: "split-all-reduce", doc: "all_reduce as reduce_scatter and all_gather, so that the halves overlap with different work",
-			legal: "some dimension falls into equal pieces",
-			gate:  "at least split-bytes, and an operation between the start and the first reader of the result that can run beside a half",
-			exact: exact, off: true, anchor: wait, apply: atMembers(splitAllReduce)},
+			legal:   "some dimension falls into equal pieces",
+			gate:    "at least split-bytes, and an operation between the start and the first reader of the result that can run beside a half",
+			special: sameNumbers, exact: exact, off: true, anchor: wait, apply: atMembers(splitAllReduce)},
 		{name: "sum-of-reductions", doc: "a sum of two reductions: the reduction of the sum",
-			legal: "same collective, group, dimension and type; the operation distributes over the reduction; nothing else reads them",
-			gate:  "always: half the bytes",
-			exact: reassociates, anchor: isOp(ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpMaximum, ir.OpMinimum), apply: sumOfReductions},
+			legal:   "same collective, group, dimension and type; the operation distributes over the reduction; nothing else reads them",
+			gate:    "always: half the bytes",
+			special: reordered, exact: reassociates, anchor: isOp(ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpMaximum, ir.OpMinimum), apply: sumOfReductions},
 		{name: "merge-reductions", doc: "reductions in a row over the rows and columns of a grid: one over the grid, declared if need be",
-			legal: "the groups' product is a partition, one kind of reduction, and only the second reads the first",
-			gate:  "the cost model, or else the bytes on the wire",
-			exact: reassociates, anchor: wait, apply: atMembers(mergeReductions)},
+			legal:   "the groups' product is a partition, one kind of reduction, and only the second reads the first",
+			gate:    "the cost model, or else the bytes on the wire",
+			special: reordered, exact: reassociates, anchor: wait, apply: atMembers(mergeReductions)},
 		{name: "reduce-before-gather", doc: "all_gather over rows, then all_reduce over columns: the reduction first, on the pieces",
-			legal: "the groups form grids and only the reduction reads the gather",
-			gate:  "always: fewer bytes are reduced",
-			exact: exact, anchor: wait, apply: atMembers(reduceBeforeGather)},
+			legal:   "the groups form grids and only the reduction reads the gather",
+			gate:    "always: fewer bytes are reduced",
+			special: sameNumbers, exact: exact, anchor: wait, apply: atMembers(reduceBeforeGather)},
 		{name: "scatter-before-reduce", doc: "all_reduce over columns, then reduce_scatter over rows: the scatter first, and the pieces are reduced",
-			legal: "the groups form grids, one kind of reduction, and only the scatter reads the reduction",
-			gate:  "always: fewer bytes are reduced",
-			exact: reassociates, anchor: wait, apply: atMembers(scatterBeforeReduce)},
+			legal:   "the groups form grids, one kind of reduction, and only the scatter reads the reduction",
+			gate:    "always: fewer bytes are reduced",
+			special: reordered, exact: reassociates, anchor: wait, apply: atMembers(scatterBeforeReduce)},
 	}
 }
 
 func reduceThenShard(s *simplifier, n *ir.Node) bool {
 	m, ok := s.from(n.Arg(0))
-	if !ok || !m.is(ir.OpAllReduce) || !s.groups.equal(m.group(), n.Group()) || !only(n.Arg(0), n) || !s.fire(n, m.operand(), n.Result(0)) {
+	if !ok || !m.is(ir.OpAllReduce) || !s.groups.equal(m.group(), n.Group()) || !only(n.Arg(0), n) || !s.fire(n) {
 		return false
 	}
 	start := s.communicate(m.start, ir.OpReduceScatter, m.group(), reduceAttrs(m.reduction(), int(n.Attrs().Int("dim", 0))), m.operand(), m.start)
 	if start == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), s.finish(m.wait, start))
-	return true
+	return s.replace(n.Result(0), s.finish(m.wait, start))
 }
 
 func reduceThenSubshard(s *simplifier, n *ir.Node) bool {
@@ -71,7 +70,7 @@ func reduceThenSubshard(s *simplifier, n *ir.Node) bool {
 	whole := s.of(m).bytes
 	part := s.bytes(n.Result(0).Type())
 	if !s.pays([]traffic{s.of(m)}, []traffic{{ir.OpReduceScatter, n.Group(), m.reduction(), whole}, {ir.OpAllReduce, rest, m.reduction(), part}}) ||
-		!s.fire(n, m.operand(), n.Result(0)) {
+		!s.fire(n) {
 		return false
 	}
 	rest = s.groups.declare(ranks, true, m.group(), n.Group())
@@ -81,23 +80,21 @@ func reduceThenSubshard(s *simplifier, n *ir.Node) bool {
 	}
 	piece := s.finish(m.wait, start)
 	second := s.communicate(m.wait, ir.OpAllReduce, rest, reduceAttrs(m.reduction(), -1), piece, m.start)
-	s.replace(n.Result(0), s.finish(m.wait, second))
-	return true
+	return s.replace(n.Result(0), s.finish(m.wait, second))
 }
 
 func gatherOfScatter(s *simplifier, m member) bool {
 	in, ok := s.from(m.operand())
 	if !ok || s.on["split-all-reduce"] || !m.is(ir.OpAllGather) || !in.is(ir.OpReduceScatter) || in.dim() != m.dim() ||
 		!s.groups.equal(in.group(), m.group()) || !only(m.operand(), m.start) ||
-		!s.beside(in.start, m.start) || !s.keeps(s.launched[in.wait.ID()], m.start, s.bytes(m.value().Type())) || !s.fire(m.wait, in.operand(), m.value()) {
+		!s.beside(in.start, m.start) || !s.keeps(s.launched[in.wait.ID()], m.start, s.bytes(m.value().Type())) || !s.fire(m.wait) {
 		return false
 	}
 	start := s.communicate(in.start, ir.OpAllReduce, in.group(), reduceAttrs(in.reduction(), -1), in.operand(), in.start)
 	if start == nil {
 		return s.undo()
 	}
-	s.replace(m.value(), s.finish(m.wait, start))
-	return true
+	return s.replace(m.value(), s.finish(m.wait, start))
 }
 
 // splitAllReduce cuts along the first dimension that falls into equal pieces: the
@@ -107,7 +104,7 @@ func splitAllReduce(s *simplifier, m member) bool {
 		return false
 	}
 	for d := range m.value().Type().Rank() {
-		if !divisible(m.value().Type(), d, m.group().Size()) || !s.fire(m.wait, m.operand(), m.value()) {
+		if !divisible(m.value().Type(), d, m.group().Size()) || !s.fire(m.wait) {
 			continue
 		}
 		start := s.communicate(m.start, ir.OpReduceScatter, m.group(), reduceAttrs(m.reduction(), d), m.operand(), m.start)
@@ -116,8 +113,7 @@ func splitAllReduce(s *simplifier, m member) bool {
 		}
 		piece := s.finish(m.wait, start)
 		second := s.communicate(m.wait, ir.OpAllGather, m.group(), dimAttrs(d), piece, m.start)
-		s.replace(m.value(), s.finish(m.wait, second))
-		return true
+		return s.replace(m.value(), s.finish(m.wait, second))
 	}
 	return false
 }
@@ -165,7 +161,7 @@ func sumOfReductions(s *simplifier, n *ir.Node) bool {
 	}
 	t := n.Result(0).Type()
 	if !n.Arg(0).Type().SameTensor(t) || !n.Arg(1).Type().SameTensor(t) || !s.may(a.reduction(), t.DType()) || t.DType().IsInt() && n.Attrs().Has("alpha") ||
-		!only(n.Arg(0), n) || !only(n.Arg(1), n) || !s.beside(a.start, b.start) || !s.fire(n, a.operand(), b.operand(), n.Result(0)) {
+		!only(n.Arg(0), n) || !only(n.Arg(1), n) || !s.beside(a.start, b.start) || !s.fire(n) {
 		return false
 	}
 	at := s.later(a.start, b.start)
@@ -182,8 +178,7 @@ func sumOfReductions(s *simplifier, n *ir.Node) bool {
 		return s.undo()
 	}
 	start := s.communicate(at, a.op(), a.group(), a.start.Attrs(), sum, a.start)
-	s.replace(n.Result(0), s.finish(n, start))
-	return true
+	return s.replace(n.Result(0), s.finish(n, start))
 }
 
 // reshaped finds the reduction that reader reads, or an all_reduce of which it
@@ -217,7 +212,7 @@ func (s *simplifier) mergeOver(kind byte, attrs attr.List, in, m member) bool {
 		return false
 	}
 	one := traffic{m.op(), &ir.Group{Name: "product", Ranks: ranks}, m.reduction(), max(s.of(in).bytes, s.of(m).bytes)}
-	if !s.beside(in.start, m.start) || !s.pays([]traffic{s.of(in), s.of(m)}, []traffic{one}) || !s.fire(m.wait, in.operand(), m.value()) {
+	if !s.beside(in.start, m.start) || !s.pays([]traffic{s.of(in), s.of(m)}, []traffic{one}) || !s.fire(m.wait) {
 		return false
 	}
 	g := s.groups.declare(ranks, kind == productReduce, in.group(), m.group())
@@ -229,14 +224,13 @@ func (s *simplifier) mergeOver(kind byte, attrs attr.List, in, m member) bool {
 	if start == nil {
 		return s.undo()
 	}
-	s.replace(m.value(), s.finish(m.wait, start))
-	return true
+	return s.replace(m.value(), s.finish(m.wait, start))
 }
 
 func reduceBeforeGather(s *simplifier, m member) bool {
 	in, ok := s.from(m.operand())
 	if !ok || !m.is(ir.OpAllReduce) || !in.is(ir.OpAllGather) || in.group().Size() < 2 || !only(m.operand(), m.start) ||
-		!s.beside(in.start, m.start) || !s.groups.grid(in.group(), m.group()) || !s.fire(m.wait, in.operand(), m.value()) {
+		!s.beside(in.start, m.start) || !s.groups.grid(in.group(), m.group()) || !s.fire(m.wait) {
 		return false
 	}
 	start := s.communicate(in.start, ir.OpAllReduce, m.group(), m.start.Attrs(), in.operand(), m.start)
@@ -245,15 +239,14 @@ func reduceBeforeGather(s *simplifier, m member) bool {
 	}
 	sum := s.finish(m.start, start)
 	second := s.communicate(m.start, ir.OpAllGather, in.group(), in.start.Attrs(), sum, in.start)
-	s.replace(m.value(), s.finish(m.wait, second))
-	return true
+	return s.replace(m.value(), s.finish(m.wait, second))
 }
 
 func scatterBeforeReduce(s *simplifier, m member) bool {
 	in, ok := s.from(m.operand())
 	if !ok || !m.is(ir.OpReduceScatter) || !in.is(ir.OpAllReduce) || in.reduction() != m.reduction() || m.group().Size() < 2 ||
 		!s.may(m.reduction(), m.value().Type().DType()) || !only(m.operand(), m.start) ||
-		!s.beside(in.start, m.start) || !s.groups.grid(m.group(), in.group()) || !s.fire(m.wait, in.operand(), m.value()) {
+		!s.beside(in.start, m.start) || !s.groups.grid(m.group(), in.group()) || !s.fire(m.wait) {
 		return false
 	}
 	start := s.communicate(in.start, ir.OpReduceScatter, m.group(), m.start.Attrs(), in.operand(), m.start)
@@ -262,6 +255,5 @@ func scatterBeforeReduce(s *simplifier, m member) bool {
 	}
 	piece := s.finish(m.start, start)
 	second := s.communicate(m.start, ir.OpAllReduce, in.group(), in.start.Attrs(), piece, in.start)
-	s.replace(m.value(), s.finish(m.wait, second))
-	return true
+	return s.replace(m.value(), s.finish(m.wait, second))
 }

@@ -13,18 +13,18 @@ func shardRules() []simplifyRule {
 	return []simplifyRule{
 		{name: "shard-before-pointwise", doc: "this rank's piece of an elementwise operation: the operation on this rank's pieces",
 			legal: "nothing else reads the operation's result",
-			gate:  "always: the work shrinks by the number of ranks", exact: exact, anchor: shard, apply: shardBeforePointwise},
+			gate:  "always: the work shrinks by the number of ranks", special: sameNumbers, exact: exact, anchor: shard, apply: shardBeforePointwise},
 		{name: "shard-before-view", doc: "this rank's piece of a view: the view of this rank's piece",
 			legal: "the piece is a run of the viewed tensor's dimension, and nothing else reads the view",
-			gate:  "a reduction or gather of the shard's group lies above", exact: exact, anchor: shard, apply: shardBeforeView},
+			gate:  "a reduction or gather of the shard's group lies above", special: onlyMoved, exact: exact, anchor: shard, apply: shardBeforeView},
 		{name: "shard-of-constant", doc: "this rank's piece of a constant: a smaller constant",
-			legal: "always", gate: "always", exact: exact, anchor: shard, apply: shardOfConstant},
+			legal: "always", gate: "always", special: onlyMoved, exact: exact, anchor: shard, apply: shardOfConstant},
 	}
 }
 
 func shardBeforePointwise(s *simplifier, n *ir.Node) bool {
 	p := unalias(n.Arg(0)).Def()
-	if !elementwise(p) || n.Group().Size() < 2 || !only(n.Arg(0), n) || !s.fire(n, append(slices.Clone(p.Args()), n.Result(0))...) {
+	if !elementwise(p) || n.Group().Size() < 2 || !only(n.Arg(0), n) || !s.fire(n) {
 		return false
 	}
 	t, d := p.Result(0).Type(), int(n.Attrs().Int("dim", 0))
@@ -46,17 +46,15 @@ func shardBeforePointwise(s *simplifier, n *ir.Node) bool {
 	if v == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), v)
-	return true
+	return s.replace(n.Result(0), v)
 }
 
 func shardOfConstant(s *simplifier, n *ir.Node) bool {
 	c := unalias(n.Arg(0)).Def()
-	if c.Op() != ir.OpFull || !s.fire(n, n.Result(0)) {
+	if c.Op() != ir.OpFull || !s.fire(n) {
 		return false
 	}
-	s.replace(n.Result(0), s.compute(n, ir.OpFull, nil, c.Attrs(), c, nil, n.Result(0).Type()))
-	return true
+	return s.replace(n.Result(0), s.compute(n, ir.OpFull, nil, c.Attrs(), c, nil, n.Result(0).Type()))
 }
 
 func shardBeforeView(s *simplifier, n *ir.Node) bool {
@@ -66,7 +64,7 @@ func shardBeforeView(s *simplifier, n *ir.Node) bool {
 	}
 	x := v.Arg(0)
 	e := viewedDim(v, int(n.Attrs().Int("dim", 0)), n.Group().Size())
-	if e < 0 || !divisible(x.Type(), e, n.Group().Size()) || !s.promising(x, v, n.Group(), 32) || !s.fire(n, x, n.Result(0)) {
+	if e < 0 || !divisible(x.Type(), e, n.Group().Size()) || !s.promising(x, v, n.Group(), 32) || !s.fire(n) {
 		return false
 	}
 	part := s.compute(v, ir.OpShard, n.Group(), dimAttrs(e), nil, []*ir.Value{x})
@@ -77,8 +75,7 @@ func shardBeforeView(s *simplifier, n *ir.Node) bool {
 	if out == nil {
 		return s.undo()
 	}
-	s.replace(n.Result(0), out)
-	return true
+	return s.replace(n.Result(0), out)
 }
 
 // viewedDim is the dimension of a view's operand whose i-th of so many pieces

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/passtest"
 )
 
 func simplify(t testing.TB, m *ir.Module, text string) *passes.Report {
@@ -34,9 +34,9 @@ func TestSimplifyTracedGraphs(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	arena, err := passes.Standard().Parse("arena")
+	arena, err := passes.Standard().Parse("order-only")
 	if err != nil || strings.Contains(arena.String(), "simplify") {
-		t.Fatalf("the arena pipeline is %s, %v", arena, err)
+		t.Fatalf("the order-only pipeline is %s, %v", arena, err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".graph.json.gz")
@@ -79,7 +79,7 @@ func TestSimplifyTinySteps(t *testing.T) {
 			for text, tolerance := range map[string]float64{"default": 0, "canonicalize,simplify-collectives{reassociate=true,split-all-reduce=true,split-bytes=0}": 2e-2} {
 				m := traced(t, file)
 				simplify(t, m, text)
-				if err := golden.SameResults(before, m, 1, tolerance); err != nil {
+				if err := passtest.SameResults(before, m, 1, tolerance); err != nil {
 					t.Errorf("%s: %v", text, err)
 				}
 			}

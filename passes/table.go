@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -41,6 +42,17 @@ func NewTable(passes []Pass, constraints []Constraint, pipelines []NamedPipeline
 		}
 	}
 	return t, nil
+}
+
+// Extend returns a table with more passes, constraints and pipelines, checked as NewTable
+// does: a compiler's own passes beside the standard ones, in pipelines of either. New
+// passes stand behind those of t.
+func (t *Table) Extend(passes []Pass, constraints []Constraint, pipelines []NamedPipeline) (*Table, error) {
+	all := make([]Pass, 0, len(t.passes)+len(passes))
+	for _, p := range t.passes {
+		all = append(all, *p)
+	}
+	return NewTable(append(all, passes...), slices.Concat(t.constraints, constraints), slices.Concat(t.pipelines, pipelines))
 }
 
 func (t *Table) checkPass(p *Pass) error {
@@ -143,7 +155,7 @@ func (t *Table) Constraints() []Constraint { return t.constraints }
 // Pipelines lists the named pipelines. The caller must not change the list.
 func (t *Table) Pipelines() []NamedPipeline { return t.pipelines }
 
-// Lookup returns the pass of that name, or nil.
+// Lookup returns the pass of that name, present or former, or nil.
 func (t *Table) Lookup(name string) *Pass {
 	if i := t.index(name); i >= 0 {
 		return t.passes[i]
@@ -153,7 +165,7 @@ func (t *Table) Lookup(name string) *Pass {
 
 func (t *Table) index(name string) int {
 	for i, p := range t.passes {
-		if p.Name == name {
+		if p.Name == name || p.Was == name && name != "" {
 			return i
 		}
 	}

@@ -25,13 +25,13 @@ func TestStandardTable(t *testing.T) {
 			t.Errorf("%s counts nothing", p.Name)
 		}
 	}
-	arena, err := table.Parse("arena")
+	arena, err := table.Parse("order-only")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range arena.Len() {
 		if !arena.Pass(i).OrderOnly {
-			t.Errorf("pipeline arena holds %s, which may change more than order and buckets", arena.Pass(i).Name)
+			t.Errorf("pipeline order-only holds %s, which may change more than order and buckets", arena.Pass(i).Name)
 		}
 	}
 	if _, err := table.Parse("default"); err != nil {

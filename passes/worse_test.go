@@ -28,13 +28,13 @@ func TestNeverWorse(t *testing.T) {
 		for _, c := range []struct {
 			text  string
 			times float64 // of the input's peak
-		}{{"reorder-comms", 1}, {"reorder-comms{percent=130}", 1.3}, {"bucket", 1}, {"overlap", 1}, {"overlap{percent=130,thrift=0}", 1.3}} {
+		}{{"reorder-comms", 1}, {"reorder-comms{percent=130}", 1.3}, {"bucket", 1}, {"overlap", 1}, {"overlap{percent=130,memory-tradeoff=0}", 1.3}} {
 			p, err := table.Parse(c.text)
 			if err != nil {
 				t.Fatal(err)
 			}
 			after := m.Clone()
-			g := passes.Manager{Costs: latencyModel{}}
+			g := passes.Manager{Validate: passes.ValidateAlways, Costs: latencyModel{}}
 			if _, err := g.Run(after, p); err != nil {
 				t.Fatalf("seed %d, %s: %v", seed, c.text, err)
 			}

@@ -75,7 +75,8 @@ import (
 // # Limits
 //
 // Kernels are taken at their word: a launch reads its operands and writes its
-// results and touches nothing else. Symbols stand at their upper bounds, which
+// results and touches nothing else, a call touches what its effects say (Instr.Writes,
+// Instr.Aliases). Symbols stand at their upper bounds, which
 // over-approximates accesses. Two windows with gaps are compared element run by
 // element run up to a limit, beyond which they count as overlapping. All of this
 // errs towards reporting.
@@ -171,6 +172,7 @@ type access struct {
 	operand int32 // number among the operands or results
 	by      SiteKind
 	write   bool
+	inPlace bool // a call writes its operand
 }
 
 // unrecorded finds waits whose event nothing before them records. It needs no
@@ -243,9 +245,16 @@ func (c *checker) collect() error {
 		c.first = append(c.first, int32(len(c.accs)))
 		a := access{instr: int32(i), pos: int32(i) + 1, stream: int32(in.Stream)}
 		err := add(in.Ins, a)
-		if err == nil {
-			a.write = true
+		a.write = true
+		if err == nil && !in.Aliases() {
 			err = add(in.Outs, a)
+		}
+		for k := range in.Ins {
+			if err == nil && in.Writes(k) {
+				w := c.accs[int(c.first[i])+k]
+				w.write, w.inPlace = true, true
+				c.accs = append(c.accs, w)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("program %s: instruction %d (%s): %w", p.Name, i, in.Node, err)
@@ -285,10 +294,9 @@ func (c *checker) run() {
 		case Wait:
 			c.ord.wait(in.Stream, in.Event)
 			continue
-		case Collective, Launch:
-			if in.Kind == Collective || in.Op == "call" && in.Group >= 0 {
-				c.communicates(i, in)
-			}
+		}
+		if in.Communicates() {
+			c.communicates(i, in)
 		}
 		lastUse[in.Stream] = int32(i) + 1
 		accs := c.accs[c.first[i]:c.first[i+1]]
@@ -347,7 +355,8 @@ func (c *checker) end(lastUse []int32) {
 
 // residency bounds how many collectives may be in flight at once: for each one,
 // the streams that hold another that is neither before nor after it. No set of
-// collectives in flight together is larger than that number plus one.
+// collectives in flight together is larger than that number plus one. Where that is too
+// many, chains decide, exactly.
 func (c *checker) residency() {
 	by := make([][]int32, len(c.p.Streams)) // by stream: its comms
 	for k := range c.comms {
@@ -376,7 +385,9 @@ func (c *checker) residency() {
 		}
 	}
 	c.r.Stats.InFlight = worst
-	if c.o.InFlight > 0 && worst > c.o.InFlight {
+	if c.o.InFlight > 0 && worst > c.o.InFlight && chained(c.comms, c.o.InFlight) {
+		c.r.Stats.InFlight = c.o.InFlight
+	} else if c.o.InFlight > 0 && worst > c.o.InFlight {
 		slices.Sort(with)
 		f := Finding{Kind: InFlight, First: c.site(at), Second: c.site(with[0]), Count: worst, Limit: c.o.InFlight}
 		if f.Second.Index < f.First.Index {
@@ -411,10 +422,10 @@ func (c *checker) apart(in *Instr, accs []access) {
 			if b.win.lo >= a.win.hi {
 				break
 			}
-			if !a.write && !b.write || !a.win.overlaps(&b.win) {
-				continue
+			if a.ofOperand() && b.ofOperand() || !a.win.overlaps(&b.win) {
+				continue // what a call does with operands that overlap is its own matter
 			}
-			if a.write != b.write && c.inPlace(in, a, b) {
+			if a.write != b.write && c.worksInPlace(in, a, b) {
 				continue
 			}
 			f := Finding{Kind: SelfOverlap, First: c.accessSite(a), Second: c.accessSite(b), Lo: max(a.win.lo, b.win.lo), Hi: min(a.win.hi, b.win.hi)}
@@ -423,10 +434,13 @@ func (c *checker) apart(in *Instr, accs []access) {
 	}
 }
 
-// inPlace reports whether an instruction may have an operand and a result on the
+// ofOperand reports whether an access is to an operand, read or written in place.
+func (a *access) ofOperand() bool { return !a.write || a.inPlace }
+
+// worksInPlace reports whether an instruction may have an operand and a result on the
 // same bytes. A collective reads and writes element by element with its peers, so
 // the operand must be the result's own.
-func (c *checker) inPlace(in *Instr, a, b *access) bool {
+func (c *checker) worksInPlace(in *Instr, a, b *access) bool {
 	if a.write {
 		a, b = b, a
 	}

@@ -1,11 +1,14 @@
 package program
 
 import (
+	"flag"
+	"fmt"
 	"math/bits"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -188,6 +191,21 @@ func TestBitTree(t *testing.T) {
 	}
 }
 
+// writtenBy lists what an instruction writes, by its text.
+func writtenBy(in *Instr) []Tensor {
+	text := in.Attrs.String()
+	var out []Tensor
+	if !strings.Contains(text, `"alias"`) {
+		out = slices.Clone(in.Outs)
+	}
+	for k := range in.Ins {
+		if strings.Contains(text, `"writes"`) && (!strings.Contains(text, "writes=[") || strings.Contains(text, fmt.Sprintf("writes=[%d", k)) || strings.Contains(text, fmt.Sprintf(", %d]", k))) {
+			out = append(out, in.Ins[k])
+		}
+	}
+	return out
+}
+
 // oracle decides by reachability over all instructions and by sets of bytes
 // whether two accesses of instructions conflict without order. Inputs are plain.
 func oracle(p *Program) bool {
@@ -224,8 +242,8 @@ func oracle(p *Program) bool {
 		for k := range in.Ins {
 			touches = append(touches, touch{i, false, bytesOf(p, &in.Ins[k])})
 		}
-		for k := range in.Outs {
-			touches = append(touches, touch{i, true, bytesOf(p, &in.Outs[k])})
+		for _, t := range writtenBy(in) {
+			touches = append(touches, touch{i, true, bytesOf(p, &t)})
 		}
 	}
 	for a := range touches {
@@ -244,12 +262,36 @@ func oracle(p *Program) bool {
 	return false
 }
 
-// On small random programs with windows of all kinds, the checker finds an
-// unordered pair exactly where comparing all pairs does.
+// randomCall makes a launch a call, with some of all effects.
+func randomCall(g *rng, in *Instr) {
+	in.Op = "call"
+	var effects []string
+	if g.pick(2) == 0 {
+		effects = append(effects, "writes")
+		if n := len(in.Ins); n > 0 && g.pick(2) == 0 {
+			which := []int64{int64(g.pick(n))}
+			if g.pick(2) == 0 && which[0] != int64(n-1) {
+				which = append(which, int64(n-1))
+			}
+			in.Attrs = in.Attrs.With("writes", attr.Ints(which...))
+		}
+	}
+	if len(in.Ins) > 0 && g.pick(3) == 0 {
+		effects = append(effects, "alias")
+		in.Outs = slices.Clone(in.Ins[:1])
+	}
+	in.Attrs = in.Attrs.With("effects", attr.Strings(effects...)).With("target", attr.String("t"))
+}
+
+// rounds is how many programs the checker is compared with the oracle on.
+var rounds = flag.Int("rounds", 3000, "random programs to compare the checker with all pairs on")
+
+// On small random programs with windows of all kinds and calls of all effects, the
+// checker finds an unordered pair exactly where comparing all pairs does.
 func TestCheckAgainstOracle(t *testing.T) {
 	g := rng(7)
 	found, clean := 0, 0
-	for round := range 3000 {
+	for round := range *rounds {
 		p := &Program{Name: "random", World: 1, Arena: 8192, Events: 3, Buffers: []Buffer{{"a", 0, 256}, {"b", 512, 256}},
 			Groups: []Group{{"g", [][]int{{0}}}}, Streams: []Stream{{"compute", -1}, {"s", 0}, {"t", 0}}[:2+g.pick(2)]}
 		fired := make([]bool, p.Events)
@@ -274,6 +316,16 @@ func TestCheckAgainstOracle(t *testing.T) {
 						}
 					}
 				}
+				if len(in.Ins) > 0 && g.pick(3) == 0 {
+					if x := randomTensor(&g); g.pick(2) == 0 {
+						if w, err := p.window(&x); err == nil && !w.ragged {
+							in.Ins = append(in.Ins, x)
+						}
+					}
+				}
+				if g.pick(3) == 0 {
+					randomCall(&g, &in)
+				}
 			}
 			p.Instrs = append(p.Instrs, in)
 		}
@@ -292,6 +344,7 @@ func TestCheckAgainstOracle(t *testing.T) {
 			clean++
 		}
 	}
+	t.Logf("%d programs with a race and %d without, all told apart", found, clean)
 	if found < 100 || clean < 100 {
 		t.Errorf("%d programs with a race, %d without: the test says little", found, clean)
 	}

@@ -66,6 +66,7 @@ type Site struct {
 	Tensor int    // number among the operands or results, -1 if no tensor is meant
 	Buffer int    // of the tensor, -1 if none
 	Write  bool   // the tensor is written
+	Of     bool   // the tensor that is written is an operand, in place
 }
 
 // Edge is an order that is missing: what To stands for must start after what From
@@ -171,7 +172,7 @@ func (r *Report) headline(f *Finding) string {
 	case InFlight:
 		return fmt.Sprintf("up to %d collectives may be in flight at once, the device has room for %d", f.Count, f.Limit)
 	case SelfOverlap:
-		if f.First.Write && f.Second.Write {
+		if f.First.Write && f.Second.Write && !f.First.Of && !f.Second.Of {
 			return fmt.Sprintf("two results share bytes %d to %d", f.Lo, f.Hi)
 		}
 		return fmt.Sprintf("a result shares bytes %d to %d with an operand that is still being read", f.Lo, f.Hi)
@@ -260,6 +261,8 @@ func (r *Report) appendSite(b []byte, s *Site) []byte {
 		what = "the caller keeps tensor"
 	case s.Kind == AtInput:
 		what = "is filled in: tensor"
+	case s.Write && s.Of:
+		what = "writes operand"
 	case s.Write:
 		what = "writes result"
 	}
@@ -324,7 +327,7 @@ func (c *checker) inputSite(i int) Site {
 
 // accessSite is one access.
 func (c *checker) accessSite(a *access) Site {
-	s := Site{Kind: a.by, Index: int(a.instr), Stream: -1, Tensor: int(a.operand), Buffer: int(a.buffer), Write: a.write}
+	s := Site{Kind: a.by, Index: int(a.instr), Stream: -1, Tensor: int(a.operand), Buffer: int(a.buffer), Write: a.write, Of: a.inPlace}
 	switch a.by {
 	case InBody:
 		in := &c.p.Instrs[a.instr]

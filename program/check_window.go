@@ -31,8 +31,9 @@ const maxRuns = 1 << 18
 // dense reports whether the window has no gaps.
 func (w *window) dense() bool { return !w.ragged && len(w.levels) == 0 }
 
-// window computes the bytes of a tensor with symbols at their bounds. A row-major
-// tensor with symbols covers at run time a prefix of that, a strided one a subset.
+// window computes the bytes of a tensor: without strides, those of its greatest
+// extent, else those of symbols at their bounds. What the tensor covers at run time is
+// a prefix of the former or a subset of the latter.
 func (p *Program) window(t *Tensor) (window, error) {
 	b := &p.Buffers[t.Buffer]
 	fail := func() (window, error) {
@@ -40,23 +41,27 @@ func (p *Program) window(t *Tensor) (window, error) {
 	}
 	w := window{lo: b.Offset + t.Offset, run: int64(t.DType.Size())}
 	w.hi = w.lo
+	if t.Strides == nil {
+		n, ok := p.Span(t)
+		if !ok || t.Offset < 0 || n > b.Size-t.Offset {
+			return fail()
+		}
+		w.hi += n
+		w.run = n
+		return w, nil
+	}
 	type axis struct{ n, stride int64 } // bytes
 	axes := make([]axis, 0, len(t.Shape))
-	stride := w.run
 	for i := len(t.Shape) - 1; i >= 0; i-- {
 		n, ok := p.Bound(t.Shape[i])
-		if !ok || n < 0 {
+		if !ok {
 			return fail()
 		}
 		if n == 0 {
 			return w, nil
 		}
-		s := stride
-		if t.Strides != nil {
-			if s, ok = mulSize(t.Strides[i], w.run); !ok {
-				return fail()
-			}
-		} else if stride, ok = mulSize(stride, n); !ok {
+		s, ok := mulSize(t.Strides[i], w.run)
+		if !ok {
 			return fail()
 		}
 		if n > 1 && s != 0 {
@@ -103,23 +108,22 @@ func mulSize(a, b int64) (int64, bool) {
 }
 
 // sameElements reports whether two tensors are the same elements of the arena in
-// the same order, their element types apart.
+// the same order, their element types apart, whatever the values of symbols.
 func (p *Program) sameElements(t, u *Tensor) bool {
 	if p.Buffers[t.Buffer].Offset+t.Offset != p.Buffers[u.Buffer].Offset+u.Offset || t.DType.Size() != u.DType.Size() {
 		return false
 	}
 	if t.Strides == nil && u.Strides == nil {
-		m, ok := p.Span(t)
-		n, ok2 := p.Span(u)
-		return ok && ok2 && m == n
+		m, ok := p.Extent(t)
+		n, ok2 := p.Extent(u)
+		return ok && ok2 && m.Equal(n)
 	}
 	if len(t.Shape) != len(u.Shape) {
 		return false
 	}
 	tRow, uRow := int64(1), int64(1)
 	for i := len(t.Shape) - 1; i >= 0; i-- {
-		m, ok := p.Bound(t.Shape[i])
-		n, ok2 := p.Bound(u.Shape[i])
+		m, ok := t.Shape[i].Const()
 		ts, us := tRow, uRow
 		if t.Strides != nil {
 			ts = t.Strides[i]
@@ -127,7 +131,8 @@ func (p *Program) sameElements(t, u *Tensor) bool {
 		if u.Strides != nil {
 			us = u.Strides[i]
 		}
-		if !ok || !ok2 || m != n || m > 1 && ts != us {
+		// The rows of symbolic sizes lie differently for every value.
+		if !ok && (t.Strides == nil || u.Strides == nil) || !t.Shape[i].Equal(u.Shape[i]) || (!ok || m > 1) && ts != us {
 			return false
 		}
 		tRow, uRow = tRow*m, uRow*m

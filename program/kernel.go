@@ -396,9 +396,21 @@ func (t *BodyTensor) check() error {
 	return nil
 }
 
+// with is t as a tensor with the sizes that a launch gives, as many as the kernel takes.
+func (t *BodyTensor) with(sizes []dim.Dim) *Tensor {
+	q := &Tensor{DType: t.DType, Strides: t.Strides, Shape: make([]dim.Dim, len(t.Shape))}
+	for i, n := range t.Shape {
+		q.Shape[i] = dim.New(n)
+		if n < 0 {
+			q.Shape[i] = sizes[-1-n]
+		}
+	}
+	return q
+}
+
 // checkFused compares a launch with the kernel that it names: every parameter that
-// the body uses exists, has that type, and has the bytes that the body reaches;
-// operands are only read. Sizes count at their bounds.
+// the body uses exists, has that type, and has the bytes that the body reaches, for
+// every value of the symbols; operands are only read.
 func (p *Program) checkFused(in *Instr) error {
 	k := p.Kernel(in)
 	if k == nil {
@@ -411,16 +423,13 @@ func (p *Program) checkFused(in *Instr) error {
 	if err != nil {
 		return err
 	}
-	bounds := make([]int64, len(dims))
-	for i, d := range dims {
-		var ok bool
-		if bounds[i], ok = p.Bound(d); !ok {
-			return fmt.Errorf("size %v has no bound", d)
+	for _, d := range dims {
+		if _, ok := p.Bound(d); !ok {
+			return fmt.Errorf("size %v has no bound, or may be negative", d)
 		}
 	}
-	body, err := k.At(bounds)
-	if err != nil {
-		return err
+	if len(dims) != k.Sizes {
+		return fmt.Errorf("kernel %s takes %d sizes, the launch has %d", k.Name, k.Sizes, len(dims))
 	}
 	params := slices.Concat(in.Ins, in.Outs)
 	for i := range params {
@@ -438,15 +447,18 @@ func (p *Program) checkFused(in *Instr) error {
 			return fmt.Errorf("parameter %d of %d", t.Param, len(params))
 		}
 		q := &params[t.Param]
-		have, ok := p.Span(q)
-		need, _ := Span(t.DType, t.Shape, t.Strides)
-		if !ok || q.DType != t.DType || t.Offset+need > have && need > 0 {
-			return fmt.Errorf("parameter %d of %d bytes of %v: the body reaches %d bytes of %v", t.Param, have, q.DType, t.Offset+need, t.DType)
+		have, ok := p.Extent(q)
+		need, ok2 := p.Extent(t.with(dims))
+		room, ok3 := p.Bounds(have.Sub(need).Sub(dim.New(t.Offset)))
+		if zero := need.Equal(dim.New(0)); !ok || !ok2 || q.DType != t.DType || !zero && (!ok3 || room.Min < 0) {
+			most, _ := p.Bound(have)
+			reach, _ := p.Bound(need.Add(dim.New(t.Offset)))
+			return fmt.Errorf("parameter %d of %d bytes of %v: the body reaches %d bytes of %v", t.Param, most, q.DType, reach, t.DType)
 		}
 		return nil
 	}
-	for i := range body {
-		s := &body[i]
+	for i := range k.Body {
+		s := &k.Body[i]
 		for _, list := range [][]BodyTensor{s.Ins, s.Outs} {
 			for j := range list {
 				if err := param(&list[j]); err != nil {

@@ -13,7 +13,9 @@
 // that has finished, with the meaning that CUDA events have. A buffer is a range
 // of the arena, at the same offset on every rank; two buffers may share bytes
 // when their uses are ordered. A launch of shard copies the piece of its operand
-// at the rank's place in the group. A collective reads its operands on every rank of
+// at the rank's place in the group. A call of a registered function reads its operands
+// and writes its results; it also writes the operands that its effects name, and results
+// that alias operand 0 are bytes of that, which it leaves as they are. A collective reads its operands on every rank of
 // the subgroup and has finished only when no peer reads this rank's operands any
 // more.
 package program
@@ -46,6 +48,7 @@ type Program struct {
 	Buffers []Buffer
 	Inputs  []Param
 	Outputs []Param
+	Needs   []Need   // what values of symbols it runs for
 	Unit    Unit     // source that all kernels share
 	Kernels []Kernel // what launches of op "fused" run, by their attribute "kernel"
 	Instrs  []Instr
@@ -67,10 +70,18 @@ func (g *Group) Size() int {
 }
 
 // Symbol is a run-time size in 0..Max; its value may differ by rank. Memory is
-// laid out for Max.
+// laid out so that it suffices for every value.
 type Symbol struct {
 	Name      string
 	Hint, Max int64
+}
+
+// Need is a size that a node of the IR needs not to be negative, and that may be for
+// some values of the symbols: the rows of an operand beyond those that a slice takes. Each
+// rank checks it before it runs.
+type Need struct {
+	Size dim.Dim
+	Node string
 }
 
 // Stream is an in-order queue.
@@ -86,7 +97,8 @@ type Buffer struct {
 	Size   int64 // bytes
 }
 
-// Tensor is a typed window on a buffer.
+// Tensor is a typed window on a buffer. It lies within the buffer for every value of
+// the symbols, and no size is negative for any.
 type Tensor struct {
 	Buffer  int   // index into Program.Buffers
 	Offset  int64 // bytes from the start of the buffer to element (0, 0, ...)
@@ -140,6 +152,39 @@ type Instr struct {
 	Node   string // name of the IR node behind it, for messages; may be empty
 }
 
+// IsCall reports whether in is a call of a function that is registered by name.
+func (in *Instr) IsCall() bool { return in.Kind == Launch && in.Op == "call" }
+
+// has reports whether a call declares an effect.
+func (in *Instr) has(effect string) bool {
+	return in.IsCall() && slices.Contains(in.Attrs.Strs("effects"), effect)
+}
+
+// Writes reports whether a call writes its operand i in place: one that declares the
+// effect "writes" does so to the operands that its attribute "writes" lists, or to all.
+func (in *Instr) Writes(i int) bool {
+	return in.has("writes") && (!in.Attrs.Has("writes") || slices.Contains(in.Attrs.Ints("writes"), int64(i)))
+}
+
+// Aliases reports whether the results of a call are bytes of its operand 0, which it
+// does not write unless it writes the operand.
+func (in *Instr) Aliases() bool { return in.has("alias") }
+
+// Written lists the tensors that an instruction writes: the operands that it writes in
+// place, and its results unless they alias an operand.
+func (in *Instr) Written() []Tensor {
+	var out []Tensor
+	for i := range in.Ins {
+		if in.Writes(i) {
+			out = append(out, in.Ins[i])
+		}
+	}
+	if !in.Aliases() {
+		out = append(out, in.Outs...)
+	}
+	return out
+}
+
 // Splits returns the rows along dimension 0 that each operand of an all_to_all
 // sends to each rank and receives from each rank; nil when the parts are equal.
 func (in *Instr) Splits() (send, receive [][]dim.Dim, err error) {
@@ -169,39 +214,69 @@ func splits(attrs attr.List, key string) ([][]dim.Dim, error) {
 	return out, nil
 }
 
-// Bound evaluates a dimension with every symbol at its upper bound.
-func (p *Program) Bound(d dim.Dim) (int64, bool) {
-	return d.Eval(func(name string) (int64, bool) {
-		i := slices.IndexFunc(p.Symbols, func(s Symbol) bool { return s.Name == name })
-		if i < 0 {
-			return 0, false
+// Bounds returns a range that holds every value of d, whatever the values of the
+// symbols; see dim.Dim.Bounds. False if a symbol is not declared or a value may not fit
+// 64 bits.
+func (p *Program) Bounds(d dim.Dim) (dim.Range, bool) {
+	find := func(name string) int {
+		return slices.IndexFunc(p.Symbols, func(s Symbol) bool { return s.Name == name })
+	}
+	if d.NumTerms() > 32 {
+		index := make(map[string]int, len(p.Symbols)) // plus 1, since it is looked up only
+		for i, s := range p.Symbols {
+			index[s.Name] = i + 1
 		}
-		return p.Symbols[i].Max, true
+		find = func(name string) int { return index[name] - 1 }
+	}
+	return d.Bounds(func(name string) (dim.Range, bool) {
+		i := find(name)
+		if i < 0 || p.Symbols[i].Max < 0 {
+			return dim.Range{}, false
+		}
+		return dim.Range{Max: p.Symbols[i].Max}, true
 	})
 }
 
-// Span is the number of bytes from element (0, 0, ...) to one past the last
-// byte that t reaches, with symbols at their bounds; false if it cannot be told.
-func (p *Program) Span(t *Tensor) (int64, bool) {
-	size := int64(t.DType.Size())
-	last := int64(0)
-	run := int64(1)
-	for i := len(t.Shape) - 1; i >= 0; i-- {
-		n, ok := p.Bound(t.Shape[i])
-		if !ok || n < 0 {
-			return 0, false
+// Bound is the greatest value of a size; false if it cannot be told, or if the size is
+// negative for some values of the symbols.
+func (p *Program) Bound(d dim.Dim) (int64, bool) {
+	r, ok := p.Bounds(d)
+	return r.Max, ok && r.Min >= 0
+}
+
+// Extent is the number of bytes from element (0, 0, ...) to one past the last byte that
+// t reaches. With strides, symbolic sizes count at their bounds. False if it cannot be
+// told.
+func (p *Program) Extent(t *Tensor) (dim.Dim, bool) {
+	if t.Strides == nil {
+		n := dim.New(int64(t.DType.Size()))
+		for _, d := range t.Shape {
+			if _, ok := p.Bound(d); !ok {
+				return n, false
+			}
+			n = n.Mul(d)
 		}
-		if n == 0 {
-			return 0, true
-		}
-		stride := run
-		if t.Strides != nil {
-			stride = t.Strides[i]
-		}
-		last += (n - 1) * stride
-		run *= n
+		return n, true
 	}
-	return (last + 1) * size, true
+	sizes := make([]int64, len(t.Shape))
+	for i, d := range t.Shape {
+		var ok bool
+		if sizes[i], ok = p.Bound(d); !ok {
+			return dim.Dim{}, false
+		}
+	}
+	n, ok := Span(t.DType, sizes, t.Strides)
+	return dim.New(n), ok
+}
+
+// Span is the greatest extent of t, for all values of the symbols; false if it cannot
+// be told.
+func (p *Program) Span(t *Tensor) (int64, bool) {
+	n, ok := p.Extent(t)
+	if !ok {
+		return 0, false
+	}
+	return p.Bound(n)
 }
 
 // Digest is the SHA-256 of the text form in hexadecimal. Ranks compare it before
@@ -218,6 +293,16 @@ func (p *Program) Digest() string {
 func (p *Program) Validate() error {
 	if p.World < 1 || len(p.Streams) == 0 {
 		return fmt.Errorf("program %s: a world of %d ranks, %d streams; want at least one of each", p.Name, p.World, len(p.Streams))
+	}
+	for _, s := range p.Symbols {
+		if s.Hint < 0 || s.Hint > s.Max {
+			return fmt.Errorf("program %s: symbol %s has hint %d outside 0..%d", p.Name, s.Name, s.Hint, s.Max)
+		}
+	}
+	for _, n := range p.Needs {
+		if r, ok := p.Bounds(n.Size); !ok || r.Max < 0 {
+			return fmt.Errorf("program %s: %%%s needs %v not to be negative, which no values of the symbols make so", p.Name, n.Node, n.Size)
+		}
 	}
 	for i, s := range p.Streams {
 		if s.Group < -1 || s.Group >= len(p.Groups) || (i == 0) != (s.Group < 0) {
@@ -297,6 +382,8 @@ func (p *Program) checkInstr(in *Instr, fired []bool) error {
 			return fmt.Errorf("launches nothing")
 		case in.Group < -1 || in.Group >= len(p.Groups):
 			return fmt.Errorf("group %d of %d", in.Group, len(p.Groups))
+		case in.IsCall():
+			return p.checkCall(in)
 		case in.Op == "shard" && (in.Group < 0 || len(in.Ins) != 1 || len(in.Outs) != 1):
 			return fmt.Errorf("a shard takes a group, one operand and one result")
 		}
@@ -309,8 +396,60 @@ func (p *Program) checkInstr(in *Instr, fired []bool) error {
 	if err := p.checkTensors(in.Outs); err != nil {
 		return err
 	}
-	if in.Kind == Launch && in.Op == OpFused {
+	switch {
+	case in.Kind == Launch && in.Op == OpFused:
 		return p.checkFused(in)
+	case in.Kind == Collective && in.Op == "all_to_all":
+		return p.checkSplits(in)
+	}
+	return nil
+}
+
+// checkCall checks a call's effects, and its tensors.
+func (p *Program) checkCall(in *Instr) error {
+	for _, i := range in.Attrs.Ints("writes") {
+		if i < 0 || i >= int64(len(in.Ins)) || !in.has("writes") {
+			return fmt.Errorf("writes=[%d] names no operand of a call with the effect writes", i)
+		}
+	}
+	if err := p.checkTensors(in.Ins); err != nil {
+		return err
+	}
+	if err := p.checkTensors(in.Outs); err != nil || !in.Aliases() {
+		return err
+	}
+	for i := range in.Outs {
+		if len(in.Ins) == 0 || in.Outs[i].Buffer != in.Ins[0].Buffer {
+			return fmt.Errorf("result %d aliases operand 0 and does not lie in its buffer", i)
+		}
+	}
+	return nil
+}
+
+// checkSplits checks that the pieces of an all_to_all are never negative and make up
+// dimension 0.
+func (p *Program) checkSplits(in *Instr) error {
+	send, receive, err := in.Splits()
+	if err != nil || send == nil && receive == nil {
+		return err
+	}
+	for k, lists := range [2][][]dim.Dim{send, receive} {
+		key, ts := [2]string{"in_splits", "out_splits"}[k], [2][]Tensor{in.Ins, in.Outs}[k]
+		if len(lists) != len(ts) {
+			return fmt.Errorf("%s has %d entries for %d operands", key, len(lists), len(ts))
+		}
+		for i, list := range lists {
+			sum := dim.New(0)
+			for _, d := range list {
+				if _, ok := p.Bound(d); !ok {
+					return fmt.Errorf("%s: size %v may be negative or too large", key, d)
+				}
+				sum = sum.Add(d)
+			}
+			if len(list) != p.Groups[in.Group].Size() || len(ts[i].Shape) == 0 || !sum.Equal(ts[i].Shape[0]) {
+				return fmt.Errorf("%s: %d sizes that add up to %v do not make up dimension 0 of tensor %d", key, len(list), sum, i)
+			}
+		}
 	}
 	return nil
 }

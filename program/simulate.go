@@ -42,7 +42,7 @@ type Simulated struct {
 // beside it. All ranks are alike. It takes time linear in instructions and streams.
 func Simulate(p *Program, o SimOptions) (*Simulated, error) {
 	s := &simulation{p: p, o: o, out: &Simulated{Begin: make([]float64, len(p.Instrs)), End: make([]float64, len(p.Instrs))},
-		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs)), edge: p.edges(), meet: p.meetings()}
+		queue: make([][]int, len(p.Streams)), run: make([]running, len(p.Streams)), source: make([]int, len(p.Instrs)), edge: p.edges(), meet: map[[2]int]bool{}}
 	last := make([]int, p.Events)
 	for i := range last {
 		last[i] = -1
@@ -80,9 +80,9 @@ type simulation struct {
 	out    *Simulated
 	queue  [][]int // by stream: instructions that have not begun
 	run    []running
-	source []int    // by wait: the record that it waits for, -1 for an event of the caller
-	edge   []bool   // by wait: whether it takes EdgeUs
-	meet   [][]bool // by two groups: whether they have a rank in common
+	source []int           // by wait: the record that it waits for, -1 for an event of the caller
+	edge   []bool          // by wait: whether it takes EdgeUs
+	meet   map[[2]int]bool // by two groups: whether they have a rank in common, as far as asked; look-up only
 	now    float64
 }
 
@@ -251,24 +251,26 @@ func (s *simulation) share(me *Instr) float64 {
 		if s.run[j].at < 0 {
 			continue
 		}
-		if other := &s.p.Instrs[s.run[j].at]; other.Kind == Collective && s.meet[me.Group][other.Group] {
+		if other := &s.p.Instrs[s.run[j].at]; other.Kind == Collective && s.meets(me.Group, other.Group) {
 			all += s.o.Links(other)
 		}
 	}
 	return 1 / max(all, 1)
 }
 
-// meetings reports, for every two groups, whether they have a rank in common.
-func (p *Program) meetings() [][]bool {
-	out := make([][]bool, len(p.Groups))
-	for a := range p.Groups {
-		out[a] = make([]bool, len(p.Groups))
-		ranks := slices.Concat(p.Groups[a].Ranks...)
-		for b := range p.Groups {
-			out[a][b] = slices.ContainsFunc(slices.Concat(p.Groups[b].Ranks...), func(r int) bool { return slices.Contains(ranks, r) })
+// meets reports whether two groups have a rank in common.
+func (s *simulation) meets(a, b int) bool {
+	key := [2]int{min(a, b), max(a, b)}
+	yes, known := s.meet[key]
+	if !known {
+		ranks := map[int]bool{} // look-up only
+		for _, r := range slices.Concat(s.p.Groups[a].Ranks...) {
+			ranks[r] = true
 		}
+		yes = slices.ContainsFunc(slices.Concat(s.p.Groups[b].Ranks...), func(r int) bool { return ranks[r] })
+		s.meet[key] = yes
 	}
-	return out
+	return yes
 }
 
 // Overlapped reports, for each instruction, whether it is a collective during which
@@ -279,54 +281,56 @@ func (p *Program) Overlapped() []bool {
 	return p.beside((*Instr).Holds)
 }
 
-// beside reports which collectives run beside instructions that count.
+// beside reports which collectives run beside instructions that count. Linear.
 func (p *Program) beside(counts func(*Instr) bool) []bool {
-	out := make([]bool, len(p.Instrs))
-	for k := range p.Instrs {
-		in := &p.Instrs[k]
-		if in.Kind == Collective && p.Streams[in.Stream].Group >= 0 {
-			out[k] = p.busy(p.since(k), k, counts)
+	n := len(p.Instrs)
+	next := make([]int, n+1) // the first instruction that counts from here on
+	next[n] = n
+	for i := n - 1; i >= 0; i-- {
+		next[i] = next[i+1]
+		if in := &p.Instrs[i]; p.Streams[in.Stream].Group < 0 && counts(in) {
+			next[i] = i
 		}
 	}
-	return out
-}
-
-// since is the instruction of the compute stream after which collective k may start.
-func (p *Program) since(k int) int {
-	for i := k - 1; i >= 0; i-- {
-		w := &p.Instrs[i]
-		if w.Kind != Wait || w.Stream != p.Instrs[k].Stream {
-			continue
-		}
-		for j := i - 1; j >= 0; j-- {
-			if r := &p.Instrs[j]; r.Kind == Record && r.Event == w.Event {
-				if p.Streams[r.Stream].Group < 0 {
-					return j
-				}
-				break
+	recorded := make([]int, p.Events) // the last record of an event, -1 for none
+	for e := range recorded {
+		recorded[e] = -1
+	}
+	out := make([]bool, n)
+	since := make([]int, len(p.Streams))  // the record of the compute stream that a stream has waited for last
+	open := make([][]int, len(p.Streams)) // collectives that the compute stream has not waited for
+	from := make([]int, n)                // of a collective: what it may start after
+	for i := range p.Instrs {
+		in := &p.Instrs[i]
+		computes := p.Streams[in.Stream].Group < 0
+		switch in.Kind {
+		case Record:
+			recorded[in.Event] = i
+		case Wait:
+			r := recorded[in.Event]
+			if r < 0 {
+				continue
+			}
+			s := p.Instrs[r].Stream
+			if p.Streams[s].Group < 0 {
+				since[in.Stream] = r
+			}
+			for computes && len(open[s]) > 0 && open[s][0] < r {
+				k := open[s][0]
+				out[k], open[s] = next[from[k]] < i, open[s][1:]
+			}
+		case Collective:
+			if !computes {
+				from[i], open[in.Stream] = since[in.Stream], append(open[in.Stream], i)
 			}
 		}
 	}
-	return 0
-}
-
-// busy reports whether the compute stream has an instruction that counts from
-// instruction from on before it waits for collective k.
-func (p *Program) busy(from, k int, counts func(*Instr) bool) bool {
-	ours := map[int]bool{} // events that stand for the collective; looked up only
-	for i := from; i < len(p.Instrs); i++ {
-		in := &p.Instrs[i]
-		computes := p.Streams[in.Stream].Group < 0
-		switch {
-		case i > k && in.Kind == Record:
-			ours[in.Event] = in.Stream == p.Instrs[k].Stream
-		case i > k && in.Kind == Wait && computes && ours[in.Event]:
-			return false
-		case computes && counts(in):
-			return true
+	for _, ks := range open {
+		for _, k := range ks {
+			out[k] = next[from[k]] < n
 		}
 	}
-	return false
+	return out
 }
 
 // Holds reports whether in is a launch whose kernels may keep multiprocessors until

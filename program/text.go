@@ -21,6 +21,7 @@ import (
 //	input x {parameter} = %x: bf16[8,64]
 //	input g async 1 = %g: bf16[8], %h: bf16[8]
 //	output y = %y+512: bf16[8,32:64,1]
+//	need s0-4 from %head
 //	unit {flags=["--fmad=false"], source="4bf1..."}
 //	kernel k0 {block=256, grid=1, shared=0, source="9c7e..."}
 //	step add (p0: bf16[8,8], p1: bf16[8,8]) -> (t0: bf16[8,8]) from %a
@@ -44,29 +45,33 @@ func (p *Program) String() string { return string(p.AppendText(nil)) }
 
 // AppendText appends the text form.
 func (p *Program) AppendText(b []byte) []byte {
-	b = fmt.Appendf(b, "program @%s world %d\n", p.Name, p.World)
+	b = fmt.Appendf(text.AppendName(append(b, "program @"...), p.Name), " world %d\n", p.World)
 	for _, g := range p.Groups {
-		b = append(text.AppendRanks(fmt.Appendf(b, "group @%s = ", g.Name), g.Ranks), '\n')
+		b = append(text.AppendRanks(append(text.AppendName(append(b, "group @"...), g.Name), " = "...), g.Ranks), '\n')
 	}
 	for _, s := range p.Symbols {
 		b = fmt.Appendf(b, "sym %s hint %d max %d\n", s.Name, s.Hint, s.Max)
 	}
 	for _, s := range p.Streams {
-		b = append(append(b, "stream @"...), s.Name...)
+		b = text.AppendName(append(b, "stream @"...), s.Name)
 		if s.Group >= 0 {
-			b = append(append(b, " on @"...), p.Groups[s.Group].Name...)
+			b = text.AppendName(append(b, " on @"...), p.Groups[s.Group].Name)
 		}
 		b = append(b, '\n')
 	}
 	b = fmt.Appendf(b, "events %d\narena %d\n", p.Events, p.Arena)
 	for _, f := range p.Buffers {
-		b = fmt.Appendf(b, "buffer %%%s at %d size %d\n", f.Name, f.Offset, f.Size)
+		b = fmt.Appendf(text.AppendName(append(b, "buffer %"...), f.Name), " at %d size %d\n", f.Offset, f.Size)
 	}
 	for i := range p.Inputs {
 		b = p.appendParam(append(b, "input "...), &p.Inputs[i])
 	}
 	for i := range p.Outputs {
 		b = p.appendParam(append(b, "output "...), &p.Outputs[i])
+	}
+	for _, n := range p.Needs {
+		b = fmt.Appendf(b, "need %v", n.Size)
+		b = append(appendFrom(b, n.Node), '\n')
 	}
 	b = p.appendKernels(b)
 	b = append(b, "body\n"...)
@@ -77,7 +82,7 @@ func (p *Program) AppendText(b []byte) []byte {
 }
 
 func (p *Program) appendParam(b []byte, q *Param) []byte {
-	b = append(b, q.Name...)
+	b = text.AppendName(b, q.Name)
 	if q.Role != "" {
 		b = append(append(append(b, " {"...), q.Role...), '}')
 	}
@@ -89,7 +94,7 @@ func (p *Program) appendParam(b []byte, q *Param) []byte {
 
 // AppendInstr appends one instruction's line without its end.
 func (p *Program) AppendInstr(b []byte, in *Instr) []byte {
-	b = append(append(append(b, '@'), p.Streams[in.Stream].Name...), ' ')
+	b = append(text.AppendName(append(b, '@'), p.Streams[in.Stream].Name), ' ')
 	switch in.Kind {
 	case Record, Wait:
 		b = fmt.Appendf(b, "%s %d", in.Kind, in.Event)
@@ -98,10 +103,10 @@ func (p *Program) AppendInstr(b []byte, in *Instr) []byte {
 		case Launch:
 			b = append(append(b, "launch "...), in.Op...)
 			if in.Group >= 0 {
-				b = append(append(b, " on @"...), p.Groups[in.Group].Name...)
+				b = text.AppendName(append(b, " on @"...), p.Groups[in.Group].Name)
 			}
 		case Collective:
-			b = fmt.Appendf(b, "%s on @%s", in.Op, p.Groups[in.Group].Name)
+			b = text.AppendName(append(append(b, in.Op...), " on @"...), p.Groups[in.Group].Name)
 		case Copy:
 			b = append(b, "copy"...)
 		}
@@ -111,10 +116,15 @@ func (p *Program) AppendInstr(b []byte, in *Instr) []byte {
 			b = in.Attrs.AppendText(append(b, ' '))
 		}
 	}
-	if in.Node != "" {
-		b = append(append(b, " from %"...), in.Node...)
+	return appendFrom(b, in.Node)
+}
+
+// appendFrom appends the node that a line serves, if it is known.
+func appendFrom(b []byte, node string) []byte {
+	if node == "" {
+		return b
 	}
-	return b
+	return text.AppendName(append(b, " from %"...), node)
 }
 
 func (p *Program) appendTensors(b []byte, ts []Tensor) []byte {
@@ -123,7 +133,7 @@ func (p *Program) appendTensors(b []byte, ts []Tensor) []byte {
 		if i > 0 {
 			b = append(b, ", "...)
 		}
-		b = append(append(b, '%'), p.Buffers[t.Buffer].Name...)
+		b = text.AppendName(append(b, '%'), p.Buffers[t.Buffer].Name)
 		if t.Offset != 0 {
 			b = strconv.AppendInt(append(b, '+'), t.Offset, 10)
 		}
@@ -163,7 +173,7 @@ func (r *reader) program() {
 	r.Lines()
 	r.Keyword("program")
 	r.Expect('@', "before the program's name")
-	r.p.Name = r.Ident("a name")
+	r.p.Name = r.Name("a name")
 	r.Keyword("world")
 	r.p.World = int(r.Int("the number of ranks"))
 	r.EndOfLine()
@@ -235,6 +245,12 @@ func (r *reader) declaration() {
 		p.Inputs = append(p.Inputs, r.param())
 	case r.Word("output"):
 		p.Outputs = append(p.Outputs, r.param())
+	case r.Word("need"):
+		n := Need{Size: r.Dim(func(s string) bool { return r.syms[s] })}
+		if !r.Bad {
+			n.Node = r.from()
+		}
+		p.Needs = append(p.Needs, n)
 	case r.Word("unit"):
 		r.unit()
 	case r.Word("kernel"):
@@ -250,7 +266,7 @@ func (r *reader) declaration() {
 func (r *reader) declare(in map[string]int, sigil byte, index int) string {
 	r.Expect(sigil, "before a name")
 	at := r.I
-	name := r.Ident("a name")
+	name := r.Name("a name")
 	if _, ok := in[name]; ok {
 		r.Failf(at, len(name), "redefined", "%c%s is declared twice", sigil, name)
 	}
@@ -264,7 +280,7 @@ func (r *reader) declare(in map[string]int, sigil byte, index int) string {
 func (r *reader) lookup(in map[string]int, sigil byte, what string) int {
 	r.Expect(sigil, "before a "+what)
 	at := r.I
-	name := r.Ident("a " + what)
+	name := r.Name("a " + what)
 	i, ok := in[name]
 	if !ok {
 		r.Failf(at, len(name), "undefined", "%s %c%s is not declared", what, sigil, name)
@@ -273,7 +289,7 @@ func (r *reader) lookup(in map[string]int, sigil byte, what string) int {
 }
 
 func (r *reader) param() Param {
-	q := Param{Name: r.Ident("a parameter's name"), Event: -1}
+	q := Param{Name: r.Name("a parameter's name"), Event: -1}
 	if !r.Bad && r.Eat('{') {
 		q.Role = r.Ident("a role")
 		r.Expect('}', "after a role")
@@ -323,11 +339,19 @@ func (r *reader) instr() {
 		in.Group = r.lookup(r.groups, '@', "group")
 		r.operands(&in)
 	}
-	if !r.Bad && r.Word("from") {
-		r.Expect('%', "before a node's name")
-		in.Node = r.Ident("a node's name")
+	if !r.Bad {
+		in.Node = r.from()
 	}
 	r.p.Instrs = append(r.p.Instrs, in)
+}
+
+// from reads the node that a line serves, if it says.
+func (r *reader) from() string {
+	if !r.Word("from") {
+		return ""
+	}
+	r.Expect('%', "before a node's name")
+	return r.Name("a node's name")
 }
 
 func (r *reader) operands(in *Instr) {

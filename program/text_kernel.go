@@ -67,10 +67,7 @@ func (s *BodyStep) appendText(b []byte) []byte {
 	if len(s.Attrs) > 0 {
 		b = s.Attrs.AppendText(append(b, ' '))
 	}
-	if s.Node != "" {
-		b = append(append(b, " from %"...), s.Node...)
-	}
-	return b
+	return appendFrom(b, s.Node)
 }
 
 func appendBodyTensors(b []byte, ts []BodyTensor) []byte {
@@ -144,9 +141,8 @@ func (r *reader) step(at int) {
 	if !r.Bad && r.Peek() == '{' {
 		r.Attrs(&s.Attrs)
 	}
-	if !r.Bad && r.Word("from") {
-		r.Expect('%', "before a node's name")
-		s.Node = r.Ident("a node's name")
+	if !r.Bad {
+		s.Node = r.from()
 	}
 	k := &r.p.Kernels[len(r.p.Kernels)-1]
 	k.Body = append(k.Body, s)

@@ -99,7 +99,7 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	defer r.running.Unlock()
 	x := &Exec{r: r, m: m, l: r.loaded[m], opts: opts, recorded: make([]string, m.Events)}
 	var err error
-	if x.syms, err = m.symbols(make([]Value, len(m.Inputs)), opts.Symbols); err != nil {
+	if x.syms, err = m.symbols(r.env.Rank, make([]Value, len(m.Inputs)), opts.Symbols); err != nil {
 		return misuse(err)
 	}
 	for _, q := range m.Inputs {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 const fusedText = `program @f world 1
@@ -97,7 +97,7 @@ func TestUnits(t *testing.T) {
 		got = spec.Units
 		return nil, context.Canceled
 	}
-	_, err := rt.Join(t.Context(), open, rt.Config{Env: &rt.Env{World: 1}, Store: store.NewMem()}, none, m)
+	_, err := rt.Join(t.Context(), open, rt.Config{Env: &rt.Env{World: 1}, Job: rendezvous.NewLocal()}, none, m)
 	if err == nil || len(got) != 2 || got[0].Name != "none" || len(got[0].Kernels) > 0 || got[1].Source != "source" || got[1].Flags[0] != "--flag" || got[1].Kernels[0].Name != "k0" {
 		t.Errorf("error %v, units %+v", err, got)
 	}
@@ -112,7 +112,7 @@ func TestUnits(t *testing.T) {
 	} {
 		_, m := parse(t, fusedText)
 		c.spoil(&m.Kernels[0])
-		_, err := rt.Join(t.Context(), open, rt.Config{Env: &rt.Env{World: 1}, Store: store.NewMem()}, m)
+		_, err := rt.Join(t.Context(), open, rt.Config{Env: &rt.Env{World: 1}, Job: rendezvous.NewLocal()}, m)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}

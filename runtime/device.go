@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Stream numbers an in-order queue of a device's work.
@@ -88,8 +89,7 @@ type Info struct {
 // on, and what the ranks must agree on.
 type Spec struct {
 	Rank, World int
-	LocalRank   int    // among the ranks of this host
-	Addr        string // host:port of the job's store, whose host is rank 0's; empty where it is not known
+	LocalRank   int // among the ranks of this host
 	ArenaBytes  int64
 	Groups      []Group
 	Timeout     time.Duration
@@ -100,6 +100,9 @@ type Spec struct {
 	// waits for it.
 	Units []Unit
 	Meet  func(ctx context.Context, extra []byte) (*Meeting, error)
+	// Job is this rank's membership of the job, for what the device's ranks say to each
+	// other. Its owner closes it behind the device.
+	Job *rendezvous.Group
 }
 
 // Opener opens a device. It calls Spec.Meet with the bytes that its peers need in order

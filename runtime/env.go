@@ -1,46 +1,54 @@
 package runtime
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
-	"syscall"
+	"strings"
 
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// Env is one rank's place in a job and where its store is.
+// Env is one rank's place in a job, and how it finds and knows the others.
 type Env struct {
 	Rank, World           int
 	LocalRank, LocalWorld int    // among the ranks of this host; LocalWorld 0 if unknown
-	Addr                  string // host:port of the store; empty for a world of one
-	Source                string // where the place came from, for logs: "options", "torchrun", ...
-	listenFD              int    // of rank 0: an inherited listening socket, 0 if none
+	Addr                  string // where rank 0 listens, as in rendezvous.Job; empty for a world of one
+	Listen                string // where rank 0 listens if not at Addr
+	ID                    string // of the job
+	// Secret is the job's; if there is none, SecretFile holds it, and without that
+	// the user's own secret serves jobs whose ranks are all on this machine.
+	Secret     rendezvous.Secret
+	SecretFile string
+	Source     string // where the place came from, for logs: "options", "torchrun", ...
 }
 
 // Names of environment variables that belong to concert itself.
 const (
-	EnvPort     = "CONCERT_PORT"      // port of the store; default MASTER_PORT + 1, because MASTER_PORT itself may be in use by torchrun's agent
-	EnvListenFD = "CONCERT_LISTEN_FD" // of rank 0: number of an inherited socket that listens at the store's address
+	EnvJob        = "CONCERT_JOB"         // all about the job: rendezvous.Job.Token, which a launcher makes
+	EnvSecret     = "CONCERT_SECRET"      // the job's secret: 16 bytes or more, the same for all ranks
+	EnvSecretFile = "CONCERT_SECRET_FILE" // a file that holds the secret and that only its owner can read
+	EnvPort       = "CONCERT_PORT"        // port of rank 0; default MASTER_PORT + 1, because MASTER_PORT itself may be in use by torchrun's agent
+	EnvListen     = "CONCERT_LISTEN"      // HOST:PORT where rank 0 listens if MASTER_ADDR is no address of its machine, such as :29501
 )
 
 // envSets lists the known launchers in the order in which they are tried.
 var envSets = []struct {
 	source                         string
 	rank, world, local, localWorld string
+	id                             []string // what names the job
 }{
-	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-	{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", []string{"TORCHELASTIC_RUN_ID"}},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", []string{"PMIX_NAMESPACE"}},
+	{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", []string{"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 }
 
 // EnvFrom finds this rank's place with getenv (os.Getenv, as a rule). The first
 // launcher whose rank and world size are both set wins: torchrun (RANK,
 // WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Open MPI, Slurm; the latter
-// two need MASTER_ADDR and a port as well. Without any of them the world is this
+// two need MASTER_ADDR and a port as well, unless CONCERT_JOB has all about the job. Without any of them the world is this
 // rank alone. A set that is complete but malformed is an error, not a reason to
 // try the next.
 func EnvFrom(getenv func(string) string) (Env, error) {
@@ -67,14 +75,11 @@ func EnvFrom(getenv func(string) string) (Env, error) {
 		if s := getenv(set.localWorld); s != "" {
 			number(set.localWorld, s, &e.LocalWorld)
 		}
-		if s := getenv(EnvListenFD); s != "" {
-			number(EnvListenFD, s, &e.listenFD)
-		}
 		if err == nil && (e.World < 1 || e.Rank >= e.World) {
 			err = fmt.Errorf("rank %d of a world of %d", e.Rank, e.World)
 		}
 		if err == nil && e.World > 1 {
-			e.Addr, err = storeAddr(getenv)
+			err = e.fromEnv(getenv, set.id)
 		}
 		if err != nil {
 			return Env{}, fmt.Errorf("environment of %s: %w", set.source, err)
@@ -84,10 +89,19 @@ func EnvFrom(getenv func(string) string) (Env, error) {
 	return Env{World: 1, LocalWorld: 1, Source: "none: a world of one"}, nil
 }
 
-func storeAddr(getenv func(string) string) (string, error) {
+// fromEnv finds the job.
+func (e *Env) fromEnv(getenv func(string) string, ids []string) error {
+	if token := getenv(EnvJob); token != "" {
+		j, err := rendezvous.ParseJob(token)
+		if err != nil {
+			return fmt.Errorf("%s: %w", EnvJob, err)
+		}
+		e.ID, e.Secret, e.Addr, e.Listen = j.ID, j.Secret, j.Addr, j.Listen
+		return nil
+	}
 	host, port := getenv("MASTER_ADDR"), getenv(EnvPort)
 	if host == "" {
-		return "", errors.New("MASTER_ADDR is not set")
+		return errors.New("MASTER_ADDR is not set")
 	}
 	name, add := EnvPort, 0
 	if port == "" {
@@ -95,51 +109,53 @@ func storeAddr(getenv func(string) string) (string, error) {
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil || n < 1 || n+add > 65535 {
-		return "", fmt.Errorf("%s=%q is not a usable port", name, port)
+		return fmt.Errorf("%s=%q is not a usable port", name, port)
 	}
-	return net.JoinHostPort(host, strconv.Itoa(n+add)), nil
+	at := net.JoinHostPort(host, strconv.Itoa(n+add))
+	e.Addr, e.ID = "tcp:"+at, at
+	for _, id := range ids {
+		if s := getenv(id); s != "" {
+			e.ID += "/" + strings.Join(strings.Fields(s), "_")
+		}
+	}
+	if s := getenv(EnvListen); s != "" {
+		e.Listen = "tcp:" + s
+	}
+	if s := getenv(EnvSecret); s != "" {
+		if e.Secret, err = rendezvous.SecretOf(s); err != nil {
+			return fmt.Errorf("%s: %w", EnvSecret, err)
+		}
+	}
+	e.SecretFile = getenv(EnvSecretFile)
+	return nil
 }
 
-// OpenStore opens the job's store: rank 0 hosts it, the others dial until ctx
-// ends. The caller closes it.
-func OpenStore(ctx context.Context, e Env) (store.Store, error) {
+// Job is the job of the environment. Without a secret, and without a file that holds
+// one, a job that cannot be reached from other machines takes the user's own; any other
+// is an error.
+func (e Env) Job() (*rendezvous.Job, error) {
+	j := &rendezvous.Job{ID: e.ID, Secret: e.Secret, Addr: e.Addr, Listen: e.Listen}
+	if j.Addr == "" {
+		return nil, errors.New("no address of rank 0 was given")
+	}
+	if j.ID == "" {
+		j.ID = j.Addr
+	}
+	var err error
 	switch {
-	case e.Addr == "":
-		if e.World > 1 {
-			return nil, &RendezvousError{Rank: e.Rank, Reason: "no address of a store was given"}
+	case !j.Secret.IsZero():
+	case e.SecretFile != "":
+		j.Secret, err = rendezvous.ReadSecret(e.SecretFile)
+	case j.Loopback() && j.Listen == "":
+		var dir string
+		if dir, err = os.UserConfigDir(); err == nil {
+			j.Secret, err = rendezvous.UserSecret(dir)
 		}
-		return store.NewMem(), nil
-	case e.Rank > 0:
-		c, err := store.Dial(ctx, e.Addr)
 		if err != nil {
-			var pe *store.ProtocolError
-			if errors.As(err, &pe) {
-				return nil, &RendezvousError{Rank: e.Rank, Reason: "cannot use the store", Err: err}
-			}
-			return nil, err
+			err = fmt.Errorf("%w (or set %s)", err, EnvSecretFile)
 		}
-		return c, nil
-	case e.listenFD > 0:
-		f := os.NewFile(uintptr(e.listenFD), "store")
-		if f == nil {
-			return nil, &RendezvousError{Reason: fmt.Sprintf("%s=%d is no descriptor", EnvListenFD, e.listenFD)}
-		}
-		ln, err := net.FileListener(f)
-		f.Close() // FileListener has a duplicate
-		if err != nil {
-			return nil, &RendezvousError{Reason: fmt.Sprintf("%s=%d", EnvListenFD, e.listenFD), Err: err}
-		}
-		return store.Serve(ln, ""), nil
+	default:
+		err = fmt.Errorf("ranks that find each other at %s need a secret: set %s or %s to the same on all of them", j.Addr, EnvSecret, EnvSecretFile)
 	}
-	s, err := store.Listen(ctx, e.Addr, "")
-	if errors.Is(err, syscall.EADDRNOTAVAIL) {
-		// The address others dial is not one of this host's own (translated
-		// addresses, containers): listen on all.
-		_, port, _ := net.SplitHostPort(e.Addr)
-		s, err = store.Listen(ctx, ":"+port, "")
-	}
-	if err != nil {
-		return nil, &RendezvousError{Reason: "cannot host the store", Err: err}
-	}
-	return s, nil
+	return j, err
 }

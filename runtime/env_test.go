@@ -3,11 +3,13 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 func TestEnvFrom(t *testing.T) {
@@ -19,19 +21,21 @@ func TestEnvFrom(t *testing.T) {
 	}{
 		{"nothing", nil, Env{World: 1, LocalWorld: 1, Source: "none: a world of one"}, ""},
 		{"torchrun",
-			map[string]string{"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500", "SLURM_PROCID": "7", "SLURM_NTASKS": "9"},
-			Env{Rank: 3, World: 8, LocalRank: 1, LocalWorld: 2, Addr: "node0:29501", Source: "torchrun"}, ""},
+			map[string]string{"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "r1", "SLURM_PROCID": "7", "SLURM_NTASKS": "9"},
+			Env{Rank: 3, World: 8, LocalRank: 1, LocalWorld: 2, Addr: "tcp:node0:29501", ID: "node0:29501/r1", Source: "torchrun"}, ""},
 		{"own port", map[string]string{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "::1", "MASTER_PORT": "1", EnvPort: "70"},
-			Env{World: 2, Addr: "[::1]:70", Source: "torchrun"}, ""},
+			Env{World: 2, Addr: "tcp:[::1]:70", ID: "[::1]:70", Source: "torchrun"}, ""},
 		{"one rank needs no address", map[string]string{"RANK": "0", "WORLD_SIZE": "1"}, Env{World: 1, Source: "torchrun"}, ""},
 		{"Open MPI", map[string]string{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "5"},
-			Env{Rank: 1, World: 2, LocalRank: 1, Addr: "a:6", Source: "Open MPI"}, ""},
-		{"Slurm", map[string]string{"RANK": "1", "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "MASTER_ADDR": "a", EnvPort: "5"},
-			Env{Rank: 1, World: 2, Addr: "a:5", Source: "Slurm"}, ""},
+			Env{Rank: 1, World: 2, LocalRank: 1, Addr: "tcp:a:6", ID: "a:6", Source: "Open MPI"}, ""},
+		{"Slurm", map[string]string{"RANK": "1", "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "12", EnvListen: ":7", EnvSecretFile: "f", "MASTER_ADDR": "a", EnvPort: "5"},
+			Env{Rank: 1, World: 2, Addr: "tcp:a:5", Listen: "tcp::7", ID: "a:5/12", SecretFile: "f", Source: "Slurm"}, ""},
 		{"no address", map[string]string{"RANK": "0", "WORLD_SIZE": "2"}, Env{}, "MASTER_ADDR"},
 		{"no port", map[string]string{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, Env{}, "MASTER_PORT"},
 		{"last port", map[string]string{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65535"}, Env{}, "MASTER_PORT"},
 		{"malformed", map[string]string{"RANK": "first", "WORLD_SIZE": "2"}, Env{}, `RANK="first"`},
+		{"short secret", map[string]string{"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", EnvPort: "5", EnvSecret: "hush"}, Env{}, EnvSecret + ": a job's secret has 16"},
+		{"token", map[string]string{"RANK": "0", "WORLD_SIZE": "2", EnvJob: "id short tcp:a:5"}, Env{}, EnvJob},
 		{"outside", map[string]string{"RANK": "2", "WORLD_SIZE": "2"}, Env{}, "rank 2 of a world of 2"},
 	} {
 		got, err := EnvFrom(func(k string) string { return c.env[k] })
@@ -39,34 +43,6 @@ func TestEnvFrom(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
-}
-
-func TestErrorsTravel(t *testing.T) {
-	for _, e := range []error{
-		&TimeoutError{Op: `all_reduce on "tp"`, Rank: 1, Peer: 2, Missing: []int{2, 3}, Group: "tp", Elapsed: time.Second, Detail: "d"},
-		&PeerLostError{Op: "x", Rank: 1, Peer: 2, Group: "g", Left: true},
-		&DigestMismatchError{Op: "rendezvous", Rank: 1, Peer: 2, RankDigest: "a", PeerDigest: "b", Line: 3, RankLine: "x", PeerLine: "y"},
-		&SizeMismatchError{Op: "x", What: "operand bytes", Rank: 1, Peer: 2, RankValue: "3", PeerVal: "4", Group: "g"},
-		errors.New("anything"),
-	} {
-		got := DecodeError(EncodeError(&AbortedError{Rank: 1, Origin: 1, Err: e}, 1000))
-		if !strings.Contains(got.Error(), e.Error()) {
-			t.Errorf("%v became %v", e, got)
-		}
-		for _, kind := range []error{ErrTimeout, ErrPeerLost, ErrDigestMismatch, ErrSizeMismatch, context.DeadlineExceeded} {
-			if errors.Is(e, kind) != errors.Is(got, kind) {
-				t.Errorf("%v: is %v: %v and %v", e, kind, errors.Is(e, kind), errors.Is(got, kind))
-			}
-		}
-	}
-	if err := DecodeError(EncodeError(context.Canceled, 1000)); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled context became %v", err)
-	}
-	long := EncodeError(errors.New(strings.Repeat("\x00é", 5000)), 2048)
-	if len(long) > 2048 || !strings.Contains(DecodeError(long).Error(), "é") {
-		t.Errorf("a long text takes %d bytes: %v", len(long), DecodeError(long))
-	}
-	DecodeError([]byte("{")) // must not panic
 }
 
 func TestFirstDifference(t *testing.T) {
@@ -152,9 +128,62 @@ func TestSpecPlace(t *testing.T) {
 		{Env{Rank: 3, World: 4, Addr: "node0:7"}, 3}, // nothing was said: one host
 	} {
 		var got Spec
-		_, err := Join(t.Context(), func(_ context.Context, s Spec) (Device, error) { got = s; return nil, seen }, Config{Env: &c.env, Store: store.NewMem()})
-		if !errors.Is(err, seen) || got.LocalRank != c.want || got.Addr != c.env.Addr || got.Rank != c.env.Rank {
-			t.Errorf("%+v: %d, %q, %v", c.env, got.LocalRank, got.Addr, err)
+		job := rendezvous.NewLocal()
+		for r := range c.env.World {
+			if r != c.env.Rank {
+				go rendezvous.Join(t.Context(), job, rendezvous.Place{Name: "world", Rank: r, World: c.env.World})
+			}
 		}
+		_, err := Join(t.Context(), func(_ context.Context, s Spec) (Device, error) { got = s; return nil, seen }, Config{Env: &c.env, Job: job})
+		if !errors.Is(err, seen) || got.LocalRank != c.want || got.Rank != c.env.Rank || got.Job.Rank() != got.Rank {
+			t.Errorf("%+v: %d, %v", c.env, got.LocalRank, err)
+		}
+	}
+}
+
+// TestJobSecret: the job's secret is the environment's, that of a file which is the user's
+// alone, or for jobs of one machine the user's own; it is never shown.
+func TestJobSecret(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv("HOME", dir)
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, []byte("0123456789abcdef0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	given, err := rendezvous.SecretOf("given-0123456789")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := Env{Addr: "tcp:127.0.0.1:5"}.Job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		env  Env
+		want string
+	}{
+		{Env{Addr: "tcp:localhost:5"}, own.Secret.Reveal()},
+		{Env{Addr: "unix:@x"}, own.Secret.Reveal()},
+		{Env{Addr: "tcp:node0:5", SecretFile: file}, "0123456789abcdef0"},
+		{Env{Addr: "tcp:node0:5", SecretFile: file, Secret: given}, "given-0123456789"},
+		{Env{Addr: "tcp:node0:5"}, ""},
+		{Env{Addr: "tcp:127.0.0.1:5", Listen: "tcp::5"}, ""},
+		{Env{Addr: "tcp:node0:5", SecretFile: dir}, ""},
+		{Env{}, ""},
+	} {
+		j, err := c.env.Job()
+		if (err == nil) != (c.want != "") || err == nil && j.Secret.Reveal() != c.want {
+			t.Errorf("%+v: %v", c.env, err)
+		}
+		if s := fmt.Sprintf("%v %+v %#v %v", c.env, j, j, err); c.want != "" && strings.Contains(s, c.want) {
+			t.Errorf("the secret shows: %s", s)
+		}
+	}
+	if err := os.Chmod(file, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Env{Addr: "tcp:node0:5", SecretFile: file}).Job(); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a file that others can read: %v", err)
 	}
 }

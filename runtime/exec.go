@@ -370,7 +370,7 @@ func (r *Rank) begin(m *Module, inputs []Value, opts Options) (*Exec, error) {
 		return nil, err
 	}
 	var err error
-	if x.syms, err = m.symbols(inputs, opts.Symbols); err != nil {
+	if x.syms, err = m.symbols(r.env.Rank, inputs, opts.Symbols); err != nil {
 		return nil, x.misuse(err)
 	}
 	for i := range inputs {

@@ -388,7 +388,7 @@ func TestCancelledRun(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Millisecond, errors.New("enough"))
 		defer cancel()
 		_, err := rt.Run(ctx, r, p, in, rt.Options{})
-		if !errors.Is(err, rt.ErrAborted) || !strings.Contains(err.Error(), "enough") {
+		if !errors.Is(err, rt.ErrCanceled) || !strings.Contains(err.Error(), "enough") {
 			return fmt.Errorf("unexpected: %v", err)
 		}
 		return nil

@@ -13,32 +13,19 @@ import (
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// freeAddr is an address that nobody listens at now.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
-// TestJoinOverTCP lets ranks find each other by address only, the hosting rank
-// last, twice at the same address.
+// TestJoinOverTCP lets ranks find each other by address only, with memory as processes
+// have it, twice at the same address.
 func TestJoinOverTCP(t *testing.T) {
-	addr, hub := freeAddr(t), host.NewHub()
+	addr := freeAddr(t)
 	for range 2 {
 		errs := make([]error, 3)
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				if i == 0 {
-					time.Sleep(20 * time.Millisecond)
-				}
-				r, err := rt.Join(t.Context(), host.Opener(host.Options{Hub: hub}), rt.Config{Env: &rt.Env{Rank: i, World: 3, Addr: addr}, Timeout: 20 * time.Second})
+				r, err := rt.Join(t.Context(), host.Opener(host.Options{}), rt.Config{Env: envAt(i, 3, addr), Timeout: 20 * time.Second})
 				if err != nil {
 					errs[i] = err
 					return
@@ -56,22 +43,42 @@ func TestJoinOverTCP(t *testing.T) {
 	}
 }
 
-func TestJoinCannotReachStore(t *testing.T) {
-	addr := freeAddr(t)
-	start := time.Now()
-	_, err := rt.Join(t.Context(), host.Opener(host.Options{Hub: host.NewHub()}), rt.Config{Env: &rt.Env{Rank: 1, World: 2, Addr: addr}, Timeout: 100 * time.Millisecond})
-	var te *rt.TimeoutError
-	if !errors.As(err, &te) || te.Peer != 0 || te.Rank != 1 || !strings.Contains(err.Error(), addr) || time.Since(start) > time.Second {
-		t.Errorf("after %v: %v", time.Since(start), err)
-	}
-	ln, err := net.Listen("tcp", addr)
+// freeAddr is an address that nobody listens at now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	_, err = rt.Join(t.Context(), host.Opener(host.Options{Hub: host.NewHub()}), rt.Config{Env: &rt.Env{Rank: 0, World: 2, Addr: addr}, Timeout: time.Second})
+	return "tcp:" + ln.Addr().String()
+}
+
+var secret = rendezvous.NewSecret()
+
+func envAt(rank, world int, addr string) *rt.Env {
+	return &rt.Env{Rank: rank, World: world, Addr: addr, Secret: secret}
+}
+
+func TestJoinNobodyListens(t *testing.T) {
+	addr := freeAddr(t)
+	join := func(rank int, limit time.Duration) error {
+		_, err := rt.Join(t.Context(), host.Opener(host.Options{}), rt.Config{Env: envAt(rank, 2, addr), Timeout: limit})
+		return err
+	}
+	err := join(1, 100*time.Millisecond)
+	var te *rt.TimeoutError
+	if !errors.As(err, &te) || te.Peer != 0 || te.Rank != 1 || !strings.Contains(err.Error(), addr) {
+		t.Error(err)
+	}
+	ln, err := net.Listen("tcp", strings.TrimPrefix(addr, "tcp:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	err = join(0, time.Minute)
 	var re *rt.RendezvousError
-	if !errors.As(err, &re) || !strings.Contains(err.Error(), "cannot host the store") {
+	if !errors.As(err, &re) || !strings.Contains(err.Error(), "cannot listen at "+addr) {
 		t.Errorf("address in use: %v", err)
 	}
 }

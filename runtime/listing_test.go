@@ -9,7 +9,7 @@ import (
 
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // emittedModule is a module as emitted code describes it, without the program's text,
@@ -32,17 +32,17 @@ func emittedModule(op string) *rt.Module {
 // Emitted code that differs by rank is told apart at the first call that does, and
 // the collective that the ranks do not come to has its name.
 func TestEmittedDisagree(t *testing.T) {
-	hub, st := host.NewHub(), store.NewMem()
+	job := rendezvous.NewLocal()
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
 	for i, op := range []string{"relu", "tanh"} {
 		wg.Go(func() {
-			_, errs[i] = rt.Join(t.Context(), host.Opener(host.Options{Hub: hub}), rt.Config{Env: &rt.Env{Rank: i, World: 2}, Store: st, Timeout: 20 * time.Second}, emittedModule(op))
+			_, errs[i] = rt.Join(t.Context(), host.Opener(host.Options{Local: true}), rt.Config{Env: &rt.Env{Rank: i, World: 2}, Job: job, Timeout: 20 * time.Second}, emittedModule(op))
 		})
 	}
 	wg.Wait()
 	for i, err := range errs {
-		var e *rt.DigestMismatchError
+		var e *rt.MismatchError
 		if !errors.As(err, &e) || !strings.Contains(e.Op, `before all_reduce on "tp" (ar)`) {
 			t.Errorf("rank %d: %v", i, err)
 			continue
@@ -61,7 +61,7 @@ func TestEmittedDisagree(t *testing.T) {
 
 // A peer that does not come is missed in front of the first collective.
 func TestEmittedAlone(t *testing.T) {
-	_, err := rt.Join(t.Context(), host.Opener(host.Options{Hub: host.NewHub()}), rt.Config{Env: &rt.Env{Rank: 0, World: 2}, Store: store.NewMem(), Timeout: 50 * time.Millisecond}, emittedModule("relu"))
+	_, err := rt.Join(t.Context(), host.Opener(host.Options{Local: true}), rt.Config{Env: &rt.Env{Rank: 0, World: 2}, Job: rendezvous.NewLocal(), Timeout: 50 * time.Millisecond}, emittedModule("relu"))
 	var e *rt.TimeoutError
 	if !errors.As(err, &e) || !strings.Contains(err.Error(), `before all_reduce on "tp" (ar)`) {
 		t.Error(err)

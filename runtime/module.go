@@ -26,6 +26,7 @@ type Module struct {
 	Symbols []Symbol
 	Inputs  []Param
 	Outputs []Param
+	Needs   []Need
 
 	// Step, of a module that emitted code describes, is that code. It is used where
 	// there is no Text: to say what ranks disagree on, and what they do not come to.
@@ -44,6 +45,10 @@ type Symbol struct {
 	Hint, Max int64
 }
 
+// Need is an expression over the symbols that must not be negative, and the IR node
+// that needs it.
+type Need struct{ Size, Node string }
+
 // Param is an input or output of a module. A plain one is one tensor. An async
 // input is the results of a collective that the caller started, and Event stands
 // for its end; an async output is the results of a collective that may be in
@@ -55,7 +60,8 @@ type Param struct {
 	Tensors []Tensor
 	// Dims gives, for each tensor, the expressions of its dimensions over the
 	// module's symbols; nil, or nil for one tensor, where the shape is constant.
-	// Tensors then have the shape at the symbols' upper bounds.
+	// Tensors then have each dimension at its bound, though not all may reach theirs at
+	// once.
 	Dims [][]string
 }
 
@@ -77,14 +83,16 @@ func ModuleOf(p *program.Program) (*Module, error) {
 	for _, s := range p.Symbols {
 		m.Symbols = append(m.Symbols, Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
 	}
-	bound := func(name string) (int64, bool) { return symbolMax(m.Symbols, name) }
+	for _, n := range p.Needs {
+		m.Needs = append(m.Needs, Need{n.Size.String(), n.Node})
+	}
 	params := func(in []program.Param) ([]Param, error) {
 		var out []Param
 		for _, q := range in {
 			r := Param{Name: q.Name, Async: q.Async, Event: q.Event}
 			for i := range q.Tensors {
 				t := &q.Tensors[i]
-				v, err := resolveTensor(p, t, bound)
+				v, err := atBounds(p, t)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", q.Name, err)
 				}
@@ -107,15 +115,6 @@ func ModuleOf(p *program.Program) (*Module, error) {
 	}
 	m.Source, m.Flags, m.Kernels = p.Source(), p.Unit.Flags, codesOf(p)
 	return m, nil
-}
-
-func symbolMax(syms []Symbol, name string) (int64, bool) {
-	for _, s := range syms {
-		if s.Name == name {
-			return s.Max, true
-		}
-	}
-	return 0, false
 }
 
 // dimTexts returns the expressions of a shape, nil if all are constant.
@@ -171,8 +170,8 @@ func (m *Module) check(world int) error {
 		if !q.Async && len(q.Tensors) != 1 || q.Dims != nil && len(q.Dims) != len(q.Tensors) {
 			return fmt.Errorf("module %s: parameter %s has %d tensors", m.Name, q.Name, len(q.Tensors))
 		}
-		for _, t := range q.Tensors {
-			lo, hi, err := t.Span()
+		for i, t := range q.Tensors {
+			lo, hi, err := m.span(&q, i)
 			if err == nil && (lo < 0 || hi > m.Arena) {
 				err = fmt.Errorf("%v is outside of the arena of %d bytes", t, m.Arena)
 			}
@@ -193,6 +192,9 @@ func (m *Module) header() string {
 		fmt.Fprintf(&b, "group %s = %v\n", g.Name, g.Ranks)
 	}
 	fmt.Fprintf(&b, "symbols %v\n", m.Symbols)
+	for _, n := range m.Needs {
+		fmt.Fprintf(&b, "need %s from %s\n", n.Size, n.Node)
+	}
 	if len(m.Kernels) > 0 {
 		// One rank with and one without source, or with an edited one, do not fit.
 		fmt.Fprintf(&b, "kernels %d, flags %q, source %x\n", len(m.Kernels), m.Flags, sha256.Sum256([]byte(m.Source)))

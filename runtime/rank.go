@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/program"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Config says how to join a world. The zero value takes everything from the
@@ -20,10 +20,10 @@ type Config struct {
 	// Env is this rank's place; nil: EnvFrom(os.Getenv). Without LocalRank and
 	// LocalWorld all ranks are taken to be on one host.
 	Env *Env
-	// Store is where the ranks meet; nil: OpenStore, closed again after joining.
-	Store store.Store
-	// World names the world, so that several can meet in one store; default
-	// "world". Survivors of a broken world join under any name they agree on.
+	// Job is where the ranks find each other; nil: Env.Job.
+	Job *rendezvous.Job
+	// World names the world, default "world"; ranks of another name do not fit.
+	// Survivors of a broken world join under any name they agree on.
 	World string
 	// Timeout bounds every wait for a peer, default 5 minutes.
 	Timeout time.Duration
@@ -43,6 +43,7 @@ type Config struct {
 type Rank struct {
 	dev Device
 	env Env
+	job *rendezvous.Group // this rank's membership, which ends behind the device
 
 	loaded   map[*Module]*loaded
 	byDigest map[string]*Module
@@ -90,8 +91,7 @@ const (
 // Join meets the other ranks, compares modules with them, and opens a device.
 // All ranks pass the same modules in the same order. It returns when the world
 // is complete, or with a typed error: TimeoutError names who did not come,
-// DigestMismatchError and SizeMismatchError who brought something else,
-// PeerLostError who died on the way.
+// MismatchError who brought something else, PeerLostError who died on the way.
 func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
@@ -107,7 +107,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		return nil, &RendezvousError{Rank: env.Rank, Reason: "cannot tell this rank's place", Err: err}
 	}
 	if cfg.Log != nil {
-		cfg.Log.Info("joining", "rank", env.Rank, "world", env.World, "store", env.Addr, "source", env.Source)
+		cfg.Log.Info("joining", "rank", env.Rank, "world", env.World, "job", env.ID, "at", env.Addr, "source", env.Source)
 	}
 	r := &Rank{env: env, loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
 		streams: map[string]Stream{}, ends: map[string]Event{}, works: map[*Module]int{}}
@@ -118,49 +118,49 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, cfg.JoinTimeout)
 	defer cancel()
-	st := cfg.Store
-	if st == nil {
-		if st, err = OpenStore(ctx, env); err != nil {
-			return nil, beforeFirst(storeFailure(env.Rank, start, err), mods, env.World)
-		}
-		defer st.Close()
+	if r.job, err = cfg.join(ctx, env); err != nil {
+		return nil, beforeFirst(err, mods, env.World)
 	}
-	digest, text := agreement(mods, env.World)
-	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Addr: env.Addr, ArenaBytes: r.user + cfg.UserBytes, Groups: groups,
-		Timeout: cfg.Timeout, Funcs: cfg.Funcs}
+	a := agreeing{arena: r.user + cfg.UserBytes}
+	a.digest, a.text = agreement(mods, env.World)
+	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, ArenaBytes: a.arena, Groups: groups,
+		Timeout: cfg.Timeout, Funcs: cfg.Funcs, Job: r.job}
 	for _, m := range mods {
 		spec.Units = append(spec.Units, Unit{Name: m.Name, Source: m.Source, Flags: m.Flags, Kernels: m.Kernels})
 	}
-	var linger func(context.Context)
-	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) {
-		m, err := meet(ctx, st, meetSpec{name: cfg.World, text: text, rec: Record{Version: protocolVersion, Nonce: st.Nonce(),
-			Rank: env.Rank, World: env.World, Digest: digest, ArenaBytes: spec.ArenaBytes, Host: hostID(), PID: os.Getpid(), Extra: extra}})
-		if err == nil {
-			linger = m.linger
-		}
-		return m, err
-	}
-	defer func() {
-		if linger != nil {
-			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-			defer cancel()
-			linger(ctx)
-		}
-	}()
+	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) { return a.meet(ctx, r.job, extra) }
 	if r.dev, err = open(ctx, spec); err != nil {
-		return nil, beforeFirst(err, mods, env.World)
+		r.job.Cancel(err) // the others may wait for this rank
+		return nil, errors.Join(beforeFirst(err, mods, env.World), r.job.Close())
 	}
 	err = r.prepare(mods)
 	if c, ok := r.dev.(Capturer); ok && err == nil {
 		err = c.Meet(ctx) // nobody launches before all have what they need
 	}
 	if err != nil {
-		return nil, errors.Join(err, r.dev.Close())
+		r.dev.Abort(err) // others may have joined already
+		return nil, errors.Join(err, r.Close())
 	}
 	if cfg.Log != nil {
 		cfg.Log.Info("joined", "rank", env.Rank, "world", env.World, "arena", spec.ArenaBytes, "took", time.Since(start))
 	}
 	return r, nil
+}
+
+// join joins the job.
+func (c *Config) join(ctx context.Context, e Env) (*rendezvous.Group, error) {
+	job, err := c.Job, error(nil)
+	if job == nil && e.World > 1 {
+		if job, err = e.Job(); err != nil {
+			return nil, &RendezvousError{Rank: e.Rank, Reason: "cannot tell the job", Err: err}
+		}
+	}
+	g, err := rendezvous.Join(ctx, job, rendezvous.Place{Name: c.World, Rank: e.Rank, World: e.World, Timeout: c.Timeout})
+	var late *TimeoutError
+	if err != nil && !errors.As(err, &late) && !errors.Is(err, ErrPeerLost) && !errors.Is(err, ErrMismatch) && !errors.Is(err, ErrCanceled) {
+		err = &RendezvousError{Rank: e.Rank, Reason: "cannot join the job", Err: err}
+	}
+	return g, err
 }
 
 func (c *Config) env() (Env, error) {
@@ -275,7 +275,7 @@ func (r *Rank) Abort(cause error) { r.dev.Abort(cause) }
 
 // Close leaves the world and gives everything back. Peers that still need this
 // rank get a PeerLostError that says it left.
-func (r *Rank) Close() error { return r.dev.Close() }
+func (r *Rank) Close() error { return errors.Join(r.dev.Close(), r.job.Close()) }
 
 // In returns t, a tensor of a loaded module, as a place in the rank's arena. The
 // methods of Rank take such places; those of Exec take the module's own.

@@ -35,54 +35,9 @@ type Attrs = attr.List
 // []string. Anything else, or an odd count, makes a list whose only attribute is
 // named "!malformed", which every kernel call of this package refuses: emitted
 // code stays one call per line without a panic or an error result.
-func A(kv ...any) Attrs {
-	bad := func(what string) Attrs {
-		return attr.Make(attr.Attr{Key: malformed, Val: attr.String(what)})
-	}
-	if len(kv)%2 != 0 {
-		return bad("odd number of names and values")
-	}
-	var l Attrs
-	for i := 0; i < len(kv); i += 2 {
-		key, ok := kv[i].(string)
-		if !ok {
-			return bad(fmt.Sprintf("name %d is a %T", i/2, kv[i]))
-		}
-		var v attr.Value
-		switch x := kv[i+1].(type) {
-		case int:
-			v = attr.Int(int64(x))
-		case int64:
-			v = attr.Int(x)
-		case float64:
-			v = attr.Float(x)
-		case bool:
-			v = attr.Bool(x)
-		case string:
-			v = attr.String(x)
-		case DType:
-			v = attr.DType(x)
-		case []int64:
-			v = attr.Ints(x...)
-		case []int:
-			ints := make([]int64, len(x))
-			for j, n := range x {
-				ints[j] = int64(n)
-			}
-			v = attr.Ints(ints...)
-		case []string:
-			v = attr.Strings(x...)
-		case attr.Value:
-			v = x
-		default:
-			return bad(fmt.Sprintf("value of %s is a %T", key, x))
-		}
-		l = l.With(key, v)
-	}
-	return l
-}
+func A(kv ...any) Attrs { return attr.Of(kv...) }
 
-const malformed = "!malformed"
+const malformed = attr.Malformed
 
 // Dims is a list of dimensions or strides, in elements.
 type Dims = []int64
@@ -192,7 +147,9 @@ func (t Tensor) part(d, i, n int) (Tensor, error) {
 	t.Strides = t.StridesOrDense()
 	t.Shape = slices.Clone(t.Shape)
 	t.Shape[d] /= int64(n)
-	t.Off += int64(i) * t.Shape[d] * t.Strides[d] * int64(t.DType.Size())
+	if t.NumElems() > 0 { // else the piece lies nowhere, and where t does will do
+		t.Off += int64(i) * t.Shape[d] * t.Strides[d] * int64(t.DType.Size())
+	}
 	return t, nil
 }
 

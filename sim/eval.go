@@ -48,7 +48,7 @@ type Contention struct {
 	Stretch float64
 }
 
-// Evaluate judges one order of all nodes of m with the given buckets. It checks
+// Evaluate prices one order of all nodes of m with the given buckets. It checks
 // that the order is legal and takes time linear in nodes and edges.
 func Evaluate(m *Model, order []int32, buckets []Bucket) (*Timeline, error) {
 	return EvaluateUnder(m, order, buckets, Contention{})

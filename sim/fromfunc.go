@@ -24,20 +24,15 @@ type FuncOptions struct {
 // at their upper bounds for memory and at their hints for the bytes that a
 // collective carries.
 //
-// Besides data, effects order nodes: one that writes an operand in place keeps its
-// place among all that touch the same storage, and among all that write; nodes
-// that draw random numbers keep their order; an opaque call that communicates
-// keeps its place among all communication. A wait follows its collective and
-// nothing else: it is local to a rank, so that no fence holds it.
+// Besides data, effects order nodes: see [ir.EffectOrder].
 //
 // The error is a *ModelError. It takes time linear in nodes, edges and uses.
 func FromFunc(f *ir.Func, opts FuncOptions) (*Model, error) {
 	order := f.Order()
 	c := &converter{f: f, opts: opts, b: NewBuilder(len(order)), id: make([]int32, f.NumNodeIDs()), place: make([][]int32, f.NumValueIDs()),
-		lastWrite: -1, lastRandom: -1, fence: -1}
+		order: ir.NewEffectOrder(f)}
 	for i, n := range order {
 		c.id[n.ID()] = int32(i)
-		c.writes = c.writes || n.Effects()&ir.EffectWrites != 0
 	}
 	for _, n := range order {
 		c.node(n)
@@ -53,13 +48,8 @@ type converter struct {
 	id    []int32   // NodeID -> node of the model
 	place [][]int32 // ValueID -> storages, one per tensor
 
-	writes     bool // some node writes in place
-	writer     []int32
-	readers    [][]int32
-	lastWrite  int32
-	lastRandom int32
-	fence      int32 // last opaque call that communicates
-	comms      []int32
+	order  *ir.EffectOrder
+	before []*ir.Node // scratch
 }
 
 // node adds one node.
@@ -123,78 +113,28 @@ func (c *converter) node(n *ir.Node) {
 
 // results says which storages the results of n lie in.
 func (c *converter) results(n *ir.Node, s *Spec) {
-	shared := func(r *ir.Value, in []int32) {
+	for k, r := range n.Results() {
+		of := r.Aliases()
+		if of == nil {
+			for _, t := range r.Type().Tensors() {
+				s.Alloc = append(s.Alloc, c.f.Module().Bound(t.Extent()))
+			}
+			continue
+		}
+		in := c.place[of.ID()]
+		if of.Type().IsAsync() {
+			in = in[k : k+1]
+		}
 		c.place[r.ID()] = in
 		s.Shares = append(s.Shares, in...)
-	}
-	switch {
-	case s.Kind == Wait && n.Arg(0).Type().IsAsync():
-		from := c.place[n.Arg(0).ID()]
-		for k, r := range n.Results() {
-			shared(r, from[k:k+1])
-		}
-	case len(n.Args()) > 0 && n.Effects()&ir.EffectAlias != 0, s.Kind == Wait:
-		for _, r := range n.Results() {
-			shared(r, c.place[n.Arg(0).ID()])
-		}
-	default:
-		for _, r := range n.Results() {
-			for _, t := range r.Type().Tensors() {
-				s.Alloc = append(s.Alloc, c.f.Module().Bound(t.Bytes()))
-			}
-		}
 	}
 }
 
 // effects adds the order that effects ask for.
 func (c *converter) effects(n *ir.Node, s *Spec) {
-	at, eff := c.id[n.ID()], n.Effects()
-	after := func(p int32) {
-		if p >= 0 && p != at {
-			s.Operands = append(s.Operands, p)
-		}
-	}
-	if eff&ir.EffectRandom != 0 {
-		after(c.lastRandom)
-		c.lastRandom = at
-	}
-	switch {
-	case s.Kind == Start:
-		after(c.fence)
-		c.comms = append(c.comms, at)
-	case eff&ir.EffectCommunicates != 0:
-		after(c.fence)
-		for _, p := range c.comms {
-			after(p)
-		}
-		c.comms, c.fence = c.comms[:0], at
-	}
-	if !c.writes || s.Kind == Input || s.Kind == View {
-		return
-	}
-	touched := s.Reads
-	if s.StartOf >= 0 { // in flight until now
-		for _, a := range n.Arg(0).Def().Args() {
-			touched = append(touched[:len(touched):len(touched)], c.place[a.ID()]...)
-		}
-	}
-	for _, x := range touched {
-		for int(x) >= len(c.writer) {
-			c.writer, c.readers = append(c.writer, -1), append(c.readers, nil)
-		}
-		after(c.writer[x])
-		if eff&ir.EffectWrites == 0 {
-			c.readers[x] = append(c.readers[x], at)
-			continue
-		}
-		for _, r := range c.readers[x] {
-			after(r)
-		}
-		c.writer[x], c.readers[x] = at, c.readers[x][:0]
-	}
-	if eff&ir.EffectWrites != 0 {
-		after(c.lastWrite)
-		c.lastWrite = at
+	c.before = c.order.Next(n, c.before[:0])
+	for _, p := range c.before {
+		s.Operands = append(s.Operands, c.id[p.ID()])
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/sim/simtest"
 )
 
-// traced is the published judgement of nine traced programs.
+// traced is the published evaluation of nine traced programs.
 var traced = []struct{ name, makespan, bound, peak string }{
 	{"gpt_ddp8.bw", "117.12", "91.09", "13.41"},
 	{"llama8b_fsdp8.fw", "179.07", "130.25", "26.34"},

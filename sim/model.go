@@ -1,4 +1,4 @@
-// Package sim is the judge of every scheduling pass: it computes the timeline,
+// Package sim evaluates schedules for every scheduling pass: it computes the timeline,
 // the memory curve and lower bounds of one ordered program.
 //
 // The package works on a [Model], a flat, dense form of a program that holds

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Ranks of a group whose steps differ would wait for each other until time is up, and
@@ -95,7 +96,7 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 			}
 			other, open, _ := strings.Cut(said, "/")
 			if other != digest || len(open) != len(forms) {
-				return &rt.DigestMismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankDigest: digestText(digest), PeerDigest: digestText(other)}
+				return &rt.MismatchError{Op: fmt.Sprintf("capture of collectives on %q", g.name), Rank: d.spec.Rank, Peer: peer, RankValue: digestText(digest), PeerValue: digestText(other)}
 			}
 			for k, c := range r.open[g] {
 				c.beside = c.beside || open[k] == saysBeside
@@ -112,13 +113,31 @@ func digestText(s string) string {
 	return s
 }
 
-// compare is meet, with a text of every rank.
+// compare waits for all ranks of the world, and gives a text of each. It ends when the
+// world breaks.
 func (d *Device) compare(ctx context.Context, text string) ([]string, error) {
-	switch {
-	case d.nc != nil && d.site.process:
-		return d.nc.link.compare(ctx, text, d.spec.Timeout, func() error { return d.look(0) })
-	case d.site.process:
-		return d.site.islands[d.spec.Rank].world.Compare(ctx, text)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-d.broken.Done():
+			cancel(d.failure())
+		case <-ctx.Done():
+		}
+	}()
+	parts, err := d.spec.Job.Exchange(ctx, rendezvous.Call{Op: "barrier of the devices", Data: []byte(text)})
+	if failed := d.failure(); err != nil && failed != nil {
+		return nil, failed
 	}
-	return d.site.compare(ctx, &d.spec, text)
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = string(p.Data)
+	}
+	return texts, err
+}
+
+// meet is compare with nothing to say.
+func (d *Device) meet(ctx context.Context) error {
+	_, err := d.compare(ctx, "")
+	return err
 }

@@ -111,13 +111,11 @@ func BenchmarkEagerCall(b *testing.B) {
 				if _, err := rt.RunModule(ctx, r, m, c.call, nil, rt.Options{}); err != nil {
 					return err
 				}
-				if err := r.Barrier(ctx); err != nil && (r.Info().Rank == 0 || !errors.Is(err, rt.ErrAborted)) {
+				if err := r.Barrier(ctx); err != nil && (r.Info().Rank == 0 || !errors.Is(err, rt.ErrCanceled)) {
 					return err // rank 0 may be done before this rank has seen the barrier's end
 				}
 				if r.Info().Rank == 1 {
-					for r.Err() == nil {
-						time.Sleep(time.Millisecond)
-					}
+					broken(r)
 					return nil
 				}
 				drv.lazy = true

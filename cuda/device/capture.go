@@ -6,6 +6,7 @@ import (
 	"hash"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -14,6 +15,7 @@ import (
 // follow each other.
 type recording struct {
 	d      *Device
+	life   *lifecycle.Scope // of the step
 	main   *stream
 	fork   cuda.Event
 	done   cuda.Event
@@ -50,9 +52,10 @@ type part struct {
 // BeginCapture makes calls from now on be collected instead of run. It implements
 // runtime.Capturer.
 func (d *Device) BeginCapture() error {
-	if err := d.alive(); err != nil {
+	if err := d.enter(); err != nil {
 		return err
 	}
+	defer d.leave()
 	if d.rec != nil || d.trace != nil {
 		return d.call("capture", errors.New("a trace or a capture is under way"))
 	}
@@ -68,11 +71,15 @@ func (d *Device) BeginCapture() error {
 		}
 	}
 	var err error
-	if r.fork, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
+	if r.life, err = d.life.New("step"); err != nil {
 		return d.call("capture", err)
 	}
-	if r.done, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
-		return d.call("capture", errors.Join(err, d.drv.EventDestroy(d.rank.Ctx, r.fork)))
+	r.life.Defer("plans", func() error { d.drop(r.held...); return nil })
+	if r.fork, err = d.newEvent(r.life, false); err == nil {
+		r.done, err = d.newEvent(r.life, false)
+	}
+	if err != nil {
+		return d.call("capture", errors.Join(err, r.life.EndInCall()))
 	}
 	for _, g := range d.order {
 		r.before = append(r.before, g.last)
@@ -220,10 +227,7 @@ func (d *Device) endRecording() *recording {
 func (d *Device) DropCapture() {
 	if d.rec != nil {
 		r := d.endRecording()
-		d.drop(r.held...)
-		r.dropMarks()
-		d.drv.EventDestroy(d.rank.Ctx, r.fork)
-		d.drv.EventDestroy(d.rank.Ctx, r.done)
+		r.life.EndInCall() // it has not run
 	}
 }
 
@@ -231,12 +235,10 @@ func (d *Device) DropCapture() {
 type captured struct {
 	d      *Device
 	r      *recording
-	graph  cuda.Graph
 	exec   cuda.Exec
 	launch cuda.Commands // of a graph, or of parts that are commands only
 	simple bool          // launch is all
 	waits  waits
-	closed bool
 	ran    bool
 }
 
@@ -244,16 +246,20 @@ type captured struct {
 // buffer, or as a graph. It returns when all ranks of the world have come here, so that
 // instantiating and uploading disturb no replay. It implements runtime.Capturer.
 func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error) {
+	if d.life.Begin() != nil {
+		return nil, rt.ErrClosed
+	}
+	defer d.leave()
 	if d.rec == nil {
 		return nil, d.call("capture", errors.New("no capture was begun"))
 	}
 	r := d.endRecording()
 	c := &captured{d: d, r: r}
-	d.mu.Lock()
-	d.steps[c] = true
-	d.mu.Unlock()
 	r.graph = graph
-	err := r.assemble(ctx)
+	err := r.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: c.idle})
+	if err == nil {
+		err = r.assemble(ctx)
+	}
 	if err == nil {
 		err = d.connect(ctx, r)
 	}
@@ -264,7 +270,7 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 		err = joinError(&d.spec, d.meet(ctx))
 	}
 	if err != nil {
-		return nil, d.call("capture", errors.Join(err, c.Close()))
+		return nil, d.call("capture", errors.Join(err, r.life.EndInCall()))
 	}
 	return c, nil
 }
@@ -284,11 +290,16 @@ func (c *captured) ready(graph bool) error {
 	}
 	err := c.run()
 	g, end := d.drv.CaptureEnd(d.rank.Ctx, main)
-	c.graph = g
+	if g != 0 {
+		err = errors.Join(err, r.life.Defer("graph", func() error { return d.drv.GraphDestroy(d.rank.Ctx, g) }))
+	}
 	if err = errors.Join(err, end); err != nil {
 		return err
 	}
 	if c.exec, err = d.drv.GraphInstantiate(d.rank.Ctx, g); err != nil {
+		return err
+	}
+	if err := r.life.Defer("executable graph", func() error { return d.drv.ExecDestroy(d.rank.Ctx, c.exec) }); err != nil {
 		return err
 	}
 	if err := d.drv.GraphUpload(d.rank.Ctx, c.exec, main); err != nil {
@@ -322,6 +333,7 @@ func (c *captured) Enqueue() error {
 	if err := c.usable(); err != nil {
 		return err
 	}
+	defer c.r.life.Done()
 	if err := c.after(); err != nil {
 		return d.driver("replay", err)
 	}
@@ -336,15 +348,35 @@ func (c *captured) Enqueue() error {
 	return d.driver("replay", d.drv.EventRecord(d.rank.Ctx, c.r.done, c.r.main.h))
 }
 
-// usable reports why a replay cannot start, and takes the groups if it can.
-func (c *captured) usable() error {
-	d := c.d
-	if err := d.alive(); err != nil {
+// enter starts a call of the step, which life.Done ends. It keeps the device, too.
+func (c *captured) enter(op string) error {
+	if err := c.d.failure(); err != nil {
 		return err
 	}
-	if c.closed {
-		return d.call("replay", errors.New("the step is closed"))
+	if c.r.life.Begin() == nil {
+		return nil
 	}
+	if c.d.life.Err() != nil {
+		return rt.ErrClosed
+	}
+	return c.d.call(op, errors.New("the step is closed"))
+}
+
+// usable starts a replay, which life.Done ends, and takes the groups, or reports why it cannot
+// start.
+func (c *captured) usable() error {
+	if err := c.enter("replay"); err != nil {
+		return err
+	}
+	err := c.take()
+	if err != nil {
+		c.r.life.Done()
+	}
+	return err
+}
+
+func (c *captured) take() error {
+	d := c.d
 	for _, g := range c.r.groups {
 		if g.m != nil && g.m.Err() != nil {
 			return d.look(0)
@@ -378,44 +410,20 @@ func (c *captured) after() error {
 
 // Wait implements runtime.Captured.
 func (c *captured) Wait(ctx context.Context) error {
-	if err := c.d.alive(); err != nil {
+	if err := c.enter("replay"); err != nil {
 		return err
 	}
+	defer c.r.life.Done()
 	return c.d.await(ctx, &c.waits, func() (bool, error) { return c.d.drv.EventQuery(c.d.rank.Ctx, c.r.done) })
 }
 
-// Close implements runtime.Captured.
-func (c *captured) Close() error {
-	if c.closed {
-		return nil
-	}
-	c.closed = true
-	d := c.d
-	d.mu.Lock()
-	closed := d.closed.Load()
-	if !closed {
-		delete(d.steps, c)
-	}
-	d.mu.Unlock()
-	if closed {
-		return nil // the device gives it back, and may be walking over its steps
-	}
-	return c.release()
-}
+// Close implements runtime.Captured. It waits for replays that have been enqueued.
+func (c *captured) Close() error { return c.r.life.End(context.Background()) }
 
-// release gives back what the step holds.
-func (c *captured) release() error {
-	d := c.d
-	d.drop(c.r.held...)
-	var errs []error
-	if c.exec != 0 {
-		errs = append(errs, d.drv.ExecDestroy(d.rank.Ctx, c.exec))
+// idle reports whether all replays have ended.
+func (c *captured) idle() (bool, error) {
+	if !c.ran {
+		return true, nil
 	}
-	if c.graph != 0 {
-		errs = append(errs, d.drv.GraphDestroy(d.rank.Ctx, c.graph))
-	}
-	for _, e := range []cuda.Event{c.r.fork, c.r.done} {
-		errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
-	}
-	return errors.Join(append(errs, c.r.dropMarks())...)
+	return c.d.drv.EventQuery(c.d.rank.Ctx, c.r.done)
 }

@@ -2,7 +2,6 @@ package device
 
 import (
 	_ "embed"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,11 +17,10 @@ var copySource string
 
 // code is the compiled kernels of a device: those of the modules, and the copy kernel.
 type code struct {
-	units   []unit
-	noCopy  error // why there is no copy kernel
-	modules []cuda.Module
-	copies  map[int]cuda.Func // by element size
-	draws   map[dtype.DType]cuda.Func
+	units  []unit
+	noCopy error             // why there is no copy kernel
+	copies map[int]cuda.Func // by element size
+	draws  map[dtype.DType]cuda.Func
 }
 
 type unit struct {
@@ -105,7 +103,8 @@ func compiler(o *Options) (*nvrtc.Compiler, error) {
 const maxStaticShared = 48 << 10
 
 // load brings the images to a device and looks up every kernel.
-func (c *code) load(drv cuda.Driver, ctx cuda.Ctx) error {
+func (c *code) load(d *Device) error {
+	drv, ctx := d.drv, d.rank.Ctx
 	for i := range c.units {
 		u := &c.units[i]
 		if u.image == nil {
@@ -115,7 +114,7 @@ func (c *code) load(drv cuda.Driver, ctx cuda.Ctx) error {
 		if err != nil {
 			return fmt.Errorf("module %s: %w", u.name, err)
 		}
-		c.modules = append(c.modules, m)
+		d.life.Defer("module", func() error { return drv.ModuleUnload(ctx, m) })
 		u.image = nil
 		if u.copy {
 			for _, size := range []int{1, 2, 4, 8} {
@@ -144,15 +143,6 @@ func (c *code) load(drv cuda.Driver, ctx cuda.Ctx) error {
 		}
 	}
 	return nil
-}
-
-func (c *code) unload(drv cuda.Driver, ctx cuda.Ctx) error {
-	var errs []error
-	for _, m := range c.modules {
-		errs = append(errs, drv.ModuleUnload(ctx, m))
-	}
-	c.modules = nil
-	return errors.Join(errs...)
 }
 
 // function is a loaded kernel of a module.

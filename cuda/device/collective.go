@@ -16,6 +16,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if err != nil {
 		return err
 	}
+	defer d.leave()
 	g := d.groups[c.Group]
 	if g == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))

@@ -267,7 +267,7 @@ func TestMalformedCalls(t *testing.T) {
 			{"unknown reduction", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "median", Ins: rt.Ts{x}, Outs: rt.Ts{x}}},
 			{"outside of the arena", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{rt.C(500, rt.F32, 4)}, Outs: rt.Ts{rt.C(500, rt.F32, 4)}}},
 			{"overlap", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x, x}, Outs: rt.Ts{x, x}}},
-			{"scratch", &rt.Collective{Op: rt.Broadcast, Group: "world", Ins: rt.Ts{rt.S(0, rt.U8, rt.Dims{2 << 20}, rt.Dims{0})}, Outs: rt.Ts{rt.S(0, rt.U8, rt.Dims{2 << 20}, rt.Dims{0})}}},
+			{"scratch", &rt.Collective{Op: rt.Broadcast, Group: "world", Ins: rt.Ts{rt.S(0, rt.U8, rt.Dims{64 << 20}, rt.Dims{0})}, Outs: rt.Ts{rt.S(0, rt.U8, rt.Dims{64 << 20}, rt.Dims{0})}}},
 			{"equal parts", &rt.Collective{Op: rt.AllToAll, Group: "world", Ins: rt.Ts{rt.C(0, rt.F32, 3)}, Outs: rt.Ts{rt.C(0, rt.F32, 3)}}},
 		} {
 			if _, err := r.Start(ctx, "", c.call); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -10,20 +10,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // overNCCL is a device's part in groups that NCCL serves.
 type overNCCL struct {
 	d      *Device
-	link   *link
 	comms  []*comm
 	turn   *group       // not a group: whose turn it is, of all streams with NCCL's kernels
 	looked atomic.Int64 // when, in nanoseconds since start
 	start  time.Time
-	open   atomic.Bool // the device is open: failures break it
 }
 
 // comm is this rank's communicator of some ranks, for all groups of these ranks.
@@ -55,25 +53,10 @@ func (s *site) unavailable(spec *rt.Spec, err error) error {
 	return &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: e}
 }
 
-// openNCCL readies a process for groups that NCCL serves: the library, and what ranks on
-// other hosts are reached by.
-func (s *site) openNCCL(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options) error {
-	lib, err := o.nccl(drv)
-	if err != nil {
-		err = s.unavailable(spec, err)
-	}
-	if s.away, err = openPresence(ctx, spec, err); err != nil {
-		return err
-	}
-	s.lib, s.store = lib, s.away.st
-	return nil
-}
-
 // openNCCL begins the device's part.
 func (d *Device) openNCCL() {
-	n := &overNCCL{d: d, start: time.Now(), turn: &group{}}
-	n.link = newLink(d.site.store, d.spec.Rank, d.spec.World, d.site.away, n.counts, n.alarm)
-	d.nc = n
+	d.nc = &overNCCL{d: d, start: time.Now(), turn: &group{}}
+	d.life.Defer("communicators", d.nc.close)
 }
 
 // joinNCCL gives subgroup k of group number i its communicator, which groups of the same
@@ -88,20 +71,14 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 	if end, ok := ctx.Deadline(); ok { // which is what joining may take
 		limit = max(time.Until(end), time.Millisecond)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watched := make(chan struct{})
-	go func() { // nobody joins a rank that is gone
-		defer close(watched)
-		if n.link.until(ctx, func() bool { return n.link.lost >= 0 }) == nil {
-			cancel(&rt.PeerLostError{Op: "rendezvous", Rank: d.spec.Rank, Peer: n.link.gone()})
-		}
-	}()
-	defer func() { cancel(nil); <-watched }()
+	job := d.spec.Job.Sub("nccl", g.ranks)
+	joining, stop := job.Context(ctx, "rendezvous") // nobody joins a rank that is gone
 	c := &comm{name: fmt.Sprintf("%d.%d", i, k), ranks: g.ranks}
 	var err error
-	c.c, err = nccl.Join(ctx, d.site.lib, d.site.store, c.name, g.pos, len(g.ranks), uintptr(d.rank.Ctx),
+	c.c, err = nccl.Join(joining, d.site.lib, job, c.name, uintptr(d.rank.Ctx),
 		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: d.opts.NCCL.Config})
+	cause := context.Cause(joining)
+	stop()
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -111,7 +88,7 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 	var lost *rt.PeerLostError
 	var late *nccl.TimeoutError
 	switch {
-	case errors.As(context.Cause(ctx), &lost):
+	case errors.As(cause, &lost) || errors.As(err, &lost):
 		return lost
 	case errors.As(err, &late) && late.Err == nil:
 		return &rt.TimeoutError{Op: "rendezvous", Rank: d.spec.Rank, Peer: -1, Group: g.name, Elapsed: late.Elapsed, Detail: err.Error()}
@@ -133,13 +110,16 @@ func (d *Device) runNCCL(st *stream, p *plan) error {
 }
 
 // alarm breaks an open device because of what the link has heard: its host may be in a call
-// of the library that only this ends.
-func (n *overNCCL) alarm() {
-	if !n.open.Load() {
-		return
-	}
-	if err := n.missed(); err != nil {
-		n.d.fail(err)
+// of a library that only this ends.
+func (d *Device) alarm() {
+	switch r := d.link.reason(); {
+	case !d.open.Load():
+	case d.nc != nil:
+		if err := d.nc.missed(); err != nil {
+			d.fail(err)
+		}
+	case r != nil:
+		d.fail(rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", d.spec.Rank, r.Origin))
 	}
 }
 
@@ -181,11 +161,15 @@ func (c *comm) call(n uint64) (called, bool) {
 	return called{}, false
 }
 
-func (n *overNCCL) counts() map[string]uint64 {
+// counts is what this rank has enqueued, by communicator.
+func (d *Device) counts() map[string]uint64 {
 	out := map[string]uint64{}
-	n.d.mu.Lock()
-	comms := n.comms
-	n.d.mu.Unlock()
+	d.mu.Lock()
+	var comms []*comm
+	if d.nc != nil {
+		comms = d.nc.comms
+	}
+	d.mu.Unlock()
 	for _, c := range comms {
 		out[c.name] = c.counted()
 	}
@@ -209,14 +193,6 @@ func (d *Device) replayed(calls map[*comm][]called) {
 	for c, names := range calls {
 		c.enqueued(names)
 	}
-}
-
-// meet waits until all ranks of the world have called it as often as this one.
-func (d *Device) meet(ctx context.Context) error {
-	if d.nc == nil || !d.site.process {
-		return d.site.meet(ctx, &d.spec)
-	}
-	return d.nc.link.meet(ctx, d.spec.Timeout, func() error { return d.look(0) })
 }
 
 // lookEvery is how often the library and the link are asked while the host waits.
@@ -254,15 +230,15 @@ func (n *overNCCL) busy() bool {
 // or has left without what this one has enqueued, as an error; nil if there is nothing.
 func (n *overNCCL) missed() error {
 	d := n.d
-	if r := n.link.reason(); r != nil {
-		return rt.AdoptError(rt.DecodeError(r.Err), "", d.spec.Rank, r.Origin)
+	if r := d.link.reason(); r != nil {
+		return rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", d.spec.Rank, r.Origin)
 	}
-	if r := n.link.gone(); r >= 0 {
+	if r := n.d.link.gone(); r >= 0 {
 		return &rt.PeerLostError{Op: n.current(), Rank: d.spec.Rank, Peer: r}
 	}
 	for _, c := range n.comms {
 		for _, r := range c.ranks {
-			left, counts := n.link.quit(r)
+			left, counts := n.d.link.quit(r)
 			if !left || r == d.spec.Rank || counts[c.name] >= c.counted() {
 				continue
 			}
@@ -289,7 +265,7 @@ func (n *overNCCL) current() string {
 // enqueued, and names those that lack what this rank waits for.
 func (n *overNCCL) late(waited time.Duration) error {
 	d := n.d
-	told := n.link.ask(500 * time.Millisecond)
+	told := n.d.link.ask(500 * time.Millisecond)
 	e := &rt.TimeoutError{Op: n.current(), Rank: d.spec.Rank, Peer: -1, Elapsed: waited}
 	for _, c := range n.comms {
 		least := c.counted()
@@ -341,26 +317,22 @@ func (d *Device) explainNCCL(c *comm, err error) error {
 		}
 		var r report
 		if json.Unmarshal([]byte(broken.Reason), &r) != nil {
-			return &rt.AbortedError{Rank: me, Origin: from, Err: errors.New(broken.Reason)}
+			return &rt.CanceledError{Rank: me, Origin: from, Err: errors.New(broken.Reason)}
 		}
-		return rt.AdoptError(rt.DecodeError(r.Err), "", me, r.Origin)
+		return rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", me, r.Origin)
 	case errors.Is(err, &nccl.Error{Code: nccl.RemoteError}), errors.Is(err, &nccl.Error{Code: nccl.SystemError}):
 		// Who it was is about to be told.
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		l := d.nc.link
-		_ = l.until(ctx, func() bool { return l.lost >= 0 || l.broke != nil || slices.Contains(l.left, true) })
+		l := d.link
+		l.until(5*time.Second, func() bool { return l.lost >= 0 || l.broke != nil || slices.Contains(l.left, true) })
 		if e := d.nc.missed(); e != nil {
 			return e
 		}
 	}
-	return &rt.AbortedError{Rank: me, Origin: me, Err: err}
+	return &rt.CanceledError{Rank: me, Origin: me, Err: err}
 }
 
-// abort breaks all communicators. The reason goes ahead: what the others see of a
-// communicator that ends says less.
+// abort breaks all communicators.
 func (n *overNCCL) abort(r *report) {
-	n.link.breaks(r)
 	for _, c := range n.comms {
 		c.c.Abort(r)
 	}
@@ -387,7 +359,6 @@ const leaveLimit = 2 * time.Second
 
 // close leaves. The streams are idle and the graphs are gone.
 func (n *overNCCL) close() error {
-	n.open.Store(false)
 	limit, works := leaveLimit, n.d.failure() == nil
 	if !works {
 		limit /= 2
@@ -395,7 +366,7 @@ func (n *overNCCL) close() error {
 			limit = 0
 		}
 	}
-	together := n.link.leave(limit) && works
+	together := n.d.link.leave(limit) && works
 	var errs []error
 	for _, c := range slices.Backward(n.comms) {
 		if together {
@@ -406,6 +377,5 @@ func (n *overNCCL) close() error {
 			errs = append(errs, c.c.Drop())
 		}
 	}
-	n.link.close()
 	return errors.Join(errs...)
 }

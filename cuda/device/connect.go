@@ -80,8 +80,13 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 	if err := d.meet(ctx); err != nil || len(list) == 0 {
 		return err
 	}
-	at, err := d.drv.MemAlloc(d.rank.Ctx, bytes)
+	own, err := d.temporary("connecting the ranks")
 	if err != nil {
+		return err
+	}
+	at, err := d.alloc(own, bytes)
+	if err != nil {
+		own.EndInCall()
 		return fmt.Errorf("memory of %d bytes for connecting the ranks: %w", bytes, err)
 	}
 	for _, x := range list {
@@ -98,7 +103,6 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 	}
 	if err != nil {
 		d.fail(err) // so that what waits for a peer ends
-		err = errors.Join(err, d.drain())
 	}
-	return errors.Join(err, d.drv.MemFree(d.rank.Ctx, at))
+	return errors.Join(err, own.EndInCall())
 }

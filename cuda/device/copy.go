@@ -16,6 +16,7 @@ func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
 	if err != nil {
 		return err
 	}
+	defer d.leave()
 	p, err := d.planned(d.copyKey(dst, src), func() (*plan, error) {
 		if err := d.inArena([]rt.Tensor{dst, src}); err != nil {
 			return nil, err
@@ -74,6 +75,10 @@ func (d *Device) zero(c *cuda.Commands, t rt.Tensor) error {
 
 // Upload implements runtime.Device.
 func (d *Device) Upload(dst rt.Tensor, src []byte) error {
+	if d.life.Begin() != nil {
+		return rt.ErrClosed
+	}
+	defer d.leave()
 	if err := d.transferable("upload", dst, len(src)); err != nil || len(src) == 0 {
 		return err
 	}
@@ -125,6 +130,10 @@ func runs(t rt.Tensor) (run int64, each func(func(off, i int64))) {
 
 // Download implements runtime.Device.
 func (d *Device) Download(dst []byte, src rt.Tensor) error {
+	if d.life.Begin() != nil {
+		return rt.ErrClosed
+	}
+	defer d.leave()
 	if err := d.transferable("download", src, len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}
@@ -148,9 +157,6 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 }
 
 func (d *Device) transferable(op string, t rt.Tensor, n int) error {
-	if d.closed.Load() {
-		return rt.ErrClosed
-	}
 	if err := d.inArena([]rt.Tensor{t}); err != nil {
 		return d.call(op, err)
 	}

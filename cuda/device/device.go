@@ -8,10 +8,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -35,6 +37,8 @@ type Device struct {
 	groups map[string]*group
 	order  []*group  // as in the spec
 	nc     *overNCCL // nil where no group of the world needs it
+	link   *link
+	open   atomic.Bool // failures that others tell of break it
 
 	// Of the goroutine that enqueues.
 	plans map[string]*plan
@@ -45,11 +49,10 @@ type Device struct {
 
 	broken *rt.Latch // first failure
 
-	closed atomic.Bool
+	life *lifecycle.Scope
 
 	mu    sync.Mutex // of those who change what follows
 	table atomic.Pointer[table]
-	steps map[*captured]bool // that have not been closed; under mu
 	// retired are plans that nobody holds and that a library has yet to take back; under mu.
 	retired []*plan
 }
@@ -58,6 +61,7 @@ var _ rt.Device = (*Device)(nil)
 
 type stream struct {
 	name string
+	life *lifecycle.Scope
 	id   rt.Stream
 	h    cuda.Stream
 	join cuda.Event // end of its part of a capture
@@ -94,8 +98,9 @@ func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, erro
 	if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
 	}
-	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, most: maxPlans, steps: map[*captured]bool{}, broken: rt.NewLatch()}
+	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, most: maxPlans, broken: rt.NewLatch(), life: lifecycle.New("device")}
 	d.table.Store(&table{})
+	d.life.Defer("place in the world", func() error { return d.site.leave() })
 	if d.host == nil {
 		var err error
 		if d.code, err = compile(drv, dev, spec.Units, &o); err != nil {
@@ -110,6 +115,7 @@ func (d *Device) load(ctx context.Context) error {
 	isle := d.site.islands[d.spec.Rank]
 	place := isle.place(d.spec.Rank)
 	d.rank, d.base = isle.world.Rank(place), isle.world.Addr(place, isle.arena)
+	d.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: d.drained})
 	version, err := d.drv.Version()
 	if err != nil {
 		return err
@@ -120,7 +126,7 @@ func (d *Device) load(ctx context.Context) error {
 		return err
 	}
 	if d.code != nil {
-		if err := d.code.load(d.drv, d.rank.Ctx); err != nil {
+		if err := d.code.load(d); err != nil {
 			return err
 		}
 	}
@@ -133,6 +139,7 @@ func (d *Device) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		d.life.Defer("library", l.Close)
 		d.libs = append(d.libs, l)
 	}
 	return nil
@@ -162,28 +169,19 @@ func (d *Device) call(op string, err error) error {
 // compute reports whether a stream of that name is for computation.
 func compute(name string) bool { return strings.HasPrefix(name, "compute") }
 
-// NewStream implements runtime.Device. Streams that compute have the usual priority,
-// those that communicate the highest, so that their few blocks start at once.
+// NewStream implements runtime.Device.
 func (d *Device) NewStream(name string) (rt.Stream, error) {
-	if err := d.alive(); err != nil {
+	if err := d.enter(); err != nil {
 		return 0, err
 	}
-	s := &stream{name: name}
-	var err error
-	if compute(name) {
-		s.h, err = d.drv.StreamCreate(d.rank.Ctx)
-	} else {
-		s.h, err = d.drv.StreamCreateUrgent(d.rank.Ctx)
-	}
+	defer d.leave()
+	s, err := d.openStream(name, !compute(name))
 	if err != nil {
 		return 0, d.call("new stream "+name, err)
 	}
-	if s.join, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
-		return 0, d.call("new stream "+name, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h)))
-	}
 	if compute(name) && len(d.libs) > 0 {
 		if err := d.workspace(s, d.opts.workspace()); err != nil {
-			return 0, d.call("new stream "+name, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h), d.drv.EventDestroy(d.rank.Ctx, s.join)))
+			return 0, d.call("new stream "+name, errors.Join(err, s.life.EndInCall()))
 		}
 	}
 	d.mu.Lock()
@@ -201,7 +199,7 @@ func (d *Device) workspace(s *stream, bytes uint64) error {
 	if bytes == 0 || len(s.work) > 0 && s.work[len(s.work)-1].bytes >= bytes {
 		return nil
 	}
-	at, err := d.drv.MemAlloc(d.rank.Ctx, bytes)
+	at, err := d.alloc(s.life, bytes)
 	if err != nil {
 		return fmt.Errorf("workspace of %d bytes: %w", bytes, err)
 	}
@@ -211,10 +209,11 @@ func (d *Device) workspace(s *stream, bytes uint64) error {
 
 // NewEvent implements runtime.Device.
 func (d *Device) NewEvent() (rt.Event, error) {
-	if err := d.alive(); err != nil {
+	if err := d.enter(); err != nil {
 		return 0, err
 	}
-	h, err := d.drv.EventCreate(d.rank.Ctx, false)
+	defer d.leave()
+	h, err := d.newEvent(d.life, false)
 	if err != nil {
 		return 0, d.call("new event", err)
 	}
@@ -229,24 +228,14 @@ func (d *Device) NewEvent() (rt.Event, error) {
 	return rt.Event(len(t.events) - 1), nil
 }
 
-// alive is an error once the device is closed or broken.
-func (d *Device) alive() error {
-	if err := d.failure(); err != nil {
-		return err
-	}
-	if d.closed.Load() {
-		return rt.ErrClosed
-	}
-	return nil
-}
-
-// stream finds a stream of a device that works.
+// stream starts a call on a stream of a device that works. Without an error leave ends it.
 func (d *Device) stream(s rt.Stream) (*stream, error) {
-	if err := d.alive(); err != nil {
+	if err := d.enter(); err != nil {
 		return nil, err
 	}
 	t := d.table.Load()
 	if s < 0 || int(s) >= len(t.streams) {
+		d.leave()
 		return nil, d.call("stream", fmt.Errorf("no stream %d", s))
 	}
 	return t.streams[s], nil
@@ -266,6 +255,7 @@ func (d *Device) Record(s rt.Stream, e rt.Event) error {
 	if err != nil {
 		return err
 	}
+	defer d.leave()
 	ev, err := d.event("record", e)
 	if err != nil {
 		return err
@@ -285,6 +275,7 @@ func (d *Device) Wait(s rt.Stream, e rt.Event) error {
 	if err != nil {
 		return err
 	}
+	defer d.leave()
 	ev, err := d.event("wait", e)
 	if err != nil {
 		return err
@@ -330,6 +321,10 @@ func (d *Device) inArena(lists ...[]rt.Tensor) error {
 
 // Synchronize implements runtime.Device.
 func (d *Device) Synchronize(ctx context.Context, e rt.Event) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
 	ev, err := d.event("synchronize", e)
 	if err != nil {
 		return err
@@ -337,17 +332,15 @@ func (d *Device) Synchronize(ctx context.Context, e rt.Event) error {
 	if !ev.recorded || ev.during != nil {
 		return d.call("synchronize", fmt.Errorf("event %d was never recorded", e))
 	}
-	if err := d.alive(); err != nil {
-		return err
-	}
 	return d.await(ctx, &ev.waits, func() (bool, error) { return d.drv.EventQuery(d.rank.Ctx, ev.h) })
 }
 
 // Sync implements runtime.Device.
 func (d *Device) Sync(ctx context.Context) error {
-	if err := d.alive(); err != nil {
+	if err := d.enter(); err != nil {
 		return err
 	}
+	defer d.leave()
 	return d.await(ctx, new(waits), d.idle)
 }
 
@@ -361,57 +354,26 @@ func (d *Device) idle() (bool, error) {
 	return true, nil
 }
 
-// Close implements runtime.Device.
-func (d *Device) Close() error {
-	d.mu.Lock() // steps that are being closed meanwhile are closed by themselves, or below
-	closed := d.closed.Swap(true)
-	d.mu.Unlock()
-	if closed {
-		return nil
+// Close implements runtime.Device. Work that waits for a peer that does not come ends by its
+// timeout, or at once in a broken world.
+func (d *Device) Close() error { return d.life.End(context.Background()) }
+
+// tend hears, while the device or a part of it drains, what has become of the groups, and does
+// what their hosts must.
+func (d *Device) tend(waited time.Duration, cause error) error {
+	if cause != nil {
+		d.Abort(cause)
 	}
-	var errs []error
-	if d.rank != nil {
-		errs = append(errs, d.drain(), d.release())
-	}
-	return errors.Join(append(errs, d.site.leave(d.spec.Rank))...)
+	d.look(waited) // what fails breaks the device
+	return nil
 }
 
-// release gives back what belongs to this rank alone.
-func (d *Device) release() error {
-	var errs []error
-	keep := func(err error) { errs = append(errs, err) }
-	c := d.rank.Ctx
-	for step := range d.steps {
-		keep(step.release())
-	}
-	if d.nc != nil {
-		keep(d.nc.close())
-	}
-	for _, l := range d.libs {
-		keep(l.Close())
-	}
-	for _, s := range d.table.Load().streams {
-		keep(d.drv.StreamDestroy(c, s.h))
-		keep(d.drv.EventDestroy(c, s.join))
-		for _, m := range s.work {
-			keep(d.drv.MemFree(c, m.at))
-		}
-	}
+// drained is idle for all streams, when no call is under way.
+func (d *Device) drained() (bool, error) {
 	if d.side != nil {
-		keep(d.drv.StreamDestroy(c, d.side.h))
-		keep(d.drv.EventDestroy(c, d.side.join))
-		keep(d.drv.EventDestroy(c, d.side.mark))
-	}
-	for _, e := range d.table.Load().events {
-		keep(d.drv.EventDestroy(c, e.h))
-	}
-	for _, g := range d.order {
-		if g.turn != 0 {
-			keep(d.drv.EventDestroy(c, g.turn))
+		if ok, err := d.drv.StreamQuery(d.rank.Ctx, d.side.h); !ok || err != nil {
+			return false, err
 		}
 	}
-	if d.code != nil {
-		keep(d.code.unload(d.drv, c))
-	}
-	return errors.Join(errs...)
+	return d.idle()
 }

@@ -49,11 +49,7 @@ func TestFailingCalls(t *testing.T) {
 	for n := 1; n <= total; n += step {
 		drv := cuda.NewFake(2)
 		drv.FailCall(n, nil)
-		start := time.Now()
 		err := once(drv)
-		if d := time.Since(start); d > time.Second {
-			t.Logf("call %d took %v: %v", n, d, err)
-		}
 		// How many calls there are depends on how often ranks poll.
 		if err == nil && drv.Calls() >= n {
 			t.Errorf("call %d of %d failed and nobody noticed", n, total)
@@ -109,10 +105,7 @@ func faultyWorld(t *testing.T, timeout time.Duration, wrong func(ctx context.Con
 func TestTimeout(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	errs := faultyWorld(t, timeout, func(ctx context.Context, r *rt.Rank) error {
-		for r.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		return r.Err()
+		return broken(r)
 	})
 	named := false
 	for i, err := range errs {
@@ -123,7 +116,7 @@ func TestTimeout(t *testing.T) {
 			}
 			named = named || strings.Contains(te.Op, "%s")
 		}
-		if !errors.Is(err, rt.ErrTimeout) && !errors.Is(err, rt.ErrAborted) {
+		if !errors.Is(err, rt.ErrTimeout) && !errors.Is(err, rt.ErrCanceled) {
 			t.Errorf("rank %d: %v", i, err)
 		}
 	}
@@ -133,20 +126,15 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
-	start := time.Now()
 	errs := faultyWorld(t, time.Minute, func(ctx context.Context, r *rt.Rank) error {
-		time.Sleep(20 * time.Millisecond)
 		r.Abort(context.Canceled)
 		return r.Err()
 	})
 	for i, err := range errs {
-		var ae *rt.AbortedError
-		if !errors.Is(err, rt.ErrAborted) || !errors.Is(err, context.Canceled) || !errors.As(err, &ae) || ae.Origin != 1 || ae.Rank != i {
+		var ae *rt.CanceledError
+		if !errors.Is(err, rt.ErrCanceled) || !errors.Is(err, context.Canceled) || !errors.As(err, &ae) || ae.Origin != 1 || ae.Rank != i {
 			t.Errorf("rank %d: %v", i, err)
 		}
-	}
-	if d := time.Since(start); d > 30*time.Second {
-		t.Errorf("took %v", d)
 	}
 }
 
@@ -187,10 +175,7 @@ func TestCancelReplay(t *testing.T) {
 		}
 		defer s.Close()
 		if r.Info().Rank == 1 {
-			for r.Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
-			if !errors.Is(r.Err(), context.DeadlineExceeded) && !errors.Is(r.Err(), rt.ErrAborted) {
+			if broken(r); !errors.Is(r.Err(), context.DeadlineExceeded) && !errors.Is(r.Err(), rt.ErrCanceled) {
 				return fmt.Errorf("rank 1: %w", r.Err())
 			}
 			return nil

@@ -8,13 +8,14 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // report is how a failure travels to other ranks: as the text of the reason for which
 // a group was aborted.
 type report struct {
 	Origin int             `json:"origin"` // world rank
-	Err    json.RawMessage `json:"err"`    // as rt.EncodeError makes it
+	Err    json.RawMessage `json:"err"`    // as rendezvous.EncodeError makes it
 }
 
 // Error is the report itself.
@@ -33,11 +34,10 @@ func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
-	if !d.broken.Set(err) || d.site == nil {
+	if !d.broken.Set(err) || d.link == nil {
 		return
 	}
-	d.site.broke(d.spec.Rank, err)
-	var own *rt.AbortedError
+	var own *rt.CanceledError
 	origin, cause := d.spec.Rank, err
 	if errors.As(err, &own) {
 		origin = own.Origin
@@ -45,7 +45,8 @@ func (d *Device) fail(err error) {
 			cause = own.Err
 		}
 	}
-	r := &report{Origin: origin, Err: rt.EncodeError(cause, reportBytes)}
+	r := &report{Origin: origin, Err: rendezvous.EncodeError(cause, reportBytes)}
+	d.link.breaks(r) // ahead of what the others see of groups that end, which says less
 	for _, g := range d.order {
 		if g.m != nil {
 			g.m.Abort(r)
@@ -59,9 +60,9 @@ func (d *Device) fail(err error) {
 // Abort implements runtime.Device.
 func (d *Device) Abort(cause error) {
 	if cause == nil {
-		cause = rt.ErrAborted
+		cause = rt.ErrCanceled
 	}
-	d.fail(&rt.AbortedError{Rank: d.spec.Rank, Origin: d.spec.Rank, Err: cause})
+	d.fail(&rt.CanceledError{Rank: d.spec.Rank, Origin: d.spec.Rank, Err: cause})
 }
 
 // Err implements runtime.Device. It also notices what other ranks reported.
@@ -69,17 +70,18 @@ func (d *Device) Err() error {
 	if err := d.failure(); err != nil {
 		return err
 	}
-	if d.closed.Load() {
-		return rt.ErrClosed
+	if err := d.enter(); err != nil {
+		return err
 	}
+	defer d.leave()
 	return d.look(0)
 }
 
 // look hears what has become of the groups, and does what their hosts must while
 // they wait: waited is for how long this one has. It returns the failure.
 func (d *Device) look(waited time.Duration) error {
-	if whose, err := d.site.breaker(); err != nil && whose != d.spec.Rank {
-		d.fail(rt.AdoptError(unwrapAborted(err), "", d.spec.Rank, originOf(err, whose)))
+	if r := d.link.reason(); r != nil {
+		d.fail(rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", d.spec.Rank, r.Origin))
 	}
 	for _, g := range d.order {
 		if g.m == nil {
@@ -95,23 +97,6 @@ func (d *Device) look(waited time.Duration) error {
 	return d.failure()
 }
 
-// unwrapAborted is the cause that a rank that broke the world had.
-func unwrapAborted(err error) error {
-	var a *rt.AbortedError
-	if errors.As(err, &a) && a.Err != nil {
-		return a.Err
-	}
-	return err
-}
-
-func originOf(err error, rank int) int {
-	var a *rt.AbortedError
-	if errors.As(err, &a) {
-		return a.Origin
-	}
-	return rank
-}
-
 // explain turns what a group reports into the runtime's error.
 func (d *Device) explain(g *group, err error) error {
 	var t *cuda.TimeoutError
@@ -123,17 +108,16 @@ func (d *Device) explain(g *group, err error) error {
 		from := g.member(gone.Rank)
 		var r report
 		if json.Unmarshal([]byte(gone.Reason), &r) != nil {
-			return &rt.AbortedError{Rank: me, Origin: from, Err: errors.New(gone.Reason)}
+			return &rt.CanceledError{Rank: me, Origin: from, Err: errors.New(gone.Reason)}
 		}
-		return rt.AdoptError(rt.DecodeError(r.Err), "", me, r.Origin)
+		return rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", me, r.Origin)
 	case errors.As(err, &t):
 		peer := g.member(t.Peer)
 		return &rt.TimeoutError{Op: g.label(t.Seq, t.Op), Rank: me, Peer: peer, Missing: []int{peer}, Group: g.name, Elapsed: t.Elapsed}
 	case errors.As(err, &lost):
-		errors.As(d.site.islands[me].translate(lost), &lost)
-		return &rt.PeerLostError{Op: "collectives on \"" + g.name + "\"", Rank: me, Peer: lost.Rank, Group: g.name}
+		return &rt.PeerLostError{Op: "collectives on \"" + g.name + "\"", Rank: me, Peer: lost.Peer, Group: g.name}
 	}
-	return &rt.AbortedError{Rank: me, Origin: me, Err: err}
+	return &rt.CanceledError{Rank: me, Origin: me, Err: err}
 }
 
 // settled sees, after a wait, whether a peer gave up meanwhile: collectives then end
@@ -152,34 +136,18 @@ func (d *Device) settled() error {
 				return err
 			}
 		}
-		d.fail(&rt.AbortedError{Rank: d.spec.Rank, Origin: d.spec.Rank, Err: errors.New("a peer gave up group " + g.name + " for a reason that it did not tell")})
+		d.fail(&rt.CanceledError{Rank: d.spec.Rank, Origin: d.spec.Rank, Err: errors.New("a peer gave up group " + g.name + " for a reason that it did not tell")})
 	}
 	return d.failure()
 }
 
 // joinError is a failure to open a device as the runtime's error.
 func joinError(spec *rt.Spec, err error) error {
-	var lost *cuda.PeerLostError
-	var late *cuda.MeetingTimeoutError
-	var gave *cuda.MeetingError
 	var rend *rt.RendezvousError
-	var mine *rt.TimeoutError
-	switch {
-	case err == nil, errors.As(err, &rend), errors.As(err, &mine), errors.Is(err, rt.ErrPeerLost),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	var late *rt.TimeoutError
+	if err == nil || errors.As(err, &rend) || errors.As(err, &late) || errors.Is(err, rt.ErrPeerLost) || errors.Is(err, rt.ErrMismatch) ||
+		errors.Is(err, rt.ErrCanceled) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
-	case errors.As(err, &late):
-		e := &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: late.Waited, Missing: late.Missing, Detail: err.Error()}
-		if len(late.Missing) > 0 {
-			e.Peer = late.Missing[0]
-		}
-		return e
-	case errors.As(err, &gave) && gave.Left:
-		return &rt.PeerLostError{Op: "meeting", Rank: spec.Rank, Peer: gave.Rank, Left: true}
-	case errors.Is(err, cuda.ErrTimeout):
-		return &rt.TimeoutError{Op: "meeting", Rank: spec.Rank, Peer: -1, Elapsed: spec.Timeout, Detail: err.Error()}
-	case errors.As(err, &lost) && lost.Rank >= 0:
-		return &rt.PeerLostError{Op: "rendezvous", Rank: spec.Rank, Peer: lost.Rank}
 	}
 	return &rt.RendezvousError{Rank: spec.Rank, Reason: "cannot build the world of devices", Err: err}
 }

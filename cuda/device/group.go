@@ -82,7 +82,7 @@ func (d *Device) openGroups(ctx context.Context) error {
 			return err
 		}
 		var err error
-		if g.turn, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
+		if g.turn, err = d.newEvent(d.life, false); err != nil {
 			return err
 		}
 		g.scratch, g.room = isle.world.Addr(place, isle.scratch[i]), d.opts.scratch()
@@ -92,7 +92,7 @@ func (d *Device) openGroups(ctx context.Context) error {
 	}
 	var err error
 	d.order = append(d.order, d.nc.turn)
-	d.nc.turn.turn, err = d.drv.EventCreate(d.rank.Ctx, false)
+	d.nc.turn.turn, err = d.newEvent(d.life, false)
 	return err
 }
 

@@ -59,15 +59,36 @@ func leaks(l map[string]int) string {
 	return b.String()
 }
 
+// until waits for what only a device, another rank or the scheduler can do, and which can only
+// be asked for; it gives up when that does not come.
+func until(ok func() bool) bool {
+	const patience = 20 * time.Second
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for start := time.Now(); !ok(); <-tick.C {
+		if time.Since(start) > patience {
+			return false
+		}
+	}
+	return true
+}
+
+// broken waits until the rank's world is, and gives the reason.
+func broken(r *rt.Rank) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for r.Err() == nil {
+		<-tick.C
+	}
+	return r.Err()
+}
+
 // noGoroutines fails the test if it leaves goroutines behind.
 func noGoroutines(t testing.TB) {
 	n := runtime.NumGoroutine()
 	t.Cleanup(func() {
-		for range 400 {
-			if runtime.NumGoroutine() <= n {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
+		if until(func() bool { return runtime.NumGoroutine() <= n }) {
+			return
 		}
 		buf := make([]byte, 1<<16)
 		t.Errorf("goroutines: %d before, %d after\n%s", n, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])

@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -182,46 +181,4 @@ func (s *island) fill(ctx context.Context, spec *rt.Spec, o *Options, r *routes)
 }
 
 // close gives the groups and the memory back.
-func (s *island) close() error {
-	var errs []error
-	for _, row := range s.groups {
-		for _, g := range row {
-			if g != nil {
-				errs = append(errs, g.Close())
-			}
-		}
-	}
-	s.groups = nil
-	return errors.Join(append(errs, s.world.Close())...)
-}
-
-// translate turns numbers of ranks in the island's world, in an error, into ranks.
-func (s *island) translate(err error) error {
-	same := true
-	for place, r := range s.ranks {
-		same = same && place == r
-	}
-	rank := func(at int) int {
-		if at < 0 || at >= len(s.ranks) {
-			return at
-		}
-		return s.ranks[at]
-	}
-	var lost *cuda.PeerLostError
-	var gave *cuda.MeetingError
-	var late *cuda.MeetingTimeoutError
-	switch {
-	case s.lone || same:
-	case errors.As(err, &lost):
-		return &cuda.PeerLostError{Rank: rank(lost.Rank)}
-	case errors.As(err, &gave):
-		return &cuda.MeetingError{Rank: rank(gave.Rank), Reason: gave.Reason, Left: gave.Left}
-	case errors.As(err, &late):
-		e := &cuda.MeetingTimeoutError{Rank: rank(late.Rank), Waited: late.Waited}
-		for _, at := range late.Missing {
-			e.Missing = append(e.Missing, rank(at))
-		}
-		return e
-	}
-	return err
-}
+func (s *island) close() error { return s.world.Close() }

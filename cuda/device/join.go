@@ -1,7 +1,6 @@
 package device
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
@@ -131,16 +130,12 @@ func (d *Device) sideStream() (*stream, error) {
 	if d.side != nil {
 		return d.side, nil
 	}
-	s := &stream{name: "fetch"}
-	var err error
-	if s.h, err = d.drv.StreamCreate(d.rank.Ctx); err != nil {
+	s, err := d.openStream("fetch", false)
+	if err == nil {
+		s.mark, err = d.newEvent(s.life, false)
+	}
+	if err != nil {
 		return nil, err
-	}
-	if s.join, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
-		return nil, errors.Join(err, d.drv.StreamDestroy(d.rank.Ctx, s.h))
-	}
-	if s.mark, err = d.drv.EventCreate(d.rank.Ctx, false); err != nil {
-		return nil, errors.Join(err, d.drv.EventDestroy(d.rank.Ctx, s.join), d.drv.StreamDestroy(d.rank.Ctx, s.h))
 	}
 	d.side = s
 	return s, nil

@@ -38,6 +38,7 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 	if err != nil {
 		return err
 	}
+	defer d.leave()
 	var p *plan
 	if k.Op == "rand" { // with another seed each time
 		p, err = d.planKernel(k, st)
@@ -284,6 +285,7 @@ func (d *Device) signal(op string, s rt.Stream, peer, slot int) error {
 	if err != nil {
 		return err
 	}
+	defer d.leave()
 	g := d.order[0] // all ranks
 	if g.nc != nil {
 		return d.call(op, fmt.Errorf("counters need memory that all ranks reach, and NCCL serves this world: %w", rt.ErrUnsupported))

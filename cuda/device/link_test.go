@@ -1,10 +1,8 @@
 package device
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"sync"
 	"testing"
@@ -12,19 +10,25 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// linked runs body on ranks that share a store.
+// linked runs body on ranks of one job.
 func linked(t *testing.T, n int, body func(rank int, l *link) error) {
 	t.Helper()
-	st := store.NewMem()
+	job := rendezvous.NewLocal()
 	var wg sync.WaitGroup
 	for r := range n {
 		wg.Go(func() {
-			l := newLink(st, r, n, nil, func() map[string]uint64 { return map[string]uint64{"g": uint64(10 + r)} }, func() {})
+			g, err := rendezvous.Join(t.Context(), job, rendezvous.Place{Rank: r, World: n, Timeout: 20 * time.Second})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer g.Close()
+			l := newLink(g, func() map[string]uint64 { return map[string]uint64{"g": uint64(10 + r)} }, func() {})
 			defer l.close()
-			if err := body(r, l); err != nil {
+			if err := errors.Join(g.Barrier(t.Context(), "listening"), body(r, l)); err != nil {
 				t.Errorf("rank %d: %v", r, err)
 			}
 		})
@@ -32,16 +36,9 @@ func linked(t *testing.T, n int, body func(rank int, l *link) error) {
 	wg.Wait()
 }
 
-func works() error { return nil }
-
-// Meetings come in turn, counts are told, and who leaves is heard before who waits for it.
+// Counts are told, and those of a rank that leaves are heard before who waits for it.
 func TestLink(t *testing.T) {
 	linked(t, 3, func(rank int, l *link) error {
-		for range 20 {
-			if err := l.meet(t.Context(), 20*time.Second, works); err != nil {
-				return err
-			}
-		}
 		if rank == 1 {
 			for r, c := range l.ask(20 * time.Second) {
 				if c["g"] != uint64(10+r) {
@@ -49,18 +46,19 @@ func TestLink(t *testing.T) {
 				}
 			}
 		}
-		if err := l.meet(t.Context(), 20*time.Second, works); err != nil {
+		if err := l.job.Barrier(t.Context(), "told"); err != nil {
 			return err
 		}
 		if rank == 2 {
 			l.leave(0)
 			return nil
 		}
-		err := l.meet(t.Context(), 20*time.Second, works)
+		err := l.job.Barrier(t.Context(), "without rank 2")
 		var lost *rt.PeerLostError
 		if !errors.As(err, &lost) || !lost.Left || lost.Peer != 2 || lost.Rank != rank {
-			return fmt.Errorf("a meeting with a rank that left: %w", err)
+			return fmt.Errorf("a barrier with a rank that left: %w", err)
 		}
+		l.until(20*time.Second, func() bool { return l.left[2] })
 		if left, counts := l.quit(2); !left || counts["g"] != 12 {
 			return fmt.Errorf("rank 2: %v %v", left, counts)
 		}
@@ -68,105 +66,19 @@ func TestLink(t *testing.T) {
 	})
 }
 
-// What ranks say at a meeting is heard by all, and none hears what another says at the
-// next or at a meeting without words, however far behind it is.
-func TestLinkCompares(t *testing.T) {
-	linked(t, 3, func(rank int, l *link) error {
-		r := rand.New(rand.NewPCG(uint64(rank), 5))
-		for i := range 60 {
-			said := func(rank int) string { return fmt.Sprint(i, " of ", rank) }
-			if i%7 == 3 {
-				if err := l.meet(t.Context(), 20*time.Second, works); err != nil {
-					return err
-				}
-			}
-			time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
-			got, err := l.compare(t.Context(), said(rank), 20*time.Second, works)
-			if want := []string{said(0), said(1), said(2)}; err != nil || !reflect.DeepEqual(got, want) {
-				return fmt.Errorf("heard %q instead of %q: %w", got, want, err)
-			}
-		}
-		return nil
-	})
-}
-
-// Ranks of one process hear each other as well, and are named where they do not come.
-func TestSiteCompares(t *testing.T) {
-	s := newSite(3)
-	var wg sync.WaitGroup
-	for rank := range 3 {
-		wg.Go(func() {
-			spec := &rt.Spec{Rank: rank, World: 3, Timeout: 20 * time.Second}
-			r := rand.New(rand.NewPCG(uint64(rank), 6))
-			for i := range 200 {
-				said := func(rank int) string { return fmt.Sprint(i, " of ", rank) }
-				if i%7 == 3 {
-					if err := s.meet(t.Context(), spec); err != nil {
-						t.Error(err)
-					}
-				}
-				time.Sleep(time.Duration(r.IntN(50)) * time.Microsecond)
-				got, err := s.compare(t.Context(), spec, said(rank))
-				if want := []string{said(0), said(1), said(2)}; err != nil || !reflect.DeepEqual(got, want) {
-					t.Errorf("heard %q instead of %q: %v", got, want, err)
-				}
-			}
-			spec.Timeout = 50 * time.Millisecond
-			if rank != 1 {
-				return
-			}
-			err := s.meet(t.Context(), spec)
-			var te *rt.TimeoutError
-			if !errors.As(err, &te) || te.Rank != 1 || te.Peer != 0 || !reflect.DeepEqual(te.Missing, []int{0, 2}) {
-				t.Errorf("nobody else came: %v", err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// A meeting that cannot be ends by its deadline, naming who is missing, with its context,
-// when a rank is lost, when the device fails, and when the store is gone.
-func TestLinkObstacles(t *testing.T) {
+// The first report of a broken world counts, everywhere.
+func TestLinkBreaks(t *testing.T) {
 	linked(t, 2, func(rank int, l *link) error {
 		if rank == 1 {
-			return nil
+			l.breaks(&report{Origin: 1})
+			return l.job.Barrier(t.Context(), "told")
 		}
-		err := l.meet(t.Context(), 50*time.Millisecond, works)
-		var te *rt.TimeoutError
-		if !errors.As(err, &te) || te.Peer != 1 || !reflect.DeepEqual(te.Missing, []int{1}) {
-			return fmt.Errorf("deadline: %w", err)
-		}
-		ctx, cancel := context.WithCancelCause(t.Context())
-		why := errors.New("why")
-		cancel(why)
-		if err := l.meet(ctx, 20*time.Second, works); !errors.Is(err, why) {
-			return fmt.Errorf("context: %w", err)
-		}
-		if err := l.meet(t.Context(), 20*time.Second, func() error { return why }); !errors.Is(err, why) {
-			return fmt.Errorf("failure: %w", err)
-		}
-		if got := l.ask(50 * time.Millisecond); got[0] == nil {
-			return fmt.Errorf("asked: %v", got)
-		}
-		if err := l.say(t.Context(), note{Kind: noteLost, Rank: 1}); err != nil {
+		if err := l.job.Barrier(t.Context(), "told"); err != nil {
 			return err
 		}
-		err = l.meet(t.Context(), 20*time.Second, works)
-		var lost *rt.PeerLostError
-		if !errors.As(err, &lost) || lost.Left || lost.Peer != 1 {
-			return fmt.Errorf("lost: %w", err)
-		}
-		return nil
-	})
-	linked(t, 2, func(rank int, l *link) error {
-		if rank == 0 {
-			time.AfterFunc(20*time.Millisecond, func() { l.st.Close() })
-			return nil
-		}
-		err := l.meet(t.Context(), 20*time.Second, works)
-		if !errors.Is(err, rt.ErrPeerLost) {
-			return fmt.Errorf("without a store: %w", err)
+		l.breaks(&report{Origin: 0}) // says nothing: it is known
+		if r := l.reason(); r == nil || r.Origin != 1 {
+			return fmt.Errorf("the reason is %v", r)
 		}
 		return nil
 	})

@@ -12,10 +12,11 @@ func (d *Device) Mark(s rt.Stream) error {
 	if err != nil {
 		return err
 	}
+	defer d.leave()
 	if d.rec == nil {
 		return d.call("mark", errors.New("only a step that is being collected has marks"))
 	}
-	ev, err := d.drv.EventCreate(d.rank.Ctx, true)
+	ev, err := d.newEvent(d.rec.life, true)
 	if err != nil {
 		return d.driver("mark", err)
 	}
@@ -24,25 +25,13 @@ func (d *Device) Mark(s rt.Stream) error {
 	return nil
 }
 
-// dropMarks gives the events of the marks back.
-func (r *recording) dropMarks() error {
-	var errs []error
-	for _, ev := range r.marks {
-		errs = append(errs, r.d.drv.EventDestroy(r.d.rank.Ctx, ev))
-	}
-	r.marks = nil
-	return errors.Join(errs...)
-}
-
 // Marks implements runtime.Marked.
 func (c *captured) Marks() ([]float64, error) {
 	d := c.d
-	if err := d.alive(); err != nil {
+	if err := c.enter("marks"); err != nil {
 		return nil, err
 	}
-	if c.closed {
-		return nil, d.call("marks", errors.New("the step is closed"))
-	}
+	defer c.r.life.Done()
 	if !c.ran {
 		return nil, d.call("marks", rt.ErrNotReplayed)
 	}

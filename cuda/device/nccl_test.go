@@ -23,7 +23,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // overNCCL is a target whose groups all go over NCCL: the real one on GPUs, else the
@@ -302,7 +302,7 @@ func TestIslands(t *testing.T) {
 	// connection to rank 0.
 	t.Run("openers", func(t *testing.T) {
 		fakeOnly(t)
-		st := store.NewMem()
+		job := rendezvous.NewLocal()
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
@@ -310,7 +310,7 @@ func TestIslands(t *testing.T) {
 				o := small(n)
 				o.Machine = islands(t, drv)
 				cfg := cfg
-				cfg.Store, cfg.Env = st, &rt.Env{Rank: i, World: n, LocalRank: i, LocalWorld: n, Source: "test"}
+				cfg.Job, cfg.Env = job, &rt.Env{Rank: i, World: n, LocalRank: i, LocalWorld: n, Source: "test"}
 				r, err := rt.Join(t.Context(), device.Opener(drv, o), cfg, m)
 				if err == nil {
 					err = errors.Join(run(t.Context(), r), r.Close())
@@ -349,9 +349,7 @@ func TestLateOverNCCL(t *testing.T) {
 		if me == 0 {
 			errs[0] = s.Replay(ctx)
 		} else {
-			for end := time.Now().Add(20 * time.Second); r.Err() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
-			}
-			errs[1] = r.Err()
+			errs[1] = broken(r)
 		}
 		if again := s.Replay(ctx); again == nil {
 			return errors.New("a broken world went on")
@@ -362,7 +360,7 @@ func TestLateOverNCCL(t *testing.T) {
 	if !errors.As(errs[0], &te) || te.Peer != 1 || te.Rank != 0 || te.Group != "g" || !strings.Contains(te.Op, "hidden") || te.Elapsed < timeout {
 		t.Errorf("rank 0: %v", errs[0])
 	}
-	var ae *rt.AbortedError
+	var ae *rt.CanceledError
 	if !errors.As(errs[1], &ae) || ae.Origin != 0 || !errors.Is(errs[1], rt.ErrTimeout) {
 		t.Errorf("rank 1: %v", errs[1])
 	}
@@ -373,9 +371,9 @@ func TestJoinAnewOverNCCL(t *testing.T) {
 	noGoroutines(t)
 	drv, devs, o := overNCCL(t, 2)
 	o.Devices = devs
-	st := store.NewMem()
+	job := rendezvous.NewLocal()
 	join := func(name string, rank, world int) (*rt.Rank, error) {
-		return rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: 10 * time.Second, UserBytes: 512, Store: st, World: name,
+		return rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: 10 * time.Second, UserBytes: 512, Job: job, World: name,
 			Env: &rt.Env{Rank: rank, World: world, LocalRank: rank, LocalWorld: world, Source: "test"}})
 	}
 	var wg sync.WaitGroup
@@ -386,7 +384,7 @@ func TestJoinAnewOverNCCL(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := r.Barrier(t.Context()); err != nil && !errors.Is(err, rt.ErrAborted) {
+				if err := r.Barrier(t.Context()); err != nil && !errors.Is(err, rt.ErrCanceled) {
 					return errors.Join(err, r.Close())
 				}
 				if i == 1 {
@@ -396,7 +394,7 @@ func TestJoinAnewOverNCCL(t *testing.T) {
 				if err == nil {
 					err = w.Wait(t.Context())
 				}
-				if !errors.Is(err, rt.ErrAborted) || !strings.Contains(err.Error(), "out of luck") {
+				if !errors.Is(err, rt.ErrCanceled) || !strings.Contains(err.Error(), "out of luck") {
 					return errors.Join(fmt.Errorf("in the broken world: %w", err), r.Close())
 				}
 				if err := r.Close(); err != nil {
@@ -419,7 +417,7 @@ func TestJoinAnewOverNCCL(t *testing.T) {
 func TestWithoutNCCL(t *testing.T) {
 	fakeOnly(t)
 	noGoroutines(t)
-	st := store.NewMem()
+	job := rendezvous.NewLocal()
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
 	for i := range errs {
@@ -432,7 +430,7 @@ func TestWithoutNCCL(t *testing.T) {
 				lib.FailAt(1, nccl.SystemError) // the unique id
 			}
 			o.NCCL.Library = lib
-			errs[i] = joins(t, drv, o, st, i, 2*time.Second)
+			errs[i] = joins(t, drv, o, job, i, 2*time.Second)
 		})
 	}
 	wg.Wait()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Opener opens CUDA devices for ranks that are processes, each with one device. The driver
@@ -32,13 +32,13 @@ func Opener(drv cuda.Driver, o Options) rt.Opener {
 
 // Local runs a world of goroutines of this process, rank r on device devs[r]: it
 // joins the ranks with these modules, calls f once for each, and closes them. Env and
-// Store of cfg are ignored. If f fails on one rank the world is broken, so that the
+// Job of cfg are ignored. If f fails on one rank the world is broken, so that the
 // others do not wait for it; the result joins the errors of all ranks in order.
 func Local(ctx context.Context, drv cuda.Driver, devs []int, cfg rt.Config, o Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) error {
 	if len(devs) < 1 {
 		return fmt.Errorf("a world of %d ranks", len(devs))
 	}
-	cfg.Store = store.NewMem()
+	cfg.Job = rendezvous.NewLocal()
 	o.Devices = devs
 	s := newSite(len(devs))
 	joining, cancel := context.WithCancelCause(ctx)
@@ -53,7 +53,6 @@ func Local(ctx context.Context, drv cuda.Driver, devs []int, cfg rt.Config, o Op
 			r, err := rt.Join(joining, open, cfg, mods...)
 			if err != nil {
 				cancel(err)
-				s.broke(i, err) // for ranks that have joined already
 				errs[i] = err
 				return
 			}
@@ -72,12 +71,11 @@ func Local(ctx context.Context, drv cuda.Driver, devs []int, cfg rt.Config, o Op
 func (s *site) open(ctx context.Context, drv cuda.Driver, spec rt.Spec, o Options) (rt.Device, error) {
 	d, err := newDevice(drv, spec, o, o.Devices[spec.Rank])
 	if err != nil {
-		s.giveUp(err)
 		return nil, err
 	}
 	d.site = s
 	if d.nonce, err = s.openLocal(ctx, drv, &spec, &o, o.Devices); err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.Close())
 	}
 	return d.ready(ctx)
 }
@@ -103,27 +101,25 @@ func ordinal(drv cuda.Driver, o *Options, spec *rt.Spec) (int, error) {
 // ready does all that may block a device, and then meets the other ranks, so that
 // none launches before all are ready.
 func (d *Device) ready(ctx context.Context) (rt.Device, error) {
+	d.link = newLink(d.spec.Job, d.counts, d.alarm)
+	d.life.Defer("link", func() error { d.open.Store(false); d.link.close(); return nil })
 	err := d.load(ctx)
-	if err != nil && !d.site.process {
-		d.site.giveUp(err)
-	}
 	if err == nil {
 		err = joinError(&d.spec, d.meet(ctx))
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	if d.nc != nil {
-		d.nc.open.Store(true)
-		d.nc.alarm() // for what came before
-	}
+	d.open.Store(true)
+	d.alarm() // for what came before
 	return d, nil
 }
 
 // Meet implements runtime.Capturer.
 func (d *Device) Meet(ctx context.Context) error {
-	if err := d.alive(); err != nil {
+	if err := d.enter(); err != nil {
 		return err
 	}
+	defer d.leave()
 	return joinError(&d.spec, d.meet(ctx))
 }

@@ -204,7 +204,7 @@ func TestProcesses(t *testing.T) {
 			if pair, err = forCUDA(pair); err != nil {
 				t.Fatal(err)
 			}
-			in, err := interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
+			in, err := childInputs(pair)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +272,7 @@ func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string
 			err = w.Wait(ctx)
 		}
 	}
-	want := map[string]error{"dies": rt.ErrPeerLost, "aborts": rt.ErrAborted, "late": rt.ErrTimeout, "leaves": rt.ErrPeerLost}[fault]
+	want := map[string]error{"dies": rt.ErrPeerLost, "aborts": rt.ErrCanceled, "late": rt.ErrTimeout, "leaves": rt.ErrPeerLost}[fault]
 	if !errors.Is(err, want) {
 		return fmt.Errorf("got %v, want %v", err, want)
 	}
@@ -343,8 +343,8 @@ func differs(ctx context.Context, drv cuda.Driver, o device.Options, fault strin
 
 // differing checks the error of one of two ranks whose programs differ.
 func differing(err error, rank int, took time.Duration) error {
-	var e *rt.DigestMismatchError
-	if !errors.As(err, &e) || e.Rank != rank || e.Peer != 1-rank || e.RankDigest == e.PeerDigest {
+	var e *rt.MismatchError
+	if !errors.As(err, &e) || e.Rank != rank || e.Peer != 1-rank || e.RankValue == e.PeerValue {
 		return fmt.Errorf("rank %d: got %v", rank, err)
 	}
 	if took > 20*time.Second {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -35,14 +36,18 @@ func (c *captured) words() int {
 // work is not measured either.
 func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error) {
 	d := c.d
-	if err := d.alive(); err != nil {
+	if err := c.enter("timing"); err != nil {
 		return nil, err
 	}
+	defer c.r.life.Done()
 	if reps < 1 || reps > 1<<16 {
 		return nil, d.call("timing", fmt.Errorf("%d replays", reps))
 	}
 	t := &timer{c: c}
-	defer func() { err = errors.Join(err, d.driver("timing", t.close())) }()
+	if t.life, err = d.temporary("timing"); err != nil {
+		return nil, d.call("timing", err)
+	}
+	defer func() { err = errors.Join(err, d.driver("timing", t.life.EndInCall())) }()
 	if err := t.open(min(reps, timedTogether)); err != nil {
 		return nil, d.call("timing", err)
 	}
@@ -62,6 +67,7 @@ func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error)
 // timer measures replays in batches.
 type timer struct {
 	c        *captured
+	life     *lifecycle.Scope
 	from, to []cuda.Event
 	barrier  *plan    // nil in a world of one
 	gate     cuda.Ptr // a word that the main stream waits for, 0 for none
@@ -73,7 +79,7 @@ func (t *timer) open(n int) error {
 	d := t.c.d
 	for range n {
 		for _, list := range []*[]cuda.Event{&t.from, &t.to} {
-			e, err := d.drv.EventCreate(d.rank.Ctx, true)
+			e, err := d.newEvent(t.life, true)
 			if err != nil {
 				return err
 			}
@@ -87,7 +93,7 @@ func (t *timer) open(n int) error {
 	if t.c.exec == 0 || t.c.words() > gatedWords {
 		return nil
 	}
-	if t.gate, err = d.drv.MemAlloc(d.rank.Ctx, 256); err != nil {
+	if t.gate, err = d.alloc(t.life, 256); err != nil {
 		return err
 	}
 	if err := d.drv.Memset32(d.rank.Ctx, d.rank.Setup(), t.gate, 0, 1); err != nil {
@@ -176,17 +182,4 @@ func (t *timer) enqueue(n int) error {
 		}
 	}
 	return nil
-}
-
-func (t *timer) close() error {
-	d := t.c.d
-	var errs []error
-	if t.gate != 0 {
-		// In a broken world replays may still be behind the gate, which is open.
-		errs = append(errs, d.drain(), d.drv.MemFree(d.rank.Ctx, t.gate))
-	}
-	for _, e := range append(t.from, t.to...) {
-		errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
-	}
-	return errors.Join(errs...)
 }

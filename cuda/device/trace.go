@@ -5,11 +5,13 @@ import (
 	"errors"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // trace collects timing events around calls.
 type trace struct {
+	life  *lifecycle.Scope
 	start cuda.Event
 	calls []tracedCall
 	spare []cuda.Event // not yet of a call
@@ -23,18 +25,19 @@ type tracedCall struct {
 // BeginTrace makes every call from now on take the times of its begin and end on its
 // stream. It implements runtime.Tracer.
 func (d *Device) BeginTrace() error {
-	if err := d.alive(); err != nil {
+	if err := d.enter(); err != nil {
 		return err
 	}
+	defer d.leave()
 	if d.trace != nil || d.rec != nil {
 		return d.call("trace", errors.New("a trace or a capture is under way"))
 	}
-	ev, err := d.drv.EventCreate(d.rank.Ctx, true)
+	t, err := d.newTrace(0)
 	if err != nil {
 		return d.call("trace", err)
 	}
-	d.trace = &trace{start: ev}
-	return d.driver("trace", d.drv.EventRecord(d.rank.Ctx, ev, d.rank.Setup()))
+	d.trace = t
+	return d.driver("trace", d.drv.EventRecord(d.rank.Ctx, t.start, d.rank.Setup()))
 }
 
 // traced opens a call's interval; end is 0 when nobody traces.
@@ -43,12 +46,12 @@ func (d *Device) traced(st *stream, p *plan) (end cuda.Event, err error) {
 		return 0, nil
 	}
 	c := tracedCall{stream: st.name, name: p.name, algo: p.algo}
-	if c.from, err = d.drv.EventCreate(d.rank.Ctx, true); err != nil {
+	if c.from, err = d.newEvent(d.trace.life, true); err != nil {
 		return 0, err
 	}
 	d.trace.calls = append(d.trace.calls, c)
 	last := &d.trace.calls[len(d.trace.calls)-1]
-	if last.to, err = d.drv.EventCreate(d.rank.Ctx, true); err != nil {
+	if last.to, err = d.newEvent(d.trace.life, true); err != nil {
 		return 0, err
 	}
 	return last.to, d.drv.EventRecord(d.rank.Ctx, c.from, st.h)
@@ -57,13 +60,17 @@ func (d *Device) traced(st *stream, p *plan) (end cuda.Event, err error) {
 // EndTrace waits for all streams and gives the calls in the order in which they were
 // made, with times in milliseconds since BeginTrace.
 func (d *Device) EndTrace(ctx context.Context) ([]rt.Span, error) {
+	if d.life.Begin() != nil {
+		return nil, rt.ErrClosed
+	}
+	defer d.leave()
 	t := d.trace
 	if t == nil {
 		return nil, d.call("trace", errors.New("no trace was begun"))
 	}
 	d.trace = nil
 	out, err := t.spans(d, d.Sync(ctx))
-	if err = errors.Join(err, t.release(d)); err != nil {
+	if err = errors.Join(err, t.life.EndInCall()); err != nil {
 		return nil, d.call("trace", err)
 	}
 	return out, nil
@@ -85,33 +92,23 @@ func (t *trace) spans(d *Device, err error) ([]rt.Span, error) {
 	return out, err
 }
 
-// release gives the events back.
-func (t *trace) release(d *Device) error {
-	errs := []error{d.drv.EventDestroy(d.rank.Ctx, t.start)}
-	for _, c := range t.calls {
-		t.spare = append(t.spare, c.from, c.to)
-	}
-	for _, e := range t.spare {
-		if e != 0 {
-			errs = append(errs, d.drv.EventDestroy(d.rank.Ctx, e))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// newTrace makes the events for that many calls.
+// newTrace makes a trace with the events for that many calls.
 func (d *Device) newTrace(calls int) (*trace, error) {
 	t := new(trace)
 	var err error
-	if t.start, err = d.drv.EventCreate(d.rank.Ctx, true); err != nil {
+	if t.life, err = d.life.New("trace"); err != nil {
 		return nil, err
 	}
+	t.start, err = d.newEvent(t.life, true)
 	for range 2 * calls {
-		e, err := d.drv.EventCreate(d.rank.Ctx, true)
-		if err != nil {
-			return nil, errors.Join(err, t.release(d))
+		if err == nil {
+			var e cuda.Event
+			e, err = d.newEvent(t.life, true)
+			t.spare = append(t.spare, e)
 		}
-		t.spare = append(t.spare, e)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.life.EndInCall())
 	}
 	return t, nil
 }
@@ -137,6 +134,7 @@ func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
+	defer c.r.life.Done()
 	calls := 0
 	for i := range c.r.items {
 		if c.r.items[i].plan != nil {
@@ -147,7 +145,7 @@ func (c *captured) Trace(ctx context.Context) (spans []rt.Span, err error) {
 	if err != nil {
 		return nil, d.call("trace", err)
 	}
-	defer func() { err = errors.Join(err, d.driver("trace", t.release(d))) }()
+	defer func() { err = errors.Join(err, d.driver("trace", t.life.EndInCall())) }()
 	barrier, err := d.worldBarrier()
 	if err != nil {
 		return nil, d.call("trace", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // recorded is a machine from a file whose GPUs have the identities of the fake driver's.
@@ -122,7 +122,7 @@ func TestTransportMeeting(t *testing.T) {
 		"not one machine": {func(m *topo.Machine) { m.Driver = "1.2.3" },
 			func(err error) bool { var e *topo.MismatchError; return errors.As(err, &e) }, `driver is "580.159.04" and "1.2.3"`},
 	} {
-		st := store.NewMem()
+		job := rendezvous.NewLocal()
 		errs := make([]error, 2)
 		var wg sync.WaitGroup
 		for i := range errs {
@@ -133,7 +133,7 @@ func TestTransportMeeting(t *testing.T) {
 				if i == 1 {
 					tc.change(o.Machine)
 				}
-				errs[i] = joins(t, drv, o, st, i, time.Second)
+				errs[i] = joins(t, drv, o, job, i, time.Second)
 			})
 		}
 		wg.Wait()
@@ -146,8 +146,8 @@ func TestTransportMeeting(t *testing.T) {
 }
 
 // joins has rank i of two join the world of a store, leave it, and gives the error.
-func joins(t *testing.T, drv cuda.Driver, o device.Options, st store.Store, i int, timeout time.Duration) error {
-	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: timeout, JoinTimeout: 10 * time.Second, Store: st,
+func joins(t *testing.T, drv cuda.Driver, o device.Options, job *rendezvous.Job, i int, timeout time.Duration) error {
+	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: timeout, JoinTimeout: 10 * time.Second, Job: job,
 		Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
 	if err == nil {
 		r.Close()

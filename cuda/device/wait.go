@@ -88,17 +88,3 @@ func (d *Device) await(ctx context.Context, past *waits, done func() (bool, erro
 		}
 	}
 }
-
-// drain waits until the streams are idle. Work that waits for a peer that does not
-// come ends by its timeout, or at once in a broken world.
-func (d *Device) drain() error {
-	start := time.Now()
-	for {
-		if ok, err := d.idle(); ok || err != nil {
-			return err
-		}
-		waited := time.Since(start)
-		d.look(waited) // also ends waits that no kernel can
-		sleep(max(rest(waited, 0), leastRest))
-	}
-}

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strconv"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Options are the knobs of a communicator. The zero value is the default of each.
@@ -40,7 +40,7 @@ type Comm struct {
 	name    string
 	rank, n int
 	timeout time.Duration
-	st      store.Store
+	g       *rendezvous.Group
 
 	calls  sync.Mutex // held by a call of the library that changes the communicator
 	mu     sync.Mutex // guards h, err and seq; never held while the library may block
@@ -50,45 +50,26 @@ type Comm struct {
 	broken chan struct{} // closed when err is set
 	freed  chan struct{} // closed when an abort has freed the communicator; nil before there is one
 
-	stop    context.CancelFunc // ends the watcher
-	watched chan struct{}      // closed when it has ended
+	stop func() // ends hearing of breaks elsewhere
 }
 
-// record is what ranks write into the store when they join.
+// record is what ranks bring when they join.
 type record struct {
-	N       int    `json:"n"`
 	Version int    `json:"nccl"`
 	ID      []byte `json:"id,omitempty"` // of rank 0
 }
 
-type breakRecord struct {
-	Rank   int    `json:"rank"`
-	Reason string `json:"reason"`
-}
-
-func (c *Comm) key(parts ...string) string {
-	k := "nccl/" + c.name
-	for _, p := range parts {
-		k += "/" + p
-	}
-	return k
-}
-
-// Join makes rank a member of the group called name of n ranks, on the device whose
-// driver context is ctx. All ranks call it with the same name, n and store; a name
-// serves once in a store. It returns when the communicator is complete, or with a
-// *JoinError, a *TimeoutError, a *BrokenError, or an *Error of the library.
-func Join(cx context.Context, lib Library, st store.Store, name string, rank, n int, ctx uintptr, o Options) (*Comm, error) {
-	if rank < 0 || n < 1 || rank >= n {
-		return nil, &JoinError{Group: name, Rank: rank, Reason: fmt.Sprintf("rank must be in [0, %d)", n)}
-	}
+// Join makes this rank a member of a communicator of the ranks of g, on the device whose
+// driver context is ctx; name is for errors. All ranks of g call it. The communicator takes g
+// over and leaves it in the end. It returns when the communicator is complete, or with a
+// *JoinError, a *TimeoutError, a *BrokenError, an error of the rendezvous, or an *Error of
+// the library.
+func Join(cx context.Context, lib Library, g *rendezvous.Group, name string, ctx uintptr, o Options) (*Comm, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
-	wctx, stop := context.WithCancel(context.WithoutCancel(cx))
-	c := &Comm{lib: lib, ctx: ctx, name: name, rank: rank, n: n, timeout: o.Timeout, st: st,
-		broken: make(chan struct{}), stop: stop, watched: make(chan struct{})}
-	go c.watch(wctx)
+	c := &Comm{lib: lib, ctx: ctx, name: name, rank: g.Rank(), n: len(g.Ranks()), timeout: o.Timeout, g: g, broken: make(chan struct{})}
+	c.stop = g.Watch(c.hear)
 	start := time.Now()
 	if o.JoinTimeout <= 0 {
 		o.JoinTimeout = o.Timeout
@@ -100,10 +81,14 @@ func Join(cx context.Context, lib Library, st store.Store, name string, rank, n 
 		return c, nil
 	}
 	err = c.fail(err, false)
-	c.stop()
-	<-c.watched
 	c.gone()
-	return nil, err
+	return nil, errors.Join(err, c.end())
+}
+
+// end leaves the group.
+func (c *Comm) end() error {
+	c.stop()
+	return c.g.Close()
 }
 
 func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
@@ -135,55 +120,34 @@ func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
 	return c.settle(cx, "join", start)
 }
 
-// meet publishes this rank's record, and reads rank 0's id and everyone's version.
+// meet exchanges records: the library's version, and rank 0's id.
 func (c *Comm) meet(cx context.Context, start time.Time) (id ID, err error) {
-	me := record{N: c.n}
-	if me.Version, err = c.lib.Version(); err != nil {
+	var me record
+	if me.Version, err = c.lib.Version(); err == nil && c.rank == 0 {
+		if id, err = c.lib.UniqueID(); err == nil {
+			me.ID = id[:]
+		}
+	}
+	b, jerr := json.Marshal(me)
+	if err = errors.Join(err, jerr); err != nil {
+		c.g.Cancel(err)
 		return id, err
 	}
-	if c.rank == 0 {
-		if id, err = c.lib.UniqueID(); err != nil {
-			return id, err
-		}
-		me.ID = id[:]
-	}
-	b, err := json.Marshal(me)
-	if err != nil {
+	parts, err := c.g.Exchange(cx, rendezvous.Call{Op: fmt.Sprintf("joining NCCL group %q", c.name), Data: b})
+	var late *rendezvous.TimeoutError
+	var gone *rendezvous.CanceledError
+	switch {
+	case errors.As(err, &late):
+		return id, &TimeoutError{Group: c.name, Rank: c.rank, What: fmt.Sprintf("join: waiting for rank %d", slices.Index(c.g.Ranks(), late.Peer)), Elapsed: time.Since(start), Err: cx.Err()}
+	case errors.As(err, &gone) && gone.Origin != gone.Rank:
+		return id, &BrokenError{Group: c.name, Rank: c.rank, Origin: slices.Index(c.g.Ranks(), gone.Origin), Reason: fmt.Sprint(gone.Err)}
+	case err != nil:
 		return id, err
 	}
-	_, won, err := c.st.CompareAndSet(cx, c.key("rank", strconv.Itoa(c.rank)), nil, b)
-	if err != nil {
-		return id, c.storeErr(err, start)
-	}
-	if !won {
-		return id, &JoinError{Group: c.name, Rank: c.rank, Reason: "cannot join", Err: ErrTaken}
-	}
-	gx, cancel := context.WithCancel(cx)
-	defer cancel()
-	go func() { // a break elsewhere ends the wait for ranks that will not come
-		select {
-		case <-c.broken:
-			cancel()
-		case <-gx.Done():
-		}
-	}()
-	for r := range c.n {
-		v, err := c.st.Get(gx, c.key("rank", strconv.Itoa(r)))
-		if err != nil {
-			if broken := c.Err(); broken != nil {
-				return id, broken
-			}
-			if errors.Is(err, store.ErrWait) {
-				return id, &TimeoutError{Group: c.name, Rank: c.rank, What: fmt.Sprintf("join: waiting for rank %d", r), Elapsed: time.Since(start), Err: cx.Err()}
-			}
-			return id, c.storeErr(err, start)
-		}
+	for r, p := range parts {
 		var rec record
-		if err := json.Unmarshal(v, &rec); err != nil {
+		if err := json.Unmarshal(p.Data, &rec); err != nil {
 			return id, &JoinError{Group: c.name, Rank: c.rank, Reason: fmt.Sprintf("record of rank %d is malformed", r), Err: err}
-		}
-		if rec.N != c.n {
-			return id, &JoinError{Group: c.name, Rank: c.rank, Reason: fmt.Sprintf("the group has %d ranks here and %d at rank %d", c.n, rec.N, r)}
 		}
 		if rec.Version/100 != me.Version/100 {
 			return id, &JoinError{Group: c.name, Rank: c.rank, Reason: fmt.Sprintf("NCCL %s here and %s at rank %d", VersionText(me.Version), VersionText(rec.Version), r)}
@@ -200,10 +164,6 @@ func (c *Comm) meet(cx context.Context, start time.Time) (id ID, err error) {
 
 // VersionText writes a version as major.minor.patch.
 func VersionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
-
-func (c *Comm) storeErr(err error, start time.Time) error {
-	return &JoinError{Group: c.name, Rank: c.rank, Reason: fmt.Sprintf("the store failed after %v", time.Since(start).Round(time.Millisecond)), Err: err}
-}
 
 // settle polls until the communicator is no longer in progress. c.calls is held.
 func (c *Comm) settle(cx context.Context, what string, start time.Time) error {

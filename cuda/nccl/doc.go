@@ -7,9 +7,8 @@
 // over host memory and NewHost over a driver whose memory is the host's, in stream order
 // and for ranks that are processes, so that everything above it can be tested without a GPU.
 //
-// A Comm is one rank's membership of one group. The ranks of a group meet over a
-// store.Store: rank 0 publishes NCCL's unique id under the group's name, the
-// others wait for it. All ranks of a group run the same operations in the same
+// A Comm is one rank's membership of one group. The ranks of a group join by the control
+// plane (runtime/rendezvous): rank 0 brings NCCL's unique id. All ranks of a group run the same operations in the same
 // order. An Op may have many tensors; they travel in one NCCL group, which the
 // library launches together.
 //
@@ -25,10 +24,9 @@
 // Communicators are non-blocking: no call of the library waits for a peer while
 // this package is in it, so joining, running, waiting and leaving all end at
 // their deadline or with their context. A failure breaks the whole group, and
-// stays: the rank that sees it first records it in the store, where a watcher of
-// every other rank finds it; each aborts its communicator, which ends the kernels
+// stays: the rank that sees it first tells all others; each aborts its communicator, which ends the kernels
 // that are waiting for a peer, and every later call returns the same error. To go
-// on, the surviving ranks join anew under another name.
+// on, the surviving ranks join anew.
 //
 // # Graph capture
 //

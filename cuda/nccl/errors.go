@@ -7,12 +7,8 @@ import (
 	"time"
 )
 
-// ErrClosed is what a Comm returns after Close. ErrTaken is wrapped by the error of
-// a Join that changes nothing for those who have joined.
-var (
-	ErrClosed = errors.New("the communicator is closed")
-	ErrTaken  = errors.New("this rank of the group has joined before: two processes claim it, or the name is used twice in one store")
-)
+// ErrClosed is what a Comm returns after Close.
+var ErrClosed = errors.New("the communicator is closed")
 
 // TimeoutError says that a group did not get on in time.
 type TimeoutError struct {

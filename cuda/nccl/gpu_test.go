@@ -17,7 +17,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/internal/dtype"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // gpu is one rank's device for the tests that need one.
@@ -66,7 +66,7 @@ func openDriver(drv cuda.Driver, dev int) (*gpu, error) {
 // A child of TestProcesses is one rank. The environment says which, and what to do.
 const (
 	childRank = "CONCERT_TEST_NCCL_RANK"
-	childAddr = "CONCERT_TEST_NCCL_STORE"
+	childJob  = "CONCERT_TEST_NCCL_JOB"
 	childDo   = "CONCERT_TEST_NCCL_DO"
 )
 
@@ -92,17 +92,13 @@ func TestProcesses(t *testing.T) {
 }
 
 func runChildren(t *testing.T, do string, env func(int) []string) {
-	s, err := store.Listen(t.Context(), "127.0.0.1:0", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	job := rendezvous.NewJob("")
 	cx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	errs := ranks(2, func(rank int) error {
 		cmd := exec.CommandContext(cx, os.Args[0], "-test.run=^TestChild$", "-test.v", "-gpu", "-nccl="+*libPath)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		cmd.Env = append(append(os.Environ(), env(rank)...), childRank+"="+strconv.Itoa(rank), childAddr+"="+s.Addr(), childDo+"="+do)
+		cmd.Env = append(append(os.Environ(), env(rank)...), childRank+"="+strconv.Itoa(rank), childJob+"="+job.Token(), childDo+"="+do)
 		out, err := cmd.CombinedOutput()
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "gpu_test.go") {
@@ -135,13 +131,12 @@ func TestChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Dial(t.Context(), os.Getenv(childAddr))
+	st, err := rendezvous.ParseJob(os.Getenv(childJob))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close()
 	start := time.Now()
-	c, err := Join(t.Context(), lib, st, "g", rank, 2, g.ctx, Options{Timeout: 20 * time.Second})
+	c, err := Join(t.Context(), lib, member(t, st, rank, 2), "g", g.ctx, Options{Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,13 +175,13 @@ func TestOneProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := store.NewMem()
+	st := rendezvous.NewLocal()
 	noErrors(t, ranks(2, func(rank int) error {
 		g, err := openGPU(rank)
 		if err != nil {
 			return err
 		}
-		c, err := Join(t.Context(), lib, st, "g", rank, 2, g.ctx, Options{Timeout: 20 * time.Second})
+		c, err := Join(t.Context(), lib, member(t, st, rank, 2), "g", g.ctx, Options{Timeout: 20 * time.Second})
 		if err != nil {
 			return err
 		}
@@ -323,7 +318,7 @@ func capture(cx context.Context, c *Comm, g *gpu) error {
 // lose drops out on rank 1, by not calling or by dying, while rank 0 waits. Rank 0
 // gets a typed error, its context lives, and what is left of the ranks forms a new
 // group.
-func lose(t *testing.T, lib Library, st store.Store, c *Comm, g *gpu, kill bool) error {
+func lose(t *testing.T, lib Library, st *rendezvous.Job, c *Comm, g *gpu, kill bool) error {
 	at, err := g.alloc(1 << 20)
 	if err != nil {
 		return err
@@ -369,7 +364,7 @@ func lose(t *testing.T, lib Library, st store.Store, c *Comm, g *gpu, kill bool)
 	if kill {
 		n = 1
 	}
-	next, err := Join(t.Context(), lib, st, "next", c.Rank(), n, g.ctx, Options{Timeout: 20 * time.Second})
+	next, err := Join(t.Context(), lib, member(t, st, c.Rank(), n), "next", g.ctx, Options{Timeout: 20 * time.Second})
 	if err != nil {
 		return fmt.Errorf("joining anew: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/internal/dtype"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // onFake is the host's library on the streams and the memory of a fake driver.
@@ -27,17 +27,17 @@ func onFake(f *cuda.Fake) *Host {
 }
 
 // hostRanks runs body on n ranks with streams of a fake driver.
-func hostRanks(t *testing.T, n int, body func(lib Library, st store.Store, c *Comm, g *gpu) error) {
+func hostRanks(t *testing.T, n int, body func(lib Library, st *rendezvous.Job, c *Comm, g *gpu) error) {
 	t.Helper()
 	before := runtime.NumGoroutine()
-	f, st := cuda.NewFake(n), store.NewMem()
+	f, st := cuda.NewFake(n), rendezvous.NewLocal()
 	lib := onFake(f)
 	noErrors(t, ranks(n, func(rank int) error {
 		g, err := openDriver(f, rank)
 		if err != nil {
 			return err
 		}
-		c, err := Join(t.Context(), lib, st, "g", rank, n, g.ctx, Options{Timeout: 20 * time.Second})
+		c, err := Join(t.Context(), lib, member(t, st, rank, n), "g", g.ctx, Options{Timeout: 20 * time.Second})
 		if err != nil {
 			return err
 		}
@@ -65,25 +65,25 @@ func TestHostConformance(t *testing.T) {
 			if testing.Short() && n == 3 {
 				t.Skip("many cases")
 			}
-			hostRanks(t, n, func(_ Library, _ store.Store, c *Comm, g *gpu) error { return conform(t.Context(), c, g.device) })
+			hostRanks(t, n, func(_ Library, _ *rendezvous.Job, c *Comm, g *gpu) error { return conform(t.Context(), c, g.device) })
 		})
 	}
 }
 
 // TestHostCapture replays graphs.
 func TestHostCapture(t *testing.T) {
-	hostRanks(t, 2, func(_ Library, _ store.Store, c *Comm, g *gpu) error { return capture(t.Context(), c, g) })
+	hostRanks(t, 2, func(_ Library, _ *rendezvous.Job, c *Comm, g *gpu) error { return capture(t.Context(), c, g) })
 }
 
 // TestHostLate leaves a rank out and joins anew.
 func TestHostLate(t *testing.T) {
-	hostRanks(t, 2, func(lib Library, st store.Store, c *Comm, g *gpu) error { return lose(t, lib, st, c, g, false) })
+	hostRanks(t, 2, func(lib Library, st *rendezvous.Job, c *Comm, g *gpu) error { return lose(t, lib, st, c, g, false) })
 }
 
 // TestHostPeerGone ends a rank without a word: the other sees the broken connection.
 func TestHostPeerGone(t *testing.T) {
-	hostRanks(t, 2, func(lib Library, st store.Store, c *Comm, g *gpu) error {
-		if err := store.Barrier(t.Context(), st, "joined", c.Rank(), 2); err != nil {
+	hostRanks(t, 2, func(lib Library, st *rendezvous.Job, c *Comm, g *gpu) error {
+		if err := c.g.Barrier(t.Context(), "joined"); err != nil {
 			return err
 		}
 		if c.Rank() == 1 {

@@ -2,10 +2,11 @@ package nccl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // How a group breaks, hears of it, and is left.
@@ -43,26 +44,20 @@ func (c *Comm) fail(cause error, holds bool) error {
 	if h != 0 {
 		c.abort(h, holds)
 	}
-	if b == nil && !errors.Is(cause, ErrTaken) {
+	if b == nil {
 		c.tell(cause)
 	}
 	return cause
 }
 
-// tell records the break for the others; a store that is gone cannot be told.
+// tell tells the others of the break.
 func (c *Comm) tell(cause error) {
 	reason := cause.Error()
 	var b *BrokenError
 	if errors.As(cause, &b) && b.Err != nil {
 		reason = b.Err.Error() // who reads it names the group and the rank again
 	}
-	v, err := json.Marshal(breakRecord{Rank: c.rank, Reason: reason})
-	if err != nil {
-		return
-	}
-	cx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_, _, _ = c.st.CompareAndSet(cx, c.key("broken"), nil, v)
+	c.g.Notify([]byte(reason[:min(len(reason), rendezvous.MaxData)]))
 }
 
 // abort begins to free h, and Close waits for its end. The library ends the kernels at
@@ -100,21 +95,11 @@ func (c *Comm) gone() {
 	}
 }
 
-// watch waits until another rank breaks the group, and follows it.
-func (c *Comm) watch(cx context.Context) {
-	defer close(c.watched)
-	v, err := c.st.Get(cx, c.key("broken"))
-	if err != nil {
-		return // the group is closed, or the store is: the deadline still holds
+// hear follows another rank that breaks the group.
+func (c *Comm) hear(e rendezvous.Event) {
+	if e.Kind == rendezvous.Notice {
+		c.fail(&BrokenError{Group: c.name, Rank: c.rank, Origin: slices.Index(c.g.Ranks(), e.Rank), Reason: string(e.Data)}, false)
 	}
-	var r breakRecord
-	if err := json.Unmarshal(v, &r); err != nil {
-		r = breakRecord{Rank: -1, Reason: fmt.Sprintf("malformed record %.80q", v)}
-	}
-	if r.Rank == c.rank {
-		return // it is ourselves who said so
-	}
-	c.fail(&BrokenError{Group: c.name, Rank: c.rank, Origin: r.Rank, Reason: r.Reason}, false)
 }
 
 // Close leaves the group: it waits until all ranks do, so that nobody's ops are cut
@@ -123,10 +108,8 @@ func (c *Comm) watch(cx context.Context) {
 // Closing twice is an error that is ErrClosed.
 func (c *Comm) Close(cx context.Context) error {
 	err := c.leave(cx)
-	c.stop()
-	<-c.watched // without c.calls, for which a break that comes just now may wait
-	c.gone()
-	return err
+	c.gone() // without c.calls, for which a break that comes just now may wait
+	return errors.Join(err, c.end())
 }
 
 // Drop leaves the group at once, without waiting for the other ranks and without telling
@@ -144,13 +127,11 @@ func (c *Comm) Drop() error {
 	if err == nil {
 		c.abort(h, false)
 	}
-	c.stop()
-	<-c.watched
 	c.gone()
 	if errors.Is(err, ErrClosed) {
 		return ErrClosed
 	}
-	return nil
+	return c.end()
 }
 
 func (c *Comm) leave(cx context.Context) error {

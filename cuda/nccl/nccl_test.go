@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 func fakeDevice(f *Fake, rank int) device {
@@ -28,6 +29,17 @@ func fakeDevice(f *Fake, rank int) device {
 			return append([]byte{}, f.bytes(at, uint64(n))...), nil
 		},
 		done: func() (bool, error) { return f.Done(uintptr(100 + rank)) }}
+}
+
+// member joins a job as a rank of n.
+func member(t testing.TB, job *rendezvous.Job, rank, n int) *rendezvous.Group {
+	t.Helper()
+	g, err := rendezvous.Join(t.Context(), job, rendezvous.Place{Rank: rank, World: n})
+	if err != nil {
+		t.Error(err)
+		runtime.Goexit()
+	}
+	return g
 }
 
 // ranks runs body on n ranks at once and gives their errors.
@@ -53,9 +65,9 @@ func noErrors(t *testing.T, errs []error) {
 // group joins n ranks of a fake and runs body on each; leaks fail the test.
 func group(t *testing.T, n int, o Options, body func(c *Comm, f *Fake) error) []error {
 	t.Helper()
-	f, st := NewFake(), store.NewMem()
+	f, st := NewFake(), rendezvous.NewLocal()
 	errs := ranks(n, func(rank int) error {
-		c, err := Join(t.Context(), f, st, "g", rank, n, 0, o)
+		c, err := Join(t.Context(), f, member(t, st, rank, n), "g", 0, o)
 		if err != nil {
 			return err
 		}
@@ -82,8 +94,10 @@ func TestConformance(t *testing.T) {
 
 // TestOverlappingGroups runs ops of two groups that share ranks.
 func TestOverlappingGroups(t *testing.T) {
-	f, st := NewFake(), store.NewMem()
+	f, st := NewFake(), rendezvous.NewLocal()
 	noErrors(t, ranks(3, func(rank int) error {
+		all := member(t, st, rank, 3)
+		defer all.Close()
 		at, b := f.Alloc(8)
 		b[0] = byte(rank + 1)
 		for _, g := range []struct {
@@ -91,11 +105,11 @@ func TestOverlappingGroups(t *testing.T) {
 			ranks []int
 			want  byte
 		}{{"a", []int{0, 1}, 1 + 2}, {"b", []int{1, 2}, 3 + 3}, {"c", []int{0, 1, 2}, 3 + 6 + 6}} {
-			for i, r := range g.ranks {
+			for _, r := range g.ranks {
 				if r != rank {
 					continue
 				}
-				c, err := Join(t.Context(), f, st, g.name, i, len(g.ranks), 0, Options{Timeout: 20 * time.Second})
+				c, err := Join(t.Context(), f, all.Sub(g.name, g.ranks), g.name, 0, Options{Timeout: 20 * time.Second})
 				if err != nil {
 					return err
 				}
@@ -179,11 +193,11 @@ func TestBadOpLeavesGroup(t *testing.T) {
 func TestEveryCallFails(t *testing.T) {
 	failed := 0
 	for nth := 1; ; nth++ {
-		f, st := NewFake(), store.NewMem()
+		f, st := NewFake(), rendezvous.NewLocal()
 		f.FailAt(nth, SystemError)
 		cx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		errs := ranks(2, func(rank int) error {
-			c, err := Join(cx, f, st, "g", rank, 2, 0, Options{Timeout: 5 * time.Second})
+			c, err := Join(cx, f, member(t, st, rank, 2), "g", 0, Options{Timeout: 5 * time.Second})
 			if err != nil {
 				return err
 			}
@@ -311,13 +325,13 @@ func TestFailures(t *testing.T) {
 
 // TestRejoin shows that survivors go on under another name.
 func TestRejoin(t *testing.T) {
-	f, st := NewFake(), store.NewMem()
+	f, st := NewFake(), rendezvous.NewLocal()
 	noErrors(t, ranks(3, func(rank int) error {
-		c, err := Join(t.Context(), f, st, "g", rank, 3, 0, Options{Timeout: 20 * time.Second})
+		c, err := Join(t.Context(), f, member(t, st, rank, 3), "g", 0, Options{Timeout: 20 * time.Second})
 		if err != nil {
 			return err
 		}
-		if err := store.Barrier(t.Context(), st, "joined", rank, 3); err != nil { // a break before would fail others' Join
+		if err := c.g.Barrier(t.Context(), "joined"); err != nil { // a break before would fail others' Join
 			return err
 		}
 		if rank == 2 {
@@ -333,7 +347,7 @@ func TestRejoin(t *testing.T) {
 		if rank == 2 {
 			return nil
 		}
-		if c, err = Join(t.Context(), f, st, "g/1", rank, 2, 0, Options{Timeout: 20 * time.Second}); err != nil {
+		if c, err = Join(t.Context(), f, member(t, st, rank, 2), "g/1", 0, Options{Timeout: 20 * time.Second}); err != nil {
 			return err
 		}
 		return errors.Join(conform(t.Context(), c, fakeDevice(f, rank)), c.Close(t.Context()))
@@ -344,40 +358,36 @@ func TestRejoin(t *testing.T) {
 }
 
 func TestJoinErrors(t *testing.T) {
-	join := func(f *Fake, st store.Store, rank, n int, d time.Duration) error {
-		c, err := Join(t.Context(), f, st, "g", rank, n, 0, Options{Timeout: d})
-		if err == nil {
-			err = c.Close(t.Context())
+	f, st := NewFake(), rendezvous.NewLocal()
+	noErrors(t, ranks(2, func(rank int) error {
+		g := member(t, st, rank, 2)
+		defer g.Close()
+		sub := g.Sub("late", []int{0, 1})
+		if rank == 1 { // comes when rank 0 has given up, and learns it at once
+			if err := g.Barrier(t.Context(), "given up"); err != nil {
+				return err
+			}
 		}
-		return err
-	}
-	var je *JoinError
-	f, st := NewFake(), store.NewMem()
-	if err := join(f, st, 2, 2, 0); !errors.As(err, &je) {
-		t.Errorf("rank out of range: %v", err)
-	}
-	var te *TimeoutError
-	if err := join(f, st, 0, 2, 50*time.Millisecond); !errors.As(err, &te) || !strings.Contains(err.Error(), "waiting for rank 1") {
-		t.Errorf("missing rank: %v", err)
-	}
-	if err := join(f, st, 0, 2, 50*time.Millisecond); !errors.Is(err, ErrTaken) {
-		t.Errorf("rank taken: %v", err)
-	}
-	// A rank that comes late learns what became of the group at once.
-	var b *BrokenError
-	if err := join(f, st, 1, 2, 30*time.Second); !errors.As(err, &b) || b.Origin != 0 {
-		t.Errorf("late rank: %v", err)
-	}
-	f, st = NewFake(), store.NewMem()
-	errs := ranks(2, func(r int) error { return join(f, st, r, 2+r, 5*time.Second) })
-	if !errors.As(errs[0], &je) && !errors.As(errs[1], &je) {
-		t.Errorf("sizes differ: %v", errs)
-	}
-	f, st = NewFake(), store.NewMem()
-	st.Close()
-	if err := join(f, st, 0, 2, 5*time.Second); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("closed store: %v", err)
-	}
+		limit := 50 * time.Millisecond
+		if rank == 1 {
+			limit = time.Minute
+		}
+		var te *TimeoutError
+		if _, err := Join(t.Context(), f, sub, "g", 0, Options{Timeout: limit}); !errors.As(err, &te) || !strings.Contains(err.Error(), "waiting for rank 1") {
+			return fmt.Errorf("missing rank: %v", err)
+		}
+		if rank == 0 {
+			if err := g.Barrier(t.Context(), "given up"); err != nil {
+				return err
+			}
+		}
+		g.Close()
+		var b *BrokenError
+		if _, err := Join(t.Context(), f, g, "g", 0, Options{}); !errors.As(err, &b) || !errors.Is(err, rendezvous.ErrClosed) {
+			return fmt.Errorf("closed group: %v", err)
+		}
+		return nil
+	}))
 	if f.Leaks() != 0 {
 		t.Errorf("%d communicators leaked", f.Leaks())
 	}

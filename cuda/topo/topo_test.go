@@ -2,7 +2,6 @@ package topo_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -10,15 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-ee968945/concert/cost"
 	. "github.com/seed-ee968945/concert/cuda/topo"
-	"github.com/seed-ee968945/concert/runtime/store"
 )
 
 var update = flag.Bool("update", false, "rewrite the machine files in the form that this package writes, and the tables")
@@ -215,50 +211,28 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// meet runs Meet on all ranks of a layout, each with a copy of its machine.
-func meet(cx context.Context, l *Layout, change func(rank int, m *Machine)) ([]*Layout, []error) {
-	st := store.NewMem()
-	out, errs := make([]*Layout, len(l.Ranks)), make([]error, len(l.Ranks))
-	var wg sync.WaitGroup
+// TestArrangeHosts gives every rank of two hosts the same layout, and says which differ.
+func TestArrangeHosts(t *testing.T) {
+	l := layout(t, "two_hosts")
+	seats := make([]Seat, len(l.Ranks))
 	for r, p := range l.Ranks {
 		m := l.Machines[p.Machine]
 		m.GPUs = slices.Clone(m.GPUs)
-		change(r, &m)
-		wg.Go(func() { out[r], errs[r] = Meet(cx, st, "job", r, len(l.Ranks), &m, p.GPU) })
+		seats[r] = Seat{World: len(l.Ranks), GPU: m.GPUs[p.GPU].UUID, Machine: m}
 	}
-	wg.Wait()
-	return out, errs
-}
-
-func TestMeet(t *testing.T) {
-	l := layout(t, "two_hosts")
-	out, errs := meet(t.Context(), l, func(int, *Machine) {})
-	for r := range out {
-		if errs[r] != nil {
-			t.Fatal(errs[r])
-		}
-		if d := cmp.Diff(l, out[r]); d != "" {
-			t.Fatalf("rank %d: %s", r, d)
+	for r := range seats {
+		got, err := Arrange(r, seats)
+		if d := cmp.Diff(l, got); err != nil || d != "" {
+			t.Fatalf("rank %d: %v %s", r, err, d)
 		}
 	}
-	_, errs = meet(t.Context(), l, func(r int, m *Machine) {
-		if r == 9 {
-			m.GPUs[1].SMs = 100
-		}
-	})
-	for r, err := range errs {
+	seats[9].Machine.GPUs[1].SMs = 100
+	for r := range seats {
+		_, err := Arrange(r, seats)
 		var me *MismatchError
 		if !errors.As(err, &me) || me.Ranks != [2]int{8, 9} || len(me.Diffs) != 1 || !strings.Contains(err.Error(), "gpus[1].sms is 132 and 100") {
 			t.Errorf("rank %d: %v", r, err)
 		}
-	}
-	cx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := Meet(cx, store.NewMem(), "job", 0, 2, machine(t, "h200x4"), 0); !errors.Is(err, store.ErrWait) || !strings.Contains(err.Error(), "machine of rank 1") {
-		t.Errorf("a missing rank: %v", err)
-	}
-	if _, err := Meet(t.Context(), store.NewMem(), "job", 0, 1, machine(t, "h200x4"), 4); err == nil {
-		t.Error("a GPU that is not there was seated")
 	}
 }
 

@@ -22,15 +22,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
-	"github.com/seed-ee968945/concert/sim"
 )
 
 const batches = 4 // micro-batches: one computes while another's all_reduce travels
@@ -64,23 +62,25 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// compile schedules and lowers the program, and says what the simulator makes of it.
-func compile(w io.Writer, s size) (*rt.Module, func(*rt.Exec)) {
-	m := must(build(s))
-	manager := passes.Manager{Costs: &cost.Model{Table: cost.H200(), Machine: must(cost.LookupMachine("h200"))}, Fusable: lower.Fusable}
-	for _, stage := range [][2]string{{"as written", ""}, {"scheduled", "canonicalize,overlap{percent=150},fuse{kernels=true},reuse-buffers,plan-memory"}} {
-		must(manager.Run(m, must(passes.Standard().Parse(stage[1]))))
-		sm := must(sim.FromFunc(m.Func("mlp"), sim.FuncOptions{Ms: func(n *ir.Node) float64 { ms, _ := manager.Costs.NodeMs(n); return ms }}))
-		t := must(sim.Evaluate(sm, sm.InputOrder(), nil))
-		fmt.Fprintf(w, "%s: %.3f ms, of these exposed communication %.3f ms (simulated, %d H200)\n", stage[0], t.Makespan, t.Exposed, s.ranks)
+// compiled schedules and lowers the program, and says what the simulator makes of it.
+func compiled(w io.Writer, s size) (*rt.Module, func(*rt.Exec)) {
+	pipeline := must(passes.Standard().Parse("canonicalize,overlap{percent=150},fuse{kernels=true},reuse-buffers,plan-memory"))
+	r := must(compile.Compile(context.Background(), must(build(s)), compile.Target{Device: compile.GPU}, compile.Options{Pipeline: pipeline}))
+	f := r.Func("mlp")
+	for _, stage := range []struct {
+		name    string
+		figures func() (compile.Figures, error)
+	}{{"as written", f.Before}, {"scheduled", f.After}} {
+		t := must(stage.figures())
+		fmt.Fprintf(w, "%s: %.3f ms, of these exposed communication %.3f ms (simulated, %d H200)\n", stage.name, t.Makespan, t.Exposed, s.ranks)
 	}
-	p := must(lower.FuncWith(m.Func("mlp"), lower.Options{Kernels: true}))
+	p := must(f.Program())
 	return must(rt.ModuleOf(p)), func(x *rt.Exec) { rt.Interpret(x, p) }
 }
 
 // run runs the program's ranks, or env's one, on GPUs of drv, or on the host without one.
 func run(ctx context.Context, w io.Writer, drv cuda.Driver, s size, o device.Options, env rt.Env) (err error) {
-	mod, step := compile(w, s)
+	mod, step := compiled(w, s)
 	said := make([]string, s.ranks)
 	rank := func(ctx context.Context, r *rt.Rank) error {
 		k := r.Info().Rank

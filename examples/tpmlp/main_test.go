@@ -101,7 +101,7 @@ func TestAlone(t *testing.T) {
 // The schedule leaves only the last all_reduce exposed, with nothing to hide behind.
 func TestOverlap(t *testing.T) {
 	var b strings.Builder
-	compile(&b, size{ranks: 4, rows: 4096, width: 4096, hidden: 12288})
+	compiled(&b, size{ranks: 4, rows: 4096, width: 4096, hidden: 12288})
 	var exposed []float64
 	for _, m := range regexp.MustCompile(`exposed communication ([0-9.]+) ms`).FindAllStringSubmatch(b.String(), -1) {
 		ms, err := strconv.ParseFloat(m[1], 64)

@@ -188,6 +188,60 @@ func Make(as ...Attr) List {
 	return l
 }
 
+// Of builds a list from alternating names and values: an int or int64, a float64, a bool,
+// a string, a dtype.DType, a []int64 or []int, a []string or a Value. Anything else, or an
+// odd count, makes a list whose only attribute is Malformed and says what is wrong.
+func Of(kv ...any) List {
+	bad := func(what string) List {
+		return Make(Attr{Key: Malformed, Val: String(what)})
+	}
+	if len(kv)%2 != 0 {
+		return bad("odd number of names and values")
+	}
+	var l List
+	for i := 0; i < len(kv); i += 2 {
+		key, ok := kv[i].(string)
+		if !ok {
+			return bad(fmt.Sprintf("name %d is a %T", i/2, kv[i]))
+		}
+		var v Value
+		switch x := kv[i+1].(type) {
+		case int:
+			v = Int(int64(x))
+		case int64:
+			v = Int(x)
+		case float64:
+			v = Float(x)
+		case bool:
+			v = Bool(x)
+		case string:
+			v = String(x)
+		case dtype.DType:
+			v = DType(x)
+		case []int64:
+			v = Ints(x...)
+		case []int:
+			ints := make([]int64, len(x))
+			for j, n := range x {
+				ints[j] = int64(n)
+			}
+			v = Ints(ints...)
+		case []string:
+			v = Strings(x...)
+		case Value:
+			v = x
+		default:
+			return bad(fmt.Sprintf("value of %s is a %T", key, x))
+		}
+		l = l.With(key, v)
+	}
+	return l
+}
+
+// Malformed is the name of the only attribute of a list that Of could not build. No
+// operation has it, so that whoever checks attributes reports it.
+const Malformed = "!malformed"
+
 // Get returns the value under key.
 func (l List) Get(key string) (Value, bool) {
 	i, ok := l.search(key)

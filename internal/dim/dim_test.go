@@ -52,6 +52,8 @@ func TestErrors(t *testing.T) {
 		"a//0":                 `"a//0" is not a dimension: the divisor must be positive`,
 		"a b":                  `"a b" is not a dimension: unexpected ' '`,
 		"99999999999999999999": `"99999999999999999999" is not a dimension: the size is too large`,
+		"4294967296*4294967296*a-4294967296*4294967296*a": `"4294967296*4294967296*a-4294967296*4294967296*a" is not a dimension: the size is too large`,
+		"9223372036854775807+a":                           `"9223372036854775807+a" is not a dimension: the size is too large`,
 	} {
 		if _, err := Parse(in); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", in, err, want)

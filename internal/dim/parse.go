@@ -65,26 +65,36 @@ func (p *scanner) peek() byte {
 }
 
 func (p *scanner) sum() Dim {
-	d := p.product()
+	ds := []Dim{p.product()}
 	for {
 		switch p.peek() {
 		case '+':
 			p.i++
-			d = d.Add(p.product())
+			ds = append(ds, p.product())
 		case '-':
 			p.i++
-			d = d.Sub(p.product())
+			ds = append(ds, p.product().Mul(New(-1)))
 		default:
-			return d
+			return p.fitting(Sum(ds...))
 		}
 	}
+}
+
+// fitting refuses an expression with a coefficient that did not fit 64 bits.
+func (p *scanner) fitting(d Dim) Dim {
+	for _, t := range d.terms() {
+		if !fits(t.coef) {
+			return p.fail("the size is too large")
+		}
+	}
+	return d
 }
 
 func (p *scanner) product() Dim {
 	d := p.quotient()
 	for p.peek() == '*' {
 		p.i++
-		d = d.Mul(p.quotient())
+		d = p.fitting(d.Mul(p.quotient()))
 		if d.NumTerms() > maxTerms {
 			return p.fail("a dimension expression that expands to more than %d terms", maxTerms)
 		}

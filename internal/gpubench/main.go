@@ -33,6 +33,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/kernels"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 type figure struct {
@@ -134,11 +135,17 @@ func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := cuda.ParseMeeting(os.Getenv(envMeeting))
+		job, err := rendezvous.ParseJob(os.Getenv(envJob))
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewProcessWorld(context.Background(), drv, m, r, o.ranks, r%devices, wo)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		g, err := rendezvous.Join(ctx, job, rendezvous.Place{Rank: r, World: o.ranks, Timeout: time.Minute})
+		if err != nil {
+			return nil, err
+		}
+		return cuda.NewProcessWorld(ctx, drv, g, r%devices, wo)
 	}
 	devs := make([]int, o.ranks)
 	for i := range devs {

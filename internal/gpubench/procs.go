@@ -11,30 +11,28 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/internal/tempdir"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // What a parent tells its ranks.
 const (
-	envRank    = "CONCERT_BENCH_RANK"
-	envMeeting = "CONCERT_BENCH_MEETING"
+	envRank = "CONCERT_BENCH_RANK"
+	envJob  = "CONCERT_BENCH_JOB"
 )
 
 // spawn runs one process per rank, each with the same command line, and joins
 // their figures: the slowest rank's time counts.
-func spawn(o options) error {
+func spawn(o options) (err error) {
 	if o.ranks == 0 {
 		return errors.New("-procs needs -ranks: the parent must not open the driver")
 	}
-	meeting, err := cuda.NewMeeting()
+	job := rendezvous.NewJob("")
+	dir, remove, err := tempdir.New("gpubench-")
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "gpubench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, remove()) }()
 	file := func(rank int) string { return fmt.Sprintf("%s/%d", dir, rank) }
 	cmds := make([]*exec.Cmd, o.ranks)
 	for i := range cmds {
@@ -44,7 +42,7 @@ func spawn(o options) error {
 			fmt.Sprintf("-fabric=%v", o.fabric), "-calls", strconv.Itoa(o.calls), "-region", fmt.Sprint(o.region)}
 		line := append(wrapper(o.wrap, i), os.Args[0])
 		cmds[i] = exec.Command(line[0], append(line[1:], args...)...)
-		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envMeeting+"="+meeting.Token())
+		cmds[i].Env = append(os.Environ(), envRank+"="+strconv.Itoa(i), envJob+"="+job.Token())
 		cmds[i].SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		cmds[i].Stderr = os.Stderr
 		if i == 0 {

@@ -129,13 +129,10 @@ func (j *joiner) copy(n *ir.Node, vals []*ir.Value) {
 	}
 	made := j.seen[key]
 	if key == "" || made == nil {
-		s := ir.NodeSpec{Op: n.Op(), Name: n.Name(), Args: args, Attrs: n.Attrs(), Meta: n.Meta().Without(fx.MetaName).Without(fx.MetaFrom)}
-		if g := n.Group(); g != nil {
-			s.Group = j.to.Module().Group(g.Name)
-		}
-		s.Cost, s.HasCost = n.Cost()
-		for _, v := range n.Results() {
-			s.Results = append(s.Results, v.Type())
+		s := n.Spec()
+		s.Args, s.Meta = args, n.Meta().Without(fx.MetaName).Without(fx.MetaFrom)
+		if s.Group != nil {
+			s.Group = j.to.Module().Group(s.Group.Name)
 		}
 		made = j.to.Append(s)
 		if key != "" {

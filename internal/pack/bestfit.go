@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"context"
 	"math"
 	"slices"
 )
@@ -8,12 +9,13 @@ import (
 // bestFitWork bounds what BestFit spends on orders, in span visits and list
 // insertions; a new order is begun only below it. repairWork, and repairEach for
 // every buffer, bound what it spends on repairs, in visits of rectangles. Each
-// comes to about a tenth of a second.
+// comes to about a tenth of a second, orderWork to ten.
 const (
 	bestFitWork    = 4_000_000
 	repairWork     = 40_000_000
 	repairEach     = 4000
 	repairedOrders = 3
+	orderWork      = 250_000_000 // of one order, beyond which the sweep takes over
 )
 
 // BestFit places the buffers of p one after another, each into the smallest or
@@ -24,7 +26,9 @@ const (
 // first orders give are repaired (see repair.go). Where the first order does not
 // do, placements from the fullest moment outwards are tried before the others (see
 // core.go). It stops early when the lower bound is met, and begins nothing new
-// after a fixed effort.
+// after a fixed effort. Where even the first order takes too much, since tens of
+// thousands of buffers live at once, it answers by best fit in the order of time
+// (see sweep.go).
 //
 // The occupied addresses of a time range come from a segment tree over the
 // columns of the problem whose nodes keep unions of address ranges. Such
@@ -40,7 +44,7 @@ func BestFit(p Problem) (offsets []int64, height int64, err error) {
 	if err := checkPins(&p); err != nil {
 		return nil, 0, err
 	}
-	offsets, height = bestFit(&p, newBound(&p).height)
+	offsets, height = bestFit(context.Background(), &p, newBound(&p).height)
 	return offsets, height, nil
 }
 
@@ -71,10 +75,15 @@ func checkPins(p *Problem) error {
 	return err
 }
 
-// bestFit is BestFit for a checked problem. It stops at height goal.
-func bestFit(p *Problem, goal int64) ([]int64, int64) {
-	g := newGreedy(p, goal)
+// bestFit is BestFit for a checked problem. It stops at height goal, and with what it
+// has when ctx ends.
+func bestFit(ctx context.Context, p *Problem, goal int64) ([]int64, int64) {
+	g := newGreedy(ctx, p, goal)
 	if g.try(bySize, true) {
+		return g.best, g.height
+	}
+	if g.height == infinity {
+		g.keep(sweep(p))
 		return g.best, g.height
 	}
 	rest, back, base := p.withoutSpanning()
@@ -82,7 +91,7 @@ func bestFit(p *Problem, goal int64) ([]int64, int64) {
 		g.more()
 		return g.best, g.height
 	}
-	h := newGreedy(rest, goal-base)
+	h := newGreedy(ctx, rest, goal-base)
 	h.f.work = g.f.work
 	if !h.try(bySize, true) {
 		h.more()
@@ -113,8 +122,8 @@ type greedy struct {
 	height int64
 }
 
-func newGreedy(p *Problem, goal int64) *greedy {
-	return &greedy{p: p, goal: goal, f: newFitter(p), best: make([]int64, len(p.Buffers)), height: infinity}
+func newGreedy(ctx context.Context, p *Problem, goal int64) *greedy {
+	return &greedy{p: p, goal: goal, f: newFitter(ctx, p), best: make([]int64, len(p.Buffers)), height: infinity}
 }
 
 // keep keeps a placement if it is the best, and says whether to stop.
@@ -133,9 +142,9 @@ func (g *greedy) try(o placementOrder, lowest bool) (stop bool) {
 		g.f.top = g.goal
 	}
 	g.f.sort(o)
-	g.f.placeAll()
+	stop = g.f.placeAll() && g.keep(g.f.at)
 	g.f.top = 0
-	return g.keep(g.f.at)
+	return stop
 }
 
 // more goes on where one order did not do: it places from the fullest moment
@@ -158,7 +167,7 @@ func (g *greedy) more() {
 		if k > 0 && g.try(pass.order, pass.lowest) {
 			return
 		}
-		if k < repairedOrders {
+		if k < repairedOrders && g.f.complete {
 			copy(at, g.f.at)
 			r.descend(at, g.goal, r.work+effort/8)
 			if g.keep(at) {
@@ -172,8 +181,7 @@ func (g *greedy) more() {
 	for k := 0; k < 20 && g.f.work < bestFitWork; k++ {
 		g.f.lowest = k%2 == 0
 		g.f.promote(g.goal)
-		g.f.placeAll()
-		if g.keep(g.f.at) {
+		if !g.f.placeAll() || g.keep(g.f.at) {
 			return
 		}
 	}

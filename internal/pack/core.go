@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"context"
 	"slices"
 	"sort"
 )
@@ -83,16 +82,20 @@ func (g *greedy) core() bool {
 			return false
 		}
 		until := max(work-effort, 0)
-		for n := 0; n < coreRounds*len(cores) && work > until; n++ {
+		for n := 0; n < coreRounds*len(cores) && work > until && g.f.ctx.Err() == nil; n++ {
 			seed++
 			pinned, spent := cores[int(seed)%len(cores)].try(seed)
 			work -= spent
 			if pinned == nil {
 				continue
 			}
-			h := newGreedy(pinned, ceiling)
+			h := newGreedy(g.f.ctx, pinned, ceiling)
+			h.f.limit = coreWork
 			work -= h.around(fullVisits, bySize, byEnd, byClass)
-			if g.keep(h.best); g.height <= ceiling {
+			if h.height < infinity {
+				g.keep(h.best)
+			}
+			if g.height <= ceiling {
 				return true
 			}
 		}
@@ -258,7 +261,7 @@ func newCoreSearch(g *greedy, inner, outer *window, ceiling int64) *coreSearch {
 // that it took.
 func (c *coreSearch) try(seed uint64) (p *Problem, work int) {
 	if c.s == nil {
-		c.s = newSearcher(context.Background(), c.m)
+		c.s = newSearcher(c.g.f.ctx, c.m)
 	}
 	s := c.s
 	clear(s.refuted)
@@ -280,7 +283,7 @@ func (c *coreSearch) try(seed uint64) (p *Problem, work int) {
 		b := &c.ring.Buffers[c.back[i]]
 		b.Pinned, b.Offset = true, c.base+s.at[k]*c.m.unit
 	}
-	h := newGreedy(&c.ring, c.ceiling)
+	h := newGreedy(c.g.f.ctx, &c.ring, c.ceiling)
 	if work = int(s.steps) + h.around(ringVisits, bySize); h.height > c.ceiling {
 		return nil, work
 	}
@@ -303,6 +306,9 @@ func (g *greedy) around(visits int, orders ...placementOrder) int {
 	at := make([]int64, len(g.p.Buffers))
 	for _, o := range orders {
 		if g.try(o, true) {
+			break
+		}
+		if !g.f.complete {
 			break
 		}
 		if r == nil {

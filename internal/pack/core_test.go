@@ -48,7 +48,7 @@ func TestCore(t *testing.T) {
 	for range 40 {
 		p := peaked(r, 30+r.IntN(100), 2000, int64(r.IntN(3)))
 		goal := newBound(&p).height
-		g := newGreedy(&p, goal)
+		g := newGreedy(t.Context(), &p, goal)
 		if g.try(bySize, true) {
 			continue
 		}
@@ -85,7 +85,7 @@ func TestRepairKeepsPins(t *testing.T) {
 			lo := r.IntN(90)
 			p.Buffers = append(p.Buffers, Buffer{Lower: int64(lo), Upper: int64(lo + 1 + r.IntN(100-lo)), Size: int64(1 + r.IntN(4*pins))})
 		}
-		g := newGreedy(&p, newBound(&p).height)
+		g := newGreedy(t.Context(), &p, newBound(&p).height)
 		g.try(byTime, true)
 		at := append([]int64(nil), g.best...)
 		newRepairer(g.f).descend(at, g.goal, 10_000_000)

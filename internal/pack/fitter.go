@@ -1,6 +1,9 @@
 package pack
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // A placementOrder ranks buffers for greedy placement.
 type placementOrder int
@@ -16,27 +19,30 @@ const (
 
 // A fitter places buffers greedily.
 type fitter struct {
-	p      *Problem
-	ids    []int32 // buffers to place: neither pinned nor empty
-	pinned []int32
-	l, r   []int32 // columns by buffer
-	extra  [][]int32
-	order  []int32
-	at     []int64 // offsets by buffer
-	placed []bool
-	tree   spanTree
-	lists  [][]span // scratch: occupied ranges met by one query
-	own    []span   // scratch: ranges of extra conflicts
-	work   int
-	lowest bool  // take the lowest gap that fits, not the smallest
-	top    int64 // beneath which buffers that live to the end go as high as possible; 0: they do not
-	cols   int32 // number of columns
-	short  int64 // columns up to which a life is short, see byClass
+	ctx      context.Context
+	p        *Problem
+	ids      []int32 // buffers to place: neither pinned nor empty
+	pinned   []int32
+	l, r     []int32 // columns by buffer
+	extra    [][]int32
+	order    []int32
+	at       []int64 // offsets by buffer, a placement if it is complete
+	complete bool
+	placed   []bool
+	tree     spanTree
+	lists    [][]span // scratch: occupied ranges met by one query
+	own      []span   // scratch: ranges of extra conflicts
+	work     int
+	limit    int   // of the work for one placement of all
+	lowest   bool  // take the lowest gap that fits, not the smallest
+	top      int64 // beneath which buffers that live to the end go as high as possible; 0: they do not
+	cols     int32 // number of columns
+	short    int64 // columns up to which a life is short, see byClass
 }
 
-func newFitter(p *Problem) *fitter {
+func newFitter(ctx context.Context, p *Problem) *fitter {
 	n := len(p.Buffers)
-	f := &fitter{p: p, l: make([]int32, n), r: make([]int32, n), at: make([]int64, n), placed: make([]bool, n)}
+	f := &fitter{ctx: ctx, p: p, limit: orderWork, l: make([]int32, n), r: make([]int32, n), at: make([]int64, n), placed: make([]bool, n)}
 	var all []int32
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
@@ -137,16 +143,24 @@ func (f *fitter) promote(goal int64) {
 	f.order = out
 }
 
-// placeAll places every buffer in order.
-func (f *fitter) placeAll() {
+// placeAll places every buffer in order and reports whether it did: it ends when that
+// takes more work than the limit allows, and with the context.
+func (f *fitter) placeAll() bool {
+	f.complete = false
+	until := f.work + f.limit
 	f.tree.clear()
 	clear(f.placed)
 	for _, i := range f.pinned {
 		f.put(i, f.at[i])
 	}
-	for _, i := range f.order {
+	for k, i := range f.order {
+		if f.work > until || k&63 == 0 && f.ctx.Err() != nil {
+			return false
+		}
 		f.put(i, f.find(i))
 	}
+	f.complete = true
+	return true
 }
 
 func (f *fitter) put(i int32, at int64) {

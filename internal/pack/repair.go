@@ -113,7 +113,7 @@ func (r *repairer) lower(at []int64, ceiling int64, budget int) bool {
 	slices.SortFunc(r.byStart, compareRectangles)
 	slices.SortFunc(r.byEnd, compareRectangles)
 	for until := r.work + budget; len(r.out) > 0; {
-		if r.work >= until || !r.seat(r.pop(), ceiling) {
+		if r.work >= until || r.f.ctx.Err() != nil || !r.seat(r.pop(), ceiling) {
 			return false
 		}
 	}

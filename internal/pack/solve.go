@@ -77,7 +77,7 @@ func Solve(ctx context.Context, p Problem, opt Options) (Result, error) {
 	v := &solver{p: &p, opt: opt, goal: max(opt.Goal, bd.height)}
 	v.res.LowerBound = bd.height
 	v.res.Method = "best-fit"
-	v.res.Offsets, v.res.Height = bestFit(&p, bd.height)
+	v.res.Offsets, v.res.Height = bestFit(ctx, &p, bd.height)
 	if !v.done() {
 		v.search(ctx)
 	}

@@ -120,13 +120,13 @@ func (a *Analysis) Whole(v *ir.Value) bool {
 		return false
 	}
 	m := a.u.f.Module()
-	size := func(t ir.Type) int64 { return (m.Bound(t.Bytes()) + Align - 1) / Align }
+	size := func(t ir.Type) int64 { return (m.Bound(t.Extent()) + Align - 1) / Align }
 	return size(v.Type()) == size(a.u.st.Type(a.u.st.Of(v)[0].Storage))
 }
 
 // Size is what a tensor takes up in bytes.
 func (a *Analysis) Size(t ir.Type) int64 {
-	return (a.u.f.Module().Bound(t.Bytes()) + Align - 1) / Align * Align
+	return (a.u.f.Module().Bound(t.Extent()) + Align - 1) / Align * Align
 }
 
 // taken returns the operand in whose place the annotations put tensor k of a root
@@ -137,7 +137,8 @@ func (u *uses) taken(root *ir.Value, k int) (int, error) {
 	if list == nil {
 		return -1, nil
 	}
-	total := tensorIndex(n.Results()[len(n.Results())-1], len(n.Results()[len(n.Results())-1].Type().Tensors()))
+	last := n.DeclaredResults()[len(n.DeclaredResults())-1]
+	total := tensorIndex(last, len(last.Type().Tensors()))
 	if len(list) != total {
 		return -1, fmt.Errorf("%%%s: %s has %d entries for %d result tensors", n.Name(), InPlaceKey, len(list), total)
 	}
@@ -151,7 +152,7 @@ func (u *uses) taken(root *ir.Value, k int) (int, error) {
 	return int(list[k]), nil
 }
 
-// inPlace judges one pair of result tensor and operand.
+// inPlace examines one pair of result tensor and operand.
 //
 // Why what it allows is right: the operand's storage is in no other use at n or
 // later. Uses by launches are on the compute stream in list order; a use by a
@@ -201,17 +202,29 @@ func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 	if seat >= 0 && (!u.pointwise(&u.regions[seat], n, v) || u.claimed(&u.regions[seat], n, p.Storage)) {
 		return fail(Fused, -1)
 	}
-	for i, w := range ops {
-		if i == operand || w.Type().IsAsync() {
-			continue
-		}
-		q := u.st.Of(w)[0]
-		same := seat < 0 && n.Op().Info().Elementwise && q.Offset == p.Offset && w.Type().Equal(v.Type())
-		if q.Storage == p.Storage && !same {
+	for _, i := range u.operandsIn(n, p.Storage) {
+		w := ops[i]
+		same := seat < 0 && n.Op().Info().Elementwise && u.st.Of(w)[0].Offset == p.Offset && w.Type().Equal(v.Type())
+		if int(i) != operand && !same {
 			return fail(Shared, -1)
 		}
 	}
 	return nil
+}
+
+// operandsIn lists the operands of n's launch that are tensors in a storage. The operands
+// of one node are asked about one after the other: they are sorted once for all.
+func (u *uses) operandsIn(n *ir.Node, s ir.StorageID) []int32 {
+	if u.sorted != n {
+		u.sorted, u.inStorage = n, map[ir.StorageID][]int32{}
+		for i, w := range u.operands(n) {
+			if !w.Type().IsAsync() {
+				q := u.st.Of(w)[0].Storage
+				u.inStorage[q] = append(u.inStorage[q], int32(i))
+			}
+		}
+	}
+	return u.inStorage[s]
 }
 
 // able reports whether n works in place at all. reduce_scatter, all_gather and

@@ -144,8 +144,8 @@ func (l *Layout) addCopies(names map[string]bool, n *ir.Node) {
 			continue
 		}
 		l.copies[copyKey{n.ID(), i}] = len(l.Buffers)
-		l.add(names, Buffer{Name: fmt.Sprintf("%s.operand%d", n.Name(), i), Type: a.Type(), Def: n.At(), Last: waitAt(n),
-			Node: n, Index: i, Copy: true})
+		l.add(names, Buffer{Name: fmt.Sprintf("%s.operand%d", n.Name(), i), Type: ir.TensorOf(a.Type().DType(), a.Type().Shape()),
+			Def: n.At(), Last: waitAt(n), Node: n, Index: i, Copy: true})
 	}
 }
 
@@ -154,7 +154,7 @@ func (l *Layout) add(names map[string]bool, b Buffer) {
 		b.Name += "_"
 	}
 	names[b.Name] = true
-	b.Bytes = l.Func.Module().Bound(b.Type.Bytes())
+	b.Bytes = l.Func.Module().Bound(b.Type.Extent())
 	l.Buffers = append(l.Buffers, b)
 }
 
@@ -179,9 +179,11 @@ func storageName(v *ir.Value, tensor int) string {
 	return name
 }
 
-// ValueName is the name of a value as buffers and outputs spell it.
+// ValueName is the name of a value as buffers and outputs spell it; of a version the
+// name that it had before any write.
 func ValueName(v *ir.Value) string {
-	if len(v.Def().Results()) == 1 {
+	v = v.Base()
+	if len(v.Def().DeclaredResults()) == 1 {
 		return v.Def().Name()
 	}
 	return fmt.Sprintf("%s.%d", v.Def().Name(), v.Index())

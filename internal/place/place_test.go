@@ -114,7 +114,7 @@ func TestAnnotatedPlan(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			plan, err := l.Place(0)
+			plan, err := l.Place(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +151,7 @@ func TestCapacityError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.Place(1024)
+	_, err = l.Place(t.Context(), 1024)
 	var full *pack.CapacityError
 	if !errors.As(err, &full) || full.Height != 2048 || !full.Proved {
 		t.Fatalf("got %v, want a *pack.CapacityError", err)
@@ -161,7 +161,7 @@ func TestCapacityError(t *testing.T) {
 			t.Errorf("the message lacks %q: %v", want, err)
 		}
 	}
-	if _, err := l.Place(2048); err != nil {
+	if _, err := l.Place(t.Context(), 2048); err != nil {
 		t.Error(err)
 	}
 }

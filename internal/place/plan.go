@@ -95,8 +95,8 @@ func (l *Layout) Bound() (int64, error) {
 }
 
 // Place plans the layout. With a capacity above 0, a plan that exceeds it is a
-// *CapacityError. It is deterministic; time is near-linear in the buffers.
-func (l *Layout) Place(capacity int64) (*Plan, error) {
+// *CapacityError; if ctx ends, the plan is worse than it had to be. It is deterministic; time is near-linear in the buffers.
+func (l *Layout) Place(ctx context.Context, capacity int64) (*Plan, error) {
 	p, err := l.Problem()
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (l *Layout) Place(capacity int64) (*Plan, error) {
 	if len(p.Buffers) <= searchBuffers {
 		opt.Steps = searchSteps
 	}
-	r, err := pack.Solve(context.Background(), p, opt)
+	r, err := pack.Solve(ctx, p, opt)
 	if full, ok := err.(*pack.CapacityError); ok {
 		return nil, &CapacityError{full, l}
 	}

@@ -20,10 +20,13 @@ type uses struct {
 	latest [][2]use // by storage: the latest use, and the latest one by another launch
 	opaque []bool   // by storage: a call may have given it another name
 
-	regions []Region
-	reads   [][]*ir.Value // by region: its operands
-	seat    []int32       // by position: which region, -1 for none
-	outside []bool        // by storage: somebody outside of the region that makes it uses it
+	regions   []Region
+	reads     [][]*ir.Value            // by region: its operands
+	seat      []int32                  // by position: which region, -1 for none
+	sorted    *ir.Node                 // the last node that operandsIn was asked about
+	inStorage map[ir.StorageID][]int32 // its operands; look-up only
+
+	outside []bool // by storage: somebody outside of the region that makes it uses it
 }
 
 // newUses follows the order once. O(nodes + uses).

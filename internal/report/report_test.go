@@ -16,7 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-// write makes the report of a traced graph under the arena pipeline.
+// write makes the report of a traced graph under the order-only pipeline.
 func write(t testing.TB, name string) []byte {
 	t.Helper()
 	file, err := fx.ReadFile(filepath.Join("..", "..", "testdata", "graphs", name+".graph.json.gz"))
@@ -31,7 +31,7 @@ func write(t testing.TB, name string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := passes.Standard().Parse("arena")
+	p, err := passes.Standard().Parse("order-only")
 	if err != nil {
 		t.Fatal(err)
 	}

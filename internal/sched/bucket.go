@@ -6,7 +6,7 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// Bucketing joins collectives of one schedule so that fewer, larger ones travel,
+// Bucketing joins collectives of one schedule so that fewer, larger ones run,
 // without moving any compute job and without making anything late.
 //
 // The schedule fixes when the compute stream reaches every job. From that follow,
@@ -31,7 +31,7 @@ import (
 // contiguous buffer, so that a transport that packs needs no more memory.
 //
 // The curve does not follow waits of collectives that merely shift on their
-// stream. So the outcome is judged as a whole, and if it breaks the cap or the
+// stream. So the outcome is evaluated as a whole, and if it breaks the cap or the
 // makespan, the buckets that are live where it does are dissolved.
 
 // item is one collective or bucket on its stream.
@@ -254,8 +254,8 @@ func (j *joiner) ready(starts []int32) int32 {
 	return at
 }
 
-// hurry notes that what some starts read is needed at a slot.
-func (j *joiner) hurry(starts []int32, slot int32) {
+// setNeed notes that what some starts read is needed at a slot.
+func (j *joiner) setNeed(starts []int32, slot int32) {
 	for _, x := range starts {
 		for _, q := range j.p.pred.At(x) {
 			if j.p.isWait(q) {
@@ -271,6 +271,7 @@ func (j *joiner) hurry(starts []int32, slot int32) {
 // tryJoin lets item i join item b if nothing becomes late and memory allows, and
 // reports whether it did.
 func (j *joiner) tryJoin(items []item, i, b int) bool {
+	j.p.tick()
 	x, y := &items[i], &items[b]
 	k := j.p.key(x.members[0])
 	bytes := x.bytes + y.bytes
@@ -303,7 +304,7 @@ func (j *joiner) tryJoin(items []item, i, b int) bool {
 		return false
 	}
 	if y.slot < x.slot {
-		j.hurry(x.members, y.slot)
+		j.setNeed(x.members, y.slot)
 	}
 	for _, c := range x.members {
 		j.of[c] = y

@@ -21,7 +21,7 @@ func TestDeferralNeedsAFewWindows(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r, err := Schedule(m, Options{Cap: 1 << 60, Thrift: -1})
+				r, err := Schedule(m, Options{Cap: 1 << 60, MemoryTradeoff: -1})
 				if err != nil {
 					t.Fatal(err)
 				}

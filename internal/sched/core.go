@@ -13,7 +13,8 @@ import (
 //
 // Nodes of a problem are called jobs, to keep them apart from nodes of the model.
 type problem struct {
-	m *sim.Model
+	m    *sim.Model
+	tick func() // see Options.Tick; never nil
 
 	node    []int32   // job -> node, its first if it is a bucket
 	nodes   [][]int32 // job -> nodes of a bucket, nil for others; itself nil if there are none
@@ -44,8 +45,11 @@ type problem struct {
 func (p *problem) n() int { return len(p.node) }
 
 // contract builds the problem of a model in linear time.
-func contract(m *sim.Model) *problem {
-	p := &problem{m: m, size: m.Size, pinned: m.Pinned}
+func contract(m *sim.Model, tick func()) *problem {
+	if tick == nil {
+		tick = func() {}
+	}
+	p := &problem{m: m, tick: tick, size: m.Size, pinned: m.Pinned}
 	n := int32(m.Len())
 	p.job = make([]int32, n)
 	root := make([]int32, n) // job after which a contracted node is emitted, -1 before all

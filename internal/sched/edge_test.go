@@ -66,7 +66,7 @@ func TestEdges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, o := range []Options{{}, {Cost: linear}, {Thrift: -1, ExactStates: -1}, {InFlight: 1, Cost: linear}} {
+			for _, o := range []Options{{}, {Cost: linear}, {MemoryTradeoff: -1, ExactStates: -1}, {InFlight: 1, Cost: linear}} {
 				r, err := Schedule(m, o)
 				if err != nil {
 					t.Fatal(err)
@@ -100,7 +100,7 @@ func TestInfeasible(t *testing.T) {
 	}
 }
 
-// Independent collectives that queue up travel together, whatever lies between.
+// Independent collectives that queue up are bucketed, whatever lies between.
 func TestQueuedReductionsJoin(t *testing.T) {
 	b := sim.NewBuilder(0)
 	var out []int32

@@ -119,7 +119,10 @@ func (e *engine) run(pol policy) schedule {
 			e.ready(j)
 		}
 	}
-	for len(e.out.order) < n {
+	for steps := 0; len(e.out.order) < n; steps++ {
+		if steps&255 == 0 {
+			p.tick()
+		}
 		e.land()
 		c := e.pick()
 		d := 0.0
@@ -178,9 +181,9 @@ func (e *engine) offer(j int32) {
 	}
 }
 
-// hungry returns a job that feeds a stream which has nothing to do when the job ends,
+// idleFeeder returns a job that feeds a stream which has nothing to do when the job ends,
 // -1 if there is none or memory does not allow it.
-func (e *engine) hungry() int32 {
+func (e *engine) idleFeeder() int32 {
 	for s := range e.food {
 		if len(e.starts[s]) > 0 {
 			continue
@@ -269,7 +272,7 @@ func (e *engine) land() {
 func (e *engine) pick() int32 {
 	found := int32(-1)
 	if e.pol.feed {
-		if j := e.hungry(); j >= 0 {
+		if j := e.idleFeeder(); j >= 0 {
 			return j
 		}
 	}
@@ -344,7 +347,7 @@ func (e *engine) issue(d float64) bool {
 }
 
 // start issues collective j and, if the policy says so, the ones that queue
-// behind it and can travel along.
+// behind it and can be bucketed with it.
 func (e *engine) start(j int32) {
 	p := e.p
 	s := p.stream[j]

@@ -68,22 +68,22 @@ func TestTracedGraphs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			judged, err := sim.Evaluate(m, r.Order, r.Buckets)
+			evaluated, err := sim.Evaluate(m, r.Order, r.Buckets)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			sum += math.Log(judged.Makespan / r.Bounds.Bound)
-			ms, peak := twoDigits(judged.Makespan), twoDigits(gib(judged.Peak))
+			sum += math.Log(evaluated.Makespan / r.Bounds.Bound)
+			ms, peak := twoDigits(evaluated.Makespan), twoDigits(gib(evaluated.Peak))
 			if p := peer[name]; ms > p.ms || peak > p.peak {
 				t.Errorf("%s: %.2f ms at %.2f GiB, the peer has %.2f at %.2f", name, ms, peak, p.ms, p.peak)
 			}
-			if judged.Makespan > r.Input.Makespan || judged.Peak > r.Input.Peak {
-				t.Errorf("%s: %.4f ms at %.4f GiB, the input has %.4f at %.4f", name, judged.Makespan, gib(judged.Peak), r.Input.Makespan, gib(r.Input.Peak))
+			if evaluated.Makespan > r.Input.Makespan || evaluated.Peak > r.Input.Peak {
+				t.Errorf("%s: %.4f ms at %.4f GiB, the input has %.4f at %.4f", name, evaluated.Makespan, gib(evaluated.Peak), r.Input.Makespan, gib(r.Input.Peak))
 			}
 			t.Logf("%-22s bound %7.2f ms %7.2f ratio %.4f exposed %6.2f peak %6.2f collectives %4d runs %d", name, r.Bounds.Bound, ms,
-				judged.Makespan/r.Bounds.Bound, judged.Exposed, peak, collectives(m, r), r.Runs)
-			if name == "gpt_ddp8.bw" && c.cost != nil && (collectives(m, r) > 24 || judged.Exposed > 0.01*judged.Makespan) {
-				t.Errorf("%s: %d collectives, %.3f ms exposed", name, collectives(m, r), judged.Exposed)
+				evaluated.Makespan/r.Bounds.Bound, evaluated.Exposed, peak, collectives(m, r), r.Runs)
+			if name == "gpt_ddp8.bw" && c.cost != nil && (collectives(m, r) > 24 || evaluated.Exposed > 0.01*evaluated.Makespan) {
+				t.Errorf("%s: %d collectives, %.3f ms exposed", name, collectives(m, r), evaluated.Exposed)
 			}
 		}
 		mean := math.Exp(sum / float64(len(arena)))
@@ -94,7 +94,7 @@ func TestTracedGraphs(t *testing.T) {
 	}
 }
 
-// collectives counts what travels: buckets, and starts outside of them.
+// collectives counts what runs: buckets, and starts outside of them.
 func collectives(m *sim.Model, r *Result) int {
 	n := len(r.Buckets)
 	for _, k := range m.Kind {

@@ -29,7 +29,7 @@ const MaxExact = 64
 // remaining compute, and per job its earliest start plus its longest path to the
 // end, with the remaining load of its stream.
 func Exact(m *sim.Model, cap int64, limit int) (order []int32, complete bool, err error) {
-	p := contract(m)
+	p := contract(m, nil)
 	jobs, complete, err := exact(p, cap, limit, math.Inf(1))
 	if err != nil || jobs == nil {
 		return nil, complete, err

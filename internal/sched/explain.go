@@ -17,8 +17,8 @@ const (
 	LimitData                     // starts as soon as its operands exist, and a job needs it at once
 	LimitOrder                    // its stream is busy with an earlier collective
 	LimitMemory                   // starting earlier would lift live memory above the cap
-	LimitPriority                 // it could start earlier; other work was more urgent
-	LimitEnd                      // nothing is left to run beside it
+	LimitPriority                 // it could start earlier; other work had a higher priority
+	LimitEnd                      // nothing is left to overlap it with
 	LimitSynchronous              // needed before any other compute can run
 )
 

@@ -17,13 +17,13 @@ type Point struct {
 // Frontier schedules the model once under each cap, given as fractions of the peak
 // of the input order, and returns what makespan each buys. A larger cap never
 // yields a longer makespan: a schedule under a smaller one counts for it, too. The
-// caps should ascend. Memory is not traded for time: thrift does not apply.
+// caps should ascend. Memory is not traded for time: MemoryTradeoff does not apply.
 func Frontier(m *sim.Model, opts Options, fractions []float64) ([]Point, error) {
 	input, err := sim.Evaluate(m, m.InputOrder(), nil)
 	if err != nil {
 		return nil, err
 	}
-	opts.Thrift = -1
+	opts.MemoryTradeoff = -1
 	var out []Point
 	for i, f := range fractions {
 		p := Point{Cap: int64(f * float64(input.Peak))}

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// Join keeps the order of computation and only lets collectives travel together
+// Join keeps the order of computation and only buckets collectives
 // where nothing is late for it and live memory stays under the cap; starts move
 // to their buckets, waits with them. opts.Cost is required; Cap, InFlight,
 // BucketBytes, JoinAny and Cost are used. The result is the input order if no join helps. It takes
@@ -26,7 +26,7 @@ func Join(m *sim.Model, opts Options) (*Result, error) {
 	if len(m.Keys) == 0 {
 		return r, nil
 	}
-	p := contract(m)
+	p := contract(m, opts.Tick)
 	s := schedule{order: p.inputJobs(), makespan: input.Makespan, peak: input.Peak}
 	b, err := bucket(p, s, input, opts, max(r.Cap, input.Peak))
 	if err != nil || b == nil {

@@ -14,10 +14,10 @@ import (
 // the rules of package sim it does not, so that nothing keeps a gather from being under
 // way then.
 //
-// Here streams that share links are judged as if one collective had to end before the
+// Here streams that share links are evaluated as if one collective had to end before the
 // next begins, in order of issue. Where a wait stalls for a collective that was held up
 // by one of another stream, the latter is issued behind it instead, if that makes the
-// program faster on average, as judged so and in the scenes of costs that are off, and
+// program faster on average, as evaluated so and in the scenarios of costs that are off, and
 // no slower by the costs as given. It takes no memory.
 
 // links says which streams share links: those with the same number. Nil stands for none.
@@ -81,7 +81,7 @@ func (s *spanner) held(shared links) []heldUp {
 	return out
 }
 
-// mostApart is how many orders are judged to keep collectives apart; of large programs
+// mostApart is how many orders are evaluated to keep collectives apart; of large programs
 // as many as the budget of jobs has room for.
 const mostApart = 64
 
@@ -89,17 +89,17 @@ const mostApart = 64
 // they would hold up. The schedule has no buckets.
 func (p *problem) apart(b *bucketed, shared links) (*bucketed, error) {
 	s := newSpanner(p, b)
-	judge := func() (given, all float64) {
+	evaluate := func() (given, all float64) {
 		s.links = shared
-		all = s.span(scene{1, 1}) + s.span(scene{1, 1.5})
+		all = s.span(scenario{1, 1}) + s.span(scenario{1, 1.5})
 		s.links = nil
-		given = s.span(scene{1, 1})
-		for _, c := range scenes {
-			all += s.span(c) / float64(len(scenes))
+		given = s.span(scenario{1, 1})
+		for _, c := range scenarios {
+			all += s.span(c) / float64(len(scenarios))
 		}
 		return given, all
 	}
-	given, least := judge()
+	given, least := evaluate()
 	tried := map[[2]int32]bool{} // look-up only
 	moved := false
 	for range min(mostApart, budget/max(1, p.n())) {
@@ -114,7 +114,7 @@ func (p *problem) apart(b *bucketed, shared links) (*bucketed, error) {
 			s.jobs = was
 			continue
 		}
-		if g, all := judge(); g <= given*(1+1e-12) && all < least*(1-closeEnough/10) {
+		if g, all := evaluate(); g <= given*(1+1e-12) && all < least*(1-closeEnough/10) {
 			least, moved = all, true
 		} else {
 			s.jobs = was

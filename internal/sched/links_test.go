@@ -54,12 +54,12 @@ func TestApartRandom(t *testing.T) {
 		if m.Streams < 2 {
 			continue
 		}
-		p := contract(m)
+		p := contract(m, nil)
 		was, err := sim.Evaluate(m, m.InputOrder(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, err := p.loosenTo(&bucketed{order: m.InputOrder(), t: was}, 1<<50, true)
+		in, err := p.addSlackTo(&bucketed{order: m.InputOrder(), t: was}, 1<<50, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestApartRandom(t *testing.T) {
 		score := func(b *bucketed) float64 {
 			s := newSpanner(p, b)
 			s.links = shared
-			return s.span(scene{1, 1}) + s.span(scene{1, 1.5})
+			return s.span(scenario{1, 1}) + s.span(scenario{1, 1.5})
 		}
 		if score(out) < score(in)-1e-9 {
 			better++

@@ -21,7 +21,7 @@ func (p *problem) merge(jobs []int32, found []joined) *problem {
 			of[c] = int32(b)
 		}
 	}
-	q := &problem{m: p.m, size: p.size, pinned: p.pinned, given: p.given, base: p.base, lead: p.lead, tail: p.tail}
+	q := &problem{m: p.m, tick: p.tick, size: p.size, pinned: p.pinned, given: p.given, base: p.base, lead: p.lead, tail: p.tail}
 	to := make([]int32, n) // old job -> new job
 	at := make([]int32, len(found))
 	for b := range at {

@@ -65,7 +65,7 @@ func TestRandomAgainstExact(t *testing.T) {
 	solved, optimal, gap, worst, full := 0, 0, 0.0, 0.0, 0
 	for i := range graphs {
 		m := randomModel(r, 8+r.IntN(23))
-		s, err := Schedule(m, Options{Cap: 1 << 50, Thrift: -1, ExactStates: -1})
+		s, err := Schedule(m, Options{Cap: 1 << 50, MemoryTradeoff: -1, ExactStates: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestRandomAgainstExact(t *testing.T) {
 			t.Fatal(err)
 		}
 		solved++
-		whole, err := Schedule(m, Options{Cap: 1 << 50, Thrift: -1})
+		whole, err := Schedule(m, Options{Cap: 1 << 50, MemoryTradeoff: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,8 +121,8 @@ func TestRandomUnderCap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, serr := Schedule(m, Options{Cap: cap, Thrift: -1})
-		if _, err := Schedule(m, Options{Cap: cap, Thrift: -1, ExactStates: -1}); err == nil {
+		s, serr := Schedule(m, Options{Cap: cap, MemoryTradeoff: -1})
+		if _, err := Schedule(m, Options{Cap: cap, MemoryTradeoff: -1, ExactStates: -1}); err == nil {
 			alone++
 		} else if inf := new(InfeasibleError); !errors.As(err, &inf) || inf.Proved {
 			t.Fatal(err)
@@ -174,7 +174,7 @@ func checkResult(t *testing.T, m *sim.Model, r *Result, cap int64) {
 		t.Fatalf("peak %d above cap %d", tl.Peak, cap)
 	}
 	if tl.Makespan != r.Timeline.Makespan || tl.Peak != r.Timeline.Peak {
-		t.Fatalf("judged %g ms at %d bytes, claimed %g at %d", tl.Makespan, tl.Peak, r.Timeline.Makespan, r.Timeline.Peak)
+		t.Fatalf("evaluated %g ms at %d bytes, claimed %g at %d", tl.Makespan, tl.Peak, r.Timeline.Makespan, r.Timeline.Peak)
 	}
 	if r.Input.Peak <= cap && tl.Makespan > r.Input.Makespan*(1+1e-12) {
 		t.Fatalf("%g ms, the input takes %g", tl.Makespan, r.Input.Makespan)
@@ -199,7 +199,7 @@ func TestRandomPrograms(t *testing.T) {
 		case 0:
 			opts.Cap = in.Peak * int64(70+r.IntN(60)) / 100
 		case 1:
-			opts.Thrift = -1
+			opts.MemoryTradeoff = -1
 		case 2:
 			opts.InFlight = int64(1+r.IntN(100)) << 10
 		}

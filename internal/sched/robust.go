@@ -6,7 +6,7 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// Costs are estimates. Computation beside copies is slower than alone; collectives
+// Costs are estimates. Computation overlapped with copies is slower than alone; collectives
 // are faster or slower than their table says. Of schedules that take the same by the
 // costs as given, some lose more than others when the costs are off. Where the last
 // gather bounds a step, for example, it does not matter by these costs in what order
@@ -14,38 +14,38 @@ import (
 // slower than assumed, what it stood still at the beginning is lost.
 //
 // So the program is also scheduled as if the costs were off in a few ways, and every
-// schedule so made is judged in several scenes. The one wins that takes least on
-// average over the scenes, among those that are no slower by the costs as given, and
+// schedule so made is evaluated in several scenarios. The one wins that takes least on
+// average over the scenarios, among those that are no slower by the costs as given, and
 // have no higher peak, than the schedule that was made for them.
 //
 // Schedules for slower compute start compute as early as they can: they gather in
 // the order of need and put into one bucket what is needed together. Those for
 // slower communication spread evenly what hides it.
 
-// scene is how far the costs are off: factors of the durations of compute and of
+// scenario is a cost scenario, how far the costs are off: factors of the durations of compute and of
 // communication.
-type scene struct{ compute, comm float64 }
+type scenario struct{ compute, comm float64 }
 
-// scenes are those in which schedules are judged.
-var scenes = [...]scene{{1.1, 1}, {1.25, 1}, {1, 0.85}, {1, 1.15}, {1.1, 0.85}, {1.25, 1.15}, {1, 1.5}}
+// scenarios are those in which schedules are evaluated.
+var scenarios = [...]scenario{{1.1, 1}, {1.25, 1}, {1, 0.85}, {1, 1.15}, {1.1, 0.85}, {1.25, 1.15}, {1, 1.5}}
 
-// variants are the scenes for which the program is scheduled besides the costs as
+// variants are the scenarios for which the program is scheduled besides the costs as
 // given, those first that gain most often.
-var variants = [...]scene{{1.25, 1}, {1.1, 0.85}, {1, 1.15}, {1, 1.5}}
+var variants = [...]scenario{{1.25, 1}, {1.1, 0.85}, {1, 1.15}, {1, 1.5}}
 
-// A variant is not tried if in its scene a schedule is this close to the bound.
+// A variant is not tried if in its scenario a schedule is this close to the bound.
 const lossless = 0.003
 
 // robust returns the schedule to use if b is the best by the costs as given. Programs
 // that are large, or took many runs, do without some or all variants.
 func (a *attempt) robust(b *bucketed) (*bucketed, error) {
 	limit := b.t.Makespan * (1 + 1e-12)
-	b, err := a.loosened(b)
+	b, err := a.addSlack(b)
 	if err != nil || a.search.long == 0 {
 		return b, err
 	}
 	base := a.spans(b)
-	best, least := b, float64(len(scenes))
+	best, least := b, float64(len(scenarios))
 	for _, c := range variants {
 		if a.search.count*a.p.n() > budget {
 			break
@@ -68,9 +68,9 @@ func (a *attempt) robust(b *bucketed) (*bucketed, error) {
 	return best, nil
 }
 
-// made returns a loose schedule made for a scene under the peak of b, judged by the
-// costs as given; nil if there is none, or b is close to the bound in that scene.
-func (a *attempt) made(c scene, b *bucketed) (*bucketed, error) {
+// made returns a loose schedule made for a scenario under the peak of b, evaluated by the
+// costs as given; nil if there is none, or b is close to the bound in that scenario.
+func (a *attempt) made(c scenario, b *bucketed) (*bucketed, error) {
 	v := a.variant(c)
 	if newSpanner(a.p, b).span(c) <= v.r.Bounds.Bound*(1+lossless) {
 		return nil, nil
@@ -83,26 +83,26 @@ func (a *attempt) made(c scene, b *bucketed) (*bucketed, error) {
 	if x, err = a.restore(x, c); err != nil {
 		return nil, err
 	}
-	return a.loosened(x)
+	return a.addSlack(x)
 }
 
-// Programs of more jobs are not loosened. It fills the memory under the peak, and of so
+// Programs of more jobs get no slack. It fills the memory under the peak, and of so
 // many buffers no placement is then found that the peak has room for: 1.2% above it on
 // the one graph of this size that was tried, where without it the placement is exact.
-const looseJobs = 8192
+const slackJobs = 8192
 
-// loosened is loosen where the size of the program and the options allow it, which a
+// addSlack is problem.addSlack where the size of the program and the options allow it, which a
 // limit of what is in flight does not.
-func (a *attempt) loosened(b *bucketed) (*bucketed, error) {
-	if a.opts.InFlight > 0 || a.p.n() > looseJobs {
+func (a *attempt) addSlack(b *bucketed) (*bucketed, error) {
+	if a.opts.InFlight > 0 || a.p.n() > slackJobs {
 		return b, nil
 	}
-	return a.p.loosen(b)
+	return a.p.addSlack(b)
 }
 
-// variant returns the attempt to schedule the same program in a scene, with fewer
+// variant returns the attempt to schedule the same program in a scenario, with fewer
 // runs.
-func (a *attempt) variant(c scene) *attempt {
+func (a *attempt) variant(c scenario) *attempt {
 	p := *a.p
 	p.m = scaled(a.p.m, c)
 	p.dur = slices.Clone(p.dur)
@@ -121,8 +121,8 @@ func (a *attempt) variant(c scene) *attempt {
 	return v
 }
 
-// scaled returns the model in a scene.
-func scaled(m *sim.Model, c scene) *sim.Model {
+// scaled returns the model in a scenario.
+func scaled(m *sim.Model, c scenario) *sim.Model {
 	out := *m
 	out.Dur = slices.Clone(m.Dur)
 	for i := range out.Dur {
@@ -132,15 +132,15 @@ func scaled(m *sim.Model, c scene) *sim.Model {
 }
 
 // of returns the factor of the durations of a kind of node.
-func (c scene) of(k sim.Kind) float64 {
+func (c scenario) of(k sim.Kind) float64 {
 	if k == sim.Start {
 		return c.comm
 	}
 	return c.compute
 }
 
-// restore returns a schedule made for a scene, judged by the costs as given.
-func (a *attempt) restore(x *bucketed, c scene) (*bucketed, error) {
+// restore returns a schedule made for a scenario, evaluated by the costs as given.
+func (a *attempt) restore(x *bucketed, c scenario) (*bucketed, error) {
 	out := &bucketed{order: x.order, list: slices.Clone(x.list)}
 	for i := range out.list {
 		out.list[i].Dur /= c.comm
@@ -150,11 +150,11 @@ func (a *attempt) restore(x *bucketed, c scene) (*bucketed, error) {
 	return out, err
 }
 
-// spans returns the makespans of a schedule in all scenes.
+// spans returns the makespans of a schedule in all scenarios.
 func (a *attempt) spans(b *bucketed) []float64 {
 	s := newSpanner(a.p, b)
-	out := make([]float64, len(scenes))
-	for i, c := range scenes {
+	out := make([]float64, len(scenarios))
+	for i, c := range scenarios {
 		out[i] = s.span(c)
 	}
 	return out
@@ -187,8 +187,8 @@ func newSpanner(p *problem, b *bucketed) *spanner {
 	return s
 }
 
-// span returns the makespan in a scene.
-func (s *spanner) span(c scene) float64 {
+// span returns the makespan in a scenario.
+func (s *spanner) span(c scenario) float64 {
 	clear(s.free)
 	clear(s.line)
 	now := 0.0

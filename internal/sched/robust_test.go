@@ -9,7 +9,7 @@ import (
 )
 
 // The last step must not cost time or memory by the costs as given, and must gain on
-// average over the scenes; where communication bounds a step, visibly so.
+// average over the scenarios; where communication bounds a step, visibly so.
 func TestRobust(t *testing.T) {
 	cost, err := simtest.LoadCost()
 	if err != nil {
@@ -35,7 +35,7 @@ func TestRobust(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := a.thrifty()
+		b, err := a.tradeMemory()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,8 +51,8 @@ func TestRobust(t *testing.T) {
 		for k := range was {
 			mean += (1 - now[k]/was[k]) / float64(len(was))
 		}
-		if t.Logf("%-24s %9.3f ms to %9.3f, in scenes %.4f less", c.name, b.t.Makespan, x.t.Makespan, mean); mean < c.least {
-			t.Errorf("%s: gain in scenes %.4f, want %.4f", c.name, mean, c.least)
+		if t.Logf("%-24s %9.3f ms to %9.3f, in scenarios %.4f less", c.name, b.t.Makespan, x.t.Makespan, mean); mean < c.least {
+			t.Errorf("%s: gain in scenarios %.4f, want %.4f", c.name, mean, c.least)
 		}
 		if mean > 0.001 {
 			gained++
@@ -63,7 +63,7 @@ func TestRobust(t *testing.T) {
 	}
 }
 
-// Spans in a scene are what the simulator says of a model with those costs.
+// Spans in a scenario are what the simulator says of a model with those costs.
 func TestSpans(t *testing.T) {
 	cost, err := simtest.LoadCost()
 	if err != nil {
@@ -80,7 +80,7 @@ func TestSpans(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, got := range a.spans(&bucketed{order: r.Order, list: r.Buckets}) {
-			c := scenes[i]
+			c := scenarios[i]
 			list := slices.Clone(r.Buckets)
 			for k := range list {
 				list[k].Dur *= c.comm
@@ -114,7 +114,7 @@ func TestFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := contract(m)
+	p := contract(m, nil)
 	e := newEngine(p, newCertificate(p, p.inputJobs(), 1<<40))
 	span := func(feed bool) float64 {
 		return e.run(policy{tail: p.tails(), window: 100, feed: feed}).makespan

@@ -1,11 +1,11 @@
 // Package sched decides the order of a program and which of its collectives
-// travel together, so that communication hides under computation within a memory
+// are bucketed, so that communication hides under computation within a memory
 // cap. It works on sim models; passes translate.
 //
 // # How
 //
-// A [sim.Model] is first contracted to the jobs that matter (core.go). A lean
-// order is found, one with a low memory peak (lean.go). With it as a certificate
+// A [sim.Model] is first contracted to the jobs that matter (core.go). A minimum-memory
+// order is found, one with a low memory peak (minmemory.go). With it as a certificate
 // that there always is a way to finish under the cap (cert.go), a list scheduler
 // runs forward in simulated time (engine.go), deferring work such as
 // weight-gradient matmuls within a window and spending it where the critical
@@ -16,7 +16,7 @@
 // again with the buckets in place, and they may grow (settle.go, merge.go). Of
 // schedules that are as good by the costs as given, the one is taken that loses least
 // when the costs are off (robust.go), and it gets what slack there is room for
-// (slack.go). Every result is judged by [sim.Evaluate].
+// (slack.go). Every result is evaluated by [sim.Evaluate].
 //
 // All decisions are functions of the model and the options alone: no clock, no
 // map iteration, randomness from fixed seeds only, no arithmetic that differs
@@ -43,10 +43,10 @@ type Options struct {
 	// stands for the peak of the input order.
 	Cap int64
 
-	// Thrift is the fraction of makespan to give up for less memory: of a few
-	// tighter caps, the tightest is used at which the makespan is at most 1+Thrift
-	// times the best. 0 stands for DefaultThrift, a negative value for none.
-	Thrift float64
+	// MemoryTradeoff is the fraction of makespan to give up for less memory: of a few
+	// tighter caps, the tightest is used at which the makespan is at most 1+MemoryTradeoff
+	// times the best. 0 stands for DefaultMemoryTradeoff, a negative value for none.
+	MemoryTradeoff float64
 
 	// InFlight, if positive, limits the bytes that collectives in flight carry. A
 	// single collective may exceed it.
@@ -70,13 +70,17 @@ type Options struct {
 	// ExactStates limits the exact search that programs of at most MaxExact jobs get
 	// in addition; 0 stands for DefaultExactStates, a negative value for none.
 	ExactStates int
+
+	// Tick, if not nil, is called at least every few milliseconds. It may end the search
+	// by a panic, which nothing here recovers.
+	Tick func()
 }
 
 // Defaults of Options.
 const (
-	DefaultThrift      = 0.02
-	DefaultRuns        = 24
-	DefaultExactStates = 20_000
+	DefaultMemoryTradeoff = 0.02
+	DefaultRuns           = 24
+	DefaultExactStates    = 20_000
 )
 
 // Result is a schedule.
@@ -132,7 +136,7 @@ func Schedule(m *sim.Model, opts Options) (*Result, error) {
 		return nil, err
 	}
 	p, r, input := a.p, a.r, a.r.Input
-	best, err := a.thrifty()
+	best, err := a.tradeMemory()
 	if err != nil {
 		return nil, err
 	}
@@ -184,12 +188,12 @@ func newAttempt(m *sim.Model, opts Options) (*attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := contract(m)
+	p := contract(m, opts.Tick)
 	r := &Result{Input: input, Bounds: sim.LowerBound(m), Cap: opts.Cap}
 	if r.Cap == 0 {
 		r.Cap = input.Peak
 	}
-	ref, floor := p.lean(r.Cap)
+	ref, floor := p.minMemory(r.Cap)
 	r.Floor = floor
 	a := &attempt{r: r, p: p, opts: opts, search: newSearch(p, ref, floor, r.Bounds.Bound)}
 	a.search.inFlight = opts.InFlight
@@ -197,12 +201,12 @@ func newAttempt(m *sim.Model, opts Options) (*attempt, error) {
 	return a, nil
 }
 
-// thrifty tries tight caps first and returns the outcome to use, nil if there is
+// tradeMemory tries tight caps first and returns the outcome to use, nil if there is
 // none.
-func (a *attempt) thrifty() (*bucketed, error) {
-	give := a.opts.Thrift
+func (a *attempt) tradeMemory() (*bucketed, error) {
+	give := a.opts.MemoryTradeoff
 	if give == 0 {
-		give = DefaultThrift
+		give = DefaultMemoryTradeoff
 	}
 	give = max(give, 0)
 	var outcomes []*bucketed
@@ -264,7 +268,7 @@ func (a *attempt) under(cap int64) (*bucketed, error) {
 		return nil, err
 	}
 	if !a.near(best) {
-		b, err := hopeful(a.p, a.opts, cap, a.goal, a.search.light)
+		b, err := scheduleOptimistically(a.p, a.opts, cap, a.goal, a.search.light)
 		if err != nil {
 			return nil, err
 		}

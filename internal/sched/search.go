@@ -162,9 +162,9 @@ func (s *search) refine() {
 	}
 }
 
-// shaken returns the tails, each scaled by a random factor. A job's tail may then
+// perturbed returns the tails, each scaled by a random factor. A job's tail may then
 // be less than its successor's, which a priority may.
-func (s *search) shaken(tail []float64, seed uint64) []float64 {
+func (s *search) perturbed(tail []float64, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 0))
 	spread := 0.1 * float64(seed%6)
 	if spread == 0 {
@@ -193,7 +193,7 @@ func (s *search) run(t try) {
 	s.count++
 	tail := s.tails[t.tail]
 	if t.shake != 0 {
-		tail = s.shaken(tail, t.shake)
+		tail = s.perturbed(tail, t.shake)
 	}
 	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight})
 	if out.peak <= s.cap && (!s.found || s.better(out)) {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/sim"
 )
 
-// bucketed is an order of jobs with buckets, judged.
+// bucketed is an order of jobs with buckets, evaluated.
 type bucketed struct {
 	jobs  []int32
 	found []joined
@@ -17,7 +17,7 @@ type bucketed struct {
 	t     *sim.Timeline
 }
 
-// bucket joins collectives of a schedule, whose timeline is base, and judges the
+// bucket joins collectives of a schedule, whose timeline is base, and evaluates the
 // outcome. It returns nil if no buckets keep to makespan and cap.
 func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64) (*bucketed, error) {
 	limits := make([]int64, len(p.m.Keys))
@@ -35,7 +35,7 @@ func bucket(p *problem, s schedule, base *sim.Timeline, opts Options, cap int64)
 			if len(found) == 0 {
 				return nil, nil
 			}
-			b, run, err := judge(p, s.order, found, cap, opts.InFlight)
+			b, run, err := evaluate(p, s.order, found, cap, opts.InFlight)
 			if err != nil {
 				return nil, err
 			}
@@ -116,8 +116,8 @@ func grounded(p *problem, found []joined, t *sim.Timeline, at float64) []joined 
 	})
 }
 
-// judge realizes buckets in an order of jobs and evaluates the outcome.
-func judge(p *problem, jobs []int32, found []joined, cap, inFlight int64) (*bucketed, []int32, error) {
+// evaluate realizes buckets in an order of jobs and evaluates the outcome.
+func evaluate(p *problem, jobs []int32, found []joined, cap, inFlight int64) (*bucketed, []int32, error) {
 	b := &bucketed{found: found}
 	var run []int32
 	b.jobs, run = realize(p, jobs, found, cap, inFlight)
@@ -133,8 +133,8 @@ func judge(p *problem, jobs []int32, found []joined, cap, inFlight int64) (*buck
 func again(p *problem, b *bucketed, opts Options, cap int64, goal float64, light bool) (*bucketed, error) {
 	q := p.merge(b.jobs, b.found)
 	ref, floor := q.inputJobs(), b.t.Peak
-	if lean, peak := q.lean(cap); peak <= cap {
-		ref, floor = lean, peak
+	if least, peak := q.minMemory(cap); peak <= cap {
+		ref, floor = least, peak
 	}
 	s := newSearch(q, ref, floor, goal)
 	s.inFlight, s.light = opts.InFlight, light
@@ -150,10 +150,10 @@ func again(p *problem, b *bucketed, opts Options, cap int64, goal float64, light
 	return next, nil
 }
 
-// hopeful schedules as if reductions that only the output needs took no latency,
-// which is nearly so once they have joined buckets, then lets them join and judges
+// scheduleOptimistically schedules as if reductions that only the output needs took no latency,
+// which is nearly so once they have joined buckets, then lets them join and evaluates
 // by what they really take. It returns nil if that comes to nothing.
-func hopeful(p *problem, opts Options, cap int64, goal float64, light bool) (*bucketed, error) {
+func scheduleOptimistically(p *problem, opts Options, cap int64, goal float64, light bool) (*bucketed, error) {
 	q := *p
 	q.dur = slices.Clone(p.dur)
 	any := false
@@ -168,7 +168,7 @@ func hopeful(p *problem, opts Options, cap int64, goal float64, light bool) (*bu
 	if !any {
 		return nil, nil
 	}
-	ref, floor := p.lean(cap)
+	ref, floor := p.minMemory(cap)
 	s := newSearch(&q, ref, floor, goal)
 	s.inFlight, s.light = opts.InFlight, light
 	out, ok := s.under(cap, againRuns)

@@ -25,7 +25,7 @@ import (
 // unit is what moves as one: a job, or the starts or the waits of a bucket.
 type unit []int32
 
-// Loosen returns the order of a model's nodes, the input order with waits moved back and
+// AddSlack returns the order of a model's nodes, the input order with waits moved back and
 // starts moved forward as far as live memory stays within a limit, and the timeline of
 // the new order. A limit below the peak stands for the peak. Of several limits, in
 // ascending order, the first is used that gains about as much as any where costs are
@@ -37,19 +37,20 @@ type unit []int32
 //
 // Streams with the same number in shared, which may be nil, have links in common:
 // collectives that nobody waits for yet are issued behind others of these that they
-// would hold up (links.go), which may make some later, but not the program.
-func Loosen(m *sim.Model, shared []int32, limits ...int64) ([]int32, *sim.Timeline, error) {
+// would hold up (links.go), which may make some later, but not the program. tick is that
+// of Options.
+func AddSlack(m *sim.Model, tick func(), shared []int32, limits ...int64) ([]int32, *sim.Timeline, error) {
 	t, err := sim.Evaluate(m, m.InputOrder(), nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, best := contract(m), &bucketed{order: m.InputOrder(), t: t}
+	p, best := contract(m, tick), &bucketed{order: m.InputOrder(), t: t}
 	input := best
 	a := &attempt{p: p}
 	base := a.spans(input)
-	least := float64(len(scenes))
+	least := float64(len(scenarios))
 	for _, limit := range limits {
-		x, err := p.loosenTo(input, limit, true)
+		x, err := p.addSlackTo(input, limit, true)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -69,7 +70,7 @@ func Loosen(m *sim.Model, shared []int32, limits ...int64) ([]int32, *sim.Timeli
 	return best.order, best.t, nil
 }
 
-// worth is how much makespans have to fall, as fractions and added up over the scenes, for
+// worth is how much makespans have to fall, as fractions and added up over the scenarios, for
 // an order to be changed or more memory to be used: the fuller memory is, the harder it
 // is to place buffers.
 const worth = 0.005
@@ -82,13 +83,13 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// loosen returns the schedule with waits moved back and starts moved forward.
-func (p *problem) loosen(b *bucketed) (*bucketed, error) { return p.loosenTo(b, 0, false) }
+// addSlack returns the schedule with waits moved back and starts moved forward.
+func (p *problem) addSlack(b *bucketed) (*bucketed, error) { return p.addSlackTo(b, 0, false) }
 
-// loosenTo is loosen under a limit of live memory, if that is more than the peak. With
+// addSlackTo is addSlack under a limit of live memory, if that is more than the peak. With
 // ahead, starts that others make room for on their stream move on.
-func (p *problem) loosenTo(b *bucketed, limit int64, ahead bool) (*bucketed, error) {
-	l := &loosener{p: p, ahead: ahead}
+func (p *problem) addSlackTo(b *bucketed, limit int64, ahead bool) (*bucketed, error) {
+	l := &slackAdder{p: p, ahead: ahead}
 	l.split(p.jobsOf(b.order), p.bucketOf(b.list), len(b.list))
 	l.plainLimit, l.packedLimit = max(l.plainLimit, limit), max(l.packedLimit, limit)
 	l.sinkWaits()
@@ -105,7 +106,7 @@ func (p *problem) loosenTo(b *bucketed, limit int64, ahead bool) (*bucketed, err
 	return out, nil
 }
 
-type loosener struct {
+type slackAdder struct {
 	p     *problem
 	ahead bool
 	of    []int32 // job -> bucket of a start or wait, -1 for none
@@ -127,7 +128,7 @@ type loosener struct {
 
 // split cuts an order into units and computes the memory curves by units: the most
 // that is live during one.
-func (l *loosener) split(jobs, of []int32, buckets int) {
+func (l *slackAdder) split(jobs, of []int32, buckets int) {
 	p := l.p
 	l.of = of
 	l.at = make([]int32, p.n())
@@ -162,7 +163,7 @@ func (l *loosener) split(jobs, of []int32, buckets int) {
 }
 
 // curve returns live bytes by unit and their maximum.
-func (l *loosener) curve(of []int32, buckets int) (*rangeMax, int64) {
+func (l *slackAdder) curve(of []int32, buckets int) (*rangeMax, int64) {
 	n := newTally(l.p, of, buckets)
 	curve := make([]int64, len(l.units))
 	for u, jobs := range l.units {
@@ -184,7 +185,7 @@ type span struct {
 }
 
 // add lets bytes live longer if that keeps the peaks, and reports whether it did.
-func (l *loosener) add(list []span) bool {
+func (l *slackAdder) add(list []span) bool {
 	for _, sign := range []int64{1, -1} {
 		for _, s := range list {
 			t := l.plain
@@ -201,7 +202,7 @@ func (l *loosener) add(list []span) bool {
 }
 
 // place returns the unit behind which job j stands after the moves.
-func (l *loosener) place(j int32) int32 {
+func (l *slackAdder) place(j int32) int32 {
 	u := l.at[j]
 	if l.move[u] > u {
 		return l.move[u] - 1
@@ -211,7 +212,7 @@ func (l *loosener) place(j int32) int32 {
 
 // last returns the place of the last user of a storage outside of unit u, or u if
 // none is behind it.
-func (l *loosener) last(s, u int32) int32 {
+func (l *slackAdder) last(s, u int32) int32 {
 	at := u
 	for _, q := range l.p.users.At(s) {
 		if l.at[q] != u {
@@ -222,7 +223,7 @@ func (l *loosener) last(s, u int32) int32 {
 }
 
 // holds returns what is live if the waits of unit u move in front of unit to.
-func (l *loosener) holds(u, to int32) []span {
+func (l *slackAdder) holds(u, to int32) []span {
 	p := l.p
 	var out []span
 	l.moment++
@@ -255,7 +256,7 @@ func (l *loosener) holds(u, to int32) []span {
 }
 
 // fresh reports whether i is seen for the first time at this moment.
-func (l *loosener) fresh(i int32) bool {
+func (l *slackAdder) fresh(i int32) bool {
 	was := l.seen[i]
 	l.seen[i] = l.moment
 	return was != l.moment
@@ -263,9 +264,10 @@ func (l *loosener) fresh(i int32) bool {
 
 // sinkWaits moves waits back, last first, so that one may pass to where a wait that
 // needs it went.
-func (l *loosener) sinkWaits() {
+func (l *slackAdder) sinkWaits() {
 	p, n := l.p, int32(len(l.units))
 	for u := n - 1; u >= 0; u-- {
+		l.p.tick()
 		if !p.isWait(l.units[u][0]) {
 			continue
 		}
@@ -285,11 +287,12 @@ func (l *loosener) sinkWaits() {
 }
 
 // raiseStarts moves starts forward, first one first.
-func (l *loosener) raiseStarts(t *sim.Timeline) {
+func (l *slackAdder) raiseStarts(t *sim.Timeline) {
 	p := l.p
 	floor := make([]int32, p.m.Streams) // first unit in front of which the next start may come
 	l.lines = slices.Repeat([]line{{last: -1}}, p.m.Streams)
 	for u := range int32(len(l.units)) {
+		l.p.tick()
 		x := l.units[u][0]
 		if p.kind[x] != sim.Start {
 			continue
@@ -340,7 +343,7 @@ type raised struct {
 }
 
 // hold lets the results of a start exist from unit to on, if memory allows.
-func (l *loosener) hold(to int32, c raised) bool {
+func (l *slackAdder) hold(to int32, c raised) bool {
 	return l.add([]span{{to, c.unit, c.bytes, false}, {to, c.unit, c.bytes, true}})
 }
 
@@ -378,7 +381,7 @@ func (n *line) push(c raised, begin float64) {
 // fill moves a start into a gap of its stream that has room for all of it, in front of
 // collectives none of which is waited for earlier: if this one takes longer than was
 // counted on, they are late with less harm.
-func (l *loosener) fill(n *line, c raised, t *sim.Timeline) bool {
+func (l *slackAdder) fill(n *line, c raised, t *sim.Timeline) bool {
 	issue := func(u int32) float64 { return t.Issue[l.p.node[l.units[u][0]]] }
 	for i, g := range n.gaps {
 		if g.need < c.need {
@@ -418,7 +421,7 @@ func (l *loosener) fill(n *line, c raised, t *sim.Timeline) bool {
 
 // join returns the order of jobs after the moves, and the bucket of each job. In
 // front of a unit come the waits that moved there, then the starts.
-func (l *loosener) join() (jobs, of []int32) {
+func (l *slackAdder) join() (jobs, of []int32) {
 	list := make([]int32, len(l.units))
 	for u := range list {
 		list[u] = int32(u)

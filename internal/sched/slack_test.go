@@ -19,7 +19,7 @@ func asGiven(t *testing.T, b *sim.Builder) (*problem, *bucketed) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return contract(m), &bucketed{order: m.InputOrder(), t: tl}
+	return contract(m, nil), &bucketed{order: m.InputOrder(), t: tl}
 }
 
 // Whatever things really take, a loose schedule is nowhere later than the one it
@@ -31,9 +31,9 @@ func TestLooseSchedulesAreNeverLater(t *testing.T) {
 	changed, earlier := 0, 0
 	for range 300 {
 		m := randomModel(r, 20+r.IntN(200))
-		p := contract(m)
+		p := contract(m, nil)
 		b := loose(t, m, p, cost)
-		l, err := p.loosen(b)
+		l, err := p.addSlack(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func loose(t *testing.T, m *sim.Model, p *problem, cost Cost) *bucketed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := a.thrifty()
+	b, err := a.tradeMemory()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func loose(t *testing.T, m *sim.Model, p *problem, cost Cost) *bucketed {
 
 // A wait that nothing needs soon goes back, and a start that can be issued ahead
 // goes forward, as far as memory allows.
-func TestLoosen(t *testing.T) {
+func TestAddSlack(t *testing.T) {
 	for name, c := range map[string]struct {
 		held int64 // bytes of the operand of the collective
 		want []int32
@@ -120,7 +120,7 @@ func TestLoosen(t *testing.T) {
 			c3 := b.Compute(1, []int32{c2}, 512)                   // 6
 			b.Output(b.Compute(1, []int32{w, c3}, 512))            // 7, 8
 			p, given := asGiven(t, b)
-			l, err := p.loosen(given)
+			l, err := p.addSlack(given)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,10 +131,10 @@ func TestLoosen(t *testing.T) {
 	}
 }
 
-// What Loosen makes takes no longer by the costs given, begins no launch later, and
+// What AddSlack makes takes no longer by the costs given, begins no launch later, and
 // stays within the limit; now and then a collective passes another one of its stream,
 // but none that is waited for earlier.
-func TestLoosenAhead(t *testing.T) {
+func TestAddSlackAhead(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	changed, passed, over := 0, 0, 0
 	for range 300 {
@@ -144,7 +144,7 @@ func TestLoosenAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := was.Peak + was.Peak*int64(r.IntN(3))/10
-		order, now, err := Loosen(m, nil, was.Peak, limit)
+		order, now, err := AddSlack(m, nil, nil, was.Peak, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func passes(t *testing.T, m *sim.Model, order []int32) bool {
 
 // A gather behind a reduction goes into the time before it in which the stream is idle,
 // if that has room for it, and memory has.
-func TestLoosenFillsGaps(t *testing.T) {
+func TestAddSlackFillsGaps(t *testing.T) {
 	for name, c := range map[string]struct {
 		ms    float64 // of the gather
 		limit int64
@@ -231,7 +231,7 @@ func TestLoosenFillsGaps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			order, _, err := Loosen(m, nil, c.limit)
+			order, _, err := AddSlack(m, nil, nil, c.limit)
 			if err != nil {
 				t.Fatal(err)
 			}

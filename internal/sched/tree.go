@@ -38,7 +38,7 @@ func (t *rangeMax) set(v []int64) {
 // max returns the largest value.
 func (t *rangeMax) max() int64 { return t.top[1] }
 
-// add adds d to positions [l, r).
+// add adds d to indices [l, r).
 func (t *rangeMax) add(l, r int32, d int64) {
 	t.stage(l, r, d)
 	t.commit()

@@ -6,6 +6,8 @@ package text
 import (
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/diag"
@@ -119,8 +121,20 @@ func IdentByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '$'
 }
 
-// ValidName reports whether s is a name.
+// ValidName reports whether s can be a name: text of one line. Only plain ones stand in
+// texts as they are, others in quotes.
 func ValidName(s string) bool {
+	for _, r := range s {
+		if r == utf8.RuneError || !strconv.IsPrint(r) {
+			return false
+		}
+	}
+	return s != "" && utf8.ValidString(s)
+}
+
+// PlainName reports whether s is a name that needs no quotes: letters, digits, '_', '.'
+// and '$'.
+func PlainName(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if !IdentByte(s[i]) {
 			return false
@@ -129,7 +143,33 @@ func ValidName(s string) bool {
 	return s != ""
 }
 
-// Ident reads a name; what says what it names, for the error.
+// AppendName appends a name as Name reads it. It can stand in any comment of C.
+func AppendName(b []byte, s string) []byte {
+	if PlainName(s) {
+		return append(b, s...)
+	}
+	return append(b, strings.ReplaceAll(strconv.Quote(s), "*/", `*\x2f`)...)
+}
+
+// Name reads a name, plain or in quotes; what says what it names, for the error.
+func (p *Scanner) Name(what string) string {
+	if p.Bad || p.Peek() != '"' {
+		return p.Ident(what)
+	}
+	q, err := strconv.QuotedPrefix(p.S[p.I:])
+	if err != nil || q[0] != '"' {
+		p.Failf(p.I, 1, "syntax", "malformed quotes around %s", what)
+		return ""
+	}
+	s, err := strconv.Unquote(q)
+	if err != nil || !ValidName(s) {
+		p.Failf(p.I, len(q), "syntax", "expected %s of one line, found %s", what, q)
+	}
+	p.I += len(q)
+	return s
+}
+
+// Ident reads a plain name; what says what it names, for the error.
 func (p *Scanner) Ident(what string) string {
 	p.Space()
 	j := p.I

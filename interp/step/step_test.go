@@ -44,12 +44,12 @@ func TestTracedSteps(t *testing.T) {
 					t.Fatal("no loss or no gradient was compared")
 				}
 				t.Logf("%s: loss %.3g (limit %.3g), worst gradient %.3g at %s (limit %.3g), %d outputs, %v",
-					name, loss.Diff.Rel, loss.Limit, grad.Diff.Rel, grad.Name, grad.Limit, len(rs), time.Since(start).Round(time.Millisecond))
+					name, loss.Diff.Rel, loss.Bound.Rel, grad.Diff.Rel, grad.Name, grad.Bound.Rel, len(rs), time.Since(start).Round(time.Millisecond))
 				ranks := map[int]int{}
 				for _, r := range rs {
 					ranks[r.Rank]++
-					if r.Limit = tightLoss; r.Backward {
-						r.Limit = tightGradient
+					if r.Bound.Rel = tightLoss; r.Backward {
+						r.Bound.Rel = tightGradient
 					}
 					if !r.OK() {
 						t.Errorf("rank %d %s: %s", r.Rank, r.Name, r.Diff)
@@ -179,7 +179,7 @@ func TestCompare(t *testing.T) {
 	if _, err := Compare(0, want, []interp.Tensor{near}, nil); err == nil {
 		t.Error("a missing gradient went unnoticed")
 	}
-	if (Result{Diff: interp.Diff{Rel: math.NaN()}, Limit: 1}).OK() {
+	if (Result{Diff: interp.Diff{Rel: math.NaN()}, Bound: Bound{Rel: 1}}).OK() {
 		t.Error("NaN is close enough")
 	}
 }

@@ -106,7 +106,7 @@ type Result struct {
 	Output   int
 	Name     string
 	Diff     interp.Diff
-	Limit    float64 // largest relative error allowed
+	Bound    Bound // what is allowed
 	// Flat says what is expected where that is the same throughout, so that to agree with
 	// it shows little: see Flat. Else it is empty.
 	Flat string
@@ -129,8 +129,14 @@ func Flat(elems int64, x float64, ok bool) string {
 	return ""
 }
 
-// OK reports whether the output is close enough; NaN is not.
-func (r Result) OK() bool { return r.Diff.Rel <= r.Limit }
+// OK reports whether the output is within its bound; NaN is not, where a number is
+// expected.
+func (r Result) OK() bool {
+	if r.Bound.Bits {
+		return r.Diff.Exact
+	}
+	return r.Diff.Rel <= r.Bound.Rel
+}
 
 // Compare measures one rank's results against what was recorded. It fails if an
 // output is missing or of another type.
@@ -149,7 +155,7 @@ func Compare(rank int, want []Expected, fw, bw []interp.Tensor) ([]Result, error
 			return nil, fmt.Errorf("step: rank %d output %d, %%%s: %w", rank, e.Output, e.Name, err)
 		}
 		x, ok := e.Tensor.Uniform()
-		out = append(out, Result{rank, e.Backward, e.Output, e.Name, d, limit, Flat(e.Tensor.NumElems(), x, ok)})
+		out = append(out, Result{rank, e.Backward, e.Output, e.Name, d, Bound{Rel: limit}, Flat(e.Tensor.NumElems(), x, ok)})
 	}
 	return out, nil
 }
@@ -210,10 +216,14 @@ func Table(rs []Result) string {
 		if r.Backward {
 			half = "bw"
 		}
-		if !r.OK() {
+		switch {
+		case r.OK():
+		case r.Bound.Bits:
+			verdict = fmt.Sprintf("OTHER BITS at element %d", r.Diff.At)
+		default:
 			verdict = "TOO FAR"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%.3g\t%.3g\t%.3g\t%s\n", r.Rank, half, r.Output, r.Name, r.Diff.Rel, r.Limit, r.Diff.MaxAbs, verdict)
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%.3g\t%v\t%.3g\t%s\n", r.Rank, half, r.Output, r.Name, r.Diff.Rel, r.Bound, r.Diff.MaxAbs, verdict)
 	}
 	w.Flush() // writing to memory cannot fail
 	return b.String()

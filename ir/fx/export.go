@@ -244,6 +244,7 @@ func (e *exporter) added(n *ir.Node) bool {
 
 // sameValue reports whether v of f is r of the reference.
 func (e *exporter) sameValue(v, r *ir.Value) bool {
+	v, r = v.Base(), r.Base()
 	return v.Index() == r.Index() && key(v.Def()) == key(r.Def())
 }
 
@@ -284,14 +285,14 @@ func (e *exporter) compare() error {
 }
 
 func sameTypes(n, r *ir.Node) bool {
-	return slices.EqualFunc(n.Results(), r.Results(), func(a, b *ir.Value) bool { return a.Type().Equal(b.Type()) })
+	return slices.EqualFunc(n.DeclaredResults(), r.DeclaredResults(), func(a, b *ir.Value) bool { return a.Type().Equal(b.Type()) })
 }
 
 func (e *exporter) compareArgs(r, n *ir.Node, name string) error {
-	if len(n.Args()) != len(r.Args()) {
-		return e.refuse(name, "passes changed the node's %d operands to %d", len(r.Args()), len(n.Args()))
+	if len(n.DeclaredArgs()) != len(r.DeclaredArgs()) {
+		return e.refuse(name, "passes changed the node's %d operands to %d", len(r.DeclaredArgs()), len(n.DeclaredArgs()))
 	}
-	for k, v := range n.Args() {
+	for k, v := range n.DeclaredArgs() {
 		if !e.sameValue(v, r.Arg(k)) {
 			return e.refuse(name, "passes rewired operand %d from %s to %s", k, r.Arg(k), v)
 		}

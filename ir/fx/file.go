@@ -78,7 +78,9 @@ type Node struct {
 // Limits of what Read accepts; they bound memory on hostile input and lie far
 // beyond real graphs.
 const (
-	maxBytes  = 1 << 30 // of a document, unpacked
+	maxBytes  = 256 << 20 // of a document, unpacked
+	maxRatio  = 50        // unpacked bytes for each packed one, beyond freeBytes; traced graphs have 20
+	freeBytes = 16 << 20
 	maxWorld  = ir.MaxWorld
 	maxGroups = 1 << 12
 	maxRank   = 64 // dimensions of a tensor, PyTorch's own limit
@@ -97,18 +99,20 @@ func ReadFile(path string) (*File, error) {
 // Read reads a graph document, plain or packed by gzip. name is what errors call
 // it. It checks the document's form; Import checks what it means. The error is
 // an *Error unless reading itself failed. Time and memory are linear in the size
-// of the unpacked document, which may hold at most 1 GiB.
+// of the unpacked document, which may hold at most 256 MiB and, beyond 16 MiB, 50 times
+// the bytes that it is packed in.
 func Read(name string, r io.Reader) (*File, error) { return read(name, r, maxBytes) }
 
 func read(name string, r io.Reader, limit int64) (*File, error) {
-	b := bufio.NewReader(r)
+	packed := &byteReader{r: r}
+	b := bufio.NewReader(packed)
 	if magic, _ := b.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(b)
 		if err != nil {
 			return nil, fmt.Errorf("%s: damaged gzip header: %w", name, err)
 		}
 		defer z.Close()
-		r = z
+		r = &unpacked{z, packed, 0}
 	} else {
 		r = b
 	}
@@ -123,6 +127,36 @@ func read(name string, r io.Reader, limit int64) (*File, error) {
 		return nil, fmt.Errorf("%s: the document is larger than %d bytes", name, limit)
 	}
 	return parseFile(name, doc.Bytes())
+}
+
+// errInflated refuses data that would take far more memory than it looks.
+var errInflated = fmt.Errorf("the gzip data unpacks to more than %d times its size, which no graph does", maxRatio)
+
+// byteReader counts what is read.
+type byteReader struct {
+	r io.Reader
+	n int64
+}
+
+func (c *byteReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// unpacked is the text of a packed document, as long as it is no bomb.
+type unpacked struct {
+	z      io.Reader
+	packed *byteReader
+	n      int64
+}
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	n, err := u.z.Read(p)
+	if u.n += int64(n); u.n > freeBytes+maxRatio*u.packed.n {
+		return 0, errInflated
+	}
+	return n, err
 }
 
 // parseFile reads a document; the file keeps slices of doc.

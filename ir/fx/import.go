@@ -24,6 +24,7 @@ func (f *File) Import() (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	im.fn.ResolveVersions()
 	if err := im.m.Verify(); err != nil {
 		return nil, f.unverified(err)
 	}

@@ -74,6 +74,7 @@ func pyIdent(s string) string {
 }
 
 func (s *synth) valueName(v *ir.Value) (string, error) {
+	v = v.Base() // a trace names tensors, not what they hold
 	if name, ok := s.items[v]; ok {
 		return name, nil
 	}
@@ -82,11 +83,11 @@ func (s *synth) valueName(v *ir.Value) (string, error) {
 
 // getitems adds a getitem for each of several results that an op reads directly.
 func (s *synth) getitems(n *ir.Node, name string, out *Node) []Node {
-	if len(n.Results()) < 2 {
+	if len(n.DeclaredResults()) < 2 {
 		return nil
 	}
 	var extra []Node
-	for k, r := range n.Results() {
+	for k, r := range n.DeclaredResults() {
 		if !slices.ContainsFunc(r.Uses(), func(u ir.Use) bool { return u.Node.Op() != ir.OpAlias }) {
 			continue
 		}
@@ -119,7 +120,7 @@ func (s *synth) node(n *ir.Node, name string) (*Node, error) {
 	if math.IsNaN(out.Ms) {
 		out.Ms = 0
 	}
-	for _, r := range n.Results() {
+	for _, r := range n.DeclaredResults() {
 		ts, err := tensorsOut(n, r.Type())
 		if err != nil {
 			return nil, err
@@ -127,14 +128,14 @@ func (s *synth) node(n *ir.Node, name string) (*Node, error) {
 		out.Out = append(out.Out, ts...)
 	}
 	var args []string
-	for _, v := range n.Args() {
+	for _, v := range n.DeclaredArgs() {
 		x, err := s.name(v)
 		if err != nil {
 			return nil, err
 		}
 		args = append(args, x)
 	}
-	if n.Op() == ir.OpAlias && len(n.Arg(0).Def().Results()) > 1 { // a getitem
+	if n.Op() == ir.OpAlias && len(n.Arg(0).Def().DeclaredResults()) > 1 { // a getitem
 		args[0] = s.names[n.Arg(0).Def()]
 	}
 	out.Inputs = unique(args)

@@ -79,7 +79,7 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 		return nil, err
 	}
 	for i, n := range f.Inputs() {
-		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, inputs[0][i].Data})
+		tr.ins = append(tr.ins, buffer{st.Of(n.Result(0))[0].Storage, laidOut(n.Result(0).Type(), inputs[0][i].Data)})
 	}
 	outs, err := interp.Run(context.Background(), f, inputs, interp.Options{Symbols: ranks})
 	if err != nil {
@@ -108,6 +108,26 @@ func newTrialAt(k *cudagen.Kernel, st *ir.Storages, f *ir.Func, ulp int64, seed 
 		tr.want = append(tr.want, w)
 	}
 	return tr, nil
+}
+
+// laidOut is the storage of an input whose dense elements are given, in its layout.
+func laidOut(t ir.Type, dense []byte) []byte {
+	if t.Contiguous() {
+		return dense
+	}
+	n, _ := t.Extent().Const()
+	size := t.DType().Size()
+	out := make([]byte, n)
+	sizes, _ := t.Shape().Static()
+	for e := 0; e < len(dense)/size; e++ {
+		off, rest := int64(0), int64(e)
+		for d := len(sizes) - 1; d >= 0; d-- {
+			off += rest % sizes[d] * t.Strides()[d]
+			rest /= sizes[d]
+		}
+		copy(out[off*int64(size):], dense[e*size:(e+1)*size])
+	}
+	return out
 }
 
 // blocks is how many blocks find something to do.

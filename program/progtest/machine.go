@@ -304,7 +304,7 @@ func (m *machine) complete(r, i int) error {
 		if err := m.fired(r, m.bind[i]); err != nil {
 			return err
 		}
-	case communicates(in):
+	case in.Communicates():
 		members := m.members(r, in.Group)
 		for _, q := range members {
 			if err := m.reach(q, i); err != nil {
@@ -384,7 +384,7 @@ func (m *machine) hasFired(r, bind int) bool {
 func (m *machine) snapshot(r, i int) error {
 	in := &m.p.Instrs[i]
 	from := []int{r}
-	if communicates(in) {
+	if in.Communicates() {
 		from = m.members(r, in.Group)
 		for _, q := range from {
 			if k := &m.ranks[q]; k.head[in.Stream] != m.place[i] {
@@ -426,11 +426,6 @@ func (m *machine) operands(r, i int) ([][]hostops.Tensor, error) {
 		return nil, fmt.Errorf("instruction %d: not all members have come to it", i)
 	}
 	return ops, nil
-}
-
-// communicates reports whether an instruction needs its peers.
-func communicates(in *program.Instr) bool {
-	return in.Kind == program.Collective || in.Kind == program.Launch && in.Op == "call" && in.Group >= 0
 }
 
 // members are the ranks of r's subgroup.

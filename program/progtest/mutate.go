@@ -60,7 +60,7 @@ func Mutants(p *program.Program) []Mutant {
 				add("early record", q, "%d before %d", i, j)
 			}
 		}
-		if communicates(in) {
+		if in.Communicates() {
 			if j := prev[in.Group]; j >= 0 {
 				q := clone(p)
 				q.Instrs[i], q.Instrs[j] = q.Instrs[j], q.Instrs[i]
@@ -90,6 +90,26 @@ func Mutants(p *program.Program) []Mutant {
 		b.Offset = p.Buffers[j].Offset
 		q.Arena = max(q.Arena, (b.Offset+b.Size+program.Align-1)/program.Align*program.Align)
 		add("move buffer", q, "%%%s onto %%%s", b.Name, p.Buffers[j].Name)
+	}
+	return out
+}
+
+// Pick keeps at most n mutants of each kind, evenly spread; all if n is 0.
+func Pick(ms []Mutant, n int) []Mutant {
+	if n <= 0 {
+		return ms
+	}
+	count, seen := map[string]int{}, map[string]int{}
+	for _, m := range ms {
+		count[m.Kind]++
+	}
+	var out []Mutant
+	for _, m := range ms {
+		k := seen[m.Kind]
+		seen[m.Kind]++
+		if c := count[m.Kind]; c <= n || k*n/c != (k-1)*n/c || k == 0 {
+			out = append(out, m)
+		}
 	}
 	return out
 }

@@ -152,8 +152,8 @@ func (m *machine) launch(r, i int) error {
 	case in.Op == "shard":
 		members := m.members(r, in.Group)
 		err = m.part(outs[0], ins[0], int(in.Attrs.Int("dim", 0)), slices.Index(members, r), len(members))
-	case in.Op == "call":
-		err = mix(outs, [][]hostops.Tensor{ins}, r)
+	case in.IsCall():
+		err = m.call(r, in, [][]hostops.Tensor{ins})
 	case in.Op == program.OpFused:
 		var dims []dim.Dim
 		var sizes []int64
@@ -184,7 +184,25 @@ func (m *machine) part(dst, src hostops.Tensor, d, pos, n int) error {
 	return hostops.Copy(dst, w)
 }
 
-// mix stands for a call: every element of every result depends on every byte of
+// call writes what a call does: on rank r, after the operands of all members.
+func (m *machine) call(r int, in *program.Instr, all [][]hostops.Tensor) error {
+	written, err := m.views(r, in.Written())
+	if err != nil {
+		return err
+	}
+	return mix(written, all, r)
+}
+
+// Target is what the calls of random programs name.
+const Target = "t"
+
+// Call does on rank r what the simulator does for a call that does not communicate, so that
+// a device can run random programs: written and operands are those of the instruction.
+func Call(r int, written, operands []hostops.Tensor) error {
+	return mix(written, [][]hostops.Tensor{operands}, r)
+}
+
+// mix stands for a function: every element of what it writes depends on every byte of
 // every operand, by whole numbers that all element types can hold.
 func mix(outs []hostops.Tensor, all [][]hostops.Tensor, salt int) error {
 	g := generator(salt + 1)
@@ -230,8 +248,8 @@ func (m *machine) collective(members []int, i int) error {
 		if err != nil {
 			return err
 		}
-		if in.Op == "call" {
-			if err := mix(outs, all, r); err != nil {
+		if in.IsCall() {
+			if err := m.call(r, in, all); err != nil {
 				return err
 			}
 			continue

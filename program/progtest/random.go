@@ -94,7 +94,7 @@ func (b *randomProgram) instr() {
 	x, y := b.live[b.pick(len(b.live))], b.live[b.pick(len(b.live))]
 	sum := attr.List{{Key: "reduce", Val: attr.String([]string{"sum", "max", "min"}[b.pick(3)])}}
 	d0 := attr.Attr{Key: "dim", Val: attr.Int(0)}
-	switch b.pick(8) {
+	switch b.pick(11) {
 	case 0, 1:
 		in.Kind, in.Op = program.Launch, []string{"add", "mul", "sub"}[b.pick(3)]
 		in.Ins = []program.Tensor{whole(x), whole(y)}
@@ -112,6 +112,10 @@ func (b *randomProgram) instr() {
 		}
 		in.Kind, in.Op = program.Launch, "add"
 		in.Ins, in.Outs = []program.Tensor{whole(x), whole(x)}, []program.Tensor{whole(x)}
+	case 4, 5:
+		if !b.call(&in, x, y) {
+			return
+		}
 	default:
 		in.Kind = program.Collective
 		in.Group = max(b.p.Streams[in.Stream].Group, 0)
@@ -143,6 +147,33 @@ func (b *randomProgram) instr() {
 		b.last, b.at = in.Outs[0].Buffer, len(b.p.Instrs)+1
 	}
 	b.p.Instrs = append(b.p.Instrs, in)
+}
+
+// call makes in a call that writes x, shows it under another name, or both, and may
+// read y or communicate. False if x has to stay as it is.
+func (b *randomProgram) call(in *program.Instr, x, y int) bool {
+	in.Kind, in.Op = program.Launch, "call"
+	parts := []func(int, int) program.Tensor{column, half, func(v, _ int) program.Tensor { return whole(v) }}
+	part := parts[b.pick(len(parts))]
+	in.Ins = []program.Tensor{part(x, b.pick(2))}
+	effects := [][]string{{"writes"}, {"writes"}, {"alias"}, {"alias", "writes"}}[b.pick(4)]
+	if slices.Contains(b.kept, x) && effects[len(effects)-1] == "writes" {
+		return false
+	}
+	if slices.Contains(effects, "alias") {
+		in.Outs = slices.Clone(in.Ins)
+	}
+	if x != y && b.pick(2) == 0 {
+		in.Ins = append(in.Ins, whole(y))
+	}
+	if b.pick(4) == 0 {
+		effects, in.Group = append(slices.Clone(effects), "communicates"), max(b.p.Streams[in.Stream].Group, 0)
+	}
+	in.Attrs = attr.List{{Key: "effects", Val: attr.Strings(effects...)}, {Key: "target", Val: attr.String(Target)}}
+	if slices.Contains(effects, "writes") {
+		in.Attrs = in.Attrs.With("writes", attr.Ints(0))
+	}
+	return true
 }
 
 // outputs makes some of what is left outputs, and sometimes the latest collective

@@ -140,6 +140,6 @@ func (x *exchange) compare() error {
 }
 
 func (x *exchange) mismatch(peer int, what, own, theirs string) error {
-	return &rt.SizeMismatchError{Op: x.c.Name(), Group: x.c.Group, What: what,
-		Rank: x.d.spec.Rank, Peer: peer, RankValue: own, PeerVal: theirs}
+	return &rt.MismatchError{Op: x.c.Name(), Group: x.c.Group, What: what,
+		Rank: x.d.spec.Rank, Peer: peer, RankValue: own, PeerValue: theirs}
 }

@@ -2,13 +2,13 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/internal/shm"
@@ -25,7 +25,6 @@ type Device struct {
 
 	lost      []atomic.Uint32 // by world rank: peerState, set by whoever watches the connection
 	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
-	release   func() error    // gives back connections and mappings
 
 	broken *rt.Latch // first failure
 
@@ -35,16 +34,16 @@ type Device struct {
 	chans   map[string]*channel // by group name
 	sigSent map[[2]int]uint32   // signals enqueued per (peer, slot)
 	sigSeen map[[2]int]uint32   // waits enqueued per (peer, slot)
-	closed  bool
+	life    *lifecycle.Scope
 }
 
 var _ rt.Device = (*Device)(nil)
 
 // Options tune the host device. The zero value is right for most uses.
 type Options struct {
-	// Hub connects ranks that are goroutines of this process; nil: ranks are
-	// processes of this machine.
-	Hub *Hub
+	// Local says that all ranks are goroutines of this process, in one job of
+	// rendezvous.NewLocal; else each has memory as a process has it.
+	Local bool
 	// Signals is the number of slots for Device.Signal, default 16.
 	Signals int
 	// FirstEpoch is where the epochs of all channels start. Tests use it to wrap
@@ -78,10 +77,16 @@ type channel struct {
 // newDevice builds the device once the segments of all ranks are at hand.
 func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm.Segment, lost []atomic.Uint32, release func() error) *Device {
 	d := &Device{
-		spec: spec, opts: opts, nonce: nonce, lay: lay, segs: segs, own: segs[spec.Rank], release: release,
+		spec: spec, opts: opts, nonce: nonce, lay: lay, segs: segs, own: segs[spec.Rank], life: lifecycle.New("host device"),
 		lost: lost, broken: rt.NewLatch(),
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
 	}
+	d.life.Work(lifecycle.Hooks{Stop: func() { d.broken.Set(rt.ErrClosed) }}) // which ends all waits
+	if release != nil {
+		d.life.Defer("connections and mappings", release)
+	}
+	// Peers map this pad, so the status outlives the connections.
+	d.life.Defer("status", func() error { atomic.StoreUint32(&d.own.Words[wordStatus], statusLeft); return nil })
 	for i, g := range spec.Groups {
 		members, pos := g.Find(spec.Rank)
 		d.chans[g.Name] = &channel{id: i, group: g, members: members, pos: pos, epoch: opts.FirstEpoch, lastStream: -1}
@@ -100,10 +105,8 @@ func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
-	d.mu.Lock()
-	first, closed := d.broken.Set(err), d.closed
-	d.mu.Unlock()
-	if first && !closed {
+	if d.broken.Set(err) && d.life.Hold() {
+		defer d.life.Drop()
 		spread(d.segs, d.spec.Rank, err)
 	}
 }
@@ -111,9 +114,9 @@ func (d *Device) fail(err error) {
 // Abort implements runtime.Device.
 func (d *Device) Abort(cause error) {
 	if cause == nil {
-		cause = rt.ErrAborted
+		cause = rt.ErrCanceled
 	}
-	d.fail(&rt.AbortedError{Rank: d.spec.Rank, Origin: d.spec.Rank, Err: cause})
+	d.fail(&rt.CanceledError{Rank: d.spec.Rank, Origin: d.spec.Rank, Err: cause})
 }
 
 // Err implements runtime.Device. It also notices what other ranks reported.
@@ -121,12 +124,10 @@ func (d *Device) Err() error {
 	if err := d.failure(); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	closed := d.closed
-	d.mu.Unlock()
-	if closed {
+	if d.life.Begin() != nil {
 		return rt.ErrClosed
 	}
+	defer d.life.Done()
 	if err := d.aborted(""); err != nil {
 		d.fail(err)
 		return d.failure()
@@ -135,26 +136,7 @@ func (d *Device) Err() error {
 }
 
 // Close implements runtime.Device.
-func (d *Device) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil
-	}
-	d.closed = true
-	d.broken.Set(rt.ErrClosed)
-	streams := d.streams
-	d.mu.Unlock()
-	for _, s := range streams {
-		s.stop()
-	}
-	// Peers map this pad, so the status outlives the connections.
-	atomic.StoreUint32(&d.own.Words[wordStatus], statusLeft)
-	if d.release == nil {
-		return nil
-	}
-	return d.release()
-}
+func (d *Device) Close() error { return d.life.End(context.Background()) }
 
 // view is rank's window of t as the kernels see it. t has been checked.
 func (d *Device) view(rank int, t rt.Tensor) hostops.Tensor {
@@ -292,6 +274,10 @@ func hostTensor(t rt.Tensor, data []byte) hostops.Tensor {
 
 // Upload implements runtime.Device.
 func (d *Device) Upload(dst rt.Tensor, src []byte) error {
+	if d.life.Begin() != nil {
+		return rt.ErrClosed
+	}
+	defer d.life.Done()
 	if err := d.transferable("upload", dst, len(src)); err != nil {
 		return err
 	}
@@ -303,6 +289,10 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 
 // Download implements runtime.Device.
 func (d *Device) Download(dst []byte, src rt.Tensor) error {
+	if d.life.Begin() != nil {
+		return rt.ErrClosed
+	}
+	defer d.life.Done()
 	if err := d.transferable("download", src, len(dst)); err != nil {
 		return err
 	}
@@ -313,9 +303,6 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 }
 
 func (d *Device) transferable(op string, t rt.Tensor, n int) error {
-	if err := d.failure(); err != nil && errors.Is(err, rt.ErrClosed) {
-		return err // the memory may be unmapped
-	}
 	if err := d.inArena([]rt.Tensor{t}); err != nil {
 		return d.call(op, err)
 	}

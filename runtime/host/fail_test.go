@@ -12,16 +12,16 @@ import (
 
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // each runs f on a joined world of goroutines and returns every rank's error.
 func each(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) []error {
 	t.Helper()
 	noLeaks(t)
-	opts.Hub = host.NewHub()
-	if cfg.Store == nil {
-		cfg.Store = store.NewMem()
+	opts.Local = true
+	if cfg.Job == nil {
+		cfg.Job = rendezvous.NewLocal()
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 20 * time.Second
@@ -90,7 +90,7 @@ func TestTimeout(t *testing.T) {
 	if want := "rank 1 has entered no collective"; !strings.Contains(errs[0].Error(), want) {
 		t.Errorf("rank 0: %v; want %q", errs[0], want)
 	}
-	if !errors.Is(errs[1], rt.ErrAborted) {
+	if !errors.Is(errs[1], rt.ErrCanceled) {
 		t.Errorf("the late rank: %v", errs[1])
 	}
 }
@@ -178,9 +178,9 @@ func TestMismatch(t *testing.T) {
 				return run(ctx, r, c.call(r.Info().Rank == 1))
 			})
 			for i, err := range errs {
-				var se *rt.SizeMismatchError
-				if !errors.Is(err, rt.ErrSizeMismatch) || !errors.As(err, &se) || !strings.HasPrefix(se.What, c.what) ||
-					se.Rank != 1 && se.Peer != 1 || se.RankValue == se.PeerVal {
+				var se *rt.MismatchError
+				if !errors.Is(err, rt.ErrMismatch) || !errors.As(err, &se) || !strings.HasPrefix(se.What, c.what) ||
+					se.Rank != 1 && se.Peer != 1 || se.RankValue == se.PeerValue {
 					t.Errorf("rank %d: %v", i, err)
 				}
 			}
@@ -198,8 +198,8 @@ func TestCancel(t *testing.T) {
 		return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
 	})
 	for i, err := range errs {
-		var ae *rt.AbortedError
-		if !errors.Is(err, rt.ErrAborted) || !errors.Is(err, context.Canceled) || !errors.As(err, &ae) || ae.Origin != 1 {
+		var ae *rt.CanceledError
+		if !errors.Is(err, rt.ErrCanceled) || !errors.Is(err, context.Canceled) || !errors.As(err, &ae) || ae.Origin != 1 {
 			t.Errorf("rank %d: %v", i, err)
 		}
 	}
@@ -208,9 +208,8 @@ func TestCancel(t *testing.T) {
 // TestRejoin breaks a world of three and lets two survivors form another in the
 // same store.
 func TestRejoin(t *testing.T) {
-	st := store.NewMem()
-	hub := host.NewHub()
-	errs := each(t, 3, rt.Config{Store: st, UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+	st := rendezvous.NewLocal()
+	errs := each(t, 3, rt.Config{Job: st, UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
 		if me == 2 {
 			return nil
@@ -218,7 +217,7 @@ func TestRejoin(t *testing.T) {
 		if err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); !errors.Is(err, rt.ErrPeerLost) {
 			return fmt.Errorf("the first world: %v", err)
 		}
-		r2, err := rt.Join(ctx, host.Opener(host.Options{Hub: hub}), rt.Config{Env: &rt.Env{Rank: me, World: 2}, Store: st, UserBytes: 512, Timeout: 10 * time.Second})
+		r2, err := rt.Join(ctx, host.Opener(host.Options{Local: true}), rt.Config{Env: &rt.Env{Rank: me, World: 2}, Job: st, UserBytes: 512, Timeout: 10 * time.Second})
 		if err != nil {
 			return err
 		}
@@ -278,7 +277,7 @@ func TestFuncFails(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), how) || !strings.Contains(err.Error(), "rank 1: call @f (f)") {
 					t.Errorf("rank %d: %v", i, err)
 				}
-				if i != 1 && !errors.Is(err, rt.ErrAborted) {
+				if i != 1 && !errors.Is(err, rt.ErrCanceled) {
 					t.Errorf("rank %d: %v", i, err)
 				}
 			}

@@ -7,22 +7,19 @@ import (
 	"sync"
 
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/store"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Local runs a world of goroutines of this process: it joins the given number of
 // ranks with these modules, calls f once for each on a goroutine of its own, and
-// closes them. Env and Store of cfg are ignored. If f fails on one rank the world
+// closes them. Env and Job of cfg are ignored. If f fails on one rank the world
 // is broken, so that the others do not wait for it; the result joins the errors
 // of all ranks in order.
 func Local(ctx context.Context, world int, cfg rt.Config, opts Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) error {
 	if world < 1 {
 		return fmt.Errorf("a world of %d ranks", world)
 	}
-	if opts.Hub == nil {
-		opts.Hub = NewHub()
-	}
-	cfg.Store = store.NewMem()
+	opts.Local, cfg.Job = true, rendezvous.NewLocal()
 	errs := make([]error, world)
 	var wg sync.WaitGroup
 	for i := range world {

@@ -8,22 +8,21 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-func TestOneHost(t *testing.T) {
-	records := func(host string, pid int) *rt.Meeting {
-		return &rt.Meeting{Records: []rt.Record{{Host: "a", PID: 7}, {Rank: 1, Host: host, PID: pid}}}
-	}
+func TestFits(t *testing.T) {
+	own := []byte(`{"pad":64,"epoch":3}`)
 	for _, c := range []struct {
-		m          *rt.Meeting
-		oneProcess bool
-		want       string
+		host, extra string
+		want        string
+		is          error
 	}{
-		{records("a", 7), true, ""},
-		{records("a", 8), false, ""},
-		{records("b", 8), false, "rank 1 is on another"},
-		{records("a", 8), true, "rank 1 is another process (8)"},
+		{"a", string(own), "", nil},
+		{"b", string(own), "rank 1 is on another", rt.ErrUnsupported},
+		{"a", "?", "rank 1 is no host device", nil},
+		{"a", `{"pad":64,"epoch":4}`, "signal pads differ", rt.ErrMismatch},
 	} {
-		err := oneHost(rt.Spec{Rank: 0, World: 2}, c.m, c.oneProcess)
-		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !errors.Is(err, rt.ErrUnsupported)) {
+		m := &rt.Meeting{Records: []rt.Record{{Host: "a", Extra: own}, {Host: c.host, Extra: []byte(c.extra)}}}
+		err := fits(&rt.Spec{Rank: 0, World: 2}, m)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -348,7 +348,8 @@ func TestStoppedRank(t *testing.T) {
 	survivors(t, err, out.String(), rest, func(rank int) []string {
 		return []string{"timed out after", fmt.Sprintf("waiting for rank %d", victim), `all_reduce on "tp" (sum)`, fmt.Sprintf("rank %d ", victim)}
 	})
-	if took := last.Sub(stopped); took > timeout+time.Second {
+	// Where the frozen rank has the coordinator, Close waits a second for it.
+	if took := last.Sub(stopped); took > timeout+2*time.Second {
 		t.Errorf("the others ended %v after rank %d froze, with a deadline of %v", took, victim, timeout)
 	}
 }

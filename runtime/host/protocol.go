@@ -8,6 +8,7 @@ import (
 
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/internal/shm"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // The protocol between ranks.
@@ -142,7 +143,7 @@ const (
 func (d *Device) put(peer, word int, value uint32) {
 	words := d.segs[peer].Words
 	atomic.StoreUint32(&words[word], value)
-	if d.opts.Hub == nil && atomic.LoadUint32(&words[wordSleepers]) != 0 {
+	if !d.opts.Local && atomic.LoadUint32(&words[wordSleepers]) != 0 {
 		shm.Wake(&words[word])
 	}
 }
@@ -171,7 +172,7 @@ func (d *Device) await(w *wait) error {
 	start := time.Now()
 	next := 0 // peers before it have signalled
 	var pause backoff
-	processes := d.opts.Hub == nil
+	processes := !d.opts.Local
 	for {
 		for next < len(w.peers) && reached(atomic.LoadUint32(&d.own.Words[w.word(w.peers[next])]), w.want) {
 			next++
@@ -308,7 +309,7 @@ func (d *Device) aborted(op string) error {
 	if time.Since(time.Unix(0, first)) < 50*time.Millisecond {
 		return nil
 	}
-	return &rt.AbortedError{Op: op, Rank: d.spec.Rank, Origin: -1}
+	return &rt.CanceledError{Op: op, Rank: d.spec.Rank, Origin: -1}
 }
 
 // readAbort returns the finished record in rank's own pad as an error of rank.
@@ -318,13 +319,13 @@ func readAbort(own *shm.Segment, op string, rank int) error {
 	}
 	n := min(int(own.Words[wordAbortLen]), abortBytes)
 	origin := int(own.Words[wordAbortOrigin])
-	return rt.AdoptError(rt.DecodeError(own.Bytes[abortRecord:abortRecord+n]), op, rank, origin)
+	return rendezvous.AdoptError(rendezvous.DecodeError(own.Bytes[abortRecord:abortRecord+n]), op, rank, origin)
 }
 
 // spread writes err into every pad that is still clean. Segments of ranks that
 // were never reached are nil.
 func spread(segs []*shm.Segment, rank int, err error) {
-	record := rt.EncodeError(err, abortBytes)
+	record := rendezvous.EncodeError(err, abortBytes)
 	for r, seg := range segs {
 		if r == rank || seg == nil || !atomic.CompareAndSwapUint32(&seg.Words[wordAbort], abortClean, abortWriting) {
 			continue

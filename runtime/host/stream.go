@@ -34,25 +34,27 @@ type stream struct {
 
 // NewStream implements runtime.Device.
 func (d *Device) NewStream(name string) (rt.Stream, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.life.Begin() != nil {
 		return 0, rt.ErrClosed
 	}
+	defer d.life.Done()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	s := &stream{d: d, name: name, ended: make(chan struct{})}
 	s.wake = sync.NewCond(&s.mu)
 	d.streams = append(d.streams, s)
 	go s.run()
+	d.life.Defer("stream", s.stop)
 	return rt.Stream(len(d.streams) - 1), nil
 }
 
 // NewEvent implements runtime.Device.
 func (d *Device) NewEvent() (rt.Event, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.life.Err() != nil {
 		return 0, rt.ErrClosed
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.events = append(d.events, &event{})
 	return rt.Event(len(d.events) - 1), nil
 }
@@ -86,12 +88,13 @@ func (s *stream) hook() {
 }
 
 // stop ends the goroutine after the work in progress and waits for that.
-func (s *stream) stop() {
+func (s *stream) stop() error {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
 	s.wake.Signal()
 	<-s.ended
+	return nil
 }
 
 func (s *stream) run() {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // EnvChild is set to "1" for every process that Run starts, so that a program
@@ -111,22 +111,14 @@ func Run(ctx context.Context, s Spec) error {
 			return fmt.Errorf("launch: %w", err)
 		}
 	}
-	// The store's socket is made here and inherited by rank 0, so that no other
-	// program can take the port in between.
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	job, err := newJob()
 	if err != nil {
 		return fmt.Errorf("launch: %w", err)
 	}
-	defer ln.Close()
-	sock, err := ln.(*net.TCPListener).File()
-	if err != nil {
-		return fmt.Errorf("launch: %w", err)
-	}
-	defer sock.Close()
-	l := &launcher{spec: s, port: ln.Addr().(*net.TCPAddr).Port, sock: sock, ended: make(chan *RankError, len(s.Ranks))}
+	l := &launcher{spec: s, job: job, ended: make(chan *RankError, len(s.Ranks))}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := l.start(ctx, func() { ln.Close(); sock.Close() }); err != nil {
+	if err := l.start(ctx); err != nil {
 		cancel()
 		l.procs.Wait()
 		return fmt.Errorf("launch: %w", err)
@@ -137,8 +129,7 @@ func Run(ctx context.Context, s Spec) error {
 // launcher is one Run in progress.
 type launcher struct {
 	spec   Spec
-	port   int
-	sock   *os.File
+	job    *rendezvous.Job // with a fresh identity and secret
 	ended  chan *RankError // one for each rank; Err is nil if it went well
 	procs  sync.WaitGroup
 	output sync.Mutex // one line at a time
@@ -146,8 +137,8 @@ type launcher struct {
 
 // start starts all processes on one thread that lives until they have ended:
 // the death signal that the kernel sends to children belongs to the thread that
-// started them, not to the process. ready is called when all have started.
-func (l *launcher) start(ctx context.Context, ready func()) error {
+// started them, not to the process.
+func (l *launcher) start(ctx context.Context) error {
 	started := make(chan error, 1)
 	l.procs.Add(1)
 	go func() {
@@ -166,9 +157,7 @@ func (l *launcher) start(ctx context.Context, ready func()) error {
 		started <- err
 		waits.Wait()
 	}()
-	err := <-started
-	ready()
-	return err
+	return <-started
 }
 
 // process is one started rank.
@@ -186,12 +175,7 @@ func (l *launcher) process(ctx context.Context, rank int) (*process, error) {
 	p.cmd.Env = append(p.cmd.Env,
 		"RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(s.World),
 		"LOCAL_RANK="+strconv.Itoa(rank), "LOCAL_WORLD_SIZE="+strconv.Itoa(s.World),
-		"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(l.port),
-		rt.EnvPort+"="+strconv.Itoa(l.port), EnvChild+"=1")
-	if rank == 0 {
-		p.cmd.ExtraFiles = []*os.File{l.sock} // becomes descriptor 3
-		p.cmd.Env = append(p.cmd.Env, rt.EnvListenFD+"=3")
-	}
+		rt.EnvJob+"="+l.job.Token(), EnvChild+"=1")
 	p.cmd.WaitDelay = 5 * time.Second
 	p.cmd.SysProcAttr = dieWithParent()
 	out := func(w io.Writer) *lines {

@@ -11,7 +11,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -51,10 +50,22 @@ type Graph struct {
 	Nodes  []Node             `json:"nodes"`
 }
 
-// Root returns the directory of the module.
+// Root returns the directory of the module that holds the working directory, which in a
+// test is the folder of its package; the working directory itself if there is none. Not
+// by runtime.Caller: binaries built with -trimpath know no directory.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	wd, err := os.Getwd()
+	if err != nil {
+		return "."
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return wd
+		}
+	}
 }
 
 // Load reads testdata/graphs/NAME.graph.json.gz.

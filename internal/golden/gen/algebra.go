@@ -13,7 +13,7 @@ import (
 type AlgebraConfig struct {
 	Nodes  int  // operations besides waits, inputs and return, about; 0 means 12
 	Smooth bool // numbers of 64 bits and operations that small errors pass through without growing: for rewrites that round differently
-	Writes bool // calls that write in place or communicate: inc and barrier of golden.Calls
+	Writes bool // calls that write in place or communicate: inc and barrier of passtest.Calls
 	Grown  bool // chains fork: operations also read tensors that others have read
 }
 

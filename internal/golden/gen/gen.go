@@ -21,7 +21,7 @@ type Config struct {
 	Nodes   int  // operations besides inputs and return, about; 0 means 40
 	World   int  // ranks, 2 or 4; 0 means 4
 	Flights bool // async inputs and outputs
-	Effects bool // opaque calls and random numbers; the calls are those of golden.Calls
+	Effects bool // opaque calls and random numbers; the calls are those of passtest.Calls
 	Units   bool // groups of one rank
 	Costs   bool // attach costs
 	Alike   bool // most collectives are gathers or sums of one tensor over one group, so that they can share buckets
@@ -31,14 +31,14 @@ type Config struct {
 
 type generator struct {
 	Config
-	r       *rand.Rand
-	f       *ir.FuncBuilder
-	groups  []*ir.Group
-	pool    []*ir.Value               // tensors that can be read
-	flight  []*ir.Value               // async values nobody waits for yet
-	root    map[*ir.Value]*ir.Value   // tensor -> whose storage it lies in; look-up only
-	busy    map[*ir.Value]int         // storage root -> collectives in flight that read it; look-up only
-	waiting map[*ir.Value][]*ir.Value // async value -> its operands; look-up only
+	r        *rand.Rand
+	f, plain *ir.FuncBuilder // of the next operation, and without its cost
+	groups   []*ir.Group
+	pool     []*ir.Value               // tensors that can be read
+	flight   []*ir.Value               // async values nobody waits for yet
+	root     map[*ir.Value]*ir.Value   // tensor -> whose storage it lies in; look-up only
+	busy     map[*ir.Value]int         // storage root -> collectives in flight that read it; look-up only
+	waiting  map[*ir.Value][]*ir.Value // async value -> its operands; look-up only
 }
 
 // Module makes a module with one function, @f. An error means that the generator
@@ -70,6 +70,7 @@ func Module(seed uint64, c Config) (*ir.Module, error) {
 		g.groups = append(g.groups, b.Group("one", ones))
 	}
 	g.f = b.Func("f")
+	g.plain = g.f
 	g.inputs()
 	for range c.Nodes {
 		g.step()
@@ -116,12 +117,13 @@ func (g *generator) alias(x *ir.Value, vs ...*ir.Value) {
 
 func (g *generator) cost(most int) {
 	if g.Costs {
-		g.f.Cost(float64(g.n(most*4)) / 4)
+		g.f = g.plain.Cost(float64(g.n(most*4)) / 4)
 	}
 }
 
 // step adds one operation; some attempts fit nothing and add none.
 func (g *generator) step() {
+	g.f = g.plain
 	switch k := g.n(20); {
 	case k < 4:
 		g.pointwise()

@@ -3,9 +3,9 @@ package gen_test
 import (
 	"testing"
 
-	"github.com/seed-ee968945/concert/internal/golden"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes/passtest"
 )
 
 // Modules are legal, run, and are the same for the same seed; over some seeds
@@ -23,7 +23,7 @@ func TestModule(t *testing.T) {
 		if err != nil || again.String() != m.String() {
 			t.Fatalf("seed %d gives two modules", seed)
 		}
-		if err := golden.SameResults(m, m, seed, 0); err != nil {
+		if err := passtest.SameResults(m, m, seed, 0); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, m)
 		}
 		for _, n := range m.Funcs()[0].Order() {
@@ -66,7 +66,7 @@ func TestAlgebra(t *testing.T) {
 		if err != nil || again.String() != m.String() {
 			t.Fatalf("seed %d gives two modules", seed)
 		}
-		if err := golden.SameResults(m, m, seed, 0); err != nil {
+		if err := passtest.SameResults(m, m, seed, 0); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, m)
 		}
 		for _, n := range m.Funcs()[0].Order() {

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"time"
 	"unsafe"
@@ -133,67 +132,6 @@ func (w *World) Close() error {
 	err := unix.MunmapPtr(w.base, uintptr(w.n*w.stride))
 	w.base = nil
 	return err
-}
-
-// SendFD sends msg and one descriptor in one packet over a connection of
-// network "unixpacket".
-func SendFD(c *net.UnixConn, msg []byte, fd int) error {
-	n, oobn, err := c.WriteMsgUnix(msg, unix.UnixRights(fd), nil)
-	if err != nil {
-		return fmt.Errorf("shm: send descriptor: %w", err)
-	}
-	if n != len(msg) || oobn == 0 {
-		return fmt.Errorf("shm: send descriptor: short write")
-	}
-	return nil
-}
-
-// RecvFD reads one packet of at most max bytes that carries exactly one
-// descriptor, which arrives close-on-exec. Surplus descriptors are closed.
-func RecvFD(c *net.UnixConn, max int) (msg []byte, fd int, err error) {
-	msg = make([]byte, max)
-	oob := make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, flags, _, err := c.ReadMsgUnix(msg, oob)
-	if err != nil {
-		return nil, -1, fmt.Errorf("shm: receive descriptor: %w", err)
-	}
-	var fds []int
-	scms, err := unix.ParseSocketControlMessage(oob[:oobn])
-	for i := range scms {
-		if got, perr := unix.ParseUnixRights(&scms[i]); perr == nil {
-			fds = append(fds, got...)
-		}
-	}
-	if err != nil || len(fds) != 1 || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-		return nil, -1, fmt.Errorf("shm: receive descriptor: malformed packet with %d descriptors", len(fds))
-	}
-	return msg[:n], fds[0], nil
-}
-
-// CloseFD closes a descriptor that RecvFD returned and nobody adopted.
-func CloseFD(fd int) { unix.Close(fd) }
-
-// PeerCred returns the process and user at the other end of a unix connection,
-// as the kernel saw them when it was made.
-func PeerCred(c *net.UnixConn) (pid, uid int, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	var cred *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if cerr != nil {
-		return 0, 0, cerr
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("shm: peer credentials: %w", err)
-	}
-	return int(cred.Pid), int(cred.Uid), nil
 }
 
 // Futex operations between processes; the private forms would be for one.

@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"net"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -106,74 +105,6 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 	if _, err := Adopt(dup(t, int(plain.Fd())), 4096, 4096); err == nil || !strings.Contains(err.Error(), "sealed") {
 		t.Errorf("unsealed file: %v", err)
-	}
-}
-
-func TestPassDescriptor(t *testing.T) {
-	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@concert-test-" + t.Name(), Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	a, err := net.DialUnix("unixpacket", nil, ln.Addr().(*net.UnixAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	b, err := ln.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	if pid, uid, err := PeerCred(b); err != nil || pid != os.Getpid() || uid != os.Getuid() {
-		t.Errorf("peer is process %d of user %d, %v", pid, uid, err)
-	}
-	f, err := Create(4096, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := SendFD(a, []byte("hello"), f.FD()); err != nil {
-		t.Fatal(err)
-	}
-	msg, fd, err := RecvFD(b, 100)
-	if err != nil || string(msg) != "hello" {
-		t.Fatalf("%q, %v", msg, err)
-	}
-	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-		t.Errorf("the descriptor is not close-on-exec: %x, %v", flags, err)
-	}
-	g, err := Adopt(fd, 4096, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.Close()
-
-	open := func() int {
-		d, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(d)
-	}
-	before := open()
-	for name, send := range map[string]func() error{
-		"no descriptor": func() error { _, err := a.Write([]byte("x")); return err },
-		"two descriptors": func() error {
-			_, _, err := a.WriteMsgUnix([]byte("x"), unix.UnixRights(f.FD(), f.FD()), nil)
-			return err
-		},
-		"long message": func() error { return SendFD(a, make([]byte, 200), f.FD()) },
-	} {
-		if err := send(); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := RecvFD(b, 100); err == nil {
-			t.Errorf("%s was accepted", name)
-		}
-	}
-	if after := open(); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
 

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"net"
 	"time"
 )
 
@@ -36,18 +35,6 @@ func (w *World) Place(rank int, f *File) (*Segment, error) { return nil, ErrUnsu
 
 // Close does nothing.
 func (w *World) Close() error { return nil }
-
-// SendFD returns ErrUnsupported.
-func SendFD(c *net.UnixConn, msg []byte, fd int) error { return ErrUnsupported }
-
-// RecvFD returns ErrUnsupported.
-func RecvFD(c *net.UnixConn, max int) ([]byte, int, error) { return nil, -1, ErrUnsupported }
-
-// CloseFD does nothing.
-func CloseFD(fd int) {}
-
-// PeerCred returns ErrUnsupported.
-func PeerCred(c *net.UnixConn) (pid, uid int, err error) { return 0, 0, ErrUnsupported }
 
 // Sleep sleeps for a short time, at most the limit.
 func Sleep(word *uint32, value uint32, limit time.Duration) {

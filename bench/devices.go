@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+)
+
+// platform is what ranks run on: the host device, or GPUs.
+type platform struct {
+	drv  cuda.Driver // nil: the host device
+	devs int
+	name string // of the machine
+	opts device.Options
+}
+
+// platform opens what Device names for a world of that many ranks. It fails if the
+// machine lacks it. The caller closes it after the ranks.
+func (c *Config) platform(world int) (*platform, error) {
+	if c.Device != "cuda" {
+		return &platform{}, nil
+	}
+	p := &platform{opts: c.GPUs}
+	var err error
+	if c.FakeGPUs > 0 {
+		p.drv, err = fakeDriver(c.FakeGPUs)
+	} else {
+		p.drv, err = cuda.Open("")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-device=cuda: %w", err)
+	}
+	infos, err := p.drv.Devices()
+	if err == nil && len(infos) == 0 {
+		err = errors.New("this machine has no GPU")
+	}
+	if err == nil && len(infos) < world && c.FakeGPUs == 0 {
+		err = fmt.Errorf("the program is for %s, this machine has %s", count(world, "rank"), count(len(infos), "GPU"))
+	}
+	if err != nil {
+		p.drv.Close() // the first error matters
+		return nil, fmt.Errorf("-device=cuda: %w", err)
+	}
+	p.devs = len(infos)
+	p.name = fmt.Sprintf("%d x %s", p.devs, infos[0].Name)
+	if c.FakeGPUs > 0 {
+		p.opts.ShareDevice = p.devs < world
+	}
+	return p, nil
+}
+
+// local runs f on ranks that are goroutines of this process.
+func (p *platform) local(ctx context.Context, world int, cfg rt.Config, mods []*rt.Module, f func(context.Context, *rt.Rank) error) error {
+	if p.drv == nil {
+		return host.Local(ctx, world, cfg, host.Options{}, mods, f)
+	}
+	devs := make([]int, world)
+	for r := range devs {
+		devs[r] = r % p.devs
+	}
+	return device.Local(ctx, p.drv, devs, cfg, p.opts, mods, f)
+}
+
+// opener opens the device of this process, which is one rank.
+func (p *platform) opener() rt.Opener {
+	if p.drv == nil {
+		return host.Opener(host.Options{})
+	}
+	return device.Opener(p.drv, p.opts)
+}
+
+func (p *platform) close() error {
+	if p.drv == nil {
+		return nil
+	}
+	return p.drv.Close()
+}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/internal/fingerprint"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// replayed is what the replays of one half left on one rank.
+type replayed struct {
+	Digests []string `json:"digests"` // of each output, after the first replay
+	Differ  []int    `json:"differ"`  // by output: replays that left other bits
+}
+
+// replays replays a step and compares the bits of the outputs with those of the
+// first replay.
+func replays(ctx context.Context, r *rt.Rank, s *rt.Step, again []rt.Value, n int) (*replayed, error) {
+	out := new(replayed)
+	for k := range n {
+		vs, err := s.Run(ctx, again)
+		if err != nil {
+			return nil, fmt.Errorf("replay %d: %w", k, err)
+		}
+		if k == 0 {
+			out.Digests, out.Differ = make([]string, len(vs)), make([]int, len(vs))
+		}
+		for i, v := range vs {
+			if !v.Place.DType.Valid() {
+				continue // in flight
+			}
+			data, err := r.Download(v.Place)
+			if err != nil {
+				return nil, err
+			}
+			sum := sha256.Sum256(data)
+			switch d := hex.EncodeToString(sum[:]); {
+			case k == 0:
+				out.Digests[i] = d
+			case d != out.Digests[i]:
+				out.Differ[i]++
+			}
+		}
+	}
+	return out, nil
+}
+
+// reportReplays says whether every replay left the same bits on every rank, how many
+// outputs are the same on all ranks, and whether those are that should be: which the
+// peer has the same on all of them.
+func (j *Job) reportReplays(t *Console, found []*outcome) error {
+	bad := false
+	fail := func(format string, args ...any) {
+		bad = true
+		fmt.Fprintf(t.Out, "%s: %s\n", t.Colour("31", "FAIL"), fmt.Sprintf(format, args...))
+	}
+	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
+		if f == nil {
+			continue
+		}
+		slots := interp.OutputSlots(f)
+		want, err := j.replicated(i, f)
+		if err != nil {
+			return err
+		}
+		equal, total, due, bits := 0, len(found[0].notes.Replayed[i].Digests), 0, "the same bits in each"
+		for k := range total {
+			same := true
+			for r, o := range found {
+				rep := &o.notes.Replayed[i]
+				if n := rep.Differ[k]; n > 0 {
+					bits = "not the same bits in each"
+					fail("rank %d %s output %d, %%%s: %d of %s left other bits than the first", r, halfNames[i], k, slots[k].Name, n, count(j.Replays, "replay"))
+				}
+				same = same && rep.Digests[k] == found[0].notes.Replayed[i].Digests[k]
+			}
+			if same {
+				equal++
+			}
+			if want != nil && want[k] {
+				if due++; !same {
+					fail("%s output %d, %%%s: the ranks have different bits, and should have the same", halfNames[i], k, slots[k].Name)
+				}
+			}
+		}
+		fmt.Fprintf(t.Out, "%s.%s: %s, %s; %d of %s equal on all ranks", j.pair.Name, halfNames[i], count(j.Replays, "replay"), bits, equal, count(total, "output"))
+		if want != nil {
+			fmt.Fprintf(t.Out, ", %d should be", due)
+		}
+		fmt.Fprintln(t.Out)
+	}
+	if bad {
+		return ErrFindings
+	}
+	return nil
+}
+
+// replicated reports, for each output of half i, whether what is expected of it is
+// the same on all ranks, bit for bit; nil if nothing was recorded to tell by.
+func (j *Job) replicated(i int, f *ir.Func) ([]bool, error) {
+	out := make([]bool, len(interp.OutputSlots(f)))
+	switch {
+	case j.Expect == "" || j.Expect == "interp":
+		return nil, nil
+	case j.prints != nil:
+		places, err := tracedPlaces(f)
+		if err != nil {
+			return nil, err
+		}
+		for k := range out {
+			out[k] = len(places[k]) > 0
+			for r := 1; r < len(j.prints) && out[k]; r++ {
+				key := fingerprint.Key{Func: j.pair.Name + "." + halfNames[i], Output: places[k][0]}
+				d, err := fingerprint.Compare(j.prints[r].Prints[key], j.prints[0].Prints[key])
+				out[k] = err == nil && d.Bitwise
+			}
+		}
+		return out, nil
+	}
+	ranks := make([]int, len(out)) // that have what rank 0 has
+	first, err := j.pair.ReadExpected(j.Expect, 0)
+	if err != nil {
+		return nil, err
+	}
+	for r := range j.pair.World() {
+		es, err := j.pair.ReadExpected(j.Expect, r)
+		if err != nil {
+			return nil, err
+		}
+		for n, e := range es {
+			if e.Backward == (i > 0) && n < len(first) && interp.Equal(e.Tensor, first[n].Tensor) {
+				ranks[e.Output]++
+			}
+		}
+	}
+	for k := range out {
+		out[k] = ranks[k] == j.pair.World()
+	}
+	return out, nil
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// pricing says where costs come from, and whether passes that use them are proved.
+type pricing struct {
+	costs   string // file of a calibration, or empty
+	machine string // name or file of a description
+	comm    string // traced or concert: whose collectives, where nothing was measured
+
+	validate passes.ValidateMode // whether passes are proved
+
+	read *tables // shared by copies; nil: every use reads
+}
+
+// tables keeps the calibrations that were read, by file: a command asks for its own
+// again and again. What it gives is not to be changed.
+type tables struct {
+	mu   sync.Mutex
+	have map[string]*cost.Measured
+}
+
+func (t *tables) get(name string) (*cost.Measured, error) {
+	if t == nil {
+		return readTable(name)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.have[name]; m != nil {
+		return m, nil
+	}
+	m, err := readTable(name)
+	if err != nil {
+		return nil, err
+	}
+	if t.have == nil {
+		t.have = map[string]*cost.Measured{}
+	}
+	t.have[name] = m
+	return m, nil
+}
+
+func readTable(name string) (*cost.Measured, error) {
+	r, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return cost.ReadMeasured(name, r)
+}
+
+func (f *pricing) define(fs *flag.FlagSet) {
+	f.read = new(tables)
+	f.validate = passes.ValidateSmall
+	fs.BoolFunc("validate", "prove after every pass that the program computes what it did; without the flag, up to 20,000 nodes", func(text string) error {
+		on, err := strconv.ParseBool(text)
+		if f.validate = passes.ValidateNever; on {
+			f.validate = passes.ValidateAlways
+		}
+		return err
+	})
+	fs.StringVar(&f.costs, "costs", "", "`file` of lowerdump calibrate: what was measured goes before the costs in FILE")
+	fs.StringVar(&f.comm, "comm", "traced", "collectives that nothing was measured of cost what FILE says (traced), or what this runtime's take on H200s (concert)")
+	fs.StringVar(&f.machine, "machine", "h200", "`machine` for what nothing was measured of: a100, h100, h200, b200, or a file that describes one")
+}
+
+// target is what a program is compiled for on that device.
+func (f *pricing) target(d compile.Device) (compile.Target, error) {
+	base, err := f.base()
+	if err != nil {
+		return compile.Target{}, err
+	}
+	m, err := f.measured()
+	return compile.Target{Device: d, Costs: base, Measured: m, Reprice: f.comm == ownComm}, err
+}
+
+// model is the model for nodes without attached costs and for buckets: what was
+// measured, then tables and formulas of the machine.
+func (f *pricing) model() (*cost.Model, error) {
+	t, err := f.target(compile.Host)
+	if err != nil {
+		return nil, err
+	}
+	return t.Model(), nil
+}
+
+// base is the model without what was measured. The machine whose collectives are
+// known best is the one that the graphs were traced on.
+func (f *pricing) base() (*cost.Model, error) {
+	if !slices.Contains([]string{"", "traced", ownComm}, f.comm) {
+		return nil, usagef("-comm=%s: have traced and concert", f.comm)
+	}
+	name := f.machine
+	if name == "" {
+		name = "h200"
+	}
+	if slices.Contains(cost.Machines(), name) {
+		m, err := cost.LookupMachine(name)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case f.comm == ownComm:
+			return &cost.Model{Table: cost.Concert(), Impl: cost.MeasuredImpl, Machine: m}, nil
+		case name == "h200":
+			return &cost.Model{Table: cost.H200(), Machine: m}, nil
+		}
+		return &cost.Model{Machine: m}, nil
+	}
+	r, err := os.Open(name)
+	if err != nil {
+		return nil, usagef("-machine=%s: have %v, or a file: %v", name, cost.Machines(), err)
+	}
+	defer r.Close()
+	m, err := cost.ReadMachine(name, r)
+	if err != nil {
+		return nil, err
+	}
+	return &cost.Model{Machine: m}, nil
+}
+
+// measured is the calibration, nil if there is none.
+func (f *pricing) measured() (*cost.Measured, error) {
+	if f.costs == "" {
+		return nil, nil
+	}
+	return f.read.get(f.costs)
+}
+
+// ownComm is the value of -comm for this runtime's collectives.
+const ownComm = "concert"

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// For the same graph the library and the command make the same program, with every named
+// pipeline.
+func TestLibraryAndToolAgree(t *testing.T) {
+	for _, dir := range []string{"../../../testdata/graphs", "../../../../shared/graphs"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.graph.json.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) == 0 {
+			t.Logf("%s holds no graphs here", dir)
+		}
+		for _, path := range files {
+			name := strings.TrimSuffix(filepath.Base(path), ".graph.json.gz")
+			if testing.Short() && !strings.HasPrefix(name, "tiny") {
+				continue
+			}
+			if dir != "../../../testdata/graphs" && sameFile(t, path, filepath.Join("../../../testdata/graphs", filepath.Base(path))) {
+				continue
+			}
+			t.Run(name, func(t *testing.T) { agree(t, path) })
+		}
+	}
+}
+
+func sameFile(t *testing.T, a, b string) bool {
+	t.Helper()
+	x, err := os.ReadFile(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := os.ReadFile(b)
+	return err == nil && string(x) == string(y)
+}
+
+// agree compiles a file both ways.
+func agree(t *testing.T, path string) {
+	f, err := fx.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := f.Import()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		pipeline string
+		device   compile.Device
+	}{{"default", compile.Host}, {"cuda", compile.GPU}, {"order-only", compile.Host}, {"arena", compile.Host}} {
+		p, err := passes.Standard().Parse(c.pipeline)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := compile.Compile(context.Background(), in.Module, compile.Target{Device: c.device}, compile.Options{Pipeline: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		prog, err := r.Funcs[0].Program()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		tl := tool{out: &out, err: io.Discard, env: func(string) string { return "" }}
+		if code := run(context.Background(), []string{"lower", "-passes=" + c.pipeline, path}, tl); code != exitOK {
+			t.Fatalf("%s: exit %d", c.pipeline, code)
+		}
+		if out.String() != string(prog.AppendText(nil)) {
+			t.Errorf("%s: the command's program is not the library's, whose digest is %s", c.pipeline, prog.Digest())
+		}
+	}
+}

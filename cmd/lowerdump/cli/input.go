@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/seed-ee968945/concert/bench"
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// input is a loaded file.
+type input struct {
+	path   string
+	module *ir.Module
+	graph  *fx.File // the traced graph it came from, or nil
+}
+
+// load reads a file of either kind and verifies it. Warnings go to standard error.
+func (t tool) load(path string) (*input, error) {
+	data, name, err := t.read(path)
+	if err != nil {
+		return nil, err
+	}
+	return t.parse(name, data)
+}
+
+// read returns a file's bytes and what to call it; - is standard input, which a
+// process rank finds in a file that its parent has kept for it.
+func (t tool) read(path string) ([]byte, string, error) {
+	if path != "-" {
+		data, err := os.ReadFile(path)
+		return data, path, err
+	}
+	if kept := t.env(bench.EnvStdin); kept != "" {
+		data, err := os.ReadFile(kept)
+		return data, "stdin", err
+	}
+	data, err := io.ReadAll(t.in)
+	return data, "stdin", err
+}
+
+// parse reads a module from a file's bytes.
+func (t tool) parse(name string, data []byte) (*input, error) {
+	defer t.busy.phase("reading " + name)()
+	if looksLikeGraph(data) {
+		return t.loadGraph(name, data)
+	}
+	if looksLikeProgram(data) {
+		return nil, fmt.Errorf("%s is a lowered program, which only check reads; this command wants IR text or a traced graph", name)
+	}
+	m, err := ir.Parse(name, string(data))
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Verify(); err != nil {
+		return nil, err
+	}
+	return &input{path: name, module: m}, nil
+}
+
+// looksLikeGraph tells JSON and gzip from IR text, which starts with neither.
+func looksLikeGraph(data []byte) bool {
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return true
+	}
+	data = bytes.TrimLeft(data, " \t\r\n")
+	return len(data) > 0 && data[0] == '{'
+}
+
+func (t tool) loadGraph(path string, data []byte) (*input, error) {
+	f, err := fx.Read(path, bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	r, err := f.Import()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(t.err, "warning: %v\n", w)
+	}
+	return &input{path: path, module: r.Module, graph: f}, nil
+}
+
+// funcNamed returns the function of that name, or the only one if name is empty.
+func (in *input) funcNamed(name string) (*ir.Func, error) {
+	fs := in.module.Funcs()
+	names := make([]string, len(fs))
+	for i, f := range fs {
+		if names[i] = "@" + f.Name; f.Name == name || name == "" && len(fs) == 1 {
+			return f, nil
+		}
+	}
+	have := strings.Join(names, ", ")
+	switch {
+	case len(fs) == 0:
+		return nil, fmt.Errorf("%s holds no function", in.path)
+	case name == "":
+		return nil, usagef("%s holds %d functions, %s: name one with -func", in.path, len(fs), have)
+	}
+	return nil, usagef("-func=%s: %s holds %s", name, in.path, have)
+}
+
+// source holds the flags of every command that takes a function of a file
+// through a pipeline.
+type source struct {
+	pipeline, fn string
+	device       string // of run: host, cuda or interp; empty: what the pipeline is for
+	all          bool   // every function of FILE
+	pricing      pricing
+}
+
+func (s *source) define(fs *flag.FlagSet, pipeline string) {
+	definePipeline(fs, &s.pipeline, pipeline)
+	s.pricing.define(fs)
+	fs.StringVar(&s.fn, "func", "", "function to take from a FILE that holds several")
+}
+
+// definePipeline declares the flag that says which passes to run.
+func definePipeline(fs *flag.FlagSet, pipeline *string, def string) {
+	fs.StringVar(pipeline, "passes", def, "`pipeline`: default, cuda, order-only, passes such as canonicalize,sink-waits{limit=10}, or empty for none")
+}
+
+// compiled is a file that went through a pipeline.
+type compiled struct {
+	*compile.Result
+	path     string
+	graph    *fx.File          // the traced graph it came from, or nil
+	function *compile.Function // what -func names
+}
+
+// compiled loads a file and compiles it.
+func (t tool) compiled(ctx context.Context, path string, s source) (*compiled, error) {
+	if _, err := t.parsed(s.pipeline); err != nil {
+		return nil, err // before a large file is read
+	}
+	in, err := t.load(path)
+	if err != nil {
+		return nil, err
+	}
+	return t.compile(ctx, in, s, nil)
+}
+
+// compile runs the pipeline over a copy of a loaded file.
+func (t tool) compile(ctx context.Context, in *input, s source, with func(*passes.Manager)) (*compiled, error) {
+	if !s.all {
+		if _, err := in.funcNamed(s.fn); err != nil {
+			return nil, err
+		}
+	}
+	target, err := s.pricing.target(t.deviceOf(s))
+	if err != nil {
+		return nil, err
+	}
+	p, err := t.parsed(s.pipeline)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	o := compile.Options{Pipeline: p, Manager: passes.Manager{Input: in.path, Validate: s.pricing.validate, Progress: t.busy.step, Clock: func() int64 { return int64(time.Since(start)) }}}
+	if with != nil {
+		with(&o.Manager)
+	}
+	end := t.busy.phase("passes")
+	r, err := compile.Compile(ctx, in.module, target, o)
+	end()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range r.Warnings() {
+		fmt.Fprintf(t.err, "warning: %s\n", w)
+	}
+	c := &compiled{Result: r, path: in.path, graph: in.graph}
+	if !s.all {
+		fn, err := (&input{path: in.path, module: r.Module}).funcNamed(s.fn)
+		if err != nil {
+			return nil, err
+		}
+		c.function = r.Func(fn.Name)
+	}
+	return c, nil
+}
+
+// passes is the table of passes.
+func (t tool) passes() *passes.Table {
+	if t.table == nil {
+		return passes.Standard()
+	}
+	return t.table
+}
+
+// parsed parses a pipeline. A malformed one is a broken command line.
+func (t tool) parsed(pipeline string) (*passes.Pipeline, error) {
+	p, err := t.passes().Parse(pipeline)
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	return p, nil
+}
+
+// deviceOf is what a function is compiled for: GPUs if the command says so, or the
+// pipeline forms regions for kernels.
+func (t tool) deviceOf(s source) compile.Device {
+	p, err := t.parsed(s.pipeline)
+	for i := 0; err == nil && s.device == "" && i < p.Len(); i++ {
+		if p.Pass(i).Regions {
+			return compile.GPU
+		}
+	}
+	if s.device == "cuda" {
+		return compile.GPU
+	}
+	return compile.Host
+}
+
+// colour wraps text in an escape sequence on a terminal, unless NO_COLOR is set.
+func (t tool) colour(code, text string) string {
+	f, ok := t.out.(*os.File)
+	if !ok || t.env("NO_COLOR") != "" || t.env("TERM") == "dumb" || !term.IsTerminal(int(f.Fd())) {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// output is where a command writes: standard output, or the file named by -o.
+func (t tool) output(path string, write func(io.Writer) error) error {
+	if path == "" || path == "-" {
+		return write(t.out)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/seed-ee968945/concert/cuda/cudnn"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/lt"
+	"github.com/seed-ee968945/concert/cuda/topo"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// libraryFlags say how GPUs are used: where NVIDIA's libraries are, for a machine on
+// which the loader does not find them by their names, and what communication gets.
+type libraryFlags struct {
+	cublasLt, cudnn, nvrtc, cache string
+	preload                       listFlag
+	staging, fetch                int64
+	sms                           int
+	noBeside, noEarly             bool
+	products, protocols           string
+	transport, nccl               string
+}
+
+func (f *libraryFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.cublasLt, "cublaslt", "", "path of libcublasLt, for products; empty: where the loader finds it")
+	fs.StringVar(&f.cudnn, "cudnn", "", "folder of libcudnn, for attention; empty: where the loader finds it, none: without it")
+	fs.StringVar(&f.nvrtc, "nvrtc", "", "path of libnvrtc, which compiles generated kernels; empty: where the loader finds it")
+	fs.Var(&f.preload, "preload", "path of a library that cuDNN wants and the loader would not find; may be given several times")
+	fs.Int64Var(&f.staging, "staging", 0, "bytes on each GPU, for each group, for collectives beside compute; 0 for the default, negative for none")
+	fs.IntVar(&f.sms, "sms", 0, "multiprocessors that products leave to communication; 0 for none")
+	fs.BoolVar(&f.noBeside, "no-beside", false, "do collectives as if nothing computed meanwhile")
+	fs.BoolVar(&f.noEarly, "no-early", false, "let no kernel begin before the one in front of it has ended")
+	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a product of few rows to bring into the cache while what is before it runs; 0 for none")
+	fs.StringVar(&f.products, "products", "", "`file` of the algorithms of products; empty: those known for the GPU")
+	fs.StringVar(&f.protocols, "protocols", "", "`file` of the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
+	fs.StringVar(&f.transport, "transport", "", "what carries collectives: symmetric, nccl; empty: symmetric memory where GPUs have access to each other, else NCCL")
+	fs.StringVar(&f.nccl, "nccl", "", "path of libnccl; empty: where the loader finds it")
+	fs.StringVar(&f.cache, "cache", "", "folder of compiled kernels; empty: in the user's cache folder, none: no cache")
+}
+
+// listFlag is a flag that may be given several times.
+type listFlag []string
+
+// String is empty: there is no default.
+func (l *listFlag) String() string { return "" }
+
+// Set adds a value.
+func (l *listFlag) Set(v string) error {
+	*l = append(*l, v)
+	return nil
+}
+
+// options are the device's: products by cuBLASLt, attention by our own kernels and
+// cuDNN.
+func (f *libraryFlags) options() (device.Options, error) {
+	o := device.Options{NVRTC: f.nvrtc, Cache: f.cache, Staging: f.staging, NoBeside: f.noBeside, NoEarly: f.noEarly, Fetch: f.fetch, SMs: f.sms,
+		Transport: topo.Transport(f.transport), NCCL: device.NCCLOptions{Path: f.nccl}}
+	switch o.Transport {
+	case "", topo.Symmetric, topo.NCCL:
+	default:
+		return o, usagef("-transport=%s: have symmetric and nccl", f.transport)
+	}
+	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
+	err := reading(f.products, func(r io.Reader) (err error) {
+		o.Products, err = lt.ReadTuning(r)
+		return err
+	})
+	if err != nil {
+		return o, err
+	}
+	return o, reading(f.protocols, func(r io.Reader) (err error) {
+		o.Group.Calibration, err = kernels.ReadCalibration(f.protocols, r)
+		return err
+	})
+}
+
+// reading reads a file, if one is named.
+func reading(path string, read func(io.Reader) error) error {
+	if path == "" {
+		return nil
+	}
+	r, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := read(r); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

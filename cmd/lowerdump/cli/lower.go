@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"go/token"
+	"io"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
+)
+
+var lowerCommand = command{
+	name: "lower", args: "[-emit=program|go|cuda] [-passes=PIPELINE] [-package=NAME] [-o FILE] FILE", doc: "lowers the function to a program and prints it",
+	help: `
+-emit=program prints the flat program: launches, collectives, copies and events
+on streams, over offsets in one arena. -emit=go prints it as a Go file with one
+call per line against the runtime's API.
+
+With a pipeline that forms regions, such as -passes=cuda, operations become kernels
+of the program's own. -emit=cuda prints their source, which the Go file embeds: it
+has to stand beside it under the package's name, as step.cu for package step.
+
+Examples:
+  lowerdump lower step.graph.json.gz
+  lowerdump lower -emit=go -package=step -o step.go mlp.ir
+  lowerdump lower -passes=cuda -emit=cuda -o step.cu mlp.ir`,
+	run: func(ctx context.Context, t tool, args []string) error {
+		var f lowerFlags
+		path, err := parseOne("lower", &f, args)
+		if err != nil {
+			return err
+		}
+		if f.emit != "program" && f.emit != "go" && f.emit != "cuda" {
+			return usagef("-emit=%s: have program, go, cuda", f.emit)
+		}
+		if f.emit == "cuda" && t.deviceOf(f.source) != compile.GPU {
+			return usagef("-emit=cuda: kernels are made by a pipeline with fuse, such as -passes=cuda")
+		}
+		if !token.IsIdentifier(f.pkg) {
+			return usagef("-package=%s: %q is not a package name", f.pkg, f.pkg)
+		}
+		c, err := t.compiled(ctx, path, f.source)
+		if err != nil {
+			return err
+		}
+		p, err := c.function.Program()
+		if err != nil {
+			return err
+		}
+		text, err := emitted(p, f.emit, f.pkg)
+		if err != nil {
+			return err
+		}
+		return t.output(f.out, func(w io.Writer) error {
+			_, err := w.Write(text)
+			return err
+		})
+	},
+}
+
+// emitted is a program in the form that -emit asks for.
+func emitted(p *program.Program, emit, pkg string) ([]byte, error) {
+	switch emit {
+	case "go":
+		return lower.EmitGo(p, pkg)
+	case "cuda":
+		return lower.EmitCUDA(p)
+	}
+	return p.AppendText(nil), nil
+}
+
+type lowerFlags struct {
+	source
+	emit, pkg, out string
+}
+
+func (f *lowerFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.emit, "emit", "program", "what to print: program, go or cuda")
+	f.source.define(fs, "default")
+	fs.StringVar(&f.pkg, "package", "step", "package name of emitted Go")
+	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
+}

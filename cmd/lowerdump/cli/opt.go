@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"io"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/graph/encoding/dot"
+
+	"github.com/seed-ee968945/concert/internal/bisect"
+	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+var passesCommand = command{
+	name: "passes", args: "[-v]", doc: "lists the passes, the constraints on their order with reasons, and the named pipelines",
+	help: `
+Examples:
+  lowerdump passes
+  lowerdump passes -v`,
+	run: func(_ context.Context, t tool, args []string) error {
+		var f passesFlags
+		files, err := parse("passes", &f, args)
+		if err != nil {
+			return err
+		}
+		if len(files) > 0 {
+			return usagef("takes no FILE")
+		}
+		return t.passes().WriteDoc(t.out, f.verbose)
+	},
+}
+
+type passesFlags struct{ verbose bool }
+
+func (f *passesFlags) define(fs *flag.FlagSet) {
+	fs.BoolVar(&f.verbose, "v", false, "with every pass's options and statistics")
+}
+
+var optCommand = command{
+	name: "opt", args: "[-passes=PIPELINE] [-print-after=all|changed|NAME] [-o FILE] FILE", doc: "runs passes and prints the IR",
+	help: `
+Examples:
+  lowerdump opt step.graph.json.gz
+  lowerdump opt -passes=canonicalize,sink-waits{limit=10} -print-after=changed mlp.ir
+  lowerdump opt -passes=default -stats -o out.ir mlp.ir`,
+	run: func(ctx context.Context, t tool, args []string) error {
+		var f optFlags
+		path, err := parseOne("opt", &f, args)
+		if err != nil {
+			return err
+		}
+		if err := f.validate(t); err != nil {
+			return err
+		}
+		in, err := t.load(path)
+		if err != nil {
+			return err
+		}
+		c, err := t.compile(ctx, in, source{pipeline: f.pipeline, pricing: f.pricing, all: true}, func(g *passes.Manager) {
+			g.PrintAfter, g.Dump = f.printAfter, passes.WriteDumps(t.busy.over(t.err))
+			g.Bisect, g.Limit, g.Repeat = f.bisect, f.limit, f.repeat
+			if f.check {
+				g.Hooks = append(g.Hooks, lower.CheckHook())
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if f.stats {
+			if err := c.Report.WriteTable(t.err); err != nil {
+				return err
+			}
+			if err := c.Report.WriteRecords(t.err); err != nil {
+				return err
+			}
+		}
+		return t.output(f.out, func(w io.Writer) error {
+			_, err := c.Module.WriteTo(w)
+			return err
+		})
+	},
+}
+
+type optFlags struct {
+	pipeline, printAfter, out, bisect string
+	limit                             int
+	pricing                           pricing
+	stats, repeat, check              bool
+}
+
+// validate finds what is wrong with the command line before a file is read.
+func (f *optFlags) validate(t tool) error {
+	p, err := t.parsed(f.pipeline)
+	if err != nil {
+		return err
+	}
+	if _, err := bisect.Parse(f.bisect); err != nil {
+		return usagef("-bisect: %v", err)
+	}
+	if f.limit < 0 {
+		return usagef("-limit=%d: want at least 0", f.limit)
+	}
+	switch f.printAfter {
+	case "", "all", "changed":
+		return nil
+	}
+	var names []string
+	for i := range p.Len() {
+		names = append(names, p.Pass(i).Name)
+	}
+	if !slices.Contains(names, f.printAfter) {
+		return usagef("-print-after=%s: have all, changed, and the passes of this pipeline: %s", f.printAfter, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func (f *optFlags) define(fs *flag.FlagSet) {
+	definePipeline(fs, &f.pipeline, "default")
+	f.pricing.define(fs)
+	fs.StringVar(&f.printAfter, "print-after", "", "print the IR to standard error after: all, changed, or a pass by name")
+	fs.StringVar(&f.out, "o", "", "write the IR to this file instead of standard output")
+	fs.StringVar(&f.bisect, "bisect", "", "let passes act only at sites that match this pattern")
+	fs.IntVar(&f.limit, "limit", 0, "run only the first so many passes; 0 for all")
+	fs.BoolVar(&f.stats, "stats", false, "print statistics and the record of every moved collective to standard error")
+	fs.BoolVar(&f.check, "check", false, "lower after every pass and prove the program free of races and deadlocks")
+	fs.BoolVar(&f.repeat, "repeat", false, "run every pass twice and fail unless the results are the same bytes")
+}
+
+var exportCommand = command{
+	name: "export", args: "[-format=graph-json] [-passes=PIPELINE] [-o FILE] FILE", doc: "writes the scheduled graph in the format of traced graphs",
+	help: `
+The result has the traced nodes, fields and names in their new order, so that
+another program can judge the schedule. A bucket is one collective node whose
+"members" names the traced collectives it stands for; each traced wait of a
+member stays as a view of the bucket's wait. After passes that removed or
+rewired traced nodes export refuses and names one.
+
+Example:
+  lowerdump export -passes=order-only step.graph.json.gz > scheduled.graph.json`,
+	run: func(ctx context.Context, t tool, args []string) error {
+		var f exportFlags
+		path, err := parseOne("export", &f, args)
+		if err != nil {
+			return err
+		}
+		if f.format != "graph-json" {
+			return usagef("-format=%s: have graph-json", f.format)
+		}
+		c, err := t.compiled(ctx, path, f.source)
+		if err != nil {
+			return err
+		}
+		return t.output(f.out, func(w io.Writer) error { return fx.Export(w, c.graph, c.function.Func) })
+	},
+}
+
+type exportFlags struct {
+	source
+	format, out string
+}
+
+func (f *exportFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.format, "format", "graph-json", "output format: graph-json")
+	f.source.define(fs, "order-only")
+	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
+}
+
+var dotCommand = command{
+	name: "dot", args: "[-passes=PIPELINE] [-o FILE] FILE", doc: "prints the dependence graph in Graphviz form",
+	help: `
+Example:
+  lowerdump dot -passes=canonicalize mlp.ir | dot -Tsvg > mlp.svg`,
+	run: func(ctx context.Context, t tool, args []string) error {
+		var f dotFlags
+		path, err := parseOne("dot", &f, args)
+		if err != nil {
+			return err
+		}
+		c, err := t.compiled(ctx, path, f.source)
+		if err != nil {
+			return err
+		}
+		fn := c.function.Func
+		data, err := dot.Marshal(fn.Directed(), fn.Name, "", "  ")
+		if err != nil {
+			return err
+		}
+		return t.output(f.out, func(w io.Writer) error {
+			_, err := w.Write(append(data, '\n'))
+			return err
+		})
+	},
+}
+
+type dotFlags struct {
+	source
+	out string
+}
+
+func (f *dotFlags) define(fs *flag.FlagSet) {
+	f.source.define(fs, "")
+	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
+}

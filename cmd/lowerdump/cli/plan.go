@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/pack"
+	"github.com/seed-ee968945/concert/lower"
+)
+
+var planCommand = command{
+	name: "plan", args: "[-capacity=N] [-passes=PIPELINE] [-o FILE] FILE", doc: "places buffers in one arena and prints their offsets as CSV",
+	help: `
+FILE is a program, whose buffers are placed, or CSV with the columns
+id,lower,upper,size (half-open lifetimes; begin and end for inclusive ones), whose
+rows are printed again with a column offset. The height, the lower bound and how
+it was found go to standard error. A height above -capacity is a finding.
+
+Examples:
+  lowerdump plan -capacity=1048576 testdata/minimalloc/A.1048576.csv
+  lowerdump plan -passes=default step.graph.json.gz`,
+	run: runPlan,
+}
+
+type planFlags struct {
+	source
+	capacity int64
+	out      string
+	fast     bool
+}
+
+func (f *planFlags) define(fs *flag.FlagSet) {
+	fs.Int64Var(&f.capacity, "capacity", 0, "largest height allowed, in the unit of the sizes; 0 for any")
+	f.source.define(fs, "default")
+	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
+	fs.BoolVar(&f.fast, "fast", false, "best fit only, no search")
+}
+
+func runPlan(ctx context.Context, t tool, args []string) error {
+	var f planFlags
+	path, err := parseOne("plan", &f, args)
+	if err != nil {
+		return err
+	}
+	if f.capacity < 0 {
+		return usagef("-capacity=%d: want at least 0", f.capacity)
+	}
+	prob, err := t.placement(ctx, path, &f)
+	if err != nil {
+		return err
+	}
+	opt := pack.Options{Capacity: f.capacity, Goal: f.capacity}
+	if f.fast {
+		opt.Steps = -1
+	}
+	end := t.busy.phase("placing buffers")
+	res, err := pack.Solve(ctx, *prob.problem, opt)
+	end()
+	if err != nil {
+		return prob.explain(err)
+	}
+	exact := ""
+	if res.Exact {
+		exact = ", which is the least possible"
+	}
+	fmt.Fprintf(t.err, "%d buffers, height %d, lower bound %d, ratio %.4f (%s%s)\n", len(prob.problem.Buffers), res.Height, res.LowerBound,
+		float64(res.Height)/float64(max(res.LowerBound, 1)), res.Method, exact)
+	return t.output(f.out, func(w io.Writer) error { return prob.write(w, res.Offsets) })
+}
+
+// placement is a problem and how to speak about it.
+type placement struct {
+	problem *pack.Problem
+	write   func(io.Writer, []int64) error
+	explain func(error) error // names buffers in errors
+}
+
+// placement reads the problem.
+func (t tool) placement(ctx context.Context, path string, f *planFlags) (*placement, error) {
+	if strings.EqualFold(filepath.Ext(path), ".csv") {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		table, err := pack.ReadCSV(bytes.NewReader(data))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		explain := func(err error) error { return explainRows(&table.Problem, err) }
+		return &placement{&table.Problem, table.WriteCSV, explain}, nil
+	}
+	c, err := t.compiled(ctx, path, f.source)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := c.function.Plan()
+	if err != nil {
+		return nil, err
+	}
+	write := func(w io.Writer, offsets []int64) error { return writePlan(w, plan, offsets) }
+	return &placement{&plan.Problem, write, plan.Explain}, nil
+}
+
+func writePlan(w io.Writer, plan *lower.MemoryPlan, offsets []int64) error {
+	c := csv.NewWriter(w)
+	rows := [][]string{{"id", "lower", "upper", "size", "offset"}}
+	for i, b := range plan.Problem.Buffers {
+		num := func(n int64) string { return strconv.FormatInt(n, 10) }
+		rows = append(rows, []string{plan.Buffers[i].Name, num(b.Lower), num(b.Upper), num(b.Size), num(offsets[i])})
+	}
+	return c.WriteAll(rows)
+}
+
+// shownAtPeak bounds the list of buffers in a capacity error.
+const shownAtPeak = 10
+
+// explainRows adds the largest rows at the peak to an error about a capacity.
+func explainRows(p *pack.Problem, err error) error {
+	var full *pack.CapacityError
+	if !errors.As(err, &full) {
+		return err
+	}
+	var b strings.Builder
+	for i, k := range full.Peak {
+		if i == shownAtPeak {
+			fmt.Fprintf(&b, "\n  ... and %d more", len(full.Peak)-shownAtPeak)
+			break
+		}
+		fmt.Fprintf(&b, "\n  row %d of size %d", k+1, p.Buffers[k].Size)
+	}
+	return fmt.Errorf("%w; the largest:%s", err, b.String())
+}

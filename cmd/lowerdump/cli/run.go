@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-ee968945/concert/bench"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/runtime/launch"
+)
+
+var runCommand = command{
+	name: "run", args: "[flags] FILE [BACKWARD-FILE]", doc: "runs a function, or a training step of two, on all ranks and compares the results",
+	help: `
+Inputs come from -inputs, a directory of recordings named
+NAME.fw.rankR.in.safetensors, or are random with -seed: -random=valid makes them
+in reach of what reads them, -random=hash quickly and as bench/peer_step.py does,
+-random=quick the integers as the one and the rest as the other.
+Results are compared with -expect: a directory of recordings
+(NAME.fw.rankR.out.safetensors and .bw.), a prefix of fingerprints
+(PREFIX.rankR.safetensors, as bench/peer_step.py and -record write them), or
+"interp" for what the reference interpreter makes of the program before the
+passes: bit by bit, or, where the device or a rule rounds otherwise, within a bound
+that the table lists beside the number of operations that round. What agrees but is expected to be zeros, or one number, throughout is counted
+apart. A backward function gets the forward function's outputs, and ones as
+incoming gradients. An async input gets a collective that is under way when the
+program starts; async outputs are awaited.
+
+-device=host lowers the functions and runs the programs on ranks that are
+goroutines, or with -procs processes, over shared memory; -device=cuda the same on
+GPUs of this machine, one for each rank; -device=interp runs the reference
+interpreter on the functions after the passes. -device=cuda -steps=0 loads, places and
+captures the step without running it.
+
+On GPUs -bench captures each function into a graph and prints the time of a step,
+the median of the replays on the slowest rank: captured, uncaptured, and without
+its collectives; what these cost, the difference; how long computing waits for
+collectives in a traced step; and what is exposed, the smaller of these two. Beside that
+stands what was simulated with the costs of -costs or -simulate: how far the simulated
+step is from the measured one, and how much more is exposed than the simulation says, as
+a part of the step. -replays runs the captured step so many times and
+compares all bits of the results. -trace writes what ran when beside what was
+simulated.
+
+Examples:
+  lowerdump run -inputs testdata/vectors -expect testdata/vectors \
+      testdata/graphs/tiny_fsdp2.fw.graph.json.gz testdata/graphs/tiny_fsdp2.bw.graph.json.gz
+  lowerdump run -procs -expect interp mlp.ir
+  lowerdump run -func=fw,bw -passes=order-only -expect interp step.ir
+  lowerdump run -device=cuda -bench -trace step.json -random=hash step.graph.json.gz`,
+	run: runRun,
+}
+
+type runFlags struct {
+	source
+	libraries              libraryFlags
+	device, inputs, expect string
+	random, same           string
+	record, trace          string
+	sizes                  string // values of symbols
+	peer                   string // what bench/peer_step.py printed
+	simulate               string // calibration for simulated times
+	world, fakeGPUs        int
+	procs, all, timeline   bool
+	eager                  bool // trace call by call
+	bench, json, verbose   bool
+	reassociates           bool // a pass of the pipeline may
+	seed                   uint64
+	steps, replays, reps   int
+	tolerance              float64
+	timeout                time.Duration
+
+	args []string // the command line, as process ranks get it
+	kept []byte   // what was read from standard input, for process ranks; nil if nothing
+}
+
+// prepares reports whether something is asked for that needs captured steps.
+func (f *runFlags) prepares() bool { return f.bench || f.replays > 0 || f.trace != "" }
+
+func (f *runFlags) define(fs *flag.FlagSet) {
+	definePipeline(fs, &f.pipeline, autoPipeline)
+	f.libraries.define(fs)
+	f.pricing.define(fs)
+	fs.StringVar(&f.fn, "func", "", "function to take from a FILE that holds several; FORWARD,BACKWARD takes both halves of a step from one FILE")
+	fs.StringVar(&f.device, "device", "host", "what executes: host, cuda or interp")
+	fs.StringVar(&f.inputs, "inputs", "", "directory of recorded inputs; random ones if empty")
+	fs.StringVar(&f.expect, "expect", "", "directory of recorded results, prefix of fingerprints, or interp")
+	fs.StringVar(&f.random, "random", "", "how random inputs are made: valid, hash or quick; empty: quick with -device=cuda, else valid")
+	fs.StringVar(&f.same, "same", "data", "of -random=hash: data, so that inputs of role data and of fewer than two dimensions are the same on all ranks, or none")
+	fs.StringVar(&f.sizes, "sizes", "", "sizes known at run time only: a=5,b=3/4 is 5 on every rank for symbol a, and 3 and 4 on ranks 0 and 1 for b; absent ones are what inputs tell, or the hints")
+	fs.StringVar(&f.peer, "peer", "", "`file` of what bench/peer_step.py printed: -bench prints its times beside ours")
+	fs.StringVar(&f.simulate, "simulate", "", "`file` of lowerdump calibrate for simulated times; empty: that of -costs. The passes do not see it")
+	fs.StringVar(&f.record, "record", "", "write fingerprints of the results to files of this prefix")
+	fs.BoolVar(&f.bench, "bench", false, "time the captured step and its parts; with -device=cuda")
+	fs.BoolVar(&f.json, "json", false, "print the times as JSON lines")
+	fs.IntVar(&f.reps, "reps", 20, "timed replays of -bench")
+	fs.IntVar(&f.replays, "replays", 0, "replay the captured step so many times and compare the bits of its outputs; with -device=cuda")
+	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done; with -device=cuda")
+	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the run beside the simulated one to this file; with -device=cuda")
+	fs.BoolVar(&f.eager, "eager", false, "trace a run call by call instead of the captured step")
+	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
+	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
+	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
+	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only the rank with the largest error")
+	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
+	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
+	fs.IntVar(&f.steps, "steps", 1, "run the step this many times; 0: load, place and capture it only, with -device=cuda")
+	fs.Float64Var(&f.tolerance, "tolerance", 0, "largest relative error allowed, in the 2-norm; 0: 0.01 for the loss, 0.02 for gradients; against fingerprints 0.0002 for the loss, nothing for integers and 0.02 for others; and against interp the bits of what is integer, only moved, or rounded in the same way, as everything is by the host device unless a pass was told to reassociate, and what the roundings on its way allow of the rest")
+	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long a rank waits for a peer")
+}
+
+// functionAt says where one half of a step is.
+type functionAt struct{ path, name string }
+
+// validate finds what is wrong with the command line, and where the halves are.
+func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
+	names := strings.Split(f.fn, ",")
+	var halves []functionAt
+	switch {
+	case len(files) < 1 || len(files) > 2:
+		return nil, usagef("want FILE and perhaps BACKWARD-FILE, got %d", len(files))
+	case len(files) == 2 && files[0] == "-" && files[1] == "-":
+		return nil, usagef("standard input holds one FILE only")
+	case len(names) > 2 || len(files) == 2 && f.fn != "" && len(names) != 2:
+		return nil, usagef("-func=%s: want one name, or FORWARD,BACKWARD for a step", f.fn)
+	case f.device != "host" && f.device != "cuda" && f.device != "interp" || f.procs && f.device == "interp":
+		return nil, usagef("-device=%s: have host, cuda, and interp without -procs", f.device)
+	case f.prepares() && f.device != "cuda":
+		return nil, usagef("-bench, -replays and -trace are for -device=cuda")
+	case f.json && !f.bench:
+		return nil, usagef("-json is for the times of -bench")
+	case !slices.Contains([]string{"", "valid", "hash", "quick"}, f.random) || f.same != "data" && f.same != "none":
+		return nil, usagef("-random=%s -same=%s: have -random=valid, hash or quick, -same=data or none", f.random, f.same)
+	case f.reps < 1 || f.replays < 0:
+		return nil, usagef("-reps=%d -replays=%d: want at least 1 and 0", f.reps, f.replays)
+	case f.steps < 0 || f.steps == 0 && (f.device != "cuda" || f.prepares() || f.expect != "" || f.record != ""):
+		return nil, usagef("-steps=%d: want at least 1, or 0 with -device=cuda and nothing that needs a run", f.steps)
+	case !(f.tolerance >= 0):
+		return nil, usagef("-tolerance=%v: want a relative error, at least 0", f.tolerance)
+	case f.timeout <= 0:
+		return nil, usagef("-timeout=%v: want more than 0", f.timeout)
+	}
+	for i := range max(len(files), len(names)) {
+		halves = append(halves, functionAt{files[min(i, len(files)-1)], names[min(i, len(names)-1)]})
+	}
+	if f.random == "" {
+		f.random = "valid"
+		if f.device == "cuda" {
+			f.random = "quick"
+		}
+	}
+	if f.pipeline == autoPipeline {
+		f.pipeline = "default"
+		if f.device == "cuda" {
+			f.pipeline = "cuda"
+		}
+	}
+	p, err := t.parsed(f.pipeline)
+	for i := 0; err == nil && i < p.Len(); i++ {
+		f.reassociates = f.reassociates || strings.Contains(p.Spec(i), "reassociate=true")
+	}
+	return halves, err
+}
+
+// autoPipeline stands for the pipeline made for the device.
+const autoPipeline = "auto"
+
+// mostRanks bounds what one machine is asked to be.
+const mostRanks = 1024
+
+func runRun(ctx context.Context, t tool, args []string) error {
+	var f runFlags
+	files, err := parse("run", &f, args)
+	if err != nil {
+		return err
+	}
+	halves, err := f.validate(t, files)
+	if err != nil {
+		return err
+	}
+	var kept []byte
+	if f.procs && slices.Contains(files, "-") && t.env(launch.EnvChild) == "" {
+		if kept, err = io.ReadAll(t.in); err != nil {
+			return err
+		}
+		t.in = bytes.NewReader(kept)
+	}
+	f.kept, f.args = kept, args
+	j, err := t.job(ctx, &f, halves)
+	if err != nil {
+		return err
+	}
+	if t.env(launch.EnvChild) != "" {
+		return j.Child(ctx, t.console())
+	}
+	return j.Run(ctx, t.console())
+}
+
+// job loads the files, runs the passes and makes the inputs.
+func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench.Job, error) {
+	var before, after []*ir.Func
+	var c *compiled
+	for i, h := range halves {
+		if i == 0 || h.path != halves[0].path || h.name == "" {
+			in, err := t.load(h.path)
+			if err != nil {
+				return nil, err
+			}
+			if w := in.module.World; f.world != 0 && f.world != w {
+				return nil, usagef("-world=%d: the program is for %s", f.world, count(w, "rank"))
+			} else if w > mostRanks {
+				return nil, fmt.Errorf("%s is for %d ranks; one machine plays %d at most", in.path, w, mostRanks)
+			}
+			if c, err = t.compile(ctx, in, source{pipeline: f.pipeline, fn: h.name, device: f.device, pricing: f.pricing}, nil); err != nil {
+				return nil, err
+			}
+			before, after = append(before, c.function.Input), append(after, c.function.Func)
+			continue
+		}
+		fn, err := (&input{path: c.path, module: c.Module}).funcNamed(h.name)
+		if err != nil {
+			return nil, err
+		}
+		before, after = append(before, c.Input.Func(h.name)), append(after, fn)
+	}
+	name, _, _ := strings.Cut(filepath.Base(c.path), ".")
+	cfg, err := f.config(t, after[0].Module())
+	if err != nil {
+		return nil, err
+	}
+	return bench.New(cfg, name, after, before)
+}
+
+// config is what the flags ask for.
+func (f *runFlags) config(t tool, m *ir.Module) (bench.Config, error) {
+	c := bench.Config{Device: f.device, FakeGPUs: f.fakeGPUs, Processes: f.procs, Args: append([]string{"run"}, f.args...), Stdin: f.kept, Timeout: f.timeout, Steps: f.steps,
+		Inputs: f.inputs, Random: f.random, Same: f.same, Seed: f.seed, Expect: f.expect, Record: f.record, Tolerance: f.tolerance, All: f.all, Reassociates: f.reassociates,
+		Bench: f.bench, JSON: f.json, Reps: f.reps, Replays: f.replays, Trace: f.trace, Eager: f.eager, Peer: f.peer, Timelines: f.timeline}
+	if f.verbose {
+		c.Log = slog.New(slog.NewTextHandler(t.err, nil))
+	}
+	from := f.pricing
+	if f.simulate != "" {
+		from.costs = f.simulate
+	}
+	var err error
+	if c.Simulate, err = from.measured(); err != nil {
+		return c, err
+	}
+	if c.Model, err = f.pricing.model(); err != nil {
+		return c, err
+	}
+	if c.Symbols, err = sizesOf(f.sizes, m); err != nil || f.device != "cuda" {
+		return c, err
+	}
+	c.GPUs, err = f.libraries.options()
+	c.GPUs.Log = c.Log
+	return c, err
+}
+
+// sizesOf reads -sizes: values of symbols by rank; nil if the text is empty.
+func sizesOf(text string, m *ir.Module) ([]map[string]int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	out := make([]map[string]int64, m.World)
+	for r := range out {
+		out[r] = map[string]int64{}
+	}
+	for _, part := range strings.Split(text, ",") {
+		name, list, _ := strings.Cut(part, "=")
+		values := strings.Split(list, "/")
+		if m.Symbol(name) == nil {
+			have := []string{}
+			for _, s := range m.Symbols() {
+				have = append(have, s.Name)
+			}
+			return nil, usagef("-sizes: there is no symbol %q, have %v", name, have)
+		}
+		if _, ok := out[0][name]; ok {
+			return nil, usagef("-sizes: %s is given twice", name)
+		}
+		if len(values) != 1 && len(values) != m.World {
+			return nil, usagef("-sizes: %s: want one value or %d, one for each rank", part, m.World)
+		}
+		for r := range out {
+			n, err := strconv.ParseInt(values[r%len(values)], 10, 64)
+			if err != nil || n < 0 || n > m.Symbol(name).Max {
+				return nil, usagef("-sizes: %s: want sizes from 0 to %d", part, m.Symbol(name).Max)
+			}
+			out[r][name] = n
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,201 @@
+// Package compile takes a tensor program to what runs: one call attaches costs, runs the
+// passes, and lowers. It stands above passes and lower, and decides nothing itself but
+// what the passes have to know of the lowered program: see Compile.
+//
+//	r, err := compile.Compile(ctx, module, compile.Target{Device: compile.GPU}, compile.Options{})
+//	...
+//	p, err := r.Func("step").Program()
+//
+// A module may hold several functions, such as the forward and the backward function of
+// a training step, or one joint function that pass partition splits.
+//
+// The rank, clocks and the environment have no part in it: every rank that compiles the
+// same module for the same target gets the same bytes.
+package compile
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+// Device is a kind of device that programs are made for.
+type Device uint8
+
+// The devices.
+const (
+	Host Device = iota // launches are operations of package runtime/host
+	GPU                // regions of operations become kernels
+)
+
+// Pipeline is the named pipeline for the device: default or cuda.
+func (d Device) Pipeline() string {
+	if d == GPU {
+		return "cuda"
+	}
+	return "default"
+}
+
+// Target is what a program is compiled for. The zero Target is the host device with the
+// costs of an H200. Process groups are the module's own. Which libraries compute what is
+// decided where a program is loaded, by the device's options, and not here.
+type Target struct {
+	Device Device
+
+	// Costs serves nodes without attached costs, and buckets; nil is cost.Default().
+	Costs *cost.Model
+
+	// Measured is a calibration; what it knows goes before attached costs. Nil: none.
+	Measured *cost.Measured
+
+	// Reprice gives collectives what Costs says of them in the place of attached costs.
+	Reprice bool
+}
+
+func (t *Target) base() *cost.Model {
+	if t.Costs == nil {
+		return cost.Default()
+	}
+	return t.Costs
+}
+
+// Model is the target's cost model: the collectives of the calibration, if there is one,
+// before those of Costs.
+func (t Target) Model() *cost.Model {
+	if t.Measured == nil {
+		return t.base()
+	}
+	return t.Measured.Model(t.base())
+}
+
+// price attaches the costs that the target knows better than the graph.
+func (t *Target) price(m *ir.Module) {
+	for _, f := range m.Funcs() {
+		if t.Reprice {
+			t.base().PriceCollectives(f)
+		}
+		if t.Measured != nil {
+			t.Measured.Apply(f, t.base(), nil)
+		}
+	}
+}
+
+// Options says how to compile. The zero Options runs the pipeline of the target's device.
+type Options struct {
+	// Pipeline is what passes.Table.Parse has read: of the standard table, or of one
+	// that has passes of your own. Nil is the standard pipeline of the device, an empty
+	// pipeline no pass at all.
+	Pipeline *passes.Pipeline
+
+	// Manager says how passes are run: dumps, hooks, verification, bisection, progress.
+	// Compile sets its Costs and Fusable.
+	Manager passes.Manager
+}
+
+// Result is a compiled module.
+type Result struct {
+	Input  *ir.Module     // as it came in, with the costs of the target; node ids are the caller's
+	Module *ir.Module     // after the passes
+	Funcs  []*Function    // those of Module, in its order
+	Report *passes.Report // what every pass did, moved and decided
+
+	target Target
+}
+
+// Func returns the function of that name after the passes, nil if there is none.
+func (r *Result) Func(name string) *Function {
+	for _, f := range r.Funcs {
+		if f.Func.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Compile runs the passes over a module and returns what came of it; programs, plans and
+// schedules of its functions are made when asked for. m is not changed: the result holds
+// copies, whose nodes keep their origins (ir.Node.Origins).
+//
+// Where a pipeline forms regions for kernels and the target has a calibration, it runs up
+// to that point more than once: see feedback.go. Errors are a *diag.Error if m is broken, a *passes.PassError if a
+// pass fails, and ctx's if it ends.
+func Compile(ctx context.Context, m *ir.Module, t Target, o Options) (*Result, error) {
+	p := o.Pipeline
+	if p == nil {
+		var err error
+		if p, err = passes.Standard().Parse(t.Device.Pipeline()); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.Verify(); err != nil {
+		return nil, err
+	}
+	r := &Result{Input: m.Clone(), Report: &passes.Report{}, target: t}
+	t.price(r.Input)
+	r.Module = r.Input.Clone()
+	if p.Len() > 0 {
+		o.Manager.Costs, o.Manager.Fusable = t.Model(), lower.Fusable
+		c := &compiler{target: t, pipeline: p, manager: o.Manager}
+		if err := c.feedBack(ctx, r.Module); err != nil {
+			return nil, err
+		}
+		var err error
+		if r.Report, err = o.Manager.RunContext(ctx, r.Module, p); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range r.Module.Funcs() {
+		r.Funcs = append(r.Funcs, &Function{Input: r.Input.Func(f.Name), Func: f, result: r})
+	}
+	return r, ctx.Err()
+}
+
+// compiler is one Compile.
+type compiler struct {
+	target   Target
+	pipeline *passes.Pipeline
+	manager  passes.Manager
+}
+
+// forming is the number of passes up to the one that forms regions for kernels, 0 if none
+// does: what comes behind it places buffers, which launches do not depend on.
+func forming(p *passes.Pipeline) int {
+	for i := range p.Len() {
+		if p.Pass(i).Regions {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// Warnings says what a user of the result should know: nodes that nothing knows the cost
+// of, which passes have counted as free.
+func (r *Result) Warnings() []string {
+	var out []string
+	model := r.target.Model()
+	for _, f := range r.Input.Funcs() {
+		var names []string
+		for _, n := range f.Order() {
+			if _, ok := model.NodeMs(n); !ok {
+				names = append(names, "%"+n.Name())
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		shown := strings.Join(names[:min(len(names), shownUnpriced)], ", ")
+		if more := len(names) - shownUnpriced; more > 0 {
+			shown += fmt.Sprintf(" and %d more", more)
+		}
+		out = append(out, fmt.Sprintf("@%s: %d of %d operations have no cost and count as 0 ms: %s; attach costs to them", f.Name, len(names), len(f.Order()), shown))
+	}
+	return out
+}
+
+// shownUnpriced bounds the names in a warning.
+const shownUnpriced = 3

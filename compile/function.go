@@ -1,0 +1,94 @@
+package compile
+
+import (
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/place"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/program"
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// Function is one function of a compiled module. It is not for concurrent use.
+type Function struct {
+	Input *ir.Func // as it came in; nil if a pass has made the function
+	Func  *ir.Func // after the passes
+
+	result  *Result
+	program *program.Program
+	layout  *place.Layout
+}
+
+// Program is the lowered function, for a GPU with the source of its kernels. Every rank that asks gets the same (program.Program.Digest). It is
+// made once and shared by callers, who must not change it.
+func (f *Function) Program() (*program.Program, error) {
+	var err error
+	if f.program == nil {
+		f.program, err = lower.FuncWith(f.Func, lower.Options{Kernels: f.result.target.Device == GPU})
+	}
+	return f.program, err
+}
+
+// Plan says which buffers the function needs and when.
+func (f *Function) Plan() (*lower.MemoryPlan, error) { return lower.Plan(f.Func) }
+
+// Figures are what the simulator says of a function in its own order. Times are in
+// milliseconds.
+type Figures struct {
+	Nodes       int
+	Collectives int
+	CommBytes   int64 // see cost.CommBytes
+	Makespan    float64
+	Compute     float64
+	Exposed     float64 // Makespan - Compute
+	Bound       float64 // no order without buckets is faster: compute, busiest stream, path, chain
+	TightBound  float64 // also head, load and tail sets
+	Peak        int64   // bytes that live at once
+}
+
+// Before are the figures of the function as it came in. It must not be one that a pass
+// has made.
+func (f *Function) Before() (Figures, error) { return Measure(f.Input, f.result.target.Model()) }
+
+// After are the figures of the function after the passes.
+func (f *Function) After() (Figures, error) { return Measure(f.Func, f.result.target.Model()) }
+
+// Gap is how far a schedule is above the lower bound of its input, as a part of that
+// bound: 0 is optimal for the operations that came in. It is negative where passes have
+// removed work, and 0 where there is nothing to bound.
+func Gap(before, after Figures) float64 {
+	if before.TightBound <= 0 {
+		return 0
+	}
+	return after.Makespan/before.TightBound - 1
+}
+
+// Simulate plays a function in its own order with the costs of a model.
+func Simulate(f *ir.Func, model *cost.Model) (*sim.Model, *sim.Timeline, error) {
+	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 {
+		ms, _ := model.NodeMs(n)
+		return ms
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	tl, err := sim.Evaluate(m, m.InputOrder(), nil)
+	return m, tl, err
+}
+
+// Measure simulates a function and bounds it.
+func Measure(f *ir.Func, model *cost.Model) (Figures, error) {
+	m, tl, err := Simulate(f, model)
+	if err != nil {
+		return Figures{}, err
+	}
+	out := Figures{Nodes: m.Len(), Makespan: tl.Makespan, Compute: tl.Compute, Exposed: tl.Exposed, Peak: tl.Peak, Bound: sim.LowerBound(m).Bound}
+	out.TightBound = max(out.Bound, sim.SetBound(m))
+	for _, n := range f.Order() {
+		if n.Op().IsCollective() {
+			out.Collectives++
+			out.CommBytes += cost.CommBytes(n)
+		}
+	}
+	return out, nil
+}

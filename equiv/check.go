@@ -1,0 +1,289 @@
+package equiv
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Options say which equations a proof may use.
+type Options struct {
+	// Reassociate allows equations that add or multiply floats in another order or
+	// round at another place.
+	Reassociate bool
+
+	// Without names equations that are not used.
+	Without []string
+}
+
+// Prover holds the values of functions of one world, so that what several
+// functions share is numbered and brought into normal form once. The zero Prover
+// is not valid; see [NewProver].
+type Prover struct {
+	world      int
+	opts       Options
+	values     []value
+	ids        map[string]valueID // look-up only, as are the following
+	groups     []*rankGroup
+	groupIDs   map[*ir.Group]int32
+	groupTexts map[string]int32
+	buf        []byte
+	z          *normalizer
+}
+
+// NewProver returns a prover for functions of modules of that many ranks.
+func NewProver(world int, o Options) *Prover {
+	return &Prover{world: world, opts: o, ids: map[string]valueID{}, groupIDs: map[*ir.Group]int32{}, groupTexts: map[string]int32{}}
+}
+
+// Finding is something that could not be proved.
+type Finding struct {
+	Func          string
+	What          string // what was compared: result 2, effect 0, ...
+	Before, After string // the nodes at which the functions part, as lines; either may be empty
+	Rule          string // the equations that were tried, or what has to hold
+}
+
+// String is the finding on one to three lines.
+func (f Finding) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "@%s: %s: %s", f.Func, f.What, f.Rule)
+	if f.Before != "" {
+		fmt.Fprintf(&b, "\n  before: %s", f.Before)
+	}
+	if f.After != "" {
+		fmt.Fprintf(&b, "\n  after:  %s", f.After)
+	}
+	return b.String()
+}
+
+// Error lists what could not be proved.
+type Error struct{ Findings []Finding }
+
+// Error implements error.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Findings))
+	for i, f := range e.Findings {
+		lines[i] = f.String()
+	}
+	return "not proved equal: " + strings.Join(lines, "\n")
+}
+
+// Report says what a proof took.
+type Report struct {
+	Before, After int           // values of the functions
+	Rewritten     int           // values that were brought into normal form
+	Used          []EquationUse // in the order of the table, without those that were not used
+}
+
+// EquationUse counts how often an equation was used.
+type EquationUse struct {
+	Name  string
+	Count int
+}
+
+// Check proves that after computes what before does; see the package's head. The
+// error is an *Error with everything that could not be proved. Both functions must
+// be verified and of one world. Linear where no equation is needed; with equations,
+// linear in the terms that they make.
+func Check(before, after *ir.Func, o Options) (*Report, error) {
+	if a, b := before.Module().World, after.Module().World; a != b {
+		return nil, &Error{[]Finding{{Func: before.Name, What: "world", Rule: fmt.Sprintf("%d ranks became %d", a, b)}}}
+	}
+	p := NewProver(before.Module().World, o)
+	return p.Compare(p.Read(before), p.Read(after))
+}
+
+// Compare proves that two functions, both read by p, compute the same.
+func (p *Prover) Compare(before, after *Meaning) (*Report, error) {
+	c := &comparison{p: p, a: before, b: after}
+	c.signature()
+	c.results()
+	c.effects()
+	c.order()
+	rep := &Report{Before: before.values, After: after.values}
+	if p.z != nil {
+		rep.Rewritten, rep.Used = p.z.report()
+	}
+	if c.findings != nil {
+		return rep, &Error{c.findings}
+	}
+	return rep, nil
+}
+
+// comparison is the state of one Compare.
+type comparison struct {
+	p        *Prover
+	a, b     *Meaning
+	findings []Finding
+}
+
+func (c *comparison) fail(what, rule, before, after string) {
+	c.findings = append(c.findings, Finding{c.a.name, what, before, after, rule})
+}
+
+func (c *comparison) signature() {
+	if !slices.EqualFunc(c.a.inputs, c.b.inputs, ir.Type.Equal) {
+		c.fail("inputs", "a function keeps its signature", fmt.Sprint(c.a.inputs), fmt.Sprint(c.b.inputs))
+	}
+}
+
+func (c *comparison) results() {
+	if len(c.a.outputs) != len(c.b.outputs) {
+		c.fail("results", "a function keeps its signature", fmt.Sprint(len(c.a.outputs), " results"), fmt.Sprint(len(c.b.outputs), " results"))
+		return
+	}
+	for i, x := range c.a.outputs {
+		y := c.b.outputs[i]
+		what := fmt.Sprintf("result %d", i)
+		if !x.typ.Equal(y.typ) {
+			c.fail(what, "a function keeps its signature", x.typ.String(), y.typ.String())
+			continue
+		}
+		for k := range x.tensors {
+			c.same(what, x.tensors[k], y.tensors[k])
+		}
+	}
+	c.sharing()
+	if !slices.EqualFunc(c.a.left, c.b.left, func(x, y leftover) bool { return x.input == y.input }) {
+		c.fail("inputs", "the same inputs are written in place", "", "")
+		return
+	}
+	for i, x := range c.a.left {
+		c.same(fmt.Sprintf("input %d at the end", x.input), x.value, c.b.left[i].value)
+	}
+}
+
+// sharing refuses results that share a storage which they did not share before:
+// the caller may write to one while it holds the other.
+func (c *comparison) sharing() {
+	type tensor struct{ out, k int }
+	seen := map[home]tensor{} // the first result of a storage of after; look-up only
+	for i, y := range c.b.outputs {
+		for k, h := range y.homes {
+			x := c.a.outputs[i].homes[k]
+			if h.input >= 0 && x != h {
+				c.fail(fmt.Sprintf("result %d", i), fmt.Sprintf("it lies in the storage of input %d, as it did not before", h.input), "", "")
+			}
+			if f, ok := seen[h]; ok && c.a.outputs[f.out].homes[f.k] != x {
+				c.fail(fmt.Sprintf("result %d", i), fmt.Sprintf("it shares the storage of result %d, as it did not before", f.out), "", "")
+			} else if !ok {
+				seen[h] = tensor{i, k}
+			}
+		}
+	}
+}
+
+// effects compares what communicates and what draws random numbers in order, and
+// in-place writes as a set: each write of the one function is one of the other.
+func (c *comparison) effects() {
+	for _, kind := range ordered {
+		pick := func(m *Meaning) []effect {
+			return slices.DeleteFunc(slices.Clone(m.effects), func(e effect) bool { return e.kind&kind == 0 })
+		}
+		c.paired("effects of a kind are kept, in their order", pick(c.a), pick(c.b))
+	}
+	was := map[string]int{} // look-up only
+	key := func(e effect) string { return fmt.Sprint(e.what, e.args) }
+	writes := func(m *Meaning) []effect {
+		return slices.DeleteFunc(slices.Clone(m.effects), func(e effect) bool {
+			return slices.ContainsFunc(ordered[:], func(kind ir.Effect) bool { return e.kind&kind != 0 })
+		})
+	}
+	for _, e := range writes(c.b) {
+		was[key(e)]++
+	}
+	left := func(m *Meaning) []effect {
+		return slices.DeleteFunc(writes(m), func(e effect) bool {
+			if was[key(e)] > 0 {
+				was[key(e)]--
+				return true
+			}
+			return false
+		})
+	}
+	before := left(c.a)
+	clear(was)
+	for _, e := range writes(c.a) {
+		was[key(e)]++
+	}
+	c.paired("in-place writes are kept", before, left(c.b))
+}
+
+// paired compares effects one by one.
+func (c *comparison) paired(rule string, before, after []effect) {
+	for i := range max(len(before), len(after)) {
+		var x, y effect
+		if i < len(before) {
+			x = before[i]
+		}
+		if i < len(after) {
+			y = after[i]
+		}
+		if x.what != y.what || len(x.args) != len(y.args) {
+			c.fail("effects", rule, line(x), line(y))
+			return
+		}
+		for k := range x.args {
+			c.same(fmt.Sprintf("operand %d of %%%s", k, x.node), x.args[k], y.args[k])
+		}
+	}
+}
+
+func line(e effect) string {
+	if e.node == "" {
+		return "none"
+	}
+	return "%" + e.node + " = " + e.what
+}
+
+// order checks that collectives stay on their side of opaque calls that
+// communicate: what is new between two such calls stands for something that is
+// gone from there.
+func (c *comparison) order() {
+	if c.a.fences == 0 || c.a.fences != c.b.fences || c.b.halves {
+		return
+	}
+	key := func(m comm) string { return fmt.Sprint(m.epoch, m.what, m.args) }
+	was, is := map[string]bool{}, map[string]bool{} // look-up only
+	for _, m := range c.a.comms {
+		was[key(m)] = true
+	}
+	fresh := make([]*comm, c.a.fences+1)
+	for i := range c.b.comms {
+		m := &c.b.comms[i]
+		is[key(*m)] = true
+		if !was[key(*m)] && fresh[m.epoch] == nil {
+			fresh[m.epoch] = m
+		}
+	}
+	gone := make([]bool, c.a.fences+1)
+	for _, m := range c.a.comms {
+		gone[m.epoch] = gone[m.epoch] || !is[key(m)]
+	}
+	for e, m := range fresh {
+		if m != nil && !gone[e] {
+			c.fail("order", "a collective keeps its side of opaque calls that communicate", "", "%"+m.node+" is new between two of them")
+		}
+	}
+}
+
+// maxFindings bounds the findings of one comparison: one wrong value near the
+// inputs makes all results differ.
+const maxFindings = 8
+
+// same proves that two values are equal.
+func (c *comparison) same(what string, x, y valueID) {
+	if x == y || len(c.findings) >= maxFindings {
+		return
+	}
+	z := c.p.normal()
+	s, t := z.norm(x), z.norm(y)
+	if s == t {
+		return
+	}
+	s, t = z.part(s, t)
+	c.fail(what, z.tried(s, t), z.describe(s), z.describe(t))
+}

@@ -1,0 +1,89 @@
+package equiv
+
+import "fmt"
+
+// Exactness says what an equation keeps of the numbers. NaN stays NaN; which of
+// several NaN an operation gives, the IR does not say.
+type Exactness uint8
+
+// The kinds of exactness.
+const (
+	Exact        Exactness = iota // every bit
+	Reassociates                  // all but the rounding of floats and the sign of their zeros; every bit of integers, and under min and max
+)
+
+// String says it in words.
+func (e Exactness) String() string {
+	return [...]string{"exact", "reassociates floats"}[e]
+}
+
+// Equation is a row of the table: what a proof may use beyond equal operations on
+// equal operands.
+type Equation struct {
+	Name      string
+	Exactness Exactness // of its use on floats; where it is not Exact the options have to allow that
+	Statement string
+}
+
+// Equations lists the table in order.
+func Equations() []Equation {
+	var out []Equation
+	for _, e := range equations() {
+		out = append(out, e.Equation)
+	}
+	return out
+}
+
+// equation is a row with the function that applies it from left to right.
+type equation struct {
+	Equation
+	anchor kind
+	// apply returns the term that t equals, or false.
+	apply func(z *normalizer, t *term) (termID, bool)
+}
+
+// equations is the table. Of the rows for one kind of term the first that applies
+// counts.
+func equations() []*equation {
+	row := func(name string, e Exactness, k kind, apply func(z *normalizer, t *term) (termID, bool), format string, args ...any) *equation {
+		return &equation{Equation{name, e, fmt.Sprintf(format, args...)}, k, apply}
+	}
+	combined := func(name string, k kind) *equation {
+		return row(name, Exact, k, sumOfCombined, "a table of zeros to which each rank adds rows, summed or averaged over the ranks and cut into the ranks' runs of rows, is: every rank adds up its rows for equal positions, at the first of them, rounded as the table is; these sums and their positions are gathered, and each rank adds those of its run by ascending rank to zeros, or to -0 in rows that every rank has where sums may be rounded to -0, or looks up for each of its rows what every rank has for it, +0 for nothing. Adding -0 changes no number; positions lie within the table")
+	}
+	added := func(name string, k kind) *equation {
+		return row(name, Reassociates, k, sumOfAdded, "the same with rows added as they are: the sum is then rounded once")
+	}
+	return []*equation{
+		row("move-of-itself", Exact, kindMove, moveOfItself, "elements taken from where they are, in order, are the tensor: views that keep the order, clones, and what a gather and a shard of one group undo"),
+		row("move-of-constant", Exact, kindMove, moveOfConstant, "elements of a constant are a constant"),
+		row("move-of-move", Exact, kindMove, moveOfMove, "elements of elements are elements: layouts compose"),
+		row("move-of-pointwise", Exact, kindMove, moveOfPointwise, "elements of what is computed element by element are computed of the operands' elements"),
+		row("move-of-reduce", Exact, kindMove, moveOfReduce, "elements of a reduction over ranks are reductions of the elements, where all ranks select alike"),
+		row("move-of-lookup", Exact, kindMove, moveOfLookup, "rows and columns of looked-up rows are the rows at those positions of those columns of the table"),
+		row("shuffle-of-constant", Exact, kindShuffle, shuffleOfConstant, "elements of a constant are a constant"),
+		row("shuffle-of-pointwise", Exact, kindShuffle, shuffleOfPointwise, "elements of what is computed element by element are computed of the operands' elements"),
+		row("convert-to-same", Exact, kindPoint, convertToSame, "a conversion to the type that the operand has is the operand"),
+		row("convert-of-choice", Exact, kindPoint, convertOfReceived, "a conversion of numbers or zeros is of the numbers, or zeros"),
+		row("there-and-back", Exact, kindPoint, thereAndBack, "floats converted to a type that holds them all and back are what they were"),
+		row("sum-in-narrow", Exact, kindPoint, narrowed, "16-bit floats widened to f32, summed over ranks and rounded are their sum, which is made in f32 and rounded once. With reassociation, what is rounded after a sum or a division may be rounded before it"),
+		row("factor-of-factor", Reassociates, kindPoint, factorOfFactor, "a factor of a factor is one by their product, and likewise divisors; exact for integers, which wrap around"),
+		row("factor-of-sum", Reassociates, kindPoint, factorOfSum, "a factor or divisor of a sum, a difference or an opposite is that of its parts; factors are exact for integers"),
+		row("reduce-of-one", Exact, kindReduce, reduceOfOne, "a reduction over one rank is that rank's operand"),
+		row("average-is-quotient", Exact, kindReduce, averageIsQuotient, "an average of floats over ranks is their sum divided by their number before it is rounded: of 16-bit floats the sum in f32"),
+		row("reduce-of-move", Exact, kindReduce, reduceOfMove, "a reduction over ranks of elements that come from corresponding ranks and one index is the element of the reduction over those ranks, in their order"),
+		row("reduce-of-moved", Exact, kindReduce, reduceOfMoved, "the same where all operands of elementwise operations are moved alike"),
+		row("reduce-of-shuffle", Exact, kindReduce, reduceOfShuffle, "the same for what every rank does with its own elements alike"),
+		row("reduce-over-equal", Exact, kindReduce, reduceOverEqual, "of ranks that hold equal operands one stands for all; min and max take it once; the order does not matter to min, max, and sums and products of integers, nor, where reassociation is allowed, to others"),
+		row("reduce-of-linear", Reassociates, kindReduce, reduceOfLinear, "a reduction of a sum is the sum of the reductions, and likewise differences, negation and scaling of sums and averages, products of products, maxima and minima"),
+		row("reduce-of-equal", Reassociates, kindReduce, reduceOfEqual, "a sum in which every operand counts n times is n times the sum"),
+		row("reduce-of-reduce", Reassociates, kindReduce, reduceOfReduce, "a reduction of reductions is one over all their ranks"),
+		row("reduce-of-monotone", Exact, kindReduce, reduceOfMonotone, "min and max commute with what does not decrease in the order -inf ... -0, +0 ... +inf and keeps NaN: conversions of floats, floor, a positive factor, a summand; relu and clamp of integers, clamp of floats unless it puts one zero in the place of other numbers and lets the other zero stay. With reassociation also where only the sign of zeros differs"),
+		row("rows-of-owners", Exact, kindReduce, rowsOfOwners, "a sum over ranks of the rows that each has in its run of a table, -0 where it has none, is the rows of the whole table; positions lie within it"),
+		combined("sum-of-combined-rows", kindScatter),
+		combined("sum-of-combined-rows-pointwise", kindPoint),
+		added("sum-of-added-rows", kindScatter),
+		added("sum-of-added-rows-pointwise", kindPoint),
+		row("lookup-at-known", Exact, kindLookup, lookupAtKnown, "rows at positions that count up are elements of the table"),
+	}
+}

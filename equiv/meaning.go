@@ -1,0 +1,337 @@
+package equiv
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Meaning is what a function computes, as far as it can be seen from outside.
+type Meaning struct {
+	name    string
+	names   []string // of the inputs
+	inputs  []ir.Type
+	outputs []output
+	effects []effect
+	left    []leftover // what in-place writes leave in inputs
+	comms   []comm     // collectives in order
+	fences  int        // opaque calls that communicate
+	values  int
+	halves  bool // of a joint function, run one after the other
+}
+
+// output is one result of the function.
+type output struct {
+	typ     ir.Type
+	tensors []valueID // one, or as many as an async result carries
+	homes   []home    // parallel to tensors
+}
+
+// home is the storage that a tensor lies in: of a node's result, and which of its
+// tensors. Inputs have the same home in every function of the same signature.
+type home struct {
+	input int // number of the input, -1 for storages of the function's own
+	own   ir.ValueID
+	k     int
+}
+
+// effect is a node that does more than define its results.
+type effect struct {
+	node string
+	kind ir.Effect
+	what string // operation, attributes, group, layouts
+	self string // what tells its results apart
+	args []valueID
+}
+
+// Kinds of effects that keep their order among each other. In-place writes need
+// none beyond what reads of versions say.
+var ordered = [...]ir.Effect{ir.EffectCommunicates, ir.EffectRandom}
+
+// leftover is the content of an input's storage at the end.
+type leftover struct {
+	input int
+	value valueID
+}
+
+// comm is a collective; epoch counts the opaque calls that communicate before it.
+type comm struct {
+	node  string
+	epoch int
+	what  string
+	args  []valueID
+}
+
+// reader numbers the values of one function.
+type reader struct {
+	p        *Prover
+	f        *ir.Func
+	m        *Meaning
+	mine     int         // home.input of the function's own storages
+	repeated string      // the annotation of nodes that repeat what ran before, empty for none
+	seed     []source    // numbers given to inputs, nil for numbers of their own
+	num      [][]valueID // by ValueID: one for each tensor
+	home     [][]home    // parallel to num
+	made     [][]int     // parallel: how often the storage had been written when the number was given
+	// By storage: how often it was written, and what it holds since. Look-up only.
+	written map[home]int
+	holds   map[home]valueID
+	root    map[home]*ir.Value
+}
+
+// Read numbers the values of a verified function. Linear in its size.
+func (p *Prover) Read(f *ir.Func) *Meaning { return p.read(f, nil, &Meaning{}, -1, "") }
+
+// source is what an input is given: numbers and storages.
+type source struct {
+	nums  []valueID
+	homes []home
+}
+
+// read is Read of what runs after before, with what is given to the inputs.
+func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, repeated string) *Meaning {
+	n := f.NumValueIDs()
+	m := &Meaning{name: f.Name, effects: slices.Clone(before.effects), comms: slices.Clone(before.comms), fences: before.fences, values: before.values}
+	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n),
+		written: map[home]int{}, holds: map[home]valueID{}, root: map[home]*ir.Value{}}
+	for _, n := range f.Order() {
+		switch {
+		case n.Op() == ir.OpInput:
+			r.input(n)
+		case n.Op() == ir.OpReturn:
+			r.ret(n)
+		case n.Op().IsCollective():
+			r.collective(n)
+		case n.Op() == ir.OpWaitTensor:
+			r.wait(n)
+		default:
+			r.node(n)
+		}
+	}
+	return r.m
+}
+
+func (r *reader) set(v *ir.Value, nums []valueID, homes []home) {
+	r.num[v.ID()], r.home[v.ID()] = nums, homes
+	made := make([]int, len(homes))
+	for k, h := range homes {
+		made[k] = r.written[h]
+	}
+	r.made[v.ID()] = made
+	r.m.values += len(nums)
+}
+
+func (r *reader) input(n *ir.Node) {
+	i := len(r.m.inputs)
+	v := n.Result(0)
+	r.m.names = append(r.m.names, n.Name())
+	r.m.inputs = append(r.m.inputs, v.Type())
+	var s source
+	if r.seed != nil {
+		s = r.seed[i]
+	} else {
+		s = r.p.input(i, n.Name(), v.Type())
+	}
+	for _, h := range s.homes {
+		r.root[h] = v
+	}
+	r.set(v, s.nums, s.homes)
+}
+
+// input is what input i of a function is by itself.
+func (p *Prover) input(i int, name string, t ir.Type) source {
+	var s source
+	for k, t := range t.Tensors() {
+		s.nums = append(s.nums, p.number(value{op: ir.OpInput, group: -1, index: int32(k), self: strconv.Itoa(i), typ: t, node: name}))
+		s.homes = append(s.homes, home{i, 0, k})
+	}
+	return s
+}
+
+// homes are the storages that the tensors of v lie in.
+func (r *reader) homes(v *ir.Value) []home { return r.home[v.Base().ID()] }
+
+// read returns the number of the only tensor of v as it is at this place of the order.
+func (r *reader) read(v *ir.Value) valueID { return r.tensor(v, 0) }
+
+// tensor is read for tensor k of v. Behind a write the views that lead from the
+// storage to v are taken again, of what the storage holds since.
+func (r *reader) tensor(v *ir.Value, k int) valueID {
+	v = v.Base() // the verifier has seen to it that the version is the newest
+	h := r.homes(v)[k]
+	if r.written[h] == r.made[v.ID()][k] {
+		return r.num[v.ID()][k]
+	}
+	n := v.Def()
+	num := r.holds[h]
+	switch {
+	case n.Op() == ir.OpWaitTensor:
+		num = r.tensor(n.Arg(0), v.Index())
+	case n.Op().IsView() || n.Op() == ir.OpCall && n.Effects()&ir.EffectAlias != 0:
+		num = r.apply(n, v, []valueID{r.read(n.Arg(0))}, "")
+	}
+	r.num[v.ID()][k], r.made[v.ID()][k] = num, r.written[h]
+	return num
+}
+
+// apply numbers result v of n for operands of these numbers.
+func (r *reader) apply(n *ir.Node, v *ir.Value, args []valueID, self string) valueID {
+	if n.Op() == ir.OpAlias {
+		return args[0]
+	}
+	typ := v.Type()
+	if layoutMatters(n.Op()) {
+		for _, a := range n.DeclaredArgs() {
+			self += " " + a.Type().String()
+		}
+	} else {
+		typ = ir.TensorOf(typ.DType(), typ.Shape())
+	}
+	return r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), index: int32(v.Index()), self: self, attrs: n.Attrs(), typ: typ, args: args, node: n.Name()})
+}
+
+func (r *reader) args(n *ir.Node) []valueID {
+	args := make([]valueID, len(n.DeclaredArgs()))
+	for i, a := range n.DeclaredArgs() {
+		args[i] = r.read(a)
+	}
+	return args
+}
+
+// collective numbers each operand's result by itself: a bucket is its members.
+func (r *reader) collective(n *ir.Node) {
+	v := n.Result(0)
+	args := r.args(n)
+	var nums []valueID
+	var homes []home
+	for k, t := range v.Type().Tensors() {
+		attrs := memberAttrs(n.Attrs(), k)
+		nums = append(nums, r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), attrs: attrs, typ: ir.TensorOf(t.DType(), t.Shape()), args: args[k : k+1], node: n.Name()}))
+		homes = append(homes, r.own(v, k))
+		r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op().Name(), "@", r.p.group(n.Group()), attrs.String()), args[k : k+1 : k+1]})
+	}
+	r.set(v, nums, homes)
+}
+
+// memberAttrs are the attributes of a collective for its operand k alone.
+func memberAttrs(l attr.List, k int) attr.List {
+	for _, key := range []string{"in_splits", "out_splits"} {
+		if s := l.Strs(key); k < len(s) {
+			l = l.With(key, attr.Strings(s[k]))
+		}
+	}
+	return l
+}
+
+func (r *reader) own(v *ir.Value, k int) home {
+	h := home{r.mine, v.ID(), k}
+	r.root[h] = v
+	return h
+}
+
+func (r *reader) wait(n *ir.Node) {
+	a := n.Arg(0)
+	for i, v := range n.DeclaredResults() {
+		r.set(v, []valueID{r.tensor(a, i)}, r.homes(a)[i:i+1])
+	}
+}
+
+func (r *reader) node(n *ir.Node) {
+	args, eff, self := r.args(n), n.Effects(), ""
+	if eff&ir.EffectRandom != 0 {
+		self = "%" + n.Name() // the interpreter and the devices draw by name
+	}
+	if eff&(ir.EffectWrites|ir.EffectCommunicates) != 0 || n.Op() == ir.OpCall && eff&ir.EffectRandom != 0 {
+		self = r.effect(n, args)
+	}
+	aliases := eff&ir.EffectAlias != 0 && len(n.DeclaredArgs()) > 0
+	for _, v := range n.DeclaredResults() {
+		homes := []home{r.own(v, 0)}
+		if aliases {
+			homes = r.homes(n.Arg(0))[:1]
+		}
+		r.set(v, []valueID{r.apply(n, v, args, self)}, homes)
+	}
+}
+
+// effect notes an effect and returns what tells its results apart: its place among
+// those of its kind, or that it writes. A write makes a new version of the storages of
+// its operands, of which nothing is known but who wrote them and from what.
+func (r *reader) effect(n *ir.Node, args []valueID) string {
+	eff := n.Effects()
+	what := fmt.Sprint(n.Op().Name(), "@", r.p.group(n.Group()), n.Attrs().String())
+	for _, a := range n.DeclaredArgs() {
+		what += " " + a.Type().String()
+	}
+	if eff&ir.EffectRandom != 0 {
+		what += " %" + n.Name()
+	}
+	if r.repeated != "" && n.Meta().Bool(r.repeated, false) && eff&ir.EffectWrites == 0 { // as forward did
+		for i, e := range r.m.effects {
+			if e.what == what && slices.Equal(e.args, args) {
+				return r.m.effects[i].self
+			}
+		}
+	}
+	self := "writes"
+	for _, kind := range ordered {
+		if eff&kind != 0 {
+			self += fmt.Sprintf(", effect %d of kind %d", r.place(kind), kind)
+		}
+	}
+	r.m.effects = append(r.m.effects, effect{n.Name(), eff, what, self, args})
+	if eff&ir.EffectCommunicates != 0 {
+		r.m.fences++
+	}
+	if eff&ir.EffectWrites == 0 {
+		return self
+	}
+	seen := map[home]bool{} // look-up only
+	for i, a := range n.DeclaredArgs() {
+		h := r.homes(a)[0]
+		if seen[h] || !n.Writes(i) {
+			continue
+		}
+		seen[h] = true
+		root := r.root[h]
+		was := r.tensor(root, h.k)
+		r.holds[h] = r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), index: int32(-1 - i), self: self + what, attrs: n.Attrs(),
+			typ: root.Type().Tensors()[h.k], args: append([]valueID{was}, args...), node: n.Name()})
+	}
+	for h := range seen {
+		r.written[h]++
+	}
+	return self
+}
+
+// place counts the effects of a kind so far.
+func (r *reader) place(kind ir.Effect) int {
+	n := 0
+	for _, e := range r.m.effects {
+		if e.kind&kind != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *reader) ret(n *ir.Node) {
+	for _, a := range n.DeclaredArgs() {
+		o := output{typ: a.Type(), homes: r.homes(a)}
+		for k := range a.Type().Tensors() {
+			o.tensors = append(o.tensors, r.tensor(a, k))
+		}
+		r.m.outputs = append(r.m.outputs, o)
+	}
+	for _, n := range r.f.Inputs() {
+		v := n.Result(0)
+		for k, h := range r.homes(v) {
+			if r.written[h] > 0 && h.input >= 0 {
+				r.m.left = append(r.m.left, leftover{h.input, r.tensor(v, k)})
+			}
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package equiv
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Equations about movement of elements.
+
+func moveOfItself(z *normalizer, t *term) (termID, bool) {
+	x := t.args[0]
+	return x, z.layouts[t.layout].isIdentity(t.n) && z.at(x).n.Equal(t.n)
+}
+
+func moveOfConstant(z *normalizer, t *term) (termID, bool) {
+	if z.at(t.args[0]).kind != kindFull {
+		return 0, false
+	}
+	return z.full(t.args[0], t.n), true
+}
+
+func moveOfMove(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if x.kind != kindMove {
+		return 0, false
+	}
+	from, l := x.args[0], z.join(t.layout, x.layout)
+	if l < 0 {
+		return 0, false
+	}
+	return z.move(z.layouts[l], t.n, from), true
+}
+
+func moveOfPointwise(z *normalizer, t *term) (termID, bool) {
+	x := *z.at(t.args[0])
+	if x.kind != kindPoint {
+		return 0, false
+	}
+	x.args, x.n = slices.Clone(x.args), t.n
+	for i, a := range x.args {
+		x.args[i] = z.move(z.layouts[t.layout], t.n, a)
+	}
+	return z.make(x), true
+}
+
+func shuffleOfConstant(z *normalizer, t *term) (termID, bool) {
+	if z.at(t.args[0]).kind != kindFull {
+		return 0, false
+	}
+	return z.full(t.args[0], t.n), true
+}
+
+func shuffleOfPointwise(z *normalizer, t *term) (termID, bool) {
+	x := *z.at(t.args[0])
+	if x.kind != kindPoint {
+		return 0, false
+	}
+	x.args, x.n = slices.Clone(x.args), t.n
+	for i, a := range x.args {
+		u := *t
+		u.args, u.dt = []termID{a}, z.at(a).dt
+		x.args[i] = z.make(u)
+	}
+	return z.make(x), true
+}
+
+func convertToSame(z *normalizer, t *term) (termID, bool) {
+	return t.args[0], t.op == ir.OpConvert && z.at(t.args[0]).dt == t.dt
+}
+
+// convertOfReceived converts what a permute brings before it is set to zero where
+// nothing comes.
+func convertOfReceived(z *normalizer, t *term) (termID, bool) {
+	x := *z.at(t.args[0])
+	if t.op != ir.OpConvert || x.kind != kindPoint || x.op != ir.OpWhere || z.at(x.args[2]).kind != kindFull || z.at(x.args[2]).text != "0" || !z.receives(x.args[0]) || z.at(x.args[1]).dt != x.dt {
+		return 0, false
+	}
+	zero := *z.at(x.args[2])
+	zero.dt = t.dt
+	x.args, x.dt = []termID{x.args[0], z.convert(x.args[1], t.dt), z.make(zero)}, t.dt
+	return z.make(x), true
+}
+
+// receives reports whether a condition is which ranks receive something.
+func (z *normalizer) receives(id termID) bool {
+	l, _, _, ok := z.known(id)
+	return ok && z.at(id).dt == ir.I64 && len(l.digits) <= 1 && l.rank != nil
+}
+
+// known returns the layout on 0, 1, 2, ... whose index, times step, plus start, is an
+// integer term.
+func (z *normalizer) known(id termID) (l layout, start, step int64, ok bool) {
+	t := z.at(id)
+	if t.kind == kindIota {
+		return identity(t.n), t.base, t.scale, true
+	}
+	if t.kind != kindMove || z.at(t.args[0]).kind != kindIota {
+		return l, 0, 0, false
+	}
+	x := z.at(t.args[0])
+	return z.layouts[t.layout], x.base, x.scale, true
+}
+
+// lookupAtKnown makes a move of a lookup whose positions count up.
+func lookupAtKnown(z *normalizer, t *term) (termID, bool) {
+	l, start, step, ok := z.known(t.args[1])
+	if !ok || step < 0 || start < 0 || t.scale < 1 {
+		return 0, false
+	}
+	most := int64(0)
+	l.digits, l.rank, l.add = slices.Clone(l.digits), slices.Clone(l.rank), slices.Clone(l.add)
+	for i := range l.digits {
+		d := &l.digits[i]
+		if d.n < 0 || d.stride < 0 {
+			return 0, false
+		}
+		d.stride *= step
+		most += (d.n - 1) * d.stride
+		d.stride *= t.scale
+	}
+	l.off = start + step*l.off
+	for k, v := range l.add {
+		at := l.off + step*v
+		if at < 0 || at+most >= t.base {
+			return 0, false
+		}
+		l.add[k] = step * v * t.scale
+	}
+	if l.off < 0 || l.add == nil && l.off+most >= t.base {
+		return 0, false
+	}
+	l.off *= t.scale
+	l.digits = append(l.digits, digit{n: t.scale, stride: 1})
+	l.canonical(z.p.world)
+	return z.move(l, t.n, t.args[0]), true
+}
+
+// moveOfLookup moves positions instead of rows, columns of the table instead of columns
+// of rows, and the table as a whole where it comes from another rank.
+func moveOfLookup(z *normalizer, t *term) (termID, bool) {
+	x := *z.at(t.args[0])
+	if x.kind != kindLookup || x.scale < 1 {
+		return 0, false
+	}
+	l, table, ids := z.layouts[t.layout], x.args[0], x.args[1]
+	count, ok := z.at(ids).n.Const()
+	if !ok {
+		count = -1
+	}
+	ps, ok := radix{[]int64{count, x.scale}, []int64{x.scale, 1}}.cut(l.digits)
+	if !ok {
+		return 0, false
+	}
+	first := len(ps) // of the pieces that are columns
+	for first > 0 && ps[first-1].level == 1 && !ps[first-1].table {
+		first--
+	}
+	rows := layout{off: l.off / x.scale, rank: slices.Clone(l.rank), add: slices.Clone(l.add)}
+	for _, p := range ps[:first] {
+		if p.level == 1 {
+			return 0, false
+		}
+		d := p.digit
+		d.stride = p.coef
+		rows.digits = append(rows.digits, d)
+	}
+	for k, v := range rows.add {
+		if v%x.scale != 0 {
+			return 0, false
+		}
+		rows.add[k] = v / x.scale
+	}
+	columns, last, width := []digit{{n: x.base, stride: x.scale}}, l.off%x.scale, int64(1)
+	for _, p := range ps[first:] {
+		d := p.digit
+		d.stride = p.coef
+		columns = append(columns, d)
+		last += (p.n - 1) * p.coef
+		width *= p.n
+	}
+	if last >= x.scale {
+		return 0, false
+	}
+	pick, _ := plain(columns, l.off%x.scale)
+	table = z.move(pick, ir.D(x.base*width), table)
+	if table, ok = z.tableOf(table, &l); !ok {
+		return 0, false
+	}
+	n := t.n
+	if width > 1 {
+		n = n.Div(width)
+	}
+	rows.canonical(z.p.world)
+	x.args, x.n, x.scale = []termID{table, z.move(rows, n, ids)}, t.n, width
+	return z.make(x), true
+}
+
+// tableOf is the table of the rank that a layout reads from, false if that depends on
+// the index.
+func (z *normalizer) tableOf(table termID, l *layout) (termID, bool) {
+	if l.rank == nil {
+		return table, true
+	}
+	whole := identity(z.at(table).n)
+	block, entries := z.parts.list[z.at(table).same], l.entries()
+	whole.add = make([]int64, z.p.world)
+	for r := range z.p.world {
+		from := l.rank[r*entries]
+		for _, q := range l.rank[r*entries : (r+1)*entries] {
+			if block[q] != block[from] {
+				return 0, false
+			}
+		}
+		whole.rank = append(whole.rank, from)
+	}
+	whole.canonical(z.p.world)
+	return z.move(whole, z.at(table).n, table), true
+}
+
+// rowsOfOwners recognises what every rank contributes to rows of a table of which it
+// has a run: where a position, counted from the run's start, does not change when it
+// is clamped to the run, the row there, and -0 elsewhere.
+func rowsOfOwners(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if t.red != ir.Sum || !t.dt.IsFloat() || x.kind != kindPoint || x.op != ir.OpWhere {
+		return 0, false
+	}
+	mine, rows, none := z.at(x.args[0]), z.at(x.args[1]), z.at(x.args[2])
+	if none.kind != kindFull || none.text != "-0" || rows.kind != kindLookup || rows.op != ir.OpEmbedding || rows.dt != t.dt ||
+		mine.kind != kindPoint || mine.op != ir.OpEq || len(mine.args) != 2 {
+		return 0, false
+	}
+	o, ok := z.ownedPart(rows.args[1], rows.base)
+	if !ok {
+		return 0, false
+	}
+	lists := slices.Clone(z.rows[t.rows].of) // the order of a sum of which one operand counts does not matter
+	for r, l := range lists {
+		lists[r] = slices.SortedFunc(slices.Values(l), func(p, q int32) int { return cmp.Compare(o.first[p], o.first[q]) })
+	}
+	if !o.by(z, lists) {
+		return 0, false
+	}
+	each := layout{digits: []digit{sized(z.at(rows.args[1]).n, 1), {n: rows.scale}}}
+	if each, ok = plain(each.digits, 0); !ok || z.move(each, t.n, o.from) != mine.args[0] || z.move(each, t.n, rows.args[1]) != mine.args[1] {
+		return 0, false
+	}
+	u := *rows
+	table := z.gather(rows.args[0], lists)
+	u.base *= int64(len(lists[0]))
+	u.args = []termID{table, o.positions}
+	return z.make(u), true
+}
+
+// gather is the operands of lists of ranks one after the other.
+func (z *normalizer) gather(x termID, lists [][]int32) termID {
+	n := z.at(x).n
+	l := layout{digits: []digit{{n: int64(len(lists[0])), table: true}, sized(n, 1)}}
+	for _, row := range lists {
+		l.rank = append(l.rank, row...)
+	}
+	l.add = make([]int64, len(l.rank))
+	l.canonical(z.p.world)
+	return z.move(l, n.Mul(ir.D(int64(len(lists[0])))), x)
+}
+
+// owned is positions in a table of which every rank has a run of rows: rows is
+// clamp(from, 0, run-1) of from = positions - first, where first is the rank's first row.
+type owned struct {
+	positions, from, rows termID
+	first                 []int64 // by rank
+	run                   int64
+}
+
+// ownedPart takes positions within a run apart.
+func (z *normalizer) ownedPart(rows termID, run int64) (owned, bool) {
+	o := owned{rows: rows, run: run}
+	c := z.at(rows)
+	if c.kind != kindPoint || c.op != ir.OpClamp || c.attrs.Int("min", -1) != 0 || c.attrs.Int("max", -1) != run-1 || !c.dt.IsInt() {
+		return o, false
+	}
+	o.from = c.args[0]
+	s := z.at(o.from)
+	if s.kind != kindPoint || s.op != ir.OpSub || len(s.args) != 2 || len(s.attrs) > 0 || s.dt != c.dt {
+		return o, false
+	}
+	o.positions = s.args[0]
+	l, start, step, ok := z.known(s.args[1])
+	if !ok || z.at(o.positions).dt != c.dt || z.at(s.args[1]).dt != c.dt {
+		return o, false
+	}
+	for _, d := range l.digits {
+		if d.stride != 0 || d.table {
+			return o, false
+		}
+	}
+	for r := range z.p.world {
+		v := l.off
+		if l.add != nil {
+			v += l.add[r]
+		}
+		o.first = append(o.first, start+step*v)
+	}
+	return o, true
+}
+
+// by reports whether the ranks of each list have the runs in order, and all of them
+// look for the same positions.
+func (o *owned) by(z *normalizer, lists [][]int32) bool {
+	block := z.parts.list[z.at(o.positions).same]
+	for _, l := range lists {
+		for i, q := range l {
+			if o.first[q] != int64(i)*o.run || block[q] != block[l[0]] || !slices.Equal(lists[q], l) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// noAttrs is the text of no attributes.
+var noAttrs = attr.List(nil).String()

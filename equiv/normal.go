@@ -1,0 +1,370 @@
+package equiv
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// termID names a term; equal terms have one.
+type termID int32
+
+// kind is what a term is made of.
+type kind uint8
+
+const (
+	kindOpaque  kind = iota // an operation that no equation looks into
+	kindFull                // one number everywhere
+	kindIota                // start, start+step, ...
+	kindPoint               // an elementwise operation on operands of its own size
+	kindMove                // elements of the operand, as a layout says
+	kindShuffle             // elements of the operand, in a way that no layout says
+	kindReduce              // a reduction of the operand over lists of ranks
+	kindLookup              // rows of operand 0 at the positions in operand 1
+	kindScatter             // operand 0 with the rows in operand 1 added at the positions in operand 2
+	numKinds
+)
+
+// term is a value in normal form: a flat tensor on all ranks.
+type term struct {
+	kind   kind
+	op     ir.Op
+	dt     ir.DType
+	n      ir.Dim // elements
+	text   string // whatever else tells terms of a kind apart
+	attrs  attr.List
+	layout int32        // of a move
+	rows   int32        // of a reduce: number of its lists of ranks
+	red    ir.Reduction // of a reduce
+	scale  int64        // of an iota: step; of a lookup or scatter: elements of a row
+	base   int64        // of an iota: start; of a lookup or scatter: rows of the table
+	local  bool         // of a shuffle: each rank's own elements, in a way that no rank differs in
+	args   []termID
+	same   int32   // number of the partition of the ranks on whose blocks the term is known to be equal
+	from   valueID // the value that it was first made for
+}
+
+// normalizer brings values into normal form.
+type normalizer struct {
+	p       *Prover
+	terms   []term
+	ids     map[string]termID // by what a term is, before equations; look-up only, as are the following
+	aside   map[string]termID // the same of what an equation makes of its other side
+	memo    []termID          // by valueID, -1 unknown
+	layouts []layout
+	layID   map[string]int32
+	moves   map[[2]int32]termID // of a layout and a term
+	joins   map[[2]int32]int32  // compositions: the layout, -1 for none
+	rows    []rankRows
+	rowID   map[string]int32
+	parts   partitions
+	table   [numKinds][]*equation
+	count   map[*equation]int // look-up only
+	now     valueID           // the value being brought into normal form
+	done    int
+	asking  bool // an equation is making its other side, see tables.go
+	trying  bool // whether a move comes out of a reduction is being asked
+	deep    int  // equations within equations
+	buf     []byte
+}
+
+// maxDeep bounds equations that are applied within each other. Chains of operations are
+// as long as programs, but what an equation makes of a term is shallow.
+const maxDeep = 2000
+
+// normal returns the prover's normalizer.
+func (p *Prover) normal() *normalizer {
+	if p.z == nil {
+		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, layID: map[string]int32{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{},
+			rowID: map[string]int32{}, count: map[*equation]int{}, parts: newPartitions(p.world)}
+		for _, e := range equations() {
+			if !slices.Contains(p.opts.Without, e.Name) {
+				z.table[e.anchor] = append(z.table[e.anchor], e)
+			}
+		}
+		p.z = z
+	}
+	return p.z
+}
+
+// report lists what was done.
+func (z *normalizer) report() (rewritten int, used []EquationUse) {
+	for _, list := range z.table {
+		for _, e := range list {
+			if n := z.count[e]; n > 0 {
+				used = append(used, EquationUse{e.Name, n})
+			}
+		}
+	}
+	return z.done, used
+}
+
+// norm returns the normal form of a value. Values that it depends on come first, so
+// that depth does not matter.
+func (z *normalizer) norm(v valueID) termID {
+	z.grow()
+	stack := []valueID{v}
+	for len(stack) > 0 {
+		at := stack[len(stack)-1]
+		ready := true
+		for _, a := range z.p.values[at].args {
+			if z.memo[a] < 0 {
+				stack = append(stack, a)
+				ready = false
+			}
+		}
+		if !ready {
+			continue
+		}
+		stack = stack[:len(stack)-1]
+		if z.memo[at] < 0 {
+			z.now = at
+			z.memo[at] = z.value(&z.p.values[at])
+			z.done++
+		}
+	}
+	return z.memo[v]
+}
+
+func (z *normalizer) grow() {
+	for len(z.memo) < len(z.p.values) {
+		z.memo = append(z.memo, -1)
+	}
+}
+
+// make returns the term equal to t: the first equation of its kind that applies
+// says what it is; else it is a term of its own.
+func (z *normalizer) make(t term) termID {
+	if n, ok := t.n.Const(); ok && n == 0 && t.kind != kindFull {
+		t = term{kind: kindFull, dt: t.dt, n: t.n, text: "empty"}
+	}
+	key := z.key(&t)
+	if id, ok := z.ids[key]; ok {
+		return id
+	}
+	if id, ok := z.aside[key]; ok && z.asking {
+		return id
+	}
+	z.deep++
+	defer func() { z.deep-- }()
+	for _, e := range z.table[t.kind] {
+		if z.deep > maxDeep {
+			break
+		}
+		if id, ok := e.apply(z, &t); ok {
+			z.keep(key, id)
+			if !z.asking {
+				z.count[e]++
+			}
+			return id
+		}
+	}
+	id, ok := z.aside[key]
+	if !ok {
+		id = z.add(t)
+	}
+	z.keep(key, id)
+	return id
+}
+
+// keep remembers what a term equals; what is made aside is tried again.
+func (z *normalizer) keep(key string, id termID) {
+	if z.asking {
+		z.aside[key] = id
+	} else {
+		z.ids[key] = id
+	}
+}
+
+func (z *normalizer) add(t term) termID {
+	id := termID(len(z.terms))
+	t.from = z.now
+	t.same = z.sameRanks(&t)
+	z.terms = append(z.terms, t)
+	return id
+}
+
+// key is equal for equal terms.
+func (z *normalizer) key(t *term) string {
+	b := append(z.buf[:0], byte(t.kind), byte(t.op), byte(t.dt))
+	b = binary.AppendVarint(b, int64(t.layout))
+	b = binary.AppendVarint(b, int64(t.rows))
+	b = binary.AppendVarint(b, t.scale)
+	b = binary.AppendVarint(b, t.base)
+	for _, a := range t.args {
+		b = binary.AppendUvarint(b, uint64(a)+1)
+	}
+	b = append(b, 0)
+	b = t.n.AppendText(b)
+	b = append(append(b, 0), t.red...)
+	b = append(append(b, 0), t.text...)
+	z.buf = b
+	return string(b)
+}
+
+func (z *normalizer) at(id termID) *term { return &z.terms[id] }
+
+// move is the term whose elements a layout takes from x; n is their number.
+func (z *normalizer) move(l layout, n ir.Dim, x termID) termID {
+	z.settle(&l, x)
+	return z.moveBy(z.layout(l), n, x)
+}
+
+func (z *normalizer) moveBy(id int32, n ir.Dim, x termID) termID {
+	q := [2]int32{id, int32(x)}
+	if t, ok := z.moves[q]; ok {
+		return t
+	}
+	t := z.make(term{kind: kindMove, dt: z.at(x).dt, n: n, layout: id, args: []termID{x}})
+	z.moves[q] = t
+	return t
+}
+
+func (z *normalizer) layout(l layout) int32 {
+	key := l.key()
+	id, ok := z.layID[key]
+	if !ok {
+		id = int32(len(z.layouts))
+		z.layouts = append(z.layouts, l)
+		z.layID[key] = id
+	}
+	return id
+}
+
+// join composes two layouts, -1 if they do not.
+func (z *normalizer) join(a, b int32) int32 {
+	q := [2]int32{a, b}
+	if id, ok := z.joins[q]; ok {
+		return id
+	}
+	id := int32(-1)
+	if l, ok := compose(&z.layouts[a], &z.layouts[b], z.p.world); ok {
+		id = z.layout(l)
+	}
+	z.joins[q] = id
+	return id
+}
+
+// settle replaces the ranks that a layout reads from by one of those on which x is
+// known to be equal: the reader itself where it is among them everywhere.
+func (z *normalizer) settle(l *layout, x termID) {
+	if l.rank == nil {
+		return
+	}
+	block := z.parts.list[z.at(x).same]
+	entries := l.entries()
+	own := true
+	rank := slices.Clone(l.rank)
+	for k, r := range rank {
+		own = own && block[r] == block[k/entries]
+		rank[k] = block[r] // the least rank of the block
+	}
+	if own {
+		for k := range rank {
+			rank[k] = int32(k / entries)
+		}
+	}
+	l.rank, l.add, l.digits = rank, slices.Clone(l.add), slices.Clone(l.digits)
+	l.canonical(z.p.world)
+}
+
+// part follows two terms that differ to where they part: as long as both are the
+// same operation and one operand alone differs, that operand is where to look.
+func (z *normalizer) part(s, t termID) (termID, termID) {
+	for {
+		a, b := z.at(s), z.at(t)
+		if a.kind != b.kind || a.op != b.op || a.text != b.text || a.layout != b.layout || a.rows != b.rows || a.red != b.red || len(a.args) != len(b.args) {
+			return s, t
+		}
+		k := -1
+		for i := range a.args {
+			if a.args[i] != b.args[i] {
+				if k >= 0 {
+					return s, t
+				}
+				k = i
+			}
+		}
+		if k < 0 {
+			return s, t
+		}
+		s, t = a.args[k], b.args[k]
+	}
+}
+
+// tried names the equations that look at terms such as these.
+func (z *normalizer) tried(s, t termID) string {
+	var names []string
+	for _, k := range []kind{z.at(s).kind, z.at(t).kind} {
+		for _, e := range z.table[k] {
+			if !slices.Contains(names, e.Name) {
+				names = append(names, e.Name)
+			}
+		}
+	}
+	if names == nil {
+		return "equal operations on equal operands"
+	}
+	return "no equation makes them equal, tried: " + strings.Join(names, ", ")
+}
+
+// describe writes a term down, two levels deep, with the node that it came from.
+func (z *normalizer) describe(id termID) string {
+	t := z.at(id)
+	return fmt.Sprintf("%%%s: %s", z.p.values[t.from].node, z.text(id, 2))
+}
+
+func (z *normalizer) text(id termID, depth int) string {
+	t := z.at(id)
+	name := t.op.Name()
+	switch t.kind {
+	case kindFull:
+		return "full(" + t.text + ")"
+	case kindMove:
+		name = "move" + z.layouts[t.layout].String()
+	case kindShuffle:
+		name = "shuffle[" + t.text + "]"
+	case kindReduce:
+		name = fmt.Sprintf("reduce.%s%v", t.red, z.rows[t.rows].of[0])
+	default:
+		name += t.attrs.String()
+	}
+	if depth == 0 {
+		return name + "(...)"
+	}
+	args := make([]string, len(t.args))
+	for i, a := range t.args {
+		args[i] = z.text(a, depth-1)
+	}
+	if t.kind == kindOpaque && t.op == ir.OpInput {
+		name = "%" + z.p.values[t.from].node
+	}
+	return fmt.Sprintf("%s(%s)", name, strings.Join(args, ", "))
+}
+
+// String is the layout as [size:stride ...]+offset, a star behind table digits.
+func (l *layout) String() string {
+	var b strings.Builder
+	for i, d := range l.digits {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "%s:%d", d.size(), d.stride)
+		if d.table {
+			b.WriteByte('*')
+		}
+	}
+	s := "[" + b.String() + "]"
+	if l.off != 0 {
+		s += fmt.Sprintf("+%d", l.off)
+	}
+	if l.rank != nil {
+		n := min(l.entries(), 4)
+		s += fmt.Sprintf("{rank 0: from %v at %v}", l.rank[:n], l.add[:n])
+	}
+	return s
+}

@@ -1,0 +1,181 @@
+package equiv
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// partitions are partitions of the ranks, by number: each gives every rank the least
+// rank of its block. Number 0 is that of single ranks, number 1 that of all in one.
+type partitions struct {
+	list [][]int32
+	ids  map[string]int32 // look-up only, as is meets
+	both map[[2]int32]int32
+}
+
+const (
+	partSingle = 0
+	partAll    = 1
+)
+
+func newPartitions(world int) partitions {
+	p := partitions{ids: map[string]int32{}, both: map[[2]int32]int32{}}
+	single := make([]int32, world)
+	for r := range single {
+		single[r] = int32(r)
+	}
+	p.number(single)
+	if world == 1 { // both are the same
+		p.list = append(p.list, p.list[0])
+		return p
+	}
+	p.number(make([]int32, world))
+	return p
+}
+
+func (p *partitions) number(block []int32) int32 {
+	key := ranksKey(block)
+	id, ok := p.ids[key]
+	if !ok {
+		id = int32(len(p.list))
+		p.list = append(p.list, block)
+		p.ids[key] = id
+	}
+	return id
+}
+
+func ranksKey(l []int32) string {
+	b := make([]byte, 0, 2*len(l))
+	for _, r := range l {
+		b = binary.AppendVarint(b, int64(r))
+	}
+	return string(b)
+}
+
+// meet is the partition whose blocks lie in blocks of both.
+func (p *partitions) meet(a, b int32) int32 {
+	switch {
+	case a == b || b == partAll:
+		return a
+	case a == partAll:
+		return b
+	case a == partSingle || b == partSingle:
+		return partSingle
+	}
+	q := [2]int32{min(a, b), max(a, b)}
+	id, ok := p.both[q]
+	if !ok {
+		x, y := p.list[a], p.list[b]
+		id = p.by(len(x), func(r int) string { return ranksKey([]int32{x[r], y[r]}) })
+		p.both[q] = id
+	}
+	return id
+}
+
+// by is the partition of the ranks with equal keys.
+func (p *partitions) by(world int, key func(r int) string) int32 {
+	block := make([]int32, world)
+	first := map[string]int32{} // look-up only
+	for r := range block {
+		k := key(r)
+		f, ok := first[k]
+		if !ok {
+			f = int32(r)
+			first[k] = f
+		}
+		block[r] = f
+	}
+	return p.number(block)
+}
+
+// sameRanks is the partition on whose blocks t is known to be equal.
+func (z *normalizer) sameRanks(t *term) int32 {
+	world := z.p.world
+	switch t.kind {
+	case kindFull, kindIota:
+		return partAll
+	case kindMove:
+		return z.sameAfterMove(t)
+	case kindShuffle:
+		if !t.local {
+			return partSingle
+		}
+	case kindReduce:
+		block, rows := z.parts.list[z.at(t.args[0]).same], z.rows[t.rows].of
+		if len(rows)*len(rows[0]) > maxTable {
+			return partSingle
+		}
+		return z.parts.by(world, func(r int) string {
+			row := make([]int32, len(rows[r]))
+			for i, q := range rows[r] {
+				row[i] = block[q]
+			}
+			if z.anyOrder(t.red, t.dt) {
+				slices.Sort(row)
+			}
+			return ranksKey(row)
+		})
+	case kindOpaque:
+		if t.op == ir.OpInput || t.op == ir.OpCall || t.text != "" && t.text[0] == '%' {
+			return partSingle // inputs and opaque calls may differ by rank, and so do random numbers
+		}
+	}
+	part := int32(partAll)
+	for _, a := range t.args {
+		part = z.parts.meet(part, z.at(a).same)
+	}
+	return part
+}
+
+func (z *normalizer) sameAfterMove(t *term) int32 {
+	l, in := &z.layouts[t.layout], z.at(t.args[0]).same
+	if l.rank == nil {
+		return in
+	}
+	block, entries := z.parts.list[in], l.entries()
+	return z.parts.by(z.p.world, func(r int) string {
+		b := make([]byte, 0, 8*entries)
+		for k := r * entries; k < (r+1)*entries; k++ {
+			b = binary.AppendVarint(binary.AppendVarint(b, int64(block[l.rank[k]])), l.add[k])
+		}
+		return string(b)
+	})
+}
+
+// rankRows says for every rank over which ranks a reduction goes, in order.
+type rankRows struct {
+	of [][]int32
+}
+
+// lists numbers lists of ranks.
+func (z *normalizer) lists(of [][]int32) int32 {
+	var b []byte
+	for _, row := range of {
+		b = binary.AppendUvarint(b, uint64(len(row)))
+		for _, r := range row {
+			b = binary.AppendUvarint(b, uint64(r))
+		}
+	}
+	id, ok := z.rowID[string(b)]
+	if !ok {
+		id = int32(len(z.rows))
+		z.rows = append(z.rows, rankRows{of})
+		z.rowID[string(b)] = id
+	}
+	return id
+}
+
+// anyOrder reports whether a reduction gives the same in any order and grouping:
+// minimum and maximum, sums and products of integers, which wrap around, and what
+// the options allow of floats. Averages of integers truncate at each step.
+func (z *normalizer) anyOrder(red ir.Reduction, dt ir.DType) bool {
+	switch {
+	case red == ir.Min || red == ir.Max:
+		return true
+	case dt.IsInt():
+		return red != ir.Avg
+	}
+	return z.p.opts.Reassociate && dt.IsFloat()
+}

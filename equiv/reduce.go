@@ -1,0 +1,404 @@
+package equiv
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Equations about reductions over ranks.
+
+// again is t on another operand.
+func (z *normalizer) again(t *term, x termID) termID {
+	u := *t
+	a := z.at(x)
+	u.args, u.n, u.dt = []termID{x}, a.n, a.dt
+	return z.make(u)
+}
+
+// moveOfReduce selects before it reduces, as far as no rank selects differently. What only
+// changes the order of elements, or repeats them, stays outside.
+func moveOfReduce(z *normalizer, t *term) (termID, bool) {
+	x, l := z.at(t.args[0]), &z.layouts[t.layout]
+	if x.kind != kindReduce {
+		return 0, false
+	}
+	if id, ok := z.into(t, x); ok {
+		return id, true
+	}
+	n, ok := x.n.Const()
+	if !ok {
+		return 0, false
+	}
+	w, q, ok := l.window(n, z.p.world)
+	if !ok {
+		return 0, false
+	}
+	m, ok := q.elements().Const()
+	if !ok {
+		return 0, false
+	}
+	return z.move(w, t.n, z.again(x, z.move(q, ir.D(m), x.args[0]))), true
+}
+
+// into moves before it reduces where the reduction's operand is moved in a way that
+// cannot come out: the ranks from which a rank reads the reduction, each reduce over
+// a list; member by member these are whom the ranks of its own list read instead.
+func (z *normalizer) into(t, x *term) (termID, bool) {
+	l, rows := z.layouts[t.layout], z.rows[x.rows].of
+	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts[in.layout].rank == nil || l.rank == nil {
+		return 0, false
+	}
+	entries := l.entries()
+	rank, add := make([]int32, len(l.rank)), make([]int64, len(l.rank))
+	for k := range rank {
+		rank[k] = -1
+	}
+	for r, row := range rows {
+		for e := range entries {
+			from := rows[l.rank[r*entries+e]]
+			if len(from) != len(row) {
+				return 0, false
+			}
+			for j, q := range row {
+				k := int(q)*entries + e
+				if rank[k] >= 0 && (rank[k] != from[j] || add[k] != l.add[r*entries+e]) {
+					return 0, false
+				}
+				rank[k], add[k] = from[j], l.add[r*entries+e]
+			}
+		}
+	}
+	if slices.Contains(rank, -1) {
+		return 0, false
+	}
+	l.rank, l.add, l.digits = rank, add, slices.Clone(l.digits)
+	l.canonical(z.p.world)
+	in := z.move(l, t.n, x.args[0])
+	u := *x
+	u.args, u.n = []termID{in}, t.n
+	if z.at(in).kind != kindMove {
+		return 0, false
+	}
+	z.trying = true
+	_, out := reduceOfMove(z, &u)
+	z.trying = false
+	if out {
+		return 0, false
+	}
+	return z.make(u), true
+}
+
+// reduceOfMove is moveOfReduce the other way round, for what tells ranks apart.
+func reduceOfMove(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if x.kind != kindMove {
+		return 0, false
+	}
+	return z.out(t, x)
+}
+
+// out takes move x, which is t's operand, out of reduction t.
+func (z *normalizer) out(t, x *term) (termID, bool) {
+	l, from := z.layouts[x.layout], x.args[0]
+	if l.rank == nil {
+		return z.outOf(t, x)
+	}
+	rows, entries := z.rows[t.rows].of, l.entries()
+	block := z.parts.list[z.at(from).same]
+	loose := z.anyOrder(t.red, t.dt)
+	blocks := func(l []int32) []int32 {
+		out := make([]int32, len(l))
+		for i, q := range l {
+			out[i] = block[q]
+		}
+		if loose {
+			slices.Sort(out)
+		}
+		return out
+	}
+	rank, add := make([]int32, len(l.rank)), make([]int64, len(l.rank))
+	lists := make([][]int32, len(rows)) // what ranks would have to reduce over
+	again := false                      // that does not come out
+	for r, row := range rows {
+		for e := range entries {
+			at := l.add[int(row[0])*entries+e]
+			sources := make([]int32, 0, len(row))
+			for _, q := range row {
+				k := int(q)*entries + e
+				if l.add[k] != at {
+					return z.byClasses(t, &l)
+				}
+				sources = append(sources, l.rank[k])
+			}
+			for _, q := range sources {
+				again = again || lists[q] != nil && !slices.Equal(lists[q], sources)
+				lists[q] = sources
+			}
+			rank[r*entries+e], add[r*entries+e] = sources[0], at
+		}
+	}
+	again = again || slices.ContainsFunc(lists, func(l []int32) bool { return l == nil })
+	if again { // by the lists as they are
+		lists = rows
+		for k := range rank {
+			row, want := rows[k/entries], make([]int32, 0, len(rows[0]))
+			for _, q := range row {
+				want = append(want, l.rank[int(q)*entries+k%entries])
+			}
+			i := slices.IndexFunc(append(want, int32(k/entries)), func(q int32) bool {
+				return len(rows[q]) == len(row) && slices.Equal(blocks(rows[q]), blocks(want))
+			})
+			if i < 0 {
+				return 0, false
+			}
+			rank[k] = append(want, int32(k/entries))[i]
+		}
+	}
+	u := *t
+	u.rows = z.lists(lists)
+	l.rank, l.add, l.digits = rank, add, slices.Clone(l.digits)
+	l.canonical(z.p.world)
+	return z.move(l, t.n, z.again(&u, from)), true
+}
+
+// byClasses reduces first over those ranks of a list that move x alike, where the order
+// does not matter, and then over one rank for each class of them.
+func (z *normalizer) byClasses(t *term, l *layout) (termID, bool) {
+	rows, entries := z.rows[t.rows].of, l.entries()
+	if !z.anyOrder(t.red, t.dt) {
+		return 0, false
+	}
+	alike := func(p, q int32) bool {
+		return slices.Equal(l.add[int(p)*entries:int(p+1)*entries], l.add[int(q)*entries:int(q+1)*entries])
+	}
+	classes, firsts, fewer := make([][]int32, len(rows)), make([][]int32, len(rows)), false
+	for r, row := range rows {
+		for i, q := range row {
+			if slices.ContainsFunc(row[:i], func(p int32) bool { return alike(p, q) }) {
+				fewer = true
+				continue
+			}
+			firsts[r] = append(firsts[r], q)
+			var class []int32
+			for _, p := range row {
+				if alike(p, q) {
+					class = append(class, p)
+				}
+			}
+			for _, p := range class {
+				if classes[p] != nil && !slices.Equal(classes[p], class) {
+					return 0, false
+				}
+				classes[p] = class
+			}
+		}
+	}
+	if !fewer || slices.ContainsFunc(classes, func(c []int32) bool { return c == nil }) {
+		return 0, false
+	}
+	u := *t
+	u.rows = z.lists(classes)
+	inner := z.make(u)
+	if in := z.at(inner); in.kind == kindReduce && in.rows == u.rows {
+		return 0, false // it did not come out
+	}
+	u.rows, u.args = z.lists(firsts), []termID{inner}
+	return z.make(u), true
+}
+
+// outOf takes out of a reduction what moves the elements of x on all ranks alike, but
+// for the selection, see moveOfReduce.
+func (z *normalizer) outOf(t, x *term) (termID, bool) {
+	by, of := z.outer(x)
+	if by == x.layout && len(z.layouts[by].digits) > 0 && z.layouts[by].selects() || z.layouts[by].isIdentity(t.n) {
+		return 0, false
+	}
+	return z.moveBy(by, t.n, z.again(t, of)), true
+}
+
+func reduceOfShuffle(z *normalizer, t *term) (termID, bool) {
+	x := *z.at(t.args[0])
+	if x.kind != kindShuffle || !x.local {
+		return 0, false
+	}
+	x.args = []termID{z.again(t, x.args[0])}
+	return z.make(x), true
+}
+
+func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
+	rows := z.rows[t.rows].of
+	block := z.parts.list[z.at(t.args[0]).same]
+	loose, once := z.anyOrder(t.red, t.dt), t.red == ir.Min || t.red == ir.Max
+	out, changed := make([][]int32, len(rows)), false
+	for r, row := range rows {
+		l := make([]int32, len(row))
+		for i, q := range row {
+			l[i] = block[q]
+		}
+		if loose {
+			slices.Sort(l)
+		}
+		if once {
+			l = slices.Compact(l)
+		}
+		changed = changed || !slices.Equal(l, row)
+		out[r] = l
+	}
+	if !changed {
+		return 0, false
+	}
+	u := *t
+	u.rows = z.lists(out)
+	return z.make(u), true
+}
+
+// single is the only rank of every list, nil if a list has another.
+func single(rows [][]int32) []int32 {
+	out := make([]int32, len(rows))
+	for r, row := range rows {
+		for _, q := range row {
+			if q != row[0] {
+				return nil
+			}
+		}
+		out[r] = row[0]
+	}
+	return out
+}
+
+// fromRanks is x as each rank's given other has it.
+func (z *normalizer) fromRanks(x termID, rank []int32) termID {
+	l := identity(z.at(x).n)
+	l.rank, l.add = rank, make([]int64, len(rank))
+	l.canonical(z.p.world)
+	return z.move(l, z.at(x).n, x)
+}
+
+func reduceOfOne(z *normalizer, t *term) (termID, bool) {
+	rows := z.rows[t.rows].of
+	for _, row := range rows {
+		if len(row) != 1 {
+			return 0, false
+		}
+	}
+	return z.fromRanks(t.args[0], single(rows)), true
+}
+
+// reduceOfMoved takes a move that all operands of an elementwise operation share in
+// front of it again, where the reduction lets it out.
+func reduceOfMoved(z *normalizer, t *term) (termID, bool) {
+	if z.at(t.args[0]).kind != kindPoint {
+		return 0, false
+	}
+	by, ok := z.shared(t.args[0], maxShared)
+	if !ok || by < 0 {
+		return 0, false
+	}
+	n, ok := z.sourceSize(t.args[0], by)
+	if !ok {
+		return 0, false
+	}
+	inner := z.before(t.args[0], by, n)
+	return z.out(t, &term{layout: by, args: []termID{inner}})
+}
+
+// maxShared bounds how many elementwise operations deep a shared move is looked for.
+const maxShared = 64
+
+// shared is the layout, up to what is the same on all ranks, by which all operands of
+// nested elementwise operations that are not constants are moved, -1 if there is no
+// operand but constants.
+func (z *normalizer) shared(id termID, depth int) (by int32, ok bool) {
+	x := z.at(id)
+	switch {
+	case x.kind == kindFull:
+		return -1, true
+	case x.kind == kindMove:
+		by, _ := z.outer(x)
+		return by, true
+	case x.kind != kindPoint || depth == 0:
+		return 0, false
+	}
+	by = -1
+	for _, a := range x.args {
+		b, ok := z.shared(a, depth-1)
+		if !ok || b >= 0 && by >= 0 && b != by {
+			return 0, false
+		}
+		by = max(by, b)
+	}
+	return by, true
+}
+
+// outer takes a move apart into what depends on the rank and the rest.
+func (z *normalizer) outer(x *term) (by int32, of termID) {
+	if n, ok := z.at(x.args[0]).n.Const(); ok {
+		if w, q, ok := z.layouts[x.layout].window(n, z.p.world); ok {
+			return z.layout(w), z.move(q, q.elements(), x.args[0])
+		}
+	}
+	return x.layout, x.args[0]
+}
+
+// sourceSize is the number of elements of what is moved, false if it differs.
+func (z *normalizer) sourceSize(id termID, by int32) (n ir.Dim, ok bool) {
+	x := z.at(id)
+	if x.kind == kindMove {
+		_, of := z.outer(x)
+		return z.at(of).n, true
+	}
+	found := false
+	for _, a := range x.args {
+		if z.at(a).kind == kindFull {
+			continue
+		}
+		m, ok := z.sourceSize(a, by)
+		if !ok || found && !m.Equal(n) {
+			return n, false
+		}
+		n, found = m, true
+	}
+	return n, found
+}
+
+// before is nested elementwise operations of n elements without the move.
+func (z *normalizer) before(id termID, by int32, n ir.Dim) termID {
+	x := *z.at(id)
+	switch x.kind {
+	case kindFull:
+		return z.full(id, n)
+	case kindMove:
+		_, of := z.outer(&x)
+		return of
+	}
+	x.args, x.n = slices.Clone(x.args), n
+	for i, a := range x.args {
+		x.args[i] = z.before(a, by, n)
+	}
+	return z.make(x)
+}
+
+func reduceOfReduce(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if x.kind != kindReduce || x.red != t.red || !z.anyOrder(t.red, t.dt) {
+		return 0, false
+	}
+	outer, inner := z.rows[t.rows].of, z.rows[x.rows].of
+	if len(outer)*len(outer[0])*len(inner[0]) > maxTable {
+		return 0, false
+	}
+	out := make([][]int32, len(outer))
+	for r, row := range outer {
+		for _, q := range row {
+			out[r] = append(out[r], inner[q]...)
+		}
+		slices.Sort(out[r])
+		if t.red == ir.Min || t.red == ir.Max {
+			out[r] = slices.Compact(out[r])
+		}
+	}
+	u := *t
+	u.rows, u.args = z.lists(out), x.args
+	return z.make(u), true
+}

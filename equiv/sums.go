@@ -1,0 +1,281 @@
+package equiv
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// reduceOfEqual takes out how often every operand counts: the greatest common divisor
+// over all lists.
+func reduceOfEqual(z *normalizer, t *term) (termID, bool) {
+	rows := z.rows[t.rows].of
+	if !z.anyOrder(t.red, t.dt) || t.red != ir.Sum {
+		return 0, false
+	}
+	times := int64(0)
+	for _, row := range rows { // in ascending order, see reduceOverEqual
+		run := int64(0)
+		for i, q := range row {
+			if run++; i+1 == len(row) || row[i+1] != q {
+				times, run = gcd(times, run), 0
+			}
+		}
+	}
+	if times <= 1 {
+		return 0, false
+	}
+	once := make([][]int32, len(rows))
+	for r, row := range rows {
+		for i := 0; i < len(row); i += int(times) {
+			once[r] = append(once[r], row[i])
+		}
+	}
+	u := *t
+	u.rows = z.lists(once)
+	x := z.make(u)
+	return z.scaled(x, times), true
+}
+
+// scaled is n times x.
+func (z *normalizer) scaled(x termID, n int64) termID {
+	c := attr.Int(n)
+	if z.at(x).dt.IsFloat() {
+		c = attr.Float(float64(n))
+	}
+	return z.times(x, c)
+}
+
+func (z *normalizer) times(x termID, c attr.Value) termID {
+	attrs := attr.Make(attr.Attr{Key: "scalar", Val: c})
+	return z.make(term{kind: kindPoint, op: ir.OpMul, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []termID{x}})
+}
+
+// quotient is x by n.
+func (z *normalizer) quotient(x termID, n float64) termID {
+	attrs := attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(n)})
+	return z.make(term{kind: kindPoint, op: ir.OpDiv, dt: z.at(x).dt, n: z.at(x).n, attrs: attrs, text: attrs.String(), args: []termID{x}})
+}
+
+func (z *normalizer) convert(x termID, dt ir.DType) termID {
+	return z.make(term{kind: kindPoint, op: ir.OpConvert, dt: dt, n: z.at(x).n, text: noAttrs, args: []termID{x}})
+}
+
+// averageIsQuotient makes sums of averages of floats.
+func averageIsQuotient(z *normalizer, t *term) (termID, bool) {
+	rows := z.rows[t.rows].of
+	if t.red != ir.Avg || !t.dt.IsFloat() {
+		return 0, false
+	}
+	for _, row := range rows {
+		if len(row) != len(rows[0]) {
+			return 0, false
+		}
+	}
+	u := *t
+	u.red = ir.Sum
+	if t.dt.Size() >= ir.F32.Size() || z.p.opts.Reassociate {
+		return z.quotient(z.make(u), float64(len(rows[0]))), true
+	}
+	u.args, u.dt = []termID{z.convert(t.args[0], ir.F32)}, ir.F32
+	return z.convert(z.quotient(z.make(u), float64(len(rows[0]))), t.dt), true
+}
+
+// factorOfFactor joins two factors of integers, and any number of factors and divisors
+// of floats. Products are told apart by twelve digits, so that their own
+// rounding does not.
+func factorOfFactor(z *normalizer, t *term) (termID, bool) {
+	if t.op != ir.OpMul && t.op != ir.OpDiv || len(t.args) != 1 || z.at(t.args[0]).dt != t.dt {
+		return 0, false
+	}
+	x := z.at(t.args[0])
+	inner := x.kind == kindPoint && (x.op == ir.OpMul || x.op == ir.OpDiv) && len(x.args) == 1 && z.at(x.args[0]).dt == t.dt
+	if inner && integerFactor(t) && integerFactor(x) {
+		return z.times(x.args[0], attr.Int(t.attrs.Int("scalar", 0)*x.attrs.Int("scalar", 0))), true
+	}
+	if !z.p.opts.Reassociate || !plainConstant(t) {
+		return 0, false
+	}
+	c, arg := factorOf(t), t.args[0]
+	if inner && plainConstant(x) {
+		c, arg = c*factorOf(x), x.args[0]
+	}
+	attrs := attr.Make(attr.Attr{Key: "scalar", Val: attr.Float(c)})
+	switch near := strconv.FormatFloat(c, 'e', 11, 64); {
+	case c-c != 0 || t.text == near:
+		return 0, false
+	case near == "1.00000000000e+00":
+		return arg, true
+	default:
+		return z.make(term{kind: kindPoint, op: ir.OpMul, dt: t.dt, n: t.n, attrs: attrs, text: near, args: []termID{arg}}), true
+	}
+}
+
+// factorOf is what p multiplies with.
+func factorOf(p *term) float64 {
+	c := p.attrs.Float("scalar", 0)
+	if p.op == ir.OpDiv {
+		return 1 / c
+	}
+	return c
+}
+
+// factorOfSum takes a factor into sums, differences and negations.
+func factorOfSum(z *normalizer, t *term) (termID, bool) {
+	if t.op != ir.OpMul && t.op != ir.OpDiv || len(t.args) != 1 || !integerFactor(t) && !(z.p.opts.Reassociate && plainConstant(t)) {
+		return 0, false
+	}
+	x := *z.at(t.args[0])
+	if x.kind != kindPoint || x.dt != t.dt || x.op != ir.OpAdd && x.op != ir.OpSub && x.op != ir.OpNeg || !z.distributes(&x, ir.Sum) {
+		return 0, false
+	}
+	x.args = slices.Clone(x.args)
+	for i, a := range x.args {
+		u := *t
+		u.args = []termID{a}
+		x.args[i] = z.make(u)
+	}
+	return z.make(x), true
+}
+
+// integerFactor reports whether p multiplies integers with an integer, wrapping around.
+func integerFactor(p *term) bool {
+	c, _ := p.attrs.Get("scalar")
+	return p.op == ir.OpMul && p.dt.IsInt() && len(p.attrs) == 1 && c.Kind() == attr.KindInt
+}
+
+func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
+	x := *z.at(t.args[0])
+	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 || !z.monotone(&x) {
+		return 0, false
+	}
+	x.args = []termID{z.again(t, x.args[0])}
+	return z.make(x), true
+}
+
+// monotone reports whether an elementwise operation of one operand does not decrease
+// and takes NaN, and nothing else, to NaN. Rounding does not decrease; arithmetic of
+// integers wraps around, which does.
+func (z *normalizer) monotone(p *term) bool {
+	from := z.at(p.args[0]).dt
+	if p.op == ir.OpConvert {
+		return from.IsFloat() && p.dt.IsFloat()
+	}
+	if from != p.dt || !from.IsFloat() && !from.IsInt() {
+		return false
+	}
+	switch p.op {
+	case ir.OpFloor:
+		return true
+	case ir.OpRelu: // of floats: -1 becomes +0, but -0 stays
+		return p.dt.IsInt() || z.p.opts.Reassociate
+	case ir.OpClamp:
+		low, high := constantOf(p, "min", 1), constantOf(p, "max", 1) // a zero takes the place of others, and the other zero stays
+		swaps := low == 0 && !math.Signbit(low) || high == 0 && math.Signbit(high)
+		return p.dt.IsInt() || z.p.opts.Reassociate || !swaps
+	case ir.OpMul, ir.OpDiv:
+		return plainConstant(p) && constantOf(p, "scalar", 0) > 0
+	case ir.OpAdd, ir.OpSub:
+		return plainConstant(p)
+	}
+	return false
+}
+
+// constantOf is a constant as the arithmetic on floats of p's type holds it.
+func constantOf(p *term, key string, absent float64) float64 {
+	c := p.attrs.Float(key, absent)
+	if p.dt != ir.F64 {
+		c = float64(float32(c))
+	}
+	return c
+}
+
+// plainConstant reports whether p computes op(x, c) of floats with a finite constant.
+func plainConstant(p *term) bool {
+	c := constantOf(p, "scalar", 0)
+	return p.dt.IsFloat() && p.attrs.Has("scalar") && len(p.attrs) == 1 && c-c == 0
+}
+
+// distributes reports whether op(reduce(a), reduce(b)) = reduce(op(a, b)), and the
+// same of one operand.
+func (z *normalizer) distributes(p *term, red ir.Reduction) bool {
+	for _, a := range p.args {
+		if z.at(a).dt != p.dt {
+			return false
+		}
+	}
+	two := len(p.args) == 2
+	switch p.op {
+	case ir.OpAdd, ir.OpSub:
+		return two && (red == ir.Sum || red == ir.Avg) && (p.dt.IsFloat() || len(p.attrs) == 0)
+	case ir.OpNeg:
+		return red == ir.Sum || red == ir.Avg
+	case ir.OpMul:
+		return two && red == ir.Product || !two && red == ir.Sum && integerFactor(p) ||
+			!two && (red == ir.Sum || red == ir.Avg) && plainConstant(p) && constantOf(p, "scalar", 0) != 0
+	case ir.OpDiv:
+		return !two && (red == ir.Sum || red == ir.Avg) && plainConstant(p) && constantOf(p, "scalar", 0) != 0
+	case ir.OpMaximum:
+		return two && red == ir.Max
+	case ir.OpMinimum:
+		return two && red == ir.Min
+	}
+	return false
+}
+
+func reduceOfLinear(z *normalizer, t *term) (termID, bool) {
+	x := *z.at(t.args[0])
+	if x.kind != kindPoint || !z.anyOrder(t.red, t.dt) || !z.distributes(&x, t.red) {
+		return 0, false
+	}
+	x.args = slices.Clone(x.args)
+	for i, a := range x.args {
+		x.args[i] = z.again(t, a)
+	}
+	return z.make(x), true
+}
+
+// narrowed looks at a conversion to 16-bit floats of a sum over ranks in f32, which is
+// how the IR defines the sum of 16-bit floats. Where reassociation is allowed, rounding
+// goes in front of divisions and sums.
+func narrowed(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if t.op != ir.OpConvert || !t.dt.IsFloat() || !x.dt.IsFloat() || t.dt.Size() >= x.dt.Size() ||
+		!z.p.opts.Reassociate && (t.dt.Size() != 2 || x.dt != ir.F32) {
+		return 0, false
+	}
+	if z.p.opts.Reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && plainConstant(x) {
+		u := *x
+		u.args, u.dt = []termID{z.convert(x.args[0], t.dt)}, t.dt
+		return z.make(u), true
+	}
+	by := int32(-1)
+	if x.kind == kindMove {
+		by, x = x.layout, z.at(x.args[0])
+	}
+	if x.kind != kindReduce || x.red != ir.Sum {
+		return 0, false
+	}
+	w := z.at(x.args[0])
+	if !z.p.opts.Reassociate && (w.kind != kindPoint || w.op != ir.OpConvert || z.at(w.args[0]).dt != t.dt) {
+		return 0, false
+	}
+	id := z.again(x, z.convert(x.args[0], t.dt))
+	if by >= 0 {
+		id = z.move(z.layouts[by], t.n, id)
+	}
+	return id, true
+}
+
+// thereAndBack drops a conversion to a wider type of floats and back.
+func thereAndBack(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if t.op != ir.OpConvert || x.kind != kindPoint || x.op != ir.OpConvert || z.at(x.args[0]).dt != t.dt {
+		return 0, false
+	}
+	wider := x.dt.IsFloat() && t.dt.IsFloat() && (x.dt == ir.F64 || x.dt == ir.F32 && t.dt != ir.F64)
+	return x.args[0], wider
+}

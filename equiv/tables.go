@@ -1,0 +1,430 @@
+package equiv
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Equations about sums over ranks of tables to which each rank adds rows. Their right
+// sides are some forty operations. They are not taken apart one by one: what they are
+// made of (rows, positions, group, types) is found by following one path through them,
+// the whole is made of that anew, and only if that is the term in question does the
+// equation apply.
+
+// tableSum is what both sides of the equations are made of.
+type tableSum struct {
+	group     int32
+	ranks     int64
+	run       int64 // rows of a rank's piece
+	count     int64 // positions of a rank
+	row       int64 // elements of a row
+	vals, ids termID
+	table     ir.DType // of the rows and their sums
+	out       ir.DType // of what travels, and of the result
+	average   bool
+}
+
+// sumOfCombined and sumOfAdded are the equations from right to left.
+func sumOfCombined(z *normalizer, t *term) (termID, bool) { return z.tableSum(t, true) }
+
+func sumOfAdded(z *normalizer, t *term) (termID, bool) { return z.tableSum(t, false) }
+
+// tableSum finds the parts of t, if it is a right side; combined says of which
+// equation.
+func (z *normalizer) tableSum(t *term, combined bool) (termID, bool) {
+	if z.asking {
+		return 0, false
+	}
+	core, average, ok := z.core(t)
+	if !ok {
+		return 0, false
+	}
+	place, rows, ok := z.placed(core)
+	if !ok {
+		return 0, false
+	}
+	for g := range z.p.groups {
+		s := tableSum{group: int32(g), ranks: int64(z.p.groups[g].size), out: t.dt, average: average}
+		if s.ranks < 2 || !place.by(z, z.p.groups[g].list) || !z.atoms(&s, place, rows, combined) {
+			continue
+		}
+		if !combined && !z.anyOrder(ir.Sum, s.table) {
+			continue
+		}
+		z.asking = true
+		same := z.isSide(&s, t, combined)
+		z.asking = false
+		if same {
+			return z.summed(&s), true
+		}
+	}
+	return 0, false
+}
+
+// core takes off what may follow the addition of rows: a division by the number of
+// ranks, and a conversion.
+func (z *normalizer) core(t *term) (core *term, average, ok bool) {
+	x := t
+	if x.kind == kindPoint && x.op == ir.OpConvert {
+		x = z.at(x.args[0])
+	}
+	if x.kind == kindPoint && x.op == ir.OpDiv && len(x.args) == 1 {
+		x, average = z.at(x.args[0]), true
+	}
+	return x, average, x.kind == kindScatter || x.kind == kindPoint && (x.op == ir.OpAdd && len(x.args) == 2)
+}
+
+// placed finds the positions and the rows that travelled.
+func (z *normalizer) placed(core *term) (owned, termID, bool) {
+	if core.kind == kindPoint { // rows looked up and added
+		for core.kind == kindPoint && core.op == ir.OpAdd && len(core.args) == 2 {
+			core = z.at(core.args[0])
+		}
+		if core.kind == kindPoint && core.op == ir.OpConvert {
+			core = z.at(core.args[0])
+		}
+		if core.kind != kindPoint || core.op != ir.OpWhere {
+			return owned{}, 0, false
+		}
+		look := z.at(core.args[1])
+		if look.kind != kindLookup {
+			return owned{}, 0, false
+		}
+		at := z.at(look.args[1])
+		if at.kind != kindPoint || at.op != ir.OpClamp {
+			return owned{}, 0, false
+		}
+		places := z.at(at.args[0])
+		if places.kind == kindMove {
+			places = z.at(places.args[0])
+		}
+		if places.kind != kindScatter {
+			return owned{}, 0, false
+		}
+		o, ok := z.ownedRows(places.args[2], places.base, true)
+		return o, look.args[0], ok
+	}
+	added := z.at(core.args[1])
+	if added.kind != kindPoint || added.op != ir.OpWhere {
+		return owned{}, 0, false
+	}
+	o, ok := z.ownedRows(core.args[2], core.base, false)
+	rows := added.args[1]
+	if x := z.at(rows); x.kind == kindPoint && x.op == ir.OpConvert && x.dt == ir.F32 && z.at(x.args[0]).dt.Size() < 4 {
+		rows = x.args[0] // widened to be divided before it is rounded
+	}
+	return o, rows, ok
+}
+
+// ownedRows finds owned positions in the positions of a scatter: they themselves, or
+// where this rank has them, something else elsewhere. byRank says that the table has a
+// run for every rank.
+func (z *normalizer) ownedRows(rows termID, size int64, byRank bool) (owned, bool) {
+	x := z.at(rows)
+	if x.kind == kindPoint && x.op == ir.OpWhere {
+		c := z.at(x.args[0])
+		if c.kind != kindPoint || c.op != ir.OpEq || len(c.args) != 2 {
+			return owned{}, false
+		}
+		rows = c.args[1]
+	}
+	c := z.at(rows)
+	if c.kind != kindPoint || c.op != ir.OpClamp {
+		return owned{}, false
+	}
+	run := c.attrs.Int("max", -1) + 1
+	if run < 1 || byRank && size%run != 0 || !byRank && size != run {
+		return owned{}, false
+	}
+	return z.ownedPart(rows, run)
+}
+
+// own is this rank's part of what was gathered: of so many elements.
+func (z *normalizer) own(x termID, group int32, n int64) termID {
+	size := int64(z.p.groups[group].size)
+	return z.shard(x, ir.Dims(size*n), 0, group, ir.Dims(n))
+}
+
+// atoms finds rows and positions before they travelled. False if that cannot be.
+func (z *normalizer) atoms(s *tableSum, o owned, rows termID, combined bool) bool {
+	s.run = o.run
+	all, ok1 := z.at(o.positions).n.Const()
+	elems, ok2 := z.at(rows).n.Const()
+	if !ok1 || !ok2 || all == 0 || all%s.ranks != 0 || elems%all != 0 {
+		return false
+	}
+	s.count, s.row = all/s.ranks, elems/all
+	positions := z.own(o.positions, s.group, s.count)
+	sums := z.own(rows, s.group, s.count*s.row)
+	if combined {
+		w := z.at(positions)
+		if w.kind != kindPoint || w.op != ir.OpWhere {
+			return false
+		}
+		positions = w.args[1]
+		x := z.at(sums)
+		if x.kind == kindPoint && x.op == ir.OpConvert {
+			x = z.at(x.args[0])
+		}
+		if x.kind != kindScatter {
+			return false
+		}
+		s.vals, s.table = x.args[1], x.dt
+	} else {
+		s.vals, s.table = sums, z.at(sums).dt
+	}
+	w := z.at(positions) // negative ones counted from the end
+	if w.kind != kindPoint || w.op != ir.OpWhere {
+		return false
+	}
+	s.ids = w.args[2]
+	return z.at(s.vals).dt == s.table && s.table.IsFloat() || !combined && s.table.IsInt()
+}
+
+// summed is the left side.
+func (z *normalizer) summed(s *tableSum) termID {
+	b := sideOf(z, s)
+	x := b.op(ir.OpIndexPut, addRows, ir.TensorOf(s.table, ir.Dims(s.run*s.ranks, s.row)), b.full(s.table, 0, s.run*s.ranks, s.row), b.vals, b.ids)
+	if s.out != s.table {
+		x = b.op(ir.OpConvert, nil, ir.TensorOf(s.out, ir.Dims(s.run*s.ranks, s.row)), x)
+	}
+	red := "sum"
+	if s.average {
+		red = "avg"
+	}
+	attrs := attr.Make(attr.Attr{Key: "reduce", Val: attr.String(red)}, attr.Attr{Key: "dim", Val: attr.Int(0)})
+	v := value{op: ir.OpReduceScatter, group: s.group, attrs: attrs, typ: ir.TensorOf(s.out, ir.Dims(s.run, s.row)), args: []valueID{x}}
+	return b.norm(z.p.number(v))
+}
+
+var addRows = attr.Make(attr.Attr{Key: "accumulate", Val: attr.Bool(true)}, attr.Attr{Key: "dims", Val: attr.Ints(0)})
+
+// side makes a side of an equation of operations on given terms.
+type side struct {
+	z         *normalizer
+	s         *tableSum
+	vals, ids valueID
+	index     ir.DType // of positions
+}
+
+func sideOf(z *normalizer, s *tableSum) *side {
+	b := &side{z: z, s: s, index: z.at(s.ids).dt}
+	b.vals = b.given(s.vals, ir.TensorOf(s.table, ir.Dims(s.count, s.row)))
+	b.ids = b.given(s.ids, ir.TensorOf(b.index, ir.Dims(s.count)))
+	return b
+}
+
+// given is a value whose term is known.
+func (b *side) given(t termID, typ ir.Type) valueID {
+	v := b.z.p.number(value{op: ir.OpInvalid, group: -1, self: "term " + strconv.Itoa(int(t)), typ: typ, node: b.z.p.values[b.z.at(t).from].node})
+	b.z.grow()
+	b.z.memo[v] = t
+	return v
+}
+
+func (b *side) op(op ir.Op, attrs attr.List, typ ir.Type, args ...valueID) valueID {
+	return b.z.p.number(value{op: op, group: -1, attrs: attrs, typ: typ, args: args, node: b.z.p.values[b.z.now].node})
+}
+
+// norm is the term of a value that an equation made; the value at hand stays the one that is being
+// brought into normal form.
+func (b *side) norm(v valueID) termID {
+	now := b.z.now
+	t := b.z.norm(v)
+	b.z.now = now
+	return t
+}
+
+func (b *side) full(dt ir.DType, x float64, dims ...int64) valueID {
+	return b.op(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(x)}), ir.TensorOf(dt, ir.Dims(dims...)))
+}
+
+func (b *side) iota(dt ir.DType, step, n int64) valueID {
+	return b.op(ir.OpIota, attr.Make(attr.Attr{Key: "step", Val: attr.Int(step)}), ir.TensorOf(dt, ir.Dims(n)))
+}
+
+func (b *side) scalar(op ir.Op, c attr.Value, typ ir.Type, x valueID) valueID {
+	return b.op(op, attr.Make(attr.Attr{Key: "scalar", Val: c}), typ, x)
+}
+
+// column is a vector as a matrix with equal columns.
+func (b *side) column(v valueID, columns int64) valueID {
+	t := b.z.p.values[v].typ
+	n := t.Shape()[0]
+	one := b.op(ir.OpView, nil, ir.TensorOf(t.DType(), ir.Shape{n, ir.D(1)}), v)
+	return b.op(ir.OpExpand, nil, ir.TensorOf(t.DType(), ir.Shape{n, ir.D(columns)}), one)
+}
+
+func (b *side) gather(v valueID) valueID {
+	t := b.z.p.values[v].typ
+	shape := slices.Clone(t.Shape())
+	shape[0] = shape[0].Mul(ir.D(b.s.ranks))
+	attrs := attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)})
+	return b.z.p.number(value{op: ir.OpAllGather, group: b.s.group, attrs: attrs, typ: ir.TensorOf(t.DType(), shape), args: []valueID{v}})
+}
+
+// natural is the positions with negative ones counted from the table's end.
+func (b *side) natural() valueID {
+	t := ir.TensorOf(b.index, ir.Dims(b.s.count))
+	below := b.scalar(ir.OpLt, attr.Int(0), t.WithDType(ir.Bool), b.ids)
+	moved := b.scalar(ir.OpAdd, attr.Int(b.s.ranks*b.s.run), t, b.ids)
+	return b.op(ir.OpWhere, nil, t, below, moved, b.ids)
+}
+
+// local is what a rank contributes: its sums of rows for equal positions, at the
+// first of them, and the positions, -1 at the others.
+func (b *side) local() (positions, sums valueID) {
+	n, t := b.s.count, ir.TensorOf(b.index, ir.Dims(b.s.count))
+	places := ir.Tensor(ir.I64, n)
+	all := b.natural()
+	line := b.op(ir.OpView, nil, ir.TensorOf(b.index, ir.Dims(1, n)), all)
+	equal := b.op(ir.OpEq, nil, ir.Tensor(ir.Bool, n, n), b.op(ir.OpView, nil, ir.TensorOf(b.index, ir.Dims(n, 1)), all), line)
+	first := b.op(ir.OpArgmax, attr.Make(attr.Attr{Key: "dim", Val: attr.Int(1)}), places, equal)
+	leads := b.op(ir.OpEq, nil, places.WithDType(ir.Bool), first, b.op(ir.OpIota, nil, places))
+	positions = b.op(ir.OpWhere, nil, t, leads, all, b.full(b.index, -1))
+	rows := ir.TensorOf(b.s.table, ir.Dims(n, b.s.row))
+	sums = b.op(ir.OpIndexPut, addRows, rows, b.full(b.s.table, 0, n, b.s.row), b.vals, first)
+	if b.s.out != b.s.table {
+		sums = b.op(ir.OpConvert, nil, rows.WithDType(b.s.out), sums)
+	}
+	return positions, sums
+}
+
+// owned is, of gathered positions, the row in this rank's run and whether it has it.
+func (b *side) owned(positions valueID) (from, rows, mine valueID) {
+	n := b.s.ranks * b.s.count
+	t := ir.TensorOf(b.index, ir.Dims(n))
+	starts := b.iota(b.index, b.s.run, b.s.ranks)
+	first := b.z.p.number(value{op: ir.OpShard, group: b.s.group, attrs: attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}), typ: ir.TensorOf(b.index, ir.Dims(1)), args: []valueID{starts}})
+	from = b.op(ir.OpSub, nil, t, positions, first)
+	rows = b.op(ir.OpClamp, attr.Make(attr.Attr{Key: "min", Val: attr.Int(0)}, attr.Attr{Key: "max", Val: attr.Int(b.s.run - 1)}), t, from)
+	return from, rows, b.op(ir.OpEq, nil, t.WithDType(ir.Bool), from, rows)
+}
+
+// isSide reports whether t is a right side for these parts.
+func (z *normalizer) isSide(s *tableSum, t *term, combined bool) bool {
+	b := sideOf(z, s)
+	positions, rows := b.natural(), b.vals
+	if combined {
+		positions, rows = b.local()
+	}
+	positions, rows = b.gather(positions), b.gather(rows)
+	for _, v := range b.sides(positions, rows, combined) {
+		if z.key(t) == z.key(z.at(b.norm(v))) {
+			return true
+		}
+	}
+	return false
+}
+
+// sides are the ways in which a rank makes its run of the table of what was gathered.
+func (b *side) sides(positions, rows valueID, combined bool) []valueID {
+	s := b.s
+	from, clamped, mine := b.owned(positions)
+	work := b.z.p.values[rows].typ.DType()
+	if combined && s.average && work.Size() < ir.F32.Size() {
+		work = ir.F32 // averages are divided before they are rounded
+	}
+	shape := ir.Dims(s.run, s.row)
+	all := ir.Dims(s.ranks*s.count, s.row)
+	if work != b.z.p.values[rows].typ.DType() {
+		rows = b.op(ir.OpConvert, nil, ir.TensorOf(work, all), rows)
+	}
+	none := 0.0
+	if combined {
+		none = math.Copysign(0, -1)
+	}
+	added := b.op(ir.OpWhere, nil, ir.TensorOf(work, all), b.column(mine, s.row), rows, b.full(work, none))
+	var out []valueID
+	for _, at := range b.targets(from, clamped, mine) {
+		for _, base := range b.bases(at, mine, work, combined) {
+			out = append(out, b.finish(b.op(ir.OpIndexPut, addRows, ir.TensorOf(work, shape), base, added, at)))
+		}
+	}
+	if combined {
+		out = append(out, b.lookedUp(clamped, mine, b.gather(b.sums())))
+	}
+	return out
+}
+
+func (b *side) sums() valueID { _, s := b.local(); return s }
+
+// targets are rows of the run to add to: where this rank does not have a position any row
+// does, since zeros are added there.
+func (b *side) targets(from, clamped, mine valueID) []valueID {
+	n := b.s.ranks * b.s.count
+	t := ir.TensorOf(b.index, ir.Dims(n))
+	out := []valueID{clamped, b.op(ir.OpWhere, nil, t, mine, from, b.iota(b.index, max(1, b.s.run/n), n))}
+	each := b.iota(b.index, max(1, b.s.run/b.s.count), b.s.count)
+	spread := b.op(ir.OpExpand, nil, ir.TensorOf(b.index, ir.Dims(b.s.ranks, b.s.count)), b.op(ir.OpView, nil, ir.TensorOf(b.index, ir.Dims(1, b.s.count)), each))
+	flat := b.op(ir.OpView, nil, t, spread)
+	return append(out, b.op(ir.OpWhere, nil, t, mine, clamped, flat))
+}
+
+// bases are what rows may be added to: +0 where no sum of a rank can be -0, for sums
+// that start from +0 are not unless they are rounded; else -0 in the rows that all
+// ranks have.
+func (b *side) bases(at, mine valueID, work ir.DType, combined bool) []valueID {
+	s := b.s
+	if !combined || s.out == s.table && s.table.Size() >= ir.F32.Size() {
+		return []valueID{b.full(work, 0, s.run, s.row)}
+	}
+	n, rows := ir.Tensor(ir.F32, s.ranks*s.count), ir.Tensor(ir.F32, s.run)
+	ones := b.op(ir.OpWhere, nil, n, mine, b.full(ir.F32, 1), b.full(ir.F32, 0))
+	have := b.op(ir.OpIndexPut, addRows, rows, b.full(ir.F32, 0, s.run), ones, at)
+	every := b.scalar(ir.OpEq, attr.Float(float64(s.ranks)), rows.WithDType(ir.Bool), have)
+	zero := b.op(ir.OpWhere, nil, rows.WithDType(work), every, b.full(work, math.Copysign(0, -1)), b.full(work, 0))
+	return []valueID{b.column(zero, s.row)}
+}
+
+// finish divides averages and rounds.
+func (b *side) finish(v valueID) valueID {
+	t := b.z.p.values[v].typ
+	if b.s.average {
+		v = b.scalar(ir.OpDiv, attr.Float(float64(b.s.ranks)), t, v)
+	}
+	if t.DType() != b.s.out {
+		v = b.op(ir.OpConvert, nil, t.WithDType(b.s.out), v)
+	}
+	return v
+}
+
+// lookedUp is the run of which every row looks up what the ranks have for it.
+func (b *side) lookedUp(clamped, mine, sums valueID) valueID {
+	s := b.s
+	n, byRank := s.ranks*s.count, ir.Dims(s.ranks, s.count)
+	t := ir.TensorOf(b.index, ir.Dims(n))
+	begin := b.op(ir.OpView, nil, ir.TensorOf(b.index, ir.Dims(s.ranks, 1)), b.iota(b.index, s.run, s.ranks))
+	rows := b.op(ir.OpView, nil, ir.TensorOf(b.index, byRank), clamped)
+	rows = b.op(ir.OpView, nil, t, b.op(ir.OpAdd, nil, ir.TensorOf(b.index, byRank), rows, begin))
+	rows = b.op(ir.OpWhere, nil, t, mine, rows, b.iota(b.index, max(1, s.ranks*s.run/n), n))
+	places := ir.Tensor(ir.I64, n)
+	place := b.scalar(ir.OpAdd, attr.Int(1), places, b.iota(ir.I64, 1, n))
+	place = b.op(ir.OpWhere, nil, places, mine, place, b.full(ir.I64, 0))
+	at := b.op(ir.OpIndexPut, addRows, ir.Tensor(ir.I64, s.ranks*s.run), b.full(ir.I64, -1, s.ranks*s.run), place, rows)
+	work, run := s.out, ir.Tensor(ir.I64, s.run)
+	if work.Size() < ir.F32.Size() {
+		work = ir.F32
+	}
+	piece := ir.Dims(s.run, s.row)
+	var sum valueID
+	for k := range s.ranks {
+		l := attr.Make(attr.Attr{Key: "dim", Val: attr.Int(0)}, attr.Attr{Key: "start", Val: attr.Int(k * s.run)}, attr.Attr{Key: "end", Val: attr.Int((k + 1) * s.run)})
+		of := b.op(ir.OpSlice, l, run, at)
+		has := b.scalar(ir.OpGe, attr.Int(0), run.WithDType(ir.Bool), of)
+		row := b.op(ir.OpEmbedding, nil, ir.TensorOf(s.out, piece), sums, b.op(ir.OpClamp, attr.Make(attr.Attr{Key: "min", Val: attr.Int(0)}), run, of))
+		row = b.op(ir.OpWhere, nil, ir.TensorOf(s.out, piece), b.column(has, s.row), row, b.full(s.out, 0))
+		if work != s.out {
+			row = b.op(ir.OpConvert, nil, ir.TensorOf(work, piece), row)
+		}
+		if k > 0 {
+			row = b.op(ir.OpAdd, nil, ir.TensorOf(work, piece), sum, row)
+		}
+		sum = row
+	}
+	return b.finish(sum)
+}

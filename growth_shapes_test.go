@@ -1,0 +1,238 @@
+//go:build unix
+
+package concert
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// list joins item(0) to item(n-1) by commas.
+func list(n int, item func(i int) string) string {
+	parts := make([]string, n)
+	for i := range parts {
+		parts[i] = item(i)
+	}
+	return strings.Join(parts, ", ")
+}
+
+var growthShapes = []growthShape{
+	{"chain", 50_000, func(w *growthWriter, n int) { // pointwise nodes, each reading the one before
+		w.param("x0", "f32[1024]")
+		for i := range n {
+			w.line("%%x%d = neg %%x%d : f32[1024] ms 0.001", i+1, i)
+		}
+		w.result(fmt.Sprintf("x%d", n), "f32[1024]")
+	}},
+	{"fan", 50_000, func(w *growthWriter, n int) { // many readers of one tensor, all results
+		w.param("x", "f32[1024]")
+		for i := range n {
+			w.line("%%y%d = neg %%x : f32[1024] ms 0.001", i)
+			w.result(fmt.Sprintf("y%d", i), "f32[1024]")
+		}
+	}},
+	{"sums", 50_000, func(w *growthWriter, n int) { // forward values that a backward half reads in reverse
+		w.param("x", "f32[1024]")
+		w.line("%%f0 = sin %%x : f32[1024] ms 0.001")
+		for i := 1; i < n/2; i++ {
+			w.line("%%f%d = sin %%f%d : f32[1024] ms 0.001", i, i-1)
+		}
+		prev := fmt.Sprintf("f%d", n/2-1)
+		for i := n/2 - 1; i >= 0; i-- {
+			w.line("%%b%d = mul %%%s, %%f%d : f32[1024] ms 0.001", i, prev, i)
+			prev = fmt.Sprintf("b%d", i)
+		}
+		w.result(prev, "f32[1024]")
+	}},
+	{"collectives", 80_000, func(w *growthWriter, n int) { // all independent, started and awaited at once
+		w.param("x", "f32[1024]")
+		for i := range n / 2 {
+			w.line("%%s%d = all_reduce.sum %%x on @g : async f32[1024] ms 0.01", i)
+			w.line("%%w%d = wait_tensor %%s%d : f32[1024]", i, i)
+			w.result(fmt.Sprintf("w%d", i), "f32[1024]")
+		}
+	}},
+	{"started", 80_000, func(w *growthWriter, n int) { // all in flight at once, of many sizes
+		for i := range n / 2 {
+			w.param(fmt.Sprintf("x%d", i), fmt.Sprintf("f32[%d]", 64+i%97*32))
+		}
+		for i := range n / 2 {
+			w.line("%%s%d = all_reduce.sum %%x%d on @g : async f32[%d] ms 0.01", i, i, 64+i%97*32)
+		}
+		for i := range n / 2 {
+			w.line("%%w%d = wait_tensor %%s%d : f32[%d]", i, i, 64+i%97*32)
+			w.result(fmt.Sprintf("w%d", i), fmt.Sprintf("f32[%d]", 64+i%97*32))
+		}
+	}},
+	{"reduced-chain", 50_000, func(w *growthWriter, n int) { // each collective reads the one before
+		w.param("w0", "f32[1024]")
+		for i := range n / 3 {
+			w.line("%%s%d = all_reduce.sum %%w%d on @g : async f32[1024] ms 0.01", i, i)
+			w.line("%%v%d = wait_tensor %%s%d : f32[1024]", i, i)
+			w.line("%%w%d = sin %%v%d : f32[1024] ms 0.01", i+1, i)
+		}
+		w.result(fmt.Sprintf("w%d", n/3), "f32[1024]")
+	}},
+	{"reduced-sums", 50_000, func(w *growthWriter, n int) { // a sum of sums of ranks
+		w.param("x", "f32[1024]")
+		w.line("%%t0 = neg %%x : f32[1024] ms 0.001")
+		for i := range n / 4 {
+			w.line("%%y%d = mul %%x {scalar=%d.0} : f32[1024] ms 0.001", i, i)
+			w.line("%%s%d = all_reduce.sum %%y%d on @g : async f32[1024] ms 0.01", i, i)
+			w.line("%%w%d = wait_tensor %%s%d : f32[1024]", i, i)
+			w.line("%%t%d = add %%t%d, %%w%d : f32[1024] ms 0.001", i+1, i, i)
+		}
+		w.result(fmt.Sprintf("t%d", n/4), "f32[1024]")
+	}},
+	{"layers", 50_000, func(w *growthWriter, n int) { // gathered weights, reduced activations
+		w.param("x0", "f32[64,64]")
+		for i := range n / 8 {
+			w.param(fmt.Sprintf("p%d", i), "f32[16,64]")
+			w.line("%%g%d = all_gather %%p%d on @g : async f32[64,64] ms 0.01", i, i)
+			w.line("%%v%d = wait_tensor %%g%d : f32[64,64]", i, i)
+			w.line("%%m%d = matmul %%x%d, %%v%d : f32[64,64] ms 0.02", i, i, i)
+			w.line("%%s%d = all_reduce.sum %%m%d on @h : async f32[64,64] ms 0.005", i, i)
+			w.line("%%u%d = wait_tensor %%s%d : f32[64,64]", i, i)
+			w.line("%%r%d = relu %%u%d : f32[64,64] ms 0.001", i, i)
+			w.line("%%x%d = add %%x%d, %%r%d : f32[64,64] ms 0.001", i+1, i, i)
+		}
+		w.result(fmt.Sprintf("x%d", n/8), "f32[64,64]")
+	}},
+	{"training", 50_000, func(w *growthWriter, n int) { // a forward half and a backward half that reads it
+		w.param("x0", "f32[64,64]")
+		w.param("p", "f32[64,64]")
+		for i := range n / 8 {
+			w.line("%%m%d = matmul %%x%d, %%p : f32[64,64] ms 0.02", i, i)
+			w.line("%%s%d = all_reduce.sum %%m%d on @h : async f32[64,64] ms 0.005", i, i)
+			w.line("%%u%d = wait_tensor %%s%d : f32[64,64]", i, i)
+			w.line("%%x%d = relu %%u%d : f32[64,64] ms 0.001", i+1, i)
+		}
+		w.line("%%d%d = neg %%x%d : f32[64,64] ms 0.001", n/8, n/8)
+		for i := n/8 - 1; i >= 0; i-- {
+			w.line("%%e%d = mul %%d%d, %%x%d : f32[64,64] ms 0.001", i, i+1, i+1)
+			w.line("%%d%d = matmul %%e%d, %%p : f32[64,64] ms 0.02", i, i)
+			w.line("%%t%d = all_reduce.sum %%e%d on @g : async f32[64,64] ms 0.005", i, i)
+			w.line("%%v%d = wait_tensor %%t%d : f32[64,64]", i, i)
+			w.result(fmt.Sprintf("v%d", i), "f32[64,64]")
+		}
+	}},
+	{"groups", 5_000, func(w *growthWriter, n int) { // a group for every collective
+		w.param("x", "f32[1024]")
+		for i := range n {
+			w.top("group @g%d = [[0, 1, 2, 3]]", i)
+			w.line("%%s%d = all_reduce.sum %%x on @g%d : async f32[1024] ms 0.01", i, i)
+			w.line("%%w%d = wait_tensor %%s%d : f32[1024]", i, i)
+			w.result(fmt.Sprintf("w%d", i), "f32[1024]")
+		}
+	}},
+	{"symbols", 20_000, func(w *growthWriter, n int) { // one dimension is the sum of all symbols
+		for i := range n {
+			w.top("sym s%d hint 4 max 8", i)
+			w.param(fmt.Sprintf("x%d", i), fmt.Sprintf("f32[s%d]", i))
+		}
+		total := strings.ReplaceAll(list(n, func(i int) string { return fmt.Sprintf("s%d", i) }), ", ", "+")
+		w.line("%%c = cat %s {dim=0} : f32[%s] ms 0.01", list(n, func(i int) string { return fmt.Sprintf("%%x%d", i) }), total)
+		w.line("%%y = neg %%c : f32[%s] ms 0.01", total)
+		w.result("y", "f32["+total+"]")
+	}},
+	{"slices", 50_000, func(w *growthWriter, n int) { // many views of one tensor, each read
+		w.param("x", fmt.Sprintf("f32[%d,128]", n/2))
+		w.line("%%z = neg %%x : f32[%d,128]", n/2)
+		for i := range n / 2 {
+			w.line("%%v%d = slice %%z {dim=0, start=%d, end=%d} : f32[1,128]", i, i, i+1)
+			w.line("%%y%d = neg %%v%d : f32[1,128] ms 0.001", i, i)
+			w.result(fmt.Sprintf("y%d", i), "f32[1,128]")
+		}
+	}},
+	{"views", 50_000, func(w *growthWriter, n int) { // a view of a view of a view
+		w.param("x", "f32[32,64]")
+		w.line("%%v0 = neg %%x : f32[32,64] ms 0.001")
+		for i := range n {
+			shape := "[2048]"
+			if i%2 == 1 {
+				shape = "[32,64]"
+			}
+			w.line("%%v%d = view %%v%d : f32%s", i+1, i, shape)
+		}
+		w.line("%%y = neg %%v%d : f32[32,64] ms 0.001", n)
+		w.result("y", "f32[32,64]")
+	}},
+	{"operands", 16_000, func(w *growthWriter, n int) { // one collective of many operands
+		for i := range n {
+			w.param(fmt.Sprintf("x%d", i), "f32[128]")
+			w.line("%%y%d = neg %%x%d : f32[128] ms 0.001", i, i)
+			w.result(fmt.Sprintf("z%d", i), "f32[128]")
+		}
+		w.line("%%s = all_reduce.sum %s on @g : async(%s) ms 1", list(n, func(i int) string { return fmt.Sprintf("%%y%d", i) }), list(n, func(int) string { return "f32[128]" }))
+		w.line("%%w:%d = wait_tensor %%s : %s", n, list(n, func(int) string { return "f32[128]" }))
+		for i := range n {
+			w.line("%%z%d = neg %%w#%d : f32[128] ms 0.001", i, i)
+		}
+	}},
+	{"split", 16_000, func(w *growthWriter, n int) { // one node with many results, put together again
+		w.param("x", fmt.Sprintf("f32[%d,128]", n))
+		w.line("%%a = neg %%x : f32[%d,128]", n)
+		w.line("%%p:%d = split %%a {dim=0, sizes=[%s]} : %s", n, list(n, func(int) string { return "1" }), list(n, func(int) string { return "f32[1,128]" }))
+		w.line("%%c = cat %s {dim=0} : f32[%d,128] ms 0.01", list(n, func(i int) string { return fmt.Sprintf("%%p#%d", i) }), n)
+		w.result("c", fmt.Sprintf("f32[%d,128]", n))
+	}},
+	{"writes", 50_000, func(w *growthWriter, n int) { // calls that write one storage, each read behind
+		w.param("x", "f32[1024]")
+		w.line("%%z = neg %%x : f32[1024] ms 0.001")
+		for i := range n / 2 {
+			w.line("call %%z {target=\"inc\", effects=[\"writes\"]}")
+			w.line("%%y%d = neg %%z : f32[1024] ms 0.001", i)
+			w.result(fmt.Sprintf("y%d", i), "f32[1024]")
+		}
+	}},
+}
+
+// growthGraph is a traced graph of the form of the module's: nodes, operands and types.
+func growthGraph(m *ir.Module) ([]byte, error) {
+	type tensor struct {
+		Shape  []int64 `json:"shape"`
+		Stride []int64 `json:"stride"`
+		DType  string  `json:"dtype"`
+	}
+	type node struct {
+		Name   string   `json:"name"`
+		Kind   string   `json:"kind"`
+		Target string   `json:"target"`
+		Inputs []string `json:"inputs"`
+		Args   string   `json:"args"`
+		Kwargs string   `json:"kwargs"`
+		Out    []tensor `json:"out"`
+		Ms     float64  `json:"ms"`
+		Role   string   `json:"role,omitempty"`
+	}
+	doc := struct {
+		Name   string             `json:"name"`
+		World  int                `json:"world"`
+		Groups map[string][][]int `json:"groups"`
+		Nodes  []node             `json:"nodes"`
+	}{Name: "growth", World: 4, Groups: map[string][][]int{"2": {{0, 1, 2, 3}}}}
+	one := []tensor{{[]int64{1024}, []int64{1}, "float32"}}
+	for _, n := range m.Funcs()[0].Order() {
+		d := node{Name: n.Name(), Kind: "compute", Inputs: []string{}, Out: one, Ms: 0.001}
+		for _, a := range n.Args() {
+			if name := a.Def().Name(); !slices.Contains(d.Inputs, name) {
+				d.Inputs = append(d.Inputs, name)
+			}
+		}
+		switch {
+		case n.Op() == ir.OpInput:
+			d.Kind, d.Target, d.Args, d.Ms, d.Role = "input", d.Name, "()", 0, "data"
+		case n.Op() == ir.OpReturn:
+			d.Name, d.Kind, d.Target, d.Out, d.Ms = "output", "output", "output", []tensor{}, 0
+			d.Args = "((" + strings.Join(d.Inputs, ", ") + ",),)"
+		default:
+			d.Target, d.Args = "growth.op.default", "("+strings.Join(d.Inputs, ", ")+",)"
+		}
+		doc.Nodes = append(doc.Nodes, d)
+	}
+	return json.Marshal(doc)
+}

@@ -1,0 +1,333 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/seed-ee968945/concert/sim"
+)
+
+// A minimum-memory order is a legal order with a low memory peak, made without regard to
+// time. The schedulers need one as the certificate that whatever they have done
+// so far can still be completed under the cap.
+//
+// Every node is either eager or lazy. An eager node lowers live memory, or keeps
+// it: it runs as early as possible, with whatever it needs. A lazy node raises
+// live memory: it runs when an eager node needs it, or at the end. Which nodes
+// are eager is decided at the time: a node is as soon as it is ready and the
+// storages it would free outweigh those that it allocates.
+
+// inputJobs returns the jobs in input order.
+func (p *problem) inputJobs() []int32 {
+	o := make([]int32, p.n())
+	for i := range o {
+		o[i] = int32(i)
+	}
+	return o
+}
+
+// minMemory returns the order with the lowest memory peak of a few, and that peak.
+// Orders that follow the input are preferred; only if none is under the cap,
+// others are looked at.
+func (p *problem) minMemory(cap int64) ([]int32, int64) {
+	best := p.inputJobs()
+	peak := p.peak(best)
+	for _, lazy := range []bool{false, true} {
+		ref := p.lazyComm(lazy)
+		if q := p.peak(ref); q < peak || q == peak && !lazy {
+			best, peak = ref, q
+		}
+	}
+	if peak <= cap {
+		return best, peak
+	}
+	for _, r := range []int64{0, 1, 4, 16} {
+		ref := p.greedyLean(r)
+		if q := p.peak(ref); q < peak {
+			best, peak = ref, q
+		}
+	}
+	return best, peak
+}
+
+// greedyLean returns the order in which, of the jobs that are ready, the one runs
+// next that adds least to live memory; of those that add the same, the first in
+// input order. What a job adds counts in units of 1/r of the largest storage, so
+// that with small r the input order weighs more; 0 stands for bytes. O(n log n).
+func (p *problem) greedyLean(r int64) []int32 {
+	n := p.n()
+	unit := int64(1)
+	if r > 0 {
+		for _, s := range p.size {
+			unit = max(unit, s/r)
+		}
+	}
+	left := make([]int32, len(p.size))
+	for s := range left {
+		left[s] = int32(len(p.users.At(int32(s))))
+	}
+	net := make([]int64, n)
+	blocked := make([]int32, n)
+	done := make([]bool, n)
+	for j := int32(0); int(j) < n; j++ {
+		blocked[j] = int32(len(p.pred.At(j)))
+		for _, s := range p.alloc.At(j) {
+			if left[s] > 1 || p.pinned[s] {
+				net[j] += p.size[s]
+			}
+		}
+		for _, s := range p.use.At(j) {
+			if left[s] == 1 && !p.pinned[s] && p.job[p.m.Owner[s]] != int32(j) {
+				net[j] -= p.size[s]
+			}
+		}
+	}
+	// A job's net only falls, and it is filed again when it does, so that stale
+	// entries come up after the job has run.
+	type entry struct {
+		net int64
+		job int32
+	}
+	h := &minHeap[entry]{less: func(a, b entry) bool {
+		if x, y := a.net/unit, b.net/unit; x != y {
+			return x < y
+		}
+		return a.job < b.job
+	}}
+	for j := int32(0); int(j) < n; j++ {
+		if blocked[j] == 0 {
+			h.push(entry{net[j], j})
+		}
+	}
+	out := make([]int32, 0, n)
+	for len(out) < n {
+		j := h.pop().job
+		if done[j] {
+			continue
+		}
+		done[j] = true
+		out = append(out, j)
+		for _, s := range p.use.At(j) {
+			if left[s]--; left[s] != 1 || p.pinned[s] {
+				continue
+			}
+			for _, k := range p.users.At(s) {
+				if !done[k] && p.job[p.m.Owner[s]] != k {
+					net[k] -= p.size[s]
+					if blocked[k] == 0 {
+						h.push(entry{net[k], k})
+					}
+				}
+			}
+		}
+		for _, k := range p.succ.At(j) {
+			if blocked[k]--; blocked[k] == 0 {
+				h.push(entry{net[k], k})
+			}
+		}
+	}
+	return out
+}
+
+// lazyComm returns the input order with every collective started and waited for
+// as late as its first user allows, except that a collective which frees at least
+// as much as it allocates runs at once.
+func (p *problem) lazyComm(lazyCompute bool) []int32 {
+	n := p.n()
+	out := make([]int32, 0, n)
+	done := make([]bool, n)
+	left := make([]int32, len(p.size))
+	for s := range left {
+		left[s] = int32(len(p.users.At(int32(s))))
+	}
+	blocked := make([]int32, n)
+	for j := range blocked {
+		blocked[j] = int32(len(p.pred.At(int32(j))))
+	}
+	var check []int32 // jobs that have become ready
+	emit := func(j int32) {
+		done[j] = true
+		out = append(out, j)
+		for _, s := range p.use.At(j) {
+			left[s]--
+		}
+		for _, k := range p.succ.At(j) {
+			if blocked[k]--; blocked[k] == 0 {
+				check = append(check, k)
+			}
+		}
+	}
+	// shrinks reports whether running ready job j does not raise live memory.
+	shrinks := func(j int32) bool {
+		net := int64(0)
+		for _, s := range p.alloc.At(j) {
+			net += p.size[s]
+		}
+		for _, s := range p.use.At(j) {
+			if left[s] == 1 && !p.pinned[s] {
+				net -= p.size[s]
+			}
+		}
+		if p.kind[j] == sim.Start { // its operands are freed by its wait
+			for _, w := range p.waits.At(j) {
+				for _, s := range p.use.At(w) {
+					if left[s] == 2 && !p.pinned[s] && slices.Contains(p.use.At(j), s) && !slices.Contains(p.alloc.At(j), s) {
+						net -= p.size[s]
+					}
+				}
+			}
+		}
+		return net <= 0
+	}
+	settle := func() {
+		for len(check) > 0 {
+			j := check[len(check)-1]
+			check = check[:len(check)-1]
+			if done[j] {
+				continue
+			}
+			if p.kind[j] == sim.Wait && p.startOf[j] >= 0 && done[p.startOf[j]] {
+				emit(j)
+			} else if (lazyCompute || p.kind[j] == sim.Start) && shrinks(j) {
+				emit(j)
+			}
+		}
+	}
+	var need []int32
+	demand := func(j int32) {
+		need = append(need[:0], j)
+		done[j] = true // as a mark, until emitted below
+		for i := 0; i < len(need); i++ {
+			for _, q := range p.pred.At(need[i]) {
+				if !done[q] {
+					done[q] = true
+					need = append(need, q)
+				}
+			}
+		}
+		slices.Sort(need)
+		for _, q := range need {
+			emit(q)
+		}
+		settle()
+	}
+	for j := int32(0); int(j) < n; j++ {
+		if done[j] {
+			continue
+		}
+		if p.kind[j] == sim.Compute && !lazyCompute {
+			demand(j)
+			continue
+		}
+		if blocked[j] == 0 {
+			check = append(check, j)
+			settle()
+		}
+		if !done[j] && lazyCompute && p.kind[j] == sim.Compute && p.frees(j, left) {
+			demand(j)
+		}
+	}
+	for j := int32(0); int(j) < n; j++ {
+		if !done[j] {
+			demand(j)
+		}
+	}
+	return out
+}
+
+// frees reports whether job j is the last user of storages that outweigh what it
+// allocates.
+func (p *problem) frees(j int32, left []int32) bool {
+	net := int64(0)
+	for _, s := range p.alloc.At(j) {
+		net += p.size[s]
+	}
+	for _, s := range p.use.At(j) {
+		if left[s] == 1 && !p.pinned[s] {
+			net -= p.size[s]
+		}
+	}
+	return net < 0
+}
+
+// deferred returns the reference order ref with all jobs that begin at most ms
+// milliseconds before the end, by the given tails, moved behind all others. As a
+// job's tail is at least that of its successors, the order stays legal. A wait
+// stays with its start, so that what the collective holds is freed as before.
+func (p *problem) deferred(ref []int32, tail []float64, ms float64) []int32 {
+	out := make([]int32, 0, len(ref))
+	var last []int32
+	for _, j := range ref {
+		if tail[j] <= ms && (!p.isWait(j) || tail[p.startOf[j]] <= ms) {
+			last = append(last, j)
+		} else {
+			out = append(out, j)
+		}
+	}
+	slices.SortStableFunc(last, func(a, b int32) int {
+		switch {
+		case tail[a] > tail[b]:
+			return -1
+		case tail[a] < tail[b]:
+			return 1
+		}
+		return 0
+	})
+	return append(out, last...)
+}
+
+// fillers returns the reference order ref with some reductions, and the compute
+// that runs for them alone, moved to the end: enough to hide ms milliseconds of
+// collectives there. It takes those whose results only the output needs, best
+// ratio of compute to communication first, if they have more of the former than
+// of the latter. They come in descending order of their communication, so that
+// little is left to do when compute ends (Johnson's rule). Nil if there is none.
+func (p *problem) fillers(ref []int32, ms float64) []int32 {
+	into, own := p.private()
+	var cand []int32
+	for j := range own {
+		if own[j] > 1.1*p.dur[j] && p.dur[j] > 0 && p.forOutput(int32(j)) {
+			cand = append(cand, int32(j))
+		}
+	}
+	slices.SortStableFunc(cand, func(a, b int32) int { return cmp.Compare(own[b]*p.dur[a], own[a]*p.dur[b]) })
+	k := 0
+	for ; k < len(cand) && ms > 0; k++ {
+		ms -= own[cand[k]] - p.dur[cand[k]]
+	}
+	if cand = cand[:k]; k == 0 {
+		return nil
+	}
+	slices.SortStableFunc(cand, func(a, b int32) int { return cmp.Compare(p.dur[b], p.dur[a]) })
+	place := make([]int32, p.n()) // start -> place among the moved, from 1
+	for i, c := range cand {
+		place[c] = int32(i) + 1
+	}
+	moved := make([][]int32, k)
+	out := make([]int32, 0, len(ref))
+	for _, j := range ref {
+		c := into[j]
+		if p.isWait(j) {
+			c = p.startOf[j]
+		}
+		if c >= 0 && place[c] > 0 {
+			moved[place[c]-1] = append(moved[place[c]-1], j)
+		} else {
+			out = append(out, j)
+		}
+	}
+	for _, m := range moved {
+		out = append(out, m...)
+	}
+	return out
+}
+
+// forOutput reports whether no job needs the results of start j.
+func (p *problem) forOutput(j int32) bool {
+	for _, k := range p.succ.At(j) {
+		if !p.isWait(k) || len(p.succ.At(k)) > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package step
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Rounding says which roundings of a run need not be those of the reference
+// interpreter.
+type Rounding uint8
+
+// The kinds of runs.
+const (
+	SameRoundings  Rounding = iota // the host device and the interpreter itself, under exact rules
+	Reassociated                   // they under rules that take sums over ranks in another order
+	OtherRoundings                 // devices with arithmetic of their own
+)
+
+// Bound is how far an output may be from the reference interpreter's. Where nothing
+// that a run may round otherwise lies on the way to the output, which holds for
+// integers and for what is only moved, every bit must be the same; NaN may be
+// another NaN. Else roundings are taken for independent: the squares of their
+// largest relative errors add along the way that has most of them, and the relative
+// error in the 2-norm may be twice the root. That is a bound of numerical practice
+// and no proof: what cancels magnifies errors.
+type Bound struct {
+	Bits  bool
+	Rel   float64 // largest relative error in the 2-norm, 0 with Bits
+	Steps int     // operations that round on the way; 0 with Bits, and where the bound comes from elsewhere
+}
+
+// String is what the bound allows: "bits", or the relative error and the number of
+// operations that round.
+func (b Bound) String() string {
+	switch {
+	case b.Bits:
+		return "bits"
+	case b.Steps == 0:
+		return fmt.Sprintf("%.3g", b.Rel)
+	}
+	return fmt.Sprintf("%.3g (%d roundings)", b.Rel, b.Steps)
+}
+
+// path is the way to a value on which most is lost.
+type path struct {
+	squares float64 // of relative errors
+	steps   int
+	open    bool // something on some way rounds as it likes
+}
+
+func (p path) join(q path) path {
+	out := path{p.squares, p.steps, p.open || q.open}
+	if q.squares > p.squares {
+		out.squares, out.steps = q.squares, q.steps
+	}
+	return out
+}
+
+// Bounds lists, for each output tensor of the halves of the step, how far a run may
+// be from the reference interpreter. O(nodes and operands).
+func (p *Pair) Bounds(kind Rounding) (fw, bw []Bound, err error) {
+	paths := pathsTo(p.Forward, nil, kind)
+	fw = boundsOf(paths, LossTolerance)
+	if p.Backward == nil {
+		return fw, nil, nil
+	}
+	ws, err := wires(p.Forward, p.Backward)
+	if err != nil {
+		return nil, nil, fmt.Errorf("step: %w", err)
+	}
+	in := make([]path, len(ws))
+	for i, w := range ws {
+		if w.src != tangent {
+			in[i] = paths[w.src]
+		}
+	}
+	return fw, boundsOf(pathsTo(p.Backward, in, kind), GradientTolerance), nil
+}
+
+// boundsOf turns paths into bounds of at most so much.
+func boundsOf(paths []path, most float64) []Bound {
+	out := make([]Bound, len(paths))
+	for i, p := range paths {
+		if out[i].Bits = !p.open; p.open {
+			out[i].Rel, out[i].Steps = min(2*math.Sqrt(p.squares), most), p.steps
+		}
+	}
+	return out
+}
+
+// pathsTo finds the paths to each output tensor from those to the input tensors, nil
+// for none.
+func pathsTo(f *ir.Func, in []path, kind Rounding) []path {
+	at := make([][]path, f.NumValueIDs()) // by value and tensor
+	inputs := 0
+	for _, n := range f.Order() {
+		if n.Op() == ir.OpReturn {
+			break
+		}
+		var all path
+		for _, a := range n.Args() {
+			for _, p := range at[a.ID()] {
+				all = all.join(p)
+			}
+		}
+		if s := squares(f.Module(), n); s > 0 {
+			all.squares, all.steps = all.squares+s, all.steps+1
+			all.open = all.open || kind == OtherRoundings || kind == Reassociated && addsRanks(n)
+		}
+		for _, r := range n.Results() {
+			at[r.ID()] = make([]path, max(1, len(r.Type().Elems())))
+			for k := range at[r.ID()] {
+				switch {
+				case n.Op() == ir.OpInput && inputs < len(in):
+					at[r.ID()][k] = in[inputs]
+					inputs++
+				default:
+					at[r.ID()][k] = all
+				}
+			}
+		}
+	}
+	var out []path
+	for _, s := range interp.OutputSlots(f) {
+		out = append(out, at[s.Value.ID()][s.Index])
+	}
+	return out
+}
+
+// addsRanks reports whether n adds or multiplies numbers of several ranks.
+func addsRanks(n *ir.Node) bool {
+	r := n.Reduction()
+	return n.Op().Info().Reduces && r != ir.Min && r != ir.Max
+}
+
+// unit is the largest relative error of one rounding.
+func unit(dt ir.DType) float64 {
+	switch dt {
+	case dtype.F64:
+		return 0x1p-53
+	case dtype.F32:
+		return 0x1p-24
+	case dtype.F16:
+		return 0x1p-11
+	case dtype.BF16:
+		return 0x1p-8
+	}
+	return 0
+}
+
+// squares is what n adds to the squares of relative errors: 0 for what gives
+// integers, moves, compares, selects or changes a sign.
+func squares(m *ir.Module, n *ir.Node) float64 {
+	if len(n.Results()) == 0 {
+		return 0
+	}
+	t := n.Result(0).Type()
+	if t.IsAsync() {
+		t = t.Elems()[0]
+	}
+	u := unit(t.DType())
+	sum := func(terms int64) float64 { // in f32, or f64, and rounded once
+		acc := min(u, 0x1p-24)
+		return float64(max(terms, 1))*acc*acc + u*u
+	}
+	size := func(k int, dims ...int) int64 {
+		return m.Hint(pick(n.Arg(k).Type().Shape(), dims).NumElems())
+	}
+	switch op := n.Op(); op {
+	case ir.OpNeg, ir.OpAbs, ir.OpRelu, ir.OpClamp, ir.OpFloor, ir.OpMaximum, ir.OpMinimum, ir.OpWhere, ir.OpAmax, ir.OpAmin, ir.OpRand, ir.OpFull, ir.OpIota, ir.OpInput:
+		return 0
+	case ir.OpConvert:
+		if n.Arg(0).Type().DType().Size() < t.DType().Size() {
+			return 0
+		}
+		return u * u
+	case ir.OpSum, ir.OpMean, ir.OpProd, ir.OpCumsum, ir.OpSoftmax, ir.OpLogSoftmax:
+		return sum(size(0))
+	case ir.OpMatmul, ir.OpAddmm:
+		return sum(size(len(n.Args())-2, n.Arg(len(n.Args())-2).Type().Rank()-1))
+	case ir.OpAttention, ir.OpAttentionBackward:
+		return sum(size(1, 2, 3)) + 4*u*u
+	case ir.OpIndexPut, ir.OpIndexAdd, ir.OpScatter:
+		if op == ir.OpIndexPut && !n.Attrs().Bool("accumulate", false) || op == ir.OpScatter && !n.Attrs().Has("reduce") {
+			return 0
+		}
+		return sum(size(1))
+	case ir.OpCall:
+		return u * u
+	default:
+		switch info := op.Info(); {
+		case info.Reduces && addsRanks(n):
+			return sum(int64(n.Group().Size()))
+		case info.Elementwise:
+			return 4 * u * u // functions are a few units off
+		}
+	}
+	return 0
+}
+
+// pick returns the dimensions of a shape at the places in dims, all if there are none.
+func pick(s ir.Shape, dims []int) ir.Shape {
+	if dims == nil {
+		return s
+	}
+	var out ir.Shape
+	for _, d := range dims {
+		out = append(out, s[d])
+	}
+	return out
+}

@@ -1,0 +1,43 @@
+package ir
+
+import "strings"
+
+// ExampleInput is an operand that examples of the op table name.
+type ExampleInput struct{ Name, Type string }
+
+// ExampleInputs lists what the examples of the op table read.
+func ExampleInputs() []ExampleInput {
+	return []ExampleInput{
+		{"x", "f32[4,8]"}, {"b", "f32[8]"}, {"c", "bool[4,8]"}, {"w", "f32[8,16]"}, {"bias", "f32[16]"},
+		{"i", "i64[3]"}, {"j", "i64[4,2]"}, {"rows", "f32[3,8]"}, {"flat", "f32[56]"},
+		{"q", "bf16[2,4,16,8]"}, {"lse", "f32[2,4,16,1]"}, {"seed", "i64[]"}, {"g", "async f32[8,8]"},
+	}
+}
+
+// Example returns op's example as a module that verifies: a function whose inputs are
+// what the example reads, and which returns what it gives. It fails only where the op
+// table is wrong.
+func Example(op Op) (*Module, error) {
+	line := op.info().Example
+	if line == "" {
+		line = "return %x"
+	}
+	var inputs []string
+	for _, in := range ExampleInputs() {
+		if strings.Contains(line+",", "%"+in.Name+",") || strings.Contains(line, "%"+in.Name+" ") {
+			inputs = append(inputs, "%"+in.Name+": "+in.Type)
+		}
+	}
+	text := "world 4\ngroup @tp = [[0, 1], [2, 3]]\n\nfunc @example(" + strings.Join(inputs, ", ") + ") -> ("
+	if strings.HasPrefix(line, OpReturn.Name()) {
+		return Parse(op.Name(), text+"f32[4,8]"+") {\n  "+line+"\n}\n")
+	}
+	m, err := Parse(op.Name(), text+") {\n  "+line+"\n  return\n}\n")
+	if err != nil {
+		return nil, err
+	}
+	f := m.funcs[0]
+	r := f.Return()
+	f.SetArgs(r, r.prev.results...)
+	return m, nil
+}

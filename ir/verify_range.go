@@ -1,0 +1,198 @@
+package ir
+
+import "fmt"
+
+// The rules of sizes and layouts, as Type documents them.
+
+// maxElems bounds element counts and reaches, so that sizes in bytes never overflow.
+const maxElems = int64(1) << 50
+
+func ruleDimensions(v *verifier) {
+	for _, n := range v.f.Order() {
+		for _, r := range n.results {
+			for _, t := range tensorsOf(r.typ) {
+				v.dimensions(n, t)
+			}
+		}
+	}
+}
+
+// tensorsOf lists the tensors in a type.
+func tensorsOf(t Type) []Type {
+	if t.IsAsync() {
+		return t.async
+	}
+	return []Type{t}
+}
+
+func (v *verifier) dimensions(n *Node, t Type) {
+	total := int64(1)
+	for _, d := range t.shape {
+		for _, s := range d.Symbols(nil) {
+			if v.m.Symbol(s) == nil {
+				v.at(n, -1, nil, "symbol %s is not declared", s)
+				return
+			}
+		}
+		r, ok := v.m.Bounds(d)
+		c := max(r.Max, 1)
+		switch {
+		case !ok:
+			v.at(n, -1, nil, "dimension %s of %s may not fit 64 bits", d, t)
+			return
+		case r.Min < 0:
+			v.at(n, -1, v.symbolNotes(d), "dimension %s of %s is negative", d, t)
+			return
+		case total > maxElems/c:
+			v.at(n, -1, nil, "%s holds more than 2^50 elements", t)
+			return
+		}
+		total *= c
+	}
+}
+
+// symbolNotes says what values d takes, nil if it is a number.
+func (v *verifier) symbolNotes(d Dim) []string {
+	names := d.Symbols(nil)
+	r, ok := v.m.Bounds(d)
+	if len(names) == 0 || !ok {
+		return nil
+	}
+	note := fmt.Sprintf("%s lies in %d..%d, where", d, r.Min, r.Max)
+	for i, s := range names {
+		note += fmt.Sprintf("%s %s takes every value in 0..%d", ","[:min(i, 1)], s, v.m.Symbol(s).Max)
+	}
+	return []string{note}
+}
+
+func ruleLayout(v *verifier) {
+	for _, n := range v.f.Order() {
+		for _, r := range n.DeclaredResults() {
+			for _, t := range tensorsOf(r.typ) {
+				v.layout(n, t)
+			}
+		}
+		if n.op == OpCall {
+			v.writtenLayouts(n)
+		}
+	}
+}
+
+func (v *verifier) layout(n *Node, t Type) {
+	if t.strides == nil || v.bad[n.id] {
+		return
+	}
+	sizes, _ := t.shape.Static()
+	if _, ok := reach(sizes, t.strides); !ok {
+		v.at(n, -1, nil, "%s reaches past 2^50 elements", t)
+		return
+	}
+	switch {
+	case n.op.IsCollective():
+		v.at(n, -1, nil, "%s cannot give %s; results of collectives are row-major", n.op.Name(), t)
+	case n.op != OpInput && n.op != OpWaitTensor && n.Effects()&EffectAlias == 0 && !distinct(sizes, t.strides):
+		v.at(n, -1, []string{"declare a layout with a place for each element, and repeat elements by a view"},
+			"%s cannot give %s, in which elements share a place", n.op.Name(), t)
+	}
+}
+
+// writtenLayouts checks what a call writes in place.
+func (v *verifier) writtenLayouts(n *Node) {
+	for i, a := range n.DeclaredArgs() {
+		t := a.typ
+		if v.bad[n.id] || !n.Writes(i) || t.IsAsync() || t.strides == nil {
+			continue
+		}
+		if sizes, _ := t.shape.Static(); !distinct(sizes, t.strides) {
+			v.at(n, i, []string{fmt.Sprintf("write a copy: %%c = clone %s", a)}, "%s writes %s of type %s, in which elements share a place", n.op.Name(), a, t)
+		}
+	}
+}
+
+// atLeast reports whether d is never less than n.
+func (v *verifier) atLeast(d Dim, n int64) bool {
+	r, ok := v.m.Bounds(d)
+	return ok && r.Min >= n
+}
+
+func ruleRange(v *verifier) {
+	for _, n := range v.f.Order() {
+		if v.bad[n.id] {
+			continue
+		}
+		if n.op == OpAllToAll {
+			v.splits(n)
+		}
+		for _, d := range n.Needs() {
+			if r, ok := v.m.Bounds(d); !ok || r.Max < 0 {
+				v.at(n, -1, v.symbolNotes(d), "%s reaches past its operand for all values of the symbols: %s is never 0 or more", n.op.Name(), d)
+			}
+		}
+		for i := range n.results {
+			if !n.op.IsView() || v.bad[n.id] {
+				continue
+			}
+			if _, err := n.ViewOffset(i); err != nil {
+				v.at(n, -1, nil, "%v", err)
+			}
+		}
+	}
+}
+
+// Needs lists sizes that must not be negative for n to stay within its operands: what
+// symbolic dimensions have beyond the pieces that n takes of them. Where they may be
+// negative, the runtime checks them before anything runs (program.Program.Needs).
+func (n *Node) Needs() []Dim {
+	beyond := func(need int64) []Dim {
+		size := n.args[0].typ.shape[n.attrs.Int("dim", 0)]
+		if _, static := size.Const(); static {
+			return nil
+		}
+		return []Dim{size.Sub(D(need))}
+	}
+	switch n.op {
+	case OpSlice:
+		return beyond(n.attrs.Int("end", 0))
+	case OpSelect:
+		return beyond(n.attrs.Int("index", 0) + 1)
+	case OpTopk:
+		return beyond(n.attrs.Int("k", 0))
+	case OpAllToAll:
+		if n.attrs.Has("in_splits") {
+			return nil
+		}
+		var out []Dim
+		for _, a := range n.args {
+			d, ranks := a.typ.shape[0], int64(n.group.Size())
+			if _, static := d.Const(); !static {
+				out = append(out, d.Div(ranks).Mul(D(ranks)).Sub(d)) // 0 for multiples
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// splits checks the pieces of an all_to_all.
+func (v *verifier) splits(n *Node) {
+	in, out, err := n.Splits()
+	if err != nil {
+		v.at(n, -1, nil, "%v", err)
+		return
+	}
+	for i, list := range append(in, out...) {
+		key := [2]string{"in_splits", "out_splits"}[i/max(len(in), 1)]
+		for _, d := range list {
+			for _, s := range d.Symbols(nil) {
+				if v.m.Symbol(s) == nil {
+					v.at(n, -1, nil, "symbol %s in %s is not declared", s, key)
+					return
+				}
+			}
+			if !v.atLeast(d, 0) {
+				v.at(n, -1, v.symbolNotes(d), "%s: size %s is negative for some values of its symbols", key, d)
+				return
+			}
+		}
+	}
+}

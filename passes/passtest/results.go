@@ -1,0 +1,101 @@
+package passtest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/internal/joint"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// SameResults runs every function of both modules by the reference interpreter
+// on inputs drawn from seed, on all ranks and with results in flight poisoned,
+// and compares all outputs: bitwise if tolerance is zero, else by their relative
+// error in the 2-norm. Opaque calls mean what [Calls] says.
+func SameResults(before, after *ir.Module, seed uint64, tolerance float64) error {
+	return sameResults(before, after, seed, tolerance, Calls())
+}
+
+func sameResults(before, after *ir.Module, seed uint64, tolerance float64, calls map[string]interp.CallFunc) error {
+	for _, f := range before.Funcs() {
+		g, fw, bw := after.Func(f.Name), after.Func(f.Name+".fw"), after.Func(f.Name+".bw")
+		if g == nil && (fw == nil || bw == nil) {
+			return fmt.Errorf("function @%s is gone", f.Name)
+		}
+		inputs, err := interp.RandomInputs(f, seed, interp.RandomOptions{})
+		if err != nil {
+			return fmt.Errorf("inputs of @%s: %w", f.Name, err)
+		}
+		opts := interp.Options{Poison: true, Seed: int64(seed), Calls: calls}
+		want, err := interp.Run(context.Background(), f, inputs, opts)
+		if err != nil {
+			return fmt.Errorf("running @%s before the passes: %w", f.Name, err)
+		}
+		var got [][]interp.Tensor
+		if g != nil {
+			got, err = interp.Run(context.Background(), g, inputs, opts)
+		} else {
+			got, err = joint.Run(context.Background(), step.Interpret(opts), f, fw, bw, inputs)
+		}
+		if err != nil {
+			return fmt.Errorf("running @%s after the passes: %w", f.Name, err)
+		}
+		if err := sameOutputs(f, got, want, tolerance); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sameOutputs(f *ir.Func, got, want [][]interp.Tensor, tolerance float64) error {
+	for r := range want {
+		if len(got[r]) != len(want[r]) {
+			return fmt.Errorf("@%s gives %d outputs, before the passes %d", f.Name, len(got[r]), len(want[r]))
+		}
+		for k := range want[r] {
+			d, err := interp.Compare(got[r][k], want[r][k])
+			if err != nil {
+				return fmt.Errorf("output %d of @%s: %w", k, f.Name, err)
+			}
+			if !d.Bitwise && !(tolerance > 0 && d.Rel <= tolerance) {
+				return fmt.Errorf("output %d of @%s on rank %d is not what it was before the passes: %s", k, f.Name, r, d)
+			}
+		}
+	}
+	return nil
+}
+
+// Calls returns the opaque calls that test programs may use:
+//
+//	twice    gives two times each operand; no effects
+//	inc      adds one to operand 0 in place; declares writes
+//	barrier  does nothing; declares communicates
+func Calls() map[string]interp.CallFunc {
+	affine := func(dst, src interp.Tensor, factor, add float64) error {
+		vals := src.Float64s()
+		for i := range vals {
+			vals[i] = factor*vals[i] + add
+		}
+		t, err := interp.FromFloats(src.DType, vals, src.Shape...)
+		if err == nil {
+			copy(dst.Data, t.Data)
+		}
+		return err
+	}
+	return map[string]interp.CallFunc{
+		"twice": interp.PerRank(func(_ context.Context, _ *ir.Node, _ int, args, results []interp.Tensor) error {
+			for i := range results {
+				if err := affine(results[i], args[i], 2, 0); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+		"inc": interp.PerRank(func(_ context.Context, _ *ir.Node, _ int, args, _ []interp.Tensor) error {
+			return affine(args[0], args[0], 1, 1)
+		}),
+		"barrier": func(context.Context, *interp.Call) error { return nil },
+	}
+}

@@ -1,0 +1,96 @@
+package passes
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// ValidateMode says when the manager proves that a pass kept what the module means.
+type ValidateMode uint8
+
+// The modes.
+const (
+	ValidateNever  ValidateMode = iota
+	ValidateSmall               // modules of fewer than ValidateNodes nodes
+	ValidateAlways              // all modules
+)
+
+// ValidateNodes is the size from which ValidateSmall does not prove.
+const ValidateNodes = 20000
+
+// validator holds what the functions of a module mean between two passes.
+type validator struct {
+	mode     ValidateMode
+	opts     equiv.Options
+	prover   *equiv.Prover
+	meanings []*equiv.Meaning // parallel to names
+	names    []string
+}
+
+// wants reports whether the module is to be validated.
+func (v *validator) wants(m *ir.Module) bool {
+	nodes := 0
+	for _, f := range m.Funcs() {
+		nodes += len(f.Order())
+	}
+	return v.mode == ValidateAlways || v.mode == ValidateSmall && nodes < ValidateNodes
+}
+
+// before reads the module that a pass is about to change, unless the pass before it
+// left it read already.
+func (v *validator) before(m *ir.Module, o equiv.Options) {
+	if v.prover != nil && v.opts.Reassociate == o.Reassociate {
+		return
+	}
+	v.opts, v.prover = o, equiv.NewProver(m.World, o)
+	v.names, v.meanings = nil, nil
+	for _, f := range m.Funcs() {
+		v.names = append(v.names, f.Name)
+		v.meanings = append(v.meanings, v.prover.Read(f))
+	}
+}
+
+// after proves that the module means what it meant before the pass. A function @f
+// that is gone has to be @f.fw and @f.bw now. places says that the pass placed values.
+func (v *validator) after(m *ir.Module, places bool) error {
+	var names []string
+	var meanings []*equiv.Meaning
+	read := func(f *ir.Func) *equiv.Meaning {
+		names, meanings = append(names, f.Name), append(meanings, v.prover.Read(f))
+		return meanings[len(meanings)-1]
+	}
+	for i, name := range v.names {
+		var now *equiv.Meaning
+		if f := m.Func(name); f != nil {
+			now = read(f)
+		} else {
+			fw, bw := m.Func(name+".fw"), m.Func(name+".bw")
+			if fw == nil || bw == nil {
+				return fmt.Errorf("@%s is gone, and there are no halves of it", name)
+			}
+			read(fw)
+			read(bw)
+			var err error
+			if now, err = v.prover.Join(v.meanings[i], fw, bw); err != nil {
+				return err
+			}
+		}
+		if _, err := v.prover.Compare(v.meanings[i], now); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.Funcs() {
+		if places {
+			if err := equiv.CheckMemory(f); err != nil {
+				return err
+			}
+		}
+	}
+	if len(names) != len(m.Funcs()) {
+		return fmt.Errorf("%d functions are new", len(m.Funcs())-len(names))
+	}
+	v.names, v.meanings = names, meanings
+	return nil
+}

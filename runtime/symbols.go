@@ -1,0 +1,192 @@
+package runtime
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// Run-time sizes. A program has been proved to fit for every value of its symbols in
+// 0..Max: no size or split is negative, and all tensors lie within their buffers. So
+// what a run checks is that the values are in their bounds and what the program's Needs
+// say, and that inputs have the shapes that follow from them.
+
+// SymbolError says that the value of a symbol is not in 0..Max, on this rank. Nothing
+// has run. It comes within a CallError, which names rank and module in its text.
+type SymbolError struct {
+	Rank       int
+	Module     string
+	Symbol     string
+	Value, Max int64
+	Input      string // the input whose shape gave the value; empty if Options.Symbols did
+}
+
+// Error implements error.
+func (e *SymbolError) Error() string {
+	from := ""
+	if e.Input != "" {
+		from = fmt.Sprintf(" (by the shape of input %s)", e.Input)
+	}
+	return fmt.Sprintf("symbol %s is %d, expected 0 to %d%s", e.Symbol, e.Value, e.Max, from)
+}
+
+// Is reports a match with ErrSymbol.
+func (e *SymbolError) Is(t error) bool { return t == ErrSymbol }
+
+// SizeError says that the values of the symbols on this rank leave an operation without
+// what it takes: a slice that ends behind its operand's last row, say. Nothing has run. It
+// comes within a CallError, which names rank and module in its text.
+type SizeError struct {
+	Rank         int
+	Module, Node string           // the IR node
+	Size         string           // the expression that must not be negative
+	Value        int64            // its value
+	Symbols      map[string]int64 // by name
+}
+
+// Error implements error.
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("%%%s needs %s not to be negative, which is %d with the sizes %v", e.Node, e.Size, e.Value, e.Symbols)
+}
+
+// Is reports a match with ErrSymbol.
+func (e *SizeError) Is(t error) bool { return t == ErrSymbol }
+
+// needs checks values against what the module needs.
+func (m *Module) needs(rank int, syms map[string]int64) error {
+	for _, n := range m.Needs {
+		d, err := dim.Parse(n.Size)
+		if err != nil {
+			return err
+		}
+		v, ok := d.Eval(func(name string) (int64, bool) { v, ok := syms[name]; return v, ok })
+		if !ok || v < 0 {
+			return &SizeError{Rank: rank, Module: m.Name, Node: n.Node, Size: n.Size, Value: v, Symbols: maps.Clone(syms)}
+		}
+	}
+	return nil
+}
+
+// symbols finds the value of every symbol on a rank.
+func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[string]int64, error) {
+	syms := make(map[string]int64, len(m.Symbols))
+	for _, s := range m.Symbols {
+		v, ok := given[s.Name]
+		input := ""
+		if !ok {
+			v, input = m.fromShapes(inputs, s.Name)
+			ok = input != ""
+		}
+		if !ok {
+			v = s.Hint
+		}
+		if v < 0 || v > s.Max {
+			return nil, &SymbolError{Rank: rank, Module: m.Name, Symbol: s.Name, Value: v, Max: s.Max, Input: input}
+		}
+		syms[s.Name] = v
+	}
+	for name := range given {
+		if _, ok := syms[name]; !ok {
+			return nil, fmt.Errorf("no symbol %q", name)
+		}
+	}
+	return syms, m.needs(rank, syms)
+}
+
+// fromShapes looks for an input dimension that is the symbol alone, and returns the
+// size there and the input's name, empty if there is none.
+func (m *Module) fromShapes(inputs []Value, name string) (int64, string) {
+	for i, q := range m.Inputs {
+		for k, dims := range q.Dims {
+			shape := inputs[i].Shape
+			if w := inputs[i].Work; w != nil && k < len(w.tensors) {
+				shape = w.tensors[k].Shape
+			}
+			if d := slices.Index(dims, name); d >= 0 && len(shape) == len(dims) {
+				return shape[d], q.Name
+			}
+		}
+	}
+	return 0, ""
+}
+
+func (x *Exec) symbol(name string) (int64, bool) {
+	v, ok := x.syms[name]
+	return v, ok
+}
+
+// tensor is tensor i of q with symbols evaluated, in the rank's arena.
+func (x *Exec) tensor(q *Param, i int) (Tensor, error) {
+	t := q.Tensors[i].At(x.l.base)
+	if q.Dims == nil || q.Dims[i] == nil {
+		return t, nil
+	}
+	t.Shape = make([]int64, len(q.Dims[i]))
+	for k, text := range q.Dims[i] {
+		d, err := dim.Parse(text)
+		if err != nil {
+			return t, fmt.Errorf("dimension %q: %w", text, err)
+		}
+		n, ok := d.Eval(x.symbol)
+		if !ok || n < 0 || n > q.Tensors[i].Shape[k] {
+			return t, fmt.Errorf("dimension %q is %d, expected 0 to %d", text, n, q.Tensors[i].Shape[k])
+		}
+		t.Shape[k] = n
+	}
+	return t, nil
+}
+
+// atBounds places a program's tensor in the arena, with each dimension at its bound.
+func atBounds(p *program.Program, t *program.Tensor) (Tensor, error) {
+	out := Tensor{Off: p.Buffers[t.Buffer].Offset + t.Offset, DType: t.DType, Shape: make([]int64, len(t.Shape)), Strides: t.Strides}
+	for i, d := range t.Shape {
+		n, ok := p.Bound(d)
+		if !ok {
+			return Tensor{}, fmt.Errorf("dimension %v of %%%s has no bound, or may be negative", d, p.Buffers[t.Buffer].Name)
+		}
+		out.Shape[i] = n
+	}
+	return out, nil
+}
+
+// span is the part of the module's arena that tensor i of q may lie in.
+func (m *Module) span(q *Param, i int) (lo, hi int64, err error) {
+	t := &q.Tensors[i]
+	if q.Dims == nil || q.Dims[i] == nil || t.Strides != nil {
+		return t.Span()
+	}
+	n := dim.New(int64(t.DType.Size()))
+	if len(q.Dims[i]) != len(t.Shape) {
+		return 0, 0, fmt.Errorf("%d dimensions for the shape %v", len(q.Dims[i]), t.Shape)
+	}
+	for _, text := range q.Dims[i] {
+		d, err := dim.Parse(text)
+		if err != nil {
+			return 0, 0, err
+		}
+		if _, err := m.bound(d); err != nil {
+			return 0, 0, err
+		}
+		n = n.Mul(d)
+	}
+	most, err := m.bound(n)
+	return t.Off, t.Off + most, err
+}
+
+// bound is the greatest value of a size.
+func (m *Module) bound(d dim.Dim) (int64, error) {
+	r, ok := d.Bounds(func(name string) (dim.Range, bool) {
+		i := slices.IndexFunc(m.Symbols, func(s Symbol) bool { return s.Name == name })
+		if i < 0 || m.Symbols[i].Max < 0 {
+			return dim.Range{}, false
+		}
+		return dim.Range{Max: m.Symbols[i].Max}, true
+	})
+	if !ok || r.Min < 0 {
+		return 0, fmt.Errorf("size %v has no bound, or may be negative", d)
+	}
+	return r.Max, nil
+}

@@ -1,0 +1,320 @@
+package progen
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/internal/joint"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+)
+
+// Failure is what an oracle found.
+type Failure struct {
+	Oracle string // verifier, text, interpreter, passes, deterministic, numbers, lower, checker, host or cuda
+	Detail string
+}
+
+func (f *Failure) Error() string { return f.Oracle + ": " + f.Detail }
+
+func failf(oracle, format string, args ...any) *Failure {
+	return &Failure{oracle, fmt.Sprintf(format, args...)}
+}
+
+// Runs says which devices run a program beside the interpreter.
+type Runs struct {
+	Host     bool
+	Validate bool                                                                // package equiv proves what every pass did
+	CUDA     func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) // nil: not; results by assignment, rank and output
+}
+
+// Compiled is a program behind its pipeline.
+type Compiled struct {
+	Func    *ir.Func
+	Program *program.Program
+	Symbols [][]map[string]int64
+	Inputs  [][][]interp.Tensor // by assignment, rank and input
+	Seed    int64               // of random numbers
+}
+
+// Check runs the case through all oracles. It returns nil where all hold, and a
+// *Failure else. Panics of what it runs are failures, too.
+func (c *Case) Check(ctx context.Context, runs Runs) (failed *Failure) {
+	defer func() {
+		if p := recover(); p != nil {
+			failed = failf("panic", "%v", p)
+		}
+	}()
+	before, fail := c.read()
+	if fail != nil {
+		return fail
+	}
+	var in, want [][][]interp.Tensor
+	f := before.Funcs()[0]
+	for k, syms := range c.Symbols {
+		ts, err := c.Given, error(nil)
+		if ts == nil {
+			ts, err = Inputs(f, c.Seed+uint64(k), syms)
+		}
+		if err != nil {
+			return failf("interpreter", "%v", err)
+		}
+		out, err := interp.Run(ctx, f, ts, c.options(syms))
+		if err != nil {
+			return failf("interpreter", "before the passes: %v", err)
+		}
+		in, want = append(in, ts), append(want, out)
+	}
+	after, fail := c.compile(before, runs.Validate)
+	if fail != nil || after == nil {
+		return fail
+	}
+	bounds, err := c.bounds(f)
+	if err != nil {
+		return failf("interpreter", "%v", err)
+	}
+	for k, syms := range c.Symbols {
+		got, err := c.interpret(ctx, f, after, in[k], syms)
+		if err != nil {
+			return failf("numbers", "after the passes: %v", err)
+		}
+		if d := differ(got, want[k], bounds); d != "" {
+			return failf("numbers", "assignment %d: %s", k, d)
+		}
+	}
+	g := after.Func("f")
+	if g == nil {
+		return nil // partitioned
+	}
+	p, fail := c.lowered(g)
+	if fail != nil || p == nil {
+		return fail
+	}
+	return c.execute(ctx, runs, &Compiled{g, p, c.Symbols, in, int64(c.Seed)}, want, bounds)
+}
+
+func (c *Case) options(syms []map[string]int64) interp.Options {
+	return interp.Options{Poison: true, Symbols: syms, Calls: Calls(), Seed: int64(c.Seed), MemoryLimit: 1 << 28, SkipVerify: true}
+}
+
+// read parses and verifies the text, and reads back what it prints.
+func (c *Case) read() (*ir.Module, *Failure) {
+	m, err := ir.Parse("case.ir", c.Text)
+	if err != nil {
+		return nil, failf("verifier", "%v", err)
+	}
+	if err := m.Verify(); err != nil {
+		return nil, failf("verifier", "%v", err)
+	}
+	return m, roundTrip(m)
+}
+
+func roundTrip(m *ir.Module) *Failure {
+	text := m.AppendText(nil)
+	again, err := ir.Parse("printed.ir", string(text))
+	if err != nil {
+		return failf("text", "what it prints does not parse: %v", err)
+	}
+	if err := again.Verify(); err != nil {
+		return failf("text", "what it prints does not verify: %v", err)
+	}
+	if !bytes.Equal(again.AppendText(nil), text) {
+		return failf("text", "what it prints reads as something else:\n%s\n%s", text, again)
+	}
+	return nil
+}
+
+// compile runs the pipeline twice. It returns nil without a failure where a pass may
+// refuse the program.
+func (c *Case) compile(before *ir.Module, validate bool) (*ir.Module, *Failure) {
+	table := passes.Standard()
+	p, err := table.Parse(c.Pipeline)
+	if err != nil {
+		return nil, failf("pipeline", "%v", err)
+	}
+	var first *ir.Module
+	for range 2 {
+		m := before.Clone()
+		g := passes.Manager{Input: "case.ir", Fusable: lower.Fusable}
+		if validate && first == nil {
+			g.Validate = passes.ValidateAlways
+		}
+		if c.Seed%4 > 0 {
+			g.Costs = cost.Arena()
+		}
+		_, err := g.Run(m, p)
+		var split *passes.PartitionError
+		switch {
+		case errors.As(err, &split) && split.Overwriter != "":
+			return nil, nil
+		case refused(err):
+			return nil, nil
+		case err != nil:
+			return nil, failf("passes", "%v", err)
+		case first == nil:
+			first = m
+		case !bytes.Equal(m.AppendText(nil), first.AppendText(nil)):
+			return nil, failf("deterministic", "two runs differ:\n%s\n%s", first, m)
+		}
+	}
+	return first, roundTrip(first)
+}
+
+// bounds says of every output how near the results have to come; nil: bits.
+func (c *Case) bounds(f *ir.Func) ([]step.Bound, error) {
+	if !strings.Contains(c.Pipeline, "reassociate=true") {
+		return nil, nil
+	}
+	fw, _, err := (&step.Pair{Name: "f", Forward: f}).Bounds(step.Reassociated)
+	return fw, err
+}
+
+func (c *Case) interpret(ctx context.Context, f *ir.Func, after *ir.Module, in [][]interp.Tensor, syms []map[string]int64) ([][]interp.Tensor, error) {
+	if g := after.Func("f"); g != nil {
+		return interp.Run(ctx, g, in, c.options(syms))
+	}
+	return joint.Run(ctx, step.Interpret(c.options(syms)), f, after.Func("f.fw"), after.Func("f.bw"), in)
+}
+
+// differ says where outputs differ: in any bit but those of NaN, unless a bound
+// leaves an output open.
+func differ(got, want [][]interp.Tensor, bounds []step.Bound) string {
+	for r := range want {
+		if len(got[r]) != len(want[r]) {
+			return fmt.Sprintf("rank %d gives %d outputs, want %d", r, len(got[r]), len(want[r]))
+		}
+		for k, w := range want[r] {
+			g := got[r][k]
+			d, err := interp.Compare(g, w)
+			if err != nil {
+				return fmt.Sprintf("rank %d, output %d: %v", r, k, err)
+			}
+			if d.Exact || bounds != nil && !bounds[k].Bits {
+				continue
+			}
+			x, y := math.NaN(), math.NaN()
+			if d.At >= 0 {
+				x, y = g.Float64s()[d.At], w.Float64s()[d.At]
+			}
+			return fmt.Sprintf("rank %d, output %d, element %d: %v, want %v", r, k, d.At, x, y)
+		}
+	}
+	return ""
+}
+
+// refusals are what the parts of concert say of legal programs that they do not serve.
+var refusals = []string{
+	"which is known at run time only",                       // ir.ComputeStorages: a view's place depends on a symbol
+	"only floats can be averaged", "bool cannot be reduced", // the CUDA device's collectives
+	"a product over no elements whose result is not a dense range of words", // its library for matmuls
+}
+
+func refused(err error) bool {
+	return err != nil && (errors.Is(err, rt.ErrUnsupported) || slices.ContainsFunc(refusals, func(s string) bool { return strings.Contains(err.Error(), s) }))
+}
+
+// lowered lowers the function and checks the program.
+func (c *Case) lowered(f *ir.Func) (*program.Program, *Failure) {
+	p, err := lower.FuncWith(f, lower.Options{Kernels: strings.Contains(c.Pipeline, "fuse") || c.Pipeline == "cuda"})
+	if refused(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failf("lower", "%v", err)
+	}
+	r, err := program.CheckWith(p, lower.CheckOptions())
+	if err == nil {
+		err = r.Err()
+	}
+	if err != nil {
+		return nil, failf("checker", "%v", err)
+	}
+	return p, nil
+}
+
+// execute runs the program on devices.
+func (c *Case) execute(ctx context.Context, runs Runs, p *Compiled, want [][][]interp.Tensor, bounds []step.Bound) *Failure {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if runs.Host {
+		got, err := onHost(ctx, p)
+		if err != nil {
+			return failf("host", "%v", err)
+		}
+		for k := range want {
+			if d := differ(got[k], want[k], bounds); d != "" {
+				return failf("host", "assignment %d: %s", k, d)
+			}
+		}
+	}
+	if runs.CUDA != nil {
+		got, err := runs.CUDA(ctx, p)
+		switch {
+		case refused(err):
+			return nil
+		case err != nil:
+			return failf("cuda", "%v", err)
+		}
+		for k := range got {
+			if d := differ(got[k], want[k], bounds); d != "" {
+				return failf("cuda", "assignment %d: %s", k, d)
+			}
+		}
+	}
+	return nil
+}
+
+// onHost runs a program for every assignment on goroutine ranks.
+func onHost(ctx context.Context, p *Compiled) ([][][]interp.Tensor, error) {
+	s, err := hostrun.OfProgram(p.Program)
+	if err != nil {
+		return nil, err
+	}
+	outs := results(len(p.Symbols), p.Program.World)
+	cfg := rt.Config{Timeout: 20 * time.Second, Funcs: Funcs()}
+	err = host.Local(ctx, p.Program.World, cfg, host.Options{}, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+		return p.onRank(ctx, r, s, outs)
+	})
+	return outs, err
+}
+
+func results(assignments, world int) [][][]interp.Tensor {
+	outs := make([][][]interp.Tensor, assignments)
+	for k := range outs {
+		outs[k] = make([][]interp.Tensor, world)
+	}
+	return outs
+}
+
+// onRank runs a rank's part for every assignment.
+func (p *Compiled) onRank(ctx context.Context, r *rt.Rank, s hostrun.Step, outs [][][]interp.Tensor) error {
+	rank := r.Info().Rank
+	for k, syms := range p.Symbols {
+		in, err := hostrun.Inputs(ctx, r, s.Module, p.Inputs[k][rank])
+		if err != nil {
+			return err
+		}
+		vs, err := rt.RunModule(ctx, r, s.Module, s.Run, in, rt.Options{Symbols: syms[rank], Seed: p.Seed})
+		if err != nil {
+			return err
+		}
+		if outs[k][rank], err = hostrun.Tensors(ctx, r, vs); err != nil {
+			return err
+		}
+	}
+	return nil
+}

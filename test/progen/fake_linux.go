@@ -1,0 +1,109 @@
+package progen
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/kernels"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// FakeCUDA runs programs on GPUs that are this machine's memory, call by call or, with
+// graph, captured and replayed. It is nil where there are none.
+func FakeCUDA(graph bool) func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) {
+	return func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) {
+		s, err := hostrun.OfProgram(c.Program)
+		if err != nil {
+			return nil, err
+		}
+		world := c.Program.World
+		drv := cuda.NewFake(world)
+		devs := make([]int, world)
+		for i := range devs {
+			devs[i] = i
+		}
+		outs := results(len(c.Symbols), world)
+		cfg := rt.Config{Timeout: 20 * time.Second, Funcs: deviceFuncs(drv)}
+		err = device.Local(ctx, drv, devs, cfg, smallOptions(world), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+			if graph {
+				return c.replay(ctx, r, s, outs)
+			}
+			return c.onRank(ctx, r, s, outs)
+		})
+		if closed := drv.Close(); err == nil {
+			err = closed
+		}
+		if leaks := drv.Leaks(); err == nil && len(leaks) > 0 {
+			err = fmt.Errorf("not released: %v", leaks)
+		}
+		return outs, err
+	}
+}
+
+// replay captures the step anew for every assignment and runs it twice: the second run
+// gives the results.
+func (c *Compiled) replay(ctx context.Context, r *rt.Rank, s hostrun.Step, outs [][][]interp.Tensor) error {
+	rank := r.Info().Rank
+	for k, syms := range c.Symbols {
+		st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{Symbols: syms[rank], Seed: c.Seed}, true)
+		if err != nil {
+			return err
+		}
+		for range 2 {
+			in, err := hostrun.Inputs(ctx, r, s.Module, c.Inputs[k][rank])
+			if err != nil {
+				return err
+			}
+			vs, err := st.Run(ctx, in)
+			if err != nil {
+				return err
+			}
+			if outs[k][rank], err = hostrun.Tensors(ctx, r, vs); err != nil {
+				return err
+			}
+		}
+		if err := st.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// smallOptions are options with little memory, which the fake driver clears.
+func smallOptions(ranks int) device.Options {
+	tune := kernels.DefaultTuning(max(ranks, 2))
+	tune.Blocks, tune.PushBlocks = 4, 4
+	return device.Options{Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
+		Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
+}
+
+// deviceFuncs are [Funcs] in stream order.
+func deviceFuncs(drv *cuda.Fake) map[string]rt.Func {
+	out := map[string]rt.Func{}
+	for name, f := range Funcs() {
+		out[name] = func(c *rt.FuncCall) error {
+			late := *c
+			late.Ins, late.Outs = onHostMemory(c.Ins), onHostMemory(c.Outs)
+			var cmds cuda.Commands
+			cmds.Call(cuda.Main, drv.RegisterCall(func([]uint64) error { return f(&late) }))
+			return drv.Run(cuda.Ctx(c.Context), cmds.On(cuda.Stream(c.Stream)))
+		}
+	}
+	return out
+}
+
+func onHostMemory(ts []rt.FuncTensor) []rt.FuncTensor {
+	out := make([]rt.FuncTensor, len(ts))
+	for i, t := range ts {
+		if lo, hi, err := t.Span(); err == nil && hi > lo {
+			t.Data = cuda.FakeBytes(cuda.Ptr(t.Ptr), uint64(hi-lo))
+		}
+		out[i] = t
+	}
+	return out
+}

@@ -1,0 +1,457 @@
+package progen
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// maxElems bounds the elements of one tensor.
+const maxElems = 600
+
+// Case is a program, what to run it on, and the pipeline to take it through.
+type Case struct {
+	Seed     uint64 // of the inputs' numbers; [New] made the program of it
+	Text     string
+	Symbols  [][]map[string]int64 // assignments: sizes by rank
+	Given    [][]interp.Tensor    // the inputs by rank, with one assignment; nil: drawn from Seed
+	Pipeline string
+}
+
+// value is a tensor that operations may read.
+type value struct {
+	ref     string // %name or %name#i
+	typ     ir.Type
+	store   int  // the storage that it lies in
+	varying bool // its sizes differ by rank
+	overlap bool // several of its elements lie in one place
+}
+
+// group is a partition of the world.
+type group struct {
+	name  string
+	ranks [][]int
+}
+
+func (g *group) size() int { return len(g.ranks[0]) }
+
+func (g *group) ir() *ir.Group { return &ir.Group{Name: g.name, Ranks: g.ranks} }
+
+// symbol is a size known at run time.
+type symbol struct {
+	name    string
+	max     int64
+	varying bool
+	values  [][]int64 // by assignment and rank
+}
+
+// flight is a collective that nobody has awaited.
+type flight struct {
+	ref     string
+	typ     ir.Type
+	reads   []int // storages
+	varying bool
+}
+
+// gen is the state of one program being made.
+type gen struct {
+	r       *rand.Rand
+	world   int
+	groups  []*group
+	syms    []*symbol
+	inputs  []string
+	lines   []string
+	pool    []*value
+	flights []*flight
+	stores  int
+	names   int
+	assigns int // of symbols
+	calls   bool
+}
+
+// New makes the program of a seed, and what its symbols stand for. Equal seeds give
+// equal programs.
+func New(seed uint64) Case {
+	g := &gen{r: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), assigns: 1}
+	g.world = []int{1, 2, 2, 2, 3, 4, 4, 5, 6, 8}[g.r.IntN(10)]
+	g.calls = g.r.IntN(3) > 0
+	g.declare()
+	steps := 1 + g.r.IntN([]int{6, 14, 30}[g.r.IntN(3)])
+	for range 1 + g.r.IntN(4) {
+		g.input()
+	}
+	for range steps {
+		g.step()
+	}
+	c := Case{Seed: seed, Text: g.finish()}
+	for a := range g.assigns {
+		by := make([]map[string]int64, g.world)
+		for r := range by {
+			by[r] = map[string]int64{}
+			for _, s := range g.syms {
+				by[r][s.name] = s.values[a][r]
+			}
+		}
+		c.Symbols = append(c.Symbols, by)
+	}
+	return c
+}
+
+// declare makes groups, of which some have equal ranks, and symbols.
+func (g *gen) declare() {
+	var all []int
+	for r := range g.world {
+		all = append(all, r)
+	}
+	for range 1 + g.r.IntN(4) {
+		ranks := slices.Clone(all)
+		if g.r.IntN(2) == 0 {
+			g.r.Shuffle(len(ranks), func(i, j int) { ranks[i], ranks[j] = ranks[j], ranks[i] })
+		}
+		var sizes []int
+		for n := 1; n <= g.world; n++ {
+			if g.world%n == 0 {
+				sizes = append(sizes, n)
+			}
+		}
+		n := sizes[len(sizes)-1]
+		if g.r.IntN(2) == 0 {
+			n = sizes[g.r.IntN(len(sizes))]
+		}
+		var subs [][]int
+		if g.r.IntN(3) == 0 && n < g.world { // columns in place of rows
+			for i := range g.world / n {
+				var sub []int
+				for k := range n {
+					sub = append(sub, ranks[k*(g.world/n)+i])
+				}
+				subs = append(subs, sub)
+			}
+		} else {
+			subs = slices.Collect(slices.Chunk(ranks, n))
+		}
+		if len(g.groups) > 0 && g.r.IntN(6) == 0 {
+			subs = g.groups[0].ranks
+		}
+		g.groups = append(g.groups, &group{fmt.Sprintf("g%d", len(g.groups)), subs})
+	}
+	if g.r.IntN(4) == 0 {
+		g.assigns = 4
+		for range 1 + g.r.IntN(2) {
+			g.symbol(int64(1+g.r.IntN(5)), false)
+		}
+	}
+}
+
+// symbol declares a symbol and gives it values: 0 on all ranks, the largest, and
+// others; the same on all ranks unless it varies.
+func (g *gen) symbol(limit int64, varying bool) *symbol {
+	s := &symbol{name: fmt.Sprintf("s%d", len(g.syms)), max: limit, varying: varying}
+	g.assigns = max(g.assigns, 4)
+	for a := range 4 {
+		by := make([]int64, g.world)
+		one := []int64{0, limit, g.r.Int64N(limit + 1), g.r.Int64N(limit + 1)}[a]
+		for r := range by {
+			if by[r] = one; varying && a > 1 {
+				by[r] = g.r.Int64N(limit + 1)
+			}
+		}
+		s.values = append(s.values, by)
+	}
+	g.syms = append(g.syms, s)
+	return s
+}
+
+func (g *gen) name() string {
+	g.names++
+	return fmt.Sprintf("v%d", g.names)
+}
+
+func (g *gen) storage() int {
+	g.stores++
+	return g.stores
+}
+
+var dtypes = []ir.DType{ir.F32, ir.F32, ir.F32, ir.F32, ir.BF16, ir.BF16, ir.F16, ir.F64, ir.I32, ir.I64, ir.I64, ir.I8, ir.U8, ir.Bool}
+
+func (g *gen) dtype() ir.DType { return dtypes[g.r.IntN(len(dtypes))] }
+
+// dims draws a shape; sizes that groups divide are likely.
+func (g *gen) dims() []int64 {
+	rank := []int{0, 1, 1, 1, 2, 2, 2, 3, 4}[g.r.IntN(9)]
+	out := make([]int64, rank)
+	total := int64(1)
+	for i := range out {
+		n := []int64{0, 1, 1, 2, 2, 3, 4, 4, 5, 6, 8, 8, 12}[g.r.IntN(13)]
+		if g.r.IntN(3) == 0 {
+			n = int64(g.pickGroup().size()) * int64(1+g.r.IntN(2))
+		}
+		if n == 0 && g.r.IntN(4) > 0 || total*n > maxElems/4 {
+			n = 1
+		}
+		out[i] = n
+		total *= max(n, 1)
+	}
+	return out
+}
+
+func (g *gen) pickGroup() *group { return g.groups[g.r.IntN(len(g.groups))] }
+
+// shape is a shape in which some sizes may be symbols.
+func (g *gen) shape() ir.Shape {
+	out := ir.Dims(g.dims()...)
+	var uniform []*symbol
+	for _, s := range g.syms {
+		if !s.varying {
+			uniform = append(uniform, s)
+		}
+	}
+	if len(uniform) == 0 || len(out) == 0 || g.r.IntN(2) == 0 {
+		return out
+	}
+	d := 0 // symbols further in allow little
+	if g.r.IntN(4) == 0 {
+		d = g.r.IntN(len(out))
+	}
+	s := uniform[g.r.IntN(len(uniform))]
+	switch k := g.r.IntN(4); {
+	case k == 0:
+		out[d] = g.parse(fmt.Sprintf("%d-%s", s.max+int64(g.r.IntN(3)), s.name))
+	case k == 1:
+		out[d] = g.parse(fmt.Sprintf("%d*%s", g.pickGroup().size(), s.name))
+	case k == 2:
+		out[d] = g.parse(fmt.Sprintf("%s+%d", s.name, g.r.IntN(3)))
+	default:
+		out[d] = g.parse(s.name)
+	}
+	return out
+}
+
+func (g *gen) parse(text string) ir.Dim {
+	d, err := ir.ParseDim(text)
+	if err != nil {
+		panic(err) // the text is ours
+	}
+	return d
+}
+
+// layout gives a tensor one of its dense layouts.
+func (g *gen) layout(t ir.Type) ir.Type {
+	sizes, ok := t.Shape().Static()
+	if !ok || len(sizes) < 2 || slices.Contains(sizes, 0) || g.r.IntN(8) > 0 {
+		return t
+	}
+	order := g.r.Perm(len(sizes))
+	strides := make([]int64, len(sizes))
+	run := int64(1)
+	for _, d := range order {
+		strides[d] = run
+		run *= sizes[d]
+	}
+	return t.WithStrides(strides)
+}
+
+// input declares a parameter: a tensor, or tensors in flight.
+func (g *gen) input() {
+	name := g.name()
+	if g.r.IntN(12) == 0 {
+		var ts []ir.Type
+		for range 1 + g.r.IntN(2) {
+			ts = append(ts, ir.Tensor(g.dtype(), g.dims()...))
+		}
+		t := ir.Async(ts...)
+		g.inputs = append(g.inputs, "%"+name+": "+t.String())
+		g.flights = append(g.flights, &flight{ref: "%" + name, typ: t})
+		return
+	}
+	t := g.layout(ir.TensorOf(g.dtype(), g.shape()))
+	if !g.fits(t) {
+		t = ir.Tensor(ir.F32, 8)
+	}
+	role := ""
+	switch g.r.IntN(8) {
+	case 0:
+		role = ` !{role="param"}`
+	case 1:
+		role = ` !{role="saved"}`
+	}
+	g.inputs = append(g.inputs, "%"+name+": "+t.String()+role)
+	g.pool = append(g.pool, &value{ref: "%" + name, typ: t, store: g.storage()})
+}
+
+// pick chooses a tensor that ok accepts, the newest most often, or nil.
+func (g *gen) pick(ok func(v *value) bool) *value {
+	n := len(g.pool)
+	if n == 0 {
+		return nil
+	}
+	for range 12 {
+		i := n - 1 - min(g.r.IntN(n), g.r.IntN(n))
+		if v := g.pool[i]; ok == nil || ok(v) {
+			return v
+		}
+	}
+	return nil
+}
+
+// fits reports whether a type's sizes are within bounds, whatever the symbols are.
+func (g *gen) fits(t ir.Type) bool {
+	for _, e := range t.Tensors() {
+		total := int64(1)
+		for _, d := range e.Shape() {
+			lo, hi := g.bounds(d)
+			if lo < 0 {
+				return false
+			}
+			total *= max(hi, 1)
+		}
+		if total > maxElems {
+			return false
+		}
+	}
+	return true
+}
+
+// bounds are the smallest and largest value of a size, which is linear in each symbol.
+func (g *gen) bounds(d ir.Dim) (lo, hi int64) {
+	first := true
+	for corner := range 1 << len(g.syms) {
+		n, ok := d.Eval(func(name string) (int64, bool) {
+			for i, s := range g.syms {
+				if s.name == name {
+					return s.max * int64(corner>>i&1), true
+				}
+			}
+			return 0, false
+		})
+		if !ok {
+			return -1, 0
+		}
+		if first || n < lo {
+			lo = n
+		}
+		if first || n > hi {
+			hi = n
+		}
+		first = false
+	}
+	return lo, hi
+}
+
+func list(kv ...any) attr.List {
+	var l []attr.Attr
+	for i := 0; i < len(kv); i += 2 {
+		a := attr.Attr{Key: kv[i].(string)}
+		switch v := kv[i+1].(type) {
+		case int:
+			a.Val = attr.Int(int64(v))
+		case int64:
+			a.Val = attr.Int(v)
+		case float64:
+			a.Val = attr.Float(v)
+		case bool:
+			a.Val = attr.Bool(v)
+		case string:
+			a.Val = attr.String(v)
+		case []int64:
+			a.Val = attr.Ints(v...)
+		case []string:
+			a.Val = attr.Strings(v...)
+		}
+		l = append(l, a)
+	}
+	return attr.Make(l...)
+}
+
+// emit writes an operation if the type rules accept it. want declares result types
+// where they are open. It returns the results, nil if it is refused.
+func (g *gen) emit(op ir.Op, gr *group, attrs attr.List, args []*value, want ...ir.Type) []*value {
+	var types []ir.Type
+	varying, overlap := false, false
+	for _, a := range args {
+		types = append(types, a.typ)
+		varying = varying || a.varying
+		overlap = overlap || a.overlap
+	}
+	var in *ir.Group
+	if gr != nil {
+		in = gr.ir()
+	}
+	got, err := ir.Infer(op, in, attrs, types, want...)
+	if err != nil || len(got) == 0 {
+		return nil
+	}
+	for i, t := range got {
+		if !g.fits(t) {
+			return nil
+		}
+		if !op.IsView() && !t.IsAsync() {
+			got[i] = g.layout(t)
+		}
+	}
+	if op.IsView() && moves(attrs) && !g.placed(args[0], int(attrs.Int("dim", 0))) {
+		return nil
+	}
+	refs := g.write(op.Name(), gr, attrs, args, got)
+	if op.IsCollective() {
+		f := &flight{ref: refs[0], typ: got[0], varying: varying}
+		for _, a := range args {
+			f.reads = append(f.reads, a.store)
+		}
+		g.flights = append(g.flights, f)
+		return []*value{}
+	}
+	var out []*value
+	for i, t := range got {
+		v := &value{ref: refs[i], typ: t, varying: varying}
+		if op.IsView() {
+			v.store = args[0].store
+			v.overlap = overlap || op == ir.OpExpand || op == ir.OpAsStrided && overlaps(t)
+		} else {
+			v.store = g.storage()
+		}
+		out = append(out, v)
+	}
+	g.pool = append(g.pool, out...)
+	return out
+}
+
+// moves reports whether a view of these attributes may start behind its operand.
+func moves(l attr.List) bool {
+	return l.Int("start", 0) > 0 || l.Int("index", 0) > 0 || l.Has("sizes")
+}
+
+// placed reports whether the distance of neighbours along dimension d is known before
+// the program runs, which a view that does not start with its operand needs.
+func (g *gen) placed(v *value, d int) bool {
+	_, ok := v.typ.Shape()[min(d+1, v.typ.Rank()):].NumElems().Const()
+	return ok
+}
+
+// overlaps reports whether a layout may put several elements in one place.
+func overlaps(t ir.Type) bool {
+	sizes, ok := t.Shape().Static()
+	if !ok || t.Contiguous() {
+		return !ok
+	}
+	type dim struct{ size, stride int64 }
+	var ds []dim
+	for i, n := range sizes {
+		if n > 1 {
+			ds = append(ds, dim{n, t.Strides()[i]})
+		}
+	}
+	slices.SortFunc(ds, func(a, b dim) int { return int(a.stride - b.stride) })
+	reach := int64(0)
+	for _, d := range ds {
+		if d.stride <= reach {
+			return true
+		}
+		reach += (d.size - 1) * d.stride
+	}
+	return false
+}

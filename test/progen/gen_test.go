@@ -1,0 +1,194 @@
+package progen
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Equal seeds give equal programs, and many programs have everything: each operation
+// of the table, each element type, and what is rare.
+func TestNew(t *testing.T) {
+	all := map[string]int{} // look-up only
+	for seed := range uint64(1500) {
+		c := New(seed)
+		if d := New(seed); d.Text != c.Text || len(d.Symbols) != len(c.Symbols) {
+			t.Fatalf("seed %d gives two programs:\n%s\n%s", seed, c.Text, d.Text)
+		}
+		m, err := ir.Parse("case.ir", c.Text)
+		if err == nil {
+			err = m.Verify()
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		features(m, all)
+	}
+	var want []string
+	for _, op := range ir.Ops() {
+		want = append(want, op.Name())
+	}
+	for _, dt := range dtypes {
+		want = append(want, dt.String())
+	}
+	for _, reduction := range []string{"sum", "avg", "product", "min", "max"} {
+		want = append(want, "all_reduce."+reduction, "reduce_scatter."+reduction)
+	}
+	want = append(want, "inc", "flip", "addto", "twice", "view", "barrier", "writes and aliases", "write to an input", "write to a view", "write to a wait's result",
+		"async input", "async output", "returned twice", "input returned", "dead", "bucket", "empty", "scalar", "strided", "symbolic", "falling", "uneven",
+		"group of one", "equal groups", "overlapping groups", "view of a view")
+	for _, w := range want {
+		if all[w] == 0 {
+			t.Errorf("no program has: %s", w)
+		}
+	}
+}
+
+// features counts what a module has.
+func features(m *ir.Module, all map[string]int) {
+	f := m.Funcs()[0]
+	for i, g := range m.Groups() {
+		if g.Size() == 1 {
+			all["group of one"]++
+		}
+		for _, h := range m.Groups()[:i] {
+			switch {
+			case equalRanks(g.Ranks, h.Ranks):
+				all["equal groups"]++
+			case g.Size() > 1 && h.Size() > 1:
+				all["overlapping groups"]++
+			}
+		}
+	}
+	returned := map[*ir.Value]int{} // look-up only
+	for _, v := range f.Return().Args() {
+		returned[v]++
+		if returned[v] > 1 {
+			all["returned twice"]++
+		}
+		if v.Def().Op() == ir.OpInput {
+			all["input returned"]++
+		}
+		if v.Type().IsAsync() {
+			all["async output"]++
+		}
+	}
+	for _, n := range f.Order() {
+		all[n.Op().Name()]++
+		if n.Op().Info().Reduces {
+			all[n.Op().Name()+"."+string(n.Reduction())]++
+		}
+		if n.Op().IsCollective() && len(n.Args()) > 1 {
+			all["bucket"]++
+		}
+		if strings.Contains(strings.Join(n.Attrs().Strs("in_splits"), ""), "s") {
+			all["uneven"]++
+		}
+		if n.Op().IsView() && n.Arg(0).Def().Op().IsView() {
+			all["view of a view"]++
+		}
+		if n.Op() == ir.OpCall {
+			callFeatures(n, all)
+		}
+		for _, r := range n.Results() {
+			if len(r.Uses()) == 0 && n.Pure() {
+				all["dead"]++
+			}
+			for _, t := range r.Type().Tensors() {
+				typeFeatures(t, all)
+			}
+			if n.Op() == ir.OpInput && r.Type().IsAsync() {
+				all["async input"]++
+			}
+		}
+	}
+}
+
+func callFeatures(n *ir.Node, all map[string]int) {
+	all[n.Attrs().Str("target", "")]++
+	if n.Effects()&(ir.EffectWrites|ir.EffectAlias) == ir.EffectWrites|ir.EffectAlias {
+		all["writes and aliases"]++
+	}
+	for i, a := range n.DeclaredArgs() {
+		if !n.Writes(i) {
+			continue
+		}
+		switch def := a.Base().Def(); {
+		case def.Op() == ir.OpInput:
+			all["write to an input"]++
+		case def.Op().IsView():
+			all["write to a view"]++
+		case def.Op() == ir.OpWaitTensor:
+			all["write to a wait's result"]++
+		}
+	}
+}
+
+func typeFeatures(t ir.Type, all map[string]int) {
+	all[t.DType().String()]++
+	sizes, static := t.Shape().Static()
+	switch {
+	case !static:
+		all["symbolic"]++
+		if strings.Contains(t.String(), "-s") {
+			all["falling"]++
+		}
+	case len(sizes) == 0:
+		all["scalar"]++
+	case !t.Contiguous():
+		all["strided"]++
+	}
+	for _, n := range sizes {
+		if n == 0 {
+			all["empty"]++
+		}
+	}
+}
+
+func equalRanks(a, b [][]int) bool {
+	if len(a) != len(b) || len(a[0]) != len(b[0]) {
+		return false
+	}
+	for i := range a {
+		for k := range a[i] {
+			if a[i][k] != b[i][k] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// A failure is reduced to what it needs: here the failure of a call that nobody
+// implements, in a program and pipeline that have much else.
+func TestReduce(t *testing.T) {
+	c := Case{Seed: 1, Pipeline: "default", Symbols: [][]map[string]int64{{{"s": 2}, {"s": 2}}, {{"s": 3}, {"s": 3}}}, Text: `world 2
+group @g = [[0, 1]]
+group @h = [[0], [1]]
+sym s hint 2 max 4
+func @f(%x: f32[8,4] !{role="param"}, %y: bf16[s], %p: async f32[4]) -> (f32[8,4], f32[16,4], bf16[s]) {
+  %a = neg %x : f32[8,4] ms 0.5
+  %c = all_gather %a, %a on @g {dim=0} : async(f32[16,4], f32[16,4]) ms 1
+  %b = call %a {class="memory", target="missing"} : f32[8,4]
+  %w:2 = wait_tensor %c : f32[16,4], f32[16,4]
+  %q = wait_tensor %p : f32[4]
+  %r = relu %b : f32[8,4]
+  return %r, %w#1, %y
+}
+`}
+	f := c.Check(t.Context(), Runs{})
+	if f == nil || f.Oracle != "interpreter" {
+		t.Fatalf("got %v", f)
+	}
+	small, why := Reduce(t.Context(), c, f, Runs{}, 1000)
+	want := `world 1
+func @f() -> () {
+  %b = call {target="missing"} : f32[1,1]
+  return
+}
+`
+	if small.Text != want || small.Pipeline != "" || len(small.Symbols) != 1 || kindOf(why) != kindOf(f) {
+		t.Errorf("-passes=%s, %d assignments, %v\n%s", small.Pipeline, len(small.Symbols), why, small.Text)
+	}
+}

@@ -1,0 +1,139 @@
+package progen
+
+import (
+	"flag"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+)
+
+var (
+	duration = flag.Duration("progen.time", 0, "make programs for so long, with a new seed; 0: a fixed number of programs from a fixed seed")
+	seed     = flag.Uint64("progen.seed", 0, "first seed; 0 with -progen.time: one of the clock's")
+	hostEach = flag.Int("progen.host", 4, "run every so-manieth pipeline on the host device, 0 for none")
+	cudaEach = flag.Int("progen.cuda", 40, "run every so-manieth on the fake CUDA device, 0 for none")
+	validate = flag.Bool("progen.validate", false, "prove what every pass did")
+	workers  = flag.Int("progen.workers", 1, "programs at the same time")
+	repeat   = flag.Int("progen.repeat", 1, "how often TestCase runs its program")
+
+	caseFile   = flag.String("progen.case", "", "program for TestCase")
+	casePasses = flag.String("progen.passes", "", "pipeline for TestCase")
+
+	most = flag.Int("progen.findings", 10, "end after so many findings")
+)
+
+func TestRandomPrograms(t *testing.T) {
+	first, programs := *seed, 400
+	if testing.Short() {
+		programs = 150
+	}
+	if *duration > 0 {
+		programs = 1 << 60
+		if first == 0 {
+			first = uint64(time.Now().UnixNano()) >> 10
+		}
+		t.Logf("go test ./test/progen -run TestRandomPrograms -progen.time=%v -progen.seed=%d", *duration, first)
+	}
+	h := &hunt{t: t, table: passes.Standard(), first: first, programs: programs, begin: time.Now(), seen: map[string]int{}}
+	var wg sync.WaitGroup
+	for range *workers {
+		wg.Go(h.work)
+	}
+	wg.Wait()
+	t.Logf("%d programs, %d pipelines, %d runs on devices, %d findings in %v %v", h.next, h.pipelines, h.runs, h.findings, time.Since(h.begin).Round(time.Millisecond), h.seen)
+}
+
+// hunt is one run of TestRandomPrograms.
+type hunt struct {
+	t        *testing.T
+	table    *passes.Table
+	first    uint64
+	programs int
+	begin    time.Time
+
+	mu                              sync.Mutex
+	next, pipelines, runs, findings int
+	seen                            map[string]int // failures by kind
+}
+
+// work makes programs until there are enough, the time is over or too much was found.
+func (h *hunt) work() {
+	for {
+		h.mu.Lock()
+		i := h.next
+		over := i >= h.programs || *duration > 0 && time.Since(h.begin) > *duration || h.findings >= *most
+		if !over {
+			h.next++
+		}
+		h.mu.Unlock()
+		if over {
+			return
+		}
+		h.program(New(h.first + uint64(i)))
+	}
+}
+
+// program runs one program behind three pipelines.
+func (h *hunt) program(c Case) {
+	r := rand.New(rand.NewPCG(c.Seed, 0x91be))
+	for range 3 {
+		c.Pipeline = Pipeline(h.table, r)
+		o := Runs{Validate: *validate, Host: *hostEach > 0 && r.IntN(*hostEach) == 0}
+		if *cudaEach > 0 && r.IntN(*cudaEach) == 0 {
+			o.CUDA = FakeCUDA(r.IntN(2) == 0)
+		}
+		f := c.Check(h.t.Context(), o)
+		h.mu.Lock()
+		h.pipelines++
+		if o.Host || o.CUDA != nil {
+			h.runs++
+		}
+		fresh := false
+		if f != nil {
+			h.seen[kindOf(f)]++
+			if fresh = h.seen[kindOf(f)] == 1; fresh { // one of each kind is enough for a run
+				h.findings++
+			}
+		}
+		h.mu.Unlock()
+		if fresh {
+			small, why := Reduce(h.t.Context(), c, f, o, 1500)
+			h.t.Errorf("seed %d: %v\n-passes=%s, assignments %v\n%s", c.Seed, why, small.Pipeline, small.Symbols, small.Text)
+		}
+	}
+}
+
+// One program from a file behind one pipeline, as a finding prints them.
+func TestCase(t *testing.T) {
+	if *caseFile == "" {
+		t.Skip("-progen.case names no file")
+	}
+	text, err := os.ReadFile(*caseFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ir.Parse(*caseFile, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	syms := map[string]int64{}
+	for _, s := range m.Symbols() {
+		syms[s.Name] = s.Hint
+	}
+	c := Case{Seed: *seed, Text: string(text), Pipeline: *casePasses, Symbols: [][]map[string]int64{slices.Repeat([]map[string]int64{syms}, m.World)}}
+	runs := Runs{Validate: *validate, Host: *hostEach > 0}
+	if *cudaEach > 0 {
+		runs.CUDA = FakeCUDA(false)
+	}
+	for range *repeat {
+		if f := c.Check(t.Context(), runs); f != nil {
+			t.Fatal(f)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package progen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// write adds a line of text and returns what names the results.
+func (g *gen) write(op string, gr *group, attrs attr.List, args []*value, results []ir.Type) []string {
+	var b strings.Builder
+	name := g.name()
+	var refs []string
+	switch len(results) {
+	case 0:
+	case 1:
+		fmt.Fprintf(&b, "%%%s = ", name)
+		refs = []string{"%" + name}
+	default:
+		fmt.Fprintf(&b, "%%%s:%d = ", name, len(results))
+		for i := range results {
+			refs = append(refs, fmt.Sprintf("%%%s#%d", name, i))
+		}
+	}
+	b.WriteString(op)
+	if r := attrs.Str("reduce", ""); r != "" && (op == "all_reduce" || op == "reduce_scatter") {
+		b.WriteString("." + r)
+		attrs = attrs.Without("reduce")
+	}
+	for i, a := range args {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(" " + a.ref)
+	}
+	if gr != nil {
+		b.WriteString(" on @" + gr.name)
+	}
+	if len(attrs) > 0 {
+		b.WriteString(" " + string(attrs.AppendText(nil)))
+	}
+	for i, t := range results {
+		b.WriteString([]string{" : ", ", "}[min(i, 1)] + t.String())
+	}
+	if g.r.IntN(3) > 0 {
+		fmt.Fprintf(&b, " ms %g", float64(g.r.IntN(20))/10)
+	}
+	g.lines = append(g.lines, b.String())
+	return refs
+}
+
+// finish returns some values and everything in flight, and gives the text.
+func (g *gen) finish() string {
+	for len(g.flights) > 0 && g.r.IntN(4) > 0 {
+		g.wait()
+	}
+	var rets []string
+	var types []string
+	for _, f := range g.flights {
+		rets, types = append(rets, f.ref), append(types, f.typ.String())
+	}
+	for i, v := range g.pool {
+		if i >= len(g.pool)-3 && g.r.IntN(4) > 0 || g.r.IntN(5) == 0 {
+			rets, types = append(rets, v.ref), append(types, v.typ.String())
+			if g.r.IntN(12) == 0 {
+				rets, types = append(rets, v.ref), append(types, v.typ.String())
+			}
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "world %d\n", g.world)
+	for _, gr := range g.groups {
+		var subs []string
+		for _, s := range gr.ranks {
+			subs = append(subs, strings.ReplaceAll(fmt.Sprint(s), " ", ", "))
+		}
+		fmt.Fprintf(&b, "group @%s = [%s]\n", gr.name, strings.Join(subs, ", "))
+	}
+	for _, s := range g.syms {
+		fmt.Fprintf(&b, "sym %s hint %d max %d\n", s.name, s.values[len(s.values)-1][0], s.max)
+	}
+	fmt.Fprintf(&b, "func @f(%s) -> (%s) {\n", strings.Join(g.inputs, ", "), strings.Join(types, ", "))
+	for _, l := range g.lines {
+		b.WriteString("  " + l + "\n")
+	}
+	b.WriteString(strings.TrimRight("  return "+strings.Join(rets, ", "), " ") + "\n}\n")
+	return b.String()
+}
