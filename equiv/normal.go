@@ -139,7 +139,7 @@ func (z *normalizer) grow() {
 // make returns the term equal to t: the first equation of its kind that applies
 // says what it is; else it is a term of its own.
 func (z *normalizer) make(t term) termID {
-	if n, ok := t.n.Const(); ok && n == 0 && t.kind != kindFull {
+	if n, ok := t.n.Const(); ok && n == 0 {
 		t = term{kind: kindFull, dt: t.dt, n: t.n, text: "empty"}
 	}
 	key := z.key(&t)

@@ -62,7 +62,8 @@ func (z *normalizer) opaque(v *value) termID {
 	t := term{kind: kindOpaque, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), attrs: v.attrs}
 	for _, a := range v.args {
 		b.WriteByte('|')
-		b.WriteString(z.p.values[a].typ.String())
+		typ := z.p.values[a].typ // layouts that matter are in self
+		b.WriteString(ir.TensorOf(typ.DType(), typ.Shape()).String())
 		t.args = append(t.args, z.memo[a])
 	}
 	t.text = b.String()
@@ -161,13 +162,22 @@ func (z *normalizer) moved(v *value) (termID, bool) {
 	case ir.OpExpand:
 		return z.expand(x, from.Shape(), to)
 	case ir.OpPermute, ir.OpSlice, ir.OpSplit, ir.OpSelect:
+		if keepsOrder(v, from.Shape()) {
+			return x, true
+		}
 		if l, ok := viewLayout(v, from.Shape()); ok {
 			return z.move(l, n, x), true
 		}
 		return z.shuffled(x, n, true, fmt.Sprint(v.op, v.index, v.attrs, from.Shape(), to)), true
 	case ir.OpShard:
+		if z.p.groups[v.group].size == 1 {
+			return x, true
+		}
 		return z.shard(x, from.Shape(), int(v.attrs.Int("dim", 0)), v.group, to), true
 	case ir.OpAllGather, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute:
+		if v.op != ir.OpCollectivePermute && z.p.groups[v.group].size == 1 && n.Equal(from.Shape().NumElems()) {
+			return x, true
+		}
 		l, ok := z.transport(v, from.Shape())
 		if v.op == ir.OpCollectivePermute && ok {
 			return z.received(&l, n, x), true
@@ -179,6 +189,25 @@ func (z *normalizer) moved(v *value) (termID, bool) {
 		return z.shuffled(x, n, false, fmt.Sprint(v.op, v.group, v.attrs, from.Shape(), to)), true
 	}
 	return 0, false
+}
+
+// keepsOrder reports whether a view that is not a reshape has all elements of its operand,
+// in order, whatever the symbols are.
+func keepsOrder(v *value, from ir.Shape) bool {
+	if v.op != ir.OpPermute {
+		return v.typ.Shape().NumElems().Equal(from.NumElems()) // a selection of all of them
+	}
+	last := int64(-1)
+	for _, d := range v.attrs.Ints("dims") {
+		if from[d].Equal(ir.D(1)) {
+			continue
+		}
+		if d < last {
+			return false
+		}
+		last = d
+	}
+	return true
 }
 
 // viewLayout is the layout of a view that is not a reshape.

@@ -183,7 +183,7 @@ func TestFound(t *testing.T) {
 			}
 			for _, p := range foundPipelines {
 				f.c.Pipeline = p
-				runs := Runs{Host: true}
+				runs := Runs{Host: true, Validate: true}
 				if !testing.Short() {
 					runs.CUDA = FakeCUDA(p == "cuda")
 				}

@@ -18,7 +18,7 @@ var (
 	seed     = flag.Uint64("progen.seed", 0, "first seed; 0 with -progen.time: one of the clock's")
 	hostEach = flag.Int("progen.host", 4, "run every so-manieth pipeline on the host device, 0 for none")
 	cudaEach = flag.Int("progen.cuda", 40, "run every so-manieth on the fake CUDA device, 0 for none")
-	validate = flag.Bool("progen.validate", false, "prove what every pass did")
+	validate = flag.Bool("progen.validate", true, "prove what every pass did")
 	workers  = flag.Int("progen.workers", 1, "programs at the same time")
 	repeat   = flag.Int("progen.repeat", 1, "how often TestCase runs its program")
 

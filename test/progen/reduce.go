@@ -47,6 +47,8 @@ func (r *reducer) size() int {
 	return n
 }
 
+var after = regexp.MustCompile(` after pass [\w-]+`)
+
 var names = regexp.MustCompile(`[%@][\w.#]+|[\d.]+`)
 
 // kindOf is what two failures of one cause have in common.
@@ -62,8 +64,9 @@ func kindOf(f *Failure) string {
 			}
 		}
 	}
+	pass := after.FindString(detail)
 	detail = names.ReplaceAllString(detail, "")
-	return f.Oracle + " " + detail[:min(len(detail), 50)]
+	return f.Oracle + " " + detail[:min(len(detail), 50)] + pass
 }
 
 // try keeps a candidate that fails in the same way.
