@@ -29,28 +29,23 @@ func (c *Comm) fail(cause error, holds bool) error {
 		cause = &BrokenError{Group: c.name, Rank: c.rank, Origin: c.rank, Err: cause}
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.err != nil {
-		defer c.mu.Unlock()
 		return c.err
 	}
-	c.err = cause
-	h := c.h
-	c.h = 0
-	if h != 0 {
-		c.freed = make(chan struct{})
+	if b == nil {
+		c.tell(cause) // before anybody here sees the break, and leaves
 	}
-	close(c.broken)
-	c.mu.Unlock()
-	if h != 0 {
+	c.err = cause
+	if h := c.h; h != 0 {
+		c.h, c.freed = 0, make(chan struct{})
 		c.abort(h, holds)
 	}
-	if b == nil {
-		c.tell(cause)
-	}
+	close(c.broken)
 	return cause
 }
 
-// tell tells the others of the break.
+// tell tells the others of the break, without waiting for them.
 func (c *Comm) tell(cause error) {
 	reason := cause.Error()
 	var b *BrokenError
