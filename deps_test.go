@@ -57,6 +57,10 @@ var layers = []struct {
 	{"compile", []string{"ir", "cost", "sim", "passes", "lower", "program", "internal/place"}},
 	{"runtime", []string{"program", "internal/lifecycle", "internal/attr", "internal/dim", "internal/dtype", "internal/hostops", "internal/randseed", "internal/rowmajor"}},
 	{"kernels", []string{"internal/dtype"}},
+	{"cuda/internal/hostmem", nil},
+	{"cuda/driver", []string{"cuda/internal/hostmem"}},
+	{"cuda/driver/fake", []string{"cuda/driver", "cuda/internal/hostmem", "kernels", "internal/dtype"}},
+	{"cuda/cublas", []string{"cuda/driver"}},
 	{"cuda", []string{"runtime", "internal/lifecycle", "kernels", "program", "internal/attr", "internal/dim", "internal/dtype"}},
 	{"cuda/device", []string{"cuda", "internal/lifecycle", "runtime", "kernels", "program", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"cuda/nccl", []string{"cuda", "runtime", "internal/dtype", "internal/hostops"}},
@@ -83,6 +87,15 @@ var banned = []struct {
 	{[]string{"ir", "equiv", "passes", "lower", "compile", "sim", "cost", "program", "internal/sched"}, "os", "decisions must not depend on the environment"},
 	{[]string{"ir", "equiv", "interp", "cost", "sim", "passes", "program", "lower", "internal/hostops", "runtime", "kernels", "bench", "cmd"}, "C", "only cuda calls C"},
 	{[]string{"ir", "equiv", "interp", "cost", "sim", "passes", "program", "lower", "internal/hostops", "runtime", "kernels", "bench", "cmd"}, "unsafe", "only cuda and the host device's shared memory need it"},
+}
+
+// limited lists packages that only some folders may import, with the reason. Tests may.
+var limited = []struct {
+	path string
+	to   []string
+	why  string
+}{
+	{"cuda/driver/fake", []string{"bench", "test"}, "it computes nothing on a GPU: only tests, and commands that are asked for it, use it"},
 }
 
 // TestImports holds the import rules for every file that is not a test.
@@ -154,6 +167,11 @@ func checkFile(t *testing.T, path string, seen map[string]bool) {
 			allowed := under(ours, layer.folder) || slices.ContainsFunc(layer.may, func(m string) bool { return under(ours, m) })
 			if !allowed && !test {
 				t.Errorf("%s imports %s; %s may import %v", path, ours, layer.folder, layer.may)
+			}
+			for _, l := range limited {
+				if under(ours, l.path) && !slices.ContainsFunc(l.to, func(f string) bool { return under(dir, f) }) && !test {
+					t.Errorf("%s imports %s: %s", path, ours, l.why)
+				}
 			}
 		}
 		for _, b := range banned {

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 )
 
 // platform is what ranks run on: the host device, or GPUs.
 type platform struct {
-	drv  cuda.Driver // nil: the host device
+	drv  driver.Driver // nil: the host device
 	devs int
 	name string // of the machine
 	opts device.Options
@@ -30,7 +30,7 @@ func (c *Config) platform(world int) (*platform, error) {
 	if c.FakeGPUs > 0 {
 		p.drv, err = fakeDriver(c.FakeGPUs)
 	} else {
-		p.drv, err = cuda.Open("")
+		p.drv, err = driver.Open("")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("-device=cuda: %w", err)

@@ -4,11 +4,10 @@ package bench
 
 import (
 	"errors"
-
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // fakeDriver is for Linux only.
-func fakeDriver(int) (cuda.Driver, error) {
+func fakeDriver(int) (driver.Driver, error) {
 	return nil, errors.New("GPUs that are not there need Linux")
 }

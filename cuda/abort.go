@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -113,8 +115,8 @@ func (m *Member) failure() error {
 	if p := m.broken.Load(); p != nil {
 		return *p
 	}
-	if load32(m.host+kernels.CtlRecord) == 2 {
-		rec, _ := kernels.ParseRecord(hostBytes(m.host, hostPageBytes)[kernels.CtlRecord:])
+	if hostmem.Load32(m.host+kernels.CtlRecord) == 2 {
+		rec, _ := kernels.ParseRecord(hostmem.Bytes(m.host, hostPageBytes)[kernels.CtlRecord:])
 		e := m.late(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos))
 		e.Rank, e.Block = int(rec.Rank), int(rec.Block)
 		return m.fail(e)
@@ -161,7 +163,7 @@ func (m *Member) breakAll(reason error) {
 // abort is Abort's part for one member. It touches host memory only.
 func (m *Member) abort(reason error) {
 	m.fail(fmt.Errorf("%w: %w", ErrAborted, reason))
-	store32(m.host+kernels.CtlAbort, 1)
+	hostmem.Store32(m.host+kernels.CtlAbort, 1)
 }
 
 // Check waits for s and reports what became of the collectives in it: nil, a
@@ -169,7 +171,7 @@ func (m *Member) abort(reason error) {
 // first the group is aborted, because a collective that one rank leaves can end on no
 // rank; the error then wraps ErrAborted and ctx's cause. It polls, so that no thread is
 // stuck in the driver; kernels that do not wait for peers it gives two seconds then.
-func (m *Member) Check(ctx context.Context, s Stream) error {
+func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 	if err := given(ctx); err != nil {
 		return err
 	}

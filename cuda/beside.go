@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/seed-ee968945/concert/kernels"
+import (
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/kernels"
+)
 
 // Collectives beside compute. Kernels of compute fill all multiprocessors, and those
 // that stay until the kernel ends leave no room for a second one: a collective by a
@@ -59,9 +62,9 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		return &Prepared{m: m}, nil
 	}
 	m.engine.quiet.Store(true)
-	p := &Prepared{m: m, cmds: &Commands{}, num: m.number(kindOf(op.Kind), 0)}
+	p := &Prepared{m: m, cmds: &driver.Commands{}, num: m.number(kindOf(op.Kind), 0)}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
-	b.c.Record(Main, m.engine.fork)
+	b.c.Record(driver.Main, m.engine.fork)
 	b.c.Wait(m.engine.in, m.engine.fork)
 	switch op.Kind {
 	case kernels.AllGather, kernels.AllToAll:
@@ -69,10 +72,10 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	case kernels.ReduceScatter:
 		p.parts = b.reduceBeside(ts)
 		p.ahead.Append(p.cmds)
-		m.Join(p.cmds, Main)
+		m.Join(p.cmds, driver.Main)
 	default:
 		p.parts = b.reduceBeside(ts)
-		b.meet(Main, quietLeft)
+		b.meet(driver.Main, quietLeft)
 		b.join()
 	}
 	return p, b.err
@@ -82,7 +85,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 // what it sent. No other stream may have calls of the group until s has gone on: a call
 // that took credits meanwhile would wait for ranks that wait here for these credits.
 // In a group without GroupOptions.Staging there is nothing to wait for.
-func (m *Member) Join(c *Commands, s Stream) {
+func (m *Member) Join(c *driver.Commands, s driver.Stream) {
 	if m.usable() != nil || m.engine == nil {
 		return
 	}
@@ -94,7 +97,7 @@ func (m *Member) Join(c *Commands, s Stream) {
 // join makes the main stream wait for the second one.
 func (b *engineBuilder) join() {
 	b.c.Record(b.m.engine.in, b.m.engine.joinIn)
-	b.c.Wait(Main, b.m.engine.joinIn)
+	b.c.Wait(driver.Main, b.m.engine.joinIn)
 }
 
 // filled gives the tensors that are not empty, and their bytes together.
@@ -124,7 +127,7 @@ func (m *Member) worthCopies(kind kernels.Collective, total uint64) bool {
 func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuning.BesidePiece }
 
 // guest adds kernels that copy segments and find room beside others.
-func (b *engineBuilder) guest(s Stream, segs []kernels.Seg) {
+func (b *engineBuilder) guest(s driver.Stream, segs []kernels.Seg) {
 	for len(segs) > 0 {
 		k := min(len(segs), kernels.MaxSegs)
 		l, err := kernels.PlanGuestCopy(segs[:k])
@@ -136,20 +139,20 @@ func (b *engineBuilder) guest(s Stream, segs []kernels.Seg) {
 // moveBeside serves all_gather and all_to_all.
 func (b *engineBuilder) moveBeside(ts []Tensor) {
 	m, e := b.m, b.m.engine
-	from := func(t Tensor, r int) Ptr {
+	from := func(t Tensor, r int) driver.Ptr {
 		if b.op.Kind == kernels.AllGather {
 			return t.Src
 		}
-		return t.Src + Ptr(uint64(r)*t.Bytes)
+		return t.Src + driver.Ptr(uint64(r)*t.Bytes)
 	}
-	into := func(t Tensor) Ptr { return t.Dst + Ptr(uint64(m.Index)*t.Bytes) }
+	into := func(t Tensor) driver.Ptr { return t.Dst + driver.Ptr(uint64(m.Index)*t.Bytes) }
 	var own, small []kernels.Seg
 	for _, t := range ts {
 		if at := from(t, m.Index); at != into(t) {
 			own = append(own, kernels.Seg{Src: uint64(at), Dst: uint64(into(t)), Bytes: t.Bytes})
 		}
 	}
-	b.meet(Main, quietReady)
+	b.meet(driver.Main, quietReady)
 	b.peers(func(r, world int) {
 		for _, t := range ts {
 			if b.small(t.Bytes) {
@@ -158,19 +161,19 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 		}
 	})
 	if len(small) > 0 { // they write to the peers
-		b.c.Record(Main, e.sent)
+		b.c.Record(driver.Main, e.sent)
 		b.c.Wait(e.in, e.sent)
 	}
 	b.guest(e.in, append(small, own...))
 	b.peers(func(r, world int) {
 		for _, t := range ts {
 			if !b.small(t.Bytes) {
-				b.c.Copy(Main, b.there(world, into(t)), from(t, r), t.Bytes)
+				b.c.Copy(driver.Main, b.there(world, into(t)), from(t, r), t.Bytes)
 			}
 		}
 	})
 	b.join()
-	b.meet(Main, quietDone)
+	b.meet(driver.Main, quietDone)
 }
 
 // round is what fills a part of staging: parts of tensors.
@@ -236,7 +239,7 @@ func (b *engineBuilder) credit(i int) uint64 {
 }
 
 // ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
-func (b *engineBuilder) ownSlot(round int, off uint64) Ptr {
+func (b *engineBuilder) ownSlot(round int, off uint64) driver.Ptr {
 	g := b.m.Group
 	return g.world.Addr(b.m.Rank.ID, b.part(round)+uint64(b.m.Index)*g.stageSlot+off)
 }
@@ -269,35 +272,35 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 // stage sends the pieces of a round.
 func (b *engineBuilder) stage(i int, parts round) {
 	m, g, e := b.m, b.m.Group, b.m.engine
-	b.await(Main, b.credit(i))
-	b.meet(Main, quietReady)
+	b.await(driver.Main, b.credit(i))
+	b.meet(driver.Main, quietReady)
 	var small []kernels.Seg
 	move := func(copies bool) {
 		b.peers(func(r, world int) {
 			offs := b.offsets(parts, r)
 			for j, c := range parts {
 				at, bytes := b.pieceOf(c, r)
-				to, from := g.world.Addr(world, b.part(i)+uint64(m.Index)*g.stageSlot+offs[j]), c.t.Src+Ptr(at)
+				to, from := g.world.Addr(world, b.part(i)+uint64(m.Index)*g.stageSlot+offs[j]), c.t.Src+driver.Ptr(at)
 				switch {
 				case b.small(bytes) && !copies:
 					small = append(small, kernels.Seg{Src: uint64(from), Dst: uint64(to), Bytes: bytes})
 				case !b.small(bytes) && copies:
-					b.c.Copy(Main, to, from, bytes)
+					b.c.Copy(driver.Main, to, from, bytes)
 				}
 			}
 		})
 	}
 	if move(false); len(small) > 0 { // beside the copies
-		b.c.Record(Main, e.sent)
+		b.c.Record(driver.Main, e.sent)
 		b.c.Wait(e.out, e.sent)
 		b.guest(e.out, small)
 		b.c.Record(e.out, e.joinOut)
 	}
 	if move(true); len(small) > 0 {
-		b.c.Wait(Main, e.joinOut)
+		b.c.Wait(driver.Main, e.joinOut)
 	}
-	b.meet(Main, quietDone)
-	b.c.Record(Main, e.copied[i])
+	b.meet(driver.Main, quietDone)
+	b.c.Record(driver.Main, e.copied[i])
 }
 
 // foldRound folds what came in for a round, and gives its part of staging back.
@@ -311,9 +314,9 @@ func (b *engineBuilder) foldRound(i int, parts round) {
 	var segs []kernels.Seg
 	for j, c := range parts {
 		at, bytes := b.pieceOf(c, m.Index)
-		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(c.at)
+		src, dst := c.t.Src+driver.Ptr(at), c.t.Dst+driver.Ptr(c.at)
 		if b.op.Kind == kernels.AllReduce {
-			dst = c.t.Dst + Ptr(at)
+			dst = c.t.Dst + driver.Ptr(at)
 		}
 		if b.toRoot && m.Index != b.root {
 			dst = b.ownSlot(i, offs[j])
@@ -352,18 +355,18 @@ func (b *engineBuilder) guestFold(s kernels.Seg, scratch uint64) {
 // deal sends the folded slices of a round to whoever gets them.
 func (b *engineBuilder) deal(i int, parts round) {
 	e, offs := b.m.engine, b.offsets(parts, b.m.Index)
-	b.c.Wait(Main, e.folded[i])
+	b.c.Wait(driver.Main, e.folded[i])
 	b.peers(func(r, world int) {
 		for j, c := range parts {
 			at, bytes := c.slice(b.m.Index)
-			own := c.t.Dst + Ptr(at)
+			own := c.t.Dst + driver.Ptr(at)
 			switch {
 			case !b.toRoot:
-				b.c.Copy(Main, b.there(world, own), own, bytes)
+				b.c.Copy(driver.Main, b.there(world, own), own, bytes)
 			case r == b.root:
-				b.c.Copy(Main, b.there(world, own), b.ownSlot(i, offs[j]), bytes)
+				b.c.Copy(driver.Main, b.there(world, own), b.ownSlot(i, offs[j]), bytes)
 			}
 		}
 	})
-	b.c.Record(Main, e.dealt[i])
+	b.c.Record(driver.Main, e.dealt[i])
 }

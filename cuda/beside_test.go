@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -20,9 +21,9 @@ func TestCutRounds(t *testing.T) {
 		slot := uint64(4096 * (1 + rng.IntN(4)))
 		var ts []Tensor
 		for range 1 + rng.IntN(6) {
-			ts = append(ts, Tensor{Src: Ptr(len(ts) + 1), Bytes: uint64(rng.IntN(40000))})
+			ts = append(ts, Tensor{Src: driver.Ptr(len(ts) + 1), Bytes: uint64(rng.IntN(40000))})
 		}
-		next := map[Ptr]uint64{}
+		next := map[driver.Ptr]uint64{}
 		rounds := cutRounds(ts, slot, n, whole)
 		if len(rounds) > 1 {
 			several++

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -26,7 +27,7 @@ const (
 // Buffer is a dense tensor in memory of a rank's device: an address aligned to its
 // elements, and how many there are. It is a value and owns nothing.
 type Buffer struct {
-	At    Ptr
+	At    driver.Ptr
 	Count uint64 // elements
 	DType DType
 }
@@ -42,7 +43,7 @@ func (b Buffer) Slice(at, count uint64) (Buffer, error) {
 	if at > b.Count || count > b.Count-at {
 		return Buffer{}, bad(b.String(), "[%d, +%d) exceeds its %d elements", at, count, b.Count)
 	}
-	return Buffer{At: b.At + Ptr(at*uint64(b.DType.Size())), Count: count, DType: b.DType}, nil
+	return Buffer{At: b.At + driver.Ptr(at*uint64(b.DType.Size())), Count: count, DType: b.DType}, nil
 }
 
 // As is the same bytes as elements of another type, which must fill them.
@@ -80,12 +81,12 @@ func (b Buffer) check() string {
 	return ""
 }
 
-func (b Buffer) end() Ptr { return b.At + Ptr(b.Bytes()) }
+func (b Buffer) end() driver.Ptr { return b.At + driver.Ptr(b.Bytes()) }
 
 func (b Buffer) overlaps(o Buffer) bool { return b.At < o.end() && o.At < b.end() }
 
 // holds reports whether n bytes at an address lie in the rank's symmetric memory.
-func (r *Rank) holds(at Ptr, bytes uint64) bool {
+func (r *Rank) holds(at driver.Ptr, bytes uint64) bool {
 	lo := r.World.Addr(r.ID, 0)
 	return at >= lo && uint64(at-lo) <= r.World.size && bytes <= r.World.size-uint64(at-lo)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -23,7 +24,7 @@ func TestTimeoutNames(t *testing.T) {
 		name    string
 		op      string
 		channel int
-		run     func(m *Member, s Stream) error
+		run     func(m *Member, s driver.Stream) error
 	}
 	var calls []callT
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll, kernels.Barrier, kernels.Broadcast, kernels.Permute, kernels.Reduce} {
@@ -31,7 +32,7 @@ func TestTimeoutNames(t *testing.T) {
 			for _, beside := range []bool{false, true} {
 				op := Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Root: 1, Pairs: [][2]int{{0, 1}, {1, 0}},
 					Tensors: []Tensor{{Src: a, Dst: b, Bytes: 16 << 10}}}
-				calls = append(calls, callT{fmt.Sprintf("%v/%v/%v", kind, algo, beside), kind.String(), 0, func(m *Member, s Stream) error {
+				calls = append(calls, callT{fmt.Sprintf("%v/%v/%v", kind, algo, beside), kind.String(), 0, func(m *Member, s driver.Stream) error {
 					p, err := m.Prepare(op)
 					if err != nil {
 						return err
@@ -47,15 +48,15 @@ func TestTimeoutNames(t *testing.T) {
 		}
 	}
 	calls = append(calls,
-		callT{"uneven", "all_to_all_uneven", 0, func(m *Member, s Stream) error {
+		callT{"uneven", "all_to_all_uneven", 0, func(m *Member, s driver.Stream) error {
 			p, err := m.PrepareUneven([]Piece{{}, {a, 64}}, []Piece{{}, {b, 128}})
 			if err != nil {
 				return err
 			}
 			return p.Enqueue(s)
 		}},
-		callT{"wait", "wait", 0, func(m *Member, s Stream) error { return m.Wait(s, 0, 1) }},
-		callT{"wait, last channel", "wait", UserChannels - 1, func(m *Member, s Stream) error { return m.Wait(s, UserChannels-1, 1) }},
+		callT{"wait", "wait", 0, func(m *Member, s driver.Stream) error { return m.Wait(s, 0, 1) }},
+		callT{"wait, last channel", "wait", UserChannels - 1, func(m *Member, s driver.Stream) error { return m.Wait(s, UserChannels-1, 1) }},
 	)
 	ran := 0
 	for _, c := range calls {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -38,7 +39,7 @@ func TestOverlappingGroups(t *testing.T) {
 		}
 		at[i] = r.alloc(2 * rounds * room)
 	}
-	streams := map[int][]Stream{} // of a rank, one for each group
+	streams := map[int][]driver.Stream{} // of a rank, one for each group
 	for _, id := range r.local() {
 		streams[id] = r.streamsOf(id, len(lists))
 	}
@@ -248,7 +249,7 @@ func TestSkewedReplays(t *testing.T) {
 		for _, beside := range []bool{false, true} {
 			size := uint64(4 * count)
 			src, dst := r.alloc(size), r.alloc(uint64(n)*size)
-			execs := map[int]Exec{}
+			execs := map[int]driver.Exec{}
 			for _, m := range r.g.Members() {
 				id, c, s := m.Rank.ID, m.Rank.Ctx, r.streams[m.Rank.ID]
 				if err := r.drv.CaptureBegin(c, s); err != nil {
@@ -400,7 +401,7 @@ func TestOneShotCopies(t *testing.T) {
 	r := newRigT(t, n)
 	rng := rand.New(rand.NewPCG(10, 10))
 	const room = 32 << 10
-	private := map[int]Ptr{}
+	private := map[int]driver.Ptr{}
 	for _, k := range r.w.Local() {
 		p, err := r.drv.MemAlloc(k.Ctx, room)
 		if err != nil {
@@ -419,11 +420,11 @@ func TestOneShotCopies(t *testing.T) {
 					for range n {
 						in = append(in, randomBytes(rng, dt, size/dt.Size(), false))
 					}
-					at := func(rank int) Ptr {
+					at := func(rank int) driver.Ptr {
 						if copied {
-							return private[rank] + Ptr(shift)
+							return private[rank] + driver.Ptr(shift)
 						}
-						return r.w.Addr(rank, off) + Ptr(shift)
+						return r.w.Addr(rank, off) + driver.Ptr(shift)
 					}
 					clean := bytes.Repeat([]byte{0xa5}, 2*16384-shift)
 					for _, rank := range r.local() {

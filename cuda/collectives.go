@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -28,58 +29,58 @@ import (
 
 // AllReduce reduces the operands of all ranks, element by element and in the order of
 // ranks, into the result of each. Avg is for floats.
-func (m *Member) AllReduce(ctx context.Context, s Stream, red kernels.Reduction, ops ...Operand) (Work, error) {
+func (m *Member) AllReduce(ctx context.Context, s driver.Stream, red kernels.Reduction, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.AllReduce, red: red}, ops, nil)
 }
 
 // AllGather puts the operands of all ranks behind each other into the result of each,
 // which has n times as many elements. In place, the buffer is the result, and its n-th
 // part with this rank's number is the operand; full.Slice gives it.
-func (m *Member) AllGather(ctx context.Context, s Stream, ops ...Operand) (Work, error) {
+func (m *Member) AllGather(ctx context.Context, s driver.Stream, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.AllGather}, ops, nil)
 }
 
 // ReduceScatter reduces the operands of all ranks, and gives each rank the n-th part with
 // its number. In place, that part of the buffer is overwritten, and it alone.
-func (m *Member) ReduceScatter(ctx context.Context, s Stream, red kernels.Reduction, ops ...Operand) (Work, error) {
+func (m *Member) ReduceScatter(ctx context.Context, s driver.Stream, red kernels.Reduction, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.ReduceScatter, red: red}, ops, nil)
 }
 
 // AllToAll sends the n-th parts of an operand to the ranks, one each, and puts what comes
 // from them behind each other.
-func (m *Member) AllToAll(ctx context.Context, s Stream, ops ...Operand) (Work, error) {
+func (m *Member) AllToAll(ctx context.Context, s driver.Stream, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.AllToAll}, ops, nil)
 }
 
 // AllToAllV is AllToAll with a size for every pair of ranks: pieces[r].Src goes to group
 // rank r and pieces[r].Dst comes from it. There are as many pieces as ranks; pieces of no
 // elements are allowed, and others must be as long as their other end says.
-func (m *Member) AllToAllV(ctx context.Context, s Stream, pieces ...Operand) (Work, error) {
+func (m *Member) AllToAllV(ctx context.Context, s driver.Stream, pieces ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.AllToAllUneven}, pieces, nil)
 }
 
 // Broadcast copies the operands of a group rank, root, into the results of all. The Src of
 // the others is not read, and no Src need be in symmetric memory where the results are.
-func (m *Member) Broadcast(ctx context.Context, s Stream, root int, ops ...Operand) (Work, error) {
+func (m *Member) Broadcast(ctx context.Context, s driver.Stream, root int, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.Broadcast, root: root}, ops, nil)
 }
 
 // Reduce is AllReduce with a result on one group rank, root, only. The Dst of the others
 // is left alone. In symmetric memory it has the offset of the root's all the same.
-func (m *Member) Reduce(ctx context.Context, s Stream, red kernels.Reduction, root int, ops ...Operand) (Work, error) {
+func (m *Member) Reduce(ctx context.Context, s driver.Stream, red kernels.Reduction, root int, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.Reduce, red: red, root: root}, ops, nil)
 }
 
 // Permute copies operands from group rank to group rank: each pair is from and to. A rank
 // may send to many and receives from one at most; who receives nothing keeps its Dst. No
 // Dst may overlap a Src.
-func (m *Member) Permute(ctx context.Context, s Stream, pairs [][2]int, ops ...Operand) (Work, error) {
+func (m *Member) Permute(ctx context.Context, s driver.Stream, pairs [][2]int, ops ...Operand) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.Permute}, ops, pairs)
 }
 
 // Barrier lets the stream go on when the streams of all ranks have got here, and what they
 // did before is visible.
-func (m *Member) Barrier(ctx context.Context, s Stream) (Work, error) {
+func (m *Member) Barrier(ctx context.Context, s driver.Stream) (Work, error) {
 	return m.collective(ctx, s, eagerCall{kind: kernels.Barrier}, nil, nil)
 }
 
@@ -95,7 +96,7 @@ type eagerPlan struct {
 	call  eagerCall
 	ops   []Operand
 	pairs [][2]int
-	cmds  Commands
+	cmds  driver.Commands
 	event int    // the word that holds the event
 	num   uint32 // as in Prepared
 }
@@ -130,7 +131,7 @@ func (s *planSet) put(p *eagerPlan) {
 }
 
 // collective plans a call, unless it has been, and enqueues it.
-func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops []Operand, pairs [][2]int) (Work, error) {
+func (m *Member) collective(ctx context.Context, s driver.Stream, call eagerCall, ops []Operand, pairs [][2]int) (Work, error) {
 	if err := m.takes(ctx, s); err != nil {
 		return Work{}, err
 	}
@@ -175,7 +176,7 @@ func (m *Member) collective(ctx context.Context, s Stream, call eagerCall, ops [
 }
 
 // takes says whether a member takes a call on a stream at all.
-func (m *Member) takes(ctx context.Context, s Stream) error {
+func (m *Member) takes(ctx context.Context, s driver.Stream) error {
 	if err := m.usable(); err != nil {
 		return err
 	}
@@ -214,7 +215,7 @@ func (m *Member) planEager(call eagerCall, ops []Operand, pairs [][2]int) (*eage
 	}
 	switch call.kind {
 	case kernels.Barrier:
-		if err := m.channel(&p.cmds, Main, kindOf(call.kind), "barrier", chanBarrier, m.allPeers()); err != nil {
+		if err := m.channel(&p.cmds, driver.Main, kindOf(call.kind), "barrier", chanBarrier, m.allPeers()); err != nil {
 			return nil, err
 		}
 	case kernels.AllToAllUneven:
@@ -232,7 +233,7 @@ func (m *Member) planEager(call eagerCall, ops []Operand, pairs [][2]int) (*eage
 			}
 		}
 	}
-	p.cmds.Record(Main, 0)
+	p.cmds.Record(driver.Main, 0)
 	p.event = p.cmds.Len() - 1
 	return p, nil
 }
@@ -286,12 +287,12 @@ func (m *Member) tensor(kind kernels.Collective, o Operand, n uint64) Tensor {
 	case kernels.AllGather:
 		t.Bytes = o.Dst.Bytes() / n
 		if o.Src == o.Dst {
-			t.Src += Ptr(uint64(m.Index) * t.Bytes)
+			t.Src += driver.Ptr(uint64(m.Index) * t.Bytes)
 		}
 	case kernels.ReduceScatter:
 		t.Bytes = o.Src.Bytes() / n
 		if o.Src == o.Dst {
-			t.Dst += Ptr(uint64(m.Index) * t.Bytes)
+			t.Dst += driver.Ptr(uint64(m.Index) * t.Bytes)
 		}
 	case kernels.AllToAll:
 		t.Bytes /= n
@@ -399,7 +400,7 @@ func (m *Member) checkOverlaps(kind kernels.Collective, ops []Operand) error {
 // inPlace reports whether an operand overlaps its own result in a way that is served.
 func (m *Member) inPlace(kind kernels.Collective, o Operand) bool {
 	part := func(full, part Buffer) bool {
-		return part.At == full.At+Ptr(uint64(m.Index)*part.Bytes())
+		return part.At == full.At+driver.Ptr(uint64(m.Index)*part.Bytes())
 	}
 	switch kind {
 	case kernels.Permute, kernels.AllToAllUneven:

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -26,11 +27,11 @@ type operandT struct {
 }
 
 // at is where an operand begins behind its guard.
-func (o operandT) at(rank int) Ptr {
+func (o operandT) at(rank int) driver.Ptr {
 	if o.skew {
-		return guard + Ptr(o.shift*uint64(rank))
+		return guard + driver.Ptr(o.shift*uint64(rank))
 	}
-	return guard + Ptr(o.shift)
+	return guard + driver.Ptr(o.shift)
 }
 
 type eagerT struct {
@@ -45,7 +46,7 @@ func (c eagerT) String() string {
 	return fmt.Sprintf("%v/%v/root %d/%v/%+v", c.kind, c.red, c.root, c.pairs, c.ops)
 }
 
-func (c eagerT) start(ctx context.Context, m *Member, s Stream, ops []Operand) (Work, error) {
+func (c eagerT) start(ctx context.Context, m *Member, s driver.Stream, ops []Operand) (Work, error) {
 	switch c.kind {
 	case kernels.AllReduce:
 		return m.AllReduce(ctx, s, c.red, ops...)
@@ -81,14 +82,14 @@ func (c eagerT) want(o operandT, rank int, in [][]byte, before []byte) []byte {
 }
 
 // put and get are for memory of either kind.
-func (r *rigT) put(rank int, at Ptr, b []byte) {
+func (r *rigT) put(rank int, at driver.Ptr, b []byte) {
 	r.t.Helper()
 	if err := r.drv.CopyIn(r.w.Rank(rank).Ctx, r.streams[rank], at, b); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-func (r *rigT) get(rank int, at Ptr, n uint64) []byte {
+func (r *rigT) get(rank int, at driver.Ptr, n uint64) []byte {
 	r.t.Helper()
 	b := make([]byte, n)
 	if err := r.drv.CopyOut(r.w.Rank(rank).Ctx, r.streams[rank], b, at); err != nil {
@@ -99,8 +100,8 @@ func (r *rigT) get(rank int, at Ptr, n uint64) []byte {
 
 // places allocates bytes on every rank of this process, symmetric or not, with room for
 // guards around them.
-func (r *rigT) places(o operandT, bytes uint64) (at map[int]Ptr, free func()) {
-	at = map[int]Ptr{}
+func (r *rigT) places(o operandT, bytes uint64) (at map[int]driver.Ptr, free func()) {
+	at = map[int]driver.Ptr{}
 	room := bytes + 2*guard + 16 + 16*o.shift
 	if !o.private {
 		off := r.alloc(room)
@@ -130,7 +131,7 @@ func (r *rigT) runEager(c eagerT, rng *rand.Rand, times int) error {
 	n := r.w.Size()
 	ops := map[int][]Operand{}
 	type placed struct {
-		dst    map[int]Ptr
+		dst    map[int]driver.Ptr
 		bytes  uint64
 		in     [][]byte
 		before []byte // nil where it is the operand
@@ -306,7 +307,7 @@ func TestEagerUneven(t *testing.T) {
 					rank := m.Rank.ID
 					pieces := make([]Operand, n)
 					for p := range n {
-						at := Ptr(p * room * 4)
+						at := driver.Ptr(p * room * 4)
 						r.put(rank, src[rank]+at, data[rank][p])
 						pieces[p] = Buffer{src[rank] + at, uint64(counts[rank][p]), o.t}.Into(Buffer{dst[rank] + at, uint64(counts[p][rank]), o.t})
 					}
@@ -321,7 +322,7 @@ func TestEagerUneven(t *testing.T) {
 						t.Fatal(err)
 					}
 					for p := range n {
-						if !bytes.Equal(r.get(rank, dst[rank]+Ptr(p*room*4), uint64(4*counts[p][rank])), data[p][rank]) {
+						if !bytes.Equal(r.get(rank, dst[rank]+driver.Ptr(p*room*4), uint64(4*counts[p][rank])), data[p][rank]) {
 							t.Fatalf("round %d: piece of rank %d on rank %d is wrong", round, p, rank)
 						}
 					}
@@ -466,10 +467,10 @@ func TestWorkHandles(t *testing.T) {
 }
 
 // idle is a driver that forgets launches, to see what the host does for them.
-type idle struct{ Driver }
+type idle struct{ driver.Driver }
 
-func (idle) Run(Ctx, []uint64) error                               { return nil }
-func (idle) Launch(Ctx, Stream, Func, int, int, int, []byte) error { return nil }
+func (idle) Run(driver.Ctx, []uint64) error                                             { return nil }
+func (idle) Launch(driver.Ctx, driver.Stream, driver.Func, int, int, int, []byte) error { return nil }
 
 // bucket gives a call of a member that is made again and again: an all_reduce of three
 // tensors whose handle is given back, and the same prepared.
@@ -554,7 +555,7 @@ func TestEagerPlans(t *testing.T) {
 			var works []Work
 			for _, m := range r.g.Members() {
 				rank := m.Rank.ID
-				b := Buffer{r.w.Addr(rank, off) + Ptr(4*i), 1, I32}
+				b := Buffer{r.w.Addr(rank, off) + driver.Ptr(4*i), 1, I32}
 				r.put(rank, b.At, []byte{byte(m.Index + 1), byte(i), byte(round), 0})
 				w, err := m.Broadcast(t.Context(), r.streams[rank], i%2, b.InPlace())
 				if err != nil {
@@ -568,7 +569,7 @@ func TestEagerPlans(t *testing.T) {
 				}
 			}
 			for _, rank := range r.local() {
-				if got := r.get(rank, r.w.Addr(rank, off)+Ptr(4*i), 4); !bytes.Equal(got, []byte{byte(i%2 + 1), byte(i), byte(round), 0}) {
+				if got := r.get(rank, r.w.Addr(rank, off)+driver.Ptr(4*i), 4); !bytes.Equal(got, []byte{byte(i%2 + 1), byte(i), byte(round), 0}) {
 					t.Fatalf("round %d, call %d: rank %d has %v", round, i, rank, got)
 				}
 			}

@@ -314,7 +314,7 @@ func TestRankOrder(t *testing.T) {
 					v = -(1 << 24)
 				}
 				var b [4]byte
-				putFloat(dt, b[:], v)
+				storeSum(dt, b[:], v)
 				in[rank] = append(in[rank], b[:dt.Size()]...)
 			}
 		}
@@ -322,7 +322,7 @@ func TestRankOrder(t *testing.T) {
 		var ref []byte
 		for i := range count {
 			var b [4]byte
-			putFloat(dt, b[:], [n]float32{0, 0, 1, 1}[i%n])
+			storeSum(dt, b[:], [n]float32{0, 0, 1, 1}[i%n])
 			ref = append(ref, b[:dt.Size()]...)
 		}
 		src, dst := r.alloc(4096), r.alloc(4096)

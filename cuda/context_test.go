@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -136,7 +138,7 @@ func TestCloseLater(t *testing.T) {
 	if *onGPU {
 		t.Skip("the fake driver has work that lasts as long as the test wants")
 	}
-	f := NewFake(1)
+	f := fake.New(1)
 	w, err := NewLocalWorld(f, []int{0}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -147,9 +149,9 @@ func TestCloseLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	hold := make(chan struct{})
-	var cmds Commands
-	cmds.Call(Main, f.RegisterCall(func([]uint64) error { <-hold; return nil }))
-	cmds.Memset32(Main, w.Addr(0, 0), 7, 4)
+	var cmds driver.Commands
+	cmds.Call(driver.Main, f.RegisterCall(func([]uint64) error { <-hold; return nil }))
+	cmds.Memset32(driver.Main, w.Addr(0, 0), 7, 4)
 	if err := f.Run(c, cmds.On(s)); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +163,7 @@ func TestCloseLater(t *testing.T) {
 	if err := errors.Join(f.StreamDestroy(c, s), w.CloseContext(t.Context()), w.Close()); err != nil {
 		t.Error(err)
 	}
-	if l := f.sortedLeaks(); l != "" {
+	if l := f.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
 	}
 }
@@ -176,7 +178,7 @@ func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
 	openPoller()
 	fds := countFDs()
 	m := newJob(timeout)
-	drvs := [2]*Fake{NewFake(2), NewFake(2)}
+	drvs := [2]*fake.Driver{fake.New(2), fake.New(2)}
 	err := both(func(i int) (err error) {
 		ws[i], err = processWorld(t.Context(), drvs[i], m, i, 2, i, WorldOptions{Bytes: 8 << 20, Images: images(t)})
 		return err
@@ -190,7 +192,7 @@ func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
 			t.Error(err)
 		}
 		for i, f := range drvs {
-			if l := f.sortedLeaks(); l != "" {
+			if l := f.Leaks().String(); l != "" {
 				t.Errorf("rank %d did not release %s", i, l)
 			}
 		}
@@ -223,12 +225,12 @@ func TestJoinEnds(t *testing.T) {
 	fds := countFDs()
 	for rank := range 2 {
 		m := newJob(0)
-		f := NewFake(2)
+		f := fake.New(2)
 		promptly(t, "NewProcessWorld", func() error {
 			_, err := processWorld(soon(t), f, m, rank, 2, rank, WorldOptions{Bytes: 1 << 20, Images: images(t)})
 			return err
 		})
-		if l := f.sortedLeaks(); l != "" {
+		if l := f.Leaks().String(); l != "" {
 			t.Errorf("rank %d did not release %s", rank, l)
 		}
 	}
@@ -297,12 +299,12 @@ func TestMeetingFails(t *testing.T) {
 	ws, done := pairOf(t, time.Minute)
 	defer done()
 	for bad := range 2 {
-		ws[bad].Driver().(*Fake).FailCall(1, nil)
+		ws[bad].Driver().(*fake.Driver).FailCall(1, nil)
 		err := both(func(i int) error {
 			_, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
 			var given *CanceledError
 			switch {
-			case i == bad && !errors.Is(err, ErrOutOfMemory), i != bad && (!errors.As(err, &given) || given.Origin != bad):
+			case i == bad && !errors.Is(err, driver.ErrOutOfMemory), i != bad && (!errors.As(err, &given) || given.Origin != bad):
 				return fmt.Errorf("got %w", err)
 			}
 			return nil
@@ -310,7 +312,7 @@ func TestMeetingFails(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		ws[bad].Driver().(*Fake).FailCall(0, nil)
+		ws[bad].Driver().(*fake.Driver).FailCall(0, nil)
 	}
 	err := both(func(i int) error {
 		g, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))

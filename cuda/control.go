@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -62,10 +63,10 @@ func (c *control) Close() error {
 
 // exchange gives a memory handle to all other processes and takes theirs, by rank, which
 // the caller closes.
-func (c *control) exchange(ctx context.Context, own memHandle, how Sharing) ([]memHandle, error) {
+func (c *control) exchange(ctx context.Context, own memHandle, how driver.Sharing) ([]memHandle, error) {
 	const op = "exchange of memory handles"
 	out := slices.Repeat([]memHandle{noHandle}, len(c.g.Ranks()))
-	if how == ByFabric {
+	if how == driver.ByFabric {
 		parts, err := c.g.Exchange(ctx, rendezvous.Call{Op: op, Data: own.fabric})
 		for i, p := range parts {
 			if len(p.Data) > 0 {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -28,10 +29,10 @@ const envRounds = "CONCERT_TEST_ROUNDS"
 // loop is a stream and a captured graph of all_reduces on one rank.
 type loop struct {
 	m     *Member
-	drv   Driver
-	s     Stream
-	graph Graph
-	exec  Exec
+	drv   driver.Driver
+	s     driver.Stream
+	graph driver.Graph
+	exec  driver.Exec
 	op    Op
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // Work is a collective in flight: one half of a call whose other half, the wait,
@@ -20,7 +22,7 @@ type Work struct {
 // workEvent is an event that handles use in turn.
 type workEvent struct {
 	m    *Member
-	ev   Event
+	ev   driver.Event
 	turn atomic.Uint32 // grows when a handle is closed
 	next *workEvent    // that is free
 }
@@ -68,7 +70,7 @@ func (w Work) free() {
 
 // Start enqueues op on stream s and returns its handle. Operands and results
 // belong to the collective until a wait for it. The handle should be ended by Close.
-func (m *Member) Start(s Stream, op Op) (Work, error) {
+func (m *Member) Start(s driver.Stream, op Op) (Work, error) {
 	p, err := m.Prepare(op)
 	if err != nil {
 		return Work{}, err
@@ -77,7 +79,7 @@ func (m *Member) Start(s Stream, op Op) (Work, error) {
 }
 
 // Start enqueues a prepared collective and returns its handle.
-func (p *Prepared) Start(s Stream) (Work, error) {
+func (p *Prepared) Start(s driver.Stream) (Work, error) {
 	m := p.m
 	if err := m.begin(); err != nil {
 		return Work{}, err
@@ -110,7 +112,7 @@ func (w Work) begin() error {
 }
 
 // WaitOn makes a stream of the same rank wait for the collective; the host goes on.
-func (w Work) WaitOn(s Stream) error {
+func (w Work) WaitOn(s driver.Stream) error {
 	if w.e == nil {
 		return nil
 	}

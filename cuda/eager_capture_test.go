@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -17,8 +18,8 @@ func TestEagerCaptured(t *testing.T) {
 	r := newRigT(t, 2)
 	second := r.extra()
 	a, b := r.alloc(4*count), r.alloc(4*count)
-	var graphs []Graph
-	execs := map[int]Exec{}
+	var graphs []driver.Graph
+	execs := map[int]driver.Exec{}
 	for _, m := range r.g.Members() {
 		rank, c := m.Rank.ID, m.Rank.Ctx
 		x, y := got(m.Rank.Buffer(a, I32, count))(t), got(m.Rank.Buffer(b, I32, count))(t)

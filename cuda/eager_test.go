@@ -24,7 +24,7 @@ func TestWork(t *testing.T) {
 		i := m.Index
 		in := make([]byte, count*4)
 		for j := 0; j < count; j++ {
-			putFloat(dtype.F32, in[4*j:], float32(j+i))
+			storeSum(dtype.F32, in[4*j:], float32(j+i))
 		}
 		r.write(i, a, in)
 		w, err := m.Start(r.streams[i], Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
@@ -62,7 +62,7 @@ func TestWork(t *testing.T) {
 		}
 		got := r.read(i, a, count*4)
 		for j := 0; j < count; j++ {
-			if v, want := getFloat(dtype.F32, got[4*j:]), float32(n*j+n*(n-1)/2); v != want || math.IsNaN(float64(v)) {
+			if v, want := float32(dtype.LoadFloat(dtype.F32, got[4*j:])), float32(n*j+n*(n-1)/2); v != want || math.IsNaN(float64(v)) {
 				t.Fatalf("rank %d element %d: %v, want %v", i, j, v, want)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -37,28 +38,28 @@ const UserChannels = 64 - chanUser
 
 // engine is what a member needs for collectives by copy engines.
 type engine struct {
-	in, out Stream // out alone copies to peers at full speed: several at once get in each other's way
-	fork    Event
-	joinIn  Event
-	joinOut Event
-	sent    Event
-	copied  []Event // one per chunk, grown when a call is prepared
-	folded  []Event
-	dealt   []Event
-	rescue  Stream      // never waits, so that the host can end the waits of the others
-	quiet   atomic.Bool // a quiet collective has been prepared
+	in, out driver.Stream // out alone copies to peers at full speed: several at once get in each other's way
+	fork    driver.Event
+	joinIn  driver.Event
+	joinOut driver.Event
+	sent    driver.Event
+	copied  []driver.Event // one per chunk, grown when a call is prepared
+	folded  []driver.Event
+	dealt   []driver.Event
+	rescue  driver.Stream // never waits, so that the host can end the waits of the others
+	quiet   atomic.Bool   // a quiet collective has been prepared
 }
 
 func (m *Member) openEngine() error {
 	e, own := &engine{}, m.Rank.own(m.Group.life)
 	m.engine = e
 	var err error
-	for _, s := range []*Stream{&e.in, &e.out, &e.rescue} {
+	for _, s := range []*driver.Stream{&e.in, &e.out, &e.rescue} {
 		if *s, err = own.stream(true); err != nil {
 			return err
 		}
 	}
-	for _, ev := range []*Event{&e.fork, &e.joinIn, &e.joinOut, &e.sent} {
+	for _, ev := range []*driver.Event{&e.fork, &e.joinIn, &e.joinOut, &e.sent} {
 		if *ev, err = own.event(); err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func (m *Member) allPeers() uint32 {
 
 // channel adds a signal, wait or barrier kernel for the peers of mask, as part of a call
 // of that kind.
-func (m *Member) channel(c *Commands, s Stream, k callKind, kernel string, channel int, mask uint32) error {
+func (m *Member) channel(c *driver.Commands, s driver.Stream, k callKind, kernel string, channel int, mask uint32) error {
 	f, err := m.Rank.Func("barrier", kernel)
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func (m *Member) prepareEngine(op Op) (*Prepared, error) {
 	if !op.Symmetric {
 		return nil, &kernels.PlanError{Op: op.Kind, Reason: "copy engines need tensors in symmetric memory"}
 	}
-	p := &Prepared{m: m, cmds: &Commands{}}
+	p := &Prepared{m: m, cmds: &driver.Commands{}}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	switch op.Kind {
 	case kernels.AllReduce:
@@ -157,15 +158,15 @@ func (m *Member) prepareEngine(op Op) (*Prepared, error) {
 
 // start waits until all ranks have come, and lets the other streams begin.
 func (b *engineBuilder) start() {
-	b.channel(Main, "barrier", chanBarrier)
+	b.channel(driver.Main, "barrier", chanBarrier)
 	b.fork()
 }
 
 // fork makes the other streams wait for what is in the main one.
 func (b *engineBuilder) fork() {
 	e := b.m.engine
-	b.c.Record(Main, e.fork)
-	for _, s := range []Stream{e.in, e.out} {
+	b.c.Record(driver.Main, e.fork)
+	for _, s := range []driver.Stream{e.in, e.out} {
 		b.c.Wait(s, e.fork)
 	}
 }
@@ -175,14 +176,14 @@ func (b *engineBuilder) finish() {
 	e := b.m.engine
 	b.c.Record(e.in, e.joinIn)
 	b.c.Record(e.out, e.joinOut)
-	b.c.Wait(Main, e.joinIn)
-	b.c.Wait(Main, e.joinOut)
-	b.channel(Main, "wait", chanDone)
+	b.c.Wait(driver.Main, e.joinIn)
+	b.c.Wait(driver.Main, e.joinOut)
+	b.channel(driver.Main, "wait", chanDone)
 }
 
 type engineBuilder struct {
 	m   *Member
-	c   *Commands
+	c   *driver.Commands
 	op  Op
 	n   int
 	err error
@@ -200,7 +201,7 @@ func (b *engineBuilder) kind() callKind {
 }
 
 // channel adds a signal, wait or barrier kernel for all peers.
-func (b *engineBuilder) channel(s Stream, kernel string, channel int) {
+func (b *engineBuilder) channel(s driver.Stream, kernel string, channel int) {
 	b.try(b.m.channel(b.c, s, b.kind(), kernel, channel, b.m.allPeers()))
 }
 
@@ -220,7 +221,7 @@ func (b *engineBuilder) peers(f func(group, world int)) {
 }
 
 // there turns an address of ours into the same one of a world rank.
-func (b *engineBuilder) there(world int, at Ptr) Ptr {
+func (b *engineBuilder) there(world int, at driver.Ptr) driver.Ptr {
 	w := b.m.Group.world
 	return at - w.Addr(b.m.Rank.ID, 0) + w.Addr(world, 0)
 }
@@ -249,28 +250,28 @@ func (b *engineBuilder) reduce() {
 				at, bytes = uint64(r)*c.t.Bytes+c.at, c.bytes
 			}
 			to := g.world.Addr(world, g.stagingHalf(i)+uint64(m.Index)*g.stageSlot)
-			b.c.Copy(e.in, to, c.t.Src+Ptr(at), bytes)
+			b.c.Copy(e.in, to, c.t.Src+driver.Ptr(at), bytes)
 		})
 		b.channel(e.in, "signal", chanPieces)
 	}
 	for i, c := range chunks {
-		b.channel(Main, "wait", chanPieces)
+		b.channel(driver.Main, "wait", chanPieces)
 		at, bytes := c.slice(m.Index)
-		src, dst := c.t.Src+Ptr(at), c.t.Dst+Ptr(at)
+		src, dst := c.t.Src+driver.Ptr(at), c.t.Dst+driver.Ptr(at)
 		if !gather {
-			src, dst, bytes = c.t.Src+Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+Ptr(c.at), c.bytes
+			src, dst, bytes = c.t.Src+driver.Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+driver.Ptr(c.at), c.bytes
 		}
-		b.try(m.fold(b.c, Main, b.op, []kernels.Seg{segment(src, dst, bytes)}, g.stagingHalf(i), g.stageSlot))
+		b.try(m.fold(b.c, driver.Main, b.op, []kernels.Seg{segment(src, dst, bytes)}, g.stagingHalf(i), g.stageSlot))
 		if i+2 < len(chunks) {
-			b.channel(Main, "signal", chanCredit)
+			b.channel(driver.Main, "signal", chanCredit)
 		}
 		if gather {
-			b.c.Record(Main, e.folded[i])
+			b.c.Record(driver.Main, e.folded[i])
 			b.c.Wait(e.out, e.folded[i])
 			b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, dst), dst, bytes) })
 		}
 	}
-	last := Main // staging may be used by the next call when all ranks have folded
+	last := driver.Main // staging may be used by the next call when all ranks have folded
 	if gather {
 		last = e.out
 	}
@@ -280,14 +281,14 @@ func (b *engineBuilder) reduce() {
 // move serves all_gather and all_to_all: nothing but copies into the peers' results.
 func (b *engineBuilder) move() {
 	m, e := b.m, b.m.engine
-	piece := func(t Tensor, r int) Ptr {
+	piece := func(t Tensor, r int) driver.Ptr {
 		if b.op.Kind == kernels.AllGather {
 			return t.Src
 		}
-		return t.Src + Ptr(uint64(r)*t.Bytes)
+		return t.Src + driver.Ptr(uint64(r)*t.Bytes)
 	}
 	for _, t := range b.op.Tensors {
-		into := t.Dst + Ptr(uint64(m.Index)*t.Bytes)
+		into := t.Dst + driver.Ptr(uint64(m.Index)*t.Bytes)
 		if own := piece(t, m.Index); own != into {
 			b.c.Copy(e.in, into, own, t.Bytes)
 		}
@@ -297,7 +298,7 @@ func (b *engineBuilder) move() {
 }
 
 func (m *Member) growEvents(n int) error {
-	for _, list := range []*[]Event{&m.engine.copied, &m.engine.folded, &m.engine.dealt} {
+	for _, list := range []*[]driver.Event{&m.engine.copied, &m.engine.folded, &m.engine.dealt} {
 		for len(*list) < n {
 			ev, err := m.Rank.own(m.Group.life).event()
 			if err != nil {
@@ -311,7 +312,7 @@ func (m *Member) growEvents(n int) error {
 
 // fold adds the kernel that reduces own pieces with those of the peers, which lie slot
 // bytes apart from scratch on, those of a rank one behind the other (kernels.PlanStaged).
-func (m *Member) fold(c *Commands, s Stream, op Op, segs []kernels.Seg, scratch, slot uint64) error {
+func (m *Member) fold(c *driver.Commands, s driver.Stream, op Op, segs []kernels.Seg, scratch, slot uint64) error {
 	call := kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: len(m.Group.ranks), Blocks: op.Blocks, Segs: segs}
 	l, err := kernels.PlanStaged(call)
 	if err != nil || l.Args.Units == 0 {
@@ -329,6 +330,6 @@ func (m *Member) fold(c *Commands, s Stream, op Op, segs []kernels.Seg, scratch,
 }
 
 // segment is what a fold makes of bytes at src.
-func segment(src, dst Ptr, bytes uint64) kernels.Seg {
+func segment(src, dst driver.Ptr, bytes uint64) kernels.Seg {
 	return kernels.Seg{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}
 }

@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/seed-ee968945/concert/kernels"
+import (
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/kernels"
+)
 
 // all_reduce in place by copy engines, in two forms.
 //
@@ -38,7 +41,7 @@ func (b *engineBuilder) cutInPlace(most uint64) (pieces []Tensor) {
 	for _, t := range b.op.Tensors {
 		step := most / 16 * 16 * uint64(b.n)
 		for at, whole := uint64(0), b.sliceOf(t)*uint64(b.n); at < whole; at += step {
-			pieces = append(pieces, Tensor{Src: t.Src + Ptr(at), Dst: t.Dst + Ptr(at), Bytes: min(step, whole-at)})
+			pieces = append(pieces, Tensor{Src: t.Src + driver.Ptr(at), Dst: t.Dst + driver.Ptr(at), Bytes: min(step, whole-at)})
 		}
 	}
 	return pieces
@@ -56,7 +59,7 @@ func (b *engineBuilder) pushInPlace() bool {
 	}
 	b.fork()
 	for _, s := range call.Segs {
-		own := Ptr(s.Dst)
+		own := driver.Ptr(s.Dst)
 		b.peers(func(_, world int) { b.c.Copy(e.out, b.there(world, own), own, s.Bytes) })
 	}
 	b.signalDone()

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -22,7 +23,7 @@ func TestCutInPlace(t *testing.T) {
 		b := engineBuilder{m: &Member{Index: rng.IntN(n)}, n: n}
 		at := uint64(1 << 20)
 		for range 1 + rng.IntN(4) {
-			x := Tensor{Src: Ptr(at), Dst: Ptr(at), Bytes: uint64(16*n + rng.IntN(200000))}
+			x := Tensor{Src: driver.Ptr(at), Dst: driver.Ptr(at), Bytes: uint64(16*n + rng.IntN(200000))}
 			b.op.Tensors = append(b.op.Tensors, x)
 			at += (x.Bytes + 31) &^ 15
 		}
@@ -32,13 +33,13 @@ func TestCutInPlace(t *testing.T) {
 			several++
 		}
 		for _, x := range b.op.Tensors {
-			next, end := x.Src, x.Src+Ptr(b.sliceOf(x)*uint64(n))
+			next, end := x.Src, x.Src+driver.Ptr(b.sliceOf(x)*uint64(n))
 			for next < end {
 				p := pieces[0]
 				if p.Src != next || p.Dst != next || p.Bytes == 0 || p.Bytes%uint64(16*n) != 0 || b.sliceOf(p) > most {
 					t.Fatalf("piece %+v of a tensor at %#x, expected at %#x", p, x.Src, next)
 				}
-				next, pieces = next+Ptr(p.Bytes), pieces[1:]
+				next, pieces = next+driver.Ptr(p.Bytes), pieces[1:]
 			}
 			if next != end {
 				t.Fatalf("pieces end at %#x instead of %#x", next, end)
@@ -92,13 +93,13 @@ func replayInPlace(t *testing.T, staging, least uint64) {
 	}
 	if least > 0 { // else the general form would serve, with the same results
 		m := r.g.Members()[0]
-		b := engineBuilder{m: m, c: &Commands{}, n: n, op: Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
+		b := engineBuilder{m: m, c: &driver.Commands{}, n: n, op: Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
 			Tensors: []Tensor{{Src: r.w.Addr(m.Index, a), Dst: r.w.Addr(m.Index, a), Bytes: count * 4}}}}
 		if !b.pushInPlace() || b.err != nil {
 			t.Fatalf("push does not serve: %v", b.err)
 		}
 	}
-	execs := map[int]Exec{}
+	execs := map[int]driver.Exec{}
 	for _, m := range r.g.Members() {
 		rank := m.Index
 		r.write(rank, a, in)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -43,40 +44,40 @@ const (
 )
 
 // flag is the address of a word of rank r's control page that belongs to rank src.
-func (m *Member) flag(r, src int, which uint64) Ptr {
-	return m.Group.world.Addr(m.Group.ranks[r], m.Group.sc.Ctl+which) + Ptr(4*src)
+func (m *Member) flag(r, src int, which uint64) driver.Ptr {
+	return m.Group.world.Addr(m.Group.ranks[r], m.Group.sc.Ctl+which) + driver.Ptr(4*src)
 }
 
 // tell sets our flag on every peer; what s did before is visible to it then.
-func (b *engineBuilder) tell(s Stream, which uint64) { b.c.Flags(s, b.telling(which)...) }
+func (b *engineBuilder) tell(s driver.Stream, which uint64) { b.c.Flags(s, b.telling(which)...) }
 
 // await waits for the flags of all peers and clears them.
-func (b *engineBuilder) await(s Stream, which uint64) { b.c.Flags(s, b.awaiting(which)...) }
+func (b *engineBuilder) await(s driver.Stream, which uint64) { b.c.Flags(s, b.awaiting(which)...) }
 
 // meet is both.
-func (b *engineBuilder) meet(s Stream, which uint64) {
+func (b *engineBuilder) meet(s driver.Stream, which uint64) {
 	b.c.Flags(s, append(b.telling(which), b.awaiting(which)...)...)
 }
 
-func (b *engineBuilder) telling(which uint64) (f []Flag) {
-	b.peers(func(r, _ int) { f = append(f, Flag{At: b.m.flag(r, b.m.Index, which), V: 1}) })
+func (b *engineBuilder) telling(which uint64) (f []driver.Flag) {
+	b.peers(func(r, _ int) { f = append(f, driver.Flag{At: b.m.flag(r, b.m.Index, which), V: 1}) })
 	return f
 }
 
-func (b *engineBuilder) awaiting(which uint64) (f []Flag) {
-	b.peers(func(r, _ int) { f = append(f, Flag{At: b.m.flag(b.m.Index, r, which), V: 1, Wait: true}) })
-	b.peers(func(r, _ int) { f = append(f, Flag{At: b.m.flag(b.m.Index, r, which)}) })
+func (b *engineBuilder) awaiting(which uint64) (f []driver.Flag) {
+	b.peers(func(r, _ int) { f = append(f, driver.Flag{At: b.m.flag(b.m.Index, r, which), V: 1, Wait: true}) })
+	b.peers(func(r, _ int) { f = append(f, driver.Flag{At: b.m.flag(b.m.Index, r, which)}) })
 	return f
 }
 
 // settle waits until the peers have folded all that this rank put into their staging
 // by collectives beside compute: what stages by kernels asks for no credit.
-func (m *Member) settle(c *Commands, s Stream) {
-	var f []Flag
+func (m *Member) settle(c *driver.Commands, s driver.Stream) {
+	var f []driver.Flag
 	for part := range uint64(StagingParts) {
 		for r := range m.Group.ranks {
 			if r != m.Index {
-				f = append(f, Flag{At: m.flag(m.Index, r, quietCredit+part*quietRow), V: 1, Wait: true})
+				f = append(f, driver.Flag{At: m.flag(m.Index, r, quietCredit+part*quietRow), V: 1, Wait: true})
 			}
 		}
 	}
@@ -209,7 +210,7 @@ func (m *Member) release() error {
 // finishAll waits for the streams, or for all work of the rank's context if there are
 // none. Meanwhile it keeps ending the waits of quiet collectives, which nothing else would
 // end in a broken group.
-func (m *Member) finishAll(ctx context.Context, streams ...Stream) error {
+func (m *Member) finishAll(ctx context.Context, streams ...driver.Stream) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	var idle func() (bool, error)
 	if len(streams) == 0 {

@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/seed-ee968945/concert/kernels"
+import (
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/kernels"
+)
 
 // The fast forms of all_reduce by copy engines. A tensor is cut into one slice per
 // rank, of a multiple of 16 bytes; what is left over, less than 16 bytes a rank, goes
@@ -24,7 +27,7 @@ import "github.com/seed-ee968945/concert/kernels"
 func (b *engineBuilder) allReduce() bool {
 	apart, same := true, true
 	for _, t := range b.op.Tensors {
-		apart = apart && (t.Src+Ptr(t.Bytes) <= t.Dst || t.Dst+Ptr(t.Bytes) <= t.Src)
+		apart = apart && (t.Src+driver.Ptr(t.Bytes) <= t.Dst || t.Dst+driver.Ptr(t.Bytes) <= t.Src)
 		same = same && t.Src == t.Dst
 		if (t.Src|t.Dst)%16 != 0 || t.Bytes < uint64(16*b.n) {
 			return false
@@ -85,13 +88,13 @@ func (b *engineBuilder) through(t Tensor, area uint64) {
 	if b.err != nil {
 		return
 	}
-	own := t.Dst + Ptr(uint64(m.Index)*piece)
+	own := t.Dst + driver.Ptr(uint64(m.Index)*piece)
 	scatter := func(k int, from, to uint64) {
 		r := (m.Index + k) % b.n
-		b.c.Copy(e.out, g.world.Addr(g.ranks[r], area+uint64(m.Index)*piece+from), t.Src+Ptr(uint64(r)*piece+from), to-from)
+		b.c.Copy(e.out, g.world.Addr(g.ranks[r], area+uint64(m.Index)*piece+from), t.Src+driver.Ptr(uint64(r)*piece+from), to-from)
 	}
 	gather := func(k int, from, to uint64) {
-		b.c.Copy(e.out, b.there(g.ranks[(m.Index+k)%b.n], own+Ptr(from)), own+Ptr(from), to-from)
+		b.c.Copy(e.out, b.there(g.ranks[(m.Index+k)%b.n], own+driver.Ptr(from)), own+driver.Ptr(from), to-from)
 	}
 	for k := 1; k < last; k++ {
 		scatter(k, 0, piece)
@@ -103,12 +106,12 @@ func (b *engineBuilder) through(t Tensor, area uint64) {
 		b.channel(e.in, "signal", chanPieces)
 	}
 	for i := 0; i < chunks; i++ {
-		b.channel(Main, "wait", chanPieces)
-		at, bytes := Ptr(cut[i]), cut[i+1]-cut[i]
-		b.try(m.fold(b.c, Main, b.op, []kernels.Seg{segment(t.Src+Ptr(uint64(m.Index)*piece)+at, own+at, bytes)}, area+cut[i], piece))
-		b.channel(Main, "signal", chanCredit)
-		b.channel(Main, "wait", chanCredit)
-		b.c.Record(Main, e.folded[i])
+		b.channel(driver.Main, "wait", chanPieces)
+		at, bytes := driver.Ptr(cut[i]), cut[i+1]-cut[i]
+		b.try(m.fold(b.c, driver.Main, b.op, []kernels.Seg{segment(t.Src+driver.Ptr(uint64(m.Index)*piece)+at, own+at, bytes)}, area+cut[i], piece))
+		b.channel(driver.Main, "signal", chanCredit)
+		b.channel(driver.Main, "wait", chanCredit)
+		b.c.Record(driver.Main, e.folded[i])
 		b.c.Wait(e.out, e.folded[i])
 		gather(last, cut[i], cut[i+1])
 	}
@@ -138,16 +141,16 @@ func (b *engineBuilder) rest() {
 }
 
 // must adds a planned kernel to the main stream and keeps the error.
-func (b *engineBuilder) must(call kernels.Call) { b.kernel(Main, call) }
+func (b *engineBuilder) must(call kernels.Call) { b.kernel(driver.Main, call) }
 
 // kernel is must for any stream.
-func (b *engineBuilder) kernel(s Stream, call kernels.Call) {
+func (b *engineBuilder) kernel(s driver.Stream, call kernels.Call) {
 	l, err := kernels.Plan(call, b.m.Group.sc, b.m.Group.tuning)
 	b.add(s, l, err)
 }
 
 // add adds a planned kernel, if there is one, and keeps the error.
-func (b *engineBuilder) add(s Stream, l *kernels.Launch, err error) {
+func (b *engineBuilder) add(s driver.Stream, l *kernels.Launch, err error) {
 	if err != nil || l == nil {
 		b.try(err)
 		return

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -25,7 +26,7 @@ func TestQuiet(t *testing.T) {
 	n := ranksOf(4)
 	r := newRigT(t, n)
 	src, dst := r.alloc(64), r.alloc(256)
-	execs := make([]Exec, n)
+	execs := make([]driver.Exec, n)
 	for _, m := range r.g.Members() {
 		i, k := m.Index, m.Rank
 		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
@@ -140,9 +141,9 @@ func TestQuietGivenUp(t *testing.T) {
 	}
 	ms[0].Abort(errors.New("enough"))
 	// As the streams of a rank whose waits have been ended would.
-	var b Commands
-	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(Main, quietReady)
-	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(Main, quietDone)
+	var b driver.Commands
+	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(driver.Main, quietReady)
+	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(driver.Main, quietDone)
 	if err := r.drv.Run(ms[0].Rank.Ctx, b.On(r.streams[0])); err != nil {
 		t.Fatal(err)
 	}
@@ -235,10 +236,10 @@ func TestRejoinAfter(t *testing.T) {
 	if err := g.Members()[0].Check(t.Context(), r.streams[0]); !errors.As(err, &te) || te.Peer != absent {
 		t.Fatal(err)
 	}
-	if err := g.RejoinAfter(t.Context(), [][]Stream{{r.streams[0]}}); err == nil {
+	if err := g.RejoinAfter(t.Context(), [][]driver.Stream{{r.streams[0]}}); err == nil {
 		t.Error("streams of one member of two")
 	}
-	if err := g.RejoinAfter(t.Context(), [][]Stream{{r.streams[0]}, {r.streams[1]}}); err != nil {
+	if err := g.RejoinAfter(t.Context(), [][]driver.Stream{{r.streams[0]}, {r.streams[1]}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {

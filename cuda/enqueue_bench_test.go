@@ -5,20 +5,24 @@ package cuda
 import (
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // nothing takes launches and does nothing.
-type nothing struct{ *Fake }
+type nothing struct{ *fake.Driver }
 
-func (nothing) Launch(Ctx, Stream, Func, int, int, int, []byte) error { return nil }
-func (nothing) Run(Ctx, []uint64) error                               { return nil }
+func (nothing) Launch(driver.Ctx, driver.Stream, driver.Func, int, int, int, []byte) error {
+	return nil
+}
+func (nothing) Run(driver.Ctx, []uint64) error { return nil }
 
 // BenchmarkEnqueue is what this package adds to the driver's call that launches a
 // prepared collective.
 func BenchmarkEnqueue(b *testing.B) {
-	f := NewFake(2)
+	f := fake.New(2)
 	w, err := NewLocalWorld(nothing{f}, []int{0, 1}, WorldOptions{Bytes: 32 << 20, Images: images(b)})
 	if err != nil {
 		b.Fatal(err)

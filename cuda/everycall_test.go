@@ -10,25 +10,27 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // usesT is a group of two ranks, or one of them, that is used in every way there is.
 type usesT struct {
-	drv      Driver
+	drv      driver.Driver
 	w        *World
 	g        *Group
 	src, dst uint64
-	streams  []Stream // by rank
-	leave    bool     // without joining anew after a failure
+	streams  []driver.Stream // by rank
+	leave    bool            // without joining anew after a failure
 }
 
 const usesBytes = 4096
 
 // openUses makes the group and the tensors.
-func openUses(ctx context.Context, drv Driver, w *World) (_ *usesT, err error) {
-	u := &usesT{drv: drv, w: w, streams: make([]Stream, w.Size())}
+func openUses(ctx context.Context, drv driver.Driver, w *World) (_ *usesT, err error) {
+	u := &usesT{drv: drv, w: w, streams: make([]driver.Stream, w.Size())}
 	if u.g, err = w.NewGroup(ctx, seqInts(w.Size()), smallGroup(false, w.Size())); err != nil {
 		return nil, err
 	}
@@ -47,7 +49,7 @@ func (u *usesT) op(m *Member, kind kernels.Collective, algo kernels.Algo, beside
 }
 
 // each calls f for the members here.
-func (u *usesT) each(f func(m *Member, s Stream) error) error {
+func (u *usesT) each(f func(m *Member, s driver.Stream) error) error {
 	for _, m := range u.g.Members() {
 		if err := f(m, u.streams[m.Rank.ID]); err != nil {
 			return err
@@ -57,14 +59,14 @@ func (u *usesT) each(f func(m *Member, s Stream) error) error {
 }
 
 func (u *usesT) check(ctx context.Context) error {
-	return u.each(func(m *Member, s Stream) error { return m.Check(ctx, s) })
+	return u.each(func(m *Member, s driver.Stream) error { return m.Check(ctx, s) })
 }
 
 // sum reduces known numbers and compares: the group works.
 func (u *usesT) sum(ctx context.Context, v float32) error {
 	var one, got [4]byte
-	putFloat(dtype.F32, one[:], v)
-	err := u.each(func(m *Member, s Stream) error {
+	storeSum(dtype.F32, one[:], v)
+	err := u.each(func(m *Member, s driver.Stream) error {
 		if err := u.drv.CopyIn(m.Rank.Ctx, s, u.w.Addr(m.Rank.ID, u.src), one[:]); err != nil {
 			return err
 		}
@@ -76,11 +78,11 @@ func (u *usesT) sum(ctx context.Context, v float32) error {
 	if err != nil {
 		return err
 	}
-	return u.each(func(m *Member, s Stream) error {
+	return u.each(func(m *Member, s driver.Stream) error {
 		if err := u.drv.CopyOut(m.Rank.Ctx, s, got[:], u.w.Addr(m.Rank.ID, u.dst)); err != nil {
 			return err
 		}
-		if sum := getFloat(dtype.F32, got[:]); sum != 2*v {
+		if sum := float32(dtype.LoadFloat(dtype.F32, got[:])); sum != 2*v {
 			return fmt.Errorf("the sum of two times %v is %v", v, sum)
 		}
 		return nil
@@ -96,7 +98,7 @@ func (u *usesT) withStreams(f func() error) (err error) {
 				m.Abort(err)
 			}
 		}
-		u.each(func(m *Member, s Stream) error {
+		u.each(func(m *Member, s driver.Stream) error {
 			if s != 0 {
 				if cerr := m.Check(context.Background(), s); err == nil {
 					err = cerr
@@ -117,7 +119,7 @@ func (u *usesT) withStreams(f func() error) (err error) {
 
 // enqueue launches every kind of collective and signal.
 func (u *usesT) enqueue(ctx context.Context) error {
-	err := u.each(func(m *Member, s Stream) error {
+	err := u.each(func(m *Member, s driver.Stream) error {
 		for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
 			if err := m.Enqueue(s, u.op(m, kernels.AllReduce, algo, false)); err != nil {
 				return err
@@ -152,7 +154,7 @@ func (u *usesT) enqueue(ctx context.Context) error {
 }
 
 // capture makes a graph of two collectives, one with several streams, on every member.
-func (u *usesT) capture(m *Member, s Stream) (g Graph, err error) {
+func (u *usesT) capture(m *Member, s driver.Stream) (g driver.Graph, err error) {
 	c := m.Rank.Ctx
 	if err := u.drv.CaptureBegin(c, s); err != nil {
 		return 0, err
@@ -174,19 +176,19 @@ func (u *usesT) capture(m *Member, s Stream) (g Graph, err error) {
 
 // replay captures, instantiates, launches and updates graphs.
 func (u *usesT) replay(ctx context.Context) (err error) {
-	execs := map[*Member]Exec{}
+	execs := map[*Member]driver.Exec{}
 	defer func() {
 		if err != nil { // what was launched has to end
 			for _, m := range u.g.Members() {
 				m.Abort(err)
 			}
-			u.each(func(m *Member, s Stream) error { m.Check(context.Background(), s); return nil })
+			u.each(func(m *Member, s driver.Stream) error { m.Check(context.Background(), s); return nil })
 		}
 		for m, x := range execs {
 			err = errors.Join(err, u.drv.ExecDestroy(m.Rank.Ctx, x))
 		}
 	}()
-	err = u.each(func(m *Member, s Stream) (err error) {
+	err = u.each(func(m *Member, s driver.Stream) (err error) {
 		g, err := u.capture(m, s)
 		if err != nil {
 			return err
@@ -201,7 +203,7 @@ func (u *usesT) replay(ctx context.Context) (err error) {
 	})
 	for range 2 {
 		if err == nil {
-			err = u.each(func(m *Member, s Stream) error { return u.drv.GraphLaunch(m.Rank.Ctx, execs[m], s) })
+			err = u.each(func(m *Member, s driver.Stream) error { return u.drv.GraphLaunch(m.Rank.Ctx, execs[m], s) })
 		}
 	}
 	if err != nil {
@@ -218,7 +220,7 @@ func (u *usesT) works(ctx context.Context) (err error) {
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	err = u.each(func(m *Member, s Stream) error {
+	err = u.each(func(m *Member, s driver.Stream) error {
 		w, err := m.Start(s, u.op(m, kernels.AllGather, kernels.Auto, false))
 		if err != nil {
 			return err
@@ -297,7 +299,7 @@ func TestEveryCallFailsInUse(t *testing.T) {
 	}
 	n := 1
 	for ; ; n += stride() {
-		f := NewFake(2)
+		f := fake.New(2)
 		if !inUse(t, f, n) {
 			break
 		}
@@ -317,7 +319,7 @@ func stride() int {
 }
 
 // inUse uses a group whose nth call fails, and says whether there is such a call.
-func inUse(t *testing.T, f *Fake, n int) bool {
+func inUse(t *testing.T, f *fake.Driver, n int) bool {
 	t.Helper()
 	before := takeCensus(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -341,7 +343,7 @@ func inUse(t *testing.T, f *Fake, n int) bool {
 	if err = errors.Join(err, u.g.Close(), w.Close()); err != nil {
 		t.Errorf("after call %d failed (%v): %v", n, failed, err)
 	}
-	if l := f.sortedLeaks(); l != "" {
+	if l := f.Leaks().String(); l != "" {
 		t.Errorf("after call %d failed (%v): not released: %s", n, failed, l)
 	}
 	cancel()
@@ -380,11 +382,11 @@ func inProcess(t *testing.T, victim, n int) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	type result struct{ failed, err error }
-	var fakes [2]*Fake
+	var fakes [2]*fake.Driver
 	var results [2]result
 	var wg sync.WaitGroup
 	for rank := range fakes {
-		f := NewFake(2)
+		f := fake.New(2)
 		if fakes[rank] = f; rank == victim {
 			f.FailCall(n, errInjected)
 		}
@@ -422,7 +424,7 @@ func inProcess(t *testing.T, victim, n int) bool {
 		if rank != victim && errors.Is(all, context.DeadlineExceeded) {
 			t.Errorf("%s: it hung: %v", what, all)
 		}
-		if l := fakes[rank].sortedLeaks(); l != "" {
+		if l := fakes[rank].Leaks().String(); l != "" {
 			t.Errorf("%s: not released: %s (%v)", what, l, all)
 		}
 	}

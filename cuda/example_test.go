@@ -10,14 +10,15 @@ import (
 	"math"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // Two ranks of one process add their gradients: each call returns at once, and the wait
-// comes where the sum is needed. On a machine with GPUs, cuda.Open gives the driver.
+// comes where the sum is needed. On a machine with GPUs, driver.Open gives the driver.
 func ExampleMember_AllReduce() {
 	step := func(ctx context.Context) (err error) {
-		drv := cuda.NewFake(2)
+		drv := fake.New(2)
 		world, err := cuda.NewLocalWorld(drv, []int{0, 1}, cuda.WorldOptions{Bytes: 8 << 20})
 		if err != nil {
 			return err

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 )
 
 // TestFabricTrial opens worlds on devices with and without fabric handles.
@@ -16,11 +19,11 @@ func TestFabricTrial(t *testing.T) {
 		code              int // of the driver's error, 0 for none
 	}{
 		{"none", false, false, 0},
-		{"claimed, not permitted", true, false, codeNotPermitted},
+		{"claimed, not permitted", true, false, driver.CodeNotPermitted},
 		{"working", true, true, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := NewFake(2)
+			f := fake.New(2)
 			f.ShareBy(true, c.claims, c.permitted)
 			w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
 			if err != nil {
@@ -34,11 +37,11 @@ func TestFabricTrial(t *testing.T) {
 					}
 					continue
 				}
-				var fe *FabricError
-				if !errors.As(err, &fe) || !errors.Is(err, ErrNoFabric) || fe.Dev != r.Dev {
+				var fe *driver.FabricError
+				if !errors.As(err, &fe) || !errors.Is(err, driver.ErrNoFabric) || fe.Dev != r.Dev {
 					t.Errorf("rank %d: %v", r.ID, err)
 				}
-				var de *Error
+				var de *driver.Error
 				if errors.As(err, &de) != (c.code != 0) || de != nil && de.Code != c.code {
 					t.Errorf("rank %d: %v, expected code %d", r.ID, err, c.code)
 				}
@@ -46,7 +49,7 @@ func TestFabricTrial(t *testing.T) {
 			if err := w.Close(); err != nil {
 				t.Error(err)
 			}
-			if l := f.sortedLeaks(); l != "" {
+			if l := f.Leaks().String(); l != "" {
 				t.Errorf("not released: %s", l)
 			}
 		})
@@ -59,13 +62,13 @@ func TestFabricTrialFails(t *testing.T) {
 	injected := errors.New("injected")
 	absent := map[string]bool{}
 	for n := 1; ; n++ {
-		f := NewFake(1)
+		f := fake.New(1)
 		f.ShareBy(true, true, true)
 		f.FailCall(n, injected)
 		w, err := NewLocalWorld(f, []int{0}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
 		opened := f.Calls()
 		if err == nil {
-			var fe *FabricError
+			var fe *driver.FabricError
 			if err := w.Rank(0).Fabric(); errors.As(err, &fe) && errors.Is(err, injected) {
 				absent[fe.Step] = true
 			} else if err != nil {
@@ -76,7 +79,7 @@ func TestFabricTrialFails(t *testing.T) {
 		if err != nil && !errors.Is(err, injected) {
 			t.Errorf("call %d: %v", n, err)
 		}
-		if l := f.sortedLeaks(); l != "" {
+		if l := f.Leaks().String(); l != "" {
 			t.Errorf("call %d: not released: %s", n, l)
 		}
 		if n > opened {
@@ -111,12 +114,12 @@ func TestFabricProcesses(t *testing.T) {
 // TestNoSharing wants a typed error where no way leads to another process, and a world
 // of one process all the same.
 func TestNoSharing(t *testing.T) {
-	f := NewFake(2)
+	f := fake.New(2)
 	f.ShareBy(false, true, false)
 	o := WorldOptions{Bytes: 1 << 20, Images: images(t)}
 	_, err := NewProcessWorld(t.Context(), f, groupOf(t, 2), 0, o)
-	var ns *NoSharingError
-	if !errors.As(err, &ns) || ns.Dev != 0 || !errors.Is(err, ErrNoFabric) {
+	var ns *driver.NoSharingError
+	if !errors.As(err, &ns) || ns.Dev != 0 || !errors.Is(err, driver.ErrNoFabric) {
 		t.Errorf("%v", err)
 	}
 	w, err := NewLocalWorld(f, []int{0, 1}, o)
@@ -126,14 +129,14 @@ func TestNoSharing(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if l := f.sortedLeaks(); l != "" {
+	if l := f.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
 	}
 }
 
 // TestGifts refuses messages whose handles and descriptors do not fit.
 func TestGifts(t *testing.T) {
-	f := NewFake(1)
+	f := fake.New(1)
 	if _, err := (memHandle{fd: -1, fabric: []byte{1, 2}}).importMem(f, 0); err == nil {
 		t.Error("a handle of two bytes was imported")
 	}

@@ -5,28 +5,31 @@ package cuda
 import (
 	"errors"
 	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 )
 
 // asked counts the questions about devices' access to each other and the calls of trials
 // of fabric handles, which only trials make in worlds of one process.
 type asked struct {
-	*Fake
+	*fake.Driver
 	access, trials int
 	fail           error // of the next trial
 }
 
 func (a *asked) CanAccessPeer(dev, peer int) (bool, error) {
 	a.access++
-	return a.Fake.CanAccessPeer(dev, peer)
+	return a.Driver.CanAccessPeer(dev, peer)
 }
 
-func (a *asked) ExportFabric(c Ctx, m Mem) (FabricHandle, error) {
+func (a *asked) ExportFabric(c driver.Ctx, m driver.Mem) (driver.FabricHandle, error) {
 	a.trials++
 	if err := a.fail; err != nil {
 		a.fail = nil
-		return FabricHandle{}, err
+		return driver.FabricHandle{}, err
 	}
-	return a.Fake.ExportFabric(c, m)
+	return a.Driver.ExportFabric(c, m)
 }
 
 // TestFactsOnce opens worlds one after the other: what does not change about a driver's
@@ -47,7 +50,7 @@ func TestFactsOnce(t *testing.T) {
 		}
 		return fabric
 	}
-	a := &asked{Fake: NewFake(3)}
+	a := &asked{Driver: fake.New(3)}
 	a.ShareBy(true, true, true)
 	for i := range 3 {
 		if err := world(a); err != nil || a.access != 6 || a.trials != 3 {
@@ -55,9 +58,9 @@ func TestFactsOnce(t *testing.T) {
 		}
 	}
 	// Another driver knows nothing of it.
-	b := &asked{Fake: NewFake(3), fail: ErrOutOfMemory}
+	b := &asked{Driver: fake.New(3), fail: driver.ErrOutOfMemory}
 	b.ShareBy(true, true, true)
-	if err := world(b); !errors.Is(err, ErrNoFabric) || !errors.Is(err, ErrOutOfMemory) || b.access != 6 || b.trials != 3 {
+	if err := world(b); !errors.Is(err, driver.ErrNoFabric) || !errors.Is(err, driver.ErrOutOfMemory) || b.access != 6 || b.trials != 3 {
 		t.Errorf("without memory: %d questions, %d trials, %v", b.access, b.trials, err)
 	}
 	for range 2 { // device 0 again
@@ -71,13 +74,13 @@ func TestFactsOnce(t *testing.T) {
 	calls()
 	world(b)
 	first := calls()
-	if err := world(b); !errors.Is(err, &Error{Code: codeNotPermitted}) {
+	if err := world(b); !errors.Is(err, &driver.Error{Code: driver.CodeNotPermitted}) {
 		t.Errorf("not permitted: %v", err)
 	}
 	if again := calls(); again != first-6-3*2 { // pairs; granularity and allocation of each trial
 		t.Errorf("%d driver calls, then %d", first, again)
 	}
-	if l := b.sortedLeaks(); l != "" {
+	if l := b.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -18,7 +20,7 @@ import (
 // in turn. Each must come back as that error, with nothing left behind.
 func TestEveryCallFails(t *testing.T) {
 	injected := errors.New("injected")
-	work := func(f *Fake) (err error) {
+	work := func(f *fake.Driver) (err error) {
 		w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t)})
 		if err != nil {
 			return err
@@ -45,7 +47,7 @@ func TestEveryCallFails(t *testing.T) {
 		_ = prepared // launching half of a collective would have to time out
 		return nil
 	}
-	f := NewFake(2)
+	f := fake.New(2)
 	if err := work(f); err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +56,12 @@ func TestEveryCallFails(t *testing.T) {
 		t.Fatalf("only %d calls", total)
 	}
 	for n := 1; n <= total; n++ {
-		f := NewFake(2)
+		f := fake.New(2)
 		f.FailCall(n, injected)
 		if err := work(f); !errors.Is(err, injected) {
 			t.Errorf("call %d of %d failed, the result is %v", n, total, err)
 		}
-		if l := f.sortedLeaks(); l != "" {
+		if l := f.Leaks().String(); l != "" {
 			t.Errorf("call %d of %d: not released: %s", n, total, l)
 		}
 	}
@@ -69,9 +71,9 @@ func TestOpenWithoutDriver(t *testing.T) {
 	if *onGPU {
 		t.Skip("this machine has a driver")
 	}
-	_, err := Open("/nonexistent/libcuda.so.1")
-	var le *LoadError
-	if !errors.Is(err, ErrNoDriver) || !errors.As(err, &le) || le.Path == "" {
+	_, err := driver.Open("/nonexistent/libcuda.so.1")
+	var le *driver.LoadError
+	if !errors.Is(err, driver.ErrNoDriver) || !errors.As(err, &le) || le.Path == "" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -167,7 +169,7 @@ func TestBadCalls(t *testing.T) {
 	if err := m.Enqueue(r.streams[0], Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a, a, 0}}}); err != nil {
 		t.Errorf("zero bytes: %v", err)
 	}
-	if err := r.drv.Run(rank.Ctx, []uint64{2<<8 | opLaunch, 0}); err == nil {
+	if err := r.drv.Run(rank.Ctx, []uint64{2<<8 | driver.OpLaunch, 0}); err == nil {
 		t.Error("a malformed command buffer was accepted")
 	}
 	if _, err := r.drv.CanAccessPeer(0, 99); err == nil {
@@ -187,7 +189,7 @@ func TestJitter(t *testing.T) {
 	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := newRigT(t, n)
-			r.drv.(*Fake).Jitter(200_000)
+			r.drv.(*fake.Driver).Jitter(200_000)
 			rng := rand.New(rand.NewPCG(2, 2))
 			ran := 0
 			for i := 0; i < 40; i++ {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -30,7 +31,7 @@ func TestGraphUpdate(t *testing.T) {
 		}
 	}
 	// capture is of a packet kernel and of copies with flags in two streams.
-	capture := func(rank, tensor, calls int) Graph {
+	capture := func(rank, tensor, calls int) driver.Graph {
 		t.Helper()
 		c, s := r.w.Rank(rank).Ctx, r.streams[rank]
 		if err := r.drv.CaptureBegin(c, s); err != nil {
@@ -53,7 +54,7 @@ func TestGraphUpdate(t *testing.T) {
 		t.Cleanup(func() { r.drv.GraphDestroy(c, g) })
 		return g
 	}
-	execs := map[int]Exec{}
+	execs := map[int]driver.Exec{}
 	for _, rank := range r.local() {
 		var err error
 		if execs[rank], err = r.drv.GraphInstantiate(r.w.Rank(rank).Ctx, capture(rank, 0, 2)); err != nil {
@@ -96,7 +97,7 @@ func TestGraphUpdate(t *testing.T) {
 		}
 	}
 	first := r.w.Local()[0]
-	if err := r.drv.GraphUpdate(first.Ctx, execs[first.ID], capture(first.ID, 1, 3)); !errors.Is(err, ErrGraphChanged) {
+	if err := r.drv.GraphUpdate(first.Ctx, execs[first.ID], capture(first.ID, 1, 3)); !errors.Is(err, driver.ErrGraphChanged) {
 		t.Errorf("a graph of another shape: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -80,15 +82,15 @@ type Member struct {
 	Rank    *Rank
 	Index   int // rank within the group
 	peer    [kernels.MaxRanks]uint64
-	ctl     Ptr
+	ctl     driver.Ptr
 	host    uintptr
-	hostDev Ptr
+	hostDev driver.Ptr
 	timeout uint64
 	seq     atomic.Uint32 // calls prepared
 	last    atomic.Uint32 // number of the collective without kernels that was enqueued last
 	engine  *engine
 	// bounce is memory of the rank's own that parts of a call pass through, see split.go.
-	bounce      Ptr
+	bounce      driver.Ptr
 	bounceBytes uint64
 	eager       eager
 	pad         padWatch
@@ -280,7 +282,7 @@ func (m *Member) clear() error {
 	for _, t := range m.allTurns() {
 		t.reset()
 	}
-	clear(hostBytes(m.host, hostPageBytes))
+	clear(hostmem.Bytes(m.host, hostPageBytes))
 	m.broken.Store(nil)
 	m.brokenAt.Store(nil)
 	return d.StreamSync(r.Ctx, r.setup)
@@ -294,22 +296,22 @@ func (m *Member) clear() error {
 // new world then. When ctx ends it returns its cause, with the group broken; it may be
 // called again where all processes do so.
 func (g *Group) Rejoin(ctx context.Context) error {
-	return g.rejoin(ctx, func(int) []Stream { return nil })
+	return g.rejoin(ctx, func(int) []driver.Stream { return nil })
 }
 
 // RejoinAfter is Rejoin for devices that other work goes on on: it waits for the given
 // streams and the group's own only. streams has those of each of Members on which work
 // of the group may have been enqueued, or what waits for it.
-func (g *Group) RejoinAfter(ctx context.Context, streams [][]Stream) error {
+func (g *Group) RejoinAfter(ctx context.Context, streams [][]driver.Stream) error {
 	if err := g.usable(); err != nil {
 		return err
 	}
 	if len(streams) != len(g.members) {
 		return fmt.Errorf("streams of %d members, the group has %d here", len(streams), len(g.members))
 	}
-	return g.rejoin(ctx, func(i int) []Stream {
+	return g.rejoin(ctx, func(i int) []driver.Stream {
 		m := g.members[i]
-		all := append([]Stream{m.Rank.setup}, streams[i]...)
+		all := append([]driver.Stream{m.Rank.setup}, streams[i]...)
 		if m.engine != nil {
 			all = append(all, m.engine.in, m.engine.out)
 		}
@@ -317,7 +319,7 @@ func (g *Group) RejoinAfter(ctx context.Context, streams [][]Stream) error {
 	})
 }
 
-func (g *Group) rejoin(ctx context.Context, streams func(member int) []Stream) error {
+func (g *Group) rejoin(ctx context.Context, streams func(member int) []driver.Stream) error {
 	if err := given(ctx); err != nil {
 		return err
 	}
@@ -419,8 +421,8 @@ func (m *Member) idle() (bool, error) {
 }
 
 // streams are those of the member itself.
-func (m *Member) streams() []Stream {
-	all := []Stream{m.pad.rescue}
+func (m *Member) streams() []driver.Stream {
+	all := []driver.Stream{m.pad.rescue}
 	if e := m.engine; e != nil {
 		all = append(all, e.in, e.out, e.rescue)
 	}
@@ -430,16 +432,16 @@ func (m *Member) streams() []Stream {
 // Signal adds to channel on the chosen peers, given as group ranks, when the
 // stream has got here. Wait holds the stream until each chosen peer has signalled
 // once more. Channels are 0 to UserChannels-1.
-func (m *Member) Signal(s Stream, channel int, peers ...int) error {
+func (m *Member) Signal(s driver.Stream, channel int, peers ...int) error {
 	return m.userChannel(s, callSignal, "signal", channel, peers)
 }
 
 // Wait is Signal's other half.
-func (m *Member) Wait(s Stream, channel int, peers ...int) error {
+func (m *Member) Wait(s driver.Stream, channel int, peers ...int) error {
 	return m.userChannel(s, callWait, "wait", channel, peers)
 }
 
-func (m *Member) userChannel(s Stream, kind callKind, kernel string, channel int, peers []int) error {
+func (m *Member) userChannel(s driver.Stream, kind callKind, kernel string, channel int, peers []int) error {
 	if err := m.begin(); err != nil {
 		return err
 	}
@@ -460,8 +462,8 @@ func (m *Member) userChannel(s Stream, kind callKind, kernel string, channel int
 	if err := m.works(); err != nil {
 		return err
 	}
-	var c Commands
-	if err := m.channel(&c, Main, kind, kernel, chanUser+channel, mask); err != nil {
+	var c driver.Commands
+	if err := m.channel(&c, driver.Main, kind, kernel, chanUser+channel, mask); err != nil {
 		return err
 	}
 	var orders []*turns

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -16,8 +17,8 @@ type memHandle struct {
 var noHandle = memHandle{fd: -1}
 
 // exportMem wraps memory that was made to be shared so. The caller closes the handle.
-func exportMem(drv Driver, c Ctx, m Mem, how Sharing) (memHandle, error) {
-	if how == ByFabric {
+func exportMem(drv driver.Driver, c driver.Ctx, m driver.Mem, how driver.Sharing) (memHandle, error) {
+	if how == driver.ByFabric {
 		h, err := drv.ExportFabric(c, m)
 		return memHandle{fd: -1, fabric: h[:]}, err
 	}
@@ -29,11 +30,11 @@ func exportMem(drv Driver, c Ctx, m Mem, how Sharing) (memHandle, error) {
 }
 
 // importMem unwraps another rank's memory. The handle stays the caller's.
-func (h memHandle) importMem(drv Driver, c Ctx) (Mem, error) {
+func (h memHandle) importMem(drv driver.Driver, c driver.Ctx) (driver.Mem, error) {
 	if h.fd >= 0 {
 		return drv.Import(c, h.fd)
 	}
-	var f FabricHandle
+	var f driver.FabricHandle
 	if len(h.fabric) != len(f) {
 		return 0, fmt.Errorf("a fabric handle of %d bytes, expected %d", len(h.fabric), len(f))
 	}

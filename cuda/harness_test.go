@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -47,10 +49,10 @@ var imageSet = sync.OnceValues(func() (*kernels.Set, error) {
 // rigT is a world with one group of all ranks and a stream for each rank of this process.
 type rigT struct {
 	t       testing.TB
-	drv     Driver
+	drv     driver.Driver
 	w       *World
 	g       *Group
-	streams []Stream // by rank
+	streams []driver.Stream // by rank
 }
 
 func images(t testing.TB) *kernels.Set {
@@ -63,22 +65,22 @@ func images(t testing.TB) *kernels.Set {
 }
 
 // newDriverOf gives the driver under test, with that many devices if it is the fake.
-func newDriverOf(t testing.TB, devices int) Driver {
+func newDriverOf(t testing.TB, devices int) driver.Driver {
 	t.Helper()
 	if *onGPU {
-		d, err := Open("")
+		d, err := driver.Open("")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d
 	}
 	before := takeCensus(t)
-	f := NewFake(devices)
+	f := fake.New(devices)
 	t.Cleanup(func() {
 		if l := before.more(t); l != "" && !t.Failed() {
 			t.Error(l)
 		}
-		if l := f.sortedLeaks(); l != "" && !t.Failed() {
+		if l := f.Leaks().String(); l != "" && !t.Failed() {
 			t.Errorf("not released: %s", l)
 		}
 	})
@@ -86,7 +88,7 @@ func newDriverOf(t testing.TB, devices int) Driver {
 }
 
 // newDriver gives the driver under test and a device for every rank.
-func newDriver(t testing.TB, ranks int) (Driver, []int, bool) {
+func newDriver(t testing.TB, ranks int) (driver.Driver, []int, bool) {
 	t.Helper()
 	d := newDriverOf(t, ranks)
 	devs := seqInts(ranks)
@@ -134,7 +136,7 @@ func newRigBytes(t testing.TB, ranks int, bytes uint64) *rigT {
 }
 
 // newRigOn opens a rank on each of devs.
-func newRigOn(t testing.TB, drv Driver, devs []int, o WorldOptions) *rigT {
+func newRigOn(t testing.TB, drv driver.Driver, devs []int, o WorldOptions) *rigT {
 	t.Helper()
 	w, err := NewLocalWorld(drv, devs, o)
 	if err != nil {
@@ -144,9 +146,9 @@ func newRigOn(t testing.TB, drv Driver, devs []int, o WorldOptions) *rigT {
 }
 
 // newRigIn makes the group and the streams in a world, which the rig closes.
-func newRigIn(t testing.TB, drv Driver, w *World) *rigT {
+func newRigIn(t testing.TB, drv driver.Driver, w *World) *rigT {
 	t.Helper()
-	r := &rigT{t: t, drv: drv, w: w, streams: make([]Stream, w.Size())}
+	r := &rigT{t: t, drv: drv, w: w, streams: make([]driver.Stream, w.Size())}
 	t.Cleanup(r.close)
 	var err error
 	if r.g, err = w.NewGroup(t.Context(), seqInts(w.Size()), smallGroup(w.shared, w.Size())); err != nil {
@@ -309,25 +311,25 @@ func want(t dtype.DType, red kernels.Reduction, in [][]byte) []byte {
 		case t == dtype.F64:
 			s := math.Float64frombits(binary.LittleEndian.Uint64(in[0][at:]))
 			for _, x := range in[1:] {
-				s = fold(red, s, math.Float64frombits(binary.LittleEndian.Uint64(x[at:])))
+				s = reduced(red, s, math.Float64frombits(binary.LittleEndian.Uint64(x[at:])))
 			}
 			if red == kernels.Avg {
 				s /= float64(len(in))
 			}
 			binary.LittleEndian.PutUint64(out[at:], math.Float64bits(s))
 		case t.IsFloat():
-			s := getFloat(t, in[0][at:])
+			s := float32(dtype.LoadFloat(t, in[0][at:]))
 			for _, x := range in[1:] {
-				s = fold(red, s, getFloat(t, x[at:]))
+				s = reduced(red, s, float32(dtype.LoadFloat(t, x[at:])))
 			}
 			if red == kernels.Avg {
 				s /= float32(len(in))
 			}
-			putFloat(t, out[at:], s)
+			storeSum(t, out[at:], s)
 		default:
 			s := dtype.LoadInt(t, in[0][at:])
 			for _, x := range in[1:] {
-				s = fold(red, s, dtype.LoadInt(t, x[at:]))
+				s = reduced(red, s, dtype.LoadInt(t, x[at:]))
 			}
 			dtype.StoreInt(t, out[at:], s)
 		}
@@ -355,4 +357,29 @@ func same(t dtype.DType, a, b []byte) int {
 		return at / size
 	}
 	return -1
+}
+
+// reduced combines two operands; an average is a sum that is divided at the end.
+func reduced[T float32 | float64 | int64](red kernels.Reduction, a, b T) T {
+	switch red {
+	case kernels.Prod:
+		return a * b
+	case kernels.Min:
+		return min(a, b)
+	case kernels.Max:
+		return max(a, b)
+	}
+	return a + b
+}
+
+// storeSum rounds to t. A NaN takes the one form that devices give it.
+func storeSum(t dtype.DType, b []byte, v float32) {
+	switch {
+	case v == v:
+		dtype.StoreFloat(t, b, float64(v))
+	case t == dtype.F32:
+		binary.LittleEndian.PutUint32(b, 0x7fffffff)
+	default:
+		binary.LittleEndian.PutUint16(b, 0x7fff)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -24,9 +25,9 @@ import (
 // Shared is an allocation on a rank's device that other processes can import.
 type Shared struct {
 	r     *Rank
-	at    Ptr
+	at    driver.Ptr
 	bytes uint64 // a multiple of the granularity
-	mem   Mem
+	mem   driver.Mem
 	life  *lifecycle.Scope
 }
 
@@ -48,11 +49,11 @@ func (r *Rank) NewShared(bytes uint64) (*Shared, error) {
 		return nil, bad("bytes", "%d cannot be shared", bytes)
 	}
 	bytes = (bytes + unit - 1) / unit * unit
-	return r.shared(bytes, func(o owner) (Mem, error) { return o.memory(bytes, r.how) })
+	return r.shared(bytes, func(o owner) (driver.Mem, error) { return o.memory(bytes, r.how) })
 }
 
 // shared maps memory that is made or imported for the rank's device.
-func (r *Rank) shared(bytes uint64, mem func(owner) (Mem, error)) (_ *Shared, err error) {
+func (r *Rank) shared(bytes uint64, mem func(owner) (driver.Mem, error)) (_ *Shared, err error) {
 	w := r.World
 	if err := w.life.Begin(); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (s *Shared) Buffer(off uint64, t DType, count uint64) (Buffer, error) {
 	if err := s.given(); err != nil {
 		return Buffer{}, err
 	}
-	b := Buffer{At: s.at + Ptr(off), Count: count, DType: t}
+	b := Buffer{At: s.at + driver.Ptr(off), Count: count, DType: t}
 	if why := b.check(); why != "" {
 		return Buffer{}, bad("shared buffer", "%s", why)
 	}
@@ -349,9 +350,9 @@ func (r *Rank) receive(x *exported, h memHandle) (*Shared, Buffer, error) {
 		return nil, Buffer{}, err
 	}
 	d := r.World.drv
-	how := ByFD
+	how := driver.ByFD
 	if h.fabric != nil {
-		how = ByFabric
+		how = driver.ByFabric
 	}
 	unit, err := d.Granularity(r.Ctx, r.Dev, how)
 	if err != nil {
@@ -360,7 +361,7 @@ func (r *Rank) receive(x *exported, h memHandle) (*Shared, Buffer, error) {
 	if x.Bytes == 0 || x.Bytes%unit != 0 {
 		return nil, Buffer{}, fmt.Errorf("an allocation of %d bytes is no multiple of %d", x.Bytes, unit)
 	}
-	s, err := r.shared(x.Bytes, func(o owner) (Mem, error) { return o.imported(h.importMem(d, r.Ctx)) })
+	s, err := r.shared(x.Bytes, func(o owner) (driver.Mem, error) { return o.imported(h.importMem(d, r.Ctx)) })
 	if err != nil {
 		return nil, Buffer{}, err
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -107,7 +109,7 @@ func (c *childT) tensor(w *World) error {
 	}
 	if c.rank == 0 {
 		// Nothing around it was written. The owner goes first; the others keep the memory.
-		before, after := Buffer{s.at, sharedOff / 4, F32}, Buffer{b.At + Ptr(b.Bytes()), (s.Bytes() - sharedOff - b.Bytes()) / 4, F32}
+		before, after := Buffer{s.at, sharedOff / 4, F32}, Buffer{b.At + driver.Ptr(b.Bytes()), (s.Bytes() - sharedOff - b.Bytes()) / 4, F32}
 		if err := errors.Join(c.all(r, before, 7), c.all(r, after, 7), s.Close()); err != nil {
 			return err
 		}
@@ -186,7 +188,7 @@ func TestTensorOfDeadProcess(t *testing.T) {
 }
 
 // lone opens a world of one rank on a device of a driver.
-func lone(t testing.TB, drv Driver, dev int) *Rank {
+func lone(t testing.TB, drv driver.Driver, dev int) *Rank {
 	t.Helper()
 	w := got(NewLoneWorld(drv, 0, 1, dev, WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
 	t.Cleanup(func() {
@@ -241,7 +243,7 @@ func between(ctx context.Context, t testing.TB, from, to *Rank) (v float32, exp,
 	return v, exp, imp
 }
 
-type noPeers struct{ Driver }
+type noPeers struct{ driver.Driver }
 
 func (noPeers) CanAccessPeer(dev, peer int) (bool, error) { return dev == peer, nil }
 
@@ -249,9 +251,9 @@ func TestImportFailures(t *testing.T) {
 	if *onGPU || process != nil {
 		t.Skip("it changes what the driver says")
 	}
-	f := NewFake(2)
+	f := fake.New(2)
 	t.Cleanup(func() {
-		if l := f.sortedLeaks(); l != "" {
+		if l := f.Leaks().String(); l != "" {
 			t.Errorf("not released: %s", l)
 		}
 	})
@@ -276,7 +278,7 @@ func TestImportFailures(t *testing.T) {
 		}
 	})
 	t.Run("device not seen", func(t *testing.T) {
-		small := NewFake(1)
+		small := fake.New(1)
 		_, exp, imp := between(t.Context(), t, lone(t, f, 1), lone(t, small, 0))
 		var foreign *ForeignDeviceError
 		var told *ImportError
@@ -285,19 +287,19 @@ func TestImportFailures(t *testing.T) {
 		}
 	})
 	t.Run("no way", func(t *testing.T) {
-		f := NewFake(1)
+		f := fake.New(1)
 		f.ShareBy(false, false, false)
-		var none *NoSharingError
+		var none *driver.NoSharingError
 		if _, err := lone(t, f, 0).NewShared(1); !errors.As(err, &none) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("closed by the world", func(t *testing.T) {
 		w := got(NewLoneWorld(f, 0, 1, 0, WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
-		before := f.sortedLeaks()
+		before := f.Leaks().String()
 		a, b := got(w.Rank(0).NewShared(1))(t), got(w.Rank(0).NewShared(1))(t)
-		if err := a.Close(); err != nil || f.sortedLeaks() == before {
-			t.Error(err, f.sortedLeaks())
+		if err := a.Close(); err != nil || f.Leaks().String() == before {
+			t.Error(err, f.Leaks().String())
 		}
 		if err := w.Close(); err != nil {
 			t.Error(err)
@@ -315,7 +317,7 @@ func TestImportFailures(t *testing.T) {
 	m := rendezvous.NewJob("")
 	ctx := t.Context()
 	t.Run("arguments", func(t *testing.T) {
-		if s.Bytes()%fakeGranularity != 0 || s.Bytes() < 100_000 {
+		if s.Bytes()%fake.Granularity != 0 || s.Bytes() < 100_000 {
 			t.Errorf("%d bytes", s.Bytes())
 		}
 		does := func(_ Buffer, err error) error { return err }
@@ -493,9 +495,9 @@ func TestTensorEveryCallFails(t *testing.T) {
 	if *onGPU || process != nil {
 		t.Skip("the fake driver fails at will")
 	}
-	f := NewFake(2)
+	f := fake.New(2)
 	a, b := lone(t, f, 0), lone(t, f, 1)
-	clean := f.sortedLeaks()
+	clean := f.Leaks().String()
 	f.FailCall(0, nil)
 	if v, exp, imp := between(t.Context(), t, a, b); exp != nil || imp != nil || v != 3 {
 		t.Fatal(exp, imp, v)
@@ -511,7 +513,7 @@ func TestTensorEveryCallFails(t *testing.T) {
 		if !errors.Is(exp, errInjected) && !errors.Is(imp, errInjected) {
 			t.Errorf("call %d of %d failed, the results are %v and %v", n, total, exp, imp)
 		}
-		if l := f.sortedLeaks(); l != clean {
+		if l := f.Leaks().String(); l != clean {
 			t.Errorf("call %d of %d: not released: %s", n, total, l)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -33,7 +34,7 @@ func (j testJob) within(ctx context.Context) (context.Context, context.CancelFun
 }
 
 // processWorld joins the job and opens this process's part of its world.
-func processWorld(ctx context.Context, drv Driver, j testJob, rank, n, dev int, o WorldOptions) (*World, error) {
+func processWorld(ctx context.Context, drv driver.Driver, j testJob, rank, n, dev int, o WorldOptions) (*World, error) {
 	joining, cancel := j.within(ctx)
 	defer cancel()
 	if j.Timeout <= 0 {

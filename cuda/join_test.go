@@ -11,16 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
+	"golang.org/x/sys/unix"
 )
 
 // joinOn joins on a driver of its own, on which nothing may be left.
 func joinOn(t testing.TB, m testJob, rank, n int) (*World, error) {
-	f := NewFake(n)
+	f := fake.New(n)
 	t.Cleanup(func() {
-		if l := f.sortedLeaks(); l != "" {
+		if l := f.Leaks().String(); l != "" {
 			t.Errorf("rank %d did not release %s", rank, l)
 		}
 	})
@@ -98,7 +98,7 @@ func TestNoPeerAccess(t *testing.T) {
 	if *onGPU {
 		t.Skip("the GPUs of this machine reach each other")
 	}
-	f := NewFake(3)
+	f := fake.New(3)
 	f.Separate(1, 2)
 	_, err := NewLocalWorld(f, []int{0, 1, 2}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
 	var apart *NoPeerAccessError
@@ -112,7 +112,7 @@ func TestNoPeerAccess(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if l := f.sortedLeaks(); l != "" {
+	if l := f.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
 	}
 }

@@ -1,6 +1,10 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+)
 
 // openOne opens a world of which this process has one rank, and closes it if it fails.
 func openOne(w *World, rank, dev int, o *WorldOptions) (*World, error) {
@@ -22,7 +26,7 @@ func openOne(w *World, rank, dev int, o *WorldOptions) (*World, error) {
 // ordinary allocation; addresses of other ranks name nothing. It has no groups: what the
 // ranks tell each other goes another way. n may be
 // far beyond what a host has.
-func NewLoneWorld(drv Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
+func NewLoneWorld(drv driver.Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
 	w := newWorld(drv, n)
 	w.lone = true
 	w, err = openOne(w, rank, dev, &o)
@@ -39,6 +43,6 @@ func NewLoneWorld(drv Driver, rank, n, dev int, o WorldOptions) (_ *World, err e
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: memory of %d bytes: %w", rank, w.stride, err)
 	}
-	w.base = at - Ptr(uint64(rank)*w.stride)
+	w.base = at - driver.Ptr(uint64(rank)*w.stride)
 	return w, nil
 }

@@ -5,11 +5,13 @@ package cuda
 import (
 	"bytes"
 	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 )
 
 // A lone world of any size has memory of its rank alone, and gives it back.
 func TestLoneWorld(t *testing.T) {
-	f := NewFake(1)
+	f := fake.New(1)
 	w, err := NewLoneWorld(f, 70, 100, 0, WorldOptions{Bytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +56,7 @@ func TestLoneWorld(t *testing.T) {
 	if failed < 5 {
 		t.Errorf("only %d calls could fail", failed)
 	}
-	if l := f.sortedLeaks(); l != "" {
+	if l := f.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
 	}
 	if _, err := NewLoneWorld(f, 2, 2, 0, WorldOptions{}); err == nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -85,12 +86,12 @@ func TestAwaitsCredit(t *testing.T) {
 						t.Fatal(err)
 					}
 					part[i] = (part[i] + p.Parts()) % StagingParts
-					cmds := &Commands{}
+					cmds := &driver.Commands{}
 					if !p.AddAhead(cmds) {
 						t.Fatal("not beside compute")
 					}
 					if c.join && i != slow {
-						m.Join(cmds, Main)
+						m.Join(cmds, driver.Main)
 					}
 					if err := r.drv.Run(m.Rank.Ctx, cmds.On(r.streams[i])); err != nil {
 						t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // Tests of collectives run in both process models: one process drives all ranks, or each
@@ -77,7 +79,7 @@ func runAsProcess(m *testing.M) int {
 }
 
 // world opens the world of the first n ranks; the processes of others skip the test.
-func (p *processT) world(t testing.TB, n int, o WorldOptions) (Driver, *World) {
+func (p *processT) world(t testing.TB, n int, o WorldOptions) (driver.Driver, *World) {
 	t.Helper()
 	p.worlds++
 	switch {
@@ -91,7 +93,7 @@ func (p *processT) world(t testing.TB, n int, o WorldOptions) (Driver, *World) {
 }
 
 // worldOn opens this process's part of the next world.
-func (p *processT) worldOn(t testing.TB, drv Driver, n int, o WorldOptions) *World {
+func (p *processT) worldOn(t testing.TB, drv driver.Driver, n int, o WorldOptions) *World {
 	t.Helper()
 	m := p.meeting.Part(strconv.Itoa(p.worlds))
 	m.Timeout = time.Minute

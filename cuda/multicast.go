@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // Multicast through the switches of NVLink: a store to one address reaches the memory of
@@ -24,30 +26,6 @@ import (
 //
 // Nothing of this file, of multicast_*.go or of kernels/src/*_multicast.cu has run on a GPU.
 
-// Multicaster is what a Driver has besides if it can make multicast objects. A driver
-// library that is too old for them gives errors that match ErrNoMulticast.
-type Multicaster interface {
-	// MulticastSupported says whether device dev can join multicast objects.
-	MulticastSupported(dev int) (bool, error)
-	// MulticastGranularity is what sizes of objects of that many devices, and what is
-	// bound to them, must be multiples of.
-	MulticastGranularity(c Ctx, devices int, bytes uint64, how Sharing) (uint64, error)
-	// MulticastCreate makes an object that bytes of each device can be bound to. It is
-	// exported, imported, mapped and released like memory.
-	MulticastCreate(c Ctx, devices int, bytes uint64, how Sharing) (Mem, error)
-	// MulticastAdd adds a device, once, until the object is released by all. MulticastBind
-	// and Map of the object may block until it has all its devices.
-	MulticastAdd(c Ctx, object Mem, dev int) error
-	// MulticastBind binds the first bytes of m, memory of a device that was added, to the
-	// first bytes of the object. m must be shareable as the object is.
-	MulticastBind(c Ctx, object, m Mem, bytes uint64) error
-	// MulticastUnbind undoes it, before m is released.
-	MulticastUnbind(c Ctx, object Mem, dev int, bytes uint64) error
-}
-
-// ErrNoMulticast means that a group does without multicast. MulticastError says why.
-var ErrNoMulticast = errors.New("no multicast")
-
 // MulticastError is why a group has no multicast. It wraps ErrNoMulticast and what the
 // driver said, if it was the one of this process.
 type MulticastError struct {
@@ -59,17 +37,17 @@ type MulticastError struct {
 // Error names the rank, the step and the reason.
 func (e *MulticastError) Error() string {
 	if e.Rank < 0 {
-		return fmt.Sprintf("%v: %s", ErrNoMulticast, e.Step)
+		return fmt.Sprintf("%v: %s", driver.ErrNoMulticast, e.Step)
 	}
-	return fmt.Sprintf("%v: rank %d: %s: %v", ErrNoMulticast, e.Rank, e.Step, e.Err)
+	return fmt.Sprintf("%v: rank %d: %s: %v", driver.ErrNoMulticast, e.Rank, e.Step, e.Err)
 }
 
 // Unwrap gives ErrNoMulticast and the cause.
 func (e *MulticastError) Unwrap() []error {
 	if e.Err == nil {
-		return []error{ErrNoMulticast}
+		return []error{driver.ErrNoMulticast}
 	}
-	return []error{ErrNoMulticast, e.Err}
+	return []error{driver.ErrNoMulticast, e.Err}
 }
 
 // HasMulticast says whether collectives of the group may go through multicast. It never
@@ -94,12 +72,12 @@ func (g *Group) Multicast() error {
 // undoes what there is.
 type multicast struct {
 	g       *Group
-	drv     Multicaster
+	drv     driver.Multicaster
 	ranks   []*Rank // the group's of this process
 	unit    uint64  // granularity
-	object  Mem
+	object  driver.Mem
 	bound   []*Rank
-	base    Ptr // an address that means offset 0 of the memory of all ranks, 0 before
+	base    driver.Ptr // an address that means offset 0 of the memory of all ranks, 0 before
 	mapped  bool
 	refused *MulticastError
 	handed  memHandle // the object as another process gave it
@@ -169,7 +147,7 @@ func (mc *multicast) support() {
 		mc.try(r, "kernels", func() error { return r.noMulticast })
 		mc.try(r, "driver", func() error {
 			var ok bool
-			if mc.drv, ok = w.drv.(Multicaster); !ok {
+			if mc.drv, ok = w.drv.(driver.Multicaster); !ok {
 				return errors.New("the driver has no multicast objects")
 			}
 			ok, err := mc.drv.MulticastSupported(r.Dev)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -20,7 +22,7 @@ import (
 func TestHasMulticast(t *testing.T) {
 	r := newRigT(t, 2)
 	var me *MulticastError
-	if err := r.g.Multicast(); r.g.HasMulticast() || !errors.Is(err, ErrNoMulticast) || !errors.As(err, &me) || me.Rank != -1 {
+	if err := r.g.Multicast(); r.g.HasMulticast() || !errors.Is(err, driver.ErrNoMulticast) || !errors.As(err, &me) || me.Rank != -1 {
 		t.Errorf("has multicast: %v, %v", r.g.HasMulticast(), err)
 	}
 	for _, m := range r.g.Members() {
@@ -43,7 +45,7 @@ func fakeOnly(t *testing.T) {
 }
 
 // multicastWorld opens a world of n ranks with the switch on, on a fake that has multicast.
-func multicastWorld(t *testing.T, n int, prepare func(*Fake)) (*Fake, *World) {
+func multicastWorld(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driver, *World) {
 	t.Helper()
 	fakeOnly(t)
 	o := WorldOptions{Bytes: 16<<20 + uint64(n)<<22, Images: images(t), PTX: true, Multicast: true}
@@ -51,7 +53,7 @@ func multicastWorld(t *testing.T, n int, prepare func(*Fake)) (*Fake, *World) {
 		process.worlds++
 		t.Skipf("rank %d has no part in a world of %d", process.rank, n)
 	}
-	f := newDriverOf(t, n).(*Fake)
+	f := newDriverOf(t, n).(*fake.Driver)
 	f.HaveMulticast()
 	if prepare != nil {
 		prepare(f)
@@ -75,7 +77,7 @@ func always(n int) GroupOptions {
 }
 
 // multicastRig is a rig whose group goes through multicast wherever it can.
-func multicastRig(t *testing.T, n int, prepare func(*Fake)) (*Fake, *rigT) {
+func multicastRig(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driver, *rigT) {
 	t.Helper()
 	f, w := multicastWorld(t, n, prepare)
 	r := newRigIn(t, f, w)
@@ -205,7 +207,7 @@ func TestMulticastCollectives(t *testing.T) {
 // though the devices have it and the tuning asks for it.
 func TestMulticastOff(t *testing.T) {
 	fakeOnly(t)
-	f := newDriverOf(t, 2).(*Fake)
+	f := newDriverOf(t, 2).(*fake.Driver)
 	f.HaveMulticast()
 	r := newRigOn(t, f, seqInts(2), WorldOptions{Bytes: 24 << 20, Images: images(t), PTX: true})
 	g, err := r.w.NewGroup(t.Context(), seqInts(2), always(2))
@@ -233,7 +235,7 @@ func TestMulticastOff(t *testing.T) {
 }
 
 // onlyDriver hides what a driver has besides.
-type onlyDriver struct{ Driver }
+type onlyDriver struct{ driver.Driver }
 
 // TestMulticastAbsent: with the switch on, what is missing is no error.
 func TestMulticastAbsent(t *testing.T) {
@@ -255,12 +257,12 @@ func TestMulticastAbsent(t *testing.T) {
 	}{
 		{name: "devices", o: WorldOptions{PTX: true}, step: "kernels"},
 		{name: "driver", have: true, hide: true, step: "driver"},
-		{name: "images", have: true, o: WorldOptions{Images: broken}, step: "kernels", cause: &Error{Code: 218}},
+		{name: "images", have: true, o: WorldOptions{Images: broken}, step: "kernels", cause: &driver.Error{Code: 218}},
 		{name: "one device", have: true, o: WorldOptions{ShareDevice: true}, devs: []int{1, 1}, step: "devices", cause: ErrSharedDevice, most: 3},
-		{name: "granularity", have: true, o: WorldOptions{Bytes: 24<<20 + fakeGranularity}, step: "granularity", most: 2},
+		{name: "granularity", have: true, o: WorldOptions{Bytes: 24<<20 + fake.Granularity}, step: "granularity", most: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newDriverOf(t, 2).(*Fake)
+			f := newDriverOf(t, 2).(*fake.Driver)
 			if c.have {
 				f.HaveMulticast()
 			}
@@ -274,7 +276,7 @@ func TestMulticastAbsent(t *testing.T) {
 			if c.devs == nil {
 				c.devs = seqInts(2)
 			}
-			drv := Driver(f)
+			drv := driver.Driver(f)
 			if c.hide {
 				drv = onlyDriver{f}
 			}
@@ -467,7 +469,7 @@ func TestMulticastOrder(t *testing.T) {
 func TestMulticastEveryCallFails(t *testing.T) {
 	fakeOnly(t)
 	injected := errors.New("injected")
-	work := func(f *Fake) (without bool, err error) {
+	work := func(f *fake.Driver) (without bool, err error) {
 		w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true})
 		if err != nil {
 			return false, err
@@ -483,8 +485,8 @@ func TestMulticastEveryCallFails(t *testing.T) {
 		}
 		return !g.HasMulticast(), nil
 	}
-	have := func() *Fake {
-		f := NewFake(2)
+	have := func() *fake.Driver {
+		f := fake.New(2)
 		f.HaveMulticast()
 		return f
 	}
@@ -503,7 +505,7 @@ func TestMulticastEveryCallFails(t *testing.T) {
 		if without {
 			off++
 		}
-		if l := f.sortedLeaks(); l != "" {
+		if l := f.Leaks().String(); l != "" {
 			t.Errorf("call %d of %d: not released: %s", n, total, l)
 		}
 	}
@@ -558,8 +560,8 @@ func TestMulticastClosesWorld(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := f.Leaks()["multicast mapping"] + f.Leaks()["Mem"]; n != 0 {
-		t.Errorf("not released: %s", f.sortedLeaks())
+	if n := f.Leaks()["multicast mapping"] + f.Leaks()["memory"]; n != 0 {
+		t.Errorf("not released: %s", f.Leaks().String())
 	}
 	g.Close()
 }
@@ -594,7 +596,7 @@ func twoProcesses(t *testing.T, options func(rank int, o *WorldOptions), f func(
 	m := newJob(0)
 	var wg sync.WaitGroup
 	for rank := range 2 {
-		d := newDriverOf(t, 2).(*Fake)
+		d := newDriverOf(t, 2).(*fake.Driver)
 		d.HaveMulticast()
 		o := WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true}
 		options(rank, &o)
@@ -668,7 +670,7 @@ func TestMulticastReplay(t *testing.T) {
 	const n, count, replays = 4, 4096, 3
 	f, r := multicastRig(t, n, nil)
 	at, all := r.alloc(4*count), r.alloc(4*count*n)
-	execs := make([]Exec, n)
+	execs := make([]driver.Exec, n)
 	for _, m := range r.g.Members() {
 		i, c := m.Rank.ID, m.Rank.Ctx
 		if err := f.CaptureBegin(c, r.streams[i]); err != nil {

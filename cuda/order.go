@@ -1,11 +1,12 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // A group's calls follow each other on every rank: they share its control page. Calls in
@@ -30,7 +31,7 @@ import (
 // waited for. GroupOptions.ManyStreams avoids it.
 type StreamOrderError struct {
 	Rank       int // group rank
-	Last, Next Stream
+	Last, Next driver.Stream
 }
 
 // Error names the streams.
@@ -44,7 +45,7 @@ type turns struct {
 	mu    sync.Mutex
 	m     *Member
 	seen  bool // last is alive and had the last call
-	last  Stream
+	last  driver.Stream
 	many  bool   // every call leaves a mark
 	eager mark   // the last call that was not captured, or may not have been
 	held  mark   // the last call of a capture
@@ -57,53 +58,12 @@ type mark struct {
 	any      bool
 	gone     bool // the stream has been destroyed
 	recorded bool // ev stands behind the call
-	stream   Stream
-	ev       Event
-}
-
-// streamWatch tells who asked that a stream is about to be destroyed. A driver has one.
-type streamWatch struct {
-	mu sync.Mutex
-	by map[Stream]map[*turns]bool
-}
-
-func (w *streamWatch) add(s Stream, t *turns) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.by == nil {
-		w.by = map[Stream]map[*turns]bool{}
-	}
-	if w.by[s] == nil {
-		w.by[s] = map[*turns]bool{}
-	}
-	w.by[s][t] = true
-}
-
-func (w *streamWatch) drop(t *turns) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for s, all := range w.by {
-		if delete(all, t); len(all) == 0 {
-			delete(w.by, s)
-		}
-	}
-}
-
-// destroying is called before a stream is destroyed.
-func (w *streamWatch) destroying(s Stream) error {
-	w.mu.Lock()
-	all := w.by[s]
-	delete(w.by, s)
-	w.mu.Unlock()
-	var errs []error
-	for t := range all {
-		errs = append(errs, t.leave(s))
-	}
-	return errors.Join(errs...)
+	stream   driver.Stream
+	ev       driver.Event
 }
 
 // begin locks t and makes s wait for the call before. On an error t is not locked.
-func (t *turns) begin(s Stream) error {
+func (t *turns) begin(s driver.Stream) error {
 	t.mu.Lock()
 	if err := t.m.works(); err != nil {
 		t.mu.Unlock()
@@ -120,7 +80,7 @@ func (t *turns) begin(s Stream) error {
 }
 
 // end marks the end of the call in s, and unlocks t.
-func (t *turns) end(s Stream) error {
+func (t *turns) end(s driver.Stream) error {
 	defer t.mu.Unlock()
 	if !t.many {
 		return nil
@@ -132,7 +92,7 @@ func (t *turns) end(s Stream) error {
 	watch := !at.any || at.gone || at.stream != s
 	*at = mark{any: true, stream: s, ev: at.ev}
 	if watch {
-		t.m.Rank.World.drv.shared().streams.add(s, t)
+		t.m.Rank.World.drv.Shared().Watch(s, t)
 	}
 	return t.record(at)
 }
@@ -142,10 +102,10 @@ func (t *turns) failed() { t.mu.Unlock() }
 
 // torn is end where the driver failed, maybe behind a part of the call, which the next one
 // follows, too. What the driver said first is the caller's error.
-func (t *turns) torn(s Stream) { t.end(s) }
+func (t *turns) torn(s driver.Stream) { t.end(s) }
 
 // change is begin's part for a stream that is not the last one's, or may not be.
-func (t *turns) change(s Stream) (err error) {
+func (t *turns) change(s driver.Stream) (err error) {
 	d, c := t.m.Rank.World.drv, t.m.Rank.Ctx
 	if !t.seen && !t.many && !t.eager.any { // the first call
 		return t.follow(s)
@@ -196,10 +156,10 @@ func (t *turns) change(s Stream) (err error) {
 }
 
 // follow makes s the one stream of the calls.
-func (t *turns) follow(s Stream) error {
+func (t *turns) follow(s driver.Stream) error {
 	t.seen, t.last = true, s
 	t.eager = mark{any: true, stream: s, ev: t.eager.ev}
-	t.m.Rank.World.drv.shared().streams.add(s, t)
+	t.m.Rank.World.drv.Shared().Watch(s, t)
 	return nil
 }
 
@@ -216,9 +176,9 @@ func (t *turns) record(at *mark) (err error) {
 	return err
 }
 
-// leave takes leave of a stream. Where the driver fails there is nothing that the next
+// StreamDestroyed takes leave of a stream. Where the driver fails there is nothing that the next
 // call could wait for.
-func (t *turns) leave(s Stream) error {
+func (t *turns) StreamDestroyed(s driver.Stream) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen && t.last == s {
@@ -268,7 +228,7 @@ func (t *turns) idle() (bool, error) {
 }
 
 // created is nil for a stream that is not the default one.
-func created(s Stream) error {
+func created(s driver.Stream) error {
 	if s == 0 {
 		return bad("stream", "the default stream waits for all others, which a call of a group may need: create one")
 	}
@@ -276,7 +236,7 @@ func created(s Stream) error {
 }
 
 // inTurn enqueues a call on s that belongs into one or several orders.
-func (m *Member) inTurn(s Stream, call func() error, orders ...*turns) error {
+func (m *Member) inTurn(s driver.Stream, call func() error, orders ...*turns) error {
 	if err := created(s); err != nil {
 		return err
 	}
@@ -325,6 +285,6 @@ func (m *Member) allTurns() []*turns {
 // newTurns makes an order of the member's.
 func (m *Member) newTurns() *turns {
 	t := &turns{m: m, many: m.Group.many}
-	m.Group.life.Defer("order of calls", func() error { m.Rank.World.drv.shared().streams.drop(t); return nil })
+	m.Group.life.Defer("order of calls", func() error { m.Rank.World.drv.Shared().Unwatch(t); return nil })
 	return t
 }

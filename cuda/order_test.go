@@ -10,14 +10,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // streamsOf makes more streams for a rank, which end with the test.
-func (r *rigT) streamsOf(rank, n int) []Stream {
+func (r *rigT) streamsOf(rank, n int) []driver.Stream {
 	r.t.Helper()
-	out := make([]Stream, n)
+	out := make([]driver.Stream, n)
 	for i := range out {
 		s, err := r.drv.StreamCreate(r.w.Rank(rank).Ctx)
 		if err != nil {
@@ -30,7 +32,7 @@ func (r *rigT) streamsOf(rank, n int) []Stream {
 }
 
 // delay keeps a rank's stream busy.
-func (r *rigT) delay(rank int, s Stream, d time.Duration) {
+func (r *rigT) delay(rank int, s driver.Stream, d time.Duration) {
 	r.t.Helper()
 	k := r.w.Rank(rank)
 	f, err := k.Func("bench", "delay")
@@ -60,7 +62,7 @@ func (r *rigT) groupOn(many bool) *Group {
 }
 
 // sync waits for streams of a rank.
-func (r *rigT) sync(rank int, ss ...Stream) {
+func (r *rigT) sync(rank int, ss ...driver.Stream) {
 	r.t.Helper()
 	for _, s := range ss {
 		if err := r.drv.StreamSync(r.w.Rank(rank).Ctx, s); err != nil {
@@ -77,12 +79,12 @@ func TestTwoStreams(t *testing.T) {
 			n := ranksOf(2)
 			r := newRigT(t, n)
 			g := r.groupOn(many)
-			if f, ok := r.drv.(*Fake); ok {
+			if f, ok := r.drv.(*fake.Driver); ok {
 				f.Jitter(200 * time.Microsecond)
 			}
 			const bytes, calls = 4096, 12
 			a := r.alloc(2 * calls * bytes)
-			ss := map[int][]Stream{}
+			ss := map[int][]driver.Stream{}
 			for _, m := range g.Members() {
 				id := m.Rank.ID
 				ss[id] = r.streamsOf(id, 2)
@@ -129,7 +131,7 @@ func TestWaitsForCallOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRigT(t, 2)
 			g := r.groupOn(many)
-			ss := [2][]Stream{r.streamsOf(0, 2), r.streamsOf(1, 2)}
+			ss := [2][]driver.Stream{r.streamsOf(0, 2), r.streamsOf(1, 2)}
 			call := func(i int) {
 				for _, m := range g.Members() {
 					if err := m.Enqueue(ss[m.Index][i], Op{Kind: kernels.Barrier}); err != nil {
@@ -169,7 +171,7 @@ func TestTwoThreads(t *testing.T) {
 	a := r.alloc(1 << 16)
 	errs := make(chan error, 4)
 	var wg sync.WaitGroup
-	var all [2][]Stream
+	var all [2][]driver.Stream
 	for _, m := range g.Members() {
 		all[m.Index] = r.streamsOf(m.Rank.ID, 2)
 		for k, s := range all[m.Index] {
@@ -217,10 +219,10 @@ func TestTwoThreads(t *testing.T) {
 }
 
 // forked captures f with a second stream that is joined in the end.
-func (r *rigT) forked(rank int, ss []Stream, f func()) (Graph, Exec) {
+func (r *rigT) forked(rank int, ss []driver.Stream, f func()) (driver.Graph, driver.Exec) {
 	r.t.Helper()
 	c := r.w.Rank(rank).Ctx
-	var ev [2]Event
+	var ev [2]driver.Event
 	var err error
 	for i := range ev {
 		if ev[i], err = r.drv.EventCreate(c, false); err != nil {
@@ -254,7 +256,7 @@ func TestCapturedStreams(t *testing.T) {
 			n := ranksOf(2)
 			r := newRigT(t, n)
 			g := r.groupOn(many)
-			if f, ok := r.drv.(*Fake); ok {
+			if f, ok := r.drv.(*fake.Driver); ok {
 				f.Jitter(100 * time.Microsecond)
 			}
 			const bytes, calls, replays = 2048, 4, 4
@@ -263,7 +265,7 @@ func TestCapturedStreams(t *testing.T) {
 				return Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Algo: algo,
 					Tensors: []Tensor{{Src: r.w.Addr(id, a+uint64(i)*bytes), Dst: r.w.Addr(id, a+uint64(i+1)*bytes), Bytes: bytes}}}
 			}
-			ss, execs := map[int][]Stream{}, map[int]Exec{}
+			ss, execs := map[int][]driver.Stream{}, map[int]driver.Exec{}
 			for _, m := range g.Members() {
 				id := m.Rank.ID
 				ss[id] = r.streamsOf(id, 3)
@@ -325,7 +327,7 @@ func TestCapturedGroups(t *testing.T) {
 	r := newRigT(t, 2)
 	gs := [2]*Group{r.groupOn(false), r.groupOn(false)}
 	ss := r.streamsOf(0, 2)
-	waits := func(second *Group) (n int) {
+	waits := func(second *Group) int {
 		g, _ := r.forked(0, ss, func() {
 			if err := gs[0].Members()[0].Enqueue(ss[0], Op{Kind: kernels.Barrier}); err != nil {
 				t.Fatal(err)
@@ -334,16 +336,7 @@ func TestCapturedGroups(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		o, err := fakeGet[*fakeGraph](r.drv.(*Fake), "test", uint64(g))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, op := range o.ops {
-			if op.wait != nil {
-				n++
-			}
-		}
-		return n
+		return got(r.drv.(*fake.Driver).GraphWaits(g))(t)
 	}
 	if one, two := waits(gs[0]), waits(gs[1]); one != two+1 {
 		t.Errorf("%d waits in the capture of one group, %d in that of two", one, two)
@@ -357,7 +350,7 @@ func TestStreamOrderError(t *testing.T) {
 		g := r.groupOn(many)
 		m, ss := g.Members()[0], r.streamsOf(0, 2)
 		c := m.Rank.Ctx
-		call := func(s Stream) error { return m.Signal(s, 7, 1) } // which waits for no peer
+		call := func(s driver.Stream) error { return m.Signal(s, 7, 1) } // which waits for no peer
 		if err := call(ss[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -442,7 +435,7 @@ func TestOrderCostsNothing(t *testing.T) {
 		t.Skip("the fake driver counts calls")
 	}
 	r := newRigT(t, 2)
-	f := r.drv.(*Fake)
+	f := r.drv.(*fake.Driver)
 	plans, a := [2]*Prepared{}, r.alloc(1024)
 	for i, m := range r.g.Members() {
 		at := r.w.Addr(i, a)
@@ -470,13 +463,13 @@ func TestOrderCostsNothing(t *testing.T) {
 
 // tornDriver fails behind the first command of a list, once.
 type tornDriver struct {
-	Driver
+	driver.Driver
 	armed bool
 }
 
 var errTorn = errors.New("torn")
 
-func (d *tornDriver) Run(c Ctx, words []uint64) error {
+func (d *tornDriver) Run(c driver.Ctx, words []uint64) error {
 	if d.armed {
 		d.armed = false
 		return errors.Join(d.Driver.Run(c, words[:words[0]>>8]), errTorn)
@@ -504,7 +497,7 @@ func TestTornCall(t *testing.T) {
 			time.Sleep(50 * time.Millisecond) // rank 1's calls are all there, and would run
 		}
 		d.armed = m.Index == 1
-		for i, s := range []Stream{r.streams[m.Index], second[m.Index]} {
+		for i, s := range []driver.Stream{r.streams[m.Index], second[m.Index]} {
 			w, err := m.AllReduce(t.Context(), s, kernels.Sum, x.InPlace())
 			if torn := m.Index == 1 && i == 0; errors.Is(err, errTorn) != torn || !torn && err != nil {
 				t.Fatalf("rank %d, call %d: %v", m.Index, i, err)

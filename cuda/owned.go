@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 )
 
@@ -14,7 +15,7 @@ type owner struct {
 func (r *Rank) own(s *lifecycle.Scope) owner { return owner{r, s} }
 
 // owned hands over what was made unless that failed.
-func owned[T any](o owner, what string, made T, err error, give func(Ctx, T) error) (T, error) {
+func owned[T any](o owner, what string, made T, err error, give func(driver.Ctx, T) error) (T, error) {
 	if err != nil {
 		return made, err
 	}
@@ -22,7 +23,7 @@ func owned[T any](o owner, what string, made T, err error, give func(Ctx, T) err
 }
 
 // stream makes a stream, of the highest priority if it is urgent.
-func (o owner) stream(urgent bool) (Stream, error) {
+func (o owner) stream(urgent bool) (driver.Stream, error) {
 	d := o.r.World.drv
 	make := d.StreamCreate
 	if urgent {
@@ -32,21 +33,21 @@ func (o owner) stream(urgent bool) (Stream, error) {
 	return owned(o, "stream", s, err, d.StreamDestroy)
 }
 
-func (o owner) event() (Event, error) {
+func (o owner) event() (driver.Event, error) {
 	d := o.r.World.drv
 	e, err := d.EventCreate(o.r.Ctx, false)
 	return owned(o, "event", e, err, d.EventDestroy)
 }
 
 // alloc makes plain memory.
-func (o owner) alloc(bytes uint64) (Ptr, error) {
+func (o owner) alloc(bytes uint64) (driver.Ptr, error) {
 	d := o.r.World.drv
 	p, err := d.MemAlloc(o.r.Ctx, bytes)
 	return owned(o, "memory", p, err, d.MemFree)
 }
 
 // host makes memory of the host that devices reach.
-func (o owner) host(bytes uint64) (uintptr, Ptr, error) {
+func (o owner) host(bytes uint64) (uintptr, driver.Ptr, error) {
 	d := o.r.World.drv
 	at, dev, err := d.HostAlloc(o.r.Ctx, bytes)
 	at, err = owned(o, "host memory", at, err, d.HostFree)
@@ -54,30 +55,30 @@ func (o owner) host(bytes uint64) (uintptr, Ptr, error) {
 }
 
 // memory makes memory that can be mapped and shared.
-func (o owner) memory(bytes uint64, how Sharing) (Mem, error) {
+func (o owner) memory(bytes uint64, how driver.Sharing) (driver.Mem, error) {
 	m, err := o.r.World.drv.MemCreate(o.r.Ctx, o.r.Dev, bytes, how)
 	return o.imported(m, err)
 }
 
 // imported takes memory over that was made elsewhere.
-func (o owner) imported(m Mem, err error) (Mem, error) {
+func (o owner) imported(m driver.Mem, err error) (driver.Mem, error) {
 	return owned(o, "memory that can be mapped", m, err, o.r.World.drv.MemRelease)
 }
 
-func (o owner) addresses(bytes uint64) (Ptr, error) {
+func (o owner) addresses(bytes uint64) (driver.Ptr, error) {
 	d := o.r.World.drv
 	at, err := d.Reserve(o.r.Ctx, bytes, 0)
-	return owned(o, "range of addresses", at, err, func(c Ctx, at Ptr) error { return d.Unreserve(c, at, bytes) })
+	return owned(o, "range of addresses", at, err, func(c driver.Ctx, at driver.Ptr) error { return d.Unreserve(c, at, bytes) })
 }
 
-func (o owner) mapping(at Ptr, bytes uint64, m Mem) error {
+func (o owner) mapping(at driver.Ptr, bytes uint64, m driver.Mem) error {
 	d := o.r.World.drv
 	err := d.Map(o.r.Ctx, at, bytes, m)
-	_, err = owned(o, "mapping", at, err, func(c Ctx, at Ptr) error { return d.Unmap(c, at, bytes) })
+	_, err = owned(o, "mapping", at, err, func(c driver.Ctx, at driver.Ptr) error { return d.Unmap(c, at, bytes) })
 	return err
 }
 
-func (o owner) module(image []byte) (Module, error) {
+func (o owner) module(image []byte) (driver.Module, error) {
 	d := o.r.World.drv
 	m, err := d.ModuleLoad(o.r.Ctx, image)
 	return owned(o, "module", m, err, d.ModuleUnload)

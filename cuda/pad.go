@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"math"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // Every member of a group has a pad: words of 32 bits in symmetric memory for signals
@@ -50,7 +52,7 @@ func (m *Member) Peer(rank int, b Buffer) (Buffer, error) {
 // lies here into the first elements of to, which may be any memory of this device and
 // keeps what is behind them. The other rank takes no part: signals say when its data are
 // there and when they may be overwritten.
-func (m *Member) Get(s Stream, rank int, from, to Buffer) error {
+func (m *Member) Get(s driver.Stream, rank int, from, to Buffer) error {
 	peer, err := m.Peer(rank, from)
 	if err != nil {
 		return err
@@ -60,7 +62,7 @@ func (m *Member) Get(s Stream, rank int, from, to Buffer) error {
 
 // Put copies, when s has got here, from into the first elements of the buffer of a group
 // rank that lies where to lies here. It is visible there before what s signals afterwards.
-func (m *Member) Put(s Stream, rank int, from, to Buffer) error {
+func (m *Member) Put(s driver.Stream, rank int, from, to Buffer) error {
 	peer, err := m.Peer(rank, to)
 	if err != nil {
 		return err
@@ -68,7 +70,7 @@ func (m *Member) Put(s Stream, rank int, from, to Buffer) error {
 	return m.transfer(s, from, peer)
 }
 
-func (m *Member) transfer(s Stream, from, to Buffer) error {
+func (m *Member) transfer(s driver.Stream, from, to Buffer) error {
 	if err := m.begin(); err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (m *Member) transfer(s Stream, from, to Buffer) error {
 
 // WriteValue writes v into a word of a group rank's pad, this rank's or a peer's, when s
 // has got here. What s did before is visible to the whole system first.
-func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
+func (m *Member) WriteValue(s driver.Stream, rank, word int, v uint32) error {
 	if err := m.begin(); err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (m *Member) WriteValue(s Stream, rank, word int, v uint32) error {
 // is to be thrown away, as all results of a broken group. Captures that other libraries
 // begin meanwhile in the driver's global mode are ended by the watch's questions; those of
 // this package are in the relaxed one, which allows them.
-func (m *Member) WaitValue(s Stream, from, word int, v uint32) error {
+func (m *Member) WaitValue(s driver.Stream, from, word int, v uint32) error {
 	if err := m.begin(); err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func (m *Member) WaitValue(s Stream, from, word int, v uint32) error {
 
 // Memset32 writes v into count words of a group rank's pad from word on, when s has got
 // here.
-func (m *Member) Memset32(s Stream, rank, word, count int, v uint32) error {
+func (m *Member) Memset32(s driver.Stream, rank, word, count int, v uint32) error {
 	if count <= 0 {
 		return bad("count", "%d words: at least one is needed", count)
 	}
@@ -157,7 +159,7 @@ func (m *Member) Memset32(s Stream, rank, word, count int, v uint32) error {
 }
 
 // words is the address of count words of a group rank's pad, for a stream.
-func (m *Member) words(s Stream, rank, word, count int) (Ptr, error) {
+func (m *Member) words(s driver.Stream, rank, word, count int) (driver.Ptr, error) {
 	if err := m.inGroup(rank); err != nil {
 		return 0, err
 	}
@@ -167,7 +169,7 @@ func (m *Member) words(s Stream, rank, word, count int) (Ptr, error) {
 	if n := int(m.Group.padBytes / 4); word < 0 || word >= n || count > n-word {
 		return 0, bad("word", "[%d, +%d) exceeds the pad's %d words", word, count, n)
 	}
-	return m.Group.world.Addr(m.Group.ranks[rank], m.Group.pad) + Ptr(4*word), nil
+	return m.Group.world.Addr(m.Group.ranks[rank], m.Group.pad) + driver.Ptr(4*word), nil
 }
 
 // inGroup is nil for a rank of the member's group, which is open.
@@ -195,7 +197,7 @@ func padSize(asked uint64) (uint64, error) {
 // BarrierOn holds s until each chosen peer has called it once more on that channel with
 // this rank among its own, and signals it to them: Signal and Wait in one. Without peers it
 // is for all of the group.
-func (m *Member) BarrierOn(s Stream, channel int, peers ...int) error {
+func (m *Member) BarrierOn(s driver.Stream, channel int, peers ...int) error {
 	if err := m.usable(); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -145,7 +146,7 @@ func TestWriteValueOrder(t *testing.T) {
 		s := r.streams[m.Rank.ID]
 		pad := got(m.Pad(m.Index))(t)
 		for i := range n {
-			r.must(m.WriteValue(s, m.Index, i, 1), r.drv.Copy(m.Rank.Ctx, s, r.w.Addr(m.Rank.ID, off)+Ptr(4*n*i), pad.At, 4*n))
+			r.must(m.WriteValue(s, m.Index, i, 1), r.drv.Copy(m.Rank.Ctx, s, r.w.Addr(m.Rank.ID, off)+driver.Ptr(4*n*i), pad.At, 4*n))
 		}
 		all := r.words(m, Buffer{r.w.Addr(m.Rank.ID, off), n * n, I32})
 		for i := range n {
@@ -261,7 +262,7 @@ func TestGetPut(t *testing.T) {
 			if !bytes.Equal(b[:800], fill(p)[1200:2000]) || !bytes.Equal(b[800:], bytes.Repeat([]byte{255}, 4*count-800)) {
 				t.Errorf("rank %d: a part of rank %d, or what is behind it, is wrong", rank, p)
 			}
-			r.must(m.Put(s, p, x, Buffer{r.w.Addr(rank, room) + Ptr(4*count*m.Index), count, I32}))
+			r.must(m.Put(s, p, x, Buffer{r.w.Addr(rank, room) + driver.Ptr(4*count*m.Index), count, I32}))
 		}
 		r.must(m.Get(s, 0, got(x.Slice(0, 0))(t), to), m.BarrierOn(s, 5))
 	}
@@ -288,8 +289,8 @@ func TestGetPut(t *testing.T) {
 }
 
 // extra makes a second stream for every rank.
-func (r *rigT) extra() map[int]Stream {
-	out := map[int]Stream{}
+func (r *rigT) extra() map[int]driver.Stream {
+	out := map[int]driver.Stream{}
 	for _, m := range r.g.Members() {
 		s := got(r.drv.StreamCreate(m.Rank.Ctx))(r.t)
 		out[m.Rank.ID] = s
@@ -382,14 +383,14 @@ func TestEagerUnusable(t *testing.T) {
 	peer := (m.Index + 1) % 2
 	x := got(m.Rank.Buffer(r.alloc(256), I32, 64))(t)
 	does := func(_ any, err error) error { return err }
-	calls := func(ctx context.Context, s Stream) []error {
+	calls := func(ctx context.Context, s driver.Stream) []error {
 		return []error{
 			does(m.AllReduce(ctx, s, kernels.Sum, x.InPlace())), does(m.AllGather(ctx, s, x.InPlace())), does(m.ReduceScatter(ctx, s, kernels.Sum, x.InPlace())),
 			does(m.AllToAll(ctx, s, x.InPlace())), does(m.AllToAllV(ctx, s, x.InPlace(), x.InPlace())), does(m.Broadcast(ctx, s, 0, x.InPlace())),
 			does(m.Reduce(ctx, s, kernels.Sum, 0, x.InPlace())), does(m.Permute(ctx, s, nil)), does(m.Barrier(ctx, s)),
 		}
 	}
-	words := func(s Stream) []error {
+	words := func(s driver.Stream) []error {
 		return []error{m.WriteValue(s, 0, 0, 1), m.WaitValue(s, peer, 0, 1), m.Memset32(s, 0, 0, 1, 1), m.Get(s, peer, x, x), m.Put(s, peer, x, x),
 			m.Signal(s, 0, peer), m.Wait(s, 0, peer), m.BarrierOn(s, 0)}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -20,8 +21,8 @@ import (
 // padWait is a wait that the host watches.
 type padWait struct {
 	from, word int
-	s          Stream
-	at         Ptr
+	s          driver.Stream
+	at         driver.Ptr
 	v          uint32
 	num        uint32    // of the call
 	come, gone Work      // events before and behind the wait
@@ -33,10 +34,10 @@ type padWatch struct {
 	mu      sync.Mutex
 	list    []*padWait
 	running bool
-	idle    sync.Cond // nothing is running
-	rescue  Stream    // never waits
-	heeded  time.Time // when the device's abort word was read last
-	held    []Stream  // look's, to use again
+	idle    sync.Cond       // nothing is running
+	rescue  driver.Stream   // never waits
+	heeded  time.Time       // when the device's abort word was read last
+	held    []driver.Stream // look's, to use again
 }
 
 // quietPad waits until streams have passed all watched waits, and for what was written to
@@ -66,7 +67,7 @@ func (m *Member) stopPad() {
 }
 
 // watched enqueues a wait and has it watched.
-func (m *Member) watched(s Stream, from, word int, at Ptr, v uint32) error {
+func (m *Member) watched(s driver.Stream, from, word int, at driver.Ptr, v uint32) error {
 	d, c := m.Rank.World.drv, m.Rank.Ctx
 	if in, err := d.StreamCapture(c, s); err != nil {
 		return err
@@ -190,6 +191,6 @@ func (m *Member) heed() bool {
 // its global mode, which forbids others to ask. It may answer later.
 func captureForbids(err error) bool {
 	const first, last = 900, 908 // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and what follows it
-	var e *Error
+	var e *driver.Error
 	return errors.As(err, &e) && e.Code >= first && e.Code <= last
 }

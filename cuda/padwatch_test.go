@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -48,14 +49,14 @@ func TestWaitValueTimeout(t *testing.T) {
 	for _, c := range []struct {
 		name, op string
 		channel  int
-		wait     func(m *Member, s Stream) error
+		wait     func(m *Member, s driver.Stream) error
 	}{
-		{"value", "wait for a value", 77, func(m *Member, s Stream) error { return m.WaitValue(s, 1, 77, 5) }},
-		{"two values of a word", "wait for a value", 8, func(m *Member, s Stream) error {
+		{"value", "wait for a value", 77, func(m *Member, s driver.Stream) error { return m.WaitValue(s, 1, 77, 5) }},
+		{"two values of a word", "wait for a value", 8, func(m *Member, s driver.Stream) error {
 			return errors.Join(m.WaitValue(s, 1, 8, 1<<30), m.WaitValue(s, 1, 8, 1<<31-1), m.WaitValue(s, 1, 9, 1))
 		}},
-		{"wait", "wait", 59, func(m *Member, s Stream) error { return m.Wait(s, 59, 1) }},
-		{"barrier", "barrier on a channel", 3, func(m *Member, s Stream) error { return m.BarrierOn(s, 3, 1) }},
+		{"wait", "wait", 59, func(m *Member, s driver.Stream) error { return m.Wait(s, 59, 1) }},
+		{"barrier", "barrier on a channel", 3, func(m *Member, s driver.Stream) error { return m.BarrierOn(s, 3, 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRigT(t, 2)
@@ -196,20 +197,20 @@ func TestWaitValueCaptured(t *testing.T) {
 
 // watchedDriver counts how often the host asks for each event.
 type watchedDriver struct {
-	Driver
+	driver.Driver
 	mu     sync.Mutex
-	asked  map[Event]int
+	asked  map[driver.Event]int
 	broken error // of StreamCapture
 }
 
-func (d *watchedDriver) EventQuery(c Ctx, e Event) (bool, error) {
+func (d *watchedDriver) EventQuery(c driver.Ctx, e driver.Event) (bool, error) {
 	d.mu.Lock()
 	d.asked[e]++
 	d.mu.Unlock()
 	return d.Driver.EventQuery(c, e)
 }
 
-func (d *watchedDriver) StreamCapture(c Ctx, s Stream) (uint64, error) {
+func (d *watchedDriver) StreamCapture(c driver.Ctx, s driver.Stream) (uint64, error) {
 	if d.broken != nil {
 		return 0, d.broken
 	}
@@ -226,7 +227,7 @@ func TestWaitValueMany(t *testing.T) {
 	r := newRigT(t, 2)
 	g := r.shortGroup(20 * time.Second)
 	m, s := g.Members()[0], r.streams[0]
-	d := &watchedDriver{Driver: r.drv, asked: map[Event]int{}}
+	d := &watchedDriver{Driver: r.drv, asked: map[driver.Event]int{}}
 	r.w.drv = d
 	defer func() { r.w.drv = r.drv }()
 	for i := range uint32(many) {
@@ -284,13 +285,13 @@ func TestWaitValueNumber(t *testing.T) {
 
 // unwilling is a driver that answers no questions for a while, because somebody captures.
 type unwilling struct {
-	Driver
+	driver.Driver
 	left atomic.Int32
 }
 
-func (d *unwilling) EventQuery(c Ctx, e Event) (bool, error) {
+func (d *unwilling) EventQuery(c driver.Ctx, e driver.Event) (bool, error) {
 	if d.left.Add(-1) >= 0 {
-		return false, &Error{Call: "cuEventQuery", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}
+		return false, &driver.Error{Call: "cuEventQuery", Code: 900, Name: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}
 	}
 	return d.Driver.EventQuery(c, e)
 }

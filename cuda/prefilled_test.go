@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -33,7 +34,7 @@ const allChannels = chanUser + UserChannels
 func element(t dtype.DType) []byte {
 	b := make([]byte, t.Size())
 	if t.IsFloat() && t != dtype.F64 {
-		putFloat(t, b, 2)
+		storeSum(t, b, 2)
 	} else {
 		dtype.StoreInt(t, b, 2)
 	}
@@ -92,7 +93,7 @@ func (r *prefilledT) prefill(t dtype.DType) error {
 }
 
 // one enqueues something on the rank alone and waits for it.
-func (r *prefilledT) one(enqueue func(m *Member, s Stream) error) error {
+func (r *prefilledT) one(enqueue func(m *Member, s driver.Stream) error) error {
 	m, s := r.g.Members()[r.rank], r.streams[r.rank]
 	if err := enqueue(m, s); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (r *prefilledT) runCase(c caseT) error {
 		return bytes.Repeat(element(c.t), count)
 	})
 	defer free()
-	if err := r.one(func(m *Member, s Stream) error { return m.Enqueue(s, r.op(c, areas, r.rank)) }); err != nil {
+	if err := r.one(func(m *Member, s driver.Stream) error { return m.Enqueue(s, r.op(c, areas, r.rank)) }); err != nil {
 		return err
 	}
 	ours, written, all := 0, 0, 0
@@ -249,7 +250,7 @@ func (r *prefilledT) signals(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := [2]uint32{heard(0), heard(chanUser + 3)}
-	err := r.one(func(m *Member, s Stream) error {
+	err := r.one(func(m *Member, s driver.Stream) error {
 		return errors.Join(m.Enqueue(s, Op{Kind: kernels.Barrier}), m.Signal(s, 3, peer), m.Wait(s, 3, peer))
 	})
 	if err != nil {
@@ -285,7 +286,7 @@ func (r *prefilledT) uneven(t *testing.T) {
 		}
 		want = append(want, part...)
 	}
-	err := r.one(func(m *Member, s Stream) error {
+	err := r.one(func(m *Member, s driver.Stream) error {
 		p, err := m.PrepareUneven(send, recv)
 		if err != nil {
 			return err
@@ -324,7 +325,7 @@ func (r *prefilledT) chunks(t *testing.T) {
 	send, recv := make([]Piece, n), make([]Piece, n)
 	send[peer] = Piece{At: r.w.Addr(r.rank, src), Bytes: size}
 	recv[peer] = Piece{At: r.w.Addr(r.rank, dst), Bytes: size}
-	err := r.one(func(m *Member, s Stream) error {
+	err := r.one(func(m *Member, s driver.Stream) error {
 		p, err := m.PrepareUneven(send, recv)
 		if err != nil {
 			return err

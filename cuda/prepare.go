@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -12,7 +13,7 @@ import (
 // Tensor is one operand of a collective: what this rank gives and what it gets.
 // Bytes is the piece of one rank, as in kernels.Seg.
 type Tensor struct {
-	Src, Dst Ptr
+	Src, Dst driver.Ptr
 	Bytes    uint64
 }
 
@@ -43,12 +44,12 @@ type Op struct {
 type Prepared struct {
 	m    *Member
 	l    *kernels.Launch // nil when nothing need run, or when cmds does it
-	f    Func
+	f    driver.Func
 	buf  []byte
-	cmds *Commands // of a collective of several steps
+	cmds *driver.Commands // of a collective of several steps
 
-	num   uint32   // of a collective without kernels, else 0
-	ahead Commands // of a reduce_scatter beside compute, see AddAhead; else empty
+	num   uint32          // of a collective without kernels, else 0
+	ahead driver.Commands // of a reduce_scatter beside compute, see AddAhead; else empty
 	parts int
 }
 
@@ -137,8 +138,8 @@ func (m *Member) preferEngine(op Op) bool {
 }
 
 func (m *Member) prepareBarrier() (*Prepared, error) {
-	p := &Prepared{m: m, cmds: &Commands{}}
-	return p, m.channel(p.cmds, Main, kindOf(kernels.Barrier), "barrier", chanBarrier, m.allPeers())
+	p := &Prepared{m: m, cmds: &driver.Commands{}}
+	return p, m.channel(p.cmds, driver.Main, kindOf(kernels.Barrier), "barrier", chanBarrier, m.allPeers())
 }
 
 // finish adds what depends on the rank to a launch of a call of that kind.
@@ -157,7 +158,7 @@ func (m *Member) finish(l *kernels.Launch, k callKind) (*Prepared, error) {
 
 // Piece is a part of an uneven all_to_all.
 type Piece struct {
-	At    Ptr
+	At    driver.Ptr
 	Bytes uint64
 }
 
@@ -197,8 +198,8 @@ func (m *Member) uneven(k callKind, send, recv []Piece) (*Prepared, error) {
 	a := m.args(k, 0)
 	a.Scratch, a.Half, a.Slot, a.Region = l.Args.Scratch, l.Args.Half, l.Args.Slot, l.Args.Region
 	a.Per, a.Units = l.Args.Per, l.Args.Units
-	p := &Prepared{m: m, cmds: &Commands{}}
-	p.cmds.Launch(Main, f, l.Grid, l.Block, 0, a.PackUneven(nil, t))
+	p := &Prepared{m: m, cmds: &driver.Commands{}}
+	p.cmds.Launch(driver.Main, f, l.Grid, l.Block, 0, a.PackUneven(nil, t))
 	return p, nil
 }
 
@@ -219,7 +220,7 @@ func (m *Member) inArena(op Op, t Tensor) error {
 	}
 	lo, hi := w.Addr(m.Rank.ID, 0), w.Addr(m.Rank.ID, w.size)
 	for _, p := range []struct {
-		at    Ptr
+		at    driver.Ptr
 		bytes uint64
 	}{{t.Src, src}, {t.Dst, dst}} {
 		if p.at < lo || uint64(hi-p.at) < p.bytes || p.at > hi {
@@ -240,7 +241,7 @@ func (p *Prepared) Launch() *kernels.Launch { return p.l }
 // that is not enqueued yet.
 // The group's calls on a rank follow each other in the order of these calls, whatever
 // streams they are in: see order.go.
-func (p *Prepared) Enqueue(s Stream) error {
+func (p *Prepared) Enqueue(s driver.Stream) error {
 	if p.l == nil && p.cmds == nil {
 		if p.m == nil {
 			return bad("prepared", "it is empty: Member.Prepare makes one")
@@ -277,7 +278,7 @@ func (p *Prepared) Enqueue(s Stream) error {
 // AddTo adds the collective to a command buffer, whose Main is its stream. Unlike
 // Enqueue the buffer does not look whether the group is broken, and the caller sees to
 // it that it runs after the group's calls before it.
-func (p *Prepared) AddTo(c *Commands) {
+func (p *Prepared) AddTo(c *driver.Commands) {
 	if p.cmds != nil {
 		p.m.order.mu.Lock()
 		defer p.m.order.mu.Unlock()
@@ -286,7 +287,7 @@ func (p *Prepared) AddTo(c *Commands) {
 	case p.cmds != nil:
 		c.Append(p.cmds)
 	case p.l != nil:
-		c.Launch(Main, p.f, p.l.Grid, p.l.Block, 0, p.buf)
+		c.Launch(driver.Main, p.f, p.l.Grid, p.l.Block, 0, p.buf)
 	}
 }
 
@@ -298,7 +299,7 @@ func (p *Prepared) Parts() int { return p.parts }
 // place in Member.Tail: Main goes on before. It reports false, with nothing added, for
 // others. The caller sees to it that what follows in Main, but for further calls of
 // AddAhead, comes after Member.Join, as does what touches the operands or results.
-func (p *Prepared) AddAhead(c *Commands) bool {
+func (p *Prepared) AddAhead(c *driver.Commands) bool {
 	if p.ahead.Len() == 0 {
 		return false
 	}
@@ -308,7 +309,7 @@ func (p *Prepared) AddAhead(c *Commands) bool {
 
 // Tail is the stream that folds. Events recorded in it come after all that was added
 // by AddAhead. It is zero in a group without GroupOptions.Staging, which has none.
-func (m *Member) Tail() Stream {
+func (m *Member) Tail() driver.Stream {
 	if m.usable() != nil || m.engine == nil {
 		return 0
 	}
@@ -316,7 +317,7 @@ func (m *Member) Tail() Stream {
 }
 
 // Enqueue plans and launches op.
-func (m *Member) Enqueue(s Stream, op Op) error {
+func (m *Member) Enqueue(s driver.Stream, op Op) error {
 	p, err := m.Prepare(op)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -16,7 +17,7 @@ import (
 //
 // Start the processes by exec, before any of them opens the driver: a process that
 // forked with an open driver cannot use it.
-func NewProcessWorld(ctx context.Context, drv Driver, g *rendezvous.Group, dev int, o WorldOptions) (_ *World, err error) {
+func NewProcessWorld(ctx context.Context, drv driver.Driver, g *rendezvous.Group, dev int, o WorldOptions) (_ *World, err error) {
 	if err := given(ctx); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -65,7 +67,7 @@ func TestMain(m *testing.M) {
 // missing.
 func holdContexts(devs ...int) (release func()) {
 	start := time.Now()
-	d, err := Open("")
+	d, err := driver.Open("")
 	if err != nil {
 		return func() {}
 	}
@@ -97,7 +99,7 @@ func holdContexts(devs ...int) (release func()) {
 
 type childT struct {
 	rank, n int
-	drv     Driver
+	drv     driver.Driver
 	dev     int
 	o       WorldOptions
 }
@@ -112,12 +114,12 @@ func child(scenario string) error {
 	}
 	c.o = WorldOptions{Bytes: 16 << 20, Images: set}
 	if os.Getenv("CONCERT_TEST_GPU") != "" {
-		if c.drv, err = Open(""); err != nil {
+		if c.drv, err = driver.Open(""); err != nil {
 			return err
 		}
 		c.dev = c.rank
 	} else {
-		f := NewFake(c.n)
+		f := fake.New(c.n)
 		switch {
 		case scenario == "fabric only", scenario == "fabric mixed" && c.rank == 0:
 			f.ShareBy(false, true, true)
@@ -127,7 +129,7 @@ func child(scenario string) error {
 		}
 		c.drv, c.dev = f, c.rank
 		defer func() {
-			if l := f.sortedLeaks(); l != "" {
+			if l := f.Leaks().String(); l != "" {
 				fmt.Println("LEAK", l)
 			}
 		}()
@@ -247,7 +249,7 @@ func (c *childT) collectives(w *World, ranks []int, rounds int) error {
 	return w.Meet(context.Background())
 }
 
-func (c *childT) one(w *World, m *Member, s Stream, k caseT, src, dst uint64, round int) error {
+func (c *childT) one(w *World, m *Member, s driver.Stream, k caseT, src, dst uint64, round int) error {
 	n, size := m.Group.Size(), 4
 	in, out := sizes(k.kind, n, k.counts[0])
 	var data [][]byte // every process makes everybody's input
@@ -351,7 +353,7 @@ func processRanks(t *testing.T, n int) int {
 // deviceCount is the number of GPUs of this machine.
 func deviceCount(t *testing.T) int {
 	t.Helper()
-	d, err := Open("")
+	d, err := driver.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -18,7 +19,7 @@ func TestReplay(t *testing.T) {
 	n := ranksOf(4)
 	r := newRigT(t, n)
 	a, b := r.alloc(count*4), r.alloc(count*4)
-	execs := make([]Exec, n)
+	execs := make([]driver.Exec, n)
 	for _, m := range r.g.Members() {
 		i, k := m.Index, m.Rank
 		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {

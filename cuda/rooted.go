@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -90,7 +91,7 @@ func (m *Member) route(op Op) (source int, targets []int) {
 // spread serves broadcast and permute by packets and chunks, in parts where slots are too
 // small for chunks.
 func (m *Member) spread(op Op) (*Prepared, error) {
-	p := &Prepared{m: m, cmds: &Commands{}}
+	p := &Prepared{m: m, cmds: &driver.Commands{}}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	source, targets := m.route(op)
 	for _, t := range op.Tensors {
@@ -98,11 +99,11 @@ func (m *Member) spread(op Op) (*Prepared, error) {
 			send, recv := make([]Piece, b.n), make([]Piece, b.n)
 			for _, r := range targets {
 				if r != m.Index || t.Src != t.Dst {
-					send[r] = Piece{At: t.Src + Ptr(at), Bytes: bytes}
+					send[r] = Piece{At: t.Src + driver.Ptr(at), Bytes: bytes}
 				}
 			}
 			if source >= 0 && (source != m.Index || t.Src != t.Dst) {
-				recv[source] = Piece{At: t.Dst + Ptr(at), Bytes: bytes}
+				recv[source] = Piece{At: t.Dst + driver.Ptr(at), Bytes: bytes}
 			}
 			b.uneven(send, recv)
 		})
@@ -113,28 +114,28 @@ func (m *Member) spread(op Op) (*Prepared, error) {
 // rootedCopies serves all three by copies and flags.
 func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	m.engine.quiet.Store(true)
-	p := &Prepared{m: m, cmds: &Commands{}, num: m.number(kindOf(op.Kind), 0)}
+	p := &Prepared{m: m, cmds: &driver.Commands{}, num: m.number(kindOf(op.Kind), 0)}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks), root: op.Root, toRoot: op.Kind == kernels.Reduce}
-	b.c.Record(Main, m.engine.fork)
+	b.c.Record(driver.Main, m.engine.fork)
 	b.c.Wait(m.engine.in, m.engine.fork)
 	switch op.Kind {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
 		p.parts = b.reduceBeside(op.Tensors)
-		b.meet(Main, quietLeft)
+		b.meet(driver.Main, quietLeft)
 	case kernels.Broadcast:
 		b.broadcast()
 	default:
-		b.meet(Main, quietReady)
+		b.meet(driver.Main, quietReady)
 		_, targets := m.route(op)
 		for _, t := range op.Tensors {
 			for _, r := range targets {
 				if r != m.Index || t.Src != t.Dst {
-					b.c.Copy(Main, b.there(m.Group.ranks[r], t.Dst), t.Src, t.Bytes)
+					b.c.Copy(driver.Main, b.there(m.Group.ranks[r], t.Dst), t.Src, t.Bytes)
 				}
 			}
 		}
-		b.meet(Main, quietDone)
+		b.meet(driver.Main, quietDone)
 	}
 	b.join()
 	return p, b.err
@@ -151,7 +152,7 @@ func (b *engineBuilder) broadcast() {
 		piece := ((t.Bytes+uint64(b.n)-1)/uint64(b.n) + 15) &^ 15
 		return chunk{t: t, piece: piece, bytes: t.Bytes}.slice(r)
 	}
-	b.meet(Main, quietReady)
+	b.meet(driver.Main, quietReady)
 	if isRoot {
 		for _, t := range b.op.Tensors {
 			if t.Src != t.Dst {
@@ -164,11 +165,11 @@ func (b *engineBuilder) broadcast() {
 				if !whole(t) {
 					at, bytes = slice(t, r)
 				}
-				b.c.Copy(Main, b.there(world, t.Dst+Ptr(at)), t.Src+Ptr(at), bytes)
+				b.c.Copy(driver.Main, b.there(world, t.Dst+driver.Ptr(at)), t.Src+driver.Ptr(at), bytes)
 			}
 		})
 	}
-	b.meet(Main, quietDone)
+	b.meet(driver.Main, quietDone)
 	b.peers(func(r, world int) {
 		for _, t := range b.op.Tensors {
 			if r == b.root || whole(t) {
@@ -179,8 +180,8 @@ func (b *engineBuilder) broadcast() {
 			if isRoot {
 				from = t.Src
 			}
-			b.c.Copy(Main, b.there(world, t.Dst+Ptr(at)), from+Ptr(at), bytes)
+			b.c.Copy(driver.Main, b.there(world, t.Dst+driver.Ptr(at)), from+driver.Ptr(at), bytes)
 		}
 	})
-	b.meet(Main, quietLeft)
+	b.meet(driver.Main, quietLeft)
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -168,7 +169,7 @@ func (r *rigT) runQueue(rounds int, rng *rand.Rand) error {
 		algo := []kernels.Algo{kernels.Auto, kernels.Engine}[i/n%2]
 		for _, m := range r.g.Members() {
 			rank := m.Index
-			at := func(off uint64) Ptr { return r.w.Addr(rank, off) }
+			at := func(off uint64) driver.Ptr { return r.w.Addr(rank, off) }
 			for _, op := range []Op{
 				{Kind: kernels.Reduce, DType: dtype.F32, Symmetric: true, Root: root, Algo: algo, Tensors: []Tensor{{at(src), at(dst), size}}},
 				{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: staged, Tensors: []Tensor{{at(src), at(sum), size}}},

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -142,9 +144,9 @@ func (q sequenceT) apply(mem [][]float32) {
 
 // commands are the calls of one rank whose area begins at base. Folds that are pending
 // are joined where the next call is not one that may go ahead of them.
-func (q sequenceT) commands(m *Member, base Ptr) (*Commands, error) {
-	c, pending := &Commands{}, []sequenceCall(nil)
-	at := func(words int) Ptr { return base + Ptr(4*words) }
+func (q sequenceT) commands(m *Member, base driver.Ptr) (*driver.Commands, error) {
+	c, pending := &driver.Commands{}, []sequenceCall(nil)
+	at := func(words int) driver.Ptr { return base + driver.Ptr(4*words) }
 	for _, x := range q.calls {
 		var p *Prepared
 		var err error
@@ -169,7 +171,7 @@ func (q sequenceT) commands(m *Member, base Ptr) (*Commands, error) {
 			free = free && !meets(x.src, in, y.dst, yout) && !meets(x.dst, out, y.dst, yout) && !meets(x.dst, out, y.src, yin)
 		}
 		if !free && len(pending) > 0 {
-			m.Join(c, Main)
+			m.Join(c, driver.Main)
 			pending = nil
 		}
 		if x.ahead && p.AddAhead(c) {
@@ -179,7 +181,7 @@ func (q sequenceT) commands(m *Member, base Ptr) (*Commands, error) {
 		p.AddTo(c)
 	}
 	if len(pending) > 0 {
-		m.Join(c, Main)
+		m.Join(c, driver.Main)
 	}
 	return c, nil
 }
@@ -200,7 +202,7 @@ func testSequences(t *testing.T, n int, slot uint64) {
 		t.Skip("more streams on a device than it has hardware queues: those that share one wait for each other")
 	}
 	r := newRigT(t, n)
-	if f, ok := r.drv.(*Fake); ok {
+	if f, ok := r.drv.(*fake.Driver); ok {
 		f.Jitter(50 * time.Microsecond)
 	}
 	g, ranks := r.g, make([]int, n)
@@ -242,7 +244,7 @@ func testSequences(t *testing.T, n int, slot uint64) {
 // sequence runs q as commands and, twice, as a graph. Graphs are made before anything runs:
 // making one may wait for the device, on which another rank may be waiting.
 func (r *rigT) sequence(g *Group, q sequenceT, area uint64, mem [][]float32) (err error) {
-	execs, words := make([]Exec, len(mem)), make([][]uint64, len(mem))
+	execs, words := make([]driver.Exec, len(mem)), make([][]uint64, len(mem))
 	for _, m := range g.Members() {
 		i, c, s := m.Index, m.Rank.Ctx, r.streams[m.Rank.ID]
 		list, err := q.commands(m, r.w.Addr(m.Rank.ID, area))

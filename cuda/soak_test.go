@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -21,7 +22,7 @@ func TestSoak(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := newRigT(t, n)
 			batches := 8
-			if f, ok := r.drv.(*Fake); ok {
+			if f, ok := r.drv.(*fake.Driver); ok {
 				f.Jitter(20 * time.Microsecond)
 			} else {
 				batches = 40

@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -22,7 +23,7 @@ import (
 
 // inParts plans op, which is too large for one launch.
 func (m *Member) inParts(op Op) (*Prepared, error) {
-	p := &Prepared{m: m, cmds: &Commands{}}
+	p := &Prepared{m: m, cmds: &driver.Commands{}}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks)}
 	b.halves(op.Tensors)
 	return p, b.err
@@ -42,7 +43,7 @@ func (b *engineBuilder) halves(ts []Tensor) {
 	l, err := b.plan(ts)
 	var room *kernels.RoomError
 	if !errors.As(err, &room) || b.err != nil {
-		b.add(Main, l, err)
+		b.add(driver.Main, l, err)
 		return
 	}
 	if k := len(ts) / 2; k > 0 {
@@ -58,7 +59,7 @@ func (b *engineBuilder) halves(ts []Tensor) {
 			return
 		}
 		b.halves([]Tensor{{t.Src, t.Dst, half}})
-		b.halves([]Tensor{{t.Src + Ptr(half), t.Dst + Ptr(half), t.Bytes - half}})
+		b.halves([]Tensor{{t.Src + driver.Ptr(half), t.Dst + driver.Ptr(half), t.Bytes - half}})
 	case kernels.ReduceScatter:
 		b.packed(t)
 	default:
@@ -72,9 +73,9 @@ func (b *engineBuilder) exchange(t Tensor) {
 	b.inSlots(t.Bytes, func(at, bytes uint64) {
 		send, recv := make([]Piece, b.n), make([]Piece, b.n)
 		for r := range b.n {
-			from, to := t.Src+Ptr(at), t.Dst+Ptr(uint64(r)*t.Bytes+at)
+			from, to := t.Src+driver.Ptr(at), t.Dst+driver.Ptr(uint64(r)*t.Bytes+at)
 			if b.op.Kind == kernels.AllToAll {
-				from += Ptr(uint64(r) * t.Bytes)
+				from += driver.Ptr(uint64(r) * t.Bytes)
 			}
 			if r != b.m.Index || from != to {
 				send[r], recv[r] = Piece{from, bytes}, Piece{to, bytes}
@@ -108,7 +109,7 @@ func (b *engineBuilder) packed(t Tensor) {
 	n := uint64(b.n)
 	for at, step := uint64(0), b.m.bounceBytes/n&^15; at < t.Bytes && b.err == nil; {
 		bytes := min(step, t.Bytes-at)
-		l, err := b.plan([]Tensor{{b.m.bounce, t.Dst + Ptr(at), bytes}})
+		l, err := b.plan([]Tensor{{b.m.bounce, t.Dst + driver.Ptr(at), bytes}})
 		var room *kernels.RoomError
 		if errors.As(err, &room) && step >= 32 {
 			step = step / 2 &^ 15
@@ -116,10 +117,10 @@ func (b *engineBuilder) packed(t Tensor) {
 		}
 		segs := make([]kernels.Seg, n)
 		for r := range n {
-			segs[r] = segment(t.Src+Ptr(r*t.Bytes+at), b.m.bounce+Ptr(r*bytes), bytes)
+			segs[r] = segment(t.Src+driver.Ptr(r*t.Bytes+at), b.m.bounce+driver.Ptr(r*bytes), bytes)
 		}
-		b.guest(Main, segs)
-		b.add(Main, l, err)
+		b.guest(driver.Main, segs)
+		b.add(driver.Main, l, err)
 		at += bytes
 	}
 }
@@ -127,7 +128,7 @@ func (b *engineBuilder) packed(t Tensor) {
 // reducePackets is an all_reduce by packets. Who is not the root puts the result into its
 // bounce, so no part is larger than that.
 func (m *Member) reducePackets(op Op) (*Prepared, error) {
-	p := &Prepared{m: m, cmds: &Commands{}}
+	p := &Prepared{m: m, cmds: &driver.Commands{}}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: len(m.Group.ranks), toRoot: true}
 	b.op.Kind = kernels.AllReduce
 	var ts []Tensor
@@ -144,11 +145,11 @@ func (m *Member) reducePackets(op Op) (*Prepared, error) {
 				flush()
 			}
 			bytes := min(t.Bytes-at, m.bounceBytes-used)
-			dst := t.Dst + Ptr(at)
+			dst := t.Dst + driver.Ptr(at)
 			if m.Index != op.Root {
-				dst = m.bounce + Ptr(used)
+				dst = m.bounce + driver.Ptr(used)
 			}
-			ts = append(ts, Tensor{t.Src + Ptr(at), dst, bytes})
+			ts = append(ts, Tensor{t.Src + driver.Ptr(at), dst, bytes})
 			at += bytes
 			used += (bytes + 15) &^ 15
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -158,7 +160,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 		o.ShareDevice = share
 		r = newRigOn(t, drv, devs, o)
 	}
-	if f, ok := r.drv.(*Fake); ok {
+	if f, ok := r.drv.(*fake.Driver); ok {
 		f.Jitter(20_000)
 	}
 	small := smallGroup(r.w.shared, n)
@@ -209,7 +211,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 // replayUneven runs an uneven all_to_all once, and then three times in a graph.
 func (r *rigT) replayUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) error {
 	u := r.newUneven(r.g, sizes, rng, shift)
-	execs := make([]Exec, r.w.Size())
+	execs := make([]driver.Exec, r.w.Size())
 	ready := make([]*Prepared, r.w.Size())
 	for _, m := range r.g.Members() { // graphs are made before anything waits for a peer
 		c, s := m.Rank.Ctx, r.streams[m.Rank.ID]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -19,7 +20,7 @@ const mostWorld = 1 << 20
 const mostAddress = 1 << 47
 
 // checkWorld checks what every kind of world is made of.
-func checkWorld(drv Driver, n int, o *WorldOptions, lone bool) error {
+func checkWorld(drv driver.Driver, n int, o *WorldOptions, lone bool) error {
 	most := 64
 	if lone {
 		most = mostWorld

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -47,7 +48,7 @@ func TestBadArguments(t *testing.T) {
 	}
 	a := w.Addr(0, off)
 	huge := []uint64{math.MaxUint64, math.MaxUint64 - 4095, 1 << 63, 1 << 62, 1 << 61, 1 << 48}
-	world := func(d Driver, devs []int, o WorldOptions) func() error {
+	world := func(d driver.Driver, devs []int, o WorldOptions) func() error {
 		o.Images = set
 		return func() error { w, err := NewLocalWorld(d, devs, o); w.Close(); return err }
 	}
@@ -181,15 +182,15 @@ func TestBadArguments(t *testing.T) {
 		{"Wait for rank 2", text("rank must be"), func() error { return m.Wait(s, 0, 2) }},
 		{"the default stream", argument, func() error { return m.Enqueue(0, Op{Kind: kernels.Barrier}) }},
 		{"Signal on the default stream", argument, func() error { return m.Signal(0, 0, 1) }},
-		{"streams of nobody", text("streams of 1 members"), func() error { return g.RejoinAfter(t.Context(), make([][]Stream, 1)) }},
+		{"streams of nobody", text("streams of 1 members"), func() error { return g.RejoinAfter(t.Context(), make([][]driver.Stream, 1)) }},
 		{"Tail without staging", nil, ends(func() {
 			if m.Tail() != 0 {
 				t.Error("a stream that is not there")
 			}
 		})},
-		{"Join without staging", nil, ends(func() { m.Join(&Commands{}, Main) })},
-		{"words for no command", nil, func() error { return drv.Run(m.Rank.Ctx, new(Commands).On(s)) }},
-		{"half a command", text("malformed"), func() error { return drv.Run(m.Rank.Ctx, []uint64{3<<8 | opLaunch, uint64(s), 1}) }},
+		{"Join without staging", nil, ends(func() { m.Join(&driver.Commands{}, driver.Main) })},
+		{"words for no command", nil, func() error { return drv.Run(m.Rank.Ctx, new(driver.Commands).On(s)) }},
+		{"half a command", text("malformed"), func() error { return drv.Run(m.Rank.Ctx, []uint64{3<<8 | driver.OpLaunch, uint64(s), 1}) }},
 
 		{"kind 99", plan, prepare(func(o *Op) { o.Kind = 99 })},
 		{"reduction 99", plan, prepare(func(o *Op) { o.Kind, o.Red = kernels.AllReduce, 99 })},
@@ -282,10 +283,10 @@ func TestBadArguments(t *testing.T) {
 		{"closed group: Wait", closed, func() error { return m.Wait(s, 0, 1) }},
 		{"closed group: Check", closed, func() error { return m.Check(t.Context(), s) }},
 		{"closed group: Rejoin", closed, func() error { return g.Rejoin(t.Context()) }},
-		{"closed group: RejoinAfter", closed, func() error { return g.RejoinAfter(t.Context(), make([][]Stream, 2)) }},
+		{"closed group: RejoinAfter", closed, func() error { return g.RejoinAfter(t.Context(), make([][]driver.Stream, 2)) }},
 		{"closed group: Err", closed, m.Err},
 		{"closed group: Tend", closed, func() error { return m.Tend(time.Hour) }},
-		{"closed group: others", nil, ends(func() { m.Abort(nil); m.GivenUp(); m.Tail(); m.Join(&Commands{}, Main) })},
+		{"closed group: others", nil, ends(func() { m.Abort(nil); m.GivenUp(); m.Tail(); m.Join(&driver.Commands{}, driver.Main) })},
 	}
 	for _, c := range behind {
 		run(c)

@@ -4,20 +4,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 	"github.com/seed-ee968945/concert/kernels"
 )
-
-// AppendOn adds all commands of o with s in the place of Main.
-func (c *Commands) AppendOn(s Stream, o *Commands) {
-	at := len(c.words)
-	c.words = append(c.words, o.words...)
-	for _, i := range o.mains {
-		c.words[at+i] = uint64(s)
-		if s == Main {
-			c.mains = append(c.mains, at+i)
-		}
-	}
-}
 
 // Tend is for a host that watches the member's streams itself instead of calling
 // Check: waited is how long it has been waiting for them. It returns Err, after doing
@@ -43,5 +32,5 @@ func (m *Member) GivenUp() bool {
 		return false
 	}
 	defer m.done()
-	return load32(m.host+kernels.CtlLeft) != 0 || m.isQuiet() && m.failure() != nil
+	return hostmem.Load32(m.host+kernels.CtlLeft) != 0 || m.isQuiet() && m.failure() != nil
 }

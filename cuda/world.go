@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -22,13 +23,13 @@ import (
 // Allocation, groups and Close are set-up: the caller makes them while no kernel
 // of the world is running, in the same order on every process.
 type World struct {
-	drv     Driver
+	drv     driver.Driver
 	n       int
-	base    Ptr
+	base    driver.Ptr
 	stride  uint64
 	size    uint64
-	mems    []Mem   // imported or created, mapped at their rank's place
-	local   []*Rank // by rank, nil for those of other processes
+	mems    []driver.Mem // imported or created, mapped at their rank's place
+	local   []*Rank      // by rank, nil for those of other processes
 	heap    heap
 	shared  bool // several ranks on one device
 	lone    bool // no peer's memory is mapped, see NewLoneWorld
@@ -47,16 +48,16 @@ type Rank struct {
 	World *World
 	ID    int
 	Dev   int
-	Ctx   Ctx
-	Info  DeviceInfo
-	setup Stream // for fills and copies outside the hot path
-	mods  map[string]Module
-	funcs atomic.Pointer[map[kernelName]Func]
+	Ctx   driver.Ctx
+	Info  driver.DeviceInfo
+	setup driver.Stream // for fills and copies outside the hot path
+	mods  map[string]driver.Module
+	funcs atomic.Pointer[map[kernelName]driver.Func]
 	mu    sync.Mutex // of who adds to funcs
 
-	fabric error   // why there are no fabric handles, nil where a trial showed them to work
-	how    Sharing // of the rank's memory
-	alone  error   // why it cannot be shared with other processes
+	fabric error          // why there are no fabric handles, nil where a trial showed them to work
+	how    driver.Sharing // of the rank's memory
+	alone  error          // why it cannot be shared with other processes
 
 	noMulticast error // why the rank has no kernels that use multicast, if it was asked for
 }
@@ -95,7 +96,7 @@ var ErrSharedDevice = errors.New("two ranks on one device")
 
 // NewLocalWorld builds a world whose ranks all belong to this process: rank r
 // runs on device devs[r].
-func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (_ *World, err error) {
+func NewLocalWorld(drv driver.Driver, devs []int, o WorldOptions) (_ *World, err error) {
 	w := newWorld(drv, len(devs))
 	defer func() {
 		if err != nil {
@@ -124,7 +125,7 @@ func NewLocalWorld(drv Driver, devs []int, o WorldOptions) (_ *World, err error)
 }
 
 // newWorld is a world with nothing in it.
-func newWorld(drv Driver, n int) *World {
+func newWorld(drv driver.Driver, n int) *World {
 	w := &World{drv: drv, n: n, groups: map[int]*Group{}}
 	w.life = lifecycle.New("world")
 	w.life.Work(lifecycle.Hooks{Idle: w.idle})
@@ -148,7 +149,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	}
 	w.mcast = o.Multicast && !w.lone
 	w.local = make([]*Rank, w.n)
-	w.mems = make([]Mem, w.n)
+	w.mems = make([]driver.Mem, w.n)
 	if o.Images == nil {
 		if o.Images, err = kernels.NewSet(); err != nil {
 			return err
@@ -172,7 +173,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 			if peer == dev {
 				continue
 			}
-			ok, err := w.drv.shared().facts.canAccess(w.drv, dev, peer)
+			ok, err := w.drv.Shared().CanAccess(w.drv, dev, peer)
 			if err != nil {
 				return err
 			}
@@ -180,8 +181,8 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 				return &NoPeerAccessError{Dev: dev, Peer: peer}
 			}
 		}
-		r := &Rank{World: w, ID: ranks[i], Dev: dev, Info: infos[dev], mods: map[string]Module{}}
-		r.funcs.Store(&map[kernelName]Func{})
+		r := &Rank{World: w, ID: ranks[i], Dev: dev, Info: infos[dev], mods: map[string]driver.Module{}}
+		r.funcs.Store(&map[kernelName]driver.Func{})
 		if r.Ctx, err = w.drv.CtxRetain(dev); err != nil {
 			return err
 		}
@@ -197,7 +198,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		if w.mcast {
 			r.noMulticast = r.load(o.Images, o.PTX, true) // without them the rank has none
 		}
-		r.fabric = w.drv.shared().facts.tryFabric(w.drv, r.Ctx, dev, r.Info)
+		r.fabric = w.drv.Shared().TryFabric(w.drv, r.Ctx, dev, r.Info)
 		r.how, r.alone = r.sharing(o)
 		g, err := w.drv.Granularity(r.Ctx, dev, r.how)
 		if err != nil {
@@ -238,7 +239,7 @@ func (w *World) mapAll() error {
 	}
 	w.base = base
 	for i, m := range w.mems {
-		at := base + Ptr(uint64(i)*w.stride)
+		at := base + driver.Ptr(uint64(i)*w.stride)
 		if err := o.mapping(at, w.stride, m); err != nil {
 			return fmt.Errorf("mapping rank %d: %w", i, err)
 		}
@@ -260,7 +261,7 @@ func compact(v []int) []int {
 }
 
 // Driver is the driver the world runs on.
-func (w *World) Driver() Driver { return w.drv }
+func (w *World) Driver() driver.Driver { return w.drv }
 
 // Size is the number of ranks.
 func (w *World) Size() int { return w.n }
@@ -285,7 +286,9 @@ func (w *World) Rank(id int) *Rank {
 }
 
 // Addr is the address, in this process, of offset off in rank r's memory.
-func (w *World) Addr(r int, off uint64) Ptr { return w.base + Ptr(uint64(r)*w.stride+off) }
+func (w *World) Addr(r int, off uint64) driver.Ptr {
+	return w.base + driver.Ptr(uint64(r)*w.stride+off)
+}
 
 // Alloc takes bytes of symmetric memory and gives their offset, the same on
 // every rank; align is a power of two, at least 16 is used. First fit, so the
@@ -374,7 +377,7 @@ func (r *Rank) load(set *kernels.Set, ptx, multicast bool) error {
 }
 
 // Func gives a kernel by image and name; it is looked up once.
-func (r *Rank) Func(image, name string) (Func, error) {
+func (r *Rank) Func(image, name string) (driver.Func, error) {
 	if r == nil {
 		return 0, bad("rank", "it is nil: another process drives it")
 	}
@@ -401,4 +404,23 @@ func (r *Rank) Func(image, name string) (Func, error) {
 type kernelName struct{ image, kernel string }
 
 // Setup is the rank's stream for work outside the hot path.
-func (r *Rank) Setup() Stream { return r.setup }
+func (r *Rank) Setup() driver.Stream { return r.setup }
+
+// Fabric says whether the rank's memory can be shared by fabric handles: nil, or a
+// *FabricError. It is what a trial found when the world was opened.
+func (r *Rank) Fabric() error { return r.fabric }
+
+// sharing is the way by which r's memory reaches other processes: file descriptors where
+// the device has them and the options do not ask for fabric handles. With an error there
+// is none, which a world of one process does without.
+func (r *Rank) sharing(o *WorldOptions) (driver.Sharing, error) {
+	switch {
+	case r.Info.FDs && !o.Fabric:
+		return driver.ByFD, nil
+	case r.fabric == nil:
+		return driver.ByFabric, nil
+	case r.Info.FDs: // but handles are asked for
+		return driver.Unshared, r.fabric
+	}
+	return driver.Unshared, &driver.NoSharingError{Dev: r.Dev, Fabric: r.fabric}
+}

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -128,7 +128,7 @@ const (
 
 // place adds a tensor of normal numbers, or of garbage if amount is 0.
 func (m *memory) place(typ dtype.DType, l layout, amount float64, shape ...int64) library.Tensor {
-	t := library.Tensor{At: cuda.Ptr(hostBase + len(m.bytes)), DType: typ, Shape: shape, Strides: make([]int64, len(shape))}
+	t := library.Tensor{At: driver.Ptr(hostBase + len(m.bytes)), DType: typ, Shape: shape, Strides: make([]int64, len(shape))}
 	n := int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {
 		t.Strides[i] = n

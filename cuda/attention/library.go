@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 )
@@ -26,8 +27,8 @@ type Options struct {
 // that the IR allows, without dropout. It implements library.Library. A call needs
 // little or no workspace, see Workspace, and is reproducible bit by bit.
 type Library struct {
-	drv   cuda.Driver
-	ctx   cuda.Ctx
+	drv   driver.Driver
+	ctx   driver.Ctx
 	o     Options
 	units map[string]*loaded // by source
 	load  *library.Loader    // once for each kernel
@@ -35,15 +36,15 @@ type Library struct {
 
 // loaded is a translation unit on the device.
 type loaded struct {
-	module cuda.Module
-	funcs  map[string]cuda.Func
+	module driver.Module
+	funcs  map[string]driver.Func
 	err    error // why it did not compile
 }
 
 // Open makes the library of a rank. Nothing is compiled before a call is planned.
-func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
-	if _, fake := drv.(*cuda.Fake); fake {
-		return nil, fmt.Errorf("%w: attention needs a device", cuda.ErrNoDriver)
+func Open(drv driver.Driver, r *cuda.Rank, o Options) (*Library, error) {
+	if _, host := drv.(driver.HostDriver); host {
+		return nil, fmt.Errorf("%w: attention needs a device", driver.ErrNoDriver)
 	}
 	if o.Compile == nil {
 		return nil, errors.New("attention: no compiler was given")
@@ -89,18 +90,18 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 			return nil, err
 		}
 		s.names = append(s.names, k.name)
-		s.cmds.Launch(cuda.Main, f, k.grid, k.block, k.shared, k.params)
-		s.early.LaunchEarly(cuda.Main, f, k.grid, k.block, k.shared, k.params)
+		s.cmds.Launch(driver.Main, f, k.grid, k.block, k.shared, k.params)
+		s.early.LaunchEarly(driver.Main, f, k.grid, k.block, k.shared, k.params)
 		s.ahead = k.ahead
-		var one cuda.Commands // a kernel that needs local memory gets it at its first launch
-		one.Launch(cuda.Main, f, k.grid, k.block, k.shared, k.params)
+		var one driver.Commands // a kernel that needs local memory gets it at its first launch
+		one.Launch(driver.Main, f, k.grid, k.block, k.shared, k.params)
 		if err := l.load.Load(f, &one); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.name, err)
 		}
 	}
 	if len(launches) == 0 {
 		for _, z := range p.Zero {
-			s.cmds.Memset32(cuda.Main, z.At, 0, words(&z))
+			s.cmds.Memset32(driver.Main, z.At, 0, words(&z))
 		}
 		if err := l.load.Load("zero", &s.cmds); err != nil {
 			return nil, err
@@ -110,11 +111,11 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 }
 
 // kernel compiles a kernel and loads its module, once.
-func (l *Library) kernel(k *launch) (cuda.Func, error) {
+func (l *Library) kernel(k *launch) (driver.Func, error) {
 	source := k.unit.source()
 	u := l.units[source]
 	if u == nil {
-		u = &loaded{funcs: map[string]cuda.Func{}}
+		u = &loaded{funcs: map[string]driver.Func{}}
 		l.units[source] = u
 		u.err = l.compile(u, k.unit.name, source)
 		if u.err != nil && l.o.Log != nil {
@@ -173,19 +174,19 @@ func (l *Library) Close() error {
 type step struct {
 	op          string
 	names       []string
-	cmds, early cuda.Commands
+	cmds, early driver.Commands
 	ahead       []library.Memory // of one launch
 }
 
-// AddTo adds the call on cuda.Main.
-func (s *step) AddTo(c *cuda.Commands) { c.Append(&s.cmds) }
+// AddTo adds the call on driver.Main.
+func (s *step) AddTo(c *driver.Commands) { c.Append(&s.cmds) }
 
 // Ahead lists the values, which the short forward kernel reads before the kernel in
 // front of it has ended.
 func (s *step) Ahead() []library.Memory { return s.ahead }
 
 // AddEarlyTo is AddTo with an early launch, if there is anything ahead.
-func (s *step) AddEarlyTo(c *cuda.Commands) {
+func (s *step) AddEarlyTo(c *driver.Commands) {
 	if len(s.ahead) == 0 {
 		s.AddTo(c)
 		return

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -181,7 +181,7 @@ func spanned(t *library.Tensor) library.Memory {
 		}
 	}
 	size := int64(t.DType.Size())
-	return library.Memory{At: t.At + cuda.Ptr(lo*size), Bytes: uint64((hi - lo + 1) * size)}
+	return library.Memory{At: t.At + driver.Ptr(lo*size), Bytes: uint64((hi - lo + 1) * size)}
 }
 
 // tiled is one launch on tiles of queries and keys. Blocks of 128 queries that leave

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
@@ -17,7 +18,7 @@ import (
 
 // shaped is a call with tensors at aligned addresses.
 func shaped(op string, typ dtype.DType, causal bool, b, h, hk, s, t, d int64) *library.Call {
-	at := cuda.Ptr(1 << 20)
+	at := driver.Ptr(1 << 20)
 	tensor := func(typ dtype.DType, shape ...int64) library.Tensor {
 		x := library.Tensor{At: at, DType: typ, Shape: shape, Strides: make([]int64, len(shape))}
 		n := int64(1)
@@ -25,7 +26,7 @@ func shaped(op string, typ dtype.DType, causal bool, b, h, hk, s, t, d int64) *l
 			x.Strides[i] = n
 			n *= shape[i]
 		}
-		at += cuda.Ptr(n*int64(typ.Size())+255) &^ 255
+		at += driver.Ptr(n*int64(typ.Size())+255) &^ 255
 		return x
 	}
 	q, k, v := tensor(typ, b, h, s, d), tensor(typ, b, hk, t, d), tensor(typ, b, hk, t, d)

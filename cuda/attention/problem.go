@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -38,7 +38,7 @@ type Problem struct {
 	DQ, DK    library.Tensor   // Backward only
 	DV        library.Tensor   // Backward only
 	Zero      []library.Tensor // results that are 0: seed and offset of no dropout
-	Workspace cuda.Ptr         // of the call
+	Workspace driver.Ptr       // of the call
 	Bytes     uint64           // of the workspace
 	SMs       int              // as in the call
 }

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 var (
@@ -40,7 +40,7 @@ func load(o Options) error {
 	}
 	if opened != "" {
 		if o.Dir != "" && names[0] != opened {
-			return &cuda.LoadError{Path: names[0], Reason: "this process already uses " + opened}
+			return &driver.LoadError{Path: names[0], Reason: "this process already uses " + opened}
 		}
 		return nil
 	}
@@ -77,19 +77,19 @@ func tryOpen(path string, open func(path, why *C.char, n C.size_t) C.int) error 
 	case 0:
 		return nil
 	case C.CD_NO_SYMBOL:
-		return &cuda.LoadError{Path: path, Symbol: C.GoString(&why[0])}
+		return &driver.LoadError{Path: path, Symbol: C.GoString(&why[0])}
 	}
-	return &cuda.LoadError{Path: path, Reason: C.GoString(&why[0])}
+	return &driver.LoadError{Path: path, Reason: C.GoString(&why[0])}
 }
 
 // dl is the library behind a handle.
 type dl struct {
-	ctx    cuda.Ctx
+	ctx    driver.Ctx
 	handle *C.cd_handle
 }
 
 // newBackend loads the library and makes a handle in a context.
-func newBackend(ctx cuda.Ctx, o Options) (backend, error) {
+func newBackend(ctx driver.Ctx, o Options) (backend, error) {
 	if err := load(o); err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (b *dl) scalars(v []float32) (at []uintptr, free func()) {
 	return at, func() { C.free(p) }
 }
 
-func (b *dl) step(plan, pack desc) (fn cuda.CFunc, arg uint64, free func()) {
+func (b *dl) step(plan, pack desc) (fn driver.CFunc, arg uint64, free func()) {
 	s := C.cd_step_new(b.handle, raw(plan), raw(pack))
-	return cuda.CFunc(C.cd_run_address()), uint64(uintptr(unsafe.Pointer(s))), func() { C.cd_step_free(s) }
+	return driver.CFunc(C.cd_run_address()), uint64(uintptr(unsafe.Pointer(s))), func() { C.cd_step_free(s) }
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 )
@@ -76,7 +78,7 @@ func TestDescriptors(t *testing.T) {
 			if !strings.Contains(s.String(), want) || !strings.Contains(s.String(), "cudnn 91900 "+c.Op) {
 				t.Errorf("%v, want %s", s, want)
 			}
-			var cmds cuda.Commands
+			var cmds driver.Commands
 			s.AddTo(&cmds)
 			if wants := map[string]int{fw.Op: 4 + 5 + 5, bw.Op: 4}[c.Op]; cmds.Len() != wants {
 				t.Errorf("%s: %d words, want %d", c.Op, cmds.Len(), wants)
@@ -98,7 +100,7 @@ func TestLoads(t *testing.T) {
 	fw, bw, _, _, _, _ := hostCases[0].calls(t)
 	want := 0
 	for i, c := range []*library.Call{fw, bw, fw, bw} {
-		c.Workspace, c.WorkspaceBytes = cuda.Ptr(8192*(i+1)), 1<<20
+		c.Workspace, c.WorkspaceBytes = driver.Ptr(8192*(i+1)), 1<<20
 		if _, err := l.Workspace(c); err != nil {
 			t.Fatal(err)
 		}
@@ -125,13 +127,13 @@ func TestRefusals(t *testing.T) {
 	if !errors.Is(err, library.ErrNotServed) || !errors.As(err, &e) || e.Text != "no such pattern 0" || e.On != "operation graph" {
 		t.Errorf("an unknown pattern: %v", err)
 	}
-	if _, err := Open(nil, &cuda.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*cuda.LoadError)) {
+	if _, err := Open(nil, &cuda.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*driver.LoadError)) {
 		t.Errorf("another folder: %v", err)
 	}
 	if _, err := Open(nil, &cuda.Rank{Ctx: 41}, Options{}); !errors.As(err, &e) || e.Status != 201 {
 		t.Errorf("a bad context: %v", err)
 	}
-	if _, err := Open(cuda.NewFake(1), &cuda.Rank{}, Options{}); !errors.Is(err, cuda.ErrNoDriver) {
+	if _, err := Open(fake.New(1), &cuda.Rank{}, Options{}); !errors.Is(err, driver.ErrNoDriver) {
 		t.Errorf("a fake: %v", err)
 	}
 }
@@ -141,7 +143,7 @@ func TestRefusals(t *testing.T) {
 func TestRelease(t *testing.T) {
 	l, drv := standIn(t, Options{})
 	fw, _, _, _, _, _ := hostCases[0].calls(t)
-	plan := func(at cuda.Ptr) *step {
+	plan := func(at driver.Ptr) *step {
 		t.Helper()
 		fw.Workspace, fw.WorkspaceBytes = at, 1<<20
 		s, err := l.Plan(fw)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/attention"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -110,9 +111,9 @@ func (c *gpuCase) limit() float64 {
 }
 
 type gpu struct {
-	drv  cuda.Driver
+	drv  driver.Driver
 	rank *cuda.Rank
-	s    cuda.Stream
+	s    driver.Stream
 	rng  *rand.Rand
 }
 
@@ -207,7 +208,7 @@ func distance(x, want hostops.Tensor) float64 {
 // run runs a step once.
 func (g *gpu) run(t *testing.T, s library.Step) {
 	t.Helper()
-	var c cuda.Commands
+	var c driver.Commands
 	s.AddTo(&c)
 	if err := g.drv.Run(g.rank.Ctx, c.On(g.s)); err != nil {
 		t.Fatalf("%v: %v", s, err)
@@ -218,9 +219,9 @@ func (g *gpu) run(t *testing.T, s library.Step) {
 }
 
 // graph captures n runs of a step.
-func (g *gpu) capture(t *testing.T, s library.Step, n int) cuda.Exec {
+func (g *gpu) capture(t *testing.T, s library.Step, n int) driver.Exec {
 	t.Helper()
-	var c cuda.Commands
+	var c driver.Commands
 	for range n {
 		s.AddTo(&c)
 	}
@@ -306,7 +307,7 @@ func openGPU(t *testing.T) *gpu {
 	if !*onGPU {
 		t.Skip("needs a GPU: run with -gpu")
 	}
-	drv, err := cuda.Open("")
+	drv, err := driver.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +398,7 @@ func (g *gpu) warm(t *testing.T, compiler *nvrtc.Compiler) {
 	stop := errors.New("compiled")
 	var wg sync.WaitGroup
 	for _, c := range cases() {
-		at := cuda.Ptr(0)
+		at := driver.Ptr(0)
 		tensor := func(style int, heads, n int64) library.Tensor {
 			shape := []int64{c.b, heads, n, c.d}
 			at += 1 << 30
@@ -467,7 +468,7 @@ func resources(image []byte) string {
 	return strings.Join(out, ", ")
 }
 
-func (g *gpu) test(t *testing.T, c gpuCase, f form, space cuda.Ptr) {
+func (g *gpu) test(t *testing.T, c gpuCase, f form, space driver.Ptr) {
 	q := g.place(t, c.typ, c.styles[0], 1, c.b, c.h, c.s, c.d)
 	k := g.place(t, c.typ, c.styles[1], 1, c.b, c.hk, c.t, c.d)
 	v := g.place(t, c.typ, c.styles[2], 1, c.b, c.hk, c.t, c.d)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/attention"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -37,7 +38,7 @@ type backend interface {
 	// scalars copies values to memory that is not Go's.
 	scalars(v []float32) (at []uintptr, free func())
 	// step gives what a command buffer calls to execute a plan.
-	step(plan, pack desc) (fn cuda.CFunc, arg uint64, free func())
+	step(plan, pack desc) (fn driver.CFunc, arg uint64, free func())
 }
 
 // Library serves "attention" and "attention_backward" of bf16 and f16. It implements
@@ -51,10 +52,10 @@ type Library struct {
 }
 
 // Open loads cuDNN and makes a handle on a rank's device. The driver must be one that
-// cuda.Open gave. A *cuda.LoadError says that there is no cuDNN 9.
-func Open(drv cuda.Driver, r *cuda.Rank, o Options) (*Library, error) {
-	if _, fake := drv.(*cuda.Fake); fake {
-		return nil, fmt.Errorf("%w: cuDNN needs a device", cuda.ErrNoDriver)
+// driver.Open gave. A *driver.LoadError says that there is no cuDNN 9.
+func Open(drv driver.Driver, r *cuda.Rank, o Options) (*Library, error) {
+	if _, host := drv.(driver.HostDriver); host {
+		return nil, fmt.Errorf("%w: cuDNN needs a device", driver.ErrNoDriver)
 	}
 	b, err := newBackend(r.Ctx, o)
 	if err != nil {
@@ -128,7 +129,7 @@ func (l *Library) ready(s *step, p *attention.Problem) error {
 	if err := l.b.in(func() error { return l.bind(s, p) }); err != nil {
 		return err
 	}
-	var trial cuda.Commands
+	var trial driver.Commands
 	s.AddTo(&trial)
 	if err := l.load.Load(e, &trial); err != nil {
 		return fmt.Errorf("%v: %w", s, err)
@@ -300,7 +301,7 @@ func aligned(t *library.Tensor) bool {
 }
 
 type span struct {
-	at    cuda.Ptr
+	at    driver.Ptr
 	words uint64 // of 32 bits
 }
 
@@ -311,17 +312,17 @@ type step struct {
 	op      string
 	engine  *engine
 	version int
-	fn      cuda.CFunc
+	fn      driver.CFunc
 	arg     uint64
 	zero    []span
 }
 
-// AddTo adds the call on cuda.Main.
-func (s *step) AddTo(c *cuda.Commands) {
+// AddTo adds the call on driver.Main.
+func (s *step) AddTo(c *driver.Commands) {
 	for _, z := range s.zero {
-		c.Memset32(cuda.Main, z.at, 0, z.words)
+		c.Memset32(driver.Main, z.at, 0, z.words)
 	}
-	c.Call(cuda.Main, s.fn, s.arg)
+	c.Call(driver.Main, s.fn, s.arg)
 }
 
 // String names the version, the engine and its workspace.

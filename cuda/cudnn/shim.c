@@ -1,7 +1,7 @@
 //go:build linux && cgo && (amd64 || arm64)
 
 #include "shim.h"
-#include "../shim.h"
+#include "../driver/shim.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

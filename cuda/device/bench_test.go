@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -17,29 +18,29 @@ import (
 // lazyDriver accepts command buffers and runs none once it is told to, so that what
 // is left is the host's part of a call.
 type lazyDriver struct {
-	*cuda.Fake
+	*fake.Driver
 	lazy bool
 }
 
-func (d *lazyDriver) Run(c cuda.Ctx, words []uint64) error {
+func (d *lazyDriver) Run(c driver.Ctx, words []uint64) error {
 	if d.lazy && words[0]&0xff != 4 { // a copy is the device's own question
 		return nil
 	}
-	return d.Fake.Run(c, words)
+	return d.Driver.Run(c, words)
 }
 
-func (d *lazyDriver) EventRecord(c cuda.Ctx, e cuda.Event, s cuda.Stream) error {
+func (d *lazyDriver) EventRecord(c driver.Ctx, e driver.Event, s driver.Stream) error {
 	if d.lazy {
 		return nil
 	}
-	return d.Fake.EventRecord(c, e, s)
+	return d.Driver.EventRecord(c, e, s)
 }
 
-func (d *lazyDriver) StreamWait(c cuda.Ctx, s cuda.Stream, e cuda.Event) error {
+func (d *lazyDriver) StreamWait(c driver.Ctx, s driver.Stream, e driver.Event) error {
 	if d.lazy {
 		return nil
 	}
-	return d.Fake.StreamWait(c, s, e)
+	return d.Driver.StreamWait(c, s, e)
 }
 
 // BenchmarkWait is the host's wall time of a replay, and how much later than its work's
@@ -104,7 +105,7 @@ func BenchmarkEagerCall(b *testing.B) {
 		{"record", func(x *rt.Exec) { x.Record("compute", 0) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			drv := &lazyDriver{Fake: cuda.NewFake(2)}
+			drv := &lazyDriver{Driver: fake.New(2)}
 			o := small(2)
 			o.Libraries = nil
 			err := device.Local(b.Context(), drv, devices(2), rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {

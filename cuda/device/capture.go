@@ -5,7 +5,7 @@ import (
 	"errors"
 	"hash"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -17,14 +17,14 @@ type recording struct {
 	d      *Device
 	life   *lifecycle.Scope // of the step
 	main   *stream
-	fork   cuda.Event
-	done   cuda.Event
+	fork   driver.Event
+	done   driver.Event
 	items  []item
 	held   []*plan // of all items
 	parts  []part  // what items become in the end
 	used   []*stream
 	groups []*group
-	marks  []cuda.Event             // of items, in order
+	marks  []driver.Event           // of items, in order
 	graph  bool                     // it becomes a graph
 	calls  map[*comm][]called       // what a replay gives NCCL
 	before []*stream                // by group of the device: who used it last before the capture
@@ -37,14 +37,14 @@ type item struct {
 	st           *stream
 	plan         *plan
 	coll         *collective // whose form shows once all is collected: plan is nil until then
-	record, wait cuda.Event
-	turn         bool       // the group of record goes on in another stream
-	mark         cuda.Event // which tells the time
+	record, wait driver.Event
+	turn         bool         // the group of record goes on in another stream
+	mark         driver.Event // which tells the time
 }
 
 // part is commands, or the call of a Go function between commands.
 type part struct {
-	cmds *cuda.Commands
+	cmds *driver.Commands
 	call *plan
 	st   *stream
 }
@@ -103,17 +103,17 @@ func (r *recording) hold(p *plan) {
 }
 
 // commands is the buffer at the end.
-func (r *recording) commands() *cuda.Commands {
+func (r *recording) commands() *driver.Commands {
 	if n := len(r.parts); n > 0 && r.parts[n-1].cmds != nil {
 		return r.parts[n-1].cmds
 	}
-	c := &cuda.Commands{}
+	c := &driver.Commands{}
 	r.parts = append(r.parts, part{cmds: c})
 	return c
 }
 
 // on is the buffer for commands on a stream, which joins the capture.
-func (r *recording) on(st *stream) *cuda.Commands {
+func (r *recording) on(st *stream) *driver.Commands {
 	c := r.commands()
 	if st == r.main {
 		return c
@@ -235,9 +235,9 @@ func (d *Device) DropCapture() {
 type captured struct {
 	d      *Device
 	r      *recording
-	exec   cuda.Exec
-	launch cuda.Commands // of a graph, or of parts that are commands only
-	simple bool          // launch is all
+	exec   driver.Exec
+	launch driver.Commands // of a graph, or of parts that are commands only
+	simple bool            // launch is all
 	waits  waits
 	ran    bool
 }

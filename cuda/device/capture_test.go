@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -195,7 +195,7 @@ func TestFunc(t *testing.T) {
 			return fmt.Errorf("stream %d, operand at %#x", c.Stream, c.Ins[0].Ptr)
 		}
 		for k := range uint64(2) {
-			if err := drv.Copy(cuda.Ctx(c.Context), cuda.Stream(c.Stream), cuda.Ptr(c.Outs[0].Ptr+16*k), cuda.Ptr(c.Ins[0].Ptr), 16); err != nil {
+			if err := drv.Copy(driver.Ctx(c.Context), driver.Stream(c.Stream), driver.Ptr(c.Outs[0].Ptr+16*k), driver.Ptr(c.Ins[0].Ptr), 16); err != nil {
 				return err
 			}
 		}

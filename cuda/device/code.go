@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -18,23 +18,23 @@ var copySource string
 // code is the compiled kernels of a device: those of the modules, and the copy kernel.
 type code struct {
 	units  []unit
-	noCopy error             // why there is no copy kernel
-	copies map[int]cuda.Func // by element size
-	draws  map[dtype.DType]cuda.Func
+	noCopy error               // why there is no copy kernel
+	copies map[int]driver.Func // by element size
+	draws  map[dtype.DType]driver.Func
 }
 
 type unit struct {
 	name   string
 	image  []byte
 	shared map[string]int64 // kernels by name, with their dynamic shared memory
-	funcs  map[string]cuda.Func
+	funcs  map[string]driver.Func
 	copy   bool
 }
 
 // compile compiles everything that a device will run. It touches no device, and so
 // happens before the ranks meet.
-func compile(drv cuda.Driver, dev int, units []rt.Unit, o *Options) (*code, error) {
-	c := &code{copies: map[int]cuda.Func{}, draws: map[dtype.DType]cuda.Func{}}
+func compile(drv driver.Driver, dev int, units []rt.Unit, o *Options) (*code, error) {
+	c := &code{copies: map[int]driver.Func{}, draws: map[dtype.DType]driver.Func{}}
 	infos, err := drv.Devices()
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func compile(drv cuda.Driver, dev int, units []rt.Unit, o *Options) (*code, erro
 		if o.Log != nil {
 			o.Log.Info("compiled", "module", u.Name, "kernels", len(u.Kernels), "bytes", len(image), "cached", cached, "took", time.Since(start))
 		}
-		v := unit{name: u.Name, image: image, shared: map[string]int64{}, funcs: map[string]cuda.Func{}}
+		v := unit{name: u.Name, image: image, shared: map[string]int64{}, funcs: map[string]driver.Func{}}
 		for i := range u.Kernels {
 			v.shared[u.Kernels[i].Name] = u.Kernels[i].Shared
 		}
@@ -146,7 +146,7 @@ func (c *code) load(d *Device) error {
 }
 
 // function is a loaded kernel of a module.
-func (c *code) function(unit int, name string) (cuda.Func, error) {
+func (c *code) function(unit int, name string) (driver.Func, error) {
 	if unit >= 0 && unit < len(c.units) {
 		if f, ok := c.units[unit].funcs[name]; ok {
 			return f, nil
@@ -156,7 +156,7 @@ func (c *code) function(unit int, name string) (cuda.Func, error) {
 }
 
 // copy adds a copy between layouts.
-func (c *code) copy(cmds *cuda.Commands, to, from cuda.Ptr, dst, src rt.Tensor) error {
+func (c *code) copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tensor) error {
 	f, ok := c.copies[dst.DType.Size()]
 	if !ok {
 		return fmt.Errorf("a copy from %v to %v needs a kernel: %w", src, dst, c.noCopy)
@@ -168,12 +168,12 @@ func (c *code) copy(cmds *cuda.Commands, to, from cuda.Ptr, dst, src rt.Tensor) 
 	params, count := copyParams(to, from, shape, ts, fs)
 	const block, per = 256, 4
 	grid := min((count+block*per-1)/(block*per), 2048)
-	cmds.Launch(cuda.Main, f, int(max(grid, 1)), block, 0, params)
+	cmds.Launch(driver.Main, f, int(max(grid, 1)), block, 0, params)
 	return nil
 }
 
 // draw adds filling a tensor with the random numbers of a seed.
-func (c *code) draw(cmds *cuda.Commands, to cuda.Ptr, t rt.Tensor, seed uint64) error {
+func (c *code) draw(cmds *driver.Commands, to driver.Ptr, t rt.Tensor, seed uint64) error {
 	f, ok := c.draws[t.DType]
 	switch {
 	case c.noCopy != nil:
@@ -186,9 +186,9 @@ func (c *code) draw(cmds *cuda.Commands, to cuda.Ptr, t rt.Tensor, seed uint64) 
 		return err
 	}
 	// The seed stands where a copy has its source.
-	params, count := copyParams(to, cuda.Ptr(splitMix(seed)), shape, strides, strides)
+	params, count := copyParams(to, driver.Ptr(splitMix(seed)), shape, strides, strides)
 	const block, per = 256, 4
-	cmds.Launch(cuda.Main, f, int(min((count+block*per-1)/(block*per), 2048)), block, 0, params)
+	cmds.Launch(driver.Main, f, int(min((count+block*per-1)/(block*per), 2048)), block, 0, params)
 	return nil
 }
 
@@ -201,6 +201,6 @@ func splitMix(z uint64) uint64 {
 }
 
 // zero adds clearing of a tensor with gaps.
-func (c *code) zero(cmds *cuda.Commands, to cuda.Ptr, t rt.Tensor) error {
+func (c *code) zero(cmds *driver.Commands, to driver.Ptr, t rt.Tensor) error {
 	return c.copy(cmds, to, 0, t, t)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -78,7 +79,7 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int) (*plan, er
 				if err != nil {
 					return nil, err
 				}
-				b.p.touches[i] = append(b.p.touches[i], library.Memory{At: d.base + cuda.Ptr(lo), Bytes: uint64(hi - lo)})
+				b.p.touches[i] = append(b.p.touches[i], library.Memory{At: d.base + driver.Ptr(lo), Bytes: uint64(hi - lo)})
 			}
 		}
 	}
@@ -228,7 +229,7 @@ func (b *builder) result(out rt.Tensor) rt.Tensor {
 	return s
 }
 
-func (b *builder) at(t rt.Tensor) cuda.Ptr { return b.d.at(t) }
+func (b *builder) at(t rt.Tensor) driver.Ptr { return b.d.at(t) }
 
 // maxRuns is into how many segments one tensor is cut at most, before it is brought
 // together in scratch instead.
@@ -276,14 +277,14 @@ func (b *builder) allReduce(in, out rt.Tensor) {
 	}
 	lo, hi, _ := in.Span()
 	to, _, _ := out.Span()
-	b.add(kernels.AllReduce, in.DType, cuda.Tensor{Src: b.d.base + cuda.Ptr(lo), Dst: b.d.base + cuda.Ptr(to), Bytes: uint64(hi - lo)})
+	b.add(kernels.AllReduce, in.DType, cuda.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
 }
 
 func (b *builder) allGather(in, out rt.Tensor) {
 	n := int64(len(b.g.ranks))
 	if count, bytes, ok := rows(in, out, b.c.Dim); ok && count <= maxRuns {
 		for i := range count {
-			b.add(kernels.AllGather, in.DType, cuda.Tensor{Src: b.at(in) + cuda.Ptr(i*bytes), Dst: b.at(out) + cuda.Ptr(i*bytes*n), Bytes: uint64(bytes)})
+			b.add(kernels.AllGather, in.DType, cuda.Tensor{Src: b.at(in) + driver.Ptr(i*bytes), Dst: b.at(out) + driver.Ptr(i*bytes*n), Bytes: uint64(bytes)})
 		}
 		return
 	}
@@ -300,7 +301,7 @@ func (b *builder) reduceScatter(in, out rt.Tensor) {
 	n := int64(len(b.g.ranks))
 	if count, bytes, ok := rows(out, in, b.c.Dim); ok && count <= maxRuns {
 		for i := range count {
-			b.add(kernels.ReduceScatter, in.DType, cuda.Tensor{Src: b.at(in) + cuda.Ptr(i*bytes*n), Dst: b.at(out) + cuda.Ptr(i*bytes), Bytes: uint64(bytes)})
+			b.add(kernels.ReduceScatter, in.DType, cuda.Tensor{Src: b.at(in) + driver.Ptr(i*bytes*n), Dst: b.at(out) + driver.Ptr(i*bytes), Bytes: uint64(bytes)})
 		}
 		return
 	}
@@ -330,10 +331,10 @@ func (b *builder) allToAll(k int, in, out rt.Tensor) {
 		row *= x
 	}
 	send, recv := make([]cuda.Piece, n), make([]cuda.Piece, n)
-	cut := func(list []cuda.Piece, at cuda.Ptr, splits []int64) {
+	cut := func(list []cuda.Piece, at driver.Ptr, splits []int64) {
 		for i, rows := range splits {
 			list[i] = cuda.Piece{At: at, Bytes: uint64(rows * row)}
-			at += cuda.Ptr(rows * row)
+			at += driver.Ptr(rows * row)
 		}
 	}
 	cut(send, b.at(in), b.c.InSplits[k])
@@ -359,7 +360,7 @@ func (b *builder) move(in, out rt.Tensor) {
 	}
 	lo, hi, _ := in.Span()
 	to, _, _ := out.Span()
-	b.add(kind, in.DType, cuda.Tensor{Src: b.d.base + cuda.Ptr(lo), Dst: b.d.base + cuda.Ptr(to), Bytes: uint64(hi - lo)})
+	b.add(kind, in.DType, cuda.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
 }
 
 // uneven adds an exchange with a size of its own for every pair of ranks.
@@ -405,7 +406,7 @@ func (b *builder) keep(p *cuda.Prepared, err error, how string) {
 		b.fail(err)
 		return
 	}
-	ahead := &cuda.Commands{}
+	ahead := &driver.Commands{}
 	ahead.Append(&b.p.cmds)
 	if b.p.ahead = nil; p.AddAhead(ahead) {
 		b.p.ahead = ahead

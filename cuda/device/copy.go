@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -35,7 +35,7 @@ func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
 
 // copyInto adds an elementwise copy between tensors of one type: by a copy engine
 // where both are the same bytes in the same order, else by a kernel.
-func (d *Device) copyInto(c *cuda.Commands, dst, src rt.Tensor) error {
+func (d *Device) copyInto(c *driver.Commands, dst, src rt.Tensor) error {
 	if dst.NumElems() == 0 {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (d *Device) copyInto(c *cuda.Commands, dst, src rt.Tensor) error {
 		to, _, _ := dst.Span()
 		lo, hi, _ := src.Span()
 		if to != lo {
-			c.Copy(cuda.Main, d.base+cuda.Ptr(to), d.base+cuda.Ptr(lo), uint64(hi-lo))
+			c.Copy(driver.Main, d.base+driver.Ptr(to), d.base+driver.Ptr(lo), uint64(hi-lo))
 		}
 		return nil
 	}
@@ -55,13 +55,13 @@ func (d *Device) copyInto(c *cuda.Commands, dst, src rt.Tensor) error {
 }
 
 // zero adds clearing a tensor.
-func (d *Device) zero(c *cuda.Commands, t rt.Tensor) error {
+func (d *Device) zero(c *driver.Commands, t rt.Tensor) error {
 	if t.NumElems() == 0 {
 		return nil
 	}
 	lo, hi, _ := t.Span()
 	if _, full := memoryOrder(t); full && (hi-lo)%4 == 0 && lo%4 == 0 {
-		c.Memset32(cuda.Main, d.base+cuda.Ptr(lo), 0, uint64(hi-lo)/4)
+		c.Memset32(driver.Main, d.base+driver.Ptr(lo), 0, uint64(hi-lo)/4)
 		return nil
 	}
 	if d.host != nil {
@@ -83,7 +83,7 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 		return err
 	}
 	to := func(off int64, b []byte) error {
-		return d.drv.CopyIn(d.rank.Ctx, d.rank.Setup(), d.base+cuda.Ptr(off), b)
+		return d.drv.CopyIn(d.rank.Ctx, d.rank.Setup(), d.base+driver.Ptr(off), b)
 	}
 	if dst.Dense() {
 		return d.driver("upload", to(dst.Off, src))
@@ -138,7 +138,7 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 		return err
 	}
 	from := func(b []byte, off int64) error {
-		return d.drv.CopyOut(d.rank.Ctx, d.rank.Setup(), b, d.base+cuda.Ptr(off))
+		return d.drv.CopyOut(d.rank.Ctx, d.rank.Setup(), b, d.base+driver.Ptr(off))
 	}
 	if src.Dense() {
 		return d.driver("download", from(dst, src.Off))
@@ -192,7 +192,7 @@ func strided(dst, src rt.Tensor) (shape, to, from []int64, err error) {
 }
 
 // copyParams is the parameter block of the copy kernel.
-func copyParams(to, from cuda.Ptr, shape, toStride, fromStride []int64) (params []byte, count int64) {
+func copyParams(to, from driver.Ptr, shape, toStride, fromStride []int64) (params []byte, count int64) {
 	u64 := func(v uint64) { params = binary.LittleEndian.AppendUint64(params, v) }
 	u64(uint64(to))
 	u64(uint64(from))

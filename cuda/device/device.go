@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
@@ -21,14 +22,14 @@ import (
 type Device struct {
 	spec    rt.Spec
 	opts    Options
-	drv     cuda.Driver
+	drv     driver.Driver
 	dev     int
 	host    *hostKernels // computes on the fake driver, else nil
 	code    *code        // compiled kernels, nil on the fake driver
 	site    *site
 	rank    *cuda.Rank
 	nonce   string
-	base    cuda.Ptr // of the arena on this rank
+	base    driver.Ptr // of the arena on this rank
 	libs    []library.Library
 	missing []error // libraries that are not installed
 	early   bool    // launches may be early
@@ -63,17 +64,17 @@ type stream struct {
 	name string
 	life *lifecycle.Scope
 	id   rt.Stream
-	h    cuda.Stream
-	join cuda.Event // end of its part of a capture
-	mark cuda.Event // of the side stream: where in another stream it begins
-	work []memory   // for libraries: the last one serves, those before may be in plans
+	h    driver.Stream
+	join driver.Event // end of its part of a capture
+	mark driver.Event // of the side stream: where in another stream it begins
+	work []memory     // for libraries: the last one serves, those before may be in plans
 	// loose says that it was given work outside of captures that no replay has waited for.
 	loose bool
 }
 
 // memory is an allocation of the rank's own.
 type memory struct {
-	at    cuda.Ptr
+	at    driver.Ptr
 	bytes uint64
 }
 
@@ -85,15 +86,15 @@ type table struct {
 }
 
 type event struct {
-	h        cuda.Event
+	h        driver.Event
 	recorded bool
 	during   *recording // the capture that recorded it last, nil if none
 	waits    waits
-	record   cuda.Commands // of it, and waiting for it
-	wait     cuda.Commands
+	record   driver.Commands // of it, and waiting for it
+	wait     driver.Commands
 }
 
-func newDevice(drv cuda.Driver, spec rt.Spec, o Options, dev int) (*Device, error) {
+func newDevice(drv driver.Driver, spec rt.Spec, o Options, dev int) (*Device, error) {
 	const most = 1 << 46
 	if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
@@ -132,7 +133,7 @@ func (d *Device) load(ctx context.Context) error {
 	}
 	for _, open := range d.opts.Libraries {
 		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Products: d.opts.Products, Log: d.opts.Log})
-		if errors.Is(err, cuda.ErrNoDriver) {
+		if errors.Is(err, driver.ErrNoDriver) {
 			d.missing = append(d.missing, err)
 			continue
 		}
@@ -220,8 +221,8 @@ func (d *Device) NewEvent() (rt.Event, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ev := &event{h: h}
-	ev.record.Record(cuda.Main, h)
-	ev.wait.Wait(cuda.Main, h)
+	ev.record.Record(driver.Main, h)
+	ev.wait.Wait(driver.Main, h)
 	t := *d.table.Load()
 	t.events = append(t.events, ev) // what others have seen does not change
 	d.table.Store(&t)
@@ -301,7 +302,7 @@ func (d *Device) driver(op string, err error) error {
 }
 
 // at is the address of t's element (0, 0, ...) on this rank.
-func (d *Device) at(t rt.Tensor) cuda.Ptr { return d.base + cuda.Ptr(t.Off) }
+func (d *Device) at(t rt.Tensor) driver.Ptr { return d.base + driver.Ptr(t.Off) }
 
 // inArena checks that every tensor is well formed and inside the arena.
 func (d *Device) inArena(lists ...[]rt.Tensor) error {

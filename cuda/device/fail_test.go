@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -24,7 +24,7 @@ func TestFailingCalls(t *testing.T) {
 	m, f := besideModule()
 	o := small(2)
 	o.Scratch, o.Staging, o.Group.Region, o.Group.Flagged = 4096, 64<<10, 16<<10, 16<<10
-	once := func(drv *cuda.Fake) error {
+	once := func(drv *fake.Driver) error {
 		return device.Local(t.Context(), drv, devices(2), rt.Config{Timeout: 5 * time.Second}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 			s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)
 			if err != nil {
@@ -34,7 +34,7 @@ func TestFailingCalls(t *testing.T) {
 		})
 	}
 	count := func() int {
-		drv := cuda.NewFake(2)
+		drv := fake.New(2)
 		drv.FailCall(0, nil)
 		if err := once(drv); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func TestFailingCalls(t *testing.T) {
 		step = 7
 	}
 	for n := 1; n <= total; n += step {
-		drv := cuda.NewFake(2)
+		drv := fake.New(2)
 		drv.FailCall(n, nil)
 		err := once(drv)
 		// How many calls there are depends on how often ranks poll.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -95,7 +96,7 @@ func (r *recording) busy(k int) bool {
 			}
 		}
 	}
-	ours := map[cuda.Event]bool{} // events that stand for the collective
+	ours := map[driver.Event]bool{} // events that stand for the collective
 	for i := from; i < len(r.items); i++ {
 		x := &r.items[i]
 		switch {
@@ -120,7 +121,7 @@ func (r *recording) busy(k int) bool {
 func (p *plan) holds() bool { return p.step != nil || p.call != nil }
 
 // recordedBefore is the item that recorded an event last before item k, -1 if none did.
-func (r *recording) recordedBefore(k int, ev cuda.Event) int {
+func (r *recording) recordedBefore(k int, ev driver.Event) int {
 	for i := k - 1; i >= 0; i-- {
 		if r.items[i].record == ev {
 			return i

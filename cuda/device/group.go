@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // group is this rank's subgroup of a group of the spec.
@@ -15,13 +16,13 @@ type group struct {
 	pos     int          // of this rank
 	m       *cuda.Member // nil in a subgroup of one, and where NCCL serves
 	nc      *comm        // where NCCL serves, else nil
-	scratch cuda.Ptr     // on this rank; the same offset on all
+	scratch driver.Ptr   // on this rank; the same offset on all
 	room    uint64       // bytes of scratch
 	dirty   bool         // has run collectives that nobody has checked; asked where NCCL serves
 
 	// Two streams that share a group take turns in the order of their calls.
 	last *stream
-	turn cuda.Event
+	turn driver.Event
 
 	labels, older map[uint32]string // by number of the call: what it was, for errors
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -41,8 +43,8 @@ func small(ranks int) device.Options {
 }
 
 // newFake is a fake driver whose leaks fail the test.
-func newFake(t testing.TB, devices int) *cuda.Fake {
-	f := cuda.NewFake(devices)
+func newFake(t testing.TB, devices int) *fake.Driver {
+	f := fake.New(devices)
 	t.Cleanup(func() {
 		if l := f.Leaks(); len(l) > 0 && !t.Failed() {
 			t.Errorf("not released: %s", leaks(l))
@@ -108,12 +110,12 @@ var (
 
 // target is what the tests run on: devices of the fake driver, or GPUs, of which one
 // may serve several ranks.
-func target(t testing.TB, ranks int) (cuda.Driver, []int, device.Options) {
+func target(t testing.TB, ranks int) (driver.Driver, []int, device.Options) {
 	o := small(ranks)
 	if !*onGPU {
 		return newFake(t, ranks), devices(ranks), o
 	}
-	drv, err := cuda.Open("")
+	drv, err := driver.Open("")
 	if err != nil {
 		t.Skip(err)
 	}
@@ -189,7 +191,7 @@ func (h how) String() string { return [...]string{"eager", "packed", "graph"}[h]
 
 // runner lowers a function and runs it on CUDA devices. Captured steps are replayed
 // several times, and all replays must give the same bits.
-func runner(drv cuda.Driver, devs []int, o device.Options, lo lower.Options, h how, replays int) step.Runner {
+func runner(drv driver.Driver, devs []int, o device.Options, lo lower.Options, h how, replays int) step.Runner {
 	return func(ctx context.Context, f *ir.Func, inputs [][]interp.Tensor) ([][]interp.Tensor, error) {
 		p, err := lower.FuncWith(f, lo)
 		if err != nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -18,7 +19,7 @@ import (
 // lending is a library that knows which of its steps have been released, and whose
 // commands fail if theirs has.
 type lending struct {
-	fn   cuda.CFunc
+	fn   driver.CFunc
 	gate chan struct{} // what the first step runs waits for it, if it is not nil
 
 	mu      sync.Mutex
@@ -62,8 +63,8 @@ func (l *lending) run(args []uint64) error {
 	return nil
 }
 
-func (s *lent) AddTo(c *cuda.Commands) { c.Call(cuda.Main, s.l.fn, uint64(s.id)) }
-func (s *lent) String() string         { return "lent" }
+func (s *lent) AddTo(c *driver.Commands) { c.Call(driver.Main, s.l.fn, uint64(s.id)) }
+func (s *lent) String() string           { return "lent" }
 
 func (s *lent) Release() error {
 	s.l.mu.Lock()
@@ -90,12 +91,12 @@ func (l *lending) releasedFirst() bool {
 // withLending runs f on a device that keeps few plans and computes products by lending.
 func withLending(t *testing.T, keep int, gate chan struct{}, f func(ctx context.Context, r *rt.Rank, m *rt.Module, l *lending) error) {
 	t.Helper()
-	fake := cuda.NewFake(1)
+	drv := fake.New(1)
 	l := &lending{live: map[int]bool{}, gate: gate}
-	l.fn = fake.RegisterCall(l.run)
+	l.fn = drv.RegisterCall(l.run)
 	o := Options{Cache: "none", Workspace: 1 << 16, Scratch: 1 << 16, Staging: -1, Libraries: []OpenLibrary{func(LibraryEnv) (library.Library, error) { return l, nil }}}
 	m := &rt.Module{Name: "m", World: 1, Arena: 1 << 20, Streams: []string{"compute"}}
-	err := Local(t.Context(), fake, []int{0}, rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+	err := Local(t.Context(), drv, []int{0}, rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		r.Device().(*Device).most = keep
 		return f(ctx, r, m, l)
 	})
@@ -105,7 +106,7 @@ func withLending(t *testing.T, keep int, gate chan struct{}, f func(ctx context.
 	if len(l.bad) > 0 {
 		t.Error(strings.Join(l.bad, "\n"))
 	}
-	if leaks := fake.Leaks(); len(leaks) > 0 {
+	if leaks := drv.Leaks(); len(leaks) > 0 {
 		t.Errorf("not released: %v", leaks)
 	}
 }

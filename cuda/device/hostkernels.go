@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -12,27 +12,19 @@ import (
 
 // hostKernels computes on a driver whose memory is the host's: the fake one. Launches
 // are functions that the driver calls in stream order.
-type hostKernels struct {
-	drv interface {
-		RegisterCall(run func(args []uint64) error) cuda.CFunc
-	}
-}
+type hostKernels struct{ drv driver.HostDriver }
 
 // newHostKernels is nil on a real driver.
-func newHostKernels(drv cuda.Driver) *hostKernels {
-	h := &hostKernels{}
-	if d, ok := drv.(interface {
-		RegisterCall(run func(args []uint64) error) cuda.CFunc
-	}); ok {
-		h.drv = d
-		return h
+func newHostKernels(drv driver.Driver) *hostKernels {
+	if d, ok := drv.(driver.HostDriver); ok {
+		return &hostKernels{d}
 	}
 	return nil
 }
 
 // add adds a function to a command buffer. Its error breaks the device.
-func (h *hostKernels) add(c *cuda.Commands, d *Device, name string, run func() error) {
-	c.Call(cuda.Main, h.drv.RegisterCall(func([]uint64) error {
+func (h *hostKernels) add(c *driver.Commands, d *Device, name string, run func() error) {
+	c.Call(driver.Main, h.drv.RegisterCall(func([]uint64) error {
 		if err := run(); err != nil {
 			d.fail(d.call(name, err))
 			return err
@@ -45,7 +37,7 @@ func (h *hostKernels) add(c *cuda.Commands, d *Device, name string, run func() e
 func (h *hostKernels) view(d *Device, t rt.Tensor) hostops.Tensor {
 	lo, hi, _ := t.Span()
 	return hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense(), Offset: (t.Off - lo) / int64(t.DType.Size()),
-		Data: cuda.FakeBytes(d.base+cuda.Ptr(lo), uint64(hi-lo))}
+		Data: driver.HostBytes(d.base+driver.Ptr(lo), uint64(hi-lo))}
 }
 
 func (h *hostKernels) views(d *Device, ts []rt.Tensor) []hostops.Tensor {

@@ -3,7 +3,7 @@ package device
 import (
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
@@ -145,7 +145,7 @@ func (d *Device) sideStream() (*stream, error) {
 // is directly in front of it in its stream has ended: a generated kernel, which was
 // launched after everything before it had ended, and writes nothing that is read early.
 // What other streams wrote was waited for before that kernel began.
-func (r *recording) early(k int) (*cuda.Commands, bool) {
+func (r *recording) early(k int) (*driver.Commands, bool) {
 	x := &r.items[k]
 	step, ok := x.plan.step.(library.Early)
 	if !ok || !r.d.early {
@@ -174,7 +174,7 @@ func (r *recording) early(k int) (*cuda.Commands, bool) {
 	if len(ahead) == 0 {
 		return nil, false
 	}
-	c := &cuda.Commands{}
+	c := &driver.Commands{}
 	step.AddEarlyTo(c)
 	if log := r.d.opts.Log; log != nil {
 		log.Info("early", "rank", r.d.spec.Rank, "name", x.plan.name, "front", front.name)

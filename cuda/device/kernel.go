@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
@@ -109,7 +110,7 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 		params = binary.LittleEndian.AppendUint64(params, uint64(n))
 	}
 	p.algo = "generated"
-	p.cmds.Launch(cuda.Main, f, int(k.Code.Grid), int(k.Code.Block), int(k.Code.Shared), params)
+	p.cmds.Launch(driver.Main, f, int(k.Code.Grid), int(k.Code.Block), int(k.Code.Shared), params)
 	return nil
 }
 
@@ -121,7 +122,7 @@ func (d *Device) writes(k *rt.Kernel) []library.Memory {
 	var out []library.Memory
 	for _, t := range k.Outs {
 		if lo, hi, err := t.Span(); err == nil && lo < hi {
-			out = append(out, library.Memory{At: d.base + cuda.Ptr(lo), Bytes: uint64(hi - lo)})
+			out = append(out, library.Memory{At: d.base + driver.Ptr(lo), Bytes: uint64(hi - lo)})
 		}
 	}
 	return out
@@ -204,7 +205,7 @@ func (d *Device) carve(c *library.Call, t rt.Tensor) (rt.Tensor, bool) {
 	}
 	c.WorkspaceBytes -= bytes
 	// Relative to the arena, as all tensors are; the sum wraps around.
-	return dense(t, int64(c.Workspace+cuda.Ptr(c.WorkspaceBytes)-d.base)), true
+	return dense(t, int64(c.Workspace+driver.Ptr(c.WorkspaceBytes)-d.base)), true
 }
 
 // ask asks the libraries in turn. Where nothing of the workspace is taken yet it may grow.

@@ -12,28 +12,28 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"golang.org/x/sys/unix"
 )
 
 // counted is a driver that counts what enqueues work, and keeps the last command
 // buffer that it ran.
 type counted struct {
-	cuda.Driver
+	driver.Driver
 	calls map[string]int
 	words []uint64
-	ctx   cuda.Ctx
+	ctx   driver.Ctx
 	mute  bool // nothing is enqueued: what is left is the cost of everything around the driver
 }
 
-func (d *counted) Run(c cuda.Ctx, words []uint64) error {
+func (d *counted) Run(c driver.Ctx, words []uint64) error {
 	if d.mute {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (d *counted) Run(c cuda.Ctx, words []uint64) error {
 	return d.Driver.Run(c, words)
 }
 
-func (d *counted) EventRecord(c cuda.Ctx, e cuda.Event, s cuda.Stream) error {
+func (d *counted) EventRecord(c driver.Ctx, e driver.Event, s driver.Stream) error {
 	if d.mute {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (d *counted) EventRecord(c cuda.Ctx, e cuda.Event, s cuda.Stream) error {
 	return d.Driver.EventRecord(c, e, s)
 }
 
-func (d *counted) StreamWait(c cuda.Ctx, s cuda.Stream, e cuda.Event) error {
+func (d *counted) StreamWait(c driver.Ctx, s driver.Stream, e driver.Event) error {
 	if d.mute {
 		return nil
 	}
@@ -61,17 +61,17 @@ func (d *counted) StreamWait(c cuda.Ctx, s cuda.Stream, e cuda.Event) error {
 	return d.Driver.StreamWait(c, s, e)
 }
 
-func (d *counted) Launch(c cuda.Ctx, s cuda.Stream, f cuda.Func, grid, block, shared int, buf []byte) error {
+func (d *counted) Launch(c driver.Ctx, s driver.Stream, f driver.Func, grid, block, shared int, buf []byte) error {
 	d.calls["Launch"]++
 	return d.Driver.Launch(c, s, f, grid, block, shared, buf)
 }
 
-func (d *counted) GraphInstantiate(c cuda.Ctx, g cuda.Graph) (cuda.Exec, error) {
+func (d *counted) GraphInstantiate(c driver.Ctx, g driver.Graph) (driver.Exec, error) {
 	d.calls["GraphInstantiate"]++
 	return d.Driver.GraphInstantiate(c, g)
 }
 
-func (d *counted) GraphLaunch(c cuda.Ctx, x cuda.Exec, s cuda.Stream) error {
+func (d *counted) GraphLaunch(c driver.Ctx, x driver.Exec, s driver.Stream) error {
 	d.calls["GraphLaunch"]++
 	return d.Driver.GraphLaunch(c, x, s)
 }
@@ -79,16 +79,16 @@ func (d *counted) GraphLaunch(c cuda.Ctx, x cuda.Exec, s cuda.Stream) error {
 // countedFake has the functions of a Fake that devices look for.
 type countedFake struct {
 	*counted
-	fake *cuda.Fake
+	fake *fake.Driver
 }
 
-func (d countedFake) RegisterCall(run func(args []uint64) error) cuda.CFunc {
+func (d countedFake) RegisterCall(run func(args []uint64) error) driver.CFunc {
 	return d.fake.RegisterCall(run)
 }
 
 // tells is a library whose steps do nothing, and which counts what it planned.
 type tells struct {
-	nothing cuda.CFunc
+	nothing driver.CFunc
 	planned int
 }
 
@@ -99,9 +99,9 @@ func (l *tells) Plan(c *library.Call) (library.Step, error) {
 	l.planned++
 	return l, nil
 }
-func (l *tells) AddTo(c *cuda.Commands) { c.Call(cuda.Main, l.nothing) }
-func (l *tells) String() string         { return "nothing" }
-func (l *tells) Close() error           { return nil }
+func (l *tells) AddTo(c *driver.Commands) { c.Call(driver.Main, l.nothing) }
+func (l *tells) String() string           { return "nothing" }
+func (l *tells) Close() error             { return nil }
 
 // Steps of libraries leave nothing to load, so that the device loads nothing for them:
 // neither when it plans a call, nor when it runs one.
@@ -184,8 +184,8 @@ func openLaunches(t testing.TB, blocks int) *launches {
 	if l.mod, err = rt.ModuleOf(l.prog); err != nil {
 		t.Fatal(err)
 	}
-	var over cuda.Driver = l.drv
-	if f, ok := drv.(*cuda.Fake); ok {
+	var over driver.Driver = l.drv
+	if f, ok := drv.(*fake.Driver); ok {
 		over = countedFake{l.drv, f}
 	}
 	o.Devices = devs

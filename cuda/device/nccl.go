@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -69,12 +70,12 @@ func ncclInPlace(c *rt.Collective, pos int) bool {
 // callNCCL makes the plan of what build has gathered.
 func (b *builder) callNCCL() {
 	before := b.p.cmds
-	b.p.cmds = cuda.Commands{}
+	b.p.cmds = driver.Commands{}
 	for _, m := range b.after {
 		b.copy(m.dst, m.src)
 	}
 	after := b.p.cmds
-	b.p.cmds = cuda.Commands{}
+	b.p.cmds = driver.Commands{}
 	ops := b.ncclOps()
 	for i := range ops {
 		b.fail(ops[i].Check(b.g.pos, len(b.g.ranks)))

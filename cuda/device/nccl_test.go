@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/interp"
@@ -28,7 +28,7 @@ import (
 
 // overNCCL is a target whose groups all go over NCCL: the real one on GPUs, else the
 // double on the fake driver.
-func overNCCL(t testing.TB, ranks int) (cuda.Driver, []int, device.Options) {
+func overNCCL(t testing.TB, ranks int) (driver.Driver, []int, device.Options) {
 	drv, devs, o := target(t, ranks)
 	if o.ShareDevice && *onGPU {
 		t.Skip("NCCL wants a GPU for each rank")
@@ -226,7 +226,7 @@ func TestFaultsOfHosts(t *testing.T) {
 }
 
 // islands are four GPUs of which two and two have access to each other.
-func islands(t *testing.T, drv cuda.Driver) *topo.Machine {
+func islands(t *testing.T, drv driver.Driver) *topo.Machine {
 	m := recorded(t, "h200x4", drv)
 	for i := range m.Pairs {
 		if p := &m.Pairs[i]; p.A/2 != p.B/2 {

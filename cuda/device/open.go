@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Opener opens CUDA devices for ranks that are processes, each with one device. The driver
 // belongs to the caller, who closes it after the ranks.
-func Opener(drv cuda.Driver, o Options) rt.Opener {
+func Opener(drv driver.Driver, o Options) rt.Opener {
 	return func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
 		dev, err := ordinal(drv, &o, &spec)
 		if err != nil {
@@ -34,7 +34,7 @@ func Opener(drv cuda.Driver, o Options) rt.Opener {
 // joins the ranks with these modules, calls f once for each, and closes them. Env and
 // Job of cfg are ignored. If f fails on one rank the world is broken, so that the
 // others do not wait for it; the result joins the errors of all ranks in order.
-func Local(ctx context.Context, drv cuda.Driver, devs []int, cfg rt.Config, o Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) error {
+func Local(ctx context.Context, drv driver.Driver, devs []int, cfg rt.Config, o Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) error {
 	if len(devs) < 1 {
 		return fmt.Errorf("a world of %d ranks", len(devs))
 	}
@@ -68,7 +68,7 @@ func Local(ctx context.Context, drv cuda.Driver, devs []int, cfg rt.Config, o Op
 }
 
 // open opens the device of a goroutine rank.
-func (s *site) open(ctx context.Context, drv cuda.Driver, spec rt.Spec, o Options) (rt.Device, error) {
+func (s *site) open(ctx context.Context, drv driver.Driver, spec rt.Spec, o Options) (rt.Device, error) {
 	d, err := newDevice(drv, spec, o, o.Devices[spec.Rank])
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s *site) open(ctx context.Context, drv cuda.Driver, spec rt.Spec, o Option
 }
 
 // ordinal is the device of a rank.
-func ordinal(drv cuda.Driver, o *Options, spec *rt.Spec) (int, error) {
+func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 	infos, err := drv.Devices()
 	if err != nil {
 		return 0, err

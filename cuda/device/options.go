@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/cuda/nccl"
@@ -45,7 +46,7 @@ type Options struct {
 	Workspace int64
 	// Libraries open, in order of preference, what computes launches that are no kernels
 	// of the modules; Standard has the usual ones. One that is not installed
-	// (cuda.ErrNoDriver) is left out, and named if it is missed; any other error fails
+	// (driver.ErrNoDriver) is left out, and named if it is missed; any other error fails
 	// the opening of the device.
 	Libraries []OpenLibrary
 	// Products are the algorithms of known products; nil: those that package lt knows for
@@ -80,18 +81,18 @@ type NCCLOptions struct {
 }
 
 // nccl opens the library.
-func (o *Options) nccl(drv cuda.Driver) (nccl.Library, error) {
+func (o *Options) nccl(drv driver.Driver) (nccl.Library, error) {
 	if o.NCCL.Library != nil {
 		return o.NCCL.Library, nil
 	}
 	if h := newHostKernels(drv); h != nil {
 		return nccl.NewHost(nccl.Machine{
 			Enqueue: func(ctx, stream uintptr, run func() error) error {
-				var c cuda.Commands
-				c.Call(cuda.Main, h.drv.RegisterCall(func([]uint64) error { return run() }))
-				return drv.Run(cuda.Ctx(ctx), c.On(cuda.Stream(stream)))
+				var c driver.Commands
+				c.Call(driver.Main, h.drv.RegisterCall(func([]uint64) error { return run() }))
+				return drv.Run(driver.Ctx(ctx), c.On(driver.Stream(stream)))
 			},
-			Bytes: func(at uintptr, n uint64) []byte { return cuda.FakeBytes(cuda.Ptr(at), n) },
+			Bytes: func(at uintptr, n uint64) []byte { return driver.HostBytes(driver.Ptr(at), n) },
 		}), nil
 	}
 	return nccl.Open(o.NCCL.Path)
@@ -102,7 +103,7 @@ type OpenLibrary func(e LibraryEnv) (library.Library, error)
 
 // LibraryEnv is what a library is opened with.
 type LibraryEnv struct {
-	Driver cuda.Driver
+	Driver driver.Driver
 	Rank   *cuda.Rank
 	// Compile makes machine code for the rank's device from CUDA C++; it is cached.
 	Compile func(name, source string, options ...string) ([]byte, error)

@@ -1,7 +1,7 @@
 package device
 
 import (
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -21,7 +21,7 @@ func (d *Device) enter() error {
 func (d *Device) leave() { d.life.Done() }
 
 // newEvent makes an event that s gives back.
-func (d *Device) newEvent(s *lifecycle.Scope, timing bool) (cuda.Event, error) {
+func (d *Device) newEvent(s *lifecycle.Scope, timing bool) (driver.Event, error) {
 	e, err := d.drv.EventCreate(d.rank.Ctx, timing)
 	if err != nil {
 		return 0, err
@@ -30,7 +30,7 @@ func (d *Device) newEvent(s *lifecycle.Scope, timing bool) (cuda.Event, error) {
 }
 
 // alloc makes memory that s gives back.
-func (d *Device) alloc(s *lifecycle.Scope, bytes uint64) (cuda.Ptr, error) {
+func (d *Device) alloc(s *lifecycle.Scope, bytes uint64) (driver.Ptr, error) {
 	p, err := d.drv.MemAlloc(d.rank.Ctx, bytes)
 	if err != nil {
 		return 0, err

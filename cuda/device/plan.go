@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -16,7 +16,7 @@ type plan struct {
 	name  string
 	algo  string
 	group *group // of a collective
-	cmds  cuda.Commands
+	cmds  driver.Commands
 	call  func(st *stream) error // instead of cmds
 	ops   []nccl.Op              // what call gives to NCCL, for groups that it serves
 	step  library.Step           // what cmds are, if they are one call of a library
@@ -30,7 +30,7 @@ type plan struct {
 
 	// Of a reduction beside compute: cmds without waiting for its fold, see tails.go;
 	// what it reads and writes; and how many parts of staging it fills.
-	ahead   *cuda.Commands
+	ahead   *driver.Commands
 	touches [2][]library.Memory
 	parts   int
 }

@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -94,7 +95,7 @@ func child(ctx context.Context) error {
 	if err := errors.Join(err, r.Close()); err != nil {
 		return err
 	}
-	if f, ok := drv.(*cuda.Fake); ok && len(f.Leaks()) > 0 {
+	if f, ok := drv.(*fake.Driver); ok && len(f.Leaks()) > 0 {
 		return fmt.Errorf("not released: %s", leaks(f.Leaks()))
 	}
 	file, err := os.Create(filepath.Join(os.Getenv(envFolder), fmt.Sprint(env.Rank)))
@@ -133,11 +134,11 @@ func childInputs(pair *step.Pair) ([][]interp.Tensor, error) {
 	return interp.RandomInputs(pair.Forward, 1, interp.RandomOptions{})
 }
 
-func childDriver(env rt.Env) (cuda.Driver, device.Options, error) {
+func childDriver(env rt.Env) (driver.Driver, device.Options, error) {
 	o := small(env.World)
 	apart := os.Getenv(envHosts) != ""
 	if !*onGPU {
-		drv := cuda.NewFake(env.World)
+		drv := fake.New(env.World)
 		if !apart {
 			return drv, o, nil
 		}
@@ -149,7 +150,7 @@ func childDriver(env rt.Env) (cuda.Driver, device.Options, error) {
 		o.Machine = m
 		return drv, o, nil
 	}
-	drv, err := cuda.Open("")
+	drv, err := driver.Open("")
 	if err != nil {
 		return nil, o, err
 	}
@@ -169,7 +170,7 @@ func childDriver(env rt.Env) (cuda.Driver, device.Options, error) {
 func spawn(t *testing.T, world int, env ...string) error {
 	t.Helper()
 	if *onGPU {
-		drv, err := cuda.Open("")
+		drv, err := driver.Open("")
 		if err != nil {
 			t.Skip(err)
 		}
@@ -237,7 +238,7 @@ func written(t *testing.T, dir string, rank int) (got [2][]interp.Tensor) {
 
 // faulty joins a world in which rank 1 does something wrong; the other rank must learn
 // of it in its collective, by the error it expects.
-func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string) error {
+func faulty(ctx context.Context, drv driver.Driver, o device.Options, fault string) error {
 	switch fault {
 	case "dies in replays":
 		return diesInReplays(ctx, drv, o)
@@ -288,7 +289,7 @@ func faulty(ctx context.Context, drv cuda.Driver, o device.Options, fault string
 
 // diesInReplays ends rank 1 without a word while both replay a graph; the other learns of
 // it in moments, however far its deadline is.
-func diesInReplays(ctx context.Context, drv cuda.Driver, o device.Options) error {
+func diesInReplays(ctx context.Context, drv driver.Driver, o device.Options) error {
 	m, f := besideModule()
 	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, m)
 	if err != nil {
@@ -320,7 +321,7 @@ func diesInReplays(ctx context.Context, drv cuda.Driver, o device.Options) error
 
 // differs lets rank 1 join with another module, or capture another step of the same one:
 // both learn that at once, and which rank it is.
-func differs(ctx context.Context, drv cuda.Driver, o device.Options, fault string) error {
+func differs(ctx context.Context, drv driver.Driver, o device.Options, fault string) error {
 	m, f := besideModule()
 	env, err := rt.EnvFrom(os.Getenv)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -97,7 +98,7 @@ func (o *Options) digest(spec *rt.Spec) string {
 }
 
 // openProcess builds the world of a rank with a process of its own.
-func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options, dev int) (*site, string, error) {
+func openProcess(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Options, dev int) (*site, string, error) {
 	own := offer{Kind: "process", Options: o.digest(spec)}
 	var err error
 	if own.Seat, err = seat(drv, spec, o, dev); err != nil {
@@ -145,7 +146,7 @@ func openProcess(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options
 }
 
 // openLocal builds the world of all ranks of this process; rank 0 does.
-func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) (string, error) {
+func (s *site) openLocal(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Options, devs []int) (string, error) {
 	extra, err := json.Marshal(offer{Kind: "goroutine"})
 	if err != nil {
 		return "", err
@@ -163,7 +164,7 @@ func (s *site) openLocal(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o 
 	return met.Nonce, spec.Job.Barrier(ctx, "opening the world")
 }
 
-func (s *site) build(ctx context.Context, drv cuda.Driver, spec *rt.Spec, o *Options, devs []int) error {
+func (s *site) build(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Options, devs []int) error {
 	seats := make([]topo.Seat, len(devs))
 	for r, dev := range devs {
 		at, err := seat(drv, spec, o, dev)

@@ -3,7 +3,7 @@ package device
 import (
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
@@ -22,7 +22,7 @@ type tails map[*stream][]*plan // looked up only
 
 // add joins what has to be joined before p is added to st, and gives p's commands if it
 // goes ahead itself.
-func (t tails) add(st *stream, p *plan, c *cuda.Commands) *cuda.Commands {
+func (t tails) add(st *stream, p *plan, c *driver.Commands) *driver.Commands {
 	if p.ahead == nil || slices.ContainsFunc(t[st], p.collides) {
 		t.join(st, c)
 	}
@@ -45,7 +45,7 @@ func (p *plan) collides(o *plan) bool {
 }
 
 // end is the stream in which an event stands for all that st was given.
-func (t tails) end(st *stream) cuda.Stream {
+func (t tails) end(st *stream) driver.Stream {
 	if len(t[st]) > 0 {
 		return t[st][0].group.m.Tail()
 	}
@@ -53,7 +53,7 @@ func (t tails) end(st *stream) cuda.Stream {
 }
 
 // wait makes st wait for an event, and the folds behind which events of st are recorded.
-func (t tails) wait(st *stream, ev cuda.Event, c *cuda.Commands) {
+func (t tails) wait(st *stream, ev driver.Event, c *driver.Commands) {
 	c.Wait(st.h, ev)
 	if end := t.end(st); end != st.h {
 		c.Wait(end, ev)
@@ -61,7 +61,7 @@ func (t tails) wait(st *stream, ev cuda.Event, c *cuda.Commands) {
 }
 
 // join makes st wait for its folds.
-func (t tails) join(st *stream, c *cuda.Commands) {
+func (t tails) join(st *stream, c *driver.Commands) {
 	if len(t[st]) > 0 {
 		t[st][0].group.m.Join(c, st.h)
 		delete(t, st)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -68,9 +68,9 @@ func (c *captured) Time(ctx context.Context, reps int) (ms []float64, err error)
 type timer struct {
 	c        *captured
 	life     *lifecycle.Scope
-	from, to []cuda.Event
-	barrier  *plan    // nil in a world of one
-	gate     cuda.Ptr // a word that the main stream waits for, 0 for none
+	from, to []driver.Event
+	barrier  *plan      // nil in a world of one
+	gate     driver.Ptr // a word that the main stream waits for, 0 for none
 	opened   uint32
 	waits    waits
 }
@@ -78,7 +78,7 @@ type timer struct {
 func (t *timer) open(n int) error {
 	d := t.c.d
 	for range n {
-		for _, list := range []*[]cuda.Event{&t.from, &t.to} {
+		for _, list := range []*[]driver.Event{&t.from, &t.to} {
 			e, err := d.newEvent(t.life, true)
 			if err != nil {
 				return err

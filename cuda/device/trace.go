@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -12,14 +12,14 @@ import (
 // trace collects timing events around calls.
 type trace struct {
 	life  *lifecycle.Scope
-	start cuda.Event
+	start driver.Event
 	calls []tracedCall
-	spare []cuda.Event // not yet of a call
+	spare []driver.Event // not yet of a call
 }
 
 type tracedCall struct {
 	stream, name, algo string
-	from, to           cuda.Event
+	from, to           driver.Event
 }
 
 // BeginTrace makes every call from now on take the times of its begin and end on its
@@ -41,7 +41,7 @@ func (d *Device) BeginTrace() error {
 }
 
 // traced opens a call's interval; end is 0 when nobody traces.
-func (d *Device) traced(st *stream, p *plan) (end cuda.Event, err error) {
+func (d *Device) traced(st *stream, p *plan) (end driver.Event, err error) {
 	if d.trace == nil {
 		return 0, nil
 	}
@@ -102,7 +102,7 @@ func (d *Device) newTrace(calls int) (*trace, error) {
 	t.start, err = d.newEvent(t.life, true)
 	for range 2 * calls {
 		if err == nil {
-			var e cuda.Event
+			var e driver.Event
 			e, err = d.newEvent(t.life, true)
 			t.spare = append(t.spare, e)
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -31,7 +31,7 @@ func (e *TransportError) Error() string {
 func (e *TransportError) Unwrap() error { return e.Err }
 
 // seat is where a rank on device dev is: on Options.Machine, or on what the driver shows.
-func seat(drv cuda.Driver, spec *rt.Spec, o *Options, dev int) (*topo.Seat, error) {
+func seat(drv driver.Driver, spec *rt.Spec, o *Options, dev int) (*topo.Seat, error) {
 	infos, err := drv.Devices()
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func seat(drv cuda.Driver, spec *rt.Spec, o *Options, dev int) (*topo.Seat, erro
 
 // shown is the machine as far as the CUDA driver shows it to this process. Its host's
 // identity is what the runtime's rendezvous says.
-func shown(drv cuda.Driver, infos []cuda.DeviceInfo) (*topo.Machine, error) {
+func shown(drv driver.Driver, infos []driver.DeviceInfo) (*topo.Machine, error) {
 	v, err := drv.Version()
 	if err != nil {
 		return nil, err

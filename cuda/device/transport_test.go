@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // recorded is a machine from a file whose GPUs have the identities of the fake driver's.
-func recorded(t *testing.T, name string, drv cuda.Driver) *topo.Machine {
+func recorded(t *testing.T, name string, drv driver.Driver) *topo.Machine {
 	t.Helper()
 	m, err := readMachine(name, drv)
 	if err != nil {
@@ -28,7 +28,7 @@ func recorded(t *testing.T, name string, drv cuda.Driver) *topo.Machine {
 	return m
 }
 
-func readMachine(name string, drv cuda.Driver) (*topo.Machine, error) {
+func readMachine(name string, drv driver.Driver) (*topo.Machine, error) {
 	f, err := os.Open("../topo/testdata/machines/" + name + ".json")
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func TestTransportMeeting(t *testing.T) {
 }
 
 // joins has rank i of two join the world of a store, leave it, and gives the error.
-func joins(t *testing.T, drv cuda.Driver, o device.Options, job *rendezvous.Job, i int, timeout time.Duration) error {
+func joins(t *testing.T, drv driver.Driver, o device.Options, job *rendezvous.Job, i int, timeout time.Duration) error {
 	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: timeout, JoinTimeout: 10 * time.Second, Job: job,
 		Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
 	if err == nil {

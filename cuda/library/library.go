@@ -9,7 +9,7 @@ package library
 import (
 	"errors"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -20,7 +20,7 @@ var ErrNotServed = errors.New("the library does not serve this call")
 
 // Tensor is an operand or result in the memory of the rank's device.
 type Tensor struct {
-	At      cuda.Ptr // of element (0, 0, ...)
+	At      driver.Ptr // of element (0, 0, ...)
 	DType   dtype.DType
 	Shape   []int64
 	Strides []int64 // in elements, never nil
@@ -34,7 +34,7 @@ type Call struct {
 	Outs, Ins []Tensor
 	// Workspace is memory that the call may use while it runs. Calls of one stream
 	// share it, calls of different streams do not. It is aligned to 256 bytes.
-	Workspace      cuda.Ptr
+	Workspace      driver.Ptr
 	WorkspaceBytes uint64
 	// SMs is how many multiprocessors the call should leave its work to, so that
 	// communication finds room beside it; 0 is all.
@@ -43,9 +43,9 @@ type Call struct {
 
 // Step is a planned call.
 type Step interface {
-	// AddTo adds the call to a command buffer on the stream cuda.Main. It may be
+	// AddTo adds the call to a command buffer on the stream driver.Main. It may be
 	// called any number of times and must not allocate device memory or block.
-	AddTo(c *cuda.Commands)
+	AddTo(c *driver.Commands)
 	// String names the algorithm, for traces and records. Equal on all ranks that plan
 	// the same call on equal devices.
 	String() string
@@ -61,14 +61,14 @@ type Joiner interface {
 }
 
 // Early is a Step that can begin before the kernel in front of it in its stream has
-// ended, see cuda.Commands.LaunchEarly.
+// ended, see driver.Commands.LaunchEarly.
 type Early interface {
 	Step
 	// Ahead lists the memory that it reads before the kernel in front has ended.
 	Ahead() []Memory
 	// AddEarlyTo is AddTo with an early launch. What is in front must be a kernel that
 	// began after everything before it had ended, and writes nothing of Ahead.
-	AddEarlyTo(c *cuda.Commands)
+	AddEarlyTo(c *driver.Commands)
 }
 
 // Fetcher is a Step bound by reading memory that nothing writes shortly before.
@@ -76,7 +76,7 @@ type Fetcher interface {
 	Step
 	// AddFetchTo adds a launch that brings up to limit bytes of that memory into the
 	// device's cache. It changes nothing and may run at any time before the step.
-	AddFetchTo(c *cuda.Commands, limit uint64)
+	AddFetchTo(c *driver.Commands, limit uint64)
 }
 
 // Releaser is a Step that holds something of its library. The device releases it once,
@@ -91,13 +91,13 @@ type Releaser interface {
 
 // Memory is a range of a device's memory.
 type Memory struct {
-	At    cuda.Ptr
+	At    driver.Ptr
 	Bytes uint64
 }
 
 // Overlaps reports whether the ranges share a byte.
 func (m Memory) Overlaps(o Memory) bool {
-	return m.At < o.At+cuda.Ptr(o.Bytes) && o.At < m.At+cuda.Ptr(m.Bytes)
+	return m.At < o.At+driver.Ptr(o.Bytes) && o.At < m.At+driver.Ptr(m.Bytes)
 }
 
 // Library plans calls for one rank. One goroutine at a time uses it and its steps.

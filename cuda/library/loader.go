@@ -1,25 +1,27 @@
 package library
 
-import "github.com/seed-ee968945/concert/cuda"
+import (
+	"github.com/seed-ee968945/concert/cuda/driver"
+)
 
 // Loader keeps the promise of Library.Plan that steps leave nothing to load. One
 // goroutine at a time uses it.
 type Loader struct {
-	drv  cuda.Driver
-	ctx  cuda.Ctx
-	s    cuda.Stream // of its own, 0 before the first load
+	drv  driver.Driver
+	ctx  driver.Ctx
+	s    driver.Stream // of its own, 0 before the first load
 	done map[any]bool
 }
 
 // NewLoader makes a loader for a context.
-func NewLoader(drv cuda.Driver, ctx cuda.Ctx) *Loader {
+func NewLoader(drv driver.Driver, ctx driver.Ctx) *Loader {
 	return &Loader{drv: drv, ctx: ctx, done: map[any]bool{}}
 }
 
-// Load loads what commands on cuda.Main need, without running them (cuda.Preload), if it
+// Load loads what commands on driver.Main need, without running them (driver.Preload), if it
 // has not done so for the key before: what identifies the code, such as the library's
 // plan, whatever the addresses.
-func (l *Loader) Load(key any, c *cuda.Commands) (err error) {
+func (l *Loader) Load(key any, c *driver.Commands) (err error) {
 	if l.done[key] || c.Len() == 0 {
 		return nil
 	}
@@ -28,7 +30,7 @@ func (l *Loader) Load(key any, c *cuda.Commands) (err error) {
 			return err
 		}
 	}
-	if err := cuda.Preload(l.drv, l.ctx, l.s, c); err != nil {
+	if err := driver.Preload(l.drv, l.ctx, l.s, c); err != nil {
 		return err
 	}
 	l.done[key] = true

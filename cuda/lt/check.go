@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -24,9 +24,9 @@ const samples = 2048
 // checker compares results on the device with sums in double.
 type checker struct {
 	h    *Handle
-	mod  cuda.Module
-	f    cuda.Func
-	sums cuda.Ptr // 3 doubles for each sample
+	mod  driver.Module
+	f    driver.Func
+	sums driver.Ptr // 3 doubles for each sample
 }
 
 // newChecker loads the kernel; on a fake driver the host does its work.
@@ -67,7 +67,7 @@ func (c *checker) close() error {
 type sample struct{ want, squares, got float64 }
 
 // run takes the samples of a product that is in its result already, on the stream.
-func (c *checker) run(s cuda.Stream, p *Problem, x, y, d cuda.Ptr) ([]sample, error) {
+func (c *checker) run(s driver.Stream, p *Problem, x, y, d driver.Ptr) ([]sample, error) {
 	n := min(samples, p.M*p.N*p.Batch)
 	if c.f == 0 {
 		return p.sampleOnHost(n, x, y, d)
@@ -78,7 +78,7 @@ func (c *checker) run(s cuda.Stream, p *Problem, x, y, d cuda.Ptr) ([]sample, er
 			b = binary.LittleEndian.AppendUint64(b, w)
 		}
 	}
-	matrix := func(at cuda.Ptr, m Matrix, t dtype.DType) {
+	matrix := func(at driver.Ptr, m Matrix, t dtype.DType) {
 		row, col := int64(1), m.LD
 		if m.Trans {
 			row, col = col, row

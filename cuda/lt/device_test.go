@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -27,9 +28,9 @@ var (
 // bench is a driver, a context, a stream, and a handle on them.
 type bench struct {
 	t   testing.TB
-	drv cuda.Driver
-	ctx cuda.Ctx
-	s   cuda.Stream
+	drv driver.Driver
+	ctx driver.Ctx
+	s   driver.Stream
 	lib *Library
 	h   *Handle
 }
@@ -37,9 +38,9 @@ type bench struct {
 func newBench(t testing.TB, o Options) *bench {
 	t.Helper()
 	b := &bench{t: t}
-	var fake *cuda.Fake
+	var host *fake.Driver
 	if *onGPU {
-		d, err := cuda.Open("")
+		d, err := driver.Open("")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,8 +49,8 @@ func newBench(t testing.TB, o Options) *bench {
 			o.Compile = compiler(t)
 		}
 	} else {
-		fake = cuda.NewFake(1)
-		b.drv = fake
+		host = fake.New(1)
+		b.drv = host
 	}
 	must := func(err error) {
 		t.Helper()
@@ -73,8 +74,8 @@ func newBench(t testing.TB, o Options) *bench {
 		must(b.h.Close())
 		must(b.drv.StreamDestroy(b.ctx, b.s))
 		must(b.drv.CtxRelease(0))
-		if fake != nil && !t.Failed() {
-			if l := fake.Leaks(); len(l) > 0 {
+		if host != nil && !t.Failed() {
+			if l := host.Leaks(); len(l) > 0 {
 				t.Errorf("not released: %v", l)
 			}
 		}
@@ -101,7 +102,7 @@ func compiler(t testing.TB) func(name, source string) ([]byte, error) {
 }
 
 // buffer is device memory that holds a copy of host memory.
-func (b *bench) buffer(data []byte) cuda.Ptr {
+func (b *bench) buffer(data []byte) driver.Ptr {
 	b.t.Helper()
 	p, err := b.drv.MemAlloc(b.ctx, uint64(max(len(data), 1)))
 	if err == nil && len(data) > 0 {
@@ -114,14 +115,14 @@ func (b *bench) buffer(data []byte) cuda.Ptr {
 }
 
 // free frees memory when the stream no longer uses it.
-func (b *bench) free(p cuda.Ptr) {
+func (b *bench) free(p driver.Ptr) {
 	b.t.Helper()
 	if err := errors.Join(b.drv.StreamSync(b.ctx, b.s), b.drv.MemFree(b.ctx, p)); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *bench) read(p cuda.Ptr, n int) []byte {
+func (b *bench) read(p driver.Ptr, n int) []byte {
 	b.t.Helper()
 	out := make([]byte, n)
 	if err := b.drv.CopyOut(b.ctx, b.s, out, p); err != nil {
@@ -198,7 +199,7 @@ func TestProducts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
-		at := func(p cuda.Ptr, off int64, d dtype.DType) cuda.Ptr { return p + cuda.Ptr(off*int64(d.Size())) }
+		at := func(p driver.Ptr, off int64, d dtype.DType) driver.Ptr { return p + driver.Ptr(off*int64(d.Size())) }
 		if err := l.Enqueue(b.s, at(pa, oa, ty[0]), at(pb, ob, ty[0]), at(po, oo, ty[1])); err != nil {
 			t.Fatalf("%d: %v", i, err)
 		}
@@ -267,12 +268,12 @@ func TestEnqueue(t *testing.T) {
 	}
 	want := b.read(z, 4*n*n)
 
-	if err := b.h.Reserve(cuda.Main); err != nil {
+	if err := b.h.Reserve(driver.Main); err != nil {
 		t.Fatal(err)
 	}
-	var cmds cuda.Commands
-	cmds.Memset32(cuda.Main, z, 0, n*n)
-	if err := l.AddTo(&cmds, cuda.Main, x, y, z); err != nil {
+	var cmds driver.Commands
+	cmds.Memset32(driver.Main, z, 0, n*n)
+	if err := l.AddTo(&cmds, driver.Main, x, y, z); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.drv.CaptureBegin(b.ctx, b.s); err != nil {

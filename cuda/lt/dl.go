@@ -16,7 +16,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -28,7 +28,7 @@ var (
 	opened string // path of the loaded library, empty before
 )
 
-func openLibrary(drv cuda.Driver, path string) (backend, error) {
+func openLibrary(drv driver.Driver, path string) (backend, error) {
 	if lib := hostLibrary(drv); lib != nil {
 		return lib, nil
 	}
@@ -36,7 +36,7 @@ func openLibrary(drv cuda.Driver, path string) (backend, error) {
 	defer loadMu.Unlock()
 	if opened != "" {
 		if path != "" && path != opened {
-			return nil, &cuda.LoadError{Path: path, Reason: "this process already uses " + opened}
+			return nil, &driver.LoadError{Path: path, Reason: "this process already uses " + opened}
 		}
 		return dl{}, nil
 	}
@@ -60,9 +60,9 @@ func openLibrary(drv cuda.Driver, path string) (backend, error) {
 
 // load opens one name. The driver is in the process already, under one of its names.
 func load(name string) error {
-	e := &cuda.LoadError{Path: name}
-	for _, driver := range []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"} {
-		cs, cd := C.CString(name), C.CString(driver)
+	e := &driver.LoadError{Path: name}
+	for _, libcuda := range []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"} {
+		cs, cd := C.CString(name), C.CString(libcuda)
 		var why [512]C.char
 		rc := C.lt_load(cs, cd, &why[0], C.size_t(len(why)))
 		C.free(unsafe.Pointer(cs))
@@ -87,7 +87,7 @@ func check(call string, rc C.int) error {
 	case rc == 0:
 		return nil
 	case rc <= C.LT_DRIVER:
-		return &cuda.Error{Call: "cuCtxSetCurrent", Code: int(C.LT_DRIVER - rc), Name: "unknown", Text: "no text"}
+		return &driver.Error{Call: "cuCtxSetCurrent", Code: int(C.LT_DRIVER - rc), Name: "unknown", Text: "no text"}
 	case rc == C.LT_NO_MEMORY:
 		return errors.New("cuBLASLt: out of host memory")
 	}
@@ -96,13 +96,13 @@ func check(call string, rc C.int) error {
 
 func (dl) version() uint64 { return uint64(C.lt_version()) }
 
-func (dl) create(ctx cuda.Ctx) (uint64, error) {
+func (dl) create(ctx driver.Ctx) (uint64, error) {
 	var h C.uint64_t
 	err := check("cublasLtCreate", C.lt_create(C.uint64_t(ctx), &h))
 	return uint64(h), err
 }
 
-func (dl) destroy(ctx cuda.Ctx, h uint64) error {
+func (dl) destroy(ctx driver.Ctx, h uint64) error {
 	return check("cublasLtDestroy", C.lt_destroy(C.uint64_t(ctx), C.uint64_t(h)))
 }
 
@@ -115,7 +115,7 @@ const (
 	computeTF = 77
 )
 
-func (dl) plan(ctx cuda.Ctx, h uint64, p *Problem) (uint64, error) {
+func (dl) plan(ctx driver.Ctx, h uint64, p *Problem) (uint64, error) {
 	matrix := func(m Matrix, rows, cols int64, t dtype.DType) C.lt_matrix {
 		if m.Trans {
 			rows, cols = cols, rows
@@ -147,7 +147,7 @@ func (dl) free(plan uint64) { C.lt_plan_free(C.uint64_t(plan)) }
 
 // heuristics keeps the library's own form only of algorithms that their attributes
 // do not rebuild.
-func (d dl) heuristics(ctx cuda.Ctx, plan, limit uint64, n int) ([]Algo, error) {
+func (d dl) heuristics(ctx driver.Ctx, plan, limit uint64, n int) ([]Algo, error) {
 	if n < 1 {
 		return nil, nil
 	}
@@ -173,7 +173,7 @@ func (d dl) heuristics(ctx cuda.Ctx, plan, limit uint64, n int) ([]Algo, error) 
 	return out, nil
 }
 
-func (dl) use(ctx cuda.Ctx, plan uint64, a Algo) (uint64, error) {
+func (dl) use(ctx driver.Ctx, plan uint64, a Algo) (uint64, error) {
 	c := C.lt_algo{id: C.int32_t(a.ID), tile: C.uint32_t(a.Tile), stages: C.uint32_t(a.Stages), splitk: C.uint32_t(a.SplitK),
 		reduction: C.uint32_t(a.Reduction), swizzle: C.uint32_t(a.Swizzle), custom: C.uint32_t(a.Custom),
 		inner: C.uint32_t(a.Inner), cluster: C.uint32_t(a.Cluster)}
@@ -195,7 +195,7 @@ func (dl) use(ctx cuda.Ctx, plan uint64, a Algo) (uint64, error) {
 	return uint64(c.workspace), nil
 }
 
-func (dl) call() cuda.CFunc { return cuda.CFunc(C.lt_call()) }
+func (dl) call() driver.CFunc { return driver.CFunc(C.lt_call()) }
 
-func (dl) skinny() cuda.CFunc { return 0 }
-func (dl) fetch() cuda.CFunc  { return 0 }
+func (dl) skinny() driver.CFunc { return 0 }
+func (dl) fetch() driver.CFunc  { return 0 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -77,9 +77,9 @@ extern "C" __global__ void sample(problem p)
 // gpuBench adds the test kernels and a large pool of random numbers.
 type gpuBench struct {
 	*bench
-	fill, sample cuda.Func
-	sums         cuda.Ptr
-	in, out      cuda.Ptr // pools
+	fill, sample driver.Func
+	sums         driver.Ptr
+	in, out      driver.Ptr // pools
 	inBytes      uint64
 	outBytes     uint64
 }
@@ -99,12 +99,12 @@ func newGPUBench(t *testing.T, inBytes, outBytes uint64) *gpuBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, f := range map[string]*cuda.Func{"fill": &g.fill, "sample": &g.sample} {
+	for name, f := range map[string]*driver.Func{"fill": &g.fill, "sample": &g.sample} {
 		if *f, err = g.drv.Function(g.ctx, mod, name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for p, n := range map[*cuda.Ptr]uint64{&g.sums: 24 * maxSamples, &g.in: inBytes, &g.out: outBytes} {
+	for p, n := range map[*driver.Ptr]uint64{&g.sums: 24 * maxSamples, &g.in: inBytes, &g.out: outBytes} {
 		if *p, err = g.drv.MemAlloc(g.ctx, n); err != nil {
 			t.Fatal(err)
 		}
@@ -128,14 +128,14 @@ func pack(words ...uint64) []byte {
 	return b
 }
 
-func (g *gpuBench) random(p cuda.Ptr, bytes uint64) {
+func (g *gpuBench) random(p driver.Ptr, bytes uint64) {
 	if err := g.drv.Launch(g.ctx, g.s, g.fill, 1056, 256, 0, pack(uint64(p), bytes/2, 7)); err != nil {
 		g.t.Fatal(err)
 	}
 }
 
 // poison fills the results with NaN.
-func (g *gpuBench) poison(p cuda.Ptr, bytes uint64) {
+func (g *gpuBench) poison(p driver.Ptr, bytes uint64) {
 	if err := g.drv.Memset32(g.ctx, g.s, p, 0xffffffff, (bytes+3)/4); err != nil {
 		g.t.Fatal(err)
 	}
@@ -355,8 +355,8 @@ func (g *gpuBench) sets(p *Problem, a, b, o Operand) []Set {
 	n := min(g.inBytes/in, g.outBytes/out, 256<<20/in+2, 64)
 	var sets []Set
 	for i := range n {
-		at := g.in + cuda.Ptr(i*in)
-		sets = append(sets, Set{at, at + cuda.Ptr(bytes(a)), g.out + cuda.Ptr(i*out)})
+		at := g.in + driver.Ptr(i*in)
+		sets = append(sets, Set{at, at + driver.Ptr(bytes(a)), g.out + driver.Ptr(i*out)})
 	}
 	return sets
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // maxMembers is the largest number of products of a group.
@@ -93,17 +93,17 @@ func (g *Group) Algo() Algo { return g.algo }
 
 // AddTo adds the launch. All sets have the same A. No result may overlap an operand or
 // another result. With early the launch may begin before the kernel in front of it in
-// the stream has ended, see cuda.Commands.LaunchEarly: that kernel must not write any
+// the stream has ended, see driver.Commands.LaunchEarly: that kernel must not write any
 // B.
-func (g *Group) AddTo(cmds *cuda.Commands, s cuda.Stream, sets []Set, early bool) error {
+func (g *Group) AddTo(cmds *driver.Commands, s driver.Stream, sets []Set, early bool) error {
 	return g.add(cmds, s, sets, earliness(early))
 }
 
-func (g *Group) add(cmds *cuda.Commands, s cuda.Stream, sets []Set, early int64) error {
+func (g *Group) add(cmds *driver.Commands, s driver.Stream, sets []Set, early int64) error {
 	if len(sets) != len(g.problems) {
 		return fmt.Errorf("%d products, want %d", len(sets), len(g.problems))
 	}
-	var x, d []cuda.Ptr
+	var x, d []driver.Ptr
 	for i, t := range sets {
 		p := &g.problems[i]
 		if t.A != sets[0].A {
@@ -123,7 +123,7 @@ func (g *Group) add(cmds *cuda.Commands, s cuda.Stream, sets []Set, early int64)
 // wins by the margin it goes into the handle's tuning, else best is zero. Each entry of
 // sets is one list of operands, with one A; o.Sets is ignored. Otherwise it is like
 // Tune.
-func (h *Handle) TuneGroup(ctx context.Context, s cuda.Stream, ps []Problem, sets [][]Set, o TuneOptions) (best Algo, all []Timing, err error) {
+func (h *Handle) TuneGroup(ctx context.Context, s driver.Stream, ps []Problem, sets [][]Set, o TuneOptions) (best Algo, all []Timing, err error) {
 	if len(ps) < 2 || len(ps) > maxMembers || !h.canSkinny() {
 		return Algo{}, nil, unsupported("a group of %d products", len(ps))
 	}
@@ -145,7 +145,7 @@ func (h *Handle) TuneGroup(ctx context.Context, s cuda.Stream, ps []Problem, set
 		}
 		plans = append(plans, l)
 	}
-	apart.add = func(c *cuda.Commands, t []Set) error {
+	apart.add = func(c *driver.Commands, t []Set) error {
 		for i, l := range plans {
 			if err := l.AddTo(c, s, t[i].A, t[i].B, t[i].Out); err != nil {
 				return err
@@ -160,7 +160,7 @@ func (h *Handle) TuneGroup(ctx context.Context, s cuda.Stream, ps []Problem, set
 		g, err := h.groupWith(ps, c.algo)
 		h.mu.Unlock()
 		if c.err = err; err == nil {
-			c.add = func(cmds *cuda.Commands, t []Set) error { return g.AddTo(cmds, s, t, false) }
+			c.add = func(cmds *driver.Commands, t []Set) error { return g.AddTo(cmds, s, t, false) }
 		}
 		list = append(list, c)
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package lt
 
 import (
@@ -7,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
@@ -17,9 +15,9 @@ import (
 // multiplies on host memory. It has two algorithms of the same effect, the second of
 // which needs a workspace.
 type host struct {
-	fn   cuda.CFunc
-	thin cuda.CFunc // instead of skinny.cu
-	near cuda.CFunc // instead of prefetch.cu: it does nothing
+	fn   driver.CFunc
+	thin driver.CFunc // instead of skinny.cu
+	near driver.CFunc // instead of prefetch.cu: it does nothing
 	// wrong is the number of an algorithm that is listed third and leaves out the last
 	// product of every sum, for tests; zero is none.
 	wrong int32
@@ -36,38 +34,38 @@ type hostPlan struct {
 
 const hostWorkspace = 1 << 16
 
-// hostLibrary is the stand-in for a fake driver, and nil for any other.
-func hostLibrary(drv cuda.Driver) backend {
-	if f, ok := drv.(*cuda.Fake); ok {
-		return newHost(f)
+// hostLibrary is the stand-in for a driver on the host, and nil for any other.
+func hostLibrary(drv driver.Driver) backend {
+	if d, ok := drv.(driver.HostDriver); ok {
+		return newHost(d)
 	}
 	return nil
 }
 
 // onHost reports whether the driver's memory is the host's.
-func onHost(drv cuda.Driver) bool {
-	_, ok := drv.(*cuda.Fake)
+func onHost(drv driver.Driver) bool {
+	_, ok := drv.(driver.HostDriver)
 	return ok
 }
 
-func newHost(f *cuda.Fake) *host {
+func newHost(d driver.HostDriver) *host {
 	h := &host{plans: map[uint64]*hostPlan{}}
-	h.fn = f.RegisterCall(h.run)
-	h.thin = f.RegisterCall(runSkinny)
-	h.near = f.RegisterCall(func([]uint64) error { return nil })
+	h.fn = d.RegisterCall(h.run)
+	h.thin = d.RegisterCall(runSkinny)
+	h.near = d.RegisterCall(func([]uint64) error { return nil })
 	return h
 }
 
 func (h *host) version() uint64                   { return 1 }
-func (h *host) create(cuda.Ctx) (uint64, error)   { return 1, nil }
-func (h *host) destroy(cuda.Ctx, uint64) error    { return nil }
-func (h *host) call() cuda.CFunc                  { return h.fn }
+func (h *host) create(driver.Ctx) (uint64, error) { return 1, nil }
+func (h *host) destroy(driver.Ctx, uint64) error  { return nil }
+func (h *host) call() driver.CFunc                { return h.fn }
 func (h *host) get(plan uint64) (*hostPlan, bool) { p, ok := h.plans[plan]; return p, ok }
 
-func (h *host) skinny() cuda.CFunc { return h.thin }
-func (h *host) fetch() cuda.CFunc  { return h.near }
+func (h *host) skinny() driver.CFunc { return h.thin }
+func (h *host) fetch() driver.CFunc  { return h.near }
 
-func (h *host) plan(_ cuda.Ctx, _ uint64, p *Problem) (uint64, error) {
+func (h *host) plan(_ driver.Ctx, _ uint64, p *Problem) (uint64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.next++
@@ -81,7 +79,7 @@ func (h *host) free(plan uint64) {
 	delete(h.plans, plan)
 }
 
-func (h *host) heuristics(_ cuda.Ctx, _, limit uint64, n int) ([]Algo, error) {
+func (h *host) heuristics(_ driver.Ctx, _, limit uint64, n int) ([]Algo, error) {
 	list := []Algo{{ID: 0, SplitK: 1}, {ID: 1, SplitK: 2, Reduction: 2}}
 	if limit < hostWorkspace {
 		list = list[:1]
@@ -92,7 +90,7 @@ func (h *host) heuristics(_ cuda.Ctx, _, limit uint64, n int) ([]Algo, error) {
 	return list[:min(n, len(list))], nil
 }
 
-func (h *host) use(_ cuda.Ctx, plan uint64, a Algo) (uint64, error) {
+func (h *host) use(_ driver.Ctx, plan uint64, a Algo) (uint64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p, ok := h.get(plan)
@@ -121,25 +119,25 @@ func (h *host) run(w []uint64) error {
 	if l.wrong {
 		p := l.p
 		p.K--
-		return p.onHost(cuda.Ptr(w[1]), cuda.Ptr(w[2]), cuda.Ptr(w[3]))
+		return p.onHost(driver.Ptr(w[1]), driver.Ptr(w[2]), driver.Ptr(w[3]))
 	}
-	return l.p.onHost(cuda.Ptr(w[1]), cuda.Ptr(w[2]), cuda.Ptr(w[3]))
+	return l.p.onHost(driver.Ptr(w[1]), driver.Ptr(w[2]), driver.Ptr(w[3]))
 }
 
 // onHost multiplies on host memory, reading the descriptors as the library does.
-func (p *Problem) onHost(x, y, d cuda.Ptr) error {
+func (p *Problem) onHost(x, y, d driver.Ptr) error {
 	size := func(m Matrix, rows, cols int64) int64 {
 		if m.Trans {
 			rows, cols = cols, rows
 		}
 		return (p.Batch-1)*m.Stride + (cols-1)*m.LD + rows
 	}
-	view := func(m Matrix, rows, cols int64, t hostops.Tensor, at cuda.Ptr) hostops.Tensor {
+	view := func(m Matrix, rows, cols int64, t hostops.Tensor, at driver.Ptr) hostops.Tensor {
 		t.Shape, t.Strides = []int64{p.Batch, rows, cols}, []int64{m.Stride, 1, m.LD}
 		if m.Trans {
 			t.Strides[1], t.Strides[2] = m.LD, 1
 		}
-		t.Data = cuda.FakeBytes(at, uint64(size(m, rows, cols))*uint64(t.DType.Size()))
+		t.Data = driver.HostBytes(at, uint64(size(m, rows, cols))*uint64(t.DType.Size()))
 		return t
 	}
 	in, out := hostops.Tensor{DType: p.Type}, hostops.Tensor{DType: p.Out}
@@ -148,14 +146,14 @@ func (p *Problem) onHost(x, y, d cuda.Ptr) error {
 }
 
 // sampleOnHost does the work of check.cu on host memory.
-func (p *Problem) sampleOnHost(n int64, x, y, d cuda.Ptr) ([]sample, error) {
-	read := func(at cuda.Ptr, m Matrix, t dtype.DType) func(z, r, c int64) float64 {
+func (p *Problem) sampleOnHost(n int64, x, y, d driver.Ptr) ([]sample, error) {
+	read := func(at driver.Ptr, m Matrix, t dtype.DType) func(z, r, c int64) float64 {
 		size := int64(t.Size())
 		return func(z, r, c int64) float64 {
 			if m.Trans {
 				r, c = c, r
 			}
-			return dtype.LoadFloat(t, cuda.FakeBytes(at+cuda.Ptr((z*m.Stride+r+c*m.LD)*size), uint64(size)))
+			return dtype.LoadFloat(t, driver.HostBytes(at+driver.Ptr((z*m.Stride+r+c*m.LD)*size), uint64(size)))
 		}
 	}
 	fx, fy, fd := read(x, p.X, p.Type), read(y, p.Y, p.Type), read(d, p.D, p.Out)
@@ -187,7 +185,7 @@ func runSkinny(w []uint64) error {
 	for m := w[4:]; len(m) > 0; m = m[5:] {
 		p := Problem{Type: dtype.BF16, Out: dtype.BF16, M: low(m[4]), N: low(w[2]), K: high(w[2]), Batch: 1, Swapped: true,
 			X: Matrix{Trans: true, LD: int64(m[2])}, Y: Matrix{LD: int64(w[1])}, D: Matrix{LD: int64(m[3])}}
-		if err := p.onHost(cuda.Ptr(m[0]), cuda.Ptr(w[0]), cuda.Ptr(m[1])); err != nil {
+		if err := p.onHost(driver.Ptr(m[0]), driver.Ptr(w[0]), driver.Ptr(m[1])); err != nil {
 			return err
 		}
 	}

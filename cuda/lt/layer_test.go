@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -126,9 +126,9 @@ type layerForm struct {
 // layerBench has the weights of several layers in the pool, more than the cache holds.
 type layerBench struct {
 	g      *gpuBench
-	mix    cuda.Func
-	other  cuda.Stream
-	mark   cuda.Event
+	mix    driver.Func
+	other  driver.Stream
+	mark   driver.Event
 	qkv, o []Problem
 	gu, dn []Problem
 }
@@ -156,12 +156,12 @@ func (l *layerBench) tune(t *testing.T) {
 		at, out := g.in, g.out
 		for range 24 {
 			a := at
-			at += cuda.Ptr(2 * rows16 * ps[0].K)
+			at += driver.Ptr(2 * rows16 * ps[0].K)
 			var list []Set
 			for _, p := range ps {
 				list = append(list, Set{a, at, out})
-				at += cuda.Ptr(2 * p.M * p.K)
-				out += cuda.Ptr(2 * rows16 * p.M)
+				at += driver.Ptr(2 * p.M * p.K)
+				out += driver.Ptr(2 * rows16 * p.M)
 			}
 			sets = append(sets, list)
 		}
@@ -199,10 +199,10 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 			t.Fatal(err)
 		}
 	}
-	var cmds cuda.Commands
+	var cmds driver.Commands
 	at := g.in + 1<<20 // weights
-	act := func(i int) cuda.Ptr { return g.out + cuda.Ptr(i)<<20 }
-	slow := func(a, out cuda.Ptr, n uint64) cuda.Ptr {
+	act := func(i int) driver.Ptr { return g.out + driver.Ptr(i)<<20 }
+	slow := func(a, out driver.Ptr, n uint64) driver.Ptr {
 		if idle == 0 {
 			return a
 		}
@@ -213,7 +213,7 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 		from := at
 		for _, p := range ps {
 			list = append(list, library.Memory{At: from, Bytes: uint64(2 * p.M * p.K)})
-			from += cuda.Ptr(2 * p.M * p.K)
+			from += driver.Ptr(2 * p.M * p.K)
 		}
 		return list
 	}
@@ -225,14 +225,14 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 			g.h.addPrefetch(&cmds, l.other, weights(next), f.side)
 		}
 	}
-	mixed := func(a, b, out cuda.Ptr, na, nb, n uint64) {
+	mixed := func(a, b, out driver.Ptr, na, nb, n uint64) {
 		cmds.Launch(g.s, l.mix, 16, 512, 0, pack(uint64(a), uint64(b), uint64(out), na, nb, n, late))
 	}
-	product := func(ps []Problem, a cuda.Ptr, outs ...cuda.Ptr) {
+	product := func(ps []Problem, a driver.Ptr, outs ...driver.Ptr) {
 		var sets []Set
 		for i, p := range ps {
 			sets = append(sets, Set{a, at, outs[i]})
-			at += cuda.Ptr(2 * p.M * p.K)
+			at += driver.Ptr(2 * p.M * p.K)
 		}
 		if len(ps) > 1 && !f.first && !f.apart {
 			if grp, err := g.h.Group(ps); err == nil {
@@ -253,7 +253,7 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 			}
 			must(err)
 			if s := plan.algo.Skinny; s != (Skinny{}) && f.early && i == 0 && len(ps) == 1 {
-				plan.kernel.addSkinny(&cmds, g.s, s, []Problem{p}, sets[i].A, []cuda.Ptr{sets[i].B}, []cuda.Ptr{sets[i].Out}, f.ahead)
+				plan.kernel.addSkinny(&cmds, g.s, s, []Problem{p}, sets[i].A, []driver.Ptr{sets[i].B}, []driver.Ptr{sets[i].Out}, f.ahead)
 				continue
 			}
 			must(plan.AddTo(&cmds, g.s, sets[i].A, sets[i].B, sets[i].Out))
@@ -287,7 +287,7 @@ func (l *layerBench) run(t *testing.T, f layerForm, late, idle uint64, replays i
 	must(errors.Join(err, g.drv.GraphDestroy(g.ctx, graph)))
 	defer func() { must(g.drv.ExecDestroy(g.ctx, exec)) }()
 	must(g.drv.GraphUpload(g.ctx, exec, g.s))
-	ev := make([]cuda.Event, replays+1)
+	ev := make([]driver.Event, replays+1)
 	for i := range ev {
 		ev[i], err = g.drv.EventCreate(g.ctx, true)
 		must(err)
@@ -333,9 +333,9 @@ func TestGPUWarm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var cmds cuda.Commands
+		var cmds driver.Commands
 		w := workspace{at: g.out + 32<<20, bytes: g.h.opts.Workspace}
-		if err := l.addWith(&cmds, cuda.Main, g.in, g.in+64<<20, g.out, w, false); err != nil {
+		if err := l.addWith(&cmds, driver.Main, g.in, g.in+64<<20, g.out, w, false); err != nil {
 			t.Fatal(err)
 		}
 		var took [3]time.Duration

@@ -6,29 +6,29 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // backend is what this package needs of cuBLASLt. Handles and plans are words, so
 // that they can travel in command buffers.
 type backend interface {
 	version() uint64
-	create(ctx cuda.Ctx) (uint64, error)
-	destroy(ctx cuda.Ctx, h uint64) error
-	plan(ctx cuda.Ctx, h uint64, p *Problem) (uint64, error)
+	create(ctx driver.Ctx) (uint64, error)
+	destroy(ctx driver.Ctx, h uint64) error
+	plan(ctx driver.Ctx, h uint64, p *Problem) (uint64, error)
 	free(plan uint64)
 	// heuristics gives up to n algorithms within limit bytes of workspace, best first.
-	heuristics(ctx cuda.Ctx, plan, limit uint64, n int) ([]Algo, error)
+	heuristics(ctx driver.Ctx, plan, limit uint64, n int) ([]Algo, error)
 	// use makes a the plan's algorithm and gives the workspace that it needs.
-	use(ctx cuda.Ctx, plan uint64, a Algo) (uint64, error)
+	use(ctx driver.Ctx, plan uint64, a Algo) (uint64, error)
 	// call is the function for command buffers; its words are the plan, X, Y, D, the
 	// workspace and its size.
-	call() cuda.CFunc
+	call() driver.CFunc
 	// skinny stands in for the kernels of this package on a fake driver; its words are
 	// their parameters. Zero on devices.
-	skinny() cuda.CFunc
+	skinny() driver.CFunc
 	// fetch stands in for prefetch.cu on a fake driver. Zero on devices.
-	fetch() cuda.CFunc
+	fetch() driver.CFunc
 }
 
 // StatusError is a failed call of cuBLASLt.
@@ -52,15 +52,15 @@ func (e *StatusError) Error() string {
 
 // Library is cuBLASLt in this process.
 type Library struct {
-	drv cuda.Driver
+	drv driver.Driver
 	lib backend
 }
 
 // Open finds cuBLASLt: at path, or under its usual names if path is empty; the first
-// successful call decides for the process. drv is what cuda.Open gave, or, on Linux,
-// a *cuda.Fake, for which the host multiplies. A missing library is a
-// *cuda.LoadError.
-func Open(drv cuda.Driver, path string) (*Library, error) {
+// successful call decides for the process. drv is what driver.Open gave, or
+// a cuda.HostDriver, for which the host multiplies. A missing library is a
+// *driver.LoadError.
+func Open(drv driver.Driver, path string) (*Library, error) {
 	lib, err := openLibrary(drv, path)
 	if err != nil {
 		return nil, err
@@ -99,13 +99,13 @@ var ErrAlign = errors.New("misaligned address")
 // as long as one of these. Methods may be called from any goroutine.
 type Handle struct {
 	lib       *Library
-	ctx       cuda.Ctx
+	ctx       driver.Ctx
 	opts      Options
 	h         uint64
 	mu        sync.Mutex
 	plans     map[planKey]*Plan
 	old       []*Plan // replaced by Adopt
-	workspace map[cuda.Stream]workspace
+	workspace map[driver.Stream]workspace
 	kernels   map[Skinny]kernel
 	fetch     kernel // of prefetch.cu
 }
@@ -117,14 +117,14 @@ type planKey struct {
 }
 
 type workspace struct {
-	at    cuda.Ptr
+	at    driver.Ptr
 	bytes uint64
 	own   bool
 }
 
 // NewHandle makes a handle on a context. It allocates nothing on the device itself,
 // but the library may: make it before any kernel waits for a peer.
-func (l *Library) NewHandle(ctx cuda.Ctx, o Options) (*Handle, error) {
+func (l *Library) NewHandle(ctx driver.Ctx, o Options) (*Handle, error) {
 	if o.Workspace == 0 {
 		o.Workspace = defaultWorkspace
 	}
@@ -132,13 +132,13 @@ func (l *Library) NewHandle(ctx cuda.Ctx, o Options) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Handle{lib: l, ctx: ctx, opts: o, h: h, plans: map[planKey]*Plan{}, workspace: map[cuda.Stream]workspace{}, kernels: map[Skinny]kernel{}}, nil
+	return &Handle{lib: l, ctx: ctx, opts: o, h: h, plans: map[planKey]*Plan{}, workspace: map[driver.Stream]workspace{}, kernels: map[Skinny]kernel{}}, nil
 }
 
-// Reserve allocates the workspace of streams that have none. cuda.Main stands for
+// Reserve allocates the workspace of streams that have none. driver.Main stands for
 // the stream that a command buffer is run on. Products that may run at the same time
 // must be on different streams with a workspace each.
-func (h *Handle) Reserve(streams ...cuda.Stream) error {
+func (h *Handle) Reserve(streams ...driver.Stream) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range streams {
@@ -157,7 +157,7 @@ func (h *Handle) Reserve(streams ...cuda.Stream) error {
 // SetWorkspace gives a stream memory of the caller, aligned to 256 bytes, which must
 // outlive the handle's work. Plans that were added to command buffers before keep
 // what they had.
-func (h *Handle) SetWorkspace(s cuda.Stream, at cuda.Ptr, bytes uint64) error {
+func (h *Handle) SetWorkspace(s driver.Stream, at driver.Ptr, bytes uint64) error {
 	if at%256 != 0 {
 		return fmt.Errorf("%w: workspace at %#x", ErrAlign, uint64(at))
 	}
@@ -184,7 +184,7 @@ func (h *Handle) Close() error {
 		}
 	}
 	var errs []error
-	var streams []cuda.Stream
+	var streams []driver.Stream
 	for s, w := range h.workspace {
 		if w.own {
 			streams = append(streams, s)
@@ -195,6 +195,6 @@ func (h *Handle) Close() error {
 		errs = append(errs, h.lib.drv.MemFree(h.ctx, h.workspace[s].at))
 	}
 	errs = append(errs, h.unload(), h.lib.lib.destroy(h.ctx, h.h))
-	h.plans, h.old, h.workspace, h.kernels = map[planKey]*Plan{}, nil, map[cuda.Stream]workspace{}, map[Skinny]kernel{}
+	h.plans, h.old, h.workspace, h.kernels = map[planKey]*Plan{}, nil, map[driver.Stream]workspace{}, map[Skinny]kernel{}
 	return errors.Join(errs...)
 }

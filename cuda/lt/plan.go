@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // Plan is a product that is ready to be enqueued. It is immutable and belongs to its
@@ -189,9 +189,9 @@ func (l *Plan) Workspace() uint64 { return l.workspace }
 
 // AddTo adds the product to a command buffer. a, b and out are the addresses of
 // element (0, ..., 0) of the views that the problem was made of. A product that needs
-// a workspace binds that of the stream, or of cuda.Main. Errors wrap ErrNoWorkspace or
+// a workspace binds that of the stream, or of driver.Main. Errors wrap ErrNoWorkspace or
 // ErrAlign.
-func (l *Plan) AddTo(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr) error {
+func (l *Plan) AddTo(cmds *driver.Commands, s driver.Stream, a, b, out driver.Ptr) error {
 	l.h.mu.Lock()
 	w := l.h.workspace[s]
 	l.h.mu.Unlock()
@@ -199,7 +199,7 @@ func (l *Plan) AddTo(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr) err
 }
 
 // addWith is AddTo with a given workspace; early is for kernels of this package.
-func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w workspace, early bool) error {
+func (l *Plan) addWith(cmds *driver.Commands, s driver.Stream, a, b, out driver.Ptr, w workspace, early bool) error {
 	p := &l.problem
 	x, y := a, b
 	if p.Swapped {
@@ -210,7 +210,7 @@ func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w
 	}
 	for _, v := range []struct {
 		m  *Matrix
-		at cuda.Ptr
+		at driver.Ptr
 	}{{&p.X, x}, {&p.Y, y}, {&p.D, out}} {
 		if uint64(v.at)%uint64(v.m.Align) != 0 && p.K > 0 {
 			return fmt.Errorf("%v: %w %#x, want a multiple of %d", p, ErrAlign, uint64(v.at), v.m.Align)
@@ -221,7 +221,7 @@ func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w
 		return nil
 	}
 	if l.lt == 0 {
-		l.kernel.addSkinny(cmds, s, l.algo.Skinny, []Problem{*p}, y, []cuda.Ptr{x}, []cuda.Ptr{out}, earliness(early))
+		l.kernel.addSkinny(cmds, s, l.algo.Skinny, []Problem{*p}, y, []driver.Ptr{x}, []driver.Ptr{out}, earliness(early))
 		return nil
 	}
 	if w.bytes < l.workspace {
@@ -234,13 +234,13 @@ func (l *Plan) addWith(cmds *cuda.Commands, s cuda.Stream, a, b, out cuda.Ptr, w
 // Enqueue runs the product on a stream. The first run of an algorithm may load its
 // code, which can wait for the device: enqueue every plan once, on any memory of the
 // right sizes, before a kernel waits for a peer.
-func (l *Plan) Enqueue(s cuda.Stream, a, b, out cuda.Ptr) error {
-	var cmds cuda.Commands
+func (l *Plan) Enqueue(s driver.Stream, a, b, out driver.Ptr) error {
+	var cmds driver.Commands
 	if err := l.AddTo(&cmds, s, a, b, out); err != nil {
 		return err
 	}
 	err := l.h.lib.drv.Run(l.h.ctx, cmds.On(s))
-	if status, ok := cuda.CallStatus(err); ok {
+	if status, ok := driver.CallStatus(err); ok {
 		return fmt.Errorf("%v, %v: %w", &l.problem, l.algo, &StatusError{Call: "cublasLtMatmul", Status: status})
 	}
 	return err

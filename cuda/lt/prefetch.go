@@ -4,7 +4,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
@@ -35,7 +35,7 @@ func (h *Handle) loadPrefetch() error {
 
 // addPrefetch adds a launch that brings up to limit bytes of memory into the cache,
 // from each range in proportion. It may run at any time.
-func (h *Handle) addPrefetch(cmds *cuda.Commands, s cuda.Stream, list []library.Memory, limit uint64) {
+func (h *Handle) addPrefetch(cmds *driver.Commands, s driver.Stream, list []library.Memory, limit uint64) {
 	total := uint64(0)
 	for _, m := range list {
 		total += m.Bytes

@@ -5,7 +5,7 @@ package lt
 import (
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -23,7 +23,7 @@ func TestRelease(t *testing.T) {
 	}
 	live := func() int { return len(b.lib.lib.(*host).plans) }
 	before := live()
-	plan := func(n int64, at cuda.Ptr) library.Releaser {
+	plan := func(n int64, at driver.Ptr) library.Releaser {
 		t.Helper()
 		mat := library.Tensor{At: at, DType: dtype.F32, Shape: []int64{n, n}, Strides: []int64{n, 1}}
 		st, err := srv.Plan(&library.Call{Op: "matmul", Ins: []library.Tensor{mat, mat}, Outs: []library.Tensor{mat}, WorkspaceBytes: srv.h.opts.Workspace})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 )
 
@@ -17,7 +17,7 @@ type Server struct {
 }
 
 // Serve makes a server on a context.
-func (l *Library) Serve(ctx cuda.Ctx, o Options, c Config) (*Server, error) {
+func (l *Library) Serve(ctx driver.Ctx, o Options, c Config) (*Server, error) {
 	h, err := l.NewHandle(ctx, o)
 	if err != nil {
 		return nil, err
@@ -25,8 +25,8 @@ func (l *Library) Serve(ctx cuda.Ctx, o Options, c Config) (*Server, error) {
 	s := &Server{h: h, c: c, load: library.NewLoader(l.drv, ctx)}
 	err = h.loadPrefetch()
 	if err == nil { // what steps fetch with is no part of their own commands
-		var trial cuda.Commands
-		h.addPrefetch(&trial, cuda.Main, []library.Memory{{Bytes: 1 << 10}}, 1<<10)
+		var trial driver.Commands
+		h.addPrefetch(&trial, driver.Main, []library.Memory{{Bytes: 1 << 10}}, 1<<10)
 		err = s.load.Load(h.fetch, &trial)
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 		return nil, err
 	}
 	st := &step{srv: s, plan: l, set: Set{A: c.Ins[0].At, B: c.Ins[1].At, Out: c.Outs[0].At}, work: workspace{at: c.Workspace, bytes: c.WorkspaceBytes}}
-	var trial cuda.Commands
+	var trial driver.Commands
 	if err := st.add(&trial, false); err != nil { // so that AddTo cannot fail
 		return nil, errors.Join(err, st.Release())
 	}
@@ -102,8 +102,8 @@ var (
 	_ library.Fetcher  = (*joined)(nil)
 )
 
-func (s *step) add(c *cuda.Commands, early bool) error {
-	return s.plan.addWith(c, cuda.Main, s.set.A, s.set.B, s.set.Out, s.work, early)
+func (s *step) add(c *driver.Commands, early bool) error {
+	return s.plan.addWith(c, driver.Main, s.set.A, s.set.B, s.set.Out, s.work, early)
 }
 
 // Release implements library.Releaser: the last step of a plan takes it along.
@@ -115,11 +115,11 @@ func (s *step) Release() error {
 }
 
 // AddTo implements library.Step; Plan has tried it.
-func (s *step) AddTo(c *cuda.Commands) { _ = s.add(c, false) }
+func (s *step) AddTo(c *driver.Commands) { _ = s.add(c, false) }
 
 // AddEarlyTo implements library.Early. Algorithms of the library begin when all before
 // them has ended, so their Ahead is empty.
-func (s *step) AddEarlyTo(c *cuda.Commands) { _ = s.add(c, true) }
+func (s *step) AddEarlyTo(c *driver.Commands) { _ = s.add(c, true) }
 
 // Ahead implements library.Early.
 func (s *step) Ahead() []library.Memory {
@@ -131,8 +131,8 @@ func (s *step) Ahead() []library.Memory {
 }
 
 // AddFetchTo implements library.Fetcher: the weights of products of few rows.
-func (s *step) AddFetchTo(c *cuda.Commands, limit uint64) {
-	s.srv.h.addPrefetch(c, cuda.Main, s.Ahead(), limit)
+func (s *step) AddFetchTo(c *driver.Commands, limit uint64) {
+	s.srv.h.addPrefetch(c, driver.Main, s.Ahead(), limit)
 }
 
 // memory is what the operands and the result lie in.
@@ -188,8 +188,8 @@ func (s *step) Join(next []library.Step) (library.Step, int, error) {
 			_, b, _ := t.memory()
 			j.ahead = append(j.ahead, b)
 		}
-		var trial cuda.Commands
-		if err = g.AddTo(&trial, cuda.Main, sets, false); err == nil {
+		var trial driver.Commands
+		if err = g.AddTo(&trial, driver.Main, sets, false); err == nil {
 			err = s.srv.load.Load(g.algo.Skinny, &trial)
 		}
 		return j, n - 1, err
@@ -224,17 +224,17 @@ type joined struct {
 }
 
 // AddTo implements library.Step; Join has tried it.
-func (j *joined) AddTo(c *cuda.Commands) { _ = j.group.AddTo(c, cuda.Main, j.sets, false) }
+func (j *joined) AddTo(c *driver.Commands) { _ = j.group.AddTo(c, driver.Main, j.sets, false) }
 
 // AddEarlyTo implements library.Early.
-func (j *joined) AddEarlyTo(c *cuda.Commands) { _ = j.group.AddTo(c, cuda.Main, j.sets, true) }
+func (j *joined) AddEarlyTo(c *driver.Commands) { _ = j.group.AddTo(c, driver.Main, j.sets, true) }
 
 // Ahead implements library.Early.
 func (j *joined) Ahead() []library.Memory { return j.ahead }
 
 // AddFetchTo implements library.Fetcher.
-func (j *joined) AddFetchTo(c *cuda.Commands, limit uint64) {
-	j.h.addPrefetch(c, cuda.Main, j.ahead, limit)
+func (j *joined) AddFetchTo(c *driver.Commands, limit uint64) {
+	j.h.addPrefetch(c, driver.Main, j.ahead, limit)
 }
 
 // String is the kernel.

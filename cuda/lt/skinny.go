@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -125,9 +125,9 @@ func (s Skinny) fits(p *Problem) error {
 // kernel is a loaded kernel, or what stands in for it on the host; the zero value is
 // none.
 type kernel struct {
-	module cuda.Module
-	f      cuda.Func
-	host   cuda.CFunc
+	module driver.Module
+	f      driver.Func
+	host   driver.CFunc
 }
 
 const skinnyName = "concert_skinny"
@@ -165,7 +165,7 @@ func (h *Handle) load(s Skinny) (kernel, error) {
 
 // unload drops the kernels' modules.
 func (h *Handle) unload() error {
-	var mods []cuda.Module
+	var mods []driver.Module
 	for _, k := range h.kernels {
 		if k.host != 0 {
 			continue
@@ -207,7 +207,7 @@ func (s Skinny) tiles(p *Problem) int64 {
 // addSkinny adds the launch: struct args of skinny.cu. If early is not negative it may
 // begin before the kernel in front of it has ended, and fetches up to that many bytes
 // of weights into the cache meanwhile.
-func (k kernel) addSkinny(cmds *cuda.Commands, s cuda.Stream, n Skinny, ps []Problem, y cuda.Ptr, x, d []cuda.Ptr, early int64) {
+func (k kernel) addSkinny(cmds *driver.Commands, s driver.Stream, n Skinny, ps []Problem, y driver.Ptr, x, d []driver.Ptr, early int64) {
 	p := &ps[0]
 	grid, bytes := int64(0), int64(0)
 	var members []uint64

@@ -4,13 +4,12 @@ package lt
 
 import (
 	"fmt"
-
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
-func openLibrary(drv cuda.Driver, _ string) (backend, error) {
+func openLibrary(drv driver.Driver, _ string) (backend, error) {
 	if lib := hostLibrary(drv); lib != nil {
 		return lib, nil
 	}
-	return nil, fmt.Errorf("%w: cuBLASLt needs cgo on Linux", cuda.ErrNoDriver)
+	return nil, fmt.Errorf("%w: cuBLASLt needs cgo on Linux", driver.ErrNoDriver)
 }

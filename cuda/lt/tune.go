@@ -9,11 +9,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // Set is memory for one product: addresses of element (0, ..., 0).
-type Set struct{ A, B, Out cuda.Ptr }
+type Set struct{ A, B, Out driver.Ptr }
 
 // TuneOptions say how to measure.
 type TuneOptions struct {
@@ -71,7 +71,7 @@ const finalists = 3
 // few are measured in turns with the library's first suggestion, which they replace
 // only if they win by the margin in the median round. The device needs a handle with a
 // compiler, for the sums in double. It must not run while a kernel waits for a peer.
-func (h *Handle) Tune(ctx context.Context, s cuda.Stream, p Problem, o TuneOptions) (best Algo, all []Timing, err error) {
+func (h *Handle) Tune(ctx context.Context, s driver.Stream, p Problem, o TuneOptions) (best Algo, all []Timing, err error) {
 	if p.empty() || p.K == 0 {
 		return Algo{}, nil, nil
 	}
@@ -88,7 +88,7 @@ func (h *Handle) Tune(ctx context.Context, s cuda.Stream, p Problem, o TuneOptio
 		list[i].algo, list[i].problems = a, []Problem{p}
 		l, err := h.PlanWith(p, a)
 		if list[i].err = err; err == nil {
-			list[i].add = func(c *cuda.Commands, t []Set) error { return l.AddTo(c, s, t[0].A, t[0].B, t[0].Out) }
+			list[i].add = func(c *driver.Commands, t []Set) error { return l.AddTo(c, s, t[0].A, t[0].B, t[0].Out) }
 		}
 	}
 	var sets [][]Set
@@ -106,7 +106,7 @@ func (h *Handle) Tune(ctx context.Context, s cuda.Stream, p Problem, o TuneOptio
 // contest checks and measures candidates on operands that are used in turn, each a
 // list with one entry for each product of a candidate. The first candidate that is
 // usable is the one to beat. The chosen one comes first.
-func (h *Handle) contest(ctx context.Context, s cuda.Stream, list []candidate, sets [][]Set, o TuneOptions) (all []Timing, err error) {
+func (h *Handle) contest(ctx context.Context, s driver.Stream, list []candidate, sets [][]Set, o TuneOptions) (all []Timing, err error) {
 	if len(sets) == 0 {
 		return nil, errors.New("no operands are given")
 	}
@@ -215,7 +215,7 @@ func choose(ratios [][]float64, margin float64) (best int, medians []float64) {
 // kernel failed.
 func lost(err error) bool {
 	const illegalAddress, outOfResources, streamErrors = 700, 701, 900
-	var e *cuda.Error
+	var e *driver.Error
 	return errors.As(err, &e) && e.Code >= illegalAddress && e.Code != outOfResources && e.Code < streamErrors
 }
 
@@ -297,7 +297,7 @@ func (h *Handle) Tuning() *Tuning {
 // tuner is one contest.
 type tuner struct {
 	h     *Handle
-	s     cuda.Stream
+	s     driver.Stream
 	sets  [][]Set
 	o     TuneOptions
 	check *checker
@@ -307,7 +307,7 @@ type tuner struct {
 type candidate struct {
 	algo     Algo
 	problems []Problem
-	add      func(c *cuda.Commands, t []Set) error // adds all of them
+	add      func(c *driver.Commands, t []Set) error // adds all of them
 	err      error
 }
 
@@ -315,7 +315,7 @@ type candidate struct {
 // bytes with each other, and samples of them with sums in double.
 func (t *tuner) usable(c *candidate) error {
 	drv, ctx := t.h.lib.drv, t.h.ctx
-	var cmds cuda.Commands
+	var cmds driver.Commands
 	for k := range c.problems {
 		// Not a number, so that what is not written shows.
 		if out := t.sets[0][k].Out; out%4 == 0 {
@@ -379,8 +379,8 @@ func (t *tuner) reps(c *candidate) int {
 type timed struct {
 	t      *tuner
 	reps   int
-	exec   cuda.Exec
-	ev     [2]cuda.Event
+	exec   driver.Exec
+	ev     [2]driver.Event
 	timing int // index of its Timing
 }
 
@@ -394,7 +394,7 @@ func (t *tuner) capture(c *candidate) (g *timed, err error) {
 			err = errors.Join(err, g.close())
 		}
 	}()
-	var cmds cuda.Commands
+	var cmds driver.Commands
 	for i := range g.reps {
 		if err := c.add(&cmds, t.sets[i%len(t.sets)]); err != nil {
 			return g, err

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -161,17 +161,17 @@ func TestWorkspace(t *testing.T) {
 	if err != nil || l.Algo() != split || l.Workspace() != hostWorkspace {
 		t.Fatalf("%v with %d bytes, %v", l.Algo(), l.Workspace(), err)
 	}
-	var cmds cuda.Commands
-	if err := l.AddTo(&cmds, cuda.Main, 0, 0, 0); !errors.Is(err, ErrNoWorkspace) || cmds.Len() != 0 {
+	var cmds driver.Commands
+	if err := l.AddTo(&cmds, driver.Main, 0, 0, 0); !errors.Is(err, ErrNoWorkspace) || cmds.Len() != 0 {
 		t.Errorf("without a workspace: %v", err)
 	}
-	if err := b.h.SetWorkspace(cuda.Main, 1<<20+1, hostWorkspace); !errors.Is(err, ErrAlign) {
+	if err := b.h.SetWorkspace(driver.Main, 1<<20+1, hostWorkspace); !errors.Is(err, ErrAlign) {
 		t.Errorf("a misaligned workspace: %v", err)
 	}
-	if err := b.h.SetWorkspace(cuda.Main, 1<<20, hostWorkspace); err != nil {
+	if err := b.h.SetWorkspace(driver.Main, 1<<20, hostWorkspace); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.AddTo(&cmds, cuda.Main, 0, 0, 0); err != nil {
+	if err := l.AddTo(&cmds, driver.Main, 0, 0, 0); err != nil {
 		t.Errorf("with the caller's workspace: %v", err)
 	}
 	small := newBench(t, Options{Tuning: tn, Workspace: 256})
@@ -202,7 +202,7 @@ func TestServer(t *testing.T) {
 	defer b.free(x)
 	defer b.free(y)
 	defer b.free(z)
-	mat := func(at cuda.Ptr) library.Tensor {
+	mat := func(at driver.Ptr) library.Tensor {
 		return library.Tensor{At: at, DType: dtype.F32, Shape: []int64{n, n}, Strides: []int64{n, 1}}
 	}
 	c := &library.Call{Op: "matmul", Attrs: attr.List{}, Ins: []library.Tensor{mat(x), mat(y)}, Outs: []library.Tensor{mat(z)}}
@@ -213,7 +213,7 @@ func TestServer(t *testing.T) {
 	if _, err := ParseAlgo(st.String()); err != nil {
 		t.Errorf("%q: %v", st, err)
 	}
-	var cmds cuda.Commands
+	var cmds driver.Commands
 	st.AddTo(&cmds)
 	st.AddTo(&cmds)
 	if err := b.drv.Run(b.ctx, cmds.On(b.s)); err != nil {
@@ -259,15 +259,15 @@ func TestLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	fetches := drv.Loads // one for all weights that are ever fetched
-	tensor := func(at cuda.Ptr, shape, strides []int64) library.Tensor {
+	tensor := func(at driver.Ptr, shape, strides []int64) library.Tensor {
 		return library.Tensor{At: at, DType: dtype.BF16, Shape: shape, Strides: strides}
 	}
-	call := func(at cuda.Ptr, n int64) *library.Call {
+	call := func(at driver.Ptr, n int64) *library.Call {
 		const m, k = 16, 128
 		return &library.Call{Op: "matmul", Ins: []library.Tensor{tensor(at, []int64{m, k}, []int64{k, 1}), tensor(at<<8, []int64{k, n}, []int64{1, k})},
-			Outs: []library.Tensor{tensor(at<<16+cuda.Ptr(n)<<10, []int64{m, n}, []int64{n, 1})}, WorkspaceBytes: 1 << 20, Workspace: 1 << 12}
+			Outs: []library.Tensor{tensor(at<<16+driver.Ptr(n)<<10, []int64{m, n}, []int64{n, 1})}, WorkspaceBytes: 1 << 20, Workspace: 1 << 12}
 	}
-	plan := func(at cuda.Ptr, n int64, loads int) library.Step {
+	plan := func(at driver.Ptr, n int64, loads int) library.Step {
 		t.Helper()
 		drv.Loads = 0
 		st, err := srv.Plan(call(at, n))
@@ -507,7 +507,7 @@ func TestJoin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	x := b.buffer(random(rng, dtype.BF16, m*k))
 	defer b.free(x)
-	tensor := func(at cuda.Ptr, shape, strides []int64) library.Tensor {
+	tensor := func(at driver.Ptr, shape, strides []int64) library.Tensor {
 		return library.Tensor{At: at, DType: dtype.BF16, Shape: shape, Strides: strides}
 	}
 	var calls []*library.Call
@@ -535,7 +535,7 @@ func TestJoin(t *testing.T) {
 		return list
 	}
 	run := func(list ...library.Step) (out [][]byte) {
-		var cmds cuda.Commands
+		var cmds driver.Commands
 		for _, st := range list {
 			st.AddTo(&cmds)
 		}
@@ -569,7 +569,7 @@ func TestJoin(t *testing.T) {
 	if got := run(j); !slices.EqualFunc(got, want, bytes.Equal) {
 		t.Error("joined products give other results")
 	}
-	var early cuda.Commands
+	var early driver.Commands
 	j.(library.Early).AddEarlyTo(&early)
 	if early.Len() == 0 || len(j.(library.Early).Ahead()) != 3 || !strings.Contains(j.String(), "members=3") {
 		t.Errorf("%v, %v", j, j.(library.Early).Ahead())

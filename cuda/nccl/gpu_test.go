@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -23,20 +23,20 @@ import (
 // gpu is one rank's device for the tests that need one.
 type gpu struct {
 	device
-	drv cuda.Driver
-	c   cuda.Ctx
-	s   cuda.Stream
+	drv driver.Driver
+	c   driver.Ctx
+	s   driver.Stream
 }
 
 func openGPU(dev int) (*gpu, error) {
-	drv, err := cuda.Open("")
+	drv, err := driver.Open("")
 	if err != nil {
 		return nil, err
 	}
 	return openDriver(drv, dev)
 }
 
-func openDriver(drv cuda.Driver, dev int) (*gpu, error) {
+func openDriver(drv driver.Driver, dev int) (*gpu, error) {
 	c, err := drv.CtxRetain(dev)
 	if err != nil {
 		return nil, err
@@ -51,14 +51,14 @@ func openDriver(drv cuda.Driver, dev int) (*gpu, error) {
 			if len(b) == 0 {
 				return nil
 			}
-			return drv.CopyIn(c, s, cuda.Ptr(at), b)
+			return drv.CopyIn(c, s, driver.Ptr(at), b)
 		},
 		get: func(at uintptr, n int) ([]byte, error) {
 			b := make([]byte, n)
 			if n == 0 {
 				return b, nil
 			}
-			return b, drv.CopyOut(c, s, b, cuda.Ptr(at))
+			return b, drv.CopyOut(c, s, b, driver.Ptr(at))
 		},
 		done: func() (bool, error) { return drv.StreamQuery(c, s) }}}, nil
 }

@@ -9,20 +9,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // onFake is the host's library on the streams and the memory of a fake driver.
-func onFake(f *cuda.Fake) *Host {
+func onFake(f *fake.Driver) *Host {
 	return NewHost(Machine{
 		Enqueue: func(ctx, stream uintptr, run func() error) error {
-			var c cuda.Commands
-			c.Call(cuda.Main, f.RegisterCall(func([]uint64) error { return run() }))
-			return f.Run(cuda.Ctx(ctx), c.On(cuda.Stream(stream)))
+			var c driver.Commands
+			c.Call(driver.Main, f.RegisterCall(func([]uint64) error { return run() }))
+			return f.Run(driver.Ctx(ctx), c.On(driver.Stream(stream)))
 		},
-		Bytes: func(at uintptr, n uint64) []byte { return cuda.FakeBytes(cuda.Ptr(at), n) },
+		Bytes: func(at uintptr, n uint64) []byte { return driver.HostBytes(driver.Ptr(at), n) },
 	})
 }
 
@@ -30,7 +31,7 @@ func onFake(f *cuda.Fake) *Host {
 func hostRanks(t *testing.T, n int, body func(lib Library, st *rendezvous.Job, c *Comm, g *gpu) error) {
 	t.Helper()
 	before := runtime.NumGoroutine()
-	f, st := cuda.NewFake(n), rendezvous.NewLocal()
+	f, st := fake.New(n), rendezvous.NewLocal()
 	lib := onFake(f)
 	noErrors(t, ranks(n, func(rank int) error {
 		g, err := openDriver(f, rank)

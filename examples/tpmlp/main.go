@@ -23,8 +23,8 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/compile"
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -79,7 +79,7 @@ func compiled(w io.Writer, s size) (*rt.Module, func(*rt.Exec)) {
 }
 
 // run runs the program's ranks, or env's one, on GPUs of drv, or on the host without one.
-func run(ctx context.Context, w io.Writer, drv cuda.Driver, s size, o device.Options, env rt.Env) (err error) {
+func run(ctx context.Context, w io.Writer, drv driver.Driver, s size, o device.Options, env rt.Env) (err error) {
 	mod, step := compiled(w, s)
 	said := make([]string, s.ranks)
 	rank := func(ctx context.Context, r *rt.Rank) error {
@@ -135,8 +135,8 @@ func inputs(m *rt.Module, rank int) []rt.Value {
 
 func main() {
 	env := must(rt.EnvFrom(os.Getenv))
-	s, drv := size{ranks: 4, rows: 64, width: 128, hidden: 512}, cuda.Driver(nil)
-	if d, err := cuda.Open(""); err != nil {
+	s, drv := size{ranks: 4, rows: 64, width: 128, hidden: 512}, driver.Driver(nil)
+	if d, err := driver.Open(""); err != nil {
 		fmt.Println("no GPU, so the host:", err)
 	} else if gpus := must(d.Devices()); len(gpus) > 0 {
 		drv, s = d, size{ranks: int64(min(len(gpus), 4)), rows: 4096, width: 4096, hidden: 12288}

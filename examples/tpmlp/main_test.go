@@ -9,6 +9,8 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/launch"
 )
@@ -20,9 +22,9 @@ func TestRun(t *testing.T) {
 	var digests []string
 	for _, c := range []struct {
 		name  string
-		drv   cuda.Driver
+		drv   driver.Driver
 		times int
-	}{{"host", nil, 0}, {"fake", cuda.NewFake(4), 4}} {
+	}{{"host", nil, 0}, {"fake", fake.New(4), 4}} {
 		var b strings.Builder
 		o := device.Options{Libraries: device.Standard(device.Paths{}), Cache: "none", Scratch: 1 << 20, Staging: 1 << 20, Workspace: 1 << 20,
 			Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10}}
@@ -90,7 +92,7 @@ func TestProcesses(t *testing.T) {
 func TestAlone(t *testing.T) {
 	var b strings.Builder
 	o := device.Options{Libraries: device.Standard(device.Paths{}), Cache: "none", Workspace: 1 << 20}
-	if err := run(t.Context(), &b, cuda.NewFake(1), size{ranks: 1, rows: 32, width: 64, hidden: 256}, o, rt.Env{World: 1}); err != nil {
+	if err := run(t.Context(), &b, fake.New(1), size{ranks: 1, rows: 32, width: 64, hidden: 256}, o, rt.Env{World: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "rank 0: first output") || !strings.Contains(b.String(), "exposed communication 0.000 ms (simulated") {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -173,7 +174,7 @@ func (b *bench) besideCrossings(t *kernels.Tuning) error {
 	side := make([]compute, b.n)
 	defer b.closeSide(side)
 	if err := b.openSide(side); err != nil {
-		if errors.Is(err, cuda.ErrNoDriver) {
+		if errors.Is(err, driver.ErrNoDriver) {
 			fmt.Println("no cuBLAS: the forms beside compute keep their defaults:", err)
 			return nil
 		}

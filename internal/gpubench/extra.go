@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -40,7 +41,7 @@ func (b *bench) bucket() error {
 		for _, n := range layer {
 			shard := 2 * n / uint64(b.n)
 			out = append(out, cuda.Tensor{Src: at, Dst: to, Bytes: shard})
-			at, to = at+cuda.Ptr(shard), to+cuda.Ptr(2*n)
+			at, to = at+driver.Ptr(shard), to+driver.Ptr(2*n)
 		}
 		return out
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 )
 
 // TestModes runs what needs no clock on the fake driver.
@@ -21,7 +21,7 @@ func TestModes(t *testing.T) {
 		{mode: "verify", only: "^bf16 (auto|engine) reduce_scatter", ranks: 2},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			drv := cuda.NewFake(c.ranks)
+			drv := fake.New(c.ranks)
 			o := options{mode: c.mode, only: c.only, ranks: c.ranks, calls: c.calls, limit: 16 << 20, staging: 16 << 20, region: 1 << 20, timeout: 20 * time.Second}
 			if err := runOn(drv, o); err != nil {
 				t.Fatal(err)

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
+	"golang.org/x/sys/unix"
 )
 
 // hostPair is two ways of enqueueing so many collectives of a rank on its stream.
@@ -41,7 +41,7 @@ func (b *bench) host() error {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	if err := b.hostPair(func(rank int) (hostPair, error) {
 		k, s := b.w.Rank(rank), b.streams[rank]
-		var c cuda.Commands
+		var c driver.Commands
 		for range calls {
 			plans[rank].AddTo(&c)
 		}
@@ -58,7 +58,7 @@ func (b *bench) host() error {
 	}); err != nil {
 		return err
 	}
-	events := make([]cuda.Event, b.n)
+	events := make([]driver.Event, b.n)
 	defer func() {
 		for rank, ev := range events {
 			if ev != 0 {
@@ -71,10 +71,10 @@ func (b *bench) host() error {
 		if events[rank], err = b.drv.EventCreate(k.Ctx, false); err != nil {
 			return p, err
 		}
-		var c cuda.Commands
+		var c driver.Commands
 		for range calls {
 			plans[rank].AddTo(&c)
-			c.Record(cuda.Main, events[rank])
+			c.Record(driver.Main, events[rank])
 		}
 		t := b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0).Tensors[0]
 		src := cuda.Buffer{At: t.Src, Count: full / 2, DType: dtype.BF16}

@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -121,7 +122,7 @@ func main() {
 }
 
 // world builds the ranks of this process: all of them, or one.
-func world(drv cuda.Driver, o options, devices int) (*cuda.World, error) {
+func world(drv driver.Driver, o options, devices int) (*cuda.World, error) {
 	wo := worldOptions(o)
 	if o.images != "" {
 		var err error
@@ -182,7 +183,7 @@ func imagesOf(dir string) (*kernels.Set, error) {
 }
 
 func run(o options) error {
-	drv, err := cuda.Open("")
+	drv, err := driver.Open("")
 	if err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func run(o options) error {
 }
 
 // runOn runs the modes on a driver.
-func runOn(drv cuda.Driver, o options) error {
+func runOn(drv driver.Driver, o options) error {
 	only, err := regexp.Compile(o.only)
 	if err != nil {
 		return err

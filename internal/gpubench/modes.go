@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -385,8 +386,8 @@ func (b *bench) links() error {
 	}
 	us, err := b.timeGraph(3, 5, func(rank int) error {
 		for k := 1; k < b.n; k++ {
-			to := cuda.Ptr(b.addr((rank+k)%b.n, b.dst))
-			if err := b.drv.Copy(b.w.Rank(rank).Ctx, b.streams[rank], to, cuda.Ptr(b.addr(rank, b.src)), bytes); err != nil {
+			to := driver.Ptr(b.addr((rank+k)%b.n, b.dst))
+			if err := b.drv.Copy(b.w.Rank(rank).Ctx, b.streams[rank], to, driver.Ptr(b.addr(rank, b.src)), bytes); err != nil {
 				return err
 			}
 		}
@@ -409,7 +410,7 @@ func (b *bench) litmus() error {
 	round := b.src + words
 	for _, k := range b.w.Local() {
 		i := k.ID
-		if err := b.drv.Memset32(k.Ctx, b.streams[i], cuda.Ptr(b.addr(i, b.src)), 0, (words+4096)/4); err != nil {
+		if err := b.drv.Memset32(k.Ctx, b.streams[i], driver.Ptr(b.addr(i, b.src)), 0, (words+4096)/4); err != nil {
 			return err
 		}
 		if err := b.drv.StreamSync(k.Ctx, b.streams[i]); err != nil {
@@ -444,7 +445,7 @@ func (b *bench) litmus() error {
 	for _, k := range b.w.Local() {
 		i := k.ID
 		var v [68]byte
-		if err := b.drv.CopyOut(k.Ctx, b.streams[i], v[:], cuda.Ptr(b.addr(i, round))); err != nil {
+		if err := b.drv.CopyOut(k.Ctx, b.streams[i], v[:], driver.Ptr(b.addr(i, round))); err != nil {
 			return err
 		}
 		rounds, wrong := binary.LittleEndian.Uint32(v[:]), binary.LittleEndian.Uint32(v[64:])

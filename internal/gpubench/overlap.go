@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/cublas"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -68,9 +70,9 @@ func forms(bytes uint64) []form {
 
 // compute is the stream beside the collectives of one rank.
 type compute struct {
-	stream cuda.Stream
-	blas   *cuda.BLAS
-	events [2]cuda.Event
+	stream driver.Stream
+	blas   *cublas.Handle
+	events [2]driver.Event
 }
 
 // overlap times collectives and matrix products of cuBLAS, each alone and both at
@@ -119,7 +121,7 @@ func (b *bench) openSide(side []compute) error {
 				return err
 			}
 		}
-		if s.blas, err = cuda.OpenBLAS(b.drv, b.blas, k.Ctx, s.stream); err != nil {
+		if s.blas, err = cublas.Open(b.drv, b.blas, k.Ctx, s.stream); err != nil {
 			return err
 		}
 		if err := b.drv.Copy(k.Ctx, s.stream, b.w.Addr(k.ID, b.dst), b.w.Addr(k.ID, b.src), movedBytes); err != nil {
@@ -182,7 +184,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error
 			o.Red = kernels.Avg // stays finite in place
 		}
 		if f.kind == kernels.AllGather && f.inPlace {
-			o.Tensors[0].Src = o.Tensors[0].Dst + cuda.Ptr(uint64(rank)*o.Tensors[0].Bytes)
+			o.Tensors[0].Src = o.Tensors[0].Dst + driver.Ptr(uint64(rank)*o.Tensors[0].Bytes)
 		}
 		return o
 	})
@@ -252,7 +254,7 @@ func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error
 
 // product multiplies once, or in eight parts of the rows.
 func (b *bench) product(side []compute, rank int, short bool) error {
-	at := func(off uint64) cuda.Ptr { return cuda.Ptr(b.addr(rank, off)) }
+	at := func(off uint64) driver.Ptr { return driver.Ptr(b.addr(rank, off)) }
 	parts := 1
 	if short {
 		parts = 8
@@ -272,12 +274,12 @@ type pair struct {
 	b                *bench
 	side             []compute
 	products, calls  int
-	multiply, gather []cuda.Exec
+	multiply, gather []driver.Exec
 }
 
 // graphs captures products and calls of plans.
 func (b *bench) graphs(side []compute, f form, plans []*cuda.Prepared, products, calls int) (*pair, error) {
-	p := &pair{b: b, side: side, products: products, calls: calls, multiply: make([]cuda.Exec, b.n), gather: make([]cuda.Exec, b.n)}
+	p := &pair{b: b, side: side, products: products, calls: calls, multiply: make([]driver.Exec, b.n), gather: make([]driver.Exec, b.n)}
 	for _, k := range b.w.Local() {
 		rank := k.ID
 		var err error
@@ -295,7 +297,7 @@ func (b *bench) graphs(side []compute, f form, plans []*cuda.Prepared, products,
 
 func (p *pair) close() {
 	for _, k := range p.b.w.Local() {
-		for _, x := range []cuda.Exec{p.multiply[k.ID], p.gather[k.ID]} {
+		for _, x := range []driver.Exec{p.multiply[k.ID], p.gather[k.ID]} {
 			if x != 0 {
 				p.b.drv.ExecDestroy(k.Ctx, x)
 			}
@@ -331,7 +333,7 @@ func (p *pair) run() (product, call float64, err error) {
 		if err != nil {
 			return err
 		}
-		for i, e := range [2][2]cuda.Event{{c.events[0], c.events[1]}, {ev[0], ev[1]}} {
+		for i, e := range [2][2]driver.Event{{c.events[0], c.events[1]}, {ev[0], ev[1]}} {
 			ms, err := b.drv.EventElapsed(k.Ctx, e[0], e[1])
 			if err != nil {
 				return err
@@ -347,7 +349,7 @@ func (p *pair) run() (product, call float64, err error) {
 }
 
 // graph captures count calls of f on s; none give an empty graph.
-func (b *bench) graph(k *cuda.Rank, s cuda.Stream, count int, f func() error) (cuda.Exec, error) {
+func (b *bench) graph(k *cuda.Rank, s driver.Stream, count int, f func() error) (driver.Exec, error) {
 	if err := b.drv.CaptureBegin(k.Ctx, s); err != nil {
 		return 0, err
 	}

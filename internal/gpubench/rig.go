@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -17,7 +18,7 @@ import (
 // rig is a local world with one group of all ranks, and on every rank a source
 // and a destination of the largest size.
 type rig struct {
-	drv     cuda.Driver
+	drv     driver.Driver
 	w       *cuda.World
 	g       *cuda.Group
 	n       int
@@ -28,8 +29,8 @@ type rig struct {
 	staging uint64
 	max     uint64
 	members []*cuda.Member // by rank, nil for other processes'
-	streams []cuda.Stream
-	events  [][2]cuda.Event
+	streams []driver.Stream
+	events  [][2]driver.Event
 }
 
 // worldOptions asks for room for two buffers of the limit and the scratch of two groups.
@@ -37,10 +38,10 @@ func worldOptions(o options) cuda.WorldOptions {
 	return cuda.WorldOptions{Bytes: 2*o.limit + 2*o.staging + 10*o.region, ShareDevice: o.share, PTX: o.ptx}
 }
 
-func newRig(drv cuda.Driver, w *cuda.World, o options) (*rig, error) {
+func newRig(drv driver.Driver, w *cuda.World, o options) (*rig, error) {
 	start := time.Now()
 	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, staging: o.staging, members: make([]*cuda.Member, w.Size()),
-		streams: make([]cuda.Stream, w.Size()), events: make([][2]cuda.Event, w.Size())}
+		streams: make([]driver.Stream, w.Size()), events: make([][2]driver.Event, w.Size())}
 	t, err := tuningOf(o.use, r.n)
 	if err != nil {
 		return nil, err
@@ -179,10 +180,10 @@ func (r *rig) fill(t dtype.DType, count, outBytes uint64, seed uint32, shift uin
 			return err
 		}
 		k := r.w.Rank(rank)
-		if err := r.drv.Memset32(k.Ctx, r.streams[rank], cuda.Ptr(r.addr(rank, r.dst)), 0xcdcdcdcd, (outBytes+shift+4095)/4); err != nil {
+		if err := r.drv.Memset32(k.Ctx, r.streams[rank], driver.Ptr(r.addr(rank, r.dst)), 0xcdcdcdcd, (outBytes+shift+4095)/4); err != nil {
 			return err
 		}
-		if err := r.drv.Memset32(k.Ctx, r.streams[rank], cuda.Ptr(r.addr(rank, r.wrong)), 0, 1); err != nil {
+		if err := r.drv.Memset32(k.Ctx, r.streams[rank], driver.Ptr(r.addr(rank, r.wrong)), 0, 1); err != nil {
 			return err
 		}
 		return r.drv.StreamSync(k.Ctx, r.streams[rank])
@@ -202,7 +203,7 @@ func (r *rig) checkAll(op kernels.Collective, t dtype.DType, count, shard uint64
 		}
 		var v [4]byte
 		k := r.w.Rank(rank)
-		if err := r.drv.CopyOut(k.Ctx, r.streams[rank], v[:], cuda.Ptr(r.addr(rank, r.wrong))); err != nil {
+		if err := r.drv.CopyOut(k.Ctx, r.streams[rank], v[:], driver.Ptr(r.addr(rank, r.wrong))); err != nil {
 			return err
 		}
 		wrong[rank] = binary.LittleEndian.Uint32(v[:])
@@ -246,7 +247,7 @@ func (r *rig) prepare(f func(rank int) cuda.Op) ([]*cuda.Prepared, error) {
 // timeGraph captures inner calls of enqueue on every rank and gives the median
 // time of one call, in microseconds, on the slowest rank.
 func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64, error) {
-	execs := make([]cuda.Exec, r.n)
+	execs := make([]driver.Exec, r.n)
 	for _, k := range r.w.Local() {
 		i := k.ID
 		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {

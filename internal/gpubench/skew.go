@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -22,7 +23,7 @@ func (b *bench) skew() error {
 	if err != nil {
 		return err
 	}
-	execs := make([]cuda.Exec, b.n)
+	execs := make([]driver.Exec, b.n)
 	for _, k := range b.w.Local() {
 		if execs[k.ID], err = b.graph(k, b.streams[k.ID], 1, func() error { return plans[k.ID].Enqueue(b.streams[k.ID]) }); err != nil {
 			return err

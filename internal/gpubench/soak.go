@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -237,7 +238,7 @@ func (b *bench) soakLook(rank int, calls []*soakCall, first int) error {
 
 // soakGraph captures calls on every rank and replays them.
 func (b *bench) soakGraph(calls []*soakCall, first int) error {
-	execs := make([]cuda.Exec, b.n)
+	execs := make([]driver.Exec, b.n)
 	for _, k := range b.w.Local() {
 		var err error
 		if execs[k.ID], err = b.graph(k, b.streams[k.ID], 1, func() error { return b.soakBatch(k.ID, calls, first) }); err != nil {

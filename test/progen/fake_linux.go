@@ -7,6 +7,8 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/device"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/kernels"
@@ -22,7 +24,7 @@ func FakeCUDA(graph bool) func(ctx context.Context, c *Compiled) ([][][]interp.T
 			return nil, err
 		}
 		world := c.Program.World
-		drv := cuda.NewFake(world)
+		drv := fake.New(world)
 		devs := make([]int, world)
 		for i := range devs {
 			devs[i] = i
@@ -83,15 +85,15 @@ func smallOptions(ranks int) device.Options {
 }
 
 // deviceFuncs are [Funcs] in stream order.
-func deviceFuncs(drv *cuda.Fake) map[string]rt.Func {
+func deviceFuncs(drv *fake.Driver) map[string]rt.Func {
 	out := map[string]rt.Func{}
 	for name, f := range Funcs() {
 		out[name] = func(c *rt.FuncCall) error {
 			late := *c
 			late.Ins, late.Outs = onHostMemory(c.Ins), onHostMemory(c.Outs)
-			var cmds cuda.Commands
-			cmds.Call(cuda.Main, drv.RegisterCall(func([]uint64) error { return f(&late) }))
-			return drv.Run(cuda.Ctx(c.Context), cmds.On(cuda.Stream(c.Stream)))
+			var cmds driver.Commands
+			cmds.Call(driver.Main, drv.RegisterCall(func([]uint64) error { return f(&late) }))
+			return drv.Run(driver.Ctx(c.Context), cmds.On(driver.Stream(c.Stream)))
 		}
 	}
 	return out
@@ -101,7 +103,7 @@ func onHostMemory(ts []rt.FuncTensor) []rt.FuncTensor {
 	out := make([]rt.FuncTensor, len(ts))
 	for i, t := range ts {
 		if lo, hi, err := t.Span(); err == nil && hi > lo {
-			t.Data = cuda.FakeBytes(cuda.Ptr(t.Ptr), uint64(hi-lo))
+			t.Data = driver.HostBytes(driver.Ptr(t.Ptr), uint64(hi-lo))
 		}
 		out[i] = t
 	}

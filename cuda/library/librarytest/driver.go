@@ -4,13 +4,13 @@ package librarytest
 import (
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
 // Driver counts what is loaded ahead and what runs. It passes on to the Driver in it,
 // or, without one, does as if all went well.
 type Driver struct {
-	cuda.Driver
+	driver.Driver
 	Loads int // graphs that were instantiated
 	Runs  int // command buffers that were run outside of captures
 
@@ -27,8 +27,8 @@ func (d *Driver) Check(t testing.TB) {
 	}
 }
 
-// StreamCreate implements cuda.Driver.
-func (d *Driver) StreamCreate(c cuda.Ctx) (cuda.Stream, error) {
+// StreamCreate implements driver.Driver.
+func (d *Driver) StreamCreate(c driver.Ctx) (driver.Stream, error) {
 	d.streams++
 	if d.Driver == nil {
 		return 1, nil
@@ -36,8 +36,8 @@ func (d *Driver) StreamCreate(c cuda.Ctx) (cuda.Stream, error) {
 	return d.Driver.StreamCreate(c)
 }
 
-// StreamDestroy implements cuda.Driver.
-func (d *Driver) StreamDestroy(c cuda.Ctx, s cuda.Stream) error {
+// StreamDestroy implements driver.Driver.
+func (d *Driver) StreamDestroy(c driver.Ctx, s driver.Stream) error {
 	d.streams--
 	if d.Driver == nil {
 		return nil
@@ -45,8 +45,8 @@ func (d *Driver) StreamDestroy(c cuda.Ctx, s cuda.Stream) error {
 	return d.Driver.StreamDestroy(c, s)
 }
 
-// Run implements cuda.Driver.
-func (d *Driver) Run(c cuda.Ctx, words []uint64) error {
+// Run implements driver.Driver.
+func (d *Driver) Run(c driver.Ctx, words []uint64) error {
 	if !d.capturing {
 		d.Runs++
 	}
@@ -56,8 +56,8 @@ func (d *Driver) Run(c cuda.Ctx, words []uint64) error {
 	return d.Driver.Run(c, words)
 }
 
-// CaptureBegin implements cuda.Driver.
-func (d *Driver) CaptureBegin(c cuda.Ctx, s cuda.Stream) error {
+// CaptureBegin implements driver.Driver.
+func (d *Driver) CaptureBegin(c driver.Ctx, s driver.Stream) error {
 	d.capturing = true
 	if d.Driver == nil {
 		return nil
@@ -65,8 +65,8 @@ func (d *Driver) CaptureBegin(c cuda.Ctx, s cuda.Stream) error {
 	return d.Driver.CaptureBegin(c, s)
 }
 
-// CaptureEnd implements cuda.Driver.
-func (d *Driver) CaptureEnd(c cuda.Ctx, s cuda.Stream) (cuda.Graph, error) {
+// CaptureEnd implements driver.Driver.
+func (d *Driver) CaptureEnd(c driver.Ctx, s driver.Stream) (driver.Graph, error) {
 	d.capturing = false
 	d.graphs++
 	if d.Driver == nil {
@@ -75,8 +75,8 @@ func (d *Driver) CaptureEnd(c cuda.Ctx, s cuda.Stream) (cuda.Graph, error) {
 	return d.Driver.CaptureEnd(c, s)
 }
 
-// GraphInstantiate implements cuda.Driver.
-func (d *Driver) GraphInstantiate(c cuda.Ctx, g cuda.Graph) (cuda.Exec, error) {
+// GraphInstantiate implements driver.Driver.
+func (d *Driver) GraphInstantiate(c driver.Ctx, g driver.Graph) (driver.Exec, error) {
 	d.Loads++
 	d.graphs++
 	if d.Driver == nil {
@@ -85,8 +85,8 @@ func (d *Driver) GraphInstantiate(c cuda.Ctx, g cuda.Graph) (cuda.Exec, error) {
 	return d.Driver.GraphInstantiate(c, g)
 }
 
-// GraphDestroy implements cuda.Driver.
-func (d *Driver) GraphDestroy(c cuda.Ctx, g cuda.Graph) error {
+// GraphDestroy implements driver.Driver.
+func (d *Driver) GraphDestroy(c driver.Ctx, g driver.Graph) error {
 	d.graphs--
 	if d.Driver == nil {
 		return nil
@@ -94,8 +94,8 @@ func (d *Driver) GraphDestroy(c cuda.Ctx, g cuda.Graph) error {
 	return d.Driver.GraphDestroy(c, g)
 }
 
-// ExecDestroy implements cuda.Driver.
-func (d *Driver) ExecDestroy(c cuda.Ctx, x cuda.Exec) error {
+// ExecDestroy implements driver.Driver.
+func (d *Driver) ExecDestroy(c driver.Ctx, x driver.Exec) error {
 	d.graphs--
 	if d.Driver == nil {
 		return nil
@@ -103,36 +103,36 @@ func (d *Driver) ExecDestroy(c cuda.Ctx, x cuda.Exec) error {
 	return d.Driver.ExecDestroy(c, x)
 }
 
-// ModuleLoad implements cuda.Driver.
-func (d *Driver) ModuleLoad(c cuda.Ctx, image []byte) (cuda.Module, error) {
+// ModuleLoad implements driver.Driver.
+func (d *Driver) ModuleLoad(c driver.Ctx, image []byte) (driver.Module, error) {
 	if d.Driver == nil {
 		return 1, nil
 	}
 	return d.Driver.ModuleLoad(c, image)
 }
 
-// ModuleUnload implements cuda.Driver.
-func (d *Driver) ModuleUnload(c cuda.Ctx, m cuda.Module) error {
+// ModuleUnload implements driver.Driver.
+func (d *Driver) ModuleUnload(c driver.Ctx, m driver.Module) error {
 	if d.Driver == nil {
 		return nil
 	}
 	return d.Driver.ModuleUnload(c, m)
 }
 
-// Function implements cuda.Driver. Names have functions of their own, modules share them.
-func (d *Driver) Function(c cuda.Ctx, m cuda.Module, name string) (cuda.Func, error) {
+// Function implements driver.Driver. Names have functions of their own, modules share them.
+func (d *Driver) Function(c driver.Ctx, m driver.Module, name string) (driver.Func, error) {
 	if d.Driver != nil {
 		return d.Driver.Function(c, m, name)
 	}
-	f := cuda.Func(1)
+	f := driver.Func(1)
 	for _, b := range []byte(name) {
-		f = f*31 + cuda.Func(b)
+		f = f*31 + driver.Func(b)
 	}
 	return f, nil
 }
 
-// AllowShared implements cuda.Driver.
-func (d *Driver) AllowShared(c cuda.Ctx, f cuda.Func, bytes int) error {
+// AllowShared implements driver.Driver.
+func (d *Driver) AllowShared(c driver.Ctx, f driver.Func, bytes int) error {
 	if d.Driver == nil {
 		return nil
 	}

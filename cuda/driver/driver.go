@@ -1,0 +1,244 @@
+// Package driver is the surface of the CUDA driver that concert uses, as an interface, and
+// the driver behind it, by dlopen.
+//
+// Nothing of a CUDA toolkit is needed to build. Without cgo, or off Linux, Open
+// returns an error that wraps ErrNoDriver. Package fake implements the same interface on
+// host memory, so everything above the driver can be tested on a machine without a GPU.
+package driver
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
+)
+
+// Handles of driver objects. The zero value of each names nothing, except that a
+// zero Stream is the default stream, which nothing may use while a kernel may wait for a
+// peer.
+type (
+	Ctx    uint64 // a device's primary context
+	Stream uint64
+	Event  uint64
+	Module uint64
+	Func   uint64 // a kernel of a loaded module
+	Graph  uint64
+	Exec   uint64 // an instantiated graph
+	Mem    uint64 // a physical allocation that can be mapped
+	Ptr    uint64 // a device address
+)
+
+// DeviceInfo describes one device. The ordinal is its index in Devices.
+type DeviceInfo struct {
+	Name   string
+	UUID   [16]byte
+	Major  int    // compute capability
+	Minor  int    //
+	SMs    int    // multiprocessors
+	Memory uint64 // bytes
+	FDs    bool   // physical memory can be shared as POSIX file descriptors
+	Fabric bool   // the device claims fabric handles; only a trial shows that they work
+	PCI    string // domain:bus:device
+}
+
+// Driver is the surface of the CUDA driver that concert uses. All methods
+// may be called from any goroutine; objects belong to the context that made them.
+// Errors are *Error.
+type Driver interface {
+	// Version is the CUDA version of the driver, 1000*major + 10*minor.
+	Version() (int, error)
+	Devices() ([]DeviceInfo, error)
+	// CanAccessPeer says whether device dev can read and write device peer's memory.
+	// Ordinals out of range are an error.
+	CanAccessPeer(dev, peer int) (bool, error)
+
+	CtxRetain(dev int) (Ctx, error)
+	CtxRelease(dev int) error
+	CtxSync(c Ctx) error
+
+	StreamCreate(c Ctx) (Stream, error)
+	// StreamCreateUrgent makes a stream of the highest priority: its blocks get a free
+	// place on a multiprocessor before those of other streams. For communication.
+	StreamCreateUrgent(c Ctx) (Stream, error)
+	StreamDestroy(c Ctx, s Stream) error
+	StreamSync(c Ctx, s Stream) error
+	// StreamQuery reports whether all work in s has ended.
+	StreamQuery(c Ctx, s Stream) (bool, error)
+	StreamWait(c Ctx, s Stream, e Event) error
+	StreamWrite32(c Ctx, s Stream, at Ptr, v uint32) error
+	// StreamWait32 blocks the stream until int32(*at - v) >= 0.
+	StreamWait32(c Ctx, s Stream, at Ptr, v uint32) error
+
+	EventCreate(c Ctx, timing bool) (Event, error)
+	EventDestroy(c Ctx, e Event) error
+	EventRecord(c Ctx, e Event, s Stream) error
+	EventQuery(c Ctx, e Event) (bool, error)
+	// EventElapsed is the time between two recorded events in milliseconds.
+	EventElapsed(c Ctx, from, to Event) (float32, error)
+
+	MemAlloc(c Ctx, bytes uint64) (Ptr, error)
+	MemFree(c Ctx, p Ptr) error
+	MemInfo(c Ctx) (free, total uint64, err error)
+	// HostAlloc gives page-locked zeroed memory that every device can reach: its host
+	// address and its device address.
+	HostAlloc(c Ctx, bytes uint64) (host uintptr, dev Ptr, err error)
+	HostFree(c Ctx, host uintptr) error
+	// CopyIn, CopyOut and Copy are ordered in s; the host forms return when the copy is done.
+	CopyIn(c Ctx, s Stream, to Ptr, from []byte) error
+	CopyOut(c Ctx, s Stream, to []byte, from Ptr) error
+	Copy(c Ctx, s Stream, to, from Ptr, bytes uint64) error
+	Memset32(c Ctx, s Stream, at Ptr, v uint32, words uint64) error
+
+	// Granularity is the unit of sizes and addresses of mapped memory that is shared so.
+	Granularity(c Ctx, dev int, how Sharing) (uint64, error)
+	Reserve(c Ctx, bytes, align uint64) (Ptr, error)
+	Unreserve(c Ctx, at Ptr, bytes uint64) error
+	// MemCreate allocates physical memory on dev that can be exported in one way.
+	MemCreate(c Ctx, dev int, bytes uint64, how Sharing) (Mem, error)
+	MemRelease(c Ctx, m Mem) error
+	Map(c Ctx, at Ptr, bytes uint64, m Mem) error
+	Unmap(c Ctx, at Ptr, bytes uint64) error
+	// Allow gives the devices read and write access to a mapped range.
+	Allow(c Ctx, at Ptr, bytes uint64, devs []int) error
+	// Export gives a file descriptor that the caller closes.
+	Export(c Ctx, m Mem) (fd int, err error)
+	// Import does not take fd over.
+	Import(c Ctx, fd int) (Mem, error)
+	// ExportFabric names memory that was made to be shared ByFabric. The name is good
+	// while m lives.
+	ExportFabric(c Ctx, m Mem) (FabricHandle, error)
+	ImportFabric(c Ctx, h FabricHandle) (Mem, error)
+
+	ModuleLoad(c Ctx, image []byte) (Module, error)
+	ModuleUnload(c Ctx, m Module) error
+	Function(c Ctx, m Module, name string) (Func, error)
+	// FuncInfo reads a loaded kernel's resources.
+	FuncInfo(c Ctx, f Func) (FuncInfo, error)
+	// AllowShared raises the dynamic shared memory a block of f may ask for.
+	AllowShared(c Ctx, f Func, bytes int) error
+	// Launch starts f with its parameters packed in buf as the kernel's ABI lays them out.
+	Launch(c Ctx, s Stream, f Func, grid, block, shared int, buf []byte) error
+	// Run executes a packed command buffer in one crossing.
+	Run(c Ctx, words []uint64) error
+
+	CaptureBegin(c Ctx, s Stream) error
+	CaptureEnd(c Ctx, s Stream) (Graph, error)
+	// StreamCapture is the number of the capture that s is part of, 0 for none.
+	StreamCapture(c Ctx, s Stream) (uint64, error)
+	// GraphInstantiate makes a graph executable. Nodes keep the priorities of the streams
+	// that they were captured from.
+	GraphInstantiate(c Ctx, g Graph) (Exec, error)
+	GraphUpload(c Ctx, x Exec, s Stream) error
+	GraphLaunch(c Ctx, x Exec, s Stream) error
+	// GraphUpdate gives x the parameters of g's nodes: addresses, sizes, kernels. g must
+	// have the nodes and edges of the graph that x was made from, captured in the same
+	// order; else the error matches ErrGraphChanged and x must be made anew. Launches
+	// before it keep what they had. It needs no memory on the device.
+	GraphUpdate(c Ctx, x Exec, g Graph) error
+	GraphDestroy(c Ctx, g Graph) error
+	ExecDestroy(c Ctx, x Exec) error
+
+	// Close releases what the driver value itself holds. Objects must be gone before.
+	Close() error
+
+	// Shared is what all worlds on the driver have in common, one value for as long as it
+	// lives. A driver that wraps another passes the other's on.
+	Shared() *Shared
+}
+
+// HostDriver is a Driver whose devices compute on the host: their addresses are the
+// host's, and kernels of libraries are functions in Go. Package fake has one.
+type HostDriver interface {
+	Driver
+	// RegisterCall gives a function that Commands.Call accepts on this driver. run is
+	// called in stream order, in replays of a captured graph too, with a copy of the
+	// words. Device memory is readable through HostBytes. An error it returns is the
+	// stream's from then on.
+	RegisterCall(run func(args []uint64) error) CFunc
+}
+
+// HostBytes views n bytes of the memory of a HostDriver's device. Use it only inside
+// functions that RegisterCall took, or when no stream writes there; the view ends with the
+// allocation.
+func HostBytes(p Ptr, n uint64) []byte { return hostmem.Bytes(uintptr(p), int(n)) }
+
+// FuncInfo is what a kernel needs on a multiprocessor.
+type FuncInfo struct {
+	Registers  int
+	LocalBytes int // per thread: spills and stack
+	Shared     int // static bytes
+	Binary     int // 90 for sm_90
+	PTX        int // virtual architecture it was compiled from
+}
+
+// ErrNoDriver is wrapped by every error of Open that means that this machine or
+// this build has no usable CUDA driver.
+var ErrNoDriver = errors.New("no usable CUDA driver")
+
+// Error is a failed driver call.
+type Error struct {
+	Call string // the driver's name for it, such as cuMemCreate
+	Code int    // CUresult
+	Name string // CUDA_ERROR_...
+	Text string
+}
+
+// Error names the call, the code and the driver's text.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s (%d): %s", e.Call, e.Name, e.Code, e.Text)
+}
+
+// Codes that callers test for.
+const (
+	CodeNotReady    = 600
+	CodeInvalid     = 1
+	CodeOutOfMemory = 2
+
+	CodeGraphChanged = 910
+
+	CodeNotPermitted = 800
+	CodeNotSupported = 801
+)
+
+// Is makes errors.Is match two driver errors of one code, whatever the call.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code && (t.Call == "" || t.Call == e.Call)
+}
+
+// ErrOutOfMemory matches, by errors.Is, a driver error for lack of device memory.
+var ErrOutOfMemory error = &Error{Code: CodeOutOfMemory}
+
+// ErrGraphChanged matches, by errors.Is, the refusal to update an executable graph from
+// one of another shape.
+var ErrGraphChanged error = &Error{Code: CodeGraphChanged}
+
+// launchBlocking is the variable by which drivers make every launch wait for its end.
+const launchBlocking = "CUDA_LAUNCH_BLOCKING"
+
+// LaunchBlockingError means that the environment makes every launch wait for its kernel,
+// so that one that waits for a peer of this process would never return.
+type LaunchBlockingError struct{ Value string }
+
+// Error names the variable and what to do.
+func (e *LaunchBlockingError) Error() string {
+	return fmt.Sprintf("%s=%s is set: kernels that wait for a peer would never return; unset it", launchBlocking, e.Value)
+}
+
+// LoadError says why the driver library could not be used. It wraps ErrNoDriver.
+type LoadError struct {
+	Path   string // what was opened
+	Symbol string // the missing symbol, when that is the reason
+	Reason string
+}
+
+// Error says what was tried and what to do.
+func (e *LoadError) Error() string {
+	if e.Symbol != "" {
+		return fmt.Sprintf("%v: %s has no symbol %s: the driver is older than CUDA 12", ErrNoDriver, e.Path, e.Symbol)
+	}
+	return fmt.Sprintf("%v: %s: %s", ErrNoDriver, e.Path, e.Reason)
+}
+
+// Unwrap gives ErrNoDriver.
+func (e *LoadError) Unwrap() error { return ErrNoDriver }

@@ -1,0 +1,160 @@
+//go:build linux && cgo && (amd64 || arm64)
+
+package driver
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+// Run is the hot path: what it passes stays on its stack. No function of C calls Go.
+#cgo noescape cc_run
+#cgo nocallback cc_run
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+func (lib) ModuleLoad(c Ctx, image []byte) (Module, error) {
+	if len(image) == 0 {
+		return 0, &Error{Call: "cuModuleLoadDataEx", Code: CodeInvalid, Name: "CUDA_ERROR_INVALID_VALUE", Text: "empty image"}
+	}
+	buf := C.CBytes(append(append([]byte(nil), image...), 0)) // PTX must end in a zero byte
+	defer C.free(buf)
+	const logBytes = 8192
+	log := C.calloc(1, logBytes)
+	defer C.free(log)
+	// Options: error log buffer (5) and its size (6).
+	opts := (*[2]C.int)(C.malloc(8))
+	vals := (*[2]unsafe.Pointer)(C.malloc(16))
+	defer C.free(unsafe.Pointer(opts))
+	defer C.free(unsafe.Pointer(vals))
+	opts[0], opts[1] = 5, 6
+	vals[0] = log
+	*(*uintptr)(unsafe.Pointer(&vals[1])) = logBytes
+	var m C.handle
+	err := in(c, "cuModuleLoadDataEx", func() C.int {
+		return C.cc_module_load(&m, buf, 2, &opts[0], &vals[0])
+	})
+	if e, ok := err.(*Error); ok {
+		if text := C.GoString((*C.char)(log)); text != "" {
+			e.Text += ": " + text
+		}
+	}
+	return Module(m), err
+}
+
+func (lib) ModuleUnload(c Ctx, m Module) error {
+	return in(c, "cuModuleUnload", func() C.int { return C.cc_module_unload(C.handle(m)) })
+}
+
+func (lib) Function(c Ctx, m Module, name string) (Func, error) {
+	cs := C.CString(name)
+	defer C.free(unsafe.Pointer(cs))
+	var f C.handle
+	err := in(c, "cuModuleGetFunction", func() C.int { return C.cc_module_function(&f, C.handle(m), cs) })
+	if e, ok := err.(*Error); ok {
+		e.Text = fmt.Sprintf("kernel %s: %s", name, e.Text)
+	}
+	return Func(f), err
+}
+
+func (lib) FuncInfo(c Ctx, f Func) (FuncInfo, error) {
+	var v [5]C.int
+	attrs := [5]C.int{4, 3, 1, 6, 5} // registers, local bytes, static shared bytes, binary version, PTX version
+	err := in(c, "cuFuncGetAttribute", func() C.int {
+		for i, a := range attrs {
+			if rc := C.cc_function_get(&v[i], a, C.handle(f)); rc != 0 {
+				return rc
+			}
+		}
+		return 0
+	})
+	return FuncInfo{Registers: int(v[0]), LocalBytes: int(v[1]), Shared: int(v[2]), Binary: int(v[3]), PTX: int(v[4])}, err
+}
+
+func (lib) AllowShared(c Ctx, f Func, bytes int) error {
+	return in(c, "cuFuncSetAttribute", func() C.int { return C.cc_function_set(C.handle(f), 8, C.int(bytes)) })
+}
+
+func (lib) Launch(c Ctx, s Stream, f Func, grid, block, shared int, buf []byte) error {
+	var p unsafe.Pointer
+	if len(buf) > 0 {
+		p = unsafe.Pointer(&buf[0])
+	}
+	return check("cuLaunchKernel", C.cc_launch_buffer(C.handle(c), C.handle(f), C.unsigned(grid), C.unsigned(block),
+		C.unsigned(shared), C.handle(s), p, C.size_t(len(buf))))
+}
+
+func (lib) Run(c Ctx, words []uint64) error {
+	if len(words) == 0 {
+		return nil
+	}
+	var failed C.size_t
+	err := check("command buffer", C.cc_run(C.handle(c), (*C.uint64_t)(&words[0]), C.size_t(len(words)), &failed))
+	if e, ok := err.(*Error); ok {
+		e.Call = fmt.Sprintf("command at word %d (opcode %d)", int(failed), words[int(failed)]&255)
+	}
+	return err
+}
+
+func (lib) CaptureBegin(c Ctx, s Stream) error {
+	const relaxed = 2
+	return in(c, "cuStreamBeginCapture", func() C.int { return C.cc_capture_begin(C.handle(s), relaxed) })
+}
+
+func (lib) CaptureEnd(c Ctx, s Stream) (Graph, error) {
+	var g C.handle
+	err := in(c, "cuStreamEndCapture", func() C.int { return C.cc_capture_end(C.handle(s), &g) })
+	return Graph(g), err
+}
+
+func (lib) StreamCapture(c Ctx, s Stream) (uint64, error) {
+	var status C.int
+	var id C.uint64_t
+	err := in(c, "cuStreamGetCaptureInfo", func() C.int { return C.cc_stream_capture(C.handle(s), &status, &id, nil, nil, nil) })
+	switch {
+	case err != nil || status == 0:
+		return 0, err
+	case status != 1: // invalidated: nothing more can be added to it
+		return ^uint64(0), nil
+	}
+	return uint64(id), nil
+}
+
+func (lib) GraphInstantiate(c Ctx, g Graph) (Exec, error) {
+	const useNodePriority = 8 // else all nodes get the priority of the stream that the graph is launched in
+	var x C.handle
+	err := in(c, "cuGraphInstantiate", func() C.int { return C.cc_graph_instantiate(&x, C.handle(g), useNodePriority) })
+	return Exec(x), err
+}
+
+func (lib) GraphUpload(c Ctx, x Exec, s Stream) error {
+	return in(c, "cuGraphUpload", func() C.int { return C.cc_graph_upload(C.handle(x), C.handle(s)) })
+}
+
+func (lib) GraphLaunch(c Ctx, x Exec, s Stream) error {
+	return in(c, "cuGraphLaunch", func() C.int { return C.cc_graph_launch(C.handle(x), C.handle(s)) })
+}
+
+// updateResults are the driver's reasons against an update, by number.
+var updateResults = []string{"", "", "the number or order of nodes differs", "the kind of a node differs", "the function of a node differs",
+	"a parameter cannot be changed", "a node cannot be updated", "a function cannot be changed so", "an attribute cannot be changed"}
+
+func (lib) GraphUpdate(c Ctx, x Exec, g Graph) error {
+	var info C.cc_update
+	err := in(c, "cuGraphExecUpdate", func() C.int { return C.cc_graph_update(C.handle(x), C.handle(g), &info) })
+	if e, ok := err.(*Error); ok && int(info.result) < len(updateResults) && updateResults[info.result] != "" {
+		e.Text += ": " + updateResults[info.result]
+	}
+	return err
+}
+
+func (lib) GraphDestroy(c Ctx, g Graph) error {
+	return in(c, "cuGraphDestroy", func() C.int { return C.cc_graph_destroy(C.handle(g)) })
+}
+
+func (lib) ExecDestroy(c Ctx, x Exec) error {
+	return in(c, "cuGraphExecDestroy", func() C.int { return C.cc_graph_exec_destroy(C.handle(x)) })
+}
