@@ -128,6 +128,9 @@ func (c *comparison) signature() {
 	if !slices.EqualFunc(c.a.inputs, c.b.inputs, ir.Type.Equal) {
 		c.fail("inputs", "a function keeps its signature", fmt.Sprint(c.a.inputs), fmt.Sprint(c.b.inputs))
 	}
+	if !slices.Equal(c.a.donated, c.b.donated) {
+		c.fail("inputs", "the same inputs are donated to the same results", fmt.Sprint(c.a.donated), fmt.Sprint(c.b.donated))
+	}
 }
 
 func (c *comparison) results() {

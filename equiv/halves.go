@@ -77,10 +77,15 @@ func (p *Prover) Join(joint *Meaning, forward, backward *ir.Func) (*Meaning, err
 		}
 	}
 	all.outputs = make([]output, len(joint.outputs))
+	all.donated = nil
 	if err := all.put(forward, fw.outputs[:own], 0); err != nil {
 		return nil, err
 	}
-	return &all, all.put(backward, bw.outputs, own)
+	if err := all.put(backward, bw.outputs, own); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all.donated, func(x, y donation) int { return x.input - y.input })
+	return &all, nil
 }
 
 // put places results of a half among those of the joint function.
@@ -95,6 +100,11 @@ func (m *Meaning) put(half *ir.Func, outs []output, first int) error {
 			at = int(places[i])
 		}
 		m.outputs[at] = o
+		for _, d := range half.Donations() {
+			if d.Result == i {
+				m.donated = append(m.donated, donation{slices.Index(m.names, d.Input.Name()), at})
+			}
+		}
 	}
 	return nil
 }

@@ -17,11 +17,15 @@ type Meaning struct {
 	outputs []output
 	effects []effect
 	left    []leftover // what in-place writes leave in inputs
+	donated []donation // in the order of the inputs
 	comms   []comm     // collectives in order
 	fences  int        // opaque calls that communicate
 	values  int
 	halves  bool // of a joint function, run one after the other
 }
+
+// donation says that a result takes the place of an input.
+type donation struct{ input, result int }
 
 // output is one result of the function.
 type output struct {
@@ -325,6 +329,9 @@ func (r *reader) ret(n *ir.Node) {
 			o.tensors = append(o.tensors, r.tensor(a, k))
 		}
 		r.m.outputs = append(r.m.outputs, o)
+	}
+	for _, d := range r.f.Donations() {
+		r.m.donated = append(r.m.donated, donation{d.Input.At(), d.Result})
 	}
 	for _, n := range r.f.Inputs() {
 		v := n.Result(0)

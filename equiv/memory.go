@@ -13,6 +13,7 @@ const (
 	inPlaceKey       = "inplace"
 	offsetKey        = "offset"
 	operandOffsetKey = "operand_offset"
+	homeKey          = "home"
 	regionKey        = "fusion"
 )
 
@@ -92,6 +93,8 @@ func (m *memory) place() {
 		switch {
 		case tensor < len(in) && in[tensor] >= 0:
 			m.at[s] = m.inPlace(n, tensor, int(in[tensor]))
+		case tensor < len(n.Meta().Ints(homeKey)) && n.Meta().Ints(homeKey)[tensor] >= 0:
+			m.at[s] = m.home(n, ir.StorageID(s), int(n.Meta().Ints(homeKey)[tensor]))
 		case !m.planned:
 			m.at[s] = next
 			next += m.size[s]
@@ -174,7 +177,7 @@ func (m *memory) inPlace(n *ir.Node, tensor, operand int) int64 {
 	switch d := root.Def(); {
 	case !t.Equal(v.Type()):
 		m.fail(n, "a result of type %s lies in place of %s, %s", t, v, v.Type())
-	case d.Op() == ir.OpInput && d.Role() != ir.RoleSaved && d.Role() != ir.RoleTangent:
+	case d.Op() == ir.OpInput && (m.kept(d) || root.Type().IsAsync()) && !m.donated(d, m.st.Of(n.Result(0))[tensor].Storage):
 		m.fail(n, "a result lies in place of %s, which belongs to the caller", v)
 	case n.Op().IsCollective() && (tensor != operand || n.Op() != ir.OpAllReduce && n.Op() != ir.OpBroadcast),
 		!n.Op().IsCollective() && !m.elementwise(nodes, n, v) && !rowwise(n.Op(), operand):
@@ -186,6 +189,32 @@ func (m *memory) inPlace(n *ir.Node, tensor, operand int) int64 {
 		}
 	}
 	return m.at[p.Storage] + p.Offset*int64(v.Type().DType().Size())
+}
+
+// home is where a result lies that takes the place of a donated input.
+func (m *memory) home(n *ir.Node, s ir.StorageID, input int) int64 {
+	inputs := m.f.Inputs()
+	if input >= len(inputs) || !m.donated(inputs[input], s) {
+		m.fail(n, "input %d is not donated to it", input)
+		return -1
+	}
+	return m.at[m.st.Of(inputs[input].Result(0))[0].Storage]
+}
+
+// donated reports whether what is in a storage at the end is the result that an input is
+// donated to, and nothing else.
+func (m *memory) donated(in *ir.Node, s ir.StorageID) bool {
+	for _, d := range m.f.Donations() {
+		if d.Input == in {
+			return m.st.Of(m.f.Return().Arg(d.Result))[0].Storage == s && m.st.Type(s).Equal(in.Result(0).Type())
+		}
+	}
+	return false
+}
+
+// kept reports whether an input has to be there at the end.
+func (m *memory) kept(in *ir.Node) bool {
+	return in.Role() != ir.RoleSaved && in.Role() != ir.RoleTangent && !in.Result(0).Type().IsAsync()
 }
 
 // rowwise reports whether an operation reads a row before it writes it, or changes a part
@@ -378,7 +407,7 @@ func (m *memory) land(n *ir.Node, async *ir.Value) {
 func (m *memory) callers(n *ir.Node) {
 	for _, in := range m.f.Inputs() {
 		v := in.Result(0)
-		if role := in.Role(); role == ir.RoleSaved || role == ir.RoleTangent || v.Type().IsAsync() {
+		if !m.kept(in) || in.Donated() {
 			continue
 		}
 		if m.at[m.st.Of(v)[0].Storage] >= 0 {

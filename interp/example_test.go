@@ -41,3 +41,36 @@ func @linear(%x: f32[1,2], %w: f32[2,2]) -> (f32[1,2]) {
 	// f32[1,2] [5 8]
 	// f32[1,2] [5 8]
 }
+
+// Three steps of a parameter that is updated in place: what a step returns for a donated
+// input is the next one's input.
+func ExampleNext() {
+	m, err := ir.Parse("sgd.ir", `world 1
+
+func @sgd(%w: f32[2] {donate=0} !{role="parameter"}, %g: f32[2]) -> (f32[2]) {
+  %step = mul %g {scalar=0.5} : f32[2]
+  %new = sub %w, %step : f32[2]
+  return %new
+}
+`)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	f := m.Func("sgd")
+	w, _ := interp.FromSlice([]float32{1, 2}, 2)
+	g, _ := interp.FromSlice([]float32{1, 1}, 2)
+	in := [][]interp.Tensor{{w, g}}
+	for range 3 {
+		out, err := interp.Run(context.Background(), f, in, interp.Options{})
+		if err == nil {
+			in, err = interp.Next(f, in, out)
+		}
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Println(in[0][0])
+	// Output: f32[2] [-0.5 0.5]
+}

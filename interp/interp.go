@@ -72,6 +72,33 @@ func OutputSlots(f *ir.Func) []Slot {
 	return out
 }
 
+// Next returns the inputs of the next step of a loop: those of the last one, with what they
+// were donated to in the place of donated inputs. It copies nothing.
+func Next(f *ir.Func, inputs, results [][]Tensor) ([][]Tensor, error) {
+	in, out := InputSlots(f), OutputSlots(f)
+	if len(inputs) != len(results) {
+		return nil, fmt.Errorf("interp: inputs of %d ranks, results of %d", len(inputs), len(results))
+	}
+	next := make([][]Tensor, len(inputs))
+	for r := range inputs {
+		if len(inputs[r]) != len(in) || len(results[r]) != len(out) {
+			return nil, fmt.Errorf("interp: rank %d has %d inputs and %d results, want %d and %d", r, len(inputs[r]), len(results[r]), len(in), len(out))
+		}
+		next[r] = slices.Clone(inputs[r])
+	}
+	for _, d := range f.Donations() {
+		i := slices.IndexFunc(in, func(s Slot) bool { return s.Value == d.Input.Result(0) })
+		k := 0
+		for _, v := range f.Return().Args()[:d.Result] {
+			k += len(v.Type().Tensors())
+		}
+		for r := range next {
+			next[r][i] = results[r][k]
+		}
+	}
+	return next, nil
+}
+
 func appendSlots(out []Slot, v *ir.Value) []Slot {
 	ts, async := tensorTypes(v)
 	for i, t := range ts {

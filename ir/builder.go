@@ -195,6 +195,16 @@ func (fb *FuncBuilder) InputRole(name string, t Type, role Role) *Value {
 	return fb.f.Append(spec).results[0]
 }
 
+// Donate gives the storage of an input to a result of the same type: when the function
+// has ended, that result lies where the input lay; see [Func.Donations].
+func (fb *FuncBuilder) Donate(input *Value, result int) {
+	if input == nil || input.def == nil || input.def.fn != fb.f || input.def.op != OpInput {
+		fb.fail(&NodeSpec{Op: OpInput}, "Donate: the value is not an input of @%s", fb.f.Name)
+		return
+	}
+	fb.f.SetAttrs(input.def, input.def.attrs.With(DonateKey, attr.Int(int64(result))))
+}
+
 // Return ends the function.
 func (fb *FuncBuilder) Return(vs ...*Value) { fb.Op(OpReturn, nil, nil, vs) }
 

@@ -65,8 +65,9 @@ func collective(name string, reduces bool, types TypeRule, example, doc string, 
 // internal/hostops and a case to the tests that walk the table.
 var opTable = [numOps]OpInfo{
 	OpInvalid: {Name: "invalid", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: tDeclared, Doc: "no operation"},
-	OpInput:   {Name: "input", Class: ClassInput, NumResults: 1, Types: tDeclared, Doc: "a parameter of the function"},
-	OpReturn:  {Name: "return", Class: ClassOutput, MaxArgs: -1, Types: tDeclared, Example: "return %x", Doc: "the function's results"},
+	OpInput: {Name: "input", Class: ClassInput, NumResults: 1, Types: tDeclared, Doc: "a parameter of the function",
+		Attrs: []AttrSpec{{DonateKey, attr.KindInt, false, "number of the result that lies in its place when the function has ended"}}},
+	OpReturn: {Name: "return", Class: ClassOutput, MaxArgs: -1, Types: tDeclared, Example: "return %x", Doc: "the function's results"},
 
 	OpFull: memory("full", 0, 0, 1, tDeclared, "%r = full {value=0.5} : f32[4,8]", "a tensor of one number", AttrSpec{"value", attr.KindFloat, true, "the number"}),
 	OpIota: memory("iota", 0, 0, 1, tDeclared, "%r = iota {start=0, step=2} : i64[8]", "start, start+step, ... along the only dimension",

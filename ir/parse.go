@@ -205,6 +205,9 @@ func (p *parser) input(f *Func) {
 	p.Expect(':', "before an input's type")
 	t := p.typ()
 	spec := NodeSpec{Op: OpInput, Name: name, Results: []Type{t}, Pos: p.Src.PosAt(start)}
+	if !p.Bad && p.Peek() == '{' {
+		p.Attrs(&spec.Attrs)
+	}
 	p.tail(&spec)
 	if p.Bad {
 		return

@@ -78,6 +78,9 @@ func (f *Func) AppendText(b []byte) []byte {
 		}
 		b = append(text.AppendName(append(b, '%'), n.name), ": "...)
 		b = n.results[0].typ.appendText(b)
+		if len(n.attrs) > 0 {
+			b = n.attrs.AppendText(append(b, ' '))
+		}
 		b = n.appendTail(b)
 	}
 	b = append(b, ") -> ("...)

@@ -47,7 +47,7 @@ func apart(f *ir.Func, nodes []*ir.Node) (*ir.Func, error) {
 	for _, n := range f.Order() {
 		meta := n.Meta().Without(place.OffsetKey).Without(place.OperandOffsetKey)
 		if names[n.Name()] {
-			meta = meta.Without(place.FusionKey).Without(place.InPlaceKey)
+			meta = meta.Without(place.FusionKey).Without(place.InPlaceKey).Without(place.HomeKey)
 		}
 		if !meta.Equal(n.Meta()) {
 			f.SetMeta(n, meta)

@@ -216,13 +216,41 @@ func (l *lowering) input(n *ir.Node) {
 	l.p.Inputs = append(l.p.Inputs, q)
 }
 
+// inherit copies results into the places of donated inputs that they do not lie in yet.
+func (l *lowering) inherit(n *ir.Node) {
+	for i, h := range l.lay.Heirs {
+		if h.Copied {
+			for _, start := range h.Flights {
+				l.waitFor(start, start.Name())
+			}
+			v := n.Arg(h.Result)
+			l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(v), Outs: l.inherited(i), Node: place.ValueName(v)})
+		}
+	}
+}
+
+// inherited is the result of heir i.
+func (l *lowering) inherited(i int) []program.Tensor {
+	h := &l.lay.Heirs[i]
+	t := l.tensors(h.Input.Result(0))[0]
+	t.Buffer = len(l.lay.Buffers) + i
+	return []program.Tensor{t}
+}
+
 func (l *lowering) output(n *ir.Node) {
+	l.inherit(n)
+	for _, d := range l.f.Donations() {
+		l.p.Donations = append(l.p.Donations, program.Donation{Input: d.Input.At(), Output: d.Result})
+	}
 	for _, v := range n.Args() {
 		q := program.Param{Name: place.ValueName(v), Event: -1, Tensors: l.tensors(v)}
 		if v.Type().IsAsync() {
 			q.Async, q.Event = true, l.finished[v.Def().ID()]
 		}
 		l.p.Outputs = append(l.p.Outputs, q)
+	}
+	for i, h := range l.lay.Heirs {
+		l.p.Outputs[h.Result].Tensors = l.inherited(i)
 	}
 }
 
@@ -292,15 +320,18 @@ func (l *lowering) contiguous(buffer int, n *ir.Node, a *ir.Value) program.Tenso
 	return dst
 }
 
-func (l *lowering) wait(n *ir.Node) {
-	e := l.finished[n.Arg(0).Def().ID()]
+func (l *lowering) wait(n *ir.Node) { l.waitFor(n.Arg(0).Def(), n.Name()) }
+
+// waitFor makes the compute stream wait for a collective, or an async input.
+func (l *lowering) waitFor(start *ir.Node, node string) {
+	e := l.finished[start.ID()]
 	if s := l.onStream[e]; s >= 0 {
 		if l.seenOfComm[s] >= l.order[e] {
 			return // a later collective of the same stream was waited for already
 		}
 		l.seenOfComm[s] = l.order[e]
 	}
-	l.emit(program.Instr{Kind: program.Wait, Event: e, Group: -1, Node: n.Name()})
+	l.emit(program.Instr{Kind: program.Wait, Event: e, Group: -1, Node: node})
 }
 
 // place gives every buffer its offset: what plan-memory decided, or else a plan
@@ -316,6 +347,9 @@ func (l *lowering) place() error {
 	for i := range l.lay.Buffers {
 		b := &l.lay.Buffers[i]
 		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: b.Name, Offset: plan.Offsets[i], Size: b.Bytes})
+	}
+	for _, h := range l.lay.Heirs {
+		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: h.Name, Offset: plan.Offsets[h.Buffer], Size: l.lay.Buffers[h.Buffer].Bytes})
 	}
 	l.p.Arena = plan.Height
 	return nil

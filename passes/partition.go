@@ -123,6 +123,9 @@ func runPartition(ctx *Context, f *ir.Func) error {
 	if err != nil {
 		return err
 	}
+	if d := j.keptDonation(p); d != nil {
+		return fmt.Errorf("%%%s is donated to result %d of forward, and backward reads it: donate it to a result of backward, or return a copy", d.Input.Name(), d.Result)
+	}
 	fw, bw := emitHalves(m, j, p)
 	fwPeak, bwPeak, err := peaks(fw, bw)
 	if err != nil {

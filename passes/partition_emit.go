@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -31,7 +32,39 @@ func emitHalves(m *ir.Module, j *jointFunc, p *savePlan) (fw, bw *ir.Func) {
 	through := j.through(p)
 	fw = emitForward(newEmitter(m, j, p, ".fw"), through)
 	bw = emitBackward(newEmitter(m, j, p, ".bw"), through)
+	donateHalves(j, fw, bw)
 	return fw, bw
+}
+
+// donateHalves donates inputs of the half that returns what they are donated to.
+func donateHalves(j *jointFunc, fw, bw *ir.Func) {
+	for _, d := range j.f.Donations() {
+		half, at := fw, slices.Index(j.fwOuts, d.Result)
+		if at < 0 {
+			half, at = bw, slices.Index(j.bwOuts, d.Result)
+		}
+		for _, f := range []*ir.Func{fw, bw} {
+			n := f.Lookup(d.Input.Name())
+			switch {
+			case f == half:
+				f.SetAttrs(n, n.Attrs().With(ir.DonateKey, attr.Int(int64(at))))
+			case n != nil && n.Donated():
+				f.SetAttrs(n, n.Attrs().Without(ir.DonateKey))
+			}
+		}
+	}
+}
+
+// keptDonation returns a donation that halves cannot keep: forward's result would take
+// the place of what backward reads.
+func (j *jointFunc) keptDonation(p *savePlan) *ir.Donation {
+	through := j.through(p)
+	for _, d := range j.f.Donations() {
+		if r := j.rootOf[d.Input.Result(0).ID()]; r >= 0 && (through[r] || p.saved[r]) && slices.Contains(j.fwOuts, d.Result) {
+			return &d
+		}
+	}
+	return nil
 }
 
 func newEmitter(m *ir.Module, j *jointFunc, p *savePlan, suffix string) *emitter {
@@ -44,6 +77,11 @@ func (j *jointFunc) through(p *savePlan) []bool {
 	out := make([]bool, len(j.roots))
 	need := func(r int32) { out[r] = out[r] || j.roots[r].free }
 	forBackward(j, need)
+	for _, d := range j.f.Donations() { // backward takes what one of its results is to lie in
+		if r := j.rootOf[d.Input.Result(0).ID()]; r >= 0 && slices.Contains(j.bwOuts, d.Result) && !j.roots[r].tangent {
+			need(r)
+		}
+	}
 	for i := range j.units {
 		if p.again[i] {
 			for _, r := range j.units[i].args {

@@ -17,7 +17,10 @@ import (
 // A result takes over the first operand for which package place finds it legal,
 // whose storage it covers (else the rest of the storage would live on with it),
 // and which is the program's own: never a parameter or data, and an activation or
-// a tangent that the caller hands over only where inputs=dying says so. Memory
+// a tangent that the caller hands over only where inputs=dying says so. An input that
+// is donated is taken over by the result that it is donated to and nothing else: in
+// place where the result's launch reads it (inplace), and where every read of it comes
+// before (home). If neither is legal, lowering copies the result at the end. Memory
 // cannot grow: where the operand would have been freed and the result allocated,
 // now neither happens, and live memory is otherwise the same.
 //
@@ -39,6 +42,8 @@ func reuseBuffers() Pass {
 			{"collectives", "collective operands that a result takes over"},
 			{"launches", "operands of launches that the result takes over"},
 			{"bytes", "bytes of the results that need no buffer of their own"},
+			{"donated", "results that lie in place of the inputs donated to them"},
+			{"donated-copied", "results that are copied there at the end"},
 			{"kept-needed", "results of all_reduce and broadcast with a buffer of their own because the operand is needed again or in flight"},
 			{"kept-caller", "the same because the operand belongs to the caller"},
 			{"kept-part", "the same because the operand is a part of its storage or of another layout"},
@@ -65,8 +70,8 @@ func runReuseBuffers(ctx *Context, f *ir.Func) error {
 // need before and after.
 func reuse(f *ir.Func, r *reuser) (before, after int64, err error) {
 	for _, n := range f.Order() {
-		if n.Meta().Has(place.InPlaceKey) {
-			f.SetMeta(n, n.Meta().Without(place.InPlaceKey))
+		if meta := n.Meta().Without(place.InPlaceKey).Without(place.HomeKey); !meta.Equal(n.Meta()) {
+			f.SetMeta(n, meta)
 		}
 	}
 	if before, err = leastMemory(f); err != nil {
@@ -76,6 +81,10 @@ func reuse(f *ir.Func, r *reuser) (before, after int64, err error) {
 		return 0, 0, err
 	}
 	for _, n := range f.Order() {
+		if list := r.home(n); list != nil {
+			f.SetMeta(n, n.Meta().With(place.HomeKey, attr.Ints(list...)))
+			continue
+		}
 		wanted := n.Op().Class() != ir.ClassView && r.launches && (r.updates || place.KernelInPlace(n.Op()))
 		if n.Op().IsCollective() {
 			wanted = r.collectives
@@ -87,7 +96,18 @@ func reuse(f *ir.Func, r *reuser) (before, after int64, err error) {
 			f.SetMeta(n, n.Meta().With(place.InPlaceKey, attr.Ints(list...)))
 		}
 	}
-	after, err = leastMemory(f)
+	l, err := place.Of(f)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, h := range l.Heirs {
+		stat := "donated"
+		if h.Copied {
+			stat = "donated-copied"
+		}
+		r.count(stat, 1)
+	}
+	after, err = l.Bound()
 	return before, after, err
 }
 
@@ -98,6 +118,24 @@ func leastMemory(f *ir.Func) (int64, error) {
 		return 0, err
 	}
 	return l.Bound()
+}
+
+// home returns the annotation of n where some result takes the place of a donated input
+// that n does not read; nil if none does.
+func (r *reuser) home(n *ir.Node) []int64 {
+	var list []int64
+	found := false
+	for _, v := range n.DeclaredResults() {
+		for range v.Type().Tensors() {
+			in := int64(r.a.Home(n, len(list)))
+			found = found || in >= 0
+			list = append(list, in)
+		}
+	}
+	if !found || !r.enable(n.Name()) {
+		return nil
+	}
+	return list
 }
 
 // reuser is the state of one run.
@@ -146,6 +184,11 @@ func (r *reuser) node(n *ir.Node) []int64 {
 // operand finds the operand that tensor k takes over, or -1 and a statistic that
 // says why the operand of a collective is not.
 func (r *reuser) operand(n *ir.Node, k int) (operand int, why string) {
+	for i, v := range r.a.Operands(n) {
+		if r.a.Donated(n, k, v) && r.a.InPlace(n, k, i) == nil {
+			return i, ""
+		}
+	}
 	for i, v := range r.a.Operands(n) {
 		if n.Op().IsCollective() && i != k {
 			continue

@@ -70,7 +70,8 @@ import (
 // what is read through a buffer must have been written through the same buffer
 // (Clobbered) at all (Unwritten). That holds the memory plan to the lifetimes
 // of values, also where all is on one stream. The inputs that the caller keeps
-// (every role but saved and tangent) must be intact at the end.
+// (every role but saved and tangent, unless they are donated) must be intact at the end;
+// a donated input and the output in its place are two buffers on the same bytes.
 //
 // # Limits
 //
@@ -175,6 +176,13 @@ type access struct {
 	inPlace bool // a call writes its operand
 }
 
+// holds reports whether a write leaves what the read b of the same bytes expects: it is
+// of the same buffer, and where b finds what belongs to the caller it is his own, or
+// that of a call in place.
+func (a *access) holds(b *access) bool {
+	return a.buffer == b.buffer && (b.by != AtKept || a.by == AtInput || a.inPlace)
+}
+
 // unrecorded finds waits whose event nothing before them records. It needs no
 // valid program: Validate refuses these waits too, but with less to say.
 func (c *checker) unrecorded() {
@@ -267,7 +275,7 @@ func (c *checker) collect() error {
 		}
 	}
 	for i := range p.Inputs {
-		if q := &p.Inputs[i]; !q.Async && q.Role != "saved" && q.Role != "tangent" {
+		if q := &p.Inputs[i]; !q.Async && q.Role != "saved" && q.Role != "tangent" && p.Donated(i) < 0 {
 			if err := add(q.Tensors, access{instr: int32(i), by: AtKept, stream: v.end}); err != nil {
 				return err
 			}

@@ -179,7 +179,7 @@ func (f *frontier) flow(s *segment, a *access, i int) {
 		if !b.write {
 			continue
 		}
-		if b.buffer == a.buffer {
+		if b.holds(a) {
 			own = append(own, &b.win)
 			continue
 		}
@@ -192,7 +192,7 @@ func (f *frontier) flow(s *segment, a *access, i int) {
 		}
 	}
 	f.own = own
-	if s.writer >= 0 && f.c.accs[s.writer].buffer == a.buffer {
+	if s.writer >= 0 && f.c.accs[s.writer].holds(a) {
 		return
 	}
 	hi = f.end(i)

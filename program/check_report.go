@@ -238,10 +238,10 @@ func (r *Report) appendSite(b []byte, s *Site) []byte {
 		line = p.AppendInstr(nil, &p.Instrs[s.Index])
 	case AtOutput:
 		b = append(b, "        output "...)
-		line = p.appendParam(nil, &p.Outputs[s.Index])
+		line = p.appendParam(nil, &p.Outputs[s.Index], -1)
 	default:
 		b = append(b, "        input "...)
-		line = p.appendParam(nil, &p.Inputs[s.Index])
+		line = p.appendParam(nil, &p.Inputs[s.Index], p.Donated(s.Index))
 	}
 	if n := len(line); n > 0 && line[n-1] == '\n' {
 		line = line[:n-1]

@@ -83,7 +83,7 @@ events 0
 arena 1024
 buffer %a at 0 size 512
 buffer %b at 512 size 512
-input a = %a: f32[4,4]
+input a {saved} = %a: f32[4,4]
 input b = %b: f32[4,4]
 output c = %a: f32[4,4]
 kernel k0

@@ -48,6 +48,9 @@ type Program struct {
 	Buffers []Buffer
 	Inputs  []Param
 	Outputs []Param
+
+	Donations []Donation // by input
+
 	Needs   []Need   // what values of symbols it runs for
 	Unit    Unit     // source that all kernels share
 	Kernels []Kernel // what launches of op "fused" run, by their attribute "kernel"
@@ -119,6 +122,13 @@ type Param struct {
 	Async   bool
 	Event   int // of an async parameter, else -1
 	Tensors []Tensor
+}
+
+// Donation says that an output lies where an input lay, whose contents are gone when the
+// program has finished. What reads them does so through the input's buffer, and what
+// writes the output through another one on the same bytes.
+type Donation struct {
+	Input, Output int // indices into Program.Inputs and Outputs
 }
 
 // Kind says what an instruction does.
@@ -336,7 +346,41 @@ func (p *Program) Validate() error {
 			return fmt.Errorf("program %s: output %s: event %d is never recorded", p.Name, out.Name, out.Event)
 		}
 	}
+	return p.checkDonations()
+}
+
+// checkDonations checks that an output lies exactly where the input that is donated to it
+// lay, and that inputs and outputs take part once.
+func (p *Program) checkDonations() error {
+	to := make([]bool, len(p.Outputs))
+	for k, d := range p.Donations {
+		if d.Input < 0 || d.Input >= len(p.Inputs) || d.Output < 0 || d.Output >= len(p.Outputs) {
+			return fmt.Errorf("program %s: input %d of %d is donated to output %d of %d", p.Name, d.Input, len(p.Inputs), d.Output, len(p.Outputs))
+		}
+		in, out := &p.Inputs[d.Input], &p.Outputs[d.Output]
+		if k > 0 && p.Donations[k-1].Input >= d.Input || to[d.Output] {
+			return fmt.Errorf("program %s: input %s is donated to output %s: each takes part once, in the order of inputs", p.Name, in.Name, out.Name)
+		}
+		to[d.Output] = true
+		if in.Async || out.Async || !p.sameTensor(&in.Tensors[0], &out.Tensors[0]) {
+			return fmt.Errorf("program %s: input %s is donated to output %s, which is not a tensor of its type in its place", p.Name, in.Name, out.Name)
+		}
+	}
 	return nil
+}
+
+// sameTensor reports whether two tensors are the same elements of one type.
+func (p *Program) sameTensor(t, u *Tensor) bool {
+	return t.DType == u.DType && slices.EqualFunc(t.Shape, u.Shape, dim.Dim.Equal) && p.sameElements(t, u)
+}
+
+// Donated returns the output that input i is donated to, -1 if there is none.
+func (p *Program) Donated(i int) int {
+	k, ok := slices.BinarySearchFunc(p.Donations, i, func(d Donation, i int) int { return d.Input - i })
+	if !ok {
+		return -1
+	}
+	return p.Donations[k].Output
 }
 
 // checkParam checks an input or output; fired collects the events of async inputs.

@@ -19,6 +19,7 @@ import (
 //	arena 2048
 //	buffer %x at 0 size 1024
 //	input x {parameter} = %x: bf16[8,64]
+//	input w donate 1 = %w: f32[8]
 //	input g async 1 = %g: bf16[8], %h: bf16[8]
 //	output y = %y+512: bf16[8,32:64,1]
 //	need s0-4 from %head
@@ -64,10 +65,10 @@ func (p *Program) AppendText(b []byte) []byte {
 		b = fmt.Appendf(text.AppendName(append(b, "buffer %"...), f.Name), " at %d size %d\n", f.Offset, f.Size)
 	}
 	for i := range p.Inputs {
-		b = p.appendParam(append(b, "input "...), &p.Inputs[i])
+		b = p.appendParam(append(b, "input "...), &p.Inputs[i], p.Donated(i))
 	}
 	for i := range p.Outputs {
-		b = p.appendParam(append(b, "output "...), &p.Outputs[i])
+		b = p.appendParam(append(b, "output "...), &p.Outputs[i], -1)
 	}
 	for _, n := range p.Needs {
 		b = fmt.Appendf(b, "need %v", n.Size)
@@ -81,13 +82,16 @@ func (p *Program) AppendText(b []byte) []byte {
 	return b
 }
 
-func (p *Program) appendParam(b []byte, q *Param) []byte {
+func (p *Program) appendParam(b []byte, q *Param, donated int) []byte {
 	b = text.AppendName(b, q.Name)
 	if q.Role != "" {
 		b = append(append(append(b, " {"...), q.Role...), '}')
 	}
 	if q.Async {
 		b = strconv.AppendInt(append(b, " async "...), int64(q.Event), 10)
+	}
+	if donated >= 0 {
+		b = strconv.AppendInt(append(b, " donate "...), int64(donated), 10)
 	}
 	return append(p.appendTensors(append(b, " = "...), q.Tensors), '\n')
 }
@@ -242,9 +246,13 @@ func (r *reader) declaration() {
 		b.Size = r.Int("a size")
 		p.Buffers = append(p.Buffers, b)
 	case r.Word("input"):
-		p.Inputs = append(p.Inputs, r.param())
+		q := r.param()
+		if !r.Bad && r.Word("donate") {
+			p.Donations = append(p.Donations, Donation{len(p.Inputs), r.event()})
+		}
+		p.Inputs = append(p.Inputs, r.windows(q))
 	case r.Word("output"):
-		p.Outputs = append(p.Outputs, r.param())
+		p.Outputs = append(p.Outputs, r.windows(r.param()))
 	case r.Word("need"):
 		n := Need{Size: r.Dim(func(s string) bool { return r.syms[s] })}
 		if !r.Bad {
@@ -297,6 +305,11 @@ func (r *reader) param() Param {
 	if !r.Bad && r.Word("async") {
 		q.Async, q.Event = true, r.event()
 	}
+	return q
+}
+
+// windows reads where a parameter lies.
+func (r *reader) windows(q Param) Param {
 	r.Expect('=', "before a parameter's tensors")
 	q.Tensors = r.tensors()
 	return q

@@ -187,7 +187,7 @@ func (u *uses) inPlace(n *ir.Node, k, operand int) *InPlaceError {
 	}
 	p := u.st.Of(v)[0]
 	root, _ := u.st.Root(p.Storage)
-	if d := root.Def(); d.Op() == ir.OpInput && (!dies(d) || root.Type().IsAsync()) {
+	if d := root.Def(); d.Op() == ir.OpInput && (!dies(d) || root.Type().IsAsync()) && u.heirs[u.storage(n, k)] != d {
 		return fail(Callers, -1)
 	}
 	if u.opaque[p.Storage] {

@@ -8,14 +8,15 @@
 // program:
 //
 //	inplace=[i]          result k lies where operand inplace[k] lies; -1: it does not
-//	offset=[b]           result k lies b bytes from the start of the arena; -1: in place of an operand
+//	home=[w]             result k lies where donated input number w lay; -1: it does not
+//	offset=[b]           result k lies b bytes from the start of the arena; -1: in place of something
 //	operand_offset=[b]   the contiguous copy of operand i lies there; -1: no copy is needed
 //	fusion=n             the node belongs to a region, see FusionKey
 //	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
 //
 // Results are counted by tensor: an async result of n tensors has n entries. Operands
 // are the node's, or those of its region (see Region.Operands).
-// reuse-buffers writes inplace, plan-memory the offsets.
+// reuse-buffers writes inplace and home, plan-memory the offsets.
 //
 // # Lifetimes
 //
@@ -63,7 +64,7 @@ type Buffer struct {
 // Size is the number of bytes that the buffer takes up.
 func (b *Buffer) Size() int64 { return (b.Bytes + Align - 1) / Align * Align }
 
-// Window says where a tensor lies: Offset bytes into a buffer.
+// Window says where a tensor lies: Offset bytes into a buffer, or into that of an heir.
 type Window struct {
 	Buffer int
 	Offset int64
@@ -73,6 +74,7 @@ type Window struct {
 type Layout struct {
 	Func    *ir.Func
 	Buffers []Buffer
+	Heirs   []Heir // heir i is buffer len(Buffers)+i in windows
 
 	regions []Region
 	windows [][]Window      // by ValueID: one per tensor
@@ -115,10 +117,22 @@ func Of(f *ir.Func) (*Layout, error) {
 			b.Last = max(b.Last, u.lives[id].last)
 			continue
 		}
+		in, err := u.homed(root, k)
+		if err != nil {
+			return nil, err
+		}
+		if in != nil {
+			home[id] = home[u.st.Of(in.Result(0))[0].Storage]
+			continue
+		}
 		home[id] = Window{Buffer: len(l.Buffers)}
 		l.add(names, Buffer{Name: storageName(root, k), Type: u.st.Type(s), Def: u.lives[id].def, Last: u.lives[id].last,
 			Node: root.Def(), Index: tensorIndex(root, k)})
 	}
+	for _, n := range f.Order() {
+		l.addCopies(names, n)
+	}
+	l.inherit(u, names, home)
 	for _, n := range f.Order() {
 		for _, r := range n.Results() {
 			ts := r.Type().Tensors()
@@ -128,7 +142,6 @@ func Of(f *ir.Func) (*Layout, error) {
 				l.windows[r.ID()] = append(l.windows[r.ID()], w)
 			}
 		}
-		l.addCopies(names, n)
 	}
 	return l, nil
 }

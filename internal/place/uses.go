@@ -20,6 +20,8 @@ type uses struct {
 	latest [][2]use // by storage: the latest use, and the latest one by another launch
 	opaque []bool   // by storage: a call may have given it another name
 
+	heirs map[ir.StorageID]*ir.Node // the donated input that a storage may take the place of; look-up only
+
 	regions   []Region
 	reads     [][]*ir.Value            // by region: its operands
 	seat      []int32                  // by position: which region, -1 for none
@@ -44,6 +46,7 @@ func newUses(f *ir.Func) (*uses, error) {
 	for i := range u.latest {
 		u.latest[i] = [2]use{{-1, -1}, {-1, -1}}
 	}
+	u.findHeirs()
 	for i, n := range order {
 		for _, r := range n.Results() {
 			for _, p := range st.Of(r) {
@@ -57,8 +60,11 @@ func newUses(f *ir.Func) (*uses, error) {
 		case ir.ClassInput:
 			for _, p := range st.Of(n.Result(0)) {
 				u.lives[p.Storage].def = 0
+				if n.Donated() { // the place is needed, what lies there is not
+					u.lives[p.Storage].last = end
+				}
 			}
-			if !dies(n) {
+			if !dies(n) && !n.Donated() {
 				u.use(n, n.Result(0), end)
 			}
 		case ir.ClassCollective:
@@ -141,7 +147,9 @@ func (u *uses) inside(s ir.StorageID) bool {
 
 // dies reports whether the caller leaves an input to the program: activations kept
 // by the forward pass, and incoming gradients.
-func dies(n *ir.Node) bool { return n.Role() == ir.RoleSaved || n.Role() == ir.RoleTangent }
+func dies(n *ir.Node) bool {
+	return (n.Role() == ir.RoleSaved || n.Role() == ir.RoleTangent) && !n.Donated()
+}
 
 // use notes that n needs v up to a position. A region uses it as one.
 func (u *uses) use(n *ir.Node, v *ir.Value, at int) {

@@ -292,6 +292,21 @@ func onHost(ctx context.Context, p *Compiled) ([][][]interp.Tensor, error) {
 	return outs, err
 }
 
+// inherited checks that results lie where the inputs lay that were donated to them.
+func (p *Compiled) inherited(r *rt.Rank, m *rt.Module, vs []rt.Value) error {
+	for _, d := range p.Program.Donations {
+		at, err := r.In(m, m.Inputs[d.Input].Tensors[0])
+		if err != nil {
+			return err
+		}
+		at.Shape = vs[d.Output].Shape
+		if got, err := r.Download(at); err != nil || !bytes.Equal(got, vs[d.Output].Data) {
+			return fmt.Errorf("input %s does not hold result %d, to which it is donated: %v", m.Inputs[d.Input].Name, d.Output, err)
+		}
+	}
+	return nil
+}
+
 func results(assignments, world int) [][][]interp.Tensor {
 	outs := make([][][]interp.Tensor, assignments)
 	for k := range outs {
@@ -313,6 +328,9 @@ func (p *Compiled) onRank(ctx context.Context, r *rt.Rank, s hostrun.Step, outs 
 			return err
 		}
 		if outs[k][rank], err = hostrun.Tensors(ctx, r, vs); err != nil {
+			return err
+		}
+		if err := p.inherited(r, s.Module, vs); err != nil {
 			return err
 		}
 	}

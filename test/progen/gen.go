@@ -49,6 +49,13 @@ type symbol struct {
 	values  [][]int64 // by assignment and rank
 }
 
+// param is an input that is a tensor: which, and its annotations.
+type param struct {
+	at   int
+	of   *value
+	role string
+}
+
 // flight is a collective that nobody has awaited.
 type flight struct {
 	ref     string
@@ -64,6 +71,7 @@ type gen struct {
 	groups  []*group
 	syms    []*symbol
 	inputs  []string
+	params  []*param // inputs that are tensors
 	lines   []string
 	pool    []*value
 	flights []*flight
@@ -279,8 +287,10 @@ func (g *gen) input() {
 	case 1:
 		role = ` !{role="saved"}`
 	}
-	g.inputs = append(g.inputs, "%"+name+": "+t.String()+role)
-	g.pool = append(g.pool, &value{ref: "%" + name, typ: t, store: g.storage()})
+	v := &value{ref: "%" + name, typ: t, store: g.storage()}
+	g.params = append(g.params, &param{len(g.inputs), v, role})
+	g.inputs = append(g.inputs, v.ref+": "+t.String())
+	g.pool = append(g.pool, v)
 }
 
 // pick chooses a tensor that ok accepts, the newest most often, or nil.

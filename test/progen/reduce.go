@@ -18,7 +18,7 @@ func Reduce(ctx context.Context, c Case, f *Failure, runs Runs, checks int) (Cas
 	r := &reducer{ctx: ctx, runs: runs, kind: kindOf(f), best: c, failure: f, left: checks}
 	for r.left > 0 {
 		size := r.size()
-		for _, shrink := range []func(*reducer){shrinkPipeline, shrinkSymbols, shrinkReturns, shrinkLines, shrinkOperands, shrinkWorld, shrinkNumbers, shrinkTypes, shrinkDeclarations} {
+		for _, shrink := range []func(*reducer){shrinkPipeline, shrinkSymbols, shrinkDonations, shrinkReturns, shrinkLines, shrinkOperands, shrinkWorld, shrinkNumbers, shrinkTypes, shrinkDeclarations} {
 			shrink(r)
 		}
 		if r.size() >= size {
@@ -193,11 +193,13 @@ func listText(text string) listing {
 			open := strings.IndexByte(s, '(')
 			for _, in := range split(s[open+1 : strings.LastIndex(s, ") -> (")]) {
 				name, typ, _ := strings.Cut(in, ": ")
-				typ, meta, _ := strings.Cut(typ, " !")
-				if meta != "" {
-					meta = " !" + meta
+				end := len(typ)
+				for _, sep := range []string{" {", " !"} {
+					if i := strings.Index(typ, sep); i >= 0 {
+						end = min(end, i)
+					}
 				}
-				l.inputs = append(l.inputs, line{results: []string{name}, types: []string{typ}, tail: meta})
+				l.inputs = append(l.inputs, line{results: []string{name}, types: []string{typ[:end]}, tail: typ[end:]})
 			}
 		case strings.HasPrefix(s, "return"):
 			l.rets = split(strings.TrimPrefix(s, "return"))

@@ -9,6 +9,17 @@ import (
 	"strings"
 )
 
+var donation = regexp.MustCompile(` \{donate=(\d+)\}`)
+
+// shrinkDonations leaves inputs to the caller.
+func shrinkDonations(r *reducer) {
+	for i := range listText(r.best.Text).inputs {
+		l := listText(r.best.Text)
+		l.inputs[i].tail = donation.ReplaceAllString(l.inputs[i].tail, "")
+		r.tryText(l.String())
+	}
+}
+
 func shrinkReturns(r *reducer) {
 	for i := len(listText(r.best.Text).rets) - 1; i >= 0; i-- {
 		l := listText(r.best.Text)
@@ -17,6 +28,18 @@ func shrinkReturns(r *reducer) {
 		}
 		name := l.rets[i]
 		l.rets = slices.Delete(l.rets, i, i+1)
+		for k := range l.inputs {
+			l.inputs[k].tail = donation.ReplaceAllStringFunc(l.inputs[k].tail, func(s string) string {
+				j, _ := strconv.Atoi(donation.FindStringSubmatch(s)[1])
+				switch {
+				case j == i:
+					return ""
+				case j > i:
+					j--
+				}
+				return fmt.Sprintf(" {donate=%d}", j)
+			})
+		}
 		l.inputs = slices.DeleteFunc(l.inputs, func(n line) bool { return n.results[0] == name && strings.HasPrefix(n.types[0], "async") })
 		r.tryText(l.String())
 	}

@@ -2,6 +2,7 @@ package progen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -51,6 +52,34 @@ func (g *gen) write(op string, gr *group, attrs attr.List, args []*value, result
 	return refs
 }
 
+// donate donates inputs to results of their types where nothing else of what is returned,
+// or in flight then, lies in the storage of either.
+func (g *gen) donate(rets, types []string) {
+	stores := make([]int, len(rets)) // 0: in flight
+	held := map[int]int{}            // by storage: how many results lie in it; look-up only
+	for i, ref := range rets {
+		if k := slices.IndexFunc(g.pool, func(v *value) bool { return v.ref == ref }); k >= 0 {
+			stores[i] = g.pool[k].store
+			held[stores[i]]++
+		}
+	}
+	isInput := func(s int) bool { return slices.ContainsFunc(g.params, func(p *param) bool { return p.of.store == s }) }
+	taken := make([]bool, len(rets))
+	for _, p := range g.params {
+		own := p.of.store
+		for i := range rets {
+			other := stores[i] != own && (held[own] > 0 || isInput(stores[i]))
+			if taken[i] || types[i] != p.of.typ.String() || other || stores[i] == own && held[own] > 1 || g.r.IntN(4) == 0 {
+				continue
+			}
+			taken[i] = true
+			g.inputs[p.at] += fmt.Sprintf(" {donate=%d}", i)
+			break
+		}
+		g.inputs[p.at] += p.role
+	}
+}
+
 // finish returns some values and everything in flight, and gives the text.
 func (g *gen) finish() string {
 	for len(g.flights) > 0 && g.r.IntN(4) > 0 {
@@ -69,6 +98,7 @@ func (g *gen) finish() string {
 			}
 		}
 	}
+	g.donate(rets, types)
 	var b strings.Builder
 	fmt.Fprintf(&b, "world %d\n", g.world)
 	for _, gr := range g.groups {
