@@ -250,25 +250,25 @@ func (c *comparison) order() {
 		return
 	}
 	key := func(m comm) string { return fmt.Sprint(m.epoch, m.what, m.args) }
-	was, is := map[string]bool{}, map[string]bool{} // look-up only
-	for _, m := range c.a.comms {
-		was[key(m)] = true
-	}
-	fresh := make([]*comm, c.a.fences+1)
-	for i := range c.b.comms {
-		m := &c.b.comms[i]
-		is[key(*m)] = true
-		if !was[key(*m)] && fresh[m.epoch] == nil {
-			fresh[m.epoch] = m
+	// left are those of m that others does not have, one for one.
+	left := func(m, others *Meaning) []comm {
+		count := map[string]int{} // look-up only
+		for _, o := range others.comms {
+			count[key(o)]++
 		}
+		return slices.DeleteFunc(slices.Clone(m.comms), func(o comm) bool {
+			count[key(o)]--
+			return count[key(o)] >= 0
+		})
 	}
 	gone := make([]bool, c.a.fences+1)
-	for _, m := range c.a.comms {
-		gone[m.epoch] = gone[m.epoch] || !is[key(m)]
+	for _, m := range left(c.a, c.b) {
+		gone[m.epoch] = true
 	}
-	for e, m := range fresh {
-		if m != nil && !gone[e] {
+	for _, m := range left(c.b, c.a) {
+		if !gone[m.epoch] {
 			c.fail("order", "a collective keeps its side of opaque calls that communicate", "", "%"+m.node+" is new between two of them")
+			gone[m.epoch] = true // one finding is enough
 		}
 	}
 }
@@ -287,6 +287,10 @@ func (c *comparison) same(what string, x, y valueID) {
 	if s == t {
 		return
 	}
-	s, t = z.part(s, t)
+	a, b := z.part(s, t)
+	if z.element != nil && (z.elementwise(a, b) || a != s && z.elementwise(s, t)) {
+		return
+	}
+	s, t = a, b
 	c.fail(what, z.tried(s, t), z.describe(s), z.describe(t))
 }

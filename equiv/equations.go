@@ -43,16 +43,13 @@ type equation struct {
 }
 
 // equations is the table. Of the rows for one kind of term the first that applies
-// counts.
+// counts; the row of no kind is for terms that differ in normal form.
 func equations() []*equation {
 	row := func(name string, e Exactness, k kind, apply func(z *normalizer, t *term) (termID, bool), format string, args ...any) *equation {
 		return &equation{Equation{name, e, fmt.Sprintf(format, args...)}, k, apply}
 	}
 	combined := func(name string, k kind) *equation {
 		return row(name, Exact, k, sumOfCombined, "a table of zeros to which each rank adds rows, summed or averaged over the ranks and cut into the ranks' runs of rows, is: every rank adds up its rows for equal positions, at the first of them, rounded as the table is; these sums and their positions are gathered, and each rank adds those of its run by ascending rank to zeros, or to -0 in rows that every rank has where sums may be rounded to -0, or looks up for each of its rows what every rank has for it, +0 for nothing. Adding -0 changes no number; positions lie within the table")
-	}
-	added := func(name string, k kind) *equation {
-		return row(name, Reassociates, k, sumOfAdded, "the same with rows added as they are: the sum is then rounded once")
 	}
 	return []*equation{
 		row("move-of-itself", Exact, kindMove, moveOfItself, "elements taken from where they are, in order, are the tensor: views that keep the order, clones, and what a gather and a shard of one group undo"),
@@ -63,6 +60,7 @@ func equations() []*equation {
 		row("move-of-lookup", Exact, kindMove, moveOfLookup, "rows and columns of looked-up rows are the rows at those positions of those columns of the table"),
 		row("shuffle-of-constant", Exact, kindShuffle, shuffleOfConstant, "elements of a constant are a constant"),
 		row("shuffle-of-pointwise", Exact, kindShuffle, shuffleOfPointwise, "elements of what is computed element by element are computed of the operands' elements"),
+		row("shuffle-undone", Exact, kindShuffle, shuffleUndone, "pieces of symbolic size that are gathered from where a shard of the same group and dimension put them are what was cut, if the ranks cut the same; a shard of what was gathered is the piece"),
 		row("convert-to-same", Exact, kindPoint, convertToSame, "a conversion to the type that the operand has is the operand"),
 		row("convert-of-choice", Exact, kindPoint, convertOfReceived, "a conversion of numbers or zeros is of the numbers, or zeros"),
 		row("there-and-back", Exact, kindPoint, thereAndBack, "floats converted to a type that holds them all and back are what they were"),
@@ -82,8 +80,8 @@ func equations() []*equation {
 		row("rows-of-owners", Exact, kindReduce, rowsOfOwners, "a sum over ranks of the rows that each has in its run of a table, -0 where it has none, is the rows of the whole table; positions lie within it"),
 		combined("sum-of-combined-rows", kindScatter),
 		combined("sum-of-combined-rows-pointwise", kindPoint),
-		added("sum-of-added-rows", kindScatter),
-		added("sum-of-added-rows-pointwise", kindPoint),
+		row("sum-of-added-rows", Reassociates, kindScatter, sumOfAdded, "the same with rows added as they are: the sum is then rounded once; exact for integers, which wrap around"),
+		row("equal-elements", Exact, numKinds, nil, "small tensors are equal if their elements are: expressions of elements of what both are made of, in which moves are gone, integers that are known decide conditions and positions, min and max are those of a set, and sums are made rank by rank, or are sums of multiples where the order does not matter. No rule of single elements goes beyond the rows above"),
 		row("lookup-at-known", Exact, kindLookup, lookupAtKnown, "rows at positions that count up are elements of the table"),
 	}
 }

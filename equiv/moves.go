@@ -67,6 +67,28 @@ func shuffleOfPointwise(z *normalizer, t *term) (termID, bool) {
 	return z.make(x), true
 }
 
+func shuffleUndone(z *normalizer, t *term) (termID, bool) {
+	x := z.at(t.args[0])
+	if x.kind != kindShuffle || x.base != t.base || x.scale != t.scale || t.local || x.local {
+		return 0, false
+	}
+	switch {
+	case t.op == ir.OpShard && x.op == ir.OpAllGather:
+		return x.args[0], true
+	case t.op == ir.OpAllGather && x.op == ir.OpShard:
+		block := z.parts.list[z.at(x.args[0]).same]
+		for r, members := range z.p.groups[t.base].list {
+			for _, q := range members {
+				if block[q] != block[r] {
+					return 0, false
+				}
+			}
+		}
+		return x.args[0], true
+	}
+	return 0, false
+}
+
 func convertToSame(z *normalizer, t *term) (termID, bool) {
 	return t.args[0], t.op == ir.OpConvert && z.at(t.args[0]).dt == t.dt
 }
@@ -84,10 +106,11 @@ func convertOfReceived(z *normalizer, t *term) (termID, bool) {
 	return z.make(x), true
 }
 
-// receives reports whether a condition is which ranks receive something.
+// receives reports whether a condition is which ranks receive something: programs have
+// conditions of type bool.
 func (z *normalizer) receives(id termID) bool {
-	l, _, _, ok := z.known(id)
-	return ok && z.at(id).dt == ir.I64 && len(l.digits) <= 1 && l.rank != nil
+	_, _, _, ok := z.known(id)
+	return ok && z.at(id).dt == ir.I64
 }
 
 // known returns the layout on 0, 1, 2, ... whose index, times step, plus start, is an

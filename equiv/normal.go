@@ -40,8 +40,8 @@ type term struct {
 	layout int32        // of a move
 	rows   int32        // of a reduce: number of its lists of ranks
 	red    ir.Reduction // of a reduce
-	scale  int64        // of an iota: step; of a lookup or scatter: elements of a row
-	base   int64        // of an iota: start; of a lookup or scatter: rows of the table
+	scale  int64        // of an iota: step; of a lookup or scatter: elements of a row; of a collective's shuffle: dimension
+	base   int64        // of an iota: start; of a lookup or scatter: rows of the table; of a collective's shuffle: group
 	local  bool         // of a shuffle: each rank's own elements, in a way that no rank differs in
 	args   []termID
 	same   int32   // number of the partition of the ranks on whose blocks the term is known to be equal
@@ -63,6 +63,7 @@ type normalizer struct {
 	rowID   map[string]int32
 	parts   partitions
 	table   [numKinds][]*equation
+	element *equation         // that of elements, nil if it is not to be used
 	count   map[*equation]int // look-up only
 	now     valueID           // the value being brought into normal form
 	done    int
@@ -82,7 +83,11 @@ func (p *Prover) normal() *normalizer {
 		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, layID: map[string]int32{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{},
 			rowID: map[string]int32{}, count: map[*equation]int{}, parts: newPartitions(p.world)}
 		for _, e := range equations() {
-			if !slices.Contains(p.opts.Without, e.Name) {
+			switch {
+			case slices.Contains(p.opts.Without, e.Name):
+			case e.anchor == numKinds:
+				z.element = e
+			default:
 				z.table[e.anchor] = append(z.table[e.anchor], e)
 			}
 		}
@@ -93,7 +98,7 @@ func (p *Prover) normal() *normalizer {
 
 // report lists what was done.
 func (z *normalizer) report() (rewritten int, used []EquationUse) {
-	for _, list := range z.table {
+	for _, list := range append(z.table[:], []*equation{z.element}) {
 		for _, e := range list {
 			if n := z.count[e]; n > 0 {
 				used = append(used, EquationUse{e.Name, n})

@@ -100,7 +100,7 @@ func (z *normalizer) sameRanks(t *term) int32 {
 		return z.sameAfterMove(t)
 	case kindShuffle:
 		if !t.local {
-			return partSingle
+			return z.sameAfterExchange(t)
 		}
 	case kindReduce:
 		block, rows := z.parts.list[z.at(t.args[0]).same], z.rows[t.rows].of
@@ -127,6 +127,28 @@ func (z *normalizer) sameRanks(t *term) int32 {
 		part = z.parts.meet(part, z.at(a).same)
 	}
 	return part
+}
+
+// sameAfterExchange knows that all ranks of a group see the same pieces, each of its own place
+// unless it gathers them all.
+func (z *normalizer) sameAfterExchange(t *term) int32 {
+	block, g := z.parts.list[z.at(t.args[0]).same], z.p.groups[t.base]
+	return z.parts.by(z.p.world, func(r int) string {
+		var row []int32
+		switch t.op {
+		case ir.OpShard:
+			row = append(row, g.at[r], block[r])
+		case ir.OpAllGather, ir.OpBroadcast:
+		default:
+			row = append(row, g.at[r])
+		}
+		if t.op != ir.OpShard {
+			for _, q := range g.list[r] {
+				row = append(row, block[q])
+			}
+		}
+		return ranksKey(row)
+	})
 }
 
 func (z *normalizer) sameAfterMove(t *term) int32 {

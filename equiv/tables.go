@@ -345,7 +345,7 @@ func (b *side) sides(positions, rows valueID, combined bool) []valueID {
 			out = append(out, b.finish(b.op(ir.OpIndexPut, addRows, ir.TensorOf(work, shape), base, added, at)))
 		}
 	}
-	if combined {
+	if combined && s.count <= s.run {
 		out = append(out, b.lookedUp(clamped, mine, b.gather(b.sums())))
 	}
 	return out
@@ -358,8 +358,14 @@ func (b *side) sums() valueID { _, s := b.local(); return s }
 func (b *side) targets(from, clamped, mine valueID) []valueID {
 	n := b.s.ranks * b.s.count
 	t := ir.TensorOf(b.index, ir.Dims(n))
-	out := []valueID{clamped, b.op(ir.OpWhere, nil, t, mine, from, b.iota(b.index, max(1, b.s.run/n), n))}
-	each := b.iota(b.index, max(1, b.s.run/b.s.count), b.s.count)
+	out := []valueID{clamped}
+	if n <= b.s.run {
+		out = append(out, b.op(ir.OpWhere, nil, t, mine, from, b.iota(b.index, b.s.run/n, n)))
+	}
+	if b.s.count > b.s.run {
+		return out
+	}
+	each := b.iota(b.index, b.s.run/b.s.count, b.s.count)
 	spread := b.op(ir.OpExpand, nil, ir.TensorOf(b.index, ir.Dims(b.s.ranks, b.s.count)), b.op(ir.OpView, nil, ir.TensorOf(b.index, ir.Dims(1, b.s.count)), each))
 	flat := b.op(ir.OpView, nil, t, spread)
 	return append(out, b.op(ir.OpWhere, nil, t, mine, clamped, flat))
@@ -401,7 +407,7 @@ func (b *side) lookedUp(clamped, mine, sums valueID) valueID {
 	begin := b.op(ir.OpView, nil, ir.TensorOf(b.index, ir.Dims(s.ranks, 1)), b.iota(b.index, s.run, s.ranks))
 	rows := b.op(ir.OpView, nil, ir.TensorOf(b.index, byRank), clamped)
 	rows = b.op(ir.OpView, nil, t, b.op(ir.OpAdd, nil, ir.TensorOf(b.index, byRank), rows, begin))
-	rows = b.op(ir.OpWhere, nil, t, mine, rows, b.iota(b.index, max(1, s.ranks*s.run/n), n))
+	rows = b.op(ir.OpWhere, nil, t, mine, rows, b.iota(b.index, s.ranks*s.run/n, n))
 	places := ir.Tensor(ir.I64, n)
 	place := b.scalar(ir.OpAdd, attr.Int(1), places, b.iota(ir.I64, 1, n))
 	place = b.op(ir.OpWhere, nil, places, mine, place, b.full(ir.I64, 0))

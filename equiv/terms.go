@@ -125,6 +125,11 @@ func (z *normalizer) shuffled(x termID, n ir.Dim, local bool, text string) termI
 	return z.make(term{kind: kindShuffle, dt: z.at(x).dt, n: n, text: text, local: local, args: []termID{x}})
 }
 
+// exchanged is shuffled by a collective or a shard along a dimension.
+func (z *normalizer) exchanged(x termID, op ir.Op, group int32, dim int, n ir.Dim, text string) termID {
+	return z.make(term{kind: kindShuffle, op: op, base: int64(group), scale: int64(dim), dt: z.at(x).dt, n: n, text: text, args: []termID{x}})
+}
+
 // rowMajor are the strides of a shape without gaps, false where one is symbolic.
 func rowMajor(s ir.Shape) ([]int64, bool) {
 	out := make([]int64, len(s))
@@ -186,7 +191,7 @@ func (z *normalizer) moved(v *value) (termID, bool) {
 			l.canonical(z.p.world)
 			return z.move(l, n, x), true
 		}
-		return z.shuffled(x, n, false, fmt.Sprint(v.op, v.group, v.attrs, from.Shape(), to)), true
+		return z.exchanged(x, v.op, v.group, int(v.attrs.Int("dim", 0)), n, fmt.Sprint(v.attrs, from.Shape(), to)), true
 	}
 	return 0, false
 }
@@ -257,7 +262,7 @@ func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Sh
 	l, fits := plain(ds, 0)
 	g := z.p.groups[group]
 	if !ok || !fits || !static && g.size > 1 {
-		return z.shuffled(x, to.NumElems(), false, fmt.Sprint("shard ", group, d, from))
+		return z.exchanged(x, ir.OpShard, group, d, to.NumElems(), fmt.Sprint(from))
 	}
 	l.rank, l.add = make([]int32, z.p.world), make([]int64, z.p.world)
 	for r := range z.p.world {

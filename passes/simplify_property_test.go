@@ -69,9 +69,6 @@ func simplifyRandomly(t *testing.T, seed uint64, report func(*passes.Report)) {
 	}
 	after := m.Clone()
 	g := passes.Manager{Validate: passes.ValidateAlways, Repeat: true, Input: "random"}
-	if slices.Contains(unproved, seed) {
-		g.Validate = passes.ValidateNever
-	}
 	if r.IntN(2) == 0 {
 		g.Costs = bandwidth{}
 	}
@@ -84,10 +81,6 @@ func simplifyRandomly(t *testing.T, seed uint64, report func(*passes.Report)) {
 	}
 	report(rep)
 }
-
-// unproved are seeds whose programs are right and for which package equiv has no proof:
-// reductions of operands that are moved differently, one of them equal on the ranks.
-var unproved = []uint64{225, 308, 409, 433, 841, 1073}
 
 // Random programs keep their numbers on all ranks under random selections of
 // rules, and every rule fires somewhere.

@@ -15,7 +15,7 @@ func reduceRules() []simplifyRule {
 			gate:    "always: half the bytes on the wire and a smaller result",
 			special: sameNumbers, exact: exact, anchor: isOp(ir.OpShard), apply: reduceThenShard},
 		{name: "reduce-then-subshard", doc: "all_reduce, then this rank's piece by a smaller group: reduce_scatter over that and all_reduce of the piece over the rest",
-			legal:   "the shard's subgroups lie inside the reduction's, nothing else reads the reduction, and its order may change",
+			legal:   "the shard's subgroups lie inside the reduction's, nothing else reads the reduction, whose order may change, and no call that communicates stands between its start and its wait",
 			gate:    "the cost model, or else the bytes on the wire",
 			special: reordered, exact: reassociates, anchor: isOp(ir.OpShard), apply: reduceThenSubshard},
 		{name: "gather-of-scatter", doc: "reduce_scatter, then all_gather of the pieces: all_reduce",
@@ -23,7 +23,7 @@ func reduceRules() []simplifyRule {
 			gate:    "at most keep-distance operations launch between the two, over which the whole lives in place of the piece: one collective in place of two, equal bytes",
 			special: sameNumbers, exact: exact, anchor: wait, apply: atMembers(gatherOfScatter)},
 		{name: "split-all-reduce", doc: "all_reduce as reduce_scatter and all_gather, so that the halves overlap with different work",
-			legal:   "some dimension falls into equal pieces",
+			legal:   "some dimension falls into equal pieces, and no call that communicates stands between start and wait",
 			gate:    "at least split-bytes, and an operation between the start and the first reader of the result that can run beside a half",
 			special: sameNumbers, exact: exact, off: true, anchor: wait, apply: atMembers(splitAllReduce)},
 		{name: "sum-of-reductions", doc: "a sum of two reductions: the reduction of the sum",
@@ -69,7 +69,8 @@ func reduceThenSubshard(s *simplifier, n *ir.Node) bool {
 	rest := &ir.Group{Name: "rest", Ranks: ranks}
 	whole := s.of(m).bytes
 	part := s.bytes(n.Result(0).Type())
-	if !s.pays([]traffic{s.of(m)}, []traffic{{ir.OpReduceScatter, n.Group(), m.reduction(), whole}, {ir.OpAllReduce, rest, m.reduction(), part}}) ||
+	if !s.beside(m.start, m.wait) ||
+		!s.pays([]traffic{s.of(m)}, []traffic{{ir.OpReduceScatter, n.Group(), m.reduction(), whole}, {ir.OpAllReduce, rest, m.reduction(), part}}) ||
 		!s.fire(n) {
 		return false
 	}
@@ -100,7 +101,7 @@ func gatherOfScatter(s *simplifier, m member) bool {
 // splitAllReduce cuts along the first dimension that falls into equal pieces: the
 // further out, the longer the runs of memory that travel.
 func splitAllReduce(s *simplifier, m member) bool {
-	if !m.is(ir.OpAllReduce) || m.group().Size() < 2 || s.bytes(m.operand().Type()) < s.ctx.Bytes("split-bytes") || !s.canHide(m) {
+	if !m.is(ir.OpAllReduce) || m.group().Size() < 2 || s.bytes(m.operand().Type()) < s.ctx.Bytes("split-bytes") || !s.canHide(m) || !s.beside(m.start, m.wait) {
 		return false
 	}
 	for d := range m.value().Type().Rank() {

@@ -1,0 +1,329 @@
+package equiv
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Where normal forms differ, small tensors are compared element by element: moves are
+// gone then, so that it does not matter which of them an equation let out of a
+// reduction first, and numbers that are known decide conditions and positions.
+
+// maxElements bounds the elements, on all ranks, of the terms that two compared ones
+// are made of.
+const maxElements = 1 << 21
+
+// elemID names an element: equal expressions have one.
+type elemID int32
+
+// elements holds the elements of terms.
+type elements struct {
+	z     *normalizer
+	all   []element
+	lists [][]int64
+	texts map[string]int32 // look-up only, as are the following
+	heads map[element]elemID
+	args  map[string]int32
+	of    map[termID][][]elemID // by rank
+	twins map[string]bool       // texts of which several opaque terms are compared
+	whole map[vector]int32
+}
+
+// vector is all elements of a term on a rank, or those of a column.
+type vector struct {
+	t      termID
+	rank   int32
+	column int64
+	width  int64
+}
+
+// elementwise proves that two terms are equal on all ranks.
+func (z *normalizer) elementwise(s, t termID) bool {
+	e := &elements{z: z, texts: map[string]int32{}, heads: map[element]elemID{}, args: map[string]int32{},
+		of: map[termID][][]elemID{}, twins: map[string]bool{}, whole: map[vector]int32{}}
+	terms, ok := e.cone(s, t)
+	if !ok {
+		return false
+	}
+	for _, id := range terms {
+		e.make(id)
+	}
+	for r := range z.p.world {
+		if !slices.Equal(e.of[s][r], e.of[t][r]) {
+			return false
+		}
+	}
+	z.count[z.element]++
+	return true
+}
+
+// cone lists what the terms are made of, operands first. An opaque operation is looked
+// into where another might turn out to be equal to it. False if that is too much.
+func (e *elements) cone(roots ...termID) ([]termID, bool) {
+	z, last := e.z, map[string]termID{} // look-up only
+	for {                               // until no new pair of opaque terms is found
+		budget, pairs := int64(maxElements), len(e.twins)
+		var out []termID
+		seen := map[termID]bool{}
+		stack := slices.Clone(roots)
+		for len(stack) > 0 {
+			id := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			t := z.at(id)
+			n, ok := t.n.Const()
+			if budget -= (n + 1) * int64(z.p.world); !ok || budget < 0 {
+				return nil, false
+			}
+			out = append(out, id)
+			if t.kind == kindOpaque {
+				if twin, ok := last[t.text]; ok && twin != id {
+					e.twins[t.text] = true
+				}
+				last[t.text] = id
+				if !e.twins[t.text] && t.op != ir.OpArgmax {
+					continue
+				}
+			}
+			stack = append(stack, t.args...)
+		}
+		if len(e.twins) == pairs {
+			slices.Sort(out) // operands were made before
+			return out, true
+		}
+	}
+}
+
+// make makes the elements of a term whose operands have theirs.
+func (e *elements) make(id termID) {
+	z, t := e.z, e.z.at(id)
+	n, _ := t.n.Const()
+	rows := make([][]elemID, z.p.world)
+	e.of[id] = rows
+	args := make([][]elemID, len(t.args))
+	for r := range rows {
+		rows[r] = make([]elemID, n)
+		for k, a := range t.args {
+			if known := e.of[a]; known != nil {
+				args[k] = known[r]
+			}
+		}
+		e.fill(id, t, r, rows[r], args)
+	}
+}
+
+// fill makes the elements of t on rank r from those of its operands there.
+func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID) {
+	switch t.kind {
+	case kindFull:
+		c := e.number(t.dt, t.text)
+		for i := range out {
+			out[i] = c
+		}
+	case kindIota:
+		for i := range out {
+			out[i] = e.integer(t.dt, t.base+int64(i)*t.scale)
+		}
+	case kindMove:
+		e.move(&e.z.layouts[t.layout], r, out, e.of[t.args[0]])
+	case kindPoint:
+		list := make([]elemID, len(args))
+		for i := range out {
+			for k, a := range args {
+				list[k] = a[i]
+			}
+			out[i] = e.point(t, list)
+		}
+	case kindReduce:
+		row := e.z.rows[t.rows].of[r]
+		list := make([]elemID, len(row))
+		for i := range out {
+			for k, q := range row {
+				list[k] = e.of[t.args[0]][q][i]
+			}
+			out[i] = e.reduce(t.red, t.dt, list)
+		}
+	case kindLookup:
+		e.lookup(t, r, out, args)
+	case kindScatter:
+		e.scatter(t, r, out, args)
+	default:
+		e.opaque(id, t, r, out, args)
+	}
+}
+
+// move reads elements as a layout says.
+func (e *elements) move(l *layout, r int, out []elemID, from [][]elemID) {
+	entries := l.entries()
+	for i := range out {
+		at, k, rest := l.off, 0, int64(len(out))
+		for _, d := range l.digits {
+			rest /= d.n
+			v := int64(i) / rest % d.n
+			at += v * d.stride
+			if d.table {
+				k = k*int(d.n) + int(v)
+			}
+		}
+		q := int32(r)
+		if l.rank != nil {
+			q = l.rank[r*entries+k]
+			at += l.add[r*entries+k]
+		}
+		out[i] = from[q][at]
+	}
+}
+
+// lookup takes rows at positions that are known, and is a lookup in a column elsewhere.
+func (e *elements) lookup(t *term, r int, out []elemID, args [][]elemID) {
+	for i := range out {
+		p, c := args[1][int64(i)/t.scale], int64(i)%t.scale
+		if v, ok := e.value(p); ok && v >= 0 && v < t.base {
+			out[i] = args[0][v*t.scale+c]
+			continue
+		}
+		out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, t.scale)), int64(p))
+	}
+}
+
+// scatter adds rows at positions that are known, in order, and is a sum of a column
+// elsewhere.
+func (e *elements) scatter(t *term, r int, out []elemID, args [][]elemID) {
+	added := make([][]elemID, len(out))
+	for k, p := range args[2] {
+		v, ok := e.value(p)
+		if v < 0 {
+			v += t.base
+		}
+		if !ok || v < 0 || v >= t.base {
+			added = nil
+			break
+		}
+		for c := range t.scale {
+			added[v*t.scale+c] = append(added[v*t.scale+c], args[1][int64(k)*t.scale+c])
+		}
+	}
+	for i := range out {
+		switch c := int64(i) % t.scale; {
+		case added == nil:
+			out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, t.scale)), int64(e.vector(t.args[1], r, c, t.scale)),
+				int64(e.vector(t.args[2], r, 0, 1)), int64(i)/t.scale)
+		case added[i] == nil:
+			out[i] = args[0][i]
+		case e.z.anyOrder(ir.Sum, t.dt):
+			out[i] = e.reduce(ir.Sum, t.dt, append(added[i], args[0][i]))
+		default:
+			list := []int64{int64(args[0][i])}
+			for _, x := range added[i] {
+				list = append(list, int64(x))
+			}
+			out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt, text: -1}, list...)
+		}
+	}
+}
+
+// opaque makes elements of what no equation looks into: of all elements of the operands
+// where these are known, else of the term.
+func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elemID) {
+	if t.op == ir.OpArgmax && e.argmax(t, out, args) {
+		return
+	}
+	class := int64(e.z.parts.list[t.same][r])
+	head := []int64{-1, int64(id), class}
+	if t.kind == kindShuffle || e.twins[t.text] {
+		head = []int64{-2}
+		if t.same == partSingle || t.kind == kindShuffle && !t.local || t.op.IsCollective() { // ranks may differ for other reasons than their operands
+			head = append(head, int64(r))
+		}
+		for _, a := range t.args {
+			for q := range e.z.p.world {
+				if q == r || t.kind == kindShuffle && !t.local || t.op.IsCollective() {
+					head = append(head, int64(e.vector(a, q, 0, 1)))
+				}
+			}
+		}
+	}
+	list := append(head, 0)
+	h := element{kind: elemOp, op: t.op, dt: t.dt, text: e.text(t.text)}
+	for i := range out {
+		list[len(head)] = int64(i)
+		out[i] = e.intern(h, list...)
+	}
+}
+
+// argmax is the first of the largest along a dimension, of numbers that are known.
+func (e *elements) argmax(t *term, out []elemID, args [][]elemID) bool {
+	v := &e.z.p.values[t.from]
+	if v.op != ir.OpArgmax || len(args) != 1 || args[0] == nil {
+		return false
+	}
+	shape, ok := e.z.p.values[v.args[0]].typ.Shape().Static()
+	d := int(v.attrs.Int("dim", -1))
+	if !ok || d < 0 || d >= len(shape) || int64(len(out))*shape[d] != int64(len(args[0])) {
+		return false
+	}
+	inner := 1
+	for _, n := range shape[d+1:] {
+		inner *= int(n)
+	}
+	n := int(shape[d])
+	for i := range out {
+		best, most := 0, int64(0)
+		for k := range n {
+			x, ok := e.value(args[0][(i/inner*n+k)*inner+i%inner])
+			if !ok {
+				return false
+			}
+			if k == 0 || x > most {
+				best, most = k, x
+			}
+		}
+		out[i] = e.integer(t.dt, int64(best))
+	}
+	return true
+}
+
+// vector numbers the elements of a column of a term on a rank.
+func (e *elements) vector(t termID, r int, column, width int64) int32 {
+	v := vector{t, int32(r), column, width}
+	id, ok := e.whole[v]
+	if !ok {
+		var list []int64
+		for i := column; i < int64(len(e.of[t][r])); i += width {
+			list = append(list, int64(e.of[t][r][i]))
+		}
+		id = e.list(list)
+		e.whole[v] = id
+	}
+	return id
+}
+
+// list numbers a list of numbers.
+func (e *elements) list(l []int64) int32 {
+	b := e.z.buf[:0]
+	for _, v := range l {
+		b = binary.AppendVarint(b, v)
+	}
+	e.z.buf = b
+	id, ok := e.args[string(b)]
+	if !ok {
+		id = int32(len(e.lists))
+		e.lists = append(e.lists, slices.Clone(l))
+		e.args[string(b)] = id
+	}
+	return id
+}
+
+func (e *elements) text(s string) int32 {
+	id, ok := e.texts[s]
+	if !ok {
+		id = int32(len(e.texts))
+		e.texts[s] = id
+	}
+	return id
+}
