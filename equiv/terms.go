@@ -175,12 +175,10 @@ func (z *normalizer) moved(v *value) (termID, bool) {
 		}
 		return z.shuffled(x, n, true, fmt.Sprint(v.op, v.index, v.attrs, from.Shape(), to)), true
 	case ir.OpShard:
-		if z.p.groups[v.group].size == 1 {
-			return x, true
-		}
 		return z.shard(x, from.Shape(), int(v.attrs.Int("dim", 0)), v.group, to), true
 	case ir.OpAllGather, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute:
-		if v.op != ir.OpCollectivePermute && z.p.groups[v.group].size == 1 && n.Equal(from.Shape().NumElems()) {
+		self := v.op != ir.OpCollectivePermute || len(v.attrs.Ints("pairs")) > 0 // over one rank
+		if self && z.p.groups[v.group].size == 1 && n.Equal(from.Shape().NumElems()) {
 			return x, true
 		}
 		l, ok := z.transport(v, from.Shape())
@@ -251,6 +249,9 @@ func viewLayout(v *value, from ir.Shape) (layout, bool) {
 
 // shard is each rank's piece of x along dimension d by its place in a group.
 func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Shape) termID {
+	if z.p.groups[group].size == 1 {
+		return x
+	}
 	strides, ok := rowMajor(from)
 	piece, static := to[d].Const()
 	var ds []digit

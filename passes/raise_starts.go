@@ -203,17 +203,18 @@ func (m *mover) noFurther(carried []bool) {
 // emitUp is step 3.
 func (m *mover) emitUp() []int32 {
 	at := m.bySlot()
-	order := make([]int32, 0, len(m.d.nodes))
+	order := append(make([]int32, 0, len(m.d.nodes)), at.at(0)...)
 	for i := range int32(len(m.d.nodes)) {
 		if !m.moved[i] {
 			order = append(order, i)
 		}
-		order = append(order, at.at(i)...)
+		order = append(order, at.at(i+1)...)
 	}
 	return order
 }
 
-// bySlot lists the moved nodes by slot, each list in the old order.
+// bySlot lists the moved nodes by slot, each list in the old order; the first list is of
+// slot -1, in front of everything.
 func (m *mover) bySlot() lists {
 	var slots, vals []int32
 	for i := range m.d.nodes {
@@ -221,10 +222,11 @@ func (m *mover) bySlot() lists {
 			slots, vals = append(slots, m.slot[i]), append(vals, int32(i))
 		}
 	}
-	n := len(m.d.nodes)
+	n := len(m.d.nodes) + 1
 	off := make([]int32, n+1)
-	for _, s := range slots {
-		off[s+1]++
+	for k := range slots {
+		slots[k]++
+		off[slots[k]+1]++
 	}
 	for i := range n {
 		off[i+1] += off[i]

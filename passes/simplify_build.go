@@ -117,11 +117,12 @@ func dimAttrs(dim int) attr.List {
 
 // replace ends a rewrite: it makes every user of old read v, gives v's node the name of
 // old's, and removes what nobody reads any more. If something writes the storage of
-// old, of v or of what the rewrite reads anew, it undoes the rewrite and returns false.
+// old, of v or of what the rewrite reads anew, or old's node has order-only edges, with
+// which it would stay, it undoes the rewrite and returns false.
 func (s *simplifier) replace(old, v *ir.Value) bool {
 	n := old.Def()
 	v = s.conform(n, old, v)
-	if s.pinned || s.writes.Written(old) || s.writes.Written(v) {
+	if s.pinned || n.Ordered() || s.writes.Written(old) || s.writes.Written(v) {
 		return s.undo()
 	}
 	s.f.ReplaceUses(old, v)

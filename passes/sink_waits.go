@@ -135,7 +135,7 @@ func (m *mover) emitDown() []int32 {
 	at := m.bySlot()
 	order := make([]int32, 0, len(m.d.nodes))
 	for i := range int32(len(m.d.nodes)) {
-		order = append(order, at.at(i)...)
+		order = append(order, at.at(i+1)...)
 		if !m.moved[i] {
 			order = append(order, i)
 		}

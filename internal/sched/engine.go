@@ -60,6 +60,7 @@ type engine struct {
 	out     schedule
 	blocked []int32
 	issued  []bool
+	landed  []bool   // wait -> its collective has finished
 	rank    []int32  // job -> place by priority
 	byRank  []int32  // its inverse
 	ranked  *float64 // the tails by which they were ranked
@@ -101,7 +102,7 @@ func (e *engine) run(pol policy) schedule {
 	e.cert.reset()
 	e.out = schedule{order: make([]int32, 0, n)}
 	e.blocked = make([]int32, n)
-	e.issued = make([]bool, n)
+	e.issued, e.landed = make([]bool, n), make([]bool, n)
 	e.rankJobs()
 	e.best, e.first, e.later = nil, nil, nil
 	e.starts, e.food = make([]ranks, p.m.Streams), make([]ranks, p.m.Streams)
@@ -165,6 +166,9 @@ func (e *engine) ready(j int32) {
 			e.starts[s].push(e.rank[j])
 		}
 	case e.p.isWait(j):
+		if e.landed[j] {
+			e.emit(j)
+		}
 	case e.within(j, e.pol.window):
 		e.offer(j)
 	default:
@@ -255,13 +259,16 @@ func (e *engine) rankJobs() {
 	}
 }
 
-// land emits the waits of all collectives that have finished.
+// land emits the waits of all collectives that have finished, but for those that have
+// to stand behind a job that has not run.
 func (e *engine) land() {
 	for s := range e.flying {
 		for len(e.flying[s]) > 0 && e.flying[s][0].end <= e.now {
 			e.air -= e.flying[s][0].bytes
 			for _, w := range e.flying[s][0].waits {
-				e.emit(w)
+				if e.landed[w] = true; e.blocked[w] == 0 {
+					e.emit(w)
+				}
 			}
 			e.flying[s] = e.flying[s][1:]
 		}

@@ -253,13 +253,15 @@ func (p *problem) frees(j int32, left []int32) bool {
 // deferred returns the reference order ref with all jobs that begin at most ms
 // milliseconds before the end, by the given tails, moved behind all others. As a
 // job's tail is at least that of its successors, the order stays legal. A wait
-// stays with its start, so that what the collective holds is freed as before.
+// stays where what it stands behind stays, its start above all, so that what the
+// collective holds is freed as before.
 func (p *problem) deferred(ref []int32, tail []float64, ms float64) []int32 {
 	out := make([]int32, 0, len(ref))
 	var last []int32
+	moved := make([]bool, len(ref))
 	for _, j := range ref {
-		if tail[j] <= ms && (!p.isWait(j) || tail[p.startOf[j]] <= ms) {
-			last = append(last, j)
+		if tail[j] <= ms && (!p.isWait(j) || slices.ContainsFunc(p.pred.At(j), func(q int32) bool { return moved[q] })) {
+			last, moved[j] = append(last, j), true
 		} else {
 			out = append(out, j)
 		}
@@ -325,7 +327,7 @@ func (p *problem) fillers(ref []int32, ms float64) []int32 {
 // forOutput reports whether no job needs the results of start j.
 func (p *problem) forOutput(j int32) bool {
 	for _, k := range p.succ.At(j) {
-		if !p.isWait(k) || len(p.succ.At(k)) > 0 {
+		if !p.isWait(k) || p.startOf[k] != j || len(p.succ.At(k)) > 0 {
 			return false
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func randomModel(r *rand.Rand, nodes int) *sim.Model {
 	b := sim.NewBuilder(nodes)
 	streams := 1 + r.IntN(2)
-	var avail []int32
+	var avail, ran []int32 // ran: nodes that order-only edges may come from
 	for range 1 + r.IntN(3) {
 		avail = append(avail, b.Input(r.IntN(2) == 0, int64(1+r.IntN(64))<<10))
 	}
@@ -34,14 +34,21 @@ func randomModel(r *rand.Rand, nodes int) *sim.Model {
 		switch {
 		case count+2 < nodes && r.IntN(100) < 40:
 			g := string(rune('a' + r.IntN(streams)))
-			s := b.Start(ms, sim.Key{Op: "all_reduce", Group: g, GroupSize: 2, Reduce: "sum"}, true, bytes, pick()[:1], bytes)
-			avail = append(avail, b.Wait(s))
+			ordered := len(ran) > 0 && r.IntN(8) == 0 // an order-only edge on the wait: it is not bucketed
+			s := b.Start(ms, sim.Key{Op: "all_reduce", Group: g, GroupSize: 2, Reduce: "sum"}, !ordered, bytes, pick()[:1], bytes)
+			if ordered {
+				avail = append(avail, b.Add(sim.Spec{Kind: sim.Wait, StartOf: s, Operands: []int32{s, ran[r.IntN(len(ran))]}, Shares: b.Results(s)}))
+				ran = append(ran, avail[len(avail)-1])
+			} else {
+				avail = append(avail, b.Wait(s))
+			}
 			count += 2
 		case r.IntN(8) == 0:
 			avail = append(avail, b.View(pick()[0]))
 			count++
 		default:
 			avail = append(avail, b.Compute(ms, pick(), bytes))
+			ran = append(ran, avail[len(avail)-1])
 			count++
 		}
 	}

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -29,7 +30,7 @@ func realize(p *problem, order []int32, buckets []joined, cap, inFlight int64) (
 			}
 		}
 	}
-	r := realizer{p: p, cap: cap, inFlight: inFlight, live: p.floor(), end: make([]float64, n), waited: make([]bool, n), free: make([]float64, p.m.Streams),
+	r := realizer{p: p, cap: cap, inFlight: inFlight, live: p.floor(), end: make([]float64, n), placed: make([]bool, n), free: make([]float64, p.m.Streams),
 		flying: make([][][]int32, p.m.Streams), out: make([]int32, 0, n), left: make([]int32, len(p.size))}
 	for s := range r.left {
 		r.left[s] = int32(len(p.users.At(int32(s))))
@@ -46,7 +47,7 @@ func realize(p *problem, order []int32, buckets []joined, cap, inFlight int64) (
 		case p.isWait(x):
 			// placed when it has finished, or is needed
 		default:
-			r.await(order[i : i+1])
+			r.await(x)
 			r.room(order[i : i+1])
 			r.emit(x)
 			r.now += p.dur[x]
@@ -65,7 +66,8 @@ type realizer struct {
 	left   []int32 // storage -> users still to come
 	now    float64
 	end    []float64   // start -> finish
-	waited []bool      // wait -> placed
+	placed []bool      // job -> it is in out
+	held   []int32     // waits that have finished and are not
 	free   []float64   // stream -> when it is free
 	flying [][][]int32 // stream -> starts in flight, those of a bucket together
 	out    []int32
@@ -75,7 +77,7 @@ type realizer struct {
 }
 
 func (r *realizer) emit(x int32) {
-	r.out = append(r.out, x)
+	r.out, r.placed[x] = append(r.out, x), true
 	for _, s := range r.p.alloc.At(x) {
 		r.live += r.p.size[s]
 	}
@@ -126,20 +128,21 @@ func (r *realizer) bytes(starts []int32) int64 {
 	return n
 }
 
-// await lets the collectives finish whose results the jobs read.
-func (r *realizer) await(jobs []int32) {
-	for _, x := range jobs {
-		for _, w := range r.p.pred.At(x) {
-			if r.p.isWait(w) && !r.waited[w] {
-				r.now = max(r.now, r.end[r.p.startOf[w]])
-				r.land()
-			}
+// await lets the collectives finish behind whose waits job x stands.
+func (r *realizer) await(x int32) {
+	for _, w := range r.p.pred.At(x) {
+		if r.p.isWait(w) && !r.placed[w] {
+			r.await(w)
+			r.now = max(r.now, r.end[r.p.startOf[w]])
+			r.land()
 		}
 	}
 }
 
 func (r *realizer) start(members []int32, dur float64) {
-	r.await(members)
+	for _, c := range members {
+		r.await(c)
+	}
 	r.room(members)
 	bytes := r.bytes(members)
 	for r.inFlight > 0 && r.air > 0 && r.air+bytes > r.inFlight && r.next() {
@@ -154,19 +157,27 @@ func (r *realizer) start(members []int32, dur float64) {
 	r.flying[s] = append(r.flying[s], members)
 }
 
-// land places the waits of what has finished.
+// land places the waits of what has finished, each as soon as what it has to stand
+// behind is placed.
 func (r *realizer) land() {
 	for s, f := range r.flying {
 		for len(f) > 0 && r.end[f[0][0]] <= r.now {
 			for _, c := range f[0] {
-				for _, w := range r.p.waits.At(c) {
-					r.waited[w] = true
-					r.emit(w)
-				}
+				r.held = append(r.held, r.p.waits.At(c)...)
 			}
 			r.air -= r.bytes(f[0])
 			f = f[1:]
 		}
 		r.flying[s] = f
+	}
+	for n := -1; n != len(r.held); {
+		n = len(r.held)
+		r.held = slices.DeleteFunc(r.held, func(w int32) bool {
+			if slices.ContainsFunc(r.p.pred.At(w), func(q int32) bool { return !r.placed[q] }) {
+				return false
+			}
+			r.emit(w)
+			return true
+		})
 	}
 }

@@ -38,9 +38,14 @@ func failf(oracle, format string, args ...any) *Failure {
 // Runs says which devices run a program beside the interpreter.
 type Runs struct {
 	Host     bool
-	Validate bool                                                                // package equiv proves what every pass did
-	CUDA     func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) // nil: not; results by assignment, rank and output
+	Validate bool                 // package equiv proves what every pass did
+	CUDA     Device               // nil: not
+	Report   func(*passes.Report) // takes what the passes did; nil: nobody
 }
+
+// Device runs a program for every assignment; the results are by assignment, rank and
+// output.
+type Device func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error)
 
 // Compiled is a program behind its pipeline.
 type Compiled struct {
@@ -79,7 +84,7 @@ func (c *Case) Check(ctx context.Context, runs Runs) (failed *Failure) {
 		}
 		in, want = append(in, ts), append(want, out)
 	}
-	after, fail := c.compile(before, runs.Validate)
+	after, fail := c.compile(before, runs)
 	if fail != nil || after == nil {
 		return fail
 	}
@@ -96,15 +101,15 @@ func (c *Case) Check(ctx context.Context, runs Runs) (failed *Failure) {
 			return failf("numbers", "assignment %d: %s", k, d)
 		}
 	}
-	g := after.Func("f")
-	if g == nil {
-		return nil // partitioned
+	o := outcome{c: c, joint: f, in: in, want: want, bounds: bounds}
+	for _, g := range after.Funcs() { // one, or the halves of a joint function
+		p, fail := c.lowered(g)
+		if fail != nil || p == nil {
+			return fail
+		}
+		o.parts = append(o.parts, &Compiled{Func: g, Program: p, Seed: int64(c.Seed)})
 	}
-	p, fail := c.lowered(g)
-	if fail != nil || p == nil {
-		return fail
-	}
-	return c.execute(ctx, runs, &Compiled{g, p, c.Symbols, in, int64(c.Seed)}, want, bounds)
+	return o.execute(ctx, runs)
 }
 
 func (c *Case) options(syms []map[string]int64) interp.Options {
@@ -140,7 +145,7 @@ func roundTrip(m *ir.Module) *Failure {
 
 // compile runs the pipeline twice. It returns nil without a failure where a pass may
 // refuse the program.
-func (c *Case) compile(before *ir.Module, validate bool) (*ir.Module, *Failure) {
+func (c *Case) compile(before *ir.Module, runs Runs) (*ir.Module, *Failure) {
 	table := passes.Standard()
 	p, err := table.Parse(c.Pipeline)
 	if err != nil {
@@ -150,13 +155,13 @@ func (c *Case) compile(before *ir.Module, validate bool) (*ir.Module, *Failure) 
 	for range 2 {
 		m := before.Clone()
 		g := passes.Manager{Input: "case.ir", Fusable: lower.Fusable}
-		if validate && first == nil {
+		if runs.Validate && first == nil {
 			g.Validate = passes.ValidateAlways
 		}
 		if c.Seed%4 > 0 {
 			g.Costs = cost.Arena()
 		}
-		_, err := g.Run(m, p)
+		rep, err := g.Run(m, p)
 		var split *passes.PartitionError
 		switch {
 		case errors.As(err, &split) && split.Overwriter != "":
@@ -166,7 +171,9 @@ func (c *Case) compile(before *ir.Module, validate bool) (*ir.Module, *Failure) 
 		case err != nil:
 			return nil, failf("passes", "%v", err)
 		case first == nil:
-			first = m
+			if first = m; runs.Report != nil {
+				runs.Report(rep)
+			}
 		case !bytes.Equal(m.AppendText(nil), first.AppendText(nil)):
 			return nil, failf("deterministic", "two runs differ:\n%s\n%s", first, m)
 		}
@@ -219,6 +226,8 @@ func differ(got, want [][]interp.Tensor, bounds []step.Bound) string {
 // refusals are what the parts of concert say of legal programs that they do not serve.
 var refusals = []string{
 	"which is known at run time only",                       // ir.ComputeStorages: a view's place depends on a symbol
+	"has order-only edges, which partition cannot keep",     // over two functions
+	"cannot leave backward in flight; wait for it",          // what forward starts
 	"only floats can be averaged", "bool cannot be reduced", // the CUDA device's collectives
 	"a product over no elements whose result is not a dense range of words", // its library for matmuls
 }
@@ -246,23 +255,32 @@ func (c *Case) lowered(f *ir.Func) (*program.Program, *Failure) {
 	return p, nil
 }
 
-// execute runs the program on devices.
-func (c *Case) execute(ctx context.Context, runs Runs, p *Compiled, want [][][]interp.Tensor, bounds []step.Bound) *Failure {
+// outcome is what became of a function, and what it has to give.
+type outcome struct {
+	c        *Case
+	joint    *ir.Func
+	parts    []*Compiled // the program, or forward and backward
+	in, want [][][]interp.Tensor
+	bounds   []step.Bound
+}
+
+// execute runs the programs on devices.
+func (o *outcome) execute(ctx context.Context, runs Runs) *Failure {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if runs.Host {
-		got, err := onHost(ctx, p)
+		got, err := o.results(ctx, onHost)
 		if err != nil {
 			return failf("host", "%v", err)
 		}
-		for k := range want {
-			if d := differ(got[k], want[k], bounds); d != "" {
+		for k := range got {
+			if d := differ(got[k], o.want[k], o.bounds); d != "" {
 				return failf("host", "assignment %d: %s", k, d)
 			}
 		}
 	}
 	if runs.CUDA != nil {
-		got, err := runs.CUDA(ctx, p)
+		got, err := o.results(ctx, runs.CUDA)
 		switch {
 		case refused(err):
 			return nil
@@ -270,12 +288,38 @@ func (c *Case) execute(ctx context.Context, runs Runs, p *Compiled, want [][][]i
 			return failf("cuda", "%v", err)
 		}
 		for k := range got {
-			if d := differ(got[k], want[k], bounds); d != "" {
+			if d := differ(got[k], o.want[k], o.bounds); d != "" {
 				return failf("cuda", "assignment %d: %s", k, d)
 			}
 		}
 	}
 	return nil
+}
+
+// results are those of the joint function.
+func (o *outcome) results(ctx context.Context, on Device) ([][][]interp.Tensor, error) {
+	if len(o.parts) == 1 {
+		p := *o.parts[0]
+		p.Symbols, p.Inputs = o.c.Symbols, o.in
+		return on(ctx, &p)
+	}
+	outs := make([][][]interp.Tensor, len(o.c.Symbols))
+	for k := range outs {
+		half := func(ctx context.Context, f *ir.Func, in [][]interp.Tensor) ([][]interp.Tensor, error) {
+			p := *o.parts[slices.IndexFunc(o.parts, func(p *Compiled) bool { return p.Func == f })]
+			p.Symbols, p.Inputs = o.c.Symbols[k:k+1], [][][]interp.Tensor{in}
+			out, err := on(ctx, &p)
+			if err != nil {
+				return nil, err
+			}
+			return out[0], nil
+		}
+		var err error
+		if outs[k], err = joint.Run(ctx, half, o.joint, o.parts[0].Func, o.parts[1].Func, o.in[k]); err != nil {
+			return nil, err
+		}
+	}
+	return outs, nil
 }
 
 // onHost runs a program for every assignment on goroutine ranks.

@@ -152,7 +152,7 @@ func (g *gen) wait() bool {
 	refs := g.write("wait_tensor", nil, nil, []*value{{ref: f.ref}}, f.typ.Elems())
 	var got []*value
 	for k, t := range f.typ.Elems() {
-		got = append(got, &value{ref: refs[k], typ: t, store: g.storage(), varying: f.varying})
+		got = append(got, &value{ref: refs[k], typ: t, store: g.storage(), varying: f.varying, late: f.late})
 	}
 	g.pool = append(g.pool, got...)
 	if g.r.IntN(8) == 0 {
@@ -212,6 +212,10 @@ func (g *gen) inPlace() bool {
 	for i, t := range results {
 		g.pool = append(g.pool, &value{ref: refs[i], typ: t, store: args[0].store, varying: args[0].varying})
 	}
+	late := slices.ContainsFunc(args, g.isLate)
+	for _, a := range args {
+		g.dirty[a.store] = late
+	}
 	return true
 }
 
@@ -226,6 +230,7 @@ func (g *gen) addTo() bool {
 		return false
 	}
 	g.write("call", nil, list("class", "memory", "effects", []string{"writes"}, "target", "addto", "writes", []int64{0}), []*value{x, y}, nil)
+	g.dirty[x.store] = g.isLate(x) || g.isLate(y)
 	return true
 }
 
@@ -248,11 +253,11 @@ func (g *gen) otherCall() bool {
 		}
 		t := x.typ
 		refs := g.write("call", nil, list("class", "memory", "effects", []string{"alias"}, "target", "view"), []*value{x}, []ir.Type{t})
-		g.pool = append(g.pool, &value{ref: refs[0], typ: t, store: x.store, varying: x.varying})
+		g.pool = append(g.pool, &value{ref: refs[0], typ: t, store: x.store, varying: x.varying, late: x.late})
 	default:
 		t := g.layout(ir.TensorOf(x.typ.DType(), x.typ.Shape()))
 		refs := g.write("call", nil, list("class", "memory", "target", "twice"), []*value{x}, []ir.Type{t})
-		g.pool = append(g.pool, &value{ref: refs[0], typ: t, store: g.storage(), varying: x.varying})
+		g.pool = append(g.pool, &value{ref: refs[0], typ: t, store: g.storage(), varying: x.varying, late: g.isLate(x)})
 	}
 	return true
 }

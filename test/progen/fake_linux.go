@@ -17,7 +17,7 @@ import (
 
 // FakeCUDA runs programs on GPUs that are this machine's memory, call by call or, with
 // graph, captured and replayed. It is nil where there are none.
-func FakeCUDA(graph bool) func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) {
+func FakeCUDA(graph bool) Device {
 	return func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) {
 		s, err := hostrun.OfProgram(c.Program)
 		if err != nil {

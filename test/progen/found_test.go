@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "rewrite the want sections of testdata/f
 // A case is a txtar archive: its comment says what it shows; program.ir is the
 // program; inputs lists numbers by rank, one line for each input tensor and rank
 // ("0: 1 2 3"), or else element i of input k is 1 + i + 100k on rank 0, and 10 more
-// on the next; symbols lists sizes ("s=2"). want lists the outputs by rank, repeated
+// on the next; symbols lists sizes ("s=2"); passes is one more pipeline. want lists the outputs by rank, repeated
 // numbers as NxCOUNT, or the beginning of the error after "refused: ".
 type found struct {
 	name    string
@@ -181,7 +181,7 @@ func TestFound(t *testing.T) {
 			if got != f.want {
 				t.Fatalf("got\n%s\nwant\n%s", got, f.want)
 			}
-			for _, p := range foundPipelines {
+			for _, p := range append(foundPipelines[:len(foundPipelines):len(foundPipelines)], strings.Fields(f.section("passes"))...) {
 				f.c.Pipeline = p
 				runs := Runs{Host: true, Validate: true}
 				if !testing.Short() {
@@ -300,7 +300,7 @@ func child() error {
 			f.c.Pipeline = p
 			m, fail := f.c.read()
 			if fail == nil {
-				m, fail = f.c.compile(m, false)
+				m, fail = f.c.compile(m, Runs{})
 			}
 			if fail != nil {
 				return fmt.Errorf("%s: %w", f.name, fail)

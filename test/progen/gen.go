@@ -29,6 +29,7 @@ type value struct {
 	store   int  // the storage that it lies in
 	varying bool // its sizes differ by rank
 	overlap bool // several of its elements lie in one place
+	late    bool // it was made from a tangent
 }
 
 // group is a partition of the world.
@@ -62,6 +63,7 @@ type flight struct {
 	typ     ir.Type
 	reads   []int // storages
 	varying bool
+	late    bool
 }
 
 // gen is the state of one program being made.
@@ -79,6 +81,11 @@ type gen struct {
 	names   int
 	assigns int // of symbols
 	calls   bool
+	joint   bool         // some inputs are tangents
+	region  int          // checkpointed region of the operations that come, 0 for none
+	dirty   map[int]bool // storages in which something made from a tangent was written; look-up only
+	runs    []string     // operations that may stand at an order-only edge
+	edges   bool
 }
 
 // New makes the program of a seed, and what its symbols stand for. Equal seeds give
@@ -87,6 +94,8 @@ func New(seed uint64) Case {
 	g := &gen{r: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), assigns: 1}
 	g.world = []int{1, 2, 2, 2, 3, 4, 4, 5, 6, 8}[g.r.IntN(10)]
 	g.calls = g.r.IntN(3) > 0
+	g.joint, g.dirty = g.r.IntN(5) == 0, map[int]bool{}
+	g.edges = !g.joint && g.r.IntN(6) == 0
 	g.declare()
 	steps := 1 + g.r.IntN([]int{6, 14, 30}[g.r.IntN(3)])
 	for range 1 + g.r.IntN(4) {
@@ -280,15 +289,23 @@ func (g *gen) input() {
 	if !g.fits(t) {
 		t = ir.Tensor(ir.F32, 8)
 	}
-	role := ""
-	switch g.r.IntN(8) {
-	case 0:
-		role = ` !{role="param"}`
-	case 1:
-		role = ` !{role="saved"}`
+	role := ir.Role("")
+	switch k := g.r.IntN(8); {
+	case k == 0:
+		role = ir.RoleParameter
+	case k == 1 && !g.joint:
+		role = ir.RoleSaved
+	case k == 2:
+		role = ir.RoleData
+	case g.joint && (k < 6 || len(g.inputs) == 1):
+		role = ir.RoleTangent
 	}
-	v := &value{ref: "%" + name, typ: t, store: g.storage()}
-	g.params = append(g.params, &param{len(g.inputs), v, role})
+	tail := ""
+	if role != "" {
+		tail = fmt.Sprintf(" !{role=%q}", role)
+	}
+	v := &value{ref: "%" + name, typ: t, store: g.storage(), late: role == ir.RoleTangent}
+	g.params = append(g.params, &param{len(g.inputs), v, tail})
 	g.inputs = append(g.inputs, v.ref+": "+t.String())
 	g.pool = append(g.pool, v)
 }
@@ -381,9 +398,10 @@ func list(kv ...any) attr.List {
 // where they are open. It returns the results, nil if it is refused.
 func (g *gen) emit(op ir.Op, gr *group, attrs attr.List, args []*value, want ...ir.Type) []*value {
 	var types []ir.Type
-	varying, overlap := false, false
+	varying, overlap, late := false, false, false
 	for _, a := range args {
 		types = append(types, a.typ)
+		late = late || g.isLate(a)
 		varying = varying || a.varying
 		overlap = overlap || a.overlap
 	}
@@ -408,7 +426,7 @@ func (g *gen) emit(op ir.Op, gr *group, attrs attr.List, args []*value, want ...
 	}
 	refs := g.write(op.Name(), gr, attrs, args, got)
 	if op.IsCollective() {
-		f := &flight{ref: refs[0], typ: got[0], varying: varying}
+		f := &flight{ref: refs[0], typ: got[0], varying: varying, late: late}
 		for _, a := range args {
 			f.reads = append(f.reads, a.store)
 		}
@@ -417,7 +435,7 @@ func (g *gen) emit(op ir.Op, gr *group, attrs attr.List, args []*value, want ...
 	}
 	var out []*value
 	for i, t := range got {
-		v := &value{ref: refs[i], typ: t, varying: varying}
+		v := &value{ref: refs[i], typ: t, varying: varying, late: late}
 		if op.IsView() {
 			v.store = args[0].store
 			v.overlap = overlap || op == ir.OpExpand || op == ir.OpAsStrided && overlaps(t)
@@ -429,6 +447,9 @@ func (g *gen) emit(op ir.Op, gr *group, attrs attr.List, args []*value, want ...
 	g.pool = append(g.pool, out...)
 	return out
 }
+
+// isLate reports whether a tangent had a part in what v holds now.
+func (g *gen) isLate(v *value) bool { return v.late || g.dirty[v.store] }
 
 // moves reports whether a view of these attributes may start behind its operand.
 func moves(l attr.List) bool {

@@ -37,7 +37,7 @@ func TestNew(t *testing.T) {
 	}
 	want = append(want, "inc", "flip", "addto", "twice", "view", "barrier", "writes and aliases", "write to an input", "write to a view", "write to a wait's result",
 		"async input", "async output", "returned twice", "input returned", "dead", "bucket", "empty", "scalar", "strided", "symbolic", "falling", "uneven",
-		"group of one", "equal groups", "overlapping groups", "view of a view")
+		"group of one", "equal groups", "overlapping groups", "view of a view", "joint", "forward", "checkpoint", "order-only edge")
 	for _, w := range want {
 		if all[w] == 0 {
 			t.Errorf("no program has: %s", w)
@@ -74,8 +74,20 @@ func features(m *ir.Module, all map[string]int) {
 			all["async output"]++
 		}
 	}
+	if f.Return().Meta().Has("forward") {
+		all["forward"]++
+	}
 	for _, n := range f.Order() {
 		all[n.Op().Name()]++
+		if n.Role() == ir.RoleTangent {
+			all["joint"]++
+		}
+		if n.Meta().Has("checkpoint") {
+			all["checkpoint"]++
+		}
+		if len(n.After()) > 0 {
+			all["order-only edge"]++
+		}
 		if n.Op().Info().Reduces {
 			all[n.Op().Name()+"."+string(n.Reduction())]++
 		}

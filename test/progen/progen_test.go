@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,13 +41,43 @@ func TestRandomPrograms(t *testing.T) {
 		}
 		t.Logf("go test ./test/progen -run TestRandomPrograms -progen.time=%v -progen.seed=%d", *duration, first)
 	}
-	h := &hunt{t: t, table: passes.Standard(), first: first, programs: programs, begin: time.Now(), seen: map[string]int{}}
+	h := &hunt{t: t, table: passes.Standard(), first: first, programs: programs, begin: time.Now(), seen: map[string]int{}, counted: map[string]float64{}}
 	var wg sync.WaitGroup
 	for range *workers {
 		wg.Go(h.work)
 	}
 	wg.Wait()
 	t.Logf("%d programs, %d pipelines, %d runs on devices, %d findings in %v %v", h.next, h.pipelines, h.runs, h.findings, time.Since(h.begin).Round(time.Millisecond), h.seen)
+	h.idle()
+}
+
+// idle lists the statistics that no program made count.
+func (h *hunt) idle() {
+	for _, p := range h.table.Passes() {
+		var never []string
+		for _, s := range p.Stats {
+			if h.counted[p.Name+"."+s.Name] == 0 {
+				never = append(never, s.Name)
+			}
+		}
+		switch {
+		case len(p.Stats) > 0 && len(never) == len(p.Stats) && h.pipelines > 1000:
+			h.t.Errorf("pass %s never did anything", p.Name)
+		case never != nil:
+			h.t.Logf("pass %s never counted %s", p.Name, strings.Join(never, ", "))
+		}
+	}
+}
+
+// report notes what the passes did.
+func (h *hunt) report(r *passes.Report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range r.Steps {
+		for _, v := range s.Stats {
+			h.counted[s.Pass+"."+v.Name] += v.Value
+		}
+	}
 }
 
 // hunt is one run of TestRandomPrograms.
@@ -59,7 +90,8 @@ type hunt struct {
 
 	mu                              sync.Mutex
 	next, pipelines, runs, findings int
-	seen                            map[string]int // failures by kind
+	seen                            map[string]int     // failures by kind
+	counted                         map[string]float64 // statistics of passes
 }
 
 // work makes programs until there are enough, the time is over or too much was found.
@@ -84,7 +116,7 @@ func (h *hunt) program(c Case) {
 	r := rand.New(rand.NewPCG(c.Seed, 0x91be))
 	for range 3 {
 		c.Pipeline = Pipeline(h.table, r)
-		o := Runs{Validate: *validate, Host: *hostEach > 0 && r.IntN(*hostEach) == 0}
+		o := Runs{Report: h.report, Validate: *validate, Host: *hostEach > 0 && r.IntN(*hostEach) == 0}
 		if *cudaEach > 0 && r.IntN(*cudaEach) == 0 {
 			o.CUDA = FakeCUDA(r.IntN(2) == 0)
 		}
@@ -103,6 +135,7 @@ func (h *hunt) program(c Case) {
 		}
 		h.mu.Unlock()
 		if fresh {
+			o.Report = nil
 			small, why := Reduce(h.t.Context(), c, f, o, 1500)
 			h.t.Errorf("seed %d: %v\n-passes=%s, assignments %v\n%s", c.Seed, why, small.Pipeline, small.Symbols, small.Text)
 		}

@@ -18,7 +18,7 @@ func Reduce(ctx context.Context, c Case, f *Failure, runs Runs, checks int) (Cas
 	r := &reducer{ctx: ctx, runs: runs, kind: kindOf(f), best: c, failure: f, left: checks}
 	for r.left > 0 {
 		size := r.size()
-		for _, shrink := range []func(*reducer){shrinkPipeline, shrinkSymbols, shrinkDonations, shrinkReturns, shrinkLines, shrinkOperands, shrinkWorld, shrinkNumbers, shrinkTypes, shrinkDeclarations} {
+		for _, shrink := range []func(*reducer){shrinkPipeline, shrinkSymbols, shrinkDonations, shrinkReturns, shrinkLines, shrinkAnnotations, shrinkOperands, shrinkWorld, shrinkNumbers, shrinkTypes, shrinkDeclarations} {
 			shrink(r)
 		}
 		if r.size() >= size {
@@ -150,6 +150,9 @@ type line struct {
 	args    []string
 	op      string // and what stands between the operands and the types
 	tail    string
+	name    string   // of a line without results, where it has one
+	region  string   // its annotation
+	after   []string // its order-only edges
 }
 
 // listing is a program as text taken apart.
@@ -158,6 +161,7 @@ type listing struct {
 	inputs []line   // of one result each; tail is what stands behind the type
 	lines  []line
 	rets   []string
+	meta   string // annotations of the return
 }
 
 // split splits at commas outside of brackets.
@@ -202,7 +206,10 @@ func listText(text string) listing {
 				l.inputs = append(l.inputs, line{results: []string{name}, types: []string{typ[:end]}, tail: typ[end:]})
 			}
 		case strings.HasPrefix(s, "return"):
-			l.rets = split(strings.TrimPrefix(s, "return"))
+			rets, meta, has := strings.Cut(strings.TrimPrefix(s, "return"), " !")
+			if l.rets = split(rets); has {
+				l.meta = " !" + meta
+			}
 		case strings.HasPrefix(s, "world "), strings.HasPrefix(s, "group "), strings.HasPrefix(s, "sym "):
 			l.head = append(l.head, s)
 		default:
@@ -212,17 +219,19 @@ func listText(text string) listing {
 	return l
 }
 
-var attached = regexp.MustCompile(` ms \S+$`)
+var attached = regexp.MustCompile(`( ms \S+)?( !\{[^}]*\})?( after (.*))?$`)
 
 func lineOf(s string) line {
 	var n line
-	s = attached.ReplaceAllString(s, "") // what it costs seldom matters
+	ends := attached.FindStringSubmatch(s)
+	s = strings.TrimSuffix(s, ends[0]) // what it costs seldom matters
+	n.region, n.after = ends[2], split(ends[4])
 	if name, rest, ok := strings.Cut(s, " = "); ok && strings.HasPrefix(s, "%") {
 		s = rest
 		base, count, several := strings.Cut(name, ":")
 		n.results = []string{base}
 		if several {
-			n.results = nil
+			n.results, n.name = nil, base
 			k := 0
 			fmt.Sscan(count, &k)
 			for i := range k {
@@ -252,6 +261,8 @@ func lineOf(s string) line {
 func (n line) String() string {
 	var b strings.Builder
 	switch {
+	case len(n.results) == 0 && n.name != "":
+		b.WriteString(n.name + ":0 = ")
 	case len(n.results) == 1:
 		b.WriteString(n.results[0] + " = ")
 	case len(n.results) > 1:
@@ -266,7 +277,20 @@ func (n line) String() string {
 	if len(n.types) > 0 {
 		b.WriteString(" : " + strings.Join(n.types, ", "))
 	}
+	b.WriteString(n.region)
+	if len(n.after) > 0 {
+		b.WriteString(" after " + strings.Join(n.after, ", "))
+	}
 	return b.String()
+}
+
+// node is the name of a line's operation.
+func (n line) node() string {
+	if len(n.results) == 0 {
+		return n.name
+	}
+	base, _, _ := strings.Cut(n.results[0], "#")
+	return base
 }
 
 func (l listing) String() string {
@@ -292,12 +316,12 @@ func (l listing) String() string {
 	for _, n := range l.lines {
 		b.WriteString("  " + n.String() + "\n")
 	}
-	b.WriteString(strings.TrimRight("  return "+strings.Join(l.rets, ", "), " ") + "\n}\n")
+	b.WriteString(strings.TrimRight("  return "+strings.Join(l.rets, ", "), " ") + l.meta + "\n}\n")
 	return b.String()
 }
 
 func (l listing) clone() listing {
-	out := listing{slices.Clone(l.head), slices.Clone(l.inputs), slices.Clone(l.lines), slices.Clone(l.rets)}
+	out := listing{slices.Clone(l.head), slices.Clone(l.inputs), slices.Clone(l.lines), slices.Clone(l.rets), l.meta}
 	for i := range out.lines {
 		out.lines[i].args = slices.Clone(out.lines[i].args)
 	}

@@ -94,6 +94,9 @@ func (r *reducer) without(l listing, i int, stand func(k int) string) bool {
 		c.rename(i, name, to)
 	}
 	c.lines = slices.Delete(c.lines, i, i+1)
+	for k := range c.lines {
+		c.lines[k].after = slices.DeleteFunc(slices.Clone(c.lines[k].after), func(s string) bool { return s == n.node() })
+	}
 	return r.tryText(c.String())
 }
 
@@ -148,6 +151,31 @@ func shrinkOperands(r *reducer) {
 			l.inputs[i].tail = ""
 			r.tryText(l.String())
 		}
+	}
+}
+
+// shrinkAnnotations drops regions, order-only edges and what the return says.
+func shrinkAnnotations(r *reducer) {
+	l := listText(r.best.Text)
+	l.meta = ""
+	r.tryText(l.String())
+	for i := range l.lines {
+		l = listText(r.best.Text)
+		if l.lines[i].region == "" && l.lines[i].after == nil {
+			continue
+		}
+		c := l.clone()
+		c.lines[i].region, c.lines[i].after = "", nil
+		if r.tryText(c.String()) {
+			continue
+		}
+		c = l.clone()
+		c.lines[i].region = ""
+		if r.tryText(c.String()) {
+			l = c
+		}
+		l.lines[i].after = nil
+		r.tryText(l.String())
 	}
 }
 

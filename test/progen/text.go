@@ -16,6 +16,7 @@ func (g *gen) write(op string, gr *group, attrs attr.List, args []*value, result
 	var refs []string
 	switch len(results) {
 	case 0:
+		fmt.Fprintf(&b, "%%%s:0 = ", name)
 	case 1:
 		fmt.Fprintf(&b, "%%%s = ", name)
 		refs = []string{"%" + name}
@@ -48,6 +49,7 @@ func (g *gen) write(op string, gr *group, attrs attr.List, args []*value, result
 	if g.r.IntN(3) > 0 {
 		fmt.Fprintf(&b, " ms %g", float64(g.r.IntN(20))/10)
 	}
+	b.WriteString(g.annotations(op, name))
 	g.lines = append(g.lines, b.String())
 	return refs
 }
@@ -80,23 +82,55 @@ func (g *gen) donate(rets, types []string) {
 	}
 }
 
+// annotations are the checkpointed region of an operation and its order-only edges.
+func (g *gen) annotations(op, name string) string {
+	s := ""
+	if g.joint && g.r.IntN(8) == 0 {
+		g.region = g.r.IntN(3)
+	}
+	if g.region > 0 {
+		s = fmt.Sprintf(" !{checkpoint=%d}", g.region)
+	}
+	if o, ok := ir.OpByName(op); ok && o.IsView() {
+		return s
+	}
+	if g.edges && len(g.runs) > 0 && g.r.IntN(8) == 0 {
+		s += " after %" + g.runs[g.r.IntN(len(g.runs))]
+	}
+	g.runs = append(g.runs, name)
+	return s
+}
+
 // finish returns some values and everything in flight, and gives the text.
 func (g *gen) finish() string {
 	for len(g.flights) > 0 && g.r.IntN(4) > 0 {
 		g.wait()
 	}
-	var rets []string
-	var types []string
+	type result struct {
+		ref, typ string
+		late     bool
+	}
+	var results []result
 	for _, f := range g.flights {
-		rets, types = append(rets, f.ref), append(types, f.typ.String())
+		results = append(results, result{f.ref, f.typ.String(), f.late})
 	}
 	for i, v := range g.pool {
 		if i >= len(g.pool)-3 && g.r.IntN(4) > 0 || g.r.IntN(5) == 0 {
-			rets, types = append(rets, v.ref), append(types, v.typ.String())
+			results = append(results, result{v.ref, v.typ.String(), g.isLate(v)})
 			if g.r.IntN(12) == 0 {
-				rets, types = append(rets, v.ref), append(types, v.typ.String())
+				results = append(results, results[len(results)-1])
 			}
 		}
+	}
+	forward := ""
+	if g.joint && g.r.IntN(3) == 0 { // forward's results come first
+		early := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.late })
+		forward = fmt.Sprintf(" !{forward=%d}", g.r.IntN(len(early)+1))
+		results = append(early, slices.DeleteFunc(results, func(r result) bool { return !r.late })...)
+	}
+	var rets, types []string
+	for _, r := range results {
+		rets, types = append(rets, r.ref), append(types, r.typ)
 	}
 	g.donate(rets, types)
 	var b strings.Builder
@@ -115,6 +149,6 @@ func (g *gen) finish() string {
 	for _, l := range g.lines {
 		b.WriteString("  " + l + "\n")
 	}
-	b.WriteString(strings.TrimRight("  return "+strings.Join(rets, ", "), " ") + "\n}\n")
+	b.WriteString(strings.TrimRight("  return "+strings.Join(rets, ", "), " ") + forward + "\n}\n")
 	return b.String()
 }
