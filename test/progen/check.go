@@ -84,7 +84,7 @@ func (c *Case) Check(ctx context.Context, runs Runs) (failed *Failure) {
 		}
 		in, want = append(in, ts), append(want, out)
 	}
-	after, fail := c.compile(before, runs)
+	after, fail := c.compile(ctx, before, runs)
 	if fail != nil || after == nil {
 		return fail
 	}
@@ -145,12 +145,14 @@ func roundTrip(m *ir.Module) *Failure {
 
 // compile runs the pipeline twice. It returns nil without a failure where a pass may
 // refuse the program.
-func (c *Case) compile(before *ir.Module, runs Runs) (*ir.Module, *Failure) {
+func (c *Case) compile(ctx context.Context, before *ir.Module, runs Runs) (*ir.Module, *Failure) {
 	table := passes.Standard()
 	p, err := table.Parse(c.Pipeline)
 	if err != nil {
 		return nil, failf("pipeline", "%v", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // a pass that does not end
+	defer cancel()
 	var first *ir.Module
 	for range 2 {
 		m := before.Clone()
@@ -161,7 +163,7 @@ func (c *Case) compile(before *ir.Module, runs Runs) (*ir.Module, *Failure) {
 		if c.Seed%4 > 0 {
 			g.Costs = cost.Arena()
 		}
-		rep, err := g.Run(m, p)
+		rep, err := g.RunContext(ctx, m, p)
 		var split *passes.PartitionError
 		switch {
 		case errors.As(err, &split) && split.Overwriter != "":

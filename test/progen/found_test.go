@@ -300,7 +300,7 @@ func child() error {
 			f.c.Pipeline = p
 			m, fail := f.c.read()
 			if fail == nil {
-				m, fail = f.c.compile(m, Runs{})
+				m, fail = f.c.compile(context.Background(), m, Runs{})
 			}
 			if fail != nil {
 				return fmt.Errorf("%s: %w", f.name, fail)
