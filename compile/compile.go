@@ -104,7 +104,8 @@ type Result struct {
 	Funcs  []*Function    // those of Module, in its order
 	Report *passes.Report // what every pass did, moved and decided
 
-	target Target
+	target   Target
+	validate bool // programs are proved
 }
 
 // Func returns the function of that name after the passes, nil if there is none.
@@ -149,6 +150,7 @@ func Compile(ctx context.Context, m *ir.Module, t Target, o Options) (*Result, e
 			return nil, err
 		}
 	}
+	r.validate = o.Manager.Validate.Wants(r.Module)
 	for _, f := range r.Module.Funcs() {
 		r.Funcs = append(r.Funcs, &Function{Input: r.Input.Func(f.Name), Func: f, result: r})
 	}

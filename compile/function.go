@@ -5,6 +5,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -20,13 +21,21 @@ type Function struct {
 }
 
 // Program is the lowered function, for a GPU with the source of its kernels. Every rank that asks gets the same (program.Program.Digest). It is
-// made once and shared by callers, who must not change it.
+// made once and shared by callers, who must not change it. Where Manager.Validate asks for
+// proofs, it is proved to compute what the function does; see lower/proof.
 func (f *Function) Program() (*program.Program, error) {
-	var err error
-	if f.program == nil {
-		f.program, err = lower.FuncWith(f.Func, lower.Options{Kernels: f.result.target.Device == GPU})
+	if f.program != nil {
+		return f.program, nil
 	}
-	return f.program, err
+	p, err := lower.FuncWith(f.Func, lower.Options{Kernels: f.result.target.Device == GPU})
+	if err == nil && f.result.validate {
+		err = proof.Check(f.Func, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.program = p
+	return p, nil
 }
 
 // Plan says which buffers the function needs and when.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/passtest"
 	"github.com/seed-ee968945/concert/program"
@@ -20,27 +21,36 @@ var generated = regexp.MustCompile(`\{[^{}]*source="[0-9a-f]{64}"\}`)
 
 var digest = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
+// proved lowers a function and proves the program.
+func proved(f *ir.Func, o lower.Options) (*program.Program, error) {
+	p, err := lower.FuncWith(f, o)
+	if err != nil {
+		return nil, err
+	}
+	return p, proof.Check(f, p)
+}
+
 // TestGolden pins programs and emitted code of small functions.
 func TestGolden(t *testing.T) {
 	passtest.Run(t, "../testdata/golden/lower", passtest.Config{
 		Table: passes.Standard(), Update: *update, Package: "./lower",
 		Sections: map[string]passtest.Section{
 			"want.program": func(c *passtest.Case) ([]byte, error) {
-				p, err := lower.Func(c.After.Funcs()[0])
+				p, err := proved(c.After.Funcs()[0], lower.Options{})
 				if err != nil {
 					return nil, err
 				}
 				return p.AppendText(nil), nil
 			},
 			"want.packed": func(c *passtest.Case) ([]byte, error) {
-				p, err := lower.FuncWith(c.After.Funcs()[0], lower.Options{Packed: func(*ir.Node) bool { return true }})
+				p, err := proved(c.After.Funcs()[0], lower.Options{Packed: func(*ir.Node) bool { return true }})
 				if err != nil {
 					return nil, err
 				}
 				return p.AppendText(nil), nil
 			},
 			"want.kernels": func(c *passtest.Case) ([]byte, error) {
-				p, err := lower.FuncWith(c.After.Funcs()[0], lower.Options{Kernels: true})
+				p, err := proved(c.After.Funcs()[0], lower.Options{Kernels: true})
 				if err != nil {
 					return nil, err
 				}
@@ -104,5 +114,5 @@ func emitConfig() passtest.Config {
 // emitted is the program of a case of testdata/golden/emit: its last function.
 func emitted(c *passtest.Case) (*program.Program, error) {
 	fs := c.After.Funcs()
-	return lower.FuncWith(fs[len(fs)-1], lower.Options{Kernels: true})
+	return proved(fs[len(fs)-1], lower.Options{Kernels: true})
 }

@@ -44,6 +44,7 @@ type Manager struct {
 
 	// Validate says when to prove, after every pass, that the module computes what it
 	// did; see package equiv. It needs VerifyEach: only what is legal means something.
+	// Package compile then proves what it lowers, too.
 	Validate ValidateMode
 
 	// PrintAfter selects the dumps: "" none, "all" after every pass, "changed"
@@ -129,8 +130,8 @@ func (g *Manager) RunContext(ctx context.Context, m *ir.Module, p *Pipeline) (*R
 		return &r.report, err
 	}
 	r.text = m.AppendText(nil)
-	if v := (&validator{mode: g.Validate}); v.wants(m) && g.Verify == VerifyEach {
-		r.valid = v
+	if g.Validate.Wants(m) && g.Verify == VerifyEach {
+		r.valid = &validator{}
 	}
 	for i := range r.steps {
 		err := ctx.Err()

@@ -20,22 +20,21 @@ const (
 // ValidateNodes is the size from which ValidateSmall does not prove.
 const ValidateNodes = 20000
 
-// validator holds what the functions of a module mean between two passes.
-type validator struct {
-	mode     ValidateMode
-	opts     equiv.Options
-	prover   *equiv.Prover
-	meanings []*equiv.Meaning // parallel to names
-	names    []string
-}
-
-// wants reports whether the module is to be validated.
-func (v *validator) wants(m *ir.Module) bool {
+// Wants reports whether a module is to be validated.
+func (mode ValidateMode) Wants(m *ir.Module) bool {
 	nodes := 0
 	for _, f := range m.Funcs() {
 		nodes += len(f.Order())
 	}
-	return v.mode == ValidateAlways || v.mode == ValidateSmall && nodes < ValidateNodes
+	return mode == ValidateAlways || mode == ValidateSmall && nodes < ValidateNodes
+}
+
+// validator holds what the functions of a module mean between two passes.
+type validator struct {
+	opts     equiv.Options
+	prover   *equiv.Prover
+	meanings []*equiv.Meaning // parallel to names
+	names    []string
 }
 
 // before reads the module that a pass is about to change, unless the pass before it

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -246,6 +247,9 @@ func (c *Case) lowered(f *ir.Func) (*program.Program, *Failure) {
 	}
 	if err != nil {
 		return nil, failf("lower", "%v", err)
+	}
+	if err := proof.Check(f, p); err != nil {
+		return nil, failf("proof", "%v", err)
 	}
 	r, err := program.CheckWith(p, lower.CheckOptions())
 	if err == nil {

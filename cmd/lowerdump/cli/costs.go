@@ -62,7 +62,7 @@ func readTable(name string) (*cost.Measured, error) {
 func (f *pricing) define(fs *flag.FlagSet) {
 	f.read = new(tables)
 	f.validate = passes.ValidateSmall
-	fs.BoolFunc("validate", "prove after every pass that the program computes what it did; without the flag, up to 20,000 nodes", func(text string) error {
+	fs.BoolFunc("validate", "prove after every pass that the program computes what it did, and so the lowered program; without the flag, up to 20,000 nodes", func(text string) error {
 		on, err := strconv.ParseBool(text)
 		if f.validate = passes.ValidateNever; on {
 			f.validate = passes.ValidateAlways

@@ -1,0 +1,92 @@
+package proof
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// fused runs the operations of a kernel's body.
+func (m *machine) fused(in *program.Instr) error {
+	k := m.kernel[in.Attrs.Str(program.KernelKey, "")] // the program is valid
+	sizes, err := in.Sizes()
+	if err != nil {
+		return err
+	}
+	own := map[int]*tensor{} // by result, and by -1 - number of a temporary; look-up only
+	space := func(t *program.BodyTensor) int {
+		if t.Param < 0 {
+			return -1 - t.Temp
+		}
+		return t.Param
+	}
+	read := func(t *program.BodyTensor, typ ir.Type) (termID, error) {
+		if t.Param >= 0 && t.Param < len(in.Ins) {
+			q := program.Tensor{Buffer: in.Ins[t.Param].Buffer, Offset: in.Ins[t.Param].Offset + t.Offset, DType: t.DType, Shape: typ.Shape(), Strides: t.Strides}
+			lo, hi := m.bytes(&q)
+			return m.read(lo, hi, typ), nil
+		}
+		x := own[space(t)]
+		if x == nil {
+			return 0, fmt.Errorf("%s reads a result that nothing has written", k.Name)
+		}
+		return m.b.window(x.holds, x.typ, t.Offset-x.at, typ), nil
+	}
+	for i := range k.Body {
+		s := &k.Body[i]
+		a := &application{node: in.Node, attrs: s.Attrs, group: -1}
+		var ok bool
+		if a.op, ok = ir.OpByName(s.Op); !ok || a.op.IsCollective() || a.op.IsView() || a.effects() != 0 {
+			return fmt.Errorf("%s is no operation of a kernel", s.Op)
+		}
+		for j := range s.Ins {
+			t, err := m.bodyType(&s.Ins[j], sizes)
+			if err != nil {
+				return err
+			}
+			x, err := read(&s.Ins[j], t)
+			if err != nil {
+				return err
+			}
+			a.args, a.argTypes = append(a.args, x), append(a.argTypes, t)
+		}
+		for j := range s.Outs {
+			t, err := m.bodyType(&s.Outs[j], sizes)
+			if err != nil {
+				return err
+			}
+			a.outs = append(a.outs, t)
+		}
+		for j := range s.Outs {
+			own[space(&s.Outs[j])] = &tensor{s.Outs[j].Offset, a.outs[j], m.b.result(a, j, "")}
+		}
+	}
+	for j := range in.Outs {
+		x := own[len(in.Ins)+j]
+		if x == nil {
+			continue
+		}
+		if !apart(x.typ) {
+			return fmt.Errorf("%s gives %s: its elements do not lie as results may", k.Name, x.typ)
+		}
+		q := program.Tensor{Buffer: in.Outs[j].Buffer, Offset: in.Outs[j].Offset + x.at, DType: x.typ.DType(), Shape: x.typ.Shape()}
+		if !x.typ.Contiguous() {
+			q.Strides = x.typ.Strides()
+		}
+		m.write(&q, x.typ, m.known(in, j, x.holds))
+	}
+	return nil
+}
+
+// bodyType is the type of a tensor of a kernel's body at the sizes of a launch.
+func (m *machine) bodyType(t *program.BodyTensor, sizes []ir.Dim) (ir.Type, error) {
+	shape := make([]ir.Dim, len(t.Shape))
+	for i, n := range t.Shape {
+		shape[i] = ir.D(n)
+		if n < 0 {
+			shape[i] = sizes[-1-n]
+		}
+	}
+	return m.typeOf(&program.Tensor{DType: t.DType, Shape: shape, Strides: t.Strides})
+}

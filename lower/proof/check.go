@@ -1,0 +1,278 @@
+package proof
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// Check proves that a program computes what a verified function does, see the
+// package's head. The error is an *equiv.Error with what could not be proved, or says why the
+// program is malformed. O(n log n) in nodes and instructions, but for moving the entries of
+// live bytes.
+func Check(f *ir.Func, p *program.Program) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	b := newBook(f.Module(), len(f.Order()))
+	c := &comparison{f: f, p: p, b: b, foreign: map[termID]bool{}}
+	if c.signature(); c.findings != nil {
+		return &equiv.Error{Findings: c.findings}
+	}
+	want, err := b.meaningOf(f)
+	if err != nil {
+		c.fail("views", "", "", err.Error())
+		return &equiv.Error{Findings: c.findings}
+	}
+	c.mine = termID(len(b.terms))
+	c.want = want
+	m := &machine{b: b, p: p, m: &meaning{}, kernel: map[string]*program.Kernel{}, known: c.known, lost: map[termID]string{}}
+	c.m = m
+	switch err := m.run().(type) {
+	case nil:
+		c.compare(want, m.m)
+	case *failure:
+		c.fail(c.site(err.instr), c.node(p.Instrs[err.instr].Node), c.line(err.instr), err.rule)
+	default:
+		c.fail("program", "", "", err.Error())
+	}
+	if c.findings != nil {
+		return &equiv.Error{Findings: c.findings}
+	}
+	return nil
+}
+
+// maxFindings bounds the findings: one wrong operand near the start makes all results
+// differ.
+const maxFindings = 8
+
+// comparison is the state of one Check.
+type comparison struct {
+	f        *ir.Func
+	p        *program.Program
+	b        *book
+	m        *machine
+	want     *meaning
+	mine     termID          // terms from here on the program alone has made
+	foreign  map[termID]bool // results that are none of the function, which has been said; look-up only
+	findings []equiv.Finding
+}
+
+func (c *comparison) fail(what, before, after, rule string) {
+	if len(c.findings) < maxFindings {
+		c.findings = append(c.findings, equiv.Finding{Func: c.f.Name, What: what, Before: before, After: after, Rule: rule})
+	}
+}
+
+func (c *comparison) site(instr int) string { return fmt.Sprintf("instruction %d", instr) }
+
+func (c *comparison) line(instr int) string {
+	return string(c.p.AppendInstr(nil, &c.p.Instrs[instr]))
+}
+
+func (c *comparison) node(name string) string {
+	if n := c.f.Lookup(name); n != nil {
+		return n.String()
+	}
+	return ""
+}
+
+// signature compares what both say of the caller.
+func (c *comparison) signature() {
+	m := c.f.Module()
+	if m.World != c.p.World {
+		c.fail("world", "", "", fmt.Sprintf("%d ranks became %d", m.World, c.p.World))
+	}
+	var syms []program.Symbol
+	for _, s := range m.Symbols() {
+		syms = append(syms, program.Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
+	}
+	if !slices.Equal(syms, c.p.Symbols) {
+		c.fail("symbols", fmt.Sprint(syms), fmt.Sprint(c.p.Symbols), "a program has its function's symbols")
+	}
+	rule := "a program keeps its function's signature"
+	param := func(name, role string, async bool, donated int, types []string) string {
+		return fmt.Sprintf("%s {%s} async=%t donated to %d: %s", name, role, async, donated, strings.Join(types, " "))
+	}
+	types := func(ts []ir.Type) (out []string) {
+		for _, t := range ts {
+			out = append(out, t.String())
+		}
+		return out
+	}
+	params := func(what string, have []string, qs []program.Param, inputs bool) {
+		if len(have) != len(qs) {
+			c.fail(what, fmt.Sprint(len(have)), fmt.Sprint(len(qs)), rule)
+			return
+		}
+		for i := range qs {
+			ts, err := (&machine{}).types(qs[i].Tensors)
+			name, donated := "", -1
+			if inputs {
+				name, donated = qs[i].Name, c.p.Donated(i)
+			}
+			if got := param(name, qs[i].Role, qs[i].Async, donated, types(ts)); err != nil || got != have[i] {
+				c.fail(fmt.Sprintf("%s %d", what, i), have[i], got, rule)
+			}
+		}
+	}
+	var ins, outs []string
+	for _, n := range c.f.Inputs() {
+		t := n.Result(0).Type()
+		ins = append(ins, param(n.Name(), string(n.Role()), t.IsAsync(), int(n.Attrs().Int(ir.DonateKey, -1)), types(t.Tensors())))
+	}
+	for _, v := range c.f.Return().DeclaredArgs() {
+		outs = append(outs, param("", "", v.Type().IsAsync(), -1, types(v.Type().Tensors())))
+	}
+	params("input", ins, c.p.Inputs, true)
+	params("output", outs, c.p.Outputs, false)
+	c.needs()
+}
+
+// needs demands that the program says which sizes have to be checked when it runs.
+func (c *comparison) needs() {
+	for _, n := range c.f.Order() {
+		for _, d := range n.Needs() {
+			if r, ok := c.f.Module().Bounds(d); ok && r.Min >= 0 {
+				continue
+			}
+			if !slices.ContainsFunc(c.p.Needs, func(o program.Need) bool { return o.Size.Equal(d) }) {
+				c.fail("needs", n.String(), "", fmt.Sprintf("the program does not check that %v is not negative", d))
+			}
+		}
+	}
+}
+
+// compare compares what can be seen.
+func (c *comparison) compare(want, got *meaning) {
+	c.tensors(want.results, got.results, "a result is what the function returns")
+	c.tensors(want.kept, got.kept, "inputs of the caller hold what the function leaves in them")
+	c.apart(slices.Concat(want.results, want.kept), slices.Concat(got.results, got.kept))
+	c.events("effects", want.effects, got.effects)
+	c.groups(want.comms, got.comms)
+	c.order()
+}
+
+// order holds the program to order-only edges, where both ends are instructions: a node
+// that a wait stands for need not have one.
+func (c *comparison) order() {
+	var first map[string]int // look-up only
+	for _, n := range c.f.Order() {
+		if len(n.After()) == 0 {
+			continue
+		}
+		if first == nil {
+			first = map[string]int{}
+			for i := range c.p.Instrs {
+				in := &c.p.Instrs[i]
+				if _, ok := first[in.Node]; !ok && in.Kind != program.Record && in.Kind != program.Wait {
+					first[in.Node] = i
+				}
+			}
+		}
+		for _, o := range n.After() {
+			i, ok := first[n.Name()]
+			j, ok2 := first[o.Name()]
+			if ok && ok2 && i < j {
+				c.fail("order", n.String(), c.line(i), "the node stands behind %"+o.Name())
+			}
+		}
+	}
+}
+
+func (c *comparison) tensors(want, got []seen, rule string) {
+	for i, w := range want {
+		if g := got[i]; w.holds != g.holds {
+			c.differ(w.what, rule, w.holds, g.holds)
+		}
+	}
+}
+
+// apart refuses tensors of the caller that share bytes and lie in two storages of the
+// function: the caller may write to one while it holds the other.
+func (c *comparison) apart(want, got []seen) {
+	order := make([]int, 0, len(got))
+	for i, g := range got {
+		if g.lo < g.hi {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		if got[i].lo != got[j].lo {
+			return int(min(max(got[i].lo-got[j].lo, -1), 1))
+		}
+		return i - j
+	})
+	last := -1 // that which reaches furthest
+	for _, i := range order {
+		if last >= 0 && got[last].hi > got[i].lo && want[last].root != want[i].root {
+			c.fail(want[i].what, "", fmt.Sprintf("bytes %d..%d and %d..%d of the arena", got[last].lo, got[last].hi, got[i].lo, got[i].hi),
+				"it shares bytes with "+want[last].what+", as it does not in the function")
+		}
+		if last < 0 || got[i].hi > got[last].hi {
+			last = i
+		}
+	}
+}
+
+// events compares effects one by one.
+func (c *comparison) events(what string, want, got []event) {
+	for i := range max(len(want), len(got)) {
+		switch {
+		case i >= len(got):
+			c.fail(what, c.node(want[i].node), "", "the program does not do it")
+		case i >= len(want):
+			c.fail(what, "", c.line(int(got[i].instr)), "the function does not do it")
+		case want[i].what != got[i].what || want[i].group != got[i].group || len(want[i].args) != len(got[i].args):
+			c.fail(what, c.node(want[i].node), c.line(int(got[i].instr)), "they keep their order and their operands")
+		default:
+			for k, x := range want[i].args {
+				if y := got[i].args[k]; x != y {
+					c.differ(fmt.Sprintf("operand %d of %%%s", k, want[i].node), "they keep their order and their operands", x, y)
+					return
+				}
+			}
+			continue
+		}
+		return
+	}
+}
+
+// groups compares what communicates, group by group. The members of one bucket have no
+// order.
+func (c *comparison) groups(want, got []event) {
+	split := func(es []event) [][]event {
+		out := make([][]event, len(c.b.sizes)+1)
+		for _, e := range es {
+			out[e.group+1] = append(out[e.group+1], e)
+		}
+		return out
+	}
+	ws, gs := split(want), split(got)
+	for g := range ws {
+		w, h := ws[g], gs[g]
+		for i := 0; i < len(w) && len(w) == len(h); {
+			n := 1
+			for i+n < len(w) && w[i+n].node == w[i].node {
+				n++
+			}
+			sorted(w[i : i+n])
+			sorted(h[i : i+n])
+			i += n
+		}
+		c.events("communication", w, h)
+	}
+}
+
+func sorted(es []event) {
+	slices.SortStableFunc(es, func(x, y event) int {
+		if x.what != y.what {
+			return strings.Compare(x.what, y.what)
+		}
+		return slices.Compare(x.args, y.args)
+	})
+}

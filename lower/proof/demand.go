@@ -1,0 +1,211 @@
+package proof
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// A kernel does not load an operand of which no element reaches a result: the rows of a
+// cat that a slice leaves out, what a slice_scatter replaces. Its body has zeros there. So
+// two terms are equal if they agree on the elements that are asked for, and operations
+// that pick elements ask for fewer. What is asked for is a box, or more than has to be.
+
+// box is a range of every dimension; nil asks for all elements.
+type box [][2]int64
+
+func (b box) none() bool {
+	return slices.ContainsFunc(b, func(r [2]int64) bool { return r[0] >= r[1] })
+}
+
+// whole is all elements of a static tensor; nil of others.
+func whole(t ir.Type) box {
+	sizes, ok := t.Shape().Static()
+	if !ok {
+		return nil
+	}
+	out := make(box, len(sizes))
+	for i, n := range sizes {
+		out[i] = [2]int64{0, n}
+	}
+	return out
+}
+
+// cut is the part of b within lo..hi-1 of a dimension, counted from lo; nil if it cannot be told.
+func (b box) cut(d int, lo, hi int64) box {
+	if d < 0 || d >= len(b) {
+		return nil
+	}
+	out := slices.Clone(b)
+	out[d] = [2]int64{max(b[d][0], lo) - lo, min(b[d][1], hi) - lo}
+	return out
+}
+
+// resolved is the function's term for what a kernel has computed, x itself if none of its
+// region's is.
+func (c *comparison) resolved(in *program.Instr, x termID) termID {
+	n := c.f.Lookup(in.Node)
+	if in.Op != program.OpFused || n == nil {
+		return x
+	}
+	d := demands{b: c.b, said: map[demand]bool{}}
+	for _, w := range c.region(n) {
+		if d.agree(x, w, whole(c.b.terms[w].typ)) {
+			return w
+		}
+	}
+	return x
+}
+
+// region lists the results of the nodes that a launch computes with n, the last of them.
+func (c *comparison) region(n *ir.Node) (out []termID) {
+	id := func(m *ir.Node) int64 { return m.Meta().Int("fusion", -1) }
+	for m := n; m != nil && (m == n || id(n) >= 0 && id(m) == id(n)); m = m.Prev() {
+		out = append(out, c.want.made[m.Name()]...)
+	}
+	return out
+}
+
+// demands are those of one launch, each answered once.
+type demands struct {
+	b    *book
+	said map[demand]bool
+}
+
+type demand struct {
+	x, y termID
+	ask  string
+}
+
+// agree reports whether x and y are the same in the elements asked for.
+func (d *demands) agree(x, y termID, ask box) bool {
+	if x == y || ask.none() {
+		return true
+	}
+	key := demand{x, y, fmt.Sprint(ask)}
+	if _, ok := d.said[key]; !ok {
+		d.said[key] = d.alike(x, y, ask)
+	}
+	return d.said[key]
+}
+
+// alike is agree for operations on other terms.
+func (d *demands) alike(x, y termID, ask box) bool {
+	b := d.b
+	s, t := &b.terms[x], &b.terms[y]
+	if s.kind != t.kind || s.op != t.op || s.group != t.group || s.index != t.index || s.self != t.self || s.at != t.at ||
+		!s.typ.Equal(t.typ) || len(s.args) != len(t.args) || !s.attrs.Equal(t.attrs) || s.kind != window && s.kind != applied {
+		return false
+	}
+	if s.kind == window && !s.in.Equal(t.in) {
+		return false
+	}
+	for k := range s.args {
+		if !d.agree(s.args[k], t.args[k], b.asked(s, k, ask)) {
+			return false
+		}
+	}
+	return true
+}
+
+// asked is what t asks for of its operand k, if of t itself a box is asked for.
+func (b *book) asked(t *term, k int, ask box) box {
+	from := b.terms[t.args[k]].typ
+	all := whole(from)
+	switch {
+	case all == nil || len(ask) != len(t.typ.Shape()):
+		return nil
+	case t.kind == window:
+		return behind(t, ask)
+	case t.op.Info().Elementwise:
+		skip := len(ask) - len(all)
+		for i := range all {
+			if skip+i >= 0 && all[i][1] != 1 {
+				all[i] = ask[skip+i]
+			}
+		}
+		return all
+	case t.op == ir.OpCat:
+		d := int(t.attrs.Int("dim", 0))
+		lo := int64(0)
+		for _, a := range t.args[:k] {
+			n, ok := b.terms[a].typ.Shape()[d].Const()
+			if !ok {
+				return nil
+			}
+			lo += n
+		}
+		return ask.cut(d, lo, lo+all[d][1])
+	case t.op == ir.OpSliceScatter && t.attrs.Int("step", 1) == 1:
+		d := int(t.attrs.Int("dim", 0))
+		n, ok := b.terms[t.args[1]].typ.Shape()[d].Const()
+		lo, ok2 := startOf(t.attrs, t.typ.Shape()[d])
+		switch {
+		case !ok || !ok2:
+			return nil
+		case k == 1:
+			return ask.cut(d, lo, lo+n)
+		case ask[d][0] >= lo && ask[d][1] <= lo+n:
+			return box{{0, 0}} // all of it is replaced
+		}
+		return ask
+	}
+	return all
+}
+
+// startOf is where a slice begins along a dimension of n; false if that is not told.
+func startOf(l attr.List, size ir.Dim) (int64, bool) {
+	n, ok := size.Const()
+	at := l.Int("start", 0)
+	return at, ok && at >= 0 && at <= n
+}
+
+// behind is what a window asks for of the tensor that it is a window on: exact where its
+// dimensions move single dimensions of that, else the rows from the first element
+// to the last.
+func behind(t *term, ask box) box {
+	sizes, _ := t.in.Shape().Static()
+	strides := t.typ.Strides()
+	if !t.in.Contiguous() || strides == nil {
+		return whole(t.in)
+	}
+	weights := t.in.Strides()
+	first := t.at / int64(t.in.DType().Size())
+	low, high := first, first // elements
+	out := make(box, len(sizes))
+	for j, w := range weights {
+		at := first / w
+		out[j] = [2]int64{at, at + 1}
+		first -= at * w
+	}
+	exact := true
+	for d, r := range ask {
+		low, high = low+r[0]*strides[d], high+(r[1]-1)*strides[d]
+		j := slices.IndexFunc(weights, func(w int64) bool { return w <= strides[d] && strides[d]%w == 0 })
+		if j < 0 {
+			exact = exact && (strides[d] == 0 || r[1]-r[0] == 1 && r[0] == 0)
+			continue
+		}
+		c := strides[d] / weights[j]
+		out[j] = [2]int64{out[j][0] + r[0]*c, out[j][1] + (r[1]-1)*c}
+	}
+	for j, r := range out {
+		exact = exact && r[1] <= sizes[j]
+	}
+	if exact {
+		return out
+	}
+	out = whole(t.in)
+	for j, w := range weights {
+		a, z := low/w, high/w
+		out[j] = [2]int64{a, z + 1}
+		if a != z {
+			break
+		}
+		low, high = low-a*w, high-z*w
+	}
+	return out
+}

@@ -1,0 +1,250 @@
+package proof
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// meaning is what a function or a program does, as far as it can be seen from outside.
+type meaning struct {
+	made    map[string][]termID // by node: its results; of the function
+	results []seen
+	kept    []seen  // what inputs of the caller hold at the end
+	effects []event // of opaque calls
+	comms   []event // what communicates
+}
+
+// seen is a tensor that the caller can read.
+type seen struct {
+	what  string
+	typ   ir.Type
+	holds termID
+	root  int32 // the storage of a result in the function
+	lo    int64 // bytes in the arena, of the program
+	hi    int64
+}
+
+// event is one effect, of one member of a collective.
+type event struct {
+	node  string
+	instr int32
+	group int32
+	what  string
+	args  []termID
+}
+
+// effect notes a call with effects and returns what tells its results apart.
+func (m *meaning) effect(b *book, a *application) string {
+	self := fmt.Sprintf("effect %d", len(m.effects))
+	what := fmt.Sprint(a.op.Name(), a.group, a.attrs.String(), a.layouts())
+	if a.effects()&ir.EffectRandom != 0 {
+		what += " %" + a.node
+	}
+	for _, t := range a.outs {
+		what += " -> " + t.String()
+	}
+	e := event{a.node, b.instr, a.group, what, a.args}
+	m.effects = append(m.effects, e)
+	if a.effects()&ir.EffectCommunicates != 0 {
+		m.comms = append(m.comms, e)
+	}
+	return self
+}
+
+// communicate notes the members of a collective, those of packed operands one by one. The
+// dimension is left to the terms of the results.
+func (m *meaning) communicate(b *book, a *application) {
+	for k, x := range a.args {
+		args := []termID{x}
+		if t := &b.terms[x]; t.kind == applied && t.op == ir.OpPack {
+			args = t.args
+		}
+		what := a.op.Name() + memberAttrs(a, k).Without("dim").String() + ", behind calls: " + strconv.Itoa(len(m.effects))
+		for i := range args {
+			m.comms = append(m.comms, event{a.node, b.instr, a.group, what, args[i : i+1]})
+		}
+	}
+}
+
+// changed is what an in-place write leaves in a storage: what was there, with operand i of
+// the call written through the window that it is.
+func (b *book) changed(a *application, i int, self string, was termID, in ir.Type, at int64) termID {
+	return b.number(term{kind: changed, op: a.op, group: a.group, index: int32(i), self: self + a.layouts(), attrs: a.attrs,
+		args: append([]termID{was}, a.args...), typ: in, at: at})
+}
+
+// function runs a function over storages.
+type function struct {
+	b        *book
+	f        *ir.Func
+	m        *meaning
+	storages []storage
+	groups   map[*ir.Group]int32 // look-up only
+	places   [][]place           // by ValueID: one for each tensor
+}
+
+// storage is memory of its own, with the layout of the tensor that it was made for.
+type storage struct {
+	typ   ir.Type
+	holds termID
+}
+
+// place is where a tensor begins, in bytes.
+type place struct {
+	storage int32
+	at      int64
+}
+
+// meaningOf runs a verified function. Linear in its size.
+func (b *book) meaningOf(f *ir.Func) (*meaning, error) {
+	r := &function{b: b, f: f, m: &meaning{made: map[string][]termID{}}, groups: map[*ir.Group]int32{}, places: make([][]place, f.NumValueIDs())}
+	for _, g := range f.Module().Groups() {
+		r.groups[g] = b.group(g.Name, g.Ranks)
+	}
+	inputs := int32(0)
+	for _, n := range f.Order() {
+		b.node = n.Name()
+		switch {
+		case n.Op() == ir.OpInput:
+			for k, t := range n.Result(0).Type().Tensors() {
+				r.own(n.Result(0), t, b.number(term{kind: given, group: -1, index: inputs, self: fmt.Sprint(k), typ: t}))
+			}
+			inputs++
+		case n.Op() == ir.OpReturn:
+			r.end(n)
+		case n.Op() == ir.OpWaitTensor:
+			for i, v := range n.DeclaredResults() {
+				r.places[v.ID()] = r.of(n.Arg(0))[i : i+1]
+			}
+		case n.Op().IsView():
+			if err := r.view(n); err != nil {
+				return nil, err
+			}
+		default:
+			r.apply(n)
+		}
+	}
+	b.node = ""
+	return r.m, nil
+}
+
+// own makes a storage for a tensor of v.
+func (r *function) own(v *ir.Value, t ir.Type, holds termID) {
+	r.places[v.ID()] = append(r.places[v.ID()], place{int32(len(r.storages)), 0})
+	r.storages = append(r.storages, storage{t, holds})
+}
+
+// makes is own for what n has computed.
+func (r *function) makes(n *ir.Node, v *ir.Value, t ir.Type, x termID) {
+	r.own(v, t, x)
+	r.m.made[n.Name()] = append(r.m.made[n.Name()], x)
+}
+
+func (r *function) of(v *ir.Value) []place { return r.places[v.Base().ID()] }
+
+// read is tensor k of v, of type t, as it is at this place of the order.
+func (r *function) read(v *ir.Value, k int, t ir.Type) termID {
+	p := r.of(v)[k]
+	s := &r.storages[p.storage]
+	return r.b.window(s.holds, s.typ, p.at, t)
+}
+
+// view places the results of a view.
+func (r *function) view(n *ir.Node) error {
+	a := n.Arg(0).Type()
+	base := r.of(n.Arg(0))[0]
+	at := int64(0) // along the dimension, or in elements
+	for i, v := range n.DeclaredResults() {
+		skip := int64(0)
+		d := int(n.Attrs().Int("dim", 0))
+		switch n.Op() {
+		case ir.OpSlice:
+			at = n.Attrs().Int("start", 0)
+		case ir.OpSelect:
+			at = n.Attrs().Int("index", 0)
+		case ir.OpAsStrided:
+			skip = n.Attrs().Int("offset", 0)
+		}
+		if at != 0 && !r.b.empty(v.Type()) {
+			step, ok := strideOf(a, d)
+			if !ok {
+				return fmt.Errorf("%%%s begins at a place that is known at run time only", n.Name())
+			}
+			skip = at * step
+		}
+		if n.Op() == ir.OpSplit {
+			at += n.Attrs().Ints("sizes")[i]
+		}
+		r.places[v.ID()] = []place{{base.storage, base.at + skip*int64(a.DType().Size())}}
+	}
+	return nil
+}
+
+// strideOf is how many elements lie between two indices of dimension d; false if symbols
+// have to say.
+func strideOf(t ir.Type, d int) (int64, bool) {
+	if s := t.Strides(); s != nil {
+		return s[d], true
+	}
+	return t.Shape()[d+1:].NumElems().Const()
+}
+
+// apply runs a node that computes, calls or communicates.
+func (r *function) apply(n *ir.Node) {
+	a := &application{op: n.Op(), attrs: n.Attrs(), node: n.Name(), group: -1}
+	if n.Group() != nil {
+		a.group = r.groups[n.Group()]
+	}
+	for _, v := range n.DeclaredArgs() {
+		a.args, a.argTypes = append(a.args, r.read(v, 0, v.Type())), append(a.argTypes, v.Type())
+	}
+	for _, v := range n.DeclaredResults() {
+		a.outs = append(a.outs, v.Type().Tensors()...)
+	}
+	if a.op.IsCollective() {
+		r.m.communicate(r.b, a)
+		for k, t := range a.outs {
+			r.makes(n, n.Result(0), t, r.b.member(a, k))
+		}
+		return
+	}
+	self := ""
+	if a.op == ir.OpCall && a.effects()&^ir.EffectAlias != 0 {
+		self = r.m.effect(r.b, a)
+	}
+	for i, v := range n.DeclaredArgs() {
+		if p := r.of(v)[0]; a.writes(i) && !r.b.empty(v.Type()) {
+			s := &r.storages[p.storage]
+			s.holds = r.b.changed(a, i, self, s.holds, s.typ, p.at)
+		}
+	}
+	for k, v := range n.DeclaredResults() {
+		if a.effects()&ir.EffectAlias != 0 && len(a.args) > 0 {
+			r.places[v.ID()] = r.of(n.Arg(0))[:1]
+			continue
+		}
+		r.makes(n, v, v.Type(), r.b.result(a, k, self))
+	}
+}
+
+// end lists what the caller sees.
+func (r *function) end(n *ir.Node) {
+	for i, v := range n.DeclaredArgs() {
+		for k, t := range v.Type().Tensors() {
+			r.m.results = append(r.m.results, seen{what: fmt.Sprintf("result %d, %%%s", i, v.Base().Name()), typ: t, holds: r.read(v, k, t), root: r.of(v)[k].storage})
+		}
+	}
+	for i, n := range r.f.Inputs() {
+		if v := n.Result(0); !n.Donated() && keeps(v.Type().IsAsync(), string(n.Role())) {
+			r.m.kept = append(r.m.kept, seen{what: fmt.Sprintf("input %d, %%%s, at the end", i, n.Name()), typ: v.Type(), holds: r.read(v, 0, v.Type()), root: r.of(v)[0].storage})
+		}
+	}
+}
+
+// keeps reports whether the caller has an input after the run that it has not donated: it
+// gives away what is in flight, saved activations and tangents.
+func keeps(async bool, role string) bool {
+	return !async && ir.Role(role) != ir.RoleSaved && ir.Role(role) != ir.RoleTangent
+}

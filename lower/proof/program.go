@@ -1,0 +1,263 @@
+package proof
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
+)
+
+// machine runs a program over an arena of terms.
+type machine struct {
+	b      *book
+	p      *program.Program
+	m      *meaning
+	mem    memory
+	groups []int32 // by group of the program: the book's number
+	kernel map[string]*program.Kernel
+	known  func(in *program.Instr, k int, x termID) termID // asked for result k
+	lost   map[termID]string                               // what is wrong with terms that are no tensor; look-up only
+}
+
+// failure is an instruction that cannot be run.
+type failure struct {
+	instr int
+	rule  string
+}
+
+func (f *failure) Error() string { return f.rule }
+
+// run runs the program.
+func (m *machine) run() error {
+	for i := range m.p.Groups {
+		m.groups = append(m.groups, m.b.group(m.p.Groups[i].Name, m.p.Groups[i].Ranks))
+	}
+	for i := range m.p.Kernels {
+		m.kernel[m.p.Kernels[i].Name] = &m.p.Kernels[i]
+	}
+	for i := range m.p.Inputs {
+		q := &m.p.Inputs[i]
+		for k := range q.Tensors {
+			t, err := m.typeOf(&q.Tensors[k])
+			if err != nil {
+				return fmt.Errorf("input %s: %w", q.Name, err)
+			}
+			m.write(&q.Tensors[k], t, m.b.number(term{kind: given, group: -1, index: int32(i), self: fmt.Sprint(k), typ: t}))
+		}
+	}
+	for i := range m.p.Instrs {
+		in := &m.p.Instrs[i]
+		if in.Kind == program.Record || in.Kind == program.Wait {
+			continue
+		}
+		m.b.node, m.b.instr = in.Node, int32(i)
+		if err := m.instr(in); err != nil {
+			return &failure{i, err.Error()}
+		}
+	}
+	m.b.node, m.b.instr = "", int32(len(m.p.Instrs))
+	return m.end()
+}
+
+// typeOf is a tensor's type.
+func (m *machine) typeOf(t *program.Tensor) (ir.Type, error) {
+	typ := ir.TensorOf(t.DType, t.Shape)
+	if t.Strides == nil {
+		return typ, nil
+	}
+	if _, static := typ.Shape().Static(); !static {
+		return typ, fmt.Errorf("a tensor of shape %v has strides, and only static sizes may", typ.Shape())
+	}
+	return typ.WithStrides(t.Strides), nil
+}
+
+// bytes is where a tensor lies in the arena.
+func (m *machine) bytes(t *program.Tensor) (lo, hi int64) {
+	n, _ := m.p.Span(t) // the program is valid
+	lo = m.p.Buffers[t.Buffer].Offset + t.Offset
+	return lo, lo + n
+}
+
+func (m *machine) write(t *program.Tensor, typ ir.Type, holds termID) {
+	lo, hi := m.bytes(t)
+	m.mem.write(lo, hi, tensor{lo, typ, holds})
+}
+
+// read is the term at bytes lo..hi-1, seen as type t.
+func (m *machine) read(lo, hi int64, t ir.Type) termID {
+	if m.b.empty(t) {
+		return m.b.window(0, t, 0, t)
+	}
+	x, have := m.mem.read(lo, hi)
+	if x == nil {
+		id := m.b.number(term{kind: unknown, group: -1, index: int32(len(m.lost)), typ: t})
+		m.lost[id] = m.mixture(lo, hi, have)
+		return id
+	}
+	return m.b.window(x.holds, x.typ, lo-x.at, t)
+}
+
+// operands reads tensors.
+func (m *machine) operands(ts []program.Tensor) (xs []termID, types []ir.Type, err error) {
+	for i := range ts {
+		t, err := m.typeOf(&ts[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		lo, hi := m.bytes(&ts[i])
+		xs, types = append(xs, m.read(lo, hi, t)), append(types, t)
+	}
+	return xs, types, nil
+}
+
+func (m *machine) types(ts []program.Tensor) (types []ir.Type, err error) {
+	for i := range ts {
+		t, err := m.typeOf(&ts[i])
+		if err != nil {
+			return nil, err
+		}
+		types = append(types, t)
+	}
+	return types, nil
+}
+
+// instr runs a launch, collective or copy: all operands are read before a result is
+// written.
+func (m *machine) instr(in *program.Instr) error {
+	a := &application{node: in.Node, attrs: in.Attrs, group: -1}
+	if in.Group >= 0 {
+		a.group = m.groups[in.Group]
+	}
+	var err error
+	if a.args, a.argTypes, err = m.operands(in.Ins); err != nil {
+		return err
+	}
+	if a.outs, err = m.types(in.Outs); err != nil {
+		return err
+	}
+	for k, t := range a.outs {
+		if in.Kind == program.Collective && !t.Contiguous() || !apart(t) && !in.Aliases() {
+			return fmt.Errorf("result %d is %s: its elements do not lie as results may", k, t)
+		}
+	}
+	if in.Kind == program.Copy {
+		if !a.argTypes[0].SameTensor(a.outs[0]) {
+			return fmt.Errorf("a copy of %s to %s", a.argTypes[0], a.outs[0])
+		}
+		m.write(&in.Outs[0], a.outs[0], a.args[0])
+		return nil
+	}
+	if in.Kind == program.Launch && in.Op == program.OpFused {
+		return m.fused(in)
+	}
+	var ok bool
+	if a.op, ok = ir.OpByName(in.Op); !ok || a.op.IsCollective() != (in.Kind == program.Collective) || a.op.IsView() {
+		return fmt.Errorf("%s is no operation that a program %ss", in.Op, in.Kind)
+	}
+	if in.Kind == program.Collective {
+		m.m.communicate(m.b, a)
+		var xs []termID
+		for k := range a.outs {
+			xs = append(xs, m.b.member(a, k))
+		}
+		m.results(in, a.outs, xs)
+		return nil
+	}
+	return m.launch(in, a)
+}
+
+// results writes what an instruction has computed.
+func (m *machine) results(in *program.Instr, types []ir.Type, xs []termID) {
+	for k, x := range xs {
+		m.write(&in.Outs[k], types[k], m.known(in, k, x))
+	}
+}
+
+// launch runs an operation or a call.
+func (m *machine) launch(in *program.Instr, a *application) error {
+	self := ""
+	if a.op == ir.OpCall && a.effects()&^ir.EffectAlias != 0 {
+		self = m.m.effect(m.b, a)
+	}
+	for i := range in.Ins {
+		if !a.writes(i) || m.b.empty(a.argTypes[i]) {
+			continue
+		}
+		lo, hi := m.bytes(&in.Ins[i])
+		x, have := m.mem.read(lo, hi)
+		if x == nil {
+			return fmt.Errorf("writes operand %d in place, whose bytes hold %s", i, m.mixture(lo, hi, have))
+		}
+		x.holds = m.b.changed(a, i, self, x.holds, x.typ, lo-x.at)
+	}
+	if a.effects()&ir.EffectAlias != 0 && len(in.Ins) > 0 {
+		return nil // its results are bytes of operand 0
+	}
+	var xs []termID
+	for k := range a.outs {
+		xs = append(xs, m.b.result(a, k, self))
+	}
+	m.results(in, a.outs, xs)
+	return nil
+}
+
+// end lists what the caller sees.
+func (m *machine) end() error {
+	see := func(what string, ts []program.Tensor) ([]seen, error) {
+		xs, types, err := m.operands(ts)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		var out []seen
+		for k := range xs {
+			s := seen{what: what, typ: types[k], holds: xs[k]}
+			s.lo, s.hi = m.bytes(&ts[k])
+			out = append(out, s)
+		}
+		return out, nil
+	}
+	for i := range m.p.Outputs {
+		s, err := see(fmt.Sprintf("output %s", m.p.Outputs[i].Name), m.p.Outputs[i].Tensors)
+		if err != nil {
+			return err
+		}
+		m.m.results = append(m.m.results, s...)
+	}
+	for i := range m.p.Inputs {
+		q := &m.p.Inputs[i]
+		if m.p.Donated(i) >= 0 || !keeps(q.Async, q.Role) {
+			continue
+		}
+		s, err := see(fmt.Sprintf("input %s", q.Name), q.Tensors)
+		if err != nil {
+			return err
+		}
+		m.m.kept = append(m.m.kept, s...)
+	}
+	return nil
+}
+
+// apart reports whether every element of a result has a place of its own.
+func apart(t ir.Type) bool {
+	sizes, static := t.Shape().Static()
+	if !static || t.Contiguous() || slices.Contains(sizes, 0) {
+		return true
+	}
+	strides := t.Strides()
+	axes := make([]int, 0, len(sizes))
+	for i, n := range sizes {
+		if n > 1 {
+			axes = append(axes, i)
+		}
+	}
+	slices.SortFunc(axes, func(i, j int) int { return int(min(max(strides[i]-strides[j], -1), 1)) })
+	last := int64(0) // the furthest element so far
+	for _, i := range axes {
+		if strides[i] <= last {
+			return false
+		}
+		last += strides[i] * (sizes[i] - 1)
+	}
+	return true
+}
