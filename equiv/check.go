@@ -288,7 +288,7 @@ func (c *comparison) same(what string, x, y valueID) {
 		return
 	}
 	a, b := z.part(s, t)
-	if z.element != nil && (z.elementwise(a, b) || a != s && z.elementwise(s, t)) {
+	if z.element != nil && (z.elementwise(a, b) || a != s && z.elementwise(s, t) || z.everywhere(x, y)) {
 		return
 	}
 	s, t = a, b

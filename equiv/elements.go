@@ -39,10 +39,14 @@ type vector struct {
 	width  int64
 }
 
+func newElements(z *normalizer) *elements {
+	return &elements{z: z, texts: map[string]int32{}, heads: map[element]elemID{}, args: map[string]int32{},
+		of: map[termID][][]elemID{}, twins: map[string]bool{}, whole: map[vector]int32{}}
+}
+
 // elementwise proves that two terms are equal on all ranks.
 func (z *normalizer) elementwise(s, t termID) bool {
-	e := &elements{z: z, texts: map[string]int32{}, heads: map[element]elemID{}, args: map[string]int32{},
-		of: map[termID][][]elemID{}, twins: map[string]bool{}, whole: map[vector]int32{}}
+	e := newElements(z)
 	terms, ok := e.cone(s, t)
 	if !ok {
 		return false

@@ -1,0 +1,60 @@
+package equiv_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Where sizes are symbols, what moves along any dimension is proved at an index that
+// stands for all, and what is wrong is not.
+func TestIndexed(t *testing.T) {
+	for _, c := range []struct{ name, inputs, result, before, after, wrong string }{
+		{"shard before broadcast", "%x: f32[s], %z: f32[2,4,1]", "f32[2,2,s]",
+			"%b = add %x, %z : f32[2,4,s]\n%y = shard %b on @all {dim=1} : f32[2,2,s]",
+			"%p = shard %z on @all {dim=1} : f32[2,2,1]\n%y = add %x, %p : f32[2,2,s]",
+			"%p = shard %z on @swapped {dim=1} : f32[2,2,1]\n%y = add %x, %p : f32[2,2,s]"},
+		{"shard of gather", "%x: f32[3,s]", "f32[3,s]",
+			"%c = all_gather %x on @all {dim=1} : async f32[3,2*s]\n%w = wait_tensor %c : f32[3,2*s]\n%n = neg %w : f32[3,2*s]\n%y = shard %n on @all {dim=1} : f32[3,s]",
+			"%y = neg %x : f32[3,s]",
+			"%y = abs %x : f32[3,s]"},
+		{"gather of shard", "%x: f32[2,2*s]", "f32[2,2*s]",
+			"%a = all_reduce.product %x on @all : async f32[2,2*s]\n%r = wait_tensor %a : f32[2,2*s]\n%p = shard %r on @all {dim=1} : f32[2,s]\n%c = all_gather %p on @all {dim=1} : async f32[2,2*s]\n%y = wait_tensor %c : f32[2,2*s]",
+			"%a = all_reduce.product %x on @all : async f32[2,2*s]\n%y = wait_tensor %a : f32[2,2*s]",
+			"%a = all_reduce.sum %x on @all : async f32[2,2*s]\n%y = wait_tensor %a : f32[2,2*s]"},
+		{"gathers of ranks that differ", "%x: f32[2,2*s]", "f32[2,2*s]",
+			"%p = shard %x on @all {dim=1} : f32[2,s]\n%c = all_gather %p on @all {dim=1} : async f32[2,2*s]\n%y = wait_tensor %c : f32[2,2*s]",
+			"%n = shard %x on @all {dim=1} : f32[2,s]\n%c = all_gather %n on @all {dim=1} : async f32[2,2*s]\n%y = wait_tensor %c : f32[2,2*s]",
+			"%y = clone %x : f32[2,2*s]"},
+		{"operation on what is moved", "%x: f32[2,s]", "f32[2,s]",
+			"%c = all_gather %x on @all {dim=0} : async f32[4,s]\n%w = wait_tensor %c : f32[4,s]\n%p = shard %w on @all {dim=0} : f32[2,s]\n%y = softmax %p {dim=1} : f32[2,s]",
+			"%y = softmax %x {dim=1} : f32[2,s]",
+			"%c = all_gather %x on @all {dim=0} : async f32[4,s]\n%w = wait_tensor %c : f32[4,s]\n%p = shard %w on @swapped {dim=0} : f32[2,s]\n%y = softmax %p {dim=1} : f32[2,s]"},
+		{"slices of what has symbols inside", "%x: f32[4,s]", "f32[2,s]",
+			"%a = slice %x {dim=0, end=3} : f32[3,s]\n%n = neg %a : f32[3,s]\n%y = slice %n {dim=0, end=2} : f32[2,s]",
+			"%n = neg %x : f32[4,s]\n%y = slice %n {dim=0, end=2} : f32[2,s]",
+			"%n = abs %x : f32[4,s]\n%y = slice %n {dim=0, end=2} : f32[2,s]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			read := func(body string) *ir.Func {
+				text := "world 2\ngroup @all = [[0, 1]]\ngroup @swapped = [[1, 0]]\nsym s hint 2 max 9\nfunc @f(" + c.inputs + ") -> (" + c.result + ") {\n  " + strings.ReplaceAll(body, "\n", "\n  ") + "\n  return %y\n}\n"
+				m, err := ir.Parse("case.ir", text)
+				if err == nil {
+					err = m.Verify()
+				}
+				if err != nil {
+					t.Fatalf("%v\n%s", err, text)
+				}
+				return m.Funcs()[0]
+			}
+			if _, err := equiv.Check(read(c.before), read(c.after), equiv.Options{}); err != nil {
+				t.Error(err)
+			}
+			if _, err := equiv.Check(read(c.before), read(c.wrong), equiv.Options{}); err == nil {
+				t.Error("the wrong one is proved")
+			}
+		})
+	}
+}
