@@ -22,6 +22,10 @@ const (
 	I8   = dtype.I8
 	U8   = dtype.U8
 	Bool = dtype.Bool
+	I16  = dtype.I16
+	U16  = dtype.U16
+	U32  = dtype.U32
+	U64  = dtype.U64
 )
 
 // Buffer is a dense tensor in memory of a rank's device: an address aligned to its

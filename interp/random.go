@@ -110,7 +110,7 @@ func randomValues(rng *rand.Rand, t Tensor, role ir.Role, need indexRange) []flo
 		}
 	default:
 		lo, hi := int64(-8), int64(8)
-		if t.DType == dtype.U8 {
+		if t.DType.IsUnsigned() {
 			lo = 0
 		}
 		if need.set {

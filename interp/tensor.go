@@ -32,7 +32,7 @@ func NewTensor(dt ir.DType, shape ...int64) (Tensor, error) {
 
 // Element is the set of Go types that have an element type of their own.
 type Element interface {
-	float64 | float32 | int64 | int32 | int8 | uint8 | bool
+	float64 | float32 | int64 | int32 | int16 | int8 | uint64 | uint32 | uint16 | uint8 | bool
 }
 
 // FromSlice returns a tensor of the element type that corresponds to T. It fails
@@ -48,8 +48,16 @@ func FromSlice[T Element](vals []T, shape ...int64) (Tensor, error) {
 		dt = dtype.I64
 	case []int32:
 		dt = dtype.I32
+	case []int16:
+		dt = dtype.I16
 	case []int8:
 		dt = dtype.I8
+	case []uint64:
+		dt = dtype.U64
+	case []uint32:
+		dt = dtype.U32
+	case []uint16:
+		dt = dtype.U16
 	case []uint8:
 		dt = dtype.U8
 	case []bool:
@@ -148,7 +156,7 @@ func (t Tensor) Convert(dt ir.DType) (Tensor, error) {
 }
 
 // Float64s returns the elements as float64 in row-major order, exactly but for
-// i64 beyond 2^53; bool gives 0 and 1. It returns nil for a malformed tensor.
+// i64 and u64 beyond 2^53; bool gives 0 and 1. It returns nil for a malformed tensor.
 func (t Tensor) Float64s() []float64 {
 	c, err := t.Convert(dtype.F64)
 	if err != nil {
@@ -162,7 +170,7 @@ func (t Tensor) Float64s() []float64 {
 }
 
 // Int64s returns the elements as int64 in row-major order: floats truncated, bool
-// as 0 and 1. It returns nil for a malformed tensor.
+// as 0 and 1, u64 wrapped. It returns nil for a malformed tensor.
 func (t Tensor) Int64s() []int64 {
 	c, err := t.Convert(dtype.I64)
 	if err != nil {
@@ -224,9 +232,16 @@ func (t Tensor) String() string {
 		t = Tensor{DType: t.DType, Shape: []int64{maxPrinted}, Data: t.Data[:maxPrinted*t.DType.Size()]}
 		cut = fmt.Sprintf(" and %d more", n-maxPrinted)
 	}
-	if t.DType.IsFloat() {
+	switch {
+	case t.DType.IsFloat():
 		vals = t.Float64s()
-	} else {
+	case t.DType == dtype.U64:
+		u := make([]uint64, t.NumElems())
+		for i := range u {
+			u[i] = binary.LittleEndian.Uint64(t.Data[8*i:])
+		}
+		vals = u
+	default:
 		vals = t.Int64s()
 	}
 	return fmt.Sprintf("%s %v%s", typ, vals, cut)

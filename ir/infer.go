@@ -68,30 +68,49 @@ func inferDeclared(c *inferCtx) ([]Type, error) {
 	return c.want, nil
 }
 
-// promote is the element type that mixes a and b: the wider float, else the wider integer.
-func promote(a, b DType) DType {
+// promote is the element type that mixes a and b, as in PyTorch: the wider float, else
+// the wider integer. No integer but itself mixes with u16, u32 or u64.
+func promote(a, b DType) (DType, error) {
 	if a == b {
-		return a
+		return a, nil
 	}
 	if a.IsFloat() != b.IsFloat() {
 		if a.IsFloat() {
-			return a
+			return a, nil
 		}
-		return b
+		return b, nil
 	}
 	switch {
 	case a == Bool:
-		return b
+		return b, nil
 	case b == Bool:
-		return a
+		return a, nil
 	case a.IsFloat() && a.Size() == b.Size():
-		return F32
+		return F32, nil
+	case a.IsInt() && (a.IsUnsigned() && a != U8 || b.IsUnsigned() && b != U8):
+		return 0, fmt.Errorf("%s and %s do not mix: convert one of them", a, b)
 	case a.Size() == b.Size(): // i8 and u8
-		return I32
+		return I16, nil
 	case a.Size() > b.Size():
-		return a
+		return a, nil
 	}
-	return b
+	return b, nil
+}
+
+// promoteAll is promote of all of ts, Invalid of none.
+func promoteAll(ts []Type) (DType, error) {
+	var dt DType
+	for _, t := range ts {
+		if dt == 0 {
+			dt = t.dt
+			continue
+		}
+		var err error
+		if dt, err = promote(dt, t.dt); err != nil {
+			return 0, err
+		}
+	}
+	return dt, nil
 }
 
 func broadcastShapes(args []Type) (Shape, error) {
@@ -121,20 +140,34 @@ func inferPointwise(c *inferCtx) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	dt := DType(0)
-	for _, a := range c.args {
-		if dt == 0 {
-			dt = a.dt
-		} else {
-			dt = promote(dt, a.dt)
-		}
+	dt, err := c.mixed()
+	if err != nil {
+		return nil, err
 	}
 	return []Type{TensorOf(c.dtypeOr(dt), shape)}, nil
+}
+
+// mixed is the element type that mixes those of the operands. A scalar beside u64 must
+// be one of its values: it would be compared as another number.
+func (c *inferCtx) mixed() (DType, error) {
+	dt, err := promoteAll(c.args)
+	if err != nil || dt != U64 {
+		return dt, err
+	}
+	for _, key := range [...]string{"scalar", "min", "max"} {
+		if v := c.attrs.Float(key, 0); v < 0 {
+			return 0, fmt.Errorf("%s=%v is no value of u64", key, v)
+		}
+	}
+	return dt, nil
 }
 
 func inferCompare(c *inferCtx) ([]Type, error) {
 	shape, err := broadcastShapes(c.args)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := c.mixed(); err != nil {
 		return nil, err
 	}
 	return []Type{TensorOf(Bool, shape)}, nil
@@ -202,8 +235,12 @@ func inferMatmul(c *inferCtx) ([]Type, error) {
 	if r == 3 && !a.shape[0].Equal(b.shape[0]) {
 		return nil, fmt.Errorf("batch dimensions differ: %s and %s", a.shape[0], b.shape[0])
 	}
+	dt, err := promote(a.dt, b.dt)
+	if err != nil {
+		return nil, err
+	}
 	out := append(slices.Clone(a.shape[:r-1]), b.shape[r-1])
-	return []Type{TensorOf(c.dtypeOr(promote(a.dt, b.dt)), out)}, nil
+	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
 
 func inferAddmm(c *inferCtx) ([]Type, error) {
@@ -250,7 +287,7 @@ func inferCat(c *inferCtx) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	sizes, dt := make([]Dim, len(c.args)), first.dt
+	sizes := make([]Dim, len(c.args))
 	for i, a := range c.args {
 		if a.Rank() != first.Rank() {
 			return nil, fmt.Errorf("operand %d has %d dimensions, operand 0 has %d", i, a.Rank(), first.Rank())
@@ -260,7 +297,11 @@ func inferCat(c *inferCtx) ([]Type, error) {
 				return nil, fmt.Errorf("operand %d has size %s in dimension %d, operand 0 has %s", i, a.shape[j], j, first.shape[j])
 			}
 		}
-		sizes[i], dt = a.shape[d], promote(dt, a.dt)
+		sizes[i] = a.shape[d]
+	}
+	dt, err := promoteAll(c.args)
+	if err != nil {
+		return nil, err
 	}
 	out := slices.Clone(first.shape)
 	out[d] = dim.Sum(sizes...)

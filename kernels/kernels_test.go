@@ -126,7 +126,7 @@ func TestPlansName(t *testing.T) {
 								l, err := Plan(c, scratch(n), DefaultTuning(n))
 								var pe *PlanError
 								if errors.As(err, &pe) {
-									if algo == Auto && (dt != dtype.Bool || !c.reduces()) && (red != Avg || dt.IsFloat() || !c.reduces()) && bytes*uint64(segs)*uint64(n) < 1<<33 {
+									if algo == Auto && (!c.reduces() || Reduces(red, dt)) && bytes*uint64(segs)*uint64(n) < 1<<33 {
 										t.Fatalf("%v %v %v n=%d %d x %d bytes: %v", op, dt, red, n, segs, bytes, err)
 									}
 									continue

@@ -185,6 +185,28 @@ func (c *Call) full(total uint64) uint64 {
 	return total
 }
 
+// Reduces says whether kernels compute the reduction in the element type itself. The
+// integers that came later than the kernels have none; see ReduceAs.
+func Reduces(red Reduction, t dtype.DType) bool {
+	return t.Valid() && t < dtype.Bool && (red != Avg || t.IsFloat())
+}
+
+// ReduceAs is the element type in which kernels give the bits of the reduction in t, if
+// there is one: integers wrap to the same bits with a sign or without, and a bool is the
+// byte 0 or 1.
+func ReduceAs(red Reduction, t dtype.DType) (as dtype.DType, ok bool) {
+	as = t
+	switch wraps := red == Sum || red == Prod; {
+	case t == dtype.Bool && (red == Min || red == Max):
+		as = dtype.U8
+	case t == dtype.U32 && wraps:
+		as = dtype.I32
+	case t == dtype.U64 && wraps:
+		as = dtype.I64
+	}
+	return as, Reduces(red, as)
+}
+
 func (c *Call) reduces() bool { return c.Op == AllReduce || c.Op == ReduceScatter }
 
 func (c *Call) check() error {
@@ -212,6 +234,9 @@ func (c *Call) check() error {
 		}
 		if c.Red == Avg && !c.DType.IsFloat() {
 			return fail("avg of %v: only floats can be averaged", c.DType)
+		}
+		if !Reduces(c.Red, c.DType) {
+			return fail("%v of %v: no kernel computes it, convert the operand", c.Red, c.DType)
 		}
 	}
 	size := uint64(c.DType.Size())

@@ -34,6 +34,10 @@ var extremes = map[ir.DType][]float64{
 	ir.I8:   {0, 1, -1, 3, 127, -128, 64, -65},
 	ir.U8:   {0, 1, 2, 3, 255, 128, 127, 129},
 	ir.Bool: {0, 1},
+	ir.I16:  {0, 1, -1, 3, 32767, -32768, 16384, -16385},
+	ir.U16:  {0, 1, 2, 3, 65535, 32768, 32767, 32769},
+	ir.U32:  {0, 1, 2, 3, math.MaxUint32, 1 << 31, 1<<31 - 1, 1<<31 + 1},
+	ir.U64:  {0, 1, 2, 3, 1<<64 - 1<<11, 1 << 63, 1<<53 + 2, 1<<63 + 1<<12},
 }
 
 // specialRun is one program of the table below with the rules that fired on it.

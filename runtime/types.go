@@ -25,6 +25,10 @@ const (
 	I8   = dtype.I8
 	U8   = dtype.U8
 	Bool = dtype.Bool
+	I16  = dtype.I16
+	U16  = dtype.U16
+	U32  = dtype.U32
+	U64  = dtype.U64
 )
 
 // Attrs are the attributes of a launch.

@@ -242,14 +242,14 @@ func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg cuda.Tensor) 
 	}
 	op := cuda.Op{Kind: kind, DType: dtype.U8, Symmetric: true}
 	if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
-		op.DType = dt
 		red, ok := map[string]kernels.Reduction{"sum": kernels.Sum, "avg": kernels.Avg, "product": kernels.Prod, "min": kernels.Min, "max": kernels.Max}[b.c.Reduce]
 		if !ok {
 			b.fail(fmt.Errorf("unknown reduction %q", b.c.Reduce))
 			return
 		}
-		if dt == dtype.Bool && (red == kernels.Min || red == kernels.Max) {
-			op.DType = dtype.U8 // false is 0 and true 1
+		if op.DType, ok = kernels.ReduceAs(red, dt); !ok {
+			b.fail(&kernels.PlanError{Op: kind, Reason: fmt.Sprintf("%v of %v: no kernel computes it, convert the operand", red, dt)})
+			return
 		}
 		op.Red = red
 	}

@@ -115,9 +115,10 @@ func (dl) AsyncError(h Handle) (Code, error) {
 	return Code(state), err
 }
 
-// Numbers of element types and reductions in NCCL's interface.
+// Numbers of element types and reductions in NCCL's interface. It has no integers of 16
+// bits: as what only moves, they are f16.
 var (
-	typeNumbers   = map[dtype.DType]C.uint64_t{dtype.I8: 0, dtype.U8: 1, dtype.Bool: 1, dtype.I32: 2, dtype.I64: 4, dtype.F16: 6, dtype.F32: 7, dtype.F64: 8, dtype.BF16: 9}
+	typeNumbers   = map[dtype.DType]C.uint64_t{dtype.I8: 0, dtype.U8: 1, dtype.Bool: 1, dtype.I32: 2, dtype.U32: 3, dtype.I64: 4, dtype.U64: 5, dtype.F16: 6, dtype.I16: 6, dtype.U16: 6, dtype.F32: 7, dtype.F64: 8, dtype.BF16: 9}
 	reduceNumbers = [...]C.uint64_t{Sum: 0, Product: 1, Max: 2, Min: 3, Avg: 4}
 )
 

@@ -409,14 +409,18 @@ func fold(t dtype.DType, red Reduction, ins [][]byte) []byte {
 		}
 		acc := dtype.LoadInt(t, ins[0][at:])
 		for _, in := range ins[1:] {
-			acc = combine(red, acc, dtype.LoadInt(t, in[at:]))
+			if v := dtype.LoadInt(t, in[at:]); t == dtype.U64 {
+				acc = int64(combine(red, uint64(acc), uint64(v)))
+			} else {
+				acc = combine(red, acc, v)
+			}
 		}
 		dtype.StoreInt(t, out[at:], acc)
 	}
 	return out
 }
 
-func combine[T float64 | int64](red Reduction, a, b T) T {
+func combine[T float64 | int64 | uint64](red Reduction, a, b T) T {
 	switch red {
 	case Product:
 		return a * b

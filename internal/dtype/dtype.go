@@ -26,6 +26,10 @@ const (
 	I8            // signed 8-bit
 	U8            // unsigned 8-bit
 	Bool          // one byte, 0 or 1
+	I16           // signed 16-bit
+	U16           // unsigned 16-bit
+	U32           // unsigned 32-bit
+	U64           // unsigned 64-bit
 	numDTypes
 )
 
@@ -43,12 +47,18 @@ var infos = [numDTypes]struct {
 	I8:      {"i8", 1},
 	U8:      {"u8", 1},
 	Bool:    {"bool", 1},
+	I16:     {"i16", 2},
+	U16:     {"u16", 2},
+	U32:     {"u32", 4},
+	U64:     {"u64", 8},
 }
 
 // All lists every valid element type in declaration order.
-func All() []DType { return []DType{F64, F32, F16, BF16, I64, I32, I8, U8, Bool} }
+func All() []DType {
+	return []DType{F64, F32, F16, BF16, I64, I32, I8, U8, Bool, I16, U16, U32, U64}
+}
 
-// String returns the text form: f64 f32 f16 bf16 i64 i32 i8 u8 bool.
+// String returns the text form: f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64.
 func (d DType) String() string {
 	if d < numDTypes {
 		return infos[d].name
@@ -71,7 +81,10 @@ func (d DType) Valid() bool { return d > Invalid && d < numDTypes }
 func (d DType) IsFloat() bool { return d >= F64 && d <= BF16 }
 
 // IsInt reports whether d is an integer type; bool is not.
-func (d DType) IsInt() bool { return d >= I64 && d <= U8 }
+func (d DType) IsInt() bool { return d >= I64 && d <= U8 || d >= I16 && d <= U64 }
+
+// IsUnsigned reports whether d is an integer type without negative values; bool is not.
+func (d DType) IsUnsigned() bool { return d == U8 || d >= U16 && d <= U64 }
 
 // Parse returns the element type that s names in the text form.
 func Parse(s string) (DType, bool) {
@@ -138,13 +151,20 @@ func F16ToF32(h uint16) float32 {
 	return math.Float32frombits(math.Float32bits(f) | sign)
 }
 
-// LoadInt reads one little-endian element of an integer type, or a bool as 0 or 1.
+// LoadInt reads one little-endian element of an integer type, or a bool as 0 or 1. A u64
+// past 2^63 comes as the negative number of the same bits.
 func LoadInt(t DType, b []byte) int64 {
 	switch t {
-	case I64:
+	case I64, U64:
 		return int64(binary.LittleEndian.Uint64(b))
 	case I32:
 		return int64(int32(binary.LittleEndian.Uint32(b)))
+	case U32:
+		return int64(binary.LittleEndian.Uint32(b))
+	case I16:
+		return int64(int16(binary.LittleEndian.Uint16(b)))
+	case U16:
+		return int64(binary.LittleEndian.Uint16(b))
 	case I8:
 		return int64(int8(b[0]))
 	}
@@ -153,11 +173,13 @@ func LoadInt(t DType, b []byte) int64 {
 
 // StoreInt writes v as one little-endian element of an integer type, cut to its width.
 func StoreInt(t DType, b []byte, v int64) {
-	switch t {
-	case I64:
+	switch t.Size() {
+	case 8:
 		binary.LittleEndian.PutUint64(b, uint64(v))
-	case I32:
+	case 4:
 		binary.LittleEndian.PutUint32(b, uint32(v))
+	case 2:
+		binary.LittleEndian.PutUint16(b, uint16(v))
 	default:
 		b[0] = byte(v)
 	}

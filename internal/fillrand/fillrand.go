@@ -122,13 +122,17 @@ func (s Source) fill(data []byte, d dtype.DType, e uint64) {
 		for ; len(data) > 0; data, e = data[8:], e+1 {
 			binary.LittleEndian.PutUint64(data, math.Float64bits(float64(s.Float(e))))
 		}
-	case dtype.I64:
+	case dtype.I64, dtype.U64:
 		for ; len(data) > 0; data, e = data[8:], e+1 {
 			binary.LittleEndian.PutUint64(data, uint64(s.Hash(e)%256))
 		}
-	case dtype.I32:
+	case dtype.I32, dtype.U32:
 		for ; len(data) > 0; data, e = data[4:], e+1 {
 			binary.LittleEndian.PutUint32(data, s.Hash(e)%256)
+		}
+	case dtype.I16, dtype.U16:
+		for ; len(data) > 0; data, e = data[2:], e+1 {
+			binary.LittleEndian.PutUint16(data, uint16(s.Hash(e)%256))
 		}
 	case dtype.Bool:
 		for i := range data {

@@ -8,7 +8,9 @@ import (
 )
 
 // num is the set of domains in which kernels compute.
-type num interface{ float32 | float64 | int64 }
+type num interface {
+	float32 | float64 | int64 | uint64
+}
 
 // real is the set of floating-point domains.
 type real interface{ float32 | float64 }
@@ -72,9 +74,29 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 			dst[i] = T(int64(le.Uint64(b[p:])))
 			p += step
 		}
+	case dtype.U64:
+		for i := range dst {
+			dst[i] = T(le.Uint64(b[p:]))
+			p += step
+		}
 	case dtype.I32:
 		for i := range dst {
 			dst[i] = T(int32(le.Uint32(b[p:])))
+			p += step
+		}
+	case dtype.U32:
+		for i := range dst {
+			dst[i] = T(le.Uint32(b[p:]))
+			p += step
+		}
+	case dtype.I16:
+		for i := range dst {
+			dst[i] = T(int16(le.Uint16(b[p:])))
+			p += step
+		}
+	case dtype.U16:
+		for i := range dst {
+			dst[i] = T(le.Uint16(b[p:]))
 			p += step
 		}
 	case dtype.I8:
@@ -159,9 +181,24 @@ func storeInts[T num](t *Tensor, off, stride int64, src []T) {
 			le.PutUint64(b[p:], uint64(toInt64(v)))
 			p += step
 		}
+	case dtype.U64:
+		for _, v := range src {
+			le.PutUint64(b[p:], toUint64(v))
+			p += step
+		}
 	case dtype.I32:
 		for _, v := range src {
 			le.PutUint32(b[p:], uint32(toInt32(v)))
+			p += step
+		}
+	case dtype.U32:
+		for _, v := range src {
+			le.PutUint32(b[p:], toUint32(v))
+			p += step
+		}
+	case dtype.I16, dtype.U16:
+		for _, v := range src {
+			le.PutUint16(b[p:], uint16(toInt64(v)))
 			p += step
 		}
 	case dtype.I8, dtype.U8:
@@ -180,19 +217,57 @@ func storeInts[T num](t *Tensor, off, stride int64, src []T) {
 	}
 }
 
+// toInt64 wraps integers and saturates floats.
 func toInt64[T num](v T) int64 {
-	if n, ok := any(v).(int64); ok {
+	switch n := any(v).(type) {
+	case int64:
 		return n
+	case uint64:
+		return int64(n)
 	}
 	return floatToInt64(float64(v))
 }
 
+// toUint64 wraps integers and saturates floats.
+func toUint64[T num](v T) uint64 {
+	switch n := any(v).(type) {
+	case int64:
+		return uint64(n)
+	case uint64:
+		return n
+	}
+	f := float64(v)
+	switch {
+	case !(f > 0): // NaN too
+		return 0
+	case f >= 1<<64:
+		return math.MaxUint64
+	}
+	return uint64(f)
+}
+
+func isInteger[T num](v T) bool {
+	switch any(v).(type) {
+	case int64, uint64:
+		return true
+	}
+	return false
+}
+
 // toInt32 wraps integers and saturates floats, as the conversions of CUDA do.
 func toInt32[T num](v T) int32 {
-	if n, ok := any(v).(int64); ok {
-		return int32(n)
+	if isInteger(v) {
+		return int32(toInt64(v))
 	}
-	return int32(max(math.MinInt32, min(math.MaxInt32, floatToInt64(float64(v)))))
+	return int32(max(math.MinInt32, min(math.MaxInt32, toInt64(v))))
+}
+
+// toUint32 wraps integers and saturates floats, as the conversions of CUDA do.
+func toUint32[T num](v T) uint32 {
+	if isInteger(v) {
+		return uint32(toInt64(v))
+	}
+	return uint32(max(0, min(math.MaxUint32, toInt64(v))))
 }
 
 // floatToInt64 truncates towards zero and saturates; NaN becomes 0. Go leaves the
@@ -214,12 +289,17 @@ type domain uint8
 
 const (
 	domI64 domain = iota
+	domU64
 	domF32
 	domF64
 )
 
+// isInt says whether the domain holds integers. Both hold the same bits: sums,
+// products and equality are those of int64 in either, order and quotients are not.
+func (d domain) isInt() bool { return d <= domU64 }
+
 // domainOf chooses the domain for the given element types: f64 if one is f64, else
-// f32 if one is a float, else i64.
+// f32 if one is a float, else u64 if one is u64, else i64. Only bools mix with u64.
 func domainOf(ts ...dtype.DType) domain {
 	d := domI64
 	for _, t := range ts {
@@ -228,6 +308,8 @@ func domainOf(ts ...dtype.DType) domain {
 			return domF64
 		case t.IsFloat():
 			d = domF32
+		case t == dtype.U64:
+			d = max(d, domU64)
 		}
 	}
 	return d

@@ -106,8 +106,7 @@ func (n number) or(def int64) number {
 
 // as converts n to the domain T.
 func as[T num](n number) T {
-	var z T
-	if _, ok := any(z).(int64); ok {
+	if isInteger(T(0)) {
 		return T(n.i)
 	}
 	return T(n.f)

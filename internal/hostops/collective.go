@@ -37,6 +37,8 @@ func ReduceRange(reduce string, out Tensor, ins []Tensor, lo, hi int64) error {
 		return reduceRanks(c, reduce, lo, hi, func(v, n float64) float64 { return v / n })
 	case domF32:
 		return reduceRanks(c, reduce, lo, hi, func(v, n float32) float32 { return v / n })
+	case domU64:
+		return reduceRanks(c, reduce, lo, hi, func(v, n uint64) uint64 { return v / n })
 	}
 	return reduceRanks(c, reduce, lo, hi, func(v, n int64) int64 { return v / n })
 }

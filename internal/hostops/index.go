@@ -209,7 +209,7 @@ func runIndexPut(c *call) error {
 		return err
 	}
 	if c.boolAttr("accumulate", false) {
-		return accumulate(c, ix, values, 1, c.ins[2:], 2, true, 1)
+		return accumulate(c, ix, values, 1, c.ins[2:], 2, true, number{}.or(1))
 	}
 	if c.bad != nil {
 		return c.bad
@@ -270,11 +270,11 @@ func runIndexAdd(c *call) error {
 	if err != nil {
 		return err
 	}
-	return accumulate(c, ix, src, 2, c.ins[1:2], 1, false, alpha.f)
+	return accumulate(c, ix, src, 2, c.ins[1:2], 1, false, alpha)
 }
 
 // accumulate adds alpha*values to operand 0 at the places of the indices.
-func accumulate(c *call, ix indexed, values *Tensor, operand int, idx []Tensor, first int, wrap bool, alpha float64) error {
+func accumulate(c *call, ix indexed, values *Tensor, operand int, idx []Tensor, first int, wrap bool, alpha number) error {
 	if c.bad != nil {
 		return c.bad
 	}
@@ -296,11 +296,11 @@ func accumulate(c *call, ix indexed, values *Tensor, operand int, idx []Tensor, 
 	}
 	switch domainOf(out.DType, values.DType) {
 	case domF64:
-		return accumulateIn(c, ix, p, values, strides, dense, alpha)
+		return accumulateIn(c, ix, p, values, strides, dense, alpha.f)
 	case domF32:
-		return accumulateIn(c, ix, p, values, strides, dense, float32(alpha))
+		return accumulateIn(c, ix, p, values, strides, dense, float32(alpha.f))
 	}
-	return accumulateIn(c, ix, p, values, strides, dense, floatToInt64(alpha))
+	return accumulateIn(c, ix, p, values, strides, dense, as[int64](alpha))
 }
 
 func accumulateIn[T num](c *call, ix indexed, p places, values *Tensor, strides, dense []int64, alpha T) error {

@@ -41,11 +41,12 @@ func pointwise[T num](c *call, out *Tensor, ins []*Tensor, f func(dst []T, src [
 }
 
 // unaryOp gives an operation of one operand in each domain. A nil i64 means that
-// integers are computed as floats.
+// integers are computed as floats, a nil u64 that the bits are those of i64.
 type unaryOp struct {
 	f32 func(dst, a []float32)
 	f64 func(dst, a []float64)
 	i64 func(dst, a []int64)
+	u64 func(dst, a []uint64)
 }
 
 func unaryKernel(op unaryOp) func(*call) error {
@@ -57,11 +58,15 @@ func unaryKernel(op unaryOp) func(*call) error {
 func runUnary(c *call, op unaryOp) error {
 	out, x := &c.outs[0], &c.ins[0]
 	dom := domainOf(out.DType, x.DType)
-	if dom == domI64 && op.i64 == nil {
+	if dom.isInt() && op.i64 == nil {
 		dom = domF64
 	}
 	ins := []*Tensor{x}
 	switch dom {
+	case domU64:
+		if op.u64 != nil {
+			return pointwise(c, out, ins, func(d []uint64, s [][]uint64) { op.u64(d, s[0]) })
+		}
 	case domF64:
 		return pointwise(c, out, ins, func(d []float64, s [][]float64) { op.f64(d, s[0]) })
 	case domF32:
@@ -71,11 +76,12 @@ func runUnary(c *call, op unaryOp) error {
 }
 
 // binaryOp gives an operation of two operands in each domain. A nil i64 means that
-// integers are computed as floats.
+// integers are computed as floats, a nil u64 that the bits are those of i64.
 type binaryOp struct {
 	f32   func(dst, a, b []float32)
 	f64   func(dst, a, b []float64)
 	i64   func(dst, a, b []int64)
+	u64   func(dst, a, b []uint64)
 	alpha bool // the second term is multiplied by attribute alpha
 	// scalar, if set, may offer a faster or more exact form for a constant second operand.
 	scalar func(b float64) (unaryOp, bool)
@@ -106,10 +112,10 @@ func runBinary(c *call, op binaryOp) error {
 		alpha = number{}.or(1)
 	}
 	dom := operandDomain(c, out.DType, scalar, alpha)
-	if dom == domI64 && op.i64 == nil {
+	if dom.isInt() && op.i64 == nil {
 		dom = domF64
 	}
-	if scalar.set && !reverse && op.scalar != nil && dom != domI64 {
+	if scalar.set && !reverse && op.scalar != nil && !dom.isInt() {
 		if u, ok := op.scalar(scalar.f); ok {
 			return runUnary(c, u)
 		}
@@ -119,6 +125,10 @@ func runBinary(c *call, op binaryOp) error {
 		return runBinaryIn(c, op.f64, scalar, alpha, reverse)
 	case domF32:
 		return runBinaryIn(c, op.f32, scalar, alpha, reverse)
+	case domU64:
+		if op.u64 != nil {
+			return runBinaryIn(c, op.u64, scalar, alpha, reverse)
+		}
 	}
 	return runBinaryIn(c, op.i64, scalar, alpha, reverse)
 }
@@ -132,7 +142,7 @@ func operandDomain(c *call, out dtype.DType, scalars ...number) domain {
 	}
 	dom := domainOf(ts...)
 	for _, s := range scalars {
-		if dom == domI64 && s.isFloat {
+		if dom.isInt() && s.isFloat {
 			dom = domF32
 		}
 	}
@@ -183,6 +193,8 @@ func runClamp(c *call) error {
 		return clampIn[float64](c, lo, hi)
 	case domF32:
 		return clampIn[float32](c, lo, hi)
+	case domU64:
+		return clampIn[uint64](c, lo, hi)
 	}
 	return clampIn[int64](c, lo, hi)
 }

@@ -6,7 +6,9 @@ import (
 )
 
 // acc is the set of accumulator types.
-type acc interface{ float64 | int64 }
+type acc interface {
+	float64 | int64 | uint64
+}
 
 // fold is an associative operation on accumulators.
 type fold[A acc] struct {
@@ -21,8 +23,9 @@ type fold[A acc] struct {
 type reduction struct {
 	f          fold[float64]
 	i          fold[int64]
-	mean       bool // divide by the number of elements at the end; the result is a float
-	emptyFails bool // there is no value for an empty range
+	u          *fold[uint64] // nil: the bits of i
+	mean       bool          // divide by the number of elements at the end; the result is a float
+	emptyFails bool          // there is no value for an empty range
 }
 
 func sumFold[A acc]() fold[A] {
@@ -69,8 +72,8 @@ var (
 	redSum  = reduction{f: sumFold[float64](), i: sumFold[int64]()}
 	redMean = reduction{f: sumFold[float64](), mean: true}
 	redProd = reduction{f: foldOf(1, mulOf[float64]), i: foldOf(1, mulOf[int64])}
-	redMax  = reduction{f: foldOf(math.Inf(-1), maxOf[float64]), i: foldOf(math.MinInt64, maxOf[int64]), emptyFails: true}
-	redMin  = reduction{f: foldOf(math.Inf(1), minOf[float64]), i: foldOf(math.MaxInt64, minOf[int64]), emptyFails: true}
+	redMax  = reduction{f: foldOf(math.Inf(-1), maxOf[float64]), i: foldOf(math.MinInt64, maxOf[int64]), u: new(foldOf(0, maxOf[uint64])), emptyFails: true}
+	redMin  = reduction{f: foldOf(math.Inf(1), minOf[float64]), i: foldOf(math.MaxInt64, minOf[int64]), u: new(foldOf(math.MaxUint64, minOf[uint64])), emptyFails: true}
 )
 
 // runReduction reduces over attribute dims (absent: all) with or without keepdim.
@@ -92,12 +95,17 @@ func runReduction(r reduction) func(*call) error {
 		if r.mean && !out.DType.IsFloat() {
 			return c.outErr(0, ErrDType, "a mean is a float, not %v", out.DType)
 		}
-		if r.mean || domainOf(out.DType, x.DType) != domI64 {
+		dom := domainOf(out.DType, x.DType)
+		if r.mean || !dom.isInt() {
 			scale := 1.0
 			if r.mean {
 				scale = float64(s.count)
 			}
 			reduceIn(c, s, r.f, func(a float64) float64 { return a / scale })
+			return nil
+		}
+		if dom == domU64 && r.u != nil {
+			reduceIn(c, s, *r.u, func(a uint64) uint64 { return a })
 			return nil
 		}
 		reduceIn(c, s, r.i, func(a int64) int64 { return a })
@@ -203,9 +211,12 @@ func runArgmax(c *call) error {
 	if s.count == 0 && out.NumElems() > 0 {
 		return c.inErr(0, ErrShape, "no argmax of an empty range in %v", x.Shape)
 	}
-	if domainOf(x.DType) == domI64 {
+	switch domainOf(x.DType) {
+	case domI64:
 		argmaxIn[int64](c, s)
-	} else {
+	case domU64:
+		argmaxIn[uint64](c, s)
+	default:
 		argmaxIn[float64](c, s)
 	}
 	return nil
@@ -280,7 +291,7 @@ func runCumsum(c *call) error {
 		return err
 	}
 	l := lanesOf(dim, out, x)
-	if domainOf(out.DType, x.DType) == domI64 {
+	if domainOf(out.DType, x.DType).isInt() {
 		cumsumIn[int64](c, l)
 	} else {
 		cumsumIn[float64](c, l)

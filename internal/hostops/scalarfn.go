@@ -40,30 +40,30 @@ var (
 	})
 
 	opReciprocal = unaryOp{f32: reciprocal[float32], f64: reciprocal[float64]}
-	opCopy       = unaryOp{same[float32], same[float64], same[int64]}
-	opNeg        = unaryOp{neg[float32], neg[float64], neg[int64]}
-	opRelu       = unaryOp{relu[float32], relu[float64], relu[int64]}
-	opNot        = unaryOp{not[float32], not[float64], not[int64]}
+	opCopy       = unaryOp{f32: same[float32], f64: same[float64], i64: same[int64]}
+	opNeg        = unaryOp{f32: neg[float32], f64: neg[float64], i64: neg[int64]}
+	opRelu       = unaryOp{f32: relu[float32], f64: relu[float64], i64: relu[int64], u64: same[uint64]}
+	opNot        = unaryOp{f32: not[float32], f64: not[float64], i64: not[int64]}
 	opFloor      = unaryOp{f32: floatFn(math.Floor).f32, f64: floatFn(math.Floor).f64, i64: same[int64]}
-	opAbs        = unaryOp{f32: floatFn(math.Abs).f32, f64: floatFn(math.Abs).f64, i64: absInt}
+	opAbs        = unaryOp{f32: floatFn(math.Abs).f32, f64: floatFn(math.Abs).f64, i64: absInt, u64: same[uint64]}
 
 	opAdd = binaryOp{f32: add[float32], f64: add[float64], i64: add[int64], alpha: true}
 	opSub = binaryOp{f32: sub[float32], f64: sub[float64], i64: sub[int64], alpha: true}
 	opMul = binaryOp{f32: mul[float32], f64: mul[float64], i64: mul[int64]}
 	opDiv = binaryOp{f32: div[float32], f64: div[float64]}
-	opPow = binaryOp{f32: pow[float32], f64: pow[float64], i64: powInt, scalar: powScalar}
+	opPow = binaryOp{f32: pow[float32], f64: pow[float64], i64: powInt, u64: powUint, scalar: powScalar}
 
-	opMaximum = binaryOp{f32: maximum[float32], f64: maximum[float64], i64: maximum[int64]}
-	opMinimum = binaryOp{f32: minimum[float32], f64: minimum[float64], i64: minimum[int64]}
+	opMaximum = binaryOp{f32: maximum[float32], f64: maximum[float64], i64: maximum[int64], u64: maximum[uint64]}
+	opMinimum = binaryOp{f32: minimum[float32], f64: minimum[float64], i64: minimum[int64], u64: minimum[uint64]}
 
-	opEq  = compare(func(a, b float32) bool { return a == b }, func(a, b float64) bool { return a == b }, func(a, b int64) bool { return a == b })
-	opNe  = compare(func(a, b float32) bool { return a != b }, func(a, b float64) bool { return a != b }, func(a, b int64) bool { return a != b })
-	opLt  = compare(func(a, b float32) bool { return a < b }, func(a, b float64) bool { return a < b }, func(a, b int64) bool { return a < b })
-	opLe  = compare(func(a, b float32) bool { return a <= b }, func(a, b float64) bool { return a <= b }, func(a, b int64) bool { return a <= b })
-	opGt  = compare(func(a, b float32) bool { return a > b }, func(a, b float64) bool { return a > b }, func(a, b int64) bool { return a > b })
-	opGe  = compare(func(a, b float32) bool { return a >= b }, func(a, b float64) bool { return a >= b }, func(a, b int64) bool { return a >= b })
-	opAnd = compare(func(a, b float32) bool { return a != 0 && b != 0 }, func(a, b float64) bool { return a != 0 && b != 0 }, func(a, b int64) bool { return a != 0 && b != 0 })
-	opOr  = compare(func(a, b float32) bool { return a != 0 || b != 0 }, func(a, b float64) bool { return a != 0 || b != 0 }, func(a, b int64) bool { return a != 0 || b != 0 })
+	opEq  = compare(func(a, b float32) bool { return a == b }, func(a, b float64) bool { return a == b }, func(a, b int64) bool { return a == b }, func(a, b uint64) bool { return a == b })
+	opNe  = compare(func(a, b float32) bool { return a != b }, func(a, b float64) bool { return a != b }, func(a, b int64) bool { return a != b }, func(a, b uint64) bool { return a != b })
+	opLt  = compare(func(a, b float32) bool { return a < b }, func(a, b float64) bool { return a < b }, func(a, b int64) bool { return a < b }, func(a, b uint64) bool { return a < b })
+	opLe  = compare(func(a, b float32) bool { return a <= b }, func(a, b float64) bool { return a <= b }, func(a, b int64) bool { return a <= b }, func(a, b uint64) bool { return a <= b })
+	opGt  = compare(func(a, b float32) bool { return a > b }, func(a, b float64) bool { return a > b }, func(a, b int64) bool { return a > b }, func(a, b uint64) bool { return a > b })
+	opGe  = compare(func(a, b float32) bool { return a >= b }, func(a, b float64) bool { return a >= b }, func(a, b int64) bool { return a >= b }, func(a, b uint64) bool { return a >= b })
+	opAnd = compare(func(a, b float32) bool { return a != 0 && b != 0 }, func(a, b float64) bool { return a != 0 && b != 0 }, func(a, b int64) bool { return a != 0 && b != 0 }, func(a, b uint64) bool { return a != 0 && b != 0 })
+	opOr  = compare(func(a, b float32) bool { return a != 0 || b != 0 }, func(a, b float64) bool { return a != 0 || b != 0 }, func(a, b int64) bool { return a != 0 || b != 0 }, func(a, b uint64) bool { return a != 0 || b != 0 })
 )
 
 func exp[T real](dst, a []T) {
@@ -179,8 +179,8 @@ func compareIn[T num](f func(a, b T) bool) func(dst, a, b []T) {
 	}
 }
 
-func compare(f32 func(a, b float32) bool, f64 func(a, b float64) bool, i64 func(a, b int64) bool) binaryOp {
-	return binaryOp{f32: compareIn(f32), f64: compareIn(f64), i64: compareIn(i64)}
+func compare(f32 func(a, b float32) bool, f64 func(a, b float64) bool, i64 func(a, b int64) bool, u64 func(a, b uint64) bool) binaryOp {
+	return binaryOp{f32: compareIn(f32), f64: compareIn(f64), i64: compareIn(i64), u64: compareIn(u64)}
 }
 
 func pow[T real](dst, a, b []T) {
@@ -205,15 +205,26 @@ func powInt(dst, a, b []int64) {
 			}
 			continue
 		}
-		r := int64(1)
-		for ; e > 0; e >>= 1 {
-			if e&1 == 1 {
-				r *= base
-			}
-			base *= base
-		}
-		dst[i] = r
+		dst[i] = int64(raise(uint64(base), uint64(e)))
 	}
+}
+
+func powUint(dst, a, b []uint64) {
+	for i := range dst {
+		dst[i] = raise(a[i], b[i])
+	}
+}
+
+// raise is base to the power e by squaring, wrapping.
+func raise(base, e uint64) uint64 {
+	r := uint64(1)
+	for ; e > 0; e >>= 1 {
+		if e&1 == 1 {
+			r *= base
+		}
+		base *= base
+	}
+	return r
 }
 
 // powScalar replaces the constant exponents that PyTorch replaces, because the

@@ -147,6 +147,8 @@ func runScatter(c *call) error {
 		return scatterIn[float64](c, out, x, idx, dim, value, reduce)
 	case domF32:
 		return scatterIn[float32](c, out, x, idx, dim, value, reduce)
+	case domU64:
+		return scatterIn[uint64](c, out, x, idx, dim, value, reduce)
 	}
 	return scatterIn[int64](c, out, x, idx, dim, value, reduce)
 }

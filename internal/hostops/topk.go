@@ -44,9 +44,12 @@ func runTopk(c *call) error {
 	if !slices.Equal(pos.Shape, want) {
 		return c.outErr(1, ErrShape, "%v, want %v", c.outs[1].Shape, want)
 	}
-	if domainOf(x.DType) == domI64 {
+	switch domainOf(x.DType) {
+	case domI64:
 		topkIn[int64](&vals, &pos, &x, dim, k, largest)
-	} else {
+	case domU64:
+		topkIn[uint64](&vals, &pos, &x, dim, k, largest)
+	default:
 		topkIn[float64](&vals, &pos, &x, dim, k, largest)
 	}
 	return nil

@@ -88,6 +88,7 @@ var typeNames = [...]struct {
 }{
 	{dtype.F64, "F64"}, {dtype.F32, "F32"}, {dtype.F16, "F16"}, {dtype.BF16, "BF16"},
 	{dtype.I64, "I64"}, {dtype.I32, "I32"}, {dtype.I8, "I8"}, {dtype.U8, "U8"}, {dtype.Bool, "BOOL"},
+	{dtype.I16, "I16"}, {dtype.U16, "U16"}, {dtype.U32, "U32"}, {dtype.U64, "U64"},
 }
 
 func typeName(d dtype.DType) (string, bool) {

@@ -3,6 +3,7 @@ package fx
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -363,50 +364,35 @@ func (p *pyParser) call(name string) pyVal {
 	return v
 }
 
+// dtypeNames pairs element types with PyTorch's names for them, its own first.
+var dtypeNames = [...]struct {
+	d     dtype.DType
+	names []string
+}{
+	{dtype.F64, []string{"float64", "double"}}, {dtype.F32, []string{"float32", "float"}},
+	{dtype.F16, []string{"float16", "half"}}, {dtype.BF16, []string{"bfloat16"}},
+	{dtype.I64, []string{"int64", "long"}}, {dtype.I32, []string{"int32", "int"}},
+	{dtype.I16, []string{"int16", "short"}}, {dtype.I8, []string{"int8"}},
+	{dtype.U64, []string{"uint64"}}, {dtype.U32, []string{"uint32"}}, {dtype.U16, []string{"uint16"}},
+	{dtype.U8, []string{"uint8"}}, {dtype.Bool, []string{"bool"}},
+}
+
 // parseDType returns the element type of PyTorch's name for it.
 func parseDType(s string) (dtype.DType, bool) {
-	switch s {
-	case "float64", "double":
-		return dtype.F64, true
-	case "float32", "float":
-		return dtype.F32, true
-	case "float16", "half":
-		return dtype.F16, true
-	case "bfloat16":
-		return dtype.BF16, true
-	case "int64", "long":
-		return dtype.I64, true
-	case "int32", "int":
-		return dtype.I32, true
-	case "int8":
-		return dtype.I8, true
-	case "uint8":
-		return dtype.U8, true
-	case "bool":
-		return dtype.Bool, true
+	for _, t := range dtypeNames {
+		if slices.Contains(t.names, s) {
+			return t.d, true
+		}
 	}
 	return dtype.Invalid, false
 }
 
 // torchDType is PyTorch's name of an element type.
 func torchDType(d dtype.DType) string {
-	switch d {
-	case dtype.F64:
-		return "float64"
-	case dtype.F32:
-		return "float32"
-	case dtype.F16:
-		return "float16"
-	case dtype.BF16:
-		return "bfloat16"
-	case dtype.I64:
-		return "int64"
-	case dtype.I32:
-		return "int32"
-	case dtype.I8:
-		return "int8"
-	case dtype.U8:
-		return "uint8"
+	for _, t := range dtypeNames {
+		if t.d == d {
+			return t.names[0]
+		}
 	}
-	return "bool"
+	return d.String()
 }

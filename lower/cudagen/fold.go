@@ -193,7 +193,7 @@ func accumulatorOf(r reduction) (a accumulator, init string) {
 	a.typ = string(dom)
 	switch n.Op() {
 	case ir.OpSum, ir.OpMean:
-		if a.typ = sumType(dom); dom == domI64 && n.Op() == ir.OpMean {
+		if a.typ = sumType(dom); dom.isInt() && n.Op() == ir.OpMean {
 			a.typ = string(domF64)
 		}
 		a.functor, init = "Sum", "0"

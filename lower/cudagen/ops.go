@@ -16,9 +16,12 @@ type domain string
 
 const (
 	domI64 domain = "i64"
+	domU64 domain = "u64"
 	domF32 domain = "f32"
 	domF64 domain = "f64"
 )
+
+func (d domain) isInt() bool { return d == domI64 || d == domU64 }
 
 // held is the domain that holds values of an element type exactly.
 func held(t dtype.DType) domain {
@@ -27,6 +30,8 @@ func held(t dtype.DType) domain {
 		return domF64
 	case t.IsFloat():
 		return domF32
+	case t == dtype.U64:
+		return domU64
 	}
 	return domI64
 }
@@ -39,7 +44,7 @@ func ctype(t dtype.DType) string {
 	return t.String()
 }
 
-// domainOf is f64 if one type is, else f32 if one is a float, else i64.
+// domainOf is f64 if one type is, else f32 if one is a float, else u64 if one is, else i64.
 func domainOf(ts ...dtype.DType) domain {
 	d := domI64
 	for _, t := range ts {
@@ -48,6 +53,10 @@ func domainOf(ts ...dtype.DType) domain {
 			return domF64
 		case domF32:
 			d = domF32
+		case domU64:
+			if d == domI64 {
+				d = domU64
+			}
 		}
 	}
 	return d
@@ -96,6 +105,8 @@ func saturate(f float64) int64 {
 func (s scalarArg) literal(d domain) string {
 	bits, suffix, f := 64, "", s.f
 	switch d {
+	case domU64:
+		return strconv.FormatUint(uint64(s.i), 10) + "ULL"
 	case domI64:
 		if s.i == math.MinInt64 {
 			return "(-9223372036854775807LL - 1)"
@@ -197,14 +208,14 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 		return e, dom, nil
 	case ir.OpGelu:
 		if a := n.Attrs().Str("approximate", "none"); a == "tanh" {
-			if dom == domI64 {
+			if dom.isInt() {
 				dom = domF64
 			}
 			return call("gelu_tanh_of", in[0].in(dom)), dom, nil
 		}
 	}
 	if f, ints, ok := unaryName(n.Op()); ok {
-		if dom == domI64 && !ints {
+		if dom.isInt() && !ints {
 			dom = domF64
 		}
 		return call(f, in[0].in(dom)), dom, nil
@@ -215,7 +226,7 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 // widen makes integers floats where a scalar is a float.
 func widen(dom domain, scalars ...scalarArg) domain {
 	for _, s := range scalars {
-		if dom == domI64 && s.float {
+		if dom.isInt() && s.float {
 			dom = domF32
 		}
 	}
@@ -246,11 +257,11 @@ func binary(n *ir.Node, in []operand, dom domain) (string, domain, error) {
 		return "", "", unsupported(n, "%d operands, scalar %v", len(in), scalar.set)
 	}
 	dom = widen(dom, scalar, alpha)
-	if dom == domI64 && !ints {
+	if dom.isInt() && !ints {
 		dom = domF64
 	}
 	reverse := n.Attrs().Bool("reverse", false)
-	if n.Op() == ir.OpPow && scalar.set && !reverse && dom != domI64 {
+	if n.Op() == ir.OpPow && scalar.set && !reverse && !dom.isInt() {
 		if f, ok := powerName(scalar.f); ok {
 			return f + "(" + in[0].in(dom) + ")", dom, nil
 		}

@@ -17,7 +17,11 @@ typedef float f32;
 typedef double f64;
 typedef long long i64;
 typedef int i32;
+typedef short i16;
 typedef signed char i8;
+typedef unsigned long long u64;
+typedef unsigned u32;
+typedef unsigned short u16;
 typedef unsigned char u8;
 struct f16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
@@ -54,7 +58,7 @@ FN f64 mul_rn(f64 a, f64 b) { return __dmul_rn(a, b); }
 FN f64 div_rn(f64 a, f64 b) { return __ddiv_rn(a, b); }
 FN unsigned bits_of(f32 x) { return __float_as_uint(x); }
 FN f32 from_bits(unsigned b) { return __uint_as_float(b); }
-FN f64 from_bits64(unsigned long long b) { return __longlong_as_double((i64)b); }
+FN f64 from_bits64(u64 b) { return __longlong_as_double((i64)b); }
 #else // one thread, compiled without contraction
 FN f32 add_rn(f32 a, f32 b) { return a + b; }
 FN f32 sub_rn(f32 a, f32 b) { return a - b; }
@@ -66,7 +70,7 @@ FN f64 mul_rn(f64 a, f64 b) { return a * b; }
 FN f64 div_rn(f64 a, f64 b) { return a / b; }
 FN unsigned bits_of(f32 x) { union { f32 f; unsigned u; } v; v.f = x; return v.u; }
 FN f32 from_bits(unsigned b) { union { f32 f; unsigned u; } v; v.u = b; return v.f; }
-FN f64 from_bits64(unsigned long long b) { union { f64 f; unsigned long long u; } v; v.u = b; return v.f; }
+FN f64 from_bits64(u64 b) { union { f64 f; u64 u; } v; v.u = b; return v.f; }
 #endif
 
 template <class T> struct limits;
@@ -85,6 +89,10 @@ template <> struct limits<f64> {
 template <> struct limits<i64> {
   FN_MEMBER static i64 least() { return -9223372036854775807LL - 1; }
   FN_MEMBER static i64 most() { return 9223372036854775807LL; }
+};
+template <> struct limits<u64> {
+  FN_MEMBER static u64 least() { return 0; }
+  FN_MEMBER static u64 most() { return 0xffffffffffffffffull; }
 };
 template <class T> FN T inf_of() { return limits<T>::inf(); }
 template <class T> FN T nan_of() { return limits<T>::nan(); }
@@ -140,20 +148,24 @@ FN f32 f16_value(unsigned short h) {
 }
 #endif
 
-// Rounding to an element type. The result is held in f32, f64 or i64. A double
+// Rounding to an element type. The result is held in f32, f64, i64 or u64. A double
 // becomes a half by way of a float.
 FN f32 to_f32(f32 x) { return x; }
 FN f32 to_f32(f64 x) { return (f32)x; }
 FN f32 to_f32(i64 x) { return (f32)x; }
+FN f32 to_f32(u64 x) { return (f32)x; }
 FN f64 to_f64(f64 x) { return x; }
 FN f64 to_f64(f32 x) { return x; }
 FN f64 to_f64(i64 x) { return (f64)x; }
+FN f64 to_f64(u64 x) { return (f64)x; }
 FN f32 to_bf16(f32 x) { return bf16_value(bf16_round(x)); }
 FN f32 to_bf16(f64 x) { return to_bf16((f32)x); }
 FN f32 to_bf16(i64 x) { return to_bf16((f32)x); }
+FN f32 to_bf16(u64 x) { return to_bf16((f32)x); }
 FN f32 to_f16(f32 x) { return f16_value(f16_bits(x)); }
 FN f32 to_f16(f64 x) { return to_f16((f32)x); }
 FN f32 to_f16(i64 x) { return to_f16((f32)x); }
+FN f32 to_f16(u64 x) { return to_f16((f32)x); }
 FN i64 to_i64(f64 x) {
   if (x != x) return 0;
   if (x >= 9223372036854775808.0) return most_of<i64>();
@@ -161,13 +173,23 @@ FN i64 to_i64(f64 x) {
   return (i64)x;
 }
 FN i64 to_i64(f32 x) { return to_i64((f64)x); }
+FN i64 to_i64(i64 x) { return x; }
+FN i64 to_i64(u64 x) { return (i64)x; }
+FN u64 to_u64(f64 x) { return x > 0 ? x >= 18446744073709551616.0 ? most_of<u64>() : (u64)x : 0; }
+FN u64 to_u64(f32 x) { return to_u64((f64)x); }
+FN u64 to_u64(i64 x) { return (u64)x; }
 FN i64 to_i32(i64 x) { return (i32)x; }
+FN i64 to_i32(u64 x) { return (i32)x; }
 FN i64 to_i32(f64 x) { const i64 n = to_i64(x); return n < -2147483648LL ? -2147483648LL : n > 2147483647LL ? 2147483647LL : n; }
 FN i64 to_i32(f32 x) { return to_i32((f64)x); }
-template <class T> FN i64 to_i8(T x) { return (i8)to_i64((f64)x); }
-FN i64 to_i8(i64 x) { return (i8)x; }
-template <class T> FN i64 to_u8(T x) { return (u8)to_i64((f64)x); }
-FN i64 to_u8(i64 x) { return (u8)x; }
+FN i64 to_u32(i64 x) { return (u32)x; }
+FN i64 to_u32(u64 x) { return (u32)x; }
+FN i64 to_u32(f64 x) { const i64 n = to_i64(x); return n < 0 ? 0 : n > 4294967295LL ? 4294967295LL : n; }
+FN i64 to_u32(f32 x) { return to_u32((f64)x); }
+template <class T> FN i64 to_i16(T x) { return (i16)to_i64(x); }
+template <class T> FN i64 to_u16(T x) { return (u16)to_i64(x); }
+template <class T> FN i64 to_i8(T x) { return (i8)to_i64(x); }
+template <class T> FN i64 to_u8(T x) { return (u8)to_i64(x); }
 template <class T> FN i64 to_b8(T x) { return x != 0; }
 
 // Memory. A store takes a value that is rounded already.
@@ -177,7 +199,11 @@ FN f32 load(const f16* p) { return f16_value(p->bits); }
 FN f32 load(const bf16* p) { return bf16_value(p->bits); }
 FN i64 load(const i64* p) { return *p; }
 FN i64 load(const i32* p) { return *p; }
+FN i64 load(const i16* p) { return *p; }
 FN i64 load(const i8* p) { return *p; }
+FN u64 load(const u64* p) { return *p; }
+FN i64 load(const u32* p) { return *p; }
+FN i64 load(const u16* p) { return *p; }
 FN i64 load(const u8* p) { return *p; }
 FN i64 load(const b8* p) { return p->byte != 0; }
 FN void store(f32* p, f32 x) { *p = x; }
@@ -186,7 +212,11 @@ FN void store(f16* p, f32 x) { p->bits = f16_bits(x); }
 FN void store(bf16* p, f32 x) { p->bits = (unsigned short)(bits_of(x) >> 16); }
 FN void store(i64* p, i64 x) { *p = x; }
 FN void store(i32* p, i64 x) { *p = (i32)x; }
+FN void store(i16* p, i64 x) { *p = (i16)x; }
 FN void store(i8* p, i64 x) { *p = (i8)x; }
+FN void store(u64* p, u64 x) { *p = x; }
+FN void store(u32* p, i64 x) { *p = (u32)x; }
+FN void store(u16* p, i64 x) { *p = (u16)x; }
 FN void store(u8* p, i64 x) { *p = (u8)x; }
 FN void store(b8* p, i64 x) { p->byte = (unsigned char)x; }
 
@@ -227,14 +257,17 @@ FN i64 inside(i64 i, i64 size) {
 template <class T> FN T same_of(T x) { return x; }
 FN f32 neg_of(f32 x) { return -x; }
 FN f64 neg_of(f64 x) { return -x; }
-FN i64 neg_of(i64 x) { return (i64)(0ull - (unsigned long long)x); }
+FN u64 neg_of(u64 x) { return 0ull - x; }
+FN i64 neg_of(i64 x) { return (i64)neg_of((u64)x); }
 FN f32 abs_of(f32 x) { return fabsf(x); }
 FN f64 abs_of(f64 x) { return fabs(x); }
 FN i64 abs_of(i64 x) { return x < 0 ? neg_of(x) : x; }
+FN u64 abs_of(u64 x) { return x; }
 template <class T> FN T relu_of(T x) { return x < 0 ? (T)0 : x; }
 FN f32 floor_of(f32 x) { return floorf(x); }
 FN f64 floor_of(f64 x) { return floor(x); }
 FN i64 floor_of(i64 x) { return x; }
+FN u64 floor_of(u64 x) { return x; }
 template <class T> FN T logical_not_of(T x) { return x == 0 ? (T)1 : (T)0; }
 template <class T> FN T square_of(T x) { return mul_rn(x, x); }
 template <class T> FN T cube_of(T x) { return mul_rn(mul_rn(x, x), x); }
@@ -299,23 +332,30 @@ FN f32 gelu_tanh_of(f32 x) {
 FN f32 fma_of(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
 #endif
 FN f64 fma_of(f64 a, f64 b, f64 c) { return fma(a, b, c); }
-FN i64 fma_of(i64 a, i64 b, i64 c) { return (i64)((unsigned long long)a * (unsigned long long)b + (unsigned long long)c); }
+FN u64 fma_of(u64 a, u64 b, u64 c) { return a * b + c; }
+FN i64 fma_of(i64 a, i64 b, i64 c) { return (i64)fma_of((u64)a, (u64)b, (u64)c); }
 
 // Two operands. Integers wrap; what is compared with NaN is NaN for maximum and minimum.
 template <class T> FN T add_of(T a, T b) { return add_rn(a, b); }
 template <class T> FN T sub_of(T a, T b) { return sub_rn(a, b); }
 template <class T> FN T mul_of(T a, T b) { return mul_rn(a, b); }
 FN f64 div_of(f64 a, f64 b) { return div_rn(a, b); }
-FN i64 add_of(i64 a, i64 b) { return (i64)((unsigned long long)a + (unsigned long long)b); }
-FN i64 sub_of(i64 a, i64 b) { return (i64)((unsigned long long)a - (unsigned long long)b); }
-FN i64 mul_of(i64 a, i64 b) { return (i64)((unsigned long long)a * (unsigned long long)b); }
-FN i64 pow_of(i64 a, i64 e) {
-  if (e < 0) return a == 1 ? 1 : a == -1 ? 1 - 2 * (e & 1) : 0;
-  i64 r = 1;
-  for (; e > 0; e >>= 1, a = mul_of(a, a)) {
-    if (e & 1) r = mul_of(r, a);
+FN u64 add_of(u64 a, u64 b) { return a + b; }
+FN u64 sub_of(u64 a, u64 b) { return a - b; }
+FN u64 mul_of(u64 a, u64 b) { return a * b; }
+FN i64 add_of(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+FN i64 sub_of(i64 a, i64 b) { return (i64)((u64)a - (u64)b); }
+FN i64 mul_of(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
+FN u64 pow_of(u64 a, u64 e) {
+  u64 r = 1;
+  for (; e > 0; e >>= 1, a *= a) {
+    if (e & 1) r *= a;
   }
   return r;
+}
+FN i64 pow_of(i64 a, i64 e) {
+  if (e < 0) return a == 1 ? 1 : a == -1 ? 1 - 2 * (e & 1) : 0;
+  return (i64)pow_of((u64)a, (u64)e);
 }
 #ifdef __CUDA_ARCH__
 FN f32 maximum_of(f32 a, f32 b) { f32 y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
@@ -326,8 +366,10 @@ FN f32 minimum_of(f32 a, f32 b) { return a != a ? a : b != b ? b : a < b || (a =
 #endif
 FN f64 maximum_of(f64 a, f64 b) { return a != a ? a : b != b ? b : a > b || (a == b && 1 / a > 0) ? a : b; }
 FN i64 maximum_of(i64 a, i64 b) { return a > b ? a : b; }
+FN u64 maximum_of(u64 a, u64 b) { return a > b ? a : b; }
 FN f64 minimum_of(f64 a, f64 b) { return a != a ? a : b != b ? b : a < b || (a == b && 1 / a < 0) ? a : b; }
 FN i64 minimum_of(i64 a, i64 b) { return a < b ? a : b; }
+FN u64 minimum_of(u64 a, u64 b) { return a < b ? a : b; }
 template <class T> FN T at_least(T x, T low) { return x < low ? low : x; }
 template <class T> FN T at_most(T x, T high) { return x > high ? high : x; }
 template <class T> FN i64 eq_of(T a, T b) { return a == b; }
