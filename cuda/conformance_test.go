@@ -165,15 +165,12 @@ func allCases(n int) []caseT {
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
 		reduces := kind == kernels.AllReduce || kind == kernels.ReduceScatter
 		for _, t := range dtype.All() {
-			if reduces && t == dtype.Bool {
-				continue
-			}
 			reds := []kernels.Reduction{kernels.Sum, kernels.Avg, kernels.Prod, kernels.Min, kernels.Max}
 			if !reduces {
 				reds = reds[:1]
 			}
 			for _, red := range reds {
-				if red == kernels.Avg && !t.IsFloat() {
+				if reduces && !kernels.Reduces(red, t) {
 					continue
 				}
 				for _, algo := range []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
@@ -228,9 +225,9 @@ func allCases(n int) []caseT {
 func servedCases(n int) map[string]int {
 	served := map[string]int{
 		"all_reduce/auto": 109, "all_reduce/ll": 108, "all_reduce/direct": 108, "all_reduce/engine": 182,
-		"all_gather/auto": 19, "all_gather/ll": 18, "all_gather/direct": 19, "all_gather/engine": 36,
+		"all_gather/auto": 27, "all_gather/ll": 26, "all_gather/direct": 27, "all_gather/engine": 52,
 		"reduce_scatter/auto": 73, "reduce_scatter/ll": 72, "reduce_scatter/direct": 72, "reduce_scatter/engine": 146,
-		"all_to_all/auto": 19, "all_to_all/ll": 18, "all_to_all/direct": 18, "all_to_all/engine": 36,
+		"all_to_all/auto": 27, "all_to_all/ll": 26, "all_to_all/direct": 26, "all_to_all/engine": 52,
 	}
 	if n == 2 || n == 4 || n == 8 { // for which they have kernels
 		served["all_reduce/oneshot"], served["all_reduce/twoshot"], served["all_reduce/push"] = 18, 26, 20

@@ -153,6 +153,7 @@ func TestBadCalls(t *testing.T) {
 		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a, a, 6}}}, "tensor 0 has 6 bytes, no multiple of an element of f32"},
 		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a + 2, a, 8}}}, "not aligned to an element of f32"},
 		{Op{Kind: kernels.AllReduce, DType: dtype.Bool, Tensors: []Tensor{{a, a, 8}}}, "bool cannot be reduced"},
+		{Op{Kind: kernels.AllReduce, DType: dtype.U64, Red: kernels.Max, Tensors: []Tensor{{a, a, 8}}}, "no kernel computes it"},
 		{Op{Kind: kernels.AllReduce, Red: kernels.Avg, DType: dtype.I32, Tensors: []Tensor{{a, a, 8}}}, "avg of i32: only floats"},
 		{Op{Kind: kernels.AllReduce, DType: dtype.F32}, "0 tensors in one launch"},
 		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Algo: kernels.Direct, Tensors: []Tensor{{a, a, 8}}}, "needs tensors in symmetric memory"},

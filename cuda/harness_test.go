@@ -291,12 +291,10 @@ func randomBytes(rng *rand.Rand, t dtype.DType, count int, special bool) []byte 
 				w = 0xffff
 			}
 			b = binary.LittleEndian.AppendUint16(b, w)
-		case dtype.I64:
-			b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
-		case dtype.I32:
-			b = binary.LittleEndian.AppendUint32(b, rng.Uint32())
 		default:
-			b = append(b, byte(rng.Uint32()))
+			var e [8]byte
+			binary.LittleEndian.PutUint64(e[:], rng.Uint64())
+			b = append(b, e[:t.Size()]...)
 		}
 	}
 	return b

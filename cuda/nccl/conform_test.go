@@ -82,7 +82,7 @@ func (c testCase) String() string {
 func cases(n int) []testCase {
 	var out []testCase
 	several := []int{5, 0, 1, 1000, 4099}
-	types := []dtype.DType{dtype.F32, dtype.F16, dtype.BF16, dtype.F64, dtype.I64, dtype.I32, dtype.I8, dtype.U8}
+	types := []dtype.DType{dtype.F32, dtype.F16, dtype.BF16, dtype.F64, dtype.I64, dtype.I32, dtype.I8, dtype.U8, dtype.U32, dtype.U64}
 	for _, t := range types {
 		for red := Sum; red <= Max; red++ {
 			if red == Avg && !t.IsFloat() {
@@ -99,7 +99,7 @@ func cases(n int) []testCase {
 	for r := range n {
 		ring = append(ring, r, (r+1)%n)
 	}
-	for _, t := range append(types, dtype.Bool) {
+	for _, t := range append(types, dtype.Bool, dtype.I16, dtype.U16) {
 		for _, in := range []bool{false, true} {
 			out = append(out, testCase{kind: AllGather, t: t, counts: several, inPlace: in},
 				testCase{kind: AllToAll, t: t, counts: several, inPlace: in},
