@@ -27,6 +27,7 @@ var layers = []struct {
 	{"internal/bisect", nil},
 	{"internal/dim", nil},
 	{"internal/intmath", nil},
+	{"internal/leak", nil},
 	{"internal/lifecycle", nil},
 	{"internal/maxflow", nil},
 	{"internal/model", nil},

@@ -14,12 +14,13 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
+	"github.com/seed-ee968945/concert/runtime/rendezvous/loopback"
 )
 
 // TestJoinOverTCP lets ranks find each other by address only, with memory as processes
 // have it, twice at the same address.
 func TestJoinOverTCP(t *testing.T) {
-	addr := freeAddr(t)
+	addr := addrs.Next()
 	for range 2 {
 		errs := make([]error, 3)
 		var wg sync.WaitGroup
@@ -43,16 +44,7 @@ func TestJoinOverTCP(t *testing.T) {
 	}
 }
 
-// freeAddr is an address that nobody listens at now.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return "tcp:" + ln.Addr().String()
-}
+var addrs loopback.Addrs
 
 var secret = rendezvous.NewSecret()
 
@@ -61,7 +53,7 @@ func envAt(rank, world int, addr string) *rt.Env {
 }
 
 func TestJoinNobodyListens(t *testing.T) {
-	addr := freeAddr(t)
+	addr := addrs.Next()
 	join := func(rank int, limit time.Duration) error {
 		_, err := rt.Join(t.Context(), host.Opener(host.Options{}), rt.Config{Env: envAt(rank, 2, addr), Timeout: limit})
 		return err

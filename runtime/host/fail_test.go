@@ -8,17 +8,20 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/leak"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// each runs f on a joined world of goroutines and returns every rank's error.
+// each runs f on a joined world of goroutines, whose time passes when all of them wait, and
+// returns every rank's error.
 func each(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) []error {
 	t.Helper()
-	noLeaks(t)
+	leak.Check(t)
 	opts.Local = true
 	if cfg.Job == nil {
 		cfg.Job = rendezvous.NewLocal()
@@ -27,23 +30,25 @@ func each(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.
 		cfg.Timeout = 20 * time.Second
 	}
 	errs := make([]error, world)
-	var wg sync.WaitGroup
-	for i := range world {
-		wg.Go(func() {
-			cfg := cfg
-			cfg.Env = &rt.Env{Rank: i, World: world}
-			r, err := rt.Join(t.Context(), host.Opener(opts), cfg, mods...)
-			if err != nil {
-				errs[i] = err
-				return
-			}
-			errs[i] = f(t.Context(), r)
-			if err := r.Close(); err != nil {
-				t.Errorf("rank %d: Close: %v", i, err)
-			}
-		})
-	}
-	wg.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		for i := range world {
+			wg.Go(func() {
+				cfg := cfg
+				cfg.Env = &rt.Env{Rank: i, World: world}
+				r, err := rt.Join(t.Context(), host.Opener(opts), cfg, mods...)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				errs[i] = f(t.Context(), r)
+				if err := r.Close(); err != nil {
+					t.Errorf("rank %d: Close: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+	})
 	return errs
 }
 
@@ -62,17 +67,14 @@ func sumOf(t rt.Tensor) *rt.Collective {
 
 func TestTimeout(t *testing.T) {
 	const timeout = 200 * time.Millisecond
-	var waits sync.WaitGroup
-	waits.Add(2)
 	errs := each(t, 3, rt.Config{Timeout: timeout, UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
 		if r.Info().Rank == 1 { // late until both others have given up
-			waits.Wait()
+			time.Sleep(2 * timeout)
 			return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
 		}
-		defer waits.Done()
 		start := time.Now()
 		err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
-		if d := time.Since(start); d < timeout || d > timeout+time.Second {
+		if d := time.Since(start); d < timeout || d > timeout+time.Millisecond {
 			return fmt.Errorf("after %v: %w", d, err)
 		}
 		if again := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); !errors.Is(again, rt.ErrTimeout) {
@@ -191,7 +193,7 @@ func TestMismatch(t *testing.T) {
 func TestCancel(t *testing.T) {
 	errs := each(t, 2, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
 		if r.Info().Rank == 1 {
-			time.Sleep(20 * time.Millisecond)
+			synctest.Wait() // the other one waits
 			r.Abort(context.Canceled)
 			return r.Err()
 		}

@@ -7,50 +7,20 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/leak"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 )
 
-// noLeaks fails the test if it leaves goroutines or descriptors behind.
-func noLeaks(t *testing.T) {
-	t.Helper()
-	fds := func() int {
-		d, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			return 0
-		}
-		return len(d)
-	}
-	// The first use of the network opens the poller's descriptors for good.
-	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		ln.Close()
-	}
-	g, f := runtime.NumGoroutine(), fds()
-	t.Cleanup(func() {
-		for range 400 {
-			if runtime.NumGoroutine() <= g && fds() <= f {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		buf := make([]byte, 1<<16)
-		t.Errorf("goroutines: %d before, %d after; descriptors: %d before, %d after\n%s",
-			g, runtime.NumGoroutine(), f, fds(), buf[:runtime.Stack(buf, true)])
-	})
-}
-
 // local runs a world of goroutines in which nothing may go wrong.
 func local(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) {
 	t.Helper()
-	noLeaks(t)
+	leak.Check(t)
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 20 * time.Second
 	}

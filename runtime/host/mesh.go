@@ -100,8 +100,11 @@ func shareFiles(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (s
 		return nil, nil, fault("cannot reserve addresses", err)
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, world.Close())
+		if err == nil {
+			return
+		}
+		if cerr := world.Close(); cerr != nil {
+			err = errors.Join(err, cerr)
 		}
 	}()
 	segs = make([]*shm.Segment, spec.World)

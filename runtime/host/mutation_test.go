@@ -3,7 +3,6 @@ package host_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -63,19 +63,30 @@ func slowdowns(p *program.Program) []slowdown {
 // the caller keeps.
 type seen [][][]byte
 
-// runDelayed runs a program on goroutine ranks, from arenas full of garbage.
-func runDelayed(p *program.Program, in progtest.Inputs, d slowdown, pause, timeout time.Duration) (seen, error) {
+// runDelayed runs a program on goroutine ranks, from arenas full of garbage. What is slow
+// waits until nothing else can go on: time passes only then.
+func runDelayed(t *testing.T, p *program.Program, in progtest.Inputs, d slowdown) (out seen, err error) {
+	synctest.Test(t, func(t *testing.T) { out, err = execute(t.Context(), p, in, d) })
+	return out, err
+}
+
+func execute(ctx context.Context, p *program.Program, in progtest.Inputs, d slowdown) (seen, error) {
 	s, err := hostrun.OfProgram(p)
 	if err != nil {
 		return nil, err
 	}
+	// Peers look at their words every half millisecond, and what is slow sleeps once for each
+	// instruction.
+	const pause = 2 * time.Millisecond
+	timeout := pause * time.Duration(2*len(p.Instrs)+len(p.Inputs)+50)
 	out := make(seen, p.World)
 	opts := host.Options{StreamHook: func(rank int, stream string) {
 		if d.slow(rank, stream) {
 			time.Sleep(pause)
 		}
 	}}
-	err = host.Local(context.Background(), p.World, rt.Config{Timeout: timeout, Funcs: map[string]rt.Func{progtest.Target: called}}, opts, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+	cfg := rt.Config{Timeout: timeout, Funcs: map[string]rt.Func{progtest.Target: called}}
+	err = host.Local(ctx, p.World, cfg, opts, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 		k := r.Info().Rank
 		all, err := r.In(s.Module, rt.Tensor{DType: dtype.U8, Shape: []int64{p.Arena}})
 		if err != nil {
@@ -145,15 +156,10 @@ func called(c *rt.FuncCall) error {
 }
 
 // hostHarm runs a program under every slowdown and says how it goes wrong, "" if it
-// never does. That peers do not come is believed only of runs with plenty of time.
-func hostHarm(p *program.Program, in progtest.Inputs, want seen, certain bool) string {
-	const pause, short, long = 300 * time.Microsecond, time.Second, 30 * time.Second
+// never does.
+func hostHarm(t *testing.T, p *program.Program, in progtest.Inputs, want seen) string {
 	for _, d := range slowdowns(p) {
-		got, err := runDelayed(p, in, d, pause, short)
-		var late *rt.TimeoutError
-		if errors.As(err, &late) && certain {
-			got, err = runDelayed(p, in, d, pause, long)
-		}
+		got, err := runDelayed(t, p, in, d)
 		if err != nil {
 			return fmt.Sprintf("%s: %v", d.what, err)
 		}
@@ -230,7 +236,7 @@ func judgeOnHost(t *testing.T, s subject) []progtest.Score {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := runDelayed(s.p, s.in, slowdowns(s.p)[0], 0, time.Minute)
+	want, err := runDelayed(t, s.p, s.in, slowdowns(s.p)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,34 +251,27 @@ func judgeOnHost(t *testing.T, s subject) []progtest.Score {
 			}
 		}
 	}
-	if harm := hostHarm(s.p, s.in, want, true); harm != "" {
+	if harm := hostHarm(t, s.p, s.in, want); harm != "" {
 		t.Fatalf("passes the checker, but %s", harm)
 	}
 	mutants := sample(progtest.Mutants(s.p), *hostMutants)
 	mutants = slices.DeleteFunc(mutants, func(m progtest.Mutant) bool { return m.Kind == s.skip })
 	scores := make([]progtest.Score, len(mutants))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 8)
 	for i, m := range mutants {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			refused := s.check(m.Program)
-			harm := hostHarm(m.Program, s.in, want, refused == nil)
-			c := progtest.Score{Kind: m.Kind, Mutants: 1}
-			switch {
-			case harm != "" && refused != nil:
-				c.Harmful, c.Noticed = 1, 1
-			case harm != "":
-				c.Harmful = 1
-				t.Errorf("missed %s: %s", m.What, harm)
-			case refused != nil:
-				c.Alarms = 1
-			}
-			scores[i] = c
-		})
+		refused := s.check(m.Program)
+		harm := hostHarm(t, m.Program, s.in, want)
+		c := progtest.Score{Kind: m.Kind, Mutants: 1}
+		switch {
+		case harm != "" && refused != nil:
+			c.Harmful, c.Noticed = 1, 1
+		case harm != "":
+			c.Harmful = 1
+			t.Errorf("missed %s: %s", m.What, harm)
+		case refused != nil:
+			c.Alarms = 1
+		}
+		scores[i] = c
 	}
-	wg.Wait()
 	return scores
 }
 

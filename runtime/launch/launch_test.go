@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +36,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// envGate is where rank 1 of "exit" waits.
+const envGate = "LAUNCH_GATE"
+
 func child(what string) int {
 	e, err := rt.EnvFrom(os.Getenv)
 	if err != nil {
@@ -44,15 +50,21 @@ func child(what string) int {
 		fmt.Printf("rank %d of %d, local %d of %d, %s\nno newline", e.Rank, e.World, e.LocalRank, e.LocalWorld, e.Source)
 	case "exit":
 		fmt.Fprintf(os.Stderr, "rank %d is unhappy\n", e.Rank)
-		if e.Rank == 1 {
+		if e.Rank == 1 { // ends when rank 0 has
+			c, err := net.Dial("unix", os.Getenv(envGate))
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 9
+			}
+			io.Copy(io.Discard, c)
 			return 7
 		}
 		if e.Rank == 2 {
-			time.Sleep(time.Minute)
+			time.Sleep(time.Hour)
 		}
 	case "sleep":
 		fmt.Println("pid", os.Getpid())
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 	}
 	return 0
 }
@@ -77,9 +89,21 @@ func TestPlaces(t *testing.T) {
 // TestExits has one rank fail and one never end: the latter is killed after the
 // grace period.
 func TestExits(t *testing.T) {
-	start := time.Now()
-	err := launch.Run(t.Context(), launch.Spec{World: 3, Args: []string{"exit"}, Grace: 500 * time.Millisecond,
-		Env: []string{"GORACE=atexit_sleep_ms=0"}}) // else the race detector holds rank 0 past the grace period
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "gate"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = launch.Run(t.Context(), launch.Spec{World: 3, Args: []string{"exit"}, Grace: 100 * time.Millisecond, Env: []string{envGate + "=" + ln.Addr().String()},
+		Ended: func(rank int, err error) {
+			if rank == 0 {
+				if c, err := ln.Accept(); err != nil {
+					t.Error(err)
+				} else {
+					c.Close()
+				}
+				ln.Close()
+			}
+		}})
 	var e *launch.Error
 	if !errors.As(err, &e) || len(e.Ranks) != 2 || e.First != 1 {
 		t.Fatalf("got %v", err)
@@ -94,18 +118,13 @@ func TestExits(t *testing.T) {
 	if launch.ErrorOf(err, 0) != nil {
 		t.Errorf("rank 0: %v", launch.ErrorOf(err, 0))
 	}
-	if d := time.Since(start); d > 10*time.Second {
-		t.Errorf("took %v", d)
-	}
 }
 
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	start := time.Now()
-	err := launch.Run(ctx, launch.Spec{World: 2, Args: []string{"sleep"}})
-	if err == nil || time.Since(start) > 10*time.Second {
-		t.Errorf("after %v: %v", time.Since(start), err)
+	if err := launch.Run(ctx, launch.Spec{World: 2, Args: []string{"sleep"}}); err == nil {
+		t.Error("the children sleep for an hour, and ended well")
 	}
 }
 
@@ -152,7 +171,7 @@ func TestChildrenDieWithParent(t *testing.T) {
 	}
 	for _, pid := range pids {
 		for i := 0; alive(pid); i++ {
-			if i == 200 {
+			if i == 2000 {
 				t.Fatalf("process %d outlives its launcher", pid)
 			}
 			time.Sleep(10 * time.Millisecond)

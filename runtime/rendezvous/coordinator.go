@@ -130,10 +130,10 @@ func newRoster(key string, ranks []int) *roster {
 	return &roster{key: key, ranks: ranks, next: make([]int, len(ranks)), left: make([]bool, len(ranks)), open: map[int]*arrivals{}}
 }
 
-// join admits a rank whose messages go to out. A hello that does not fit is kept until
-// as many as there are ranks have come, or one cancels: then it is why the job's barrier 0
-// fails, for all of them. Once that barrier is decided the world takes nobody any more, and
-// nothing is said: who comes then belongs to the next world.
+// join admits a rank whose messages go to out. A hello that does not fit, and the loss of a
+// rank, are kept until as many as there are ranks have come, or one cancels: then they are
+// why the job's barrier 0 fails, for all of them. Once that barrier is decided the world
+// takes nobody any more, and nothing is said: who comes then belongs to the next world.
 func (c *coordinator) join(h hello, out *outbox) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,27 +148,31 @@ func (c *coordinator) join(h hello, out *outbox) bool {
 		}
 		c.refused = append(c.refused, out)
 		c.least = min(c.least, max(h.World, 1))
-		c.mismatch()
+		c.form()
 		return false
 	}
 	c.status[h.Rank], c.process[h.Rank], c.outs[h.Rank] = joined, h.Process, out
 	out.put(&message{Kind: kindHello, Data: []byte(c.nonce)})
-	c.mismatch()
+	c.form()
 	return true
 }
 
-// mismatch fails the job's barrier 0 if somebody said a hello that does not fit and
-// enough have come to hear of it.
-func (c *coordinator) mismatch() {
+// form decides the job's barrier 0 if all have come that will hear of it: by a hello that
+// does not fit, by a loss, or because all have arrived.
+func (c *coordinator) form() {
+	g := c.groups[""]
+	c.settle(g, 0, g.at(0))
+}
+
+// complete reports whether as many have said hello, with success or without, as there are.
+func (c *coordinator) complete() bool {
 	came := len(c.refused)
 	for _, s := range c.status {
 		if s != absent {
 			came++
 		}
 	}
-	if c.wrong != nil && came >= c.least {
-		c.decide(c.groups[""], 0, &message{Kind: kindOutcome, Err: EncodeError(c.wrong, maxReason)})
-	}
+	return came >= c.least
 }
 
 // decided reports whether the world has formed, or will not.
@@ -301,23 +305,35 @@ func (g *roster) at(turn int) *arrivals {
 
 // settle decides a barrier if all have arrived, or if one that has not never will.
 func (c *coordinator) settle(g *roster, turn int, a *arrivals) {
+	if g.forms(turn) && !c.complete() {
+		return
+	}
+	if m := c.hopeless(g, turn, a); m != nil {
+		c.decide(g, turn, m)
+	} else if !slices.Contains(a.parts, nil) {
+		c.decide(g, turn, &message{Kind: kindOutcome, Parts: a.parts})
+	}
+}
+
+// hopeless is the outcome of a barrier that cannot be released, whoever comes: a member is
+// gone, or the world cannot form.
+func (c *coordinator) hopeless(g *roster, turn int, a *arrivals) *message {
+	if g.forms(turn) && c.wrong != nil {
+		return &message{Kind: kindOutcome, Rank: c.wrong.Rank, Own: true, Err: EncodeError(c.wrong, maxReason)}
+	}
 	for i, r := range g.ranks {
 		if c.status[r] == lost || a.parts[i] == nil && g.left[i] {
 			err := &PeerLostError{Peer: r, Left: c.status[r] != lost}
-			c.decide(g, turn, &message{Kind: kindOutcome, Rank: r, Own: true, Err: EncodeError(err, maxReason)})
-			return
+			return &message{Kind: kindOutcome, Rank: r, Own: true, Err: EncodeError(err, maxReason)}
 		}
 	}
-	if slices.Contains(a.parts, nil) {
-		return
-	}
-	c.decide(g, turn, &message{Kind: kindOutcome, Parts: a.parts})
+	return nil
 }
 
 // cancel fails a barrier for all, those included that come to it later.
 func (c *coordinator) cancel(g *roster, at int, m *message) error {
 	if !m.Come {
-		if m.Turn != g.next[at] {
+		if m.Turn != g.next[at] || g.left[at] {
 			return fmt.Errorf("rank %d cancels barrier %d of group %q after %d", g.ranks[at], m.Turn, g.key, g.next[at])
 		}
 	} else if m.Turn >= g.next[at] {
@@ -325,27 +341,41 @@ func (c *coordinator) cancel(g *roster, at int, m *message) error {
 	} else if g.open[m.Turn] == nil { // all had come when it did so
 		return nil
 	}
-	a := g.at(m.Turn)
-	out := &message{Kind: kindOutcome, Rank: g.ranks[at], Err: m.Err, Own: m.Late}
-	if m.Late && !a.decided {
-		e := &TimeoutError{Peer: -1}
-		for i, r := range g.ranks {
-			if a.parts[i] == nil {
-				e.Missing = append(e.Missing, r)
-			}
-		}
-		if len(e.Missing) > 0 {
-			e.Peer = e.Missing[0]
-		}
-		out.Err = EncodeError(e, maxReason)
+	if a := g.at(m.Turn); !a.decided {
+		c.decide(g, m.Turn, c.canceled(g, at, m, a))
 	}
-	c.decide(g, m.Turn, out)
 	if !m.Come {
 		g.next[at]++
 		g.forget(c)
 	}
 	return nil
 }
+
+// canceled is the outcome of a barrier that a member cancels. That another is lost, or does
+// not fit, says more than that somebody did not come in time.
+func (c *coordinator) canceled(g *roster, at int, m *message, a *arrivals) *message {
+	if m.Late || g.forms(m.Turn) {
+		if out := c.hopeless(g, m.Turn, a); out != nil {
+			return out
+		}
+	}
+	if !m.Late {
+		return &message{Kind: kindOutcome, Rank: g.ranks[at], Err: m.Err}
+	}
+	e := &TimeoutError{Peer: -1}
+	for i, r := range g.ranks {
+		if a.parts[i] == nil {
+			e.Missing = append(e.Missing, r)
+		}
+	}
+	if len(e.Missing) > 0 {
+		e.Peer = e.Missing[0]
+	}
+	return &message{Kind: kindOutcome, Rank: g.ranks[at], Own: true, Err: EncodeError(e, maxReason)}
+}
+
+// forms reports whether the world forms by this barrier.
+func (g *roster) forms(turn int) bool { return g.key == "" && turn == 0 }
 
 // decide settles what becomes of a barrier, once, and tells all members.
 func (c *coordinator) decide(g *roster, turn int, m *message) {
@@ -356,14 +386,10 @@ func (c *coordinator) decide(g *roster, turn int, m *message) {
 	if a.decided {
 		return
 	}
-	forming := g.key == "" && turn == 0
-	if forming && c.wrong != nil { // says more than that somebody did not come
-		m = &message{Kind: kindOutcome, Rank: c.wrong.Rank, Own: true, Err: EncodeError(c.wrong, maxReason)}
-	}
 	a.decided, a.parts = true, nil
 	m.Group, m.Turn = g.key, turn
 	c.tell(g, -1, m)
-	if forming {
+	if g.forms(turn) {
 		close(c.formed)
 		for _, out := range c.refused {
 			out.put(m)

@@ -20,7 +20,9 @@
 //	                 -> lost   its session ended without a word, or broke the protocol
 //
 // and there is no way back: who joins again, joins the next world. A world forms when
-// barrier 0 of the job's group is decided; after that it takes nobody any more. The
+// barrier 0 of the job's group is decided, and that is not before all ranks have come, be it
+// to hear that one is lost, unless a rank cancels it or its time is up: who comes in time
+// hears the same as all others. After that the world takes nobody any more. The
 // coordinator ends when no rank is joined. Ranks that are goroutines of one process
 // ([NewLocal]) have the same coordinator and sessions, without connections between them.
 //
@@ -48,6 +50,7 @@
 //
 // A session is joined, closed (its rank has left: calls end with ErrClosed), or over (the
 // coordinator is gone: rank 0 has died, or has left and its process has ended). Close says
-// that the rank leaves, and waits until the coordinator has seen it, for a second at most.
+// that the rank leaves, and waits until the coordinator's machine has that, for a second at
+// most: no process has to answer, so a frozen one holds up nobody.
 // Who ends without Close is lost to the others.
 package rendezvous

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,6 +125,25 @@ func sameUser(c *net.UnixConn) error {
 		return fmt.Errorf("the other process belongs to user %d, this one to %d", cred.Uid, os.Geteuid())
 	}
 	return nil
+}
+
+// delivered waits, for limit at most, until the other end's machine has all that was
+// written, so that closing, or the end of this process, loses nothing: what is there is
+// read, and no process has to answer for that. A unix socket's other end has it at once.
+func delivered(c net.Conn, limit time.Duration) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := t.SyscallConn()
+	const first, last = 20 * time.Microsecond, 2 * time.Millisecond
+	for end, pause := time.Now().Add(limit), first; err == nil && time.Now().Before(end); pause = min(2*pause, last) {
+		left := 0
+		if cerr := raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); cerr != nil || left == 0 {
+			return
+		}
+		time.Sleep(pause)
+	}
 }
 
 // CloseFiles closes descriptors; those that are negative are none.

@@ -93,11 +93,8 @@ func (g *Group) Exchange(ctx context.Context, c Call) ([]Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := ctx.Deadline(); !ok && s.timeout > 0 {
-		var cancel func()
-		ctx, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
-	}
+	ctx, done := g.bounded(ctx)
+	defer done()
 	m, why := g.await(ctx, p, w)
 	switch {
 	case m == nil && why == nil: // this rank has left, or rank 0 is gone
@@ -108,6 +105,14 @@ func (g *Group) Exchange(ctx context.Context, c Call) ([]Part, error) {
 		return g.agreed(m.Parts, c, p.turn)
 	}
 	return nil, g.failure(m, why, c.op(), p.turn, time.Since(start))
+}
+
+// bounded is ctx with the place's timeout if it has no deadline of its own.
+func (g *Group) bounded(ctx context.Context) (context.Context, func()) {
+	if _, ok := ctx.Deadline(); ok || g.s.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, g.s.timeout)
 }
 
 // arrive comes to the next barrier, whose outcome w gives; it is closed when there will be
@@ -339,17 +344,17 @@ func (g *Group) Context(ctx context.Context, op string) (_ context.Context, stop
 	return ctx, func() { unwatch(); cancel(nil) }
 }
 
-// closeLimit is how long a rank that leaves waits for rank 0 to see it; lingerLimit is how
-// long rank 0 waits for the others to leave as well.
+// closeLimit is how long a rank that leaves waits until rank 0's machine has heard of it;
+// lingerLimit is how long rank 0 waits for the others to leave as well.
 const (
 	closeLimit  = time.Second
 	lingerLimit = 300 * time.Millisecond
 )
 
 // Close leaves the group: the others hear of it, and calls in progress end with ErrClosed.
-// Closing the job's group ends the session; rank 0 then goes on to coordinate those that
-// have not left, for as long as its process lives, and waits for them for a second at
-// most. Closing twice does nothing.
+// Closing the job's group ends the session, whether rank 0's process listens or not; rank 0
+// then goes on to coordinate those that have not left, for as long as its process lives,
+// and waits for them for a second at most. Closing twice does nothing.
 func (g *Group) Close() error {
 	g.leave()
 	if g.key == "" {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
+	"sync"
 	"time"
 )
 
@@ -183,23 +183,27 @@ func (c *coordinator) serve(conn *Conn) {
 	in := c.join(h, out)
 	if !in {
 		conn.pump(out)
-		conn.Close()
 		return
 	}
-	c.sessions.Go(func() {
-		conn.pump(out)
-		conn.Close()
-	})
+	c.sessions.Go(func() { conn.pump(out) })
 	conn.receiveAll(maxMessage, func(m *message) error { return c.receive(h.Rank, m) })
 	c.end(h.Rank)
+	conn.Close()
 }
 
-// pump sends what is put into out until it is closed.
+// pump sends what is put into out until it is closed, and then hangs up. If the other end
+// takes nothing any more, what has come from there is still received.
 func (c *Conn) pump(out *outbox) {
-	out.pump(func(m *message) error {
+	err := out.pump(func(m *message) error {
 		c.raw.SetWriteDeadline(time.Now().Add(writeLimit))
 		return c.write(m)
 	})
+	if err != nil {
+		c.raw.SetReadDeadline(time.Now().Add(closeLimit))
+		return
+	}
+	delivered(c.raw, closeLimit)
+	c.Close()
 }
 
 // receiveAll calls f for every message until the connection ends or f fails.
@@ -268,164 +272,15 @@ func (s *session) remote(conn *Conn) {
 	s.send = func(m *message) { out.put(m) }
 	s.hangUp = func() {
 		out.close()
-		conn.raw.SetReadDeadline(time.Now().Add(closeLimit))
+		time.AfterFunc(closeLimit, func() { conn.Close() }) // if the other end takes nothing
 	}
-	wrote := make(chan struct{})
-	go func() {
-		defer close(wrote)
-		conn.pump(out)
-	}()
+	var wrote sync.WaitGroup
+	wrote.Go(func() { conn.pump(out) })
 	go func() {
 		conn.receiveAll(min(maxOutcome, s.world*maxMessage), func(m *message) error { s.receive(m); return nil })
 		out.close()
 		conn.Close()
-		<-wrote
+		wrote.Wait()
 		s.end()
 	}()
-}
-
-// ExchangeFiles gives every rank's descriptor to all others, who get descriptors of their
-// own, closed on exec, by index; -1 is none. All ranks must be processes of one user on one machine.
-// They travel over connections that end with the call: the group's first rank listens at a
-// random name, which the others learn from it alone.
-func (g *Group) ExchangeFiles(ctx context.Context, op string, fd int) (fds []int, err error) {
-	var ln *Listener
-	var name []byte
-	here, err := Machine()
-	if err == nil && g.Rank() == 0 && len(g.ranks) > 1 {
-		job := Job{ID: "files-" + newID(), Secret: NewSecret(), wrap: g.s.wrap}
-		job.Addr = "unix:@concert-" + job.ID
-		if ln, err = Listen(ctx, &job); err == nil {
-			defer ln.Close()
-			name = []byte(job.Token())
-		}
-	}
-	if err != nil {
-		g.Cancel(err)
-		return nil, fmt.Errorf("rank %d: %s: %w", g.s.rank, op, err)
-	}
-	parts, err := g.Exchange(ctx, Call{Op: op, Data: name, Facts: []Fact{{"machines", here}}})
-	if err != nil {
-		return nil, err
-	}
-	early, stop := g.Context(ctx, op)
-	if ln != nil {
-		fds, err = g.spread(early, ln, fd)
-	} else {
-		fds, err = g.fetch(early, string(parts[0].Data), fd)
-	}
-	if err != nil && early.Err() != nil {
-		err = context.Cause(early)
-	}
-	stop()
-	if err != nil {
-		g.Cancel(err)
-		err = fmt.Errorf("rank %d: %s: exchanging memory handles: %w", g.s.rank, op, err)
-	} else {
-		err = g.Barrier(ctx, op)
-	}
-	if err != nil {
-		CloseFiles(fds...)
-		return nil, err
-	}
-	return fds, nil
-}
-
-// turnIn is what a rank says with its descriptor.
-type turnIn struct {
-	Index int  `json:"index"`
-	None  bool `json:"none,omitempty"` // no descriptor comes along
-}
-
-// sendFile sends one rank's descriptor.
-func (c *Conn) sendFile(ctx context.Context, index, fd int) error {
-	if fd < 0 {
-		return c.Send(ctx, turnIn{index, true})
-	}
-	return c.Send(ctx, turnIn{Index: index}, fd)
-}
-
-// receiveFile receives one rank's descriptor.
-func (c *Conn) receiveFile(ctx context.Context) (index, fd int, err error) {
-	var t turnIn
-	fds, err := c.Receive(ctx, maxHello, &t)
-	switch {
-	case err != nil:
-		return 0, -1, err
-	case t.None == (len(fds) == 1):
-		CloseFiles(fds...)
-		return 0, -1, errors.New("a descriptor is missing")
-	case t.None:
-		return t.Index, -1, nil
-	}
-	return t.Index, fds[0], nil
-}
-
-// spread collects all descriptors, and gives all of them to every rank.
-func (g *Group) spread(ctx context.Context, ln *Listener, own int) (fds []int, err error) {
-	fds = slices.Repeat([]int{-1}, len(g.ranks))
-	conns := make([]*Conn, len(g.ranks))
-	defer func() {
-		for _, c := range conns {
-			if c != nil {
-				c.Close()
-			}
-		}
-	}()
-	if fds[0], err = dupFile(own); err != nil {
-		return fds, err
-	}
-	for range len(g.ranks) - 1 {
-		c, err := ln.Accept(ctx)
-		if err != nil {
-			return fds, err
-		}
-		at, got, err := c.receiveFile(ctx)
-		if err != nil || at < 1 || at >= len(fds) || conns[at] != nil {
-			CloseFiles(got)
-			c.Close()
-			return fds, errors.Join(err, errors.New("a rank turned in no descriptor of its own"))
-		}
-		fds[at], conns[at] = got, c
-	}
-	for _, c := range conns[1:] {
-		for i, fd := range fds {
-			if err := c.sendFile(ctx, i, fd); err != nil {
-				return fds, err
-			}
-		}
-	}
-	return fds, nil
-}
-
-// fetch turns in a descriptor, and takes those of all ranks.
-func (g *Group) fetch(ctx context.Context, token string, own int) ([]int, error) {
-	fds := slices.Repeat([]int{-1}, len(g.ranks))
-	if len(fds) == 1 {
-		var err error
-		fds[0], err = dupFile(own)
-		return fds, err
-	}
-	job, err := ParseJob(token)
-	if err != nil {
-		return fds, err
-	}
-	job.wrap = g.s.wrap
-	c, err := Dial(ctx, job)
-	if err != nil {
-		return fds, err
-	}
-	defer c.Close()
-	if err := c.sendFile(ctx, g.Rank(), own); err != nil {
-		return fds, err
-	}
-	for i := range fds {
-		at, got, err := c.receiveFile(ctx)
-		if err != nil || at != i {
-			CloseFiles(got)
-			return fds, errors.Join(err, errors.New("descriptors came out of order"))
-		}
-		fds[i] = got
-	}
-	return fds, nil
 }

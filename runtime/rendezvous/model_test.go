@@ -15,6 +15,7 @@ import (
 
 // What a rank does in a script.
 const (
+	doJoin     = 'J' // says hello; who has none in its script was the first to
 	doArrive   = 'A' // comes to the next barrier, and goes on when it knows the outcome
 	doWithdraw = 'W' // comes to the next barrier, and cancels it behind that
 	doCancel   = 'C' // cancels the next barrier in place of coming
@@ -29,6 +30,7 @@ type modelRank struct {
 	out     *outbox    // on the way to the rank
 	p       point
 	w       chan *message // of the barrier it waits at, nil for none
+	said    bool          // hello
 	done    bool          // no more script
 	hung    bool          // its end of the connection is closed
 	over    bool          // the coordinator has seen that
@@ -36,8 +38,9 @@ type modelRank struct {
 }
 
 type model struct {
-	c *coordinator
-	r []*modelRank
+	c       *coordinator
+	r       []*modelRank
+	cancels bool // a script has a barrier canceled
 }
 
 func newModel(scripts []string) *model {
@@ -48,14 +51,16 @@ func newModel(scripts []string) *model {
 		all[i] = i
 	}
 	for i, script := range scripts {
+		m.cancels = m.cancels || strings.ContainsAny(script, "WC")
 		r := &modelRank{script: script, out: newOutbox()}
 		s := newSession(Place{Rank: i, World: len(scripts)})
 		s.send = func(m *message) { r.to = append(r.to, m) }
 		s.hangUp = func() { r.hung = true }
 		r.g = &Group{s: s, ranks: all}
 		m.r = append(m.r, r)
-		h.Rank = i
-		m.c.join(h, r.out)
+		if script[0] != doJoin {
+			m.c.join(hello{Version: h.Version, World: h.World, Rank: i}, r.out)
+		}
 	}
 	return m
 }
@@ -63,7 +68,8 @@ func newModel(scripts []string) *model {
 // steps are the ways to go on: for each rank its script, its messages and those to it.
 func (m *model) steps() (steps []int) {
 	for i, r := range m.r {
-		if !r.done && (r.w == nil || len(r.w) > 0 || r.closed()) {
+		joining := r.said && r.g.s.nonce == "" && !strings.HasPrefix(r.script, string(doDie))
+		if !r.done && !joining && (r.w == nil || len(r.w) > 0 || r.closed()) {
 			steps = append(steps, 3*i)
 		}
 		if !r.over && (len(r.to) > 0 || r.hung) {
@@ -100,10 +106,18 @@ func (m *model) step(k int) error {
 		}
 		x := r.to[0]
 		r.to = r.to[1:]
+		if x.Kind == kindHello {
+			m.c.join(*x.Hello, r.out)
+			return nil
+		}
 		return m.c.receive(i, x)
 	case 2: // the rank takes a message
 		x := r.out.queue[0]
 		r.out.queue = r.out.queue[1:]
+		if r.said && r.g.s.nonce == "" && x.Kind == kindGone {
+			r.results, r.done, r.hung = append(r.results, "refused"), true, true
+			return nil
+		}
 		r.g.s.receive(x)
 		return nil
 	}
@@ -127,6 +141,9 @@ func (m *model) step(k int) error {
 	what := r.script[0]
 	r.script = r.script[1:]
 	switch what {
+	case doJoin:
+		r.said = true
+		r.to = append(r.to, &message{Kind: kindHello, Hello: &hello{Version: protocolVersion, World: len(m.r), Rank: i}})
 	case doArrive, doWithdraw:
 		var err error
 		if r.p, r.w, err = r.g.arrive(Call{}); err != nil {
@@ -155,6 +172,12 @@ func (m *model) check() error {
 				return fmt.Errorf("rank %d waits for ever", i)
 			}
 			if b >= len(r.results) || r.results[b] == "-" || r.results[b] == "none" {
+				continue
+			}
+			if r.results[b] == "refused" {
+				if !m.cancels {
+					return fmt.Errorf("rank %d came to a world that was decided without it", i)
+				}
 				continue
 			}
 			if outcome != "" && r.results[b] != outcome {
@@ -222,8 +245,8 @@ func explore(scripts []string, limit int) (orders, steps int, err error) {
 }
 
 // TestModel: a barrier's outcome is one for all ranks, nobody waits for ever, and
-// nothing is kept, in whatever order ranks arrive, cancel, withdraw, leave and die and
-// messages come.
+// nothing is kept, in whatever order ranks join, arrive, cancel, withdraw, leave and die and
+// messages come; and no world is decided without a rank that comes, unless one cancels.
 func TestModel(t *testing.T) {
 	scripts := []string{"AL", "WL", "CL", "L", "D", "AD", "CAL"}
 	limit := 4000
@@ -246,7 +269,8 @@ func TestModel(t *testing.T) {
 			run([]string{a, b})
 		}
 	}
-	for _, s := range []string{"AL AL L", "AL WL D", "AL CL AL", "WL CL AL", "AD AL AL"} {
+	for _, s := range []string{"AL AL L", "AL WL D", "AL CL AL", "WL CL AL", "AD AL AL",
+		"AL JAL JAL", "AL JD JAL", "AL JAD JAL", "AL JD JD", "AD JAL JAL", "WL JD JAL", "AL JCL JAL"} {
 		run(strings.Fields(s))
 	}
 	t.Logf("%d orders, %d steps; %d scripts have more orders than %d", orders, steps, cut, limit)

@@ -57,7 +57,7 @@ func (o *outbox) close() {
 }
 
 // pump hands messages to f in order until the outbox is closed and empty, or f fails.
-func (o *outbox) pump(f func(*message) error) {
+func (o *outbox) pump(f func(*message) error) error {
 	defer close(o.done)
 	for {
 		o.mu.Lock()
@@ -68,14 +68,14 @@ func (o *outbox) pump(f func(*message) error) {
 		o.queue, o.bytes = nil, 0
 		o.mu.Unlock()
 		if len(batch) == 0 {
-			return
+			return nil
 		}
 		for _, m := range batch {
 			if m.passed != nil {
 				close(m.passed)
-			} else if f(m) != nil {
+			} else if err := f(m); err != nil {
 				o.close()
-				return
+				return err
 			}
 		}
 	}

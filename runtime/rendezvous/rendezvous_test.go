@@ -11,34 +11,10 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-// noLeaks fails the test if it leaves goroutines or descriptors behind.
-func noLeaks(t *testing.T) {
-	t.Helper()
-	files := func() int {
-		d, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			return 0
-		}
-		return len(d)
-	}
-	if ln, err := Listen(t.Context(), NewJob("")); err == nil { // the poller has descriptors of its own
-		ln.Close()
-	}
-	goroutines, fds := runtime.NumGoroutine(), files()
-	t.Cleanup(func() {
-		end := time.Now().Add(5 * time.Second)
-		for runtime.NumGoroutine() > goroutines || files() > fds {
-			if time.Now().After(end) {
-				buf := make([]byte, 1<<18)
-				t.Errorf("before and after: goroutines %d, %d, descriptors %d, %d\n%s", goroutines, runtime.NumGoroutine(), fds, files(), buf[:runtime.Stack(buf, true)])
-				return
-			}
-			runtime.Gosched()
-		}
-	})
-}
+	"github.com/seed-ee968945/concert/internal/leak"
+	"github.com/seed-ee968945/concert/runtime/rendezvous/loopback"
+)
 
 // eachJob runs f for ranks that are goroutines, and for ranks as processes have them
 // over either kind of socket.
@@ -46,25 +22,16 @@ func eachJob(t *testing.T, f func(t *testing.T, job *Job)) {
 	for name, job := range map[string]func() *Job{
 		"local": NewLocal,
 		"unix":  func() *Job { return NewJob("") },
-		"tcp":   func() *Job { return NewJob("tcp:" + freeAddr(t)) },
+		"tcp":   func() *Job { return NewJob(addrs.Next()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			noLeaks(t)
+			leak.Check(t)
 			f(t, job())
 		})
 	}
 }
 
-// freeAddr is an address that nobody listens at now.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := Listen(t.Context(), NewJob("tcp:127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return strings.TrimPrefix(ln.Addr(), "tcp:")
-}
+var addrs loopback.Addrs
 
 // world runs f on n ranks that have joined, and returns their errors.
 func world(t *testing.T, job *Job, n int, timeout time.Duration, f func(g *Group) error) []error {
@@ -338,7 +305,7 @@ func TestMismatch(t *testing.T) {
 
 // TestDuplicate: two processes claim rank 1.
 func TestDuplicate(t *testing.T) {
-	noLeaks(t)
+	leak.Check(t)
 	job := NewJob("")
 	errs := make([]error, 3)
 	var wg sync.WaitGroup
@@ -356,8 +323,8 @@ func TestDuplicate(t *testing.T) {
 
 // TestTwoJobs: jobs at one address do not mix, and say so.
 func TestTwoJobs(t *testing.T) {
-	noLeaks(t)
-	a := NewJob("tcp:" + freeAddr(t))
+	leak.Check(t)
+	a := NewJob(addrs.Next())
 	b := NewJob(a.Addr)
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
@@ -391,7 +358,7 @@ func TestExchangeFiles(t *testing.T) {
 		t.Skip("needs Linux")
 	}
 	for n := 1; n <= 3; n++ {
-		noLeaks(t)
+		leak.Check(t)
 		errs := world(t, NewJob(""), n, time.Minute, func(g *Group) error {
 			f, err := os.CreateTemp(t.TempDir(), "x")
 			if err != nil {
