@@ -14,6 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -175,8 +176,7 @@ func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
 	if *onGPU {
 		t.Skip("two ranks of one process, each as if it were a process, are for the fake driver; TestProcesses has real ones")
 	}
-	openPoller()
-	fds := countFDs()
+	before := leak.Now()
 	m := newJob(timeout)
 	drvs := [2]*fake.Driver{fake.New(2), fake.New(2)}
 	err := both(func(i int) (err error) {
@@ -196,8 +196,8 @@ func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
 				t.Errorf("rank %d did not release %s", i, l)
 			}
 		}
-		if now := countFDs(); now != fds {
-			t.Errorf("%d file descriptors before, %d after", fds, now)
+		if l := before.More(); l != "" {
+			t.Error(l)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestJoinEnds(t *testing.T) {
 	if *onGPU {
 		t.Skip("the fake driver shows what is left; the meeting is the same")
 	}
-	fds := countFDs()
+	before := leak.Now()
 	for rank := range 2 {
 		m := newJob(0)
 		f := fake.New(2)
@@ -234,8 +234,8 @@ func TestJoinEnds(t *testing.T) {
 			t.Errorf("rank %d did not release %s", rank, l)
 		}
 	}
-	if now := countFDs(); now != fds {
-		t.Errorf("%d file descriptors before, %d after", fds, now)
+	if l := before.More(); l != "" {
+		t.Error(l)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -177,6 +178,7 @@ func (c *childT) killedOften() error {
 	if c.rank == c.n-1 { // a victim sees one round only
 		first = rounds - 1
 	}
+	var held leak.Held // after the first death
 	for r := first; r < rounds; r++ {
 		at := meetingOf(envMeeting).Part(strconv.Itoa(r))
 		w, err := processWorld(context.Background(), c.drv, at, c.rank, c.n, c.dev, c.o)
@@ -202,7 +204,12 @@ func (c *childT) killedOften() error {
 		if err != nil {
 			return err
 		}
-		fmt.Println("HELD", countFDs(), countMaps(), free)
+		if r == 0 {
+			held = leak.Now()
+		} else if l := held.More(); l != "" {
+			return fmt.Errorf("round %d: %s", r, l)
+		}
+		fmt.Println("HELD", countMaps(), free)
 	}
 	return nil
 }
@@ -390,7 +397,7 @@ func TestKilledInReplay(t *testing.T) {
 			}
 			for _, o := range others {
 				held := lines(o, "HELD")
-				t.Logf("rank %d holds descriptors, mappings, free bytes: first %s, last %s", o.rank, held[0], held[len(held)-1])
+				t.Logf("rank %d holds mappings, free bytes: first %s, last %s", o.rank, held[0], held[len(held)-1])
 				if held[0] != held[len(held)-1] {
 					t.Errorf("rank %d holds more after %d deaths than after one: %q", o.rank, *kills, held)
 				}

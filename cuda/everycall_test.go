@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -321,7 +322,7 @@ func stride() int {
 // inUse uses a group whose nth call fails, and says whether there is such a call.
 func inUse(t *testing.T, f *fake.Driver, n int) bool {
 	t.Helper()
-	before := takeCensus(t)
+	before := leak.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t)})
@@ -347,7 +348,7 @@ func inUse(t *testing.T, f *fake.Driver, n int) bool {
 		t.Errorf("after call %d failed (%v): not released: %s", n, failed, l)
 	}
 	cancel()
-	if l := before.more(t); l != "" {
+	if l := before.More(); l != "" {
 		t.Errorf("after call %d failed (%v): %s", n, failed, l)
 	}
 	return hit
@@ -377,7 +378,7 @@ func TestEveryCallFailsInProcess(t *testing.T) {
 
 func inProcess(t *testing.T, victim, n int) bool {
 	t.Helper()
-	before := takeCensus(t)
+	before := leak.Now()
 	m := newJob(5 * time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -429,7 +430,7 @@ func inProcess(t *testing.T, victim, n int) bool {
 		}
 	}
 	cancel()
-	if l := before.more(t); l != "" {
+	if l := before.More(); l != "" {
 		t.Errorf("call %d of rank %d: %s", n, victim, l)
 	}
 	return hit

@@ -19,6 +19,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -74,10 +75,10 @@ func newDriverOf(t testing.TB, devices int) driver.Driver {
 		}
 		return d
 	}
-	before := takeCensus(t)
+	before := leak.Now()
 	f := fake.New(devices)
 	t.Cleanup(func() {
-		if l := before.more(t); l != "" && !t.Failed() {
+		if l := before.More(); l != "" && !t.Failed() {
 			t.Error(l)
 		}
 		if l := f.Leaks().String(); l != "" && !t.Failed() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -23,15 +24,6 @@ const (
 	sharedCount = 123_457
 	sharedOff   = 4096 + 12
 )
-
-// mappings counts the fake driver's memory in this process.
-func mappings() int {
-	b, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		return -1
-	}
-	return strings.Count(string(b), "memfd:concert")
-}
 
 // all reads a buffer and fails unless every element is v.
 func (c *childT) all(r *Rank, b Buffer, v float32) error {
@@ -75,7 +67,7 @@ func (c *childT) export(r *Rank, m testJob) (*Shared, Buffer, error) {
 // tensor is written by its owner and read by all, then written by the others in turn.
 func (c *childT) tensor(w *World) error {
 	r, ctx := w.Local()[0], context.Background()
-	fds, maps := countFDs(), mappings()
+	before := leak.Now()
 	var s *Shared
 	var b Buffer
 	var err error
@@ -109,8 +101,8 @@ func (c *childT) tensor(w *World) error {
 	}
 	if c.rank == 0 {
 		// Nothing around it was written. The owner goes first; the others keep the memory.
-		before, after := Buffer{s.at, sharedOff / 4, F32}, Buffer{b.At + driver.Ptr(b.Bytes()), (s.Bytes() - sharedOff - b.Bytes()) / 4, F32}
-		if err := errors.Join(c.all(r, before, 7), c.all(r, after, 7), s.Close()); err != nil {
+		below, above := Buffer{s.at, sharedOff / 4, F32}, Buffer{b.At + driver.Ptr(b.Bytes()), (s.Bytes() - sharedOff - b.Bytes()) / 4, F32}
+		if err := errors.Join(c.all(r, below, 7), c.all(r, above, 7), s.Close()); err != nil {
 			return err
 		}
 	}
@@ -122,8 +114,10 @@ func (c *childT) tensor(w *World) error {
 			return err
 		}
 	}
-	if f, m := countFDs(), mappings(); os.Getenv("CONCERT_TEST_GPU") == "" && (f != fds || m != maps) {
-		return fmt.Errorf("%d descriptors and %d mappings before, %d and %d after", fds, maps, f, m)
+	if os.Getenv("CONCERT_TEST_GPU") == "" {
+		if l := before.More(); l != "" {
+			return errors.New(l)
+		}
 	}
 	return w.Meet(ctx)
 }

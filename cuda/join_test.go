@@ -74,7 +74,6 @@ func TestCloseOnExec(t *testing.T) {
 		}
 		return out
 	}
-	openPoller()
 	before := open()
 	_, done := pairOf(t, time.Minute)
 	defer done()

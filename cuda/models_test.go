@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/internal/leak"
 )
 
 // Tests of collectives run in both process models: one process drives all ranks, or each
@@ -65,15 +66,13 @@ func runAsProcess(m *testing.M) int {
 		release = holdContexts(p.rank)
 	}
 	defer release()
-	before := 0
-	if !*onGPU {
-		openPoller()
-		before = countFDs()
-	}
+	before := leak.Now()
 	code := m.Run()
-	if after := countFDs(); code == 0 && !*onGPU && after != before {
-		fmt.Printf("%d file descriptors before, %d after\n", before, after)
-		return 1
+	if code == 0 && !*onGPU {
+		if l := before.More(); l != "" {
+			fmt.Println(l)
+			return 1
+		}
 	}
 	return code
 }

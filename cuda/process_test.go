@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -22,6 +21,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -134,31 +134,17 @@ func child(scenario string) error {
 			}
 		}()
 	}
-	openPoller()
-	before := countFDs()
+	before := leak.Now()
 	if scenario == "stride" && c.rank == 1 {
 		c.o.Bytes *= 2
 	}
 	err = c.run(scenario)
-	if after := countFDs(); err == nil && after != before && os.Getenv("CONCERT_TEST_GPU") == "" {
-		return fmt.Errorf("%d file descriptors before, %d after", before, after)
+	if err == nil && os.Getenv("CONCERT_TEST_GPU") == "" {
+		if l := before.More(); l != "" {
+			return errors.New(l)
+		}
 	}
 	return err
-}
-
-// openPoller makes the runtime open its poller, which it does once.
-func openPoller() {
-	if l, err := net.Listen("unix", "@concert-test-"+strconv.Itoa(os.Getpid())); err == nil {
-		l.Close()
-	}
-}
-
-func countFDs() int {
-	e, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return -1
-	}
-	return len(e)
 }
 
 // meetingOf is the job whose token is in the environment; the zero one, which nobody

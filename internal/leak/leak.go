@@ -18,32 +18,36 @@ const patience = 20 * time.Second
 // Check fails t if it ends with more than there is now.
 func Check(t testing.TB) {
 	t.Helper()
-	before := count()
+	before := Now()
 	t.Cleanup(func() {
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			after := count()
-			if after.within(before) {
-				return
-			}
-			if time.Now().After(end) {
-				buf := make([]byte, 1<<18)
-				t.Errorf("before: %v\nafter: %v\n%s", before, after, buf[:runtime.Stack(buf, true)])
-				return
-			}
+		if more := before.More(); more != "" {
+			buf := make([]byte, 1<<18)
+			t.Errorf("%s\n%s", more, buf[:runtime.Stack(buf, true)])
 		}
 	})
 }
 
-// held is how many of each kind there are. All but goroutines are known on Linux only.
-type held struct{ goroutines, files, mappings, processes int }
+// Held is how many of each kind there are. All but goroutines are known on Linux only.
+type Held struct{ goroutines, files, mappings, processes int }
 
-func count() held { return held{runtime.NumGoroutine(), files(), mappings(), processes()} }
+// Now counts.
+func Now() Held { return Held{runtime.NumGoroutine(), files(), mappings(), processes()} }
 
-func (h held) within(o held) bool {
-	return h.goroutines <= o.goroutines && h.files <= o.files && h.mappings <= o.mappings && h.processes <= o.processes
+// More says what there is more of than there was. What has been told to end is waited for.
+func (h Held) More() string {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		now := Now()
+		if now.goroutines <= h.goroutines && now.files <= h.files && now.mappings <= h.mappings && now.processes <= h.processes {
+			return ""
+		}
+		if time.Now().After(end) {
+			return fmt.Sprintf("before: %v; after: %v", h, now)
+		}
+	}
 }
 
-func (h held) String() string {
+// String gives the counts.
+func (h Held) String() string {
 	return fmt.Sprintf("%d goroutines, %d descriptors, %d mappings of shared memory, %d child processes", h.goroutines, h.files, h.mappings, h.processes)
 }
 

@@ -9,7 +9,7 @@ import (
 
 // TestCount: each kind of what can be left behind is counted, and no longer when it is gone.
 func TestCount(t *testing.T) {
-	before := count()
+	before := Now()
 	stop := make(chan struct{})
 	go func() { <-stop }()
 	fd, err := unix.MemfdCreate("leak", unix.MFD_CLOEXEC)
@@ -27,7 +27,7 @@ func TestCount(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	after := count()
+	after := Now()
 	if after.goroutines <= before.goroutines || after.files <= before.files || after.mappings != before.mappings+1 || after.processes != before.processes+1 {
 		t.Errorf("before: %v\nafter: %v", before, after)
 	}
@@ -40,7 +40,7 @@ func TestCount(t *testing.T) {
 	if err := unix.Close(fd); err != nil {
 		t.Error(err)
 	}
-	if after = count(); after.files > before.files || after.mappings != before.mappings || after.processes != before.processes {
+	if after = Now(); after.files > before.files || after.mappings != before.mappings || after.processes != before.processes {
 		t.Errorf("before: %v\nwhen all is gone: %v", before, after)
 	}
 }

@@ -1,0 +1,23 @@
+//go:build linux
+
+package cuda
+
+import (
+	"testing"
+	"time"
+)
+
+// until waits for what only a device, another process or the scheduler can do, and which can
+// only be asked for; it gives up when that does not come.
+func until(t testing.TB, ok func() bool) bool {
+	t.Helper()
+	const patience = 20 * time.Second
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for start := time.Now(); !ok(); <-tick.C {
+		if time.Since(start) > patience {
+			return false
+		}
+	}
+	return true
+}
