@@ -11,13 +11,14 @@ import (
 
 // insert makes a node directly before at, which it is part of the replacement of
 // unless spec says what it is made from. One that reads what something writes in place
-// may stand on the wrong side of the write: it pins the rewrite, which replace refuses.
+// may stand on the wrong side of the write, and one made from a node with order-only edges
+// on the wrong side of those: it pins the rewrite, which replace refuses.
 func (s *simplifier) insert(at *ir.Node, spec ir.NodeSpec) *ir.Node {
 	spec.Pos = at.Pos()
 	if spec.From == nil {
 		spec.From = []*ir.Node{at}
 	}
-	s.pinned = s.pinned || slices.ContainsFunc(spec.Args, s.writes.Written)
+	s.pinned = s.pinned || slices.ContainsFunc(spec.Args, s.writes.Written) || slices.ContainsFunc(spec.From, (*ir.Node).Ordered)
 	n := s.f.InsertBefore(at, spec)
 	s.place(n)
 	s.made = append(s.made, n)

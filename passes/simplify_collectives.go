@@ -259,8 +259,12 @@ func (s *simplifier) sweep() bool {
 
 func (s *simplifier) alive(n *ir.Node) bool { return s.f.NodeByID(n.ID()) == n }
 
-// try tries the rules at one node until one fires.
+// try tries the rules at one node until one fires. A node with order-only edges stays, so
+// that a rule would fire at it for ever.
 func (s *simplifier) try(n *ir.Node) bool {
+	if n.Ordered() {
+		return false
+	}
 	for i := range s.rules {
 		s.rule = &s.rules[i]
 		if !s.rule.anchor(n) {

@@ -49,6 +49,63 @@ func (g *gen) collective() bool {
 	return len(args) > 0 && g.emit(op, gr, l, args) != nil
 }
 
+// chain follows one tensor through collectives, shards and what computes element by
+// element, most of them of one group and along one dimension, each awaited at once: what
+// becomes of it cancels, merges or changes places.
+func (g *gen) chain() bool {
+	x := g.pick(uniform)
+	if x == nil || len(g.flights) > 3 {
+		return false
+	}
+	gr, dim, red, any := g.pickGroup(), g.r.IntN(2), g.reduction(), false
+	for range 2 + g.r.IntN(4) {
+		if g.r.IntN(4) == 0 {
+			gr = g.pickGroup()
+		}
+		if g.r.IntN(6) == 0 {
+			dim, red = g.r.IntN(2), g.reduction()
+		}
+		if y := g.link(x, gr, dim, red); y != nil {
+			x, any = y, true
+		}
+	}
+	return any
+}
+
+// link is one operation of a chain, nil if it does not fit.
+func (g *gen) link(x *value, gr *group, dim int, red string) *value {
+	op := g.one([]ir.Op{ir.OpAllReduce, ir.OpAllGather, ir.OpReduceScatter, ir.OpShard, ir.OpAllReduce, ir.OpAllGather, ir.OpReduceScatter, ir.OpShard, ir.OpNeg, ir.OpMul, ir.OpConvert, ir.OpAdd})
+	var out []*value
+	switch op {
+	case ir.OpNeg:
+		out = g.emit(op, nil, nil, []*value{x})
+	case ir.OpMul:
+		out = g.emit(op, nil, list("scalar", 2), []*value{x})
+	case ir.OpConvert:
+		out = g.emit(op, nil, nil, []*value{x}, ir.TensorOf(g.dtype(), x.typ.Shape()))
+	case ir.OpAdd:
+		if y := g.like(x); y != nil && uniform(y) {
+			out = g.emit(op, nil, nil, []*value{x, y})
+		}
+	case ir.OpShard:
+		out = g.emit(op, gr, list("dim", dim), []*value{x})
+	default:
+		l := list("dim", dim, "reduce", red)
+		if op == ir.OpAllReduce {
+			l = l.Without("dim")
+		} else if op == ir.OpAllGather {
+			l = l.Without("reduce")
+		}
+		if g.emit(op, gr, l, []*value{x}) != nil {
+			out = g.await(len(g.flights) - 1)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out[0]
+}
+
 func (g *gen) reduction() string {
 	return []string{"sum", "sum", "sum", "avg", "product", "min", "max"}[g.r.IntN(7)]
 }
@@ -146,7 +203,15 @@ func (g *gen) waitAny() bool { return len(g.flights) > 0 && g.wait() }
 
 // wait ends one collective; now and then it waits twice.
 func (g *gen) wait() bool {
-	i := g.r.IntN(len(g.flights))
+	got := g.await(g.r.IntN(len(g.flights)))
+	if g.r.IntN(8) == 0 {
+		g.emit(ir.OpAlias, nil, nil, got[:1])
+	}
+	return true
+}
+
+// await ends a collective.
+func (g *gen) await(i int) []*value {
 	f := g.flights[i]
 	g.flights = slices.Delete(g.flights, i, i+1)
 	refs := g.write("wait_tensor", nil, nil, []*value{{ref: f.ref}}, f.typ.Elems())
@@ -155,10 +220,7 @@ func (g *gen) wait() bool {
 		got = append(got, &value{ref: refs[k], typ: t, store: g.storage(), varying: f.varying, late: f.late})
 	}
 	g.pool = append(g.pool, got...)
-	if g.r.IntN(8) == 0 {
-		g.emit(ir.OpAlias, nil, nil, got[:1])
-	}
-	return true
+	return got
 }
 
 func (g *gen) shard() bool {

@@ -17,6 +17,7 @@ type family struct {
 var families = []family{
 	{10, (*gen).collective},
 	{4, (*gen).exchange},
+	{3, (*gen).chain},
 	{8, (*gen).waitAny},
 	{4, (*gen).shard},
 	{8, (*gen).unary},
