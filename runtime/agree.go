@@ -35,6 +35,7 @@ type Meeting struct {
 
 // agreeing is what one rank brings to a rendezvous.
 type agreeing struct {
+	op     string // what they agree on, empty: that they meet
 	digest string // of the programs
 	text   string // of the programs, for naming the first difference
 	arena  int64
@@ -46,12 +47,8 @@ func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) 
 	if err != nil {
 		return nil, err
 	}
-	parts, err := g.Exchange(ctx, rendezvous.Call{Op: "rendezvous", Data: rec, Facts: []rendezvous.Fact{
-		{What: rendezvous.Programs, Value: a.digest}, {What: "arena bytes", Value: strconv.FormatInt(a.arena, 10)}}})
-	var wrong *MismatchError
-	if errors.As(err, &wrong) && wrong.What == rendezvous.Programs {
-		return nil, a.compare(ctx, g, wrong)
-	}
+	a.op = "rendezvous"
+	parts, err := a.exchange(ctx, g, rec, Fact{What: "arena bytes", Value: strconv.FormatInt(a.arena, 10)})
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +60,19 @@ func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) 
 	}
 	return m, nil
 }
+
+// exchange compares digests, and whatever else has to be the same.
+func (a *agreeing) exchange(ctx context.Context, g *rendezvous.Group, data []byte, more ...Fact) ([]rendezvous.Part, error) {
+	parts, err := g.Exchange(ctx, rendezvous.Call{Op: a.op, Data: data, Facts: append(more, Fact{What: rendezvous.Programs, Value: a.digest})})
+	var wrong *MismatchError
+	if errors.As(err, &wrong) && wrong.What == rendezvous.Programs && a.text != "" {
+		return nil, a.compare(ctx, g, wrong)
+	}
+	return parts, err
+}
+
+// Fact is something that all ranks must say alike.
+type Fact = rendezvous.Fact
 
 // mostText bounds the texts of programs that are compared.
 const mostText = 64 << 20

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -82,9 +81,6 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	misuse := func(err error) (*Step, error) {
 		return nil, &CallError{Rank: r.env.Rank, Op: "capture of module " + m.Name, Err: err}
 	}
-	if r.loaded[m] == nil {
-		return misuse(errors.New("it was not passed to Join"))
-	}
 	dev, ok := r.dev.(Capturer)
 	if !ok {
 		return misuse(fmt.Errorf("a %s device captures nothing: %w", r.dev.Info().Kind, ErrUnsupported))
@@ -97,7 +93,11 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	}
 	r.running.Lock()
 	defer r.running.Unlock()
-	x := &Exec{r: r, m: m, l: r.loaded[m], opts: opts, recorded: make([]string, m.Events)}
+	l := r.find(m)
+	if l == nil {
+		return misuse(errNotLoaded)
+	}
+	x := &Exec{r: r, m: m, l: l, opts: opts, recorded: make([]string, m.Events)}
 	var err error
 	if x.syms, err = m.symbols(r.env.Rank, make([]Value, len(m.Inputs)), opts.Symbols); err != nil {
 		return misuse(err)

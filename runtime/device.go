@@ -75,6 +75,33 @@ type Device interface {
 	Close() error
 }
 
+// Region is bytes Lo to Hi of every rank's arena.
+type Region struct{ Lo, Hi int64 }
+
+// Grower is a device whose arena and groups change while it lives. Its calls are made at
+// safe points: nothing runs on any rank, and nobody enqueues.
+type Grower interface {
+	// Grow turns a region into memory on every rank. All ranks call it alike, and it
+	// waits for all.
+	Grow(ctx context.Context, at Region) error
+	// Shrink gives a region back on this rank.
+	Shrink(at Region) error
+	// AddGroup makes a group known. Its members may use it once all have called this.
+	AddGroup(g Group) error
+	// DropGroup forgets a group.
+	DropGroup(name string)
+}
+
+// Stride is what a device that grows has of addresses for each of so many ranks: more than
+// any arena.
+func Stride(world int) int64 {
+	const most = 1 << 46
+	return min(1<<42, most/int64(max(world, 1))) / ArenaAlign * ArenaAlign
+}
+
+// ArenaAlign is what regions of an arena begin at multiples of.
+const ArenaAlign = 64 << 10
+
 // Info describes a device and its place in the world.
 type Info struct {
 	Kind        string // "host", "cuda"
@@ -91,6 +118,7 @@ type Spec struct {
 	Rank, World int
 	LocalRank   int // among the ranks of this host
 	ArenaBytes  int64
+	Regions     []Region // of the arena that have to be memory; a device that is no Grower may have all of it
 	Groups      []Group
 	Timeout     time.Duration
 	Funcs       map[string]Func // Go functions of `call @target`

@@ -2,9 +2,10 @@
 //
 // # From start to finish
 //
-// [Join] reads the environment (or explicit settings), meets the other ranks in
-// a [store.Store], compares what each is about to run, and opens a [Device] whose
-// arena the whole world can address. [Run] interprets a lowered program;
+// [Join] reads the environment (or explicit settings), meets the other ranks,
+// compares what each is about to run, and opens a [Device] whose arena the whole
+// world can address. The world lives as long as the job: [Rank.Add] and [Rank.Drop]
+// change what it runs, [Rank.NewBuffer] what it holds. [Run] interprets a lowered program;
 // [RunModule] runs Go code that the emitter printed. Both go through the methods
 // of [Exec], one call per instruction, so they cannot disagree.
 //
@@ -13,8 +14,15 @@
 // Every rank owns one arena. A [Tensor] is an offset in it, and the same offset
 // means the same tensor on every rank, so a collective needs no addresses: a
 // subgroup reaches a peer as base + peer's world rank x stride. Nothing is copied
-// to make it reachable. The arenas of several modules (forward and backward of a
-// step) are stacked in one.
+// to make it reachable. Each module and each [Buffer] has a region of it. A device that
+// is a [Grower] reserves [Stride] bytes of addresses for each rank and turns regions
+// into memory as they come, at the same offset on every rank.
+//
+// What programs share lies in buffers: a step's parameters, which the step that updates
+// them has donated (program.Donation), or what forward saves for backward. Inputs and
+// outputs that are bound to a buffer lie there, and nothing is copied from one program to
+// the next. Host and device each have views of it: [Buffer.View] is a place that programs and
+// collectives work on, [Rank.Upload] and [Rank.Download] copy it from and to the host.
 //
 // # Order
 //

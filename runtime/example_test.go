@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 
+	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 )
@@ -50,4 +52,61 @@ func Example() {
 	// Output:
 	// sum 10 12 14
 	// twice 20 22 24
+}
+
+// A world that is opened once: a buffer holds a parameter, and two programs come and go
+// that update it where it lies.
+func ExampleRank_Add() {
+	const text = `program @%[1]s world 2
+stream @compute
+events 0
+arena 1024
+buffer %%w at 0 size 16
+buffer %%new at 0 size 16
+input w {parameter} donate 0 = %%w: f32[4]
+output new = %%new: f32[4]
+body
+@compute launch add (%%w: f32[4]) -> (%%new: f32[4]) {scalar=%[2]s} from %%new
+`
+	err := host.Local(context.Background(), 2, rt.Config{}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+		w, err := r.NewBuffer(ctx, "w", 16) // zeros
+		if err != nil {
+			return err
+		}
+		for _, part := range [][]any{{"warmup", "1.0"}, {"train", "0.5"}} {
+			p, err := program.Parse("step", fmt.Sprintf(text, part...))
+			if err != nil {
+				return err
+			}
+			m, err := rt.ModuleOf(p)
+			if err != nil {
+				return err
+			}
+			if err := r.Add(ctx, m, rt.Bindings{"w": w}); err != nil {
+				return err
+			}
+			for range 3 {
+				if _, err := rt.Run(ctx, r, p, make([]rt.Value, 1), rt.Options{}); err != nil {
+					return err
+				}
+			}
+			if err := r.Drop(ctx, m); err != nil {
+				return err
+			}
+		}
+		view, err := w.View(0, rt.F32, 4)
+		if err != nil {
+			return err
+		}
+		data, err := r.Download(view)
+		if err == nil && r.Info().Rank == 1 {
+			fmt.Println(math.Float32frombits(binary.LittleEndian.Uint32(data)))
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 4.5
 }

@@ -150,7 +150,7 @@ func (x *Exec) placeInto(op named, out, ts []Tensor) bool {
 			x.fail(op, fmt.Errorf("tensor %v: %w", t, err))
 			return false
 		}
-		out[i] = t.At(x.l.base)
+		out[i] = x.l.place(t, lo)
 	}
 	return true
 }
@@ -355,7 +355,10 @@ func (x *Exec) Wait(stream string, ev int) {
 
 // begin takes the rank and binds the inputs.
 func (r *Rank) begin(m *Module, inputs []Value, opts Options) (*Exec, error) {
-	x := &Exec{r: r, m: m, l: r.loaded[m], opts: opts}
+	x := &Exec{r: r, m: m, l: r.find(m), opts: opts}
+	if x.l == nil {
+		return nil, x.misuse(errNotLoaded)
+	}
 	x.recorded = make([]string, m.Events)
 	r.mu.Lock()
 	left := r.works[m]

@@ -19,7 +19,7 @@ func (m *Module) listing(world int) *lister {
 	for i, name := range m.Streams {
 		r.streams[name] = Stream(i)
 	}
-	x := &Exec{r: r, m: m, l: newLoaded(m, 0, 0), syms: map[string]int64{}, recorded: make([]string, m.Events)}
+	x := &Exec{r: r, m: m, l: newLoaded(m, 0), syms: map[string]int64{}, recorded: make([]string, m.Events)}
 	x.l.events = make([]Event, m.Events)
 	for i := range x.l.events {
 		x.l.events[i] = Event(i)

@@ -58,15 +58,15 @@ type Param struct {
 	Async   bool
 	Event   int // of an async one
 	Tensors []Tensor
+	// Home is the part of the module's arena that a plain one has for itself, so that it may
+	// lie in a buffer of the world instead (Rank.Add); empty if it shares bytes with others.
+	Home Region
 	// Dims gives, for each tensor, the expressions of its dimensions over the
 	// module's symbols; nil, or nil for one tensor, where the shape is constant.
 	// Tensors then have each dimension at its bound, though not all may reach theirs at
 	// once.
 	Dims [][]string
 }
-
-// moduleAlign is where modules start in a rank's arena.
-const moduleAlign = program.Align
 
 // ModuleOf describes a program.
 func ModuleOf(p *program.Program) (*Module, error) {
@@ -90,6 +90,9 @@ func ModuleOf(p *program.Program) (*Module, error) {
 		var out []Param
 		for _, q := range in {
 			r := Param{Name: q.Name, Async: q.Async, Event: q.Event}
+			if lo, hi, ok := p.Alone(&q); ok {
+				r.Home = Region{lo, hi}
+			}
 			for i := range q.Tensors {
 				t := &q.Tensors[i]
 				v, err := atBounds(p, t)

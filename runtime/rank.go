@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,49 +37,30 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Rank is one member of a joined world: a device, and modules loaded on it. One
-// module runs at a time. Methods may be called from any goroutine.
+// Rank is one member of a joined world, which lives as long as the job: a device, and
+// modules that are added and dropped while it lives. One module runs at a time. Methods may
+// be called from any goroutine.
 type Rank struct {
 	dev Device
 	env Env
 	job *rendezvous.Group // this rank's membership, which ends behind the device
 
-	loaded   map[*Module]*loaded
-	byDigest map[string]*Module
-	user     int64  // where the caller's own tensors start
-	inbound  Stream // plus 1: brings async inputs to their place; 0 if no module has any
+	running sync.Mutex // held by an Exec, by Start and by what changes the world
+	arena   extents    // what is given out of the arena; guarded by running, as what follows
+	groups  []*member
+	user    Region // the caller's own tensors
+	inbound Stream // plus 1: brings async inputs to their place; 0 if no module has any
+	units   int    // modules that have been loaded
 
-	running  sync.Mutex // held by an Exec, and by Start
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex          // guards what follows
+	loaded   map[*Module]*loaded // changed with running held, too
+	byDigest map[string]*Module
+	buffers  map[string]*Buffer // changed with running held, too
 	streams  map[string]Stream
 	ends     map[string]Event // recorded at the end of a run, by stream
 	free     []Event          // of settled Works
 	works    map[*Module]int  // async outputs that nobody has awaited
 	programs map[*program.Program]*Module
-}
-
-// loaded is a module's place on a rank.
-type loaded struct {
-	base   int64
-	events []Event
-	unit   int            // its number among the modules
-	codes  map[string]int // its kernels by name
-
-	streams []Stream                   // by stream of the module
-	memo    map[*program.Program]*memo // of programs that were interpreted
-	calls   []*called                  // of emitted code, by place in the step
-	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
-	sized   map[int]sized              // by kernel that takes sizes: for those of its last launch
-	planned map[string]bool            // sizes that the device has planned the step for; see plan
-}
-
-// newLoaded places module number unit of a rank at a base, without its events.
-func newLoaded(m *Module, base int64, unit int) *loaded {
-	l := &loaded{base: base, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, streams: make([]Stream, len(m.Streams))}
-	for i := range m.Kernels {
-		l.codes[m.Kernels[i].Name] = i
-	}
-	return l
 }
 
 const (
@@ -110,8 +90,9 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		cfg.Log.Info("joining", "rank", env.Rank, "world", env.World, "job", env.ID, "at", env.Addr, "source", env.Source)
 	}
 	r := &Rank{env: env, loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
-		streams: map[string]Stream{}, ends: map[string]Event{}, works: map[*Module]int{}}
-	groups, err := r.layOut(mods, cfg.UserBytes)
+		buffers: map[string]*Buffer{}, streams: map[string]Stream{}, ends: map[string]Event{}, works: map[*Module]int{}}
+	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Timeout: cfg.Timeout, Funcs: cfg.Funcs}
+	news, err := r.layOut(mods, cfg.UserBytes, &spec)
 	if err != nil {
 		return nil, &RendezvousError{Rank: env.Rank, Reason: "cannot load", Err: err}
 	}
@@ -121,19 +102,20 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	if r.job, err = cfg.join(ctx, env); err != nil {
 		return nil, beforeFirst(err, mods, env.World)
 	}
-	a := agreeing{arena: r.user + cfg.UserBytes}
+	a := agreeing{arena: spec.ArenaBytes}
 	a.digest, a.text = agreement(mods, env.World)
-	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, ArenaBytes: a.arena, Groups: groups,
-		Timeout: cfg.Timeout, Funcs: cfg.Funcs, Job: r.job}
-	for _, m := range mods {
-		spec.Units = append(spec.Units, Unit{Name: m.Name, Source: m.Source, Flags: m.Flags, Kernels: m.Kernels})
-	}
+	spec.Job = r.job
 	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) { return a.meet(ctx, r.job, extra) }
 	if r.dev, err = open(ctx, spec); err != nil {
 		r.job.Cancel(err) // the others may wait for this rank
 		return nil, errors.Join(beforeFirst(err, mods, env.World), r.job.Close())
 	}
-	err = r.prepare(mods)
+	for _, n := range news {
+		if err = r.prepare(n); err != nil {
+			break
+		}
+		r.admit(n)
+	}
 	if c, ok := r.dev.(Capturer); ok && err == nil {
 		err = c.Meet(ctx) // nobody launches before all have what they need
 	}
@@ -180,84 +162,6 @@ func (c *Config) env() (Env, error) {
 	return e, nil
 }
 
-// layOut stacks the modules' arenas and unites their groups.
-func (r *Rank) layOut(mods []*Module, user int64) ([]Group, error) {
-	all := make([]int, r.env.World)
-	for i := range all {
-		all[i] = i
-	}
-	groups := []Group{{Name: worldGroup, Ranks: [][]int{all}}}
-	at := int64(0)
-	for i, m := range mods {
-		if m == nil || r.loaded[m] != nil {
-			return nil, errors.New("a module is nil or given twice")
-		}
-		if err := m.check(r.env.World); err != nil {
-			return nil, err
-		}
-		for _, g := range m.Groups {
-			i := slices.IndexFunc(groups, func(h Group) bool { return h.Name == g.Name })
-			switch {
-			case i < 0:
-				groups = append(groups, g)
-			case !groups[i].Equal(g):
-				return nil, fmt.Errorf("module %s: group %q is %v here and %v elsewhere", m.Name, g.Name, g.Ranks, groups[i].Ranks)
-			}
-		}
-		l := newLoaded(m, at, i)
-		r.loaded[m] = l
-		if m.Digest != "" {
-			r.byDigest[m.Digest] = m
-		}
-		const most = 1 << 46
-		if at += (m.Arena + moduleAlign - 1) / moduleAlign * moduleAlign; at > most {
-			return nil, fmt.Errorf("the modules' arenas add up to more than %d bytes", int64(most))
-		}
-	}
-	if user < 0 {
-		return nil, fmt.Errorf("%d user bytes", user)
-	}
-	r.user = at
-	return groups, nil
-}
-
-// prepare makes streams and events, before anything is launched.
-func (r *Rank) prepare(mods []*Module) error {
-	var err error
-	event := func() (e Event) {
-		if err == nil {
-			e, err = r.dev.NewEvent()
-		}
-		return e
-	}
-	stream := func(name string) (s Stream) {
-		if err == nil {
-			s, err = r.dev.NewStream(name)
-		}
-		return s
-	}
-	for _, m := range mods {
-		for _, name := range m.Streams {
-			if _, ok := r.streams[name]; !ok {
-				r.streams[name] = stream(name)
-				r.ends[name] = event()
-			}
-		}
-		l := r.loaded[m]
-		for i, name := range m.Streams {
-			l.streams[i] = r.streams[name]
-		}
-		l.events = make([]Event, m.Events)
-		for i := range l.events {
-			l.events[i] = event()
-		}
-		if slices.ContainsFunc(m.Inputs, func(q Param) bool { return q.Async }) && r.inbound == 0 {
-			r.inbound = stream("inbound") + 1
-		}
-	}
-	return err
-}
-
 // Info describes the rank's device and place.
 func (r *Rank) Info() Info { return r.dev.Info() }
 
@@ -280,16 +184,17 @@ func (r *Rank) Close() error { return errors.Join(r.dev.Close(), r.job.Close()) 
 // In returns t, a tensor of a loaded module, as a place in the rank's arena. The
 // methods of Rank take such places; those of Exec take the module's own.
 func (r *Rank) In(m *Module, t Tensor) (Tensor, error) {
-	l := r.loaded[m]
+	l := r.find(m)
 	if l == nil {
 		return Tensor{}, fmt.Errorf("module %s is not loaded", m.Name)
 	}
-	return t.At(l.base), nil
+	lo, _, err := t.Span()
+	return l.place(t, lo), err
 }
 
 // User returns t, a tensor in the caller's own part of the arena
 // (Config.UserBytes), as a place in the rank's arena.
-func (r *Rank) User(t Tensor) Tensor { return t.At(r.user) }
+func (r *Rank) User(t Tensor) Tensor { return t.At(r.user.Lo) }
 
 // Upload copies dense host bytes to a place in the arena. The caller sees to it
 // that nothing in flight touches it.

@@ -50,6 +50,8 @@ func (x *Exec) input(q *Param, v *Value) error {
 		return nil
 	case v.Data == nil && v.Place.DType.Valid():
 		return x.copyIn(want[0], v.Place)
+	case v.Data == nil && x.l.boundAt(q.Home.Lo) != nil && q.Home.Hi > q.Home.Lo:
+		return nil // its buffer holds it
 	case v.DType != want[0].DType || !slices.Equal(v.Shape, want[0].Shape):
 		return fmt.Errorf("is %v%v, expected %v%v", v.DType, v.Shape, want[0].DType, want[0].Shape)
 	}
@@ -81,12 +83,13 @@ func (x *Exec) copyIn(want, from Tensor) error {
 // clashes is an error if an input of the module goes where one comes from, bytes
 // lo to hi of the rank's arena.
 func (x *Exec) clashes(lo, hi int64) error {
-	if hi <= x.l.base || lo >= x.l.base+x.m.Arena {
+	if len(x.l.bound) == 0 && (hi <= x.l.at.Lo || lo >= x.l.at.Hi) {
 		return nil
 	}
 	for i := range x.m.Inputs {
 		for _, t := range x.m.Inputs[i].Tensors {
-			if a, b, err := t.At(x.l.base).Span(); err == nil && a < hi && lo < b {
+			from, _, _ := t.Span()
+			if a, b, err := x.l.place(t, from).Span(); err == nil && a < hi && lo < b {
 				return fmt.Errorf("comes from bytes %d to %d, where input %s goes", lo, hi, x.m.Inputs[i].Name)
 			}
 		}
@@ -125,7 +128,7 @@ func (x *Exec) output(q *Param, v *Value) error {
 		return nil
 	}
 	v.DType, v.Shape, v.Place = ts[0].DType, ts[0].Shape, ts[0]
-	if x.opts.KeepOutputs {
+	if x.opts.KeepOutputs || x.l.boundAt(q.Home.Lo) != nil && q.Home.Hi > q.Home.Lo {
 		return nil
 	}
 	v.Data = make([]byte, ts[0].Bytes())
@@ -143,9 +146,6 @@ func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if r.loaded[m] == nil {
-		return nil, &CallError{Rank: r.env.Rank, Op: "run of a module", Err: errors.New("it was not passed to Join")}
-	}
 	r.running.Lock()
 	defer r.running.Unlock()
 	outs, err := r.runModule(ctx, m, step, inputs, opts)
@@ -155,6 +155,8 @@ func RunModule(ctx context.Context, r *Rank, m *Module, step func(*Exec), inputs
 	}
 	return outs, nil
 }
+
+var errNotLoaded = errors.New("it was not passed to Join or Add, or has been dropped")
 
 // runModule is RunModule of a loaded module; r.running is held.
 func (r *Rank) runModule(ctx context.Context, m *Module, step func(*Exec), inputs []Value, opts Options) ([]Value, error) {
@@ -195,7 +197,7 @@ func (r *Rank) runModule(ctx context.Context, m *Module, step func(*Exec), input
 func Run(ctx context.Context, r *Rank, p *program.Program, inputs []Value, opts Options) ([]Value, error) {
 	m := r.moduleOf(p)
 	if m == nil {
-		return nil, &CallError{Rank: r.env.Rank, Op: "run of program " + p.Name, Err: errors.New("its module was not passed to Join")}
+		return nil, &CallError{Rank: r.env.Rank, Op: "run of program " + p.Name, Err: errNotLoaded}
 	}
 	return RunModule(ctx, r, m, func(x *Exec) { Interpret(x, p) }, inputs, opts)
 }

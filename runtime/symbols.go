@@ -120,7 +120,11 @@ func (x *Exec) symbol(name string) (int64, bool) {
 
 // tensor is tensor i of q with symbols evaluated, in the rank's arena.
 func (x *Exec) tensor(q *Param, i int) (Tensor, error) {
-	t := q.Tensors[i].At(x.l.base)
+	lo, _, err := q.Tensors[i].Span()
+	if err != nil {
+		return Tensor{}, err
+	}
+	t := x.l.place(q.Tensors[i], lo)
 	if q.Dims == nil || q.Dims[i] == nil {
 		return t, nil
 	}

@@ -14,7 +14,9 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 	if err != nil {
 		return err
 	}
+	d.mu.Lock()
 	ch := d.chans[c.Group]
+	d.mu.Unlock()
 	if ch == nil {
 		return d.call(c.Name(), fmt.Errorf("no group %q", c.Group))
 	}

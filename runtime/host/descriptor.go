@@ -88,7 +88,7 @@ func (x *exchange) hash() uint64 {
 // peerDesc is the descriptor of the member at a position.
 func (x *exchange) peerDesc(pos int) []uint64 {
 	lo, hi := x.d.lay.desc(x.ch.id, x.ch.call)
-	return x.d.segs[x.ch.members[pos]].Quads[lo:hi]
+	return x.d.pads[x.ch.members[pos]].Quads[lo:hi]
 }
 
 // splits is what the member at a position sends of operand k to each.

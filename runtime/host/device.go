@@ -20,8 +20,15 @@ type Device struct {
 	opts  Options
 	nonce string
 	lay   layout
-	segs  []*shm.Segment // by world rank
-	own   *shm.Segment   // segs[spec.Rank]
+	pads  []*shm.Pad // by world rank
+	own   *shm.Pad   // pads[spec.Rank]
+
+	opening bool // nothing has been enqueued yet
+
+	mesh   *mesh
+	room   *lifecycle.Scope         // of regions, which outlive streams
+	pieces atomic.Pointer[[]*piece] // the arena, by place
+	gate   sync.RWMutex             // held by transfers, and when pieces change
 
 	lost      []atomic.Uint32 // by world rank: peerState, set by whoever watches the connection
 	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
@@ -46,6 +53,9 @@ type Options struct {
 	Local bool
 	// Signals is the number of slots for Device.Signal, default 16.
 	Signals int
+	// Groups is how many groups there may be at a time, default 32, or as many as the
+	// world begins with. Each has a place in every rank's pad.
+	Groups int
 	// FirstEpoch is where the epochs of all channels start. Tests use it to wrap
 	// around; it must agree on all ranks.
 	FirstEpoch uint32
@@ -75,9 +85,9 @@ type channel struct {
 }
 
 // newDevice builds the device once the segments of all ranks are at hand.
-func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm.Segment, lost []atomic.Uint32, release func() error) *Device {
+func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, pads []*shm.Pad, lost []atomic.Uint32, release func() error) *Device {
 	d := &Device{
-		spec: spec, opts: opts, nonce: nonce, lay: lay, segs: segs, own: segs[spec.Rank], life: lifecycle.New("host device"),
+		spec: spec, opts: opts, nonce: nonce, lay: lay, pads: pads, own: pads[spec.Rank], life: lifecycle.New("host device"),
 		lost: lost, broken: rt.NewLatch(),
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
 	}
@@ -85,18 +95,16 @@ func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, segs []*shm
 	if release != nil {
 		d.life.Defer("connections and mappings", release)
 	}
+	d.pieces.Store(&[]*piece{})
+	d.room, _ = d.life.New("arena")
 	// Peers map this pad, so the status outlives the connections.
 	d.life.Defer("status", func() error { atomic.StoreUint32(&d.own.Words[wordStatus], statusLeft); return nil })
-	for i, g := range spec.Groups {
-		members, pos := g.Find(spec.Rank)
-		d.chans[g.Name] = &channel{id: i, group: g, members: members, pos: pos, epoch: opts.FirstEpoch, lastStream: -1}
-	}
 	return d
 }
 
 // Info implements runtime.Device.
 func (d *Device) Info() rt.Info {
-	return rt.Info{Kind: "host", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: int64(len(d.own.Data)),
+	return rt.Info{Kind: "host", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.arena(),
 		Signals: d.lay.slots, Timeout: d.spec.Timeout, Nonce: d.nonce}
 }
 
@@ -107,7 +115,7 @@ func (d *Device) failure() error { return d.broken.Err() }
 func (d *Device) fail(err error) {
 	if d.broken.Set(err) && d.life.Hold() {
 		defer d.life.Drop()
-		spread(d.segs, d.spec.Rank, err)
+		spread(d.pads, d.spec.Rank, err)
 	}
 }
 
@@ -142,7 +150,7 @@ func (d *Device) Close() error { return d.life.End(context.Background()) }
 func (d *Device) view(rank int, t rt.Tensor) hostops.Tensor {
 	lo, hi, _ := t.Span()
 	return hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense(),
-		Offset: (t.Off - lo) / int64(t.DType.Size()), Data: d.segs[rank].Data[lo:hi:hi]}
+		Offset: (t.Off - lo) / int64(t.DType.Size()), Data: d.bytes(rank, lo, hi)}
 }
 
 func (d *Device) views(ts []rt.Tensor) []hostops.Tensor {
@@ -161,8 +169,8 @@ func (d *Device) inArena(lists ...[]rt.Tensor) error {
 			if err != nil {
 				return err
 			}
-			if lo < 0 || hi > int64(len(d.own.Data)) {
-				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", t, lo, hi, len(d.own.Data))
+			if _, ok := d.memory(lo, hi); !ok {
+				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", t, lo, hi, d.arena())
 			}
 		}
 	}
@@ -219,7 +227,7 @@ func (d *Device) function(k *rt.Kernel) (func() error, error) {
 		out := make([]rt.FuncTensor, len(ts))
 		for i, t := range ts {
 			_, hi, _ := t.Span()
-			out[i] = rt.FuncTensor{Tensor: t, Data: d.own.Data[min(t.Off, hi):hi:hi]}
+			out[i] = rt.FuncTensor{Tensor: t, Data: d.bytes(d.spec.Rank, min(t.Off, hi), hi)}
 		}
 		return out
 	}
@@ -261,7 +269,7 @@ func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
 // copyTensor copies between two ranks' arenas.
 func (d *Device) copyTensor(dstRank int, dst rt.Tensor, srcRank int, src rt.Tensor) error {
 	if dst.Dense() && src.Dense() {
-		copy(d.segs[dstRank].Data[dst.Off:dst.Off+dst.Bytes()], d.segs[srcRank].Data[src.Off:])
+		copy(d.bytes(dstRank, dst.Off, dst.Off+dst.Bytes()), d.bytes(srcRank, src.Off, src.Off+src.Bytes()))
 		return nil
 	}
 	return hostops.Copy(d.view(dstRank, dst), d.view(srcRank, src))
@@ -278,6 +286,8 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 		return rt.ErrClosed
 	}
 	defer d.life.Done()
+	d.gate.RLock()
+	defer d.gate.RUnlock()
 	if err := d.transferable("upload", dst, len(src)); err != nil {
 		return err
 	}
@@ -293,6 +303,8 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 		return rt.ErrClosed
 	}
 	defer d.life.Done()
+	d.gate.RLock()
+	defer d.gate.RUnlock()
 	if err := d.transferable("download", src, len(dst)); err != nil {
 		return err
 	}

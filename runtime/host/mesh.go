@@ -18,26 +18,50 @@ type reach struct {
 	Epoch uint32 `json:"epoch"`
 }
 
-// openMemory makes this rank's segment, exchanges segments with all ranks, and gives
-// back what was mapped by the returned function.
-func openMemory(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (segs []*shm.Segment, nonce string, release func() error, err error) {
+// mesh makes memory of this rank that all ranks see. Of processes it has rank r's bytes
+// at base + r x stride: the pad, and the arena behind it.
+type mesh struct {
+	spec  *rt.Spec
+	local bool
+	world *shm.World // of processes
+	pad   int        // bytes in front of the arena
+}
+
+// openMesh meets the other ranks, and exchanges pads with them.
+func openMesh(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (m *mesh, pads []*shm.Pad, nonce string, err error) {
 	extra, err := json.Marshal(reach{Pad: lay.bytes(), Epoch: opts.FirstEpoch})
 	if err != nil {
-		return nil, "", nil, err
+		return nil, nil, "", err
 	}
 	met, err := spec.Meet(ctx, extra)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, nil, "", err
 	}
 	if err := fits(spec, met); err != nil {
-		return nil, "", nil, err
+		return nil, nil, "", err
 	}
-	if opts.Local {
-		segs, err := shareHeap(ctx, spec, opts, lay)
-		return segs, met.Nonce, func() error { return nil }, err
+	m = &mesh{spec: spec, local: opts.Local, pad: (lay.bytes() + rt.ArenaAlign - 1) / rt.ArenaAlign * rt.ArenaAlign}
+	if !m.local {
+		if m.world, err = shm.Reserve(spec.World, m.pad+int(rt.Stride(spec.World))); err != nil {
+			return nil, nil, "", m.fault("cannot reserve addresses", err)
+		}
 	}
-	segs, release, err = shareFiles(ctx, spec, opts, lay)
-	return segs, met.Nonce, release, err
+	datas, err := m.share(ctx, 0, lay.bytes(), func(b []byte) { initPad(shm.PadOf(b), lay, opts) })
+	if err != nil {
+		return nil, nil, "", also(err, m.close())
+	}
+	for _, b := range datas {
+		pads = append(pads, shm.PadOf(b))
+	}
+	return m, pads, met.Nonce, nil
+}
+
+// close gives the addresses back, and what is mapped there.
+func (m *mesh) close() error {
+	if m.world == nil {
+		return nil
+	}
+	return m.world.Close()
 }
 
 // fits checks that all ranks can share memory, and mean the same by it.
@@ -62,81 +86,104 @@ func fits(spec *rt.Spec, m *rt.Meeting) error {
 	return nil
 }
 
-// shareHeap exchanges segments of goroutines.
-func shareHeap(ctx context.Context, spec *rt.Spec, opts Options, lay layout) ([]*shm.Segment, error) {
-	seg := shm.Heap(lay.bytes(), int(spec.ArenaBytes))
-	initPad(seg, lay, opts)
-	parts, err := spec.Job.Exchange(ctx, rendezvous.Call{Op: "rendezvous", Value: seg})
+// share makes size bytes at an offset of every rank, and gives them by rank. set prepares
+// this rank's before a peer can see them. On an error nothing is left.
+func (m *mesh) share(ctx context.Context, off, size int, set func(b []byte)) ([][]byte, error) {
+	if m.local {
+		return m.shareHeap(ctx, size, set)
+	}
+	return m.shareFiles(ctx, off, size, set)
+}
+
+// shareHeap exchanges memory of goroutines.
+func (m *mesh) shareHeap(ctx context.Context, size int, set func(b []byte)) ([][]byte, error) {
+	own := shm.Heap(size)
+	set(own)
+	parts, err := m.spec.Job.Exchange(ctx, rendezvous.Call{Op: "rendezvous", Value: own})
 	if err != nil {
 		return nil, err
 	}
-	segs := make([]*shm.Segment, len(parts))
+	datas := make([][]byte, len(parts))
 	for r, p := range parts {
 		var ok bool
-		if segs[r], ok = p.Value.(*shm.Segment); !ok {
-			return nil, &rt.RendezvousError{Rank: spec.Rank, Err: rt.ErrUnsupported,
+		if datas[r], ok = p.Value.([]byte); !ok {
+			return nil, &rt.RendezvousError{Rank: m.spec.Rank, Err: rt.ErrUnsupported,
 				Reason: fmt.Sprintf("this rank is a goroutine, but rank %d is not one of the same process", r)}
 		}
 	}
-	return segs, nil
+	return datas, nil
 }
 
-// shareFiles exchanges segments of processes: every rank's is a sealed memory file,
+// fault is an error of this rank alone, of which the others hear.
+func (m *mesh) fault(what string, err error) error {
+	err = &rt.RendezvousError{Rank: m.spec.Rank, Reason: what, Err: err}
+	m.spec.Job.Cancel(err)
+	return err
+}
+
+// shareFiles exchanges memory of processes: every rank's is a sealed memory file,
 // which has no name, and whose descriptor only the job's ranks get.
-func shareFiles(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (segs []*shm.Segment, release func() error, err error) {
-	fault := func(what string, err error) error {
-		err = &rt.RendezvousError{Rank: spec.Rank, Reason: what, Err: err}
-		spec.Job.Cancel(err)
-		return err
-	}
-	pad, data := lay.bytes(), int(spec.ArenaBytes)
-	own, err := shm.Create(pad, data)
+func (m *mesh) shareFiles(ctx context.Context, off, size int, set func(b []byte)) (datas [][]byte, err error) {
+	own, err := shm.Create(size)
 	if err != nil {
-		return nil, nil, fault("cannot create shared memory", err)
+		return nil, m.fault("cannot create shared memory", err)
 	}
 	defer own.Close()
-	world, err := shm.Reserve(spec.World, pad, data)
-	if err != nil {
-		return nil, nil, fault("cannot reserve addresses", err)
-	}
 	defer func() {
-		if err == nil {
-			return
-		}
-		if cerr := world.Close(); cerr != nil {
-			err = errors.Join(err, cerr)
+		if err != nil {
+			err = also(err, m.unmap(off, size))
 		}
 	}()
-	segs = make([]*shm.Segment, spec.World)
-	if segs[spec.Rank], err = world.Place(spec.Rank, own); err != nil {
-		return nil, nil, fault("cannot map own memory", err)
+	datas = make([][]byte, m.spec.World)
+	if datas[m.spec.Rank], err = m.world.Map(m.spec.Rank, off, own); err != nil {
+		return nil, m.fault("cannot map own memory", err)
 	}
-	initPad(segs[spec.Rank], lay, opts)
-	fds, err := spec.Job.ExchangeFiles(ctx, "rendezvous", own.FD())
+	set(datas[m.spec.Rank])
+	fds, err := m.spec.Job.ExchangeFiles(ctx, "rendezvous", own.FD())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for r, fd := range fds {
-		f, ferr := shm.Adopt(fd, pad, data)
-		if ferr == nil && err == nil && r != spec.Rank {
-			segs[r], ferr = world.Place(r, f)
+		f, ferr := shm.Adopt(fd, size)
+		if ferr == nil && err == nil && r != m.spec.Rank {
+			datas[r], ferr = m.world.Map(r, off, f)
 		}
-		if ferr == nil {
-			ferr = f.Close()
+		if f != nil {
+			ferr = errors.Join(ferr, f.Close())
 		}
 		if ferr != nil && err == nil {
-			err = &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("cannot map the memory of rank %d", r), Err: ferr}
+			err = m.fault(fmt.Sprintf("cannot map the memory of rank %d", r), ferr)
 		}
 	}
-	return segs, world.Close, err
+	return datas, err
+}
+
+// also adds what failed on the way back, and leaves err as it is where nothing did.
+func also(err, more error) error {
+	if more == nil {
+		return err
+	}
+	return errors.Join(err, more)
+}
+
+// unmap gives size bytes at an offset of every rank back.
+func (m *mesh) unmap(off, size int) error {
+	if m.local {
+		return nil
+	}
+	var err error
+	for r := range m.spec.World {
+		err = errors.Join(err, m.world.Unmap(r, off, size))
+	}
+	return err
 }
 
 // initPad sets up this rank's pad before a peer can see it.
-func initPad(seg *shm.Segment, lay layout, opts Options) {
+func initPad(pad *shm.Pad, lay layout, opts Options) {
 	lo, _ := lay.desc(0, 0)
 	for w := inboxStart; w < lo*2; w += lineWords {
-		seg.Words[w] = opts.FirstEpoch
+		pad.Words[w] = opts.FirstEpoch
 	}
-	seg.Words[wordMagic] = padMagic
-	atomic.StoreUint32(&seg.Words[wordStatus], statusAlive)
+	pad.Words[wordMagic] = padMagic
+	atomic.StoreUint32(&pad.Words[wordStatus], statusAlive)
 }

@@ -15,12 +15,14 @@ func Opener(opts Options) rt.Opener {
 		if opts.Signals <= 0 {
 			opts.Signals = 16
 		}
-		lay := layout{world: spec.World, channels: len(spec.Groups), slots: opts.Signals}
-		const most = 1 << 46
-		if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
+		if opts.Groups <= 0 {
+			opts.Groups = 32
+		}
+		lay := layout{world: spec.World, channels: max(opts.Groups, len(spec.Groups)), slots: opts.Signals}
+		if spec.ArenaBytes < 0 || spec.ArenaBytes > rt.Stride(spec.World) {
 			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
 		}
-		segs, nonce, release, err := openMemory(ctx, &spec, opts, lay)
+		m, pads, nonce, err := openMesh(ctx, &spec, opts, lay)
 		if err != nil {
 			return nil, err
 		}
@@ -31,6 +33,22 @@ func Opener(opts Options) rt.Opener {
 				lost[e.Rank].Store(uint32(peerDied))
 			}
 		})
-		return newDevice(spec, opts, lay, nonce, segs, lost, func() error { stop(); return release() }), nil
+		d := newDevice(spec, opts, lay, nonce, pads, lost, func() error { stop(); return m.close() })
+		d.mesh, d.opening = m, true
+		for _, g := range spec.Groups {
+			if err == nil {
+				err = d.AddGroup(g)
+			}
+		}
+		for _, at := range spec.Regions {
+			if err == nil {
+				err = d.Grow(ctx, at)
+			}
+		}
+		d.opening = false
+		if err != nil {
+			return nil, also(err, d.Close())
+		}
+		return d, nil
 	}
 }

@@ -141,7 +141,7 @@ const (
 // put signals a peer: everything this goroutine did before is visible to whoever
 // sees the value.
 func (d *Device) put(peer, word int, value uint32) {
-	words := d.segs[peer].Words
+	words := d.pads[peer].Words
 	atomic.StoreUint32(&words[word], value)
 	if !d.opts.Local && atomic.LoadUint32(&words[wordSleepers]) != 0 {
 		shm.Wake(&words[word])
@@ -250,7 +250,7 @@ func (d *Device) note(ch *channel, op rt.CollOp, inside bool) {
 
 // lastOf says what a peer noted last.
 func (d *Device) lastOf(peer int) string {
-	q := atomic.LoadUint64(&d.segs[peer].Quads[quadLast])
+	q := atomic.LoadUint64(&d.pads[peer].Quads[quadLast])
 	if q == 0 {
 		return fmt.Sprintf("rank %d has entered no collective", peer)
 	}
@@ -287,7 +287,7 @@ func (d *Device) peer(rank int) peerState {
 	if rank == d.spec.Rank {
 		return peerAlive
 	}
-	if atomic.LoadUint32(&d.segs[rank].Words[wordStatus]) == statusLeft {
+	if atomic.LoadUint32(&d.pads[rank].Words[wordStatus]) == statusLeft {
 		return peerLeft
 	}
 	return peerState(d.lost[rank].Load())
@@ -313,7 +313,7 @@ func (d *Device) aborted(op string) error {
 }
 
 // readAbort returns the finished record in rank's own pad as an error of rank.
-func readAbort(own *shm.Segment, op string, rank int) error {
+func readAbort(own *shm.Pad, op string, rank int) error {
 	if atomic.LoadUint32(&own.Words[wordAbort]) != abortWritten {
 		return nil
 	}
@@ -324,9 +324,9 @@ func readAbort(own *shm.Segment, op string, rank int) error {
 
 // spread writes err into every pad that is still clean. Segments of ranks that
 // were never reached are nil.
-func spread(segs []*shm.Segment, rank int, err error) {
+func spread(pads []*shm.Pad, rank int, err error) {
 	record := rendezvous.EncodeError(err, abortBytes)
-	for r, seg := range segs {
+	for r, seg := range pads {
 		if r == rank || seg == nil || !atomic.CompareAndSwapUint32(&seg.Words[wordAbort], abortClean, abortWriting) {
 			continue
 		}

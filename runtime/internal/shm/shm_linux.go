@@ -9,25 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is one rank's segment as a memory file that other processes can map. It
-// is sealed: it can neither shrink nor grow, so no peer can be made to fault.
-type File struct {
-	fd        int
-	pad, data int
-}
+// File is memory as a file that other processes can map. It is sealed: it can neither
+// shrink nor grow, so no peer can be made to fault.
+type File struct{ fd, size int }
 
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// Create returns a zeroed memory file for a pad and an arena of these sizes.
-func Create(pad, data int) (*File, error) {
+// Create returns a zeroed memory file of that many bytes, rounded up to pages.
+func Create(size int) (*File, error) {
 	fd, err := unix.MemfdCreate("concert", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("shm: memfd_create: %w", err)
 	}
-	f := &File{fd: fd, pad: pad, data: data}
-	if err := unix.Ftruncate(fd, int64(f.layout().size)); err != nil {
+	f := &File{fd: fd, size: pages(size)}
+	if err := unix.Ftruncate(fd, int64(f.size)); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("shm: %d bytes: %w", f.layout().size, err)
+		return nil, fmt.Errorf("shm: %d bytes: %w", f.size, err)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		f.Close()
@@ -38,8 +35,8 @@ func Create(pad, data int) (*File, error) {
 
 // Adopt takes over a descriptor that a peer sent, after checking that it is a
 // sealed memory file of the right size.
-func Adopt(fd, pad, data int) (*File, error) {
-	f := &File{fd: fd, pad: pad, data: data}
+func Adopt(fd, size int) (*File, error) {
+	f := &File{fd: fd, size: pages(size)}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		f.Close()
@@ -50,9 +47,9 @@ func Adopt(fd, pad, data int) (*File, error) {
 		f.Close()
 		return nil, fmt.Errorf("shm: the peer's descriptor is not a sealed memory file")
 	}
-	if st.Size != int64(f.layout().size) {
+	if st.Size != int64(f.size) {
 		f.Close()
-		return nil, fmt.Errorf("shm: the peer's memory file has %d bytes, expected %d", st.Size, f.layout().size)
+		return nil, fmt.Errorf("shm: the peer's memory file has %d bytes, expected %d", st.Size, f.size)
 	}
 	return f, nil
 }
@@ -70,28 +67,18 @@ func (f *File) Close() error {
 	return err
 }
 
-// layout places the pad at the start and the arena at the next page.
-type layout struct{ arena, size int }
+// pages is a size in whole pages, one at least.
+func pages(size int) int { return roundUp(max(size, 1), os.Getpagesize()) }
 
-func (f *File) layout() layout { return layoutOf(f.pad, f.data) }
-
-func layoutOf(pad, data int) layout {
-	page := os.Getpagesize()
-	a := roundUp(max(pad, padAlign), page)
-	return layout{arena: a, size: a + roundUp(max(data, 1), page)}
-}
-
-// World is a flat range of addresses with room for one segment per rank.
+// World is a flat range of addresses, stride bytes for each rank.
 type World struct {
 	base      unsafe.Pointer
-	pad, data int
-	stride    int
-	n         int
+	stride, n int
 }
 
-// Reserve reserves the addresses of n segments without memory behind them.
-func Reserve(n, pad, data int) (*World, error) {
-	w := &World{pad: pad, data: data, stride: layoutOf(pad, data).size, n: n}
+// Reserve reserves the addresses of n ranks without memory behind them.
+func Reserve(n, stride int) (*World, error) {
+	w := &World{stride: pages(stride), n: n}
 	base, err := unix.MmapPtr(-1, 0, nil, uintptr(n*w.stride), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("shm: reserve %d x %d bytes: %w", n, w.stride, err)
@@ -100,31 +87,43 @@ func Reserve(n, pad, data int) (*World, error) {
 	return w, nil
 }
 
-// Stride is the distance between the segments of neighbouring ranks in bytes.
+// Stride is the distance between what neighbouring ranks have, in bytes.
 func (w *World) Stride() int { return w.stride }
 
-// Place maps f as rank's segment.
-func (w *World) Place(rank int, f *File) (*Segment, error) {
-	if rank < 0 || rank >= w.n || w.base == nil {
-		return nil, fmt.Errorf("shm: rank %d of %d", rank, w.n)
+// at is where bytes of a rank lie, whole pages of its addresses.
+func (w *World) at(rank, off, size int) (unsafe.Pointer, error) {
+	if rank < 0 || rank >= w.n || w.base == nil || off < 0 || off%os.Getpagesize() != 0 || size > w.stride-off {
+		return nil, fmt.Errorf("shm: %d bytes from %d of rank %d, of %d ranks with %d bytes", size, off, rank, w.n, w.stride)
 	}
-	if f.pad != w.pad || f.data != w.data {
-		return nil, fmt.Errorf("shm: segment of rank %d has pad and arena of %d and %d bytes, expected %d and %d", rank, f.pad, f.data, w.pad, w.data)
-	}
-	at := unsafe.Add(w.base, rank*w.stride)
-	if _, err := unix.MmapPtr(f.fd, 0, at, uintptr(w.stride), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
-		return nil, fmt.Errorf("shm: map rank %d: %w", rank, err)
-	}
-	pad := roundUp(max(w.pad, padAlign), padAlign)
-	return &Segment{
-		Words: unsafe.Slice((*uint32)(at), pad/4),
-		Quads: unsafe.Slice((*uint64)(at), pad/8),
-		Bytes: unsafe.Slice((*byte)(at), pad),
-		Data:  unsafe.Slice((*byte)(unsafe.Add(at, layoutOf(w.pad, w.data).arena)), w.data),
-	}, nil
+	return unsafe.Add(w.base, rank*w.stride+off), nil
 }
 
-// Close unmaps everything; no segment may be used after it.
+// Map maps f where rank's bytes from off lie, which is a multiple of the page size.
+func (w *World) Map(rank, off int, f *File) ([]byte, error) {
+	at, err := w.at(rank, off, f.size)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := unix.MmapPtr(f.fd, 0, at, uintptr(f.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		return nil, fmt.Errorf("shm: map %d bytes of rank %d: %w", f.size, rank, err)
+	}
+	return unsafe.Slice((*byte)(at), f.size), nil
+}
+
+// Unmap takes the memory away from size bytes at off, whose addresses stay reserved.
+func (w *World) Unmap(rank, off, size int) error {
+	at, err := w.at(rank, off, pages(size))
+	if err != nil {
+		return err
+	}
+	_, err = unix.MmapPtr(-1, 0, at, uintptr(pages(size)), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE|unix.MAP_FIXED)
+	if err != nil {
+		return fmt.Errorf("shm: unmap %d bytes of rank %d: %w", size, rank, err)
+	}
+	return nil
+}
+
+// Close unmaps everything; nothing of it may be used after that.
 func (w *World) Close() error {
 	if w.base == nil {
 		return nil

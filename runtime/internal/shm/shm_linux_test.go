@@ -22,69 +22,92 @@ func dup(t *testing.T, fd int) int {
 }
 
 func TestWorldIsFlat(t *testing.T) {
-	const pad, data, n = 5000, 10000, 3
-	w, err := Reserve(n, pad, data)
+	const size, off, n = 10000, 8192, 3
+	page := os.Getpagesize()
+	w, err := Reserve(n, 1<<40) // far more than there is memory
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	var segs []*Segment
+	var segs [][]byte
 	var files []*File
 	for r := range n {
-		f, err := Create(pad, data)
+		f, err := Create(size)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
 		files = append(files, f)
-		s, err := w.Place(r, f)
+		s, err := w.Map(r, off, f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		segs = append(segs, s)
 	}
 	for r, s := range segs {
-		if len(s.Data) != data || len(s.Bytes) < pad {
-			t.Errorf("rank %d: %d and %d bytes", r, len(s.Bytes), len(s.Data))
+		if len(s) != roundUp(size, page) {
+			t.Errorf("rank %d: %d bytes", r, len(s))
 		}
-		if got := int(uintptr(unsafe.Pointer(&s.Data[0])) - uintptr(unsafe.Pointer(&segs[0].Data[0]))); got != r*w.Stride() {
+		if got := int(uintptr(unsafe.Pointer(&s[0])) - uintptr(unsafe.Pointer(&segs[0][0]))); got != r*w.Stride() {
 			t.Errorf("rank %d is %d bytes from rank 0, want %d", r, got, r*w.Stride())
 		}
-		s.Data[data-1] = byte(r + 1)
+		s[size-1] = byte(r + 1)
 	}
 	// Another mapping of rank 1 sees what was written.
-	v, err := Reserve(1, pad, data)
+	v, err := Reserve(1, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	f, err := Adopt(dup(t, files[1].FD()), pad, data)
+	f, err := Adopt(dup(t, files[1].FD()), size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	s, err := v.Place(0, f)
+	s, err := v.Map(0, 0, f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Data[data-1] != 2 {
-		t.Errorf("the second mapping has %d", s.Data[data-1])
+	if s[size-1] != 2 {
+		t.Errorf("the second mapping has %d", s[size-1])
 	}
-	if _, err := w.Place(n, f); err == nil {
-		t.Error("a rank outside of the world was placed")
-	}
-	if other, err := Create(pad, data+8192); err != nil {
-		t.Error(err)
-	} else {
-		if _, err := w.Place(0, other); err == nil {
-			t.Error("a segment of another size was placed")
+	for _, c := range []struct{ rank, off int }{{n, 0}, {-1, 0}, {0, 1}, {0, -page}, {0, w.Stride() - page}} {
+		if _, err := w.Map(c.rank, c.off, f); err == nil {
+			t.Errorf("rank %d was mapped at %d", c.rank, c.off)
 		}
-		other.Close()
+	}
+}
+
+// TestUnmap: what comes behind a piece that was given back is zeroed memory at its address.
+func TestUnmap(t *testing.T) {
+	w, err := Reserve(1, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var at *byte
+	for round := range 3 {
+		f, err := Create(5000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := w.Map(0, 4*os.Getpagesize(), f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b[0] != 0 || at != nil && at != &b[0] {
+			t.Errorf("round %d: %d at %p, before at %p", round, b[0], &b[0], at)
+		}
+		at, b[0] = &b[0], 7
+		if err := w.Unmap(0, 4*os.Getpagesize(), 5000); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
 func TestAdoptRefuses(t *testing.T) {
-	f, err := Create(4096, 4096)
+	f, err := Create(8192)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +115,7 @@ func TestAdoptRefuses(t *testing.T) {
 	if err := unix.Ftruncate(f.FD(), 0); err == nil {
 		t.Error("a sealed file shrank")
 	}
-	if _, err := Adopt(dup(t, f.FD()), 4096, 8192); err == nil || !strings.Contains(err.Error(), "expected 12288") {
+	if _, err := Adopt(dup(t, f.FD()), 12288); err == nil || !strings.Contains(err.Error(), "expected 12288") {
 		t.Errorf("wrong size: %v", err)
 	}
 	plain, err := os.CreateTemp(t.TempDir(), "x")
@@ -103,31 +126,32 @@ func TestAdoptRefuses(t *testing.T) {
 	if err := plain.Truncate(8192); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Adopt(dup(t, int(plain.Fd())), 4096, 4096); err == nil || !strings.Contains(err.Error(), "sealed") {
+	if _, err := Adopt(dup(t, int(plain.Fd())), 8192); err == nil || !strings.Contains(err.Error(), "sealed") {
 		t.Errorf("unsealed file: %v", err)
 	}
 }
 
 func TestSleepAndWake(t *testing.T) {
-	w, err := Reserve(2, 4096, 4096)
+	w, err := Reserve(2, 8192)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	f, err := Create(4096, 4096)
+	f, err := Create(8192)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	// Two mappings of one file, as two processes would have.
-	a, err := w.Place(0, f)
+	am, err := w.Map(0, 0, f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := w.Place(1, f)
+	bm, err := w.Map(1, 0, f)
 	if err != nil {
 		t.Fatal(err)
 	}
+	a, b := PadOf(am), PadOf(bm)
 	start := time.Now()
 	Sleep(&a.Words[3], 7, time.Minute) // another value: returns at once
 	Sleep(&a.Words[3], 0, 5*time.Millisecond)

@@ -10,10 +10,10 @@ import (
 type File struct{}
 
 // Create returns ErrUnsupported.
-func Create(pad, data int) (*File, error) { return nil, ErrUnsupported }
+func Create(size int) (*File, error) { return nil, ErrUnsupported }
 
 // Adopt returns ErrUnsupported.
-func Adopt(fd, pad, data int) (*File, error) { return nil, ErrUnsupported }
+func Adopt(fd, size int) (*File, error) { return nil, ErrUnsupported }
 
 // FD returns -1.
 func (f *File) FD() int { return -1 }
@@ -25,13 +25,16 @@ func (f *File) Close() error { return nil }
 type World struct{}
 
 // Reserve returns ErrUnsupported.
-func Reserve(n, pad, data int) (*World, error) { return nil, ErrUnsupported }
+func Reserve(n, stride int) (*World, error) { return nil, ErrUnsupported }
 
 // Stride returns 0.
 func (w *World) Stride() int { return 0 }
 
-// Place returns ErrUnsupported.
-func (w *World) Place(rank int, f *File) (*Segment, error) { return nil, ErrUnsupported }
+// Map returns ErrUnsupported.
+func (w *World) Map(rank, off int, f *File) ([]byte, error) { return nil, ErrUnsupported }
+
+// Unmap returns ErrUnsupported.
+func (w *World) Unmap(rank, off, size int) error { return ErrUnsupported }
 
 // Close does nothing.
 func (w *World) Close() error { return nil }

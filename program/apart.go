@@ -1,0 +1,69 @@
+package program
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Alone gives the bytes of the arena that a plain parameter's buffer has, if no other
+// buffer lies partly in them: then they may lie elsewhere, together with all that lies
+// within, such as the output that an input is donated to.
+func (p *Program) Alone(q *Param) (lo, hi int64, ok bool) {
+	if q.Async || len(q.Tensors) != 1 {
+		return 0, 0, false
+	}
+	b := &p.Buffers[q.Tensors[0].Buffer]
+	lo, hi = b.Offset, b.Offset+b.Size
+	for i := range p.Buffers {
+		c := &p.Buffers[i]
+		from, to := c.Offset, c.Offset+c.Size
+		if from < hi && lo < to && (from < lo || to > hi) {
+			return 0, 0, false
+		}
+	}
+	return lo, hi, hi > lo
+}
+
+// Apart is p with the buffers of some inputs and outputs behind all others, where they are
+// alone: what several programs share must not lie where one of them has something else
+// before or after. An input and the output that it is donated to stay together.
+func (p *Program) Apart(names ...string) (*Program, error) {
+	q := *p
+	q.Buffers = slices.Clone(p.Buffers)
+	moved := make([]bool, len(p.Buffers))
+	move := func(buffers ...int) {
+		if moved[buffers[0]] {
+			return
+		}
+		size := int64(0)
+		for _, b := range buffers {
+			moved[b], q.Buffers[b].Offset = true, q.Arena
+			size = max(size, (q.Buffers[b].Size+Align-1)/Align*Align)
+		}
+		q.Arena += size
+	}
+	for _, name := range names {
+		found := false
+		for i, ps := range [2][]Param{p.Inputs, p.Outputs} {
+			for k := range ps {
+				if ps[k].Name != name {
+					continue
+				}
+				found = true
+				if ps[k].Async {
+					return nil, fmt.Errorf("program %s: %s is in flight, and cannot lie apart", p.Name, name)
+				}
+				d := slices.IndexFunc(p.Donations, func(d Donation) bool { return d.Input == k && i == 0 || d.Output == k && i == 1 })
+				if d < 0 {
+					move(ps[k].Tensors[0].Buffer)
+					continue
+				}
+				move(p.Inputs[p.Donations[d].Input].Tensors[0].Buffer, p.Outputs[p.Donations[d].Output].Tensors[0].Buffer)
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("program %s has no input or output %s", p.Name, name)
+		}
+	}
+	return &q, q.Validate()
+}

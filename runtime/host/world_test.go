@@ -1,0 +1,321 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/internal/leak"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
+	"github.com/seed-ee968945/concert/runtime/launch"
+)
+
+// envWorld tells a child to change its world in a loop of so many steps.
+const envWorld = "MLP_WORLD"
+
+const turnsText = `program @p%[1]d world %[2]d
+group @%[3]s = %[4]s
+stream @compute
+stream @comm.%[3]s on @%[3]s
+events 1
+arena %[5]d
+buffer %%w at 0 size 256
+buffer %%x at 512 size 256
+buffer %%s at %[6]d size 256
+buffer %%new at 0 size 256
+input w {parameter} donate 0 = %%w: f32[64]
+input x = %%x: f32[64]
+output new = %%new: f32[64]
+body
+@comm.%[3]s all_reduce on @%[3]s (%%x: f32[64]) -> (%%s: f32[64]) {reduce="sum"} from %%s
+@comm.%[3]s record 0
+@compute wait 0
+@compute launch add (%%w: f32[64], %%s: f32[64]) -> (%%new: f32[64]) from %%new
+`
+
+// turn is a program that adds to w what the ranks of its subgroups bring together.
+type turn struct {
+	k   int
+	sub []int // of this rank
+	p   *program.Program
+	m   *rt.Module
+}
+
+// newTurn makes program k: of all ranks in two orders, by names of their own, or of pairs.
+func newTurn(k, rank, world int) (*turn, error) {
+	name, ranks := "all", [][]int{nil}
+	for r := range world {
+		ranks[0] = append([]int{r}, ranks[0]...)
+	}
+	switch k % 5 {
+	case 1, 2:
+		name = fmt.Sprintf("g%d", k)
+	case 3, 4:
+		name, ranks = fmt.Sprintf("pairs%d", k), nil
+		for r := 0; r < world; r += 2 {
+			ranks = append(ranks, []int{r, r + 1})
+		}
+	}
+	text := strings.ReplaceAll(fmt.Sprint(ranks), " ", ", ")
+	at := 1024 + k*50*1024
+	p, err := program.Parse("turn", fmt.Sprintf(turnsText, k, world, name, text, at+512, at))
+	if err != nil {
+		return nil, err
+	}
+	m, err := rt.ModuleOf(p)
+	for _, sub := range ranks {
+		for _, r := range sub {
+			if r == rank {
+				return &turn{k, sub, p, m}, err
+			}
+		}
+	}
+	return nil, errors.New("no subgroup")
+}
+
+// run runs the program once, and gives what it adds.
+func (t *turn) run(ctx context.Context, r *rt.Rank) (float64, error) {
+	x, sum := make([]float64, 64), 0.0
+	for i := range x {
+		x[i] = float64((r.Info().Rank + 1) * (t.k + 1))
+	}
+	for _, peer := range t.sub {
+		sum += float64((peer + 1) * (t.k + 1))
+	}
+	_, err := rt.Run(ctx, r, t.p, []rt.Value{{}, {DType: rt.F32, Shape: rt.Dims{64}, Data: bytesOf(rt.F32, x...)}}, rt.Options{})
+	return sum, err
+}
+
+// turns adds, runs and drops ten programs that share a buffer, in a loop.
+func turns(ctx context.Context, r *rt.Rank, steps int, each func(step int)) error {
+	info := r.Info()
+	w, err := r.NewBuffer(ctx, "w", 256)
+	if err != nil {
+		return err
+	}
+	view, err := w.View(0, rt.F32, 64)
+	if err != nil {
+		return err
+	}
+	order := rand.New(rand.NewPCG(7, 7)) // the same on all ranks
+	var have [10]*turn
+	want := 0.0
+	for step := range steps {
+		k := order.IntN(len(have))
+		switch {
+		case have[k] == nil:
+			if have[k], err = newTurn(k, info.Rank, info.World); err == nil {
+				err = r.Add(ctx, have[k].m, rt.Bindings{"w": w})
+			}
+		case order.IntN(2) == 0:
+			if err = r.Drop(ctx, have[k].m); err == nil {
+				have[k] = nil
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("step %d: program %d: %w", step, k, err)
+		}
+		if err := faults(ctx, r, step, have[k]); err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+		for _, t := range have {
+			if t == nil {
+				continue
+			}
+			more, err := t.run(ctx, r)
+			if err != nil {
+				return fmt.Errorf("step %d: program %d: %w", step, t.k, err)
+			}
+			want += more
+		}
+		if want > 1<<23 { // which f32 still counts
+			want = 0
+			if err := r.Upload(view, make([]byte, 256)); err != nil {
+				return err
+			}
+		}
+		got, err := r.Download(view)
+		if err != nil {
+			return err
+		}
+		for i, v := range numbersOf(rt.F32, got) {
+			if v != want {
+				return fmt.Errorf("step %d: element %d is %v, want %v", step, i, v, want)
+			}
+		}
+		if each != nil {
+			each(step)
+		}
+	}
+	for _, t := range have {
+		if t != nil {
+			if err := w.Free(ctx); err == nil {
+				return errors.New("a buffer was freed that a module is bound to")
+			}
+			if err := r.Drop(ctx, t.m); err != nil {
+				return err
+			}
+		}
+	}
+	if err := w.Free(ctx); err != nil {
+		return err
+	}
+	if n := r.Info().ArenaBytes; n != 0 {
+		return fmt.Errorf("%d bytes of the arena are left", n)
+	}
+	return nil
+}
+
+// faults lets ranks fail or disagree at some steps: all get an error of the right type, and
+// go on.
+func faults(ctx context.Context, r *rt.Rank, step int, t *turn) error {
+	info := r.Info()
+	odd := info.Rank == step%info.World
+	switch {
+	case step%100 == 30: // one brings another program
+		k := 11
+		if odd {
+			k = 12
+		}
+		other, err := newTurn(k, info.Rank, info.World)
+		if err != nil {
+			return err
+		}
+		err = r.Add(ctx, other.m, nil)
+		if !errors.Is(err, rt.ErrMismatch) || !strings.Contains(err.Error(), "at line 1:") {
+			return fmt.Errorf("another program on one rank: %v", err)
+		}
+	case step%100 == 60: // one cannot
+		other, err := newTurn(11, info.Rank, info.World)
+		if err != nil {
+			return err
+		}
+		var bind rt.Bindings
+		if odd {
+			bind = rt.Bindings{"nothing": nil}
+		}
+		err = r.Add(ctx, other.m, bind)
+		var own *rt.CallError
+		var theirs *rt.CanceledError
+		if odd && !errors.As(err, &own) || !odd && (!errors.As(err, &theirs) || theirs.Origin != step%info.World) {
+			return fmt.Errorf("one rank that cannot add: %v", err)
+		}
+	case step%100 == 90 && t != nil: // one drops where the others add
+		var err error
+		if odd {
+			err = r.Drop(ctx, t.m)
+		} else if other, oerr := newTurn(11, info.Rank, info.World); oerr == nil {
+			err = r.Add(ctx, other.m, nil)
+		}
+		if !errors.Is(err, rt.ErrMismatch) {
+			return fmt.Errorf("one rank that drops: %v", err)
+		}
+	}
+	return nil
+}
+
+// TestWorldLives changes a world of goroutines while it lives.
+func TestWorldLives(t *testing.T) {
+	for _, world := range []int{2, 4} {
+		t.Run(strconv.Itoa(world), func(t *testing.T) {
+			leak.Check(t)
+			local(t, world, rt.Config{}, host.Options{Groups: 10}, nil, func(ctx context.Context, r *rt.Rank) error {
+				return turns(ctx, r, 1000, nil)
+			})
+		})
+	}
+}
+
+func childWorld(steps string) error {
+	n, err := strconv.Atoi(steps)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	r, err := rt.Join(ctx, host.Opener(host.Options{Groups: 10}), rt.Config{Timeout: time.Hour})
+	if err != nil {
+		return err
+	}
+	if err := turns(ctx, r, 20, nil); err != nil { // which makes the streams
+		return errors.Join(err, r.Close())
+	}
+	before := leak.Now()
+	err = turns(ctx, r, n, func(step int) {
+		if step%100 == 0 {
+			fmt.Println("step", step)
+		}
+	})
+	if err == nil {
+		if more := before.More(); more != "" {
+			err = fmt.Errorf("a leak: %s", more)
+		}
+	}
+	if err != nil && !errors.Is(err, rt.ErrPeerLost) {
+		err = fmt.Errorf("not of a type: %w", err)
+	}
+	return errors.Join(err, r.Close())
+}
+
+func worldSpec(out *output, world, steps int) launch.Spec {
+	spec := mlpSpec(out, 0, time.Hour, time.Hour)
+	spec.World = world
+	spec.Env = append(spec.Env, envWorld+"="+strconv.Itoa(steps))
+	return spec
+}
+
+// TestWorldLivesInProcesses is TestWorldLives of processes, which hold nothing in the end.
+func TestWorldLivesInProcesses(t *testing.T) {
+	for _, world := range []int{2, 4} {
+		t.Run(strconv.Itoa(world), func(t *testing.T) {
+			leak.Check(t)
+			var out output
+			if err := launch.Run(t.Context(), worldSpec(&out, world, 1000)); err != nil {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+		})
+	}
+}
+
+// TestKilledInALivingWorld kills a rank in the middle of the loop, wherever it is: the
+// others get a *PeerLostError.
+func TestKilledInALivingWorld(t *testing.T) {
+	for _, world := range []int{2, 4} {
+		t.Run(strconv.Itoa(world), func(t *testing.T) {
+			leak.Check(t)
+			victim := rand.IntN(world)
+			var procs sync.Map
+			var once sync.Once
+			out := &output{}
+			out.seen = func(line string) {
+				if strings.HasPrefix(line, fmt.Sprintf("[%d] step 300", victim)) {
+					once.Do(func() {
+						p, _ := procs.Load(victim)
+						p.(*os.Process).Signal(syscall.SIGKILL)
+					})
+				}
+			}
+			spec := worldSpec(out, world, 1<<30)
+			spec.Started = func(rank int, p *os.Process) { procs.Store(rank, p) }
+			err := launch.Run(t.Context(), spec)
+			var rest []int
+			for r := range world {
+				if r != victim {
+					rest = append(rest, r)
+				}
+			}
+			survivors(t, err, out.String(), rest, func(rank int) []string {
+				return []string{"FAILED: step ", fmt.Sprintf("rank %d died", victim)}
+			})
+		})
+	}
+}

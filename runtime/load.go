@@ -1,0 +1,274 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/program"
+)
+
+// extents are the regions of an arena that are given out, in order. All ranks give out the
+// same, since they make the same changes in the same order.
+type extents []Region
+
+// take finds the first room for that many bytes below a limit. No bytes need none.
+func (e *extents) take(bytes, limit int64) (Region, error) {
+	if bytes < 0 || bytes > limit {
+		return Region{}, fmt.Errorf("%d bytes, an arena has %d at most", bytes, limit)
+	}
+	if bytes == 0 {
+		return Region{}, nil
+	}
+	lo := int64(0)
+	for i, used := range *e {
+		if lo+bytes <= used.Lo {
+			*e = slices.Insert(*e, i, Region{lo, lo + bytes})
+			return (*e)[i], nil
+		}
+		lo = (used.Hi + ArenaAlign - 1) / ArenaAlign * ArenaAlign
+	}
+	if lo > limit-bytes {
+		return Region{}, fmt.Errorf("the arenas of modules and buffers add up to more than %d bytes", limit)
+	}
+	*e = append(*e, Region{lo, lo + bytes})
+	return Region{lo, lo + bytes}, nil
+}
+
+func (e *extents) free(at Region) {
+	*e = slices.DeleteFunc(*e, func(used Region) bool { return used == at })
+}
+
+// end is where the last one ends.
+func (e extents) end() int64 {
+	if len(e) == 0 {
+		return 0
+	}
+	return e[len(e)-1].Hi
+}
+
+// member is a group of the world, and how many modules have it.
+type member struct {
+	Group
+	users int
+}
+
+// loaded is a module's place on a rank.
+type loaded struct {
+	m      *Module
+	at     Region
+	bound  []bound   // what lies in buffers instead, by place in the module
+	groups []*member // of the module
+	events []Event
+	unit   int            // its number among the modules
+	codes  map[string]int // its kernels by name
+
+	streams []Stream                   // by stream of the module
+	memo    map[*program.Program]*memo // of programs that were interpreted
+	calls   []*called                  // of emitted code, by place in the step
+	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
+	sized   map[int]sized              // by kernel that takes sizes: for those of its last launch
+	planned map[string]bool            // sizes that the device has planned the step for; see plan
+}
+
+// newLoaded is module number unit of a rank, without its place and its events.
+func newLoaded(m *Module, unit int) *loaded {
+	l := &loaded{m: m, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, streams: make([]Stream, len(m.Streams))}
+	for i := range m.Kernels {
+		l.codes[m.Kernels[i].Name] = i
+	}
+	return l
+}
+
+// bound says that a region of a module's arena is a buffer of the world.
+type bound struct {
+	at     Region
+	buffer *Buffer
+}
+
+// place moves a tensor of the module, whose bytes begin at lo, to the rank's arena.
+func (l *loaded) place(t Tensor, lo int64) Tensor {
+	if b := l.boundAt(lo); b != nil {
+		return t.At(b.buffer.at.Lo - b.at.Lo)
+	}
+	return t.At(l.at.Lo)
+}
+
+// boundAt is the buffer that a byte of the module's arena lies in, nil if it is none.
+func (l *loaded) boundAt(lo int64) *bound {
+	for i := range l.bound {
+		if b := &l.bound[i]; b.at.Lo <= lo && lo < b.at.Hi {
+			return b
+		}
+	}
+	return nil
+}
+
+// load checks a module and gives it its place, groups and number.
+func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
+	if m == nil || r.loaded[m] != nil {
+		return nil, errors.New("a module is nil or given twice")
+	}
+	if err := m.check(r.env.World); err != nil {
+		return nil, err
+	}
+	l := newLoaded(m, r.units)
+	if err := l.bind(r, bind); err != nil {
+		return nil, fmt.Errorf("module %s: %w", m.Name, err)
+	}
+	for _, g := range m.Groups {
+		if h := r.group(g.Name); h != nil && !h.Equal(g) {
+			return nil, fmt.Errorf("module %s: group %q is %v here and %v elsewhere", m.Name, g.Name, g.Ranks, h.Ranks)
+		}
+	}
+	var err error
+	if l.at, err = r.arena.take(m.Arena, Stride(r.env.World)); err != nil {
+		return nil, err
+	}
+	for _, g := range m.Groups {
+		l.groups = append(l.groups, r.join(g))
+	}
+	r.units++
+	return l, nil
+}
+
+func (r *Rank) group(name string) *member {
+	if i := slices.IndexFunc(r.groups, func(h *member) bool { return h.Name == name }); i >= 0 {
+		return r.groups[i]
+	}
+	return nil
+}
+
+// join counts a user of a group.
+func (r *Rank) join(g Group) *member {
+	h := r.group(g.Name)
+	if h == nil {
+		h = &member{Group: g}
+		r.groups = append(r.groups, h)
+	}
+	h.users++
+	return h
+}
+
+// unload undoes load. It gives the groups that nobody has any more.
+func (r *Rank) unload(l *loaded) (gone []string) {
+	r.arena.free(l.at)
+	for _, g := range l.groups {
+		if g.users--; g.users == 0 {
+			gone = append(gone, g.Name)
+		}
+	}
+	r.groups = slices.DeleteFunc(r.groups, func(g *member) bool { return g.users == 0 })
+	return gone
+}
+
+// layOut gives the modules that the world begins with their places, and fills in what the
+// device has to know of them.
+func (r *Rank) layOut(mods []*Module, user int64, spec *Spec) ([]*loaded, error) {
+	all := make([]int, r.env.World)
+	for i := range all {
+		all[i] = i
+	}
+	r.join(Group{Name: worldGroup, Ranks: [][]int{all}})
+	var news []*loaded
+	for i, m := range mods {
+		if slices.Contains(mods[:i], m) {
+			return nil, errors.New("a module is nil or given twice")
+		}
+		l, err := r.load(m, nil)
+		if err != nil {
+			return nil, err
+		}
+		news = append(news, l)
+		if m.Arena > 0 {
+			spec.Regions = append(spec.Regions, l.at)
+		}
+		spec.Units = append(spec.Units, Unit{Name: m.Name, Source: m.Source, Flags: m.Flags, Kernels: m.Kernels})
+	}
+	if user < 0 {
+		return nil, fmt.Errorf("%d user bytes", user)
+	}
+	if user > 0 {
+		var err error
+		if r.user, err = r.arena.take(user, Stride(r.env.World)); err != nil {
+			return nil, err
+		}
+		spec.Regions = append(spec.Regions, r.user)
+	}
+	for _, g := range r.groups {
+		spec.Groups = append(spec.Groups, g.Group)
+	}
+	spec.ArenaBytes = r.arena.end()
+	return news, nil
+}
+
+// prepare makes a module's streams and events, before anything of it is launched.
+func (r *Rank) prepare(l *loaded) error {
+	for i, name := range l.m.Streams {
+		s, err := r.stream(name)
+		if err != nil {
+			return err
+		}
+		l.streams[i] = s
+	}
+	for range l.m.Events {
+		e, err := r.event()
+		if err != nil {
+			return err
+		}
+		l.events = append(l.events, e)
+	}
+	if slices.ContainsFunc(l.m.Inputs, func(q Param) bool { return q.Async }) && r.inbound == 0 {
+		s, err := r.dev.NewStream("inbound")
+		if err != nil {
+			return err
+		}
+		r.inbound = s + 1
+	}
+	return nil
+}
+
+// admit lets a module run.
+func (r *Rank) admit(l *loaded) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.loaded[l.m] = l
+	if l.m.Digest != "" {
+		r.byDigest[l.m.Digest] = l.m
+	}
+	clear(r.programs)
+	for _, b := range l.bound {
+		b.buffer.users++
+	}
+}
+
+// dismiss undoes admit and prepare; streams stay, for modules to come.
+func (r *Rank) dismiss(l *loaded) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded[l.m] == l {
+		delete(r.loaded, l.m)
+		delete(r.works, l.m)
+		for _, b := range l.bound {
+			b.buffer.users--
+		}
+		if r.byDigest[l.m.Digest] == l.m {
+			delete(r.byDigest, l.m.Digest)
+		}
+		for m := range r.loaded { // another one of the same program
+			if m.Digest != "" && m.Digest == l.m.Digest {
+				r.byDigest[m.Digest] = m
+			}
+		}
+		clear(r.programs)
+	}
+	r.free = append(r.free, l.events...)
+	l.events = nil
+}
+
+// find is where a module lies, nil if it is not loaded.
+func (r *Rank) find(m *Module) *loaded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.loaded[m]
+}
