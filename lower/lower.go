@@ -224,7 +224,7 @@ func (l *lowering) inherit(n *ir.Node) {
 				l.waitFor(start, start.Name())
 			}
 			v := n.Arg(h.Result)
-			l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(v), Outs: l.inherited(i), Node: place.ValueName(v)})
+			l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(v), Outs: l.inherited(i), Node: h.Input.Name()})
 		}
 	}
 }

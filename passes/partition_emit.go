@@ -56,11 +56,11 @@ func donateHalves(j *jointFunc, fw, bw *ir.Func) {
 }
 
 // keptDonation returns a donation that halves cannot keep: forward's result would take
-// the place of what backward reads.
+// the place of what backward reads, or of a tangent.
 func (j *jointFunc) keptDonation(p *savePlan) *ir.Donation {
 	through := j.through(p)
 	for _, d := range j.f.Donations() {
-		if r := j.rootOf[d.Input.Result(0).ID()]; r >= 0 && (through[r] || p.saved[r]) && slices.Contains(j.fwOuts, d.Result) {
+		if r := j.rootOf[d.Input.Result(0).ID()]; r >= 0 && (through[r] || p.saved[r] || j.roots[r].tangent) && slices.Contains(j.fwOuts, d.Result) {
 			return &d
 		}
 	}
@@ -154,6 +154,7 @@ func (e *emitter) finish(outs []*ir.Value, places []int, half string, first int)
 	for i, v := range outs {
 		args[i] = e.get(v)
 	}
+	e.copySaved(args, places)
 	ret := e.j.f.Return()
 	meta := ret.Meta().Without(MetaForward).Without("outputs").With(metaHalf, attr.String(half))
 	list, plain := make([]int64, len(places)), true
@@ -166,6 +167,20 @@ func (e *emitter) finish(outs []*ir.Value, places []int, half string, first int)
 	}
 	made := e.to.Append(ir.NodeSpec{Op: ret.Op(), Name: ret.Name(), Args: args, Meta: meta, Pos: ret.Pos()})
 	e.to.ReadNewest(made) // a saved tensor goes to backward as forward has left it
+}
+
+// copySaved copies results that are to lie in the place of a donated input, but came into
+// the half as inputs themselves.
+func (e *emitter) copySaved(args []*ir.Value, places []int) {
+	for _, d := range e.j.f.Donations() {
+		i := slices.Index(places, d.Result)
+		if i < 0 || !fromCaller(args[i]) || storageOf(args[i]).Def() == e.to.Lookup(d.Input.Name()) {
+			continue
+		}
+		n := e.to.Append(ir.NodeSpec{Op: ir.OpClone, Name: args[i].Def().Name() + "_clone", Args: args[i : i+1 : i+1], Results: []ir.Type{args[i].Type()}})
+		e.to.ReadNewest(n)
+		args[i] = n.Result(0)
+	}
 }
 
 // emitBackward writes the backward half: its own nodes in the joint order, each

@@ -228,12 +228,14 @@ func differ(got, want [][]interp.Tensor, bounds []step.Bound) string {
 
 // refusals are what the parts of concert say of legal programs that they do not serve.
 var refusals = []string{
-	"which is known at run time only",                          // ir.ComputeStorages: a view's place depends on a symbol
-	"has order-only edges, which partition cannot keep",        // over two functions
-	"cannot leave backward in flight; wait for it",             // what forward starts
-	"and backward reads it: donate it to a result of backward", // what forward overwrites
-	"only floats can be averaged", "bool cannot be reduced",    // the CUDA device's collectives
-	"a product over no elements whose result is not a dense range of words", // its library for matmuls
+	// ir.ComputeStorages: a view's place depends on a symbol.
+	"which is known at run time only",
+	// Partition: edges over two functions, what forward starts, what it overwrites.
+	"has order-only edges, which partition cannot keep", "cannot leave backward in flight; wait for it", "and backward reads it: donate it to a result of backward",
+	// Limits of memory that nothing meets.
+	"under the memory cap", "bytes and may have",
+	// The CUDA device's collectives, and its library for matmuls.
+	"only floats can be averaged", "bool cannot be reduced", "a product over no elements whose result is not a dense range of words",
 }
 
 func refused(err error) bool {

@@ -42,12 +42,13 @@ func Pipeline(table *passes.Table, r *rand.Rand) string {
 	return strings.Join(specs, ",")
 }
 
-// spec is a pass with some options set. Those that only make a pass give up, such as
-// limits of memory, stay at their defaults.
+// spec is a pass with some options set. Limits of memory are tight now and then: a pass
+// may then refuse the program.
 func spec(p *passes.Pass, r *rand.Rand) string {
 	var opts []string
 	for _, o := range p.Options {
-		if r.IntN(4) > 0 || o.Name == "capacity" || o.Name == "cap" {
+		limit := o.Name == "capacity" || o.Name == "cap"
+		if r.IntN(4) > 0 || limit && r.IntN(3) > 0 {
 			continue
 		}
 		switch o.Kind {
@@ -58,11 +59,11 @@ func spec(p *passes.Pass, r *rand.Rand) string {
 		case passes.KindFloat:
 			v := []string{"0", "0.5", "1"}[r.IntN(3)]
 			if o.Name == "percent" {
-				v = []string{"100", "110", "150"}[r.IntN(3)]
+				v = []string{"90", "100", "110", "150"}[r.IntN(4)]
 			}
 			opts = append(opts, o.Name+"="+v)
 		case passes.KindBytes:
-			opts = append(opts, fmt.Sprintf("%s=%d", o.Name, []int{0, 64, 1 << 20}[r.IntN(3)]))
+			opts = append(opts, fmt.Sprintf("%s=%d", o.Name, []int{0, 64, 1 << 20, 256 << r.IntN(6)}[r.IntN(4)]))
 		case passes.KindString:
 			if len(o.Choices) > 0 {
 				opts = append(opts, o.Name+"="+o.Choices[r.IntN(len(o.Choices))])
