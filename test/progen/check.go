@@ -235,7 +235,7 @@ var refusals = []string{
 	// Limits of memory that nothing meets.
 	"under the memory cap", "bytes and may have",
 	// The CUDA device's collectives, and its library for matmuls.
-	"only floats can be averaged", "bool cannot be reduced", "a product over no elements whose result is not a dense range of words",
+	"no kernel computes it, convert the operand", "a product over no elements whose result is not a dense range of words",
 }
 
 func refused(err error) bool {
