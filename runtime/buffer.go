@@ -112,6 +112,8 @@ func (l *loaded) bind(r *Rank, bind Bindings) error {
 			return fmt.Errorf("%s is bound to buffer %s, which is not of this rank or has been freed", q.Name, b.name)
 		case at.Hi <= at.Lo:
 			return fmt.Errorf("%s cannot lie in a buffer: it shares bytes with others, or arrives in flight (see program.Apart)", q.Name)
+		case q.Tensors[0].Off != at.Lo:
+			return fmt.Errorf("%s cannot lie in a buffer: it is a part of what lies there", q.Name)
 		case at.Hi-at.Lo > b.bytes:
 			return fmt.Errorf("%s takes %d bytes, buffer %s has %d", q.Name, at.Hi-at.Lo, b.name, b.bytes)
 		case same != nil && (same.at != at || same.buffer != b):
