@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -23,7 +25,7 @@ func TestTimeout(t *testing.T) {
 			r := newRigT(t, n)
 			o := smallGroup(false, n)
 			o.Timeout = 100 * time.Millisecond
-			g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
+			g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,8 +38,8 @@ func TestTimeout(t *testing.T) {
 					continue
 				}
 				for j := 0; j < 3; j++ { // what follows in the stream must give up at once
-					op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo,
-						Tensors: []Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, a), Bytes: count * 4}}}
+					op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo,
+						Tensors: []coll.Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, a), Bytes: count * 4}}}
 					if err := m.Enqueue(r.streams[i], op); err != nil {
 						t.Fatal(err)
 					}
@@ -50,17 +52,17 @@ func TestTimeout(t *testing.T) {
 					continue
 				}
 				err := m.Check(t.Context(), r.streams[i])
-				var te *TimeoutError
+				var te *symm.TimeoutError
 				switch {
 				case errors.As(err, &te):
 					timeouts++
 					if te.Rank != i || te.Elapsed < o.Timeout || te.Peer == i {
 						t.Errorf("rank %d: %+v", i, *te)
 					}
-				case !errors.Is(err, ErrAborted):
+				case !errors.Is(err, symm.ErrAborted):
 					t.Errorf("rank %d: %v", i, err)
 				}
-				if err := m.Enqueue(r.streams[i], Op{Kind: kernels.Barrier}); err == nil {
+				if err := m.Enqueue(r.streams[i], coll.Op{Kind: kernels.Barrier}); err == nil {
 					t.Errorf("rank %d: a broken group took another call", i)
 				}
 			}
@@ -81,31 +83,31 @@ func TestAbort(t *testing.T) {
 	r := newRigT(t, 3)
 	reason := errors.New("enough")
 	m := r.g.Members()[0]
-	if err := m.Enqueue(r.streams[0], Op{Kind: kernels.Barrier}); err != nil {
+	if err := m.Enqueue(r.streams[0], coll.Op{Kind: kernels.Barrier}); err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(10*time.Millisecond, func() { m.Abort(reason) })
 	start := time.Now()
-	if err := m.Check(t.Context(), r.streams[0]); !errors.Is(err, ErrAborted) || !errors.Is(err, reason) {
+	if err := m.Check(t.Context(), r.streams[0]); !errors.Is(err, symm.ErrAborted) || !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
 	}
 	if d := time.Since(start); d > 2*time.Second {
 		t.Errorf("it took %v", d)
 	}
-	if !m.GivenUp() || r.g.Members()[1].GivenUp() {
+	if !m.Aborted() || r.g.Members()[1].Aborted() {
 		t.Error("a kernel of rank 0 alone left early")
 	}
 	// The other members have learned it without a kernel in flight, and from whom.
-	err := r.g.Members()[1].Enqueue(r.streams[1], Op{Kind: kernels.Barrier})
-	var gave *GaveUpError
-	if !errors.Is(err, ErrAborted) || !errors.As(err, &gave) || gave.Rank != 0 {
+	err := r.g.Members()[1].Enqueue(r.streams[1], coll.Op{Kind: kernels.Barrier})
+	var gave *symm.PeerAbortError
+	if !errors.Is(err, symm.ErrAborted) || !errors.As(err, &gave) || gave.Rank != 0 {
 		t.Errorf("late peer: %v", err)
 	}
-	if err := r.g.Members()[1].Check(t.Context(), r.streams[1]); !errors.Is(err, ErrAborted) {
+	if err := r.g.Members()[1].Check(t.Context(), r.streams[1]); !errors.Is(err, symm.ErrAborted) {
 		t.Errorf("late peer: %v", err)
 	}
-	if err := r.g.Rejoin(t.Context()); err != nil || m.GivenUp() {
-		t.Errorf("joined anew, given up %v: %v", m.GivenUp(), err)
+	if err := r.g.Rejoin(t.Context()); err != nil || m.Aborted() {
+		t.Errorf("joined anew, given up %v: %v", m.Aborted(), err)
 	}
 }
 
@@ -118,7 +120,7 @@ func TestLeftEarly(t *testing.T) {
 	ran := 0
 	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll, kernels.Barrier, kernels.Broadcast} {
 		for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push} {
-			op := Op{Kind: kind, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: []Tensor{{Src: a, Dst: a + 1<<15, Bytes: 4096}}}
+			op := coll.Op{Kind: kind, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: []coll.Tensor{{Src: a, Dst: a + 1<<15, Bytes: 4096}}}
 			p, err := m.Prepare(op)
 			var plan *kernels.PlanError
 			if errors.As(err, &plan) {
@@ -127,13 +129,13 @@ func TestLeftEarly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := r.drv.Memset32(ctx, s, m.ctl+kernels.CtlAbort, 1, 1); err != nil {
+			if err := r.drv.Memset32(ctx, s, ctl(m)+kernels.CtlAbort, 1, 1); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.drv.StreamSync(ctx, s); err != nil {
 				t.Fatal(err)
 			}
-			if m.GivenUp() {
+			if m.Aborted() {
 				t.Fatalf("%v by %v: nothing has run yet", kind, algo)
 			}
 			if err := p.Enqueue(s); err != nil {
@@ -142,7 +144,7 @@ func TestLeftEarly(t *testing.T) {
 			if err := r.drv.StreamSync(ctx, s); err != nil {
 				t.Fatal(err)
 			}
-			if ran++; !m.GivenUp() {
+			if ran++; !m.Aborted() {
 				t.Errorf("%v by %v left without a word", kind, algo)
 			}
 			if err := r.g.Rejoin(t.Context()); err != nil {
@@ -153,7 +155,7 @@ func TestLeftEarly(t *testing.T) {
 	if ran < 14 {
 		t.Errorf("only %d kernels ran", ran)
 	}
-	if err := r.drv.Memset32(ctx, s, m.ctl+kernels.CtlAbort, 1, 1); err != nil {
+	if err := r.drv.Memset32(ctx, s, ctl(m)+kernels.CtlAbort, 1, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Signal(s, 3, 1); err != nil {
@@ -165,7 +167,7 @@ func TestLeftEarly(t *testing.T) {
 	if err := r.g.Members()[1].Check(t.Context(), r.streams[1]); err != nil {
 		t.Errorf("the peer did not get the signal: %v", err)
 	}
-	if err := r.drv.StreamSync(ctx, s); err != nil || m.GivenUp() {
+	if err := r.drv.StreamSync(ctx, s); err != nil || m.Aborted() {
 		t.Errorf("a signal gave up: %v", err)
 	}
 }

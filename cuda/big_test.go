@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -22,12 +23,12 @@ func TestBehind4GiB(t *testing.T) {
 	const n, pad = 2, 5 << 30
 	r := newRigBytes(t, n, pad+64<<20)
 	r.alloc(pad)
-	g, err := r.w.NewGroup(t.Context(), seqInts(n), smallGroup(r.w.shared, n))
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), smallGroup(r.w.Shares(), n))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.sc.Ctl < 1<<32 || g.sc.Flagged < 1<<32 || g.sc.Staging < 1<<32 {
-		t.Fatalf("the group's memory is not behind the others: %+v", g.sc)
+	if g.Scratch().Ctl < 1<<32 || g.Scratch().Flagged < 1<<32 || g.Scratch().Staging < 1<<32 {
+		t.Fatalf("the group's memory is not behind the others: %+v", g.Scratch())
 	}
 	if err := r.g.Close(); err != nil {
 		t.Fatal(err)
@@ -110,14 +111,14 @@ func TestBigTensor(t *testing.T) {
 const bigStaging = 512 << 20
 
 // bigGroup takes the place of the rig's group.
-func (r *rigT) bigGroup() *Group {
+func (r *rigT) bigGroup() *coll.Group {
 	r.t.Helper()
-	o := smallGroup(r.w.shared, r.w.Size())
+	o := smallGroup(r.w.Shares(), r.w.Size())
 	o.Staging = bigStaging
 	if !*onGPU {
 		o.Timeout = 5 * time.Minute // memory may be slow to come
 	}
-	g, err := r.w.NewGroup(r.t.Context(), seqInts(r.w.Size()), o)
+	g, err := coll.NewGroup(r.t.Context(), r.w, seqInts(r.w.Size()), o)
 	if err == nil {
 		err = r.g.Close()
 	}
@@ -146,9 +147,9 @@ func (b *bigT) run(kind kernels.Collective, algo kernels.Algo, seed uint32) erro
 			b.write(rank, at, bytes.Repeat([]byte{0xa5}, guard))
 		}
 	}
-	err := b.rigT.run(func(rank int) Op {
-		return Op{Kind: kind, DType: t, Symmetric: true, Algo: algo,
-			Tensors: []Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: bigPiece}}}
+	err := b.rigT.run(func(rank int) coll.Op {
+		return coll.Op{Kind: kind, DType: t, Symmetric: true, Algo: algo,
+			Tensors: []coll.Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: bigPiece}}}
 	})
 	if err != nil {
 		return err
@@ -216,9 +217,9 @@ func bigBroadcast(t *testing.T) {
 	for off, b := range known {
 		r.write(root, at+off, b)
 	}
-	err := r.run(func(rank int) Op {
-		return Op{Kind: kernels.Broadcast, DType: dtype.U8, Symmetric: true, Root: root, Algo: kernels.Engine,
-			Tensors: []Tensor{{Src: r.w.Addr(rank, at), Dst: r.w.Addr(rank, at), Bytes: bigPiece}}}
+	err := r.run(func(rank int) coll.Op {
+		return coll.Op{Kind: kernels.Broadcast, DType: dtype.U8, Symmetric: true, Root: root, Algo: kernels.Engine,
+			Tensors: []coll.Tensor{{Src: r.w.Addr(rank, at), Dst: r.w.Addr(rank, at), Bytes: bigPiece}}}
 	})
 	if err != nil {
 		t.Fatal(err)

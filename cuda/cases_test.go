@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -30,11 +32,11 @@ func TestOverlappingGroups(t *testing.T) {
 	if n == 4 {
 		lists = append(lists, []int{3, 1, 0})
 	}
-	groups := make([]*Group, len(lists))
+	groups := make([]*coll.Group, len(lists))
 	at := make([]uint64, len(lists))
 	for i, ranks := range lists {
 		var err error
-		if groups[i], err = r.w.NewGroup(t.Context(), ranks, smallGroup(r.w.shared, len(ranks))); err != nil {
+		if groups[i], err = coll.NewGroup(t.Context(), r.w, ranks, smallGroup(r.w.Shares(), len(ranks))); err != nil {
 			t.Fatal(err)
 		}
 		at[i] = r.alloc(2 * rounds * room)
@@ -63,7 +65,7 @@ func TestOverlappingGroups(t *testing.T) {
 			for _, m := range g.Members() {
 				id := m.Rank.ID
 				src := r.w.Addr(id, at[i]+uint64(2*k)*room)
-				op := Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Tensors: []Tensor{{Src: src, Dst: src + room, Bytes: 4 * words}}}
+				op := coll.Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Tensors: []coll.Tensor{{Src: src, Dst: src + room, Bytes: 4 * words}}}
 				op.Algo = []kernels.Algo{kernels.LL, kernels.Direct}[(i+k)%2]
 				if err := m.Enqueue(streams[id][i], op); err != nil {
 					t.Fatal(err)
@@ -111,14 +113,14 @@ func TestRecycledGroup(t *testing.T) {
 	defer func() { r.g = first }()
 	place := uint64(0)
 	for i := range 8 {
-		g, err := r.w.NewGroup(t.Context(), seqInts(n), smallGroup(r.w.shared, n))
+		g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), smallGroup(r.w.Shares(), n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if place != 0 && g.sc.Ctl != place {
-			t.Fatalf("group %d is at %d, the one before was at %d", i, g.sc.Ctl, place)
+		if place != 0 && g.Scratch().Ctl != place {
+			t.Fatalf("group %d is at %d, the one before was at %d", i, g.Scratch().Ctl, place)
 		}
-		place, r.g = g.sc.Ctl, g
+		place, r.g = g.Scratch().Ctl, g
 		for k := range 1 + i%3 {
 			for _, algo := range []kernels.Algo{kernels.LL, kernels.Direct, kernels.Engine} {
 				c := caseT{kind: kernels.AllReduce, t: dtype.F32, algo: algo, counts: []int{100 + 700*(k+i)%3000}}
@@ -133,14 +135,14 @@ func TestRecycledGroup(t *testing.T) {
 		if i%2 == 1 { // leave it broken, with a call under way on one rank
 			for _, m := range g.Members() {
 				if m.Index == 0 {
-					if err := m.Enqueue(r.streams[m.Rank.ID], Op{Kind: kernels.Barrier}); err != nil {
+					if err := m.Enqueue(r.streams[m.Rank.ID], coll.Op{Kind: kernels.Barrier}); err != nil {
 						t.Fatal(err)
 					}
 					m.Abort(errors.New("enough"))
 				}
 			}
 			for _, m := range g.Members() {
-				if err := m.Check(t.Context(), r.streams[m.Rank.ID]); m.Index == 0 && !errors.Is(err, ErrAborted) {
+				if err := m.Check(t.Context(), r.streams[m.Rank.ID]); m.Index == 0 && !errors.Is(err, symm.ErrAborted) {
 					t.Fatalf("rank %d: %v", m.Index, err)
 				}
 			}
@@ -176,7 +178,7 @@ func TestReadAfterAbort(t *testing.T) {
 	for _, m := range r.g.Members() {
 		id, c, s := m.Rank.ID, m.Rank.Ctx, r.streams[m.Rank.ID]
 		until(t, func() bool { return m.Err() != nil })
-		if err := m.Err(); !errors.Is(err, ErrAborted) {
+		if err := m.Err(); !errors.Is(err, symm.ErrAborted) {
 			t.Fatalf("rank %d: %v", id, err)
 		}
 		for peer := range n {
@@ -212,7 +214,7 @@ func TestCapturedOnly(t *testing.T) {
 			}
 			for _, algo := range []kernels.Algo{kernels.LL, kernels.Direct, kernels.Engine} {
 				for _, beside := range []bool{false, true} {
-					op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 4096}}}
+					op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 4096}}}
 					if err := m.Enqueue(s, op); err != nil {
 						t.Fatal(err)
 					}
@@ -255,8 +257,8 @@ func TestSkewedReplays(t *testing.T) {
 				if err := r.drv.CaptureBegin(c, s); err != nil {
 					t.Fatal(err)
 				}
-				if err := m.Enqueue(s, Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: beside,
-					Tensors: []Tensor{{Src: r.w.Addr(id, src), Dst: r.w.Addr(id, dst), Bytes: size}}}); err != nil {
+				if err := m.Enqueue(s, coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: beside,
+					Tensors: []coll.Tensor{{Src: r.w.Addr(id, src), Dst: r.w.Addr(id, dst), Bytes: size}}}); err != nil {
 					t.Fatal(err)
 				}
 				g, err := r.drv.CaptureEnd(c, s)
@@ -352,12 +354,12 @@ func TestExpertAllToAll(t *testing.T) {
 		for _, m := range r.g.Members() {
 			me := m.Index
 			for e := range experts {
-				send, recv := make([]Piece, n), make([]Piece, n)
+				send, recv := make([]coll.Piece, n), make([]coll.Piece, n)
 				at := row * begin[me][e]
 				for k := range n {
 					there, here := k*experts+e, me*experts+e
-					send[k] = Piece{At: r.w.Addr(me, src+uint64(from(me, there))), Bytes: uint64(row * rows[me][there])}
-					recv[k] = Piece{At: r.w.Addr(me, dst+uint64(at)), Bytes: uint64(row * rows[k][here])}
+					send[k] = coll.Piece{At: r.w.Addr(me, src+uint64(from(me, there))), Bytes: uint64(row * rows[me][there])}
+					recv[k] = coll.Piece{At: r.w.Addr(me, dst+uint64(at)), Bytes: uint64(row * rows[k][here])}
 					at += row * rows[k][here]
 				}
 				p, err := m.PrepareUneven(send, recv)
@@ -433,9 +435,9 @@ func TestOneShotCopies(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					err := r.run(func(rank int) Op {
-						return Op{Kind: kernels.AllReduce, DType: dt, Symmetric: !copied, Algo: kernels.OneShot,
-							Tensors: []Tensor{{Src: at(rank), Dst: at(rank) + 16384, Bytes: uint64(size)}}}
+					err := r.run(func(rank int) coll.Op {
+						return coll.Op{Kind: kernels.AllReduce, DType: dt, Symmetric: !copied, Algo: kernels.OneShot,
+							Tensors: []coll.Tensor{{Src: at(rank), Dst: at(rank) + 16384, Bytes: uint64(size)}}}
 					})
 					if err != nil {
 						t.Fatalf("%s: %v", name, err)

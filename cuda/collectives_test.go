@@ -12,13 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/eager"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // operandT is one tensor of an eager call: count elements are one rank's piece.
 type operandT struct {
-	t       DType
+	t       symm.DType
 	count   int
 	private bool // in memory of the rank's own
 	inPlace bool
@@ -46,7 +50,7 @@ func (c eagerT) String() string {
 	return fmt.Sprintf("%v/%v/root %d/%v/%+v", c.kind, c.red, c.root, c.pairs, c.ops)
 }
 
-func (c eagerT) start(ctx context.Context, m *Member, s driver.Stream, ops []Operand) (Work, error) {
+func (c eagerT) start(ctx context.Context, m *eager.Comm, s driver.Stream, ops []symm.Operand) (eager.Work, error) {
 	switch c.kind {
 	case kernels.AllReduce:
 		return m.AllReduce(ctx, s, c.red, ops...)
@@ -129,7 +133,7 @@ func (r *rigT) places(o operandT, bytes uint64) (at map[int]driver.Ptr, free fun
 // runEager runs c, times times, on fresh data and compares all bytes, guards included.
 func (r *rigT) runEager(c eagerT, rng *rand.Rand, times int) error {
 	n := r.w.Size()
-	ops := map[int][]Operand{}
+	ops := map[int][]symm.Operand{}
 	type placed struct {
 		dst    map[int]driver.Ptr
 		bytes  uint64
@@ -160,7 +164,7 @@ func (r *rigT) runEager(c eagerT, rng *rand.Rand, times int) error {
 			r.put(rank, p.dst[rank]-guard, bytes.Join([][]byte{edge, p.before, edge}, nil)[:uint64(2*guard)+uint64(len(p.before))])
 			r.put(rank, src[rank]-guard, edge)
 			r.put(rank, src[rank], append(bytes.Clone(p.in[rank]), edge...))
-			a, b := Buffer{src[rank], uint64(in), o.t}, Buffer{p.dst[rank], uint64(out), o.t}
+			a, b := symm.Buffer{At: src[rank], Count: uint64(in), DType: o.t}, symm.Buffer{At: p.dst[rank], Count: uint64(out), DType: o.t}
 			op := a.Into(b)
 			if o.inPlace {
 				op = a.InPlace()
@@ -175,11 +179,11 @@ func (r *rigT) runEager(c eagerT, rng *rand.Rand, times int) error {
 		}
 		all = append(all, p)
 	}
-	works := map[int]Work{}
+	works := map[int]eager.Work{}
 	for _, m := range r.g.Members() {
 		rank := m.Rank.ID
 		for i := range times {
-			w, err := c.start(r.t.Context(), m, r.streams[rank], ops[rank])
+			w, err := c.start(r.t.Context(), r.comm(m), r.streams[rank], ops[rank])
 			if err != nil {
 				return err
 			}
@@ -229,14 +233,14 @@ func eagerCases(n int) []eagerT {
 			out = append(out, c)
 		}
 		for _, private := range []bool{false, true} {
-			for _, t := range []DType{F32, BF16, F64, U8} {
+			for _, t := range []symm.DType{symm.F32, symm.BF16, symm.F64, symm.U8} {
 				add(operandT{t: t, count: 1001, private: private})
 				add(operandT{t: t, count: 333, private: private, shift: uint64(t.Size())})
 				if kind != kernels.Permute {
 					add(operandT{t: t, count: 640, private: private, inPlace: true})
 				}
 			}
-			add(operandT{t: F32, count: 0, private: private})
+			add(operandT{t: symm.F32, count: 0, private: private})
 		}
 		// More than fits in the scratch of the test: the region holds 512 KiB, a slot of flagged
 		// packets 1 MiB/n.
@@ -245,20 +249,20 @@ func eagerCases(n int) []eagerT {
 			large = 300_001
 		}
 		inPlace := kind != kernels.Permute
-		add(operandT{t: BF16, count: large, private: true})
-		add(operandT{t: F32, count: large, private: true, inPlace: inPlace, shift: 4})
-		add(operandT{t: I32, count: large, private: true}, operandT{t: I32, count: 5, private: true}, operandT{t: I32, count: large / 2, private: true, inPlace: inPlace})
+		add(operandT{t: symm.BF16, count: large, private: true})
+		add(operandT{t: symm.F32, count: large, private: true, inPlace: inPlace, shift: 4})
+		add(operandT{t: symm.I32, count: large, private: true}, operandT{t: symm.I32, count: 5, private: true}, operandT{t: symm.I32, count: large / 2, private: true, inPlace: inPlace})
 		// Private tensors need not lie alike on all ranks.
-		for _, t := range []DType{F32, BF16, U8} {
+		for _, t := range []symm.DType{symm.F32, symm.BF16, symm.U8} {
 			add(operandT{t: t, count: 777, private: true, shift: uint64(t.Size()), skew: true})
 			add(operandT{t: t, count: large / 4, private: true, shift: uint64(t.Size()), skew: true, inPlace: inPlace})
 		}
 		// A bucket of all types and places, and of more than a launch takes.
-		add(operandT{t: F32, count: 100}, operandT{t: F16, count: 7, private: true}, operandT{t: F32, count: 100, private: true, inPlace: inPlace},
-			operandT{t: U8, count: 0}, operandT{t: F32, count: 1, inPlace: inPlace}, operandT{t: F16, count: 64, shift: 2}, operandT{t: I64, count: 33, private: true})
+		add(operandT{t: symm.F32, count: 100}, operandT{t: symm.F16, count: 7, private: true}, operandT{t: symm.F32, count: 100, private: true, inPlace: inPlace},
+			operandT{t: symm.U8, count: 0}, operandT{t: symm.F32, count: 1, inPlace: inPlace}, operandT{t: symm.F16, count: 64, shift: 2}, operandT{t: symm.I64, count: 33, private: true})
 		var many []operandT
 		for k := range kernels.MaxSegs + 5 {
-			many = append(many, operandT{t: []DType{F32, BF16}[k%7/6], count: 16 + k, private: k%2 == 1})
+			many = append(many, operandT{t: []symm.DType{symm.F32, symm.BF16}[k%7/6], count: 16 + k, private: k%2 == 1})
 		}
 		add(many...)
 	}
@@ -290,7 +294,7 @@ func TestEagerUneven(t *testing.T) {
 			r := newRigT(t, n)
 			rng := rand.New(rand.NewPCG(32, uint64(n)))
 			for round := range 6 {
-				o := operandT{t: I32, private: round%2 == 1}
+				o := operandT{t: symm.I32, private: round%2 == 1}
 				counts := make([][]int, n)
 				data := make([][][]byte, n)
 				for s := range n {
@@ -302,16 +306,16 @@ func TestEagerUneven(t *testing.T) {
 				const room = 6000
 				src, freeSrc := r.places(o, room*4*uint64(n))
 				dst, freeDst := r.places(o, room*4*uint64(n))
-				works := map[int]Work{}
+				works := map[int]eager.Work{}
 				for _, m := range r.g.Members() {
 					rank := m.Rank.ID
-					pieces := make([]Operand, n)
+					pieces := make([]symm.Operand, n)
 					for p := range n {
 						at := driver.Ptr(p * room * 4)
 						r.put(rank, src[rank]+at, data[rank][p])
-						pieces[p] = Buffer{src[rank] + at, uint64(counts[rank][p]), o.t}.Into(Buffer{dst[rank] + at, uint64(counts[p][rank]), o.t})
+						pieces[p] = symm.Buffer{At: src[rank] + at, Count: uint64(counts[rank][p]), DType: o.t}.Into(symm.Buffer{At: dst[rank] + at, Count: uint64(counts[p][rank]), DType: o.t})
 					}
-					w, err := m.AllToAllV(t.Context(), r.streams[rank], pieces...)
+					w, err := r.comm(m).AllToAllV(t.Context(), r.streams[rank], pieces...)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -338,60 +342,60 @@ func TestEagerUneven(t *testing.T) {
 func TestEagerRefuses(t *testing.T) {
 	r := newRigT(t, 2)
 	m, s := r.member(r.local()[0]), r.streams[r.local()[0]]
-	x, err := m.Rank.Buffer(r.alloc(4096), F32, 1024)
+	x, err := m.Rank.Buffer(r.alloc(4096), symm.F32, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := func(at, n uint64) Buffer {
+	part := func(at, n uint64) symm.Buffer {
 		b, err := x.Slice(at, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	half, err := part(0, 512).As(BF16)
+	half, err := part(0, 512).As(symm.BF16)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	does := func(_ Work, err error) error { return err }
+	does := func(_ eager.Work, err error) error { return err }
 	for _, c := range []struct {
 		err  error
 		text string
 	}{
-		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 4).Into(part(8, 5)))), "all_reduce: operand 0: 4 elements into 5"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, x.Into(half))), "a source of f32 and a result of bf16"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(4, 8)))), "source 0 (f32[8] at"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(32, 8)), part(64, 8).Into(part(36, 8)))), "result 0 (f32[8] at"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(32, 8)), part(32, 8).Into(part(64, 8)))), "overlaps"},
-		{does(m.AllReduce(ctx, s, kernels.Avg, Buffer{x.At, 4, I32}.InPlace())), "only floats can be averaged"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{0, 4, F32}.InPlace())), "4 elements of f32 without an address"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{x.At + 2, 4, F32}.InPlace())), "is not aligned to an element of f32"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{x.At, 1 << 62, F32}.InPlace())), "do not fit in memory"},
-		{does(m.AllReduce(ctx, s, kernels.Sum, Buffer{x.At, 4, 0}.InPlace())), "element type invalid"},
-		{does(m.AllReduce(ctx, s, kernels.Reduction(9), part(0, 4).InPlace())), "unknown reduction"},
-		{does(m.AllGather(ctx, s, part(0, 4).Into(part(8, 9)))), "4 elements of 2 ranks do not make the result's 9"},
-		{does(m.AllGather(ctx, s, part(0, 3).InPlace())), "equal multiples of the 2 ranks"},
-		{does(m.AllGather(ctx, s, part(2, 4).Into(part(0, 8)))), "overlaps"},
-		{does(m.ReduceScatter(ctx, s, kernels.Sum, part(0, 9).Into(part(16, 4)))), "the 9 elements are no 4 for each of 2 ranks"},
-		{does(m.AllToAll(ctx, s, part(0, 9).Into(part(16, 9)))), "equal multiples of the 2 ranks"},
-		{does(m.AllToAllV(ctx, s, part(0, 9).Into(part(16, 9)))), "all_to_all_uneven: 1 pieces in a group of 2"},
-		{does(m.Broadcast(ctx, s, 2, part(0, 9).InPlace())), "root must be in [0, 2), got 2"},
-		{does(m.Reduce(ctx, s, kernels.Sum, -1, part(0, 9).InPlace())), "root must be in [0, 2), got -1"},
-		{does(m.Permute(ctx, s, [][2]int{{0, 2}}, part(0, 9).Into(part(16, 9)))), "ranks must be in [0, 2)"},
-		{does(m.Permute(ctx, s, [][2]int{{0, 1}}, part(0, 9).InPlace())), "overlaps"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, part(0, 4).Into(part(8, 5)))), "all_reduce: operand 0: 4 elements into 5"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, x.Into(half))), "a source of f32 and a result of bf16"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(4, 8)))), "source 0 (f32[8] at"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(32, 8)), part(64, 8).Into(part(36, 8)))), "result 0 (f32[8] at"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, part(0, 8).Into(part(32, 8)), part(32, 8).Into(part(64, 8)))), "overlaps"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Avg, symm.Buffer{At: x.At, Count: 4, DType: symm.I32}.InPlace())), "only floats can be averaged"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, symm.Buffer{At: 0, Count: 4, DType: symm.F32}.InPlace())), "4 elements of f32 without an address"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, symm.Buffer{At: x.At + 2, Count: 4, DType: symm.F32}.InPlace())), "is not aligned to an element of f32"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, symm.Buffer{At: x.At, Count: 1 << 62, DType: symm.F32}.InPlace())), "do not fit in memory"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Sum, symm.Buffer{At: x.At, Count: 4, DType: 0}.InPlace())), "element type invalid"},
+		{does(r.comm(m).AllReduce(ctx, s, kernels.Reduction(9), part(0, 4).InPlace())), "unknown reduction"},
+		{does(r.comm(m).AllGather(ctx, s, part(0, 4).Into(part(8, 9)))), "4 elements of 2 ranks do not make the result's 9"},
+		{does(r.comm(m).AllGather(ctx, s, part(0, 3).InPlace())), "equal multiples of the 2 ranks"},
+		{does(r.comm(m).AllGather(ctx, s, part(2, 4).Into(part(0, 8)))), "overlaps"},
+		{does(r.comm(m).ReduceScatter(ctx, s, kernels.Sum, part(0, 9).Into(part(16, 4)))), "the 9 elements are no 4 for each of 2 ranks"},
+		{does(r.comm(m).AllToAll(ctx, s, part(0, 9).Into(part(16, 9)))), "equal multiples of the 2 ranks"},
+		{does(r.comm(m).AllToAllV(ctx, s, part(0, 9).Into(part(16, 9)))), "all_to_all_uneven: 1 pieces in a group of 2"},
+		{does(r.comm(m).Broadcast(ctx, s, 2, part(0, 9).InPlace())), "root must be in [0, 2), got 2"},
+		{does(r.comm(m).Reduce(ctx, s, kernels.Sum, -1, part(0, 9).InPlace())), "root must be in [0, 2), got -1"},
+		{does(r.comm(m).Permute(ctx, s, [][2]int{{0, 2}}, part(0, 9).Into(part(16, 9)))), "ranks must be in [0, 2)"},
+		{does(r.comm(m).Permute(ctx, s, [][2]int{{0, 1}}, part(0, 9).InPlace())), "overlaps"},
 	} {
 		var plan *kernels.PlanError
 		if !errors.As(c.err, &plan) || !strings.Contains(c.err.Error(), c.text) {
 			t.Errorf("got %v, want %q", c.err, c.text)
 		}
 	}
-	over := func(_ Buffer, err error) error { return err }
+	over := func(_ symm.Buffer, err error) error { return err }
 	for i, err := range []error{
-		over(x.Slice(1024, 1)), over(x.Slice(1, 1024)), over(x.Slice(1<<63, 2)), over(x.As(0)), over(part(1, 3).As(F64)),
-		over(m.Rank.Buffer(32<<20, F32, 1)), over(m.Rank.Buffer(0, F32, 1<<40)), over(m.Rank.Buffer(0, F32, 1<<63)), over(m.Rank.Buffer(2, F32, 1)),
+		over(x.Slice(1024, 1)), over(x.Slice(1, 1024)), over(x.Slice(1<<63, 2)), over(x.As(0)), over(part(1, 3).As(symm.F64)),
+		over(m.Rank.Buffer(32<<20, symm.F32, 1)), over(m.Rank.Buffer(0, symm.F32, 1<<40)), over(m.Rank.Buffer(0, symm.F32, 1<<63)), over(m.Rank.Buffer(2, symm.F32, 1)),
 	} {
-		var bad *ArgumentError
+		var bad *symm.ArgumentError
 		if !errors.As(err, &bad) {
 			t.Errorf("%d: got %v", i, err)
 		}
@@ -401,17 +405,17 @@ func TestEagerRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.drv.MemFree(m.Rank.Ctx, private)
-	if !m.Rank.Symmetric(x) || m.Rank.Symmetric(Buffer{private, 16, F32}) || m.Rank.Symmetric(Buffer{x.At, 1 << 30, F32}) || m.Rank.Symmetric(Buffer{x.At - 1<<40, 4, F32}) {
+	if !m.Rank.Symmetric(x) || m.Rank.Symmetric(symm.Buffer{At: private, Count: 16, DType: symm.F32}) || m.Rank.Symmetric(symm.Buffer{At: x.At, Count: 1 << 30, DType: symm.F32}) || m.Rank.Symmetric(symm.Buffer{At: x.At - 1<<40, Count: 4, DType: symm.F32}) {
 		t.Error("the range check is wrong")
 	}
 	done, cancel := context.WithCancelCause(ctx)
 	why := errors.New("enough")
 	cancel(why)
-	if _, err := m.AllReduce(done, s, kernels.Sum, x.InPlace()); !errors.Is(err, why) || m.Err() != nil {
+	if _, err := r.comm(m).AllReduce(done, s, kernels.Sum, x.InPlace()); !errors.Is(err, why) || m.Err() != nil {
 		t.Errorf("a cancelled call: %v, group %v", err, m.Err())
 	}
 	m.Abort(why)
-	if _, err := m.AllReduce(ctx, s, kernels.Sum, x.InPlace()); !errors.Is(err, ErrAborted) {
+	if _, err := r.comm(m).AllReduce(ctx, s, kernels.Sum, x.InPlace()); !errors.Is(err, symm.ErrAborted) {
 		t.Errorf("a call of a broken group: %v", err)
 	}
 }
@@ -419,22 +423,26 @@ func TestEagerRefuses(t *testing.T) {
 // TestWorkHandles closes handles, uses them afterwards and lets new ones have their place.
 func TestWorkHandles(t *testing.T) {
 	r := newRigT(t, 2)
-	var zero Work
+	var zero eager.Work
 	if ok, err := zero.Done(); !ok || errors.Join(err, zero.Wait(t.Context()), zero.WaitOn(0), zero.Close()) != nil {
 		t.Error("the zero handle is work that has ended")
 	}
-	var old []Work
+	events := 0
+	if f, ok := r.drv.(*fake.Driver); ok {
+		events = f.Leaks()["event"]
+	}
+	var old []eager.Work
 	for range 3 {
-		var now []Work
+		var now []eager.Work
 		for _, m := range r.g.Members() {
-			w, err := m.Barrier(t.Context(), r.streams[m.Rank.ID])
+			w, err := r.comm(m).Barrier(t.Context(), r.streams[m.Rank.ID])
 			if err != nil {
 				t.Fatal(err)
 			}
 			now = append(now, w)
 		}
 		for _, w := range old {
-			if _, err := w.Done(); !errors.Is(err, ErrClosed) {
+			if _, err := w.Done(); !errors.Is(err, symm.ErrClosed) {
 				t.Errorf("a closed handle: %v", err)
 			}
 			if err := w.Close(); err != nil {
@@ -446,23 +454,17 @@ func TestWorkHandles(t *testing.T) {
 				t.Error(err)
 			}
 			w.Close()
-			if err := w.Wait(t.Context()); !errors.Is(err, ErrClosed) {
+			if err := w.Wait(t.Context()); !errors.Is(err, symm.ErrClosed) {
 				t.Errorf("a closed handle: %v", err)
 			}
-			if err := w.WaitOn(r.streams[r.local()[0]]); !errors.Is(err, ErrClosed) {
+			if err := w.WaitOn(r.streams[r.local()[0]]); !errors.Is(err, symm.ErrClosed) {
 				t.Errorf("a closed handle: %v", err)
 			}
 		}
 		old = now
 	}
-	for _, m := range r.g.Members() {
-		k := 0
-		for e := m.eager.spare; e != nil; e = e.next {
-			k++
-		}
-		if k != 1 {
-			t.Errorf("%d events for one handle at a time", k)
-		}
+	if f, ok := r.drv.(*fake.Driver); ok && f.Leaks()["event"] > events+len(r.local()) {
+		t.Errorf("%d events before, %d after one handle at a time", events, f.Leaks()["event"])
 	}
 }
 
@@ -474,17 +476,17 @@ func (idle) Launch(driver.Ctx, driver.Stream, driver.Func, int, int, int, []byte
 
 // bucket gives a call of a member that is made again and again: an all_reduce of three
 // tensors whose handle is given back, and the same prepared.
-func (r *rigT) bucket(t testing.TB, m *Member, off uint64) (eager, prepared func() error) {
+func (r *rigT) bucket(t testing.TB, m *coll.Member, off uint64) (eager, prepared func() error) {
 	t.Helper()
-	var bufs [3]Buffer
-	op := Op{Kind: kernels.AllReduce, DType: BF16, Symmetric: true}
+	var bufs [3]symm.Buffer
+	op := coll.Op{Kind: kernels.AllReduce, DType: symm.BF16, Symmetric: true}
 	for i := range bufs {
-		bufs[i] = got(m.Rank.Buffer(off+uint64(i)*4096, BF16, 2048))(t)
-		op.Tensors = append(op.Tensors, Tensor{Src: bufs[i].At, Dst: bufs[i].At, Bytes: bufs[i].Bytes()})
+		bufs[i] = got(m.Rank.Buffer(off+uint64(i)*4096, symm.BF16, 2048))(t)
+		op.Tensors = append(op.Tensors, coll.Tensor{Src: bufs[i].At, Dst: bufs[i].At, Bytes: bufs[i].Bytes()})
 	}
 	ctx, s, p := t.Context(), r.streams[m.Rank.ID], got(m.Prepare(op))(t)
 	return func() error {
-		w, err := m.AllReduce(ctx, s, kernels.Sum, bufs[0].InPlace(), bufs[1].InPlace(), bufs[2].InPlace())
+		w, err := r.comm(m).AllReduce(ctx, s, kernels.Sum, bufs[0].InPlace(), bufs[1].InPlace(), bufs[2].InPlace())
 		if err != nil {
 			return err
 		}
@@ -501,8 +503,8 @@ func TestEagerAllocations(t *testing.T) {
 	r := newRigT(t, 2)
 	off := r.alloc(3 * 4096)
 	if !*onGPU {
-		r.w.drv = idle{r.drv}
-		defer func() { r.w.drv = r.drv }()
+		r.sw.Driver = idle{r.drv}
+		defer func() { r.sw.Driver = r.drv }()
 	}
 	var eager, prepared [2]func() error
 	for i, m := range r.g.Members() {
@@ -529,8 +531,8 @@ func TestEagerAllocations(t *testing.T) {
 func BenchmarkEager(b *testing.B) {
 	r := newRigT(b, 2)
 	eager, prepared := r.bucket(b, r.g.Members()[0], r.alloc(3*4096))
-	r.w.drv = idle{r.drv}
-	defer func() { r.w.drv = r.drv }()
+	r.sw.Driver = idle{r.drv}
+	defer func() { r.sw.Driver = r.drv }()
 	for _, k := range []struct {
 		name string
 		call func() error
@@ -549,15 +551,15 @@ func BenchmarkEager(b *testing.B) {
 // TestEagerPlans plans more calls than a member keeps, and finds the right one each time.
 func TestEagerPlans(t *testing.T) {
 	r := newRigT(t, 2)
-	off := r.alloc(4 * 3 * eagerPlans)
+	off := r.alloc(4 * 3 * eager.MaxPlans)
 	for round := range 2 {
-		for i := range eagerPlans + eagerPlans/4 {
-			var works []Work
+		for i := range eager.MaxPlans + eager.MaxPlans/4 {
+			var works []eager.Work
 			for _, m := range r.g.Members() {
 				rank := m.Rank.ID
-				b := Buffer{r.w.Addr(rank, off) + driver.Ptr(4*i), 1, I32}
+				b := symm.Buffer{At: r.w.Addr(rank, off) + driver.Ptr(4*i), Count: 1, DType: symm.I32}
 				r.put(rank, b.At, []byte{byte(m.Index + 1), byte(i), byte(round), 0})
-				w, err := m.Broadcast(t.Context(), r.streams[rank], i%2, b.InPlace())
+				w, err := r.comm(m).Broadcast(t.Context(), r.streams[rank], i%2, b.InPlace())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -583,19 +585,20 @@ func TestEagerPlansKept(t *testing.T) {
 	if *onGPU || process != nil {
 		t.Skip("it counts what the host does")
 	}
-	const calls = eagerPlans / 4
+	const calls = eager.MaxPlans / 4
 	r := newRigT(t, 2)
 	m, s := r.g.Members()[0], r.streams[0]
 	off := r.alloc(256 * calls)
-	r.w.drv = idle{r.drv}
-	defer func() { r.w.drv = r.drv }()
+	r.sw.Driver = idle{r.drv}
+	defer func() { r.sw.Driver = r.drv }()
 	var planned [2]uint32
 	for round := range planned {
-		before := m.seq.Load()
+		_, _, before := symm.Called(m.Number(0, 0))
 		for i := range uint64(calls) {
-			r.must(got(m.AllReduce(t.Context(), s, kernels.Sum, got(m.Rank.Buffer(off+256*i, F32, 64))(t).InPlace()))(t).Close())
+			r.must(got(r.comm(m).AllReduce(t.Context(), s, kernels.Sum, got(m.Rank.Buffer(off+256*i, symm.F32, 64))(t).InPlace()))(t).Close())
 		}
-		planned[round] = m.seq.Load() - before
+		_, _, after := symm.Called(m.Number(0, 0))
+		planned[round] = after - before - 1
 	}
 	if planned[0] != calls || planned[1] > calls/8 {
 		t.Errorf("%d calls: planned %v", calls, planned)
@@ -614,8 +617,8 @@ func TestEagerWaitsElsewhere(t *testing.T) {
 		if rank == 1 {
 			time.Sleep(late)
 		}
-		x := Buffer{r.w.Addr(rank, a), 256, I32}
-		w, err := m.AllReduce(t.Context(), r.streams[rank], kernels.Sum, x.InPlace())
+		x := symm.Buffer{At: r.w.Addr(rank, a), Count: 256, DType: symm.I32}
+		w, err := r.comm(m).AllReduce(t.Context(), r.streams[rank], kernels.Sum, x.InPlace())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -648,25 +651,25 @@ func TestEagerBroadcastSources(t *testing.T) {
 		for name, from := range map[string]struct{ root, others int }{ // of dst, own and private
 			"private at the root": {2, 0}, "private elsewhere": {1, 2}, "private everywhere": {2, 2}, "in place at the root": {0, 2}, "in place elsewhere": {1, 0},
 		} {
-			works := map[int]Work{}
+			works := map[int]eager.Work{}
 			for _, m := range r.g.Members() {
 				rank, s := m.Rank.ID, r.streams[m.Rank.ID]
-				dst, own := got(m.Rank.Buffer(off, I32, count))(t), got(m.Rank.Buffer(other, I32, count))(t)
-				private := Buffer{got(r.drv.MemAlloc(m.Rank.Ctx, 4*count))(t), count, I32}
+				dst, own := got(m.Rank.Buffer(off, symm.I32, count))(t), got(m.Rank.Buffer(other, symm.I32, count))(t)
+				private := symm.Buffer{At: got(r.drv.MemAlloc(m.Rank.Ctx, 4*count))(t), Count: count, DType: symm.I32}
 				defer r.drv.MemFree(m.Rank.Ctx, private.At)
-				src := []Buffer{dst, own, private}[from.others]
+				src := []symm.Buffer{dst, own, private}[from.others]
 				if m.Index == root {
-					src = []Buffer{dst, own, private}[from.root]
+					src = []symm.Buffer{dst, own, private}[from.root]
 				}
 				r.must(r.drv.Memset32(m.Rank.Ctx, s, dst.At, 7, count), r.drv.Memset32(m.Rank.Ctx, s, src.At, uint32(40+m.Index), count))
-				works[rank] = got(m.Broadcast(t.Context(), s, root, src.Into(dst)))(t)
+				works[rank] = got(r.comm(m).Broadcast(t.Context(), s, root, src.Into(dst)))(t)
 			}
 			for _, m := range r.g.Members() {
 				w := works[m.Rank.ID]
 				if err := errors.Join(w.Wait(t.Context()), w.Close()); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				if v := r.words(m, got(m.Rank.Buffer(off, I32, count))(t)); v[0] != uint32(40+root) || v[count-1] != uint32(40+root) {
+				if v := r.words(m, got(m.Rank.Buffer(off, symm.I32, count))(t)); v[0] != uint32(40+root) || v[count-1] != uint32(40+root) {
 					t.Errorf("%s: rank %d has %d and %d", name, m.Index, v[0], v[count-1])
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -100,10 +101,10 @@ func (r *rigT) place(c caseT, input func(rank, count int) []byte) (areas []areaT
 }
 
 // op is c of a rank.
-func (r *rigT) op(c caseT, areas []areaT, rank int) Op {
-	op := Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Beside: c.beside, Blocks: c.blocks}
+func (r *rigT) op(c caseT, areas []areaT, rank int) coll.Op {
+	op := coll.Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Beside: c.beside, Blocks: c.blocks}
 	for i, a := range areas {
-		op.Tensors = append(op.Tensors, Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, a.dst), Bytes: uint64(c.counts[i] * c.t.Size())})
+		op.Tensors = append(op.Tensors, coll.Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, a.dst), Bytes: uint64(c.counts[i] * c.t.Size())})
 	}
 	return op
 }
@@ -122,7 +123,7 @@ func (r *rigT) guarded(rank int, off, n uint64) ([]byte, error) {
 func (r *rigT) runCase(c caseT, rng *rand.Rand) error {
 	areas, inputs, free := r.place(c, func(_, count int) []byte { return randomBytes(rng, c.t, count, c.special) })
 	defer free()
-	if err := r.run(func(rank int) Op { return r.op(c, areas, rank) }); err != nil {
+	if err := r.run(func(rank int) coll.Op { return r.op(c, areas, rank) }); err != nil {
 		return err
 	}
 	for i, a := range areas {
@@ -334,9 +335,9 @@ func TestRankOrder(t *testing.T) {
 				if kind == kernels.ReduceScatter {
 					piece /= n
 				}
-				err := r.run(func(rank int) Op {
-					return Op{Kind: kind, DType: dt, Symmetric: true, Algo: algo, Beside: algo == kernels.Engine && kind == kernels.ReduceScatter,
-						Tensors: []Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: piece}}}
+				err := r.run(func(rank int) coll.Op {
+					return coll.Op{Kind: kind, DType: dt, Symmetric: true, Algo: algo, Beside: algo == kernels.Engine && kind == kernels.ReduceScatter,
+						Tensors: []coll.Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: piece}}}
 				})
 				var plan *kernels.PlanError
 				if errors.As(err, &plan) && algo == kernels.TwoShot && kind == kernels.ReduceScatter {

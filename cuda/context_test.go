@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
@@ -57,19 +59,19 @@ func TestCheckEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRigT(t, 2)
 			a := r.alloc(64 << 10)
-			op := func(rank int) Op {
+			op := func(rank int) coll.Op {
 				at := r.w.Addr(rank, a)
-				return Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 64 << 10}}}
+				return coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 64 << 10}}}
 			}
 			m := r.g.Members()[0]
 			if err := m.Enqueue(r.streams[0], op(0)); err != nil {
 				t.Fatal(err)
 			}
 			promptly(t, "Check", func() error { return m.Check(soon(t), r.streams[0]) })
-			if err := m.Err(); !errors.Is(err, ErrAborted) {
+			if err := m.Err(); !errors.Is(err, symm.ErrAborted) {
 				t.Errorf("the group is not broken: %v", err)
 			}
-			var gave *GaveUpError
+			var gave *symm.PeerAbortError
 			if err := r.g.Members()[1].Err(); !errors.As(err, &gave) || gave.Rank != 0 {
 				t.Errorf("rank 1 has heard %v", err)
 			}
@@ -97,11 +99,11 @@ func TestCloseEnds(t *testing.T) {
 	for name, beside := range map[string]bool{"kernel": false, "flags": true} {
 		t.Run(name, func(t *testing.T) {
 			drv, devs, share := newDriver(t, 2) // counts what is left
-			w, err := NewLocalWorld(drv, devs, WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t)})
+			w, err := symm.NewLocalWorld(drv, devs, symm.WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			g, err := w.NewGroup(t.Context(), []int{0, 1}, smallGroup(share, 2))
+			g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, smallGroup(share, 2))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +117,7 @@ func TestCloseEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := w.Addr(0, off)
-			err = m.Enqueue(s, Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 16 << 10}}})
+			err = m.Enqueue(s, coll.Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Beside: beside, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 16 << 10}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +142,7 @@ func TestCloseLater(t *testing.T) {
 		t.Skip("the fake driver has work that lasts as long as the test wants")
 	}
 	f := fake.New(1)
-	w, err := NewLocalWorld(f, []int{0}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+	w, err := symm.NewLocalWorld(f, []int{0}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestCloseLater(t *testing.T) {
 
 // pairOf joins two ranks of worlds that meet as those of two processes do, each with a
 // driver of its own.
-func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
+func pairOf(t *testing.T, timeout time.Duration) (ws [2]*symm.World, close func()) {
 	t.Helper()
 	if *onGPU {
 		t.Skip("two ranks of one process, each as if it were a process, are for the fake driver; TestProcesses has real ones")
@@ -180,7 +182,7 @@ func pairOf(t *testing.T, timeout time.Duration) (ws [2]*World, close func()) {
 	m := newJob(timeout)
 	drvs := [2]*fake.Driver{fake.New(2), fake.New(2)}
 	err := both(func(i int) (err error) {
-		ws[i], err = processWorld(t.Context(), drvs[i], m, i, 2, i, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+		ws[i], err = processWorld(t.Context(), drvs[i], m, i, 2, i, symm.WorldOptions{Bytes: 8 << 20, Images: images(t)})
 		return err
 	})
 	if err != nil {
@@ -227,7 +229,7 @@ func TestJoinEnds(t *testing.T) {
 		m := newJob(0)
 		f := fake.New(2)
 		promptly(t, "NewProcessWorld", func() error {
-			_, err := processWorld(soon(t), f, m, rank, 2, rank, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+			_, err := processWorld(soon(t), f, m, rank, 2, rank, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
 			return err
 		})
 		if l := f.Leaks().String(); l != "" {
@@ -245,9 +247,9 @@ func TestMeetingsEnd(t *testing.T) {
 	ws, done := pairOf(t, time.Minute)
 	defer done()
 	o := smallGroup(false, 2)
-	groups := [2]*Group{}
+	groups := [2]*coll.Group{}
 	make := func(ctx context.Context, i int) (err error) {
-		groups[i], err = ws[i].NewGroup(ctx, []int{0, 1}, o)
+		groups[i], err = coll.NewGroup(ctx, ws[i], []int{0, 1}, o)
 		return err
 	}
 	for early := range 2 {
@@ -258,7 +260,7 @@ func TestMeetingsEnd(t *testing.T) {
 			"NewGroup": make,
 		} {
 			promptly(t, what, func() error { return f(soon(t), early) })
-			var given *CanceledError
+			var given *symm.CanceledError
 			if err := f(t.Context(), late); !errors.As(err, &given) || given.Origin != early {
 				t.Errorf("%s of rank %d: got %v", what, late, err)
 			}
@@ -277,7 +279,7 @@ func TestMeetingsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		promptly(t, "Rejoin", func() error { return groups[early].Rejoin(soon(t)) })
-		var given *CanceledError
+		var given *symm.CanceledError
 		if err := groups[late].Rejoin(t.Context()); !errors.As(err, &given) || given.Origin != early {
 			t.Errorf("Rejoin of rank %d: got %v", late, err)
 		}
@@ -301,8 +303,8 @@ func TestMeetingFails(t *testing.T) {
 	for bad := range 2 {
 		ws[bad].Driver().(*fake.Driver).FailCall(1, nil)
 		err := both(func(i int) error {
-			_, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
-			var given *CanceledError
+			_, err := coll.NewGroup(t.Context(), ws[i], []int{0, 1}, smallGroup(false, 2))
+			var given *symm.CanceledError
 			switch {
 			case i == bad && !errors.Is(err, driver.ErrOutOfMemory), i != bad && (!errors.As(err, &given) || given.Origin != bad):
 				return fmt.Errorf("got %w", err)
@@ -315,7 +317,7 @@ func TestMeetingFails(t *testing.T) {
 		ws[bad].Driver().(*fake.Driver).FailCall(0, nil)
 	}
 	err := both(func(i int) error {
-		g, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
+		g, err := coll.NewGroup(t.Context(), ws[i], []int{0, 1}, smallGroup(false, 2))
 		return errors.Join(err, g.Close())
 	})
 	if err != nil {
@@ -348,7 +350,7 @@ func TestMeetingLeft(t *testing.T) {
 		ws, done := pairOf(t, time.Minute)
 		left := make(chan error, 1)
 		time.AfterFunc(20*time.Millisecond, func() { left <- ws[1-stays].Close() })
-		var given *PeerLostError
+		var given *symm.PeerLostError
 		if err := ws[stays].Meet(t.Context()); !errors.As(err, &given) || given.Peer != 1-stays || !given.Left {
 			t.Errorf("rank %d: %v", stays, err)
 		}

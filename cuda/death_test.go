@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
@@ -29,19 +31,19 @@ const envRounds = "CONCERT_TEST_ROUNDS"
 
 // loop is a stream and a captured graph of all_reduces on one rank.
 type loop struct {
-	m     *Member
+	m     *coll.Member
 	drv   driver.Driver
 	s     driver.Stream
 	graph driver.Graph
 	exec  driver.Exec
-	op    Op
+	op    coll.Op
 }
 
 // newLoop captures calls all_reduces of 4 KiB over off, in place.
-func newLoop(w *World, m *Member, off uint64, calls int) (*loop, error) {
-	l := &loop{m: m, drv: w.drv}
+func newLoop(w *symm.World, m *coll.Member, off uint64, calls int) (*loop, error) {
+	l := &loop{m: m, drv: w.Driver()}
 	at := w.Addr(m.Rank.ID, off)
-	l.op = Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Red: kernels.Avg, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 4096}}}
+	l.op = coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Red: kernels.Avg, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 4096}}}
 	c := m.Rank.Ctx
 	var err error
 	if l.s, err = l.drv.StreamCreate(c); err != nil {
@@ -86,7 +88,7 @@ func callsInGraph() int {
 }
 
 // alive copies bytes to the device and back in the member's context.
-func (l *loop) alive(w *World, off uint64) error {
+func (l *loop) alive(w *symm.World, off uint64) error {
 	in, out := bytes.Repeat([]byte{7, 9}, 512), make([]byte, 1024)
 	at := w.Addr(l.m.Rank.ID, off)
 	if err := l.drv.CopyIn(l.m.Rank.Ctx, l.s, at, in); err != nil {
@@ -103,7 +105,7 @@ func (l *loop) alive(w *World, off uint64) error {
 
 // killed: the last rank dies before an eager call; the others must learn it within a
 // second although the deadline is far, and build a new world.
-func (c *childT) killed(w *World) error {
+func (c *childT) killed(w *symm.World) error {
 	when := func(i int, l *loop) error {
 		if i == 20 && c.rank == c.n-1 {
 			fmt.Println("KILLED", time.Now().UnixNano())
@@ -122,10 +124,10 @@ func (c *childT) killed(w *World) error {
 
 // untilLost runs step until it fails because a rank was lost, prints when, and closes
 // the world. The context must have survived.
-func (c *childT) untilLost(w *World, step func(int, *loop) error) error {
+func (c *childT) untilLost(w *symm.World, step func(int, *loop) error) error {
 	o := smallGroup(false, c.n)
 	o.Timeout = time.Hour
-	g, err := w.NewGroup(context.Background(), seqInts(c.n), o)
+	g, err := coll.NewGroup(context.Background(), w, seqInts(c.n), o)
 	if err != nil {
 		return err
 	}
@@ -140,8 +142,8 @@ func (c *childT) untilLost(w *World, step func(int, *loop) error) error {
 	for i := 0; ; i++ {
 		if err := step(i, l); err != nil {
 			fmt.Println("NOTICED", time.Now().UnixNano())
-			var lost *PeerLostError
-			if !errors.As(err, &lost) && !errors.Is(err, ErrAborted) {
+			var lost *symm.PeerLostError
+			if !errors.As(err, &lost) && !errors.Is(err, symm.ErrAborted) {
 				return fmt.Errorf("want a lost peer, got %w", err)
 			}
 			break
@@ -225,11 +227,11 @@ func countMaps() int {
 
 // stalled: the last rank stops enqueuing for longer than the deadline. The others
 // learn it a second after the deadline at most; then all join anew and go on.
-func (c *childT) stalled(w *World) error {
+func (c *childT) stalled(w *symm.World) error {
 	const deadline = time.Second
 	o := smallGroup(false, c.n)
 	o.Timeout = deadline
-	g, err := w.NewGroup(context.Background(), seqInts(c.n), o)
+	g, err := coll.NewGroup(context.Background(), w, seqInts(c.n), o)
 	if err != nil {
 		return err
 	}
@@ -249,8 +251,8 @@ func (c *childT) stalled(w *World) error {
 			time.Sleep(deadline + 2*time.Second)
 		}
 		if err := l.replay(); err != nil {
-			var te *TimeoutError
-			if !errors.As(err, &te) && !errors.Is(err, ErrAborted) {
+			var te *symm.TimeoutError
+			if !errors.As(err, &te) && !errors.Is(err, symm.ErrAborted) {
 				return fmt.Errorf("want a timeout, got %w", err)
 			}
 			if te != nil && te.Peer != c.n-1 {
@@ -286,9 +288,9 @@ func (c *childT) stalled(w *World) error {
 		l.m.Abort(errors.New("enough"))
 	}
 	err = l.replay()
-	var gave *GaveUpError
+	var gave *symm.PeerAbortError
 	switch d := time.Since(last); {
-	case !errors.Is(err, ErrAborted) || errors.As(err, &gave) && gave.Rank != c.n-1:
+	case !errors.Is(err, symm.ErrAborted) || errors.As(err, &gave) && gave.Rank != c.n-1:
 		return fmt.Errorf("after a rank gave up: %w", err)
 	case d > 900*time.Millisecond:
 		return fmt.Errorf("that a rank gave up was heard after %v", d)
@@ -457,7 +459,7 @@ func TestCancelledReplay(t *testing.T) {
 	}
 	wg.Wait()
 	for i, err := range errs {
-		if !errors.Is(err, ErrAborted) {
+		if !errors.Is(err, symm.ErrAborted) {
 			t.Errorf("rank %d: %v", i, err)
 		}
 		if d := ended[i].Sub(cancelled); d > time.Second {

@@ -1,4 +1,4 @@
-// Package cuda runs concert's programs on NVIDIA GPUs: the driver by dlopen (package
-// driver), symmetric memory by the virtual-memory API, groups of ranks in one or several
-// processes, and the collective kernels of package kernels.
+// Package cuda is the folder of all that knows NVIDIA GPUs, from the driver (cuda/driver)
+// by symmetric memory (cuda/symm) and collectives (cuda/coll, cuda/eager) to programs
+// (cuda/device). It holds the tests that run these together, on the fake driver or on GPUs.
 package cuda

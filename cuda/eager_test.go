@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/eager"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	"github.com/seed-ee968945/concert/kernels"
@@ -19,7 +23,7 @@ func TestWork(t *testing.T) {
 	n := ranksOf(3)
 	r := newRigT(t, n)
 	a, b := r.alloc(count*4), r.alloc(count*4)
-	works := map[int]Work{} // by rank
+	works := map[int]eager.Work{} // by rank
 	for _, m := range r.g.Members() {
 		i := m.Index
 		in := make([]byte, count*4)
@@ -27,8 +31,8 @@ func TestWork(t *testing.T) {
 			storeSum(dtype.F32, in[4*j:], float32(j+i))
 		}
 		r.write(i, a, in)
-		w, err := m.Start(r.streams[i], Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
-			Tensors: []Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, b), Bytes: count * 4}}})
+		w, err := r.comm(m).Start(r.streams[i], coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
+			Tensors: []coll.Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, b), Bytes: count * 4}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,14 +76,14 @@ func TestWork(t *testing.T) {
 // TestWorkCancelled waits for a collective that a peer never joins.
 func TestWorkCancelled(t *testing.T) {
 	r := newRigT(t, 2)
-	w, err := r.g.Members()[0].Start(r.streams[0], Op{Kind: kernels.Barrier})
+	w, err := r.comm(r.g.Members()[0]).Start(r.streams[0], coll.Op{Kind: kernels.Barrier})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	if err := w.Wait(ctx); !errors.Is(err, ErrAborted) || !errors.Is(err, context.DeadlineExceeded) {
+	if err := w.Wait(ctx); !errors.Is(err, symm.ErrAborted) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 	if d := time.Since(start); d > time.Second {
@@ -88,9 +92,24 @@ func TestWorkCancelled(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.g.Members()[0].Start(r.streams[0], Op{Kind: kernels.Barrier}); !errors.Is(err, ErrAborted) {
+	if _, err := r.comm(r.g.Members()[0]).Start(r.streams[0], coll.Op{Kind: kernels.Barrier}); !errors.Is(err, symm.ErrAborted) {
 		t.Errorf("a broken group started %v", err)
 	}
+}
+
+// launches counts kernels in command buffers.
+type launches struct {
+	driver.Driver
+	n int
+}
+
+func (d *launches) Run(c driver.Ctx, words []uint64) error {
+	for i := 0; i < len(words); i += int(words[i] >> 8) {
+		if words[i]&255 == driver.OpLaunch {
+			d.n++
+		}
+	}
+	return d.Driver.Run(c, words)
 }
 
 // TestWorkQuietTimeout waits for a large broadcast, which goes by copies without a kernel
@@ -102,15 +121,18 @@ func TestWorkQuietTimeout(t *testing.T) {
 	const timeout = 100 * time.Millisecond
 	r := newRigT(t, 2)
 	m := r.shortGroup(timeout).Members()[0]
-	w := got(m.Broadcast(t.Context(), r.streams[0], 0, got(m.Rank.Buffer(r.alloc(1<<20), F32, 1<<18))(t).InPlace()))(t)
-	if !m.isQuiet() {
+	d := &launches{Driver: r.drv}
+	r.sw.Driver = d
+	defer func() { r.sw.Driver = r.drv }()
+	w := got(r.comm(m).Broadcast(t.Context(), r.streams[0], 0, got(m.Rank.Buffer(r.alloc(1<<20), symm.F32, 1<<18))(t).InPlace()))(t)
+	if d.n > 0 {
 		t.Fatal("it has a kernel")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	start := time.Now()
 	err := w.Wait(ctx)
-	var te *TimeoutError
+	var te *symm.TimeoutError
 	if !errors.As(err, &te) || te.Op != "broadcast" || te.Peer != 1 {
 		t.Errorf("got %v", err)
 	}
@@ -131,14 +153,14 @@ func TestWorkCancelledBehind(t *testing.T) {
 	r := newRigT(t, 2)
 	other := r.shortGroup(-1)
 	r.must(other.Members()[0].Wait(r.streams[0], 0, 1))
-	w := got(r.g.Members()[0].Barrier(t.Context(), r.streams[0]))(t)
+	w := got(r.comm(r.g.Members()[0]).Barrier(t.Context(), r.streams[0]))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- w.Wait(ctx) }()
 	select {
 	case err := <-done:
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(r.g.Members()[0].Err(), ErrAborted) {
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(r.g.Members()[0].Err(), symm.ErrAborted) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(lifecycle.Grace + 8*time.Second):

@@ -5,54 +5,13 @@ package cuda
 import (
 	"encoding/binary"
 	"math"
-	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
-
-// TestCutInPlace cuts random buckets and checks that the pieces cover all slices of
-// every tensor once, none with more for a rank than its place holds.
-func TestCutInPlace(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 9))
-	several := 0
-	for range 1000 {
-		n := 2 + rng.IntN(7)
-		b := engineBuilder{m: &Member{Index: rng.IntN(n)}, n: n}
-		at := uint64(1 << 20)
-		for range 1 + rng.IntN(4) {
-			x := Tensor{Src: driver.Ptr(at), Dst: driver.Ptr(at), Bytes: uint64(16*n + rng.IntN(200000))}
-			b.op.Tensors = append(b.op.Tensors, x)
-			at += (x.Bytes + 31) &^ 15
-		}
-		most := uint64(16 * (1 + rng.IntN(2000)))
-		pieces := b.cutInPlace(most)
-		if len(pieces) > len(b.op.Tensors) {
-			several++
-		}
-		for _, x := range b.op.Tensors {
-			next, end := x.Src, x.Src+driver.Ptr(b.sliceOf(x)*uint64(n))
-			for next < end {
-				p := pieces[0]
-				if p.Src != next || p.Dst != next || p.Bytes == 0 || p.Bytes%uint64(16*n) != 0 || b.sliceOf(p) > most {
-					t.Fatalf("piece %+v of a tensor at %#x, expected at %#x", p, x.Src, next)
-				}
-				next, pieces = next+driver.Ptr(p.Bytes), pieces[1:]
-			}
-			if next != end {
-				t.Fatalf("pieces end at %#x instead of %#x", next, end)
-			}
-		}
-		if len(pieces) != 0 {
-			t.Fatalf("%d pieces too many", len(pieces))
-		}
-	}
-	if several < 500 {
-		t.Errorf("only %d buckets have several pieces", several)
-	}
-}
 
 // TestInPlaceReplay replays sums in place of whole numbers, several calls in a graph
 // and no wait in between: each must see all of the one before. Through staging in one
@@ -71,10 +30,10 @@ func replayInPlace(t *testing.T, staging, least uint64) {
 	const count, calls, replays = 600000, 2, 3
 	n := ranksOf(4)
 	r := newRigT(t, n)
-	o := smallGroup(r.w.shared, n)
+	o := smallGroup(r.w.Shares(), n)
 	o.Staging += staging
 	o.Tuning.EngineInPlace = least
-	g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +50,6 @@ func replayInPlace(t *testing.T, staging, least uint64) {
 	for i := range count {
 		binary.LittleEndian.PutUint32(in[4*i:], math.Float32bits(float32(i%97)))
 	}
-	if least > 0 { // else the general form would serve, with the same results
-		m := r.g.Members()[0]
-		b := engineBuilder{m: m, c: &driver.Commands{}, n: n, op: Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
-			Tensors: []Tensor{{Src: r.w.Addr(m.Index, a), Dst: r.w.Addr(m.Index, a), Bytes: count * 4}}}}
-		if !b.pushInPlace() || b.err != nil {
-			t.Fatalf("push does not serve: %v", b.err)
-		}
-	}
 	execs := map[int]driver.Exec{}
 	for _, m := range r.g.Members() {
 		rank := m.Index
@@ -108,8 +59,8 @@ func replayInPlace(t *testing.T, staging, least uint64) {
 			t.Fatal(err)
 		}
 		for range calls {
-			op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
-				Tensors: []Tensor{{Src: r.w.Addr(rank, a), Dst: r.w.Addr(rank, a), Bytes: count * 4}}}
+			op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
+				Tensors: []coll.Tensor{{Src: r.w.Addr(rank, a), Dst: r.w.Addr(rank, a), Bytes: count * 4}}}
 			if err := m.Enqueue(s, op); err != nil {
 				t.Fatal(err)
 			}

@@ -9,15 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // quietOp is an all_gather of one word a rank without kernels.
-func quietOp(r *rigT, rank int, src, dst uint64) Op {
-	return Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: true,
-		Tensors: []Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: 4}}}
+func quietOp(r *rigT, rank int, src, dst uint64) coll.Op {
+	return coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: true,
+		Tensors: []coll.Tensor{{Src: r.w.Addr(rank, src), Dst: r.w.Addr(rank, dst), Bytes: 4}}}
 }
 
 // TestQuiet replays a graph of quiet gathers of words that change from call to call.
@@ -79,7 +81,7 @@ func TestQuietTimeout(t *testing.T) {
 	r := newRigT(t, n)
 	o := smallGroup(false, n)
 	o.Timeout = 200 * time.Millisecond
-	g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,13 +101,13 @@ func TestQuietTimeout(t *testing.T) {
 			continue
 		}
 		err := m.Check(t.Context(), r.streams[i])
-		var te *TimeoutError
+		var te *symm.TimeoutError
 		if errors.As(err, &te) {
 			timeouts++
 			if te.Rank != i || te.Peer != absent {
 				t.Errorf("rank %d: %+v", i, *te)
 			}
-		} else if !errors.Is(err, ErrAborted) {
+		} else if !errors.Is(err, symm.ErrAborted) {
 			t.Errorf("rank %d: %v", i, err)
 		}
 	}
@@ -136,63 +138,89 @@ func TestQuietGivenUp(t *testing.T) {
 	if err := ms[1].Enqueue(r.streams[1], quietOp(r, 1, src, dst)); err != nil {
 		t.Fatal(err)
 	}
-	if ms[1].GivenUp() {
+	if ms[1].Aborted() {
 		t.Fatal("given up before the abort")
 	}
 	ms[0].Abort(errors.New("enough"))
 	// As the streams of a rank whose waits have been ended would.
 	var b driver.Commands
-	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(driver.Main, quietReady)
-	(&engineBuilder{m: ms[0], c: &b, n: 2}).tell(driver.Main, quietDone)
+	for _, row := range []driver.Ptr{0, 1} { // rank 0 has come, and has written
+		b.Flags(driver.Main, driver.Flag{At: ctl(ms[1]) + kernels.CtlQuiet + row*4*kernels.MaxRanks, V: 1})
+	}
 	if err := r.drv.Run(ms[0].Rank.Ctx, b.On(r.streams[0])); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.drv.StreamSync(ms[1].Rank.Ctx, r.streams[1]); err != nil {
 		t.Fatal(err)
 	}
-	if !ms[1].GivenUp() {
+	if !ms[1].Aborted() {
 		t.Error("the gather ended without its peer's piece, and nobody says so")
 	}
-	if err := r.g.Rejoin(t.Context()); err != nil || ms[1].GivenUp() {
-		t.Errorf("joined anew, given up %v: %v", ms[1].GivenUp(), err)
+	if err := r.g.Rejoin(t.Context()); err != nil || ms[1].Aborted() {
+		t.Errorf("joined anew, given up %v: %v", ms[1].Aborted(), err)
 	}
 }
 
 // TestHearing breaks a group of several processes: the waits of its streams end only
-// when the others have had time to hear of it.
+// when the others have had time to hear of it, each time anew.
 func TestHearing(t *testing.T) {
-	r := newRigT(t, 2)
-	m := r.g.Members()[0]
-	if err := m.Enqueue(r.streams[0], quietOp(r, 0, r.alloc(64), r.alloc(256))); err != nil {
-		t.Fatal(err)
-	}
-	r.w.control = new(control) // as if the peer were elsewhere
-	defer func() { r.w.control = nil }()
-	start := time.Now()
-	m.fail(ErrAborted)
-	early := 0
-	for {
-		if err := m.Tend(0); !errors.Is(err, ErrAborted) {
+	const hearing = 50 * time.Millisecond
+	ws, done := pairOf(t, time.Minute)
+	defer done()
+	var gs [2]*coll.Group
+	var streams [2]driver.Stream
+	var src, dst [2]uint64
+	each := func(f func(i int, m *coll.Member) error) {
+		t.Helper()
+		if err := both(func(i int) error { return f(i, gs[i].Members()[0]) }); err != nil {
 			t.Fatal(err)
 		}
-		if done, err := r.drv.StreamQuery(m.Rank.Ctx, r.streams[0]); err != nil {
-			t.Fatal(err)
-		} else if done {
-			break
+	}
+	err := both(func(i int) (err error) {
+		if gs[i], err = coll.NewGroup(t.Context(), ws[i], []int{0, 1}, smallGroup(false, 2)); err != nil {
+			return err
 		}
-		early++
-		time.Sleep(time.Millisecond)
-	}
-	if waited := time.Since(start); waited < hearing {
-		t.Errorf("the stream went on after %v, %d looks", waited, early)
-	}
-	r.w.control = nil
-	if err := r.g.Rejoin(t.Context()); err != nil {
+		if src[i], err = ws[i].Alloc(64, 16); err != nil {
+			return err
+		}
+		if dst[i], err = ws[i].Alloc(256, 16); err != nil {
+			return err
+		}
+		streams[i], err = ws[i].Driver().StreamCreate(ws[i].Rank(i).Ctx)
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if m.brokenAt.Load() != nil {
-		t.Error("joined anew, and broken since some time")
+	m, d := gs[0].Members()[0], ws[0].Driver()
+	for range 2 {
+		op := coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Algo: kernels.Engine, Beside: true,
+			Tensors: []coll.Tensor{{Src: ws[0].Addr(0, src[0]), Dst: ws[0].Addr(0, dst[0]), Bytes: 4}}}
+		if err := m.Enqueue(streams[0], op); err != nil {
+			t.Fatal(err)
+		}
+		start, early := time.Now(), 0
+		m.Abort(errors.New("enough"))
+		for {
+			if err := m.Tend(0); !errors.Is(err, symm.ErrAborted) {
+				t.Fatal(err)
+			}
+			if done, err := d.StreamQuery(m.Rank.Ctx, streams[0]); err != nil {
+				t.Fatal(err)
+			} else if done {
+				break
+			}
+			early++
+			time.Sleep(time.Millisecond)
+		}
+		if waited := time.Since(start); waited < hearing {
+			t.Errorf("the stream went on after %v, %d looks", waited, early)
+		}
+		each(func(_ int, m *coll.Member) error { return m.Group.Rejoin(t.Context()) })
 	}
+	each(func(i int, m *coll.Member) error {
+		return errors.Join(ws[i].Driver().StreamDestroy(m.Rank.Ctx, streams[i]), gs[i].Close())
+	})
 }
 
 // TestRejoinAfter lets a group go on while other work of its devices does, which Rejoin
@@ -202,7 +230,7 @@ func TestRejoinAfter(t *testing.T) {
 	r := newRigT(t, n)
 	o := smallGroup(false, n)
 	o.Timeout = 100 * time.Millisecond
-	g, err := r.w.NewGroup(t.Context(), []int{0, 1}, o)
+	g, err := coll.NewGroup(t.Context(), r.w, []int{0, 1}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +260,7 @@ func TestRejoinAfter(t *testing.T) {
 		}
 	}
 	enqueue(0)
-	var te *TimeoutError
+	var te *symm.TimeoutError
 	if err := g.Members()[0].Check(t.Context(), r.streams[0]); !errors.As(err, &te) || te.Peer != absent {
 		t.Fatal(err)
 	}

@@ -5,8 +5,10 @@ package cuda
 import (
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -23,12 +25,12 @@ func (nothing) Run(driver.Ctx, []uint64) error { return nil }
 // prepared collective.
 func BenchmarkEnqueue(b *testing.B) {
 	f := fake.New(2)
-	w, err := NewLocalWorld(nothing{f}, []int{0, 1}, WorldOptions{Bytes: 32 << 20, Images: images(b)})
+	w, err := symm.NewLocalWorld(nothing{f}, []int{0, 1}, symm.WorldOptions{Bytes: 32 << 20, Images: images(b)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer w.Close()
-	g, err := w.NewGroup(b.Context(), []int{0, 1}, smallGroup(false, 2))
+	g, err := coll.NewGroup(b.Context(), w, []int{0, 1}, smallGroup(false, 2))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -44,7 +46,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		b.Fatal(err)
 	}
 	at := w.Addr(0, off)
-	op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.LL, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 4096}}}
+	op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.LL, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 4096}}}
 	p, err := m.Prepare(op)
 	if err != nil {
 		b.Fatal(err)

@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/eager"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
@@ -20,8 +23,8 @@ import (
 // usesT is a group of two ranks, or one of them, that is used in every way there is.
 type usesT struct {
 	drv      driver.Driver
-	w        *World
-	g        *Group
+	w        *symm.World
+	g        *coll.Group
 	src, dst uint64
 	streams  []driver.Stream // by rank
 	leave    bool            // without joining anew after a failure
@@ -30,9 +33,9 @@ type usesT struct {
 const usesBytes = 4096
 
 // openUses makes the group and the tensors.
-func openUses(ctx context.Context, drv driver.Driver, w *World) (_ *usesT, err error) {
+func openUses(ctx context.Context, drv driver.Driver, w *symm.World) (_ *usesT, err error) {
 	u := &usesT{drv: drv, w: w, streams: make([]driver.Stream, w.Size())}
-	if u.g, err = w.NewGroup(ctx, seqInts(w.Size()), smallGroup(false, w.Size())); err != nil {
+	if u.g, err = coll.NewGroup(ctx, w, seqInts(w.Size()), smallGroup(false, w.Size())); err != nil {
 		return nil, err
 	}
 	for _, at := range []*uint64{&u.src, &u.dst} {
@@ -43,14 +46,14 @@ func openUses(ctx context.Context, drv driver.Driver, w *World) (_ *usesT, err e
 	return u, nil
 }
 
-func (u *usesT) op(m *Member, kind kernels.Collective, algo kernels.Algo, beside bool) Op {
+func (u *usesT) op(m *coll.Member, kind kernels.Collective, algo kernels.Algo, beside bool) coll.Op {
 	id := m.Rank.ID
-	return Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Pairs: [][2]int{{0, 1}, {1, 0}},
-		Tensors: []Tensor{{Src: u.w.Addr(id, u.src), Dst: u.w.Addr(id, u.dst), Bytes: usesBytes}}}
+	return coll.Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Beside: beside, Pairs: [][2]int{{0, 1}, {1, 0}},
+		Tensors: []coll.Tensor{{Src: u.w.Addr(id, u.src), Dst: u.w.Addr(id, u.dst), Bytes: usesBytes}}}
 }
 
 // each calls f for the members here.
-func (u *usesT) each(f func(m *Member, s driver.Stream) error) error {
+func (u *usesT) each(f func(m *coll.Member, s driver.Stream) error) error {
 	for _, m := range u.g.Members() {
 		if err := f(m, u.streams[m.Rank.ID]); err != nil {
 			return err
@@ -60,14 +63,14 @@ func (u *usesT) each(f func(m *Member, s driver.Stream) error) error {
 }
 
 func (u *usesT) check(ctx context.Context) error {
-	return u.each(func(m *Member, s driver.Stream) error { return m.Check(ctx, s) })
+	return u.each(func(m *coll.Member, s driver.Stream) error { return m.Check(ctx, s) })
 }
 
 // sum reduces known numbers and compares: the group works.
 func (u *usesT) sum(ctx context.Context, v float32) error {
 	var one, got [4]byte
 	storeSum(dtype.F32, one[:], v)
-	err := u.each(func(m *Member, s driver.Stream) error {
+	err := u.each(func(m *coll.Member, s driver.Stream) error {
 		if err := u.drv.CopyIn(m.Rank.Ctx, s, u.w.Addr(m.Rank.ID, u.src), one[:]); err != nil {
 			return err
 		}
@@ -79,7 +82,7 @@ func (u *usesT) sum(ctx context.Context, v float32) error {
 	if err != nil {
 		return err
 	}
-	return u.each(func(m *Member, s driver.Stream) error {
+	return u.each(func(m *coll.Member, s driver.Stream) error {
 		if err := u.drv.CopyOut(m.Rank.Ctx, s, got[:], u.w.Addr(m.Rank.ID, u.dst)); err != nil {
 			return err
 		}
@@ -99,7 +102,7 @@ func (u *usesT) withStreams(f func() error) (err error) {
 				m.Abort(err)
 			}
 		}
-		u.each(func(m *Member, s driver.Stream) error {
+		u.each(func(m *coll.Member, s driver.Stream) error {
 			if s != 0 {
 				if cerr := m.Check(context.Background(), s); err == nil {
 					err = cerr
@@ -120,7 +123,7 @@ func (u *usesT) withStreams(f func() error) (err error) {
 
 // enqueue launches every kind of collective and signal.
 func (u *usesT) enqueue(ctx context.Context) error {
-	err := u.each(func(m *Member, s driver.Stream) error {
+	err := u.each(func(m *coll.Member, s driver.Stream) error {
 		for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
 			if err := m.Enqueue(s, u.op(m, kernels.AllReduce, algo, false)); err != nil {
 				return err
@@ -131,12 +134,12 @@ func (u *usesT) enqueue(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := m.Enqueue(s, Op{Kind: kernels.Barrier}); err != nil {
+		if err := m.Enqueue(s, coll.Op{Kind: kernels.Barrier}); err != nil {
 			return err
 		}
 		at := u.w.Addr(m.Rank.ID, u.src)
-		pieces := []Piece{{At: at, Bytes: 40}, {At: at + 64, Bytes: 40}}
-		p, err := m.PrepareUneven(pieces, []Piece{{At: at + 128, Bytes: 40}, {At: at + 192, Bytes: 40}})
+		pieces := []coll.Piece{{At: at, Bytes: 40}, {At: at + 64, Bytes: 40}}
+		p, err := m.PrepareUneven(pieces, []coll.Piece{{At: at + 128, Bytes: 40}, {At: at + 192, Bytes: 40}})
 		if err != nil {
 			return err
 		}
@@ -155,7 +158,7 @@ func (u *usesT) enqueue(ctx context.Context) error {
 }
 
 // capture makes a graph of two collectives, one with several streams, on every member.
-func (u *usesT) capture(m *Member, s driver.Stream) (g driver.Graph, err error) {
+func (u *usesT) capture(m *coll.Member, s driver.Stream) (g driver.Graph, err error) {
 	c := m.Rank.Ctx
 	if err := u.drv.CaptureBegin(c, s); err != nil {
 		return 0, err
@@ -177,19 +180,19 @@ func (u *usesT) capture(m *Member, s driver.Stream) (g driver.Graph, err error) 
 
 // replay captures, instantiates, launches and updates graphs.
 func (u *usesT) replay(ctx context.Context) (err error) {
-	execs := map[*Member]driver.Exec{}
+	execs := map[*coll.Member]driver.Exec{}
 	defer func() {
 		if err != nil { // what was launched has to end
 			for _, m := range u.g.Members() {
 				m.Abort(err)
 			}
-			u.each(func(m *Member, s driver.Stream) error { m.Check(context.Background(), s); return nil })
+			u.each(func(m *coll.Member, s driver.Stream) error { m.Check(context.Background(), s); return nil })
 		}
 		for m, x := range execs {
 			err = errors.Join(err, u.drv.ExecDestroy(m.Rank.Ctx, x))
 		}
 	}()
-	err = u.each(func(m *Member, s driver.Stream) (err error) {
+	err = u.each(func(m *coll.Member, s driver.Stream) (err error) {
 		g, err := u.capture(m, s)
 		if err != nil {
 			return err
@@ -204,7 +207,7 @@ func (u *usesT) replay(ctx context.Context) (err error) {
 	})
 	for range 2 {
 		if err == nil {
-			err = u.each(func(m *Member, s driver.Stream) error { return u.drv.GraphLaunch(m.Rank.Ctx, execs[m], s) })
+			err = u.each(func(m *coll.Member, s driver.Stream) error { return u.drv.GraphLaunch(m.Rank.Ctx, execs[m], s) })
 		}
 	}
 	if err != nil {
@@ -215,14 +218,14 @@ func (u *usesT) replay(ctx context.Context) (err error) {
 
 // works starts collectives with handles, waits on a stream and on the host.
 func (u *usesT) works(ctx context.Context) (err error) {
-	var all []Work
+	var all []eager.Work
 	defer func() {
 		for _, w := range all {
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	err = u.each(func(m *Member, s driver.Stream) error {
-		w, err := m.Start(s, u.op(m, kernels.AllGather, kernels.Auto, false))
+	err = u.each(func(m *coll.Member, s driver.Stream) error {
+		w, err := eager.New(m).Start(s, u.op(m, kernels.AllGather, kernels.Auto, false))
 		if err != nil {
 			return err
 		}
@@ -325,7 +328,7 @@ func inUse(t *testing.T, f *fake.Driver, n int) bool {
 	before := leak.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+	w, err := symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 8 << 20, Images: images(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +396,7 @@ func inProcess(t *testing.T, victim, n int) bool {
 		}
 		wg.Go(func() {
 			x := &results[rank]
-			w, err := processWorld(ctx, f, m, rank, 2, rank, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+			w, err := processWorld(ctx, f, m, rank, 2, rank, symm.WorldOptions{Bytes: 8 << 20, Images: images(t)})
 			if err != nil {
 				x.failed = err
 				cancel() // as who has started the processes would end the other

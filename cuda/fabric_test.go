@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 )
 
 // TestFabricTrial opens worlds on devices with and without fabric handles.
@@ -25,7 +26,7 @@ func TestFabricTrial(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := fake.New(2)
 			f.ShareBy(true, c.claims, c.permitted)
-			w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+			w, err := symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +66,7 @@ func TestFabricTrialFails(t *testing.T) {
 		f := fake.New(1)
 		f.ShareBy(true, true, true)
 		f.FailCall(n, injected)
-		w, err := NewLocalWorld(f, []int{0}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+		w, err := symm.NewLocalWorld(f, []int{0}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
 		opened := f.Calls()
 		if err == nil {
 			var fe *driver.FabricError
@@ -116,13 +117,13 @@ func TestFabricProcesses(t *testing.T) {
 func TestNoSharing(t *testing.T) {
 	f := fake.New(2)
 	f.ShareBy(false, true, false)
-	o := WorldOptions{Bytes: 1 << 20, Images: images(t)}
-	_, err := NewProcessWorld(t.Context(), f, groupOf(t, 2), 0, o)
+	o := symm.WorldOptions{Bytes: 1 << 20, Images: images(t)}
+	_, err := symm.NewProcessWorld(t.Context(), f, groupOf(t, 2), 0, o)
 	var ns *driver.NoSharingError
 	if !errors.As(err, &ns) || ns.Dev != 0 || !errors.Is(err, driver.ErrNoFabric) {
 		t.Errorf("%v", err)
 	}
-	w, err := NewLocalWorld(f, []int{0, 1}, o)
+	w, err := symm.NewLocalWorld(f, []int{0, 1}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,13 +132,5 @@ func TestNoSharing(t *testing.T) {
 	}
 	if l := f.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
-	}
-}
-
-// TestGifts refuses messages whose handles and descriptors do not fit.
-func TestGifts(t *testing.T) {
-	f := fake.New(1)
-	if _, err := (memHandle{fd: -1, fabric: []byte{1, 2}}).importMem(f, 0); err == nil {
-		t.Error("a handle of two bytes was imported")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 )
 
 // asked counts the questions about devices' access to each other and the calls of trials
@@ -40,7 +41,7 @@ func TestFactsOnce(t *testing.T) {
 	}
 	world := func(a *asked) (fabric error) {
 		t.Helper()
-		w, err := NewLocalWorld(a, []int{0, 1, 2}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+		w, err := symm.NewLocalWorld(a, []int{0, 1, 2}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -21,12 +22,12 @@ import (
 func TestEveryCallFails(t *testing.T) {
 	injected := errors.New("injected")
 	work := func(f *fake.Driver) (err error) {
-		w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t)})
+		w, err := symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 8 << 20, Images: images(t)})
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		g, err := w.NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
+		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, smallGroup(false, 2))
 		if err != nil {
 			return err
 		}
@@ -35,10 +36,10 @@ func TestEveryCallFails(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		var prepared []*Prepared
+		var prepared []*coll.Prepared
 		for _, m := range g.Members() {
-			p, err := m.Prepare(Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
-				Tensors: []Tensor{{Src: w.Addr(m.Rank.ID, a), Dst: w.Addr(m.Rank.ID, a), Bytes: 4096}}})
+			p, err := m.Prepare(coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
+				Tensors: []coll.Tensor{{Src: w.Addr(m.Rank.ID, a), Dst: w.Addr(m.Rank.ID, a), Bytes: 4096}}})
 			if err != nil {
 				return err
 			}
@@ -78,96 +79,33 @@ func TestOpenWithoutDriver(t *testing.T) {
 	}
 }
 
-func TestHeap(t *testing.T) {
-	var h heap
-	h.reset(1 << 12)
-	a, _ := h.alloc(100, 0)
-	b, _ := h.alloc(100, 256)
-	c, _ := h.alloc(16, 16)
-	if a != 0 || b != 256 || c != 112 {
-		t.Errorf("offsets %d %d %d", a, b, c)
-	}
-	if err := h.free(b); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.free(b); err == nil {
-		t.Error("freed twice")
-	}
-	if _, err := h.alloc(1<<12, 16); !errors.Is(err, ErrSymmetricFull) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := h.alloc(8, 24); err == nil {
-		t.Error("an alignment of 24 was accepted")
-	}
-	// No two live allocations overlap, and everything fits again when all are freed.
-	rng := rand.New(rand.NewPCG(5, 5))
-	h.reset(1 << 16)
-	type piece struct{ at, n uint64 }
-	var live []piece
-	for i := 0; i < 5000; i++ {
-		if len(live) > 0 && rng.IntN(2) == 0 {
-			k := rng.IntN(len(live))
-			if err := h.free(live[k].at); err != nil {
-				t.Fatal(err)
-			}
-			live = slices.Delete(live, k, k+1)
-			continue
-		}
-		n, used := uint64(1+rng.IntN(3000)), uint64(0)
-		for _, o := range live {
-			used += o.n
-		}
-		at, err := h.alloc(n, 1<<rng.IntN(9))
-		if err != nil {
-			if !errors.Is(err, ErrSymmetricFull) || used < 1<<13 {
-				t.Fatalf("%d bytes beside %d of %d: %v", n, used, 1<<16, err)
-			}
-			continue
-		}
-		for _, o := range live {
-			if at < o.at+o.n && o.at < at+n {
-				t.Fatalf("[%d, +%d) overlaps [%d, +%d)", at, n, o.at, o.n)
-			}
-		}
-		live = append(live, piece{at, n})
-	}
-	for _, o := range live {
-		if err := h.free(o.at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if at, err := h.alloc(1<<16, 16); err != nil || at != 0 {
-		t.Errorf("all free, but %d %v", at, err)
-	}
-}
-
 func TestBadCalls(t *testing.T) {
 	r := newRigT(t, 2)
 	m, rank := r.g.Members()[0], r.w.Rank(0)
 	a := r.w.Addr(0, r.alloc(4096))
 	other := r.w.Addr(1, 0)
 	for _, c := range []struct {
-		op   Op
+		op   coll.Op
 		text string
 	}{
-		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a, a, 6}}}, "tensor 0 has 6 bytes, no multiple of an element of f32"},
-		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a + 2, a, 8}}}, "not aligned to an element of f32"},
-		{Op{Kind: kernels.AllReduce, DType: dtype.Bool, Tensors: []Tensor{{a, a, 8}}}, "bool cannot be reduced"},
-		{Op{Kind: kernels.AllReduce, DType: dtype.U64, Red: kernels.Max, Tensors: []Tensor{{a, a, 8}}}, "no kernel computes it"},
-		{Op{Kind: kernels.AllReduce, Red: kernels.Avg, DType: dtype.I32, Tensors: []Tensor{{a, a, 8}}}, "avg of i32: only floats"},
-		{Op{Kind: kernels.AllReduce, DType: dtype.F32}, "0 tensors in one launch"},
-		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Algo: kernels.Direct, Tensors: []Tensor{{a, a, 8}}}, "needs tensors in symmetric memory"},
-		{Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Tensors: []Tensor{{other, a, 8}}}, "are not in rank 0's symmetric memory"},
-		{Op{Kind: kernels.AllReduce, Red: kernels.Max, DType: dtype.F32, Algo: kernels.OneShot, Tensors: []Tensor{{a, a, 8}}}, "the oneshot protocol does not serve max f32"},
-		{Op{Kind: kernels.AllGather, DType: dtype.F32, Algo: kernels.LL, Tensors: []Tensor{{a, a, 4 << 20}}}, "do not fit in the scratch"},
-		{Op{Kind: kernels.AllReduce, DType: dtype.Invalid, Tensors: []Tensor{{a, a, 8}}}, "element type invalid"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 6}}}, "tensor 0 has 6 bytes, no multiple of an element of f32"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []coll.Tensor{{Src: a + 2, Dst: a, Bytes: 8}}}, "not aligned to an element of f32"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.Bool, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 8}}}, "bool cannot be reduced"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.U64, Red: kernels.Max, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 8}}}, "no kernel computes it"},
+		{coll.Op{Kind: kernels.AllReduce, Red: kernels.Avg, DType: dtype.I32, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 8}}}, "avg of i32: only floats"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.F32}, "0 tensors in one launch"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Algo: kernels.Direct, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 8}}}, "needs tensors in symmetric memory"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Tensors: []coll.Tensor{{Src: other, Dst: a, Bytes: 8}}}, "are not in rank 0's symmetric memory"},
+		{coll.Op{Kind: kernels.AllReduce, Red: kernels.Max, DType: dtype.F32, Algo: kernels.OneShot, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 8}}}, "the oneshot protocol does not serve max f32"},
+		{coll.Op{Kind: kernels.AllGather, DType: dtype.F32, Algo: kernels.LL, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 4 << 20}}}, "do not fit in the scratch"},
+		{coll.Op{Kind: kernels.AllReduce, DType: dtype.Invalid, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 8}}}, "element type invalid"},
 	} {
 		err := m.Enqueue(r.streams[0], c.op)
 		if err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("got %v, want %q", err, c.text)
 		}
 	}
-	if err := m.Enqueue(r.streams[0], Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []Tensor{{a, a, 0}}}); err != nil {
+	if err := m.Enqueue(r.streams[0], coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Tensors: []coll.Tensor{{Src: a, Dst: a, Bytes: 0}}}); err != nil {
 		t.Errorf("zero bytes: %v", err)
 	}
 	if err := r.drv.Run(rank.Ctx, []uint64{2<<8 | driver.OpLaunch, 0}); err == nil {
@@ -176,7 +114,7 @@ func TestBadCalls(t *testing.T) {
 	if _, err := r.drv.CanAccessPeer(0, 99); err == nil {
 		t.Error("device 99 is in range")
 	}
-	if _, err := NewLocalWorld(r.drv, []int{0, 0}, WorldOptions{Bytes: 1 << 20, Images: images(t)}); !errors.Is(err, ErrSharedDevice) {
+	if _, err := symm.NewLocalWorld(r.drv, []int{0, 0}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)}); !errors.Is(err, symm.ErrSharedDevice) {
 		t.Errorf("two ranks on one device: %v", err)
 	}
 }

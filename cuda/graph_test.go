@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -38,8 +39,8 @@ func TestGraphUpdate(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range calls {
-			op := Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.OneShot,
-				Tensors: []Tensor{{Src: r.w.Addr(rank, src[tensor]), Dst: r.w.Addr(rank, dst[tensor]), Bytes: size}}}
+			op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.OneShot,
+				Tensors: []coll.Tensor{{Src: r.w.Addr(rank, src[tensor]), Dst: r.w.Addr(rank, dst[tensor]), Bytes: size}}}
 			if i == 1 {
 				op.Algo = kernels.Engine
 			}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -60,7 +62,7 @@ func TestSignals(t *testing.T) {
 		err  error
 		text string
 	}{
-		{m.Signal(s, UserChannels, peer), "channel must be in [0, 60), got 60"},
+		{m.Signal(s, symm.UserChannels, peer), "channel must be in [0, 60), got 60"},
 		{m.Signal(s, -1, peer), "channel must be in"},
 		{m.Wait(s, 0, n), fmt.Sprintf("rank must be in [0, %d), got %d", n, n)},
 		{m.Wait(s, 0, -1), "rank must be in"},
@@ -82,7 +84,7 @@ func TestGroups(t *testing.T) {
 		if slices.Max(ranks) >= n {
 			continue
 		}
-		g, err := r.w.NewGroup(t.Context(), ranks, smallGroup(false, len(ranks)))
+		g, err := coll.NewGroup(t.Context(), r.w, ranks, smallGroup(false, len(ranks)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +93,7 @@ func TestGroups(t *testing.T) {
 		}
 		for _, m := range g.Members() {
 			id := m.Rank.ID
-			op := Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Tensors: []Tensor{{Src: r.w.Addr(id, a), Dst: r.w.Addr(id, a+64), Bytes: 4}}}
+			op := coll.Op{Kind: kernels.AllGather, DType: dtype.I32, Symmetric: true, Tensors: []coll.Tensor{{Src: r.w.Addr(id, a), Dst: r.w.Addr(id, a+64), Bytes: 4}}}
 			if err := m.Enqueue(r.streams[id], op); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +117,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]int{{0}, {0, 0}, {0, n}, {-1, 0}} {
-		if _, err := r.w.NewGroup(t.Context(), bad, GroupOptions{}); err == nil {
+		if _, err := coll.NewGroup(t.Context(), r.w, bad, coll.GroupOptions{}); err == nil {
 			t.Errorf("group %v was accepted", bad)
 		}
 	}

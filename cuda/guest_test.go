@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -20,7 +21,7 @@ type guestT struct {
 
 func newGuestT(t *testing.T) *guestT {
 	drv, devs, share := newDriver(t, 2)
-	r := newRigOn(t, drv, devs, WorldOptions{Bytes: 64 << 20, ShareDevice: share, Images: images(t)})
+	r := newRigOn(t, drv, devs, symm.WorldOptions{Bytes: 64 << 20, ShareDevice: share, Images: images(t)})
 	return &guestT{r, rand.New(rand.NewPCG(1, 2))}
 }
 
@@ -31,7 +32,7 @@ func (g *guestT) launch(l *kernels.Launch) error {
 		return err
 	}
 	a := l.Args
-	a.Peer[0], a.Ctl = uint64(g.w.Addr(0, 0)), uint64(g.g.Members()[0].ctl)
+	a.Peer[0], a.Ctl = uint64(g.w.Addr(0, 0)), uint64(ctl(g.g.Members()[0]))
 	if err := g.drv.Launch(k.Ctx, g.streams[0], f, l.Grid, l.Block, 0, a.Pack(nil, l.Segs)); err != nil {
 		return err
 	}

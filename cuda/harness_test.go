@@ -16,8 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/eager"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
@@ -51,9 +54,26 @@ var imageSet = sync.OnceValues(func() (*kernels.Set, error) {
 type rigT struct {
 	t       testing.TB
 	drv     driver.Driver
-	w       *World
-	g       *Group
+	w       *symm.World
+	g       *coll.Group
 	streams []driver.Stream // by rank
+	comms   sync.Map        // what comm has made
+	sw      *switched       // what the world runs on, if it was opened so
+}
+
+// switched is a driver in whose place a test may put another while nothing runs.
+type switched struct{ driver.Driver }
+
+// ctl is the address of a member's control page.
+func ctl(m *coll.Member) driver.Ptr { return m.Rank.World.Addr(m.Rank.ID, m.Group.Control()) }
+
+// comm is a member's collectives without a program.
+func (r *rigT) comm(m *coll.Member) *eager.Comm {
+	c, ok := r.comms.Load(m)
+	if !ok {
+		c, _ = r.comms.LoadOrStore(m, eager.New(m))
+	}
+	return c.(*eager.Comm)
 }
 
 func images(t testing.TB) *kernels.Set {
@@ -107,13 +127,13 @@ func newDriver(t testing.TB, ranks int) (driver.Driver, []int, bool) {
 	return d, devs, share
 }
 
-func smallGroup(share bool, ranks int) GroupOptions {
+func smallGroup(share bool, ranks int) coll.GroupOptions {
 	tune := kernels.DefaultTuning(ranks)
 	tune.Blocks, tune.PushBlocks = 4, 4
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.EngineChunks = 3
 	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.GuestFold = 4<<10, 4<<10, 256, 64<<10
-	return GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: max(1<<20, uint64(ranks)<<17), Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
+	return coll.GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: max(1<<20, uint64(ranks)<<17), Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
 }
 
 // newRigT opens a world of that many ranks in this process, or with one rank here if each
@@ -126,20 +146,25 @@ func newRigT(t testing.TB, ranks int) *rigT {
 // newRigBytes is newRigT with that much symmetric memory for each rank.
 func newRigBytes(t testing.TB, ranks int, bytes uint64) *rigT {
 	t.Helper()
-	o := WorldOptions{Bytes: bytes, Images: images(t)}
+	o := symm.WorldOptions{Bytes: bytes, Images: images(t)}
 	if process != nil {
-		drv, w := process.world(t, ranks, o)
-		return newRigIn(t, drv, w)
+		sw, w := process.world(t, ranks, o)
+		r := newRigIn(t, sw.Driver, w)
+		r.sw = sw
+		return r
 	}
 	drv, devs, share := newDriver(t, ranks)
 	o.ShareDevice = share
-	return newRigOn(t, drv, devs, o)
+	sw := &switched{drv}
+	r := newRigOn(t, sw, devs, o)
+	r.drv, r.sw = drv, sw
+	return r
 }
 
 // newRigOn opens a rank on each of devs.
-func newRigOn(t testing.TB, drv driver.Driver, devs []int, o WorldOptions) *rigT {
+func newRigOn(t testing.TB, drv driver.Driver, devs []int, o symm.WorldOptions) *rigT {
 	t.Helper()
-	w, err := NewLocalWorld(drv, devs, o)
+	w, err := symm.NewLocalWorld(drv, devs, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,12 +172,12 @@ func newRigOn(t testing.TB, drv driver.Driver, devs []int, o WorldOptions) *rigT
 }
 
 // newRigIn makes the group and the streams in a world, which the rig closes.
-func newRigIn(t testing.TB, drv driver.Driver, w *World) *rigT {
+func newRigIn(t testing.TB, drv driver.Driver, w *symm.World) *rigT {
 	t.Helper()
 	r := &rigT{t: t, drv: drv, w: w, streams: make([]driver.Stream, w.Size())}
 	t.Cleanup(r.close)
 	var err error
-	if r.g, err = w.NewGroup(t.Context(), seqInts(w.Size()), smallGroup(w.shared, w.Size())); err != nil {
+	if r.g, err = coll.NewGroup(t.Context(), w, seqInts(w.Size()), smallGroup(w.Shares(), w.Size())); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range w.Local() {
@@ -190,7 +215,7 @@ func (r *rigT) close() {
 }
 
 // member is a rank of this process in the group of all.
-func (r *rigT) member(rank int) *Member {
+func (r *rigT) member(rank int) *coll.Member {
 	for _, m := range r.g.Members() {
 		if m.Rank.ID == rank {
 			return m
@@ -239,7 +264,7 @@ func (r *rigT) read(rank int, off, n uint64) []byte {
 }
 
 // run enqueues op on every rank of this process and waits for all.
-func (r *rigT) run(op func(rank int) Op) error {
+func (r *rigT) run(op func(rank int) coll.Op) error {
 	for _, m := range r.g.Members() {
 		if err := m.Enqueue(r.streams[m.Rank.ID], op(m.Rank.ID)); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 // all reads a buffer and fails unless every element is v.
-func (c *childT) all(r *Rank, b Buffer, v float32) error {
+func (c *childT) all(r *symm.Rank, b symm.Buffer, v float32) error {
 	raw := make([]byte, b.Bytes())
 	if err := c.drv.CopyOut(r.Ctx, r.Setup(), raw, b.At); err != nil {
 		return err
@@ -40,23 +41,23 @@ func (c *childT) all(r *Rank, b Buffer, v float32) error {
 }
 
 // write fills a buffer, and returns when its device has done so.
-func (c *childT) write(r *Rank, b Buffer, v float32) error {
+func (c *childT) write(r *symm.Rank, b symm.Buffer, v float32) error {
 	return errors.Join(c.drv.Memset32(r.Ctx, r.Setup(), b.At, math.Float32bits(v), b.Count), c.drv.StreamSync(r.Ctx, r.Setup()))
 }
 
 // export allocates on rank 0, fills all with 7 and hands a part to the others.
-func (c *childT) export(r *Rank, m testJob) (*Shared, Buffer, error) {
+func (c *childT) export(r *symm.Rank, m testJob) (*symm.Shared, symm.Buffer, error) {
 	s, err := r.NewShared(3 << 20)
 	if err != nil {
-		return nil, Buffer{}, err
+		return nil, symm.Buffer{}, err
 	}
-	whole, err := s.Buffer(0, F32, s.Bytes()/4)
+	whole, err := s.Buffer(0, symm.F32, s.Bytes()/4)
 	if err == nil {
 		err = c.write(r, whole, 7)
 	}
-	var b Buffer
+	var b symm.Buffer
 	if err == nil {
-		b, err = s.Buffer(sharedOff, F32, sharedCount)
+		b, err = s.Buffer(sharedOff, symm.F32, sharedCount)
 	}
 	if err == nil {
 		err = s.Export(context.Background(), m.Job, b, c.n-1)
@@ -65,11 +66,11 @@ func (c *childT) export(r *Rank, m testJob) (*Shared, Buffer, error) {
 }
 
 // tensor is written by its owner and read by all, then written by the others in turn.
-func (c *childT) tensor(w *World) error {
+func (c *childT) tensor(w *symm.World) error {
 	r, ctx := w.Local()[0], context.Background()
 	before := leak.Now()
-	var s *Shared
-	var b Buffer
+	var s *symm.Shared
+	var b symm.Buffer
 	var err error
 	if c.rank == 0 {
 		s, b, err = c.export(r, meetingOf(envSecond))
@@ -79,7 +80,7 @@ func (c *childT) tensor(w *World) error {
 	if err != nil {
 		return err
 	}
-	if b.Count != sharedCount || b.DType != F32 {
+	if b.Count != sharedCount || b.DType != symm.F32 {
 		return fmt.Errorf("rank %d has %v", c.rank, b)
 	}
 	for turn := range c.n {
@@ -101,7 +102,11 @@ func (c *childT) tensor(w *World) error {
 	}
 	if c.rank == 0 {
 		// Nothing around it was written. The owner goes first; the others keep the memory.
-		below, above := Buffer{s.at, sharedOff / 4, F32}, Buffer{b.At + driver.Ptr(b.Bytes()), (s.Bytes() - sharedOff - b.Bytes()) / 4, F32}
+		below, err := s.Buffer(0, symm.F32, sharedOff/4)
+		if err != nil {
+			return err
+		}
+		above := symm.Buffer{At: b.At + driver.Ptr(b.Bytes()), Count: (s.Bytes() - sharedOff - b.Bytes()) / 4, DType: symm.F32}
 		if err := errors.Join(c.all(r, below, 7), c.all(r, above, 7), s.Close()); err != nil {
 			return err
 		}
@@ -125,7 +130,7 @@ func (c *childT) tensor(w *World) error {
 // orphan is a tensor whose exporter is killed: importers keep the memory, and who comes
 // later is told.
 func (c *childT) orphan() error {
-	w, err := NewLoneWorld(c.drv, c.rank, c.n, c.dev, c.o)
+	w, err := symm.NewSingleRankWorld(c.drv, c.rank, c.n, c.dev, c.o)
 	if err != nil {
 		return err
 	}
@@ -182,9 +187,9 @@ func TestTensorOfDeadProcess(t *testing.T) {
 }
 
 // lone opens a world of one rank on a device of a driver.
-func lone(t testing.TB, drv driver.Driver, dev int) *Rank {
+func lone(t testing.TB, drv driver.Driver, dev int) *symm.Rank {
 	t.Helper()
-	w := got(NewLoneWorld(drv, 0, 1, dev, WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
+	w := got(symm.NewSingleRankWorld(drv, 0, 1, dev, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Error(err)
@@ -194,17 +199,17 @@ func lone(t testing.TB, drv driver.Driver, dev int) *Rank {
 }
 
 // between exports from one rank and imports into another of this process.
-func between(ctx context.Context, t testing.TB, from, to *Rank) (v float32, exp, imp error) {
+func between(ctx context.Context, t testing.TB, from, to *symm.Rank) (v float32, exp, imp error) {
 	m := newJob(5 * time.Second)
 	s, err := from.NewShared(1)
 	if err != nil {
 		return 0, err, nil
 	}
-	b, err := s.Buffer(64, F32, 1)
+	b, err := s.Buffer(64, symm.F32, 1)
 	if err != nil {
 		return 0, errors.Join(err, s.Close()), nil
 	}
-	d := from.World.drv
+	d := from.World.Driver()
 	if err := d.Memset32(from.Ctx, from.Setup(), b.At, math.Float32bits(3), 1); err != nil {
 		return 0, errors.Join(err, s.Close()), nil
 	}
@@ -226,8 +231,8 @@ func between(ctx context.Context, t testing.TB, from, to *Rank) (v float32, exp,
 	other, c, imp := to.Import(ctx, m.Job)
 	if imp == nil {
 		raw := make([]byte, 4)
-		imp = to.World.drv.CopyOut(to.Ctx, to.Setup(), raw, c.At)
-		imp = errors.Join(imp, to.World.drv.StreamSync(to.Ctx, to.Setup())) // the copy may not have waited
+		imp = to.World.Driver().CopyOut(to.Ctx, to.Setup(), raw, c.At)
+		imp = errors.Join(imp, to.World.Driver().StreamSync(to.Ctx, to.Setup())) // the copy may not have waited
 		v = math.Float32frombits(binary.LittleEndian.Uint32(raw))
 	}
 	exp = errors.Join(<-done, s.Close())
@@ -253,7 +258,7 @@ func TestImportFailures(t *testing.T) {
 	})
 	t.Run("works", func(t *testing.T) {
 		a, b := lone(t, f, 0), lone(t, f, 1)
-		for _, to := range []*Rank{a, b} {
+		for _, to := range []*symm.Rank{a, b} {
 			if v, exp, imp := between(t.Context(), t, a, to); exp != nil || imp != nil || v != 3 {
 				t.Errorf("device %d: %v, %v, %v", to.Dev, exp, imp, v)
 			}
@@ -262,11 +267,11 @@ func TestImportFailures(t *testing.T) {
 	t.Run("no access", func(t *testing.T) {
 		a, b := lone(t, f, 0), lone(t, noPeers{f}, 1)
 		_, exp, imp := between(t.Context(), t, a, b)
-		var no *NoPeerAccessError
+		var no *symm.NoPeerAccessError
 		if !errors.As(imp, &no) || no.Dev != 1 || no.Peer != 0 {
 			t.Errorf("importer: %v", imp)
 		}
-		var told *ImportError
+		var told *symm.ImportError
 		if !errors.As(exp, &told) || !strings.Contains(told.Reason, "cannot access the memory of device 0") {
 			t.Errorf("exporter: %v", exp)
 		}
@@ -274,8 +279,8 @@ func TestImportFailures(t *testing.T) {
 	t.Run("device not seen", func(t *testing.T) {
 		small := fake.New(1)
 		_, exp, imp := between(t.Context(), t, lone(t, f, 1), lone(t, small, 0))
-		var foreign *ForeignDeviceError
-		var told *ImportError
+		var foreign *symm.ForeignDeviceError
+		var told *symm.ImportError
 		if !errors.As(imp, &foreign) || !errors.As(exp, &told) {
 			t.Errorf("%v, %v", exp, imp)
 		}
@@ -289,7 +294,7 @@ func TestImportFailures(t *testing.T) {
 		}
 	})
 	t.Run("closed by the world", func(t *testing.T) {
-		w := got(NewLoneWorld(f, 0, 1, 0, WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
+		w := got(symm.NewSingleRankWorld(f, 0, 1, 0, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)}))(t)
 		before := f.Leaks().String()
 		a, b := got(w.Rank(0).NewShared(1))(t), got(w.Rank(0).NewShared(1))(t)
 		if err := a.Close(); err != nil || f.Leaks().String() == before {
@@ -298,7 +303,7 @@ func TestImportFailures(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := w.Rank(0).NewShared(1); !errors.Is(err, ErrClosed) {
+		if _, err := w.Rank(0).NewShared(1); !errors.Is(err, symm.ErrClosed) {
 			t.Errorf("got %v", err)
 		}
 		if err := b.Close(); err != nil {
@@ -307,22 +312,22 @@ func TestImportFailures(t *testing.T) {
 	})
 	r := lone(t, f, 0)
 	s := got(r.NewShared(100_000))(t)
-	b := got(s.Buffer(0, U8, 100_000))(t)
+	b := got(s.Buffer(0, symm.U8, 100_000))(t)
 	m := rendezvous.NewJob("")
 	ctx := t.Context()
 	t.Run("arguments", func(t *testing.T) {
 		if s.Bytes()%fake.Granularity != 0 || s.Bytes() < 100_000 {
 			t.Errorf("%d bytes", s.Bytes())
 		}
-		does := func(_ Buffer, err error) error { return err }
+		does := func(_ symm.Buffer, err error) error { return err }
 		for i, err := range []error{
-			does(s.Buffer(s.Bytes(), U8, 1)), does(s.Buffer(1, F32, 1)), does(s.Buffer(0, F32, 1<<62)), does(s.Buffer(1<<63, U8, 1)),
-			s.Export(ctx, m, Buffer{b.At - 1, 4, U8}, 1), s.Export(ctx, m, Buffer{b.At, s.Bytes() + 1, U8}, 1), s.Export(ctx, m, Buffer{}, 1),
+			does(s.Buffer(s.Bytes(), symm.U8, 1)), does(s.Buffer(1, symm.F32, 1)), does(s.Buffer(0, symm.F32, 1<<62)), does(s.Buffer(1<<63, symm.U8, 1)),
+			s.Export(ctx, m, symm.Buffer{At: b.At - 1, Count: 4, DType: symm.U8}, 1), s.Export(ctx, m, symm.Buffer{At: b.At, Count: s.Bytes() + 1, DType: symm.U8}, 1), s.Export(ctx, m, symm.Buffer{}, 1),
 			s.Export(ctx, m, b, 0), s.Export(ctx, nil, b, 1), s.Export(ctx, &rendezvous.Job{ID: "x", Addr: "unix:@x"}, b, 1),
 			func() error { _, err := r.NewShared(0); return err }(), func() error { _, err := r.NewShared(math.MaxUint64); return err }(),
 			func() error { _, _, err := r.Import(ctx, nil); return err }(),
 		} {
-			var wrong *ArgumentError
+			var wrong *symm.ArgumentError
 			if !errors.As(err, &wrong) {
 				t.Errorf("%d: %v", i, err)
 			}
@@ -374,23 +379,22 @@ func TestImportFailures(t *testing.T) {
 		}
 	})
 	t.Run("a process of a world", func(t *testing.T) {
-		conn, done := importer(t, s, b, 1, errand{Import: "a world"}, 0)
+		conn, done := importer(t, s, b, 1, errandT{Import: "a world"}, 0)
 		defer conn.Close()
-		var mismatch *MismatchError
+		var mismatch *symm.MismatchError
 		if err := <-done; !errors.As(err, &mismatch) {
 			t.Errorf("exporter: %v", err)
 		}
 	})
 	t.Run("lost", func(t *testing.T) {
-		conn, done := importer(t, s, b, 1, errand{importTensor, got(rendezvous.Machine())(t)}, 0)
-		var o offer
-		fds, err := conn.Receive(ctx, maxTalk, &o)
+		conn, done := importer(t, s, b, 1, errandT{toImport, got(rendezvous.Machine())(t)}, 0)
+		fds, err := conn.Receive(ctx, 64<<10, &struct{}{})
 		rendezvous.CloseFiles(fds...)
 		if err != nil || len(fds) != 1 {
 			t.Errorf("%d descriptors, %v", len(fds), err)
 		}
 		conn.Close() // before it says that it has mapped the memory
-		var lost *PeerLostError
+		var lost *symm.PeerLostError
 		if err := <-done; !errors.As(err, &lost) {
 			t.Errorf("exporter: %v", err)
 		}
@@ -399,20 +403,33 @@ func TestImportFailures(t *testing.T) {
 		if err := errors.Join(s.Close(), s.Close()); err != nil {
 			t.Error(err)
 		}
-		if err := s.Export(ctx, m, b, 1); !errors.Is(err, ErrClosed) {
+		if err := s.Export(ctx, m, b, 1); !errors.Is(err, symm.ErrClosed) {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
+// What an importer says and hears, as it goes over the connection.
+type (
+	errandT struct {
+		Import  string `json:"import"`
+		Machine string `json:"machine"`
+	}
+	importedT struct {
+		Used bool `json:"used"`
+	}
+)
+
+const toImport = "tensor 1"
+
 // importer exports to so many importers, of which one has come on its errand, and has not
 // heard the answer.
-func importer(t *testing.T, s *Shared, b Buffer, n int, e errand, timeout time.Duration) (*rendezvous.Conn, chan error) {
+func importer(t *testing.T, s *symm.Shared, b symm.Buffer, n int, e errandT, timeout time.Duration) (*rendezvous.Conn, chan error) {
 	t.Helper()
 	return importerOf(t, rendezvous.NewJob(""), s, b, n, e, timeout)
 }
 
-func importerOf(t *testing.T, m *rendezvous.Job, s *Shared, b Buffer, n int, e errand, timeout time.Duration) (*rendezvous.Conn, chan error) {
+func importerOf(t *testing.T, m *rendezvous.Job, s *symm.Shared, b symm.Buffer, n int, e errandT, timeout time.Duration) (*rendezvous.Conn, chan error) {
 	t.Helper()
 	ctx := t.Context()
 	if timeout > 0 {
@@ -440,10 +457,10 @@ func TestImporterThatFails(t *testing.T) {
 	r := lone(t, newDriverOf(t, 1), 0)
 	s := got(r.NewShared(64))(t)
 	defer s.Close()
-	b := got(s.Buffer(0, U8, 64))(t)
+	b := got(s.Buffer(0, symm.U8, 64))(t)
 	for name, says := range map[string]any{"nothing": nil, "nonsense": "xyz"} {
 		t.Run(name, func(t *testing.T) {
-			conn, done := importer(t, s, b, 1, errand{importTensor, got(rendezvous.Machine())(t)}, timeout)
+			conn, done := importer(t, s, b, 1, errandT{toImport, got(rendezvous.Machine())(t)}, timeout)
 			defer conn.Close()
 			if says != nil {
 				if err := conn.Send(t.Context(), says); err != nil {
@@ -452,7 +469,7 @@ func TestImporterThatFails(t *testing.T) {
 			}
 			err := <-done
 			var late *rendezvous.TimeoutError
-			var lost *PeerLostError
+			var lost *symm.PeerLostError
 			if says == nil && (!errors.As(err, &late) || late.Elapsed < timeout/3) {
 				t.Errorf("got %v", err)
 			}
@@ -472,13 +489,13 @@ func TestSlowImporter(t *testing.T) {
 	s := got(r.NewShared(64))(t)
 	defer s.Close()
 	m := rendezvous.NewJob("")
-	conn, done := importerOf(t, m, s, got(s.Buffer(0, U8, 64))(t), 2, errand{importTensor, got(rendezvous.Machine())(t)}, 0)
+	conn, done := importerOf(t, m, s, got(s.Buffer(0, symm.U8, 64))(t), 2, errandT{toImport, got(rendezvous.Machine())(t)}, 0)
 	defer conn.Close()
 	other, _, err := r.Import(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(conn.Send(t.Context(), imported{Used: true}), <-done, other.Close()); err != nil {
+	if err := errors.Join(conn.Send(t.Context(), importedT{Used: true}), <-done, other.Close()); err != nil {
 		t.Error(err)
 	}
 }

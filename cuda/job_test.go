@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -34,7 +35,7 @@ func (j testJob) within(ctx context.Context) (context.Context, context.CancelFun
 }
 
 // processWorld joins the job and opens this process's part of its world.
-func processWorld(ctx context.Context, drv driver.Driver, j testJob, rank, n, dev int, o WorldOptions) (*World, error) {
+func processWorld(ctx context.Context, drv driver.Driver, j testJob, rank, n, dev int, o symm.WorldOptions) (*symm.World, error) {
 	joining, cancel := j.within(ctx)
 	defer cancel()
 	if j.Timeout <= 0 {
@@ -44,7 +45,7 @@ func processWorld(ctx context.Context, drv driver.Driver, j testJob, rank, n, de
 	if err != nil {
 		return nil, err
 	}
-	return NewProcessWorld(joining, drv, g, dev, o)
+	return symm.NewProcessWorld(joining, drv, g, dev, o)
 }
 
 // groupOf is rank 0's membership of a job of n goroutines.

@@ -11,20 +11,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 	"golang.org/x/sys/unix"
 )
 
 // joinOn joins on a driver of its own, on which nothing may be left.
-func joinOn(t testing.TB, m testJob, rank, n int) (*World, error) {
+func joinOn(t testing.TB, m testJob, rank, n int) (*symm.World, error) {
 	f := fake.New(n)
 	t.Cleanup(func() {
 		if l := f.Leaks().String(); l != "" {
 			t.Errorf("rank %d did not release %s", rank, l)
 		}
 	})
-	return processWorld(t.Context(), f, m, rank, n, rank, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+	return processWorld(t.Context(), f, m, rank, n, rank, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
 }
 
 // TestJoinTimeout: who does not join in time is named, to all who came, as a timeout.
@@ -99,12 +101,12 @@ func TestNoPeerAccess(t *testing.T) {
 	}
 	f := fake.New(3)
 	f.Separate(1, 2)
-	_, err := NewLocalWorld(f, []int{0, 1, 2}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
-	var apart *NoPeerAccessError
+	_, err := symm.NewLocalWorld(f, []int{0, 1, 2}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
+	var apart *symm.NoPeerAccessError
 	if !errors.As(err, &apart) || apart.Dev != 1 || apart.Peer != 2 || !strings.Contains(err.Error(), "device 1 cannot access the memory of device 2") {
 		t.Errorf("got %v", err)
 	}
-	w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 1 << 20, Images: images(t)})
+	w, err := symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 1 << 20, Images: images(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,7 @@ func TestGroupsForgotten(t *testing.T) {
 	defer done()
 	for range 20 {
 		err := both(func(i int) error {
-			g, err := ws[i].NewGroup(t.Context(), []int{0, 1}, smallGroup(false, 2))
+			g, err := coll.NewGroup(t.Context(), ws[i], []int{0, 1}, smallGroup(false, 2))
 			return errors.Join(err, g.Close())
 		})
 		if err != nil {
@@ -131,8 +133,8 @@ func TestGroupsForgotten(t *testing.T) {
 		}
 	}
 	for i, w := range ws {
-		if len(w.groups) != 0 || w.heap.inUse() != 0 {
-			t.Errorf("rank %d keeps %d groups and %d bytes", i, len(w.groups), w.heap.inUse())
+		if len(w.Groups()) != 0 || w.InUse() != 0 {
+			t.Errorf("rank %d keeps %d groups and %d bytes", i, len(w.Groups()), w.InUse())
 		}
 	}
 }

@@ -6,13 +6,15 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 )
 
 // A lone world of any size has memory of its rank alone, and gives it back.
 func TestLoneWorld(t *testing.T) {
 	f := fake.New(1)
-	w, err := NewLoneWorld(f, 70, 100, 0, WorldOptions{Bytes: 1 << 20})
+	w, err := symm.NewSingleRankWorld(f, 70, 100, 0, symm.WorldOptions{Bytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +36,7 @@ func TestLoneWorld(t *testing.T) {
 	if err := w.Meet(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.NewGroup(t.Context(), []int{70, 71}, GroupOptions{}); err == nil {
+	if _, err := coll.NewGroup(t.Context(), w, []int{70, 71}, coll.GroupOptions{}); err == nil {
 		t.Error("a group of a lone world")
 	}
 	if err := w.Close(); err != nil {
@@ -43,7 +45,7 @@ func TestLoneWorld(t *testing.T) {
 	failed := 0
 	for { // every call may fail, and nothing is left
 		f.FailCall(failed+1, nil)
-		w, err := NewLoneWorld(f, 0, 2, 0, WorldOptions{Bytes: 1 << 20})
+		w, err := symm.NewSingleRankWorld(f, 0, 2, 0, symm.WorldOptions{Bytes: 1 << 20})
 		f.FailCall(0, nil)
 		if err == nil {
 			if err := w.Close(); err != nil {
@@ -59,7 +61,7 @@ func TestLoneWorld(t *testing.T) {
 	if l := f.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
 	}
-	if _, err := NewLoneWorld(f, 2, 2, 0, WorldOptions{}); err == nil {
+	if _, err := symm.NewSingleRankWorld(f, 2, 2, 0, symm.WorldOptions{}); err == nil {
 		t.Error("rank 2 of 2")
 	}
 }

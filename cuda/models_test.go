@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/leak"
 )
 
@@ -78,7 +79,7 @@ func runAsProcess(m *testing.M) int {
 }
 
 // world opens the world of the first n ranks; the processes of others skip the test.
-func (p *processT) world(t testing.TB, n int, o WorldOptions) (driver.Driver, *World) {
+func (p *processT) world(t testing.TB, n int, o symm.WorldOptions) (*switched, *symm.World) {
 	t.Helper()
 	p.worlds++
 	switch {
@@ -87,12 +88,12 @@ func (p *processT) world(t testing.TB, n int, o WorldOptions) (driver.Driver, *W
 	case p.rank >= n:
 		t.Skipf("rank %d has no part in a world of %d", p.rank, n)
 	}
-	drv := newDriverOf(t, n)
-	return drv, p.worldOn(t, drv, n, o)
+	sw := &switched{newDriverOf(t, n)}
+	return sw, p.worldOn(t, sw, n, o)
 }
 
 // worldOn opens this process's part of the next world.
-func (p *processT) worldOn(t testing.TB, drv driver.Driver, n int, o WorldOptions) *World {
+func (p *processT) worldOn(t testing.TB, drv driver.Driver, n int, o symm.WorldOptions) *symm.World {
 	t.Helper()
 	m := p.meeting.Part(strconv.Itoa(p.worlds))
 	m.Timeout = time.Minute

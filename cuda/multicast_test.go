@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,8 +13,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -21,7 +24,7 @@ import (
 // TestHasMulticast: by default no group has multicast, and to ask is no error.
 func TestHasMulticast(t *testing.T) {
 	r := newRigT(t, 2)
-	var me *MulticastError
+	var me *symm.MulticastError
 	if err := r.g.Multicast(); r.g.HasMulticast() || !errors.Is(err, driver.ErrNoMulticast) || !errors.As(err, &me) || me.Rank != -1 {
 		t.Errorf("has multicast: %v, %v", r.g.HasMulticast(), err)
 	}
@@ -29,8 +32,8 @@ func TestHasMulticast(t *testing.T) {
 		if m.HasMulticast() {
 			t.Errorf("rank %d has multicast", m.Rank.ID)
 		}
-		_, err := m.Prepare(Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Algo: kernels.Multicast,
-			Tensors: []Tensor{{Src: r.w.Addr(m.Rank.ID, 0), Dst: r.w.Addr(m.Rank.ID, 4096), Bytes: 16}}})
+		_, err := m.Prepare(coll.Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Algo: kernels.Multicast,
+			Tensors: []coll.Tensor{{Src: r.w.Addr(m.Rank.ID, 0), Dst: r.w.Addr(m.Rank.ID, 4096), Bytes: 16}}})
 		if pe := (*kernels.PlanError)(nil); !errors.As(err, &pe) {
 			t.Errorf("an all_gather through multicast was planned: %v", err)
 		}
@@ -45,10 +48,10 @@ func fakeOnly(t *testing.T) {
 }
 
 // multicastWorld opens a world of n ranks with the switch on, on a fake that has multicast.
-func multicastWorld(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driver, *World) {
+func multicastWorld(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driver, *symm.World) {
 	t.Helper()
 	fakeOnly(t)
-	o := WorldOptions{Bytes: 16<<20 + uint64(n)<<22, Images: images(t), PTX: true, Multicast: true}
+	o := symm.WorldOptions{Bytes: 16<<20 + uint64(n)<<22, Images: images(t), PTX: true, Multicast: true}
 	if process != nil && process.rank >= n {
 		process.worlds++
 		t.Skipf("rank %d has no part in a world of %d", process.rank, n)
@@ -62,7 +65,7 @@ func multicastWorld(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driv
 		process.worlds++
 		return f, process.worldOn(t, f, n, o)
 	}
-	w, err := NewLocalWorld(f, seqInts(n), o)
+	w, err := symm.NewLocalWorld(f, seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,7 @@ func multicastWorld(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driv
 }
 
 // always makes groups go through multicast wherever they can.
-func always(n int) GroupOptions {
+func always(n int) coll.GroupOptions {
 	o := smallGroup(false, n)
 	o.Tuning.MulticastReduce, o.Tuning.MulticastGather = 1, 1
 	return o
@@ -81,7 +84,7 @@ func multicastRig(t *testing.T, n int, prepare func(*fake.Driver)) (*fake.Driver
 	t.Helper()
 	f, w := multicastWorld(t, n, prepare)
 	r := newRigIn(t, f, w)
-	g, err := w.NewGroup(t.Context(), seqInts(n), always(n))
+	g, err := coll.NewGroup(t.Context(), w, seqInts(n), always(n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,7 @@ func (r *rigT) runThrough(c caseT, rng *rand.Rand) (through bool, err error) {
 	areas, inputs, free := r.place(c, func(_, count int) []byte { return randomBytes(rng, c.t, count, c.special) })
 	defer free()
 	through = r.through(c, areas)
-	if err := r.run(func(rank int) Op { return r.op(c, areas, rank) }); err != nil {
+	if err := r.run(func(rank int) coll.Op { return r.op(c, areas, rank) }); err != nil {
 		return through, err
 	}
 	for i, a := range areas {
@@ -209,8 +212,8 @@ func TestMulticastOff(t *testing.T) {
 	fakeOnly(t)
 	f := newDriverOf(t, 2).(*fake.Driver)
 	f.HaveMulticast()
-	r := newRigOn(t, f, seqInts(2), WorldOptions{Bytes: 24 << 20, Images: images(t), PTX: true})
-	g, err := r.w.NewGroup(t.Context(), seqInts(2), always(2))
+	r := newRigOn(t, f, seqInts(2), symm.WorldOptions{Bytes: 24 << 20, Images: images(t), PTX: true})
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(2), always(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,9 +227,9 @@ func TestMulticastOff(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for name := range r.w.Rank(0).mods {
-		if kernels.UsesMulticast(name) {
-			t.Errorf("image %s is loaded", name)
+	for _, name := range images(t).Manifest.Names() {
+		if _, err := r.w.Rank(0).Func(name, "none"); kernels.UsesMulticast(name) == (err == nil || !strings.Contains(err.Error(), "no image")) {
+			t.Errorf("image %s: %v", name, err)
 		}
 	}
 	if n := f.MulticastCalls(); n != 0 || g.HasMulticast() {
@@ -248,18 +251,18 @@ func TestMulticastAbsent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		have  bool
-		o     WorldOptions
+		o     symm.WorldOptions
 		devs  []int
 		hide  bool
 		step  string
 		cause error
 		most  int // calls of multicast
 	}{
-		{name: "devices", o: WorldOptions{PTX: true}, step: "kernels"},
+		{name: "devices", o: symm.WorldOptions{PTX: true}, step: "kernels"},
 		{name: "driver", have: true, hide: true, step: "driver"},
-		{name: "images", have: true, o: WorldOptions{Images: broken}, step: "kernels", cause: &driver.Error{Code: 218}},
-		{name: "one device", have: true, o: WorldOptions{ShareDevice: true}, devs: []int{1, 1}, step: "devices", cause: ErrSharedDevice, most: 3},
-		{name: "granularity", have: true, o: WorldOptions{Bytes: 24<<20 + fake.Granularity}, step: "granularity", most: 2},
+		{name: "images", have: true, o: symm.WorldOptions{Images: broken}, step: "kernels", cause: &driver.Error{Code: 218}},
+		{name: "one device", have: true, o: symm.WorldOptions{ShareDevice: true}, devs: []int{1, 1}, step: "devices", cause: symm.ErrSharedDevice, most: 3},
+		{name: "granularity", have: true, o: symm.WorldOptions{Bytes: 24<<20 + fake.Granularity}, step: "granularity", most: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newDriverOf(t, 2).(*fake.Driver)
@@ -281,7 +284,7 @@ func TestMulticastAbsent(t *testing.T) {
 				drv = onlyDriver{f}
 			}
 			r := newRigOn(t, drv, c.devs, c.o)
-			var me *MulticastError
+			var me *symm.MulticastError
 			err := r.g.Multicast()
 			if r.g.HasMulticast() || !errors.As(err, &me) || me.Step != c.step || c.cause != nil && !errors.Is(err, c.cause) || f.MulticastCalls() > c.most {
 				t.Errorf("%v, %d calls", err, f.MulticastCalls())
@@ -328,14 +331,14 @@ func TestMulticastRefused(t *testing.T) {
 				}
 				r := newRigIn(t, f, w)
 				err := r.g.Multicast()
-				var me *MulticastError
+				var me *symm.MulticastError
 				if r.g.HasMulticast() || !errors.As(err, &me) || me.Rank != rank || me.Step != c.step || !strings.Contains(err.Error(), c.call) {
 					t.Errorf("has multicast: %v, %v", r.g.HasMulticast(), err)
 				}
 				if err := r.runCase(caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{4096}}, rng); err != nil {
 					t.Error(err)
 				}
-				again, err := w.NewGroup(t.Context(), seqInts(n), always(n))
+				again, err := coll.NewGroup(t.Context(), w, seqInts(n), always(n))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -361,7 +364,7 @@ func TestMulticastGroups(t *testing.T) {
 	_, r := multicastRig(t, n, nil)
 	rng := rand.New(rand.NewPCG(6, 6))
 	for _, ranks := range [][]int{{0, 1}, {1, 2}, {2, 1}, {2, 0, 1}} {
-		g, err := r.w.NewGroup(t.Context(), ranks, always(len(ranks)))
+		g, err := coll.NewGroup(t.Context(), r.w, ranks, always(len(ranks)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -381,8 +384,8 @@ func TestMulticastGroups(t *testing.T) {
 			ref = append(ref, in[rank]...)
 		}
 		for _, m := range g.Members() {
-			err := m.Enqueue(r.streams[m.Rank.ID], Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Algo: kernels.Multicast,
-				Tensors: []Tensor{{Src: r.w.Addr(m.Rank.ID, src), Dst: r.w.Addr(m.Rank.ID, dst), Bytes: 4 * count}}})
+			err := m.Enqueue(r.streams[m.Rank.ID], coll.Op{Kind: kernels.AllGather, DType: dtype.F32, Symmetric: true, Algo: kernels.Multicast,
+				Tensors: []coll.Tensor{{Src: r.w.Addr(m.Rank.ID, src), Dst: r.w.Addr(m.Rank.ID, dst), Bytes: 4 * count}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,7 +426,7 @@ func TestMulticastOrder(t *testing.T) {
 	if o.RankOrder = true; o.Digest() == plain {
 		t.Error("groups that demand rank order have the digest of those that do not")
 	}
-	strict, err := r.w.NewGroup(t.Context(), seqInts(n), o)
+	strict, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,9 +436,9 @@ func TestMulticastOrder(t *testing.T) {
 	c := caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{count}}
 	areas, in, free := r.place(c, func(_, count int) []byte { return randomBytes(rng, c.t, count, false) })
 	defer free()
-	for _, g := range []*Group{loose, strict} {
+	for _, g := range []*coll.Group{loose, strict} {
 		r.g = g
-		if err := r.run(func(rank int) Op { return r.op(c, areas, rank) }); err != nil {
+		if err := r.run(func(rank int) coll.Op { return r.op(c, areas, rank) }); err != nil {
 			t.Fatal(err)
 		}
 		first := r.read(0, areas[0].dst, areas[0].out)
@@ -452,7 +455,7 @@ func TestMulticastOrder(t *testing.T) {
 		}
 	}
 	c.algo = kernels.Multicast
-	if pe := (*kernels.PlanError)(nil); !errors.As(r.run(func(rank int) Op { return r.op(c, areas, rank) }), &pe) {
+	if pe := (*kernels.PlanError)(nil); !errors.As(r.run(func(rank int) coll.Op { return r.op(c, areas, rank) }), &pe) {
 		t.Error("a group that demands rank order was given a sum through multicast")
 	}
 	c.kind, c.algo = kernels.AllGather, kernels.Auto
@@ -470,12 +473,12 @@ func TestMulticastEveryCallFails(t *testing.T) {
 	fakeOnly(t)
 	injected := errors.New("injected")
 	work := func(f *fake.Driver) (without bool, err error) {
-		w, err := NewLocalWorld(f, []int{0, 1}, WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true})
+		w, err := symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true})
 		if err != nil {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, w.Close()) }()
-		g, err := w.NewGroup(t.Context(), []int{0, 1}, always(2))
+		g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, always(2))
 		if err != nil {
 			return false, err
 		}
@@ -520,18 +523,18 @@ func TestMulticastEveryCallFails(t *testing.T) {
 func TestMulticastTimeout(t *testing.T) {
 	const n = 3
 	_, w := multicastWorld(t, n, nil)
-	r := newRigIn(t, w.drv, w)
+	r := newRigIn(t, w.Driver(), w)
 	o := always(n)
 	o.Timeout = 50e6
-	g, err := w.NewGroup(t.Context(), seqInts(n), o)
+	g, err := coll.NewGroup(t.Context(), w, seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
 	at := r.alloc(4096)
 	for _, m := range g.Members()[1:] {
-		err := m.Enqueue(r.streams[m.Rank.ID], Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
-			Tensors: []Tensor{{Src: w.Addr(m.Rank.ID, at), Dst: w.Addr(m.Rank.ID, at), Bytes: 4096}}})
+		err := m.Enqueue(r.streams[m.Rank.ID], coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
+			Tensors: []coll.Tensor{{Src: w.Addr(m.Rank.ID, at), Dst: w.Addr(m.Rank.ID, at), Bytes: 4096}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -539,7 +542,7 @@ func TestMulticastTimeout(t *testing.T) {
 	named := false
 	for _, m := range g.Members()[1:] {
 		err := m.Check(t.Context(), r.streams[m.Rank.ID])
-		var te *TimeoutError
+		var te *symm.TimeoutError
 		if named = named || errors.As(err, &te) && te.Peer == 0; err == nil {
 			t.Errorf("rank %d has not noticed", m.Rank.ID)
 		}
@@ -553,7 +556,7 @@ func TestMulticastTimeout(t *testing.T) {
 // memory before it releases it.
 func TestMulticastClosesWorld(t *testing.T) {
 	f, w := multicastWorld(t, 2, nil)
-	g, err := w.NewGroup(t.Context(), seqInts(2), always(2))
+	g, err := coll.NewGroup(t.Context(), w, seqInts(2), always(2))
 	if err != nil || !g.HasMulticast() {
 		t.Fatal(g.Multicast(), err)
 	}
@@ -587,7 +590,7 @@ func TestMulticastProcesses(t *testing.T) {
 }
 
 // twoProcesses opens a world of two ranks as two processes would, with f called for each.
-func twoProcesses(t *testing.T, options func(rank int, o *WorldOptions), f func(rank int, w *World, err error)) {
+func twoProcesses(t *testing.T, options func(rank int, o *symm.WorldOptions), f func(rank int, w *symm.World, err error)) {
 	t.Helper()
 	fakeOnly(t)
 	if process != nil {
@@ -598,7 +601,7 @@ func twoProcesses(t *testing.T, options func(rank int, o *WorldOptions), f func(
 	for rank := range 2 {
 		d := newDriverOf(t, 2).(*fake.Driver)
 		d.HaveMulticast()
-		o := WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true}
+		o := symm.WorldOptions{Bytes: 8 << 20, Images: images(t), PTX: true, Multicast: true}
 		options(rank, &o)
 		wg.Go(func() {
 			w, err := processWorld(t.Context(), d, m, rank, 2, rank, o)
@@ -613,7 +616,7 @@ func twoProcesses(t *testing.T, options func(rank int, o *WorldOptions), f func(
 
 // TestMulticastMismatch: processes that differ in the switch do not meet.
 func TestMulticastMismatch(t *testing.T) {
-	twoProcesses(t, func(rank int, o *WorldOptions) { o.Multicast = rank == 0 }, func(rank int, w *World, err error) {
+	twoProcesses(t, func(rank int, o *symm.WorldOptions) { o.Multicast = rank == 0 }, func(rank int, w *symm.World, err error) {
 		if err == nil || !strings.Contains(err.Error(), "uses of multicast differ: ") {
 			t.Errorf("rank %d: %v", rank, err)
 		}
@@ -625,7 +628,7 @@ func TestMulticastMismatch(t *testing.T) {
 // to nothing is forgotten.
 func TestMulticastGivenUp(t *testing.T) {
 	const steps = 3 // then the ranks exchange the object
-	twoProcesses(t, func(int, *WorldOptions) {}, func(rank int, w *World, err error) {
+	twoProcesses(t, func(int, *symm.WorldOptions) {}, func(rank int, w *symm.World, err error) {
 		if err != nil {
 			t.Error(err)
 			return
@@ -637,17 +640,20 @@ func TestMulticastGivenUp(t *testing.T) {
 						t.Errorf("round %d: %v", round, err)
 					}
 				}
-				w.control.skip(errors.New("gives up"))
+				left, leave := context.WithCancelCause(t.Context())
+				leave(errors.New("gives up"))
+				if _, err := coll.NewGroup(left, w, []int{0, 1}, always(2)); err == nil {
+					t.Errorf("round %d: rank 1 has a group", round)
+				}
 				continue
 			}
-			g, err := w.NewGroup(t.Context(), []int{0, 1}, always(2))
-			if me := (*CanceledError)(nil); !errors.As(err, &me) || me.Origin != 1 {
+			g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, always(2))
+			if me := (*symm.CanceledError)(nil); !errors.As(err, &me) || me.Origin != 1 {
 				t.Errorf("round %d: %v, %v", round, g, err)
 			}
 		}
-		w.made = steps // rank 1 has made none
 		for _, ranks := range [][]int{{0, 1}, {1, 0}} {
-			g, err := w.NewGroup(t.Context(), ranks, always(2))
+			g, err := coll.NewGroup(t.Context(), w, ranks, always(2))
 			if err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 				return
@@ -677,8 +683,8 @@ func TestMulticastReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		own := r.w.Addr(i, at)
-		for _, op := range []Op{{Kind: kernels.AllReduce, Tensors: []Tensor{{Src: own, Dst: own, Bytes: 4 * count}}},
-			{Kind: kernels.AllGather, Tensors: []Tensor{{Src: own, Dst: r.w.Addr(i, all), Bytes: 4 * count}}}} {
+		for _, op := range []coll.Op{{Kind: kernels.AllReduce, Tensors: []coll.Tensor{{Src: own, Dst: own, Bytes: 4 * count}}},
+			{Kind: kernels.AllGather, Tensors: []coll.Tensor{{Src: own, Dst: r.w.Addr(i, all), Bytes: 4 * count}}}} {
 			op.DType, op.Symmetric, op.Algo = dtype.F32, true, kernels.Multicast
 			if err := m.Enqueue(r.streams[i], op); err != nil {
 				t.Fatal(err)
@@ -721,10 +727,10 @@ func TestMulticastReplay(t *testing.T) {
 // engines, but not beside compute, from which it would take multiprocessors.
 func TestMulticastBeforeEngines(t *testing.T) {
 	_, w := multicastWorld(t, 2, nil)
-	r := newRigIn(t, w.drv, w)
+	r := newRigIn(t, w.Driver(), w)
 	o := always(2)
 	o.Tuning.EngineMove, o.Tuning.EngineReduce, o.Tuning.EngineInPlace, o.Tuning.MulticastGather = 1, 1, 1, 1<<20
-	g, err := w.NewGroup(t.Context(), seqInts(2), o)
+	g, err := coll.NewGroup(t.Context(), w, seqInts(2), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -741,7 +747,7 @@ func TestMulticastBeforeEngines(t *testing.T) {
 		{kernels.AllGather, 1 << 18, false, false}, // 512 KiB of result
 		{kernels.AllGather, 1 << 19, false, true},
 	} {
-		p, err := m.Prepare(Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Beside: c.beside, Tensors: []Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<20), Bytes: c.bytes}}})
+		p, err := m.Prepare(coll.Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Beside: c.beside, Tensors: []coll.Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<20), Bytes: c.bytes}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -45,11 +47,11 @@ func (r *rigT) delay(rank int, s driver.Stream, d time.Duration) {
 }
 
 // groupOn makes another group of all ranks.
-func (r *rigT) groupOn(many bool) *Group {
+func (r *rigT) groupOn(many bool) *coll.Group {
 	r.t.Helper()
-	o := smallGroup(r.w.shared, r.w.Size())
+	o := smallGroup(r.w.Shares(), r.w.Size())
 	o.ManyStreams = many
-	g, err := r.w.NewGroup(r.t.Context(), seqInts(r.w.Size()), o)
+	g, err := coll.NewGroup(r.t.Context(), r.w, seqInts(r.w.Size()), o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -99,7 +101,7 @@ func TestTwoStreams(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					op := Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Algo: []kernels.Algo{kernels.LL, kernels.Direct, kernels.Engine}[i%3], Tensors: []Tensor{{Src: src, Dst: dst, Bytes: bytes}}}
+					op := coll.Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Algo: []kernels.Algo{kernels.LL, kernels.Direct, kernels.Engine}[i%3], Tensors: []coll.Tensor{{Src: src, Dst: dst, Bytes: bytes}}}
 					if err := m.Enqueue(ss[id][i%2], op); err != nil {
 						t.Fatal(err)
 					}
@@ -134,7 +136,7 @@ func TestWaitsForCallOnly(t *testing.T) {
 			ss := [2][]driver.Stream{r.streamsOf(0, 2), r.streamsOf(1, 2)}
 			call := func(i int) {
 				for _, m := range g.Members() {
-					if err := m.Enqueue(ss[m.Index][i], Op{Kind: kernels.Barrier}); err != nil {
+					if err := m.Enqueue(ss[m.Index][i], coll.Op{Kind: kernels.Barrier}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -180,7 +182,7 @@ func TestTwoThreads(t *testing.T) {
 				defer wg.Done()
 				at := r.w.Addr(m.Rank.ID, a)
 				for i := range 20 { // alike in both, because who comes first differs between the ranks
-					op := Op{Kind: kernels.AllReduce, DType: dtype.I32, Red: kernels.Max, Symmetric: true, Algo: kernels.LL, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 4096}}}
+					op := coll.Op{Kind: kernels.AllReduce, DType: dtype.I32, Red: kernels.Max, Symmetric: true, Algo: kernels.LL, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 4096}}}
 					if err := m.Enqueue(s, op); err != nil {
 						errs <- err
 						return
@@ -261,9 +263,9 @@ func TestCapturedStreams(t *testing.T) {
 			}
 			const bytes, calls, replays = 2048, 4, 4
 			a := r.alloc((calls + 1) * bytes)
-			op := func(id, i int, algo kernels.Algo) Op {
-				return Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Algo: algo,
-					Tensors: []Tensor{{Src: r.w.Addr(id, a+uint64(i)*bytes), Dst: r.w.Addr(id, a+uint64(i+1)*bytes), Bytes: bytes}}}
+			op := func(id, i int, algo kernels.Algo) coll.Op {
+				return coll.Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Algo: algo,
+					Tensors: []coll.Tensor{{Src: r.w.Addr(id, a+uint64(i)*bytes), Dst: r.w.Addr(id, a+uint64(i+1)*bytes), Bytes: bytes}}}
 			}
 			ss, execs := map[int][]driver.Stream{}, map[int]driver.Exec{}
 			for _, m := range g.Members() {
@@ -325,14 +327,14 @@ func TestCapturedGroups(t *testing.T) {
 		t.Skip("the fake driver shows what a graph holds")
 	}
 	r := newRigT(t, 2)
-	gs := [2]*Group{r.groupOn(false), r.groupOn(false)}
+	gs := [2]*coll.Group{r.groupOn(false), r.groupOn(false)}
 	ss := r.streamsOf(0, 2)
-	waits := func(second *Group) int {
+	waits := func(second *coll.Group) int {
 		g, _ := r.forked(0, ss, func() {
-			if err := gs[0].Members()[0].Enqueue(ss[0], Op{Kind: kernels.Barrier}); err != nil {
+			if err := gs[0].Members()[0].Enqueue(ss[0], coll.Op{Kind: kernels.Barrier}); err != nil {
 				t.Fatal(err)
 			}
-			if err := second.Members()[0].Enqueue(ss[1], Op{Kind: kernels.Barrier}); err != nil {
+			if err := second.Members()[0].Enqueue(ss[1], coll.Op{Kind: kernels.Barrier}); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -358,7 +360,7 @@ func TestStreamOrderError(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := call(ss[1])
-		var order *StreamOrderError
+		var order *symm.StreamOrderError
 		if many && err != nil || !many && (!errors.As(err, &order) || order.Last != ss[0] || order.Next != ss[1]) {
 			t.Errorf("many %v: %v", many, err)
 		}
@@ -397,8 +399,8 @@ func TestStreamsComeAndGo(t *testing.T) {
 				}
 				r.delay(id, s, 20*time.Millisecond)
 			}
-			op := Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Algo: kernels.LL,
-				Tensors: []Tensor{{Src: r.w.Addr(id, a+uint64(i)*bytes), Dst: r.w.Addr(id, a+uint64(i+1)*bytes), Bytes: bytes}}}
+			op := coll.Op{Kind: kernels.AllReduce, DType: dtype.I32, Symmetric: true, Algo: kernels.LL,
+				Tensors: []coll.Tensor{{Src: r.w.Addr(id, a+uint64(i)*bytes), Dst: r.w.Addr(id, a+uint64(i+1)*bytes), Bytes: bytes}}}
 			if err := errors.Join(m.Enqueue(s, op), r.drv.StreamDestroy(c, s)); err != nil {
 				t.Fatal(err)
 			}
@@ -406,10 +408,15 @@ func TestStreamsComeAndGo(t *testing.T) {
 	}
 	for _, m := range g.Members() {
 		id := m.Rank.ID
-		if err := m.Enqueue(r.streams[id], Op{Kind: kernels.Barrier}); err != nil {
+		p := got(m.Prepare(coll.Op{Kind: kernels.Barrier}))(t)
+		d := &records{Driver: r.drv}
+		r.sw.Driver = d
+		err := p.Enqueue(r.streams[id])
+		r.sw.Driver = r.drv
+		if err != nil {
 			t.Fatal(err)
 		}
-		if m.order.many {
+		if d.n > 0 {
 			t.Errorf("rank %d marks every call, though its streams replaced each other", id)
 		}
 	}
@@ -429,6 +436,17 @@ func TestStreamsComeAndGo(t *testing.T) {
 	}
 }
 
+// records counts recordings of events.
+type records struct {
+	driver.Driver
+	n int
+}
+
+func (d *records) EventRecord(c driver.Ctx, e driver.Event, s driver.Stream) error {
+	d.n++
+	return d.Driver.EventRecord(c, e, s)
+}
+
 // TestOrderCostsNothing counts the driver calls of a group that stays in one stream.
 func TestOrderCostsNothing(t *testing.T) {
 	if *onGPU {
@@ -436,11 +454,11 @@ func TestOrderCostsNothing(t *testing.T) {
 	}
 	r := newRigT(t, 2)
 	f := r.drv.(*fake.Driver)
-	plans, a := [2]*Prepared{}, r.alloc(1024)
+	plans, a := [2]*coll.Prepared{}, r.alloc(1024)
 	for i, m := range r.g.Members() {
 		at := r.w.Addr(i, a)
 		var err error
-		if plans[i], err = m.Prepare(Op{Kind: kernels.AllReduce, DType: dtype.F32, Algo: kernels.LL, Tensors: []Tensor{{Src: at, Dst: at, Bytes: 1024}}}); err != nil {
+		if plans[i], err = m.Prepare(coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Algo: kernels.LL, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: 1024}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -488,17 +506,17 @@ func TestTornCall(t *testing.T) {
 	second := r.extra()
 	off := r.alloc(4096)
 	d := &tornDriver{Driver: r.drv}
-	r.w.drv = d
-	defer func() { r.w.drv = r.drv }()
-	for _, m := range []*Member{g.Members()[1], g.Members()[0]} {
-		x := got(m.Rank.Buffer(off, I32, 1024))(t)
+	r.sw.Driver = d
+	defer func() { r.sw.Driver = r.drv }()
+	for _, m := range []*coll.Member{g.Members()[1], g.Members()[0]} {
+		x := got(m.Rank.Buffer(off, symm.I32, 1024))(t)
 		r.must(r.drv.Memset32(m.Rank.Ctx, r.streams[m.Index], x.At, uint32(m.Index+1), 1024), r.drv.StreamSync(m.Rank.Ctx, r.streams[m.Index]))
 		if m.Index == 0 {
 			time.Sleep(50 * time.Millisecond) // rank 1's calls are all there, and would run
 		}
 		d.armed = m.Index == 1
 		for i, s := range []driver.Stream{r.streams[m.Index], second[m.Index]} {
-			w, err := m.AllReduce(t.Context(), s, kernels.Sum, x.InPlace())
+			w, err := r.comm(m).AllReduce(t.Context(), s, kernels.Sum, x.InPlace())
 			if torn := m.Index == 1 && i == 0; errors.Is(err, errTorn) != torn || !torn && err != nil {
 				t.Fatalf("rank %d, call %d: %v", m.Index, i, err)
 			}
@@ -509,7 +527,7 @@ func TestTornCall(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		r.must(m.Check(ctx, r.streams[m.Index]), m.Check(ctx, second[m.Index]))
-		if v := r.words(m, got(m.Rank.Buffer(off, I32, 1024))(t)); v[0] != 6 || v[1023] != 6 {
+		if v := r.words(m, got(m.Rank.Buffer(off, symm.I32, 1024))(t)); v[0] != 6 || v[1023] != 6 {
 			t.Errorf("rank %d has %d and %d", m.Index, v[0], v[1023])
 		}
 	}

@@ -12,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // words reads a pad, or another buffer of words, as the rank itself sees it.
-func (r *rigT) words(m *Member, b Buffer) []uint32 {
+func (r *rigT) words(m *coll.Member, b symm.Buffer) []uint32 {
 	r.t.Helper()
 	raw := r.get(m.Rank.ID, b.At, b.Bytes())
 	out := make([]uint32, len(raw)/4)
@@ -47,20 +49,20 @@ func got[T any](v T, err error) func(t testing.TB) T {
 
 func TestPadSizes(t *testing.T) {
 	r := newRigT(t, 2)
-	for _, c := range []struct{ asked, want uint64 }{{0, defaultPad}, {2 * defaultPad, 2 * defaultPad}, {100, 128}, {1, 128}} {
-		o := smallGroup(r.w.shared, 2)
+	for _, c := range []struct{ asked, want uint64 }{{0, 16 << 10}, {32 << 10, 32 << 10}, {100, 128}, {1, 128}} {
+		o := smallGroup(r.w.Shares(), 2)
 		o.Pad = c.asked
-		g := got(r.w.NewGroup(t.Context(), []int{0, 1}, o))(t)
+		g := got(coll.NewGroup(t.Context(), r.w, []int{0, 1}, o))(t)
 		if g.PadBytes() != c.want {
 			t.Errorf("asked for %d bytes: got %d", c.asked, g.PadBytes())
 		}
 		for _, m := range g.Members() {
 			for rank := range 2 {
 				p := got(m.Pad(rank))(t)
-				if p.At != r.w.Addr(rank, g.pad) || p.Count != c.want/4 || p.DType != I32 {
+				if off := uint64(p.At - r.w.Addr(rank, 0)); off%128 != 0 || off+p.Bytes() > r.w.Bytes() || p.Count != c.want/4 || p.DType != symm.I32 {
 					t.Errorf("pad of rank %d is %v", rank, p)
 				}
-				if v := got(p.As(I64))(t); v.Count != c.want/8 || v.At != p.At {
+				if v := got(p.As(symm.I64))(t); v.Count != c.want/8 || v.At != p.At {
 					t.Errorf("as words of 64 bits: %v", v)
 				}
 				if v := got(p.Slice(8, 24))(t); v.Count != 24 || v.At != p.At+32 {
@@ -80,14 +82,14 @@ func TestPadSizes(t *testing.T) {
 		r.must(r.w.Meet(t.Context()), g.Close())
 	}
 	for _, bytes := range []uint64{1 << 31, 1 << 62, 1<<64 - 1} {
-		o := smallGroup(r.w.shared, 2)
+		o := smallGroup(r.w.Shares(), 2)
 		o.Pad = bytes
-		var wrong *ArgumentError
-		if _, err := r.w.NewGroup(t.Context(), []int{0, 1}, o); !errors.As(err, &wrong) {
+		var wrong *symm.ArgumentError
+		if _, err := coll.NewGroup(t.Context(), r.w, []int{0, 1}, o); !errors.As(err, &wrong) {
 			t.Errorf("a pad of %d bytes: %v", bytes, err)
 		}
 	}
-	a, b := GroupOptions{}, GroupOptions{Pad: 4096}
+	a, b := coll.GroupOptions{}, coll.GroupOptions{Pad: 4096}
 	if a.Digest() == b.Digest() {
 		t.Error("pads of different sizes have one digest")
 	}
@@ -123,7 +125,7 @@ func TestPadWords(t *testing.T) {
 		for p := range n {
 			r.must(m.Memset32(r.streams[m.Rank.ID], p, 100+m.Index, 1, uint32(10*m.Index+p)))
 		}
-		r.must(m.BarrierOn(r.streams[m.Rank.ID], UserChannels-1))
+		r.must(m.BarrierOn(r.streams[m.Rank.ID], symm.UserChannels-1))
 	}
 	r.must(r.check())
 	for _, m := range r.g.Members() {
@@ -148,7 +150,7 @@ func TestWriteValueOrder(t *testing.T) {
 		for i := range n {
 			r.must(m.WriteValue(s, m.Index, i, 1), r.drv.Copy(m.Rank.Ctx, s, r.w.Addr(m.Rank.ID, off)+driver.Ptr(4*n*i), pad.At, 4*n))
 		}
-		all := r.words(m, Buffer{r.w.Addr(m.Rank.ID, off), n * n, I32})
+		all := r.words(m, symm.Buffer{At: r.w.Addr(m.Rank.ID, off), Count: n * n, DType: symm.I32})
 		for i := range n {
 			for j := range n {
 				if want := uint32(0); j <= i && all[n*i+j] != 1 || j > i && all[n*i+j] != want {
@@ -164,12 +166,12 @@ func TestPadRefuses(t *testing.T) {
 	m := r.g.Members()[0]
 	s := r.streams[m.Rank.ID]
 	words := int(r.g.PadBytes() / 4)
-	x := got(m.Rank.Buffer(r.alloc(4096), I32, 1024))(t)
+	x := got(m.Rank.Buffer(r.alloc(4096), symm.I32, 1024))(t)
 	private := got(r.drv.MemAlloc(m.Rank.Ctx, 4096))(t)
 	defer r.drv.MemFree(m.Rank.Ctx, private)
-	p := Buffer{private, 1024, I32}
+	p := symm.Buffer{At: private, Count: 1024, DType: symm.I32}
 	short := got(x.Slice(0, 8))(t)
-	does := func(_ Buffer, err error) error { return err }
+	does := func(_ symm.Buffer, err error) error { return err }
 	for _, c := range []struct {
 		err  error
 		text string
@@ -194,20 +196,20 @@ func TestPadRefuses(t *testing.T) {
 		{does(m.Pad(2)), "rank: must be in"},
 		{does(m.Peer(2, x)), "rank: must be in"},
 		{does(m.Peer(1, p)), "is not in the symmetric memory of rank"},
-		{does(m.Peer(1, Buffer{x.At, 1 << 40, I32})), "is not in the symmetric memory"},
-		{does(m.Peer(1, Buffer{x.At + 1, 4, I32})), "not aligned"},
+		{does(m.Peer(1, symm.Buffer{At: x.At, Count: 1 << 40, DType: symm.I32})), "is not in the symmetric memory"},
+		{does(m.Peer(1, symm.Buffer{At: x.At + 1, Count: 4, DType: symm.I32})), "not aligned"},
 		{m.Get(s, 1, x, short), "1024 elements exceed the 8 of i32[8]"},
 		{m.Get(s, 1, p, x), "is not in the symmetric memory"},
 		{m.Get(s, -1, x, p), "rank: must be in"},
 		{m.Get(s, 2, x, p), "rank: must be in"},
-		{m.Get(s, 1, x, Buffer{private, 1024, F32}), "their types differ"},
-		{m.Get(s, 1, x, Buffer{0, 1024, I32}), "without an address"},
-		{m.Get(s, m.Index, short, Buffer{x.At + 16, 8, I32}), "overlaps"},
+		{m.Get(s, 1, x, symm.Buffer{At: private, Count: 1024, DType: symm.F32}), "their types differ"},
+		{m.Get(s, 1, x, symm.Buffer{At: 0, Count: 1024, DType: symm.I32}), "without an address"},
+		{m.Get(s, m.Index, short, symm.Buffer{At: x.At + 16, Count: 8, DType: symm.I32}), "overlaps"},
 		{m.Put(s, 1, x, short), "exceed"},
 		{m.Put(s, 1, x, p), "is not in the symmetric memory"},
 		{m.Put(s, 2, x, x), "rank: must be in"},
 	} {
-		var wrong *ArgumentError
+		var wrong *symm.ArgumentError
 		if !errors.As(c.err, &wrong) || !strings.Contains(c.err.Error(), c.text) {
 			t.Errorf("got %v, want %q", c.err, c.text)
 		}
@@ -216,7 +218,7 @@ func TestPadRefuses(t *testing.T) {
 		err  error
 		text string
 	}{
-		{m.BarrierOn(s, UserChannels), "channel must be in [0, 60), got 60"},
+		{m.BarrierOn(s, symm.UserChannels), "channel must be in [0, 60), got 60"},
 		{m.BarrierOn(s, -1), "channel must be in"},
 		{m.BarrierOn(s, 0, -1), "rank must be in"},
 		{m.BarrierOn(s, 0, 2), "rank must be in"},
@@ -248,10 +250,10 @@ func TestGetPut(t *testing.T) {
 	}
 	for _, m := range r.g.Members() {
 		s, rank := r.streams[m.Rank.ID], m.Rank.ID
-		x := got(m.Rank.Buffer(off, I32, count))(t)
+		x := got(m.Rank.Buffer(off, symm.I32, count))(t)
 		private := got(r.drv.MemAlloc(m.Rank.Ctx, 4*count))(t)
 		defer r.drv.MemFree(m.Rank.Ctx, private)
-		to := Buffer{private, count, I32}
+		to := symm.Buffer{At: private, Count: count, DType: symm.I32}
 		for p := range n {
 			r.must(r.drv.Memset32(m.Rank.Ctx, s, private, 1<<32-1, count), m.Get(s, p, x, to))
 			if !bytes.Equal(r.get(rank, private, 4*count), fill(p)) {
@@ -262,7 +264,7 @@ func TestGetPut(t *testing.T) {
 			if !bytes.Equal(b[:800], fill(p)[1200:2000]) || !bytes.Equal(b[800:], bytes.Repeat([]byte{255}, 4*count-800)) {
 				t.Errorf("rank %d: a part of rank %d, or what is behind it, is wrong", rank, p)
 			}
-			r.must(m.Put(s, p, x, Buffer{r.w.Addr(rank, room) + driver.Ptr(4*count*m.Index), count, I32}))
+			r.must(m.Put(s, p, x, symm.Buffer{At: r.w.Addr(rank, room) + driver.Ptr(4*count*m.Index), Count: count, DType: symm.I32}))
 		}
 		r.must(m.Get(s, 0, got(x.Slice(0, 0))(t), to), m.BarrierOn(s, 5))
 	}
@@ -279,8 +281,8 @@ func TestGetPut(t *testing.T) {
 	for _, m := range r.g.Members() {
 		m.Abort(errors.New("enough"))
 		p := (m.Index + 1) % n
-		to := got(m.Rank.Buffer(room, I32, count))(t)
-		r.must(m.Get(r.streams[m.Rank.ID], p, got(m.Rank.Buffer(off, I32, count))(t), to))
+		to := got(m.Rank.Buffer(room, symm.I32, count))(t)
+		r.must(m.Get(r.streams[m.Rank.ID], p, got(m.Rank.Buffer(off, symm.I32, count))(t), to))
 		if !bytes.Equal(r.read(m.Rank.ID, room, 4*count), fill(p)) {
 			t.Errorf("rank %d got something else from rank %d of a broken group", m.Index, p)
 		}
@@ -322,8 +324,8 @@ func TestTwoStreamBarrier(t *testing.T) {
 			}
 			r.must(m.BarrierOn(second[rank], 1))
 			if m.Index != 0 {
-				x := got(m.Rank.Buffer(a, I32, 1024))(t)
-				r.must(m.Get(second[rank], 0, x, got(m.Rank.Buffer(b, I32, 1024))(t)))
+				x := got(m.Rank.Buffer(a, symm.I32, 1024))(t)
+				r.must(m.Get(second[rank], 0, x, got(m.Rank.Buffer(b, symm.I32, 1024))(t)))
 			}
 			r.must(m.BarrierOn(second[rank], 1))
 		}
@@ -332,7 +334,7 @@ func TestTwoStreamBarrier(t *testing.T) {
 			if m.Index == 0 {
 				continue
 			}
-			if v := r.words(m, got(m.Rank.Buffer(b, I32, 1024))(t)); slices.Min(v) != 2*round+2 || slices.Max(v) != 2*round+2 {
+			if v := r.words(m, got(m.Rank.Buffer(b, symm.I32, 1024))(t)); slices.Min(v) != 2*round+2 || slices.Max(v) != 2*round+2 {
 				t.Errorf("round %d: rank %d has %d to %d", round, m.Index, slices.Min(v), slices.Max(v))
 			}
 		}
@@ -349,7 +351,7 @@ func TestRings(t *testing.T) {
 	token := r.alloc(256)
 	for _, m := range r.g.Members() {
 		s, next, prev := r.streams[m.Rank.ID], (m.Index+1)%n, (m.Index+n-1)%n
-		own := got(m.Rank.Buffer(token, I32, 1))(t)
+		own := got(m.Rank.Buffer(token, symm.I32, 1))(t)
 		r.must(r.drv.Memset32(m.Rank.Ctx, s, own.At, 0, 1), m.BarrierOn(s, 9))
 		for round := range uint32(rounds) {
 			// One lap: rank 0 puts the round into its peer, which passes it on.
@@ -367,7 +369,7 @@ func TestRings(t *testing.T) {
 	}
 	for _, m := range r.g.Members() {
 		r.must(m.Check(t.Context(), r.streams[m.Rank.ID]), m.Check(t.Context(), second[m.Rank.ID]))
-		if v := r.words(m, got(m.Rank.Buffer(token, I32, 1))(t)); v[0] != rounds {
+		if v := r.words(m, got(m.Rank.Buffer(token, symm.I32, 1))(t)); v[0] != rounds {
 			t.Errorf("rank %d has token %d", m.Index, v[0])
 		}
 	}
@@ -381,20 +383,20 @@ func TestEagerUnusable(t *testing.T) {
 	m := g.Members()[0]
 	s := r.streams[m.Rank.ID]
 	peer := (m.Index + 1) % 2
-	x := got(m.Rank.Buffer(r.alloc(256), I32, 64))(t)
+	x := got(m.Rank.Buffer(r.alloc(256), symm.I32, 64))(t)
 	does := func(_ any, err error) error { return err }
 	calls := func(ctx context.Context, s driver.Stream) []error {
 		return []error{
-			does(m.AllReduce(ctx, s, kernels.Sum, x.InPlace())), does(m.AllGather(ctx, s, x.InPlace())), does(m.ReduceScatter(ctx, s, kernels.Sum, x.InPlace())),
-			does(m.AllToAll(ctx, s, x.InPlace())), does(m.AllToAllV(ctx, s, x.InPlace(), x.InPlace())), does(m.Broadcast(ctx, s, 0, x.InPlace())),
-			does(m.Reduce(ctx, s, kernels.Sum, 0, x.InPlace())), does(m.Permute(ctx, s, nil)), does(m.Barrier(ctx, s)),
+			does(r.comm(m).AllReduce(ctx, s, kernels.Sum, x.InPlace())), does(r.comm(m).AllGather(ctx, s, x.InPlace())), does(r.comm(m).ReduceScatter(ctx, s, kernels.Sum, x.InPlace())),
+			does(r.comm(m).AllToAll(ctx, s, x.InPlace())), does(r.comm(m).AllToAllV(ctx, s, x.InPlace(), x.InPlace())), does(r.comm(m).Broadcast(ctx, s, 0, x.InPlace())),
+			does(r.comm(m).Reduce(ctx, s, kernels.Sum, 0, x.InPlace())), does(r.comm(m).Permute(ctx, s, nil)), does(r.comm(m).Barrier(ctx, s)),
 		}
 	}
 	words := func(s driver.Stream) []error {
 		return []error{m.WriteValue(s, 0, 0, 1), m.WaitValue(s, peer, 0, 1), m.Memset32(s, 0, 0, 1, 1), m.Get(s, peer, x, x), m.Put(s, peer, x, x),
 			m.Signal(s, 0, peer), m.Wait(s, 0, peer), m.BarrierOn(s, 0)}
 	}
-	var wrong *ArgumentError
+	var wrong *symm.ArgumentError
 	var none context.Context
 	for i, err := range append(calls(none, s), append(calls(t.Context(), 0), words(0)...)...) {
 		if !errors.As(err, &wrong) {
@@ -403,7 +405,7 @@ func TestEagerUnusable(t *testing.T) {
 	}
 	r.must(r.w.Meet(t.Context()), g.Close())
 	for i, err := range append(calls(t.Context(), s), append(words(s), does(m.Pad(0)), does(m.Peer(0, x)))...) {
-		if !errors.Is(err, ErrClosed) {
+		if !errors.Is(err, symm.ErrClosed) {
 			t.Errorf("call %d of a closed group: %v", i, err)
 		}
 	}

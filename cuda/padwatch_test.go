@@ -11,15 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
 // idlePad fails the test if the watch does not end.
-func (r *rigT) idlePad(m *Member) {
+func (r *rigT) idlePad(m *coll.Member) {
 	r.t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- m.quietPad() }()
+	go func() {
+		done <- m.Drain(r.t.Context(), func() (bool, error) { return m.Watched() == 0, nil })
+	}()
 	select {
 	case err := <-done:
 		r.must(err)
@@ -29,11 +33,11 @@ func (r *rigT) idlePad(m *Member) {
 }
 
 // shortGroup is a group of all ranks with a short deadline.
-func (r *rigT) shortGroup(timeout time.Duration) *Group {
+func (r *rigT) shortGroup(timeout time.Duration) *coll.Group {
 	r.t.Helper()
-	o := smallGroup(r.w.shared, r.w.Size())
+	o := smallGroup(r.w.Shares(), r.w.Size())
 	o.Timeout = timeout
-	g := got(r.w.NewGroup(r.t.Context(), seqInts(r.w.Size()), o))(r.t)
+	g := got(coll.NewGroup(r.t.Context(), r.w, seqInts(r.w.Size()), o))(r.t)
 	r.t.Cleanup(func() { r.must(g.Close()) })
 	return g
 }
@@ -49,14 +53,14 @@ func TestWaitValueTimeout(t *testing.T) {
 	for _, c := range []struct {
 		name, op string
 		channel  int
-		wait     func(m *Member, s driver.Stream) error
+		wait     func(m *coll.Member, s driver.Stream) error
 	}{
-		{"value", "wait for a value", 77, func(m *Member, s driver.Stream) error { return m.WaitValue(s, 1, 77, 5) }},
-		{"two values of a word", "wait for a value", 8, func(m *Member, s driver.Stream) error {
+		{"value", "wait for a value", 77, func(m *coll.Member, s driver.Stream) error { return m.WaitValue(s, 1, 77, 5) }},
+		{"two values of a word", "wait for a value", 8, func(m *coll.Member, s driver.Stream) error {
 			return errors.Join(m.WaitValue(s, 1, 8, 1<<30), m.WaitValue(s, 1, 8, 1<<31-1), m.WaitValue(s, 1, 9, 1))
 		}},
-		{"wait", "wait", 59, func(m *Member, s driver.Stream) error { return m.Wait(s, 59, 1) }},
-		{"barrier", "barrier on a channel", 3, func(m *Member, s driver.Stream) error { return m.BarrierOn(s, 3, 1) }},
+		{"wait", "wait", 59, func(m *coll.Member, s driver.Stream) error { return m.Wait(s, 59, 1) }},
+		{"barrier", "barrier on a channel", 3, func(m *coll.Member, s driver.Stream) error { return m.BarrierOn(s, 3, 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRigT(t, 2)
@@ -70,15 +74,15 @@ func TestWaitValueTimeout(t *testing.T) {
 			if d := time.Since(start); d < timeout || d > timeout+time.Second {
 				t.Errorf("it took %v", d)
 			}
-			var te *TimeoutError
+			var te *symm.TimeoutError
 			err := m.Check(t.Context(), s)
-			if !errors.As(err, &te) || te.Op != c.op || te.Channel != c.channel || te.Rank != 0 || te.Peer != 1 || te.Elapsed < timeout || !errors.Is(err, ErrTimeout) {
+			if !errors.As(err, &te) || te.Op != c.op || te.Channel != c.channel || te.Rank != 0 || te.Peer != 1 || te.Elapsed < timeout || !errors.Is(err, symm.ErrTimeout) {
 				t.Fatalf("got %v, %+v", err, te)
 			}
 			if text := te.Error(); !strings.Contains(text, "in "+c.op+" rank 0 waited") || !strings.Contains(text, " for rank 1 (") {
 				t.Error(text)
 			}
-			if err := m.WaitValue(s, 1, 0, 1); !errors.Is(err, ErrTimeout) {
+			if err := m.WaitValue(s, 1, 0, 1); !errors.Is(err, symm.ErrTimeout) {
 				t.Errorf("a broken group waits: %v", err)
 			}
 			r.must(g.Rejoin(t.Context()))
@@ -90,9 +94,6 @@ func TestWaitValueTimeout(t *testing.T) {
 			r.must(g.Members()[0].BarrierOn(s, 3), g.Members()[1].BarrierOn(r.streams[1], 3))
 			r.must(m.Check(t.Context(), s), g.Members()[1].Check(t.Context(), r.streams[1]))
 			r.idlePad(m)
-			if m.pad.running || len(m.pad.list) > 0 {
-				t.Error("the watch has something left")
-			}
 		})
 	}
 }
@@ -125,19 +126,19 @@ func TestWaitValueAborted(t *testing.T) {
 	why := errors.New("enough")
 	for _, c := range []struct {
 		name  string
-		end   func(r *rigT, g *Group) error
+		end   func(r *rigT, g *coll.Group) error
 		cause error
 	}{
-		{"own", func(_ *rigT, g *Group) error { g.Members()[0].Abort(why); return nil }, why},
-		{"peer", func(_ *rigT, g *Group) error { g.Members()[1].Abort(why); return nil }, ErrAborted},
-		{"peer's kernel", func(r *rigT, g *Group) error {
+		{"own", func(_ *rigT, g *coll.Group) error { g.Members()[0].Abort(why); return nil }, why},
+		{"peer", func(_ *rigT, g *coll.Group) error { g.Members()[1].Abort(why); return nil }, symm.ErrAborted},
+		{"peer's kernel", func(r *rigT, g *coll.Group) error {
 			for _, m := range g.Members() { // as a kernel does that has waited too long
-				if err := r.drv.Memset32(m.Rank.Ctx, r.streams[1], m.ctl, 1, 1); err != nil {
+				if err := r.drv.Memset32(m.Rank.Ctx, r.streams[1], ctl(m), 1, 1); err != nil {
 					return err
 				}
 			}
 			return nil
-		}, ErrAborted},
+		}, symm.ErrAborted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRigT(t, 2)
@@ -152,7 +153,7 @@ func TestWaitValueAborted(t *testing.T) {
 			if d := time.Since(start); d > time.Second {
 				t.Errorf("it took %v", d)
 			}
-			if err := m.Check(t.Context(), s); !errors.Is(err, ErrAborted) || !errors.Is(err, c.cause) {
+			if err := m.Check(t.Context(), s); !errors.Is(err, symm.ErrAborted) || !errors.Is(err, c.cause) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -162,9 +163,9 @@ func TestWaitValueAborted(t *testing.T) {
 // A group that is closed while streams wait lets them go on.
 func TestWaitValueClosed(t *testing.T) {
 	r := newRigT(t, 2)
-	o := smallGroup(r.w.shared, 2)
+	o := smallGroup(r.w.Shares(), 2)
 	o.Timeout = -1
-	g := got(r.w.NewGroup(t.Context(), []int{0, 1}, o))(t)
+	g := got(coll.NewGroup(t.Context(), r.w, []int{0, 1}, o))(t)
 	for _, m := range g.Members() {
 		r.must(m.WaitValue(r.streams[m.Rank.ID], (m.Index+1)%2, 0, 1))
 	}
@@ -187,7 +188,7 @@ func TestWaitValueCaptured(t *testing.T) {
 	m := r.g.Members()[0]
 	s := r.streams[m.Rank.ID]
 	r.must(r.drv.CaptureBegin(m.Rank.Ctx, s))
-	var wrong *ArgumentError
+	var wrong *symm.ArgumentError
 	if err := m.WaitValue(s, (m.Index+1)%2, 0, 1); !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)
 	}
@@ -198,9 +199,11 @@ func TestWaitValueCaptured(t *testing.T) {
 // watchedDriver counts how often the host asks for each event.
 type watchedDriver struct {
 	driver.Driver
-	mu     sync.Mutex
-	asked  map[driver.Event]int
-	broken error // of StreamCapture
+	mu    sync.Mutex
+	asked map[driver.Event]int
+	// recorded are the events in the order of their recording.
+	recorded []driver.Event
+	broken   error // of StreamCapture
 }
 
 func (d *watchedDriver) EventQuery(c driver.Ctx, e driver.Event) (bool, error) {
@@ -208,6 +211,11 @@ func (d *watchedDriver) EventQuery(c driver.Ctx, e driver.Event) (bool, error) {
 	d.asked[e]++
 	d.mu.Unlock()
 	return d.Driver.EventQuery(c, e)
+}
+
+func (d *watchedDriver) EventRecord(c driver.Ctx, e driver.Event, s driver.Stream) error {
+	d.recorded = append(d.recorded, e)
+	return d.Driver.EventRecord(c, e, s)
 }
 
 func (d *watchedDriver) StreamCapture(c driver.Ctx, s driver.Stream) (uint64, error) {
@@ -228,14 +236,12 @@ func TestWaitValueMany(t *testing.T) {
 	g := r.shortGroup(20 * time.Second)
 	m, s := g.Members()[0], r.streams[0]
 	d := &watchedDriver{Driver: r.drv, asked: map[driver.Event]int{}}
-	r.w.drv = d
-	defer func() { r.w.drv = r.drv }()
+	r.sw.Driver = d
+	defer func() { r.sw.Driver = r.drv }()
 	for i := range uint32(many) {
 		r.must(m.WaitValue(s, 1, 0, i+1))
 	}
-	m.pad.mu.Lock()
-	first, last := m.pad.list[0].gone.e.ev, m.pad.list[many-1].gone.e.ev
-	m.pad.mu.Unlock()
+	first, last := d.recorded[1], d.recorded[2*many-1] // each wait has an event before and one behind it
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -256,7 +262,7 @@ func TestWaitValueMany(t *testing.T) {
 	r.must(m.Check(t.Context(), s))
 	r.idlePad(m)
 	d.broken = errors.New("no answer")
-	var wrong *ArgumentError
+	var wrong *symm.ArgumentError
 	if err := m.WaitValue(s, 1, 0, 1); !errors.Is(err, d.broken) || errors.As(err, &wrong) {
 		t.Errorf("the driver fails: %v", err)
 	}
@@ -269,16 +275,16 @@ func TestWaitValueNumber(t *testing.T) {
 	}
 	r := newRigT(t, 2)
 	m := r.shortGroup(50 * time.Millisecond).Members()[0]
-	before := m.seq.Load()
+	_, _, before := symm.Called(m.Number(0, 0))
 	r.must(m.WaitValue(r.streams[0], 1, 0, 1))
 	for range 10 {
-		got(m.Prepare(Op{Kind: kernels.Barrier}))(t)
+		got(m.Prepare(coll.Op{Kind: kernels.Barrier}))(t)
 	}
-	var te *TimeoutError
+	var te *symm.TimeoutError
 	if err := m.Check(t.Context(), r.streams[0]); !errors.As(err, &te) {
 		t.Fatal(err)
 	}
-	if _, _, n := called(te.Seq); n != before+1 {
+	if _, _, n := symm.Called(te.Seq); n != before+1 {
 		t.Errorf("call %d, and not %d", n, before+1)
 	}
 }
@@ -306,12 +312,12 @@ func TestWaitValueUnwilling(t *testing.T) {
 	m, s := g.Members()[0], r.streams[0]
 	d := &unwilling{Driver: r.drv}
 	d.left.Store(10)
-	r.w.drv = d
-	defer func() { r.w.drv = r.drv }()
+	r.sw.Driver = d
+	defer func() { r.sw.Driver = r.drv }()
 	r.must(m.WaitValue(s, 1, 0, 1))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := m.Check(ctx, s); !errors.Is(err, ErrTimeout) {
+	if err := m.Check(ctx, s); !errors.Is(err, symm.ErrTimeout) {
 		t.Errorf("got %v", err)
 		r.must(m.WriteValue(s, 0, 0, 1))
 		r.must(g.Members()[1].WriteValue(r.streams[1], 0, 0, 1))

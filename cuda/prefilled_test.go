@@ -10,7 +10,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -28,7 +30,7 @@ type prefilledT struct {
 	rng  *rand.Rand
 }
 
-const allChannels = chanUser + UserChannels
+const allChannels, firstOfUser = 64, 64 - symm.UserChannels
 
 // element is what peers send: 2.
 func element(t dtype.DType) []byte {
@@ -47,7 +49,7 @@ func (r *prefilledT) word(off uint64) uint32 {
 
 // prefill writes what all peers send in the next collective, and all that they announce.
 func (r *prefilledT) prefill(t dtype.DType) error {
-	sc, n := r.g.sc, r.g.Size()
+	sc, n := r.g.Scratch(), r.g.Size()
 	value := binary.LittleEndian.Uint32(bytes.Repeat(element(t), 4/min(4, t.Size())))
 	s, c := r.streams[r.rank], r.w.Rank(r.rank).Ctx
 	for _, a := range []struct{ off, bytes uint64 }{{sc.Poisoned, 4 * sc.Region}, {sc.Staging, sc.StagingSize}} {
@@ -93,7 +95,7 @@ func (r *prefilledT) prefill(t dtype.DType) error {
 }
 
 // one enqueues something on the rank alone and waits for it.
-func (r *prefilledT) one(enqueue func(m *Member, s driver.Stream) error) error {
+func (r *prefilledT) one(enqueue func(m *coll.Member, s driver.Stream) error) error {
 	m, s := r.g.Members()[r.rank], r.streams[r.rank]
 	if err := enqueue(m, s); err != nil {
 		return err
@@ -116,7 +118,7 @@ func (r *prefilledT) runCase(c caseT) error {
 		return bytes.Repeat(element(c.t), count)
 	})
 	defer free()
-	if err := r.one(func(m *Member, s driver.Stream) error { return m.Enqueue(s, r.op(c, areas, r.rank)) }); err != nil {
+	if err := r.one(func(m *coll.Member, s driver.Stream) error { return m.Enqueue(s, r.op(c, areas, r.rank)) }); err != nil {
 		return err
 	}
 	ours, written, all := 0, 0, 0
@@ -243,20 +245,20 @@ func (r *prefilledT) all(t *testing.T) {
 func (r *prefilledT) signals(t *testing.T) {
 	peer := (r.rank + 1) % r.g.Size()
 	heard := func(channel uint64) uint32 {
-		at := r.g.sc.Ctl + kernels.CtlChannel + 128*channel + 4*uint64(r.rank)
+		at := r.g.Scratch().Ctl + kernels.CtlChannel + 128*channel + 4*uint64(r.rank)
 		return binary.LittleEndian.Uint32(r.read(peer, at, 4))
 	}
 	if err := r.prefill(dtype.F32); err != nil {
 		t.Fatal(err)
 	}
-	before := [2]uint32{heard(0), heard(chanUser + 3)}
-	err := r.one(func(m *Member, s driver.Stream) error {
-		return errors.Join(m.Enqueue(s, Op{Kind: kernels.Barrier}), m.Signal(s, 3, peer), m.Wait(s, 3, peer))
+	before := [2]uint32{heard(0), heard(firstOfUser + 3)}
+	err := r.one(func(m *coll.Member, s driver.Stream) error {
+		return errors.Join(m.Enqueue(s, coll.Op{Kind: kernels.Barrier}), m.Signal(s, 3, peer), m.Wait(s, 3, peer))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after := [2]uint32{heard(0), heard(chanUser + 3)}; after != [2]uint32{before[0] + 1, before[1] + 1} {
+	if after := [2]uint32{heard(0), heard(firstOfUser + 3)}; after != [2]uint32{before[0] + 1, before[1] + 1} {
 		t.Errorf("the peer has heard %v, before the barrier and the signal %v", after, before)
 	}
 }
@@ -271,22 +273,22 @@ func (r *prefilledT) uneven(t *testing.T) {
 	r.write(r.rank, dst, bytes.Repeat([]byte{0xa5}, 1<<14))
 	own := bytes.Repeat([]byte{7}, 1<<14)
 	r.write(r.rank, src, own)
-	send, recv := make([]Piece, n), make([]Piece, n)
+	send, recv := make([]coll.Piece, n), make([]coll.Piece, n)
 	var want []byte
 	for k := range n {
 		bytesOf := uint64(33 * (k + n - r.rank) % n * 40) // some are empty
 		if k == r.rank {
 			bytesOf = 100
 		}
-		send[k] = Piece{At: r.w.Addr(r.rank, src), Bytes: bytesOf}
-		recv[k] = Piece{At: r.w.Addr(r.rank, dst+uint64(len(want))), Bytes: bytesOf}
+		send[k] = coll.Piece{At: r.w.Addr(r.rank, src), Bytes: bytesOf}
+		recv[k] = coll.Piece{At: r.w.Addr(r.rank, dst+uint64(len(want))), Bytes: bytesOf}
 		part := bytes.Repeat(element(dtype.U8), int(bytesOf))
 		if k == r.rank {
 			part = own[:bytesOf]
 		}
 		want = append(want, part...)
 	}
-	err := r.one(func(m *Member, s driver.Stream) error {
+	err := r.one(func(m *coll.Member, s driver.Stream) error {
 		p, err := m.PrepareUneven(send, recv)
 		if err != nil {
 			return err
@@ -306,12 +308,12 @@ func (r *prefilledT) uneven(t *testing.T) {
 func (r *prefilledT) chunks(t *testing.T) {
 	n := r.g.Size()
 	peer := (r.rank + 1) % n
-	packets, chunk := r.g.sc.Uneven(n)
+	packets, chunk := r.g.Scratch().Uneven(n)
 	size := packets + 5*uint64(chunk) + 7 // a round more than there are places would wait for the peer
 	if err := r.prefill(dtype.U8); err != nil {
 		t.Fatal(err)
 	}
-	epoch := r.word(r.g.sc.Ctl+kernels.CtlFlagged) + 1
+	epoch := r.word(r.g.Scratch().Ctl+kernels.CtlFlagged) + 1
 	packet := binary.LittleEndian.AppendUint32(bytes.Repeat(element(dtype.U8), 4), epoch)
 	src, dst := r.alloc(size), r.alloc(size+8)
 	defer func() {
@@ -322,10 +324,10 @@ func (r *prefilledT) chunks(t *testing.T) {
 	own := randomBytes(r.rng, dtype.U8, int(size), false)
 	r.write(r.rank, src, own)
 	r.write(r.rank, dst, bytes.Repeat([]byte{0xa5}, int(size)+8))
-	send, recv := make([]Piece, n), make([]Piece, n)
-	send[peer] = Piece{At: r.w.Addr(r.rank, src), Bytes: size}
-	recv[peer] = Piece{At: r.w.Addr(r.rank, dst), Bytes: size}
-	err := r.one(func(m *Member, s driver.Stream) error {
+	send, recv := make([]coll.Piece, n), make([]coll.Piece, n)
+	send[peer] = coll.Piece{At: r.w.Addr(r.rank, src), Bytes: size}
+	recv[peer] = coll.Piece{At: r.w.Addr(r.rank, dst), Bytes: size}
+	err := r.one(func(m *coll.Member, s driver.Stream) error {
 		p, err := m.PrepareUneven(send, recv)
 		if err != nil {
 			return err
@@ -339,8 +341,8 @@ func (r *prefilledT) chunks(t *testing.T) {
 	if got := r.read(r.rank, dst, size+8); !bytes.Equal(got[:size], want) || got[size] != 0xa5 {
 		t.Errorf("uneven all_to_all of %d bytes: wrong bytes", size)
 	}
-	half := r.g.sc.Flagged + uint64(epoch&1)*r.g.sc.FlaggedHalf
-	slot := r.g.sc.FlaggedHalf / uint64(n) &^ 15
+	half := r.g.Scratch().Flagged + uint64(epoch&1)*r.g.Scratch().FlaggedHalf
+	slot := r.g.Scratch().FlaggedHalf / uint64(n) &^ 15
 	if got := r.read(peer, half+uint64(r.rank)*slot, uint64(chunk)); !bytes.Equal(got, own[:chunk]) {
 		t.Error("the peer has not got the first chunk")
 	}

@@ -18,8 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/kernels"
@@ -101,7 +103,7 @@ type childT struct {
 	rank, n int
 	drv     driver.Driver
 	dev     int
-	o       WorldOptions
+	o       symm.WorldOptions
 }
 
 func child(scenario string) error {
@@ -112,7 +114,7 @@ func child(scenario string) error {
 	if err != nil {
 		return err
 	}
-	c.o = WorldOptions{Bytes: 16 << 20, Images: set}
+	c.o = symm.WorldOptions{Bytes: 16 << 20, Images: set}
 	if os.Getenv("CONCERT_TEST_GPU") != "" {
 		if c.drv, err = driver.Open(""); err != nil {
 			return err
@@ -191,9 +193,9 @@ func seqInts(n int) []int {
 }
 
 // collectives runs every kind on known data and compares with the reference.
-func (c *childT) collectives(w *World, ranks []int, rounds int) error {
+func (c *childT) collectives(w *symm.World, ranks []int, rounds int) error {
 	n := len(ranks)
-	g, err := w.NewGroup(context.Background(), ranks, smallGroup(false, n))
+	g, err := coll.NewGroup(context.Background(), w, ranks, smallGroup(false, n))
 	if err != nil {
 		return err
 	}
@@ -235,7 +237,7 @@ func (c *childT) collectives(w *World, ranks []int, rounds int) error {
 	return w.Meet(context.Background())
 }
 
-func (c *childT) one(w *World, m *Member, s driver.Stream, k caseT, src, dst uint64, round int) error {
+func (c *childT) one(w *symm.World, m *coll.Member, s driver.Stream, k caseT, src, dst uint64, round int) error {
 	n, size := m.Group.Size(), 4
 	in, out := sizes(k.kind, n, k.counts[0])
 	var data [][]byte // every process makes everybody's input
@@ -243,8 +245,8 @@ func (c *childT) one(w *World, m *Member, s driver.Stream, k caseT, src, dst uin
 		data = append(data, randomBytes(rand.New(rand.NewPCG(uint64(round), uint64(r))), k.t, in, false))
 	}
 	id := m.Rank.ID
-	p, err := m.Prepare(Op{Kind: k.kind, DType: k.t, Symmetric: true, Algo: k.algo,
-		Tensors: []Tensor{{Src: w.Addr(id, src), Dst: w.Addr(id, dst), Bytes: uint64(k.counts[0] * size)}}})
+	p, err := m.Prepare(coll.Op{Kind: k.kind, DType: k.t, Symmetric: true, Algo: k.algo,
+		Tensors: []coll.Tensor{{Src: w.Addr(id, src), Dst: w.Addr(id, dst), Bytes: uint64(k.counts[0] * size)}}})
 	if err != nil {
 		return err
 	}

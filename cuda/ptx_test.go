@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestPTX(t *testing.T) {
 	const n = 2
 	drv, devs, share := newDriver(t, n)
-	r := newRigOn(t, drv, devs, WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t), PTX: true})
+	r := newRigOn(t, drv, devs, symm.WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t), PTX: true})
 	rng := rand.New(rand.NewPCG(1, 7))
 	ran := 0
 	for _, c := range allCases(n) {

@@ -27,9 +27,9 @@ func TestPushCredits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for rank := range n {
-			r.write(rank, r.g.sc.Ctl+kernels.CtlChunks, far)
-			r.write(rank, r.g.sc.Ctl+kernels.CtlPushed, bytes.Repeat(far, kernels.MaxRanks))
-			r.write(rank, r.g.sc.Ctl+kernels.CtlCredit, make([]byte, 4*kernels.MaxBlocks*kernels.MaxRanks))
+			r.write(rank, r.g.Scratch().Ctl+kernels.CtlChunks, far)
+			r.write(rank, r.g.Scratch().Ctl+kernels.CtlPushed, bytes.Repeat(far, kernels.MaxRanks))
+			r.write(rank, r.g.Scratch().Ctl+kernels.CtlCredit, make([]byte, 4*kernels.MaxBlocks*kernels.MaxRanks))
 		}
 		if err := r.w.Meet(t.Context()); err != nil { // nobody begins while another still writes
 			t.Fatal(err)
@@ -43,8 +43,8 @@ func TestPushCredits(t *testing.T) {
 				t.Fatalf("%v of %d chunks: %v", kind, chunks, err)
 			}
 			for _, m := range r.g.Members() {
-				done := binary.LittleEndian.Uint32(r.read(m.Rank.ID, r.g.sc.Ctl+kernels.CtlChunks, 4))
-				credits := r.read(m.Rank.ID, r.g.sc.Ctl+kernels.CtlCredit, 4*uint64(n))
+				done := binary.LittleEndian.Uint32(r.read(m.Rank.ID, r.g.Scratch().Ctl+kernels.CtlChunks, 4))
+				credits := r.read(m.Rank.ID, r.g.Scratch().Ctl+kernels.CtlCredit, 4*uint64(n))
 				if done <= 1<<31 {
 					t.Errorf("rank %d has done chunk %d", m.Index, done)
 				}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -31,8 +32,8 @@ func TestReplay(t *testing.T) {
 			if j%2 == 1 {
 				src, dst = b, a
 			}
-			op := Op{Kind: kernels.AllReduce, Red: kernels.Avg, DType: dtype.F32, Symmetric: true, Algo: algo,
-				Tensors: []Tensor{{Src: r.w.Addr(i, src), Dst: r.w.Addr(i, dst), Bytes: count * 4}}}
+			op := coll.Op{Kind: kernels.AllReduce, Red: kernels.Avg, DType: dtype.F32, Symmetric: true, Algo: algo,
+				Tensors: []coll.Tensor{{Src: r.w.Addr(i, src), Dst: r.w.Addr(i, dst), Bytes: count * 4}}}
 			switch algo {
 			case kernels.LL:
 				op.Red = kernels.Sum
@@ -115,8 +116,8 @@ func TestPushSizes(t *testing.T) {
 			rank := m.Index
 			for j, bytes := range []uint64{small, large} {
 				x := xs[j]
-				p, err := m.Prepare(Op{Kind: kernels.AllReduce, DType: dtype.BF16, Symmetric: true, Algo: kernels.Push, Blocks: 1 + (i+j)%4,
-					Tensors: []Tensor{{Src: r.w.Addr(rank, x.src), Dst: r.w.Addr(rank, x.dst), Bytes: bytes}}})
+				p, err := m.Prepare(coll.Op{Kind: kernels.AllReduce, DType: dtype.BF16, Symmetric: true, Algo: kernels.Push, Blocks: 1 + (i+j)%4,
+					Tensors: []coll.Tensor{{Src: r.w.Addr(rank, x.src), Dst: r.w.Addr(rank, x.dst), Bytes: bytes}}})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -70,10 +71,10 @@ func (r *rigT) runRooted(c rootedT, rng *rand.Rand) error {
 			r.write(rank, a.src, ins[i][rank])
 		}
 	}
-	err := r.run(func(rank int) Op {
-		op := Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Root: c.root, Pairs: c.pairs}
+	err := r.run(func(rank int) coll.Op {
+		op := coll.Op{Kind: c.kind, Red: c.red, DType: c.t, Symmetric: true, Algo: c.algo, Root: c.root, Pairs: c.pairs}
 		for _, a := range areas {
-			op.Tensors = append(op.Tensors, Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, a.dst), Bytes: a.bytes})
+			op.Tensors = append(op.Tensors, coll.Tensor{Src: r.w.Addr(rank, a.src), Dst: r.w.Addr(rank, a.dst), Bytes: a.bytes})
 		}
 		return op
 	})
@@ -170,9 +171,9 @@ func (r *rigT) runQueue(rounds int, rng *rand.Rand) error {
 		for _, m := range r.g.Members() {
 			rank := m.Index
 			at := func(off uint64) driver.Ptr { return r.w.Addr(rank, off) }
-			for _, op := range []Op{
-				{Kind: kernels.Reduce, DType: dtype.F32, Symmetric: true, Root: root, Algo: algo, Tensors: []Tensor{{at(src), at(dst), size}}},
-				{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: staged, Tensors: []Tensor{{at(src), at(sum), size}}},
+			for _, op := range []coll.Op{
+				{Kind: kernels.Reduce, DType: dtype.F32, Symmetric: true, Root: root, Algo: algo, Tensors: []coll.Tensor{{Src: at(src), Dst: at(dst), Bytes: size}}},
+				{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: staged, Tensors: []coll.Tensor{{Src: at(src), Dst: at(sum), Bytes: size}}},
 			} {
 				if err := m.Enqueue(r.streams[rank], op); err != nil {
 					return err
@@ -199,18 +200,18 @@ func TestRootedErrors(t *testing.T) {
 	r := newRigT(t, 3)
 	m := r.g.Members()[0]
 	at := r.w.Addr(0, r.alloc(64))
-	for _, op := range []Op{
+	for _, op := range []coll.Op{
 		{Kind: kernels.Broadcast, Root: 3},
 		{Kind: kernels.Reduce, Root: -1},
 		{Kind: kernels.Reduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine, Part: -1},
-		{Kind: kernels.AllGather, Symmetric: true, Algo: kernels.Engine, Beside: true, Part: StagingParts},
+		{Kind: kernels.AllGather, Symmetric: true, Algo: kernels.Engine, Beside: true, Part: coll.StagingParts},
 		{Kind: kernels.Permute, Pairs: [][2]int{{0, 3}}},
 		{Kind: kernels.Permute, Pairs: [][2]int{{0, 2}, {1, 2}}},
 		{Kind: kernels.Broadcast, Algo: kernels.Push},
 		{Kind: kernels.Broadcast, Algo: kernels.Engine}, // not symmetric
 		{Kind: kernels.Reduce, DType: dtype.Bool},
 	} {
-		op.Tensors = []Tensor{{Src: at, Dst: at, Bytes: 16}}
+		op.Tensors = []coll.Tensor{{Src: at, Dst: at, Bytes: 16}}
 		var plan *kernels.PlanError
 		if _, err := m.Prepare(op); !errors.As(err, &plan) {
 			t.Errorf("%+v: %v", op, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -26,7 +27,7 @@ type sequenceT struct {
 }
 
 type sequenceCall struct {
-	op       Op // without tensors
+	op       coll.Op // without tensors
 	src, dst int
 	count    int
 	ahead    bool // the fold may be pending when the next call begins
@@ -54,7 +55,7 @@ func newSequence(rng *rand.Rand, n, calls int, push bool) sequenceT {
 	q := sequenceT{n: n}
 	most := sequenceWords / 4 / n
 	for len(q.calls) < calls {
-		c := sequenceCall{count: 4 * (1 + rng.IntN(most/4)), op: Op{Red: kernels.Avg, DType: dtype.F32, Symmetric: true}}
+		c := sequenceCall{count: 4 * (1 + rng.IntN(most/4)), op: coll.Op{Red: kernels.Avg, DType: dtype.F32, Symmetric: true}}
 		switch rng.IntN(10) {
 		case 0:
 			c.op.Kind, c.op.Beside, c.op.Algo = kernels.AllGather, true, kernels.Engine
@@ -83,7 +84,7 @@ func newSequence(rng *rand.Rand, n, calls int, push bool) sequenceT {
 				c.op.Kind, c.count = kernels.AllToAll, 4*(1+rng.IntN(64))
 			}
 		}
-		c.op.Part = rng.IntN(StagingParts)
+		c.op.Part = rng.IntN(coll.StagingParts)
 		in, out := c.spans(n)
 		c.src, c.dst = 4*rng.IntN((sequenceWords-in)/4), 4*rng.IntN((sequenceWords-out)/4)
 		if c.op.Kind == kernels.AllReduce && rng.IntN(2) == 0 && c.op.Beside {
@@ -144,21 +145,21 @@ func (q sequenceT) apply(mem [][]float32) {
 
 // commands are the calls of one rank whose area begins at base. Folds that are pending
 // are joined where the next call is not one that may go ahead of them.
-func (q sequenceT) commands(m *Member, base driver.Ptr) (*driver.Commands, error) {
+func (q sequenceT) commands(m *coll.Member, base driver.Ptr) (*driver.Commands, error) {
 	c, pending := &driver.Commands{}, []sequenceCall(nil)
 	at := func(words int) driver.Ptr { return base + driver.Ptr(4*words) }
 	for _, x := range q.calls {
-		var p *Prepared
+		var p *coll.Prepared
 		var err error
 		if x.uneven {
-			send, recv := make([]Piece, q.n), make([]Piece, q.n)
+			send, recv := make([]coll.Piece, q.n), make([]coll.Piece, q.n)
 			for r := range q.n {
-				send[r] = Piece{At: at(x.src + r*x.count), Bytes: uint64(4 * x.count)}
-				recv[r] = Piece{At: at(x.dst + r*x.count), Bytes: uint64(4 * x.count)}
+				send[r] = coll.Piece{At: at(x.src + r*x.count), Bytes: uint64(4 * x.count)}
+				recv[r] = coll.Piece{At: at(x.dst + r*x.count), Bytes: uint64(4 * x.count)}
 			}
 			p, err = m.PrepareUneven(send, recv)
 		} else {
-			x.op.Tensors = []Tensor{{Src: at(x.src), Dst: at(x.dst), Bytes: uint64(4 * x.count)}}
+			x.op.Tensors = []coll.Tensor{{Src: at(x.src), Dst: at(x.dst), Bytes: uint64(4 * x.count)}}
 			p, err = m.Prepare(x.op)
 		}
 		if err != nil {
@@ -213,7 +214,7 @@ func testSequences(t *testing.T, n int, slot uint64) {
 		o := smallGroup(false, n)
 		o.Staging = 2 * uint64(n) * slot
 		var err error
-		if g, err = r.w.NewGroup(t.Context(), ranks, o); err != nil {
+		if g, err = coll.NewGroup(t.Context(), r.w, ranks, o); err != nil {
 			t.Fatal(err)
 		}
 		defer g.Close()
@@ -232,7 +233,7 @@ func testSequences(t *testing.T, n int, slot uint64) {
 				mem[i][k] = float32(rng.NormFloat64())
 				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(mem[i][k]))
 			}
-			r.write(g.ranks[i], area, b)
+			r.write(g.Ranks()[i], area, b)
 		}
 		q := newSequence(rng, n, 8, push)
 		if err := r.sequence(g, q, area, mem); err != nil {
@@ -243,7 +244,7 @@ func testSequences(t *testing.T, n int, slot uint64) {
 
 // sequence runs q as commands and, twice, as a graph. Graphs are made before anything runs:
 // making one may wait for the device, on which another rank may be waiting.
-func (r *rigT) sequence(g *Group, q sequenceT, area uint64, mem [][]float32) (err error) {
+func (r *rigT) sequence(g *coll.Group, q sequenceT, area uint64, mem [][]float32) (err error) {
 	execs, words := make([]driver.Exec, len(mem)), make([][]uint64, len(mem))
 	for _, m := range g.Members() {
 		i, c, s := m.Index, m.Rank.Ctx, r.streams[m.Rank.ID]

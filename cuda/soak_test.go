@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -75,7 +76,7 @@ func (r *rigT) soak(rng *rand.Rand, calls int, ran map[kernels.Algo]int) error {
 		c      caseT
 		areas  []areaT
 		inputs [][][]byte
-		plans  []*Prepared // by member
+		plans  []*coll.Prepared // by member
 	}
 	var all []callT
 	for len(all) < calls {

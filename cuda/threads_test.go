@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -29,7 +31,7 @@ func TestThreads(t *testing.T) {
 			}
 		})
 	}
-	for _, g := range []*Group{r.g, other} {
+	for _, g := range []*coll.Group{r.g, other} {
 		for _, m := range g.Members() {
 			at := r.w.Addr(m.Rank.ID, a)
 			for range 2 {
@@ -37,7 +39,7 @@ func TestThreads(t *testing.T) {
 					for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.Broadcast} {
 						for _, algo := range []kernels.Algo{kernels.Auto, kernels.LL, kernels.OneShot, kernels.TwoShot, kernels.Direct, kernels.Engine} {
 							for _, bytes := range []uint64{4096, 512 << 10} {
-								_, err := m.Prepare(Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Tensors: []Tensor{{Src: at, Dst: at, Bytes: bytes}}})
+								_, err := m.Prepare(coll.Op{Kind: kind, DType: dtype.F32, Symmetric: true, Algo: algo, Tensors: []coll.Tensor{{Src: at, Dst: at, Bytes: bytes}}})
 								var plan *kernels.PlanError
 								if err != nil && !errors.As(err, &plan) {
 									return err
@@ -64,7 +66,7 @@ func TestThreads(t *testing.T) {
 			for range 3 {
 				o := smallGroup(false, 2)
 				o.Staging = 0
-				g, err := r.w.NewGroup(t.Context(), []int{i, 1 - i}, o)
+				g, err := coll.NewGroup(t.Context(), r.w, []int{i, 1 - i}, o)
 				if err != nil {
 					return err
 				}
@@ -87,7 +89,7 @@ func TestThreads(t *testing.T) {
 	work(func() error { other.Members()[0].Check(t.Context(), r.streams[0]); return nil })
 	wg.Wait()
 	work(func() error { other.Members()[0].Abort(errors.New("enough")); return nil })
-	work(func() error { other.Members()[1].Tend(0); other.Members()[1].GivenUp(); return nil })
+	work(func() error { other.Members()[1].Tend(0); other.Members()[1].Aborted(); return nil })
 	work(func() error { other.Members()[1].Signal(r.streams[1], 1, 0); return nil })
 	wg.Wait()
 }
@@ -101,24 +103,24 @@ func TestCloseWhileCalling(t *testing.T) {
 	r := newRigT(t, 2)
 	off := r.alloc(1 << 18)
 	ss := r.extra()
-	r.w.drv = idle{r.drv}
-	defer func() { r.w.drv = r.drv }()
+	r.sw.Driver = idle{r.drv}
+	defer func() { r.sw.Driver = r.drv }()
 	for range 4 {
-		g := got(r.w.NewGroup(t.Context(), []int{0, 1}, smallGroup(r.w.shared, 2)))(t)
+		g := got(coll.NewGroup(t.Context(), r.w, []int{0, 1}, smallGroup(r.w.Shares(), 2)))(t)
 		var wg, under sync.WaitGroup
 		for _, m := range g.Members() {
-			s, x := ss[m.Rank.ID], got(m.Rank.Buffer(off, I32, 1<<16))(t)
+			s, x := ss[m.Rank.ID], got(m.Rank.Buffer(off, symm.I32, 1<<16))(t)
 			for name, call := range map[string]func(i uint64) error{
 				"broadcast": func(i uint64) error {
-					w, err := m.Broadcast(t.Context(), s, 0, Buffer{x.At, 1 + i%60000, I32}.InPlace())
+					w, err := r.comm(m).Broadcast(t.Context(), s, 0, symm.Buffer{At: x.At, Count: 1 + i%60000, DType: symm.I32}.InPlace())
 					return errors.Join(err, w.Close())
 				},
 				"start": func(i uint64) error {
-					w, err := m.Start(s, Op{Kind: kernels.AllGather, DType: I32, Tensors: []Tensor{{x.At, x.At, 4 + i%1000*4}}})
+					w, err := r.comm(m).Start(s, coll.Op{Kind: kernels.AllGather, DType: symm.I32, Tensors: []coll.Tensor{{Src: x.At, Dst: x.At, Bytes: 4 + i%1000*4}}})
 					return errors.Join(err, w.Close())
 				},
 				"wait for a value": func(uint64) error { return m.WaitValue(s, 1-m.Index, 0, 0) },
-				"state":            func(uint64) error { m.GivenUp(); return m.Err() },
+				"state":            func(uint64) error { m.Aborted(); return m.Err() },
 			} {
 				under.Add(1)
 				wg.Go(func() {
@@ -127,7 +129,7 @@ func TestCloseWhileCalling(t *testing.T) {
 					for i := uint64(1); err == nil; i++ {
 						err = call(i)
 					}
-					if !errors.Is(err, ErrClosed) {
+					if !errors.Is(err, symm.ErrClosed) {
 						t.Errorf("%s: %v", name, err)
 					}
 				})

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -35,18 +37,18 @@ func randomSizes(rng *rand.Rand, n int, most uint64) [][]uint64 {
 // unevenT is an uneven all_to_all with known inputs.
 type unevenT struct {
 	r        *rigT
-	g        *Group
-	send     [][]Piece // by rank
-	recv     [][]Piece
+	g        *coll.Group
+	send     [][]coll.Piece // by rank
+	recv     [][]coll.Piece
 	data     [][][]byte // by sender and receiver
 	src, dst uint64     // areas of all pieces
 }
 
 // newUneven places the pieces of every rank one behind the other, at offsets that shift
 // says, with guards around each that is received.
-func (r *rigT) newUneven(g *Group, sizes [][]uint64, rng *rand.Rand, shift uint64) *unevenT {
+func (r *rigT) newUneven(g *coll.Group, sizes [][]uint64, rng *rand.Rand, shift uint64) *unevenT {
 	n := len(sizes)
-	u := &unevenT{r: r, g: g, send: make([][]Piece, n), recv: make([][]Piece, n), data: make([][][]byte, n)}
+	u := &unevenT{r: r, g: g, send: make([][]coll.Piece, n), recv: make([][]coll.Piece, n), data: make([][][]byte, n)}
 	var in, out uint64
 	for i := range n {
 		var a, b uint64
@@ -61,9 +63,9 @@ func (r *rigT) newUneven(g *Group, sizes [][]uint64, rng *rand.Rand, shift uint6
 		for j := range n {
 			d := randomBytes(rng, dtype.U8, int(sizes[i][j]), false)
 			u.data[i] = append(u.data[i], d)
-			u.send[i] = append(u.send[i], Piece{At: r.w.Addr(i, a), Bytes: sizes[i][j]})
+			u.send[i] = append(u.send[i], coll.Piece{At: r.w.Addr(i, a), Bytes: sizes[i][j]})
 			r.write(i, a, d)
-			u.recv[i] = append(u.recv[i], Piece{At: r.w.Addr(i, b+guard), Bytes: sizes[j][i]})
+			u.recv[i] = append(u.recv[i], coll.Piece{At: r.w.Addr(i, b+guard), Bytes: sizes[j][i]})
 			r.write(i, b, bytes.Repeat([]byte{0xa5}, int(sizes[j][i])+2*guard))
 			a, b = a+sizes[i][j]+shift, b+sizes[j][i]+2*guard+shift
 		}
@@ -150,7 +152,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 	if *onGPU && n > 4*deviceCount(t) {
 		t.Skip("more streams on a device than it has hardware queues: those that share one wait for each other")
 	}
-	o := WorldOptions{Bytes: 128<<20 + uint64(n)<<22, Images: images(t)}
+	o := symm.WorldOptions{Bytes: 128<<20 + uint64(n)<<22, Images: images(t)}
 	var r *rigT
 	if process != nil {
 		drv, w := process.world(t, n, o)
@@ -163,9 +165,9 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 	if f, ok := r.drv.(*fake.Driver); ok {
 		f.Jitter(20_000)
 	}
-	small := smallGroup(r.w.shared, n)
+	small := smallGroup(r.w.Shares(), n)
 	small.Flagged = flagged
-	g, err := r.w.NewGroup(t.Context(), seqInts(n), small)
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), small)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +180,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 			t.Error(err)
 		}
 	}()
-	packets, chunk := g.sc.Uneven(n)
+	packets, chunk := g.Scratch().Uneven(n)
 	if chunk == 0 {
 		t.Fatal("slots are too small for chunks")
 	}
@@ -212,7 +214,7 @@ func testUnevenSizes(t *testing.T, n int, flagged uint64) {
 func (r *rigT) replayUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) error {
 	u := r.newUneven(r.g, sizes, rng, shift)
 	execs := make([]driver.Exec, r.w.Size())
-	ready := make([]*Prepared, r.w.Size())
+	ready := make([]*coll.Prepared, r.w.Size())
 	for _, m := range r.g.Members() { // graphs are made before anything waits for a peer
 		c, s := m.Rank.Ctx, r.streams[m.Rank.ID]
 		p, err := m.PrepareUneven(u.send[m.Index], u.recv[m.Index])
@@ -257,15 +259,15 @@ func (r *rigT) replayUneven(sizes [][]uint64, rng *rand.Rand, shift uint64) erro
 func TestUnevenLeftOut(t *testing.T) {
 	const n = 4
 	r := newRigT(t, n)
-	o := smallGroup(r.w.shared, n)
+	o := smallGroup(r.w.Shares(), n)
 	o.Timeout = 100 * time.Millisecond
-	g, err := r.w.NewGroup(t.Context(), seqInts(n), o)
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
 	rng := rand.New(rand.NewPCG(17, 1))
-	packets, chunk := g.sc.Uneven(n)
+	packets, chunk := g.Scratch().Uneven(n)
 	sizes := randomSizes(rng, n, packets)
 	sizes[0][1], sizes[1][0], sizes[2][0] = 7*32*uint64(chunk), 9*32*uint64(chunk)+5, packets+1
 	for round := range 3 {
@@ -285,7 +287,7 @@ func TestUnevenLeftOut(t *testing.T) {
 		}
 		for _, m := range g.Members() {
 			err := m.Check(t.Context(), r.streams[m.Index])
-			var late *TimeoutError
+			var late *symm.TimeoutError
 			switch {
 			case absent < 0 || m.Index == absent && err == nil:
 				if err != nil {
@@ -295,7 +297,7 @@ func TestUnevenLeftOut(t *testing.T) {
 				if late.Rank != m.Index || late.Op != kernels.AllToAllUneven.String() {
 					t.Errorf("rank %d: %+v", m.Index, *late)
 				}
-			case !errors.Is(err, ErrAborted):
+			case !errors.Is(err, symm.ErrAborted):
 				t.Errorf("rank %d: %v", m.Index, err)
 			}
 		}

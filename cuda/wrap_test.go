@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -34,7 +35,7 @@ func (r *rigT) set(v uint32, at map[uint64]int) {
 	r.meet()
 	for rank := range r.w.Size() {
 		for off, times := range at {
-			r.write(rank, r.g.sc.Ctl+off, words(v, times))
+			r.write(rank, r.g.Scratch().Ctl+off, words(v, times))
 		}
 	}
 	r.meet()
@@ -48,9 +49,9 @@ var counters = map[uint64]int{
 	kernels.CtlCredit: kernels.MaxBlocks * kernels.MaxRanks,
 }
 
-// word reads a counter of a member.
-func (m *Member) word(r *rigT, off uint64) uint32 {
-	return binary.LittleEndian.Uint32(r.read(m.Rank.ID, r.g.sc.Ctl+off, 4))
+// counter reads a counter of a member.
+func (r *rigT) counter(m *coll.Member, off uint64) uint32 {
+	return binary.LittleEndian.Uint32(r.read(m.Rank.ID, r.g.Scratch().Ctl+off, 4))
 }
 
 // TestEpochWrap runs every protocol while its counters wrap, and while they change sign.
@@ -75,7 +76,7 @@ func TestEpochWrap(t *testing.T) {
 					if no := off == kernels.CtlEpoch || off == kernels.CtlChunks; no && n == 3 {
 						continue // nothing has counted: there is no such kernel for three
 					}
-					if v := m.word(r, off); v-start > 1<<20 || v-start < 6 {
+					if v := r.counter(m, off); v-start > 1<<20 || v-start < 6 {
 						t.Errorf("rank %d: the counter at %d went from %#x to %#x", m.Index, off, start, v)
 					}
 				}
@@ -120,7 +121,7 @@ func (r *rigT) allProtocols(rng *rand.Rand, round int, ran map[kernels.Algo]int)
 	if err := r.runUneven(randomSizes(rng, r.w.Size(), 2000), rng, 1); err != nil {
 		r.t.Fatalf("round %d: %v", round, err)
 	}
-	if err := r.run(func(int) Op { return Op{Kind: kernels.Barrier} }); err != nil {
+	if err := r.run(func(int) coll.Op { return coll.Op{Kind: kernels.Barrier} }); err != nil {
 		r.t.Fatal(err)
 	}
 	for _, m := range r.g.Members() { // signals pile up
@@ -145,7 +146,7 @@ func (r *rigT) allProtocols(rng *rand.Rand, round int, ran map[kernels.Algo]int)
 // there: packets of all early epochs, with other data, and of the last two epochs of the
 // age before.
 func (r *rigT) stale(rng *rand.Rand, early uint32) {
-	sc := r.g.sc
+	sc := r.g.Scratch()
 	r.meet()
 	for rank := range r.w.Size() {
 		b := make([]byte, 0, 2*sc.FlaggedHalf)
@@ -180,7 +181,7 @@ func TestStaleWrap(t *testing.T) {
 	uneven := func(most uint64) func(*rand.Rand) error {
 		return func(rng *rand.Rand) error { return r.runUneven(randomSizes(rng, n, most), rng, 1) }
 	}
-	packets, _ := r.g.sc.Uneven(n)
+	packets, _ := r.g.Scratch().Uneven(n)
 	// Which calls wipe: those have small counts, fill a slot or have chunks in some.
 	for i, wiping := range [][]func(*rand.Rand) error{
 		{ll(kernels.AllReduce, 3)},
@@ -195,7 +196,7 @@ func TestStaleWrap(t *testing.T) {
 			r.set(math.MaxUint32-8, map[uint64]int{kernels.CtlFlagged: kernels.MaxBlocks})
 			wipes := 0
 			for call := 0; ; call++ {
-				e := r.g.Members()[0].word(r, kernels.CtlFlagged)
+				e := r.counter(r.g.Members()[0], kernels.CtlFlagged)
 				if e > 1 && e < 1<<20 {
 					break
 				}
@@ -236,13 +237,13 @@ func TestExitCounters(t *testing.T) {
 			}
 		}
 		for _, m := range r.g.Members() {
-			e := m.word(r, kernels.CtlDirect)
+			e := r.counter(m, kernels.CtlDirect)
 			if e != quarter*kernels.Refresh+2 {
 				t.Fatalf("rank %d: call %#x", m.Index, e)
 			}
 			for b := range uint64(kernels.MaxBlocks) {
 				for src := range uint64(n) {
-					v := m.word(r, kernels.CtlExit+4*(b*kernels.MaxRanks+src))
+					v := r.counter(m, kernels.CtlExit+4*(b*kernels.MaxRanks+src))
 					if behind := e - v; behind > kernels.Refresh {
 						t.Fatalf("rank %d, call %#x: rank %d has left block %d in call %#x", m.Index, e, src, b, v)
 					}

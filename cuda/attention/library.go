@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	"github.com/seed-ee968945/concert/cuda/symm"
 )
 
 // Options are what a Library is opened with.
@@ -42,7 +42,7 @@ type loaded struct {
 }
 
 // Open makes the library of a rank. Nothing is compiled before a call is planned.
-func Open(drv driver.Driver, r *cuda.Rank, o Options) (*Library, error) {
+func Open(drv driver.Driver, r *symm.Rank, o Options) (*Library, error) {
 	if _, host := drv.(driver.HostDriver); host {
 		return nil, fmt.Errorf("%w: attention needs a device", driver.ErrNoDriver)
 	}

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -215,7 +215,7 @@ func TestRefusals(t *testing.T) {
 // it is planned, whatever the addresses.
 func TestLoads(t *testing.T) {
 	drv := &librarytest.Driver{}
-	l, err := Open(drv, &cuda.Rank{Ctx: 1}, Options{Compile: func(string, string, ...string) ([]byte, error) { return []byte{1}, nil }})
+	l, err := Open(drv, &symm.Rank{Ctx: 1}, Options{Compile: func(string, string, ...string) ([]byte, error) { return []byte{1}, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

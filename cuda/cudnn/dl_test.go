@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
+	"github.com/seed-ee968945/concert/cuda/symm"
 )
 
 // standIn builds the stand-ins of cuDNN and of the driver and opens a library on them.
@@ -39,7 +39,7 @@ func standIn(t *testing.T, o Options) (*Library, *librarytest.Driver) {
 	}
 	o.Preload = []string{filepath.Join(o.Dir, "libcuda.so.1")}
 	drv := &librarytest.Driver{}
-	l, err := Open(drv, &cuda.Rank{Ctx: 42}, o)
+	l, err := Open(drv, &symm.Rank{Ctx: 42}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,13 +127,13 @@ func TestRefusals(t *testing.T) {
 	if !errors.Is(err, library.ErrNotServed) || !errors.As(err, &e) || e.Text != "no such pattern 0" || e.On != "operation graph" {
 		t.Errorf("an unknown pattern: %v", err)
 	}
-	if _, err := Open(nil, &cuda.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*driver.LoadError)) {
+	if _, err := Open(nil, &symm.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*driver.LoadError)) {
 		t.Errorf("another folder: %v", err)
 	}
-	if _, err := Open(nil, &cuda.Rank{Ctx: 41}, Options{}); !errors.As(err, &e) || e.Status != 201 {
+	if _, err := Open(nil, &symm.Rank{Ctx: 41}, Options{}); !errors.As(err, &e) || e.Status != 201 {
 		t.Errorf("a bad context: %v", err)
 	}
-	if _, err := Open(fake.New(1), &cuda.Rank{}, Options{}); !errors.Is(err, driver.ErrNoDriver) {
+	if _, err := Open(fake.New(1), &symm.Rank{}, Options{}); !errors.Is(err, driver.ErrNoDriver) {
 		t.Errorf("a fake: %v", err)
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
@@ -112,7 +112,7 @@ func (c *gpuCase) limit() float64 {
 
 type gpu struct {
 	drv  driver.Driver
-	rank *cuda.Rank
+	rank *symm.Rank
 	s    driver.Stream
 	rng  *rand.Rand
 }
@@ -323,7 +323,7 @@ func openGPU(t *testing.T) *gpu {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &gpu{drv: drv, rank: &cuda.Rank{Ctx: ctx, Info: infos[0]}, s: s, rng: rand.New(rand.NewPCG(1, 2))}
+	return &gpu{drv: drv, rank: &symm.Rank{Ctx: ctx, Info: infos[0]}, s: s, rng: rand.New(rand.NewPCG(1, 2))}
 }
 
 func TestGPU(t *testing.T) {

@@ -7,10 +7,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
@@ -53,7 +53,7 @@ type Library struct {
 
 // Open loads cuDNN and makes a handle on a rank's device. The driver must be one that
 // driver.Open gave. A *driver.LoadError says that there is no cuDNN 9.
-func Open(drv driver.Driver, r *cuda.Rank, o Options) (*Library, error) {
+func Open(drv driver.Driver, r *symm.Rank, o Options) (*Library, error) {
 	if _, host := drv.(driver.HostDriver); host {
 		return nil, fmt.Errorf("%w: cuDNN needs a device", driver.ErrNoDriver)
 	}

@@ -3,7 +3,7 @@ package device
 import (
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -64,7 +64,7 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int) (*plan, er
 	case g.m == nil:
 		b.alone()
 	case c.Op == rt.Barrier:
-		b.try(cuda.Op{Kind: kernels.Barrier})
+		b.try(coll.Op{Kind: kernels.Barrier})
 	default:
 		b.build()
 	}
@@ -112,7 +112,7 @@ type builder struct {
 	how    string // algorithms, for traces
 	err    error
 
-	ops       []cuda.Op  // launches of kernels that take segments
+	ops       []coll.Op  // launches of kernels that take segments
 	exchanges []exchange // uneven ones, of groups that NCCL serves
 	after     []moved    // copies from scratch to results
 }
@@ -236,11 +236,11 @@ func (b *builder) at(t rt.Tensor) driver.Ptr { return b.d.at(t) }
 const maxRuns = 2 * kernels.MaxSegs
 
 // add puts a segment into the launch of its kind and type.
-func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg cuda.Tensor) {
+func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg coll.Tensor) {
 	if seg.Bytes == 0 {
 		return
 	}
-	op := cuda.Op{Kind: kind, DType: dtype.U8, Symmetric: true}
+	op := coll.Op{Kind: kind, DType: dtype.U8, Symmetric: true}
 	if kind == kernels.AllReduce || kind == kernels.ReduceScatter {
 		red, ok := map[string]kernels.Reduction{"sum": kernels.Sum, "avg": kernels.Avg, "product": kernels.Prod, "min": kernels.Min, "max": kernels.Max}[b.c.Reduce]
 		if !ok {
@@ -267,7 +267,7 @@ func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg cuda.Tensor) 
 			return
 		}
 	}
-	op.Tensors = []cuda.Tensor{seg}
+	op.Tensors = []coll.Tensor{seg}
 	b.ops = append(b.ops, op)
 }
 
@@ -277,20 +277,20 @@ func (b *builder) allReduce(in, out rt.Tensor) {
 	}
 	lo, hi, _ := in.Span()
 	to, _, _ := out.Span()
-	b.add(kernels.AllReduce, in.DType, cuda.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
+	b.add(kernels.AllReduce, in.DType, coll.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
 }
 
 func (b *builder) allGather(in, out rt.Tensor) {
 	n := int64(len(b.g.ranks))
 	if count, bytes, ok := rows(in, out, b.c.Dim); ok && count <= maxRuns {
 		for i := range count {
-			b.add(kernels.AllGather, in.DType, cuda.Tensor{Src: b.at(in) + driver.Ptr(i*bytes), Dst: b.at(out) + driver.Ptr(i*bytes*n), Bytes: uint64(bytes)})
+			b.add(kernels.AllGather, in.DType, coll.Tensor{Src: b.at(in) + driver.Ptr(i*bytes), Dst: b.at(out) + driver.Ptr(i*bytes*n), Bytes: uint64(bytes)})
 		}
 		return
 	}
 	in = b.rowMajor(in)
 	s := b.take(in, n)
-	b.add(kernels.AllGather, in.DType, cuda.Tensor{Src: b.at(in), Dst: b.at(s), Bytes: uint64(in.Bytes())})
+	b.add(kernels.AllGather, in.DType, coll.Tensor{Src: b.at(in), Dst: b.at(s), Bytes: uint64(in.Bytes())})
 	part := in.Shape[b.c.Dim]
 	for i := range n {
 		b.after = append(b.after, moved{piece(out, b.c.Dim, i*part, (i+1)*part), dense(in, s.Off+i*in.Bytes())})
@@ -301,7 +301,7 @@ func (b *builder) reduceScatter(in, out rt.Tensor) {
 	n := int64(len(b.g.ranks))
 	if count, bytes, ok := rows(out, in, b.c.Dim); ok && count <= maxRuns {
 		for i := range count {
-			b.add(kernels.ReduceScatter, in.DType, cuda.Tensor{Src: b.at(in) + driver.Ptr(i*bytes*n), Dst: b.at(out) + driver.Ptr(i*bytes), Bytes: uint64(bytes)})
+			b.add(kernels.ReduceScatter, in.DType, coll.Tensor{Src: b.at(in) + driver.Ptr(i*bytes*n), Dst: b.at(out) + driver.Ptr(i*bytes), Bytes: uint64(bytes)})
 		}
 		return
 	}
@@ -314,7 +314,7 @@ func (b *builder) reduceScatter(in, out rt.Tensor) {
 		b.copy(dense(out, s.Off+i*out.Bytes()), piece(in, b.c.Dim, i*part, (i+1)*part))
 	}
 	to := b.result(out)
-	b.add(kernels.ReduceScatter, in.DType, cuda.Tensor{Src: b.at(s), Dst: b.at(to), Bytes: uint64(out.Bytes())})
+	b.add(kernels.ReduceScatter, in.DType, coll.Tensor{Src: b.at(s), Dst: b.at(to), Bytes: uint64(out.Bytes())})
 }
 
 func (b *builder) allToAll(k int, in, out rt.Tensor) {
@@ -323,17 +323,17 @@ func (b *builder) allToAll(k int, in, out rt.Tensor) {
 	}
 	n := len(b.g.ranks)
 	if b.c.InSplits == nil {
-		b.add(kernels.AllToAll, in.DType, cuda.Tensor{Src: b.at(in), Dst: b.at(out), Bytes: uint64(in.Bytes()) / uint64(n)})
+		b.add(kernels.AllToAll, in.DType, coll.Tensor{Src: b.at(in), Dst: b.at(out), Bytes: uint64(in.Bytes()) / uint64(n)})
 		return
 	}
 	row := int64(in.DType.Size())
 	for _, x := range in.Shape[1:] {
 		row *= x
 	}
-	send, recv := make([]cuda.Piece, n), make([]cuda.Piece, n)
-	cut := func(list []cuda.Piece, at driver.Ptr, splits []int64) {
+	send, recv := make([]coll.Piece, n), make([]coll.Piece, n)
+	cut := func(list []coll.Piece, at driver.Ptr, splits []int64) {
 		for i, rows := range splits {
-			list[i] = cuda.Piece{At: at, Bytes: uint64(rows * row)}
+			list[i] = coll.Piece{At: at, Bytes: uint64(rows * row)}
 			at += driver.Ptr(rows * row)
 		}
 	}
@@ -360,11 +360,11 @@ func (b *builder) move(in, out rt.Tensor) {
 	}
 	lo, hi, _ := in.Span()
 	to, _, _ := out.Span()
-	b.add(kind, in.DType, cuda.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
+	b.add(kind, in.DType, coll.Tensor{Src: b.d.base + driver.Ptr(lo), Dst: b.d.base + driver.Ptr(to), Bytes: uint64(hi - lo)})
 }
 
 // uneven adds an exchange with a size of its own for every pair of ranks.
-func (b *builder) uneven(send, recv []cuda.Piece) {
+func (b *builder) uneven(send, recv []coll.Piece) {
 	if b.err != nil {
 		return
 	}
@@ -377,12 +377,12 @@ func (b *builder) uneven(send, recv []cuda.Piece) {
 }
 
 // try plans a launch of segments.
-func (b *builder) try(op cuda.Op) {
+func (b *builder) try(op coll.Op) {
 	if b.err != nil {
 		return
 	}
 	if b.part != alone && op.Kind != kernels.Barrier {
-		op.Beside, op.Part = true, (b.part+b.p.parts)%cuda.StagingParts
+		op.Beside, op.Part = true, (b.part+b.p.parts)%coll.StagingParts
 	}
 	p, err := b.g.m.Prepare(op)
 	how := "copy engines"
@@ -401,7 +401,7 @@ func (b *builder) try(op cuda.Op) {
 }
 
 // keep adds a prepared launch.
-func (b *builder) keep(p *cuda.Prepared, err error, how string) {
+func (b *builder) keep(p *coll.Prepared, err error, how string) {
 	if err != nil {
 		b.fail(err)
 		return

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -27,7 +27,7 @@ type Device struct {
 	host    *hostKernels // computes on the fake driver, else nil
 	code    *code        // compiled kernels, nil on the fake driver
 	site    *site
-	rank    *cuda.Rank
+	rank    *symm.Rank
 	nonce   string
 	base    driver.Ptr // of the arena on this rank
 	libs    []library.Library
@@ -159,7 +159,7 @@ func (d *Device) compile(name, source string, options ...string) ([]byte, error)
 // Info implements runtime.Device.
 func (d *Device) Info() rt.Info {
 	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.spec.ArenaBytes,
-		Signals: cuda.UserChannels, Timeout: d.spec.Timeout, Nonce: d.nonce}
+		Signals: symm.UserChannels, Timeout: d.spec.Timeout, Nonce: d.nonce}
 }
 
 // call wraps an error of one call.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -99,9 +99,9 @@ func (d *Device) look(waited time.Duration) error {
 
 // explain turns what a group reports into the runtime's error.
 func (d *Device) explain(g *group, err error) error {
-	var t *cuda.TimeoutError
-	var gone *cuda.GaveUpError
-	var lost *cuda.PeerLostError
+	var t *symm.TimeoutError
+	var gone *symm.PeerAbortError
+	var lost *symm.PeerLostError
 	me := d.spec.Rank
 	switch {
 	case errors.As(err, &gone):
@@ -127,7 +127,7 @@ func (d *Device) settled() error {
 		d.nc.settled()
 	}
 	for _, g := range d.order {
-		if g.m == nil || !g.m.GivenUp() {
+		if g.m == nil || !g.m.Aborted() {
 			continue
 		}
 		// The peer's reason is on its way.

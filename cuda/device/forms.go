@@ -3,7 +3,7 @@ package device
 import (
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -72,7 +72,7 @@ func (r *recording) form() error {
 		if err != nil {
 			return d.call(c.Name(), err)
 		}
-		next[g] = (next[g] + p.parts) % cuda.StagingParts
+		next[g] = (next[g] + p.parts) % coll.StagingParts
 		i.plan = p
 		r.hold(p)
 	}

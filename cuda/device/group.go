@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 )
 
@@ -14,7 +14,7 @@ type group struct {
 	name    string
 	ranks   []int        // world ranks in order
 	pos     int          // of this rank
-	m       *cuda.Member // nil in a subgroup of one, and where NCCL serves
+	m       *coll.Member // nil in a subgroup of one, and where NCCL serves
 	nc      *comm        // where NCCL serves, else nil
 	scratch driver.Ptr   // on this rank; the same offset on all
 	room    uint64       // bytes of scratch

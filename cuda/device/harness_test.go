@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -39,7 +39,7 @@ func small(ranks int) device.Options {
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.GuestFold = 1<<10, 1<<10, 256, 4<<10
 	return device.Options{Transport: topo.Transport(*transport), NCCL: device.NCCLOptions{Path: *ncclPath}, Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
-		Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
+		Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }
 
 // newFake is a fake driver whose leaks fail the test.
@@ -132,7 +132,7 @@ func target(t testing.TB, ranks int) (driver.Driver, []int, device.Options) {
 		t.Skipf("NCCL wants a GPU for each of %d ranks, there are %d", ranks, len(infos))
 	}
 	if !o.ShareDevice { // what is really used
-		o.Group, o.Scratch, o.Staging = cuda.GroupOptions{}, 0, 0
+		o.Group, o.Scratch, o.Staging = coll.GroupOptions{}, 0, 0
 	}
 	gpuOptions(&o)
 	return drv, devs, o

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/kernels"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -111,8 +112,8 @@ func route(spec *rt.Spec, o *Options, l *topo.Layout) (*routes, error) {
 type island struct {
 	ranks   []int // of the world, in order
 	lone    bool  // one rank of a larger world
-	world   *cuda.World
-	groups  [][]*cuda.Group // by group of the spec and subgroup; nil for those of one rank, of other islands, and of NCCL
+	world   *symm.World
+	groups  [][]*coll.Group // by group of the spec and subgroup; nil for those of one rank, of other islands, and of NCCL
 	scratch []uint64        // by group of the spec: offset of scratch for layouts
 	arena   uint64          // offset of the arenas
 }
@@ -155,7 +156,7 @@ func (s *island) fill(ctx context.Context, spec *rt.Spec, o *Options, r *routes)
 		return fmt.Errorf("arena of %d bytes: %w", spec.ArenaBytes, err)
 	}
 	for i, g := range spec.Groups {
-		row := make([]*cuda.Group, len(g.Ranks))
+		row := make([]*coll.Group, len(g.Ranks))
 		s.groups = append(s.groups, row)
 		s.scratch = append(s.scratch, 0)
 		if len(g.Ranks) == 0 || len(g.Ranks[0]) < 2 {
@@ -172,7 +173,7 @@ func (s *island) fill(ctx context.Context, spec *rt.Spec, o *Options, r *routes)
 			for j, rank := range ranks {
 				places[j] = s.place(rank)
 			}
-			if row[k], err = s.world.NewGroup(ctx, places, o.groupOptions(spec, i)); err != nil {
+			if row[k], err = coll.NewGroup(ctx, s.world, places, o.groupOptions(spec, i)); err != nil {
 				return fmt.Errorf("group %q: %w", g.Name, err)
 			}
 		}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -291,8 +291,8 @@ func (d *Device) signal(op string, s rt.Stream, peer, slot int) error {
 	if g.nc != nil {
 		return d.call(op, fmt.Errorf("counters need memory that all ranks reach, and NCCL serves this world: %w", rt.ErrUnsupported))
 	}
-	if peer < 0 || peer >= d.spec.World || peer == d.spec.Rank || slot < 0 || slot >= cuda.UserChannels || g.m == nil {
-		return d.call(op, fmt.Errorf("rank %d of %d, slot %d of %d", peer, d.spec.World, slot, cuda.UserChannels))
+	if peer < 0 || peer >= d.spec.World || peer == d.spec.Rank || slot < 0 || slot >= symm.UserChannels || g.m == nil {
+		return d.call(op, fmt.Errorf("rank %d of %d, slot %d of %d", peer, d.spec.World, slot, symm.UserChannels))
 	}
 	g.dirty = true
 	return d.emit(st, &plan{name: op, call: func(st *stream) error {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/internal/dtype"
@@ -17,7 +17,7 @@ import (
 // collective that have one type then travel in one call.
 
 // exchange is an all_to_all with a size of its own for every pair of ranks.
-type exchange struct{ send, recv []cuda.Piece }
+type exchange struct{ send, recv []coll.Piece }
 
 // barrierBytes are of every group's scratch, behind what layouts use: barriers reduce a
 // word there.
@@ -26,7 +26,7 @@ const barrierBytes = 256
 // overNCCL plans a collective of a group that NCCL serves.
 func (b *builder) overNCCL() {
 	if b.c.Op == rt.Barrier {
-		b.ops = []cuda.Op{{Kind: kernels.Barrier}}
+		b.ops = []coll.Op{{Kind: kernels.Barrier}}
 		b.callNCCL()
 		return
 	}

@@ -3,11 +3,12 @@ package device
 import (
 	"log/slog"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/cuda/nccl"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -31,7 +32,7 @@ type Options struct {
 	// NCCL is how NCCL is used where it is.
 	NCCL NCCLOptions
 	// Group are the knobs of every group; its Timeout is the world's.
-	Group cuda.GroupOptions
+	Group coll.GroupOptions
 	// Staging is memory of each group for collectives beside compute, 0 is 512 MiB,
 	// negative none; Group.Staging is ignored.
 	Staging int64
@@ -104,7 +105,7 @@ type OpenLibrary func(e LibraryEnv) (library.Library, error)
 // LibraryEnv is what a library is opened with.
 type LibraryEnv struct {
 	Driver driver.Driver
-	Rank   *cuda.Rank
+	Rank   *symm.Rank
 	// Compile makes machine code for the rank's device from CUDA C++; it is cached.
 	Compile func(name, source string, options ...string) ([]byte, error)
 	// Products are the device's Options.Products.
@@ -139,7 +140,7 @@ func (o *Options) workspace() uint64 {
 
 // groupOptions are the knobs of one group. The group of all ranks, which the runtime
 // adds to every world, gets little scratch when there are others.
-func (o *Options) groupOptions(spec *rt.Spec, i int) cuda.GroupOptions {
+func (o *Options) groupOptions(spec *rt.Spec, i int) coll.GroupOptions {
 	g := o.Group
 	g.Timeout, g.Staging = spec.Timeout, defaultStaging
 	if o.Staging != 0 {
@@ -151,14 +152,14 @@ func (o *Options) groupOptions(spec *rt.Spec, i int) cuda.GroupOptions {
 	return g
 }
 
-func region(g cuda.GroupOptions) uint64 {
+func region(g coll.GroupOptions) uint64 {
 	if g.Region == 0 {
 		return 32 << 20
 	}
 	return g.Region
 }
 
-func flagged(g cuda.GroupOptions) uint64 {
+func flagged(g coll.GroupOptions) uint64 {
 	if g.Flagged == 0 {
 		return 8 << 20
 	}
@@ -166,7 +167,7 @@ func flagged(g cuda.GroupOptions) uint64 {
 }
 
 // bytes is the symmetric memory that a group of these options takes, rounded up.
-func groupBytes(g cuda.GroupOptions) uint64 {
+func groupBytes(g coll.GroupOptions) uint64 {
 	const page = 64 << 10
 	up := func(n uint64) uint64 { return (n + page - 1) / page * page }
 	return page + up(4*region(g)) + up(2*flagged(g)) + up(g.Staging) + up(g.Pad) + 4*page

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -126,14 +126,14 @@ func openProcess(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Optio
 	}
 	at := slices.IndexFunc(s.routes.islands, func(ranks []int) bool { return slices.Contains(ranks, spec.Rank) })
 	i := &island{ranks: s.routes.islands[at], lone: len(s.routes.islands[at]) == 1 && spec.World > 1}
-	wo := cuda.WorldOptions{Bytes: i.bytes(spec, o, s.routes), ShareDevice: o.ShareDevice}
+	wo := symm.WorldOptions{Bytes: i.bytes(spec, o, s.routes), ShareDevice: o.ShareDevice}
 	switch {
 	case i.lone:
-		i.world, err = cuda.NewLoneWorld(drv, spec.Rank, spec.World, dev, wo)
+		i.world, err = symm.NewSingleRankWorld(drv, spec.Rank, spec.World, dev, wo)
 	case len(i.ranks) == 1:
-		i.world, err = cuda.NewLocalWorld(drv, []int{dev}, wo)
+		i.world, err = symm.NewLocalWorld(drv, []int{dev}, wo)
 	default:
-		i.world, err = cuda.NewProcessWorld(ctx, drv, spec.Job.Sub("island", i.ranks), dev, wo)
+		i.world, err = symm.NewProcessWorld(ctx, drv, spec.Job.Sub("island", i.ranks), dev, wo)
 	}
 	if err != nil {
 		return nil, "", errors.Join(joinError(spec, err), s.close())
@@ -185,15 +185,15 @@ func (s *site) build(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *O
 	}
 	for _, ranks := range r.islands {
 		i := &island{ranks: ranks, lone: len(ranks) == 1 && spec.World > 1}
-		wo := cuda.WorldOptions{Bytes: i.bytes(spec, o, r), ShareDevice: o.ShareDevice}
+		wo := symm.WorldOptions{Bytes: i.bytes(spec, o, r), ShareDevice: o.ShareDevice}
 		if i.lone {
-			i.world, err = cuda.NewLoneWorld(drv, ranks[0], spec.World, devs[ranks[0]], wo)
+			i.world, err = symm.NewSingleRankWorld(drv, ranks[0], spec.World, devs[ranks[0]], wo)
 		} else {
 			var at []int
 			for _, rank := range ranks {
 				at = append(at, devs[rank])
 			}
-			i.world, err = cuda.NewLocalWorld(drv, at, wo)
+			i.world, err = symm.NewLocalWorld(drv, at, wo)
 		}
 		if err != nil {
 			return errors.Join(err, s.close())

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
@@ -27,7 +27,7 @@ func TestRun(t *testing.T) {
 	}{{"host", nil, 0}, {"fake", fake.New(4), 4}} {
 		var b strings.Builder
 		o := device.Options{Libraries: device.Standard(device.Paths{}), Cache: "none", Scratch: 1 << 20, Staging: 1 << 20, Workspace: 1 << 20,
-			Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10}}
+			Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10}}
 		if err := run(t.Context(), &b, c.drv, s, o, rt.Env{}); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -68,7 +68,7 @@ type contest struct {
 
 // time is the time of c, or false where its protocol does not serve.
 func (b *bench) time(k contest, c config, full uint64) (float64, bool, error) {
-	plans, err := b.prepare(func(rank int) cuda.Op {
+	plans, err := b.prepare(func(rank int) coll.Op {
 		o := b.op(k.kind, dtype.BF16, full, rank, k.inPlace, 0)
 		o.Algo, o.Blocks, o.Threads = c.algo, c.blocks, c.threads
 		if k.kind == kernels.AllReduce {

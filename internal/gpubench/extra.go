@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -35,28 +35,28 @@ func (b *bench) bucket() error {
 	if err := b.fill(dtype.BF16, total/2, total, 11, 0); err != nil {
 		return err
 	}
-	tensors := func(rank int) []cuda.Tensor {
-		var out []cuda.Tensor
+	tensors := func(rank int) []coll.Tensor {
+		var out []coll.Tensor
 		at, to := b.w.Addr(rank, b.src), b.w.Addr(rank, b.dst)
 		for _, n := range layer {
 			shard := 2 * n / uint64(b.n)
-			out = append(out, cuda.Tensor{Src: at, Dst: to, Bytes: shard})
+			out = append(out, coll.Tensor{Src: at, Dst: to, Bytes: shard})
 			at, to = at+driver.Ptr(shard), to+driver.Ptr(2*n)
 		}
 		return out
 	}
 	for _, algo := range []kernels.Algo{kernels.Direct, kernels.Engine} {
-		one := func(rank int) cuda.Op {
-			return cuda.Op{Kind: kernels.AllGather, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: tensors(rank)}
+		one := func(rank int) coll.Op {
+			return coll.Op{Kind: kernels.AllGather, DType: dtype.BF16, Symmetric: true, Algo: algo, Tensors: tensors(rank)}
 		}
-		sum := func(rank int) cuda.Op {
+		sum := func(rank int) coll.Op {
 			o := one(rank)
-			o.Tensors = []cuda.Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: total / uint64(b.n)}}
+			o.Tensors = []coll.Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: total / uint64(b.n)}}
 			return o
 		}
 		for _, c := range []struct {
 			name string
-			op   func(int) cuda.Op
+			op   func(int) coll.Op
 		}{{"one launch", one}, {"summed bytes", sum}} {
 			plans, err := b.prepare(c.op)
 			if err != nil {
@@ -69,10 +69,10 @@ func (b *bench) bucket() error {
 			b.report(figure{Op: "layer_gather", Impl: fmt.Sprintf("concert %v, %s", algo, c.name), Bytes: total, US: us})
 		}
 	}
-	var each [][]*cuda.Prepared
+	var each [][]*coll.Prepared
 	for i := range layer {
-		plans, err := b.prepare(func(rank int) cuda.Op {
-			return cuda.Op{Kind: kernels.AllGather, DType: dtype.BF16, Symmetric: true, Tensors: tensors(rank)[i : i+1]}
+		plans, err := b.prepare(func(rank int) coll.Op {
+			return coll.Op{Kind: kernels.AllGather, DType: dtype.BF16, Symmetric: true, Tensors: tensors(rank)[i : i+1]}
 		})
 		if err != nil {
 			return err

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/eager"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 	"golang.org/x/sys/unix"
@@ -34,7 +36,7 @@ func (b *bench) host() error {
 	if err := b.fill(dtype.BF16, full/2, full, 7, 0); err != nil {
 		return err
 	}
-	plans, err := b.prepare(func(rank int) cuda.Op { return b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0) })
+	plans, err := b.prepare(func(rank int) coll.Op { return b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0) })
 	if err != nil {
 		return err
 	}
@@ -67,7 +69,7 @@ func (b *bench) host() error {
 		}
 	}()
 	return b.hostPair(func(rank int) (p hostPair, err error) {
-		k, s, m, ctx := b.w.Rank(rank), b.streams[rank], b.members[rank], context.Background()
+		k, s, m, ctx := b.w.Rank(rank), b.streams[rank], eager.New(b.members[rank]), context.Background()
 		if events[rank], err = b.drv.EventCreate(k.Ctx, false); err != nil {
 			return p, err
 		}
@@ -77,8 +79,8 @@ func (b *bench) host() error {
 			c.Record(driver.Main, events[rank])
 		}
 		t := b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0).Tensors[0]
-		src := cuda.Buffer{At: t.Src, Count: full / 2, DType: dtype.BF16}
-		dst := cuda.Buffer{At: t.Dst, Count: full / 2, DType: dtype.BF16}
+		src := symm.Buffer{At: t.Src, Count: full / 2, DType: dtype.BF16}
+		dst := symm.Buffer{At: t.Dst, Count: full / 2, DType: dtype.BF16}
 		return hostPair{op: "host_eager", fromGo: "Go, one crossing each", inC: "C loop, one crossing", calls: calls,
 			goes: func() error {
 				for range calls {

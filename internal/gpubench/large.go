@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -99,7 +99,7 @@ func (b *bench) oneWay(f way) error {
 		return err
 	}
 	for full := max(16<<20, b.minSize); full <= b.maxSize; full *= 2 {
-		plans, err := b.prepare(func(rank int) cuda.Op {
+		plans, err := b.prepare(func(rank int) coll.Op {
 			o := b.op(f.kind, dtype.BF16, full, rank, f.inPlace, 0)
 			o.Algo, o.Blocks = f.algo, f.blocks
 			if f.kind == kernels.AllReduce {

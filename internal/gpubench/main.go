@@ -31,8 +31,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -122,7 +122,7 @@ func main() {
 }
 
 // world builds the ranks of this process: all of them, or one.
-func world(drv driver.Driver, o options, devices int) (*cuda.World, error) {
+func world(drv driver.Driver, o options, devices int) (*symm.World, error) {
 	wo := worldOptions(o)
 	if o.images != "" {
 		var err error
@@ -146,7 +146,7 @@ func world(drv driver.Driver, o options, devices int) (*cuda.World, error) {
 		if err != nil {
 			return nil, err
 		}
-		return cuda.NewProcessWorld(ctx, drv, g, r%devices, wo)
+		return symm.NewProcessWorld(ctx, drv, g, r%devices, wo)
 	}
 	devs := make([]int, o.ranks)
 	for i := range devs {
@@ -154,7 +154,7 @@ func world(drv driver.Driver, o options, devices int) (*cuda.World, error) {
 			devs[i] = i
 		}
 	}
-	return cuda.NewLocalWorld(drv, devs, wo)
+	return symm.NewLocalWorld(drv, devs, wo)
 }
 
 // imagesOf is the embedded images but for those of which dir has NAME.cubin.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -147,7 +147,7 @@ func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.A
 	case kernels.ReduceScatter:
 		out = per
 	}
-	plans, err := b.prepare(func(rank int) cuda.Op {
+	plans, err := b.prepare(func(rank int) coll.Op {
 		o := b.op(kind, t, per*n*sz, rank, inPlace, shift)
 		o.Algo = algo
 		if algo == besideEngine {
@@ -194,11 +194,11 @@ type config struct {
 }
 
 func (b *bench) measure(kind kernels.Collective, full uint64, c config) (float64, *kernels.Launch, error) {
-	plans, err := b.prepare(func(rank int) cuda.Op {
+	plans, err := b.prepare(func(rank int) coll.Op {
 		o := b.op(kind, dtype.BF16, full, rank, false, 0)
 		o.Algo, o.Blocks, o.Threads = c.algo, c.blocks, c.threads
 		if kind == kernels.Barrier {
-			o = cuda.Op{Kind: kind}
+			o = coll.Op{Kind: kind}
 		}
 		return o
 	})
@@ -403,7 +403,7 @@ func (b *bench) links() error {
 // litmus runs write, barrier, read, barrier in a graph and counts stale values.
 func (b *bench) litmus() error {
 	const at, words = 0, 64 * 512 * 64
-	plans, err := b.prepare(func(int) cuda.Op { return cuda.Op{Kind: kernels.Barrier} })
+	plans, err := b.prepare(func(int) coll.Op { return coll.Op{Kind: kernels.Barrier} })
 	if err != nil {
 		return err
 	}

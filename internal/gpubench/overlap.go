@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/cublas"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -177,7 +178,7 @@ func (b *bench) leave(side []compute, spare int) error {
 type besideTimes struct{ call, lost float64 }
 
 func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error) {
-	plans, err := b.prepare(func(rank int) cuda.Op {
+	plans, err := b.prepare(func(rank int) coll.Op {
 		o := b.op(f.kind, dtype.BF16, bytes, rank, f.inPlace && f.kind == kernels.AllReduce, 0)
 		o.Algo, o.Beside, o.Blocks = f.algo, f.beside, f.blocks
 		if f.kind == kernels.AllReduce {
@@ -278,7 +279,7 @@ type pair struct {
 }
 
 // graphs captures products and calls of plans.
-func (b *bench) graphs(side []compute, f form, plans []*cuda.Prepared, products, calls int) (*pair, error) {
+func (b *bench) graphs(side []compute, f form, plans []*coll.Prepared, products, calls int) (*pair, error) {
 	p := &pair{b: b, side: side, products: products, calls: calls, multiply: make([]driver.Exec, b.n), gather: make([]driver.Exec, b.n)}
 	for _, k := range b.w.Local() {
 		rank := k.ID
@@ -320,7 +321,7 @@ func (p *pair) run() (product, call float64, err error) {
 		}
 		err := errors.Join(
 			b.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, 400_000)),
-			b.members[rank].Enqueue(s, cuda.Op{Kind: kernels.Barrier}),
+			b.members[rank].Enqueue(s, coll.Op{Kind: kernels.Barrier}),
 			b.drv.EventRecord(k.Ctx, ev[0], s),
 			b.drv.StreamWait(k.Ctx, c.stream, ev[0]),
 			b.drv.EventRecord(k.Ctx, c.events[0], c.stream),
@@ -349,7 +350,7 @@ func (p *pair) run() (product, call float64, err error) {
 }
 
 // graph captures count calls of f on s; none give an empty graph.
-func (b *bench) graph(k *cuda.Rank, s driver.Stream, count int, f func() error) (driver.Exec, error) {
+func (b *bench) graph(k *symm.Rank, s driver.Stream, count int, f func() error) (driver.Exec, error) {
 	if err := b.drv.CaptureBegin(k.Ctx, s); err != nil {
 		return 0, err
 	}

@@ -9,8 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
@@ -19,8 +20,8 @@ import (
 // and a destination of the largest size.
 type rig struct {
 	drv     driver.Driver
-	w       *cuda.World
-	g       *cuda.Group
+	w       *symm.World
+	g       *coll.Group
 	n       int
 	share   bool
 	src     uint64 // offsets
@@ -28,19 +29,19 @@ type rig struct {
 	wrong   uint64
 	staging uint64
 	max     uint64
-	members []*cuda.Member // by rank, nil for other processes'
+	members []*coll.Member // by rank, nil for other processes'
 	streams []driver.Stream
 	events  [][2]driver.Event
 }
 
 // worldOptions asks for room for two buffers of the limit and the scratch of two groups.
-func worldOptions(o options) cuda.WorldOptions {
-	return cuda.WorldOptions{Bytes: 2*o.limit + 2*o.staging + 10*o.region, ShareDevice: o.share, PTX: o.ptx}
+func worldOptions(o options) symm.WorldOptions {
+	return symm.WorldOptions{Bytes: 2*o.limit + 2*o.staging + 10*o.region, ShareDevice: o.share, PTX: o.ptx}
 }
 
-func newRig(drv driver.Driver, w *cuda.World, o options) (*rig, error) {
+func newRig(drv driver.Driver, w *symm.World, o options) (*rig, error) {
 	start := time.Now()
-	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, staging: o.staging, members: make([]*cuda.Member, w.Size()),
+	r := &rig{drv: drv, w: w, n: w.Size(), share: o.share, max: o.limit, staging: o.staging, members: make([]*coll.Member, w.Size()),
 		streams: make([]driver.Stream, w.Size()), events: make([][2]driver.Event, w.Size())}
 	t, err := tuningOf(o.use, r.n)
 	if err != nil {
@@ -55,8 +56,8 @@ func newRig(drv driver.Driver, w *cuda.World, o options) (*rig, error) {
 	if o.share {
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
 	}
-	g := cuda.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: o.region, Tuning: &t}
-	if r.g, err = w.NewGroup(context.Background(), seq(r.n), g); err != nil {
+	g := coll.GroupOptions{Timeout: o.timeout, Staging: o.staging, Region: o.region, Tuning: &t}
+	if r.g, err = coll.NewGroup(context.Background(), w, seq(r.n), g); err != nil {
 		return nil, err
 	}
 	for _, m := range r.g.Members() {
@@ -217,8 +218,8 @@ func (r *rig) checkAll(op kernels.Collective, t dtype.DType, count, shard uint64
 }
 
 // op describes a collective over full bytes of t: the larger of operand and result.
-func (r *rig) op(kind kernels.Collective, t dtype.DType, full uint64, rank int, inPlace bool, shift uint64) cuda.Op {
-	o := cuda.Op{Kind: kind, DType: t, Symmetric: true}
+func (r *rig) op(kind kernels.Collective, t dtype.DType, full uint64, rank int, inPlace bool, shift uint64) coll.Op {
+	o := coll.Op{Kind: kind, DType: t, Symmetric: true}
 	src, dst := r.w.Addr(rank, r.src+shift), r.w.Addr(rank, r.dst+shift)
 	if inPlace {
 		dst = src
@@ -227,13 +228,13 @@ func (r *rig) op(kind kernels.Collective, t dtype.DType, full uint64, rank int, 
 	if kind != kernels.AllReduce {
 		bytes = full / uint64(r.n)
 	}
-	o.Tensors = []cuda.Tensor{{Src: src, Dst: dst, Bytes: bytes}}
+	o.Tensors = []coll.Tensor{{Src: src, Dst: dst, Bytes: bytes}}
 	return o
 }
 
 // prepare plans an op on every rank.
-func (r *rig) prepare(f func(rank int) cuda.Op) ([]*cuda.Prepared, error) {
-	out := make([]*cuda.Prepared, r.n)
+func (r *rig) prepare(f func(rank int) coll.Op) ([]*coll.Prepared, error) {
+	out := make([]*coll.Prepared, r.n)
 	for _, m := range r.g.Members() {
 		p, err := m.Prepare(f(m.Index))
 		if err != nil {
@@ -291,7 +292,7 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 				return err
 			}
 			// The ranks start together, however far apart the host launched them.
-			if err := r.members[rank].Enqueue(s, cuda.Op{Kind: kernels.Barrier}); err != nil {
+			if err := r.members[rank].Enqueue(s, coll.Op{Kind: kernels.Barrier}); err != nil {
 				return err
 			}
 			if err := r.drv.EventRecord(k.Ctx, ev[0], s); err != nil {
@@ -359,12 +360,12 @@ func (b *barrier) wait() {
 
 // with runs f while another group of all ranks takes the rig's place.
 func (r *rig) with(t kernels.Tuning, f func() error) error {
-	g, err := r.w.NewGroup(context.Background(), seq(r.n), cuda.GroupOptions{Timeout: 5 * time.Second, Staging: r.staging, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
+	g, err := coll.NewGroup(context.Background(), r.w, seq(r.n), coll.GroupOptions{Timeout: 5 * time.Second, Staging: r.staging, Region: 16 << 20, Flagged: 1 << 20, Tuning: &t})
 	if err != nil {
 		return err
 	}
 	old, members := r.g, r.members
-	r.g, r.members = g, make([]*cuda.Member, r.n)
+	r.g, r.members = g, make([]*coll.Member, r.n)
 	for _, m := range g.Members() {
 		r.members[m.Index] = m
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -19,7 +19,7 @@ import (
 // between longest and shortest wait is the skew; devices' clocks are not compared.
 // Launches are eager, or of a graph that holds the barrier.
 func (b *bench) skew() error {
-	plans, err := b.prepare(func(int) cuda.Op { return cuda.Op{Kind: kernels.Barrier} })
+	plans, err := b.prepare(func(int) coll.Op { return coll.Op{Kind: kernels.Barrier} })
 	if err != nil {
 		return err
 	}
@@ -103,9 +103,9 @@ func (b *bench) share64(mine [][]float64) ([][]float64, error) {
 			return nil, err
 		}
 	}
-	plans, err := b.prepare(func(rank int) cuda.Op {
-		return cuda.Op{Kind: kernels.AllGather, DType: dtype.U8, Symmetric: true,
-			Tensors: []cuda.Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: bytes}}}
+	plans, err := b.prepare(func(rank int) coll.Op {
+		return coll.Op{Kind: kernels.AllGather, DType: dtype.U8, Symmetric: true,
+			Tensors: []coll.Tensor{{Src: b.w.Addr(rank, b.src), Dst: b.w.Addr(rank, b.dst), Bytes: bytes}}}
 	})
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -30,7 +30,7 @@ type soakCall struct {
 	t       dtype.DType
 	algo    kernels.Algo // besideEngine for copies beside compute
 	tensors []soakTensor
-	plans   []*cuda.Prepared // by rank
+	plans   []*coll.Prepared // by rank
 }
 
 // soakTensor is offsets of operand and result, which are one in place, and elements.
@@ -136,7 +136,7 @@ func (b *bench) soakPlans(rng *rand.Rand) ([]*soakCall, error) {
 			c.tensors = append(c.tensors, x)
 			at += (max(x.in, x.out)*size + 2*soakGuard*size + 4095) &^ 4095
 		}
-		plans, err := b.prepare(func(rank int) cuda.Op { return b.soakOp(c, rank, blocks) })
+		plans, err := b.prepare(func(rank int) coll.Op { return b.soakOp(c, rank, blocks) })
 		var plan *kernels.PlanError
 		if errors.As(err, &plan) && c.algo != kernels.Auto {
 			continue // no such form of this collective, or too small or large for it
@@ -150,13 +150,13 @@ func (b *bench) soakPlans(rng *rand.Rand) ([]*soakCall, error) {
 	return out, nil
 }
 
-func (b *bench) soakOp(c *soakCall, rank, blocks int) cuda.Op {
-	o := cuda.Op{Kind: c.kind, DType: c.t, Symmetric: true, Algo: c.algo, Blocks: blocks}
+func (b *bench) soakOp(c *soakCall, rank, blocks int) coll.Op {
+	o := coll.Op{Kind: c.kind, DType: c.t, Symmetric: true, Algo: c.algo, Blocks: blocks}
 	if c.algo == besideEngine {
 		o.Algo, o.Beside = kernels.Engine, true
 	}
 	for _, x := range c.tensors {
-		o.Tensors = append(o.Tensors, cuda.Tensor{Src: b.w.Addr(rank, x.src), Dst: b.w.Addr(rank, x.dst), Bytes: x.per * uint64(c.t.Size())})
+		o.Tensors = append(o.Tensors, coll.Tensor{Src: b.w.Addr(rank, x.src), Dst: b.w.Addr(rank, x.dst), Bytes: x.per * uint64(c.t.Size())})
 	}
 	return o
 }

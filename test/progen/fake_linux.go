@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda"
+	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
@@ -81,7 +81,7 @@ func smallOptions(ranks int) device.Options {
 	tune := kernels.DefaultTuning(max(ranks, 2))
 	tune.Blocks, tune.PushBlocks = 4, 4
 	return device.Options{Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
-		Group: cuda.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
+		Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }
 
 // deviceFuncs are [Funcs] in stream order.

@@ -1,0 +1,123 @@
+package coll
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/symm"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// The peer that is named is the one whose flag would let the streams go on.
+func TestAwaited(t *testing.T) {
+	const n, self = 4, 1
+	up := []int{0, 2, 3}
+	for _, c := range []struct {
+		name               string
+		ready, done, left  []int // peers whose flags are up
+		credit, nextCredit []int
+		want               int
+	}{
+		{name: "nothing goes on", credit: up, nextCredit: up, want: 0},
+		{name: "one has not come", ready: []int{0, 3}, credit: up, nextCredit: up, want: 2},
+		{name: "one has not come, credits are taken", ready: []int{0, 3}, nextCredit: up, want: 2},
+		{name: "one has not written", done: []int{2}, nextCredit: up, want: 0},
+		{name: "the last has not left", left: []int{0, 2}, credit: up, nextCredit: up, want: 3},
+		{name: "one has folded neither", credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
+		{name: "one has folded neither and goes ahead", ready: []int{2}, credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
+		{name: "one has folded the first only", credit: up, nextCredit: []int{0, 2}, want: 3},
+		{name: "one folds while another has not come", ready: []int{0, 3}, credit: nil, nextCredit: []int{0, 2}, want: 2},
+		{name: "all have come, nobody has folded", ready: up, want: 0},
+	} {
+		b := make([]byte, quietBytes)
+		for row, peers := range [][]int{c.ready, c.done, c.left, c.credit, c.nextCredit} {
+			for _, r := range peers {
+				b[row*quietRow+4*r] = 1
+			}
+		}
+		if got := awaited(b, n, self); got != c.want {
+			t.Errorf("%s: rank %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestCutInPlace cuts random buckets and checks that the pieces cover all slices of
+// every tensor once, none with more for a rank than its place holds.
+func TestCutInPlace(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	several := 0
+	for range 1000 {
+		n := 2 + rng.IntN(7)
+		b := engineBuilder{m: &Member{Member: &symm.Member{Index: rng.IntN(n)}}, n: n}
+		at := uint64(1 << 20)
+		for range 1 + rng.IntN(4) {
+			x := Tensor{Src: driver.Ptr(at), Dst: driver.Ptr(at), Bytes: uint64(16*n + rng.IntN(200000))}
+			b.op.Tensors = append(b.op.Tensors, x)
+			at += (x.Bytes + 31) &^ 15
+		}
+		most := uint64(16 * (1 + rng.IntN(2000)))
+		pieces := b.cutInPlace(most)
+		if len(pieces) > len(b.op.Tensors) {
+			several++
+		}
+		for _, x := range b.op.Tensors {
+			next, end := x.Src, x.Src+driver.Ptr(b.sliceOf(x)*uint64(n))
+			for next < end {
+				p := pieces[0]
+				if p.Src != next || p.Dst != next || p.Bytes == 0 || p.Bytes%uint64(16*n) != 0 || b.sliceOf(p) > most {
+					t.Fatalf("piece %+v of a tensor at %#x, expected at %#x", p, x.Src, next)
+				}
+				next, pieces = next+driver.Ptr(p.Bytes), pieces[1:]
+			}
+			if next != end {
+				t.Fatalf("pieces end at %#x instead of %#x", next, end)
+			}
+		}
+		if len(pieces) != 0 {
+			t.Fatalf("%d pieces too many", len(pieces))
+		}
+	}
+	if several < 500 {
+		t.Errorf("only %d buckets have several pieces", several)
+	}
+}
+
+// Which form serves an all_reduce in place that staging has no room for: the general one
+// would give the same results.
+func TestPushInPlaceServes(t *testing.T) {
+	const n, count = 4, 600000
+	drv := fake.New(n)
+	set, err := kernels.NewSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := symm.NewLocalWorld(drv, []int{0, 1, 2, 3}, symm.WorldOptions{Bytes: 32 << 20, Images: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	tune := kernels.DefaultTuning(n)
+	tune.EngineInPlace = 1 << 30
+	g, err := NewGroup(t.Context(), w, []int{0, 1, 2, 3}, GroupOptions{Region: 512 << 10, Flagged: 1 << 20, Staging: n * 4 * kernels.PushDepth * 32768, Tuning: &tune})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	at, err := w.Alloc(4*count, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := g.Members()[0]
+	b := engineBuilder{m: m, c: &driver.Commands{}, n: n, op: Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: kernels.Engine,
+		Tensors: []Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at), Bytes: 4 * count}}}}
+	if !b.inPlace() || b.err != nil || len(b.cutInPlace(StagingParts*g.stageSlot)) == 1 {
+		t.Fatalf("in place: %v", b.err)
+	}
+	before := b.c.Len()
+	if !b.pushInPlace() || b.err != nil || before == b.c.Len() {
+		t.Errorf("push does not serve: %v", b.err)
+	}
+}

@@ -1,0 +1,404 @@
+package symm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// Group is a set of world ranks that signal each other: a control page and a pad in the
+// symmetric memory of each, and for every local member a host page through which the host
+// can abort the member's waits and read its error record. What is built on it, such as
+// collectives, is its Extension.
+//
+// All calls of a group are issued in one stream order per rank, and in the same order on
+// every rank. That goes for replays of graphs that hold some, too: nothing but the stream
+// that they are launched in keeps them apart. No such graph is launched behind Close.
+type Group struct {
+	world   *World
+	id      int // number within the world, the same in all processes
+	ranks   []int
+	ctl     uint64 // offset of the control pages
+	members []*Member
+	many    bool // GroupOptions.ManyStreams
+	life    *lifecycle.Scope
+
+	pad, padBytes uint64
+
+	mc          *multicast // nil if the group has none
+	noMulticast error      // why, where it was asked for
+}
+
+// GroupOptions are the knobs of a group. The zero value is the default of each.
+type GroupOptions struct {
+	Timeout time.Duration // how long a wait may last; 0 is 10 minutes, negative for ever
+	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
+	// ManyStreams says that a rank's calls will come in several streams by turns, or in
+	// captures beside others. Each is followed by an event then, one more call of the
+	// driver. Without it a group does so from its first change of streams on; that change
+	// waits for all that the caller has enqueued in the stream of the call before.
+	ManyStreams bool
+	// Extend, if it is not nil, makes what a package above keeps with the group, before any
+	// rank begins. It allocates by Group.Alloc, alike on all ranks, and gives the function
+	// that makes the part of a local member.
+	Extend func(g *Group) (func(m *Member) (Extension, error), error)
+}
+
+// Extension is what a package above keeps for a member of a group.
+type Extension interface {
+	// Reset clears its part of the rank's symmetric memory, by the stream Rank.Setup, while
+	// no peer runs anything of the group.
+	Reset() error
+	// Streams are its own, in which work of the group may be.
+	Streams() []driver.Stream
+	// Tend is called by a host that has waited so long for work of the group: it breaks the
+	// group past its timeout, and ends waits in a broken one, where no kernel does.
+	Tend(waited time.Duration) error
+	// EndWaits ends waits that no kernel ends. It is called again and again.
+	EndWaits() error
+	// Waits reports whether streams may hold waits that nothing but EndWaits ends.
+	Waits() bool
+}
+
+// noExtension is the Extension of a group that has none.
+type noExtension struct{}
+
+func (noExtension) Reset() error             { return nil }
+func (noExtension) Streams() []driver.Stream { return nil }
+func (noExtension) Tend(time.Duration) error { return nil }
+func (noExtension) EndWaits() error          { return nil }
+func (noExtension) Waits() bool              { return false }
+
+// Member is one local rank's view of a group.
+type Member struct {
+	Group   *Group
+	Rank    *Rank
+	Index   int // rank within the group
+	peer    [kernels.MaxRanks]uint64
+	ctl     driver.Ptr
+	host    uintptr
+	hostDev driver.Ptr
+	timeout uint64
+	seq     atomic.Uint32 // calls prepared
+	ext     Extension
+	pad     padWatch
+	order   *Order // of collectives
+	orderMu sync.Mutex
+	// channels has the orders of user channels, made when they are first used.
+	channels map[direction]*Order
+	broken   atomic.Pointer[error]
+	// brokenAt is when it broke: set behind broken, and nil in a group that is whole.
+	brokenAt atomic.Pointer[time.Time]
+}
+
+const hostPageBytes = 4096
+
+// NewGroup makes a group of world ranks, in group-rank order. Every process of the world
+// makes the same groups in the same order; it returns when all have, or with ctx's cause
+// when ctx ends first. Where one process fails, all do, and the others get a
+// *CanceledError.
+func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Group, err error) {
+	if err := errors.Join(CheckContext(ctx), w.checkRanks(ranks)); err != nil {
+		return nil, err
+	}
+	padBytes, err := padSize(o.Pad)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.life.Begin(); err != nil {
+		return nil, err
+	}
+	defer w.life.Done()
+	g := &Group{world: w, padBytes: padBytes, ranks: slices.Clone(ranks), many: o.ManyStreams}
+	w.mu.Lock()
+	g.id = w.made
+	w.made++
+	w.mu.Unlock()
+	met := false
+	defer func() {
+		if err != nil {
+			if !met {
+				w.control.skip(err)
+			}
+			if g.life != nil {
+				g.life.EndInCall() // the first error matters
+			}
+		}
+	}()
+	if g.life, err = w.life.New("group"); err != nil {
+		return nil, err
+	}
+	if g.ctl, err = g.Alloc(kernels.CtlBytes); err != nil {
+		return nil, err
+	}
+	if g.pad, err = g.Alloc(g.padBytes); err != nil {
+		return nil, err
+	}
+	extend := func(*Member) (Extension, error) { return noExtension{}, nil }
+	if o.Extend != nil {
+		if extend, err = o.Extend(g); err != nil {
+			return nil, err
+		}
+	}
+	timeout := uint64(10 * time.Minute)
+	if o.Timeout > 0 {
+		timeout = uint64(o.Timeout)
+	} else if o.Timeout < 0 {
+		timeout = 0
+	}
+	// A group may take the place of one that other processes are still closing.
+	met = true
+	if err := w.Meet(ctx); err != nil {
+		return nil, err
+	}
+	met = false
+	for i, id := range ranks {
+		if r := w.local[id]; r != nil {
+			if err := g.join(r, i, timeout, extend); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := g.life.Work(lifecycle.Hooks{Stop: g.stop, Tend: g.tend, Idle: g.idle}); err != nil {
+		return nil, err
+	}
+	g.listen()
+	met = true
+	if w.mcast {
+		if err := g.openMulticast(ctx); err != nil {
+			return nil, err
+		}
+		g.life.Defer("multicast object", g.mc.close)
+	}
+	if err := w.Meet(ctx); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Alloc takes symmetric memory of the world for as long as the group lives, and gives its
+// offset. All ranks allocate alike.
+func (g *Group) Alloc(bytes uint64) (uint64, error) {
+	w := g.world
+	at, err := w.Alloc(bytes, 4096)
+	if err != nil {
+		return 0, fmt.Errorf("group of %d ranks: %w", len(g.ranks), err)
+	}
+	return at, g.life.Defer("symmetric memory", func() error { return w.Free(at) })
+}
+
+// listen makes the group hear what becomes of its peers, until it is released.
+func (g *Group) listen() {
+	w := g.world
+	w.mu.Lock()
+	w.groups[g.id] = g
+	w.mu.Unlock()
+	g.life.Defer("place among the groups", func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.groups, g.id)
+		return nil
+	})
+}
+
+func (g *Group) join(r *Rank, index int, timeout uint64, extend func(*Member) (Extension, error)) error {
+	m := &Member{Group: g, Rank: r, Index: index, timeout: timeout, ctl: g.world.Addr(r.ID, g.ctl)}
+	m.order = m.newOrder()
+	m.pad.idle.L = &m.pad.mu
+	for k := range g.ranks {
+		m.peer[k] = uint64(g.world.Addr(g.ranks[(index+k)%len(g.ranks)], 0))
+	}
+	own := r.own(g.life)
+	var err error
+	if m.host, m.hostDev, err = own.host(hostPageBytes); err != nil {
+		return err
+	}
+	g.members = append(g.members, m)
+	if m.pad.rescue, err = own.stream(false); err != nil {
+		return err
+	}
+	if m.ext, err = extend(m); err != nil {
+		return err
+	}
+	return m.clear()
+}
+
+// clear readies a member's own pages. Peers must not run the group's kernels meanwhile.
+func (m *Member) clear() error {
+	if err := m.quietPad(); err != nil {
+		return err
+	}
+	d, g, r := m.Rank.World.drv, m.Group, m.Rank
+	for _, f := range []struct{ off, bytes uint64 }{{g.ctl, kernels.CtlBytes}, {g.pad, g.padBytes}} {
+		if err := d.Memset32(r.Ctx, r.setup, g.world.Addr(r.ID, f.off), 0, f.bytes/4); err != nil {
+			return err
+		}
+	}
+	if err := m.ext.Reset(); err != nil {
+		return err
+	}
+	for _, t := range m.allOrders() {
+		t.reset()
+	}
+	clear(hostmem.Bytes(m.host, hostPageBytes))
+	m.broken.Store(nil)
+	m.brokenAt.Store(nil)
+	return d.StreamSync(r.Ctx, r.setup)
+}
+
+// Rejoin readies a broken group for use: it waits for all work of the local devices,
+// which has given up or soon will, meets the other processes, and clears control
+// pages, packets and errors. Every process of the world calls it, with no work of the
+// group enqueued meanwhile. What was prepared or captured for the group stays valid.
+// It fails with a *PeerLostError in a world that lost a process: the survivors make a
+// new world then. When ctx ends it returns its cause, with the group broken; it may be
+// called again where all processes do so.
+func (g *Group) Rejoin(ctx context.Context) error {
+	return g.rejoin(ctx, func(int) []driver.Stream { return nil })
+}
+
+// RejoinAfter is Rejoin for devices that other work goes on on: it waits for the given
+// streams and the group's own only. streams has those of each of Members on which work
+// of the group may have been enqueued, or what waits for it.
+func (g *Group) RejoinAfter(ctx context.Context, streams [][]driver.Stream) error {
+	if err := g.usable(); err != nil {
+		return err
+	}
+	if len(streams) != len(g.members) {
+		return fmt.Errorf("streams of %d members, the group has %d here", len(streams), len(g.members))
+	}
+	return g.rejoin(ctx, func(i int) []driver.Stream {
+		m := g.members[i]
+		return slices.Concat([]driver.Stream{m.Rank.setup}, streams[i], m.ext.Streams())
+	})
+}
+
+func (g *Group) rejoin(ctx context.Context, streams func(member int) []driver.Stream) error {
+	if err := CheckContext(ctx); err != nil {
+		return err
+	}
+	if err := g.begin(); err != nil {
+		return err
+	}
+	defer g.done()
+	ctx, free := g.life.Bound(ctx)
+	defer free()
+	each := func(f func(i int, m *Member) error) error {
+		for i, m := range g.members {
+			if err := f(i, m); err != nil {
+				err = fmt.Errorf("rank %d: %w", m.Rank.ID, err)
+				g.world.control.skip(err)
+				return err
+			}
+		}
+		return g.world.Meet(ctx)
+	}
+	err := each(func(i int, m *Member) error { return m.finishAll(ctx, streams(i)...) })
+	if err == nil {
+		err = each(func(_ int, m *Member) error { return m.clear() })
+	}
+	if err != nil { // some may be ready, some are not
+		for _, m := range g.members {
+			m.abort(err)
+		}
+	}
+	return err
+}
+
+// Members lists the local members.
+func (g *Group) Members() []*Member {
+	if g == nil {
+		return nil
+	}
+	return g.members
+}
+
+// World is the world of the group.
+func (g *Group) World() *World { return g.world }
+
+// Ranks are the group's world ranks in its order. The caller leaves them as they are.
+func (g *Group) Ranks() []int { return g.ranks }
+
+// Timeout is how long a wait may last, 0 for ever.
+func (m *Member) Timeout() time.Duration { return time.Duration(m.timeout) }
+
+// Calls is the order of the member's calls but those on user channels.
+func (m *Member) Calls() *Order { return m.order }
+
+// Control is the offset of the control pages in symmetric memory, kernels.CtlBytes each.
+func (g *Group) Control() uint64 { return g.ctl }
+
+// Size is the number of ranks of the group.
+func (g *Group) Size() int { return len(g.ranks) }
+
+// Close ends the group: calls and handles that are used afterwards fail with ErrClosed. It
+// waits for calls that are under way, and on the devices for the calls that were enqueued,
+// which end by their timeout if peers do not come. Replays of graphs are the caller's to wait
+// for. It is safe to call twice.
+func (g *Group) Close() error {
+	if g == nil {
+		return nil
+	}
+	return g.life.End(context.Background())
+}
+
+// stop ends the waits for words of pads, which nothing but Abort would end.
+func (g *Group) stop() {
+	for _, m := range g.members {
+		m.stopPad()
+	}
+}
+
+// tend does for the group's work what only its hosts can.
+func (g *Group) tend(waited time.Duration, cause error) error {
+	var errs []error
+	for _, m := range g.members {
+		if cause != nil && m.Failure() == nil {
+			m.Break(cause)
+		}
+		errs = append(errs, m.ext.Tend(waited))
+	}
+	return errors.Join(errs...)
+}
+
+// idle reports whether the calls that the group knows of have ended.
+func (g *Group) idle() (bool, error) {
+	for _, m := range g.members {
+		if ok, err := m.idle(); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// idle reports whether the member's calls have ended, and what its own streams do.
+func (m *Member) idle() (bool, error) {
+	if !m.padPassed() {
+		return false, nil
+	}
+	for _, s := range m.streams() {
+		if ok, err := m.Rank.World.drv.StreamQuery(m.Rank.Ctx, s); !ok || err != nil {
+			return false, err
+		}
+	}
+	for _, t := range m.allOrders() {
+		if ok, err := t.idle(); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// streams are those of the member itself.
+func (m *Member) streams() []driver.Stream {
+	return append([]driver.Stream{m.pad.rescue}, m.ext.Streams()...)
+}

@@ -1,0 +1,48 @@
+package symm
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+)
+
+// openOne opens a world of which this process has one rank, and closes it if it fails.
+func openOne(w *World, rank, dev int, o *WorldOptions) (*World, error) {
+	if err := checkWorld(w.drv, w.n, o, w.lone); err != nil {
+		return nil, err
+	}
+	if rank < 0 || rank >= w.n {
+		return nil, Invalid("rank", "it must be in [0, %d), got %d", w.n, rank)
+	}
+	if err := w.open([]int{rank}, []int{dev}, o); err != nil {
+		w.Close() // the first error matters
+		return nil, err
+	}
+	return w, nil
+}
+
+// NewSingleRankWorld builds one rank's part of a world of n ranks whose memory no other rank
+// reaches: on GPUs without access to each other, or on several hosts. Its memory is an
+// ordinary allocation; addresses of other ranks name nothing. It has no groups: what the
+// ranks tell each other goes another way. n may be
+// far beyond what a host has.
+func NewSingleRankWorld(drv driver.Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
+	w := newWorld(drv, n)
+	w.lone = true
+	w, err = openOne(w, rank, dev, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			w.Close() // the first error matters
+		}
+	}()
+	r := w.local[rank]
+	at, err := r.own(w.life).alloc(w.stride)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d: memory of %d bytes: %w", rank, w.stride, err)
+	}
+	w.base = at - driver.Ptr(uint64(rank)*w.stride)
+	return w, nil
+}

@@ -1,0 +1,158 @@
+package symm
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
+)
+
+// NewProcessWorld builds a world of the ranks of g, of which this process drives one, on
+// device dev. All processes run on one host and call it with the same options. The world
+// takes g over and leaves it when it is closed, or here if this fails. It returns when
+// every process has mapped all memory, or with the errors of rendezvous: a *MismatchError
+// if options differ, a *CanceledError with the rank that failed, a *PeerLostError, or a
+// *rendezvous.TimeoutError.
+//
+// Start the processes by exec, before any of them opens the driver: a process that
+// forked with an open driver cannot use it.
+func NewProcessWorld(ctx context.Context, drv driver.Driver, g *rendezvous.Group, dev int, o WorldOptions) (_ *World, err error) {
+	if err := CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	if g == nil {
+		return nil, Invalid("group", "it is nil")
+	}
+	c := &control{g: g, stop: func() {}}
+	rank := g.Rank()
+	w, err := openOne(newWorld(drv, len(g.Ranks())), rank, dev, &o)
+	defer func() {
+		if err != nil {
+			g.Cancel(err) // the others may wait for this process
+			if w != nil {
+				w.Close() // the first error matters
+			}
+			c.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	r := w.local[rank]
+	if r.alone != nil {
+		return nil, fmt.Errorf("rank %d: %w", rank, r.alone)
+	}
+	if err := r.create(); err != nil {
+		return nil, err
+	}
+	if err := w.agree(ctx, g, r, &o); err != nil {
+		return nil, err
+	}
+	own, err := exportMem(drv, r.Ctx, w.mems[rank], r.how)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)
+	}
+	all, err := c.exchange(ctx, own, r.how)
+	own.close()
+	if err != nil {
+		return nil, err
+	}
+	defer closeHandles(all)
+	if err := w.importAll(all, rank); err != nil {
+		return nil, err
+	}
+	w.control = c
+	if err := w.life.Defer("membership", c.Close); err != nil {
+		return nil, err
+	}
+	c.watch(w)
+	if err := g.Barrier(ctx, "opening the world"); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// agree compares what must be the same in all processes, and that each has a device of its
+// own.
+func (w *World) agree(ctx context.Context, g *rendezvous.Group, r *Rank, o *WorldOptions) error {
+	host, err := rendezvous.Machine()
+	if err != nil {
+		return err
+	}
+	parts, err := g.Exchange(ctx, rendezvous.Call{Op: "opening the world", Data: r.Info.UUID[:], Facts: []rendezvous.Fact{
+		{What: "machines", Value: host}, {What: "ways of sharing memory", Value: r.how.String()}, {What: "uses of multicast", Value: fmt.Sprint(o.Multicast)},
+		{What: "bytes of symmetric memory", Value: fmt.Sprint(w.stride)}, {What: "digests of kernels", Value: o.digest()}}})
+	if err != nil {
+		return err
+	}
+	seen := map[string]int{}
+	for i, p := range parts {
+		if other, ok := seen[string(p.Data)]; ok && !o.ShareDevice {
+			return fmt.Errorf("%w: ranks %d and %d", ErrSharedDevice, other, i)
+		}
+		seen[string(p.Data)] = i
+	}
+	return nil
+}
+
+// importAll maps what the other ranks have given.
+func (w *World) importAll(all []memHandle, rank int) (err error) {
+	for i, h := range all {
+		if i == rank {
+			continue
+		}
+		r := w.local[rank]
+		if w.mems[i], err = r.own(w.life).imported(h.importMem(w.drv, r.Ctx)); err != nil {
+			return fmt.Errorf("importing the memory of rank %d: %w", i, err)
+		}
+	}
+	return w.mapAll()
+}
+
+// Compare is Meet, at which every process says something: it returns what they said, by
+// rank, and must be called where the others call it. Texts are short, such as digests:
+// rendezvous.MaxData at most.
+func (w *World) Compare(ctx context.Context, text string) ([]string, error) {
+	if w == nil {
+		return nil, w.Usable()
+	}
+	if err := CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.life.Begin(); err != nil {
+		return nil, err
+	}
+	defer w.life.Done()
+	ctx, free := w.life.Bound(ctx)
+	defer free()
+	if len(text) > rendezvous.MaxData {
+		return nil, Invalid("text", "%d bytes: %d at most", len(text), rendezvous.MaxData)
+	}
+	if w.control == nil {
+		return []string{text}, context.Cause(ctx)
+	}
+	parts, err := w.control.g.Exchange(ctx, rendezvous.Call{Op: "barrier of the world", Data: []byte(text)})
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = string(p.Data)
+	}
+	return texts, err
+}
+
+// Meet waits until every process of the world has called it as often as this one. In a
+// world of one process it returns at once. It fails with a *PeerLostError when a process
+// has ended or left, and with a *rendezvous.TimeoutError when time is up. When ctx ends the
+// barrier is canceled for all: the others get a *CanceledError, and all of them, with this
+// one, go on to the next.
+func (w *World) Meet(ctx context.Context) error {
+	_, err := w.Compare(ctx, "")
+	return err
+}
+
+// Errors of the processes of a world with each other.
+type (
+	PeerLostError = rendezvous.PeerLostError
+	MismatchError = rendezvous.MismatchError
+	CanceledError = rendezvous.CanceledError
+)

@@ -1,0 +1,439 @@
+package symm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
+	"github.com/seed-ee968945/concert/kernels"
+)
+
+// World is a set of ranks whose symmetric memory this process has mapped. Rank r
+// owns bytes [r*Stride, r*Stride+Size) of one flat address range, so a peer's
+// address of anything is arithmetic. Some or all ranks are driven by this process.
+//
+// Allocation, groups and Close are set-up: the caller makes them while no kernel
+// of the world is running, in the same order on every process.
+type World struct {
+	drv     driver.Driver
+	n       int
+	base    driver.Ptr
+	stride  uint64
+	size    uint64
+	mems    []driver.Mem // imported or created, mapped at their rank's place
+	local   []*Rank      // by rank, nil for those of other processes
+	heap    heap
+	shared  bool // several ranks on one device
+	lone    bool // no peer's memory is mapped, see NewLoneWorld
+	mcast   bool // WorldOptions.Multicast
+	control *control
+	life    *lifecycle.Scope
+	busy    []func() (bool, error) // local devices that are not known to be idle; of who ends the world
+	mu      sync.Mutex
+	made    int            // groups so far
+	groups  map[int]*Group // by number, while they are open
+}
+
+// Rank is one rank that this process drives: a device, its context and the
+// loaded kernels.
+type Rank struct {
+	World *World
+	ID    int
+	Dev   int
+	Ctx   driver.Ctx
+	Info  driver.DeviceInfo
+	setup driver.Stream // for fills and copies outside the hot path
+	mods  map[string]driver.Module
+	funcs atomic.Pointer[map[kernelName]driver.Func]
+	mu    sync.Mutex // of who adds to funcs
+
+	fabric error          // why there are no fabric handles, nil where a trial showed them to work
+	how    driver.Sharing // of the rank's memory
+	alone  error          // why it cannot be shared with other processes
+
+	noMulticast error // why the rank has no kernels that use multicast, if it was asked for
+}
+
+// WorldOptions says how to build a world.
+type WorldOptions struct {
+	Bytes uint64 // symmetric memory per rank, rounded up to the granularity
+	// ShareDevice allows several ranks of one process on one device. Their kernels
+	// wait for each other, so all of them must fit on the device at once: keep
+	// launches small (Tuning.Blocks). For tests.
+	ShareDevice bool
+	PTX         bool         // load PTX even where machine code exists
+	Images      *kernels.Set // nil for the embedded ones, read anew
+	// Fabric shares memory between processes by fabric handles even where file
+	// descriptors would do. Without it they are used where there are no descriptors.
+	Fabric bool
+	// Multicast lets groups use multicast through NVLink's switches, where all their ranks
+	// can: see Group.Multicast, kernels.Tuning.MulticastReduce and GroupOptions.RankOrder.
+	// It is off, and then nothing of it is asked of the driver, because a mistake in it can
+	// take down the host's fabric and not only this process, and nothing of it has run on a
+	// GPU: it was written against the driver's documentation and tested on the fake driver.
+	Multicast bool
+}
+
+// digest is what the kernels' images are, for comparison between processes.
+func (o WorldOptions) digest() string {
+	b, err := json.Marshal(o.Images.Manifest)
+	if err != nil {
+		return "unreadable manifest"
+	}
+	return kernels.Hash(b)
+}
+
+// ErrSharedDevice means that two ranks were given one device without permission.
+var ErrSharedDevice = errors.New("two ranks on one device")
+
+// NewLocalWorld builds a world whose ranks all belong to this process: rank r
+// runs on device devs[r].
+func NewLocalWorld(drv driver.Driver, devs []int, o WorldOptions) (_ *World, err error) {
+	w := newWorld(drv, len(devs))
+	defer func() {
+		if err != nil {
+			w.Close() // the first error matters
+		}
+	}()
+	if err := checkWorld(drv, len(devs), &o, false); err != nil {
+		return nil, err
+	}
+	ranks := make([]int, len(devs))
+	for i := range ranks {
+		ranks[i] = i
+	}
+	if err := w.open(ranks, devs, &o); err != nil {
+		return nil, err
+	}
+	for _, r := range w.local {
+		if err := r.create(); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.mapAll(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// newWorld is a world with nothing in it.
+func newWorld(drv driver.Driver, n int) *World {
+	w := &World{drv: drv, n: n, groups: map[int]*Group{}}
+	w.life = lifecycle.New("world")
+	w.life.Work(lifecycle.Hooks{Idle: w.idle})
+	return w
+}
+
+// create makes the rank's symmetric memory.
+func (r *Rank) create() (err error) {
+	w := r.World
+	if w.mems[r.ID], err = r.own(w.life).memory(w.stride, r.how); err != nil {
+		return fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, w.stride, err)
+	}
+	return nil
+}
+
+// open retains contexts, loads every kernel and fixes the sizes.
+func (w *World) open(ranks, devs []int, o *WorldOptions) error {
+	infos, err := w.drv.Devices()
+	if err != nil {
+		return err
+	}
+	w.mcast = o.Multicast && !w.lone
+	w.local = make([]*Rank, w.n)
+	w.mems = make([]driver.Mem, w.n)
+	if o.Images == nil {
+		if o.Images, err = kernels.NewSet(); err != nil {
+			return err
+		}
+	}
+	used := map[int]int{}
+	for i, dev := range devs {
+		if dev < 0 || dev >= len(infos) {
+			return fmt.Errorf("rank %d: device %d: this machine has %d devices", ranks[i], dev, len(infos))
+		}
+		if other, ok := used[dev]; ok {
+			if !o.ShareDevice {
+				return fmt.Errorf("%w: ranks %d and %d on device %d", ErrSharedDevice, other, ranks[i], dev)
+			}
+			w.shared = true
+		}
+		used[dev] = ranks[i]
+	}
+	for i, dev := range devs {
+		for _, peer := range devs {
+			if peer == dev {
+				continue
+			}
+			ok, err := w.drv.Shared().CanAccess(w.drv, dev, peer)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return &NoPeerAccessError{Dev: dev, Peer: peer}
+			}
+		}
+		r := &Rank{World: w, ID: ranks[i], Dev: dev, Info: infos[dev], mods: map[string]driver.Module{}}
+		r.funcs.Store(&map[kernelName]driver.Func{})
+		if r.Ctx, err = w.drv.CtxRetain(dev); err != nil {
+			return err
+		}
+		w.life.Defer("context", func() error { return w.drv.CtxRelease(dev) })
+		w.local[r.ID] = r
+		w.busy = append(w.busy, r.drained())
+		if r.setup, err = r.own(w.life).stream(false); err != nil {
+			return err
+		}
+		if err := r.load(o.Images, o.PTX, false); err != nil {
+			return fmt.Errorf("rank %d: %w", r.ID, err)
+		}
+		if w.mcast {
+			r.noMulticast = r.load(o.Images, o.PTX, true) // without them the rank has none
+		}
+		r.fabric = w.drv.Shared().TryFabric(w.drv, r.Ctx, dev, r.Info)
+		r.how, r.alone = r.sharing(o)
+		g, err := w.drv.Granularity(r.Ctx, dev, r.how)
+		if err != nil {
+			return err
+		}
+		w.stride = max(w.stride, g)
+	}
+	w.stride = (max(o.Bytes, 1) + w.stride - 1) / w.stride * w.stride
+	w.size = w.stride
+	w.heap.reset(w.size)
+	return nil
+}
+
+// NoPeerAccessError means that two devices cannot read each other's memory.
+type NoPeerAccessError struct{ Dev, Peer int }
+
+// Error names the devices and the way out.
+func (e *NoPeerAccessError) Error() string {
+	return fmt.Sprintf("device %d cannot access the memory of device %d: use NCCL for this group", e.Dev, e.Peer)
+}
+
+// mapAll maps every rank's memory in one flat range and lets all local devices in.
+func (w *World) mapAll() error {
+	var any *Rank
+	var devs []int
+	for _, r := range w.local {
+		if r != nil {
+			any = r
+			devs = append(devs, r.Dev)
+		}
+	}
+	sort.Ints(devs)
+	devs = compact(devs)
+	o := any.own(w.life)
+	base, err := o.addresses(uint64(w.n) * w.stride)
+	if err != nil {
+		return err
+	}
+	w.base = base
+	for i, m := range w.mems {
+		at := base + driver.Ptr(uint64(i)*w.stride)
+		if err := o.mapping(at, w.stride, m); err != nil {
+			return fmt.Errorf("mapping rank %d: %w", i, err)
+		}
+		if err := w.drv.Allow(any.Ctx, at, w.stride, devs); err != nil {
+			return fmt.Errorf("access to rank %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func compact(v []int) []int {
+	out := v[:0]
+	for i, x := range v {
+		if i == 0 || x != v[i-1] {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Driver is the driver the world runs on.
+func (w *World) Driver() driver.Driver { return w.drv }
+
+// Bytes is the symmetric memory of each rank.
+func (w *World) Bytes() uint64 { return w.size }
+
+// Shares reports whether ranks share a device, see WorldOptions.ShareDevice.
+func (w *World) Shares() bool { return w.shared }
+
+// Size is the number of ranks.
+func (w *World) Size() int { return w.n }
+
+// Local lists the ranks of this process in order.
+func (w *World) Local() []*Rank {
+	var out []*Rank
+	for _, r := range w.local {
+		if r != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Rank gives a rank of this process, nil for another's.
+func (w *World) Rank(id int) *Rank {
+	if id < 0 || id >= w.n {
+		return nil
+	}
+	return w.local[id]
+}
+
+// Addr is the address, in this process, of offset off in rank r's memory.
+func (w *World) Addr(r int, off uint64) driver.Ptr {
+	return w.base + driver.Ptr(uint64(r)*w.stride+off)
+}
+
+// Alloc takes bytes of symmetric memory and gives their offset, the same on
+// every rank; align is a power of two, at least 16 is used. First fit, so the
+// same calls give the same offsets everywhere. The memory is not cleared.
+func (w *World) Alloc(bytes, align uint64) (uint64, error) {
+	if err := w.Usable(); err != nil {
+		return 0, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heap.alloc(bytes, align)
+}
+
+// Free gives back what Alloc took. No kernel of any rank may still use it.
+func (w *World) Free(off uint64) error {
+	if w == nil {
+		return w.Usable()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heap.free(off)
+}
+
+// InUse is how much of each rank's symmetric memory Alloc has given out.
+func (w *World) InUse() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heap.inUse()
+}
+
+// Close is CloseContext without an end.
+func (w *World) Close() error { return w.CloseContext(context.Background()) }
+
+// CloseContext ends the world and all that was made in it: groups, shared memory. Calls that
+// are under way end first, meetings with ErrClosed, and it waits for the local devices. When
+// ctx ends first it aborts the world's groups, so that kernels that wait for peers leave, and
+// waits a little longer. If a device still has work then, nothing is released, the error
+// wraps ctx's cause and lists what is kept, and the world may be closed again later. It is
+// safe to call twice, and from several goroutines.
+func (w *World) CloseContext(ctx context.Context) error {
+	if w == nil {
+		return nil
+	}
+	if err := CheckContext(ctx); err != nil {
+		return err
+	}
+	return w.life.End(ctx)
+}
+
+// idle reports whether the local devices have ended all work.
+func (w *World) idle() (bool, error) {
+	for len(w.busy) > 0 {
+		if ok, err := w.busy[0](); !ok || err != nil {
+			return false, err
+		}
+		w.busy = w.busy[1:]
+	}
+	return true, nil
+}
+
+// Groups lists the open groups in the order they were made.
+func (w *World) Groups() (out []*Group) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
+		out = append(out, w.groups[id])
+	}
+	return out
+}
+
+// load loads every image that uses multicast, or every one that does not, so that no
+// kernel is loaded while another waits.
+func (r *Rank) load(set *kernels.Set, ptx, multicast bool) error {
+	cc := r.Info.Major*10 + r.Info.Minor
+	for _, name := range set.Manifest.Names() {
+		if kernels.UsesMulticast(name) != multicast {
+			continue
+		}
+		b, err := set.Image(name, cc, ptx)
+		if err != nil {
+			if name == "bench_bulk" {
+				continue // needs sm_90; measures, does not serve
+			}
+			return err
+		}
+		mod, err := r.own(r.World.life).module(b)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
+		}
+		r.mods[name] = mod
+	}
+	return nil
+}
+
+// Func gives a kernel by image and name; it is looked up once.
+func (r *Rank) Func(image, name string) (driver.Func, error) {
+	if r == nil {
+		return 0, Invalid("rank", "it is nil: another process drives it")
+	}
+	key := kernelName{image, name}
+	if f, ok := (*r.funcs.Load())[key]; ok {
+		return f, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	mod, ok := r.mods[image]
+	if !ok {
+		return 0, fmt.Errorf("no image %s is loaded", image)
+	}
+	f, err := r.World.drv.Function(r.Ctx, mod, name)
+	if err != nil {
+		return 0, err
+	}
+	all := maps.Clone(*r.funcs.Load())
+	all[key] = f
+	r.funcs.Store(&all)
+	return f, nil
+}
+
+type kernelName struct{ image, kernel string }
+
+// Setup is the rank's stream for work outside the hot path.
+func (r *Rank) Setup() driver.Stream { return r.setup }
+
+// Fabric says whether the rank's memory can be shared by fabric handles: nil, or a
+// *FabricError. It is what a trial found when the world was opened.
+func (r *Rank) Fabric() error { return r.fabric }
+
+// sharing is the way by which r's memory reaches other processes: file descriptors where
+// the device has them and the options do not ask for fabric handles. With an error there
+// is none, which a world of one process does without.
+func (r *Rank) sharing(o *WorldOptions) (driver.Sharing, error) {
+	switch {
+	case r.Info.FDs && !o.Fabric:
+		return driver.ByFD, nil
+	case r.fabric == nil:
+		return driver.ByFabric, nil
+	case r.Info.FDs: // but handles are asked for
+		return driver.Unshared, r.fabric
+	}
+	return driver.Unshared, &driver.NoSharingError{Dev: r.Dev, Fabric: r.fabric}
+}
