@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/eager"
 	"github.com/seed-ee968945/concert/cuda/symm"
@@ -31,8 +30,8 @@ func TestWork(t *testing.T) {
 			storeSum(dtype.F32, in[4*j:], float32(j+i))
 		}
 		r.write(i, a, in)
-		w, err := r.comm(m).Start(r.streams[i], coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true,
-			Tensors: []coll.Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, b), Bytes: count * 4}}})
+		src, dst := got(m.Rank.Buffer(a, symm.F32, count))(t), got(m.Rank.Buffer(b, symm.F32, count))(t)
+		w, err := r.comm(m).AllReduce(t.Context(), r.streams[i], kernels.Sum, src.Into(dst))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +75,7 @@ func TestWork(t *testing.T) {
 // TestWorkCancelled waits for a collective that a peer never joins.
 func TestWorkCancelled(t *testing.T) {
 	r := newRigT(t, 2)
-	w, err := r.comm(r.g.Members()[0]).Start(r.streams[0], coll.Op{Kind: kernels.Barrier})
+	w, err := r.comm(r.g.Members()[0]).Barrier(t.Context(), r.streams[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +91,7 @@ func TestWorkCancelled(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.comm(r.g.Members()[0]).Start(r.streams[0], coll.Op{Kind: kernels.Barrier}); !errors.Is(err, symm.ErrAborted) {
+	if _, err := r.comm(r.g.Members()[0]).Barrier(t.Context(), r.streams[0]); !errors.Is(err, symm.ErrAborted) {
 		t.Errorf("a broken group started %v", err)
 	}
 }

@@ -225,7 +225,15 @@ func (u *usesT) works(ctx context.Context) (err error) {
 		}
 	}()
 	err = u.each(func(m *coll.Member, s driver.Stream) error {
-		w, err := eager.New(m).Start(s, u.op(m, kernels.AllGather, kernels.Auto, false))
+		src, err := m.Rank.Buffer(u.src, symm.F32, usesBytes/4)
+		if err != nil {
+			return err
+		}
+		dst, err := m.Rank.Buffer(u.dst, symm.F32, uint64(u.w.Size())*usesBytes/4)
+		if err != nil {
+			return err
+		}
+		w, err := eager.New(m).AllGather(ctx, s, src.Into(dst))
 		if err != nil {
 			return err
 		}

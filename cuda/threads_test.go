@@ -115,8 +115,8 @@ func TestCloseWhileCalling(t *testing.T) {
 					w, err := r.comm(m).Broadcast(t.Context(), s, 0, symm.Buffer{At: x.At, Count: 1 + i%60000, DType: symm.I32}.InPlace())
 					return errors.Join(err, w.Close())
 				},
-				"start": func(i uint64) error {
-					w, err := r.comm(m).Start(s, coll.Op{Kind: kernels.AllGather, DType: symm.I32, Tensors: []coll.Tensor{{Src: x.At, Dst: x.At, Bytes: 4 + i%1000*4}}})
+				"all_gather": func(i uint64) error {
+					w, err := r.comm(m).AllGather(t.Context(), s, symm.Buffer{At: x.At, Count: 2 + i%1000*2, DType: symm.I32}.InPlace())
 					return errors.Join(err, w.Close())
 				},
 				"wait for a value": func(uint64) error { return m.WaitValue(s, 1-m.Index, 0, 0) },

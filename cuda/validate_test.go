@@ -110,7 +110,7 @@ func TestBadArguments(t *testing.T) {
 			_, err := symm.NewSingleRankWorld(drv, 2, 2, 0, symm.WorldOptions{Bytes: 1, Images: set})
 			return err
 		}},
-		{"lone world of 2^60", argument, func() error {
+		{"single-rank world of 2^60", argument, func() error {
 			_, err := symm.NewSingleRankWorld(drv, 2, 1<<60, 0, symm.WorldOptions{Bytes: 1, Images: set})
 			return err
 		}},
@@ -177,7 +177,7 @@ func TestBadArguments(t *testing.T) {
 		{"Alloc of everything", text("full"), func() error { _, err := w.Alloc(math.MaxUint64, 1<<63); return err }},
 		{"Free of nothing", text("not allocated"), func() error { return w.Free(12345) }},
 
-		{"group of a lone world", argument, func() error { _, err := coll.NewGroup(t.Context(), lone, []int{0, 1}, small); return err }},
+		{"group of a single-rank world", argument, func() error { _, err := coll.NewGroup(t.Context(), lone, []int{0, 1}, small); return err }},
 		{"group of none", argument, group(func(*coll.GroupOptions) {})},
 		{"group of one", argument, group(func(*coll.GroupOptions) {}, 0)},
 		{"group of 17", argument, group(func(*coll.GroupOptions) {}, make([]int, 17)...)},
@@ -296,7 +296,7 @@ func TestBadArguments(t *testing.T) {
 		{"closed group: PrepareUneven", closed, func() error { _, err := m.PrepareUneven(make([]coll.Piece, 2), make([]coll.Piece, 2)); return err }},
 		{"closed group: Enqueue", closed, func() error { return m.Enqueue(s, op) }},
 		{"closed group: Enqueue of a plan", closed, func() error { return p.Enqueue(s) }},
-		{"closed group: Start", closed, func() error { _, err := eager.New(m).Start(s, op); return err }},
+		{"closed group: AllReduce", closed, func() error { _, err := eager.New(m).AllReduce(t.Context(), s, kernels.Sum); return err }},
 		{"closed group: Signal", closed, func() error { return m.Signal(s, 0, 1) }},
 		{"closed group: Wait", closed, func() error { return m.Wait(s, 0, 1) }},
 		{"closed group: Check", closed, func() error { return m.Check(t.Context(), s) }},

@@ -15,13 +15,13 @@ import (
 // collective runs.
 //
 // So bytes between ranks move by copy engines, and streams order them by flags
-// (engine_quiet.go). What no engine does goes by guests: kernels of one warp a block
+// (engine_quiet.go). What no engine does goes by co-resident kernels, of one warp a block
 // with so few registers that they find room beside a product (kernels.PlanGuestCopy,
 // PlanGuestFold). Those are copies within the device, which the driver does by kernels
 // of its own, pieces too small to be worth a copy for each peer, and folds.
 //
 //   - all_gather and all_to_all: when all have come, copies to the peers go out, with
-//     the own and the small pieces by a guest in a second stream; all meet at the end.
+//     the own and the small pieces by a co-resident kernel in a second stream; a barrier ends it.
 //   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
 //     filled again when its owner has given credit for it. The second stream folds what
 //     has come into a part, all tensors by one kernel, and gives the credits; it may still
@@ -76,7 +76,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		m.Join(p.cmds, driver.Main)
 	default:
 		p.parts = b.reduceBeside(ts)
-		b.meet(driver.Main, quietLeft)
+		b.flagBarrier(driver.Main, quietLeft)
 		b.join()
 	}
 	return p, b.err
@@ -124,11 +124,11 @@ func (m *Member) worthCopies(kind kernels.Collective, total uint64) bool {
 	return limit > 0 && total >= limit
 }
 
-// small says that a piece goes by a guest and not by a copy for each peer.
+// small says that a piece goes by a co-resident kernel and not by a copy for each peer.
 func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuning.BesidePiece }
 
-// guest adds kernels that copy segments and find room beside others.
-func (b *engineBuilder) guest(s driver.Stream, segs []kernels.Seg) {
+// coresidentCopy adds kernels that copy segments and find room beside others.
+func (b *engineBuilder) coresidentCopy(s driver.Stream, segs []kernels.Seg) {
 	for len(segs) > 0 {
 		k := min(len(segs), kernels.MaxSegs)
 		l, err := kernels.PlanGuestCopy(segs[:k])
@@ -153,7 +153,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 			own = append(own, kernels.Seg{Src: uint64(at), Dst: uint64(into(t)), Bytes: t.Bytes})
 		}
 	}
-	b.meet(driver.Main, quietReady)
+	b.flagBarrier(driver.Main, quietReady)
 	b.peers(func(r, world int) {
 		for _, t := range ts {
 			if b.small(t.Bytes) {
@@ -165,7 +165,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 		b.c.Record(driver.Main, e.sent)
 		b.c.Wait(e.in, e.sent)
 	}
-	b.guest(e.in, append(small, own...))
+	b.coresidentCopy(e.in, append(small, own...))
 	b.peers(func(r, world int) {
 		for _, t := range ts {
 			if !b.small(t.Bytes) {
@@ -174,7 +174,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 		}
 	})
 	b.join()
-	b.meet(driver.Main, quietDone)
+	b.flagBarrier(driver.Main, quietDone)
 }
 
 // round is what fills a part of staging: parts of tensors.
@@ -273,8 +273,8 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 // stage sends the pieces of a round.
 func (b *engineBuilder) stage(i int, parts round) {
 	m, g, e := b.m, b.m.Group, b.m.engine
-	b.await(driver.Main, b.credit(i))
-	b.meet(driver.Main, quietReady)
+	b.awaitFlags(driver.Main, b.credit(i))
+	b.flagBarrier(driver.Main, quietReady)
 	var small []kernels.Seg
 	move := func(copies bool) {
 		b.peers(func(r, world int) {
@@ -294,13 +294,13 @@ func (b *engineBuilder) stage(i int, parts round) {
 	if move(false); len(small) > 0 { // beside the copies
 		b.c.Record(driver.Main, e.sent)
 		b.c.Wait(e.out, e.sent)
-		b.guest(e.out, small)
+		b.coresidentCopy(e.out, small)
 		b.c.Record(e.out, e.joinOut)
 	}
 	if move(true); len(small) > 0 {
 		b.c.Wait(driver.Main, e.joinOut)
 	}
-	b.meet(driver.Main, quietDone)
+	b.flagBarrier(driver.Main, quietDone)
 	b.c.Record(driver.Main, e.copied[i])
 }
 
@@ -325,27 +325,27 @@ func (b *engineBuilder) foldRound(i int, parts round) {
 		segs = append(segs, segment(src, dst, bytes))
 		total += bytes
 	}
-	if total <= m.Group.tuning.GuestFold && len(segs) <= mostGuests {
+	if total <= m.Group.tuning.GuestFold && len(segs) <= mostCoresident {
 		for j, s := range segs {
-			b.guestFold(s, b.part(i)+offs[j])
+			b.coresidentReduce(s, b.part(i)+offs[j])
 		}
 	} else {
 		for at := 0; at < len(segs); at += kernels.MaxSegs {
 			b.try(m.fold(b.c, e.in, b.op, segs[at:min(at+kernels.MaxSegs, len(segs))], b.part(i)+offs[at], m.Group.stageSlot))
 		}
 	}
-	b.tell(e.in, b.credit(i))
+	b.setFlags(e.in, b.credit(i))
 	b.c.Record(e.in, e.folded[i])
 }
 
-// mostGuests is how many tensors guests fold one after the other. A guest begins at once
+// mostCoresident is how many tensors co-resident kernels reduce one after the other. One begins at once
 // but folds one tensor, and takes several times as long as a kernel that has the
 // multiprocessors to itself. That one takes all tensors of a round, and waits for the
 // end of what holds them.
-const mostGuests = 4
+const mostCoresident = 4
 
-// guestFold adds a guest that reduces an own piece with those of the peers.
-func (b *engineBuilder) guestFold(s kernels.Seg, scratch uint64) {
+// coresidentReduce adds a co-resident kernel that reduces an own piece with those of the peers.
+func (b *engineBuilder) coresidentReduce(s kernels.Seg, scratch uint64) {
 	l, err := kernels.PlanGuestFold(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n, Segs: []kernels.Seg{s}})
 	if err == nil && l != nil {
 		l.Args.Scratch, l.Args.Slot = scratch, b.m.Group.stageSlot

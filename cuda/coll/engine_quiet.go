@@ -22,7 +22,7 @@ import (
 //   - credit, a row for each part of staging: it has folded what we put into that part
 //     there. Credits begin as set, and every fill of a part takes one from each peer.
 //
-// Flags of one row are never set twice in a row. Meetings by ready, done and left take
+// Flags of one row are never set twice in a row. Barriers by ready, done and left take
 // turns, every call of the main stream has two kinds of them: a peer can set ready anew
 // only after it saw our done or left, which we send after clearing its ready, and so on.
 // A credit comes after the copies that we made behind clearing the one before it. So no
@@ -45,23 +45,25 @@ func (m *Member) flag(r, src int, which uint64) driver.Ptr {
 	return m.Rank.World.Addr(m.Group.Ranks()[r], m.Group.sc.Ctl+which) + driver.Ptr(4*src)
 }
 
-// tell sets our flag on every peer; what s did before is visible to it then.
-func (b *engineBuilder) tell(s driver.Stream, which uint64) { b.c.Flags(s, b.telling(which)...) }
+// setFlags sets our flag on every peer; what s did before is visible to it then.
+func (b *engineBuilder) setFlags(s driver.Stream, which uint64) { b.c.Flags(s, b.flagsToSet(which)...) }
 
-// await waits for the flags of all peers and clears them.
-func (b *engineBuilder) await(s driver.Stream, which uint64) { b.c.Flags(s, b.awaiting(which)...) }
-
-// meet is both.
-func (b *engineBuilder) meet(s driver.Stream, which uint64) {
-	b.c.Flags(s, append(b.telling(which), b.awaiting(which)...)...)
+// awaitFlags waits for the flags of all peers and clears them.
+func (b *engineBuilder) awaitFlags(s driver.Stream, which uint64) {
+	b.c.Flags(s, b.flagsToAwait(which)...)
 }
 
-func (b *engineBuilder) telling(which uint64) (f []driver.Flag) {
+// flagBarrier is both.
+func (b *engineBuilder) flagBarrier(s driver.Stream, which uint64) {
+	b.c.Flags(s, append(b.flagsToSet(which), b.flagsToAwait(which)...)...)
+}
+
+func (b *engineBuilder) flagsToSet(which uint64) (f []driver.Flag) {
 	b.peers(func(r, _ int) { f = append(f, driver.Flag{At: b.m.flag(r, b.m.Index, which), V: 1}) })
 	return f
 }
 
-func (b *engineBuilder) awaiting(which uint64) (f []driver.Flag) {
+func (b *engineBuilder) flagsToAwait(which uint64) (f []driver.Flag) {
 	b.peers(func(r, _ int) { f = append(f, driver.Flag{At: b.m.flag(b.m.Index, r, which), V: 1, Wait: true}) })
 	b.peers(func(r, _ int) { f = append(f, driver.Flag{At: b.m.flag(b.m.Index, r, which)}) })
 	return f
@@ -83,10 +85,10 @@ func (m *Member) settle(c *driver.Commands, s driver.Stream) {
 
 // missing is the first peer that this rank is waiting for, or this rank when none is.
 //
-// Streams wait for credits or for a meeting. A part whose credits are all down has been
-// taken for a round that is not over, so the wait is for that round's meetings. Else a
+// Streams wait for credits or for a barrier. A part whose credits are all down has been
+// taken for a round that is not over, so the wait is for that round's barriers. Else a
 // credit that is down is waited for: peers that have ours may be waiting for it as well,
-// and then their flags of the next meeting are down through no fault of theirs.
+// and then their flags of the next barrier are down through no fault of theirs.
 func (m *Member) missing() int {
 	var b [quietBytes]byte
 	if m.Rank.World.Driver().CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, quietReady)) != nil {
@@ -97,7 +99,7 @@ func (m *Member) missing() int {
 
 // awaited is missing, given the flags of the rank self in a group of n.
 func awaited(flags []byte, n, self int) int {
-	const meetings = (quietCredit - quietReady) / quietRow
+	const barriers = (quietCredit - quietReady) / quietRow
 	up := func(row, r int) bool { return flags[row*quietRow+4*r] != 0 }
 	taken, owes, absent := false, self, self
 	for r := n - 1; r >= 0; r-- {
@@ -105,12 +107,12 @@ func awaited(flags []byte, n, self int) int {
 			continue
 		}
 		for part := range StagingParts {
-			if !up(meetings+part, r) {
+			if !up(barriers+part, r) {
 				owes = r
 			}
 		}
 		met := false
-		for row := range meetings {
+		for row := range barriers {
 			met = met || up(row, r)
 		}
 		if !met {
@@ -120,7 +122,7 @@ func awaited(flags []byte, n, self int) int {
 	for part := range StagingParts {
 		some := false
 		for r := range n {
-			some = some || r != self && up(meetings+part, r)
+			some = some || r != self && up(barriers+part, r)
 		}
 		taken = taken || !some
 	}

@@ -50,7 +50,7 @@ type GroupOptions struct {
 }
 
 // Digest identifies what plans depend on besides the program and the tensors. Ranks
-// whose groups have different digests must not meet: they might choose different
+// whose groups have different digests must not run together: they might choose different
 // protocols for one collective.
 func (o *GroupOptions) Digest() string {
 	text := fmt.Sprintf("%d %d %d %d %s", o.Region, o.Flagged, o.Staging, o.Pad, o.Calibration.Digest())

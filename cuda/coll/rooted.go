@@ -123,11 +123,11 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
 		p.parts = b.reduceBeside(op.Tensors)
-		b.meet(driver.Main, quietLeft)
+		b.flagBarrier(driver.Main, quietLeft)
 	case kernels.Broadcast:
 		b.broadcast()
 	default:
-		b.meet(driver.Main, quietReady)
+		b.flagBarrier(driver.Main, quietReady)
 		_, targets := m.route(op)
 		for _, t := range op.Tensors {
 			for _, r := range targets {
@@ -136,7 +136,7 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 				}
 			}
 		}
-		b.meet(driver.Main, quietDone)
+		b.flagBarrier(driver.Main, quietDone)
 	}
 	b.join()
 	return p, b.err
@@ -153,7 +153,7 @@ func (b *engineBuilder) broadcast() {
 		piece := ((t.Bytes+uint64(b.n)-1)/uint64(b.n) + 15) &^ 15
 		return chunk{t: t, piece: piece, bytes: t.Bytes}.slice(r)
 	}
-	b.meet(driver.Main, quietReady)
+	b.flagBarrier(driver.Main, quietReady)
 	if isRoot {
 		for _, t := range b.op.Tensors {
 			if t.Src != t.Dst {
@@ -170,7 +170,7 @@ func (b *engineBuilder) broadcast() {
 			}
 		})
 	}
-	b.meet(driver.Main, quietDone)
+	b.flagBarrier(driver.Main, quietDone)
 	b.peers(func(r, world int) {
 		for _, t := range b.op.Tensors {
 			if r == b.root || whole(t) {
@@ -184,5 +184,5 @@ func (b *engineBuilder) broadcast() {
 			b.c.Copy(driver.Main, b.there(world, t.Dst+driver.Ptr(at)), from+driver.Ptr(at), bytes)
 		}
 	})
-	b.meet(driver.Main, quietLeft)
+	b.flagBarrier(driver.Main, quietLeft)
 }

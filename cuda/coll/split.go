@@ -119,7 +119,7 @@ func (b *engineBuilder) packed(t Tensor) {
 		for r := range n {
 			segs[r] = segment(t.Src+driver.Ptr(r*t.Bytes+at), b.m.bounce+driver.Ptr(r*bytes), bytes)
 		}
-		b.guest(driver.Main, segs)
+		b.coresidentCopy(driver.Main, segs)
 		b.add(driver.Main, l, err)
 		at += bytes
 	}

@@ -77,34 +77,6 @@ func (w Work) free() {
 	k.works.Unlock()
 }
 
-// Start enqueues op on stream s and returns its handle. Operands and results
-// belong to the collective until a wait for it. The handle should be ended by Close.
-func (m *Comm) Start(s driver.Stream, op coll.Op) (Work, error) {
-	if err := m.takes(context.Background(), s); err != nil {
-		return Work{}, err
-	}
-	p, err := m.Prepare(op)
-	if err != nil {
-		return Work{}, err
-	}
-	if err := m.Begin(); err != nil {
-		return Work{}, err
-	}
-	defer m.Done()
-	w, err := m.newWork()
-	if err != nil {
-		return Work{}, err
-	}
-	if err = p.Enqueue(s); err == nil {
-		err = m.Rank.World.Driver().EventRecord(m.Rank.Ctx, w.e.ev, s)
-	}
-	if err != nil {
-		w.free()
-		return Work{}, err
-	}
-	return w, nil
-}
-
 // begin starts a call with the handle, which m.done ends, unless it or its group is closed.
 func (w Work) begin() error {
 	if err := w.e.m.Begin(); err != nil {

@@ -169,7 +169,7 @@ func (m *Member) abort(reason error) {
 }
 
 // Check waits for s and reports what became of the collectives in it: nil, a
-// *TimeoutError, or an error that wraps ErrAborted when a peer gave up. When ctx ends
+// *TimeoutError, or an error that wraps ErrAborted when a peer aborted it. When ctx ends
 // first the group is aborted, because a collective that one rank leaves can end on no
 // rank; the error then wraps ErrAborted and ctx's cause. It polls, so that no thread is
 // stuck in the driver; kernels that do not wait for peers it gives two seconds then.
@@ -200,8 +200,8 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 
 // Tend is for a host that watches the member's streams itself instead of calling
 // Check: waited is how long it has been waiting for them. It returns Err, after doing
-// what no kernel can for collectives without kernels: past the group's timeout it gives
-// the group up, and while the group is broken it ends their waits.
+// what no kernel can for collectives without kernels: past the group's timeout it
+// aborts the group, and while the group is broken it ends their waits.
 func (m *Member) Tend(waited time.Duration) error {
 	if err := m.Begin(); err != nil {
 		return err

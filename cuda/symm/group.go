@@ -256,7 +256,7 @@ func (m *Member) clear() error {
 }
 
 // Rejoin readies a broken group for use: it waits for all work of the local devices,
-// which has given up or soon will, meets the other processes, and clears control
+// which has ended early or soon will, waits for the other processes, and clears control
 // pages, packets and errors. Every process of the world calls it, with no work of the
 // group enqueued meanwhile. What was prepared or captured for the group stays valid.
 // It fails with a *PeerLostError in a world that lost a process: the survivors make a

@@ -12,7 +12,7 @@ import (
 // prepared check that the group works (Member.Err), which Close makes an ErrClosed, and
 // nothing else.
 
-// mostWorld bounds the ranks of a lone world, which keeps a little for each.
+// mostWorld bounds the ranks of a single-rank world, which keeps a little for each.
 const mostWorld = 1 << 20
 
 // mostAddress is what the range of all ranks' memory may take: GPUs address 47 bits.
@@ -107,7 +107,7 @@ func (w *World) checkRanks(ranks []int) error {
 	if err := w.Usable(); err != nil {
 		return err
 	}
-	if w.lone {
+	if w.single {
 		return Invalid("world", "no rank of it reaches another's memory, so it has no groups")
 	}
 	if len(ranks) < 2 || len(ranks) > kernels.MaxRanks {

@@ -32,7 +32,7 @@ type World struct {
 	local   []*Rank      // by rank, nil for those of other processes
 	heap    heap
 	shared  bool // several ranks on one device
-	lone    bool // no peer's memory is mapped, see NewLoneWorld
+	single  bool // no peer's memory is mapped, see NewSingleRankWorld
 	mcast   bool // WorldOptions.Multicast
 	control *control
 	life    *lifecycle.Scope
@@ -147,7 +147,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	if err != nil {
 		return err
 	}
-	w.mcast = o.Multicast && !w.lone
+	w.mcast = o.Multicast && !w.single
 	w.local = make([]*Rank, w.n)
 	w.mems = make([]driver.Mem, w.n)
 	if o.Images == nil {
@@ -329,7 +329,7 @@ func (w *World) InUse() uint64 {
 func (w *World) Close() error { return w.CloseContext(context.Background()) }
 
 // CloseContext ends the world and all that was made in it: groups, shared memory. Calls that
-// are under way end first, meetings with ErrClosed, and it waits for the local devices. When
+// are under way end first, barriers with ErrClosed, and it waits for the local devices. When
 // ctx ends first it aborts the world's groups, so that kernels that wait for peers leave, and
 // waits a little longer. If a device still has work then, nothing is released, the error
 // wraps ctx's cause and lists what is kept, and the world may be closed again later. It is

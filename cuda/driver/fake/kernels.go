@@ -29,7 +29,7 @@ type block struct {
 	bid, grid uint32
 }
 
-var errFakeAborted = fmt.Errorf("gave up")
+var errFakeAborted = fmt.Errorf("aborted")
 
 // kernel decodes the arguments and gives the work of one launch on a device.
 func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, error) {
@@ -107,7 +107,7 @@ func bodyOf(name string) (func(*block) error, bool) {
 		{"staged_any", func(b *block) error { return b.staged(8) }},
 		{"staged", func(b *block) error { return b.staged(16) }},
 		{"guest_fold", func(b *block) error { return b.staged(16) }},
-		{"guest_copy", (*block).guestCopy},
+		{"guest_copy", (*block).coresidentCopy},
 	} {
 		if strings.HasPrefix(name, k.prefix) {
 			return k.body, true

@@ -5,7 +5,6 @@ package fake
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -249,110 +248,6 @@ func (f *Driver) StreamWait32(_ driver.Ctx, s driver.Stream, at driver.Ptr, v ui
 	})
 }
 
-// EventCreate makes an event.
-func (f *Driver) EventCreate(driver.Ctx, bool) (driver.Event, error) {
-	if err := f.call(); err != nil {
-		return 0, err
-	}
-	return driver.Event(f.put(&event{})), nil
-}
-
-// EventDestroy forgets an event.
-func (f *Driver) EventDestroy(_ driver.Ctx, e driver.Event) error {
-	if _, err := drop[*event](f, "cuEventDestroy", uint64(e)); err != nil {
-		return err
-	}
-	return f.call()
-}
-
-// EventRecord marks the place in the stream.
-func (f *Driver) EventRecord(_ driver.Ctx, e driver.Event, s driver.Stream) error {
-	st, err := f.stream("cuEventRecord", s)
-	if err != nil {
-		return err
-	}
-	ev, err := lookUp[*event](f, "cuEventRecord", uint64(e))
-	if err != nil {
-		return err
-	}
-	mark := &mark{done: make(chan struct{})}
-	st.mu.Lock()
-	in := st.graph
-	st.mu.Unlock()
-	ev.mu.Lock()
-	ev.mark, ev.in = mark, in
-	ev.mu.Unlock()
-	return st.push(operation{rec: mark})
-}
-
-// mark adds a recording to the graph being captured, anew in every launch of it.
-func (f *Driver) mark(e driver.Event, s driver.Stream) error {
-	st, err := f.stream("cuEventRecordWithFlags", s)
-	if err != nil {
-		return err
-	}
-	ev, err := lookUp[*event](f, "cuEventRecordWithFlags", uint64(e))
-	if err != nil {
-		return err
-	}
-	st.mu.Lock()
-	capturing := st.graph != nil
-	st.mu.Unlock()
-	if !capturing {
-		return invalid("cuEventRecordWithFlags", "the stream is not capturing")
-	}
-	return st.push(operation{what: "cuEventRecordWithFlags", run: func() error {
-		reached := &mark{done: make(chan struct{}), at: time.Now()}
-		close(reached.done)
-		ev.mu.Lock()
-		defer ev.mu.Unlock()
-		ev.mark, ev.in = reached, nil
-		return nil
-	}})
-}
-
-// EventQuery reports whether the last recording was reached.
-func (f *Driver) EventQuery(_ driver.Ctx, e driver.Event) (bool, error) {
-	ev, err := lookUp[*event](f, "cuEventQuery", uint64(e))
-	if err != nil {
-		return false, err
-	}
-	ev.mu.Lock()
-	defer ev.mu.Unlock()
-	if ev.in != nil {
-		return false, &driver.Error{Call: "cuEventQuery", Code: 907, Name: "CUDA_ERROR_CAPTURED_EVENT", Text: "the event was last recorded in a capture"}
-	}
-	if ev.mark == nil {
-		return true, f.call()
-	}
-	select {
-	case <-ev.mark.done:
-		return true, f.call()
-	default:
-		return false, f.call()
-	}
-}
-
-// EventElapsed is the host time between two recordings.
-func (f *Driver) EventElapsed(_ driver.Ctx, from, to driver.Event) (float32, error) {
-	var at [2]time.Time
-	for i, e := range []driver.Event{from, to} {
-		ev, err := lookUp[*event](f, "cuEventElapsedTime", uint64(e))
-		if err != nil {
-			return 0, err
-		}
-		ev.mu.Lock()
-		mark := ev.mark
-		ev.mu.Unlock()
-		if mark == nil {
-			return 0, invalid("cuEventElapsedTime", "event was not recorded")
-		}
-		<-mark.done
-		at[i] = mark.at
-	}
-	return float32(at[1].Sub(at[0]).Seconds() * 1e3), f.call()
-}
-
 // CopyIn copies from host memory and waits.
 func (f *Driver) CopyIn(c driver.Ctx, s driver.Stream, to driver.Ptr, from []byte) error {
 	if len(from) == 0 {
@@ -416,75 +311,6 @@ func (f *Driver) Launch(_ driver.Ctx, s driver.Stream, fn driver.Func, grid, blo
 		return invalid("cuLaunchKernel", "%v", err)
 	}
 	return f.work("kernel "+name, s, run)
-}
-
-// Run interprets a command buffer as shim.c does.
-func (f *Driver) Run(c driver.Ctx, words []uint64) error {
-	for i := 0; i < len(words); {
-		n := int(words[i] >> 8)
-		if n < 3 || i+n > len(words) {
-			return &driver.Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
-		}
-		a := words[i+1 : i+n]
-		if err := f.command(c, words[i]&255, a); err != nil {
-			return err
-		}
-		i += n
-	}
-	return nil
-}
-
-func (f *Driver) command(c driver.Ctx, op uint64, a []uint64) error {
-	s := driver.Stream(a[0])
-	need := map[uint64]int{driver.OpLaunch: 4, driver.OpRecord: 2, driver.OpWait: 2, driver.OpCopy: 4, driver.OpMemset32: 4, driver.OpGraph: 2, driver.OpFlags: 3, driver.OpCall: 2, driver.OpLaunchEarly: 4, driver.OpMark: 2}[op]
-	if need == 0 || len(a) < need {
-		return &driver.Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
-	}
-	switch op {
-	case driver.OpLaunch, driver.OpLaunchEarly:
-		n := int(a[3] >> 32)
-		if len(a) < 4+(n+7)/8 {
-			return &driver.Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
-		}
-		var buf []byte
-		for _, w := range a[4:] {
-			buf = binary.LittleEndian.AppendUint64(buf, w)
-		}
-		return f.Launch(c, s, driver.Func(a[1]), int(uint32(a[2])), int(a[2]>>32), int(uint32(a[3])), buf[:n])
-	case driver.OpRecord:
-		return f.EventRecord(c, driver.Event(a[1]), s)
-	case driver.OpMark:
-		return f.mark(driver.Event(a[1]), s)
-	case driver.OpWait:
-		return f.StreamWait(c, s, driver.Event(a[1]))
-	case driver.OpCopy:
-		return f.Copy(c, s, driver.Ptr(a[1]), driver.Ptr(a[2]), a[3])
-	case driver.OpMemset32:
-		return f.Memset32(c, s, driver.Ptr(a[1]), uint32(a[2]), a[3])
-	case driver.OpGraph:
-		return f.GraphLaunch(c, driver.Exec(a[1]), s)
-	case driver.OpCall:
-		return f.callback(s, driver.CFunc(a[1]), a[2:])
-	}
-	return f.flags(s, a[1:])
-}
-
-// flags writes words and waits for words, in order.
-func (f *Driver) flags(s driver.Stream, a []uint64) error {
-	a = slices.Clone(a)
-	return f.work("cuStreamBatchMemOp", s, func() error {
-		for i := 0; i+1 < len(a); i += 2 { // replays come here again: a stays as it is
-			at, v := uintptr(a[i+1]), uint32(a[i])
-			if a[i]&driver.FlagWait == 0 {
-				hostmem.Store32(at, v)
-				continue
-			}
-			for int32(hostmem.Load32(at)-v) < 0 {
-				time.Sleep(time.Microsecond)
-			}
-		}
-		return nil
-	})
 }
 
 // pause sleeps a little, when jitter is on.

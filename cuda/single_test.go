@@ -11,8 +11,8 @@ import (
 	"github.com/seed-ee968945/concert/cuda/symm"
 )
 
-// A lone world of any size has memory of its rank alone, and gives it back.
-func TestLoneWorld(t *testing.T) {
+// A single-rank world of any size has memory of its rank alone, and gives it back.
+func TestSingleRankWorld(t *testing.T) {
 	f := fake.New(1)
 	w, err := symm.NewSingleRankWorld(f, 70, 100, 0, symm.WorldOptions{Bytes: 1 << 20})
 	if err != nil {
@@ -37,7 +37,7 @@ func TestLoneWorld(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := coll.NewGroup(t.Context(), w, []int{70, 71}, coll.GroupOptions{}); err == nil {
-		t.Error("a group of a lone world")
+		t.Error("a group of a single-rank world")
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)

@@ -8,7 +8,7 @@ import (
 
 // openOne opens a world of which this process has one rank, and closes it if it fails.
 func openOne(w *World, rank, dev int, o *WorldOptions) (*World, error) {
-	if err := checkWorld(w.drv, w.n, o, w.lone); err != nil {
+	if err := checkWorld(w.drv, w.n, o, w.single); err != nil {
 		return nil, err
 	}
 	if rank < 0 || rank >= w.n {
@@ -28,7 +28,7 @@ func openOne(w *World, rank, dev int, o *WorldOptions) (*World, error) {
 // far beyond what a host has.
 func NewSingleRankWorld(drv driver.Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
 	w := newWorld(drv, n)
-	w.lone = true
+	w.single = true
 	w, err = openOne(w, rank, dev, &o)
 	if err != nil {
 		return nil, err
