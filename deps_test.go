@@ -43,7 +43,7 @@ var layers = []struct {
 	{"internal/fusion", []string{"ir"}},
 	{"internal/place", []string{"ir", "internal/attr", "internal/fusion", "internal/pack"}},
 	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dtype", "internal/hostops", "internal/randseed", "internal/safetensors"}},
-	{"equiv", []string{"ir", "internal/attr"}},
+	{"equiv", []string{"ir", "internal/attr", "internal/dim"}},
 	{"internal/fillrand", []string{"internal/dtype", "internal/intmath"}},
 	{"internal/fingerprint", []string{"interp", "internal/dtype", "internal/fillrand", "internal/safetensors"}},
 	{"cost", []string{"ir"}},

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
+	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
@@ -152,7 +153,7 @@ func TestInPlaceOverNCCL(t *testing.T) {
 		}
 		// What NCCL cannot do is refused where it is asked for, and breaks nothing.
 		words := rt.C(0, rt.I32, 8)
-		var bad *nccl.OpError
+		var bad *kernels.PlanError
 		if _, err := r.Start(ctx, "", &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "avg", Ins: rt.Ts{words}, Outs: rt.Ts{words}}); !errors.As(err, &bad) {
 			return fmt.Errorf("an average of integers: %w", err)
 		}
