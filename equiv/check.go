@@ -249,7 +249,7 @@ func (c *comparison) order() {
 	if c.a.fences == 0 || c.a.fences != c.b.fences || c.b.halves {
 		return
 	}
-	key := func(m comm) string { return fmt.Sprint(m.epoch, m.what, m.args) }
+	key := func(m comm) string { return fmt.Sprint(m.epoch, m.op, m.group, m.attrs, m.arg) }
 	// left are those of m that others does not have, one for one.
 	left := func(m, others *Meaning) []comm {
 		count := map[string]int{} // look-up only

@@ -2,14 +2,17 @@ package equiv_test
 
 import (
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower"
@@ -18,9 +21,9 @@ import (
 
 var large = flag.Bool("large", false, "prove the passes on traced graphs of whole models, too")
 
-// Every pass of every pipeline is proved on the traced graphs. With -v the log says what
-// that takes beside the passes themselves.
-func TestGraphs(t *testing.T) {
+// graphs lists the traced graphs of files up to a size: a few are in the tree, those of
+// whole models lie beside it where it is developed.
+func graphs(t testing.TB, size int64) []string {
 	var files []string
 	for _, d := range []string{"../testdata/graphs", "../../shared/graphs"} {
 		found, err := filepath.Glob(filepath.Join(d, "*.graph.json.gz"))
@@ -28,24 +31,79 @@ func TestGraphs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range found {
-			if !slices.ContainsFunc(files, func(g string) bool { return filepath.Base(g) == filepath.Base(f) }) {
+			s, err := os.Stat(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Size() <= size && !slices.ContainsFunc(files, func(g string) bool { return filepath.Base(g) == filepath.Base(f) }) {
 				files = append(files, f)
 			}
 		}
 	}
-	const small = 20_000
-	for _, file := range files {
-		if s, err := os.Stat(file); err != nil || s.Size() > small && !*large {
-			continue
+	return files
+}
+
+// pipelines lists the named pipelines, each under one name.
+func pipelines() []passes.NamedPipeline {
+	var out []passes.NamedPipeline
+	for _, p := range passes.Standard().Pipelines() {
+		if !slices.ContainsFunc(out, func(q passes.NamedPipeline) bool { return q.Text == p.Text }) {
+			out = append(out, p)
 		}
-		for _, pipeline := range []string{"default", "cuda", "order-only"} {
-			t.Run(filepath.Base(file)+"/"+pipeline, func(t *testing.T) { prove(t, file, pipeline) })
+	}
+	return out
+}
+
+// Every pass of every named pipeline is proved on the traced graphs.
+func TestGraphs(t *testing.T) {
+	size := int64(20_000)
+	if *large {
+		size = math.MaxInt64
+	}
+	for _, file := range graphs(t, size) {
+		in := traced(t, file)
+		for _, pipeline := range pipelines() {
+			t.Run(filepath.Base(file)+"/"+pipeline.Name, func(t *testing.T) { run(t, in.Clone(), pipeline.Name, passes.ValidateAlways) })
 		}
 	}
 }
 
-// prove runs a pipeline with a proof of every pass and compares what both take.
-func prove(t *testing.T, file, pipeline string) {
+// BenchmarkValidate compares pipelines with and without proofs.
+func BenchmarkValidate(b *testing.B) {
+	for _, file := range graphs(b, math.MaxInt64) {
+		in := traced(b, file)
+		for _, pipeline := range pipelines() {
+			b.Run(strings.TrimSuffix(filepath.Base(file), ".graph.json.gz")+"/"+pipeline.Name, func(b *testing.B) {
+				var spent [2]time.Duration
+				for range b.N {
+					for i, mode := range []passes.ValidateMode{passes.ValidateNever, passes.ValidateAlways} {
+						m := in.Clone()
+						runtime.GC()
+						begin := processor(b)
+						run(b, m, pipeline.Name, mode)
+						spent[i] += processor(b) - begin
+					}
+				}
+				ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 / float64(b.N) }
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(ms(spent[0]), "ms-without")
+				b.ReportMetric(ms(spent[1]), "ms-with")
+				b.ReportMetric(float64(spent[1])/float64(spent[0]), "x")
+			})
+		}
+	}
+}
+
+// processor is the time of processors so far, which other programs do not change.
+func processor(t testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func traced(t testing.TB, file string) *ir.Module {
 	g, err := fx.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -54,51 +112,16 @@ func prove(t *testing.T, file, pipeline string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := in.Module
+	return in.Module
+}
+
+func run(t testing.TB, m *ir.Module, pipeline string, mode passes.ValidateMode) {
 	p, err := passes.Standard().Parse(pipeline)
 	if err != nil {
 		t.Fatal(err)
 	}
-	prover := equiv.NewProver(m.World, equiv.Options{})
-	read := func() []*equiv.Meaning {
-		var out []*equiv.Meaning
-		for _, f := range m.Funcs() {
-			out = append(out, prover.Read(f))
-		}
-		return out
-	}
-	begin := time.Now()
-	before := read()
-	proofs := time.Since(begin)
-	hook := passes.Hook{Name: "proof", After: func(*passes.StepReport, *ir.Module) error {
-		begin := time.Now()
-		defer func() { proofs += time.Since(begin) }()
-		now := read()
-		for i := range now {
-			if _, err := prover.Compare(before[i], now[i]); err != nil {
-				return err
-			}
-		}
-		before = now
-		return nil
-	}}
-	clock := time.Now()
-	r := passes.Manager{Costs: cost.Arena(), Fusable: lower.Fusable, Hooks: []passes.Hook{hook}, Clock: func() int64 { return int64(time.Since(clock)) }}
-	rep, err := r.Run(m, p)
-	if err != nil {
+	g := passes.Manager{Costs: cost.Arena(), Fusable: lower.Fusable, Validate: mode}
+	if _, err := g.Run(m, p); err != nil {
 		t.Fatal(err)
 	}
-	spent, nodes := time.Duration(0), 0
-	for _, s := range rep.Steps {
-		spent += time.Duration(s.Nanos)
-	}
-	begin = time.Now()
-	for _, f := range m.Funcs() {
-		nodes += len(f.Order())
-		if err := equiv.CheckMemory(f); err != nil {
-			t.Error(err)
-		}
-	}
-	proofs += time.Since(begin)
-	t.Logf("%d nodes, passes %v, proofs %v", nodes, spent.Round(time.Millisecond), proofs.Round(time.Millisecond))
 }

@@ -65,8 +65,10 @@ type leftover struct {
 type comm struct {
 	node  string
 	epoch int
-	what  string
-	args  []valueID
+	op    ir.Op
+	group int32
+	attrs attr.List
+	arg   valueID
 }
 
 // reader numbers the values of one function.
@@ -79,11 +81,15 @@ type reader struct {
 	seed     []source    // numbers given to inputs, nil for numbers of their own
 	num      [][]valueID // by ValueID: one for each tensor
 	home     [][]home    // parallel to num
-	made     [][]int     // parallel: how often the storage had been written when the number was given
+	made     [][]int     // parallel: how often the storage had been written when the number was given, nil for never
 	// By storage: how often it was written, and what it holds since. Look-up only.
 	written map[home]int
 	holds   map[home]valueID
-	root    map[home]*ir.Value
+	root    map[home]*ir.Value // of inputs
+	vals    []*ir.Value        // by ValueID: those of storages of the function's own
+	placed  [len(ordered)]int  // effects of a kind so far
+	nums    []valueID          // not yet given away, as are the following
+	own     []home
 }
 
 // Read numbers the values of a verified function. Linear in its size.
@@ -99,8 +105,11 @@ type source struct {
 func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, repeated string) *Meaning {
 	n := f.NumValueIDs()
 	m := &Meaning{name: f.Name, effects: slices.Clone(before.effects), comms: slices.Clone(before.comms), fences: before.fences, values: before.values}
-	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n),
+	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n), vals: make([]*ir.Value, n),
 		written: map[home]int{}, holds: map[home]valueID{}, root: map[home]*ir.Value{}}
+	for _, e := range before.effects {
+		r.place(e.kind)
+	}
 	for _, n := range f.Order() {
 		switch {
 		case n.Op() == ir.OpInput:
@@ -120,12 +129,48 @@ func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, rep
 
 func (r *reader) set(v *ir.Value, nums []valueID, homes []home) {
 	r.num[v.ID()], r.home[v.ID()] = nums, homes
+	r.m.values += len(nums)
+	if len(r.written) == 0 {
+		return
+	}
 	made := make([]int, len(homes))
 	for k, h := range homes {
 		made[k] = r.written[h]
 	}
 	r.made[v.ID()] = made
-	r.m.values += len(nums)
+}
+
+// numbers is a slice of that length. Most have one entry and are cut from larger ones.
+func (r *reader) numbers(n int) []valueID {
+	if len(r.nums) < n {
+		r.nums = make([]valueID, max(n, 1024))
+	}
+	out := r.nums[:n:n]
+	r.nums = r.nums[n:]
+	return out
+}
+
+// stored are the storages of v's own that its tensors lie in.
+func (r *reader) stored(v *ir.Value) []home {
+	n := len(v.Type().Tensors())
+	if len(r.own) < n {
+		r.own = make([]home, max(n, 1024))
+	}
+	out := r.own[:n:n]
+	r.own = r.own[n:]
+	for k := range out {
+		out[k] = home{r.mine, v.ID(), k}
+	}
+	r.vals[v.ID()] = v
+	return out
+}
+
+// rootOf is the value whose storage h is.
+func (r *reader) rootOf(h home) *ir.Value {
+	if v := r.root[h]; v != nil || h.input != r.mine {
+		return v
+	}
+	return r.vals[h.own]
 }
 
 func (r *reader) input(n *ir.Node) {
@@ -166,8 +211,13 @@ func (r *reader) read(v *ir.Value) valueID { return r.tensor(v, 0) }
 func (r *reader) tensor(v *ir.Value, k int) valueID {
 	v = v.Base() // the verifier has seen to it that the version is the newest
 	h := r.homes(v)[k]
-	if r.written[h] == r.made[v.ID()][k] {
+	made := r.made[v.ID()]
+	if made == nil && r.written[h] == 0 || made != nil && r.written[h] == made[k] {
 		return r.num[v.ID()][k]
+	}
+	if made == nil {
+		made = make([]int, len(r.homes(v)))
+		r.made[v.ID()] = made
 	}
 	n := v.Def()
 	num := r.holds[h]
@@ -177,7 +227,7 @@ func (r *reader) tensor(v *ir.Value, k int) valueID {
 	case n.Op().IsView() || n.Op() == ir.OpCall && n.Effects()&ir.EffectAlias != 0:
 		num = r.apply(n, v, []valueID{r.read(n.Arg(0))}, "")
 	}
-	r.num[v.ID()][k], r.made[v.ID()][k] = num, r.written[h]
+	r.num[v.ID()][k], made[k] = num, r.written[h]
 	return num
 }
 
@@ -209,15 +259,14 @@ func (r *reader) args(n *ir.Node) []valueID {
 func (r *reader) collective(n *ir.Node) {
 	v := n.Result(0)
 	args := r.args(n)
-	var nums []valueID
-	var homes []home
-	for k, t := range v.Type().Tensors() {
+	tensors := v.Type().Tensors()
+	nums, group := r.numbers(len(tensors)), r.p.group(n.Group())
+	for k, t := range tensors {
 		attrs := memberAttrs(n.Attrs(), k)
-		nums = append(nums, r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), attrs: attrs, typ: ir.TensorOf(t.DType(), t.Shape()), args: args[k : k+1], node: n.Name()}))
-		homes = append(homes, r.own(v, k))
-		r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, fmt.Sprint(n.Op().Name(), "@", r.p.group(n.Group()), attrs.String()), args[k : k+1 : k+1]})
+		nums[k] = r.p.number(value{op: n.Op(), group: group, attrs: attrs, typ: ir.TensorOf(t.DType(), t.Shape()), args: args[k : k+1], node: n.Name()})
+		r.m.comms = append(r.m.comms, comm{n.Name(), r.m.fences, n.Op(), group, attrs, args[k]})
 	}
-	r.set(v, nums, homes)
+	r.set(v, nums, r.stored(v))
 }
 
 // memberAttrs are the attributes of a collective for its operand k alone.
@@ -230,16 +279,12 @@ func memberAttrs(l attr.List, k int) attr.List {
 	return l
 }
 
-func (r *reader) own(v *ir.Value, k int) home {
-	h := home{r.mine, v.ID(), k}
-	r.root[h] = v
-	return h
-}
-
 func (r *reader) wait(n *ir.Node) {
 	a := n.Arg(0)
 	for i, v := range n.DeclaredResults() {
-		r.set(v, []valueID{r.tensor(a, i)}, r.homes(a)[i:i+1])
+		nums := r.numbers(1)
+		nums[0] = r.tensor(a, i)
+		r.set(v, nums, r.homes(a)[i:i+1])
 	}
 }
 
@@ -253,11 +298,15 @@ func (r *reader) node(n *ir.Node) {
 	}
 	aliases := eff&ir.EffectAlias != 0 && len(n.DeclaredArgs()) > 0
 	for _, v := range n.DeclaredResults() {
-		homes := []home{r.own(v, 0)}
+		var homes []home
 		if aliases {
 			homes = r.homes(n.Arg(0))[:1]
+		} else {
+			homes = r.stored(v)
 		}
-		r.set(v, []valueID{r.apply(n, v, args, self)}, homes)
+		nums := r.numbers(1)
+		nums[0] = r.apply(n, v, args, self)
+		r.set(v, nums, homes)
 	}
 }
 
@@ -281,11 +330,12 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 		}
 	}
 	self := "writes"
-	for _, kind := range ordered {
+	for i, kind := range ordered {
 		if eff&kind != 0 {
-			self += fmt.Sprintf(", effect %d of kind %d", r.place(kind), kind)
+			self += fmt.Sprintf(", effect %d of kind %d", r.placed[i], kind)
 		}
 	}
+	r.place(eff)
 	r.m.effects = append(r.m.effects, effect{n.Name(), eff, what, self, args})
 	if eff&ir.EffectCommunicates != 0 {
 		r.m.fences++
@@ -300,7 +350,7 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 			continue
 		}
 		seen[h] = true
-		root := r.root[h]
+		root := r.rootOf(h)
 		was := r.tensor(root, h.k)
 		r.holds[h] = r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), index: int32(-1 - i), self: self + what, attrs: n.Attrs(),
 			typ: root.Type().Tensors()[h.k], args: append([]valueID{was}, args...), node: n.Name()})
@@ -311,15 +361,13 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 	return self
 }
 
-// place counts the effects of a kind so far.
-func (r *reader) place(kind ir.Effect) int {
-	n := 0
-	for _, e := range r.m.effects {
-		if e.kind&kind != 0 {
-			n++
+// place notes an effect among those of its kinds.
+func (r *reader) place(kinds ir.Effect) {
+	for i, kind := range ordered {
+		if kinds&kind != 0 {
+			r.placed[i]++
 		}
 	}
-	return n
 }
 
 func (r *reader) ret(n *ir.Node) {

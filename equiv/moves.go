@@ -31,7 +31,7 @@ func moveOfMove(z *normalizer, t *term) (termID, bool) {
 	if l < 0 {
 		return 0, false
 	}
-	return z.move(z.layouts[l], t.n, from), true
+	return z.moveOf(l, t.n, from), true
 }
 
 func moveOfPointwise(z *normalizer, t *term) (termID, bool) {
@@ -41,7 +41,7 @@ func moveOfPointwise(z *normalizer, t *term) (termID, bool) {
 	}
 	x.args, x.n = slices.Clone(x.args), t.n
 	for i, a := range x.args {
-		x.args[i] = z.move(z.layouts[t.layout], t.n, a)
+		x.args[i] = z.moveOf(t.layout, t.n, a)
 	}
 	return z.make(x), true
 }

@@ -59,6 +59,8 @@ type normalizer struct {
 	layID   map[string]int32
 	moves   map[[2]int32]termID // of a layout and a term
 	joins   map[[2]int32]int32  // compositions: the layout, -1 for none
+	settles map[[2]int32]int32  // of a layout and a partition
+	behind  map[[2]int32]int32  // the same: the partition behind the move
 	rows    []rankRows
 	rowID   map[string]int32
 	parts   partitions
@@ -80,7 +82,7 @@ const maxDeep = 2000
 // normal returns the prover's normalizer.
 func (p *Prover) normal() *normalizer {
 	if p.z == nil {
-		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, layID: map[string]int32{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{},
+		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, layID: map[string]int32{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{}, settles: map[[2]int32]int32{}, behind: map[[2]int32]int32{},
 			rowID: map[string]int32{}, count: map[*equation]int{}, parts: newPartitions(p.world)}
 		for _, e := range equations() {
 			switch {
@@ -213,10 +215,12 @@ func (z *normalizer) key(t *term) string {
 
 func (z *normalizer) at(id termID) *term { return &z.terms[id] }
 
-// move is the term whose elements a layout takes from x; n is their number.
-func (z *normalizer) move(l layout, n ir.Dim, x termID) termID {
-	z.settle(&l, x)
-	return z.moveBy(z.layout(l), n, x)
+// move is the term whose elements a canonical layout takes from x; n is their number.
+func (z *normalizer) move(l layout, n ir.Dim, x termID) termID { return z.moveOf(z.layout(l), n, x) }
+
+// moveOf is move by the number of a layout.
+func (z *normalizer) moveOf(l int32, n ir.Dim, x termID) termID {
+	return z.moveBy(z.settled(l, z.at(x).same), n, x)
 }
 
 func (z *normalizer) moveBy(id int32, n ir.Dim, x termID) termID {
@@ -254,14 +258,18 @@ func (z *normalizer) join(a, b int32) int32 {
 	return id
 }
 
-// settle replaces the ranks that a layout reads from by one of those on which x is
-// known to be equal: the reader itself where it is among them everywhere.
-func (z *normalizer) settle(l *layout, x termID) {
+// settled is a layout that reads from one rank of each block of a partition, on which what
+// is moved is known to be equal: from the reader itself where it is among them everywhere.
+func (z *normalizer) settled(id, same int32) int32 {
+	l := z.layouts[id]
 	if l.rank == nil {
-		return
+		return id
 	}
-	block := z.parts.list[z.at(x).same]
-	entries := l.entries()
+	q := [2]int32{id, same}
+	if at, ok := z.settles[q]; ok {
+		return at
+	}
+	block, entries := z.parts.list[same], l.entries()
 	own := true
 	rank := slices.Clone(l.rank)
 	for k, r := range rank {
@@ -275,6 +283,9 @@ func (z *normalizer) settle(l *layout, x termID) {
 	}
 	l.rank, l.add, l.digits = rank, slices.Clone(l.add), slices.Clone(l.digits)
 	l.canonical(z.p.world)
+	at := z.layout(l)
+	z.settles[q] = at
+	return at
 }
 
 // part follows two terms that differ to where they part: as long as both are the

@@ -156,14 +156,20 @@ func (z *normalizer) sameAfterMove(t *term) int32 {
 	if l.rank == nil {
 		return in
 	}
+	q := [2]int32{t.layout, in}
+	if id, ok := z.behind[q]; ok {
+		return id
+	}
 	block, entries := z.parts.list[in], l.entries()
-	return z.parts.by(z.p.world, func(r int) string {
+	id := z.parts.by(z.p.world, func(r int) string {
 		b := make([]byte, 0, 8*entries)
 		for k := r * entries; k < (r+1)*entries; k++ {
 			b = binary.AppendVarint(binary.AppendVarint(b, int64(block[l.rank[k]])), l.add[k])
 		}
 		return string(b)
 	})
+	z.behind[q] = id
+	return id
 }
 
 // rankRows says for every rank over which ranks a reduction goes, in order.

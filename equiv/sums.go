@@ -265,7 +265,7 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 	}
 	id := z.again(x, z.convert(x.args[0], t.dt))
 	if by >= 0 {
-		id = z.move(z.layouts[by], t.n, id)
+		id = z.moveOf(by, t.n, id)
 	}
 	return id, true
 }

@@ -40,7 +40,7 @@ func (p *Prover) number(v value) valueID {
 		b = binary.AppendUvarint(b, uint64(a)+1)
 	}
 	b = append(b, 0)
-	b = append(b, v.typ.String()...)
+	b = appendType(b, v.typ)
 	b = v.attrs.AppendText(b)
 	p.buf = b
 	if id, ok := p.ids[string(b)]; ok {
@@ -51,6 +51,24 @@ func (p *Prover) number(v value) valueID {
 	p.values = append(p.values, v)
 	p.ids[string(b)] = id
 	return id
+}
+
+// appendType writes what tells types apart; most are those of plain tensors of known size.
+func appendType(b []byte, t ir.Type) []byte {
+	if t.Contiguous() && !t.IsAsync() {
+		b = append(b, byte(t.DType()), byte(len(t.Shape())))
+		for _, d := range t.Shape() {
+			n, ok := d.Const()
+			if !ok {
+				n = -1
+			}
+			if b = binary.AppendVarint(b, n); !ok {
+				b = append(d.AppendText(b), 0)
+			}
+		}
+		return b
+	}
+	return append(append(b, 0), t.String()...)
 }
 
 // group returns the number of a group: groups that cut the world into the same
