@@ -177,7 +177,7 @@ func newFuser(ctx *Context, f *ir.Func) (*fuser, error) {
 	kernels := ctx.Bool("kernels")
 	ctx.Count("copied", 0)
 	if kernels {
-		copyCheap(ctx, f)
+		copyCheap(ctx, f, ir.FindWrites(f))
 	}
 	d, err := analyze(ctx, f)
 	if err != nil {

@@ -103,8 +103,7 @@ func elements(v *ir.Value) int64 {
 
 // copyCheap gives every reader of a constant, or of a conversion to a wider type,
 // a copy of its own: to compute it again moves fewer bytes than to read it.
-func copyCheap(ctx *Context, f *ir.Func) {
-	writes := ir.FindWrites(f)
+func copyCheap(ctx *Context, f *ir.Func, writes *ir.Writes) {
 	for _, n := range f.Order() {
 		if !cheap(n) || slices.ContainsFunc(n.Args(), writes.Written) {
 			continue // computed again behind a write it would be something else

@@ -192,8 +192,14 @@ type simplifier struct {
 const maxSweeps = 64
 
 func runSimplify(ctx *Context, f *ir.Func) error {
+	simplify(ctx, f, ir.FindWrites(f))
+	return nil
+}
+
+// simplify is the pass, told what f writes in place.
+func simplify(ctx *Context, f *ir.Func, writes *ir.Writes) {
 	s := &simplifier{ctx: ctx, f: f, on: map[string]bool{}, reassoc: ctx.Bool("reassociate"), groups: newGroupAlgebra(f.Module()),
-		same: map[replKey]bool{}, seen: map[string]*ir.Node{}}
+		writes: writes, same: map[replKey]bool{}, seen: map[string]*ir.Node{}}
 	for _, r := range simplifyRules() {
 		if ctx.Bool(r.name) {
 			s.rules = append(s.rules, r)
@@ -203,9 +209,8 @@ func runSimplify(ctx *Context, f *ir.Func) error {
 	s.traffic("before")
 	if s.rules == nil {
 		s.traffic("after")
-		return nil
+		return
 	}
-	s.writes = ir.FindWrites(f)
 	for _, n := range f.Order() {
 		if n.Communicates() && !n.Op().IsCollective() {
 			s.fences = append(s.fences, n)
@@ -219,7 +224,6 @@ func runSimplify(ctx *Context, f *ir.Func) error {
 	}
 	s.traffic("after")
 	ctx.Count("groups", float64(s.groups.declared))
-	return nil
 }
 
 // traffic counts the collectives and their bytes.

@@ -71,6 +71,7 @@ func sameOutputs(f *ir.Func, got, want [][]interp.Tensor, tolerance float64) err
 //
 //	twice    gives two times each operand; no effects
 //	inc      adds one to operand 0 in place; declares writes
+//	flip     changes the sign of operand 0 in place; declares writes
 //	barrier  does nothing; declares communicates
 func Calls() map[string]interp.CallFunc {
 	affine := func(dst, src interp.Tensor, factor, add float64) error {
@@ -95,6 +96,9 @@ func Calls() map[string]interp.CallFunc {
 		}),
 		"inc": interp.PerRank(func(_ context.Context, _ *ir.Node, _ int, args, _ []interp.Tensor) error {
 			return affine(args[0], args[0], 1, 1)
+		}),
+		"flip": interp.PerRank(func(_ context.Context, _ *ir.Node, _ int, args, _ []interp.Tensor) error {
+			return affine(args[0], args[0], -1, 0)
 		}),
 		"barrier": func(context.Context, *interp.Call) error { return nil },
 	}
