@@ -244,33 +244,44 @@ func line(e effect) string {
 
 // order checks that collectives stay on their side of opaque calls that
 // communicate: what is new between two such calls stands for something that is
-// gone from there.
+// gone from there, and is not what is gone from between two others.
 func (c *comparison) order() {
 	if c.a.fences == 0 || c.a.fences != c.b.fences || c.b.halves {
 		return
 	}
-	key := func(m comm) string { return fmt.Sprint(m.epoch, m.op, m.group, m.attrs, m.arg) }
-	// left are those of m that others does not have, one for one.
-	left := func(m, others *Meaning) []comm {
-		count := map[string]int{} // look-up only
-		for _, o := range others.comms {
-			count[key(o)]++
+	by := func(arg func(v valueID) int) func(m comm) string {
+		return func(m comm) string { return fmt.Sprint(m.op, m.group, m.attrs, arg(m.arg)) }
+	}
+	was, is := unmatched(c.a.comms, c.b.comms, by(func(v valueID) int { return int(v) }))
+	what := by(func(v valueID) int { return int(c.p.normal().norm(v)) })
+	was, is = unmatched(was, is, what)
+	gone, from := make([]bool, c.a.fences+1), map[string]bool{} // look-up only
+	for _, m := range was {
+		gone[m.epoch], from[what(m)] = true, true
+	}
+	for _, m := range is {
+		if !gone[m.epoch] || from[what(m)] {
+			c.fail("order", "a collective keeps its side of opaque calls that communicate", "", "%"+m.node+" is new between two of them")
+			return
 		}
-		return slices.DeleteFunc(slices.Clone(m.comms), func(o comm) bool {
-			count[key(o)]--
-			return count[key(o)] >= 0
+	}
+}
+
+// unmatched are those of a and of b that the other does not have on the same side, one for
+// one.
+func unmatched(a, b []comm, what func(m comm) string) (x, y []comm) {
+	left := func(list, others []comm) []comm {
+		count := map[string]int{} // look-up only
+		for _, o := range others {
+			count[fmt.Sprint(o.epoch, what(o))]++
+		}
+		return slices.DeleteFunc(slices.Clone(list), func(o comm) bool {
+			key := fmt.Sprint(o.epoch, what(o))
+			count[key]--
+			return count[key] >= 0
 		})
 	}
-	gone := make([]bool, c.a.fences+1)
-	for _, m := range left(c.a, c.b) {
-		gone[m.epoch] = true
-	}
-	for _, m := range left(c.b, c.a) {
-		if !gone[m.epoch] {
-			c.fail("order", "a collective keeps its side of opaque calls that communicate", "", "%"+m.node+" is new between two of them")
-			gone[m.epoch] = true // one finding is enough
-		}
-	}
+	return left(a, b), left(b, a)
 }
 
 // maxFindings bounds the findings of one comparison: one wrong value near the
