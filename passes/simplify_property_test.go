@@ -1,6 +1,7 @@
 package passes_test
 
 import (
+	"flag"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -82,12 +83,14 @@ func simplifyRandomly(t *testing.T, seed uint64, report func(*passes.Report)) {
 	report(rep)
 }
 
+var simplifySeeds = flag.Uint64("simplify.seeds", 1200, "random programs for simplify-collectives")
+
 // Random programs keep their numbers on all ranks under random selections of
 // rules, and every rule fires somewhere.
 func TestSimplifyProperty(t *testing.T) {
-	seeds := uint64(1200)
+	seeds := *simplifySeeds
 	if testing.Short() {
-		seeds = 300
+		seeds = min(seeds, 300)
 	}
 	fired := map[string]float64{}
 	for seed := range seeds {
