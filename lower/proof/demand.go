@@ -64,7 +64,7 @@ func (c *comparison) resolved(in *program.Instr, x termID) termID {
 func (c *comparison) region(n *ir.Node) (out []termID) {
 	id := func(m *ir.Node) int64 { return m.Meta().Int("fusion", -1) }
 	for m := n; m != nil && (m == n || id(n) >= 0 && id(m) == id(n)); m = m.Prev() {
-		out = append(out, c.want.made[m.Name()]...)
+		out = append(out, c.want.made[m.ID()]...)
 	}
 	return out
 }
@@ -100,7 +100,7 @@ func (d *demands) alike(x, y termID, ask box) bool {
 		!s.typ.Equal(t.typ) || len(s.args) != len(t.args) || !s.attrs.Equal(t.attrs) || s.kind != window && s.kind != applied {
 		return false
 	}
-	if s.kind == window && !s.in.Equal(t.in) {
+	if s.kind == window && !s.in.Equal(*t.in) {
 		return false
 	}
 	for k := range s.args {
@@ -170,7 +170,7 @@ func behind(t *term, ask box) box {
 	sizes, _ := t.in.Shape().Static()
 	strides := t.typ.Strides()
 	if !t.in.Contiguous() || strides == nil {
-		return whole(t.in)
+		return whole(*t.in)
 	}
 	weights := t.in.Strides()
 	first := t.at / int64(t.in.DType().Size())
@@ -198,7 +198,7 @@ func behind(t *term, ask box) box {
 	if exact {
 		return out
 	}
-	out = whole(t.in)
+	out = whole(*t.in)
 	for j, w := range weights {
 		a, z := low/w, high/w
 		out[j] = [2]int64{a, z + 1}

@@ -40,8 +40,12 @@ func (c *comparison) known(in *program.Instr, k int, x termID) termID {
 // meant is what the function has for result k of an instruction, of a kernel's something
 // like t; nil if there is nothing.
 func (c *comparison) meant(in *program.Instr, k int, t *term) *term {
-	made := c.want.made[in.Node]
-	if n := c.f.Lookup(in.Node); n != nil && in.Op == program.OpFused {
+	n := c.f.Lookup(in.Node)
+	if n == nil {
+		return nil
+	}
+	made := c.want.made[n.ID()]
+	if in.Op == program.OpFused {
 		made = c.region(n)
 		k = slices.IndexFunc(made, func(w termID) bool { return c.b.terms[w].op == t.op && c.b.terms[w].typ.Equal(t.typ) })
 	}

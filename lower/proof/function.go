@@ -2,6 +2,7 @@ package proof
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -9,7 +10,7 @@ import (
 
 // meaning is what a function or a program does, as far as it can be seen from outside.
 type meaning struct {
-	made    map[string][]termID // by node: its results; of the function
+	made    [][]termID // by node: its results; of the function
 	results []seen
 	kept    []seen  // what inputs of the caller hold at the end
 	effects []event // of opaque calls
@@ -45,7 +46,7 @@ func (m *meaning) effect(b *book, a *application) string {
 	for _, t := range a.outs {
 		what += " -> " + t.String()
 	}
-	e := event{a.node, b.instr, a.group, what, a.args}
+	e := event{a.node, b.instr, a.group, what, slices.Clone(a.args)}
 	m.effects = append(m.effects, e)
 	if a.effects()&ir.EffectCommunicates != 0 {
 		m.comms = append(m.comms, e)
@@ -57,7 +58,7 @@ func (m *meaning) effect(b *book, a *application) string {
 // dimension is left to the terms of the results.
 func (m *meaning) communicate(b *book, a *application) {
 	for k, x := range a.args {
-		args := []termID{x}
+		args := slices.Clone(a.args[k : k+1])
 		if t := &b.terms[x]; t.kind == applied && t.op == ir.OpPack {
 			args = t.args
 		}
@@ -82,7 +83,9 @@ type function struct {
 	m        *meaning
 	storages []storage
 	groups   map[*ir.Group]int32 // look-up only
-	places   [][]place           // by ValueID: one for each tensor
+	first    []int32             // by ValueID: the place of its first tensor, which the others follow
+	places   []place
+	a        application // of the node at work
 }
 
 // storage is memory of its own, with the layout of the tensor that it was made for.
@@ -99,7 +102,7 @@ type place struct {
 
 // meaningOf runs a verified function. Linear in its size.
 func (b *book) meaningOf(f *ir.Func) (*meaning, error) {
-	r := &function{b: b, f: f, m: &meaning{made: map[string][]termID{}}, groups: map[*ir.Group]int32{}, places: make([][]place, f.NumValueIDs())}
+	r := &function{b: b, f: f, m: &meaning{made: make([][]termID, f.NumNodeIDs())}, groups: map[*ir.Group]int32{}, first: make([]int32, f.NumValueIDs())}
 	for _, g := range f.Module().Groups() {
 		r.groups[g] = b.group(g.Name, g.Ranks)
 	}
@@ -108,15 +111,16 @@ func (b *book) meaningOf(f *ir.Func) (*meaning, error) {
 		b.node = n.Name()
 		switch {
 		case n.Op() == ir.OpInput:
+			r.begin(n.Result(0))
 			for k, t := range n.Result(0).Type().Tensors() {
-				r.own(n.Result(0), t, b.number(term{kind: given, group: -1, index: inputs, self: fmt.Sprint(k), typ: t}))
+				r.own(t, b.number(term{kind: given, group: -1, index: inputs, self: fmt.Sprint(k), typ: t}))
 			}
 			inputs++
 		case n.Op() == ir.OpReturn:
 			r.end(n)
 		case n.Op() == ir.OpWaitTensor:
 			for i, v := range n.DeclaredResults() {
-				r.places[v.ID()] = r.of(n.Arg(0))[i : i+1]
+				r.first[v.ID()] = r.first[n.Arg(0).Base().ID()] + int32(i)
 			}
 		case n.Op().IsView():
 			if err := r.view(n); err != nil {
@@ -130,23 +134,27 @@ func (b *book) meaningOf(f *ir.Func) (*meaning, error) {
 	return r.m, nil
 }
 
-// own makes a storage for a tensor of v.
-func (r *function) own(v *ir.Value, t ir.Type, holds termID) {
-	r.places[v.ID()] = append(r.places[v.ID()], place{int32(len(r.storages)), 0})
+// begin says that the places of v come next.
+func (r *function) begin(v *ir.Value) { r.first[v.ID()] = int32(len(r.places)) }
+
+// own makes a storage for a tensor.
+func (r *function) own(t ir.Type, holds termID) {
+	r.places = append(r.places, place{int32(len(r.storages)), 0})
 	r.storages = append(r.storages, storage{t, holds})
 }
 
 // makes is own for what n has computed.
-func (r *function) makes(n *ir.Node, v *ir.Value, t ir.Type, x termID) {
-	r.own(v, t, x)
-	r.m.made[n.Name()] = append(r.m.made[n.Name()], x)
+func (r *function) makes(n *ir.Node, t ir.Type, x termID) {
+	r.own(t, x)
+	r.m.made[n.ID()] = append(r.m.made[n.ID()], x)
 }
 
-func (r *function) of(v *ir.Value) []place { return r.places[v.Base().ID()] }
+// of is the place of tensor k of v.
+func (r *function) of(v *ir.Value, k int) place { return r.places[r.first[v.Base().ID()]+int32(k)] }
 
 // read is tensor k of v, of type t, as it is at this place of the order.
 func (r *function) read(v *ir.Value, k int, t ir.Type) termID {
-	p := r.of(v)[k]
+	p := r.of(v, k)
 	s := &r.storages[p.storage]
 	return r.b.window(s.holds, s.typ, p.at, t)
 }
@@ -154,7 +162,7 @@ func (r *function) read(v *ir.Value, k int, t ir.Type) termID {
 // view places the results of a view.
 func (r *function) view(n *ir.Node) error {
 	a := n.Arg(0).Type()
-	base := r.of(n.Arg(0))[0]
+	base := r.of(n.Arg(0), 0)
 	at := int64(0) // along the dimension, or in elements
 	for i, v := range n.DeclaredResults() {
 		skip := int64(0)
@@ -177,7 +185,8 @@ func (r *function) view(n *ir.Node) error {
 		if n.Op() == ir.OpSplit {
 			at += n.Attrs().Ints("sizes")[i]
 		}
-		r.places[v.ID()] = []place{{base.storage, base.at + skip*int64(a.DType().Size())}}
+		r.begin(v)
+		r.places = append(r.places, place{base.storage, base.at + skip*int64(a.DType().Size())})
 	}
 	return nil
 }
@@ -193,7 +202,8 @@ func strideOf(t ir.Type, d int) (int64, bool) {
 
 // apply runs a node that computes, calls or communicates.
 func (r *function) apply(n *ir.Node) {
-	a := &application{op: n.Op(), attrs: n.Attrs(), node: n.Name(), group: -1}
+	a := &r.a
+	*a = application{op: n.Op(), attrs: n.Attrs(), node: n.Name(), group: -1, args: a.args[:0], argTypes: a.argTypes[:0], outs: a.outs[:0]}
 	if n.Group() != nil {
 		a.group = r.groups[n.Group()]
 	}
@@ -205,8 +215,9 @@ func (r *function) apply(n *ir.Node) {
 	}
 	if a.op.IsCollective() {
 		r.m.communicate(r.b, a)
+		r.begin(n.Result(0))
 		for k, t := range a.outs {
-			r.makes(n, n.Result(0), t, r.b.member(a, k))
+			r.makes(n, t, r.b.member(a, k))
 		}
 		return
 	}
@@ -215,17 +226,18 @@ func (r *function) apply(n *ir.Node) {
 		self = r.m.effect(r.b, a)
 	}
 	for i, v := range n.DeclaredArgs() {
-		if p := r.of(v)[0]; a.writes(i) && !r.b.empty(v.Type()) {
+		if p := r.of(v, 0); a.writes(i) && !r.b.empty(v.Type()) {
 			s := &r.storages[p.storage]
 			s.holds = r.b.changed(a, i, self, s.holds, s.typ, p.at)
 		}
 	}
 	for k, v := range n.DeclaredResults() {
 		if a.effects()&ir.EffectAlias != 0 && len(a.args) > 0 {
-			r.places[v.ID()] = r.of(n.Arg(0))[:1]
+			r.first[v.ID()] = r.first[n.Arg(0).Base().ID()]
 			continue
 		}
-		r.makes(n, v, v.Type(), r.b.result(a, k, self))
+		r.begin(v)
+		r.makes(n, v.Type(), r.b.result(a, k, self))
 	}
 }
 
@@ -233,12 +245,12 @@ func (r *function) apply(n *ir.Node) {
 func (r *function) end(n *ir.Node) {
 	for i, v := range n.DeclaredArgs() {
 		for k, t := range v.Type().Tensors() {
-			r.m.results = append(r.m.results, seen{what: fmt.Sprintf("result %d, %%%s", i, v.Base().Name()), typ: t, holds: r.read(v, k, t), root: r.of(v)[k].storage})
+			r.m.results = append(r.m.results, seen{what: fmt.Sprintf("result %d, %%%s", i, v.Base().Name()), typ: t, holds: r.read(v, k, t), root: r.of(v, k).storage})
 		}
 	}
 	for i, n := range r.f.Inputs() {
 		if v := n.Result(0); !n.Donated() && keeps(v.Type().IsAsync(), string(n.Role())) {
-			r.m.kept = append(r.m.kept, seen{what: fmt.Sprintf("input %d, %%%s, at the end", i, n.Name()), typ: v.Type(), holds: r.read(v, 0, v.Type()), root: r.of(v)[0].storage})
+			r.m.kept = append(r.m.kept, seen{what: fmt.Sprintf("input %d, %%%s, at the end", i, n.Name()), typ: v.Type(), holds: r.read(v, 0, v.Type()), root: r.of(v, 0).storage})
 		}
 	}
 }

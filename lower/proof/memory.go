@@ -42,6 +42,10 @@ func (m *memory) write(lo, hi int64, t tensor) {
 	by := int32(len(m.tensors))
 	m.tensors = append(m.tensors, t)
 	i := m.from(lo)
+	if i < len(m.owned) && m.owned[i].lo == lo && m.owned[i].hi == hi {
+		m.owned[i].by = by
+		return
+	}
 	j := i
 	var kept [3]owned
 	n := 0

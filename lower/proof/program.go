@@ -14,7 +14,8 @@ type machine struct {
 	p      *program.Program
 	m      *meaning
 	mem    memory
-	groups []int32 // by group of the program: the book's number
+	a      application // of the instruction at work
+	groups []int32     // by group of the program: the book's number
 	kernel map[string]*program.Kernel
 	known  func(in *program.Instr, k int, x termID) termID // asked for result k
 	lost   map[termID]string                               // what is wrong with terms that are no tensor; look-up only
@@ -98,8 +99,8 @@ func (m *machine) read(lo, hi int64, t ir.Type) termID {
 	return m.b.window(x.holds, x.typ, lo-x.at, t)
 }
 
-// operands reads tensors.
-func (m *machine) operands(ts []program.Tensor) (xs []termID, types []ir.Type, err error) {
+// operands appends what tensors hold, and their types.
+func (m *machine) operands(ts []program.Tensor, xs []termID, types []ir.Type) ([]termID, []ir.Type, error) {
 	for i := range ts {
 		t, err := m.typeOf(&ts[i])
 		if err != nil {
@@ -111,7 +112,7 @@ func (m *machine) operands(ts []program.Tensor) (xs []termID, types []ir.Type, e
 	return xs, types, nil
 }
 
-func (m *machine) types(ts []program.Tensor) (types []ir.Type, err error) {
+func (m *machine) types(ts []program.Tensor, types []ir.Type) ([]ir.Type, error) {
 	for i := range ts {
 		t, err := m.typeOf(&ts[i])
 		if err != nil {
@@ -125,15 +126,16 @@ func (m *machine) types(ts []program.Tensor) (types []ir.Type, err error) {
 // instr runs a launch, collective or copy: all operands are read before a result is
 // written.
 func (m *machine) instr(in *program.Instr) error {
-	a := &application{node: in.Node, attrs: in.Attrs, group: -1}
+	a := &m.a
+	*a = application{node: in.Node, attrs: in.Attrs, group: -1, args: a.args[:0], argTypes: a.argTypes[:0], outs: a.outs[:0]}
 	if in.Group >= 0 {
 		a.group = m.groups[in.Group]
 	}
 	var err error
-	if a.args, a.argTypes, err = m.operands(in.Ins); err != nil {
+	if a.args, a.argTypes, err = m.operands(in.Ins, a.args, a.argTypes); err != nil {
 		return err
 	}
-	if a.outs, err = m.types(in.Outs); err != nil {
+	if a.outs, err = m.types(in.Outs, a.outs); err != nil {
 		return err
 	}
 	for k, t := range a.outs {
@@ -205,7 +207,7 @@ func (m *machine) launch(in *program.Instr, a *application) error {
 // end lists what the caller sees.
 func (m *machine) end() error {
 	see := func(what string, ts []program.Tensor) ([]seen, error) {
-		xs, types, err := m.operands(ts)
+		xs, types, err := m.operands(ts, nil, nil)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}

@@ -37,7 +37,7 @@ type term struct {
 
 	// Of a window: the layout of args[0], and how many bytes behind its first element
 	// that of typ begins.
-	in ir.Type
+	in *ir.Type
 	at int64
 
 	node  string // who made it first, a node of the function
@@ -49,7 +49,6 @@ type book struct {
 	m      *ir.Module
 	terms  []term
 	ids    map[string]termID // look-up only, as are the following
-	types  map[string]int32
 	groups map[string]int32
 	sizes  []int64 // by group: ranks of a subgroup
 	buf    []byte
@@ -59,7 +58,7 @@ type book struct {
 }
 
 func newBook(m *ir.Module, nodes int) *book {
-	return &book{m: m, terms: make([]term, 0, 2*nodes), ids: make(map[string]termID, 2*nodes), types: map[string]int32{}, groups: map[string]int32{}, instr: -1}
+	return &book{m: m, terms: make([]term, 0, nodes), ids: make(map[string]termID, nodes), groups: map[string]int32{}, instr: -1}
 }
 
 // number returns the number of t.
@@ -68,9 +67,9 @@ func (b *book) number(t term) termID {
 	k = binary.AppendVarint(k, int64(t.group))
 	k = binary.AppendVarint(k, int64(t.index))
 	k = binary.AppendVarint(k, t.at)
-	k = binary.AppendUvarint(k, uint64(b.typeID(t.typ)))
-	if t.kind == window {
-		k = binary.AppendUvarint(k, uint64(b.typeID(t.in)))
+	k = appendType(k, t.typ)
+	if t.in != nil {
+		k = appendType(k, *t.in)
 	}
 	k = binary.AppendUvarint(k, uint64(len(t.self)))
 	k = append(k, t.self...)
@@ -91,15 +90,26 @@ func (b *book) number(t term) termID {
 	return id
 }
 
-// typeID numbers types.
-func (b *book) typeID(t ir.Type) int32 {
-	s := t.String()
-	id, ok := b.types[s]
-	if !ok {
-		id = int32(len(b.types))
-		b.types[s] = id
+// appendType appends what tells tensor types apart.
+func appendType(k []byte, t ir.Type) []byte {
+	k = append(k, byte(t.DType()), byte(len(t.Shape())))
+	for _, d := range t.Shape() {
+		if n, ok := d.Const(); ok {
+			k = binary.AppendUvarint(k, uint64(n)+1)
+			continue
+		}
+		at := len(k) + 1
+		k = d.AppendText(append(k, 0, 0, 0))
+		binary.LittleEndian.PutUint16(k[at:], uint16(len(k)-at))
 	}
-	return id
+	if t.Contiguous() {
+		return append(k, 0)
+	}
+	k = append(k, 1)
+	for _, s := range t.Strides() {
+		k = binary.AppendVarint(k, s)
+	}
+	return k
 }
 
 // group numbers groups. Those of one name and the same ranks are one.
@@ -143,7 +153,7 @@ func (b *book) window(x termID, in ir.Type, at int64, t ir.Type) termID {
 	if at == 0 && t.Equal(in) {
 		return x
 	}
-	return b.number(term{kind: window, group: -1, args: []termID{x}, in: in, at: at, typ: t})
+	return b.number(term{kind: window, group: -1, args: []termID{x}, in: &in, at: at, typ: t})
 }
 
 // application is an operation on terms, by the function or by the program.
