@@ -16,6 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower"
+	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/sim"
@@ -141,6 +142,14 @@ var growthStages = []growthStage{
 	})},
 	{"program-text", onProgram(func(p *program.Program) error { _, err := program.Parse("growth.prog", p.String()); return err })},
 	{"check", onProgram(program.Check)},
+	{"proof", func(text string) (func() error, error) {
+		m, err := ir.Parse("growth.ir", text)
+		if err != nil {
+			return nil, err
+		}
+		p, err := lower.Func(m.Funcs()[0])
+		return func() error { return proof.Check(m.Funcs()[0], p) }, err
+	}},
 	{"simulate", onProgram(func(p *program.Program) error {
 		_, err := program.Simulate(p, program.SimOptions{Us: func(*program.Instr) float64 { return 10 }})
 		return err

@@ -23,8 +23,7 @@ func (m *machine) fused(in *program.Instr) error {
 	}
 	read := func(t *program.BodyTensor, typ ir.Type) (termID, error) {
 		if t.Param >= 0 && t.Param < len(in.Ins) {
-			q := program.Tensor{Buffer: in.Ins[t.Param].Buffer, Offset: in.Ins[t.Param].Offset + t.Offset, DType: t.DType, Shape: typ.Shape(), Strides: t.Strides}
-			lo, hi := m.bytes(&q)
+			lo, hi := m.bytes(&program.Tensor{Buffer: in.Ins[t.Param].Buffer, Offset: in.Ins[t.Param].Offset + t.Offset}, typ)
 			return m.read(lo, hi, typ), nil
 		}
 		x := own[space(t)]
@@ -70,11 +69,7 @@ func (m *machine) fused(in *program.Instr) error {
 		if !apart(x.typ) {
 			return fmt.Errorf("%s gives %s: its elements do not lie as results may", k.Name, x.typ)
 		}
-		q := program.Tensor{Buffer: in.Outs[j].Buffer, Offset: in.Outs[j].Offset + x.at, DType: x.typ.DType(), Shape: x.typ.Shape()}
-		if !x.typ.Contiguous() {
-			q.Strides = x.typ.Strides()
-		}
-		m.write(&q, x.typ, m.known(in, j, x.holds))
+		m.write(&program.Tensor{Buffer: in.Outs[j].Buffer, Offset: in.Outs[j].Offset + x.at}, x.typ, m.known(in, j, x.holds))
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func Check(f *ir.Func, p *program.Program) error {
 	}
 	c.mine = termID(len(b.terms))
 	c.want = want
-	m := &machine{b: b, p: p, m: &meaning{}, kernel: map[string]*program.Kernel{}, known: c.known, lost: map[termID]string{}}
+	m := &machine{b: b, p: p, m: &meaning{}, mem: newMemory(p), kernel: map[string]*program.Kernel{}, known: c.known, lost: map[termID]string{}}
 	c.m = m
 	switch err := m.run().(type) {
 	case nil:

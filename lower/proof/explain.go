@@ -124,7 +124,11 @@ func (c *comparison) where(in *program.Instr, k int) string {
 	if in.Op == program.OpFused || k >= len(in.Ins) {
 		return ""
 	}
-	lo, hi := c.m.bytes(&in.Ins[k])
+	typ, err := c.m.typeOf(&in.Ins[k])
+	if err != nil {
+		return ""
+	}
+	lo, hi := c.m.bytes(&in.Ins[k], typ)
 	return fmt.Sprintf(" at bytes %d..%d", lo, hi)
 }
 

@@ -1,11 +1,13 @@
 package proof
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/program"
 )
 
 // tensor is a term that lies in memory: element (0, 0, ...) at a byte, the others as typ
@@ -23,10 +25,27 @@ type memory struct {
 	owned   []owned // sorted, apart from each other
 }
 
-// owned is bytes of one of the tensors.
+// owned is bytes of one of the tensors, or of none: -1.
 type owned struct {
 	lo, hi int64
 	by     int32
+}
+
+// newMemory is memory that nobody has written. Buffers that share no byte with another
+// have their entries already, so that what is written there moves no others.
+func newMemory(p *program.Program) memory {
+	m := memory{tensors: make([]tensor, 0, len(p.Instrs))}
+	order := slices.Clone(p.Buffers)
+	slices.SortFunc(order, func(a, b program.Buffer) int { return cmp.Compare(a.Offset, b.Offset) })
+	end := int64(0) // of those so far
+	for i, b := range order {
+		hi := b.Offset + b.Size
+		if b.Size > 0 && b.Offset >= end && (i+1 == len(order) || order[i+1].Offset >= hi) {
+			m.owned = append(m.owned, owned{b.Offset, hi, -1})
+		}
+		end = max(end, hi)
+	}
+	return m
 }
 
 // from is the first entry that ends behind a byte.
@@ -73,10 +92,7 @@ func (m *memory) read(lo, hi int64) (*tensor, []owned) {
 	for j < len(m.owned) && m.owned[j].lo < hi {
 		j++
 	}
-	if j == i+1 && m.owned[i].lo <= lo && m.owned[i].hi >= hi {
-		return &m.tensors[m.owned[i].by], nil
-	}
-	whole := j > i && m.owned[i].lo <= lo && m.owned[j-1].hi >= hi
+	whole := j > i && m.owned[i].lo <= lo && m.owned[j-1].hi >= hi && m.owned[i].by >= 0
 	for k := i + 1; k < j; k++ {
 		whole = whole && m.owned[k].lo == m.owned[k-1].hi && m.owned[k].by == m.owned[i].by
 	}
@@ -90,6 +106,9 @@ func (m *memory) read(lo, hi int64) (*tensor, []owned) {
 func (m *machine) mixture(lo, hi int64, have []owned) string {
 	s, at := "", lo
 	for _, o := range have {
+		if o.by < 0 {
+			continue
+		}
 		if o.lo > at {
 			s += fmt.Sprintf(", nothing at %d..%d", at, o.lo)
 		}

@@ -73,15 +73,14 @@ func (m *machine) typeOf(t *program.Tensor) (ir.Type, error) {
 	return typ.WithStrides(t.Strides), nil
 }
 
-// bytes is where a tensor lies in the arena.
-func (m *machine) bytes(t *program.Tensor) (lo, hi int64) {
-	n, _ := m.p.Span(t) // the program is valid
+// bytes is where a tensor of a type lies in the arena, with symbols at their bounds.
+func (m *machine) bytes(t *program.Tensor, typ ir.Type) (lo, hi int64) {
 	lo = m.p.Buffers[t.Buffer].Offset + t.Offset
-	return lo, lo + n
+	return lo, lo + m.b.m.Bound(typ.Extent())
 }
 
 func (m *machine) write(t *program.Tensor, typ ir.Type, holds termID) {
-	lo, hi := m.bytes(t)
+	lo, hi := m.bytes(t, typ)
 	m.mem.write(lo, hi, tensor{lo, typ, holds})
 }
 
@@ -106,7 +105,7 @@ func (m *machine) operands(ts []program.Tensor, xs []termID, types []ir.Type) ([
 		if err != nil {
 			return nil, nil, err
 		}
-		lo, hi := m.bytes(&ts[i])
+		lo, hi := m.bytes(&ts[i], t)
 		xs, types = append(xs, m.read(lo, hi, t)), append(types, t)
 	}
 	return xs, types, nil
@@ -186,7 +185,7 @@ func (m *machine) launch(in *program.Instr, a *application) error {
 		if !a.writes(i) || m.b.empty(a.argTypes[i]) {
 			continue
 		}
-		lo, hi := m.bytes(&in.Ins[i])
+		lo, hi := m.bytes(&in.Ins[i], a.argTypes[i])
 		x, have := m.mem.read(lo, hi)
 		if x == nil {
 			return fmt.Errorf("writes operand %d in place, whose bytes hold %s", i, m.mixture(lo, hi, have))
@@ -214,7 +213,7 @@ func (m *machine) end() error {
 		var out []seen
 		for k := range xs {
 			s := seen{what: what, typ: types[k], holds: xs[k]}
-			s.lo, s.hi = m.bytes(&ts[k])
+			s.lo, s.hi = m.bytes(&ts[k], types[k])
 			out = append(out, s)
 		}
 		return out, nil

@@ -99,8 +99,8 @@ func appendType(k []byte, t ir.Type) []byte {
 			continue
 		}
 		at := len(k) + 1
-		k = d.AppendText(append(k, 0, 0, 0))
-		binary.LittleEndian.PutUint16(k[at:], uint16(len(k)-at))
+		k = d.AppendText(append(k, 0, 0, 0, 0, 0))
+		binary.LittleEndian.PutUint32(k[at:], uint32(len(k)-at))
 	}
 	if t.Contiguous() {
 		return append(k, 0)
