@@ -150,14 +150,21 @@ func (b *book) name(x termID) string {
 	case given:
 		return fmt.Sprintf("input %d", t.index)
 	case applied:
-		if t.instr >= 0 {
+		switch {
+		case t.instr >= 0:
 			return "what the program has for " + who
+		case t.op.IsCollective():
+			if x := &b.terms[t.args[0]]; x.node != "" {
+				return who + " of %" + x.node
+			}
+		case t.index > 0:
+			return fmt.Sprintf("%s#%d", who, t.index)
 		}
 		return who
 	case window:
 		return fmt.Sprintf("%s from byte %d of %s (%s)", t.typ, t.at, b.name(t.args[0]), t.in)
 	case changed:
-		return fmt.Sprintf("what %s has left of %s", who, b.name(t.args[0]))
+		return fmt.Sprintf("what %s has left of its operand %d", who, t.index)
 	case nothing:
 		return "no element"
 	}
