@@ -189,7 +189,7 @@ func TestTrainLoop(t *testing.T) {
 				}
 				if buffers[name] == nil {
 					var err error
-					if buffers[name], err = r.NewBuffer(ctx, name, q.Home.Hi-q.Home.Lo); err != nil {
+					if buffers[name], err = r.NewBuffer(ctx, name, q.Room); err != nil {
 						return fmt.Errorf("%s: %w", q.Name, err)
 					}
 				}

@@ -184,6 +184,9 @@ func (e *emitter) params(field string, ps []program.Param) {
 	for _, q := range ps {
 		e.printf("{Name: %q, Tensors: ", q.Name)
 		e.bounded(q.Tensors)
+		if room := e.p.Room(&q); room > 0 {
+			e.printf(", Room: %d", room)
+		}
 		if q.Async {
 			e.printf(", Async: true, Event: %d", q.Event)
 		}

@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// Alone gives the bytes of the arena that a plain parameter's buffer has, if no other
-// buffer lies partly in them: then they may lie elsewhere, together with all that lies
-// within, such as the output that an input is donated to.
-func (p *Program) Alone(q *Param) (lo, hi int64, ok bool) {
-	if q.Async || len(q.Tensors) != 1 {
-		return 0, 0, false
+// Room is the size of a plain parameter's buffer, which it begins, if no other buffer lies
+// partly in it: then it may lie elsewhere, together with all that lies within, such as the
+// output that an input is donated to. Else it is 0.
+func (p *Program) Room(q *Param) int64 {
+	if q.Async || len(q.Tensors) != 1 || q.Tensors[0].Offset != 0 {
+		return 0
 	}
 	b := &p.Buffers[q.Tensors[0].Buffer]
-	lo, hi = b.Offset, b.Offset+b.Size
+	lo, hi := b.Offset, b.Offset+b.Size
 	for i := range p.Buffers {
 		c := &p.Buffers[i]
 		from, to := c.Offset, c.Offset+c.Size
 		if from < hi && lo < to && (from < lo || to > hi) {
-			return 0, 0, false
+			return 0
 		}
 	}
-	return lo, hi, hi > lo
+	return b.Size
 }
 
 // Apart is p with the buffers of some inputs and outputs behind all others, where they are

@@ -105,17 +105,15 @@ func (l *loaded) bind(r *Rank, bind Bindings) error {
 			continue
 		}
 		found[q.Name] = true
-		at := q.Home
+		at := Region{q.Tensors[0].Off, q.Tensors[0].Off + q.Room}
 		same := l.boundAt(at.Lo)
 		switch {
 		case b.r != r || r.buffers[b.name] != b:
 			return fmt.Errorf("%s is bound to buffer %s, which is not of this rank or has been freed", q.Name, b.name)
-		case at.Hi <= at.Lo:
+		case q.Room <= 0:
 			return fmt.Errorf("%s cannot lie in a buffer: it shares bytes with others, or arrives in flight (see program.Apart)", q.Name)
-		case q.Tensors[0].Off != at.Lo:
-			return fmt.Errorf("%s cannot lie in a buffer: it is a part of what lies there", q.Name)
-		case at.Hi-at.Lo > b.bytes:
-			return fmt.Errorf("%s takes %d bytes, buffer %s has %d", q.Name, at.Hi-at.Lo, b.name, b.bytes)
+		case q.Room > b.bytes:
+			return fmt.Errorf("%s takes %d bytes, buffer %s has %d", q.Name, q.Room, b.name, b.bytes)
 		case same != nil && (same.at != at || same.buffer != b):
 			return fmt.Errorf("%s is bound to buffer %s, and lies where buffer %s is", q.Name, b.name, same.buffer.name)
 		case same == nil:

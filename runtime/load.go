@@ -104,6 +104,9 @@ func (l *loaded) boundAt(lo int64) *bound {
 	return nil
 }
 
+// inBuffer reports whether a parameter lies in a buffer.
+func (l *loaded) inBuffer(q *Param) bool { return q.Room > 0 && l.boundAt(q.Tensors[0].Off) != nil }
+
 // load checks a module and gives it its place, groups and number.
 func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
 	if m == nil || r.loaded[m] != nil {

@@ -58,9 +58,9 @@ type Param struct {
 	Async   bool
 	Event   int // of an async one
 	Tensors []Tensor
-	// Home is the part of the module's arena that a plain one has for itself, so that it may
-	// lie in a buffer of the world instead (Rank.Add); empty if it shares bytes with others.
-	Home Region
+	// Room is how many bytes of the module's arena a plain one has for itself, so that it may
+	// lie in a buffer of the world instead (Rank.Add); 0 if it shares bytes with others.
+	Room int64
 	// Dims gives, for each tensor, the expressions of its dimensions over the
 	// module's symbols; nil, or nil for one tensor, where the shape is constant.
 	// Tensors then have each dimension at its bound, though not all may reach theirs at
@@ -90,9 +90,7 @@ func ModuleOf(p *program.Program) (*Module, error) {
 		var out []Param
 		for _, q := range in {
 			r := Param{Name: q.Name, Async: q.Async, Event: q.Event}
-			if lo, hi, ok := p.Alone(&q); ok {
-				r.Home = Region{lo, hi}
-			}
+			r.Room = p.Room(&q)
 			for i := range q.Tensors {
 				t := &q.Tensors[i]
 				v, err := atBounds(p, t)
@@ -181,6 +179,9 @@ func (m *Module) check(world int) error {
 			if err != nil {
 				return fmt.Errorf("module %s: parameter %s: %w", m.Name, q.Name, err)
 			}
+		}
+		if q.Room < 0 || q.Room > 0 && (q.Async || q.Tensors[0].Off < 0 || q.Room > m.Arena-q.Tensors[0].Off) {
+			return fmt.Errorf("module %s: parameter %s has %d bytes for itself, the arena %d", m.Name, q.Name, q.Room, m.Arena)
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ func (x *Exec) input(q *Param, v *Value) error {
 		return nil
 	case v.Data == nil && v.Place.DType.Valid():
 		return x.copyIn(want[0], v.Place)
-	case v.Data == nil && x.l.boundAt(q.Home.Lo) != nil && q.Home.Hi > q.Home.Lo:
+	case v.Data == nil && x.l.inBuffer(q):
 		return nil // its buffer holds it
 	case v.DType != want[0].DType || !slices.Equal(v.Shape, want[0].Shape):
 		return fmt.Errorf("is %v%v, expected %v%v", v.DType, v.Shape, want[0].DType, want[0].Shape)
@@ -128,7 +128,7 @@ func (x *Exec) output(q *Param, v *Value) error {
 		return nil
 	}
 	v.DType, v.Shape, v.Place = ts[0].DType, ts[0].Shape, ts[0]
-	if x.opts.KeepOutputs || x.l.boundAt(q.Home.Lo) != nil && q.Home.Hi > q.Home.Lo {
+	if x.opts.KeepOutputs || x.l.inBuffer(q) {
 		return nil
 	}
 	v.Data = make([]byte, ts[0].Bytes())
