@@ -77,9 +77,9 @@ func (j *jointFunc) through(p *savePlan) []bool {
 	out := make([]bool, len(j.roots))
 	need := func(r int32) { out[r] = out[r] || j.roots[r].free }
 	forBackward(j, need)
-	for _, d := range j.f.Donations() { // backward takes what one of its results is to lie in
+	for _, d := range j.f.Donations() { // backward takes what one of its results is to lie in, as forward leaves it
 		if r := j.rootOf[d.Input.Result(0).ID()]; r >= 0 && slices.Contains(j.bwOuts, d.Result) && !j.roots[r].tangent {
-			need(r)
+			out[r] = !p.saved[r]
 		}
 	}
 	for i := range j.units {

@@ -10,14 +10,15 @@
 // in flight reads; several and overlapping groups, of one rank too; buckets, uneven
 // exchanges, symbols, empty and scalar tensors, any dense layout, all element types;
 // async inputs and outputs, values returned twice, inputs returned, dead code, second
-// waits. Which opaque calls they use, [Calls] and [Funcs] implement.
+// waits; joint functions with tangents and checkpointed regions, order-only edges. Which
+// opaque calls they use, [Calls] and [Funcs] implement.
 //
 // # Oracles
 //
 // [Case.Check] runs one program through one pipeline: the text reads back as
-// itself; the verifier accepts every step; two runs of the pipeline give the same
-// bytes; the interpreter gives the same bits before and after, on all ranks, with
-// what is in flight poisoned (within the rules of [step.Pair.Bounds] where the
+// itself; the verifier accepts every step; package equiv proves every pass; two runs of
+// the pipeline give the same bytes; the interpreter gives the same bits before and after,
+// on all ranks, with what is in flight poisoned (within the rules of [step.Pair.Bounds] where the
 // pipeline reassociates); the result lowers; the checker of programs accepts that; and the
 // host device, and on request the CUDA device on the fake driver, give the bits of
 // the interpreter.
