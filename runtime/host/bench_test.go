@@ -60,3 +60,29 @@ func BenchmarkCollectives(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkAddDrop adds a program to a living world and drops it.
+func BenchmarkAddDrop(b *testing.B) {
+	for _, world := range []int{2, 4, 8} {
+		b.Run(fmt.Sprint(world), func(b *testing.B) {
+			err := host.Local(b.Context(), world, rt.Config{Timeout: time.Minute}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+				t, err := newTurn(1, r.Info().Rank, world)
+				if err != nil {
+					return err
+				}
+				for range b.N {
+					if err := r.Add(ctx, t.m, nil); err != nil {
+						return err
+					}
+					if err := r.Drop(ctx, t.m); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
