@@ -146,7 +146,7 @@ func newRigT(t testing.TB, ranks int) *rigT {
 // newRigBytes is newRigT with that much symmetric memory for each rank.
 func newRigBytes(t testing.TB, ranks int, bytes uint64) *rigT {
 	t.Helper()
-	o := symm.WorldOptions{Bytes: bytes, Images: images(t)}
+	o := symm.WorldOptions{Bytes: bytes, Images: images(t), Measure: true}
 	if process != nil {
 		sw, w := process.world(t, ranks, o)
 		r := newRigIn(t, sw.Driver, w)
@@ -164,6 +164,7 @@ func newRigBytes(t testing.TB, ranks int, bytes uint64) *rigT {
 // newRigOn opens a rank on each of devs.
 func newRigOn(t testing.TB, drv driver.Driver, devs []int, o symm.WorldOptions) *rigT {
 	t.Helper()
+	o.Measure = true
 	w, err := symm.NewLocalWorld(drv, devs, o)
 	if err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func (m *Manifest) Names() []string {
 }
 
 // UsesMulticast says whether an image holds kernels that use multicast, which nothing loads
-// unless it is asked for (cuda.WorldOptions.Multicast). They need sm_90 and never ran. They
+// unless it is asked for (symm.WorldOptions.Multicast). They need sm_90 and never ran. They
 // may do without machine code: where they were made there was no ptxas to assemble them.
 func UsesMulticast(image string) bool { return strings.HasSuffix(image, "_multicast") }
 

@@ -32,7 +32,7 @@ type Tuning struct {
 	GuestFold     uint64 `json:"guest_fold"`      // folds of up to that many bytes go by guests, larger ones by kernels that wait for room
 	EngineChunks  int    `json:"engine_chunks"`   // chunks that hide the fold in all_reduce by copy engines, 0 for one
 	// MulticastReduce is from where all_reduce goes through multicast in groups that have
-	// it (cuda.WorldOptions.Multicast), MulticastGather the same of all_gather; 0 for
+	// it (symm.WorldOptions.Multicast), MulticastGather the same of all_gather; 0 for
 	// never, which is the default: multicast was never measured.
 	MulticastReduce uint64 `json:"multicast_reduce"`
 	MulticastGather uint64 `json:"multicast_gather"`

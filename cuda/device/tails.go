@@ -8,7 +8,7 @@ import (
 )
 
 // tails are, by stream, the reductions beside compute whose folds take place in a
-// stream of their group while the stream itself has gone on (cuda.Prepared.AddAhead).
+// stream of their group while the stream itself has gone on (coll.Prepared.AddAhead).
 // So the copies of one bucket of gradients need not wait until the one before it is
 // folded, which takes multiprocessors. Whoever waits for the stream waits for the
 // folds: its events are recorded in the stream that folds.

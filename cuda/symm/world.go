@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -71,6 +72,7 @@ type WorldOptions struct {
 	ShareDevice bool
 	PTX         bool         // load PTX even where machine code exists
 	Images      *kernels.Set // nil for the embedded ones, read anew
+	Measure     bool         // load the kernels that measure the machine, too
 	// Fabric shares memory between processes by fabric handles even where file
 	// descriptors would do. Without it they are used where there are no descriptors.
 	Fabric bool
@@ -192,11 +194,11 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		if r.setup, err = r.own(w.life).stream(false); err != nil {
 			return err
 		}
-		if err := r.load(o.Images, o.PTX, false); err != nil {
+		if err := r.load(o, false); err != nil {
 			return fmt.Errorf("rank %d: %w", r.ID, err)
 		}
 		if w.mcast {
-			r.noMulticast = r.load(o.Images, o.PTX, true) // without them the rank has none
+			r.noMulticast = r.load(o, true) // without them the rank has none
 		}
 		r.fabric = w.drv.Shared().TryFabric(w.drv, r.Ctx, dev, r.Info)
 		r.how, r.alone = r.sharing(o)
@@ -367,16 +369,17 @@ func (w *World) Groups() (out []*Group) {
 
 // load loads every image that uses multicast, or every one that does not, so that no
 // kernel is loaded while another waits.
-func (r *Rank) load(set *kernels.Set, ptx, multicast bool) error {
+func (r *Rank) load(o *WorldOptions, multicast bool) error {
 	cc := r.Info.Major*10 + r.Info.Minor
-	for _, name := range set.Manifest.Names() {
-		if kernels.UsesMulticast(name) != multicast {
+	for _, name := range o.Images.Manifest.Names() {
+		measures := strings.HasPrefix(name, "bench")
+		if kernels.UsesMulticast(name) != multicast || measures && !o.Measure {
 			continue
 		}
-		b, err := set.Image(name, cc, ptx)
+		b, err := o.Images.Image(name, cc, o.PTX)
 		if err != nil {
-			if name == "bench_bulk" {
-				continue // needs sm_90; measures, does not serve
+			if measures {
+				continue // some need sm_90
 			}
 			return err
 		}

@@ -36,7 +36,7 @@ type rig struct {
 
 // worldOptions asks for room for two buffers of the limit and the scratch of two groups.
 func worldOptions(o options) symm.WorldOptions {
-	return symm.WorldOptions{Bytes: 2*o.limit + 2*o.staging + 10*o.region, ShareDevice: o.share, PTX: o.ptx}
+	return symm.WorldOptions{Bytes: 2*o.limit + 2*o.staging + 10*o.region, ShareDevice: o.share, PTX: o.ptx, Measure: true}
 }
 
 func newRig(drv driver.Driver, w *symm.World, o options) (*rig, error) {
