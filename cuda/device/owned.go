@@ -52,7 +52,7 @@ func (d *Device) openStream(name string, urgent bool) (_ *stream, err error) {
 	}()
 	create := d.drv.StreamCreate
 	if urgent {
-		create = d.drv.StreamCreateUrgent
+		create = d.drv.StreamCreateHighPriority
 	}
 	if s.h, err = create(d.rank.Ctx); err != nil {
 		return nil, err

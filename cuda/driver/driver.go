@@ -57,9 +57,9 @@ type Driver interface {
 	CtxSync(c Ctx) error
 
 	StreamCreate(c Ctx) (Stream, error)
-	// StreamCreateUrgent makes a stream of the highest priority: its blocks get a free
+	// StreamCreateHighPriority makes a stream of the highest priority: its blocks get a free
 	// place on a multiprocessor before those of other streams. For communication.
-	StreamCreateUrgent(c Ctx) (Stream, error)
+	StreamCreateHighPriority(c Ctx) (Stream, error)
 	StreamDestroy(c Ctx, s Stream) error
 	StreamSync(c Ctx, s Stream) error
 	// StreamQuery reports whether all work in s has ended.

@@ -228,8 +228,8 @@ func (lib) CtxSync(c Ctx) error {
 
 func (lib) StreamCreate(c Ctx) (Stream, error) { return createStream(c, 0) }
 
-// StreamCreateUrgent asks for more than any device has; the driver takes its highest.
-func (lib) StreamCreateUrgent(c Ctx) (Stream, error) { return createStream(c, -100) }
+// StreamCreateHighPriority asks for more than any device has; the driver takes its highest.
+func (lib) StreamCreateHighPriority(c Ctx) (Stream, error) { return createStream(c, -100) }
 
 func createStream(c Ctx, priority C.int) (Stream, error) {
 	const nonBlocking = 1

@@ -22,12 +22,12 @@ func owned[T any](o owner, what string, made T, err error, give func(driver.Ctx,
 	return made, o.life.Defer(what, func() error { return give(o.r.Ctx, made) })
 }
 
-// stream makes a stream, of the highest priority if it is urgent.
-func (o owner) stream(urgent bool) (driver.Stream, error) {
+// stream makes a stream, of the highest priority if high is set.
+func (o owner) stream(high bool) (driver.Stream, error) {
 	d := o.r.World.drv
 	make := d.StreamCreate
-	if urgent {
-		make = d.StreamCreateUrgent
+	if high {
+		make = d.StreamCreateHighPriority
 	}
 	s, err := make(o.r.Ctx)
 	return owned(o, "stream", s, err, d.StreamDestroy)
@@ -100,10 +100,10 @@ func (r *Rank) drained() func() (bool, error) {
 	}
 }
 
-// NewStream makes a stream that the group gives back, of the highest priority if it is
-// urgent.
-func (m *Member) NewStream(urgent bool) (driver.Stream, error) {
-	return m.Rank.own(m.Group.life).stream(urgent)
+// NewStream makes a stream that the group gives back, of the highest priority if high is
+// set.
+func (m *Member) NewStream(high bool) (driver.Stream, error) {
+	return m.Rank.own(m.Group.life).stream(high)
 }
 
 // NewEvent makes an event without timing that the group gives back.

@@ -72,7 +72,7 @@ func newRig(drv driver.Driver, w *symm.World, o options) (*rig, error) {
 		}
 	}
 	for _, k := range w.Local() {
-		if r.streams[k.ID], err = drv.StreamCreateUrgent(k.Ctx); err != nil {
+		if r.streams[k.ID], err = drv.StreamCreateHighPriority(k.Ctx); err != nil {
 			return nil, err
 		}
 		for i := range r.events[k.ID] {

@@ -137,8 +137,10 @@ func (f *Driver) StreamCreate(c driver.Ctx) (driver.Stream, error) {
 	return driver.Stream(f.put(newStream(f, ctx.dev))), nil
 }
 
-// StreamCreateUrgent is StreamCreate: every stream has its own goroutine.
-func (f *Driver) StreamCreateUrgent(c driver.Ctx) (driver.Stream, error) { return f.StreamCreate(c) }
+// StreamCreateHighPriority is StreamCreate: every stream has its own goroutine.
+func (f *Driver) StreamCreateHighPriority(c driver.Ctx) (driver.Stream, error) {
+	return f.StreamCreate(c)
+}
 
 // StreamDestroy lets the stream finish and ends it.
 func (f *Driver) StreamDestroy(_ driver.Ctx, s driver.Stream) error {
