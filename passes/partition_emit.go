@@ -56,11 +56,19 @@ func donateHalves(j *jointFunc, fw, bw *ir.Func) {
 }
 
 // keptDonation returns a donation that halves cannot keep: forward's result would take
-// the place of what backward reads, or of a tangent.
+// the place of what backward reads by any name, or of a tangent.
 func (j *jointFunc) keptDonation(p *savePlan) *ir.Donation {
 	through := j.through(p)
+	handed := map[*ir.Value]bool{} // whose storages backward gets; look-up only
+	for r := range j.roots {
+		v := j.roots[r].val
+		for a := v.Aliases(); a != nil; a = v.Aliases() {
+			v = a
+		}
+		handed[v] = handed[v] || through[r] || p.saved[r] || j.roots[r].tangent
+	}
 	for _, d := range j.f.Donations() {
-		if r := j.rootOf[d.Input.Result(0).ID()]; r >= 0 && (through[r] || p.saved[r] || j.roots[r].tangent) && slices.Contains(j.fwOuts, d.Result) {
+		if handed[d.Input.Result(0)] && slices.Contains(j.fwOuts, d.Result) {
 			return &d
 		}
 	}
