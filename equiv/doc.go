@@ -21,8 +21,8 @@
 // Two moves in a row are one, a move goes in front of elementwise operations, and
 // a reduction over ranks lets moves out. A reduce_scatter is a shard of an
 // all_reduce. Most identities between collectives then hold by composing layouts.
-// Which moves come out of which reductions depends on the order of steps: small
-// tensors whose normal forms differ are compared element by element.
+// Which moves come out of which reductions depends on the order of steps:
+// tensors whose normal forms differ are compared element by element, or run by run.
 //
 // What cannot be proved is a [Finding] that names a node of each function and the
 // equations that were tried; it says that no proof was found, not that the

@@ -7,13 +7,17 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Where normal forms differ, small tensors are compared element by element: moves are
+// Where normal forms differ, tensors are compared element by element: moves are
 // gone then, so that it does not matter which of them an equation let out of a
-// reduction first, and numbers that are known decide conditions and positions.
+// reduction first, and numbers that are known decide conditions and positions. Runs of
+// elements that nothing takes apart count as one, see runs.go.
 
 // maxElements bounds the elements, on all ranks, of the terms that two compared ones
 // are made of.
 const maxElements = 1 << 21
+
+// maxCone bounds how many terms that are.
+const maxCone = 1 << 14
 
 // elemID names an element: equal expressions have one.
 type elemID int32
@@ -29,6 +33,7 @@ type elements struct {
 	of    map[termID][][]elemID // by rank
 	twins map[string]bool       // texts of which several opaque terms are compared
 	whole map[vector]int32
+	run   map[termID]int64 // elements that count as one
 }
 
 // vector is all elements of a term on a rank, or those of a column.
@@ -48,15 +53,18 @@ func newElements(z *normalizer) *elements {
 func (z *normalizer) elementwise(s, t termID) bool {
 	e := newElements(z)
 	terms, ok := e.cone(s, t)
-	if !ok {
+	if !ok || !e.runs(terms) || e.run[s] != e.run[t] && z.at(s).kind != kindFull && z.at(t).kind != kindFull {
 		return false
 	}
 	for _, id := range terms {
 		e.make(id)
 	}
 	for r := range z.p.world {
-		if !slices.Equal(e.of[s][r], e.of[t][r]) {
-			return false
+		x, y := e.of[s][r], e.of[t][r]
+		for i := range max(len(x), len(y)) {
+			if at(x, int64(i)) != at(y, int64(i)) {
+				return false
+			}
 		}
 	}
 	z.count[z.element]++
@@ -68,7 +76,7 @@ func (z *normalizer) elementwise(s, t termID) bool {
 func (e *elements) cone(roots ...termID) ([]termID, bool) {
 	z, last := e.z, map[string]termID{} // look-up only
 	for {                               // until no new pair of opaque terms is found
-		budget, pairs := int64(maxElements), len(e.twins)
+		pairs := len(e.twins)
 		var out []termID
 		seen := map[termID]bool{}
 		stack := slices.Clone(roots)
@@ -80,8 +88,7 @@ func (e *elements) cone(roots ...termID) ([]termID, bool) {
 			}
 			seen[id] = true
 			t := z.at(id)
-			n, ok := t.n.Const()
-			if budget -= (n + 1) * int64(z.p.world); !ok || budget < 0 {
+			if _, ok := t.n.Const(); !ok || len(out) == maxCone {
 				return nil, false
 			}
 			out = append(out, id)
@@ -106,7 +113,7 @@ func (e *elements) cone(roots ...termID) ([]termID, bool) {
 // make makes the elements of a term whose operands have theirs.
 func (e *elements) make(id termID) {
 	z, t := e.z, e.z.at(id)
-	n, _ := t.n.Const()
+	n := e.units(t, e.run[id])
 	rows := make([][]elemID, z.p.world)
 	e.of[id] = rows
 	args := make([][]elemID, len(t.args))
@@ -134,12 +141,12 @@ func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID
 			out[i] = e.integer(t.dt, t.base+int64(i)*t.scale)
 		}
 	case kindMove:
-		e.move(&e.z.layouts[t.layout], r, out, e.of[t.args[0]])
+		e.move(e.byRuns(t, e.run[id]), r, out, e.of[t.args[0]])
 	case kindPoint:
 		list := make([]elemID, len(args))
 		for i := range out {
 			for k, a := range args {
-				list[k] = a[i]
+				list[k] = at(a, int64(i))
 			}
 			out[i] = e.point(t, list)
 		}
@@ -148,28 +155,28 @@ func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID
 		list := make([]elemID, len(row))
 		for i := range out {
 			for k, q := range row {
-				list[k] = e.of[t.args[0]][q][i]
+				list[k] = at(e.of[t.args[0]][q], int64(i))
 			}
 			out[i] = e.reduce(t.red, t.dt, list)
 		}
 	case kindLookup:
-		e.lookup(t, r, out, args)
+		e.lookup(t, t.scale/e.run[id], r, out, args)
 	case kindScatter:
-		e.scatter(t, r, out, args)
+		e.scatter(t, t.scale/e.run[id], r, out, args)
 	default:
 		e.opaque(id, t, r, out, args)
 	}
 }
 
 // move reads elements as a layout says.
-func (e *elements) move(l *layout, r int, out []elemID, from [][]elemID) {
+func (e *elements) move(l layout, r int, out []elemID, source [][]elemID) {
 	entries := l.entries()
 	for i := range out {
-		at, k, rest := l.off, 0, int64(len(out))
+		from, k, rest := l.off, 0, int64(len(out))
 		for _, d := range l.digits {
 			rest /= d.n
 			v := int64(i) / rest % d.n
-			at += v * d.stride
+			from += v * d.stride
 			if d.table {
 				k = k*int(d.n) + int(v)
 			}
@@ -177,29 +184,31 @@ func (e *elements) move(l *layout, r int, out []elemID, from [][]elemID) {
 		q := int32(r)
 		if l.rank != nil {
 			q = l.rank[r*entries+k]
-			at += l.add[r*entries+k]
+			from += l.add[r*entries+k]
 		}
-		out[i] = from[q][at]
+		out[i] = at(source[q], from)
 	}
 }
 
 // lookup takes rows at positions that are known, and is a lookup in a column elsewhere.
-func (e *elements) lookup(t *term, r int, out []elemID, args [][]elemID) {
+func (e *elements) lookup(t *term, row int64, r int, out []elemID, args [][]elemID) {
 	for i := range out {
-		p, c := args[1][int64(i)/t.scale], int64(i)%t.scale
+		p, c := at(args[1], int64(i)/row), int64(i)%row
 		if v, ok := e.value(p); ok && v >= 0 && v < t.base {
-			out[i] = args[0][v*t.scale+c]
+			out[i] = at(args[0], v*row+c)
 			continue
 		}
-		out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, t.scale)), int64(p))
+		out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, row)), t.base, int64(p))
 	}
 }
 
 // scatter adds rows at positions that are known, in order, and is a sum of a column
 // elsewhere.
-func (e *elements) scatter(t *term, r int, out []elemID, args [][]elemID) {
+func (e *elements) scatter(t *term, row int64, r int, out []elemID, args [][]elemID) {
 	added := make([][]elemID, len(out))
-	for k, p := range args[2] {
+	count, _ := e.z.at(t.args[2]).n.Const()
+	for k := range count {
+		p := at(args[2], k)
 		v, ok := e.value(p)
 		if v < 0 {
 			v += t.base
@@ -208,21 +217,21 @@ func (e *elements) scatter(t *term, r int, out []elemID, args [][]elemID) {
 			added = nil
 			break
 		}
-		for c := range t.scale {
-			added[v*t.scale+c] = append(added[v*t.scale+c], args[1][int64(k)*t.scale+c])
+		for c := range row {
+			added[v*row+c] = append(added[v*row+c], at(args[1], k*row+c))
 		}
 	}
 	for i := range out {
-		switch c := int64(i) % t.scale; {
+		switch c := int64(i) % row; {
 		case added == nil:
-			out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, t.scale)), int64(e.vector(t.args[1], r, c, t.scale)),
-				int64(e.vector(t.args[2], r, 0, 1)), int64(i)/t.scale)
+			out[i] = e.intern(element{kind: elemOp, op: t.op, dt: t.dt}, int64(e.vector(t.args[0], r, c, row)), int64(e.vector(t.args[1], r, c, row)),
+				int64(e.vector(t.args[2], r, 0, 1)), t.base, int64(i)/row)
 		case added[i] == nil:
-			out[i] = args[0][i]
+			out[i] = at(args[0], int64(i))
 		case e.z.anyOrder(ir.Sum, t.dt):
-			out[i] = e.reduce(ir.Sum, t.dt, append(added[i], args[0][i]))
+			out[i] = e.reduce(ir.Sum, t.dt, append(added[i], at(args[0], int64(i))))
 		default:
-			list := []int64{int64(args[0][i])}
+			list := []int64{int64(at(args[0], int64(i)))}
 			for _, x := range added[i] {
 				list = append(list, int64(x))
 			}
@@ -297,9 +306,13 @@ func (e *elements) vector(t termID, r int, column, width int64) int32 {
 	v := vector{t, int32(r), column, width}
 	id, ok := e.whole[v]
 	if !ok {
-		var list []int64
-		for i := column; i < int64(len(e.of[t][r])); i += width {
-			list = append(list, int64(e.of[t][r][i]))
+		x := e.of[t][r]
+		list := []int64{int64(at(x, min(column, int64(len(x))-1)))}
+		for i := column + width; i < int64(len(x)); i += width {
+			list = append(list, int64(x[i]))
+		}
+		if !slices.ContainsFunc(list, func(x int64) bool { return x != list[0] }) {
+			list = list[:1] // as of a constant, which has one for all
 		}
 		id = e.list(list)
 		e.whole[v] = id

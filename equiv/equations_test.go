@@ -217,6 +217,22 @@ func TestEquations(t *testing.T) {
 	}
 }
 
+// Equal elements are found in large tensors, too: runs count as one.
+func TestEqualElementsOfLarge(t *testing.T) {
+	for _, c := range equationCases {
+		if c.name != byElements {
+			continue
+		}
+		before, after, wrong := c.program(t, c.before, "bf16", 2048, 1024), c.program(t, c.after, "bf16", 2048, 1024), c.program(t, c.wrong, "bf16", 2048, 1024)
+		if _, err := equiv.Check(before, after, equiv.Options{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := equiv.Check(before, wrong, equiv.Options{}); err == nil {
+			t.Error("what is wrong is proved")
+		}
+	}
+}
+
 // sameNumbers runs both on random inputs and on extremes.
 func sameNumbers(t *testing.T, before, after *ir.Func, seed uint64, loose bool) {
 	t.Helper()

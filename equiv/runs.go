@@ -1,0 +1,180 @@
+package equiv
+
+import "github.com/seed-ee968945/concert/ir"
+
+// Large tensors are compared by runs: where all moves take elements in runs of a length,
+// whole and in order, and all that is computed is elementwise, a run is as good as an
+// element. What repeats single elements for whole runs may do so.
+
+// units is how many elements t has on a rank, by runs of that length. A constant has one
+// for all.
+func (e *elements) units(t *term, run int64) int64 {
+	n, _ := t.n.Const()
+	if t.kind == kindFull {
+		return min(n, 1)
+	}
+	return n / run
+}
+
+// at is element i of what may be a constant.
+func at(x []elemID, i int64) elemID {
+	if len(x) == 1 {
+		return x[0]
+	}
+	return x[i]
+}
+
+// runs decides what counts as one element: runs of one length where that can be. False if
+// there are too many elements even so.
+func (e *elements) runs(terms []termID) bool {
+	if !e.assign(terms, e.longest(terms)) {
+		e.assign(terms, 1)
+	}
+	budget := int64(maxElements)
+	for _, id := range terms {
+		t := e.z.at(id)
+		run := max(e.run[id], 1)
+		e.run[id] = run
+		if budget -= (e.units(t, run) + 1) * int64(e.z.p.world); budget < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// longest is a length of runs that no move takes apart, 1 if there is none.
+func (e *elements) longest(terms []termID) int64 {
+	run := int64(0)
+	for _, id := range terms {
+		t := e.z.at(id)
+		n, _ := t.n.Const()
+		switch t.kind {
+		case kindMove:
+			l := &e.z.layouts[t.layout]
+			if len(l.digits) == 0 || l.digits[len(l.digits)-1].table {
+				continue
+			}
+			last := l.digits[len(l.digits)-1]
+			if run = gcd(run, last.n); last.stride == 0 {
+				continue
+			}
+			for _, d := range l.digits[:len(l.digits)-1] {
+				run = gcd(run, d.stride)
+			}
+			run = gcd(run, l.off)
+			for _, v := range l.add {
+				run = gcd(run, v)
+			}
+		case kindLookup, kindScatter:
+			run = gcd(run, t.scale)
+		case kindOpaque, kindShuffle:
+			run = gcd(run, n)
+		}
+	}
+	return max(run, 1)
+}
+
+// assign gives every term runs of that length, or of 1; constants have 0. False if they do
+// not fit.
+func (e *elements) assign(terms []termID, run int64) bool {
+	e.run = map[termID]int64{}
+	for _, id := range terms {
+		t := e.z.at(id)
+		n, _ := t.n.Const()
+		of := func(k int) int64 { return e.run[t.args[k]] }
+		at := int64(1)
+		switch t.kind {
+		case kindFull:
+			at = 0
+		case kindIota:
+		case kindMove:
+			l := &e.z.layouts[t.layout]
+			repeats := len(l.digits) > 0 && l.digits[len(l.digits)-1].stride == 0 && !l.digits[len(l.digits)-1].table && l.digits[len(l.digits)-1].n%run == 0
+			switch {
+			case of(0) == 1 && !repeats:
+			case of(0) == 1 || l.whole(run):
+				at = run
+			default:
+				return false
+			}
+		case kindPoint, kindReduce:
+			at = 0
+			for k := range t.args {
+				if r := of(k); at > 0 && r > 0 && r != at {
+					return false
+				} else if r > 0 {
+					at = r
+				}
+			}
+			if at == 0 && n%run == 0 {
+				at = run
+			}
+		case kindLookup:
+			if of(1) > 1 || of(0) > 1 && t.scale%of(0) != 0 {
+				return false
+			}
+			at = of(0)
+		case kindScatter:
+			at = max(of(0), of(1))
+			if of(2) > 1 || t.scale%max(at, 1) != 0 || of(0) > 0 && of(0) != at || of(1) > 0 && of(1) != at {
+				return false
+			}
+		default:
+			if n%run == 0 && t.op != ir.OpArgmax {
+				at = run
+			}
+		}
+		if at == 0 && t.kind != kindFull {
+			at = 1
+		}
+		e.run[id] = at
+	}
+	return true
+}
+
+// whole reports whether l takes runs of that length whole and in order.
+func (l *layout) whole(run int64) bool {
+	if run == 1 {
+		return true
+	}
+	if len(l.digits) == 0 || l.off%run != 0 {
+		return false
+	}
+	last := l.digits[len(l.digits)-1]
+	if last.table || last.stride != 1 || last.n%run != 0 {
+		return false
+	}
+	for _, d := range l.digits[:len(l.digits)-1] {
+		if d.stride%run != 0 {
+			return false
+		}
+	}
+	for _, v := range l.add {
+		if v%run != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// byRuns is the layout of a move between runs.
+func (e *elements) byRuns(t *term, run int64) layout {
+	l := e.z.layouts[t.layout]
+	if run == 1 {
+		return l
+	}
+	from := max(e.run[t.args[0]], 1)
+	out := layout{off: l.off / from, rank: l.rank}
+	for i, d := range l.digits {
+		if i == len(l.digits)-1 {
+			d.n /= run
+		} else {
+			d.stride /= from
+		}
+		out.digits = append(out.digits, d)
+	}
+	for _, v := range l.add {
+		out.add = append(out.add, v/from)
+	}
+	return out
+}
