@@ -239,9 +239,11 @@ func servedCases(n int) map[string]int {
 
 // runs says whether to run a case, or only to plan it: 16 ranks are many for the fake
 // driver, and many streams for few GPUs, where those of the copy engines would share the
-// hardware's queues and wait for each other.
+// hardware's queues and wait for each other. Where time is short a sample runs.
 func runs(t *testing.T, n int, c caseT, rng *rand.Rand) bool {
 	switch {
+	case sampled():
+		return rng.IntN(8) == 0
 	case n < 16:
 		return true
 	case !*onGPU:
@@ -249,6 +251,9 @@ func runs(t *testing.T, n int, c caseT, rng *rand.Rand) bool {
 	}
 	return n <= 4*deviceCount(t) || c.algo != kernels.Engine && !c.beside
 }
+
+// sampled says whether sweeps take a sample of their cases: those of the race detector do.
+func sampled() bool { return testing.Short() && process == nil && !*onGPU }
 
 func TestCollectives(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8, 16} {

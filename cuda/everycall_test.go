@@ -334,7 +334,7 @@ func stride() int {
 func inUse(t *testing.T, f *fake.Driver, n int) bool {
 	t.Helper()
 	before := leak.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), plenty)
 	defer cancel()
 	w, err := symm.NewLocalWorld(f, []int{0, 1}, symm.WorldOptions{Bytes: 8 << 20, Images: images(t)})
 	if err != nil {
@@ -391,7 +391,7 @@ func inProcess(t *testing.T, victim, n int) bool {
 	t.Helper()
 	before := leak.Now()
 	m := newJob(5 * time.Second)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), plenty)
 	defer cancel()
 	type result struct{ failed, err error }
 	var fakes [2]*fake.Driver

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -133,7 +132,7 @@ func smallGroup(share bool, ranks int) coll.GroupOptions {
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.EngineChunks = 3
 	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.GuestFold = 4<<10, 4<<10, 256, 64<<10
-	return coll.GroupOptions{Timeout: 20 * time.Second, Region: 512 << 10, Flagged: max(1<<20, uint64(ranks)<<17), Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
+	return coll.GroupOptions{Timeout: plenty, Region: 512 << 10, Flagged: max(1<<20, uint64(ranks)<<17), Staging: uint64(ranks) * 4 * kernels.PushDepth * 32768, Tuning: &tune}
 }
 
 // newRigT opens a world of that many ranks in this process, or with one rank here if each
@@ -287,9 +286,15 @@ func (r *rigT) check() error {
 // randomBytes makes count elements of t: small values, now and then a NaN, an
 // infinity, a negative zero or the word that marks missing packets.
 func randomBytes(rng *rand.Rand, t dtype.DType, count int, special bool) []byte {
-	var b []byte
+	b := make([]byte, 0, count*int(t.Size())+8)
+	if !t.IsFloat() {
+		for len(b) < count*int(t.Size()) {
+			b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
+		}
+		return b[:count*int(t.Size())]
+	}
 	for i := 0; i < count; i++ {
-		v := rng.NormFloat64() * 4
+		v := float64(int32(rng.Uint32())) / (1 << 28)
 		if special {
 			switch rng.IntN(16) {
 			case 0:
@@ -318,10 +323,6 @@ func randomBytes(rng *rand.Rand, t dtype.DType, count int, special bool) []byte 
 				w = 0xffff
 			}
 			b = binary.LittleEndian.AppendUint16(b, w)
-		default:
-			var e [8]byte
-			binary.LittleEndian.PutUint64(e[:], rng.Uint64())
-			b = append(b, e[:t.Size()]...)
 		}
 	}
 	return b

@@ -156,7 +156,7 @@ func meetingOf(env string) testJob {
 	if err != nil {
 		return testJob{}
 	}
-	return testJob{j, 20 * time.Second}
+	return testJob{j, plenty}
 }
 
 func (c *childT) run(scenario string) error {

@@ -193,6 +193,9 @@ func (q sequenceT) commands(m *coll.Member, base driver.Ptr) (*driver.Commands, 
 func TestSequences(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 7, 16} {
 		for _, slot := range []uint64{4096, 0} {
+			if sampled() && n > 3 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%d ranks, slot %d", n, slot), func(t *testing.T) { testSequences(t, n, slot) })
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// plenty is a deadline for what has to come, however busy the machine is.
+const plenty = 5 * time.Minute
+
 // until waits for what only a device, another process or the scheduler can do, and which can
 // only be asked for; it gives up when that does not come.
 func until(t testing.TB, ok func() bool) bool {

@@ -35,7 +35,7 @@ func TestBadArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	small := coll.GroupOptions{Region: 1 << 20, Flagged: 1 << 20, Timeout: 20 * time.Second} // no staging
+	small := coll.GroupOptions{Region: 1 << 20, Flagged: 1 << 20, Timeout: plenty} // no staging
 	g, err := coll.NewGroup(t.Context(), w, []int{0, 1}, small)
 	if err != nil {
 		t.Fatal(err)

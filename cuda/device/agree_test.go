@@ -78,13 +78,16 @@ func TestFormsAgree(t *testing.T) {
 	fakeOnly(t)
 	for _, products := range [][]int{{0}, {1}, {0, 1}, {}, {2}, {1, 3}} { // ranks that have one
 		for _, graph := range []bool{false, true} {
+			if testing.Short() && graph {
+				continue
+			}
 			m, _ := besideModule()
 			m.World, m.Groups[0].Ranks = 4, [][]int{{0, 1}, {2, 3}}
 			var mu sync.Mutex
 			var log bytes.Buffer
 			drv, devs, o := target(t, 4)
 			o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
-			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: 5 * time.Second, UserBytes: 512}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty, UserBytes: 512}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 				me := r.Info().Rank
 				s, err := rt.Prepare(ctx, r, m, besideStep(slices.Contains(products, me)), rt.Options{}, graph)
 				if err != nil {

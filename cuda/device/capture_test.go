@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -74,7 +73,7 @@ func TestBeside(t *testing.T) {
 		drv, devs, o := target(t, 2)
 		o.NoBeside = off
 		o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
-		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: 20 * time.Second}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 			s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)
 			if err != nil {
 				return err
@@ -209,7 +208,7 @@ func TestFunc(t *testing.T) {
 		e.At("d").Call("compute", "double", "", nil, rt.Ts{y}, rt.Ts{x})
 		e.At("neg2").Launch("compute", "neg", nil, rt.Ts{y}, rt.Ts{y})
 	}
-	cfg := rt.Config{Timeout: 20 * time.Second, Funcs: map[string]rt.Func{"double": double}}
+	cfg := rt.Config{Timeout: plenty, Funcs: map[string]rt.Func{"double": double}}
 	in := []byte("0123456789abcdef")
 	err := device.Local(t.Context(), drv, devs, cfg, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		v := []rt.Value{{DType: rt.F32, Shape: []int64{4}, Data: in}}

@@ -44,7 +44,7 @@ func TestFailingCalls(t *testing.T) {
 	total := count()
 	step := 1
 	if testing.Short() {
-		step = 7
+		step = 31
 	}
 	for n := 1; n <= total; n += step {
 		drv := fake.New(2)

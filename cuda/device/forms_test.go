@@ -142,7 +142,7 @@ func TestFormsNamed(t *testing.T) {
 		var log collected
 		o := small(2)
 		o.Log = slog.New(&log)
-		err := device.Local(t.Context(), newFake(t, 2), devices(2), rt.Config{Timeout: 20 * time.Second}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		err := device.Local(t.Context(), newFake(t, 2), devices(2), rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 			s, err := rt.Prepare(ctx, r, m, func(e *rt.Exec) {
 				e.Record("compute", 0)
 				e.Wait("comm.g", 0)

@@ -85,6 +85,9 @@ func broken(r *rt.Rank) error {
 	return r.Err()
 }
 
+// plenty is a deadline for what has to come, however busy the machine is.
+const plenty = 5 * time.Minute
+
 // noGoroutines fails the test if it leaves goroutines behind.
 func noGoroutines(t testing.TB) {
 	n := runtime.NumGoroutine()

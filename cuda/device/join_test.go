@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/lt"
@@ -112,7 +111,7 @@ func TestJoin(t *testing.T) {
 				o.Products = thinTuning(t)
 			}
 			o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
-			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: 20 * time.Second}, o, []*rt.Module{th.m}, func(ctx context.Context, r *rt.Rank) error {
+			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{th.m}, func(ctx context.Context, r *rt.Rank) error {
 				in := make([]rt.Value, len(th.m.Inputs))
 				for i := range in {
 					x := th.m.Inputs[i].Tensors[0]
@@ -171,7 +170,7 @@ func TestProductsOption(t *testing.T) {
 		th := newThin(nil, 0)
 		drv, devs, o := target(t, 1)
 		o.Products = c.products
-		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: 20 * time.Second}, o, []*rt.Module{th.m}, func(ctx context.Context, r *rt.Rank) error { return nil })
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{th.m}, func(ctx context.Context, r *rt.Rank) error { return nil })
 		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "another GPU than") {
 			t.Errorf("a tuning with digest %s: %v", c.products.Digest(), err)
 		}

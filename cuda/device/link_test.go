@@ -20,7 +20,7 @@ func linked(t *testing.T, n int, body func(rank int, l *link) error) {
 	var wg sync.WaitGroup
 	for r := range n {
 		wg.Go(func() {
-			g, err := rendezvous.Join(t.Context(), job, rendezvous.Place{Rank: r, World: n, Timeout: 20 * time.Second})
+			g, err := rendezvous.Join(t.Context(), job, rendezvous.Place{Rank: r, World: n, Timeout: 5 * time.Minute})
 			if err != nil {
 				t.Error(err)
 				return

@@ -98,7 +98,7 @@ func TestCollectivesOverNCCL(t *testing.T) {
 func TestInPlaceOverNCCL(t *testing.T) {
 	noGoroutines(t)
 	drv, devs, o := overNCCL(t, 2)
-	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: 20 * time.Second, UserBytes: 4096}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty, UserBytes: 4096}, o, nil, func(ctx context.Context, r *rt.Rank) error {
 		me := int64(r.Info().Rank)
 		whole, part := rt.C(0, rt.F32, 8), func(k int64) rt.Tensor { return rt.C(16*k, rt.F32, 4) }
 		for _, c := range []struct {

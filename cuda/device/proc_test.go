@@ -245,7 +245,7 @@ func faulty(ctx context.Context, drv driver.Driver, o device.Options, fault stri
 	case "another module", "another step":
 		return differs(ctx, drv, o, fault)
 	}
-	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: 20 * time.Second, UserBytes: 4096})
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: plenty, UserBytes: 4096})
 	if err != nil {
 		return err
 	}

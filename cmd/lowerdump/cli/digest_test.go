@@ -14,8 +14,15 @@ import (
 )
 
 // For the same graph the library and the command make the same program, with every named
-// pipeline.
+// pipeline; arena is another name of order-only.
 func TestLibraryAndToolAgree(t *testing.T) {
+	arena, err := passes.Standard().Parse("arena")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := passes.Standard().Parse("order-only"); err != nil || p.String() != arena.String() {
+		t.Errorf("arena is %v, order-only %v, %v", arena, p, err)
+	}
 	for _, dir := range []string{"../../../testdata/graphs", "../../../../shared/graphs"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.graph.json.gz"))
 		if err != nil {
@@ -60,7 +67,7 @@ func agree(t *testing.T, path string) {
 	for _, c := range []struct {
 		pipeline string
 		device   compile.Device
-	}{{"default", compile.Host}, {"cuda", compile.GPU}, {"order-only", compile.Host}, {"arena", compile.Host}} {
+	}{{"default", compile.Host}, {"cuda", compile.GPU}, {"order-only", compile.Host}} {
 		p, err := passes.Standard().Parse(c.pipeline)
 		if err != nil {
 			t.Fatal(err)
