@@ -452,6 +452,11 @@ func (j *jointFunc) checkOrder() error {
 			}
 		}
 	}
+	for s := range j.writers {
+		if err := j.oneName(int32(s)); err != nil {
+			return err
+		}
+	}
 	for i := range j.units {
 		u := &j.units[i]
 		if u.side == sideBackward {
@@ -470,6 +475,34 @@ func (j *jointFunc) checkOrder() error {
 		}
 	}
 	return nil
+}
+
+// oneName makes sure that backward takes a storage which it writes under one name: inputs
+// are storages of their own, and a write through one would not show in another.
+func (j *jointFunc) oneName(s int32) error {
+	by, taken := int32(-1), []int32(nil)
+	take := func(r int32) {
+		if def := j.roots[r].unit; j.store[r] == s && (def < 0 || j.units[def].side != sideBackward) {
+			taken = appendOnce(taken, r)
+		}
+	}
+	for _, t := range j.touch[s] {
+		if u := &j.units[t]; u.side == sideBackward {
+			for _, r := range u.args {
+				take(r)
+			}
+			if slices.Contains(j.writers[s], t) {
+				by = t
+			}
+		}
+	}
+	for _, k := range j.bwOuts {
+		take(j.rootOf[j.f.Return().Arg(k).ID()])
+	}
+	if by < 0 || len(taken) < 2 {
+		return nil
+	}
+	return &PartitionError{Node: j.units[by].name(), Reason: fmt.Sprintf("backward writes what it would take both as %%%s and as %%%s; copy one first", j.roots[taken[0]].val.Name(), j.roots[taken[1]].val.Name())}
 }
 
 // demand marks what outputs and effects need; the rest is dead.

@@ -230,8 +230,8 @@ func differ(got, want [][]interp.Tensor, bounds []step.Bound) string {
 var refusals = []string{
 	// ir.ComputeStorages: a view's place depends on a symbol.
 	"which is known at run time only",
-	// Partition: edges over two functions, what forward starts, what it overwrites.
-	"has order-only edges, which partition cannot keep", "cannot leave backward in flight; wait for it", "and backward reads it: donate it to a result of backward",
+	// Partition: edges over two functions, what forward starts, what it overwrites, aliases.
+	"has order-only edges, which partition cannot keep", "cannot leave backward in flight; wait for it", "and backward reads it: donate it to a result of backward", "backward writes what it would take both as",
 	// Limits of memory that nothing meets.
 	"under the memory cap", "bytes and may have",
 	// The CUDA device's collectives, and its library for matmuls.
