@@ -45,6 +45,9 @@ func TestTracedOverNCCL(t *testing.T) {
 		pair, in, wantFw, wantBw := onHost(t, name)
 		pair, lo := form(t, pair, "pipeline")
 		for _, h := range []how{eager, packed, graph} {
+			if testing.Short() && (h != graph || name != tinySteps[0]) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%v", name, h), func(t *testing.T) {
 				noGoroutines(t)
 				drv, devs, o := overNCCL(t, 2)
@@ -167,6 +170,9 @@ func TestInPlaceOverNCCL(t *testing.T) {
 // Ranks that are hosts of their own: processes that share nothing give the bits of ranks
 // of one process, for every traced step.
 func TestHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("processes, whose goroutines TestTracedOverNCCL has in one")
+	}
 	for _, name := range tinySteps {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
