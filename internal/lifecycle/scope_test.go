@@ -143,7 +143,8 @@ func TestBound(t *testing.T) {
 func TestQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledger
-		runs, stops := true, 0
+		var idle atomic.Bool
+		stops := 0
 		var causes []error
 		w := New("world")
 		l.add(w, "memory", nil)
@@ -155,7 +156,7 @@ func TestQuarantine(t *testing.T) {
 				}
 				return nil
 			},
-			Idle: func() (bool, error) { return !runs, nil },
+			Idle: func() (bool, error) { return idle.Load(), nil },
 		})
 		l.add(g, "page", nil)
 		for i := range 2 {
@@ -176,7 +177,7 @@ func TestQuarantine(t *testing.T) {
 			}
 		}
 		l.want(t)
-		go func() { time.Sleep(time.Hour); runs = false }()
+		go func() { time.Sleep(time.Minute); idle.Store(true) }()
 		if err := w.End(context.Background()); err != nil {
 			t.Error(err)
 		}
