@@ -204,7 +204,7 @@ func TestTailsTurn(t *testing.T) {
 		e.Wait("compute", 1)
 		e.Wait("compute", 2)
 	}
-	world(t, 2, rt.Config{Timeout: 5 * time.Second}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+	world(t, 2, rt.Config{Timeout: time.Minute}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		for _, graph := range []bool{false, true} {
 			s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, graph)
 			if err != nil {

@@ -76,7 +76,7 @@ func TestTransport(t *testing.T) {
 		}
 		ran := make([]bool, len(tc.devs))
 		run := func() error {
-			return device.Local(t.Context(), drv, tc.devs, rt.Config{Timeout: 5 * time.Second}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+			return device.Local(t.Context(), drv, tc.devs, rt.Config{Timeout: time.Minute}, o, nil, func(ctx context.Context, r *rt.Rank) error {
 				ran[r.Info().Rank] = true
 				return r.Barrier(ctx)
 			})
