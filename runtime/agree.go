@@ -61,9 +61,10 @@ func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) 
 	return m, nil
 }
 
-// exchange compares digests, and whatever else has to be the same.
+// exchange compares digests, and whatever else has to be the same: behind the programs,
+// whose texts say why it differs.
 func (a *agreeing) exchange(ctx context.Context, g *rendezvous.Group, data []byte, more ...Fact) ([]rendezvous.Part, error) {
-	parts, err := g.Exchange(ctx, rendezvous.Call{Op: a.op, Data: data, Facts: append(more, Fact{What: rendezvous.Programs, Value: a.digest})})
+	parts, err := g.Exchange(ctx, rendezvous.Call{Op: a.op, Data: data, Facts: append([]Fact{{What: rendezvous.Programs, Value: a.digest}}, more...)})
 	var wrong *MismatchError
 	if errors.As(err, &wrong) && wrong.What == rendezvous.Programs && a.text != "" {
 		return nil, a.compare(ctx, g, wrong)
