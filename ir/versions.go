@@ -181,21 +181,27 @@ func (f *Func) ResolveVersions() {
 	f.resolve(nil)
 }
 
-// ReadNewest makes n read the newest versions of its operands: what a return does
+// ReadNewest makes nodes read the newest versions of their operands: what a return does
 // with storages that were written on the way. O(nodes).
-func (f *Func) ReadNewest(n *Node) {
-	if f.writes() {
-		f.resolve(n)
+func (f *Func) ReadNewest(of ...*Node) {
+	if !f.writes() {
+		return
 	}
+	only := make([]bool, len(f.nodes))
+	for _, n := range of {
+		only[n.id] = true
+	}
+	f.resolve(only)
 }
 
-func (f *Func) resolve(only *Node) {
+// resolve is ReadNewest by NodeID, or ResolveVersions.
+func (f *Func) resolve(only []bool) {
 	r := &resolver{f: f, roots: findRoots(f), newest: map[*Value]named{}}
 	r.writes = make([][]*Node, r.roots.count)
 	f.Order() // positions
 	for n := f.first; n != nil; n = n.next {
 		for i := range n.args[:n.declaredArgs()] {
-			if a := n.args[i]; only == n || only == nil && !a.IsVersion() {
+			if a := n.args[i]; only == nil && !a.IsVersion() || only != nil && only[n.id] {
 				if now := r.current(a.Base()); now != a {
 					f.SetArg(n, i, now)
 				}

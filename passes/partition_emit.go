@@ -16,6 +16,8 @@ type emitter struct {
 	val  []*ir.Value // ValueID of the joint function -> value of the half
 	done []bool      // NodeID of the joint function -> written
 
+	newest []*ir.Node // what it wrote whose operands forward or backward may have written since
+
 	before []int32 // unit -> the repeated collective of its region before it, -1 for none; backward only
 	stack  []frame
 }
@@ -174,7 +176,7 @@ func (e *emitter) finish(outs []*ir.Value, places []int, half string, first int)
 		meta = meta.With(MetaPlaces, attr.Ints(list...))
 	}
 	made := e.to.Append(ir.NodeSpec{Op: ret.Op(), Name: ret.Name(), Args: args, Meta: meta, Pos: ret.Pos()})
-	e.to.ReadNewest(made) // a saved tensor goes to backward as forward has left it
+	e.to.ReadNewest(append(e.newest, made)...) // a saved tensor goes to backward as forward has left it
 }
 
 // copySaved copies results that are to lie in the place of a donated input, but came into
@@ -186,7 +188,7 @@ func (e *emitter) copySaved(args []*ir.Value, places []int) {
 			continue
 		}
 		n := e.to.Append(ir.NodeSpec{Op: ir.OpClone, Name: args[i].Def().Name() + "_clone", Args: args[i : i+1 : i+1], Results: []ir.Type{args[i].Type()}})
-		e.to.ReadNewest(n)
+		e.newest = append(e.newest, n)
 		args[i] = n.Result(0)
 	}
 }
@@ -402,6 +404,9 @@ func (e *emitter) write(n *ir.Node) {
 		s.Meta = s.Meta.With(MetaRecompute, attr.Bool(true))
 	}
 	made := e.to.Append(s)
+	if n.Op().IsView() { // a name that stands at its first use, behind writes by other names
+		e.newest = append(e.newest, made)
+	}
 	for k, v := range n.Results() {
 		if e.val[v.ID()] == nil {
 			e.val[v.ID()] = made.Result(k)
