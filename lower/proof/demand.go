@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/program"
 )
@@ -14,31 +13,24 @@ import (
 // two terms are equal if they agree on the elements that are asked for, and operations
 // that pick elements ask for fewer. What is asked for is a box, or more than has to be.
 
-// box is a range of every dimension; nil asks for all elements.
+// box is a range of every dimension, up to the bound of sizes that symbols decide.
 type box [][2]int64
 
 func (b box) none() bool {
 	return slices.ContainsFunc(b, func(r [2]int64) bool { return r[0] >= r[1] })
 }
 
-// whole is all elements of a static tensor; nil of others.
-func whole(t ir.Type) box {
-	sizes, ok := t.Shape().Static()
-	if !ok {
-		return nil
-	}
-	out := make(box, len(sizes))
-	for i, n := range sizes {
-		out[i] = [2]int64{0, n}
+// whole is all elements of a tensor.
+func (b *book) whole(t ir.Type) box {
+	out := make(box, len(t.Shape()))
+	for i, n := range t.Shape() {
+		out[i] = [2]int64{0, b.m.Bound(n)}
 	}
 	return out
 }
 
-// cut is the part of b within lo..hi-1 of a dimension, counted from lo; nil if it cannot be told.
+// cut is the part of b within lo..hi-1 of a dimension, counted from lo.
 func (b box) cut(d int, lo, hi int64) box {
-	if d < 0 || d >= len(b) {
-		return nil
-	}
 	out := slices.Clone(b)
 	out[d] = [2]int64{max(b[d][0], lo) - lo, min(b[d][1], hi) - lo}
 	return out
@@ -53,7 +45,7 @@ func (c *comparison) resolved(in *program.Instr, x termID) termID {
 	}
 	d := demands{b: c.b, said: map[demand]bool{}}
 	for _, w := range c.region(n) {
-		if d.agree(x, w, whole(c.b.terms[w].typ)) {
+		if d.agree(x, w, c.b.whole(c.b.terms[w].typ)) {
 			return w
 		}
 	}
@@ -114,63 +106,73 @@ func (d *demands) alike(x, y termID, ask box) bool {
 // asked is what t asks for of its operand k, if of t itself a box is asked for.
 func (b *book) asked(t *term, k int, ask box) box {
 	from := b.terms[t.args[k]].typ
-	all := whole(from)
+	all := b.whole(from)
 	switch {
-	case all == nil || len(ask) != len(t.typ.Shape()):
-		return nil
+	case len(ask) != len(t.typ.Shape()):
+		return all
 	case t.kind == window:
-		return behind(t, ask)
+		return b.behind(t, ask)
 	case t.op.Info().Elementwise:
 		skip := len(ask) - len(all)
 		for i := range all {
-			if skip+i >= 0 && all[i][1] != 1 {
+			if n, ok := from.Shape()[i].Const(); skip+i >= 0 && (!ok || n != 1) {
 				all[i] = ask[skip+i]
 			}
 		}
-		return all
 	case t.op == ir.OpCat:
 		d := int(t.attrs.Int("dim", 0))
 		lo := int64(0)
 		for _, a := range t.args[:k] {
 			n, ok := b.terms[a].typ.Shape()[d].Const()
 			if !ok {
-				return nil
+				return all
 			}
 			lo += n
 		}
 		return ask.cut(d, lo, lo+all[d][1])
-	case t.op == ir.OpSliceScatter && t.attrs.Int("step", 1) == 1:
-		d := int(t.attrs.Int("dim", 0))
-		n, ok := b.terms[t.args[1]].typ.Shape()[d].Const()
-		lo, ok2 := startOf(t.attrs, t.typ.Shape()[d])
-		switch {
-		case !ok || !ok2:
-			return nil
-		case k == 1:
-			return ask.cut(d, lo, lo+n)
-		case ask[d][0] >= lo && ask[d][1] <= lo+n:
-			return box{{0, 0}} // all of it is replaced
-		}
-		return ask
+	case t.op == ir.OpSliceScatter:
+		return b.scattered(t, k, ask)
 	}
 	return all
 }
 
-// startOf is where a slice begins along a dimension of n; false if that is not told.
-func startOf(l attr.List, size ir.Dim) (int64, bool) {
-	n, ok := size.Const()
-	at := l.Int("start", 0)
-	return at, ok && at >= 0 && at <= n
+// scattered is asked for a slice_scatter: of operand 1 the elements that lie in the box, and
+// nothing of operand 0 where these are all that the box has.
+func (b *book) scattered(t *term, k int, ask box) box {
+	all := b.whole(b.terms[t.args[k]].typ)
+	d := int(t.attrs.Int("dim", 0))
+	size, part := t.typ.Shape()[d], b.terms[t.args[1]].typ.Shape()[d]
+	start, step := t.attrs.Int("start", 0), t.attrs.Int("step", 1)
+	switch {
+	case k == 0 && size.Equal(part):
+		return box{{0, 0}}
+	case k == 0:
+		all = ask
+	}
+	n, ok := part.Const()
+	if r, known := b.m.Bounds(size); !ok || !known || start < 0 || step < 1 || start+(n-1)*step >= r.Min {
+		return all // where they lie is not told
+	}
+	nth := func(at int64) int64 { return min(max((at-start+step-1)/step, 0), n) } // the first at or behind an element
+	lo, hi := nth(ask[d][0]), nth(ask[d][1])
+	switch {
+	case k == 1:
+		all = slices.Clone(ask)
+		all[d] = [2]int64{lo, hi}
+	case hi-lo == ask[d][1]-ask[d][0]:
+		return box{{0, 0}}
+	}
+	return all
 }
 
 // behind is what a window asks for of the tensor that it is a window on: exact where its
 // dimensions move single dimensions of that, else the rows from the first element
 // to the last.
-func behind(t *term, ask box) box {
-	sizes, _ := t.in.Shape().Static()
+func (b *book) behind(t *term, ask box) box {
+	sizes, ok := t.in.Shape().Static()
 	strides := t.typ.Strides()
-	if !t.in.Contiguous() || strides == nil {
-		return whole(*t.in)
+	if !ok || !t.in.Contiguous() || strides == nil {
+		return b.whole(*t.in)
 	}
 	weights := t.in.Strides()
 	first := t.at / int64(t.in.DType().Size())
@@ -198,7 +200,7 @@ func behind(t *term, ask box) box {
 	if exact {
 		return out
 	}
-	out = whole(*t.in)
+	out = b.whole(*t.in)
 	for j, w := range weights {
 		a, z := low/w, high/w
 		out[j] = [2]int64{a, z + 1}

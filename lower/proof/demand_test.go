@@ -41,11 +41,26 @@ func TestUnread(t *testing.T) {
   %s = slice %n {dim=0, end=8, start=5} : f32[3,8] !{fusion=0}
   %r = relu %s : f32[3,8] !{fusion=0}
   return %r`, "start=2", "start=4"},
+		{"all of it, of a symbol's size", "%a: f32[s,1], %b: f32[s,1]", `
+  %c = slice_scatter %a, %b {dim=1} : f32[s,1] !{fusion=0}
+  %r = neg %c : f32[s,1] !{fusion=0}
+  return %r`, "slice_scatter (t0: f32[n0,1], p0: f32[n0,1])", "slice_scatter (p0: f32[n0,1], t0: f32[n0,1])"},
+		{"the columns of a symbol's rows", "%a: f32[s,4], %b: f32[s,4]", `
+  %n = neg %a : f32[s,4] !{fusion=0}
+  %c = slice_scatter %n, %b {dim=1, step=1} : f32[s,4] !{fusion=0}
+  %r = relu %c : f32[s,4] !{fusion=0}
+  return %r`, "slice_scatter (t1: f32[n0,4], p0: f32[n0,4])", "slice_scatter (p0: f32[n0,4], t1: f32[n0,4])"},
+		{"one of every second", "%a: f32[8,8], %b: f32[3,8]", `
+  %c = slice_scatter %a, %b {dim=0, end=7, start=1, step=2} : f32[8,8] !{fusion=0}
+  %n = neg %c : f32[8,8] !{fusion=0}
+  %s = slice %n {dim=0, end=4, start=3} : f32[1,8] !{fusion=0}
+  %r = relu %s : f32[1,8] !{fusion=0}
+  return %r`, "start=1", "start=2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rows := c.body[strings.LastIndex(c.body, "f32["):]
 			rows = rows[:strings.Index(rows, "]")+1]
-			m, err := ir.Parse("f.ir", "world 1\n\nfunc @f("+c.params+") -> ("+rows+") {"+c.body+"\n}\n")
+			m, err := ir.Parse("f.ir", "world 1\nsym s hint 2 max 5\n\nfunc @f("+c.params+") -> ("+rows+") {"+c.body+"\n}\n")
 			if err == nil {
 				err = m.Verify()
 			}

@@ -27,6 +27,7 @@ var (
 	casePasses = flag.String("progen.passes", "", "pipeline for TestCase")
 
 	most = flag.Int("progen.findings", 10, "end after so many findings")
+	keep = flag.Bool("progen.keep", false, "print every finding, not one of each kind, and go on however many there are")
 )
 
 func TestRandomPrograms(t *testing.T) {
@@ -99,7 +100,7 @@ func (h *hunt) work() {
 	for {
 		h.mu.Lock()
 		i := h.next
-		over := i >= h.programs || *duration > 0 && time.Since(h.begin) > *duration || h.findings >= *most
+		over := i >= h.programs || *duration > 0 && time.Since(h.begin) > *duration || !*keep && h.findings >= *most
 		if !over {
 			h.next++
 		}
@@ -129,7 +130,7 @@ func (h *hunt) program(c Case) {
 		fresh := false
 		if f != nil {
 			h.seen[kindOf(f)]++
-			if fresh = h.seen[kindOf(f)] == 1; fresh { // one of each kind is enough for a run
+			if fresh = *keep || h.seen[kindOf(f)] == 1; fresh {
 				h.findings++
 			}
 		}
