@@ -142,7 +142,7 @@ func TestRecycledGroup(t *testing.T) {
 				}
 			}
 			for _, m := range g.Members() {
-				if err := m.Check(t.Context(), r.streams[m.Rank.ID]); m.Index == 0 && !errors.Is(err, symm.ErrAborted) {
+				if err := m.Check(t.Context(), r.streams[m.Rank.ID]); m.Index == 0 && !errors.Is(err, symm.ErrCanceled) {
 					t.Fatalf("rank %d: %v", m.Index, err)
 				}
 			}
@@ -178,7 +178,7 @@ func TestReadAfterAbort(t *testing.T) {
 	for _, m := range r.g.Members() {
 		id, c, s := m.Rank.ID, m.Rank.Ctx, r.streams[m.Rank.ID]
 		until(t, func() bool { return m.Err() != nil })
-		if err := m.Err(); !errors.Is(err, symm.ErrAborted) {
+		if err := m.Err(); !errors.Is(err, symm.ErrCanceled) {
 			t.Fatalf("rank %d: %v", id, err)
 		}
 		for peer := range n {

@@ -418,7 +418,7 @@ func TestEagerRefuses(t *testing.T) {
 		t.Errorf("a cancelled call: %v, group %v", err, m.Err())
 	}
 	m.Abort(why)
-	if _, err := r.comm(m).AllReduce(ctx, s, kernels.Sum, x.InPlace()); !errors.Is(err, symm.ErrAborted) {
+	if _, err := r.comm(m).AllReduce(ctx, s, kernels.Sum, x.InPlace()); !errors.Is(err, symm.ErrCanceled) {
 		t.Errorf("a call of a broken group: %v", err)
 	}
 }

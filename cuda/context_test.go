@@ -68,11 +68,11 @@ func TestCheckEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			promptly(t, "Check", func() error { return m.Check(soon(t), r.streams[0]) })
-			if err := m.Err(); !errors.Is(err, symm.ErrAborted) {
+			if err := m.Err(); !errors.Is(err, symm.ErrCanceled) {
 				t.Errorf("the group is not broken: %v", err)
 			}
-			var gave *symm.PeerAbortError
-			if err := r.g.Members()[1].Err(); !errors.As(err, &gave) || gave.Rank != 0 {
+			var gave *symm.CanceledError
+			if err := r.g.Members()[1].Err(); !errors.As(err, &gave) || gave.Origin != 0 || gave.Rank != 1 {
 				t.Errorf("rank 1 has heard %v", err)
 			}
 			for i := range 2 {

@@ -143,7 +143,7 @@ func (c *childT) untilLost(w *symm.World, step func(int, *loop) error) error {
 		if err := step(i, l); err != nil {
 			fmt.Println("NOTICED", time.Now().UnixNano())
 			var lost *symm.PeerLostError
-			if !errors.As(err, &lost) && !errors.Is(err, symm.ErrAborted) {
+			if !errors.As(err, &lost) && !errors.Is(err, symm.ErrCanceled) {
 				return fmt.Errorf("want a lost peer, got %w", err)
 			}
 			break
@@ -252,7 +252,7 @@ func (c *childT) stalled(w *symm.World) error {
 		}
 		if err := l.replay(); err != nil {
 			var te *symm.TimeoutError
-			if !errors.As(err, &te) && !errors.Is(err, symm.ErrAborted) {
+			if !errors.As(err, &te) && !errors.Is(err, symm.ErrCanceled) {
 				return fmt.Errorf("want a timeout, got %w", err)
 			}
 			if te != nil && te.Peer != c.n-1 {
@@ -288,9 +288,9 @@ func (c *childT) stalled(w *symm.World) error {
 		l.m.Abort(errors.New("enough"))
 	}
 	err = l.replay()
-	var gave *symm.PeerAbortError
+	var gave *symm.CanceledError
 	switch d := time.Since(last); {
-	case !errors.Is(err, symm.ErrAborted) || errors.As(err, &gave) && gave.Rank != c.n-1:
+	case !errors.Is(err, symm.ErrCanceled) || errors.As(err, &gave) && gave.Origin != c.n-1:
 		return fmt.Errorf("after a rank gave up: %w", err)
 	case d > 900*time.Millisecond:
 		return fmt.Errorf("that a rank gave up was heard after %v", d)
@@ -459,7 +459,7 @@ func TestCancelledReplay(t *testing.T) {
 	}
 	wg.Wait()
 	for i, err := range errs {
-		if !errors.Is(err, symm.ErrAborted) {
+		if !errors.Is(err, symm.ErrCanceled) {
 			t.Errorf("rank %d: %v", i, err)
 		}
 		if d := ended[i].Sub(cancelled); d > time.Second {

@@ -82,7 +82,7 @@ func TestWorkCancelled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	if err := w.Wait(ctx); !errors.Is(err, symm.ErrAborted) || !errors.Is(err, context.DeadlineExceeded) {
+	if err := w.Wait(ctx); !errors.Is(err, symm.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 	if d := time.Since(start); d > time.Second {
@@ -91,7 +91,7 @@ func TestWorkCancelled(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.comm(r.g.Members()[0]).Barrier(t.Context(), r.streams[0]); !errors.Is(err, symm.ErrAborted) {
+	if _, err := r.comm(r.g.Members()[0]).Barrier(t.Context(), r.streams[0]); !errors.Is(err, symm.ErrCanceled) {
 		t.Errorf("a broken group started %v", err)
 	}
 }
@@ -159,7 +159,7 @@ func TestWorkCancelledBehind(t *testing.T) {
 	go func() { done <- w.Wait(ctx) }()
 	select {
 	case err := <-done:
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(r.g.Members()[0].Err(), symm.ErrAborted) {
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(r.g.Members()[0].Err(), symm.ErrCanceled) {
 			t.Errorf("got %v", err)
 		}
 	case <-time.After(lifecycle.Grace + 8*time.Second):

@@ -51,16 +51,15 @@ func TestWaitValueTimeout(t *testing.T) {
 	}
 	const timeout = 100 * time.Millisecond
 	for _, c := range []struct {
-		name, op string
-		channel  int
-		wait     func(m *coll.Member, s driver.Stream) error
+		name, op, detail string
+		wait             func(m *coll.Member, s driver.Stream) error
 	}{
-		{"value", "wait for a value", 77, func(m *coll.Member, s driver.Stream) error { return m.WaitValue(s, 1, 77, 5) }},
-		{"two values of a word", "wait for a value", 8, func(m *coll.Member, s driver.Stream) error {
+		{"value", "wait for a value", "word 77", func(m *coll.Member, s driver.Stream) error { return m.WaitValue(s, 1, 77, 5) }},
+		{"two values of a word", "wait for a value", "word 8", func(m *coll.Member, s driver.Stream) error {
 			return errors.Join(m.WaitValue(s, 1, 8, 1<<30), m.WaitValue(s, 1, 8, 1<<31-1), m.WaitValue(s, 1, 9, 1))
 		}},
-		{"wait", "wait", 59, func(m *coll.Member, s driver.Stream) error { return m.Wait(s, 59, 1) }},
-		{"barrier", "barrier on a channel", 3, func(m *coll.Member, s driver.Stream) error { return m.BarrierOn(s, 3, 1) }},
+		{"wait", "wait", "channel 59", func(m *coll.Member, s driver.Stream) error { return m.Wait(s, 59, 1) }},
+		{"barrier", "barrier on a channel", "channel 3", func(m *coll.Member, s driver.Stream) error { return m.BarrierOn(s, 3, 1) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRigT(t, 2)
@@ -76,10 +75,10 @@ func TestWaitValueTimeout(t *testing.T) {
 			}
 			var te *symm.TimeoutError
 			err := m.Check(t.Context(), s)
-			if !errors.As(err, &te) || te.Op != c.op || te.Channel != c.channel || te.Rank != 0 || te.Peer != 1 || te.Elapsed < timeout || !errors.Is(err, symm.ErrTimeout) {
+			if !errors.As(err, &te) || te.Op != c.op || te.Detail != c.detail || te.Rank != 0 || te.Peer != 1 || te.Elapsed < timeout || !errors.Is(err, symm.ErrTimeout) {
 				t.Fatalf("got %v, %+v", err, te)
 			}
-			if text := te.Error(); !strings.Contains(text, "in "+c.op+" rank 0 waited") || !strings.Contains(text, " for rank 1 (") {
+			if text := te.Error(); !strings.HasPrefix(text, "rank 0: "+c.op+": timed out") || !strings.Contains(text, " for rank 1 (") {
 				t.Error(text)
 			}
 			if err := m.WaitValue(s, 1, 0, 1); !errors.Is(err, symm.ErrTimeout) {
@@ -130,7 +129,7 @@ func TestWaitValueAborted(t *testing.T) {
 		cause error
 	}{
 		{"own", func(_ *rigT, g *coll.Group) error { g.Members()[0].Abort(why); return nil }, why},
-		{"peer", func(_ *rigT, g *coll.Group) error { g.Members()[1].Abort(why); return nil }, symm.ErrAborted},
+		{"peer", func(_ *rigT, g *coll.Group) error { g.Members()[1].Abort(why); return nil }, symm.ErrCanceled},
 		{"peer's kernel", func(r *rigT, g *coll.Group) error {
 			for _, m := range g.Members() { // as a kernel does that has waited too long
 				if err := r.drv.Memset32(m.Rank.Ctx, r.streams[1], ctl(m), 1, 1); err != nil {
@@ -138,7 +137,7 @@ func TestWaitValueAborted(t *testing.T) {
 				}
 			}
 			return nil
-		}, symm.ErrAborted},
+		}, symm.ErrCanceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRigT(t, 2)
@@ -153,7 +152,7 @@ func TestWaitValueAborted(t *testing.T) {
 			if d := time.Since(start); d > time.Second {
 				t.Errorf("it took %v", d)
 			}
-			if err := m.Check(t.Context(), s); !errors.Is(err, symm.ErrAborted) || !errors.Is(err, c.cause) {
+			if err := m.Check(t.Context(), s); !errors.Is(err, symm.ErrCanceled) || !errors.Is(err, c.cause) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -284,8 +283,8 @@ func TestWaitValueNumber(t *testing.T) {
 	if err := m.Check(t.Context(), r.streams[0]); !errors.As(err, &te) {
 		t.Fatal(err)
 	}
-	if _, _, n := symm.Called(te.Seq); n != before+1 {
-		t.Errorf("call %d, and not %d", n, before+1)
+	if te.Step != uint64(before+1) {
+		t.Errorf("call %d, and not %d", te.Step, before+1)
 	}
 }
 

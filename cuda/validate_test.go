@@ -277,7 +277,7 @@ func TestBadArguments(t *testing.T) {
 	}
 	// Aborts without a reason, and everything behind a Close.
 	run(badCall{"Abort of no reason", nil, ends(func() { m.Abort(nil) })})
-	if err := m.Err(); !errors.Is(err, symm.ErrAborted) {
+	if err := m.Err(); !errors.Is(err, symm.ErrCanceled) {
 		t.Errorf("after an Abort without a reason: %v", err)
 	}
 	if err := g.Rejoin(t.Context()); err != nil {

@@ -173,7 +173,7 @@ func (x extension) Tend(waited time.Duration) error {
 		return nil
 	}
 	if limit := m.Timeout(); m.Failure() == nil && limit != 0 && waited > limit {
-		m.Break(m.TimedOut(m.missing(), m.last.Load(), waited))
+		m.Break(m.TimedOut(m.missing(), m.last.Load(), waited, ""))
 	}
 	if m.Failure() == nil {
 		return nil

@@ -29,6 +29,8 @@ type Group struct {
 
 // GroupOptions are the knobs of a group. The zero value is the default of each.
 type GroupOptions struct {
+	Name    string        // for errors
+	Job     []int         // the members' ranks in the job, for errors; nil if they are the world's
 	Timeout time.Duration // how long a wait may last; 0 is 10 minutes, negative for ever
 	Region  uint64        // bytes of each of the four regions of flagless packets; 0 is 32 MiB
 	Flagged uint64        // bytes of each half for flagged packets; 0 is 8 MiB
@@ -84,7 +86,7 @@ func NewGroup(ctx context.Context, w *symm.World, ranks []int, o GroupOptions) (
 		return nil, err
 	}
 	g := &Group{tuning: o.tuning(len(ranks)), rankOrder: o.RankOrder}
-	_, err := symm.NewGroup(ctx, w, ranks, symm.GroupOptions{Timeout: o.Timeout, Pad: o.Pad, ManyStreams: o.ManyStreams,
+	_, err := symm.NewGroup(ctx, w, ranks, symm.GroupOptions{Name: o.Name, Job: o.Job, Timeout: o.Timeout, Pad: o.Pad, ManyStreams: o.ManyStreams,
 		Extend: func(s *symm.Group) (func(*symm.Member) (symm.Extension, error), error) {
 			g.Group = s
 			return g.join, g.allocate(&o)

@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // overNCCL is a device's part in groups that NCCL serves.
@@ -86,14 +84,10 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 		return nil
 	}
 	var lost *rt.PeerLostError
-	var late *nccl.TimeoutError
-	switch {
-	case errors.As(cause, &lost) || errors.As(err, &lost):
+	if errors.As(cause, &lost) {
 		return lost
-	case errors.As(err, &late) && late.Err == nil:
-		return &rt.TimeoutError{Op: "rendezvous", Rank: d.spec.Rank, Peer: -1, Group: g.name, Elapsed: late.Elapsed, Detail: err.Error()}
 	}
-	return &rt.RendezvousError{Rank: d.spec.Rank, Reason: fmt.Sprintf("cannot join group %q of ranks %v over NCCL", g.name, g.ranks), Err: err}
+	return joinError(&d.spec, err)
 }
 
 // runNCCL enqueues a plan's operations, which have been checked.
@@ -102,7 +96,7 @@ func (d *Device) runNCCL(st *stream, p *plan) error {
 	c.enqueued([]called{{p.name, p.group.name}})
 	for _, op := range p.ops {
 		if err := c.c.Run(context.Background(), uintptr(st.h), op); err != nil {
-			d.fail(d.explainNCCL(c, err))
+			d.fail(d.explainNCCL(err))
 			return d.failure()
 		}
 	}
@@ -112,14 +106,14 @@ func (d *Device) runNCCL(st *stream, p *plan) error {
 // alarm breaks an open device because of what the link has heard: its host may be in a call
 // of a library that only this ends.
 func (d *Device) alarm() {
-	switch r := d.link.reason(); {
+	switch err := d.link.reason(); {
 	case !d.open.Load():
 	case d.nc != nil:
 		if err := d.nc.missed(); err != nil {
 			d.fail(err)
 		}
-	case r != nil:
-		d.fail(rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", d.spec.Rank, r.Origin))
+	case err != nil:
+		d.fail(err)
 	}
 }
 
@@ -128,7 +122,7 @@ func (d *Device) brokenNCCL(g *group) error {
 	if g.nc == nil || g.nc.c.Err() == nil {
 		return nil
 	}
-	d.fail(d.explainNCCL(g.nc, g.nc.c.Err()))
+	d.fail(d.explainNCCL(g.nc.c.Err()))
 	return d.failure()
 }
 
@@ -212,7 +206,7 @@ func (n *overNCCL) look(waited time.Duration) {
 	}
 	for _, c := range n.comms {
 		if err := c.c.Poll(); err != nil {
-			d.fail(d.explainNCCL(c, err))
+			d.fail(d.explainNCCL(err))
 			return
 		}
 	}
@@ -230,8 +224,8 @@ func (n *overNCCL) busy() bool {
 // or has left without what this one has enqueued, as an error; nil if there is nothing.
 func (n *overNCCL) missed() error {
 	d := n.d
-	if r := d.link.reason(); r != nil {
-		return rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", d.spec.Rank, r.Origin)
+	if err := d.link.reason(); err != nil {
+		return err
 	}
 	if r := n.d.link.gone(); r >= 0 {
 		return &rt.PeerLostError{Op: n.current(), Rank: d.spec.Rank, Peer: r}
@@ -296,30 +290,18 @@ func (n *overNCCL) late(waited time.Duration) error {
 	return e
 }
 
-// explainNCCL turns what a communicator reports into the runtime's error.
-func (d *Device) explainNCCL(c *comm, err error) error {
+// explainNCCL is the failure of a communicator, with what the other ranks say of it.
+func (d *Device) explainNCCL(err error) error {
 	if failed := d.failure(); failed != nil {
 		return failed
 	}
-	me := d.spec.Rank
 	if e := d.nc.missed(); e != nil {
 		return e
 	}
-	var late *nccl.TimeoutError
-	var broken *nccl.BrokenError
+	var late *rt.TimeoutError
 	switch {
-	case errors.As(err, &late):
+	case errors.As(err, &late) && late.Rank == d.spec.Rank:
 		return d.nc.late(late.Elapsed)
-	case errors.As(err, &broken) && broken.Err == nil:
-		from := -1
-		if broken.Origin >= 0 && broken.Origin < len(c.ranks) {
-			from = c.ranks[broken.Origin]
-		}
-		var r report
-		if json.Unmarshal([]byte(broken.Reason), &r) != nil {
-			return &rt.CanceledError{Rank: me, Origin: from, Err: errors.New(broken.Reason)}
-		}
-		return rendezvous.AdoptError(rendezvous.DecodeError(r.Err), "", me, r.Origin)
 	case errors.Is(err, &nccl.Error{Code: nccl.RemoteError}), errors.Is(err, &nccl.Error{Code: nccl.SystemError}):
 		// Who it was is about to be told.
 		l := d.link
@@ -328,13 +310,13 @@ func (d *Device) explainNCCL(c *comm, err error) error {
 			return e
 		}
 	}
-	return &rt.CanceledError{Rank: me, Origin: me, Err: err}
+	return d.where().Own(err)
 }
 
 // abort breaks all communicators.
-func (n *overNCCL) abort(r *report) {
+func (n *overNCCL) abort(err error) {
 	for _, c := range n.comms {
-		c.c.Abort(r)
+		c.c.Abort(err)
 	}
 }
 
@@ -347,7 +329,7 @@ func (n *overNCCL) settled() {
 		}
 		g.dirty = false
 		if err := g.nc.c.Err(); err != nil {
-			n.d.fail(n.d.explainNCCL(g.nc, err))
+			n.d.fail(n.d.explainNCCL(err))
 		}
 	}
 }

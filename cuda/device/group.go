@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -24,20 +25,15 @@ type group struct {
 	last *stream
 	turn driver.Event
 
+	labelMu       sync.Mutex
 	labels, older map[uint32]string // by number of the call: what it was, for errors
-}
-
-// member is the world rank at a position.
-func (g *group) member(pos int) int {
-	if pos < 0 || pos >= len(g.ranks) {
-		return -1
-	}
-	return g.ranks[pos]
 }
 
 // named keeps the name of a call: of the last maxPlans at least, and of twice as many at
 // most.
 func (g *group) named(seq uint32, name string) {
+	g.labelMu.Lock()
+	defer g.labelMu.Unlock()
 	if len(g.labels) >= maxPlans {
 		g.labels, g.older = map[uint32]string{}, g.labels
 	}
@@ -47,6 +43,8 @@ func (g *group) named(seq uint32, name string) {
 // label names a call of the group by the number that kernels report, and where it has been
 // forgotten by what it was, if that is known.
 func (g *group) label(seq uint32, what string) string {
+	g.labelMu.Lock()
+	defer g.labelMu.Unlock()
 	for _, m := range [2]map[uint32]string{g.labels, g.older} {
 		if s, ok := m[seq]; ok {
 			return s
@@ -77,6 +75,7 @@ func (d *Device) openGroups(ctx context.Context) error {
 			for _, m := range cg.Members() {
 				if m.Rank.ID == place {
 					g.m = m
+					m.Naming = g.label
 				}
 			}
 		} else if err := d.joinNCCL(ctx, g, i, at); err != nil {

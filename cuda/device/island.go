@@ -173,7 +173,9 @@ func (s *island) fill(ctx context.Context, spec *rt.Spec, o *Options, r *routes)
 			for j, rank := range ranks {
 				places[j] = s.place(rank)
 			}
-			if row[k], err = coll.NewGroup(ctx, s.world, places, o.groupOptions(spec, i)); err != nil {
+			opts := o.groupOptions(spec, i)
+			opts.Job = ranks
+			if row[k], err = coll.NewGroup(ctx, s.world, places, opts); err != nil {
 				return fmt.Errorf("group %q: %w", g.Name, err)
 			}
 		}

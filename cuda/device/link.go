@@ -25,14 +25,14 @@ type link struct {
 	answers []int               // by rank: how often it said so
 	left    []bool              // by rank
 	lost    int                 // a rank that ended without a word, -1 for none
-	broke   *report             // why the world is broken, as the first rank to say so put it
+	broke   error               // why the world is broken, as the first rank to say so put it
 }
 
 // note is what one rank tells the others.
 type note struct {
 	Kind   string            `json:"kind"`
 	Counts map[string]uint64 `json:"counts,omitempty"`
-	Report *report           `json:"report,omitempty"`
+	Report json.RawMessage   `json:"report,omitempty"` // as rendezvous.EncodeError makes it
 }
 
 // The kinds of notes.
@@ -78,7 +78,8 @@ func (l *link) hear(e rendezvous.Event) {
 	case n.Kind == noteLeft:
 		l.told[e.Rank], l.left[e.Rank] = n.Counts, true
 	case n.Kind == noteBroke && l.broke == nil:
-		l.broke = n.Report
+		at := rendezvous.Where{Rank: l.job.Ranks()[l.job.Rank()]}
+		l.broke = at.Adopt(rendezvous.DecodeError(n.Report), e.Rank)
 	}
 	l.cond.Broadcast()
 	l.mu.Unlock()
@@ -98,17 +99,17 @@ func (l *link) gone() int {
 }
 
 // breaks says that this rank has broken the world, unless one has said so before.
-func (l *link) breaks(r *report) {
+func (l *link) breaks(err error) {
 	l.mu.Lock()
 	known := l.broke != nil || l.lost >= 0
 	l.mu.Unlock()
 	if !known {
-		l.say(note{Kind: noteBroke, Report: r})
+		l.say(note{Kind: noteBroke, Report: rendezvous.EncodeError(err, reportBytes)})
 	}
 }
 
-// reason is why the world is broken, nil while nobody has said so.
-func (l *link) reason() *report {
+// reason is why the world is broken, as this rank's error; nil while nobody has said so.
+func (l *link) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.broke

@@ -70,15 +70,16 @@ func TestLink(t *testing.T) {
 func TestLinkBreaks(t *testing.T) {
 	linked(t, 2, func(rank int, l *link) error {
 		if rank == 1 {
-			l.breaks(&report{Origin: 1})
+			l.breaks(errors.New("of rank 1"))
 			return l.job.Barrier(t.Context(), "told")
 		}
 		if err := l.job.Barrier(t.Context(), "told"); err != nil {
 			return err
 		}
-		l.breaks(&report{Origin: 0}) // says nothing: it is known
-		if r := l.reason(); r == nil || r.Origin != 1 {
-			return fmt.Errorf("the reason is %v", r)
+		l.breaks(errors.New("of rank 0")) // says nothing: it is known
+		var why *rendezvous.CanceledError
+		if err := l.reason(); !errors.As(err, &why) || why.Rank != 0 || why.Origin != 1 || why.Err.Error() != "of rank 1" {
+			return fmt.Errorf("the reason is %v", err)
 		}
 		return nil
 	})

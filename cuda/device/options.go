@@ -142,7 +142,7 @@ func (o *Options) workspace() uint64 {
 // adds to every world, gets little scratch when there are others.
 func (o *Options) groupOptions(spec *rt.Spec, i int) coll.GroupOptions {
 	g := o.Group
-	g.Timeout, g.Staging = spec.Timeout, defaultStaging
+	g.Name, g.Timeout, g.Staging = spec.Groups[i].Name, spec.Timeout, defaultStaging
 	if o.Staging != 0 {
 		g.Staging = uint64(max(o.Staging, 0))
 	}

@@ -103,7 +103,7 @@ func (w Work) WaitOn(s driver.Stream) error {
 }
 
 // Wait blocks until the collective has ended and reports what became of it: nil, a
-// *TimeoutError, or an error that wraps ErrAborted. When ctx ends first the group is
+// *TimeoutError, or a *CanceledError. When ctx ends first the group is
 // aborted, because a collective that one rank leaves can end on no rank; the error
 // then wraps ctx's cause. It polls, so that no thread is stuck in the driver, and ends
 // late waits of collectives without kernels. What the stream has to do before the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -61,9 +60,8 @@ type record struct {
 
 // Join makes this rank a member of a communicator of the ranks of g, on the device whose
 // driver context is ctx; name is for errors. All ranks of g call it. The communicator takes g
-// over and leaves it in the end. It returns when the communicator is complete, or with a
-// *JoinError, a *TimeoutError, a *BrokenError, an error of the rendezvous, or an *Error of
-// the library.
+// over and leaves it in the end. It returns when the communicator is complete, or with an
+// error of the rendezvous, in which an *Error of the library may be.
 func Join(cx context.Context, lib Library, g *rendezvous.Group, name string, ctx uintptr, o Options) (*Comm, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
@@ -80,9 +78,11 @@ func Join(cx context.Context, lib Library, g *rendezvous.Group, name string, ctx
 	if err == nil {
 		return c, nil
 	}
-	err = c.fail(err, false)
+	if broken := c.fail(err, false); !errors.Is(broken, err) {
+		err = broken // by another rank, before
+	}
 	c.gone()
-	return nil, errors.Join(err, c.end())
+	return nil, errors.Join(fmt.Errorf("joining NCCL group %q of ranks %v: %w", name, g.Ranks(), err), c.end())
 }
 
 // end leaves the group.
@@ -92,7 +92,7 @@ func (c *Comm) end() error {
 }
 
 func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
-	id, err := c.meet(cx, start)
+	id, err := c.meet(cx)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *Comm) join(cx context.Context, conf Config, start time.Time) error {
 }
 
 // meet exchanges records: the library's version, and rank 0's id.
-func (c *Comm) meet(cx context.Context, start time.Time) (id ID, err error) {
+func (c *Comm) meet(cx context.Context) (id ID, err error) {
 	var me record
 	if me.Version, err = c.lib.Version(); err == nil && c.rank == 0 {
 		if id, err = c.lib.UniqueID(); err == nil {
@@ -134,27 +134,20 @@ func (c *Comm) meet(cx context.Context, start time.Time) (id ID, err error) {
 		return id, err
 	}
 	parts, err := c.g.Exchange(cx, rendezvous.Call{Op: fmt.Sprintf("joining NCCL group %q", c.name), Data: b})
-	var late *rendezvous.TimeoutError
-	var gone *rendezvous.CanceledError
-	switch {
-	case errors.As(err, &late):
-		return id, &TimeoutError{Group: c.name, Rank: c.rank, What: fmt.Sprintf("join: waiting for rank %d", slices.Index(c.g.Ranks(), late.Peer)), Elapsed: time.Since(start), Err: cx.Err()}
-	case errors.As(err, &gone) && gone.Origin != gone.Rank:
-		return id, &BrokenError{Group: c.name, Rank: c.rank, Origin: slices.Index(c.g.Ranks(), gone.Origin), Reason: fmt.Sprint(gone.Err)}
-	case err != nil:
+	if err != nil {
 		return id, err
 	}
 	for r, p := range parts {
 		var rec record
 		if err := json.Unmarshal(p.Data, &rec); err != nil {
-			return id, &JoinError{Group: c.name, Rank: c.rank, Reason: fmt.Sprintf("record of rank %d is malformed", r), Err: err}
+			return id, c.differs("records", r, "well formed", err)
 		}
 		if rec.Version/100 != me.Version/100 {
-			return id, &JoinError{Group: c.name, Rank: c.rank, Reason: fmt.Sprintf("NCCL %s here and %s at rank %d", VersionText(me.Version), VersionText(rec.Version), r)}
+			return id, c.differs("versions of NCCL", r, VersionText(me.Version), VersionText(rec.Version))
 		}
 		if r == 0 {
 			if len(rec.ID) != len(id) {
-				return id, &JoinError{Group: c.name, Rank: c.rank, Reason: fmt.Sprintf("the id of rank 0 has %d bytes", len(rec.ID))}
+				return id, c.differs("bytes of NCCL's id", r, len(id), len(rec.ID))
 			}
 			copy(id[:], rec.ID)
 		}
@@ -212,14 +205,10 @@ func (c *Comm) pause(cx context.Context, what string, start time.Time, d time.Du
 	case <-c.broken:
 		return c.Err()
 	case <-cx.Done():
-		e := &TimeoutError{Group: c.name, Rank: c.rank, What: what, Elapsed: time.Since(start)}
-		c.mu.Lock()
-		e.Seq = c.seq
-		c.mu.Unlock()
-		if !errors.Is(cx.Err(), context.DeadlineExceeded) {
-			e.Err = context.Cause(cx)
+		if cause := context.Cause(cx); !errors.Is(cause, context.DeadlineExceeded) {
+			return c.where(what).Own(cause)
 		}
-		return e
+		return c.late(what, time.Since(start))
 	}
 }
 
@@ -247,7 +236,7 @@ func (c *Comm) Run(cx context.Context, stream uintptr, op Op) error {
 	case err == nil:
 		return nil
 	case code(err) != InProgress:
-		return c.fail(fmt.Errorf("%s: %w", op.Name(), err), true)
+		return c.fail(c.where(op.Name()).Own(err), true)
 	}
 	cx, cancel := context.WithTimeout(cx, c.timeout)
 	defer cancel()
@@ -269,7 +258,7 @@ func (c *Comm) Wait(cx context.Context, what string, done func() (bool, error)) 
 	for pause := time.Duration(0); ; pause = min(pause+time.Microsecond, 200*time.Microsecond) {
 		ok, err := done()
 		if err != nil {
-			return c.fail(fmt.Errorf("%s: %w", what, err), false)
+			return c.fail(c.where(what).Own(err), false)
 		}
 		if ok {
 			return c.Err()

@@ -1,80 +1,31 @@
 package nccl
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // ErrClosed is what a Comm returns after Close.
-var ErrClosed = errors.New("the communicator is closed")
+var ErrClosed = rendezvous.ErrClosed
 
-// TimeoutError says that a group did not get on in time.
-type TimeoutError struct {
-	Group   string
-	Rank    int
-	What    string // what was waited for: "join", an op's name, "leave"
-	Seq     uint64 // ops of this rank enqueued so far
-	Elapsed time.Duration
-	Err     error // the context's error, or nil when the group's own deadline passed
+// where says in errors which communicator they are of, and in what it was.
+func (c *Comm) where(what string) rendezvous.Where {
+	return rendezvous.Where{Op: fmt.Sprintf("%s on %q", what, c.name), Rank: c.g.Ranks()[c.rank], Group: c.name}
 }
 
-// Error names the group, the rank, what it waited for and how long.
-func (e *TimeoutError) Error() string {
-	s := fmt.Sprintf("nccl group %q, rank %d: %s did not end in %v (%d ops enqueued): a peer is lost, late, or runs other ops",
-		e.Group, e.Rank, e.What, e.Elapsed.Round(time.Millisecond), e.Seq)
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
+// late is the error of a wait that took too long.
+func (c *Comm) late(what string, elapsed time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.where(what)
+	return &rendezvous.TimeoutError{Op: at.Op, Rank: at.Rank, Peer: -1, Group: at.Group, Step: c.seq, Elapsed: elapsed,
+		Detail: "over NCCL: a peer is lost, late, or runs other operations"}
 }
 
-// Unwrap gives the context's error; a passed deadline matches DeadlineExceeded.
-func (e *TimeoutError) Unwrap() error {
-	if e.Err == nil {
-		return context.DeadlineExceeded
-	}
-	return e.Err
+// differs is the error of ranks that do not fit together, by index.
+func (c *Comm) differs(what string, peer int, own, theirs any) error {
+	at := c.where("join")
+	return &rendezvous.MismatchError{Op: at.Op, What: what, Rank: at.Rank, Peer: c.g.Ranks()[peer], Group: at.Group, RankValue: fmt.Sprint(own), PeerValue: fmt.Sprint(theirs)}
 }
-
-// BrokenError says that the group is broken. The cause is the rank's own error, or
-// what another rank recorded.
-type BrokenError struct {
-	Group  string
-	Rank   int    // this rank
-	Origin int    // the rank that broke the group, -1 if unknown
-	Reason string // what that rank said
-	Err    error  // the cause when it is this rank's own
-}
-
-// Error names the group and the cause.
-func (e *BrokenError) Error() string {
-	if e.Err != nil {
-		return fmt.Sprintf("nccl group %q, rank %d: broken: %v", e.Group, e.Rank, e.Err)
-	}
-	return fmt.Sprintf("nccl group %q, rank %d: broken by rank %d: %s", e.Group, e.Rank, e.Origin, e.Reason)
-}
-
-// Unwrap gives the cause.
-func (e *BrokenError) Unwrap() error { return e.Err }
-
-// JoinError says that the ranks of a group do not fit together.
-type JoinError struct {
-	Group  string
-	Rank   int
-	Reason string
-	Err    error
-}
-
-// Error names the group, the rank and the reason.
-func (e *JoinError) Error() string {
-	s := fmt.Sprintf("nccl group %q, rank %d: %s", e.Group, e.Rank, e.Reason)
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
-}
-
-// Unwrap gives the cause.
-func (e *JoinError) Unwrap() error { return e.Err }

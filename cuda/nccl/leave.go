@@ -3,7 +3,6 @@ package nccl
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -24,17 +23,19 @@ func (c *Comm) Abort(cause error) {
 // that the group has from now on: the first one wins. holds says that
 // the caller has c.calls.
 func (c *Comm) fail(cause error, holds bool) error {
-	var b *BrokenError
-	if !errors.As(cause, &b) && !errors.Is(cause, ErrClosed) {
-		cause = &BrokenError{Group: c.name, Rank: c.rank, Origin: c.rank, Err: cause}
-	}
+	cause = c.where("operations").Own(cause)
+	return c.follow(cause, true, holds)
+}
+
+// follow breaks the group with cause, which it tells the others unless one of them said it.
+func (c *Comm) follow(cause error, tell, holds bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
-	if b == nil {
-		c.tell(cause) // before anybody here sees the break, and leaves
+	if tell { // before anybody here sees the break, and leaves
+		c.g.Notify(rendezvous.EncodeError(cause, maxReason))
 	}
 	c.err = cause
 	if h := c.h; h != 0 {
@@ -45,15 +46,8 @@ func (c *Comm) fail(cause error, holds bool) error {
 	return cause
 }
 
-// tell tells the others of the break, without waiting for them.
-func (c *Comm) tell(cause error) {
-	reason := cause.Error()
-	var b *BrokenError
-	if errors.As(cause, &b) && b.Err != nil {
-		reason = b.Err.Error() // who reads it names the group and the rank again
-	}
-	c.g.Notify([]byte(reason[:min(len(reason), rendezvous.MaxData)]))
-}
+// maxReason bounds a failure on its way to other ranks.
+const maxReason = 64 << 10
 
 // abort begins to free h, and Close waits for its end. The library ends the kernels at
 // once, but does not free the communicator before the graphs are gone that its work was
@@ -93,7 +87,7 @@ func (c *Comm) gone() {
 // hear follows another rank that breaks the group.
 func (c *Comm) hear(e rendezvous.Event) {
 	if e.Kind == rendezvous.Notice {
-		c.fail(&BrokenError{Group: c.name, Rank: c.rank, Origin: slices.Index(c.g.Ranks(), e.Rank), Reason: string(e.Data)}, false)
+		c.follow(c.where("operations").Adopt(rendezvous.DecodeError(e.Data), e.Rank), false, false)
 	}
 }
 

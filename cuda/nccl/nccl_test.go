@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -230,8 +231,7 @@ func TestEveryCallFails(t *testing.T) {
 			if errors.Is(err, &Error{Code: SystemError}) {
 				own++
 			}
-			var te *TimeoutError
-			if errors.As(err, &te) {
+			if errors.Is(err, rendezvous.ErrTimeout) {
 				t.Errorf("call %d: rank %d waited for its deadline: %v", nth, r, err)
 			}
 		}
@@ -267,17 +267,20 @@ func TestLateRank(t *testing.T) {
 	}
 	timeouts := 0
 	for r, err := range errs {
-		var b *BrokenError
-		if !errors.As(err, &b) || b.Rank != r {
-			t.Errorf("rank %d: %v", r, err)
-			continue
-		}
-		var te *TimeoutError
-		if errors.As(err, &te) {
+		var te *rendezvous.TimeoutError
+		var b *rendezvous.CanceledError
+		switch {
+		case errors.As(err, &b):
+			if b.Rank != r || b.Origin == r || !errors.Is(err, rendezvous.ErrTimeout) {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		case errors.As(err, &te):
 			timeouts++
-			if te.Rank != r || te.Seq != 1 || te.What != "%3" || !errors.Is(err, context.DeadlineExceeded) {
+			if te.Rank != r || te.Step != 1 || te.Op != `%3 on "g"` || te.Group != "g" || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("rank %d: %+v", r, te)
 			}
+		default:
+			t.Errorf("rank %d: %v", r, err)
 		}
 	}
 	if timeouts == 0 {
@@ -315,9 +318,11 @@ func TestFailures(t *testing.T) {
 			if !errors.Is(errs[0], tc.want) {
 				t.Errorf("rank 0: %v, want %v", errs[0], tc.want)
 			}
-			var b *BrokenError
-			if !errors.As(errs[1], &b) || b.Origin != 0 || !strings.Contains(b.Error(), "broken by rank 0") {
-				t.Errorf("rank 1: %v", errs[1])
+			for r, err := range errs {
+				var b *rendezvous.CanceledError
+				if !errors.As(err, &b) || b.Rank != r || b.Origin != 0 || b.Group != "g" || !strings.Contains(err.Error(), tc.want.Error()) {
+					t.Errorf("rank %d: %v", r, err)
+				}
 			}
 		})
 	}
@@ -372,8 +377,8 @@ func TestJoinErrors(t *testing.T) {
 		if rank == 1 {
 			limit = time.Minute
 		}
-		var te *TimeoutError
-		if _, err := Join(t.Context(), f, sub, "g", 0, Options{Timeout: limit}); !errors.As(err, &te) || !strings.Contains(err.Error(), "waiting for rank 1") {
+		var te *rendezvous.TimeoutError
+		if _, err := Join(t.Context(), f, sub, "g", 0, Options{Timeout: limit}); !errors.As(err, &te) || te.Rank != rank || !slices.Equal(te.Missing, []int{1}) {
 			return fmt.Errorf("missing rank: %v", err)
 		}
 		if rank == 0 {
@@ -382,8 +387,7 @@ func TestJoinErrors(t *testing.T) {
 			}
 		}
 		g.Close()
-		var b *BrokenError
-		if _, err := Join(t.Context(), f, g, "g", 0, Options{}); !errors.As(err, &b) || !errors.Is(err, rendezvous.ErrClosed) {
+		if _, err := Join(t.Context(), f, g, "g", 0, Options{}); !errors.Is(err, rendezvous.ErrClosed) {
 			return fmt.Errorf("closed group: %v", err)
 		}
 		return nil

@@ -9,90 +9,70 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 	"github.com/seed-ee968945/concert/kernels"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// lose aborts the local members because a process of the world ended. A group that is being
-// closed waits for kernels that wait for that process.
-func (g *Group) lose(why error) {
+// lose aborts the local members because of what another process reported, or because it
+// ended. A group that is being closed waits for kernels that wait for that process.
+func (g *Group) lose(why error, origin int) {
 	if !g.life.Hold() {
 		return
 	}
 	defer g.life.Drop()
 	for _, m := range g.members {
-		m.abort(why)
+		m.abort(m.where().Adopt(why, origin))
 	}
 }
 
 // lost is called when a process of the world has ended.
-func (w *World) lost(why error) {
+func (w *World) lost(rank int) {
 	for _, g := range w.Groups() {
-		g.lose(why)
+		g.lose(&PeerLostError{Peer: rank}, rank)
 	}
 }
 
-// PeerAbortError is what the other ranks of a group report when one has aborted it.
-type PeerAbortError struct {
-	Rank   int // group rank
-	Reason string
-}
-
-// Error names the rank and its reason.
-func (e *PeerAbortError) Error() string {
-	return fmt.Sprintf("rank %d aborted the group: %s", e.Rank, e.Reason)
-}
-
-// aborted is called when a member in another process has aborted a group.
-func (w *World) aborted(group, rank int, reason string) {
+// aborted is called when a member in another process, that rank of the job, has aborted a
+// group.
+func (w *World) aborted(group, rank int, why error) {
 	w.mu.Lock()
 	g := w.groups[group]
 	w.mu.Unlock()
 	if g != nil {
-		g.lose(&PeerAbortError{Rank: rank, Reason: reason})
+		g.lose(why, rank)
 	}
 }
 
-// TimeoutError is a wait in a collective that passed its deadline. The group is
-// broken on every rank; contexts and memory are alive.
-type TimeoutError struct {
-	Rank    int    // group rank that waited
-	Peer    int    // group rank it waited for
-	Op      string // what waited, as kernels.Collective names it; "wait", "barrier on a channel", "wait for a value"; empty where it is not known
-	Channel int    // of Wait and BarrierOn, or the word of WaitValue; 0 for collectives
-	Block   int    // block of the kernel
-	Seq     uint32 // Args.Seq of the launch
-	Elapsed time.Duration
+// where says in errors of no call in particular which member they are of.
+func (m *Member) where() rendezvous.Where {
+	op := "collectives"
+	if m.Group.name != "" {
+		op = fmt.Sprintf("collectives on %q", m.Group.name)
+	}
+	return rendezvous.Where{Op: op, Rank: m.Group.jobRank(m.Index), Group: m.Group.name}
 }
 
-// ErrTimeout matches every TimeoutError by errors.Is.
-var ErrTimeout = errors.New("collective timed out")
-
-// ErrAborted means that a group was aborted, by a peer's timeout or by Abort.
-var ErrAborted = errors.New("group aborted")
-
-// Error names the call, rank and peer, and the channel or the block.
-func (e *TimeoutError) Error() string {
-	kind, _, n := Called(e.Seq)
-	what, where := e.Op, fmt.Sprintf("block %d", e.Block)
-	if what == "" {
-		what = "a collective"
+// jobRank is a member's rank in the job; an index out of range, which a device may have
+// written, is -1.
+func (g *Group) jobRank(index int) int {
+	if index < 0 || index >= len(g.job) {
+		return -1
 	}
-	if kind.signals() {
-		where = fmt.Sprintf("channel %d", e.Channel)
-	}
-	if kind == callWaitValue {
-		where = fmt.Sprintf("word %d", e.Channel)
-	}
-	return fmt.Sprintf("%v: in %s rank %d waited %v for rank %d (%s, call %d of the group)", ErrTimeout, what, e.Rank, e.Elapsed.Round(time.Millisecond), e.Peer, where, n)
+	return g.job[index]
 }
 
-// TimedOut is this rank's error for a wait for a peer in the call of that number.
-func (m *Member) TimedOut(peer int, seq uint32, elapsed time.Duration) *TimeoutError {
-	kind, channel, _ := Called(seq)
-	return &TimeoutError{Rank: m.Index, Peer: peer, Op: kind.String(), Channel: channel, Seq: seq, Elapsed: elapsed}
+// TimedOut is this rank's error for a wait for a peer, by its index, in the call of that
+// number. detail says where, if that is known.
+func (m *Member) TimedOut(peer int, seq uint32, elapsed time.Duration, detail string) *TimeoutError {
+	kind, channel, n := Called(seq)
+	e := &TimeoutError{Op: m.Called(seq), Rank: m.Group.jobRank(m.Index), Peer: m.Group.jobRank(peer), Group: m.Group.name, Step: uint64(n), Elapsed: elapsed, Detail: detail}
+	if kind.signals() && detail == "" {
+		e.Detail = fmt.Sprintf("channel %d", channel)
+	}
+	if e.Peer >= 0 {
+		e.Missing = []int{e.Peer}
+	}
+	return e
 }
-
-// Unwrap gives ErrTimeout.
-func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 
 // Err is nil while the member's group works. It reads host memory only.
 func (m *Member) Err() error {
@@ -119,9 +99,11 @@ func (m *Member) Failure() error {
 	}
 	if hostmem.Load32(m.host+kernels.CtlRecord) == 2 {
 		rec, _ := kernels.ParseRecord(hostmem.Bytes(m.host, hostPageBytes)[kernels.CtlRecord:])
-		e := m.TimedOut(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos))
-		e.Rank, e.Block = int(rec.Rank), int(rec.Block)
-		return m.fail(e)
+		detail := "" // of a channel that says more
+		if kind, _, _ := Called(rec.Seq); !kind.signals() {
+			detail = fmt.Sprintf("block %d", rec.Block)
+		}
+		return m.fail(m.TimedOut(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos), detail))
 	}
 	return nil
 }
@@ -135,8 +117,9 @@ func (m *Member) fail(err error) error {
 }
 
 // Abort breaks the group on every rank: waits of kernels in flight end, here and in
-// other processes, whether or not this member has one in flight. The reason is what
-// Err reports from now on; the other members report a *GaveUpError with its text.
+// other processes, whether or not this member has one in flight. Err reports the reason
+// from now on, in a *CanceledError if it is none of this package, and the other members
+// a *CanceledError with it.
 func (m *Member) Abort(reason error) {
 	if m == nil || !m.Group.life.Hold() {
 		return
@@ -150,28 +133,29 @@ func (m *Member) Abort(reason error) {
 
 // Break is Abort within a call.
 func (m *Member) Break(reason error) {
+	g, at := m.Group, m.where()
+	reason = at.Own(reason)
 	m.abort(reason)
-	g := m.Group
 	for _, o := range g.members {
 		if o != m {
-			o.abort(&PeerAbortError{Rank: m.Index, Reason: reason.Error()})
+			o.abort(o.where().Adopt(reason, at.Rank))
 		}
 	}
 	if c := g.world.control; c != nil {
-		c.tell(g.id, m.Index, reason.Error())
+		c.tell(g.id, reason)
 	}
 }
 
 // abort is Abort's part for one member. It touches host memory only.
 func (m *Member) abort(reason error) {
-	m.fail(fmt.Errorf("%w: %w", ErrAborted, reason))
+	m.fail(reason)
 	hostmem.Store32(m.host+kernels.CtlAbort, 1)
 }
 
 // Check waits for s and reports what became of the collectives in it: nil, a
-// *TimeoutError, or an error that wraps ErrAborted when a peer aborted it. When ctx ends
-// first the group is aborted, because a collective that one rank leaves can end on no
-// rank; the error then wraps ErrAborted and ctx's cause. It polls, so that no thread is
+// *TimeoutError, or a *CanceledError when a peer aborted it. When ctx ends first the group
+// is aborted, because a collective that one rank leaves can end on no rank; the error is
+// a *CanceledError with ctx's cause then. It polls, so that no thread is
 // stuck in the driver; kernels that do not wait for peers it gives two seconds then.
 func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 	if err := CheckContext(ctx); err != nil {
@@ -193,9 +177,15 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 		return err
 	}
 	if b[0] != 0 {
-		return m.fail(fmt.Errorf("%w by a peer", ErrAborted))
+		return m.fail(m.byPeer())
 	}
 	return nil
+}
+
+// byPeer is the error of a group that a peer's kernel gave up.
+func (m *Member) byPeer() error {
+	at := m.where()
+	return &CanceledError{Op: at.Op, Rank: at.Rank, Origin: -1, Group: at.Group}
 }
 
 // Tend is for a host that watches the member's streams itself instead of calling

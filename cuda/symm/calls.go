@@ -1,6 +1,10 @@
 package symm
 
-import "github.com/seed-ee968945/concert/kernels"
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/kernels"
+)
 
 // The number of a call, which its kernels take as kernels.Args.Seq and write into the
 // error record, says what the call is: then a timeout names the collective however long
@@ -44,7 +48,25 @@ func (m *Member) Number(k CallKind, channel int) uint32 {
 	return uint32(k)<<(numberBits+channelBits) | uint32(channel)<<numberBits | m.seq.Add(1)&(1<<numberBits-1)
 }
 
-// Called takes a number apart, such as TimeoutError.Seq: what the call is, the channel of
+// Called names a call by its number: as Naming has it, else what it is.
+func (m *Member) Called(seq uint32) string {
+	kind, _, _ := Called(seq)
+	if f := m.Naming; f != nil {
+		return f(seq, kind.String())
+	}
+	switch name := m.Group.name; {
+	case kind == 0 && name == "":
+		return "a collective"
+	case kind == 0:
+		return fmt.Sprintf("collective on %q", name)
+	case name == "":
+		return kind.String()
+	default:
+		return fmt.Sprintf("%v on %q", kind, name)
+	}
+}
+
+// Called takes a number apart: what the call is, the channel of
 // the user's, and which of the member's calls.
 func Called(seq uint32) (k CallKind, channel int, n uint32) {
 	return CallKind(seq >> (numberBits + channelBits)), int(seq >> numberBits & (1<<channelBits - 1)), seq & (1<<numberBits - 1)

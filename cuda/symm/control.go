@@ -18,9 +18,8 @@ type control struct {
 
 // abortNotice is what a process tells the others of a group that a member has aborted.
 type abortNotice struct {
-	Group  int // number
-	Rank   int // of the member in the group
-	Reason string
+	Group int             // number
+	Err   json.RawMessage // as rendezvous.EncodeError makes it
 }
 
 // maxNotice bounds the reason of an abort.
@@ -33,16 +32,16 @@ func (c *control) watch(w *World) {
 		var n abortNotice
 		switch {
 		case e.Kind == rendezvous.Lost:
-			w.lost(&PeerLostError{Op: "collectives", Rank: c.g.Ranks()[c.g.Rank()], Peer: e.Rank})
+			w.lost(e.Rank)
 		case e.Kind == rendezvous.Notice && json.Unmarshal(e.Data, &n) == nil:
-			w.aborted(n.Group, n.Rank, n.Reason)
+			w.aborted(n.Group, e.Rank, rendezvous.DecodeError(n.Err))
 		}
 	})
 }
 
-// tell says to the other processes that a member, by its group rank, aborted a group.
-func (c *control) tell(group, rank int, reason string) {
-	b, err := json.Marshal(abortNotice{group, rank, reason[:min(len(reason), maxNotice)]})
+// tell says to the other processes that a member aborted a group.
+func (c *control) tell(group int, why error) {
+	b, err := json.Marshal(abortNotice{group, rendezvous.EncodeError(why, maxNotice)})
 	if err == nil { // text and numbers only
 		c.g.Notify(b)
 	}

@@ -3,11 +3,24 @@ package symm
 import (
 	"fmt"
 
-	"github.com/seed-ee968945/concert/internal/lifecycle"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// ErrClosed means that a world, a group or a handle was used after its Close.
-var ErrClosed = lifecycle.ErrClosed
+// The errors of ranks with each other. Ranks are those of the job; ErrClosed means that a
+// world, a group or a handle was used after its Close.
+var (
+	ErrTimeout  = rendezvous.ErrTimeout
+	ErrCanceled = rendezvous.ErrCanceled
+	ErrClosed   = rendezvous.ErrClosed
+)
+
+// Types of the errors of ranks with each other.
+type (
+	TimeoutError  = rendezvous.TimeoutError
+	PeerLostError = rendezvous.PeerLostError
+	MismatchError = rendezvous.MismatchError
+	CanceledError = rendezvous.CanceledError
+)
 
 // ArgumentError is an argument that cannot be served, found before anything was done.
 type ArgumentError struct {

@@ -27,6 +27,8 @@ type Group struct {
 	world   *World
 	id      int // number within the world, the same in all processes
 	ranks   []int
+	name    string
+	job     []int  // by member: GroupOptions.Job
 	ctl     uint64 // offset of the control pages
 	members []*Member
 	many    bool // GroupOptions.ManyStreams
@@ -40,6 +42,8 @@ type Group struct {
 
 // GroupOptions are the knobs of a group. The zero value is the default of each.
 type GroupOptions struct {
+	Name    string        // for errors
+	Job     []int         // the members' ranks in the job, for errors; nil if they are the world's
 	Timeout time.Duration // how long a wait may last; 0 is 10 minutes, negative for ever
 	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
 	// ManyStreams says that a rank's calls will come in several streams by turns, or in
@@ -90,6 +94,7 @@ type Member struct {
 	timeout uint64
 	seq     atomic.Uint32 // calls prepared
 	ext     Extension
+	Naming  func(seq uint32, what string) string // names a call of that number in errors, if not nil
 	pad     padWatch
 	order   *Order // of collectives
 	orderMu sync.Mutex
@@ -118,7 +123,10 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 		return nil, err
 	}
 	defer w.life.Done()
-	g := &Group{world: w, padBytes: padBytes, ranks: slices.Clone(ranks), many: o.ManyStreams}
+	g := &Group{world: w, padBytes: padBytes, ranks: slices.Clone(ranks), name: o.Name, job: o.Job, many: o.ManyStreams}
+	if g.job == nil {
+		g.job = w.jobRanks(ranks)
+	}
 	w.mu.Lock()
 	g.id = w.made
 	w.made++
@@ -308,7 +316,7 @@ func (g *Group) rejoin(ctx context.Context, streams func(member int) []driver.St
 	}
 	if err != nil { // some may be ready, some are not
 		for _, m := range g.members {
-			m.abort(err)
+			m.abort(m.where().Own(err))
 		}
 	}
 	return err

@@ -118,7 +118,7 @@ func (m *Member) WriteValue(s driver.Stream, rank, word int, v uint32) error {
 //
 // No driver ends such a wait, so the host watches it (padwatch.go): past the group's
 // timeout, counted from when s has come to it, the group is broken as by any other wait,
-// with a *TimeoutError whose Channel is the word, and the stream goes on. The same happens
+// with a *TimeoutError that names the word, and the stream goes on. The same happens
 // when the group is aborted. What s does behind the wait it does then without the value: it
 // is to be thrown away, as all results of a broken group. Captures that other libraries
 // begin meanwhile in the driver's global mode are ended by the watch's questions; those of

@@ -194,9 +194,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 			continue
 		}
 		if waited := time.Since(w.since); !broken && m.timeout != 0 && waited > time.Duration(m.timeout) {
-			e := m.TimedOut(w.from, w.num, waited)
-			e.Channel = w.word
-			m.Break(e)
+			m.Break(m.TimedOut(w.from, w.num, waited, fmt.Sprintf("word %d", w.word)))
 			broken = true
 		}
 		if broken && m.Heard() {
@@ -214,7 +212,7 @@ func (m *Member) heed() bool {
 	if m.Failure() == nil && time.Since(k.heeded) > often {
 		var b [4]byte
 		if err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, k.rescue, b[:], m.ctl+kernels.CtlAbort); err == nil && b[0] != 0 {
-			m.fail(fmt.Errorf("%w by a peer", ErrAborted))
+			m.fail(m.byPeer())
 		}
 		k.heeded = time.Now()
 	}

@@ -3,6 +3,7 @@ package symm
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -150,9 +151,14 @@ func (w *World) Meet(ctx context.Context) error {
 	return err
 }
 
-// Errors of the processes of a world with each other.
-type (
-	PeerLostError = rendezvous.PeerLostError
-	MismatchError = rendezvous.MismatchError
-	CanceledError = rendezvous.CanceledError
-)
+// jobRanks are ranks of the world, as the job counts them.
+func (w *World) jobRanks(ranks []int) []int {
+	if w.control == nil {
+		return slices.Clone(ranks)
+	}
+	out := make([]int, len(ranks))
+	for i, r := range ranks {
+		out[i] = w.control.g.Ranks()[r]
+	}
+	return out
+}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
@@ -28,8 +27,14 @@ func TestCallNumbers(t *testing.T) {
 	if KindOf(kernels.Reduce) >= callSignal || UserChannels > 1<<channelBits {
 		t.Error("kinds or channels have outgrown their bits")
 	}
-	if e := (&TimeoutError{Rank: 1, Peer: 2}).Error(); !strings.Contains(e, "in a collective rank 1 waited") {
-		t.Error(e)
+	for _, c := range []struct{ group, want string }{
+		{"", "a collective, wait, all_reduce"},
+		{"tp", `collective on "tp", wait on "tp", all_reduce on "tp"`},
+	} {
+		m := &Member{Group: &Group{name: c.group}}
+		if got := m.Called(0) + ", " + m.Called(m.Number(callWait, 1)) + ", " + m.Called(m.Number(KindOf(kernels.AllReduce), 0)); got != c.want {
+			t.Errorf("%q: got %s, want %s", c.group, got, c.want)
+		}
 	}
 }
 

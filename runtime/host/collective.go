@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/hostops"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Collective implements runtime.Device.
@@ -210,6 +211,11 @@ func (x *exchange) unstage() error {
 	return nil
 }
 
+// where says which call this is, for errors.
+func (x *exchange) where() rendezvous.Where {
+	return rendezvous.Where{Op: x.c.Name(), Rank: x.d.spec.Rank, Group: x.c.Group, Step: uint64(x.ch.call)}
+}
+
 // signalAndWait tells all members that this rank has reached the channel's epoch
 // and waits until they have. It starts behind its own position, so that members
 // do not all write to the same peer first.
@@ -226,7 +232,7 @@ func (x *exchange) signalAndWait() error {
 			peers = append(peers, m)
 		}
 	}
-	return d.await(&wait{op: x.c.Name(), group: x.c.Group, peers: peers,
+	return d.await(&wait{at: x.where(), peers: peers,
 		word: func(p int) int { return d.lay.inbox(ch.id, p) }, want: ch.epoch})
 }
 

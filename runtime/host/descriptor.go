@@ -140,6 +140,6 @@ func (x *exchange) compare() error {
 }
 
 func (x *exchange) mismatch(peer int, what, own, theirs string) error {
-	return &rt.MismatchError{Op: x.c.Name(), Group: x.c.Group, What: what,
+	return &rt.MismatchError{Op: x.c.Name(), Group: x.c.Group, Step: uint64(x.ch.call), What: what,
 		Rank: x.d.spec.Rank, Peer: peer, RankValue: own, PeerValue: theirs}
 }

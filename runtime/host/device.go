@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/internal/shm"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Device is one rank's host device.
@@ -136,7 +137,7 @@ func (d *Device) Err() error {
 		return rt.ErrClosed
 	}
 	defer d.life.Done()
-	if err := d.aborted(""); err != nil {
+	if err := d.aborted(rendezvous.Where{Rank: d.spec.Rank}); err != nil {
 		d.fail(err)
 		return d.failure()
 	}
@@ -352,7 +353,7 @@ func (d *Device) WaitSignal(s rt.Stream, peer, slot int) error {
 	value := d.sigSeen[[2]int{peer, slot}]
 	d.mu.Unlock()
 	st.push(func() error {
-		return d.await(&wait{op: fmt.Sprintf("wait_signal from rank %d, slot %d", peer, slot), peers: []int{peer},
+		return d.await(&wait{at: rendezvous.Where{Op: fmt.Sprintf("wait_signal from rank %d, slot %d", peer, slot), Rank: d.spec.Rank}, peers: []int{peer},
 			word: func(int) int { return d.lay.signal(slot, peer) }, want: d.opts.FirstEpoch + value})
 	})
 	return nil

@@ -159,10 +159,9 @@ func (d *Device) sleepOn(word int, want uint32) {
 
 // wait is one wait for signals of several peers.
 type wait struct {
-	op    string // for errors
-	group string
-	peers []int         // world ranks
-	word  func(int) int // inbox word of a peer in this rank's pad
+	at    rendezvous.Where // for errors
+	peers []int            // world ranks
+	word  func(int) int    // inbox word of a peer in this rank's pad
 	want  uint32
 }
 
@@ -214,7 +213,7 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 	// The order matters: a rank that breaks the world says why before it leaves
 	// or dies, so whoever finds it gone looks for its reason afterwards.
 	gone := d.gone(w, next)
-	if err := d.aborted(w.op); err != nil {
+	if err := d.aborted(w.at); err != nil {
 		return err
 	}
 	if gone != nil {
@@ -224,7 +223,7 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 	if elapsed < d.spec.Timeout {
 		return nil
 	}
-	e := &rt.TimeoutError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Elapsed: elapsed}
+	e := &rt.TimeoutError{Op: w.at.Op, Rank: w.at.Rank, Group: w.at.Group, Step: w.at.Step, Elapsed: elapsed}
 	for _, p := range w.peers[next:] {
 		if !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
 			e.Missing = append(e.Missing, p)
@@ -271,12 +270,12 @@ func (d *Device) lastOf(peer int) string {
 func (d *Device) gone(w *wait, next int) error {
 	for p := range d.spec.World {
 		if d.peer(p) == peerDied {
-			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p}
+			return &rt.PeerLostError{Op: w.at.Op, Rank: w.at.Rank, Group: w.at.Group, Step: w.at.Step, Peer: p}
 		}
 	}
 	for _, p := range w.peers[next:] {
 		if d.peer(p) == peerLeft && !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
-			return &rt.PeerLostError{Op: w.op, Group: w.group, Rank: d.spec.Rank, Peer: p, Left: true}
+			return &rt.PeerLostError{Op: w.at.Op, Rank: w.at.Rank, Group: w.at.Group, Step: w.at.Step, Peer: p, Left: true}
 		}
 	}
 	return nil
@@ -295,9 +294,9 @@ func (d *Device) peer(rank int) peerState {
 
 // aborted reads the record that another rank left in this rank's pad, as an
 // error of this rank; nil if there is none.
-func (d *Device) aborted(op string) error {
+func (d *Device) aborted(at rendezvous.Where) error {
 	if atomic.LoadUint32(&d.own.Words[wordAbort]) != abortWriting {
-		return readAbort(d.own, op, d.spec.Rank)
+		return readAbort(d.own, at)
 	}
 	// The writer publishes at once, unless it died in between; then the record
 	// stays unread, but the world is broken all the same.
@@ -309,17 +308,17 @@ func (d *Device) aborted(op string) error {
 	if time.Since(time.Unix(0, first)) < 50*time.Millisecond {
 		return nil
 	}
-	return &rt.CanceledError{Op: op, Rank: d.spec.Rank, Origin: -1}
+	return &rt.CanceledError{Op: at.Op, Rank: at.Rank, Origin: -1, Group: at.Group, Step: at.Step}
 }
 
-// readAbort returns the finished record in rank's own pad as an error of rank.
-func readAbort(own *shm.Pad, op string, rank int) error {
+// readAbort returns the finished record in a rank's own pad as its error.
+func readAbort(own *shm.Pad, at rendezvous.Where) error {
 	if atomic.LoadUint32(&own.Words[wordAbort]) != abortWritten {
 		return nil
 	}
 	n := min(int(own.Words[wordAbortLen]), abortBytes)
 	origin := int(own.Words[wordAbortOrigin])
-	return rendezvous.AdoptError(rendezvous.DecodeError(own.Bytes[abortRecord:abortRecord+n]), op, rank, origin)
+	return at.Adopt(rendezvous.DecodeError(own.Bytes[abortRecord:abortRecord+n]), origin)
 }
 
 // spread writes err into every pad that is still clean. Segments of ranks that

@@ -138,7 +138,11 @@ func (e *CanceledError) Error() string {
 	if e.Op != "" {
 		s += e.Op + ": "
 	}
-	s += fmt.Sprintf("canceled by rank %d", e.Origin)
+	if e.Origin < 0 {
+		s += "canceled by another rank"
+	} else {
+		s += fmt.Sprintf("canceled by rank %d", e.Origin)
+	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
@@ -163,6 +167,7 @@ type wireError struct {
 	Mismatch *MismatchError `json:"mismatch,omitempty"`
 	Text     string         `json:"text,omitempty"`
 	Canceled bool           `json:"canceled,omitempty"`
+	Origin   *int           `json:"origin,omitempty"` // of a CanceledError around it
 }
 
 // EncodeError turns err into bytes of at most max that DecodeError of another
@@ -170,6 +175,12 @@ type wireError struct {
 // down to its text.
 func EncodeError(err error, max int) []byte {
 	var w wireError
+	if from, ok := err.(*CanceledError); ok && from.Origin >= 0 {
+		w.Origin = &from.Origin
+		if from.Err != nil {
+			err = from.Err
+		}
+	}
 	if err != nil && !errors.As(err, &w.Timeout) && !errors.As(err, &w.Lost) && !errors.As(err, &w.Mismatch) {
 		w.Text, w.Canceled = err.Error(), errors.Is(err, context.Canceled)
 	}
@@ -182,7 +193,7 @@ func EncodeError(err error, max int) []byte {
 	if keep := (max - 40) / 6; len(text) > keep {
 		text = strings.ToValidUTF8(text[:keep], "")
 	}
-	b, _ = json.Marshal(wireError{Text: text})
+	b, _ = json.Marshal(wireError{Text: text, Origin: w.Origin})
 	return b
 }
 
@@ -193,6 +204,13 @@ func DecodeError(b []byte) error {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return &remoteError{"unreadable report of a failure"}
 	}
+	if w.Origin != nil {
+		return &CanceledError{Rank: *w.Origin, Origin: *w.Origin, Err: w.decode()}
+	}
+	return w.decode()
+}
+
+func (w *wireError) decode() error {
 	switch {
 	case w.Timeout != nil:
 		return w.Timeout
@@ -206,20 +224,45 @@ func DecodeError(b []byte) error {
 	return &remoteError{w.Text}
 }
 
-// AdoptError turns the failure that rank origin reported into the error that
-// rank returns for op, which it was in. A lost peer is lost to everyone, so it
-// becomes rank's own PeerLostError; anything else is wrapped in a CanceledError.
-func AdoptError(err error, op string, rank, origin int) error {
+// Where says which rank an error is of, and what it was in, where that is known.
+type Where struct {
+	Op    string // the collective, or the barrier, as in TimeoutError
+	Rank  int
+	Group string
+	Step  uint64
+}
+
+// Adopt turns the failure that rank origin reported into the error of another. A lost
+// peer is lost to everyone, so it becomes the rank's own PeerLostError; anything else is
+// wrapped in a CanceledError.
+func (w Where) Adopt(err error, origin int) error {
 	var l *PeerLostError
-	if errors.As(err, &l) && !l.Left && l.Peer != rank {
+	if errors.As(err, &l) && !l.Left && l.Peer != w.Rank {
 		own := *l
-		own.Rank = rank
-		if op != "" {
-			own.Op = op
+		own.Rank = w.Rank
+		if w.Op != "" {
+			own.Op, own.Step = w.Op, w.Step
+		}
+		if w.Group != "" {
+			own.Group = w.Group
 		}
 		return &own
 	}
-	return &CanceledError{Op: op, Rank: rank, Origin: origin, Err: err}
+	if from, ok := err.(*CanceledError); ok && from.Origin >= 0 {
+		origin, err = from.Origin, from.Err
+	}
+	return &CanceledError{Op: w.Op, Rank: w.Rank, Origin: origin, Group: w.Group, Step: w.Step, Err: err}
+}
+
+// Own is the error of a rank that breaks a group, or its world, because of err: err if it
+// is one of this package, which says what it is about, else a *CanceledError.
+func (w Where) Own(err error) error {
+	for _, kind := range []error{ErrTimeout, ErrPeerLost, ErrMismatch, ErrCanceled} {
+		if errors.Is(err, kind) {
+			return err
+		}
+	}
+	return &CanceledError{Op: w.Op, Rank: w.Rank, Origin: w.Rank, Group: w.Group, Step: w.Step, Err: err}
 }
 
 func listRanks(r []int) string {

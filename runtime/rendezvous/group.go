@@ -246,7 +246,7 @@ func (g *Group) failure(m *message, why error, op string, turn int, waited time.
 	case m == nil, why != nil && !errors.Is(why, context.DeadlineExceeded):
 		return own
 	case !m.Own:
-		return AdoptError(DecodeError(m.Err), op, g.s.rank, m.Rank)
+		return Where{Op: op, Rank: g.s.rank, Step: own.Step}.Adopt(DecodeError(m.Err), m.Rank)
 	}
 	return g.adopt(DecodeError(m.Err), op, turn, waited)
 }
