@@ -150,12 +150,12 @@ func (c *comparison) results() {
 		}
 	}
 	c.sharing()
-	if !slices.EqualFunc(c.a.left, c.b.left, func(x, y leftover) bool { return x.input == y.input }) {
+	if !slices.EqualFunc(c.a.left, c.b.left, func(x, y leftover) bool { return x.of == y.of }) {
 		c.fail("inputs", "the same inputs are written in place", "", "")
 		return
 	}
 	for i, x := range c.a.left {
-		c.same(fmt.Sprintf("input %d at the end", x.input), x.value, c.b.left[i].value)
+		c.same(fmt.Sprintf("input %d at the end", x.of.input), x.value, c.b.left[i].value)
 	}
 }
 

@@ -1,6 +1,7 @@
 package equiv
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -67,15 +68,10 @@ func (p *Prover) Join(joint *Meaning, forward, backward *ir.Func) (*Meaning, err
 	bw := p.read(backward, given, fw, -2, repeatedKey)
 	all := *bw
 	all.name, all.names, all.inputs = joint.name, joint.names, joint.inputs
-	all.left, all.halves = nil, true
-	for i := range joint.inputs { // backward's word is the last
-		for _, left := range [][]leftover{bw.left, fw.left} {
-			if k := slices.IndexFunc(left, func(l leftover) bool { return l.input == i }); k >= 0 {
-				all.left = append(all.left, left[k])
-				break
-			}
-		}
-	}
+	all.halves = true
+	all.left = slices.Concat(bw.left, fw.left) // backward's word is the last
+	slices.SortStableFunc(all.left, func(x, y leftover) int { return cmp.Or(x.of.input-y.of.input, x.of.k-y.of.k) })
+	all.left = slices.CompactFunc(all.left, func(x, y leftover) bool { return x.of == y.of })
 	all.outputs = make([]output, len(joint.outputs))
 	all.donated = nil
 	if err := all.put(forward, fw.outputs[:own], 0); err != nil {

@@ -57,7 +57,7 @@ var ordered = [...]ir.Effect{ir.EffectCommunicates, ir.EffectRandom}
 
 // leftover is the content of an input's storage at the end.
 type leftover struct {
-	input int
+	of    home
 	value valueID
 }
 
@@ -385,7 +385,7 @@ func (r *reader) ret(n *ir.Node) {
 		v := n.Result(0)
 		for k, h := range r.homes(v) {
 			if r.written[h] > 0 && h.input >= 0 {
-				r.m.left = append(r.m.left, leftover{h.input, r.tensor(v, k)})
+				r.m.left = append(r.m.left, leftover{h, r.tensor(v, k)})
 			}
 		}
 	}
