@@ -49,7 +49,15 @@ var layers = []struct {
 	{"cost", []string{"ir"}},
 	{"sim", []string{"ir", "cost"}},
 	{"internal/sched", []string{"sim"}},
-	{"passes", []string{"ir", "equiv", "cost", "sim", "internal/attr", "internal/bisect", "internal/diag", "internal/dim", "internal/dtype", "internal/fusion", "internal/maxflow", "internal/pack", "internal/place", "internal/sched"}},
+	{"passes", []string{"ir", "equiv", "internal/bisect", "internal/diag", "internal/place"}},
+	{"passes/internal", []string{"ir", "passes", "sim"}},
+	{"passes/simplify", []string{"ir", "passes", "passes/internal", "internal/attr"}},
+	{"passes/partition", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/maxflow"}},
+	{"passes/reuse", []string{"ir", "passes", "internal/attr", "internal/place"}},
+	{"passes/overlap", []string{"ir", "passes", "passes/internal", "passes/reuse", "sim", "internal/attr", "internal/sched"}},
+	{"passes/reorder", []string{"ir", "passes", "passes/internal", "sim"}},
+	{"passes/fuse", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/fusion", "internal/sched"}},
+	{"passes/standard", []string{"ir", "passes", "internal/place"}},
 	{"passes/passtest", []string{"ir", "interp", "cost", "passes", "internal/joint"}},
 	{"internal/golden", []string{"ir", "interp", "cost", "passes", "internal"}},
 	{"internal/report", []string{"ir", "cost", "sim", "passes"}},
@@ -99,12 +107,20 @@ var banned = []struct {
 	{[]string{"ir", "equiv", "interp", "cost", "sim", "passes", "program", "lower", "lower/proof", "internal/hostops", "runtime", "kernels", "bench", "cmd"}, "unsafe", "only cuda and the host device's shared memory need it"},
 }
 
+// onlyTable is why passes do not know each other.
+const onlyTable = "passes are found in the table, and do not call each other"
+
 // limited lists packages that only some folders may import, with the reason. Tests may.
 var limited = []struct {
 	path string
 	to   []string
 	why  string
 }{
+	{"passes/simplify", []string{"passes/standard"}, onlyTable},
+	{"passes/overlap", []string{"passes/standard"}, onlyTable},
+	{"passes/fuse", []string{"passes/standard"}, onlyTable},
+	{"passes/reorder", []string{"passes/standard"}, onlyTable},
+	{"passes/reuse", []string{"passes/standard", "passes/overlap"}, onlyTable},
 	{"cuda/driver/fake", []string{"bench", "test"}, "it computes nothing on a GPU: only tests, and commands that are asked for it, use it"},
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -180,7 +181,7 @@ func pipelineStage(passes string) growthStage {
 }
 
 func growthPasses(m *ir.Module, pipeline string) error {
-	p, err := passes.Standard().Parse(pipeline)
+	p, err := standard.Table().Parse(pipeline)
 	if err != nil {
 		return err
 	}

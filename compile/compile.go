@@ -22,6 +22,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Device is a kind of device that programs are made for.
@@ -129,7 +130,7 @@ func Compile(ctx context.Context, m *ir.Module, t Target, o Options) (*Result, e
 	p := o.Pipeline
 	if p == nil {
 		var err error
-		if p, err = passes.Standard().Parse(t.Device.Pipeline()); err != nil {
+		if p, err = standard.Table().Parse(t.Device.Pipeline()); err != nil {
 			return nil, err
 		}
 	}

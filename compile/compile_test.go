@@ -14,6 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // graph reads a traced graph.
@@ -51,7 +52,7 @@ func compiled(t testing.TB, path, pipeline string, target compile.Target) *compi
 
 func pipelineOf(t testing.TB, text string) *passes.Pipeline {
 	t.Helper()
-	p, err := passes.Standard().Parse(text)
+	p, err := standard.Table().Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // fault is a mistake of a pass that places values, which overwrites what is read
@@ -152,7 +153,7 @@ func TestPlacementFaults(t *testing.T) {
 				}
 				return nil
 			}}
-			table, err := passes.Standard().Extend([]passes.Pass{faulty}, nil, nil)
+			table, err := standard.Table().Extend([]passes.Pass{faulty}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +189,7 @@ func TestRegionMutants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := passes.Standard().Parse(pipeline)
+			p, err := standard.Table().Parse(pipeline)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 var large = flag.Bool("large", false, "prove the passes on traced graphs of whole models, too")
@@ -46,7 +47,7 @@ func graphs(t testing.TB, size int64) []string {
 // pipelines lists the named pipelines, each under one name.
 func pipelines() []passes.NamedPipeline {
 	var out []passes.NamedPipeline
-	for _, p := range passes.Standard().Pipelines() {
+	for _, p := range standard.Table().Pipelines() {
 		if !slices.ContainsFunc(out, func(q passes.NamedPipeline) bool { return q.Text == p.Text }) {
 			out = append(out, p)
 		}
@@ -116,7 +117,7 @@ func traced(t testing.TB, file string) *ir.Module {
 }
 
 func run(t testing.TB, m *ir.Module, pipeline string, mode passes.ValidateMode) {
-	p, err := passes.Standard().Parse(pipeline)
+	p, err := standard.Table().Parse(pipeline)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Plans in which one value lies elsewhere are refused where package place, which goes by
@@ -28,7 +29,7 @@ func TestMemoryMutants(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := passes.Standard().Parse([]string{"default", "cuda"}[r.IntN(2)])
+		p, err := standard.Table().Parse([]string{"default", "cuda"}[r.IntN(2)])
 		if err != nil {
 			t.Fatal(err)
 		}

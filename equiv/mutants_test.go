@@ -16,6 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 
 	"github.com/rogpeppe/go-internal/diff"
 )
@@ -315,7 +316,7 @@ func passed(t *testing.T, seed uint64) (before, after *ir.Module) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := passes.Standard().Parse([]string{"default", "cuda", "canonicalize,simplify-collectives,bucket{mode=all}", "order-only"}[r.IntN(4)])
+	p, err := standard.Table().Parse([]string{"default", "cuda", "canonicalize,simplify-collectives,bucket{mode=all}", "order-only"}[r.IntN(4)])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // A predicate that refuses whatever exponentiates dissolves one region of two: its nodes
@@ -43,7 +44,7 @@ func @f(%x: f32[64,64], %y: f32[64,64]) -> (f32[64,64], f32[64,64]) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := passes.Standard().Parse("cuda")
+		p, err := standard.Table().Parse("cuda")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -38,7 +39,7 @@ func TestCheckTracedGraphs(t *testing.T) {
 		m := imported(t, file)
 		checkAll(t, name, m)
 		// With collectives in flight behind computation there is something to order.
-		pl, err := passes.Standard().Parse("raise-starts,sink-waits")
+		pl, err := standard.Table().Parse("raise-starts,sink-waits")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func checkAll(t *testing.T, name string, m *ir.Module) {
 // The hook runs after the passes of a pipeline.
 func TestCheckHook(t *testing.T) {
 	m := imported(t, filepath.Join(testdata, "graphs", "tiny_fsdp2.bw.graph.json.gz"))
-	p, err := passes.Standard().Parse("raise-starts,sink-waits")
+	p, err := standard.Table().Parse("raise-starts,sink-waits")
 	if err != nil {
 		t.Fatal(err)
 	}

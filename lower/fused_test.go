@@ -16,6 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/passtest"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -24,7 +25,7 @@ import (
 func forCUDA(t testing.TB, m *ir.Module) *ir.Module {
 	t.Helper()
 	m = m.Clone()
-	p, err := passes.Standard().Parse("cuda")
+	p, err := standard.Table().Parse("cuda")
 	if err != nil {
 		t.Fatal(err)
 	}

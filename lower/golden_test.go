@@ -10,8 +10,8 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/lower/proof"
-	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/passtest"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -33,7 +33,7 @@ func proved(f *ir.Func, o lower.Options) (*program.Program, error) {
 // TestGolden pins programs and emitted code of small functions.
 func TestGolden(t *testing.T) {
 	passtest.Run(t, "../testdata/golden/lower", passtest.Config{
-		Table: passes.Standard(), Update: *update, Package: "./lower",
+		Table: standard.Table(), Update: *update, Package: "./lower",
 		Sections: map[string]passtest.Section{
 			"want.program": func(c *passtest.Case) ([]byte, error) {
 				p, err := proved(c.After.Funcs()[0], lower.Options{})
@@ -81,7 +81,7 @@ func TestGoldenEmit(t *testing.T) {
 // emitConfig is how the cases of testdata/golden/emit are run.
 func emitConfig() passtest.Config {
 	return passtest.Config{
-		Table: passes.Standard(), Update: *update, Package: "./lower",
+		Table: standard.Table(), Update: *update, Package: "./lower",
 		Sections: map[string]passtest.Section{
 			"want.go": func(c *passtest.Case) ([]byte, error) {
 				p, err := emitted(c)

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/program/progtest"
 )
@@ -22,7 +23,7 @@ var tinies = []string{"tiny_fsdp2.fw", "tiny_fsdp2.bw", "tiny_tp2.fw", "tiny_tp2
 func scheduled(t testing.TB, name, pipeline string) (*ir.Func, *program.Program) {
 	t.Helper()
 	m := imported(t, filepath.Join(testdata, "graphs", name+".graph.json.gz"))
-	pl, err := passes.Standard().Parse(pipeline)
+	pl, err := standard.Table().Parse(pipeline)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/sim"
 )
@@ -215,7 +216,7 @@ func @f(%x: f32[a+b,2], %y: bf16[2*a+2*b,4], %z: f32[a+b,1], %na: f32[a], %nb: f
 }
 `)
 	before := m.Clone().Funcs()[0]
-	p, err := passes.Standard().Parse("bucket")
+	p, err := standard.Table().Parse("bucket")
 	if err != nil {
 		t.Fatal(err)
 	}

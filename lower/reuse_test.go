@@ -17,6 +17,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/passtest"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -36,7 +37,7 @@ func optimised(t testing.TB, m *ir.Module, pipeline string) *ir.Module {
 	if pipeline == "" {
 		return m
 	}
-	p, err := passes.Standard().Parse(pipeline)
+	p, err := standard.Table().Parse(pipeline)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/partition"
+	"github.com/seed-ee968945/concert/passes/standard"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
@@ -21,7 +23,7 @@ import (
 // halves partitions a joint function and lowers both halves.
 func halves(t *testing.T, f *ir.Func, budget float64) (mods []*rt.Module, bw *ir.Func) {
 	t.Helper()
-	p, err := passes.Standard().Parse(fmt.Sprintf("partition{budget=%g}", budget))
+	p, err := standard.Table().Parse(fmt.Sprintf("partition{budget=%g}", budget))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func TestRanksAgreeOnSaved(t *testing.T) {
 			t.Errorf("module %s: the digests do not tell what is saved", few[k].Name)
 		}
 	}
-	if passes.SavedDigest(fewBW) == passes.SavedDigest(manyBW) {
+	if partition.SavedDigest(fewBW) == partition.SavedDigest(manyBW) {
 		t.Fatal("both save the same")
 	}
 	for _, c := range []struct {

@@ -8,13 +8,14 @@ import (
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Random programs of collectives, rewritten by algebra, give on the host device
 // the bits that the interpreter gives of what they were before.
 func TestSimplifiedProgramsRun(t *testing.T) {
-	p, err := passes.Standard().Parse("canonicalize,simplify-collectives")
+	p, err := standard.Table().Parse("canonicalize,simplify-collectives")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,25 +8,13 @@ import (
 
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/internal/passestest"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/sim"
 )
 
 const graphs = "../testdata/graphs"
-
-func traced(t testing.TB, file string) *ir.Module {
-	t.Helper()
-	src, err := fx.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := src.Import()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Module
-}
 
 // The pipeline of the arena on every traced graph that the repository keeps: the
 // manager checks that nothing traced was removed, renamed or rewired; the
@@ -37,10 +25,10 @@ func TestArenaPipelineOnTracedGraphs(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no graphs: %v", err)
 	}
-	table := passes.Standard()
+	table := standard.Table()
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".graph.json.gz"), func(t *testing.T) {
-			m := traced(t, file)
+			m := passestest.Traced(t, file)
 			for _, text := range []string{"order-only", "bucket", "reorder-comms"} {
 				after := m.Clone()
 				p, err := table.Parse(text)
@@ -84,9 +72,9 @@ func judge(t *testing.T, m *ir.Module) *sim.Timeline {
 // BenchmarkPipeline is a whole pipeline, import excluded, with the manager's
 // checks and without; see BENCHMARKS.md.
 func BenchmarkPipeline(b *testing.B) {
-	table := passes.Standard()
+	table := standard.Table()
 	for _, name := range []string{"llama8b_fsdp8.bw", "llama70b_fsdp8_tp8.bw"} {
-		m := traced(b, filepath.Join(graphs, name+".graph.json.gz"))
+		m := passestest.Traced(b, filepath.Join(graphs, name+".graph.json.gz"))
 		for _, text := range []string{"order-only", "default", "bucket", "reorder-comms", "raise-starts,sink-waits", "canonicalize"} {
 			p, err := table.Parse(text)
 			if err != nil {

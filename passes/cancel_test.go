@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // countdown is a context that ends when it has been asked so often.
@@ -33,7 +34,7 @@ func TestRunContext(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p, err := passes.Standard().Parse(name)
+				p, err := standard.Table().Parse(name)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -14,24 +14,41 @@ type Context struct {
 	// Log takes what a person who follows the pass wants to read. Never nil.
 	Log *slog.Logger
 
+	// Fusable makes the judge of regions for a function; see [Manager]. It may be nil.
+	Fusable func(f *ir.Func) (func(nodes []*ir.Node) error, error)
+
 	pass    *Pass
 	options []value // parallel to pass.Options
 	stats   []float64
 	counted []bool
 	records []CommRecord
 	costs   CostModel
-	fusable func(f *ir.Func) (func(nodes []*ir.Node) error, error)
 	enable  func(site string) bool
 	fn      string
-	ctx     context.Context
+	Ctx     context.Context
 	err     error // first misuse, reported by the manager
+}
+
+// NewContext is a context for what a pass knows of f outside of a pipeline: options have
+// their defaults, every site is enabled, and nobody reads what is counted. costs may be nil.
+func NewContext(p *Pass, costs CostModel, f *ir.Func) *Context {
+	c := &Context{Log: slog.New(slog.DiscardHandler), pass: p, costs: costs, fn: f.Name,
+		stats: make([]float64, len(p.Stats)), counted: make([]bool, len(p.Stats))}
+	for i := range p.Options {
+		v, err := p.Options[i].parse(p.Options[i].Default)
+		if err != nil {
+			c.misuse("has a default of option %s: %w", p.Options[i].Name, err)
+		}
+		c.options = append(c.options, v)
+	}
+	return c
 }
 
 // Tick ends the pass, by a panic that the manager recovers, if the context of the
 // manager's run has ended. Passes call it in every loop whose rounds may take
 // milliseconds together: a person who interrupts waits for it.
 func (c *Context) Tick() {
-	if c.ctx != nil && c.ctx.Err() != nil {
+	if c.Ctx != nil && c.Ctx.Err() != nil {
 		panic(ended{})
 	}
 }

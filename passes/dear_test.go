@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // dear is a model by which every collective costs nearly the most that a node may.
@@ -38,7 +39,7 @@ func @f(%a: f32[4,4], %b: f32[4,4]) -> (f32[4,4], f32[4,4], f32[8,4]) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := passes.Standard().Parse(pipeline)
+		p, err := standard.Table().Parse(pipeline)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
-// Package passes transforms graphs: the table of passes, the pipelines made of
-// them, the manager that runs a pipeline, and the passes themselves, one file
-// each.
+// Package passes is what transforms graphs: what a pass is, the pipelines made of
+// them, and the manager that runs a pipeline. Concert's own passes stand in the
+// packages below; package passes/standard has the table of them.
 //
 // A pass is a value, not a class: a name, a sentence, its options and
 // statistics as data, and one function. All passes stand in one [Table] together

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // A tensor-parallel layer in two chunks: while the first chunk's all_reduce
@@ -28,7 +29,7 @@ func @mlp(%x0: bf16[256,512], %x1: bf16[256,512], %w: bf16[512,512]) -> (bf16[25
 		fmt.Println(err)
 		return
 	}
-	p, err := passes.Standard().Parse("canonicalize,sink-waits")
+	p, err := standard.Table().Parse("canonicalize,sink-waits")
 	if err != nil {
 		fmt.Println(err)
 		return

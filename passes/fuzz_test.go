@@ -7,13 +7,16 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/internal/passestest"
+	"github.com/seed-ee968945/concert/passes/partition"
 	"github.com/seed-ee968945/concert/passes/passtest"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Any text either reads as a pipeline whose own text reads back as the same, or
 // gives an error; it never panics.
 func FuzzPipelineText(f *testing.F) {
-	table := passes.Standard()
+	table := standard.Table()
 	for _, s := range []string{"", "default", "arena", "canonicalize,sink-waits{limit=10}", "overlap{cap=8GiB,buckets=false}", "reorder-comms{,}", "a{b=c", ",,", "sink-waits{limit=1}{}"} {
 		f.Add(s)
 	}
@@ -34,7 +37,7 @@ func FuzzPipelineText(f *testing.F) {
 func FuzzPass(f *testing.F) {
 	f.Add(uint64(1), uint8(3))
 	f.Add(uint64(161), uint8(45)) // partition meets a value that forward overwrites
-	table := passes.Standard()
+	table := standard.Table()
 	f.Fuzz(func(t *testing.T, seed uint64, which uint8) {
 		m, err := gen.Module(seed, gen.Config{Nodes: 20 + int(which)/4, Flights: which%2 == 0, Effects: which%3 == 0, Units: which%5 == 0, Costs: true, Alike: which%7 == 0})
 		if err != nil {
@@ -46,9 +49,9 @@ func FuzzPass(f *testing.F) {
 			t.Fatal(err)
 		}
 		after := m.Clone()
-		g := passes.Manager{Validate: passes.ValidateAlways, Costs: latencyModel{}}
+		g := passes.Manager{Validate: passes.ValidateAlways, Costs: passestest.Latency{}}
 		if _, err := g.Run(after, p); err != nil {
-			var split *passes.PartitionError
+			var split *partition.Error
 			if errors.As(err, &split) && split.Overwriter != "" {
 				return
 			}
@@ -63,7 +66,7 @@ func FuzzPass(f *testing.F) {
 // BenchmarkPass is one pass with the manager's checks on random programs of
 // growing size; ns/node stays flat where the pass is linear.
 func BenchmarkPass(b *testing.B) {
-	table := passes.Standard()
+	table := standard.Table()
 	for _, pass := range table.Passes() {
 		for _, n := range []int{1_000, 10_000, 100_000} {
 			m, err := gen.Module(1, gen.Config{Nodes: n, Costs: true, Alike: true, MaxDim: 64})
@@ -82,7 +85,7 @@ func BenchmarkPass(b *testing.B) {
 					b.StopTimer()
 					c := m.Clone()
 					b.StartTimer()
-					g := passes.Manager{Costs: latencyModel{}, Clock: func() int64 { clock = b.Elapsed().Nanoseconds(); return clock }}
+					g := passes.Manager{Costs: passestest.Latency{}, Clock: func() int64 { clock = b.Elapsed().Nanoseconds(); return clock }}
 					r, err := g.Run(c, p)
 					if err != nil {
 						b.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/passtest"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 var update = flag.Bool("update", false, "rewrite the want sections of golden cases")
@@ -15,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite the want sections of golden cas
 // Every pass has a folder of golden cases; pipelines holds what is about several
 // passes or about the manager.
 func TestGolden(t *testing.T) {
-	table := passes.Standard()
+	table := standard.Table()
 	cfg := passtest.Config{Table: table, Update: *update, Package: "./passes", Manager: passes.Manager{Costs: cost.Arena()}}
 	folders := []string{"pipelines"}
 	for _, p := range table.Passes() {

@@ -244,7 +244,7 @@ func (r *run) apply(s *step, m *ir.Module) (ctx *Context, err error) {
 	ctx = &Context{
 		Log: r.log.With("pass", s.pass.Name), pass: s.pass, options: s.values,
 		stats: make([]float64, len(s.pass.Stats)), counted: make([]bool, len(s.pass.Stats)),
-		costs: r.Costs, fusable: r.Fusable, ctx: r.ctx,
+		costs: r.Costs, Fusable: r.Fusable, Ctx: r.ctx,
 	}
 	if r.pattern != nil || r.Enable != nil {
 		ctx.enable = func(site string) bool {

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 const small = `world 2
@@ -70,7 +71,7 @@ func TestManagerReport(t *testing.T) {
 		Progress: func(number, of int, pass string) { hooked = append(hooked, fmt.Sprint(number, "/", of)) },
 	}
 	m := parse(t, small)
-	r, err := run(t, g, passes.Standard(), "canonicalize,raise-starts,raise-starts{limit=1}", m)
+	r, err := run(t, g, standard.Table(), "canonicalize,raise-starts,raise-starts{limit=1}", m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestManagerLimitAndBisect(t *testing.T) {
 		{passes.Manager{Enable: func(site string) bool { return site != "raise-starts/f/ar" }}, false, 2},
 	} {
 		m := parse(t, small)
-		r, err := run(t, c.g, passes.Standard(), "canonicalize,raise-starts", m)
+		r, err := run(t, c.g, standard.Table(), "canonicalize,raise-starts", m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,10 +129,10 @@ func TestManagerLimitAndBisect(t *testing.T) {
 			t.Errorf("%+v: moved %v, %d steps, %d skipped", c.g, moved, len(r.Steps), r.Skipped)
 		}
 	}
-	if _, err := run(t, passes.Manager{Bisect: "12"}, passes.Standard(), "", parse(t, small)); err == nil || !strings.Contains(err.Error(), "bisect pattern") {
+	if _, err := run(t, passes.Manager{Bisect: "12"}, standard.Table(), "", parse(t, small)); err == nil || !strings.Contains(err.Error(), "bisect pattern") {
 		t.Errorf("a malformed pattern gave %v", err)
 	}
-	if _, err := run(t, passes.Manager{PrintAfter: "canon"}, passes.Standard(), "canonicalize", parse(t, small)); err == nil || !strings.Contains(err.Error(), `print after "canon"`) {
+	if _, err := run(t, passes.Manager{PrintAfter: "canon"}, standard.Table(), "canonicalize", parse(t, small)); err == nil || !strings.Contains(err.Error(), `print after "canon"`) {
 		t.Errorf("an unknown pass to print after gave %v", err)
 	}
 }
@@ -207,11 +208,11 @@ func TestManagerMisbehaviour(t *testing.T) {
 		}
 	}
 	g := passes.Manager{Hooks: []passes.Hook{{Name: "checker", After: func(*passes.StepReport, *ir.Module) error { return errors.New("a race") }}}}
-	if _, err := run(t, g, passes.Standard(), "canonicalize", parse(t, small)); err == nil || !strings.Contains(err.Error(), "checker: a race") {
+	if _, err := run(t, g, standard.Table(), "canonicalize", parse(t, small)); err == nil || !strings.Contains(err.Error(), "checker: a race") {
 		t.Errorf("a hook's error gave %v", err)
 	}
 	broken := strings.Replace(small, "%w = wait_tensor %ar", "%w = neg %b", 1)
-	if _, err := run(t, passes.Manager{}, passes.Standard(), "canonicalize", parse(t, broken)); err == nil || strings.Contains(err.Error(), "after pass") {
+	if _, err := run(t, passes.Manager{}, standard.Table(), "canonicalize", parse(t, broken)); err == nil || strings.Contains(err.Error(), "after pass") {
 		t.Errorf("a broken input gave %v", err)
 	}
 }
@@ -226,7 +227,7 @@ func TestCulprit(t *testing.T) {
 	b.WriteString("  return %x30\n}\n")
 	m := parse(t, b.String())
 	text := m.String()
-	p, err := passes.Standard().Parse("canonicalize,raise-starts{order=group},sink-waits,sink-waits")
+	p, err := standard.Table().Parse("canonicalize,raise-starts{order=group},sink-waits,sink-waits")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,27 @@ import (
 // stands for, in the order of its operands.
 const MembersKey = "members"
 
+// MemberNames returns for each operand of a collective the traced collective
+// that it stands for: those of a bucket, else itself.
+func MemberNames(n *ir.Node) []string {
+	if names := n.Meta().Strs(MembersKey); len(names) == len(n.Args()) {
+		return names
+	}
+	names := make([]string, len(n.Args()))
+	for i := range names {
+		names[i] = n.Name()
+	}
+	return names
+}
+
+// WaitOf returns the wait of a collective, nil if it leaves in flight.
+func WaitOf(n *ir.Node) *ir.Node {
+	if u := n.Result(0).Uses(); len(u) == 1 && u[0].Node.Op() == ir.OpWaitTensor {
+		return u[0].Node
+	}
+	return nil
+}
+
 // OrderOnlyError names a traced node that a pass removed, renamed or rewired
 // although it may decide only order and buckets.
 type OrderOnlyError struct {
@@ -77,7 +98,7 @@ func checkOrderOnly(f, g *ir.Func) (node, why string) {
 	}
 	for _, n := range f.Order() {
 		if m, ok := c.placeOfWait(n); ok && len(n.Results()) > 1 && g.Lookup(n.Name()) == nil {
-			w := waitOf(m.bucket)
+			w := WaitOf(m.bucket)
 			if w == nil || m.k+len(n.Results()) > len(w.Results()) {
 				return n.Name(), fmt.Sprintf("is gone, and the wait of bucket %%%s does not stand for it", m.bucket.Name())
 			}
@@ -124,7 +145,7 @@ func (c *orderChecker) buckets() (node, why string) {
 // place returns where collective n of before travels, if it is a member.
 func (c *orderChecker) place(n *ir.Node) (bucketPlace, bool) {
 	m, ok := c.members[n.Name()]
-	if names := memberNames(n); !ok && len(names) > 0 && c.after.Lookup(n.Name()) == nil {
+	if names := MemberNames(n); !ok && len(names) > 0 && c.after.Lookup(n.Name()) == nil {
 		m, ok = c.members[names[0]] // a bucket that went into another
 	}
 	return m, ok
@@ -179,7 +200,7 @@ func isNewBucket(f *ir.Func, n *ir.Node) bool {
 }
 
 func (c *orderChecker) checkMember(n *ir.Node, m bucketPlace) string {
-	b, names := m.bucket, memberNames(n)
+	b, names := m.bucket, MemberNames(n)
 	if n.Op() != b.Op() || n.Group().Name != b.Group().Name || !sameAttrs(n, m) {
 		return fmt.Sprintf("travels in %%%s, which is another operation", b.Name())
 	}

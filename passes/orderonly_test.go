@@ -61,3 +61,52 @@ func TestCheckOrderOnly(t *testing.T) {
 		}
 	}
 }
+
+const severalBefore = `world 2
+group @g = [[0, 1]]
+
+func @f(%a: f32[4], %b: f32[4], %c: f32[4]) -> (f32[4], f32[4], f32[4]) {
+  %r1 = all_to_all %a, %b on @g {in_splits=["1,3", "2,2"], out_splits=["1,3", "2,2"]} : async(f32[4], f32[4]) ms 1
+  %r2 = all_to_all %c on @g {in_splits=["3,1"], out_splits=["3,1"]} : async f32[4] ms 1
+  %w1:2 = wait_tensor %r1 : f32[4], f32[4]
+  %w2 = wait_tensor %r2 : f32[4]
+  %x = neg %w1#1 : f32[4] ms 1
+  return %w1#0, %x, %w2
+}
+`
+
+const severalAfter = `world 2
+group @g = [[0, 1]]
+
+func @f(%a: f32[4], %b: f32[4], %c: f32[4]) -> (f32[4], f32[4], f32[4]) {
+  %k = all_to_all %a, %b, %c on @g {in_splits=["1,3", "2,2", "3,1"], out_splits=["1,3", "2,2", "3,1"]} : async(f32[4], f32[4], f32[4]) ms 1 !{members=["r1", "r1", "r2"]}
+  %kw:3 = wait_tensor %k : f32[4], f32[4], f32[4]
+  %w2 = alias %kw#2 : f32[4]
+  %x = neg %kw#1 : f32[4] ms 1
+  return %kw#0, %x, %w2
+}
+`
+
+// Members with several operands and uneven parts are held to their places.
+func TestCheckOrderOnlySeveralOperands(t *testing.T) {
+	before := parse(t, severalBefore)
+	for _, c := range []struct{ name, old, new, want string }{
+		{"joined", "", "", ""},
+		{"another part of the bucket read", "neg %kw#1", "neg %kw#0", "%x was rewired"},
+		{"another output", "return %kw#0", "return %kw#1", "was rewired"},
+		{"operands swapped", "all_to_all %a, %b, %c", "all_to_all %b, %a, %c", "%r1 reads %a"},
+		{"splits swapped", `in_splits=["1,3", "2,2", "3,1"]`, `in_splits=["2,2", "1,3", "3,1"]`, "%r1 travels in %k, which is another operation"},
+		{"another member's splits", `"3,1"], out_splits=["1,3", "2,2", "3,1"]`, `"1,3"], out_splits=["1,3", "2,2", "3,1"]`, "%r2 travels in %k, which is another operation"},
+		{"a member's operand unnamed", `["r1", "r1", "r2"]`, `["r1", "r2", "r2"]`, "%r2 is a member of two buckets"},
+		{"members swapped", `["r1", "r1", "r2"]`, `["r2", "r1", "r1"]`, "%r1"},
+	} {
+		after, err := ir.Parse(c.name, strings.Replace(severalAfter, c.old, c.new, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = passes.CheckOrderOnly(before, after)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}

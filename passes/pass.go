@@ -2,6 +2,7 @@ package passes
 
 import (
 	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -45,6 +46,10 @@ func (p *Pass) proof(values []value) equiv.Options {
 	}
 	return equiv.Options{}
 }
+
+// FusionKey is the annotation of a node that belongs to a region: the region's
+// number, from 0 in program order. The nodes of a region are consecutive.
+const FusionKey = place.FusionKey
 
 // Stat declares one statistic of a pass.
 type Stat struct {

@@ -6,14 +6,16 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/internal/passestest"
 	"github.com/seed-ee968945/concert/passes/passtest"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Every pass, alone and in the named pipelines, with random options, keeps a
 // random program legal (the manager verifies), deterministic (the manager runs
 // it twice) and its results bitwise the same on every rank.
 func TestProperty(t *testing.T) {
-	table := passes.Standard()
+	table := standard.Table()
 	seeds := uint64(150)
 	if testing.Short() {
 		seeds = 40
@@ -39,7 +41,7 @@ func TestProperty(t *testing.T) {
 				t.Fatal(err)
 			}
 			after := m.Clone()
-			g := passes.Manager{Validate: passes.ValidateAlways, Repeat: true, Input: "random", Costs: latencyModel{}}
+			g := passes.Manager{Validate: passes.ValidateAlways, Repeat: true, Input: "random", Costs: passestest.Latency{}}
 			r, err := g.Run(after, p)
 			if err != nil {
 				t.Fatalf("seed %d: %v\n%s", seed, err, m)

@@ -69,8 +69,8 @@ type CommRecord struct {
 	Detail string // the node or the numbers behind Limit
 }
 
-// detail adds to Detail.
-func (r *CommRecord) detail(text string) {
+// AddDetail adds to Detail, behind a semicolon.
+func (r *CommRecord) AddDetail(text string) {
 	if r.Detail != "" {
 		text = r.Detail + "; " + text
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // BenchmarkScale is the order-only pipeline, verifier and digests included, on chains
@@ -15,7 +16,7 @@ import (
 func BenchmarkScale(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p, err := passes.Standard().Parse("order-only")
+			p, err := standard.Table().Parse("order-only")
 			if err != nil {
 				b.Fatal(err)
 			}

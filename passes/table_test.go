@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 func nothing(*passes.Context, *ir.Func) error { return nil }
@@ -14,7 +15,7 @@ func nothing(*passes.Context, *ir.Func) error { return nil }
 // constraint has a reason, every option and statistic a doc, and the arena
 // pipeline holds passes of order and buckets only.
 func TestStandardTable(t *testing.T) {
-	table := passes.Standard()
+	table := standard.Table()
 	for _, c := range table.Constraints() {
 		if len(c.Why) < 20 {
 			t.Errorf("%s before %s gives no real reason: %q", c.Before, c.After, c.Why)

@@ -4,16 +4,16 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/golden/gen"
-	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
-	"github.com/seed-ee968945/concert/sim"
+	"github.com/seed-ee968945/concert/passes/internal/passestest"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Passes that schedule under a cap never make a program slower, and never lift
 // its peak above the larger of the cap and what it was: judged afresh, not by
 // what they say about themselves.
 func TestNeverWorse(t *testing.T) {
-	table := passes.Standard()
+	table := standard.Table()
 	faster := map[string]int{}
 	seeds := uint64(150)
 	if testing.Short() {
@@ -24,7 +24,7 @@ func TestNeverWorse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		was := judgeWith(t, m)
+		was := passestest.Evaluate(t, m)
 		for _, c := range []struct {
 			text  string
 			times float64 // of the input's peak
@@ -34,11 +34,11 @@ func TestNeverWorse(t *testing.T) {
 				t.Fatal(err)
 			}
 			after := m.Clone()
-			g := passes.Manager{Validate: passes.ValidateAlways, Costs: latencyModel{}}
+			g := passes.Manager{Validate: passes.ValidateAlways, Costs: passestest.Latency{}}
 			if _, err := g.Run(after, p); err != nil {
 				t.Fatalf("seed %d, %s: %v", seed, c.text, err)
 			}
-			now := judgeWith(t, after)
+			now := passestest.Evaluate(t, after)
 			if now.Makespan > was.Makespan*(1+1e-9) || float64(now.Peak) > float64(was.Peak)*c.times {
 				t.Errorf("seed %d, %s: from %.2f ms and %d bytes to %.2f ms and %d bytes", seed, c.text, was.Makespan, was.Peak, now.Makespan, now.Peak)
 			}
@@ -52,25 +52,4 @@ func TestNeverWorse(t *testing.T) {
 			t.Errorf("%s made %d of %d programs faster", text, faster[text], seeds)
 		}
 	}
-}
-
-// judgeWith is the timeline of the only function, with the tests' cost model for
-// what has no cost attached.
-func judgeWith(t testing.TB, m *ir.Module) *sim.Timeline {
-	t.Helper()
-	model, err := sim.FromFunc(m.Funcs()[0], sim.FuncOptions{Ms: func(n *ir.Node) float64 {
-		if ms, ok := n.Cost(); ok {
-			return ms
-		}
-		ms, _ := latencyModel{}.NodeMs(n)
-		return ms
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tl, err := sim.Evaluate(model, model.InputOrder(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tl
 }

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/seed-ee968945/concert/cmd/lowerdump/cli"
-	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:], passes.Standard())) }
+func main() { os.Exit(cli.Main(os.Args[1:], standard.Table())) }

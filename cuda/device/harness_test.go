@@ -27,6 +27,7 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -259,7 +260,7 @@ func forCUDA(pair *step.Pair) (*step.Pair, error) {
 	out := *pair
 	for _, f := range []**ir.Func{&out.Forward, &out.Backward} {
 		m := (*f).Module().Clone()
-		p, err := passes.Standard().Parse("cuda")
+		p, err := standard.Table().Parse("cuda")
 		if err != nil {
 			return nil, err
 		}

@@ -26,7 +26,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 )
@@ -64,7 +64,7 @@ func must[T any](v T, err error) T {
 
 // compiled schedules and lowers the program, and says what the simulator makes of it.
 func compiled(w io.Writer, s size) (*rt.Module, func(*rt.Exec)) {
-	pipeline := must(passes.Standard().Parse("canonicalize,overlap{percent=150},fuse{kernels=true},reuse-buffers,plan-memory"))
+	pipeline := must(standard.Table().Parse("canonicalize,overlap{percent=150},fuse{kernels=true},reuse-buffers,plan-memory"))
 	r := must(compile.Compile(context.Background(), must(build(s)), compile.Target{Device: compile.GPU}, compile.Options{Pipeline: pipeline}))
 	f := r.Func("mlp")
 	for _, stage := range []struct {

@@ -24,6 +24,7 @@ import (
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/partition"
 	"github.com/seed-ee968945/concert/sim"
 )
 
@@ -188,7 +189,7 @@ func (r *Report) Frontier(capFraction, makespan float64, peak int64) {
 
 // Curve adds the points of pass partition over the joint step: what is saved
 // against what is repeated.
-func (r *Report) Curve(points []passes.PartitionPoint) {
+func (r *Report) Curve(points []partition.Point) {
 	for _, p := range points {
 		r.data.Curve = append(r.data.Curve, budget{p.Budget, p.SavedBytes, round(p.RecomputeMs), p.Saved, p.Recomputed, p.ForwardPeak, p.BackwardPeak})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // write makes the report of a traced graph under the order-only pipeline.
@@ -31,7 +32,7 @@ func write(t testing.TB, name string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := passes.Standard().Parse("order-only")
+	p, err := standard.Table().Parse("order-only")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower/cudagen"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 var gpubench = flag.String("gpubench", "", "write a program that times the kernels of the traced steps to this folder")
@@ -36,7 +37,7 @@ func scheduled(t testing.TB, name string) *ir.Module {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := passes.Standard().Parse("canonicalize,simplify-collectives,overlap,fuse{kernels=true}")
+	p, err := standard.Table().Parse("canonicalize,simplify-collectives,overlap,fuse{kernels=true}")
 	if err != nil {
 		t.Fatal(err)
 	}

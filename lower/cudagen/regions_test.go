@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/lower/cudagen"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // regions lists the runs of nodes that pass fuse marked.
@@ -40,7 +41,7 @@ func regions(t *testing.T, f *ir.Func) [][]*ir.Node {
 
 func fused(t *testing.T, m *ir.Module, pipeline string) *passes.Report {
 	t.Helper()
-	p, err := passes.Standard().Parse(pipeline)
+	p, err := standard.Table().Parse(pipeline)
 	if err != nil {
 		t.Fatal(err)
 	}

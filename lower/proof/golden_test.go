@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // pipelines are what tests run in front of lowering.
@@ -26,7 +27,7 @@ func proved(t *testing.T, m *ir.Module) int {
 	for _, pipeline := range pipelines {
 		after := m.Clone()
 		if pipeline != "" {
-			p, err := passes.Standard().Parse(pipeline)
+			p, err := standard.Table().Parse(pipeline)
 			if err != nil {
 				t.Fatal(err)
 			}

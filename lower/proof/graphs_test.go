@@ -14,6 +14,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 var large = flag.Bool("large", false, "prove the programs of traced graphs of whole models, too")
@@ -87,7 +88,7 @@ func scheduled(t testing.TB, file, pipeline string) *ir.Func {
 	}
 	m := in.Module
 	if pipeline != "" {
-		p, err := passes.Standard().Parse(pipeline)
+		p, err := standard.Table().Parse(pipeline)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/program/progtest"
 )
@@ -158,7 +159,7 @@ func subjects(t *testing.T) []subject {
 			pipeline, o = "", packed
 		}
 		if pipeline != "" {
-			p, err := passes.Standard().Parse(pipeline)
+			p, err := standard.Table().Parse(pipeline)
 			if err != nil {
 				t.Fatal(err)
 			}

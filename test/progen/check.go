@@ -19,6 +19,8 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/lower/proof"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/partition"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
@@ -147,7 +149,7 @@ func roundTrip(m *ir.Module) *Failure {
 // compile runs the pipeline twice. It returns nil without a failure where a pass may
 // refuse the program.
 func (c *Case) compile(ctx context.Context, before *ir.Module, runs Runs) (*ir.Module, *Failure) {
-	table := passes.Standard()
+	table := standard.Table()
 	p, err := table.Parse(c.Pipeline)
 	if err != nil {
 		return nil, failf("pipeline", "%v", err)
@@ -165,7 +167,7 @@ func (c *Case) compile(ctx context.Context, before *ir.Module, runs Runs) (*ir.M
 			g.Costs = cost.Arena()
 		}
 		rep, err := g.RunContext(ctx, m, p)
-		var split *passes.PartitionError
+		var split *partition.Error
 		switch {
 		case errors.As(err, &split) && split.Overwriter != "":
 			return nil, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 	"github.com/seed-ee968945/concert/program"
 	"github.com/seed-ee968945/concert/program/progtest"
 )
@@ -40,7 +41,7 @@ func lowerable(t *testing.T, seed uint64) *program.Program {
 	}
 	r := rand.New(rand.NewPCG(seed, 0xc0de))
 	if r.IntN(2) == 0 {
-		table := passes.Standard()
+		table := standard.Table()
 		p, err := table.Parse(Pipeline(table, r))
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 var (
@@ -42,7 +43,7 @@ func TestRandomPrograms(t *testing.T) {
 		}
 		t.Logf("go test ./test/progen -run TestRandomPrograms -progen.time=%v -progen.seed=%d", *duration, first)
 	}
-	h := &hunt{t: t, table: passes.Standard(), first: first, programs: programs, begin: time.Now(), seen: map[string]int{}, counted: map[string]float64{}}
+	h := &hunt{t: t, table: standard.Table(), first: first, programs: programs, begin: time.Now(), seen: map[string]int{}, counted: map[string]float64{}}
 	var wg sync.WaitGroup
 	for range *workers {
 		wg.Go(h.work)

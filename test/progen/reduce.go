@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Reduce shrinks a failing case while it fails in the same way: it drops passes and
@@ -90,14 +90,14 @@ func (r *reducer) tryText(text string) bool {
 }
 
 func shrinkPipeline(r *reducer) {
-	if p, err := passes.Standard().Parse(r.best.Pipeline); err == nil && p.Len() > 0 && p.String() != r.best.Pipeline {
+	if p, err := standard.Table().Parse(r.best.Pipeline); err == nil && p.Len() > 0 && p.String() != r.best.Pipeline {
 		c := r.best
 		if c.Pipeline = p.String(); !r.try(c) {
 			return
 		}
 	}
 	for i := 0; ; i++ {
-		p, err := passes.Standard().Parse(r.best.Pipeline)
+		p, err := standard.Table().Parse(r.best.Pipeline)
 		if err != nil || i >= p.Len() {
 			return
 		}

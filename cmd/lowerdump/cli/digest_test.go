@@ -10,17 +10,17 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir/fx"
-	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // For the same graph the library and the command make the same program, with every named
 // pipeline; arena is another name of order-only.
 func TestLibraryAndToolAgree(t *testing.T) {
-	arena, err := passes.Standard().Parse("arena")
+	arena, err := standard.Table().Parse("arena")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := passes.Standard().Parse("order-only"); err != nil || p.String() != arena.String() {
+	if p, err := standard.Table().Parse("order-only"); err != nil || p.String() != arena.String() {
 		t.Errorf("arena is %v, order-only %v, %v", arena, p, err)
 	}
 	for _, dir := range []string{"../../../testdata/graphs", "../../../../shared/graphs"} {
@@ -68,7 +68,7 @@ func agree(t *testing.T, path string) {
 		pipeline string
 		device   compile.Device
 	}{{"default", compile.Host}, {"cuda", compile.GPU}, {"order-only", compile.Host}} {
-		p, err := passes.Standard().Parse(c.pipeline)
+		p, err := standard.Table().Parse(c.pipeline)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // input is a loaded file.
@@ -195,7 +196,7 @@ func (t tool) compile(ctx context.Context, in *input, s source, with func(*passe
 // passes is the table of passes.
 func (t tool) passes() *passes.Table {
 	if t.table == nil {
-		return passes.Standard()
+		return standard.Table()
 	}
 	return t.table
 }

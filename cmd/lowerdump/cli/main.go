@@ -3,7 +3,7 @@
 //
 //	func main() { os.Exit(cli.Main(os.Args[1:], table)) }
 //
-// where table is passes.Standard() with more in it (passes.Table.Extend).
+// where table is standard.Table() with more in it (passes.Table.Extend).
 package cli
 
 import (

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/report"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/partition"
 )
 
 var reportCommand = command{
@@ -125,7 +126,7 @@ func (t tool) curve(ctx context.Context, path string, prices pricing, fw *ir.Fun
 	for k := range 21 {
 		budgets = append(budgets, float64(k)/20)
 	}
-	points, err := passes.PartitionCurve(m.Funcs()[0], costs, budgets)
+	points, err := partition.Curve(m.Funcs()[0], costs, budgets)
 	if err != nil {
 		return err
 	}

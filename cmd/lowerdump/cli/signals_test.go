@@ -12,12 +12,13 @@ import (
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // stuckTable has a pass that says that it has begun and never ends, nor looks whether it
 // should.
 func stuckTable() *passes.Table {
-	table, err := passes.Standard().Extend([]passes.Pass{{
+	table, err := standard.Table().Extend([]passes.Pass{{
 		Name: "stuck", Doc: "Never ends.",
 		Run: func(*passes.Context, *ir.Func) error {
 			os.Stdout.WriteString("begun\n")

@@ -1,0 +1,107 @@
+package fuse
+
+// Where a node between members goes.
+const (
+	stays byte = iota
+	goesFirst
+	goesLast
+	joins
+)
+
+// parting decides where the nodes of a range go.
+type parting struct {
+	u      *fuser
+	lo, hi int32
+	state  []byte
+}
+
+// at is the place of a node in the range, -1 outside.
+func (m *parting) at(v int32) int32 {
+	if q := m.u.pos[v]; q >= m.lo && q < m.hi {
+		return q - m.lo
+	}
+	return -1
+}
+
+// behind finds what depends on a member, with the regions that it belongs to. It
+// fails if a member is among them.
+func (m *parting) behind() bool {
+	for again := true; again; {
+		again = false
+		for i := range m.state {
+			if m.state[i] == goesLast {
+				continue
+			}
+			for _, p := range m.u.d.Pred.At(m.u.order[m.lo+int32(i)]) {
+				q := m.at(p)
+				if q < 0 || m.state[q] != goesLast && (m.state[q] != joins || m.state[i] == joins) {
+					continue
+				}
+				if m.state[i] == joins {
+					return false
+				}
+				m.state[i] = goesLast
+				break
+			}
+		}
+		if ok, more := m.whole(goesLast); !ok {
+			return false
+		} else if more {
+			again = true
+		}
+	}
+	return true
+}
+
+// front finds what members depend on, with the regions that it belongs to.
+func (m *parting) front() bool {
+	for again := true; again; {
+		again = false
+		for i := len(m.state) - 1; i >= 0; i-- {
+			if m.state[i] != joins && m.state[i] != goesFirst {
+				continue
+			}
+			for _, p := range m.u.d.Pred.At(m.u.order[m.lo+int32(i)]) {
+				q := m.at(p)
+				if q < 0 {
+					continue
+				}
+				if m.state[q] == goesLast && m.state[i] == goesFirst {
+					return false
+				}
+				if m.state[q] == stays {
+					m.state[q] = goesFirst
+				}
+			}
+		}
+		if ok, more := m.whole(goesFirst); !ok {
+			return false
+		} else if more {
+			again = true
+		}
+	}
+	return true
+}
+
+// whole lets the other nodes of a region follow those that go somewhere. It fails
+// if they go elsewhere already, and reports whether any followed. No other region
+// lies across the range's ends, which members are at.
+func (m *parting) whole(where byte) (ok, more bool) {
+	goes := map[int32]bool{} // look-up only
+	for i, s := range m.state {
+		if x := m.u.unit[m.u.order[m.lo+int32(i)]]; s == where && x >= 0 {
+			goes[x] = true
+		}
+	}
+	for i, s := range m.state {
+		x := m.u.unit[m.u.order[m.lo+int32(i)]]
+		if x < 0 || s == where || !goes[x] {
+			continue
+		}
+		if s != stays {
+			return false, false
+		}
+		m.state[i], more = where, true
+	}
+	return true, more
+}
