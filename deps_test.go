@@ -87,7 +87,7 @@ var layers = []struct {
 	{"internal/gpubench", []string{"cuda", "kernels", "runtime", "internal/dtype", "internal/tempdir"}},
 	{"internal/hostrun", []string{"ir", "interp", "lower", "program", "runtime"}},
 	{"test", []string{"ir", "interp", "cost", "passes", "program", "lower", "runtime", "cuda", "kernels", "internal"}},
-	{"bench", []string{"ir", "interp", "cost", "sim", "compile", "lower", "program", "runtime", "cuda", "internal"}},
+	{"bench", []string{"ir", "interp", "cost", "sim", "compile", "program", "runtime", "cuda", "internal"}},
 	{"cmd", []string{"bench", "ir", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda", "kernels", "internal"}},
 	{"examples", []string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda"}},
 }

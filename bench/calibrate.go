@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/internal/tempdir"
 	"github.com/seed-ee968945/concert/interp"
@@ -44,7 +45,7 @@ type Calibration struct {
 // Made is a compiled function that is measured.
 type Made struct {
 	Name  string // of the step; a backward function has that of its forward one
-	Func  *ir.Func
+	Func  *compile.Function
 	Model *cost.Model
 }
 
@@ -234,8 +235,8 @@ func (s *session) calibration(ctx context.Context, path string) (*calibration, e
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{Config: f.Config, pair: &step.Pair{Name: made.Name, Forward: made.Func}, traced: &step.Pair{Name: made.Name, Forward: made.Func}}
-	if err := j.makeInputs(); err != nil {
+	j, err := New(f.Config, made.Name, made.Func)
+	if err != nil {
 		return nil, err
 	}
 	if f.Integers == "hash" {

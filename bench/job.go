@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/internal/fingerprint"
@@ -97,19 +98,24 @@ func (c *Config) prepares() bool { return c.Bench || c.Replays > 0 || c.Trace !=
 // Job is a run that is ready to start: the same on the parent and on every rank.
 type Job struct {
 	Config
-	pair   *step.Pair        // after the passes
-	traced *step.Pair        // before
-	inputs [][]interp.Tensor // by rank; nil where each rank makes its own
+	funcs  []*compile.Function // forward, and backward if there is one
+	pair   *step.Pair          // they after the passes
+	traced *step.Pair          // and before
+	inputs [][]interp.Tensor   // by rank; nil where each rank makes its own
 	// indices, by rank, has the integers among inputs made by hash; nil: they are made so, too
 	indices [][]interp.Tensor
 	prints  []*fingerprint.Set // by rank; what Expect names, if it names fingerprints
 	start   time.Time          // of this process's work, for the log
 }
 
-// New readies a run of a function, or of a forward and a backward one, as they are after
-// the passes and were before. name is what recordings and fingerprints call the step.
-func New(c Config, name string, after, before []*ir.Func) (*Job, error) {
-	j := &Job{Config: c, start: time.Now()}
+// New readies a run of a compiled function, or of a forward and a backward one. name is
+// what recordings and fingerprints call the step.
+func New(c Config, name string, fs ...*compile.Function) (*Job, error) {
+	j := &Job{Config: c, funcs: fs, start: time.Now()}
+	var before, after []*ir.Func
+	for _, f := range fs {
+		before, after = append(before, f.Input), append(after, f.Func)
+	}
 	var err error
 	if j.pair, err = newPair(name, after); err != nil {
 		return nil, err

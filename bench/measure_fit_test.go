@@ -12,7 +12,6 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/program"
 )
@@ -32,8 +31,10 @@ func tracedCalibration(t *testing.T, name string) (*session, *calibration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fn := r.Funcs[0].Func
-	j := &Job{Config: Config{Device: "cuda"}, pair: &step.Pair{Name: name, Forward: fn}, traced: &step.Pair{Name: name, Forward: fn}}
+	j, err := New(Config{Device: "cuda"}, name, r.Funcs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
 	halves, _, err := j.lowered()
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 	"github.com/seed-ee968945/concert/internal/tempdir"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/launch"
@@ -58,11 +57,8 @@ type notes struct {
 func (j *Job) lowered() ([]half, []*rt.Module, error) {
 	var halves []half
 	var mods []*rt.Module
-	for i, f := range []*ir.Func{j.pair.Forward, j.pair.Backward} {
-		if f == nil {
-			continue
-		}
-		p, err := lower.FuncWith(f, lower.Options{Kernels: j.Device == "cuda"})
+	for i, f := range j.funcs {
+		p, err := f.Program()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -70,7 +66,7 @@ func (j *Job) lowered() ([]half, []*rt.Module, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		halves = append(halves, half{halfNames[i], f, p, s, overwritten(p)})
+		halves = append(halves, half{halfNames[i], f.Func, p, s, overwritten(p)})
 		mods = append(mods, s.Module)
 	}
 	return halves, mods, nil

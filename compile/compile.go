@@ -23,6 +23,7 @@ import (
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
+	"github.com/seed-ee968945/concert/program"
 )
 
 // Device is a kind of device that programs are made for.
@@ -107,6 +108,7 @@ type Result struct {
 
 	target   Target
 	validate bool // programs are proved
+	lower    func(*ir.Func, lower.Options) (*program.Program, error)
 }
 
 // Func returns the function of that name after the passes, nil if there is none.
@@ -137,7 +139,7 @@ func Compile(ctx context.Context, m *ir.Module, t Target, o Options) (*Result, e
 	if err := m.Verify(); err != nil {
 		return nil, err
 	}
-	r := &Result{Input: m.Clone(), Report: &passes.Report{}, target: t}
+	r := &Result{Input: m.Clone(), Report: &passes.Report{}, target: t, lower: lower.FuncWith}
 	t.price(r.Input)
 	r.Module = r.Input.Clone()
 	if p.Len() > 0 {

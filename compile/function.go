@@ -27,7 +27,7 @@ func (f *Function) Program() (*program.Program, error) {
 	if f.program != nil {
 		return f.program, nil
 	}
-	p, err := lower.FuncWith(f.Func, lower.Options{Kernels: f.result.target.Device == GPU})
+	p, err := f.result.lower(f.Func, lower.Options{Kernels: f.result.target.Device == GPU})
 	if err == nil && f.result.validate {
 		err = proof.Check(f.Func, p)
 	}

@@ -123,7 +123,7 @@ func (f *calibrateFlags) calibration(t tool, args, files []string) (*bench.Calib
 		}
 		model, err := prices.model()
 		name, _, _ := strings.Cut(filepath.Base(made.path), ".")
-		return &bench.Made{Name: name, Func: made.function.Func, Model: model}, err
+		return &bench.Made{Name: name, Func: made.function, Model: model}, err
 	}
 	return c, nil
 }

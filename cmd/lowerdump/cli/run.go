@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-ee968945/concert/bench"
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/runtime/launch"
 )
@@ -207,7 +208,7 @@ func runRun(ctx context.Context, t tool, args []string) error {
 
 // job loads the files, runs the passes and makes the inputs.
 func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench.Job, error) {
-	var before, after []*ir.Func
+	var fs []*compile.Function
 	var c *compiled
 	for i, h := range halves {
 		if i == 0 || h.path != halves[0].path || h.name == "" {
@@ -223,21 +224,20 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 			if c, err = t.compile(ctx, in, source{pipeline: f.pipeline, fn: h.name, device: f.device, pricing: f.pricing}, nil); err != nil {
 				return nil, err
 			}
-			before, after = append(before, c.function.Input), append(after, c.function.Func)
+			fs = append(fs, c.function)
 			continue
 		}
-		fn, err := (&input{path: c.path, module: c.Module}).funcNamed(h.name)
-		if err != nil {
+		if _, err := (&input{path: c.path, module: c.Module}).funcNamed(h.name); err != nil {
 			return nil, err
 		}
-		before, after = append(before, c.Input.Func(h.name)), append(after, fn)
+		fs = append(fs, c.Func(h.name))
 	}
 	name, _, _ := strings.Cut(filepath.Base(c.path), ".")
-	cfg, err := f.config(t, after[0].Module())
+	cfg, err := f.config(t, c.Module)
 	if err != nil {
 		return nil, err
 	}
-	return bench.New(cfg, name, after, before)
+	return bench.New(cfg, name, fs...)
 }
 
 // config is what the flags ask for.
