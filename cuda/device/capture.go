@@ -24,9 +24,10 @@ type recording struct {
 	parts  []part  // what items become in the end
 	used   []*stream
 	groups []*group
-	marks  []driver.Event           // of items, in order
-	graph  bool                     // it becomes a graph
-	calls  map[*comm][]called       // what a replay gives NCCL
+	marks  []driver.Event // of items, in order
+	graph  bool           // it becomes a graph
+	calls  []entry        // what a replay enqueues, of which last is the last
+	last   *called
 	before []*stream                // by group of the device: who used it last before the capture
 	sums   map[*group]hash.Hash     // of what was collected for a group, see agree.go
 	open   map[*group][]*collective // those of a group whose form is open, in order
@@ -338,8 +339,8 @@ func (c *captured) Enqueue() error {
 		return d.driver("replay", err)
 	}
 	c.ran = true
+	d.enqueues(c.r.calls, c.r.last)
 	if c.simple {
-		d.replayed(c.r.calls)
 		return d.driver("replay", d.drv.Run(d.rank.Ctx, c.launch.On(c.r.main.h)))
 	}
 	if err := c.run(); err != nil {

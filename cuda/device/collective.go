@@ -57,7 +57,7 @@ func (d *Device) planCollective(g *group, c *rt.Collective, part int) (*plan, er
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g}, staged: staged, part: part}
+	b := &builder{d: d, g: g, c: c, p: &plan{name: c.Name(), group: g, said: []called{{c.Name(), g.name}}}, staged: staged, part: part}
 	switch {
 	case g.nc != nil:
 		b.overNCCL()

@@ -43,6 +43,7 @@ func rehearsal(op *nccl.Op, ranks, pos int) (o nccl.Op, bytes uint64) {
 // something is first done and which a capture cannot hold. The operands are memory of its
 // own: the arena may hold what is needed. All ranks of the world call it for the same step.
 func (d *Device) connect(ctx context.Context, r *recording) error {
+	r.calls, r.last = entriesOf(r.items)
 	if d.nc == nil {
 		return nil
 	}
@@ -50,7 +51,6 @@ func (d *Device) connect(ctx context.Context, r *recording) error {
 		c  *comm
 		op nccl.Op
 	}
-	r.calls = callsOf(r.items)
 	var list []one
 	seen := map[string]bool{}
 	bytes := uint64(256)

@@ -39,7 +39,9 @@ type Device struct {
 	order  []*group  // as in the spec
 	nc     *overNCCL // nil where no group of the world needs it
 	link   *link
-	open   atomic.Bool // failures that others tell of break it
+	open   atomic.Bool            // failures that others tell of break it
+	logs   []*ledger              // under mu
+	latest atomic.Pointer[called] // the collective that was enqueued last
 
 	// Of the goroutine that enqueues.
 	plans map[string]*plan

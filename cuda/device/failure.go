@@ -6,7 +6,6 @@ import (
 	"time"
 
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // reportBytes bounds a failure on its way to other ranks.
@@ -31,9 +30,6 @@ func (d *Device) fail(err error) {
 	}
 }
 
-// where says in errors of no collective in particular whose they are.
-func (d *Device) where() rendezvous.Where { return rendezvous.Where{Rank: d.spec.Rank} }
-
 // Abort implements runtime.Device.
 func (d *Device) Abort(cause error) {
 	if cause == nil {
@@ -57,7 +53,7 @@ func (d *Device) Err() error {
 // look hears what has become of the groups, and does what their hosts must while
 // they wait: waited is for how long this one has. It returns the failure.
 func (d *Device) look(waited time.Duration) error {
-	if err := d.link.reason(); err != nil {
+	if err := d.missed(); err != nil {
 		d.fail(err)
 	}
 	for _, g := range d.order {
@@ -65,13 +61,33 @@ func (d *Device) look(waited time.Duration) error {
 			continue
 		}
 		if err := g.m.Tend(waited); err != nil {
-			d.fail(d.where().Own(err))
+			d.fail(d.explain(err))
 		}
 	}
 	if d.nc != nil {
 		d.nc.look(waited)
 	}
 	return d.failure()
+}
+
+// explain says what the device was waiting for in the failure of a group that does not.
+func (d *Device) explain(err error) error {
+	switch err.(type) {
+	case *rt.PeerLostError, *rt.CanceledError:
+		return d.waiting().Adopt(err, -1)
+	}
+	return d.waiting().Own(err)
+}
+
+// alarm breaks an open device because of what the link has heard: its host may be in a call
+// of a library that only this ends.
+func (d *Device) alarm() {
+	if !d.open.Load() {
+		return
+	}
+	if err := d.missed(); err != nil {
+		d.fail(err)
+	}
 }
 
 // settled sees, after a wait, whether a peer gave up meanwhile: collectives then end

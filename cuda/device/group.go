@@ -17,6 +17,7 @@ type group struct {
 	pos     int          // of this rank
 	m       *coll.Member // nil in a subgroup of one, and where NCCL serves
 	nc      *comm        // where NCCL serves, else nil
+	log     *ledger      // nil in a subgroup of one
 	scratch driver.Ptr   // on this rank; the same offset on all
 	room    uint64       // bytes of scratch
 	dirty   bool         // has run collectives that nobody has checked; asked where NCCL serves
@@ -81,6 +82,10 @@ func (d *Device) openGroups(ctx context.Context) error {
 		} else if err := d.joinNCCL(ctx, g, i, at); err != nil {
 			return err
 		}
+		g.log = &ledger{name: fmt.Sprintf("%d.%d", i, at), ranks: g.ranks}
+		d.mu.Lock()
+		d.logs = append(d.logs, g.log)
+		d.mu.Unlock()
 		var err error
 		if g.turn, err = d.newEvent(d.life, false); err != nil {
 			return err

@@ -6,13 +6,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // link is what the devices of a world tell each other beside barriers: that one has broken
-// the world, and, where NCCL serves groups, how many collectives each has enqueued.
+// the world, and how many collectives each has enqueued.
 type link struct {
 	job    *rendezvous.Group
 	counts func() map[string]uint64 // what this rank has enqueued, by communicator
@@ -26,6 +27,8 @@ type link struct {
 	left    []bool              // by rank
 	lost    int                 // a rank that ended without a word, -1 for none
 	broke   error               // why the world is broken, as the first rank to say so put it
+	breaker int                 // which rank that is
+	news    atomic.Bool         // that a rank has left, is lost or has broken the world
 }
 
 // note is what one rank tells the others.
@@ -78,8 +81,10 @@ func (l *link) hear(e rendezvous.Event) {
 	case n.Kind == noteLeft:
 		l.told[e.Rank], l.left[e.Rank] = n.Counts, true
 	case n.Kind == noteBroke && l.broke == nil:
-		at := rendezvous.Where{Rank: l.job.Ranks()[l.job.Rank()]}
-		l.broke = at.Adopt(rendezvous.DecodeError(n.Report), e.Rank)
+		l.broke, l.breaker = rendezvous.DecodeError(n.Report), e.Rank
+	}
+	if e.Kind != rendezvous.Notice || n.Kind == noteLeft || n.Kind == noteBroke {
+		l.news.Store(true)
 	}
 	l.cond.Broadcast()
 	l.mu.Unlock()
@@ -108,11 +113,11 @@ func (l *link) breaks(err error) {
 	}
 }
 
-// reason is why the world is broken, as this rank's error; nil while nobody has said so.
-func (l *link) reason() error {
+// reason is who said first that the world is broken, and why; nil while nobody has.
+func (l *link) reason() (from int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.broke
+	return l.breaker, l.broke
 }
 
 // quit reports whether a rank has left, and what it had enqueued then.

@@ -102,7 +102,7 @@ func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 // none launches before all are ready.
 func (d *Device) ready(ctx context.Context) (rt.Device, error) {
 	d.link = newLink(d.spec.Job, d.counts, d.alarm)
-	d.life.Defer("link", func() error { d.open.Store(false); d.link.close(); return nil })
+	d.life.Defer("link", func() error { d.open.Store(false); d.link.leave(0); d.link.close(); return nil })
 	err := d.load(ctx)
 	if err == nil {
 		err = joinError(&d.spec, d.meet(ctx))

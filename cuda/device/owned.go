@@ -9,11 +9,12 @@ import (
 // enter starts a call of a device that works, which leave ends: nothing that the device has
 // is given back meanwhile.
 func (d *Device) enter() error {
-	if err := d.failure(); err != nil {
-		return err
-	}
 	if d.life.Begin() != nil {
 		return rt.ErrClosed
+	}
+	if err := d.failure(); err != nil {
+		d.life.Done()
+		return err
 	}
 	return nil
 }

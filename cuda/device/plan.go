@@ -15,7 +15,8 @@ import (
 type plan struct {
 	name  string
 	algo  string
-	group *group // of a collective
+	group *group   // of a collective
+	said  []called // the collective, for the group's ledger
 	cmds  driver.Commands
 	call  func(st *stream) error // instead of cmds
 	ops   []nccl.Op              // what call gives to NCCL, for groups that it serves
@@ -66,6 +67,10 @@ func (d *Device) emit(st *stream, p *plan) error {
 		return nil
 	}
 	st.loose = true
+	if p.group != nil && p.group.log != nil {
+		d.latest.Store(&p.said[0])
+		p.group.log.add(p.said)
+	}
 	end, err := d.traced(st, p)
 	if err != nil {
 		return d.driver(p.name, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/runtime/launch"
 )
 
@@ -244,6 +245,13 @@ func faulty(ctx context.Context, drv driver.Driver, o device.Options, fault stri
 		return diesInReplays(ctx, drv, o)
 	case "another module", "another step":
 		return differs(ctx, drv, o, fault)
+	case "all of host":
+		return failsInTurn(ctx, host.Opener(host.Options{}))
+	case "all of nccl":
+		o.Transport = topo.NCCL
+		return failsInTurn(ctx, device.Opener(drv, o))
+	case "all of cuda":
+		return failsInTurn(ctx, device.Opener(drv, o))
 	}
 	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: 2 * time.Second, JoinTimeout: plenty, UserBytes: 4096})
 	if err != nil {

@@ -197,8 +197,10 @@ func (m *Member) Tend(waited time.Duration) error {
 		return err
 	}
 	defer m.Done()
-	err := m.ext.Tend(waited)
-	return errors.Join(m.works(), err)
+	if err := m.ext.Tend(waited); err != nil {
+		return errors.Join(m.works(), err)
+	}
+	return m.works()
 }
 
 // Aborted says whether results of this member may be undefined because the group was

@@ -248,8 +248,10 @@ func (w Where) Adopt(err error, origin int) error {
 		}
 		return &own
 	}
-	if from, ok := err.(*CanceledError); ok && from.Origin >= 0 {
-		origin, err = from.Origin, from.Err
+	if from, ok := err.(*CanceledError); ok {
+		if err = from.Err; from.Origin >= 0 {
+			origin = from.Origin
+		}
 	}
 	return &CanceledError{Op: w.Op, Rank: w.Rank, Origin: origin, Group: w.Group, Step: w.Step, Err: err}
 }
