@@ -166,6 +166,9 @@ func (e *emitter) module() {
 		}
 		e.printf("},\n")
 	}
+	if calls := p.Calls(); len(calls) > 0 {
+		e.printf("Calls: %#v,\n", calls)
+	}
 	e.printf("Step: Step,\n")
 	if len(p.Kernels) > 0 {
 		if p.Source() != "" {

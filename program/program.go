@@ -165,6 +165,18 @@ type Instr struct {
 // IsCall reports whether in is a call of a function that is registered by name.
 func (in *Instr) IsCall() bool { return in.Kind == Launch && in.Op == "call" }
 
+// Calls are the targets of the program's calls, each once, in ascending order.
+func (p *Program) Calls() []string {
+	var out []string
+	for i := range p.Instrs {
+		if in := &p.Instrs[i]; in.IsCall() {
+			out = append(out, in.Attrs.Str("target", ""))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // has reports whether a call declares an effect.
 func (in *Instr) has(effect string) bool {
 	return in.IsCall() && slices.Contains(in.Attrs.Strs("effects"), effect)

@@ -162,12 +162,45 @@ func (k *Kernel) Name() string {
 	return s
 }
 
-// Func is a Go function that a program calls as `call @target`. On the host device it
-// runs on the stream of the call and Data holds the bytes of operands and results. On
-// a GPU it runs when the call is enqueued and enqueues work on Stream: of a step that is
-// captured as a graph it is called once and its work is what replays repeat, so it neither waits
-// nor allocates.
-type Func func(c *FuncCall) error
+// Func is an operation of the caller's own, which programs call as `call @target`: a Go
+// function for each kind of device that is to compute it, nil for the others. A module that
+// calls what the world's devices have no function for is not loaded ([FuncError]).
+type Func struct {
+	// Host runs on the stream of the call; Data holds the bytes of operands and results.
+	// Devices of the fake driver take it, too, before GPU.
+	Host func(c *FuncCall) error
+
+	// GPU runs when the call is enqueued and enqueues work on Stream: of a step that is
+	// captured as a graph it is called once and its work is what replays repeat, so it
+	// neither waits nor allocates.
+	GPU func(c *FuncCall) error
+}
+
+// FuncTaker is a device that computes calls: its TakesFunc says which functions it can use.
+type FuncTaker interface{ TakesFunc(f Func) bool }
+
+// checkCalls reports a call of a module that the device has no function for.
+func (r *Rank) checkCalls(m *Module) error {
+	dev, ok := r.dev.(FuncTaker)
+	if !ok {
+		return nil
+	}
+	for _, target := range m.Calls {
+		f := r.funcs[target]
+		if dev.TakesFunc(f) {
+			continue
+		}
+		e := &FuncError{Rank: r.env.Rank, Module: m.Name, Target: target, Device: r.dev.Info().Kind}
+		switch {
+		case f.Host != nil:
+			e.Has = "the host"
+		case f.GPU != nil:
+			e.Has = "GPUs"
+		}
+		return e
+	}
+	return nil
+}
 
 // FuncCall is what a Func gets.
 type FuncCall struct {

@@ -47,6 +47,27 @@ func (e *RendezvousError) Error() string {
 // Unwrap gives the cause.
 func (e *RendezvousError) Unwrap() error { return e.Err }
 
+// FuncError says that a module calls what no function is registered for, or none for the
+// kind of device that was opened. It wraps ErrUnsupported.
+type FuncError struct {
+	Rank           int
+	Module, Target string
+	Device         string // kind of the device
+	Has            string // what the function that is registered is for; empty if none is
+}
+
+// Error implements error.
+func (e *FuncError) Error() string {
+	s := fmt.Sprintf("rank %d: module %s calls @%s, for which no function is registered in Config.Funcs", e.Rank, e.Module, e.Target)
+	if e.Has != "" {
+		s = fmt.Sprintf("rank %d: module %s calls @%s, whose function is for %s only: a %s device needs another in Config.Funcs", e.Rank, e.Module, e.Target, e.Has, e.Device)
+	}
+	return s
+}
+
+// Unwrap gives ErrUnsupported.
+func (e *FuncError) Unwrap() error { return ErrUnsupported }
+
 // CallError says that one call of a program is malformed or failed by itself.
 type CallError struct {
 	Rank int

@@ -207,6 +207,9 @@ func (r *Rank) layOut(mods []*Module, user int64, spec *Spec) ([]*loaded, error)
 
 // prepare makes a module's streams and events, before anything of it is launched.
 func (r *Rank) prepare(l *loaded) error {
+	if err := r.checkCalls(l.m); err != nil {
+		return err
+	}
 	for i, name := range l.m.Streams {
 		s, err := r.stream(name)
 		if err != nil {

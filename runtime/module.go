@@ -27,6 +27,7 @@ type Module struct {
 	Inputs  []Param
 	Outputs []Param
 	Needs   []Need
+	Calls   []string // targets of calls, each once: what Config.Funcs has to have
 
 	// Step, of a module that emitted code describes, is that code. It is used where
 	// there is no Text: to say what ranks disagree on, and what they do not come to.
@@ -114,7 +115,7 @@ func ModuleOf(p *program.Program) (*Module, error) {
 	if m.Outputs, err = params(p.Outputs); err != nil {
 		return nil, fmt.Errorf("program %s: output %w", p.Name, err)
 	}
-	m.Source, m.Flags, m.Kernels = p.Source(), p.Unit.Flags, codesOf(p)
+	m.Source, m.Flags, m.Kernels, m.Calls = p.Source(), p.Unit.Flags, codesOf(p), p.Calls()
 	return m, nil
 }
 

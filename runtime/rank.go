@@ -31,6 +31,7 @@ type Config struct {
 	// UserBytes is arena for the caller's own tensors, see Rank.User.
 	UserBytes int64
 	// Funcs are the Go functions of `call @target`, by target.
+	// What the modules that are loaded call has to be there; see [Func].
 	Funcs map[string]Func
 	// Log, if not nil, is told where the rank's place came from and when the
 	// world is complete.
@@ -61,6 +62,7 @@ type Rank struct {
 	free     []Event          // of settled Works
 	works    map[*Module]int  // async outputs that nobody has awaited
 	programs map[*program.Program]*Module
+	funcs    map[string]Func
 }
 
 const (
@@ -90,7 +92,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		cfg.Log.Info("joining", "rank", env.Rank, "world", env.World, "job", env.ID, "at", env.Addr, "source", env.Source)
 	}
 	r := &Rank{env: env, loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
-		buffers: map[string]*Buffer{}, streams: map[string]Stream{}, ends: map[string]Event{}, works: map[*Module]int{}}
+		buffers: map[string]*Buffer{}, funcs: cfg.Funcs, streams: map[string]Stream{}, ends: map[string]Event{}, works: map[*Module]int{}}
 	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Timeout: cfg.Timeout, Funcs: cfg.Funcs}
 	news, err := r.layOut(mods, cfg.UserBytes, &spec)
 	if err != nil {

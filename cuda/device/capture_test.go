@@ -208,7 +208,7 @@ func TestFunc(t *testing.T) {
 		e.At("d").Call("compute", "double", "", nil, rt.Ts{y}, rt.Ts{x})
 		e.At("neg2").Launch("compute", "neg", nil, rt.Ts{y}, rt.Ts{y})
 	}
-	cfg := rt.Config{Timeout: plenty, Funcs: map[string]rt.Func{"double": double}}
+	cfg := rt.Config{Timeout: plenty, Funcs: map[string]rt.Func{"double": {GPU: double}}}
 	in := []byte("0123456789abcdef")
 	err := device.Local(t.Context(), drv, devs, cfg, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		v := []rt.Value{{DType: rt.F32, Shape: []int64{4}, Data: in}}

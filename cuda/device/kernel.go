@@ -245,21 +245,29 @@ func (d *Device) libTensor(t rt.Tensor) library.Tensor {
 	return library.Tensor{At: d.at(t), DType: t.DType, Shape: t.Shape, Strides: t.StridesOrDense()}
 }
 
-// planFunc calls a registered Go function, which enqueues on the stream it is given.
+// TakesFunc implements runtime.FuncTaker.
+func (d *Device) TakesFunc(f rt.Func) bool { return f.GPU != nil || d.host != nil && f.Host != nil }
+
+// planFunc calls a registered Go function: one for GPUs enqueues on the stream it is given,
+// one for the host is enqueued as the fake driver's kernels are.
 func (d *Device) planFunc(p *plan, k *rt.Kernel) error {
 	f := d.spec.Funcs[k.Target]
-	if f == nil {
-		return fmt.Errorf("no function is registered as %q: %w", k.Target, rt.ErrUnsupported)
+	if !d.TakesFunc(f) {
+		return fmt.Errorf("no function for GPUs is registered as %q: %w", k.Target, rt.ErrUnsupported)
 	}
+	onHost := d.host != nil && f.Host != nil
 	tensors := func(ts []rt.Tensor) []rt.FuncTensor {
 		out := make([]rt.FuncTensor, len(ts))
 		for i, t := range ts {
 			out[i] = rt.FuncTensor{Tensor: t, Ptr: uint64(d.at(t))}
+			if lo, hi, err := t.Span(); onHost && err == nil && hi > lo {
+				out[i].Data = driver.HostBytes(driver.Ptr(out[i].Ptr), uint64(hi-lo))
+			}
 		}
 		return out
 	}
-	outs, ins := tensors(k.Outs), tensors(k.Ins)
-	p.call = func(st *stream) (err error) {
+	c := rt.FuncCall{Rank: d.spec.Rank, World: d.spec.World, Target: k.Target, Group: k.Group, Attrs: k.Attrs, Outs: tensors(k.Outs), Ins: tensors(k.Ins)}
+	run := func(f func(*rt.FuncCall) error, c rt.FuncCall) (err error) {
 		// The function is the user's: its panic becomes this call's error instead of
 		// taking down a process that other ranks depend on.
 		defer func() {
@@ -267,8 +275,16 @@ func (d *Device) planFunc(p *plan, k *rt.Kernel) error {
 				err = fmt.Errorf("function %q panicked: %v", k.Target, v)
 			}
 		}()
-		return f(&rt.FuncCall{Rank: d.spec.Rank, World: d.spec.World, Target: k.Target, Group: k.Group, Attrs: k.Attrs,
-			Outs: outs, Ins: ins, Stream: uint64(st.h), Context: uint64(d.rank.Ctx)})
+		return f(&c)
+	}
+	if onHost {
+		d.host.add(&p.cmds, d, p.name, func() error { return run(f.Host, c) })
+		return nil
+	}
+	p.call = func(st *stream) error {
+		c := c
+		c.Stream, c.Context = uint64(st.h), uint64(d.rank.Ctx)
+		return run(f.GPU, c)
 	}
 	return nil
 }

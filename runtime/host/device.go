@@ -218,9 +218,12 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 	return nil
 }
 
+// TakesFunc implements runtime.FuncTaker.
+func (d *Device) TakesFunc(f rt.Func) bool { return f.Host != nil }
+
 // function prepares a call of a registered Go function.
 func (d *Device) function(k *rt.Kernel) (func() error, error) {
-	f := d.spec.Funcs[k.Target]
+	f := d.spec.Funcs[k.Target].Host
 	if f == nil {
 		return nil, fmt.Errorf("no function is registered as %q: %w", k.Target, rt.ErrUnsupported)
 	}

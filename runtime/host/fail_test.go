@@ -263,7 +263,7 @@ func TestFuncFails(t *testing.T) {
 			return errors.New(how)
 		}
 		t.Run(how, func(t *testing.T) {
-			errs := each(t, 3, rt.Config{Funcs: map[string]rt.Func{"f": f}}, host.Options{}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
+			errs := each(t, 3, rt.Config{Funcs: map[string]rt.Func{"f": {Host: f}}}, host.Options{}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
 				x := rt.C(0, rt.F32, 4)
 				_, err := rt.RunModule(ctx, r, mod, func(e *rt.Exec) {
 					e.At("f").Call("compute", "f", "", nil, nil, nil)
@@ -319,6 +319,28 @@ func TestMalformedCalls(t *testing.T) {
 	for i, err := range errs {
 		if err != nil {
 			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}
+
+// What a module calls has to be there for this kind of device when the module is loaded:
+// nothing of it has run then.
+func TestFuncMissing(t *testing.T) {
+	ran := func(*rt.FuncCall) error { t.Error("a function ran"); return nil }
+	mod := &rt.Module{Name: "m", Streams: []string{"compute"}, Calls: []string{"a", "f"}}
+	for _, c := range []struct {
+		f    rt.Func
+		want string
+	}{
+		{rt.Func{}, "rank 0: module m calls @f, for which no function is registered in Config.Funcs"},
+		{rt.Func{GPU: ran}, "rank 0: module m calls @f, whose function is for GPUs only: a host device needs another in Config.Funcs"},
+	} {
+		cfg := rt.Config{Funcs: map[string]rt.Func{"a": {Host: ran}, "f": c.f}}
+		for i, err := range each(t, 2, cfg, host.Options{}, []*rt.Module{mod}, func(context.Context, *rt.Rank) error { t.Error("joined"); return nil }) {
+			var missing *rt.FuncError
+			if !errors.As(err, &missing) || !errors.Is(err, rt.ErrUnsupported) || !strings.HasSuffix(missing.Error(), strings.TrimPrefix(c.want, "rank 0")) {
+				t.Errorf("rank %d: %v", i, err)
+			}
 		}
 	}
 }

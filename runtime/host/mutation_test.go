@@ -85,7 +85,7 @@ func execute(ctx context.Context, p *program.Program, in progtest.Inputs, d slow
 			time.Sleep(pause)
 		}
 	}}
-	cfg := rt.Config{Timeout: timeout, Funcs: map[string]rt.Func{progtest.Target: called}}
+	cfg := rt.Config{Timeout: timeout, Funcs: map[string]rt.Func{progtest.Target: {Host: called}}}
 	err = host.Local(ctx, p.World, cfg, opts, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 		k := r.Info().Rank
 		all, err := r.In(s.Module, rt.Tensor{DType: dtype.U8, Shape: []int64{p.Arena}})

@@ -103,23 +103,23 @@ func Calls() map[string]interp.CallFunc {
 // Funcs are the same calls for devices whose memory the host sees.
 func Funcs() map[string]rt.Func {
 	each := func(f change) rt.Func {
-		return func(c *rt.FuncCall) error {
+		return rt.Func{Host: func(c *rt.FuncCall) error {
 			for _, t := range c.Ins {
 				places(t.Tensor, func(_, at int) { f(t.DType, t.Data[at:at+t.DType.Size()]) })
 			}
 			return nil
-		}
+		}}
 	}
-	nothing := func(*rt.FuncCall) error { return nil }
+	nothing := rt.Func{Host: func(*rt.FuncCall) error { return nil }}
 	return map[string]rt.Func{
 		"inc": each(inc), "flip": each(flip), "view": nothing, "barrier": nothing,
-		"addto": func(c *rt.FuncCall) error {
+		"addto": {Host: func(c *rt.FuncCall) error {
 			to, size := c.Ins[0], c.Ins[0].DType.Size()
 			from := elements(c.Ins[1])
 			places(to.Tensor, func(i, at int) { addto(to.DType, to.Data[at:at+size], from[i*size:(i+1)*size]) })
 			return nil
-		},
-		"twice": func(c *rt.FuncCall) error {
+		}},
+		"twice": {Host: func(c *rt.FuncCall) error {
 			in, out := c.Ins[0], c.Outs[0]
 			size, elems := in.DType.Size(), elements(c.Ins[0])
 			places(out.Tensor, func(i, at int) {
@@ -127,7 +127,7 @@ func Funcs() map[string]rt.Func {
 				copy(out.Data[at:at+size], elems[i*size:(i+1)*size])
 			})
 			return nil
-		},
+		}},
 	}
 }
 

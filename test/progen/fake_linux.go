@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/device"
-	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -30,7 +29,7 @@ func FakeCUDA(graph bool) Device {
 			devs[i] = i
 		}
 		outs := results(len(c.Symbols), world)
-		cfg := rt.Config{Timeout: 20 * time.Second, Funcs: deviceFuncs(drv)}
+		cfg := rt.Config{Timeout: 20 * time.Second, Funcs: Funcs()}
 		err = device.Local(ctx, drv, devs, cfg, smallOptions(world), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 			if graph {
 				return c.replay(ctx, r, s, outs)
@@ -82,30 +81,4 @@ func smallOptions(ranks int) device.Options {
 	tune.Blocks, tune.PushBlocks = 4, 4
 	return device.Options{Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
 		Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
-}
-
-// deviceFuncs are [Funcs] in stream order.
-func deviceFuncs(drv *fake.Driver) map[string]rt.Func {
-	out := map[string]rt.Func{}
-	for name, f := range Funcs() {
-		out[name] = func(c *rt.FuncCall) error {
-			late := *c
-			late.Ins, late.Outs = onHostMemory(c.Ins), onHostMemory(c.Outs)
-			var cmds driver.Commands
-			cmds.Call(driver.Main, drv.RegisterCall(func([]uint64) error { return f(&late) }))
-			return drv.Run(driver.Ctx(c.Context), cmds.On(driver.Stream(c.Stream)))
-		}
-	}
-	return out
-}
-
-func onHostMemory(ts []rt.FuncTensor) []rt.FuncTensor {
-	out := make([]rt.FuncTensor, len(ts))
-	for i, t := range ts {
-		if lo, hi, err := t.Span(); err == nil && hi > lo {
-			t.Data = driver.HostBytes(driver.Ptr(t.Ptr), uint64(hi-lo))
-		}
-		out[i] = t
-	}
-	return out
 }
