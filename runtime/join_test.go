@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
@@ -72,6 +73,65 @@ func TestJoinNobodyListens(t *testing.T) {
 	var re *rt.RendezvousError
 	if !errors.As(err, &re) || !strings.Contains(err.Error(), "cannot listen at "+addr) {
 		t.Errorf("address in use: %v", err)
+	}
+}
+
+// unfit is a device on which rank 1 cannot make what a module needs.
+type unfit struct {
+	rt.Device
+	rank int
+}
+
+func (u *unfit) NewEvent() (rt.Event, error) {
+	if u.rank == 1 {
+		return 0, errors.New("no room for an event")
+	}
+	return u.Device.NewEvent()
+}
+
+// TestJoinForAll lets rank 1 fail where it needs nobody any more: in the end of opening its
+// device, and behind that. Joining fails on all ranks, and nobody waits for a deadline.
+func TestJoinForAll(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		open func(d rt.Device, rank int) (rt.Device, error)
+	}{
+		{"no place to map it", func(d rt.Device, rank int) (rt.Device, error) {
+			if rank == 1 {
+				return nil, errors.Join(errors.New("no place to map it"), d.Close())
+			}
+			return d, nil
+		}},
+		{"no room for an event", func(d rt.Device, rank int) (rt.Device, error) { return &unfit{d, rank}, nil }},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			leak.Check(t)
+			addr := addrs.Next()
+			errs := make([]error, 3)
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() {
+					open := func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
+						d, err := host.Opener(host.Options{})(ctx, spec)
+						if err != nil {
+							return nil, err
+						}
+						return c.open(d, spec.Rank)
+					}
+					r, err := rt.Join(t.Context(), open, rt.Config{Env: envAt(i, 3, addr), Timeout: time.Hour}, &rt.Module{Name: "m", World: 3, Streams: []string{"compute"}, Events: 1})
+					if errs[i] = err; err == nil {
+						r.Close()
+					}
+				})
+			}
+			wg.Wait()
+			for i, err := range errs {
+				var ce *rt.CanceledError
+				if err == nil || !strings.Contains(err.Error(), c.want) || i != 1 && (!errors.As(err, &ce) || ce.Rank != i || ce.Origin != 1) {
+					t.Errorf("rank %d: %v", i, err)
+				}
+			}
+		})
 	}
 }
 

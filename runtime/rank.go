@@ -114,16 +114,16 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	}
 	for _, n := range news {
 		if err = r.prepare(n); err != nil {
+			r.job.Cancel(err)
 			break
 		}
 		r.admit(n)
 	}
-	if c, ok := r.dev.(Capturer); ok && err == nil {
-		err = c.Meet(ctx) // nobody launches before all have what they need
+	if err == nil { // nobody launches before all have what they need, and if one fails all do
+		err = r.job.Barrier(ctx, "rendezvous")
 	}
 	if err != nil {
-		r.dev.Abort(err) // others may have joined already
-		return nil, errors.Join(err, r.Close())
+		return nil, errors.Join(beforeFirst(err, mods, env.World), r.Close())
 	}
 	if cfg.Log != nil {
 		cfg.Log.Info("joined", "rank", env.Rank, "world", env.World, "arena", spec.ArenaBytes, "took", time.Since(start))

@@ -98,16 +98,12 @@ func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 	return spec.LocalRank % len(infos), nil
 }
 
-// ready does all that may block a device, and then meets the other ranks, so that
-// none launches before all are ready.
+// ready does all that may block a device. The ranks meet behind that, at the end of joining,
+// so that none launches before all are ready.
 func (d *Device) ready(ctx context.Context) (rt.Device, error) {
 	d.link = newLink(d.spec.Job, d.counts, d.alarm)
 	d.life.Defer("link", func() error { d.open.Store(false); d.link.leave(0); d.link.close(); return nil })
-	err := d.load(ctx)
-	if err == nil {
-		err = joinError(&d.spec, d.meet(ctx))
-	}
-	if err != nil {
+	if err := d.load(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.open.Store(true)
