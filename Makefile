@@ -36,7 +36,7 @@ fuzz:
 		echo "== $$dir $$name"; go test $$dir -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) || exit 1; done
 
 bench:
-	go test -run '^$$' -bench . -benchtime 3x ./ir ./ir/fx ./sim ./internal/sched ./internal/pack ./passes
+	go test -run '^$$' -bench . -benchtime 3x ./ir ./ir/fx ./sim ./internal/sched ./internal/pack ./passes/...
 
 # Packs every GPU test, with what it reads, for a machine that has GPUs and neither Go nor
 # this tree: tar xzf gpu.tar.gz && gpu/gputest -out results. See test/gputest.
