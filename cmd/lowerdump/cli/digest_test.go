@@ -5,10 +5,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/passes/standard"
 )
@@ -54,6 +57,12 @@ func sameFile(t *testing.T, a, b string) bool {
 	return err == nil && string(x) == string(y)
 }
 
+// compileTwice is the size, in nodes, up to which agree compiles for the library and for the
+// command. Of larger graphs it shows that both ask for the same, and the command prints what
+// the library was given: that equal questions have equal answers is what
+// TestSameBytesInHundredProcesses and the repeated runs of package passes show.
+const compileTwice = 500
+
 // agree compiles a file both ways.
 func agree(t *testing.T, path string) {
 	f, err := fx.ReadFile(path)
@@ -64,6 +73,7 @@ func agree(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := in.Module.String()
 	for _, c := range []struct {
 		pipeline string
 		device   compile.Device
@@ -82,8 +92,30 @@ func agree(t *testing.T, path string) {
 		}
 		var out strings.Builder
 		tl := tool{out: &out, err: io.Discard, env: func(string) string { return "" }}
-		if code := run(context.Background(), []string{"lower", "-passes=" + c.pipeline, path}, tl); code != exitOK {
-			t.Fatalf("%s: exit %d", c.pipeline, code)
+		asked := 0
+		tl.compiler = func(ctx context.Context, m *ir.Module, target compile.Target, o compile.Options) (*compile.Result, error) {
+			asked++
+			if len(in.Module.Funcs()[0].Order()) <= compileTwice {
+				return compile.Compile(ctx, m, target, o)
+			}
+			if !reflect.DeepEqual(target, compile.Target{Device: c.device, Costs: cost.Default()}) {
+				t.Errorf("%s: the command compiles for %+v", c.pipeline, target)
+			}
+			if o.Pipeline.String() != p.String() {
+				t.Errorf("%s: the command runs %s", c.pipeline, o.Pipeline)
+			}
+			g := o.Manager
+			g.Input, g.Validate, g.Progress, g.Clock = "", 0, nil, nil // have no part in the result
+			if !reflect.DeepEqual(g, passes.Manager{}) {
+				t.Errorf("%s: the command's manager is %+v", c.pipeline, g)
+			}
+			if m.String() != text {
+				t.Errorf("%s: the command compiles another module", c.pipeline)
+			}
+			return r, nil
+		}
+		if code := run(context.Background(), []string{"lower", "-passes=" + c.pipeline, path}, tl); code != exitOK || asked != 1 {
+			t.Fatalf("%s: exit %d after %d compilations", c.pipeline, code, asked)
 		}
 		if out.String() != string(prog.AppendText(nil)) {
 			t.Errorf("%s: the command's program is not the library's, whose digest is %s", c.pipeline, prog.Digest())

@@ -174,7 +174,7 @@ func (t tool) compile(ctx context.Context, in *input, s source, with func(*passe
 		with(&o.Manager)
 	}
 	end := t.busy.phase("passes")
-	r, err := compile.Compile(ctx, in.module, target, o)
+	r, err := t.compiler(ctx, in.module, target, o)
 	end()
 	if err != nil {
 		return nil, err

@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"github.com/seed-ee968945/concert/bench"
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 )
 
@@ -47,10 +49,14 @@ type tool struct {
 	env      func(string) string
 	table    *passes.Table // nil: the standard one
 	busy     *progress     // nil: nobody watches
+	compiler compiler
 }
 
+// compiler is compile.Compile, or what a test watches it by.
+type compiler func(context.Context, *ir.Module, compile.Target, compile.Options) (*compile.Result, error)
+
 func processTool(table *passes.Table) tool {
-	return tool{table: table, in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, busy: newProgress(os.Stderr, os.Getenv)}
+	return tool{compiler: compile.Compile, table: table, in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, busy: newProgress(os.Stderr, os.Getenv)}
 }
 
 // command is one subcommand.
