@@ -55,9 +55,19 @@ type Target struct {
 	// Measured is a calibration; what it knows goes before attached costs. Nil: none.
 	Measured *cost.Measured
 
-	// Reprice gives collectives what Costs says of them in the place of attached costs.
-	Reprice bool
+	// Reprice gives nodes what Costs says of them in the place of attached costs.
+	Reprice Reprice
 }
+
+// Reprice says which attached costs give way to those of the target.
+type Reprice uint8
+
+// The choices.
+const (
+	RepriceNothing     Reprice = iota // attached costs stay
+	RepriceCollectives                // those of collectives give way
+	RepriceAll                        // all that Costs knows better give way
+)
 
 func (t *Target) base() *cost.Model {
 	if t.Costs == nil {
@@ -75,16 +85,19 @@ func (t Target) Model() *cost.Model {
 	return t.Measured.Model(t.base())
 }
 
-// price attaches the costs that the target knows better than the graph.
-func (t *Target) price(m *ir.Module) {
+// price attaches the costs that the target knows better than the graph, and returns what
+// they are of the nodes that have got one.
+func (t *Target) price(m *ir.Module) map[*ir.Node]cost.Source {
+	out := map[*ir.Node]cost.Source{}
 	for _, f := range m.Funcs() {
-		if t.Reprice {
-			t.base().PriceCollectives(f)
+		if t.Reprice != RepriceNothing {
+			t.base().Reprice(f, t.Reprice == RepriceAll, out)
 		}
 		if t.Measured != nil {
-			t.Measured.Apply(f, t.base(), nil)
+			t.Measured.Apply(f, t.base(), nil, out)
 		}
 	}
+	return out
 }
 
 // Options says how to compile. The zero Options runs the pipeline of the target's device.
@@ -107,8 +120,23 @@ type Result struct {
 	Report *passes.Report // what every pass did, moved and decided
 
 	target   Target
-	validate bool // programs are proved
+	costs    *cost.Model
+	priced   map[*ir.Node]cost.Source // nodes of Input that have their cost from target; look-up only
+	validate bool                     // programs are proved
 	lower    func(*ir.Func, lower.Options) (*program.Program, error)
+}
+
+// Costs is the model of the target, on the scale of the costs that are attached to Input
+// (cost.Model.Fitted): what the passes were given.
+func (r *Result) Costs() *cost.Model { return r.costs }
+
+// CostOf is the cost of a node of Input in milliseconds, and where it comes from.
+func (r *Result) CostOf(n *ir.Node) (ms float64, from cost.Source) {
+	ms, from = r.costs.Priced(n)
+	if own, ok := r.priced[n]; ok {
+		from = own
+	}
+	return ms, from
 }
 
 // Func returns the function of that name after the passes, nil if there is none.
@@ -140,10 +168,11 @@ func Compile(ctx context.Context, m *ir.Module, t Target, o Options) (*Result, e
 		return nil, err
 	}
 	r := &Result{Input: m.Clone(), Report: &passes.Report{}, target: t, lower: lower.FuncWith}
-	t.price(r.Input)
+	r.priced = t.price(r.Input)
+	r.costs = t.Model().Fitted(r.Input)
 	r.Module = r.Input.Clone()
 	if p.Len() > 0 {
-		o.Manager.Costs, o.Manager.Fusable = t.Model(), lower.Fusable
+		o.Manager.Costs, o.Manager.Fusable = r.costs, lower.Fusable
 		c := &compiler{target: t, pipeline: p, manager: o.Manager}
 		if err := c.feedBack(ctx, r.Module); err != nil {
 			return nil, err
@@ -182,11 +211,10 @@ func forming(p *passes.Pipeline) int {
 // of, which passes have counted as free.
 func (r *Result) Warnings() []string {
 	var out []string
-	model := r.target.Model()
 	for _, f := range r.Input.Funcs() {
 		var names []string
 		for _, n := range f.Order() {
-			if _, ok := model.NodeMs(n); !ok {
+			if _, ok := r.costs.NodeMs(n); !ok {
 				names = append(names, "%"+n.Name())
 			}
 		}

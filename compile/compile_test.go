@@ -121,7 +121,7 @@ func TestCompileCopies(t *testing.T) {
 	was := string(m.AppendText(nil))
 	digest := ""
 	for range 2 {
-		r, err := compile.Compile(context.Background(), m, compile.Target{Reprice: true}, compile.Options{})
+		r, err := compile.Compile(context.Background(), m, compile.Target{Reprice: compile.RepriceCollectives}, compile.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,7 @@ func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
 				costs = moved(p, base.Machine)
 			}
 			launches := launchesOf(p, fn, to)
-			costs.Apply(to, base, launches)
+			costs.Apply(to, base, launches, nil)
 			copied(fn, to, launches)
 		}
 		if err := ctx.Err(); err != nil {

@@ -57,10 +57,10 @@ type Figures struct {
 
 // Before are the figures of the function as it came in. It must not be one that a pass
 // has made.
-func (f *Function) Before() (Figures, error) { return Measure(f.Input, f.result.target.Model()) }
+func (f *Function) Before() (Figures, error) { return Measure(f.Input, f.result.costs) }
 
 // After are the figures of the function after the passes.
-func (f *Function) After() (Figures, error) { return Measure(f.Func, f.result.target.Model()) }
+func (f *Function) After() (Figures, error) { return Measure(f.Func, f.result.costs) }
 
 // Gap is how far a schedule is above the lower bound of its input, as a part of that
 // bound: 0 is optimal for the operations that came in. It is negative where passes have

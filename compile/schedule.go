@@ -61,7 +61,7 @@ type Member struct {
 // Schedule returns the order that the passes decided. Times are simulated with the costs
 // of the target.
 func (f *Function) Schedule() (*Schedule, error) {
-	_, tl, err := Simulate(f.Func, f.result.target.Model())
+	_, tl, err := Simulate(f.Func, f.result.costs)
 	if err != nil {
 		return nil, err
 	}

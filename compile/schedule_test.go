@@ -52,7 +52,8 @@ func foreign(t testing.TB, layers int) (*ir.Module, map[string]*mine) {
 // a bucket, and in an order that the simulated times follow.
 func TestSchedule(t *testing.T) {
 	m, objects := foreign(t, 6)
-	r, err := compile.Compile(context.Background(), m, compile.Target{}, compile.Options{})
+	p := pipelineOf(t, "canonicalize,simplify-collectives,overlap{percent=150},reuse-buffers,plan-memory") // memory for buckets
+	r, err := compile.Compile(context.Background(), m, compile.Target{}, compile.Options{Pipeline: p})
 	if err != nil {
 		t.Fatal(err)
 	}

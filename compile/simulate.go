@@ -54,7 +54,7 @@ func SimulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *co
 	}
 	o := program.SimOptions{EdgeUs: m.EdgeUs, Us: func(in *program.Instr) float64 { return us[in] }, Beside: slowed}
 	if model.Machine != nil {
-		o.Links = func(in *program.Instr) float64 { return linkShare(p, in, model.Machine, us[in]) }
+		o.Links = func(in *program.Instr) [2]float64 { return linkShare(p, in, model.Machine, us[in]) }
 	}
 	var err error
 	if out.Timeline, err = program.Simulate(p, o); err != nil {
@@ -78,12 +78,12 @@ func (s *Simulation) Warning(p *program.Program) string {
 }
 
 // linkShare is the part of the links that a collective of a program takes.
-func linkShare(p *program.Program, in *program.Instr, m *cost.Machine, us float64) float64 {
+func linkShare(p *program.Program, in *program.Instr, m *cost.Machine, us float64) [2]float64 {
 	op, ok := ir.OpByName(in.Op)
 	if !ok || in.Group < 0 {
-		return 0
+		return [2]float64{}
 	}
-	return m.LinkShare(op, p.Groups[in.Group].Size(), max(hintBytes(p, in.Ins), hintBytes(p, in.Outs)), us)
+	return m.LinkShare(op, m.Span(p.Groups[in.Group].Ranks), max(hintBytes(p, in.Ins), hintBytes(p, in.Outs)), us)
 }
 
 // times looks up how long instructions take, in microseconds. Events are not in it.

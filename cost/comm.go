@@ -6,7 +6,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// CommMs estimates a collective over a group of the given size whose larger side
+// CommMs estimates a collective over a group that lies there whose larger side
 // (operands or results) has that many bytes on each rank. It is the least over
 // the protocols that a good library has:
 //
@@ -16,28 +16,41 @@ import (
 //     reached, cheap hops), in every 128 (0.7 of it), or bulk copies (all of it,
 //     dear hops); the shares are fitted to the measured tables.
 //
-// Over several hosts the ring's slowest link is the network, and hops between
-// hosts cost network latency. The shape of the model, alpha plus beta per
-// protocol, follows NCCL's tuner; the constants are the machine's.
-func (m *Machine) CommMs(op ir.Op, ranks int, size int64) (float64, bool) {
-	if ranks <= 1 {
+// Over several NVLink domains the ring's slowest link is the network, on as many
+// adapters as the group has ranks in a domain, less what other subgroups take of them; what
+// ranks send to each other leaves by one adapter each. Hops between domains cost network
+// latency. The shape of the model, alpha plus beta per protocol, follows NCCL's tuner; the
+// constants are the machine's.
+func (m *Machine) CommMs(op ir.Op, s Span, size int64) (float64, bool) {
+	if s.Ranks <= 1 {
 		return 0, true
 	}
-	n := float64(ranks)
+	n := float64(s.Ranks)
 	steps, share, ok := traffic(op, n)
-	if !ok {
+	if !ok || s.Domains > 1 && m.Inter.GBps == 0 {
 		return 0, false
 	}
 	bytes := float64(size)
-	hosts := math.Ceil(n / float64(m.RanksPerHost))
-	if hosts > 1 && m.Inter.GBps == 0 {
-		return 0, false
-	}
-	us := m.ring(steps, share*bytes, n, hosts)
-	if hosts == 1 && m.Intra.BarrierUs > 0 {
+	us := m.ring(steps, share*bytes, s, m.bandwidth(op, s))
+	if s.Domains == 1 && m.Intra.BarrierUs > 0 {
 		us = min(us, m.direct(op, n, bytes))
 	}
 	return us / 1e3, true
+}
+
+// bandwidth is the GB/s at which a rank gets rid of what traffic says that it sends.
+func (m *Machine) bandwidth(op ir.Op, s Span) float64 {
+	if s.Domains == 1 {
+		return m.Intra.GBps
+	}
+	out := m.Inter.GBps * s.Rail
+	switch op {
+	case ir.OpAllToAll:
+		return min(m.Intra.GBps, out/s.outside())
+	case ir.OpCollectivePermute: // its pairs may all be of two domains
+		return min(m.Intra.GBps, out)
+	}
+	return min(m.Intra.GBps, out*float64(s.Least))
 }
 
 // traffic is a ring's number of steps and the share of the bytes that each rank sends.
@@ -55,25 +68,33 @@ func traffic(op ir.Op, n float64) (steps, share float64, ok bool) {
 	return 0, 0, false
 }
 
-// LinkShare is the part of what the links between ranks of one host carry that a
-// collective of that many bytes takes, if it lasts us microseconds: between 0 and 1, by
-// what a rank sends at least. It is 0 for what sends nothing or is not known.
-func (m *Machine) LinkShare(op ir.Op, ranks int, size int64, us float64) float64 {
+// LinkShare is the part of what the links within NVLink domains and between them carry
+// that a collective of that many bytes takes, if it lasts us microseconds: between 0 and 1,
+// by what a rank sends at least. It is 0 for what sends nothing or is not known.
+func (m *Machine) LinkShare(op ir.Op, s Span, size int64, us float64) [2]float64 {
 	peak := max(m.Intra.PeakGBps, m.Intra.GBps)
-	_, share, ok := traffic(op, float64(ranks))
-	if !ok || ranks <= 1 || !(us > 0) || !(peak > 0) {
-		return 0
+	_, share, ok := traffic(op, float64(s.Ranks))
+	if !ok || s.Ranks <= 1 || !(us > 0) || !(peak > 0) {
+		return [2]float64{}
 	}
-	return min(share*float64(size)/(peak*1e3*us), 1)
+	rate := share * float64(size) / (1e3 * us)
+	out := [2]float64{min(rate/peak, 1)}
+	if s.Domains > 1 {
+		out[1] = min(rate/m.bandwidth(op, s), 1)
+		if op == ir.OpAllToAll {
+			out[0] = min((1-s.outside())*rate/peak, 1)
+		}
+	}
+	return out
 }
 
 // ring is the best of the ring protocols, in microseconds.
-func (m *Machine) ring(steps, sent, n, hosts float64) float64 {
-	gbps, base := m.Intra.GBps, m.Intra.BaseUs
-	between := 0.0 // steps between hosts
-	if hosts > 1 {
-		gbps, base = min(gbps, m.Inter.GBps*min(n, float64(m.RanksPerHost))), m.Inter.BaseUs
-		between = math.Ceil(steps * hosts / n)
+func (m *Machine) ring(steps, sent float64, s Span, gbps float64) float64 {
+	base := m.Intra.BaseUs
+	between := 0.0 // steps between domains
+	if s.Domains > 1 {
+		base = m.Inter.BaseUs
+		between = math.Ceil(steps * float64(s.Domains) / float64(s.Ranks))
 	}
 	within := steps - between
 	best := math.Inf(1)

@@ -5,9 +5,11 @@
 //  1. a cost attached to a node in the graph (traced or measured);
 //  2. a table of collectives measured on a machine, interpolated (Table);
 //  3. formulas: rooflines for launches (Machine.NodeMs) and protocol models for
-//     collectives (Machine.CommMs), from a machine description.
+//     collectives (Machine.CommMs), from a machine description, by where the group's
+//     ranks are (Machine.Span).
 //
-// Model combines them. Everything here is a pure function of the graph, the
+// Model combines them, puts what it says on the scale of attached costs (Model.Fitted) and
+// says which source a cost has (Model.Priced). Everything here is a pure function of the graph, the
 // tables and the machine: it never looks at the rank, a clock or the hardware, so
 // that all ranks decide alike.
 //

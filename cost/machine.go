@@ -19,13 +19,20 @@ type Machine struct {
 	LaunchUs     float64            `json:"launch_us"`     // least time of a kernel within a captured graph
 	Units        int                `json:"units"`         // multiprocessors: tiles beyond a full wave wait for the next
 	RanksPerHost int                `json:"ranks_per_host"`
-	Intra        Link               `json:"intra"` // between ranks of one host
-	Inter        Link               `json:"inter"` // between hosts
+
+	// RanksPerDomain is how many ranks NVLink joins, on one host or several; 0: those of a
+	// host. Ranks 0 to RanksPerDomain-1 are the first domain, and so on.
+	RanksPerDomain int `json:"ranks_per_domain,omitempty"`
+	// RailsPerHost is the network adapters of a host, which its ranks share; 0: one each.
+	RailsPerHost int `json:"rails_per_host,omitempty"`
+
+	Intra Link `json:"intra"` // between ranks of one NVLink domain
+	Inter Link `json:"inter"` // between domains, by one network adapter
 }
 
 // Link is the way between two ranks.
 type Link struct {
-	GBps      float64 `json:"gbps"`        // per rank and direction, as a bulk copy reaches it
+	GBps      float64 `json:"gbps"`        // per rank or network adapter, and direction, as a bulk copy reaches it
 	HopUs     float64 `json:"hop_us"`      // one step of a ring with a flag per packet
 	BulkHopUs float64 `json:"bulk_hop_us"` // one step of a ring of bulk copies
 	BaseUs    float64 `json:"base_us"`     // starting a library collective
@@ -74,8 +81,8 @@ func ReadMachine(name string, r io.Reader) (*Machine, error) {
 	return m, nil
 }
 
-// Check reports the first value that no machine can have: rates within a host and counts
-// are positive, times and rates between hosts not negative, all of them bounded.
+// Check reports the first value that no machine can have: rates within a domain and counts
+// are positive, times and rates between domains not negative, all of them bounded.
 func (m *Machine) Check() error {
 	type value struct {
 		path     string
@@ -84,7 +91,8 @@ func (m *Machine) Check() error {
 	}
 	values := []value{{"vector_tflops", m.VectorTFLOPS, true}, {"memory_gbps", m.MemoryGBps, true}, {"intra.gbps", m.Intra.GBps, true},
 		{"ranks_per_host", float64(m.RanksPerHost), true}, {"units", float64(m.Units), true}, {"matmul_tflops.bf16", m.MatmulTFLOPS["bf16"], true},
-		{"launch_us", m.LaunchUs, false}, {"inter.gbps", m.Inter.GBps, false}}
+		{"launch_us", m.LaunchUs, false}, {"inter.gbps", m.Inter.GBps, false},
+		{"ranks_per_domain", float64(m.RanksPerDomain), false}, {"rails_per_host", float64(m.RailsPerHost), false}}
 	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
 		values = append(values, value{"matmul_tflops." + dt, m.MatmulTFLOPS[dt], true})
 	}

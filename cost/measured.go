@@ -304,9 +304,16 @@ type Launch struct {
 // f was lowered, and a program made with these costs may have others. Other nodes of
 // class compute get the time of an instruction that does the same on whatever layout,
 // others MemoryScale times what they cost so far, or without a cost base says. Nodes
-// of which nothing was measured keep their cost. Late instructions do not count.
-func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch) {
-	done := m.share(f, base, launches)
+// of which nothing was measured keep their cost. Late instructions do not count. Nodes that
+// have got a cost are entered into from, unless it is nil.
+func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch, from map[*ir.Node]Source) {
+	set := func(n *ir.Node, ms float64) {
+		f.SetCost(n, ms)
+		if from != nil {
+			from[n] = Calibrated
+		}
+	}
+	done := m.share(f, base, launches, set)
 	loose := map[string]float64{}
 	for _, e := range m.Instructions {
 		if e.Late {
@@ -324,26 +331,26 @@ func (m *Measured) Apply(f *ir.Func, base *Model, launches []Launch) {
 		}
 		switch n.Op().Class() {
 		case ir.ClassCollective:
-			if model.Impl != MeasuredImpl || model.Table == nil {
+			if model.Impl != MeasuredImpl {
 				continue
 			}
-			if us, ok := model.Table.Micros(n.Op().Name(), MeasuredImpl, n.Group().Size(), CommBytes(n)); ok {
-				f.SetCost(n, us/1e3)
+			if ms, from := model.unscaled(n.Op(), n.Group(), CommBytes(n), false); from == Tabled {
+				set(n, ms)
 			}
 		case ir.ClassCompute:
 			if us, ok := loose[nodeKey(n)]; ok {
-				f.SetCost(n, us/1e3)
+				set(n, us/1e3)
 			}
 		case ir.ClassMemory:
 			if ms, ok := base.NodeMs(n); ok && m.MemoryScale > 0 && len(launches) == 0 {
-				f.SetCost(n, ms*m.MemoryScale)
+				set(n, ms*m.MemoryScale)
 			}
 		}
 	}
 }
 
 // share spreads the times of launches over their nodes, and reports which have theirs.
-func (m *Measured) share(f *ir.Func, base *Model, launches []Launch) map[*ir.Node]bool {
+func (m *Measured) share(f *ir.Func, base *Model, launches []Launch, set func(*ir.Node, float64)) map[*ir.Node]bool {
 	done := map[*ir.Node]bool{}
 	for _, l := range launches {
 		i, ok := find(m.Instructions, l.Key)
@@ -370,7 +377,7 @@ func (m *Measured) share(f *ir.Func, base *Model, launches []Launch) map[*ir.Nod
 			if sum > 0 {
 				part = costs[i] / sum
 			}
-			f.SetCost(n, us/1e3*part)
+			set(n, us/1e3*part)
 			done[n] = true
 		}
 	}

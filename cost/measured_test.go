@@ -117,7 +117,7 @@ func @f(%x: bf16[64,32], %w: bf16[16,32], %z: f32[512]) -> (bf16[64,16], f32[512
 		t.Fatal(err)
 	}
 	f := mod.Funcs()[0]
-	table().Apply(f, Arena(), nil)
+	table().Apply(f, Arena(), nil, nil)
 	for name, want := range map[string]float64{"a": 0.007, "n": 0.002, "y": 0.25,
 		"r": 0.004 * math.Pow(4, 0.1), // 2 KiB: between 4 us at 1 KiB and 16 at 1 MiB, in logarithms
 	} {
@@ -153,13 +153,13 @@ func @f(%x: f32[512], %z: f32[512]) -> (f32[512], f32[256,2], f32[512]) {
 		{Key: "fused(other)", Nodes: []string{"c"}},
 	}
 	m.Instructions[1].Late = true
-	m.Apply(f, Arena(), launches)
+	m.Apply(f, Arena(), launches, nil)
 	if ms, _ := f.Lookup("a").Cost(); ms != 0.003 {
 		t.Errorf("a late instruction gave a cost: %v", ms)
 	}
 	m.Instructions[1].Late = false
-	m.Apply(f, Arena(), launches)
-	m.Apply(f, Arena(), launches) // again: the same
+	m.Apply(f, Arena(), launches, nil)
+	m.Apply(f, Arena(), launches, nil) // again: the same
 	for name, want := range map[string]float64{"a": 0.0015, "b": 0.0005, "c": 0.01} {
 		if ms, ok := f.Lookup(name).Cost(); !ok || math.Abs(ms-want) > 1e-12 {
 			t.Errorf("%%%s: %v ms, want %v", name, ms, want)
@@ -193,7 +193,7 @@ func TestMeasuredModel(t *testing.T) {
 	own.Add("all_to_all", MeasuredImpl, 4, Point{1 << 10, 7})
 	m := table()
 	us := func(model *Model, op ir.Op, size int64) float64 {
-		ms, _ := model.CommMsOf(op, 4, size)
+		ms, _ := model.CommMs(op, &ir.Group{Name: "g", Ranks: [][]int{{0, 1, 2, 3}}}, ir.Sum, size)
 		return ms * 1e3
 	}
 	both := m.Model(&Model{Table: own, Impl: MeasuredImpl})

@@ -15,6 +15,8 @@ type Model struct {
 	// free: compute and copies beside a collective slow each other down. 1 or 0
 	// means no contention. Simulators apply it to overlapped time only.
 	Stretch float64
+
+	fitted map[fitKey]*fit // see Fitted
 }
 
 // Arena is the model by which schedules of the shared graphs are compared:
@@ -27,61 +29,126 @@ func Default() *Model {
 	return &Model{Table: H200(), Machine: machines()["h200"]}
 }
 
+// Source says where a cost comes from.
+type Source uint8
+
+// The sources, in order of precedence.
+const (
+	Unknown   Source = iota // nothing knows it; it counts as 0
+	Attached                // to the node, in the graph
+	Calibrated               // measured by a calibration
+	Tabled                  // a table of collectives
+	Modelled                // the machine's formulas
+)
+
+// String is the source as printed.
+func (s Source) String() string {
+	return [...]string{"unknown", "attached", "calibration", "table", "formula"}[s]
+}
+
 // NodeMs is the cost of a node on the compute stream, or of a collective with an
 // attached cost, in milliseconds; false if nothing knows it.
 func (m *Model) NodeMs(n *ir.Node) (float64, bool) {
+	ms, from := m.Priced(n)
+	return ms, from != Unknown
+}
+
+// Priced is NodeMs with the source of the cost. Inputs, views, waits and the return cost
+// nothing by formula.
+func (m *Model) Priced(n *ir.Node) (float64, Source) {
 	if ms, ok := n.Cost(); ok {
-		return ms, true
+		return ms, Attached
 	}
+	return m.modelled(n)
+}
+
+// modelled is what the model says without attached costs.
+func (m *Model) modelled(n *ir.Node) (float64, Source) {
 	if n.Op().IsCollective() {
-		return m.CommMs(n.Op(), n.Group(), n.Reduction(), CommBytes(n))
+		return m.comm(n.Op(), n.Group(), CommBytes(n))
 	}
 	if m.Machine != nil {
-		ms, ok := m.Machine.NodeMs(n)
-		return min(ms, ir.MaxCost), ok
+		if ms, ok := m.Machine.NodeMs(n); ok {
+			return min(ms, ir.MaxCost), Modelled
+		}
+		return 0, Unknown
 	}
 	switch n.Op().Class() {
 	case ir.ClassInput, ir.ClassOutput, ir.ClassView, ir.ClassWait:
-		return 0, true
+		return 0, Modelled
 	}
-	return 0, false
+	return 0, Unknown
 }
 
-// CommMs is the cost of a collective of that many bytes on a group. The
-// reduction does not matter: all of them are bound by the links.
+// CommMs is the cost, in milliseconds, of a collective of that many bytes (CommBytes) on a
+// group; false if nothing knows it. The reduction does not matter: all of them are bound by
+// the links. Costs end at ir.MaxCost, as those of nodes do.
 func (m *Model) CommMs(op ir.Op, g *ir.Group, _ ir.Reduction, size int64) (float64, bool) {
-	if g == nil {
-		return 0, false
-	}
-	return m.CommMsOf(op, g.Size(), size)
+	ms, from := m.comm(op, g, size)
+	return ms, from != Unknown
 }
 
-// CommMsOf is CommMs by group size. Costs end at ir.MaxCost, as those of nodes do.
-func (m *Model) CommMsOf(op ir.Op, ranks int, size int64) (float64, bool) {
-	if m.Table != nil {
-		impl := m.Impl
-		if impl == "" {
-			impl = "nccl"
+// comm is CommMs with the source, on the scale of what a module's collectives cost.
+func (m *Model) comm(op ir.Op, g *ir.Group, size int64) (float64, Source) {
+	switch {
+	case g == nil:
+		return 0, Unknown
+	case g.Size() <= 1:
+		return 0, Modelled
+	}
+	f := m.fitOf(op, g)
+	ms, from := m.unscaled(op, g, size, f.anywhere())
+	return min(ms*f.at(size), ir.MaxCost), from
+}
+
+// unscaled is what the table or the machine says. A table is of one NVLink domain, unless
+// it has groups that fit into none; anywhere takes it for all groups.
+func (m *Model) unscaled(op ir.Op, g *ir.Group, size int64, anywhere bool) (float64, Source) {
+	span := Span{Ranks: g.Size(), Domains: 1}
+	if m.Machine != nil {
+		span = m.Machine.Span(g.Ranks)
+	}
+	tabled := func() (float64, Source) {
+		if m.Table != nil {
+			if us, ok := m.Table.Micros(op.Name(), m.impl(), span.Ranks, size); ok {
+				return us / 1e3, Tabled
+			}
 		}
-		if us, ok := m.Table.Micros(op.Name(), impl, ranks, size); ok {
-			return min(us/1e3, ir.MaxCost), true
+		return 0, Unknown
+	}
+	wide := m.Machine != nil && m.Table != nil && span.Ranks > m.Machine.perDomain() && m.Table.has(op.Name(), m.impl(), span.Ranks)
+	if anywhere || wide || span.Domains <= 1 {
+		if ms, from := tabled(); from != Unknown {
+			return ms, from
 		}
 	}
 	if m.Machine != nil {
-		ms, ok := m.Machine.CommMs(op, ranks, size)
-		return min(ms, ir.MaxCost), ok
+		if ms, ok := m.Machine.CommMs(op, span, size); ok {
+			return ms, Modelled
+		}
 	}
-	return 0, false
+	return tabled()
 }
 
-// PriceCollectives attaches to the collectives of f what the model says of them, in the
-// place of what was attached. Those that it does not know keep their cost.
-func (m *Model) PriceCollectives(f *ir.Func) {
+// impl is whose rows of the table count.
+func (m *Model) impl() string {
+	if m.Impl == "" {
+		return "nccl"
+	}
+	return m.Impl
+}
+
+// Reprice attaches to the nodes of f what the model says of them, in the place of what was
+// attached: to collectives only, or to all. Those that it does not know keep their cost;
+// the others are entered into from.
+func (m *Model) Reprice(f *ir.Func, all bool, from map[*ir.Node]Source) {
 	for _, n := range f.Order() {
-		if n.Op().IsCollective() && n.Group().Size() > 1 {
-			if ms, ok := m.CommMs(n.Op(), n.Group(), n.Reduction(), CommBytes(n)); ok {
-				f.SetCost(n, ms)
-			}
+		if _, attached := n.Cost(); !attached || !n.Op().IsCollective() && !all {
+			continue
+		}
+		if ms, source := m.modelled(n); source != Unknown {
+			f.SetCost(n, ms)
+			from[n] = source
 		}
 	}
 }

@@ -26,8 +26,9 @@ type Point struct {
 
 // Table holds measured times of collectives by operation and group size. The
 // text form is CSV with a header naming at least op, bytes and microseconds; the
-// columns impl (the implementation, such as nccl) and ranks (the group's size)
-// are optional, and lines that start with '#' are comments. Bytes count the
+// columns impl (the implementation, such as nccl; rows without one serve every
+// implementation that has no rows of its own) and ranks (the group's size) are
+// optional, and lines that start with '#' are comments. Bytes count the
 // larger of operand and result: the gathered buffer of an all_gather, the whole
 // input of a reduce_scatter.
 type Table struct {
@@ -209,6 +210,7 @@ func (t *Table) WriteTo(w io.Writer) (int64, error) {
 // large, else of the largest. Between points time is interpolated in the
 // logarithms of both; below 1 KiB it is flat; above 1 GiB, or the largest
 // point, it is proportional. False if the table does not know the operation.
+// What was measured is one NVLink domain, unless so many ranks do not fit into one.
 func (t *Table) Micros(op, impl string, ranks int, size int64) (float64, bool) {
 	best := -1
 	for i, c := range t.curves {
@@ -217,6 +219,9 @@ func (t *Table) Micros(op, impl string, ranks int, size int64) (float64, bool) {
 		}
 	}
 	if best < 0 {
+		if impl != "" {
+			return t.Micros(op, "", ranks, size)
+		}
 		return 0, false
 	}
 	c := &t.curves[best]

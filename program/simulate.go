@@ -19,12 +19,13 @@ type SimOptions struct {
 	// collective go on while both run; nil: both at full speed.
 	Beside func(launch, collective *Instr) (compute, comm float64)
 	// Links is the part of what the links of its ranks carry that a collective takes
-	// while no other runs, between 0 and 1; nil: nothing. Collectives on several streams
-	// that run at once share the links if their groups have a rank in common: if they
-	// take more than 1 together, each goes on at its part of that. What launches lose
+	// while no other runs, between 0 and 1, within NVLink domains and between them; nil:
+	// nothing. Collectives on several streams that run at once share the links if their
+	// groups have a rank in common: if they take more than 1 of links together, each that
+	// needs them goes on at its part of that. What launches lose
 	// beside a collective does not grow with the number of collectives. Beside a launch as
 	// well the slower of the two speeds counts.
-	Links func(collective *Instr) float64
+	Links func(collective *Instr) [2]float64
 	// NoCollectives takes collectives to be done at once, and nothing to wait for
 	// them: what is left is the time of computing alone.
 	NoCollectives bool
@@ -246,16 +247,24 @@ func (s *simulation) share(me *Instr) float64 {
 	if s.o.Links == nil {
 		return 1
 	}
-	all := 0.0
+	var all [2]float64
 	for j := range s.run {
 		if s.run[j].at < 0 {
 			continue
 		}
 		if other := &s.p.Instrs[s.run[j].at]; other.Kind == Collective && s.meets(me.Group, other.Group) {
-			all += s.o.Links(other)
+			for k, part := range s.o.Links(other) {
+				all[k] += part
+			}
 		}
 	}
-	return 1 / max(all, 1)
+	slowest := 1.0
+	for k, part := range s.o.Links(me) {
+		if part > 0 {
+			slowest = max(slowest, all[k])
+		}
+	}
+	return 1 / slowest
 }
 
 // meets reports whether two groups have a rank in common.

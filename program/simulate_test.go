@@ -258,7 +258,7 @@ body
 		if c.with != "" {
 			more += "@comm." + c.with + " all_to_all on @" + c.with + " (%a: f32[16]) -> (%c: f32[16]) from %y\n"
 		}
-		o := SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: func(*Instr) float64 { return c.links }}
+		o := SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: func(*Instr) [2]float64 { return [2]float64{c.links} }}
 		got, err := Simulate(simProgram(t, more), o)
 		if err != nil {
 			t.Fatal(err)
@@ -270,11 +270,23 @@ body
 	// Groups that have no rank in common do not meet.
 	apart := strings.Replace(text, "@comm.g all_reduce on @g", "@comm.h all_reduce on @h", 1)
 	apart += "@comm.i all_to_all on @i (%a: f32[16]) -> (%c: f32[16]) from %y\n"
-	got, err := Simulate(simProgram(t, apart), SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: func(*Instr) float64 { return 1 }})
+	got, err := Simulate(simProgram(t, apart), SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: func(*Instr) [2]float64 { return [2]float64{1} }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Us != 12 {
 		t.Errorf("groups apart: %v us, want 12", got.Us)
+	}
+	// Neither do one within an NVLink domain and one between domains.
+	other := text + "@comm.h all_to_all on @h (%a: f32[16]) -> (%c: f32[16]) from %y\n"
+	links := func(in *Instr) [2]float64 {
+		if in.Op == "all_to_all" {
+			return [2]float64{0, 1}
+		}
+		return [2]float64{1, 0}
+	}
+	got, err = Simulate(simProgram(t, other), SimOptions{Us: lengths(map[string]float64{"all_reduce": 12, "all_to_all": 8}), Links: links})
+	if err != nil || got.Us != 12 {
+		t.Errorf("links apart: %v us, %v; want 12", got, err)
 	}
 }

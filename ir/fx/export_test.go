@@ -83,3 +83,40 @@ func TestExportSynthesised(t *testing.T) {
 		})
 	}
 }
+
+// A cost that is not known is a field that is not there, and is not known again when read.
+func TestExportWithoutCost(t *testing.T) {
+	m, err := ir.Parse("t.ir", `world 2
+group @g = [[0, 1]]
+func @f(%x: f32[4]) -> (f32[4]) {
+  %a = neg %x : f32[4]
+  %b = neg %a : f32[4] ms 0.0
+  %r = all_reduce.sum %b on @g : async f32[4]
+  %w = wait_tensor %r : f32[4]
+  return %w
+}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Export(&out, nil, m.Funcs()[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(out.String(), `"ms":`); got != 4 { // x, b, w and the output
+		t.Errorf("%d costs:\n%s", got, &out)
+	}
+	g, err := Read("again", &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := g.Import()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"a": false, "b": true, "r": false} {
+		if _, known := r.Func.Lookup(name).Cost(); known != want {
+			t.Errorf("%%%s has a cost: %v, want %v", name, known, want)
+		}
+	}
+}

@@ -65,6 +65,7 @@ type Node struct {
 	Kwargs  string   // Python text: a dict, or empty
 	Out     []Tensor // its tensor results
 	Ms      float64  // cost in milliseconds
+	NoMs    bool     // the cost is not known, and the field absent
 	Op      string   // of a collective: all_gather, ...
 	Group   string   // of a collective
 	Reduce  string   // of a collective that reduces
@@ -235,7 +236,7 @@ func (s *scanner) groups(f *File) {
 func (s *scanner) readNode() Node {
 	s.peek()
 	start := s.i
-	var n Node
+	n := Node{NoMs: true}
 	var has [6]bool
 	required := [6]string{"name", "kind", "target", "inputs", "args", "out"}
 	s.object("a node", func(key string) {
@@ -260,7 +261,7 @@ func (s *scanner) readNode() Node {
 		case "out":
 			s.array("a list of results", func(int) { n.Out = append(n.Out, s.tensor()) })
 		case "ms":
-			if n.Ms = s.float("a cost"); n.Ms < 0 {
+			if n.Ms, n.NoMs = s.float("a cost"), false; n.Ms < 0 {
 				s.failf("cost %g is negative", n.Ms)
 			}
 		case "op":

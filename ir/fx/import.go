@@ -468,7 +468,7 @@ func (c *call) append(op ir.Op, attrs, meta attr.List, ts []ir.Type, group *ir.G
 	s := ir.NodeSpec{Op: op, Name: name, Args: args, Results: ts, Group: group, Attrs: attrs, Meta: meta, Cost: c.n.Ms}
 	switch c.n.Kind {
 	case KindCompute, KindMemory, KindCollective:
-		s.HasCost = !c.free
+		s.HasCost = !c.free && !c.n.NoMs
 	default:
 		s.HasCost = c.n.Ms != 0
 	}
@@ -481,7 +481,7 @@ func (c *call) helper(op ir.Op, attrs attr.List, t ir.Type, args ...*ir.Value) *
 	s := ir.NodeSpec{Op: op, Name: textName(c.n.Name, "node") + ".h", Args: args, Results: []ir.Type{t},
 		Attrs: attrs, Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(c.n.Name)}), HasCost: !op.IsView()}
 	if op == ir.OpClone {
-		s.Cost, c.free = c.n.Ms, true
+		s.Cost, s.HasCost, c.free = c.n.Ms, !c.n.NoMs, true
 	}
 	return c.im.fn.Append(s).Result(0)
 }

@@ -116,9 +116,13 @@ func (s *synth) node(n *ir.Node, name string) (*Node, error) {
 	if n.Op() == ir.OpCall && n.Effects()&ir.EffectAlias != 0 {
 		out.Kind = KindView
 	}
-	out.Ms, _ = n.Cost()
-	if math.IsNaN(out.Ms) {
-		out.Ms = 0
+	if ms, known := n.Cost(); known {
+		out.Ms = ms
+	} else {
+		switch out.Kind {
+		case KindCompute, KindMemory, KindCollective: // the others cost nothing
+			out.NoMs = true
+		}
 	}
 	for _, r := range n.DeclaredResults() {
 		ts, err := tensorsOut(n, r.Type())

@@ -107,8 +107,10 @@ func (n *Node) appendJSON(b []byte) []byte {
 	text("args", n.Args)
 	text("kwargs", n.Kwargs)
 	b = appendList(append(b, `"out":`...), n.Out, appendTensor)
-	b = appendNumber(append(b, `,"ms":`...), n.Ms)
 	b = append(b, ',')
+	if !n.NoMs {
+		b = append(appendNumber(append(b, `"ms":`...), n.Ms), ',')
+	}
 	for _, f := range [][2]string{{"group", n.Group}, {"op", n.Op}, {"reduce", n.Reduce}, {"from", n.From}, {"role", n.Role}} {
 		if f[1] != "" {
 			text(f[0], f[1])

@@ -121,9 +121,8 @@ func (f *calibrateFlags) calibration(t tool, args, files []string) (*bench.Calib
 		if err != nil {
 			return nil, err
 		}
-		model, err := prices.model()
 		name, _, _ := strings.Cut(filepath.Base(made.path), ".")
-		return &bench.Made{Name: name, Func: made.function, Model: model}, err
+		return &bench.Made{Name: name, Func: made.function, Model: made.Costs()}, nil
 	}
 	return c, nil
 }

@@ -17,6 +17,7 @@ type pricing struct {
 	costs   string // file of a calibration, or empty
 	machine string // name or file of a description
 	comm    string // traced or concert: whose collectives, where nothing was measured
+	reprice bool   // the machine goes before FILE
 
 	validate passes.ValidateMode // whether passes are proved
 
@@ -71,7 +72,8 @@ func (f *pricing) define(fs *flag.FlagSet) {
 	})
 	fs.StringVar(&f.costs, "costs", "", "`file` of lowerdump calibrate: what was measured goes before the costs in FILE")
 	fs.StringVar(&f.comm, "comm", "traced", "collectives that nothing was measured of cost what FILE says (traced), or what this runtime's take on H200s (concert)")
-	fs.StringVar(&f.machine, "machine", "h200", "`machine` for what nothing was measured of: a100, h100, h200, b200, or a file that describes one")
+	fs.StringVar(&f.machine, "machine", "h200", "`machine` for what nothing was measured of and FILE has no cost of: a100, h100, h200, b200, or a file that describes one")
+	fs.BoolVar(&f.reprice, "reprice", false, "costs in FILE give way to what -machine and -comm say")
 }
 
 // target is what a program is compiled for on that device.
@@ -81,17 +83,18 @@ func (f *pricing) target(d compile.Device) (compile.Target, error) {
 		return compile.Target{}, err
 	}
 	m, err := f.measured()
-	return compile.Target{Device: d, Costs: base, Measured: m, Reprice: f.comm == ownComm}, err
+	return compile.Target{Device: d, Costs: base, Measured: m, Reprice: f.repricing()}, err
 }
 
-// model is the model for nodes without attached costs and for buckets: what was
-// measured, then tables and formulas of the machine.
-func (f *pricing) model() (*cost.Model, error) {
-	t, err := f.target(compile.Host)
-	if err != nil {
-		return nil, err
+// repricing is which costs in FILE give way.
+func (f *pricing) repricing() compile.Reprice {
+	switch {
+	case f.reprice:
+		return compile.RepriceAll
+	case f.comm == ownComm:
+		return compile.RepriceCollectives
 	}
-	return t.Model(), nil
+	return compile.RepriceNothing
 }
 
 // base is the model without what was measured. The machine whose collectives are

@@ -63,10 +63,7 @@ func runReport(ctx context.Context, t tool, args []string) error {
 		return err
 	}
 	fn := c.function.Input
-	model, err := f.pricing.model()
-	if err != nil {
-		return err
-	}
+	model := c.Costs()
 	r, err := report.New(filepath.Base(in.path)+", "+f.pipeline, fn, model)
 	if err != nil {
 		return err

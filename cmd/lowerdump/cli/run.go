@@ -233,7 +233,7 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 		fs = append(fs, c.Func(h.name))
 	}
 	name, _, _ := strings.Cut(filepath.Base(c.path), ".")
-	cfg, err := f.config(t, c.Module)
+	cfg, err := f.config(t, c)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 }
 
 // config is what the flags ask for.
-func (f *runFlags) config(t tool, m *ir.Module) (bench.Config, error) {
+func (f *runFlags) config(t tool, of *compiled) (bench.Config, error) {
 	c := bench.Config{Device: f.device, FakeGPUs: f.fakeGPUs, Processes: f.procs, Args: append([]string{"run"}, f.args...), Stdin: f.kept, Timeout: f.timeout, Steps: f.steps,
 		Inputs: f.inputs, Random: f.random, Same: f.same, Seed: f.seed, Expect: f.expect, Record: f.record, Tolerance: f.tolerance, All: f.all, Reassociates: f.reassociates,
 		Bench: f.bench, JSON: f.json, Reps: f.reps, Replays: f.replays, Trace: f.trace, Eager: f.eager, Peer: f.peer, Timelines: f.timeline}
@@ -256,10 +256,8 @@ func (f *runFlags) config(t tool, m *ir.Module) (bench.Config, error) {
 	if c.Simulate, err = from.measured(); err != nil {
 		return c, err
 	}
-	if c.Model, err = f.pricing.model(); err != nil {
-		return c, err
-	}
-	if c.Symbols, err = sizesOf(f.sizes, m); err != nil || f.device != "cuda" {
+	c.Model = of.Costs()
+	if c.Symbols, err = sizesOf(f.sizes, of.Module); err != nil || f.device != "cuda" {
 		return c, err
 	}
 	c.GPUs, err = f.libraries.options()

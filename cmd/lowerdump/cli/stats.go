@@ -6,9 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 )
 
@@ -19,6 +22,9 @@ Times are simulated: one compute stream, one communication stream per group,
 costs as attached to the graph. exposed is the time for which computing waits
 for communication. bound is a lower bound on the makespan of any order of the
 nodes as they came in, without buckets; the gap is how far above it a schedule is.
+The last line says where costs come from: attached in FILE, a calibration (-costs), a
+table of collectives, or the formulas of -machine. Collectives by table and formula are
+on the scale of those attached, unless -reprice has the model go first.
 
 Examples:
   lowerdump stats step.graph.json.gz
@@ -28,12 +34,13 @@ Examples:
 
 type statsFlags struct {
 	source
-	json, records bool
+	json, records, nodes bool
 }
 
 func (f *statsFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs, "default")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
+	fs.BoolVar(&f.nodes, "node-costs", false, "also print the cost of every operation that came in, and where it comes from")
 	fs.BoolVar(&f.records, "records", false, "also print what each pass did to each collective, and why it stopped")
 }
 
@@ -67,6 +74,57 @@ type statsResult struct {
 	Passes []passTime          `json:"passes"`
 	Stats  map[string]float64  `json:"stats"`
 	Moves  []passes.CommRecord `json:"moves,omitempty"`
+
+	Sources map[string]int `json:"cost_sources"` // operations by where their cost comes from
+	Costs   []nodeCost     `json:"costs,omitempty"`
+}
+
+// nodeCost is what an operation costs, and who says so.
+type nodeCost struct {
+	Node   string  `json:"node"`
+	Op     string  `json:"op"`
+	Ms     float64 `json:"ms"`
+	Source string  `json:"source"`
+}
+
+// costsOf lists the costs of a function's operations as it came in. Inputs, views, waits
+// and the return cost nothing and are none.
+func (c *compiled) costsOf(f *ir.Func) []nodeCost {
+	var out []nodeCost
+	for _, n := range f.Order() {
+		switch n.Op().Class() {
+		case ir.ClassInput, ir.ClassOutput, ir.ClassView, ir.ClassWait:
+			continue
+		}
+		ms, from := c.CostOf(n)
+		out = append(out, nodeCost{n.Name(), n.Op().Name(), ms, from.String()})
+	}
+	return out
+}
+
+// writeSources says how many costs come from where.
+func (r *statsResult) writeSources(w io.Writer) {
+	var parts []string
+	for from := cost.Attached; from <= cost.Modelled; from++ {
+		if n := r.Sources[from.String()]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d by %s", n, from))
+		}
+	}
+	if n := r.Sources[cost.Unknown.String()]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d unknown", n))
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(w, "costs: %s\n", strings.Replace(strings.Join(parts, ", "), "by attached", "attached", 1))
+	}
+}
+
+func writeCosts(out io.Writer, costs []nodeCost) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\noperation\top\tms\tcost by")
+	for _, c := range costs {
+		fmt.Fprintf(w, "%%%s\t%s\t%.6g\t%s\n", c.Node, c.Op, c.Ms, c.Source)
+	}
+	return w.Flush()
 }
 
 func runStats(ctx context.Context, t tool, args []string) error {
@@ -79,11 +137,18 @@ func runStats(ctx context.Context, t tool, args []string) error {
 	if err != nil {
 		return err
 	}
-	res := statsResult{File: c.path, Func: c.function.Func.Name, Stats: map[string]float64{}}
+	res := statsResult{File: c.path, Func: c.function.Func.Name, Stats: map[string]float64{}, Sources: map[string]int{}}
 	if res.Before, res.After, err = t.figures(c.function); err != nil {
 		return err
 	}
 	res.Gap = compile.Gap(compile.Figures(res.Before), compile.Figures(res.After))
+	costs := c.costsOf(c.function.Input)
+	for _, n := range costs {
+		res.Sources[n.Source]++
+	}
+	if f.nodes {
+		res.Costs = costs
+	}
 	rep := c.Report
 	for _, s := range rep.Steps {
 		res.Passes = append(res.Passes, passTime{s.Spec, s.Changed, float64(s.Nanos) / 1e6})
@@ -101,6 +166,11 @@ func runStats(ctx context.Context, t tool, args []string) error {
 	}
 	if err := res.write(t.out); err != nil {
 		return err
+	}
+	if f.nodes {
+		if err := writeCosts(t.out, costs); err != nil {
+			return err
+		}
 	}
 	if f.records {
 		return rep.WriteRecords(t.out)
@@ -153,6 +223,7 @@ func (r *statsResult) write(out io.Writer) error {
 		}
 		fmt.Fprintf(out, "%9.1f ms  %s%s\n", p.Millis, p.Pass, mark)
 	}
+	r.writeSources(out)
 	return nil
 }
 

@@ -29,11 +29,7 @@ Example:
 			return err
 		}
 		fn := c.function.Func
-		model, err := f.pricing.model()
-		if err != nil {
-			return err
-		}
-		m, tl, err := compile.Simulate(fn, model)
+		m, tl, err := compile.Simulate(fn, c.Costs())
 		if err != nil {
 			return err
 		}
