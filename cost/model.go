@@ -34,11 +34,11 @@ type Source uint8
 
 // The sources, in order of precedence.
 const (
-	Unknown   Source = iota // nothing knows it; it counts as 0
-	Attached                // to the node, in the graph
+	Unknown    Source = iota // nothing knows it; it counts as 0
+	Attached                 // to the node, in the graph
 	Calibrated               // measured by a calibration
-	Tabled                  // a table of collectives
-	Modelled                // the machine's formulas
+	Tabled                   // a table of collectives
+	Modelled                 // the machine's formulas
 )
 
 // String is the source as printed.

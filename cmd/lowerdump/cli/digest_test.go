@@ -13,6 +13,7 @@ import (
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
 )
 
