@@ -49,27 +49,25 @@ func (r *Rank) NewBuffer(ctx context.Context, name string, bytes int64) (*Buffer
 	if r.buffers[name] != nil || bytes <= 0 {
 		c.err = fmt.Errorf("there is one of that name, or it has no bytes (%d)", bytes)
 	} else if b.at, c.err = r.arena.take(bytes, Stride(r.env.World)); c.err == nil {
-		defer func() {
-			if r.buffers[name] != b {
-				r.arena.free(b.at)
-			}
-		}()
-	}
-	grown := false
-	c.apply = func(g Grower) error {
-		err := g.Grow(ctx, b.at)
-		grown = err == nil
-		return err
-	}
-	c.undo = func(g Grower) error {
-		if !grown {
-			return nil
+		grown := false
+		c.apply = func() error {
+			err := r.dev.Grow(ctx, b.at)
+			grown = err == nil
+			return err
 		}
-		return g.Shrink(b.at)
+		c.undo = func() error {
+			r.arena.free(b.at)
+			if !grown {
+				return nil
+			}
+			return r.dev.Shrink(b.at)
+		}
 	}
 	if err := r.change(ctx, &c); err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.buffers[name] = b
 	return b, nil
 }
@@ -88,12 +86,14 @@ func (b *Buffer) Free(ctx context.Context) error {
 		c.err = fmt.Errorf("%d modules are bound to it", b.users)
 	}
 	r.mu.Unlock()
-	if err := r.change(ctx, &c); err != nil {
-		return err
+	c.finish = func() error {
+		r.mu.Lock()
+		delete(r.buffers, b.name)
+		r.mu.Unlock()
+		r.arena.free(b.at)
+		return r.dev.Shrink(b.at)
 	}
-	delete(r.buffers, b.name)
-	r.arena.free(b.at)
-	return r.dev.(Grower).Shrink(b.at)
+	return r.change(ctx, &c)
 }
 
 // bind finds what lies in buffers.

@@ -121,7 +121,11 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 		r.dev.Abort(err)
 		return nil, err
 	}
-	return &Step{r: r, m: m, opts: opts, syms: x.syms, cap: c}, nil
+	s := &Step{r: r, m: m, opts: opts, syms: x.syms, cap: c}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l.steps[s] = true
+	return s, nil
 }
 
 // Run brings the inputs into the arena, replays the step and gives the outputs, as
@@ -249,10 +253,15 @@ func (s *Step) replay(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// Close gives the step back.
+// Close gives the step back. Dropping its module does as well.
 func (s *Step) Close() error {
 	s.r.running.Lock()
 	defer s.r.running.Unlock()
+	if l := s.r.find(s.m); l != nil {
+		s.r.mu.Lock()
+		delete(l.steps, s)
+		s.r.mu.Unlock()
+	}
 	return s.cap.Close()
 }
 

@@ -2,11 +2,14 @@ package runtime_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -86,19 +89,37 @@ func TestFusedMisuse(t *testing.T) {
 	}
 }
 
-// A device gets the kernels of all modules, in their order, before it meets anyone;
-// malformed ones do not get that far.
+// compiling is a device that has kernels compiled, and fails then.
+type compiling struct {
+	rt.Device
+	got []rt.Unit
+}
+
+func (c *compiling) Compile(n int, u rt.Unit) error {
+	if n != len(c.got) {
+		return fmt.Errorf("unit %d behind %d", n, len(c.got))
+	}
+	if c.got = append(c.got, u); n == 1 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A device gets the kernels of all modules, in their order, before their memory; malformed
+// ones do not get that far.
 func TestUnits(t *testing.T) {
 	_, m := parse(t, fusedText)
 	m.Source, m.Flags = "source", []string{"--flag"}
 	none := &rt.Module{Name: "none", Streams: []string{"compute"}}
-	var got []rt.Unit
-	open := func(_ context.Context, spec rt.Spec) (rt.Device, error) {
-		got = spec.Units
-		return nil, context.Canceled
+	var dev *compiling
+	open := func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
+		d, err := host.Opener(host.Options{Local: true})(ctx, spec)
+		dev = &compiling{Device: d}
+		return dev, err
 	}
 	_, err := rt.Join(t.Context(), open, rt.Config{Env: &rt.Env{World: 1}, Job: rendezvous.NewLocal()}, none, m)
-	if err == nil || len(got) != 2 || got[0].Name != "none" || len(got[0].Kernels) > 0 || got[1].Source != "source" || got[1].Flags[0] != "--flag" || got[1].Kernels[0].Name != "k0" {
+	got := dev.got
+	if !errors.Is(err, context.Canceled) || len(got) != 2 || got[0].Name != "none" || len(got[0].Kernels) > 0 || got[1].Source != "source" || got[1].Flags[0] != "--flag" || got[1].Kernels[0].Name != "k0" {
 		t.Errorf("error %v, units %+v", err, got)
 	}
 	for _, c := range []struct {

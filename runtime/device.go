@@ -23,8 +23,8 @@ type Event int32
 // Calls that take a Stream only enqueue: they return an error if the call is
 // malformed or the device has failed already, and what goes wrong later is
 // reported by Sync, Synchronize and Err. Everything that may block all of a
-// device (loading code, allocation) happens in its opening or in NewStream and
-// NewEvent, never between launches.
+// device (loading code, allocation) happens in its opening or at safe points, never between
+// launches.
 //
 // One goroutine at a time enqueues; Abort, Err and Close may be called from any.
 type Device interface {
@@ -60,6 +60,29 @@ type Device interface {
 	Upload(dst Tensor, src []byte) error
 	Download(dst []byte, src Tensor) error
 
+	// What follows changes the device at safe points: nothing runs on any rank, nobody
+	// enqueues, and all ranks make the same calls, but for those that fail.
+
+	// Compile readies the kernels of a module, which launches name by Kernel.Unit, as far as
+	// it needs no device for that. It is called at any time.
+	Compile(unit int, u Unit) error
+	// Load brings them to the device.
+	Load(unit int) error
+	// Unload undoes Load and Compile.
+	Unload(unit int) error
+	// Grow turns a region into zeroed memory on every rank. It waits for all, and who fails
+	// cancels the next barrier of Spec.Job in place of coming to it.
+	Grow(ctx context.Context, at Region) error
+	// Shrink gives a region back on this rank.
+	Shrink(at Region) error
+	// AddGroup makes a group known. Its members may use it once all have called this.
+	AddGroup(ctx context.Context, g Group) error
+	// DropGroup forgets a group.
+	DropGroup(name string) error
+	// DropStream and DropEvent give a stream and an event back, whose numbers others may get.
+	DropStream(s Stream) error
+	DropEvent(e Event) error
+
 	// Synchronize waits until what e stands for has finished.
 	Synchronize(ctx context.Context, e Event) error
 	// Sync waits until all streams are idle. When ctx ends first it returns the
@@ -78,29 +101,15 @@ type Device interface {
 // Region is bytes Lo to Hi of every rank's arena.
 type Region struct{ Lo, Hi int64 }
 
-// Grower is a device whose arena and groups change while it lives. Its calls are made at
-// safe points: nothing runs on any rank, and nobody enqueues.
-type Grower interface {
-	// Grow turns a region into memory on every rank. All ranks call it alike, and it
-	// waits for all.
-	Grow(ctx context.Context, at Region) error
-	// Shrink gives a region back on this rank.
-	Shrink(at Region) error
-	// AddGroup makes a group known. Its members may use it once all have called this.
-	AddGroup(g Group) error
-	// DropGroup forgets a group.
-	DropGroup(name string)
-}
-
-// Stride is what a device that grows has of addresses for each of so many ranks: more than
+// Stride is what a device has of addresses for each of so many ranks: more than
 // any arena.
 func Stride(world int) int64 {
-	const most = 1 << 46
-	return min(1<<42, most/int64(max(world, 1))) / ArenaAlign * ArenaAlign
+	const most = 1 << 43
+	return max(min(1<<40, most/int64(max(world, 1)))/ArenaAlign*ArenaAlign, ArenaAlign)
 }
 
 // ArenaAlign is what regions of an arena begin at multiples of.
-const ArenaAlign = 64 << 10
+const ArenaAlign = 2 << 20
 
 // Info describes a device and its place in the world.
 type Info struct {
@@ -116,18 +125,11 @@ type Info struct {
 // on, and what the ranks must agree on.
 type Spec struct {
 	Rank, World int
-	LocalRank   int // among the ranks of this host
-	ArenaBytes  int64
-	Regions     []Region // of the arena that have to be memory; a device that is no Grower may have all of it
-	Groups      []Group
+	LocalRank   int     // among the ranks of this host
+	Groups      []Group // what the world begins with, each of which AddGroup brings, too
 	Timeout     time.Duration
 	Funcs       map[string]Func // Go functions of `call @target`
-	// Units are the modules' kernels, one entry for each module in the order of
-	// Join. A device that runs source has all of it ready before Meet returns on
-	// any rank: compiling may block a device, which must not happen while a peer
-	// waits for it.
-	Units []Unit
-	Meet  func(ctx context.Context, extra []byte) (*Meeting, error)
+	Meet        func(ctx context.Context, extra []byte) (*Meeting, error)
 	// Job is this rank's membership of the job, for what the device's ranks say to each
 	// other. Its owner closes it behind the device.
 	Job *rendezvous.Group

@@ -104,7 +104,7 @@ func (x *Exec) take() (node string, ok bool) {
 func (x *Exec) stream(op named, name string) (Stream, bool) {
 	for i, s := range x.m.Streams {
 		if s == name {
-			return x.l.streams[i], true
+			return x.l.streams[i].Stream, true
 		}
 	}
 	x.fail(op, fmt.Errorf("module %s has no stream %q", x.m.Name, name))
@@ -406,19 +406,19 @@ func (x *Exec) finish(ctx context.Context) ([]Value, error) {
 			flying[x.recorded[q.Event]] = true
 		}
 	}
-	for _, name := range x.m.Streams {
+	for i, name := range x.m.Streams {
 		if flying[name] {
 			continue
 		}
-		if err := x.r.dev.Record(x.r.streams[name], x.r.ends[name]); err != nil {
+		if err := x.r.dev.Record(x.l.streams[i].Stream, x.l.streams[i].end); err != nil {
 			return nil, err
 		}
 	}
-	for _, name := range x.m.Streams {
+	for i, name := range x.m.Streams {
 		if flying[name] {
 			continue
 		}
-		if err := x.r.dev.Synchronize(ctx, x.r.ends[name]); err != nil {
+		if err := x.r.dev.Synchronize(ctx, x.l.streams[i].end); err != nil {
 			return nil, err
 		}
 	}

@@ -15,11 +15,11 @@ func (m *Module) listing(world int) *lister {
 	if m.Step == nil {
 		return d
 	}
-	r := &Rank{dev: d, env: Env{World: world}, streams: map[string]Stream{}}
-	for i, name := range m.Streams {
-		r.streams[name] = Stream(i)
-	}
+	r := &Rank{dev: d, env: Env{World: world}}
 	x := &Exec{r: r, m: m, l: newLoaded(m, 0), syms: map[string]int64{}, recorded: make([]string, m.Events)}
+	for i := range m.Streams {
+		x.l.streams = append(x.l.streams, &namedStream{Stream: Stream(i)})
+	}
 	x.l.events = make([]Event, m.Events)
 	for i := range x.l.events {
 		x.l.events[i] = Event(i)

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,6 +52,7 @@ func (e extents) end() int64 {
 type member struct {
 	Group
 	users int
+	made  bool // the device knows it
 }
 
 // loaded is a module's place on a rank.
@@ -61,9 +63,12 @@ type loaded struct {
 	groups []*member // of the module
 	events []Event
 	unit   int            // its number among the modules
+	grown  bool           // its place is memory
+	built  bool           // its kernels have been compiled
+	steps  map[*Step]bool // that have been captured; guarded by r.mu
 	codes  map[string]int // its kernels by name
 
-	streams []Stream                   // by stream of the module
+	streams []*namedStream             // by stream of the module
 	memo    map[*program.Program]*memo // of programs that were interpreted
 	calls   []*called                  // of emitted code, by place in the step
 	checked map[int][]Tensor           // by kernel: parameters that its body was checked for
@@ -73,7 +78,7 @@ type loaded struct {
 
 // newLoaded is module number unit of a rank, without its place and its events.
 func newLoaded(m *Module, unit int) *loaded {
-	l := &loaded{m: m, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, streams: make([]Stream, len(m.Streams))}
+	l := &loaded{m: m, unit: unit, codes: map[string]int{}, checked: map[int][]Tensor{}, steps: map[*Step]bool{}}
 	for i := range m.Kernels {
 		l.codes[m.Kernels[i].Name] = i
 	}
@@ -153,21 +158,102 @@ func (r *Rank) join(g Group) *member {
 	return h
 }
 
-// unload undoes load. It gives the groups that nobody has any more.
-func (r *Rank) unload(l *loaded) (gone []string) {
-	r.arena.free(l.at)
-	for _, g := range l.groups {
-		if g.users--; g.users == 0 {
-			gone = append(gone, g.Name)
+// compile readies a module's kernels.
+func (r *Rank) compile(l *loaded) error {
+	l.built = true // in part, if it fails
+	m := l.m
+	return r.dev.Compile(l.unit, Unit{Name: m.Name, Source: m.Source, Flags: m.Flags, Kernels: m.Kernels})
+}
+
+// grow turns a module's place into memory.
+func (r *Rank) grow(ctx context.Context, l *loaded) error {
+	if l.m.Arena == 0 {
+		return nil
+	}
+	err := r.dev.Grow(ctx, l.at)
+	l.grown = err == nil
+	return err
+}
+
+// ready makes all else that a module needs: groups, kernels, streams and events.
+func (r *Rank) ready(ctx context.Context, l *loaded) error {
+	if err := r.checkCalls(l.m); err != nil {
+		return err
+	}
+	if err := r.addGroups(ctx, l.groups); err != nil {
+		return err
+	}
+	if err := r.dev.Load(l.unit); err != nil {
+		return err
+	}
+	for _, name := range l.m.Streams {
+		s, err := r.stream(name)
+		if err != nil {
+			return err
+		}
+		l.streams = append(l.streams, s)
+	}
+	for range l.m.Events {
+		e, err := r.dev.NewEvent()
+		if err != nil {
+			return err
+		}
+		l.events = append(l.events, e)
+	}
+	if slices.ContainsFunc(l.m.Inputs, func(q Param) bool { return q.Async }) && r.inbound == 0 {
+		s, err := r.dev.NewStream("inbound")
+		if err != nil {
+			return err
+		}
+		r.inbound = s + 1
+	}
+	return nil
+}
+
+func (r *Rank) addGroups(ctx context.Context, groups []*member) error {
+	for _, h := range groups {
+		if h.made {
+			continue
+		}
+		if err := r.dev.AddGroup(ctx, h.Group); err != nil {
+			return err
+		}
+		h.made = true
+	}
+	return nil
+}
+
+// unload undoes load, grow and ready, as far as they went, in the opposite order.
+func (r *Rank) unload(l *loaded) error {
+	r.dismiss(l)
+	var errs []error
+	for s := range l.steps {
+		errs = append(errs, s.cap.Close())
+	}
+	for _, e := range l.events {
+		errs = append(errs, r.dev.DropEvent(e))
+	}
+	for i := range slices.Backward(l.streams) {
+		errs = append(errs, r.dropStream(l.m.Streams[i]))
+	}
+	if l.built {
+		errs = append(errs, r.dev.Unload(l.unit))
+	}
+	for _, g := range slices.Backward(l.groups) {
+		if g.users--; g.users == 0 && g.made {
+			errs = append(errs, r.dev.DropGroup(g.Name))
 		}
 	}
 	r.groups = slices.DeleteFunc(r.groups, func(g *member) bool { return g.users == 0 })
-	return gone
+	if l.grown {
+		errs = append(errs, r.dev.Shrink(l.at))
+	}
+	r.arena.free(l.at)
+	return errors.Join(errs...)
 }
 
-// layOut gives the modules that the world begins with their places, and fills in what the
-// device has to know of them.
-func (r *Rank) layOut(mods []*Module, user int64, spec *Spec) ([]*loaded, error) {
+// layOut gives the modules that the world begins with their places.
+func (r *Rank) layOut(mods []*Module, user int64) ([]*loaded, error) {
 	all := make([]int, r.env.World)
 	for i := range all {
 		all[i] = i
@@ -183,55 +269,13 @@ func (r *Rank) layOut(mods []*Module, user int64, spec *Spec) ([]*loaded, error)
 			return nil, err
 		}
 		news = append(news, l)
-		if m.Arena > 0 {
-			spec.Regions = append(spec.Regions, l.at)
-		}
-		spec.Units = append(spec.Units, Unit{Name: m.Name, Source: m.Source, Flags: m.Flags, Kernels: m.Kernels})
 	}
 	if user < 0 {
 		return nil, fmt.Errorf("%d user bytes", user)
 	}
-	if user > 0 {
-		var err error
-		if r.user, err = r.arena.take(user, Stride(r.env.World)); err != nil {
-			return nil, err
-		}
-		spec.Regions = append(spec.Regions, r.user)
-	}
-	for _, g := range r.groups {
-		spec.Groups = append(spec.Groups, g.Group)
-	}
-	spec.ArenaBytes = r.arena.end()
-	return news, nil
-}
-
-// prepare makes a module's streams and events, before anything of it is launched.
-func (r *Rank) prepare(l *loaded) error {
-	if err := r.checkCalls(l.m); err != nil {
-		return err
-	}
-	for i, name := range l.m.Streams {
-		s, err := r.stream(name)
-		if err != nil {
-			return err
-		}
-		l.streams[i] = s
-	}
-	for range l.m.Events {
-		e, err := r.event()
-		if err != nil {
-			return err
-		}
-		l.events = append(l.events, e)
-	}
-	if slices.ContainsFunc(l.m.Inputs, func(q Param) bool { return q.Async }) && r.inbound == 0 {
-		s, err := r.dev.NewStream("inbound")
-		if err != nil {
-			return err
-		}
-		r.inbound = s + 1
-	}
-	return nil
+	var err error
+	r.user, err = r.arena.take(user, Stride(r.env.World))
+	return news, err
 }
 
 // admit lets a module run.
@@ -248,7 +292,7 @@ func (r *Rank) admit(l *loaded) {
 	}
 }
 
-// dismiss undoes admit and prepare; streams stay, for modules to come.
+// dismiss undoes admit.
 func (r *Rank) dismiss(l *loaded) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,8 +312,6 @@ func (r *Rank) dismiss(l *loaded) {
 		}
 		clear(r.programs)
 	}
-	r.free = append(r.free, l.events...)
-	l.events = nil
 }
 
 // find is where a module lies, nil if it is not loaded.

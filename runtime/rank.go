@@ -57,12 +57,18 @@ type Rank struct {
 	loaded   map[*Module]*loaded // changed with running held, too
 	byDigest map[string]*Module
 	buffers  map[string]*Buffer // changed with running held, too
-	streams  map[string]Stream
-	ends     map[string]Event // recorded at the end of a run, by stream
-	free     []Event          // of settled Works
-	works    map[*Module]int  // async outputs that nobody has awaited
+	streams  map[string]*namedStream
+	free     []Event         // of settled Works
+	works    map[*Module]int // async outputs that nobody has awaited
 	programs map[*program.Program]*Module
 	funcs    map[string]Func
+}
+
+// namedStream is a stream that modules share by its name.
+type namedStream struct {
+	Stream
+	end   Event // recorded at the end of a run
+	users int   // modules that have it, and one for Start
 }
 
 const (
@@ -92,11 +98,14 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		cfg.Log.Info("joining", "rank", env.Rank, "world", env.World, "job", env.ID, "at", env.Addr, "source", env.Source)
 	}
 	r := &Rank{env: env, loaded: map[*Module]*loaded{}, byDigest: map[string]*Module{}, programs: map[*program.Program]*Module{},
-		buffers: map[string]*Buffer{}, funcs: cfg.Funcs, streams: map[string]Stream{}, ends: map[string]Event{}, works: map[*Module]int{}}
+		buffers: map[string]*Buffer{}, funcs: cfg.Funcs, streams: map[string]*namedStream{}, works: map[*Module]int{}}
 	spec := Spec{Rank: env.Rank, World: env.World, LocalRank: env.LocalRank, Timeout: cfg.Timeout, Funcs: cfg.Funcs}
-	news, err := r.layOut(mods, cfg.UserBytes, &spec)
+	news, err := r.layOut(mods, cfg.UserBytes)
 	if err != nil {
 		return nil, &RendezvousError{Rank: env.Rank, Reason: "cannot load", Err: err}
+	}
+	for _, g := range r.groups {
+		spec.Groups = append(spec.Groups, g.Group)
 	}
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, cfg.JoinTimeout)
@@ -104,7 +113,7 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 	if r.job, err = cfg.join(ctx, env); err != nil {
 		return nil, beforeFirst(err, mods, env.World)
 	}
-	a := agreeing{arena: spec.ArenaBytes}
+	a := agreeing{arena: r.arena.end()}
 	a.digest, a.text = agreement(mods, env.World)
 	spec.Job = r.job
 	spec.Meet = func(ctx context.Context, extra []byte) (*Meeting, error) { return a.meet(ctx, r.job, extra) }
@@ -112,21 +121,12 @@ func Join(ctx context.Context, open Opener, cfg Config, mods ...*Module) (*Rank,
 		r.job.Cancel(err) // the others may wait for this rank
 		return nil, errors.Join(beforeFirst(err, mods, env.World), r.job.Close())
 	}
-	for _, n := range news {
-		if err = r.prepare(n); err != nil {
-			r.job.Cancel(err)
-			break
-		}
-		r.admit(n)
-	}
-	if err == nil { // nobody launches before all have what they need, and if one fails all do
-		err = r.job.Barrier(ctx, "rendezvous")
-	}
-	if err != nil {
+	if err = r.open(ctx, news); err != nil {
+		r.job.Cancel(err) // others may be on the way
 		return nil, errors.Join(beforeFirst(err, mods, env.World), r.Close())
 	}
 	if cfg.Log != nil {
-		cfg.Log.Info("joined", "rank", env.Rank, "world", env.World, "arena", spec.ArenaBytes, "took", time.Since(start))
+		cfg.Log.Info("joined", "rank", env.Rank, "world", env.World, "arena", r.arena.end(), "took", time.Since(start))
 	}
 	return r, nil
 }
@@ -220,22 +220,69 @@ func (r *Rank) Barrier(ctx context.Context) error {
 	return w.Wait(ctx)
 }
 
-// stream returns the stream of that name, making it if the caller is the first
-// to use it.
-func (r *Rank) stream(name string) (Stream, error) {
+// open makes room for what the world begins with: it is the first change of an empty world,
+// of which the ranks have agreed.
+func (r *Rank) open(ctx context.Context, news []*loaded) error {
+	for _, l := range news {
+		if err := r.compile(l); err != nil {
+			return err
+		}
+	}
+	if err := r.addGroups(ctx, r.groups[:1]); err != nil {
+		return err
+	}
+	if r.user.Hi > 0 {
+		if err := r.dev.Grow(ctx, r.user); err != nil {
+			return err
+		}
+	}
+	for _, l := range news {
+		if err := r.grow(ctx, l); err != nil {
+			return err
+		}
+		if err := r.ready(ctx, l); err != nil {
+			return err
+		}
+	}
+	if err := r.job.Barrier(ctx, "rendezvous"); err != nil { // nobody launches before all are ready
+		return err
+	}
+	for _, l := range news {
+		r.admit(l)
+	}
+	return nil
+}
+
+// stream returns the stream of that name for another user, making it for the first.
+func (r *Rank) stream(name string) (*namedStream, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.streams[name]; ok {
-		return s, nil
+	s := r.streams[name]
+	r.mu.Unlock()
+	if s == nil {
+		n, err := r.dev.NewStream(name)
+		if err != nil {
+			return nil, err
+		}
+		s = &namedStream{Stream: n}
+		if s.end, err = r.dev.NewEvent(); err != nil {
+			return nil, errors.Join(err, r.dev.DropStream(n))
+		}
+		r.mu.Lock()
+		r.streams[name] = s
+		r.mu.Unlock()
 	}
-	s, err := r.dev.NewStream(name)
-	if err != nil {
-		return 0, err
-	}
-	e, err := r.dev.NewEvent()
-	if err != nil {
-		return 0, err
-	}
-	r.streams[name], r.ends[name] = s, e
+	s.users++
 	return s, nil
+}
+
+// dropStream undoes stream.
+func (r *Rank) dropStream(name string) error {
+	s := r.streams[name]
+	if s.users--; s.users > 0 {
+		return nil
+	}
+	r.mu.Lock()
+	delete(r.streams, name)
+	r.mu.Unlock()
+	return errors.Join(r.dev.DropEvent(s.end), r.dev.DropStream(s.Stream))
 }

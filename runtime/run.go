@@ -77,7 +77,7 @@ func (x *Exec) copyIn(want, from Tensor) error {
 		return err
 	}
 	x.copied = true
-	return x.r.dev.Copy(x.r.streams[x.m.Streams[0]], want, from)
+	return x.r.dev.Copy(x.l.streams[0].Stream, want, from)
 }
 
 // clashes is an error if an input of the module goes where one comes from, bytes
@@ -104,11 +104,11 @@ func (x *Exec) arrived() error {
 		return nil
 	}
 	x.copied = false
-	name := x.m.Streams[0]
-	if err := x.r.dev.Record(x.r.streams[name], x.r.ends[name]); err != nil {
+	s := x.l.streams[0]
+	if err := x.r.dev.Record(s.Stream, s.end); err != nil {
 		return err
 	}
-	return x.r.dev.Synchronize(context.Background(), x.r.ends[name])
+	return x.r.dev.Synchronize(context.Background(), s.end)
 }
 
 // output takes one output out of the arena.

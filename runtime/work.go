@@ -32,10 +32,14 @@ func (r *Rank) Start(ctx context.Context, stream string, c *Collective) (*Work, 
 	if stream == "" {
 		stream = "caller"
 	}
-	s, err := r.stream(stream)
-	if err != nil {
-		return nil, err
+	named := r.streams[stream]
+	if named == nil {
+		var err error
+		if named, err = r.stream(stream); err != nil { // for good
+			return nil, err
+		}
 	}
+	s := named.Stream
 	if err := r.dev.Collective(s, c); err != nil {
 		return nil, err
 	}

@@ -10,15 +10,16 @@ import (
 // A world changes at safe points. All ranks make the same change, one after the other in the
 // same order, each where nothing of its own runs:
 //
-//  1. the change is checked, and what it needs alone is made;
+//  1. the change is checked, and what takes no device is made: kernels are compiled;
 //  2. the ranks agree: they compare what the change is, by digest;
 //  3. no run begins, since the rank's lock is held, and what runs has ended (quiet);
-//  4. memory is mapped, groups, streams and events are made (ready);
+//  4. memory is mapped or given back, groups, streams and events are made, code is loaded;
 //  5. runs begin again.
 //
 // After 2, 3 and 4 all ranks meet. A rank that fails cancels the next meeting in place of
-// coming to it, so that all fail at the same one, undo what they did, and go on with the
-// world as it was. So nothing that may block a device happens while a peer's kernel waits.
+// coming to it, so that all fail at the same one, undo what they did, meet again, and go on
+// with the world as it was. So nothing that may block a device happens while a peer's kernel
+// waits. A world opens as an empty one that changes, see Join.
 
 // Bindings say, by name, which inputs and outputs of a module lie in buffers of the world.
 type Bindings map[string]*Buffer
@@ -26,7 +27,7 @@ type Bindings map[string]*Buffer
 // Add loads a module while the world lives. All ranks of the world call it with the same
 // module and bindings. A rank that fails, or brings another module, fails for all, and
 // everything goes on as before; the errors are those of Join, of which [CanceledError] says
-// who failed. On a device that is no [Grower] the error wraps ErrUnsupported.
+// who failed.
 func (r *Rank) Add(ctx context.Context, m *Module, bind Bindings) error {
 	r.running.Lock()
 	defer r.running.Unlock()
@@ -36,42 +37,10 @@ func (r *Rank) Add(ctx context.Context, m *Module, bind Bindings) error {
 		c.op = "adding module " + m.Name
 		c.digest, c.text = agreement([]*Module{m}, r.env.World)
 		c.digest += l.bindings()
-		defer func() {
-			if r.find(m) != l {
-				r.unload(l)
-			}
-		}()
-	}
-	var grown bool
-	c.apply = func(g Grower) error {
-		if m.Arena == 0 {
-			return nil
-		}
-		err := g.Grow(ctx, l.at)
-		grown = err == nil
-		return err
-	}
-	c.finish = func(g Grower) error {
-		for _, h := range l.groups {
-			if h.users == 1 {
-				if err := g.AddGroup(h.Group); err != nil {
-					return err
-				}
-			}
-		}
-		return r.prepare(l)
-	}
-	c.undo = func(g Grower) (err error) {
-		r.dismiss(l)
-		for _, h := range l.groups {
-			if h.users == 1 {
-				g.DropGroup(h.Name)
-			}
-		}
-		if grown {
-			err = g.Shrink(l.at)
-		}
-		return err
+		c.err = r.compile(l)
+		c.apply = func() error { return r.grow(ctx, l) }
+		c.finish = func() error { return r.ready(ctx, l) }
+		c.undo = func() error { return r.unload(l) }
 	}
 	if err := r.change(ctx, &c); err != nil {
 		return err
@@ -80,8 +49,9 @@ func (r *Rank) Add(ctx context.Context, m *Module, bind Bindings) error {
 	return nil
 }
 
-// Drop unloads a module and gives its memory back; buffers that it was bound to stay. All
-// ranks of the world call it. Async outputs have to be awaited before.
+// Drop unloads a module, closes its captured steps and gives back its memory, kernels, groups
+// and streams, as far as nothing else has them; buffers that it was bound to stay. All ranks of
+// the world call it. Async outputs have to be awaited before.
 func (r *Rank) Drop(ctx context.Context, m *Module) error {
 	r.running.Lock()
 	defer r.running.Unlock()
@@ -99,18 +69,8 @@ func (r *Rank) Drop(ctx context.Context, m *Module) error {
 		c.op = "dropping module " + m.Name
 		c.digest, c.text = agreement([]*Module{m}, r.env.World)
 	}
-	if err := r.change(ctx, &c); err != nil {
-		return err
-	}
-	r.dismiss(l)
-	g := r.dev.(Grower)
-	for _, name := range r.unload(l) {
-		g.DropGroup(name)
-	}
-	if m.Arena == 0 {
-		return nil
-	}
-	return g.Shrink(l.at)
+	c.finish = func() error { return r.unload(l) }
+	return r.change(ctx, &c)
 }
 
 // change is what all ranks do to a world together.
@@ -119,29 +79,45 @@ type change struct {
 	digest, text string // what has to be the same on all ranks
 	err          error  // why this rank cannot take part
 
-	apply  func(g Grower) error // meets the other ranks itself, and tells them if it fails
-	finish func(g Grower) error
-	undo   func(g Grower) error
+	apply  func() error // meets the other ranks itself, and tells them if it fails; may be nil
+	finish func() error
+	undo   func() error // nil where there is no way back
 }
 
 // change makes a change, with r.running held. See the head of this file.
 func (r *Rank) change(ctx context.Context, c *change) error {
-	own := func(err error) error { return &CallError{Rank: r.env.Rank, Op: c.op, Err: err} }
+	err := r.quiet(ctx, c)
+	agreed := err == nil
+	if agreed {
+		err = r.apply(ctx, c)
+	}
+	if err == nil || c.undo == nil {
+		return err
+	}
+	if more := c.undo(); more != nil && r.dev.Err() == nil { // a broken world gives back what it can, and the rest when it is closed
+		err = errors.Join(err, more)
+	}
+	if agreed { // all have failed, and nobody runs anything before all have undone it
+		r.job.Barrier(context.WithoutCancel(ctx), c.op) // the first error matters
+	}
+	return err
+}
+
+// refuse tells the others, at the next meeting, that this rank has failed.
+func (r *Rank) refuse(c *change, err error) error {
+	err = &CallError{Rank: r.env.Rank, Op: c.op, Err: err}
+	r.job.Cancel(err)
+	return err
+}
+
+// quiet agrees on a change, and waits until nothing runs on any rank.
+func (r *Rank) quiet(ctx context.Context, c *change) error {
 	if err := r.dev.Err(); err != nil {
 		r.job.Cancel(err)
 		return err
 	}
-	g, ok := r.dev.(Grower)
-	if !ok {
-		return own(fmt.Errorf("a %s device does not change while it lives: %w", r.dev.Info().Kind, ErrUnsupported))
-	}
-	refuse := func(err error) error { // at the next meeting
-		err = own(err)
-		r.job.Cancel(err)
-		return err
-	}
 	if c.err != nil {
-		return refuse(c.err)
+		return r.refuse(c, c.err)
 	}
 	kind, _, _ := strings.Cut(c.op, " ")
 	a := agreeing{op: c.op, digest: c.digest, text: c.text}
@@ -149,28 +125,22 @@ func (r *Rank) change(ctx context.Context, c *change) error {
 		return err
 	}
 	if err := r.dev.Sync(ctx); err != nil {
-		return refuse(err)
+		return r.refuse(c, err)
 	}
-	if err := r.job.Barrier(ctx, c.op); err != nil {
-		return err
-	}
-	if c.apply == nil {
-		return nil
-	}
-	err := c.apply(g)
-	if err == nil && c.finish != nil {
-		if err = c.finish(g); err != nil {
-			err = refuse(err)
+	return r.job.Barrier(ctx, c.op)
+}
+
+// apply does what was agreed.
+func (r *Rank) apply(ctx context.Context, c *change) error {
+	if c.apply != nil {
+		if err := c.apply(); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		err = r.job.Barrier(ctx, c.op)
+	if c.finish != nil {
+		if err := c.finish(); err != nil {
+			return r.refuse(c, err)
+		}
 	}
-	if err == nil {
-		return nil
-	}
-	if more := c.undo(g); more != nil {
-		err = errors.Join(err, more)
-	}
-	return err
+	return r.job.Barrier(ctx, c.op)
 }

@@ -36,6 +36,7 @@ type GroupOptions struct {
 	Flagged uint64        // bytes of each half for flagged packets; 0 is 8 MiB
 	Staging uint64        // bytes of staging for collectives by copy engines and pushes, see Prepared.Enqueue; 0 is none
 	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
+	Room    symm.Room     // where all of it lies, see symm.GroupOptions.Room
 	// Calibration chooses the protocols by the size of the group; nil is the defaults.
 	// Every rank of a group needs an equal one: compare Digest.
 	Calibration *kernels.Calibration
@@ -86,7 +87,7 @@ func NewGroup(ctx context.Context, w *symm.World, ranks []int, o GroupOptions) (
 		return nil, err
 	}
 	g := &Group{tuning: o.tuning(len(ranks)), rankOrder: o.RankOrder}
-	_, err := symm.NewGroup(ctx, w, ranks, symm.GroupOptions{Name: o.Name, Job: o.Job, Timeout: o.Timeout, Pad: o.Pad, ManyStreams: o.ManyStreams,
+	_, err := symm.NewGroup(ctx, w, ranks, symm.GroupOptions{Name: o.Name, Job: o.Job, Timeout: o.Timeout, Pad: o.Pad, Room: o.Room, ManyStreams: o.ManyStreams,
 		Extend: func(s *symm.Group) (func(*symm.Member) (symm.Extension, error), error) {
 			g.Group = s
 			return g.join, g.allocate(&o)
@@ -95,6 +96,32 @@ func NewGroup(ctx context.Context, w *symm.World, ranks []int, o GroupOptions) (
 		return nil, err
 	}
 	return g, nil
+}
+
+func (o *GroupOptions) region() uint64 {
+	if o.Region == 0 {
+		return 32 << 20
+	}
+	return (o.Region + 4095) &^ 4095
+}
+
+func (o *GroupOptions) flagged() uint64 {
+	if o.Flagged == 0 {
+		return 8 << 20
+	}
+	return (o.Flagged + 4095) &^ 4095
+}
+
+// Memory is how much symmetric memory a group of these options takes at most.
+func (o *GroupOptions) Memory() uint64 {
+	const page = 64 << 10 // for each part, and the control page
+	return 4*o.region() + 2*o.flagged() + o.Staging + o.Pad + 6*page
+}
+
+// Little is the options with scratch for messages up to a megabyte, and no staging.
+func (o GroupOptions) Little() GroupOptions {
+	o.Region, o.Flagged, o.Staging = min(o.region(), 1<<20), min(o.flagged(), 2<<20), 0
+	return o
 }
 
 // tuning is what the options choose for a group of n.
@@ -133,15 +160,8 @@ func (o *GroupOptions) check(w *symm.World, n int) error {
 
 // allocate takes the group's scratch and staging from symmetric memory.
 func (g *Group) allocate(o *GroupOptions) (err error) {
-	region, flagged := o.Region, o.Flagged
-	if region == 0 {
-		region = 32 << 20
-	}
-	if flagged == 0 {
-		flagged = 8 << 20
-	}
 	g.sc.Ctl = g.Control()
-	g.sc.Region, g.sc.FlaggedHalf = (region+4095)&^4095, (flagged+4095)&^4095
+	g.sc.Region, g.sc.FlaggedHalf = o.region(), o.flagged()
 	if g.sc.Poisoned, err = g.Alloc(4 * g.sc.Region); err != nil {
 		return err
 	}

@@ -219,12 +219,12 @@ func (m *Member) inArena(op Op, t Tensor) error {
 	if op.Kind == kernels.Broadcast { // peers do not touch its source
 		t.Src = t.Dst
 	}
-	lo, hi := w.Addr(m.Rank.ID, 0), w.Addr(m.Rank.ID, w.Bytes())
 	for _, p := range []struct {
 		at    driver.Ptr
 		bytes uint64
 	}{{t.Src, src}, {t.Dst, dst}} {
-		if p.at < lo || uint64(hi-p.at) < p.bytes || p.at > hi {
+		if !m.Rank.Holds(p.at, p.bytes) {
+			lo, hi := w.Addr(m.Rank.ID, 0), w.Addr(m.Rank.ID, w.Bytes())
 			return fmt.Errorf("%v: %d bytes at %#x are not in rank %d's symmetric memory [%#x, %#x)", op.Kind, p.bytes, uint64(p.at), m.Rank.ID, uint64(lo), uint64(hi))
 		}
 	}

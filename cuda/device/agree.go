@@ -51,12 +51,11 @@ const (
 	saysBeside = '+'
 )
 
-// said is what this rank has collected: for each group of the spec a digest, and a
+// said is what this rank has collected: for each group a digest, and a
 // character for each collective whose form is open; both empty for none.
 func (r *recording) said() string {
 	var parts []string
-	for i := range r.d.spec.Groups {
-		g := r.d.order[i]
+	for _, g := range r.d.table.Load().groups {
 		var b []byte
 		if h := r.sums[g]; h != nil {
 			b = hex.AppendEncode(b, h.Sum(nil))
@@ -82,8 +81,7 @@ func (d *Device) agree(ctx context.Context, r *recording) error {
 		return joinError(&d.spec, err)
 	}
 	mine := strings.Split(own, " ")
-	for i := range d.spec.Groups {
-		g := d.order[i]
+	for i, g := range d.table.Load().groups {
 		digest, forms, _ := strings.Cut(mine[i], "/")
 		for _, peer := range g.ranks {
 			if peer >= len(texts) {
@@ -140,4 +138,14 @@ func (d *Device) compare(ctx context.Context, text string) ([]string, error) {
 func (d *Device) meet(ctx context.Context) error {
 	_, err := d.compare(ctx, "")
 	return err
+}
+
+// met is meet, to which a rank brings what it failed with: then all fail.
+func (d *Device) met(ctx context.Context, err error) error {
+	if err != nil {
+		err = joinError(&d.spec, err)
+		d.spec.Job.Cancel(err)
+		return err
+	}
+	return joinError(&d.spec, d.meet(ctx))
 }

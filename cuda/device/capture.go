@@ -60,17 +60,7 @@ func (d *Device) BeginCapture() error {
 	if d.rec != nil || d.trace != nil {
 		return d.call("capture", errors.New("a trace or a capture is under way"))
 	}
-	streams := d.table.Load().streams
-	if len(streams) == 0 {
-		return d.call("capture", errors.New("there is no stream"))
-	}
-	r := &recording{d: d, main: streams[0], sums: map[*group]hash.Hash{}, open: map[*group][]*collective{}}
-	for _, s := range streams {
-		if compute(s.name) {
-			r.main = s
-			break
-		}
-	}
+	r := &recording{d: d, sums: map[*group]hash.Hash{}, open: map[*group][]*collective{}}
 	var err error
 	if r.life, err = d.life.New("step"); err != nil {
 		return d.call("capture", err)
@@ -82,7 +72,7 @@ func (d *Device) BeginCapture() error {
 	if err != nil {
 		return d.call("capture", errors.Join(err, r.life.EndInCall()))
 	}
-	for _, g := range d.order {
+	for _, g := range d.turns() {
 		r.before = append(r.before, g.last)
 		g.last = nil
 	}
@@ -215,7 +205,7 @@ func (r *recording) lay(t *trace) {
 func (d *Device) endRecording() *recording {
 	r := d.rec
 	d.rec = nil
-	for i, g := range d.order {
+	for i, g := range d.turns() {
 		if g.last != nil {
 			r.groups = append(r.groups, g)
 		}
@@ -257,6 +247,9 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	r := d.endRecording()
 	c := &captured{d: d, r: r}
 	r.graph = graph
+	if r.main = r.chief(); r.main == nil {
+		return nil, d.call("capture", errors.Join(errors.New("it has no call"), r.life.EndInCall()))
+	}
 	err := r.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: c.idle})
 	if err == nil {
 		err = r.assemble(ctx)
@@ -274,6 +267,21 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 		return nil, d.call("capture", errors.Join(err, r.life.EndInCall()))
 	}
 	return c, nil
+}
+
+// chief is the stream that the others of a step follow: the first that computes, if one does.
+func (r *recording) chief() *stream {
+	var all *stream
+	for i := range r.items {
+		s := r.items[i].st
+		switch {
+		case all == nil, compute(s.name) && !compute(all.name):
+			all = s
+		case compute(s.name) == compute(all.name) && s.id < all.id:
+			all = s
+		}
+	}
+	return all
 }
 
 func (c *captured) ready(graph bool) error {
@@ -395,7 +403,7 @@ func (c *captured) after() error {
 	d := c.d
 	streams := d.table.Load().streams
 	for _, s := range streams {
-		if !s.loose || s == c.r.main {
+		if s == nil || !s.loose || s == c.r.main {
 			continue
 		}
 		s.loose = false

@@ -2,6 +2,7 @@ package device
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,32 +10,37 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 //go:embed copy.cu
 var copySource string
 
-// code is the compiled kernels of a device: those of the modules, and the copy kernel.
+// code is the compiled kernels of a device: those of the modules, and its own.
 type code struct {
-	units  []unit
-	noCopy error               // why there is no copy kernel
+	o      *Options
+	arch   string
+	rtc    *nvrtc.Compiler // nil if there is none
+	none   error           // why
+	units  map[int]*unit
+	own    []byte              // image of the device's kernels, nil without a compiler
 	copies map[int]driver.Func // by element size
 	draws  map[dtype.DType]driver.Func
 }
 
 type unit struct {
 	name   string
-	image  []byte
+	life   *lifecycle.Scope // once it is loaded
+	image  []byte           // nil without kernels
 	shared map[string]int64 // kernels by name, with their dynamic shared memory
 	funcs  map[string]driver.Func
-	copy   bool
 }
 
-// compile compiles everything that a device will run. It touches no device, and so
-// happens before the ranks meet.
-func compile(drv driver.Driver, dev int, units []rt.Unit, o *Options) (*code, error) {
-	c := &code{copies: map[int]driver.Func{}, draws: map[dtype.DType]driver.Func{}}
+// newCode compiles what the device needs for itself. It touches no device, and so happens
+// before the ranks meet.
+func newCode(drv driver.Driver, dev int, o *Options) (*code, error) {
+	c := &code{o: o, units: map[int]*unit{}, copies: map[int]driver.Func{}, draws: map[dtype.DType]driver.Func{}}
 	infos, err := drv.Devices()
 	if err != nil {
 		return nil, err
@@ -42,46 +48,81 @@ func compile(drv driver.Driver, dev int, units []rt.Unit, o *Options) (*code, er
 	if dev < 0 || dev >= len(infos) {
 		return nil, fmt.Errorf("device %d: this machine has %d devices", dev, len(infos))
 	}
-	rtc, err := compiler(o)
+	c.arch = nvrtc.Arch(infos[dev].Major, infos[dev].Minor)
+	if c.rtc, c.none = compiler(o); c.none != nil {
+		return c, nil
+	}
+	c.own, _, err = c.rtc.Compile("copy", copySource, []string{"--std=c++17", c.arch})
+	return c, err
+}
+
+// compile compiles a module's kernels.
+func (c *code) compile(u *rt.Unit) (*unit, error) {
+	v := &unit{name: u.Name, shared: map[string]int64{}, funcs: map[string]driver.Func{}}
+	switch {
+	case len(u.Kernels) == 0:
+		return v, nil
+	case u.Source == "":
+		return nil, fmt.Errorf("module %s has kernels without source: it was made for the host only", u.Name)
+	case c.rtc == nil:
+		return nil, fmt.Errorf("module %s has kernels: %w", u.Name, c.none)
+	}
+	start := time.Now()
+	image, cached, err := c.rtc.Compile(u.Name, u.Source, append(slices.Clone(u.Flags), c.arch))
 	if err != nil {
-		for _, u := range units {
-			if u.Source != "" && len(u.Kernels) > 0 {
-				return nil, fmt.Errorf("module %s has kernels: %w", u.Name, err)
-			}
-		}
-		c.noCopy = err
+		return nil, err
 	}
-	arch := nvrtc.Arch(infos[dev].Major, infos[dev].Minor)
-	for _, u := range units {
-		if len(u.Kernels) == 0 {
-			c.units = append(c.units, unit{name: u.Name})
-			continue
-		}
-		if u.Source == "" {
-			return nil, fmt.Errorf("module %s has kernels without source: it was made for the host only", u.Name)
-		}
-		start := time.Now()
-		image, cached, err := rtc.Compile(u.Name, u.Source, append(slices.Clone(u.Flags), arch))
-		if err != nil {
-			return nil, err
-		}
-		if o.Log != nil {
-			o.Log.Info("compiled", "module", u.Name, "kernels", len(u.Kernels), "bytes", len(image), "cached", cached, "took", time.Since(start))
-		}
-		v := unit{name: u.Name, image: image, shared: map[string]int64{}, funcs: map[string]driver.Func{}}
-		for i := range u.Kernels {
-			v.shared[u.Kernels[i].Name] = u.Kernels[i].Shared
-		}
-		c.units = append(c.units, v)
+	if c.o.Log != nil {
+		c.o.Log.Info("compiled", "module", u.Name, "kernels", len(u.Kernels), "bytes", len(image), "cached", cached, "took", time.Since(start))
 	}
-	if c.noCopy == nil {
-		image, _, err := rtc.Compile("copy", copySource, []string{"--std=c++17", arch})
-		if err != nil {
-			return nil, err
-		}
-		c.units = append(c.units, unit{name: "copy", image: image, copy: true})
+	v.image = image
+	for i := range u.Kernels {
+		v.shared[u.Kernels[i].Name] = u.Kernels[i].Shared
 	}
-	return c, nil
+	return v, nil
+}
+
+// Compile implements runtime.Device.
+func (d *Device) Compile(n int, u rt.Unit) error {
+	if d.code == nil {
+		return nil
+	}
+	v, err := d.code.compile(&u)
+	if err != nil {
+		return &rt.RendezvousError{Rank: d.spec.Rank, Reason: "cannot compile the modules' kernels", Err: err}
+	}
+	d.code.units[n] = v
+	return nil
+}
+
+// Load implements runtime.Device.
+func (d *Device) Load(n int) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if d.code == nil || d.code.units[n] == nil || d.code.units[n].image == nil {
+		return nil
+	}
+	return d.code.units[n].load(d)
+}
+
+// Unload implements runtime.Device.
+func (d *Device) Unload(n int) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if d.code == nil || d.code.units[n] == nil {
+		return nil
+	}
+	u := d.code.units[n]
+	delete(d.code.units, n)
+	err := d.forget(func(p *plan) bool { return p.unit == u })
+	if u.life != nil {
+		err = errors.Join(err, u.life.EndInCall())
+	}
+	return err
 }
 
 // compiler opens the compiler that the options choose.
@@ -102,53 +143,59 @@ func compiler(o *Options) (*nvrtc.Compiler, error) {
 // maxStaticShared is the dynamic shared memory that needs no permission.
 const maxStaticShared = 48 << 10
 
-// load brings the images to a device and looks up every kernel.
+// load brings the device's own kernels to it.
 func (c *code) load(d *Device) error {
-	drv, ctx := d.drv, d.rank.Ctx
-	for i := range c.units {
-		u := &c.units[i]
-		if u.image == nil {
-			continue
+	if c.own == nil {
+		return nil
+	}
+	m, err := d.module(d.life, c.own)
+	if err != nil {
+		return err
+	}
+	c.own = nil
+	for _, size := range []int{1, 2, 4, 8} {
+		if c.copies[size], err = d.drv.Function(d.rank.Ctx, m, fmt.Sprintf("concert_copy%d", 8*size)); err != nil {
+			return err
 		}
-		m, err := drv.ModuleLoad(ctx, u.image)
+	}
+	for _, dt := range []dtype.DType{dtype.F16, dtype.BF16, dtype.F32, dtype.F64} {
+		if c.draws[dt], err = d.drv.Function(d.rank.Ctx, m, "concert_rand_"+dt.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load brings a module's kernels to a device, and looks up every one.
+func (u *unit) load(d *Device) (err error) {
+	drv, ctx := d.drv, d.rank.Ctx
+	if u.life, err = d.life.New("kernels of " + u.name); err != nil {
+		return err
+	}
+	m, err := d.module(u.life, u.image)
+	if err != nil {
+		return fmt.Errorf("module %s: %w", u.name, err)
+	}
+	u.image = nil
+	for name, shared := range u.shared {
+		f, err := drv.Function(ctx, m, name)
 		if err != nil {
 			return fmt.Errorf("module %s: %w", u.name, err)
 		}
-		d.life.Defer("module", func() error { return drv.ModuleUnload(ctx, m) })
-		u.image = nil
-		if u.copy {
-			for _, size := range []int{1, 2, 4, 8} {
-				if c.copies[size], err = drv.Function(ctx, m, fmt.Sprintf("concert_copy%d", 8*size)); err != nil {
-					return err
-				}
+		if shared > maxStaticShared {
+			if err := drv.AllowShared(ctx, f, int(shared)); err != nil {
+				return fmt.Errorf("module %s: kernel %s: %d bytes of shared memory: %w", u.name, name, shared, err)
 			}
-			for _, dt := range []dtype.DType{dtype.F16, dtype.BF16, dtype.F32, dtype.F64} {
-				if c.draws[dt], err = drv.Function(ctx, m, "concert_rand_"+dt.String()); err != nil {
-					return err
-				}
-			}
-			continue
 		}
-		for name, shared := range u.shared {
-			f, err := drv.Function(ctx, m, name)
-			if err != nil {
-				return fmt.Errorf("module %s: %w", u.name, err)
-			}
-			if shared > maxStaticShared {
-				if err := drv.AllowShared(ctx, f, int(shared)); err != nil {
-					return fmt.Errorf("module %s: kernel %s: %d bytes of shared memory: %w", u.name, name, shared, err)
-				}
-			}
-			u.funcs[name] = f
-		}
+		u.funcs[name] = f
 	}
 	return nil
 }
 
 // function is a loaded kernel of a module.
 func (c *code) function(unit int, name string) (driver.Func, error) {
-	if unit >= 0 && unit < len(c.units) {
-		if f, ok := c.units[unit].funcs[name]; ok {
+	if u := c.units[unit]; u != nil {
+		if f, ok := u.funcs[name]; ok {
 			return f, nil
 		}
 	}
@@ -159,7 +206,7 @@ func (c *code) function(unit int, name string) (driver.Func, error) {
 func (c *code) copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tensor) error {
 	f, ok := c.copies[dst.DType.Size()]
 	if !ok {
-		return fmt.Errorf("a copy from %v to %v needs a kernel: %w", src, dst, c.noCopy)
+		return fmt.Errorf("a copy from %v to %v needs a kernel: %w", src, dst, c.none)
 	}
 	shape, ts, fs, err := strided(dst, src)
 	if err != nil {
@@ -176,8 +223,8 @@ func (c *code) copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tens
 func (c *code) draw(cmds *driver.Commands, to driver.Ptr, t rt.Tensor, seed uint64) error {
 	f, ok := c.draws[t.DType]
 	switch {
-	case c.noCopy != nil:
-		return fmt.Errorf("random numbers need a kernel: %w", c.noCopy)
+	case c.none != nil:
+		return fmt.Errorf("random numbers need a kernel: %w", c.none)
 	case !ok:
 		return fmt.Errorf("random numbers are floats, not %v", t.DType)
 	}

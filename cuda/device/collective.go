@@ -33,7 +33,7 @@ func (d *Device) Collective(s rt.Stream, c *rt.Collective) error {
 		d.rec.collect(st, g, c)
 		return nil
 	}
-	p, err := d.planned(d.collectiveKey(c, alone), func() (*plan, error) { return d.planCollective(g, c, alone) })
+	p, err := d.planned(d.collectiveKey(c, alone), func() (*plan, error) { return d.planCollective(g, c, alone) }, c.Outs, c.Ins)
 	if err != nil {
 		return d.call(c.Name(), err)
 	}

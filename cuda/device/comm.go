@@ -3,7 +3,6 @@ package device
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,7 @@ import (
 // overNCCL is a device's part in groups that NCCL serves.
 type overNCCL struct {
 	d      *Device
-	comms  []*comm
+	list   atomic.Pointer[[]*comm]
 	turn   *group       // not a group: whose turn it is, of all streams with NCCL's kernels
 	looked atomic.Int64 // when, in nanoseconds since start
 	start  time.Time
@@ -26,27 +25,48 @@ type comm struct {
 	name  string
 	ranks []int // world ranks in order
 	c     *nccl.Comm
+	users int // groups that have it
 }
 
-// unavailable is the error of a machine without NCCL.
-func (s *site) unavailable(spec *rt.Spec, err error) error {
-	e := s.routes.needs(spec)
-	e.Err = err
-	return &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: e}
+func (n *overNCCL) comms() []*comm { return *n.list.Load() }
+
+// openNCCL begins the device's part, with the first group that needs it for a reason.
+func (d *Device) openNCCL(need *TransportError) error {
+	if d.over.Load() != nil {
+		return nil
+	}
+	if _, err := d.site.nccl(d.drv, &d.opts); err != nil {
+		need.Err = err
+		return &rt.RendezvousError{Rank: d.spec.Rank, Reason: "the ranks' devices cannot form a world", Err: need}
+	}
+	n := &overNCCL{d: d, start: time.Now(), turn: &group{}}
+	n.list.Store(&[]*comm{})
+	var err error
+	if n.turn.turn, err = d.newEvent(d.life, false); err != nil {
+		return err
+	}
+	if err := d.life.Defer("communicators", n.close); err != nil {
+		return err
+	}
+	d.over.Store(n)
+	return nil
 }
 
-// openNCCL begins the device's part.
-func (d *Device) openNCCL() {
-	d.nc = &overNCCL{d: d, start: time.Now(), turn: &group{}}
-	d.life.Defer("communicators", d.nc.close)
+// turns are the groups, and what is not a group, whose calls take turns.
+func (d *Device) turns() []*group {
+	all := d.table.Load().groups
+	if n := d.over.Load(); n != nil {
+		all = append(slices.Clone(all), n.turn)
+	}
+	return all
 }
 
-// joinNCCL gives subgroup k of group number i its communicator, which groups of the same
-// ranks share. All ranks go through the groups in one order.
-func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
-	n := d.nc
-	if at := slices.IndexFunc(n.comms, func(c *comm) bool { return slices.Equal(c.ranks, g.ranks) }); at >= 0 {
-		g.nc = n.comms[at]
+// joinNCCL gives a group its communicator, which groups of the same ranks share. All ranks go
+// through the groups in one order.
+func (d *Device) joinNCCL(ctx context.Context, g *group, name string) error {
+	n := d.over.Load()
+	if at := slices.IndexFunc(n.comms(), func(c *comm) bool { return slices.Equal(c.ranks, g.ranks) }); at >= 0 {
+		n.use(g, n.comms()[at])
 		return nil
 	}
 	limit := d.spec.Timeout
@@ -55,16 +75,20 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 	}
 	job := d.spec.Job.Sub("nccl", g.ranks)
 	joining, stop := job.Context(ctx, "rendezvous") // nobody joins a rank that is gone
-	c := &comm{name: fmt.Sprintf("%d.%d", i, k), ranks: g.ranks}
-	var err error
-	c.c, err = nccl.Join(joining, d.site.lib, job, c.name, uintptr(d.rank.Ctx),
+	c := &comm{name: name, ranks: g.ranks}
+	lib, err := d.site.nccl(d.drv, &d.opts)
+	if err != nil {
+		stop()
+		return err
+	}
+	c.c, err = nccl.Join(joining, lib, job, c.name, uintptr(d.rank.Ctx),
 		nccl.Options{Timeout: d.spec.Timeout, JoinTimeout: limit, Config: d.opts.NCCL.Config})
 	cause := context.Cause(joining)
 	stop()
 	if err == nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		n.comms, g.nc = append(n.comms, c), c
+		list := append(slices.Clone(n.comms()), c)
+		n.list.Store(&list)
+		n.use(g, c)
 		return nil
 	}
 	var lost *rt.PeerLostError
@@ -72,6 +96,37 @@ func (d *Device) joinNCCL(ctx context.Context, g *group, i, k int) error {
 		return lost
 	}
 	return joinError(&d.spec, err)
+}
+
+// use lets a group have a communicator.
+func (n *overNCCL) use(g *group, c *comm) {
+	g.nc = c
+	c.users++
+}
+
+// leave ends a group's use of its communicator, which ends with the last.
+func (n *overNCCL) leave(g *group) error {
+	c := g.nc
+	if c == nil {
+		return nil
+	}
+	if c.users--; c.users > 0 {
+		return nil
+	}
+	list := slices.DeleteFunc(slices.Clone(n.comms()), func(o *comm) bool { return o == c })
+	n.list.Store(&list)
+	return n.end(c, n.d.failure() == nil)
+}
+
+// end closes a communicator, together with the other ranks or alone.
+func (n *overNCCL) end(c *comm, together bool) error {
+	if !together {
+		return c.c.Drop()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
+	defer cancel()
+	_ = c.c.Close(ctx) // a rank that did not see all others leave goes alone and breaks it; it is freed all the same
+	return nil
 }
 
 // runNCCL enqueues a plan's operations, which have been checked.
@@ -106,7 +161,7 @@ func (n *overNCCL) look(waited time.Duration) {
 	if last := n.looked.Load(); now-last < int64(lookEvery) && last != 0 || !n.looked.CompareAndSwap(last, now) {
 		return
 	}
-	for _, c := range n.comms {
+	for _, c := range n.comms() {
 		if err := c.c.Poll(); err != nil {
 			d.fail(d.explainNCCL(err))
 			return
@@ -119,7 +174,7 @@ func (n *overNCCL) look(waited time.Duration) {
 
 // busy reports whether there are collectives whose end nobody has seen.
 func (n *overNCCL) busy() bool {
-	return slices.ContainsFunc(n.d.order, func(g *group) bool { return g.nc != nil && g.dirty })
+	return slices.ContainsFunc(n.d.table.Load().groups, func(g *group) bool { return g.nc != nil && g.dirty })
 }
 
 // explainNCCL is the failure of a communicator, with what the other ranks say of it.
@@ -147,7 +202,7 @@ func (d *Device) explainNCCL(err error) error {
 
 // abort breaks all communicators.
 func (n *overNCCL) abort(err error) {
-	for _, c := range n.comms {
+	for _, c := range n.comms() {
 		c.c.Abort(err)
 	}
 }
@@ -155,7 +210,7 @@ func (n *overNCCL) abort(err error) {
 // settled sees, after a wait, whether a communicator broke meanwhile: its collectives then
 // ended with undefined results.
 func (n *overNCCL) settled() {
-	for _, g := range n.d.order {
+	for _, g := range n.d.table.Load().groups {
 		if g.nc == nil || !g.dirty {
 			continue
 		}
@@ -182,14 +237,8 @@ func (n *overNCCL) close() error {
 	}
 	together := n.d.link.leave(limit) && works
 	var errs []error
-	for _, c := range slices.Backward(n.comms) {
-		if together {
-			ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
-			_ = c.c.Close(ctx) // a rank that did not see all others leave goes alone and breaks it; it is freed all the same
-			cancel()
-		} else {
-			errs = append(errs, c.c.Drop())
-		}
+	for _, c := range slices.Backward(n.comms()) {
+		errs = append(errs, n.end(c, together))
 	}
 	return errors.Join(errs...)
 }

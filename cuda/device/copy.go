@@ -26,7 +26,7 @@ func (d *Device) Copy(s rt.Stream, dst, src rt.Tensor) error {
 		}
 		p := &plan{name: "copy"}
 		return p, d.copyInto(&p.cmds, dst, src)
-	})
+	}, []rt.Tensor{dst, src})
 	if err != nil {
 		return d.call("copy", err)
 	}
@@ -79,6 +79,8 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 		return rt.ErrClosed
 	}
 	defer d.leave()
+	d.isle.gate.RLock()
+	defer d.isle.gate.RUnlock()
 	if err := d.transferable("upload", dst, len(src)); err != nil || len(src) == 0 {
 		return err
 	}
@@ -134,6 +136,8 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 		return rt.ErrClosed
 	}
 	defer d.leave()
+	d.isle.gate.RLock()
+	defer d.isle.gate.RUnlock()
 	if err := d.transferable("download", src, len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}

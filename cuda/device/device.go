@@ -27,6 +27,7 @@ type Device struct {
 	host    *hostKernels // computes on the fake driver, else nil
 	code    *code        // compiled kernels, nil on the fake driver
 	site    *site
+	isle    *island // of this rank
 	rank    *symm.Rank
 	nonce   string
 	base    driver.Ptr // of the arena on this rank
@@ -35,12 +36,11 @@ type Device struct {
 	early   bool    // launches may be early
 	side    *stream // where weights are fetched, nil before the first
 
-	groups map[string]*group
-	order  []*group  // as in the spec
-	nc     *overNCCL // nil where no group of the world needs it
+	groups map[string]*group        // of who enqueues, as made
+	made   int                      // groups, dropped ones too
+	over   atomic.Pointer[overNCCL] // nil while no group needs it
 	link   *link
 	open   atomic.Bool            // failures that others tell of break it
-	logs   []*ledger              // under mu
 	latest atomic.Pointer[called] // the collective that was enqueued last
 
 	// Of the goroutine that enqueues.
@@ -80,15 +80,26 @@ type memory struct {
 	bytes uint64
 }
 
-// table is the streams and events there are, never changed: each call looks some up,
+// table is the streams, events and groups there are, never changed: each call looks some up,
 // and locks would be a third of what it costs.
 type table struct {
-	streams []*stream
-	events  []*event
+	streams []*stream // nil for those that were dropped
+	events  []*event  // as well
+	groups  []*group  // the first is all ranks
+}
+
+// change replaces the table.
+func (d *Device) change(f func(t *table)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := *d.table.Load()
+	f(&t)
+	d.table.Store(&t)
 }
 
 type event struct {
 	h        driver.Event
+	life     *lifecycle.Scope
 	recorded bool
 	during   *recording // the capture that recorded it last, nil if none
 	waits    waits
@@ -97,27 +108,23 @@ type event struct {
 }
 
 func newDevice(drv driver.Driver, spec rt.Spec, o Options, dev int) (*Device, error) {
-	const most = 1 << 46
-	if spec.ArenaBytes < 0 || spec.ArenaBytes > most/int64(spec.World) {
-		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
-	}
 	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, most: maxPlans, broken: rt.NewLatch(), life: lifecycle.New("device")}
 	d.table.Store(&table{})
 	d.life.Defer("place in the world", func() error { return d.site.leave() })
 	if d.host == nil {
 		var err error
-		if d.code, err = compile(drv, dev, spec.Units, &o); err != nil {
-			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "cannot compile the modules' kernels", Err: err}
+		if d.code, err = newCode(drv, dev, &o); err != nil {
+			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "cannot compile the device's kernels", Err: err}
 		}
 	}
 	return d, nil
 }
 
 // load brings code and libraries to the device. No rank launches anything meanwhile.
-func (d *Device) load(ctx context.Context) error {
-	isle := d.site.islands[d.spec.Rank]
-	place := isle.place(d.spec.Rank)
-	d.rank, d.base = isle.world.Rank(place), isle.world.Addr(place, isle.arena)
+func (d *Device) load() error {
+	d.isle = d.site.islands[d.spec.Rank]
+	place := d.isle.place(d.spec.Rank)
+	d.rank, d.base = d.isle.world.Rank(place), d.isle.world.Addr(place, 0)
 	d.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: d.drained})
 	version, err := d.drv.Version()
 	if err != nil {
@@ -125,9 +132,6 @@ func (d *Device) load(ctx context.Context) error {
 	}
 	// Graphs have edges for it since CUDA 12.3, devices since compute capability 9.0.
 	d.early = !d.opts.NoEarly && (d.host != nil || version >= 12030 && d.rank.Info.Major >= 9)
-	if err := d.openGroups(ctx); err != nil {
-		return err
-	}
 	if d.code != nil {
 		if err := d.code.load(d); err != nil {
 			return err
@@ -160,7 +164,7 @@ func (d *Device) compile(name, source string, options ...string) ([]byte, error)
 
 // Info implements runtime.Device.
 func (d *Device) Info() rt.Info {
-	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.spec.ArenaBytes,
+	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.isle.arena(),
 		Signals: symm.UserChannels, Timeout: d.spec.Timeout, Nonce: d.nonce}
 }
 
@@ -187,13 +191,31 @@ func (d *Device) NewStream(name string) (rt.Stream, error) {
 			return 0, d.call("new stream "+name, errors.Join(err, s.life.EndInCall()))
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t := *d.table.Load()
-	s.id = rt.Stream(len(t.streams))
-	t.streams = append(t.streams, s)
-	d.table.Store(&t)
+	d.change(func(t *table) {
+		var at int
+		t.streams, at = put(t.streams, s)
+		s.id = rt.Stream(at)
+	})
 	return s.id, nil
+}
+
+// DropStream implements runtime.Device.
+func (d *Device) DropStream(s rt.Stream) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	defer d.leave()
+	d.change(func(t *table) {
+		t.streams = slices.Clone(t.streams)
+		t.streams[s] = nil
+	})
+	for _, g := range d.turns() {
+		if g.last == st { // whose last call has ended
+			g.last = nil
+		}
+	}
+	return errors.Join(d.forget(func(p *plan) bool { return p.stream == st }), st.life.EndInCall())
 }
 
 // workspace sees to it that calls of a stream have that many bytes for libraries. Plans
@@ -216,19 +238,48 @@ func (d *Device) NewEvent() (rt.Event, error) {
 		return 0, err
 	}
 	defer d.leave()
-	h, err := d.newEvent(d.life, false)
+	life, err := d.life.New("event")
 	if err != nil {
-		return 0, d.call("new event", err)
+		return 0, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	ev := &event{h: h}
+	h, err := d.newEvent(life, false)
+	if err != nil {
+		return 0, d.call("new event", errors.Join(err, life.EndInCall()))
+	}
+	ev := &event{h: h, life: life}
 	ev.record.Record(driver.Main, h)
 	ev.wait.Wait(driver.Main, h)
-	t := *d.table.Load()
-	t.events = append(t.events, ev) // what others have seen does not change
-	d.table.Store(&t)
-	return rt.Event(len(t.events) - 1), nil
+	var n int
+	d.change(func(t *table) { t.events, n = put(t.events, ev) })
+	return rt.Event(n), nil
+}
+
+// put takes the first place that is free.
+func put[T any](list []*T, x *T) ([]*T, int) {
+	at := slices.Index(list, nil)
+	if at < 0 {
+		return append(slices.Clip(list), x), len(list)
+	}
+	list = slices.Clone(list)
+	list[at] = x
+	return list, at
+}
+
+// DropEvent implements runtime.Device.
+func (d *Device) DropEvent(e rt.Event) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	ev, err := d.event("drop", e)
+	if err != nil {
+		return err
+	}
+	d.change(func(t *table) {
+		t.events = slices.Clone(t.events)
+		t.events[e] = nil
+	})
+	return ev.life.EndInCall()
 }
 
 // stream starts a call on a stream of a device that works. Without an error leave ends it.
@@ -237,7 +288,7 @@ func (d *Device) stream(s rt.Stream) (*stream, error) {
 		return nil, err
 	}
 	t := d.table.Load()
-	if s < 0 || int(s) >= len(t.streams) {
+	if s < 0 || int(s) >= len(t.streams) || t.streams[s] == nil {
 		d.leave()
 		return nil, d.call("stream", fmt.Errorf("no stream %d", s))
 	}
@@ -246,7 +297,7 @@ func (d *Device) stream(s rt.Stream) (*stream, error) {
 
 func (d *Device) event(op string, e rt.Event) (*event, error) {
 	t := d.table.Load()
-	if e < 0 || int(e) >= len(t.events) {
+	if e < 0 || int(e) >= len(t.events) || t.events[e] == nil {
 		return nil, d.call(op, fmt.Errorf("no event %d", e))
 	}
 	return t.events[e], nil
@@ -314,8 +365,8 @@ func (d *Device) inArena(lists ...[]rt.Tensor) error {
 			if err != nil {
 				return err
 			}
-			if lo < 0 || hi > d.spec.ArenaBytes {
-				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", ts[i], lo, hi, d.spec.ArenaBytes)
+			if _, ok := d.isle.region(lo, hi); !ok {
+				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", ts[i], lo, hi, d.isle.arena())
 			}
 		}
 	}
@@ -350,6 +401,9 @@ func (d *Device) Sync(ctx context.Context) error {
 // idle reports whether all streams are.
 func (d *Device) idle() (bool, error) {
 	for _, s := range d.table.Load().streams {
+		if s == nil {
+			continue
+		}
 		if ok, err := d.drv.StreamQuery(d.rank.Ctx, s.h); !ok || err != nil {
 			return false, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/symm"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -20,13 +21,13 @@ func (d *Device) fail(err error) {
 		return
 	}
 	d.link.breaks(err) // ahead of what the others see of groups that end, which says less
-	for _, g := range d.order {
+	for _, g := range d.table.Load().groups {
 		if g.m != nil {
 			g.m.Abort(err)
 		}
 	}
-	if d.nc != nil {
-		d.nc.abort(err)
+	if n := d.over.Load(); n != nil {
+		n.abort(err)
 	}
 }
 
@@ -56,16 +57,16 @@ func (d *Device) look(waited time.Duration) error {
 	if err := d.missed(); err != nil {
 		d.fail(err)
 	}
-	for _, g := range d.order {
+	for _, g := range d.table.Load().groups {
 		if g.m == nil {
 			continue
 		}
-		if err := g.m.Tend(waited); err != nil {
+		if err := g.m.Tend(waited); err != nil && !errors.Is(err, symm.ErrClosed) { // it is being dropped
 			d.fail(d.explain(err))
 		}
 	}
-	if d.nc != nil {
-		d.nc.look(waited)
+	if n := d.over.Load(); n != nil {
+		n.look(waited)
 	}
 	return d.failure()
 }
@@ -93,10 +94,10 @@ func (d *Device) alarm() {
 // settled sees, after a wait, whether a peer gave up meanwhile: collectives then end
 // with undefined results.
 func (d *Device) settled() error {
-	if d.nc != nil {
-		d.nc.settled()
+	if n := d.over.Load(); n != nil {
+		n.settled()
 	}
-	for _, g := range d.order {
+	for _, g := range d.table.Load().groups {
 		if g.m == nil || !g.m.Aborted() {
 			continue
 		}

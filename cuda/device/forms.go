@@ -68,7 +68,7 @@ func (r *recording) form() error {
 		if i.coll.beside {
 			part = next[g]
 		}
-		p, err := d.planned(d.collectiveKey(c, part), func() (*plan, error) { return d.planCollective(g, c, part) })
+		p, err := d.planned(d.collectiveKey(c, part), func() (*plan, error) { return d.planCollective(g, c, part) }, c.Outs, c.Ins)
 		if err != nil {
 			return d.call(c.Name(), err)
 		}

@@ -2,17 +2,21 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/internal/lifecycle"
+	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// group is this rank's subgroup of a group of the spec.
+// group is this rank's subgroup of a group.
 type group struct {
 	name    string
+	life    *lifecycle.Scope
 	ranks   []int        // world ranks in order
 	pos     int          // of this rank
 	m       *coll.Member // nil in a subgroup of one, and where NCCL serves
@@ -57,48 +61,103 @@ func (g *group) label(seq uint32, what string) string {
 	return fmt.Sprintf("%s on %q", what, g.name)
 }
 
-func (d *Device) openGroups(ctx context.Context) error {
-	isle := d.site.islands[d.spec.Rank]
-	place := isle.place(d.spec.Rank)
-	if d.site.routes.nccl() {
-		d.openNCCL()
+// AddGroup implements runtime.Device. It fails on all ranks if it fails on one, but for what a
+// rank makes for itself in the end.
+func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
+	if err := d.enter(); err != nil {
+		return err
 	}
-	for i, spec := range d.spec.Groups {
-		g := &group{name: spec.Name, labels: map[uint32]string{}}
-		g.ranks, g.pos = spec.Find(d.spec.Rank)
+	defer d.leave()
+	row, err := d.site.routes.of(spec) // alike on all ranks
+	if err != nil {
+		return joinError(&d.spec, err)
+	}
+	d.carries(spec, row)
+	d.made++
+	if k := needsNCCL(row); k >= 0 {
+		err = d.openNCCL(&TransportError{Group: spec.Name, Ranks: spec.Ranks[k], Decision: row[k]})
+	}
+	if err == nil && d.isle.leads(d.spec.Rank) {
+		err = d.isle.add(ctx, spec, row, d.opts.group(&d.spec, spec.Name), d.opts.scratch())
+	}
+	g := &group{name: spec.Name, labels: map[uint32]string{}}
+	if err = d.met(ctx, err); err == nil {
+		if err = d.openGroup(ctx, g, spec); needsNCCL(row) >= 0 {
+			err = d.met(ctx, err)
+		}
+	}
+	if err == nil {
 		d.groups[g.name] = g
-		d.order = append(d.order, g)
-		at := slices.IndexFunc(spec.Ranks, func(list []int) bool { return len(list) > 0 && len(g.ranks) > 0 && list[0] == g.ranks[0] })
-		if len(g.ranks) < 2 || at < 0 {
-			continue
-		}
-		if cg := isle.groups[i][at]; cg != nil {
-			for _, m := range cg.Members() {
-				if m.Rank.ID == place {
-					g.m = m
-					m.Naming = g.label
-				}
-			}
-		} else if err := d.joinNCCL(ctx, g, i, at); err != nil {
-			return err
-		}
-		g.log = &ledger{name: fmt.Sprintf("%d.%d", i, at), ranks: g.ranks}
-		d.mu.Lock()
-		d.logs = append(d.logs, g.log)
-		d.mu.Unlock()
-		var err error
-		if g.turn, err = d.newEvent(d.life, false); err != nil {
-			return err
-		}
-		g.scratch, g.room = isle.world.Addr(place, isle.scratch[i]), d.opts.scratch()
-	}
-	if d.nc == nil {
+		d.change(func(t *table) { t.groups = append(slices.Clone(t.groups), g) })
 		return nil
 	}
-	var err error
-	d.order = append(d.order, d.nc.turn)
-	d.nc.turn.turn, err = d.newEvent(d.life, false)
-	return err
+	return errors.Join(err, d.closeGroup(g))
+}
+
+// closeGroup gives back what a rank has of a group, and with that of the island's first rank
+// what the island has.
+func (d *Device) closeGroup(g *group) error {
+	var errs []error
+	if g.nc != nil {
+		errs = append(errs, d.over.Load().leave(g))
+	}
+	if g.life != nil {
+		errs = append(errs, g.life.EndInCall())
+	}
+	if d.isle.leads(d.spec.Rank) {
+		errs = append(errs, d.isle.drop(g.name))
+	}
+	return errors.Join(errs...)
+}
+
+// openGroup makes this rank's part of a group.
+func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group) (err error) {
+	if g.life, err = d.life.New("group " + g.name); err != nil {
+		return err
+	}
+	g.ranks, g.pos = spec.Find(d.spec.Rank)
+	at := slices.IndexFunc(spec.Ranks, func(list []int) bool { return len(list) > 0 && len(g.ranks) > 0 && list[0] == g.ranks[0] })
+	if len(g.ranks) < 2 || at < 0 {
+		return nil
+	}
+	if g.turn, err = d.newEvent(g.life, false); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%d.%d", d.made, at)
+	g.log = &ledger{name: name, ranks: g.ranks}
+	g.room = d.opts.scratch()
+	if s := d.isle.group(g.name); s != nil && s.row[at] != nil {
+		place := d.isle.place(d.spec.Rank)
+		for _, m := range s.row[at].Members() {
+			if m.Rank.ID == place {
+				g.m = m
+				m.Naming = g.label
+			}
+		}
+		g.scratch = d.isle.world.Addr(place, s.scratch)
+		return nil
+	}
+	if g.scratch, err = d.alloc(g.life, g.room+barrierBytes); err != nil {
+		return err
+	}
+	return d.joinNCCL(ctx, g, name)
+}
+
+// DropGroup implements runtime.Device.
+func (d *Device) DropGroup(name string) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	g := d.groups[name]
+	if g == nil {
+		return d.call("drop group", fmt.Errorf("no group %q", name))
+	}
+	delete(d.groups, name)
+	d.change(func(t *table) {
+		t.groups = slices.DeleteFunc(slices.Clone(t.groups), func(o *group) bool { return o == g })
+	})
+	return errors.Join(d.forget(func(p *plan) bool { return p.group == g }), d.closeGroup(g))
 }
 
 // takeTurn makes st wait for the group's last collective if that is in another stream. All
@@ -107,7 +166,7 @@ func (d *Device) openGroups(ctx context.Context) error {
 func (d *Device) takeTurn(g *group, st *stream) error {
 	if g.nc != nil {
 		g.last, g.dirty = st, true
-		g = d.nc.turn
+		g = d.over.Load().turn
 	}
 	last := g.last
 	g.last, g.dirty = st, true

@@ -52,6 +52,17 @@ func (d *Device) keep(key string, p *plan) {
 	d.plans[key] = p
 }
 
+// forget lets go of plans that are kept.
+func (d *Device) forget(gone func(p *plan) bool) error {
+	for key, p := range d.plans {
+		if gone(p) {
+			d.drop(p)
+			delete(d.plans, key)
+		}
+	}
+	return d.giveBack()
+}
+
 // giveBack releases the plans that nobody holds, if the streams are idle. Once they are
 // as many as the plans that are kept it waits for that.
 func (d *Device) giveBack() error {

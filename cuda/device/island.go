@@ -2,120 +2,154 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/kernels"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// routes say what carries the collectives of a spec's groups: the same on every rank.
+// routes say what carries the collectives of groups: the same on every rank.
 type routes struct {
-	by      [][]topo.Decision // by group and subgroup
-	islands [][]int           // the ranks, parted into those that share memory
+	spec    *rt.Spec
+	o       *Options
+	layout  *topo.Layout
+	islands [][]int // the ranks, parted into those that share memory
 }
 
-// nccl reports whether a subgroup needs NCCL.
-func (r *routes) nccl() bool {
-	return slices.ContainsFunc(r.by, func(row []topo.Decision) bool {
-		return slices.ContainsFunc(row, func(d topo.Decision) bool { return d.Transport == topo.NCCL })
-	})
-}
-
-// route decides for all groups. Where memory serves all groups and reaches from every rank
-// to every other, there is one island. Else islands are as small as groups allow; NCCL
-// serves what an island cannot.
+// route parts the ranks into islands: first by what the world's first groups want, then as
+// large as memory reaches from every rank to every other.
 func route(spec *rt.Spec, o *Options, l *topo.Layout) (*routes, error) {
-	decide := func(ranks []int) (topo.Decision, error) {
-		d, err := l.Decide(ranks, topo.DecideOptions{AllowShared: o.ShareDevice})
-		switch {
-		case err != nil || len(ranks) < 2 || d.Transport == topo.NCCL:
-		case o.Transport == topo.NCCL:
-			d.Transport, d.Reason = topo.NCCL, "the options say so"
-		case len(ranks) > kernels.MaxRanks:
-			d.Transport, d.Reason = topo.NCCL, fmt.Sprintf("%d ranks are more than the %d of a group on symmetric memory", len(ranks), kernels.MaxRanks)
-		}
-		return d, err
-	}
-	r := &routes{}
-	all := make([]int, spec.World)
-	isle := make([]int, spec.World) // by rank: the smallest rank of its island
-	for i := range all {
-		all[i], isle[i] = i, i
-	}
-	join := func(a, b int) {
-		from, to := max(isle[a], isle[b]), min(isle[a], isle[b])
-		for i, k := range isle {
-			if k == from {
-				isle[i] = to
-			}
-		}
+	r := &routes{spec: spec, o: o, layout: l}
+	for rank := range spec.World {
+		r.islands = append(r.islands, []int{rank})
 	}
 	for _, g := range spec.Groups {
-		row := make([]topo.Decision, len(g.Ranks))
-		for k, ranks := range g.Ranks {
-			var err error
-			if row[k], err = decide(ranks); err != nil {
+		for _, ranks := range g.Ranks {
+			if err := r.join(ranks); err != nil {
 				return nil, fmt.Errorf("group %q: %w", g.Name, err)
 			}
-			if row[k].Transport == topo.Symmetric {
-				for _, rank := range ranks {
-					join(ranks[0], rank)
-				}
-			}
 		}
-		r.by = append(r.by, row)
 	}
-	if d, err := decide(all); err != nil {
-		return nil, err
-	} else if d.Transport == topo.Symmetric && !r.nccl() {
-		r.islands = [][]int{all}
-		return r, nil
-	}
-	for first := range all {
-		var ranks []int
-		for rank, k := range isle {
-			if k == first {
-				ranks = append(ranks, rank)
-			}
-		}
-		if len(ranks) == 0 {
-			continue
-		}
-		d, err := decide(ranks)
-		if err != nil {
-			return nil, err
-		}
-		if d.Transport == topo.Symmetric {
-			r.islands = append(r.islands, ranks)
-			continue
-		}
-		// Groups that overlap, of ranks that do not all reach each other.
-		for _, rank := range ranks {
-			r.islands = append(r.islands, []int{rank})
-		}
-		for i, g := range spec.Groups {
-			for k, of := range g.Ranks {
-				if len(of) > 1 && r.by[i][k].Transport == topo.Symmetric && slices.Contains(ranks, of[0]) {
-					r.by[i][k] = d
-				}
+	for a := range spec.World {
+		for b := range a {
+			if err := r.join([]int{b, a}); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return r, nil
 }
 
-// island is ranks that share memory, as far as this process has to do with them.
+// join makes one island of those of some ranks, if memory serves all of them.
+func (r *routes) join(ranks []int) error {
+	has := func(isle []int) bool {
+		return slices.ContainsFunc(ranks, func(rank int) bool { return slices.Contains(isle, rank) })
+	}
+	var all []int
+	n := 0
+	for _, isle := range r.islands {
+		if has(isle) {
+			all = append(all, isle...)
+			n++
+		}
+	}
+	if n < 2 {
+		return nil
+	}
+	slices.Sort(all)
+	d, err := r.decide(all)
+	if err != nil || d.Transport != topo.Symmetric {
+		return err
+	}
+	r.islands = append(slices.DeleteFunc(r.islands, has), all)
+	slices.SortFunc(r.islands, slices.Compare)
+	return nil
+}
+
+func (r *routes) decide(ranks []int) (topo.Decision, error) {
+	d, err := r.layout.Decide(ranks, topo.DecideOptions{AllowShared: r.o.ShareDevice})
+	switch {
+	case err != nil || len(ranks) < 2 || d.Transport == topo.NCCL:
+	case r.o.Transport == topo.NCCL:
+		d.Transport, d.Reason = topo.NCCL, "the options say so"
+	case len(ranks) > kernels.MaxRanks:
+		d.Transport, d.Reason = topo.NCCL, fmt.Sprintf("%d ranks are more than the %d of a group on symmetric memory", len(ranks), kernels.MaxRanks)
+	}
+	return d, err
+}
+
+// of decides for the subgroups of a group. One that only NCCL can serve is a *TransportError
+// where the options do not allow that.
+func (r *routes) of(g rt.Group) ([]topo.Decision, error) {
+	row := make([]topo.Decision, len(g.Ranks))
+	for k, ranks := range g.Ranks {
+		var err error
+		if row[k], err = r.decide(ranks); err != nil {
+			return nil, fmt.Errorf("group %q: %w", g.Name, err)
+		}
+		d := &row[k]
+		if len(ranks) > 1 && d.Transport == topo.Symmetric && !slices.ContainsFunc(r.islands, func(isle []int) bool { return within(ranks, isle) }) {
+			d.Transport, d.Reason = topo.NCCL, "its ranks share memory with others that do not all reach each other"
+		}
+		if d.Transport == topo.NCCL && r.o.Transport == topo.Symmetric {
+			return nil, &TransportError{Group: g.Name, Ranks: ranks, Decision: *d}
+		}
+	}
+	return row, nil
+}
+
+func within(ranks, all []int) bool {
+	return !slices.ContainsFunc(ranks, func(rank int) bool { return !slices.Contains(all, rank) })
+}
+
+// needsNCCL is the first subgroup that does, -1 for none.
+func needsNCCL(row []topo.Decision) int {
+	return slices.IndexFunc(row, func(d topo.Decision) bool { return d.Transport == topo.NCCL })
+}
+
+// island is ranks that share memory, as far as this process has to do with them. One of its
+// ranks here, who leads, does what concerns all of them.
 type island struct {
-	ranks   []int // of the world, in order
-	lone    bool  // one rank of a larger world
-	world   *symm.World
-	groups  [][]*coll.Group // by group of the spec and subgroup; nil for those of one rank, of other islands, and of NCCL
-	scratch []uint64        // by group of the spec: offset of scratch for layouts
-	arena   uint64          // offset of the arenas
+	ranks []int // of the world, in order
+	lone  bool  // one rank of a larger world
+	world *symm.World
+	above uint64 // offset of what is not the arena's
+
+	gate    sync.RWMutex                // held by transfers, and when regions go
+	regions atomic.Pointer[[]rt.Region] // of the arena, in order
+
+	mu     sync.Mutex
+	groups map[string]*shared
+}
+
+// shared is a group on the island's memory.
+type shared struct {
+	row     []*coll.Group // by subgroup, nil for those of one rank, of other islands, and of NCCL
+	at      uint64        // of its memory
+	scratch uint64        // offset of scratch for layouts
+}
+
+// newIsland opens an island without memory, by a function that is given how many addresses
+// each rank has.
+func newIsland(ranks []int, spec *rt.Spec, o *Options, info *driver.DeviceInfo, open func(i *island, wo symm.WorldOptions) (*symm.World, error)) (*island, error) {
+	i := &island{ranks: ranks, lone: len(ranks) == 1 && spec.World > 1, groups: map[string]*shared{}}
+	i.regions.Store(&[]rt.Region{})
+	// More than the device's memory, in case that it is given back here and there.
+	i.above = arenaAlign
+	for i.above < 4*info.Memory {
+		i.above *= 2
+	}
+	var err error
+	i.world, err = open(i, symm.WorldOptions{Addresses: i.above + i.above/4, ShareDevice: o.ShareDevice})
+	return i, err
 }
 
 // place is a rank's number in the island's world.
@@ -126,61 +160,123 @@ func (s *island) place(rank int) int {
 	return slices.Index(s.ranks, rank)
 }
 
+// leads reports whether a rank is the first of the island in this process.
+func (s *island) leads(rank int) bool { return s.world.Local()[0].ID == s.place(rank) }
+
+// grow turns a region of the arena into zeroed memory.
+func (s *island) grow(ctx context.Context, at rt.Region) error {
+	if uint64(at.Hi) > s.above {
+		return fmt.Errorf("an arena of %d bytes, this device has addresses for %d", at.Hi, s.above)
+	}
+	if err := s.world.Grow(ctx, uint64(at.Lo), uint64(at.Hi-at.Lo)); err != nil {
+		return err
+	}
+	for _, r := range s.world.Local() {
+		drv := s.world.Driver()
+		err := drv.Memset32(r.Ctx, r.Setup(), s.world.Addr(r.ID, uint64(at.Lo)), 0, uint64(at.Hi-at.Lo+3)/4)
+		if err == nil {
+			err = drv.StreamSync(r.Ctx, r.Setup())
+		}
+		if err != nil {
+			return errors.Join(err, s.world.Shrink(uint64(at.Lo)))
+		}
+	}
+	list := append(slices.Clone(*s.regions.Load()), at)
+	slices.SortFunc(list, func(a, b rt.Region) int { return int(min(max(a.Lo-b.Lo, -1), 1)) })
+	s.regions.Store(&list)
+	return nil
+}
+
+// shrink gives a region back. Transfers that have begun end first.
+func (s *island) shrink(at rt.Region) error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	list := slices.Clone(*s.regions.Load())
+	i := slices.Index(list, at)
+	if i < 0 {
+		return fmt.Errorf("no region %d to %d", at.Lo, at.Hi)
+	}
+	list = slices.Delete(list, i, i+1)
+	s.regions.Store(&list)
+	return s.world.Shrink(uint64(at.Lo))
+}
+
+// region is the one that bytes lo to hi lie in; no bytes lie anywhere.
+func (s *island) region(lo, hi int64) (rt.Region, bool) {
+	for _, at := range *s.regions.Load() {
+		if at.Lo <= lo && hi <= at.Hi {
+			return at, true
+		}
+	}
+	return rt.Region{}, lo == hi
+}
+
+// arena is the end of the last region.
+func (s *island) arena() int64 {
+	list := *s.regions.Load()
+	if len(list) == 0 {
+		return 0
+	}
+	return list[len(list)-1].Hi
+}
+
 // holds reports whether a subgroup is one of the island's groups on symmetric memory.
 func (s *island) holds(ranks []int, d topo.Decision) bool {
 	return len(ranks) > 1 && d.Transport == topo.Symmetric && slices.Contains(s.ranks, ranks[0])
 }
 
-// bytes is the memory that a rank of the island needs.
-func (s *island) bytes(spec *rt.Spec, o *Options, r *routes) uint64 {
-	n := uint64(spec.ArenaBytes) + 2*arenaAlign
-	for i, g := range spec.Groups {
-		if len(g.Ranks) == 0 || len(g.Ranks[0]) < 2 {
+// add makes a group, whose subgroups share one piece of memory: no rank is in two of them.
+func (s *island) add(ctx context.Context, g rt.Group, row []topo.Decision, opts coll.GroupOptions, scratch uint64) (err error) {
+	n := &shared{row: make([]*coll.Group, len(g.Ranks))}
+	for k, ranks := range g.Ranks {
+		if !s.holds(ranks, row[k]) {
 			continue
 		}
-		for k, ranks := range g.Ranks {
-			if s.holds(ranks, r.by[i][k]) {
-				n += groupBytes(o.groupOptions(spec, i))
+		if opts.Room.Bytes == 0 {
+			opts.Room.Bytes = (opts.Memory() + 4095) &^ 4095
+			bytes := opts.Room.Bytes + scratch
+			n.at = s.world.Vacant(s.above, bytes)
+			if err := s.world.Grow(ctx, n.at, bytes); err != nil {
+				return fmt.Errorf("memory of group %q: %w", g.Name, err)
 			}
+			opts.Room.At, n.scratch = n.at, n.at+opts.Room.Bytes
+			s.mu.Lock()
+			s.groups[g.Name] = n
+			s.mu.Unlock()
 		}
-		n += o.scratch() + barrierBytes + 2*4096
-	}
-	return n
-}
-
-// fill allocates the arena and makes the groups, in the order that all processes
-// follow.
-func (s *island) fill(ctx context.Context, spec *rt.Spec, o *Options, r *routes) error {
-	var err error
-	if s.arena, err = s.world.Alloc(uint64(max(spec.ArenaBytes, 1)), arenaAlign); err != nil {
-		return fmt.Errorf("arena of %d bytes: %w", spec.ArenaBytes, err)
-	}
-	for i, g := range spec.Groups {
-		row := make([]*coll.Group, len(g.Ranks))
-		s.groups = append(s.groups, row)
-		s.scratch = append(s.scratch, 0)
-		if len(g.Ranks) == 0 || len(g.Ranks[0]) < 2 {
-			continue
+		opts.Job = ranks
+		places := make([]int, len(ranks))
+		for j, rank := range ranks {
+			places[j] = s.place(rank)
 		}
-		if s.scratch[i], err = s.world.Alloc(o.scratch()+barrierBytes, 4096); err != nil {
-			return fmt.Errorf("scratch of group %q: %w", g.Name, err)
-		}
-		for k, ranks := range g.Ranks {
-			if !s.holds(ranks, r.by[i][k]) {
-				continue
-			}
-			places := make([]int, len(ranks))
-			for j, rank := range ranks {
-				places[j] = s.place(rank)
-			}
-			opts := o.groupOptions(spec, i)
-			opts.Job = ranks
-			if row[k], err = coll.NewGroup(ctx, s.world, places, opts); err != nil {
-				return fmt.Errorf("group %q: %w", g.Name, err)
-			}
+		if n.row[k], err = coll.NewGroup(ctx, s.world, places, opts); err != nil {
+			return errors.Join(fmt.Errorf("group %q: %w", g.Name, err), s.drop(g.Name))
 		}
 	}
 	return nil
+}
+
+// group is one that add has made; nil if the island has no part in it.
+func (s *island) group(name string) *shared {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups[name]
+}
+
+// drop gives a group back.
+func (s *island) drop(name string) error {
+	n := s.group(name)
+	if n == nil {
+		return nil
+	}
+	s.mu.Lock()
+	delete(s.groups, name)
+	s.mu.Unlock()
+	var errs []error
+	for _, g := range n.row {
+		errs = append(errs, g.Close())
+	}
+	return errors.Join(append(errs, s.world.Shrink(n.at))...)
 }
 
 // close gives the groups and the memory back.

@@ -45,7 +45,7 @@ func (d *Device) Launch(s rt.Stream, k *rt.Kernel) error {
 		p, err = d.planKernel(k, st)
 	} else {
 		d.key = ints(d.kernelKey(k, st), k.Sizes)
-		p, err = d.planned(d.key, func() (*plan, error) { return d.planKernel(k, st) })
+		p, err = d.planned(d.key, func() (*plan, error) { return d.planKernel(k, st) }, k.Outs, k.Ins)
 	}
 	if err != nil {
 		return d.call(k.Name(), err)
@@ -57,7 +57,7 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 	if err := d.inArena(k.Outs, k.Ins); err != nil {
 		return nil, err
 	}
-	p := &plan{name: k.Name()}
+	p := &plan{name: k.Name(), stream: st}
 	switch {
 	case k.Op == "call":
 		return p, d.planFunc(p, k)
@@ -109,7 +109,7 @@ func (d *Device) planFused(p *plan, k *rt.Kernel) error {
 	for _, n := range k.Sizes {
 		params = binary.LittleEndian.AppendUint64(params, uint64(n))
 	}
-	p.algo = "generated"
+	p.algo, p.unit = "generated", d.code.units[k.Unit]
 	p.cmds.Launch(driver.Main, f, int(k.Code.Grid), int(k.Code.Block), int(k.Code.Shared), params)
 	return nil
 }
@@ -303,7 +303,7 @@ func (d *Device) signal(op string, s rt.Stream, peer, slot int) error {
 		return err
 	}
 	defer d.leave()
-	g := d.order[0] // all ranks
+	g := d.table.Load().groups[0] // all ranks
 	if g.nc != nil {
 		return d.call(op, fmt.Errorf("counters need memory that all ranks reach, and NCCL serves this world: %w", rt.ErrUnsupported))
 	}

@@ -101,10 +101,13 @@ func (d *Device) enqueues(list []entry, last *called) {
 }
 
 // ledgers are those of the device's groups.
-func (d *Device) ledgers() []*ledger {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.logs)
+func (d *Device) ledgers() (out []*ledger) {
+	for _, g := range d.table.Load().groups {
+		if g.log != nil {
+			out = append(out, g.log)
+		}
+	}
+	return out
 }
 
 // counts is what this rank has enqueued, by ledger.

@@ -103,7 +103,7 @@ func ordinal(drv driver.Driver, o *Options, spec *rt.Spec) (int, error) {
 func (d *Device) ready(ctx context.Context) (rt.Device, error) {
 	d.link = newLink(d.spec.Job, d.counts, d.alarm)
 	d.life.Defer("link", func() error { d.open.Store(false); d.link.leave(0); d.link.close(); return nil })
-	if err := d.load(ctx); err != nil {
+	if err := d.load(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.open.Store(true)

@@ -138,37 +138,16 @@ func (o *Options) workspace() uint64 {
 	return uint64(o.Workspace+255) &^ 255
 }
 
-// groupOptions are the knobs of one group. The group of all ranks, which the runtime
-// adds to every world, gets little scratch when there are others.
-func (o *Options) groupOptions(spec *rt.Spec, i int) coll.GroupOptions {
+// group are the knobs of one group. The group of all ranks, which the runtime adds to every
+// world, gets little scratch where the world begins with others.
+func (o *Options) group(spec *rt.Spec, name string) coll.GroupOptions {
 	g := o.Group
-	g.Name, g.Timeout, g.Staging = spec.Groups[i].Name, spec.Timeout, defaultStaging
+	g.Name, g.Timeout, g.Staging = name, spec.Timeout, defaultStaging
 	if o.Staging != 0 {
 		g.Staging = uint64(max(o.Staging, 0))
 	}
-	if spec.Groups[i].Name == "world" && len(spec.Groups) > 1 {
-		g.Region, g.Flagged, g.Staging = min(region(g), 1<<20), min(flagged(g), 2<<20), 0
+	if name == "world" && len(spec.Groups) > 1 {
+		return g.Little()
 	}
 	return g
-}
-
-func region(g coll.GroupOptions) uint64 {
-	if g.Region == 0 {
-		return 32 << 20
-	}
-	return g.Region
-}
-
-func flagged(g coll.GroupOptions) uint64 {
-	if g.Flagged == 0 {
-		return 8 << 20
-	}
-	return g.Flagged
-}
-
-// bytes is the symmetric memory that a group of these options takes, rounded up.
-func groupBytes(g coll.GroupOptions) uint64 {
-	const page = 64 << 10
-	up := func(n uint64) uint64 { return (n + page - 1) / page * page }
-	return page + up(4*region(g)) + up(2*flagged(g)) + up(g.Staging) + up(g.Pad) + 4*page
 }

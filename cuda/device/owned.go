@@ -30,6 +30,15 @@ func (d *Device) newEvent(s *lifecycle.Scope, timing bool) (driver.Event, error)
 	return e, s.Defer("event", func() error { return d.drv.EventDestroy(d.rank.Ctx, e) })
 }
 
+// module loads code that s gives back.
+func (d *Device) module(s *lifecycle.Scope, image []byte) (driver.Module, error) {
+	m, err := d.drv.ModuleLoad(d.rank.Ctx, image)
+	if err != nil {
+		return 0, err
+	}
+	return m, s.Defer("module", func() error { return d.drv.ModuleUnload(d.rank.Ctx, m) })
+}
+
 // alloc makes memory that s gives back.
 func (d *Device) alloc(s *lifecycle.Scope, bytes uint64) (driver.Ptr, error) {
 	p, err := d.drv.MemAlloc(d.rank.Ctx, bytes)

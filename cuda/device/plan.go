@@ -3,6 +3,7 @@ package device
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -13,14 +14,17 @@ import (
 // plan is one call, ready to be made any number of times: commands, or a Go function
 // that enqueues by itself.
 type plan struct {
-	name  string
-	algo  string
-	group *group   // of a collective
-	said  []called // the collective, for the group's ledger
-	cmds  driver.Commands
-	call  func(st *stream) error // instead of cmds
-	ops   []nccl.Op              // what call gives to NCCL, for groups that it serves
-	step  library.Step           // what cmds are, if they are one call of a library
+	name    string
+	algo    string
+	group   *group      // of a collective
+	said    []called    // the collective, for the group's ledger
+	stream  *stream     // whose workspace it has, nil for none
+	unit    *unit       // whose kernel it launches
+	regions []rt.Region // of the arena, that it reads or writes
+	cmds    driver.Commands
+	call    func(st *stream) error // instead of cmds
+	ops     []nccl.Op              // what call gives to NCCL, for groups that it serves
+	step    library.Step           // what cmds are, if they are one call of a library
 
 	owned   library.Releaser // a call of a library that cmds have and that has to be given back, see held.go
 	holders int              // under Device.mu
@@ -40,8 +44,8 @@ type plan struct {
 // with run-time sizes, must not fill the memory.
 const maxPlans = 1 << 16
 
-// planned finds the plan of a key, or makes it.
-func (d *Device) planned(key []byte, make func() (*plan, error)) (*plan, error) {
+// planned finds the plan of a key, or makes it. It works on the tensors.
+func (d *Device) planned(key []byte, make func() (*plan, error), tensors ...[]rt.Tensor) (*plan, error) {
 	if p := d.plans[string(key)]; p != nil {
 		return p, nil
 	}
@@ -55,6 +59,14 @@ func (d *Device) planned(key []byte, make func() (*plan, error)) (*plan, error) 
 	}
 	if err != nil {
 		return nil, err
+	}
+	for _, ts := range tensors {
+		for i := range ts {
+			lo, hi, _ := ts[i].Span() // which make has checked
+			if at, ok := d.isle.region(lo, hi); ok && !slices.Contains(p.regions, at) {
+				p.regions = append(p.regions, at)
+			}
+		}
 	}
 	d.keep(name, p)
 	return p, nil

@@ -35,6 +35,7 @@ const (
 	envHow    = "DEVICE_TEST_HOW"
 	envFault  = "DEVICE_TEST_FAULT" // what goes wrong on rank 1
 	envHosts  = "DEVICE_TEST_HOSTS" // every rank is on a host of its own
+	envLives  = "DEVICE_TEST_LIVES" // steps of a world that changes while it lives, and the one at which rank 1 is killed
 )
 
 // TestMain makes the test's binary also the program that the ranks run.
@@ -59,6 +60,9 @@ func child(ctx context.Context) error {
 	drv, o, err := childDriver(env)
 	if err != nil {
 		return err
+	}
+	if steps := os.Getenv(envLives); steps != "" {
+		return lives(ctx, env, drv, o, steps)
 	}
 	if f := os.Getenv(envFault); f != "" {
 		return faulty(ctx, drv, o, f)
@@ -185,7 +189,7 @@ func spawn(t *testing.T, world int, env ...string) error {
 			args = append(args, "-"+f.Name+"="+f.Value.String())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), plenty)
 	defer cancel()
 	return launch.Run(ctx, launch.Spec{World: world, Args: args, Env: env, Grace: 20 * time.Second})
 }

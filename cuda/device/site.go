@@ -20,14 +20,24 @@ import (
 type site struct {
 	routes  *routes
 	islands map[int]*island // by rank, of this process's ranks
-	lib     nccl.Library    // nil where no group needs it
 
 	local int // ranks of this process
 	mu    sync.Mutex
-	gone  int // ranks that have left
+	lib   nccl.Library // nil before a group needs it
+	gone  int          // ranks that have left
 }
 
 func newSite(local int) *site { return &site{local: local, islands: map[int]*island{}} }
+
+// nccl is the library, which the first rank that asks opens.
+func (s *site) nccl(drv driver.Driver, o *Options) (_ nccl.Library, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lib == nil {
+		s.lib, err = o.nccl(drv)
+	}
+	return s.lib, err
+}
 
 // leave gives the world back once all ranks of the process have left.
 func (s *site) leave() error {
@@ -90,11 +100,8 @@ func (o *Options) digest(spec *rt.Spec) string {
 	if o.Transport != "" || o.NCCL.Config != (nccl.Config{}) {
 		s += fmt.Sprintf(", transport %q, nccl %+v", o.Transport, o.NCCL.Config)
 	}
-	for i, g := range spec.Groups {
-		opts := o.groupOptions(spec, i)
-		s += fmt.Sprintf(", %s %s", g.Name, opts.Digest())
-	}
-	return s
+	g := o.group(spec, "")
+	return s + ", groups " + g.Digest()
 }
 
 // openProcess builds the world of a rank with a process of its own.
@@ -116,32 +123,24 @@ func openProcess(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Optio
 	if s.routes, err = check(spec, met, o, own); err != nil {
 		return nil, "", err
 	}
-	if s.routes.nccl() {
-		if s.lib, err = o.nccl(drv); err != nil {
-			return nil, "", joinError(spec, s.unavailable(spec, err))
-		}
-		if err := spec.Job.Barrier(ctx, "loading NCCL"); err != nil { // nobody goes on where one has none
-			return nil, "", err
-		}
+	infos, err := drv.Devices()
+	if err != nil {
+		return nil, "", err
 	}
 	at := slices.IndexFunc(s.routes.islands, func(ranks []int) bool { return slices.Contains(ranks, spec.Rank) })
-	i := &island{ranks: s.routes.islands[at], lone: len(s.routes.islands[at]) == 1 && spec.World > 1}
-	wo := symm.WorldOptions{Bytes: i.bytes(spec, o, s.routes), ShareDevice: o.ShareDevice}
-	switch {
-	case i.lone:
-		i.world, err = symm.NewSingleRankWorld(drv, spec.Rank, spec.World, dev, wo)
-	case len(i.ranks) == 1:
-		i.world, err = symm.NewLocalWorld(drv, []int{dev}, wo)
-	default:
-		i.world, err = symm.NewProcessWorld(ctx, drv, spec.Job.Sub("island", i.ranks), dev, wo)
-	}
+	i, err := newIsland(s.routes.islands[at], spec, o, &infos[dev], func(i *island, wo symm.WorldOptions) (*symm.World, error) {
+		switch {
+		case i.lone:
+			return symm.NewSingleRankWorld(drv, spec.Rank, spec.World, dev, wo)
+		case len(i.ranks) == 1:
+			return symm.NewLocalWorld(drv, []int{dev}, wo)
+		}
+		return symm.NewProcessWorld(ctx, drv, spec.Job.Sub("island", i.ranks), dev, wo)
+	})
 	if err != nil {
 		return nil, "", errors.Join(joinError(spec, err), s.close())
 	}
 	s.islands[spec.Rank] = i
-	if err := i.fill(ctx, spec, o, s.routes); err != nil {
-		return nil, "", errors.Join(joinError(spec, err), s.close())
-	}
 	return s, met.Nonce, nil
 }
 
@@ -178,31 +177,26 @@ func (s *site) build(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *O
 		return err
 	}
 	s.routes = r
-	if r.nccl() {
-		if s.lib, err = o.nccl(drv); err != nil {
-			return s.unavailable(spec, err)
-		}
+	infos, err := drv.Devices()
+	if err != nil {
+		return err
 	}
 	for _, ranks := range r.islands {
-		i := &island{ranks: ranks, lone: len(ranks) == 1 && spec.World > 1}
-		wo := symm.WorldOptions{Bytes: i.bytes(spec, o, r), ShareDevice: o.ShareDevice}
-		if i.lone {
-			i.world, err = symm.NewSingleRankWorld(drv, ranks[0], spec.World, devs[ranks[0]], wo)
-		} else {
+		i, err := newIsland(ranks, spec, o, &infos[devs[ranks[0]]], func(i *island, wo symm.WorldOptions) (*symm.World, error) {
+			if i.lone {
+				return symm.NewSingleRankWorld(drv, ranks[0], spec.World, devs[ranks[0]], wo)
+			}
 			var at []int
 			for _, rank := range ranks {
 				at = append(at, devs[rank])
 			}
-			i.world, err = symm.NewLocalWorld(drv, at, wo)
-		}
+			return symm.NewLocalWorld(drv, at, wo)
+		})
 		if err != nil {
 			return errors.Join(err, s.close())
 		}
 		for _, rank := range ranks {
 			s.islands[rank] = i
-		}
-		if err := i.fill(ctx, spec, o, r); err != nil {
-			return errors.Join(err, s.close())
 		}
 	}
 	return nil

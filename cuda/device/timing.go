@@ -104,7 +104,7 @@ func (t *timer) open(n int) error {
 
 // worldBarrier is a meeting of all ranks on their devices, nil in a world of one.
 func (d *Device) worldBarrier() (*plan, error) {
-	world := d.order[0]
+	world := d.table.Load().groups[0]
 	if world.m == nil && world.nc == nil {
 		return nil, nil
 	}
@@ -117,7 +117,7 @@ func (d *Device) meetOn(st *stream, barrier *plan) error {
 	if barrier == nil {
 		return nil
 	}
-	if err := d.takeTurn(d.order[0], st); err != nil {
+	if err := d.takeTurn(d.table.Load().groups[0], st); err != nil {
 		return err
 	}
 	if barrier.call != nil {

@@ -95,14 +95,9 @@ func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*routes, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	if e := r.needs(spec); e != nil && o.Transport == topo.Symmetric {
-		return refuse(e)
-	}
-	for i, g := range spec.Groups {
-		for k, ranks := range g.Ranks {
-			if d := r.by[i][k]; o.Log != nil && len(ranks) > 1 && spec.Rank == ranks[0] {
-				o.Log.Info("transport", "group", g.Name, "ranks", strings.Trim(fmt.Sprint(ranks), "[]"), "by", string(d.Transport), "because", d.Reason)
-			}
+	for _, g := range spec.Groups { // before anything is allocated
+		if _, err := r.of(g); err != nil {
+			return refuse(err)
 		}
 	}
 	for _, note := range l.Mixed() {
@@ -113,14 +108,11 @@ func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*routes, error) {
 	return r, nil
 }
 
-// needs names the first group that needs NCCL, nil for none.
-func (r *routes) needs(spec *rt.Spec) *TransportError {
-	for i, g := range spec.Groups {
-		for k, ranks := range g.Ranks {
-			if r.by[i][k].Transport == topo.NCCL {
-				return &TransportError{Group: g.Name, Ranks: ranks, Decision: r.by[i][k]}
-			}
+// carries tells what carries a group.
+func (d *Device) carries(g rt.Group, row []topo.Decision) {
+	for k, ranks := range g.Ranks {
+		if d.opts.Log != nil && len(ranks) > 1 && d.spec.Rank == ranks[0] {
+			d.opts.Log.Info("transport", "group", g.Name, "ranks", strings.Trim(fmt.Sprint(ranks), "[]"), "by", string(row[k].Transport), "because", row[k].Reason)
 		}
 	}
-	return nil
 }

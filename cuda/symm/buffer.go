@@ -91,16 +91,16 @@ func (b Buffer) End() driver.Ptr { return b.At + driver.Ptr(b.Bytes()) }
 
 func (b Buffer) overlaps(o Buffer) bool { return b.At < o.End() && o.At < b.End() }
 
-// holds reports whether n bytes at an address lie in the rank's symmetric memory.
-func (r *Rank) holds(at driver.Ptr, bytes uint64) bool {
+// Holds reports whether n bytes at an address lie in the rank's symmetric memory.
+func (r *Rank) Holds(at driver.Ptr, bytes uint64) bool {
 	lo := r.World.Addr(r.ID, 0)
-	return at >= lo && uint64(at-lo) <= r.World.size && bytes <= r.World.size-uint64(at-lo)
+	return at >= lo && r.World.mapped(uint64(at-lo), bytes)
 }
 
 // Symmetric reports whether all of b lies in the rank's symmetric memory, where
 // collectives reach peers without packets and Peer finds the same buffer on others.
 func (r *Rank) Symmetric(b Buffer) bool {
-	return r != nil && b.Check() == nil && r.holds(b.At, b.Bytes())
+	return r != nil && b.Check() == nil && r.Holds(b.At, b.Bytes())
 }
 
 // Buffer is count elements of this rank's symmetric memory from an offset on that
@@ -113,8 +113,8 @@ func (r *Rank) Buffer(off uint64, t DType, count uint64) (Buffer, error) {
 	if why := b.Check(); why != nil {
 		return Buffer{}, Invalid("symmetric memory", "%s", why)
 	}
-	if !r.holds(b.At, b.Bytes()) {
-		return Buffer{}, Invalid("symmetric memory", "[%d, +%d) exceeds its %d bytes", off, b.Bytes(), r.World.size)
+	if !r.Holds(b.At, b.Bytes()) {
+		return Buffer{}, Invalid("symmetric memory", "[%d, +%d) exceeds its %d bytes", off, b.Bytes(), r.World.stride)
 	}
 	return b, nil
 }

@@ -35,6 +35,8 @@ type Group struct {
 	life    *lifecycle.Scope
 
 	pad, padBytes uint64
+	room          *heap  // GroupOptions.Room, nil where the world's memory serves
+	roomAt        uint64 // where it begins
 
 	mc          *multicast // nil if the group has none
 	noMulticast error      // why, where it was asked for
@@ -46,6 +48,9 @@ type GroupOptions struct {
 	Job     []int         // the members' ranks in the job, for errors; nil if they are the world's
 	Timeout time.Duration // how long a wait may last; 0 is 10 minutes, negative for ever
 	Pad     uint64        // bytes of each rank's pad, see Member.Pad, rounded up to 128; 0 is 16 KiB
+	// Room is memory that the world has been grown by and that serves the group instead of
+	// the world's Alloc. Groups that share no rank may share it.
+	Room Room
 	// ManyStreams says that a rank's calls will come in several streams by turns, or in
 	// captures beside others. Each is followed by an event then, one more call of the
 	// driver. Without it a group does so from its first change of streams on; that change
@@ -56,6 +61,9 @@ type GroupOptions struct {
 	// that makes the part of a local member.
 	Extend func(g *Group) (func(m *Member) (Extension, error), error)
 }
+
+// Room is a part of symmetric memory. The zero value is none.
+type Room struct{ At, Bytes uint64 }
 
 // Extension is what a package above keeps for a member of a group.
 type Extension interface {
@@ -127,6 +135,9 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 	if g.job == nil {
 		g.job = w.jobRanks(ranks)
 	}
+	if o.Room.Bytes > 0 {
+		g.room, g.roomAt = &heap{size: o.Room.Bytes}, o.Room.At
+	}
 	w.mu.Lock()
 	g.id = w.made
 	w.made++
@@ -197,6 +208,13 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 // offset. All ranks allocate alike.
 func (g *Group) Alloc(bytes uint64) (uint64, error) {
 	w := g.world
+	if g.room != nil {
+		at, err := g.room.alloc(bytes, 4096)
+		if err != nil {
+			err = fmt.Errorf("group of %d ranks: %w", len(g.ranks), err)
+		}
+		return g.roomAt + at, err
+	}
 	at, err := w.Alloc(bytes, 4096)
 	if err != nil {
 		return 0, fmt.Errorf("group of %d ranks: %w", len(g.ranks), err)

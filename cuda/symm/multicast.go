@@ -222,7 +222,7 @@ func (mc *multicast) bind() {
 	w := mc.g.world
 	for _, r := range mc.ranks {
 		mc.try(r, "binding", func() error {
-			err := mc.drv.MulticastBind(r.Ctx, mc.object, w.mems[r.ID], w.stride)
+			err := mc.drv.MulticastBind(r.Ctx, mc.object, (*w.pieces.Load())[0].mems[r.ID], w.stride)
 			if err == nil {
 				mc.bound = append(mc.bound, r)
 			}

@@ -40,7 +40,7 @@ func (m *Member) Peer(rank int, b Buffer) (Buffer, error) {
 		return Buffer{}, Invalid("buffer", "%s", why)
 	}
 	r := m.Rank
-	if !r.holds(b.At, b.Bytes()) {
+	if !r.Holds(b.At, b.Bytes()) {
 		return Buffer{}, Invalid("buffer", "%v is not in the symmetric memory of rank %d", b, r.ID)
 	}
 	w := m.Group.world

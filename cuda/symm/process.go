@@ -44,23 +44,7 @@ func NewProcessWorld(ctx context.Context, drv driver.Driver, g *rendezvous.Group
 	if r.alone != nil {
 		return nil, fmt.Errorf("rank %d: %w", rank, r.alone)
 	}
-	if err := r.create(); err != nil {
-		return nil, err
-	}
 	if err := w.agree(ctx, g, r, &o); err != nil {
-		return nil, err
-	}
-	own, err := exportMem(drv, r.Ctx, w.mems[rank], r.how)
-	if err != nil {
-		return nil, fmt.Errorf("rank %d cannot share its memory: %w", rank, err)
-	}
-	all, err := c.exchange(ctx, own, r.how)
-	own.close()
-	if err != nil {
-		return nil, err
-	}
-	defer closeHandles(all)
-	if err := w.importAll(all, rank); err != nil {
 		return nil, err
 	}
 	w.control = c
@@ -68,6 +52,9 @@ func NewProcessWorld(ctx context.Context, drv driver.Driver, g *rendezvous.Group
 		return nil, err
 	}
 	c.watch(w)
+	if err := w.begin(ctx, &o); err != nil {
+		return nil, err
+	}
 	if err := g.Barrier(ctx, "opening the world"); err != nil {
 		return nil, err
 	}
@@ -95,20 +82,6 @@ func (w *World) agree(ctx context.Context, g *rendezvous.Group, r *Rank, o *Worl
 		seen[string(p.Data)] = i
 	}
 	return nil
-}
-
-// importAll maps what the other ranks have given.
-func (w *World) importAll(all []memHandle, rank int) (err error) {
-	for i, h := range all {
-		if i == rank {
-			continue
-		}
-		r := w.local[rank]
-		if w.mems[i], err = r.own(w.life).imported(h.importMem(w.drv, r.Ctx)); err != nil {
-			return fmt.Errorf("importing the memory of rank %d: %w", i, err)
-		}
-	}
-	return w.mapAll()
 }
 
 // Compare is Meet, at which every process says something: it returns what they said, by

@@ -1,7 +1,7 @@
 package symm
 
 import (
-	"fmt"
+	"context"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 )
@@ -22,10 +22,9 @@ func openOne(w *World, rank, dev int, o *WorldOptions) (*World, error) {
 }
 
 // NewSingleRankWorld builds one rank's part of a world of n ranks whose memory no other rank
-// reaches: on GPUs without access to each other, or on several hosts. Its memory is an
-// ordinary allocation; addresses of other ranks name nothing. It has no groups: what the
-// ranks tell each other goes another way. n may be
-// far beyond what a host has.
+// reaches: on GPUs without access to each other, or on several hosts. Addresses of
+// other ranks name nothing, and it has no groups: what the ranks tell each other goes another
+// way. n may be far beyond what a host has.
 func NewSingleRankWorld(drv driver.Driver, rank, n, dev int, o WorldOptions) (_ *World, err error) {
 	w := newWorld(drv, n)
 	w.single = true
@@ -38,11 +37,8 @@ func NewSingleRankWorld(drv driver.Driver, rank, n, dev int, o WorldOptions) (_ 
 			w.Close() // the first error matters
 		}
 	}()
-	r := w.local[rank]
-	at, err := r.own(w.life).alloc(w.stride)
-	if err != nil {
-		return nil, fmt.Errorf("rank %d: memory of %d bytes: %w", rank, w.stride, err)
+	if err := w.begin(context.Background(), &o); err != nil {
+		return nil, err
 	}
-	w.base = at - driver.Ptr(uint64(rank)*w.stride)
 	return w, nil
 }

@@ -30,8 +30,15 @@ func checkWorld(drv driver.Driver, n int, o *WorldOptions, lone bool) error {
 	case n < 1 || n > most:
 		return Invalid("ranks", "a world has 1 to %d on one host, got %d", most, n)
 	}
-	if hi, all := bits.Mul64(o.Bytes, uint64(n)); hi != 0 || all > mostAddress || o.Bytes > mostAddress {
-		return Invalid("WorldOptions.Bytes", "%d bytes for each of %d ranks are more than GPUs address", o.Bytes, n)
+	if lone {
+		n = 1
+	}
+	bytes := max(o.Bytes, o.Addresses)
+	if hi, all := bits.Mul64(bytes, uint64(n)); hi != 0 || all > mostAddress || bytes > mostAddress {
+		return Invalid("WorldOptions.Bytes", "%d bytes for each of %d ranks are more than GPUs address", bytes, n)
+	}
+	if o.Multicast && o.Addresses > 0 {
+		return Invalid("WorldOptions.Multicast", "a world that grows has none")
 	}
 	if o.Images != nil && o.Images.Manifest == nil {
 		return Invalid("WorldOptions.Images", "the set is empty: make it by kernels.NewSet")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,19 +17,20 @@ import (
 )
 
 // World is a set of ranks whose symmetric memory this process has mapped. Rank r
-// owns bytes [r*Stride, r*Stride+Size) of one flat address range, so a peer's
-// address of anything is arithmetic. Some or all ranks are driven by this process.
+// owns bytes [r*stride, (r+1)*stride) of one flat address range, so a peer's address of
+// anything is arithmetic. What of it is memory is the same for all ranks: Grow and Shrink
+// change it. Some or all ranks are driven by this process.
 //
-// Allocation, groups and Close are set-up: the caller makes them while no kernel
+// Allocation, growth, groups and Close are set-up: the caller makes them while no kernel
 // of the world is running, in the same order on every process.
 type World struct {
 	drv     driver.Driver
 	n       int
 	base    driver.Ptr
 	stride  uint64
-	size    uint64
-	mems    []driver.Mem // imported or created, mapped at their rank's place
-	local   []*Rank      // by rank, nil for those of other processes
+	unit    uint64                   // granularity of memory
+	pieces  atomic.Pointer[[]*piece] // what is memory of each stride, by offset
+	local   []*Rank                  // by rank, nil for those of other processes
 	heap    heap
 	shared  bool // several ranks on one device
 	single  bool // no peer's memory is mapped, see NewSingleRankWorld
@@ -65,7 +65,10 @@ type Rank struct {
 
 // WorldOptions says how to build a world.
 type WorldOptions struct {
-	Bytes uint64 // symmetric memory per rank, rounded up to the granularity
+	Bytes uint64 // symmetric memory per rank for Alloc, rounded up to the granularity
+	// Addresses is how many bytes of addresses each rank has, for Grow, rounded up; 0 is
+	// Bytes. With it Bytes may be 0.
+	Addresses uint64
 	// ShareDevice allows several ranks of one process on one device. Their kernels
 	// wait for each other, so all of them must fit on the device at once: keep
 	// launches small (Tuning.Blocks). For tests.
@@ -115,12 +118,7 @@ func NewLocalWorld(drv driver.Driver, devs []int, o WorldOptions) (_ *World, err
 	if err := w.open(ranks, devs, &o); err != nil {
 		return nil, err
 	}
-	for _, r := range w.local {
-		if err := r.create(); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.mapAll(); err != nil {
+	if err := w.begin(context.Background(), &o); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -129,21 +127,25 @@ func NewLocalWorld(drv driver.Driver, devs []int, o WorldOptions) (_ *World, err
 // newWorld is a world with nothing in it.
 func newWorld(drv driver.Driver, n int) *World {
 	w := &World{drv: drv, n: n, groups: map[int]*Group{}}
+	w.pieces.Store(&[]*piece{})
 	w.life = lifecycle.New("world")
 	w.life.Work(lifecycle.Hooks{Idle: w.idle})
 	return w
 }
 
-// create makes the rank's symmetric memory.
-func (r *Rank) create() (err error) {
-	w := r.World
-	if w.mems[r.ID], err = r.own(w.life).memory(w.stride, r.how); err != nil {
-		return fmt.Errorf("rank %d: symmetric memory of %d bytes: %w", r.ID, w.stride, err)
+// begin makes the memory that the world begins with.
+func (w *World) begin(ctx context.Context, o *WorldOptions) error {
+	if o.Bytes == 0 && o.Addresses > 0 {
+		return nil
 	}
-	return nil
+	w.heap.reset(w.stride)
+	if o.Addresses > 0 {
+		w.heap.reset((o.Bytes + w.unit - 1) / w.unit * w.unit)
+	}
+	return w.Grow(ctx, 0, w.heap.size)
 }
 
-// open retains contexts, loads every kernel and fixes the sizes.
+// open retains contexts, loads every kernel, fixes the sizes and reserves the addresses.
 func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	infos, err := w.drv.Devices()
 	if err != nil {
@@ -151,7 +153,6 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 	}
 	w.mcast = o.Multicast && !w.single
 	w.local = make([]*Rank, w.n)
-	w.mems = make([]driver.Mem, w.n)
 	if o.Images == nil {
 		if o.Images, err = kernels.NewSet(); err != nil {
 			return err
@@ -206,12 +207,17 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 		if err != nil {
 			return err
 		}
-		w.stride = max(w.stride, g)
+		w.unit = max(w.unit, g)
 	}
-	w.stride = (max(o.Bytes, 1) + w.stride - 1) / w.stride * w.stride
-	w.size = w.stride
-	w.heap.reset(w.size)
-	return nil
+	w.stride = (max(o.Bytes, o.Addresses, 1) + w.unit - 1) / w.unit * w.unit
+	own := w.local[ranks[0]].own(w.life)
+	if w.single { // addresses of other ranks name nothing
+		w.base, err = own.addresses(w.stride)
+		w.base -= driver.Ptr(uint64(ranks[0]) * w.stride)
+		return err
+	}
+	w.base, err = own.addresses(uint64(w.n) * w.stride)
+	return err
 }
 
 // NoPeerAccessError means that two devices cannot read each other's memory.
@@ -222,51 +228,11 @@ func (e *NoPeerAccessError) Error() string {
 	return fmt.Sprintf("device %d cannot access the memory of device %d: use NCCL for this group", e.Dev, e.Peer)
 }
 
-// mapAll maps every rank's memory in one flat range and lets all local devices in.
-func (w *World) mapAll() error {
-	var any *Rank
-	var devs []int
-	for _, r := range w.local {
-		if r != nil {
-			any = r
-			devs = append(devs, r.Dev)
-		}
-	}
-	sort.Ints(devs)
-	devs = compact(devs)
-	o := any.own(w.life)
-	base, err := o.addresses(uint64(w.n) * w.stride)
-	if err != nil {
-		return err
-	}
-	w.base = base
-	for i, m := range w.mems {
-		at := base + driver.Ptr(uint64(i)*w.stride)
-		if err := o.mapping(at, w.stride, m); err != nil {
-			return fmt.Errorf("mapping rank %d: %w", i, err)
-		}
-		if err := w.drv.Allow(any.Ctx, at, w.stride, devs); err != nil {
-			return fmt.Errorf("access to rank %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-func compact(v []int) []int {
-	out := v[:0]
-	for i, x := range v {
-		if i == 0 || x != v[i-1] {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
 // Driver is the driver the world runs on.
 func (w *World) Driver() driver.Driver { return w.drv }
 
-// Bytes is the symmetric memory of each rank.
-func (w *World) Bytes() uint64 { return w.size }
+// Bytes is the most symmetric memory that each rank can have: all that it has addresses for.
+func (w *World) Bytes() uint64 { return w.stride }
 
 // Shares reports whether ranks share a device, see WorldOptions.ShareDevice.
 func (w *World) Shares() bool { return w.shared }

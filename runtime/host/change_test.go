@@ -40,8 +40,11 @@ func (f *failing) Grow(ctx context.Context, at rt.Region) error {
 	return f.Device.Grow(ctx, at)
 }
 
-func (f *failing) AddGroup(g rt.Group) error {
-	return errors.Join(f.fails("group"), f.Device.AddGroup(g))
+func (f *failing) AddGroup(ctx context.Context, g rt.Group) error {
+	if err := f.fails("group"); err != nil {
+		return err
+	}
+	return f.Device.AddGroup(ctx, g)
 }
 
 func (f *failing) Sync(ctx context.Context) error {

@@ -24,8 +24,6 @@ type Device struct {
 	pads  []*shm.Pad // by world rank
 	own   *shm.Pad   // pads[spec.Rank]
 
-	opening bool // nothing has been enqueued yet
-
 	mesh   *mesh
 	room   *lifecycle.Scope         // of regions, which outlive streams
 	pieces atomic.Pointer[[]*piece] // the arena, by place
@@ -375,15 +373,9 @@ func (d *Device) signalArgs(op string, s rt.Stream, peer, slot int) (*stream, er
 
 // Synchronize implements runtime.Device.
 func (d *Device) Synchronize(ctx context.Context, e rt.Event) error {
-	d.mu.Lock()
-	if int(e) < 0 || int(e) >= len(d.events) {
-		d.mu.Unlock()
-		return d.call("synchronize", fmt.Errorf("no event %d", e))
-	}
-	c := d.events[e].cur
-	d.mu.Unlock()
-	if c == nil {
-		return d.call("synchronize", fmt.Errorf("event %d was never recorded", e))
+	c, err := d.recorded("synchronize", e)
+	if err != nil {
+		return err
 	}
 	return d.finish(ctx, c)
 }
@@ -394,6 +386,9 @@ func (d *Device) Sync(ctx context.Context) error {
 	streams := slices.Clone(d.streams)
 	d.mu.Unlock()
 	for _, s := range streams {
+		if s == nil {
+			continue
+		}
 		c := newCompletion()
 		s.push(func() error { c.done(); return nil })
 		if err := d.finish(ctx, c); err != nil {

@@ -10,8 +10,6 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-var _ rt.Grower = (*Device)(nil)
-
 // piece is a region of the arena that is memory, of every rank.
 type piece struct {
 	at    rt.Region
@@ -55,7 +53,7 @@ func (d *Device) arena() int64 {
 	return pieces[len(pieces)-1].at.Hi
 }
 
-// Grow implements runtime.Grower.
+// Grow implements runtime.Device.
 func (d *Device) Grow(ctx context.Context, at rt.Region) error {
 	if d.life.Begin() != nil {
 		return rt.ErrClosed
@@ -86,7 +84,7 @@ func (d *Device) Grow(ctx context.Context, at rt.Region) error {
 	return nil
 }
 
-// Shrink implements runtime.Grower. Transfers that have begun go on with the memory.
+// Shrink implements runtime.Device. Transfers that have begun go on with the memory.
 func (d *Device) Shrink(at rt.Region) error {
 	if d.life.Begin() != nil {
 		return rt.ErrClosed
@@ -116,9 +114,9 @@ func (d *Device) change(f func([]*piece) []*piece) {
 	d.pieces.Store(&pieces)
 }
 
-// AddGroup implements runtime.Grower. The channel may have served another group, whose
+// AddGroup implements runtime.Device. The channel may have served another group, whose
 // members counted apart: all that signals here starts anew.
-func (d *Device) AddGroup(g rt.Group) error {
+func (d *Device) AddGroup(_ context.Context, g rt.Group) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	used := make([]bool, d.lay.channels)
@@ -129,19 +127,27 @@ func (d *Device) AddGroup(g rt.Group) error {
 	if id < 0 || d.chans[g.Name] != nil {
 		return d.call("group", fmt.Errorf("%q is there already, or one of more than %d (Options.Groups): %w", g.Name, d.lay.channels, rt.ErrUnsupported))
 	}
-	if !d.opening { // else they are as new, and peers may be faster
-		for r := range d.spec.World {
-			atomic.StoreUint32(&d.own.Words[d.lay.inbox(id, r)], d.opts.FirstEpoch)
-		}
+	for r := range d.spec.World {
+		atomic.StoreUint32(&d.own.Words[d.lay.inbox(id, r)], d.opts.FirstEpoch)
 	}
 	members, pos := g.Find(d.spec.Rank)
 	d.chans[g.Name] = &channel{id: id, group: g, members: members, pos: pos, epoch: d.opts.FirstEpoch, lastStream: -1}
 	return nil
 }
 
-// DropGroup implements runtime.Grower.
-func (d *Device) DropGroup(name string) {
+// DropGroup implements runtime.Device.
+func (d *Device) DropGroup(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.chans, name)
+	return nil
 }
+
+// Compile implements runtime.Device: kernels run by their bodies, which launches bring.
+func (d *Device) Compile(int, rt.Unit) error { return nil }
+
+// Load implements runtime.Device.
+func (d *Device) Load(int) error { return nil }
+
+// Unload implements runtime.Device.
+func (d *Device) Unload(int) error { return nil }

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -19,9 +18,6 @@ func Opener(opts Options) rt.Opener {
 			opts.Groups = 32
 		}
 		lay := layout{world: spec.World, channels: max(opts.Groups, len(spec.Groups)), slots: opts.Signals}
-		if spec.ArenaBytes < 0 || spec.ArenaBytes > rt.Stride(spec.World) {
-			return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("an arena of %d bytes", spec.ArenaBytes)}
-		}
 		m, pads, nonce, err := openMesh(ctx, &spec, opts, lay)
 		if err != nil {
 			return nil, err
@@ -34,21 +30,7 @@ func Opener(opts Options) rt.Opener {
 			}
 		})
 		d := newDevice(spec, opts, lay, nonce, pads, lost, func() error { stop(); return m.close() })
-		d.mesh, d.opening = m, true
-		for _, g := range spec.Groups {
-			if err == nil {
-				err = d.AddGroup(g)
-			}
-		}
-		for _, at := range spec.Regions {
-			if err == nil {
-				err = d.Grow(ctx, at)
-			}
-		}
-		d.opening = false
-		if err != nil {
-			return nil, also(err, d.Close())
-		}
+		d.mesh = m
 		return d, nil
 	}
 }

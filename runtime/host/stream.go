@@ -2,8 +2,10 @@ package host
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -24,6 +26,7 @@ type event struct{ cur *completion }
 type stream struct {
 	d    *Device
 	name string
+	life *lifecycle.Scope
 
 	mu     sync.Mutex
 	work   []func() error
@@ -42,10 +45,31 @@ func (d *Device) NewStream(name string) (rt.Stream, error) {
 	defer d.mu.Unlock()
 	s := &stream{d: d, name: name, ended: make(chan struct{})}
 	s.wake = sync.NewCond(&s.mu)
-	d.streams = append(d.streams, s)
+	var err error
+	if s.life, err = d.life.New("stream " + name); err != nil {
+		return 0, err
+	}
 	go s.run()
-	d.life.Defer("stream", s.stop)
-	return rt.Stream(len(d.streams) - 1), nil
+	s.life.Defer("stream", s.stop)
+	at := slices.Index(d.streams, nil)
+	if at < 0 {
+		at = len(d.streams)
+		d.streams = append(d.streams, nil)
+	}
+	d.streams[at] = s
+	return rt.Stream(at), nil
+}
+
+// DropStream implements runtime.Device.
+func (d *Device) DropStream(s rt.Stream) error {
+	st, err := d.stream(s)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.streams[s] = nil
+	d.mu.Unlock()
+	return st.life.EndInCall()
 }
 
 // NewEvent implements runtime.Device.
@@ -55,8 +79,32 @@ func (d *Device) NewEvent() (rt.Event, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.events = append(d.events, &event{})
-	return rt.Event(len(d.events) - 1), nil
+	at := slices.Index(d.events, nil)
+	if at < 0 {
+		at = len(d.events)
+		d.events = append(d.events, nil)
+	}
+	d.events[at] = &event{}
+	return rt.Event(at), nil
+}
+
+// DropEvent implements runtime.Device.
+func (d *Device) DropEvent(e rt.Event) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, err := d.event("drop", e)
+	if err == nil {
+		d.events[e] = nil
+	}
+	return err
+}
+
+// event finds an event; d.mu is held.
+func (d *Device) event(op string, e rt.Event) (*event, error) {
+	if int(e) < 0 || int(e) >= len(d.events) || d.events[e] == nil {
+		return nil, d.call(op, fmt.Errorf("no event %d", e))
+	}
+	return d.events[e], nil
 }
 
 // stream returns the stream to enqueue on, or why that cannot be.
@@ -66,7 +114,7 @@ func (d *Device) stream(s rt.Stream) (*stream, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s < 0 || int(s) >= len(d.streams) {
+	if s < 0 || int(s) >= len(d.streams) || d.streams[s] == nil {
 		return nil, d.call("enqueue", fmt.Errorf("no stream %d", s))
 	}
 	return d.streams[s], nil
@@ -123,6 +171,20 @@ func (s *stream) run() {
 	}
 }
 
+// recorded is what an event stands for.
+func (d *Device) recorded(op string, e rt.Event) (*completion, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ev, err := d.event(op, e)
+	if err == nil && ev.cur == nil {
+		err = d.call(op, fmt.Errorf("event %d was never recorded", e))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ev.cur, nil
+}
+
 // Record implements runtime.Device.
 func (d *Device) Record(s rt.Stream, e rt.Event) error {
 	st, err := d.stream(s)
@@ -131,12 +193,14 @@ func (d *Device) Record(s rt.Stream, e rt.Event) error {
 	}
 	c := newCompletion()
 	d.mu.Lock()
-	if int(e) < 0 || int(e) >= len(d.events) {
-		d.mu.Unlock()
-		return d.call("record", fmt.Errorf("no event %d", e))
+	ev, err := d.event("record", e)
+	if err == nil {
+		ev.cur = c
 	}
-	d.events[e].cur = c
 	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	st.push(func() error { c.done(); return nil })
 	return nil
 }
@@ -147,15 +211,9 @@ func (d *Device) Wait(s rt.Stream, e rt.Event) error {
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	if int(e) < 0 || int(e) >= len(d.events) {
-		d.mu.Unlock()
-		return d.call("wait", fmt.Errorf("no event %d", e))
-	}
-	c := d.events[e].cur
-	d.mu.Unlock()
-	if c == nil {
-		return d.call("wait", fmt.Errorf("event %d was never recorded", e))
+	c, err := d.recorded("wait", e)
+	if err != nil {
+		return err
 	}
 	st.push(func() error { return d.waitFor(c) })
 	return nil

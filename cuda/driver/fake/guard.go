@@ -33,7 +33,10 @@ type guard struct {
 }
 
 // graveyard is memory that was given back, the latest at the end.
-type graveyard struct{ list []grave }
+type graveyard struct {
+	list  []grave
+	bytes uint64 // of addresses that are to be unmapped
+}
 
 type grave struct {
 	at    driver.Ptr
@@ -45,8 +48,9 @@ type grave struct {
 }
 
 const (
-	// mostGraves bounds the ranges that are kept.
+	// mostGraves bounds the ranges that are kept, and mostBuried their addresses.
 	mostGraves = 1 << 12
+	mostBuried = 1 << 45
 	// patience is how long a call waits for kernels that wait for a peer. A group's
 	// timeout ends them as a rule.
 	patience = 30 * time.Second
@@ -91,11 +95,18 @@ func (g *guard) bury(b grave) error {
 		g.freed = &graveyard{}
 		runtime.AddCleanup(g, (*graveyard).clear, g.freed) // no stream is left that could touch them
 	}
-	if f := g.freed; len(f.list) >= mostGraves {
+	f := g.freed
+	f.list = append(f.list, b)
+	if b.own {
+		f.bytes += b.bytes
+	}
+	for len(f.list) > mostGraves || f.bytes > mostBuried {
+		if f.list[0].own {
+			f.bytes -= f.list[0].bytes
+		}
 		f.list[0].clear()
 		f.list = slices.Delete(f.list, 0, 1)
 	}
-	g.freed.list = append(g.freed.list, b)
 	return nil
 }
 

@@ -5,11 +5,13 @@ package fake
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
+	"golang.org/x/sys/unix"
 )
 
 // operation is one item of a stream: work, or a wait for or a signal of an event.
@@ -286,16 +288,32 @@ func (f *Driver) Copy(_ driver.Ctx, s driver.Stream, to, from driver.Ptr, bytes 
 // Memset32 fills words in stream order.
 func (f *Driver) Memset32(_ driver.Ctx, s driver.Stream, at driver.Ptr, v uint32, words uint64) error {
 	return f.work("cuMemsetD32Async", s, func() error {
-		b := bytesAt(at, 4*words)
 		if v == 0 {
-			clear(b)
+			zero(at, 4*words)
 			return nil
 		}
+		b := bytesAt(at, 4*words)
 		for i := uint64(0); i < words; i++ {
 			binary.LittleEndian.PutUint32(b[4*i:], v)
 		}
 		return nil
 	})
+}
+
+// zero clears memory. Whole pages that can be mapped are given back instead, and are zero when
+// they are touched again: arenas of programs may be larger than the host's memory.
+func zero(at driver.Ptr, n uint64) {
+	const large = 1 << 20
+	page := uint64(os.Getpagesize())
+	skip := -uint64(at) & (page - 1)
+	if n >= large {
+		whole := (n - skip) &^ (page - 1)
+		if unix.Madvise(bytesAt(at+driver.Ptr(skip), whole), unix.MADV_REMOVE) == nil {
+			clear(bytesAt(at, skip))
+			at, n = at+driver.Ptr(skip+whole), n-skip-whole
+		}
+	}
+	clear(bytesAt(at, n))
 }
 
 // Launch queues the kernel's Go form.
