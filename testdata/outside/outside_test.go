@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "rewrite golden cases")
 func compiled(t *testing.T) ([]*Op, *compile.Function) {
 	ops := Step(4)
 	machine := must(cost.ReadMachine("machine.json", bytes.NewReader(must(os.ReadFile("testdata/machine.json")))))
-	target := compile.Target{Costs: &cost.Model{Machine: machine}, Reprice: true}
+	target := compile.Target{Costs: &cost.Model{Machine: machine}, Reprice: compile.RepriceCollectives}
 	o := compile.Options{Pipeline: must(Table().Parse("mine")), Manager: passes.Manager{Validate: passes.ValidateAlways}}
 	return ops, must(compile.Compile(t.Context(), must(Build(ops)), target, o)).Func("step")
 }
