@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-ee968945/concert/cost"
 	. "github.com/seed-ee968945/concert/cuda/topo"
 )
 
@@ -236,58 +235,6 @@ func TestArrangeHosts(t *testing.T) {
 	}
 }
 
-// TestCosts: the cost model reads the numbers, and they are near those that it has
-// from measurements.
-func TestCosts(t *testing.T) {
-	near := func(what string, got, want float64) {
-		t.Helper()
-		if got < 0.85*want || got > 1.15*want {
-			t.Errorf("%s is %v, want about %v", what, got, want)
-		}
-	}
-	c, err := Local(machine(t, "h200x8"), 0, 1, 2, 3, 4, 5, 6, 7).Costs(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := cost.ReadMachine("h200x8", bytes.NewReader(c.JSON()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := cost.LookupMachine("h200")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for typ, v := range h.MatmulTFLOPS {
-		near(typ, m.MatmulTFLOPS[typ], v)
-	}
-	near("vector", m.VectorTFLOPS, h.VectorTFLOPS)
-	near("memory", m.MemoryGBps, h.MemoryGBps)
-	near("intra", m.Intra.GBps, h.Intra.GBps)
-	if m.Units != h.Units || m.RanksPerHost != 8 || m.Intra.BarrierUs != h.Intra.BarrierUs || m.Inter != h.Inter {
-		t.Errorf("%+v, want like %+v", m, h)
-	}
-
-	c, err = Local(machine(t, "a100x2_pcie"), 0, 1).Costs(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Intra.GBps > 32 || c.Intra.GBps < 15 || c.Intra.BarrierUs != 0 {
-		t.Errorf("two GPUs on PCIe without peer access: %+v", c.Intra)
-	}
-	a, _ := cost.LookupMachine("a100")
-	near("a100 bf16", c.MatmulTFLOPS["bf16"], a.MatmulTFLOPS["bf16"])
-
-	l := layout(t, "two_hosts")
-	c, err = l.Costs(&LinkCosts{GBps: 22})
-	if err != nil || c.RanksPerHost != 8 || c.Inter.GBps != 22 {
-		t.Errorf("two hosts: %+v, %v", c, err)
-	}
-	l.Machines[1].GPUs[3].Capability = "7.5"
-	if _, err := l.Costs(nil); err == nil || !strings.Contains(err.Error(), `rank 11`) {
-		t.Errorf("unknown generation: %v", err)
-	}
-}
-
 func TestFind(t *testing.T) {
 	m := machine(t, "h200x2_vm")
 	if i, ok := m.Find([16]byte{6: 0x40, 8: 0x80, 15: 1}); !ok || i != 1 {
@@ -326,7 +273,6 @@ func FuzzRead(f *testing.F) {
 		if _, err := l.Decide(all, DecideOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		l.Costs(nil)
 	})
 }
 

@@ -72,7 +72,6 @@ func TestEdges(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkResult(t, m, r, r.Cap)
-				r.Explain(m)
 				if r.Gap() > 1e-9 && len(r.Buckets) == 0 && name != "collective of a collective" {
 					t.Errorf("gap %g", r.Gap())
 				}
@@ -172,6 +171,5 @@ func FuzzSchedule(f *testing.F) {
 			t.Fatal(err)
 		}
 		checkResult(t, m, r, o.Cap)
-		r.Explain(m)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/seed-ee968945/concert/ir/fx"
@@ -131,27 +130,6 @@ func TestScheduleIsDeterministic(t *testing.T) {
 	}
 }
 
-func TestFrontier(t *testing.T) {
-	for _, name := range []string{"llama8b_fsdp8.bw", "llama8b_tpsp8.bw", "llama8b_l4_fsdp4.bw"} {
-		m := load(t, name)
-		points, err := Frontier(m, Options{}, []float64{0.5, 1, 1.05, 1.1, 1.25})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if points[0].Found {
-			t.Errorf("%s: found an order at half the traced peak, less than the inputs take", name)
-		}
-		last := math.Inf(1)
-		for _, p := range points[1:] {
-			if !p.Found || p.Peak > p.Cap || p.Makespan > last {
-				t.Errorf("%s: %+v after %.3f ms", name, p, last)
-			}
-			last = p.Makespan
-			t.Logf("%s: cap %.2f GiB, peak %.2f, %.3f ms", name, gib(p.Cap), gib(p.Peak), p.Makespan)
-		}
-	}
-}
-
 func TestInFlightLimit(t *testing.T) {
 	m := load(t, "llama8b_fsdp8.bw")
 	const limit = 256 << 20
@@ -175,45 +153,5 @@ func TestInFlightLimit(t *testing.T) {
 	}
 	if count == 0 || live != 0 {
 		t.Fatalf("%d collectives, %d bytes left", count, live)
-	}
-}
-
-func TestExplain(t *testing.T) {
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"gpt_ddp8.bw", "llama8b_fsdp8.fw", "llama8b_tpsp8.fw", "mixtral_ep8_fsdp8.fw"} {
-		m := load(t, name)
-		r, err := Schedule(m, Options{Cost: cost.Collective})
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum, before, starts := 0.0, 0.0, 0
-		limits := map[Limit]int{}
-		for _, c := range r.Explain(m) {
-			sum += c.Exposed
-			before += c.Before
-			starts += len(c.Starts)
-			limits[c.Limit]++
-			if c.Exposed > 0 && c.Limit == LimitNone || c.Exposed == 0 && c.Limit != LimitNone {
-				t.Errorf("%s: node %d: %v", name, c.Starts[0], c.String())
-			}
-			if c.Hidden > c.Dur*(1+1e-9) {
-				t.Errorf("%s: node %d: hidden %g of %g", name, c.Starts[0], c.Hidden, c.Dur)
-			}
-			for i := 1; i < len(c.Hiders); i++ {
-				if c.Hiders[i].Ms > c.Hiders[i-1].Ms {
-					t.Errorf("%s: hiders of %d are not sorted", name, c.Starts[0])
-				}
-			}
-		}
-		if math.Abs(sum-r.Timeline.Exposed) > 1e-6 || math.Abs(before-r.Input.Exposed) > 1e-6 {
-			t.Errorf("%s: exposed times add up to %g (before %g), the timelines say %g and %g", name, sum, before, r.Timeline.Exposed, r.Input.Exposed)
-		}
-		if want := slices.Index(m.Kind, sim.Start) >= 0; want && starts == 0 {
-			t.Errorf("%s: nothing explained", name)
-		}
-		t.Log(name, limits)
 	}
 }

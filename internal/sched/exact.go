@@ -13,11 +13,11 @@ import (
 // the exact search accepts.
 const MaxExact = 64
 
-// Exact searches all orders of a small model, without buckets, for the least
+// exact searches all orders of a small model, without buckets, for the least
 // makespan under a memory cap of cap bytes (0 for none), visiting at most limit
 // states. It returns that order and whether the search was complete: then the
 // order is optimal, or, if it is nil, no order is under the cap. The error is not
-// nil if the model has more than MaxExact jobs.
+// nil if the model has more than MaxExact jobs. It looks for makespans below best only.
 //
 // It is a depth-first branch and bound over prefixes of orders. What a prefix
 // leaves behind is fully described by the set of jobs that have run, the compute
@@ -28,16 +28,6 @@ const MaxExact = 64
 // only for the collective that ends first, since others can follow. Bounds: the
 // remaining compute, and per job its earliest start plus its longest path to the
 // end, with the remaining load of its stream.
-func Exact(m *sim.Model, cap int64, limit int) (order []int32, complete bool, err error) {
-	p := contract(m, nil)
-	jobs, complete, err := exact(p, cap, limit, math.Inf(1))
-	if err != nil || jobs == nil {
-		return nil, complete, err
-	}
-	return p.expand(jobs, nil), complete, nil
-}
-
-// exact is Exact on jobs; it looks for makespans below best only.
 func exact(p *problem, cap int64, limit int, best float64) ([]int32, bool, error) {
 	n := p.n()
 	if n > MaxExact {

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -226,7 +227,6 @@ func TestRandomPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkResult(t, m, s, cap)
-		s.Explain(m)
 		scheduled++
 		buckets += len(s.Buckets)
 	}
@@ -234,4 +234,14 @@ func TestRandomPrograms(t *testing.T) {
 	if scheduled < 300 || buckets < 300 {
 		t.Errorf("too few to mean anything")
 	}
+}
+
+// Exact is the exact search on a whole model.
+func Exact(m *sim.Model, cap int64, limit int) (order []int32, complete bool, err error) {
+	p := contract(m, nil)
+	jobs, complete, err := exact(p, cap, limit, math.Inf(1))
+	if err != nil || jobs == nil {
+		return nil, complete, err
+	}
+	return p.expand(jobs, nil), complete, nil
 }
