@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -13,9 +12,9 @@ import (
 )
 
 // calibrate finds the sizes at which protocols take over from each other in a group of
-// this many ranks, writes them to the calibration file, which keeps what it holds of
-// other groups, and writes what the planner then reaches as rows of a cost table.
-// With cuBLAS it also finds from where the forms beside compute pay.
+// this many ranks and writes them to the calibration file, which keeps what it holds of
+// other groups. What the planner then reaches is for lowerdump calibrate to measure. With
+// cuBLASLt it also finds from where the forms beside compute pay.
 func (b *bench) calibrate() error {
 	if b.n != len(b.w.Local()) {
 		return errors.New("one process calibrates for all: leave -procs out")
@@ -55,7 +54,7 @@ func (b *bench) calibrate() error {
 		return err
 	}
 	fmt.Printf("%s: digest %s\n", b.tuning, cal.Digest())
-	return b.with(t, b.costTable)
+	return nil
 }
 
 // contest is two ways to do a collective.
@@ -175,7 +174,7 @@ func (b *bench) besideCrossings(t *kernels.Tuning) error {
 	defer b.closeSide(side)
 	if err := b.openSide(side); err != nil {
 		if errors.Is(err, driver.ErrNoDriver) {
-			fmt.Println("no cuBLAS: the forms beside compute keep their defaults:", err)
+			fmt.Println("no cuBLASLt: the forms beside compute keep their defaults:", err)
 			return nil
 		}
 		return err
@@ -205,26 +204,4 @@ func (b *bench) besideCrossings(t *kernels.Tuning) error {
 		}
 	}
 	return nil
-}
-
-// costTable times what the planner chooses and writes rows of package cost's tables.
-func (b *bench) costTable() error {
-	var rows strings.Builder
-	rows.WriteString("op,impl,ranks,bytes,microseconds\n")
-	us, _, err := b.measure(kernels.Barrier, 0, config{})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(&rows, "barrier,concert,%d,0,%.3f\n", b.n, us)
-	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
-		for full := uint64(1 << 10); full <= b.maxSize; full *= 4 {
-			us, _, err := b.measure(kind, full, config{})
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(&rows, "%v,concert,%d,%d,%.3f\n", kind, b.n, full, us)
-		}
-	}
-	name := strings.TrimSuffix(b.tuning, ".json") + fmt.Sprintf("_x%d.csv", b.n)
-	return os.WriteFile(name, []byte(rows.String()), 0o666)
 }

@@ -1,7 +1,5 @@
 // Command gpubench checks and times concert's collectives on the GPUs of one host.
 //
-//	gpubench -mode verify            every collective, protocol and size, bit for bit
-//	gpubench -mode tune              protocols, grids and blocks against each other
 //	gpubench -mode bench -out F      what the planner chooses; one JSON line a figure
 //	gpubench -mode links             what the links carry
 //	gpubench -mode litmus            whether barriers order the data of other kernels
@@ -87,12 +85,12 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "verify", "comma-separated: verify, tune, bench, links, litmus, soak, bucket, host, info, large, overlap, skew, calibrate")
+	flag.StringVar(&o.mode, "mode", "soak", "comma-separated: bench, links, litmus, soak, bucket, host, large, overlap, skew, calibrate")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
 	flag.StringVar(&o.out, "out", "", "file for JSON lines")
-	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that tune tries, in bytes")
+	flag.Uint64Var(&o.least, "min", 1<<10, "smallest buffer that is timed, in bytes")
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
 	flag.Uint64Var(&o.staging, "staging", 512<<20, "bytes of the group's staging")
 	flag.Uint64Var(&o.piece, "piece", 0, "pieces of collectives beside compute below that many bytes go by guests, 0 for the default")
@@ -100,9 +98,9 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "only figures whose name matches this regular expression")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
-	flag.StringVar(&o.blas, "blas", "", "cuBLAS library for -mode overlap, empty for the usual names")
+	flag.StringVar(&o.blas, "blas", "", "cuBLASLt library for -mode overlap, empty for the usual names")
 	flag.StringVar(&o.images, "images", "", "folder of NAME.cubin files to load in place of the embedded images")
-	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes; cost table rows go beside it")
+	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes")
 	flag.StringVar(&o.use, "use", "", "calibration file to plan with, empty for the defaults")
 	flag.StringVar(&o.wrap, "wrap", "", "with -procs, command and arguments under which each rank's process runs, %r is its rank")
 	flag.Uint64Var(&o.region, "region", 64<<20, "bytes of the group's scratch for packets that are their own flags")
@@ -224,8 +222,8 @@ func runOn(drv driver.Driver, o options) error {
 		}
 		defer b.out.Close()
 	}
-	modes := map[string]func() error{"verify": b.verify, "tune": b.tune, "bench": b.bench, "links": b.links, "litmus": b.litmus,
-		"soak": b.soak, "bucket": b.bucket, "host": b.host, "info": b.info, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
+	modes := map[string]func() error{"bench": b.bench, "links": b.links, "litmus": b.litmus,
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
 		if !ok {

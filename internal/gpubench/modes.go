@@ -35,111 +35,11 @@ func size(n uint64) string {
 	return fmt.Sprint(n)
 }
 
-// info lists the resources of every kernel as loaded, and whether fabric handles work.
-func (b *bench) info() error {
-	r := b.w.Local()[0]
-	if err := r.Fabric(); err != nil {
-		fmt.Println(err)
-	} else {
-		fmt.Printf("device %d: fabric handles work\n", r.Dev)
-	}
-	for _, t := range []dtype.DType{dtype.BF16, dtype.F32} {
-		for _, c := range []struct{ image, name string }{
-			{"allreduce_oneshot", "all_reduce_oneshot_%v_n4"}, {"allreduce_twoshot", "all_reduce_twoshot_%v_n4"},
-			{"allreduce_direct", "all_reduce_direct_%v_n4"}, {"allreduce_direct", "all_reduce_direct_%v_n8"},
-			{"reducescatter_direct", "reduce_scatter_direct_%v_n4"}, {"reducescatter_ll", "reduce_scatter_oneshot_%v_n4"},
-		} {
-			name := fmt.Sprintf(c.name, t)
-			f, err := r.Func(c.image, name)
-			if err != nil {
-				return err
-			}
-			i, err := b.drv.FuncInfo(r.Ctx, f)
-			if err != nil {
-				return err
-			}
-			fmt.Printf("%-40s %3d registers %4d local bytes, sm_%d from PTX %d\n", name, i.Registers, i.LocalBytes, i.Binary, i.PTX)
-		}
-	}
-	return nil
-}
-
-// verify runs every collective with every protocol over awkward sizes and shifts.
-func (b *bench) verify() error {
-	seed, cases, bad := uint32(1), 0, 0
-	if err := b.checkTheCheck(); err != nil {
-		return err
-	}
-	for _, t := range []dtype.DType{dtype.BF16, dtype.F32, dtype.F16} {
-		for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
-			for _, algo := range []kernels.Algo{kernels.Auto, kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine, besideEngine} {
-				name := fmt.Sprintf("%v %v %v", t, algo, kind)
-				if algo == besideEngine {
-					name = fmt.Sprintf("%v engine beside %v", t, kind)
-				}
-				if !b.only.MatchString(name) {
-					continue
-				}
-				for _, per := range []uint64{1, 3, 8, 64, 1000, 4099, 16384, 300001} {
-					for _, shift := range []uint64{0, 4, 2} {
-						for _, inPlace := range []bool{false, true} {
-							if shift%uint64(t.Size()) != 0 || inPlace && (kind != kernels.AllReduce || shift != 0) || shift != 0 && per > 10000 {
-								continue
-							}
-							if kind == kernels.AllReduce && per == 300001 && algo == kernels.LL {
-								continue // larger than its scratch
-							}
-							seed++
-							wrong, ran, err := b.verifyOne(kind, t, algo, per, shift, inPlace, seed)
-							if err != nil {
-								return fmt.Errorf("%v %v %v per %d shift %d in place %v: %w", kind, t, algo, per, shift, inPlace, err)
-							}
-							if !ran {
-								continue
-							}
-							cases++
-							if wrong != 0 {
-								bad++
-								fmt.Printf("WRONG %v %v %v per %d shift %d in place %v: %d elements\n", kind, t, algo, per, shift, inPlace, wrong)
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-	fmt.Printf("verify: %d cases, %d wrong\n", cases, bad)
-	if bad > 0 {
-		return fmt.Errorf("%d of %d cases are wrong", bad, cases)
-	}
-	return nil
-}
-
-// besideEngine stands for copies and flags in the forms beside compute.
-const besideEngine = kernels.Algo(100)
-
-// checkTheCheck makes sure that a wrong result is noticed.
-func (b *bench) checkTheCheck() error {
-	const per = 1000
-	for i, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather} { // in one order on all ranks
-		name := []string{"sums", "shards"}[i]
-		wrong, _, err := b.verifyOne(kind, dtype.BF16, kernels.Auto, per, 0, false, 99)
-		if err != nil || wrong != 0 {
-			return fmt.Errorf("%s: %d wrong, %v", name, wrong, err)
-		}
-		wrong, err = b.checkAll(kind, dtype.BF16, per*uint64(b.n), per, 98, b.dst)
-		if err != nil {
-			return err
-		}
-		if wrong < uint32(per/2*len(b.w.Local())/b.n) {
-			return fmt.Errorf("the check took %s of another seed for right: only %d elements of %d differ", name, wrong, per*b.n*b.n)
-		}
-	}
-	return nil
-}
-
-func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.Algo, per, shift uint64, inPlace bool, seed uint32) (uint32, bool, error) {
-	n, sz := uint64(b.n), uint64(t.Size())
+// check runs a form on bf16 and counts the elements that are not what they must be, or
+// says that it does not serve.
+func (b *bench) check(f way, per uint64) (wrong uint32, ran bool, err error) {
+	const t, seed = dtype.BF16, 31
+	kind, n, sz := f.kind, uint64(b.n), uint64(t.Size())
 	in, out := per*n, per*n
 	switch kind {
 	case kernels.AllGather:
@@ -148,26 +48,23 @@ func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.A
 		out = per
 	}
 	plans, err := b.prepare(func(rank int) coll.Op {
-		o := b.op(kind, t, per*n*sz, rank, inPlace, shift)
-		o.Algo = algo
-		if algo == besideEngine {
-			o.Algo, o.Beside = kernels.Engine, true
-		}
-		if algo == kernels.Push {
+		o := b.op(kind, t, per*n*sz, rank, f.inPlace, 0)
+		o.Algo = f.algo
+		if f.algo == kernels.Push {
 			o.Blocks = 3 // several chunks for each block
 		}
-		if b.share && algo != kernels.Direct && algo != kernels.Push {
+		if b.share && f.algo != kernels.Direct && f.algo != kernels.Push {
 			o.Blocks = 8
 		}
 		return o
 	})
 	if err != nil {
-		if plan := (*kernels.PlanError)(nil); errors.As(err, &plan) && algo != kernels.Auto {
+		if plan := (*kernels.PlanError)(nil); errors.As(err, &plan) && f.algo != kernels.Auto {
 			return 0, false, nil
 		}
 		return 0, false, err
 	}
-	if err := b.fill(t, in, out*sz, seed, shift); err != nil {
+	if err := b.fill(t, in, out*sz, seed, 0); err != nil {
 		return 0, false, err
 	}
 	for _, m := range b.g.Members() {
@@ -180,11 +77,11 @@ func (b *bench) verifyOne(kind kernels.Collective, t dtype.DType, algo kernels.A
 			return 0, false, err
 		}
 	}
-	at := b.dst + shift
-	if inPlace {
-		at = b.src + shift
+	at := b.dst
+	if f.inPlace {
+		at = b.src
 	}
-	wrong, err := b.checkAll(kind, t, out, per, seed, at)
+	wrong, err = b.checkAll(kind, t, out, per, seed, at)
 	return wrong, true, err
 }
 
@@ -211,95 +108,6 @@ func (b *bench) measure(kind kernels.Collective, full uint64, c config) (float64
 		l = &kernels.Launch{Algo: kernels.Engine}
 	}
 	return us, l, err
-}
-
-// tune tries protocols, grids and blocks and prints the best few of each size.
-func (b *bench) tune() error {
-	if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
-		return err
-	}
-	us, err := b.timeGraph(200, 7, func(rank int) error { return b.launch(rank, "bench", "empty", 1, 32, 0, nil) })
-	if err != nil {
-		return err
-	}
-	b.report(figure{Op: "empty", Impl: "kernel", US: us})
-	if us, _, err = b.measure(kernels.Barrier, 0, config{}); err != nil {
-		return err
-	}
-	b.report(figure{Op: "barrier", Impl: "concert", US: us})
-	for _, kind := range []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll} {
-		for full := b.minSize; full <= b.maxSize; full *= 4 {
-			if !b.only.MatchString(kind.String()) {
-				continue
-			}
-			for _, algo := range []kernels.Algo{kernels.OneShot, kernels.TwoShot, kernels.LL, kernels.Direct, kernels.Push, kernels.Engine} {
-				best := figure{US: 1e18}
-				for _, c := range b.configs(kind, algo, full) {
-					us, l, err := b.measure(kind, full, c)
-					if err != nil {
-						if plan := (*kernels.PlanError)(nil); errors.As(err, &plan) {
-							continue
-						}
-						return fmt.Errorf("%v %v %d %v: %w", kind, algo, full, c, err)
-					}
-					f := figure{Op: kind.String(), Impl: "concert_" + algo.String(), Bytes: full, US: us, Note: fmt.Sprintf("%dx%d", l.Grid, l.Block)}
-					if b.out != nil {
-						b.line(f)
-					}
-					if us < best.US {
-						best = f
-					}
-				}
-				if best.US < 1e17 {
-					fmt.Printf("%-14s %-8s %5s %9.2f us %7.1f GB/s %s\n", best.Op, algo, size(full), best.US, float64(full)/best.US/1e3, best.Note)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (b *bench) configs(kind kernels.Collective, algo kernels.Algo, full uint64) []config {
-	var out []config
-	if algo == kernels.Engine {
-		if full < 16<<20 {
-			return nil
-		}
-		return []config{{algo, 16, 0}, {algo, 32, 0}, {algo, 64, 0}}
-	}
-	if algo == kernels.Push {
-		if full < 4<<20 {
-			return nil
-		}
-		return []config{{algo, 128, 512}, {algo, 192, 512}, {algo, 256, 512}}
-	}
-	if algo == kernels.OneShot && kind == kernels.ReduceScatter && full > 1<<20 && full <= 128<<20 {
-		return []config{{algo, 64, 512}, {algo, 128, 256}, {algo, 128, 512}, {algo, 256, 512}}
-	}
-	if algo == kernels.Direct {
-		if full < 128<<10 {
-			return nil
-		}
-		for _, blocks := range []int{8, 16, 24, 32, 48, 64, 96, 128} {
-			if blocks > 32 && full < 1<<20 || blocks < 24 && full >= 4<<20 || blocks > 96 && full < 4<<20 {
-				continue
-			}
-			out = append(out, config{algo, blocks, 512})
-		}
-		return out
-	}
-	if algo != kernels.TwoShot && full > 1<<20 || algo == kernels.TwoShot && (full < 32<<10 || full > 64<<20) {
-		return nil
-	}
-	for _, threads := range []int{64, 128, 256, 512} {
-		for _, blocks := range []int{64, 128, 256} {
-			if blocks == 256 && full < 4<<20 || blocks == 64 && full <= 64<<10 || threads == 64 && full > 64<<10 || threads < 256 && full > 512<<10 {
-				continue
-			}
-			out = append(out, config{algo, blocks, threads})
-		}
-	}
-	return out
 }
 
 func (b *bench) line(f figure) {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
-	"github.com/seed-ee968945/concert/cuda/cublas"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
@@ -72,11 +72,12 @@ func forms(bytes uint64) []form {
 // compute is the stream beside the collectives of one rank.
 type compute struct {
 	stream driver.Stream
-	blas   *cublas.Handle
+	blas   *lt.Handle
+	sms    int // that products shall make do with, 0 for all
 	events [2]driver.Event
 }
 
-// overlap times collectives and matrix products of cuBLAS, each alone and both at
+// overlap times collectives and matrix products of cuBLASLt, each alone and both at
 // once. Beside the other one, each is measured while the other lasts longer. The
 // four measurements of a form take turns, so that clocks are alike.
 func (b *bench) overlap() error {
@@ -111,9 +112,12 @@ func (b *bench) overlap() error {
 }
 
 func (b *bench) openSide(side []compute) error {
+	blas, err := lt.Open(b.drv, b.blas)
+	if err != nil {
+		return err
+	}
 	for _, k := range b.w.Local() {
 		s := &side[k.ID]
-		var err error
 		if s.stream, err = b.drv.StreamCreate(k.Ctx); err != nil {
 			return err
 		}
@@ -122,7 +126,10 @@ func (b *bench) openSide(side []compute) error {
 				return err
 			}
 		}
-		if s.blas, err = cublas.Open(b.drv, b.blas, k.Ctx, s.stream); err != nil {
+		if s.blas, err = blas.NewHandle(k.Ctx, lt.Options{}); err != nil {
+			return err
+		}
+		if err := s.blas.Reserve(s.stream); err != nil {
 			return err
 		}
 		if err := b.drv.Copy(k.Ctx, s.stream, b.w.Addr(k.ID, b.dst), b.w.Addr(k.ID, b.src), movedBytes); err != nil {
@@ -163,11 +170,15 @@ func (b *bench) leave(side []compute, spare int) error {
 		return err
 	}
 	for _, k := range b.w.Local() {
-		n := 0
+		side[k.ID].sms = 0
 		if spare > 0 {
-			n = infos[0].SMs - spare
+			side[k.ID].sms = infos[0].SMs - spare
 		}
-		if err := side[k.ID].blas.Multiprocessors(n); err != nil {
+		// The first product of a plan loads code, which must not happen beside a collective.
+		if err := b.product(side, k.ID, false); err != nil {
+			return err
+		}
+		if err := b.drv.StreamSync(k.Ctx, side[k.ID].stream); err != nil {
 			return err
 		}
 	}
@@ -261,9 +272,19 @@ func (b *bench) product(side []compute, rank int, short bool) error {
 		parts = 8
 	}
 	for i := range parts {
-		rows, skip := productSide/parts, uint64(matrix/parts*i)
-		err := side[rank].blas.MatMul(rows, productSide, productSide, at(b.src+movedBytes+skip), at(b.src+movedBytes+matrix), at(b.dst+movedBytes+skip))
+		rows, skip := int64(productSide/parts), uint64(matrix/parts*i)
+		view := func(rows int64) lt.Operand {
+			return lt.Operand{Type: dtype.BF16, Shape: []int64{rows, productSide}, Strides: []int64{productSide, 1}, Align: 256}
+		}
+		problem, err := lt.ProblemOf(view(rows), view(productSide), view(rows), lt.Config{SMs: side[rank].sms})
 		if err != nil {
+			return err
+		}
+		plan, err := side[rank].blas.Plan(problem)
+		if err != nil {
+			return err
+		}
+		if err := plan.Enqueue(side[rank].stream, at(b.src+movedBytes+skip), at(b.src+movedBytes+matrix), at(b.dst+movedBytes+skip)); err != nil {
 			return err
 		}
 	}

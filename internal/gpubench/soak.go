@@ -24,6 +24,9 @@ const (
 	soakGuard   = 32   // elements before and behind a result that are watched
 )
 
+// besideEngine stands for copies and flags in the forms beside compute.
+const besideEngine = kernels.Algo(100)
+
 // soakCall is a collective of one to three tensors of random sizes and alignments.
 type soakCall struct {
 	kind    kernels.Collective
