@@ -15,14 +15,13 @@ func alone(name string, r *region) (*Kernel, error) {
 	n := r.nodes[0]
 	f := &form{block: 256, lanes: 1, width: 1}
 	g := newGenerator(r, f)
-	g.top = newScope(nil)
 	g.body = g.top
 	var err error
 	switch n.Op() {
 	case ir.OpTopk:
 		err = g.topk(n)
 	case ir.OpScatter:
-		if !g.scatters(n) {
+		if len(r.sizes) > 0 || !g.scatters(n) {
 			return nil, nil
 		}
 		err = g.scatterLines(n)
@@ -36,13 +35,7 @@ func alone(name string, r *region) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{Name: name, Ins: g.ins, Outs: r.outs, Grid: g.grid, Block: f.block, Lanes: f.lanes}
-	body := ""
-	for _, l := range indent(g.top.lines) {
-		body += l + "\n"
-	}
-	k.Body = g.head(name) + body + "}\n"
-	return k, nil
+	return g.finished(name, g.text()), nil
 }
 
 // topk finds the k best of each line. The place of an element among them is the
@@ -50,28 +43,34 @@ func alone(name string, r *region) (*Kernel, error) {
 // best after the last one is looked for k times instead.
 func (g *generator) topk(n *ir.Node) error {
 	x, k := n.Arg(0), n.Attrs().Int("k", 1)
-	shape := sizes(x)
 	d := g.dim(n)
-	if len(shape) == 0 || numel(shape) == 0 {
+	if x.Type().Rank() == 0 || elements(x).Equal(ir.D(0)) {
 		return unsupported(n, "%s", x.Type())
 	}
-	length := shape[d]
-	lines := numel(shape) / length
-	others := slices.Clone(shape)
-	others[d] = 1
+	shape := g.r.shape(x)
+	length, others := shape[d], slices.Clone(shape)
+	others[d] = extent{n: 1}
+	size, lines := length.lin(g.x).text(), g.x.count(others)
+	_, most := lines.span()
+	outer := slices.Clone(x.Type().Shape())
+	outer[d] = ir.D(1)
 	g.ins = []*ir.Value{x}
 	largest := n.Attrs().Bool("largest", true)
 	t := held(x.Type().DType())
 	f := g.f
-	f.big = numel(shape) > 1<<30
+	f.big = most*length.n > 1<<30
 	index := g.intType()
+	counter := g.counter(shape[d : d+1])
+	if length.name != "" {
+		g.top.emit("if (%s < %d && %s > 0) __trap(); // there are not as many", size, k, lines.text())
+	}
 
 	// at is element j of the line at hand in a tensor.
-	row := g.x.newAtom("row", lines-1, 1, g.top)
+	row := g.x.newAtom("row", most-1, 1, g.top)
 	at := func(v *ir.Value, j lin) string {
 		to := g.x.unravel(row.lin(), others)
 		to[d] = j
-		return dot(to, v.Type().Strides()).text()
+		return g.offset(v, to).text()
 	}
 	best := func(s *scope, place string, value, position string) {
 		p := g.x.newAtom(place, k-1, 1, s).lin()
@@ -83,18 +82,22 @@ func (g *generator) topk(n *ir.Node) error {
 			s.emit("store(out%d + %s, %s);", i, at(v, p), e)
 		}
 	}
-	if length > 4096 && k <= 64 {
-		f.block, f.lanes, g.grid = 1024, 1024, lines
+	if length.n > 4096 && k <= 64 {
+		f.block, f.lanes, g.grid = 1024, 1024, most
+		g.need = g.r.named(outer)
 		g.top.emit("constexpr int lanes = LANES(1024);")
 		g.top.emit("const %s row = blockIdx.x;", index)
+		if open(others) {
+			g.top.emit("if (row >= %s) return;", lines.text())
+		}
 		g.top.emit("const int lane = threadIdx.x;")
 		g.top.emit("best<%s> last = {0, -1};", t)
 		g.top.emit("for (int place = 0; place < %d; ++place) {", k)
 		s := newScope(g.top)
 		s.emit("best<%s> found = {0, -1};", t)
 		s.emit("#pragma unroll 4")
-		s.emit("for (int j = lane; j < %d; j += lanes) {", length)
-		s.emit("  const best<%s> y = {load(in0 + %s), j};", t, at(x, g.x.newAtom("j", length-1, 1, s).lin()))
+		s.emit("for (%s j = lane; j < %s; j += lanes) {", counter, size)
+		s.emit("  const best<%s> y = {load(in0 + %s), j};", t, at(x, g.x.newAtom("j", length.n-1, 1, s).lin()))
 		s.emit("  if (last.at < 0 || ahead<%v>(last, y)) found = Ahead<%v>()(found, y);", largest, largest)
 		s.emit("}")
 		s.emit("last = fold_lanes<lanes, 1>(found, Ahead<%v>());", largest)
@@ -105,23 +108,23 @@ func (g *generator) topk(n *ir.Node) error {
 		g.top.lines = append(append(g.top.lines, indent(s.lines)...), "}")
 		return nil
 	}
-	if length >= 128 && length <= 8192 && t == domF32 {
-		g.ranks(row.text, at, best, x, lines, length, k, largest)
+	if !open(shape) && length.n >= 128 && length.n <= 8192 && t == domF32 {
+		g.ranks(row.text, at, best, x, most, length.n, k, largest)
 		return nil
 	}
 	f.block = 128
-	g.grid = (lines*length + 127) / 128
+	g.grid, g.need = (most*length.n+127)/128, over(g.r.named(x.Type().Shape()), 128)
 	g.top.emit("const %s i = (%s)blockIdx.x * 128 + threadIdx.x;", index, index)
-	if lines*length%128 != 0 {
-		g.top.emit("if (i >= %d) return;", lines*length)
+	if all := g.x.times(lines, length); open(shape) || all.c%128 != 0 {
+		g.top.emit("if (i >= %s) return;", all.text())
 	}
-	g.top.emit("const %s row = i / %d;", index, length)
-	g.top.emit("const int j = i %% %d;", length)
-	g.top.emit("const best<%s> mine = {load(in0 + %s), j};", t, at(x, g.x.newAtom("j", length-1, 1, g.top).lin()))
-	g.top.emit("int place = 0;")
+	g.top.emit("const %s row = i / %s;", index, size)
+	g.top.emit("const %s j = i %% %s;", counter, size)
+	g.top.emit("const best<%s> mine = {load(in0 + %s), j};", t, at(x, g.x.newAtom("j", length.n-1, 1, g.top).lin()))
+	g.top.emit("%s place = 0;", counter)
 	g.top.emit("#pragma unroll 8")
-	g.top.emit("for (int k = 0; k < %d; ++k) {", length)
-	g.top.emit("  place += ahead<%v>(best<%s>{load(in0 + %s), k}, mine);", largest, t, at(x, g.x.newAtom("k", length-1, 1, g.top).lin()))
+	g.top.emit("for (%s k = 0; k < %s; ++k) {", counter, size)
+	g.top.emit("  place += ahead<%v>(best<%s>{load(in0 + %s), k}, mine);", largest, t, at(x, g.x.newAtom("k", length.n-1, 1, g.top).lin()))
 	g.top.emit("}")
 	in := newScope(g.top)
 	best(in, "place", "mine.value", "j")
@@ -219,7 +222,7 @@ func (g *generator) scatterLines(n *ir.Node) error {
 	g.ins = []*ir.Value{x, index}
 	row := g.x.newAtom("row", g.grid-1, 1, g.top)
 	at := func(v *ir.Value, name string, size int64) string {
-		to := g.x.unravel(row.lin(), others)
+		to := g.x.unravel(row.lin(), fixed(others))
 		to[d] = g.x.newAtom(name, size-1, 1, g.top).lin()
 		return dot(to, v.Type().Strides()).text()
 	}
@@ -268,46 +271,53 @@ func (g *generator) pack(n *ir.Node, tensors []*ir.Value, flat *ir.Value, in boo
 			param[v] = fmt.Sprintf("out%d", i)
 		}
 	}
-	offset := int64(0)
+	offset := lin{} // bytes
 	for p := range parts {
 		for _, v := range tensors {
-			shape, start := slices.Clone(sizes(v)), int64(0)
+			shape := slices.Clone(v.Type().Shape())
 			if parts > 1 {
-				if d < 0 || d >= int64(len(shape)) || shape[d]%parts != 0 {
+				if d < 0 || d >= int64(len(shape)) {
+					return unsupported(n, "%s has no pieces along dimension %d", v, d)
+				}
+				if whole, ok := shape[d].Const(); ok && whole%parts != 0 {
 					return unsupported(n, "%s has no %d equal pieces along dimension %d", v, parts, d)
 				}
-				shape[d] /= parts
-				start = p * shape[d] * v.Type().Strides()[d]
+				shape[d] = shape[d].Div(parts)
 			}
-			size := int64(v.Type().DType().Size())
-			if param[v] != "" && numel(shape) > 0 {
-				g.piece(v, flat, param, shape, start, offset, in)
+			piece := g.r.extents(shape)
+			if param[v] != "" && !shape.NumElems().Equal(ir.D(0)) {
+				g.piece(v, flat, param, piece, d, p, offset, in)
 			}
-			offset += numel(shape) * size
+			offset = offset.add(int64(v.Type().DType().Size()), g.x.count(piece))
 		}
 	}
 	return nil
 }
 
-// piece copies elements of v, from an element on, to or from a byte of flat.
-func (g *generator) piece(v, flat *ir.Value, param map[*ir.Value]string, shape []int64, start, offset int64, in bool) {
-	size, count := int64(v.Type().DType().Size()), numel(shape)
+// piece copies piece p along dimension d of v to or from a byte of flat.
+func (g *generator) piece(v, flat *ir.Value, param map[*ir.Value]string, shape []extent, d, p int64, offset lin, in bool) {
+	size, length := int64(v.Type().DType().Size()), g.x.count(shape)
+	_, count := length.span()
 	g.f.big = g.f.big || count > 1<<30
 	width := 16 / size
 	var off lin
 	for ; ; width /= 2 {
-		x := &indices{key: map[string]*atom{}}
-		i, e := x.newAtom("i", count-width, width, g.top), x.newAtom("v", max(width-1, 0), 1, g.top)
+		i, e := g.x.newAtom("i", count-width, width, g.top), g.x.newAtom("v", max(width-1, 0), 1, g.top)
+		x := newIndices(g.top) // as i means something else for each piece
 		at := i.lin()
 		if width > 1 {
 			at = at.add(1, e.lin())
 		}
-		off = dot(x.unravel(at, shape), v.Type().Strides()).add(1, constant(start))
+		index := x.unravel(at, shape)
+		if p > 0 {
+			index[d] = index[d].add(p, shape[d].lin(x))
+		}
+		off = x.offset(v, index, g.r)
 		if width == 1 {
 			break
 		}
 		base := off.add(-1, e.lin())
-		if count%width == 0 && !base.depends(e) && base.divisor()%width == 0 && offset%(width*size) == 0 &&
+		if length.divisor()%width == 0 && !base.depends(e) && base.divisor()%width == 0 && offset.divisor()%(width*size) == 0 &&
 			g.r.aligned(v, width*size) && g.r.aligned(flat, width*size) {
 			off = base
 			break
@@ -318,16 +328,16 @@ func (g *generator) piece(v, flat *ir.Value, param map[*ir.Value]string, shape [
 	g.grid += (count + 256*width - 1) / (256 * width)
 	g.top.emit("if (blockIdx.x < %d) {  // %s", g.grid, v)
 	g.top.emit("  const i64 i = (((i64)blockIdx.x - %d) * 256 + threadIdx.x) * %d;", first, width)
-	g.top.emit("  if (i >= %d) return;", count)
+	g.top.emit("  if (i >= %s) return;", length.text())
 	constness := "const "
 	if in {
 		constness = ""
 	}
-	g.top.emit("  %s%s* p = (%s%s*)((%schar*)%s + %d) + i;", constness, t, constness, t, constness, param[flat], offset)
+	g.top.emit("  %s%s* p = (%s%s*)((%schar*)%s + %s) + i;", constness, t, constness, t, constness, param[flat], offset.text())
 	switch {
-	case offset%size != 0 && in:
+	case offset.divisor()%size != 0 && in:
 		g.top.emit("  copy_bytes<%d>(p, %s + %s);", size, param[v], off.text())
-	case offset%size != 0:
+	case offset.divisor()%size != 0:
 		g.top.emit("  copy_bytes<%d>(%s + %s, p);", size, param[v], off.text())
 	case in:
 		g.top.emit("  store_vec(p, load_vec<%d>(%s + %s));", width, param[v], off.text())

@@ -21,7 +21,7 @@ type limits struct {
 // number, is one size that is known at run time only, and row i of the results follows
 // from row i of such operands: it is that of known sizes for as many rows as there can
 // be, and stops at the last one.
-func rowwise(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
+func rowwise(name string, r *region) (*Kernel, error) {
 	rows, no := fusion.OneRow(r.nodes)
 	if no != nil {
 		return nil, refused(no)
@@ -40,12 +40,12 @@ func rowwise(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
 	for _, n := range r.nodes {
 		elementwise = elementwise && (n.Op().Info().Elementwise || n.Op().IsView())
 	}
-	return atBounds(name, r, typ, &limits{rows: ir.Sym(sizeName(0)), sizes: sizes, vector: elementwise})
+	return atBounds(name, r, typ, &limits{rows: ir.Sym(sizeName(0)), sizes: r.sizes, vector: elementwise})
 }
 
 // flat makes the kernel of a region of elementwise operations on tensors of one shape,
 // scalars beside them: what is elementwise works on vectors.
-func flat(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
+func flat(name string, r *region) (*Kernel, error) {
 	shape := r.outs[0].Type().Shape()
 	module := r.nodes[0].Func().Module()
 	count := module.Bound(shape.NumElems())
@@ -58,7 +58,7 @@ func flat(name string, r *region, sizes []ir.Dim) (*Kernel, error) {
 		}
 		return ir.Tensor(v.Type().DType(), count)
 	}
-	return atBounds(name, r, typ, &limits{rows: named(shape, sizes), sizes: sizes, vector: true})
+	return atBounds(name, r, typ, &limits{rows: r.named(shape), sizes: r.sizes, vector: true})
 }
 
 // atBounds writes the kernel of a region whose tensors have the types that typ says, and

@@ -45,11 +45,12 @@
 // # Sizes known at run time only
 //
 // They are parameters of the kernel (sized.go), and how many blocks a launch needs is an
-// expression over them. Where they are a number of rows that follow each from its own,
-// or all is elementwise on one shape, the kernel is that of the bounds, as above, which
-// ends at the last row or element (bounds.go). An update of rows at positions takes in
-// elementwise operations in front of it and behind it (sized_update.go). Others have a
-// kernel each, which computes indices as it goes: reductions along such sizes, cat, topk.
+// expression over them. Indices are made of them as of numbers: a product, a quotient or
+// a remainder by such a size is an atom of its own (expr.go). Work is divided by the
+// bounds. Where the sizes are a number of rows that follow each from its own, or all is
+// elementwise on one shape, a region is the kernel of the bounds, which ends at the last
+// row or element (bounds.go). An update of rows at positions takes in elementwise
+// operations in front of it and behind it. Of the others each has a kernel by itself.
 //
 // # Limits
 //

@@ -36,13 +36,47 @@ type atom struct {
 	arg lin
 	by  int64
 	mod bool
+	// Of a quotient, a remainder or a product by a size that is known at run time only,
+	// its name; by is -1 then.
+	name  string
+	times bool
+}
+
+// extent is a size along one dimension.
+type extent struct {
+	n    int64  // the size, or an upper bound
+	name string // of the variable that has it, if it is known at run time only
+}
+
+// lin is the size as an index.
+func (s extent) lin(x *indices) lin {
+	if s.name == "" {
+		return constant(s.n)
+	}
+	return x.variable(s).lin()
+}
+
+// open reports whether one of the sizes is known at run time only.
+func open(shape []extent) bool {
+	return slices.ContainsFunc(shape, func(s extent) bool { return s.name != "" })
 }
 
 // indices makes the atoms of one kernel and simplifies what is built of them.
 // Every atom is nonnegative, so that quotients round down.
 type indices struct {
 	n   int
-	key map[string]*atom // quotients and remainders; look-up only
+	key map[string]*atom // quotients, remainders and sizes; look-up only
+	top *scope           // where sizes are defined
+}
+
+func newIndices(top *scope) *indices { return &indices{key: map[string]*atom{}, top: top} }
+
+// variable is the atom of a size that is known at run time only.
+func (x *indices) variable(s extent) *atom {
+	if x.key[s.name] == nil {
+		x.key[s.name] = x.newAtom(s.name, s.n, 1, x.top)
+	}
+	return x.key[s.name]
 }
 
 func constant(c int64) lin { return lin{c: c} }
@@ -78,6 +112,18 @@ func (e lin) add(k int64, f lin) lin {
 	return recombine(out)
 }
 
+// restores reports whether q is what makes the remainder r whole.
+func (q term) restores(r term) bool {
+	if r.a.name == "" {
+		return q.a.by == r.a.by && !q.a.mod && q.k == r.k*r.a.by && q.a.arg.equal(r.a.arg)
+	}
+	if !q.a.times || q.a.name != r.a.name || q.k != r.k || q.a.arg.c != 0 || len(q.a.arg.terms) != 1 || q.a.arg.terms[0].k != 1 {
+		return false
+	}
+	p := q.a.arg.terms[0].a
+	return p.name == r.a.name && !p.mod && !p.times && p.arg.equal(r.a.arg)
+}
+
 // recombine replaces k*(a % n) + k*n*(a / n) by k*a, until nothing is left to replace.
 func recombine(e lin) lin {
 	for i, r := range e.terms {
@@ -85,7 +131,7 @@ func recombine(e lin) lin {
 			continue
 		}
 		for j, q := range e.terms {
-			if q.a.by == r.a.by && !q.a.mod && q.k == r.k*r.a.by && q.a.arg.equal(r.a.arg) {
+			if q.restores(r) {
 				rest := lin{c: e.c}
 				for k, t := range e.terms {
 					if k != i && k != j {
@@ -173,6 +219,43 @@ func (x *indices) divmod(e lin, n int64) (q, r lin) {
 	}
 	qa, ra := x.quotient(rest, n, false), x.quotient(rest, n, true)
 	return q.add(1, qa.lin()), ra.lin().add(1, small)
+}
+
+// times returns e * s for e >= 0.
+func (x *indices) times(e lin, s extent) lin {
+	switch {
+	case s.name == "":
+		return lin{}.add(s.n, e)
+	case len(e.terms) == 0:
+		return lin{}.add(e.c, x.variable(s).lin())
+	}
+	_, hi := e.span()
+	return x.derived("("+e.paren()+" * "+s.name+")", hi*s.n, e.divisor(), e, s, func(a *atom) { a.times = true })
+}
+
+// divided returns e / s and e % s for e >= 0.
+func (x *indices) divided(e lin, s extent) (q, r lin) {
+	switch {
+	case s.name == "":
+		return x.divmod(e, s.n)
+	case e.equal(lin{}):
+		return e, e
+	}
+	_, hi := e.span()
+	q = x.derived("("+e.paren()+" / "+s.name+")", hi, 1, e, s, func(*atom) {})
+	return q, x.derived("("+e.paren()+" % "+s.name+")", s.n-1, 1, e, s, func(a *atom) { a.mod = true })
+}
+
+// derived makes the atom of a text that depends on e and s.
+func (x *indices) derived(text string, most, mult int64, e lin, s extent, set func(*atom)) lin {
+	a := x.key[text]
+	if a == nil {
+		a = x.newAtom(text, most, mult, nil)
+		a.arg, a.by, a.name = e, -1, s.name
+		set(a)
+		x.key[text] = a
+	}
+	return a.lin()
 }
 
 // quotient makes the atom e / n, or e % n.
@@ -280,31 +363,42 @@ func (e lin) paren() string {
 }
 
 // ravel is the row-major position of the index at in a tensor of this shape.
-func ravel(at []lin, shape []int64) lin {
+func (x *indices) ravel(at []lin, shape []extent) lin {
 	e, n := lin{}, int64(1)
+	if open(shape) {
+		for d, s := range shape {
+			e = x.times(e, s).add(1, at[d])
+		}
+		return e
+	}
 	for d := len(shape) - 1; d >= 0; d-- {
 		e = e.add(n, at[d])
-		n *= shape[d]
+		n *= shape[d].n
+	}
+	return e
+}
+
+// count is the number of elements of a shape.
+func (x *indices) count(shape []extent) lin {
+	e := constant(1)
+	for _, s := range shape {
+		e = x.times(e, s)
 	}
 	return e
 }
 
 // unravel is the index of row-major position e in a tensor of this shape.
-func (x *indices) unravel(e lin, shape []int64) []lin {
+func (x *indices) unravel(e lin, shape []extent) []lin {
 	at := make([]lin, len(shape))
-	left := int64(1)
-	for _, n := range shape {
-		left *= n
-	}
+	first := slices.IndexFunc(shape, func(s extent) bool { return s.n > 1 })
 	for d := len(shape) - 1; d >= 0; d-- {
-		left /= max(shape[d], 1)
 		switch {
-		case shape[d] == 1:
-		case left == 1: // all dimensions before it have one element
+		case shape[d].n <= 1:
+		case d == first: // all dimensions before it have one element
 			at[d] = e
 			e = lin{}
 		default:
-			e, at[d] = x.divmod(e, shape[d])
+			e, at[d] = x.divided(e, shape[d])
 		}
 	}
 	return at

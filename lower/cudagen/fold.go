@@ -355,7 +355,7 @@ func (g *generator) finish(r reduction, a accumulator) string {
 	switch {
 	case n.Op() == ir.OpMean:
 		dom := domain(a.typ)
-		text = g.define(n.Result(0), rounded(fmt.Sprintf("mean_of(%s, %d)", s, g.f.length), dom, t))
+		text = g.define(n.Result(0), rounded(fmt.Sprintf("mean_of(%s, %s)", s, g.length()), dom, t))
 	case n.Op() == ir.OpArgmax:
 		text = g.define(n.Result(0), rounded(s+".at", domI64, t))
 	case isSoftmax(n):

@@ -18,6 +18,7 @@ type form struct {
 	block int   // threads
 
 	limits *limits // of sizes that are bounds, what there is of them
+	open   bool    // count is an upper bound
 
 	// Of a form without rows.
 	trips int64   // runs of consecutive elements that a thread handles one after the other
@@ -33,13 +34,16 @@ type form struct {
 	listRoom   int64 // how many of them a block can list; a block that has more looks at all of them
 
 	// Of a form with rows.
-	gone     []bool // by dimension of shape: it is reduced
-	length   int64  // columns: elements of a row
-	lanes    int    // threads that share a row
-	together int    // rows of one block, or with columns and a width runs of them
-	columns  bool   // neighbouring threads have neighbouring rows, and runs are of rows
-	serial   bool   // columns have to be walked in order, by one thread
-	cached   int64  // walks of a row's columns that a thread makes, if they are few and even; what it read stays with it
+	gone                 []bool   // by dimension of shape: it is reduced
+	length               int64    // columns: elements of a row
+	longer               bool     // length is an upper bound
+	walked               ir.Shape // shape, as the kernel has it, and what of it is kept and reduced
+	keptSizes, goneSizes ir.Shape
+	lanes                int   // threads that share a row
+	together             int   // rows of one block, or with columns and a width runs of them
+	columns              bool  // neighbouring threads have neighbouring rows, and runs are of rows
+	serial               bool  // columns have to be walked in order, by one thread
+	cached               int64 // walks of a row's columns that a thread makes, if they are few and even; what it read stays with it
 }
 
 // newForm finds the one shape that all nodes and results of a region fit.
@@ -53,7 +57,7 @@ func newForm(r *region, lim *limits) (*form, error) {
 		shape := sizes(n.Arg(0))
 		switch {
 		case !f.rows:
-			f.rows, f.shape, f.gone = true, shape, gone
+			f.rows, f.shape, f.gone, f.walked = true, shape, gone, n.Arg(0).Type().Shape()
 		case !slices.Equal(f.shape, shape) || !slices.Equal(f.gone, gone):
 			return nil, unsupported(n, "it folds other dimensions than a reduction before it")
 		}
@@ -63,7 +67,7 @@ func newForm(r *region, lim *limits) (*form, error) {
 	for _, n := range r.nodes {
 		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
 			span := numel(sizes(v))
-			if span == 0 {
+			if elements(v).Equal(ir.D(0)) {
 				return nil, unsupported(n, "%s is empty", v)
 			}
 			last := int64(0)
@@ -74,13 +78,26 @@ func newForm(r *region, lim *limits) (*form, error) {
 		}
 	}
 	f.big = largest > 1<<30
+	count := elements(r.outs[0])
 	f.count = numel(sizes(r.outs[0]))
 	if f.rows {
 		f.count, f.length = numel(f.kept()), numel(f.reduced())
+		for d, s := range f.walked {
+			if f.gone[d] {
+				f.goneSizes = append(f.goneSizes, s)
+			} else {
+				f.keptSizes = append(f.keptSizes, s)
+			}
+		}
+		count = f.keptSizes.NumElems()
+		_, known := f.goneSizes.Static()
+		f.longer = !known
 	}
+	_, known := count.Const()
+	f.open = lim != nil || !known
 	for _, v := range r.outs {
-		if n := numel(sizes(v)); n != f.count && !f.full(v) {
-			return nil, unsupported(v.Def(), "%d elements beside %d", n, f.count)
+		if n := elements(v); !n.Equal(count) && !f.full(v) {
+			return nil, unsupported(v.Def(), "%s elements beside %s", n, count)
 		}
 	}
 	f.plan(r)
@@ -90,7 +107,7 @@ func newForm(r *region, lim *limits) (*form, error) {
 // full reports whether v has an element for each row and column. With one column
 // every result counts as such, with rows of it.
 func (f *form) full(v *ir.Value) bool {
-	return f.rows && numel(sizes(v)) == f.count*f.length
+	return f.rows && elements(v).Equal(f.walked.NumElems())
 }
 
 func (f *form) kept() []int64    { return f.dims(false) }
@@ -128,6 +145,18 @@ const (
 	sector     = 64 // bytes
 	keepBytes  = 192
 )
+
+// there is the number of elements of a shape over the kernel's parameters.
+func (g *generator) there(s ir.Shape) ir.Dim {
+	if g.f.limits == nil {
+		return g.r.named(s)
+	}
+	shape, _ := s.Static()
+	return g.f.limits.of(shape)
+}
+
+// length spells the number of columns.
+func (g *generator) length() string { return g.x.count(g.r.extents(g.f.goneSizes)).text() }
 
 // of is how many elements there are of a shape whose size 0 is the bound of rows.
 func (l *limits) of(shape []int64) ir.Dim { return l.rows.Mul(ir.D(numel(shape[1:]))) }
@@ -206,8 +235,8 @@ func even(most int64, sizes ...int64) int64 {
 func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	var inner []int64
 	for _, v := range r.outs {
-		if s := sizes(v); len(s) > 0 {
-			inner = append(inner, last(s)) // a run must not cross rows
+		if v.Type().Rank() > 0 {
+			inner = append(inner, lastOf(v.Type().Shape())) // a run must not cross rows
 		}
 	}
 	if f.limits != nil && !f.limits.vector {
@@ -231,7 +260,9 @@ func (f *form) planElements(r *region, narrow, wide int64, full int) {
 	if blocks() < manyBlocks/2 {
 		f.block = 128
 	}
-	f.shape = refine(r.outs)
+	if f.shape = nil; len(r.sizes) == 0 {
+		f.shape = refine(r.outs)
+	}
 	f.planHalves(r)
 	f.planList(r)
 }
@@ -277,6 +308,9 @@ func halves(n *ir.Node, row int64) bool {
 // planRows gives a row to a group of lanes, a block of them if it is long.
 func (f *form) planRows(narrow int64) {
 	f.width = even(min(16/narrow, f.most), f.length)
+	if f.longer {
+		f.width = even(f.width, lastOf(f.goneSizes))
+	}
 	units := f.length / f.width
 	switch {
 	case f.length <= 1024:
@@ -300,7 +334,7 @@ func (f *form) planRows(narrow int64) {
 		}
 	}
 	f.block = f.lanes * f.together
-	if n := int64(f.lanes) * f.width; f.length%n == 0 && f.length/n <= 8 {
+	if n := int64(f.lanes) * f.width; !f.longer && f.length%n == 0 && f.length/n <= 8 {
 		f.cached = f.length / n
 	}
 }
@@ -308,14 +342,17 @@ func (f *form) planRows(narrow int64) {
 // planColumns gives runs of rows that lie beside each other in memory to threads
 // beside each other, and parts of a row to lanes.
 func (f *form) planColumns(r *region, narrow int64) {
-	inner := []int64{f.count, last(f.kept())}
+	inner := []int64{f.count, lastOf(f.keptSizes)}
 	for _, v := range r.outs {
-		if s := sizes(v); numel(s) == f.count && len(s) > 0 {
-			inner = append(inner, last(s))
+		if v.Type().Rank() > 0 && elements(v).Equal(f.keptSizes.NumElems()) {
+			inner = append(inner, lastOf(v.Type().Shape()))
 		}
 	}
 	f.columns = true
 	f.width = even(min(16/narrow, f.most), inner...)
+	if f.open {
+		f.width = 1
+	}
 	for _, n := range r.nodes {
 		if n.Op() == ir.OpArgmax {
 			f.width = 1 // its shares are large
@@ -368,6 +405,17 @@ func refine(vs []*ir.Value) []int64 {
 	}
 	slices.Reverse(shape)
 	return shape
+}
+
+// lastOf is the innermost size that is not 1; what is known at run time only counts as 1.
+func lastOf(s ir.Shape) int64 {
+	for i := len(s) - 1; i >= 0; i-- {
+		n, ok := s[i].Const()
+		if !ok || n != 1 {
+			return max(n, 1)
+		}
+	}
+	return 1
 }
 
 // last is the innermost size that is not 1.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -72,6 +73,10 @@ func generate(name string, st *ir.Storages, nodes []*ir.Node, lim *limits) (*Ker
 	if err != nil {
 		return nil, err
 	}
+	return generateRegion(name, r, lim)
+}
+
+func generateRegion(name string, r *region, lim *limits) (*Kernel, error) {
 	if lim == nil {
 		if k, err := alone(name, r); k != nil || err != nil {
 			return k, err
@@ -110,20 +115,28 @@ func generate(name string, st *ir.Storages, nodes []*ir.Node, lim *limits) (*Ker
 			body = "#ifdef EXACT_MATH\n" + body + "#else\n" + text + "#endif\n"
 		}
 	}
-	k := &Kernel{Name: name, Ins: g.ins, Outs: r.outs, Grid: g.grid, Blocks: g.need, Block: f.block, Lanes: max(1, f.lanes)}
-	k.Body = g.head(name) + body + "}\n"
-	return k, nil
+	return g.finished(name, body), nil
 }
 
-// head is the function's first line.
-func (g *generator) head(name string) string {
-	var sizes []ir.Dim
+// finished is the kernel of a body. Variables of the sizes that it names stand before it.
+func (g *generator) finished(name, body string) *Kernel {
+	sizes := g.r.sizes
+	for i := len(sizes) - 1; i >= 0; i-- {
+		if regexp.MustCompile(fmt.Sprintf(`\bm%d\b`, i)).MatchString(body) {
+			body = fmt.Sprintf("  const %s m%d = (%s)%s;\n", g.intType(), i, g.intType(), sizeName(i)) + body
+		}
+	}
 	if g.f.limits != nil {
 		sizes = g.f.limits.sizes
 	}
-	return headOf(name, g.r, g.ins, sizes, g.f.block)
+	return &Kernel{Name: name, Body: headOf(name, g.r, g.ins, sizes, g.f.block) + body + "}\n", Ins: g.ins, Outs: g.r.outs, Sizes: sizes,
+		Grid: g.grid, Blocks: g.need, Block: g.f.block, Lanes: max(1, g.f.lanes)}
 }
 
+// text is what the kernel's own scope holds.
+func (g *generator) text() string { return strings.Join(indent(g.top.lines), "\n") + "\n" }
+
+// headOf is the function's first lines.
 func headOf(name string, r *region, ins []*ir.Value, sizes []ir.Dim, block int) string {
 	var b strings.Builder
 	for _, n := range r.nodes {

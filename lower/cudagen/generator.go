@@ -3,7 +3,6 @@ package cudagen
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -92,7 +91,8 @@ type generator struct {
 }
 
 func newGenerator(r *region, f *form) *generator {
-	return &generator{r: r, f: f, width: f.width, x: &indices{key: map[string]*atom{}}, inAt: map[*ir.Value]int{},
+	top := newScope(nil)
+	return &generator{r: r, f: f, width: f.width, x: newIndices(top), top: top, inAt: map[*ir.Value]int{},
 		shares: map[reduction]accumulator{}, keep: map[string]string{}}
 }
 
@@ -112,7 +112,6 @@ func (g *generator) intType() string {
 
 // kernel writes the body.
 func (g *generator) kernel() (string, error) {
-	g.top = newScope(nil)
 	var err error
 	if g.f.rows {
 		err = g.rows()
@@ -122,7 +121,7 @@ func (g *generator) kernel() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Join(indent(g.top.lines), "\n") + "\n", nil
+	return g.text(), nil
 }
 
 // elements is the form without reductions: each thread computes some runs of
@@ -149,8 +148,8 @@ func (g *generator) elements() error {
 		s.emit("const %s i = ((%s)blockIdx.x * %d + threadIdx.x)%s;", t, t, f.block, times)
 	}
 	switch {
-	case f.limits != nil:
-		there := f.limits.of(sizes(g.r.outs[0]))
+	case f.open:
+		there := g.there(g.r.outs[0].Type().Shape())
 		g.need = over(there, run*f.trips)
 		g.top.emit("const i64 count = %s;", spelled(there))
 		s.emit("if (i >= count) return;")
@@ -186,7 +185,7 @@ func (g *generator) everyResult() error {
 	if g.f.half == 0 {
 		at := g.position()
 		if g.at != nil {
-			at = ravel(g.at, g.f.shape)
+			at = g.x.ravel(g.at, fixed(g.f.shape))
 		}
 		return g.everyResultAt(at)
 	}
@@ -196,7 +195,7 @@ func (g *generator) everyResult() error {
 		d := len(first) - 1
 		g.at = slices.Clone(first)
 		g.at[d] = g.at[d].add(1, constant(g.half*g.f.half))
-		if err := g.everyResultAt(ravel(g.at, g.f.shape)); err != nil {
+		if err := g.everyResultAt(g.x.ravel(g.at, fixed(g.f.shape))); err != nil {
 			return err
 		}
 	}
@@ -205,7 +204,7 @@ func (g *generator) everyResult() error {
 
 func (g *generator) everyResultAt(at lin) error {
 	for k, v := range g.r.outs {
-		if err := g.put(k, v, g.x.unravel(at, sizes(v))); err != nil {
+		if err := g.put(k, v, g.x.unravel(at, g.r.shape(v))); err != nil {
 			return err
 		}
 	}
@@ -228,7 +227,7 @@ func (g *generator) reorder() {
 			shape[i] = g.f.half
 		}
 	}
-	walk := g.x.unravel(g.position(), shape)
+	walk := g.x.unravel(g.position(), fixed(shape))
 	g.at = make([]lin, len(shape))
 	for i, d := range order {
 		g.at[d] = walk[i]
@@ -315,7 +314,7 @@ func (g *generator) put(k int, v *ir.Value, at []lin) error {
 	if err != nil {
 		return err
 	}
-	off := dot(at, v.Type().Strides())
+	off := g.offset(v, at)
 	if base, ok := g.vector(v, off); ok {
 		pre := g.elem.scope.parent
 		name := fmt.Sprintf("w%d", k)

@@ -52,7 +52,6 @@ func (f *form) arrange(r *region) error {
 
 // reads lists what the kernel reads, as functions of one atom for each dimension.
 func (g *generator) reads() ([]access, error) {
-	g.top = newScope(nil)
 	g.body = g.top
 	g.probe = &[]access{}
 	g.at = make([]lin, len(g.f.shape))

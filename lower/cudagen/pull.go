@@ -17,31 +17,47 @@ import (
 func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
 	d := g.dim(n)
-	size, count := sizes(v)[d], sizes(n.Arg(1))[d]
-	start := n.Attrs().Int("start", 0)
-	if start < 0 {
-		start += size
+	size, count := g.r.shape(v)[d], g.r.shape(n.Arg(1))[d]
+	start, step := n.Attrs().Int("start", 0), n.Attrs().Int("step", 1)
+	from := constant(max(0, min(start, size.n)))
+	switch {
+	case size.name != "":
+		p := g.fresh("p")
+		g.top.emit("const %s %s = (%s)inside(%d, %s);", g.intType(), p, g.intType(), start, size.name)
+		from = g.x.newAtom(p, size.n, 1, g.top).lin()
+	case start < 0:
+		from = constant(max(0, start+size.n))
 	}
-	start = max(0, min(start, size))
-	step := n.Attrs().Int("step", 1)
-	if step == 1 || count <= 1 {
-		return g.choose(v, at, d, []segment{{n.Arg(0), 0, start}, {n.Arg(1), 0, count}, {n.Arg(0), start + count, size - start - count}})
+	if step == 1 || count.name == "" && count.n <= 1 {
+		length := count.lin(g.x)
+		end := from.add(1, length)
+		return g.choose(v, at, d, []segment{{n.Arg(0), lin{}, from}, {n.Arg(1), lin{}, length}, {n.Arg(0), end, size.lin(g.x).add(-1, end)}})
 	}
-	// Every step-th element: a list of segments of one, and what is between them.
-	var parts []segment
-	if count > 64 {
-		return "", unsupported(n, "a slice of %d elements that are %d apart", count, step)
-	}
-	parts = append(parts, segment{n.Arg(0), 0, start})
-	for k := range count {
-		p := start + k*step
-		next := size
-		if k+1 < count {
-			next = p + step
+	j, name := g.fresh("j"), g.fresh("x")
+	outer := g.body
+	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
+	outer.emit("const %s %s = %s;", g.intType(), j, at[d].add(-1, from).text())
+	test := fmt.Sprintf("%s >= 0 && %s %% %d == 0 && %s / %d < %s", j, j, step, j, step, count.lin(g.x).text())
+	chain := []string{"if (" + test + ") {"}
+	for i, x := range []*ir.Value{n.Arg(1), n.Arg(0)} {
+		if x.Type().DType() != v.Type().DType() {
+			return "", unsupported(n, "%s from %s", v.Type().DType(), x.Type().DType())
 		}
-		parts = append(parts, segment{n.Arg(1), k, 1}, segment{n.Arg(0), p + 1, next - p - 1})
+		s, to := newScope(outer), slices.Clone(at)
+		if i == 0 {
+			to[d] = g.x.newAtom(fmt.Sprintf("(%s / %d)", j, step), count.n-1, 1, s).lin()
+		}
+		g.body = s
+		t, err := g.value(x, to)
+		g.body = outer
+		if err != nil {
+			return "", err
+		}
+		s.emit("%s = %s;", name, t)
+		chain = append(append(chain, indent(s.lines)...), [...]string{"} else {", "}"}[i])
 	}
-	return g.choose(v, at, d, parts)
+	outer.lines = append(outer.lines, chain...)
+	return name, nil
 }
 
 // single is what a statement computes if the index at hand is the same for all of
@@ -78,46 +94,10 @@ func (g *generator) running(v, x *ir.Value, at []lin, dom domain) (string, error
 // positions of some dimensions.
 func (g *generator) indexPut(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
-	x, values, index := n.Arg(0), n.Arg(1), n.Args()[2:]
-	dims, wrap, add := n.Attrs().Ints("dims"), true, n.Attrs().Bool("accumulate", false)
-	alpha := scalarArg{set: true, i: 1, f: 1}
-	if n.Op() == ir.OpIndexAdd {
-		values, index = n.Arg(2), n.Args()[1:2]
-		dims, wrap, add = []int64{int64(g.dim(n))}, false, true
-		if a := scalarOf(n.Attrs(), "alpha"); a.set {
-			alpha = a
-		}
-	}
-	if len(dims) != len(index) || len(index) == 0 {
-		return "", unsupported(n, "%d index tensors for dimensions %v", len(index), dims)
-	}
-	dom := held(v.Type().DType())
-	if add {
-		dom = domainOf(v.Type().DType(), values.Type().DType())
-	} else if values.Type().DType() != v.Type().DType() {
-		return "", unsupported(n, "%s from %s", v.Type().DType(), values.Type().DType())
-	}
 	defer g.single(at)()
-	sum, err := g.running(v, x, at, dom)
+	p, put, err := g.startPuts(v, at)
 	if err != nil {
 		return "", err
-	}
-	p := &puts{n: n, values: values, index: index, dims: dims, wrap: wrap, at: at, shape: sizes(x)}
-	p.places()
-	put := func(s *scope, k lin) error {
-		o, err := g.operand(values, p.valueAt(g, k))
-		if err != nil {
-			return err
-		}
-		e := o.in(dom)
-		if alpha.f != 1 {
-			e = "mul_of(" + alpha.literal(dom) + ", " + e + ")"
-		}
-		if add {
-			e = fmt.Sprintf("add_of(%s, %s)", sum, e)
-		}
-		g.body.emit("%s%s = %s;", p.test, sum, e)
-		return nil
 	}
 	switch listed := g.listed(n, at); {
 	case !listed:
@@ -132,7 +112,49 @@ func (g *generator) indexPut(v *ir.Value, at []lin) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return g.define(v, rounded(sum, dom, v.Type().DType())), nil
+	return g.define(v, rounded(p.sum, p.dom, v.Type().DType())), nil
+}
+
+// startPuts declares what an element of an index_put or index_add begins as; put lets the
+// value of a place join it.
+func (g *generator) startPuts(v *ir.Value, at []lin) (p *puts, put func(s *scope, k lin) error, err error) {
+	n := v.Def()
+	x := n.Arg(0)
+	p = &puts{n: n, values: n.Arg(1), index: n.Args()[2:], dims: n.Attrs().Ints("dims"), wrap: true, at: at, shape: g.r.shape(x)}
+	add, alpha := n.Attrs().Bool("accumulate", false), scalarArg{set: true, i: 1, f: 1}
+	if n.Op() == ir.OpIndexAdd {
+		p.values, p.index = n.Arg(2), n.Args()[1:2]
+		p.dims, p.wrap, add = []int64{int64(g.dim(n))}, false, true
+		if a := scalarOf(n.Attrs(), "alpha"); a.set {
+			alpha = a
+		}
+	}
+	if len(p.dims) != len(p.index) || len(p.index) == 0 {
+		return nil, nil, unsupported(n, "%d index tensors for dimensions %v", len(p.index), p.dims)
+	}
+	p.dom = held(v.Type().DType())
+	if add {
+		p.dom = domainOf(v.Type().DType(), p.values.Type().DType())
+	} else if p.values.Type().DType() != v.Type().DType() {
+		return nil, nil, unsupported(n, "%s from %s", v.Type().DType(), p.values.Type().DType())
+	}
+	p.places(g.r)
+	p.sum, err = g.running(v, x, at, p.dom)
+	return p, func(s *scope, k lin) error {
+		o, err := g.operand(p.values, p.valueAt(g, k))
+		if err != nil {
+			return err
+		}
+		e := o.in(p.dom)
+		if alpha.f != 1 {
+			e = "mul_of(" + alpha.literal(p.dom) + ", " + e + ")"
+		}
+		if add {
+			e = fmt.Sprintf("add_of(%s, %s)", p.sum, e)
+		}
+		g.body.emit("%s%s = %s;", p.test, p.sum, e)
+		return nil
+	}, err
 }
 
 // puts is an index_put or index_add at one element of its result.
@@ -142,32 +164,36 @@ type puts struct {
 	index  []*ir.Value
 	dims   []int64 // that index gives positions of
 	wrap   bool
-	at     []lin   // the element
-	shape  []int64 // of the result
-	count  int64   // places: elements of the indices together
-	among  []int64
-	test   string // condition that is known for single elements only
+	at     []lin    // the element
+	shape  []extent // of the result
+	among  []extent // places: what the indices broadcast to
+	test   string   // condition that is known for single elements only
+	sum    string   // what the element is so far
+	dom    domain   // in which it is held
 }
 
 // places finds the shape that the indices broadcast to.
-func (p *puts) places() {
-	var shape []int64
+func (p *puts) places(r *region) {
 	for _, v := range p.index {
-		s := sizes(v)
-		if len(s) > len(shape) {
-			shape = slices.Concat(make([]int64, len(s)-len(shape)), shape)
+		s := r.shape(v)
+		if more := len(s) - len(p.among); more > 0 {
+			p.among = append(slices.Clone(s[:more]), p.among...)
 		}
-		pad := len(shape) - len(s)
-		for d, n := range s {
-			if shape[pad+d] == 0 || shape[pad+d] == 1 {
-				shape[pad+d] = n
+		for d := range s {
+			if at := len(p.among) - len(s) + d; p.among[at] == (extent{n: 1}) {
+				p.among[at] = s[d]
 			}
 		}
 	}
-	for d, n := range shape {
-		shape[d] = max(n, 1)
+}
+
+// count is how many places there are, or an upper bound.
+func (p *puts) count() int64 {
+	n := int64(1)
+	for _, s := range p.among {
+		n *= s.n
 	}
-	p.among, p.count = shape, numel(shape)
+	return n
 }
 
 // valueAt is the index of the value for the element at hand that place k gives.
@@ -186,11 +212,19 @@ func (p *puts) valueAt(g *generator, k lin) []lin {
 	return broadcast(all, sizes(p.values))
 }
 
+// counter is the type of what counts to the number of elements of a shape.
+func (g *generator) counter(shape []extent) string {
+	if open(shape) {
+		return g.intType()
+	}
+	return "int"
+}
+
 // fromIndex looks at every place, on a condition.
 func (g *generator) fromIndex(p *puts, cond string, put func(s *scope, k lin) error) error {
 	name := g.fresh("k")
-	return g.nested(fmt.Sprintf("%sfor (int %s = 0; %s < %d; ++%s)", cond, name, name, p.count, name), func(s *scope) error {
-		k := g.x.newAtom(name, p.count-1, 1, s).lin()
+	return g.nested(fmt.Sprintf("%sfor (%s %s = 0; %s < %s; ++%s)", cond, g.counter(p.among), name, name, g.x.count(p.among).text(), name), func(s *scope) error {
+		k := g.x.newAtom(name, p.count()-1, 1, s).lin()
 		coords := g.x.unravel(k, p.among)
 		for i, v := range p.index {
 			q, err := g.pos(p.n, slices.Index(p.n.Args(), v), broadcast(coords, sizes(v)), p.shape[p.dims[i]], p.wrap)
@@ -231,7 +265,7 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
 	x, index := n.Arg(0), n.Arg(1)
 	d := g.dim(n)
-	shape, places := sizes(x), sizes(index)
+	shape, places := g.r.shape(x), g.r.shape(index)
 	dt := v.Type().DType()
 	dom := held(dt)
 	if len(shape) == 0 {
@@ -261,12 +295,12 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	}
 	var tests []string // that the element has indices at all
 	for i, e := range at {
-		if i != d && places[i] < shape[i] {
-			tests = append(tests, fmt.Sprintf("%s < %d", e.text(), places[i]))
+		if i != d && places[i] != shape[i] {
+			tests = append(tests, fmt.Sprintf("%s < %s", e.text(), places[i].lin(g.x).text()))
 		}
 	}
 	to := slices.Clone(at)
-	if places[d] == 1 && tests == nil {
+	if places[d] == (extent{n: 1}) && tests == nil {
 		old, err := g.operand(x, at)
 		if err != nil {
 			return "", err
@@ -293,12 +327,12 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 		return "", err
 	}
 	name := g.fresh("k")
-	head := fmt.Sprintf("for (int %s = 0; %s < %d; ++%s)", name, name, places[d], name)
+	head := fmt.Sprintf("for (%s %s = 0; %s < %s; ++%s)", g.counter(places[d:d+1]), name, name, places[d].lin(g.x).text(), name)
 	for _, t := range tests {
 		head = "if (" + t + ") " + head
 	}
 	err = g.nested(head, func(s *scope) error {
-		to[d] = g.x.newAtom(name, places[d]-1, 1, s).lin()
+		to[d] = g.x.newAtom(name, places[d].n-1, 1, s).lin()
 		p, err := g.pos(n, 1, to, shape[d], false)
 		if err != nil {
 			return err
@@ -324,7 +358,7 @@ func (f *form) planList(r *region) {
 	f.list = nil
 	for _, n := range r.nodes {
 		index, ok := fusion.UpdatesRows(n)
-		if !ok {
+		if !ok || len(r.sizes) > 0 {
 			continue
 		}
 		shape := sizes(n.Arg(0))
@@ -423,7 +457,7 @@ func (g *generator) fromList(p *puts, put func(s *scope, k lin) error) error {
 			s.emit("const int %s = %s ? list[%s] / %d : 0;", name, here, at, g.f.listRows)
 			g.guards = append(g.guards[:len(g.guards):len(g.guards)], guard{s, here})
 			p.test = "if (" + here + ") "
-			if err := put(s, g.x.newAtom(name, p.count-1, 1, s).lin()); err != nil {
+			if err := put(s, g.x.newAtom(name, p.count()-1, 1, s).lin()); err != nil {
 				return err
 			}
 			g.guards = g.guards[:len(g.guards)-1]

@@ -42,14 +42,20 @@ type region struct {
 	st    *ir.Storages
 	outs  []*ir.Value             // tensors that someone outside reads, in order of definition
 	equal map[*ir.Value]*ir.Value // of values that are computed twice, the first; look-up only, see same
+	sizes []ir.Dim                // known at run time only
 }
 
 // newRegion checks the nodes, which stand in program order, and finds the results.
 func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 	r := &region{Region: fusion.Of(nodes), nodes: nodes, st: st}
 	for _, n := range nodes {
-		if err := r.check(n, func(t ir.Type) bool { return t.Strides() != nil }); err != nil {
-			return nil, err
+		if no := fusion.Check(n); no != nil {
+			return nil, refused(no)
+		}
+		for _, v := range slices.Concat(n.Args(), n.Results()) {
+			for _, d := range v.Type().Shape() {
+				r.extent(d)
+			}
 		}
 	}
 	if err := r.findOuts(); err != nil {
@@ -57,19 +63,6 @@ func newRegion(st *ir.Storages, nodes []*ir.Node) (*region, error) {
 	}
 	r.findEqual()
 	return r, nil
-}
-
-// check refuses what no kernel computes, and operands and results that do not fit.
-func (r *region) check(n *ir.Node, fits func(ir.Type) bool) error {
-	if no := fusion.Check(n); no != nil {
-		return refused(no)
-	}
-	for _, v := range slices.Concat(n.Args(), n.Results()) {
-		if !fits(v.Type()) {
-			return unsupported(n, "%s is %s; sizes have to be known", v, v.Type())
-		}
-	}
-	return nil
 }
 
 // findOuts lists what the region writes.
@@ -95,10 +88,78 @@ func (r *region) aligned(v *ir.Value, bytes int64) bool {
 	return len(p) == 1 && p[0].Offset*int64(v.Type().DType().Size())%bytes == 0
 }
 
+// extent is a size as the kernel has it. Those that are known at run time only are its
+// parameters, in order of appearance.
+func (r *region) extent(d ir.Dim) extent {
+	if n, ok := d.Const(); ok {
+		return extent{n: n}
+	}
+	i := slices.IndexFunc(r.sizes, d.Equal)
+	if i < 0 {
+		i = len(r.sizes)
+		r.sizes = append(r.sizes, d)
+	}
+	return extent{bound(r.nodes[0], d), fmt.Sprintf("m%d", i)}
+}
+
+// shape is the sizes of v as the kernel has them.
+func (r *region) shape(v *ir.Value) []extent { return r.extents(v.Type().Shape()) }
+
+func (r *region) extents(s ir.Shape) []extent {
+	out := make([]extent, len(s))
+	for i, d := range s {
+		out[i] = r.extent(d)
+	}
+	return out
+}
+
+// fixed are sizes that are numbers.
+func fixed(shape []int64) []extent {
+	out := make([]extent, len(shape))
+	for i, n := range shape {
+		out[i] = extent{n: n}
+	}
+	return out
+}
+
+// named is the number of elements of a shape over the kernel's parameters.
+func (r *region) named(s ir.Shape) ir.Dim {
+	n := ir.D(1)
+	for _, d := range s {
+		if _, ok := d.Const(); !ok {
+			d = ir.Sym(sizeName(slices.IndexFunc(r.sizes, d.Equal)))
+		}
+		n = n.Mul(d)
+	}
+	return n
+}
+
+// offset is the place of an element of v.
+func (g *generator) offset(v *ir.Value, at []lin) lin { return g.x.offset(v, at, g.r) }
+
+func (x *indices) offset(v *ir.Value, at []lin, r *region) lin {
+	if st := v.Type().Strides(); st != nil {
+		return dot(at, st)
+	}
+	return x.ravel(at, r.shape(v)) // tensors of sizes known at run time only are dense
+}
+
+// bound is the largest value that a size of a node's function can have.
+func bound(n *ir.Node, d ir.Dim) int64 { return max(n.Func().Module().Bound(d), 1) }
+
+// sizes are those of v, or upper bounds of them.
 func sizes(v *ir.Value) []int64 {
-	s, _ := v.Type().Shape().Static() // newRegion has checked
+	s, ok := v.Type().Shape().Static()
+	if !ok {
+		for _, d := range v.Type().Shape() {
+			s = append(s, bound(v.Def(), d))
+		}
+	}
 	return s
 }
+
+// elements is how many v has.
+func elements(v *ir.Value) ir.Dim { return v.Type().Shape().NumElems() }
 
 func numel(shape []int64) int64 {
 	n := int64(1)

@@ -26,11 +26,11 @@ func (g *generator) rows() error {
 			times = fmt.Sprintf(" * %d", f.width)
 		}
 	}
-	if f.limits != nil {
-		if f.columns || f.serial {
-			return unsupported(g.r.nodes[0], "rows of unknown number that lie beside each other")
-		}
-		there := f.limits.of(f.kept())
+	if f.limits != nil && (f.columns || f.serial) {
+		return unsupported(g.r.nodes[0], "rows of unknown number that lie beside each other")
+	}
+	if f.open {
+		there := g.there(f.keptSizes)
 		g.need = over(there, int64(f.together))
 		g.top.emit("const %s count = (%s)(%s);", t, t, spelled(there))
 		g.top.emit("if ((%s)blockIdx.x * rows >= count) return; // so for all of the block", t)
@@ -39,7 +39,7 @@ func (g *generator) rows() error {
 	case f.together == 1 && !f.columns:
 		lane = "threadIdx.x"
 		g.top.emit("const %s row = blockIdx.x;", t)
-	case f.limits != nil:
+	case f.open:
 		g.top.emit("const %s at = (%s)blockIdx.x * rows + %s;", t, t, row)
 		g.top.emit("const bool live = at < count;")
 		g.top.emit("const %s row = live ? at : count - 1; // threads without a row help to fold", t)
@@ -68,7 +68,10 @@ func (g *generator) rows() error {
 		g.elem = g.x.newAtom("v", f.width-1, 1, g.top)
 		g.wide = g.elem
 	}
-	g.rowAt = g.x.unravel(g.rowPosition(), f.kept())
+	g.rowAt = g.x.unravel(g.rowPosition(), g.r.extents(f.keptSizes))
+	if n := g.r.nodes[0]; f.longer && (n.Op() == ir.OpAmax || n.Op() == ir.OpAmin || n.Op() == ir.OpArgmax) {
+		g.top.emit("if (%s == 0) __trap(); // nothing is the largest of none", g.length())
+	}
 	g.once = g.oneWalk()
 	if err := g.rowOutputs(); err != nil {
 		return err
@@ -86,11 +89,11 @@ func (g *generator) rowOutputs() error {
 	none := true
 	done, err := g.perElement(s, func() error {
 		for k, v := range g.r.outs {
-			if numel(sizes(v)) != g.f.count || g.f.full(v) {
+			if g.f.full(v) {
 				continue
 			}
 			none = false
-			if err := g.put(k, v, g.x.unravel(g.rowPosition(), sizes(v))); err != nil {
+			if err := g.put(k, v, g.x.unravel(g.rowPosition(), g.r.shape(v))); err != nil {
 				return err
 			}
 		}
@@ -110,7 +113,7 @@ func (g *generator) live() string {
 	if g.f.columns {
 		runs /= g.f.width
 	}
-	if runs%int64(g.f.together) != 0 || g.f.limits != nil && g.f.together > 1 {
+	if g.f.open && g.f.together > 1 || !g.f.open && runs%int64(g.f.together) != 0 {
 		return " && live"
 	}
 	return ""
@@ -131,7 +134,11 @@ func (g *generator) putFull() error {
 		if !g.f.full(v) {
 			continue
 		}
-		if err := g.put(k, v, g.x.unravel(ravel(g.full(), g.f.shape), sizes(v))); err != nil {
+		at := g.full()
+		if !v.Type().Shape().Equal(g.f.walked) {
+			at = g.x.unravel(g.x.ravel(at, g.r.extents(g.f.walked)), g.r.shape(v))
+		}
+		if err := g.put(k, v, at); err != nil {
 			return err
 		}
 	}
@@ -142,7 +149,7 @@ func (g *generator) putFull() error {
 // column needs none of the folds: it can write on the same walk.
 func (g *generator) oneWalk() bool {
 	f := g.f
-	if f.serial || g.live() != "" || f.cached > 0 || !slices.ContainsFunc(g.r.outs, f.full) || slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return f.full(v) && numel(sizes(v)) == f.count }) {
+	if f.serial || g.live() != "" || f.cached > 0 || !slices.ContainsFunc(g.r.outs, f.full) || slices.ContainsFunc(g.r.outs, func(v *ir.Value) bool { return f.full(v) && elements(v).Equal(f.keptSizes.NumElems()) }) {
 		return false
 	}
 	seen := map[*ir.Node]int{}
@@ -161,7 +168,7 @@ func (g *generator) oneWalk() bool {
 
 // full is the index of the element at hand in the shape that is reduced.
 func (g *generator) full() []lin {
-	col := g.x.unravel(g.position(), g.f.reduced())
+	col := g.x.unravel(g.position(), g.r.extents(g.f.goneSizes))
 	at := make([]lin, len(g.f.shape))
 	k, r := 0, 0
 	for d := range at {
@@ -215,7 +222,7 @@ func (g *generator) loop(more string, last bool, fill func() error) error {
 		if !f.serial {
 			g.top.emit("#pragma unroll %d", unrolled(append(s.lines[:len(s.lines):len(s.lines)], done...)))
 		}
-		g.top.emit("for (%s c = %s; c < %d%s; c += %s) {", t, begin, f.length, more, step)
+		g.top.emit("for (%s c = %s; c < %s%s; c += %s) {", t, begin, g.length(), more, step)
 	}
 	g.top.lines = append(append(g.top.lines, indent(append(s.lines, done...))...), "}")
 	if f.cached > 0 && more != "" {

@@ -66,7 +66,7 @@ func (g *generator) perRow(v *ir.Value) bool {
 // for the sake of what is not a number, if the reduction is such a sum.
 func (g *generator) sumPicked(r reduction) (bool, error) {
 	n := r.n
-	if n.Op() != ir.OpSum || g.f.columns || g.f.length < 2 || !held32(n.Result(0)) {
+	if n.Op() != ir.OpSum || g.f.columns || g.f.longer || g.f.length < 2 || !held32(n.Result(0)) {
 		return false, nil
 	}
 	s := g.picked(n.Arg(0))
@@ -79,7 +79,7 @@ func (g *generator) sumPicked(r reduction) (bool, error) {
 	d := g.dim(s)
 	at := g.unreduced()
 	at[d] = constant(0)
-	p, err := g.pos(s, 1, at, g.f.length, false)
+	p, err := g.pos(s, 1, at, extent{n: g.f.length}, false)
 	if err != nil {
 		return false, err
 	}

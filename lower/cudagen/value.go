@@ -40,7 +40,7 @@ func (g *generator) value(v *ir.Value, at []lin) (string, error) {
 	var t string
 	var err error
 	if g.r.Given(v) {
-		t = g.load(v, dot(at, v.Type().Strides()))
+		t = g.load(v, g.offset(v, at))
 	} else {
 		t, err = g.compute(v, at)
 	}
@@ -144,7 +144,7 @@ func (g *generator) throughView(v *ir.Value, at []lin) (string, error) {
 	case ir.OpAlias:
 		in = at
 	case ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze:
-		in = g.x.unravel(ravel(at, sizes(v)), shape)
+		in = g.x.unravel(g.x.ravel(at, g.r.shape(v)), g.r.shape(x))
 	case ir.OpPermute:
 		for i, d := range n.Attrs().Ints("dims") {
 			if d < 0 {
@@ -190,12 +190,8 @@ func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
 	switch n.Op() {
 	case ir.OpFull:
-		e := scalarOf(n.Attrs(), "value")
-		dom := domI64
-		if e.float {
-			dom = domF64
-		}
-		return g.define(v, rounded(e.literal(dom), dom, v.Type().DType())), nil
+		e, dom := fullText(n)
+		return g.define(v, rounded(e, dom, v.Type().DType())), nil
 	case ir.OpIota:
 		return g.iota(v, at)
 	case ir.OpCat:
@@ -207,7 +203,7 @@ func (g *generator) compute(v *ir.Value, at []lin) (string, error) {
 	case ir.OpIndexPut, ir.OpIndexAdd:
 		return g.indexPut(v, at)
 	case ir.OpGather:
-		in, err := g.pos(n, 1, at, sizes(n.Arg(0))[g.dim(n)], true)
+		in, err := g.pos(n, 1, at, g.r.shape(n.Arg(0))[g.dim(n)], true)
 		if err != nil {
 			return "", err
 		}
@@ -290,7 +286,7 @@ func iotaText(start, step scalarArg, i string, dt dtype.DType) string {
 // segment is a part of a dimension that comes from a tensor, from an index on.
 type segment struct {
 	v          *ir.Value
-	from, size int64
+	from, size lin
 }
 
 // guard is a condition under which a scope is entered that a thread knows before
@@ -321,7 +317,7 @@ func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
 	var parts []segment
 	for _, a := range n.Args() {
 		if a.Type().Rank() == len(at) {
-			parts = append(parts, segment{a, 0, sizes(a)[d]})
+			parts = append(parts, segment{a, lin{}, g.r.shape(a)[d].lin(g.x)})
 		}
 	}
 	return g.choose(v, at, d, parts)
@@ -335,20 +331,24 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 	lo, hi := at[d].span()
 	begin := int64(0)
 	for _, p := range parts { // one that has all elements which the index may mean
-		if lo >= begin && hi < begin+p.size && p.v.Type().DType() == v.Type().DType() {
+		if len(p.size.terms) > 0 {
+			break
+		}
+		if lo >= begin && hi < begin+p.size.c && p.v.Type().DType() == v.Type().DType() {
 			to := slices.Clone(at)
-			to[d] = at[d].add(1, constant(p.from-begin))
+			to[d] = at[d].add(1, p.from).add(-1, constant(begin))
 			return g.value(p.v, to)
 		}
-		begin += p.size
+		begin += p.size.c
 	}
+	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.size.equal(lin{}) })
 	base, early, runs := at[d], false, false
 	if g.elem != nil {
 		runs = at[d].depends(g.elem)
-		even, start := true, int64(0)
+		even, start := true, lin{}
 		for _, p := range parts {
-			even = even && start%g.width == 0 && p.from%g.width == 0
-			start += p.size
+			even = even && start.divisor()%g.width == 0 && p.from.divisor()%g.width == 0
+			start = start.add(1, p.size)
 		}
 		if b := at[d].add(-1, g.elem.lin()); runs && even && !b.depends(g.elem) && b.divisor()%g.width == 0 {
 			base = b
@@ -359,23 +359,22 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 	name := g.fresh("x")
 	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
 	defer func(n int) { g.guards = g.guards[:n] }(len(g.guards))
-	start, total := int64(0), sizes(v)[d]
+	start := lin{}
 	var chain []string
-	for _, p := range parts {
-		if p.size == 0 {
-			continue
-		}
+	for i, p := range parts {
 		if p.v.Type().DType() != v.Type().DType() {
 			return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), p.v.Type().DType())
 		}
+		end := start.add(1, p.size)
 		s := newScope(outer)
-		test := fmt.Sprintf("%s >= %d && %s < %d", base.text(), start, base.text(), start+p.size)
+		test := fmt.Sprintf("%s >= %s && %s < %s", base.text(), start.text(), base.text(), end.text())
 		to := slices.Clone(at)
-		to[d] = constant(p.from)
-		if p.size > 1 {
+		to[d] = p.from
+		if !p.size.equal(constant(1)) {
 			j := g.fresh("j")
 			front := s
-			most, mult := p.from+p.size-1, int64(1)
+			_, most := p.from.add(1, p.size).span()
+			most, mult := most-1, int64(1)
 			if runs {
 				most, mult = most-g.width+1, g.width
 			}
@@ -384,7 +383,7 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 				front = g.before()
 				a.front = front
 			}
-			front.emit("const %s %s = %s;", g.intType(), j, base.add(-1, constant(start-p.from)).text())
+			front.emit("const %s %s = %s;", g.intType(), j, base.add(1, p.from).add(-1, start).text())
 			to[d] = a.lin()
 			if runs {
 				to[d] = to[d].add(1, g.elem.lin())
@@ -402,37 +401,34 @@ func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (strin
 			return "", err
 		}
 		s.emit("%s = %s;", name, t)
-		head := fmt.Sprintf("if (%s < %d) {", base.text(), start+p.size)
+		head := fmt.Sprintf("if (%s < %s) {", base.text(), end.text())
 		switch {
-		case start == 0 && p.size == total:
+		case len(parts) == 1:
 			head = "{"
-		case start+p.size == total:
+		case i == len(parts)-1:
 			head = "} else {"
-		case start > 0:
+		case i > 0:
 			head = "} else " + head
 		}
-		start += p.size
+		start = end
 		chain = append(append(chain, head), indent(s.lines)...)
-		if start == total {
-			break
-		}
 	}
 	outer.lines = append(append(outer.lines, chain...), "}")
 	return name, nil
 }
 
 // pos loads a position from operand k at an index and bounds it.
-func (g *generator) pos(n *ir.Node, k int, at []lin, size int64, wrap bool) (lin, error) {
+func (g *generator) pos(n *ir.Node, k int, at []lin, size extent, wrap bool) (lin, error) {
 	t, err := g.value(n.Arg(k), at)
 	if err != nil {
 		return lin{}, err
 	}
 	home := g.home(at)
-	key := fmt.Sprintf("position %s %d %v", t, size, wrap)
+	key := fmt.Sprintf("position %s %v %v", t, size, wrap)
 	name, ok := home.find(key)
 	if !ok {
 		name = g.fresh("p")
-		home.emit("const %s %s = position(%s, %d, %v);", g.intType(), name, t, size, wrap)
+		home.emit("const %s %s = position(%s, %s, %v);", g.intType(), name, t, size.lin(g.x).text(), wrap)
 		home.memo[key] = name
 	}
 	key = "atom " + name
@@ -440,7 +436,7 @@ func (g *generator) pos(n *ir.Node, k int, at []lin, size int64, wrap bool) (lin
 		a.scope = home
 		return a.lin(), nil
 	}
-	a := g.x.newAtom(name, size-1, 1, home)
+	a := g.x.newAtom(name, size.n-1, 1, home)
 	for _, e := range at {
 		a.arg = a.arg.add(1, e)
 	}
@@ -477,11 +473,20 @@ func (g *generator) indexed(v *ir.Value, at []lin) (string, error) {
 			to[d], rest = rest[0], rest[1:]
 			continue
 		}
-		p, err := g.pos(n, k+1, broadcast(idx, sizes(n.Arg(k+1))), sizes(x)[d], wrap)
+		p, err := g.pos(n, k+1, broadcast(idx, sizes(n.Arg(k+1))), g.r.shape(x)[d], wrap)
 		if err != nil {
 			return "", err
 		}
 		to[d] = p
 	}
 	return g.renamed(v, x, to)
+}
+
+// fullText is the value of a constant tensor before it is rounded.
+func fullText(n *ir.Node) (string, domain) {
+	e := scalarOf(n.Attrs(), "value")
+	if e.float {
+		return e.literal(domF64), domF64
+	}
+	return e.literal(domI64), domI64
 }
