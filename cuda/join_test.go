@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -115,6 +116,29 @@ func TestNoPeerAccess(t *testing.T) {
 	}
 	if l := f.Leaks().String(); l != "" {
 		t.Errorf("not released: %s", l)
+	}
+}
+
+// TestSharedDevice gives two processes one device, which nobody may have unless both say so.
+func TestSharedDevice(t *testing.T) {
+	if *onGPU {
+		t.Skip("two ranks of one process, each as if it were a process, are for the fake driver")
+	}
+	for _, share := range []bool{false, true} {
+		j := newJob(time.Minute)
+		err := both(func(i int) error {
+			w, err := processWorld(t.Context(), fake.New(2), j, i, 2, 1, symm.WorldOptions{Bytes: 8 << 20, Images: images(t), ShareDevice: share})
+			if share {
+				return errors.Join(err, w.Close())
+			}
+			if !errors.Is(err, symm.ErrSharedDevice) {
+				return fmt.Errorf("got %v, %w", w, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("allowed: %v: %v", share, err)
+		}
 	}
 }
 

@@ -290,6 +290,37 @@ func TestGetPut(t *testing.T) {
 	r.must(r.w.Meet(t.Context()))
 }
 
+// A group of some of the ranks, in an order of its own: its ranks are not the world's.
+func TestPadsOfSomeRanks(t *testing.T) {
+	if process != nil {
+		t.Skip("one rank in one process")
+	}
+	r := newRigT(t, 3)
+	ranks := []int{2, 0}
+	g := got(coll.NewGroup(t.Context(), r.w, ranks, smallGroup(r.w.Shares(), 2)))(t)
+	off := r.alloc(256)
+	for _, m := range g.Members() {
+		x := got(m.Rank.Buffer(off, symm.I32, 64))(t)
+		for k, rank := range ranks {
+			pad, peer := got(m.Pad(k))(t), got(m.Peer(k, x))(t)
+			if lo := r.w.Addr(rank, 0); pad.At < lo || pad.At >= lo+driver.Ptr(r.w.Bytes()) || peer.At != r.w.Addr(rank, off) {
+				t.Errorf("rank %d of the group: pad %v, buffer %v", k, pad, peer)
+			}
+			r.must(m.WriteValue(r.streams[m.Rank.ID], k, 10+m.Index, uint32(100+m.Index)), m.Memset32(r.streams[m.Rank.ID], k, 20+m.Index, 1, uint32(200+m.Index)))
+		}
+	}
+	for _, m := range g.Members() {
+		r.must(m.Check(t.Context(), r.streams[m.Rank.ID]))
+	}
+	for _, m := range g.Members() {
+		v := r.words(m, got(m.Pad(m.Index))(t))
+		if !slices.Equal(v[10:12], []uint32{100, 101}) || !slices.Equal(v[20:22], []uint32{200, 201}) {
+			t.Errorf("rank %d of the group: %v and %v", m.Index, v[10:12], v[20:22])
+		}
+	}
+	r.must(g.Close())
+}
+
 // extra makes a second stream for every rank.
 func (r *rigT) extra() map[int]driver.Stream {
 	out := map[int]driver.Stream{}

@@ -121,3 +121,42 @@ func TestPushInPlaceServes(t *testing.T) {
 		t.Errorf("push does not serve: %v", b.err)
 	}
 }
+
+// Copies serve what is large enough, and nothing where the threshold is 0: either way a
+// collective would give the same results.
+func TestWorthCopies(t *testing.T) {
+	const n = 4
+	w, err := symm.NewLocalWorld(fake.New(n), []int{0, 1, 2, 3}, symm.WorldOptions{Bytes: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	at, err := w.Alloc(1<<20, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, move := range []uint64{0, 64 << 10} {
+		tune := kernels.DefaultTuning(n)
+		tune.BesideMove, tune.BesideReduce = move, 2*move
+		g, err := NewGroup(t.Context(), w, []int{0, 1, 2, 3}, GroupOptions{Region: 256 << 10, Flagged: 256 << 10, Staging: 1 << 20, Tuning: &tune})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			kind  kernels.Collective
+			bytes uint64 // the least of which all ranks together have enough
+		}{{kernels.AllGather, 16 << 10}, {kernels.AllToAll, 16 << 10}, {kernels.ReduceScatter, 32 << 10}, {kernels.AllReduce, 128 << 10}} {
+			for _, less := range []uint64{0, 256} {
+				op := Op{Kind: c.kind, DType: dtype.F32, Symmetric: true, Beside: true,
+					Tensors: []Tensor{{Src: w.Addr(0, at), Dst: w.Addr(0, at+1<<19), Bytes: c.bytes - less}}}
+				p, err := g.Members()[0].prepareBeside(op)
+				if err != nil || (p != nil) != (move > 0 && less == 0) {
+					t.Errorf("threshold %d, %v of %d bytes: by copies: %v, %v", move, c.kind, c.bytes-less, p != nil, err)
+				}
+			}
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

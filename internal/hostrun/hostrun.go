@@ -46,12 +46,15 @@ func Inputs(ctx context.Context, r *rt.Rank, m *rt.Module, ts []interp.Tensor) (
 	return out, nil
 }
 
-// inFlight puts tensors where the module wants them and starts a permutation of
-// the world that leaves everything in its place.
+// inFlight puts tensors where the module wants them, gives them to the previous rank, and
+// starts what brings them back: who does not wait for that reads another rank's.
 func inFlight(ctx context.Context, r *rt.Rank, m *rt.Module, q *rt.Param, ts []interp.Tensor) (*rt.Work, error) {
 	c := &rt.Collective{Op: rt.CollectivePermute, Group: "world", Label: q.Name}
-	for k := range r.Info().World {
-		c.Pairs = append(c.Pairs, int64(k), int64(k))
+	away := *c
+	n := int64(r.Info().World)
+	for k := range n {
+		away.Pairs = append(away.Pairs, (k+1)%n, k)
+		c.Pairs = append(c.Pairs, k, (k+1)%n)
 	}
 	for i, t := range ts {
 		at, err := r.In(m, q.Tensors[i])
@@ -67,7 +70,14 @@ func inFlight(ctx context.Context, r *rt.Rank, m *rt.Module, q *rt.Param, ts []i
 		}
 		c.Ins = append(c.Ins, at)
 	}
-	c.Outs = c.Ins
+	c.Outs, away.Ins, away.Outs = c.Ins, c.Ins, c.Ins
+	w, err := r.Start(ctx, "", &away)
+	if err == nil {
+		err = w.Wait(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return r.Start(ctx, "", c)
 }
 

@@ -111,3 +111,18 @@ func TestCallErrors(t *testing.T) {
 		t.Error("an error of the driver has a library's status")
 	}
 }
+
+// Devices that are not there are told apart from devices without access.
+func TestAccessRange(t *testing.T) {
+	f := New(2)
+	f.Separate(0, 1)
+	for _, c := range []struct {
+		dev, peer int
+		ok, wrong bool
+	}{{0, 0, true, false}, {1, 1, true, false}, {0, 1, false, false}, {1, 0, false, false}, {-1, 0, false, true}, {2, 0, false, true}, {0, -1, false, true}, {0, 2, false, true}, {-1, 2, false, true}} {
+		ok, err := f.CanAccessPeer(c.dev, c.peer)
+		if ok != c.ok || (err != nil) != c.wrong {
+			t.Errorf("devices %d and %d: %v, %v", c.dev, c.peer, ok, err)
+		}
+	}
+}
