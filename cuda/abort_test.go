@@ -69,7 +69,7 @@ func TestTimeout(t *testing.T) {
 			if timeouts == 0 && process == nil {
 				t.Error("nobody reported the timeout")
 			}
-			if d := time.Since(start); d > o.Timeout+time.Second {
+			if d := time.Since(start); d < o.Timeout || d > patience {
 				t.Errorf("it took %v", d)
 			}
 			if err := r.runCase(caseT{kind: kernels.AllReduce, t: dtype.F32, counts: []int{100}}, rand.New(rand.NewPCG(1, 1))); err != nil {
@@ -87,12 +87,8 @@ func TestAbort(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(10*time.Millisecond, func() { m.Abort(reason) })
-	start := time.Now()
 	if err := m.Check(t.Context(), r.streams[0]); !errors.Is(err, symm.ErrCanceled) || !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
-	}
-	if d := time.Since(start); d > 2*time.Second {
-		t.Errorf("it took %v", d)
 	}
 	if !m.Aborted() || r.g.Members()[1].Aborted() {
 		t.Error("a kernel of rank 0 alone left early")

@@ -81,12 +81,8 @@ func TestWorkCancelled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	start := time.Now()
 	if err := w.Wait(ctx); !errors.Is(err, symm.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
-	}
-	if d := time.Since(start); d > time.Second {
-		t.Errorf("it took %v", d)
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
@@ -127,7 +123,7 @@ func TestWorkQuietTimeout(t *testing.T) {
 	if d.n > 0 {
 		t.Fatal("it has a kernel")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), plenty)
 	defer cancel()
 	start := time.Now()
 	err := w.Wait(ctx)
@@ -135,7 +131,7 @@ func TestWorkQuietTimeout(t *testing.T) {
 	if !errors.As(err, &te) || te.Op != "broadcast" || te.Peer != 1 {
 		t.Errorf("got %v", err)
 	}
-	if d := time.Since(start); d < timeout || d > timeout+time.Second {
+	if d := time.Since(start); d < timeout || d > patience {
 		t.Errorf("it took %v", d)
 	}
 	if err := w.Close(); err != nil {

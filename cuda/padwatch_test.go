@@ -70,7 +70,7 @@ func TestWaitValueTimeout(t *testing.T) {
 			if err := r.drv.StreamSync(m.Rank.Ctx, s); err != nil { // whoever waits for the stream goes on
 				t.Fatal(err)
 			}
-			if d := time.Since(start); d < timeout || d > timeout+time.Second {
+			if d := time.Since(start); d < timeout || d > patience {
 				t.Errorf("it took %v", d)
 			}
 			var te *symm.TimeoutError
@@ -141,17 +141,13 @@ func TestWaitValueAborted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRigT(t, 2)
-			g := r.shortGroup(20 * time.Second)
+			g := r.shortGroup(plenty)
 			m, s := g.Members()[0], r.streams[0]
 			r.must(m.WaitValue(s, 1, 4, 1), m.WaitValue(s, 1, 5, 1))
 			if ok, err := r.drv.StreamQuery(m.Rank.Ctx, s); ok || err != nil {
 				t.Fatal("it does not wait", err)
 			}
-			start := time.Now()
 			r.must(c.end(r, g), r.drv.StreamSync(m.Rank.Ctx, s))
-			if d := time.Since(start); d > time.Second {
-				t.Errorf("it took %v", d)
-			}
 			if err := m.Check(t.Context(), s); !errors.Is(err, symm.ErrCanceled) || !errors.Is(err, c.cause) {
 				t.Errorf("got %v", err)
 			}

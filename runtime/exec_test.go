@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-ee968945/concert/program"
@@ -378,24 +379,26 @@ func TestInputMisuse(t *testing.T) {
 func TestCancelledRun(t *testing.T) {
 	p, m := parse(t, stepText)
 	in := []rt.Value{f32(rt.Dims{2, 3}, 1, 2, 3, 4, 5, 6), f32(rt.Dims{2, 3}, 1, 2, 3, 4, 5, 6)}
-	err := local(t, 2, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
-		if r.Info().Rank == 1 {
-			for r.Err() == nil {
-				time.Sleep(time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		err := local(t, 2, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			if r.Info().Rank == 1 {
+				for r.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				return nil
+			}
+			ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Millisecond, errors.New("enough"))
+			defer cancel()
+			_, err := rt.Run(ctx, r, p, in, rt.Options{})
+			if !errors.Is(err, rt.ErrCanceled) || !strings.Contains(err.Error(), "enough") {
+				return fmt.Errorf("unexpected: %v", err)
 			}
 			return nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Millisecond, errors.New("enough"))
-		defer cancel()
-		_, err := rt.Run(ctx, r, p, in, rt.Options{})
-		if !errors.Is(err, rt.ErrCanceled) || !strings.Contains(err.Error(), "enough") {
-			return fmt.Errorf("unexpected: %v", err)
-		}
-		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 func TestJoinMisuse(t *testing.T) {

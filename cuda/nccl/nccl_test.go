@@ -246,7 +246,6 @@ func TestEveryCallFails(t *testing.T) {
 
 // TestLateRank leaves a rank out of an op.
 func TestLateRank(t *testing.T) {
-	start := time.Now()
 	errs := group(t, 3, Options{Timeout: 300 * time.Millisecond}, func(c *Comm, f *Fake) error {
 		at, _ := f.Alloc(64)
 		if c.Rank() == 2 {
@@ -262,9 +261,6 @@ func TestLateRank(t *testing.T) {
 		}
 		return err
 	})
-	if d := time.Since(start); d > 5*time.Second {
-		t.Errorf("took %v", d)
-	}
 	timeouts := 0
 	for r, err := range errs {
 		var te *rendezvous.TimeoutError

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,19 +159,23 @@ func TestSleepAndWake(t *testing.T) {
 	if d := time.Since(start); d < 5*time.Millisecond || d > 10*time.Second {
 		t.Errorf("slept for %v", d)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for atomic.LoadUint32(&a.Words[3]) == 0 {
-			Sleep(&a.Words[3], 0, time.Minute)
+	for round := range uint32(50) { // asleep already, or not yet
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for atomic.LoadUint32(&a.Words[3]) == round {
+				Sleep(&a.Words[3], round, time.Minute)
+			}
+		}()
+		for range 20 * round {
+			runtime.Gosched()
 		}
-	}()
-	time.Sleep(5 * time.Millisecond)
-	atomic.StoreUint32(&b.Words[3], 1)
-	Wake(&b.Words[3])
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		t.Error("not woken")
+		atomic.StoreUint32(&b.Words[3], round+1)
+		Wake(&b.Words[3])
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatal("not woken")
+		}
 	}
 }
