@@ -1,10 +1,18 @@
 package ir
 
+import "encoding/base64"
+
 // This file holds the builder's operations that are neither collectives nor as common as
 // those of builder.go. Shapes and rules are those of the op table (op.go, infer.go).
 
 // Full returns a tensor of type t, all of whose elements are c.
 func (fb *FuncBuilder) Full(t Type, c float64) *Value { return fb.one(OpFull, A("value", c), nil, t) }
+
+// Constant returns a tensor of type t whose elements are data: in row-major order,
+// little-endian, 64 KiB at most. What is larger is a parameter.
+func (fb *FuncBuilder) Constant(t Type, data []byte) *Value {
+	return fb.one(OpConstant, A("data", base64.StdEncoding.EncodeToString(data)), nil, t)
+}
 
 // Iota returns start, start+step, ... as a vector of type t.
 func (fb *FuncBuilder) Iota(t Type, start, step int64) *Value {

@@ -136,7 +136,7 @@ func TestBuilderOps(t *testing.T) {
 	q := f.Input("q", ir.Tensor(ir.BF16, 1, 2, 8, 16))
 	v, k := f.TopK(x, 2, 1)
 	out := []*ir.Value{
-		f.Full(ir.Tensor(ir.F32, 2), 1.5), f.Iota(ir.Tensor(ir.I64, 4), 1, 2), f.Rand(ir.Tensor(ir.F32, 2), 3), f.Sub(x, x), f.Div(x, x), f.Clamp(x, 0, 1),
+		f.Full(ir.Tensor(ir.F32, 2), 1.5), f.Constant(ir.Tensor(ir.I16, 3), []byte{1, 0, 2, 0, 255, 255}), f.Iota(ir.Tensor(ir.I64, 4), 1, 2), f.Rand(ir.Tensor(ir.F32, 2), 3), f.Sub(x, x), f.Div(x, x), f.Clamp(x, 0, 1),
 		f.Where(f.Scalar(ir.OpGt, x, 0), x, x), f.Fma(x, x, x), f.Argmax(x, 1, false), f.Cumsum(x, 0), f.Softmax(x, 1), f.LogSoftmax(x, 1),
 		f.Addmm(f.Full(ir.Tensor(ir.F32, 4, 4), 0), x, f.Permute(x, 1, 0), 1, 2), f.Attention(q, q, q, nil, true, 0.5)[0], f.Clone(f.Permute(x, 1, 0)), f.Cat(0, x, x),
 		f.Index(x, []int64{0}, i), f.IndexPut(x, f.Full(ir.Tensor(ir.F32, 3, 6), 1), []int64{0}, true, i), f.IndexAdd(x, i, f.Full(ir.Tensor(ir.F32, 3, 6), 1), 0, 2),

@@ -68,6 +68,34 @@ func inferDeclared(c *inferCtx) ([]Type, error) {
 	return c.want, nil
 }
 
+// maxConstant is how many bytes a constant has at most: it is written into every text and
+// every kernel that has it.
+const maxConstant = 64 << 10
+
+// inferConstant accepts declared types that the data fills.
+func inferConstant(c *inferCtx) ([]Type, error) {
+	t, err := c.wantType(0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := c.attrs.Bytes("data")
+	if err != nil {
+		return nil, err
+	}
+	n, ok := t.shape.NumElems().Const()
+	switch size := int64(t.dt.Size()); {
+	case t.IsAsync() || !ok:
+		return nil, fmt.Errorf("%s is not the type of a constant: it has a size that is not constant, or is in flight", t)
+	case len(data) > maxConstant:
+		return nil, fmt.Errorf("%d bytes of data, a constant has %d at most: hand it over as a parameter", len(data), maxConstant)
+	case int64(len(data)) != n*size:
+		return nil, fmt.Errorf("%d bytes of data, %s has %d", len(data), t, n*size)
+	case t.dt == Bool && slices.ContainsFunc(data, func(b byte) bool { return b > 1 }):
+		return nil, fmt.Errorf("a bool of the data is neither 0 nor 1")
+	}
+	return []Type{t}, nil
+}
+
 // promote is the element type that mixes a and b, as in PyTorch: the wider float, else
 // the wider integer. No integer but itself mixes with u16, u32 or u64.
 func promote(a, b DType) (DType, error) {

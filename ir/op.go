@@ -73,6 +73,7 @@ const (
 	OpReturn
 	// Creation.
 	OpFull
+	OpConstant
 	OpIota
 	OpRand
 	// Elementwise, one operand.

@@ -70,6 +70,8 @@ var opTable = [numOps]OpInfo{
 	OpReturn: {Name: "return", Class: ClassOutput, MaxArgs: -1, Types: tDeclared, Example: "return %x", Doc: "the function's results"},
 
 	OpFull: memory("full", 0, 0, 1, tDeclared, "%r = full {value=0.5} : f32[4,8]", "a tensor of one number", AttrSpec{"value", attr.KindFloat, true, "the number"}),
+	OpConstant: memory("constant", 0, 0, 1, tConstant, `%r = constant {data="AACAPwAAAEA="} : f32[2]`, "a tensor of numbers that the text holds",
+		AttrSpec{"data", attr.KindString, true, "the elements in row-major order, little-endian, in base64; 64 KiB at most: what is larger is a parameter"}),
 	OpIota: memory("iota", 0, 0, 1, tDeclared, "%r = iota {start=0, step=2} : i64[8]", "start, start+step, ... along the only dimension",
 		AttrSpec{"start", attr.KindInt, false, "first number, 0 if absent"}, AttrSpec{"step", attr.KindInt, false, "distance of numbers, 1 if absent"}),
 	OpRand: {Name: "rand", Class: ClassMemory, NumResults: 1, Effects: EffectRandom, Types: tDeclared, Example: "%r = rand {seed=7} : f32[4,8]", Doc: "uniform numbers in [0, 1), new at each call",

@@ -12,6 +12,7 @@
 package attr
 
 import (
+	"encoding/base64"
 	"fmt"
 	"math"
 	"slices"
@@ -289,6 +290,15 @@ func (l List) Str(key, def string) string {
 		}
 	}
 	return def
+}
+
+// Bytes returns what the text under key stands for in base64, nil if it is absent.
+func (l List) Bytes(key string) ([]byte, error) {
+	data, err := base64.StdEncoding.DecodeString(l.Str(key, ""))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not base64: %w", key, err)
+	}
+	return data, nil
 }
 
 // Ints returns the list under key, nil if absent. The caller must not change it.

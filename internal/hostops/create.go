@@ -32,6 +32,20 @@ func runIota(c *call) error {
 	return fill(c, func(i int64) int64 { return start.i + i*step.i })
 }
 
+// runConstant copies the data that the attribute holds.
+func runConstant(c *call) error {
+	data, err := c.attrs.Bytes("data")
+	if err != nil {
+		return c.fail(ErrAttr, "%v", err)
+	}
+	out := &c.outs[0]
+	if want := out.NumElems() * int64(out.DType.Size()); int64(len(data)) != want {
+		return c.outErr(0, ErrShape, "%d bytes of data, %d are to fill", len(data), want)
+	}
+	copyAll(out, &Tensor{DType: out.DType, Shape: out.Shape, Strides: RowMajor(out.Shape), Data: data})
+	return nil
+}
+
 // fill writes f(row-major index) to every element of the result.
 func fill[T num](c *call, f func(i int64) T) error {
 	out := &c.outs[0]

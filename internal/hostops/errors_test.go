@@ -57,6 +57,8 @@ func TestErrors(t *testing.T) {
 		{"condition", "where", "", in(x), in(x, x, x), ErrDType, "operand 0"},
 		{"gelu", "gelu", `{approximate="erf"}`, in(x), in(x), ErrAttr, "erf"},
 		{"full", "full", "", in(x), nil, ErrAttr, "value"},
+		{"constant", "constant", `{data="AQ"}`, in(x), nil, ErrAttr, "not base64"},
+		{"constant", "constant", `{data="AQ=="}`, in(x), nil, ErrShape, "1 bytes of data"},
 		{"iota", "iota", "", in(x), nil, ErrShape, "one dimension"},
 		{"rand", "rand", "", in(x), nil, ErrAttr, "seed"},
 		{"rand type", "rand", "{seed=1}", in(w), nil, ErrDType, "result 0"},

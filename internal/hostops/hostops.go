@@ -70,6 +70,7 @@ var table = []kernel{
 	{"cat", 1, -1, 1, 1, runCat},
 	{"clamp", 1, 1, 1, 1, runClamp},
 	{"clone", 1, 1, 1, 1, runClone},
+	{"constant", 0, 0, 1, 1, runConstant},
 	{"convert", 1, 1, 1, 1, unaryKernel(opCopy)},
 	{"cos", 1, 1, 1, 1, unaryKernel(opCos)},
 	{"cumsum", 1, 1, 1, 1, runCumsum},

@@ -43,6 +43,8 @@ func opCases() []opCase {
 		{"full", "{value=9007199254740993}", nil, in(mkI64(9007199254740993))},
 		{"full", "{value=true}", nil, in(b(1, 1))},
 		{"full", "{value=-inf}", nil, in(v(-inf))},
+		{"constant", `{data="AACAPwAAAMAAAMB/"}`, nil, in(v(1, -2, nan))},
+		{"constant", `{data="AQAAAAAAAAD//////////w=="}`, nil, in(w(1, -1))},
 		{"iota", "{start=3, step=2}", nil, in(w(3, 5, 7))},
 		{"iota", "{start=0.5, step=0.25}", nil, in(v(0.5, 0.75, 1))},
 		{"iota", "", nil, in(w(0, 1, 2))},
@@ -281,7 +283,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("the table is not sorted: %v", Names())
 	}
 	// Every operation that computes; views and collectives have no kernel.
-	const ops = `full iota neg exp log sqrt rsqrt reciprocal abs sigmoid tanh relu silu gelu sin cos floor
+	const ops = `full constant iota neg exp log sqrt rsqrt reciprocal abs sigmoid tanh relu silu gelu sin cos floor
 		logical_not convert add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
 		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm attention attention_backward
 		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand pack unpack`

@@ -3,6 +3,7 @@ package cudagen
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -16,6 +17,7 @@ func alone(name string, r *region) (*Kernel, error) {
 	f := &form{block: 256, lanes: 1, width: 1}
 	g := newGenerator(r, f)
 	g.body = g.top
+	declared := "" // before the kernel
 	var err error
 	switch n.Op() {
 	case ir.OpTopk:
@@ -25,6 +27,8 @@ func alone(name string, r *region) (*Kernel, error) {
 			return nil, nil
 		}
 		err = g.scatterLines(n)
+	case ir.OpConstant:
+		declared, err = g.constant(name, n)
 	case ir.OpPack:
 		err = g.pack(n, n.Args(), n.Result(0), true)
 	case ir.OpUnpack:
@@ -35,7 +39,38 @@ func alone(name string, r *region) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.finished(name, g.text()), nil
+	k := g.finished(name, g.text())
+	k.Body = declared + k.Body
+	return k, nil
+}
+
+// constant copies data that is declared before the kernel, word by word for its alignment.
+func (g *generator) constant(name string, n *ir.Node) (declared string, err error) {
+	out := n.Result(0)
+	count := numel(sizes(out))
+	data, err := n.Attrs().Bytes("data")
+	if err != nil || count == 0 {
+		return "", unsupported(n, "%s", out.Type())
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "static __device__ const unsigned long long %s_data[] = {", name)
+	for i := 0; i < len(data); i += 8 {
+		word := uint64(0)
+		for j, v := range data[i:min(i+8, len(data))] {
+			word |= uint64(v) << (8 * j)
+		}
+		if i%32 == 0 {
+			b.WriteString("\n   ")
+		}
+		fmt.Fprintf(&b, " 0x%xull,", word)
+	}
+	b.WriteString("\n};\n\n")
+	g.grid = (count + 255) / 256
+	i := g.x.newAtom("i", count-1, 1, g.top)
+	g.top.emit("const int i = blockIdx.x * 256 + threadIdx.x;")
+	g.top.emit("if (i >= %d) return;", count)
+	g.top.emit("store_vec(out0 + %s, load_vec<1>((const %s*)%s_data + i));", g.x.offset(out, g.x.unravel(i.lin(), g.r.shape(out)), g.r).text(), ctype(out.Type().DType()), name)
+	return b.String(), nil
 }
 
 // topk finds the k best of each line. The place of an element among them is the

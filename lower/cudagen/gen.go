@@ -168,7 +168,7 @@ func statement(n *ir.Node) string {
 		types = append(types, v.Type().String())
 	}
 	fmt.Fprintf(&b, "%%%s = %s %s", n.Name(), n.Op().Name(), strings.Join(args, ", "))
-	if len(n.Attrs()) > 0 {
+	if len(n.Attrs()) > 0 && n.Op() != ir.OpConstant { // whose data stands above the kernel
 		b.WriteString(" " + n.Attrs().String())
 	}
 	b.WriteString(" : " + strings.Join(types, ", "))

@@ -1,6 +1,8 @@
 package progen
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"math"
 	"slices"
 
@@ -240,6 +242,8 @@ func (g *gen) create() bool {
 	case 1:
 		t := ir.Tensor([]ir.DType{ir.F32, ir.BF16, ir.F64}[g.r.IntN(3)], g.dims()...)
 		return g.emit(ir.OpRand, nil, list("seed", g.r.IntN(3)), nil, t) != nil
+	case 2:
+		return g.constant()
 	}
 	t := ir.TensorOf(g.dtype(), g.shape())
 	v := any(float64([]int{0, 0, 0, 1, -1, 3}[g.r.IntN(6)]))
@@ -247,6 +251,26 @@ func (g *gen) create() bool {
 		v = int64(g.r.IntN(9) - 4)
 	}
 	return g.emit(ir.OpFull, nil, list("value", v), nil, t) != nil
+}
+
+// constant makes small numbers.
+func (g *gen) constant() bool {
+	t := ir.Tensor([]ir.DType{ir.F32, ir.I64, ir.I16, ir.U8, ir.Bool}[g.r.IntN(5)], g.dims()...)
+	n, _ := t.Shape().NumElems().Const()
+	data := make([]byte, n*int64(t.DType().Size()))
+	for i := 0; i < len(data); i += t.DType().Size() {
+		v := g.r.IntN(2)
+		switch t.DType() {
+		case ir.Bool:
+		case ir.F32:
+			binary.LittleEndian.PutUint32(data[i:], math.Float32bits(float32(v)-0.5))
+			continue
+		default:
+			v += g.r.IntN(3)
+		}
+		data[i] = byte(v)
+	}
+	return g.emit(ir.OpConstant, nil, list("data", base64.StdEncoding.EncodeToString(data)), nil, t) != nil
 }
 
 func (g *gen) one64(of []int64) int64 { return of[g.r.IntN(len(of))] }
