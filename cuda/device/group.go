@@ -61,8 +61,7 @@ func (g *group) label(seq uint32, what string) string {
 	return fmt.Sprintf("%s on %q", what, g.name)
 }
 
-// AddGroup implements runtime.Device. It fails on all ranks if it fails on one, but for what a
-// rank makes for itself in the end.
+// AddGroup implements runtime.Device. It fails on all ranks if it fails on one.
 func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -82,9 +81,7 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	}
 	g := &group{name: spec.Name, labels: map[uint32]string{}}
 	if err = d.met(ctx, err); err == nil {
-		if err = d.openGroup(ctx, g, spec); needsNCCL(row) >= 0 {
-			err = d.met(ctx, err)
-		}
+		err = d.met(ctx, d.openGroup(ctx, g, spec)) // nobody gives it back before all have it
 	}
 	if err == nil {
 		d.groups[g.name] = g

@@ -359,3 +359,111 @@ func (d *tallied) GraphLaunch(c driver.Ctx, x driver.Exec, s driver.Stream) erro
 	d.count(c, "GraphLaunch")
 	return d.Driver.GraphLaunch(c, x, s)
 }
+
+// summing is a module with a group, streams and events of its own, and its step: what the
+// ranks have, summed twice.
+func summing(name string) (*rt.Module, func(*rt.Exec)) {
+	x := rt.C(0, rt.F32, 64)
+	m := &rt.Module{Name: name, World: 2, Arena: 1024, Streams: []string{"compute", "comm." + name}, Events: 2,
+		Groups: []rt.Group{{Name: name, Ranks: [][]int{{1, 0}}}},
+		Inputs: []rt.Param{{Name: "x", Tensors: rt.Ts{x}}}, Outputs: []rt.Param{{Name: "x", Tensors: rt.Ts{x}}}}
+	return m, func(e *rt.Exec) {
+		e.Record("compute", 0)
+		e.Wait("comm."+name, 0)
+		e.At("s").AllReduce("comm."+name, name, "sum", rt.Ts{x}, rt.Ts{x})
+		e.Record("comm."+name, 1)
+		e.Wait("compute", 1)
+		e.At("t").AllReduce("compute", name, "sum", rt.Ts{x}, rt.Ts{x})
+	}
+}
+
+// TestFailedAdd lets one call of the driver after the other fail while two ranks add a module:
+// it fails on both, what was there goes on running on both, and in the end the module is
+// added. What the driver says while a rank waits for its device breaks the world, which is
+// opened anew.
+func TestFailedAdd(t *testing.T) {
+	fakeOnly(t)
+	noGoroutines(t)
+	f := newFake(t, 2)
+	o := small(2)
+	little(&o)
+	old, oldStep := summing("old")
+	next, nextStep := summing("next")
+	run := func(ctx context.Context, r *rt.Rank, m *rt.Module, step func(*rt.Exec)) error {
+		b := make([]byte, 256)
+		for i := 2; i < len(b); i += 4 {
+			b[i], b[i+1] = 0x80, 0x3f // 1
+		}
+		out, err := rt.RunModule(ctx, r, m, step, []rt.Value{{DType: rt.F32, Shape: rt.Dims{64}, Data: b}}, rt.Options{})
+		if err == nil && (out[0].Data[2] != 0x80 || out[0].Data[3] != 0x40) {
+			err = fmt.Errorf("got %v, want 4", out[0].Data[:4])
+		}
+		return err
+	}
+	stride := 3 // which is no divisor of the calls that each rank makes
+	if *livingSteps > 0 {
+		stride = 1
+	}
+	n, kept, broke, added := 1, 0, 0, false
+	for !added {
+		err := device.Local(t.Context(), f, devices(2), rt.Config{Timeout: time.Minute}, o, []*rt.Module{old}, func(ctx context.Context, r *rt.Rank) error {
+			for {
+				if err := run(ctx, r, old, oldStep); err != nil {
+					return err
+				}
+				if err := r.Barrier(ctx); err != nil {
+					return err
+				}
+				if r.Info().Rank == 0 {
+					f.FailCall(n, nil)
+				}
+				if err := r.Device().(*device.Device).Meet(ctx); err != nil {
+					return err
+				}
+				err := r.Add(ctx, next, nil)
+				if r.Err() != nil {
+					return r.Err()
+				}
+				var call *rt.CallError
+				if err != nil && !errors.As(err, &call) && !errors.Is(err, rt.ErrCanceled) && !errors.Is(err, driver.ErrOutOfMemory) {
+					return fmt.Errorf("call %d: not of a type: %w", n, err)
+				}
+				if err := r.Device().(*device.Device).Meet(ctx); err != nil {
+					return err
+				}
+				if r.Info().Rank == 0 {
+					added = f.Calls() < n // none failed
+					f.FailCall(0, nil)
+					if n += stride; !added {
+						kept++
+					}
+				}
+				if err := r.Device().(*device.Device).Meet(ctx); err != nil {
+					return err
+				}
+				if err == nil {
+					if err := errors.Join(run(ctx, r, next, nextStep), r.Drop(ctx, next)); err != nil {
+						return err
+					}
+				}
+				if added {
+					return run(ctx, r, old, oldStep)
+				}
+			}
+		})
+		f.FailCall(0, nil)
+		switch {
+		case added && err != nil:
+			t.Fatal(err)
+		case !added && !errors.Is(err, driver.ErrOutOfMemory):
+			t.Fatalf("call %d: %v", n, err)
+		case !added:
+			n += stride
+			broke++
+		}
+	}
+	if kept < 2*broke {
+		t.Errorf("%d of %d calls that failed broke the world", broke, kept+broke)
+	}
+	t.Logf("%d calls failed one by one: the world went on %d times", kept+broke, kept)
+}

@@ -62,19 +62,24 @@ func (w *World) newPiece(at, bytes uint64) (*piece, int, error) {
 	p := &piece{at: at, bytes: size, mems: make([]driver.Mem, w.n)}
 	var err error
 	if p.life, err = w.life.New("symmetric memory"); err == nil {
-		err = p.life.Work(lifecycle.Hooks{Idle: w.prepared})
+		err = p.life.Work(lifecycle.Hooks{Idle: w.prepared()})
 	}
 	return p, i, err
 }
 
-// prepared reports whether what was enqueued for readying memory has ended, on all ranks here.
-func (w *World) prepared() (bool, error) {
-	for _, r := range w.Local() {
-		if ok, err := w.drv.StreamQuery(r.Ctx, r.setup); !ok || err != nil {
-			return false, err
+// prepared gives a question for the end of what was enqueued for readying memory, on all ranks
+// here, behind which nothing more is.
+func (w *World) prepared() func() (bool, error) {
+	left := w.Local()
+	return func() (bool, error) {
+		for len(left) > 0 {
+			if ok, err := w.drv.StreamQuery(left[0].Ctx, left[0].setup); !ok || err != nil {
+				return false, err
+			}
+			left = left[1:]
 		}
+		return true, nil
 	}
-	return true, nil
 }
 
 // fill makes the memory of the ranks of this process, exchanges it with the others', and
