@@ -52,7 +52,7 @@ gpu:
 	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/cudnn.test ./cuda/cudnn
 	go build -trimpath -ldflags='-s -w' -o $(GPU)/gputest ./test/gputest
 	go build -trimpath -ldflags='-s -w' -o $(GPU)/gpubench ./internal/gpubench
-	go build -trimpath -ldflags='-s -w' -o $(GPU)/lowerdump ./cmd/lowerdump
+	go build -trimpath -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o $(GPU)/lowerdump ./cmd/lowerdump
 	git describe --always --dirty --abbrev=40 --match='' > $(GPU)/COMMIT
 	mkdir -p $(GPU)/cuda/topo/nvml $(GPU)/cuda/nccl
 	git ls-files testdata 'cuda/*/testdata/*' 'cuda/device/*.cu' go.mod | tar cf - -T - | tar xf - -C $(GPU)

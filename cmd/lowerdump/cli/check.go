@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -11,7 +10,7 @@ import (
 )
 
 var checkCommand = command{
-	name: "check", args: "[-passes=PIPELINE] FILE", doc: "proves a lowered program free of races and deadlocks, or says what is missing",
+	name: "check", args: "[-passes=PIPELINE] [-json] FILE", doc: "proves a lowered program free of races and deadlocks, or says what is missing",
 	help: `
 FILE is a function, which is lowered after the passes, or a program's text form
 (what lowerdump lower prints). Proved is: every pair of conflicting accesses is
@@ -29,10 +28,21 @@ Examples:
 type checkFlags struct {
 	source
 	inFlight int
+	json     bool
+}
+
+// checkResult is what -json prints.
+type checkResult struct {
+	Program      string   `json:"program"`
+	Instructions int      `json:"instructions"`
+	Streams      int      `json:"streams"`
+	Findings     []string `json:"findings"` // as text; empty: nothing races, nothing can block
+	More         int      `json:"more"`     // findings that are not listed
 }
 
 func (f *checkFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs, "default")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.IntVar(&f.inFlight, "in-flight", 0, "most collectives that may wait for peers at one time; 0 for the default")
 }
 
@@ -53,9 +63,21 @@ func runCheck(ctx context.Context, t tool, args []string) error {
 	if f.inFlight > 0 {
 		opts.InFlight = f.inFlight
 	}
+	end := t.busy.phase("checking @" + p.Name)
 	rep, err := program.CheckWith(p, opts)
+	end()
 	if err != nil {
 		return err
+	}
+	if f.json {
+		out := checkResult{p.Name, len(p.Instrs), len(p.Streams), []string{}, rep.More}
+		for i := range rep.Findings {
+			out.Findings = append(out.Findings, string(rep.AppendFinding(nil, &rep.Findings[i])))
+		}
+		if err := writeJSON(t.out, out); err != nil || rep.Err() == nil {
+			return err
+		}
+		return errFindings
 	}
 	if rep.Err() != nil {
 		fmt.Fprintf(t.out, "%s\n", rep)
@@ -71,7 +93,7 @@ func (t tool) program(ctx context.Context, path string, src source) (*program.Pr
 	if err != nil {
 		return nil, err
 	}
-	if looksLikeProgram(data) {
+	if kindOf(data) == programFile {
 		return program.Parse(name, string(data))
 	}
 	in, err := t.parse(name, data)
@@ -82,16 +104,5 @@ func (t tool) program(ctx context.Context, path string, src source) (*program.Pr
 	if err != nil {
 		return nil, err
 	}
-	return c.function.Program()
-}
-
-// looksLikeProgram tells a program's text by its first word.
-func looksLikeProgram(data []byte) bool {
-	for _, line := range bytes.Split(data[:min(len(data), 4096)], []byte("\n")) {
-		line = bytes.TrimSpace(line)
-		if len(line) > 0 && !bytes.HasPrefix(line, []byte("//")) {
-			return bytes.HasPrefix(line, []byte("program "))
-		}
-	}
-	return false
+	return t.lowered(c)
 }

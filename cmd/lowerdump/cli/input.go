@@ -3,14 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/seed-ee968945/concert/bench"
 	"github.com/seed-ee968945/concert/compile"
@@ -54,11 +53,12 @@ func (t tool) read(path string) ([]byte, string, error) {
 // parse reads a module from a file's bytes.
 func (t tool) parse(name string, data []byte) (*input, error) {
 	defer t.busy.phase("reading " + name)()
-	if looksLikeGraph(data) {
+	switch kind := kindOf(data); kind {
+	case graphFile:
 		return t.loadGraph(name, data)
-	}
-	if looksLikeProgram(data) {
-		return nil, fmt.Errorf("%s is a lowered program, which only check reads; this command wants IR text or a traced graph", name)
+	case irFile:
+	default:
+		return nil, wrongKind(name, kind)
 	}
 	m, err := ir.Parse(name, string(data))
 	if err != nil {
@@ -70,18 +70,12 @@ func (t tool) parse(name string, data []byte) (*input, error) {
 	return &input{path: name, module: m}, nil
 }
 
-// looksLikeGraph tells JSON and gzip from IR text, which starts with neither.
-func looksLikeGraph(data []byte) bool {
-	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
-		return true
-	}
-	data = bytes.TrimLeft(data, " \t\r\n")
-	return len(data) > 0 && data[0] == '{'
-}
-
 func (t tool) loadGraph(path string, data []byte) (*input, error) {
 	f, err := fx.Read(path, bytes.NewReader(data))
 	if err != nil {
+		if kind := kindOfJSON(data); kind != graphFile {
+			err = wrongKind(path, kind)
+		}
 		return nil, err
 	}
 	r, err := f.Import()
@@ -89,7 +83,7 @@ func (t tool) loadGraph(path string, data []byte) (*input, error) {
 		return nil, err
 	}
 	for _, w := range r.Warnings {
-		fmt.Fprintf(t.err, "warning: %v\n", w)
+		t.warn(w)
 	}
 	return &input{path: path, module: r.Module, graph: f}, nil
 }
@@ -180,7 +174,7 @@ func (t tool) compile(ctx context.Context, in *input, s source, with func(*passe
 		return nil, err
 	}
 	for _, w := range r.Warnings() {
-		fmt.Fprintf(t.err, "warning: %s\n", w)
+		t.warn(w)
 	}
 	c := &compiled{Result: r, path: in.path, graph: in.graph}
 	if !s.all {
@@ -225,15 +219,6 @@ func (t tool) deviceOf(s source) compile.Device {
 	return compile.Host
 }
 
-// colour wraps text in an escape sequence on a terminal, unless NO_COLOR is set.
-func (t tool) colour(code, text string) string {
-	f, ok := t.out.(*os.File)
-	if !ok || t.env("NO_COLOR") != "" || t.env("TERM") == "dumb" || !term.IsTerminal(int(f.Fd())) {
-		return text
-	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
 // output is where a command writes: standard output, or the file named by -o.
 func (t tool) output(path string, write func(io.Writer) error) error {
 	if path == "" || path == "-" {
@@ -248,6 +233,14 @@ func (t tool) output(path string, write func(io.Writer) error) error {
 		return err
 	}
 	return f.Close()
+}
+
+// writeJSON writes a value as people read it.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // count is a number with its noun.

@@ -45,7 +45,7 @@ Examples:
 		if err != nil {
 			return err
 		}
-		p, err := c.function.Program()
+		p, err := t.lowered(c)
 		if err != nil {
 			return err
 		}
@@ -58,6 +58,12 @@ Examples:
 			return err
 		})
 	},
+}
+
+// lowered is the program of what -func names.
+func (t tool) lowered(c *compiled) (*program.Program, error) {
+	defer t.busy.phase("lowering @" + c.function.Func.Name)()
+	return c.function.Program()
 }
 
 // emitted is a program in the form that -emit asks for.

@@ -81,7 +81,7 @@ func (t tool) console() *bench.Console {
 
 func commands() []command {
 	return []command{
-		passesCommand, opsCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand, checkCommand, calibrateCommand,
+		passesCommand, opsCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand, checkCommand, calibrateCommand, topoCommand, completionCommand(),
 	}
 }
 
@@ -124,7 +124,7 @@ func finish(c command, err error, t tool) int {
 		fmt.Fprintf(t.err, "lowerdump %s: %s\nusage: lowerdump %s %s\n", c.name, usage.Msg, c.name, c.args)
 		return exitUsage
 	}
-	fmt.Fprintf(t.err, "lowerdump %s: %v\n", c.name, err)
+	fmt.Fprintf(t.err, "lowerdump %s: %s\n", c.name, t.highlight(err.Error()))
 	var failed *passes.PassError
 	if errors.As(err, &failed) { // the message says how to run the pass again on this file
 		if err := os.WriteFile(failed.InName, failed.Before, 0o666); err != nil {
@@ -153,7 +153,7 @@ func overview() string {
 	var b strings.Builder
 	b.WriteString("lowerdump shows what concert does to a program and why.\n\nusage: lowerdump COMMAND [flags] FILE\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.doc)
+		fmt.Fprintf(&b, "  %-10s %s\n", c.name, c.doc)
 	}
 	b.WriteString(`
 FILE is IR text (.ir), a traced graph (.graph.json, .graph.json.gz), or - for
@@ -206,6 +206,8 @@ var flagsOf = map[string]func(*flag.FlagSet){
 	"report": func(fs *flag.FlagSet) { new(reportFlags).define(fs) },
 	"plan":   func(fs *flag.FlagSet) { new(planFlags).define(fs) },
 	"check":  func(fs *flag.FlagSet) { new(checkFlags).define(fs) },
+
+	"topo": func(fs *flag.FlagSet) { new(topoFlags).define(fs) },
 
 	"calibrate": func(fs *flag.FlagSet) { new(calibrateFlags).define(fs) },
 }

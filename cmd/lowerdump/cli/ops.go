@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -41,9 +40,7 @@ Examples:
 		}
 		switch {
 		case f.json:
-			e := json.NewEncoder(t.out)
-			e.SetIndent("", "  ")
-			return e.Encode(rows)
+			return writeJSON(t.out, rows)
 		case f.markdown:
 			return writeOpsMarkdown(t.out, rows)
 		case len(names) > 0:

@@ -15,31 +15,6 @@ import (
 	"github.com/seed-ee968945/concert/passes"
 )
 
-var passesCommand = command{
-	name: "passes", args: "[-v]", doc: "lists the passes, the constraints on their order with reasons, and the named pipelines",
-	help: `
-Examples:
-  lowerdump passes
-  lowerdump passes -v`,
-	run: func(_ context.Context, t tool, args []string) error {
-		var f passesFlags
-		files, err := parse("passes", &f, args)
-		if err != nil {
-			return err
-		}
-		if len(files) > 0 {
-			return usagef("takes no FILE")
-		}
-		return t.passes().WriteDoc(t.out, f.verbose)
-	},
-}
-
-type passesFlags struct{ verbose bool }
-
-func (f *passesFlags) define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.verbose, "v", false, "with every pass's options and statistics")
-}
-
 var optCommand = command{
 	name: "opt", args: "[-passes=PIPELINE] [-print-after=all|changed|NAME] [-o FILE] FILE", doc: "runs passes and prints the IR",
 	help: `

@@ -18,7 +18,7 @@ import (
 )
 
 var planCommand = command{
-	name: "plan", args: "[-capacity=N] [-passes=PIPELINE] [-o FILE] FILE", doc: "places buffers in one arena and prints their offsets as CSV",
+	name: "plan", args: "[-capacity=N] [-passes=PIPELINE] [-json] [-o FILE] FILE", doc: "places buffers in one arena and prints their offsets as CSV",
 	help: `
 FILE is a program, whose buffers are placed, or CSV with the columns
 id,lower,upper,size (half-open lifetimes; begin and end for inclusive ones), whose
@@ -36,12 +36,32 @@ type planFlags struct {
 	capacity int64
 	out      string
 	fast     bool
+	json     bool
+}
+
+// planResult is what -json prints.
+type planResult struct {
+	Height     int64     `json:"height"`
+	LowerBound int64     `json:"lower_bound"`
+	Method     string    `json:"method"`
+	Exact      bool      `json:"exact"` // no height is less
+	Buffers    []planRow `json:"buffers"`
+}
+
+// planRow is a buffer: its half-open lifetime, size and place.
+type planRow struct {
+	Name   string `json:"name,omitempty"` // of a function's value; rows of CSV are in order
+	Lower  int64  `json:"lower"`
+	Upper  int64  `json:"upper"`
+	Size   int64  `json:"size"`
+	Offset int64  `json:"offset"`
 }
 
 func (f *planFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.capacity, "capacity", 0, "largest height allowed, in the unit of the sizes; 0 for any")
 	f.source.define(fs, "default")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.BoolVar(&f.fast, "fast", false, "best fit only, no search")
 }
 
@@ -74,7 +94,20 @@ func runPlan(ctx context.Context, t tool, args []string) error {
 	}
 	fmt.Fprintf(t.err, "%d buffers, height %d, lower bound %d, ratio %.4f (%s%s)\n", len(prob.problem.Buffers), res.Height, res.LowerBound,
 		float64(res.Height)/float64(max(res.LowerBound, 1)), res.Method, exact)
-	return t.output(f.out, func(w io.Writer) error { return prob.write(w, res.Offsets) })
+	return t.output(f.out, func(w io.Writer) error {
+		if !f.json {
+			return prob.write(w, res.Offsets)
+		}
+		out := planResult{res.Height, res.LowerBound, fmt.Sprint(res.Method), res.Exact, []planRow{}}
+		for i, b := range prob.problem.Buffers {
+			row := planRow{Lower: b.Lower, Upper: b.Upper, Size: b.Size, Offset: res.Offsets[i]}
+			if prob.names != nil {
+				row.Name = prob.names(i)
+			}
+			out.Buffers = append(out.Buffers, row)
+		}
+		return writeJSON(w, out)
+	})
 }
 
 // placement is a problem and how to speak about it.
@@ -82,6 +115,7 @@ type placement struct {
 	problem *pack.Problem
 	write   func(io.Writer, []int64) error
 	explain func(error) error // names buffers in errors
+	names   func(i int) string
 }
 
 // placement reads the problem.
@@ -96,7 +130,7 @@ func (t tool) placement(ctx context.Context, path string, f *planFlags) (*placem
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		explain := func(err error) error { return explainRows(&table.Problem, err) }
-		return &placement{&table.Problem, table.WriteCSV, explain}, nil
+		return &placement{problem: &table.Problem, write: table.WriteCSV, explain: explain}, nil
 	}
 	c, err := t.compiled(ctx, path, f.source)
 	if err != nil {
@@ -107,7 +141,8 @@ func (t tool) placement(ctx context.Context, path string, f *planFlags) (*placem
 		return nil, err
 	}
 	write := func(w io.Writer, offsets []int64) error { return writePlan(w, plan, offsets) }
-	return &placement{&plan.Problem, write, plan.Explain}, nil
+	names := func(i int) string { return plan.Buffers[i].Name }
+	return &placement{&plan.Problem, write, plan.Explain, names}, nil
 }
 
 func writePlan(w io.Writer, plan *lower.MemoryPlan, offsets []int64) error {

@@ -84,10 +84,15 @@ func runReport(ctx context.Context, t tool, args []string) error {
 	if err := r.Finish(c.function.Func, c.Report); err != nil {
 		return err
 	}
-	return t.output(f.out, func(w io.Writer) error {
-		_, err := r.WriteTo(w)
+	size := int64(0)
+	err = t.output(f.out, func(w io.Writer) error {
+		size, err = r.WriteTo(w)
 		return err
 	})
+	if err == nil && f.out != "" && f.out != "-" {
+		fmt.Fprintf(t.err, "wrote %s, %d KiB: open it in a browser\n", f.out, (size+1023)/1024)
+	}
+	return err
 }
 
 // frontier adds the makespan under several memory caps.

@@ -43,9 +43,11 @@ func TestSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range []string{"opt", "plan", "run", "stats"} {
+	for _, args := range [][]string{{"opt"}, {"lower"}, {"stats"}, {"run"}, {"export"}, {"dot"}, {"trace"}, {"report"}, {"plan"}, {"check"}, {"calibrate", "-fake-gpus=2", "-o=costs.json"}} {
+		command := args[0]
 		for sig, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
-			cmd := exec.Command(stuck, command, "-passes=stuck", input)
+			cmd := exec.Command(stuck, append(args[:len(args):len(args)], "-passes=stuck", input)...)
+			cmd.Dir = filepath.Dir(input)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			stdout, err := cmd.StdoutPipe()

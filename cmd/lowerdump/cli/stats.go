@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -160,9 +159,7 @@ func runStats(ctx context.Context, t tool, args []string) error {
 		}
 	}
 	if f.json {
-		e := json.NewEncoder(t.out)
-		e.SetIndent("", "  ")
-		return e.Encode(res)
+		return writeJSON(t.out, res)
 	}
 	if err := res.write(t.out); err != nil {
 		return err

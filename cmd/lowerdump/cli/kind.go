@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// fileKind is what a file holds, as an error says it.
+type fileKind string
+
+const (
+	irFile          fileKind = "IR text"
+	graphFile       fileKind = "a traced graph"
+	programFile     fileKind = "a lowered program, which only check reads"
+	machineFile     fileKind = "a machine of the cost model, which -machine reads"
+	calibrationFile fileKind = "a calibration, which -costs reads"
+	topologyFile    fileKind = "the topology of a machine, which topo reads"
+	jsonFile        fileKind = "JSON, but no graph"
+	binaryFile      fileKind = "no text"
+	otherFile       fileKind = "no IR text: no line begins with world, group, sym or func"
+)
+
+// kindOf tells what a file holds by its contents. What has lines of IR is IR, broken or not.
+func kindOf(data []byte) fileKind {
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) || bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte{'{'}) {
+		return graphFile // or other JSON, which kindOfJSON tells where it cannot be read
+	}
+	if bytes.IndexByte(data[:min(len(data), 4096)], 0) >= 0 {
+		return binaryFile
+	}
+	first := true
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || bytes.HasPrefix(line, []byte("//")) {
+			continue
+		}
+		word, _, _ := bytes.Cut(line, []byte(" "))
+		switch string(word) {
+		case "world", "group", "sym", "func":
+			return irFile
+		case "program":
+			if first {
+				return programFile
+			}
+		}
+		first = false
+	}
+	if first { // nothing in it: the parser says what is missing
+		return irFile
+	}
+	return otherFile
+}
+
+// kindOfJSON tells JSON objects by their keys. What is broken, the reader of graphs explains.
+func kindOfJSON(text []byte) fileKind {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(text, &keys) != nil {
+		return graphFile
+	}
+	for _, k := range []struct {
+		key  string
+		kind fileKind
+	}{{"nodes", graphFile}, {"matmul_tflops", machineFile}, {"instructions", calibrationFile}, {"gpus", topologyFile}, {"machines", topologyFile}} {
+		if _, ok := keys[k.key]; ok {
+			return k.kind
+		}
+	}
+	return jsonFile
+}
+
+func wrongKind(name string, kind fileKind) error {
+	return fmt.Errorf("%s is %s; this command wants IR text or a traced graph", name, kind)
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/cuda/topo"
+	"github.com/seed-ee968945/concert/cuda/topo/nvml"
+)
+
+var topoCommand = command{
+	name: "topo", args: "[-gpus=0,1] [-json] [FILE]", doc: "shows GPUs, NVLinks, fabric and peer access, and what concert does with them",
+	help: `
+Without FILE the machine is read from the NVIDIA driver; FILE is what -json printed on
+another machine. The last lines say whether groups use symmetric memory, which needs
+access to each other's memory, or NCCL, and why. What it all costs, lowerdump calibrate
+measures.
+
+Examples:
+  lowerdump topo
+  lowerdump topo -json > host.json
+  lowerdump topo -gpus=0,1 host.json`,
+	run: runTopo,
+}
+
+type topoFlags struct {
+	json bool
+	gpus string
+}
+
+func (f *topoFlags) define(fs *flag.FlagSet) {
+	fs.BoolVar(&f.json, "json", false, "print the machine as JSON, for FILE")
+	fs.StringVar(&f.gpus, "gpus", "", "GPUs of the ranks, by number in rank order; all if empty")
+}
+
+func runTopo(_ context.Context, t tool, args []string) error {
+	var f topoFlags
+	files, err := parse("topo", &f, args)
+	switch {
+	case err != nil:
+		return err
+	case len(files) > 1:
+		return usagef("want at most one FILE, got %d", len(files))
+	}
+	m, err := t.machine(files)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		text, err := m.JSON()
+		if err == nil {
+			_, err = t.out.Write(text)
+		}
+		return err
+	}
+	gpus, err := f.list(len(m.GPUs))
+	if err != nil {
+		return err
+	}
+	layout := topo.Local(m, gpus...)
+	fmt.Fprint(t.out, m)
+	return writeDecisions(t.out, layout)
+}
+
+// machine is the one that FILE describes, or this one.
+func (t tool) machine(files []string) (*topo.Machine, error) {
+	if len(files) == 0 {
+		defer t.busy.phase("reading the driver's topology")()
+		return nvml.Read(nvml.Options{})
+	}
+	data, name, err := t.read(files[0])
+	if err != nil {
+		return nil, err
+	}
+	return topo.Read(name, bytes.NewReader(data))
+}
+
+// list is the GPUs of the ranks.
+func (f *topoFlags) list(have int) ([]int, error) {
+	var out []int
+	if f.gpus == "" {
+		for i := range have {
+			out = append(out, i)
+		}
+		return out, nil
+	}
+	for _, s := range strings.Split(f.gpus, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 || n >= have {
+			return nil, usagef("-gpus=%s: want numbers from 0 to %d", f.gpus, have-1)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// writeDecisions says how a group of all ranks communicates, and where that is not by
+// symmetric memory, which pairs could.
+func writeDecisions(w io.Writer, l *topo.Layout) error {
+	ranks := make([]int, len(l.Ranks))
+	for i := range ranks {
+		ranks[i] = i
+	}
+	all, err := l.Decide(ranks, topo.DecideOptions{})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\na group of %s: %s\n", count(len(ranks), "rank"), all)
+	if all.Transport == topo.Symmetric || len(ranks) == 2 {
+		return nil
+	}
+	for a := range ranks {
+		for b := a + 1; b < len(ranks); b++ {
+			pair, err := l.Decide([]int{a, b}, topo.DecideOptions{})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "ranks %d and %d: %s\n", a, b, pair)
+		}
+	}
+	return nil
+}
