@@ -72,3 +72,29 @@ func TestReadme(t *testing.T) {
 		t.Errorf("README.md says %q runs all tests; .ci/run does not run it", command)
 	}
 }
+
+// TestGuide: the code of the guide for integrating compilers stands in the module that
+// TestOutside builds and runs.
+func TestGuide(t *testing.T) {
+	text, err := os.ReadFile("docs/integrate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := ""
+	for _, path := range []string{"outside.go", "outside_test.go", "tool/main.go"} {
+		file, err := os.ReadFile(filepath.Join("testdata/outside", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		code += string(file)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	for _, b := range blocks {
+		if !strings.Contains(code, b[1]) {
+			t.Errorf("docs/integrate.md shows what testdata/outside does not have:\n%s", b[1])
+		}
+	}
+	if len(blocks) < 10 {
+		t.Errorf("%d blocks of Go", len(blocks))
+	}
+}
