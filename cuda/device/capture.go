@@ -248,7 +248,7 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	c := &captured{d: d, r: r}
 	r.graph = graph
 	if r.main = r.chief(); r.main == nil {
-		return nil, d.call("capture", errors.Join(errors.New("it has no call"), r.life.EndInCall()))
+		return nil, d.call("capture", errors.Join(errors.New("there is no stream"), r.life.EndInCall()))
 	}
 	err := r.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: c.idle})
 	if err == nil {
@@ -269,16 +269,25 @@ func (d *Device) EndCapture(ctx context.Context, graph bool) (rt.Captured, error
 	return c, nil
 }
 
-// chief is the stream that the others of a step follow: the first that computes, if one does.
+// chief is the stream that the others of a step follow: the first that computes, if one does,
+// of those that have calls, or of all if none has; nil if there is none.
 func (r *recording) chief() *stream {
 	var all *stream
-	for i := range r.items {
-		s := r.items[i].st
+	consider := func(s *stream) {
 		switch {
+		case s == nil:
 		case all == nil, compute(s.name) && !compute(all.name):
 			all = s
 		case compute(s.name) == compute(all.name) && s.id < all.id:
 			all = s
+		}
+	}
+	for i := range r.items {
+		consider(r.items[i].st)
+	}
+	if all == nil {
+		for _, s := range r.d.table.Load().streams {
+			consider(s)
 		}
 	}
 	return all

@@ -154,6 +154,26 @@ func TestSteps(t *testing.T) {
 	})
 }
 
+// A step without a call is captured and replayed, too: calibration times those.
+func TestEmptyStep(t *testing.T) {
+	m := &rt.Module{Name: "empty", World: 2, Arena: 512, Streams: []string{"compute"}}
+	world(t, 2, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		for _, graph := range []bool{false, true} {
+			s, err := rt.Prepare(ctx, r, m, func(*rt.Exec) {}, rt.Options{}, graph)
+			if err != nil {
+				return err
+			}
+			if _, err := s.Run(ctx, nil); err != nil {
+				return err
+			}
+			if err := s.Close(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // The trace names every call, in order, with sane times.
 func TestTrace(t *testing.T) {
 	fakeOnly(t)
