@@ -140,8 +140,6 @@ const (
 	OpSliceScatter
 	OpEmbedding
 	OpTopk
-	OpPack
-	OpUnpack
 	OpShard
 	// Views.
 	OpView

@@ -4,24 +4,22 @@ import "github.com/seed-ee968945/concert/internal/attr"
 
 // Attribute declarations that several ops share.
 var (
-	aParts    = AttrSpec{"parts", attr.KindInt, false, "how many equal pieces each tensor is cut into, 1 if absent"}
-	aPieceDim = AttrSpec{"dim", attr.KindInt, false, "dimension along which they are cut, 0 if absent"}
-	aDim      = AttrSpec{"dim", attr.KindInt, true, "dimension, counted from 0"}
-	aDim0     = AttrSpec{"dim", attr.KindInt, false, "dimension that is gathered or scattered, 0 if absent"}
-	aDims     = AttrSpec{"dims", attr.KindInts, false, "dimensions, all if absent"}
-	aDimsReq  = AttrSpec{"dims", attr.KindInts, true, "dimensions"}
-	aKeep     = AttrSpec{"keepdim", attr.KindBool, false, "keep reduced dimensions as 1"}
-	aScalar   = AttrSpec{"scalar", attr.KindFloat, false, "number in place of the second operand"}
-	aReverse  = AttrSpec{"reverse", attr.KindBool, false, "the scalar is the first operand"}
-	aAlpha    = AttrSpec{"alpha", attr.KindFloat, false, "factor of the second operand"}
-	aReduce   = AttrSpec{"reduce", attr.KindString, true, "sum, avg, product, min or max"}
-	aCausal   = AttrSpec{"causal", attr.KindBool, false, "mask the keys after each query"}
-	aScale    = AttrSpec{"scale", attr.KindFloat, false, "factor of the scores, 1/sqrt(head size) if absent"}
-	aDropout  = AttrSpec{"dropout", attr.KindFloat, false, "dropout probability; only 0 is deterministic"}
-	aAccum    = AttrSpec{"accumulate", attr.KindBool, false, "add instead of replace"}
-	aStart    = AttrSpec{"start", attr.KindInt, false, "first index"}
-	aEnd      = AttrSpec{"end", attr.KindInt, false, "index past the last, the size if absent"}
-	aStep     = AttrSpec{"step", attr.KindInt, false, "distance of indices, 1 if absent"}
+	aDim     = AttrSpec{"dim", attr.KindInt, true, "dimension, counted from 0"}
+	aDim0    = AttrSpec{"dim", attr.KindInt, false, "dimension that is gathered or scattered, 0 if absent"}
+	aDims    = AttrSpec{"dims", attr.KindInts, false, "dimensions, all if absent"}
+	aDimsReq = AttrSpec{"dims", attr.KindInts, true, "dimensions"}
+	aKeep    = AttrSpec{"keepdim", attr.KindBool, false, "keep reduced dimensions as 1"}
+	aScalar  = AttrSpec{"scalar", attr.KindFloat, false, "number in place of the second operand"}
+	aReverse = AttrSpec{"reverse", attr.KindBool, false, "the scalar is the first operand"}
+	aAlpha   = AttrSpec{"alpha", attr.KindFloat, false, "factor of the second operand"}
+	aReduce  = AttrSpec{"reduce", attr.KindString, true, "sum, avg, product, min or max"}
+	aCausal  = AttrSpec{"causal", attr.KindBool, false, "mask the keys after each query"}
+	aScale   = AttrSpec{"scale", attr.KindFloat, false, "factor of the scores, 1/sqrt(head size) if absent"}
+	aDropout = AttrSpec{"dropout", attr.KindFloat, false, "dropout probability; only 0 is deterministic"}
+	aAccum   = AttrSpec{"accumulate", attr.KindBool, false, "add instead of replace"}
+	aStart   = AttrSpec{"start", attr.KindInt, false, "first index"}
+	aEnd     = AttrSpec{"end", attr.KindInt, false, "index past the last, the size if absent"}
+	aStep    = AttrSpec{"step", attr.KindInt, false, "distance of indices, 1 if absent"}
 )
 
 func unary(name, doc string) OpInfo {
@@ -145,8 +143,6 @@ var opTable = [numOps]OpInfo{
 	OpEmbedding:    memory("embedding", 2, 2, 1, tEmbedding, "%r = embedding %x, %i : f32[3,8]", "rows of operand 0 at the indices in operand 1"),
 	OpTopk: memory("topk", 1, 1, 2, tTopk, "%r:2 = topk %x {dim=1, k=2} : f32[4,2], i64[4,2]", "the k largest along dim and their indices", AttrSpec{"k", attr.KindInt, true, "how many"}, aDim,
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),
-	OpPack:   memory("pack", 1, -1, 1, tDeclared, "%r = pack %x, %rows : f32[56]", "the operands' bytes one after the other, or with parts their pieces along dim, part by part", aParts, aPieceDim),
-	OpUnpack: memory("unpack", 1, 1, -1, tDeclared, "%r:2 = unpack %flat : f32[4,8], f32[3,8]", "the inverse of pack", aParts, aPieceDim),
 	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Types: tShard,
 		Example: "%r = shard %x on @tp {dim=0} : f32[2,8]", Doc: "this rank's piece of the operand along dim, by its place in the group; a copy, since where the piece starts is known at run time only"},
 

@@ -7,7 +7,34 @@ import (
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower/cudagen"
+	"github.com/seed-ee968945/concert/program"
 )
+
+// Options says what a lowering depends on besides the function.
+type Options struct {
+	// Kernels writes CUDA source for every region, and turns every launch for which
+	// lower/cudagen can write a kernel into a region of its own. What is left as a
+	// launch by name has kernels elsewhere: matmul, attention, calls, rand. Sizes that
+	// are known at run time only are parameters of kernels, whose grids are those of
+	// the bounds. Without it, regions are fused launches without source, which run on the
+	// host.
+	Kernels bool
+}
+
+// FuncWith is [Func] with options. It is linear in the text of the kernels, too. With Options.Kernels a region for which no kernel can be
+// written is taken apart into its nodes, and buffers are placed anew, without a limit;
+// see [Fusable] for how to have pass fuse leave none.
+func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
+	for {
+		p, refused, err := lowered(f, o.Kernels)
+		if err != nil || len(refused) == 0 {
+			return p, err
+		}
+		if f, err = apart(f, refused); err != nil {
+			return nil, err
+		}
+	}
+}
 
 // Fusable returns the predicate that says what one kernel can compute in f, for
 // passes.Manager.Fusable: with it, pass fuse leaves no region that FuncWith would have

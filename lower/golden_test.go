@@ -42,13 +42,6 @@ func TestGolden(t *testing.T) {
 				}
 				return p.AppendText(nil), nil
 			},
-			"want.packed": func(c *passtest.Case) ([]byte, error) {
-				p, err := proved(c.After.Funcs()[0], lower.Options{Packed: func(*ir.Node) bool { return true }})
-				if err != nil {
-					return nil, err
-				}
-				return p.AppendText(nil), nil
-			},
 			"want.kernels": func(c *passtest.Case) ([]byte, error) {
 				p, err := proved(c.After.Funcs()[0], lower.Options{Kernels: true})
 				if err != nil {

@@ -128,8 +128,6 @@ func beyondHost(f *ir.Func) string {
 			return "opaque calls need functions of the caller"
 		case n.Op() == ir.OpInput && n.Result(0).Type().IsAsync():
 			return "an input in flight needs a collective of the caller"
-		case n.Op() == ir.OpPack || n.Op() == ir.OpUnpack:
-			return "packed buffers are not lowered"
 		}
 	}
 	return ""

@@ -118,11 +118,6 @@ func TestErrors(t *testing.T) {
 		{"topk k", "topk", "{k=2}", in(f32(shape{2, 1}), i64(shape{2, 1})), in(x), ErrAttr, "k=2"},
 		{"topk too many", "topk", "", in(f32(shape{2, 4}), i64(shape{2, 4})), in(x), ErrShape, "result 0"},
 		{"topk positions", "topk", "", in(f32(shape{2, 1}), f32(shape{2, 1})), in(x), ErrDType, "result 1"},
-		{"pack", "pack", "", in(mk(dtype.U8, shape{23})), in(x), ErrShape, "24 bytes"},
-		{"unpack", "unpack", "", in(x), in(mk(dtype.U8, shape{25})), ErrShape, "24 bytes"},
-		{"pack parts", "pack", "{parts=0}", in(mk(dtype.U8, shape{24})), in(x), ErrAttr, "parts=0"},
-		{"pack pieces", "pack", "{parts=4, dim=1}", in(mk(dtype.U8, shape{24})), in(x), ErrShape, "4 equal pieces along dimension 1"},
-		{"unpack pieces", "unpack", "{parts=2, dim=2}", in(x), in(mk(dtype.U8, shape{24})), ErrShape, "dimension 2"},
 
 		{"dropout", "attention", "{dropout=0.1}", head, in(q, q, q), ErrUnsupported, "dropout"},
 		{"attention rank", "attention", "", head, in(q, x, q), ErrShape, "operand 1"},

@@ -103,7 +103,6 @@ var table = []kernel{
 	{"mul", 1, 2, 1, 1, binaryKernel(opMul)},
 	{"ne", 1, 2, 1, 1, binaryKernel(opNe)},
 	{"neg", 1, 1, 1, 1, unaryKernel(opNeg)},
-	{"pack", 1, -1, 1, 1, runPack},
 	{"pow", 1, 2, 1, 1, binaryKernel(opPow)},
 	{"prod", 1, 1, 1, 1, runReduction(redProd)},
 	{"rand", 0, 0, 1, 1, runRand},
@@ -121,7 +120,6 @@ var table = []kernel{
 	{"sum", 1, 1, 1, 1, runReduction(redSum)},
 	{"tanh", 1, 1, 1, 1, unaryKernel(opTanh)},
 	{"topk", 1, 1, 2, 2, runTopk},
-	{"unpack", 1, 1, 1, -1, runUnpack},
 	{"where", 3, 3, 1, 1, runWhere},
 }
 

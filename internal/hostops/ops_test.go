@@ -210,11 +210,6 @@ func opCases() []opCase {
 		{"topk", "{k=3, largest=false}", in(f32(shape{1, 4}, 2, 1, 2, nan)), in(f32(shape{1, 3}, 1, 2, 2), i64(shape{1, 3}, 1, 0, 2))},
 		{"topk", "{k=2}", in(v(1, nan, inf)), in(v(nan, inf), w(1, 2))},
 		{"topk", "{k=1, dim=0}", in(i64Bits(1<<53, 1<<53+1)), in(i64Bits(1<<53+1), w(1))},
-		{"pack", "", in(mk(dtype.U8, shape{2}, 1, 2), mk(dtype.I32, shape{1}, 0x04030201)), in(mk(dtype.U8, shape{6}, 1, 2, 1, 2, 3, 4))},
-		{"pack", "{parts=2}", in(v(1, 2, 3, 4), v(5, 6)), in(v(1, 2, 5, 3, 4, 6))},
-		{"pack", "{parts=3, dim=1}", in(m23), in(v(1, 4, 2, 5, 3, 6))},
-		{"unpack", "{parts=2}", in(v(1, 2, 5, 3, 4, 6)), in(v(1, 2, 3, 4), v(5, 6))},
-		{"unpack", "", in(mk(dtype.U8, shape{6}, 1, 2, 1, 2, 3, 4)), in(mk(dtype.U8, shape{2}, 1, 2), mk(dtype.I32, shape{1}, 0x04030201))},
 
 		// Attention: with all scores equal the output is the mean of the visible values.
 		{"attention", "{causal=true}", in(f32(shape{1, 1, 2, 1}, 0, 0), f32(shape{1, 1, 2, 1}, 3, 4), f32(shape{1, 1, 2, 1}, 10, 20)),
@@ -286,7 +281,7 @@ func TestTable(t *testing.T) {
 	const ops = `full constant iota neg exp log sqrt rsqrt reciprocal abs sigmoid tanh relu silu gelu sin cos floor
 		logical_not convert add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
 		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm attention attention_backward
-		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand pack unpack`
+		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand`
 	want := strings.Fields(ops)
 	slices.Sort(want)
 	if !slices.Equal(want, Names()) {

@@ -156,9 +156,6 @@ func (t *Tensor) checkWritable() (msg string, kind error) {
 	return "", nil
 }
 
-// dense reports whether t is row-major without gaps.
-func (t *Tensor) dense() bool { return rowmajor.Is(t.Shape, t.Strides) }
-
 // broadcast returns the strides of t as an operand of the given shape, aligned
 // right; false if t does not broadcast to it.
 func (t *Tensor) broadcast(shape []int64) ([]int64, bool) {

@@ -86,8 +86,6 @@ func (s *synth) opText(n *ir.Node, x []string, out *Node) bool {
 		return put("aten.embedding.default", x...)
 	case ir.OpTopk:
 		return put("aten.topk.default", x[0], pyInts(a.Int("k", 0)), dim(), pyBoolText(a.Bool("largest", true)), pyBoolText(a.Bool("sorted", true)))
-	case ir.OpPack, ir.OpUnpack:
-		return put("concert."+name+".default", x...)
 	case ir.OpCall:
 		return callText(n, x, out)
 	case ir.OpWaitTensor:

@@ -29,10 +29,6 @@ func alone(name string, r *region) (*Kernel, error) {
 		err = g.scatterLines(n)
 	case ir.OpConstant:
 		declared, err = g.constant(name, n)
-	case ir.OpPack:
-		err = g.pack(n, n.Args(), n.Result(0), true)
-	case ir.OpUnpack:
-		err = g.pack(n, n.Results(), n.Arg(0), false)
 	default:
 		return nil, nil
 	}
@@ -69,7 +65,7 @@ func (g *generator) constant(name string, n *ir.Node) (declared string, err erro
 	i := g.x.newAtom("i", count-1, 1, g.top)
 	g.top.emit("const int i = blockIdx.x * 256 + threadIdx.x;")
 	g.top.emit("if (i >= %d) return;", count)
-	g.top.emit("store_vec(out0 + %s, load_vec<1>((const %s*)%s_data + i));", g.x.offset(out, g.x.unravel(i.lin(), g.r.shape(out)), g.r).text(), ctype(out.Type().DType()), name)
+	g.top.emit("store_vec(out0 + %s, load_vec<1>((const %s*)%s_data + i));", g.offset(out, g.x.unravel(i.lin(), g.r.shape(out))).text(), ctype(out.Type().DType()), name)
 	return b.String(), nil
 }
 
@@ -279,106 +275,4 @@ func (g *generator) scatterLines(n *ir.Node) error {
 	g.top.emit("  store(out0 + %s, %s);", at(v, "j", length), rounded("y", held(v.Type().DType()), v.Type().DType()))
 	g.top.emit("}")
 	return nil
-}
-
-// pack moves tensors to or from one tensor that holds their bytes one after the
-// other, piece by piece. Every piece has blocks of its own.
-func (g *generator) pack(n *ir.Node, tensors []*ir.Value, flat *ir.Value, in bool) error {
-	if !flat.Type().Contiguous() {
-		return unsupported(n, "%s is not dense", flat)
-	}
-	parts, d := n.Attrs().Int("parts", 1), n.Attrs().Int("dim", 0)
-	param := map[*ir.Value]string{}
-	read := func(v *ir.Value) {
-		if param[v] == "" {
-			param[v] = fmt.Sprintf("in%d", len(g.ins))
-			g.ins = append(g.ins, v)
-		}
-	}
-	if in {
-		param[flat] = "out0"
-		for _, v := range tensors {
-			read(v)
-		}
-	} else {
-		read(flat)
-		for i, v := range g.r.outs {
-			param[v] = fmt.Sprintf("out%d", i)
-		}
-	}
-	offset := lin{} // bytes
-	for p := range parts {
-		for _, v := range tensors {
-			shape := slices.Clone(v.Type().Shape())
-			if parts > 1 {
-				if d < 0 || d >= int64(len(shape)) {
-					return unsupported(n, "%s has no pieces along dimension %d", v, d)
-				}
-				if whole, ok := shape[d].Const(); ok && whole%parts != 0 {
-					return unsupported(n, "%s has no %d equal pieces along dimension %d", v, parts, d)
-				}
-				shape[d] = shape[d].Div(parts)
-			}
-			piece := g.r.extents(shape)
-			if param[v] != "" && !shape.NumElems().Equal(ir.D(0)) {
-				g.piece(v, flat, param, piece, d, p, offset, in)
-			}
-			offset = offset.add(int64(v.Type().DType().Size()), g.x.count(piece))
-		}
-	}
-	return nil
-}
-
-// piece copies piece p along dimension d of v to or from a byte of flat.
-func (g *generator) piece(v, flat *ir.Value, param map[*ir.Value]string, shape []extent, d, p int64, offset lin, in bool) {
-	size, length := int64(v.Type().DType().Size()), g.x.count(shape)
-	_, count := length.span()
-	g.f.big = g.f.big || count > 1<<30
-	width := 16 / size
-	var off lin
-	for ; ; width /= 2 {
-		i, e := g.x.newAtom("i", count-width, width, g.top), g.x.newAtom("v", max(width-1, 0), 1, g.top)
-		x := newIndices(g.top) // as i means something else for each piece
-		at := i.lin()
-		if width > 1 {
-			at = at.add(1, e.lin())
-		}
-		index := x.unravel(at, shape)
-		if p > 0 {
-			index[d] = index[d].add(p, shape[d].lin(x))
-		}
-		off = x.offset(v, index, g.r)
-		if width == 1 {
-			break
-		}
-		base := off.add(-1, e.lin())
-		if length.divisor()%width == 0 && !base.depends(e) && base.divisor()%width == 0 && offset.divisor()%(width*size) == 0 &&
-			g.r.aligned(v, width*size) && g.r.aligned(flat, width*size) {
-			off = base
-			break
-		}
-	}
-	t := ctype(v.Type().DType())
-	first := g.grid
-	g.grid += (count + 256*width - 1) / (256 * width)
-	g.top.emit("if (blockIdx.x < %d) {  // %s", g.grid, v)
-	g.top.emit("  const i64 i = (((i64)blockIdx.x - %d) * 256 + threadIdx.x) * %d;", first, width)
-	g.top.emit("  if (i >= %s) return;", length.text())
-	constness := "const "
-	if in {
-		constness = ""
-	}
-	g.top.emit("  %s%s* p = (%s%s*)((%schar*)%s + %s) + i;", constness, t, constness, t, constness, param[flat], offset.text())
-	switch {
-	case offset.divisor()%size != 0 && in:
-		g.top.emit("  copy_bytes<%d>(p, %s + %s);", size, param[v], off.text())
-	case offset.divisor()%size != 0:
-		g.top.emit("  copy_bytes<%d>(%s + %s, p);", size, param[v], off.text())
-	case in:
-		g.top.emit("  store_vec(p, load_vec<%d>(%s + %s));", width, param[v], off.text())
-	default:
-		g.top.emit("  store_vec(%s + %s, load_vec<%d>(p));", param[v], off.text(), width)
-	}
-	g.top.emit("  return;")
-	g.top.emit("}")
 }

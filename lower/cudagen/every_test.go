@@ -25,7 +25,6 @@ var variants = []string{
 	"%r = index_add %x, %i, %rows {alpha=2, dim=0} : f32[4,8]", `%r = scatter %x, %j {dim=1, reduce="add", value=2} : f32[4,8]`, `%r = scatter %x, %j {dim=1, reduce="multiply", value=2} : f32[4,8]`,
 	"%r:2 = topk %x {dim=0, k=3, largest=false} : f32[3,8], i64[3,8]", "%r = full {value=2} : f32[4,8]",
 	`%r = constant {data="AQACAAMABAAFAA=="} : i16[5]`, `%r = constant {data="AAAAAAAA8D8AAAAAAAAAQA=="} : f64[2]`, `%r = constant {data="AQID"} : u8[3,1]`,
-	"%r = pack %x, %rows {dim=1, parts=2} : f32[56]", "%r:2 = unpack %flat {dim=1, parts=2} : f32[4,8], f32[3,8]",
 }
 
 // beyond are operations that no kernel computes alone, with the reason.

@@ -235,11 +235,6 @@ template <int n, class T> FN void store_upto(T* p, const vec<T, n>& x, i64 left)
   }
 }
 
-// An element that lies at no multiple of its size.
-template <int n> FN void copy_bytes(void* to, const void* from) {
-  for (int i = 0; i < n; ++i) ((u8*)to)[i] = ((const u8*)from)[i];
-}
-
 // A position that a tensor holds, negative ones counted from the end. One that
 // lies outside stops the kernel before it reads what is not its own.
 FN i64 position(i64 i, i64 size, bool wrap) {

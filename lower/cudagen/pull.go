@@ -33,6 +33,13 @@ func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
 		end := from.add(1, length)
 		return g.choose(v, at, d, []segment{{n.Arg(0), lin{}, from}, {n.Arg(1), lin{}, length}, {n.Arg(0), end, size.lin(g.x).add(-1, end)}})
 	}
+	if j := at[d].add(-1, from); len(j.terms) == 0 && count.name == "" { // known here
+		x, to := n.Arg(0), slices.Clone(at)
+		if j.c >= 0 && j.c%step == 0 && j.c/step < count.n {
+			x, to[d] = n.Arg(1), constant(j.c/step)
+		}
+		return g.renamed(v, x, to)
+	}
 	j, name := g.fresh("j"), g.fresh("x")
 	outer := g.body
 	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)

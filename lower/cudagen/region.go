@@ -135,13 +135,11 @@ func (r *region) named(s ir.Shape) ir.Dim {
 }
 
 // offset is the place of an element of v.
-func (g *generator) offset(v *ir.Value, at []lin) lin { return g.x.offset(v, at, g.r) }
-
-func (x *indices) offset(v *ir.Value, at []lin, r *region) lin {
+func (g *generator) offset(v *ir.Value, at []lin) lin {
 	if st := v.Type().Strides(); st != nil {
 		return dot(at, st)
 	}
-	return x.ravel(at, r.shape(v)) // tensors of sizes known at run time only are dense
+	return g.x.ravel(at, g.r.shape(v)) // tensors of sizes known at run time only are dense
 }
 
 // bound is the largest value that a size of a node's function can have.

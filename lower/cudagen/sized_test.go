@@ -84,9 +84,6 @@ var sizedCases = []struct {
 	{name: "topk", text: `(%x: f32[a,16]) -> (f32[a,2], i64[a,2]) { %y:2 = topk %x {k=2, dim=1} : f32[a,2], i64[a,2]; return %y#0, %y#1 }`},
 	{name: "topk_lines", text: `(%x: bf16[a+3,b]) -> (bf16[3,b], i64[3,b]) { %y:2 = topk %x {k=3, dim=0, largest=false} : bf16[3,b], i64[3,b]; return %y#0, %y#1 }`},
 	{name: "topk_long", text: `(%x: f32[b,100*a+5]) -> (f32[b,5], i64[b,5]) { %y:2 = topk %x {k=5, dim=1} : f32[b,5], i64[b,5]; return %y#0, %y#1 }`},
-	{name: "pack", text: `(%x: f32[a,4], %z: f32[3], %w: f32[b]) -> (f32[4*a+b+3]) { %y = pack %x, %z, %w : f32[4*a+b+3]; return %y }`},
-	{name: "pack_parts", text: `(%x: f32[2*a,3], %z: bf16[4,b]) -> (u8[24*a+8*b]) { %y = pack %x, %z {dim=0, parts=2} : u8[24*a+8*b]; return %y }`},
-	{name: "unpack", text: `(%x: bf16[4*a+b]) -> (bf16[a,4], bf16[b]) { %y:2 = unpack %x : bf16[a,4], bf16[b]; return %y#0, %y#1 }`},
 }
 
 const sizedMax = 37

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -21,9 +20,6 @@ func (c *comparison) known(in *program.Instr, k int, x termID) termID {
 			c.foreign[x] = true
 			return x
 		}
-	}
-	if c.packs(&t) {
-		return x
 	}
 	if w := c.resolved(in, x); w != x {
 		return w
@@ -59,38 +55,6 @@ func (c *comparison) meant(in *program.Instr, k int, t *term) *term {
 func (c *comparison) tainted(x termID) bool {
 	t := &c.b.terms[x]
 	return x >= c.mine && (c.foreign[x] || t.kind == window && c.tainted(t.args[0]))
-}
-
-// packs reports whether t is a pack, or the collective of one, that fits its operands: the
-// function may have neither.
-func (c *comparison) packs(t *term) bool {
-	if t.kind != applied {
-		return false
-	}
-	if t.op == ir.OpPack {
-		sum := ir.D(0)
-		for _, a := range t.args {
-			x := c.b.terms[a].typ
-			n := x.Shape().NumElems()
-			if x.DType() != t.typ.DType() {
-				n = n.Mul(ir.D(int64(x.DType().Size())))
-			}
-			sum = sum.Add(n)
-		}
-		return len(t.typ.Shape()) == 1 && t.typ.Shape()[0].Equal(sum)
-	}
-	p := c.b.packed(t)
-	if p == nil || len(t.typ.Shape()) != 1 || t.typ.DType() != p.typ.DType() {
-		return false
-	}
-	have, want, n := t.typ.Shape(), p.typ.Shape(), c.b.sizes[t.group]
-	switch t.op {
-	case ir.OpAllGather:
-		want = scaled(want, 0, n)
-	case ir.OpReduceScatter:
-		have = scaled(have, 0, n)
-	}
-	return have.Equal(want)
 }
 
 // parts says where result k of an instruction, t, and the function's, w, part.

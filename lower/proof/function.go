@@ -54,18 +54,12 @@ func (m *meaning) effect(b *book, a *application) string {
 	return self
 }
 
-// communicate notes the members of a collective, those of packed operands one by one. The
+// communicate notes the members of a collective, one by one. The
 // dimension is left to the terms of the results.
 func (m *meaning) communicate(b *book, a *application) {
 	for k, x := range a.args {
-		args := slices.Clone(a.args[k : k+1])
-		if t := &b.terms[x]; t.kind == applied && t.op == ir.OpPack {
-			args = t.args
-		}
 		what := a.op.Name() + memberAttrs(a, k).Without("dim").String() + ", behind calls: " + strconv.Itoa(len(m.effects))
-		for i := range args {
-			m.comms = append(m.comms, event{a.node, b.instr, a.group, what, args[i : i+1]})
-		}
+		m.comms = append(m.comms, event{a.node, b.instr, a.group, what, []termID{x}})
 	}
 }
 

@@ -38,7 +38,7 @@ func proved(t *testing.T, m *ir.Module) int {
 			}
 		}
 		for _, f := range after.Funcs() {
-			for _, o := range []lower.Options{{}, {Kernels: true}, packed} {
+			for _, o := range []lower.Options{{}, {Kernels: true}} {
 				p, err := lower.FuncWith(f, o)
 				if err != nil {
 					continue // lower's own tests say what it refuses

@@ -26,14 +26,12 @@ type form struct {
 	o        lower.Options
 }
 
-var packed = lower.Options{Packed: func(*ir.Node) bool { return true }}
-
 // forms are those of programs that are run.
 var forms = []form{
 	{"as traced", "", lower.Options{}},
 	{"host", "default", lower.Options{}},
 	{"gpu", "cuda", lower.Options{Kernels: true}},
-	{"buckets packed", "overlap", packed},
+	{"buckets", "overlap", lower.Options{}},
 }
 
 // The programs of traced graphs are proved. With -v the log says what that takes beside

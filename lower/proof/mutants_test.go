@@ -156,7 +156,7 @@ func subjects(t *testing.T) []subject {
 		pipeline := pipelines[seed%uint64(len(pipelines))]
 		o := lower.Options{Kernels: seed%2 == 0}
 		if seed%5 == 0 {
-			pipeline, o = "", packed
+			pipeline, o = "", lower.Options{}
 		}
 		if pipeline != "" {
 			p, err := standard.Table().Parse(pipeline)

@@ -133,30 +133,3 @@ func (g *gen) indexed() bool {
 	v := vals(n)
 	return v != nil && g.emit(ir.OpScatter, nil, list("dim", 0), []*value{x, idx, v}) != nil
 }
-
-// packed packs tensors into one and takes them apart again.
-func (g *gen) packed() bool {
-	var args []*value
-	var types []ir.Type
-	total := int64(0)
-	first := g.pick(func(v *value) bool { _, ok := v.typ.Shape().Static(); return ok })
-	if first == nil {
-		return false
-	}
-	dt := first.typ.DType()
-	for range 1 + g.r.IntN(3) {
-		v := g.pick(func(v *value) bool { _, ok := v.typ.Shape().Static(); return ok && v.typ.DType() == dt })
-		if v == nil {
-			v = first
-		}
-		args = append(args, v)
-		n, _ := v.typ.Shape().NumElems().Const()
-		total += n
-		types = append(types, ir.TensorOf(dt, v.typ.Shape()))
-	}
-	rs := g.emit(ir.OpPack, nil, nil, args, ir.Tensor(dt, total))
-	if rs == nil || !rs[0].typ.Contiguous() {
-		return rs != nil
-	}
-	return g.emit(ir.OpUnpack, nil, nil, rs, types...) != nil
-}

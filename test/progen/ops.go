@@ -34,7 +34,6 @@ var families = []family{
 	{1, (*gen).attention},
 	{4, (*gen).move},
 	{4, (*gen).indexed},
-	{2, (*gen).packed},
 	{8, (*gen).inPlace},
 	{2, (*gen).otherCall},
 	{1, (*gen).input2},
