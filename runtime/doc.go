@@ -14,9 +14,9 @@
 // Every rank owns one arena. A [Tensor] is an offset in it, and the same offset
 // means the same tensor on every rank, so a collective needs no addresses: a
 // subgroup reaches a peer as base + peer's world rank x stride. Nothing is copied
-// to make it reachable. Each module and each [Buffer] has a region of it. A device that
-// is a [Grower] reserves [Stride] bytes of addresses for each rank and turns regions
-// into memory as they come, at the same offset on every rank.
+// to make it reachable. Each module and each [Buffer] has a region of it. A device
+// reserves addresses for each rank, up to [Stride] bytes, and turns regions into memory
+// as they come, at the same offset on every rank.
 //
 // What programs share lies in buffers: a step's parameters, which the step that updates
 // them has donated (program.Donation), or what forward saves for backward. Inputs and

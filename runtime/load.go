@@ -109,6 +109,19 @@ func (l *loaded) boundAt(lo int64) *bound {
 	return nil
 }
 
+// own is how much of the module's arena has to be memory: not what lies in buffers, where it
+// stands at the end, as program.Apart puts it.
+func (l *loaded) own() int64 {
+	n := l.m.Arena
+	for _, b := range slices.Backward(l.bound) {
+		if b.at.Hi+program.Align <= n {
+			break
+		}
+		n = b.at.Lo
+	}
+	return n
+}
+
 // inBuffer reports whether a parameter lies in a buffer.
 func (l *loaded) inBuffer(q *Param) bool { return q.Room > 0 && l.boundAt(q.Tensors[0].Off) != nil }
 
@@ -130,7 +143,7 @@ func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
 		}
 	}
 	var err error
-	if l.at, err = r.arena.take(m.Arena, Stride(r.env.World)); err != nil {
+	if l.at, err = r.arena.take(l.own(), Stride(r.env.World)); err != nil {
 		return nil, err
 	}
 	for _, g := range m.Groups {
@@ -167,7 +180,7 @@ func (r *Rank) compile(l *loaded) error {
 
 // grow turns a module's place into memory.
 func (r *Rank) grow(ctx context.Context, l *loaded) error {
-	if l.m.Arena == 0 {
+	if l.at.Lo == l.at.Hi {
 		return nil
 	}
 	err := r.dev.Grow(ctx, l.at)

@@ -1,9 +1,11 @@
 // Package device runs programs on GPUs: it is the runtime's Device on package cuda.
 //
 // A rank is a process with a GPU of its own (Opener), or a goroutine of a process
-// that drives several GPUs (Local). The modules' arenas are one allocation of
-// symmetric memory at one offset on all ranks, so every value of a program can be the
-// operand of a kernel that reads peers, where GPUs allow that.
+// that drives several GPUs (Local). Modules, buffers and groups have regions of symmetric
+// memory at one offset on all ranks, so every value of a program can be the operand of a
+// kernel that reads peers, where GPUs allow that. Each rank has addresses for several times
+// the memory of its device, and memory is mapped there when a module, a buffer or a group
+// comes, and given back when it goes (grow.go, group.go).
 //
 // # Calls
 //
@@ -17,8 +19,9 @@
 // # Forward progress
 //
 // A kernel that waits for a peer must not keep that peer from coming. What may block
-// a device is therefore done while nothing of this rank waits: compiling, loading and
-// allocating in opening, before the ranks meet for the last time; planning, which may
+// a device is therefore done while nothing of any rank runs: loading, mapping and
+// allocating when the world changes, between meetings of all ranks, one rank of a process
+// for all of it where it concerns all (island.go); planning, which may
 // load a library's code and let workspaces grow, in a pass over the whole step before
 // it first runs, after a meeting. In one process this matters twice: the driver loads
 // code under a lock that all ranks' calls need. EndCapture, which instantiates, ends
@@ -34,7 +37,8 @@
 // hosts or on GPUs without access to each other, go over NCCL (cuda/nccl), which is loaded
 // only then; Options.Transport asks for one or the other, and a *TransportError says which
 // group cannot be served and why. Both may serve one program: ranks are parted into islands
-// that share memory, and a rank without such neighbours has an ordinary allocation.
+// that share memory: as large as memory reaches from every rank to every other, so that
+// groups that come later find them.
 //
 // NCCL's collectives have other bits than ours where sums of more than two ranks round, the
 // same on all ranks of a group. All groups that NCCL serves take turns on a rank, in the

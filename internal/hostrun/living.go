@@ -61,7 +61,7 @@ func (l *Living) program(k, rank, world int) (*living, error) {
 			ranks = append(ranks, []int{r, r + 1})
 		}
 	}
-	p := &living{k: k, rows: 1 + 40*k}
+	p := &living{k: k, rows: 1 + 4*k}
 	text := strings.ReplaceAll(fmt.Sprint(ranks), " ", ", ")
 	m, err := ir.Parse("living.ir", fmt.Sprintf(livingText, world, name, text, k, p.rows))
 	if err != nil {

@@ -67,8 +67,9 @@ func (t *Training) input(name string) int {
 func (t *Training) compile(compile func(*ir.Func) (*program.Program, error)) error {
 	t.fw, t.bw = map[string]string{}, map[string]string{}
 	fwIn, bwIn := interp.InputSlots(t.Pair.Forward), interp.InputSlots(t.Backward)
+	var outs, ins []string
 	for _, s := range fwIn {
-		t.fw[s.Name] = s.Name
+		t.fw[s.Name], outs = s.Name, append(outs, s.Name)
 	}
 	fw, err := compile(t.Pair.Forward)
 	if err != nil {
@@ -78,11 +79,10 @@ func (t *Training) compile(compile func(*ir.Func) (*program.Program, error)) err
 	if err != nil {
 		return err
 	}
-	var outs, ins []string
 	for i, f := range t.feeds {
 		switch name := bwIn[i].Name; {
 		case f.in >= 0:
-			t.bw[name] = fwIn[f.in].Name
+			t.bw[name], ins = fwIn[f.in].Name, append(ins, name)
 		case f.out >= 0:
 			buffer, out := fmt.Sprint("saved", f.out), fw.Outputs[f.out].Name
 			ins, outs = append(ins, name), append(outs, out)

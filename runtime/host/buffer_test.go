@@ -77,6 +77,9 @@ func TestBindings(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if n := r.Info().ArenaBytes; n != 2*rt.ArenaAlign+1024 {
+			return fmt.Errorf("%d bytes of the arena: what lies in a buffer has memory twice", n)
+		}
 		ones := make([]float64, 64)
 		out, err := rt.Run(ctx, r, apart, []rt.Value{{DType: rt.F32, Shape: rt.Dims{64}, Data: bytesOf(rt.F32, ones...)}}, rt.Options{})
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -96,141 +97,13 @@ func (t *turn) run(ctx context.Context, r *rt.Rank) (float64, error) {
 	return sum, err
 }
 
-// turns adds, runs and drops ten programs that share a buffer, in a loop.
-func turns(ctx context.Context, r *rt.Rank, steps int, each func(step int)) error {
-	info := r.Info()
-	w, err := r.NewBuffer(ctx, "w", 256)
-	if err != nil {
-		return err
-	}
-	view, err := w.View(0, rt.F32, 64)
-	if err != nil {
-		return err
-	}
-	order := rand.New(rand.NewPCG(7, 7)) // the same on all ranks
-	var have [10]*turn
-	want := 0.0
-	for step := range steps {
-		k := order.IntN(len(have))
-		switch {
-		case have[k] == nil:
-			if have[k], err = newTurn(k, info.Rank, info.World); err == nil {
-				err = r.Add(ctx, have[k].m, rt.Bindings{"w": w})
-			}
-		case order.IntN(2) == 0:
-			if err = r.Drop(ctx, have[k].m); err == nil {
-				have[k] = nil
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("step %d: program %d: %w", step, k, err)
-		}
-		if err := faults(ctx, r, step, have[k]); err != nil {
-			return fmt.Errorf("step %d: %w", step, err)
-		}
-		for _, t := range have {
-			if t == nil {
-				continue
-			}
-			more, err := t.run(ctx, r)
-			if err != nil {
-				return fmt.Errorf("step %d: program %d: %w", step, t.k, err)
-			}
-			want += more
-		}
-		if want > 1<<23 { // which f32 still counts
-			want = 0
-			if err := r.Upload(view, make([]byte, 256)); err != nil {
-				return err
-			}
-		}
-		got, err := r.Download(view)
-		if err != nil {
-			return err
-		}
-		for i, v := range numbersOf(rt.F32, got) {
-			if v != want {
-				return fmt.Errorf("step %d: element %d is %v, want %v", step, i, v, want)
-			}
-		}
-		if each != nil {
-			each(step)
-		}
-	}
-	for _, t := range have {
-		if t != nil {
-			if err := w.Free(ctx); err == nil {
-				return errors.New("a buffer was freed that a module is bound to")
-			}
-			if err := r.Drop(ctx, t.m); err != nil {
-				return err
-			}
-		}
-	}
-	if err := w.Free(ctx); err != nil {
-		return err
-	}
-	if n := r.Info().ArenaBytes; n != 0 {
-		return fmt.Errorf("%d bytes of the arena are left", n)
-	}
-	return nil
-}
-
-// faults lets ranks fail or disagree at some steps: all get an error of the right type, and
-// go on.
-func faults(ctx context.Context, r *rt.Rank, step int, t *turn) error {
-	info := r.Info()
-	odd := info.Rank == step%info.World
-	switch {
-	case step%100 == 30: // one brings another program
-		k := 11
-		if odd {
-			k = 12
-		}
-		other, err := newTurn(k, info.Rank, info.World)
-		if err != nil {
-			return err
-		}
-		err = r.Add(ctx, other.m, nil)
-		if !errors.Is(err, rt.ErrMismatch) || !strings.Contains(err.Error(), "at line 1:") {
-			return fmt.Errorf("another program on one rank: %v", err)
-		}
-	case step%100 == 60: // one cannot
-		other, err := newTurn(11, info.Rank, info.World)
-		if err != nil {
-			return err
-		}
-		var bind rt.Bindings
-		if odd {
-			bind = rt.Bindings{"nothing": nil}
-		}
-		err = r.Add(ctx, other.m, bind)
-		var own *rt.CallError
-		var theirs *rt.CanceledError
-		if odd && !errors.As(err, &own) || !odd && (!errors.As(err, &theirs) || theirs.Origin != step%info.World) {
-			return fmt.Errorf("one rank that cannot add: %v", err)
-		}
-	case step%100 == 90 && t != nil: // one drops where the others add
-		var err error
-		if odd {
-			err = r.Drop(ctx, t.m)
-		} else if other, oerr := newTurn(11, info.Rank, info.World); oerr == nil {
-			err = r.Add(ctx, other.m, nil)
-		}
-		if !errors.Is(err, rt.ErrMismatch) {
-			return fmt.Errorf("one rank that drops: %v", err)
-		}
-	}
-	return nil
-}
-
 // TestWorldLives changes a world of goroutines while it lives.
 func TestWorldLives(t *testing.T) {
 	for _, world := range []int{2, 4} {
 		t.Run(strconv.Itoa(world), func(t *testing.T) {
 			leak.Check(t)
 			local(t, world, rt.Config{}, host.Options{Groups: 10}, nil, func(ctx context.Context, r *rt.Rank) error {
-				return turns(ctx, r, 1000, nil)
+				return (&hostrun.Living{Steps: 1000}).Run(ctx, r)
 			})
 		})
 	}
@@ -246,15 +119,15 @@ func childWorld(steps string) error {
 	if err != nil {
 		return err
 	}
-	if err := turns(ctx, r, 20, nil); err != nil { // which makes the streams
+	if err := (&hostrun.Living{Steps: 20}).Run(ctx, r); err != nil { // which makes what is made once
 		return errors.Join(err, r.Close())
 	}
 	before := leak.Now()
-	err = turns(ctx, r, n, func(step int) {
+	err = (&hostrun.Living{Steps: n, Each: func(_, step int) {
 		if step%100 == 0 {
 			fmt.Println("step", step)
 		}
-	})
+	}}).Run(ctx, r)
 	if err == nil {
 		if more := before.More(); more != "" {
 			err = fmt.Errorf("a leak: %s", more)

@@ -221,12 +221,17 @@ func (f *Driver) exclusive(call string, c driver.Ctx) error {
 	if !ok {
 		return nil
 	}
+	return f.alone(call, o.dev)
+}
+
+// alone waits until no kernel on a device waits for a peer.
+func (f *Driver) alone(call string, dev int) error {
 	g := &f.guard
 	var late <-chan time.Time
 	for {
 		g.mu.Lock()
 		var which string
-		for _, text := range g.waiting[o.dev] {
+		for _, text := range g.waiting[dev] {
 			if which == "" || text < which {
 				which = text
 			}
@@ -252,7 +257,7 @@ func (f *Driver) exclusive(call string, c driver.Ctx) error {
 		select {
 		case <-changed:
 		case <-late:
-			text := fmt.Sprintf("%s on device %d, by %s, waited too long for %s", call, o.dev, traceHere(), which)
+			text := fmt.Sprintf("%s on device %d, by %s, waited too long for %s", call, dev, traceHere(), which)
 			g.mu.Lock()
 			g.late = append(g.late, text)
 			g.mu.Unlock()

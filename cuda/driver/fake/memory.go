@@ -19,6 +19,7 @@ type mapping struct {
 	bytes uint64
 	made  trace
 	live  map[driver.Ptr]uint64 // parts of a reservation that memory is mapped at
+	seen  map[driver.Ptr][]int  // devices that have access to them
 }
 
 const Granularity = 1 << 16
@@ -33,7 +34,7 @@ func (f *Driver) newMap(kind string, bytes uint64, prot int) (driver.Ptr, error)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ranges[driver.Ptr(uintptr(p))] = &mapping{kind: kind, bytes: bytes, made: traceHere(), live: map[driver.Ptr]uint64{}}
+	f.ranges[driver.Ptr(uintptr(p))] = &mapping{kind: kind, bytes: bytes, made: traceHere(), live: map[driver.Ptr]uint64{}, seen: map[driver.Ptr][]int{}}
 	return driver.Ptr(uintptr(p)), nil
 }
 
@@ -200,16 +201,28 @@ func (f *Driver) Map(c driver.Ctx, at driver.Ptr, bytes uint64, m driver.Mem) er
 
 // Unmap takes memory out of a range again.
 func (f *Driver) Unmap(c driver.Ctx, at driver.Ptr, bytes uint64) error {
-	if err := f.exclusive("cuMemUnmap", c); err != nil {
-		return err
-	}
 	f.mu.Lock()
 	r, err := f.reservation("cuMemUnmap", at, bytes)
+	var devs []int
+	if err == nil {
+		devs = r.seen[at]
+	}
+	f.mu.Unlock()
+	if err == nil {
+		err = f.exclusive("cuMemUnmap", c)
+	}
+	for _, dev := range devs {
+		if err == nil {
+			err = f.alone("cuMemUnmap", dev)
+		}
+	}
+	f.mu.Lock()
 	if err == nil && r.live[at] != bytes {
 		err = invalid("cuMemUnmap", "[%#x, +%#x) is not mapped", uint64(at), bytes)
 	}
 	if err == nil {
 		delete(r.live, at)
+		delete(r.seen, at)
 		f.unmapTeam(at)
 		err = f.guard.bury(grave{at: at, bytes: bytes, what: "a mapping", made: r.made, ended: traceHere()})
 	}
@@ -228,7 +241,21 @@ func (f *Driver) Allow(_ driver.Ctx, at driver.Ptr, bytes uint64, devs []int) er
 	if len(devs) == 0 {
 		return nil
 	}
+	for _, dev := range devs {
+		if err := f.alone("cuMemSetAccess", dev); err != nil {
+			return err
+		}
+	}
 	if yes, err := f.allowTeam(at, devs); yes {
+		return err
+	}
+	f.mu.Lock()
+	r, err := f.reservation("cuMemSetAccess", at, bytes)
+	if err == nil {
+		r.seen[at] = devs
+	}
+	f.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	return os.NewSyscallError("mprotect", unix.Mprotect(hostmem.Bytes(uintptr(at), int(bytes)), unix.PROT_READ|unix.PROT_WRITE))
