@@ -48,7 +48,7 @@ func (r *Rank) NewBuffer(ctx context.Context, name string, bytes int64) (*Buffer
 	c := change{op: "making buffer " + name, digest: fmt.Sprintf("%d bytes of %q", bytes, name)}
 	if r.buffers[name] != nil || bytes <= 0 {
 		c.err = fmt.Errorf("there is one of that name, or it has no bytes (%d)", bytes)
-	} else if b.at, c.err = r.arena.take(bytes, Stride(r.env.World)); c.err == nil {
+	} else if b.at, c.err = r.arena.take(bytes, Stride); c.err == nil {
 		grown := false
 		c.apply = func() error {
 			err := r.dev.Grow(ctx, b.at)

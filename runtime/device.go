@@ -101,12 +101,9 @@ type Device interface {
 // Region is bytes Lo to Hi of every rank's arena.
 type Region struct{ Lo, Hi int64 }
 
-// Stride is what a device has of addresses for each of so many ranks: more than
-// any arena.
-func Stride(world int) int64 {
-	const most = 1 << 43
-	return max(min(1<<40, most/int64(max(world, 1)))/ArenaAlign*ArenaAlign, ArenaAlign)
-}
+// Stride bounds what is given out of an arena: devices have that many bytes of addresses for
+// each rank, more than any arena, or fewer, and then Grow says so.
+const Stride = 1 << 40
 
 // ArenaAlign is what regions of an arena begin at multiples of.
 const ArenaAlign = 2 << 20

@@ -143,7 +143,7 @@ func (r *Rank) load(m *Module, bind Bindings) (*loaded, error) {
 		}
 	}
 	var err error
-	if l.at, err = r.arena.take(l.own(), Stride(r.env.World)); err != nil {
+	if l.at, err = r.arena.take(l.own(), Stride); err != nil {
 		return nil, err
 	}
 	for _, g := range m.Groups {
@@ -287,7 +287,7 @@ func (r *Rank) layOut(mods []*Module, user int64) ([]*loaded, error) {
 		return nil, fmt.Errorf("%d user bytes", user)
 	}
 	var err error
-	r.user, err = r.arena.take(user, Stride(r.env.World))
+	r.user, err = r.arena.take(user, Stride)
 	return news, err
 }
 

@@ -59,8 +59,8 @@ func (d *Device) Grow(ctx context.Context, at rt.Region) error {
 		return rt.ErrClosed
 	}
 	defer d.life.Done()
-	if at.Lo < 0 || at.Hi <= at.Lo || at.Hi > rt.Stride(d.spec.World) || at.Lo%rt.ArenaAlign != 0 {
-		return d.call("grow", fmt.Errorf("region %d to %d of an arena of %d at most", at.Lo, at.Hi, rt.Stride(d.spec.World)))
+	if at.Lo < 0 || at.Hi <= at.Lo || at.Hi > d.mesh.stride || at.Lo%rt.ArenaAlign != 0 {
+		return d.call("grow", fmt.Errorf("region %d to %d of an arena of %d at most", at.Lo, at.Hi, d.mesh.stride))
 	}
 	p := &piece{at: at}
 	off, size := d.mesh.pad+int(at.Lo), int(at.Hi-at.Lo)

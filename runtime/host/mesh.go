@@ -25,6 +25,8 @@ type mesh struct {
 	local bool
 	world *shm.World // of processes
 	pad   int        // bytes in front of the arena
+	// stride is the most bytes of an arena: a host has addresses for so many ranks.
+	stride int64
 }
 
 // openMesh meets the other ranks, and exchanges pads with them.
@@ -40,9 +42,10 @@ func openMesh(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (m *
 	if err := fits(spec, met); err != nil {
 		return nil, nil, "", err
 	}
-	m = &mesh{spec: spec, local: opts.Local, pad: (lay.bytes() + rt.ArenaAlign - 1) / rt.ArenaAlign * rt.ArenaAlign}
+	const most = 1 << 46 // for all ranks
+	m = &mesh{spec: spec, local: opts.Local, stride: min(rt.Stride, most/int64(spec.World)/rt.ArenaAlign*rt.ArenaAlign), pad: (lay.bytes() + rt.ArenaAlign - 1) / rt.ArenaAlign * rt.ArenaAlign}
 	if !m.local {
-		if m.world, err = shm.Reserve(spec.World, m.pad+int(rt.Stride(spec.World))); err != nil {
+		if m.world, err = shm.Reserve(spec.World, m.pad+int(m.stride)); err != nil {
 			return nil, nil, "", m.fault("cannot reserve addresses", err)
 		}
 	}
