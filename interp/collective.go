@@ -1,6 +1,7 @@
 package interp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 // collective runs a collective on every subgroup of its group, one operand after
 // the other: a bucket means what its members mean one by one.
-func (m *machine) collective(n *ir.Node) error {
+func (m *machine) collective(ctx context.Context, n *ir.Node) error {
 	v := n.Result(0)
 	if n.Group() == nil || !v.Type().IsAsync() || len(v.Type().Elems()) != len(n.Args()) {
 		return nodeError(n, -1, fmt.Errorf("a collective needs a group and one async result that carries a tensor per operand"))
@@ -26,6 +27,30 @@ func (m *machine) collective(n *ir.Node) error {
 			bs[r].ts = append(bs[r].ts, x)
 		}
 	}
+	move := m.exchange
+	if n.Op() == ir.OpAsyncCall {
+		move = func(n *ir.Node, bs []binding) error { return m.asyncCall(ctx, n, bs) }
+	}
+	if err := move(n, bs); err != nil {
+		return err
+	}
+	if m.opts.Poison {
+		for r := range bs {
+			var args []view
+			for _, a := range n.Args() {
+				args = append(args, m.env[a.ID()][r].ts[0])
+			}
+			if err := m.takeOff(&bs[r], args); err != nil {
+				return nodeError(n, r, err)
+			}
+		}
+	}
+	m.bind(v, bs)
+	return nil
+}
+
+// exchange fills the results of a collective, one for each operand.
+func (m *machine) exchange(n *ir.Node, bs []binding) error {
 	in, out, err := n.Splits()
 	if err != nil {
 		return nodeError(n, -1, err)
@@ -48,18 +73,38 @@ func (m *machine) collective(n *ir.Node) error {
 			}
 		}
 	}
-	if m.opts.Poison {
-		for r := range bs {
-			var args []view
-			for _, a := range n.Args() {
-				args = append(args, m.env[a.ID()][r].ts[0])
-			}
-			if err := m.takeOff(&bs[r], args); err != nil {
-				return nodeError(n, r, err)
-			}
+	return nil
+}
+
+// asyncCall fills the result of communication that concert does not know.
+func (m *machine) asyncCall(ctx context.Context, n *ir.Node, bs []binding) error {
+	fn, err := m.called(n)
+	if err != nil {
+		return err
+	}
+	c := &Call{Node: n, Args: make([][]Tensor, m.world), Results: make([][]Tensor, m.world)}
+	for r := range bs {
+		x, err := m.env[n.Arg(0).ID()][r].ts[0].tensor()
+		if err != nil {
+			return nodeError(n, r, err)
+		}
+		out, err := NewTensor(bs[r].ts[0].DType, bs[r].ts[0].Shape...)
+		if err != nil {
+			return nodeError(n, r, err)
+		}
+		c.Args[r], c.Results[r] = []Tensor{x}, []Tensor{out}
+	}
+	if err := fn(ctx, c); err != nil {
+		return nodeError(n, -1, err)
+	}
+	for r := range bs {
+		if err := sameTensor(c.Results[r][0], bs[r].ts[0]); err != nil {
+			return nodeError(n, r, fmt.Errorf("result: %w", err))
+		}
+		if err := hostops.Copy(bs[r].ts[0].Tensor, c.Results[r][0].host()); err != nil {
+			return nodeError(n, r, err)
 		}
 	}
-	m.bind(v, bs)
 	return nil
 }
 

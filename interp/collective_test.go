@@ -118,11 +118,18 @@ var collectiveCases = []collectiveCase{
 		[][]float64{{1, 2}, {3, 4}, {5, 6}}, []int64{2}, ir.BF16, [][]float64{{3, 4}, {3, 4}, {3, 4}}},
 	{"collective_permute", collectiveText(three, "collective_permute %x on @g {pairs=[0, 1, 1, 2]}", "f32[2]", "f32[2]"),
 		[][]float64{{1, 2}, {3, 4}, {5, 6}}, []int64{2}, ir.F32, [][]float64{{0, 0}, {1, 2}, {3, 4}}},
+	{"async_call", collectiveText(two, `async_call %x on @g {target="swap"}`, "f32[2]", "f32[2]"),
+		[][]float64{{1, 2}, {3, 4}}, []int64{2}, ir.F32, [][]float64{{3, 4}, {1, 2}}},
 	{"subgroups", collectiveText("world 4\ngroup @g = [[0, 2], [3, 1]]\n", "reduce_scatter.sum %x on @g", "i32[2]", "i32[1]"),
 		[][]float64{{1, 2}, {10, 20}, {100, 200}, {1000, 2000}}, []int64{2}, ir.I32, [][]float64{{101}, {2020}, {202}, {1010}}},
 }
 
 func TestCollectives(t *testing.T) {
+	swap := func(_ context.Context, c *Call) error { // which sees all ranks
+		copy(c.Results[0][0].Data, c.Args[1][0].Data)
+		copy(c.Results[1][0].Data, c.Args[0][0].Data)
+		return nil
+	}
 	for _, c := range collectiveCases {
 		t.Run(c.name, func(t *testing.T) {
 			f := parse(t, c.text)
@@ -131,7 +138,7 @@ func TestCollectives(t *testing.T) {
 				in[r] = []Tensor{tensor(t, c.dt, c.in[r], c.shape...)}
 			}
 			for _, poison := range []bool{false, true} {
-				out := run(t, f, in, Options{Poison: poison})
+				out := run(t, f, in, Options{Poison: poison, Calls: map[string]CallFunc{"swap": swap}})
 				for r := range out {
 					want(t, out, r, 0, c.want[r]...)
 				}

@@ -24,7 +24,7 @@ func (m *machine) exec(ctx context.Context, n *ir.Node) error {
 	case ir.ClassView:
 		return m.view(n)
 	case ir.ClassCollective:
-		return m.collective(n)
+		return m.collective(ctx, n)
 	case ir.ClassWait:
 		return m.wait(n)
 	}
@@ -224,11 +224,20 @@ func PerRank(fn func(ctx context.Context, n *ir.Node, rank int, args, results []
 	}
 }
 
-func (m *machine) call(ctx context.Context, n *ir.Node) error {
+// called is the function of a call.
+func (m *machine) called(n *ir.Node) (CallFunc, error) {
 	target := n.Attrs().Str("target", "")
 	fn := m.opts.Calls[target]
 	if fn == nil {
-		return nodeError(n, -1, fmt.Errorf("no function is registered for target %q; give one in Options.Calls", target))
+		return nil, nodeError(n, -1, fmt.Errorf("no function is registered for target %q; give one in Options.Calls", target))
+	}
+	return fn, nil
+}
+
+func (m *machine) call(ctx context.Context, n *ir.Node) error {
+	fn, err := m.called(n)
+	if err != nil {
+		return err
 	}
 	alias := n.Effects()&ir.EffectAlias != 0
 	c := &Call{Node: n, Args: make([][]Tensor, m.world), Results: make([][]Tensor, m.world)}

@@ -191,3 +191,10 @@ func (fb *FuncBuilder) Call(target, class string, effects []string, args []*Valu
 func (fb *FuncBuilder) CallWith(target string, group *Group, attrs Attrs, args []*Value, types ...Type) []*Value {
 	return fb.Op(OpCall, group, attrs.With("target", A("target", target)[0].Val), args, types...)
 }
+
+// AsyncCall starts communication that concert does not know, on the stream of its group: it
+// overlaps with compute as collectives do, and is waited for as they are. t is the type of
+// the tensor that it gives. The names target and payload are concert's.
+func (fb *FuncBuilder) AsyncCall(target string, g *Group, attrs Attrs, x *Value, t Type) *Value {
+	return fb.Op(OpAsyncCall, g, attrs.With("target", A("target", target)[0].Val), []*Value{x}, Async(t))[0]
+}

@@ -68,6 +68,18 @@ func inferDeclared(c *inferCtx) ([]Type, error) {
 	return c.want, nil
 }
 
+// inferAsyncCall accepts the declared type of one tensor in flight.
+func inferAsyncCall(c *inferCtx) ([]Type, error) {
+	t, err := c.wantType(0)
+	if err == nil && (!t.IsAsync() || len(t.Tensors()) != 1) {
+		err = fmt.Errorf("the result is %s, want one tensor, async", t)
+	}
+	if err == nil && c.args[0].IsAsync() {
+		err = fmt.Errorf("operand 0 is %s, want a tensor", c.args[0])
+	}
+	return []Type{t}, err
+}
+
 // maxConstant is how many bytes a constant has at most: it is written into every text and
 // every kernel that has it.
 const maxConstant = 64 << 10

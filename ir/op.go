@@ -159,6 +159,7 @@ const (
 	OpAllToAll
 	OpBroadcast
 	OpCollectivePermute
+	OpAsyncCall
 	OpWaitTensor
 	// Opaque.
 	OpCall

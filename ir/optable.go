@@ -167,6 +167,9 @@ var opTable = [numOps]OpInfo{
 	OpCollectivePermute: collective("collective_permute", false, tAllReduce, "%r = collective_permute %x on @tp {pairs=[0, 1, 1, 0]} : async f32[4,8]", "operands move from source to destination; a rank that receives nothing gets zeros", AttrSpec{"pairs", attr.KindInts, true, "source, destination, source, destination, ... within the subgroup"}),
 	OpWaitTensor:        {Name: "wait_tensor", Class: ClassWait, MinArgs: 1, MaxArgs: 1, NumResults: -1, Effects: EffectAlias, Types: tWait, Example: "%r = wait_tensor %g : f32[8,8]", Doc: "the tensors of a collective, once it has finished"},
 
+	OpAsyncCall: {Name: "async_call", Class: ClassCollective, MinArgs: 1, MaxArgs: 1, NumResults: 1, Effects: EffectCommunicates, Types: tAsyncCall, AnyAttrs: true,
+		Doc: "communication that concert does not know, on its group's stream; it may have attributes of its own", Example: `%r = async_call %x on @tp {target="my.all_reduce"} : async f32[4,8]`,
+		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"payload", attr.KindString, false, "verbatim text for whoever knows the target"}}},
 	OpCall: {Name: "call", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: tDeclared, Example: `%r = call %x, %w {class="compute", target="my.op"} : f32[4,16]`, Doc: "an operation that concert does not know; it may have attributes of its own", AnyAttrs: true,
 		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"effects", attr.KindStrings, false, "of writes, communicates, random, alias"},
 			{"writes", attr.KindInts, false, "numbers of the operands that it writes in place, all if absent"},

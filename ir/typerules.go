@@ -9,6 +9,7 @@ type TypeRule struct {
 // The type rules that rows of the op table name.
 var (
 	tDeclared  = TypeRule{inferDeclared, "as declared"}
+	tAsyncCall = TypeRule{inferAsyncCall, "as declared: one tensor, async"}
 	tConstant  = TypeRule{inferConstant, "as declared, of a constant shape that the data fills"}
 	tPointwise = TypeRule{inferPointwise, "the shape to which the operands broadcast; the element type is declared, by default the promotion of theirs"}
 	tCompare   = TypeRule{inferCompare, "bool in the shape to which the operands broadcast"}

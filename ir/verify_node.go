@@ -124,7 +124,7 @@ func ruleCommunicator(v *verifier) {
 
 func ruleCall(v *verifier) {
 	for _, n := range v.f.Order() {
-		if n.op != OpCall || v.bad[n.id] {
+		if n.op != OpCall && n.op != OpAsyncCall || v.bad[n.id] {
 			continue
 		}
 		if n.attrs.Str("target", "") == "" {

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/program"
@@ -285,6 +286,9 @@ func (l *lowering) behindGroup(n *ir.Node) {
 func (l *lowering) collective(n *ir.Node) error {
 	s := l.stream(n.Group())
 	in := program.Instr{Kind: program.Collective, Stream: s, Event: -1, Group: n.Group().Index(), Op: n.Op().Name(), Attrs: n.Attrs(), Node: n.Name()}
+	if n.Op() == ir.OpAsyncCall { // a call like any other, on another stream
+		in.Kind, in.Op, in.Attrs = program.Launch, ir.OpCall.Name(), n.Attrs().With("effects", attr.Strings("communicates"))
+	}
 	for i, a := range n.Args() {
 		t := l.tensors(a)[0]
 		if b, ok := l.lay.Copy(n, i); ok {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -201,8 +202,15 @@ func (r *function) apply(n *ir.Node) {
 	if n.Group() != nil {
 		a.group = r.groups[n.Group()]
 	}
+	if a.op == ir.OpAsyncCall { // a program has calls, each on a stream
+		a.op, a.attrs = ir.OpCall, a.attrs.With("effects", attr.Strings("communicates"))
+	}
 	for _, v := range n.DeclaredArgs() {
-		a.args, a.argTypes = append(a.args, r.read(v, 0, v.Type())), append(a.argTypes, v.Type())
+		t := v.Type()
+		if n.Op() == ir.OpAsyncCall { // reads row-major operands, as collectives do
+			t = elements(t)
+		}
+		a.args, a.argTypes = append(a.args, r.read(v, 0, v.Type())), append(a.argTypes, t)
 	}
 	for _, v := range n.DeclaredResults() {
 		a.outs = append(a.outs, v.Type().Tensors()...)
@@ -231,7 +239,7 @@ func (r *function) apply(n *ir.Node) {
 			continue
 		}
 		r.begin(v)
-		r.makes(n, v.Type(), r.b.result(a, k, self))
+		r.makes(n, v.Type().Tensors()[0], r.b.result(a, k, self))
 	}
 }
 

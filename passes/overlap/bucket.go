@@ -78,6 +78,8 @@ func (j joining) bucketable(n *ir.Node) bool { return j.keptOut(n) == "" && j.ct
 // keptOut says why a collective may not join any bucket; empty if it may.
 func (j joining) keptOut(n *ir.Node) string {
 	switch {
+	case n.Op() == ir.OpAsyncCall:
+		return "it is a call"
 	case passes.WaitOf(n) == nil:
 		return "it leaves in flight"
 	case n.Ordered() || passes.WaitOf(n).Ordered():

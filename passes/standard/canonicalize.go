@@ -88,7 +88,7 @@ func (c *canonicalizer) unitCollective(w *ir.Node) {
 // A permute without the pair 0, 0 gives zeros, and uneven splits could give
 // another size.
 func (c *canonicalizer) isIdentity(s *ir.Node) bool {
-	if s.Op() == ir.OpCollectivePermute && len(s.Attrs().Ints("pairs")) == 0 {
+	if s.Op() == ir.OpAsyncCall || s.Op() == ir.OpCollectivePermute && len(s.Attrs().Ints("pairs")) == 0 {
 		return false
 	}
 	for k, x := range s.Args() {

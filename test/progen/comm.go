@@ -17,6 +17,10 @@ func (g *gen) collective() bool {
 		return g.wait()
 	}
 	gr := g.pickGroup()
+	if g.r.IntN(10) == 0 {
+		x := g.pick(uniform)
+		return x != nil && g.emit(ir.OpAsyncCall, gr, list("target", "twice"), []*value{x}, ir.Async(ir.TensorOf(x.typ.DType(), x.typ.Shape()))) != nil
+	}
 	op := g.one([]ir.Op{ir.OpAllReduce, ir.OpAllReduce, ir.OpAllGather, ir.OpAllGather, ir.OpReduceScatter, ir.OpReduceScatter, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute})
 	var l attr.List
 	dim := g.r.IntN(2)
