@@ -192,6 +192,12 @@ func TestRandomCollectivesOfProcesses(t *testing.T) {
 }
 
 func child() error {
+	switch os.Getenv(envCalls) {
+	case "all":
+		return obeys()
+	case "rank":
+		return lives(context.Background(), rt.Config{})
+	}
 	if os.Getenv(envRandom) != "" {
 		return childRandom()
 	}
