@@ -132,15 +132,6 @@ type Launch struct {
 	Args          Args
 }
 
-// PlanError is a call that no kernel can serve.
-type PlanError struct {
-	Op     Collective
-	Reason string
-}
-
-// Error names the collective and the reason.
-func (e *PlanError) Error() string { return fmt.Sprintf("%v: %s", e.Op, e.Reason) }
-
 // fast says whether the kernels specialised for sums of common floats serve c.
 func (c *Call) fast() bool {
 	switch c.DType {
@@ -236,7 +227,7 @@ func (c *Call) check() error {
 			return fail("avg of %v: only floats can be averaged", c.DType)
 		}
 		if !Reduces(c.Red, c.DType) {
-			return fail("%v of %v: no kernel computes it, convert the operand", c.Red, c.DType)
+			return NewTypeError(c.Op, c.Red, c.DType)
 		}
 	}
 	size := uint64(c.DType.Size())

@@ -248,7 +248,7 @@ func (b *builder) add(kind kernels.Collective, dt dtype.DType, seg coll.Tensor) 
 			return
 		}
 		if op.DType, ok = kernels.ReduceAs(red, dt); !ok {
-			b.fail(&kernels.PlanError{Op: kind, Reason: fmt.Sprintf("%v of %v: no kernel computes it, convert the operand", red, dt)})
+			b.fail(kernels.NewTypeError(kind, red, dt))
 			return
 		}
 		op.Red = red

@@ -61,13 +61,13 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 		return nil, fmt.Errorf("%w: cuBLASLt does products, not %s", library.ErrNotServed, c.Op)
 	}
 	p, err := s.ProblemOfCall(c)
+	var l *Plan
+	if err == nil {
+		l, err = s.h.take(p, c.WorkspaceBytes)
+	}
 	if errors.Is(err, ErrLayout) || errors.Is(err, ErrUnsupported) {
 		return nil, fmt.Errorf("%w: %w", library.ErrNotServed, err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	l, err := s.h.take(p, c.WorkspaceBytes)
 	if err != nil {
 		return nil, err
 	}
