@@ -52,7 +52,7 @@ func FuzzPass(f *testing.F) {
 		g := passes.Manager{Validate: passes.ValidateAlways, Costs: passestest.Latency{}}
 		if _, err := g.Run(after, p); err != nil {
 			var split *partition.Error
-			if errors.As(err, &split) && split.Overwriter != "" {
+			if errors.As(err, &split) && split.Whole {
 				return
 			}
 			t.Fatalf("%v\n%s", err, m)

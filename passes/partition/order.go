@@ -21,7 +21,7 @@ func (j *jointFunc) checkOrder() error {
 		for _, t := range j.touch[s] {
 			if t < last && j.units[t].side == sideBackward {
 				by := j.units[last].name()
-				return &Error{Node: j.units[t].name(), Reason: fmt.Sprintf("backward needs what forward overwrites later, in %%%s; copy it first", by), Overwriter: by}
+				return &Error{Node: j.units[t].name(), Reason: fmt.Sprintf("backward needs what forward overwrites later, in %%%s; copy it first", by), Whole: true}
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func (j *jointFunc) checkOrder() error {
 	for _, k := range j.bwOuts {
 		v := j.f.Return().Arg(k)
 		if r := &j.roots[j.rootOf[v.ID()]]; r.async && r.unit >= 0 && j.units[r.unit].side == sideForward {
-			return &Error{Node: v.Def().Name(), Reason: "a collective that forward starts cannot leave backward in flight; wait for it"}
+			return &Error{Node: v.Def().Name(), Reason: "a collective that forward starts cannot leave backward in flight; wait for it", Whole: true}
 		}
 	}
 	return nil
@@ -75,5 +75,5 @@ func (j *jointFunc) oneName(s int32) error {
 	if by < 0 || len(taken) < 2 {
 		return nil
 	}
-	return &Error{Node: j.units[by].name(), Reason: fmt.Sprintf("backward writes what it would take both as %%%s and as %%%s; copy one first", j.roots[taken[0]].val.Name(), j.roots[taken[1]].val.Name())}
+	return &Error{Node: j.units[by].name(), Reason: fmt.Sprintf("backward writes what it would take both as %%%s and as %%%s; copy one first", j.roots[taken[0]].val.Name(), j.roots[taken[1]].val.Name()), Whole: true}
 }

@@ -112,7 +112,7 @@ func runPartition(ctx *passes.Context, f *ir.Func) error {
 	}
 	for _, n := range f.Order() {
 		if len(n.After()) > 0 {
-			return fmt.Errorf("%%%s has order-only edges, which partition cannot keep over two functions: leave one of them out", n.Name())
+			return &Error{Node: n.Name(), Reason: "it has order-only edges, which partition cannot keep over two functions: leave one of them out", Whole: true}
 		}
 	}
 	m := f.Module()
@@ -127,7 +127,7 @@ func runPartition(ctx *passes.Context, f *ir.Func) error {
 		return err
 	}
 	if d := j.keptDonation(p); d != nil {
-		return fmt.Errorf("%%%s is donated to result %d of forward, and backward reads it: donate it to a result of backward, or return a copy", d.Input.Name(), d.Result)
+		return &Error{Node: d.Input.Name(), Reason: fmt.Sprintf("it is donated to result %d of forward, and backward reads it: donate it to a result of backward, or return a copy", d.Result), Whole: true}
 	}
 	fw, bw := emitHalves(m, j, p)
 	fwPeak, bwPeak, err := peaks(fw, bw)

@@ -98,10 +98,9 @@ type Error struct {
 	Node   string // where
 	Reason string
 
-	// Overwriter is the node of forward that overwrites what Node, of backward, would
-	// have had to read before; empty for other reasons. Such functions are legal as
-	// they stand but have no halves, unless the value is copied first.
-	Overwriter string
+	// Whole says that the function is legal as it stands, but in two halves something
+	// would be read, written or awaited at another time.
+	Whole bool
 }
 
 // Error implements error.
