@@ -94,20 +94,29 @@ func (g *gen) link(x *value, gr *group, dim int, red string) *value {
 	case ir.OpShard:
 		out = g.emit(op, gr, list("dim", dim), []*value{x})
 	default:
-		l := list("dim", dim, "reduce", red)
-		if op == ir.OpAllReduce {
-			l = l.Without("dim")
-		} else if op == ir.OpAllGather {
-			l = l.Without("reduce")
-		}
-		if g.emit(op, gr, l, []*value{x}) != nil {
-			out = g.await(len(g.flights) - 1)
-		}
+		return g.through(op, gr, dim, red, x)
 	}
 	if len(out) == 0 {
 		return nil
 	}
 	return out[0]
+}
+
+// through is x behind a collective that is awaited at once, nil if it does not fit.
+func (g *gen) through(op ir.Op, gr *group, dim int, red string, x *value) *value {
+	l := list("dim", dim, "reduce", red)
+	switch op {
+	case ir.OpAllReduce:
+		l = l.Without("dim")
+	case ir.OpAllGather:
+		l = l.Without("reduce")
+	case ir.OpAllToAll:
+		l = nil
+	}
+	if x == nil || x.varying || g.emit(op, gr, l, []*value{x}) == nil {
+		return nil
+	}
+	return g.await(len(g.flights) - 1)[0]
 }
 
 func (g *gen) reduction() string {
@@ -189,11 +198,8 @@ func (g *gen) dynamicExchange(gr *group) bool {
 	if g.r.IntN(2) == 0 {
 		shape = append(shape, ir.D(int64(1+g.r.IntN(3))))
 	}
-	name := g.name()
-	t := ir.TensorOf(g.dtype(), shape)
-	g.inputs = append(g.inputs, "%"+name+": "+t.String())
-	x := &value{ref: "%" + name, typ: t, store: g.storage(), varying: true}
-	g.pool = append(g.pool, x)
+	x := g.given(ir.TensorOf(g.dtype(), shape), "")
+	x.varying = true
 	args, ins, outs := []*value{x}, []string{sent}, []string{got}
 	if g.r.IntN(3) == 0 { // a bucket, whose second tensor is computed
 		if rs := g.emit(g.one(anyFuncs), nil, nil, args); rs != nil {

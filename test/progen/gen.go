@@ -71,6 +71,7 @@ type gen struct {
 	r       *rand.Rand
 	world   int
 	groups  []*group
+	grid    []*group // two of them, the rows and columns of a grid of ranks, or none
 	syms    []*symbol
 	inputs  []string
 	params  []*param // inputs that are tensors
@@ -86,6 +87,7 @@ type gen struct {
 	dirty   map[int]bool // storages in which something made from a tangent was written; look-up only
 	runs    []string     // operations that may stand at an order-only edge
 	edges   bool
+	spread  bool // most of it is about tensors that are spread over ranks
 }
 
 // New makes the program of a seed, and what its symbols stand for. Equal seeds give
@@ -96,6 +98,9 @@ func New(seed uint64) Case {
 	g.calls = g.r.IntN(3) > 0
 	g.joint, g.dirty = g.r.IntN(5) == 0, map[int]bool{}
 	g.edges = !g.joint && g.r.IntN(6) == 0
+	if g.spread = g.r.IntN(4) == 0; g.spread {
+		g.world = []int{2, 4, 4, 6, 8}[g.r.IntN(5)]
+	}
 	g.declare()
 	steps := 1 + g.r.IntN([]int{6, 14, 30}[g.r.IntN(3)])
 	for range 1 + g.r.IntN(4) {
@@ -155,6 +160,11 @@ func (g *gen) declare() {
 			subs = g.groups[0].ranks
 		}
 		g.groups = append(g.groups, &group{fmt.Sprintf("g%d", len(g.groups)), subs})
+	}
+	for n := 2; n <= g.world/2 && g.grid == nil; n++ {
+		if g.world%n == 0 && (g.spread || g.r.IntN(6) == 0) {
+			g.rowsAndColumns(all, n)
+		}
 	}
 	if g.r.IntN(4) == 0 {
 		g.assigns = 4
@@ -256,26 +266,10 @@ func (g *gen) parse(text string) ir.Dim {
 	return d
 }
 
-// layout gives a tensor one of its dense layouts.
-func (g *gen) layout(t ir.Type) ir.Type {
-	sizes, ok := t.Shape().Static()
-	if !ok || len(sizes) < 2 || slices.Contains(sizes, 0) || g.r.IntN(8) > 0 {
-		return t
-	}
-	order := g.r.Perm(len(sizes))
-	strides := make([]int64, len(sizes))
-	run := int64(1)
-	for _, d := range order {
-		strides[d] = run
-		run *= sizes[d]
-	}
-	return t.WithStrides(strides)
-}
-
 // input declares a parameter: a tensor, or tensors in flight.
 func (g *gen) input() {
-	name := g.name()
 	if g.r.IntN(12) == 0 {
+		name := g.name()
 		var ts []ir.Type
 		for range 1 + g.r.IntN(2) {
 			ts = append(ts, ir.Tensor(g.dtype(), g.dims()...))
@@ -300,14 +294,20 @@ func (g *gen) input() {
 	case g.joint && (k < 6 || len(g.inputs) == 1):
 		role = ir.RoleTangent
 	}
+	g.given(t, role)
+}
+
+// given declares an input that is a tensor.
+func (g *gen) given(t ir.Type, role ir.Role) *value {
+	v := &value{ref: "%" + g.name(), typ: t, store: g.storage(), late: role == ir.RoleTangent}
 	tail := ""
 	if role != "" {
 		tail = fmt.Sprintf(" !{role=%q}", role)
 	}
-	v := &value{ref: "%" + name, typ: t, store: g.storage(), late: role == ir.RoleTangent}
 	g.params = append(g.params, &param{len(g.inputs), v, tail})
 	g.inputs = append(g.inputs, v.ref+": "+t.String())
 	g.pool = append(g.pool, v)
+	return v
 }
 
 // pick chooses a tensor that ok accepts, the newest most often, or nil.
@@ -321,6 +321,20 @@ func (g *gen) pick(ok func(v *value) bool) *value {
 		if v := g.pool[i]; ok == nil || ok(v) {
 			return v
 		}
+	}
+	return nil
+}
+
+// some is a tensor of that type: one that is there, a new input, or a constant.
+func (g *gen) some(t ir.Type) *value {
+	if v := g.pick(func(v *value) bool { return v.typ.SameTensor(t) }); v != nil {
+		return v
+	}
+	if len(g.inputs) < 8 && g.r.IntN(2) == 0 {
+		return g.given(t, "")
+	}
+	if rs := g.emit(ir.OpFull, nil, list("value", float64(g.r.IntN(5)-2)), nil, t); rs != nil {
+		return rs[0]
 	}
 	return nil
 }
@@ -450,39 +464,3 @@ func (g *gen) emit(op ir.Op, gr *group, attrs attr.List, args []*value, want ...
 
 // isLate reports whether a tangent had a part in what v holds now.
 func (g *gen) isLate(v *value) bool { return v.late || g.dirty[v.store] }
-
-// moves reports whether a view of these attributes may start behind its operand.
-func moves(l attr.List) bool {
-	return l.Int("start", 0) > 0 || l.Int("index", 0) > 0 || l.Has("sizes")
-}
-
-// placed reports whether the distance of neighbours along dimension d is known before
-// the program runs, which a view that does not start with its operand needs.
-func (g *gen) placed(v *value, d int) bool {
-	_, ok := v.typ.Shape()[min(d+1, v.typ.Rank()):].NumElems().Const()
-	return ok
-}
-
-// overlaps reports whether a layout may put several elements in one place.
-func overlaps(t ir.Type) bool {
-	sizes, ok := t.Shape().Static()
-	if !ok || t.Contiguous() {
-		return !ok
-	}
-	type dim struct{ size, stride int64 }
-	var ds []dim
-	for i, n := range sizes {
-		if n > 1 {
-			ds = append(ds, dim{n, t.Strides()[i]})
-		}
-	}
-	slices.SortFunc(ds, func(a, b dim) int { return int(a.stride - b.stride) })
-	reach := int64(0)
-	for _, d := range ds {
-		if d.stride <= reach {
-			return true
-		}
-		reach += (d.size - 1) * d.stride
-	}
-	return false
-}

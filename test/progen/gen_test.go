@@ -1,10 +1,15 @@
 package progen
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/simplify"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Equal seeds give equal programs, and many programs have everything: each operation
@@ -202,5 +207,34 @@ func @f() -> () {
 `
 	if small.Text != want || small.Pipeline != "" || len(small.Symbols) != 1 || kindOf(why) != kindOf(f) {
 		t.Errorf("-passes=%s, %d assignments, %v\n%s", small.Pipeline, len(small.Symbols), why, small.Text)
+	}
+}
+
+// Every rule of simplify-collectives fires on some program.
+func TestRules(t *testing.T) {
+	table, costs, fired := standard.Table(), bandwidth{cost.Arena()}, map[string]float64{} // look-up only
+	for seed := range uint64(1200) {
+		c := New(seed)
+		m, err := ir.Parse("case.ir", c.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := table.Parse(fmt.Sprintf("simplify-collectives{keep-distance=3,reassociate=%v,reduce-in-narrow=true,split-all-reduce=%v,split-bytes=0}", seed%3 > 0, seed%2 > 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := (&passes.Manager{Costs: costs}).Run(m, p)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for _, v := range rep.Steps[0].Stats {
+			fired[v.Name] += v.Value
+		}
+	}
+	for _, r := range simplify.Rules() {
+		t.Logf("%-26s %4.0f", r.Name, fired[r.Name])
+		if fired[r.Name] == 0 {
+			t.Errorf("rule %s never fired", r.Name)
+		}
 	}
 }

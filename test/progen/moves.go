@@ -94,16 +94,7 @@ func (g *gen) indexed() bool {
 	if idx == nil {
 		return false
 	}
-	vals := func(shape ...int64) *value {
-		t := ir.Tensor(x.typ.DType(), shape...)
-		if v := g.pick(func(v *value) bool { return v.typ.SameTensor(t) }); v != nil {
-			return v
-		}
-		if rs := g.emit(ir.OpFull, nil, list("value", float64(g.r.IntN(5)-2)), nil, t); rs != nil {
-			return rs[0]
-		}
-		return nil
-	}
+	vals := func(shape ...int64) *value { return g.some(ir.Tensor(x.typ.DType(), shape...)) }
 	rows := append([]int64{n}, rest...)
 	switch kind {
 	case 0:

@@ -20,6 +20,7 @@ var families = []family{
 	{10, (*gen).collective},
 	{4, (*gen).exchange},
 	{3, (*gen).chain},
+	{3, (*gen).idiom},
 	{8, (*gen).waitAny},
 	{4, (*gen).shard},
 	{8, (*gen).unary},
@@ -44,6 +45,9 @@ func (g *gen) step() {
 	total := 0
 	for _, f := range families {
 		total += f.weight
+	}
+	if g.spread && g.r.IntN(3) > 0 && g.idiom() {
+		return
 	}
 	for range 6 {
 		k := g.r.IntN(total)
