@@ -20,6 +20,7 @@ const (
 	elemNumber                 // a number: an integer is the list, else the text
 	elemLinear                 // a sum of multiples: a constant, then elements and factors
 	elemMost                   // min or max of the list: a set
+	elemProduct                // of the list, in any order
 )
 
 // element is an expression; list is its number among the lists.
@@ -102,7 +103,10 @@ func (e *elements) point(t *term, args []elemID) elemID {
 		for _, x := range e.listOf(args[0]) {
 			list = append(list, e.point(t, []elemID{elemID(x)}))
 		}
-		return e.most(most.op, t.dt, list)
+		return e.flat(elemMost, most.op, t.dt, list)
+	}
+	if t.op == ir.OpMul && len(args) == 2 && e.z.anyOrder(ir.Product, t.dt) && e.all[args[0]].dt == t.dt && e.all[args[1]].dt == t.dt {
+		return e.flat(elemProduct, t.op, t.dt, args)
 	}
 	return e.apply(t.op, t.dt, t.text, args...)
 }
@@ -252,9 +256,9 @@ func (e *elements) reduce(red ir.Reduction, dt ir.DType, list []elemID) elemID {
 	case len(list) == 1:
 		return list[0]
 	case red == ir.Min:
-		return e.most(ir.OpMinimum, dt, list)
+		return e.flat(elemMost, ir.OpMinimum, dt, list)
 	case red == ir.Max:
-		return e.most(ir.OpMaximum, dt, list)
+		return e.flat(elemMost, ir.OpMaximum, dt, list)
 	case red == ir.Sum && e.z.anyOrder(red, dt):
 		var l linear
 		for _, x := range list {
@@ -275,28 +279,31 @@ func (e *elements) reduce(red ir.Reduction, dt ir.DType, list []elemID) elemID {
 			}
 		}
 		return e.converted(dt, sum)
-	case e.z.anyOrder(red, dt):
-		list = slices.Sorted(slices.Values(list))
+	case red == ir.Product && e.z.anyOrder(red, dt):
+		return e.flat(elemProduct, ir.OpMul, dt, list)
 	}
 	return e.apply(ir.OpAllReduce, dt, string(red), list...)
 }
 
-// most is min or max of a set, of which those that are such themselves count by their
-// members.
-func (e *elements) most(op ir.Op, dt ir.DType, list []elemID) elemID {
+// flat is min or max of a set, or a product, of which those that are such themselves count
+// by their members.
+func (e *elements) flat(kind elemKind, op ir.Op, dt ir.DType, list []elemID) elemID {
 	var set []int64
 	for _, x := range list {
-		if h := e.all[x]; h.kind == elemMost && h.op == op && h.dt == dt {
+		if h := e.all[x]; h.kind == kind && h.op == op && h.dt == dt {
 			set = append(set, e.listOf(x)...)
 		} else {
 			set = append(set, int64(x))
 		}
 	}
 	slices.Sort(set)
-	if set = slices.Compact(set); len(set) == 1 {
+	if kind == elemMost {
+		set = slices.Compact(set)
+	}
+	if len(set) == 1 {
 		return elemID(set[0])
 	}
-	return e.intern(element{kind: elemMost, op: op, dt: dt}, set...)
+	return e.intern(element{kind: kind, op: op, dt: dt}, set...)
 }
 
 // linear is a sum of multiples. Factors are integers that wrap around, or floats.
@@ -354,7 +361,7 @@ func (e *elements) sum(dt ir.DType, l linear) elemID {
 			m.add(e.parts(elemID(x)), l.of[0])
 			list = append(list, e.sum(dt, m))
 		}
-		return e.most(most.op, dt, list)
+		return e.flat(elemMost, most.op, dt, list)
 	}
 	var list []int64
 	for _, p := range l.of {

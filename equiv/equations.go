@@ -81,7 +81,7 @@ func equations() []*equation {
 		combined("sum-of-combined-rows", kindScatter),
 		combined("sum-of-combined-rows-pointwise", kindPoint),
 		row("sum-of-added-rows", Reassociates, kindScatter, sumOfAdded, "the same with rows added as they are: the sum is then rounded once; exact for integers, which wrap around"),
-		row("equal-elements", Exact, numKinds, nil, "tensors are equal if their elements are, at each index of small ones, else at one that stands for all: expressions of elements of what both are made of, in which moves are gone, integers that are known decide conditions and positions, min and max are those of a set, and sums are made rank by rank, or are sums of multiples where the order does not matter. No rule of single elements goes beyond the rows above"),
+		row("equal-elements", Exact, numKinds, nil, "tensors are equal if their elements are, at each index of small ones, else at one that stands for all: expressions of elements of what both are made of, in which moves are gone, integers that are known decide conditions and positions, min and max are those of a set, products those of all their factors where the order does not matter, and sums are made rank by rank, or are sums of multiples where the order does not matter. No rule of single elements goes beyond the rows above"),
 		row("lookup-at-known", Exact, kindLookup, lookupAtKnown, "rows at positions that count up are elements of the table"),
 	}
 }

@@ -171,7 +171,10 @@ func (s *simplifier) tableSum(m member) (t tableSum, ok bool) {
 	t.m = m
 	t.put = unalias(m.operand()).Def()
 	if t.put.Op() == ir.OpConvert && only(t.put.Arg(0), t.put) {
-		t.narrow, t.put = t.put, unalias(t.put.Arg(0)).Def()
+		if t.put.Arg(0).Type().DType() != t.put.Result(0).Type().DType() {
+			t.narrow = t.put
+		}
+		t.put = unalias(t.put.Arg(0)).Def()
 	}
 	put := t.put
 	if put.Op() != ir.OpIndexPut || !put.Attrs().Bool("accumulate", false) || len(put.Args()) != 3 || len(put.Attrs().Ints("dims")) != 1 || put.Attrs().Ints("dims")[0] != 0 {
