@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -420,7 +421,7 @@ func (c *checker) apart(in *Instr, accs []access) {
 	}
 	slices.SortFunc(byStart, func(a, b int) int {
 		if accs[a].win.lo != accs[b].win.lo {
-			return cmpInt64(accs[a].win.lo, accs[b].win.lo)
+			return cmp.Compare(accs[a].win.lo, accs[b].win.lo)
 		}
 		return a - b
 	})
@@ -465,14 +466,4 @@ func (c *checker) worksInPlace(in *Instr, a, b *access) bool {
 		return c.o.InPlace == nil || c.o.InPlace(in, int(a.operand))
 	}
 	return true
-}
-
-func cmpInt64(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -68,7 +69,7 @@ func (p *Program) window(t *Tensor) (window, error) {
 			axes = append(axes, axis{n, s})
 		}
 	}
-	slices.SortStableFunc(axes, func(a, b axis) int { return cmpInt64(a.stride, b.stride) })
+	slices.SortStableFunc(axes, func(a, b axis) int { return cmp.Compare(a.stride, b.stride) })
 	extent := w.run
 	for _, a := range axes {
 		reach, ok := mulSize(a.n-1, a.stride)

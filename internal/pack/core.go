@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 )
@@ -130,7 +131,7 @@ func (g *greedy) windows(widths []int) []*window {
 	}
 	slices.SortFunc(fullest, func(a, b int32) int {
 		if load[a] != load[b] {
-			return cmp64(load[b], load[a])
+			return cmp.Compare(load[b], load[a])
 		}
 		return int(a - b)
 	})

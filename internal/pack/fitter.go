@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"slices"
 )
@@ -107,21 +108,21 @@ func (f *fitter) sort(o placementOrder) {
 				c = 1
 			}
 		case byLife:
-			c = cmp64(life(b), life(a))
+			c = cmp.Compare(life(b), life(a))
 		case byTime:
 			c = int(f.l[a] - f.l[b])
 		case byClass:
-			c = cmp64(class(b), class(a))
+			c = cmp.Compare(class(b), class(a))
 		case byEnd:
-			if c = cmp64(last(b), last(a)); c == 0 && last(a) == 1 {
-				c = cmp64(life(b), life(a))
+			if c = cmp.Compare(last(b), last(a)); c == 0 && last(a) == 1 {
+				c = cmp.Compare(life(b), life(a))
 			}
 		}
 		if c == 0 {
-			c = cmp64(y.Size, x.Size)
+			c = cmp.Compare(y.Size, x.Size)
 		}
 		if c == 0 {
-			c = cmp64(life(b), life(a))
+			c = cmp.Compare(life(b), life(a))
 		}
 		if c == 0 {
 			c = int(a - b)

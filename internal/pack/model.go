@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/intmath"
@@ -63,7 +64,7 @@ func newModel(p *Problem) *model {
 		case a.r != b.r:
 			return int(a.r - b.r)
 		case a.size != b.size:
-			return cmp64(a.size, b.size)
+			return cmp.Compare(a.size, b.size)
 		}
 		return int(a.id - b.id)
 	})
@@ -103,35 +104,19 @@ func newModel(p *Problem) *model {
 // ids[k] lives in columns [l[k], r[k]) of cols. A buffer with an empty lifetime
 // meets no other; it gets a column of its own after all others.
 func columnize(p *Problem, ids []int32) (l, r []int32, cols int32) {
-	type event struct {
-		time  int64
-		start bool
-		k     int32
-	}
 	l, r = make([]int32, len(ids)), make([]int32, len(ids))
 	events := make([]event, 0, 2*len(ids))
 	for k, i := range ids {
 		if b := &p.Buffers[i]; b.Lower < b.Upper {
-			events = append(events, event{b.Lower, true, int32(k)}, event{b.Upper, false, int32(k)})
+			events = append(events, event{b.Lower, 0, int32(k), true}, event{b.Upper, 0, int32(k), false})
 		}
 	}
-	slices.SortFunc(events, func(a, b event) int {
-		switch {
-		case a.time != b.time:
-			return cmp64(a.time, b.time)
-		case a.start != b.start: // ends first: lifetimes are half-open
-			if b.start {
-				return -1
-			}
-			return 1
-		}
-		return int(a.k - b.k)
-	})
+	slices.SortFunc(events, inTime)
 	// A column is complete when an end follows a start.
 	grew := false
 	for _, e := range events {
 		if e.start {
-			l[e.k] = cols
+			l[e.id] = cols
 			grew = true
 			continue
 		}
@@ -139,7 +124,7 @@ func columnize(p *Problem, ids []int32) (l, r []int32, cols int32) {
 			cols++
 			grew = false
 		}
-		r[e.k] = cols
+		r[e.id] = cols
 	}
 	for k, i := range ids {
 		if b := &p.Buffers[i]; b.Lower == b.Upper {
@@ -264,7 +249,7 @@ func (m *model) addPins(p *Problem, pinned, itemOf []int32, common int64) {
 
 // union sorts spans and joins those that touch.
 func union(s []span) []span {
-	slices.SortFunc(s, func(a, b span) int { return cmp64(a.lo, b.lo) })
+	slices.SortFunc(s, func(a, b span) int { return cmp.Compare(a.lo, b.lo) })
 	out := s[:0]
 	for _, v := range s {
 		if n := len(out); n > 0 && v.lo <= out[n-1].hi {

@@ -18,6 +18,7 @@
 package pack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -224,35 +225,19 @@ func overlap(p Problem, offsets []int64, i, j int) error {
 // bytes. Live ranges are disjoint as long as no error has been found, so
 // ordered by offset only the two neighbours of a new range can meet it.
 func verifySweep(p Problem, offsets []int64) error {
-	type event struct {
-		time  int64
-		start bool
-		id    int
-	}
 	events := make([]event, 0, 2*len(p.Buffers))
 	ids := make([]int, 0, len(p.Buffers))
 	for i, b := range p.Buffers {
 		if b.Size > 0 && b.Lower < b.Upper {
-			events = append(events, event{b.Lower, true, i}, event{b.Upper, false, i})
+			events = append(events, event{b.Lower, 0, int32(i), true}, event{b.Upper, 0, int32(i), false})
 			ids = append(ids, i)
 		}
 	}
-	slices.SortFunc(events, func(a, b event) int {
-		switch {
-		case a.time != b.time:
-			return cmp64(a.time, b.time)
-		case a.start != b.start: // ends first: lifetimes are half-open
-			if b.start {
-				return -1
-			}
-			return 1
-		}
-		return a.id - b.id
-	})
+	slices.SortFunc(events, inTime)
 	// rank orders all buffers by offset; live ones are marked in a bitmap
 	// with a summary tree, which gives neighbours in O(log n).
 	slices.SortFunc(ids, func(a, b int) int {
-		if c := cmp64(offsets[a], offsets[b]); c != 0 {
+		if c := cmp.Compare(offsets[a], offsets[b]); c != 0 {
 			return c
 		}
 		return a - b
@@ -269,18 +254,37 @@ func verifySweep(p Problem, offsets []int64) error {
 			continue
 		}
 		if q := live.before(r); q >= 0 {
-			if err := overlap(p, offsets, ids[q], e.id); err != nil {
+			if err := overlap(p, offsets, ids[q], int(e.id)); err != nil {
 				return err
 			}
 		}
 		if q := live.after(r); q >= 0 {
-			if err := overlap(p, offsets, ids[q], e.id); err != nil {
+			if err := overlap(p, offsets, ids[q], int(e.id)); err != nil {
 				return err
 			}
 		}
 		live.add(r)
 	}
 	return nil
+}
+
+// event is the begin or the end of a buffer's lifetime.
+type event struct {
+	time, need int64 // need: bytes, of sweeps
+	id         int32
+	start      bool
+}
+
+// inTime orders events: at one time ends first, since lifetimes are half-open, and then
+// what needs more.
+func inTime(a, b event) int {
+	if a.time == b.time && a.start != b.start {
+		if b.start {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(b.need, a.need), cmp.Compare(a.id, b.id))
 }
 
 // LowerBound returns the section bound: a height below which no placement of
@@ -330,10 +334,10 @@ func newBound(p *Problem) bound {
 		}
 	}
 	slices.SortFunc(events, func(a, b event) int {
-		if c := cmp64(a.time, b.time); c != 0 {
+		if c := cmp.Compare(a.time, b.time); c != 0 {
 			return c
 		}
-		return cmp64(a.delta, b.delta)
+		return cmp.Compare(a.delta, b.delta)
 	})
 	// Only the section with the largest padded sum is examined: taking its
 	// own largest padding off that sum gives a valid bound.
@@ -350,7 +354,7 @@ func newBound(p *Problem) bound {
 			topPad = max(topPad, alignUp(b.Size, common)-b.Size)
 		}
 	}
-	slices.SortStableFunc(bd.live, func(i, j int) int { return cmp64(p.Buffers[j].Size, p.Buffers[i].Size) })
+	slices.SortStableFunc(bd.live, func(i, j int) int { return cmp.Compare(p.Buffers[j].Size, p.Buffers[i].Size) })
 	bd.height = max(bd.height, best-topPad)
 	return bd
 }
@@ -364,16 +368,6 @@ func alignUp(v, a int64) int64 {
 		return v + a - r
 	}
 	return v
-}
-
-func cmp64(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // infinity is above every offset and height, with room to add to it.

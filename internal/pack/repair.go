@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -245,7 +246,7 @@ func (r *repairer) remove(i int32) {
 
 func compareRectangles(a, b rectangle) int {
 	if a.key != b.key {
-		return cmp64(a.key, b.key)
+		return cmp.Compare(a.key, b.key)
 	}
 	return int(a.id - b.id)
 }

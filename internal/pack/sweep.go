@@ -1,6 +1,9 @@
 package pack
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // The sweep
 //
@@ -16,7 +19,7 @@ import "slices"
 // as if the earlier of the two lived until the later one begins.
 func sweep(p *Problem) []int64 {
 	lives, base, common := sweepLives(p)
-	events := make([]sweepEvent, 0, 2*len(p.Buffers))
+	events := make([]event, 0, 2*len(p.Buffers))
 	at := make([]int64, len(p.Buffers))
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
@@ -30,23 +33,10 @@ func sweep(p *Problem) []int64 {
 				need = alignUp(b.Size, common)
 			}
 			l := lives[i]
-			events = append(events, sweepEvent{l.lo, need, int32(i), true}, sweepEvent{l.hi, need, int32(i), false})
+			events = append(events, event{l.lo, need, int32(i), true}, event{l.hi, need, int32(i), false})
 		}
 	}
-	slices.SortFunc(events, func(a, b sweepEvent) int {
-		switch {
-		case a.time != b.time:
-			return cmp64(a.time, b.time)
-		case a.start != b.start: // ends first: lifetimes are half-open
-			if b.start {
-				return -1
-			}
-			return 1
-		case a.need != b.need:
-			return cmp64(b.need, a.need)
-		}
-		return int(a.id - b.id)
-	})
+	slices.SortFunc(events, inTime)
 	s := newRanges(base, len(events)/2)
 	of := make([]int32, len(p.Buffers)) // the range of a live buffer
 	for _, e := range events {
@@ -58,13 +48,6 @@ func sweep(p *Problem) []int64 {
 		at[e.id] = alignUp(s.list[of[e.id]].lo, p.Buffers[e.id].align())
 	}
 	return at
-}
-
-// sweepEvent is the begin or the end of a buffer's life.
-type sweepEvent struct {
-	time, need int64 // need: the bytes that the buffer takes, alignment included
-	id         int32
-	start      bool
 }
 
 // sweepLives returns the lifetimes by buffer, extended by extra conflicts, on a clock
@@ -187,7 +170,7 @@ func (s *ranges) add(r addressRange) int32 {
 // less orders free ranges by length, then address.
 func (s *ranges) less(a, b int32) bool {
 	x, y := &s.list[a], &s.list[b]
-	if c := cmp64(x.hi-x.lo, y.hi-y.lo); c != 0 {
+	if c := cmp.Compare(x.hi-x.lo, y.hi-y.lo); c != 0 {
 		return c < 0
 	}
 	return x.lo < y.lo
