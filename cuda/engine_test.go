@@ -145,7 +145,7 @@ func TestQuietGivenUp(t *testing.T) {
 	// As the streams of a rank whose waits have been ended would.
 	var b driver.Commands
 	for _, row := range []driver.Ptr{0, 1} { // rank 0 has come, and has written
-		b.Flags(driver.Main, driver.Flag{At: ctl(ms[1]) + kernels.CtlQuiet + row*4*kernels.MaxRanks, V: 1})
+		b.Flags(driver.Main, driver.Flag{At: ctl(ms[1]) + kernels.CtlStreamFlags + row*4*kernels.MaxRanks, V: 1})
 	}
 	if err := r.drv.Run(ms[0].Rank.Ctx, b.On(r.streams[0])); err != nil {
 		t.Fatal(err)

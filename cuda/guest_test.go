@@ -80,7 +80,7 @@ func TestGuestCopy(t *testing.T) {
 			s := kernels.Seg{Src: uint64(g.w.Addr(0, src)), Dst: uint64(g.w.Addr(0, dst)), Bytes: n}
 			ps, segs = append(ps, piece{s, dst, want}), append(segs, s)
 		}
-		l, err := kernels.PlanGuestCopy(segs)
+		l, err := kernels.PlanCoresidentCopy(segs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func (g *guestT) fold(dt dtype.DType, red kernels.Reduction, n, rank, count int,
 	call := kernels.Call{Op: kernels.AllReduce, Red: red, DType: dt, N: n,
 		Segs: []kernels.Seg{{Src: uint64(g.w.Addr(0, src)), Dst: uint64(g.w.Addr(0, dst)), Bytes: size}}}
 	var results [2][]byte
-	for i, plan := range []func(kernels.Call) (*kernels.Launch, error){kernels.PlanGuestFold, kernels.PlanStaged} {
+	for i, plan := range []func(kernels.Call) (*kernels.Launch, error){kernels.PlanCoresidentReduce, kernels.PlanStaged} {
 		g.fill(dst, size)
 		g.write(0, src, in[rank])
 		l, err := plan(call)

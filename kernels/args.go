@@ -14,13 +14,13 @@ const (
 
 // Offsets in a control page; src/prelude.h has the same numbers.
 const (
-	CtlAbort  = 0    // u32, nonzero aborts every wait of the rank
-	CtlLeft   = 4    // u32 of the host page, nonzero once a kernel of the rank has left early
-	CtlRecord = 64   // error record, see Record
-	CtlEpoch  = 1024 // u32[MaxBlocks], collectives by packets without flags done
-	CtlDirect = 2048 // u32[MaxBlocks], direct collectives done
-	CtlBytes  = 65536
-	CtlQuiet  = 28672 // flags that streams set and wait for; no kernel touches them
+	CtlAbort       = 0    // u32, nonzero aborts every wait of the rank
+	CtlLeft        = 4    // u32 of the host page, nonzero once a kernel of the rank has left early
+	CtlRecord      = 64   // error record, see Record
+	CtlEpoch       = 1024 // u32[MaxBlocks], collectives by packets without flags done
+	CtlDirect      = 2048 // u32[MaxBlocks], direct collectives done
+	CtlBytes       = 65536
+	CtlStreamFlags = 28672 // flags that streams set and wait for; no kernel touches them
 
 	CtlEntry   = 512   // u32[MaxRanks], direct collectives entered by each peer
 	CtlFlagged = 30720 // u32[MaxBlocks], collectives by packets with flags done

@@ -101,7 +101,7 @@ func TestControlPage(t *testing.T) {
 	}{
 		{"abort", CtlAbort, 4}, {"left", CtlLeft, 4}, {"record", CtlRecord, 48}, {"entries", CtlEntry, 4 * MaxRanks},
 		{"epochs", CtlEpoch, 4 * MaxBlocks}, {"direct calls", CtlDirect, 4 * MaxBlocks}, {"chunks", CtlChunks, 4 * MaxBlocks},
-		{"exits", CtlExit, rows}, {"channels", CtlChannel, 64 * 128}, {"flags of streams", CtlQuiet, 16 * 4 * MaxRanks},
+		{"exits", CtlExit, rows}, {"channels", CtlChannel, 64 * 128}, {"flags of streams", CtlStreamFlags, 16 * 4 * MaxRanks},
 		{"epochs of packets with flags", CtlFlagged, 4 * MaxBlocks}, {"pushed", CtlPushed, rows}, {"credits", CtlCredit, rows},
 	} {
 		spans = append(spans, span{s.at, s.at + s.bytes, s.what})

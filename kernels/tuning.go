@@ -14,23 +14,23 @@ import (
 // result, whichever is larger, and how many blocks a launch gets at most. A
 // calibration run writes it; DefaultTuning holds figures measured on H200s.
 type Tuning struct {
-	OneShot       uint64 `json:"one_shot"`        // all_reduce: one shot up to here
-	TwoShot       uint64 `json:"two_shot"`        // all_reduce: two shots up to here
-	PacketGather  uint64 `json:"packet_gather"`   // all_gather: packets up to here
-	PacketReduce  uint64 `json:"packet_reduce"`   // reduce_scatter
-	PacketAll     uint64 `json:"packet_all"`      // all_to_all
-	Push          uint64 `json:"push"`            // all_reduce: push above, direct below
-	PushScatter   uint64 `json:"push_scatter"`    // the same for reduce_scatter
-	EngineReduce  uint64 `json:"engine_reduce"`   // all_reduce out of place: copy engines from here, for every tensor of the bucket, 0 for never
-	EngineInPlace uint64 `json:"engine_in_place"` // the same in place
-	EngineMove    uint64 `json:"engine_move"`     // all_gather and all_to_all, for every tensor of the bucket, 0 for never
-	Blocks        int    `json:"blocks"`          // direct kernels
-	PushBlocks    int    `json:"push_blocks"`     // push kernels, two to a multiprocessor
-	BesideMove    uint64 `json:"beside_move"`     // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
-	BesideReduce  uint64 `json:"beside_reduce"`   // reduce_scatter and all_reduce likewise
-	BesidePiece   uint64 `json:"beside_piece"`    // smaller pieces go to the peers by guests instead of by copies
-	GuestFold     uint64 `json:"guest_fold"`      // folds of up to that many bytes go by guests, larger ones by kernels that wait for room
-	EngineChunks  int    `json:"engine_chunks"`   // chunks that hide the fold in all_reduce by copy engines, 0 for one
+	OneShot          uint64 `json:"one_shot"`          // all_reduce: one shot up to here
+	TwoShot          uint64 `json:"two_shot"`          // all_reduce: two shots up to here
+	PacketGather     uint64 `json:"packet_gather"`     // all_gather: packets up to here
+	PacketReduce     uint64 `json:"packet_reduce"`     // reduce_scatter
+	PacketAll        uint64 `json:"packet_all"`        // all_to_all
+	Push             uint64 `json:"push"`              // all_reduce: push above, direct below
+	PushScatter      uint64 `json:"push_scatter"`      // the same for reduce_scatter
+	EngineReduce     uint64 `json:"engine_reduce"`     // all_reduce out of place: copy engines from here, for every tensor of the bucket, 0 for never
+	EngineInPlace    uint64 `json:"engine_in_place"`   // the same in place
+	EngineMove       uint64 `json:"engine_move"`       // all_gather and all_to_all, for every tensor of the bucket, 0 for never
+	Blocks           int    `json:"blocks"`            // direct kernels
+	PushBlocks       int    `json:"push_blocks"`       // push kernels, two to a multiprocessor
+	BesideMove       uint64 `json:"beside_move"`       // all_gather and all_to_all beside compute: copies without kernels from here, 0 for never
+	BesideReduce     uint64 `json:"beside_reduce"`     // reduce_scatter and all_reduce likewise
+	BesidePiece      uint64 `json:"beside_piece"`      // smaller pieces go to the peers by co-resident kernels instead of by copies
+	CoresidentReduce uint64 `json:"coresident_reduce"` // reductions of up to that many bytes go by co-resident kernels, larger ones by kernels that wait for room
+	EngineChunks     int    `json:"engine_chunks"`     // chunks that hide the fold in all_reduce by copy engines, 0 for one
 	// MulticastReduce is from where all_reduce goes through multicast in groups that have
 	// it (symm.WorldOptions.Multicast), MulticastGather the same of all_gather; 0 for
 	// never, which is the default: multicast was never measured.
@@ -43,7 +43,7 @@ type Tuning struct {
 func DefaultTuning(n int) Tuning {
 	t := Tuning{OneShot: 192 << 10, TwoShot: 16 << 20, PacketGather: 512 << 10, PacketReduce: 16 << 20, PacketAll: 512 << 10,
 		Push: 16 << 20, PushScatter: 48 << 20, EngineMove: 256 << 20, EngineReduce: 128 << 20, EngineInPlace: 128 << 20, EngineChunks: 2, Blocks: 128, PushBlocks: 256,
-		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10, GuestFold: 8 << 20}
+		BesideMove: 1 << 20, BesideReduce: 4 << 20, BesidePiece: 64 << 10, CoresidentReduce: 8 << 20}
 	if n == 3 { // not measured
 		t.EngineReduce, t.EngineInPlace = 0, 0
 	}

@@ -15,9 +15,9 @@ import (
 // collective runs.
 //
 // So bytes between ranks move by copy engines, and streams order them by flags
-// (engine_quiet.go). What no engine does goes by co-resident kernels, of one warp a block
-// with so few registers that they find room beside a product (kernels.PlanGuestCopy,
-// PlanGuestFold). Those are copies within the device, which the driver does by kernels
+// (engine_flags.go). What no engine does goes by co-resident kernels, of one warp a block
+// with so few registers that they find room beside a product (kernels.PlanCoresidentCopy,
+// PlanCoresidentReduce). Those are copies within the device, which the driver does by kernels
 // of its own, pieces too small to be worth a copy for each peer, and folds.
 //
 //   - all_gather and all_to_all: when all have come, copies to the peers go out, with
@@ -62,7 +62,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	if len(ts) == 0 {
 		return &Prepared{m: m}, nil
 	}
-	m.engine.quiet.Store(true)
+	m.engine.byFlags.Store(true)
 	p := &Prepared{m: m, cmds: &driver.Commands{}, num: m.Number(symm.KindOf(op.Kind), 0)}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: m.Group.Size()}
 	b.c.Record(driver.Main, m.engine.fork)
@@ -76,7 +76,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 		m.Join(p.cmds, driver.Main)
 	default:
 		p.parts = b.reduceBeside(ts)
-		b.flagBarrier(driver.Main, quietLeft)
+		b.flagBarrier(driver.Main, flagLeft)
 		b.join()
 	}
 	return p, b.err
@@ -131,7 +131,7 @@ func (b *engineBuilder) small(bytes uint64) bool { return bytes < b.m.Group.tuni
 func (b *engineBuilder) coresidentCopy(s driver.Stream, segs []kernels.Seg) {
 	for len(segs) > 0 {
 		k := min(len(segs), kernels.MaxSegs)
-		l, err := kernels.PlanGuestCopy(segs[:k])
+		l, err := kernels.PlanCoresidentCopy(segs[:k])
 		b.add(s, l, err)
 		segs = segs[k:]
 	}
@@ -153,7 +153,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 			own = append(own, kernels.Seg{Src: uint64(at), Dst: uint64(into(t)), Bytes: t.Bytes})
 		}
 	}
-	b.flagBarrier(driver.Main, quietReady)
+	b.flagBarrier(driver.Main, flagReady)
 	b.peers(func(r, world int) {
 		for _, t := range ts {
 			if b.small(t.Bytes) {
@@ -174,7 +174,7 @@ func (b *engineBuilder) moveBeside(ts []Tensor) {
 		}
 	})
 	b.join()
-	b.flagBarrier(driver.Main, quietDone)
+	b.flagBarrier(driver.Main, flagDone)
 }
 
 // round is what fills a part of staging: parts of tensors.
@@ -236,7 +236,7 @@ func (b *engineBuilder) part(i int) uint64 {
 
 // credit is the row of flags for the part of round i.
 func (b *engineBuilder) credit(i int) uint64 {
-	return quietCredit + uint64((b.op.Part+i)%StagingParts)*quietRow
+	return flagCredit + uint64((b.op.Part+i)%StagingParts)*flagRow
 }
 
 // ownSlot is the place in staging that nobody sends to: that of this rank's own piece.
@@ -274,7 +274,7 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 func (b *engineBuilder) stage(i int, parts round) {
 	m, g, e := b.m, b.m.Group, b.m.engine
 	b.awaitFlags(driver.Main, b.credit(i))
-	b.flagBarrier(driver.Main, quietReady)
+	b.flagBarrier(driver.Main, flagReady)
 	var small []kernels.Seg
 	move := func(copies bool) {
 		b.peers(func(r, world int) {
@@ -300,7 +300,7 @@ func (b *engineBuilder) stage(i int, parts round) {
 	if move(true); len(small) > 0 {
 		b.c.Wait(driver.Main, e.joinOut)
 	}
-	b.flagBarrier(driver.Main, quietDone)
+	b.flagBarrier(driver.Main, flagDone)
 	b.c.Record(driver.Main, e.copied[i])
 }
 
@@ -325,7 +325,7 @@ func (b *engineBuilder) foldRound(i int, parts round) {
 		segs = append(segs, segment(src, dst, bytes))
 		total += bytes
 	}
-	if total <= m.Group.tuning.GuestFold && len(segs) <= mostCoresident {
+	if total <= m.Group.tuning.CoresidentReduce && len(segs) <= mostCoresident {
 		for j, s := range segs {
 			b.coresidentReduce(s, b.part(i)+offs[j])
 		}
@@ -346,7 +346,7 @@ const mostCoresident = 4
 
 // coresidentReduce adds a co-resident kernel that reduces an own piece with those of the peers.
 func (b *engineBuilder) coresidentReduce(s kernels.Seg, scratch uint64) {
-	l, err := kernels.PlanGuestFold(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n, Segs: []kernels.Seg{s}})
+	l, err := kernels.PlanCoresidentReduce(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n, Segs: []kernels.Seg{s}})
 	if err == nil && l != nil {
 		l.Args.Scratch, l.Args.Slot = scratch, b.m.Group.stageSlot
 	}

@@ -47,7 +47,7 @@ type engine struct {
 	folded  []driver.Event
 	dealt   []driver.Event
 	rescue  driver.Stream // never waits, so that the host can end the waits of the others
-	quiet   atomic.Bool   // a quiet collective has been prepared
+	byFlags atomic.Bool   // a collective that waits by flags of streams, without kernels, has been prepared
 }
 
 func (m *Member) openEngine() error {

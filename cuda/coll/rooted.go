@@ -114,7 +114,7 @@ func (m *Member) spread(op Op) (*Prepared, error) {
 
 // rootedCopies serves all three by copies and flags.
 func (m *Member) rootedCopies(op Op) (*Prepared, error) {
-	m.engine.quiet.Store(true)
+	m.engine.byFlags.Store(true)
 	p := &Prepared{m: m, cmds: &driver.Commands{}, num: m.Number(symm.KindOf(op.Kind), 0)}
 	b := engineBuilder{m: m, c: p.cmds, op: op, n: m.Group.Size(), root: op.Root, toRoot: op.Kind == kernels.Reduce}
 	b.c.Record(driver.Main, m.engine.fork)
@@ -123,11 +123,11 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 	case kernels.Reduce:
 		b.op.Kind = kernels.AllReduce
 		p.parts = b.reduceBeside(op.Tensors)
-		b.flagBarrier(driver.Main, quietLeft)
+		b.flagBarrier(driver.Main, flagLeft)
 	case kernels.Broadcast:
 		b.broadcast()
 	default:
-		b.flagBarrier(driver.Main, quietReady)
+		b.flagBarrier(driver.Main, flagReady)
 		_, targets := m.route(op)
 		for _, t := range op.Tensors {
 			for _, r := range targets {
@@ -136,7 +136,7 @@ func (m *Member) rootedCopies(op Op) (*Prepared, error) {
 				}
 			}
 		}
-		b.flagBarrier(driver.Main, quietDone)
+		b.flagBarrier(driver.Main, flagDone)
 	}
 	b.join()
 	return p, b.err
@@ -153,7 +153,7 @@ func (b *engineBuilder) broadcast() {
 		piece := ((t.Bytes+uint64(b.n)-1)/uint64(b.n) + 15) &^ 15
 		return chunk{t: t, piece: piece, bytes: t.Bytes}.slice(r)
 	}
-	b.flagBarrier(driver.Main, quietReady)
+	b.flagBarrier(driver.Main, flagReady)
 	if isRoot {
 		for _, t := range b.op.Tensors {
 			if t.Src != t.Dst {
@@ -170,7 +170,7 @@ func (b *engineBuilder) broadcast() {
 			}
 		})
 	}
-	b.flagBarrier(driver.Main, quietDone)
+	b.flagBarrier(driver.Main, flagDone)
 	b.peers(func(r, world int) {
 		for _, t := range b.op.Tensors {
 			if r == b.root || whole(t) {
@@ -184,5 +184,5 @@ func (b *engineBuilder) broadcast() {
 			b.c.Copy(driver.Main, b.there(world, t.Dst+driver.Ptr(at)), from+driver.Ptr(at), bytes)
 		}
 	})
-	b.flagBarrier(driver.Main, quietLeft)
+	b.flagBarrier(driver.Main, flagLeft)
 }

@@ -32,10 +32,10 @@ func TestAwaited(t *testing.T) {
 		{name: "one folds while another has not come", ready: []int{0, 3}, credit: nil, nextCredit: []int{0, 2}, want: 2},
 		{name: "all have come, nobody has folded", ready: up, want: 0},
 	} {
-		b := make([]byte, quietBytes)
+		b := make([]byte, flagBytes)
 		for row, peers := range [][]int{c.ready, c.done, c.left, c.credit, c.nextCredit} {
 			for _, r := range peers {
-				b[row*quietRow+4*r] = 1
+				b[row*flagRow+4*r] = 1
 			}
 		}
 		if got := awaited(b, n, self); got != c.want {

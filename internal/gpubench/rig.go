@@ -51,7 +51,7 @@ func newRig(drv driver.Driver, w *symm.World, o options) (*rig, error) {
 		t.BesidePiece = o.piece
 	}
 	if o.fold > 0 {
-		t.GuestFold = o.fold
+		t.CoresidentReduce = o.fold
 	}
 	if o.share {
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n

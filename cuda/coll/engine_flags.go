@@ -32,12 +32,12 @@ import (
 // group, and a broken group's flags are set by the host, again and again until the
 // streams have run dry, so that contexts survive.
 const (
-	quietRow    = 4 * kernels.MaxRanks
-	quietReady  = kernels.CtlQuiet
-	quietDone   = quietReady + quietRow
-	quietLeft   = quietDone + quietRow
-	quietCredit = quietLeft + quietRow
-	quietBytes  = quietCredit + StagingParts*quietRow - quietReady
+	flagRow    = 4 * kernels.MaxRanks
+	flagReady  = kernels.CtlStreamFlags
+	flagDone   = flagReady + flagRow
+	flagLeft   = flagDone + flagRow
+	flagCredit = flagLeft + flagRow
+	flagBytes  = flagCredit + StagingParts*flagRow - flagReady
 )
 
 // flag is the address of a word of rank r's control page that belongs to rank src.
@@ -76,7 +76,7 @@ func (m *Member) settle(c *driver.Commands, s driver.Stream) {
 	for part := range uint64(StagingParts) {
 		for r := range m.Group.Ranks() {
 			if r != m.Index {
-				f = append(f, driver.Flag{At: m.flag(m.Index, r, quietCredit+part*quietRow), V: 1, Wait: true})
+				f = append(f, driver.Flag{At: m.flag(m.Index, r, flagCredit+part*flagRow), V: 1, Wait: true})
 			}
 		}
 	}
@@ -90,8 +90,8 @@ func (m *Member) settle(c *driver.Commands, s driver.Stream) {
 // credit that is down is waited for: peers that have ours may be waiting for it as well,
 // and then their flags of the next barrier are down through no fault of theirs.
 func (m *Member) missing() int {
-	var b [quietBytes]byte
-	if m.Rank.World.Driver().CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, quietReady)) != nil {
+	var b [flagBytes]byte
+	if m.Rank.World.Driver().CopyOut(m.Rank.Ctx, m.engine.rescue, b[:], m.flag(m.Index, 0, flagReady)) != nil {
 		return m.Index
 	}
 	return awaited(b[:], m.Group.Size(), m.Index)
@@ -99,8 +99,8 @@ func (m *Member) missing() int {
 
 // awaited is missing, given the flags of the rank self in a group of n.
 func awaited(flags []byte, n, self int) int {
-	const barriers = (quietCredit - quietReady) / quietRow
-	up := func(row, r int) bool { return flags[row*quietRow+4*r] != 0 }
+	const barriers = (flagCredit - flagReady) / flagRow
+	up := func(row, r int) bool { return flags[row*flagRow+4*r] != 0 }
 	taken, owes, absent := false, self, self
 	for r := n - 1; r >= 0; r-- {
 		if r == self {
@@ -135,7 +135,7 @@ func awaited(flags []byte, n, self int) int {
 // release sets all flags of this rank, which lets its streams go on.
 func (m *Member) release() error {
 	d, c := m.Rank.World.Driver(), m.Rank.Ctx
-	return errors.Join(d.Memset32(c, m.engine.rescue, m.flag(m.Index, 0, quietReady), 1, quietBytes/4), d.StreamSync(c, m.engine.rescue))
+	return errors.Join(d.Memset32(c, m.engine.rescue, m.flag(m.Index, 0, flagReady), 1, flagBytes/4), d.StreamSync(c, m.engine.rescue))
 }
 
 // extension is the member as its group of symmetric memory knows it.
@@ -147,7 +147,7 @@ func (x extension) Reset() error {
 	for _, f := range []struct {
 		off, bytes uint64
 		v          uint32
-	}{{sc.Poisoned, 4 * sc.Region, kernels.Poison}, {sc.Flagged, 2 * sc.FlaggedHalf, 0}, {sc.Ctl + quietCredit, StagingParts * quietRow, 1}} {
+	}{{sc.Poisoned, 4 * sc.Region, kernels.Poison}, {sc.Flagged, 2 * sc.FlaggedHalf, 0}, {sc.Ctl + flagCredit, StagingParts * flagRow, 1}} {
 		if err := w.Driver().Memset32(r.Ctx, r.Setup(), w.Addr(r.ID, f.off), f.v, f.bytes/4); err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func (x extension) Streams() []driver.Stream {
 }
 
 // Waits says whether streams may hold waits that only flags end.
-func (x extension) Waits() bool { return x.m.engine != nil && x.m.engine.quiet.Load() }
+func (x extension) Waits() bool { return x.m.engine != nil && x.m.engine.byFlags.Load() }
 
 // Tend breaks the group past its timeout, and ends the waits of a broken one.
 func (x extension) Tend(waited time.Duration) error {

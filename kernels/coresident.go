@@ -2,41 +2,41 @@ package kernels
 
 import "fmt"
 
-// Guests are kernels that begin at once on multiprocessors which matrix products
+// Co-resident kernels are those that begin at once on multiprocessors which matrix products
 // hold: small blocks with few registers and little shared memory (see src/guest.h).
 // They wait for nobody and any grid serves.
 
-// GuestBlocks is the largest grid of a guest: a block for every multiprocessor of an
-// H100 or H200.
+// CoresidentBlocks is the largest grid of a co-resident kernel: a block for every
+// multiprocessor of an H100 or H200.
 //
 // What a product's block leaves of a multiprocessor is given out twice, it seems, and
-// again only when that block has left: in measurements two guests of 132 blocks
+// again only when that block has left: in measurements two co-resident kernels of 132 blocks
 // began at once beside one product, or one of 264, and the next waited for the
-// product's end. So guests with little work get few blocks, and many of them find
+// product's end. So kernels with little work get few blocks, and many of them find
 // room. Fewer for large copies lose: beside some products a block copies only 1.1 bytes a
 // nanosecond, and the own part of a gather by 57 blocks took twice as long as the links.
-const GuestBlocks = 132
+const CoresidentBlocks = 132
 
 // A block gets so many units at the least: a few times of what is under way in it.
 const (
-	guestCopyUnits = 4096 // 64 KiB, about 20 us beside a product
-	guestFoldUnits = 1024
+	coresidentCopyUnits   = 4096 // 64 KiB, about 20 us beside a product
+	coresidentReduceUnits = 1024
 )
 
 const (
-	guestImage = "guest"
-	guestBlock = 32
+	coresidentImage = "guest"
+	coresidentBlock = 32
 )
 
-// PlanGuestCopy plans a kernel that copies the bytes of every segment within the
+// PlanCoresidentCopy plans a kernel that copies the bytes of every segment within the
 // device, with any alignment. The ranges of a launch must not overlap; segments
 // that are in place already, or empty, are left out. It gives a nil launch when
 // nothing is left. There are at most MaxSegs segments. A launch with two addresses
 // that differ modulo 16 is several times slower. The arguments that depend on the
 // rank are the caller's to fill in, though the kernel needs none of them.
-func PlanGuestCopy(segs []Seg) (*Launch, error) {
+func PlanCoresidentCopy(segs []Seg) (*Launch, error) {
 	fail := func(reason string) (*Launch, error) { return nil, &PlanError{AllGather, reason} }
-	l := &Launch{Image: guestImage, Kernel: "guest_copy", Algo: Engine, Block: guestBlock, Segs: 1}
+	l := &Launch{Image: coresidentImage, Kernel: "guest_copy", Algo: Engine, Block: coresidentBlock, Segs: 1}
 	even := true
 	for _, s := range segs {
 		if s.Bytes > 0 && s.Src != s.Dst {
@@ -63,20 +63,20 @@ func PlanGuestCopy(segs []Seg) (*Launch, error) {
 	if err := l.Args.SetUnits(16); err != nil {
 		return fail(err.Error())
 	}
-	l.Grid = guestGrid(l.Args.Units, guestCopyUnits)
+	l.Grid = coresidentGrid(l.Args.Units, coresidentCopyUnits)
 	return l, nil
 }
 
-// PlanGuestFold plans the kernel that folds pieces which lie in staging memory, with
+// PlanCoresidentReduce plans the kernel that reduces pieces which lie in staging memory, with
 // the bits of PlanStaged's. c has one segment: the own piece, the result, which may
 // be the own piece's place, and the bytes of a piece. The caller fills in what
 // depends on the rank, and Args.Scratch and Args.Slot: multiples of 16, as the base.
 // c.Blocks bounds the grid if it is not 0. A call of zero bytes gives a nil launch.
 //
-// Guests fold sums and averages of f32, bf16 and f16 of 2, 4 and 8 ranks at addresses
+// Its kernels sum and average f32, bf16 and f16 of 2, 4 and 8 ranks at addresses
 // aligned to 16. For all others the plan is PlanStaged's, whose kernel waits for
-// multiprocessors but then is much faster than a guest with their arithmetic.
-func PlanGuestFold(c Call) (*Launch, error) {
+// multiprocessors but then is much faster than a co-resident one with their arithmetic.
+func PlanCoresidentReduce(c Call) (*Launch, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -90,20 +90,20 @@ func PlanGuestFold(c Call) (*Launch, error) {
 	if !c.fast() || (s.Src|s.Dst)%16 != 0 {
 		return PlanStaged(c)
 	}
-	l := &Launch{Image: guestImage, Kernel: fmt.Sprintf("guest_fold_%v_n%d", c.DType, c.N), Algo: Engine, Block: guestBlock, Segs: 1}
+	l := &Launch{Image: coresidentImage, Kernel: fmt.Sprintf("guest_fold_%v_n%d", c.DType, c.N), Algo: Engine, Block: coresidentBlock, Segs: 1}
 	a := &l.Args
 	a.N, a.Op, a.DType, a.Segs = uint32(c.N), uint32(c.Red), uint32(c.DType), []Seg{s}
 	if err := a.SetUnits(16); err != nil {
 		return nil, &PlanError{c.Op, err.Error()}
 	}
-	l.Grid = guestGrid(a.Units, guestFoldUnits)
+	l.Grid = coresidentGrid(a.Units, coresidentReduceUnits)
 	if c.Blocks > 0 {
 		l.Grid = min(l.Grid, c.Blocks)
 	}
 	return l, nil
 }
 
-// guestGrid gives every block at least so many units, if there are enough.
-func guestGrid(units, least uint32) int {
-	return max(1, min(GuestBlocks, int((uint64(units)+uint64(least)-1)/uint64(least))))
+// coresidentGrid gives every block at least so many units, if there are enough.
+func coresidentGrid(units, least uint32) int {
+	return max(1, min(CoresidentBlocks, int((uint64(units)+uint64(least)-1)/uint64(least))))
 }

@@ -21,7 +21,7 @@ func TestGuestPlans(t *testing.T) {
 		if got := len(l.Args.Pack(nil, l.Segs)); got != size {
 			t.Fatalf("%s takes %d bytes of arguments, %d are packed", l.Kernel, size, got)
 		}
-		if l.Image != "guest" || l.Block != 32 || l.Grid < 1 || l.Grid > GuestBlocks {
+		if l.Image != "guest" || l.Block != 32 || l.Grid < 1 || l.Grid > CoresidentBlocks {
 			t.Fatalf("%s of %s: %d x %d", l.Kernel, l.Image, l.Grid, l.Block)
 		}
 	}
@@ -31,7 +31,7 @@ func TestGuestPlans(t *testing.T) {
 			for n := 2; n <= MaxRanks; n++ {
 				for _, src := range []uint64{0, 8} {
 					for _, bytes := range []uint64{8, 4096, 64 << 20} {
-						l, err := PlanGuestFold(Call{Op: ReduceScatter, DType: dt, Red: red, N: n, Segs: []Seg{{Src: src, Dst: 1 << 30, Bytes: bytes}}})
+						l, err := PlanCoresidentReduce(Call{Op: ReduceScatter, DType: dt, Red: red, N: n, Segs: []Seg{{Src: src, Dst: 1 << 30, Bytes: bytes}}})
 						if !Reduces(red, dt) {
 							if err == nil {
 								t.Fatalf("%v of %v was planned", red, dt)
@@ -43,7 +43,7 @@ func TestGuestPlans(t *testing.T) {
 						}
 						if l.Image == "staged" {
 							if c := (&Call{DType: dt, Red: red, N: n}); c.fast() && src%16 == 0 {
-								t.Fatalf("%v of %v on %d ranks is no guest", red, dt, n)
+								t.Fatalf("%v of %v on %d ranks is not co-resident", red, dt, n)
 							}
 							continue
 						}
@@ -70,7 +70,7 @@ func TestGuestPlans(t *testing.T) {
 		if any {
 			segs[n-1].Src++
 		}
-		l, err := PlanGuestCopy(segs)
+		l, err := PlanCoresidentCopy(segs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,21 +86,21 @@ func TestGuestPlans(t *testing.T) {
 
 func TestGuestEdges(t *testing.T) {
 	in := Seg{Src: 64, Dst: 64, Bytes: 100}
-	if l, err := PlanGuestCopy([]Seg{in, {Src: 1, Dst: 2}}); l != nil || err != nil {
+	if l, err := PlanCoresidentCopy([]Seg{in, {Src: 1, Dst: 2}}); l != nil || err != nil {
 		t.Errorf("nothing to copy: %v %v", l, err)
 	}
-	if l, err := PlanGuestCopy([]Seg{in, {Src: 0, Dst: 1008, Bytes: 10}}); err != nil || l.Kernel != "guest_copy" || l.Args.Units != 1 {
+	if l, err := PlanCoresidentCopy([]Seg{in, {Src: 0, Dst: 1008, Bytes: 10}}); err != nil || l.Kernel != "guest_copy" || l.Args.Units != 1 {
 		t.Errorf("one copy of ten bytes: %+v %v", l, err)
 	}
-	if l, err := PlanGuestFold(Call{Op: AllReduce, DType: dtype.F32, N: 2, Segs: []Seg{{Src: 16, Dst: 32}}}); l != nil || err != nil {
+	if l, err := PlanCoresidentReduce(Call{Op: AllReduce, DType: dtype.F32, N: 2, Segs: []Seg{{Src: 16, Dst: 32}}}); l != nil || err != nil {
 		t.Errorf("nothing to fold: %v %v", l, err)
 	}
 	fold := Call{Op: AllReduce, DType: dtype.F32, N: 2, Blocks: 7, Segs: []Seg{{Src: 1 << 20, Dst: 1 << 30, Bytes: 1 << 20}}}
-	if l, err := PlanGuestFold(fold); err != nil || l.Grid != 7 {
+	if l, err := PlanCoresidentReduce(fold); err != nil || l.Grid != 7 {
 		t.Errorf("seven blocks: %+v %v", l, err)
 	}
-	for bytes, want := range map[uint64]int{16: 1, 64 << 10: 1, 1 << 20: 16, 1<<20 + 1: 17, 64 << 20: GuestBlocks} {
-		l, err := PlanGuestCopy([]Seg{{Src: 0, Dst: 1 << 40, Bytes: bytes}})
+	for bytes, want := range map[uint64]int{16: 1, 64 << 10: 1, 1 << 20: 16, 1<<20 + 1: 17, 64 << 20: CoresidentBlocks} {
+		l, err := PlanCoresidentCopy([]Seg{{Src: 0, Dst: 1 << 40, Bytes: bytes}})
 		if err != nil || l.Grid != want {
 			t.Errorf("%d bytes: %+v %v, want %d blocks", bytes, l, err, want)
 		}
@@ -111,7 +111,7 @@ func TestGuestEdges(t *testing.T) {
 	large.Segs = []Seg{{Src: 0, Dst: 1 << 40, Bytes: 1 << 36}}
 	for _, c := range []Call{two, gather, large} {
 		var pe *PlanError
-		if _, err := PlanGuestFold(c); !errors.As(err, &pe) {
+		if _, err := PlanCoresidentReduce(c); !errors.As(err, &pe) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestGuestEdges(t *testing.T) {
 		make33(),
 	} {
 		var pe *PlanError
-		if _, err := PlanGuestCopy(segs); !errors.As(err, &pe) {
+		if _, err := PlanCoresidentCopy(segs); !errors.As(err, &pe) {
 			t.Errorf("%d copies: %v", len(segs), err)
 		}
 	}
@@ -136,7 +136,7 @@ func make33() []Seg {
 	return segs
 }
 
-// TestGuestsFit checks that no guest takes more registers than products leave to a
+// TestGuestsFit checks that no co-resident kernel takes more registers than products leave to a
 // warp (TestImagesHold: nor spills more than is allowed).
 func TestGuestsFit(t *testing.T) {
 	m, err := ReadManifest()
@@ -148,7 +148,7 @@ func TestGuestsFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if im.Cubin == "" {
-		t.Fatal("guests have no machine code: what the driver makes of their PTX may take more registers")
+		t.Fatal("co-resident kernels have no machine code: what the driver makes of their PTX may take more registers")
 	}
 	for name := range entries(t, 90) {
 		if !strings.HasPrefix(name, "guest_") {
