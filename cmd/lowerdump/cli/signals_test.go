@@ -16,7 +16,7 @@ import (
 )
 
 // stuckTable has a pass that says that it has begun and never ends, nor looks whether it
-// should.
+// should, and one that fails.
 func stuckTable() *passes.Table {
 	table, err := standard.Table().Extend([]passes.Pass{{
 		Name: "stuck", Doc: "Never ends.",
@@ -26,6 +26,9 @@ func stuckTable() *passes.Table {
 				<-ever
 			}
 		},
+	}, {
+		Name: "bad", Doc: "Fails.",
+		Run: func(*passes.Context, *ir.Func) error { return errors.New("out of luck") },
 	}}, nil, nil)
 	if err != nil {
 		panic(err)
