@@ -20,9 +20,10 @@ type Function struct {
 	layout  *place.Layout
 }
 
-// Program is the lowered function, for a GPU with the source of its kernels. Every rank that asks gets the same (program.Program.Digest). It is
-// made once and shared by callers, who must not change it. Where Manager.Validate asks for
-// proofs, it is proved to compute what the function does; see lower/proof.
+// Program is the lowered function, for a GPU with the source of its kernels. Every rank that
+// asks gets the same (program.Program.Digest). It is made once and shared by callers, who must
+// not change it. Where Manager.Validate asks for proofs, it is proved to compute what the
+// function does; see lower/proof. Errors are those of lower.FuncWith and of proof.Check.
 func (f *Function) Program() (*program.Program, error) {
 	if f.program != nil {
 		return f.program, nil
@@ -38,7 +39,8 @@ func (f *Function) Program() (*program.Program, error) {
 	return p, nil
 }
 
-// Plan says which buffers the function needs and when.
+// Plan says which buffers the function needs and when. The error says which annotation of the
+// passes is wrong.
 func (f *Function) Plan() (*lower.MemoryPlan, error) { return lower.Plan(f.Func) }
 
 // Figures are what the simulator says of a function in its own order. Times are in
@@ -56,10 +58,11 @@ type Figures struct {
 }
 
 // Before are the figures of the function as it came in. It must not be one that a pass
-// has made.
+// has made. Errors are Measure's.
 func (f *Function) Before() (Figures, error) { return Measure(f.Input, f.result.costs) }
 
-// After are the figures of the function after the passes.
+// After are the figures of the function after the passes. The error is a *sim.ModelError or
+// *sim.OrderError: a cost or an order that is none.
 func (f *Function) After() (Figures, error) { return Measure(f.Func, f.result.costs) }
 
 // Gap is how far a schedule is above the lower bound of its input, as a part of that
@@ -72,7 +75,8 @@ func Gap(before, after Figures) float64 {
 	return after.Makespan/before.TightBound - 1
 }
 
-// Simulate plays a function in its own order with the costs of a model.
+// Simulate plays a function in its own order with the costs of a model. The error is a
+// *sim.ModelError: a cost that is no time, for instance.
 func Simulate(f *ir.Func, model *cost.Model) (*sim.Model, *sim.Timeline, error) {
 	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 {
 		ms, _ := model.NodeMs(n)
@@ -85,7 +89,7 @@ func Simulate(f *ir.Func, model *cost.Model) (*sim.Model, *sim.Timeline, error) 
 	return m, tl, err
 }
 
-// Measure simulates a function and bounds it.
+// Measure simulates a function and bounds it. Errors are Simulate's.
 func Measure(f *ir.Func, model *cost.Model) (Figures, error) {
 	m, tl, err := Simulate(f, model)
 	if err != nil {

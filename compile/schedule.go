@@ -58,8 +58,8 @@ type Member struct {
 	Operands int // how many of the bucket's, which stand in the order of members
 }
 
-// Schedule returns the order that the passes decided. Times are simulated with the costs
-// of the target.
+// Schedule returns the order that the passes decided. Times are simulated with the costs of
+// the target. Errors are Simulate's.
 func (f *Function) Schedule() (*Schedule, error) {
 	_, tl, err := Simulate(f.Func, f.result.costs)
 	if err != nil {

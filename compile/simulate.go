@@ -21,10 +21,10 @@ type Simulation struct {
 	Timeline  *program.Simulated
 }
 
-// SimulateProgram plays the program of a function, as it is after the passes, with
-// measured costs. The instructions of a chain share its time as they share what they take
-// one by one. Of what was not measured, generated kernels cost what they move, the rest
-// what its nodes do.
+// SimulateProgram plays the program of a function, as it is after the passes, with measured
+// costs. The instructions of a chain share its time as they share what they take one by one.
+// Of what was not measured, generated kernels cost what they move, the rest what its nodes do.
+// Errors are program.Simulate's.
 func SimulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *cost.Model) (*Simulation, error) {
 	out := new(Simulation)
 	us := out.times(p, m, unmeasured(p, f, model))

@@ -45,7 +45,8 @@ type Link struct {
 // Machines lists the built-in machines by name.
 func Machines() []string { return slices.Sorted(maps.Keys(machines())) }
 
-// LookupMachine returns the built-in machine of that name: a100, h100, h200, b200.
+// LookupMachine returns the built-in machine of that name: a100, h100, h200, b200. The error
+// lists them.
 func LookupMachine(name string) (*Machine, error) {
 	m, ok := machines()[strings.ToLower(name)]
 	if !ok {

@@ -96,7 +96,8 @@ func Check(before, after *ir.Func, o Options) (*Report, error) {
 	return p.Compare(p.Read(before), p.Read(after))
 }
 
-// Compare proves that two functions, both read by p, compute the same.
+// Compare proves that two functions, both read by p, compute the same. The error is an *Error
+// with everything that could not be proved.
 func (p *Prover) Compare(before, after *Meaning) (*Report, error) {
 	c := &comparison{p: p, a: before, b: after}
 	c.signature()

@@ -38,13 +38,13 @@ func World(m *ir.Module) *ir.Group {
 // RandomInputs makes inputs for Run from a seed: equal arguments give equal bytes
 // on every machine.
 //
-// Floats are normal numbers; parameters of two and more dimensions are scaled by
-// one over the root of their last size and parameters of one dimension lie around
-// 1, so that activations keep their magnitude. Integers that serve as indices,
-// directly or behind views, copies, selections, communication and added constants,
-// stay within what they index, and are distinct along their last dimension where
-// they say which elements are replaced (scatter, index_put), so that the result
-// does not depend on an order. Other integers are small.
+// Floats are normal numbers; parameters of two and more dimensions are scaled by one over the
+// root of their last size and parameters of one dimension lie around 1, so that activations
+// keep their magnitude. Integers that serve as indices, directly or behind views, copies,
+// selections, communication and added constants, stay within what they index, and are distinct
+// along their last dimension where they say which elements are replaced (scatter, index_put),
+// so that the result does not depend on an order. Other integers are small. The error is a
+// *SymbolError for a symbol without a value, or names an input that its sizes make too large.
 func RandomInputs(f *ir.Func, seed uint64, o RandomOptions) ([][]Tensor, error) {
 	m := &machine{f: f, world: f.Module().World}
 	slots := InputSlots(f)

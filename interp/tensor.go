@@ -87,7 +87,8 @@ func FromFloats(dt ir.DType, vals []float64, shape ...int64) (Tensor, error) {
 	return t.Convert(dt)
 }
 
-// Fill returns a tensor in which every element is v, rounded to dt.
+// Fill returns a tensor in which every element is v, rounded to dt. The error says that the
+// element type or the shape is none.
 func Fill(dt ir.DType, v float64, shape ...int64) (Tensor, error) {
 	t, err := NewTensor(dt, shape...)
 	if err != nil {
@@ -136,7 +137,8 @@ func (t Tensor) Clone() Tensor {
 	return Tensor{DType: t.DType, Shape: slices.Clone(t.Shape), Data: bytes.Clone(t.Data)}
 }
 
-// Convert returns the same numbers in another element type, each rounded once.
+// Convert returns the same numbers in another element type, each rounded once. The error says
+// that t is malformed, or dt no element type.
 func (t Tensor) Convert(dt ir.DType) (Tensor, error) {
 	if err := t.Check(); err != nil {
 		return Tensor{}, err

@@ -12,5 +12,6 @@ func D(n int64) Dim { return dim.New(n) }
 // Sym returns the dimension that a symbol names.
 func Sym(name string) Dim { return dim.Sym(name) }
 
-// ParseDim reads a dimension expression.
+// ParseDim reads a dimension expression. The error says what was expected and at which
+// character.
 func ParseDim(s string) (Dim, error) { return dim.Parse(s) }

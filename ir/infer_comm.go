@@ -130,8 +130,9 @@ func parseSplits(attrs attr.List, key string, operands, ranks int) ([][]Dim, err
 	return out, nil
 }
 
-// Splits returns the sizes along dimension 0 that an all_to_all sends to and
-// receives from each rank, per operand. Both are nil when the pieces are equal.
+// Splits returns the sizes along dimension 0 that an all_to_all sends to and receives from
+// each rank, per operand. Both are nil when the pieces are equal. The error says which
+// attribute is malformed, or not of the group's size.
 func (n *Node) Splits() (in, out [][]Dim, err error) {
 	size := 0
 	if n.group != nil {

@@ -21,9 +21,10 @@ type Options struct {
 	Kernels bool
 }
 
-// FuncWith is [Func] with options. It is linear in the text of the kernels, too. With Options.Kernels a region for which no kernel can be
-// written is taken apart into its nodes, and buffers are placed anew, without a limit;
-// see [Fusable] for how to have pass fuse leave none.
+// FuncWith is [Func] with options. It is linear in the text of the kernels, too. With
+// Options.Kernels a region for which no kernel can be written is taken apart into its nodes,
+// and buffers are placed anew, without a limit; see [Fusable] for how to have pass fuse leave
+// none. Errors are Func's.
 func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 	for {
 		p, refused, err := lowered(f, o.Kernels)
@@ -37,9 +38,9 @@ func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 }
 
 // Fusable returns the predicate that says what one kernel can compute in f, for
-// passes.Manager.Fusable: with it, pass fuse leaves no region that FuncWith would have
-// to take apart. It writes the kernel that lowering would, which takes time
-// linear in its text.
+// passes.Manager.Fusable: with it, pass fuse leaves no region that FuncWith would have to take
+// apart. It writes the kernel that lowering would, which takes time linear in its text. The
+// error names the node whose place is not known.
 func Fusable(f *ir.Func) (func(nodes []*ir.Node) error, error) {
 	st, err := ir.ComputeStorages(f)
 	if err != nil {

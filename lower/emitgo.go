@@ -19,8 +19,9 @@ import (
 // one call of the runtime's API per instruction; running Step does what
 // interpreting the program does. Buffers are constants named after their values.
 //
-// A program with CUDA source embeds the file pkg.cu, which has to stand beside the
-// Go file and to hold what [EmitCUDA] prints.
+// A program with CUDA source embeds the file pkg.cu, which has to stand beside the Go file and
+// to hold what [EmitCUDA] prints. The error is Program.Validate's, or that pkg is no package
+// name.
 func EmitGo(p *program.Program, pkg string) ([]byte, error) {
 	if !token.IsIdentifier(pkg) {
 		return nil, fmt.Errorf("emit: %q is not a package name", pkg)

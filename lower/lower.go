@@ -33,9 +33,9 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// Func lowers a verified function. The rank plays no part: every rank that
-// lowers the same text gets the same program. Linear but for the placement of
-// buffers, which is O(n log n).
+// Func lowers a verified function. The rank plays no part: every rank that lowers the same
+// text gets the same program. Linear but for the placement of buffers, which is O(n log n).
+// The error names the node that has no lowered form.
 func Func(f *ir.Func) (*program.Program, error) {
 	p, _, err := lowered(f, false)
 	return p, err

@@ -27,8 +27,8 @@ type PlannedBuffer struct {
 	Bytes int64
 }
 
-// Plan returns the placement problem of a verified function, with the reuse that
-// its annotations ask for.
+// Plan returns the placement problem of a verified function, with the reuse that its
+// annotations ask for. The error says which annotation or size is wrong.
 func Plan(f *ir.Func) (*MemoryPlan, error) {
 	lay, err := place.Of(f)
 	if err != nil {
@@ -45,7 +45,8 @@ func Plan(f *ir.Func) (*MemoryPlan, error) {
 	return p, nil
 }
 
-// Offsets are those that plan-memory left in the function; false if there are none.
+// Offsets are those that plan-memory left in the function; false if there are none. The error
+// says which of them is wrong.
 func (p *MemoryPlan) Offsets() ([]int64, bool, error) {
 	plan, ok, err := p.layout.Annotated()
 	if err != nil || !ok {
@@ -63,7 +64,8 @@ func (p *MemoryPlan) Explain(err error) error {
 	return err
 }
 
-// Place plans the buffers afresh and returns the height of the arena in bytes.
+// Place plans the buffers afresh and returns the height of the arena in bytes. The error is
+// that of sizes that do not add up to an int64.
 func (p *MemoryPlan) Place() (int64, error) {
 	plan, err := p.layout.Place(context.Background(), 0)
 	if err != nil {

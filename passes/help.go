@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// WriteDoc writes the table for people: passes, constraints with their reasons,
-// pipelines; with verbose also the options and statistics of every pass.
+// WriteDoc writes the table for people: passes, constraints with their reasons, pipelines;
+// with verbose also the options and statistics of every pass. The error is w's.
 func (t *Table) WriteDoc(w io.Writer, verbose bool) error {
 	b := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(b, "Passes:")

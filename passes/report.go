@@ -99,9 +99,9 @@ func (s *StepReport) Stat(name string) float64 {
 	return 0
 }
 
-// WriteStats writes one line per statistic, "pass.stat value", in the order of
-// the steps. Statistics of a pass that stands in the pipeline more than once
-// carry its number: pass.2.stat for its second run.
+// WriteStats writes one line per statistic, "pass.stat value", in the order of the steps.
+// Statistics of a pass that stands in the pipeline more than once carry its number:
+// pass.2.stat for its second run. The error is w's.
 func (r *Report) WriteStats(w io.Writer) error {
 	runs := map[string]int{} // look-up only
 	var b strings.Builder
@@ -120,8 +120,8 @@ func (r *Report) WriteStats(w io.Writer) error {
 	return err
 }
 
-// WriteTable writes one line per step: number, pass, whether it changed
-// anything, its time and the verifier's.
+// WriteTable writes one line per step: number, pass, whether it changed anything, its time and
+// the verifier's. The error is w's.
 func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "#\tpass\tchanged\tms\tverify ms\tdigest")
@@ -131,7 +131,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// WriteRecords writes the lines about collectives, one table per step that has any.
+// WriteRecords writes the lines about collectives, one table per step that has any. The error
+// is w's.
 func (r *Report) WriteRecords(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, s := range r.Steps {

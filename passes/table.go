@@ -17,7 +17,7 @@ type Table struct {
 // NewTable builds a table and checks it: names are unique and well formed, every
 // pass has a sentence and a function, defaults are valid, every constraint names
 // two passes and its reason, the constraints have no cycle, and the named
-// pipelines obey them.
+// pipelines obey them. The error names what breaks which of these rules.
 func NewTable(passes []Pass, constraints []Constraint, pipelines []NamedPipeline) (*Table, error) {
 	t := &Table{constraints: constraints, pipelines: pipelines}
 	for i := range passes {
@@ -45,8 +45,8 @@ func NewTable(passes []Pass, constraints []Constraint, pipelines []NamedPipeline
 }
 
 // Extend returns a table with more passes, constraints and pipelines, checked as NewTable
-// does: a compiler's own passes beside the standard ones, in pipelines of either. New
-// passes stand behind those of t.
+// does: a compiler's own passes beside the standard ones, in pipelines of either. New passes
+// stand behind those of t. The error names the rule of NewTable that is broken.
 func (t *Table) Extend(passes []Pass, constraints []Constraint, pipelines []NamedPipeline) (*Table, error) {
 	all := make([]Pass, 0, len(t.passes)+len(passes))
 	for _, p := range t.passes {

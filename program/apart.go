@@ -26,7 +26,8 @@ func (p *Program) Room(q *Param) int64 {
 
 // Apart is p with the buffers of some inputs and outputs behind all others, where they are
 // alone: what several programs share must not lie where one of them has something else
-// before or after. An input and the output that it is donated to stay together.
+// before or after. An input and the output that it is donated to stay together. The error
+// says which name is no input or output, or in flight.
 func (p *Program) Apart(names ...string) (*Program, error) {
 	q := *p
 	q.Buffers = slices.Clone(p.Buffers)

@@ -79,7 +79,8 @@ type BodyTensor struct {
 	Strides []int64 // elements; nil means row-major without gaps, as tensors of such sizes are
 }
 
-// At returns the kernel's body for given sizes, without SizeParam.
+// At returns the kernel's body for given sizes, without SizeParam. The error says which size
+// is missing or negative.
 func (k *Kernel) At(sizes []int64) ([]BodyStep, error) {
 	if len(sizes) != k.Sizes {
 		return nil, fmt.Errorf("kernel %s takes %d sizes, the launch has %d", k.Name, k.Sizes, len(sizes))
@@ -111,13 +112,14 @@ func (k *Kernel) At(sizes []int64) ([]BodyStep, error) {
 	return out, nil
 }
 
-// GridAt is how many blocks a launch with given sizes needs.
+// GridAt is how many blocks a launch with given sizes needs. The error says that the sizes
+// give no number of blocks.
 func (k *Kernel) GridAt(sizes []int64) (int64, error) {
 	return GridAt(k.Grid, k.Blocks, sizes)
 }
 
 // GridAt is how many of a grid's blocks find something to do with given sizes, see
-// Kernel.Blocks.
+// Kernel.Blocks. The error says that the sizes give no number of blocks.
 func GridAt(grid int64, blocks dim.Dim, sizes []int64) (int64, error) {
 	if _, fixed := blocks.Const(); fixed {
 		return grid, nil
@@ -135,7 +137,8 @@ func GridAt(grid int64, blocks dim.Dim, sizes []int64) (int64, error) {
 	return min(n, grid), nil
 }
 
-// ShapeAt returns a shape with the given sizes in the place of SizeParam.
+// ShapeAt returns a shape with the given sizes in the place of SizeParam. The error says which
+// size is missing or negative.
 func ShapeAt(shape, sizes []int64) ([]int64, error) {
 	if !slices.ContainsFunc(shape, func(n int64) bool { return n < 0 }) {
 		return shape, nil
@@ -153,7 +156,8 @@ func ShapeAt(shape, sizes []int64) ([]int64, error) {
 	return out, nil
 }
 
-// Sizes returns the sizes that a launch of op "fused" gives its kernel.
+// Sizes returns the sizes that a launch of op "fused" gives its kernel. The error is that of
+// the attribute, which is no dimension.
 func (in *Instr) Sizes() ([]dim.Dim, error) {
 	var out []dim.Dim
 	for _, s := range in.Attrs.Strs(SizesKey) {

@@ -207,8 +207,9 @@ func (in *Instr) Written() []Tensor {
 	return out
 }
 
-// Splits returns the rows along dimension 0 that each operand of an all_to_all
-// sends to each rank and receives from each rank; nil when the parts are equal.
+// Splits returns the rows along dimension 0 that each operand of an all_to_all sends to each
+// rank and receives from each rank; nil when the parts are equal. The error says which
+// attribute is malformed.
 func (in *Instr) Splits() (send, receive [][]dim.Dim, err error) {
 	if send, err = splits(in.Attrs, "in_splits"); err != nil {
 		return nil, nil, err

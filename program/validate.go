@@ -10,7 +10,8 @@ import (
 // Validate checks what every reader of a program relies on: indices within their
 // lists, tensors within their buffers and buffers within the arena, events
 // recorded before they are waited for, operand counts. It does not prove the
-// absence of races. Linear time; the first finding is returned.
+// absence of races. Linear time; the error is the first finding, with its declaration or the
+// number of its instruction.
 func (p *Program) Validate() error {
 	if p.World < 1 || len(p.Streams) == 0 {
 		return fmt.Errorf("program %s: a world of %d ranks, %d streams; want at least one of each", p.Name, p.World, len(p.Streams))

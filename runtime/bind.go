@@ -8,8 +8,9 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
-// Bind brings the inputs into the arena as Run does, and starts nothing: for timing
-// replays of a step that overwrites some of its inputs. Inputs in flight need Run.
+// Bind brings the inputs into the arena as Run does, and starts nothing: for timing replays of
+// a step that overwrites some of its inputs. Inputs in flight need Run. The error is a
+// *CallError for inputs that do not fit the step, ctx's, or what broke the world.
 func (s *Step) Bind(ctx context.Context, inputs []Value) error {
 	return s.replay(ctx, func() error {
 		for i := range inputs {

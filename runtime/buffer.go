@@ -29,7 +29,7 @@ func (b *Buffer) Name() string { return b.name }
 func (b *Buffer) Bytes() int64 { return b.bytes }
 
 // View places a tensor in the buffer, off bytes from its start, as a place in the rank's
-// arena.
+// arena. The error says that the tensor is malformed, or has no room.
 func (b *Buffer) View(off int64, d DType, shape ...int64) (Tensor, error) {
 	t := C(off, d, shape...)
 	lo, hi, err := t.Span()
@@ -72,7 +72,9 @@ func (r *Rank) NewBuffer(ctx context.Context, name string, bytes int64) (*Buffer
 	return b, nil
 }
 
-// Free gives a buffer back that no module is bound to any more. All ranks call it.
+// Free gives a buffer back that no module is bound to any more. All ranks call it. The error
+// is the same kind on all ranks: it has been freed, or is bound to a module, on one of them
+// (*CallError), or the world is broken.
 func (b *Buffer) Free(ctx context.Context) error {
 	r := b.r
 	r.running.Lock()

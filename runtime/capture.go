@@ -128,9 +128,10 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	return s, nil
 }
 
-// Run brings the inputs into the arena, replays the step and gives the outputs, as
-// RunModule does: inputs that are Resident cost nothing, and neither do outputs with
-// Options.KeepOutputs.
+// Run brings the inputs into the arena, replays the step and gives the outputs, as RunModule
+// does: inputs that are Resident cost nothing, and neither do outputs with
+// Options.KeepOutputs. The error is a *CallError for inputs that do not fit the step, ctx's,
+// or what broke the world.
 func (s *Step) Run(ctx context.Context, inputs []Value) ([]Value, error) {
 	var outs []Value
 	err := s.replay(ctx, func() error {
@@ -186,14 +187,15 @@ func (x *Exec) landed(q *Param) (*Work, error) {
 	return w, nil
 }
 
-// Replay runs the step once on what the arena holds, and waits for its end. Outputs
-// stay in the arena.
+// Replay runs the step once on what the arena holds, and waits for its end. Outputs stay in
+// the arena. The error is ctx's, or what broke the world.
 func (s *Step) Replay(ctx context.Context) error {
 	return s.replay(ctx, func() error { return s.enqueueAndWait(ctx) })
 }
 
-// Time runs that many replays on what the arena holds, one after the other, and gives
-// the milliseconds that each took on this rank. All ranks call it.
+// Time runs that many replays on what the arena holds, one after the other, and gives the
+// milliseconds that each took on this rank. All ranks call it. The error is ctx's, or what
+// broke the world.
 func (s *Step) Time(ctx context.Context, reps int) ([]float64, error) {
 	var ms []float64
 	err := s.replay(ctx, func() (err error) {
@@ -253,7 +255,8 @@ func (s *Step) replay(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// Close gives the step back. Dropping its module does as well.
+// Close gives the step back. Dropping its module does as well. The error is what the device
+// could not give back.
 func (s *Step) Close() error {
 	s.r.running.Lock()
 	defer s.r.running.Unlock()

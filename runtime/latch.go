@@ -25,7 +25,7 @@ func (l *Latch) Set(err error) bool {
 	return true
 }
 
-// Err is the first failure, nil while there is none. It takes no lock.
+// Err is the first error that it was set to, nil while there is none. It takes no lock.
 func (l *Latch) Err() error {
 	select {
 	case <-l.ch:

@@ -69,7 +69,8 @@ type Param struct {
 	Dims [][]string
 }
 
-// ModuleOf describes a program.
+// ModuleOf describes a program. The error is Program.Validate's, or names a tensor that its
+// symbols' bounds make too large.
 func ModuleOf(p *program.Program) (*Module, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err

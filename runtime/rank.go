@@ -183,8 +183,9 @@ func (r *Rank) Abort(cause error) { r.dev.Abort(cause) }
 // rank get a PeerLostError that says it left.
 func (r *Rank) Close() error { return errors.Join(r.dev.Close(), r.job.Close()) }
 
-// In returns t, a tensor of a loaded module, as a place in the rank's arena. The
-// methods of Rank take such places; those of Exec take the module's own.
+// In returns t, a tensor of a loaded module, as a place in the rank's arena. The methods of
+// Rank take such places; those of Exec take the module's own. The error says that the module
+// is not loaded, or the tensor malformed.
 func (r *Rank) In(m *Module, t Tensor) (Tensor, error) {
 	l := r.find(m)
 	if l == nil {
@@ -198,11 +199,13 @@ func (r *Rank) In(m *Module, t Tensor) (Tensor, error) {
 // (Config.UserBytes), as a place in the rank's arena.
 func (r *Rank) User(t Tensor) Tensor { return t.At(r.user.Lo) }
 
-// Upload copies dense host bytes to a place in the arena. The caller sees to it
-// that nothing in flight touches it.
+// Upload copies dense host bytes to a place in the arena. The caller sees to it that nothing
+// in flight touches it. The error is the device's: bytes of another number than t's, a place
+// outside of the arena, or a broken world.
 func (r *Rank) Upload(t Tensor, data []byte) error { return r.dev.Upload(t, data) }
 
-// Download copies a place in the arena to dense host bytes.
+// Download copies a place in the arena to dense host bytes. The error is the device's: a place
+// outside of the arena, or a broken world.
 func (r *Rank) Download(t Tensor) ([]byte, error) {
 	if _, _, err := t.Span(); err != nil {
 		return nil, err
@@ -211,7 +214,8 @@ func (r *Rank) Download(t Tensor) ([]byte, error) {
 	return data, r.dev.Download(data, t)
 }
 
-// Barrier waits until every rank of the world has called it.
+// Barrier waits until every rank of the world has called it. The error is ctx's, or what broke
+// the world: a *TimeoutError or *PeerLostError, for instance.
 func (r *Rank) Barrier(ctx context.Context) error {
 	w, err := r.Start(ctx, "", &Collective{Op: Barrier, Group: worldGroup})
 	if err != nil {

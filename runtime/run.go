@@ -193,7 +193,7 @@ func (r *Rank) runModule(ctx context.Context, m *Module, step func(*Exec), input
 }
 
 // Run interprets a program, with the calls that emitted code makes. The program
-// must be one whose module, from ModuleOf, was passed to Join.
+// must be one whose module, from ModuleOf, was passed to Join. Errors are RunModule's.
 func Run(ctx context.Context, r *Rank, p *program.Program, inputs []Value, opts Options) ([]Value, error) {
 	m := r.moduleOf(p)
 	if m == nil {

@@ -18,11 +18,11 @@ type Work struct {
 	err     error    // how it ended, once settled
 }
 
-// Start starts a collective on its own, outside of any program, on the stream of
-// that name (a stream of a loaded module, or a new one; empty: one that all such
-// calls share). Tensors are places in the rank's arena, see Rank.In and
-// Rank.User. All ranks of the group start the same, in the same order relative to
-// the group's other collectives.
+// Start starts a collective on its own, outside of any program, on the stream of that name (a
+// stream of a loaded module, or a new one; empty: one that all such calls share). Tensors are
+// places in the rank's arena, see Rank.In and Rank.User. All ranks of the group start the
+// same, in the same order relative to the group's other collectives. The error is ctx's, that
+// of a call that the device refuses, or what broke the world.
 func (r *Rank) Start(ctx context.Context, stream string, c *Collective) (*Work, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (r *Rank) Start(ctx context.Context, stream string, c *Collective) (*Work, 
 func (w *Work) Tensors() []Tensor { return w.tensors }
 
 // Wait waits for the collective. When ctx ends first, the collective goes on and
-// Wait may be called again.
+// Wait may be called again. The error is ctx's, or what broke the world.
 func (w *Work) Wait(ctx context.Context) error {
 	if over, err := w.over(); over {
 		return err

@@ -50,8 +50,10 @@ func (r *Rank) Add(ctx context.Context, m *Module, bind Bindings) error {
 }
 
 // Drop unloads a module, closes its captured steps and gives back its memory, kernels, groups
-// and streams, as far as nothing else has them; buffers that it was bound to stay. All ranks of
-// the world call it. Async outputs have to be awaited before.
+// and streams, as far as nothing else has them; buffers that it was bound to stay. All ranks
+// of the world call it. Async outputs have to be awaited before. The error is a *CallError on
+// all ranks if the module is not loaded or has such outputs on one of them, or what broke the
+// world.
 func (r *Rank) Drop(ctx context.Context, m *Module) error {
 	r.running.Lock()
 	defer r.running.Unlock()

@@ -281,8 +281,8 @@ func (b *Builder) fail(n int32, reason string) {
 	}
 }
 
-// Build returns the model. The builder must not be used afterwards. It takes
-// time linear in nodes and edges.
+// Build returns the model, or the *ModelError of the first call that made none. The builder
+// must not be used afterwards. It takes time linear in nodes and edges.
 func (b *Builder) Build() (*Model, error) {
 	if b.err != nil {
 		return nil, b.err

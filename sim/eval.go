@@ -49,13 +49,14 @@ type Contention struct {
 }
 
 // Evaluate prices one order of all nodes of m with the given buckets. It checks
-// that the order is legal and takes time linear in nodes and edges.
+// that the order is legal (*OrderError) and takes time linear in nodes and edges.
 func Evaluate(m *Model, order []int32, buckets []Bucket) (*Timeline, error) {
 	return EvaluateUnder(m, order, buckets, Contention{})
 }
 
-// EvaluateUnder is Evaluate with contention. Timeline.Compute stays the sum of the
-// durations without it, so that Exposed includes what contention costs.
+// EvaluateUnder is Evaluate with contention. Timeline.Compute stays the sum of the durations
+// without it, so that Exposed includes what contention costs. The error is an *OrderError: the
+// order is illegal, a bucket is, or the contention less than 1.
 func EvaluateUnder(m *Model, order []int32, buckets []Bucket, c Contention) (*Timeline, error) {
 	if c.Stretch == 0 {
 		c.Stretch = 1

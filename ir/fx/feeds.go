@@ -26,9 +26,10 @@ func (f *File) Inputs() []*Node {
 	return out
 }
 
-// Outputs lists the names of the output nodes' entries in order, "" for None.
-// The gradients of a backward graph are those of the parameters in order, then
-// None for the data; output K of the trace is entry K of this list.
+// Outputs lists the names of the output nodes' entries in order, "" for None. The gradients of
+// a backward graph are those of the parameters in order, then None for the data; output K of
+// the trace is entry K of this list. The error is an *Error: there is no output node, or its
+// args are not Python.
 func (f *File) Outputs() ([]string, error) {
 	for i := range f.Nodes {
 		if f.Nodes[i].Kind != KindOutput {

@@ -87,7 +87,7 @@ const (
 	maxRank   = 64 // dimensions of a tensor, PyTorch's own limit
 )
 
-// ReadFile reads a graph file; see Read.
+// ReadFile reads a graph file; see Read. The error is that of opening the file, or Read's.
 func ReadFile(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
