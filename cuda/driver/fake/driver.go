@@ -190,8 +190,23 @@ func drop[T any](f *Driver, call string, h uint64) (T, error) {
 // Shared is the driver's own.
 func (f *Driver) Shared() *driver.Shared { return &f.common }
 
-// Close does nothing: a fake has no library to let go.
-func (f *Driver) Close() error { return nil }
+// Close lets the addresses go that were given back, unless a stream is left that could touch
+// them.
+func (f *Driver) Close() error {
+	f.mu.Lock()
+	left := len(f.parted) > 0
+	for _, o := range f.objects {
+		_, is := o.(*stream)
+		left = left || is
+	}
+	f.mu.Unlock()
+	if !left {
+		f.guard.mu.Lock()
+		defer f.guard.mu.Unlock()
+		f.guard.freed.clear()
+	}
+	return nil
+}
 
 // Version claims CUDA 13.0.
 func (f *Driver) Version() (int, error) { return 13000, f.call() }

@@ -111,9 +111,13 @@ func (g *guard) bury(b grave) error {
 }
 
 func (f *graveyard) clear() {
+	if f == nil {
+		return
+	}
 	for _, b := range f.list {
 		b.clear()
 	}
+	f.list, f.bytes = nil, 0
 }
 
 func (b grave) clear() {
