@@ -377,6 +377,19 @@ func summing(name string) (*rt.Module, func(*rt.Exec)) {
 	}
 }
 
+// sums runs the step of such a module on ones.
+func sums(ctx context.Context, r *rt.Rank, m *rt.Module, step func(*rt.Exec)) error {
+	b := make([]byte, 256)
+	for i := 2; i < len(b); i += 4 {
+		b[i], b[i+1] = 0x80, 0x3f // 1
+	}
+	out, err := rt.RunModule(ctx, r, m, step, []rt.Value{{DType: rt.F32, Shape: rt.Dims{64}, Data: b}}, rt.Options{})
+	if err == nil && (out[0].Data[2] != 0x80 || out[0].Data[3] != 0x40) {
+		err = fmt.Errorf("got %v, want 4", out[0].Data[:4])
+	}
+	return err
+}
+
 // TestFailedAdd lets one call of the driver after the other fail while two ranks add a module:
 // it fails on both, what was there goes on running on both, and in the end the module is
 // added. What the driver says while a rank waits for its device breaks the world, which is
@@ -389,17 +402,6 @@ func TestFailedAdd(t *testing.T) {
 	little(&o)
 	old, oldStep := summing("old")
 	next, nextStep := summing("next")
-	run := func(ctx context.Context, r *rt.Rank, m *rt.Module, step func(*rt.Exec)) error {
-		b := make([]byte, 256)
-		for i := 2; i < len(b); i += 4 {
-			b[i], b[i+1] = 0x80, 0x3f // 1
-		}
-		out, err := rt.RunModule(ctx, r, m, step, []rt.Value{{DType: rt.F32, Shape: rt.Dims{64}, Data: b}}, rt.Options{})
-		if err == nil && (out[0].Data[2] != 0x80 || out[0].Data[3] != 0x40) {
-			err = fmt.Errorf("got %v, want 4", out[0].Data[:4])
-		}
-		return err
-	}
 	stride := 3 // which is no divisor of the calls that each rank makes
 	if *livingSteps > 0 {
 		stride = 1
@@ -408,7 +410,7 @@ func TestFailedAdd(t *testing.T) {
 	for !added {
 		err := device.Local(t.Context(), f, devices(2), rt.Config{Timeout: time.Minute}, o, []*rt.Module{old}, func(ctx context.Context, r *rt.Rank) error {
 			for {
-				if err := run(ctx, r, old, oldStep); err != nil {
+				if err := sums(ctx, r, old, oldStep); err != nil {
 					return err
 				}
 				if err := r.Barrier(ctx); err != nil {
@@ -442,12 +444,12 @@ func TestFailedAdd(t *testing.T) {
 					return err
 				}
 				if err == nil {
-					if err := errors.Join(run(ctx, r, next, nextStep), r.Drop(ctx, next)); err != nil {
+					if err := errors.Join(sums(ctx, r, next, nextStep), r.Drop(ctx, next)); err != nil {
 						return err
 					}
 				}
 				if added {
-					return run(ctx, r, old, oldStep)
+					return sums(ctx, r, old, oldStep)
 				}
 			}
 		})

@@ -131,17 +131,7 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 		return nil, err
 	}
 	defer w.life.Done()
-	g := &Group{world: w, padBytes: padBytes, ranks: slices.Clone(ranks), name: o.Name, job: o.Job, many: o.ManyStreams}
-	if g.job == nil {
-		g.job = w.jobRanks(ranks)
-	}
-	if o.Room.Bytes > 0 {
-		g.room, g.roomAt = &heap{size: o.Room.Bytes}, o.Room.At
-	}
-	w.mu.Lock()
-	g.id = w.made
-	w.made++
-	w.mu.Unlock()
+	g := w.newGroup(ranks, padBytes, &o)
 	met := false
 	defer func() {
 		if err != nil {
@@ -202,6 +192,22 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 		return nil, err
 	}
 	return g, nil
+}
+
+// newGroup is a group without memory, with its number.
+func (w *World) newGroup(ranks []int, padBytes uint64, o *GroupOptions) *Group {
+	g := &Group{world: w, padBytes: padBytes, ranks: slices.Clone(ranks), name: o.Name, job: o.Job, many: o.ManyStreams}
+	if g.job == nil {
+		g.job = w.jobRanks(ranks)
+	}
+	if o.Room.Bytes > 0 {
+		g.room, g.roomAt = &heap{size: o.Room.Bytes}, o.Room.At
+	}
+	w.mu.Lock()
+	g.id = w.made
+	w.made++
+	w.mu.Unlock()
+	return g
 }
 
 // Alloc takes symmetric memory of the world for as long as the group lives, and gives its
