@@ -30,6 +30,15 @@ func Opener(drv driver.Driver, o Options) rt.Opener {
 	}
 }
 
+// LocalOpener opens the devices of a world of goroutines of this process that join one by
+// one, rank r on device devs[r]; all of them join with this opener and, as Config.Job, with
+// one rendezvous.NewLocal.
+func LocalOpener(drv driver.Driver, devs []int, o Options) rt.Opener {
+	o.Devices = devs
+	s := newSite(len(devs))
+	return func(ctx context.Context, spec rt.Spec) (rt.Device, error) { return s.open(ctx, drv, spec, o) }
+}
+
 // Local runs a world of goroutines of this process, rank r on device devs[r]: it
 // joins the ranks with these modules, calls f once for each, and closes them. Env and
 // Job of cfg are ignored. If f fails on one rank the world is broken, so that the
@@ -39,11 +48,9 @@ func Local(ctx context.Context, drv driver.Driver, devs []int, cfg rt.Config, o 
 		return fmt.Errorf("a world of %d ranks", len(devs))
 	}
 	cfg.Job = rendezvous.NewLocal()
-	o.Devices = devs
-	s := newSite(len(devs))
 	joining, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	open := func(ctx context.Context, spec rt.Spec) (rt.Device, error) { return s.open(ctx, drv, spec, o) }
+	open := LocalOpener(drv, devs, o)
 	errs := make([]error, len(devs))
 	var wg sync.WaitGroup
 	for i := range devs {
