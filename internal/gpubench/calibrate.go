@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -34,7 +33,7 @@ func (b *bench) calibrate() error {
 		return err
 	}
 	cal.Machine = fmt.Sprintf("%d x %s", len(infos), infos[0].Name)
-	if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
+	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
 	}
 	t, err := b.crossings()
@@ -68,7 +67,7 @@ type contest struct {
 // time is the time of c, or false where its protocol does not serve.
 func (b *bench) time(k contest, c config, full uint64) (float64, bool, error) {
 	plans, err := b.prepare(func(rank int) coll.Op {
-		o := b.op(k.kind, dtype.BF16, full, rank, k.inPlace, 0)
+		o := b.op(k.kind, full, rank, k.inPlace)
 		o.Algo, o.Blocks, o.Threads = c.algo, c.blocks, c.threads
 		if k.kind == kernels.AllReduce {
 			o.Red = kernels.Avg // stays finite in place

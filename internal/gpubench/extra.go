@@ -32,7 +32,7 @@ func (b *bench) bucket() error {
 	if total > b.max {
 		return fmt.Errorf("a layer has %d bytes: raise -max", total)
 	}
-	if err := b.fill(dtype.BF16, total/2, total, 11, 0); err != nil {
+	if err := b.fill(total/2, total, 11); err != nil {
 		return err
 	}
 	tensors := func(rank int) []coll.Tensor {

@@ -33,10 +33,10 @@ type hostPair struct {
 // cost, since disturbances only add.
 func (b *bench) host() error {
 	const full, calls = 4 << 10, 100
-	if err := b.fill(dtype.BF16, full/2, full, 7, 0); err != nil {
+	if err := b.fill(full/2, full, 7); err != nil {
 		return err
 	}
-	plans, err := b.prepare(func(rank int) coll.Op { return b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0) })
+	plans, err := b.prepare(func(rank int) coll.Op { return b.op(kernels.AllReduce, full, rank, false) })
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (b *bench) host() error {
 			plans[rank].AddTo(&c)
 			c.Record(driver.Main, events[rank])
 		}
-		t := b.op(kernels.AllReduce, dtype.BF16, full, rank, false, 0).Tensors[0]
+		t := b.op(kernels.AllReduce, full, rank, false).Tensors[0]
 		src := symm.Buffer{At: t.Src, Count: full / 2, DType: dtype.BF16}
 		dst := symm.Buffer{At: t.Dst, Count: full / 2, DType: dtype.BF16}
 		return hostPair{op: "host_eager", fromGo: "Go, one crossing each", inC: "C loop, one crossing", calls: calls,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -95,12 +94,12 @@ func (b *bench) oneWay(f way) error {
 	if err != nil {
 		return err
 	}
-	if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
+	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
 	}
 	for full := max(16<<20, b.minSize); full <= b.maxSize; full *= 2 {
 		plans, err := b.prepare(func(rank int) coll.Op {
-			o := b.op(f.kind, dtype.BF16, full, rank, f.inPlace, 0)
+			o := b.op(f.kind, full, rank, f.inPlace)
 			o.Algo, o.Blocks = f.algo, f.blocks
 			if f.kind == kernels.AllReduce {
 				o.Red = kernels.Avg // an average in place stays finite

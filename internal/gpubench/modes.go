@@ -48,7 +48,7 @@ func (b *bench) check(f way, per uint64) (wrong uint32, ran bool, err error) {
 		out = per
 	}
 	plans, err := b.prepare(func(rank int) coll.Op {
-		o := b.op(kind, t, per*n*sz, rank, f.inPlace, 0)
+		o := b.op(kind, per*n*sz, rank, f.inPlace)
 		o.Algo = f.algo
 		if f.algo == kernels.Push {
 			o.Blocks = 3 // several chunks for each block
@@ -64,7 +64,7 @@ func (b *bench) check(f way, per uint64) (wrong uint32, ran bool, err error) {
 		}
 		return 0, false, err
 	}
-	if err := b.fill(t, in, out*sz, seed, 0); err != nil {
+	if err := b.fill(in, out*sz, seed); err != nil {
 		return 0, false, err
 	}
 	for _, m := range b.g.Members() {
@@ -92,7 +92,7 @@ type config struct {
 
 func (b *bench) measure(kind kernels.Collective, full uint64, c config) (float64, *kernels.Launch, error) {
 	plans, err := b.prepare(func(rank int) coll.Op {
-		o := b.op(kind, dtype.BF16, full, rank, false, 0)
+		o := b.op(kind, full, rank, false)
 		o.Algo, o.Blocks, o.Threads = c.algo, c.blocks, c.threads
 		if kind == kernels.Barrier {
 			o = coll.Op{Kind: kind}
@@ -117,7 +117,7 @@ func (b *bench) line(f figure) {
 
 // bench times what the planner chooses.
 func (b *bench) bench() error {
-	if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
+	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
 	}
 	us, err := b.timeGraph(200, 11, func(rank int) error { return b.launch(rank, "bench", "empty", 1, 32, 0, nil) })
@@ -160,7 +160,7 @@ func (b *bench) bench() error {
 // leave each rank, over the time.
 func (b *bench) links() error {
 	bytes := min(b.max, 256<<20)
-	if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
+	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
 	}
 	for _, name := range []string{"links_load", "links_store", "links_both", "links_bulk_push", "links_bulk_pull"} {

@@ -84,7 +84,7 @@ func (b *bench) overlap() error {
 	if b.max < movedBytes+3*matrix {
 		return fmt.Errorf("a collective and a product need buffers of %d bytes: raise -max", movedBytes+3*matrix)
 	}
-	if err := b.fill(dtype.BF16, b.max/2, b.max, 7, 0); err != nil {
+	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
 	}
 	side := make([]compute, b.n)
@@ -190,7 +190,7 @@ type besideTimes struct{ call, lost float64 }
 
 func (b *bench) beside(side []compute, f form, bytes uint64) (besideTimes, error) {
 	plans, err := b.prepare(func(rank int) coll.Op {
-		o := b.op(f.kind, dtype.BF16, bytes, rank, f.inPlace && f.kind == kernels.AllReduce, 0)
+		o := b.op(f.kind, bytes, rank, f.inPlace && f.kind == kernels.AllReduce)
 		o.Algo, o.Beside, o.Blocks = f.algo, f.beside, f.blocks
 		if f.kind == kernels.AllReduce {
 			o.Red = kernels.Avg // stays finite in place

@@ -173,15 +173,15 @@ func (r *rig) each(f func(rank int) error) error {
 	return nil
 }
 
-// fill writes every rank's input of count elements at src+shift and poisons the destination.
-func (r *rig) fill(t dtype.DType, count, outBytes uint64, seed uint32, shift uint64) error {
+// fill writes every rank's input of count elements of bf16 and poisons the destination.
+func (r *rig) fill(count, outBytes uint64, seed uint32) error {
 	return r.each(func(rank int) error {
-		b := u32s(u64s(nil, r.addr(rank, r.src+shift), count), uint32(t), seed, uint32(rank))
+		b := u32s(u64s(nil, r.addr(rank, r.src), count), uint32(dtype.BF16), seed, uint32(rank))
 		if err := r.launch(rank, "bench", "fill", 256, 256, 0, b); err != nil {
 			return err
 		}
 		k := r.w.Rank(rank)
-		if err := r.drv.Memset32(k.Ctx, r.streams[rank], driver.Ptr(r.addr(rank, r.dst)), 0xcdcdcdcd, (outBytes+shift+4095)/4); err != nil {
+		if err := r.drv.Memset32(k.Ctx, r.streams[rank], driver.Ptr(r.addr(rank, r.dst)), 0xcdcdcdcd, (outBytes+4095)/4); err != nil {
 			return err
 		}
 		if err := r.drv.Memset32(k.Ctx, r.streams[rank], driver.Ptr(r.addr(rank, r.wrong)), 0, 1); err != nil {
@@ -217,10 +217,10 @@ func (r *rig) checkAll(op kernels.Collective, t dtype.DType, count, shard uint64
 	return sum, err
 }
 
-// op describes a collective over full bytes of t: the larger of operand and result.
-func (r *rig) op(kind kernels.Collective, t dtype.DType, full uint64, rank int, inPlace bool, shift uint64) coll.Op {
-	o := coll.Op{Kind: kind, DType: t, Symmetric: true}
-	src, dst := r.w.Addr(rank, r.src+shift), r.w.Addr(rank, r.dst+shift)
+// op describes a collective over full bytes of bf16: the larger of operand and result.
+func (r *rig) op(kind kernels.Collective, full uint64, rank int, inPlace bool) coll.Op {
+	o := coll.Op{Kind: kind, DType: dtype.BF16, Symmetric: true}
+	src, dst := r.w.Addr(rank, r.src), r.w.Addr(rank, r.dst)
 	if inPlace {
 		dst = src
 	}

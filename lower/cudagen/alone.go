@@ -140,7 +140,7 @@ func (g *generator) topk(n *ir.Node) error {
 		return nil
 	}
 	if !open(shape) && length.n >= 128 && length.n <= 8192 && t == domF32 {
-		g.ranks(row.text, at, best, x, most, length.n, k, largest)
+		g.ranks(at, best, x, most, length.n, k, largest)
 		return nil
 	}
 	f.block = 128
@@ -166,7 +166,7 @@ func (g *generator) topk(n *ir.Node) error {
 
 // ranks counts for every element of a line those that come before it. A block has
 // all of the line in shared memory, as integers in the order that is asked for.
-func (g *generator) ranks(row string, at func(*ir.Value, lin) string, best func(s *scope, place, value, position string), x *ir.Value, lines, length, k int64, largest bool) {
+func (g *generator) ranks(at func(*ir.Value, lin) string, best func(s *scope, place, value, position string), x *ir.Value, lines, length, k int64, largest bool) {
 	const each = 128 // elements that a block places
 	f, t := g.f, g.intType()
 	f.block, f.lanes = 512, 4
