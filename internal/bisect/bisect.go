@@ -38,17 +38,6 @@ func Hash(site string) uint64 {
 	return h
 }
 
-// Suffix returns the lowest n binary digits of a site's hash as text, ready for
-// a pattern; n is held within 1..64.
-func Suffix(site string, n int) string {
-	n = min(max(n, 1), 64)
-	s := strconv.FormatUint(Hash(site), 2)
-	if len(s) < n {
-		s = strings.Repeat("0", n-len(s)) + s
-	}
-	return s[len(s)-n:]
-}
-
 // Pattern selects sites. The nil Pattern enables all.
 type Pattern struct {
 	text   string

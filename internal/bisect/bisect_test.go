@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -110,4 +111,15 @@ func TestSearch(t *testing.T) {
 	if _, err := Search(sites, func(func(string) bool) (bool, error) { return true, nil }); !errors.Is(err, ErrAlwaysFails) {
 		t.Errorf("got %v, want ErrAlwaysFails", err)
 	}
+}
+
+// Suffix returns the lowest n binary digits of a site's hash as text, ready for
+// a pattern; n is held within 1..64.
+func Suffix(site string, n int) string {
+	n = min(max(n, 1), 64)
+	s := strconv.FormatUint(Hash(site), 2)
+	if len(s) < n {
+		s = strings.Repeat("0", n-len(s)) + s
+	}
+	return s[len(s)-n:]
 }

@@ -167,3 +167,25 @@ func BenchmarkLayers10k(b *testing.B) {
 		}
 	}
 }
+
+// Flow is the flow over an arc after Solve.
+func (g *Graph) Flow(a Arc) int64 { return g.caps[a] - g.rest[g.at[a]] }
+
+// SourceSide marks the smallest source side of a minimum cut after Solve: the
+// vertices that the source still reaches. It does not depend on which maximum
+// flow was found. Linear; the result is the caller's.
+func (g *Graph) SourceSide() []bool {
+	side := make([]bool, g.n)
+	side[g.s] = true
+	g.queue = append(g.queue[:0], g.s)
+	for i := 0; i < len(g.queue); i++ {
+		v := g.queue[i]
+		for p := g.first[v]; p < g.first[v+1]; p++ {
+			if u := g.head[p]; g.rest[p] > 0 && !side[u] {
+				side[u] = true
+				g.queue = append(g.queue, u)
+			}
+		}
+	}
+	return side
+}
