@@ -21,6 +21,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/internal/leak"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
@@ -47,7 +48,7 @@ func living(few int) int {
 func TestWorldLives(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			noGoroutines(t)
+			leak.Check(t)
 			drv, devs, o := target(t, n)
 			if o.ShareDevice && n > 2 {
 				t.Skip("too few GPUs")
@@ -133,7 +134,19 @@ func lives(ctx context.Context, env rt.Env, drv driver.Driver, o device.Options,
 	if err != nil {
 		return err
 	}
+	first := l
+	first.Each = nil
+	first.Steps = 5 // which make what is made once
+	if err := first.Run(ctx, r); err != nil {
+		return errors.Join(err, r.Close())
+	}
+	before := leak.Now()
 	err = l.Run(ctx, r)
+	if err == nil {
+		if more := before.More(); more != "" {
+			err = fmt.Errorf("a leak: %s", more)
+		}
+	}
 	if killed > 0 {
 		var lost *rt.PeerLostError
 		if !errors.As(err, &lost) || lost.Peer != 1 {
