@@ -16,11 +16,11 @@ import (
 type elemKind uint8
 
 const (
-	elemOp     elemKind = iota // an operation on elements, by its list
-	elemNumber                 // a number: an integer is the list, else the text
-	elemLinear                 // a sum of multiples: a constant, then elements and factors
-	elemMost                   // min or max of the list: a set
-	elemProduct                // of the list, in any order
+	elemOp      elemKind = iota // an operation on elements, by its list
+	elemNumber                  // a number: an integer is the list, else the text
+	elemLinear                  // a sum of multiples: a constant, then elements and factors
+	elemMost                    // min or max of the list: a set
+	elemProduct                 // of the list, in any order
 )
 
 // element is an expression; list is its number among the lists.

@@ -12,6 +12,9 @@ import (
 
 // value makes the term of a value whose operands have terms.
 func (z *normalizer) value(v *value) termID {
+	if t, ok := z.overlaid(v); ok {
+		return t
+	}
 	if len(v.args) > 0 && v.self == "" {
 		if t, ok := z.moved(v); ok {
 			return t
@@ -68,6 +71,24 @@ func (z *normalizer) opaque(v *value) termID {
 	}
 	t.text = b.String()
 	return z.make(t)
+}
+
+// overlaid is a tensor whose elements may lie in one place, as what lies there seen through
+// its strides: then what changes their places alone is nothing. False of others.
+func (z *normalizer) overlaid(v *value) (termID, bool) {
+	if v.op != ir.OpInput && v.op != ir.OpAsStrided || v.typ.Apart() {
+		return 0, false
+	}
+	sizes, _ := v.typ.Shape().Static()
+	digits, reach := make([]digit, len(sizes)), int64(1)
+	for d, n := range sizes {
+		digits[d] = digit{n: n, stride: v.typ.Strides()[d]}
+		reach += (n - 1) * digits[d].stride
+	}
+	l, ok := plain(digits, 0)
+	lies := *v
+	lies.typ = ir.Tensor(v.typ.DType(), reach)
+	return z.move(l, v.typ.Shape().NumElems(), z.opaque(&lies)), ok
 }
 
 // pointwise makes operands as large as the result, so that the operation is one of

@@ -188,6 +188,30 @@ func (t Type) Strides() []int64 {
 	return rowmajor.Strides(sizes)
 }
 
+// Apart reports whether every element of a tensor is known to have a place of its own.
+func (t Type) Apart() bool {
+	sizes, static := t.Shape().Static()
+	if !static || t.Contiguous() || slices.Contains(sizes, 0) {
+		return true
+	}
+	strides := t.Strides()
+	axes := make([]int, 0, len(sizes))
+	for i, n := range sizes {
+		if n > 1 {
+			axes = append(axes, i)
+		}
+	}
+	slices.SortFunc(axes, func(i, j int) int { return int(min(max(strides[i]-strides[j], -1), 1)) })
+	last := int64(0) // the furthest element so far
+	for _, i := range axes {
+		if strides[i] <= last {
+			return false
+		}
+		last += strides[i] * (sizes[i] - 1)
+	}
+	return true
+}
+
 // Bytes is numel * element size, summed over the tensors of an async type. It
 // is symbolic when a dimension is. Strides do not count; see Extent.
 func (t Type) Bytes() Dim {

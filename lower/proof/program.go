@@ -2,7 +2,6 @@ package proof
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/program"
@@ -138,7 +137,7 @@ func (m *machine) instr(in *program.Instr) error {
 		return err
 	}
 	for k, t := range a.outs {
-		if in.Kind == program.Collective && !t.Contiguous() || !apart(t) && !in.Aliases() {
+		if in.Kind == program.Collective && !t.Contiguous() || !t.Apart() && !in.Aliases() {
 			return fmt.Errorf("result %d is %s: its elements do not lie as results may", k, t)
 		}
 	}
@@ -237,28 +236,4 @@ func (m *machine) end() error {
 		m.m.kept = append(m.m.kept, s...)
 	}
 	return nil
-}
-
-// apart reports whether every element of a result has a place of its own.
-func apart(t ir.Type) bool {
-	sizes, static := t.Shape().Static()
-	if !static || t.Contiguous() || slices.Contains(sizes, 0) {
-		return true
-	}
-	strides := t.Strides()
-	axes := make([]int, 0, len(sizes))
-	for i, n := range sizes {
-		if n > 1 {
-			axes = append(axes, i)
-		}
-	}
-	slices.SortFunc(axes, func(i, j int) int { return int(min(max(strides[i]-strides[j], -1), 1)) })
-	last := int64(0) // the furthest element so far
-	for _, i := range axes {
-		if strides[i] <= last {
-			return false
-		}
-		last += strides[i] * (sizes[i] - 1)
-	}
-	return true
 }
