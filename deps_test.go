@@ -81,7 +81,7 @@ var layers = []struct {
 	{"cuda/lt", []string{"cuda/driver", "cuda/library", "internal/attr", "internal/dtype", "internal/hostops"}},
 	{"cuda/attention", []string{"cuda/driver", "cuda/library", "cuda/nvrtc", "cuda/symm", "internal/attr", "internal/dtype"}},
 	{"cuda/cudnn", []string{"cuda/attention", "cuda/driver", "cuda/library", "cuda/symm", "internal/dtype"}},
-	{"cuda/device", []string{"cuda/attention", "cuda/coll", "cuda/cudnn", "cuda/driver", "cuda/library", "cuda/lt", "cuda/nccl", "cuda/nvrtc", "cuda/symm", "cuda/topo", "runtime", "kernels", "program", "internal/attr", "internal/dtype", "internal/hostops", "internal/lifecycle"}},
+	{"cuda/device", []string{"cuda/attention", "cuda/coll", "cuda/cudnn", "cuda/driver", "cuda/internal/hostmem", "cuda/library", "cuda/lt", "cuda/nccl", "cuda/nvrtc", "cuda/symm", "cuda/topo", "runtime", "kernels", "program", "internal/attr", "internal/dtype", "internal/hostops", "internal/lifecycle"}},
 	{"internal/joint", []string{"ir", "interp", "internal/attr"}},
 	{"internal/gpubench", []string{"cuda", "kernels", "runtime", "internal/dtype", "internal/tempdir"}},
 	{"internal/hostrun", []string{"ir", "interp", "lower", "program", "runtime"}},

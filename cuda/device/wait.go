@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
 )
 
 // How the host waits for the device. A core that spins sees the end of a step within a
@@ -82,7 +84,7 @@ func (d *Device) await(ctx context.Context, past *waits, done func() (bool, erro
 			return ctx.Err()
 		}
 		if r := rest(waited, expect); r > 0 {
-			sleep(r)
+			hostmem.Sleep(r)
 		} else {
 			runtime.Gosched() // ranks may be more than cores
 		}

@@ -5,7 +5,6 @@ package fake
 import (
 	"encoding/binary"
 	"slices"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/internal/hostmem"
@@ -73,7 +72,7 @@ func (f *Driver) flags(s driver.Stream, a []uint64) error {
 				continue
 			}
 			for int32(hostmem.Load32(at)-v) < 0 {
-				time.Sleep(time.Microsecond)
+				f.rest()
 			}
 		}
 		return nil

@@ -39,6 +39,7 @@ type Driver struct {
 	failAt    int
 	failErr   error
 	jitter    atomic.Int64 // nanoseconds a poll may sleep
+	resting   atomic.Int32 // goroutines in rest
 	rng       atomic.Uint64
 	captures  atomic.Uint64
 	guard     guard

@@ -161,7 +161,7 @@ func (b *block) poll(peer, want uint32, ready func() (bool, uint32)) error {
 		if start.IsZero() {
 			defer b.f.guard.waits(b, peer)()
 		}
-		time.Sleep(time.Microsecond)
+		b.f.rest()
 		b.f.pause()
 		if b.aborted() {
 			return errFakeAborted

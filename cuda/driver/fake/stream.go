@@ -246,7 +246,7 @@ func (f *Driver) StreamWrite32(_ driver.Ctx, s driver.Stream, at driver.Ptr, v u
 func (f *Driver) StreamWait32(_ driver.Ctx, s driver.Stream, at driver.Ptr, v uint32) error {
 	return f.work("cuStreamWaitValue32", s, func() error {
 		for int32(hostmem.Load32(uintptr(at))-v) < 0 {
-			time.Sleep(time.Microsecond)
+			f.rest()
 		}
 		return nil
 	})
@@ -331,6 +331,19 @@ func (f *Driver) Launch(_ driver.Ctx, s driver.Stream, fn driver.Func, grid, blo
 		return invalid("cuLaunchKernel", "%v", err)
 	}
 	return f.work("kernel "+name, s, run)
+}
+
+// rest is a microsecond's sleep of something that polls for another process. A few take a
+// thread each: Go's own timers are a millisecond late where all else sleeps. More do not,
+// so that a hundred waiting blocks are not a hundred threads.
+func (f *Driver) rest() {
+	const threads = 4
+	defer f.resting.Add(-1)
+	if f.resting.Add(1) > threads {
+		time.Sleep(time.Microsecond)
+		return
+	}
+	hostmem.Sleep(time.Microsecond)
 }
 
 // pause sleeps a little, when jitter is on.
