@@ -202,6 +202,24 @@ func (c *inferCtx) mixed() (DType, error) {
 	return dt, nil
 }
 
+func inferBitwise(c *inferCtx) ([]Type, error) {
+	for _, a := range c.args {
+		if a.DType().IsFloat() {
+			return nil, fmt.Errorf("operands of type %s, want integers", a.DType())
+		}
+	}
+	if v, ok := c.attrs.Get("scalar"); ok {
+		if _, ok := v.AsInt(); !ok {
+			return nil, fmt.Errorf("scalar=%v, want an integer", v)
+		}
+	}
+	out, err := inferPointwise(c)
+	if err == nil && out[0].DType().IsFloat() {
+		return nil, fmt.Errorf("a result of type %s, want integers", out[0].DType())
+	}
+	return out, err
+}
+
 func inferCompare(c *inferCtx) ([]Type, error) {
 	shape, err := broadcastShapes(c.args)
 	if err != nil {

@@ -58,6 +58,8 @@ type OpInfo struct {
 	Reduces     bool   // a collective that reduces: text form name.sum
 	Grouped     bool   // not a collective, yet names a group: its result depends on the rank's place in it
 	Elementwise bool   // result element i depends on element i (broadcast) of each operand only
+	Exact       bool   // rounds nothing but the result: it moves, compares, selects, or gives integers
+	Costly      bool   // computing an element costs more than reading it
 	RandomAttr  string // attribute that adds EffectRandom where it is present and not zero
 	Attrs       []AttrSpec
 	AnyAttrs    bool // attributes beside these are somebody else's
@@ -92,7 +94,29 @@ const (
 	OpSin
 	OpCos
 	OpFloor
+	OpCeil
+	OpRound
+	OpTrunc
+	OpSign
+	OpErf
+	OpErfc
+	OpExp2
+	OpExpm1
+	OpLog2
+	OpLog10
+	OpLog1p
+	OpTan
+	OpAsin
+	OpAcos
+	OpAtan
+	OpSinh
+	OpCosh
+	OpAsinh
+	OpAcosh
+	OpAtanh
+	OpCbrt
 	OpLogicalNot
+	OpBitwiseNot
 	OpConvert
 	OpClamp
 	// Elementwise, two operands or one and a scalar.
@@ -101,6 +125,11 @@ const (
 	OpMul
 	OpDiv
 	OpPow
+	OpAtan2
+	OpFmod
+	OpRemainder
+	OpFloorDivide
+	OpTruncDivide
 	OpMaximum
 	OpMinimum
 	OpEq
@@ -111,6 +140,11 @@ const (
 	OpGe
 	OpLogicalAnd
 	OpLogicalOr
+	OpBitwiseAnd
+	OpBitwiseOr
+	OpBitwiseXor
+	OpShiftLeft
+	OpShiftRight
 	// Elementwise, three operands.
 	OpWhere
 	OpFma

@@ -27,14 +27,33 @@ func unary(name, doc string) OpInfo {
 		Example: "%r = " + name + " %x : f32[4,8]"}
 }
 
+// costly says that computing an element costs more than reading it.
+func (i OpInfo) costly() OpInfo { i.Costly = true; return i }
+
+// exact says that nothing but the result's type rounds.
+func (i OpInfo) exact() OpInfo { i.Exact = true; return i }
+
+// with adds attributes.
+func (i OpInfo) with(attrs ...AttrSpec) OpInfo { i.Attrs = append(i.Attrs, attrs...); return i }
+
 func binary(name, doc string, more ...AttrSpec) OpInfo {
 	return OpInfo{Name: name, Class: ClassMemory, MinArgs: 1, MaxArgs: 2, NumResults: 1, Elementwise: true,
 		Attrs: append([]AttrSpec{aScalar}, more...), Types: tPointwise, Doc: doc, Example: "%r = " + name + " %x, %b : f32[4,8]"}
 }
 
+// bitwise is an op of integers.
+func bitwise(name, doc string, operands int, more ...AttrSpec) OpInfo {
+	i := binary(name, doc, more...)
+	i.Types, i.MaxArgs, i.Exact, i.Example = tBitwise, operands, true, "%r = "+name+" %i, %i : i64[3]"
+	if operands == 1 {
+		i.Attrs, i.Example = nil, "%r = "+name+" %i : i64[3]"
+	}
+	return i
+}
+
 func compare(name, doc string) OpInfo {
 	i := binary(name, doc)
-	i.Types, i.Example = tCompare, "%r = "+name+" %x {scalar=0.0} : bool[4,8]"
+	i.Types, i.Exact, i.Example = tCompare, true, "%r = "+name+" %x {scalar=0.0} : bool[4,8]"
 	return i
 }
 
@@ -75,43 +94,76 @@ var opTable = [numOps]OpInfo{
 	OpRand: {Name: "rand", Class: ClassMemory, NumResults: 1, Effects: EffectRandom, Types: tDeclared, Example: "%r = rand {seed=7} : f32[4,8]", Doc: "uniform numbers in [0, 1), new at each call",
 		Attrs: []AttrSpec{{"seed", attr.KindInt, false, "mixed into the generator's state"}}},
 
-	OpNeg:        unary("neg", "-x"),
-	OpExp:        unary("exp", "e to the x"),
-	OpLog:        unary("log", "natural logarithm"),
+	OpNeg:        unary("neg", "-x").exact(),
+	OpExp:        unary("exp", "e to the x").costly(),
+	OpLog:        unary("log", "natural logarithm").costly(),
 	OpSqrt:       unary("sqrt", "square root"),
 	OpRsqrt:      unary("rsqrt", "1/sqrt(x)"),
 	OpReciprocal: unary("reciprocal", "1/x"),
-	OpAbs:        unary("abs", "magnitude"),
-	OpSigmoid:    unary("sigmoid", "1/(1+exp(-x))"),
-	OpTanh:       unary("tanh", "hyperbolic tangent"),
-	OpRelu:       unary("relu", "max(x, 0)"),
-	OpSilu:       unary("silu", "x*sigmoid(x)"),
-	OpGelu:       unary("gelu", "x times the normal distribution function of x"),
-	OpSin:        unary("sin", "sine"),
-	OpCos:        unary("cos", "cosine"),
-	OpFloor:      unary("floor", "largest integer not above x"),
-	OpLogicalNot: unary("logical_not", "x == 0"),
+	OpAbs:        unary("abs", "magnitude").exact(),
+	OpSigmoid:    unary("sigmoid", "1/(1+exp(-x))").costly(),
+	OpTanh:       unary("tanh", "hyperbolic tangent").costly(),
+	OpRelu:       unary("relu", "max(x, 0)").exact(),
+	OpSilu:       unary("silu", "x*sigmoid(x)").costly(),
+	OpGelu: unary("gelu", "x times the normal distribution function of x").costly().with(
+		AttrSpec{"approximate", attr.KindString, false, "tanh for the approximation by tanh; none if absent"}),
+	OpSin:        unary("sin", "sine").costly(),
+	OpCos:        unary("cos", "cosine").costly(),
+	OpFloor:      unary("floor", "largest integer not above x").exact(),
+	OpCeil:       unary("ceil", "smallest integer not below x").exact(),
+	OpRound:      unary("round", "nearest integer, the even one of two").exact(),
+	OpTrunc:      unary("trunc", "x without its fraction").exact(),
+	OpSign:       unary("sign", "-1, 0 or 1 as x is below, equal to or above 0, and 0 for NaN").exact(),
+	OpErf:        unary("erf", "error function").costly(),
+	OpErfc:       unary("erfc", "1 - erf(x)").costly(),
+	OpExp2:       unary("exp2", "2 to the x").costly(),
+	OpExpm1:      unary("expm1", "exp(x) - 1").costly(),
+	OpLog2:       unary("log2", "logarithm to base 2").costly(),
+	OpLog10:      unary("log10", "logarithm to base 10").costly(),
+	OpLog1p:      unary("log1p", "log(1 + x)").costly(),
+	OpTan:        unary("tan", "tangent").costly(),
+	OpAsin:       unary("asin", "inverse sine").costly(),
+	OpAcos:       unary("acos", "inverse cosine").costly(),
+	OpAtan:       unary("atan", "inverse tangent").costly(),
+	OpSinh:       unary("sinh", "hyperbolic sine").costly(),
+	OpCosh:       unary("cosh", "hyperbolic cosine").costly(),
+	OpAsinh:      unary("asinh", "inverse hyperbolic sine").costly(),
+	OpAcosh:      unary("acosh", "inverse hyperbolic cosine").costly(),
+	OpAtanh:      unary("atanh", "inverse hyperbolic tangent").costly(),
+	OpCbrt:       unary("cbrt", "cube root").costly(),
+	OpLogicalNot: unary("logical_not", "x == 0").exact(),
+	OpBitwiseNot: bitwise("bitwise_not", "every bit of x inverted", 1),
 	OpConvert:    unary("convert", "the same numbers in the result's element type"),
-	OpClamp: {Name: "clamp", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Types: tPointwise, Example: "%r = clamp %x {max=6.0, min=0.0} : f32[4,8]", Doc: "min(max(x, min), max)",
+	OpClamp: {Name: "clamp", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Exact: true, Types: tPointwise, Example: "%r = clamp %x {max=6.0, min=0.0} : f32[4,8]", Doc: "min(max(x, min), max)",
 		Attrs: []AttrSpec{{"min", attr.KindFloat, false, "lower bound"}, {"max", attr.KindFloat, false, "upper bound"}}},
 
-	OpAdd:        binary("add", "a + alpha*b", aAlpha),
-	OpSub:        binary("sub", "a - alpha*b", aAlpha, aReverse),
-	OpMul:        binary("mul", "a * b"),
-	OpDiv:        binary("div", "a / b", aReverse),
-	OpPow:        binary("pow", "a to the b", aReverse),
-	OpMaximum:    binary("maximum", "the larger"),
-	OpMinimum:    binary("minimum", "the smaller"),
-	OpEq:         compare("eq", "a == b"),
-	OpNe:         compare("ne", "a != b"),
-	OpLt:         compare("lt", "a < b"),
-	OpLe:         compare("le", "a <= b"),
-	OpGt:         compare("gt", "a > b"),
-	OpGe:         compare("ge", "a >= b"),
-	OpLogicalAnd: compare("logical_and", "a != 0 and b != 0"),
-	OpLogicalOr:  compare("logical_or", "a != 0 or b != 0"),
+	OpAdd:         binary("add", "a + alpha*b", aAlpha),
+	OpSub:         binary("sub", "a - alpha*b", aAlpha, aReverse),
+	OpMul:         binary("mul", "a * b"),
+	OpDiv:         binary("div", "a / b", aReverse),
+	OpPow:         binary("pow", "a to the b", aReverse).costly(),
+	OpAtan2:       binary("atan2", "angle of the point (b, a)", aReverse).costly(),
+	OpFmod:        binary("fmod", "a - b*trunc(a/b), with the sign of a; of integers a where b is 0", aReverse).exact().costly(),
+	OpRemainder:   binary("remainder", "a - b*floor(a/b), with the sign of b; of integers a where b is 0", aReverse).costly(),
+	OpFloorDivide: binary("floor_divide", "floor(a/b); of integers -1 where b is 0", aReverse).costly(),
+	OpTruncDivide: binary("trunc_divide", "trunc(a/b); of integers -1 where b is 0", aReverse),
+	OpMaximum:     binary("maximum", "the larger").exact(),
+	OpMinimum:     binary("minimum", "the smaller").exact(),
+	OpEq:          compare("eq", "a == b"),
+	OpNe:          compare("ne", "a != b"),
+	OpLt:          compare("lt", "a < b"),
+	OpLe:          compare("le", "a <= b"),
+	OpGt:          compare("gt", "a > b"),
+	OpGe:          compare("ge", "a >= b"),
+	OpLogicalAnd:  compare("logical_and", "a != 0 and b != 0"),
+	OpLogicalOr:   compare("logical_or", "a != 0 or b != 0"),
+	OpBitwiseAnd:  bitwise("bitwise_and", "bits set in both", 2),
+	OpBitwiseOr:   bitwise("bitwise_or", "bits set in one or both", 2),
+	OpBitwiseXor:  bitwise("bitwise_xor", "bits set in one", 2),
+	OpShiftLeft:   bitwise("shift_left", "a's bits moved up by b; 0 where b is negative or not below the width", 2, aReverse),
+	OpShiftRight:  bitwise("shift_right", "a's bits moved down by b, with copies of the sign; only those where b is negative or not below the width", 2, aReverse),
 
-	OpWhere: {Name: "where", Class: ClassMemory, MinArgs: 3, MaxArgs: 3, NumResults: 1, Elementwise: true, Types: tPointwise, Example: "%r = where %c, %x, %b : f32[4,8]", Doc: "a where cond holds, else b"},
+	OpWhere: {Name: "where", Class: ClassMemory, MinArgs: 3, MaxArgs: 3, NumResults: 1, Elementwise: true, Exact: true, Types: tPointwise, Example: "%r = where %c, %x, %b : f32[4,8]", Doc: "a where cond holds, else b"},
 	OpFma:   {Name: "fma", Class: ClassMemory, MinArgs: 3, MaxArgs: 3, NumResults: 1, Elementwise: true, Types: tPointwise, Example: "%r = fma %x, %x, %b : f32[4,8]", Doc: "a*b + c, rounded once"},
 
 	OpSum:        reduction("sum", "sum over dims"),

@@ -12,6 +12,7 @@ var (
 	tAsyncCall = TypeRule{inferAsyncCall, "as declared: one tensor, async"}
 	tConstant  = TypeRule{inferConstant, "as declared, of a constant shape that the data fills"}
 	tPointwise = TypeRule{inferPointwise, "the shape to which the operands broadcast; the element type is declared, by default the promotion of theirs"}
+	tBitwise   = TypeRule{inferBitwise, "as pointwise, of integers and truth values"}
 	tCompare   = TypeRule{inferCompare, "bool in the shape to which the operands broadcast"}
 	tSame      = TypeRule{inferSame, "the operand's shape; the element type is declared, by default the operand's"}
 	tLikeFirst = TypeRule{inferLikeFirst, "operand 0's shape and element type"}

@@ -73,6 +73,34 @@ func opCases() []opCase {
 		{"cos", "", in(v(0)), in(v(1))},
 		{"floor", "", in(v(1.5, -1.5)), in(v(1, -2))},
 		{"floor", "", in(w(7)), in(w(7))},
+		{"erf", "", in(v(0.0, 0.5, -2.0)), in(v(r32(0.0), r32(0.5204998778130465), r32(-0.9953222650189527)))},
+		{"erfc", "", in(v(0.0, 0.5, 3.0)), in(v(r32(1.0), r32(0.4795001221869535), r32(2.2090496998585438e-05)))},
+		{"exp2", "", in(v(0.0, 3.0, -0.5)), in(v(r32(1.0), r32(8.0), r32(0.7071067811865476)))},
+		{"expm1", "", in(v(0.0, 9.999999747378752e-05, 1.0)), in(v(r32(0.0), r32(0.00010000499764020572), r32(1.718281828459045)))},
+		{"log2", "", in(v(1.0, 8.0, 3.0)), in(v(r32(0.0), r32(3.0), r32(1.584962500721156)))},
+		{"log10", "", in(v(1.0, 1000.0, 3.0)), in(v(r32(0.0), r32(3.0), r32(0.47712125471966244)))},
+		{"log1p", "", in(v(0.0, 9.999999747378752e-05, 1.0)), in(v(r32(0.0), r32(9.999499780734844e-05), r32(0.6931471805599453)))},
+		{"tan", "", in(v(0.0, 1.0)), in(v(r32(0.0), r32(1.5574077246549023)))},
+		{"asin", "", in(v(0.0, 0.5)), in(v(r32(0.0), r32(0.5235987755982989)))},
+		{"acos", "", in(v(1.0, 0.5)), in(v(r32(0.0), r32(1.0471975511965979)))},
+		{"atan", "", in(v(0.0, 1.0)), in(v(r32(0.0), r32(0.7853981633974483)))},
+		{"sinh", "", in(v(0.0, 1.0)), in(v(r32(0.0), r32(1.1752011936438014)))},
+		{"cosh", "", in(v(0.0, 1.0)), in(v(r32(1.0), r32(1.5430806348152437)))},
+		{"asinh", "", in(v(0.0, 1.0)), in(v(r32(0.0), r32(0.881373587019543)))},
+		{"acosh", "", in(v(1.0, 2.0)), in(v(r32(0.0), r32(1.3169578969248166)))},
+		{"atanh", "", in(v(0.0, 0.5)), in(v(r32(0.0), r32(0.5493061443340548)))},
+		{"erf", "", in(v(inf, -inf, nan)), in(v(1, -1, nan))},
+		{"cbrt", "", in(v(8, -27, 0)), in(v(2, -3, 0))},
+		{"ceil", "", in(v(1.5, -1.5)), in(v(2, -1))},
+		{"round", "", in(v(0.5, 1.5, 2.5, -2.5, 2.6)), in(v(0, 2, 2, -2, 3))},
+		{"round", "", in(w(7)), in(w(7))},
+		{"trunc", "", in(v(1.5, -1.5)), in(v(1, -1))},
+		{"sign", "", in(v(3, -2, 0, nan, -inf)), in(v(1, -1, 0, 0, -1))},
+		{"sign", "", in(w(3, -2, 0)), in(w(1, -1, 0))},
+		{"sign", "", in(mk(dtype.U64, shape{2}, 0, 9)), in(mk(dtype.U64, shape{2}, 0, 1))},
+		{"bitwise_not", "", in(w(5, -1)), in(w(-6, 0))},
+		{"bitwise_not", "", in(mk(dtype.U8, shape{1}, 1)), in(mk(dtype.U8, shape{1}, 254))},
+		{"bitwise_not", "", in(b(0, 1)), in(b(1, 0))},
 		{"logical_not", "", in(v(0, 2, nan)), in(b(1, 0, 0))},
 		{"logical_not", "", in(b(0, 1)), in(b(1, 0))},
 		{"convert", "", in(v(1.5, -2.7, 3e9, -3e9, nan)), in(mk(dtype.I32, shape{5}, 1, -2, math.MaxInt32, math.MinInt32, 0))},
@@ -84,6 +112,27 @@ func opCases() []opCase {
 		{"convert", "", in(v(65519, 65520, 6e-8)), in(mk(dtype.F16, shape{3}, 65504, inf, 5.960464477539063e-08))},
 		{"convert", "", in(i64Bits(9007199254740993)), in(i64Bits(9007199254740993))},
 		{"convert", "", in(mk(dtype.F64, shape{1}, 0.1)), in(mk(dtype.F64, shape{1}, 0.1))},
+
+		// Quotients, remainders and bits.
+		{"atan2", "", in(v(1, -1, 0), v(1, -1, -1)), in(v(r32(math.Pi/4), r32(-3*math.Pi/4), r32(math.Pi)))},
+		{"fmod", "", in(v(5.5, -5.5, 5, inf), v(2, 2, -3, 1)), in(v(1.5, -1.5, 2, nan))},
+		{"fmod", "", in(w(7, -7, 7, 7), w(3, 3, -3, 0)), in(w(1, -1, 1, 7))},
+		{"fmod", "{reverse=true, scalar=7}", in(w(4)), in(w(3))},
+		{"remainder", "", in(v(5.5, -5.5, 5, 5, -5), v(2, 2, -3, inf, inf)), in(v(1.5, 0.5, -1, 5, inf))},
+		{"remainder", "", in(w(7, -7, 7, -7, 7), w(3, 3, -3, -3, 0)), in(w(1, 2, -2, -1, 7))},
+		{"floor_divide", "", in(v(7, -7, 1, -0.5, 1), v(2, 2, r32(0.1), 2, 0)), in(v(3, -4, 9, -1, inf))},
+		{"floor_divide", "", in(w(7, -7, 7, -7, 7), w(2, 2, -2, -2, 0)), in(w(3, -4, -4, 3, -1))},
+		{"trunc_divide", "", in(v(7, -7, 1), v(2, 2, 0)), in(v(3, -3, inf))},
+		{"trunc_divide", "", in(w(7, -7, 7, math.MinInt64, 7), w(2, 2, -2, -1, 0)), in(w(3, -3, -3, math.MinInt64, -1))},
+		{"trunc_divide", "", in(mk(dtype.U64, shape{2}, 7, 7), mk(dtype.U64, shape{2}, 2, 7)), in(mk(dtype.U64, shape{2}, 3, 1))},
+		{"bitwise_and", "", in(w(12, -1), w(10, 7)), in(w(8, 7))},
+		{"bitwise_or", "", in(w(12), w(10)), in(w(14))},
+		{"bitwise_xor", "{scalar=10}", in(w(12)), in(w(6))},
+		{"bitwise_and", "", in(b(1, 1), b(1, 0)), in(b(1, 0))},
+		{"shift_left", "", in(w(3, 3, 3), w(2, 64, -1)), in(w(12, 0, 0))},
+		{"shift_left", "", in(mk(dtype.I8, shape{2}, 3, 3), mk(dtype.I8, shape{2}, 7, 8)), in(mk(dtype.I8, shape{2}, -128, 0))},
+		{"shift_right", "", in(w(-8, -8, 8, -8), w(1, 64, 64, -1)), in(w(-4, -1, 0, -1))},
+		{"shift_right", "", in(mk(dtype.U8, shape{2}, 200, 200), mk(dtype.U8, shape{2}, 3, 8)), in(mk(dtype.U8, shape{2}, 25, 0))},
 
 		// Binary.
 		{"add", "", in(v(1, 2), v(10, 20)), in(v(11, 22))},
@@ -279,6 +328,8 @@ func TestTable(t *testing.T) {
 	}
 	// Every operation that computes; views and collectives have no kernel.
 	const ops = `full constant iota neg exp log sqrt rsqrt reciprocal abs sigmoid tanh relu silu gelu sin cos floor
+		ceil round trunc sign erf erfc exp2 expm1 log2 log10 log1p tan asin acos atan sinh cosh asinh acosh atanh cbrt
+		bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right atan2 fmod remainder floor_divide trunc_divide
 		logical_not convert add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
 		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm attention attention_backward
 		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand`

@@ -39,12 +39,34 @@ var (
 		return 0.5 * x * (1 + math.Tanh(math.Sqrt2*(2/math.SqrtPi)*0.5*(x+0.044715*x*x*x)))
 	})
 
+	opErf   = floatFn(math.Erf)
+	opErfc  = floatFn(math.Erfc)
+	opExp2  = floatFn(math.Exp2)
+	opExpm1 = floatFn(math.Expm1)
+	opLog2  = floatFn(math.Log2)
+	opLog10 = floatFn(math.Log10)
+	opLog1p = floatFn(math.Log1p)
+	opTan   = floatFn(math.Tan)
+	opAsin  = floatFn(math.Asin)
+	opAcos  = floatFn(math.Acos)
+	opAtan  = floatFn(math.Atan)
+	opSinh  = floatFn(math.Sinh)
+	opCosh  = floatFn(math.Cosh)
+	opAsinh = floatFn(math.Asinh)
+	opAcosh = floatFn(math.Acosh)
+	opAtanh = floatFn(math.Atanh)
+	opCbrt  = floatFn(math.Cbrt)
+
 	opReciprocal = unaryOp{f32: reciprocal[float32], f64: reciprocal[float64]}
 	opCopy       = unaryOp{f32: same[float32], f64: same[float64], i64: same[int64]}
 	opNeg        = unaryOp{f32: neg[float32], f64: neg[float64], i64: neg[int64]}
 	opRelu       = unaryOp{f32: relu[float32], f64: relu[float64], i64: relu[int64], u64: same[uint64]}
 	opNot        = unaryOp{f32: not[float32], f64: not[float64], i64: not[int64]}
-	opFloor      = unaryOp{f32: floatFn(math.Floor).f32, f64: floatFn(math.Floor).f64, i64: same[int64]}
+	opFloor      = integral(math.Floor)
+	opCeil       = integral(math.Ceil)
+	opRound      = integral(math.RoundToEven)
+	opTrunc      = integral(math.Trunc)
+	opSign       = unaryOp{f32: sign[float32], f64: sign[float64], i64: sign[int64], u64: sign[uint64]}
 	opAbs        = unaryOp{f32: floatFn(math.Abs).f32, f64: floatFn(math.Abs).f64, i64: absInt, u64: same[uint64]}
 
 	opAdd = binaryOp{f32: add[float32], f64: add[float64], i64: add[int64], alpha: true}
@@ -56,14 +78,14 @@ var (
 	opMaximum = binaryOp{f32: maximum[float32], f64: maximum[float64], i64: maximum[int64], u64: maximum[uint64]}
 	opMinimum = binaryOp{f32: minimum[float32], f64: minimum[float64], i64: minimum[int64], u64: minimum[uint64]}
 
-	opEq  = compare(func(a, b float32) bool { return a == b }, func(a, b float64) bool { return a == b }, func(a, b int64) bool { return a == b }, func(a, b uint64) bool { return a == b })
-	opNe  = compare(func(a, b float32) bool { return a != b }, func(a, b float64) bool { return a != b }, func(a, b int64) bool { return a != b }, func(a, b uint64) bool { return a != b })
-	opLt  = compare(func(a, b float32) bool { return a < b }, func(a, b float64) bool { return a < b }, func(a, b int64) bool { return a < b }, func(a, b uint64) bool { return a < b })
-	opLe  = compare(func(a, b float32) bool { return a <= b }, func(a, b float64) bool { return a <= b }, func(a, b int64) bool { return a <= b }, func(a, b uint64) bool { return a <= b })
-	opGt  = compare(func(a, b float32) bool { return a > b }, func(a, b float64) bool { return a > b }, func(a, b int64) bool { return a > b }, func(a, b uint64) bool { return a > b })
-	opGe  = compare(func(a, b float32) bool { return a >= b }, func(a, b float64) bool { return a >= b }, func(a, b int64) bool { return a >= b }, func(a, b uint64) bool { return a >= b })
-	opAnd = compare(func(a, b float32) bool { return a != 0 && b != 0 }, func(a, b float64) bool { return a != 0 && b != 0 }, func(a, b int64) bool { return a != 0 && b != 0 }, func(a, b uint64) bool { return a != 0 && b != 0 })
-	opOr  = compare(func(a, b float32) bool { return a != 0 || b != 0 }, func(a, b float64) bool { return a != 0 || b != 0 }, func(a, b int64) bool { return a != 0 || b != 0 }, func(a, b uint64) bool { return a != 0 || b != 0 })
+	opEq  = compare(eqOf[float32], eqOf[float64], eqOf[int64], eqOf[uint64])
+	opNe  = compare(neOf[float32], neOf[float64], neOf[int64], neOf[uint64])
+	opLt  = compare(ltOf[float32], ltOf[float64], ltOf[int64], ltOf[uint64])
+	opLe  = compare(leOf[float32], leOf[float64], leOf[int64], leOf[uint64])
+	opGt  = compare(gtOf[float32], gtOf[float64], gtOf[int64], gtOf[uint64])
+	opGe  = compare(geOf[float32], geOf[float64], geOf[int64], geOf[uint64])
+	opAnd = compare(both[float32], both[float64], both[int64], both[uint64])
+	opOr  = compare(either[float32], either[float64], either[int64], either[uint64])
 )
 
 func exp[T real](dst, a []T) {
@@ -118,6 +140,27 @@ func reciprocal[T real](dst, a []T) {
 	}
 }
 
+// integral gives integers, hence integers as they are.
+func integral(f func(float64) float64) unaryOp {
+	fn := floatFn(f)
+	return unaryOp{f32: fn.f32, f64: fn.f64, i64: same[int64]}
+}
+
+// sign of NaN is 0, as in PyTorch.
+func sign[T num](dst, a []T) {
+	for i, v := range a {
+		switch {
+		case v > 0:
+			dst[i] = 1
+		case v < 0:
+			dst[i] = 0
+			dst[i]--
+		default:
+			dst[i] = 0
+		}
+	}
+}
+
 func absInt(dst, a []int64) {
 	for i, v := range a {
 		dst[i] = max(v, -v)
@@ -166,6 +209,15 @@ func minimum[T num](dst, a, b []T) {
 		dst[i] = min(a[i], b[i])
 	}
 }
+
+func eqOf[T num](a, b T) bool   { return a == b }
+func neOf[T num](a, b T) bool   { return a != b }
+func ltOf[T num](a, b T) bool   { return a < b }
+func leOf[T num](a, b T) bool   { return a <= b }
+func gtOf[T num](a, b T) bool   { return a > b }
+func geOf[T num](a, b T) bool   { return a >= b }
+func both[T num](a, b T) bool   { return a != 0 && b != 0 }
+func either[T num](a, b T) bool { return a != 0 || b != 0 }
 
 func compareIn[T num](f func(a, b T) bool) func(dst, a, b []T) {
 	return func(dst, a, b []T) {

@@ -171,7 +171,7 @@ func squares(m *ir.Module, n *ir.Node) float64 {
 		return m.Hint(pick(n.Arg(k).Type().Shape(), dims).NumElems())
 	}
 	switch op := n.Op(); op {
-	case ir.OpNeg, ir.OpAbs, ir.OpRelu, ir.OpClamp, ir.OpFloor, ir.OpMaximum, ir.OpMinimum, ir.OpWhere, ir.OpAmax, ir.OpAmin, ir.OpRand, ir.OpFull, ir.OpConstant, ir.OpIota, ir.OpInput:
+	case ir.OpAmax, ir.OpAmin, ir.OpRand, ir.OpFull, ir.OpConstant, ir.OpIota, ir.OpInput:
 		return 0
 	case ir.OpConvert:
 		if n.Arg(0).Type().DType().Size() < t.DType().Size() {
@@ -195,6 +195,8 @@ func squares(m *ir.Module, n *ir.Node) float64 {
 		switch info := op.Info(); {
 		case info.Reduces && addsRanks(n):
 			return sum(int64(n.Group().Size()))
+		case info.Exact:
+			return 0
 		case info.Elementwise:
 			return 4 * u * u // functions are a few units off
 		}

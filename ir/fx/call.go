@@ -305,6 +305,14 @@ func (c *call) str(param string) string {
 	return v.s
 }
 
+// strOr is a string argument, or what stands for one that is absent.
+func (c *call) strOr(param, def string) string {
+	if c.arg(param) == nil {
+		return def
+	}
+	return c.str(param)
+}
+
 // dim normalises a dimension of a tensor of that rank, which may count from the
 // end. A scalar counts as one dimension.
 func (c *call) dim(param string, def int64, rank int) int64 {

@@ -23,8 +23,28 @@ var pointwiseOps = []row{
 	{"aten.sin.default", "self", unary(ir.OpSin)},
 	{"aten.cos.default", "self", unary(ir.OpCos)},
 	{"aten.floor.default", "self", unary(ir.OpFloor)},
+	{"aten.ceil.default", "self", unary(ir.OpCeil)},
+	{"aten.round.default", "self", unary(ir.OpRound)},
+	{"aten.trunc.default", "self", unary(ir.OpTrunc)},
+	{"aten.sign.default", "self", unary(ir.OpSign)},
+	{"aten.erf.default", "self", unary(ir.OpErf)},
+	{"aten.erfc.default", "self", unary(ir.OpErfc)},
+	{"aten.exp2.default", "self", unary(ir.OpExp2)},
+	{"aten.expm1.default", "self", unary(ir.OpExpm1)},
+	{"aten.log2.default", "self", unary(ir.OpLog2)},
+	{"aten.log10.default", "self", unary(ir.OpLog10)},
+	{"aten.log1p.default", "self", unary(ir.OpLog1p)},
+	{"aten.tan.default", "self", unary(ir.OpTan)},
+	{"aten.asin.default", "self", unary(ir.OpAsin)},
+	{"aten.acos.default", "self", unary(ir.OpAcos)},
+	{"aten.atan.default", "self", unary(ir.OpAtan)},
+	{"aten.sinh.default", "self", unary(ir.OpSinh)},
+	{"aten.cosh.default", "self", unary(ir.OpCosh)},
+	{"aten.asinh.default", "self", unary(ir.OpAsinh)},
+	{"aten.acosh.default", "self", unary(ir.OpAcosh)},
+	{"aten.atanh.default", "self", unary(ir.OpAtanh)},
 	{"aten.logical_not.default", "self", unary(ir.OpLogicalNot)},
-	{"aten.bitwise_not.default", "self", onBool(unary(ir.OpLogicalNot))},
+	{"aten.bitwise_not.default", "self", unary(ir.OpBitwiseNot)},
 	{"aten.gelu.default", "self approximate", gelu},
 	{"aten.square.default", "self", square},
 	{"prims.convert_element_type.default", "self dtype", convert},
@@ -39,6 +59,11 @@ var pointwiseOps = []row{
 	{"aten.rsub.Tensor aten.rsub.Scalar", "self other alpha", binary(ir.OpSub, "other", "self")},
 	{"aten.mul.Tensor aten.mul.Scalar", "self other", binary(ir.OpMul, "self", "other")},
 	{"aten.div.Tensor aten.div.Scalar aten.true_divide.Tensor", "self other", binary(ir.OpDiv, "self", "other")},
+	{"aten.div.Tensor_mode aten.div.Scalar_mode", "self other * rounding_mode", divide},
+	{"aten.floor_divide.default aten.floor_divide.Scalar", "self other", binary(ir.OpFloorDivide, "self", "other")},
+	{"aten.fmod.Tensor aten.fmod.Scalar", "self other", binary(ir.OpFmod, "self", "other")},
+	{"aten.remainder.Tensor aten.remainder.Scalar aten.remainder.Scalar_Tensor", "self other", binary(ir.OpRemainder, "self", "other")},
+	{"aten.atan2.default", "self other", binary(ir.OpAtan2, "self", "other")},
 	{"aten.pow.Tensor_Scalar aten.pow.Tensor_Tensor aten.pow.Scalar", "self exponent", binary(ir.OpPow, "self", "exponent")},
 	{"aten.maximum.default aten.max.other", "self other", binary(ir.OpMaximum, "self", "other")},
 	{"aten.minimum.default aten.min.other", "self other", binary(ir.OpMinimum, "self", "other")},
@@ -50,8 +75,11 @@ var pointwiseOps = []row{
 	{"aten.ge.Tensor aten.ge.Scalar", "self other", binary(ir.OpGe, "self", "other")},
 	{"aten.logical_and.default", "self other", binary(ir.OpLogicalAnd, "self", "other")},
 	{"aten.logical_or.default", "self other", binary(ir.OpLogicalOr, "self", "other")},
-	{"aten.bitwise_and.Tensor", "self other", onBool(binary(ir.OpLogicalAnd, "self", "other"))},
-	{"aten.bitwise_or.Tensor", "self other", onBool(binary(ir.OpLogicalOr, "self", "other"))},
+	{"aten.bitwise_and.Tensor aten.bitwise_and.Scalar", "self other", binary(ir.OpBitwiseAnd, "self", "other")},
+	{"aten.bitwise_or.Tensor aten.bitwise_or.Scalar", "self other", binary(ir.OpBitwiseOr, "self", "other")},
+	{"aten.bitwise_xor.Tensor aten.bitwise_xor.Scalar", "self other", binary(ir.OpBitwiseXor, "self", "other")},
+	{"aten.bitwise_left_shift.Tensor aten.bitwise_left_shift.Tensor_Scalar aten.bitwise_left_shift.Scalar_Tensor aten.__lshift__.Tensor aten.__lshift__.Scalar", "self other", binary(ir.OpShiftLeft, "self", "other")},
+	{"aten.bitwise_right_shift.Tensor aten.bitwise_right_shift.Tensor_Scalar aten.bitwise_right_shift.Scalar_Tensor aten.__rshift__.Tensor aten.__rshift__.Scalar", "self other", binary(ir.OpShiftRight, "self", "other")},
 
 	{"aten.where.self aten.where.ScalarSelf aten.where.ScalarOther", "condition self other", where},
 	{"aten.masked_fill.Scalar aten.masked_fill.Tensor", "other condition self", where},
@@ -72,21 +100,28 @@ func unary(op ir.Op) func(c *call) error {
 	return func(c *call) error { return c.emitErr(op, nil, c.tensor("self")) }
 }
 
-// onBool limits a bitwise operator to truth values, where it is the logical one.
-func onBool(build func(c *call) error) func(c *call) error {
-	return func(c *call) error {
-		if len(c.n.Out) == 1 && c.n.Out[0].DType != "bool" {
-			return errForm
-		}
-		return build(c)
+func gelu(c *call) error {
+	x := c.tensor("self")
+	switch c.strOr("approximate", "none") {
+	case "none":
+		return c.emitErr(ir.OpGelu, nil, x)
+	case "tanh":
+		return c.emitErr(ir.OpGelu, attr.Make(attr.Attr{Key: "approximate", Val: attr.String("tanh")}), x)
 	}
+	return errForm
 }
 
-func gelu(c *call) error {
-	if c.arg("approximate") != nil && c.str("approximate") != "none" {
-		return errForm
+// divide imports a quotient that is rounded to an integer.
+func divide(c *call) error {
+	switch c.strOr("rounding_mode", "") {
+	case "floor":
+		return binary(ir.OpFloorDivide, "self", "other")(c)
+	case "trunc":
+		return binary(ir.OpTruncDivide, "self", "other")(c)
+	case "":
+		return binary(ir.OpDiv, "self", "other")(c)
 	}
-	return c.emitErr(ir.OpGelu, nil, c.tensor("self"))
+	return errForm
 }
 
 func square(c *call) error {
@@ -139,7 +174,7 @@ func clamp(c *call) error {
 // commutes lists the binary ops whose scalar may come first.
 func commutes(op ir.Op) bool {
 	switch op {
-	case ir.OpAdd, ir.OpMul, ir.OpMaximum, ir.OpMinimum, ir.OpEq, ir.OpNe, ir.OpLogicalAnd, ir.OpLogicalOr:
+	case ir.OpAdd, ir.OpMul, ir.OpMaximum, ir.OpMinimum, ir.OpEq, ir.OpNe, ir.OpLogicalAnd, ir.OpLogicalOr, ir.OpBitwiseAnd, ir.OpBitwiseOr, ir.OpBitwiseXor:
 		return true
 	}
 	return false
@@ -179,7 +214,7 @@ func binary(op ir.Op, a, b string) func(c *call) error {
 			return c.err
 		case len(l) > 0: // the factor would fall on the wrong operand
 			return errForm
-		case op == ir.OpSub || op == ir.OpDiv || op == ir.OpPow:
+		case slices.ContainsFunc(op.Info().Attrs, func(s ir.AttrSpec) bool { return s.Key == "reverse" }):
 			l = l.With("reverse", attr.Bool(true))
 		case !commutes(op):
 			return errForm

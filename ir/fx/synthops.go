@@ -43,6 +43,11 @@ func (s *synth) opText(n *ir.Node, x []string, out *Node) bool {
 		return put("prims.fma.default", x...)
 	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
 		return reduceText(n, x[0], put)
+	case ir.OpGelu:
+		out.Kwargs = keywords(a, "approximate")
+		return put("aten.gelu.default", x[0])
+	case ir.OpCbrt: // PyTorch has none
+		return false
 	case ir.OpArgmax:
 		return put("aten.argmax.default", x[0], dim(), keep)
 	case ir.OpCumsum:
@@ -158,6 +163,28 @@ func binaryText(n *ir.Node, x []string, out *Node, put func(string, ...string) b
 	}
 	overload := "Tensor"
 	switch n.Op() {
+	case ir.OpAtan2:
+		overload = "default"
+	case ir.OpFloorDivide, ir.OpTruncDivide:
+		mode := strings.TrimSuffix(name, "_divide")
+		name, overload, out.Kwargs = "div", "Tensor_mode", "{'rounding_mode': "+pyString(mode)+"}"
+	case ir.OpBitwiseAnd, ir.OpBitwiseOr, ir.OpBitwiseXor, ir.OpFmod:
+		if scalar {
+			overload = "Scalar"
+		}
+	case ir.OpRemainder:
+		if a.Bool("reverse", false) {
+			overload = "Scalar_Tensor"
+		} else if scalar {
+			overload = "Scalar"
+		}
+	case ir.OpShiftLeft, ir.OpShiftRight:
+		name = "bitwise_" + strings.TrimPrefix(name, "shift_") + "_shift"
+		if a.Bool("reverse", false) {
+			overload = "Scalar_Tensor"
+		} else if scalar {
+			overload = "Tensor_Scalar"
+		}
 	case ir.OpPow:
 		overload = "Tensor_Tensor"
 		if scalar {

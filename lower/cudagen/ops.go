@@ -130,18 +130,6 @@ func (s scalarArg) literal(d domain) string {
 	return text + suffix
 }
 
-// unaryName gives the function of the prelude for an elementwise operation of one
-// operand; ints tells whether it has an integer form.
-func unaryName(op ir.Op) (name string, ints, ok bool) {
-	switch op {
-	case ir.OpNeg, ir.OpAbs, ir.OpRelu, ir.OpFloor, ir.OpLogicalNot:
-		return op.Name() + "_of", true, true
-	case ir.OpExp, ir.OpLog, ir.OpSqrt, ir.OpRsqrt, ir.OpReciprocal, ir.OpSigmoid, ir.OpTanh, ir.OpSilu, ir.OpGelu, ir.OpSin, ir.OpCos:
-		return op.Name() + "_of", false, true
-	}
-	return "", false, false
-}
-
 // powerName gives the cheaper and more exact functions for constant exponents.
 func powerName(e float64) (string, bool) {
 	switch e {
@@ -206,6 +194,10 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 			e = call("at_most", e, hi.literal(dom))
 		}
 		return e, dom, nil
+	case ir.OpBitwiseNot:
+		if types[0] == dtype.Bool {
+			return call("logical_not_of", in[0].in(dom)), dom, nil
+		}
 	case ir.OpGelu:
 		if a := n.Attrs().Str("approximate", "none"); a == "tanh" {
 			if dom.isInt() {
@@ -214,13 +206,17 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 			return call("gelu_tanh_of", in[0].in(dom)), dom, nil
 		}
 	}
-	if f, ints, ok := unaryName(n.Op()); ok {
-		if dom.isInt() && !ints {
-			dom = domF64
-		}
-		return call(f, in[0].in(dom)), dom, nil
+	info := n.Op().Info()
+	if !info.Elementwise {
+		return "", "", unsupported(n, "no such elementwise operation")
 	}
-	return binary(n, in, dom)
+	if info.MaxArgs > 1 {
+		return binary(n, in, dom)
+	}
+	if dom.isInt() && !info.Exact {
+		dom = domF64
+	}
+	return call(n.Op().Name()+"_of", in[0].in(dom)), dom, nil
 }
 
 // widen makes integers floats where a scalar is a float.
@@ -235,20 +231,10 @@ func widen(dom domain, scalars ...scalarArg) domain {
 
 func binary(n *ir.Node, in []operand, dom domain) (string, domain, error) {
 	scalar, alpha := scalarOf(n.Attrs(), "scalar"), scalarOf(n.Attrs(), "alpha")
-	name, ints := "", true
+	name, ints := strings.TrimPrefix(n.Op().Name(), "logical_")+"_of", true
 	switch n.Op() {
-	case ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpMaximum, ir.OpMinimum:
-		name = n.Op().Name() + "_of"
-	case ir.OpEq, ir.OpNe, ir.OpLt, ir.OpLe, ir.OpGt, ir.OpGe:
-		name = n.Op().Name() + "_of"
-	case ir.OpLogicalAnd, ir.OpLogicalOr:
-		name = strings.TrimPrefix(n.Op().Name(), "logical_") + "_of"
-	case ir.OpPow:
-		name = "pow_of"
-	case ir.OpDiv:
-		name, ints = "div_of", false
-	default:
-		return "", "", unsupported(n, "no such elementwise operation")
+	case ir.OpDiv, ir.OpAtan2:
+		ints = false
 	}
 	if !(n.Op() == ir.OpAdd || n.Op() == ir.OpSub) || !alpha.set {
 		alpha = scalarArg{set: true, i: 1, f: 1}

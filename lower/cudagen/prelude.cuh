@@ -261,8 +261,18 @@ FN u64 abs_of(u64 x) { return x; }
 template <class T> FN T relu_of(T x) { return x < 0 ? (T)0 : x; }
 FN f32 floor_of(f32 x) { return floorf(x); }
 FN f64 floor_of(f64 x) { return floor(x); }
-FN i64 floor_of(i64 x) { return x; }
-FN u64 floor_of(u64 x) { return x; }
+FN f32 ceil_of(f32 x) { return ceilf(x); }
+FN f64 ceil_of(f64 x) { return ceil(x); }
+FN f32 round_of(f32 x) { return rintf(x); }
+FN f64 round_of(f64 x) { return rint(x); }
+FN f32 trunc_of(f32 x) { return truncf(x); }
+FN f64 trunc_of(f64 x) { return trunc(x); }
+template <class T> FN T floor_of(T x) { return x; } // integers
+template <class T> FN T ceil_of(T x) { return x; }
+template <class T> FN T round_of(T x) { return x; }
+template <class T> FN T trunc_of(T x) { return x; }
+template <class T> FN T sign_of(T x) { return (T)((x > 0) - (x < 0)); }
+template <class T> FN T bitwise_not_of(T x) { return ~x; }
 template <class T> FN T logical_not_of(T x) { return x == 0 ? (T)1 : (T)0; }
 template <class T> FN T square_of(T x) { return mul_rn(x, x); }
 template <class T> FN T cube_of(T x) { return mul_rn(mul_rn(x, x), x); }
@@ -270,10 +280,6 @@ FN f64 reciprocal_of(f64 x) { return div_rn(1.0, x); }
 FN f64 sqrt_of(f64 x) { return sqrt(x); }
 FN f64 rsqrt_of(f64 x) { return div_rn(1.0, sqrt(x)); }
 FN f64 exp_of(f64 x) { return exp(x); }
-FN f64 log_of(f64 x) { return log(x); }
-FN f64 tanh_of(f64 x) { return tanh(x); }
-FN f64 sin_of(f64 x) { return sin(x); }
-FN f64 cos_of(f64 x) { return cos(x); }
 FN f64 pow_of(f64 x, f64 y) { return pow(x, y); }
 FN f64 sigmoid_of(f64 x) { return div_rn(1.0, add_rn(1.0, exp(-x))); }
 FN f64 silu_of(f64 x) { return div_rn(x, add_rn(1.0, exp(-x))); }
@@ -286,10 +292,6 @@ FN f64 gelu_tanh_of(f64 x) {
 FN f32 sqrt_of(f32 x) { return (f32)sqrt_of((f64)x); }
 FN f32 rsqrt_of(f32 x) { return (f32)rsqrt_of((f64)x); }
 FN f32 exp_of(f32 x) { return (f32)exp_of((f64)x); }
-FN f32 log_of(f32 x) { return (f32)log_of((f64)x); }
-FN f32 tanh_of(f32 x) { return (f32)tanh_of((f64)x); }
-FN f32 sin_of(f32 x) { return (f32)sin_of((f64)x); }
-FN f32 cos_of(f32 x) { return (f32)cos_of((f64)x); }
 FN f32 pow_of(f32 x, f32 y) { return (f32)pow_of((f64)x, (f64)y); }
 FN f32 sigmoid_of(f32 x) { return (f32)sigmoid_of((f64)x); }
 FN f32 silu_of(f32 x) { return (f32)silu_of((f64)x); }
@@ -312,10 +314,6 @@ FN f32 rsqrt_of(f32 x) { return div_rn(1.0f, sqrtf(x)); }
 FN f32 exp_of(f32 x) { return expf(x); }
 #endif
 FN f32 sqrt_of(f32 x) { return sqrtf(x); }
-FN f32 log_of(f32 x) { return logf(x); }
-FN f32 tanh_of(f32 x) { return tanhf(x); }
-FN f32 sin_of(f32 x) { return sinf(x); }
-FN f32 cos_of(f32 x) { return cosf(x); }
 FN f32 pow_of(f32 x, f32 y) { return powf(x, y); }
 FN f32 sigmoid_of(f32 x) { return reciprocal_of(add_rn(1.0f, exp_of(-x))); }
 FN f32 silu_of(f32 x) { return div_of(x, add_rn(1.0f, exp_of(-x))); }
@@ -326,6 +324,20 @@ FN f32 gelu_tanh_of(f32 x) {
 }
 FN f32 fma_of(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
 #endif
+// FUNCTION defines a function of the mathematical library.
+#ifdef EXACT_MATH
+#define FUNCTION(name) \
+  FN f64 name##_of(f64 x) { return name(x); } \
+  FN f32 name##_of(f32 x) { return (f32)name((f64)x); }
+#else
+#define FUNCTION(name) \
+  FN f64 name##_of(f64 x) { return name(x); } \
+  FN f32 name##_of(f32 x) { return name##f(x); }
+#endif
+FUNCTION(log) FUNCTION(log2) FUNCTION(log10) FUNCTION(log1p) FUNCTION(exp2) FUNCTION(expm1)
+FUNCTION(sin) FUNCTION(cos) FUNCTION(tan) FUNCTION(asin) FUNCTION(acos) FUNCTION(atan)
+FUNCTION(sinh) FUNCTION(cosh) FUNCTION(tanh) FUNCTION(asinh) FUNCTION(acosh) FUNCTION(atanh)
+FUNCTION(erf) FUNCTION(erfc) FUNCTION(cbrt)
 FN f64 fma_of(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 FN u64 fma_of(u64 a, u64 b, u64 c) { return a * b + c; }
 FN i64 fma_of(i64 a, i64 b, i64 c) { return (i64)fma_of((u64)a, (u64)b, (u64)c); }
@@ -367,6 +379,51 @@ FN i64 minimum_of(i64 a, i64 b) { return a < b ? a : b; }
 FN u64 minimum_of(u64 a, u64 b) { return a < b ? a : b; }
 template <class T> FN T at_least(T x, T low) { return x < low ? low : x; }
 template <class T> FN T at_most(T x, T high) { return x > high ? high : x; }
+FN f64 atan2_of(f64 a, f64 b) { return atan2(a, b); }
+#ifdef EXACT_MATH
+FN f32 atan2_of(f32 a, f32 b) { return (f32)atan2((f64)a, (f64)b); }
+#else
+FN f32 atan2_of(f32 a, f32 b) { return atan2f(a, b); }
+#endif
+
+// Quotients and remainders. Integers divided by 0 give -1 and leave the dividend. Of
+// floats every step is rounded, never approximated, since the results jump.
+FN f32 fmod_of(f32 a, f32 b) { return fmodf(a, b); }
+FN f64 fmod_of(f64 a, f64 b) { return fmod(a, b); }
+FN u64 fmod_of(u64 a, u64 b) { return b == 0 ? a : a % b; }
+FN i64 fmod_of(i64 a, i64 b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
+FN f32 trunc_divide_of(f32 a, f32 b) { return truncf(div_rn(a, b)); }
+FN f64 trunc_divide_of(f64 a, f64 b) { return trunc(div_rn(a, b)); }
+FN u64 trunc_divide_of(u64 a, u64 b) { return b == 0 ? ~0ull : a / b; }
+FN i64 trunc_divide_of(i64 a, i64 b) { return b == 0 ? -1 : b == -1 ? neg_of(a) : a / b; }
+template <class T> FN T remainder_of(T a, T b) {
+  const T r = fmod_of(a, b);
+  return b != 0 && r != 0 && (r < 0) != (b < 0) ? add_of(r, b) : r;
+}
+template <class T> FN T floor_divide_of(T a, T b) {
+  const T q = trunc_divide_of(a, b);
+  return b != 0 && fmod_of(a, b) != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+template <class T> FN T floor_quotient(T a, T b) {
+  if (b == 0) return div_rn(a, b);
+  const T r = fmod_of(a, b);
+  T q = div_rn(sub_rn(a, r), b);
+  if (r != 0 && (r < 0) != (b < 0)) q = sub_rn(q, (T)1);
+  if (q == 0) return (T)copysign(0.0, (f64)div_rn(a, b));
+  const T whole = floor_of(q);
+  return sub_rn(q, whole) > (T)0.5 ? add_rn(whole, (T)1) : whole;
+}
+FN f32 floor_divide_of(f32 a, f32 b) { return floor_quotient(a, b); }
+FN f64 floor_divide_of(f64 a, f64 b) { return floor_quotient(a, b); }
+
+template <class T> FN T bitwise_and_of(T a, T b) { return a & b; }
+template <class T> FN T bitwise_or_of(T a, T b) { return a | b; }
+template <class T> FN T bitwise_xor_of(T a, T b) { return a ^ b; }
+FN u64 shift_left_of(u64 a, u64 b) { return b > 63 ? 0 : a << b; }
+FN i64 shift_left_of(i64 a, i64 b) { return (i64)shift_left_of((u64)a, (u64)b); }
+FN u64 shift_right_of(u64 a, u64 b) { return b > 63 ? 0 : a >> b; }
+FN i64 shift_right_of(i64 a, i64 b) { return a >> ((u64)b > 63 ? 63 : b); }
+
 template <class T> FN i64 eq_of(T a, T b) { return a == b; }
 template <class T> FN i64 ne_of(T a, T b) { return a != b; }
 template <class T> FN i64 lt_of(T a, T b) { return a < b; }

@@ -92,15 +92,6 @@ func (r *regionShape) rowsFit(nodes []*ir.Node, count int64) bool {
 	return true
 }
 
-// costly reports whether computing an element of n again costs more than reading it.
-func costly(n *ir.Node) bool {
-	switch n.Op() {
-	case ir.OpExp, ir.OpLog, ir.OpTanh, ir.OpSigmoid, ir.OpSilu, ir.OpGelu, ir.OpSin, ir.OpCos, ir.OpPow:
-		return true
-	}
-	return false
-}
-
 // when says at which index a value of a region can be had.
 type when uint8
 
@@ -251,7 +242,7 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 		count = r.cells
 	}
 	for _, n := range nodes {
-		if n.Op().IsView() || !costly(n) || r.kind[n.Result(0)] != anywhere {
+		if n.Op().IsView() || !n.Op().Info().Costly || r.kind[n.Result(0)] != anywhere {
 			continue
 		}
 		if c := count64(sizesOf(n.Result(0))); c < count && !(r.shape != nil && c == r.rows) {

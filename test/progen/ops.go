@@ -71,9 +71,13 @@ func (g *gen) input2() bool {
 }
 
 var (
-	floatFuncs = []ir.Op{ir.OpExp, ir.OpLog, ir.OpSqrt, ir.OpRsqrt, ir.OpReciprocal, ir.OpSigmoid, ir.OpTanh, ir.OpSilu, ir.OpGelu, ir.OpSin, ir.OpCos}
-	anyFuncs   = []ir.Op{ir.OpNeg, ir.OpAbs, ir.OpRelu, ir.OpFloor, ir.OpNeg, ir.OpLogicalNot}
+	floatFuncs = []ir.Op{ir.OpExp, ir.OpLog, ir.OpSqrt, ir.OpRsqrt, ir.OpReciprocal, ir.OpSigmoid, ir.OpTanh, ir.OpSilu, ir.OpGelu, ir.OpSin, ir.OpCos,
+		ir.OpErf, ir.OpErfc, ir.OpExp2, ir.OpExpm1, ir.OpLog2, ir.OpLog10, ir.OpLog1p, ir.OpTan, ir.OpAsin, ir.OpAcos, ir.OpAtan, ir.OpSinh, ir.OpCosh,
+		ir.OpAsinh, ir.OpAcosh, ir.OpAtanh, ir.OpCbrt}
+	anyFuncs   = []ir.Op{ir.OpNeg, ir.OpAbs, ir.OpRelu, ir.OpFloor, ir.OpNeg, ir.OpLogicalNot, ir.OpCeil, ir.OpRound, ir.OpTrunc, ir.OpSign}
 	arithmetic = []ir.Op{ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpDiv, ir.OpPow, ir.OpMaximum, ir.OpMinimum, ir.OpAdd, ir.OpMul}
+	divisions  = []ir.Op{ir.OpAtan2, ir.OpFmod, ir.OpRemainder, ir.OpFloorDivide, ir.OpTruncDivide}
+	bitwise    = []ir.Op{ir.OpBitwiseAnd, ir.OpBitwiseOr, ir.OpBitwiseXor, ir.OpShiftLeft, ir.OpShiftRight}
 	relations  = []ir.Op{ir.OpEq, ir.OpNe, ir.OpLt, ir.OpLe, ir.OpGt, ir.OpGe, ir.OpLogicalAnd, ir.OpLogicalOr}
 )
 
@@ -97,6 +101,9 @@ func (g *gen) unary() bool {
 		if isFloat(x) {
 			return g.emit(g.one(floatFuncs), nil, nil, []*value{x}) != nil
 		}
+	}
+	if !isFloat(x) && g.r.IntN(4) == 0 {
+		return g.emit(ir.OpBitwiseNot, nil, nil, []*value{x}) != nil
 	}
 	return g.emit(g.one(anyFuncs), nil, nil, []*value{x}) != nil
 }
@@ -123,8 +130,13 @@ func (g *gen) binary() bool {
 		return false
 	}
 	ops := arithmetic
-	if g.r.IntN(4) == 0 {
+	switch k := g.r.IntN(8); {
+	case k < 2:
 		ops = relations
+	case k == 2:
+		ops = divisions
+	case k == 3 && !isFloat(x):
+		ops = bitwise
 	}
 	op := g.one(ops)
 	var l attr.List
@@ -141,10 +153,15 @@ func (g *gen) binary() bool {
 	if (op == ir.OpAdd || op == ir.OpSub) && g.r.IntN(6) == 0 {
 		l = l.With("alpha", attr.Int(int64(g.r.IntN(4))))
 	}
-	if (op == ir.OpSub || op == ir.OpDiv || op == ir.OpPow) && len(args) == 1 && g.r.IntN(4) == 0 {
+	if reverses(op) && len(args) == 1 && g.r.IntN(4) == 0 {
 		l = l.With("reverse", attr.Bool(true))
 	}
 	return g.emit(op, nil, l, args) != nil
+}
+
+// reverses reports whether a scalar may be op's first operand.
+func reverses(op ir.Op) bool {
+	return slices.ContainsFunc(op.Info().Attrs, func(s ir.AttrSpec) bool { return s.Key == "reverse" })
 }
 
 func (g *gen) convert() bool {
