@@ -257,7 +257,7 @@ func (s *scanner) readNode() Node {
 		case "args":
 			n.Args = s.str()
 		case "kwargs":
-			n.Kwargs = s.str()
+			n.Kwargs = s.optional()
 		case "out":
 			s.array("a list of results", func(int) { n.Out = append(n.Out, s.tensor()) })
 		case "ms":
@@ -265,15 +265,15 @@ func (s *scanner) readNode() Node {
 				s.failf("cost %g is negative", n.Ms)
 			}
 		case "op":
-			n.Op = s.str()
+			n.Op = s.optional()
 		case "group":
-			n.Group = s.str()
+			n.Group = s.optional()
 		case "reduce":
-			n.Reduce = s.str()
+			n.Reduce = s.optional()
 		case "role":
-			n.Role = s.str()
+			n.Role = s.optional()
 		case "from":
-			n.From = s.str()
+			n.From = s.optional()
 		case "members":
 			n.Members = s.names()
 		default:

@@ -213,7 +213,7 @@ func (c *call) parse() error {
 		if len(text.s) > maxText {
 			return c.fail(text.field, "size", "the text is longer than %d bytes", maxText)
 		}
-		if text.field == "kwargs" && text.s == "" {
+		if text.s == "" && (text.field == "kwargs" || c.n.Kind == KindInput) {
 			continue
 		}
 		v, perr := parsePy(text.s)

@@ -211,6 +211,15 @@ func (s *scanner) str() string {
 	return ""
 }
 
+// optional reads a string or null, which is as if the field were absent.
+func (s *scanner) optional() string {
+	if s.peek() == 'n' {
+		s.skip()
+		return ""
+	}
+	return s.str()
+}
+
 // keep returns the text, one copy for all that are equal and short.
 func (s *scanner) keep(raw []byte) string {
 	if len(raw) > maxInterned {
