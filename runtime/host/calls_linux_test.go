@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -35,14 +36,14 @@ var sysCalls = []struct {
 	name  string
 	nr    uint32
 	errno unix.Errno
-	arg   uint32 // the argument that is looked at
-	any   uint32 // bits of it of which one has to be set
-	none  uint32 // bits of it that must not be set
-	early bool   // ranks make it before the others know them: a process that fails so is its launcher's matter
+	any   bits // of which one has to be set
+	none  bits // that must not be set
+	early bool // ranks make it before the others know them: a process that fails so is its launcher's matter
 }{
 	{name: "memfd_create", nr: unix.SYS_MEMFD_CREATE, errno: unix.EMFILE},
 	{name: "ftruncate", nr: unix.SYS_FTRUNCATE, errno: unix.ENOMEM},
-	{name: "mmap", nr: unix.SYS_MMAP, errno: unix.ENOMEM, arg: 3, any: unix.MAP_SHARED | unix.MAP_NORESERVE}, // not Go's own
+	{name: "mmap", nr: unix.SYS_MMAP, errno: unix.ENOMEM, any: bits{3, unix.MAP_SHARED}},
+	{name: "mmap of no memory", nr: unix.SYS_MMAP, errno: unix.ENOMEM, any: bits{3, unix.MAP_NORESERVE}, none: bits{2, unix.PROT_READ | unix.PROT_WRITE}, early: true},
 	{name: "fcntl", nr: unix.SYS_FCNTL, errno: unix.EMFILE, early: true},
 	{name: "fstat", nr: unix.SYS_FSTAT, errno: unix.EIO, early: true},
 	{name: "openat", nr: unix.SYS_OPENAT, errno: unix.EMFILE, early: true},
@@ -54,9 +55,12 @@ var sysCalls = []struct {
 	{name: "getsockopt", nr: unix.SYS_GETSOCKOPT, errno: unix.ENOBUFS, early: true},
 	{name: "sendmsg", nr: unix.SYS_SENDMSG, errno: unix.EPIPE},
 	{name: "recvmsg", nr: unix.SYS_RECVMSG, errno: unix.ECONNRESET},
-	{name: "clone", nr: unix.SYS_CLONE, errno: unix.EAGAIN, none: unix.CLONE_THREAD},
+	{name: "clone", nr: unix.SYS_CLONE, errno: unix.EAGAIN, none: bits{0, unix.CLONE_THREAD}},
 	{name: "execve", nr: unix.SYS_EXECVE, errno: unix.ENOENT},
 }
+
+// bits of an argument.
+type bits struct{ arg, of uint32 }
 
 // sumText is a program that a world gets while it lives.
 const sumText = `program @sum world 2
@@ -90,17 +94,18 @@ func filter() (int, error) {
 	jump := func(how uint16, k uint32, yes, no uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | how, Jt: yes, Jf: no, K: k}
 	}
-	f := []unix.SockFilter{load(0)}
+	var f []unix.SockFilter
 	for _, c := range sysCalls {
-		one := []unix.SockFilter{load(data + 8*c.arg)}
-		if c.any != 0 {
-			one = append(one, jump(unix.BPF_JSET, c.any, 1, 0), ret(allow))
+		one := []unix.SockFilter{ret(notify)}
+		test := func(yes, no uint8, b bits) { // in front of the others; what fails goes on behind them
+			if b.of != 0 {
+				behind := uint8(len(one))
+				one = append([]unix.SockFilter{load(data + 8*b.arg), jump(unix.BPF_JSET, b.of, yes*behind, no*behind)}, one...)
+			}
 		}
-		if c.none != 0 {
-			one = append(one, jump(unix.BPF_JSET, c.none, 0, 1), ret(allow))
-		}
-		one = append(one, ret(notify))
-		f = append(append(f, jump(unix.BPF_JEQ, c.nr, 0, uint8(len(one)))), one...)
+		test(1, 0, c.none)
+		test(0, 1, c.any)
+		f = append(append(f, load(0), jump(unix.BPF_JEQ, c.nr, 0, uint8(len(one)))), one...)
 	}
 	f = append(f, ret(allow))
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -136,15 +141,15 @@ func (h *hands) disarm() (seen map[string]int, hit bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.name = ""
-	return h.seen, h.hit
+	return maps.Clone(h.seen), h.hit
 }
 
-// verdict is the error of a call, 0 for none.
-func (h *hands) verdict(nr uint32) unix.Errno {
+// verdict is the error of a call of that number and arguments, 0 for none.
+func (h *hands) verdict(nr uint32, args [6]uint32) unix.Errno {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range sysCalls {
-		if c.nr == nr {
+		if c.nr == nr && (c.any.of == 0 || args[c.any.arg]&c.any.of != 0) && args[c.none.arg]&c.none.of == 0 {
 			if h.seen[c.name]++; c.name == h.name && h.seen[c.name] == h.nth {
 				h.hit = true
 				return c.errno
@@ -166,7 +171,11 @@ func (h *hands) serve() {
 		}
 		var out [24]byte
 		copy(out[:8], in[:8])
-		if e := h.verdict(binary.LittleEndian.Uint32(in[16:])); e != 0 {
+		var args [6]uint32
+		for i := range args {
+			args[i] = binary.LittleEndian.Uint32(in[32+8*i:])
+		}
+		if e := h.verdict(binary.LittleEndian.Uint32(in[16:]), args); e != 0 {
 			binary.LittleEndian.PutUint32(out[16:], uint32(-int32(e)))
 		} else {
 			binary.LittleEndian.PutUint32(out[20:], goOn)
