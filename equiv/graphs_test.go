@@ -22,11 +22,14 @@ import (
 
 var large = flag.Bool("large", false, "prove the passes on traced graphs of whole models, too")
 
+// beside is where the graphs of whole models are.
+const beside = "../../shared/graphs"
+
 // graphs lists the traced graphs of files up to a size: a few are in the tree, those of
 // whole models lie beside it where it is developed.
 func graphs(t testing.TB, size int64) []string {
 	var files []string
-	for _, d := range []string{"../testdata/graphs", "../../shared/graphs"} {
+	for _, d := range []string{"../testdata/graphs", beside} {
 		found, err := filepath.Glob(filepath.Join(d, "*.graph.json.gz"))
 		if err != nil {
 			t.Fatal(err)
@@ -60,6 +63,11 @@ func TestGraphs(t *testing.T) {
 	size := int64(20_000)
 	if *large {
 		size = math.MaxInt64
+	}
+	if _, err := os.Stat(beside); err != nil {
+		t.Run("whole models", func(t *testing.T) { t.Skipf("their graphs are not here: %v", err) })
+	} else if !*large {
+		t.Run("whole models", func(t *testing.T) { t.Skip("-large proves them, too") })
 	}
 	for _, file := range graphs(t, size) {
 		in := traced(t, file)
