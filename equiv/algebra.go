@@ -344,15 +344,11 @@ func (e *elements) parts(x elemID) linear {
 	case h.kind != elemLinear:
 		return linear{[]multiple{{x, 1, 1}}}
 	}
-	var l linear
-	for list := e.listOf(x); len(list) > 0; list = list[2:] {
-		l.of = append(l.of, multiple{elemID(list[0]), list[1], math.Float64frombits(uint64(list[1]))})
-	}
-	return l
+	return e.sums[x]
 }
 
 // sum is the element of a sum of multiples. Factors of floats are told apart by twelve
-// digits, see factorOfFactor.
+// digits, see factorOfFactor, and multiplied with all that they have.
 func (e *elements) sum(dt ir.DType, l linear) elemID {
 	if len(l.of) == 1 && dt.IsFloat() && l.of[0].f > 0 && e.all[l.of[0].x].kind == elemMost { // what scales scales all members
 		most, list := e.all[l.of[0].x], []elemID(nil)
@@ -364,17 +360,17 @@ func (e *elements) sum(dt ir.DType, l linear) elemID {
 		return e.flat(elemMost, most.op, dt, list)
 	}
 	var list []int64
+	var kept linear
 	for _, p := range l.of {
-		switch {
-		case !dt.IsInt():
-			near, _ := strconv.ParseFloat(strconv.FormatFloat(p.f, 'e', 11, 64), 64)
-			list = append(list, int64(p.x), int64(math.Float64bits(near)))
-		default:
-			v := e.listOf(e.integer(dt, p.i))[0]
-			if v != 0 {
-				list = append(list, int64(p.x), v)
-			}
+		near, _ := strconv.ParseFloat(strconv.FormatFloat(p.f, 'e', 11, 64), 64)
+		factor := int64(math.Float64bits(near))
+		if dt.IsInt() {
+			factor = e.listOf(e.integer(dt, p.i))[0]
 		}
+		if dt.IsInt() && factor == 0 {
+			continue
+		}
+		list, kept.of = append(list, int64(p.x), factor), append(kept.of, p)
 	}
 	one := int64(1)
 	if !dt.IsInt() {
@@ -388,7 +384,11 @@ func (e *elements) sum(dt ir.DType, l linear) elemID {
 	case len(list) == 2 && list[0] >= 0 && list[1] == one:
 		return elemID(list[0])
 	}
-	return e.intern(element{kind: elemLinear, dt: dt}, list...)
+	id := e.intern(element{kind: elemLinear, dt: dt}, list...)
+	if _, ok := e.sums[id]; !ok {
+		e.sums[id] = kept
+	}
+	return id
 }
 
 // linear adds up and scales where the order does not matter.

@@ -31,6 +31,7 @@ type elements struct {
 	heads map[element]elemID
 	args  map[string]int32
 	of    map[termID][][]elemID // by rank
+	sums  map[elemID]linear     // what sums of multiples are of
 	twins map[string]bool       // texts of which several opaque terms are compared
 	whole map[vector]int32
 	run   map[termID]int64 // elements that count as one
@@ -46,7 +47,7 @@ type vector struct {
 
 func newElements(z *normalizer) *elements {
 	return &elements{z: z, texts: map[string]int32{}, heads: map[element]elemID{}, args: map[string]int32{},
-		of: map[termID][][]elemID{}, twins: map[string]bool{}, whole: map[vector]int32{}}
+		of: map[termID][][]elemID{}, sums: map[elemID]linear{}, twins: map[string]bool{}, whole: map[vector]int32{}}
 }
 
 // elementwise proves that two terms are equal on all ranks.
