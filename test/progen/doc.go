@@ -10,8 +10,9 @@
 // in flight reads; several and overlapping groups, of one rank too; buckets, uneven
 // exchanges, symbols, empty and scalar tensors, any dense layout, all element types;
 // async inputs and outputs, values returned twice, inputs returned, dead code, second
-// waits; joint functions with tangents and checkpointed regions, order-only edges. Which
-// opaque calls they use, [Calls] and [Funcs] implement.
+// waits; joint functions with tangents and checkpointed regions, order-only edges. A quarter
+// is mostly about tensors that are spread over ranks: what rewrites of collectives look for.
+// Which opaque calls they use, [Calls] and [Funcs] implement.
 //
 // # Oracles
 //

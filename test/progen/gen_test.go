@@ -16,7 +16,7 @@ import (
 // of the table, each element type, and what is rare.
 func TestNew(t *testing.T) {
 	all := map[string]int{} // look-up only
-	for seed := range uint64(1500) {
+	for seed := range uint64(2500) {
 		c := New(seed)
 		if d := New(seed); d.Text != c.Text || len(d.Symbols) != len(c.Symbols) {
 			t.Fatalf("seed %d gives two programs:\n%s\n%s", seed, c.Text, d.Text)
@@ -213,7 +213,7 @@ func @f() -> () {
 // Every rule of simplify-collectives fires on some program.
 func TestRules(t *testing.T) {
 	table, costs, fired := standard.Table(), bandwidth{cost.Arena()}, map[string]float64{} // look-up only
-	for seed := range uint64(1200) {
+	for seed := range uint64(2400) {
 		c := New(seed)
 		m, err := ir.Parse("case.ir", c.Text)
 		if err != nil {

@@ -97,7 +97,7 @@ func (g *gen) unary() bool {
 			l = l.Without([]string{"min", "max"}[k])
 		}
 		return g.emit(ir.OpClamp, nil, l, []*value{x}) != nil
-	case 1, 2:
+	case 1, 2, 3:
 		if isFloat(x) {
 			return g.emit(g.one(floatFuncs), nil, nil, []*value{x}) != nil
 		}
