@@ -217,6 +217,9 @@ func TestTrainLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	drv, devs, o := target(t, 2)
+	if devs[0] == devs[1] {
+		t.Skip("ranks that share a GPU share its calls: they are counted by GPU")
+	}
 	tally := &tallied{Driver: drv, devs: map[driver.Ctx]int{}, calls: map[int]map[string]int{}}
 	var over driver.Driver = tally
 	if f, ok := drv.(*fake.Driver); ok {
