@@ -177,15 +177,33 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 		return err
 	}
 	if b[0] != 0 {
-		return m.fail(m.byPeer())
+		return m.byPeer(ctx)
 	}
 	return nil
 }
 
-// byPeer is the error of a group that a peer's kernel gave up.
-func (m *Member) byPeer() error {
+// byPeer is the error of a group that a peer's kernel gave up. Who began it, and why, comes
+// as a message, which may be slower than the flags that kernels pass on.
+func (m *Member) byPeer(ctx context.Context) error {
+	for start := time.Now(); ctx.Err() == nil && m.awaitsReason(start); time.Sleep(time.Millisecond) {
+	}
+	return m.unknown()
+}
+
+// awaitsReason says whether the reason of a break that flags told of at that time may still
+// come. The process that would have sent it may have died: it does not come for ever.
+func (m *Member) awaitsReason(since time.Time) bool {
+	const patience = 2 * time.Second
+	return m.Rank.World.control != nil && m.Failure() == nil && time.Since(since) < patience
+}
+
+// unknown breaks the group, if it is not broken, for a reason that nobody told.
+func (m *Member) unknown() error {
+	if err := m.Failure(); err != nil {
+		return err
+	}
 	at := m.where()
-	return &CanceledError{Op: at.Op, Rank: at.Rank, Origin: -1, Group: at.Group}
+	return m.fail(&CanceledError{Op: at.Op, Rank: at.Rank, Origin: -1, Group: at.Group})
 }
 
 // Tend is for a host that watches the member's streams itself instead of calling

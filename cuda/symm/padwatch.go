@@ -38,6 +38,7 @@ type padWatch struct {
 	rescue  driver.Stream   // never waits
 	spare   []driver.Event  // of waits that are over
 	heeded  time.Time       // when the device's abort word was read last
+	gaveUp  time.Time       // since when it says that a peer's kernel gave up
 	held    []driver.Stream // look's, to use again
 }
 
@@ -211,8 +212,14 @@ func (m *Member) heed() bool {
 	k := &m.pad
 	if m.Failure() == nil && time.Since(k.heeded) > often {
 		var b [4]byte
-		if err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, k.rescue, b[:], m.ctl+kernels.CtlAbort); err == nil && b[0] != 0 {
-			m.fail(m.byPeer())
+		switch err := m.Rank.World.drv.CopyOut(m.Rank.Ctx, k.rescue, b[:], m.ctl+kernels.CtlAbort); {
+		case err != nil || b[0] == 0:
+			k.gaveUp = time.Time{}
+		case k.gaveUp.IsZero():
+			k.gaveUp = time.Now()
+		}
+		if !k.gaveUp.IsZero() && !m.awaitsReason(k.gaveUp) {
+			m.unknown()
 		}
 		k.heeded = time.Now()
 	}
