@@ -126,3 +126,31 @@ func TestAccessRange(t *testing.T) {
 		}
 	}
 }
+
+// Two drivers of a process, whose handles count alike, do not mix their kernels.
+func TestFunctionsOfDrivers(t *testing.T) {
+	names := []string{"barrier", "signal"}
+	var drivers []*Driver
+	var handles []driver.Func
+	for _, name := range names {
+		f := New(1)
+		ctx, err := f.CtxRetain(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := f.ModuleLoad(ctx, []byte(".visible .entry "+name+"("))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := f.Function(ctx, m, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drivers, handles = append(drivers, f), append(handles, h)
+	}
+	for i, name := range names {
+		if o, _ := drivers[i].functions.Load(uint64(handles[i])); handles[i] != handles[0] || o.(*function).name != name {
+			t.Errorf("driver %d has %v for %s", i, o, name)
+		}
+	}
+}

@@ -42,6 +42,7 @@ type Driver struct {
 	resting   atomic.Int32 // goroutines in rest
 	rng       atomic.Uint64
 	captures  atomic.Uint64
+	functions sync.Map // by handle; they live as long as their module
 	guard     guard
 	parted    map[*stream]bool // streams that were destroyed and have work left
 }
@@ -351,7 +352,7 @@ func (f *Driver) Function(_ driver.Ctx, m driver.Module, name string) (driver.Fu
 	defer f.mu.Unlock()
 	h := f.next
 	f.next++
-	functions.Store(h, &function{name: name})
+	f.functions.Store(h, &function{name: name})
 	return driver.Func(h), nil
 }
 
@@ -362,6 +363,3 @@ func (f *Driver) FuncInfo(driver.Ctx, driver.Func) (driver.FuncInfo, error) {
 
 // AllowShared accepts any size.
 func (f *Driver) AllowShared(driver.Ctx, driver.Func, int) error { return f.call() }
-
-// functions maps handles of functions, which the driver never releases.
-var functions sync.Map

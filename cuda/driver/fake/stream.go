@@ -318,7 +318,7 @@ func zero(at driver.Ptr, n uint64) {
 
 // Launch queues the kernel's Go form.
 func (f *Driver) Launch(_ driver.Ctx, s driver.Stream, fn driver.Func, grid, block, _ int, buf []byte) error {
-	o, ok := functions.Load(uint64(fn))
+	o, ok := f.functions.Load(uint64(fn))
 	if !ok {
 		return invalid("cuLaunchKernel", "function %d", fn)
 	}
