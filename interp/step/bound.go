@@ -107,20 +107,24 @@ func pathsTo(f *ir.Func, in []path, kind Rounding) []path {
 				all = all.join(p)
 			}
 		}
-		if s := squares(f.Module(), n); s > 0 {
-			all.squares, all.steps = all.squares+s, all.steps+1
-			all.open = all.open || kind == OtherRoundings || kind == Reassociated && addsRanks(n)
-		}
-		for _, r := range n.Results() {
-			at[r.ID()] = make([]path, max(1, len(r.Type().Elems())))
-			for k := range at[r.ID()] {
+		for i, r := range n.Results() {
+			at[r.ID()] = make([]path, len(r.Type().Tensors()))
+			for k, t := range r.Type().Tensors() {
+				p := all
 				switch {
 				case n.Op() == ir.OpInput && inputs < len(in):
-					at[r.ID()][k] = in[inputs]
+					p = in[inputs]
 					inputs++
-				default:
-					at[r.ID()][k] = all
+				case n.Op().IsCollective(): // a bucket is its members
+					p = at[n.Arg(k).ID()][0]
+				case n.Op() == ir.OpWaitTensor && !r.IsVersion():
+					p = at[n.Arg(0).ID()][i]
 				}
+				if s := squares(f.Module(), n, t); s > 0 {
+					p.squares, p.steps = p.squares+s, p.steps+1
+					p.open = p.open || kind == OtherRoundings || kind == Reassociated && addsRanks(n)
+				}
+				at[r.ID()][k] = p
 			}
 		}
 	}
@@ -152,16 +156,9 @@ func unit(dt ir.DType) float64 {
 	return 0
 }
 
-// squares is what n adds to the squares of relative errors: 0 for what gives
-// integers, moves, compares, selects or changes a sign.
-func squares(m *ir.Module, n *ir.Node) float64 {
-	if len(n.Results()) == 0 {
-		return 0
-	}
-	t := n.Result(0).Type()
-	if t.IsAsync() {
-		t = t.Elems()[0]
-	}
+// squares is what n adds to the squares of relative errors of a result of type t: 0 for
+// what gives integers, moves, compares, selects or changes a sign.
+func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 	u := unit(t.DType())
 	sum := func(terms int64) float64 { // in f32, or f64, and rounded once
 		acc := min(u, 0x1p-24)

@@ -71,6 +71,25 @@ func @bw(%s: i32[8] !{role="saved"}, %u: f32[16] !{role="saved"}, %v: bf16[4,4] 
 	}
 }
 
+// A bucket rounds as its members do: integers beside floats keep their bits, and not the
+// other way round.
+func TestBoundsOfBucket(t *testing.T) {
+	for _, order := range []string{"%i, %x : i64[2], f32[2]", "%x, %i : f32[2], i64[2]"} {
+		args, types, _ := strings.Cut(order, " : ")
+		p := parsePair(t, "world 2\ngroup @g = [[0, 1]]\nfunc @fw(%i: i64[2], %x: f32[2]) -> ("+types+") {\n  %c = all_reduce.sum "+args+" on @g : async("+types+
+			")\n  %w:2 = wait_tensor %c : "+types+"\n  return %w#0, %w#1\n}\n", "fw")
+		fw, _, err := p.Bounds(Reassociated)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, dt := range strings.Split(types, ", ") {
+			if fw[k].Bits != (dt == "i64[2]") {
+				t.Errorf("%s: result %d has the bound %v", types, k, fw[k])
+			}
+		}
+	}
+}
+
 // Bits tell what relative errors in float64 do not: the sign of zero, and integers
 // beyond 2^53. NaN is NaN.
 func TestBitsAreCompared(t *testing.T) {
