@@ -351,9 +351,10 @@ func (r *reader) effect(n *ir.Node, args []valueID) string {
 		}
 		seen[h] = true
 		root := r.rootOf(h)
-		was := r.tensor(root, h.k)
+		k := slices.Index(r.homes(root), h) // backward may be given one tensor of several
+		was := r.tensor(root, k)
 		r.holds[h] = r.p.number(value{op: n.Op(), group: r.p.group(n.Group()), index: int32(-1 - i), self: self + what, attrs: n.Attrs(),
-			typ: root.Type().Tensors()[h.k], args: append([]valueID{was}, args...), node: n.Name()})
+			typ: root.Type().Tensors()[k], args: append([]valueID{was}, args...), node: n.Name()})
 	}
 	for h := range seen {
 		r.written[h]++
