@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -81,12 +82,12 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	}
 	g := &group{name: spec.Name, labels: map[uint32]string{}}
 	if err = d.met(ctx, err); err == nil {
-		err = d.met(ctx, d.openGroup(ctx, g, spec)) // nobody gives it back before all have it
-	}
-	if err == nil {
-		d.groups[g.name] = g
-		d.change(func(t *table) { t.groups = append(slices.Clone(t.groups), g) })
-		return nil
+		if err = d.met(ctx, d.openGroup(ctx, g, spec, row)); err == nil {
+			d.groups[g.name] = g
+			d.change(func(t *table) { t.groups = append(slices.Clone(t.groups), g) })
+			return nil
+		}
+		_ = d.meet(ctx) // a rank that failed comes here first, and others still look at what it gives back
 	}
 	return errors.Join(err, d.closeGroup(g))
 }
@@ -107,8 +108,8 @@ func (d *Device) closeGroup(g *group) error {
 	return errors.Join(errs...)
 }
 
-// openGroup makes this rank's part of a group.
-func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group) (err error) {
+// openGroup makes this rank's part of a group, whose subgroups go the ways of row.
+func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group, row []topo.Decision) (err error) {
 	if g.life, err = d.life.New("group " + g.name); err != nil {
 		return err
 	}
@@ -123,7 +124,11 @@ func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group) (err er
 	name := fmt.Sprintf("%d.%d", d.made, at)
 	g.log = &ledger{name: name, ranks: g.ranks}
 	g.room = d.opts.scratch()
-	if s := d.isle.group(g.name); s != nil && s.row[at] != nil {
+	if d.isle.holds(spec.Ranks[at], row[at]) {
+		s := d.isle.group(g.name)
+		if s == nil { // a rank whose world broke did not wait for this one
+			return rt.ErrClosed
+		}
 		place := d.isle.place(d.spec.Rank)
 		for _, m := range s.row[at].Members() {
 			if m.Rank.ID == place {
