@@ -3,6 +3,8 @@ package partition
 import (
 	"fmt"
 	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
 // What keeps a function from being split: storages that both halves touch.
@@ -50,8 +52,8 @@ func (j *jointFunc) checkOrder() error {
 	return nil
 }
 
-// oneName makes sure that backward takes a storage which it writes under one name: inputs
-// are storages of their own, and a write through one would not show in another.
+// oneName makes sure that backward takes a storage which it writes under its own name and no
+// other: inputs are storages of their own, and a write through one would not show in another.
 func (j *jointFunc) oneName(s int32) error {
 	by, taken := int32(-1), []int32(nil)
 	take := func(r int32) {
@@ -72,8 +74,15 @@ func (j *jointFunc) oneName(s int32) error {
 	for _, k := range j.bwOuts {
 		take(j.rootOf[j.f.Return().Arg(k).ID()])
 	}
-	if by < 0 || len(taken) < 2 {
+	if by < 0 || len(taken) == 0 {
 		return nil
+	}
+	if len(taken) == 1 {
+		u := j.roots[taken[0]].unit
+		if u < 0 || j.units[u].nodes[0].Op() != ir.OpCall || taken[0] == s {
+			return nil
+		}
+		taken = append(taken, s) // a call aliases it: the caller, or forward, has it under its own name
 	}
 	return &Error{Node: j.units[by].name(), Reason: fmt.Sprintf("backward writes what it would take both as %%%s and as %%%s; copy one first", j.roots[taken[0]].val.Name(), j.roots[taken[1]].val.Name()), Whole: true}
 }
