@@ -29,13 +29,14 @@ type Prover struct {
 	groups     []*rankGroup
 	groupIDs   map[*ir.Group]int32
 	groupTexts map[string]int32
+	symbols    map[string]int64 // what they are at most
 	buf        []byte
 	z          *normalizer
 }
 
 // NewProver returns a prover for functions of modules of that many ranks.
 func NewProver(world int, o Options) *Prover {
-	return &Prover{world: world, opts: o, ids: map[string]valueID{}, groupIDs: map[*ir.Group]int32{}, groupTexts: map[string]int32{}}
+	return &Prover{world: world, opts: o, ids: map[string]valueID{}, groupIDs: map[*ir.Group]int32{}, groupTexts: map[string]int32{}, symbols: map[string]int64{}}
 }
 
 // Finding is something that could not be proved.

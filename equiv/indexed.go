@@ -2,7 +2,6 @@ package equiv
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -14,13 +13,7 @@ import (
 // that are not equal in normal form are then compared at an index that stands for all:
 // expressions of elements at indices that are sums of variables, each of which counts
 // from 0 to its size. Where a gather lets the rank depend on a variable, the proof goes by
-// cases: the variable counts within each rank's piece.
-
-// variable is one that an index counts with.
-type variable struct {
-	name string
-	size ir.Dim
-}
+// cases: the variable is cut, and counts within each rank's piece from then on.
 
 // index is off plus multiples of variables.
 type index struct {
@@ -37,24 +30,18 @@ type count struct {
 type indexed struct {
 	e      *elements
 	z      *normalizer
-	vars   []variable
-	names  map[string]int    // look-up only, as is memo
+	vars   []ir.Dim          // what the variables count to
+	names  map[string]int    // look-up only, as are the following
 	memo   map[string]elemID // by value, rank and index
+	cuts   map[int][]ir.Dim  // variables that count in pieces of sizes
+	cut    int               // the variable that has to be cut before the proof can go on, -1 for none
 	budget int
-	cut    *cutting // the variable that has to be cut, nil for none
 }
 
-// cutting asks for a variable in parts pieces of a size.
-type cutting struct {
-	v     int
-	size  ir.Dim
-	parts int
-}
-
-// maxIndexed bounds the elements that a proof looks at, maxCuts the cases within cases.
+// maxIndexed bounds the elements that a proof looks at, maxCuts how many variables it cuts.
 const (
 	maxIndexed = 1 << 14
-	maxCuts    = 6
+	maxCuts    = 16
 )
 
 // unknown is no element.
@@ -62,74 +49,74 @@ const unknown = elemID(-1)
 
 // everywhere proves that two values are equal on all ranks and at every index.
 func (z *normalizer) everywhere(x, y valueID) bool {
-	shape := z.p.values[x].typ.Shape()
-	if !shape.Equal(z.p.values[y].typ.Shape()) {
+	if !z.p.values[x].typ.Shape().Equal(z.p.values[y].typ.Shape()) {
 		return false
 	}
-	p := &indexed{e: newElements(z), z: z, names: map[string]int{}, memo: map[string]elemID{}, budget: maxIndexed}
-	at := p.generic(shape)
-	if !p.equal(x, y, at, maxCuts) {
-		return false
-	}
-	z.count[z.element]++
-	return true
-}
-
-// generic is the index of every element of a shape.
-func (p *indexed) generic(s ir.Shape) []index {
-	at := make([]index, len(s))
-	for d, n := range s {
-		at[d] = p.counting(fmt.Sprint(d), n)
-	}
-	return at
-}
-
-// counting is the index that counts to n.
-func (p *indexed) counting(name string, n ir.Dim) index {
-	if n.Equal(ir.D(1)) {
-		return index{}
-	}
-	name += ":" + n.String()
-	v, ok := p.names[name]
-	if !ok {
-		v = len(p.vars)
-		p.vars, p.names[name] = append(p.vars, variable{name, n}), v
-	}
-	return index{of: []count{{v, 1}}}
-}
-
-// equal compares two values at an index on all ranks.
-func (p *indexed) equal(x, y valueID, at []index, cuts int) bool {
-	for r := range p.z.p.world {
-		p.cut = nil
-		a := p.at(x, r, at)
-		if p.cut == nil {
-			b := p.at(y, r, at)
-			if p.cut == nil {
-				if a != b || a == unknown {
-					return false
-				}
-				continue
-			}
-		}
-		c, whole := *p.cut, p.vars[p.cut.v]
-		if cuts == 0 || !whole.size.Equal(c.size.Mul(ir.D(int64(c.parts)))) {
+	p := &indexed{e: newElements(z), z: z, names: map[string]int{}, cuts: map[int][]ir.Dim{}}
+	for len(p.cuts) <= maxCuts {
+		p.memo, p.budget, p.cut = map[string]elemID{}, maxIndexed, -1
+		switch {
+		case p.equal(x, y):
+			z.count[z.element]++
+			return true
+		case p.cut < 0:
 			return false
 		}
-		piece := p.counting(whole.name, c.size)
-		for k := range c.parts {
-			part := index{c.size.Mul(ir.D(int64(k))), piece.of}
-			sub := make([]index, len(at))
-			for d, i := range at {
-				sub[d] = i.substitute(c.v, part)
-			}
-			if !p.equal(x, y, sub, cuts-1) {
+	}
+	return false
+}
+
+// equal compares two values at all indices on all ranks.
+func (p *indexed) equal(x, y valueID) bool {
+	for _, at := range p.generic(p.shape(x)) {
+		for r := range p.z.p.world {
+			if a := p.at(x, r, at); a == unknown || a != p.at(y, r, at) {
 				return false
 			}
 		}
-		return true // on all ranks
 	}
 	return true
+}
+
+// generic lists indices that stand for every element of a shape: one, and more where
+// variables were cut.
+func (p *indexed) generic(s ir.Shape) [][]index {
+	all := [][]index{nil}
+	for d, n := range s {
+		var next [][]index
+		for _, at := range all {
+			for _, i := range p.counting(fmt.Sprint(d), n) {
+				next = append(next, append(slices.Clip(at), i))
+			}
+		}
+		all = next
+	}
+	return all
+}
+
+// counting is the index that counts to n, in pieces if its variable was cut.
+func (p *indexed) counting(name string, n ir.Dim) []index {
+	if n.Equal(ir.D(1)) {
+		return []index{{}}
+	}
+	key := name + ":" + n.String()
+	v, ok := p.names[key]
+	if !ok {
+		v = len(p.vars)
+		p.vars, p.names[key] = append(p.vars, n), v
+	}
+	if p.cuts[v] == nil {
+		return []index{{of: []count{{v, 1}}}}
+	}
+	var out []index
+	var from ir.Dim
+	for _, size := range p.cuts[v] {
+		for _, i := range p.counting(name+"'", size) {
+			out = append(out, i.add(from))
+		}
+		from = from.Add(size)
+	}
+	return out
 }
 
 func (i index) plus(o index, times int64) index {
@@ -146,14 +133,6 @@ func (i index) plus(o index, times int64) index {
 
 func (i index) add(n ir.Dim) index { return index{i.off.Add(n), i.of} }
 
-func (i index) substitute(v int, by index) index {
-	k := slices.IndexFunc(i.of, func(c count) bool { return c.v == v })
-	if k < 0 {
-		return i
-	}
-	return index{i.off, slices.Delete(slices.Clone(i.of), k, k+1)}.plus(by, i.of[k].coef)
-}
-
 func (i index) text() string {
 	var b strings.Builder
 	b.WriteString(i.off.String())
@@ -164,40 +143,53 @@ func (i index) text() string {
 }
 
 // notNegative reports whether d is at least 0 for all values of its symbols.
-func notNegative(d ir.Dim) bool {
-	if n, ok := d.Const(); ok {
-		return n >= 0
-	}
-	r, ok := d.Bounds(func(string) (dim.Range, bool) { return dim.Range{Max: math.MaxInt32}, true })
+func (p *indexed) notNegative(d ir.Dim) bool {
+	r, ok := d.Bounds(func(s string) (dim.Range, bool) {
+		most, ok := p.z.p.symbols[s]
+		return dim.Range{Max: most}, ok
+	})
 	return ok && r.Min >= 0
 }
 
-// piece says in which of so many pieces of a size an index lies, and where there. False
-// where that depends on a variable, which is then to be cut, or cannot be told.
-func (p *indexed) piece(i index, size ir.Dim, parts int) (int, index, bool) {
+// piece says in which of several pieces that follow each other an index lies, and where
+// there. False where that depends on a variable, which is then to be cut, or cannot be told.
+func (p *indexed) piece(i index, sizes []ir.Dim) (int, index, bool) {
 	most := i.off // of what the index counts to
 	for _, c := range i.of {
 		if c.coef < 0 {
 			return 0, i, false
 		}
-		most = most.Add(p.vars[c.v].size.Sub(ir.D(1)).Mul(ir.D(c.coef)))
+		most = most.Add(p.vars[c.v].Sub(ir.D(1)).Mul(ir.D(c.coef)))
 	}
-	for k := range parts {
-		from := size.Mul(ir.D(int64(k)))
-		if notNegative(i.off.Sub(from)) && notNegative(from.Add(size).Sub(most).Sub(ir.D(1))) {
-			return k, i.add(from.Mul(ir.D(-1))), true
+	var from ir.Dim
+	for k, size := range sizes {
+		if in := i.add(from.Mul(ir.D(-1))); p.notNegative(in.off) && p.notNegative(from.Add(size).Sub(most).Sub(ir.D(1))) {
+			return k, in, true
 		}
+		from = from.Add(size)
 	}
-	for _, c := range i.of {
-		if n := p.vars[c.v].size; c.coef == 1 {
-			for m := 2; m <= parts; m++ {
-				if n.Equal(size.Mul(ir.D(int64(m)))) {
-					p.cut = &cutting{c.v, size, m}
-				}
-			}
-		}
+	if len(i.of) == 1 && i.of[0].coef == 1 {
+		p.split(i.of[0].v, i.off, sizes)
 	}
 	return 0, i, false
+}
+
+// split asks for a variable that counts from an offset to be cut where pieces end.
+func (p *indexed) split(v int, off ir.Dim, sizes []ir.Dim) {
+	n := p.vars[v]
+	var parts []ir.Dim
+	var from, end ir.Dim // of the part and of the piece
+	end = end.Sub(off)
+	for _, size := range sizes {
+		end = end.Add(size)
+		part := end.Sub(from)
+		if !end.Equal(n) && !part.Equal(ir.D(0)) && p.notNegative(part) && p.notNegative(n.Sub(end)) {
+			parts, from = append(parts, part), end
+		}
+	}
+	if parts != nil {
+		p.cuts[v], p.cut = append(parts, n.Sub(from)), v
+	}
 }
 
 // at is the element of a value on a rank at an index.
@@ -214,9 +206,7 @@ func (p *indexed) at(id valueID, r int, at []index) elemID {
 		return unknown
 	}
 	x := p.compute(id, r, at)
-	if p.cut == nil {
-		p.memo[key.String()] = x
-	}
+	p.memo[key.String()] = x
 	return x
 }
 
@@ -242,7 +232,7 @@ func (p *indexed) compute(id valueID, r int, at []index) elemID {
 			}
 		}
 	}
-	if p.cut != nil {
+	if p.cut >= 0 {
 		return unknown
 	}
 	return p.leaf(id, v, r, at)
@@ -301,7 +291,7 @@ func (p *indexed) moved(v *value, r int, at []index) (elemID, bool) {
 	d := int(v.attrs.Int("dim", 0))
 	switch v.op {
 	case ir.OpAllGather, ir.OpAllToAll:
-		size, parts := from[min(d, len(from)-1)], g.size
+		size := from[min(d, len(from)-1)]
 		if v.op == ir.OpAllToAll {
 			n, ok := from[0].Const()
 			if !ok || v.attrs.Has("in_splits") && !evenSplits(v.attrs) {
@@ -309,15 +299,27 @@ func (p *indexed) moved(v *value, r int, at []index) (elemID, bool) {
 			}
 			size = ir.D(n / int64(g.size))
 		}
-		k, i, ok := p.piece(at[d], size, parts)
+		k, i, ok := p.piece(at[d], slices.Repeat([]ir.Dim{size}, g.size))
 		if !ok {
-			return unknown, p.cut != nil
+			return 0, false
 		}
 		at = slices.Clone(at)
 		if at[d] = i; v.op == ir.OpAllToAll {
 			at[d] = i.add(size.Mul(ir.D(int64(g.at[r]))))
 		}
 		return p.at(x, int(g.list[r][k]), at), true
+	case ir.OpCat:
+		var sizes []ir.Dim
+		for _, a := range v.args {
+			sizes = append(sizes, p.shape(a)[d])
+		}
+		k, i, ok := p.piece(at[d], sizes)
+		if !ok {
+			return 0, false
+		}
+		at = slices.Clone(at)
+		at[d] = i
+		return p.at(v.args[k], r, at), true
 	case ir.OpBroadcast:
 		return p.at(x, int(g.list[r][v.attrs.Int("root", 0)]), at), true
 	case ir.OpCollectivePermute:
@@ -405,6 +407,8 @@ func (p *indexed) leaf(id valueID, v *value, r int, at []index) elemID {
 	head := []int64{-3, int64(t), int64(class)}
 	if twins, ok := p.operands(v, r); ok {
 		head = twins
+	} else if p.cut >= 0 {
+		return unknown
 	}
 	for _, i := range at {
 		head = append(head, int64(p.e.text(i.text())))
@@ -420,12 +424,14 @@ func (p *indexed) operands(v *value, r int) ([]int64, bool) {
 	}
 	head := []int64{-4}
 	for _, a := range v.args {
-		x := p.at(a, r, p.generic(p.shape(a)))
-		if x == unknown {
-			p.cut = nil
-			return nil, false
+		for _, at := range p.generic(p.shape(a)) {
+			x := p.at(a, r, at)
+			if x == unknown {
+				return nil, false
+			}
+			head = append(head, int64(x))
 		}
-		head = append(head, int64(x), int64(p.e.text(p.shape(a).String())))
+		head = append(head, int64(p.e.text(p.shape(a).String())))
 	}
 	return head, true
 }

@@ -107,6 +107,9 @@ func (p *Prover) read(f *ir.Func, given []source, before *Meaning, mine int, rep
 	m := &Meaning{name: f.Name, effects: slices.Clone(before.effects), comms: slices.Clone(before.comms), fences: before.fences, values: before.values}
 	r := &reader{p: p, f: f, m: m, mine: mine, repeated: repeated, seed: given, num: make([][]valueID, n), home: make([][]home, n), made: make([][]int, n), vals: make([]*ir.Value, n),
 		written: map[home]int{}, holds: map[home]valueID{}, root: map[home]*ir.Value{}}
+	for _, s := range f.Module().Symbols() {
+		p.symbols[s.Name] = max(p.symbols[s.Name], s.Max)
+	}
 	for _, e := range before.effects {
 		r.place(e.kind)
 	}
