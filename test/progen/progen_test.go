@@ -1,6 +1,7 @@
 package progen
 
 import (
+	"context"
 	"flag"
 	"math/rand/v2"
 	"os"
@@ -122,7 +123,9 @@ func (h *hunt) program(c Case) {
 		if *cudaEach > 0 && r.IntN(*cudaEach) == 0 {
 			o.CUDA = FakeCUDA(r.IntN(2) == 0)
 		}
+		slow := time.AfterFunc(time.Minute, func() { h.t.Logf("seed %d, -passes=%s: still being checked", c.Seed, c.Pipeline) })
 		f := c.Check(h.t.Context(), o)
+		slow.Stop()
 		h.mu.Lock()
 		h.pipelines++
 		if o.Host || o.CUDA != nil {
@@ -138,8 +141,12 @@ func (h *hunt) program(c Case) {
 		h.mu.Unlock()
 		if fresh {
 			o.Report = nil
-			small, why := Reduce(h.t.Context(), c, f, o, 1500)
-			h.t.Errorf("seed %d: %v\n-passes=%s, assignments %v\n%s", c.Seed, why, small.Pipeline, small.Symbols, small.Text)
+			first, _, _ := strings.Cut(f.Error(), "\n")
+			h.t.Errorf("seed %d, -passes=%s: %s", c.Seed, c.Pipeline, first) // now: it is lost if the run is ended meanwhile
+			ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute) // each check of a hang is a long one
+			small, why := Reduce(ctx, c, f, o, 1500)
+			cancel()
+			h.t.Logf("seed %d, reduced: %v\n-passes=%s, assignments %v\n%s", c.Seed, why, small.Pipeline, small.Symbols, small.Text)
 		}
 	}
 }

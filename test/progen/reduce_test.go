@@ -13,10 +13,10 @@ import (
 // Reduce shrinks a failing case while it fails in the same way: it drops passes and
 // options, results, operations and operands, makes inputs of what others compute,
 // and shrinks sizes, symbols, groups and the world. It checks at most so many
-// candidates, and returns the smallest with its failure.
+// candidates, until ctx ends, and returns the smallest with its failure.
 func Reduce(ctx context.Context, c Case, f *Failure, runs Runs, checks int) (Case, *Failure) {
 	r := &reducer{ctx: ctx, runs: runs, kind: kindOf(f), best: c, failure: f, left: checks}
-	for r.left > 0 {
+	for r.left > 0 && ctx.Err() == nil {
 		size := r.size()
 		for _, shrink := range []func(*reducer){shrinkPipeline, shrinkSymbols, shrinkDonations, shrinkReturns, shrinkLines, shrinkAnnotations, shrinkOperands, shrinkWorld, shrinkNumbers, shrinkTypes, shrinkDeclarations} {
 			shrink(r)
@@ -71,12 +71,12 @@ func kindOf(f *Failure) string {
 
 // try keeps a candidate that fails in the same way.
 func (r *reducer) try(c Case) bool {
-	if r.left <= 0 || c.Text == r.best.Text && c.Pipeline == r.best.Pipeline && len(c.Symbols) == len(r.best.Symbols) {
+	if r.left <= 0 || r.ctx.Err() != nil || c.Text == r.best.Text && c.Pipeline == r.best.Pipeline && len(c.Symbols) == len(r.best.Symbols) {
 		return false
 	}
 	r.left--
 	f := c.Check(r.ctx, r.runs)
-	if f == nil || kindOf(f) != r.kind {
+	if f == nil || kindOf(f) != r.kind || r.ctx.Err() != nil {
 		return false
 	}
 	r.best, r.failure = c, f
