@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// bestFitWork bounds what BestFit spends on orders, in span visits and list
+// bestFitWork bounds what bestFit spends on orders, in span visits and list
 // insertions; a new order is begun only below it. repairWork, and repairEach for
 // every buffer, bound what it spends on repairs, in visits of rectangles. Each
 // comes to about a tenth of a second, orderWork to ten.
@@ -18,7 +18,7 @@ const (
 	orderWork      = 250_000_000 // of one order, beyond which the sweep takes over
 )
 
-// BestFit places the buffers of p one after another, each into the smallest or
+// bestFit places the buffers of a checked problem one after another, each into the smallest or
 // into the lowest gap that takes it between the already placed ones that it
 // conflicts with, and returns the best of several orders: by size, by
 // lifetime, by area, by time, and then orders in which the buffers that stuck
@@ -28,55 +28,14 @@ const (
 // core.go). It stops early when the lower bound is met, and begins nothing new
 // after a fixed effort. Where even the first order takes too much, since tens of
 // thousands of buffers live at once, it answers by best fit in the order of time
-// (see sweep.go).
+// (see sweep.go). It stops at height goal, and with what it has when ctx ends.
 //
 // The occupied addresses of a time range come from a segment tree over the
 // columns of the problem whose nodes keep unions of address ranges. Such
 // unions are short where the arena is dense, so an order costs about
 // n log n list visits however many buffers are live at once.
 //
-// It returns offsets by buffer and the height in bytes. The only errors are
-// those of [Problem.Check] and pinned buffers that overlap ([*OverlapError]).
-func BestFit(p Problem) (offsets []int64, height int64, err error) {
-	if err := p.Check(); err != nil {
-		return nil, 0, err
-	}
-	if err := checkPins(&p); err != nil {
-		return nil, 0, err
-	}
-	offsets, height = bestFit(context.Background(), &p, newBound(&p).height)
-	return offsets, height, nil
-}
-
-// checkPins reports two pinned buffers that conflict and share bytes.
-func checkPins(p *Problem) error {
-	pinned := Problem{}
-	index := make([]int, len(p.Buffers))
-	back := []int{}
-	offsets := []int64{}
-	for i, b := range p.Buffers {
-		index[i] = -1
-		if b.Pinned {
-			index[i] = len(pinned.Buffers)
-			pinned.Buffers = append(pinned.Buffers, b)
-			back = append(back, i)
-			offsets = append(offsets, b.Offset)
-		}
-	}
-	for _, c := range p.Conflicts {
-		if a, b := index[c[0]], index[c[1]]; a >= 0 && b >= 0 {
-			pinned.Conflicts = append(pinned.Conflicts, [2]int{a, b})
-		}
-	}
-	err := Verify(pinned, offsets, infinity)
-	if o, ok := err.(*OverlapError); ok {
-		o.A, o.B = back[o.A], back[o.B]
-	}
-	return err
-}
-
-// bestFit is BestFit for a checked problem. It stops at height goal, and with what it
-// has when ctx ends.
+// It returns offsets by buffer and the height in bytes.
 func bestFit(ctx context.Context, p *Problem, goal int64) ([]int64, int64) {
 	g := newGreedy(ctx, p, goal)
 	if g.try(bySize, true) {
@@ -111,6 +70,25 @@ func bestFit(ctx context.Context, p *Problem, goal int64) ([]int64, int64) {
 		}
 	}
 	return g.best, h.height + base
+}
+
+// checkPins reports two pinned buffers that conflict and share bytes.
+func checkPins(p *Problem) error {
+	pinned := Problem{}
+	back := []int{}
+	offsets := []int64{}
+	for i, b := range p.Buffers {
+		if b.Pinned {
+			pinned.Buffers = append(pinned.Buffers, b)
+			back = append(back, i)
+			offsets = append(offsets, b.Offset)
+		}
+	}
+	err := Verify(pinned, offsets, infinity)
+	if o, ok := err.(*OverlapError); ok {
+		o.A, o.B = back[o.A], back[o.B]
+	}
+	return err
 }
 
 // greedy is the state of bestFit: the best placement so far, and what finds others.
@@ -193,12 +171,9 @@ func (g *greedy) more() {
 // withoutSpanning takes out the buffers that live beside all others. They may as
 // well lie at the bottom: in any placement, what is beneath them can change places
 // with them. It returns the rest, the indices of the rest, and the bytes that the
-// others take; 0 if there are none, or where pins, extra conflicts, mixed
-// alignments or sizes that end between multiples of it would make that wrong.
+// others take; 0 if there are none, or where pins, mixed alignments or sizes that end
+// between multiples of it would make that wrong.
 func (p *Problem) withoutSpanning() (rest *Problem, back []int, base int64) {
-	if len(p.Conflicts) > 0 {
-		return nil, nil, 0
-	}
 	start, end, align := int64(math.MinInt64), int64(math.MaxInt64), int64(0) // latest start, earliest end
 	for i := range p.Buffers {
 		b := &p.Buffers[i]

@@ -56,10 +56,10 @@ type window struct {
 }
 
 // core places the buffers from the fullest moment outwards and reports whether that
-// gave a placement below one of its ceilings. It does not try with pins, extra
-// conflicts or mixed alignments, which a stack would have to respect.
+// gave a placement below one of its ceilings. It does not try with pins or
+// mixed alignments, which a stack would have to respect.
 func (g *greedy) core() bool {
-	if len(g.p.Conflicts) > 0 || len(g.f.pinned) > 0 || len(g.f.ids) == 0 {
+	if len(g.f.pinned) > 0 || len(g.f.ids) == 0 {
 		return false
 	}
 	align := g.p.Buffers[g.f.ids[0]].align()

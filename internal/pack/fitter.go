@@ -25,14 +25,11 @@ type fitter struct {
 	ids      []int32 // buffers to place: neither pinned nor empty
 	pinned   []int32
 	l, r     []int32 // columns by buffer
-	extra    [][]int32
 	order    []int32
 	at       []int64 // offsets by buffer, a placement if it is complete
 	complete bool
-	placed   []bool
 	tree     spanTree
 	lists    [][]span // scratch: occupied ranges met by one query
-	own      []span   // scratch: ranges of extra conflicts
 	work     int
 	limit    int   // of the work for one placement of all
 	lowest   bool  // take the lowest gap that fits, not the smallest
@@ -43,7 +40,7 @@ type fitter struct {
 
 func newFitter(ctx context.Context, p *Problem) *fitter {
 	n := len(p.Buffers)
-	f := &fitter{ctx: ctx, p: p, limit: orderWork, l: make([]int32, n), r: make([]int32, n), at: make([]int64, n), placed: make([]bool, n)}
+	f := &fitter{ctx: ctx, p: p, limit: orderWork, l: make([]int32, n), r: make([]int32, n), at: make([]int64, n)}
 	var all []int32
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
@@ -67,15 +64,7 @@ func newFitter(ctx context.Context, p *Problem) *fitter {
 	f.cols = cols
 	f.tree.init(int(cols))
 	f.short = max(20, int64(cols)/256)
-	if len(p.Conflicts) > 0 {
-		f.extra = make([][]int32, n)
-		for _, c := range p.Conflicts {
-			f.extra[c[0]] = append(f.extra[c[0]], int32(c[1]))
-			f.extra[c[1]] = append(f.extra[c[1]], int32(c[0]))
-		}
-	}
 	f.order = slices.Clone(f.ids)
-
 	return f
 }
 
@@ -150,7 +139,6 @@ func (f *fitter) placeAll() bool {
 	f.complete = false
 	until := f.work + f.limit
 	f.tree.clear()
-	clear(f.placed)
 	for _, i := range f.pinned {
 		f.put(i, f.at[i])
 	}
@@ -166,7 +154,6 @@ func (f *fitter) placeAll() bool {
 
 func (f *fitter) put(i int32, at int64) {
 	f.at[i] = at
-	f.placed[i] = true
 	f.work += f.tree.add(int(f.l[i]), int(f.r[i]), span{at, at + f.p.Buffers[i].Size})
 }
 
@@ -176,17 +163,6 @@ func (f *fitter) put(i int32, at int64) {
 func (f *fitter) find(i int32) int64 {
 	b := &f.p.Buffers[i]
 	f.lists = f.tree.collect(f.lists[:0], int(f.l[i]), int(f.r[i]))
-	if f.extra != nil {
-		f.own = f.own[:0]
-		for _, o := range f.extra[i] {
-			if f.placed[o] {
-				f.own = append(f.own, span{f.at[o], f.at[o] + f.p.Buffers[o].Size})
-			}
-		}
-		if f.own = union(f.own); len(f.own) > 0 {
-			f.lists = append(f.lists, f.own)
-		}
-	}
 	best, bestGap := int64(-1), int64(infinity)
 	high := f.top > 0 && f.r[i] == f.cols
 	for start := int64(0); ; {

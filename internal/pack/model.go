@@ -20,9 +20,6 @@ type model struct {
 	// buffer maps an item's id to its index in the problem.
 	buffer []int32
 	align  []int64 // by item id, in units; nil if all are 1
-	// extra lists, by item id, the items in extra conflict with it; nil if
-	// there are none.
-	extra [][]int32
 	// pins lists, by item id, the address ranges of pinned buffers that
 	// conflict with it, in units, by start; nil if there are none.
 	pins [][]span
@@ -37,7 +34,7 @@ type model struct {
 type span struct{ lo, hi int64 }
 
 // newModel prepares p, which must be well formed. It costs
-// O(n log n + pinned*n + conflicts).
+// O(n log n + pinned*n).
 func newModel(p *Problem) *model {
 	m := &model{unit: unitOf(p)}
 	var ids, pinned []int32
@@ -69,15 +66,10 @@ func newModel(p *Problem) *model {
 		return int(a.id - b.id)
 	})
 	m.buffer = make([]int32, len(ids))
-	itemOf := make([]int32, len(p.Buffers)) // buffer -> item id, -1 if none
-	for i := range itemOf {
-		itemOf[i] = -1
-	}
 	for k := range m.items {
 		i := ids[m.items[k].id]
 		m.items[k].id = int32(k)
 		m.buffer[k] = i
-		itemOf[i] = int32(k)
 		if a := p.Buffers[i].align(); m.unit%a != 0 {
 			if m.align == nil {
 				m.align = make([]int64, len(ids))
@@ -88,12 +80,11 @@ func newModel(p *Problem) *model {
 			m.align[k] = a / m.unit
 		}
 	}
-	m.addConflicts(p, itemOf)
-	m.addPins(p, pinned, itemOf, common)
+	m.addPins(p, pinned, common)
 	for k := range m.items {
 		it := &m.items[k]
-		it.x = m.extra != nil && len(m.extra[k]) > 0 || m.pins != nil && len(m.pins[k]) > 0
-		it.lo = m.fit(it, 0, nil)
+		it.x = m.pins != nil && len(m.pins[k]) > 0
+		it.lo = m.fit(it, 0)
 		it.real = it.lo
 		it.rehash()
 	}
@@ -180,48 +171,21 @@ func unitOf(p *Problem) int64 {
 	return u
 }
 
-func (m *model) addConflicts(p *Problem, itemOf []int32) {
-	for _, c := range p.Conflicts {
-		a, b := itemOf[c[0]], itemOf[c[1]]
-		if a < 0 || b < 0 || m.items[a].meets(&m.items[b]) {
-			continue
-		}
-		if m.extra == nil {
-			m.extra = make([][]int32, len(m.items))
-		}
-		m.extra[a] = append(m.extra[a], b)
-		m.extra[b] = append(m.extra[b], a)
-	}
-	for k, e := range m.extra {
-		slices.Sort(e)
-		m.extra[k] = slices.Compact(e)
-	}
-}
-
-func (m *model) addPins(p *Problem, pinned, itemOf []int32, common int64) {
+func (m *model) addPins(p *Problem, pinned []int32, common int64) {
 	if len(pinned) == 0 {
 		return
 	}
 	m.pins = make([][]span, len(m.items))
 	m.colPins = make([][]span, m.cols)
-	isPin := map[int32]span{}
 	for _, i := range pinned {
 		b := &p.Buffers[i]
 		// Rounding outwards is free: nobody else could use the rest.
 		s := span{b.Offset / m.unit, (b.Offset + alignUp(b.Size, common)) / m.unit}
-		isPin[i] = s
 		m.pinTop = max(m.pinTop, s.hi)
 		for k := range m.items {
 			o := &p.Buffers[m.buffer[k]]
 			if o.Lower < b.Upper && b.Lower < o.Upper && b.Lower < b.Upper && o.Lower < o.Upper {
 				m.pins[k] = append(m.pins[k], s)
-			}
-		}
-	}
-	for _, c := range p.Conflicts {
-		for _, d := range [2][2]int{c, {c[1], c[0]}} {
-			if s, ok := isPin[int32(d[0])]; ok && itemOf[d[1]] >= 0 {
-				m.pins[itemOf[d[1]]] = append(m.pins[itemOf[d[1]]], s)
 			}
 		}
 	}
@@ -278,10 +242,8 @@ func intersect(a, b []span) []span {
 }
 
 // fit returns the least offset not below lo at which it is aligned and clear
-// of the pinned buffers and of the already placed items in extra conflict with
-// it. at holds the offsets of placed items by id, -1 for the others; nil means
-// that none is placed.
-func (m *model) fit(it *item, lo int64, at []int64) int64 {
+// of the pinned buffers.
+func (m *model) fit(it *item, lo int64) int64 {
 	for {
 		if m.align != nil {
 			lo = alignUp(lo, m.align[it.id])
@@ -290,18 +252,9 @@ func (m *model) fit(it *item, lo int64, at []int64) int64 {
 			return lo
 		}
 		was := lo
-		if m.pins != nil {
-			for _, s := range m.pins[it.id] {
-				if lo < s.hi && s.lo < lo+it.size {
-					lo = s.hi
-				}
-			}
-		}
-		if m.extra != nil && at != nil {
-			for _, o := range m.extra[it.id] {
-				if a := at[o]; a >= 0 && lo < a+m.items[o].size && a < lo+it.size {
-					lo = a + m.items[o].size
-				}
+		for _, s := range m.pins[it.id] {
+			if lo < s.hi && s.lo < lo+it.size {
+				lo = s.hi
 			}
 		}
 		if lo == was {

@@ -2,14 +2,11 @@
 // they share one arena of the least height it can find.
 //
 // Two buffers conflict, and so may not share a byte, when their lifetimes
-// intersect or when the problem lists them as an extra pair. A lifetime is the
-// half-open interval [Lower, Upper) of any integer clock; the extra pairs are
-// for orders that no interval can express, such as accesses on two streams
-// that no event orders.
+// intersect. A lifetime is the half-open interval [Lower, Upper) of any integer clock.
 //
-// [BestFit] answers in nearly linear time and is what large graphs need.
-// [Solve] starts from it and then searches; it is meant for tight pools of up
-// to a few thousand buffers, stops at a node count rather than a time, and can
+// [Solve] starts from best fit, which answers in nearly linear time and is what large
+// graphs need, and then searches; that is meant for tight pools of up to a few
+// thousand buffers, stops at a node count rather than a time, and can
 // be cancelled at any moment without losing what it has found. [LowerBound]
 // says how good either answer is, and [Verify] checks an answer without
 // trusting the code that produced it.
@@ -49,14 +46,10 @@ type Buffer struct {
 // align returns the alignment with the default filled in.
 func (b *Buffer) align() int64 { return max(b.Align, 1) }
 
-// A Problem is a set of buffers and the conflicts between them.
+// A Problem is a set of buffers.
 type Problem struct {
 	// Buffers are named by their index everywhere in this package.
 	Buffers []Buffer
-	// Conflicts lists pairs of buffers that may not share bytes although
-	// their lifetimes do not intersect. Order, repetition and pairs whose
-	// lifetimes intersect anyway do no harm.
-	Conflicts [][2]int
 }
 
 // ErrProblem is the base of every error about a problem that is malformed
@@ -120,8 +113,7 @@ func (e *CapacityError) Error() string {
 // Check reports the first reason why p is not a well-formed problem, as an
 // error that unwraps to [ErrProblem]: a lifetime that ends before it starts, a
 // negative size, alignment or pinned offset, a pinned offset that breaks the
-// buffer's own alignment, sizes beyond [MaxExtent] in total, a conflict that
-// names a buffer that does not exist or one buffer twice.
+// buffer's own alignment, sizes beyond [MaxExtent] in total.
 func (p *Problem) Check() error {
 	total := int64(0)
 	for i := range p.Buffers {
@@ -150,16 +142,6 @@ func (p *Problem) Check() error {
 			return bad("sizes and alignments up to here exceed %d in total", int64(MaxExtent))
 		}
 	}
-	for k, c := range p.Conflicts {
-		for _, i := range c {
-			if i < 0 || i >= len(p.Buffers) {
-				return fmt.Errorf("%w: conflict %d names buffer %d of %d", ErrProblem, k, i, len(p.Buffers))
-			}
-		}
-		if c[0] == c[1] {
-			return fmt.Errorf("%w: conflict %d pairs buffer %d with itself", ErrProblem, k, c[0])
-		}
-	}
 	return nil
 }
 
@@ -179,7 +161,7 @@ func (p *Problem) Height(offsets []int64) int64 {
 // p within height bytes: a wrong length, an offset that is negative,
 // misaligned or not the pinned one, an end above height, or two conflicting
 // buffers that share bytes (an [*OverlapError]). It sweeps the lifetimes with
-// a set of live address ranges, so it costs O((n + conflicts) log n), and it
+// a set of live address ranges, so it costs O(n log n), and it
 // shares no code with the packers.
 func Verify(p Problem, offsets []int64, height int64) error {
 	if err := p.Check(); err != nil {
@@ -199,11 +181,6 @@ func Verify(p Problem, offsets []int64, height int64) error {
 			return fmt.Errorf("buffer %d: offset %d is not its pinned offset %d", i, o, b.Offset)
 		case b.Size > 0 && o > height-b.Size:
 			return fmt.Errorf("buffer %d: [%d, +%d) ends above the height %d", i, o, b.Size, height)
-		}
-	}
-	for _, c := range p.Conflicts {
-		if err := overlap(p, offsets, c[0], c[1]); err != nil {
-			return err
 		}
 	}
 	return verifySweep(p, offsets)
@@ -291,8 +268,7 @@ func inTime(a, b event) int {
 // p exists, in bytes. At every point of the clock the live buffers are
 // stacked in some order, so the height is at least the sum of their sizes;
 // when every alignment is a multiple of some a, all but the topmost take up
-// whole multiples of a. Pinned buffers also bound it by their ends. Extra
-// conflicts are not used. O(n log n).
+// whole multiples of a. Pinned buffers also bound it by their ends. O(n log n).
 func LowerBound(p Problem) (int64, error) {
 	if err := p.Check(); err != nil {
 		return 0, err

@@ -43,12 +43,10 @@ type repairer struct {
 	byStart, byEnd []rectangle // placed buffers
 	out            []int32     // heap of those to place
 	hit            []int32     // scratch of seat: what to take out
-	stamp          []int32     // by buffer: step in which it was in extra conflict
-	step           int32
-	unit           int64 // bytes that count as one in a cost
-	dearest        int64 // largest cost of a buffer that may be taken out
-	pinned         int64 // cost of a pinned one, above the sum of all that may be
-	work           int   // visits of rectangles
+	unit           int64       // bytes that count as one in a cost
+	dearest        int64       // largest cost of a buffer that may be taken out
+	pinned         int64       // cost of a pinned one, above the sum of all that may be
+	work           int         // visits of rectangles
 }
 
 // A rectangle is a placed buffer: its start or end, what it costs to take it out,
@@ -61,7 +59,7 @@ type rectangle struct {
 
 func newRepairer(f *fitter) *repairer {
 	n := len(f.p.Buffers)
-	r := &repairer{p: f.p, f: f, at: make([]int64, n), cost: make([]int64, n), stamp: make([]int32, n)}
+	r := &repairer{p: f.p, f: f, at: make([]int64, n), cost: make([]int64, n)}
 	// The largest buffer counts as 2^16 at most, so that lifetimes and a few
 	// doublings fit below maxCost.
 	for i := range f.p.Buffers {
@@ -140,12 +138,6 @@ func (r *repairer) seat(i int32, ceiling int64) bool {
 		return false
 	}
 	top -= top % a
-	r.step++
-	if r.f.extra != nil {
-		for _, j := range r.f.extra[i] {
-			r.stamp[j] = r.step
-		}
-	}
 	best, least := r.cheapest(i, a, top)
 	if least >= r.pinned {
 		return false
@@ -176,7 +168,7 @@ func (r *repairer) seat(i int32, ceiling int64) bool {
 
 // meets reports whether the buffer of s conflicts with i.
 func (r *repairer) meets(i int32, s *rectangle) bool {
-	return s.l < r.f.r[i] && r.f.l[i] < s.r || r.f.extra != nil && r.stamp[s.id] == r.step
+	return s.l < r.f.r[i] && r.f.l[i] < s.r
 }
 
 // cheapest returns the multiple of a up to top where buffer i costs least, the
@@ -185,29 +177,22 @@ func (r *repairer) meets(i int32, s *rectangle) bool {
 func (r *repairer) cheapest(i int32, a, top int64) (best, least int64) {
 	size, l, right := r.p.Buffers[i].Size, r.f.l[i], r.f.r[i]
 	starts, ends := r.byStart, r.byEnd
-	linked := r.f.extra != nil
 	least = math.MaxInt64
 	x, cost := int64(0), int64(0)
 	s, e := 0, 0
 	for {
 		for ; e < len(ends) && ends[e].key <= x; e++ {
 			cost -= ends[e].costIn(l, right)
-			if linked && r.linked(i, &ends[e]) {
-				cost -= ends[e].cost
-			}
 		}
 		for ; s < len(starts) && starts[s].key < x+size; s++ {
 			cost += starts[s].costIn(l, right)
-			if linked && r.linked(i, &starts[s]) {
-				cost += starts[s].cost
-			}
 		}
 		if cost < least {
 			if best, least = x, cost; cost == 0 {
 				break
 			}
 		}
-		for e < len(ends) && ends[e].costIn(l, right) == 0 && !(linked && r.linked(i, &ends[e])) {
+		for e < len(ends) && ends[e].costIn(l, right) == 0 {
 			e++
 		}
 		if e == len(ends) {
@@ -229,12 +214,6 @@ func (r *repairer) cheapest(i int32, a, top int64) (best, least int64) {
 // which rectangles do is as good as random.
 func (s *rectangle) costIn(l, r int32) int64 {
 	return s.cost & ((int64(s.l) - int64(r)) & (int64(l) - int64(s.r)) >> 63)
-}
-
-// linked reports whether s conflicts with i, of which this step is about, by an
-// extra conflict only.
-func (r *repairer) linked(i int32, s *rectangle) bool {
-	return r.stamp[s.id] == r.step && !(s.l < r.f.r[i] && r.f.l[i] < s.r)
 }
 
 // remove takes a placed buffer out of both lists.

@@ -56,12 +56,10 @@ package pack
 // column the heaviest, up to noise from a fixed sequence, is placed first; and
 // successive descents choose columns by different rules (see columnRule).
 //
-// Pinned buffers and extra conflicts. A buffer with either (item.x) jumps over
-// the address ranges that pinned and placed conflicting buffers take from it
-// (model.fit), takes no part in rule (1) and in the rule for the ceiling, and
-// rises past refuted offsets by the next possible resting place, or by one
-// unit where that is not known. A component does not split while two of its
-// unplaced buffers may be in extra conflict. The search stays complete.
+// Pinned buffers. A buffer that lives beside one (item.x) jumps over the address
+// ranges that they take from it (model.fit), takes no part in rule (1) and in the
+// rule for the ceiling, and rises past refuted offsets by the next possible resting
+// place. The search stays complete.
 
 import (
 	"context"
@@ -160,7 +158,7 @@ func (s *searcher) split(f *frame) outcome {
 		}
 		right = max(right, it.r)
 	}
-	if from == 0 || s.m.extra != nil && s.linked(f.items) {
+	if from == 0 {
 		return s.component(f)
 	}
 	parts = append(parts, part{from, len(f.items)})
@@ -169,39 +167,10 @@ func (s *searcher) split(f *frame) outcome {
 		g := *f
 		g.items = f.items[p.from:p.to]
 		if out := s.component(&g); out != found {
-			s.forget(f.items)
 			return out
 		}
 	}
 	return found
-}
-
-// forget marks items in extra conflicts as unplaced again, since solved
-// siblings of a refuted component leave their offsets behind. The offsets of
-// other items are never read by the search.
-func (s *searcher) forget(items []item) {
-	if s.m.extra == nil {
-		return
-	}
-	for i := range items {
-		if items[i].x {
-			s.at[items[i].id] = -1
-		}
-	}
-}
-
-// linked says whether any item is in extra conflict with an unplaced one.
-func (s *searcher) linked(items []item) bool {
-	for i := range items {
-		if items[i].x {
-			for _, o := range s.m.extra[items[i].id] {
-				if s.at[o] < 0 {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }
 
 // component solves a propagated frame that is not known to split. It clobbers
@@ -312,18 +281,11 @@ func (s *searcher) place(f *frame, i int) outcome {
 	for k := range g.items {
 		it := &g.items[k]
 		if !it.meets(&b) {
-			if !(it.x && b.x) {
-				continue
-			}
-			if lo := s.m.fit(it, it.lo, s.at); lo > it.lo {
-				it.raise(lo)
-				from, to = min(from, it.l), max(to, it.r)
-			}
 			continue
 		}
 		it.real = max(it.real, top)
 		if s.m.align != nil || it.x {
-			it.real = s.m.fit(it, it.real, s.at)
+			it.real = s.m.fit(it, it.real)
 		}
 		if it.lo < it.real {
 			it.raise(it.real)
@@ -350,7 +312,7 @@ func (s *searcher) exclude(f *frame, i int) bool {
 		next = min(next, s.nextEvent(&b))
 	}
 	if b.x || s.m.align != nil {
-		next = s.m.fit(&b, next, s.at)
+		next = s.m.fit(&b, next)
 	}
 	if next+b.size > f.ceil {
 		return false

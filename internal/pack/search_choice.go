@@ -12,24 +12,12 @@ const (
 )
 
 // nextEvent returns the least offset above b.lo at which b may rest on a
-// pinned buffer or on an item in extra conflict with it.
+// pinned buffer.
 func (s *searcher) nextEvent(b *item) int64 {
 	next := int64(infinity)
-	if s.m.pins != nil {
-		for _, p := range s.m.pins[b.id] {
-			if p.hi > b.lo {
-				next = min(next, p.hi)
-			}
-		}
-	}
-	if s.m.extra != nil {
-		for _, o := range s.m.extra[b.id] {
-			switch at := s.at[o]; {
-			case at < 0:
-				return b.lo + 1 // it may end anywhere
-			case at+s.m.items[o].size > b.lo:
-				next = min(next, at+s.m.items[o].size)
-			}
+	for _, p := range s.m.pins[b.id] {
+		if p.hi > b.lo {
+			next = min(next, p.hi)
 		}
 	}
 	return next

@@ -4,7 +4,7 @@ package pack
 type item struct {
 	id   int32
 	l, r int32 // columns [l, r)
-	x    bool  // has pinned or extra conflicts
+	x    bool  // lives beside a pinned buffer
 	size int64 // in units
 	lo   int64 // least offset that is not refuted, in units
 	real int64 // least offset above the placed neighbours; lo > real if raised
@@ -65,14 +65,6 @@ func (s *searcher) key(f *frame) uint64 {
 	h := mix(uint64(f.ceil))
 	for i := range f.items {
 		h += f.items[i].hash
-		if f.items[i].x && s.m.extra != nil {
-			// The holes that placed items cut are part of the state.
-			for _, o := range s.m.extra[f.items[i].id] {
-				if s.at[o] >= 0 {
-					h += mix(mix(uint64(o)<<32|uint64(f.items[i].id)) + uint64(s.at[o]))
-				}
-			}
-		}
 	}
 	return h
 }

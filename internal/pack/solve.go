@@ -51,7 +51,7 @@ type Result struct {
 }
 
 // Solve places the buffers of p as low as it can within the effort of opt. It
-// takes the better of [BestFit] and a search (see search.go for how it works)
+// takes the better of best fit (see bestfit.go) and a search (see search.go for how it works)
 // which first tries the lower bound, then Capacity if that is not met yet, and
 // then halves the gap between the two again and again with growing effort.
 // The search counts each size as rounded up to the largest number that divides

@@ -15,8 +15,7 @@ import (
 // buffers at once, greedy placement is fast at.
 
 // sweep places the buffers of a checked problem in the order of time and returns their
-// offsets. Unpinned buffers lie above all pinned ones; a pair of extra conflicts counts
-// as if the earlier of the two lived until the later one begins.
+// offsets. Unpinned buffers lie above all pinned ones.
 func sweep(p *Problem) []int64 {
 	lives, base, common := sweepLives(p)
 	events := make([]event, 0, 2*len(p.Buffers))
@@ -50,9 +49,9 @@ func sweep(p *Problem) []int64 {
 	return at
 }
 
-// sweepLives returns the lifetimes by buffer, extended by extra conflicts, on a clock
-// that is even where buffers begin or end, where the unpinned ones may begin to lie, and
-// the largest alignment if all others divide it, else 0.
+// sweepLives returns the lifetimes by buffer, on a clock that is even where buffers begin
+// or end, where the unpinned ones may begin to lie, and the largest alignment if all
+// others divide it, else 0.
 func sweepLives(p *Problem) (lives []span, base, common int64) {
 	var times []int64
 	for i := range p.Buffers {
@@ -78,13 +77,6 @@ func sweepLives(p *Problem) (lives []span, base, common int64) {
 		if common > 0 && common%b.align() != 0 {
 			common = 0
 		}
-	}
-	for _, c := range p.Conflicts {
-		a, b := &lives[c[0]], &lives[c[1]]
-		if a.lo > b.lo {
-			a, b = b, a
-		}
-		a.hi = max(a.hi, b.lo+1)
 	}
 	return lives, base, common
 }

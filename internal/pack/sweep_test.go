@@ -6,12 +6,11 @@ import (
 	"testing"
 )
 
-// What the sweep places is right with pins, extra conflicts, alignments, empty lives
-// and without them.
+// What the sweep places is right with pins, alignments, empty lives and without them.
 func TestSweep(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for k := range 4000 {
-		p := randomProblem(r, kind{n: 1 + r.IntN(30), clock: 1 + r.IntN(40), size: 40, aligned: k&1 > 0, extra: k&2 > 0, pinned: k&4 > 0})
+		p := randomProblem(r, kind{n: 1 + r.IntN(30), clock: 1 + r.IntN(40), size: 40, aligned: k&1 > 0, pinned: k&2 > 0})
 		if at := sweep(&p); !naiveCheck(&p, at, p.Height(at)) {
 			t.Fatalf("%v is no placement of %+v", at, p)
 		}
