@@ -1,0 +1,300 @@
+package decompose
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Reduce folds xs, which have one shape, along dims, in order, by a body of two parameters for
+// each of them, beginning with inits.
+func Reduce(to Emitter, xs, inits []*ir.Value, dims []int64, body Body) ([]*ir.Value, error) {
+	e := emit{to}
+	p, err := foldable("reduce", xs, inits, body)
+	if err != nil {
+		return nil, err
+	}
+	shape := sizes(xs[0])
+	if err := distinct("reduce", len(shape), dims); err != nil {
+		return nil, err
+	}
+	dims = slices.Sorted(slices.Values(dims))
+	var front, rest []int
+	var left []int64
+	length := int64(1)
+	for d, n := range shape {
+		if slices.Contains(dims, int64(d)) {
+			front = append(front, d)
+			length *= n
+		} else {
+			rest, left = append(rest, d), append(left, n)
+		}
+	}
+	out := make([]*ir.Value, len(xs))
+	if length == 0 {
+		for i := range inits {
+			out[i] = e.dense(e.expand(inits[i], left))
+		}
+		return out, nil
+	}
+	known := true
+	for i := range xs {
+		_, ok := reductions[p.kind(i)]
+		known = known && (ok || len(dims) == 0)
+	}
+	if known {
+		for i := range xs {
+			out[i] = xs[i]
+			if len(dims) > 0 {
+				out[i] = e.one(reductions[p.kind(i)], ir.A("dims", dims), xs[i:i+1])
+			}
+		}
+	} else {
+		for i, x := range xs {
+			out[i] = e.view(e.permute(x, slices.Concat(front, rest)), append([]int64{length}, left...))
+		}
+		if out, err = tree(e, body, out); err != nil {
+			return nil, fmt.Errorf("reduce: %v", err)
+		}
+	}
+	return begin(e, "reduce", body, p, inits, out)
+}
+
+var reductions = map[kind]ir.Op{kindAdd: ir.OpSum, kindMul: ir.OpProd, kindMax: ir.OpAmax, kindMin: ir.OpAmin}
+
+// foldable checks the operands of a fold.
+func foldable(what string, xs, inits []*ir.Value, body Body) (*probed, error) {
+	if err := check(what, slices.Concat(xs, inits)...); err != nil {
+		return nil, err
+	}
+	if len(xs) == 0 || len(xs) != len(inits) {
+		return nil, fmt.Errorf("%s: %d operands and %d initial values", what, len(xs), len(inits))
+	}
+	for i, x := range xs {
+		if !slices.Equal(sizes(x), sizes(xs[0])) {
+			return nil, fmt.Errorf("%s: operand %d is %s, operand 0 is %s", what, i, x.Type(), xs[0].Type())
+		}
+		if t := inits[i].Type(); t.Rank() != 0 || t.DType() != x.Type().DType() {
+			return nil, fmt.Errorf("%s: initial value %d is %s, want a scalar of type %s", what, i, t, x.Type().DType())
+		}
+	}
+	p, err := probe(body, xs, xs)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %v", what, err)
+	}
+	if len(p.results) != len(xs) {
+		return nil, fmt.Errorf("%s: the computation has %d results for %d operands", what, len(p.results), len(xs))
+	}
+	for i, v := range p.results {
+		if v.Type().Rank() != 0 || v.Type().DType() != xs[i].Type().DType() {
+			return nil, fmt.Errorf("%s: result %d of the computation is %s, want a scalar of type %s", what, i, v.Type(), xs[i].Type().DType())
+		}
+	}
+	return p, nil
+}
+
+// tree folds the first dimension of xs: neighbours first, so that the order stays.
+func tree(e emit, body Body, xs []*ir.Value) ([]*ir.Value, error) {
+	xs = slices.Clone(xs)
+	n := sizes(xs[0])[0]
+	for n > 1 {
+		even := n / 2 * 2
+		first, second := make([]*ir.Value, len(xs)), make([]*ir.Value, len(xs))
+		for i, x := range xs {
+			first[i], second[i] = e.slice(x, 0, 0, even, 2), e.slice(x, 0, 1, even, 2)
+		}
+		got, err := apply(e, body, first, second)
+		if err != nil {
+			return nil, err
+		}
+		for i, x := range xs {
+			if even < n {
+				got[i] = e.cat(0, got[i], e.slice(x, 0, even, n, 1))
+			}
+		}
+		xs, n = got, n/2+n%2
+	}
+	for i, x := range xs {
+		xs[i] = e.view(x, sizes(x)[1:])
+	}
+	return xs, nil
+}
+
+// begin folds the initial values in front of what is folded already. One that changes nothing
+// is left out.
+func begin(e emit, what string, body Body, p *probed, inits, folded []*ir.Value) ([]*ir.Value, error) {
+	needed := false
+	for i, v := range inits {
+		needed = needed || !neutral(p.kind(i), v)
+	}
+	if !needed {
+		return folded, nil
+	}
+	first := make([]*ir.Value, len(inits))
+	for i, v := range inits {
+		first[i] = e.expand(v, sizes(folded[i]))
+	}
+	got, err := apply(e, body, first, folded)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %v", what, err)
+	}
+	for i, v := range got {
+		if neutral(p.kind(i), inits[i]) {
+			got[i] = folded[i]
+		} else {
+			got[i] = v
+		}
+	}
+	return got, nil
+}
+
+// neutral reports whether a fold by k may leave the initial value out.
+func neutral(k kind, init *ir.Value) bool {
+	c, ok := constant(init)
+	if !ok {
+		return false
+	}
+	low, high := math.Inf(-1), math.Inf(1)
+	dt := init.Type().DType()
+	if !dt.IsFloat() {
+		low, high = integerRange(dt)
+	}
+	switch k {
+	case kindAdd:
+		return c == 0
+	case kindMul:
+		return c == 1
+	case kindMax:
+		return c == low
+	case kindMin:
+		return c == high && !(dt == ir.I64 || dt == ir.U64) || c >= high && dt.IsFloat()
+	}
+	return false
+}
+
+// integerRange is the least and the greatest number of an integer type or bool. That of 64
+// bits is rounded up.
+func integerRange(dt ir.DType) (low, high float64) {
+	bits := float64(8 * dt.Size())
+	switch {
+	case dt == ir.Bool:
+		return 0, 1
+	case dt.IsUnsigned():
+		return 0, math.Exp2(bits) - 1
+	}
+	return -math.Exp2(bits - 1), math.Exp2(bits-1) - 1
+}
+
+// Window says which elements a window has and where windows lie, by StableHLO's names; nil
+// stands for ones, or no padding.
+type Window struct {
+	Dimensions, Strides, BaseDilations, WindowDilations []int64
+	Padding                                             [][2]int64
+}
+
+// ReduceWindow folds the elements of each window of xs, in row-major order, by a body of two
+// parameters for each of them, beginning with inits, which are the elements around xs, too.
+func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir.Value, error) {
+	e := emit{to}
+	p, err := foldable("reduce_window", xs, inits, body)
+	if err != nil {
+		return nil, err
+	}
+	shape := sizes(xs[0])
+	if w, err = w.complete("reduce_window", len(shape)); err != nil {
+		return nil, err
+	}
+	out := make([]*ir.Value, len(xs))
+	for i, x := range xs {
+		low, high, inner := make([]int64, len(shape)), make([]int64, len(shape)), make([]int64, len(shape))
+		for d := range shape {
+			low[d], high[d], inner[d] = w.Padding[d][0], w.Padding[d][1], w.BaseDilations[d]-1
+		}
+		if out[i], err = Pad(to, x, inits[i], low, high, inner); err != nil {
+			return nil, fmt.Errorf("reduce_window: %v", err)
+		}
+	}
+	for d := len(shape) - 1; d >= 0; d-- { // the innermost first, which is row-major order
+		n, width := sizes(out[0])[d], w.Dimensions[d]
+		reach := (width-1)*w.WindowDilations[d] + 1
+		count := int64(0)
+		if n >= reach {
+			count = (n-reach)/w.Strides[d] + 1
+		}
+		if count == 0 {
+			for i, x := range out {
+				out[i] = e.slice(x, d, 0, 0, 1)
+			}
+			continue
+		}
+		if out, err = slide(e, body, out, d, width, w.WindowDilations[d]); err != nil {
+			return nil, fmt.Errorf("reduce_window: %v", err)
+		}
+		for i, x := range out {
+			out[i] = e.slice(x, d, 0, (count-1)*w.Strides[d]+1, w.Strides[d])
+		}
+	}
+	for i, x := range out {
+		out[i] = e.dense(x)
+	}
+	return begin(e, "reduce_window", body, p, inits, out)
+}
+
+// complete fills in what is absent and checks the rest.
+func (w Window) complete(what string, rank int) (Window, error) {
+	for _, l := range []*[]int64{&w.Dimensions, &w.Strides, &w.BaseDilations, &w.WindowDilations} {
+		if *l == nil {
+			*l = ones(rank)
+		}
+		if len(*l) != rank {
+			return w, fmt.Errorf("%s: %d numbers for %d dimensions", what, len(*l), rank)
+		}
+		for _, n := range *l {
+			if n < 1 {
+				return w, fmt.Errorf("%s: a size, stride or dilation of %d", what, n)
+			}
+		}
+	}
+	if w.Padding == nil {
+		w.Padding = make([][2]int64, rank)
+	}
+	if len(w.Padding) != rank {
+		return w, fmt.Errorf("%s: paddings of %d dimensions, want %d", what, len(w.Padding), rank)
+	}
+	return w, nil
+}
+
+// slide folds width elements of dimension d, step apart, from every element on from which
+// there are as many: windows of 1, 2, 4, ... elements are made of two of half the size.
+func slide(e emit, body Body, xs []*ir.Value, d int, width, step int64) ([]*ir.Value, error) {
+	power := xs // windows of size elements
+	var done []*ir.Value
+	have := int64(0)
+	pair := func(a, b []*ir.Value, apart int64) ([]*ir.Value, error) {
+		n := min(sizes(a[0])[d], sizes(b[0])[d]-apart)
+		first, second := make([]*ir.Value, len(a)), make([]*ir.Value, len(a))
+		for i := range a {
+			first[i], second[i] = e.slice(a[i], d, 0, n, 1), e.slice(b[i], d, apart, apart+n, 1)
+		}
+		return apply(e, body, first, second)
+	}
+	var err error
+	for size := int64(1); ; size *= 2 {
+		if width&size != 0 {
+			if done == nil {
+				done = power
+			} else if done, err = pair(done, power, have*step); err != nil {
+				return nil, err
+			}
+			have += size
+		}
+		if have == width {
+			return done, nil
+		}
+		if power, err = pair(power, power, size*step); err != nil {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package decompose_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/internal/decompose"
+)
+
+// largestAt is a fold of pairs (number, place): the larger number, of equals the lower place.
+func largestAt(e decompose.Emitter, a []*ir.Value) ([]*ir.Value, error) {
+	op := func(op ir.Op, args ...*ir.Value) *ir.Value { return e.Op(op, nil, nil, args)[0] }
+	pick := op(ir.OpLogicalOr, op(ir.OpGt, a[0], a[2]), op(ir.OpLogicalAnd, op(ir.OpEq, a[0], a[2]), op(ir.OpLt, a[1], a[3])))
+	return []*ir.Value{op(ir.OpWhere, pick, a[0], a[2]), op(ir.OpWhere, pick, a[1], a[3])}, nil
+}
+
+// affine composes functions x -> a*x + b: a fold whose order matters.
+func affine(e decompose.Emitter, p []*ir.Value) ([]*ir.Value, error) {
+	op := func(op ir.Op, args ...*ir.Value) *ir.Value { return e.Op(op, nil, nil, args)[0] }
+	return []*ir.Value{op(ir.OpMul, p[0], p[2]), op(ir.OpAdd, op(ir.OpMul, p[1], p[2]), p[3])}, nil
+}
+
+// fold is a computation of two operands, with what it means and where it begins.
+type fold struct {
+	body   decompose.Body
+	join   func(a, b [2]float64) [2]float64
+	inits  [2]float64
+	shapes ir.DType
+}
+
+func folds() []fold {
+	each := func(op ir.Op, f func(a, b float64) float64, init float64) fold {
+		return fold{func(e decompose.Emitter, p []*ir.Value) ([]*ir.Value, error) {
+			return []*ir.Value{e.Op(op, nil, nil, []*ir.Value{p[0], p[2]})[0], e.Op(ir.OpMinimum, nil, nil, []*ir.Value{p[1], p[3]})[0]}, nil
+		}, func(a, b [2]float64) [2]float64 { return [2]float64{f(a[0], b[0]), min(a[1], b[1])} }, [2]float64{init, 3}, ir.I64}
+	}
+	return []fold{
+		each(ir.OpAdd, func(a, b float64) float64 { return a + b }, 0),
+		each(ir.OpAdd, func(a, b float64) float64 { return a + b }, 5),
+		each(ir.OpMul, func(a, b float64) float64 { return a * b }, 1),
+		each(ir.OpMaximum, func(a, b float64) float64 { return max(a, b) }, -3),
+		each(ir.OpBitwiseXor, func(a, b float64) float64 { return float64(int64(a) ^ int64(b)) }, 6),
+		{largestAt, func(a, b [2]float64) [2]float64 {
+			if a[0] > b[0] || a[0] == b[0] && a[1] < b[1] {
+				return a
+			}
+			return b
+		}, [2]float64{math.MinInt32, 0}, ir.I64},
+		{affine, func(a, b [2]float64) [2]float64 { return [2]float64{a[0] * b[0], a[1]*b[0] + b[1]} }, [2]float64{2, 1}, ir.F64},
+	}
+}
+
+func TestReduce(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range 70 {
+		fd := folds()[i%7]
+		var shape, dims, left []int64
+		for d := range 1 + r.Int64N(3) {
+			n := r.Int64N(6)
+			shape = append(shape, n)
+			if r.IntN(2) == 0 {
+				dims = append(dims, d)
+			} else {
+				left = append(left, n)
+			}
+		}
+		if slices.Contains(left, 0) {
+			continue
+		}
+		x, y := random(t, r, fd.shapes, -2, 3, shape...), random(t, r, fd.shapes, 0, 4, shape...)
+		in := []interp.Tensor{x, y, floats(t, fd.shapes, fd.inits[:1]), floats(t, fd.shapes, fd.inits[1:])}
+		for _, known := range []bool{true, false} { // initial values in the graph, or unknown
+			got := run(t, in, func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {
+				inits := in[2:]
+				if known {
+					inits = []*ir.Value{f.Full(in[2].Type(), fd.inits[0]), f.Full(in[3].Type(), fd.inits[1])}
+				}
+				return decompose.Reduce(f, in[:2], inits, dims, fd.body)
+			})
+			want := make([][2]float64, product(left))
+			for i := range want {
+				want[i] = fd.inits
+			}
+			a, b := x.Float64s(), y.Float64s()
+			each(shape, func(at []int64) {
+				var to []int64
+				for d, v := range at {
+					if !slices.Contains(dims, int64(d)) {
+						to = append(to, v)
+					}
+				}
+				k := flat(to, left)
+				want[k] = fd.join(want[k], [2]float64{a[flat(at, shape)], b[flat(at, shape)]})
+			})
+			for i, w := range want {
+				if g := [2]float64{got[0].Float64s()[i], got[1].Float64s()[i]}; g != w {
+					t.Fatalf("fold %d of %v, %v over %v: element %d is %v, want %v", i%7, x, y, dims, i, g, w)
+				}
+			}
+		}
+	}
+}
+
+func TestReduceWindow(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for i := range 70 {
+		fd := folds()[i%7]
+		var w decompose.Window
+		var shape, spread, out []int64
+		for range 1 + r.IntN(2) {
+			n, width, stride, base, dilation := 1+r.Int64N(6), 1+r.Int64N(5), 1+r.Int64N(2), 1+r.Int64N(2), 1+r.Int64N(2)
+			low, high := r.Int64N(3), r.Int64N(3)
+			shape = append(shape, n)
+			w.Dimensions, w.Strides, w.BaseDilations, w.WindowDilations = append(w.Dimensions, width), append(w.Strides, stride), append(w.BaseDilations, base), append(w.WindowDilations, dilation)
+			w.Padding = append(w.Padding, [2]int64{low, high})
+			all := (n-1)*base + 1 + low + high
+			spread = append(spread, all)
+			reach := (width-1)*dilation + 1
+			out = append(out, max(0, (all-reach+stride)/stride))
+		}
+		if slices.Contains(out, 0) {
+			continue
+		}
+		x, y := random(t, r, fd.shapes, -2, 3, shape...), random(t, r, fd.shapes, 0, 4, shape...)
+		got := run(t, []interp.Tensor{x, y, floats(t, fd.shapes, fd.inits[:1]), floats(t, fd.shapes, fd.inits[1:])}, func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {
+			return decompose.ReduceWindow(f, in[:2], in[2:], w, fd.body)
+		})
+		a, b := x.Float64s(), y.Float64s()
+		each(out, func(at []int64) {
+			want := fd.inits
+			each(w.Dimensions, func(in []int64) {
+				from, is := make([]int64, len(at)), true
+				for d := range at {
+					p := at[d]*w.Strides[d] + in[d]*w.WindowDilations[d] - w.Padding[d][0]
+					is = is && p >= 0 && p%w.BaseDilations[d] == 0 && p/w.BaseDilations[d] < shape[d]
+					from[d] = p / w.BaseDilations[d]
+				}
+				next := fd.inits
+				if is {
+					next = [2]float64{a[flat(from, shape)], b[flat(from, shape)]}
+				}
+				want = fd.join(want, next)
+			})
+			k := flat(at, out)
+			if g := [2]float64{got[0].Float64s()[k], got[1].Float64s()[k]}; g != want {
+				t.Fatalf("fold %d of %v, %v in %+v (%v): %v is %v, want %v", i%7, x, y, w, spread, at, g, want)
+			}
+		})
+	}
+}
+
+// A comparator of two keys, the second one descending; positions show that it is stable.
+func TestSort(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	before := func(e decompose.Emitter, p []*ir.Value) ([]*ir.Value, error) {
+		op := func(op ir.Op, args ...*ir.Value) *ir.Value { return e.Op(op, nil, nil, args)[0] }
+		return []*ir.Value{op(ir.OpLogicalOr, op(ir.OpLt, p[0], p[1]), op(ir.OpLogicalAnd, op(ir.OpEq, p[0], p[1]), op(ir.OpGt, p[2], p[3])))}, nil
+	}
+	for _, shape := range [][]int64{{1}, {2}, {3}, {8}, {2, 5, 3}, {37}, {3, 16}, {0, 4}} {
+		for dim := range shape {
+			x, y, z := random(t, r, ir.F32, 0, 2, shape...), random(t, r, ir.I8, 0, 2, shape...), random(t, r, ir.I64, -99, 99, shape...)
+			got := run(t, []interp.Tensor{x, y, z}, func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {
+				return decompose.Sort(f, in, int64(dim), before)
+			})
+			all := [][]float64{x.Float64s(), y.Float64s(), z.Float64s()}
+			want := [][]float64{slices.Clone(all[0]), slices.Clone(all[1]), slices.Clone(all[2])}
+			each(shape, func(at []int64) {
+				if at[dim] != 0 {
+					return
+				}
+				var line []int64
+				for k := range shape[dim] {
+					to := slices.Clone(at)
+					to[dim] = k
+					line = append(line, flat(to, shape))
+				}
+				order := slices.Clone(line)
+				slices.SortStableFunc(order, func(i, j int64) int {
+					if c := all[0][i] - all[0][j]; c != 0 {
+						return int(c)
+					}
+					return int(all[1][j] - all[1][i])
+				})
+				for k, i := range order {
+					for j := range want {
+						want[j][line[k]] = all[j][i]
+					}
+				}
+			})
+			for j := range want {
+				if !slices.Equal(got[j].Float64s(), want[j]) {
+					t.Errorf("%v along %d: operand %d\n got %v\nwant %v", shape, dim, j, got[j].Float64s(), want[j])
+				}
+			}
+		}
+	}
+}
