@@ -59,7 +59,7 @@ func reduced(t dtype.DType, red Reduction, ranks, k, n int) []byte {
 	for r := range ins {
 		ins[r] = operand(t, r, k, n)
 	}
-	return fold(t, red, ins)
+	return reduceAll(t, red, ins)
 }
 
 // testCase is one op on one type.

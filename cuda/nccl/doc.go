@@ -3,9 +3,9 @@
 // Package topo says which groups those are, and why.
 //
 // NCCL is loaded at run time (Open); nothing of it is needed to build. Library is
-// the table of the functions that this package uses. NewFake gives the same table
-// over host memory and NewHost over a driver whose memory is the host's, in stream order
-// and for ranks that are processes, so that everything above it can be tested without a GPU.
+// the table of the functions that this package uses. NewHost gives the same table over a
+// driver whose memory is the host's, in stream order and for ranks that are processes, so
+// that everything above it can be tested without a GPU.
 //
 // A Comm is one rank's membership of one group. The ranks of a group join by the control
 // plane (runtime/rendezvous): rank 0 brings NCCL's unique id. All ranks of a group run the same operations in the same

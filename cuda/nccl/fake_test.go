@@ -378,7 +378,7 @@ func (f *Fake) collective(q *clique, w *fakeColl) {
 	case CallBroadcast:
 		all = ins[c.Peer]
 	default:
-		all = fold(c.Type, c.Reduce, ins)
+		all = reduceAll(c.Type, c.Reduce, ins)
 	}
 	for r, o := range w.calls {
 		switch {
@@ -391,8 +391,8 @@ func (f *Fake) collective(q *clique, w *fakeColl) {
 	}
 }
 
-// fold combines the operands in rank order, floats in f64.
-func fold(t dtype.DType, red Reduction, ins [][]byte) []byte {
+// reduceAll combines the operands in rank order, floats in f64.
+func reduceAll(t dtype.DType, red Reduction, ins [][]byte) []byte {
 	out := make([]byte, len(ins[0]))
 	size := t.Size()
 	for at := 0; at < len(out); at += size {
