@@ -190,31 +190,13 @@ func (c *comparison) effects() {
 		}
 		c.paired("effects of a kind are kept, in their order", pick(c.a), pick(c.b))
 	}
-	was := map[string]int{} // look-up only
-	key := func(e effect) string { return fmt.Sprint(e.what, e.args) }
-	writes := func(m *Meaning) []effect {
+	plain := func(m *Meaning) []effect {
 		return slices.DeleteFunc(slices.Clone(m.effects), func(e effect) bool {
 			return slices.ContainsFunc(ordered[:], func(kind ir.Effect) bool { return e.kind&kind != 0 })
 		})
 	}
-	for _, e := range writes(c.b) {
-		was[key(e)]++
-	}
-	left := func(m *Meaning) []effect {
-		return slices.DeleteFunc(writes(m), func(e effect) bool {
-			if was[key(e)] > 0 {
-				was[key(e)]--
-				return true
-			}
-			return false
-		})
-	}
-	before := left(c.a)
-	clear(was)
-	for _, e := range writes(c.a) {
-		was[key(e)]++
-	}
-	c.paired("in-place writes are kept", before, left(c.b))
+	before, after := unmatched(plain(c.a), plain(c.b), func(e effect) string { return fmt.Sprint(e.what, e.args) })
+	c.paired("in-place writes are kept", before, after)
 }
 
 // paired compares effects one by one.
@@ -251,12 +233,9 @@ func (c *comparison) order() {
 	if c.a.fences == 0 || c.a.fences != c.b.fences || c.b.halves {
 		return
 	}
-	by := func(arg func(v valueID) int) func(m comm) string {
-		return func(m comm) string { return fmt.Sprint(m.op, m.group, m.attrs, arg(m.arg)) }
-	}
-	was, is := unmatched(c.a.comms, c.b.comms, by(func(v valueID) int { return int(v) }))
-	what := by(func(v valueID) int { return int(c.p.normal().norm(v)) })
-	was, is = unmatched(was, is, what)
+	what := func(m comm) string { return fmt.Sprint(m.op, m.group, m.attrs, c.p.normal().norm(m.arg)) }
+	was, is := unmatched(c.a.comms, c.b.comms, func(m comm) string { return fmt.Sprint(m.epoch, m.op, m.group, m.attrs, m.arg) })
+	was, is = unmatched(was, is, func(m comm) string { return fmt.Sprint(m.epoch, what(m)) })
 	gone, from := make([]bool, c.a.fences+1), map[string]bool{} // look-up only
 	for _, m := range was {
 		gone[m.epoch], from[what(m)] = true, true
@@ -269,18 +248,16 @@ func (c *comparison) order() {
 	}
 }
 
-// unmatched are those of a and of b that the other does not have on the same side, one for
-// one.
-func unmatched(a, b []comm, what func(m comm) string) (x, y []comm) {
-	left := func(list, others []comm) []comm {
+// unmatched are those of a and of b that the other does not have, one for one.
+func unmatched[T any](a, b []T, key func(T) string) (x, y []T) {
+	left := func(list, others []T) []T {
 		count := map[string]int{} // look-up only
 		for _, o := range others {
-			count[fmt.Sprint(o.epoch, what(o))]++
+			count[key(o)]++
 		}
-		return slices.DeleteFunc(slices.Clone(list), func(o comm) bool {
-			key := fmt.Sprint(o.epoch, what(o))
-			count[key]--
-			return count[key] >= 0
+		return slices.DeleteFunc(slices.Clone(list), func(o T) bool {
+			count[key(o)]--
+			return count[key(o)] >= 0
 		})
 	}
 	return left(a, b), left(b, a)

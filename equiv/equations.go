@@ -53,13 +53,13 @@ func equations() []*equation {
 	}
 	return []*equation{
 		row("move-of-itself", Exact, kindMove, moveOfItself, "elements taken from where they are, in order, are the tensor: views that keep the order, clones, and what a gather and a shard of one group undo"),
-		row("move-of-constant", Exact, kindMove, moveOfConstant, "elements of a constant are a constant"),
+		row("move-of-constant", Exact, kindMove, movedConstant, "elements of a constant are a constant"),
 		row("move-of-move", Exact, kindMove, moveOfMove, "elements of elements are elements: layouts compose"),
-		row("move-of-pointwise", Exact, kindMove, moveOfPointwise, "elements of what is computed element by element are computed of the operands' elements"),
+		row("move-of-pointwise", Exact, kindMove, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
 		row("move-of-reduce", Exact, kindMove, moveOfReduce, "elements of a reduction over ranks are reductions of the elements, where all ranks select alike"),
 		row("move-of-lookup", Exact, kindMove, moveOfLookup, "rows and columns of looked-up rows are the rows at those positions of those columns of the table"),
-		row("shuffle-of-constant", Exact, kindShuffle, shuffleOfConstant, "elements of a constant are a constant"),
-		row("shuffle-of-pointwise", Exact, kindShuffle, shuffleOfPointwise, "elements of what is computed element by element are computed of the operands' elements"),
+		row("shuffle-of-constant", Exact, kindShuffle, movedConstant, "elements of a constant are a constant"),
+		row("shuffle-of-pointwise", Exact, kindShuffle, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
 		row("shuffle-undone", Exact, kindShuffle, shuffleUndone, "pieces of symbolic size that are gathered from where a shard of the same group and dimension put them are what was cut, if the ranks cut the same; a shard of what was gathered is the piece"),
 		row("convert-to-same", Exact, kindPoint, convertToSame, "a conversion to the type that the operand has is the operand"),
 		row("convert-of-choice", Exact, kindPoint, convertOfReceived, "a conversion of numbers or zeros is of the numbers, or zeros"),

@@ -28,21 +28,10 @@ func CheckMemory(f *ir.Func) error {
 	if err != nil {
 		return nil // nothing is placed where offsets depend on symbols
 	}
-	m := &memory{f: f, st: st, at: make([]int64, st.Len()), size: make([]int64, st.Len())}
+	m := &memory{f: f, st: st, at: make([]int64, st.Len()), size: make([]int64, st.Len()), launches: launches(f), flights: map[*ir.Node][]span{}}
 	m.place()
-	order := f.Order()
-	for i := 0; i < len(order); {
-		n := 1
-		if id, ok := region(order[i]); ok {
-			for i+n < len(order) {
-				if next, ok := region(order[i+n]); !ok || next != id {
-					break
-				}
-				n++
-			}
-		}
-		m.launch(order[i : i+n])
-		i += n
+	for _, nodes := range m.launches {
+		m.launch(nodes)
 	}
 	if m.findings != nil {
 		return &Error{m.findings}
@@ -50,7 +39,21 @@ func CheckMemory(f *ir.Func) error {
 	return nil
 }
 
-func region(n *ir.Node) (int64, bool) { return n.Meta().Int(regionKey, -1), n.Meta().Has(regionKey) }
+// launches lists what runs at once, in order: regions, and nodes that belong to none.
+func launches(f *ir.Func) [][]*ir.Node {
+	var out [][]*ir.Node
+	for _, n := range f.Order() {
+		last := len(out) - 1
+		if last >= 0 && inRegion(n) && inRegion(out[last][0]) && n.Meta().Int(regionKey, -1) == out[last][0].Meta().Int(regionKey, -1) {
+			out[last] = append(out[last], n)
+		} else {
+			out = append(out, []*ir.Node{n})
+		}
+	}
+	return out
+}
+
+func inRegion(n *ir.Node) bool { return n.Meta().Has(regionKey) }
 
 // memory is the state of one CheckMemory.
 type memory struct {
@@ -58,6 +61,7 @@ type memory struct {
 	st       *ir.Storages
 	at, size []int64 // by storage, in bytes; at is -1 where it has none
 	planned  bool
+	launches [][]*ir.Node
 	owned    []span // sorted, apart from each other
 	flights  map[*ir.Node][]span
 	findings []Finding
@@ -77,7 +81,6 @@ func (m *memory) fail(n *ir.Node, format string, args ...any) {
 
 // place finds where storages lie.
 func (m *memory) place() {
-	m.flights = map[*ir.Node][]span{}
 	for _, n := range m.f.Order() {
 		m.planned = m.planned || n.Meta().Has(offsetKey)
 	}
@@ -129,38 +132,17 @@ func (m *memory) reads(nodes []*ir.Node) []*ir.Value {
 	return out
 }
 
-// launchOf is the region that n belongs to, or n alone.
-func launchOf(n *ir.Node) []*ir.Node {
-	id, ok := region(n)
-	if !ok {
-		return []*ir.Node{n}
-	}
-	same := func(p *ir.Node) bool {
-		if p == nil {
-			return false
-		}
-		got, ok := region(p)
-		return ok && got == id
-	}
-	for same(n.Prev()) {
-		n = n.Prev()
-	}
-	nodes := []*ir.Node{n}
-	for same(n.Next()) {
-		n = n.Next()
-		nodes = append(nodes, n)
-	}
-	return nodes
+// launchOf is the launch that n belongs to.
+func (m *memory) launchOf(n *ir.Node) []*ir.Node {
+	i := sort.Search(len(m.launches), func(i int) bool { return m.launches[i][0].At() > n.At() })
+	return m.launches[i-1]
 }
 
 // inPlace is where a result lies that takes over an operand, and judges whether its
 // operation may.
 func (m *memory) inPlace(n *ir.Node, tensor, operand int) int64 {
-	nodes := launchOf(n)
-	ops := n.DeclaredArgs()
-	if len(nodes) > 1 {
-		ops = m.reads(nodes)
-	} else if _, ok := region(n); ok {
+	nodes, ops := m.launchOf(n), n.DeclaredArgs()
+	if inRegion(n) {
 		ops = m.reads(nodes)
 	}
 	if operand >= len(ops) {

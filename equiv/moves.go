@@ -15,7 +15,7 @@ func moveOfItself(z *normalizer, t *term) (termID, bool) {
 	return x, z.layouts[t.layout].isIdentity(t.n) && z.at(x).n.Equal(t.n)
 }
 
-func moveOfConstant(z *normalizer, t *term) (termID, bool) {
+func movedConstant(z *normalizer, t *term) (termID, bool) {
 	if z.at(t.args[0]).kind != kindFull {
 		return 0, false
 	}
@@ -34,37 +34,18 @@ func moveOfMove(z *normalizer, t *term) (termID, bool) {
 	return z.moveOf(l, t.n, from), true
 }
 
-func moveOfPointwise(z *normalizer, t *term) (termID, bool) {
+func movedPointwise(z *normalizer, t *term) (termID, bool) {
 	x := *z.at(t.args[0])
 	if x.kind != kindPoint {
 		return 0, false
 	}
-	x.args, x.n = slices.Clone(x.args), t.n
-	for i, a := range x.args {
-		x.args[i] = z.moveOf(t.layout, t.n, a)
-	}
-	return z.make(x), true
-}
-
-func shuffleOfConstant(z *normalizer, t *term) (termID, bool) {
-	if z.at(t.args[0]).kind != kindFull {
-		return 0, false
-	}
-	return z.full(t.args[0], t.n), true
-}
-
-func shuffleOfPointwise(z *normalizer, t *term) (termID, bool) {
-	x := *z.at(t.args[0])
-	if x.kind != kindPoint {
-		return 0, false
-	}
-	x.args, x.n = slices.Clone(x.args), t.n
-	for i, a := range x.args {
-		u := *t
-		u.args, u.dt = []termID{a}, z.at(a).dt
-		x.args[i] = z.make(u)
-	}
-	return z.make(x), true
+	x.n = t.n
+	return z.each(x, func(a termID) termID {
+		if t.kind == kindMove {
+			return z.moveOf(t.layout, t.n, a)
+		}
+		return z.with(t, z.at(a).dt, a)
+	}), true
 }
 
 func shuffleUndone(z *normalizer, t *term) (termID, bool) {
@@ -100,10 +81,7 @@ func convertOfReceived(z *normalizer, t *term) (termID, bool) {
 	if t.op != ir.OpConvert || x.kind != kindPoint || x.op != ir.OpWhere || z.at(x.args[2]).kind != kindFull || z.at(x.args[2]).text != "0" || !z.receives(x.args[0]) || z.at(x.args[1]).dt != x.dt {
 		return 0, false
 	}
-	zero := *z.at(x.args[2])
-	zero.dt = t.dt
-	x.args, x.dt = []termID{x.args[0], z.convert(x.args[1], t.dt), z.make(zero)}, t.dt
-	return z.make(x), true
+	return z.with(&x, t.dt, x.args[0], z.convert(x.args[1], t.dt), z.with(z.at(x.args[2]), t.dt)), true
 }
 
 // receives reports whether a condition is which ranks receive something: programs have
@@ -227,9 +205,8 @@ func (z *normalizer) tableOf(table termID, l *layout) (termID, bool) {
 	if l.rank == nil {
 		return table, true
 	}
-	whole := identity(z.at(table).n)
 	block, entries := z.parts.list[z.at(table).same], l.entries()
-	whole.add = make([]int64, z.p.world)
+	rank := make([]int32, z.p.world)
 	for r := range z.p.world {
 		from := l.rank[r*entries]
 		for _, q := range l.rank[r*entries : (r+1)*entries] {
@@ -237,10 +214,9 @@ func (z *normalizer) tableOf(table termID, l *layout) (termID, bool) {
 				return 0, false
 			}
 		}
-		whole.rank = append(whole.rank, from)
+		rank[r] = from
 	}
-	whole.canonical(z.p.world)
-	return z.move(whole, z.at(table).n, table), true
+	return z.fromRanks(table, rank), true
 }
 
 // rowsOfOwners recognises what every rank contributes to rows of a table of which it

@@ -178,6 +178,22 @@ func (z *normalizer) make(t term) termID {
 	return id
 }
 
+// with is t of another type and other operands.
+func (z *normalizer) with(t *term, dt ir.DType, args ...termID) termID {
+	u := *t
+	u.dt, u.args = dt, args
+	return z.make(u)
+}
+
+// each is x with what f makes of each operand in its place.
+func (z *normalizer) each(x term, f func(a termID) termID) termID {
+	x.args = slices.Clone(x.args)
+	for i, a := range x.args {
+		x.args[i] = f(a)
+	}
+	return z.make(x)
+}
+
 // keep remembers what a term equals; what is made aside is tried again.
 func (z *normalizer) keep(key string, id termID) {
 	if z.asking {
@@ -246,15 +262,22 @@ func (z *normalizer) layout(l layout) int32 {
 
 // join composes two layouts, -1 if they do not.
 func (z *normalizer) join(a, b int32) int32 {
+	return memoized(z.joins, a, b, func() int32 {
+		if l, ok := compose(&z.layouts[a], &z.layouts[b], z.p.world); ok {
+			return z.layout(l)
+		}
+		return -1
+	})
+}
+
+// memoized is what a map has for two numbers, or else what is made.
+func memoized(known map[[2]int32]int32, a, b int32, make func() int32) int32 {
 	q := [2]int32{a, b}
-	if id, ok := z.joins[q]; ok {
-		return id
+	id, ok := known[q]
+	if !ok {
+		id = make()
+		known[q] = id
 	}
-	id := int32(-1)
-	if l, ok := compose(&z.layouts[a], &z.layouts[b], z.p.world); ok {
-		id = z.layout(l)
-	}
-	z.joins[q] = id
 	return id
 }
 
@@ -265,27 +288,23 @@ func (z *normalizer) settled(id, same int32) int32 {
 	if l.rank == nil {
 		return id
 	}
-	q := [2]int32{id, same}
-	if at, ok := z.settles[q]; ok {
-		return at
-	}
-	block, entries := z.parts.list[same], l.entries()
-	own := true
-	rank := slices.Clone(l.rank)
-	for k, r := range rank {
-		own = own && block[r] == block[k/entries]
-		rank[k] = block[r] // the least rank of the block
-	}
-	if own {
-		for k := range rank {
-			rank[k] = int32(k / entries)
+	return memoized(z.settles, id, same, func() int32 {
+		block, entries := z.parts.list[same], l.entries()
+		own := true
+		rank := slices.Clone(l.rank)
+		for k, r := range rank {
+			own = own && block[r] == block[k/entries]
+			rank[k] = block[r] // the least rank of the block
 		}
-	}
-	l.rank, l.add, l.digits = rank, slices.Clone(l.add), slices.Clone(l.digits)
-	l.canonical(z.p.world)
-	at := z.layout(l)
-	z.settles[q] = at
-	return at
+		for k := range rank {
+			if own {
+				rank[k] = int32(k / entries)
+			}
+		}
+		l.rank, l.add, l.digits = rank, slices.Clone(l.add), slices.Clone(l.digits)
+		l.canonical(z.p.world)
+		return z.layout(l)
+	})
 }
 
 // part follows two terms that differ to where they part: as long as both are the

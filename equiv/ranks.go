@@ -64,14 +64,10 @@ func (p *partitions) meet(a, b int32) int32 {
 	case a == partSingle || b == partSingle:
 		return partSingle
 	}
-	q := [2]int32{min(a, b), max(a, b)}
-	id, ok := p.both[q]
-	if !ok {
+	return memoized(p.both, min(a, b), max(a, b), func() int32 {
 		x, y := p.list[a], p.list[b]
-		id = p.by(len(x), func(r int) string { return ranksKey([]int32{x[r], y[r]}) })
-		p.both[q] = id
-	}
-	return id
+		return p.by(len(x), func(r int) string { return ranksKey([]int32{x[r], y[r]}) })
+	})
 }
 
 // by is the partition of the ranks with equal keys.
@@ -156,20 +152,16 @@ func (z *normalizer) sameAfterMove(t *term) int32 {
 	if l.rank == nil {
 		return in
 	}
-	q := [2]int32{t.layout, in}
-	if id, ok := z.behind[q]; ok {
-		return id
-	}
-	block, entries := z.parts.list[in], l.entries()
-	id := z.parts.by(z.p.world, func(r int) string {
-		b := make([]byte, 0, 8*entries)
-		for k := r * entries; k < (r+1)*entries; k++ {
-			b = binary.AppendVarint(binary.AppendVarint(b, int64(block[l.rank[k]])), l.add[k])
-		}
-		return string(b)
+	return memoized(z.behind, t.layout, in, func() int32 {
+		block, entries := z.parts.list[in], l.entries()
+		return z.parts.by(z.p.world, func(r int) string {
+			b := make([]byte, 0, 8*entries)
+			for k := r * entries; k < (r+1)*entries; k++ {
+				b = binary.AppendVarint(binary.AppendVarint(b, int64(block[l.rank[k]])), l.add[k])
+			}
+			return string(b)
+		})
 	})
-	z.behind[q] = id
-	return id
 }
 
 // rankRows says for every rank over which ranks a reduction goes, in order.

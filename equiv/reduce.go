@@ -16,6 +16,13 @@ func (z *normalizer) again(t *term, x termID) termID {
 	return z.make(u)
 }
 
+// over is t over other ranks, of x.
+func (z *normalizer) over(t *term, rows [][]int32, x termID) termID {
+	u := *t
+	u.rows = z.lists(rows)
+	return z.again(&u, x)
+}
+
 // moveOfReduce selects before it reduces, as far as no rank selects differently. What only
 // changes the order of elements, or repeats them, stays outside.
 func moveOfReduce(z *normalizer, t *term) (termID, bool) {
@@ -155,11 +162,9 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 			rank[k] = append(want, int32(k/entries))[i]
 		}
 	}
-	u := *t
-	u.rows = z.lists(lists)
 	l.rank, l.add, l.digits = rank, add, slices.Clone(l.digits)
 	l.canonical(z.p.world)
-	return z.move(l, t.n, z.again(&u, from)), true
+	return z.move(l, t.n, z.over(t, lists, from)), true
 }
 
 // byClasses reduces first over those ranks of a list that move x alike, where the order
@@ -197,14 +202,11 @@ func (z *normalizer) byClasses(t *term, l *layout) (termID, bool) {
 	if !fewer || slices.ContainsFunc(classes, func(c []int32) bool { return c == nil }) {
 		return 0, false
 	}
-	u := *t
-	u.rows = z.lists(classes)
-	inner := z.make(u)
-	if in := z.at(inner); in.kind == kindReduce && in.rows == u.rows {
+	inner := z.over(t, classes, t.args[0])
+	if in := z.at(inner); in.kind == kindReduce && in.rows == z.lists(classes) {
 		return 0, false // it did not come out
 	}
-	u.rows, u.args = z.lists(firsts), []termID{inner}
-	return z.make(u), true
+	return z.over(t, firsts, inner), true
 }
 
 // outOf takes out of a reduction what moves the elements of x on all ranks alike, but
@@ -222,8 +224,7 @@ func reduceOfShuffle(z *normalizer, t *term) (termID, bool) {
 	if x.kind != kindShuffle || !x.local {
 		return 0, false
 	}
-	x.args = []termID{z.again(t, x.args[0])}
-	return z.make(x), true
+	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
 }
 
 func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
@@ -248,23 +249,7 @@ func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
 	if !changed {
 		return 0, false
 	}
-	u := *t
-	u.rows = z.lists(out)
-	return z.make(u), true
-}
-
-// single is the only rank of every list, nil if a list has another.
-func single(rows [][]int32) []int32 {
-	out := make([]int32, len(rows))
-	for r, row := range rows {
-		for _, q := range row {
-			if q != row[0] {
-				return nil
-			}
-		}
-		out[r] = row[0]
-	}
-	return out
+	return z.over(t, out, t.args[0]), true
 }
 
 // fromRanks is x as each rank's given other has it.
@@ -277,12 +262,14 @@ func (z *normalizer) fromRanks(x termID, rank []int32) termID {
 
 func reduceOfOne(z *normalizer, t *term) (termID, bool) {
 	rows := z.rows[t.rows].of
-	for _, row := range rows {
+	from := make([]int32, len(rows))
+	for r, row := range rows {
 		if len(row) != 1 {
 			return 0, false
 		}
+		from[r] = row[0]
 	}
-	return z.fromRanks(t.args[0], single(rows)), true
+	return z.fromRanks(t.args[0], from), true
 }
 
 // reduceOfMoved takes a move that all operands of an elementwise operation share in
@@ -372,11 +359,8 @@ func (z *normalizer) before(id termID, by int32, n ir.Dim) termID {
 		_, of := z.outer(&x)
 		return of
 	}
-	x.args, x.n = slices.Clone(x.args), n
-	for i, a := range x.args {
-		x.args[i] = z.before(a, by, n)
-	}
-	return z.make(x)
+	x.n = n
+	return z.each(x, func(a termID) termID { return z.before(a, by, n) })
 }
 
 func reduceOfReduce(z *normalizer, t *term) (termID, bool) {
@@ -398,7 +382,5 @@ func reduceOfReduce(z *normalizer, t *term) (termID, bool) {
 			out[r] = slices.Compact(out[r])
 		}
 	}
-	u := *t
-	u.rows, u.args = z.lists(out), x.args
-	return z.make(u), true
+	return z.over(t, out, x.args[0]), true
 }

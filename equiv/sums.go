@@ -2,7 +2,6 @@ package equiv
 
 import (
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -34,10 +33,7 @@ func reduceOfEqual(z *normalizer, t *term) (termID, bool) {
 			once[r] = append(once[r], row[i])
 		}
 	}
-	u := *t
-	u.rows = z.lists(once)
-	x := z.make(u)
-	return z.scaled(x, times), true
+	return z.scaled(z.over(t, once, t.args[0]), times), true
 }
 
 // scaled is n times x.
@@ -132,13 +128,7 @@ func factorOfSum(z *normalizer, t *term) (termID, bool) {
 	if x.kind != kindPoint || x.dt != t.dt || x.op != ir.OpAdd && x.op != ir.OpSub && x.op != ir.OpNeg || !z.distributes(&x, ir.Sum) {
 		return 0, false
 	}
-	x.args = slices.Clone(x.args)
-	for i, a := range x.args {
-		u := *t
-		u.args = []termID{a}
-		x.args[i] = z.make(u)
-	}
-	return z.make(x), true
+	return z.each(x, func(a termID) termID { return z.with(t, t.dt, a) }), true
 }
 
 // integerFactor reports whether p multiplies integers with an integer, wrapping around.
@@ -152,8 +142,7 @@ func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
 	if t.red != ir.Min && t.red != ir.Max || x.kind != kindPoint || len(x.args) != 1 || !z.monotone(&x) {
 		return 0, false
 	}
-	x.args = []termID{z.again(t, x.args[0])}
-	return z.make(x), true
+	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
 }
 
 // monotone reports whether an elementwise operation of one operand does not decrease
@@ -231,11 +220,7 @@ func reduceOfLinear(z *normalizer, t *term) (termID, bool) {
 	if x.kind != kindPoint || !z.anyOrder(t.red, t.dt) || !z.distributes(&x, t.red) {
 		return 0, false
 	}
-	x.args = slices.Clone(x.args)
-	for i, a := range x.args {
-		x.args[i] = z.again(t, a)
-	}
-	return z.make(x), true
+	return z.each(x, func(a termID) termID { return z.again(t, a) }), true
 }
 
 // narrowed looks at a conversion to 16-bit floats of a sum over ranks in f32, which is
@@ -248,9 +233,7 @@ func narrowed(z *normalizer, t *term) (termID, bool) {
 		return 0, false
 	}
 	if z.p.opts.Reassociate && x.kind == kindPoint && (x.op == ir.OpDiv || x.op == ir.OpMul) && len(x.args) == 1 && plainConstant(x) {
-		u := *x
-		u.args, u.dt = []termID{z.convert(x.args[0], t.dt)}, t.dt
-		return z.make(u), true
+		return z.with(x, t.dt, z.convert(x.args[0], t.dt)), true
 	}
 	by := int32(-1)
 	if x.kind == kindMove {

@@ -79,15 +79,9 @@ func (z *normalizer) overlaid(v *value) (termID, bool) {
 	if v.op != ir.OpInput && v.op != ir.OpAsStrided || v.typ.Apart() {
 		return 0, false
 	}
-	sizes, _ := v.typ.Shape().Static()
-	digits, reach := make([]digit, len(sizes)), int64(1)
-	for d, n := range sizes {
-		digits[d] = digit{n: n, stride: v.typ.Strides()[d]}
-		reach += (n - 1) * digits[d].stride
-	}
-	l, ok := plain(digits, 0)
+	l, ok := plain(digits(v.typ.Shape(), v.typ.Strides()), 0)
 	lies := *v
-	lies.typ = ir.Tensor(v.typ.DType(), reach)
+	lies.typ = ir.TensorOf(v.typ.DType(), ir.Shape{v.typ.Extent().Div(int64(v.typ.DType().Size()))})
 	return z.move(l, v.typ.Shape().NumElems(), z.opaque(&lies)), ok
 }
 
@@ -242,11 +236,11 @@ func viewLayout(v *value, from ir.Shape) (layout, bool) {
 	}
 	to, off := v.typ.Shape(), int64(0)
 	if v.op == ir.OpPermute {
-		var ds []digit
-		for i, d := range v.attrs.Ints("dims") {
-			ds = append(ds, sized(to[i], strides[d]))
+		var by []int64
+		for _, d := range v.attrs.Ints("dims") {
+			by = append(by, strides[d])
 		}
-		return plain(ds, 0)
+		return plain(digits(to, by), 0)
 	}
 	d := int(v.attrs.Int("dim", 0))
 	switch v.op {
@@ -261,11 +255,16 @@ func viewLayout(v *value, from ir.Shape) (layout, bool) {
 		off = v.attrs.Int("index", 0) * strides[d]
 		strides = slices.Delete(strides, d, d+1)
 	}
-	var ds []digit
-	for i, n := range to {
-		ds = append(ds, sized(n, strides[i]))
+	return plain(digits(to, strides), off)
+}
+
+// digits are those that count through a shape by strides.
+func digits(s ir.Shape, strides []int64) []digit {
+	ds := make([]digit, len(s))
+	for i, n := range s {
+		ds[i] = sized(n, strides[i])
 	}
-	return plain(ds, off)
+	return ds
 }
 
 // shard is each rank's piece of x along dimension d by its place in a group.
@@ -275,15 +274,12 @@ func (z *normalizer) shard(x termID, from ir.Shape, d int, group int32, to ir.Sh
 	}
 	strides, ok := rowMajor(from)
 	piece, static := to[d].Const()
-	var ds []digit
+	var l layout
 	if ok {
-		for i, n := range to {
-			ds = append(ds, sized(n, strides[i]))
-		}
+		l, ok = plain(digits(to, strides), 0)
 	}
-	l, fits := plain(ds, 0)
 	g := z.p.groups[group]
-	if !ok || !fits || !static && g.size > 1 {
+	if !ok || !static {
 		return z.exchanged(x, ir.OpShard, group, d, to.NumElems(), fmt.Sprint(from))
 	}
 	l.rank, l.add = make([]int32, z.p.world), make([]int64, z.p.world)
@@ -314,11 +310,7 @@ func (z *normalizer) transport(v *value, from ir.Shape) (layout, bool) {
 	if !ok || v.attrs.Has("in_splits") && !evenSplits(v.attrs) {
 		return layout{}, false
 	}
-	var ds []digit
-	for i, n := range from {
-		ds = append(ds, sized(n, strides[i]))
-	}
-	l := layout{digits: ds}
+	l := layout{digits: digits(from, strides)}
 	d := int(v.attrs.Int("dim", 0))
 	places := 1 // table entries of a rank
 	switch v.op {
@@ -411,12 +403,17 @@ func (z *normalizer) lookup(v *value) (termID, bool) {
 	if !ok || len(v.args) != 2 || len(table) == 0 || v.op == ir.OpIndex && (len(dims) != 1 || dims[0] != 0) {
 		return 0, false
 	}
-	row := int64(1)
-	for _, n := range table[1:] {
-		row *= n
-	}
-	return z.make(term{kind: kindLookup, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: row,
+	return z.make(term{kind: kindLookup, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: rowSize(table),
 		args: []termID{z.memo[v.args[0]], z.memo[v.args[1]]}}), true
+}
+
+// rowSize is how many elements a row of a table has.
+func rowSize(table []int64) int64 {
+	size := int64(1)
+	for _, n := range table[1:] {
+		size *= n
+	}
+	return size
 }
 
 // scatter is rows added to a table at positions: its first dimension is indexed, and
@@ -431,10 +428,6 @@ func (z *normalizer) scatter(v *value) (termID, bool) {
 	if !start.Shape().Equal(v.typ.Shape()) || !vals.Shape().Equal(append(slices.Clone(ids.Shape()), v.typ.Shape()[1:]...)) {
 		return 0, false
 	}
-	row := int64(1)
-	for _, n := range table[1:] {
-		row *= n
-	}
-	return z.make(term{kind: kindScatter, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: row,
+	return z.make(term{kind: kindScatter, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), base: table[0], scale: rowSize(table),
 		args: []termID{z.memo[v.args[0]], z.memo[v.args[1]], z.memo[v.args[2]]}}), true
 }
