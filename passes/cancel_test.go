@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
@@ -30,7 +29,7 @@ func TestRunContext(t *testing.T) {
 	for _, name := range []string{"simplify-collectives", "bucket", "overlap", "add-slack", "reorder-comms", "fuse", "fuse{kernels=true}", "plan-memory"} {
 		t.Run(name, func(t *testing.T) {
 			run := func(left int) (asked int, err error) {
-				m, err := gen.Layers(600)
+				m, err := layers(600)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +71,7 @@ func TestRunContextPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := gen.Layers(10)
+	m, err := layers(10)
 	if err != nil {
 		t.Fatal(err)
 	}

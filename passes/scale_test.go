@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cost"
-	"github.com/seed-ee968945/concert/internal/golden/gen"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
 )
@@ -23,7 +22,7 @@ func BenchmarkScale(b *testing.B) {
 			nodes := 0
 			for b.Loop() {
 				b.StopTimer()
-				m, err := gen.Layers(n)
+				m, err := layers(n)
 				if err != nil {
 					b.Fatal(err)
 				}

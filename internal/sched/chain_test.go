@@ -2,15 +2,13 @@ package sched
 
 import (
 	"testing"
-
-	"github.com/seed-ee968945/concert/sim/simtest"
 )
 
 // Deferred weight gradients pin activations. Whatever the length of the chain,
 // and even where memory is no concern, a few windows of them must do.
 func TestDeferralNeedsAFewWindows(t *testing.T) {
-	for name, c := range map[string]simtest.Chain{
-		"both":     simtest.Default(0),
+	for name, c := range map[string]chain{
+		"both":     defaultChain(0),
 		"tensor":   {DxMs: 0.6, DwMs: 0.6, TPMs: 0.2, Act: 64 << 20, Weight: 16 << 20, Small: 2},
 		"sharding": {DxMs: 0.6, DwMs: 0.6, FSDPMs: 0.5, Act: 64 << 20, Weight: 112 << 20, Small: 2},
 	} {

@@ -34,7 +34,7 @@ func TestExport(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, err := json.Marshal(g.Export(r.Order, r.Buckets))
+			data, err := json.Marshal(exported(g, r.Order, r.Buckets))
 			if err != nil {
 				t.Fatal(err)
 			}

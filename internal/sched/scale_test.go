@@ -15,7 +15,7 @@ func BenchmarkChain(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, nodes := range []int{1_000, 10_000, 100_000, 1_000_000} {
-		c := simtest.Default(1)
+		c := defaultChain(1)
 		c.Layers = nodes / c.NodesPerLayer()
 		m, err := c.Model()
 		if err != nil {

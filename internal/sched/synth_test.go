@@ -1,11 +1,11 @@
-package simtest
+package sched
 
 import "github.com/seed-ee968945/concert/sim"
 
-// Chain describes a synthetic backward pass: a chain of layers, each with a
+// chain describes a synthetic backward pass: a chain of layers, each with a
 // parameter gather, a tensor-parallel gather and scatter on the critical chain,
 // two weight-gradient matmuls off it, and the reductions of their gradients.
-type Chain struct {
+type chain struct {
 	Layers int
 	DxMs   float64 // matmul on the chain
 	DwMs   float64 // both weight gradients together
@@ -16,14 +16,14 @@ type Chain struct {
 	Small  int     // cheap pointwise nodes per layer, each with a view, to make the graph long
 }
 
-// Default is a chain of n layers about as demanding as a large language model
+// defaultChain is a chain of n layers about as demanding as a large language model
 // with sharded parameters and tensor parallelism.
-func Default(layers int) Chain {
-	return Chain{Layers: layers, DxMs: 0.6, DwMs: 0.6, TPMs: 0.2, FSDPMs: 0.25, Act: 64 << 20, Weight: 112 << 20, Small: 8}
+func defaultChain(layers int) chain {
+	return chain{Layers: layers, DxMs: 0.6, DwMs: 0.6, TPMs: 0.2, FSDPMs: 0.25, Act: 64 << 20, Weight: 112 << 20, Small: 8}
 }
 
 // NodesPerLayer returns how many nodes each layer adds.
-func (c Chain) NodesPerLayer() int {
+func (c chain) NodesPerLayer() int {
 	n := 5 + 2*c.Small // saved input, shard, dx, two dw, and the small ones
 	if c.TPMs > 0 {
 		n += 4
@@ -36,7 +36,7 @@ func (c Chain) NodesPerLayer() int {
 
 // Model builds the chain as a trace would have it: gathers first, gradients
 // reduced and waited for at once.
-func (c Chain) Model() (*sim.Model, error) {
+func (c chain) Model() (*sim.Model, error) {
 	b := sim.NewBuilder(c.Layers * c.NodesPerLayer())
 	const ranks = 8
 	saved := make([]int32, c.Layers)

@@ -1,4 +1,4 @@
-package gen
+package passes_test
 
 import (
 	"fmt"
@@ -6,12 +6,12 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// Layers builds a chain of layers with about the given number of nodes, as a
+// layers builds a chain of layers with about the given number of nodes, as a
 // sharded training step has them: each layer gathers its weight from the data
 // parallel group, multiplies, reduces over the tensor parallel group, and
 // reduce-scatters a gradient of its own. Costs are attached. It is the subject of
 // scaling benchmarks: from a thousand to a million nodes.
-func Layers(nodes int) (*ir.Module, error) {
+func layers(nodes int) (*ir.Module, error) {
 	b := ir.NewBuilder(16)
 	dp := b.Group("dp", [][]int{{0, 2, 4, 6, 8, 10, 12, 14}, {1, 3, 5, 7, 9, 11, 13, 15}})
 	var pairs [][]int

@@ -1,16 +1,17 @@
-package simtest
+package sched
 
 import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/sim"
+	"github.com/seed-ee968945/concert/sim/simtest"
 )
 
-// Export returns the graph in the given order. A bucket becomes one collective
+// exported is the graph in the given order. A bucket becomes one collective
 // node with the names of its members, a wait, and for each wait of a member a view
 // that keeps the member's wait's name.
-func (g *Graph) Export(order []int32, buckets []sim.Bucket) *Graph {
-	out := &Graph{Name: g.Name, World: g.World, Groups: g.Groups}
+func exported(g *simtest.Graph, order []int32, buckets []sim.Bucket) *simtest.Graph {
+	out := &simtest.Graph{Name: g.Name, World: g.World, Groups: g.Groups}
 	id := make(map[string]int32, len(g.Nodes))
 	for i := range g.Nodes {
 		id[g.Nodes[i].Name] = int32(i)
@@ -30,7 +31,7 @@ func (g *Graph) Export(order []int32, buckets []sim.Bucket) *Graph {
 			if b, ok := bucketOf[v]; ok {
 				if !begun[b] {
 					begun[b] = true
-					out.Nodes = append(out.Nodes, g.bucketNode(b, buckets[b]))
+					out.Nodes = append(out.Nodes, bucketNode(g, b, buckets[b]))
 				}
 				continue
 			}
@@ -45,7 +46,7 @@ func (g *Graph) Export(order []int32, buckets []sim.Bucket) *Graph {
 							n = out.Nodes[i]
 						}
 					}
-					out.Nodes = append(out.Nodes, Node{Name: w, Kind: "wait", Target: x.Target, Inputs: []string{n.Name},
+					out.Nodes = append(out.Nodes, simtest.Node{Name: w, Kind: "wait", Target: x.Target, Inputs: []string{n.Name},
 						Args: "(" + n.Name + ",)", Out: n.Out})
 				}
 				x.Kind, x.Inputs = "view", []string{w}
@@ -57,9 +58,9 @@ func (g *Graph) Export(order []int32, buckets []sim.Bucket) *Graph {
 	return out
 }
 
-func (g *Graph) bucketNode(b int, bucket sim.Bucket) Node {
+func bucketNode(g *simtest.Graph, b int, bucket sim.Bucket) simtest.Node {
 	first := g.Nodes[bucket.Members[0]]
-	n := Node{Name: fmt.Sprintf("bucket_%d", b), Kind: "collective", Target: first.Target, Op: first.Op, Group: first.Group, Reduce: first.Reduce, Ms: bucket.Dur}
+	n := simtest.Node{Name: fmt.Sprintf("bucket_%d", b), Kind: "collective", Target: first.Target, Op: first.Op, Group: first.Group, Reduce: first.Reduce, Ms: bucket.Dur}
 	seen := map[string]bool{}
 	for _, s := range bucket.Members {
 		x := g.Nodes[s]
