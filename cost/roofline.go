@@ -70,6 +70,10 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 		elems += float64(mod.Hint(r.Type().Shape().NumElems()))
 	}
 	switch n.Op() {
+	case ir.OpGroupedMatmul:
+		a, b := n.Arg(0), n.Arg(1)
+		ra := a.Type().Rank()
+		return 2 * size(a, ra-2) * size(a, ra-1) * size(b, b.Type().Rank()-1), m.matmulRate(a.Type().DType())
 	case ir.OpMatmul, ir.OpAddmm:
 		a := n.Arg(len(n.Args()) - 2)
 		k := size(a, a.Type().Rank()-1)

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
@@ -117,6 +118,9 @@ func randomValues(rng *rand.Rand, t Tensor, role ir.Role, need indexRange) []flo
 			lo, hi = need.lo, max(need.hi, need.lo+1)
 		}
 		randomInts(rng, vals, lo, hi, need.distinct)
+		if need.sorted {
+			slices.Sort(vals)
+		}
 	}
 	return vals
 }
@@ -143,6 +147,7 @@ type indexRange struct {
 	set      bool
 	lo, hi   int64
 	distinct bool
+	sorted   bool // in ascending order: where groups end
 }
 
 // meet joins two demands. If they exclude each other (a masked lookup, whose
@@ -158,7 +163,7 @@ func (a indexRange) meet(b indexRange) indexRange {
 	if lo >= hi {
 		lo, hi = a.lo, a.hi
 	}
-	return indexRange{true, lo, hi, a.distinct || b.distinct}
+	return indexRange{true, lo, hi, a.distinct || b.distinct, a.sorted || b.sorted}
 }
 
 func (a indexRange) shift(by int64) indexRange {
@@ -213,6 +218,17 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 		put(1, 0, m.within(args[0], dim, !a.Has("reduce")))
 		put(0, 0, out)
 		put(2, 0, out)
+	case ir.OpGroupedMatmul:
+		a, b := args[0], args[1]
+		grouped, d := a, 1 // inner indices
+		if b.Type().Rank() == 3 {
+			d = 0
+		} else if a.Type().Rank() == 3 {
+			grouped = b
+		}
+		ends := m.within(grouped, d, false)
+		ends.hi, ends.sorted = ends.hi+1, true
+		put(2, 0, ends)
 	case ir.OpIndexAdd:
 		put(1, 0, m.within(args[0], dim, false))
 	case ir.OpIndex, ir.OpIndexPut:

@@ -69,6 +69,13 @@ func (fb *FuncBuilder) Addmm(c, a, b *Value, beta, alpha float64) *Value {
 	return fb.one(OpAddmm, A("beta", beta, "alpha", alpha), []*Value{c, a, b})
 }
 
+// GroupedMatmul returns a product for each group of rows ([m,k] by [g,k,n]), of columns
+// ([g,m,k] by [k,n]) or of inner indices ([m,k] by [k,n], giving [g,m,n]), where group i
+// ends before ends[i] and begins where the one in front of it ends.
+func (fb *FuncBuilder) GroupedMatmul(a, b, ends *Value) *Value {
+	return fb.one(OpGroupedMatmul, nil, []*Value{a, b, ends})
+}
+
 // Attention returns softmax(scale q k^T + bias) v of [batch, head, sequence, size], the
 // log-sum-exp of the scores, and seed and offset of its dropout. bias may be nil; scale 0
 // stands for one over the root of the head size; causal masks the keys behind each query.

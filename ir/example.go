@@ -9,7 +9,7 @@ type ExampleInput struct{ Name, Type string }
 func ExampleInputs() []ExampleInput {
 	return []ExampleInput{
 		{"x", "f32[4,8]"}, {"b", "f32[8]"}, {"c", "bool[4,8]"}, {"w", "f32[8,16]"}, {"bias", "f32[16]"},
-		{"i", "i64[3]"}, {"j", "i64[4,2]"}, {"rows", "f32[3,8]"}, {"flat", "f32[56]"},
+		{"i", "i64[3]"}, {"j", "i64[4,2]"}, {"rows", "f32[3,8]"}, {"flat", "f32[56]"}, {"experts", "f32[3,8,16]"}, {"ends", "i32[3]"},
 		{"q", "bf16[2,4,16,8]"}, {"lse", "f32[2,4,16,1]"}, {"seed", "i64[]"}, {"g", "async f32[8,8]"},
 	}
 }

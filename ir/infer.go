@@ -318,6 +318,34 @@ func inferAddmm(c *inferCtx) ([]Type, error) {
 	return ts, nil
 }
 
+func inferGroupedMatmul(c *inferCtx) ([]Type, error) {
+	a, b, ends := c.args[0], c.args[1], c.args[2]
+	if ends.Rank() != 1 || ends.dt != I32 && ends.dt != I64 {
+		return nil, fmt.Errorf("the ends of groups are i32[g] or i64[g], got %s", ends)
+	}
+	ra, rb := a.Rank(), b.Rank()
+	if min(ra, rb) != 2 || max(ra, rb) > 3 {
+		return nil, fmt.Errorf("grouped_matmul takes two matrices, or a matrix and one for each group, got %s and %s", a, b)
+	}
+	if !a.shape[ra-1].Equal(b.shape[rb-2]) {
+		return nil, fmt.Errorf("inner dimensions differ: %s and %s", a.shape[ra-1], b.shape[rb-2])
+	}
+	for _, x := range []Type{a, b} {
+		if x.Rank() == 3 && !x.shape[0].Equal(ends.shape[0]) {
+			return nil, fmt.Errorf("%s has %s matrices for %s groups", x, x.shape[0], ends.shape[0])
+		}
+	}
+	dt, err := promote(a.dt, b.dt)
+	if err != nil {
+		return nil, err
+	}
+	out := Shape{a.shape[ra-2], b.shape[rb-1]}
+	if ra == rb {
+		out = slices.Insert(out, 0, ends.shape[0])
+	}
+	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
+}
+
 func inferAttention(c *inferCtx) ([]Type, error) {
 	q, k, v := c.args[0], c.args[1], c.args[2]
 	if q.Rank() != 4 || k.Rank() != 4 || v.Rank() != 4 {

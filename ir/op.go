@@ -59,6 +59,7 @@ type OpInfo struct {
 	Grouped     bool   // not a collective, yet names a group: its result depends on the rank's place in it
 	Elementwise bool   // result element i depends on element i (broadcast) of each operand only
 	Exact       bool   // rounds nothing but the result: it moves, compares, selects, or gives integers
+	Generated   bool   // a kernel of one node is generated for it, though it is bound by arithmetic
 	Costly      bool   // computing an element costs more than reading it
 	RandomAttr  string // attribute that adds EffectRandom where it is present and not zero
 	Attrs       []AttrSpec
@@ -161,6 +162,7 @@ const (
 	// Matrix products and attention.
 	OpMatmul
 	OpAddmm
+	OpGroupedMatmul
 	OpAttention
 	OpAttentionBackward
 	// Data movement.

@@ -179,6 +179,8 @@ var opTable = [numOps]OpInfo{
 	OpMatmul: {Name: "matmul", Class: ClassCompute, MinArgs: 2, MaxArgs: 2, NumResults: 1, Types: tMatmul, Example: "%r = matmul %x, %w : f32[4,16]", Doc: "[m,k] x [k,n], or [b,m,k] x [b,k,n]"},
 	OpAddmm: {Name: "addmm", Class: ClassCompute, MinArgs: 3, MaxArgs: 3, NumResults: 1, Types: tAddmm, Example: "%r = addmm %bias, %x, %w {alpha=1.0, beta=0.5} : f32[4,16]", Doc: "beta*c + alpha*(a x b)",
 		Attrs: []AttrSpec{aAlpha, {"beta", attr.KindFloat, false, "factor of c, 1 if absent"}}},
+	OpGroupedMatmul: {Name: "grouped_matmul", Class: ClassCompute, MinArgs: 3, MaxArgs: 3, NumResults: 1, Generated: true, Types: tGroupedMatmul, Example: "%r = grouped_matmul %x, %experts, %ends : f32[4,16]",
+		Doc: "a product for each group of rows, columns or inner indices; groups lie one behind the other, and operand 2 says where each ends. Rows and columns behind the last group are 0, inner indices there do not count"},
 	OpAttention: {Name: "attention", Class: ClassCompute, MinArgs: 3, MaxArgs: 4, NumResults: 4, Types: tAttention, Attrs: []AttrSpec{aCausal, aScale, aDropout}, RandomAttr: "dropout",
 		Example: "%r:4 = attention %q, %q, %q {causal=true} : bf16[2,4,16,8], f32[2,4,16,1], i64[], i64[]", Doc: "softmax(scale q k^T + bias) v on [b,h,s,d]; results: output, log-sum-exp of the scores, seed and offset of the dropout"},
 	OpAttentionBackward: {Name: "attention_backward", Class: ClassCompute, MinArgs: 8, MaxArgs: 9, NumResults: 3, Types: tAttentionBackward, Attrs: []AttrSpec{aCausal, aScale, aDropout},

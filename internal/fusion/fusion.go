@@ -31,7 +31,7 @@ func refuse(n *ir.Node, format string, args ...any) *Refusal {
 // Check refuses what belongs to no region: regions are of views and of pure operations
 // on memory that involve no other rank, and nothing in them is in flight.
 func Check(n *ir.Node) *Refusal {
-	if c := n.Op().Class(); c != ir.ClassView && c != ir.ClassMemory || !n.Pure() || n.Group() != nil {
+	if i := n.Op().Info(); i.Class != ir.ClassView && i.Class != ir.ClassMemory && !i.Generated || !n.Pure() || n.Group() != nil {
 		return refuse(n, "a region has views and pure operations on memory only")
 	}
 	for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {

@@ -104,6 +104,7 @@ var table = []kernel{
 	{"gather", 2, 2, 1, 1, runGather},
 	{"ge", 1, 2, 1, 1, binaryKernel(opGe)},
 	{"gelu", 1, 1, 1, 1, runGelu},
+	{"grouped_matmul", 3, 3, 1, 1, runGroupedMatmul},
 	{"gt", 1, 2, 1, 1, binaryKernel(opGt)},
 	{"index", 2, -1, 1, 1, runIndex},
 	{"index_add", 3, 3, 1, 1, runIndexAdd},

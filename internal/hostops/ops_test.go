@@ -228,6 +228,9 @@ func opCases() []opCase {
 		{"matmul", "", in(bf16(shape{1, 3}, 256, 1, 1), bf16(shape{3, 1}, 1, 1, 1)), in(bf16(shape{1, 1}, 258))},
 		{"addmm", "", in(v(1), m23, f32(shape{3, 1}, 1, 1, 1)), in(f32(shape{2, 1}, 7, 16))},
 		{"addmm", "{alpha=2, beta=0.5}", in(f32(shape{2, 1}, 2, 4), m23, f32(shape{3, 1}, 1, 1, 1)), in(f32(shape{2, 1}, 13, 32))},
+		{"grouped_matmul", "", in(f32(shape{3, 2}, 1, 2, 3, 4, 5, 6), f32(shape{2, 2, 1}, 1, 1, 10, 100), w(1, 2)), in(f32(shape{3, 1}, 3, 430, 0))},
+		{"grouped_matmul", "", in(f32(shape{2, 1, 2}, 1, 1, 10, 100), f32(shape{2, 3}, 1, 2, 3, 4, 5, 6), w(1, 2)), in(f32(shape{1, 3}, 5, 520, 0))},
+		{"grouped_matmul", "", in(f32(shape{1, 3}, 1, 2, 3), f32(shape{3, 1}, 10, 20, 30), mk(dtype.I32, shape{3}, 1, 1, 2)), in(f32(shape{3, 1, 1}, 10, 0, 40))},
 		{"addmm", "{beta=0}", in(v(nan), m23, f32(shape{3, 1}, 1, 1, 1)), in(f32(shape{2, 1}, 6, 15))},
 
 		// Data movement.
@@ -331,7 +334,7 @@ func TestTable(t *testing.T) {
 		ceil round trunc sign erf erfc exp2 expm1 log2 log10 log1p tan asin acos atan sinh cosh asinh acosh atanh cbrt
 		bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right atan2 fmod remainder floor_divide trunc_divide
 		logical_not convert add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
-		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm attention attention_backward
+		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm grouped_matmul attention attention_backward
 		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand`
 	want := strings.Fields(ops)
 	slices.Sort(want)

@@ -177,6 +177,8 @@ func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 		return u * u
 	case ir.OpSum, ir.OpMean, ir.OpProd, ir.OpCumsum, ir.OpSoftmax, ir.OpLogSoftmax:
 		return sum(size(0))
+	case ir.OpGroupedMatmul:
+		return sum(size(0, n.Arg(0).Type().Rank()-1))
 	case ir.OpMatmul, ir.OpAddmm:
 		return sum(size(len(n.Args())-2, n.Arg(len(n.Args())-2).Type().Rank()-1))
 	case ir.OpAttention, ir.OpAttentionBackward:

@@ -83,6 +83,7 @@ func along(op ir.Op) func(c *call) error {
 var productOps = []row{
 	{"aten.mm.default aten.bmm.default aten.matmul.default", "self mat2", matmul},
 	{"aten.addmm.default aten.baddbmm.default", "self mat1 mat2 * beta alpha", addmm},
+	{"aten._grouped_mm.default", "self mat2 offs bias out_dtype", groupedMM},
 	{"aten._scaled_dot_product_cudnn_attention.default",
 		"query key value attn_bias compute_log_sumexp dropout_p is_causal return_debug_mask * scale", attention},
 	{"aten._scaled_dot_product_cudnn_attention_backward.default",
@@ -99,6 +100,21 @@ func matmul(c *call) error {
 		return errForm // broadcasts
 	}
 	return c.emitErr(ir.OpMatmul, nil, a, b)
+}
+
+// groupedMM imports products by groups; batches of matrices have none.
+func groupedMM(c *call) error {
+	a, b := c.tensor("self"), c.tensor("mat2")
+	if c.err != nil {
+		return c.err
+	}
+	switch {
+	case c.isTensor("bias"):
+		return errForm
+	case !c.isTensor("offs"):
+		return c.emitErr(ir.OpMatmul, nil, a, b)
+	}
+	return c.emitErr(ir.OpGroupedMatmul, nil, a, b, c.tensor("offs"))
 }
 
 func addmm(c *call) error {

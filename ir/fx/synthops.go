@@ -65,6 +65,8 @@ func (s *synth) opText(n *ir.Node, x []string, out *Node) bool {
 			return put("aten.baddbmm.default", x...)
 		}
 		return put("aten.addmm.default", x...)
+	case ir.OpGroupedMatmul:
+		return put("aten._grouped_mm.default", x...)
 	case ir.OpAttention, ir.OpAttentionBackward:
 		return attentionText(n, x, out)
 	case ir.OpClone:

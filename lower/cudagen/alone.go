@@ -27,6 +27,8 @@ func alone(name string, r *region) (*Kernel, error) {
 			return nil, nil
 		}
 		err = g.scatterLines(n)
+	case ir.OpGroupedMatmul:
+		err = g.groupedMatmul(n)
 	case ir.OpConstant:
 		declared, err = g.constant(name, n)
 	default:

@@ -32,6 +32,7 @@ var families = []family{
 	{9, (*gen).view},
 	{3, (*gen).asStrided},
 	{3, (*gen).matmul},
+	{1, (*gen).groupedMatmul},
 	{1, (*gen).attention},
 	{4, (*gen).move},
 	{4, (*gen).indexed},
@@ -433,54 +434,4 @@ func (g *gen) asStrided() bool {
 		t = ir.Tensor(x.typ.DType(), 2, n).WithStrides([]int64{g.r.Int64N(4), stride})
 	}
 	return g.emit(ir.OpAsStrided, nil, list("offset", g.r.IntN(3)), []*value{x}, t) != nil
-}
-
-func (g *gen) matmul() bool {
-	a := g.pick(func(v *value) bool { return v.typ.Rank() == 2 || v.typ.Rank() == 3 })
-	if a == nil {
-		return false
-	}
-	b := g.pick(func(v *value) bool {
-		_, err := ir.Infer(ir.OpMatmul, nil, nil, []ir.Type{a.typ, v.typ})
-		return err == nil
-	})
-	if b == nil { // by its own transpose
-		dims := []int64{1, 0}
-		if a.typ.Rank() == 3 {
-			dims = []int64{0, 2, 1}
-		}
-		rs := g.emit(ir.OpPermute, nil, list("dims", dims), []*value{a})
-		if rs == nil {
-			return false
-		}
-		b = rs[0]
-	}
-	if g.r.IntN(3) > 0 {
-		return g.emit(ir.OpMatmul, nil, nil, []*value{a, b}) != nil
-	}
-	c := g.pick(func(v *value) bool {
-		_, err := ir.Infer(ir.OpAddmm, nil, nil, []ir.Type{v.typ, a.typ, b.typ})
-		return err == nil
-	})
-	return c != nil && g.emit(ir.OpAddmm, nil, list("alpha", []float64{1, 0.5}[g.r.IntN(2)], "beta", []float64{1, 2}[g.r.IntN(2)]), []*value{c, a, b}) != nil
-}
-
-func (g *gen) attention() bool {
-	q := g.pick(func(v *value) bool { return v.typ.Rank() == 4 && isFloat(v) && g.positive(v) })
-	if q == nil {
-		rs := g.emit(ir.OpFull, nil, list("value", 0.5), nil, ir.Tensor(ir.F32, 1, 2, int64(1+g.r.IntN(4)), int64(1+g.r.IntN(4))))
-		if rs == nil {
-			return false
-		}
-		q = rs[0]
-	}
-	if _, static := q.typ.Shape().Static(); !static {
-		return false
-	}
-	l := list("causal", g.r.IntN(2) == 0)
-	rs := g.emit(ir.OpAttention, nil, l, []*value{q, q, q})
-	if rs == nil || g.r.IntN(2) == 0 {
-		return rs != nil
-	}
-	return g.emit(ir.OpAttentionBackward, nil, l, []*value{rs[0], q, q, q, rs[0], rs[1], rs[2], rs[3]}) != nil
 }

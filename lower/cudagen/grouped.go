@@ -1,0 +1,105 @@
+package cudagen
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// groupedMatmul is a product for each group of rows, of columns or of inner indices. A
+// block has a tile of one group's product: it looks for its group among the ends, which
+// are known on the device only, so that the grid is what any ends need at most. Each
+// element is summed over ascending inner indices, as on the host.
+func (g *generator) groupedMatmul(n *ir.Node) error {
+	const tile, depth = 64, 16
+	a, b, ends, out := n.Arg(0), n.Arg(1), n.Arg(2), n.Result(0)
+	sa, sb, so := sizes(a), sizes(b), sizes(out)
+	if len(g.r.sizes) > 0 || numel(so) == 0 {
+		return unsupported(n, "%s", out.Type())
+	}
+	ta, tb, to := a.Type().Strides(), b.Type().Strides(), out.Type().Strides()
+	rows, inner, cols := sa[len(sa)-2], sa[len(sa)-1], sb[len(sb)-1]
+	groups := sizes(ends)[0]
+	matrices := func(s []int64, t []int64) (group, first, second int64) { // strides
+		if len(s) == 3 {
+			return t[0], t[1], t[2]
+		}
+		return 0, t[0], t[1]
+	}
+	ag, ar, ak := matrices(sa, ta)
+	bg, bk, bc := matrices(sb, tb)
+	og, or, oc := matrices(so, to)
+	dom := domainOf(a.Type().DType(), b.Type().DType(), out.Type().DType())
+	g.ins = []*ir.Value{a, b, ends}
+	g.f.block, g.f.lanes = 256, 256
+	e := g.top.emit
+	tiles := func(n int64) int64 { return (n + tile - 1) / tile }
+	grouped, other, of, over := rows, cols, "row", "col" // by groups of rows
+	switch {
+	case len(sa) == len(sb):
+		grouped = inner
+	case len(sa) == 3:
+		grouped, other, of, over = cols, rows, "col", "row"
+	}
+	e("constexpr int lanes = LANES(256);")
+	e("__shared__ %s x[%d][%d], y[%d][%d];", dom, depth, tile+1, depth, tile+1)
+	e("const int lane = threadIdx.x %% 256;")
+	if len(sa) == len(sb) {
+		g.grid = groups * tiles(rows) * tiles(cols)
+		e("const int group = blockIdx.x / %d;", tiles(rows)*tiles(cols))
+		e("const i64 row = blockIdx.x / %d %% %d * %d, col = blockIdx.x %% %d * %d, row_end = %d, col_end = %d;", tiles(cols), tiles(rows), tile, tiles(cols), tile, rows, cols)
+		e("const i64 begin = group > 0 ? position(load(in2 + (group - 1) * %dll), %d, false) : 0;", ends.Type().Strides()[0], grouped+1)
+		e("const i64 end = position(load(in2 + group * %dll), %d, false);", ends.Type().Strides()[0], grouped+1)
+		e("if (end < begin) __trap();")
+	} else {
+		g.grid = (grouped/tile + groups + 1) * tiles(other)
+		e("const i64 %s = blockIdx.x %% %d * %d, %s_end = %d;", over, tiles(other), tile, over, other)
+		e("i64 %s = blockIdx.x / %d * %d, %s_end = 0;", of, tiles(other), tile, of)
+		e("int group = 0;")
+		e("for (i64 first = 0;; first = %s_end, ++group) { // %s is counted from the group's first", of, of)
+		e("  if (group > %d) return;", groups)
+		e("  %s_end = group < %d ? position(load(in2 + group * %dll), %d, false) : %d;", of, groups, ends.Type().Strides()[0], grouped+1, grouped)
+		e("  if (%s_end < first) __trap();", of)
+		e("  const i64 places = (%s_end - first + %d) / %d * %d;", of, tile-1, tile, tile)
+		e("  if (%s < places) {", of)
+		e("    %s += first;", of)
+		e("    break;")
+		e("  }")
+		e("  %s -= places;", of)
+		e("}")
+		e("const i64 begin = 0, end = group < %d ? %d : 0; // behind the last group all is 0", groups, inner)
+	}
+	e("%s sum[256 / lanes][16] = {};", dom)
+	e("for (i64 k0 = begin; k0 < end; k0 += %d) {", depth)
+	g.gather("x", "row", fmt.Sprintf("in0 + group * %dll", ag), ar, ak, dom, tile, depth)
+	g.gather("y", "col", fmt.Sprintf("in1 + group * %dll", bg), bc, bk, dom, tile, depth)
+	e("  meet();")
+	e("  for (int u = 0; u < 256 / lanes; ++u) {")
+	e("    const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) %% 16;")
+	e("    for (int k = 0; k < %d; ++k)", depth)
+	e("#pragma unroll")
+	e("      for (int q = 0; q < 16; ++q) sum[u][q] += x[k][i + q / 4 * 16] * y[k][j + q %% 4 * 16];")
+	e("  }")
+	e("  meet();")
+	e("}")
+	e("for (int u = 0; u < 256 / lanes; ++u) {")
+	e("  for (int q = 0; q < 16; ++q) {")
+	e("    const i64 i = row + (lane + u * lanes) / 16 + q / 4 * 16, j = col + (lane + u * lanes) %% 16 + q %% 4 * 16;")
+	e("    if (i < row_end && j < col_end) store(out0 + group * %dll + i * %dll + j * %dll, %s);", og, or, oc, rounded("sum[u][q]", dom, out.Type().DType()))
+	e("  }")
+	e("}")
+	return nil
+}
+
+// gather loads a tile of an operand in which neighbouring threads take what lies side by side.
+func (g *generator) gather(to, from, base string, outer, inner int64, dom domain, tile, depth int) {
+	e := g.top.emit
+	e("  for (int t = lane; t < %d; t += lanes) {", tile*depth)
+	if inner == 1 {
+		e("    const int i = t / %d, k = t %% %d;", depth, depth)
+	} else {
+		e("    const int i = t %% %d, k = t / %d;", tile, tile)
+	}
+	e("    %s[k][i] = %s + i < %s_end && k0 + k < end ? (%s)load(%s + (%s + i) * %dll + (k0 + k) * %dll) : (%s)0;", to, from, from, dom, base, from, outer, inner, dom)
+	e("  }")
+}
