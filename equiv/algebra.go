@@ -34,13 +34,7 @@ type element struct {
 
 func (e *elements) intern(h element, list ...int64) elemID {
 	h.list = e.list(list)
-	id, ok := e.heads[h]
-	if !ok {
-		id = elemID(len(e.all))
-		e.all = append(e.all, h)
-		e.heads[h] = id
-	}
-	return id
+	return elemID(e.numbered.number(h, h))
 }
 
 func (e *elements) listOf(x elemID) []int64 { return e.lists[e.all[x].list] }

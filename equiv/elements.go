@@ -24,12 +24,11 @@ type elemID int32
 
 // elements holds the elements of terms.
 type elements struct {
-	z     *normalizer
-	all   []element
+	z *normalizer
+	numbered[element, element]
 	lists [][]int64
-	texts map[string]int32 // look-up only, as are the following
-	heads map[element]elemID
-	args  map[string]int32
+	texts numbered[string, string]
+	args  map[string]int32      // look-up only, as are the following
 	of    map[termID][][]elemID // by rank
 	sums  map[elemID]linear     // what sums of multiples are of
 	twins map[string]bool       // texts of which several opaque terms are compared
@@ -46,7 +45,7 @@ type vector struct {
 }
 
 func newElements(z *normalizer) *elements {
-	return &elements{z: z, texts: map[string]int32{}, heads: map[element]elemID{}, args: map[string]int32{},
+	return &elements{z: z, args: map[string]int32{},
 		of: map[termID][][]elemID{}, sums: map[elemID]linear{}, twins: map[string]bool{}, whole: map[vector]int32{}}
 }
 
@@ -152,7 +151,7 @@ func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID
 			out[i] = e.point(t, list)
 		}
 	case kindReduce:
-		row := e.z.rows[t.rows].of[r]
+		row := e.z.rows.all[t.rows][r]
 		list := make([]elemID, len(row))
 		for i := range out {
 			for k, q := range row {
@@ -247,7 +246,7 @@ func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elem
 	if t.op == ir.OpArgmax && e.argmax(t, out, args) {
 		return
 	}
-	class := int64(e.z.parts.list[t.same][r])
+	class := int64(e.z.parts.all[t.same][r])
 	head := []int64{-1, int64(id), class}
 	if t.kind == kindShuffle || e.twins[t.text] {
 		head = []int64{-2}
@@ -337,11 +336,4 @@ func (e *elements) list(l []int64) int32 {
 	return id
 }
 
-func (e *elements) text(s string) int32 {
-	id, ok := e.texts[s]
-	if !ok {
-		id = int32(len(e.texts))
-		e.texts[s] = id
-	}
-	return id
-}
+func (e *elements) text(s string) int32 { return e.texts.number(s, s) }

@@ -403,7 +403,7 @@ func reshaped(from, to ir.Shape, at []index) ([]index, bool) {
 // the first of the ranks that are known to have it alike.
 func (p *indexed) leaf(id valueID, v *value, r int, at []index) elemID {
 	t := p.z.norm(id)
-	class := p.z.parts.list[p.z.at(t).same][r]
+	class := p.z.parts.all[p.z.at(t).same][r]
 	head := []int64{-3, int64(t), int64(class)}
 	if twins, ok := p.operands(v, r); ok {
 		head = twins

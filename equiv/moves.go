@@ -12,7 +12,7 @@ import (
 
 func moveOfItself(z *normalizer, t *term) (termID, bool) {
 	x := t.args[0]
-	return x, z.layouts[t.layout].isIdentity(t.n) && z.at(x).n.Equal(t.n)
+	return x, z.layouts.all[t.layout].isIdentity(t.n) && z.at(x).n.Equal(t.n)
 }
 
 func movedConstant(z *normalizer, t *term) (termID, bool) {
@@ -57,7 +57,7 @@ func shuffleUndone(z *normalizer, t *term) (termID, bool) {
 	case t.op == ir.OpShard && x.op == ir.OpAllGather:
 		return x.args[0], true
 	case t.op == ir.OpAllGather && x.op == ir.OpShard:
-		block := z.parts.list[z.at(x.args[0]).same]
+		block := z.parts.all[z.at(x.args[0]).same]
 		for r, members := range z.p.groups[t.base].list {
 			for _, q := range members {
 				if block[q] != block[r] {
@@ -102,7 +102,7 @@ func (z *normalizer) known(id termID) (l layout, start, step int64, ok bool) {
 		return l, 0, 0, false
 	}
 	x := z.at(t.args[0])
-	return z.layouts[t.layout], x.base, x.scale, true
+	return z.layouts.all[t.layout], x.base, x.scale, true
 }
 
 // lookupAtKnown makes a move of a lookup whose positions count up.
@@ -146,7 +146,7 @@ func moveOfLookup(z *normalizer, t *term) (termID, bool) {
 	if x.kind != kindLookup || x.scale < 1 {
 		return 0, false
 	}
-	l, table, ids := z.layouts[t.layout], x.args[0], x.args[1]
+	l, table, ids := z.layouts.all[t.layout], x.args[0], x.args[1]
 	count, ok := z.at(ids).n.Const()
 	if !ok {
 		count = -1
@@ -205,7 +205,7 @@ func (z *normalizer) tableOf(table termID, l *layout) (termID, bool) {
 	if l.rank == nil {
 		return table, true
 	}
-	block, entries := z.parts.list[z.at(table).same], l.entries()
+	block, entries := z.parts.all[z.at(table).same], l.entries()
 	rank := make([]int32, z.p.world)
 	for r := range z.p.world {
 		from := l.rank[r*entries]
@@ -236,7 +236,7 @@ func rowsOfOwners(z *normalizer, t *term) (termID, bool) {
 	if !ok {
 		return 0, false
 	}
-	lists := slices.Clone(z.rows[t.rows].of) // the order of a sum of which one operand counts does not matter
+	lists := slices.Clone(z.rows.all[t.rows]) // the order of a sum of which one operand counts does not matter
 	for r, l := range lists {
 		lists[r] = slices.SortedFunc(slices.Values(l), func(p, q int32) int { return cmp.Compare(o.first[p], o.first[q]) })
 	}
@@ -309,7 +309,7 @@ func (z *normalizer) ownedPart(rows termID, run int64) (owned, bool) {
 // by reports whether the ranks of each list have the runs in order, and all of them
 // look for the same positions.
 func (o *owned) by(z *normalizer, lists [][]int32) bool {
-	block := z.parts.list[z.at(o.positions).same]
+	block := z.parts.all[z.at(o.positions).same]
 	for _, l := range lists {
 		for i, q := range l {
 			if o.first[q] != int64(i)*o.run || block[q] != block[l[0]] || !slices.Equal(lists[q], l) {

@@ -52,17 +52,15 @@ type term struct {
 type normalizer struct {
 	p       *Prover
 	terms   []term
-	ids     map[string]termID // by what a term is, before equations; look-up only, as are the following
-	aside   map[string]termID // the same of what an equation makes of its other side
-	memo    []termID          // by valueID, -1 unknown
-	layouts []layout
-	layID   map[string]int32
-	moves   map[[2]int32]termID // of a layout and a term
-	joins   map[[2]int32]int32  // compositions: the layout, -1 for none
-	settles map[[2]int32]int32  // of a layout and a partition
-	behind  map[[2]int32]int32  // the same: the partition behind the move
-	rows    []rankRows
-	rowID   map[string]int32
+	ids     map[string]termID           // by what a term is, before equations; look-up only, as are the following
+	aside   map[string]termID           // the same of what an equation makes of its other side
+	memo    []termID                    // by valueID, -1 unknown
+	layouts numbered[string, layout]    // by what tells them apart
+	moves   map[[2]int32]termID         // of a layout and a term
+	joins   map[[2]int32]int32          // compositions: the layout, -1 for none
+	settles map[[2]int32]int32          // of a layout and a partition
+	behind  map[[2]int32]int32          // the same: the partition behind the move
+	rows    numbered[string, [][]int32] // for every rank over which ranks a reduction goes, in order
 	parts   partitions
 	table   [numKinds][]*equation
 	element *equation         // that of elements, nil if it is not to be used
@@ -82,8 +80,8 @@ const maxDeep = 2000
 // normal returns the prover's normalizer.
 func (p *Prover) normal() *normalizer {
 	if p.z == nil {
-		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, layID: map[string]int32{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{}, settles: map[[2]int32]int32{}, behind: map[[2]int32]int32{},
-			rowID: map[string]int32{}, count: map[*equation]int{}, parts: newPartitions(p.world)}
+		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{}, settles: map[[2]int32]int32{}, behind: map[[2]int32]int32{},
+			count: map[*equation]int{}, parts: newPartitions(p.world)}
 		for _, e := range equations() {
 			switch {
 			case slices.Contains(p.opts.Without, e.Name):
@@ -249,13 +247,22 @@ func (z *normalizer) moveBy(id int32, n ir.Dim, x termID) termID {
 	return t
 }
 
-func (z *normalizer) layout(l layout) int32 {
-	key := l.key()
-	id, ok := z.layID[key]
+func (z *normalizer) layout(l layout) int32 { return z.layouts.number(l.key(), l) }
+
+// numbered are values that have numbers by a key. The zero value is empty.
+type numbered[K comparable, V any] struct {
+	all []V
+	ids map[K]int32 // look-up only
+}
+
+func (t *numbered[K, V]) number(key K, v V) int32 {
+	id, ok := t.ids[key]
 	if !ok {
-		id = int32(len(z.layouts))
-		z.layouts = append(z.layouts, l)
-		z.layID[key] = id
+		if t.ids == nil {
+			t.ids = map[K]int32{}
+		}
+		id = int32(len(t.all))
+		t.all, t.ids[key] = append(t.all, v), id
 	}
 	return id
 }
@@ -263,7 +270,7 @@ func (z *normalizer) layout(l layout) int32 {
 // join composes two layouts, -1 if they do not.
 func (z *normalizer) join(a, b int32) int32 {
 	return memoized(z.joins, a, b, func() int32 {
-		if l, ok := compose(&z.layouts[a], &z.layouts[b], z.p.world); ok {
+		if l, ok := compose(&z.layouts.all[a], &z.layouts.all[b], z.p.world); ok {
 			return z.layout(l)
 		}
 		return -1
@@ -284,12 +291,12 @@ func memoized(known map[[2]int32]int32, a, b int32, make func() int32) int32 {
 // settled is a layout that reads from one rank of each block of a partition, on which what
 // is moved is known to be equal: from the reader itself where it is among them everywhere.
 func (z *normalizer) settled(id, same int32) int32 {
-	l := z.layouts[id]
+	l := z.layouts.all[id]
 	if l.rank == nil {
 		return id
 	}
 	return memoized(z.settles, id, same, func() int32 {
-		block, entries := z.parts.list[same], l.entries()
+		block, entries := z.parts.all[same], l.entries()
 		own := true
 		rank := slices.Clone(l.rank)
 		for k, r := range rank {
@@ -360,11 +367,11 @@ func (z *normalizer) text(id termID, depth int) string {
 	case kindFull:
 		return "full(" + t.text + ")"
 	case kindMove:
-		name = "move" + z.layouts[t.layout].String()
+		name = "move" + z.layouts.all[t.layout].String()
 	case kindShuffle:
 		name = "shuffle[" + t.text + "]"
 	case kindReduce:
-		name = fmt.Sprintf("reduce.%s%v", t.red, z.rows[t.rows].of[0])
+		name = fmt.Sprintf("reduce.%s%v", t.red, z.rows.all[t.rows][0])
 	default:
 		name += t.attrs.String()
 	}

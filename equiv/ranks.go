@@ -10,9 +10,8 @@ import (
 // partitions are partitions of the ranks, by number: each gives every rank the least
 // rank of its block. Number 0 is that of single ranks, number 1 that of all in one.
 type partitions struct {
-	list [][]int32
-	ids  map[string]int32 // look-up only, as is meets
-	both map[[2]int32]int32
+	numbered[string, []int32]
+	both map[[2]int32]int32 // look-up only
 }
 
 const (
@@ -21,29 +20,17 @@ const (
 )
 
 func newPartitions(world int) partitions {
-	p := partitions{ids: map[string]int32{}, both: map[[2]int32]int32{}}
+	p := partitions{both: map[[2]int32]int32{}}
 	single := make([]int32, world)
 	for r := range single {
 		single[r] = int32(r)
 	}
-	p.number(single)
-	if world == 1 { // both are the same
-		p.list = append(p.list, p.list[0])
-		return p
+	p.number(ranksKey(single), single)
+	all := make([]int32, world)
+	if p.number(ranksKey(all), all) == partSingle { // one rank: both are the same
+		p.all = append(p.all, all)
 	}
-	p.number(make([]int32, world))
 	return p
-}
-
-func (p *partitions) number(block []int32) int32 {
-	key := ranksKey(block)
-	id, ok := p.ids[key]
-	if !ok {
-		id = int32(len(p.list))
-		p.list = append(p.list, block)
-		p.ids[key] = id
-	}
-	return id
 }
 
 func ranksKey(l []int32) string {
@@ -65,7 +52,7 @@ func (p *partitions) meet(a, b int32) int32 {
 		return partSingle
 	}
 	return memoized(p.both, min(a, b), max(a, b), func() int32 {
-		x, y := p.list[a], p.list[b]
+		x, y := p.all[a], p.all[b]
 		return p.by(len(x), func(r int) string { return ranksKey([]int32{x[r], y[r]}) })
 	})
 }
@@ -83,7 +70,7 @@ func (p *partitions) by(world int, key func(r int) string) int32 {
 		}
 		block[r] = f
 	}
-	return p.number(block)
+	return p.number(ranksKey(block), block)
 }
 
 // sameRanks is the partition on whose blocks t is known to be equal.
@@ -99,7 +86,7 @@ func (z *normalizer) sameRanks(t *term) int32 {
 			return z.sameAfterExchange(t)
 		}
 	case kindReduce:
-		block, rows := z.parts.list[z.at(t.args[0]).same], z.rows[t.rows].of
+		block, rows := z.parts.all[z.at(t.args[0]).same], z.rows.all[t.rows]
 		if len(rows)*len(rows[0]) > maxTable {
 			return partSingle
 		}
@@ -128,7 +115,7 @@ func (z *normalizer) sameRanks(t *term) int32 {
 // sameAfterExchange knows that all ranks of a group see the same pieces, each of its own place
 // unless it gathers them all.
 func (z *normalizer) sameAfterExchange(t *term) int32 {
-	block, g := z.parts.list[z.at(t.args[0]).same], z.p.groups[t.base]
+	block, g := z.parts.all[z.at(t.args[0]).same], z.p.groups[t.base]
 	return z.parts.by(z.p.world, func(r int) string {
 		var row []int32
 		switch t.op {
@@ -148,12 +135,12 @@ func (z *normalizer) sameAfterExchange(t *term) int32 {
 }
 
 func (z *normalizer) sameAfterMove(t *term) int32 {
-	l, in := &z.layouts[t.layout], z.at(t.args[0]).same
+	l, in := &z.layouts.all[t.layout], z.at(t.args[0]).same
 	if l.rank == nil {
 		return in
 	}
 	return memoized(z.behind, t.layout, in, func() int32 {
-		block, entries := z.parts.list[in], l.entries()
+		block, entries := z.parts.all[in], l.entries()
 		return z.parts.by(z.p.world, func(r int) string {
 			b := make([]byte, 0, 8*entries)
 			for k := r * entries; k < (r+1)*entries; k++ {
@@ -162,11 +149,6 @@ func (z *normalizer) sameAfterMove(t *term) int32 {
 			return string(b)
 		})
 	})
-}
-
-// rankRows says for every rank over which ranks a reduction goes, in order.
-type rankRows struct {
-	of [][]int32
 }
 
 // lists numbers lists of ranks.
@@ -178,13 +160,7 @@ func (z *normalizer) lists(of [][]int32) int32 {
 			b = binary.AppendUvarint(b, uint64(r))
 		}
 	}
-	id, ok := z.rowID[string(b)]
-	if !ok {
-		id = int32(len(z.rows))
-		z.rows = append(z.rows, rankRows{of})
-		z.rowID[string(b)] = id
-	}
-	return id
+	return z.rows.number(string(b), of)
 }
 
 // anyOrder reports whether a reduction gives the same in any order and grouping:

@@ -26,7 +26,7 @@ func (z *normalizer) over(t *term, rows [][]int32, x termID) termID {
 // moveOfReduce selects before it reduces, as far as no rank selects differently. What only
 // changes the order of elements, or repeats them, stays outside.
 func moveOfReduce(z *normalizer, t *term) (termID, bool) {
-	x, l := z.at(t.args[0]), &z.layouts[t.layout]
+	x, l := z.at(t.args[0]), &z.layouts.all[t.layout]
 	if x.kind != kindReduce {
 		return 0, false
 	}
@@ -52,8 +52,8 @@ func moveOfReduce(z *normalizer, t *term) (termID, bool) {
 // cannot come out: the ranks from which a rank reads the reduction, each reduce over
 // a list; member by member these are whom the ranks of its own list read instead.
 func (z *normalizer) into(t, x *term) (termID, bool) {
-	l, rows := z.layouts[t.layout], z.rows[x.rows].of
-	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts[in.layout].rank == nil || l.rank == nil {
+	l, rows := z.layouts.all[t.layout], z.rows.all[x.rows]
+	if in := z.at(x.args[0]); z.trying || in.kind != kindMove || z.layouts.all[in.layout].rank == nil || l.rank == nil {
 		return 0, false
 	}
 	entries := l.entries()
@@ -107,12 +107,12 @@ func reduceOfMove(z *normalizer, t *term) (termID, bool) {
 
 // out takes move x, which is t's operand, out of reduction t.
 func (z *normalizer) out(t, x *term) (termID, bool) {
-	l, from := z.layouts[x.layout], x.args[0]
+	l, from := z.layouts.all[x.layout], x.args[0]
 	if l.rank == nil {
 		return z.outOf(t, x)
 	}
-	rows, entries := z.rows[t.rows].of, l.entries()
-	block := z.parts.list[z.at(from).same]
+	rows, entries := z.rows.all[t.rows], l.entries()
+	block := z.parts.all[z.at(from).same]
 	loose := z.anyOrder(t.red, t.dt)
 	blocks := func(l []int32) []int32 {
 		out := make([]int32, len(l))
@@ -170,7 +170,7 @@ func (z *normalizer) out(t, x *term) (termID, bool) {
 // byClasses reduces first over those ranks of a list that move x alike, where the order
 // does not matter, and then over one rank for each class of them.
 func (z *normalizer) byClasses(t *term, l *layout) (termID, bool) {
-	rows, entries := z.rows[t.rows].of, l.entries()
+	rows, entries := z.rows.all[t.rows], l.entries()
 	if !z.anyOrder(t.red, t.dt) {
 		return 0, false
 	}
@@ -213,7 +213,7 @@ func (z *normalizer) byClasses(t *term, l *layout) (termID, bool) {
 // for the selection, see moveOfReduce.
 func (z *normalizer) outOf(t, x *term) (termID, bool) {
 	by, of := z.outer(x)
-	if by == x.layout && len(z.layouts[by].digits) > 0 && z.layouts[by].selects() || z.layouts[by].isIdentity(t.n) {
+	if by == x.layout && len(z.layouts.all[by].digits) > 0 && z.layouts.all[by].selects() || z.layouts.all[by].isIdentity(t.n) {
 		return 0, false
 	}
 	return z.moveBy(by, t.n, z.again(t, of)), true
@@ -228,8 +228,8 @@ func reduceOfShuffle(z *normalizer, t *term) (termID, bool) {
 }
 
 func reduceOverEqual(z *normalizer, t *term) (termID, bool) {
-	rows := z.rows[t.rows].of
-	block := z.parts.list[z.at(t.args[0]).same]
+	rows := z.rows.all[t.rows]
+	block := z.parts.all[z.at(t.args[0]).same]
 	loose, once := z.anyOrder(t.red, t.dt), t.red == ir.Min || t.red == ir.Max
 	out, changed := make([][]int32, len(rows)), false
 	for r, row := range rows {
@@ -261,7 +261,7 @@ func (z *normalizer) fromRanks(x termID, rank []int32) termID {
 }
 
 func reduceOfOne(z *normalizer, t *term) (termID, bool) {
-	rows := z.rows[t.rows].of
+	rows := z.rows.all[t.rows]
 	from := make([]int32, len(rows))
 	for r, row := range rows {
 		if len(row) != 1 {
@@ -321,7 +321,7 @@ func (z *normalizer) shared(id termID, depth int) (by int32, ok bool) {
 // outer takes a move apart into what depends on the rank and the rest.
 func (z *normalizer) outer(x *term) (by int32, of termID) {
 	if n, ok := z.at(x.args[0]).n.Const(); ok {
-		if w, q, ok := z.layouts[x.layout].window(n, z.p.world); ok {
+		if w, q, ok := z.layouts.all[x.layout].window(n, z.p.world); ok {
 			return z.layout(w), z.move(q, q.elements(), x.args[0])
 		}
 	}
@@ -368,7 +368,7 @@ func reduceOfReduce(z *normalizer, t *term) (termID, bool) {
 	if x.kind != kindReduce || x.red != t.red || !z.anyOrder(t.red, t.dt) {
 		return 0, false
 	}
-	outer, inner := z.rows[t.rows].of, z.rows[x.rows].of
+	outer, inner := z.rows.all[t.rows], z.rows.all[x.rows]
 	if len(outer)*len(outer[0])*len(inner[0]) > maxTable {
 		return 0, false
 	}

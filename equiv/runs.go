@@ -50,7 +50,7 @@ func (e *elements) longest(terms []termID) int64 {
 		n, _ := t.n.Const()
 		switch t.kind {
 		case kindMove:
-			l := &e.z.layouts[t.layout]
+			l := &e.z.layouts.all[t.layout]
 			if len(l.digits) == 0 || l.digits[len(l.digits)-1].table {
 				continue
 			}
@@ -88,7 +88,7 @@ func (e *elements) assign(terms []termID, run int64) bool {
 			at = 0
 		case kindIota:
 		case kindMove:
-			l := &e.z.layouts[t.layout]
+			l := &e.z.layouts.all[t.layout]
 			repeats := len(l.digits) > 0 && l.digits[len(l.digits)-1].stride == 0 && !l.digits[len(l.digits)-1].table && l.digits[len(l.digits)-1].n%run == 0
 			switch {
 			case of(0) == 1 && !repeats:
@@ -159,7 +159,7 @@ func (l *layout) whole(run int64) bool {
 
 // byRuns is the layout of a move between runs.
 func (e *elements) byRuns(t *term, run int64) layout {
-	l := e.z.layouts[t.layout]
+	l := e.z.layouts.all[t.layout]
 	if run == 1 {
 		return l
 	}
