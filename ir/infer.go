@@ -220,6 +220,18 @@ func inferBitwise(c *inferCtx) ([]Type, error) {
 	return out, err
 }
 
+func inferBitcast(c *inferCtx) ([]Type, error) {
+	w, err := c.wantType(0)
+	if err != nil {
+		return nil, err
+	}
+	from, to := c.args[0].dt, w.dt
+	if from.Size() != to.Size() || from == Bool || to == Bool {
+		return nil, fmt.Errorf("the bits of %s are no bits of %s", from, to)
+	}
+	return []Type{TensorOf(to, c.args[0].shape)}, nil
+}
+
 func inferCompare(c *inferCtx) ([]Type, error) {
 	shape, err := broadcastShapes(c.args)
 	if err != nil {

@@ -119,6 +119,7 @@ const (
 	OpLogicalNot
 	OpBitwiseNot
 	OpConvert
+	OpBitcast
 	OpClamp
 	// Elementwise, two operands or one and a scalar.
 	OpAdd

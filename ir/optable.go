@@ -134,6 +134,7 @@ var opTable = [numOps]OpInfo{
 	OpLogicalNot: unary("logical_not", "x == 0").exact(),
 	OpBitwiseNot: bitwise("bitwise_not", "every bit of x inverted", 1),
 	OpConvert:    unary("convert", "the same numbers in the result's element type"),
+	OpBitcast:    {Name: "bitcast", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Exact: true, Types: tBitcast, Example: "%r = bitcast %i : f64[3]", Doc: "the same bits in the result's element type"},
 	OpClamp: {Name: "clamp", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Elementwise: true, Exact: true, Types: tPointwise, Example: "%r = clamp %x {max=6.0, min=0.0} : f32[4,8]", Doc: "min(max(x, min), max)",
 		Attrs: []AttrSpec{{"min", attr.KindFloat, false, "lower bound"}, {"max", attr.KindFloat, false, "upper bound"}}},
 

@@ -13,6 +13,7 @@ var (
 	tConstant  = TypeRule{inferConstant, "as declared, of a constant shape that the data fills"}
 	tPointwise = TypeRule{inferPointwise, "the shape to which the operands broadcast; the element type is declared, by default the promotion of theirs"}
 	tBitwise   = TypeRule{inferBitwise, "as pointwise, of integers and truth values"}
+	tBitcast   = TypeRule{inferBitcast, "the operand's shape; the element type is declared, of the same width, and neither is bool"}
 	tCompare   = TypeRule{inferCompare, "bool in the shape to which the operands broadcast"}
 	tSame      = TypeRule{inferSame, "the operand's shape; the element type is declared, by default the operand's"}
 	tLikeFirst = TypeRule{inferLikeFirst, "operand 0's shape and element type"}

@@ -74,6 +74,7 @@ var table = []kernel{
 	{"atanh", 1, 1, 1, 1, unaryKernel(opAtanh)},
 	{"attention", 3, 4, 4, 4, runAttention},
 	{"attention_backward", 8, 9, 3, 3, runAttentionBackward},
+	{"bitcast", 1, 1, 1, 1, runBitcast},
 	{"bitwise_and", 1, 2, 1, 1, runBits(func(a, b int64) int64 { return a & b })},
 	{"bitwise_not", 1, 1, 1, 1, runBitwiseNot},
 	{"bitwise_or", 1, 2, 1, 1, runBits(func(a, b int64) int64 { return a | b })},

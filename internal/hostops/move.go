@@ -73,6 +73,19 @@ func runClone(c *call) error {
 	return nil
 }
 
+// runBitcast copies elements as they are into a result of another type of their size.
+func runBitcast(c *call) error {
+	out, x := c.outs[0], &c.ins[0]
+	if out.DType.Size() != x.DType.Size() || out.DType == dtype.Bool || x.DType == dtype.Bool {
+		return c.outErr(0, ErrDType, "the bits of %v are no bits of %v", x.DType, out.DType)
+	}
+	if err := c.sameShape(); err != nil {
+		return err
+	}
+	copyAll(&out, x)
+	return nil
+}
+
 // copyAll copies between checked tensors of one shape and element type.
 func copyAll(dst, src *Tensor) {
 	w := newNest(dst.Shape, true, cursorOf(dst), cursorOf(src))

@@ -103,6 +103,9 @@ func opCases() []opCase {
 		{"bitwise_not", "", in(b(0, 1)), in(b(1, 0))},
 		{"logical_not", "", in(v(0, 2, nan)), in(b(1, 0, 0))},
 		{"logical_not", "", in(b(0, 1)), in(b(1, 0))},
+		{"bitcast", "", in(v(1, -0.5)), in(mk(dtype.I32, shape{2}, 0x3f800000, -0x41000000))},
+		{"bitcast", "", in(h(1, inf)), in(mk(dtype.U16, shape{2}, 0x3f80, 0x7f80))},
+		{"bitcast", "", in(w(0x7ff0000000000000, -1)), in(mk(dtype.F64, shape{2}, inf, nan))},
 		{"convert", "", in(v(1.5, -2.7, 3e9, -3e9, nan)), in(mk(dtype.I32, shape{5}, 1, -2, math.MaxInt32, math.MinInt32, 0))},
 		{"convert", "", in(v(-1, 257, 3.9)), in(mk(dtype.U8, shape{3}, 255, 1, 3))},
 		{"convert", "", in(v(1e30, -1e30)), in(i64Bits(math.MaxInt64, math.MinInt64))},
@@ -333,7 +336,7 @@ func TestTable(t *testing.T) {
 	const ops = `full constant iota neg exp log sqrt rsqrt reciprocal abs sigmoid tanh relu silu gelu sin cos floor
 		ceil round trunc sign erf erfc exp2 expm1 log2 log10 log1p tan asin acos atan sinh cosh asinh acosh atanh cbrt
 		bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right atan2 fmod remainder floor_divide trunc_divide
-		logical_not convert add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
+		logical_not convert bitcast add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
 		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm grouped_matmul attention attention_backward
 		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand`
 	want := strings.Fields(ops)

@@ -50,6 +50,7 @@ var pointwiseOps = []row{
 	{"prims.convert_element_type.default", "self dtype", convert},
 	{"aten._to_copy.default", "self * dtype", convert},
 	{"aten.to.dtype", "self dtype non_blocking copy memory_format", convert},
+	{"aten.view.dtype", "self dtype", bitcast},
 	{"aten.clamp.default", "self min max", clamp},
 	{"aten.clamp_min.default", "self min", clamp},
 	{"aten.clamp_max.default", "self max", clamp},
@@ -155,6 +156,21 @@ func convert(c *call) error {
 		return c.emitErr(ir.OpClone, nil, x)
 	}
 	return c.emitErr(ir.OpConvert, nil, x)
+}
+
+// bitcast reads the bits of a tensor as another type of the same width. It is no view here:
+// storages hold one element type.
+func bitcast(c *call) error {
+	x, to := c.tensor("self"), c.arg("dtype")
+	switch {
+	case c.err != nil:
+		return c.err
+	case to == nil || to.kind != pyDType || to.dt.Size() != x.Type().DType().Size():
+		return errForm
+	case to.dt == x.Type().DType():
+		return c.emitErr(ir.OpAlias, nil, x)
+	}
+	return c.emitErr(ir.OpBitcast, nil, x)
 }
 
 func clamp(c *call) error {

@@ -35,6 +35,8 @@ func (s *synth) opText(n *ir.Node, x []string, out *Node) bool {
 		return put("aten.rand.default", shape())
 	case ir.OpConvert:
 		return put("prims.convert_element_type.default", x[0], "torch."+torchDType(n.Result(0).Type().DType()))
+	case ir.OpBitcast:
+		return put("aten.view.dtype", x[0], "torch."+torchDType(n.Result(0).Type().DType()))
 	case ir.OpClamp:
 		return put("aten.clamp.default", x[0], numberOrNone(a, "min"), numberOrNone(a, "max"))
 	case ir.OpWhere:

@@ -19,6 +19,7 @@ var variants = []string{
 	"%r = pow %x {scalar=-1} : f32[4,8]", "%r = pow %x {scalar=0.5} : f32[4,8]", "%r = pow %x {scalar=-0.5} : f32[4,8]", "%r = pow %x {scalar=1.5} : f32[4,8]",
 	"%r = pow %x {reverse=true, scalar=2} : f32[4,8]", "%r = maximum %x {scalar=1} : f32[4,8]", "%r = clamp %x {min=1} : f32[4,8]", "%r = clamp %x {max=1} : f32[4,8]",
 	"%r = ge %x, %b : bool[4,8]", "%r = mul %x {scalar=inf} : f32[4,8]", "%r = add %x {scalar=-inf} : f32[4,8]", "%r = maximum %x {scalar=nan} : f32[4,8]", "%r = convert %x : i32[4,8]", "%r = convert %x : bool[4,8]", "%r = convert %x : u64[4,8]",
+	"%r = bitcast %x : i32[4,8]",
 	"%r = sum %x : f32[]", "%r = mean %x {dims=[0], keepdim=true} : f32[1,8]", "%r = amax %x {dims=[0]} : f32[8]", "%r = argmax %x {dim=0} : i64[8]", "%r = cumsum %x {dim=0} : f32[4,8]",
 	"%r = softmax %x {dim=0} : f32[4,8]", "%r = log_softmax %x {dim=0} : f32[4,8]", "%r = cat %x, %x {dim=1} : f32[4,16]",
 	"%r = slice_scatter %x, %rows {dim=0, end=4, start=1} : f32[4,8]", "%r = index_put %x, %rows, %i {accumulate=true, dims=[0]} : f32[4,8]",

@@ -192,6 +192,36 @@ template <class T> FN i64 to_i8(T x) { return (i8)to_i64(x); }
 template <class T> FN i64 to_u8(T x) { return (u8)to_i64(x); }
 template <class T> FN i64 to_b8(T x) { return x != 0; }
 
+// The bits of what is held, in 64 of them or less, and back.
+#ifdef __CUDA_ARCH__
+FN u64 bits_f64(f64 x) { return (u64)__double_as_longlong(x); }
+#else
+FN u64 bits_f64(f64 x) { union { f64 f; u64 u; } v; v.f = x; return v.u; }
+#endif
+FN u64 bits_f32(f32 x) { return bits_of(x); }
+FN u64 bits_bf16(f32 x) { return bits_of(x) >> 16; }
+FN u64 bits_f16(f32 x) { return f16_bits(x); }
+template <class T> FN u64 bits_i64(T x) { return (u64)x; }
+template <class T> FN u64 bits_u64(T x) { return (u64)x; }
+template <class T> FN u64 bits_i32(T x) { return (u32)x; }
+template <class T> FN u64 bits_u32(T x) { return (u32)x; }
+template <class T> FN u64 bits_i16(T x) { return (u16)x; }
+template <class T> FN u64 bits_u16(T x) { return (u16)x; }
+template <class T> FN u64 bits_i8(T x) { return (u8)x; }
+template <class T> FN u64 bits_u8(T x) { return (u8)x; }
+FN f64 from_bits_f64(u64 b) { return from_bits64(b); }
+FN f32 from_bits_f32(u64 b) { return from_bits((unsigned)b); }
+FN f32 from_bits_bf16(u64 b) { return bf16_value((unsigned short)b); }
+FN f32 from_bits_f16(u64 b) { return f16_value((unsigned short)b); }
+FN i64 from_bits_i64(u64 b) { return (i64)b; }
+FN u64 from_bits_u64(u64 b) { return b; }
+FN i64 from_bits_i32(u64 b) { return (i32)b; }
+FN i64 from_bits_u32(u64 b) { return (u32)b; }
+FN i64 from_bits_i16(u64 b) { return (i16)b; }
+FN i64 from_bits_u16(u64 b) { return (u16)b; }
+FN i64 from_bits_i8(u64 b) { return (i8)b; }
+FN i64 from_bits_u8(u64 b) { return (u8)b; }
+
 // Memory. A store takes a value that is rounded already.
 FN f32 load(const f32* p) { return *p; }
 FN f64 load(const f64* p) { return *p; }

@@ -167,7 +167,23 @@ func reverses(op ir.Op) bool {
 
 func (g *gen) convert() bool {
 	x := g.pick(nil)
+	if x != nil && x.typ.DType().IsInt() && x.typ.DType().Size() > 1 && g.r.IntN(3) == 0 {
+		return g.bitcasts(x)
+	}
 	return x != nil && g.emit(ir.OpConvert, nil, nil, []*value{x}, ir.TensorOf(g.dtype(), x.typ.Shape())) != nil
+}
+
+// bitcasts takes integers through the bits of another type, of which nothing else is made:
+// as floats they are of any size, and hide what is lost elsewhere.
+func (g *gen) bitcasts(x *value) bool {
+	dt := x.typ.DType()
+	via := map[ir.DType]ir.DType{ir.I64: ir.F64, ir.U64: ir.I64, ir.I32: ir.F32, ir.U32: ir.F32, ir.I16: ir.BF16, ir.U16: ir.BF16}[dt]
+	rs := g.emit(ir.OpBitcast, nil, nil, []*value{x}, ir.TensorOf(via, x.typ.Shape()))
+	if rs == nil {
+		return false
+	}
+	g.pool = slices.DeleteFunc(g.pool, func(v *value) bool { return v == rs[0] })
+	return g.emit(ir.OpBitcast, nil, nil, rs, ir.TensorOf(dt, x.typ.Shape())) != nil
 }
 
 func (g *gen) ternary() bool {
