@@ -9,15 +9,6 @@ import (
 // Quotients, remainders and operations on bits. Integers divided by 0 give -1 and leave
 // the dividend, as XLA defines; nothing traps.
 
-var (
-	opAtan2 = binaryOp{f32: each(atan2[float32]), f64: each(atan2[float64])}
-	opFmod  = binaryOp{f32: each(fmod[float32]), f64: each(fmod[float64]), i64: each(rest[int64]), u64: each(rest[uint64])}
-	// The steps are those of PyTorch, each rounded, since the results jump.
-	opRemainder   = binaryOp{f32: each(remainder[float32]), f64: each(remainder[float64]), i64: each(floorRest), u64: each(rest[uint64])}
-	opFloorDivide = binaryOp{f32: each(floorDivide[float32]), f64: each(floorDivide[float64]), i64: each(floorQuotient), u64: each(quotient[uint64])}
-	opTruncDivide = binaryOp{f32: each(truncDivide[float32]), f64: each(truncDivide[float64]), i64: each(quotient[int64]), u64: each(quotient[uint64])}
-)
-
 // each applies f to one pair of elements after the other.
 func each[T num](f func(a, b T) T) func(dst, a, b []T) {
 	return func(dst, a, b []T) {

@@ -26,12 +26,12 @@ func FuzzRun(f *testing.F) {
 			l = nil
 		}
 		var outs, ins []Tensor
-		if k, ok := lookup(op); ok {
+		if k, ok := kernels[op]; ok {
 			base := fuzzShape(rng)
 			for range k.minIn + rng.IntN(2) {
 				ins = append(ins, fuzzTensor(rng, base))
 			}
-			for range k.minOut {
+			for range k.outs {
 				outs = append(outs, fuzzTensor(rng, base))
 			}
 		}

@@ -34,18 +34,16 @@
 package hostops
 
 import (
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 )
 
 // kernel is one row of the table.
 type kernel struct {
-	name         string
 	minIn, maxIn int // operands accepted; maxIn < 0: any number
-	minOut       int // results required
-	maxOut       int // results accepted; < 0: any number
+	outs         int // results
 	run          func(*call) error
 }
 
@@ -57,135 +55,70 @@ type call struct {
 	bad       error // the first malformed attribute, see attrs.go
 }
 
-// table lists every kernel in ascending order of name.
-var table = []kernel{
-	{"abs", 1, 1, 1, 1, unaryKernel(opAbs)},
-	{"acos", 1, 1, 1, 1, unaryKernel(opAcos)},
-	{"acosh", 1, 1, 1, 1, unaryKernel(opAcosh)},
-	{"add", 1, 2, 1, 1, binaryKernel(opAdd)},
-	{"addmm", 3, 3, 1, 1, runAddmm},
-	{"amax", 1, 1, 1, 1, runReduction(redMax)},
-	{"amin", 1, 1, 1, 1, runReduction(redMin)},
-	{"argmax", 1, 1, 1, 1, runArgmax},
-	{"asin", 1, 1, 1, 1, unaryKernel(opAsin)},
-	{"asinh", 1, 1, 1, 1, unaryKernel(opAsinh)},
-	{"atan", 1, 1, 1, 1, unaryKernel(opAtan)},
-	{"atan2", 1, 2, 1, 1, binaryKernel(opAtan2)},
-	{"atanh", 1, 1, 1, 1, unaryKernel(opAtanh)},
-	{"attention", 3, 4, 4, 4, runAttention},
-	{"attention_backward", 8, 9, 3, 3, runAttentionBackward},
-	{"bitcast", 1, 1, 1, 1, runBitcast},
-	{"bitwise_and", 1, 2, 1, 1, runBits(func(a, b int64) int64 { return a & b })},
-	{"bitwise_not", 1, 1, 1, 1, runBitwiseNot},
-	{"bitwise_or", 1, 2, 1, 1, runBits(func(a, b int64) int64 { return a | b })},
-	{"bitwise_xor", 1, 2, 1, 1, runBits(func(a, b int64) int64 { return a ^ b })},
-	{"cat", 1, -1, 1, 1, runCat},
-	{"cbrt", 1, 1, 1, 1, unaryKernel(opCbrt)},
-	{"ceil", 1, 1, 1, 1, unaryKernel(opCeil)},
-	{"clamp", 1, 1, 1, 1, runClamp},
-	{"clone", 1, 1, 1, 1, runClone},
-	{"constant", 0, 0, 1, 1, runConstant},
-	{"convert", 1, 1, 1, 1, unaryKernel(opCopy)},
-	{"cos", 1, 1, 1, 1, unaryKernel(opCos)},
-	{"cosh", 1, 1, 1, 1, unaryKernel(opCosh)},
-	{"cumsum", 1, 1, 1, 1, runCumsum},
-	{"div", 1, 2, 1, 1, binaryKernel(opDiv)},
-	{"embedding", 2, 2, 1, 1, runEmbedding},
-	{"eq", 1, 2, 1, 1, binaryKernel(opEq)},
-	{"erf", 1, 1, 1, 1, unaryKernel(opErf)},
-	{"erfc", 1, 1, 1, 1, unaryKernel(opErfc)},
-	{"exp", 1, 1, 1, 1, unaryKernel(opExp)},
-	{"exp2", 1, 1, 1, 1, unaryKernel(opExp2)},
-	{"expm1", 1, 1, 1, 1, unaryKernel(opExpm1)},
-	{"floor", 1, 1, 1, 1, unaryKernel(opFloor)},
-	{"floor_divide", 1, 2, 1, 1, binaryKernel(opFloorDivide)},
-	{"fma", 3, 3, 1, 1, runFma},
-	{"fmod", 1, 2, 1, 1, binaryKernel(opFmod)},
-	{"full", 0, 0, 1, 1, runFull},
-	{"gather", 2, 2, 1, 1, runGather},
-	{"ge", 1, 2, 1, 1, binaryKernel(opGe)},
-	{"gelu", 1, 1, 1, 1, runGelu},
-	{"grouped_matmul", 3, 3, 1, 1, runGroupedMatmul},
-	{"gt", 1, 2, 1, 1, binaryKernel(opGt)},
-	{"index", 2, -1, 1, 1, runIndex},
-	{"index_add", 3, 3, 1, 1, runIndexAdd},
-	{"index_put", 3, -1, 1, 1, runIndexPut},
-	{"iota", 0, 0, 1, 1, runIota},
-	{"le", 1, 2, 1, 1, binaryKernel(opLe)},
-	{"log", 1, 1, 1, 1, unaryKernel(opLog)},
-	{"log10", 1, 1, 1, 1, unaryKernel(opLog10)},
-	{"log1p", 1, 1, 1, 1, unaryKernel(opLog1p)},
-	{"log2", 1, 1, 1, 1, unaryKernel(opLog2)},
-	{"log_softmax", 1, 1, 1, 1, runSoftmax},
-	{"logical_and", 1, 2, 1, 1, binaryKernel(opAnd)},
-	{"logical_not", 1, 1, 1, 1, unaryKernel(opNot)},
-	{"logical_or", 1, 2, 1, 1, binaryKernel(opOr)},
-	{"lt", 1, 2, 1, 1, binaryKernel(opLt)},
-	{"matmul", 2, 2, 1, 1, runMatmul},
-	{"maximum", 1, 2, 1, 1, binaryKernel(opMaximum)},
-	{"mean", 1, 1, 1, 1, runReduction(redMean)},
-	{"minimum", 1, 2, 1, 1, binaryKernel(opMinimum)},
-	{"mul", 1, 2, 1, 1, binaryKernel(opMul)},
-	{"ne", 1, 2, 1, 1, binaryKernel(opNe)},
-	{"neg", 1, 1, 1, 1, unaryKernel(opNeg)},
-	{"pow", 1, 2, 1, 1, binaryKernel(opPow)},
-	{"prod", 1, 1, 1, 1, runReduction(redProd)},
-	{"rand", 0, 0, 1, 1, runRand},
-	{"reciprocal", 1, 1, 1, 1, unaryKernel(opReciprocal)},
-	{"relu", 1, 1, 1, 1, unaryKernel(opRelu)},
-	{"remainder", 1, 2, 1, 1, binaryKernel(opRemainder)},
-	{"round", 1, 1, 1, 1, unaryKernel(opRound)},
-	{"rsqrt", 1, 1, 1, 1, unaryKernel(opRsqrt)},
-	{"scatter", 2, 3, 1, 1, runScatter},
-	{"shift_left", 1, 2, 1, 1, runBits(shiftLeft)},
-	{"shift_right", 1, 2, 1, 1, runShiftRight},
-	{"sigmoid", 1, 1, 1, 1, unaryKernel(opSigmoid)},
-	{"sign", 1, 1, 1, 1, unaryKernel(opSign)},
-	{"silu", 1, 1, 1, 1, unaryKernel(opSilu)},
-	{"sin", 1, 1, 1, 1, unaryKernel(opSin)},
-	{"sinh", 1, 1, 1, 1, unaryKernel(opSinh)},
-	{"slice_scatter", 2, 2, 1, 1, runSliceScatter},
-	{"softmax", 1, 1, 1, 1, runSoftmax},
-	{"sqrt", 1, 1, 1, 1, unaryKernel(opSqrt)},
-	{"sub", 1, 2, 1, 1, binaryKernel(opSub)},
-	{"sum", 1, 1, 1, 1, runReduction(redSum)},
-	{"tan", 1, 1, 1, 1, unaryKernel(opTan)},
-	{"tanh", 1, 1, 1, 1, unaryKernel(opTanh)},
-	{"topk", 1, 1, 2, 2, runTopk},
-	{"trunc", 1, 1, 1, 1, unaryKernel(opTrunc)},
-	{"trunc_divide", 1, 2, 1, 1, binaryKernel(opTruncDivide)},
-	{"where", 3, 3, 1, 1, runWhere},
-}
-
-func lookup(name string) (*kernel, bool) {
-	i, ok := slices.BinarySearchFunc(table, name, func(k kernel, n string) int { return strings.Compare(k.name, n) })
-	if !ok {
-		return nil, false
+// kernels finds a kernel by its name.
+var kernels = func() map[string]kernel {
+	all := map[string]kernel{
+		"addmm":              {3, 3, 1, runAddmm},
+		"amax":               {1, 1, 1, runReduction(redMax)},
+		"amin":               {1, 1, 1, runReduction(redMin)},
+		"argmax":             {1, 1, 1, runArgmax},
+		"attention":          {3, 4, 4, runAttention},
+		"attention_backward": {8, 9, 3, runAttentionBackward},
+		"bitcast":            {1, 1, 1, runBitcast},
+		"bitwise_and":        {1, 2, 1, runBits(func(a, b int64) int64 { return a & b })},
+		"bitwise_not":        {1, 1, 1, runBitwiseNot},
+		"bitwise_or":         {1, 2, 1, runBits(func(a, b int64) int64 { return a | b })},
+		"bitwise_xor":        {1, 2, 1, runBits(func(a, b int64) int64 { return a ^ b })},
+		"cat":                {1, -1, 1, runCat},
+		"clamp":              {1, 1, 1, runClamp},
+		"clone":              {1, 1, 1, runClone},
+		"constant":           {0, 0, 1, runConstant},
+		"cumsum":             {1, 1, 1, runCumsum},
+		"embedding":          {2, 2, 1, runEmbedding},
+		"fma":                {3, 3, 1, runFma},
+		"full":               {0, 0, 1, runFull},
+		"gather":             {2, 2, 1, runGather},
+		"gelu":               {1, 1, 1, runGelu},
+		"grouped_matmul":     {3, 3, 1, runGroupedMatmul},
+		"index":              {2, -1, 1, runIndex},
+		"index_add":          {3, 3, 1, runIndexAdd},
+		"index_put":          {3, -1, 1, runIndexPut},
+		"iota":               {0, 0, 1, runIota},
+		"log_softmax":        {1, 1, 1, runSoftmax},
+		"matmul":             {2, 2, 1, runMatmul},
+		"mean":               {1, 1, 1, runReduction(redMean)},
+		"prod":               {1, 1, 1, runReduction(redProd)},
+		"rand":               {0, 0, 1, runRand},
+		"scatter":            {2, 3, 1, runScatter},
+		"shift_left":         {1, 2, 1, runBits(shiftLeft)},
+		"shift_right":        {1, 2, 1, runShiftRight},
+		"slice_scatter":      {2, 2, 1, runSliceScatter},
+		"softmax":            {1, 1, 1, runSoftmax},
+		"sum":                {1, 1, 1, runReduction(redSum)},
+		"topk":               {1, 1, 2, runTopk},
+		"where":              {3, 3, 1, runWhere},
 	}
-	return &table[i], true
-}
+	for name, op := range unaryOps {
+		all[name] = kernel{1, 1, 1, func(c *call) error { return runUnary(c, op) }}
+	}
+	for name, op := range binaryOps {
+		all[name] = kernel{1, 2, 1, func(c *call) error { return runBinary(c, op) }}
+	}
+	return all
+}()
 
 // Names returns the names of all kernels in ascending order.
-func Names() []string {
-	names := make([]string, len(table))
-	for i := range table {
-		names[i] = table[i].name
-	}
-	return names
-}
+func Names() []string { return slices.Sorted(maps.Keys(kernels)) }
 
 // Has reports whether Run knows name.
-func Has(name string) bool {
-	_, ok := lookup(name)
-	return ok
-}
+func Has(name string) bool { return kernels[name].run != nil }
 
 // Run executes the kernel called name: it reads ins and fills outs. Attributes the
 // kernel does not know are ignored. Every error is an *Error that names the
 // operation and, where one is to blame, the operand or result; after an error the
 // contents of outs are unspecified.
 func Run(name string, attrs attr.List, outs, ins []Tensor) error {
-	k, ok := lookup(name)
+	k, ok := kernels[name]
 	if !ok {
 		return &Error{Op: name, Kind: ErrUnknownOp, Operand: -1, Result: -1, Msg: "no host kernel of this name"}
 	}
@@ -193,8 +126,8 @@ func Run(name string, attrs attr.List, outs, ins []Tensor) error {
 	if len(ins) < k.minIn || k.maxIn >= 0 && len(ins) > k.maxIn {
 		return c.fail(ErrArity, "%s", arityText("operand", len(ins), k.minIn, k.maxIn))
 	}
-	if len(outs) < k.minOut || k.maxOut >= 0 && len(outs) > k.maxOut {
-		return c.fail(ErrArity, "%s", arityText("result", len(outs), k.minOut, k.maxOut))
+	if len(outs) != k.outs {
+		return c.fail(ErrArity, "%s", arityText("result", len(outs), k.outs, k.outs))
 	}
 	if err := c.validate(); err != nil {
 		return err

@@ -49,12 +49,6 @@ type unaryOp struct {
 	u64 func(dst, a []uint64)
 }
 
-func unaryKernel(op unaryOp) func(*call) error {
-	return func(c *call) error {
-		return runUnary(c, op)
-	}
-}
-
 func runUnary(c *call, op unaryOp) error {
 	out, x := &c.outs[0], &c.ins[0]
 	dom := domainOf(out.DType, x.DType)
@@ -85,12 +79,6 @@ type binaryOp struct {
 	alpha bool // the second term is multiplied by attribute alpha
 	// scalar, if set, may offer a faster or more exact form for a constant second operand.
 	scalar func(b float64) (unaryOp, bool)
-}
-
-func binaryKernel(op binaryOp) func(*call) error {
-	return func(c *call) error {
-		return runBinary(c, op)
-	}
 }
 
 // runBinary reads the attributes scalar, reverse and alpha. With one operand the

@@ -22,71 +22,86 @@ func floatFn(f func(float64) float64) unaryOp {
 }
 
 var (
-	// The three that models spend their time in call math.Exp from a loop of their
-	// own: through a function value it takes three times as long.
-	opExp     = unaryOp{f32: exp[float32], f64: exp[float64]}
-	opSigmoid = unaryOp{f32: sigmoids[float32], f64: sigmoids[float64]}
-	opSilu    = unaryOp{f32: silu[float32], f64: silu[float64]}
-	opLog     = floatFn(math.Log)
-	opTanh    = floatFn(math.Tanh)
-	opSin     = floatFn(math.Sin)
-	opCos     = floatFn(math.Cos)
-	opSqrt    = floatFn(math.Sqrt)
-	opRsqrt   = floatFn(func(x float64) float64 { return 1 / math.Sqrt(x) })
-	opGelu    = floatFn(func(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) })
+	opGelu = floatFn(func(x float64) float64 { return 0.5 * x * (1 + math.Erf(x/math.Sqrt2)) })
 	// The constants are those of PyTorch: sqrt(2/pi) and 0.044715.
 	opGeluTanh = floatFn(func(x float64) float64 {
 		return 0.5 * x * (1 + math.Tanh(math.Sqrt2*(2/math.SqrtPi)*0.5*(x+0.044715*x*x*x)))
 	})
-
-	opErf   = floatFn(math.Erf)
-	opErfc  = floatFn(math.Erfc)
-	opExp2  = floatFn(math.Exp2)
-	opExpm1 = floatFn(math.Expm1)
-	opLog2  = floatFn(math.Log2)
-	opLog10 = floatFn(math.Log10)
-	opLog1p = floatFn(math.Log1p)
-	opTan   = floatFn(math.Tan)
-	opAsin  = floatFn(math.Asin)
-	opAcos  = floatFn(math.Acos)
-	opAtan  = floatFn(math.Atan)
-	opSinh  = floatFn(math.Sinh)
-	opCosh  = floatFn(math.Cosh)
-	opAsinh = floatFn(math.Asinh)
-	opAcosh = floatFn(math.Acosh)
-	opAtanh = floatFn(math.Atanh)
-	opCbrt  = floatFn(math.Cbrt)
-
-	opReciprocal = unaryOp{f32: reciprocal[float32], f64: reciprocal[float64]}
-	opCopy       = unaryOp{f32: same[float32], f64: same[float64], i64: same[int64]}
-	opNeg        = unaryOp{f32: neg[float32], f64: neg[float64], i64: neg[int64]}
-	opRelu       = unaryOp{f32: relu[float32], f64: relu[float64], i64: relu[int64], u64: same[uint64]}
 	opNot        = unaryOp{f32: not[float32], f64: not[float64], i64: not[int64]}
-	opFloor      = integral(math.Floor)
-	opCeil       = integral(math.Ceil)
-	opRound      = integral(math.RoundToEven)
-	opTrunc      = integral(math.Trunc)
-	opSign       = unaryOp{f32: sign[float32], f64: sign[float64], i64: sign[int64], u64: sign[uint64]}
-	opAbs        = unaryOp{f32: floatFn(math.Abs).f32, f64: floatFn(math.Abs).f64, i64: absInt, u64: same[uint64]}
-
-	opAdd = binaryOp{f32: add[float32], f64: add[float64], i64: add[int64], alpha: true}
-	opSub = binaryOp{f32: sub[float32], f64: sub[float64], i64: sub[int64], alpha: true}
-	opMul = binaryOp{f32: mul[float32], f64: mul[float64], i64: mul[int64]}
-	opDiv = binaryOp{f32: div[float32], f64: div[float64]}
-	opPow = binaryOp{f32: pow[float32], f64: pow[float64], i64: powInt, u64: powUint, scalar: powScalar}
-
-	opMaximum = binaryOp{f32: maximum[float32], f64: maximum[float64], i64: maximum[int64], u64: maximum[uint64]}
-	opMinimum = binaryOp{f32: minimum[float32], f64: minimum[float64], i64: minimum[int64], u64: minimum[uint64]}
-
-	opEq  = compare(eqOf[float32], eqOf[float64], eqOf[int64], eqOf[uint64])
-	opNe  = compare(neOf[float32], neOf[float64], neOf[int64], neOf[uint64])
-	opLt  = compare(ltOf[float32], ltOf[float64], ltOf[int64], ltOf[uint64])
-	opLe  = compare(leOf[float32], leOf[float64], leOf[int64], leOf[uint64])
-	opGt  = compare(gtOf[float32], gtOf[float64], gtOf[int64], gtOf[uint64])
-	opGe  = compare(geOf[float32], geOf[float64], geOf[int64], geOf[uint64])
-	opAnd = compare(both[float32], both[float64], both[int64], both[uint64])
-	opOr  = compare(either[float32], either[float64], either[int64], either[uint64])
+	opCopy       = unaryOp{f32: same[float32], f64: same[float64], i64: same[int64]}
+	opReciprocal = unaryOp{f32: reciprocal[float32], f64: reciprocal[float64]}
+	opSqrt       = floatFn(math.Sqrt)
+	opRsqrt      = floatFn(func(x float64) float64 { return 1 / math.Sqrt(x) })
 )
+
+// unaryOps are the elementwise operations of one operand.
+var unaryOps = map[string]unaryOp{
+	// The three that models spend their time in call math.Exp from a loop of their
+	// own: through a function value it takes three times as long.
+	"exp":     {f32: exp[float32], f64: exp[float64]},
+	"sigmoid": {f32: sigmoids[float32], f64: sigmoids[float64]},
+	"silu":    {f32: silu[float32], f64: silu[float64]},
+
+	"log":         floatFn(math.Log),
+	"tanh":        floatFn(math.Tanh),
+	"sin":         floatFn(math.Sin),
+	"cos":         floatFn(math.Cos),
+	"sqrt":        opSqrt,
+	"rsqrt":       opRsqrt,
+	"erf":         floatFn(math.Erf),
+	"erfc":        floatFn(math.Erfc),
+	"exp2":        floatFn(math.Exp2),
+	"expm1":       floatFn(math.Expm1),
+	"log2":        floatFn(math.Log2),
+	"log10":       floatFn(math.Log10),
+	"log1p":       floatFn(math.Log1p),
+	"tan":         floatFn(math.Tan),
+	"asin":        floatFn(math.Asin),
+	"acos":        floatFn(math.Acos),
+	"atan":        floatFn(math.Atan),
+	"sinh":        floatFn(math.Sinh),
+	"cosh":        floatFn(math.Cosh),
+	"asinh":       floatFn(math.Asinh),
+	"acosh":       floatFn(math.Acosh),
+	"atanh":       floatFn(math.Atanh),
+	"cbrt":        floatFn(math.Cbrt),
+	"reciprocal":  opReciprocal,
+	"convert":     opCopy,
+	"neg":         {f32: neg[float32], f64: neg[float64], i64: neg[int64]},
+	"relu":        {f32: relu[float32], f64: relu[float64], i64: relu[int64], u64: same[uint64]},
+	"logical_not": opNot,
+	"floor":       integral(math.Floor),
+	"ceil":        integral(math.Ceil),
+	"round":       integral(math.RoundToEven),
+	"trunc":       integral(math.Trunc),
+	"sign":        {f32: sign[float32], f64: sign[float64], i64: sign[int64], u64: sign[uint64]},
+	"abs":         {f32: floatFn(math.Abs).f32, f64: floatFn(math.Abs).f64, i64: absInt, u64: same[uint64]},
+}
+
+// binaryOps are those of two operands, or of one and a scalar.
+var binaryOps = map[string]binaryOp{
+	"add":         {f32: add[float32], f64: add[float64], i64: add[int64], alpha: true},
+	"sub":         {f32: sub[float32], f64: sub[float64], i64: sub[int64], alpha: true},
+	"mul":         {f32: mul[float32], f64: mul[float64], i64: mul[int64]},
+	"div":         {f32: div[float32], f64: div[float64]},
+	"pow":         {f32: pow[float32], f64: pow[float64], i64: powInt, u64: powUint, scalar: powScalar},
+	"maximum":     {f32: maximum[float32], f64: maximum[float64], i64: maximum[int64], u64: maximum[uint64]},
+	"minimum":     {f32: minimum[float32], f64: minimum[float64], i64: minimum[int64], u64: minimum[uint64]},
+	"eq":          compare(eqOf[float32], eqOf[float64], eqOf[int64], eqOf[uint64]),
+	"ne":          compare(neOf[float32], neOf[float64], neOf[int64], neOf[uint64]),
+	"lt":          compare(ltOf[float32], ltOf[float64], ltOf[int64], ltOf[uint64]),
+	"le":          compare(leOf[float32], leOf[float64], leOf[int64], leOf[uint64]),
+	"gt":          compare(gtOf[float32], gtOf[float64], gtOf[int64], gtOf[uint64]),
+	"ge":          compare(geOf[float32], geOf[float64], geOf[int64], geOf[uint64]),
+	"logical_and": compare(both[float32], both[float64], both[int64], both[uint64]),
+	"logical_or":  compare(either[float32], either[float64], either[int64], either[uint64]),
+	"atan2":       {f32: each(atan2[float32]), f64: each(atan2[float64])},
+	"fmod":        {f32: each(fmod[float32]), f64: each(fmod[float64]), i64: each(rest[int64]), u64: each(rest[uint64])},
+	// The steps are those of PyTorch, each rounded, since the results jump.
+	"remainder":    {f32: each(remainder[float32]), f64: each(remainder[float64]), i64: each(floorRest), u64: each(rest[uint64])},
+	"floor_divide": {f32: each(floorDivide[float32]), f64: each(floorDivide[float64]), i64: each(floorQuotient), u64: each(quotient[uint64])},
+	"trunc_divide": {f32: each(truncDivide[float32]), f64: each(truncDivide[float64]), i64: each(quotient[int64]), u64: each(quotient[uint64])},
+}
 
 func exp[T real](dst, a []T) {
 	for i, v := range a {

@@ -1,50 +1,38 @@
 package fx
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// pointwiseOps are the elementwise operators.
-var pointwiseOps = []row{
-	{"aten.neg.default", "self", unary(ir.OpNeg)},
-	{"aten.exp.default", "self", unary(ir.OpExp)},
-	{"aten.log.default", "self", unary(ir.OpLog)},
-	{"aten.sqrt.default", "self", unary(ir.OpSqrt)},
-	{"aten.rsqrt.default", "self", unary(ir.OpRsqrt)},
-	{"aten.reciprocal.default", "self", unary(ir.OpReciprocal)},
-	{"aten.abs.default", "self", unary(ir.OpAbs)},
-	{"aten.sigmoid.default", "self", unary(ir.OpSigmoid)},
-	{"aten.tanh.default", "self", unary(ir.OpTanh)},
-	{"aten.relu.default", "self", unary(ir.OpRelu)},
-	{"aten.silu.default", "self", unary(ir.OpSilu)},
-	{"aten.sin.default", "self", unary(ir.OpSin)},
-	{"aten.cos.default", "self", unary(ir.OpCos)},
-	{"aten.floor.default", "self", unary(ir.OpFloor)},
-	{"aten.ceil.default", "self", unary(ir.OpCeil)},
-	{"aten.round.default", "self", unary(ir.OpRound)},
-	{"aten.trunc.default", "self", unary(ir.OpTrunc)},
-	{"aten.sign.default", "self", unary(ir.OpSign)},
-	{"aten.erf.default", "self", unary(ir.OpErf)},
-	{"aten.erfc.default", "self", unary(ir.OpErfc)},
-	{"aten.exp2.default", "self", unary(ir.OpExp2)},
-	{"aten.expm1.default", "self", unary(ir.OpExpm1)},
-	{"aten.log2.default", "self", unary(ir.OpLog2)},
-	{"aten.log10.default", "self", unary(ir.OpLog10)},
-	{"aten.log1p.default", "self", unary(ir.OpLog1p)},
-	{"aten.tan.default", "self", unary(ir.OpTan)},
-	{"aten.asin.default", "self", unary(ir.OpAsin)},
-	{"aten.acos.default", "self", unary(ir.OpAcos)},
-	{"aten.atan.default", "self", unary(ir.OpAtan)},
-	{"aten.sinh.default", "self", unary(ir.OpSinh)},
-	{"aten.cosh.default", "self", unary(ir.OpCosh)},
-	{"aten.asinh.default", "self", unary(ir.OpAsinh)},
-	{"aten.acosh.default", "self", unary(ir.OpAcosh)},
-	{"aten.atanh.default", "self", unary(ir.OpAtanh)},
-	{"aten.logical_not.default", "self", unary(ir.OpLogicalNot)},
-	{"aten.bitwise_not.default", "self", unary(ir.OpBitwiseNot)},
+// pointwiseOps are the elementwise operators. Those of the lists are named as their ops.
+var pointwiseOps = slices.Concat(
+	alike("aten.%[1]s.default", "self", unary,
+		ir.OpNeg, ir.OpExp, ir.OpLog, ir.OpSqrt, ir.OpRsqrt, ir.OpReciprocal, ir.OpAbs, ir.OpSigmoid, ir.OpTanh,
+		ir.OpRelu, ir.OpSilu, ir.OpSin, ir.OpCos, ir.OpFloor, ir.OpCeil, ir.OpRound, ir.OpTrunc, ir.OpSign, ir.OpErf,
+		ir.OpErfc, ir.OpExp2, ir.OpExpm1, ir.OpLog2, ir.OpLog10, ir.OpLog1p, ir.OpTan, ir.OpAsin, ir.OpAcos,
+		ir.OpAtan, ir.OpSinh, ir.OpCosh, ir.OpAsinh, ir.OpAcosh, ir.OpAtanh, ir.OpLogicalNot, ir.OpBitwiseNot),
+	alike("aten.%[1]s.default", "self other", ofTwo, ir.OpAtan2, ir.OpLogicalAnd, ir.OpLogicalOr),
+	alike("aten.%[1]s.Tensor aten.%[1]s.Scalar", "self other", ofTwo,
+		ir.OpMul, ir.OpFmod, ir.OpEq, ir.OpNe, ir.OpLt, ir.OpLe, ir.OpGt, ir.OpGe, ir.OpBitwiseAnd, ir.OpBitwiseOr,
+		ir.OpBitwiseXor),
+	pointwiseRows)
+
+// alike makes a row for each op, whose name is in its targets.
+func alike(targets, signature string, build func(op ir.Op) func(c *call) error, ops ...ir.Op) []row {
+	var out []row
+	for _, op := range ops {
+		out = append(out, row{fmt.Sprintf(targets, op.Name()), signature, build(op)})
+	}
+	return out
+}
+
+func ofTwo(op ir.Op) func(c *call) error { return binary(op, "self", "other") }
+
+var pointwiseRows = []row{
 	{"aten.gelu.default", "self approximate", gelu},
 	{"aten.square.default", "self", square},
 	{"prims.convert_element_type.default", "self dtype", convert},
@@ -58,27 +46,13 @@ var pointwiseOps = []row{
 	{"aten.add.Tensor aten.add.Scalar", "self other alpha", binary(ir.OpAdd, "self", "other")},
 	{"aten.sub.Tensor aten.sub.Scalar", "self other alpha", binary(ir.OpSub, "self", "other")},
 	{"aten.rsub.Tensor aten.rsub.Scalar", "self other alpha", binary(ir.OpSub, "other", "self")},
-	{"aten.mul.Tensor aten.mul.Scalar", "self other", binary(ir.OpMul, "self", "other")},
 	{"aten.div.Tensor aten.div.Scalar aten.true_divide.Tensor", "self other", binary(ir.OpDiv, "self", "other")},
 	{"aten.div.Tensor_mode aten.div.Scalar_mode", "self other * rounding_mode", divide},
 	{"aten.floor_divide.default aten.floor_divide.Scalar", "self other", binary(ir.OpFloorDivide, "self", "other")},
-	{"aten.fmod.Tensor aten.fmod.Scalar", "self other", binary(ir.OpFmod, "self", "other")},
 	{"aten.remainder.Tensor aten.remainder.Scalar aten.remainder.Scalar_Tensor", "self other", binary(ir.OpRemainder, "self", "other")},
-	{"aten.atan2.default", "self other", binary(ir.OpAtan2, "self", "other")},
 	{"aten.pow.Tensor_Scalar aten.pow.Tensor_Tensor aten.pow.Scalar", "self exponent", binary(ir.OpPow, "self", "exponent")},
 	{"aten.maximum.default aten.max.other", "self other", binary(ir.OpMaximum, "self", "other")},
 	{"aten.minimum.default aten.min.other", "self other", binary(ir.OpMinimum, "self", "other")},
-	{"aten.eq.Tensor aten.eq.Scalar", "self other", binary(ir.OpEq, "self", "other")},
-	{"aten.ne.Tensor aten.ne.Scalar", "self other", binary(ir.OpNe, "self", "other")},
-	{"aten.lt.Tensor aten.lt.Scalar", "self other", binary(ir.OpLt, "self", "other")},
-	{"aten.le.Tensor aten.le.Scalar", "self other", binary(ir.OpLe, "self", "other")},
-	{"aten.gt.Tensor aten.gt.Scalar", "self other", binary(ir.OpGt, "self", "other")},
-	{"aten.ge.Tensor aten.ge.Scalar", "self other", binary(ir.OpGe, "self", "other")},
-	{"aten.logical_and.default", "self other", binary(ir.OpLogicalAnd, "self", "other")},
-	{"aten.logical_or.default", "self other", binary(ir.OpLogicalOr, "self", "other")},
-	{"aten.bitwise_and.Tensor aten.bitwise_and.Scalar", "self other", binary(ir.OpBitwiseAnd, "self", "other")},
-	{"aten.bitwise_or.Tensor aten.bitwise_or.Scalar", "self other", binary(ir.OpBitwiseOr, "self", "other")},
-	{"aten.bitwise_xor.Tensor aten.bitwise_xor.Scalar", "self other", binary(ir.OpBitwiseXor, "self", "other")},
 	{"aten.bitwise_left_shift.Tensor aten.bitwise_left_shift.Tensor_Scalar aten.bitwise_left_shift.Scalar_Tensor aten.__lshift__.Tensor aten.__lshift__.Scalar", "self other", binary(ir.OpShiftLeft, "self", "other")},
 	{"aten.bitwise_right_shift.Tensor aten.bitwise_right_shift.Tensor_Scalar aten.bitwise_right_shift.Scalar_Tensor aten.__rshift__.Tensor aten.__rshift__.Scalar", "self other", binary(ir.OpShiftRight, "self", "other")},
 
