@@ -12,6 +12,7 @@ package joint
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -22,10 +23,9 @@ import (
 )
 
 // Join returns a module with the one function @NAME: its inputs are forward's and
-// then backward's tangents, its results forward's first output and then all of
-// backward's. fw and bw are functions as package fx imports them; bw's input k,
-// tangents not counted, is fed by forward's traced output 1+k. Backward nodes
-// whose names are taken get another one.
+// then backward's tangents, its results forward's, up to the first that backward takes,
+// and then all of backward's. fw and bw are functions as package fx imports them, fed as
+// step.Sources says. Backward nodes whose names are taken get another one.
 func Join(name string, fw, bw *ir.Func) (*ir.Module, error) {
 	outs := fx.Outputs(fw)
 	if len(outs) == 0 || outs[0] == nil || bw.Return() == nil {
@@ -55,9 +55,13 @@ func Join(name string, fw, bw *ir.Func) (*ir.Module, error) {
 	for _, n := range fw.Inputs() {
 		j.copy(n, fwVals)
 	}
-	feeds := fx.Feeds(bw)
+	sources, err := step.Sources(fw, bw)
+	if err != nil {
+		return nil, fmt.Errorf("joint: %w", err)
+	}
+	slots := interp.OutputSlots(fw)
 	for k, n := range bw.Inputs() {
-		if feeds[k].Output == fx.Tangent {
+		if sources[k] == step.Tangent {
 			j.copy(n, bwVals)
 		}
 	}
@@ -66,18 +70,15 @@ func Join(name string, fw, bw *ir.Func) (*ir.Module, error) {
 			j.copy(n, fwVals)
 		}
 	}
+	first := len(outs)
 	for k, n := range bw.Inputs() {
-		if feeds[k].Output == fx.Tangent {
+		if sources[k] == step.Tangent {
 			continue
 		}
-		if feeds[k].Output >= len(outs) || outs[feeds[k].Output] == nil {
-			return nil, fmt.Errorf("joint: forward has no output %d for %%%s", feeds[k].Output, n.Name())
-		}
-		v := fwVals[outs[feeds[k].Output].ID()]
+		saved := slots[sources[k]].Value
+		first = min(first, slices.Index(outs, saved))
+		v := fwVals[saved.ID()]
 		if !v.Type().Equal(n.Result(0).Type()) {
-			if !v.Type().SameTensor(n.Result(0).Type()) {
-				return nil, fmt.Errorf("joint: %%%s is %s, forward gives %s of type %s", n.Name(), n.Result(0).Type(), v, v.Type())
-			}
 			v = j.to.Append(ir.NodeSpec{Op: ir.OpClone, Name: n.Name() + "_layout", Args: []*ir.Value{v}, Results: []ir.Type{n.Result(0).Type()}}).Result(0)
 		}
 		bwVals[n.Result(0).ID()] = v
@@ -87,11 +88,17 @@ func Join(name string, fw, bw *ir.Func) (*ir.Module, error) {
 			j.copy(n, bwVals)
 		}
 	}
-	rets := []*ir.Value{fwVals[outs[0].ID()]}
+	var rets []*ir.Value
+	for _, v := range outs[:first] {
+		if v != nil {
+			rets = append(rets, fwVals[v.ID()])
+		}
+	}
+	forward := int64(len(rets))
 	for _, v := range bw.Return().Args() {
 		rets = append(rets, bwVals[v.ID()])
 	}
-	j.to.Append(ir.NodeSpec{Op: ir.OpReturn, Args: rets, Meta: attr.Make(attr.Attr{Key: "forward", Val: attr.Int(1)})})
+	j.to.Append(ir.NodeSpec{Op: ir.OpReturn, Args: rets, Meta: attr.Make(attr.Attr{Key: "forward", Val: attr.Int(forward)})})
 	return m, m.Verify()
 }
 

@@ -62,8 +62,8 @@ func LoadFiles(fw, bw string) (*Pair, error) {
 	return traced(name, f, b)
 }
 
-// traced pairs functions as they were imported: then each backward input's
-// annotation names the node of the forward output that feeds it.
+// traced pairs functions as they were imported: then each backward input has the name of
+// the forward output that feeds it, or its annotation names it.
 func traced(name string, fw, bw *ir.Func) (*Pair, error) {
 	ws, err := wires(fw, bw)
 	if err != nil {
@@ -74,8 +74,9 @@ func traced(name string, fw, bw *ir.Func) (*Pair, error) {
 		if w.src == tangent {
 			continue
 		}
-		from := w.slot.Value.Def().Meta().Str(fx.MetaFrom, "")
-		if got := tracedName(outs[w.src].Value.Def()); from != "" && from != got {
+		in := w.slot.Value.Def()
+		from := in.Meta().Str(fx.MetaFrom, "")
+		if got := tracedName(outs[w.src].Value.Def()); from != "" && from != got && tracedName(in) != got {
 			return nil, fmt.Errorf("step %s: backward input %%%s comes from %s, but the forward output at its place is %s", name, w.slot.Name, from, got)
 		}
 	}
@@ -127,8 +128,8 @@ type wire struct {
 
 const tangent = -1
 
-// wires connects a backward function to its forward function by place: the k-th
-// input that is not a tangent is traced forward output 1+k.
+// wires connects a backward function to its forward function by index, see
+// fx.FirstSaved.
 func wires(fw, bw *ir.Func) ([]wire, error) {
 	outs := interp.OutputSlots(fw)
 	traced, err := tracedOutputs(fw)
@@ -136,25 +137,32 @@ func wires(fw, bw *ir.Func) ([]wire, error) {
 		return nil, err
 	}
 	var ws []wire
-	k := 1
+	var saved []int // of ws, what is not a tangent
 	for _, s := range interp.InputSlots(bw) {
 		if s.Async {
 			return nil, fmt.Errorf("backward input %%%s is in flight; no forward output feeds it", s.Name)
 		}
-		n := s.Value.Def()
-		if n.Role() == ir.RoleTangent {
-			ws = append(ws, wire{s, tangent})
-			continue
+		if s.Value.Def().Role() != ir.RoleTangent {
+			saved = append(saved, len(ws))
 		}
-		if k >= len(traced) || traced[k] < 0 {
-			return nil, fmt.Errorf("backward input %%%s has no forward output %d", s.Name, k)
+		ws = append(ws, wire{s, tangent})
+	}
+	first, err := fx.FirstSaved(len(traced), len(saved), func(k, output int) error {
+		s := ws[saved[k]].slot
+		if output >= len(traced) || traced[output] < 0 {
+			return fmt.Errorf("backward input %%%s has no forward output %d", s.Name, output)
 		}
-		o := outs[traced[k]]
+		o := outs[traced[output]]
 		if !o.Type.SameTensor(s.Type) {
-			return nil, fmt.Errorf("backward input %%%s is %s, forward output %d is %%%s of type %s", s.Name, s.Type, k, o.Name, o.Type)
+			return fmt.Errorf("backward input %%%s is %s, forward output %d is %%%s of type %s", s.Name, s.Type, output, o.Name, o.Type)
 		}
-		ws = append(ws, wire{s, traced[k]})
-		k++
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for k, w := range saved {
+		ws[w].src = traced[first+k]
 	}
 	return ws, nil
 }

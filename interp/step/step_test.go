@@ -151,7 +151,7 @@ func TestBackwardInputs(t *testing.T) {
 	}
 	for _, c := range []struct{ fw, bw, text string }{
 		{forward, strings.Replace(backward, `from="x"`, `from="w"`, 1), "comes from w, but the forward output at its place is x"},
-		{strings.Replace(forward, "[0, 1, -1, 2]", "[0, -1, 1, 2]", 1), backward, "no forward output 1"},
+		{strings.Replace(forward, "[0, 1, -1, 2]", "[0, -1]", 1), backward, "no forward output 1"},
 		{strings.Replace(forward, "[0, 1, -1, 2]", "[0, 9, 1, 2]", 1), backward, "operand 9"},
 		{forward, strings.NewReplacer("f32[2]", "f32[3]").Replace(backward), "forward output 1 is %x"},
 		{forward, strings.Replace(backward, "world 1", "world 2", 1), "forward runs on 1 ranks"},

@@ -55,8 +55,8 @@ func (f *File) Outputs() ([]string, error) {
 }
 
 // Feeds says for each input of the backward graph f which output of the forward
-// graph fw it takes: input k, tangents not counted, is forward output 1+k. It
-// fails with an *Error where the input's from or type contradicts that.
+// graph fw it takes, see FirstSaved. It fails with an *Error where the input's from or
+// type contradicts that.
 func (f *File) Feeds(fw *File) ([]Feed, error) {
 	outputs, err := fw.Outputs()
 	if err != nil {
@@ -66,29 +66,62 @@ func (f *File) Feeds(fw *File) ([]Feed, error) {
 	for i := range fw.Nodes {
 		index[fw.Nodes[i].Name] = &fw.Nodes[i]
 	}
+	var inputs []*Node
+	for _, in := range f.Inputs() {
+		if in.Role != string(ir.RoleTangent) {
+			inputs = append(inputs, in)
+		}
+	}
+	check := func(in *Node, k int) error {
+		if k >= len(outputs) {
+			return f.errorf(in.Name, "from", "feed", "the forward graph %s has %d outputs, output %d is wanted", fw.Name, len(outputs), k)
+		}
+		from := outputs[k]
+		switch src := index[from]; {
+		case in.From != "" && in.From != from && in.Name != from:
+			return f.errorf(in.Name, "from", "feed", "output %d of the forward graph %s is %q, not %q", k, fw.Name, from, clip(in.From))
+		case src == nil || len(src.Out) != 1 || len(in.Out) != 1 || !sameShape(src.Out[0], in.Out[0]):
+			return f.errorf(in.Name, "out", "feed", "the input has another type than output %d of the forward graph %s, %q", k, fw.Name, from)
+		}
+		return nil
+	}
+	first, err := FirstSaved(len(outputs), len(inputs), func(k, output int) error { return check(inputs[k], output) })
+	if err != nil {
+		return nil, err
+	}
 	var feeds []Feed
-	next := 1
+	next := first
 	for _, in := range f.Inputs() {
 		feed := Feed{Input: in.Name, Role: in.Role, Output: Tangent}
-		if in.Role == string(ir.RoleTangent) {
-			feeds = append(feeds, feed)
-			continue
+		if in.Role != string(ir.RoleTangent) {
+			feed.Output = next
+			next++
 		}
-		if next >= len(outputs) {
-			return nil, f.errorf(in.Name, "from", "feed", "the forward graph %s has %d outputs, output %d is wanted", fw.Name, len(outputs), next)
-		}
-		from := outputs[next]
-		switch src := index[from]; {
-		case in.From != "" && in.From != from:
-			return nil, f.errorf(in.Name, "from", "feed", "output %d of the forward graph %s is %q, not %q", next, fw.Name, from, clip(in.From))
-		case src == nil || len(src.Out) != 1 || len(in.Out) != 1 || !sameShape(src.Out[0], in.Out[0]):
-			return nil, f.errorf(in.Name, "out", "feed", "the input has another type than output %d of the forward graph %s, %q", next, fw.Name, from)
-		}
-		feed.Output = next
-		next++
 		feeds = append(feeds, feed)
 	}
 	return feeds, nil
+}
+
+// FirstSaved is the index of the first output of a forward graph that backward takes; its
+// inputs, tangents not counted, take that and the following ones in order. It is 1, behind
+// the loss, or, where that does not fit, such that the outputs end with what is saved:
+// before it AOT autograd returns the new values of the buffers that the step writes, and
+// every result. fits says why backward input k cannot be the given output; the error is
+// that of the first input at index 1.
+func FirstSaved(outputs, inputs int, fits func(k, output int) error) (int, error) {
+	fit := func(first int) error {
+		for k := range inputs {
+			if err := fits(k, first+k); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := fit(1)
+	if last := outputs - inputs; err != nil && last > 1 && fit(last) == nil {
+		return last, nil
+	}
+	return 1, err
 }
 
 func sameShape(a, b Tensor) bool {
@@ -122,21 +155,4 @@ func Outputs(f *ir.Func) []*ir.Value {
 		}
 	}
 	return out
-}
-
-// Feeds says for each input of a backward function which output of the forward
-// function, None counted, it takes, or Tangent. It needs no more than the inputs'
-// roles, so that it works on functions read from text as well.
-func Feeds(bw *ir.Func) []Feed {
-	var feeds []Feed
-	next := 1
-	for _, in := range bw.Inputs() {
-		feed := Feed{Input: tracedName(in), Role: string(in.Role()), Output: Tangent}
-		if in.Role() != ir.RoleTangent {
-			feed.Output = next
-			next++
-		}
-		feeds = append(feeds, feed)
-	}
-	return feeds
 }
