@@ -46,6 +46,7 @@ func TestTimeout(t *testing.T) {
 				}
 			}
 			timeouts := 0
+			var gave *symm.CanceledError
 			for _, m := range g.Members() {
 				i := m.Index
 				if i == absent {
@@ -59,8 +60,8 @@ func TestTimeout(t *testing.T) {
 					if te.Elapsed < o.Timeout || te.Peer == i {
 						t.Errorf("rank %d: %+v", i, *te)
 					}
-				case !errors.Is(err, symm.ErrCanceled):
-					t.Errorf("rank %d: %v", i, err)
+				case !errors.As(err, &gave) || gave.Rank != i || gave.Origin == i || gave.Origin == absent || !errors.As(err, &te) || te.Rank != gave.Origin:
+					t.Errorf("rank %d was not told why: %v", i, err)
 				}
 				if err := m.Enqueue(r.streams[i], coll.Op{Kind: kernels.Barrier}); err == nil {
 					t.Errorf("rank %d: a broken group took another call", i)

@@ -173,13 +173,13 @@ func TestCloseLater(t *testing.T) {
 
 // pairOf joins two ranks of worlds that meet as those of two processes do, each with a
 // driver of its own.
-func pairOf(t *testing.T, timeout time.Duration) (ws [2]*symm.World, close func()) {
+func pairOf(t *testing.T) (ws [2]*symm.World, close func()) {
 	t.Helper()
 	if *onGPU {
 		t.Skip("two ranks of one process, each as if it were a process, are for the fake driver; TestProcesses has real ones")
 	}
 	before := leak.Now()
-	m := newJob(timeout)
+	m := newJob(plenty)
 	drvs := [2]*fake.Driver{fake.New(2), fake.New(2)}
 	err := both(func(i int) (err error) {
 		ws[i], err = processWorld(t.Context(), drvs[i], m, i, 2, i, symm.WorldOptions{Bytes: 8 << 20, Images: images(t)})
@@ -244,7 +244,7 @@ func TestJoinEnds(t *testing.T) {
 // TestMeetingsEnd cancels either rank at a meeting point the other has not come to. The
 // other finds the point given up, and both go on to the next.
 func TestMeetingsEnd(t *testing.T) {
-	ws, done := pairOf(t, time.Minute)
+	ws, done := pairOf(t)
 	defer done()
 	o := smallGroup(false, 2)
 	groups := [2]*coll.Group{}
@@ -298,7 +298,7 @@ func TestMeetingsEnd(t *testing.T) {
 // TestMeetingFails lets a driver call fail on one rank that makes a group: the other must
 // not wait for it.
 func TestMeetingFails(t *testing.T) {
-	ws, done := pairOf(t, time.Minute)
+	ws, done := pairOf(t)
 	defer done()
 	for bad := range 2 {
 		ws[bad].Driver().(*fake.Driver).FailCall(1, nil)
@@ -327,15 +327,18 @@ func TestMeetingFails(t *testing.T) {
 
 // TestMeetingTimeout: who does not come in time is named, as a timeout.
 func TestMeetingTimeout(t *testing.T) {
-	ws, done := pairOf(t, 200*time.Millisecond)
+	const limit = 50 * time.Millisecond
+	ws, done := pairOf(t)
 	defer done()
 	for early := range 2 {
 		var late *rendezvous.TimeoutError
-		err := ws[early].Meet(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		err := ws[early].Meet(ctx)
 		if !errors.As(err, &late) || !errors.Is(err, rendezvous.ErrTimeout) || late.Rank != early {
 			t.Errorf("rank %d: %v", early, err)
 		}
-		if late == nil || len(late.Missing) != 1 || late.Missing[0] != 1-early || late.Elapsed < 200*time.Millisecond {
+		if late == nil || len(late.Missing) != 1 || late.Missing[0] != 1-early || late.Elapsed < limit {
 			t.Errorf("rank %d misses %v", early, err)
 		}
 		if err := ws[1-early].Meet(t.Context()); !errors.As(err, &late) || late.Rank != 1-early || !strings.Contains(err.Error(), "came too late") {
@@ -347,7 +350,7 @@ func TestMeetingTimeout(t *testing.T) {
 // TestMeetingLeft: who waits for a rank that leaves in order learns it at once.
 func TestMeetingLeft(t *testing.T) {
 	for stays := range 2 {
-		ws, done := pairOf(t, time.Minute)
+		ws, done := pairOf(t)
 		left := make(chan error, 1)
 		time.AfterFunc(20*time.Millisecond, func() { left <- ws[1-stays].Close() })
 		var given *symm.PeerLostError

@@ -165,7 +165,7 @@ func TestQuietGivenUp(t *testing.T) {
 // when the others have had time to hear of it, each time anew.
 func TestHearing(t *testing.T) {
 	const hearing = 50 * time.Millisecond
-	ws, done := pairOf(t, time.Minute)
+	ws, done := pairOf(t)
 	defer done()
 	var gs [2]*coll.Group
 	var streams [2]driver.Stream

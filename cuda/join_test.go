@@ -78,7 +78,7 @@ func TestCloseOnExec(t *testing.T) {
 		return out
 	}
 	before := open()
-	_, done := pairOf(t, time.Minute)
+	_, done := pairOf(t)
 	defer done()
 	seen := 0
 	for fd, to := range open() {
@@ -145,7 +145,7 @@ func TestSharedDevice(t *testing.T) {
 // TestGroupsForgotten makes groups one after the other: nothing may stay of those that
 // are closed.
 func TestGroupsForgotten(t *testing.T) {
-	ws, done := pairOf(t, time.Minute)
+	ws, done := pairOf(t)
 	defer done()
 	for range 20 {
 		err := both(func(i int) error {

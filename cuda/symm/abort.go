@@ -103,9 +103,26 @@ func (m *Member) Failure() error {
 		if kind, _, _ := Called(rec.Seq); !kind.signals() {
 			detail = fmt.Sprintf("block %d", rec.Block)
 		}
-		return m.fail(m.TimedOut(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos), detail))
+		late := m.TimedOut(int(rec.Peer), rec.Seq, time.Duration(rec.ElapsedNanos), detail)
+		if m.fail(late) == error(late) {
+			m.spread(late)
+		}
+		return *m.broken.Load()
 	}
 	return nil
+}
+
+// spread tells all other members why the group is broken.
+func (m *Member) spread(why error) {
+	g, at := m.Group, m.where()
+	for _, o := range g.members {
+		if o != m {
+			o.abort(o.where().Adopt(why, at.Rank))
+		}
+	}
+	if c := g.world.control; c != nil {
+		c.tell(g.id, why)
+	}
 }
 
 func (m *Member) fail(err error) error {
@@ -133,22 +150,16 @@ func (m *Member) Abort(reason error) {
 
 // Break is Abort within a call.
 func (m *Member) Break(reason error) {
-	g, at := m.Group, m.where()
-	reason = at.Own(reason)
+	reason = m.where().Own(reason)
 	m.abort(reason)
-	for _, o := range g.members {
-		if o != m {
-			o.abort(o.where().Adopt(reason, at.Rank))
-		}
-	}
-	if c := g.world.control; c != nil {
-		c.tell(g.id, reason)
-	}
+	m.spread(reason)
 }
 
-// abort is Abort's part for one member. It touches host memory only.
+// abort is Abort's part for one member, which keeps what it has found out itself.
 func (m *Member) abort(reason error) {
-	m.fail(reason)
+	if m.Failure() == nil {
+		m.fail(reason)
+	}
 	hostmem.Store32(m.host+kernels.CtlAbort, 1)
 }
 
@@ -183,7 +194,8 @@ func (m *Member) Check(ctx context.Context, s driver.Stream) error {
 }
 
 // byPeer is the error of a group that a peer's kernel gave up. Who began it, and why, comes
-// as a message, which may be slower than the flags that kernels pass on.
+// as a message, or is in the peer's record, either of which may be slower than the flags that
+// kernels pass on.
 func (m *Member) byPeer(ctx context.Context) error {
 	for start := time.Now(); ctx.Err() == nil && m.awaitsReason(start); time.Sleep(time.Millisecond) {
 	}
@@ -194,7 +206,10 @@ func (m *Member) byPeer(ctx context.Context) error {
 // come. The process that would have sent it may have died: it does not come for ever.
 func (m *Member) awaitsReason(since time.Time) bool {
 	const patience = 2 * time.Second
-	return m.Rank.World.control != nil && m.Failure() == nil && time.Since(since) < patience
+	for _, o := range m.Group.members {
+		o.Failure() // which tells the others
+	}
+	return m.Failure() == nil && time.Since(since) < patience
 }
 
 // unknown breaks the group, if it is not broken, for a reason that nobody told.
