@@ -25,7 +25,7 @@ func TestFailingCalls(t *testing.T) {
 	o := small(2)
 	o.Scratch, o.Staging, o.Group.Region, o.Group.Flagged = 4096, 64<<10, 16<<10, 16<<10
 	once := func(drv *fake.Driver) error {
-		return device.Local(t.Context(), drv, devices(2), rt.Config{Timeout: 5 * time.Second}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		return device.Local(t.Context(), drv, devices(2), rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 			s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)
 			if err != nil {
 				return err
@@ -33,36 +33,33 @@ func TestFailingCalls(t *testing.T) {
 			return errors.Join(s.Replay(ctx), s.Close())
 		})
 	}
-	count := func() int {
-		drv := fake.New(2)
-		drv.FailCall(0, nil)
-		if err := once(drv); err != nil {
-			t.Fatal(err)
-		}
-		return drv.Calls()
-	}
-	total := count()
 	step := 1
 	if testing.Short() {
 		step = 31
 	}
-	for n := 1; n <= total; n += step {
+	// How many calls there are depends on how often ranks poll: it ends with a run that had
+	// fewer.
+	n := 1
+	for hit := true; hit; n += step {
 		drv := fake.New(2)
 		drv.FailCall(n, nil)
 		err := once(drv)
-		// How many calls there are depends on how often ranks poll.
-		if err == nil && drv.Calls() >= n {
-			t.Errorf("call %d of %d failed and nobody noticed", n, total)
+		hit = drv.Calls() >= n
+		if hit && err == nil {
+			t.Errorf("call %d failed and nobody noticed", n)
 		}
-		if err != nil && !strings.Contains(err.Error(), "injected") {
+		if err != nil && (!hit || !strings.Contains(err.Error(), "injected")) {
 			t.Errorf("call %d: %v does not name the cause", n, err)
 		}
 		drv.FailCall(0, nil)
 		if l := drv.Leaks(); len(l) > 0 {
-			t.Errorf("call %d of %d (%v): not released: %s", n, total, err, leaks(l))
+			t.Errorf("call %d (%v): not released: %s", n, err, leaks(l))
 		}
 	}
-	t.Logf("%d calls", total)
+	if n < 300 {
+		t.Errorf("only %d calls", n)
+	}
+	t.Logf("%d calls", n)
 }
 
 // sumOf is an all_reduce in place.

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +34,15 @@ import (
 
 const testdata = "../../testdata/"
 
+// imageSet is read once for all worlds of the tests.
+var imageSet = sync.OnceValue(func() *kernels.Set {
+	set, err := kernels.NewSet()
+	if err != nil {
+		panic(err) // the embedded manifest is broken
+	}
+	return set
+})
+
 // small are options with little memory, because the fake driver clears all of it.
 func small(ranks int) device.Options {
 	tune := kernels.DefaultTuning(max(ranks, 2))
@@ -40,7 +50,7 @@ func small(ranks int) device.Options {
 	tune.EngineMove, tune.EngineReduce, tune.EngineInPlace = 0, 0, 0
 	tune.BesideMove, tune.BesideReduce, tune.BesidePiece, tune.CoresidentReduce = 1<<10, 1<<10, 256, 4<<10
 	return device.Options{Transport: topo.Transport(*transport), NCCL: device.NCCLOptions{Path: *ncclPath}, Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
-		Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
+		Images: imageSet(), Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }
 
 // newFake is a fake driver whose leaks fail the test.

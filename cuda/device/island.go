@@ -148,7 +148,7 @@ func newIsland(ranks []int, spec *rt.Spec, o *Options, info *driver.DeviceInfo, 
 		i.above *= 2
 	}
 	var err error
-	i.world, err = open(i, symm.WorldOptions{Addresses: i.above + i.above/4, ShareDevice: o.ShareDevice})
+	i.world, err = open(i, symm.WorldOptions{Addresses: i.above + i.above/4, ShareDevice: o.ShareDevice, Images: o.Images})
 	return i, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/nccl"
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/topo"
+	"github.com/seed-ee968945/concert/kernels"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -59,6 +60,9 @@ type Options struct {
 	Fetch int64
 	// NoEarly lets no kernel begin before the one in front of it has ended.
 	NoEarly bool
+	// Images are the kernels of collectives; nil: the embedded ones, read anew for each
+	// world. Who opens many worlds reads them once.
+	Images *kernels.Set
 	// NVRTC is the path of the runtime compiler's library, empty for its usual names.
 	NVRTC string
 	// Cache is a folder for compiled kernels; empty: "concert" in the user's cache

@@ -17,7 +17,11 @@ import (
 // FakeCUDA runs programs on GPUs that are this machine's memory, call by call or, with
 // graph, captured and replayed. It is nil where there are none.
 func FakeCUDA(graph bool) Device {
+	images, err := kernels.NewSet() // read once for all programs
 	return func(ctx context.Context, c *Compiled) ([][][]interp.Tensor, error) {
+		if err != nil {
+			return nil, err
+		}
 		s, err := hostrun.OfProgram(c.Program)
 		if err != nil {
 			return nil, err
@@ -30,7 +34,7 @@ func FakeCUDA(graph bool) Device {
 		}
 		outs := results(len(c.Symbols), world)
 		cfg := rt.Config{Timeout: 20 * time.Second, Funcs: Funcs()}
-		err = device.Local(ctx, drv, devs, cfg, smallOptions(world), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+		err = device.Local(ctx, drv, devs, cfg, smallOptions(world, images), []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 			if graph {
 				return c.replay(ctx, r, s, outs)
 			}
@@ -76,9 +80,9 @@ func (c *Compiled) replay(ctx context.Context, r *rt.Rank, s hostrun.Step, outs 
 }
 
 // smallOptions are options with little memory, which the fake driver clears.
-func smallOptions(ranks int) device.Options {
+func smallOptions(ranks int, images *kernels.Set) device.Options {
 	tune := kernels.DefaultTuning(max(ranks, 2))
 	tune.Blocks, tune.PushBlocks = 4, 4
-	return device.Options{Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Libraries: device.Standard(device.Paths{}),
+	return device.Options{Scratch: 1 << 20, Staging: 1 << 20, Cache: "none", Workspace: 1 << 20, Images: images, Libraries: device.Standard(device.Paths{}),
 		Group: coll.GroupOptions{Region: 256 << 10, Flagged: 512 << 10, Tuning: &tune}}
 }

@@ -28,6 +28,7 @@ type Driver struct {
 	mu        sync.Mutex
 	next      uint64
 	objects   map[uint64]any
+	images    map[*byte]func() map[string]bool // by its first byte: an image's kernels
 	noFDs     bool
 	fabric    fabricState
 	common    driver.Shared
@@ -49,7 +50,7 @@ type Driver struct {
 
 // New gives a driver with that many devices, all of which can access each other.
 func New(devices int) *Driver {
-	return &Driver{devices: devices, objects: map[uint64]any{}, ranges: map[driver.Ptr]*mapping{}, parted: map[*stream]bool{}, next: 1}
+	return &Driver{devices: devices, objects: map[uint64]any{}, images: map[*byte]func() map[string]bool{}, ranges: map[driver.Ptr]*mapping{}, parted: map[*stream]bool{}, next: 1}
 }
 
 // FailCall makes the nth driver call from now, counted from 1, fail with err; nil
@@ -112,7 +113,7 @@ func (f *Driver) Leaks() Leaks {
 type (
 	primaryContext struct{ dev int }
 	module         struct {
-		names map[string]bool
+		names func() map[string]bool
 	}
 	function struct{ name string }
 	memory   struct {
@@ -303,26 +304,37 @@ func (f *Driver) CtxSync(c driver.Ctx) error {
 	return errors.Join(errs...)
 }
 
-// ModuleLoad reads the kernels' names from PTX.
+// ModuleLoad takes PTX. The kernels' names are read when one is first asked for: most of
+// the modules that a world loads are never used.
 func (f *Driver) ModuleLoad(c driver.Ctx, image []byte) (driver.Module, error) {
 	if err := errors.Join(f.call(), f.exclusive("cuModuleLoadDataEx", c)); err != nil {
 		return 0, err
 	}
-	m := &module{names: map[string]bool{}}
-	for rest := image; ; {
-		_, after, ok := bytes.Cut(rest, []byte(".visible .entry "))
-		if !ok {
-			break
-		}
-		name, _, _ := bytes.Cut(after, []byte("("))
-		m.names[string(name)] = true
-		rest = after
-	}
-	if len(m.names) == 0 {
+	if !bytes.Contains(image, entry) {
 		return 0, &driver.Error{Call: "cuModuleLoadDataEx", Code: 218, Name: "CUDA_ERROR_INVALID_PTX", Text: "the image names no kernel"}
 	}
-	return driver.Module(f.put(m)), nil
+	f.mu.Lock()
+	names := f.images[&image[0]]
+	if names == nil {
+		names = sync.OnceValue(func() map[string]bool { return kernelNames(image) })
+		f.images[&image[0]] = names
+	}
+	f.mu.Unlock()
+	return driver.Module(f.put(&module{names})), nil
 }
+
+func kernelNames(image []byte) map[string]bool {
+	names := map[string]bool{}
+	for _, after, ok := bytes.Cut(image, entry); ok; _, after, ok = bytes.Cut(after, entry) {
+		name, _, _ := bytes.Cut(after, []byte("("))
+		names[string(name)] = true
+	}
+	return names
+}
+
+// entry is in front of a kernel's name. A point is in front of that, but points are
+// everywhere in PTX, and to look for them takes longer.
+var entry = []byte("visible .entry ")
 
 // ModuleUnload forgets a module.
 func (f *Driver) ModuleUnload(c driver.Ctx, m driver.Module) error {
@@ -344,7 +356,7 @@ func (f *Driver) Function(_ driver.Ctx, m driver.Module, name string) (driver.Fu
 	if err != nil {
 		return 0, err
 	}
-	if !mod.names[name] {
+	if !mod.names()[name] {
 		return 0, &driver.Error{Call: "cuModuleGetFunction", Code: 500, Name: "CUDA_ERROR_NOT_FOUND", Text: "kernel " + name + ": named symbol not found"}
 	}
 	// Functions live as long as their module and are not released one by one.

@@ -293,8 +293,9 @@ func (f *Driver) Memset32(_ driver.Ctx, s driver.Stream, at driver.Ptr, v uint32
 			return nil
 		}
 		b := bytesAt(at, 4*words)
-		for i := uint64(0); i < words; i++ {
-			binary.LittleEndian.PutUint32(b[4*i:], v)
+		n := copy(b, binary.LittleEndian.AppendUint32(nil, v))
+		for n < len(b) {
+			n += copy(b[n:], b[:n])
 		}
 		return nil
 	})
