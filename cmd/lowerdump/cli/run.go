@@ -20,7 +20,7 @@ import (
 )
 
 var runCommand = command{
-	name: "run", args: "[flags] FILE [BACKWARD-FILE]", doc: "runs a function, or a training step of two, on all ranks and compares the results",
+	name: "run", args: "[flags] FILE [BACKWARD-FILE], or TEST.mlir...", doc: "runs a function, or a training step of two, on all ranks and compares the results",
 	help: `
 Inputs come from -inputs, a directory of recordings named
 NAME.fw.rankR.in.safetensors, or are random with -seed: -random=valid makes them
@@ -42,6 +42,11 @@ GPUs of this machine, one for each rank; -device=interp runs the reference
 interpreter on the functions after the passes. -device=cuda -steps=0 loads, places and
 captures the step without running it.
 
+Files of StableHLO's text, and folders of them, are tests: each part between lines
+of // ----- runs @main, else every public function without arguments, and holds
+what its check.expect_... expect against the results. A line for each says passed,
+failed and why, or skipped and why.
+
 On GPUs -bench captures each function into a graph and prints the time of a step,
 the median of the replays on the slowest rank: captured, uncaptured, and without
 its collectives; what these cost, the difference; how long computing waits for
@@ -57,6 +62,7 @@ Examples:
       testdata/graphs/tiny_fsdp2.fw.graph.json.gz testdata/graphs/tiny_fsdp2.bw.graph.json.gz
   lowerdump run -procs -expect interp mlp.ir
   lowerdump run -func=fw,bw -passes=order-only -expect interp step.ir
+  lowerdump run -device=interp add.mlir tests/
   lowerdump run -device=cuda -bench -trace step.json -random=hash step.graph.json.gz`,
 	run: runRun,
 }
@@ -159,17 +165,22 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 			f.random = "quick"
 		}
 	}
+	f.resolve()
+	p, err := t.parsed(f.pipeline)
+	for i := 0; err == nil && i < p.Len(); i++ {
+		f.reassociates = f.reassociates || strings.Contains(p.Spec(i), "reassociate=true")
+	}
+	return halves, err
+}
+
+// resolve names the pipeline made for the device.
+func (f *runFlags) resolve() {
 	if f.pipeline == autoPipeline {
 		f.pipeline = "default"
 		if f.device == "cuda" {
 			f.pipeline = "cuda"
 		}
 	}
-	p, err := t.parsed(f.pipeline)
-	for i := 0; err == nil && i < p.Len(); i++ {
-		f.reassociates = f.reassociates || strings.Contains(p.Spec(i), "reassociate=true")
-	}
-	return halves, err
 }
 
 // autoPipeline stands for the pipeline made for the device.
@@ -183,6 +194,9 @@ func runRun(ctx context.Context, t tool, args []string) error {
 	files, err := parse("run", &f, args)
 	if err != nil {
 		return err
+	}
+	if f.tests(files) {
+		return t.runTests(ctx, &f, files)
 	}
 	halves, err := f.validate(t, files)
 	if err != nil {

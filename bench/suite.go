@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/internal/hostrun"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+	rt "github.com/seed-ee968945/concert/runtime"
+)
+
+// Suite runs files of StableHLO's tests: programs that hold their inputs and what is
+// expected of their results.
+type Suite struct {
+	Config
+	Compile func(context.Context, *ir.Module) (*compile.Result, error) // the passes before a device runs what is left
+}
+
+// tally counts how chunks of files ended.
+type tally struct{ passed, failed, skipped int }
+
+// Run runs every chunk of files, and of the files that folders hold, and prints a line for
+// each. ErrFindings if one failed.
+func (s *Suite) Run(ctx context.Context, t *Console, paths []string) error {
+	files, err := testFiles(paths)
+	if err != nil {
+		return err
+	}
+	p, err := s.platform(1)
+	if err != nil {
+		return err
+	}
+	var n tally
+	for _, f := range files {
+		if err = s.file(ctx, t, p, f, &n); err != nil {
+			break
+		}
+	}
+	if err = errors.Join(err, p.close()); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.Out, "%s: %d passed, %d failed, %d skipped\n", count(n.passed+n.failed+n.skipped, "chunk"), n.passed, n.failed, n.skipped)
+	if n.failed > 0 {
+		return ErrFindings
+	}
+	return nil
+}
+
+// testFiles lists files, and those below folders in the order of their names.
+func testFiles(paths []string) ([]string, error) {
+	var out []string
+	for _, path := range paths {
+		err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && (p == path || strings.HasSuffix(p, ".mlir")) {
+				out = append(out, p)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// file runs the chunks of a file. The error is one that ends the run.
+func (s *Suite) file(ctx context.Context, t *Console, p *platform, path string, n *tally) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	mustFail := stablehlo.ExpectsFailure(string(data))
+	for _, c := range stablehlo.Split(path, string(data)) {
+		m, err := c.Parse()
+		line := c.Line
+		if err == nil {
+			if line = m.Line(); m.Empty() {
+				continue
+			}
+		}
+		at := fmt.Sprintf("%s:%d", path, line)
+		reason := ""
+		switch {
+		case mustFail:
+			reason = "a tool is expected to fail"
+		case err == nil:
+			reason = m.Skip()
+		}
+		if reason != "" {
+			n.skipped++
+			fmt.Fprintf(t.Out, "%s: skipped: %s\n", at, reason)
+			continue
+		}
+		if err == nil {
+			err = s.module(ctx, p, m)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			n.failed++
+			fmt.Fprintf(t.Out, "%s: failed: %v\n", at, err)
+			continue
+		}
+		n.passed++
+		fmt.Fprintf(t.Out, "%s: passed\n", at)
+	}
+	return nil
+}
+
+// module runs what a module has to run.
+func (s *Suite) module(ctx context.Context, p *platform, m *stablehlo.Module) error {
+	fs := m.Entries()
+	if len(fs) == 0 {
+		return errors.New("there is neither @main nor a public function without arguments")
+	}
+	for _, f := range fs {
+		if len(f.Args) > 0 {
+			return fmt.Errorf("@%s takes %s", f.Name, count(len(f.Args), "argument"))
+		}
+		plan, err := m.Import(f)
+		if err != nil {
+			return err
+		}
+		outs, err := s.plan(ctx, p, plan, nil)
+		if err != nil {
+			return fmt.Errorf("@%s: %w", f.Name, err)
+		}
+		for i := range plan.Checks {
+			c := &plan.Checks[i]
+			if err := c.Verify(pick(outs, c.Actual), pick(outs, c.Expected)); err != nil {
+				return fmt.Errorf("@%s: line %d: %w", f.Name, c.Line, err)
+			}
+		}
+	}
+	return nil
+}
+
+// pick is the tensor that a source names, once stages have run.
+func pick(outs [][][]interp.Tensor, s stablehlo.Source) *stablehlo.Literal {
+	if s.Literal != nil {
+		return s.Literal
+	}
+	t := outs[s.Stage][s.Rank][s.Output]
+	return &stablehlo.Literal{DType: t.DType, Shape: t.Shape, Data: t.Data}
+}
+
+// plan runs the stages of a plan and returns the results by stage and rank. args has the
+// arguments of the function by rank.
+func (s *Suite) plan(ctx context.Context, p *platform, plan *stablehlo.Plan, args [][]interp.Tensor) ([][][]interp.Tensor, error) {
+	outs := make([][][]interp.Tensor, len(plan.Stages))
+	for i, st := range plan.Stages {
+		if len(st.Func.Return().Args()) == 0 {
+			continue // nothing is asked of it
+		}
+		inputs := make([][]interp.Tensor, st.Module.World)
+		for r := range inputs {
+			for _, f := range st.Feeds {
+				if f.Arg >= 0 {
+					inputs[r] = append(inputs[r], args[r][f.Arg])
+					continue
+				}
+				l := pick(outs, f.Ranks[min(r, len(f.Ranks)-1)])
+				inputs[r] = append(inputs[r], interp.Tensor{DType: l.DType, Shape: l.Shape, Data: l.Expand()})
+			}
+		}
+		var err error
+		if outs[i], err = s.stage(ctx, p, st, inputs); err != nil {
+			return nil, err
+		}
+	}
+	return outs, nil
+}
+
+// stage runs a function on all ranks of its world.
+func (s *Suite) stage(ctx context.Context, p *platform, st *stablehlo.Stage, inputs [][]interp.Tensor) ([][]interp.Tensor, error) {
+	if s.Device == "interp" {
+		return interp.Run(ctx, st.Func, inputs, interp.Options{SkipVerify: true})
+	}
+	r, err := s.Compile(ctx, st.Module)
+	if err != nil {
+		return nil, err
+	}
+	program, err := r.Func(st.Func.Name).Program()
+	if err != nil {
+		return nil, err
+	}
+	step, err := hostrun.OfProgram(program)
+	if err != nil {
+		return nil, err
+	}
+	world := st.Module.World
+	if p.drv != nil && p.devs < world && s.FakeGPUs == 0 {
+		return nil, fmt.Errorf("the program is for %s, this machine has %s", count(world, "rank"), count(p.devs, "GPU"))
+	}
+	on := *p
+	on.opts.ShareDevice = p.drv != nil && p.devs < world
+	outs := make([][]interp.Tensor, world)
+	err = on.local(ctx, world, rt.Config{Timeout: s.Timeout, JoinTimeout: max(s.Timeout, leastJoin), Log: s.Log}, []*rt.Module{step.Module}, func(ctx context.Context, r *rt.Rank) error {
+		k := r.Info().Rank
+		in, err := hostrun.Inputs(ctx, r, step.Module, inputs[k])
+		if err != nil {
+			return err
+		}
+		vs, err := rt.RunModule(ctx, r, step.Module, step.Run, in, rt.Options{})
+		if err != nil {
+			return err
+		}
+		outs[k], err = hostrun.Tensors(ctx, r, vs)
+		return err
+	})
+	return outs, err
+}

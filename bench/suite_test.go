@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// suite runs test files and returns what it prints.
+func suite(t *testing.T, device string, paths ...string) (string, error) {
+	t.Helper()
+	target := compile.Target{}
+	s := Suite{Config: Config{Device: device, Timeout: 30 * time.Second}}
+	if device == "cuda" {
+		s.FakeGPUs = 1
+		target.Device = compile.GPU
+	}
+	s.Compile = func(ctx context.Context, m *ir.Module) (*compile.Result, error) {
+		return compile.Compile(ctx, m, target, compile.Options{})
+	}
+	var out bytes.Buffer
+	err := s.Run(t.Context(), &Console{Out: &out}, paths)
+	return out.String(), err
+}
+
+// The project's own programs pass wherever they run.
+func TestSuite(t *testing.T) {
+	for _, device := range []string{"interp", "host", "cuda"} {
+		out, err := suite(t, device, "../ir/stablehlo/testdata")
+		if err != nil || strings.Contains(out, "skipped:") {
+			t.Errorf("%s: %v\n%s", device, err, out)
+		}
+	}
+}
+
+// beside has the specification's own tests, where they are at hand.
+const beside = "../../shared/stablehlo"
+
+// leastPassed is how many chunks of the specification's tests pass, of those that are not
+// skipped. It only goes up.
+var leastPassed = map[string]int{"testdata": 949, "interpret": 218}
+
+// The specification's tests do not pass less than they did.
+func TestSpecification(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for name, least := range leastPassed {
+		dir := t.TempDir()
+		if err := unpack(filepath.Join(beside, name+".tar.gz"), dir); errors.Is(err, fs.ErrNotExist) {
+			t.Skip("the specification's tests are not here: ", err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		out, err := suite(t, "interp", dir)
+		if err != nil && !errors.Is(err, ErrFindings) {
+			t.Fatal(err)
+		}
+		if n := strings.Count(out, ": passed\n"); n < least {
+			t.Errorf("%s: %d passed, %d did\n%s", name, n, least, out)
+		}
+	}
+}
+
+// unpack writes the files of a .tar.gz below a folder.
+func unpack(path, dir string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		text, err := io.ReadAll(r)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(h.Name)), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

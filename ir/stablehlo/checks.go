@@ -1,0 +1,129 @@
+package stablehlo
+
+import "strconv"
+
+// check imports an expectation: it is no operation, but a part of the plan.
+func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
+	return func(im *importer, o *op, in []*value) ([]*value, error) {
+		pos := im.m.src.PosAt(o.at)
+		c := Check{Kind: kind, Tolerance: 1e-4, MaxULP: 3, Line: pos.Line, Col: pos.Col}
+		want := 2
+		switch kind {
+		case "eq_const", "almost_eq_const":
+			want = 1
+			a, ok := o.attr("value")
+			for _, f := range o.flags {
+				if f.Kind == kindDense {
+					a, ok = f, true
+				}
+			}
+			if !ok {
+				return nil, im.errorf("%s without a constant", o.name)
+			}
+			l, err := im.m.decode(a)
+			if err != nil {
+				return nil, err
+			}
+			in = append(in[:len(in):len(in)], literalValue(l))
+		case "serialized_eq":
+			return nil, im.errorf("op not supported: %s", o.name)
+		}
+		if len(in) != 2 {
+			return nil, im.errorf("%s takes %d operands", o.name, want)
+		}
+		if !sameType(in[0].typ, in[1].typ) {
+			return nil, im.errorf("%s of %s and %s", o.name, in[0].typ, in[1].typ)
+		}
+		var err error
+		if a, ok := o.attr("tolerance"); ok {
+			if c.Tolerance, err = strconv.ParseFloat(a.Text, 64); err != nil {
+				return nil, im.errorf("tolerance is no number")
+			}
+		}
+		for _, l := range []struct {
+			name string
+			to   *uint64
+		}{{"min_ulp_difference", &c.MinULP}, {"max_ulp_difference", &c.MaxULP}} {
+			if a, ok := o.attr(l.name); ok {
+				if *l.to, err = strconv.ParseUint(a.Text, 0, 64); err != nil {
+					return nil, im.errorf("%s is no number", l.name)
+				}
+			}
+		}
+		if c.Actual, err = im.source(in[0], 0); err != nil {
+			return nil, err
+		}
+		if c.Expected, err = im.source(in[1], 0); err != nil {
+			return nil, err
+		}
+		im.plan.Checks = append(im.plan.Checks, c)
+		return nil, nil
+	}
+}
+
+// runParallel imports interpreter.run_parallel: a stage whose ranks run one function, each
+// with its own arguments. What stands behind it is another stage.
+func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
+	a, ok := o.attr("programs")
+	if !ok || a.Kind != kindList || len(a.List) == 0 {
+		return nil, im.errorf("%s without programs", o.name)
+	}
+	var f *Func
+	world, rows := 0, len(a.List)
+	for _, row := range a.List {
+		for _, p := range row.List {
+			g, err := im.target(p)
+			if err != nil {
+				return nil, err
+			}
+			if f != nil && f != g {
+				return nil, im.errorf("op not supported: %s of different programs", o.name)
+			}
+			f = g
+			world++
+		}
+	}
+	if world == 0 || world%rows != 0 || len(in) != world*len(f.Args) {
+		return nil, im.errorf("%d ranks of a function of %d arguments get %d values", world, len(f.Args), len(in))
+	}
+	from := make([][]Source, len(f.Args))
+	for r := range world {
+		for i := range f.Args {
+			s, err := im.source(in[r*len(f.Args)+i], 0)
+			if err != nil {
+				return nil, err
+			}
+			from[i] = append(from[i], s)
+		}
+	}
+	replicas, partitions := im.replicas, im.partitions
+	before := im.cur
+	im.begin(f.Name, world)
+	im.replicas, im.partitions = rows, world/rows
+	var args []*value
+	for i, a := range f.Args {
+		t, err := im.tensorType(a.Type)
+		if err != nil {
+			return nil, errorAt(im.m.src, a.at, 1, "stablehlo", "%v", err)
+		}
+		args = append(args, im.value(im.cur.fb.Input(a.Name, t)))
+		im.cur.feeds = append(im.cur.feeds, Feed{Arg: -1, Ranks: from[i]})
+	}
+	outs, err := im.call(f, args)
+	if err != nil {
+		return nil, err
+	}
+	var all []*value
+	for r := range world {
+		for _, v := range outs {
+			s, err := im.source(v, r)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, &value{typ: v.typ, sources: []Source{s}})
+		}
+	}
+	im.replicas, im.partitions = replicas, partitions
+	im.begin("rest", before.world)
+	return all, nil
+}

@@ -1,0 +1,155 @@
+package stablehlo
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// pair is the attribute of dot_general that has dimensions of both operands: [0] x [1], or
+// two fields of its dimension numbers.
+func (im *importer) pair(o *op, name, lhs, rhs string) (l, r []int64, err error) {
+	if a, ok := o.attr(name); ok {
+		if a.Text != "parts" || len(a.List) != 2 {
+			return nil, nil, im.errorf("%s: want dimensions of both operands, [...] x [...]", name)
+		}
+		if l, err = im.m.ints(a.List[0]); err == nil {
+			r, err = im.m.ints(a.List[1])
+		}
+	} else if a, ok := o.attr("dot_dimension_numbers"); ok {
+		fields, err := im.m.fields(a)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, f := range []struct {
+			name string
+			to   *[]int64
+		}{{lhs, &l}, {rhs, &r}} {
+			if v, ok := fields.Get(f.name); ok {
+				if *f.to, err = im.m.ints(v); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
+	}
+	if err == nil && len(l) != len(r) {
+		err = im.errorf("%s: %d dimensions beside %d", name, len(l), len(r))
+	}
+	return l, r, err
+}
+
+// side is an operand of a product as [batch, rows, columns] or [batch, columns, rows].
+type side struct {
+	v                        *ir.Value
+	batch, free, contracting []int64
+}
+
+// matrix brings a side to three dimensions, in the order of groups of its own.
+func (im *importer) matrix(s side, groups ...[]int64) (*ir.Value, error) {
+	shape := sizes(s.v)
+	var order, to []int64
+	for _, g := range groups {
+		n := int64(1)
+		for _, d := range g {
+			n *= shape[d]
+		}
+		order, to = append(order, g...), append(to, n)
+	}
+	v, err := im.permuted(s.v, order)
+	if err != nil {
+		return nil, err
+	}
+	return im.viewed(v, to)
+}
+
+// sideOf checks the dimensions of an operand and finds those that are in the result only once.
+func (im *importer) sideOf(v *ir.Value, batch, contracting []int64) (side, error) {
+	s := side{v: v, batch: batch, contracting: contracting}
+	all := append(slices.Clone(batch), contracting...)
+	if err := im.checkDims(all, len(sizes(v)), "dimensions of a product"); err != nil {
+		return s, err
+	}
+	for d := range sizes(v) {
+		if !slices.Contains(all, int64(d)) {
+			s.free = append(s.free, int64(d))
+		}
+	}
+	return s, nil
+}
+
+// dotGeneral is a product of batches of matrices.
+func dotGeneral(im *importer, o *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	lb, rb, err := im.pair(o, "batching_dims", "lhs_batching_dimensions", "rhs_batching_dimensions")
+	if err != nil {
+		return nil, err
+	}
+	lc, rc, err := im.pair(o, "contracting_dims", "lhs_contracting_dimensions", "rhs_contracting_dimensions")
+	if err != nil {
+		return nil, err
+	}
+	t, err := im.result(0)
+	if err != nil {
+		return nil, err
+	}
+	dt, err := elementType(t.Elem)
+	if err != nil {
+		return nil, im.errorf("%v", err)
+	}
+	l, err := im.sideOf(args[0], lb, lc)
+	if err != nil {
+		return nil, err
+	}
+	r, err := im.sideOf(args[1], rb, rc)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range [][2][]int64{{lb, rb}, {lc, rc}} {
+		for i := range p[0] {
+			if m, n := sizes(l.v)[p[0][i]], sizes(r.v)[p[1][i]]; m != n {
+				return nil, im.errorf("dimension %d of operand 0 has %d elements, dimension %d of operand 1 has %d", p[0][i], m, p[1][i], n)
+			}
+		}
+	}
+	return im.one(im.product(l, r, dt))
+}
+
+// product multiplies two sides; the result has the batch, then what is free on either side.
+func (im *importer) product(l, r side, dt ir.DType) (*ir.Value, error) {
+	var shape []int64
+	for _, d := range l.batch {
+		shape = append(shape, sizes(l.v)[d])
+	}
+	for _, d := range l.free {
+		shape = append(shape, sizes(l.v)[d])
+	}
+	for _, d := range r.free {
+		shape = append(shape, sizes(r.v)[d])
+	}
+	a, err := im.matrix(l, l.batch, l.free, l.contracting)
+	if err != nil {
+		return nil, err
+	}
+	b, err := im.matrix(r, r.batch, r.contracting, r.free)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.batch) == 0 {
+		if a, err = im.viewed(a, sizes(a)[1:]); err != nil {
+			return nil, err
+		}
+		if b, err = im.viewed(b, sizes(b)[1:]); err != nil {
+			return nil, err
+		}
+	}
+	out := slices.Clone(sizes(a))
+	out[len(out)-1] = sizes(b)[len(out)-1]
+	v, err := im.emit(ir.OpMatmul, nil, []*ir.Value{a, b}, ir.Tensor(dt, out...))
+	if err != nil {
+		return nil, err
+	}
+	return im.viewed(v, shape)
+}

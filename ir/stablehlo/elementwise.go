@@ -1,0 +1,350 @@
+package stablehlo
+
+import (
+	"math"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// irs are values of the current stage.
+func (im *importer) irs(in []*value) ([]*ir.Value, error) {
+	out := make([]*ir.Value, len(in))
+	for i, v := range in {
+		var err error
+		if out[i], err = im.ir(v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// one makes the result of a rule of a value.
+func (im *importer) one(v *ir.Value, err error) ([]*value, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []*value{im.value(v)}, nil
+}
+
+// dtypeOf is the element type of a value of the IR.
+func dtypeOf(v *ir.Value) ir.DType { return v.Type().DType() }
+
+// binaryOf appends an operation on two values.
+func (im *importer) binaryOf(o ir.Op, a, b *ir.Value) (*ir.Value, error) {
+	return im.emit(o, nil, []*ir.Value{a, b})
+}
+
+// scalarOf appends an operation on a value and a number.
+func (im *importer) scalarOf(o ir.Op, a *ir.Value, c float64) (*ir.Value, error) {
+	return im.emit(o, ir.A("scalar", c), []*ir.Value{a})
+}
+
+// where appends a choice.
+func (im *importer) where(cond, a, b *ir.Value) (*ir.Value, error) {
+	return im.emit(ir.OpWhere, nil, []*ir.Value{cond, a, b})
+}
+
+// converted is a value in another element type.
+func (im *importer) converted(v *ir.Value, dt ir.DType) (*ir.Value, error) {
+	if dtypeOf(v) == dt {
+		return v, nil
+	}
+	return im.emit(ir.OpConvert, nil, []*ir.Value{v}, ir.TensorOf(dt, v.Type().Shape()))
+}
+
+// elementwise imports an operation that is one of concert's.
+func elementwise(o ir.Op) func(*importer, *op, []*value) ([]*value, error) {
+	return func(im *importer, _ *op, in []*value) ([]*value, error) {
+		args, err := im.irs(in)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range args[1:] {
+			if dtypeOf(a) != dtypeOf(args[0]) {
+				return nil, im.errorf("%s of %s and %s", im.op.name, dtypeOf(args[0]), dtypeOf(a))
+			}
+		}
+		return im.one(im.arith(o, args))
+	}
+}
+
+// arith appends an operation with the meaning that StableHLO gives it for the type.
+func (im *importer) arith(o ir.Op, args []*ir.Value) (*ir.Value, error) {
+	dt := dtypeOf(args[0])
+	if b, ok := ofBool[o]; ok && dt == ir.Bool {
+		o = b
+	}
+	if o == ir.OpDiv && dt.IsInt() {
+		o = ir.OpTruncDivide
+	}
+	return im.emit(o, nil, args)
+}
+
+func constantOp(im *importer, o *op, _ []*value) ([]*value, error) {
+	a, ok := o.attr("value")
+	if !ok && len(o.flags) > 0 {
+		a = o.flags[len(o.flags)-1]
+	}
+	l, err := im.m.decode(a)
+	if err != nil {
+		return nil, err
+	}
+	return []*value{literalValue(l)}, nil
+}
+
+// literalValue is a value that is a constant.
+func literalValue(l *Literal) *value {
+	return &value{typ: Type{Tensor: true, Elem: elementName(l.DType), Shape: l.Shape}, lit: l}
+}
+
+func convert(im *importer, o *op, in []*value) ([]*value, error) {
+	t, err := im.result(0)
+	if err != nil {
+		return nil, err
+	}
+	dt, err := elementType(t.Elem)
+	if err != nil {
+		return nil, im.errorf("%v", err)
+	}
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.converted(x, dt))
+}
+
+func compare(im *importer, o *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	ops := map[string]ir.Op{"EQ": ir.OpEq, "NE": ir.OpNe, "LT": ir.OpLt, "LE": ir.OpLe, "GT": ir.OpGt, "GE": ir.OpGe}
+	dir := im.enum("comparison_direction", 0)
+	c, ok := ops[dir]
+	if !ok {
+		return nil, im.errorf("compare by %q: want EQ, NE, LT, LE, GT or GE", dir)
+	}
+	if dtypeOf(args[0]) != dtypeOf(args[1]) {
+		return nil, im.errorf("compare of %s and %s", dtypeOf(args[0]), dtypeOf(args[1]))
+	}
+	switch kind := im.enum("compare_type", 1); kind {
+	case "", "NOTYPE", "SIGNED", "UNSIGNED", "FLOAT":
+	default:
+		return nil, im.errorf("op not supported: %s of type %s", o.name, kind)
+	}
+	return im.one(im.binaryOf(c, args[0], args[1]))
+}
+
+func selectOp(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.where(args[0], args[1], args[2]))
+}
+
+func clamp(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	x, err := im.binaryOf(ir.OpMaximum, args[1], args[0])
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.binaryOf(ir.OpMinimum, x, args[2]))
+}
+
+func square(im *importer, _ *op, in []*value) ([]*value, error) {
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.binaryOf(ir.OpMul, x, x))
+}
+
+// sign keeps NaN and the sign of zero, which the IR's operation makes 0.
+func sign(im *importer, _ *op, in []*value) ([]*value, error) {
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	s, err := im.emit(ir.OpSign, nil, []*ir.Value{x})
+	if err != nil || !dtypeOf(x).IsFloat() {
+		return im.one(s, err)
+	}
+	abs, err := im.emit(ir.OpAbs, nil, []*ir.Value{x})
+	if err != nil {
+		return nil, err
+	}
+	some, err := im.scalarOf(ir.OpGt, abs, 0)
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.where(some, s, x))
+}
+
+// roundAway rounds halves away from zero: the fraction, which is exact, decides.
+func roundAway(im *importer, _ *op, in []*value) ([]*value, error) {
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	t, err := im.emit(ir.OpTrunc, nil, []*ir.Value{x})
+	if err != nil {
+		return nil, err
+	}
+	f, err := im.binaryOf(ir.OpSub, x, t)
+	if err != nil {
+		return nil, err
+	}
+	if f, err = im.emit(ir.OpAbs, nil, []*ir.Value{f}); err != nil {
+		return nil, err
+	}
+	half, err := im.scalarOf(ir.OpGe, f, 0.5)
+	if err != nil {
+		return nil, err
+	}
+	s, err := im.emit(ir.OpSign, nil, []*ir.Value{x})
+	if err != nil {
+		return nil, err
+	}
+	up, err := im.binaryOf(ir.OpAdd, t, s)
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.where(half, up, t))
+}
+
+// largest is the largest finite number of a type.
+func largest(dt ir.DType) float64 {
+	switch dt {
+	case ir.F64:
+		return math.MaxFloat64
+	case ir.F32:
+		return math.MaxFloat32
+	case ir.F16:
+		return dtype.LoadFloat(ir.F16, []byte{0xff, 0x7b})
+	}
+	return dtype.LoadFloat(ir.BF16, []byte{0x7f, 0x7f})
+}
+
+func isFinite(im *importer, _ *op, in []*value) ([]*value, error) {
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	if !dtypeOf(x).IsFloat() {
+		return nil, im.errorf("%s of %s", im.op.name, dtypeOf(x))
+	}
+	if x, err = im.emit(ir.OpAbs, nil, []*ir.Value{x}); err != nil {
+		return nil, err
+	}
+	return im.one(im.scalarOf(ir.OpLe, x, largest(dtypeOf(x))))
+}
+
+// signed are integer types, by their unsigned counterparts.
+var signed = map[ir.DType]ir.DType{ir.U8: ir.I8, ir.U16: ir.I16, ir.U32: ir.I32, ir.U64: ir.I64}
+
+// shiftRight shifts copies of the sign in, or zeros: conversion between integers of one
+// width keeps their bits.
+func shiftRight(logical bool) func(*importer, *op, []*value) ([]*value, error) {
+	return func(im *importer, _ *op, in []*value) ([]*value, error) {
+		args, err := im.irs(in)
+		if err != nil {
+			return nil, err
+		}
+		dt := dtypeOf(args[0])
+		as := dt
+		for u, s := range signed {
+			if logical && dt == s {
+				as = u
+			} else if !logical && dt == u {
+				as = s
+			}
+		}
+		for i := range args {
+			if args[i], err = im.converted(args[i], as); err != nil {
+				return nil, err
+			}
+		}
+		x, err := im.binaryOf(ir.OpShiftRight, args[0], args[1])
+		if err != nil {
+			return nil, err
+		}
+		return im.one(im.converted(x, dt))
+	}
+}
+
+func same(_ *importer, _ *op, in []*value) ([]*value, error) { return in, nil }
+
+func tuple(_ *importer, _ *op, in []*value) ([]*value, error) {
+	t := &value{tuple: append([]*value{}, in...)}
+	for _, v := range in {
+		t.typ.Tuple = append(t.typ.Tuple, v.typ)
+	}
+	return []*value{t}, nil
+}
+
+func element(im *importer, o *op, in []*value) ([]*value, error) {
+	i, err := im.ints("index")
+	if err != nil {
+		return nil, err
+	}
+	if a, ok := o.attr("ranges"); ok && len(a.List) == 1 {
+		if i, err = im.m.ints(a.List[0]); err != nil {
+			return nil, err
+		}
+	}
+	if len(i) != 1 || i[0] < 0 || i[0] >= int64(len(in[0].tuple)) {
+		return nil, im.errorf("there is no element %v in a value of type %s", i, in[0].typ)
+	}
+	return []*value{in[0].tuple[i[0]]}, nil
+}
+
+func token(*importer, *op, []*value) ([]*value, error) {
+	return []*value{{typ: Type{Text: "!stablehlo.token"}}}, nil
+}
+
+// target is the function that a symbol names.
+func (im *importer) target(a attr) (*Func, error) {
+	if f := im.m.Func(a.Text); a.Kind == kindSymbol && f != nil {
+		return f, nil
+	}
+	return nil, im.errorf("there is no function @%s", a.Text)
+}
+
+func callOp(im *importer, o *op, in []*value) ([]*value, error) {
+	a, ok := o.attr("callee")
+	if !ok && len(o.flags) > 0 {
+		a = o.flags[0]
+	}
+	f, err := im.target(a)
+	if err != nil {
+		return nil, err
+	}
+	return im.call(f, in)
+}
+
+func composite(im *importer, o *op, in []*value) ([]*value, error) {
+	a, _ := o.attr("decomposition")
+	f, err := im.target(a)
+	if err != nil {
+		return nil, err
+	}
+	return im.call(f, in)
+}
+
+// customCall imports calls of what is not an operation: checks.
+func customCall(im *importer, o *op, in []*value) ([]*value, error) {
+	a, ok := o.attr("call_target_name")
+	if !ok && len(o.flags) > 0 {
+		a = o.flags[0]
+	}
+	if r, ok := im.rules[a.Text]; ok && strings.HasPrefix(a.Text, "check.") {
+		return r.run(im, o, in)
+	}
+	return nil, im.errorf("op not supported: custom_call @%s", a.Text)
+}

@@ -1,0 +1,327 @@
+package stablehlo
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/internal/decompose"
+)
+
+// body is the computation that a region of the operation says, for package decompose: its
+// operations compute each element by itself, so that they compute all of a tensor at once.
+func (im *importer) body(region int) (decompose.Body, error) {
+	o := im.op
+	if region >= len(o.regions) {
+		return nil, im.errorf("%s without a body", o.name)
+	}
+	b := o.regions[region]
+	return func(e decompose.Emitter, args []*ir.Value) (_ []*ir.Value, err error) {
+		defer func() {
+			if err != nil && im.fault == nil {
+				im.fault = err
+			}
+		}()
+		defer func(o *op, cur *stage, vector bool, up *scope) {
+			im.op, im.cur, im.vector, im.scope = o, cur, vector, up
+		}(im.op, im.cur, im.vector, im.scope)
+		im.cur = &stage{im: im, index: im.cur.index, to: e, have: map[*value]*ir.Value{}}
+		im.vector, im.scope = true, nil
+		in := make([]*value, len(args))
+		for i, a := range args {
+			in[i] = im.value(a)
+			if i < len(b.args) && b.args[i].Type.Elem != in[i].typ.Elem {
+				return nil, im.errorf("argument %d of the body of %s is %s, gets elements of %s", i, o.name, b.args[i].Type, in[i].typ.Elem)
+			}
+		}
+		out, err := im.block(b, b.args, in)
+		if err != nil {
+			return nil, err
+		}
+		return im.irs(out)
+	}, nil
+}
+
+// decomposed are the results of a decomposition. Errors of a body have their place already.
+func (im *importer) decomposed(vs []*ir.Value, err error) ([]*value, error) {
+	if err := im.positioned(err); err != nil {
+		return nil, err
+	}
+	if err := im.check(); err != nil {
+		return nil, err
+	}
+	out := make([]*value, len(vs))
+	for i, v := range vs {
+		out[i] = im.value(v)
+	}
+	return out, nil
+}
+
+// positioned is an error with a place in the text: that of the body, if it is one's.
+func (im *importer) positioned(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case im.fault != nil:
+		return im.fault
+	}
+	return im.errorf("%v", err)
+}
+
+// halves are operands as two rows of one length.
+func (im *importer) halves(in []*value) (first, second []*ir.Value, err error) {
+	args, err := im.irs(in)
+	if err == nil && (len(in) == 0 || len(in)%2 != 0) {
+		err = im.errorf("%s of %d operands: want as many initial values as tensors", im.op.name, len(in))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return args[:len(in)/2], args[len(in)/2:], nil
+}
+
+func reduce(im *importer, _ *op, in []*value) ([]*value, error) {
+	xs, inits, err := im.halves(in)
+	if err != nil {
+		return nil, err
+	}
+	dims, err := im.dims(len(sizes(xs[0])), "dimensions")
+	if err != nil {
+		return nil, err
+	}
+	body, err := im.body(0)
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed(decompose.Reduce(im.cur, xs, inits, dims, body))
+}
+
+func mapOp(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	body, err := im.body(0)
+	if err != nil {
+		return nil, err
+	}
+	out, err := body(im.cur, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) != 1 || len(args) == 0 {
+		return nil, im.errorf("map of %d operands to %d results", len(args), len(out))
+	}
+	if !slices.Equal(sizes(out[0]), sizes(args[0])) {
+		return im.one(im.expanded(out[0], nil, sizes(args[0])))
+	}
+	return im.one(out[0], nil)
+}
+
+func reduceWindow(im *importer, _ *op, in []*value) ([]*value, error) {
+	xs, inits, err := im.halves(in)
+	if err != nil {
+		return nil, err
+	}
+	var w decompose.Window
+	for _, l := range []struct {
+		name string
+		to   *[]int64
+	}{{"window_dimensions", &w.Dimensions}, {"window_strides", &w.Strides}, {"base_dilations", &w.BaseDilations}, {"window_dilations", &w.WindowDilations}} {
+		if *l.to, err = im.ints(l.name); err != nil {
+			return nil, err
+		}
+	}
+	if w.Padding, err = im.pairs("padding"); err != nil {
+		return nil, err
+	}
+	body, err := im.body(0)
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed(decompose.ReduceWindow(im.cur, xs, inits, w, body))
+}
+
+// pairs are the numbers of an attribute two by two; nil where it is absent.
+func (im *importer) pairs(name string) ([][2]int64, error) {
+	l, err := im.ints(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(l)%2 != 0 {
+		return nil, im.errorf("%s: %d numbers, want pairs", name, len(l))
+	}
+	var out [][2]int64
+	for i := 0; i < len(l); i += 2 {
+		out = append(out, [2]int64{l[i], l[i+1]})
+	}
+	return out, nil
+}
+
+func sortOp(im *importer, _ *op, in []*value) ([]*value, error) {
+	xs, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	if len(xs) == 0 {
+		return nil, im.errorf("sort without operands")
+	}
+	d := int64(len(sizes(xs[0])) - 1)
+	if _, ok := im.op.attr("dimension"); ok {
+		if d, err = im.integer("dimension"); err != nil {
+			return nil, err
+		}
+	}
+	if d < 0 {
+		d += int64(len(sizes(xs[0])))
+	}
+	body, err := im.body(0)
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed(decompose.Sort(im.cur, xs, d, body))
+}
+
+// numbers reads the fields of dimension numbers into lists.
+func (im *importer) numbers(attr string, lists map[string]*[]int64) (attrs, error) {
+	a, ok := im.op.attr(attr)
+	if !ok {
+		return nil, im.errorf("%s without %s", im.op.name, attr)
+	}
+	fields, err := im.m.fields(a)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fields {
+		if to := lists[f.Name]; to != nil {
+			if *to, err = im.m.ints(f.Val); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return fields, nil
+}
+
+func gather(im *importer, _ *op, in []*value) ([]*value, error) {
+	if len(in) < 2 {
+		return nil, im.errorf("%s takes two operands or three", im.op.name)
+	}
+	args, err := im.irs(in[:2])
+	if err != nil {
+		return nil, err
+	}
+	var d decompose.GatherDims
+	var vector []int64
+	if _, err := im.numbers("dimension_numbers", map[string]*[]int64{"offset_dims": &d.OffsetDims, "collapsed_slice_dims": &d.CollapsedSliceDims,
+		"operand_batching_dims": &d.OperandBatchingDims, "start_indices_batching_dims": &d.StartIndicesBatchingDims,
+		"start_index_map": &d.StartIndexMap, "index_vector_dim": &vector}); err != nil {
+		return nil, err
+	}
+	if len(vector) > 0 {
+		d.IndexVectorDim = vector[0]
+	}
+	if d.SliceSizes, err = im.sizesOf(in, 2, "slice_sizes"); err != nil {
+		return nil, err
+	}
+	return im.decomposed1(decompose.Gather(im.cur, args[0], args[1], d))
+}
+
+// sizesOf are numbers that an attribute has, or an operand that is a constant.
+func (im *importer) sizesOf(in []*value, operand int, name string) ([]int64, error) {
+	if len(in) <= operand {
+		return im.ints(name)
+	}
+	l, err := im.literal(in[operand], name)
+	if err != nil {
+		return nil, err
+	}
+	if n, _ := elements(l.Shape); l.DType.IsFloat() || n > maxRank {
+		return nil, im.errorf("%s is %s, want at most %d whole numbers", name, in[operand].typ, maxRank)
+	}
+	return l.ints(), nil
+}
+
+// decomposed1 is decomposed of one value.
+func (im *importer) decomposed1(v *ir.Value, err error) ([]*value, error) {
+	return im.decomposed([]*ir.Value{v}, err)
+}
+
+func scatter(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	n := len(args) / 2
+	if len(args) != 2*n+1 || n == 0 {
+		return nil, im.errorf("scatter of %d operands: want tensors, indices, and as many updates", len(args))
+	}
+	var d decompose.ScatterDims
+	var vector []int64
+	if _, err := im.numbers("scatter_dimension_numbers", map[string]*[]int64{"update_window_dims": &d.UpdateWindowDims, "inserted_window_dims": &d.InsertedWindowDims,
+		"input_batching_dims": &d.InputBatchingDims, "scatter_indices_batching_dims": &d.ScatterIndicesBatchingDims,
+		"scatter_dims_to_operand_dims": &d.ScatterDimsToOperandDims, "index_vector_dim": &vector}); err != nil {
+		return nil, err
+	}
+	if len(vector) > 0 {
+		d.IndexVectorDim = vector[0]
+	}
+	if a, ok := im.op.attr("unique_indices"); ok {
+		d.UniqueIndices = a.Text == "true"
+	}
+	body, err := im.body(0)
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed(decompose.Scatter(im.cur, args[:n], args[n], args[n+1:], d, body))
+}
+
+func pad(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	var widths [3][]int64
+	for i, names := range [][]string{{"low", "edge_padding_low"}, {"high", "edge_padding_high"}, {"interior", "interior_padding"}} {
+		if widths[i], err = im.ints(names...); err != nil {
+			return nil, err
+		}
+	}
+	return im.decomposed1(decompose.Pad(im.cur, args[0], args[1], widths[0], widths[1], widths[2]))
+}
+
+func reverse(im *importer, _ *op, in []*value) ([]*value, error) {
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	dims, err := im.dims(len(sizes(x)), "dims", "dimensions")
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed1(decompose.Reverse(im.cur, x, dims))
+}
+
+func dynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	shape, err := im.ints("sizes", "slice_sizes")
+	if err != nil {
+		return nil, err
+	}
+	if len(args) == 0 {
+		return nil, im.errorf("%s without operands", im.op.name)
+	}
+	return im.decomposed1(decompose.DynamicSlice(im.cur, args[0], args[1:], shape))
+}
+
+func dynamicUpdateSlice(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	if len(args) < 2 {
+		return nil, im.errorf("%s of %d operands", im.op.name, len(args))
+	}
+	return im.decomposed1(decompose.DynamicUpdateSlice(im.cur, args[0], args[1], args[2:]))
+}

@@ -1,0 +1,109 @@
+package stablehlo
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+var update = flag.Bool("update", false, "rewrite the expectations in testdata")
+
+// Broken programs are refused with the place and a caret.
+func TestErrors(t *testing.T) {
+	const path = "testdata/errors.txtar"
+	a, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	var files []txtar.File
+	for _, f := range a.Files {
+		if name, ok := strings.CutSuffix(f.Name, ".want"); ok {
+			want[name] = string(f.Data)
+		} else {
+			files = append(files, f)
+		}
+	}
+	a.Files = nil
+	for _, f := range files {
+		got := "nothing is wrong\n"
+		if err := imported(f.Name, string(f.Data)); err != nil {
+			got = err.Error() + "\n"
+		}
+		if got != want[f.Name] && !*update {
+			t.Errorf("%s:\n%s\nwant\n%s", f.Name, got, want[f.Name])
+		}
+		a.Files = append(a.Files, f, txtar.File{Name: f.Name + ".want", Data: []byte(got)})
+	}
+	if *update {
+		if err := os.WriteFile(path, txtar.Format(a), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// imported parses and imports all that a text holds.
+func imported(name, text string) error {
+	for _, c := range Split(name, text) {
+		m, err := c.Parse()
+		if err != nil {
+			return err
+		}
+		m.Skip()
+		for _, f := range m.Funcs {
+			if f.Private {
+				continue
+			}
+			if _, err := m.Import(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// FuzzImport: whatever a text is, it is imported or refused.
+func FuzzImport(f *testing.F) {
+	files, err := filepath.Glob("testdata/*")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, c := range Split(file, string(text)) {
+			f.Add(c.Text())
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 1<<16 {
+			return
+		}
+		if err := imported("fuzz", text); err != nil {
+			_ = err.Error()
+		}
+	})
+}
+
+// A large text takes time and memory in proportion: bytes of elements are read once.
+func TestLarge(t *testing.T) {
+	const n = 1 << 20
+	text := "func.func @main() -> tensor<1048576xf32> {\n  %x = stablehlo.constant dense<\"0x" + strings.Repeat("0000803F", n) + "\"> : tensor<1048576xf32>\n  return %x : tensor<1048576xf32>\n}\n"
+	m, err := Parse("large", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Import(m.Funcs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := p.Outs[0].Literal; l == nil || len(l.Data) != 4*n {
+		t.Error("the constant is not what the text says")
+	}
+}

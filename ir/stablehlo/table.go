@@ -1,0 +1,89 @@
+package stablehlo
+
+import "github.com/seed-ee968945/concert/ir"
+
+// rule says how an operation of the text is imported.
+type rule struct {
+	args   int  // number of operands, -1: any
+	vector bool // each element is computed by itself: the operation may stand in a body that is computed on whole tensors
+	run    func(im *importer, o *op, in []*value) ([]*value, error)
+}
+
+// simple are operations that are one of concert's.
+var simple = map[string]ir.Op{
+	"stablehlo.abs": ir.OpAbs, "stablehlo.exponential": ir.OpExp, "stablehlo.log": ir.OpLog, "stablehlo.sqrt": ir.OpSqrt,
+	"stablehlo.rsqrt": ir.OpRsqrt, "stablehlo.negate": ir.OpNeg, "stablehlo.floor": ir.OpFloor, "stablehlo.ceil": ir.OpCeil,
+	"stablehlo.logistic": ir.OpSigmoid, "stablehlo.tanh": ir.OpTanh, "stablehlo.sine": ir.OpSin, "stablehlo.cosine": ir.OpCos,
+	"stablehlo.tan": ir.OpTan, "stablehlo.cbrt": ir.OpCbrt, "stablehlo.log_plus_one": ir.OpLog1p,
+	"stablehlo.exponential_minus_one": ir.OpExpm1, "stablehlo.round_nearest_even": ir.OpRound,
+	"chlo.asin": ir.OpAsin, "chlo.acos": ir.OpAcos, "chlo.atan": ir.OpAtan, "chlo.sinh": ir.OpSinh, "chlo.cosh": ir.OpCosh,
+	"chlo.asinh": ir.OpAsinh, "chlo.acosh": ir.OpAcosh, "chlo.atanh": ir.OpAtanh, "chlo.tan": ir.OpTan,
+	"chlo.erf": ir.OpErf, "chlo.erfc": ir.OpErfc,
+
+	"stablehlo.add": ir.OpAdd, "stablehlo.subtract": ir.OpSub, "stablehlo.multiply": ir.OpMul, "stablehlo.divide": ir.OpDiv,
+	"stablehlo.remainder": ir.OpFmod, "stablehlo.power": ir.OpPow, "stablehlo.atan2": ir.OpAtan2,
+	"stablehlo.maximum": ir.OpMaximum, "stablehlo.minimum": ir.OpMinimum,
+	"stablehlo.and": ir.OpBitwiseAnd, "stablehlo.or": ir.OpBitwiseOr, "stablehlo.xor": ir.OpBitwiseXor, "stablehlo.not": ir.OpBitwiseNot,
+	"stablehlo.shift_left": ir.OpShiftLeft,
+}
+
+// ofBool are operations that mean another one of truth values.
+var ofBool = map[ir.Op]ir.Op{
+	ir.OpAdd: ir.OpLogicalOr, ir.OpMul: ir.OpLogicalAnd, ir.OpMaximum: ir.OpLogicalOr, ir.OpMinimum: ir.OpLogicalAnd,
+	ir.OpBitwiseAnd: ir.OpLogicalAnd, ir.OpBitwiseOr: ir.OpLogicalOr, ir.OpBitwiseXor: ir.OpNe, ir.OpBitwiseNot: ir.OpLogicalNot,
+}
+
+// rules has every operation that is supported.
+func rules() map[string]rule {
+	t := map[string]rule{
+		"stablehlo.constant":               {0, true, constantOp},
+		"stablehlo.convert":                {1, true, convert},
+		"stablehlo.compare":                {2, true, compare},
+		"stablehlo.select":                 {3, true, selectOp},
+		"stablehlo.clamp":                  {3, true, clamp},
+		"stablehlo.sign":                   {1, true, sign},
+		"stablehlo.round_nearest_afz":      {1, true, roundAway},
+		"stablehlo.is_finite":              {1, true, isFinite},
+		"chlo.square":                      {1, true, square},
+		"stablehlo.shift_right_logical":    {2, true, shiftRight(true)},
+		"stablehlo.shift_right_arithmetic": {2, true, shiftRight(false)},
+
+		"stablehlo.iota":                 {0, false, iotaOp},
+		"stablehlo.broadcast_in_dim":     {1, false, broadcast},
+		"stablehlo.reshape":              {1, false, reshape},
+		"stablehlo.transpose":            {1, false, transpose},
+		"stablehlo.slice":                {1, false, slice},
+		"stablehlo.concatenate":          {-1, false, concatenate},
+		"stablehlo.get_dimension_size":   {1, false, dimensionSize},
+		"stablehlo.reduce":               {-1, false, reduce},
+		"stablehlo.reduce_window":        {-1, false, reduceWindow},
+		"stablehlo.sort":                 {-1, false, sortOp},
+		"stablehlo.gather":               {2, false, gather},
+		"stablehlo.dynamic_gather":       {3, false, gather},
+		"stablehlo.scatter":              {-1, false, scatter},
+		"stablehlo.pad":                  {2, false, pad},
+		"stablehlo.reverse":              {1, false, reverse},
+		"stablehlo.dynamic_slice":        {-1, false, dynamicSlice},
+		"stablehlo.dynamic_update_slice": {-1, false, dynamicUpdateSlice},
+		"stablehlo.map":                  {-1, false, mapOp},
+		"stablehlo.dot_general":          {2, false, dotGeneral},
+
+		"func.call":                      {-1, true, callOp},
+		"stablehlo.composite":            {-1, true, composite},
+		"stablehlo.custom_call":          {-1, false, customCall},
+		"stablehlo.optimization_barrier": {-1, true, same},
+		"stablehlo.tuple":                {-1, false, tuple},
+		"stablehlo.get_tuple_element":    {1, false, element},
+		"stablehlo.after_all":            {-1, false, token},
+		"stablehlo.create_token":         {-1, false, token},
+
+		"interpreter.run_parallel": {-1, false, runParallel},
+	}
+	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "close", "serialized_eq"} {
+		t["check.expect_"+k] = rule{-1, false, check(k)}
+	}
+	for name, o := range simple {
+		t[name] = rule{o.Info().MaxArgs, true, elementwise(o)}
+	}
+	return t
+}

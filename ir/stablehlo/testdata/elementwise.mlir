@@ -1,0 +1,55 @@
+// Operations on single elements, in generic form and in those of the dialects.
+
+func.func @integers() {
+  %a = stablehlo.constant dense<[7, -7, 5, -128]> : tensor<4xi8>
+  %b = "stablehlo.constant"() <{value = dense<[2, 2, 0, -1]> : tensor<4xi8>}> : () -> tensor<4xi8>
+  %sum = stablehlo.add %a, %b : tensor<4xi8>
+  check.expect_eq_const %sum, dense<[9, -5, 5, 127]> : tensor<4xi8>
+  %quotient = stablehlo.divide %a, %b : tensor<4xi8>
+  check.expect_eq_const %quotient, dense<[3, -3, -1, -128]> : tensor<4xi8>
+  %rest = "stablehlo.remainder"(%a, %b) : (tensor<4xi8>, tensor<4xi8>) -> tensor<4xi8>
+  check.expect_eq_const %rest, dense<[1, -1, 5, 0]> : tensor<4xi8>
+  %down = stablehlo.shift_right_logical %a, %b : tensor<4xi8>
+  check.expect_eq_const %down, dense<[1, 62, 5, 0]> : tensor<4xi8>
+  %not = stablehlo.not %a : tensor<4xi8>
+  check.expect_eq_const %not, dense<[-8, 6, -6, 127]> : tensor<4xi8>
+  func.return
+}
+
+// -----
+
+func.func @truth() {
+  %a = stablehlo.constant dense<[false, false, true, true]> : tensor<4xi1>
+  %b = stablehlo.constant dense<"0x0A"> : tensor<4xi1>
+  %or = stablehlo.add %a, %b : tensor<4xi1>
+  check.expect_eq_const %or, dense<[false, true, true, true]> : tensor<4xi1>
+  %and = stablehlo.minimum %a, %b : tensor<4xi1>
+  check.expect_eq_const %and, dense<[false, false, false, true]> : tensor<4xi1>
+  %xor = stablehlo.xor %a, %b : tensor<4xi1>
+  check.expect_eq_const %xor, dense<[false, true, true, false]> : tensor<4xi1>
+  %less = stablehlo.compare LT, %a, %b : (tensor<4xi1>, tensor<4xi1>) -> tensor<4xi1>
+  check.expect_eq_const %less, dense<[false, true, false, false]> : tensor<4xi1>
+  func.return
+}
+
+// -----
+
+module @floats attributes {mhlo.num_replicas = 1 : i32} {
+  func.func public @main() -> tensor<4xi1> {
+    %x = stablehlo.constant dense<[2.5, -2.5, 0xFF800000, 0x7FC00000]> : tensor<4xf32>
+    %away = stablehlo.round_nearest_afz %x : tensor<4xf32>
+    %want = stablehlo.constant dense<[3.0, -3.0, 0xFF800000, 0x7FC00000]> : tensor<4xf32>
+    stablehlo.custom_call @check.expect_close(%away, %want) {has_side_effect = true} : (tensor<4xf32>, tensor<4xf32>) -> ()
+    %even = "stablehlo.round_nearest_even"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    check.expect_almost_eq_const %even, dense<[2.0, -2.0, 0xFF800000, 0x7FC00000]> : tensor<4xf32>
+    %sign = stablehlo.sign %x : tensor<4xf32>
+    check.expect_almost_eq_const %sign, dense<[1.0, -1.0, -1.0, 0x7FC00000]> : tensor<4xf32>, tolerance = 0.0
+    %low = stablehlo.constant dense<0.0> : tensor<f32>
+    %high = stablehlo.constant dense<2.0> : tensor<f32>
+    %clamped = stablehlo.clamp %low, %x, %high : (tensor<f32>, tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+    check.expect_almost_eq_const %clamped, dense<[2.0, 0.0, 0.0, 0x7FC00000]> : tensor<4xf32>
+    %finite = stablehlo.is_finite %x : (tensor<4xf32>) -> tensor<4xi1>
+    check.expect_eq_const %finite, dense<[true, true, false, false]> : tensor<4xi1>
+    return %finite : tensor<4xi1>
+  }
+}
