@@ -11,11 +11,6 @@ type Model struct {
 	Impl    string   // which implementation's rows of the table; "nccl" if empty
 	Machine *Machine // formulas for what has no measurement, or nil
 
-	// Stretch multiplies the cost of communication that cannot be hidden for
-	// free: compute and copies beside a collective slow each other down. 1 or 0
-	// means no contention. Simulators apply it to overlapped time only.
-	Stretch float64
-
 	fitted map[fitKey]*fit // see Fitted
 }
 

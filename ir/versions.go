@@ -282,9 +282,6 @@ func FindWrites(f *Func) *Writes {
 	return w
 }
 
-// Any reports whether the function writes anything in place.
-func (w *Writes) Any() bool { return w.written != nil }
-
 // Written reports whether something writes the storage of v at any time. v may be
 // younger than w: then what it aliases decides, or, where that is young too, whoever
 // reads it by any name.

@@ -112,8 +112,6 @@ type Driver interface {
 	ModuleLoad(c Ctx, image []byte) (Module, error)
 	ModuleUnload(c Ctx, m Module) error
 	Function(c Ctx, m Module, name string) (Func, error)
-	// FuncInfo reads a loaded kernel's resources.
-	FuncInfo(c Ctx, f Func) (FuncInfo, error)
 	// AllowShared raises the dynamic shared memory a block of f may ask for.
 	AllowShared(c Ctx, f Func, bytes int) error
 	// Launch starts f with its parameters packed in buf as the kernel's ABI lays them out.
@@ -161,15 +159,6 @@ type HostDriver interface {
 // functions that RegisterCall took, or when no stream writes there; the view ends with the
 // allocation.
 func HostBytes(p Ptr, n uint64) []byte { return hostmem.Bytes(uintptr(p), int(n)) }
-
-// FuncInfo is what a kernel needs on a multiprocessor.
-type FuncInfo struct {
-	Registers  int
-	LocalBytes int // per thread: spills and stack
-	Shared     int // static bytes
-	Binary     int // 90 for sm_90
-	PTX        int // virtual architecture it was compiled from
-}
 
 // ErrNoDriver is wrapped by every error of Open that means that this machine or
 // this build has no usable CUDA driver.

@@ -60,20 +60,6 @@ func (lib) Function(c Ctx, m Module, name string) (Func, error) {
 	return Func(f), err
 }
 
-func (lib) FuncInfo(c Ctx, f Func) (FuncInfo, error) {
-	var v [5]C.int
-	attrs := [5]C.int{4, 3, 1, 6, 5} // registers, local bytes, static shared bytes, binary version, PTX version
-	err := in(c, "cuFuncGetAttribute", func() C.int {
-		for i, a := range attrs {
-			if rc := C.cc_function_get(&v[i], a, C.handle(f)); rc != 0 {
-				return rc
-			}
-		}
-		return 0
-	})
-	return FuncInfo{Registers: int(v[0]), LocalBytes: int(v[1]), Shared: int(v[2]), Binary: int(v[3]), PTX: int(v[4])}, err
-}
-
 func (lib) AllowShared(c Ctx, f Func, bytes int) error {
 	return in(c, "cuFuncSetAttribute", func() C.int { return C.cc_function_set(C.handle(f), 8, C.int(bytes)) })
 }

@@ -100,7 +100,6 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	X(module_load, "cuModuleLoadDataEx", (handle * m, const void *img, unsigned n, int *o, void **v), (m, img, n, o, v)) \
 	X(module_unload, "cuModuleUnload", (handle m), (m))                                                   \
 	X(module_function, "cuModuleGetFunction", (handle * f, handle m, const char *name), (f, m, name))     \
-	X(function_get, "cuFuncGetAttribute", (int *v, int attr, handle f), (v, attr, f))                     \
 	X(function_set, "cuFuncSetAttribute", (handle f, int attr, int v), (f, attr, v))                      \
 	X(launch, "cuLaunchKernel",                                                                           \
 	  (handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, handle s, \

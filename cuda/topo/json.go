@@ -44,15 +44,6 @@ func Read(name string, r io.Reader) (*Machine, error) {
 	return m, named(name, m.Check())
 }
 
-// ReadLayout reads a layout's JSON as Read reads a machine's.
-func ReadLayout(name string, r io.Reader) (*Layout, error) {
-	l := new(Layout)
-	if err := decode(name, r, l); err != nil {
-		return nil, err
-	}
-	return l, named(name, l.Check())
-}
-
 func named(name string, err error) error {
 	var e *FormatError
 	if errors.As(err, &e) {

@@ -56,14 +56,6 @@ func (l *Layout) Check() error {
 	return nil
 }
 
-// JSON is the layout as a file, the same bytes for the same layout.
-func (l *Layout) JSON() ([]byte, error) {
-	if err := l.Check(); err != nil {
-		return nil, err
-	}
-	return encode(l), nil
-}
-
 // GPU is the device of a rank.
 func (l *Layout) GPU(rank int) *GPU {
 	p := l.Ranks[rank]

@@ -16,7 +16,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Version of the JSON forms of Machine and Layout.
@@ -142,14 +141,6 @@ func (m *Machine) Pair(a, b int) *Pair {
 		return nil
 	}
 	return &m.Pairs[i]
-}
-
-// Find gives the index of the GPU with the 16 bytes that the CUDA driver calls its
-// UUID.
-func (m *Machine) Find(uuid [16]byte) (int, bool) {
-	want := UUID(uuid)
-	i := slices.IndexFunc(m.GPUs, func(g GPU) bool { return strings.EqualFold(g.UUID, want) })
-	return i, i >= 0
 }
 
 // UUID writes what the CUDA driver calls a device's UUID as a machine has it.

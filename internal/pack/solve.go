@@ -9,9 +9,10 @@ import (
 // DefaultSteps is the effort of [Solve] when Options.Steps is 0.
 const DefaultSteps = 1_000_000_000
 
-// DefaultMaxBuffers is the size up to which [Solve] searches when
-// Options.MaxBuffers is 0.
-const DefaultMaxBuffers = 4096
+// maxBuffers is the largest number of buffers for which [Solve] searches. The states of
+// the search take up to 40*n*n bytes for n buffers, and never more than about 350 MB:
+// beyond some 3,000 buffers it may not be able to finish a descent.
+const maxBuffers = 4096
 
 // Options bound what [Solve] may use and spend.
 type Options struct {
@@ -27,11 +28,6 @@ type Options struct {
 	// one column of the problem, a few nanoseconds; it depends on nothing
 	// but the problem, so results do not depend on the machine.
 	Steps int64
-	// MaxBuffers is the largest number of buffers for which to search; 0
-	// means DefaultMaxBuffers. The states of the search take up to
-	// 40*n*n bytes for n buffers, and never more than about 350 MB: beyond
-	// some 3,000 buffers it may not be able to finish a descent.
-	MaxBuffers int
 }
 
 // Result is a placement and what is known about it.
@@ -67,7 +63,7 @@ func Solve(ctx context.Context, p Problem, opt Options) (Result, error) {
 	if err := p.Check(); err != nil {
 		return Result{}, err
 	}
-	if opt.Capacity < 0 || opt.Goal < 0 || opt.MaxBuffers < 0 {
+	if opt.Capacity < 0 || opt.Goal < 0 {
 		return Result{}, fmt.Errorf("%w: negative option in %+v", ErrProblem, opt)
 	}
 	if err := checkPins(&p); err != nil {
@@ -132,15 +128,11 @@ const (
 )
 
 func (v *solver) search(ctx context.Context) {
-	limit := v.opt.MaxBuffers
-	if limit == 0 {
-		limit = DefaultMaxBuffers
-	}
 	effort := v.opt.Steps
 	if effort == 0 {
 		effort = DefaultSteps
 	}
-	if effort < 0 || len(v.p.Buffers) > limit {
+	if effort < 0 || len(v.p.Buffers) > maxBuffers {
 		return
 	}
 	v.m = newModel(v.p)

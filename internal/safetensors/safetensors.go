@@ -71,15 +71,6 @@ type Header struct {
 	DataSize int64             // bytes after the header
 }
 
-// Lookup returns the entry called name.
-func (h *Header) Lookup(name string) (Entry, bool) {
-	i, ok := slices.BinarySearchFunc(h.Entries, name, func(e Entry, n string) int { return strings.Compare(e.Name, n) })
-	if !ok {
-		return Entry{}, false
-	}
-	return h.Entries[i], true
-}
-
 // typeNames pairs our element types with those of the format. The format has more;
 // they are errors here.
 var typeNames = [...]struct {

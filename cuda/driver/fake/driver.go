@@ -368,10 +368,5 @@ func (f *Driver) Function(_ driver.Ctx, m driver.Module, name string) (driver.Fu
 	return driver.Func(h), nil
 }
 
-// FuncInfo is empty: nothing was compiled.
-func (f *Driver) FuncInfo(driver.Ctx, driver.Func) (driver.FuncInfo, error) {
-	return driver.FuncInfo{}, f.call()
-}
-
 // AllowShared accepts any size.
 func (f *Driver) AllowShared(driver.Ctx, driver.Func, int) error { return f.call() }
