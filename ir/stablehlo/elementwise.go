@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/internal/decompose"
 )
 
 // irs are values of the current stage.
@@ -131,8 +132,14 @@ func compare(im *importer, o *op, in []*value) ([]*value, error) {
 	}
 	switch kind := im.enum("compare_type", 1); kind {
 	case "", "NOTYPE", "SIGNED", "UNSIGNED", "FLOAT":
+	case "TOTALORDER":
+		for i, a := range args {
+			if dtypeOf(a).IsFloat() {
+				args[i] = decompose.TotalKey(im.cur, a)
+			}
+		}
 	default:
-		return nil, im.errorf("op not supported: %s of type %s", o.name, kind)
+		return nil, im.errorf("compare of type %s", kind)
 	}
 	return im.one(im.binaryOf(c, args[0], args[1]))
 }

@@ -1,6 +1,10 @@
 package stablehlo
 
-import "github.com/seed-ee968945/concert/ir"
+import (
+	"maps"
+
+	"github.com/seed-ee968945/concert/ir"
+)
 
 // rule says how an operation of the text is imported.
 type rule struct {
@@ -68,6 +72,13 @@ func rules() map[string]rule {
 		"stablehlo.map":                  {-1, false, mapOp},
 		"stablehlo.dot_general":          {2, false, dotGeneral},
 
+		"stablehlo.bitcast_convert":   {1, false, bitcastConvert},
+		"stablehlo.reduce_precision":  {1, true, reducePrecision},
+		"stablehlo.rng_bit_generator": {1, false, randomBits},
+		"stablehlo.triangular_solve":  {2, false, triangularSolve},
+		"stablehlo.cholesky":          {1, false, cholesky},
+		"chlo.top_k":                  {1, false, topK},
+
 		"func.call":                      {-1, true, callOp},
 		"stablehlo.composite":            {-1, true, composite},
 		"stablehlo.custom_call":          {-1, false, customCall},
@@ -82,6 +93,7 @@ func rules() map[string]rule {
 	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "close", "serialized_eq"} {
 		t["check.expect_"+k] = rule{-1, false, check(k)}
 	}
+	maps.Copy(t, functions())
 	for name, o := range simple {
 		t[name] = rule{o.Info().MaxArgs, true, elementwise(o)}
 	}

@@ -1,0 +1,181 @@
+package stablehlo
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/internal/decompose"
+)
+
+// This file imports functions that concert has as decompositions.
+
+// function imports an elementwise operation of operands of one element type, of which ok
+// says whether it takes them.
+func function(ok func(ir.DType) bool, f func(e decompose.Emitter, args []*ir.Value) *ir.Value) func(*importer, *op, []*value) ([]*value, error) {
+	return func(im *importer, o *op, in []*value) ([]*value, error) {
+		args, err := im.irs(in)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range args {
+			if dtypeOf(a) != dtypeOf(args[0]) || !ok(dtypeOf(a)) {
+				return nil, im.errorf("%s of %s and %s", o.name, dtypeOf(args[0]), dtypeOf(a))
+			}
+		}
+		return im.decomposed([]*ir.Value{f(im.cur, args)}, nil)
+	}
+}
+
+func one(f func(e decompose.Emitter, x *ir.Value) *ir.Value) func(decompose.Emitter, []*ir.Value) *ir.Value {
+	return func(e decompose.Emitter, args []*ir.Value) *ir.Value { return f(e, args[0]) }
+}
+
+func two(f func(e decompose.Emitter, a, b *ir.Value) *ir.Value) func(decompose.Emitter, []*ir.Value) *ir.Value {
+	return func(e decompose.Emitter, args []*ir.Value) *ir.Value { return f(e, args[0], args[1]) }
+}
+
+// functions are elementwise operations that decompose.
+func functions() map[string]rule {
+	ints, floats := ir.DType.IsInt, ir.DType.IsFloat
+	return map[string]rule{
+		"stablehlo.popcnt":              {1, true, function(ints, one(decompose.PopulationCount))},
+		"stablehlo.count_leading_zeros": {1, true, function(ints, one(decompose.CountLeadingZeros))},
+		"chlo.mulhi":                    {2, true, function(ints, two(decompose.MulHigh))},
+		"chlo.next_after":               {2, true, function(floats, two(decompose.NextAfter))},
+		"chlo.lgamma":                   {1, true, function(floats, one(decompose.Lgamma))},
+		"chlo.digamma":                  {1, true, function(floats, one(decompose.Digamma))},
+		"chlo.zeta":                     {2, true, function(floats, two(decompose.Zeta))},
+		"chlo.polygamma":                {2, true, function(floats, two(decompose.Polygamma))},
+		"chlo.erf_inv":                  {1, true, function(floats, one(decompose.ErfInv))},
+		"chlo.bessel_i1e":               {1, true, function(floats, one(decompose.BesselI1e))},
+	}
+}
+
+func bitcastConvert(im *importer, _ *op, in []*value) ([]*value, error) {
+	t, err := im.result(0)
+	if err != nil {
+		return nil, err
+	}
+	dt, err := elementType(t.Elem)
+	if err != nil {
+		return nil, im.errorf("%v", err)
+	}
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed1(decompose.Bitcast(im.cur, x, dt))
+}
+
+// format reads an attribute such as e5m10.
+func (im *importer) format() (exponent, digits int, err error) {
+	if a, ok := im.op.attr("format"); ok {
+		e, m, _ := strings.Cut(strings.TrimPrefix(a.Text, "e"), "m")
+		exponent, err = strconv.Atoi(e)
+		if err == nil {
+			digits, err = strconv.Atoi(m)
+		}
+		if err != nil {
+			err = im.errorf("format = %s: want bits of exponent and mantissa, as in e5m10", a.Text)
+		}
+		return exponent, digits, err
+	}
+	e, err := im.integer("exponent_bits")
+	if err != nil {
+		return 0, 0, err
+	}
+	m, err := im.integer("mantissa_bits")
+	return int(min(e, 64)), int(min(m, 64)), err
+}
+
+func reducePrecision(im *importer, _ *op, in []*value) ([]*value, error) {
+	exponent, digits, err := im.format()
+	if err != nil {
+		return nil, err
+	}
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed1(decompose.ReducePrecision(im.cur, x, exponent, digits))
+}
+
+func randomBits(im *importer, _ *op, in []*value) ([]*value, error) {
+	if len(im.op.outs) != 2 {
+		return nil, im.errorf("%s of %d results", im.op.name, len(im.op.outs))
+	}
+	t, err := im.result(1)
+	if err != nil {
+		return nil, err
+	}
+	typ, err := im.tensorType(t)
+	if err != nil {
+		return nil, im.errorf("%v", err)
+	}
+	state, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	algorithm := im.enum("rng_algorithm", -1)
+	if algorithm == "" {
+		algorithm = im.enum("algorithm", 0)
+	}
+	switch algorithm {
+	case "THREE_FRY", "PHILOX", "DEFAULT":
+	default:
+		return nil, im.errorf("algorithm %q: want DEFAULT, THREE_FRY or PHILOX", algorithm)
+	}
+	next, out, err := decompose.RandomBits(im.cur, state, algorithm != "THREE_FRY", typ)
+	return im.decomposed([]*ir.Value{next, out}, err)
+}
+
+// flag is a truth value among the attributes, false if absent.
+func (im *importer) flag(name string) bool {
+	a, ok := im.op.attr(name)
+	return ok && a.Text == "true"
+}
+
+func triangularSolve(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	transpose := im.enum("transpose_a", -1)
+	switch transpose {
+	case "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT": // of real numbers
+	default:
+		return nil, im.errorf("transpose_a %q: want NO_TRANSPOSE, TRANSPOSE or ADJOINT", transpose)
+	}
+	return im.decomposed1(decompose.TriangularSolve(im.cur, args[0], args[1], im.flag("left_side"), im.flag("lower"), im.flag("unit_diagonal"), transpose != "NO_TRANSPOSE"))
+}
+
+func cholesky(im *importer, _ *op, in []*value) ([]*value, error) {
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed1(decompose.Cholesky(im.cur, x, im.flag("lower")))
+}
+
+// topK gives the largest elements of the last dimension and where they stand.
+func topK(im *importer, _ *op, in []*value) ([]*value, error) {
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	k, err := im.integer("k")
+	if err != nil {
+		return nil, err
+	}
+	last := len(sizes(x)) - 1
+	if last < 0 || k < 0 || k > sizes(x)[last] {
+		return nil, im.errorf("%d elements of the last dimension of %s", k, x.Type())
+	}
+	r := im.cur.Op(ir.OpTopk, nil, ir.A("dim", last, "k", k), []*ir.Value{x})
+	if err := im.check(); err != nil {
+		return nil, err
+	}
+	at, err := im.converted(r[1], ir.I32)
+	return im.decomposed([]*ir.Value{r[0], at}, err)
+}
