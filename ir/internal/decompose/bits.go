@@ -33,11 +33,24 @@ func Bitcast(to Emitter, x *ir.Value, dt ir.DType) (*ir.Value, error) {
 	if err := check("bitcast_convert", x); err != nil {
 		return nil, err
 	}
-	if from == ir.Bool || dt == ir.Bool {
-		return nil, fmt.Errorf("bitcast_convert: the bits of %s are no bits of %s", from, dt)
-	}
 	e := emit{to}
 	shape := sizes(x)
+	switch { // truth values are single bits
+	case dt == ir.Bool:
+		width := int64(8 * from.Size())
+		at := e.one(ir.OpIota, nil, nil, ir.Tensor(ir.I64, width))
+		bits := e.convert(e.view(e.raw(x), append(slices.Clone(shape), 1)), ir.U64)
+		return e.with(ir.OpNe, e.with(ir.OpBitwiseAnd, e.binary(ir.OpShiftRight, bits, e.convert(at, ir.U64)), 1), 0), nil
+	case from == ir.Bool:
+		last := len(shape) - 1
+		if width := int64(8 * dt.Size()); last < 0 || shape[last] != width {
+			return nil, fmt.Errorf("bitcast_convert: the last dimension of %s does not have the %d bits of %s", x.Type(), width, dt)
+		}
+		at := e.one(ir.OpIota, nil, nil, ir.Tensor(ir.I64, shape[last]))
+		bits := e.binary(ir.OpShiftLeft, e.convert(x, ir.I64), at) // of which no two add up
+		sum := e.one(ir.OpSum, ir.A("dims", []int64{int64(last)}), []*ir.Value{bits})
+		return e.bits(e.convert(sum, unsigned[dt.Size()]), dt), nil
+	}
 	wide, narrow := from.Size(), dt.Size()
 	switch {
 	case wide == narrow:

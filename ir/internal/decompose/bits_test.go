@@ -98,7 +98,7 @@ func TestMulHigh(t *testing.T) {
 
 func TestBitcast(t *testing.T) {
 	x := of(t, 1.5, math.Inf(-1), 3e-300)
-	for _, dt := range []ir.DType{ir.U8, ir.BF16, ir.F32, ir.I64} {
+	for _, dt := range []ir.DType{ir.U8, ir.BF16, ir.F32, ir.I64, ir.Bool} {
 		got := run(t, []interp.Tensor{x}, func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {
 			y, err := decompose.Bitcast(f, in[0], dt)
 			if err != nil {
@@ -107,7 +107,13 @@ func TestBitcast(t *testing.T) {
 			back, err := decompose.Bitcast(f, y, ir.F64)
 			return []*ir.Value{y, back}, err
 		})
-		if !slices.Equal(got[0].Data, x.Data) || got[0].DType != dt {
+		if dt == ir.Bool {
+			for i, bit := range got[0].Data {
+				if bit != x.Data[i/8]>>(i%8)&1 {
+					t.Errorf("bit %d is %d", i, bit)
+				}
+			}
+		} else if !slices.Equal(got[0].Data, x.Data) || got[0].DType != dt {
 			t.Errorf("%v: %v", dt, got[0])
 		}
 		if !slices.Equal(got[1].Data, x.Data) || !slices.Equal(got[1].Shape, x.Shape) {

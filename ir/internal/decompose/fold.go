@@ -216,13 +216,11 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 			return nil, fmt.Errorf("reduce_window: %v", err)
 		}
 	}
+	if product(w.Dimensions) <= maxSteps {
+		return w.steps(e, body, p, inits, out)
+	}
 	for d := len(shape) - 1; d >= 0; d-- { // the innermost first, which is row-major order
-		n, width := sizes(out[0])[d], w.Dimensions[d]
-		reach := (width-1)*w.WindowDilations[d] + 1
-		count := int64(0)
-		if n >= reach {
-			count = (n-reach)/w.Strides[d] + 1
-		}
+		width, count := w.Dimensions[d], w.count(out[0], d)
 		if count == 0 {
 			for i, x := range out {
 				out[i] = e.slice(x, d, 0, 0, 1)
@@ -240,6 +238,62 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 		out[i] = e.dense(x)
 	}
 	return begin(e, "reduce_window", body, p, inits, out)
+}
+
+// maxSteps is how many elements of a window are folded one after the other at most.
+const maxSteps = 64
+
+// count is how many windows lie in dimension d of x.
+func (w Window) count(x *ir.Value, d int) int64 {
+	n, reach := sizes(x)[d], (w.Dimensions[d]-1)*w.WindowDilations[d]+1
+	if n < reach {
+		return 0
+	}
+	return (n-reach)/w.Strides[d] + 1
+}
+
+// steps folds small windows from the initial values on, in the order of the elements, which
+// rounds as the specification's interpreter does.
+func (w Window) steps(e emit, body Body, p *probed, inits, xs []*ir.Value) ([]*ir.Value, error) {
+	counts := make([]int64, len(w.Dimensions))
+	for d := range counts {
+		counts[d] = w.count(xs[0], d)
+	}
+	var out []*ir.Value
+	for i, v := range inits {
+		if !neutral(p.kind(i), v) {
+			out = nil
+			for _, v := range inits {
+				out = append(out, e.dense(e.expand(v, counts)))
+			}
+			break
+		}
+	}
+	at := make([]int64, len(counts))
+	for k := range product(w.Dimensions) {
+		for d, rest := len(at)-1, k; d >= 0; d-- {
+			at[d], rest = rest%w.Dimensions[d]*w.WindowDilations[d], rest/w.Dimensions[d]
+		}
+		next := make([]*ir.Value, len(xs))
+		for i, x := range xs {
+			for d, n := range counts {
+				x = e.slice(x, d, at[d], max(at[d], at[d]+(n-1)*w.Strides[d]+1), w.Strides[d])
+			}
+			next[i] = x
+		}
+		if out == nil {
+			out = next
+			continue
+		}
+		var err error
+		if out, err = apply(e, body, out, next); err != nil {
+			return nil, fmt.Errorf("reduce_window: %v", err)
+		}
+	}
+	for i, v := range out {
+		out[i] = e.dense(v)
+	}
+	return out, nil
 }
 
 // complete fills in what is absent and checks the rest.
