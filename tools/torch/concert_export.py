@@ -1,0 +1,545 @@
+"""Writes a PyTorch training step as graph files that concert reads. Needs PyTorch only.
+
+    import concert_export
+    concert_export.export(model, (tokens, labels), "gpt")        # gpt.fw.graph.json.gz, gpt.bw.graph.json.gz
+    model = torch.compile(model, backend=concert_export.backend("gpt"))  # the same, while the model trains
+
+The step is what torch.compile traces: forward and backward over ATen operators, with the
+collectives of functional collectives, DTensor and modules that gather their parameters
+(fsdp() below makes such modules). Every rank may call it; each traces the same program,
+and rank 0 writes it. One process can stand for many ranks:
+
+    concert_export.pretend(4)      # a process group of 4 ranks without the other three
+    concert_export.export(concert_export.fsdp(model), (tokens, labels), "gpt")
+
+Beside NAME.fw.graph.json.gz and NAME.bw.graph.json.gz, NAME.data.safetensors has the values
+of buffers and lifted constants by the name of their input. As a program:
+
+    python concert_export.py module.py:step OUT     # step() returns (model or function, arguments)
+"""
+import ctypes
+import gzip
+import importlib.util
+import json
+import math
+import struct
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.fx as fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+__all__ = ["export", "backend", "fsdp", "pretend"]
+
+
+def export(fn, args=(), out="step", kwargs=None, backward=True, costs=None, record=False):
+    """Traces fn(*args, **kwargs), a module or a function, and writes OUT.*; returns the files' names.
+
+    backward: also trace the backward step, with gradients of one for every differentiable result.
+    costs: measure every operator, True or False; None measures when the arguments are on a GPU.
+    record: write every rank's inputs and results, OUT.fw.rankR.in.safetensors and so on, for
+        lowerdump run -inputs and -expect.
+
+    Without costs and record nothing is computed, and the step's results are zeros.
+    """
+    recorder = _Recorder(out, costs, record, bool(costs) or record)
+    torch._dynamo.reset()
+    with torch.enable_grad() if backward else torch.no_grad():
+        results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
+        if backward:
+            leaves = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor) and r.requires_grad]
+            if not leaves:
+                raise ValueError("no result of the step requires a gradient: pass backward=False, or let parameters require gradients")
+            torch.autograd.backward(leaves, [torch.ones_like(r) for r in leaves])
+    return recorder.files
+
+
+def backend(out, costs=False):
+    """A backend for torch.compile that writes what it is given to OUT.* (OUT.1.*, ... from the second graph on) and runs it as it is."""
+    return _Recorder(out, costs, False, True)
+
+
+def pretend(world, rank=0):
+    """Makes this one process rank `rank` of a default process group of `world` ranks; collectives give arbitrary values."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+
+
+def fsdp(model, group=None, reduce_dtype=None):
+    """Shards a module's parameters over a group: each is gathered where it is read, its gradient reduced and scattered.
+
+    A parameter whose first dimension the group does not divide stays whole, and its gradient is averaged.
+    """
+    group = group or dist.group.WORLD
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    shared = {}
+    for module in list(model.modules()):
+        for name, p in list(module.named_parameters(recurse=False)):
+            if p not in shared:
+                whole = p.dim() == 0 or p.shape[0] % size != 0
+                part = p.detach() if whole else p.detach().chunk(size)[rank].clone()
+                shared[p] = torch.nn.Parameter(part, requires_grad=p.requires_grad), whole
+            part, whole = shared[p]
+            setattr(module, name, part)
+            torch.nn.utils.parametrize.register_parametrization(module, name, _Sharded(group, size, whole, reduce_dtype), unsafe=True)
+    return model
+
+
+class _Sharded(torch.nn.Module):
+    """The whole parameter, from the part that this rank has."""
+
+    def __init__(self, group, size, whole, reduce_dtype):
+        super().__init__()
+        self.group, self.size, self.whole, self.reduce_dtype = group, size, whole, reduce_dtype
+
+    def forward(self, part):
+        return _Gather.apply(part, self.group, self.size, self.whole, self.reduce_dtype)
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, part, group, size, whole, reduce_dtype):
+        ctx.group, ctx.size, ctx.whole, ctx.reduce_dtype = group, size, whole, reduce_dtype
+        if whole:
+            return part.view_as(part)
+        c10d = torch.ops._c10d_functional
+        return c10d.wait_tensor(c10d.all_gather_into_tensor(part.contiguous(), size, group.group_name))
+
+    @staticmethod
+    def backward(ctx, grad):
+        c10d, dtype = torch.ops._c10d_functional, grad.dtype
+        grad = grad.contiguous().to(ctx.reduce_dtype or dtype)
+        if ctx.whole:
+            grad = c10d.wait_tensor(c10d.all_reduce(grad, "avg", ctx.group.group_name))
+        else:
+            grad = c10d.wait_tensor(c10d.reduce_scatter_tensor(grad, "avg", ctx.size, ctx.group.group_name))
+        return grad.to(dtype), None, None, None, None
+
+
+# --- tracing ---------------------------------------------------------------------------------
+
+
+class _Recorder:
+    """A backend of torch.compile: AOT autograd's forward and backward graphs, written as they come."""
+
+    def __init__(self, out, costs, record, run):
+        self.out, self.costs, self.record, self.run = out, costs, record, run
+        self.files, self.graphs = [], 0
+
+    def __call__(self, module, inputs):
+        from torch._dynamo.backends.common import aot_autograd
+        from torch._inductor.decomposition import select_decomp_table
+
+        name = self.out if self.graphs == 0 else "%s.%d" % (self.out, self.graphs)
+        self.graphs += 1
+        step = _Step(self, name, module, inputs)
+        return aot_autograd(
+            fw_compiler=step.forward, bw_compiler=step.backward, inference_compiler=step.forward,
+            partition_fn=step.partition, decompositions=select_decomp_table(),
+        )(module, inputs)
+
+
+class _Step:
+    """One graph of dynamo's: the forward step and, once autograd asks for it, the backward step."""
+
+    def __init__(self, recorder, name, module, inputs):
+        self.recorder, self.name = recorder, name
+        self.roles, self.values = [], {}
+        # AOT autograd puts parameters that the module still owns before the arguments.
+        owned = [p for _, p in module.named_parameters(remove_duplicate=False)] + [b for _, b in module.named_buffers(remove_duplicate=False)]
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        sources = [None] * len(owned) + [_source(n) for n in placeholders]
+        for x, source in zip(owned + list(inputs), sources):
+            if not isinstance(x, torch.Tensor):
+                continue
+            parameter = isinstance(x, torch.nn.Parameter)
+            self.roles.append("parameter" if parameter else "data")
+            if not parameter and (source is None or "_buffers[" in source):
+                self.values[len(self.roles) - 1] = x
+        self.saved = {}  # what each output of the forward graph is to the backward graph
+        self.data = {}  # buffers and lifted constants by name
+
+    def partition(self, joint, *args, **kwargs):
+        """The min-cut partition of PyTorch, where backward gathers sharded parameters again."""
+        from functorch.compile import min_cut_rematerialization_partition
+        from torch.utils.checkpoint import CheckpointPolicy
+
+        inputs = [n for n in joint.graph.nodes if n.op == "placeholder"]
+        gathered = {n for n, role in zip(inputs, self.roles) if role == "parameter"}
+        for n in joint.graph.nodes:
+            whole = n.op == "call_function" and (_kind(n) in ("view", "wait", "collective") or _operator(n)[1] == "convert_element_type")
+            if whole and n.all_input_nodes and all(a in gathered for a in n.all_input_nodes):
+                gathered.add(n)
+                n.meta["recompute"], n.meta["ac_graph_id"] = CheckpointPolicy.MUST_RECOMPUTE, 0
+        return min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+    def forward(self, graph, inputs):
+        return self.write(graph, inputs, "fw")
+
+    def backward(self, graph, inputs):
+        return self.write(graph, inputs, "bw")
+
+    def write(self, graph, inputs, half):
+        recorder = self.recorder
+        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
+        measure = on_gpu if recorder.costs is None else recorder.costs
+        w = _Writer(graph, self, half)
+
+        rank = dist.get_rank() if dist.is_initialized() else 0
+
+        def save(ms):
+            document = w.document("%s.%s" % (self.name.rsplit("/", 1)[-1], half), ms)  # on all ranks: they agree on groups
+            if rank != 0:
+                return
+            self.save(document, "%s.%s.graph.json.gz" % (self.name, half))
+            if half == "fw":
+                self.document = document
+            elif w.values:
+                self.pass_through(w.values, document)
+            if w.values:
+                self.data.update(w.values)
+                path = self.name + ".data.safetensors"
+                _write_safetensors(path, self.data)
+                recorder.files += [path] if path not in recorder.files else []
+
+        if half == "fw":
+            self.saved = w.outputs()
+        call = graph.forward if recorder.run else _Zeros(graph)
+        if measure and recorder.run:
+            call = _Timed(graph, save)
+        else:
+            save({})
+        if recorder.record:
+            call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), [n.name for n in w.nodes if n.op == "placeholder"])
+        return _boxed(call)
+
+    def pass_through(self, constants, backward):
+        """Makes backward's lifted constants inputs of forward, which hands them on: backward has no inputs of its own but tangents."""
+        nodes, output = self.document["nodes"], self.document["nodes"][-1]
+        inputs = sum(n["kind"] == "input" for n in nodes)
+        nodes[inputs:inputs] = [{k: v for k, v in n.items() if k != "from"} for n in backward["nodes"] if n["name"] in constants]
+        output["inputs"] += constants
+        output["args"] = output["args"][:-3].rstrip(",") + "".join(", " + name for name in constants) + "),)"
+        self.save(self.document, self.name + ".fw.graph.json.gz")
+
+    def save(self, document, path):
+        with open(path, "wb") as f, gzip.GzipFile(filename="", mode="wb", fileobj=f, mtime=0) as z:
+            z.write(json.dumps(document, separators=(",", ":")).encode())
+        self.recorder.files += [path] if path not in self.recorder.files else []
+
+
+def _source(placeholder):
+    """The Python expression that dynamo read an argument from."""
+    source = getattr(placeholder.meta.get("grapharg"), "source", None)
+    if source is None:
+        return ""
+    return source.name() if callable(source.name) else source.name
+
+
+def _boxed(call):
+    def run(args):
+        args, mine = list(args), args
+        mine.clear()  # AOT autograd lets go of what the step no longer needs
+        return call(*args)
+
+    run._boxed_call = True
+    return run
+
+
+class _Zeros:
+    """Stands for a graph: results of its shapes, without computing them."""
+
+    def __init__(self, graph):
+        (self.results,) = [n.args[0] for n in graph.graph.nodes if n.op == "output"]
+        self.device = next((n.meta["val"].device for n in graph.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)), "cpu")
+
+    def __call__(self, *args):
+        return [self.zeros(r) for r in self.results]
+
+    def zeros(self, node):
+        t = node.meta["val"] if isinstance(node, fx.Node) else node
+        if not isinstance(t, torch.Tensor):
+            return t
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).zero_()
+
+
+class _Timed:
+    """Runs a graph, the first time node by node with a clock: milliseconds by node name."""
+
+    def __init__(self, graph, done):
+        self.graph, self.done = graph, done
+
+    def __call__(self, *args):
+        done, self.done = self.done, None
+        if done is None:
+            return self.graph(*args)
+        clock = _Clock(self.graph)
+        results = clock.run(*args)
+        done(clock.ms)
+        return results
+
+
+class _Recorded:
+    """Runs a graph and writes what goes in and comes out, the first time."""
+
+    def __init__(self, call, path, names):
+        self.call, self.path, self.names = call, path, names
+
+    def __call__(self, *args):
+        path, self.path = self.path, None
+        if path is None:
+            return self.call(*args)
+        _write_safetensors(path + ".in.safetensors", {n: a for n, a in zip(self.names, args) if isinstance(a, torch.Tensor)})
+        results = self.call(*args)
+        _write_safetensors(path + ".out.safetensors", {"out%d" % k: r for k, r in enumerate(results) if isinstance(r, torch.Tensor)})
+        return results
+
+
+class _Clock(fx.Interpreter):
+    REPEATS = 5
+
+    def __init__(self, graph):
+        super().__init__(graph)
+        self.ms = {}
+
+    def run_node(self, n):
+        result = super().run_node(n)
+        if n.op != "call_function" or _kind(n) in ("view", "wait"):
+            return result
+        if any(a.alias_info is not None and a.alias_info.is_write for a in n.target._schema.arguments):
+            return result  # a second run would write twice
+        times = []
+        for _ in range(self.REPEATS):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            again = super().run_node(n)
+            if _kind(n) == "collective":
+                for t in again if isinstance(again, (list, tuple)) else [again]:
+                    torch.ops._c10d_functional.wait_tensor(t)
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+        self.ms[n.name] = round(min(times), 6)
+        return result
+
+
+# --- the graph file --------------------------------------------------------------------------
+
+_COLLECTIVES = {
+    "all_gather_into_tensor": "all_gather", "all_gather_into_tensor_out": "all_gather", "all_gather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "all_reduce": "all_reduce", "all_reduce_": "all_reduce", "all_reduce_coalesced": "all_reduce", "all_reduce_coalesced_": "all_reduce",
+    "all_to_all_single": "all_to_all", "broadcast": "broadcast", "broadcast_": "broadcast",
+}
+_COMPUTE = ("mm", "bmm", "addmm", "baddbmm", "dot", "mv", "convolution", "attention", "flash", "_scaled_mm", "_grouped_mm")
+
+
+def _operator(n):
+    """Namespace and name of the operator that a node calls."""
+    schema = getattr(n.target, "_schema", None)
+    return schema.name.split("::") if schema is not None else ("", getattr(n.target, "__name__", str(n.target)))
+
+
+def _kind(n):
+    if n.op in ("placeholder", "get_attr"):
+        return "input"
+    if n.op == "output":
+        return "output"
+    space, name = _operator(n)
+    if space in ("_c10d_functional", "_c10d_functional_autograd"):
+        return "wait" if name == "wait_tensor" else "collective"
+    schema = getattr(n.target, "_schema", None)
+    if schema is None:
+        return "view"  # getitem
+    infos = [r.alias_info for r in schema.returns]
+    if infos and all(i is not None and not i.is_write for i in infos):
+        return "view"
+    parts = name.split("_")
+    return "compute" if any(c in parts or c == name or c in ("attention", "convolution") and c in name for c in _COMPUTE) else "memory"
+
+
+class _Writer:
+    """Turns one FX graph into the document of a graph file."""
+
+    def __init__(self, graph, step, half):
+        self.graph, self.step, self.half = graph, step, half
+        self.groups, self.values = {}, {}
+        nodes = [n for n in graph.graph.nodes if n.op != "get_attr" or n.users]
+        tangents = half == "bw"  # they stand behind the lifted constants, which are inputs, too
+        self.nodes = sorted(nodes, key=lambda n: 0 if n.op == "placeholder" and not (tangents and n.name.startswith("tangents")) else 1 if n.op == "get_attr" else 2 if n.op == "placeholder" else 3)
+        for n in self.nodes if half == "bw" else ():
+            if n.op == "get_attr":
+                n._rename("bw" + n.name)  # both halves' constants stand in one file
+
+    def outputs(self):
+        """What each output of a forward graph is to the backward graph: name -> (role, from)."""
+        inputs = [n for n in self.nodes if n.op == "placeholder"]
+        roles = {n.name: r for n, r in zip(inputs, self.step.roles)} if len(inputs) == len(self.step.roles) else {}
+        result = {}
+        for n in self.nodes[-1].args[0]:
+            if isinstance(n, fx.Node):
+                result[n.name] = self.origin(n, roles)
+        return result
+
+    def origin(self, n, roles):
+        """A gathered, cast or viewed parameter is a parameter still: backward may gather it again."""
+        at = n
+        while at.op == "call_function" and _kind(at) in ("view", "wait", "collective") and len(at.all_input_nodes) == 1:
+            at = at.all_input_nodes[0]
+        if at.op == "placeholder":
+            return roles.get(at.name, "data"), at.name if roles.get(at.name) == "parameter" else n.name
+        return "saved", n.name
+
+    def document(self, name, ms):
+        nodes = [self.node(n, ms) for n in self.nodes]
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        return {"name": name, "world": world, "groups": self.groups, "nodes": nodes}
+
+    def node(self, n, ms):
+        kind = _kind(n)
+        at = {"name": n.name, "kind": kind}
+        if kind == "input":
+            at.update(target=n.name, inputs=[], args="()", kwargs="")
+        else:
+            at.update(
+                target="output" if kind == "output" else "<built-in function getitem>" if not hasattr(n.target, "_schema") else str(n.target),
+                inputs=[i.name for i in n.all_input_nodes], args=_text(tuple(n.args)), kwargs=_text(dict(n.kwargs)) if n.kwargs else "",
+            )
+            if kind != "output" and not hasattr(n.target, "_schema") and at["target"] != str(n.target):
+                raise NotImplementedError("%s: calls of %s cannot be written%s" % (n.name, n.target, _where(n)))
+        at["out"] = [] if kind == "output" else _tensors(self.value(n), n)
+        if n.name in ms or kind in ("input", "output", "view", "wait"):
+            at["ms"] = ms.get(n.name, 0.0)
+        if kind == "input":
+            self.input(n, at)
+        if kind == "collective":
+            self.collective(n, at)
+        if kind not in ("input", "output") and _where(n):
+            at["loc"] = _where(n).strip()
+        return at
+
+    def value(self, n):
+        return getattr(self.graph, n.target) if n.op == "get_attr" else n.meta.get("val")
+
+    def input(self, n, at):
+        if n.op == "get_attr":
+            at["role"] = "data"
+            if self.half == "bw":
+                at["from"] = n.name
+            self.values[n.name] = self.value(n)
+            return
+        k = [p.name for p in self.nodes if p.op == "placeholder"].index(n.name)
+        if self.half == "fw":
+            known = len([p for p in self.nodes if p.op == "placeholder"]) == len(self.step.roles)
+            at["role"] = self.step.roles[k] if known else "data"
+            if known and k in self.step.values:
+                self.values[n.name] = self.step.values[k]
+        elif n.name in self.step.saved:
+            at["role"], at["from"] = self.step.saved[n.name]
+        else:
+            at["role"] = "tangent"
+
+    def collective(self, n, at):
+        name = _operator(n)[1]
+        if name not in _COLLECTIVES:
+            raise NotImplementedError("%s: the collective %s cannot be written%s" % (n.name, name, _where(n)))
+        bound = dict(zip((a.name for a in n.target._schema.arguments), n.args)) | dict(n.kwargs)
+        at["op"], at["group"] = _COLLECTIVES[name], bound["group_name"]
+        if "reduce_op" in bound:
+            at["reduce"] = bound["reduce_op"].lower()
+        if at["group"] not in self.groups:
+            self.groups[at["group"]] = _partition(at["group"])
+
+
+def _where(n):
+    """The innermost line of the user's source that a node comes from: " FILE:LINE, in FUNCTION: TEXT"."""
+    lines = [s.strip() for s in (n.meta.get("stack_trace") or "").splitlines()]
+    for k in range(len(lines) - 1, -1, -1):
+        if lines[k].startswith('File "%s"' % __file__):
+            continue
+        if lines[k].startswith('File "'):
+            path, line, function = (lines[k].split(", ") + ["", ""])[:3]
+            text = ": " + lines[k + 1] if k + 1 < len(lines) else ""
+            return " %s:%s, %s%s" % (path[6:-1], line.removeprefix("line "), function, text)
+    return ""
+
+
+def _tensors(value, n):
+    out = []
+    for t in value if isinstance(value, (list, tuple)) else [value]:
+        if not isinstance(t, torch.Tensor):
+            continue
+        if not all(isinstance(d, int) for d in (*t.shape, *t.stride())):
+            raise NotImplementedError("%s: sizes that are known only at run time cannot be written%s" % (n.name, _where(n)))
+        out.append({"shape": list(t.shape), "stride": list(t.stride()), "dtype": str(t.dtype).removeprefix("torch.")})
+    return out
+
+
+def _text(a):
+    """An argument as Python writes it, with nodes by name."""
+    if isinstance(a, fx.Node):
+        return a.name
+    if isinstance(a, tuple):
+        return "(" + ", ".join(_text(x) for x in a) + (",)" if len(a) == 1 else ")")
+    if isinstance(a, list):
+        return "[" + ", ".join(_text(x) for x in a) + "]"
+    if isinstance(a, dict):
+        return "{" + ", ".join("%r: %s" % (k, _text(x)) for k, x in a.items()) + "}"
+    if isinstance(a, float) and not math.isfinite(a):
+        return str(a)
+    return repr(a)
+
+
+def _partition(name):
+    """The rank lists of all groups that are made as this one: together they are the world."""
+    ranks = dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name))
+    world = dist.get_world_size()
+    if len(ranks) == world:
+        return [ranks]
+    if dist.get_backend() != "fake":
+        every = [None] * world
+        dist.all_gather_object(every, ranks)
+        found = [list(r) for r in sorted({tuple(r) for r in every})]
+    else:  # the other ranks' groups lie as this one does, in a grid
+        stride, size = ranks[1] - ranks[0] if len(ranks) > 1 else 1, len(ranks)
+        block = stride * size
+        found = [[b + o + k * stride for k in range(size)] for b in range(0, world, block) for o in range(stride)]
+    if ranks not in found or sorted(r for g in found for r in g) != list(range(world)):
+        raise ValueError("the groups that are made as group %s, %s, do not partition the %d ranks into equal parts" % (name, found, world))
+    return found
+
+
+def _write_safetensors(path, tensors):
+    kinds = {
+        torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+        torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+    }
+    header, blobs, at = {}, [], 0
+    for name, t in tensors.items():
+        with unset_fake_temporarily():  # backends are called while tensors are faked
+            t = t.detach().cpu().contiguous()
+            blob = ctypes.string_at(t.data_ptr(), t.numel() * t.element_size()) if t.numel() else b""
+        header[name] = {"dtype": kinds[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def main():
+    if len(sys.argv) != 3 or ":" not in sys.argv[1]:
+        sys.exit(__doc__)
+    path, _, function = sys.argv[1].rpartition(":")
+    spec = importlib.util.spec_from_file_location("step", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fn, args = getattr(module, function)()
+    for name in export(fn, args, sys.argv[2]):
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
