@@ -1,12 +1,14 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/program"
 )
 
@@ -55,7 +57,42 @@ func (x *Exec) input(q *Param, v *Value) error {
 	case v.DType != want[0].DType || !slices.Equal(v.Shape, want[0].Shape):
 		return fmt.Errorf("is %v%v, expected %v%v", v.DType, v.Shape, want[0].DType, want[0].Shape)
 	}
-	return x.r.dev.Upload(want[0], v.Data)
+	data, err := onlyDistinct(want[0], v.Data)
+	if err != nil {
+		return err
+	}
+	return x.r.dev.Upload(want[0].distinct(), data)
+}
+
+// errRepeats refuses numbers for a tensor that repeats elements, such as a view that was
+// expanded: memory has one place for all of them.
+var errRepeats = errors.New("its layout holds one element for several indices, whose numbers differ")
+
+// onlyDistinct is the row-major data of t.distinct(), from that of t. Time is linear in it.
+func onlyDistinct(t Tensor, data []byte) ([]byte, error) {
+	d := t.distinct()
+	if d.NumElems() == t.NumElems() || int64(len(data)) != t.Bytes() {
+		return data, nil // the device refuses a wrong length
+	}
+	size := int64(t.DType.Size())
+	out, seen := make([]byte, d.Bytes()), make([]bool, d.NumElems())
+	strides := rowmajor.Strides(d.Shape)
+	for i := range t.NumElems() {
+		rest, at := i, int64(0)
+		for k := len(t.Shape) - 1; k >= 0; k-- {
+			if d.Shape[k] == t.Shape[k] {
+				at += rest % t.Shape[k] * strides[k]
+			}
+			rest /= t.Shape[k]
+		}
+		e := data[i*size : (i+1)*size]
+		if seen[at] && !bytes.Equal(e, out[at*size:(at+1)*size]) {
+			return nil, errRepeats
+		}
+		seen[at] = true
+		copy(out[at*size:], e)
+	}
+	return out, nil
 }
 
 // copyIn enqueues the copy of an input from elsewhere in the rank's arena.
@@ -76,8 +113,14 @@ func (x *Exec) copyIn(want, from Tensor) error {
 	if err := x.clashes(lo, hi); err != nil {
 		return err
 	}
+	to, of := want.distinct(), from
+	if to.NumElems() < want.NumElems() {
+		if of = from.distinct(); !to.SameType(of) {
+			return fmt.Errorf("is %v: %w", from, errRepeats)
+		}
+	}
 	x.copied = true
-	return x.r.dev.Copy(x.l.streams[0].Stream, want, from)
+	return x.r.dev.Copy(x.l.streams[0].Stream, to, of)
 }
 
 // clashes is an error if an input of the module goes where one comes from, bytes

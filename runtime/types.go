@@ -104,6 +104,19 @@ func (t Tensor) Dense() bool {
 	return t.Strides == nil || rowmajor.Is(t.Shape, t.Strides)
 }
 
+// distinct is t without what repeats: dimensions that were expanded, by a stride of 0,
+// have one index.
+func (t Tensor) distinct() Tensor {
+	shape := slices.Clone(t.Shape)
+	for i, s := range t.Strides {
+		if s == 0 && shape[i] > 1 {
+			shape[i] = 1
+		}
+	}
+	t.Shape = shape
+	return t
+}
+
 // Span returns the half-open range of arena bytes that t's elements lie in, or
 // an error if t is malformed. An empty tensor has an empty span.
 func (t Tensor) Span() (lo, hi int64, err error) {
