@@ -136,6 +136,17 @@ func (c *childT) orphan() error {
 	}
 	defer w.Close()
 	r, m := w.Local()[0], meetingOf(envMeeting)
+	both, err := rendezvous.Join(context.Background(), meetingOf(envSecond).Job, rendezvous.Place{Name: "orphan", Rank: c.rank, World: c.n})
+	if err != nil {
+		return err
+	}
+	defer both.Close()
+	dead := make(chan struct{})
+	defer both.Watch(func(e rendezvous.Event) {
+		if e.Kind == rendezvous.Lost {
+			close(dead)
+		}
+	})()
 	if c.rank == 0 {
 		s, _, err := c.export(r, m)
 		if err != nil {
@@ -148,7 +159,7 @@ func (c *childT) orphan() error {
 		return err
 	}
 	defer s.Close()
-	time.Sleep(100 * time.Millisecond) // the exporter is dead
+	<-dead // the exporter
 	if err := errors.Join(c.all(r, b, 7), c.write(r, b, 8), c.all(r, b, 8)); err != nil {
 		return err
 	}

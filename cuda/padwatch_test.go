@@ -104,7 +104,7 @@ func TestWaitValueBehindWork(t *testing.T) {
 		t.Skip("one rank of two in one process")
 	}
 	r := newRigT(t, 2)
-	long := r.shortGroup(10 * time.Second)
+	long := r.shortGroup(plenty)
 	g := r.shortGroup(timeout)
 	m, s := g.Members()[0], r.streams[0]
 	r.must(long.Members()[0].Wait(s, 0, 1), m.WaitValue(s, 1, 0, 1))

@@ -51,7 +51,7 @@ func parse(t *testing.T, text string) (*program.Program, *rt.Module) {
 // local runs a world of goroutines and returns what went wrong.
 func local(t *testing.T, world int, cfg rt.Config, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) error {
 	t.Helper()
-	cfg.Timeout = 20 * time.Second
+	cfg.Timeout = 5 * time.Minute
 	return host.Local(t.Context(), world, cfg, host.Options{}, mods, f)
 }
 

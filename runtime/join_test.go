@@ -27,7 +27,7 @@ func TestJoinOverTCP(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range errs {
 			wg.Go(func() {
-				r, err := rt.Join(t.Context(), host.Opener(host.Options{}), rt.Config{Env: envAt(i, 3, addr), Timeout: 20 * time.Second})
+				r, err := rt.Join(t.Context(), host.Opener(host.Options{}), rt.Config{Env: envAt(i, 3, addr), Timeout: 5 * time.Minute})
 				if err != nil {
 					errs[i] = err
 					return

@@ -37,7 +37,7 @@ func TestEmittedDisagree(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, op := range []string{"relu", "tanh"} {
 		wg.Go(func() {
-			_, errs[i] = rt.Join(t.Context(), host.Opener(host.Options{Local: true}), rt.Config{Env: &rt.Env{Rank: i, World: 2}, Job: job, Timeout: 20 * time.Second}, emittedModule(op))
+			_, errs[i] = rt.Join(t.Context(), host.Opener(host.Options{Local: true}), rt.Config{Env: &rt.Env{Rank: i, World: 2}, Job: job, Timeout: 5 * time.Minute}, emittedModule(op))
 		})
 	}
 	wg.Wait()

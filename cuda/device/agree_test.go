@@ -29,7 +29,7 @@ func TestStepsDiffer(t *testing.T) {
 			o.Transport = over
 			errs := make([]error, 2)
 			start := time.Now()
-			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 				me := r.Info().Rank
 				s, err := rt.Prepare(ctx, r, m, otherOn(1, me, f), rt.Options{}, graph)
 				if errs[me] = err; err == nil {

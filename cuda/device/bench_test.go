@@ -108,7 +108,7 @@ func BenchmarkEagerCall(b *testing.B) {
 			drv := &lazyDriver{Driver: fake.New(2)}
 			o := small(2)
 			o.Libraries = nil
-			err := device.Local(b.Context(), drv, devices(2), rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			err := device.Local(b.Context(), drv, devices(2), rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 				if _, err := rt.RunModule(ctx, r, m, c.call, nil, rt.Options{}); err != nil {
 					return err
 				}

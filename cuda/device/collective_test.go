@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
@@ -200,7 +199,7 @@ func TestCollectives(t *testing.T) {
 	for _, n := range []int{2, 3, 4} { // of one: TestAlone
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			want := make([][][]byte, n)
-			cfg := rt.Config{UserBytes: arenaBytes, Timeout: 30 * time.Second}
+			cfg := rt.Config{UserBytes: arenaBytes, Timeout: plenty}
 			err := host.Local(t.Context(), n, cfg, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) (err error) {
 				want[r.Info().Rank], err = runCollectives(ctx, r, 1, rounds)
 				return err
@@ -312,7 +311,7 @@ func TestSubgroups(t *testing.T) {
 		return []rt.Value{{DType: rt.F32, Shape: x.Shape, Data: b}}
 	}
 	want := make([][]rt.Value, n)
-	cfg := rt.Config{Timeout: 30 * time.Second}
+	cfg := rt.Config{Timeout: plenty}
 	err := host.Local(t.Context(), n, cfg, host.Options{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) (err error) {
 		me := r.Info().Rank
 		want[me], err = rt.RunModule(ctx, r, m, f, input(me), rt.Options{})

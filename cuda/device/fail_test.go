@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,19 +68,19 @@ func sumOf(x rt.Tensor) *rt.Collective {
 	return &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{x}, Outs: rt.Ts{x}, Label: "%s"}
 }
 
-// faultyWorld runs a world of three in which rank 1 misbehaves, and gives the errors of
-// all ranks.
-func faultyWorld(t *testing.T, timeout time.Duration, wrong func(ctx context.Context, r *rt.Rank) error) []error {
+// faultyWorld runs a world in which rank 1 misbehaves as soon as all have joined, and gives
+// the errors of all ranks.
+func faultyWorld(t *testing.T, ranks int, timeout time.Duration, wrong func(ctx context.Context, r *rt.Rank) error) []error {
 	t.Helper()
 	noGoroutines(t)
-	drv, devs, o := target(t, 3)
-	errs := make([]error, 3)
-	device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, JoinTimeout: time.Minute, UserBytes: 512}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+	drv, devs, o := target(t, ranks)
+	errs := make([]error, ranks)
+	var joined sync.WaitGroup
+	joined.Add(ranks)
+	device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, JoinTimeout: plenty, UserBytes: 512}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+		joined.Done()
+		joined.Wait()
 		me := r.Info().Rank
-		if err := r.Barrier(ctx); err != nil {
-			errs[me] = err // rank 1 may have failed before this rank saw the barrier's end
-			return err
-		}
 		if me == 1 {
 			errs[me] = wrong(ctx, r)
 			return errs[me]
@@ -99,9 +100,10 @@ func faultyWorld(t *testing.T, timeout time.Duration, wrong func(ctx context.Con
 	return errs
 }
 
+// Two ranks: a third could be late as well, and be named.
 func TestTimeout(t *testing.T) {
-	const timeout = 300 * time.Millisecond
-	errs := faultyWorld(t, timeout, func(ctx context.Context, r *rt.Rank) error {
+	const timeout = 100 * time.Millisecond
+	errs := faultyWorld(t, 2, timeout, func(ctx context.Context, r *rt.Rank) error {
 		return broken(r)
 	})
 	named := false
@@ -123,7 +125,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
-	errs := faultyWorld(t, time.Minute, func(ctx context.Context, r *rt.Rank) error {
+	errs := faultyWorld(t, 3, plenty, func(ctx context.Context, r *rt.Rank) error {
 		r.Abort(context.Canceled)
 		return r.Err()
 	})
@@ -150,7 +152,7 @@ func TestJoinTimeout(t *testing.T) {
 
 // A rank that fails breaks the world for those that wait for it.
 func TestRankFails(t *testing.T) {
-	errs := faultyWorld(t, time.Minute, func(context.Context, *rt.Rank) error { return errors.New("out of luck") })
+	errs := faultyWorld(t, 3, plenty, func(context.Context, *rt.Rank) error { return errors.New("out of luck") })
 	for i, err := range errs {
 		if err == nil || !strings.Contains(err.Error(), "out of luck") {
 			t.Errorf("rank %d: %v", i, err)
@@ -165,7 +167,7 @@ func TestCancelReplay(t *testing.T) {
 	m, f := besideModule()
 	noGoroutines(t)
 	drv, devs, o := target(t, 2)
-	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+	err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, false)
 		if err != nil {
 			return err

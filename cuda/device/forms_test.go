@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/internal/hostrun"
@@ -93,7 +92,7 @@ func TestFormsOfTraced(t *testing.T) {
 			}
 			var log collected
 			o := device.Options{Cache: "none", Workspace: 1 << 20, Images: imageSet(), Libraries: device.Standard(device.Paths{}), Log: slog.New(&log)}
-			err = device.Local(t.Context(), newFake(t, p.World), devices(p.World), rt.Config{Timeout: time.Minute, JoinTimeout: time.Minute}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
+			err = device.Local(t.Context(), newFake(t, p.World), devices(p.World), rt.Config{Timeout: plenty, JoinTimeout: plenty}, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 				st, err := rt.Prepare(ctx, r, s.Module, s.Run, rt.Options{}, true)
 				if err != nil {
 					return err

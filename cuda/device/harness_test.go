@@ -184,7 +184,7 @@ func world(t *testing.T, n int, cfg rt.Config, mods []*rt.Module, f func(ctx con
 	t.Helper()
 	noGoroutines(t)
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 30 * time.Second
+		cfg.Timeout = plenty
 	}
 	drv, devs, o := target(t, n)
 	if err := device.Local(t.Context(), drv, devs, cfg, o, mods, f); err != nil {
@@ -216,7 +216,7 @@ func runner(drv driver.Driver, devs []int, o device.Options, lo lower.Options, h
 			return nil, err
 		}
 		outs := make([][]interp.Tensor, p.World)
-		cfg := rt.Config{Timeout: time.Minute}
+		cfg := rt.Config{Timeout: plenty}
 		err = device.Local(ctx, drv, devs[:p.World], cfg, o, []*rt.Module{s.Module}, func(ctx context.Context, r *rt.Rank) error {
 			k := r.Info().Rank
 			in, err := hostrun.Inputs(ctx, r, s.Module, inputs[k])

@@ -190,7 +190,7 @@ func openLaunches(t testing.TB, blocks int) *launches {
 	}
 	o.Devices = devs
 	open := device.Opener(over, o)
-	cfg := rt.Config{Timeout: 30 * time.Second, Env: &rt.Env{World: 1, LocalWorld: 1, Source: "a test"}}
+	cfg := rt.Config{Timeout: plenty, Env: &rt.Env{World: 1, LocalWorld: 1, Source: "a test"}}
 	l.rank, err = rt.Join(t.Context(), func(ctx context.Context, spec rt.Spec) (rt.Device, error) {
 		d, err := open(ctx, spec)
 		if err != nil {

@@ -56,7 +56,7 @@ func TestWorldLives(t *testing.T) {
 			little(&o)
 			o.Cache = t.TempDir()
 			l := hostrun.Living{Steps: living(16), Kernels: true, Capture: true, Each: behind}
-			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: time.Minute}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+			err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, nil, func(ctx context.Context, r *rt.Rank) error {
 				few := l
 				few.Steps = min(l.Steps, 16)
 				if err := few.Run(ctx, r); err != nil { // which makes what is made once
@@ -130,7 +130,7 @@ func lives(ctx context.Context, env rt.Env, drv driver.Driver, o device.Options,
 		}
 	}
 	little(&o)
-	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute})
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: plenty})
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func TestTrainLoop(t *testing.T) {
 	if f, ok := drv.(*fake.Driver); ok {
 		over = talliedFake{tally, f}
 	}
-	err = device.Local(t.Context(), over, devs, rt.Config{Timeout: time.Minute}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+	err = device.Local(t.Context(), over, devs, rt.Config{Timeout: plenty}, o, nil, func(ctx context.Context, r *rt.Rank) error {
 		return trains(ctx, r, tr, func() map[string]int { return tally.take(devs[r.Info().Rank]) }, losses, last)
 	})
 	if err != nil {
@@ -424,7 +424,7 @@ func TestFailedAdd(t *testing.T) {
 	}
 	n, kept, broke, added := 1, 0, 0, false
 	for !added {
-		err := device.Local(t.Context(), f, devices(2), rt.Config{Timeout: time.Minute}, o, []*rt.Module{old}, func(ctx context.Context, r *rt.Rank) error {
+		err := device.Local(t.Context(), f, devices(2), rt.Config{Timeout: plenty}, o, []*rt.Module{old}, func(ctx context.Context, r *rt.Rank) error {
 			for {
 				if err := sums(ctx, r, old, oldStep); err != nil {
 					return err

@@ -71,7 +71,7 @@ func TestCollectivesOverNCCL(t *testing.T) {
 			noGoroutines(t)
 			drv, devs, o := overNCCL(t, n)
 			want := make([][][]byte, n)
-			cfg := rt.Config{UserBytes: arenaBytes, Timeout: 30 * time.Second}
+			cfg := rt.Config{UserBytes: arenaBytes, Timeout: plenty}
 			err := host.Local(t.Context(), n, cfg, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) (err error) {
 				want[r.Info().Rank], err = runCollectives(ctx, r, 2, rounds)
 				return err
@@ -274,7 +274,7 @@ func TestIslands(t *testing.T) {
 		return []rt.Value{{DType: rt.F32, Shape: x.Shape, Data: b}}
 	}
 	want := make([][]rt.Value, n)
-	cfg := rt.Config{Timeout: 30 * time.Second}
+	cfg := rt.Config{Timeout: plenty}
 	err := host.Local(t.Context(), n, cfg, host.Options{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) (err error) {
 		want[r.Info().Rank], err = rt.RunModule(ctx, r, m, f, input(r.Info().Rank), rt.Options{})
 		return err
@@ -337,11 +337,8 @@ func TestLateOverNCCL(t *testing.T) {
 	drv, devs, o := overNCCL(t, 2)
 	m, f := besideModule()
 	errs := make([]error, 2)
-	timeout := 400 * time.Millisecond
-	if *onGPU {
-		timeout = 3 * time.Second // NCCL takes its time to connect
-	}
-	device.Local(t.Context(), drv, devs, rt.Config{Timeout: timeout, JoinTimeout: time.Minute}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+	const timeout = 100 * time.Millisecond
+	device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		me := r.Info().Rank
 		s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, true)
 		if err != nil {
@@ -354,6 +351,7 @@ func TestLateOverNCCL(t *testing.T) {
 			}
 		}
 		if me == 0 {
+			device.SetTimeout(r, timeout)
 			errs[0] = s.Replay(ctx)
 		} else {
 			errs[1] = broken(r)
@@ -380,7 +378,7 @@ func TestJoinAnewOverNCCL(t *testing.T) {
 	o.Devices = devs
 	job := rendezvous.NewLocal()
 	join := func(name string, rank, world int) (*rt.Rank, error) {
-		return rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: 10 * time.Second, UserBytes: 512, Job: job, World: name,
+		return rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: plenty, UserBytes: 512, Job: job, World: name,
 			Env: &rt.Env{Rank: rank, World: world, LocalRank: rank, LocalWorld: world, Source: "test"}})
 	}
 	var wg sync.WaitGroup

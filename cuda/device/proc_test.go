@@ -92,7 +92,7 @@ func child(ctx context.Context) error {
 		}
 		steps, mods = append(steps, s), append(mods, s.Module)
 	}
-	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, mods...)
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: plenty}, mods...)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func faulty(ctx context.Context, drv driver.Driver, o device.Options, fault stri
 // it however far its deadline is.
 func diesInReplays(ctx context.Context, drv driver.Driver, o device.Options) error {
 	m, f := besideModule()
-	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, m)
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: plenty}, m)
 	if err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func differs(ctx context.Context, drv driver.Driver, o device.Options, fault str
 		m.Digest = fmt.Sprint("of rank ", env.Rank)
 	}
 	start := time.Now()
-	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: time.Minute}, m)
+	r, err := rt.Join(ctx, device.Opener(drv, o), rt.Config{Timeout: plenty}, m)
 	if err == nil {
 		var s *rt.Step
 		if s, err = rt.Prepare(ctx, r, m, otherOn(1, env.Rank, f), rt.Options{}, true); err == nil {

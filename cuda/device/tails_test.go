@@ -10,7 +10,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -204,7 +203,7 @@ func TestTailsTurn(t *testing.T) {
 		e.Wait("compute", 1)
 		e.Wait("compute", 2)
 	}
-	world(t, 2, rt.Config{Timeout: time.Minute}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+	world(t, 2, rt.Config{Timeout: plenty}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		for _, graph := range []bool{false, true} {
 			s, err := rt.Prepare(ctx, r, m, f, rt.Options{}, graph)
 			if err != nil {

@@ -76,7 +76,7 @@ func TestTransport(t *testing.T) {
 		}
 		ran := make([]bool, len(tc.devs))
 		run := func() error {
-			return device.Local(t.Context(), drv, tc.devs, rt.Config{Timeout: time.Minute}, o, nil, func(ctx context.Context, r *rt.Rank) error {
+			return device.Local(t.Context(), drv, tc.devs, rt.Config{Timeout: plenty}, o, nil, func(ctx context.Context, r *rt.Rank) error {
 				ran[r.Info().Rank] = true
 				return r.Barrier(ctx)
 			})
@@ -147,7 +147,7 @@ func TestTransportMeeting(t *testing.T) {
 
 // joins has rank i of two join the world of a store, leave it, and gives the error.
 func joins(t *testing.T, drv driver.Driver, o device.Options, job *rendezvous.Job, i int, timeout time.Duration) error {
-	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: timeout, JoinTimeout: 10 * time.Second, Job: job,
+	r, err := rt.Join(t.Context(), device.Opener(drv, o), rt.Config{Timeout: timeout, JoinTimeout: plenty, Job: job,
 		Env: &rt.Env{Rank: i, World: 2, LocalRank: i, LocalWorld: 2, Source: "test"}})
 	if err == nil {
 		r.Close()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
@@ -54,7 +53,7 @@ func TestExchangeOfManyRows(t *testing.T) {
 		return []rt.Value{{DType: rt.F32, Shape: x.Shape, Data: b}, zeros, zeros}
 	}
 	want := make([][]rt.Value, n)
-	cfg := rt.Config{Timeout: 30 * time.Second}
+	cfg := rt.Config{Timeout: plenty}
 	err := host.Local(t.Context(), n, cfg, host.Options{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) (err error) {
 		me := r.Info().Rank
 		want[me], err = rt.RunModule(ctx, r, m, program(me), input(me), rt.Options{})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
@@ -38,7 +37,7 @@ func hostRanks(t *testing.T, n int, body func(lib Library, st *rendezvous.Job, c
 		if err != nil {
 			return err
 		}
-		c, err := Join(t.Context(), lib, member(t, st, rank, n), "g", g.ctx, Options{Timeout: 20 * time.Second})
+		c, err := Join(t.Context(), lib, member(t, st, rank, n), "g", g.ctx, Options{Timeout: plenty})
 		if err != nil {
 			return err
 		}

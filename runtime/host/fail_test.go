@@ -27,7 +27,7 @@ func each(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.
 		cfg.Job = rendezvous.NewLocal()
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 20 * time.Second
+		cfg.Timeout = 5 * time.Minute
 	}
 	errs := make([]error, world)
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestRejoin(t *testing.T) {
 		if err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); !errors.Is(err, rt.ErrPeerLost) {
 			return fmt.Errorf("the first world: %v", err)
 		}
-		r2, err := rt.Join(ctx, host.Opener(host.Options{Local: true}), rt.Config{Env: &rt.Env{Rank: me, World: 2}, Job: st, UserBytes: 512, Timeout: 10 * time.Second})
+		r2, err := rt.Join(ctx, host.Opener(host.Options{Local: true}), rt.Config{Env: &rt.Env{Rank: me, World: 2}, Job: st, UserBytes: 512, Timeout: 5 * time.Minute})
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func local(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt
 	t.Helper()
 	leak.Check(t)
 	if cfg.Timeout == 0 {
-		cfg.Timeout = 20 * time.Second
+		cfg.Timeout = 5 * time.Minute
 	}
 	if err := host.Local(t.Context(), world, cfg, opts, mods, f); err != nil {
 		t.Error(err)
