@@ -169,8 +169,8 @@ var opTable = [numOps]OpInfo{
 
 	OpSum:        reduction("sum", "sum over dims"),
 	OpMean:       reduction("mean", "mean over dims"),
-	OpAmax:       reduction("amax", "largest over dims"),
-	OpAmin:       reduction("amin", "smallest over dims"),
+	OpAmax:       reduction("amax", "largest over dims; of none the least number of the type"),
+	OpAmin:       reduction("amin", "smallest over dims; of none the largest number of the type"),
 	OpProd:       reduction("prod", "product over dims"),
 	OpArgmax:     memory("argmax", 1, 1, 1, tReduce, "%r = argmax %x {dim=1} : i64[4]", "index of the first largest along dim", aDim, aKeep),
 	OpCumsum:     memory("cumsum", 1, 1, 1, tSame, "%r = cumsum %x {dim=1} : f32[4,8]", "running sum along dim", aDim),

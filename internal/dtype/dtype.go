@@ -86,6 +86,19 @@ func (d DType) IsInt() bool { return d >= I64 && d <= U8 || d >= I16 && d <= U64
 // IsUnsigned reports whether d is an integer type without negative values; bool is not.
 func (d DType) IsUnsigned() bool { return d == U8 || d >= U16 && d <= U64 }
 
+// Range is the least and the largest value of an integer type or of bool; those of u64
+// have the bits of these numbers.
+func (d DType) Range() (least, largest int64) {
+	switch bits := 8 * d.Size(); {
+	case d == Bool:
+		return 0, 1
+	case d.IsUnsigned():
+		return 0, int64(uint64(math.MaxUint64) >> (64 - bits))
+	default:
+		return math.MinInt64 >> (64 - bits), math.MaxInt64 >> (64 - bits)
+	}
+}
+
 // Parse returns the element type that s names in the text form.
 func Parse(s string) (DType, bool) {
 	for d := F64; d < numDTypes; d++ {

@@ -55,3 +55,12 @@ func TestHalfExhaustive(t *testing.T) {
 		}
 	}
 }
+
+func TestRange(t *testing.T) {
+	for d, want := range map[DType][2]int64{I8: {-128, 127}, U8: {0, 255}, I16: {-1 << 15, 1<<15 - 1}, U16: {0, 1<<16 - 1},
+		I32: {-1 << 31, 1<<31 - 1}, U32: {0, 1<<32 - 1}, I64: {math.MinInt64, math.MaxInt64}, U64: {0, -1}, Bool: {0, 1}} {
+		if least, largest := d.Range(); [2]int64{least, largest} != want {
+			t.Errorf("%v: %d to %d, want %d", d, least, largest, want)
+		}
+	}
+}

@@ -3,6 +3,8 @@ package hostops
 import (
 	"math"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
 // acc is the set of accumulator types.
@@ -21,11 +23,12 @@ type fold[A acc] struct {
 
 // reduction is one row of what runReduction can do.
 type reduction struct {
-	f          fold[float64]
-	i          fold[int64]
-	u          *fold[uint64] // nil: the bits of i
-	mean       bool          // divide by the number of elements at the end; the result is a float
-	emptyFails bool          // there is no value for an empty range
+	f    fold[float64]
+	i    fold[int64]
+	u    *fold[uint64] // nil: the bits of i
+	mean bool          // divide by the number of elements at the end; the result is a float
+	// init, if it is set, gives what integers of a type begin with, in the place of i and u.
+	init func(dtype.DType) int64
 }
 
 func sumFold[A acc]() fold[A] {
@@ -72,9 +75,14 @@ var (
 	redSum  = reduction{f: sumFold[float64](), i: sumFold[int64]()}
 	redMean = reduction{f: sumFold[float64](), mean: true}
 	redProd = reduction{f: foldOf(1, mulOf[float64]), i: foldOf(1, mulOf[int64])}
-	redMax  = reduction{f: foldOf(math.Inf(-1), maxOf[float64]), i: foldOf(math.MinInt64, maxOf[int64]), u: new(foldOf(0, maxOf[uint64])), emptyFails: true}
-	redMin  = reduction{f: foldOf(math.Inf(1), minOf[float64]), i: foldOf(math.MaxInt64, minOf[int64]), u: new(foldOf(math.MaxUint64, minOf[uint64])), emptyFails: true}
+	redMax  = reduction{f: foldOf(math.Inf(-1), maxOf[float64]), i: foldOf(0, maxOf[int64]), u: new(foldOf(0, maxOf[uint64])), init: least}
+	redMin  = reduction{f: foldOf(math.Inf(1), minOf[float64]), i: foldOf(0, minOf[int64]), u: new(foldOf(0, minOf[uint64])), init: largest}
 )
+
+// The largest of no elements is the least number that there is, and the least of none the
+// largest, as in XLA: sizes may be 0 at run time, and a device cannot refuse them in a step.
+func least(t dtype.DType) int64   { v, _ := t.Range(); return v }
+func largest(t dtype.DType) int64 { _, v := t.Range(); return v }
 
 // runReduction reduces over attribute dims (absent: all) with or without keepdim.
 func runReduction(r reduction) func(*call) error {
@@ -89,13 +97,15 @@ func runReduction(r reduction) func(*call) error {
 		if err != nil {
 			return err
 		}
-		if r.emptyFails && out.NumElems() > 0 && x.NumElems() == 0 {
-			return c.inErr(0, ErrShape, "no %s of an empty range in %v", c.op, x.Shape)
-		}
 		if r.mean && !out.DType.IsFloat() {
 			return c.outErr(0, ErrDType, "a mean is a float, not %v", out.DType)
 		}
 		dom := domainOf(out.DType, x.DType)
+		i, u := r.i, r.u
+		if r.init != nil && dom.isInt() {
+			i.init = r.init(x.DType)
+			u = &fold[uint64]{uint64(i.init), r.u.row, r.u.column}
+		}
 		if r.mean || !dom.isInt() {
 			scale := 1.0
 			if r.mean {
@@ -104,11 +114,11 @@ func runReduction(r reduction) func(*call) error {
 			reduceIn(c, s, r.f, func(a float64) float64 { return a / scale })
 			return nil
 		}
-		if dom == domU64 && r.u != nil {
-			reduceIn(c, s, *r.u, func(a uint64) uint64 { return a })
+		if dom == domU64 && u != nil {
+			reduceIn(c, s, *u, func(a uint64) uint64 { return a })
 			return nil
 		}
-		reduceIn(c, s, r.i, func(a int64) int64 { return a })
+		reduceIn(c, s, i, func(a int64) int64 { return a })
 		return nil
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -201,9 +202,9 @@ func accumulatorOf(r reduction) (a accumulator, init string) {
 		a.typ = sumType(dom)
 		a.functor, init = "Product", "1"
 	case ir.OpAmax:
-		a.functor, init = "Largest", "least_of<"+a.typ+">()"
+		a.functor, init = "Largest", ofNone("least_of", dom, in)
 	case ir.OpAmin:
-		a.functor, init = "Smallest", "most_of<"+a.typ+">()"
+		a.functor, init = "Smallest", ofNone("most_of", dom, in)
 	case ir.OpArgmax:
 		a.typ = "best<" + string(held(in)) + ">"
 		a.functor, init = "First", a.typ+"{0, -1}"
@@ -215,6 +216,19 @@ func accumulatorOf(r reduction) (a accumulator, init string) {
 		}
 	}
 	return a, init
+}
+
+// ofNone is the largest, by least_of, or the least, by most_of, of no elements of a type:
+// integers are computed in a wider one, of which only numbers of theirs may remain.
+func ofNone(limit string, dom domain, in dtype.DType) string {
+	if dom.isInt() && in.Size() < 8 {
+		least, largest := in.Range()
+		if limit == "least_of" {
+			return fmt.Sprint(least)
+		}
+		return fmt.Sprint(largest)
+	}
+	return limit + "<" + string(dom) + ">()"
 }
 
 // term is what element x of a row joins the fold as; column says which it is, top is

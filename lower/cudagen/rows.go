@@ -69,7 +69,7 @@ func (g *generator) rows() error {
 		g.wide = g.elem
 	}
 	g.rowAt = g.x.unravel(g.rowPosition(), g.r.extents(f.keptSizes))
-	if n := g.r.nodes[0]; f.longer && (n.Op() == ir.OpAmax || n.Op() == ir.OpAmin || n.Op() == ir.OpArgmax) {
+	if n := g.r.nodes[0]; f.longer && n.Op() == ir.OpArgmax {
 		g.top.emit("if (%s == 0) __trap(); // nothing is the largest of none", g.length())
 	}
 	g.once = g.oneWalk()
