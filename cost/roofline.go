@@ -80,6 +80,22 @@ func (m *Machine) arithmetic(n *ir.Node) (flops, tflops float64) {
 		out := n.Result(0)
 		r := out.Type().Rank()
 		return 2 * elems * k * m.waves(elems, size(out, r-2), size(out, r-1)), m.matmulRate(a.Type().DType())
+	case ir.OpConvolution:
+		x, w, out := n.Arg(0), n.Arg(1), n.Result(0)
+		r := out.Type().Rank()
+		taps := 1.0 // of a window that meet elements: what is dilated is not multiplied
+		for d := 1; d < r; d++ {
+			taps *= size(w, d)
+		}
+		for _, b := range n.Attrs().Ints("base_dilation") {
+			taps /= float64(b)
+		}
+		groups := float64(n.Attrs().Int("groups", 1) * n.Attrs().Int("batch_groups", 1))
+		rows := size(out, 1) / groups
+		if rows < 16 { // too few for the units of products
+			return 2 * elems * max(taps, 1), m.VectorTFLOPS
+		}
+		return 2 * elems * max(taps, 1) * m.waves(elems, elems/max(size(out, 1), 1), rows), m.matmulRate(x.Type().DType())
 	case ir.OpAttention, ir.OpAttentionBackward:
 		q, k := n.Arg(0), n.Arg(1)
 		products := 2.0

@@ -164,6 +164,7 @@ const (
 	OpMatmul
 	OpAddmm
 	OpGroupedMatmul
+	OpConvolution
 	OpAttention
 	OpAttentionBackward
 	// Data movement.

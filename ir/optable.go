@@ -1,6 +1,20 @@
 package ir
 
-import "github.com/seed-ee968945/concert/internal/attr"
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/window"
+)
+
+// windowAttrs say how windows slide, one number for each dimension that has them.
+var windowAttrs = []AttrSpec{
+	{window.StridesKey, attr.KindInts, false, "distance of windows, 1 if absent"},
+	{window.PaddingKey, attr.KindInts, false, "elements added in front and behind, negative for taken away; 0 if absent"},
+	{window.BaseKey, attr.KindInts, false, "distance of the operand's elements, 1 if absent"},
+	{window.DilationKey, attr.KindInts, false, "distance of a window's places, 1 if absent"},
+	{window.ReverseKey, attr.KindInts, false, "1 where a window's places are counted from its end"},
+}
 
 // Attribute declarations that several ops share.
 var (
@@ -182,6 +196,8 @@ var opTable = [numOps]OpInfo{
 		Attrs: []AttrSpec{aAlpha, {"beta", attr.KindFloat, false, "factor of c, 1 if absent"}}},
 	OpGroupedMatmul: {Name: "grouped_matmul", Class: ClassCompute, MinArgs: 3, MaxArgs: 3, NumResults: 1, Generated: true, Types: tGroupedMatmul, Example: "%r = grouped_matmul %x, %experts, %ends : f32[4,16]",
 		Doc: "a product for each group of rows, columns or inner indices; groups lie one behind the other, and operand 2 says where each ends. Rows and columns behind the last group are 0, inner indices there do not count"},
+	OpConvolution: {Name: "convolution", Class: ClassCompute, MinArgs: 2, MaxArgs: 2, NumResults: 1, Generated: true, Types: tConvolution, Example: "%r = convolution %image, %halves {groups=2, padding=[1, 1, 0, -1], strides=[2, 1]} : f32[2,20,3,3]", Doc: "sums of the products of windows of [n,c,...] with the rows of [o,c,...]; padding counts as zeros, and what lies between elements that are dilated as nothing",
+		Attrs: append(slices.Clone(windowAttrs), AttrSpec{"groups", attr.KindInt, false, "parts of channels, each with its part of the rows; 1 if absent"}, AttrSpec{"batch_groups", attr.KindInt, false, "parts of the batch, each with its part of the rows; 1 if absent"})},
 	OpAttention: {Name: "attention", Class: ClassCompute, MinArgs: 3, MaxArgs: 4, NumResults: 4, Types: tAttention, Attrs: []AttrSpec{aCausal, aScale, aDropout}, RandomAttr: "dropout",
 		Example: "%r:4 = attention %q, %q, %q {causal=true} : bf16[2,4,16,8], f32[2,4,16,1], i64[], i64[]", Doc: "softmax(scale q k^T + bias) v on [b,h,s,d]; results: output, log-sum-exp of the scores, seed and offset of the dropout"},
 	OpAttentionBackward: {Name: "attention_backward", Class: ClassCompute, MinArgs: 8, MaxArgs: 9, NumResults: 3, Types: tAttentionBackward, Attrs: []AttrSpec{aCausal, aScale, aDropout},

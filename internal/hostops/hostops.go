@@ -73,6 +73,7 @@ var kernels = func() map[string]kernel {
 		"clamp":              {1, 1, 1, runClamp},
 		"clone":              {1, 1, 1, runClone},
 		"constant":           {0, 0, 1, runConstant},
+		"convolution":        {2, 2, 1, runConvolution},
 		"cumsum":             {1, 1, 1, runCumsum},
 		"embedding":          {2, 2, 1, runEmbedding},
 		"fma":                {3, 3, 1, runFma},

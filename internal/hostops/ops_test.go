@@ -232,6 +232,14 @@ func opCases() []opCase {
 		{"matmul", "", in(m23, f32(shape{3, 1}, 1, 10, 100)), in(f32(shape{2, 1}, 321, 654))},
 		{"matmul", "", in(f32(shape{2, 1, 2}, 1, 2, 3, 4), f32(shape{2, 2, 1}, 1, 10, 1, 100)), in(f32(shape{2, 1, 1}, 21, 403))},
 		{"matmul", "", in(f32(shape{2, 0}), f32(shape{0, 1})), in(f32(shape{2, 1}, 0, 0))},
+		{"convolution", "", in(f32(shape{1, 2, 3}, 1, 2, 3, 4, 5, 6), f32(shape{1, 2, 2}, 1, 10, 100, 1000)), in(f32(shape{1, 1, 2}, 5421, 6532))},
+		{"convolution", "{padding=[1, 0], strides=[2]}", in(f32(shape{1, 1, 4}, 1, 2, 3, 4), f32(shape{1, 1, 2}, 1, 10)), in(f32(shape{1, 1, 2}, 10, 32))},
+		{"convolution", "{padding=[-1, 1]}", in(f32(shape{1, 1, 3}, 1, 2, 3), f32(shape{1, 1, 2}, 1, 10)), in(f32(shape{1, 1, 2}, 32, 3))},
+		{"convolution", "{base_dilation=[2], padding=[1, 1], reverse=[1]}", in(i64(shape{1, 1, 2}, 1, 2), i64(shape{1, 1, 2}, 1, 10)), in(i64(shape{1, 1, 4}, 1, 10, 2, 20))},
+		{"convolution", "{groups=2, window_dilation=[2]}", in(f32(shape{1, 2, 3}, 1, 2, 3, 4, 5, 6), f32(shape{2, 1, 2}, 1, 10, 100, 1000)), in(f32(shape{1, 2, 1}, 31, 6400))},
+		{"convolution", "{batch_groups=2}", in(f32(shape{2, 1, 2}, 1, 2, 3, 4), f32(shape{2, 1, 1}, 1, 10)), in(f32(shape{1, 2, 2}, 1, 2, 30, 40))},
+		{"convolution", "{base_dilation=[2]}", in(f32(shape{1, 1, 2}, 1, 2), f32(shape{1, 1, 1}, inf)), in(f32(shape{1, 1, 3}, inf, 0, inf))},
+		{"convolution", "{padding=[1, 0]}", in(f32(shape{1, 1, 1}, 1), f32(shape{1, 1, 1}, inf)), in(f32(shape{1, 1, 2}, nan, inf))},
 		{"matmul", "", in(i64(shape{1, 2}, 2, 3), i64(shape{2, 1}, 5, 7)), in(i64(shape{1, 1}, 31))},
 		// 256 + 1 + 1 in float32, rounded to bf16 once.
 		{"matmul", "", in(bf16(shape{1, 3}, 256, 1, 1), bf16(shape{3, 1}, 1, 1, 1)), in(bf16(shape{1, 1}, 258))},
@@ -340,7 +348,7 @@ func TestTable(t *testing.T) {
 		ceil round trunc sign erf erfc exp2 expm1 log2 log10 log1p tan asin acos atan sinh cosh asinh acosh atanh cbrt
 		bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right atan2 fmod remainder floor_divide trunc_divide
 		logical_not convert bitcast add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
-		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm grouped_matmul attention attention_backward
+		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm grouped_matmul convolution attention attention_backward
 		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand`
 	want := strings.Fields(ops)
 	slices.Sort(want)

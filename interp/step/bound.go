@@ -181,6 +181,8 @@ func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 		return sum(size(0, n.Arg(0).Type().Rank()-1))
 	case ir.OpMatmul, ir.OpAddmm:
 		return sum(size(len(n.Args())-2, n.Arg(len(n.Args())-2).Type().Rank()-1))
+	case ir.OpConvolution:
+		return sum(m.Hint(n.Arg(1).Type().Shape()[1:].NumElems()))
 	case ir.OpAttention, ir.OpAttentionBackward:
 		return sum(size(1, 2, 3)) + 4*u*u
 	case ir.OpIndexPut, ir.OpIndexAdd, ir.OpScatter:

@@ -20,6 +20,11 @@ func alone(name string, r *region) (*Kernel, error) {
 	declared := "" // before the kernel
 	var err error
 	switch n.Op() {
+	case ir.OpConvolution:
+		if len(r.sizes) > 0 {
+			return nil, unsupported(n, "sizes known at run time only")
+		}
+		err = g.convolution(n)
 	case ir.OpTopk:
 		err = g.topk(n)
 	case ir.OpScatter:

@@ -13,6 +13,8 @@ import (
 // variants are spellings of operations beside the examples of the op table, on the inputs
 // of those.
 var variants = []string{
+	"%r = convolution %image, %image {batch_groups=2, padding=[0, 1, 1, 0]} : f32[1,2,2,2]", "%r = convolution %image, %kernel {padding=[1, 2, 0, -1], reverse=[0, 1], strides=[2, 1], window_dilation=[1, 2]} : f32[2,20,4,1]",
+	"%r = convolution %image, %kernel {base_dilation=[2, 3], padding=[1, 0, 2, 2], reverse=[1, 0]} : f32[2,20,9,18]",
 	"%r = add %x, %b {alpha=3} : f32[4,8]", "%r = sub %x, %b {alpha=-1} : f32[4,8]", "%r = sub %x {reverse=true, scalar=2} : f32[4,8]",
 	"%r = div %x {reverse=true, scalar=2} : f32[4,8]", "%r = mul %x {scalar=0.5} : f32[4,8]",
 	"%r = pow %x {scalar=0} : f32[4,8]", "%r = pow %x {scalar=1} : f32[4,8]", "%r = pow %x {scalar=2} : f32[4,8]", "%r = pow %x {scalar=3} : f32[4,8]",

@@ -369,6 +369,15 @@ FUNCTION(sin) FUNCTION(cos) FUNCTION(tan) FUNCTION(asin) FUNCTION(acos) FUNCTION
 FUNCTION(sinh) FUNCTION(cosh) FUNCTION(tanh) FUNCTION(asinh) FUNCTION(acosh) FUNCTION(atanh)
 FUNCTION(erf) FUNCTION(erfc) FUNCTION(cbrt)
 FN f64 fma_of(f64 a, f64 b, f64 c) { return fma(a, b, c); }
+// A sum of products, each rounded by itself where bits matter.
+#ifdef FAST_MATH
+FN f32 add_product(f32 a, f32 b, f32 sum) { return fmaf(a, b, sum); }
+#else
+FN f32 add_product(f32 a, f32 b, f32 sum) { return add_rn(sum, mul_rn(a, b)); }
+#endif
+FN f64 add_product(f64 a, f64 b, f64 sum) { return add_rn(sum, mul_rn(a, b)); }
+FN u64 add_product(u64 a, u64 b, u64 sum) { return sum + a * b; }
+FN i64 add_product(i64 a, i64 b, i64 sum) { return (i64)add_product((u64)a, (u64)b, (u64)sum); }
 FN u64 fma_of(u64 a, u64 b, u64 c) { return a * b + c; }
 FN i64 fma_of(i64 a, i64 b, i64 c) { return (i64)fma_of((u64)a, (u64)b, (u64)c); }
 

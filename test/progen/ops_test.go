@@ -34,6 +34,7 @@ var families = []family{
 	{3, (*gen).matmul},
 	{1, (*gen).groupedMatmul},
 	{1, (*gen).attention},
+	{2, (*gen).convolution},
 	{4, (*gen).move},
 	{4, (*gen).indexed},
 	{8, (*gen).inPlace},

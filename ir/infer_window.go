@@ -1,0 +1,65 @@
+package ir
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/internal/window"
+)
+
+// windows are how many windows there are along a dimension of n elements. Where n is not
+// known, a window must fit whatever it is: the number would be negative.
+func windows(w window.Dim, n Dim) Dim {
+	if c, ok := n.Const(); ok {
+		return D(w.Count(c))
+	}
+	span := n.Sub(D(1)).Mul(D(w.Base)).Add(D(1 + w.Low + w.High - w.Reach()))
+	return span.Div(w.Stride).Add(D(1))
+}
+
+// parts divides d by n, which must leave no remainder.
+func parts(d Dim, n int64) (Dim, bool) {
+	if n < 1 {
+		return Dim{}, false
+	}
+	q := d.Div(n)
+	return q, q.Mul(D(n)).Equal(d)
+}
+
+func inferConvolution(c *inferCtx) ([]Type, error) {
+	x, w := c.args[0], c.args[1]
+	if x.Rank() < 2 || w.Rank() != x.Rank() {
+		return nil, fmt.Errorf("convolution takes [batch, channels, ...] and [rows, channels, ...] of as many dimensions, got %s and %s", x, w)
+	}
+	sizes, ok := w.shape[2:].Static()
+	if !ok {
+		return nil, fmt.Errorf("the window %s has a size that is not constant", w)
+	}
+	dims, err := window.Parse(c.attrs.Ints, sizes)
+	if err != nil {
+		return nil, err
+	}
+	groups, batches := c.attrs.Int("groups", 1), c.attrs.Int("batch_groups", 1)
+	if groups < 1 || batches < 1 || groups > 1 && batches > 1 {
+		return nil, fmt.Errorf("groups=%d and batch_groups=%d: want positive numbers, one of them 1", groups, batches)
+	}
+	channels, ok := parts(x.shape[1], groups)
+	if !ok || !channels.Equal(w.shape[1]) {
+		return nil, fmt.Errorf("%s channels in %d groups do not fit the window's %s", x.shape[1], groups, w.shape[1])
+	}
+	batch, ok := parts(x.shape[0], batches)
+	if !ok {
+		return nil, fmt.Errorf("a batch of %s is not %d groups", x.shape[0], batches)
+	}
+	if _, ok := parts(w.shape[0], groups*batches); !ok {
+		return nil, fmt.Errorf("%s rows are not %d groups", w.shape[0], groups*batches)
+	}
+	out := Shape{batch, w.shape[0]}
+	for d, k := range dims {
+		out = append(out, windows(k, x.shape[2+d]))
+	}
+	dt, err := promote(x.dt, w.dt)
+	if err != nil {
+		return nil, err
+	}
+	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
+}

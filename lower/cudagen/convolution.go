@@ -1,0 +1,268 @@
+package cudagen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/window"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// convolution adds the products of a window in the order of the host's kernel. Where the
+// rows of operand 1 are many, a block has a tile of rows and windows, of which it brings some
+// places after the other to shared memory; else each thread has one window of one row.
+func (g *generator) convolution(n *ir.Node) error {
+	c, err := g.newConvolution(n)
+	if err != nil {
+		return err
+	}
+	if c.rows >= 16 && c.dilated == 0 {
+		c.tiled(g)
+		return nil
+	}
+	c.direct(g)
+	return nil
+}
+
+// convolution is what the kernels of one share.
+type convolution struct {
+	x, w, out       *ir.Value
+	dims            []window.Dim
+	groups, batches int64
+	rows, batch     int64 // of each group
+	dilated         int   // dimensions whose elements stand apart
+	dom             domain
+}
+
+func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
+	c := &convolution{x: n.Arg(0), w: n.Arg(1), out: n.Result(0)}
+	var err error
+	if c.dims, err = window.Parse(n.Attrs().Ints, sizes(c.w)[2:]); err != nil {
+		return nil, unsupported(n, "%v", err)
+	}
+	for _, v := range []*ir.Value{c.x, c.w, c.out} {
+		if numel(sizes(v)) == 0 {
+			return nil, unsupported(n, "%s is empty", v)
+		}
+		last := int64(1)
+		for d, s := range v.Type().Strides() {
+			last += (sizes(v)[d] - 1) * abs(s)
+		}
+		g.f.big = g.f.big || max(last, numel(sizes(v))) > 1<<30
+	}
+	c.groups, c.batches = n.Attrs().Int("groups", 1), n.Attrs().Int("batch_groups", 1)
+	c.rows, c.batch = sizes(c.w)[0]/(c.groups*c.batches), sizes(c.out)[0]
+	for _, d := range c.dims {
+		if d.Base > 1 {
+			c.dilated++
+		}
+	}
+	c.dom = domainOf(c.x.Type().DType(), c.w.Type().DType(), c.out.Type().DType())
+	g.ins = []*ir.Value{c.x, c.w}
+	return c, nil
+}
+
+// strides are those of a tensor of constant sizes.
+func strides(v *ir.Value) []int64 {
+	if st := v.Type().Strides(); st != nil {
+		return st
+	}
+	s, n := sizes(v), int64(1)
+	out := make([]int64, len(s))
+	for d := len(s) - 1; d >= 0; d-- {
+		out[d], n = n, n*s[d]
+	}
+	return out
+}
+
+// place is the place under number tap of the window at o, counted from the operand's first
+// element.
+func place(d window.Dim, o, tap string) string {
+	if d.Reverse {
+		tap = fmt.Sprintf("(%d - %s)", d.Size-1, tap)
+	}
+	var s []string
+	add := func(v string, k int64) {
+		if k == 1 {
+			s = append(s, v)
+		} else {
+			s = append(s, fmt.Sprintf("%s * %d", v, k))
+		}
+	}
+	add(o, d.Stride)
+	add(tap, d.Dilation)
+	text := strings.Join(s, " + ")
+	switch {
+	case d.Low > 0:
+		text += fmt.Sprintf(" - %d", d.Low)
+	case d.Low < 0:
+		text += fmt.Sprintf(" + %d", -d.Low)
+	}
+	return text
+}
+
+// product is the statement that adds a product to sum, as the domain does.
+func product(sum, a, b string) string {
+	return fmt.Sprintf("%s = add_product(%s, %s, %s);", sum, a, b, sum)
+}
+
+// times is a multiple of a variable, to be added to an index.
+func times(v string, k int64) string {
+	if k == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" + %s * %d", v, k)
+}
+
+// direct has a thread for each element of the result.
+func (c *convolution) direct(g *generator) {
+	shape := sizes(c.out)
+	count, t := numel(shape), g.intType()
+	g.f.block = 256
+	g.grid = (count + 255) / 256
+	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
+	if count%256 != 0 {
+		g.top.emit("if (i >= %d) return;", count)
+	}
+	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), fixed(shape))
+	for d, e := range at {
+		g.top.emit("const %s o%d = %s;", t, d, e.text())
+	}
+	sx, sw := strides(c.x), strides(c.w)
+	x, w := "0"+times("o0", sx[0]), "0"+times("o1", sw[0])
+	switch {
+	case c.groups > 1:
+		g.top.emit("const %s part = o1 / %d;", t, c.rows)
+		x += times("part", sizes(c.w)[1]*sx[1])
+	case c.batches > 1:
+		g.top.emit("const %s part = o1 / %d;", t, c.rows)
+		x += times("part", c.batch*sx[0])
+	}
+	g.top.emit("const %s* x = in0 + (%s);", ctype(c.x.Type().DType()), x)
+	g.top.emit("const %s* w = in1 + (%s);", ctype(c.w.Type().DType()), w)
+	g.top.emit("%s sum = 0;", c.dom)
+	g.top.emit("for (int c = 0; c < %d; ++c) {", sizes(c.w)[1])
+	in, pad := "", []string{}
+	x, w = "c"+fmt.Sprintf(" * (%s)%d", t, sx[1]), "c"+fmt.Sprintf(" * (%s)%d", t, sw[1])
+	for d, k := range c.dims {
+		in += "  "
+		g.top.emit("%sfor (int k%d = 0; k%d < %d; ++k%d) {", in, d, d, k.Size, d)
+		g.top.emit("%s  %s p%d = %s;", in, t, d, place(k, fmt.Sprintf("o%d", 2+d), fmt.Sprintf("k%d", d)))
+		if k.Base > 1 {
+			g.top.emit("%s  if (p%d %% %d) continue; // between elements", in, d, k.Base)
+			g.top.emit("%s  p%d /= %d;", in, d, k.Base)
+		}
+		pad = append(pad, fmt.Sprintf("p%d >= 0 && p%d < %d", d, d, sizes(c.x)[2+d]))
+		x += times(fmt.Sprintf("p%d", d), sx[2+d])
+		w += times(fmt.Sprintf("k%d", d), sw[2+d])
+	}
+	load := fmt.Sprintf("(%s)load(x + %s)", c.dom, x)
+	if len(pad) > 0 {
+		load = fmt.Sprintf("%s ? %s : (%s)0", strings.Join(pad, " && "), load, c.dom)
+	}
+	g.top.emit("%s  %s", in, product("sum", load, fmt.Sprintf("(%s)load(w + %s)", c.dom, w)))
+	for range c.dims {
+		g.top.emit("%s}", in)
+		in = in[2:]
+	}
+	g.top.emit("}")
+	g.top.emit("store(out0 + %s, %s);", dot(at, strides(c.out)).text(), rounded("sum", c.dom, c.out.Type().DType()))
+}
+
+// tiled has a block for a tile of 64 rows and 64 windows, of which each thread has 4 of each.
+func (c *convolution) tiled(g *generator) {
+	const side, depth = 64, 16
+	shape, t := sizes(c.out), g.intType()
+	windows := numel(shape) / shape[1]
+	taps := numel(sizes(c.w)[2:])
+	terms := sizes(c.w)[1] * taps
+	rowTiles, tiles := (c.rows+side-1)/side, (windows+side-1)/side
+	g.f.block, g.f.lanes = 256, 256
+	g.grid = c.groups * c.batches * rowTiles * tiles
+	sx, sw, so := strides(c.x), strides(c.w), strides(c.out)
+	e := g.top.emit
+	e("constexpr int lanes = LANES(256), across = lanes == 1 ? 1 : 16, each = %d / across;", side)
+	e("__shared__ %s rows[%d][%d], columns[%d][%d];", c.dom, depth, side, depth, side)
+	e("const int lane = threadIdx.x %% lanes, part = blockIdx.x / %d;", rowTiles*tiles)
+	e("const int row = blockIdx.x / %d %% %d * %d;", tiles, rowTiles, side)
+	e("const %s column = (%s)(blockIdx.x %% %d) * %d;", t, t, tiles, side)
+	x, first := "0", ""
+	switch {
+	case c.groups > 1:
+		x += times("part", sizes(c.w)[1]*sx[1])
+	case c.batches > 1:
+		x += times("part", c.batch*sx[0])
+	}
+	e("const %s* x = in0 + (%s);", ctype(c.x.Type().DType()), x)
+	e("const %s* w = in1 + (%s)(part * %d + row) * %d;", ctype(c.w.Type().DType()), t, c.rows, sw[0])
+	e("%s sum[each][each];", c.dom)
+	e("for (int i = 0; i < each; ++i) for (int j = 0; j < each; ++j) sum[i][j] = 0;")
+	e("for (int k = 0; k < %d; k += %d) {", terms, depth)
+	// Rows: neighbouring threads take neighbouring places.
+	e("  for (int j = lane; j < %d; j += lanes) {", depth*side)
+	e("    const int q = k + j %% %d, r = j / %d;", depth, depth)
+	e("    rows[j %% %d][r] = q < %d && row + r < %d ? (%s)load(w + (r * (%s)%d%s)) : (%s)0;", depth, terms, c.rows, c.dom, t, sw[0], c.tapOffset("q", taps, sw), c.dom)
+	e("  }")
+	// Windows: neighbouring threads take neighbouring windows.
+	e("  for (int j = lane; j < %d; j += lanes) {", depth*side)
+	e("    const int q = k + j / %d;", side)
+	e("    const %s o = column + j %% %d;", t, side)
+	inside := fmt.Sprintf("q < %d && o < %d", terms, windows)
+	offset := fmt.Sprintf("q / %d * (%s)%d", taps, t, sx[1])
+	rest, stride := "o", int64(1)
+	tap, tapStride := "q", int64(1)
+	for d := len(c.dims) - 1; d >= 0; d-- {
+		at := quotient(rest, stride, shape[2+d])
+		e("    const %s p%d = %s;", t, d, place(c.dims[d], at, quotient(tap, tapStride, c.dims[d].Size)))
+		stride, tapStride = stride*shape[2+d], tapStride*c.dims[d].Size
+		inside += fmt.Sprintf(" && p%d >= 0 && p%d < %d", d, d, sizes(c.x)[2+d])
+		offset += times(fmt.Sprintf("p%d", d), sx[2+d])
+	}
+	offset += times(fmt.Sprintf("(o / %d)", stride), sx[0])
+	e("    columns[j / %d][j %% %d] = %s ? (%s)load(x + (%s)) : (%s)0;", side, side, inside, c.dom, offset, c.dom)
+	e("  }")
+	e("  meet();")
+	e("  for (int q = 0; q < %d && k + q < %d; ++q)", depth, terms)
+	e("    for (int i = 0; i < each; ++i) {")
+	e("      const %s a = rows[q][lane / across * each + i];", c.dom)
+	e("      for (int j = 0; j < each; ++j) %s", product("sum[i][j]", "columns[q][lane % across + j * across]", "a"))
+	e("    }")
+	e("  meet();")
+	e("}")
+	e("for (int i = 0; i < each; ++i) {")
+	e("  const int r = row + lane / across * each + i;")
+	e("  if (r >= %d) break;", c.rows)
+	e("  for (int j = 0; j < each; ++j) {")
+	e("    const %s o = column + lane %% across + j * across;", t)
+	e("    if (o >= %d) break;", windows)
+	rest, stride = "o", 1
+	for d := len(c.dims) - 1; d >= 0; d-- {
+		first += times(quotient(rest, stride, shape[2+d]), so[2+d])
+		stride *= shape[2+d]
+	}
+	first += times(fmt.Sprintf("(o / %d)", stride), so[0])
+	e("    store(out0 + (part * %d + r) * (%s)%d%s, %s);", c.rows, t, so[1], first, rounded("sum[i][j]", c.dom, c.out.Type().DType()))
+	e("  }")
+	e("}")
+}
+
+// tapOffset is where place q of all channels lies in operand 1, to be added to an index.
+func (c *convolution) tapOffset(q string, taps int64, sw []int64) string {
+	out, stride := "", int64(1)
+	for d := len(c.dims) - 1; d >= 0; d-- {
+		out += times(quotient(q, stride, c.dims[d].Size), sw[2+d])
+		stride *= c.dims[d].Size
+	}
+	return fmt.Sprintf(" + %s / %d * %d", q, taps, sw[1]) + out
+}
+
+// quotient is v / by % n.
+func quotient(v string, by, n int64) string {
+	switch {
+	case n == 1:
+		return "0"
+	case by == 1:
+		return fmt.Sprintf("(%s %% %d)", v, n)
+	}
+	return fmt.Sprintf("(%s / %d %% %d)", v, by, n)
+}
