@@ -26,6 +26,7 @@ type call struct {
 	inArgs []bool // bound from args, else from kwargs
 
 	free        bool    // the cost went to a helper
+	shares      int     // bound by arithmetic among its nodes, which share the cost; 0 where there is one node
 	operandRoot storage // storage of the first tensor operand read
 	hasRoot     bool
 	err         error

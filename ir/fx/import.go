@@ -104,6 +104,7 @@ type state struct {
 	vals   []*ir.Value // the tensor results; of a waited flight see current
 	flight *flight     // set while and after the value belongs to a collective
 	item   int         // place among the flight's tensors, allItems for the whole list
+	items  []int       // places of vals in the result tuple, where that holds more than tensors; nil for others
 	root   storage
 	known  bool // the node has been imported
 }
@@ -469,6 +470,9 @@ func (c *call) append(op ir.Op, attrs, meta attr.List, ts []ir.Type, group *ir.G
 	switch c.n.Kind {
 	case KindCompute, KindMemory, KindCollective:
 		s.HasCost = !c.free && !c.n.NoMs
+		if s.HasCost && c.shares > 0 {
+			s.Cost = c.share(op)
+		}
 	default:
 		s.HasCost = c.n.Ms != 0
 	}
@@ -480,10 +484,22 @@ func (c *call) append(op ir.Op, attrs, meta attr.List, ts []ir.Type, group *ir.G
 func (c *call) helper(op ir.Op, attrs attr.List, t ir.Type, args ...*ir.Value) *ir.Value {
 	s := ir.NodeSpec{Op: op, Name: textName(c.n.Name, "node") + ".h", Args: args, Results: []ir.Type{t},
 		Attrs: attrs, Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(c.n.Name)}), HasCost: !op.IsView()}
-	if op == ir.OpClone {
+	switch {
+	case c.shares > 0 && !op.IsView():
+		s.Cost, s.HasCost = c.share(op), !c.n.NoMs
+	case op == ir.OpClone:
 		s.Cost, s.HasCost, c.free = c.n.Ms, !c.n.NoMs, true
 	}
 	return c.im.fn.Append(s).Result(0)
+}
+
+// share is what of the traced node's cost one of the nodes has that stand for it: those
+// bound by arithmetic have equal parts.
+func (c *call) share(op ir.Op) float64 {
+	if op.Class() == ir.ClassCompute {
+		return c.n.Ms / float64(c.shares)
+	}
+	return 0
 }
 
 func (im *importer) warn(node, rule, msg string) {

@@ -19,7 +19,7 @@ type operator struct {
 // several overloads whose arguments have the same names.
 var operators = func() map[string]operator {
 	m := map[string]operator{}
-	for _, rows := range [][]row{decomposedOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, convolutionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = operator{r.signature, r.build}
@@ -167,7 +167,7 @@ func (c *call) getitem() error {
 	if err != nil {
 		return err
 	}
-	k, err := c.itemOf(&c.im.file.Nodes[j], index, len(vals))
+	k, err := c.itemOf(&c.im.file.Nodes[j], src.items, index, len(vals))
 	if err != nil {
 		return err
 	}
@@ -180,9 +180,12 @@ func (c *call) getitem() error {
 	return err
 }
 
-// itemOf converts an index of a result tuple to one of out.
-func (c *call) itemOf(producer *Node, index int64, tensors int) (int, error) {
-	items := resultItems(strings.TrimPrefix(producer.Target, "torch.ops."), tensors)
+// itemOf converts an index of a result tuple to one of out; items are those that the
+// operator gave.
+func (c *call) itemOf(producer *Node, items []int, index int64, tensors int) (int, error) {
+	if items == nil {
+		items = resultItems(strings.TrimPrefix(producer.Target, "torch.ops."), tensors)
+	}
 	if items == nil {
 		if index < 0 || index >= int64(tensors) {
 			return 0, c.failAt("args", int(c.arg("index").col), "arguments", "item %d of %q, whose out lists %d tensors", index, producer.Name, tensors)

@@ -19,6 +19,7 @@ import (
 type recorded struct {
 	Target, Args, Kwargs string
 	In, Out              []recordedTensor
+	Items                []int // places of Out in the result tuple, where that holds more than tensors
 }
 
 type recordedTensor struct {
@@ -88,11 +89,15 @@ func (r recorded) document() string {
 	}
 	node("y", kind, r.Target, names, r.Args, r.Kwargs, outs)
 	results := []string{"y"}
-	if len(outs) > 1 {
+	if len(outs) > 1 || r.Items != nil {
 		results = nil
 		for k := range outs {
 			name := fmt.Sprintf("y%d", k)
-			node(name, "view", "<built-in function getitem>", []string{"y"}, fmt.Sprintf("(y, %d)", k), "", outs[k:k+1])
+			item := k
+			if r.Items != nil {
+				item = r.Items[k]
+			}
+			node(name, "view", "<built-in function getitem>", []string{"y"}, fmt.Sprintf("(y, %d)", item), "", outs[k:k+1])
 			results = append(results, name)
 		}
 	}

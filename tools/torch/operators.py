@@ -66,8 +66,11 @@ class Recorder:
         given = [dict(describe(t), data=values(t)) for t in tensors]
         out = op(*args, **kwargs)
         outs = list(out) if isinstance(out, (list, tuple)) else [out]
-        json.dump({"target": target, "args": args_text, "kwargs": kwargs_text, "in": given,
-                   "out": [dict(describe(t), data=values(t)) for t in outs if isinstance(t, torch.Tensor)]}, self.out)
+        line = {"target": target, "args": args_text, "kwargs": kwargs_text, "in": given,
+                "out": [dict(describe(t), data=values(t)) for t in outs if isinstance(t, torch.Tensor)]}
+        if len(line["out"]) < len(outs):  # None among them: the places of the tensors
+            line["items"] = [k for k, t in enumerate(outs) if isinstance(t, torch.Tensor)]
+        json.dump(line, self.out)
         self.out.write("\n")
 
 
