@@ -18,18 +18,18 @@ import (
 // (engine_flags.go). What no engine does goes by co-resident kernels, of one warp a block
 // with so few registers that they find room beside a product (kernels.PlanCoresidentCopy,
 // PlanCoresidentReduce). Those are copies within the device, which the driver does by kernels
-// of its own, pieces too small to be worth a copy for each peer, and folds.
+// of its own, pieces too small to be worth a copy for each peer, and reductions.
 //
 //   - all_gather and all_to_all: when all have come, copies to the peers go out, with
 //     the own and the small pieces by a co-resident kernel in a second stream; a barrier ends it.
 //   - reduce_scatter: pieces go into the parts of the peers' staging in turn. A part is
-//     filled again when its owner has given credit for it. The second stream folds what
+//     filled again when its owner has given credit for it. The second stream reduces what
 //     has come into a part, all tensors by one kernel, and gives the credits; it may still
 //     be at it when the next call's copies go out. All ranks meet before and after the
 //     copies of a part: ranks that drift apart send to one receiver at a time, which halves
 //     what the links carry.
 //   - all_reduce: the same for a slice of the tensor for each rank, and copies of the
-//     folded slice to all peers while the next rounds' pieces go out. A rank's slice
+//     reduced slice to all peers while the next rounds' pieces go out. A rank's slice
 //     in a peer's result is overwritten only after that peer's part of it has come
 //     here, so results may lie over operands.
 
@@ -82,7 +82,7 @@ func (m *Member) prepareBeside(op Op) (*Prepared, error) {
 	return p, b.err
 }
 
-// Join makes s wait for what was added by AddAhead, and until the peers have folded
+// Join makes s wait for what was added by AddAhead, and until the peers have reduced
 // what it sent. No other stream may have calls of the group until s has gone on: a call
 // that took credits meanwhile would wait for ranks that wait here for these credits.
 // In a group without GroupOptions.Staging there is nothing to wait for.
@@ -217,7 +217,7 @@ func (b *engineBuilder) pieceOf(c chunk, r int) (at, bytes uint64) {
 }
 
 // offsets are where the pieces that rank r reduces begin in each slot of its staging:
-// one behind the other, as the kernel that folds them all expects it.
+// one behind the other, as the kernel that reduces them all expects it.
 func (b *engineBuilder) offsets(parts round, r int) []uint64 {
 	unit := kernels.StagedUnit(kernels.Call{Op: b.op.Kind, Red: b.op.Red, DType: b.op.DType, N: b.n})
 	at, off := make([]uint64, len(parts)), uint64(0)
@@ -245,7 +245,7 @@ func (b *engineBuilder) ownSlot(round int, off uint64) driver.Ptr {
 	return g.World().Addr(b.m.Rank.ID, b.part(round)+uint64(b.m.Index)*g.stageSlot+off)
 }
 
-// lag is how many rounds go out before the folded slices of the first one do.
+// lag is how many rounds go out before the reduced slices of the first one do.
 const lag = StagingParts - 1
 
 // reduceBeside serves reduce_scatter and all_reduce, and reduce to a root. It returns
@@ -259,7 +259,7 @@ func (b *engineBuilder) reduceBeside(ts []Tensor) int {
 	}
 	for i, parts := range rounds {
 		b.stage(i, parts)
-		b.foldRound(i, parts)
+		b.reduceRound(i, parts)
 		if gather && i >= lag {
 			b.deal(i-lag, rounds[i-lag])
 		}
@@ -304,8 +304,8 @@ func (b *engineBuilder) stage(i int, parts round) {
 	b.c.Record(driver.Main, e.copied[i])
 }
 
-// foldRound folds what came in for a round, and gives its part of staging back.
-func (b *engineBuilder) foldRound(i int, parts round) {
+// reduceRound reduces what came in for a round, and gives its part of staging back.
+func (b *engineBuilder) reduceRound(i int, parts round) {
 	m, e := b.m, b.m.engine
 	b.c.Wait(e.in, e.copied[i])
 	if b.toRoot && i >= StagingParts { // our own slot has been sent
@@ -331,15 +331,15 @@ func (b *engineBuilder) foldRound(i int, parts round) {
 		}
 	} else {
 		for at := 0; at < len(segs); at += kernels.MaxSegs {
-			b.try(m.fold(b.c, e.in, b.op, segs[at:min(at+kernels.MaxSegs, len(segs))], b.part(i)+offs[at], m.Group.stageSlot))
+			b.try(m.reduce(b.c, e.in, b.op, segs[at:min(at+kernels.MaxSegs, len(segs))], b.part(i)+offs[at], m.Group.stageSlot))
 		}
 	}
 	b.setFlags(e.in, b.credit(i))
-	b.c.Record(e.in, e.folded[i])
+	b.c.Record(e.in, e.reduced[i])
 }
 
 // mostCoresident is how many tensors co-resident kernels reduce one after the other. One begins at once
-// but folds one tensor, and takes several times as long as a kernel that has the
+// but reduces one tensor, and takes several times as long as a kernel that has the
 // multiprocessors to itself. That one takes all tensors of a round, and waits for the
 // end of what holds them.
 const mostCoresident = 4
@@ -353,10 +353,10 @@ func (b *engineBuilder) coresidentReduce(s kernels.Seg, scratch uint64) {
 	b.add(b.m.engine.in, l, err)
 }
 
-// deal sends the folded slices of a round to whoever gets them.
+// deal sends the reduced slices of a round to whoever gets them.
 func (b *engineBuilder) deal(i int, parts round) {
 	e, offs := b.m.engine, b.offsets(parts, b.m.Index)
-	b.c.Wait(driver.Main, e.folded[i])
+	b.c.Wait(driver.Main, e.reduced[i])
 	b.peers(func(r, world int) {
 		for j, c := range parts {
 			at, bytes := c.slice(b.m.Index)

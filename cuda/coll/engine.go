@@ -11,15 +11,15 @@ import (
 
 // Collectives by copy engines. All bytes between ranks are moved by copies that
 // push from the own memory into a peer's; kernels of one warp signal and wait
-// (kernels/src/barrier.cu), and for reductions one kernel folds staged pieces.
-// The multiprocessors stay free but for the fold.
+// (kernels/src/barrier.cu), and for reductions one kernel reduces staged pieces.
+// The multiprocessors stay free but for the reduction.
 //
 // all_reduce has three forms; engine_reduce.go holds the two fast ones, which need
 // a result apart from the operand or the push kernel. The general form cuts the
 // tensor into chunks and a chunk into one slice per rank. Three streams work at once:
 // `in` copies every peer's slice of chunk c into half c%2 of that peer's staging; the
-// main stream waits for all pieces of its own slice, folds them into the result and
-// returns a credit for the half; `out` copies the folded slice to all peers. Halves
+// main stream waits for all pieces of its own slice, reduces them into the result and
+// returns a credit for the half; `out` copies the reduced slice to all peers. Halves
 // alternate, and the copies of chunk c wait for the credits of chunk c-2. A barrier
 // before the first copy makes sure that all ranks' tensors and staging are ready; a
 // last signal from every peer's `out` makes sure that the result is complete.
@@ -44,7 +44,7 @@ type engine struct {
 	joinOut driver.Event
 	sent    driver.Event
 	copied  []driver.Event // one per chunk, grown when a call is prepared
-	folded  []driver.Event
+	reduced []driver.Event
 	dealt   []driver.Event
 	rescue  driver.Stream // never waits, so that the host can end the waits of the others
 	byFlags atomic.Bool   // a collective that waits by flags of streams, without kernels, has been prepared
@@ -164,7 +164,7 @@ type engineBuilder struct {
 	err error
 
 	root   int
-	toRoot bool // folded slices go to the root alone
+	toRoot bool // reduced slices go to the root alone
 }
 
 // kind is what the caller asked for.
@@ -236,17 +236,17 @@ func (b *engineBuilder) reduce() {
 		if !gather {
 			src, dst, bytes = c.t.Src+driver.Ptr(uint64(m.Index)*c.t.Bytes+c.at), c.t.Dst+driver.Ptr(c.at), c.bytes
 		}
-		b.try(m.fold(b.c, driver.Main, b.op, []kernels.Seg{segment(src, dst, bytes)}, g.stagingHalf(i), g.stageSlot))
+		b.try(m.reduce(b.c, driver.Main, b.op, []kernels.Seg{segment(src, dst, bytes)}, g.stagingHalf(i), g.stageSlot))
 		if i+2 < len(chunks) {
 			b.channel(driver.Main, "signal", chanCredit)
 		}
 		if gather {
-			b.c.Record(driver.Main, e.folded[i])
-			b.c.Wait(e.out, e.folded[i])
+			b.c.Record(driver.Main, e.reduced[i])
+			b.c.Wait(e.out, e.reduced[i])
 			b.peers(func(r, world int) { b.c.Copy(e.out, b.there(world, dst), dst, bytes) })
 		}
 	}
-	last := driver.Main // staging may be used by the next call when all ranks have folded
+	last := driver.Main // staging may be used by the next call when all ranks have reduced
 	if gather {
 		last = e.out
 	}
@@ -273,7 +273,7 @@ func (b *engineBuilder) move() {
 }
 
 func (m *Member) growEvents(n int) error {
-	for _, list := range []*[]driver.Event{&m.engine.copied, &m.engine.folded, &m.engine.dealt} {
+	for _, list := range []*[]driver.Event{&m.engine.copied, &m.engine.reduced, &m.engine.dealt} {
 		for len(*list) < n {
 			ev, err := m.NewEvent()
 			if err != nil {
@@ -285,9 +285,9 @@ func (m *Member) growEvents(n int) error {
 	return nil
 }
 
-// fold adds the kernel that reduces own pieces with those of the peers, which lie slot
+// reduce adds the kernel that reduces own pieces with those of the peers, which lie slot
 // bytes apart from scratch on, those of a rank one behind the other (kernels.PlanStaged).
-func (m *Member) fold(c *driver.Commands, s driver.Stream, op Op, segs []kernels.Seg, scratch, slot uint64) error {
+func (m *Member) reduce(c *driver.Commands, s driver.Stream, op Op, segs []kernels.Seg, scratch, slot uint64) error {
 	call := kernels.Call{Op: op.Kind, Red: op.Red, DType: op.DType, N: m.Group.Size(), Blocks: op.Blocks, Segs: segs}
 	l, err := kernels.PlanStaged(call)
 	if err != nil || l.Args.Units == 0 {
@@ -304,7 +304,7 @@ func (m *Member) fold(c *driver.Commands, s driver.Stream, op Op, segs []kernels
 	return nil
 }
 
-// segment is what a fold makes of bytes at src.
+// segment is what a reduction makes of bytes at src.
 func segment(src, dst driver.Ptr, bytes uint64) kernels.Seg {
 	return kernels.Seg{Src: uint64(src), Dst: uint64(dst), Bytes: bytes}
 }

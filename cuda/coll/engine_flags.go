@@ -19,7 +19,7 @@ import (
 //   - ready: the peer has come, and its results may be written;
 //   - done: it has written here;
 //   - left: it needs its tensors no more;
-//   - credit, a row for each part of staging: it has folded what we put into that part
+//   - credit, a row for each part of staging: it has reduced what we put into that part
 //     there. Credits begin as set, and every fill of a part takes one from each peer.
 //
 // Flags of one row are never set twice in a row. Barriers by ready, done and left take
@@ -69,7 +69,7 @@ func (b *engineBuilder) flagsToAwait(which uint64) (f []driver.Flag) {
 	return f
 }
 
-// settle waits until the peers have folded all that this rank put into their staging
+// settle waits until the peers have reduced all that this rank put into their staging
 // by collectives beside compute: what stages by kernels asks for no credit.
 func (m *Member) settle(c *driver.Commands, s driver.Stream) {
 	var f []driver.Flag

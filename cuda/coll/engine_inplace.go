@@ -10,7 +10,7 @@ import (
 // Through staging: as through the result (engine_reduce.go), but the parts of a slice
 // that come from the peers go to the group's staging, one place a rank, because the
 // result holds the operand. A tensor whose slices are larger than a place goes in several
-// pieces, one after the other: a piece begins when all peers have folded the one before,
+// pieces, one after the other: a piece begins when all peers have reduced the one before,
 // for which they give credit.
 //
 // By push, where staging is so small that pieces would not be worth copies: the

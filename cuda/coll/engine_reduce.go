@@ -11,15 +11,15 @@ import (
 //
 // Through the result, when it lies apart from the operand: every rank copies its part
 // of slice r into the place of its *own* slice in rank r's result. So rank r finds all
-// parts of its slice side by side in its result, needs no staging, and folds them into
+// parts of its slice side by side in its result, needs no staging, and reduces them into
 // slice r of it; then copies bring that slice to all peers. Copies of a rank run one
 // after the other, and at any time the ranks' copies form a permutation, which gives
 // the links' full speed: a chunk for every peer in turn loses it, because the ranks
-// drift apart. To hide the fold nevertheless, the last copy of the scatter and the
+// drift apart. To hide the reduction nevertheless, the last copy of the scatter and the
 // first of the gather, which go to the same peer, are cut into chunks: a chunk is
-// folded while the next is under way. No kernel runs between the copies; signals and
+// reduced while the next is under way. No kernel runs between the copies; signals and
 // waits are in the other streams. The gather of a chunk overwrites parts that the
-// peers must have folded: every rank gives a credit for each chunk.
+// peers must have reduced: every rank gives a credit for each chunk.
 //
 // In place: engine_inplace.go.
 
@@ -108,11 +108,11 @@ func (b *engineBuilder) through(t Tensor, area uint64) {
 	for i := 0; i < chunks; i++ {
 		b.channel(driver.Main, "wait", chanPieces)
 		at, bytes := driver.Ptr(cut[i]), cut[i+1]-cut[i]
-		b.try(m.fold(b.c, driver.Main, b.op, []kernels.Seg{segment(t.Src+driver.Ptr(uint64(m.Index)*piece)+at, own+at, bytes)}, area+cut[i], piece))
+		b.try(m.reduce(b.c, driver.Main, b.op, []kernels.Seg{segment(t.Src+driver.Ptr(uint64(m.Index)*piece)+at, own+at, bytes)}, area+cut[i], piece))
 		b.channel(driver.Main, "signal", chanCredit)
 		b.channel(driver.Main, "wait", chanCredit)
-		b.c.Record(driver.Main, e.folded[i])
-		b.c.Wait(e.out, e.folded[i])
+		b.c.Record(driver.Main, e.reduced[i])
+		b.c.Wait(e.out, e.reduced[i])
 		gather(last, cut[i], cut[i+1])
 	}
 	for k := 1; k < last; k++ {

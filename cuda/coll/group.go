@@ -41,7 +41,7 @@ type GroupOptions struct {
 	// Every rank of a group needs an equal one: compare Digest.
 	Calibration *kernels.Calibration
 	Tuning      *kernels.Tuning // instead, for this group
-	// RankOrder demands that every sum is folded in the order of the ranks, whatever the
+	// RankOrder demands that every sum is taken in the order of the ranks, whatever the
 	// protocol, so that its bits do not depend on how it was made. All protocols do but
 	// multicast, which then does not serve sums.
 	RankOrder bool

@@ -313,10 +313,10 @@ func (p *Prepared) AddTo(c *driver.Commands) {
 }
 
 // Parts is how many parts of staging a collective beside compute fills in turn. A call
-// behind it that begins with the part after the last one need not wait for the folds.
+// behind it that begins with the part after the last one need not wait for the reductions.
 func (p *Prepared) Parts() int { return p.parts }
 
-// AddAhead is AddTo for a collective whose last part, the fold of what came in, takes
+// AddAhead is AddTo for a collective whose last part, the reduction of what came in, takes
 // place in Member.Tail: Main goes on before. It reports false, with nothing added, for
 // others. The caller sees to it that what follows in Main, but for further calls of
 // AddAhead, comes after Member.Join, as does what touches the operands or results.
@@ -328,7 +328,7 @@ func (p *Prepared) AddAhead(c *driver.Commands) bool {
 	return true
 }
 
-// Tail is the stream that folds. Events recorded in it come after all that was added
+// Tail is the stream that reduces. Events recorded in it come after all that was added
 // by AddAhead. It is zero in a group without GroupOptions.Staging, which has none.
 func (m *Member) Tail() driver.Stream {
 	if m.Usable() != nil || m.engine == nil {

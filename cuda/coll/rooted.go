@@ -17,7 +17,7 @@ import (
 //   - broadcast: the root deals the tensor out in slices, and every rank passes its
 //     own slice on. The root sends each byte once, and not once for every peer.
 //   - permute: one copy for each pair.
-//   - reduce: the rounds of reduce_scatter, whose folded slices go to the root.
+//   - reduce: the rounds of reduce_scatter, whose reduced slices go to the root.
 
 // checkRooted checks what the three have beyond other collectives.
 func (m *Member) checkRooted(op Op) error {

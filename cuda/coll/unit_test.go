@@ -26,11 +26,11 @@ func TestAwaited(t *testing.T) {
 		{name: "one has not come, credits are taken", ready: []int{0, 3}, nextCredit: up, want: 2},
 		{name: "one has not written", done: []int{2}, nextCredit: up, want: 0},
 		{name: "the last has not left", left: []int{0, 2}, credit: up, nextCredit: up, want: 3},
-		{name: "one has folded neither", credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
-		{name: "one has folded neither and goes ahead", ready: []int{2}, credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
-		{name: "one has folded the first only", credit: up, nextCredit: []int{0, 2}, want: 3},
-		{name: "one folds while another has not come", ready: []int{0, 3}, credit: nil, nextCredit: []int{0, 2}, want: 2},
-		{name: "all have come, nobody has folded", ready: up, want: 0},
+		{name: "one has reduced neither", credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
+		{name: "one has reduced neither and goes ahead", ready: []int{2}, credit: []int{0, 3}, nextCredit: []int{0, 3}, want: 2},
+		{name: "one has reduced the first only", credit: up, nextCredit: []int{0, 2}, want: 3},
+		{name: "one reduces while another has not come", ready: []int{0, 3}, credit: nil, nextCredit: []int{0, 2}, want: 2},
+		{name: "all have come, nobody has reduced", ready: up, want: 0},
 	} {
 		b := make([]byte, flagBytes)
 		for row, peers := range [][]int{c.ready, c.done, c.left, c.credit, c.nextCredit} {

@@ -72,7 +72,7 @@ type options struct {
 	procs           bool
 	least, limit    uint64
 	staging, piece  uint64
-	fold            uint64
+	reduce          uint64
 	timeout         time.Duration
 	blas            string
 	images, tuning  string
@@ -94,7 +94,7 @@ func main() {
 	flag.Uint64Var(&o.limit, "max", 1<<30, "largest buffer in bytes")
 	flag.Uint64Var(&o.staging, "staging", 512<<20, "bytes of the group's staging")
 	flag.Uint64Var(&o.piece, "piece", 0, "pieces of collectives beside compute below that many bytes go by co-resident kernels, 0 for the default")
-	flag.Uint64Var(&o.fold, "fold", 0, "reductions of collectives beside compute up to that many bytes go by co-resident kernels, 0 for the default")
+	flag.Uint64Var(&o.reduce, "reduce", 0, "reductions of collectives beside compute up to that many bytes go by co-resident kernels, 0 for the default")
 	flag.StringVar(&o.only, "only", "", "only figures whose name matches this regular expression")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")

@@ -50,8 +50,8 @@ func newRig(drv driver.Driver, w *symm.World, o options) (*rig, error) {
 	if o.piece > 0 {
 		t.BesidePiece = o.piece
 	}
-	if o.fold > 0 {
-		t.CoresidentReduce = o.fold
+	if o.reduce > 0 {
+		t.CoresidentReduce = o.reduce
 	}
 	if o.share {
 		t.Blocks, t.PushBlocks = 96/r.n, 96/r.n
