@@ -46,16 +46,17 @@ func (s *scope) find(name string) []*value {
 // stage is a function that is being built, or the body of an operation, which is made of
 // operations of whatever function it is applied in.
 type stage struct {
-	im    *importer
-	index int
-	b     *ir.Builder
-	fb    *ir.FuncBuilder   // nil of a body
-	to    decompose.Emitter // of a body
-	world int
-	feeds []Feed
-	outs  []*ir.Value
-	have  map[*value]*ir.Value // values of other stages, and literals
-	at    map[*ir.Value]int    // place among outs
+	im     *importer
+	index  int
+	b      *ir.Builder
+	fb     *ir.FuncBuilder   // nil of a body
+	to     decompose.Emitter // of a body
+	world  int
+	feeds  []Feed
+	outs   []*ir.Value
+	groups []*ir.Group
+	have   map[*value]*ir.Value // values of other stages, and literals
+	at     map[*ir.Value]int    // place among outs
 }
 
 // Op appends an operation. What does not fit is an error at the operation of the text.
@@ -123,8 +124,17 @@ func (m *Module) Import(f *Func) (*Plan, error) {
 		return nil, errorAt(m.src, f.at, 1, "stablehlo", "function @%s has no body", f.Name)
 	}
 	im.begin(f.Name, im.replicas*im.partitions)
+	manual, err := im.manual(f)
+	if err != nil {
+		return nil, err
+	}
 	var args []*value
 	for i, a := range f.Args {
+		if s, ok := a.attrs.Get("sdy.sharding"); ok && manual {
+			if a.Type, err = im.local(a.Type, im.m.inside(s)); err != nil {
+				return nil, err
+			}
+		}
 		v, err := im.argument(a, i)
 		if err != nil {
 			return nil, err
@@ -336,9 +346,10 @@ func (im *importer) emit(o ir.Op, attrs ir.Attrs, args []*ir.Value, types ...ir.
 	return vs[0], nil
 }
 
+// emitAll appends a node and returns its results, in a list that is the caller's.
 func (im *importer) emitAll(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value, types ...ir.Type) ([]*ir.Value, error) {
 	vs := im.cur.Op(o, g, attrs, args, types...)
-	return vs, im.check()
+	return slices.Clone(vs), im.check()
 }
 
 // check reports what an operation that was appended is refused for.
@@ -365,13 +376,13 @@ func (im *importer) call(f *Func, args []*value) ([]*value, error) {
 		return nil, im.errorf("calls nest deeper than %d", maxCalls)
 	}
 	for i, a := range f.Args {
-		if !im.vector && !sameType(a.Type, args[i].typ) {
+		if !im.vector && len(im.calls) > 0 && !sameType(a.Type, args[i].typ) {
 			return nil, im.errorf("argument %d of @%s is %s, got %s", i, f.Name, a.Type, args[i].typ)
 		}
 	}
 	defer func(s *scope, o *op) { im.scope, im.op = s, o }(im.scope, im.op)
 	im.calls = append(im.calls, f)
-	im.scope = nil
+	im.scope = nil // what follows sees none of the caller's names
 	out, err := im.block(f.body, f.Args, args)
 	im.calls = im.calls[:len(im.calls)-1]
 	if err == nil && len(out) != len(f.Results) {
@@ -442,7 +453,7 @@ func (im *importer) define(o *op, out []*value) error {
 		return im.errorf("%s gives %d results, %d are named", o.name, len(out), n)
 	}
 	for i, v := range out {
-		if !im.vector && i < len(o.outs) && !sameType(o.outs[i], v.typ) {
+		if !im.vector && i < len(o.outs) && o.name != "sdy.manual_computation" && !sameType(o.outs[i], v.typ) {
 			return im.errorf("result %d of %s is %s, declared as %s", i, o.name, v.typ, o.outs[i])
 		}
 	}

@@ -148,7 +148,7 @@ func transpose(im *importer, _ *op, in []*value) ([]*value, error) {
 }
 
 // bounds are start, limit and stride of each dimension of a slice.
-func (im *importer) bounds(o *op, rank int) ([3][]int64, error) {
+func (im *importer) bounds(o *op) ([3][]int64, error) {
 	var b [3][]int64
 	if a, ok := o.attr("ranges"); ok {
 		for _, r := range a.List {
@@ -174,11 +174,6 @@ func (im *importer) bounds(o *op, rank int) ([3][]int64, error) {
 			}
 		}
 	}
-	for i := range b {
-		if len(b[i]) != rank {
-			return b, im.errorf("a slice of %d dimensions of %d", len(b[i]), rank)
-		}
-	}
 	return b, nil
 }
 
@@ -187,11 +182,20 @@ func slice(im *importer, o *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := im.bounds(o, len(sizes(v)))
+	b, err := im.bounds(o)
 	if err != nil {
 		return nil, err
 	}
+	return im.cut(v, b)
+}
+
+// cut is a value between bounds: start, limit and stride of each dimension.
+func (im *importer) cut(v *ir.Value, b [3][]int64) ([]*value, error) {
+	var err error
 	for i, n := range sizes(v) {
+		if len(b[0]) != len(sizes(v)) || len(b[1]) != len(b[0]) || len(b[2]) != len(b[0]) {
+			return nil, im.errorf("a slice of %d dimensions of %d", len(b[0]), len(sizes(v)))
+		}
 		if b[0][i] < 0 || b[1][i] < b[0][i] || b[1][i] > n || b[2][i] < 1 {
 			return nil, im.errorf("slice %d:%d:%d of a dimension of %d", b[0][i], b[1][i], b[2][i], n)
 		}

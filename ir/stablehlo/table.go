@@ -88,6 +88,25 @@ func rules() map[string]rule {
 		"stablehlo.after_all":            {-1, false, token},
 		"stablehlo.create_token":         {-1, false, token},
 
+		"stablehlo.real":                     {1, true, realPart},
+		"stablehlo.imag":                     {1, false, imaginaryPart},
+		"stablehlo.dynamic_iota":             {1, false, dynamic(iotaOp)},
+		"stablehlo.dynamic_broadcast_in_dim": {2, false, dynamic(broadcast)},
+		"stablehlo.dynamic_reshape":          {2, false, dynamic(reshape)},
+		"stablehlo.dynamic_pad":              {5, false, dynamicPad},
+		"stablehlo.real_dynamic_slice":       {4, false, realDynamicSlice},
+
+		"stablehlo.all_reduce":           {-1, false, allReduce},
+		"stablehlo.all_gather":           {-1, false, allGather},
+		"stablehlo.reduce_scatter":       {1, false, reduceScatter},
+		"stablehlo.all_to_all":           {-1, false, allToAll},
+		"stablehlo.collective_permute":   {-1, false, permute},
+		"stablehlo.collective_broadcast": {-1, false, collectiveBroadcast},
+		"stablehlo.collective_reduce":    {-1, false, collectiveReduce},
+		"stablehlo.partition_id":         {0, false, id(true)},
+		"stablehlo.replica_id":           {0, false, id(false)},
+		"sdy.manual_computation":         {-1, false, manualComputation},
+
 		"interpreter.run_parallel": {-1, false, runParallel},
 	}
 	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "close", "serialized_eq"} {

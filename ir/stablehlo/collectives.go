@@ -1,0 +1,512 @@
+package stablehlo
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// This file imports collectives. A process is a replica and a partition of it; its rank is
+// replica * partitions + partition. Concert's groups are of ranks, and each cuts the world
+// into equal parts.
+
+// mode says what the numbers of a collective's groups stand for.
+type mode uint8
+
+const (
+	crossReplica             mode = iota // replicas of each partition
+	crossPartition                       // partitions of each replica
+	crossReplicaAndPartition             // replicas with all of their partitions
+	flattened                            // ranks
+)
+
+// mode is that of the collective that is imported. plain says that a channel makes it one
+// of partitions, else one of both.
+func (im *importer) mode(plain bool) (mode, error) {
+	channel := int64(0)
+	if a, ok := im.op.attr("channel_handle"); ok {
+		fields, err := im.m.fields(a)
+		if err != nil {
+			return 0, err
+		}
+		if h, ok := fields.Get("handle"); ok {
+			if channel, err = im.m.integer(h); err != nil {
+				return 0, err
+			}
+		}
+	} else if a, ok := im.op.attr("channel_id"); ok {
+		var err error
+		if channel, err = im.m.integer(a); err != nil {
+			return 0, err
+		}
+	}
+	global := false
+	if a, ok := im.op.attr("use_global_device_ids"); ok {
+		global = a.Kind == kindUnit || a.Text == "true"
+	}
+	switch {
+	case global && channel <= 0:
+		return 0, im.errorf("use_global_device_ids without a channel")
+	case global:
+		return flattened, nil
+	case channel > 0 && plain:
+		return crossPartition, nil
+	case channel > 0:
+		return crossReplicaAndPartition, nil
+	}
+	return crossReplica, nil
+}
+
+// ranks are the groups of ranks that groups of numbers stand for.
+func (im *importer) ranks(m mode, groups [][]int) [][]int {
+	var out [][]int
+	switch m {
+	case flattened:
+		return groups
+	case crossReplica:
+		for p := range im.partitions {
+			for _, g := range groups {
+				var l []int
+				for _, r := range g {
+					l = append(l, r*im.partitions+p)
+				}
+				out = append(out, l)
+			}
+		}
+	case crossPartition:
+		for r := range im.replicas {
+			for _, g := range groups {
+				var l []int
+				for _, p := range g {
+					l = append(l, r*im.partitions+p)
+				}
+				out = append(out, l)
+			}
+		}
+	default:
+		for _, g := range groups {
+			var l []int
+			for p := range im.partitions {
+				for _, r := range g {
+					l = append(l, r*im.partitions+p)
+				}
+			}
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// among is how many processes the numbers of a mode tell apart.
+func (im *importer) among(m mode) int {
+	switch m {
+	case crossPartition:
+		return im.partitions
+	case flattened:
+		return im.replicas * im.partitions
+	}
+	return im.replicas
+}
+
+// group is the group of a collective.
+func (im *importer) group(plain bool) (*ir.Group, error) {
+	m, err := im.mode(plain)
+	if err != nil {
+		return nil, err
+	}
+	a, ok := im.op.attr("replica_groups")
+	if !ok {
+		return nil, im.errorf("%s without replica_groups", im.op.name)
+	}
+	if a.Kind == kindOpaque && strings.HasSuffix(a.Text, "replica_group_mesh_axes") {
+		groups, err := im.alongAxes(a)
+		if err != nil {
+			return nil, err
+		}
+		return im.declared(groups)
+	}
+	flat, err := im.m.ints(a)
+	if err != nil {
+		return nil, err
+	}
+	n := im.among(m)
+	width := n
+	if len(flat) == 0 {
+		for i := range n {
+			flat = append(flat, int64(i))
+		}
+	} else if a.Type != nil && len(a.Type.Shape) == 2 && a.Type.Shape[1] > 0 {
+		width = int(a.Type.Shape[1])
+	}
+	var groups [][]int
+	seen := make([]bool, n)
+	for row := range slices.Chunk(flat, width) {
+		var g []int
+		for _, r := range row {
+			if r == -1 { // fills rows that are shorter
+				continue
+			}
+			if r < 0 || r >= int64(n) || seen[r] {
+				return nil, im.errorf("replica_groups: %d is not one of %d processes, or stands twice", r, n)
+			}
+			seen[r] = true
+			g = append(g, int(r))
+		}
+		groups = append(groups, g)
+	}
+	if slices.Contains(seen, false) {
+		return nil, im.errorf("replica_groups: process %d is in no group", slices.Index(seen, false))
+	}
+	return im.declared(im.ranks(m, groups))
+}
+
+// declared is the group of those ranks in the function.
+func (im *importer) declared(ranks [][]int) (*ir.Group, error) {
+	for _, g := range ranks {
+		if len(g) != len(ranks[0]) {
+			return nil, im.errorf("op not supported: %s of groups of different sizes", im.op.name)
+		}
+	}
+	if im.cur.fb == nil {
+		return nil, im.errorf("a collective in the body of an operation")
+	}
+	for _, g := range im.cur.groups {
+		if slices.EqualFunc(g.Ranks, ranks, slices.Equal) {
+			return g, nil
+		}
+	}
+	name := fmt.Sprintf("g%d", len(im.cur.groups))
+	if len(ranks) == 1 && slices.IsSorted(ranks[0]) {
+		name = "world" // whose order is fixed
+	}
+	g := im.cur.b.Group(name, ranks)
+	im.cur.groups = append(im.cur.groups, g)
+	return g, nil
+}
+
+// everyone is the group of all ranks.
+func (im *importer) everyone() (*ir.Group, error) {
+	all := make([]int, im.cur.world)
+	for i := range all {
+		all[i] = i
+	}
+	return im.declared([][]int{all})
+}
+
+// waited appends a collective and its wait.
+func (im *importer) waited(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value) ([]*ir.Value, error) {
+	vs, err := im.emitAll(o, g, attrs, args)
+	if err != nil {
+		return nil, err
+	}
+	return im.emitAll(ir.OpWaitTensor, nil, nil, vs)
+}
+
+// values wraps values of the current stage.
+func (im *importer) values(vs []*ir.Value, err error) ([]*value, error) {
+	return im.decomposed(vs, err)
+}
+
+// combines are the reductions of collectives whose bodies are one operation.
+var combines = map[ir.Op]ir.Reduction{ir.OpAdd: ir.Sum, ir.OpMul: ir.Product, ir.OpMaximum: ir.Max, ir.OpMinimum: ir.Min}
+
+// single is the operation of the IR that the body of the operation is, if it is one of both
+// its arguments.
+func (im *importer) single() (ir.Op, bool) {
+	if len(im.op.regions) != 1 {
+		return 0, false
+	}
+	b := im.op.regions[0]
+	if len(b.args) != 2 || len(b.ops) != 2 || len(b.ops[0].operands) != 2 || len(b.ops[0].results) != 1 || len(b.ops[1].operands) != 1 {
+		return 0, false
+	}
+	first := b.ops[0]
+	x, y := first.operands[0].name, first.operands[1].name
+	l, r := b.args[0].Name, b.args[1].Name
+	if !(x == l && y == r || x == r && y == l) || l == r || b.ops[1].operands[0].name != first.results[0].name {
+		return 0, false
+	}
+	k, ok := simple[first.name]
+	return k, ok
+}
+
+// folded reduces tensors over the ranks of a group: by the collective, or where its body is
+// none that ranks combine by, by a gather and a fold of what came.
+func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
+	k, ok := im.single()
+	if r, known := combines[k]; ok && known && !slices.ContainsFunc(args, func(v *ir.Value) bool { return dtypeOf(v) == ir.Bool }) {
+		return im.waited(ir.OpAllReduce, g, ir.A("reduce", string(r)), args)
+	}
+	body, err := im.body(0)
+	if err != nil {
+		return nil, err
+	}
+	var out []*ir.Value
+	for _, v := range args {
+		all, err := im.viewed(v, append([]int64{1}, sizes(v)...))
+		if err != nil {
+			return nil, err
+		}
+		every, err := im.waited(ir.OpAllGather, g, ir.A("dim", int64(0)), []*ir.Value{all})
+		if err != nil {
+			return nil, err
+		}
+		var parts []*ir.Value
+		for i := range int64(g.Size()) {
+			p, err := im.emit(ir.OpSelect, ir.A("dim", int64(0), "index", i), every)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, p)
+		}
+		for len(parts) > 1 {
+			two, err := body(im.cur, parts[:2])
+			if err := im.positioned(err); err != nil {
+				return nil, err
+			}
+			if len(two) != 1 {
+				return nil, im.errorf("the body gives %d values, want 1", len(two))
+			}
+			parts = append(two, parts[2:]...)
+		}
+		out = append(out, parts[0])
+	}
+	return out, im.check()
+}
+
+func allReduce(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	g, err := im.group(false)
+	if err != nil {
+		return nil, err
+	}
+	return im.values(im.folded(g, args))
+}
+
+// collectiveReduce is an all_reduce whose result is zero on all but the first of a group.
+func collectiveReduce(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	g, err := im.group(false)
+	if err != nil {
+		return nil, err
+	}
+	out, err := im.folded(g, args)
+	if err != nil {
+		return nil, err
+	}
+	at, err := im.place(g)
+	if err != nil {
+		return nil, err
+	}
+	first, err := im.scalarOf(ir.OpEq, at, 0)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range out {
+		zero, err := im.emit(ir.OpFull, ir.A("value", int64(0)), nil, ir.Tensor(dtypeOf(v)))
+		if err != nil {
+			return nil, err
+		}
+		if out[i], err = im.where(first, v, zero); err != nil {
+			return nil, err
+		}
+	}
+	return im.values(out, nil)
+}
+
+// place is where a rank stands in its group, which only a run knows: its piece of 0, 1, ...
+func (im *importer) place(g *ir.Group) (*ir.Value, error) {
+	all, err := im.emit(ir.OpIota, nil, nil, ir.Tensor(ir.I32, int64(g.Size())))
+	if err != nil {
+		return nil, err
+	}
+	mine, err := im.emitAll(ir.OpShard, g, ir.A("dim", int64(0)), []*ir.Value{all})
+	if err != nil {
+		return nil, err
+	}
+	return im.viewed(mine[0], nil)
+}
+
+// id is the number of a rank's replica or partition.
+func id(partition bool) func(*importer, *op, []*value) ([]*value, error) {
+	return func(im *importer, _ *op, _ []*value) ([]*value, error) {
+		g, err := im.everyone()
+		if err != nil {
+			return nil, err
+		}
+		at, err := im.place(g)
+		if err != nil {
+			return nil, err
+		}
+		o := ir.OpTruncDivide
+		if partition {
+			o = ir.OpFmod
+		}
+		if at, err = im.emit(o, ir.A("scalar", int64(im.partitions)), []*ir.Value{at}); err != nil {
+			return nil, err
+		}
+		return im.one(im.converted(at, ir.U32))
+	}
+}
+
+func allGather(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	g, err := im.group(false)
+	if err != nil {
+		return nil, err
+	}
+	d, err := im.integer("all_gather_dim")
+	if err != nil {
+		return nil, err
+	}
+	return im.values(im.waited(ir.OpAllGather, g, ir.A("dim", d), args))
+}
+
+func reduceScatter(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	g, err := im.group(false)
+	if err != nil {
+		return nil, err
+	}
+	d, err := im.integer("scatter_dimension")
+	if err != nil {
+		return nil, err
+	}
+	k, ok := im.single()
+	if r, known := combines[k]; ok && known && dtypeOf(args[0]) != ir.Bool {
+		return im.values(im.waited(ir.OpReduceScatter, g, ir.A("dim", d, "reduce", string(r)), args))
+	}
+	out, err := im.folded(g, args)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range out {
+		mine, err := im.emitAll(ir.OpShard, g, ir.A("dim", d), []*ir.Value{v})
+		if err != nil {
+			return nil, err
+		}
+		out[i] = mine[0]
+	}
+	return im.values(out, nil)
+}
+
+// allToAll cuts a dimension into pieces, one for each rank, and puts those that come one
+// after the other along another: pieces are a dimension of their own on the way.
+func allToAll(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	g, err := im.group(true)
+	if err != nil {
+		return nil, err
+	}
+	var dims [3]int64
+	for i, name := range []string{"split_dimension", "concat_dimension", "split_count"} {
+		if dims[i], err = im.integer(name); err != nil {
+			return nil, err
+		}
+	}
+	split, concat, n := dims[0], dims[1], dims[2]
+	if n != int64(g.Size()) {
+		return nil, im.errorf("split_count = %d in groups of %d", n, g.Size())
+	}
+	for i, v := range args {
+		shape := sizes(v)
+		if err := im.checkDims([]int64{split}, len(shape), "split_dimension"); err != nil {
+			return nil, err
+		}
+		if err := im.checkDims([]int64{concat}, len(shape), "concat_dimension"); err != nil {
+			return nil, err
+		}
+		if shape[split]%n != 0 {
+			return nil, im.errorf("dimension %d of %d elements in %d pieces", split, shape[split], n)
+		}
+		if args[i], err = im.viewed(v, slices.Concat(shape[:split], []int64{n, shape[split] / n}, shape[split+1:])); err != nil {
+			return nil, err
+		}
+		if args[i], err = im.permuted(args[i], moved(len(shape)+1, split, 0)); err != nil {
+			return nil, err
+		}
+	}
+	out, err := im.waited(ir.OpAllToAll, g, nil, args)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range out {
+		if v, err = im.permuted(v, moved(len(sizes(v)), 0, concat)); err != nil {
+			return nil, err
+		}
+		shape := sizes(v)
+		if out[i], err = im.viewed(v, slices.Concat(shape[:concat], []int64{n * shape[concat+1]}, shape[concat+2:])); err != nil {
+			return nil, err
+		}
+	}
+	return im.values(out, nil)
+}
+
+// moved are rank dimensions of which one has gone from one place to another.
+func moved(rank int, from, to int64) []int64 {
+	var l []int64
+	for d := range int64(rank) {
+		if d != from {
+			l = append(l, d)
+		}
+	}
+	return slices.Insert(l, int(to), from)
+}
+
+// byNumber is the group in which the place of a rank is its number in a mode.
+func (im *importer) byNumber(m mode) (*ir.Group, error) {
+	all := make([]int, im.among(m))
+	for i := range all {
+		all[i] = i
+	}
+	return im.declared(im.ranks(m, [][]int{all}))
+}
+
+func permute(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	m, err := im.mode(true)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := im.ints("source_target_pairs")
+	if err != nil {
+		return nil, err
+	}
+	g, err := im.byNumber(m)
+	if err != nil {
+		return nil, err
+	}
+	return im.values(im.waited(ir.OpCollectivePermute, g, ir.A("pairs", pairs), args))
+}
+
+func collectiveBroadcast(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	g, err := im.group(true)
+	if err != nil {
+		return nil, err
+	}
+	return im.values(im.waited(ir.OpBroadcast, g, ir.A("root", int64(0)), args))
+}

@@ -1,0 +1,70 @@
+// Two replicas of two partitions each.
+
+module @groups {
+  func.func @collectives(%x: tensor<2xi32>) -> (tensor<2xi32>, tensor<4xi32>, tensor<1xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi1>) {
+    %s = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
+    ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+      %0 = stablehlo.add %a, %b : tensor<i32>
+      stablehlo.return %0 : tensor<i32>
+    }) : (tensor<2xi32>) -> tensor<2xi32>
+    %g = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 3], [2, 1]]> : tensor<2x2xi64>, use_global_device_ids}> : (tensor<2xi32>) -> tensor<4xi32>
+    %r = "stablehlo.reduce_scatter"(%x) <{scatter_dimension = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> ({
+    ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+      %0 = stablehlo.maximum %a, %b : tensor<i32>
+      stablehlo.return %0 : tensor<i32>
+    }) : (tensor<2xi32>) -> tensor<1xi32>
+    %t = "stablehlo.all_to_all"(%x) <{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = 2 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[1, 0]]> : tensor<1x2xi64>}> : (tensor<2xi32>) -> tensor<2xi32>
+    %p = "stablehlo.collective_permute"(%x) <{source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<2xi32>) -> tensor<2xi32>
+    %zero = stablehlo.constant dense<4> : tensor<2xi32>
+    %c = stablehlo.compare GE, %x, %zero : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %any = "stablehlo.all_reduce"(%c) <{replica_groups = dense<[[0], [1]]> : tensor<2x1xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>}> ({
+    ^bb0(%a: tensor<i1>, %b: tensor<i1>):
+      %0 = stablehlo.or %a, %b : tensor<i1>
+      stablehlo.return %0 : tensor<i1>
+    }) : (tensor<2xi1>) -> tensor<2xi1>
+    return %s, %g, %r, %t, %p, %any : tensor<2xi32>, tensor<4xi32>, tensor<1xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi1>
+  }
+  func.func @main() {
+    %0 = stablehlo.constant dense<[0, 1]> : tensor<2xi32>
+    %1 = stablehlo.constant dense<[2, 3]> : tensor<2xi32>
+    %2 = stablehlo.constant dense<[4, 5]> : tensor<2xi32>
+    %3 = stablehlo.constant dense<[6, 7]> : tensor<2xi32>
+    %r:24 = "interpreter.run_parallel"(%0, %1, %2, %3) {
+      programs = [[@collectives, @collectives], [@collectives, @collectives]]
+    } : (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<4xi32>, tensor<1xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi1>, tensor<2xi32>, tensor<4xi32>, tensor<1xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi1>, tensor<2xi32>, tensor<4xi32>, tensor<1xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi1>, tensor<2xi32>, tensor<4xi32>, tensor<1xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi1>)
+    check.expect_eq_const %r#0, dense<[4, 6]> : tensor<2xi32>
+    check.expect_eq_const %r#18, dense<[8, 10]> : tensor<2xi32>
+    check.expect_eq_const %r#1, dense<[0, 1, 6, 7]> : tensor<4xi32>
+    check.expect_eq_const %r#7, dense<[4, 5, 2, 3]> : tensor<4xi32>
+    check.expect_eq_const %r#2, dense<[2]> : tensor<1xi32>
+    check.expect_eq_const %r#20, dense<[7]> : tensor<1xi32>
+    check.expect_eq_const %r#3, dense<[3, 1]> : tensor<2xi32>
+    check.expect_eq_const %r#9, dense<[2, 0]> : tensor<2xi32>
+    check.expect_eq_const %r#4, dense<[0, 0]> : tensor<2xi32>
+    check.expect_eq_const %r#22, dense<[2, 3]> : tensor<2xi32>
+    check.expect_eq_const %r#5, dense<[false, false]> : tensor<2xi1>
+    check.expect_eq_const %r#23, dense<[true, true]> : tensor<2xi1>
+    // What stands behind the ranks is a stage of its own.
+    %sum = stablehlo.add %r#0, %r#18 : tensor<2xi32>
+    check.expect_eq_const %sum, dense<[12, 16]> : tensor<2xi32>
+    func.return
+  }
+}
+
+// -----
+
+module @ids {
+  func.func @id() -> (tensor<ui32>, tensor<ui32>) {
+    %r = stablehlo.replica_id : tensor<ui32>
+    %p = stablehlo.partition_id : tensor<ui32>
+    return %r, %p : tensor<ui32>, tensor<ui32>
+  }
+  func.func @main() {
+    %r:8 = "interpreter.run_parallel"() {programs = [[@id, @id], [@id, @id]]} : () -> (tensor<ui32>, tensor<ui32>, tensor<ui32>, tensor<ui32>, tensor<ui32>, tensor<ui32>, tensor<ui32>, tensor<ui32>)
+    check.expect_eq_const %r#2, dense<0> : tensor<ui32>
+    check.expect_eq_const %r#3, dense<1> : tensor<ui32>
+    check.expect_eq_const %r#4, dense<1> : tensor<ui32>
+    check.expect_eq_const %r#5, dense<0> : tensor<ui32>
+    func.return
+  }
+}

@@ -1,0 +1,48 @@
+// Operations that are decomposed.
+
+func.func @bits() {
+  %x = stablehlo.constant dense<[1.0, -0.0]> : tensor<2xf32>
+  %b = stablehlo.bitcast_convert %x : (tensor<2xf32>) -> tensor<2xui32>
+  check.expect_eq_const %b, dense<[0x3F800000, 0x80000000]> : tensor<2xui32>
+  %n = stablehlo.popcnt %b : tensor<2xui32>
+  check.expect_eq_const %n, dense<[7, 1]> : tensor<2xui32>
+  %z = "stablehlo.count_leading_zeros"(%b) : (tensor<2xui32>) -> tensor<2xui32>
+  check.expect_eq_const %z, dense<[2, 0]> : tensor<2xui32>
+  %y = stablehlo.constant dense<[2.0, 1.0]> : tensor<2xf32>
+  %m = chlo.next_after %y, %x : tensor<2xf32>, tensor<2xf32> -> tensor<2xf32>
+  check.expect_eq_const %m, dense<[1.9999999, 0.99999994]> : tensor<2xf32>
+  %h = chlo.mulhi %b, %b : (tensor<2xui32>, tensor<2xui32>) -> tensor<2xui32>
+  check.expect_eq_const %h, dense<[264257536, 1073741824]> : tensor<2xui32>
+  %p = stablehlo.reduce_precision %m, format = e8m7 : tensor<2xf32>
+  check.expect_eq_const %p, dense<[2.0, 1.0]> : tensor<2xf32>
+  %less = stablehlo.compare LT, %x, %m, TOTALORDER : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xi1>
+  check.expect_eq_const %less, dense<true> : tensor<2xi1>
+  func.return
+}
+
+// -----
+
+func.func @shapes() {
+  %x = stablehlo.iota dim = 0 : tensor<4xi32>
+  %zero = stablehlo.constant dense<-1> : tensor<i32>
+  %p = stablehlo.pad %x, %zero, low = [1], high = [-1], interior = [1] : (tensor<4xi32>, tensor<i32>) -> tensor<7xi32>
+  check.expect_eq_const %p, dense<[-1, 0, -1, 1, -1, 2, -1]> : tensor<7xi32>
+  %r = stablehlo.reverse %x, dims = [0] : tensor<4xi32>
+  %values, %at = chlo.top_k(%r, k = 2) : tensor<4xi32> -> (tensor<2xi32>, tensor<2xi32>)
+  check.expect_eq_const %values, dense<[3, 2]> : tensor<2xi32>
+  check.expect_eq_const %at, dense<[0, 1]> : tensor<2xi32>
+  %i = stablehlo.constant dense<3> : tensor<i64>
+  %d = stablehlo.dynamic_slice %x, %i, sizes = [2] : (tensor<4xi32>, tensor<i64>) -> tensor<2xi32>
+  check.expect_eq_const %d, dense<[2, 3]> : tensor<2xi32>
+  %u = stablehlo.dynamic_update_slice %x, %values, %i : (tensor<4xi32>, tensor<2xi32>, tensor<i64>) -> tensor<4xi32>
+  check.expect_eq_const %u, dense<[0, 1, 3, 2]> : tensor<4xi32>
+  %shape = stablehlo.constant dense<[2, 3]> : tensor<2xi64>
+  %w = stablehlo.dynamic_iota %shape, dim = 1 : (tensor<2xi64>) -> tensor<2x?xi32>
+  %s = "stablehlo.reduce_window"(%x, %zero) <{window_dimensions = array<i64: 2>, window_strides = array<i64: 2>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %0 = stablehlo.maximum %a, %b : tensor<i32>
+    stablehlo.return %0 : tensor<i32>
+  }) : (tensor<4xi32>, tensor<i32>) -> tensor<2xi32>
+  check.expect_eq_const %s, dense<[1, 3]> : tensor<2xi32>
+  func.return
+}
