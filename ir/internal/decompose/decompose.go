@@ -16,7 +16,6 @@ package decompose
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -171,15 +170,4 @@ func product(l []int64) int64 {
 		n *= v
 	}
 	return n
-}
-
-// constant is the number that all elements of v are, where that is written in the graph.
-func constant(v *ir.Value) (float64, bool) {
-	for v.Def().Op().IsView() {
-		v = v.Def().Arg(0)
-	}
-	if n := v.Def(); n.Op() == ir.OpFull {
-		return n.Attrs().Float("value", math.NaN()), true
-	}
-	return 0, false
 }

@@ -262,8 +262,13 @@ func TestScatter(t *testing.T) {
 	for i := range 240 {
 		n := draw(r)
 		j := joins[i%len(joins)]
-		dt := []ir.DType{ir.F64, ir.I64, ir.I32}[r.IntN(3)]
-		x, idx, up := random(t, r, dt, -9, 9, n.shape...), random(t, r, ir.I64, -1, 4, n.indices...), random(t, r, dt, -2, 2, n.out...)
+		dt, least := []ir.DType{ir.F64, ir.I64, ir.I32, ir.U64, ir.U16}[r.IntN(5)], int64(-2)
+		if dt.IsUnsigned() && j.op != ir.OpSub {
+			least = 0
+		} else if dt.IsUnsigned() {
+			dt = ir.I16
+		}
+		x, idx, up := random(t, r, dt, least, 9, n.shape...), random(t, r, ir.I64, -1, 4, n.indices...), random(t, r, dt, least, 2, n.out...)
 		if product(n.out) > 60 && j.op == ir.OpSub {
 			continue
 		}

@@ -150,41 +150,66 @@ func begin(e emit, what string, body Body, p *probed, inits, folded []*ir.Value)
 	return got, nil
 }
 
-// neutral reports whether a fold by k may leave the initial value out.
-func neutral(k kind, init *ir.Value) bool {
-	c, ok := constant(init)
-	if !ok {
-		return false
-	}
-	low, high := math.Inf(-1), math.Inf(1)
-	dt := init.Type().DType()
-	if !dt.IsFloat() {
-		low, high = integerRange(dt)
-	}
+// identity is the number that changes no other, of floats or of integers; false if k has none.
+func identity(k kind, dt ir.DType) (f float64, i int64, ok bool) {
+	low, high := extremes(dt)
 	switch k {
 	case kindAdd:
-		return c == 0
+		return math.Copysign(0, -1), 0, true // +0 would change -0
 	case kindMul:
-		return c == 1
+		return 1, 1, true
 	case kindMax:
-		return c == low
+		return math.Inf(-1), low, true
 	case kindMin:
-		return c == high && !(dt == ir.I64 || dt == ir.U64) || c >= high && dt.IsFloat()
+		return math.Inf(1), high, true
 	}
-	return false
+	return 0, 0, false
 }
 
-// integerRange is the least and the greatest number of an integer type or bool. That of 64
-// bits is rounded up.
-func integerRange(dt ir.DType) (low, high float64) {
-	bits := float64(8 * dt.Size())
+// extremes are the least and the greatest number of an integer type or bool. That of u64 is
+// in the bits of -1.
+func extremes(dt ir.DType) (low, high int64) {
+	bits := 8 * dt.Size()
 	switch {
 	case dt == ir.Bool:
 		return 0, 1
+	case dt == ir.U64:
+		return 0, -1
 	case dt.IsUnsigned():
-		return 0, math.Exp2(bits) - 1
+		return 0, 1<<bits - 1
 	}
-	return -math.Exp2(bits - 1), math.Exp2(bits-1) - 1
+	return -1 << (bits - 1), 1<<(bits-1) - 1
+}
+
+// nothing is the identity of k, which has one.
+func (e emit) nothing(k kind, dt ir.DType) *ir.Value {
+	f, i, _ := identity(k, dt)
+	if dt.IsFloat() {
+		return e.full(dt, f)
+	}
+	return e.integer(dt, i)
+}
+
+// neutral reports whether a fold by k may leave the initial value out: it is the identity, or
+// +0 in a sum, as which nobody means to change -0.
+func neutral(k kind, init *ir.Value) bool {
+	f, i, ok := identity(k, init.Type().DType())
+	for init.Def().Op().IsView() {
+		init = init.Def().Arg(0)
+	}
+	v, there := init.Def().Attrs().Get("value")
+	if !ok || !there || init.Def().Op() != ir.OpFull {
+		return false
+	}
+	if n, is := v.AsInt(); is && !init.Type().DType().IsFloat() {
+		return n == i
+	}
+	c, is := v.AsFloat()
+	if !init.Type().DType().IsFloat() {
+		f = float64(i)
+		is = is && (i <= 1<<53 && i >= -1<<53)
+	}
+	return is && c == f
 }
 
 // Window says which elements a window has and where windows lie, by StableHLO's names; nil

@@ -31,6 +31,7 @@ type windows struct {
 	starts  []*ir.Value // of each dimension, over batch; nil for 0
 	slices  []int64     // size of the slices in each dimension
 	dropped []bool      // dimensions of size 1 that slices do not have
+	batched []int       // of each dimension: that of the batch which goes with it, or -1
 	looked  []int       // dimensions that are looked up, ascending
 	others  []int       // the rest
 	inner   []int       // looked-up dimensions that slices have
@@ -63,7 +64,10 @@ func newWindows(e emit, what string, shape []int64, indices *ir.Value, vector in
 	if err := distinct(what, len(rank), append(slices.Clone(indexBatching), vector)); err != nil {
 		return nil, err
 	}
-	w := &windows{e: e, clamp: clamp, shape: shape, slices: slice, dropped: make([]bool, len(shape)), starts: make([]*ir.Value, len(shape))}
+	w := &windows{e: e, clamp: clamp, shape: shape, slices: slice, dropped: make([]bool, len(shape)), starts: make([]*ir.Value, len(shape)), batched: make([]int, len(shape))}
+	for d := range w.batched {
+		w.batched[d] = -1
+	}
 	w.batch = slices.Delete(slices.Clone(rank), int(vector), int(vector)+1)
 	for d, n := range shape {
 		if slice[d] < 0 || slice[d] > n {
@@ -94,7 +98,7 @@ func newWindows(e emit, what string, shape []int64, indices *ir.Value, vector in
 		if at > int(vector) {
 			at--
 		}
-		w.starts[d] = e.count(ir.I64, shape[d], len(w.batch), at)
+		w.starts[d], w.batched[d] = e.count(ir.I64, shape[d], len(w.batch), at), at
 	}
 	for d := range shape {
 		if w.starts[d] == nil && slice[d] == shape[d] && !w.dropped[d] {
@@ -135,15 +139,14 @@ func (w *windows) positions(d int) *ir.Value {
 }
 
 // rows are the looked-up dimensions as one: how many rows there are, and the place in them of
-// every looked-up element, over the batch and the inner dimensions. With beyond set, what lies
-// outside is the row behind the last.
-func (w *windows) rows() (n int64, at *ir.Value, beyond bool) {
+// every looked-up element, over the batch and the inner dimensions. What lies outside, if any
+// may, is at any of them.
+func (w *windows) rows() (n int64, at, outside *ir.Value) {
 	n = 1
-	var outside *ir.Value
 	for _, d := range w.looked {
 		p := w.positions(d)
 		if !w.clamp && w.starts[d] != nil {
-			out := w.e.binary(ir.OpLogicalOr, w.e.with(ir.OpLt, p, 0), w.e.with(ir.OpGe, p, w.shape[d]))
+			out := w.e.outside(p, w.shape[d])
 			if outside != nil {
 				out = w.e.binary(ir.OpLogicalOr, outside, out)
 			}
@@ -158,14 +161,17 @@ func (w *windows) rows() (n int64, at *ir.Value, beyond bool) {
 	if at == nil {
 		at = w.e.integer(ir.I64, 0, ones(len(w.batch))...)
 	}
+	full := w.arranged()[:len(w.batch)+len(w.inner)]
+	flat := func(x *ir.Value) *ir.Value { return w.e.view(w.e.expand(x, full), []int64{product(full)}) }
 	if outside != nil {
-		at = w.e.where(outside, w.e.integer(ir.I64, n), at)
+		at, outside = w.e.where(outside, w.e.integer(ir.I64, 0), at), flat(outside)
 	}
-	full := slices.Clone(w.batch)
-	for _, d := range w.inner {
-		full = append(full, w.slices[d])
-	}
-	return n, w.e.view(w.e.expand(at, full), []int64{product(full)}), outside != nil
+	return n, flat(at), outside
+}
+
+// outside is where positions are none of n elements.
+func (e emit) outside(p *ir.Value, n int64) *ir.Value {
+	return e.binary(ir.OpLogicalOr, e.with(ir.OpLt, p, 0), e.with(ir.OpGe, p, n))
 }
 
 // order has the looked-up dimensions first.
@@ -258,6 +264,9 @@ func Gather(to Emitter, x, starts *ir.Value, d GatherDims) (*ir.Value, error) {
 		}
 		return e.full(x.Type().DType(), 0, out...), nil
 	}
+	if l := w.lines(); l != nil {
+		return l.gather(x, from), nil
+	}
 	rows, at, _ := w.rows()
 	got := e.one(ir.OpIndex, ir.A("dims", []int64{0}), []*ir.Value{w.table(x, rows), at})
 	return e.permute(e.view(got, w.arranged()), from), nil
@@ -310,8 +319,15 @@ func Scatter(to Emitter, xs []*ir.Value, indices *ir.Value, updates []*ir.Value,
 	if slices.Contains(given, 0) || slices.Contains(shape, 0) {
 		return xs, nil
 	}
-	s := &scattering{w: w, unique: d.UniqueIndices}
-	s.n, s.at, s.beyond = w.rows()
+	p, err := probe(body, xs, updates)
+	if err != nil {
+		return nil, fmt.Errorf("scatter: %v", err)
+	}
+	if l := w.lines(); l != nil && l.joins(p) {
+		return l.scatter(p, xs, updates, from), nil
+	}
+	s := &scattering{w: w, p: p, unique: d.UniqueIndices}
+	s.n, s.at, s.outside = w.rows()
 	tables, values := make([]*ir.Value, len(xs)), make([]*ir.Value, len(xs))
 	number := len(w.batch) + len(w.inner) // of dimensions that number rows; they stay in the order of the updates
 	var order, back []int
@@ -323,36 +339,43 @@ func Scatter(to Emitter, xs []*ir.Value, indices *ir.Value, updates []*ir.Value,
 	for f := number; f < len(from); f++ {
 		back = append(back, slices.Index(from, f))
 	}
-	s.at = e.view(e.permute(e.view(s.at, w.arranged()[:number]), order), sizes(s.at))
+	ordered := func(x *ir.Value) *ir.Value {
+		return e.view(e.permute(e.view(x, w.arranged()[:number]), order), sizes(x))
+	}
+	if s.at = ordered(s.at); s.outside != nil {
+		s.outside = ordered(s.outside)
+	}
 	for i := range xs {
 		tables[i] = w.table(xs[i], s.n)
-		if s.beyond {
-			tables[i] = e.cat(0, tables[i], e.full(xs[i].Type().DType(), 0, append([]int64{1}, w.rest()...)...))
-		}
 		values[i] = e.view(e.permute(updates[i], back), append(sizes(s.at), w.rest()...))
 	}
 	out, err := s.join(tables, values, body)
 	if err != nil {
 		return nil, err
 	}
-	inverse := make([]int, len(shape))
-	ordered := make([]int64, len(shape))
-	for i, k := range w.order() {
-		inverse[k], ordered[i] = i, shape[k]
-	}
 	for i, v := range out {
-		out[i] = e.permute(e.view(e.slice(v, 0, 0, s.n, 1), ordered), inverse)
+		out[i] = w.back(v, w.order())
 	}
 	return out, nil
 }
 
+// back is a table as the tensor whose dimensions stand in it in that order.
+func (w *windows) back(table *ir.Value, order []int) *ir.Value {
+	inverse, ordered := make([]int, len(order)), make([]int64, len(order))
+	for i, k := range order {
+		inverse[k], ordered[i] = i, w.shape[k]
+	}
+	return w.e.permute(w.e.view(table, ordered), inverse)
+}
+
 // scattering is a scatter of rows.
 type scattering struct {
-	w      *windows
-	n      int64     // rows; one more if beyond
-	at     *ir.Value // place of each row of the updates
-	beyond bool
-	unique bool
+	w       *windows
+	p       *probed
+	n       int64     // rows
+	at      *ir.Value // place of each row of the updates
+	outside *ir.Value // where there is none; nil if all have one
+	unique  bool
 }
 
 // maxTurns is how many rows of updates are joined one after the other at most, where nothing
@@ -360,75 +383,87 @@ type scattering struct {
 const maxTurns = 1024
 
 func (s *scattering) join(tables, values []*ir.Value, body Body) ([]*ir.Value, error) {
-	e := s.w.e
-	p, err := probe(body, tables, values)
-	if err != nil {
-		return nil, fmt.Errorf("scatter: %v", err)
-	}
 	out := slices.Clone(tables)
 	known := true
 	for i := range tables {
-		known = known && p.known(i)
+		known = known && s.p.known(i)
 	}
-	rows := []int64{0}
-	switch {
-	case known:
+	if known {
 		for i := range tables {
-			out[i] = s.joinKnown(p.kind(i), tables[i], values[i])
-		}
-		return out, nil
-	case s.unique:
-		old := make([]*ir.Value, len(tables))
-		for i, t := range tables {
-			old[i] = e.one(ir.OpIndex, ir.A("dims", rows), []*ir.Value{t, s.at})
-		}
-		got, err := apply(e, body, old, values)
-		if err != nil {
-			return nil, fmt.Errorf("scatter: %v", err)
-		}
-		for i, t := range tables {
-			out[i] = e.one(ir.OpIndexPut, ir.A("dims", rows), []*ir.Value{t, got[i], s.at})
+			out[i] = s.joinKnown(s.p.kind(i), tables[i], values[i])
 		}
 		return out, nil
 	}
 	turns := sizes(s.at)[0]
-	if turns > maxTurns {
+	if !s.unique && turns > maxTurns {
 		return nil, fmt.Errorf("scatter: %d updates, which may meet, by a computation that is none of replace, add, multiply, minimum and maximum; at most %d are done in turn", turns, maxTurns)
 	}
-	for k := range turns {
-		at := e.slice(s.at, 0, k, k+1, 1)
+	each := int64(1)
+	if s.unique {
+		each = turns
+	}
+	e := s.w.e
+	for i := range out {
+		out[i] = s.longer(out[i])
+	}
+	places := s.beyond()
+	for k := int64(0); k < turns; k += each {
+		at := e.slice(places, 0, k, k+each, 1)
 		old, update := make([]*ir.Value, len(out)), make([]*ir.Value, len(out))
 		for i, t := range out {
-			old[i] = e.one(ir.OpIndex, ir.A("dims", rows), []*ir.Value{t, at})
-			update[i] = e.slice(values[i], 0, k, k+1, 1)
+			old[i] = e.one(ir.OpIndex, ir.A("dims", []int64{0}), []*ir.Value{t, at})
+			update[i] = e.slice(values[i], 0, k, k+each, 1)
 		}
 		got, err := apply(e, body, old, update)
 		if err != nil {
 			return nil, fmt.Errorf("scatter: %v", err)
 		}
 		for i, t := range out {
-			out[i] = e.one(ir.OpIndexPut, ir.A("dims", rows), []*ir.Value{t, got[i], at})
+			out[i] = e.one(ir.OpIndexPut, ir.A("dims", []int64{0}), []*ir.Value{t, got[i], at})
 		}
 	}
+	for i := range out {
+		out[i] = e.slice(out[i], 0, 0, s.n, 1)
+	}
 	return out, nil
+}
+
+// longer is a table with a row behind the last, for what lies outside.
+func (s *scattering) longer(table *ir.Value) *ir.Value {
+	if s.outside == nil {
+		return table
+	}
+	return s.w.e.cat(0, table, s.w.e.full(table.Type().DType(), 0, append([]int64{1}, sizes(table)[1:]...)...))
+}
+
+// beyond are the places, with that of the row behind the last where there is none.
+func (s *scattering) beyond() *ir.Value {
+	if s.outside == nil {
+		return s.at
+	}
+	return s.w.e.where(s.outside, s.w.e.integer(ir.I64, s.n), s.at)
 }
 
 // joinKnown is a scatter by an operation of the table.
 func (s *scattering) joinKnown(k kind, x, values *ir.Value) *ir.Value {
 	e := s.w.e
-	l := ir.A("dims", []int64{0})
 	switch k {
-	case kindSecond:
-		return e.one(ir.OpIndexPut, l, []*ir.Value{x, values, s.at})
 	case kindFirst:
 		return x
-	case kindAdd:
-		return e.one(ir.OpIndexPut, ir.A("dims", []int64{0}, "accumulate", true), []*ir.Value{x, values, s.at})
+	case kindSecond:
+		put := e.one(ir.OpIndexPut, ir.A("dims", []int64{0}), []*ir.Value{s.longer(x), values, s.beyond()})
+		return e.slice(put, 0, 0, s.n, 1)
 	}
 	shape := ones(len(sizes(values)))
 	shape[0] = sizes(s.at)[0]
+	if s.outside != nil {
+		values = e.where(e.view(s.outside, shape), e.nothing(k, values.Type().DType()), values)
+	}
+	if k == kindAdd {
+		return e.one(ir.OpIndexPut, ir.A("dims", []int64{0}, "accumulate", true), []*ir.Value{x, values, s.at})
+	}
 	at := e.expand(e.view(s.at, shape), sizes(values))
 	return e.one(ir.OpScatter, ir.A("dim", 0, "reduce", scatterNames[k]), []*ir.Value{x, at, values})
 }
 
-var scatterNames = map[kind]string{kindMul: "multiply", kindMax: "amax", kindMin: "amin"}
+var scatterNames = map[kind]string{kindAdd: "add", kindMul: "multiply", kindMax: "amax", kindMin: "amin"}

@@ -135,13 +135,8 @@ func DynamicUpdateSlice(to Emitter, x, update *ir.Value, starts []*ir.Value) (*i
 	}
 	rows, row, _ := w.rows() // all of them lie within x
 	order := w.order()
-	table := w.table(x, rows)
-	got := e.one(ir.OpIndexPut, ir.A("dims", []int64{0}), []*ir.Value{table, e.view(e.permute(update, order), append(sizes(row), w.rest()...)), row})
-	inverse, ordered := make([]int, len(shape)), make([]int64, len(shape))
-	for i, k := range order {
-		inverse[k], ordered[i] = i, shape[k]
-	}
-	return e.permute(e.view(got, ordered), inverse), nil
+	values := e.view(e.permute(update, order), append(sizes(row), w.rest()...))
+	return w.back(e.one(ir.OpIndexPut, ir.A("dims", []int64{0}), []*ir.Value{w.table(x, rows), values, row}), order), nil
 }
 
 // vector is scalars, one for each dimension of x, as one tensor of i64.
