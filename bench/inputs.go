@@ -18,12 +18,17 @@ import (
 // when it needs them.
 func (j *Job) makeInputs() (err error) {
 	switch {
+	case j.Inputs != "" && j.StableHLO != nil:
+		j.inputs, err = j.numbered(j.Inputs, "in", interp.InputSlots(j.pair.Forward))
 	case j.Inputs != "":
 		j.inputs, err = j.pair.ReadAllInputs(j.Inputs)
 	case j.Random == "valid" || j.Random == "quick" && !plain(j.traced.Forward):
 		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.Seed, interp.RandomOptions{Symbols: j.Symbols})
 	case j.Random == "quick":
 		j.indices, err = indices(j.traced.Forward, j.Seed)
+	}
+	if err == nil && j.StableHLO != nil {
+		err = j.constants()
 	}
 	return err
 }

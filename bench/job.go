@@ -21,6 +21,7 @@ import (
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/stablehlo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -71,6 +72,10 @@ type Config struct {
 	Same    string // of hash: data or none
 	Seed    uint64
 	Symbols []map[string]int64 // sizes known at run time only, by rank; nil: hints, or what inputs tell
+
+	// StableHLO is the program that the function is: constants that are inputs are its own, and
+	// recordings are NAME.in.safetensors and NAME.in.rankR.safetensors, and so with out.
+	StableHLO *stablehlo.Program
 
 	Expect       string  // directory of recordings, prefix of fingerprints, interp or empty
 	Record       string  // prefix of fingerprints to write; empty: none

@@ -162,6 +162,14 @@ func (j *Job) compared(ctx context.Context, t *Console, got results) ([]step.Res
 		all = append(all, rs...)
 	}
 	if j.Expect != "interp" {
+		if j.StableHLO != nil {
+			floats, others := numberedBounds(j.traced.Forward)
+			for i := range all {
+				if all[i].Bound = others; got.outs[all[i].Rank][0][all[i].Output].DType.IsFloat() {
+					all[i].Bound = floats
+				}
+			}
+		}
 		return all, nil
 	}
 	fw, bw, err := j.traced.Bounds(j.rounding())
@@ -214,6 +222,16 @@ func worstRanks(all []step.Result) []step.Result {
 // expected returns what to compare with, by rank.
 func (j *Job) expected(ctx context.Context) ([][]step.Expected, error) {
 	out := make([][]step.Expected, j.pair.World())
+	if j.Expect != "interp" && j.StableHLO != nil {
+		slots := interp.OutputSlots(j.pair.Forward)
+		ts, err := j.numbered(j.Expect, "out", slots)
+		for r := range ts {
+			for k, t := range ts[r] {
+				out[r] = append(out[r], step.Expected{Output: k, Name: slots[k].Name, Tensor: t})
+			}
+		}
+		return out, err
+	}
 	if j.Expect != "interp" {
 		for r := range out {
 			var err error

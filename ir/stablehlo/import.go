@@ -112,36 +112,7 @@ func (im *importer) errorf(format string, args ...any) error {
 // Import makes a plan of a function: main, or one without arguments. The error is a
 // *diag.Finding with the operation's place, or the verifier's.
 func (m *Module) Import(f *Func) (*Plan, error) {
-	im := &importer{m: m, rules: rules(), plan: &Plan{}, replicas: 1, partitions: 1}
-	var err error
-	if im.replicas, err = m.count("mhlo.num_replicas"); err != nil {
-		return nil, err
-	}
-	if im.partitions, err = m.count("mhlo.num_partitions"); err != nil {
-		return nil, err
-	}
-	if f.body == nil {
-		return nil, errorAt(m.src, f.at, 1, "stablehlo", "function @%s has no body", f.Name)
-	}
-	im.begin(f.Name, im.replicas*im.partitions)
-	manual, err := im.manual(f)
-	if err != nil {
-		return nil, err
-	}
-	var args []*value
-	for i, a := range f.Args {
-		if s, ok := a.attrs.Get("sdy.sharding"); ok && manual {
-			if a.Type, err = im.local(a.Type, im.m.inside(s)); err != nil {
-				return nil, err
-			}
-		}
-		v, err := im.argument(a, i)
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, v)
-	}
-	outs, err := im.call(f, args)
+	im, outs, err := m.imported(f)
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +124,44 @@ func (m *Module) Import(f *Func) (*Plan, error) {
 		im.plan.Outs = append(im.plan.Outs, s)
 	}
 	return im.finish()
+}
+
+// imported imports a function and all that it calls, and returns its results.
+func (m *Module) imported(f *Func) (*importer, []*value, error) {
+	im := &importer{m: m, rules: rules(), plan: &Plan{}, replicas: 1, partitions: 1}
+	var err error
+	if im.replicas, err = m.count("mhlo.num_replicas"); err != nil {
+		return nil, nil, err
+	}
+	if im.partitions, err = m.count("mhlo.num_partitions"); err != nil {
+		return nil, nil, err
+	}
+	if f.body == nil {
+		return nil, nil, errorAt(m.src, f.at, 1, "stablehlo", "function @%s has no body", f.Name)
+	}
+	if im.replicas*im.partitions > ir.MaxWorld {
+		return nil, nil, errorAt(m.src, m.at, 1, "stablehlo", "%d replicas of %d partitions", im.replicas, im.partitions)
+	}
+	im.begin(f.Name, im.replicas*im.partitions)
+	manual, err := im.manual(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	var args []*value
+	for i, a := range f.Args {
+		if s, ok := a.attrs.Get("sdy.sharding"); ok && manual {
+			if a.Type, err = im.local(a.Type, im.m.inside(s)); err != nil {
+				return nil, nil, err
+			}
+		}
+		v, err := im.argument(a, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		args = append(args, v)
+	}
+	outs, err := im.call(f, args)
+	return im, outs, err
 }
 
 // count reads an attribute of the module that is a number of ranks.

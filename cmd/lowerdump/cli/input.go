@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"flag"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
 )
@@ -23,7 +25,8 @@ import (
 type input struct {
 	path   string
 	module *ir.Module
-	graph  *fx.File // the traced graph it came from, or nil
+	graph  *fx.File           // the traced graph it came from, or nil
+	hlo    *stablehlo.Program // the program it came from, or nil
 }
 
 // load reads a file of either kind and verifies it. Warnings go to standard error.
@@ -53,7 +56,15 @@ func (t tool) read(path string) ([]byte, string, error) {
 // parse reads a module from a file's bytes.
 func (t tool) parse(name string, data []byte) (*input, error) {
 	defer t.busy.phase("reading " + name)()
+	if strings.HasSuffix(name, ".mlir.gz") {
+		var err error
+		if data, err = unpacked(name, data); err != nil {
+			return nil, err
+		}
+	}
 	switch kind := kindOf(data); kind {
+	case mlirFile:
+		return t.loadStableHLO(name, data)
 	case graphFile:
 		return t.loadGraph(name, data)
 	case irFile:
@@ -68,6 +79,37 @@ func (t tool) parse(name string, data []byte) (*input, error) {
 		return nil, err
 	}
 	return &input{path: name, module: m}, nil
+}
+
+// mostUnpacked is how many bytes of text a packed file may hold.
+const mostUnpacked = 1 << 30
+
+// unpacked is the text of a file that gzip has packed.
+func unpacked(name string, data []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	text, err := io.ReadAll(io.LimitReader(z, mostUnpacked+1))
+	if err == nil && len(text) > mostUnpacked {
+		err = fmt.Errorf("more than %d bytes of text", mostUnpacked)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return text, nil
+}
+
+func (t tool) loadStableHLO(path string, data []byte) (*input, error) {
+	m, err := stablehlo.Parse(path, string(data))
+	if err != nil {
+		return nil, err
+	}
+	p, err := m.Program()
+	if err != nil {
+		return nil, err
+	}
+	return &input{path: path, module: p.Module, hlo: p}, nil
 }
 
 func (t tool) loadGraph(path string, data []byte) (*input, error) {
@@ -131,8 +173,9 @@ func definePipeline(fs *flag.FlagSet, pipeline *string, def string) {
 type compiled struct {
 	*compile.Result
 	path     string
-	graph    *fx.File          // the traced graph it came from, or nil
-	function *compile.Function // what -func names
+	graph    *fx.File           // the traced graph it came from, or nil
+	hlo      *stablehlo.Program // the program it came from, or nil
+	function *compile.Function  // what -func names
 }
 
 // compiled loads a file and compiles it.
@@ -176,7 +219,7 @@ func (t tool) compile(ctx context.Context, in *input, s source, with func(*passe
 	for _, w := range r.Warnings() {
 		t.warn(w)
 	}
-	c := &compiled{Result: r, path: in.path, graph: in.graph}
+	c := &compiled{Result: r, path: in.path, graph: in.graph, hlo: in.hlo}
 	if !s.all {
 		fn, err := (&input{path: in.path, module: r.Module}).funcNamed(s.fn)
 		if err != nil {

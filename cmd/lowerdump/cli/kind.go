@@ -12,13 +12,14 @@ type fileKind string
 const (
 	irFile          fileKind = "IR text"
 	graphFile       fileKind = "a traced graph"
+	mlirFile        fileKind = "StableHLO text"
 	programFile     fileKind = "a lowered program, which only check reads"
 	machineFile     fileKind = "a machine of the cost model, which -machine reads"
 	calibrationFile fileKind = "a calibration, which -costs reads"
 	topologyFile    fileKind = "the topology of a machine, which topo reads"
 	jsonFile        fileKind = "JSON, but no graph"
 	binaryFile      fileKind = "no text"
-	otherFile       fileKind = "no IR text: no line begins with world, group, sym or func"
+	otherFile       fileKind = "no IR text: no line begins with world, group, sym or func, nor StableHLO"
 )
 
 // kindOf tells what a file holds by its contents. What has lines of IR is IR, broken or not.
@@ -28,6 +29,9 @@ func kindOf(data []byte) fileKind {
 	}
 	if bytes.IndexByte(data[:min(len(data), 4096)], 0) >= 0 {
 		return binaryFile
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("\"builtin.module\"")) {
+		return mlirFile
 	}
 	first := true
 	for line := range bytes.Lines(data) {
@@ -39,6 +43,8 @@ func kindOf(data []byte) fileKind {
 		switch string(word) {
 		case "world", "group", "sym", "func":
 			return irFile
+		case "module", "func.func", "builtin.module", "sdy.mesh":
+			return mlirFile
 		case "program":
 			if first {
 				return programFile
@@ -70,5 +76,5 @@ func kindOfJSON(text []byte) fileKind {
 }
 
 func wrongKind(name string, kind fileKind) error {
-	return fmt.Errorf("%s is %s; this command wants IR text or a traced graph", name, kind)
+	return fmt.Errorf("%s is %s; this command wants IR text, a traced graph or StableHLO text", name, kind)
 }

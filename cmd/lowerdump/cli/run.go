@@ -42,7 +42,11 @@ GPUs of this machine, one for each rank; -device=interp runs the reference
 interpreter on the functions after the passes. -device=cuda -steps=0 loads, places and
 captures the step without running it.
 
-Files of StableHLO's text, and folders of them, are tests: each part between lines
+The inputs of a program in StableHLO's text are in NAME.in.safetensors, or for each rank
+in NAME.in.rankR.safetensors, as 000, 001, ...; its results likewise with out. float32
+may stand for bfloat16, and a tensor of one element for a scalar.
+
+Without -inputs, files of StableHLO's text, and folders of them, are tests: each part between lines
 of // ----- runs @main, else every public function without arguments, and holds
 what its check.expect_... expect against the results. A line for each says passed,
 failed and why, or skipped and why.
@@ -250,6 +254,9 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 	cfg, err := f.config(t, c)
 	if err != nil {
 		return nil, err
+	}
+	if c.hlo != nil {
+		cfg.StableHLO = c.hlo
 	}
 	return bench.New(cfg, name, fs...)
 }

@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/internal/safetensors"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+)
+
+// recorded runs a program in StableHLO's text on recordings, and returns what is printed.
+func recorded(t *testing.T, name, text, device, dir string) (string, error) {
+	t.Helper()
+	m, err := stablehlo.Parse(name, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := compile.Compile(t.Context(), p.Module, compile.Target{}, compile.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := New(Config{Device: device, Steps: 1, Inputs: dir, Expect: dir, Random: "valid", Timeout: 30 * time.Second, StableHLO: p}, name, r.Funcs[0])
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	plain := func(_, text string) string { return text }
+	err = j.Run(t.Context(), &Console{Out: &out, Err: &out, Env: func(string) string { return "" }, Colour: plain, Phase: func(string) func() { return func() {} }})
+	return out.String(), err
+}
+
+// Recordings are by number: scalars have one element, bfloat16 is stored as float32, and
+// constants that are too large for the text are not among them.
+func TestNumbered(t *testing.T) {
+	large := strings.Repeat("0000803F", 1<<15)
+	text := `func.func @main(%a: tensor<2xbf16>, %s: tensor<f32>) -> (tensor<2xbf16>, tensor<f32>, tensor<2xi32>) {
+  %b = stablehlo.add %a, %a : tensor<2xbf16>
+  %i = stablehlo.iota dim = 0 : tensor<2xi32>
+  %large = stablehlo.constant dense<"0x` + large + `"> : tensor<32768xf32>
+  %one = stablehlo.constant dense<2.0> : tensor<32768xf32>
+  %two = stablehlo.multiply %large, %one : tensor<32768xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %sum = stablehlo.reduce(%two init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<32768xf32>, tensor<f32>) -> tensor<f32>
+  %t = stablehlo.multiply %s, %sum : tensor<f32>
+  return %b, %t, %i : tensor<2xbf16>, tensor<f32>, tensor<2xi32>
+}
+`
+	record := func(dir, what string, ts ...interp.Tensor) {
+		t.Helper()
+		file := &safetensors.File{}
+		for i, x := range ts {
+			file.Tensors = append(file.Tensors, safetensors.Tensor{Name: "00" + string(rune('0'+i)), DType: x.DType, Shape: x.Shape, Data: x.Data})
+		}
+		if err := safetensors.WriteFile(filepath.Join(dir, "small."+what+".safetensors"), file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tensor := func(vals ...float32) interp.Tensor {
+		x, err := interp.FromSlice(vals, int64(len(vals)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	ints, err := interp.FromSlice([]int32{0, 1}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []string{"interp", "host"} {
+		for last, want := range map[float32]error{65536 * 3: nil, 65536 * 3.1: ErrFindings} {
+			dir := t.TempDir()
+			record(dir, "in", tensor(1, 2), tensor(3))
+			record(dir, "out", tensor(2, 4.01), tensor(last), ints)
+			if out, err := recorded(t, "small", text, device, dir); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v\n%s", device, err, want, out)
+			}
+		}
+	}
+}
+
+// JAX's own programs give JAX's own numbers. What is missing is named in the log.
+func TestJAX(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const dir = "../../shared/jax"
+	files, err := filepath.Glob(dir + "/*.stablehlo.mlir.gz")
+	if err != nil || len(files) == 0 {
+		t.Skip("JAX's programs are not here: ", dir, err)
+	}
+	for _, path := range files {
+		name, _, _ := strings.Cut(filepath.Base(path), ".")
+		t.Run(name, func(t *testing.T) {
+			packed, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := inflate(packed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := stablehlo.Parse(name, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Program(); err != nil && (strings.Contains(err.Error(), "op not supported") || strings.Contains(err.Error(), "wants a partitioner")) {
+				t.Skip(err)
+			}
+			if out, err := recorded(t, name, text, "host", dir); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// inflate is what gzip has packed.
+func inflate(packed []byte) (string, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(z)
+	return string(text), err
+}

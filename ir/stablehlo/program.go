@@ -1,0 +1,61 @@
+package stablehlo
+
+import (
+	"errors"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Program is a module that computes something of its arguments: what is expected of the
+// results is left out.
+type Program struct {
+	Module    *ir.Module // has one function
+	Constants []*Literal // by input: what it holds; nil of an argument
+}
+
+// Program makes a program of @main, or of the only function that is not private. The error is
+// a *diag.Finding with a place, or the verifier's.
+func (m *Module) Program() (*Program, error) {
+	f := m.Func("main")
+	for _, g := range m.Funcs {
+		if f == nil && !g.Private {
+			f = g
+		} else if g != f && !g.Private && f.Name != "main" {
+			return nil, errorAt(m.src, g.at, 1, "stablehlo", "@%s and @%s are public: a program has @main, or one such function", f.Name, g.Name)
+		}
+	}
+	if f == nil {
+		return nil, errorAt(m.src, m.at, 1, "stablehlo", "there is no function")
+	}
+	im, outs, err := m.imported(f)
+	if err != nil {
+		return nil, err
+	}
+	if len(im.stages) > 1 {
+		return nil, errorAt(m.src, f.at, 1, "stablehlo", "@%s runs others in parallel: it is a test and no program", f.Name)
+	}
+	im.cur.outs, im.plan.Checks = nil, nil
+	for _, o := range flatten(outs) {
+		v, err := im.ir(o)
+		if err != nil {
+			return nil, err
+		}
+		im.cur.outs = append(im.cur.outs, v)
+	}
+	plan, err := im.finish()
+	if err != nil {
+		return nil, err
+	}
+	s := plan.Stages[0]
+	p := &Program{Module: s.Module}
+	for _, f := range s.Feeds {
+		if f.Arg >= 0 {
+			p.Constants = append(p.Constants, nil)
+		} else if l := f.Ranks[0].Literal; l != nil {
+			p.Constants = append(p.Constants, l)
+		} else {
+			return nil, errors.New("stablehlo: an input that is neither an argument nor a constant")
+		}
+	}
+	return p, nil
+}
