@@ -117,6 +117,9 @@ func (c *call) moments() (x, mean, squares *ir.Value, l, kept attr.List, over at
 	if v, ok := c.num("correction"); ok {
 		correction = v
 	}
+	if slices.Contains(c.params, "unbiased") && !c.bool("unbiased", true) {
+		correction = attr.Int(0)
+	}
 	if c.err != nil {
 		return
 	}

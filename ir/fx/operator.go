@@ -19,7 +19,7 @@ type operator struct {
 // several overloads whose arguments have the same names.
 var operators = func() map[string]operator {
 	m := map[string]operator{}
-	for _, rows := range [][]row{decomposedOps, convolutionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, convolutionOps, coreOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = operator{r.signature, r.build}
@@ -134,8 +134,9 @@ func isGetitem(target string) bool {
 func resultItems(target string, tensors int) []int {
 	var items []int
 	switch {
-	case strings.HasPrefix(target, "aten._scaled_dot_product_cudnn_attention.") ||
-		strings.HasPrefix(target, "aten._scaled_dot_product_flash_attention."):
+	case strings.HasPrefix(target, "aten._scaled_dot_product_cudnn_attention."),
+		strings.HasPrefix(target, "aten._scaled_dot_product_flash_attention."),
+		strings.HasPrefix(target, "aten._scaled_dot_product_fused_attention_overrideable."):
 		items = []int{0, 1, 6, 7, 8}
 	default:
 		return nil

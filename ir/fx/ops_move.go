@@ -27,13 +27,15 @@ var movementOps = []row{
 
 func dimAttr(d int64) attr.List { return attr.List{{Key: "dim", Val: attr.Int(d)}} }
 
-// copyInto is the functional copy: the source in the destination's element type.
+// copyInto is the functional copy: the source in the destination's shape and element type.
 func copyInto(c *call) error {
 	dst, src := c.tensor("self"), c.tensor("src")
-	switch {
-	case c.err != nil:
+	if c.err != nil {
 		return c.err
-	case !dst.Type().Shape().Equal(src.Type().Shape()):
+	}
+	src, ok := c.broadcast(src, static(dst))
+	switch {
+	case !ok:
 		return errForm
 	case dst.Type().DType() != src.Type().DType():
 		return c.emitErr(ir.OpConvert, nil, src)

@@ -19,7 +19,6 @@ var reduceOps = []row{
 	{"aten.min.default", "self", reduce(ir.OpAmin)},
 	{"aten.prod.default", "self", reduce(ir.OpProd)},
 	{"aten.prod.dim_int", "self dim keepdim", reduce(ir.OpProd)},
-	{"aten.argmax.default", "self dim keepdim", argmax},
 	{"aten.cumsum.default", "self dim", along(ir.OpCumsum)},
 	{"aten._softmax.default", "self dim half_to_float", along(ir.OpSoftmax)},
 	{"aten._log_softmax.default", "self dim half_to_float", along(ir.OpLogSoftmax)},
@@ -47,21 +46,6 @@ func reduce(op ir.Op) func(c *call) error {
 	}
 }
 
-func argmax(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
-	}
-	if x.Type().Rank() == 0 || c.arg("dim") == nil && x.Type().Rank() != 1 {
-		return errForm
-	}
-	l := attr.List(nil).With("dim", attr.Int(c.dim("dim", 0, x.Type().Rank())))
-	if c.bool("keepdim", false) {
-		l = l.With("keepdim", attr.Bool(true))
-	}
-	return c.emitErr(ir.OpArgmax, l, x)
-}
-
 // along imports an op that keeps the shape and works along one dimension.
 func along(op ir.Op) func(c *call) error {
 	return func(c *call) error {
@@ -84,10 +68,6 @@ var productOps = []row{
 	{"aten.mm.default aten.bmm.default aten.matmul.default", "self mat2", matmul},
 	{"aten.addmm.default aten.baddbmm.default", "self mat1 mat2 * beta alpha", addmm},
 	{"aten._grouped_mm.default", "self mat2 offs bias out_dtype", groupedMM},
-	{"aten._scaled_dot_product_cudnn_attention.default",
-		"query key value attn_bias compute_log_sumexp dropout_p is_causal return_debug_mask * scale", attention},
-	{"aten._scaled_dot_product_cudnn_attention_backward.default",
-		"grad_out query key value out logsumexp philox_seed philox_offset attn_bias cum_seq_q cum_seq_k max_q max_k dropout_p is_causal * scale", attentionBackward},
 }
 
 func matmul(c *call) error {
@@ -126,46 +106,4 @@ func addmm(c *call) error {
 		}
 	}
 	return c.emitErr(ir.OpAddmm, l, c.tensor("self"), c.tensor("mat1"), c.tensor("mat2"))
-}
-
-// attentionAttrs reads what both directions of attention share.
-func (c *call) attentionAttrs() attr.List {
-	var l attr.List
-	if c.bool("is_causal", false) {
-		l = l.With("causal", attr.Bool(true))
-	}
-	for _, p := range [][2]string{{"dropout_p", "dropout"}, {"scale", "scale"}} {
-		v, ok := c.num(p[0])
-		if f, _ := v.AsFloat(); ok && (f != 0 || p[1] == "scale") {
-			l = l.With(p[1], attr.Float(f))
-		}
-	}
-	return l
-}
-
-func attention(c *call) error {
-	if len(c.n.Out) != ir.OpAttention.Info().NumResults || c.bool("return_debug_mask", false) {
-		return errForm
-	}
-	l := c.attentionAttrs()
-	args := []*ir.Value{c.tensor("query"), c.tensor("key"), c.tensor("value")}
-	if c.isTensor("attn_bias") {
-		args = append(args, c.tensor("attn_bias"))
-	}
-	return c.emitErr(ir.OpAttention, l, args...)
-}
-
-func attentionBackward(c *call) error {
-	if c.isTensor("cum_seq_q") || c.isTensor("cum_seq_k") {
-		return errForm // packed sequences of different lengths
-	}
-	l := c.attentionAttrs()
-	var args []*ir.Value
-	for _, p := range []string{"grad_out", "query", "key", "value", "out", "logsumexp", "philox_seed", "philox_offset"} {
-		args = append(args, c.tensor(p))
-	}
-	if c.isTensor("attn_bias") {
-		args = append(args, c.tensor("attn_bias"))
-	}
-	return c.emitErr(ir.OpAttentionBackward, l, args...)
 }

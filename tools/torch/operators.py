@@ -1,11 +1,11 @@
 """Records what PyTorch's operators give, for the tests of the importer (ir/fx).
 
-    python tools/torch/operators.py ir/fx/testdata/operators.jsonl
+    python tools/torch/operators.py ir/fx/testdata/operators.jsonl ir/fx/testdata/core.txt
 
 Each line is one call: its target, the text of its arguments as a traced graph has it, and
 its tensors with their values: floating-point values as hexadecimal bit patterns, so that a
-test can compare bits. Needs PyTorch only; runs on the CPU; always gives the same file for
-the same version of PyTorch.
+test can compare bits. The second file lists the operators of the core set. Needs PyTorch
+only; runs on the CPU; always gives the same files for the same version of PyTorch.
 """
 import json
 import sys
@@ -64,14 +64,22 @@ class Recorder:
         args_text = "(" + ", ".join(shown) + ("," if len(shown) == 1 else "") + ")"
         kwargs_text = "{" + ", ".join("%r: %s" % (k, text(v)) for k, v in kwargs.items()) + "}" if kwargs else ""
         given = [dict(describe(t), data=values(t)) for t in tensors]
-        out = op(*args, **kwargs)
+        try:
+            out = op(*args, **kwargs)
+        except (NotImplementedError, RuntimeError) as e:
+            if "not implemented for" not in str(e):
+                raise
+            print("not recorded:", str(e).splitlines()[0], file=sys.stderr)  # this element type on the CPU
+            return []
         outs = list(out) if isinstance(out, (list, tuple)) else [out]
-        line = {"target": target, "args": args_text, "kwargs": kwargs_text, "in": given,
+        view = any(x.alias_info is not None for x in op._schema.returns)
+        line = {"target": target, "args": args_text, "kwargs": kwargs_text, "view": view, "in": given,
                 "out": [dict(describe(t), data=values(t)) for t in outs if isinstance(t, torch.Tensor)]}
         if len(line["out"]) < len(outs):  # None among them: the places of the tensors
             line["items"] = [k for k, t in enumerate(outs) if isinstance(t, torch.Tensor)]
         json.dump(line, self.out)
         self.out.write("\n")
+        return out
 
 
 def pointwise(r):
@@ -164,12 +172,204 @@ def movement(r):
     r.call("prims.iota.default", 5, start=0, step=-1, dtype=torch.int32, device=torch.device("cpu"), requires_grad=False)
 
 
-def main(path):
+def elementwise(r):
+    """What pointwise leaves out of the core set."""
+    for dt in FLOATS + INTS:
+        a, b = r.data(dt, 4, 9), r.data(dt, 9)
+        for name in ["eq", "ne", "lt", "le", "gt", "ge"]:
+            r.call("aten.%s.Tensor" % name, a, b)
+            r.call("aten.%s.Scalar" % name, a, 1)
+        r.call("aten.add.Tensor", a, b, alpha=2)
+        r.call("aten.add.Scalar", a, 3)
+        r.call("aten.sub.Tensor", a, b)
+        r.call("aten.sub.Scalar", a, 3)
+        r.call("aten.mul.Tensor", a, b)
+        r.call("aten.mul.Scalar", a, 3)
+        r.call("aten.maximum.default", a, b)
+        r.call("aten.minimum.default", a, b)
+        r.call("aten.clamp.default", a, -1, 2) if dt != torch.uint8 else r.call("aten.clamp.default", a, 1, 2)
+        r.call("aten.clamp.Tensor", a, b, None)
+        r.call("aten.clamp.Tensor", a, b, b + 1)
+        r.call("aten.where.self", r.data(torch.bool, 9), a, b)
+        r.call("aten.fill.Scalar", a, 3)
+        r.call("aten.relu.default", a)
+        r.call("aten._to_copy.default", a, dtype=torch.float32)
+        r.call("aten._to_copy.default", a, dtype=torch.int32)
+        for name in ["logical_and", "logical_or"]:
+            r.call("aten.%s.default" % name, a, b)
+        r.call("aten.logical_not.default", a)
+    for dt in FLOATS:
+        a = r.data(dt, 3, 7, low=0.1, high=4)
+        for e in [2, 3, 0.5, -0.5, -1, 1.5, 0]:
+            r.call("aten.pow.Tensor_Scalar", a, e)
+        r.call("aten.pow.Tensor_Tensor", a, r.data(dt, 7))
+        r.call("aten.pow.Scalar", 2, a)
+        r.call("aten.div.Scalar", a, 3)
+    r.call("aten.pow.Tensor_Scalar", r.data(torch.int64, 9), 3)
+
+
+def folds(r):
+    """Reductions, running folds, norms and softmax."""
+    for dt in FLOATS + [torch.int64, torch.int32, torch.uint8]:
+        x = r.data(dt, 3, 5, 4)
+        for dims in [[0], [1, 2], [-1]]:
+            r.call("aten.amax.default", x, dims)
+            r.call("aten.amin.default", x, dims, True)
+            r.call("aten.sum.dim_IntList", x, dims, True)
+        r.call("aten.prod.default", r.data(dt, 5))
+        r.call("aten.prod.dim_int", x, 1)
+        r.call("aten.cumsum.default", x, 1)
+        r.call("aten.cumprod.default", x, -1)
+        for name in ["argmax", "argmin"]:
+            r.call("aten.%s.default" % name, x)
+            r.call("aten.%s.default" % name, x, 1, True)
+            r.call("aten.%s.default" % name, x, -1)
+        for name in ["max.dim", "min.dim"]:
+            r.call("aten." + name, x, 1)
+        for name in ["cummax", "cummin"]:
+            r.call("aten.%s.default" % name, x, 1)
+    nan = torch.tensor([[1.0, NAN, 3.0, NAN, 3.0], [2.0, 2.0, 1.0, INF, INF]])
+    for name in ["cummax", "cummin"]:
+        r.call("aten.%s.default" % name, nan, 1)
+    for name in ["max.dim", "min.dim", "argmax.default", "argmin.default"]:
+        r.call("aten." + name, nan, 1)
+    for dt in FLOATS:
+        x = r.data(dt, 3, 5, 4)
+        r.call("aten.mean.default", x)
+        r.call("aten.mean.dim", x, [1], True)
+        r.call("aten.logcumsumexp.default", x, 1)
+        r.call("aten.logsumexp.default", x, [1])
+        r.call("aten.var.dim", x, [1], True, True)
+        r.call("aten._softmax.default", x, 1, False)
+        r.call("aten._log_softmax.default", x, -1, False)
+        for weights in [(r.data(dt, 5, 4), r.data(dt, 5, 4)), (None, None)]:
+            y, mean, rstd = r.call("aten.native_layer_norm.default", x, [5, 4], *weights, 1e-5)
+            if weights[0] is not None:
+                for mask in [[True, True, True], [True, False, True]]:
+                    r.call("aten.native_layer_norm_backward.default", r.data(dt, 3, 5, 4), x, [5, 4], mean, rstd, *weights, mask)
+    for p in [0.0, 1.0, 2.0, 3.0, INF]:
+        r.call("aten._cdist_forward.default", r.data(torch.float32, 2, 3, 5), r.data(torch.float32, 2, 4, 5), p, None)
+        r.call("aten._pdist_forward.default", r.data(torch.float32, 5, 3), p)
+
+
+def lookups(r):
+    """Gathers, scatters, bags and bins."""
+    for dt in [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8]:
+        x, i = r.data(dt, 5, 6), r.data(torch.int64, 3, 6, low=0, high=4)
+        src = r.data(dt, 3, 6)
+        r.call("aten.gather.default", x, 0, i)
+        r.call("aten.index_select.default", x, 1, r.data(torch.int64, 4, low=0, high=5))
+        r.call("aten.index.Tensor", x, [None, r.data(torch.int64, 4, low=-6, high=5)])
+        r.call("aten.index.Tensor", x, [r.data(torch.int64, 4, low=-5, high=4), r.data(torch.int64, 4, low=-6, high=5)])
+        r.call("aten.index_put.default", x, [torch.tensor([2, 0, -1])], src)
+        r.call("aten.index_put.default", x, [torch.tensor([2, 0, 2])], src, True)
+        r.call("aten.scatter.value", x, 0, torch.tensor([[2, 1, 0, 4, 3, 0]]), 3)
+        r.call("aten.scatter.src", x, 0, torch.tensor([[2, 1, 0, 4, 3, 0]]), src)
+        r.call("aten.scatter_add.default", x, 0, i, src)
+        for reduce in ["sum", "prod", "mean", "amax", "amin"]:
+            for own in [True, False]:
+                r.call("aten.scatter_reduce.two", x, 0, i, src, reduce, include_self=own)
+        r.call("aten.slice_scatter.default", x, r.data(dt, 2, 6), 0, 1, 5, 2)
+        r.call("aten.masked_scatter.default", x, r.data(torch.bool, 5, 6), r.data(dt, 40))
+        r.call("aten.flip.default", x, [0, 1])
+        r.call("aten.roll.default", x, [2, -1], [0, 1])
+        r.call("aten.diagonal.default", x)
+        r.call("aten.diagonal.default", x, 1, 1, 0)
+        r.call("aten.tril.default", x, 1)
+        r.call("aten.triu.default", x, -1)
+        r.call("aten.unfold.default", x, 1, 3, 2)
+        r.call("aten.topk.default", torch.randperm(30, generator=r.rng).view(5, 6).to(dt), 2)
+        r.call("aten.as_strided_scatter.default", r.data(dt, 30), x, [5, 6], [6, 1], 0)
+        r.call("aten.as_strided_scatter.default", x, r.data(dt, 2, 3), [2, 3], [7, 2], 4)
+        r.call("aten.cat.default", [x, src], 0)
+        r.call("aten.expand.default", r.data(dt, 3, 1), [2, 3, 4])
+        r.call("aten.copy.default", x, r.data(dt, 1, 6))
+    for dt in [torch.float32, torch.bfloat16]:
+        w, i = r.data(dt, 7, 4), r.data(torch.int64, 9, low=0, high=6)
+        r.call("aten.embedding.default", w, i.view(3, 3))
+        r.call("aten.embedding_dense_backward.default", r.data(dt, 9, 4), i, 7, -1, False)
+        r.call("aten.embedding_dense_backward.default", r.data(dt, 3, 3, 4), i.view(3, 3), 7, 2, False)
+        for offsets in [torch.tensor([0, 2, 2, 5]), torch.tensor([0, 4, 9]), torch.tensor([0, 3, 6])]:
+            for mode in [0, 1]:
+                for padding in [-1, 3]:
+                    r.call("aten._embedding_bag.default", w, i, offsets, False, mode, False, None, False, padding)
+                sizes = torch.diff(offsets, append=torch.tensor([9]))
+                bags = torch.repeat_interleave(torch.arange(len(offsets)), sizes)
+                r.call("aten._embedding_bag_dense_backward.default", r.data(dt, len(offsets), 4), i, bags, sizes, torch.zeros(0, dtype=torch.int64), 7, False, mode, None, -1)
+            r.call("aten._embedding_bag.default", w, i, offsets, False, 0, False, r.data(dt, 9))
+    for lo, hi in [(0, 0), (-1, 2), (-4, 4)]:
+        r.call("aten.histc.default", r.data(torch.float32, 5, 9), 7, lo, hi)
+    for size, kernel, dilation, padding, stride in [([5, 6], [3, 2], [1, 1], [0, 0], [1, 1]), ([5, 6], [3, 2], [1, 2], [1, 2], [2, 1])]:
+        places = 1
+        for n, k, d, p, s in zip(size, kernel, dilation, padding, stride):
+            places *= (n + 2 * p - d * (k - 1) - 1) // s + 1
+        r.call("aten.col2im.default", r.data(torch.float32, 2, 3 * kernel[0] * kernel[1], places), size, kernel, dilation, padding, stride)
+
+
+def fused(r):
+    """Attention of the CPU's kind."""
+    for dt in [torch.float32, torch.float64]:
+        q, k, v = r.data(dt, 2, 3, 5, 8), r.data(dt, 2, 3, 7, 8), r.data(dt, 2, 3, 7, 8)
+        name = "aten._scaled_dot_product_flash_attention_for_cpu"
+        for kw in [{}, {"scale": 0.3}, {"attn_mask": r.data(dt, 2, 3, 5, 7)}]:
+            out, lse = r.call(name + ".default", q, k, v, 0.0, False, **kw)
+            r.call(name + "_backward.default", r.data(dt, 2, 3, 5, 8), q, k, v, out, lse, 0.0, False, **kw)
+        out, lse = r.call(name + ".default", q, q, q, 0.0, True)
+        r.call(name + "_backward.default", r.data(dt, 2, 3, 5, 8), q, q, q, out, lse, 0.0, True)
+    a, b = r.data(torch.bfloat16, 9, 16), r.data(torch.bfloat16, 3, 16, 8)
+    ends = torch.tensor([2, 2, 9], dtype=torch.int32)
+    r.call("aten._grouped_mm.default", a, b, ends)
+    r.call("aten._grouped_mm.default", r.data(torch.bfloat16, 3, 8, 16), r.data(torch.bfloat16, 16, 9), ends)
+    r.call("aten._grouped_mm.default", r.data(torch.bfloat16, 8, 9), r.data(torch.bfloat16, 9, 16), ends)
+    for dt in FLOATS:
+        r.call("aten.mm.default", r.data(dt, 3, 5), r.data(dt, 5, 4))
+        r.call("aten.bmm.default", r.data(dt, 2, 3, 5), r.data(dt, 2, 5, 4))
+        r.call("aten.addmm.default", r.data(dt, 4), r.data(dt, 3, 5), r.data(dt, 5, 4), beta=0.5, alpha=2)
+
+
+def layouts(r):
+    """Views and tensors of constants."""
+    for dt in [torch.float32, torch.bfloat16, torch.int64, torch.bool]:
+        x = r.data(dt, 3, 4, 1, 5)
+        r.call("aten.alias.default", x)
+        r.call("aten.clone.default", x.transpose(0, 1))
+        r.call("aten.clone.default", x.transpose(0, 1), memory_format=torch.contiguous_format)
+        r.call("aten.as_strided.default", x, [2, 3], [7, 2], 4)
+        r.call("aten.permute.default", x, [2, 0, 3, 1])
+        r.call("aten.select.int", x, 1, -2)
+        r.call("aten.slice.Tensor", x, 3, 1, -1, 2)
+        r.call("aten.split_with_sizes.default", x, [1, 0, 3], 1)
+        r.call("aten.squeeze.dim", x, 2)
+        r.call("aten.squeeze.dims", x, [1, 2])
+        r.call("aten.unsqueeze.default", x, -1)
+        r.call("aten.view.default", x, [6, -1])
+        r.call("aten.full_like.default", x, 1)
+        r.call("aten.full.default", [2, 3], 1, dtype=dt)
+        r.call("aten.scalar_tensor.default", 1, dtype=dt)
+    r.call("aten.full.default", [2], INF)
+    r.call("aten.arange.start_step", 3, 20, 4)
+    r.call("aten.arange.start_step", 5, -6, -3)
+
+
+def core():
+    """The names of the operators that PyTorch tags core."""
+    names = []
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        for overload in packet.overloads() if hasattr(packet, "overloads") else []:
+            if torch.Tag.core in getattr(packet, overload).tags:
+                names.append("aten.%s.%s" % (name, overload))
+    return sorted(names)
+
+
+def main(path, names):
+    with open(names, "w") as out:
+        out.write("\n".join(core()) + "\n")
     with open(path, "w") as out:
         r = Recorder(out)
-        for group in (pointwise, reductions, movement):
+        for group in (pointwise, reductions, movement, elementwise, folds, lookups, layouts, fused):
             group(r)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,0 +1,282 @@
+package fx
+
+import (
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// attentionOps are PyTorch's kinds of fused attention. They differ in the shape of the
+// log-sum-exp, in what dropout leaves behind, and in names.
+var attentionOps = []row{
+	{"aten._scaled_dot_product_cudnn_attention.default",
+		"query key value attn_bias compute_log_sumexp dropout_p is_causal return_debug_mask * scale", attention},
+	{"aten._scaled_dot_product_fused_attention_overrideable.default",
+		"query key value attn_bias dropout_p is_causal return_debug_mask compute_log_sumexp * scale", attention},
+	{"aten._scaled_dot_product_flash_attention.default",
+		"query key value dropout_p is_causal return_debug_mask * scale", attention},
+	{"aten._scaled_dot_product_efficient_attention.default",
+		"query key value attn_bias compute_log_sumexp dropout_p is_causal * scale", attention},
+	{"aten._scaled_dot_product_flash_attention_for_cpu.default",
+		"query key value dropout_p is_causal * attn_mask scale", attention},
+	{"aten._scaled_dot_product_cudnn_attention_backward.default",
+		"grad_out query key value out logsumexp philox_seed philox_offset attn_bias cum_seq_q cum_seq_k max_q max_k dropout_p is_causal * scale", attentionBackward},
+	{"aten._scaled_dot_product_fused_attention_overrideable_backward.default",
+		"grad_out query key value attn_bias grad_input_mask out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal philox_seed philox_offset * scale", attentionBackward},
+	{"aten._scaled_dot_product_flash_attention_backward.default",
+		"grad_out query key value out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p is_causal philox_seed philox_offset * scale", attentionBackward},
+	{"aten._scaled_dot_product_efficient_attention_backward.default",
+		"grad_out query key value attn_bias out logsumexp philox_seed philox_offset dropout_p grad_input_mask is_causal * scale", attentionBackward},
+	{"aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+		"grad_out query key value out logsumexp dropout_p is_causal * attn_mask scale", attentionBackward},
+}
+
+// attentionBias is what is added to the scores, nil if nothing is.
+func (c *call) attentionBias() *ir.Value {
+	for _, p := range []string{"attn_bias", "attn_mask"} {
+		if c.isTensor(p) {
+			return c.tensor(p)
+		}
+	}
+	return nil
+}
+
+// attentionAttrs reads what both directions of attention share.
+func (c *call) attentionAttrs() attr.List {
+	var l attr.List
+	if c.bool("is_causal", false) {
+		l = l.With("causal", attr.Bool(true))
+	}
+	for _, p := range [][2]string{{"dropout_p", "dropout"}, {"scale", "scale"}} {
+		v, ok := c.num(p[0])
+		if f, _ := v.AsFloat(); ok && (f != 0 || p[1] == "scale") {
+			l = l.With(p[1], attr.Float(f))
+		}
+	}
+	return l
+}
+
+// attention imports the forward direction. Of its results the first is attention's; the
+// log-sum-exp gets the shape that the kind has, and what dropout would need is zero.
+func attention(c *call) error {
+	q, k, v, bias := c.tensor("query"), c.tensor("key"), c.tensor("value"), c.attentionBias()
+	l := c.attentionAttrs()
+	if c.err != nil {
+		return c.err
+	}
+	ts, err := c.types()
+	if err != nil {
+		return err
+	}
+	if c.bool("return_debug_mask", false) || q.Type().Rank() != 4 || k.Type().Rank() != 4 || v.Type().Rank() != 4 || len(ts) < 2 {
+		return errForm
+	}
+	args := []*ir.Value{q, k, v}
+	if bias != nil {
+		args = append(args, bias)
+	}
+	s := static(q)
+	lse := ir.Tensor(ir.F32, s[0], s[1], s[2], 1)
+	if len(ts) == ir.OpAttention.Info().NumResults && ts[1].Equal(lse) && ts[2].Equal(ir.Tensor(ir.I64)) && ts[3].Equal(ts[2]) {
+		return c.emitErr(ir.OpAttention, l, args...)
+	}
+	if wide, ok := ts[1].Shape().Static(); !ok || l.Has("dropout") || !ts[1].Equal(lse) && (len(wide) != 3 || wide[0] != s[0] || wide[1] != s[1]) {
+		return errForm // what the backward direction reads is not of a form that concert has
+	}
+	n := c.append(ir.OpAttention, l, nil, []ir.Type{ts[0], lse, ir.Tensor(ir.I64), ir.Tensor(ir.I64)}, nil, args)
+	st := &c.im.nodes[c.i]
+	st.vals, st.root = []*ir.Value{n.Result(0), c.logSumExp(n.Result(1), ts[1])}, storage{node: c.i}
+	for _, t := range ts[2:] {
+		st.vals = append(st.vals, c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), t))
+	}
+	return nil
+}
+
+// logSumExp gives attention's f32[b,h,s,1] the type t: [b,h,s], with infinities behind up
+// to a longer row, or nothing at all.
+func (c *call) logSumExp(x *ir.Value, t ir.Type) *ir.Value {
+	if t.Equal(x.Type()) {
+		return x
+	}
+	s := static(x)
+	wide, _ := t.Shape().Static()
+	flat := c.helper(ir.OpView, nil, ir.Tensor(ir.F32, s[:3]...), x)
+	if wide[2] == s[2] {
+		return c.laidOut(flat, t)
+	}
+	full := c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(math.Inf(1))}), t)
+	if wide[2] < s[2] {
+		return full // it was not asked for
+	}
+	return c.helper(ir.OpSliceScatter, dimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(s[2])), t, full, flat)
+}
+
+// laidOut is x in the type's layout.
+func (c *call) laidOut(x *ir.Value, t ir.Type) *ir.Value {
+	if x.Type().Equal(t) {
+		return x
+	}
+	return c.helper(ir.OpClone, nil, t, x)
+}
+
+// attentionBackward imports the gradients. That of a bias is as large as all scores: with
+// it, scores are made of matrix products.
+func attentionBackward(c *call) error {
+	if c.isTensor("cum_seq_q") || c.isTensor("cum_seq_k") {
+		return errForm // packed sequences of different lengths
+	}
+	l := c.attentionAttrs()
+	var args []*ir.Value
+	for _, p := range []string{"grad_out", "query", "key", "value", "out", "logsumexp"} {
+		args = append(args, c.tensor(p))
+	}
+	if c.err != nil {
+		return c.err
+	}
+	q, k := static(args[1]), static(args[2])
+	if len(q) != 4 || len(k) != 4 || l.Bool("causal", false) && q[2] != k[2] && c.target == "aten._scaled_dot_product_flash_attention_backward.default" {
+		return errForm
+	}
+	lse, ok := c.storedLogSumExp(args[5], q)
+	if !ok {
+		return errForm
+	}
+	args[5] = lse
+	if len(c.n.Out) > 3 {
+		return c.attentionGradients(l, args, c.attentionBias())
+	}
+	for _, p := range []string{"philox_seed", "philox_offset"} {
+		if c.isTensor(p) && c.tensor(p).Type().Equal(ir.Tensor(ir.I64)) {
+			args = append(args, c.tensor(p))
+			continue
+		}
+		if l.Has("dropout") {
+			return errForm
+		}
+		args = append(args, c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), ir.Tensor(ir.I64)))
+	}
+	if bias := c.attentionBias(); bias != nil {
+		args = append(args, bias)
+	}
+	return c.emitErr(ir.OpAttentionBackward, l, args...)
+}
+
+// storedLogSumExp is a log-sum-exp as attention has it of one of any kind.
+func (c *call) storedLogSumExp(x *ir.Value, q []int64) (*ir.Value, bool) {
+	s := static(x)
+	if len(s) == 4 {
+		return x, true
+	}
+	if len(s) != 3 || s[0] != q[0] || s[1] != q[1] || s[2] < q[2] {
+		return nil, false
+	}
+	if s[2] > q[2] {
+		t := ir.Tensor(x.Type().DType(), q[0], q[1], q[2]).WithStrides(x.Type().Strides())
+		x = c.helper(ir.OpSlice, dimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(q[2])), t, x)
+	}
+	x = c.laidOut(x, ir.Tensor(x.Type().DType(), q[:3]...))
+	return c.helper(ir.OpUnsqueeze, dimAttr(3), ir.Tensor(x.Type().DType(), q[0], q[1], q[2], 1), x), true
+}
+
+// attentionGradients computes the gradients of q, k, v and of the bias from scores that
+// are made again, and rounds where attention_backward does.
+func (c *call) attentionGradients(l attr.List, args []*ir.Value, bias *ir.Value) error {
+	ts, err := c.types()
+	if err != nil {
+		return err
+	}
+	grad, q, k, v, out, lse := args[0], args[1], args[2], args[3], args[4], args[5]
+	qs, ks := static(q), static(k)
+	if bias == nil || len(ts) != 4 || l.Has("dropout") || qs[1] != ks[1] || static(v)[3] != static(out)[3] {
+		return errForm
+	}
+	b, s, t := qs[0]*qs[1], qs[2], ks[2]
+	dt, acc := q.Type().DType(), ir.F32
+	if dt == ir.F64 {
+		acc = ir.F64
+	}
+	all := ir.Tensor(acc, qs[0], qs[1], s, t)
+	heads := func(x *ir.Value) *ir.Value { // [b,h,m,n] as [bh,m,n]
+		n := static(x)
+		x = c.laidOut(x, like(x, x.Type().DType()))
+		return c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), b, n[2], n[3]), x)
+	}
+	turned := func(x *ir.Value) *ir.Value {
+		n := static(x)
+		return c.helper(ir.OpPermute, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0, 2, 1)}), ir.Tensor(x.Type().DType(), n[0], n[2], n[1]).WithStrides([]int64{n[1] * n[2], 1, n[2]}), x)
+	}
+	product := func(dt ir.DType, x, y *ir.Value) *ir.Value {
+		return c.helper(ir.OpMatmul, nil, ir.Tensor(dt, b, static(x)[1], static(y)[2]), x, y)
+	}
+	scores := func(x *ir.Value) *ir.Value { return c.helper(ir.OpView, nil, all, x) }
+	scale := 1 / math.Sqrt(float64(qs[3]))
+	if v, ok := l.Get("scale"); ok {
+		scale, _ = v.AsFloat()
+	}
+	q3, k3, v3, g3 := heads(q), heads(k), heads(v), heads(grad)
+
+	x := c.helper(ir.OpMul, scalar(attr.Float(scale)), all, scores(product(acc, q3, turned(k3))))
+	x = c.helper(ir.OpAdd, nil, all, x, c.in(acc, bias))
+	hidden := c.helper(ir.OpEq, scalar(attr.Float(math.Inf(-1))), like(x, ir.Bool), x)
+	if l.Bool("causal", false) {
+		at := func(n int64, shape ...int64) *ir.Value {
+			return c.helper(ir.OpView, nil, ir.Tensor(ir.I64, shape...), c.helper(ir.OpIota, nil, ir.Tensor(ir.I64, n)))
+		}
+		later := c.helper(ir.OpGt, nil, ir.Tensor(ir.Bool, s, t), at(t, 1, t), at(s, s, 1))
+		hidden = c.helper(ir.OpLogicalOr, nil, like(x, ir.Bool), hidden, later)
+	}
+	zero := c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), ir.Tensor(acc))
+	p := c.helper(ir.OpExp, nil, all, c.helper(ir.OpSub, nil, all, x, lse))
+	p = c.helper(ir.OpWhere, nil, all, hidden, zero, p)
+
+	both := c.helper(ir.OpMul, nil, like(out, acc), c.in(acc, grad), c.in(acc, out))
+	total := c.helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(3)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(acc, qs[0], qs[1], s, 1), both)
+	ds := c.helper(ir.OpSub, nil, all, scores(product(acc, g3, turned(v3))), total)
+	ds = c.helper(ir.OpMul, nil, all, p, ds)
+
+	rounded := heads(c.in(dt, ds))
+	grads := []*ir.Value{product(acc, rounded, k3), product(acc, turned(rounded), q3), product(dt, turned(heads(c.in(dt, p))), g3)}
+	for i, x := range grads {
+		shape := static(args[1+i])
+		if i < 2 {
+			x = c.helper(ir.OpMul, scalar(attr.Float(scale)), like(x, acc), x)
+		}
+		x = c.in(ts[i].DType(), x)
+		grads[i] = c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), shape...), x)
+	}
+	dbias, err := c.summedTo(ds, ts[3])
+	if err != nil {
+		return err
+	}
+	return c.finish(ir.OpClone, nil, []*ir.Value{grads[0]}, c.laidOut(grads[1], ts[1]), c.laidOut(grads[2], ts[2]), c.laidOut(c.in(ts[3].DType(), dbias), ts[3]))
+}
+
+// summedTo adds up the dimensions in which t has one element, or none.
+func (c *call) summedTo(x *ir.Value, t ir.Type) (*ir.Value, error) {
+	from := static(x)
+	to, ok := t.Shape().Static()
+	if !ok || len(to) > len(from) {
+		return nil, errForm
+	}
+	lead := len(from) - len(to)
+	var dims []int64
+	kept := slices.Clone(from)
+	for d, n := range from {
+		switch {
+		case d >= lead && to[d-lead] == n:
+		case d < lead || to[d-lead] == 1:
+			dims, kept[d] = append(dims, int64(d)), 1
+		default:
+			return nil, errForm
+		}
+	}
+	if len(dims) > 0 {
+		x = c.helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(x.Type().DType(), kept...), x)
+	}
+	if lead > 0 {
+		x = c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), to...), x)
+	}
+	return x, nil
+}

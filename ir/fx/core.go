@@ -1,0 +1,460 @@
+package fx
+
+import (
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// coreOps are operators of PyTorch's core set, and some beside them, that are exactly
+// others in a row.
+var coreOps = []row{
+	{"aten.argmax.default", "self dim keepdim", extreme(false)},
+	{"aten.argmin.default", "self dim keepdim", extreme(true)},
+	{"aten.min.dim", "self dim keepdim", smallest},
+	{"aten.clamp.Tensor", "self min max", clampTensor},
+	{"aten.clamp_min.Tensor", "self min", clampTensor},
+	{"aten.clamp_max.Tensor", "self max", clampTensor},
+	{"aten.fill.Scalar", "self fill_value", full},
+	{"aten.diagonal.default", "self offset dim1 dim2", diagonal},
+	{"aten.unfold.default", "self dimension size step", unfold},
+	{"aten.flip.default", "self dims", flip},
+	{"aten.roll.default", "self shifts dims", roll},
+	{"aten.tril.default", "self diagonal", triangle(ir.OpLe)},
+	{"aten.triu.default", "self diagonal", triangle(ir.OpGe)},
+	{"aten.scatter_reduce.two", "self dim index src reduce * include_self", scatterReduce},
+	{"aten.masked_scatter.default", "self mask source", maskedScatter},
+	{"aten.as_strided_scatter.default", "self src size stride storage_offset", stridedScatter},
+	{"aten.cumprod.default", "self dim", scanned(multiplied)},
+	{"aten.logcumsumexp.default", "self dim", scanned(logAddExp)},
+	{"aten.cummax.default", "self dim", running(ir.OpGe)},
+	{"aten.cummin.default", "self dim", running(ir.OpLe)},
+	{"aten.logsumexp.default", "self dim keepdim", logSumExp},
+	{"aten.var.dim", "self dim unbiased keepdim", variance},
+	{"aten.native_layer_norm.default", "input normalized_shape weight bias eps", layerNorm},
+	{"aten.native_layer_norm_backward.default", "grad_out input normalized_shape mean rstd weight bias output_mask", layerNormBackward},
+	{"aten._cdist_forward.default", "x1 x2 p compute_mode", distances},
+	{"aten._pdist_forward.default", "self p", pairDistances},
+	{"aten.col2im.default", "self output_size kernel_size dilation padding stride", columnsToImage},
+	{"aten.native_dropout.default", "input p train", dropout},
+	{"aten.randn.default", "size", normal},
+	{"aten.randperm.default", "n", permutation},
+}
+
+// extreme is the place of the first largest or smallest element, along a dimension or in
+// the order of all.
+func extreme(least bool) func(c *call) error {
+	return func(c *call) error {
+		x := c.tensor("self")
+		if c.err != nil {
+			return c.err
+		}
+		rank := x.Type().Rank()
+		keep := c.bool("keepdim", false)
+		if least {
+			x = c.reversed(x)
+		}
+		l := attr.List(nil).With("dim", attr.Int(0))
+		switch {
+		case c.arg("dim") == nil || rank == 0:
+			x = c.make(ir.OpArgmax, l, c.flat(x))
+			shape := make([]int64, 0, rank)
+			for range rank {
+				if keep {
+					shape = append(shape, 1)
+				}
+			}
+			return c.settle(c.shaped(x, shape...))
+		case keep:
+			l = l.With("keepdim", attr.Bool(true))
+		}
+		return c.emitErr(ir.OpArgmax, l.With("dim", attr.Int(c.dim("dim", 0, rank))), x)
+	}
+}
+
+// reversed orders its elements the other way round.
+func (c *call) reversed(x *ir.Value) *ir.Value {
+	switch dt := x.Type().DType(); {
+	case dt == ir.Bool:
+		return c.make(ir.OpLogicalNot, nil, x)
+	case !dt.IsFloat():
+		return c.make(ir.OpBitwiseNot, nil, x)
+	}
+	return c.make(ir.OpNeg, nil, x)
+}
+
+func smallest(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	if x.Type().Rank() == 0 {
+		return errForm
+	}
+	d, keep := c.dim("dim", 0, x.Type().Rank()), c.bool("keepdim", false)
+	at := dimAttr(d)
+	if keep {
+		at = at.With("keepdim", attr.Bool(true))
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return c.settle(c.over(ir.OpAmin, x, keep, d), c.make(ir.OpArgmax, at, c.reversed(x)))
+}
+
+func clampTensor(c *call) error {
+	x := c.tensor("self")
+	if c.isTensor("min") && c.err == nil {
+		x = c.make(ir.OpMaximum, nil, x, c.tensor("min"))
+	}
+	if c.isTensor("max") && c.err == nil {
+		x = c.make(ir.OpMinimum, nil, x, c.tensor("max"))
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return c.settle(x)
+}
+
+// diagonal is a view along two dimensions at once.
+func diagonal(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	shape, strides := slices.Clone(static(x)), slices.Clone(x.Type().Strides())
+	if len(shape) < 2 {
+		return errForm
+	}
+	offset, a, b := c.int("offset", 0), c.dim("dim1", 0, len(shape)), c.dim("dim2", 1, len(shape))
+	if c.err != nil {
+		return c.err
+	}
+	if a == b {
+		return errForm
+	}
+	n := max(0, min(shape[a]+min(offset, 0), shape[b]-max(offset, 0)))
+	at := int64(0)
+	if n > 0 {
+		at = max(offset, 0)*strides[b] - min(offset, 0)*strides[a]
+	}
+	shape, strides = append(shape, n), append(strides, strides[a]+strides[b])
+	for _, d := range []int64{max(a, b), min(a, b)} {
+		shape, strides = slices.Delete(shape, int(d), int(d)+1), slices.Delete(strides, int(d), int(d)+1)
+	}
+	return c.strided(x, shape, strides, at)
+}
+
+// strided emits a view of x with any layout.
+func (c *call) strided(x *ir.Value, shape, strides []int64, offset int64) error {
+	t, err := c.tensorType(0)
+	if err != nil {
+		return err
+	}
+	if want := ir.Tensor(x.Type().DType(), shape...).WithStrides(strides); !t.Equal(want) {
+		return c.fail("out", "type", "result 0 is %s, the arguments give %s", t, want)
+	}
+	var l attr.List
+	if offset != 0 {
+		l = l.With("offset", attr.Int(offset))
+	}
+	return c.emitErr(ir.OpAsStrided, l, x)
+}
+
+// unfold is a view of windows, which may overlap.
+func unfold(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	shape, strides := slices.Clone(static(x)), slices.Clone(x.Type().Strides())
+	if len(shape) == 0 {
+		return errForm
+	}
+	d, size, step := c.dim("dimension", 0, len(shape)), c.need("size"), c.need("step")
+	if c.err != nil {
+		return c.err
+	}
+	if step < 1 || size < 0 || size > shape[d] {
+		c.stick("size", c.arg("size"), "windows of %d, %d apart, in a dimension of %d", size, step, shape[d])
+		return c.err
+	}
+	shape, strides = append(shape, size), append(strides, strides[d])
+	shape[d], strides[d] = (shape[d]-size)/step+1, strides[d]*step
+	return c.strided(x, shape, strides, 0)
+}
+
+// reversedAlong has the elements along d in the other order.
+func (c *call) reversedAlong(x *ir.Value, d int64) *ir.Value {
+	n := static(x)[d]
+	back := c.helper(ir.OpIota, attr.Make(attr.Attr{Key: "start", Val: attr.Int(n - 1)}, attr.Attr{Key: "step", Val: attr.Int(-1)}), ir.Tensor(ir.I64, n))
+	return c.make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)}), x, back)
+}
+
+func flip(c *call) error {
+	x := c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	for _, d := range c.dims("dims", x.Type().Rank()) {
+		if x.Type().Rank() > 0 && c.err == nil {
+			x = c.reversedAlong(x, d)
+		}
+	}
+	return c.settle(x)
+}
+
+// roll moves the last elements of dimensions to their front.
+func roll(c *call) error {
+	x, shifts := c.tensor("self"), c.ints("shifts")
+	if c.err != nil {
+		return c.err
+	}
+	old := static(x)
+	dims := c.dims("dims", len(old))
+	if len(dims) == 0 && len(shifts) == 1 {
+		x, dims = c.flat(x), []int64{0}
+	}
+	if len(dims) != len(shifts) || len(old) == 0 || c.err != nil {
+		return errForm
+	}
+	for i, d := range dims {
+		n := static(x)[d]
+		if n == 0 {
+			continue
+		}
+		if k := n - (shifts[i]%n+n)%n; k < n {
+			x = c.make(ir.OpCat, dimAttr(d), c.slice(x, int(d), k, n), c.slice(x, int(d), 0, k))
+		}
+	}
+	return c.settle(c.shaped(x, old...))
+}
+
+// triangle keeps what lies on one side of a diagonal of the last two dimensions.
+func triangle(side ir.Op) func(c *call) error {
+	return func(c *call) error {
+		x, k := c.tensor("self"), c.int("diagonal", 0)
+		if c.err != nil {
+			return c.err
+		}
+		s := static(x)
+		if len(s) < 2 || k > maxElems || k < -maxElems {
+			return errForm
+		}
+		rows, cols := c.shaped(c.counting(s[len(s)-2]), s[len(s)-2], 1), c.counting(s[len(s)-1])
+		kept := c.make(side, nil, c.with(ir.OpSub, cols, float64(k)), rows)
+		return c.emitErr(ir.OpWhere, nil, kept, x, c.filled(attr.Int(0), x.Type().DType()))
+	}
+}
+
+// scatterReduce folds what is written with what is there, or with itself alone.
+func scatterReduce(c *call) error {
+	x, idx, src, reduce := c.tensor("self"), c.tensor("index"), c.tensor("src"), c.str("reduce")
+	own := c.bool("include_self", true)
+	if c.err != nil {
+		return c.err
+	}
+	if x.Type().Rank() == 0 {
+		return errForm
+	}
+	dt := x.Type().DType()
+	lowest, highest := attr.Float(math.Inf(-1)), attr.Float(math.Inf(1))
+	if !dt.IsFloat() {
+		lo, hi, ok := intRange(dt)
+		if !ok {
+			return errForm
+		}
+		lowest, highest = attr.Int(lo), attr.Int(hi)
+	}
+	at := dimAttr(c.dim("dim", 0, x.Type().Rank()))
+	how, ok := map[string]struct {
+		name  string
+		empty attr.Value
+	}{"sum": {"add", attr.Int(0)}, "mean": {"add", attr.Int(0)}, "prod": {"multiply", attr.Int(1)}, "amax": {"amax", lowest}, "amin": {"amin", highest}}[reduce]
+	if !ok || c.err != nil {
+		return errForm
+	}
+	start := x
+	if !own {
+		x = c.make(ir.OpScatter, at.With("value", how.empty), x, idx)
+	}
+	put := at.With("reduce", attr.String(how.name))
+	if reduce != "mean" {
+		return c.emitErr(ir.OpScatter, put, x, idx, src)
+	}
+	acc := accType(dt)
+	sum := c.make(ir.OpScatter, put, c.in(acc, x), idx, c.in(acc, src))
+	n := attr.Int(0)
+	if own {
+		n = attr.Int(1)
+	}
+	times := c.make(ir.OpScatter, put.With("value", attr.Int(1)), c.filled(n, ir.I64, static(start)...), idx)
+	times = c.with(ir.OpMaximum, times, 1)
+	if dt.IsFloat() {
+		return c.settle(c.make(ir.OpDiv, nil, sum, c.in(acc, times)))
+	}
+	return c.settle(c.make(ir.OpFloorDivide, nil, sum, c.in(acc, times)))
+}
+
+// intRange is the range of an integer type of up to 64 bits with a sign.
+func intRange(dt ir.DType) (lo, hi int64, ok bool) {
+	bits := 8 * dt.Size()
+	switch {
+	case dt == ir.Bool:
+		return 0, 1, true
+	case dt.IsUnsigned() && bits < 64:
+		return 0, 1<<bits - 1, true
+	case dt.IsUnsigned():
+		return 0, 0, false
+	}
+	return -1 << (bits - 1), 1<<(bits-1) - 1, true
+}
+
+// maskedScatter gives the elements under a mask those of a source, one by one.
+func maskedScatter(c *call) error {
+	x, mask, src := c.tensor("self"), c.tensor("mask"), c.tensor("source")
+	if c.err != nil {
+		return c.err
+	}
+	shape := static(x)
+	mask, ok := c.broadcast(mask, shape)
+	if !ok || count(static(src)) == 0 {
+		return errForm
+	}
+	at := c.make(ir.OpCumsum, dimAttr(0), c.in(ir.I64, c.flat(mask)))
+	at = c.with(ir.OpMaximum, c.with(ir.OpSub, at, 1), 0)
+	under := c.make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.flat(src), c.with(ir.OpMinimum, at, float64(count(static(src))-1)))
+	return c.emitErr(ir.OpWhere, nil, mask, c.shaped(under, shape...), x)
+}
+
+// stridedScatter writes a tensor where a view of any layout of self would lie.
+func stridedScatter(c *call) error {
+	x, src, size, stride, offset := c.tensor("self"), c.tensor("src"), c.ints("size"), c.ints("stride"), c.int("storage_offset", 0)
+	if c.err != nil {
+		return c.err
+	}
+	shape := static(x)
+	n := count(shape)
+	if !x.Type().Contiguous() || !slices.Equal(static(src), size) || len(size) != len(stride) || offset < 0 || count(size) > maxElems {
+		return errForm
+	}
+	last := offset
+	for d, s := range size {
+		if s > 0 {
+			if stride[d] < 0 || stride[d] > maxElems {
+				return errForm
+			}
+			last += (s - 1) * stride[d]
+		}
+	}
+	if count(size) > 0 && last >= n {
+		c.stick("size", c.arg("size"), "element %d of a storage of %d", last, n)
+		return c.err
+	}
+	if offset == 0 && count(size) == n && ir.Tensor(x.Type().DType(), size...).WithStrides(stride).Contiguous() {
+		return c.settle(c.shaped(src, shape...)) // all of it
+	}
+	at := c.filled(attr.Int(offset), ir.I64)
+	for d, s := range size {
+		along := make([]int64, len(size))
+		for k := range along {
+			along[k] = 1
+		}
+		along[d] = s
+		at = c.make(ir.OpAdd, nil, at, c.shaped(c.with(ir.OpMul, c.counting(s), float64(stride[d])), along...))
+	}
+	put := c.make(ir.OpIndexPut, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.flat(x), c.flat(src), c.flat(at))
+	return c.settle(c.shaped(put, shape...))
+}
+
+// scan folds each prefix along d: after step k an element holds the fold of the 2^k in
+// front of and at it. fold takes tuples of tensors, the earlier ones first.
+func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.Value) []*ir.Value {
+	n := static(xs[0])[d]
+	for k := int64(1); k < n && c.err == nil; k *= 2 {
+		var early, late, head []*ir.Value
+		for _, x := range xs {
+			head = append(head, c.slice(x, int(d), 0, k))
+			early, late = append(early, c.slice(x, int(d), 0, n-k)), append(late, c.slice(x, int(d), k, n))
+		}
+		folded := fold(early, late)
+		next := make([]*ir.Value, len(xs))
+		for i := range xs {
+			next[i] = c.make(ir.OpCat, dimAttr(d), head[i], folded[i])
+		}
+		xs = next
+	}
+	return xs
+}
+
+// scanned imports a running fold.
+func scanned(fold func(c *call, a, b *ir.Value) *ir.Value) func(c *call) error {
+	return func(c *call) error {
+		x := c.tensor("self")
+		if c.err != nil {
+			return c.err
+		}
+		ts, err := c.types()
+		if err != nil {
+			return err
+		}
+		if x.Type().Rank() == 0 || len(ts) != 1 {
+			return errForm
+		}
+		d := c.dim("dim", 0, x.Type().Rank())
+		if c.err != nil {
+			return c.err
+		}
+		x = c.in(accType(ts[0].DType()), x)
+		if !ts[0].DType().IsFloat() {
+			x = c.in(ts[0].DType(), x)
+		}
+		return c.settle(c.scan(d, []*ir.Value{x}, func(a, b []*ir.Value) []*ir.Value {
+			return []*ir.Value{fold(c, a[0], b[0])}
+		})...)
+	}
+}
+
+func multiplied(c *call, a, b *ir.Value) *ir.Value { return c.make(ir.OpMul, nil, a, b) }
+
+// logAddExp is log(exp(a) + exp(b)); of equal infinities it is that.
+func logAddExp(c *call, a, b *ir.Value) *ir.Value {
+	high := c.make(ir.OpMaximum, nil, a, b)
+	apart := c.make(ir.OpNeg, nil, c.make(ir.OpAbs, nil, c.make(ir.OpSub, nil, a, b)))
+	sum := c.make(ir.OpAdd, nil, high, c.make(ir.OpLog1p, nil, c.make(ir.OpExp, nil, apart)))
+	return c.make(ir.OpWhere, nil, c.make(ir.OpEq, nil, a, b), c.with(ir.OpAdd, high, math.Ln2), sum)
+}
+
+// running imports the largest or smallest so far and the last place where it is. What is
+// not a number counts as beyond all.
+func running(better ir.Op) func(c *call) error {
+	return func(c *call) error {
+		x := c.tensor("self")
+		if c.err != nil {
+			return c.err
+		}
+		if x.Type().Rank() == 0 {
+			return errForm
+		}
+		d := c.dim("dim", 0, x.Type().Rank())
+		if c.err != nil {
+			return c.err
+		}
+		shape := static(x)
+		along := make([]int64, len(shape))
+		for k := range along {
+			along[k] = 1
+		}
+		along[d] = shape[d]
+		places, _ := c.broadcast(c.shaped(c.counting(shape[d]), along...), shape)
+		return c.settle(c.scan(d, []*ir.Value{x, places}, func(a, b []*ir.Value) []*ir.Value {
+			later := c.make(better, nil, b[0], a[0])
+			if x.Type().DType().IsFloat() {
+				later = c.make(ir.OpLogicalOr, nil, later, c.make(ir.OpNe, nil, b[0], b[0]))
+			}
+			return []*ir.Value{c.make(ir.OpWhere, nil, later, b[0], a[0]), c.make(ir.OpWhere, nil, later, b[1], a[1])}
+		})...)
+	}
+}

@@ -1,0 +1,100 @@
+package fx
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// notImported are operators of the core set that concert does not have, with the reason.
+var notImported = map[string]string{
+	"aten._fft_c2r.default":                "complex numbers",
+	"aten._fft_r2c.default":                "complex numbers",
+	"aten._local_scalar_dense.default":     "a number of the host that a tensor decides",
+	"aten.nonzero.default":                 "a size that a tensor decides",
+	"aten.resize_.default":                 "changes the size of a tensor in place",
+	"aten.sym_is_contiguous.default":       "no tensor: exporters answer it",
+	"aten.sym_numel.default":               "no tensor: sizes are numbers in files",
+	"aten.sym_size.int":                    "no tensor: sizes are numbers in files",
+	"aten.sym_storage_offset.default":      "no tensor: sizes are numbers in files",
+	"aten.sym_stride.int":                  "no tensor: sizes are numbers in files",
+	"aten.grid_sampler_2d.default":         "not written yet",
+	"aten.max_pool3d_with_indices.default": "not written yet",
+}
+
+// byOthers are operators of the core set whose numbers other tests check.
+var byOthers = map[string]string{
+	"aten.squeeze.dims":           "TestGolden",
+	"aten.empty.memory_format":    "of any content",
+	"aten.empty_strided.default":  "of any content",
+	"aten.rand.default":           "TestDraws",
+	"aten.randn.default":          "TestDraws",
+	"aten.randperm.default":       "TestDraws",
+	"aten.native_dropout.default": "TestDraws",
+}
+
+// underWay are those of the core set that are being written.
+var underWay = strings.Fields(`aten._adaptive_avg_pool2d.default aten._adaptive_avg_pool2d_backward.default
+	aten._adaptive_avg_pool3d.default aten._native_batch_norm_legit.default aten._native_batch_norm_legit.no_stats
+	aten._native_batch_norm_legit_no_training.default aten.adaptive_avg_pool1d.default aten.avg_pool1d.default
+	aten.avg_pool2d.default aten.avg_pool2d_backward.default aten.avg_pool3d.default aten.convolution.default
+	aten.convolution_backward.default aten.max_pool2d_with_indices.default aten.max_pool2d_with_indices_backward.default
+	aten.native_group_norm.default aten.native_group_norm_backward.default aten.reflection_pad1d.default
+	aten.reflection_pad2d.default aten.reflection_pad3d.default aten.replication_pad2d.default
+	aten.replication_pad3d.default aten.upsample_bilinear2d.vec aten.upsample_nearest2d.vec`)
+
+// TestCore holds the operator table against PyTorch's core set: every operator of it is
+// imported, with numbers of PyTorch's own, or stands in a list with the reason.
+func TestCore(t *testing.T) {
+	recorded := map[string]int{}
+	file, err := os.Open("testdata/operators.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var call struct{ Target string }
+		if err := json.Unmarshal(lines.Bytes(), &call); err != nil {
+			t.Fatal(err)
+		}
+		recorded[call.Target]++
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/core.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	imported, named := 0, map[string]bool{}
+	for _, name := range strings.Fields(string(text)) {
+		named[name] = true
+		_, known := operators[name]
+		why, refused := notImported[name]
+		_, elsewhere := byOthers[name]
+		switch {
+		case slices.Contains(underWay, name):
+		case known && refused:
+			t.Errorf("%s is imported, and stands in the list: %s", name, why)
+		case !known && !refused:
+			t.Errorf("%s is not imported, for no reason", name)
+		case known && recorded[name] == 0 && !elsewhere:
+			t.Errorf("%s has no numbers", name)
+		case known:
+			imported++
+		}
+	}
+	for _, list := range []map[string]string{notImported, byOthers} {
+		for name := range list {
+			if !named[name] {
+				t.Errorf("%s is listed, but is no operator of the core set", name)
+			}
+		}
+	}
+	t.Logf("%d of %d operators", imported, len(named))
+}
