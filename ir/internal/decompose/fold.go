@@ -44,7 +44,10 @@ func Reduce(to Emitter, xs, inits []*ir.Value, dims []int64, body Body) ([]*ir.V
 		_, ok := reductions[p.kind(i)]
 		known = known && (ok || len(dims) == 0)
 	}
-	if known {
+	largest, extreme := p.extreme()
+	if extreme && len(dims) == 1 && counted(xs[1], int(dims[0])) {
+		out = e.extreme(xs[0], xs[1], dims[0], largest)
+	} else if known {
 		for i := range xs {
 			out[i] = xs[i]
 			if len(dims) > 0 {

@@ -210,3 +210,56 @@ func TestSort(t *testing.T) {
 		}
 	}
 }
+
+// argmax and argmin as JAX writes them become operations of the table; with other places than
+// those of the elements they do not.
+func TestExtreme(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	body := func(better ir.Op, nans bool) decompose.Body {
+		return func(e decompose.Emitter, p []*ir.Value) ([]*ir.Value, error) {
+			op := func(op ir.Op, args ...*ir.Value) *ir.Value { return e.Op(op, nil, nil, args)[0] }
+			pick := op(better, p[0], p[2])
+			if nans {
+				pick = op(ir.OpLogicalOr, pick, op(ir.OpNe, p[0], p[0]))
+			}
+			place := op(ir.OpLogicalOr, pick, op(ir.OpLogicalAnd, op(ir.OpEq, p[0], p[2]), op(ir.OpLt, p[1], p[3])))
+			return []*ir.Value{op(ir.OpWhere, pick, p[0], p[2]), op(ir.OpWhere, place, p[1], p[3])}, nil
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		dt        ir.DType
+		better    ir.Op
+		nans, own bool
+		init      float64
+		x         []float64
+		values    []float64
+		places    []int64
+		op        bool
+	}{
+		{"largest", ir.F32, ir.OpGt, true, true, -inf, []float64{1, 3, 3, -inf, -inf, -inf, nan, inf, nan, -1, -2, -3}, []float64{3, -inf, nan, -1}, []int64{1, 0, 0, 0}, true},
+		{"smallest", ir.F64, ir.OpLt, true, true, inf, []float64{1, 0, math.Copysign(0, -1), 2, nan, nan, inf, inf, inf, -1, -2, -3}, []float64{0, nan, inf, -3}, []int64{1, 1, 0, 2}, true},
+		{"smallest", ir.U8, ir.OpLt, false, true, 255, []float64{7, 0, 0, 255, 255, 255, 1, 2, 3, 9, 8, 7}, []float64{0, 255, 1, 7}, []int64{1, 0, 0, 2}, true},
+		{"largest", ir.I64, ir.OpGt, true, true, -9, []float64{-7, 0, 0, -5, -6, -5, 1, 2, 3, 9, 8, 7}, []float64{0, -5, 3, 9}, []int64{1, 0, 2, 0}, true},
+		{"largest", ir.Bool, ir.OpGt, false, true, 0, []float64{0, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 1}, []float64{1, 0, 1, 1}, []int64{1, 0, 0, 0}, true},
+		{"numbers with NaN", ir.F32, ir.OpGt, false, true, -inf, []float64{1, 3, 3, 4, 5, 6, 1, 2, 2, -1, -2, -3}, []float64{3, 6, 2, -1}, []int64{1, 2, 1, 0}, false},
+		{"other places", ir.F32, ir.OpGt, true, false, -inf, []float64{1, 3, 3, 4, 5, 6, 1, 2, 2, -1, -2, -3}, []float64{3, 6, 2, -1}, []int64{5, 5, 5, 5}, false},
+	} {
+		found := false
+		got := run(t, []interp.Tensor{floats(t, c.dt, c.x, 4, 3)}, func(f *ir.FuncBuilder, in []*ir.Value) ([]*ir.Value, error) {
+			places := f.Full(ir.Tensor(ir.I32, 4, 3), 5)
+			if c.own {
+				places = f.Op(ir.OpExpand, nil, nil, []*ir.Value{f.Iota(ir.Tensor(ir.I32, 3), 0, 1)}, ir.Tensor(ir.I32, 4, 3))[0]
+			}
+			out, err := decompose.Reduce(f, []*ir.Value{in[0], places}, []*ir.Value{f.Full(ir.Tensor(c.dt), c.init), f.Full(ir.Tensor(ir.I32), 9)}, []int64{1}, body(c.better, c.nans))
+			for _, n := range f.Func().Order() {
+				found = found || n.Op() == ir.OpArgmax
+			}
+			return out, err
+		})
+		same := slices.EqualFunc(got[0].Float64s(), c.values, func(a, b float64) bool { return a == b || a != a && b != b })
+		if !same || !slices.Equal(got[1].Int64s(), c.places) || found != c.op {
+			t.Errorf("%s of %v: %v at %v, by argmax %v; want %v at %v", c.name, c.dt, got[0], got[1], found, c.values, c.places)
+		}
+	}
+}

@@ -64,8 +64,7 @@ func (s special) series(z *ir.Value) (sum, slope *ir.Value) {
 	sum, slope = s.number(lanczosBase), s.number(0)
 	for k, c := range lanczos {
 		at := s.plus(z, float64(k+1))
-		term := s.over(c, at)
-		sum, slope = s.add(sum, term), s.sub(slope, s.div(term, at))
+		sum, slope = s.add(sum, s.over(c, at)), s.sub(slope, s.over(c, s.mul(at, at)))
 	}
 	return sum, slope
 }
@@ -86,7 +85,7 @@ func (s special) lgamma(x *ir.Value) *ir.Value {
 	sum, _ := s.series(z)
 	const shift = lanczosG + 0.5
 	t := s.plus(z, shift)
-	logT := s.plus(s.unary(ir.OpLog1p, s.times(z, 1/shift)), math.Log(shift))
+	logT := s.plus(s.unary(ir.OpLog1p, s.by(ir.OpDiv, z, shift)), math.Log(shift))
 	// (z + 1/2) log t - t, which overflows where the result does only.
 	main := s.mul(s.sub(s.plus(z, 0.5), s.div(t, logT)), logT)
 	y := s.add(s.plus(main, (math.Log(2)+math.Log(math.Pi))/2), s.log(sum))
@@ -112,12 +111,11 @@ func (s special) digamma(x *ir.Value) *ir.Value {
 	sum, slope := s.series(z)
 	const shift = lanczosG + 0.5
 	t := s.plus(z, shift)
-	logT := s.plus(s.unary(ir.OpLog1p, s.times(z, 1/shift)), math.Log(shift))
+	logT := s.plus(s.unary(ir.OpLog1p, s.by(ir.OpDiv, z, shift)), math.Log(shift))
 	y := s.sub(s.add(logT, s.div(slope, sum)), s.over(lanczosG, t))
 	// By reflection: y - pi / tan(pi x), of the distance to the next integer.
 	f := s.times(s.sub(x, s.unary(ir.OpRound, x)), math.Pi)
-	cot := s.div(s.unary(ir.OpCos, f), s.unary(ir.OpSin, f))
-	y = s.where(below, s.sub(y, s.times(cot, math.Pi)), y)
+	y = s.where(below, s.sub(y, s.div(s.times(s.unary(ir.OpCos, f), math.Pi), s.unary(ir.OpSin, f))), y)
 	pole := s.both(s.by(ir.OpLt, x, 0), s.binary(ir.OpEq, x, s.floor(x)))
 	y = s.where(pole, s.number(math.NaN()), y)
 	return s.where(s.by(ir.OpEq, x, 0), s.number(math.Inf(-1)), y)
@@ -222,9 +220,10 @@ func BesselI1e(to Emitter, x *ir.Value) *ir.Value {
 		near := s.binary(ir.OpMinimum, a, s.number(far))
 		half := s.times(near, 0.5)
 		square := s.mul(half, half)
-		sum := s.number(1)
+		one := s.number(1)
+		sum := one
 		for k := terms; k > 0; k-- {
-			sum = s.plus(s.mul(s.times(sum, 1/float64(k*(k+1))), square), 1)
+			sum = s.one(ir.OpFma, nil, []*ir.Value{s.by(ir.OpDiv, sum, float64(k*(k+1))), square, one})
 		}
 		y := s.mul(s.mul(sum, half), s.unary(ir.OpExp, s.unary(ir.OpNeg, near)))
 		away := s.binary(ir.OpMaximum, a, s.number(far))
