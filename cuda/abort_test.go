@@ -40,7 +40,7 @@ func TestTimeout(t *testing.T) {
 				for j := 0; j < 3; j++ { // what follows in the stream must give up at once
 					op := coll.Op{Kind: kernels.AllReduce, DType: dtype.F32, Symmetric: true, Algo: algo,
 						Tensors: []coll.Tensor{{Src: r.w.Addr(i, a), Dst: r.w.Addr(i, a), Bytes: count * 4}}}
-					if err := m.Enqueue(r.streams[i], op); err != nil {
+					if err := m.Enqueue(r.streams[i], op); err != nil && !gaveUp(err) { // where this takes its time
 						t.Fatal(err)
 					}
 				}
@@ -79,6 +79,9 @@ func TestTimeout(t *testing.T) {
 		})
 	}
 }
+
+// gaveUp says whether a group is broken because a wait in it took too long.
+func gaveUp(err error) bool { return errors.Is(err, symm.ErrTimeout) || errors.Is(err, symm.ErrCanceled) }
 
 func TestAbort(t *testing.T) {
 	r := newRigT(t, 3)

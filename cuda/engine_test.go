@@ -79,9 +79,7 @@ func TestQuietTimeout(t *testing.T) {
 	n := ranksOf(3)
 	absent := n - 1
 	r := newRigT(t, n)
-	o := smallGroup(false, n)
-	o.Timeout = 200 * time.Millisecond
-	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
+	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), smallGroup(false, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +92,8 @@ func TestQuietTimeout(t *testing.T) {
 			}
 		}
 	}
+	r.meet() // all have come that will
+	g.SetTimeout(200 * time.Millisecond)
 	start, timeouts := time.Now(), 0
 	for _, m := range g.Members() {
 		i := m.Index
@@ -114,6 +114,7 @@ func TestQuietTimeout(t *testing.T) {
 	if d := time.Since(start); timeouts == 0 && process == nil || d > patience {
 		t.Errorf("%d timeouts after %v", timeouts, d)
 	}
+	g.SetTimeout(plenty)
 	if err := g.Rejoin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -228,9 +229,7 @@ func TestHearing(t *testing.T) {
 func TestRejoinAfter(t *testing.T) {
 	const n, absent = 2, 1
 	r := newRigT(t, n)
-	o := smallGroup(false, n)
-	o.Timeout = 100 * time.Millisecond
-	g, err := coll.NewGroup(t.Context(), r.w, []int{0, 1}, o)
+	g, err := coll.NewGroup(t.Context(), r.w, []int{0, 1}, smallGroup(false, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,6 +259,7 @@ func TestRejoinAfter(t *testing.T) {
 		}
 	}
 	enqueue(0)
+	g.SetTimeout(100 * time.Millisecond)
 	var te *symm.TimeoutError
 	if err := g.Members()[0].Check(t.Context(), r.streams[0]); !errors.As(err, &te) || te.Peer != absent {
 		t.Fatal(err)
@@ -270,6 +270,7 @@ func TestRejoinAfter(t *testing.T) {
 	if err := g.RejoinAfter(t.Context(), [][]driver.Stream{{r.streams[0]}, {r.streams[1]}}); err != nil {
 		t.Fatal(err)
 	}
+	g.SetTimeout(plenty)
 	for i := range n {
 		enqueue(i)
 	}

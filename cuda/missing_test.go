@@ -26,9 +26,7 @@ func TestAwaitsCredit(t *testing.T) {
 		join   bool
 	}{{"settling", 1, true}, {"the next round", coll.StagingParts + 1, false}} {
 		t.Run(c.name, func(t *testing.T) {
-			o := smallGroup(false, n)
-			o.Timeout = 200 * time.Millisecond
-			g, err := coll.NewGroup(t.Context(), r.w, []int{0, 1, 2, 3}, o)
+			g, err := coll.NewGroup(t.Context(), r.w, []int{0, 1, 2, 3}, smallGroup(false, n))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,6 +68,7 @@ func TestAwaitsCredit(t *testing.T) {
 					}
 				}
 			}
+			g.SetTimeout(200 * time.Millisecond)
 			named := 0
 			for i, m := range m {
 				if i == slow {

@@ -89,6 +89,7 @@ func TestWaitValueTimeout(t *testing.T) {
 				t.Error("the pad is not clear")
 			}
 			// The same again, with a peer.
+			g.SetTimeout(plenty)
 			r.must(m.WaitValue(s, 1, 77, 5), g.Members()[1].WriteValue(r.streams[1], 0, 77, 6))
 			r.must(g.Members()[0].BarrierOn(s, 3), g.Members()[1].BarrierOn(r.streams[1], 3))
 			r.must(m.Check(t.Context(), s), g.Members()[1].Check(t.Context(), r.streams[1]))

@@ -260,7 +260,6 @@ func TestUnevenLeftOut(t *testing.T) {
 	const n = 4
 	r := newRigT(t, n)
 	o := smallGroup(r.w.Shares(), n)
-	o.Timeout = 100 * time.Millisecond
 	g, err := coll.NewGroup(t.Context(), r.w, seqInts(n), o)
 	if err != nil {
 		t.Fatal(err)
@@ -272,16 +271,22 @@ func TestUnevenLeftOut(t *testing.T) {
 	sizes[0][1], sizes[1][0], sizes[2][0] = 7*32*uint64(chunk), 9*32*uint64(chunk)+5, packets+1
 	for round := range 3 {
 		absent := []int{1, n - 1, -1}[round]
+		if g.SetTimeout(plenty); absent >= 0 {
+			g.SetTimeout(100 * time.Millisecond)
+		}
 		u := r.newUneven(g, sizes, rng, 16)
 		for _, m := range g.Members() {
 			if m.Index == absent {
 				continue
 			}
 			p, err := m.PrepareUneven(u.send[m.Index], u.recv[m.Index])
+			if err != nil && absent >= 0 && gaveUp(err) { // where this takes its time
+				continue
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := p.Enqueue(r.streams[m.Index]); err != nil {
+			if err := p.Enqueue(r.streams[m.Index]); err != nil && (absent < 0 || !gaveUp(err)) {
 				t.Fatal(err)
 			}
 		}

@@ -148,11 +148,12 @@ func (m *Member) Abort(reason error) {
 	m.Break(reason)
 }
 
-// Break is Abort within a call.
+// Break is Abort within a call. The other members here know first: who sees that this one is
+// broken finds no other that works.
 func (m *Member) Break(reason error) {
 	reason = m.where().Own(reason)
-	m.abort(reason)
 	m.spread(reason)
+	m.abort(reason)
 }
 
 // abort is Abort's part for one member, which keeps what it has found out itself.

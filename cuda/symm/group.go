@@ -28,8 +28,9 @@ type Group struct {
 	id      int // number within the world, the same in all processes
 	ranks   []int
 	name    string
-	job     []int  // by member: GroupOptions.Job
-	ctl     uint64 // offset of the control pages
+	job     []int        // by member: GroupOptions.Job
+	timeout atomic.Int64 // nanoseconds, 0 for ever
+	ctl     uint64       // offset of the control pages
 	members []*Member
 	many    bool // GroupOptions.ManyStreams
 	life    *lifecycle.Scope
@@ -99,7 +100,6 @@ type Member struct {
 	ctl     driver.Ptr
 	host    uintptr
 	hostDev driver.Ptr
-	timeout uint64
 	seq     atomic.Uint32 // calls prepared
 	ext     Extension
 	Naming  func(seq uint32, what string) string // names a call of that number in errors, if not nil
@@ -158,12 +158,7 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 			return nil, err
 		}
 	}
-	timeout := uint64(10 * time.Minute)
-	if o.Timeout > 0 {
-		timeout = uint64(o.Timeout)
-	} else if o.Timeout < 0 {
-		timeout = 0
-	}
+	g.SetTimeout(o.Timeout)
 	// A group may take the place of one that other processes are still closing.
 	met = true
 	if err := w.Meet(ctx); err != nil {
@@ -172,7 +167,7 @@ func NewGroup(ctx context.Context, w *World, ranks []int, o GroupOptions) (_ *Gr
 	met = false
 	for i, id := range ranks {
 		if r := w.local[id]; r != nil {
-			if err := g.join(r, i, timeout, extend); err != nil {
+			if err := g.join(r, i, extend); err != nil {
 				return nil, err
 			}
 		}
@@ -242,8 +237,8 @@ func (g *Group) listen() {
 	})
 }
 
-func (g *Group) join(r *Rank, index int, timeout uint64, extend func(*Member) (Extension, error)) error {
-	m := &Member{Group: g, Rank: r, Index: index, timeout: timeout, ctl: g.world.Addr(r.ID, g.ctl)}
+func (g *Group) join(r *Rank, index int, extend func(*Member) (Extension, error)) error {
+	m := &Member{Group: g, Rank: r, Index: index, ctl: g.world.Addr(r.ID, g.ctl)}
 	m.order = m.newOrder()
 	m.pad.idle.L = &m.pad.mu
 	for k := range g.ranks {
@@ -361,7 +356,16 @@ func (g *Group) World() *World { return g.world }
 func (g *Group) Ranks() []int { return g.ranks }
 
 // Timeout is how long a wait may last, 0 for ever.
-func (m *Member) Timeout() time.Duration { return time.Duration(m.timeout) }
+func (m *Member) Timeout() time.Duration { return time.Duration(m.Group.timeout.Load()) }
+
+// SetTimeout changes how long waits of this process's members may last, as
+// GroupOptions.Timeout said it before. Kernels that are prepared keep the limit that they have.
+func (g *Group) SetTimeout(limit time.Duration) {
+	if limit == 0 {
+		limit = 10 * time.Minute
+	}
+	g.timeout.Store(int64(max(limit, 0)))
+}
 
 // Calls is the order of the member's calls but those on user channels.
 func (m *Member) Calls() *Order { return m.order }

@@ -194,7 +194,7 @@ func (m *Member) look(list []*padWait, all bool) (left []*padWait) {
 			}
 			continue
 		}
-		if waited := time.Since(w.since); !broken && m.timeout != 0 && waited > time.Duration(m.timeout) {
+		if waited, limit := time.Since(w.since), m.Timeout(); !broken && limit != 0 && waited > limit {
 			m.Break(m.TimedOut(w.from, w.num, waited, fmt.Sprintf("word %d", w.word)))
 			broken = true
 		}

@@ -81,6 +81,6 @@ func (m *Member) AddSignal(c *driver.Commands, s driver.Stream, k CallKind, kern
 // Args are the arguments that depend on the rank only, and the number of the call, which
 // is of that kind. channel is the user's, 0 for collectives.
 func (m *Member) Args(k CallKind, channel int) kernels.Args {
-	return kernels.Args{Peer: m.peer, Ctl: uint64(m.ctl), Host: uint64(m.hostDev), Timeout: m.timeout,
+	return kernels.Args{Peer: m.peer, Ctl: uint64(m.ctl), Host: uint64(m.hostDev), Timeout: uint64(m.Timeout()),
 		N: uint32(len(m.Group.ranks)), Rank: uint32(m.Index), Seq: m.Number(k, channel)}
 }
