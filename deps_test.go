@@ -75,7 +75,7 @@ var layers = []struct {
 	{"cuda/symm", []string{"cuda/driver", "cuda/internal/hostmem", "runtime/rendezvous", "kernels", "internal/dtype", "internal/lifecycle"}},
 	{"cuda/coll", []string{"cuda/symm", "cuda/driver", "kernels", "internal/dtype"}},
 	{"cuda/eager", []string{"cuda/coll", "cuda/symm", "cuda/driver", "kernels"}},
-	{"cuda/topo", nil},
+	{"cuda/topo", []string{"runtime/rendezvous"}},
 	{"cuda/nvrtc", nil},
 	{"cuda/nccl", []string{"runtime/rendezvous", "internal/dtype", "internal/hostops"}},
 	{"cuda/library", []string{"cuda/driver", "internal/attr", "internal/dtype"}},

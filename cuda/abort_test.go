@@ -81,7 +81,9 @@ func TestTimeout(t *testing.T) {
 }
 
 // gaveUp says whether a group is broken because a wait in it took too long.
-func gaveUp(err error) bool { return errors.Is(err, symm.ErrTimeout) || errors.Is(err, symm.ErrCanceled) }
+func gaveUp(err error) bool {
+	return errors.Is(err, symm.ErrTimeout) || errors.Is(err, symm.ErrCanceled)
+}
 
 func TestAbort(t *testing.T) {
 	r := newRigT(t, 3)

@@ -32,8 +32,8 @@
 //
 // When the ranks meet they tell each other their machines (Options.Machine, or what the
 // driver shows), what plans depend on, and nothing goes on if these do not fit together: a
-// *topo.MismatchError, *topo.SharedGPUError or *runtime.SizeMismatchError. Every group
-// whose ranks reach each other's memory goes over symmetric memory. The others, on several
+// *runtime.MismatchError or *topo.SharedGPUError. Every group whose ranks reach each other's
+// memory goes over symmetric memory. The others, on several
 // hosts or on GPUs without access to each other, go over NCCL (cuda/nccl), which is loaded
 // only then; Options.Transport asks for one or the other, and a *TransportError says which
 // group cannot be served and why. Both may serve one program: ranks are parted into islands

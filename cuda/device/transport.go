@@ -82,7 +82,7 @@ func shown(drv driver.Driver, infos []driver.DeviceInfo) (*topo.Machine, error) 
 
 // connected decides what carries the groups of a spec whose ranks sit so. It is the same on
 // every rank, but for the rank that errors name. Ranks of machines that do not agree are a
-// *topo.MismatchError, groups that cannot communicate a *TransportError.
+// *runtime.MismatchError, groups that cannot communicate a *TransportError.
 func connected(spec *rt.Spec, o *Options, seats []topo.Seat) (*routes, error) {
 	refuse := func(err error) (*routes, error) {
 		return nil, &rt.RendezvousError{Rank: spec.Rank, Reason: "the ranks' devices cannot form a world", Err: err}

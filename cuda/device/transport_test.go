@@ -120,7 +120,7 @@ func TestTransportMeeting(t *testing.T) {
 		"two hosts": {func(m *topo.Machine) { m.Host.ID, m.Host.Name = "another boot", "another" },
 			func(err error) bool { var e *device.TransportError; return errors.As(err, &e) }, "and another"},
 		"not one machine": {func(m *topo.Machine) { m.Driver = "1.2.3" },
-			func(err error) bool { var e *topo.MismatchError; return errors.As(err, &e) }, `driver is "580.159.04" and "1.2.3"`},
+			func(err error) bool { var e *rt.MismatchError; return errors.As(err, &e) }, `driver of the host that they share differ: "580.159.04" on rank 0, "1.2.3" on rank 1`},
 	} {
 		job := rendezvous.NewLocal()
 		errs := make([]error, 2)

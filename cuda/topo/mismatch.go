@@ -3,27 +3,17 @@ package topo
 import (
 	"fmt"
 	"strings"
+
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
-// MismatchError says that two ranks of one host see different machines, or that two
-// ranks cannot be on what they say they are on.
-type MismatchError struct {
-	Ranks [2]int
-	What  string
-	Diffs []Difference // A is of Ranks[0], B of Ranks[1]
-}
-
-// Error names the ranks and the first few differences.
-func (e *MismatchError) Error() string {
-	s := fmt.Sprintf("ranks %d and %d %s", e.Ranks[0], e.Ranks[1], e.What)
-	for i, d := range e.Diffs {
-		if i == 4 {
-			s += fmt.Sprintf("; and %d more", len(e.Diffs)-i)
-			break
-		}
-		s += "; " + d.String()
+// readings is the error of two ranks of one host that see different machines.
+func readings(a, b int, d []Difference) error {
+	what := d[0].Field
+	if len(d) > 1 {
+		what += fmt.Sprintf(" and %d other readings", len(d)-1)
 	}
-	return s
+	return &rendezvous.MismatchError{Op: "rendezvous", What: what + " of the host that they share", Rank: a, Peer: b, RankValue: d[0].A, PeerValue: d[0].B}
 }
 
 // Mixed names what differs between the machines of the layout, the first compared

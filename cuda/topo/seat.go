@@ -3,6 +3,8 @@ package topo
 import (
 	"fmt"
 	"slices"
+
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Seat is what a rank tells the others of where it is.
@@ -18,7 +20,7 @@ type Seat struct {
 // Arrange makes the layout of ranks 0 to len(seats)-1, the same on every rank; rank is
 // the one that asks, for errors. Ranks of one host must have the same machine, or, where
 // one of them is partial, machines that agree in what both have: they are joined into
-// one. The error is a *MismatchError or a *FormatError.
+// one. The error is a *rendezvous.MismatchError or a *FormatError.
 func Arrange(rank int, seats []Seat) (*Layout, error) {
 	a := newArranger(rank, len(seats))
 	for i := range seats {
@@ -49,7 +51,7 @@ func (a *arranger) add(s *Seat) error {
 		return named(name, err)
 	}
 	if s.World != a.world {
-		return &MismatchError{Ranks: [2]int{a.me, r}, What: fmt.Sprintf("are of worlds of %d and %d ranks", a.world, s.World)}
+		return &rendezvous.MismatchError{Op: "rendezvous", What: "sizes of the world", Rank: a.me, Peer: r, RankValue: fmt.Sprint(a.world), PeerValue: fmt.Sprint(s.World)}
 	}
 	at := slices.IndexFunc(l.Machines, func(m Machine) bool { return m.Host.ID == s.Machine.Host.ID })
 	if at < 0 {
@@ -66,7 +68,7 @@ func (a *arranger) add(s *Seat) error {
 			d = Compare(m, &s.Machine)
 		}
 		if len(d) > 0 {
-			return &MismatchError{Ranks: [2]int{a.first[at], r}, What: "are on one host and see different machines", Diffs: d}
+			return readings(a.first[at], r, d)
 		}
 	}
 	g := slices.IndexFunc(l.Machines[at].GPUs, func(g GPU) bool { return g.UUID == s.GPU })

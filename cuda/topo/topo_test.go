@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
+
 	. "github.com/seed-ee968945/concert/cuda/topo"
 )
 
@@ -225,8 +227,8 @@ func TestArrangeHosts(t *testing.T) {
 	seats[9].Machine.GPUs[1].SMs = 100
 	for r := range seats {
 		_, err := Arrange(r, seats)
-		var me *MismatchError
-		if !errors.As(err, &me) || me.Ranks != [2]int{8, 9} || len(me.Diffs) != 1 || !strings.Contains(err.Error(), "gpus[1].sms is 132 and 100") {
+		var me *rendezvous.MismatchError
+		if !errors.As(err, &me) || me.Rank != 8 || me.Peer != 9 || !strings.Contains(err.Error(), "gpus[1].sms of the host that they share differ: 132 on rank 8, 100 on rank 9") {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}
@@ -306,7 +308,7 @@ func TestArrange(t *testing.T) {
 		"part after whole":   {seats(*whole, shown(1), *whole), Symmetric, "by nvswitch", ""},
 		"no access":          {seats(refused, shown(1), shown(2)), NCCL, `ranks 0 and 2 (GPUs 0 and 2, joined by unknown) have no peer access: read is "no peer access"`, ""},
 		"two hosts":          {seats(shown(0), shown(1), elsewhere), NCCL, "ranks 0 and 2 are on hosts", ""},
-		"two names":          {seats(shown(0), shown(1, 2), other), "", "", "ranks 0 and 2 are on one host and see different machines"},
+		"two names":          {seats(shown(0), shown(1, 2), other), "", "", "name of the host that they share differ: \"NVIDIA H200\" on rank 0, \"another\" on rank 2"},
 		"two words on a way": {seats(shown(0, 1, 2, 3), refused, shown(2)), "", "", "no peer access"},
 		"not its GPU":        {seats(shown(0), shown(2), shown(2)), "", "", "machine of rank 1: has no GPU"},
 	} {
