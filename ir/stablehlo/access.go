@@ -54,11 +54,11 @@ func (m *Module) ints(a attr) ([]int64, error) {
 	case a.Kind == kindList:
 		var out []int64
 		for _, e := range a.List {
-			n, err := m.integer(e)
+			l, err := m.ints(e) // lists of pairs, too
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, n)
+			out = append(out, l...)
 		}
 		return out, nil
 	case a.Kind == kindDense && a.Text == "array":
@@ -82,7 +82,7 @@ func (m *Module) ints(a attr) ([]int64, error) {
 			}
 		}
 		return out, p.err
-	case a.Kind == kindNumber || a.Kind == kindBool:
+	case a.Kind != kindDense:
 		n, err := m.integer(a)
 		return []int64{n}, err
 	}

@@ -70,6 +70,8 @@ func rules() map[string]rule {
 		"stablehlo.dynamic_slice":        {-1, false, dynamicSlice},
 		"stablehlo.dynamic_update_slice": {-1, false, dynamicUpdateSlice},
 		"stablehlo.map":                  {-1, false, mapOp},
+		"stablehlo.convolution":          {2, false, convolution},
+		"stablehlo.select_and_scatter":   {3, false, selectAndScatter},
 		"stablehlo.dot_general":          {2, false, dotGeneral},
 
 		"stablehlo.bitcast_convert":   {1, false, bitcastConvert},
