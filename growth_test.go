@@ -185,7 +185,7 @@ func growthPasses(m *ir.Module, pipeline string) error {
 	if err != nil {
 		return err
 	}
-	g := passes.Manager{Costs: cost.Arena(), Fusable: lower.Fusable, Verify: passes.VerifyEnd}
+	g := passes.Manager{Costs: cost.Arena(), Verify: passes.VerifyEnd}
 	_, err = g.Run(m, p)
 	return err
 }

@@ -108,7 +108,7 @@ type Options struct {
 	Pipeline *passes.Pipeline
 
 	// Manager says how passes are run: dumps, hooks, verification, bisection, progress.
-	// Compile sets its Costs and Fusable.
+	// Compile sets its Costs.
 	Manager passes.Manager
 }
 
@@ -172,7 +172,7 @@ func Compile(ctx context.Context, m *ir.Module, t Target, o Options) (*Result, e
 	r.costs = t.Model().Fitted(r.Input)
 	r.Module = r.Input.Clone()
 	if p.Len() > 0 {
-		o.Manager.Costs, o.Manager.Fusable = r.costs, lower.Fusable
+		o.Manager.Costs = r.costs
 		c := &compiler{target: t, pipeline: p, manager: o.Manager}
 		if err := c.feedBack(ctx, r.Module); err != nil {
 			return nil, err

@@ -15,7 +15,6 @@ import (
 	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
-	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
 )
@@ -129,7 +128,7 @@ func run(t testing.TB, m *ir.Module, pipeline string, mode passes.ValidateMode) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := passes.Manager{Costs: cost.Arena(), Fusable: lower.Fusable, Validate: mode}
+	g := passes.Manager{Costs: cost.Arena(), Validate: mode}
 	if _, err := g.Run(m, p); err != nil {
 		t.Fatal(err)
 	}

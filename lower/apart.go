@@ -23,8 +23,7 @@ type Options struct {
 
 // FuncWith is [Func] with options. It is linear in the text of the kernels, too. With
 // Options.Kernels a region for which no kernel can be written is taken apart into its nodes,
-// and buffers are placed anew, without a limit; see [Fusable] for how to have pass fuse leave
-// none. Errors are Func's.
+// and buffers are placed anew, without a limit; pass fuse forms none. Errors are Func's.
 func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 	for {
 		p, refused, err := lowered(f, o.Kernels)
@@ -35,21 +34,6 @@ func FuncWith(f *ir.Func, o Options) (*program.Program, error) {
 			return nil, err
 		}
 	}
-}
-
-// Fusable returns the predicate that says what one kernel can compute in f, for
-// passes.Manager.Fusable: with it, pass fuse leaves no region that FuncWith would have to take
-// apart. It writes the kernel that lowering would, which takes time linear in its text. The
-// error names the node whose place is not known.
-func Fusable(f *ir.Func) (func(nodes []*ir.Node) error, error) {
-	st, err := ir.ComputeStorages(f)
-	if err != nil {
-		return nil, err
-	}
-	return func(nodes []*ir.Node) error {
-		_, err := cudagen.Generate("k", st, nodes)
-		return err
-	}, nil
 }
 
 // errMisplaced says that a kernel cannot compute with its operands and results where

@@ -14,9 +14,6 @@ type Context struct {
 	// Log takes what a person who follows the pass wants to read. Never nil.
 	Log *slog.Logger
 
-	// Fusable makes the judge of regions for a function; see [Manager]. It may be nil.
-	Fusable func(f *ir.Func) (func(nodes []*ir.Node) error, error)
-
 	pass    *Pass
 	options []value // parallel to pass.Options
 	stats   []float64

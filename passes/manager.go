@@ -27,12 +27,6 @@ type Manager struct {
 	// Costs serves nodes without attached costs; nil reckons them as free.
 	Costs CostModel
 
-	// Fusable, if set, makes the judge of regions for a function: its error says why
-	// nodes, in program order, cannot be one kernel. Pass fuse then leaves no region that
-	// is refused, and memory is planned for what there will be; package lower has a
-	// judge. Without it pass fuse goes by rules of its own.
-	Fusable func(f *ir.Func) (func(nodes []*ir.Node) error, error)
-
 	// Log takes the passes' messages; nil drops them.
 	Log *slog.Logger
 
@@ -244,7 +238,7 @@ func (r *run) apply(s *step, m *ir.Module) (ctx *Context, err error) {
 	ctx = &Context{
 		Log: r.log.With("pass", s.pass.Name), pass: s.pass, options: s.values,
 		stats: make([]float64, len(s.pass.Stats)), counted: make([]bool, len(s.pass.Stats)),
-		costs: r.Costs, Fusable: r.Fusable, Ctx: r.ctx,
+		costs: r.Costs, Ctx: r.ctx,
 	}
 	if r.pattern != nil || r.Enable != nil {
 		ctx.enable = func(site string) bool {

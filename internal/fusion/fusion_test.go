@@ -232,3 +232,18 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// A view inside a region that shows nothing keeps it from being one kernel.
+func TestEmptyView(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want bool
+	}{
+		{`(%x: f32[4,6]) -> (f32[2,6]) { %y = exp %x : f32[4,6]; %s:2 = split %y {dim=0, sizes=[2, 2]} : f32[2,6], f32[2,6]; %z = neg %s#1 : f32[2,6]; return %z }`, true},
+		{`(%x: f32[4,6]) -> (f32[4,6]) { %y = exp %x : f32[4,6]; %s:2 = split %y {dim=0, sizes=[0, 4]} : f32[0,6], f32[4,6]; %z = neg %s#1 : f32[4,6]; return %z }`, false},
+	} {
+		if got := fusion.OneKernel(inside(parse(t, c.text))); got != c.want {
+			t.Errorf("%v, want %v: %s", got, c.want, c.text)
+		}
+	}
+}

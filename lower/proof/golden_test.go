@@ -31,7 +31,7 @@ func proved(t *testing.T, m *ir.Module) int {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := passes.Manager{Fusable: lower.Fusable}
+			r := passes.Manager{}
 			if _, err := r.Run(after, p); err != nil {
 				t.Log(err)
 				continue

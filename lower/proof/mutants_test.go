@@ -163,7 +163,7 @@ func subjects(t *testing.T) []subject {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := passes.Manager{Fusable: lower.Fusable}
+			r := passes.Manager{}
 			if _, err := r.Run(m, p); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/internal/deps"
@@ -78,7 +79,6 @@ func Pass() passes.Pass {
 			{Name: "refused-time", Doc: "joins given up since the makespan would grow"},
 			{Name: "refused-overlap", Doc: "joins given up since a collective would be hidden by less, with kernels=true"},
 			{Name: "refused-memory", Doc: "joins given up since the peak would grow"},
-			{Name: "refused-kernel", Doc: "regions given up since the manager's judge says that no kernel can compute them"},
 		},
 		Run: runFuse,
 	}
@@ -132,42 +132,7 @@ func runFuse(ctx *passes.Context, f *ir.Func) error {
 	if err := f.SetOrder(u.d.Permuted(u.order)); err != nil {
 		return err
 	}
-	if err := u.judge(f); err != nil {
-		return err
-	}
 	u.annotate(f)
-	return nil
-}
-
-// judge gives up regions that no kernel can compute, if somebody knows.
-func (u *fuser) judge(f *ir.Func) error {
-	u.ctx.Count("refused-kernel", 0)
-	if u.ctx.Fusable == nil {
-		return nil
-	}
-	fits, err := u.ctx.Fusable(f)
-	if err != nil {
-		return err
-	}
-	for i := 0; i < len(u.order); {
-		x, j := u.unit[u.order[i]], i+1
-		for x >= 0 && j < len(u.order) && u.unit[u.order[j]] == x {
-			j++
-		}
-		region := u.order[i:j]
-		i = j
-		u.ctx.Tick()
-		if x < 0 || len(u.unitN[x]) < 2 {
-			continue
-		}
-		if err := fits(u.d.Permuted(region)); err != nil {
-			u.ctx.Log.Info("no kernel", "region", u.d.Nodes[region[0]].Name(), "why", err)
-			u.ctx.Count("refused-kernel", 1)
-			for _, v := range region {
-				u.unit[v] = -1
-			}
-		}
-	}
 	return nil
 }
 
@@ -189,7 +154,7 @@ func newFuser(ctx *passes.Context, f *ir.Func) (*fuser, error) {
 		if v.Meta().Has(passes.FusionKey) {
 			f.SetMeta(v, v.Meta().Without(passes.FusionKey)) // regions are decided anew
 		}
-		if fusable(v) {
+		if fusion.Fusable(v) {
 			u.unit[i] = int32(len(u.unitN))
 			u.unitN = append(u.unitN, []int32{int32(i)})
 		}
@@ -283,7 +248,7 @@ func (u *fuser) try(a, b int32) {
 	for i, m := range members {
 		nodes[i] = u.d.Nodes[m]
 	}
-	if !oneKernel(nodes) || !u.ctx.Enable(u.d.Nodes[b].Name()) {
+	if !fusion.OneKernel(nodes) || !u.ctx.Enable(u.d.Nodes[b].Name()) {
 		return
 	}
 	lo, hi := u.pos[members[0]], u.pos[members[len(members)-1]]+1

@@ -94,7 +94,7 @@ func elements(v *ir.Value) int64 {
 		return v.Def().Func().Module().Hint(v.Type().Shape().NumElems())
 	}
 	count := int64(1)
-	for d, s := range sizesOf(v) {
+	for d, s := range fusion.Sizes(v) {
 		if strides[d] != 0 {
 			count *= s
 		}
@@ -117,7 +117,7 @@ func copyCheap(ctx *passes.Context, f *ir.Func, writes *ir.Writes) {
 			}
 		}
 		for _, reader := range readers[min(1, len(readers)):] {
-			if !fusable(reader) || reader == readers[0] || !reads(reader, v) {
+			if !fusion.Fusable(reader) || reader == readers[0] || !reads(reader, v) {
 				continue
 			}
 			ms, known := n.Cost()
@@ -145,9 +145,9 @@ func reads(n *ir.Node, v *ir.Value) bool {
 func cheap(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpFull:
-		return fusable(n)
+		return fusion.Fusable(n)
 	case ir.OpConvert:
-		return fusable(n) && n.Result(0).Type().DType().Size() > n.Arg(0).Type().DType().Size()
+		return fusion.Fusable(n) && n.Result(0).Type().DType().Size() > n.Arg(0).Type().DType().Size()
 	}
 	return false
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
 )
@@ -36,7 +35,7 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = (&passes.Manager{Fusable: lower.Fusable}).Run(m, p)
+		_, err = (&passes.Manager{}).Run(m, p)
 		if err == nil || refused(err) != c.refused {
 			t.Errorf("%s: refused %v, want %v: %v", c.name, refused(err), c.refused, err)
 		}

@@ -46,7 +46,7 @@ func lowerable(t *testing.T, seed uint64) *program.Program {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := passes.Manager{Fusable: lower.Fusable}
+		g := passes.Manager{}
 		if _, err := g.Run(m, p); err != nil {
 			return nil
 		}

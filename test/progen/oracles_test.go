@@ -162,7 +162,7 @@ func (c *Case) compile(ctx context.Context, before *ir.Module, runs Runs) (*ir.M
 	var first *ir.Module
 	for range 2 {
 		m := before.Clone()
-		g := passes.Manager{Input: "case.ir", Fusable: lower.Fusable}
+		g := passes.Manager{Input: "case.ir"}
 		if runs.Validate && first == nil {
 			g.Validate = passes.ValidateAlways
 		}

@@ -1,9 +1,8 @@
-package fuse
+package fusion
 
 import (
 	"slices"
 
-	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -13,12 +12,12 @@ import (
 // kernel walks rows: all fold the same dimensions of the same shape, and what
 // follows from a fold is read at the row at hand only. Where sizes are known at run
 // time only, they count at their bounds, and each row of the results follows from its
-// own, or all is elementwise on tensors of one shape. What single nodes are to a kernel
-// says internal/fusion, which lower/cudagen asks as well; it refuses what breaks these
-// rules, and a test there generates every region that this pass forms in random programs.
+// own, or all is elementwise on tensors of one shape. Package lower/cudagen writes a kernel
+// for whatever these rules allow: tests there generate every region that pass fuse forms
+// in random programs and in traced steps.
 
-// fusable reports whether n may belong to a region at all.
-func fusable(n *ir.Node) bool {
+// Fusable reports whether n may belong to a region at all.
+func Fusable(n *ir.Node) bool {
 	i := n.Op().Info()
 	if i.Class != ir.ClassMemory || !n.Pure() || len(n.Results()) != 1 {
 		return false
@@ -26,33 +25,37 @@ func fusable(n *ir.Node) bool {
 	switch n.Op() {
 	case ir.OpFull, ir.OpIota, ir.OpClone, ir.OpCat, ir.OpGather, ir.OpIndex, ir.OpEmbedding:
 	case ir.OpScatter, ir.OpSliceScatter, ir.OpIndexPut, ir.OpIndexAdd:
-		if _, ok := fusion.UpdatesSizedRows(n); !ok && !pulled(n) {
+		if _, ok := UpdatesSizedRows(n); !ok && !pulled(n) {
 			return false
 		}
 	case ir.OpCumsum:
 		return false // one thread walks what is a row here
 	default:
-		if _, ok := fusion.Folds(n); !ok && !i.Elementwise {
+		if _, ok := Folds(n); !ok && !i.Elementwise {
 			return false
 		}
 	}
-	for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
-		if v.Type().IsAsync() || slices.Contains(sizesOf(v), 0) {
-			return false
-		}
+	if Check(n) != nil || empty(n) {
+		return false
 	}
-	_, updates := fusion.UpdatesSizedRows(n)
-	return !fusion.Sized(n) || i.Elementwise || fusion.RowsApart(n) || updates
+	_, updates := UpdatesSizedRows(n)
+	return !Sized(n) || i.Elementwise || RowsApart(n) || updates
+}
+
+// empty reports whether an operand or a result of n has no elements.
+func empty(n *ir.Node) bool {
+	none := func(v *ir.Value) bool { return slices.Contains(Sizes(v), 0) }
+	return slices.ContainsFunc(n.Args(), none) || slices.ContainsFunc(n.Results(), none)
 }
 
 // pulled reports whether every element of what n writes at positions can find its
 // values by itself, at no more cost than reading them: a slice, one index for each
 // line, or rows of the first dimension that blocks can list.
 func pulled(n *ir.Node) bool {
-	if fusion.Sized(n) {
+	if Sized(n) {
 		return false
 	}
-	shape := sizesOf(n.Arg(0))
+	shape := Sizes(n.Arg(0))
 	switch n.Op() {
 	case ir.OpSliceScatter:
 		return n.Attrs().Int("step", 1) == 1
@@ -63,10 +66,10 @@ func pulled(n *ir.Node) bool {
 		}
 		want := slices.Clone(shape)
 		want[d] = 1
-		return slices.Equal(sizesOf(n.Arg(1)), want)
+		return slices.Equal(Sizes(n.Arg(1)), want)
 	}
-	index, ok := fusion.UpdatesRows(n)
-	return ok && count64(sizesOf(index)) <= fusion.MostPlaces
+	index, ok := UpdatesRows(n)
+	return ok && count64(Sizes(index)) <= MostPlaces
 }
 
 // rowsFit checks the nodes that list rows: one at most, whose positions lie in
@@ -74,7 +77,7 @@ func pulled(n *ir.Node) bool {
 func (r *regionShape) rowsFit(nodes []*ir.Node, count int64) bool {
 	lists := 0
 	for _, n := range nodes {
-		index, ok := fusion.UpdatesRows(n)
+		index, ok := UpdatesRows(n)
 		if !ok {
 			continue
 		}
@@ -85,7 +88,7 @@ func (r *regionShape) rowsFit(nodes []*ir.Node, count int64) bool {
 				return false
 			}
 		}
-		if lists > 1 || r.shape != nil || !r.Given(index) || count64(sizesOf(n.Result(0))) != count {
+		if lists > 1 || r.shape != nil || !r.Given(index) || count64(Sizes(n.Result(0))) != count {
 			return false
 		}
 	}
@@ -103,7 +106,7 @@ const (
 
 // regionShape is what a region walks over.
 type regionShape struct {
-	fusion.Region
+	Region
 	kind  map[*ir.Value]when
 	shape []int64 // what is folded; nil without reductions
 	gone  []bool
@@ -112,19 +115,22 @@ type regionShape struct {
 	cells int64
 }
 
-// oneKernel reports whether the nodes, in program order and with the views between
+// OneKernel reports whether the nodes, in program order and with the views between
 // them, can be one kernel that is worth it.
-func oneKernel(nodes []*ir.Node) bool {
-	if slices.ContainsFunc(nodes, fusion.Sized) {
-		if _, no := fusion.OneRow(nodes); no != nil {
-			_, vector := fusion.OneVector(nodes)
-			_, update := fusion.OneUpdate(nodes)
+func OneKernel(nodes []*ir.Node) bool {
+	if slices.ContainsFunc(nodes, func(n *ir.Node) bool { return n.Op().IsView() && empty(n) }) {
+		return false
+	}
+	if slices.ContainsFunc(nodes, Sized) {
+		if _, no := OneRow(nodes); no != nil {
+			_, vector := OneVector(nodes)
+			_, update := OneUpdate(nodes)
 			return vector == nil || update == nil
 		}
 	}
-	r := &regionShape{Region: fusion.Of(nodes), kind: map[*ir.Value]when{}}
+	r := &regionShape{Region: Of(nodes), kind: map[*ir.Value]when{}}
 	for _, n := range nodes {
-		if gone, ok := fusion.Folds(n); ok && !r.sameFold(sizesOf(n.Arg(0)), gone) {
+		if gone, ok := Folds(n); ok && !r.sameFold(Sizes(n.Arg(0)), gone) {
 			return false
 		}
 	}
@@ -160,9 +166,9 @@ func (r *regionShape) sameFold(shape []int64, gone []bool) bool {
 // place decides when n's results can be had; false if they cannot.
 func (r *regionShape) place(n *ir.Node) bool {
 	late := slices.ContainsFunc(n.Args(), func(a *ir.Value) bool { return r.kind[a] != anywhere })
-	if _, ok := fusion.Folds(n); ok {
+	if _, ok := Folds(n); ok {
 		a := n.Arg(0)
-		if late && (r.kind[a] != perCell || !slices.Equal(sizesOf(a), r.shape)) {
+		if late && (r.kind[a] != perCell || !slices.Equal(Sizes(a), r.shape)) {
 			return false
 		}
 		r.kind[n.Result(0)] = perRow
@@ -177,7 +183,7 @@ func (r *regionShape) place(n *ir.Node) bool {
 	if !late {
 		return true
 	}
-	out := sizesOf(n.Result(0))
+	out := Sizes(n.Result(0))
 	switch {
 	case n.Op() == ir.OpGather:
 		a := n.Arg(0)
@@ -185,12 +191,12 @@ func (r *regionShape) place(n *ir.Node) bool {
 		if d < 0 {
 			d += int64(len(r.shape))
 		}
-		if r.kind[a] != perCell || r.kind[n.Arg(1)] != anywhere || !slices.Equal(sizesOf(a), r.shape) || !slices.Equal(out, r.ones) || d >= int64(len(r.gone)) || !r.gone[d] {
+		if r.kind[a] != perCell || r.kind[n.Arg(1)] != anywhere || !slices.Equal(Sizes(a), r.shape) || !slices.Equal(out, r.ones) || d >= int64(len(r.gone)) || !r.gone[d] {
 			return false
 		}
 		r.kind[n.Result(0)] = perRow
 		return true
-	case fusion.Reshapes(n):
+	case Reshapes(n):
 		r.kind[n.Result(0)] = r.kind[n.Arg(0)]
 		return true
 	case n.Op() == ir.OpExpand, n.Op() == ir.OpClone, n.Op().Info().Elementwise:
@@ -202,7 +208,7 @@ func (r *regionShape) place(n *ir.Node) bool {
 // broadcasts places an operation whose operands are read at the result's index.
 func (r *regionShape) broadcasts(n *ir.Node, out []int64) bool {
 	for _, a := range n.Args() {
-		s := sizesOf(a)
+		s := Sizes(a)
 		switch k := r.kind[a]; {
 		case k == anywhere:
 		case slices.Equal(s, out):
@@ -224,7 +230,7 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 		if !r.Writes(n) {
 			continue
 		}
-		c := count64(sizesOf(n.Result(0)))
+		c := count64(Sizes(n.Result(0)))
 		switch {
 		case r.shape != nil:
 			if c != r.rows && c != r.cells {
@@ -245,15 +251,15 @@ func (r *regionShape) resultsFit(nodes []*ir.Node) bool {
 		if n.Op().IsView() || !n.Op().Info().Costly || r.kind[n.Result(0)] != anywhere {
 			continue
 		}
-		if c := count64(sizesOf(n.Result(0))); c < count && !(r.shape != nil && c == r.rows) {
+		if c := count64(Sizes(n.Result(0))); c < count && !(r.shape != nil && c == r.rows) {
 			return false
 		}
 	}
 	return true
 }
 
-// sizesOf are the sizes of v, those known at run time only at their bounds.
-func sizesOf(v *ir.Value) []int64 {
+// Sizes are those of v, those known at run time only at their bounds.
+func Sizes(v *ir.Value) []int64 {
 	if s, ok := v.Type().Shape().Static(); ok {
 		return s
 	}
