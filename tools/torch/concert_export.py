@@ -13,17 +13,14 @@ and rank 0 writes it. One process can stand for many ranks:
     concert_export.export(concert_export.fsdp(model), (tokens, labels), "gpt")
 
 Beside NAME.fw.graph.json.gz and NAME.bw.graph.json.gz, NAME.data.safetensors has the values
-of buffers and lifted constants by the name of their input. As a program:
-
-    python concert_export.py module.py:step OUT     # step() returns (model or function, arguments)
+of buffers and lifted constants by the name of their input.
 """
 import ctypes
 import gzip
-import importlib.util
 import json
 import math
+import operator
 import struct
-import sys
 
 import torch
 import torch.distributed as dist
@@ -33,17 +30,17 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 __all__ = ["export", "backend", "fsdp", "pretend"]
 
 
-def export(fn, args=(), out="step", kwargs=None, backward=True, costs=None, record=False):
+def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, record=False):
     """Traces fn(*args, **kwargs), a module or a function, and writes OUT.*; returns the files' names.
 
     backward: also trace the backward step, with gradients of one for every differentiable result.
-    costs: measure every operator, True or False; None measures when the arguments are on a GPU.
+    costs: measure every operator and collective; the arguments are on a GPU.
     record: write every rank's inputs and results, OUT.fw.rankR.in.safetensors and so on, for
         lowerdump run -inputs and -expect.
 
     Without costs and record nothing is computed, and the step's results are zeros.
     """
-    recorder = _Recorder(out, costs, record, bool(costs) or record)
+    recorder = _Recorder(out, costs, record, costs or record)
     torch._dynamo.reset()
     with torch.enable_grad() if backward else torch.no_grad():
         results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
@@ -52,7 +49,7 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=None, reco
             if not leaves:
                 raise ValueError("no result of the step requires a gradient: pass backward=False, or let parameters require gradients")
             torch.autograd.backward(leaves, [torch.ones_like(r) for r in leaves])
-    return recorder.files
+    return list(recorder.files)
 
 
 def backend(out, costs=False):
@@ -117,15 +114,12 @@ class _Gather(torch.autograd.Function):
         return grad.to(dtype), None, None, None, None
 
 
-# --- tracing ---------------------------------------------------------------------------------
-
-
 class _Recorder:
     """A backend of torch.compile: AOT autograd's forward and backward graphs, written as they come."""
 
     def __init__(self, out, costs, record, run):
         self.out, self.costs, self.record, self.run = out, costs, record, run
-        self.files, self.graphs = [], 0
+        self.files, self.graphs = {}, 0  # files: a set in order
 
     def __call__(self, module, inputs):
         from torch._dynamo.backends.common import aot_autograd
@@ -135,7 +129,7 @@ class _Recorder:
         self.graphs += 1
         step = _Step(self, name, module, inputs)
         return aot_autograd(
-            fw_compiler=step.forward, bw_compiler=step.backward, inference_compiler=step.forward,
+            fw_compiler=lambda graph, _: step.write(graph, "fw"), bw_compiler=lambda graph, _: step.write(graph, "bw"),
             partition_fn=step.partition, decompositions=select_decomp_table(),
         )(module, inputs)
 
@@ -174,18 +168,8 @@ class _Step:
                 n.meta["recompute"], n.meta["ac_graph_id"] = CheckpointPolicy.MUST_RECOMPUTE, 0
         return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
-    def forward(self, graph, inputs):
-        return self.write(graph, inputs, "fw")
-
-    def backward(self, graph, inputs):
-        return self.write(graph, inputs, "bw")
-
-    def write(self, graph, inputs, half):
-        recorder = self.recorder
-        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
-        measure = on_gpu if recorder.costs is None else recorder.costs
-        w = _Writer(graph, self, half)
-
+    def write(self, graph, half):
+        recorder, w = self.recorder, _Writer(graph, self, half)
         rank = dist.get_rank() if dist.is_initialized() else 0
 
         def save(ms):
@@ -199,19 +183,18 @@ class _Step:
                 self.pass_through(w.values, document)
             if w.values:
                 self.data.update(w.values)
-                path = self.name + ".data.safetensors"
-                _write_safetensors(path, self.data)
-                recorder.files += [path] if path not in recorder.files else []
+                _write_safetensors(self.name + ".data.safetensors", self.data)
+                recorder.files[self.name + ".data.safetensors"] = None
 
         if half == "fw":
             self.saved = w.outputs()
-        call = graph.forward if recorder.run else _Zeros(graph)
-        if measure and recorder.run:
+        call = graph.forward if recorder.run else _zeros(graph)
+        if recorder.costs:
             call = _Timed(graph, save)
         else:
             save({})
         if recorder.record:
-            call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), [n.name for n in w.nodes if n.op == "placeholder"])
+            call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), graph.graph)
         return _boxed(call)
 
     def pass_through(self, constants, backward):
@@ -226,7 +209,7 @@ class _Step:
     def save(self, document, path):
         with open(path, "wb") as f, gzip.GzipFile(filename="", mode="wb", fileobj=f, mtime=0) as z:
             z.write(json.dumps(document, separators=(",", ":")).encode())
-        self.recorder.files += [path] if path not in self.recorder.files else []
+        self.recorder.files[path] = None
 
 
 def _source(placeholder):
@@ -247,61 +230,32 @@ def _boxed(call):
     return run
 
 
-class _Zeros:
+def _zeros(graph):
     """Stands for a graph: results of its shapes, without computing them."""
+    values = [n.meta["val"] if isinstance(n, fx.Node) else n for n in list(graph.graph.nodes)[-1].args[0]]
 
-    def __init__(self, graph):
-        (self.results,) = [n.args[0] for n in graph.graph.nodes if n.op == "output"]
-        self.device = next((n.meta["val"].device for n in graph.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)), "cpu")
+    def zero(t):
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).zero_() if isinstance(t, torch.Tensor) else t
 
-    def __call__(self, *args):
-        return [self.zeros(r) for r in self.results]
-
-    def zeros(self, node):
-        t = node.meta["val"] if isinstance(node, fx.Node) else node
-        if not isinstance(t, torch.Tensor):
-            return t
-        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).zero_()
+    return lambda *args: [zero(v) for v in values]
 
 
-class _Timed:
-    """Runs a graph, the first time node by node with a clock: milliseconds by node name."""
+class _Timed(fx.Interpreter):
+    """Runs a graph, the first time node by node with a clock: ms is milliseconds by node name."""
+
+    REPEATS = 5
 
     def __init__(self, graph, done):
-        self.graph, self.done = graph, done
+        super().__init__(graph)
+        self.graph_module, self.done, self.ms = graph, done, {}
 
     def __call__(self, *args):
         done, self.done = self.done, None
         if done is None:
-            return self.graph(*args)
-        clock = _Clock(self.graph)
-        results = clock.run(*args)
-        done(clock.ms)
+            return self.graph_module(*args)
+        results = self.run(*args)
+        done(self.ms)
         return results
-
-
-class _Recorded:
-    """Runs a graph and writes what goes in and comes out, the first time."""
-
-    def __init__(self, call, path, names):
-        self.call, self.path, self.names = call, path, names
-
-    def __call__(self, *args):
-        path, self.path = self.path, None
-        if path is None:
-            return self.call(*args)
-        _write_safetensors(path + ".in.safetensors", {n: a for n, a in zip(self.names, args) if isinstance(a, torch.Tensor)})
-        results = self.call(*args)
-        _write_safetensors(path + ".out.safetensors", {"out%d" % k: r for k, r in enumerate(results) if isinstance(r, torch.Tensor)})
-        return results
-
-
-class _Clock(fx.Interpreter):
-    REPEATS = 5
-
-    def __init__(self, graph):
-        super().__init__(graph)
-        self.ms = {}
 
     def run_node(self, n):
         result = super().run_node(n)
@@ -324,7 +278,30 @@ class _Clock(fx.Interpreter):
         return result
 
 
-# --- the graph file --------------------------------------------------------------------------
+class _Recorded:
+    """Runs a graph and writes what goes in and comes out, the first time."""
+
+    def __init__(self, call, path, graph):
+        self.call, self.path = call, path
+        self.inputs = [n.name for n in graph.nodes if n.op == "placeholder"]
+        self.chosen = [isinstance(n, fx.Node) and _random_state(n) for n in list(graph.nodes)[-1].args[0]]
+
+    def __call__(self, *args):
+        path, self.path = self.path, None
+        if path is None:
+            return self.call(*args)
+        _write_safetensors(path + ".in.safetensors", {n: a for n, a in zip(self.inputs, args) if isinstance(a, torch.Tensor)})
+        results = self.call(*args)
+        kept = {"out%d" % k: r for k, (r, chosen) in enumerate(zip(results, self.chosen)) if isinstance(r, torch.Tensor) and not chosen}
+        _write_safetensors(path + ".out.safetensors", kept)
+        return results
+
+
+def _random_state(n):
+    """Whether a value is the seed or offset that an attention kernel chose: nobody computes it again."""
+    producer = n.args[0] if n.op == "call_function" and not hasattr(n.target, "_schema") else None
+    return isinstance(producer, fx.Node) and "attention" in str(producer.target) and not n.meta["val"].dtype.is_floating_point
+
 
 _COLLECTIVES = {
     "all_gather_into_tensor": "all_gather", "all_gather_into_tensor_out": "all_gather", "all_gather_into_tensor_coalesced": "all_gather",
@@ -364,32 +341,33 @@ class _Writer:
 
     def __init__(self, graph, step, half):
         self.graph, self.step, self.half = graph, step, half
-        self.groups, self.values = {}, {}
-        nodes = [n for n in graph.graph.nodes if n.op != "get_attr" or n.users]
-        tangents = half == "bw"  # they stand behind the lifted constants, which are inputs, too
-        self.nodes = sorted(nodes, key=lambda n: 0 if n.op == "placeholder" and not (tangents and n.name.startswith("tangents")) else 1 if n.op == "get_attr" else 2 if n.op == "placeholder" else 3)
-        for n in self.nodes if half == "bw" else ():
+        self.groups = {}
+        # Inputs first: what forward saved, lifted constants, tangents.
+        place = {"placeholder": 0, "get_attr": 1}
+        self.nodes = sorted(graph.graph.nodes, key=lambda n: 2 if half == "bw" and n.op == "placeholder" and n.name not in step.saved else place.get(n.op, 3))
+        inputs = [n for n in self.nodes if n.op == "placeholder"]
+        known = half == "fw" and len(inputs) == len(step.roles)
+        self.roles = dict(zip(inputs, step.roles)) if known else {}
+        self.values = {n.name: step.values[k] for k, n in enumerate(inputs) if known and k in step.values}
+        for n in self.nodes:
             if n.op == "get_attr":
-                n._rename("bw" + n.name)  # both halves' constants stand in one file
+                if half == "bw":
+                    n._rename("bw" + n.name)  # both halves' constants stand in one file
+                self.values[n.name] = self.value(n)
 
     def outputs(self):
-        """What each output of a forward graph is to the backward graph: name -> (role, from)."""
-        inputs = [n for n in self.nodes if n.op == "placeholder"]
-        roles = {n.name: r for n, r in zip(inputs, self.step.roles)} if len(inputs) == len(self.step.roles) else {}
+        """The role in the backward graph of each output of a forward graph, by name.
+
+        A gathered, cast or viewed parameter is a parameter still.
+        """
         result = {}
         for n in self.nodes[-1].args[0]:
+            at = n
+            while isinstance(at, fx.Node) and _kind(at) in ("view", "wait", "collective") and len(at.all_input_nodes) == 1:
+                at = at.all_input_nodes[0]
             if isinstance(n, fx.Node):
-                result[n.name] = self.origin(n, roles)
+                result[n.name] = self.roles.get(at, "data") if at.op == "placeholder" else "saved"
         return result
-
-    def origin(self, n, roles):
-        """A gathered, cast or viewed parameter is a parameter still: backward may gather it again."""
-        at = n
-        while at.op == "call_function" and _kind(at) in ("view", "wait", "collective") and len(at.all_input_nodes) == 1:
-            at = at.all_input_nodes[0]
-        if at.op == "placeholder":
-            return roles.get(at.name, "data"), at.name if roles.get(at.name) == "parameter" else n.name
-        return "saved", n.name
 
     def document(self, name, ms):
         nodes = [self.node(n, ms) for n in self.nodes]
@@ -403,10 +381,10 @@ class _Writer:
             at.update(target=n.name, inputs=[], args="()", kwargs="")
         else:
             at.update(
-                target="output" if kind == "output" else "<built-in function getitem>" if not hasattr(n.target, "_schema") else str(n.target),
+                target=str(n.target),
                 inputs=[i.name for i in n.all_input_nodes], args=_text(tuple(n.args)), kwargs=_text(dict(n.kwargs)) if n.kwargs else "",
             )
-            if kind != "output" and not hasattr(n.target, "_schema") and at["target"] != str(n.target):
+            if kind == "view" and not hasattr(n.target, "_schema") and at["target"] != "<built-in function getitem>":
                 raise NotImplementedError("%s: calls of %s cannot be written%s" % (n.name, n.target, _where(n)))
         at["out"] = [] if kind == "output" else _tensors(self.value(n), n)
         if n.name in ms or kind in ("input", "output", "view", "wait"):
@@ -420,25 +398,15 @@ class _Writer:
         return at
 
     def value(self, n):
-        return getattr(self.graph, n.target) if n.op == "get_attr" else n.meta.get("val")
+        return operator.attrgetter(n.target)(self.graph) if n.op == "get_attr" else n.meta.get("val")
 
     def input(self, n, at):
-        if n.op == "get_attr":
-            at["role"] = "data"
-            if self.half == "bw":
-                at["from"] = n.name
-            self.values[n.name] = self.value(n)
-            return
-        k = [p.name for p in self.nodes if p.op == "placeholder"].index(n.name)
-        if self.half == "fw":
-            known = len([p for p in self.nodes if p.op == "placeholder"]) == len(self.step.roles)
-            at["role"] = self.step.roles[k] if known else "data"
-            if known and k in self.step.values:
-                self.values[n.name] = self.step.values[k]
-        elif n.name in self.step.saved:
-            at["role"], at["from"] = self.step.saved[n.name]
+        if n.op == "get_attr" or self.half == "fw":
+            at["role"] = self.roles.get(n, "data")
         else:
-            at["role"] = "tangent"
+            at["role"] = self.step.saved.get(n.name, "tangent")
+        if self.half == "bw" and at["role"] != "tangent":
+            at["from"] = n.name
 
     def collective(self, n, at):
         name = _operator(n)[1]
@@ -527,19 +495,3 @@ def _write_safetensors(path, tensors):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
-
-
-def main():
-    if len(sys.argv) != 3 or ":" not in sys.argv[1]:
-        sys.exit(__doc__)
-    path, _, function = sys.argv[1].rpartition(":")
-    spec = importlib.util.spec_from_file_location("step", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    fn, args = getattr(module, function)()
-    for name in export(fn, args, sys.argv[2]):
-        print(name)
-
-
-if __name__ == "__main__":
-    main()
