@@ -196,7 +196,7 @@ func (c *call) overwrite(form collectiveForm, fl *flight, operands []pyVal) erro
 		}
 		im.written[st.root] = mutation{c.i, j}
 		if im.file.Nodes[st.root.node].Kind == KindInput {
-			im.warn(c.n.Name, "mutation", "overwrites the storage of input "+clip(im.file.Nodes[st.root.node].Name)+"; the caller will not see that")
+			im.warn(c.n, "mutation", "overwrites the storage of input "+clip(im.file.Nodes[st.root.node].Name)+"; the caller will not see that")
 		}
 		st.flight, st.item, st.vals = fl, k, nil
 	}

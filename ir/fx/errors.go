@@ -2,6 +2,7 @@ package fx
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/diag"
@@ -13,6 +14,7 @@ import (
 type Error struct {
 	File  string // what the reader was told the file is called
 	Node  string // the node's name, "" for the document itself
+	Loc   string // the node's place in its author's source, if the file has it
 	Field string // the node's field, "" for the node as a whole
 	Rule  string // stable name of what was broken
 	Msg   string
@@ -36,6 +38,9 @@ func (e *Error) Error() string {
 		name += ": " + e.Field
 	}
 	f.Source, f.Pos = diag.NewSource(name, e.text), e.pos
+	if e.Loc != "" {
+		return f.Error() + "\n    from " + e.Loc
+	}
 	return f.Error()
 }
 
@@ -46,18 +51,27 @@ func (e *Error) Unwrap() error { return e.cause }
 // way that its reader may not expect.
 type Warning struct {
 	Node string
+	Loc  string // the node's place in its author's source, if the file has it
 	Rule string // "opaque": an unknown operator; "mutation": an effect on an input that is not kept
 	Msg  string
 }
 
-// String formats the warning as one line.
+// String formats the warning as one line, with a second that says where the operator stands
+// in its author's source.
 func (w Warning) String() string {
+	if w.Loc != "" {
+		return fmt.Sprintf("node %q: warning[%s]: %s\n    from %s", w.Node, w.Rule, w.Msg, w.Loc)
+	}
 	return fmt.Sprintf("node %q: warning[%s]: %s", w.Node, w.Rule, w.Msg)
 }
 
 // errorf makes an error about a field of a node.
 func (f *File) errorf(node, field, rule, format string, args ...any) *Error {
-	return &Error{File: f.label, Node: node, Field: field, Rule: rule, Msg: fmt.Sprintf(format, args...)}
+	e := &Error{File: f.label, Node: node, Field: field, Rule: rule, Msg: fmt.Sprintf(format, args...)}
+	if i := slices.IndexFunc(f.Nodes, func(n Node) bool { return n.Name == node }); i >= 0 {
+		e.Loc = f.Nodes[i].Loc
+	}
+	return e
 }
 
 // clip shortens text from a file for an error message.

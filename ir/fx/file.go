@@ -72,6 +72,7 @@ type Node struct {
 	Role    string   // of an input
 	From    string   // of a backward input: the forward value that feeds it
 	Members []string // of a bucket: the traced collectives it stands for
+	Loc     string   // where it stands in its author's source, for errors and warnings
 
 	raw []byte // the node's JSON as it was read, nil if built in Go
 }
@@ -276,6 +277,8 @@ func (s *scanner) readNode() Node {
 			n.From = s.optional()
 		case "members":
 			n.Members = s.names()
+		case "loc":
+			n.Loc = s.optional()
 		default:
 			s.skip()
 		}

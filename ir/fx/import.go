@@ -502,6 +502,6 @@ func (c *call) share(op ir.Op) float64 {
 	return 0
 }
 
-func (im *importer) warn(node, rule, msg string) {
-	im.warnings = append(im.warnings, Warning{Node: node, Rule: rule, Msg: msg})
+func (im *importer) warn(n *Node, rule, msg string) {
+	im.warnings = append(im.warnings, Warning{Node: n.Name, Loc: n.Loc, Rule: rule, Msg: msg})
 }

@@ -95,7 +95,7 @@ func (c *call) opaque(known bool) error {
 	if _, err := c.emit(ir.OpCall, attrs, nil, args...); err != nil {
 		return err
 	}
-	c.im.warn(c.n.Name, "opaque", clip(c.n.Target)+" "+why+"; it becomes an opaque call")
+	c.im.warn(c.n, "opaque", clip(c.n.Target)+" "+why+"; it becomes an opaque call, whose function is to be given in Config.Funcs")
 	return nil
 }
 
