@@ -20,6 +20,7 @@ import gzip
 import json
 import math
 import operator
+import os
 import struct
 
 import torch
@@ -424,12 +425,11 @@ def _where(n):
     """The innermost line of the user's source that a node comes from: " FILE:LINE, in FUNCTION: TEXT"."""
     lines = [s.strip() for s in (n.meta.get("stack_trace") or "").splitlines()]
     for k in range(len(lines) - 1, -1, -1):
-        if lines[k].startswith('File "%s"' % __file__):
-            continue
-        if lines[k].startswith('File "'):
-            path, line, function = (lines[k].split(", ") + ["", ""])[:3]
+        path, line, function = (lines[k].split(", ") + ["", ""])[:3]
+        path = path[6:-1].rpartition("site-packages/")[2].removeprefix(os.getcwd() + "/")
+        if lines[k].startswith('File "') and not path.startswith("torch/") and not __file__.endswith(path):
             text = ": " + lines[k + 1] if k + 1 < len(lines) else ""
-            return " %s:%s, %s%s" % (path[6:-1], line.removeprefix("line "), function, text)
+            return " %s:%s, %s%s" % (path, line.removeprefix("line "), function, text)
     return ""
 
 
