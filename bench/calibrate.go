@@ -45,6 +45,7 @@ type Calibration struct {
 // Made is a compiled function that is measured.
 type Made struct {
 	Name  string // of the step; a backward function has that of its forward one
+	Data  string // as in Config
 	Func  *compile.Function
 	Model *cost.Model
 }
@@ -235,7 +236,9 @@ func (s *session) calibration(ctx context.Context, path string) (*calibration, e
 	if err != nil {
 		return nil, err
 	}
-	j, err := New(f.Config, made.Name, made.Func)
+	config := f.Config
+	config.Data = made.Data
+	j, err := New(config, made.Name, made.Func)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,9 @@ import (
 // makeInputs makes the inputs of all ranks; those made by hash are made by each rank
 // when it needs them.
 func (j *Job) makeInputs() (err error) {
+	if err := j.readData(); err != nil {
+		return err
+	}
 	switch {
 	case j.Inputs != "" && j.StableHLO != nil:
 		j.inputs, err = j.numbered(j.Inputs, "in", interp.InputSlots(j.pair.Forward))
@@ -26,6 +29,13 @@ func (j *Job) makeInputs() (err error) {
 		j.inputs, err = interp.RandomInputs(j.traced.Forward, j.Seed, interp.RandomOptions{Symbols: j.Symbols})
 	case j.Random == "quick":
 		j.indices, err = indices(j.traced.Forward, j.Seed)
+	}
+	for k := range j.data {
+		if t, ok := j.fixed(k); ok {
+			for _, in := range j.inputs {
+				in[k] = t
+			}
+		}
 	}
 	if err == nil && j.StableHLO != nil {
 		err = j.constants()
@@ -83,6 +93,9 @@ func (j *Job) hashed(k int, s interp.Slot, rank int) (interp.Tensor, error) {
 	shape, ok := s.Type.Shape().Static()
 	if !ok {
 		return interp.Tensor{}, fmt.Errorf("-random=hash: input %%%s has a symbolic shape", s.Name)
+	}
+	if t, ok := j.fixed(k); ok {
+		return t, nil
 	}
 	part, q := j.routing(k, rank)
 	if j.Same == "data" && (s.Value.Def().Role() == ir.RoleData || len(shape) < 2) {

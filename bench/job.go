@@ -68,6 +68,7 @@ type Config struct {
 	Steps     int            // run the step so often; 0: load and capture it only
 
 	Inputs  string // directory of recordings; empty: random ones
+	Data    string // file of the values of inputs that are not free, for random ones; empty: all are
 	Random  string // valid, hash or quick
 	Same    string // of hash: data or none
 	Seed    uint64
@@ -109,6 +110,7 @@ type Job struct {
 	inputs [][]interp.Tensor   // by rank; nil where each rank makes its own
 	// indices, by rank, has the integers among inputs made by hash; nil: they are made so, too
 	indices [][]interp.Tensor
+	data    []interp.Tensor    // what Data says of each forward input, empty where it is free
 	prints  []*fingerprint.Set // by rank; what Expect names, if it names fingerprints
 	start   time.Time          // of this process's work, for the log
 }

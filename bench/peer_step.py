@@ -92,6 +92,7 @@ class Step:
                 if rank in ranks:
                     self.groups[name] = made[key].group_name
         self.inputs = [n for n in self.graph["nodes"] if n["kind"] == "input"]
+        self.data = fixed(os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + ".data.safetensors"))
         self.routing = routing.found(self.graph, self.literal)
         self.decisive = decisive
         self.margins = []  # of the routers, as the precise variant ran
@@ -147,7 +148,9 @@ class Step:
             out = n["out"][0]
             shared = same == "data" and (n["role"] == "data" or len(out["shape"]) < 2)
             how = (out["shape"], DTYPES[out["dtype"]], args.seed, k, 0 if shared else rank, self.device)
-            if k in parts:
+            if n["name"] in self.data:
+                t = self.data[n["name"]].to(self.device)
+            elif k in parts:
                 role, axis, _ = parts[k]
                 t = routing.fill(torch, self.routing, role, axis, self.routing.first(self.graph, k, rank), *how)
             else:
@@ -172,6 +175,23 @@ class Step:
         if list(t.stride()) == out["stride"]:
             return t
         return torch.empty_strided(out["shape"], out["stride"], dtype=t.dtype, device=t.device).copy_(t)
+
+
+def fixed(path):
+    """The values of inputs that are not free, by name: buffers and constants of the model."""
+    if not os.path.exists(path):
+        return {}
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = bytearray(f.read())
+    types = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I8": "int8", "U8": "uint8", "BOOL": "bool"}
+    made = {}
+    for name, t in header.items():
+        if name != "__metadata__":
+            low, high = t["data_offsets"]
+            dtype = DTYPES[types[t["dtype"]]]
+            made[name] = torch.frombuffer(data, dtype=dtype, count=(high - low) // dtype.itemsize, offset=low).reshape(t["shape"]) if high > low else torch.empty(t["shape"], dtype=dtype)
+    return made
 
 
 def operator_named(target):

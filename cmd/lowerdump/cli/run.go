@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,7 +26,9 @@ var runCommand = command{
 Inputs come from -inputs, a directory of recordings named
 NAME.fw.rankR.in.safetensors, or are random with -seed: -random=valid makes them
 in reach of what reads them, -random=hash quickly and as bench/peer_step.py does,
--random=quick the integers as the one and the rest as the other.
+-random=quick the integers as the one and the rest as the other. Of inputs that
+NAME.data.safetensors beside the file has, by their traced names, the values are
+those: buffers and constants of a model.
 Results are compared with -expect: a directory of recordings
 (NAME.fw.rankR.out.safetensors and .bw.), a prefix of fingerprints
 (PREFIX.rankR.safetensors, as bench/peer_step.py and -record write them), or
@@ -258,7 +261,18 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 	if c.hlo != nil {
 		cfg.StableHLO = c.hlo
 	}
+	cfg.Data = dataBeside(c.path)
 	return bench.New(cfg, name, fs...)
+}
+
+// dataBeside is the file NAME.data.safetensors beside a traced graph, if it is there.
+func dataBeside(path string) string {
+	name, _, _ := strings.Cut(filepath.Base(path), ".")
+	data := filepath.Join(filepath.Dir(path), name+".data.safetensors")
+	if _, err := os.Stat(data); err != nil {
+		return ""
+	}
+	return data
 }
 
 // config is what the flags ask for.
