@@ -171,6 +171,24 @@ func TestRandomUnderCap(t *testing.T) {
 	}
 }
 
+// The search ends where no window kept to the cap and the best policy has none, which
+// doubles to itself.
+func TestSearchWithoutWindow(t *testing.T) {
+	reached := false
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		p := contract(randomModel(r, 10+r.IntN(60)), nil)
+		ref, floor := p.minMemory(0)
+		s := newSearch(p, ref, floor, 0)
+		s.light = true
+		_, ok := s.under(floor-1, DefaultRuns)
+		reached = reached || ok && s.bestKey.feed && s.bestKey.window == 0
+	}
+	if !reached {
+		t.Error("no search came to a window of 0 that feeds streams first")
+	}
+}
+
 // checkResult holds a result to what Schedule promises.
 func checkResult(t *testing.T, m *sim.Model, r *Result, cap int64) {
 	t.Helper()

@@ -96,11 +96,8 @@ func (s *search) under(cap int64, runs int) (schedule, bool) {
 	} {
 		s.run(t)
 	}
-	for t := s.bestKey; ; t.window *= 2 { // what feeds streams first leaves more to put off
-		t.feed = true
-		if s.run(t); s.bestKey != t {
-			break
-		}
+	t := s.bestKey
+	for t.feed = true; s.run(t); t.window *= 2 { // what feeds streams first leaves more to put off
 	}
 	if t := s.bestKey; t.wait == 0 {
 		t.wait = 0.25
@@ -179,15 +176,15 @@ func (s *search) perturbed(tail []float64, seed uint64) []float64 {
 	return out
 }
 
-// run tries one policy.
-func (s *search) run(t try) {
+// run tries one policy, unless it was tried before, and reports whether it is the best now.
+func (s *search) run(t try) bool {
 	if s.runs <= 0 || s.tried[t] || s.found && s.best.makespan <= s.goal*(1+closeEnough) && s.best.peak <= s.enough {
-		return
+		return false
 	}
 	s.tried[t] = true
 	e := s.engine(t)
 	if e == nil {
-		return
+		return false
 	}
 	s.runs--
 	s.count++
@@ -196,9 +193,11 @@ func (s *search) run(t try) {
 		tail = s.perturbed(tail, t.shake)
 	}
 	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight})
-	if out.peak <= s.cap && (!s.found || s.better(out)) {
+	best := out.peak <= s.cap && (!s.found || s.better(out))
+	if best {
 		s.best, s.bestKey, s.found = out, t, true
 	}
+	return best
 }
 
 // better reports whether a schedule is better than the best so far: clearly
