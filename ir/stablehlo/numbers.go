@@ -1,6 +1,7 @@
 package stablehlo
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -49,6 +50,9 @@ func functions() map[string]rule {
 		"chlo.polygamma":                {2, true, function(floats, two(decompose.Polygamma))},
 		"chlo.erf_inv":                  {1, true, function(floats, one(decompose.ErfInv))},
 		"chlo.bessel_i1e":               {1, true, function(floats, one(decompose.BesselI1e))},
+		"chlo.is_inf":                   {1, true, function(floats, infinite(true, true))},
+		"chlo.is_pos_inf":               {1, true, function(floats, infinite(false, true))},
+		"chlo.is_neg_inf":               {1, true, function(floats, infinite(true, false))},
 	}
 }
 
@@ -178,4 +182,79 @@ func topK(im *importer, _ *op, in []*value) ([]*value, error) {
 	}
 	at, err := im.converted(r[1], ir.I32)
 	return im.decomposed([]*ir.Value{r[0], at}, err)
+}
+
+// infinite is where floats are -inf, inf or either.
+func infinite(negative, positive bool) func(decompose.Emitter, []*ir.Value) *ir.Value {
+	return func(e decompose.Emitter, args []*ir.Value) *ir.Value {
+		x := args
+		if negative && positive {
+			x = e.Op(ir.OpAbs, nil, nil, x)
+		}
+		c := math.Inf(-1)
+		if positive {
+			c = math.Inf(1)
+		}
+		return e.Op(ir.OpEq, nil, ir.A("scalar", c), x)[0]
+	}
+}
+
+// batchNorm imports a normalisation of args operands.
+func batchNorm(args int, f func(n decompose.BatchNorm, e decompose.Emitter, x []*ir.Value) ([]*ir.Value, error)) rule {
+	return rule{args, false, func(im *importer, o *op, in []*value) ([]*value, error) {
+		var n decompose.BatchNorm
+		a, ok := o.attr("epsilon")
+		if !ok {
+			return nil, im.errorf("%s without epsilon", o.name)
+		}
+		var err error
+		if n.Epsilon, err = strconv.ParseFloat(a.Text, 64); err != nil {
+			return nil, im.errorf("epsilon = %s is no number", a.Text)
+		}
+		if n.Feature, err = im.integer("feature_index"); err != nil {
+			return nil, err
+		}
+		x, err := im.irs(in)
+		if err != nil {
+			return nil, err
+		}
+		return im.decomposed(f(n, im.cur, x))
+	}}
+}
+
+// batchNorms are the normalisations.
+func batchNorms() map[string]rule {
+	return map[string]rule{
+		"stablehlo.batch_norm_inference": batchNorm(5, func(n decompose.BatchNorm, e decompose.Emitter, x []*ir.Value) ([]*ir.Value, error) {
+			y, err := n.Inference(e, x[0], x[1], x[2], x[3], x[4])
+			return []*ir.Value{y}, err
+		}),
+		"stablehlo.batch_norm_training": batchNorm(3, func(n decompose.BatchNorm, e decompose.Emitter, x []*ir.Value) ([]*ir.Value, error) {
+			return n.Training(e, x[0], x[1], x[2])
+		}),
+		"stablehlo.batch_norm_grad": batchNorm(5, func(n decompose.BatchNorm, e decompose.Emitter, x []*ir.Value) ([]*ir.Value, error) {
+			return n.Gradients(e, x[0], x[1], x[2], x[3], x[4])
+		}),
+	}
+}
+
+// rng draws numbers that differ in every run.
+func rng(im *importer, _ *op, in []*value) ([]*value, error) {
+	l, err := im.literal(in[2], "the shape")
+	if err != nil {
+		return nil, err
+	}
+	args, err := im.irs(in[:2])
+	if err != nil {
+		return nil, err
+	}
+	draw := decompose.Uniform
+	switch d := im.enum("rng_distribution", 0) + im.enum("distribution", -1); d {
+	case "UNIFORM":
+	case "NORMAL":
+		draw = decompose.Normal
+	default:
+		return nil, im.errorf("distribution %q: want UNIFORM or NORMAL", d)
+	}
+	return im.decomposed1(draw(im.cur, args[0], args[1], l.ints()))
 }

@@ -79,6 +79,7 @@ func rules() map[string]rule {
 		"stablehlo.rng_bit_generator": {1, false, randomBits},
 		"stablehlo.triangular_solve":  {2, false, triangularSolve},
 		"stablehlo.cholesky":          {1, false, cholesky},
+		"stablehlo.rng":               {3, false, rng},
 		"chlo.top_k":                  {1, false, topK},
 
 		"func.call":                      {-1, true, callOp},
@@ -115,6 +116,7 @@ func rules() map[string]rule {
 		t["check.expect_"+k] = rule{-1, false, check(k)}
 	}
 	maps.Copy(t, functions())
+	maps.Copy(t, batchNorms())
 	for name, o := range simple {
 		t[name] = rule{o.Info().MaxArgs, true, elementwise(o)}
 	}
