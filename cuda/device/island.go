@@ -137,18 +137,25 @@ type shared struct {
 	scratch uint64        // offset of scratch for layouts
 }
 
-// newIsland opens an island without memory, by a function that is given how many addresses
-// each rank has.
-func newIsland(ranks []int, spec *rt.Spec, o *Options, info *driver.DeviceInfo, open func(i *island, wo symm.WorldOptions) (*symm.World, error)) (*island, error) {
-	i := &island{ranks: ranks, lone: len(ranks) == 1 && spec.World > 1, groups: map[string]*shared{}}
+// newIsland opens an island without memory, of whose ranks those on devs are here.
+func newIsland(ctx context.Context, d *Device, ranks, devs []int, info *driver.DeviceInfo) (*island, error) {
+	i := &island{ranks: ranks, lone: len(ranks) == 1 && d.spec.World > 1, groups: map[string]*shared{}}
 	i.regions.Store(&[]rt.Region{})
 	// More than the device's memory, in case that it is given back here and there.
 	i.above = arenaAlign
 	for i.above < 4*info.Memory {
 		i.above *= 2
 	}
+	o := symm.WorldOptions{Addresses: i.above + i.above/4, ShareDevice: d.opts.ShareDevice, Images: d.opts.Images}
 	var err error
-	i.world, err = open(i, symm.WorldOptions{Addresses: i.above + i.above/4, ShareDevice: o.ShareDevice, Images: o.Images})
+	switch {
+	case i.lone:
+		i.world, err = symm.NewSingleRankWorld(d.drv, ranks[0], d.spec.World, devs[0], o)
+	case len(devs) == len(ranks):
+		i.world, err = symm.NewLocalWorld(d.drv, devs, o)
+	default:
+		i.world, err = symm.NewProcessWorld(ctx, d.drv, d.spec.Job.Sub("island", ranks), devs[0], o)
+	}
 	return i, err
 }
 

@@ -19,14 +19,8 @@ func Opener(drv driver.Driver, o Options) rt.Opener {
 		if err != nil {
 			return nil, joinError(&spec, err)
 		}
-		d, err := newDevice(drv, spec, o, dev)
-		if err != nil {
-			return nil, err
-		}
-		if d.site, d.nonce, err = openProcess(ctx, drv, &spec, &o, dev); err != nil {
-			return nil, err
-		}
-		return d.ready(ctx)
+		s := &site{kind: "process", devs: map[int]int{spec.Rank: dev}, islands: map[int]*island{}}
+		return s.open(ctx, drv, spec, o)
 	}
 }
 
@@ -34,8 +28,10 @@ func Opener(drv driver.Driver, o Options) rt.Opener {
 // one, rank r on device devs[r]; all of them join with this opener and, as Config.Job, with
 // one rendezvous.NewLocal.
 func LocalOpener(drv driver.Driver, devs []int, o Options) rt.Opener {
-	o.Devices = devs
-	s := newSite(len(devs))
+	s := &site{kind: "goroutine", devs: map[int]int{}, islands: map[int]*island{}}
+	for rank, dev := range devs {
+		s.devs[rank] = dev
+	}
 	return func(ctx context.Context, spec rt.Spec) (rt.Device, error) { return s.open(ctx, drv, spec, o) }
 }
 
@@ -72,19 +68,6 @@ func Local(ctx context.Context, drv driver.Driver, devs []int, cfg rt.Config, o 
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// open opens the device of a goroutine rank.
-func (s *site) open(ctx context.Context, drv driver.Driver, spec rt.Spec, o Options) (rt.Device, error) {
-	d, err := newDevice(drv, spec, o, o.Devices[spec.Rank])
-	if err != nil {
-		return nil, err
-	}
-	d.site = s
-	if d.nonce, err = s.openLocal(ctx, drv, &spec, &o, o.Devices); err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	return d.ready(ctx)
 }
 
 // ordinal is the device of a rank.

@@ -11,23 +11,21 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/nccl"
-	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // site is a world: one for each process, shared by the process's ranks.
 type site struct {
+	kind    string      // of its ranks
+	devs    map[int]int // by rank, of this process's ranks: its device
 	routes  *routes
 	islands map[int]*island // by rank, of this process's ranks
 
-	local int // ranks of this process
-	mu    sync.Mutex
-	lib   nccl.Library // nil before a group needs it
-	gone  int          // ranks that have left
+	mu   sync.Mutex
+	lib  nccl.Library // nil before a group needs it
+	gone int          // ranks that have left
 }
-
-func newSite(local int) *site { return &site{local: local, islands: map[int]*island{}} }
 
 // nccl is the library, which the first rank that asks opens.
 func (s *site) nccl(drv driver.Driver, o *Options) (_ nccl.Library, err error) {
@@ -43,15 +41,11 @@ func (s *site) nccl(drv driver.Driver, o *Options) (_ nccl.Library, err error) {
 func (s *site) leave() error {
 	s.mu.Lock()
 	s.gone++
-	last := s.gone == s.local
+	last := s.gone == len(s.devs)
 	s.mu.Unlock()
 	if !last {
 		return nil
 	}
-	return s.close()
-}
-
-func (s *site) close() error {
 	var errs []error
 	closed := map[*island]bool{}
 	for _, rank := range slices.Sorted(maps.Keys(s.islands)) {
@@ -104,96 +98,71 @@ func (o *Options) digest(spec *rt.Spec) string {
 	return s + ", groups " + g.Digest()
 }
 
-// openProcess builds the world of a rank with a process of its own.
-func openProcess(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Options, dev int) (*site, string, error) {
-	own := offer{Kind: "process", Options: o.digest(spec)}
-	var err error
-	if own.Seat, err = seat(drv, spec, o, dev); err != nil {
-		return nil, "", joinError(spec, err)
+// open opens the device of a rank. The first one of the process builds its part of the world.
+func (s *site) open(ctx context.Context, drv driver.Driver, spec rt.Spec, o Options) (_ rt.Device, err error) {
+	dev, ok := s.devs[spec.Rank]
+	if !ok {
+		return nil, joinError(&spec, fmt.Errorf("rank %d has no device: %d are listed", spec.Rank, len(s.devs)))
+	}
+	d, err := newDevice(drv, spec, o, dev)
+	if err != nil {
+		return nil, err
+	}
+	d.site = s
+	if err := s.meet(ctx, d); err != nil {
+		return nil, errors.Join(joinError(&spec, err), d.Close())
+	}
+	return d.ready(ctx)
+}
+
+// meet tells the other ranks where this one is, and returns when all have their part of the
+// world. Nobody goes before it stands or has failed, so that all leave it.
+func (s *site) meet(ctx context.Context, d *Device) (err error) {
+	own := offer{Kind: s.kind, Options: d.opts.digest(&d.spec)}
+	if own.Seat, err = seat(d.drv, &d.spec, &d.opts, d.dev); err != nil {
+		return err
 	}
 	extra, err := json.Marshal(own)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	met, err := spec.Meet(ctx, extra)
+	met, err := d.spec.Meet(ctx, extra)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	s := newSite(1)
-	if s.routes, err = check(spec, met, o, own); err != nil {
-		return nil, "", err
-	}
-	infos, err := drv.Devices()
+	d.nonce = met.Nonce
+	r, err := check(&d.spec, met, &d.opts, own)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	at := slices.IndexFunc(s.routes.islands, func(ranks []int) bool { return slices.Contains(ranks, spec.Rank) })
-	i, err := newIsland(s.routes.islands[at], spec, o, &infos[dev], func(i *island, wo symm.WorldOptions) (*symm.World, error) {
-		switch {
-		case i.lone:
-			return symm.NewSingleRankWorld(drv, spec.Rank, spec.World, dev, wo)
-		case len(i.ranks) == 1:
-			return symm.NewLocalWorld(drv, []int{dev}, wo)
-		}
-		return symm.NewProcessWorld(ctx, drv, spec.Job.Sub("island", i.ranks), dev, wo)
-	})
-	if err != nil {
-		return nil, "", errors.Join(joinError(spec, err), s.close())
-	}
-	s.islands[spec.Rank] = i
-	return s, met.Nonce, nil
-}
-
-// openLocal builds the world of all ranks of this process; rank 0 does.
-func (s *site) openLocal(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Options, devs []int) (string, error) {
-	extra, err := json.Marshal(offer{Kind: "goroutine"})
-	if err != nil {
-		return "", err
-	}
-	met, err := spec.Meet(ctx, extra)
-	if err != nil {
-		return "", err
-	}
-	if spec.Rank == 0 {
-		if err := s.build(ctx, drv, spec, o, devs); err != nil {
-			return "", joinError(spec, err)
-		}
-	}
-	// Nobody goes before the world stands or has failed, so that all leave it.
-	return met.Nonce, spec.Job.Barrier(ctx, "opening the world")
-}
-
-func (s *site) build(ctx context.Context, drv driver.Driver, spec *rt.Spec, o *Options, devs []int) error {
-	seats := make([]topo.Seat, len(devs))
-	for r, dev := range devs {
-		at, err := seat(drv, spec, o, dev)
-		if err != nil {
+	if d.spec.Rank == slices.Min(slices.Collect(maps.Keys(s.devs))) {
+		s.routes = r
+		if err := s.build(ctx, d); err != nil {
 			return err
 		}
-		seats[r] = *at
 	}
-	r, err := connected(spec, o, seats)
+	return d.spec.Job.Barrier(ctx, "opening the world")
+}
+
+// build opens the islands that this process has a part in.
+func (s *site) build(ctx context.Context, d *Device) error {
+	infos, err := d.drv.Devices()
 	if err != nil {
 		return err
 	}
-	s.routes = r
-	infos, err := drv.Devices()
-	if err != nil {
-		return err
-	}
-	for _, ranks := range r.islands {
-		i, err := newIsland(ranks, spec, o, &infos[devs[ranks[0]]], func(i *island, wo symm.WorldOptions) (*symm.World, error) {
-			if i.lone {
-				return symm.NewSingleRankWorld(drv, ranks[0], spec.World, devs[ranks[0]], wo)
+	for _, ranks := range s.routes.islands {
+		var devs []int // of those here
+		for _, rank := range ranks {
+			if dev, ok := s.devs[rank]; ok {
+				devs = append(devs, dev)
 			}
-			var at []int
-			for _, rank := range ranks {
-				at = append(at, devs[rank])
-			}
-			return symm.NewLocalWorld(drv, at, wo)
-		})
+		}
+		if len(devs) == 0 {
+			continue
+		}
+		i, err := newIsland(ctx, d, ranks, devs, &infos[devs[0]])
 		if err != nil {
-			return errors.Join(err, s.close())
+			return err
 		}
 		for _, rank := range ranks {
 			s.islands[rank] = i
