@@ -79,42 +79,17 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 			dst[i] = T(le.Uint64(b[p:]))
 			p += step
 		}
-	case dtype.I32:
-		for i := range dst {
-			dst[i] = T(int32(le.Uint32(b[p:])))
-			p += step
-		}
-	case dtype.U32:
-		for i := range dst {
-			dst[i] = T(le.Uint32(b[p:]))
-			p += step
-		}
-	case dtype.I16:
-		for i := range dst {
-			dst[i] = T(int16(le.Uint16(b[p:])))
-			p += step
-		}
-	case dtype.U16:
-		for i := range dst {
-			dst[i] = T(le.Uint16(b[p:]))
-			p += step
-		}
-	case dtype.I8:
-		for i := range dst {
-			dst[i] = T(int8(b[p]))
-			p += step
-		}
-	case dtype.U8:
-		for i := range dst {
-			dst[i] = T(b[p])
-			p += step
-		}
 	case dtype.Bool:
 		for i := range dst {
 			dst[i] = 0
 			if b[p] != 0 {
 				dst[i] = 1
 			}
+			p += step
+		}
+	default: // narrow integers
+		for i := range dst {
+			dst[i] = T(dtype.LoadInt(t.DType, b[p:]))
 			p += step
 		}
 	}
@@ -181,37 +156,26 @@ func storeInts[T num](t *Tensor, off, stride int64, src []T) {
 			le.PutUint64(b[p:], uint64(toInt64(v)))
 			p += step
 		}
-	case dtype.U64:
-		for _, v := range src {
-			le.PutUint64(b[p:], toUint64(v))
-			p += step
-		}
-	case dtype.I32:
-		for _, v := range src {
-			le.PutUint32(b[p:], uint32(toInt32(v)))
-			p += step
-		}
-	case dtype.U32:
-		for _, v := range src {
-			le.PutUint32(b[p:], toUint32(v))
-			p += step
-		}
-	case dtype.I16, dtype.U16:
-		for _, v := range src {
-			le.PutUint16(b[p:], uint16(toInt64(v)))
-			p += step
-		}
-	case dtype.I8, dtype.U8:
-		for _, v := range src {
-			b[p] = byte(toInt64(v))
-			p += step
-		}
 	case dtype.Bool:
 		for _, v := range src {
 			b[p] = 0
 			if v != 0 { // NaN is true, as in PyTorch
 				b[p] = 1
 			}
+			p += step
+		}
+	default:
+		to := toInt64[T]
+		switch t.DType {
+		case dtype.U64:
+			to = func(v T) int64 { return int64(toUint64(v)) }
+		case dtype.I32:
+			to = func(v T) int64 { return int64(toInt32(v)) }
+		case dtype.U32:
+			to = func(v T) int64 { return int64(toUint32(v)) }
+		}
+		for _, v := range src {
+			dtype.StoreInt(t.DType, b[p:], to(v))
 			p += step
 		}
 	}
