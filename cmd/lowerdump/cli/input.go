@@ -264,18 +264,7 @@ func (t tool) deviceOf(s source) compile.Device {
 
 // output is where a command writes: standard output, or the file named by -o.
 func (t tool) output(path string, write func(io.Writer) error) error {
-	if path == "" || path == "-" {
-		return write(t.out)
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := write(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return (&bench.Console{Out: t.out}).Output(path, write)
 }
 
 // writeJSON writes a value as people read it.

@@ -150,7 +150,7 @@ var dotCommand = command{
 Example:
   lowerdump dot -passes=canonicalize mlp.ir | dot -Tsvg > mlp.svg`,
 	run: func(ctx context.Context, t tool, args []string) error {
-		var f dotFlags
+		var f outFlags
 		path, err := parseOne("dot", &f, args)
 		if err != nil {
 			return err
@@ -171,12 +171,14 @@ Example:
 	},
 }
 
-type dotFlags struct {
+// outFlags are those of a command that writes what became of a function.
+type outFlags struct {
 	source
-	out string
+	passes string // unless others are asked for
+	out    string
 }
 
-func (f *dotFlags) define(fs *flag.FlagSet) {
-	f.source.define(fs, "")
+func (f *outFlags) define(fs *flag.FlagSet) {
+	f.source.define(fs, f.passes)
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"flag"
 	"io"
 
 	"github.com/seed-ee968945/concert/bench"
@@ -19,7 +18,7 @@ collective to its wait, and a counter for live memory.
 Example:
   lowerdump trace -passes=default -o trace.json step.graph.json.gz`,
 	run: func(ctx context.Context, t tool, args []string) error {
-		var f traceFlags
+		f := outFlags{passes: "default"}
 		path, err := parseOne("trace", &f, args)
 		if err != nil {
 			return err
@@ -35,14 +34,4 @@ Example:
 		}
 		return t.output(f.out, func(w io.Writer) error { return bench.WriteTrace(w, fn, m, tl) })
 	},
-}
-
-type traceFlags struct {
-	source
-	out string
-}
-
-func (f *traceFlags) define(fs *flag.FlagSet) {
-	f.source.define(fs, "default")
-	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }
