@@ -63,3 +63,41 @@ func inferConvolution(c *inferCtx) ([]Type, error) {
 	}
 	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
+
+func inferReduceWindow(c *inferCtx) ([]Type, error) {
+	x, sizes := c.args[0], c.attrs.Ints("window")
+	if len(sizes) != x.Rank() {
+		return nil, fmt.Errorf("a window of %d dimensions for %s", len(sizes), x)
+	}
+	dims, err := window.Parse(c.attrs.Ints, sizes)
+	if err != nil {
+		return nil, err
+	}
+	taps := int64(1)
+	for _, k := range sizes {
+		if taps *= max(k, 1); taps > 1<<31 {
+			return nil, fmt.Errorf("a window of more than 2^31 places")
+		}
+	}
+	var out Shape
+	for d, k := range dims {
+		out = append(out, windows(k, x.shape[d]))
+	}
+	dt := x.dt
+	switch how := c.attrs.Str("reduce", ""); how {
+	case "sum", "product", "min", "max":
+		if len(c.args) > 1 && (!c.args[1].dt.IsInt() || !c.args[1].shape.Equal(x.shape)) {
+			return nil, fmt.Errorf("operand 1 is %s, want integers of shape %s", c.args[1], x.shape)
+		}
+	case "argmax":
+		if dt = I64; len(c.args) > 1 {
+			return nil, fmt.Errorf("argmax takes one operand")
+		}
+		if c.dtypeOr(dt).IsFloat() {
+			return nil, fmt.Errorf("places are integers, not %s", c.dtypeOr(dt))
+		}
+	default:
+		return nil, fmt.Errorf("reduce=%q is none of sum, product, min, max and argmax", how)
+	}
+	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
+}

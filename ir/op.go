@@ -157,6 +157,7 @@ const (
 	OpAmin
 	OpProd
 	OpArgmax
+	OpReduceWindow
 	OpCumsum
 	OpSoftmax
 	OpLogSoftmax

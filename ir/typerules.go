@@ -8,16 +8,17 @@ type TypeRule struct {
 
 // The type rules that rows of the op table name.
 var (
-	tDeclared  = TypeRule{inferDeclared, "as declared"}
-	tAsyncCall = TypeRule{inferAsyncCall, "as declared: one tensor, async"}
-	tConstant  = TypeRule{inferConstant, "as declared, of a constant shape that the data fills"}
-	tPointwise = TypeRule{inferPointwise, "the shape to which the operands broadcast; the element type is declared, by default the promotion of theirs"}
-	tBitwise   = TypeRule{inferBitwise, "as pointwise, of integers and truth values"}
-	tBitcast   = TypeRule{inferBitcast, "the operand's shape; the element type is declared, of the same width, and neither is bool"}
-	tCompare   = TypeRule{inferCompare, "bool in the shape to which the operands broadcast"}
-	tSame      = TypeRule{inferSame, "the operand's shape; the element type is declared, by default the operand's"}
-	tLikeFirst = TypeRule{inferLikeFirst, "operand 0's shape and element type"}
-	tReduce    = TypeRule{inferReduce, "the operand's shape without the reduced dimensions, or with 1 in their place if keepdim; the element type is declared, by default the operand's, where dim is given i64"}
+	tDeclared     = TypeRule{inferDeclared, "as declared"}
+	tAsyncCall    = TypeRule{inferAsyncCall, "as declared: one tensor, async"}
+	tConstant     = TypeRule{inferConstant, "as declared, of a constant shape that the data fills"}
+	tPointwise    = TypeRule{inferPointwise, "the shape to which the operands broadcast; the element type is declared, by default the promotion of theirs"}
+	tBitwise      = TypeRule{inferBitwise, "as pointwise, of integers and truth values"}
+	tBitcast      = TypeRule{inferBitcast, "the operand's shape; the element type is declared, of the same width, and neither is bool"}
+	tCompare      = TypeRule{inferCompare, "bool in the shape to which the operands broadcast"}
+	tSame         = TypeRule{inferSame, "the operand's shape; the element type is declared, by default the operand's"}
+	tLikeFirst    = TypeRule{inferLikeFirst, "operand 0's shape and element type"}
+	tReduceWindow = TypeRule{inferReduceWindow, "the number of windows along each dimension; the element type is declared, by default the operand's, of argmax i64. Operand 1 holds integers in operand 0's shape"}
+	tReduce       = TypeRule{inferReduce, "the operand's shape without the reduced dimensions, or with 1 in their place if keepdim; the element type is declared, by default the operand's, where dim is given i64"}
 
 	tMatmul            = TypeRule{inferMatmul, "[m,k] and [k,n] give [m,n], [b,m,k] and [b,k,n] give [b,m,n]; the element type is declared, by default the promotion of theirs"}
 	tAddmm             = TypeRule{inferAddmm, "operands 1 and 2 as in matmul; operand 0 broadcasts to the result"}

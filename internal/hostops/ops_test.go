@@ -232,6 +232,13 @@ func opCases() []opCase {
 		{"matmul", "", in(m23, f32(shape{3, 1}, 1, 10, 100)), in(f32(shape{2, 1}, 321, 654))},
 		{"matmul", "", in(f32(shape{2, 1, 2}, 1, 2, 3, 4), f32(shape{2, 2, 1}, 1, 10, 1, 100)), in(f32(shape{2, 1, 1}, 21, 403))},
 		{"matmul", "", in(f32(shape{2, 0}), f32(shape{0, 1})), in(f32(shape{2, 1}, 0, 0))},
+		{"reduce_window", `{reduce="sum", strides=[2], window=[2]}`, in(v(1, 2, 3, 4, 5)), in(v(3, 7))},
+		{"reduce_window", `{padding=[1, 0], reduce="max", window=[2]}`, in(w(-3, -1, -2)), in(w(-3, -1, -1))},
+		{"reduce_window", `{base_dilation=[2], padding=[1, 1], reduce="product", window=[2]}`, in(v(2, 3)), in(v(2, 2, 3, 3))},
+		{"reduce_window", `{padding=[2, 0], reduce="min", window=[1]}`, in(v(4)), in(v(inf, inf, 4))},
+		{"reduce_window", `{reduce="argmax", window=[1, 3]}`, in(f32(shape{2, 4}, 1, 3, 3, nan, 5, 4, 3, 2)), in(i64(shape{2, 2}, 1, 2, 0, 0))},
+		{"reduce_window", `{padding=[1, 1], reduce="sum", window=[2]}`, in(v(1, 2, 3), w(0, 1, 1)), in(v(0, 3, 3, 0))},
+		{"reduce_window", `{reduce="sum", window=[]}`, in(f32(shape{}, 7)), in(f32(shape{}, 7))},
 		{"convolution", "", in(f32(shape{1, 2, 3}, 1, 2, 3, 4, 5, 6), f32(shape{1, 2, 2}, 1, 10, 100, 1000)), in(f32(shape{1, 1, 2}, 5421, 6532))},
 		{"convolution", "{padding=[1, 0], strides=[2]}", in(f32(shape{1, 1, 4}, 1, 2, 3, 4), f32(shape{1, 1, 2}, 1, 10)), in(f32(shape{1, 1, 2}, 10, 32))},
 		{"convolution", "{padding=[-1, 1]}", in(f32(shape{1, 1, 3}, 1, 2, 3), f32(shape{1, 1, 2}, 1, 10)), in(f32(shape{1, 1, 2}, 32, 3))},
@@ -348,7 +355,7 @@ func TestTable(t *testing.T) {
 		ceil round trunc sign erf erfc exp2 expm1 log2 log10 log1p tan asin acos atan sinh cosh asinh acosh atanh cbrt
 		bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right atan2 fmod remainder floor_divide trunc_divide
 		logical_not convert bitcast add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
-		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm grouped_matmul convolution attention attention_backward
+		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm grouped_matmul convolution reduce_window attention attention_backward
 		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand`
 	want := strings.Fields(ops)
 	slices.Sort(want)

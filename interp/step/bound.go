@@ -181,6 +181,15 @@ func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 		return sum(size(0, n.Arg(0).Type().Rank()-1))
 	case ir.OpMatmul, ir.OpAddmm:
 		return sum(size(len(n.Args())-2, n.Arg(len(n.Args())-2).Type().Rank()-1))
+	case ir.OpReduceWindow:
+		if how := n.Attrs().Str("reduce", ""); how != "sum" && how != "product" {
+			return 0
+		}
+		taps := int64(1)
+		for _, k := range n.Attrs().Ints("window") {
+			taps *= k
+		}
+		return sum(taps)
 	case ir.OpConvolution:
 		return sum(m.Hint(n.Arg(1).Type().Shape()[1:].NumElems()))
 	case ir.OpAttention, ir.OpAttentionBackward:

@@ -25,6 +25,11 @@ func alone(name string, r *region) (*Kernel, error) {
 			return nil, unsupported(n, "sizes known at run time only")
 		}
 		err = g.convolution(n)
+	case ir.OpReduceWindow:
+		if len(r.sizes) > 0 {
+			return nil, unsupported(n, "sizes known at run time only")
+		}
+		err = g.reduceWindow(n)
 	case ir.OpTopk:
 		err = g.topk(n)
 	case ir.OpScatter:

@@ -44,11 +44,7 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 		if numel(sizes(v)) == 0 {
 			return nil, unsupported(n, "%s is empty", v)
 		}
-		last := int64(1)
-		for d, s := range v.Type().Strides() {
-			last += (sizes(v)[d] - 1) * abs(s)
-		}
-		g.f.big = g.f.big || max(last, numel(sizes(v))) > 1<<30
+		g.f.big = g.f.big || extentOf(v) > 1<<30
 	}
 	c.groups, c.batches = n.Attrs().Int("groups", 1), n.Attrs().Int("batch_groups", 1)
 	c.rows, c.batch = sizes(c.w)[0]/(c.groups*c.batches), sizes(c.out)[0]

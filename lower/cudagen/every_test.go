@@ -15,6 +15,9 @@ import (
 var variants = []string{
 	"%r = convolution %image, %image {batch_groups=2, padding=[0, 1, 1, 0]} : f32[1,2,2,2]", "%r = convolution %image, %kernel {padding=[1, 2, 0, -1], reverse=[0, 1], strides=[2, 1], window_dilation=[1, 2]} : f32[2,20,4,1]",
 	"%r = convolution %image, %kernel {base_dilation=[2, 3], padding=[1, 0, 2, 2], reverse=[1, 0]} : f32[2,20,9,18]",
+	`%r = reduce_window %image {base_dilation=[1, 1, 1, 2], padding=[0, 0, 1, 0, 0, 2, -1, 1], reduce="sum", strides=[1, 2, 1, 1], window=[2, 1, 3, 2], window_dilation=[1, 1, 2, 1]} : f32[1,3,3,10]`,
+	`%r = reduce_window %x {padding=[0, 0, 3, 3], reduce="product", window=[2, 3]} : f32[3,12]`, `%r = reduce_window %x {padding=[0, 0, 3, 3], reduce="min", window=[1, 3]} : f32[4,12]`,
+	`%r = reduce_window %x {padding=[0, 0, 3, 3], reduce="argmax", window=[2, 3]} : i64[3,12]`, `%r = reduce_window %j, %j {padding=[0, 0, 1, 1], reduce="sum", window=[1, 2]} : i64[4,3]`,
 	"%r = add %x, %b {alpha=3} : f32[4,8]", "%r = sub %x, %b {alpha=-1} : f32[4,8]", "%r = sub %x {reverse=true, scalar=2} : f32[4,8]",
 	"%r = div %x {reverse=true, scalar=2} : f32[4,8]", "%r = mul %x {scalar=0.5} : f32[4,8]",
 	"%r = pow %x {scalar=0} : f32[4,8]", "%r = pow %x {scalar=1} : f32[4,8]", "%r = pow %x {scalar=2} : f32[4,8]", "%r = pow %x {scalar=3} : f32[4,8]",

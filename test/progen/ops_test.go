@@ -35,6 +35,7 @@ var families = []family{
 	{1, (*gen).groupedMatmul},
 	{1, (*gen).attention},
 	{2, (*gen).convolution},
+	{2, (*gen).reduceWindow},
 	{4, (*gen).move},
 	{4, (*gen).indexed},
 	{8, (*gen).inPlace},

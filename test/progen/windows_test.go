@@ -33,6 +33,28 @@ func (g *gen) window(rank int) attr.List {
 	return l
 }
 
+// reduceWindow folds small windows.
+func (g *gen) reduceWindow() bool {
+	x := g.pick(nil)
+	if x == nil {
+		return false
+	}
+	how := []string{"sum", "product", "min", "max", "argmax"}[g.r.IntN(5)]
+	l := g.window(x.typ.Rank()).Without("reverse").With("reduce", attr.String(how))
+	sizes := make([]int64, x.typ.Rank())
+	for d := range sizes {
+		sizes[d] = int64(1 + g.r.IntN(3))
+	}
+	l = l.With("window", attr.Ints(sizes...))
+	args := []*value{x}
+	if how != "argmax" && g.r.IntN(4) == 0 {
+		if i := g.pick(func(v *value) bool { return v.typ.DType().IsInt() && v.typ.Shape().Equal(x.typ.Shape()) }); i != nil {
+			args = append(args, i)
+		}
+	}
+	return g.emit(ir.OpReduceWindow, nil, l, args) != nil
+}
+
 // convolution slides a small tensor over another, or one over itself.
 func (g *gen) convolution() bool {
 	x := g.pick(func(v *value) bool { return v.typ.Rank() >= 2 && g.positive(v) })

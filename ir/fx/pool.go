@@ -1,0 +1,352 @@
+package fx
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// poolOps are folds of windows and their gradients. That of a largest element goes where it
+// was: of all windows that an element lies in, those count for which it has the place that
+// the index tells.
+var poolOps = []row{
+	{"aten.max_pool1d.default aten.max_pool2d.default aten.max_pool3d.default", "self kernel_size stride padding dilation ceil_mode", maxPool},
+	{"aten.max_pool2d_with_indices.default aten.max_pool3d_with_indices.default", "self kernel_size stride padding dilation ceil_mode", maxPoolIndices},
+	{"prims._low_memory_max_pool_with_offsets.default", "self kernel_size stride padding dilation ceil_mode", maxPoolOffsets},
+	{"prims._low_memory_max_pool_offsets_to_indices.default", "offsets kernel_size input_size stride padding dilation", offsetsToIndices},
+	{"aten.max_pool2d_with_indices_backward.default aten.max_pool3d_with_indices_backward.default",
+		"grad_output self kernel_size stride padding dilation ceil_mode indices", maxPoolBackward},
+	{"aten.avg_pool1d.default aten.avg_pool2d.default aten.avg_pool3d.default", "self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPool},
+	{"aten.avg_pool2d_backward.default aten.avg_pool3d_backward.default", "grad_output self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPoolBackward},
+}
+
+// pooling is how windows slide over the last dimensions, whose sizes are in before and out
+// behind.
+type pooling struct {
+	kernel, stride, padding, dilation []int64
+	in, out                           []int64
+	front                             int // dimensions before
+}
+
+// pooling reads how the windows of a tensor of shape in slide that give one of shape out.
+func (c *call) pooling(in, out []int64) (p pooling) {
+	read := func(param string, low int64, def []int64) []int64 {
+		l := slices.Clone(c.ints(param))
+		if len(l) == 0 {
+			l = slices.Clone(def)
+		}
+		if len(l) == 1 {
+			l = slices.Repeat(l, max(len(def), 1))
+		}
+		if c.err == nil && (len(def) > 0 && len(l) != len(def) || len(l) == 0 || slices.ContainsFunc(l, func(n int64) bool { return n < low || n > maxWindow })) {
+			c.stick(param, c.arg(param), "want a number from %d to %d for each dimension of the window", low, maxWindow)
+		}
+		return l
+	}
+	if c.err != nil {
+		return p
+	}
+	rank := 2
+	switch {
+	case len(c.ints("kernel_size")) > 1:
+		rank = len(c.ints("kernel_size"))
+	case slices.Contains([]string{"aten.avg_pool1d.default", "aten.max_pool1d.default"}, c.target):
+		rank = 1
+	case slices.Contains([]string{"aten.avg_pool3d.default", "aten.max_pool3d.default"}, c.target):
+		rank = 3
+	}
+	p.kernel = read("kernel_size", 1, slices.Repeat([]int64{1}, rank))
+	p.stride = read("stride", 1, p.kernel)
+	p.padding, p.dilation = slices.Repeat([]int64{0}, rank), slices.Repeat([]int64{1}, rank)
+	if slices.Contains(c.params, "padding") {
+		p.padding = read("padding", 0, p.padding)
+	}
+	if slices.Contains(c.params, "dilation") {
+		p.dilation = read("dilation", 1, p.dilation)
+	}
+	if p.front = len(in) - rank; c.err == nil && (p.front < 0 || len(out) != len(in) || slices.Contains(in, 0) || slices.Contains(out, 0)) {
+		c.err = errForm
+	}
+	if c.err == nil {
+		p.in, p.out = in[p.front:], out[p.front:]
+	}
+	if rank < 2 && slices.ContainsFunc(c.params, func(s string) bool { return s == "indices" || s == "offsets" }) {
+		c.err = errForm
+	}
+	return p
+}
+
+// windowsOf makes the attributes of a fold of windows of the last dimensions.
+func (p pooling) windowsOf(how string, pads, stride, base []int64) attr.List {
+	full := func(l []int64, each int, of int64) []int64 {
+		return append(slices.Repeat([]int64{of}, each*p.front), l...)
+	}
+	l := windowed(full(stride, 1, 1), full(pads, 2, 0), full(base, 1, 1), full(p.dilation, 1, 1), false, 1, 1)
+	return l.With("reduce", attr.String(how)).With("window", attr.Ints(full(p.kernel, 1, 1)...))
+}
+
+// forward folds the windows: as many as there are, whatever lies behind the last.
+func (p pooling) forward(how string) attr.List {
+	var pads []int64
+	for d, low := range p.padding {
+		pads = append(pads, low, (p.out[d]-1)*p.stride[d]+(p.kernel[d]-1)*p.dilation[d]+1-p.in[d]-low)
+	}
+	return p.windowsOf(how, pads, p.stride, nil)
+}
+
+// backward sums, for each element, what the windows have that it lies in.
+func (p pooling) backward() attr.List {
+	var pads []int64
+	for d := range p.kernel {
+		reach := (p.kernel[d] - 1) * p.dilation[d]
+		low := reach - p.padding[d]
+		pads = append(pads, low, p.in[d]+reach-(p.out[d]-1)*p.stride[d]-1-low)
+	}
+	ones := slices.Repeat([]int64{1}, len(p.kernel))
+	return p.windowsOf("sum", pads, ones, p.stride)
+}
+
+func maxPool(c *call) error {
+	x := c.tensor("self")
+	t, err := c.tensorType(0)
+	if c.err != nil || err != nil {
+		return firstError(c.err, err)
+	}
+	out, _ := t.Shape().Static()
+	p := c.pooling(static(x), out)
+	if c.err != nil {
+		return c.err
+	}
+	return c.emitErr(ir.OpReduceWindow, p.forward("max"), x)
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxPoolPlaces emits the largest elements and what others gives of their places.
+func (c *call) maxPoolPlaces(dt ir.DType, others func(p pooling, places *ir.Value) *ir.Value) error {
+	x := c.tensor("self")
+	ts, err := c.types()
+	if c.err != nil || err != nil {
+		return firstError(c.err, err)
+	}
+	if len(ts) != 2 {
+		return c.fail("out", "results", "%s gives 2 results, out lists %d", c.n.Target, len(ts))
+	}
+	out, _ := ts[0].Shape().Static()
+	p := c.pooling(static(x), out)
+	if c.err != nil {
+		return c.err
+	}
+	if len(p.kernel) < 2 {
+		return errForm
+	}
+	t := like2(ts[1], dt)
+	places := others(p, c.helper(ir.OpReduceWindow, p.forward("argmax"), t, x))
+	if c.err != nil {
+		return c.err
+	}
+	return c.finish(ir.OpReduceWindow, p.forward("max"), []*ir.Value{x}, places)
+}
+
+// like2 is t in another element type.
+func like2(t ir.Type, dt ir.DType) ir.Type {
+	return ir.TensorOf(dt, t.Shape()).WithStrides(t.Strides())
+}
+
+func maxPoolOffsets(c *call) error {
+	return c.maxPoolPlaces(ir.I8, func(_ pooling, places *ir.Value) *ir.Value { return places })
+}
+
+func maxPoolIndices(c *call) error {
+	return c.maxPoolPlaces(ir.I64, func(p pooling, places *ir.Value) *ir.Value {
+		v, last := c.indicesOf(p, places)
+		return c.helper(ir.OpAdd, nil, v.Type(), v, last)
+	})
+}
+
+// eachWith is an elementwise operation with a number.
+func (c *call) eachWith(op ir.Op, x *ir.Value, n int64) *ir.Value {
+	return c.helper(op, scalar(attr.Int(n)), x.Type(), x)
+}
+
+// origin is where windows begin along dimension d, as a tensor that broadcasts.
+func (c *call) origin(p pooling, d int) *ir.Value {
+	shape := slices.Repeat([]int64{1}, len(p.out)-d)
+	shape[0] = p.out[d]
+	start := attr.Make(attr.Attr{Key: "start", Val: attr.Int(-p.padding[d])}, attr.Attr{Key: "step", Val: attr.Int(p.stride[d])})
+	return c.reshaped(c.helper(ir.OpIota, start, ir.Tensor(ir.I64, p.out[d])), shape...)
+}
+
+// indicesOf is the places in windows as indices into the last dimensions, flat: two terms
+// to be added. There are two dimensions at least.
+func (c *call) indicesOf(p pooling, places *ir.Value) (v, last *ir.Value) {
+	t := places.Type()
+	rest := places
+	stride := int64(1)
+	for d := len(p.kernel) - 1; d >= 0; d-- {
+		tap := rest
+		if d > 0 {
+			tap = c.eachWith(ir.OpFmod, rest, p.kernel[d])
+			rest = c.eachWith(ir.OpTruncDivide, rest, p.kernel[d])
+		}
+		at := c.helper(ir.OpAdd, nil, t, c.eachWith(ir.OpMul, tap, p.dilation[d]), c.origin(p, d))
+		at = c.eachWith(ir.OpMul, at, stride)
+		stride *= p.in[d]
+		switch {
+		case d == 0:
+			v = at
+		case last == nil:
+			last = at
+		default:
+			last = c.helper(ir.OpAdd, nil, t, last, at)
+		}
+	}
+	return v, last
+}
+
+func offsetsToIndices(c *call) error {
+	x := c.tensor("offsets")
+	size := c.ints("input_size")
+	if c.err != nil {
+		return c.err
+	}
+	out := static(x)
+	if len(size) > len(out) {
+		return errForm
+	}
+	in := append(slices.Clone(out[:len(out)-len(size)]), size...)
+	p := c.pooling(in, out)
+	if c.err != nil {
+		return c.err
+	}
+	if len(size) != len(p.kernel) {
+		return errForm
+	}
+	v, last := c.indicesOf(p, c.in(ir.I64, x))
+	return c.emitErr(ir.OpAdd, nil, v, last)
+}
+
+func maxPoolBackward(c *call) error {
+	dy, x, at := c.tensor("grad_output"), c.tensor("self"), c.tensor("indices")
+	if c.err != nil {
+		return c.err
+	}
+	p := c.pooling(static(x), static(dy))
+	if c.err != nil {
+		return c.err
+	}
+	at = c.in(ir.I64, at)
+	t := at.Type()
+	// The place counted from the window's end, as it lies under the windows of the sum.
+	var place *ir.Value
+	total := int64(1)
+	for d, k := range p.kernel {
+		stride := int64(1)
+		for _, n := range p.in[d+1:] {
+			stride *= n
+		}
+		i := c.eachWith(ir.OpTruncDivide, at, stride)
+		if d > 0 {
+			i = c.eachWith(ir.OpFmod, i, p.in[d])
+		}
+		tap := c.eachWith(ir.OpTruncDivide, c.helper(ir.OpSub, nil, t, i, c.origin(p, d)), p.dilation[d])
+		if place != nil {
+			tap = c.helper(ir.OpAdd, nil, t, c.eachWith(ir.OpMul, place, k), tap)
+		}
+		place = tap
+		total *= k
+	}
+	if c.err != nil {
+		return c.err
+	}
+	place = c.helper(ir.OpSub, scalar(attr.Int(total-1)).With("reverse", attr.Bool(true)), t, place)
+	return c.emitErr(ir.OpReduceWindow, p.backward(), dy, place)
+}
+
+// divisors are what sums of windows are divided by: a number, or a tensor of them where
+// windows differ.
+func (c *call) divisors(p pooling) (n attr.List, v *ir.Value) {
+	if c.arg("divisor_override") != nil {
+		return scalar(attr.Int(c.int("divisor_override", 1))), nil
+	}
+	padded := c.bool("count_include_pad", true)
+	same, count := true, int64(1)
+	q := p
+	q.front, q.in = 0, nil
+	for d, k := range p.kernel {
+		// Padding that counts are elements; windows may reach beyond it.
+		in := p.in[d]
+		if padded {
+			in += 2 * p.padding[d]
+		}
+		q.in = append(q.in, in)
+		same = same && (p.out[d]-1)*p.stride[d]+k <= p.in[d]+p.padding[d]*2 && (padded || p.padding[d] == 0)
+		count *= k
+	}
+	if same {
+		return scalar(attr.Int(count)), nil
+	}
+	if padded {
+		q.padding = slices.Repeat([]int64{0}, len(q.kernel))
+	}
+	ones := c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(1)}), ir.Tensor(ir.F32, q.in...))
+	return nil, c.helper(ir.OpReduceWindow, q.forward("sum"), ir.Tensor(ir.F32, p.out...), ones)
+}
+
+// divided is x over the divisors of its windows.
+func (c *call) divided(p pooling, t ir.Type, x *ir.Value) *ir.Value {
+	n, v := c.divisors(p)
+	if c.err != nil {
+		return nil
+	}
+	if v == nil {
+		return c.helper(ir.OpDiv, n, t, x)
+	}
+	return c.helper(ir.OpDiv, nil, t, x, v)
+}
+
+func avgPool(c *call) error {
+	x := c.tensor("self")
+	t, err := c.tensorType(0)
+	if c.err != nil || err != nil {
+		return firstError(c.err, err)
+	}
+	out, _ := t.Shape().Static()
+	p := c.pooling(static(x), out)
+	if c.err != nil {
+		return c.err
+	}
+	if !t.DType().IsFloat() {
+		return errForm
+	}
+	sum := c.helper(ir.OpReduceWindow, p.forward("sum"), like2(t, accType(t.DType())), x)
+	n, v := c.divisors(p)
+	if v == nil {
+		return c.emitErr(ir.OpDiv, n, sum)
+	}
+	return c.emitErr(ir.OpDiv, nil, sum, v)
+}
+
+func avgPoolBackward(c *call) error {
+	dy, x := c.tensor("grad_output"), c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	p := c.pooling(static(x), static(dy))
+	if c.err != nil {
+		return c.err
+	}
+	y := c.divided(p, like2(dy.Type(), accType(dy.Type().DType())), dy)
+	if c.err != nil {
+		return c.err
+	}
+	return c.emitErr(ir.OpReduceWindow, p.backward(), y)
+}
