@@ -28,6 +28,9 @@ func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
 		case "serialized_eq":
 			return nil, im.errorf("op not supported: %s", o.name)
 		}
+		if im.branch {
+			return nil, im.errorf("op not supported: %s in a branch", o.name)
+		}
 		if len(in) != 2 {
 			return nil, im.errorf("%s takes %d operands", o.name, want)
 		}

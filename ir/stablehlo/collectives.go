@@ -169,8 +169,11 @@ func (im *importer) declared(ranks [][]int) (*ir.Group, error) {
 			return nil, im.errorf("op not supported: %s of groups of different sizes", im.op.name)
 		}
 	}
-	if im.cur.fb == nil {
+	switch {
+	case im.cur.fb == nil:
 		return nil, im.errorf("a collective in the body of an operation")
+	case im.branch:
+		return nil, im.errorf("op not supported: %s in a branch", im.op.name)
 	}
 	for _, g := range im.cur.groups {
 		if slices.EqualFunc(g.Ranks, ranks, slices.Equal) {

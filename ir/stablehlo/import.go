@@ -95,6 +95,7 @@ type importer struct {
 	nodes  int
 	fault  error // of a body, in its own place
 	failed error // of an operation that was appended; reported at the operation of the text
+	branch bool  // what is imported stands in a branch that other ranks may not take
 	vector bool  // the body of a region is computed on whole tensors
 
 	replicas, partitions int
@@ -474,6 +475,9 @@ func (im *importer) define(o *op, out []*value) error {
 
 // operation imports one operation.
 func (im *importer) operation(o *op, in []*value) ([]*value, error) {
+	if v := im.fold(o, in); v != nil {
+		return []*value{v}, nil
+	}
 	f, ok := im.rules[o.name]
 	if !ok {
 		return nil, im.errorf("op not supported: %s", o.name)

@@ -300,28 +300,71 @@ func reverse(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed1(decompose.Reverse(im.cur, x, dims))
 }
 
+// starts are where a slice begins, moved so that it lies within a tensor, if all are constants.
+func starts(in []*value, shape, slice []int64) ([]int64, bool) {
+	var out []int64
+	for d, v := range in {
+		n, ok := v.known()
+		if !ok || d >= len(shape) || d >= len(slice) {
+			return nil, false
+		}
+		if v.lit.DType == ir.U64 && n < 0 {
+			n = shape[d]
+		}
+		out = append(out, min(max(n, 0), shape[d]-slice[d]))
+	}
+	return out, len(out) == len(shape) && len(slice) == len(shape)
+}
+
 func dynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
+	if len(in) == 0 {
+		return nil, im.errorf("%s without operands", im.op.name)
 	}
 	shape, err := im.ints("sizes", "slice_sizes")
 	if err != nil {
 		return nil, err
 	}
-	if len(args) == 0 {
-		return nil, im.errorf("%s without operands", im.op.name)
+	if at, ok := starts(in[1:], in[0].typ.Shape, shape); ok {
+		x, err := im.ir(in[0])
+		if err != nil {
+			return nil, err
+		}
+		b := [3][]int64{at, make([]int64, len(at)), make([]int64, len(at))}
+		for d := range at {
+			b[1][d], b[2][d] = at[d]+shape[d], 1
+		}
+		return im.cut(x, b)
+	}
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
 	}
 	return im.decomposed1(decompose.DynamicSlice(im.cur, args[0], args[1:], shape))
 }
 
 func dynamicUpdateSlice(im *importer, _ *op, in []*value) ([]*value, error) {
+	if len(in) < 2 {
+		return nil, im.errorf("%s of %d operands", im.op.name, len(in))
+	}
+	part := in[1].typ.Shape
+	if at, ok := starts(in[2:], in[0].typ.Shape, part); ok {
+		dim, differ := 0, 0
+		for d, n := range in[0].typ.Shape {
+			if part[d] != n {
+				dim, differ = d, differ+1
+			}
+		}
+		if differ == 1 { // a slice along one dimension
+			args, err := im.irs(in[:2])
+			if err != nil {
+				return nil, err
+			}
+			return im.one(im.emit(ir.OpSliceScatter, ir.A("dim", int64(dim), "start", at[dim], "end", at[dim]+part[dim]), args))
+		}
+	}
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err
-	}
-	if len(args) < 2 {
-		return nil, im.errorf("%s of %d operands", im.op.name, len(args))
 	}
 	return im.decomposed1(decompose.DynamicUpdateSlice(im.cur, args[0], args[1], args[2:]))
 }

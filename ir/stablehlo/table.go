@@ -82,6 +82,9 @@ func rules() map[string]rule {
 		"stablehlo.rng":               {3, false, rng},
 		"chlo.top_k":                  {1, false, topK},
 
+		"stablehlo.while":                {-1, false, while},
+		"stablehlo.if":                   {1, false, ifOp},
+		"stablehlo.case":                 {1, false, caseOp},
 		"func.call":                      {-1, true, callOp},
 		"stablehlo.composite":            {-1, true, composite},
 		"stablehlo.custom_call":          {-1, false, customCall},
