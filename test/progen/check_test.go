@@ -1,9 +1,12 @@
 package progen
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
@@ -39,5 +42,19 @@ func TestRefused(t *testing.T) {
 		if err == nil || refused(err) != c.refused {
 			t.Errorf("%s: refused %v, want %v: %v", c.name, refused(err), c.refused, err)
 		}
+	}
+}
+
+// What does not end is found.
+func TestHang(t *testing.T) {
+	end := make(chan bool)
+	defer close(end)
+	c := New(1)
+	forever := func(context.Context, *Compiled) ([][][]interp.Tensor, error) {
+		<-end
+		return nil, context.Canceled
+	}
+	if f := c.checkInTime(t.Context(), Runs{CUDA: forever, Patience: 100 * time.Millisecond}); f == nil || f.Oracle != "hang" || !strings.Contains(f.Detail, "TestHang") {
+		t.Errorf("got %v", f)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ import (
 
 // Failure is what an oracle found.
 type Failure struct {
-	Oracle string // verifier, text, interpreter, passes, deterministic, numbers, lower, checker, host or cuda
+	Oracle string // verifier, text, interpreter, passes, deterministic, numbers, lower, checker, host, cuda, panic or hang
 	Detail string
 }
 
@@ -47,6 +48,7 @@ type Runs struct {
 	Validate bool                 // package equiv proves what every pass did
 	CUDA     Device               // nil: not
 	Report   func(*passes.Report) // takes what the passes did; nil: nobody
+	Patience time.Duration        // how long a check may take, see checkInTime; 0: as long as it does
 }
 
 // Device runs a program for every assignment; the results are by assignment, rank and
@@ -116,6 +118,24 @@ func (c *Case) Check(ctx context.Context, runs Runs) (failed *Failure) {
 		o.parts = append(o.parts, &Compiled{Func: g, Program: p, Seed: int64(c.Seed)})
 	}
 	return o.execute(ctx, runs)
+}
+
+// checkInTime is Check. What does not end in time is a failure, too: it is left behind, for
+// nothing can end it from outside.
+func (c *Case) checkInTime(ctx context.Context, runs Runs) *Failure {
+	if runs.Patience == 0 {
+		return c.Check(ctx, runs)
+	}
+	own := *c // the caller goes on with its own
+	done := make(chan *Failure, 1)
+	go func() { done <- own.Check(ctx, runs) }()
+	select {
+	case f := <-done:
+		return f
+	case <-time.After(runs.Patience):
+		stacks := make([]byte, 1<<16)
+		return failf("hang", "no end after %v\n%s", runs.Patience, stacks[:runtime.Stack(stacks, true)])
+	}
 }
 
 func (c *Case) options(syms []map[string]int64) interp.Options {

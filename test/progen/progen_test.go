@@ -114,18 +114,20 @@ func (h *hunt) work() {
 	}
 }
 
+// patience is how long a check may take that is a matter of milliseconds: machines may be
+// loaded, and tests slowed down by the race detector.
+const patience = 5 * time.Minute
+
 // program runs one program behind three pipelines.
 func (h *hunt) program(c Case) {
 	r := rand.New(rand.NewPCG(c.Seed, 0x91be))
 	for range 3 {
 		c.Pipeline = Pipeline(h.table, r)
-		o := Runs{Report: h.report, Validate: *validate, Host: *hostEach > 0 && r.IntN(*hostEach) == 0}
+		o := Runs{Report: h.report, Validate: *validate, Host: *hostEach > 0 && r.IntN(*hostEach) == 0, Patience: patience}
 		if *cudaEach > 0 && r.IntN(*cudaEach) == 0 {
 			o.CUDA = FakeCUDA(r.IntN(2) == 0)
 		}
-		slow := time.AfterFunc(time.Minute, func() { h.t.Logf("seed %d, -passes=%s: still being checked", c.Seed, c.Pipeline) })
-		f := c.Check(h.t.Context(), o)
-		slow.Stop()
+		f := c.checkInTime(h.t.Context(), o)
 		h.mu.Lock()
 		h.pipelines++
 		if o.Host || o.CUDA != nil {

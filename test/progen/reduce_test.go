@@ -75,7 +75,7 @@ func (r *reducer) try(c Case) bool {
 		return false
 	}
 	r.left--
-	f := c.Check(r.ctx, r.runs)
+	f := c.checkInTime(r.ctx, r.runs)
 	if f == nil || kindOf(f) != r.kind || r.ctx.Err() != nil {
 		return false
 	}
