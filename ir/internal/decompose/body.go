@@ -28,10 +28,23 @@ type probed struct {
 
 // probe applies a body to scalars of the element types of two rows of operands.
 func probe(body Body, first, second []*ir.Value) (*probed, error) {
+	return probeOf(body, append(append([]*ir.Value(nil), first...), second...))
+}
+
+// probePairs applies a body to pairs of scalars of the element types of operands.
+func probePairs(body Body, xs []*ir.Value) (*probed, error) {
+	var pairs []*ir.Value
+	for _, x := range xs {
+		pairs = append(pairs, x, x)
+	}
+	return probeOf(body, pairs)
+}
+
+func probeOf(body Body, params []*ir.Value) (*probed, error) {
 	b := ir.NewBuilder(1)
 	f := b.Func("body")
-	p := &probed{n: len(first)}
-	for i, v := range append(append([]*ir.Value(nil), first...), second...) {
+	p := &probed{n: len(params) / 2}
+	for i, v := range params {
 		p.inputs = append(p.inputs, f.Input(fmt.Sprintf("p%d", i), ir.Tensor(v.Type().DType())))
 	}
 	got, err := body(f, p.inputs)

@@ -7,12 +7,17 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
+// maxRanked is how long lines are at most that are sorted by counting, for each element, those
+// that stand before it; longer ones are faster by a network.
+const maxRanked = 1 << 16
+
 // Sort orders the lines of xs, which have one shape, along a dimension, all in the order that
 // a comparator asks for: a body of two parameters for each of them, next to each other, that
 // says whether the first elements stand before the second ones. What is equal stays in order.
 //
-// It is a bitonic network: each level exchanges pairs, and a line's positions break ties, so
-// that every network sorts stably.
+// A comparator that goes by one number after the other is found as such. Any other one makes
+// a bitonic network: each level exchanges pairs, and a line's positions break ties, so that
+// it sorts stably.
 func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, error) {
 	if err := check("sort", xs...); err != nil {
 		return nil, err
@@ -33,6 +38,16 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 	if length <= 1 || product(shape) == 0 {
 		return xs, nil
 	}
+	p, err := probePairs(before, xs)
+	if err != nil {
+		return nil, fmt.Errorf("sort: %v", err)
+	}
+	if len(p.results) != 1 || p.results[0].Type().DType() != ir.Bool {
+		return nil, fmt.Errorf("sort: the comparator gives %d results, want one of type bool", len(p.results))
+	}
+	if keys, ok := sortKeys(p.results[0], p.inputs); ok && length <= maxRanked {
+		return emit{to}.byKeys(xs, int(dim), keys, p.inputs), nil
+	}
 	whole := int64(1)
 	for whole < length {
 		whole *= 2
@@ -51,7 +66,6 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 	all = append(all, e.expand(e.count(ir.I64, whole, 3, 1), []int64{s.outer, whole, s.inner}))
 	for block := int64(2); block <= whole; block *= 2 {
 		for apart := block / 2; apart > 0; apart /= 2 {
-			var err error
 			if all, err = s.level(all, block, apart); err != nil {
 				return nil, fmt.Errorf("sort: %v", err)
 			}
@@ -122,9 +136,6 @@ func (s *network) compare(first, second []*ir.Value) (*ir.Value, error) {
 	got, err := s.before(s.e.Emitter, args)
 	if err != nil {
 		return nil, err
-	}
-	if len(got) != 1 || got[0] == nil || got[0].Type().DType() != ir.Bool {
-		return nil, fmt.Errorf("the comparator gives %d results, want one of type bool", len(got))
 	}
 	return got[0], nil
 }
