@@ -149,7 +149,7 @@ func TestCommModelAgainstMeasurement(t *testing.T) {
 		for _, ranks := range []int{4, 8} {
 			for size := int64(1 << 10); size <= 1<<30; size <<= 2 {
 				want, _ := tab.Micros(op.Name(), "nccl", ranks, size)
-				ms, ok := m.CommMs(op, m.Together(ranks), size)
+				ms, ok := m.CommMs(op, m.together(ranks), size)
 				r := ms * 1e3 / want
 				if !ok || r < 0.5 || r > 2 {
 					t.Errorf("%s of %d bytes on %d ranks: %.1f us, measured %.1f", op, size, ranks, ms*1e3, want)
@@ -224,7 +224,7 @@ func TestLinkShare(t *testing.T) {
 		{ir.OpAllToAll, 4, 450e3, 0, 0},            // of no length
 		{ir.OpMatmul, 4, 450e3, 1, 0},              // no collective
 	} {
-		if got := m.LinkShare(c.op, m.Together(c.ranks), c.size, c.us); math.Abs(got[0]-c.want) > 1e-9 || got[1] != 0 {
+		if got := m.LinkShare(c.op, m.together(c.ranks), c.size, c.us); math.Abs(got[0]-c.want) > 1e-9 || got[1] != 0 {
 			t.Errorf("%v of %d bytes on %d ranks in %v us: %v, want %v", c.op, c.size, c.ranks, c.us, got, c.want)
 		}
 	}
@@ -252,4 +252,13 @@ func TestConcert(t *testing.T) {
 			t.Errorf("%s on 64 ranks: %v us, on 4 %v", op.Name(), large, small)
 		}
 	}
+}
+
+// together is the span of a group of that many ranks in a row, the only one there is.
+func (m *Machine) together(ranks int) Span {
+	row := make([]int, ranks)
+	for i := range row {
+		row[i] = i
+	}
+	return m.Span([][]int{row})
 }

@@ -48,15 +48,6 @@ func (m *Machine) Span(subgroups [][]int) Span {
 	return out
 }
 
-// Together is the span of a group of that many ranks in a row, the only one there is.
-func (m *Machine) Together(ranks int) Span {
-	row := make([]int, ranks)
-	for i := range row {
-		row[i] = i
-	}
-	return m.Span([][]int{row})
-}
-
 // perDomain is the number of ranks that NVLink joins.
 func (m *Machine) perDomain() int {
 	if m.RanksPerDomain > 0 {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 )
 
 // Tuning is where protocols take over from each other, in bytes of the operand or
@@ -95,31 +94,20 @@ func (c *Calibration) Digest() string {
 	return Hash(b.Bytes())
 }
 
-// calibrationFile is the JSON form; encoding/json writes maps in the order of keys.
-type calibrationFile struct {
-	Version int                          `json:"version"`
-	Machine string                       `json:"machine"`
-	Groups  map[string]map[string]uint64 `json:"groups"`
-	Digest  string                       `json:"digest"`
+// calibrationFile is the JSON form, groups by number of ranks; encoding/json writes maps in
+// the order of keys.
+type calibrationFile[T any] struct {
+	Version int       `json:"version"`
+	Machine string    `json:"machine"`
+	Groups  map[int]T `json:"groups"`
+	Digest  string    `json:"digest"`
 }
 
 const calibrationVersion = 1
 
-// WriteTo writes the calibration as JSON with sorted keys and its digest.
+// WriteTo writes the calibration as JSON with its digest.
 func (c *Calibration) WriteTo(w io.Writer) (int64, error) {
-	f := calibrationFile{Version: calibrationVersion, Machine: c.Machine, Groups: map[string]map[string]uint64{}, Digest: c.Digest()}
-	for n, t := range c.Groups {
-		raw, err := json.Marshal(t)
-		if err != nil {
-			return 0, err
-		}
-		var values map[string]uint64
-		if err := json.Unmarshal(raw, &values); err != nil {
-			return 0, err
-		}
-		f.Groups[strconv.Itoa(n)] = values
-	}
-	raw, err := json.MarshalIndent(f, "", "  ")
+	raw, err := json.MarshalIndent(calibrationFile[Tuning]{calibrationVersion, c.Machine, c.Groups, c.Digest()}, "", "  ")
 	if err != nil {
 		return 0, err
 	}
@@ -147,7 +135,7 @@ func ReadCalibration(name string, r io.Reader) (*Calibration, error) {
 	fail := func(err error) (*Calibration, error) { return nil, &CalibrationError{name, err} }
 	d := json.NewDecoder(r)
 	d.DisallowUnknownFields()
-	var f calibrationFile
+	var f calibrationFile[json.RawMessage]
 	if err := d.Decode(&f); err != nil {
 		return fail(err)
 	}
@@ -163,21 +151,20 @@ func ReadCalibration(name string, r io.Reader) (*Calibration, error) {
 	if err != nil {
 		return fail(err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(f.Groups)) {
-		n, err := strconv.Atoi(key)
-		if err != nil || n < 2 || n > MaxRanks {
-			return fail(fmt.Errorf("a group of %q ranks: 2 to %d are possible", key, MaxRanks))
+	for _, n := range slices.Sorted(maps.Keys(f.Groups)) {
+		if n < 2 || n > MaxRanks {
+			return fail(fmt.Errorf("a group of %d ranks: 2 to %d are possible", n, MaxRanks))
+		}
+		var has map[string]uint64
+		if err := json.Unmarshal(f.Groups[n], &has); err != nil {
+			return fail(fmt.Errorf("group of %d: %w", n, err))
 		}
 		for _, field := range slices.Sorted(maps.Keys(fields)) {
-			if _, ok := f.Groups[key][field]; !ok {
+			if _, ok := has[field]; !ok {
 				return fail(fmt.Errorf("group of %d: %q is missing", n, field))
 			}
 		}
-		raw, err := json.Marshal(f.Groups[key])
-		if err != nil {
-			return fail(err)
-		}
-		strict := json.NewDecoder(bytes.NewReader(raw))
+		strict := json.NewDecoder(bytes.NewReader(f.Groups[n]))
 		strict.DisallowUnknownFields()
 		var t Tuning
 		if err := strict.Decode(&t); err != nil {

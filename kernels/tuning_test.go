@@ -38,7 +38,7 @@ func TestCalibration(t *testing.T) {
 		{"unknown field", `"push":`, `"shove":`, `"push" is missing`},
 		{"no blocks", `"blocks": 96`, `"blocks": 0`, "blocks"},
 		{"version", `"version": 1`, `"version": 7`, "version 7"},
-		{"ranks", `"16": {`, `"17": {`, `"17" ranks`},
+		{"ranks", `"16": {`, `"17": {`, "17 ranks"},
 		{"negative", "12345", "-1", "negative"},
 		{"not JSON", "{", "", "f:"},
 	} {

@@ -85,9 +85,6 @@ func (g *Graph) SetCapacity(a Arc, capacity int64) {
 	g.caps[a] = min(capacity, Inf)
 }
 
-// Capacity is the capacity of an arc.
-func (g *Graph) Capacity(a Arc) int64 { return g.caps[a] }
-
 // Ends are the vertices that an arc leaves and enters.
 func (g *Graph) Ends(a Arc) (from, to int32) { return g.ends[a][0], g.ends[a][1] }
 

@@ -38,7 +38,7 @@ func cutValue(g *Graph, side []bool) int64 {
 	sum := int64(0)
 	for a := range g.caps {
 		if u, v := g.Ends(Arc(a)); side[u] && !side[v] {
-			sum += g.Capacity(Arc(a))
+			sum += g.caps[a]
 		}
 	}
 	return sum
@@ -93,7 +93,7 @@ func TestAgainstGonum(t *testing.T) {
 			flows++
 		}
 		for a := range g.caps {
-			g.SetCapacity(Arc(a), 2*g.Capacity(Arc(a)))
+			g.SetCapacity(Arc(a), 2*g.caps[a])
 		}
 		twice, err := g.Solve(s, sink)
 		if err != nil || twice != 2*got {

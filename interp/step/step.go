@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
@@ -45,21 +44,6 @@ func Load(dir, name string) (*Pair, error) {
 		return nil, err
 	}
 	return traced(name, fw, bw)
-}
-
-// LoadFiles reads a step from two graph files; its name is that of the forward
-// file up to the first dot.
-func LoadFiles(fw, bw string) (*Pair, error) {
-	f, err := readFile(fw)
-	if err != nil {
-		return nil, err
-	}
-	b, err := readFile(bw)
-	if err != nil {
-		return nil, err
-	}
-	name, _, _ := strings.Cut(filepath.Base(fw), ".")
-	return traced(name, f, b)
 }
 
 // traced pairs functions as they were imported: then each backward input has the name of
