@@ -43,8 +43,8 @@ class Recorder:
             return (torch.rand(shape, generator=self.rng, dtype=torch.float64) * (high - low) + low).to(dtype)
         return torch.randint(max(low, 0) if dtype == torch.uint8 else low, high + 1, shape, generator=self.rng).to(dtype)
 
-    def call(self, target, *args, **kwargs):
-        """Calls an operator and writes a line."""
+    def call(self, target, *args, instead=None, **kwargs):
+        """Calls an operator, or what computes it where this device has none, and writes a line."""
         space, name, overload = target.split(".")
         op = getattr(getattr(getattr(torch.ops, space), name), overload)
         tensors = []
@@ -65,7 +65,7 @@ class Recorder:
         kwargs_text = "{" + ", ".join("%r: %s" % (k, text(v)) for k, v in kwargs.items()) + "}" if kwargs else ""
         given = [dict(describe(t), data=values(t)) for t in tensors]
         try:
-            out = op(*args, **kwargs)
+            out = (instead or op)(*args, **kwargs)
         except (NotImplementedError, RuntimeError) as e:
             if "not implemented for" not in str(e):
                 raise
@@ -327,6 +327,49 @@ def fused(r):
         r.call("aten.addmm.default", r.data(dt, 4), r.data(dt, 3, 5), r.data(dt, 5, 4), beta=0.5, alpha=2)
 
 
+def cells(r):
+    """The fused recurrent cells of GPUs, by their definitions in double precision and autograd."""
+    f32, n, w = torch.float32, 3, 5
+
+    def lstm(x, h, c, *biases):
+        i, f, g, o = (x + h + sum(biases)).chunk(4, 1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        c = f * c + i * g
+        return o * c.tanh(), c, torch.cat([i, f, g, o], 1)
+
+    def gru(x, h, s, *biases):
+        if biases:
+            x, h = x + biases[0], h + biases[1]
+        (xr, xz, xn), (hr, hz, hn) = x.chunk(3, 1), h.chunk(3, 1)
+        reset, update = (xr + hr).sigmoid(), (xz + hz).sigmoid()
+        new = (xn + reset * hn).tanh()
+        return (1 - update) * new + update * s, torch.cat([reset, update, new, s, hn], 1)
+
+    def wide(args, grad=False):
+        return [a.detach().double().requires_grad_(grad) for a in args]
+
+    def single(ts):
+        return [t.float() for t in ts]
+
+    for name, cell, gates in [("lstm", lstm, 4), ("gru", gru, 3)]:
+        for biased in [True, False]:
+            args = [r.data(f32, n, gates * w), r.data(f32, n, gates * w), r.data(f32, n, w)] + [r.data(f32, gates * w) for _ in range(2 * biased)]
+            out = r.call("aten._thnn_fused_%s_cell.default" % name, *args, instead=lambda *a: single(cell(*wide(a))))
+            grads = [r.data(f32, n, w) for _ in out[:-1]]
+
+            def backward(*_):
+                given = wide(args, True)
+                torch.autograd.backward(cell(*given)[:-1], wide(grads))
+                if name == "gru":
+                    return single([g.grad for g in given])
+                return single([given[0].grad, given[2].grad] + [g.grad for g in given[3:4]])
+
+            if name == "gru":
+                r.call("aten._thnn_fused_gru_cell_backward.default", grads[0], out[1], biased, instead=backward)
+            else:
+                r.call("aten._thnn_fused_lstm_cell_backward_impl.default", *grads, args[2], out[1], out[2], biased, instead=backward)
+
+
 def layouts(r):
     """Views and tensors of constants."""
     for dt in [torch.float32, torch.bfloat16, torch.int64, torch.bool]:
@@ -367,7 +410,7 @@ def main(path, names):
         out.write("\n".join(core()) + "\n")
     with open(path, "w") as out:
         r = Recorder(out)
-        for group in (pointwise, reductions, movement, elementwise, folds, lookups, layouts, fused):
+        for group in (pointwise, reductions, movement, elementwise, folds, lookups, cells, layouts, fused):
             group(r)
 
 

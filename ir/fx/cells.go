@@ -1,0 +1,167 @@
+package fx
+
+import (
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// cellOps are the fused recurrent cells of GPUs. What forward leaves for backward, the
+// workspace, has the gates side by side: those of an LSTM are input, forget, cell and
+// output; those of a GRU reset, update and new, then the old state and its part of new.
+var cellOps = []row{
+	{"aten._thnn_fused_lstm_cell.default", "input_gates hidden_gates cx input_bias hidden_bias", lstmCell},
+	{"aten._thnn_fused_lstm_cell_backward_impl.default", "grad_hy grad_cy cx cy workspace has_bias", lstmCellBackward},
+	{"aten._thnn_fused_gru_cell.default", "input_gates hidden_gates hx input_bias hidden_bias", gruCell},
+	{"aten._thnn_fused_gru_cell_backward.default", "grad_hy workspace has_bias", gruCellBackward},
+}
+
+// columns cuts [n, k*w] into k pieces [n, w] in single precision at least; nil if it is no such tensor.
+func (c *call) columns(x *ir.Value, k int64) []*ir.Value {
+	s := static(x)
+	if len(s) != 2 || s[1]%k != 0 || !x.Type().DType().IsFloat() {
+		if c.err == nil {
+			c.err = errForm
+		}
+		return nil
+	}
+	x = c.in(accType(x.Type().DType()), x)
+	w := s[1] / k
+	var out []*ir.Value
+	for i := range k {
+		out = append(out, c.slice(x, 1, i*w, (i+1)*w))
+	}
+	return out
+}
+
+func (c *call) add(a, b *ir.Value) *ir.Value { return c.make(ir.OpAdd, nil, a, b) }
+func (c *call) sub(a, b *ir.Value) *ir.Value { return c.make(ir.OpSub, nil, a, b) }
+
+func (c *call) mul(a *ir.Value, bs ...*ir.Value) *ir.Value {
+	for _, b := range bs {
+		a = c.make(ir.OpMul, nil, a, b)
+	}
+	return a
+}
+
+// rest is 1 - x.
+func (c *call) rest(x *ir.Value) *ir.Value {
+	return c.with(ir.OpAdd, c.make(ir.OpNeg, nil, x), 1)
+}
+
+func (c *call) sideBySide(xs ...*ir.Value) *ir.Value { return c.make(ir.OpCat, dimAttr(1), xs...) }
+
+// gates are the pieces of what input and state give, each with its bias.
+func (c *call) gates(k int64) (in, hidden []*ir.Value) {
+	var both [2][]*ir.Value
+	for i, p := range [][2]string{{"input_gates", "input_bias"}, {"hidden_gates", "hidden_bias"}} {
+		x := c.tensor(p[0])
+		if c.err != nil {
+			return nil, nil
+		}
+		if c.isTensor(p[1]) {
+			acc := accType(x.Type().DType())
+			x = c.add(c.in(acc, x), c.in(acc, c.tensor(p[1])))
+		}
+		if both[i] = c.columns(x, k); c.err != nil {
+			return nil, nil
+		}
+	}
+	return both[0], both[1]
+}
+
+func lstmCell(c *call) error {
+	x, h := c.gates(4)
+	cx := c.tensor("cx")
+	if c.err != nil {
+		return c.err
+	}
+	var g [4]*ir.Value
+	for i := range g {
+		op := ir.OpSigmoid
+		if i == 2 {
+			op = ir.OpTanh
+		}
+		g[i] = c.make(op, nil, c.add(x[i], h[i]))
+	}
+	dt := cx.Type().DType()
+	cy := c.add(c.mul(g[1], c.in(accType(dt), cx)), c.mul(g[0], g[2]))
+	hy := c.mul(g[3], c.make(ir.OpTanh, nil, cy))
+	return c.settle(hy, cy, c.sideBySide(g[:]...))
+}
+
+func lstmCellBackward(c *call) error {
+	cx, cy, space := c.tensor("cx"), c.tensor("cy"), c.tensor("workspace")
+	if c.err != nil {
+		return c.err
+	}
+	g := c.columns(space, 4)
+	if c.err != nil {
+		return c.err
+	}
+	acc := accType(cx.Type().DType())
+	grad := map[string]*ir.Value{}
+	for _, p := range []string{"grad_hy", "grad_cy"} {
+		if c.isTensor(p) {
+			grad[p] = c.in(acc, c.tensor(p))
+		} else {
+			grad[p] = c.with(ir.OpMul, g[0], 0)
+		}
+	}
+	if c.err != nil {
+		return c.err
+	}
+	cx = c.in(acc, cx)
+	t := c.make(ir.OpTanh, nil, c.in(acc, cy))
+	dc := c.add(c.mul(grad["grad_hy"], g[3], c.rest(c.mul(t, t))), grad["grad_cy"])
+	gates := c.sideBySide(
+		c.mul(dc, g[2], c.rest(g[0]), g[0]),
+		c.mul(dc, cx, c.rest(g[1]), g[1]),
+		c.mul(dc, g[0], c.rest(c.mul(g[2], g[2]))),
+		c.mul(grad["grad_hy"], t, c.rest(g[3]), g[3]))
+	return c.withBiases(c.bool("has_bias", false), []*ir.Value{gates, c.mul(dc, g[1])}, gates)
+}
+
+// withBiases are results, and the sums over the batch of gates if there are biases.
+func (c *call) withBiases(has bool, out []*ir.Value, gates ...*ir.Value) error {
+	if c.err != nil {
+		return c.err
+	}
+	for _, g := range gates {
+		if has {
+			out = append(out, c.over(ir.OpSum, g, false, 0))
+		}
+	}
+	return c.settle(out...)
+}
+
+func gruCell(c *call) error {
+	x, h := c.gates(3)
+	hx := c.tensor("hx")
+	if c.err != nil {
+		return c.err
+	}
+	hx = c.in(accType(hx.Type().DType()), hx)
+	reset := c.make(ir.OpSigmoid, nil, c.add(x[0], h[0]))
+	update := c.make(ir.OpSigmoid, nil, c.add(x[1], h[1]))
+	fresh := c.make(ir.OpTanh, nil, c.add(x[2], c.mul(reset, h[2])))
+	hy := c.add(fresh, c.mul(update, c.sub(hx, fresh)))
+	return c.settle(hy, c.sideBySide(reset, update, fresh, hx, h[2]))
+}
+
+func gruCellBackward(c *call) error {
+	dy, space := c.tensor("grad_hy"), c.tensor("workspace")
+	if c.err != nil {
+		return c.err
+	}
+	g := c.columns(space, 5)
+	if c.err != nil {
+		return c.err
+	}
+	dy = c.in(accType(dy.Type().DType()), dy)
+	reset, update, fresh, hx, part := g[0], g[1], g[2], g[3], g[4]
+	dupdate := c.mul(dy, c.sub(hx, fresh), c.rest(update), update)
+	dfresh := c.mul(dy, c.rest(update), c.rest(c.mul(fresh, fresh)))
+	dreset := c.mul(dfresh, part, c.rest(reset), reset)
+	in := c.sideBySide(dreset, dupdate, dfresh)
+	hidden := c.sideBySide(dreset, dupdate, c.mul(dfresh, reset))
+	return c.withBiases(c.bool("has_bias", false), []*ir.Value{in, hidden, c.mul(dy, update)}, in, hidden)
+}
