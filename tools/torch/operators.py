@@ -45,8 +45,10 @@ class Recorder:
 
     def call(self, target, *args, instead=None, **kwargs):
         """Calls an operator, or what computes it where this device has none, and writes a line."""
-        space, name, overload = target.split(".")
-        op = getattr(getattr(getattr(torch.ops, space), name), overload)
+        op = instead
+        if op is None:
+            space, name, overload = target.split(".")
+            op = getattr(getattr(getattr(torch.ops, space), name), overload)
         tensors = []
 
         def text(a):
@@ -65,14 +67,14 @@ class Recorder:
         kwargs_text = "{" + ", ".join("%r: %s" % (k, text(v)) for k, v in kwargs.items()) + "}" if kwargs else ""
         given = [dict(describe(t), data=values(t)) for t in tensors]
         try:
-            out = (instead or op)(*args, **kwargs)
+            out = op(*args, **kwargs)
         except (NotImplementedError, RuntimeError) as e:
             if "not implemented for" not in str(e):
                 raise
             print("not recorded:", str(e).splitlines()[0], file=sys.stderr)  # this element type on the CPU
             return []
         outs = list(out) if isinstance(out, (list, tuple)) else [out]
-        view = any(x.alias_info is not None for x in op._schema.returns)
+        view = instead is None and any(x.alias_info is not None for x in op._schema.returns)
         line = {"target": target, "args": args_text, "kwargs": kwargs_text, "view": view, "in": given,
                 "out": [dict(describe(t), data=values(t)) for t in outs if isinstance(t, torch.Tensor)]}
         if len(line["out"]) < len(outs):  # None among them: the places of the tensors
@@ -307,7 +309,7 @@ def lookups(r):
 
 
 def fused(r):
-    """Attention of the CPU's kind."""
+    """Products and attention. That of GPUs is by its definition in double precision and autograd."""
     for dt in [torch.float32, torch.float64]:
         q, k, v = r.data(dt, 2, 3, 5, 8), r.data(dt, 2, 3, 7, 8), r.data(dt, 2, 3, 7, 8)
         name = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -316,6 +318,34 @@ def fused(r):
             r.call(name + "_backward.default", r.data(dt, 2, 3, 5, 8), q, k, v, out, lse, 0.0, False, **kw)
         out, lse = r.call(name + ".default", q, q, q, 0.0, True)
         r.call(name + "_backward.default", r.data(dt, 2, 3, 5, 8), q, q, q, out, lse, 0.0, True)
+    def attend(q, k, v, bias, scale, causal):
+        scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        scores = scores if bias is None else scores + bias
+        if causal:
+            scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -INF)
+        return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+    def efficient(q, k, v, bias, lse, dropout, causal, scale=None):
+        given = [t if t is None else t.double() for t in (q, k, v, bias)]
+        out, lse = attend(*given, scale, causal)
+        zero = torch.zeros((), dtype=torch.int64)
+        return out.float(), torch.nn.functional.pad(lse, (0, -q.shape[2] % 32), value=INF).float(), zero, zero
+
+    def efficient_backward(grad, q, k, v, bias, out, lse, seed, offset, dropout, mask, causal, scale=None):
+        given = [t if t is None else t.double().requires_grad_() for t in (q, k, v, bias)]
+        attend(*given, scale, causal)[0].backward(grad.double())
+        return [None if t is None or not m else t.grad.float() for t, m in zip(given, mask)]
+
+    def small(*shape):
+        return r.data(torch.float32, *shape, low=-0.5, high=0.5)
+
+    name = "aten._scaled_dot_product_efficient_attention"
+    for keys, bias, causal, kw in [(7, None, False, {}), (5, None, True, {}), (7, (2, 3, 5, 7), False, {"scale": 0.3}), (5, (2, 3, 5, 5), True, {}), (7, (3, 1, 7), False, {})]:
+        q, k, v = small(2, 3, 5, 8), small(2, 3, keys, 8), small(2, 3, keys, 8)
+        b = None if bias is None else small(*bias)
+        out, lse, seed, offset = r.call(name + ".default", q, k, v, b, True, 0.0, causal, instead=efficient, **kw)
+        for mask in [[True, True, True, False], [True, True, True, b is not None]]:
+            r.call(name + "_backward.default", small(2, 3, 5, 8), q, k, v, b, out, lse, seed, offset, 0.0, mask, causal, instead=efficient_backward, **kw)
     a, b = r.data(torch.bfloat16, 9, 16), r.data(torch.bfloat16, 3, 16, 8)
     ends = torch.tensor([2, 2, 9], dtype=torch.int32)
     r.call("aten._grouped_mm.default", a, b, ends)
