@@ -180,7 +180,26 @@ func TestTimeout(t *testing.T) {
 	eachJob(t, func(t *testing.T, job *Job) {
 		errs := world(t, job, 3, time.Minute, func(g *Group) error {
 			ctx := t.Context()
+			if g.Rank() == 0 { // has come when rank 1's time begins
+				ready := make(chan error)
+				go func() {
+					for {
+						g.s.mu.Lock()
+						come := len(g.s.waits) > 0
+						g.s.mu.Unlock()
+						if come {
+							break
+						}
+						runtime.Gosched()
+					}
+					ready <- g.Sub("y", []int{0, 1}).Barrier(ctx, "y")
+				}()
+				defer func() { <-ready }()
+			}
 			if g.Rank() == 1 {
+				if err := g.Sub("y", []int{0, 1}).Barrier(ctx, "y"); err != nil {
+					return err
+				}
 				c, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 				defer cancel()
 				ctx = c
