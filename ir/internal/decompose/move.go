@@ -129,7 +129,7 @@ func DynamicUpdateSlice(to Emitter, x, update *ir.Value, starts []*ir.Value) (*i
 	if len(all) == 0 {
 		return update, nil
 	}
-	w, err := newWindows(e, "dynamic_update_slice", shape, e.cat(0, all...), 0, places, nil, nil, part, nil, true)
+	w, err := newWindows(e, "dynamic_update_slice", shape, e.cat(0, all...), numbering{to: places, slices: part, clamp: true})
 	if err != nil || slices.Contains(part, 0) {
 		return x, err
 	}
