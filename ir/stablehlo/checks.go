@@ -20,11 +20,11 @@ func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
 			if !ok {
 				return nil, im.errorf("%s without a constant", o.name)
 			}
-			l, err := im.m.decode(a)
+			l, err := im.decoded(a)
 			if err != nil {
 				return nil, err
 			}
-			in = append(in[:len(in):len(in)], literalValue(l))
+			in = append(in[:len(in):len(in)], l)
 		case "serialized_eq":
 			return nil, im.errorf("op not supported: %s", o.name)
 		}
@@ -86,7 +86,10 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 			world++
 		}
 	}
-	if world == 0 || world%rows != 0 || len(in) != world*len(f.Args) {
+	if f == nil {
+		return nil, im.errorf("%s without programs", o.name)
+	}
+	if world%rows != 0 || len(in) != world*len(f.Args) {
 		return nil, im.errorf("%d ranks of a function of %d arguments get %d values", world, len(f.Args), len(in))
 	}
 	from := make([][]Source, len(f.Args))

@@ -12,7 +12,7 @@ import (
 
 // Bounds of what loops are unrolled to.
 const (
-	maxRounds   = 1 << 14
+	maxRounds   = 1 << 14 // of all loops
 	maxUnrolled = 1 << 16 // operations of one loop
 )
 
@@ -121,7 +121,7 @@ func while(im *importer, o *op, in []*value) ([]*value, error) {
 		return nil, im.errorf("while of %d regions, want a condition and a body", len(o.regions))
 	}
 	before := im.nodes
-	for round := 0; ; round++ {
+	for ; ; im.rounds++ {
 		c, err := im.regionOf(o, 0, in)
 		if err != nil {
 			return nil, err
@@ -135,8 +135,8 @@ func while(im *importer, o *op, in []*value) ([]*value, error) {
 			return nil, im.errorf("op not supported: stablehlo.while of a length that does not follow from constants")
 		case more == 0:
 			return in, nil
-		case round == maxRounds || im.nodes-before > maxUnrolled:
-			return nil, im.errorf("a loop of more than %d rounds or %d operations", maxRounds, maxUnrolled)
+		case im.rounds >= maxRounds || im.nodes-before > maxUnrolled:
+			return nil, im.errorf("loops of more than %d rounds, or one of more than %d operations", maxRounds, maxUnrolled)
 		}
 		if in, err = im.regionOf(o, 1, in); err != nil {
 			return nil, err

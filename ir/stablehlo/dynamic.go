@@ -3,6 +3,7 @@ package stablehlo
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
 )
@@ -80,6 +81,127 @@ func realDynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
 		}
 	}
 	return im.cut(x, b)
+}
+
+// dynamicConv is a convolution whose padding is an operand that is a constant.
+func dynamicConv(im *importer, _ *op, in []*value) ([]*value, error) {
+	l, err := im.literal(in[2], "the padding")
+	if err != nil {
+		return nil, err
+	}
+	if n, _ := elements(l.Shape); l.DType.IsFloat() || n > 2*maxRank {
+		return nil, im.errorf("a padding of type %s", in[2].typ)
+	}
+	var list attr
+	list.Kind = kindList
+	for _, n := range l.ints() {
+		list.List = append(list.List, attr{Kind: kindNumber, Text: strconv.FormatInt(n, 10), at: im.op.at})
+	}
+	o := *im.op
+	o.attrs = append(slices.Clone(o.attrs), named{"padding", list})
+	im.op = &o
+	return convolution(im, im.op, in[:2])
+}
+
+// repeated puts dimensions of its own in front of those of the operand.
+func repeated(im *importer, _ *op, in []*value) ([]*value, error) {
+	front, err := im.ints("broadcast_sizes", "sizes")
+	if err != nil {
+		return nil, err
+	}
+	x, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	var dims []int64
+	for d := range sizes(x) {
+		dims = append(dims, int64(d+len(front)))
+	}
+	return im.one(im.expanded(x, dims, slices.Concat(front, sizes(x))))
+}
+
+// constantLike is a tensor of one number, of the type of the operand.
+func constantLike(im *importer, o *op, in []*value) ([]*value, error) {
+	a, ok := o.attr("value")
+	t, err := im.tensorType(in[0].typ)
+	if err != nil || !ok || a.Kind != kindNumber {
+		return nil, im.errorf("%s of type %s: want a number", o.name, in[0].typ)
+	}
+	b := make([]byte, t.DType().Size())
+	if err := store(b, t.DType(), a.Text); err != nil {
+		return nil, im.errorf("%v", err)
+	}
+	return []*value{literalValue(&Literal{DType: t.DType(), Shape: in[0].typ.Shape, Splat: true, Data: b})}, nil
+}
+
+// dot is a product of vectors and matrices.
+func dot(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	t, err := im.result(0)
+	if err != nil {
+		return nil, err
+	}
+	dt, err := elementType(t.Elem)
+	if err != nil {
+		return nil, im.errorf("%v", err)
+	}
+	last := int64(len(sizes(args[0])) - 1)
+	if last < 0 || last > 1 || len(sizes(args[1])) < 1 || len(sizes(args[1])) > 2 || sizes(args[0])[last] != sizes(args[1])[0] {
+		return nil, im.errorf("dot of %s and %s", in[0].typ, in[1].typ)
+	}
+	l, err := im.sideOf(args[0], nil, []int64{last})
+	if err != nil {
+		return nil, err
+	}
+	r, err := im.sideOf(args[1], nil, []int64{0})
+	if err != nil {
+		return nil, err
+	}
+	return im.one(im.product(l, r, dt))
+}
+
+// broadcasting repeats operands to one shape before it imports what an operation of chlo
+// does with them: as NumPy does, or with the dimensions of the smaller one as named.
+func broadcasting(f rule) func(*importer, *op, []*value) ([]*value, error) {
+	return func(im *importer, o *op, in []*value) ([]*value, error) {
+		rank := 0
+		for _, v := range in {
+			rank = max(rank, len(v.typ.Shape))
+		}
+		dims, err := im.dims(rank, "broadcast_dimensions")
+		if err != nil {
+			return nil, err
+		}
+		to := slices.Clone(in)
+		for i, v := range in {
+			n := len(v.typ.Shape)
+			if n == rank || n == 0 || dims == nil || len(dims) != n {
+				continue
+			}
+			shape := make([]int64, rank)
+			for d := range shape {
+				shape[d] = 1
+			}
+			for k, d := range dims {
+				shape[d] = v.typ.Shape[k]
+			}
+			x, err := im.ir(v)
+			if err != nil {
+				return nil, err
+			}
+			if x, err = im.expanded(x, dims, shape); err != nil {
+				return nil, err
+			}
+			to[i] = im.value(x)
+		}
+		if f.args >= 0 && len(to) != f.args {
+			return nil, im.errorf("%s takes %d operands, got %d", o.name, f.args, len(to))
+		}
+		return f.run(im, o, to)
+	}
 }
 
 func realPart(_ *importer, _ *op, in []*value) ([]*value, error) { return in, nil }

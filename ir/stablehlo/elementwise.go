@@ -88,11 +88,21 @@ func constantOp(im *importer, o *op, _ []*value) ([]*value, error) {
 	if !ok && len(o.flags) > 0 {
 		a = o.flags[len(o.flags)-1]
 	}
+	v, err := im.decoded(a)
+	return []*value{v}, err
+}
+
+// decoded is the value of a constant, which is read once however often it is used.
+func (im *importer) decoded(a attr) (*value, error) {
+	if v := im.literals[a.start]; v != nil {
+		return v, nil
+	}
 	l, err := im.m.decode(a)
 	if err != nil {
 		return nil, err
 	}
-	return []*value{literalValue(l)}, nil
+	im.literals[a.start] = literalValue(l)
+	return im.literals[a.start], nil
 }
 
 // literalValue is a value that is a constant.

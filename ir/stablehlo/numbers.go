@@ -140,9 +140,23 @@ func (im *importer) flag(name string) bool {
 	return ok && a.Text == "true"
 }
 
+// maxRows bounds the matrices of solvers, which take operations for each row.
+const maxRows = 4096
+
+// solvable says which matrix is too large for a solver.
+func (im *importer) solvable(a *ir.Value) error {
+	if s := sizes(a); len(s) > 0 && s[len(s)-1] > maxRows {
+		return im.errorf("%s of %s: %d rows at most", im.op.name, a.Type(), maxRows)
+	}
+	return nil
+}
+
 func triangularSolve(im *importer, _ *op, in []*value) ([]*value, error) {
 	args, err := im.irs(in)
 	if err != nil {
+		return nil, err
+	}
+	if err := im.solvable(args[0]); err != nil {
 		return nil, err
 	}
 	transpose := im.enum("transpose_a", -1)
@@ -157,6 +171,9 @@ func triangularSolve(im *importer, _ *op, in []*value) ([]*value, error) {
 func cholesky(im *importer, _ *op, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
+		return nil, err
+	}
+	if err := im.solvable(x); err != nil {
 		return nil, err
 	}
 	return im.decomposed1(decompose.Cholesky(im.cur, x, im.flag("lower")))

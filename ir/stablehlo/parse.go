@@ -222,14 +222,18 @@ func (p *parser) args(sigil string) []Arg {
 	return out
 }
 
-// location skips where the program came from.
-func (p *parser) location() {
-	if p.ahead("loc") {
-		p.i += len("loc")
-		if p.expect("(", "behind loc") {
-			p.balanced(p.i-1, ')')
-		}
+// location reads where the program came from: what stands between the parentheses of loc,
+// or behind the name that the text has given it so far.
+func (p *parser) location() string {
+	if !p.ahead("loc") {
+		return ""
 	}
+	p.i += len("loc")
+	if !p.expect("(", "behind loc") {
+		return ""
+	}
+	start, end := p.balanced(p.i-1, ')')
+	return p.s[start:end]
 }
 
 // region reads a block of operations behind its opening brace.
@@ -297,7 +301,7 @@ func (p *parser) operation() *op {
 		o.outs = outs(o)
 	}
 	if p.err == nil && p.sameLine() {
-		p.location()
+		o.loc = p.location()
 	}
 	return o
 }

@@ -42,6 +42,9 @@ func (m *Module) Program() (*Program, error) {
 		}
 		im.cur.outs = append(im.cur.outs, v)
 	}
+	if err := im.donate(f); err != nil {
+		return nil, err
+	}
 	plan, err := im.finish()
 	if err != nil {
 		return nil, err
@@ -58,4 +61,23 @@ func (m *Module) Program() (*Program, error) {
 		}
 	}
 	return p, nil
+}
+
+// donate gives the storage of arguments to the results that their attributes name.
+func (im *importer) donate(f *Func) error {
+	for i, a := range f.Args {
+		n, ok := a.attrs.Get("tf.aliasing_output")
+		if !ok {
+			continue
+		}
+		k, err := im.m.integer(n)
+		if err != nil {
+			return err
+		}
+		if k < 0 || k >= int64(len(im.cur.outs)) || !sameType(typeOf(im.cur.outs[k]), typeOf(im.args[i])) {
+			return errorAt(im.m.src, n.at, 1, "stablehlo", "argument %d is %s, which result %d is not", i, typeOf(im.args[i]), k)
+		}
+		im.cur.fb.Donate(im.args[i], int(k))
+	}
+	return nil
 }

@@ -68,7 +68,7 @@ func imported(name, text string) error {
 
 // FuzzImport: whatever a text is, it is imported or refused.
 func FuzzImport(f *testing.F) {
-	files, err := filepath.Glob("testdata/*")
+	files, err := filepath.Glob("testdata/*.*")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -105,5 +105,41 @@ func TestLarge(t *testing.T) {
 	}
 	if l := p.Outs[0].Literal; l == nil || len(l.Data) != 4*n {
 		t.Error("the constant is not what the text says")
+	}
+}
+
+// Nodes know where they come from, and arguments what they are donated to.
+func TestProgram(t *testing.T) {
+	const text = `module {
+  func.func public @main(%a: tensor<2xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<2xf32>) -> tensor<2xf32> {
+    %s = stablehlo.add %a, %b : tensor<2xf32> loc(#here)
+    return %s : tensor<2xf32>
+  }
+}
+#here = loc("model.py":3:7)
+`
+	m, err := Parse("p.mlir", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := p.Module.Funcs()[0]
+	if d := f.Donations(); len(d) != 1 || d[0].Input.Name() != "a" || d[0].Result != 0 {
+		t.Errorf("donations are %v", d)
+	}
+	for _, n := range f.Order() {
+		if n.Name() != "s" {
+			continue
+		}
+		at, ok := n.Origins()[0].(*Position)
+		if !ok || at.String() != "p.mlir:3:10" || at.Location != `"model.py":3:7` {
+			t.Errorf("%%s comes from %v", n.Origins())
+		}
+	}
+	if _, err := Parse("p.mlir", "module {"); err == nil {
+		t.Error("half a module is one")
 	}
 }

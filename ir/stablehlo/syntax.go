@@ -77,6 +77,7 @@ type block struct {
 type op struct {
 	name     string // with its dialect
 	at       int
+	loc      string // where the program came from, as the text says it
 	results  []result
 	operands []ref
 	attrs    attrs

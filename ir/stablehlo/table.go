@@ -100,6 +100,12 @@ func rules() map[string]rule {
 		"stablehlo.dynamic_broadcast_in_dim": {2, false, dynamic(broadcast)},
 		"stablehlo.dynamic_reshape":          {2, false, dynamic(reshape)},
 		"stablehlo.dynamic_pad":              {5, false, dynamicPad},
+		"stablehlo.dynamic_conv":             {3, false, dynamicConv},
+		"stablehlo.broadcast":                {1, false, repeated},
+		"stablehlo.dot":                      {2, false, dot},
+		"chlo.constant":                      {0, true, constantOp},
+		"chlo.constant_like":                 {1, false, constantLike},
+		"chlo.conj":                          {1, true, realPart},
 		"stablehlo.real_dynamic_slice":       {4, false, realDynamicSlice},
 
 		"stablehlo.all_reduce":           {-1, false, allReduce},
@@ -122,6 +128,11 @@ func rules() map[string]rule {
 	maps.Copy(t, batchNorms())
 	for name, o := range simple {
 		t[name] = rule{o.Info().MaxArgs, true, elementwise(o)}
+	}
+	for _, name := range []string{"and", "or", "xor", "add", "subtract", "multiply", "divide", "remainder", "power", "atan2", "maximum", "minimum", "compare",
+		"select", "shift_left", "shift_right_logical", "shift_right_arithmetic"} {
+		r := t["stablehlo."+name]
+		t["chlo.broadcast_"+name] = rule{r.args, true, broadcasting(r)}
 	}
 	return t
 }

@@ -1,0 +1,199 @@
+package stablehlo
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// This file says which ranks a collective is among. A process is a replica and a partition of it; its rank is
+// replica * partitions + partition. Concert's groups are of ranks, and each cuts the world
+// into equal parts.
+
+// mode says what the numbers of a collective's groups stand for.
+type mode uint8
+
+const (
+	crossReplica             mode = iota // replicas of each partition
+	crossPartition                       // partitions of each replica
+	crossReplicaAndPartition             // replicas with all of their partitions
+	flattened                            // ranks
+)
+
+// mode is that of the collective that is imported. plain says that a channel makes it one
+// of partitions, else one of both.
+func (im *importer) mode(plain bool) (mode, error) {
+	channel := int64(0)
+	if a, ok := im.op.attr("channel_handle"); ok {
+		fields, err := im.m.fields(a)
+		if err != nil {
+			return 0, err
+		}
+		if h, ok := fields.Get("handle"); ok {
+			if channel, err = im.m.integer(h); err != nil {
+				return 0, err
+			}
+		}
+	} else if a, ok := im.op.attr("channel_id"); ok {
+		var err error
+		if channel, err = im.m.integer(a); err != nil {
+			return 0, err
+		}
+	}
+	global := false
+	if a, ok := im.op.attr("use_global_device_ids"); ok {
+		global = a.Kind == kindUnit || a.Text == "true"
+	}
+	switch {
+	case global && channel <= 0:
+		return 0, im.errorf("use_global_device_ids without a channel")
+	case global:
+		return flattened, nil
+	case channel > 0 && plain:
+		return crossPartition, nil
+	case channel > 0:
+		return crossReplicaAndPartition, nil
+	}
+	return crossReplica, nil
+}
+
+// ranks are the groups of ranks that groups of numbers stand for.
+func (im *importer) ranks(m mode, groups [][]int) [][]int {
+	var out [][]int
+	switch m {
+	case flattened:
+		return groups
+	case crossReplica:
+		for p := range im.partitions {
+			for _, g := range groups {
+				var l []int
+				for _, r := range g {
+					l = append(l, r*im.partitions+p)
+				}
+				out = append(out, l)
+			}
+		}
+	case crossPartition:
+		for r := range im.replicas {
+			for _, g := range groups {
+				var l []int
+				for _, p := range g {
+					l = append(l, r*im.partitions+p)
+				}
+				out = append(out, l)
+			}
+		}
+	default:
+		for _, g := range groups {
+			var l []int
+			for p := range im.partitions {
+				for _, r := range g {
+					l = append(l, r*im.partitions+p)
+				}
+			}
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// among is how many processes the numbers of a mode tell apart.
+func (im *importer) among(m mode) int {
+	switch m {
+	case crossPartition:
+		return im.partitions
+	case flattened:
+		return im.replicas * im.partitions
+	}
+	return im.replicas
+}
+
+// group is the group of a collective.
+func (im *importer) group(plain bool) (*ir.Group, error) {
+	m, err := im.mode(plain)
+	if err != nil {
+		return nil, err
+	}
+	a, ok := im.op.attr("replica_groups")
+	if !ok {
+		return nil, im.errorf("%s without replica_groups", im.op.name)
+	}
+	if a.Kind == kindOpaque && strings.HasSuffix(a.Text, "replica_group_mesh_axes") {
+		groups, err := im.alongAxes(a)
+		if err != nil {
+			return nil, err
+		}
+		return im.declared(groups)
+	}
+	flat, err := im.m.ints(a)
+	if err != nil {
+		return nil, err
+	}
+	n := im.among(m)
+	width := n
+	if len(flat) == 0 {
+		for i := range n {
+			flat = append(flat, int64(i))
+		}
+	} else if a.Type != nil && len(a.Type.Shape) == 2 && a.Type.Shape[1] > 0 {
+		width = int(a.Type.Shape[1])
+	}
+	var groups [][]int
+	seen := make([]bool, n)
+	for row := range slices.Chunk(flat, width) {
+		var g []int
+		for _, r := range row {
+			if r == -1 { // fills rows that are shorter
+				continue
+			}
+			if r < 0 || r >= int64(n) || seen[r] {
+				return nil, im.errorf("replica_groups: %d is not one of %d processes, or stands twice", r, n)
+			}
+			seen[r] = true
+			g = append(g, int(r))
+		}
+		groups = append(groups, g)
+	}
+	if slices.Contains(seen, false) {
+		return nil, im.errorf("replica_groups: process %d is in no group", slices.Index(seen, false))
+	}
+	return im.declared(im.ranks(m, groups))
+}
+
+// declared is the group of those ranks in the function.
+func (im *importer) declared(ranks [][]int) (*ir.Group, error) {
+	for _, g := range ranks {
+		if len(g) != len(ranks[0]) {
+			return nil, im.errorf("op not supported: %s of groups of different sizes", im.op.name)
+		}
+	}
+	switch {
+	case im.cur.fb == nil:
+		return nil, im.errorf("a collective in the body of an operation")
+	case im.branch:
+		return nil, im.errorf("op not supported: %s in a branch", im.op.name)
+	}
+	for _, g := range im.cur.groups {
+		if slices.EqualFunc(g.Ranks, ranks, slices.Equal) {
+			return g, nil
+		}
+	}
+	name := fmt.Sprintf("g%d", len(im.cur.groups))
+	if len(ranks) == 1 && slices.IsSorted(ranks[0]) {
+		name = "world" // whose order is fixed
+	}
+	g := im.cur.b.Group(name, ranks)
+	im.cur.groups = append(im.cur.groups, g)
+	return g, nil
+}
+
+// everyone is the group of all ranks.
+func (im *importer) everyone() (*ir.Group, error) {
+	all := make([]int, im.cur.world)
+	for i := range all {
+		all[i] = i
+	}
+	return im.declared([][]int{all})
+}

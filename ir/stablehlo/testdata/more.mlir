@@ -1,0 +1,33 @@
+// Spellings that few programs have.
+
+func.func @spellings() {
+  %a = stablehlo.constant dense<[[1, 2], [3, 4]]> : tensor<2x2xi32>
+  %b = stablehlo.constant dense<[10, 20]> : tensor<2xi32>
+  %c = chlo.broadcast_add %a, %b {broadcast_dimensions = array<i64: 0>} : (tensor<2x2xi32>, tensor<2xi32>) -> tensor<2x2xi32>
+  check.expect_eq_const %c, dense<[[11, 12], [23, 24]]> : tensor<2x2xi32>
+  %d = chlo.broadcast_multiply %b, %a : (tensor<2xi32>, tensor<2x2xi32>) -> tensor<2x2xi32>
+  check.expect_eq_const %d, dense<[[10, 40], [30, 80]]> : tensor<2x2xi32>
+  %e = stablehlo.dot %a, %b : (tensor<2x2xi32>, tensor<2xi32>) -> tensor<2xi32>
+  check.expect_eq_const %e, dense<[50, 110]> : tensor<2xi32>
+  %f = "stablehlo.broadcast"(%b) <{broadcast_sizes = array<i64: 2>}> : (tensor<2xi32>) -> tensor<2x2xi32>
+  check.expect_eq_const %f, dense<[[10, 20], [10, 20]]> : tensor<2x2xi32>
+  %g = "chlo.constant_like"(%b) <{value = 7 : i32}> : (tensor<2xi32>) -> tensor<2xi32>
+  check.expect_eq_const %g, dense<7> : tensor<2xi32>
+  %shape = stablehlo.constant dense<[4]> : tensor<1xi64>
+  %h = stablehlo.dynamic_reshape %a, %shape : (tensor<2x2xi32>, tensor<1xi64>) -> tensor<?xi32>
+  check.expect_eq_const %h, dense<[1, 2, 3, 4]> : tensor<4xi32>
+  func.return
+}
+
+// -----
+
+// The generic form throughout, with locations.
+"builtin.module"() ({
+  "func.func"() <{function_type = () -> tensor<2xf32>, sym_name = "main", sym_visibility = "public"}> ({
+    %0 = "stablehlo.constant"() <{value = dense<[1.0, 2.0]> : tensor<2xf32>}> : () -> tensor<2xf32> loc(#loc1)
+    %1 = "stablehlo.add"(%0, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32> loc("model.py":3:7)
+    "check.expect_eq_const"(%1) <{value = dense<[2.0, 4.0]> : tensor<2xf32>}> : (tensor<2xf32>) -> () loc(#loc1)
+    "func.return"(%1) : (tensor<2xf32>) -> () loc(unknown)
+  }) : () -> () loc(#loc1)
+}) : () -> () loc(#loc1)
+#loc1 = loc("model.py":2:1)
