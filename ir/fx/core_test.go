@@ -21,7 +21,6 @@ var notImported = map[string]string{
 	"aten.sym_size.int":                "no tensor: sizes are numbers in files",
 	"aten.sym_storage_offset.default":  "no tensor: sizes are numbers in files",
 	"aten.sym_stride.int":              "no tensor: sizes are numbers in files",
-	"aten.grid_sampler_2d.default":     "not written yet",
 }
 
 // byOthers are operators of the core set whose numbers other tests check.

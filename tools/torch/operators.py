@@ -301,6 +301,11 @@ def lookups(r):
             r.call("aten._embedding_bag.default", w, i, offsets, False, 0, False, r.data(dt, 9))
     for lo, hi in [(0, 0), (-1, 2), (-4, 4)]:
         r.call("aten.histc.default", r.data(torch.float32, 5, 9), 7, lo, hi)
+    for mode in [0, 1]:
+        for padding in [0, 1, 2]:
+            for corners in [True, False]:
+                for dt in [torch.float32, torch.float64]:
+                    r.call("aten.grid_sampler_2d.default", r.data(dt, 2, 3, 4, 5), r.data(dt, 2, 3, 6, 2, low=-2, high=2), mode, padding, corners)
     for size, kernel, dilation, padding, stride in [([5, 6], [3, 2], [1, 1], [0, 0], [1, 1]), ([5, 6], [3, 2], [1, 2], [1, 2], [2, 1])]:
         places = 1
         for n, k, d, p, s in zip(size, kernel, dilation, padding, stride):
