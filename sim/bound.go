@@ -1,6 +1,10 @@
 package sim
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/seed-ee968945/concert/internal/heap"
+)
 
 // Bounds are lower bounds on the makespan of any legal order without buckets, in
 // milliseconds. All hold whatever the memory cap.
@@ -142,7 +146,7 @@ type walker struct {
 	sum   []float64 // prefix sums of compute durations in input order
 	stamp []int32
 	mark  int32
-	heap  []int32 // of positions to visit, largest first; negated going forward
+	heap  heap.Ints // of positions to visit, negated going back
 }
 
 func newWalker(m *Model) *walker {
@@ -178,13 +182,13 @@ func (w *walker) walk(v, dir int32, enough float64) float64 {
 		for _, p := range edges.At(v) {
 			if w.stamp[p] != w.mark {
 				w.stamp[p] = w.mark
-				w.push(-dir * p)
+				w.heap.Push(dir * p)
 			}
 		}
 	}
 	push(v)
 	for steps := 0; len(w.heap) > 0; steps++ {
-		p := -dir * w.pop()
+		p := dir * w.heap.Pop()
 		if dir < 0 {
 			free += w.sum[at] - w.sum[p+1] // nodes strictly between are no ancestors
 		} else {
@@ -200,40 +204,4 @@ func (w *walker) walk(v, dir int32, enough float64) float64 {
 		return free + w.sum[at]
 	}
 	return free + w.sum[len(w.sum)-1] - w.sum[at+1]
-}
-
-func (w *walker) push(x int32) {
-	h := append(w.heap, x)
-	i := len(h) - 1
-	for i > 0 && h[(i-1)/2] < x {
-		h[i] = h[(i-1)/2]
-		i = (i - 1) / 2
-	}
-	h[i] = x
-	w.heap = h
-}
-
-func (w *walker) pop() int32 {
-	h := w.heap
-	top, x := h[0], h[len(h)-1]
-	h = h[:len(h)-1]
-	i := 0
-	for len(h) > 0 {
-		c := 2*i + 1
-		if c >= len(h) {
-			h[i] = x
-			break
-		}
-		if c+1 < len(h) && h[c+1] > h[c] {
-			c++
-		}
-		if h[c] <= x {
-			h[i] = x
-			break
-		}
-		h[i] = h[c]
-		i = c
-	}
-	w.heap = h
-	return top
 }

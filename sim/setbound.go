@@ -1,6 +1,6 @@
 package sim
 
-import "container/heap"
+import "github.com/seed-ee968945/concert/internal/heap"
 
 // SetBound is a lower bound on the makespan of every order without buckets,
 // whatever the memory cap: for each stream, the largest over all sets S of its
@@ -55,61 +55,34 @@ func pathLengths(m *Model) (head, tail []float64) {
 
 // jackson is the makespan, tails included, of Jackson's preemptive schedule.
 func jackson(m *Model, jobs []int32, head, tail []float64) float64 {
-	byHead := &jobHeap{key: head, sign: 1}
-	ready := &jobHeap{key: tail, sign: -1}
-	byHead.jobs = append(byHead.jobs, jobs...)
-	heap.Init(byHead)
+	byHead := heap.Heap[int32]{Less: func(a, b int32) bool { return head[a] < head[b] || head[a] == head[b] && a < b }}
+	ready := heap.Heap[int32]{Less: func(a, b int32) bool { return tail[a] > tail[b] || tail[a] == tail[b] && a < b }}
+	for _, j := range jobs {
+		byHead.Push(j)
+	}
 	left := make(map[int32]float64, 1) // remaining duration of preempted jobs; look-up only
 	now, best := 0.0, 0.0
 	for byHead.Len() > 0 || ready.Len() > 0 {
 		if ready.Len() == 0 {
-			now = max(now, head[byHead.jobs[0]])
+			now = max(now, head[byHead.Top()])
 		}
-		for byHead.Len() > 0 && head[byHead.jobs[0]] <= now {
-			heap.Push(ready, heap.Pop(byHead))
+		for byHead.Len() > 0 && head[byHead.Top()] <= now {
+			ready.Push(byHead.Pop())
 		}
-		j := ready.jobs[0]
+		j := ready.Top()
 		rest, preempted := left[j]
 		if !preempted {
 			rest = m.Dur[j]
 		}
-		if byHead.Len() > 0 && head[byHead.jobs[0]] < now+rest { // somebody may preempt
-			next := head[byHead.jobs[0]]
+		if byHead.Len() > 0 && head[byHead.Top()] < now+rest { // somebody may preempt
+			next := head[byHead.Top()]
 			left[j] = rest - (next - now)
 			now = next
 			continue
 		}
-		heap.Pop(ready)
+		ready.Pop()
 		now += rest
 		best = max(best, now+tail[j])
 	}
 	return best
-}
-
-// jobHeap orders jobs by sign*key, then by number.
-type jobHeap struct {
-	jobs []int32
-	key  []float64
-	sign float64
-}
-
-func (h *jobHeap) Len() int { return len(h.jobs) }
-
-func (h *jobHeap) Less(i, j int) bool {
-	a, b := h.jobs[i], h.jobs[j]
-	if h.key[a] != h.key[b] {
-		return h.sign*h.key[a] < h.sign*h.key[b]
-	}
-	return a < b
-}
-
-func (h *jobHeap) Swap(i, j int) { h.jobs[i], h.jobs[j] = h.jobs[j], h.jobs[i] }
-
-func (h *jobHeap) Push(x any) { h.jobs = append(h.jobs, x.(int32)) }
-
-func (h *jobHeap) Pop() any {
-	last := len(h.jobs) - 1
-	x := h.jobs[last]
-	h.jobs = h.jobs[:last]
-	return x
 }

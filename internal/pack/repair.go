@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/seed-ee968945/concert/internal/heap"
 )
 
 // The repair
@@ -40,13 +42,13 @@ type repairer struct {
 	at   []int64 // offsets; of a buffer that is out, -1
 	cost []int64 // by buffer: of taking it out
 
-	byStart, byEnd []rectangle // placed buffers
-	out            []int32     // heap of those to place
-	hit            []int32     // scratch of seat: what to take out
-	unit           int64       // bytes that count as one in a cost
-	dearest        int64       // largest cost of a buffer that may be taken out
-	pinned         int64       // cost of a pinned one, above the sum of all that may be
-	work           int         // visits of rectangles
+	byStart, byEnd []rectangle      // placed buffers
+	out            heap.Heap[int32] // those to place
+	hit            []int32          // scratch of seat: what to take out
+	unit           int64            // bytes that count as one in a cost
+	dearest        int64            // largest cost of a buffer that may be taken out
+	pinned         int64            // cost of a pinned one, above the sum of all that may be
+	work           int              // visits of rectangles
 }
 
 // A rectangle is a placed buffer: its start or end, what it costs to take it out,
@@ -66,6 +68,7 @@ func newRepairer(f *fitter) *repairer {
 		r.unit = max(r.unit, f.p.Buffers[i].Size>>16)
 	}
 	r.unit = max(r.unit, 1)
+	r.out.Less = r.before
 	// No sum of costs may overflow.
 	r.pinned = math.MaxInt64 / 2 / int64(len(f.pinned)+1)
 	r.dearest = max(1, min(maxCost, r.pinned/int64(n+1)))
@@ -92,7 +95,8 @@ func (r *repairer) descend(at []int64, goal int64, until int) {
 // visits.
 func (r *repairer) lower(at []int64, ceiling int64, budget int) bool {
 	copy(r.at, at)
-	r.out, r.byStart, r.byEnd = r.out[:0], r.byStart[:0], r.byEnd[:0]
+	r.byStart, r.byEnd = r.byStart[:0], r.byEnd[:0]
+	r.out.Clear()
 	for _, i := range r.f.pinned {
 		if r.cost[i] = r.pinned; r.at[i]+r.p.Buffers[i].Size > ceiling {
 			return false
@@ -106,13 +110,13 @@ func (r *repairer) lower(at []int64, ceiling int64, budget int) bool {
 			r.add(i)
 		} else {
 			r.at[i] = -1
-			r.push(i)
+			r.out.Push(i)
 		}
 	}
 	slices.SortFunc(r.byStart, compareRectangles)
 	slices.SortFunc(r.byEnd, compareRectangles)
-	for until := r.work + budget; len(r.out) > 0; {
-		if r.work >= until || r.f.ctx.Err() != nil || !r.seat(r.pop(), ceiling) {
+	for until := r.work + budget; r.out.Len() > 0; {
+		if r.work >= until || r.f.ctx.Err() != nil || !r.seat(r.out.Pop(), ceiling) {
 			return false
 		}
 	}
@@ -156,7 +160,7 @@ func (r *repairer) seat(i int32, ceiling int64) bool {
 		for _, j := range r.hit {
 			r.remove(j)
 			r.cost[j] = min(r.dearest, r.cost[j]+r.cost[j]/4+1)
-			r.push(j)
+			r.out.Push(j)
 		}
 	}
 	r.at[i] = best
@@ -247,33 +251,4 @@ func (r *repairer) before(a, b int32) bool {
 		return r.cost[a] > r.cost[b]
 	}
 	return a < b
-}
-
-// push adds a buffer to the heap.
-func (r *repairer) push(i int32) {
-	r.out = append(r.out, i)
-	h := r.out
-	for k := len(h) - 1; k > 0 && r.before(h[k], h[(k-1)/2]); k = (k - 1) / 2 {
-		h[k], h[(k-1)/2] = h[(k-1)/2], h[k]
-	}
-}
-
-// pop takes the first buffer off the heap.
-func (r *repairer) pop() int32 {
-	n := len(r.out) - 1
-	top := r.out[0]
-	r.out[0] = r.out[n]
-	h := r.out[:n]
-	r.out = h
-	for k := 0; ; {
-		c := 2*k + 1
-		if c+1 < n && r.before(h[c+1], h[c]) {
-			c++
-		}
-		if c >= n || !r.before(h[c], h[k]) {
-			return top
-		}
-		h[k], h[c] = h[c], h[k]
-		k = c
-	}
 }

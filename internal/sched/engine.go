@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/heap"
 	"github.com/seed-ee968945/concert/sim"
 )
 
@@ -60,16 +61,16 @@ type engine struct {
 	out     schedule
 	blocked []int32
 	issued  []bool
-	landed  []bool   // wait -> its collective has finished
-	rank    []int32  // job -> place by priority
-	byRank  []int32  // its inverse
-	ranked  *float64 // the tails by which they were ranked
-	best    ranks    // ready compute jobs inside the window, by priority
-	first   ranks    // the same, by reference position; also holds ones that have run
-	later   ranks    // ready compute jobs outside the window, by reference position
-	starts  []ranks  // stream -> ready starts that may run, by priority
-	future  []ranks  // stream -> ready starts that raise memory and are outside window and lead
-	front   int32    // first reference position of a compute job that has not run
+	landed  []bool      // wait -> its collective has finished
+	rank    []int32     // job -> place by priority
+	byRank  []int32     // its inverse
+	ranked  *float64    // the tails by which they were ranked
+	best    heap.Ints   // ready compute jobs inside the window, by priority
+	first   heap.Ints   // the same, by reference position; also holds ones that have run
+	later   heap.Ints   // ready compute jobs outside the window, by reference position
+	starts  []heap.Ints // stream -> ready starts that may run, by priority
+	future  []heap.Ints // stream -> ready starts that raise memory and are outside window and lead
+	front   int32       // first reference position of a compute job that has not run
 	flying  [][]flight
 	free    []float64 // stream -> milliseconds when it becomes free
 	air     int64     // bytes in flight
@@ -77,8 +78,8 @@ type engine struct {
 	grows   []bool // start -> its results outweigh what its wait frees
 	aside   []int32
 
-	into []int32 // job -> start that it runs for alone, -1 if there is none
-	food []ranks // stream -> ready compute jobs inside the window that run for one of its starts alone, by priority; also holds ones that have run
+	into []int32     // job -> start that it runs for alone, -1 if there is none
+	food []heap.Ints // stream -> ready compute jobs inside the window that run for one of its starts alone, by priority; also holds ones that have run
 }
 
 type flight struct {
@@ -105,8 +106,8 @@ func (e *engine) run(pol policy) schedule {
 	e.issued, e.landed = make([]bool, n), make([]bool, n)
 	e.rankJobs()
 	e.best, e.first, e.later = nil, nil, nil
-	e.starts, e.food = make([]ranks, p.m.Streams), make([]ranks, p.m.Streams)
-	e.future = make([]ranks, p.m.Streams)
+	e.starts, e.food = make([]heap.Ints, p.m.Streams), make([]heap.Ints, p.m.Streams)
+	e.future = make([]heap.Ints, p.m.Streams)
 	e.front = 0
 	e.advance()
 	e.flying = make([][]flight, p.m.Streams)
@@ -161,9 +162,9 @@ func (e *engine) ready(j int32) {
 	switch {
 	case e.p.kind[j] == sim.Start:
 		if s := e.p.stream[j]; e.grows[j] && !e.within(j, e.pol.window+e.pol.lead) {
-			e.future[s].push(e.cert.pos[j])
+			e.future[s].Push(e.cert.pos[j])
 		} else {
-			e.starts[s].push(e.rank[j])
+			e.starts[s].Push(e.rank[j])
 		}
 	case e.p.isWait(j):
 		if e.landed[j] {
@@ -172,16 +173,16 @@ func (e *engine) ready(j int32) {
 	case e.within(j, e.pol.window):
 		e.offer(j)
 	default:
-		e.later.push(e.cert.pos[j])
+		e.later.Push(e.cert.pos[j])
 	}
 }
 
 // offer files a ready compute job inside the window.
 func (e *engine) offer(j int32) {
-	e.best.push(e.rank[j])
-	e.first.push(e.cert.pos[j])
+	e.best.Push(e.rank[j])
+	e.first.Push(e.cert.pos[j])
 	if c := e.into[j]; e.pol.feed && c >= 0 {
-		e.food[e.p.stream[c]].push(e.rank[j])
+		e.food[e.p.stream[c]].Push(e.rank[j])
 	}
 }
 
@@ -193,7 +194,7 @@ func (e *engine) idleFeeder() int32 {
 			continue
 		}
 		for len(e.food[s]) > 0 && e.issued[e.byRank[e.food[s][0]]] {
-			e.food[s].pop()
+			e.food[s].Pop()
 		}
 		if len(e.food[s]) == 0 {
 			continue
@@ -217,11 +218,11 @@ func (e *engine) advance() {
 		return
 	}
 	for len(e.later) > 0 && e.within(c.ref[e.later[0]], e.pol.window) {
-		e.offer(c.ref[e.later.pop()])
+		e.offer(c.ref[e.later.Pop()])
 	}
 	for s := range e.future {
 		for len(e.future[s]) > 0 && e.within(c.ref[e.future[s][0]], e.pol.window+e.pol.lead) {
-			e.starts[s].push(e.rank[c.ref[e.future[s].pop()]])
+			e.starts[s].Push(e.rank[c.ref[e.future[s].Pop()]])
 		}
 	}
 }
@@ -287,24 +288,24 @@ func (e *engine) pick() int32 {
 	for len(e.aside) < tries && len(e.best) > 0 {
 		j := e.byRank[e.best[0]]
 		if e.issued[j] {
-			e.best.pop()
+			e.best.Pop()
 			continue
 		}
 		if e.cert.allows(j) {
 			found = j
 			break
 		}
-		e.aside = append(e.aside, e.best.pop())
+		e.aside = append(e.aside, e.best.Pop())
 	}
 	for _, r := range e.aside {
-		e.best.push(r)
+		e.best.Push(r)
 	}
 	if found >= 0 {
 		return found
 	}
 	e.aside = e.aside[:0]
 	for len(e.aside) < tries && len(e.first) > 0 && found < 0 {
-		at := e.first.pop()
+		at := e.first.Pop()
 		if j := e.cert.ref[at]; !e.issued[j] {
 			e.aside = append(e.aside, at)
 			if e.cert.allows(j) {
@@ -313,7 +314,7 @@ func (e *engine) pick() int32 {
 		}
 	}
 	for _, at := range e.aside {
-		e.first.push(at)
+		e.first.Push(at)
 	}
 	return found
 }
@@ -334,7 +335,7 @@ func (e *engine) issue(d float64) bool {
 		h := &e.starts[s]
 		e.aside = e.aside[:0]
 		for len(e.aside) < tries && len(*h) > 0 && (e.free[s] <= e.now || e.free[s] < e.now+d) {
-			r := h.pop()
+			r := h.Pop()
 			j := e.byRank[r]
 			if e.issued[j] {
 				continue
@@ -347,7 +348,7 @@ func (e *engine) issue(d float64) bool {
 			any = true
 		}
 		for _, r := range e.aside {
-			h.push(r)
+			h.Push(r)
 		}
 	}
 	return any

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/heap"
 	"github.com/seed-ee968945/concert/sim"
 )
 
@@ -88,7 +89,7 @@ func (p *problem) greedyLean(r int64) []int32 {
 		net int64
 		job int32
 	}
-	h := &minHeap[entry]{less: func(a, b entry) bool {
+	h := &heap.Heap[entry]{Less: func(a, b entry) bool {
 		if x, y := a.net/unit, b.net/unit; x != y {
 			return x < y
 		}
@@ -96,12 +97,12 @@ func (p *problem) greedyLean(r int64) []int32 {
 	}}
 	for j := int32(0); int(j) < n; j++ {
 		if blocked[j] == 0 {
-			h.push(entry{net[j], j})
+			h.Push(entry{net[j], j})
 		}
 	}
 	out := make([]int32, 0, n)
 	for len(out) < n {
-		j := h.pop().job
+		j := h.Pop().job
 		if done[j] {
 			continue
 		}
@@ -115,14 +116,14 @@ func (p *problem) greedyLean(r int64) []int32 {
 				if !done[k] && p.job[p.m.Owner[s]] != k {
 					net[k] -= p.size[s]
 					if blocked[k] == 0 {
-						h.push(entry{net[k], k})
+						h.Push(entry{net[k], k})
 					}
 				}
 			}
 		}
 		for _, k := range p.succ.At(j) {
 			if blocked[k]--; blocked[k] == 0 {
-				h.push(entry{net[k], k})
+				h.Push(entry{net[k], k})
 			}
 		}
 	}

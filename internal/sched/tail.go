@@ -3,6 +3,7 @@ package sched
 import (
 	"math"
 
+	"github.com/seed-ee968945/concert/internal/heap"
 	"github.com/seed-ee968945/concert/sim"
 )
 
@@ -72,12 +73,12 @@ type backwards struct {
 	tail    []float64
 	ready   []float64
 	blocked []int32
-	avail   []minHeap[int32] // resource -> ready jobs by head; resource 0 is the compute stream
-	short   []minHeap[int32] // stream -> ready starts with more compute of their own than they take, shortest first
-	taken   []bool           // starts that have left one of the two heaps
-	free    []float64        // resource -> when it becomes free
-	coming  minHeap[int32]   // jobs that become ready later, by time
-	backlog float64          // compute ready to run
+	avail   []heap.Heap[int32] // resource -> ready jobs by head; resource 0 is the compute stream
+	short   []heap.Heap[int32] // stream -> ready starts with more compute of their own than they take, shortest first
+	taken   []bool             // starts that have left one of the two heaps
+	free    []float64          // resource -> when it becomes free
+	coming  heap.Heap[int32]   // jobs that become ready later, by time
+	backlog float64            // compute ready to run
 }
 
 func (b *backwards) resource(j int32) int32 {
@@ -92,7 +93,7 @@ func (b *backwards) finish(j int32, t float64) {
 	for _, q := range b.p.pred.At(j) {
 		b.ready[q] = max(b.ready[q], t)
 		if b.blocked[q]--; b.blocked[q] == 0 {
-			b.coming.push(q)
+			b.coming.Push(q)
 		}
 	}
 }
@@ -100,24 +101,24 @@ func (b *backwards) finish(j int32, t float64) {
 func (b *backwards) run() []float64 {
 	p, n := b.p, b.p.n()
 	res := p.m.Streams + 1
-	b.avail, b.short = make([]minHeap[int32], res), make([]minHeap[int32], res)
+	b.avail, b.short = make([]heap.Heap[int32], res), make([]heap.Heap[int32], res)
 	b.free = make([]float64, res)
 	b.taken = make([]bool, n)
 	for i := range b.avail {
-		b.avail[i].less = func(x, y int32) bool {
+		b.avail[i].Less = func(x, y int32) bool {
 			if b.head[x] != b.head[y] {
 				return b.head[x] > b.head[y]
 			}
 			return x > y
 		}
-		b.short[i].less = func(x, y int32) bool {
+		b.short[i].Less = func(x, y int32) bool {
 			if p.dur[x] != p.dur[y] {
 				return p.dur[x] < p.dur[y]
 			}
 			return x > y
 		}
 	}
-	b.coming.less = func(x, y int32) bool {
+	b.coming.Less = func(x, y int32) bool {
 		if b.ready[x] != b.ready[y] {
 			return b.ready[x] < b.ready[y]
 		}
@@ -125,12 +126,12 @@ func (b *backwards) run() []float64 {
 	}
 	for j := n - 1; j >= 0; j-- {
 		if b.blocked[j] = int32(len(p.succ.At(int32(j)))); b.blocked[j] == 0 {
-			b.coming.push(int32(j))
+			b.coming.Push(int32(j))
 		}
 	}
 	for now := 0.0; ; {
-		for b.coming.len() > 0 && b.ready[b.coming.top()] <= now {
-			b.arrive(b.coming.pop())
+		for b.coming.Len() > 0 && b.ready[b.coming.Top()] <= now {
+			b.arrive(b.coming.Pop())
 		}
 		next := math.Inf(1)
 		for r := range b.avail {
@@ -140,12 +141,12 @@ func (b *backwards) run() []float64 {
 					b.finish(j, b.free[r])
 				}
 			}
-			if b.avail[r].len() > 0 {
+			if b.avail[r].Len() > 0 {
 				next = min(next, b.free[r])
 			}
 		}
-		if b.coming.len() > 0 {
-			next = min(next, max(now, b.ready[b.coming.top()]))
+		if b.coming.Len() > 0 {
+			next = min(next, max(now, b.ready[b.coming.Top()]))
 		}
 		if math.IsInf(next, 1) {
 			return b.tail
@@ -161,35 +162,35 @@ func (b *backwards) arrive(j int32) {
 		return
 	}
 	r := b.resource(j)
-	b.avail[r].push(j)
+	b.avail[r].Push(j)
 	if r == 0 {
 		b.backlog += b.p.dur[j]
 	} else if b.own[j] > b.p.dur[j] {
-		b.short[r].push(j)
+		b.short[r].Push(j)
 	}
 }
 
 // take removes the job that resource r runs next, -1 if there is none.
 func (b *backwards) take(r int, now float64) int32 {
 	h, s := &b.avail[r], &b.short[r]
-	for h.len() > 0 && b.taken[h.top()] {
-		h.pop()
+	for h.Len() > 0 && b.taken[h.Top()] {
+		h.Pop()
 	}
-	for s.len() > 0 && b.taken[s.top()] {
-		s.pop()
+	for s.Len() > 0 && b.taken[s.Top()] {
+		s.Pop()
 	}
-	if h.len() == 0 {
+	if h.Len() == 0 {
 		return -1
 	}
 	if r == 0 {
-		b.backlog -= b.p.dur[h.top()]
-		return h.pop()
+		b.backlog -= b.p.dur[h.Top()]
+		return h.Pop()
 	}
-	j := h.top()
-	if s.len() > 0 && b.p.dur[j] > b.backlog+max(0, b.free[0]-now) {
-		j = s.pop()
+	j := h.Top()
+	if s.Len() > 0 && b.p.dur[j] > b.backlog+max(0, b.free[0]-now) {
+		j = s.Pop()
 	} else {
-		h.pop()
+		h.Pop()
 	}
 	b.taken[j] = true
 	return j

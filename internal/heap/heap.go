@@ -1,0 +1,110 @@
+// Package heap has binary heaps. Those of container/heap box what they hold, and want five
+// methods of each user.
+package heap
+
+// Heap is a binary heap, the least element first.
+type Heap[T any] struct {
+	// Less must be a strict weak order that does not change for elements in the heap.
+	Less func(a, b T) bool
+	a    []T
+}
+
+// Len is how many elements there are.
+func (h *Heap[T]) Len() int { return len(h.a) }
+
+// Top is the least one. There must be one, as for Pop.
+func (h *Heap[T]) Top() T { return h.a[0] }
+
+// Clear removes all.
+func (h *Heap[T]) Clear() { h.a = h.a[:0] }
+
+// Push adds one. O(log n).
+func (h *Heap[T]) Push(x T) {
+	h.a = append(h.a, x)
+	i := len(h.a) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !h.Less(x, h.a[up]) {
+			break
+		}
+		h.a[i] = h.a[up]
+		i = up
+	}
+	h.a[i] = x
+}
+
+// Pop removes the least one and returns it. O(log n).
+func (h *Heap[T]) Pop() T {
+	out := h.a[0]
+	x := h.a[len(h.a)-1]
+	h.a = h.a[:len(h.a)-1]
+	n := len(h.a)
+	if n == 0 {
+		return out
+	}
+	i := 0
+	for {
+		c := 2*i + 1
+		if c >= n {
+			break
+		}
+		if c+1 < n && h.Less(h.a[c+1], h.a[c]) {
+			c++
+		}
+		if !h.Less(h.a[c], x) {
+			break
+		}
+		h.a[i] = h.a[c]
+		i = c
+	}
+	h.a[i] = x
+	return out
+}
+
+// Ints is a binary heap of integers, smallest first, which it compares without a call.
+type Ints []int32
+
+// Push adds one. O(log n).
+func (h *Ints) Push(x int32) {
+	a := append(*h, x)
+	i := len(a) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if a[up] <= x {
+			break
+		}
+		a[i] = a[up]
+		i = up
+	}
+	a[i] = x
+	*h = a
+}
+
+// Pop removes the smallest one, which there must be, and returns it. O(log n).
+func (h *Ints) Pop() int32 {
+	a := *h
+	out, x := a[0], a[len(a)-1]
+	a = a[:len(a)-1]
+	*h = a
+	n := len(a)
+	if n == 0 {
+		return out
+	}
+	i := 0
+	for {
+		c := 2*i + 1
+		if c >= n {
+			break
+		}
+		if c+1 < n && a[c+1] < a[c] {
+			c++
+		}
+		if a[c] >= x {
+			break
+		}
+		a[i] = a[c]
+		i = c
+	}
+	a[i] = x
+	return out
+}
