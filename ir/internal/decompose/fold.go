@@ -244,22 +244,25 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 			return nil, fmt.Errorf("reduce_window: %v", err)
 		}
 	}
+	counts := make([]int64, len(shape))
+	for d := range counts {
+		counts[d] = w.count(out[0], d)
+	}
+	if slices.Contains(counts, 0) {
+		for i, x := range out {
+			out[i] = e.full(x.Type().DType(), 0, counts...)
+		}
+		return out, nil
+	}
 	if product(w.Dimensions) <= maxSteps {
-		return w.steps(e, body, p, inits, out)
+		return w.steps(e, body, p, inits, out, counts)
 	}
 	for d := len(shape) - 1; d >= 0; d-- { // the innermost first, which is row-major order
-		width, count := w.Dimensions[d], w.count(out[0], d)
-		if count == 0 {
-			for i, x := range out {
-				out[i] = e.slice(x, d, 0, 0, 1)
-			}
-			continue
-		}
-		if out, err = slide(e, body, out, d, width, w.WindowDilations[d]); err != nil {
+		if out, err = slide(e, body, out, d, w.Dimensions[d], w.WindowDilations[d]); err != nil {
 			return nil, fmt.Errorf("reduce_window: %v", err)
 		}
 		for i, x := range out {
-			out[i] = e.slice(x, d, 0, (count-1)*w.Strides[d]+1, w.Strides[d])
+			out[i] = e.slice(x, d, 0, (counts[d]-1)*w.Strides[d]+1, w.Strides[d])
 		}
 	}
 	for i, x := range out {
@@ -282,11 +285,7 @@ func (w Window) count(x *ir.Value, d int) int64 {
 
 // steps folds small windows from the initial values on, in the order of the elements, which
 // rounds as the specification's interpreter does.
-func (w Window) steps(e emit, body Body, p *probed, inits, xs []*ir.Value) ([]*ir.Value, error) {
-	counts := make([]int64, len(w.Dimensions))
-	for d := range counts {
-		counts[d] = w.count(xs[0], d)
-	}
+func (w Window) steps(e emit, body Body, p *probed, inits, xs []*ir.Value, counts []int64) ([]*ir.Value, error) {
 	var out []*ir.Value
 	for i, v := range inits {
 		if !neutral(p.kind(i), v) {
@@ -305,7 +304,7 @@ func (w Window) steps(e emit, body Body, p *probed, inits, xs []*ir.Value) ([]*i
 		next := make([]*ir.Value, len(xs))
 		for i, x := range xs {
 			for d, n := range counts {
-				x = e.slice(x, d, at[d], max(at[d], at[d]+(n-1)*w.Strides[d]+1), w.Strides[d])
+				x = e.slice(x, d, at[d], at[d]+(n-1)*w.Strides[d]+1, w.Strides[d])
 			}
 			next[i] = x
 		}
@@ -334,7 +333,7 @@ func (w Window) complete(what string, rank int) (Window, error) {
 			return w, fmt.Errorf("%s: %d numbers for %d dimensions", what, len(*l), rank)
 		}
 		for _, n := range *l {
-			if n < 1 {
+			if n < 1 || n > 1<<31 {
 				return w, fmt.Errorf("%s: a size, stride or dilation of %d", what, n)
 			}
 		}
