@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/internal/hostrun"
@@ -22,10 +26,53 @@ import (
 type Suite struct {
 	Config
 	Compile func(context.Context, *ir.Module) (*compile.Result, error) // the passes before a device runs what is left
+	ByOp    bool                                                       // print how many chunks of each operation passed
 }
 
 // tally counts how chunks of files ended.
-type tally struct{ passed, failed, skipped int }
+type tally struct {
+	passed, failed, skipped int
+	ops                     map[string]*tally // of the chunks that have an operation
+}
+
+// add counts a chunk that was run, for each of its operations too.
+func (n *tally) add(m *stablehlo.Module, ok bool) {
+	names := []string{}
+	if m != nil {
+		names = m.Operations()
+	}
+	for _, t := range append([]*tally{n}, n.of(names)...) {
+		if ok {
+			t.passed++
+		} else {
+			t.failed++
+		}
+	}
+}
+
+// of are the tallies of operations.
+func (n *tally) of(names []string) []*tally {
+	var out []*tally
+	for _, name := range names {
+		if n.ops[name] == nil {
+			n.ops[name] = &tally{}
+		}
+		out = append(out, n.ops[name])
+	}
+	return out
+}
+
+// table prints a line for each operation that is none of the tests' own.
+func (n *tally) table(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "operation\tpassed\tfailed")
+	for _, name := range slices.Sorted(maps.Keys(n.ops)) {
+		if dialect, _, _ := strings.Cut(name, "."); dialect == "stablehlo" || dialect == "chlo" || dialect == "sdy" {
+			fmt.Fprintf(tw, "%s\t%d\t%d\n", name, n.ops[name].passed, n.ops[name].failed)
+		}
+	}
+	tw.Flush() // into what is printed to, which reports its own errors
+}
 
 // Run runs every chunk of files, and of the files that folders hold, and prints a line for
 // each. ErrFindings if one failed.
@@ -38,7 +85,7 @@ func (s *Suite) Run(ctx context.Context, t *Console, paths []string) error {
 	if err != nil {
 		return err
 	}
-	var n tally
+	n := tally{ops: map[string]*tally{}}
 	for _, f := range files {
 		if err = s.file(ctx, t, p, f, &n); err != nil {
 			break
@@ -46,6 +93,9 @@ func (s *Suite) Run(ctx context.Context, t *Console, paths []string) error {
 	}
 	if err = errors.Join(err, p.close()); err != nil {
 		return err
+	}
+	if s.ByOp {
+		n.table(t.Out)
 	}
 	fmt.Fprintf(t.Out, "%s: %d passed, %d failed, %d skipped\n", count(n.passed+n.failed+n.skipped, "chunk"), n.passed, n.failed, n.skipped)
 	if n.failed > 0 {
@@ -105,12 +155,11 @@ func (s *Suite) file(ctx context.Context, t *Console, p *platform, path string, 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		n.add(m, err == nil)
 		if err != nil {
-			n.failed++
 			fmt.Fprintf(t.Out, "%s: failed: %v\n", at, err)
 			continue
 		}
-		n.passed++
 		fmt.Fprintf(t.Out, "%s: passed\n", at)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 
 // Bounds of what loops are unrolled to.
 const (
-	maxRounds   = 1 << 14 // of all loops
+	maxRounds   = 1 << 13 // of all loops
 	maxUnrolled = 1 << 16 // operations of one loop
 )
 

@@ -363,5 +363,16 @@ func customCall(im *importer, o *op, in []*value) ([]*value, error) {
 	if r, ok := im.rules[a.Text]; ok && strings.HasPrefix(a.Text, "check.") {
 		return r.run(im, o, in)
 	}
+	if a.Text == "Sharding" && len(in) == 1 {
+		return unsharded(im, o, in)
+	}
 	return nil, im.errorf("op not supported: custom_call @%s", a.Text)
+}
+
+// unsharded is a value whose sharding is named: on one rank it has no pieces.
+func unsharded(im *importer, o *op, in []*value) ([]*value, error) {
+	if im.cur.world > 1 {
+		return nil, im.errorf("op not supported: %s on several ranks: the program is global and wants a partitioner", o.name)
+	}
+	return in, nil
 }

@@ -12,7 +12,7 @@ import (
 const (
 	maxCalls = 100
 	maxNodes = 1 << 21 // of functions
-	maxSteps = 1 << 22 // operations of the text, each time that it is imported
+	maxSteps = 1 << 20 // operations that are imported again
 )
 
 // importer makes a plan of a module.
@@ -182,8 +182,8 @@ func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error)
 	}
 	for _, o := range b.ops {
 		im.op = o
-		if im.steps++; im.steps > maxSteps {
-			return nil, im.errorf("more than %d operations where calls are inlined and loops unrolled", maxSteps)
+		if im.steps++; im.steps > maxSteps+len(im.m.src.Text)/8 { // no operation is shorter
+			return nil, im.errorf("more than %d operations beside those of the text where calls are inlined and loops unrolled", maxSteps)
 		}
 		in, err := im.operands(o)
 		if err != nil {

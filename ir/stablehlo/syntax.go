@@ -2,6 +2,7 @@ package stablehlo
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/diag"
 )
@@ -42,6 +43,27 @@ func (m *Module) Line() int { return int(m.src.PosAt(m.at).Line) }
 
 // Empty reports whether the text holds nothing that could run.
 func (m *Module) Empty() bool { return len(m.Funcs) == 0 && len(m.ops) == 0 }
+
+// Operations are the names of the operations in the module's functions, sorted, each once.
+func (m *Module) Operations() []string {
+	var out []string
+	var walk func(b *block)
+	walk = func(b *block) {
+		for _, o := range b.ops {
+			out = append(out, o.name)
+			for _, r := range o.regions {
+				walk(r)
+			}
+		}
+	}
+	for _, f := range m.Funcs {
+		if f.body != nil {
+			walk(f.body)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
 
 // Entries are the functions that a test runs: main, else all public ones without arguments.
 func (m *Module) Entries() []*Func {

@@ -117,6 +117,8 @@ func rules() map[string]rule {
 		"stablehlo.collective_reduce":    {-1, false, collectiveReduce},
 		"stablehlo.partition_id":         {0, false, id(true)},
 		"stablehlo.replica_id":           {0, false, id(false)},
+		"sdy.sharding_constraint":        {1, false, unsharded},
+		"sdy.reshard":                    {1, false, unsharded},
 		"sdy.manual_computation":         {-1, false, manualComputation},
 
 		"interpreter.run_parallel": {-1, false, runParallel},

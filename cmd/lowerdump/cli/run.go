@@ -118,7 +118,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print the times as JSON lines")
 	fs.IntVar(&f.reps, "reps", 20, "timed replays of -bench")
 	fs.IntVar(&f.replays, "replays", 0, "replay the captured step so many times and compare the bits of its outputs; with -device=cuda")
-	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done; with -device=cuda")
+	fs.BoolVar(&f.verbose, "v", false, "say on standard error what was compiled and how collectives are done, with -device=cuda; of tests, how many of each operation pass")
 	fs.StringVar(&f.trace, "trace", "", "write a Chrome trace of the run beside the simulated one to this file; with -device=cuda")
 	fs.BoolVar(&f.eager, "eager", false, "trace a run call by call instead of the captured step")
 	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")

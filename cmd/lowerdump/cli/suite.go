@@ -31,7 +31,7 @@ func (t tool) runTests(ctx context.Context, f *runFlags, files []string) error {
 	case f.expect != "" || f.record != "" || f.bench || f.replays > 0 || f.trace != "":
 		return usagef("tests hold what is expected of them: -expect, -record, -bench, -replays and -trace are for steps")
 	}
-	s := bench.Suite{Config: bench.Config{Device: f.device, FakeGPUs: f.fakeGPUs, Timeout: f.timeout}}
+	s := bench.Suite{ByOp: f.verbose, Config: bench.Config{Device: f.device, FakeGPUs: f.fakeGPUs, Timeout: f.timeout}}
 	var err error
 	if f.device == "cuda" {
 		if s.GPUs, err = f.libraries.options(); err != nil {
