@@ -18,6 +18,8 @@ var poolOps = []row{
 	{"aten.max_pool2d_with_indices_backward.default aten.max_pool3d_with_indices_backward.default",
 		"grad_output self kernel_size stride padding dilation ceil_mode indices", maxPoolBackward},
 	{"aten.avg_pool1d.default aten.avg_pool2d.default aten.avg_pool3d.default", "self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPool},
+	{"aten.adaptive_avg_pool1d.default aten._adaptive_avg_pool2d.default aten._adaptive_avg_pool3d.default", "self output_size", adaptivePool},
+	{"aten._adaptive_avg_pool2d_backward.default aten._adaptive_avg_pool3d_backward.default", "grad_output self", adaptivePoolBackward},
 	{"aten.avg_pool2d_backward.default aten.avg_pool3d_backward.default", "grad_output self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPoolBackward},
 }
 
@@ -148,7 +150,7 @@ func (c *call) maxPoolPlaces(dt ir.DType, others func(p pooling, places *ir.Valu
 	if len(p.kernel) < 2 {
 		return errForm
 	}
-	t := like2(ts[1], dt)
+	t := retyped(ts[1], dt)
 	places := others(p, c.helper(ir.OpReduceWindow, p.forward("argmax"), t, x))
 	if c.err != nil {
 		return c.err
@@ -156,8 +158,8 @@ func (c *call) maxPoolPlaces(dt ir.DType, others func(p pooling, places *ir.Valu
 	return c.finish(ir.OpReduceWindow, p.forward("max"), []*ir.Value{x}, places)
 }
 
-// like2 is t in another element type.
-func like2(t ir.Type, dt ir.DType) ir.Type {
+// retyped is t in another element type.
+func retyped(t ir.Type, dt ir.DType) ir.Type {
 	return ir.TensorOf(dt, t.Shape()).WithStrides(t.Strides())
 }
 
@@ -327,7 +329,7 @@ func avgPool(c *call) error {
 	if !t.DType().IsFloat() {
 		return errForm
 	}
-	sum := c.helper(ir.OpReduceWindow, p.forward("sum"), like2(t, accType(t.DType())), x)
+	sum := c.helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, accType(t.DType())), x)
 	n, v := c.divisors(p)
 	if v == nil {
 		return c.emitErr(ir.OpDiv, n, sum)
@@ -344,9 +346,106 @@ func avgPoolBackward(c *call) error {
 	if c.err != nil {
 		return c.err
 	}
-	y := c.divided(p, like2(dy.Type(), accType(dy.Type().DType())), dy)
+	y := c.divided(p, retyped(dy.Type(), accType(dy.Type().DType())), dy)
 	if c.err != nil {
 		return c.err
 	}
 	return c.emitErr(ir.OpReduceWindow, p.backward(), y)
+}
+
+// adaptive is how windows divide the last dimensions as evenly as may be: as a pool if all
+// are of one size, else along each dimension by itself, with how many elements each has.
+func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.Value) {
+	n := c.resampledDims()
+	if p.front = len(in) - n; p.front < 0 || len(out) != len(in) || !slices.Equal(in[:p.front], out[:p.front]) || slices.Contains(in, 0) || slices.Contains(out, 0) {
+		c.err = errForm
+		return p, nil, nil
+	}
+	p.in, p.out = in[p.front:], out[p.front:]
+	p.padding, p.dilation = make([]int64, n), slices.Repeat([]int64{1}, n)
+	even, each := true, []float64{1}
+	for d, size := range p.in {
+		even = even && size%p.out[d] == 0
+		p.kernel, p.stride = append(p.kernel, size/p.out[d]), append(p.stride, size/p.out[d])
+		s := source{beyond: true}
+		var lengths []int64
+		for o := range p.out[d] {
+			lengths = append(lengths, ((o+1)*size+p.out[d]-1)/p.out[d]-o*size/p.out[d])
+		}
+		s.taps = int(slices.Max(lengths))
+		var next []float64
+		for _, e := range each {
+			for _, l := range lengths {
+				next = append(next, e*float64(l))
+			}
+		}
+		each = next
+		for o, l := range lengths {
+			for t := range int64(s.taps) {
+				at := size
+				if t < l {
+					at = int64(o)*size/p.out[d] + t
+				}
+				s.at = append(s.at, at)
+			}
+		}
+		from = append(from, s)
+		if len(s.at) > maxTaps || len(each) > maxTaps {
+			c.err = errForm
+			return p, nil, nil
+		}
+	}
+	if even {
+		return p, nil, nil
+	}
+	return p, from, c.numbers(ir.F32, each, p.out...)
+}
+
+func adaptivePool(c *call) error {
+	x := c.tensor("self")
+	t, err := c.tensorType(0)
+	if c.err != nil || err != nil {
+		return firstError(c.err, err)
+	}
+	p, from, counts := c.adaptive(static(x), sizesOf(t))
+	if c.err != nil {
+		return c.err
+	}
+	if !t.DType().IsFloat() {
+		return errForm
+	}
+	acc := accType(t.DType())
+	if from == nil {
+		sum := c.helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, acc), x)
+		return c.emitErr(ir.OpDiv, scalar(attr.Int(count(p.kernel))), sum)
+	}
+	x = c.in(acc, x)
+	for d := len(from) - 1; d >= 0; d-- {
+		x = c.gathered(x, p.front+d, from[d])
+	}
+	return c.settle(c.in(t.DType(), c.make(ir.OpDiv, nil, x, counts)))
+}
+
+func adaptivePoolBackward(c *call) error {
+	dy, x := c.tensor("grad_output"), c.tensor("self")
+	if c.err != nil {
+		return c.err
+	}
+	p, from, counts := c.adaptive(static(x), static(dy))
+	if c.err != nil {
+		return c.err
+	}
+	dt := x.Type().DType()
+	if !dt.IsFloat() {
+		return errForm
+	}
+	dy = c.in(accType(dt), dy)
+	if from == nil {
+		return c.emitErr(ir.OpReduceWindow, p.backward(), c.with(ir.OpDiv, dy, float64(count(p.kernel))))
+	}
+	dy = c.make(ir.OpDiv, nil, dy, counts)
+	for d := len(from) - 1; d >= 0; d-- {
+		dy = c.scattered(dy, p.front+d, p.in[d], from[d])
+	}
+	return c.settle(c.in(dt, dy))
 }

@@ -1,0 +1,293 @@
+package fx
+
+import (
+	"encoding/base64"
+	bits "encoding/binary"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// resampleOps read elements at other places: paddings by what lies inside, and tensors made
+// larger or smaller. Along each dimension an element of the result is a sum of elements of
+// the operand with factors that depend on its index alone; gradients go the same ways back.
+var resampleOps = []row{
+	{"aten.reflection_pad1d.default aten.reflection_pad2d.default aten.reflection_pad3d.default", "self padding", resampled(padded(reflect), "self", false)},
+	{"aten.replication_pad1d.default aten.replication_pad2d.default aten.replication_pad3d.default", "self padding", resampled(padded(replicate), "self", false)},
+	{"aten.reflection_pad1d_backward.default aten.reflection_pad2d_backward.default aten.reflection_pad3d_backward.default", "grad_output self padding", resampled(padded(reflect), "grad_output", true)},
+	{"aten.replication_pad1d_backward.default aten.replication_pad2d_backward.default aten.replication_pad3d_backward.default", "grad_output self padding", resampled(padded(replicate), "grad_output", true)},
+	{"aten.upsample_nearest1d.vec aten.upsample_nearest2d.vec aten.upsample_nearest3d.vec", "input output_size scale_factors", resampled(nearestAt(0), "input", false)},
+	{"aten._upsample_nearest_exact1d.vec aten._upsample_nearest_exact2d.vec aten._upsample_nearest_exact3d.vec", "input output_size scale_factors", resampled(nearestAt(0.5), "input", false)},
+	{"aten.upsample_nearest1d.default", "input output_size scales", resampled(nearestAt(0), "input", false)},
+	{"aten.upsample_nearest2d.default", "input output_size scales_h scales_w", resampled(nearestAt(0), "input", false)},
+	{"aten.upsample_nearest3d.default", "input output_size scales_d scales_h scales_w", resampled(nearestAt(0), "input", false)},
+	{"aten.upsample_nearest1d_backward.default", "grad_output output_size input_size scales", resampled(nearestAt(0), "grad_output", true)},
+	{"aten.upsample_nearest2d_backward.default", "grad_output output_size input_size scales_h scales_w", resampled(nearestAt(0), "grad_output", true)},
+	{"aten.upsample_nearest3d_backward.default", "grad_output output_size input_size scales_d scales_h scales_w", resampled(nearestAt(0), "grad_output", true)},
+	{"aten.upsample_linear1d.vec aten.upsample_bilinear2d.vec aten.upsample_trilinear3d.vec", "input output_size align_corners scale_factors", resampled(linear, "input", false)},
+	{"aten.upsample_linear1d.default", "input output_size align_corners scales", resampled(linear, "input", false)},
+	{"aten.upsample_bilinear2d.default", "input output_size align_corners scales_h scales_w", resampled(linear, "input", false)},
+	{"aten.upsample_trilinear3d.default", "input output_size align_corners scales_d scales_h scales_w", resampled(linear, "input", false)},
+	{"aten.upsample_linear1d_backward.default", "grad_output output_size input_size align_corners scales", resampled(linear, "grad_output", true)},
+	{"aten.upsample_bilinear2d_backward.default", "grad_output output_size input_size align_corners scales_h scales_w", resampled(linear, "grad_output", true)},
+	{"aten.upsample_trilinear3d_backward.default", "grad_output output_size input_size align_corners scales_d scales_h scales_w", resampled(linear, "grad_output", true)},
+}
+
+// source says from which elements along one dimension those of the result are made: taps
+// elements each, taps*o+t with a factor.
+type source struct {
+	taps   int
+	at     []int64
+	factor []float64 // nil where all are 1
+	beyond bool      // at may be the size: a zero
+}
+
+// sources finds the sources along dimension d of n with so many elements before and behind.
+type sources func(c *call, d, n int, in, out int64) source
+
+// maxTaps bounds the positions along a dimension: they are a constant.
+const maxTaps = 8000
+
+// resampled imports an operator by its sources along the last dimensions; back goes from
+// gradients of the result to those of the operand.
+func resampled(of sources, operand string, back bool) func(c *call) error {
+	return func(c *call) error {
+		x := c.tensor(operand)
+		t, err := c.tensorType(0)
+		if c.err != nil || err != nil {
+			return firstError(c.err, err)
+		}
+		n := c.resampledDims()
+		small, large := static(x), sizesOf(t)
+		if back {
+			small, large = large, small
+		}
+		if c.err != nil {
+			return c.err
+		}
+		front := len(small) - n
+		if front < 0 || len(large) != len(small) || !slices.Equal(small[:front], large[:front]) || slices.Contains(small, 0) || slices.Contains(large, 0) {
+			return errForm
+		}
+		dt := t.DType()
+		var from []source
+		plain := true
+		for d := range n {
+			s := of(c, d, n, small[front+d], large[front+d])
+			if c.err != nil {
+				return c.err
+			}
+			if len(s.at) > maxTaps {
+				return errForm
+			}
+			from, plain = append(from, s), plain && s.factor == nil && !back
+		}
+		if !plain { // sums are kept in single precision at least, and rounded once
+			if !dt.IsFloat() {
+				return errForm
+			}
+			x = c.in(accType(dt), x)
+		}
+		for d := n - 1; d >= 0; d-- {
+			if back {
+				x = c.scattered(x, front+d, small[front+d], from[d])
+			} else {
+				x = c.gathered(x, front+d, from[d])
+			}
+		}
+		return c.settle(c.in(dt, x))
+	}
+}
+
+// resampledDims is over how many dimensions the operator at hand goes, by its name.
+func (c *call) resampledDims() int {
+	for n, s := range []string{"1d", "2d", "3d"} {
+		if strings.Contains(c.target, s) {
+			return n + 1
+		}
+	}
+	return 0
+}
+
+// sizesOf is the sizes of an imported type.
+func sizesOf(t ir.Type) []int64 {
+	s, _ := t.Shape().Static()
+	return s
+}
+
+// numbers is a constant of integers or of floats of single precision.
+func (c *call) numbers(dt ir.DType, v []float64, shape ...int64) *ir.Value {
+	var b []byte
+	for _, x := range v {
+		switch dt {
+		case ir.I64:
+			b = bits.LittleEndian.AppendUint64(b, uint64(int64(x)))
+		case ir.F64:
+			b = bits.LittleEndian.AppendUint64(b, math.Float64bits(x))
+		default:
+			b = bits.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+		}
+	}
+	l := attr.Make(attr.Attr{Key: "data", Val: attr.String(base64.StdEncoding.EncodeToString(b))})
+	return c.helper(ir.OpConstant, l, ir.Tensor(dt, shape...))
+}
+
+// positions are where tap t of each element comes from.
+func (c *call) positions(s source, t int) *ir.Value {
+	var v []float64
+	for i := t; i < len(s.at); i += s.taps {
+		v = append(v, float64(s.at[i]))
+	}
+	return c.numbers(ir.I64, v, int64(len(v)))
+}
+
+// weighted is x times the factors of tap t, which lie along dimension d.
+func (c *call) weighted(x *ir.Value, d int, s source, t int) *ir.Value {
+	if s.factor == nil {
+		return x
+	}
+	var v []float64
+	for i := t; i < len(s.factor); i += s.taps {
+		v = append(v, s.factor[i])
+	}
+	shape := slices.Repeat([]int64{1}, x.Type().Rank()-d)
+	shape[0] = int64(len(v))
+	return c.make(ir.OpMul, nil, x, c.numbers(x.Type().DType(), v, shape...))
+}
+
+// gathered sums the taps of x along d.
+func (c *call) gathered(x *ir.Value, d int, s source) *ir.Value {
+	var sum *ir.Value
+	if s.beyond {
+		zero := slices.Clone(static(x))
+		zero[d] = 1
+		x = c.make(ir.OpCat, dimAttr(int64(d)), x, c.filled(attr.Int(0), x.Type().DType(), zero...))
+	}
+	for t := range s.taps {
+		y := c.make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(int64(d))}), x, c.positions(s, t))
+		y = c.weighted(y, d, s, t)
+		if sum != nil {
+			y = c.make(ir.OpAdd, nil, sum, y)
+		}
+		sum = y
+	}
+	return sum
+}
+
+// scattered adds what gathered would have read of the gradient dy to where it was read.
+func (c *call) scattered(dy *ir.Value, d int, n int64, s source) *ir.Value {
+	shape := slices.Clone(static(dy))
+	if shape[d] = n; s.beyond {
+		shape[d]++
+	}
+	sum := c.filled(attr.Int(0), dy.Type().DType(), shape...)
+	for t := range s.taps {
+		sum = c.make(ir.OpIndexAdd, dimAttr(int64(d)), sum, c.positions(s, t), c.weighted(dy, d, s, t))
+	}
+	if s.beyond {
+		sum = c.slice(sum, d, 0, n)
+	}
+	return sum
+}
+
+// padded reads paddings, which stand from the last dimension on.
+func padded(inside func(i, n int64) int64) sources {
+	return func(c *call, d, n int, in, out int64) (s source) {
+		pads := c.ints("padding")
+		if c.err != nil {
+			return s
+		}
+		if len(pads) != 2*n {
+			c.stick("padding", c.arg("padding"), "%d numbers for %d dimensions", len(pads), n)
+			return s
+		}
+		low, high := pads[2*(n-1-d)], pads[2*(n-1-d)+1]
+		if min(low, high) < -in || max(low, high) > maxTaps || in+low+high != out {
+			c.stick("padding", c.arg("padding"), "%d and %d do not make %d elements of %d", low, high, out, in)
+			return s
+		}
+		s.taps = 1
+		for o := range out {
+			i := inside(o-low, in)
+			if i < 0 || i >= in {
+				c.stick("padding", c.arg("padding"), "%d and %d reach beyond the %d elements", low, high, in)
+				return s
+			}
+			s.at = append(s.at, i)
+		}
+		return s
+	}
+}
+
+func reflect(i, n int64) int64 {
+	switch {
+	case i < 0:
+		return -i
+	case i >= n:
+		return 2*(n-1) - i
+	}
+	return i
+}
+
+func replicate(i, n int64) int64 { return max(0, min(i, n-1)) }
+
+// scale is the step of the operand's index for one of the result's, in single precision as
+// PyTorch has it: of a factor that was given, or of the sizes.
+func (c *call) scale(d, n int, in, out int64) float32 {
+	if v := c.arg("scale_factors"); v != nil {
+		list := c.listOf("scale_factors")
+		if c.err == nil && len(list) == n && list[d].kind == pyFloat && list[d].f > 0 {
+			return float32(1 / list[d].f)
+		}
+	}
+	names := []string{"scales_d", "scales_h", "scales_w"}[3-n:]
+	if n == 1 {
+		names = []string{"scales"}
+	}
+	if slices.Contains(c.params, names[d]) {
+		if v, ok := c.num(names[d]); ok {
+			if f, _ := v.AsFloat(); f > 0 {
+				return float32(1 / f)
+			}
+		}
+	}
+	return float32(in) / float32(out)
+}
+
+// nearestAt takes the element under the result's, shifted by so much of one.
+func nearestAt(shift float32) sources {
+	return func(c *call, d, n int, in, out int64) source {
+		s, scale := source{taps: 1}, c.scale(d, n, in, out)
+		for o := range out {
+			i := int64(math.Floor(float64((float32(o) + shift) * scale)))
+			s.at = append(s.at, max(0, min(i, in-1)))
+		}
+		return s
+	}
+}
+
+// linear mixes the two elements around the result's place.
+func linear(c *call, d, n int, in, out int64) source {
+	s, scale := source{taps: 2}, c.scale(d, n, in, out)
+	align := c.bool("align_corners", false)
+	if align {
+		scale = 0
+		if out > 1 {
+			scale = float32(in-1) / float32(out-1)
+		}
+	}
+	for o := range out {
+		at := scale * float32(o)
+		if !align {
+			at = max(0, float32(scale*(float32(o)+0.5))-0.5)
+		}
+		i := min(int64(at), in-1)
+		part := min(max(at-float32(i), 0), 1)
+		s.at = append(s.at, i, min(i+1, in-1))
+		s.factor = append(s.factor, float64(1-part), float64(part))
+	}
+	return s
+}
