@@ -73,15 +73,13 @@ func (f *function) Reverse(x compute.Value, axes ...int) (compute.Value, error) 
 }
 
 func (f *function) Slice(x compute.Value, starts, limits, strides []int) (compute.Value, error) {
+	strides = ones(strides, len(starts))
 	return f.apply([]compute.Value{x}, func(in []shapes.Shape) (shapes.Shape, error) {
 		return shapeinference.Slice(in[0], starts, limits, strides)
 	}, func(in []*value) string {
 		parts := make([]string, len(starts))
 		for i := range parts {
-			parts[i] = fmt.Sprintf("%d:%d", starts[i], limits[i])
-			if len(strides) > 0 {
-				parts[i] += fmt.Sprintf(":%d", strides[i])
-			}
+			parts[i] = fmt.Sprintf("%d:%d:%d", starts[i], limits[i], strides[i])
 		}
 		return fmt.Sprintf("stablehlo.slice %s [%s]", in[0].name, strings.Join(parts, ", "))
 	})
