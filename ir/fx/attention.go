@@ -85,6 +85,7 @@ func attention(c *call) error {
 	if wide, ok := ts[1].Shape().Static(); !ok || l.Has("dropout") || !ts[1].Equal(lse) && (len(wide) != 3 || wide[0] != s[0] || wide[1] != s[1]) {
 		return errForm // what the backward direction reads is not of a form that concert has
 	}
+	c.shares = 1
 	n := c.append(ir.OpAttention, l, nil, []ir.Type{ts[0], lse, ir.Tensor(ir.I64), ir.Tensor(ir.I64)}, nil, args)
 	st := &c.im.nodes[c.i]
 	st.vals, st.root = []*ir.Value{n.Result(0), c.logSumExp(n.Result(1), ts[1])}, storage{node: c.i}
@@ -139,6 +140,7 @@ func attentionBackward(c *call) error {
 	if len(q) != 4 || len(k) != 4 || l.Bool("causal", false) && q[2] != k[2] && c.target == "aten._scaled_dot_product_flash_attention_backward.default" {
 		return errForm
 	}
+	c.shares = 1
 	lse, ok := c.storedLogSumExp(args[5], q)
 	if !ok {
 		return errForm
@@ -192,6 +194,7 @@ func (c *call) attentionGradients(l attr.List, args []*ir.Value, bias *ir.Value)
 	if bias == nil || len(ts) != 4 || l.Has("dropout") || qs[1] != ks[1] || static(v)[3] != static(out)[3] {
 		return errForm
 	}
+	c.shares = 5 // products
 	b, s, t := qs[0]*qs[1], qs[2], ks[2]
 	dt, acc := q.Type().DType(), ir.F32
 	if dt == ir.F64 {
