@@ -229,7 +229,7 @@ func (im *importer) manual(f *Func) (bool, error) {
 					return false, im.errorf("op not supported: %s beside a manual computation: the program is global and wants a partitioner", other.name)
 				}
 			}
-			return true, nil
+			return true, im.allAxes(o)
 		}
 	}
 	for _, a := range f.Args {
@@ -238,6 +238,38 @@ func (im *importer) manual(f *Func) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// allAxes checks that a manual computation leaves no axis to a partitioner.
+func (im *importer) allAxes(o *op) error {
+	var names []string
+	if a, ok := o.attr("manual_axes"); ok {
+		p := im.m.inside(a)
+		for p.err == nil && p.peek() == '"' {
+			names = append(names, p.str())
+			p.eat(",")
+		}
+	}
+	for _, which := range []string{"in_shardings", "out_shardings"} {
+		a, ok := o.attr(which)
+		if !ok {
+			continue
+		}
+		p := im.m.inside(a)
+		if !p.eat("<") || !p.eat("@") {
+			continue
+		}
+		m, err := im.mesh(p.suffix("a mesh"))
+		if err != nil {
+			return err
+		}
+		for i, n := range m.names {
+			if m.sizes[i] > 1 && !slices.Contains(names, n) {
+				return im.errorf("op not supported: %s that leaves axis %q to a partitioner", o.name, n)
+			}
+		}
+	}
+	return nil
 }
 
 // manualComputation runs the body on each rank's pieces.

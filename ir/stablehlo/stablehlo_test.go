@@ -143,3 +143,38 @@ func TestProgram(t *testing.T) {
 		t.Error("half a module is one")
 	}
 }
+
+// A manual computation is a function of each rank's pieces, its groups those of axes.
+func TestManual(t *testing.T) {
+	const text = `module @m attributes {mhlo.num_partitions = 4 : i32} {
+  sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func public @main(%a: tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}) -> tensor<4x4xf32> {
+    %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {"y"}]>] out_shardings=[<@mesh, [{"y"}, {}]>] manual_axes={"x", "y"} (%b: tensor<2x2xf32>) {
+      %1 = "stablehlo.all_gather"(%b) <{all_gather_dim = 1 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, use_global_device_ids}> : (tensor<2x2xf32>) -> tensor<2x4xf32>
+      sdy.return %1 : tensor<2x4xf32>
+    } : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %0 : tensor<4x4xf32>
+  }
+}
+`
+	m, err := Parse("manual.mlir", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `world 4
+group @g0 = [[0, 2], [1, 3]]
+
+func @main(%a: f32[2,2] !{role="data"}) -> (f32[2,4]) {
+  %all_gather = all_gather %a on @g0 {dim=1} : async f32[2,4]
+  %wait_tensor = wait_tensor %all_gather : f32[2,4]
+  return %wait_tensor
+}
+`
+	if got := p.Module.String(); got != want {
+		t.Errorf("the module is\n%s\nwant\n%s", got, want)
+	}
+}
