@@ -316,3 +316,29 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 	c.im.nodes[c.i].root = storage{node: c.i}
 	return err
 }
+
+// convolutionText writes a convolution that PyTorch has: of windows from their front over an
+// operand as it is, with as much padding behind as in front.
+func convolutionText(n *ir.Node, x []string, put func(string, ...string) bool) bool {
+	a, rank := n.Attrs(), n.Arg(0).Type().Rank()-2
+	if a.Has(window.BaseKey) || a.Has(window.ReverseKey) || a.Int("batch_groups", 1) != 1 || rank < 1 {
+		return false
+	}
+	list := func(key string, def int64) string {
+		l := a.Ints(key)
+		if l == nil {
+			l = slices.Repeat([]int64{def}, rank)
+		}
+		return "[" + pyInts(l...) + "]"
+	}
+	pads := make([]int64, rank)
+	for i, p := range a.Ints(window.PaddingKey) {
+		if i%2 == 0 {
+			pads[i/2] = p
+		} else if p != pads[i/2] || p < 0 {
+			return false
+		}
+	}
+	return put("aten.convolution.default", x[0], x[1], "None", list(window.StridesKey, 1), "["+pyInts(pads...)+"]",
+		list(window.DilationKey, 1), "False", "["+pyInts(make([]int64, rank)...)+"]", pyInts(a.Int("groups", 1)))
+}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/seed-ee968945/concert/ir/fx"
 )
 
 // array is a float32 tensor in row-major order.
@@ -120,6 +122,9 @@ func TestConvolutions(t *testing.T) {
 			outPad = make([]int64, rank)
 		}
 		how := fmt.Sprintf("%s, %s, %s, %s, %s, %d", list(stride), list(pad), list(dil), flag[transposed], list(outPad), groups)
+		if !transposed {
+			again(t, recorded{Target: "aten.convolution.default", Args: "(x0, x1, None, " + how + ")", In: []recordedTensor{x.recorded(), w.recorded()}, Out: []recordedTensor{result.recorded()}})
+		}
 		bias, sums := small(rng, result.shape[1]), zeros(result.shape[1])
 		biased := zeros(result.shape...)
 		each(result.shape, func(at []int64) {
@@ -146,5 +151,29 @@ func TestConvolutions(t *testing.T) {
 				t.Fatalf("trial %d: %s%s of %v: %s", trial, r.Target, r.Args, r.types(), msg)
 			}
 		}
+	}
+}
+
+// again imports a call, writes what was imported without its source, and imports that.
+func again(t *testing.T, r recorded) {
+	t.Helper()
+	read := func(doc string) *fx.Result {
+		f, err := fx.Read("call.json", strings.NewReader(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := f.Import()
+		if err != nil || len(res.Warnings) > 0 {
+			t.Fatal(err, res)
+		}
+		return res
+	}
+	first := read(r.document())
+	var out strings.Builder
+	if err := fx.Export(&out, nil, first.Func); err != nil {
+		t.Fatal(err)
+	}
+	if second := read(out.String()); second.Module.String() != first.Module.String() {
+		t.Fatalf("%s%s: written again it is\n%s\nnot\n%s", r.Target, r.Args, second.Module, first.Module)
 	}
 }

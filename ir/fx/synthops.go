@@ -69,6 +69,8 @@ func (s *synth) opText(n *ir.Node, x []string, out *Node) bool {
 		return put("aten.addmm.default", x...)
 	case ir.OpGroupedMatmul:
 		return put("aten._grouped_mm.default", x...)
+	case ir.OpConvolution:
+		return convolutionText(n, x, put)
 	case ir.OpAttention, ir.OpAttentionBackward:
 		return attentionText(n, x, out)
 	case ir.OpClone:
