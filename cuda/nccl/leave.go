@@ -84,10 +84,16 @@ func (c *Comm) gone() {
 	}
 }
 
-// hear follows another rank that breaks the group.
+// hear follows another rank that breaks the group. One that breaks it because this one has
+// canceled their meeting may be heard of before this one's own failure is known here, which
+// says more.
 func (c *Comm) hear(e rendezvous.Event) {
-	if e.Kind == rendezvous.Notice {
-		c.follow(c.where("operations").Adopt(rendezvous.DecodeError(e.Data), e.Rank), false, false)
+	if e.Kind != rendezvous.Notice {
+		return
+	}
+	at, why := c.where("operations"), rendezvous.DecodeError(e.Data)
+	if from, ok := why.(*rendezvous.CanceledError); !ok || from.Origin != at.Rank {
+		c.follow(at.Adopt(why, e.Rank), false, false)
 	}
 }
 

@@ -247,6 +247,18 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
+// TestEcho lets a rank hear its own failure from another before it knows it itself: that is
+// no failure of the other's.
+func TestEcho(t *testing.T) {
+	noErrors(t, group(t, 2, Options{Timeout: plenty}, func(c *Comm, f *Fake) error {
+		if c.Rank() == 0 {
+			echo := &rendezvous.CanceledError{Rank: 1, Origin: 0, Err: errors.New("as asked")}
+			c.hear(rendezvous.Event{Kind: rendezvous.Notice, Rank: 1, Data: rendezvous.EncodeError(echo, maxReason)})
+		}
+		return c.Err()
+	}))
+}
+
 // TestLateRank leaves a rank out of an op.
 func TestLateRank(t *testing.T) {
 	errs := group(t, 3, Options{Timeout: 300 * time.Millisecond}, func(c *Comm, f *Fake) error {
