@@ -3,6 +3,7 @@ package stablehlo
 import (
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -52,39 +53,115 @@ func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	if r, known := combines[k]; ok && known && !slices.ContainsFunc(args, func(v *ir.Value) bool { return dtypeOf(v) == ir.Bool }) {
 		return im.waited(ir.OpAllReduce, g, ir.A("reduce", string(r)), args)
 	}
+	var out []*ir.Value
+	for _, v := range args {
+		parts, err := im.everyones(g, v)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = im.inTurn(parts); err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, im.check()
+}
+
+// everyones are the operands of all ranks of a group, gathered.
+func (im *importer) everyones(g *ir.Group, v *ir.Value) ([]*ir.Value, error) {
+	one, err := im.viewed(v, append([]int64{1}, sizes(v)...))
+	if err != nil {
+		return nil, err
+	}
+	all, err := im.waited(ir.OpAllGather, g, ir.A("dim", int64(0)), []*ir.Value{one})
+	if err != nil {
+		return nil, err
+	}
+	var parts []*ir.Value
+	for i := range int64(g.Size()) {
+		p, err := im.emit(ir.OpSelect, ir.A("dim", int64(0), "index", i), all)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// inTurn combines tensors one after the other by the body.
+func (im *importer) inTurn(parts []*ir.Value) (*ir.Value, error) {
 	body, err := im.body(0)
 	if err != nil {
 		return nil, err
 	}
-	var out []*ir.Value
-	for _, v := range args {
-		all, err := im.viewed(v, append([]int64{1}, sizes(v)...))
+	for len(parts) > 1 {
+		two, err := body(im.cur, parts[:2])
+		if err := im.positioned(err); err != nil {
+			return nil, err
+		}
+		if len(two) != 1 {
+			return nil, im.errorf("the body gives %d values, want 1", len(two))
+		}
+		parts = append(two, parts[2:]...)
+	}
+	return parts[0], nil
+}
+
+// ragged reduces over groups of different sizes, which concert does not have: what all ranks
+// have is gathered and combined group by group, and each rank takes what is its group's.
+func (im *importer) ragged(groups [][]int, args []*ir.Value) ([]*ir.Value, error) {
+	world, err := im.everyone()
+	if err != nil {
+		return nil, err
+	}
+	at := make([]int64, im.cur.world)
+	for k, g := range groups {
+		for _, r := range g {
+			at[r] = int64(k)
+		}
+	}
+	table := make([]byte, 8*len(at))
+	for r, k := range at {
+		dtype.StoreInt(ir.I64, table[8*r:], k)
+	}
+	numbers, err := im.constant(&Literal{DType: ir.I64, Shape: []int64{int64(len(at))}, Data: table})
+	if err != nil {
+		return nil, err
+	}
+	mine, err := im.emitAll(ir.OpShard, world, ir.A("dim", int64(0)), []*ir.Value{numbers})
+	if err != nil {
+		return nil, err
+	}
+	number, err := im.viewed(mine[0], nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*ir.Value, len(args))
+	for i, v := range args {
+		parts, err := im.everyones(world, v)
 		if err != nil {
 			return nil, err
 		}
-		every, err := im.waited(ir.OpAllGather, g, ir.A("dim", int64(0)), []*ir.Value{all})
-		if err != nil {
-			return nil, err
-		}
-		var parts []*ir.Value
-		for i := range int64(g.Size()) {
-			p, err := im.emit(ir.OpSelect, ir.A("dim", int64(0), "index", i), every)
+		for k, g := range groups {
+			var own []*ir.Value
+			for _, r := range g {
+				own = append(own, parts[r])
+			}
+			sum, err := im.inTurn(own)
 			if err != nil {
 				return nil, err
 			}
-			parts = append(parts, p)
-		}
-		for len(parts) > 1 {
-			two, err := body(im.cur, parts[:2])
-			if err := im.positioned(err); err != nil {
-				return nil, err
+			if k > 0 {
+				is, err := im.emit(ir.OpEq, ir.A("scalar", int64(k)), []*ir.Value{number})
+				if err != nil {
+					return nil, err
+				}
+				if sum, err = im.where(is, sum, out[i]); err != nil {
+					return nil, err
+				}
 			}
-			if len(two) != 1 {
-				return nil, im.errorf("the body gives %d values, want 1", len(two))
-			}
-			parts = append(two, parts[2:]...)
+			out[i] = sum
 		}
-		out = append(out, parts[0])
 	}
 	return out, im.check()
 }
@@ -94,7 +171,14 @@ func allReduce(im *importer, _ *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := im.group(false)
+	groups, err := im.groups(false)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(groups, func(g []int) bool { return len(g) != len(groups[0]) }) {
+		return im.values(im.ragged(groups, args))
+	}
+	g, err := im.declared(groups)
 	if err != nil {
 		return nil, err
 	}

@@ -112,6 +112,15 @@ func (im *importer) among(m mode) int {
 
 // group is the group of a collective.
 func (im *importer) group(plain bool) (*ir.Group, error) {
+	ranks, err := im.groups(plain)
+	if err != nil {
+		return nil, err
+	}
+	return im.declared(ranks)
+}
+
+// groups are the ranks that a collective is among.
+func (im *importer) groups(plain bool) ([][]int, error) {
 	m, err := im.mode(plain)
 	if err != nil {
 		return nil, err
@@ -121,11 +130,7 @@ func (im *importer) group(plain bool) (*ir.Group, error) {
 		return nil, im.errorf("%s without replica_groups", im.op.name)
 	}
 	if a.Kind == kindOpaque && strings.HasSuffix(a.Text, "replica_group_mesh_axes") {
-		groups, err := im.alongAxes(a)
-		if err != nil {
-			return nil, err
-		}
-		return im.declared(groups)
+		return im.alongAxes(a)
 	}
 	flat, err := im.m.ints(a)
 	if err != nil {
@@ -154,12 +159,14 @@ func (im *importer) group(plain bool) (*ir.Group, error) {
 			seen[r] = true
 			g = append(g, int(r))
 		}
-		groups = append(groups, g)
+		if len(g) > 0 {
+			groups = append(groups, g)
+		}
 	}
 	if slices.Contains(seen, false) {
 		return nil, im.errorf("replica_groups: process %d is in no group", slices.Index(seen, false))
 	}
-	return im.declared(im.ranks(m, groups))
+	return im.ranks(m, groups), nil
 }
 
 // declared is the group of those ranks in the function.

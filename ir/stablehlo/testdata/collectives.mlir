@@ -68,3 +68,27 @@ module @ids {
     func.return
   }
 }
+
+// -----
+
+// Groups of different sizes.
+module @ragged {
+  func.func @sum(%x: tensor<2xi32>) -> tensor<2xi32> {
+    %s = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[1, -1], [0, 2], [-1, -1]]> : tensor<3x2xi64>}> ({
+    ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+      %0 = stablehlo.add %a, %b : tensor<i32>
+      stablehlo.return %0 : tensor<i32>
+    }) : (tensor<2xi32>) -> tensor<2xi32>
+    return %s : tensor<2xi32>
+  }
+  func.func @main() {
+    %0 = stablehlo.constant dense<[0, 1]> : tensor<2xi32>
+    %1 = stablehlo.constant dense<[2, 3]> : tensor<2xi32>
+    %2 = stablehlo.constant dense<[4, 5]> : tensor<2xi32>
+    %r:3 = "interpreter.run_parallel"(%0, %1, %2) {programs = [[@sum], [@sum], [@sum]]} : (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>)
+    check.expect_eq_const %r#0, dense<[4, 6]> : tensor<2xi32>
+    check.expect_eq_const %r#1, dense<[2, 3]> : tensor<2xi32>
+    check.expect_eq_const %r#2, dense<[4, 6]> : tensor<2xi32>
+    func.return
+  }
+}
