@@ -28,23 +28,36 @@ func mixed(x, dy array, front int, mixes []mix) (y, dx array) {
 	return y, dx
 }
 
+// pick takes the element at a place.
+func pick(at func(o, in, out int64) int64) mix {
+	return func(o, i, in, out int64) float64 {
+		if at(o, in, out) == i {
+			return 1
+		}
+		return 0
+	}
+}
+
+// tent mixes the two elements around a place.
+func tent(at func(o, in, out int64) float64) mix {
+	return func(o, i, in, out int64) float64 {
+		p := math.Max(0, math.Min(at(o, in, out), float64(in-1)))
+		return math.Max(0, 1-math.Abs(p-float64(i)))
+	}
+}
+
+// mean takes a part of the elements, as even as may be.
+func mean(o, i, in, out int64) float64 {
+	begin, end := o*in/out, (o*in+in+out-1)/out
+	if i < begin || i >= end {
+		return 0
+	}
+	return 1 / float64(end-begin)
+}
+
 // TestResample holds paddings, upsampling and adaptive pools against their definitions.
 func TestResample(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
-	pick := func(at func(o, in, out int64) int64) mix {
-		return func(o, i, in, out int64) float64 {
-			if at(o, in, out) == i {
-				return 1
-			}
-			return 0
-		}
-	}
-	tent := func(at func(o, in, out int64) float64) mix {
-		return func(o, i, in, out int64) float64 {
-			p := math.Max(0, math.Min(at(o, in, out), float64(in-1)))
-			return math.Max(0, 1-math.Abs(p-float64(i)))
-		}
-	}
 	for trial := range 18 {
 		n := 1 + trial%3
 		front := []int64{2, 3}[rng.IntN(2):]
@@ -80,13 +93,6 @@ func TestResample(t *testing.T) {
 			scale := float32(in) / float32(out)
 			return float64(float32(scale*(float32(o)+0.5)) - 0.5)
 		})
-		mean := func(o, i, in, out int64) float64 {
-			begin, end := o*in/out, (o*in+in+out-1)/out
-			if i < begin || i >= end {
-				return 0
-			}
-			return 1 / float64(end-begin)
-		}
 		nones := map[int]string{1: "None", 2: "None, None", 3: "None, None, None"}[n]
 		flag := map[bool]string{false: "False", true: "True"}[align]
 		name := []string{"linear1d", "bilinear2d", "trilinear3d"}[n-1]
