@@ -257,3 +257,43 @@ func (f *function) body(c compute.Function) (*function, string, error) {
 	}
 	return g, fmt.Sprintf("({\n^bb0(%s):\n%s\nstablehlo.return %s : %s\n})", strings.Join(params, ", "), strings.Join(g.lines, "\n"), names(g.outs), types(g.outs)), nil
 }
+
+// If computes both branches and chooses: functions have no effects, so that only time is lost.
+func (f *function) If(pred compute.Value, onTrue, onFalse compute.Function) ([]compute.Value, error) {
+	p, err := f.values([]compute.Value{pred})
+	if err != nil {
+		return nil, err
+	}
+	if !p[0].shape.IsScalar() || p[0].shape.DType != dtypes.Bool {
+		return nil, errors.Errorf("concert: If of %s: a condition is a scalar boolean", p[0].shape)
+	}
+	if err := f.open(); err != nil {
+		return nil, err
+	}
+	var branches [2]*function
+	for i, c := range []compute.Function{onTrue, onFalse} {
+		g, ok := c.(*function)
+		if !ok || g.parent != f || !g.returned || len(g.params) > 0 {
+			return nil, errors.New("concert: a branch of If is a closure of the same function without parameters that has returned")
+		}
+		branches[i] = g
+	}
+	yes, no := branches[0], branches[1]
+	if len(yes.outs) != len(no.outs) {
+		return nil, errors.Errorf("concert: the branches of If return %d and %d values", len(yes.outs), len(no.outs))
+	}
+	f.lines = append(append(f.lines, yes.lines...), no.lines...)
+	outs := make([]compute.Value, len(yes.outs))
+	for i, a := range yes.outs {
+		b := no.outs[i]
+		if !a.shape.Equal(b.shape) {
+			return nil, errors.Errorf("concert: the branches of If return %s and %s", a.shape, b.shape)
+		}
+		v, err := f.one(a.shape, "stablehlo.select %s, %s, %s : %s, %s", p[0].name, a.name, b.name, typeText(p[0].shape), typeText(a.shape))
+		if err != nil {
+			return nil, err
+		}
+		outs[i] = v
+	}
+	return outs, nil
+}

@@ -113,7 +113,31 @@ func (f *function) Iota(shape shapes.Shape, axis int) (compute.Value, error) {
 	return result(f.one(shape, "stablehlo.iota dim = %d : %s", axis, typeText(shape)))
 }
 
+// scalars takes apart places that come as one tensor of rank 1.
+func (f *function) scalars(starts []compute.Value) ([]compute.Value, error) {
+	in, err := f.values(starts)
+	if err != nil || len(in) != 1 || in[0].shape.Rank() != 1 {
+		return starts, err
+	}
+	var out []compute.Value
+	for i := range in[0].shape.Dimensions[0] {
+		v, err := f.Slice(in[0], []int{i}, []int{i + 1}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = f.Reshape(v); err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
 func (f *function) DynamicSlice(x compute.Value, starts []compute.Value, sizes []int) (compute.Value, error) {
+	starts, err := f.scalars(starts)
+	if err != nil {
+		return nil, err
+	}
 	return f.apply(append([]compute.Value{x}, starts...), func(in []shapes.Shape) (shapes.Shape, error) {
 		return shapeinference.DynamicSlice(in[0], sizes)
 	}, func(in []*value) string {
@@ -122,6 +146,10 @@ func (f *function) DynamicSlice(x compute.Value, starts []compute.Value, sizes [
 }
 
 func (f *function) DynamicUpdateSlice(x, update compute.Value, starts []compute.Value) (compute.Value, error) {
+	starts, err := f.scalars(starts)
+	if err != nil {
+		return nil, err
+	}
 	return f.apply(append([]compute.Value{x, update}, starts...), func(in []shapes.Shape) (shapes.Shape, error) {
 		return shapeinference.DynamicUpdateSlice(in[0], in[1])
 	}, func(in []*value) string { return "stablehlo.dynamic_update_slice " + names(in) })
