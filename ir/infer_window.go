@@ -2,18 +2,25 @@ package ir
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/seed-ee968945/concert/internal/dim"
 	"github.com/seed-ee968945/concert/internal/window"
 )
 
 // windows are how many windows there are along a dimension of n elements. Where n is not
-// known, a window must fit whatever it is: the number would be negative.
-func windows(w window.Dim, n Dim) Dim {
-	if c, ok := n.Const(); ok {
-		return D(w.Count(c))
+// known, a window must fit whatever it is: the number would be negative. Of no elements
+// base dilation makes no places, which is no expression of n.
+func windows(w window.Dim, n Dim) (Dim, error) {
+	if c, ok := n.Const(); ok || w.Size == 0 {
+		return D(w.Count(c)), nil
+	}
+	r, ok := n.Bounds(func(string) (dim.Range, bool) { return dim.Range{Max: math.MaxInt32}, true })
+	if w.Base > 1 && (!ok || r.Min < 1) {
+		return Dim{}, fmt.Errorf("base_dilation=%d of a size %s, which may be 0: no expression says how many windows there are", w.Base, n)
 	}
 	span := n.Sub(D(1)).Mul(D(w.Base)).Add(D(1 + w.Low + w.High - w.Reach()))
-	return span.Div(w.Stride).Add(D(1))
+	return span.Div(w.Stride).Add(D(1)), nil
 }
 
 // parts divides d by n, which must leave no remainder.
@@ -55,7 +62,11 @@ func inferConvolution(c *inferCtx) ([]Type, error) {
 	}
 	out := Shape{batch, w.shape[0]}
 	for d, k := range dims {
-		out = append(out, windows(k, x.shape[2+d]))
+		n, err := windows(k, x.shape[2+d])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
 	}
 	dt, err := promote(x.dt, w.dt)
 	if err != nil {
@@ -81,7 +92,11 @@ func inferReduceWindow(c *inferCtx) ([]Type, error) {
 	}
 	var out Shape
 	for d, k := range dims {
-		out = append(out, windows(k, x.shape[d]))
+		n, err := windows(k, x.shape[d])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
 	}
 	dt := x.dt
 	switch how := c.attrs.Str("reduce", ""); how {
