@@ -46,6 +46,7 @@ var layers = []struct {
 	{"internal/place", []string{"ir", "internal/attr", "internal/fusion", "internal/pack"}},
 	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dtype", "internal/hostops", "internal/randseed", "internal/safetensors"}},
 	{"equiv", []string{"ir", "internal/attr", "internal/dim"}},
+	{"sharding", []string{"ir"}},
 	{"internal/fillrand", []string{"internal/dtype", "internal/intmath"}},
 	{"internal/fingerprint", []string{"interp", "internal/dtype", "internal/fillrand", "internal/safetensors"}},
 	{"cost", []string{"ir"}},
@@ -89,7 +90,7 @@ var layers = []struct {
 	{"internal/hostrun", []string{"ir", "interp", "lower", "program", "runtime"}},
 	{"test", []string{"ir", "interp", "cost", "passes", "program", "lower", "runtime", "cuda", "kernels", "internal"}},
 	{"bench", []string{"ir", "interp", "cost", "sim", "compile", "program", "runtime", "cuda", "internal"}},
-	{"cmd", []string{"bench", "ir", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda", "kernels", "internal"}},
+	{"cmd", []string{"bench", "ir", "sharding", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda", "kernels", "internal"}},
 	{"examples", []string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda"}},
 }
 
@@ -99,13 +100,13 @@ var banned = []struct {
 	path    string
 	why     string
 }{
-	{[]string{"ir", "equiv", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program", "internal/sched"}, "time", "decisions must not depend on a clock"},
-	{[]string{"ir", "equiv", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program", "internal/sched"}, "math/rand", "decisions must be the same on every rank"},
+	{[]string{"ir", "equiv", "sharding", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program", "internal/sched"}, "time", "decisions must not depend on a clock"},
+	{[]string{"ir", "equiv", "sharding", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program", "internal/sched"}, "math/rand", "decisions must be the same on every rank"},
 	// internal/sched searches with a generator of its own, seeded with a constant.
-	{[]string{"ir", "equiv", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program"}, "math/rand/v2", "decisions must be the same on every rank"},
-	{[]string{"ir", "equiv", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program", "internal/sched"}, "os", "decisions must not depend on the environment"},
-	{[]string{"ir", "equiv", "interp", "cost", "sim", "passes", "program", "lower", "lower/proof", "internal/hostops", "runtime", "kernels", "bench", "cmd"}, "C", "only cuda calls C"},
-	{[]string{"ir", "equiv", "interp", "cost", "sim", "passes", "program", "lower", "lower/proof", "internal/hostops", "runtime", "kernels", "bench", "cmd"}, "unsafe", "only cuda and the host device's shared memory need it"},
+	{[]string{"ir", "equiv", "sharding", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program"}, "math/rand/v2", "decisions must be the same on every rank"},
+	{[]string{"ir", "equiv", "sharding", "passes", "lower", "lower/proof", "compile", "sim", "cost", "program", "internal/sched"}, "os", "decisions must not depend on the environment"},
+	{[]string{"ir", "equiv", "sharding", "interp", "cost", "sim", "passes", "program", "lower", "lower/proof", "internal/hostops", "runtime", "kernels", "bench", "cmd"}, "C", "only cuda calls C"},
+	{[]string{"ir", "equiv", "sharding", "interp", "cost", "sim", "passes", "program", "lower", "lower/proof", "internal/hostops", "runtime", "kernels", "bench", "cmd"}, "unsafe", "only cuda and the host device's shared memory need it"},
 }
 
 // onlyTable is why passes do not know each other.

@@ -1,0 +1,14 @@
+// Package sharding says how tensors lie on a mesh of devices, and carries what a program says
+// of a few of its tensors to all of them. The meaning is Shardy's.
+//
+// axis.go has meshes and the algebra of their axes and sub-axes, sharding.go shardings,
+// text.go both in the text of the sdy dialect. rule.go relates the dimensions of an
+// operation's operands and results by factors, and ops.go is the table of concert's
+// operations. project.go takes shardings from dimensions to factors and back, factor.go
+// decides which axes a factor takes where tensors disagree, and propagate.go runs a graph to
+// its fixpoint. Package sharding/sdy makes graphs of StableHLO text.
+//
+// What is not here yet: the pass that partitions a function by its shardings, proofs that
+// what it makes is equal, prices for the conflicts that Shardy leaves, and the search for
+// shardings of a mesh.
+package sharding
