@@ -46,7 +46,9 @@ func (p *parser) items(o *op) {
 		at := p.i
 		comma := p.eat(",")
 		if !comma {
-			if p.i = at; !p.sameLine() {
+			p.i = at
+			if !p.sameLine() && p.peek() != '{' { // no operation starts with attributes
+				p.i = at
 				return
 			}
 		}
