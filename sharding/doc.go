@@ -3,12 +3,13 @@
 //
 // axis.go has meshes and the algebra of their axes and sub-axes, sharding.go shardings,
 // text.go both in the text of the sdy dialect. rule.go relates the dimensions of an
-// operation's operands and results by factors, and ops.go is the table of concert's
-// operations. project.go takes shardings from dimensions to factors and back, factor.go
+// operation's operands and results by factors, and ops.go and indexed.go are the table of
+// concert's operations. project.go takes shardings from dimensions to factors and back, factor.go
 // decides which axes a factor takes where tensors disagree, and propagate.go runs a graph to
 // its fixpoint. Package sharding/sdy makes graphs of StableHLO text.
 //
-// What is not here yet: the pass that partitions a function by its shardings, proofs that
+// What is not here yet: graphs of package ir's functions, whose text and builder say nothing
+// of shardings, and rules for sizes that are symbols; the pass that partitions a function by its shardings, proofs that
 // what it makes is equal, prices for the conflicts that Shardy leaves, and the search for
 // shardings of a mesh.
 package sharding

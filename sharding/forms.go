@@ -176,3 +176,46 @@ func behind(next, common, less, more int64) int64 {
 	}
 	return next
 }
+
+// Convolution is the rule of a convolution: it is sharded by batch, by features, and, if
+// spatial, by windows or places in them, the more numerous of the two first. Layouts say
+// where the dimensions of both operands and the result are: batch (of the second what comes
+// out), feature, and those of the window; groups are those of the batch and of the features.
+func Convolution(lhs, rhs, out []int64, l [3][]int64, groups [2]int64, spatial bool) *Rule {
+	at := func(operand, k int) int { return int(l[operand][k]) }
+	r := NewRule([][]int64{lhs, rhs}, [][]int64{out})
+	if groups[0] > 1 {
+		r.Add(Factor{Size: groups[0]}, []int{at(0, 0), at(1, 0)}, []int{at(2, 1)})
+	}
+	r.Add(Factor{Size: out[at(2, 0)]}, []int{at(0, 0)}, []int{at(2, 0)})
+	for k := 2; k < len(out) && spatial; k++ {
+		left := lhs[at(0, k)]
+		add := func(n int64, window bool) {
+			if n = min(left, n); n <= 1 {
+				return
+			}
+			left /= n
+			if window {
+				r.Add(Factor{Size: n, Kind: Reduction}, []int{at(0, k), at(1, k)}, nil)
+			} else {
+				r.Add(Factor{Size: n, Kind: Permutation}, []int{at(0, k)}, []int{at(2, k)})
+			}
+		}
+		windows, places := out[at(2, k)], rhs[at(1, k)]
+		if windows >= places {
+			add(windows, false)
+			add(places, true)
+		} else {
+			add(places, true)
+			add(windows, false)
+		}
+	}
+	if groups[1] > 1 {
+		r.Add(Factor{Size: groups[1]}, []int{at(0, 1), at(1, 0)}, []int{at(2, 1)})
+	}
+	r.Add(Factor{Size: rhs[at(1, 1)], Kind: Reduction}, []int{at(0, 1), at(1, 1)}, nil)
+	if n := out[at(2, 1)] / (groups[0] * groups[1]); n > 1 {
+		r.Add(Factor{Size: n}, []int{None, at(1, 0)}, []int{at(2, 1)})
+	}
+	return r.Done()
+}

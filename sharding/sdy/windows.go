@@ -59,8 +59,6 @@ func selectAndScatter(s *subject) (*sharding.Rule, error) {
 	return r.Done(), nil
 }
 
-// convolution is sharded by batch, by features, and by windows or places in them, the more
-// numerous of the two first.
 func convolution(s *subject) (*sharding.Rule, error) {
 	l, err := s.m.Layouts(s.op, len(s.outs[0]))
 	if err != nil {
@@ -76,43 +74,7 @@ func convolution(s *subject) (*sharding.Rule, error) {
 			groups[i] = max(1, n[0])
 		}
 	}
-	lhs, rhs, out := s.ins[0], s.ins[1], s.outs[0]
-	at := func(operand, k int) int { return int(l[operand][k]) }
-	r := s.new()
-	if groups[0] > 1 {
-		r.Add(sharding.Factor{Size: groups[0]}, []int{at(0, 0), at(1, 0)}, []int{at(2, 1)})
-	}
-	r.Add(sharding.Factor{Size: out[at(2, 0)]}, []int{at(0, 0)}, []int{at(2, 0)})
-	for k := 2; k < len(out) && !s.conserve; k++ {
-		left := lhs[at(0, k)]
-		add := func(n int64, window bool) {
-			if n = min(left, n); n <= 1 {
-				return
-			}
-			left /= n
-			if window {
-				r.Add(sharding.Factor{Size: n, Kind: sharding.Reduction}, []int{at(0, k), at(1, k)}, nil)
-			} else {
-				r.Add(sharding.Factor{Size: n, Kind: sharding.Permutation}, []int{at(0, k)}, []int{at(2, k)})
-			}
-		}
-		windows, places := out[at(2, k)], rhs[at(1, k)]
-		if windows >= places {
-			add(windows, false)
-			add(places, true)
-		} else {
-			add(places, true)
-			add(windows, false)
-		}
-	}
-	if groups[1] > 1 {
-		r.Add(sharding.Factor{Size: groups[1]}, []int{at(0, 1), at(1, 0)}, []int{at(2, 1)})
-	}
-	r.Add(sharding.Factor{Size: rhs[at(1, 1)], Kind: sharding.Reduction}, []int{at(0, 1), at(1, 1)}, nil)
-	if n := out[at(2, 1)] / (groups[0] * groups[1]); n > 1 {
-		r.Add(sharding.Factor{Size: n}, []int{sharding.None, at(1, 0)}, []int{at(2, 1)})
-	}
-	return r.Done(), nil
+	return sharding.Convolution(s.ins[0], s.ins[1], s.outs[0], l, groups, !s.conserve), nil
 }
 
 // triangularSolve relates what is solved for to the right side; all of the matrix is wanted.
