@@ -41,7 +41,7 @@ func (m *Module) integer(a attr) (int64, error) {
 		}
 		return 0, nil
 	}
-	n, err := strconv.ParseInt(a.Text, 0, 64)
+	n, err := strconv.ParseInt(a.Text, base(a.Text), 64)
 	if a.Kind != kindNumber || err != nil {
 		return 0, errorAt(m.src, a.at, 1, "stablehlo", "expected a whole number")
 	}

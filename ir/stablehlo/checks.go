@@ -48,7 +48,7 @@ func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
 			to   *uint64
 		}{{"min_ulp_difference", &c.MinULP}, {"max_ulp_difference", &c.MaxULP}} {
 			if a, ok := o.attr(l.name); ok {
-				if *l.to, err = strconv.ParseUint(a.Text, 0, 64); err != nil {
+				if *l.to, err = strconv.ParseUint(a.Text, base(a.Text), 64); err != nil {
 					return nil, im.errorf("%s is no number", l.name)
 				}
 			}

@@ -190,15 +190,15 @@ func ifOp(im *importer, o *op, in []*value) ([]*value, error) {
 	if len(o.regions) != 2 {
 		return nil, im.errorf("if of %d regions, want two", len(o.regions))
 	}
+	if t := in[0].typ; t.Elem != elementName(ir.Bool) || len(t.Shape) != 0 {
+		return nil, im.errorf("if by %s, want one truth value", t)
+	}
 	if n, ok := in[0].known(); ok {
-		return im.regionOf(o, 1-int(min(n, 1)), nil)
+		return im.regionOf(o, 1-int(n), nil)
 	}
 	p, err := im.ir(in[0])
 	if err != nil {
 		return nil, err
-	}
-	if dtypeOf(p) != ir.Bool || len(sizes(p)) != 0 {
-		return nil, im.errorf("if by %s, want one truth value", in[0].typ)
 	}
 	all, err := im.branches(o)
 	if err != nil {

@@ -230,9 +230,9 @@ func store(b []byte, dt ir.DType, t string) error {
 		}
 		return storeFloat(b, dt, t)
 	}
-	n, err := strconv.ParseInt(t, 0, 64)
+	n, err := strconv.ParseInt(t, base(t), 64)
 	if err != nil {
-		u, uerr := strconv.ParseUint(t, 0, 64)
+		u, uerr := strconv.ParseUint(t, base(t), 64)
 		if uerr != nil {
 			return fmt.Errorf("%s is no number of type %s", t, dt)
 		}

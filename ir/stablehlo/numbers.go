@@ -257,7 +257,7 @@ func batchNorms() map[string]rule {
 
 // rng draws numbers that differ in every run.
 func rng(im *importer, _ *op, in []*value) ([]*value, error) {
-	l, err := im.literal(in[2], "the shape")
+	shape, err := im.sizesOf(in, 2, "the shape")
 	if err != nil {
 		return nil, err
 	}
@@ -273,5 +273,5 @@ func rng(im *importer, _ *op, in []*value) ([]*value, error) {
 	default:
 		return nil, im.errorf("distribution %q: want UNIFORM or NORMAL", d)
 	}
-	return im.decomposed1(draw(im.cur, args[0], args[1], l.ints()))
+	return im.decomposed1(draw(im.cur, args[0], args[1], shape))
 }

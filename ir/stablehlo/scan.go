@@ -260,12 +260,20 @@ func (p *parser) number() string {
 
 func hexDigit(c byte) bool { return digit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
+// base is that of a whole number for strconv: zeros in front make no octal one.
+func base(t string) int {
+	if strings.Contains(t, "0x") {
+		return 0
+	}
+	return 10
+}
+
 // integer reads a number without a fraction.
 func (p *parser) integer(what string) int64 {
 	p.space()
 	at := p.i
 	t := p.number()
-	n, err := strconv.ParseInt(t, 0, 64)
+	n, err := strconv.ParseInt(t, base(t), 64)
 	if err != nil {
 		p.failf(at, "expected %s, a whole number", what)
 	}

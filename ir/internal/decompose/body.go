@@ -68,6 +68,19 @@ func probeOf(body Body, params []*ir.Value) (*probed, error) {
 	return p, nil
 }
 
+// gives checks that there is a result for each of xs, of its element type.
+func (p *probed) gives(what string, xs []*ir.Value) error {
+	if len(p.results) != len(xs) {
+		return fmt.Errorf("%s: the computation has %d results for %d operands", what, len(p.results), len(xs))
+	}
+	for i, v := range p.results {
+		if v.Type().Rank() != 0 || v.Type().DType() != xs[i].Type().DType() {
+			return fmt.Errorf("%s: result %d of the computation is %s, want a scalar of type %s", what, i, v.Type(), xs[i].Type().DType())
+		}
+	}
+	return nil
+}
+
 // kind is what result i is of parameters i and n+i.
 func (p *probed) kind(i int) kind {
 	if i >= len(p.results) {

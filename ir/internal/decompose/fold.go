@@ -87,15 +87,7 @@ func foldable(what string, xs, inits []*ir.Value, body Body) (*probed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %v", what, err)
 	}
-	if len(p.results) != len(xs) {
-		return nil, fmt.Errorf("%s: the computation has %d results for %d operands", what, len(p.results), len(xs))
-	}
-	for i, v := range p.results {
-		if v.Type().Rank() != 0 || v.Type().DType() != xs[i].Type().DType() {
-			return nil, fmt.Errorf("%s: result %d of the computation is %s, want a scalar of type %s", what, i, v.Type(), xs[i].Type().DType())
-		}
-	}
-	return p, nil
+	return p, p.gives(what, xs)
 }
 
 // tree folds the first dimension of xs: neighbours first, so that the order stays.

@@ -55,6 +55,9 @@ func Scatter(to Emitter, xs []*ir.Value, indices *ir.Value, updates []*ir.Value,
 	if err != nil {
 		return nil, fmt.Errorf("scatter: %v", err)
 	}
+	if err := p.gives("scatter", xs); err != nil {
+		return nil, err
+	}
 	if l := w.lines(); l != nil && l.joins(p) {
 		return l.scatter(p, xs, updates, from), nil
 	}

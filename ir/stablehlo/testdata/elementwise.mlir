@@ -3,6 +3,8 @@
 func.func @integers() {
   %a = stablehlo.constant dense<[7, -7, 5, -128]> : tensor<4xi8>
   %b = "stablehlo.constant"() <{value = dense<[2, 2, 0, -1]> : tensor<4xi8>}> : () -> tensor<4xi8>
+  %zeros = stablehlo.constant dense<[010, 0x10, -08]> : tensor<3xi8>
+  check.expect_eq_const %zeros, dense<[10, 16, -8]> : tensor<3xi8>
   %sum = stablehlo.add %a, %b : tensor<4xi8>
   check.expect_eq_const %sum, dense<[9, -5, 5, 127]> : tensor<4xi8>
   %quotient = stablehlo.divide %a, %b : tensor<4xi8>
