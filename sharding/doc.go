@@ -9,7 +9,7 @@
 // its fixpoint. Package sharding/sdy makes graphs of StableHLO text.
 //
 // What is not here yet: graphs of package ir's functions, whose text and builder say nothing
-// of shardings, and rules for sizes that are symbols; the pass that partitions a function by its shardings, proofs that
-// what it makes is equal, prices for the conflicts that Shardy leaves, and the search for
-// shardings of a mesh.
+// of shardings, and rules for sizes that are symbols; the pass that partitions a function by
+// its shardings, proofs that what it makes is equal, prices for the conflicts that Shardy
+// leaves, and the search for shardings of a mesh.
 package sharding

@@ -93,7 +93,11 @@ func (p *Program) line(b *strings.Builder, l *Line, opt Print) {
 	if len(l.Results) > 0 {
 		b.WriteString(" = ")
 	}
-	b.WriteString(l.Op.Name())
+	op := l.Op.Name()
+	if p.opt.Pipeline && op == "sdy.sharding_constraint" { // it holds from here on
+		op = "sdy.reshard"
+	}
+	b.WriteString(op)
 	if t := (&subject{op: l.Op}).target(); strings.HasSuffix(l.Op.Name(), "call") && t != "" {
 		b.WriteString(" @" + t)
 	}

@@ -5,9 +5,10 @@
 // to region, rules.go and its neighbours have the rule of each operation of StableHLO, and
 // print.go the result.
 //
-// What is not here yet: what Shardy's pipeline does around propagation. Constants are not
-// split by use, calls are edges and not copies of what is called, and no reshards are
-// inserted.
+// What is not here yet: what Shardy does around propagation. Constants are not split by use,
+// calls are edges and not copies of what is called, values of a group whose shardings
+// conflict get no constraints, and no reshards are inserted. Regions of operations without
+// data flow, such as the body of a reduction, are not read.
 package sdy
 
 import (
