@@ -201,6 +201,21 @@ func (x *visit) branches() error {
 	return nil
 }
 
+// bodies reads regions without data flow, such as that of a reduction: nothing passes into them.
+func (x *visit) bodies() error {
+	for _, r := range x.o.Regions() {
+		in := x.in.inner()
+		for _, a := range r.Args() {
+			u := stablehlo.Use{Name: a.Name}
+			in.names[u] = &binding{id: x.p.value("%"+a.Name, a.Type, nil), use: u}
+		}
+		if _, err := x.p.block(x.fn, r, in, x.depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // manual is a computation on each device's pieces along its manual axes.
 func (x *visit) manual() error {
 	p := x.p

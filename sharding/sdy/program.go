@@ -7,8 +7,7 @@
 //
 // What is not here yet: what Shardy does around propagation. Constants are not split by use,
 // calls are edges and not copies of what is called, values of a group whose shardings
-// conflict get no constraints, and no reshards are inserted. Regions of operations without
-// data flow, such as the body of a reduction, are not read.
+// conflict get no constraints, and no reshards are inserted.
 package sdy
 
 import (
@@ -356,7 +355,10 @@ func (p *Program) operation(fn *Function, o *stablehlo.Operation, args []*bindin
 		p.calls[name] = append(p.calls[name], call{args, x.results})
 		return nil
 	}
-	return x.step()
+	if err := x.step(); err != nil {
+		return err
+	}
+	return x.bodies()
 }
 
 // results relates what functions return to their results: of main, or of those that

@@ -250,7 +250,6 @@ var unmet = map[string]string{
 	"sharding_group_propagation.mlir @add_extra_sharding_constraint_for_incompatible_shardings_in_manual_computation":    groups,
 	"sharding_group_propagation.mlir @add_extra_sharding_constraint_for_incompatible_shardings_with_sharding_constraint": groups,
 	"sharding_group_propagation.mlir @add_extra_sharding_constraint_for_partially_closed_replicated_sharding":            groups,
-	"basic_propagation.mlir @scalar_block_arg_with_sharding_constraint":                                                  regions,
 	"basic_propagation_data_flow_edges.mlir @foo":                                                                        mixed,
 	"propagation_pipeline.mlir @split_constants_different_sharding":                                                      "constants are not split by use",
 	"propagation_pipeline.mlir @add_extra_sharding_constraint_for_incompatible_group_member_shardings":                   reshards,
@@ -266,7 +265,6 @@ var unmet = map[string]string{
 }
 
 const (
-	regions  = "operations of regions without data flow are not read"
 	mixed    = "edges between functions join all calls"
 	groups   = "values of a group whose shardings conflict get no constraints"
 	reshards = "no reshards and collectives are inserted"
