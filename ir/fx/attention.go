@@ -73,6 +73,9 @@ func attention(c *call) error {
 	if c.bool("return_debug_mask", false) || q.Type().Rank() != 4 || k.Type().Rank() != 4 || v.Type().Rank() != 4 || len(ts) < 2 {
 		return errForm
 	}
+	if causalBehind(c, "aten._scaled_dot_product_flash_attention.default", l, q, k) {
+		return errForm
+	}
 	args := []*ir.Value{q, k, v}
 	if bias != nil {
 		args = append(args, bias)
@@ -93,6 +96,12 @@ func attention(c *call) error {
 		st.vals = append(st.vals, c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), t))
 	}
 	return nil
+}
+
+// causalBehind reports whether the call is one of a target whose causal mask ends at the last
+// key: with as many queries as keys that is where concert's ends.
+func causalBehind(c *call, target string, l attr.List, q, k *ir.Value) bool {
+	return c.target == target && l.Bool("causal", false) && static(q)[2] != static(k)[2]
 }
 
 // logSumExp gives attention's f32[b,h,s,1] the type t: [b,h,s], with infinities behind up
@@ -137,7 +146,7 @@ func attentionBackward(c *call) error {
 		return c.err
 	}
 	q, k := static(args[1]), static(args[2])
-	if len(q) != 4 || len(k) != 4 || l.Bool("causal", false) && q[2] != k[2] && c.target == "aten._scaled_dot_product_flash_attention_backward.default" {
+	if len(q) != 4 || len(k) != 4 || causalBehind(c, "aten._scaled_dot_product_flash_attention_backward.default", l, args[1], args[2]) {
 		return errForm
 	}
 	c.shares = 1

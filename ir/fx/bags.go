@@ -26,9 +26,9 @@ func (c *call) column(x *ir.Value) *ir.Value {
 	return c.helper(ir.OpUnsqueeze, dimAttr(1), ir.Tensor(t.DType(), static(x)[0], 1).WithStrides([]int64{t.Strides()[0], 1}), x)
 }
 
-// accType is the type in which sums of a type are kept.
+// accType is the type in which sums of a type are kept: those of integers wrap in theirs.
 func accType(dt ir.DType) ir.DType {
-	if dt.Size() < 4 {
+	if dt.IsFloat() && dt.Size() < 4 {
 		return dtype.F32
 	}
 	return dt

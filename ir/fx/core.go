@@ -340,17 +340,17 @@ func stridedScatter(c *call) error {
 	if !x.Type().Contiguous() || !slices.Equal(static(src), size) || len(size) != len(stride) || offset < 0 || count(size) > maxElems {
 		return errForm
 	}
-	last := offset
+	last, fits := offset, offset < n
 	for d, s := range size {
-		if s > 0 {
-			if stride[d] < 0 || stride[d] > maxElems {
-				return errForm
-			}
+		if stride[d] < 0 {
+			return errForm
+		}
+		if fits = fits && (s < 2 || stride[d] <= (n-1-last)/(s-1)); fits {
 			last += (s - 1) * stride[d]
 		}
 	}
-	if count(size) > 0 && last >= n {
-		c.stick("size", c.arg("size"), "element %d of a storage of %d", last, n)
+	if count(size) > 0 && !fits {
+		c.stick("size", c.arg("size"), "%v elements, %v apart from element %d on, of a storage of %d", size, stride, offset, n)
 		return c.err
 	}
 	if offset == 0 && count(size) == n && ir.Tensor(x.Type().DType(), size...).WithStrides(stride).Contiguous() {
@@ -408,9 +408,6 @@ func scanned(fold func(c *call, a, b *ir.Value) *ir.Value) func(c *call) error {
 			return c.err
 		}
 		x = c.in(accType(ts[0].DType()), x)
-		if !ts[0].DType().IsFloat() {
-			x = c.in(ts[0].DType(), x)
-		}
 		return c.settle(c.scan(d, []*ir.Value{x}, func(a, b []*ir.Value) []*ir.Value {
 			return []*ir.Value{fold(c, a[0], b[0])}
 		})...)

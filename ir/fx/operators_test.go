@@ -261,3 +261,49 @@ func TestDraws(t *testing.T) {
 		t.Errorf("native_dropout keeps %v", kept)
 	}
 }
+
+// Means of integers are of sums that wrap in their type.
+func TestNarrowMean(t *testing.T) {
+	bytes := func(v ...string) recordedTensor {
+		x := recordedTensor{DType: "int8", Shape: []int64{int64(len(v))}, Stride: []int64{1}}
+		for _, s := range v {
+			x.Data = append(x.Data, json.RawMessage(s))
+		}
+		return x
+	}
+	at := bytes("0", "0")
+	at.DType = "int64"
+	r := recorded{Target: "aten.scatter_reduce.two", Args: "(x0, 0, x1, x2, 'mean')", In: []recordedTensor{bytes("0"), at, bytes("100", "100")}, Out: []recordedTensor{bytes("-19")}}
+	if msg := r.differs(t); msg != "" {
+		t.Error(msg)
+	}
+}
+
+// Views that reach beyond the end of a storage are refused, however far.
+func TestStridedBeyond(t *testing.T) {
+	for _, args := range []string{"[2], [1], 9223372036854775807", "[2], [4611686018427387904], 0", "[2], [4], 1"} {
+		r := recorded{Target: "aten.as_strided_scatter.default", Args: "(x0, x1, " + args + ")",
+			In: []recordedTensor{{DType: "bool", Shape: []int64{4}, Stride: []int64{1}}, {DType: "bool", Shape: []int64{2}, Stride: []int64{1}}}, Out: []recordedTensor{{DType: "bool", Shape: []int64{4}, Stride: []int64{1}}}}
+		if _, msg := r.run(t); !strings.Contains(msg, "of a storage of 4") {
+			t.Errorf("%s: %q", args, msg)
+		}
+	}
+}
+
+// A causal mask that ends at the last key is concert's with as many queries only.
+func TestCausalLengths(t *testing.T) {
+	for _, keys := range []int64{2, 3} {
+		of := func(n int64) recordedTensor {
+			x := recordedTensor{DType: "float32", Shape: []int64{1, 1, n, 4}, Stride: []int64{4 * n, 4 * n, 4, 1}}
+			for range 4 * n {
+				x.Data = append(x.Data, json.RawMessage(`"3f800000"`))
+			}
+			return x
+		}
+		r := recorded{Target: "aten._scaled_dot_product_flash_attention.default", Args: "(x0, x1, x2, 0.0, True)", In: []recordedTensor{of(2), of(keys), of(keys)},
+			Out: []recordedTensor{of(2), {DType: "float32", Shape: []int64{1, 1, 2}, Stride: []int64{2, 2, 1}}}}
+		if _, msg := r.run(t); (msg == "") != (keys == 2) {
+			t.Errorf("%d keys: %q", keys, msg)
+		}
+	}
+}

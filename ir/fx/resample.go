@@ -234,13 +234,16 @@ func reflect(i, n int64) int64 {
 
 func replicate(i, n int64) int64 { return max(0, min(i, n-1)) }
 
-// scale is the step of the operand's index for one of the result's, in single precision as
-// PyTorch has it: of a factor that was given, or of the sizes.
-func (c *call) scale(d, n int, in, out int64) float32 {
+// single rounds to single precision, in which PyTorch looks for places.
+func single(x float64) float64 { return float64(float32(x)) }
+
+// scale is the step of the operand's index for one of the result's: of a factor that was
+// given, or of the sizes.
+func (c *call) scale(d, n int, in, out int64) float64 {
 	if v := c.arg("scale_factors"); v != nil {
 		list := c.listOf("scale_factors")
 		if c.err == nil && len(list) == n && list[d].kind == pyFloat && list[d].f > 0 {
-			return float32(1 / list[d].f)
+			return 1 / list[d].f
 		}
 	}
 	names := []string{"scales_d", "scales_h", "scales_w"}[3-n:]
@@ -250,44 +253,49 @@ func (c *call) scale(d, n int, in, out int64) float32 {
 	if slices.Contains(c.params, names[d]) {
 		if v, ok := c.num(names[d]); ok {
 			if f, _ := v.AsFloat(); f > 0 {
-				return float32(1 / f)
+				return 1 / f
 			}
 		}
 	}
-	return float32(in) / float32(out)
+	return float64(in) / float64(out)
 }
 
 // nearestAt takes the element under the result's, shifted by so much of one.
-func nearestAt(shift float32) sources {
+func nearestAt(shift float64) sources {
 	return func(c *call, d, n int, in, out int64) source {
-		s, scale := source{taps: 1}, c.scale(d, n, in, out)
+		s, scale := source{taps: 1}, single(c.scale(d, n, in, out))
 		for o := range out {
-			i := int64(math.Floor(float64((float32(o) + shift) * scale)))
+			i := int64(math.Floor(single((float64(o) + shift) * scale)))
 			s.at = append(s.at, max(0, min(i, in-1)))
 		}
 		return s
 	}
 }
 
-// linear mixes the two elements around the result's place.
+// linear mixes the two elements around the result's place, which lies there in double
+// precision where they have it.
 func linear(c *call, d, n int, in, out int64) source {
-	s, scale := source{taps: 2}, c.scale(d, n, in, out)
+	round := single
+	if t, err := c.tensorType(0); err == nil && t.DType() == ir.F64 {
+		round = func(x float64) float64 { return x }
+	}
+	s, scale := source{taps: 2}, round(c.scale(d, n, in, out))
 	align := c.bool("align_corners", false)
 	if align {
 		scale = 0
 		if out > 1 {
-			scale = float32(in-1) / float32(out-1)
+			scale = round(float64(in-1) / float64(out-1))
 		}
 	}
 	for o := range out {
-		at := scale * float32(o)
+		at := round(scale * float64(o))
 		if !align {
-			at = max(0, float32(scale*(float32(o)+0.5))-0.5)
+			at = max(0, round(round(scale*(float64(o)+0.5))-0.5))
 		}
 		i := min(int64(at), in-1)
-		part := min(max(at-float32(i), 0), 1)
+		part := min(max(at-float64(i), 0), 1)
 		s.at = append(s.at, i, min(i+1, in-1))
-		s.factor = append(s.factor, float64(1-part), float64(part))
+		s.factor = append(s.factor, round(1-part), part)
 	}
 	return s
 }

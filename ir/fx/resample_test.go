@@ -128,3 +128,18 @@ func TestResample(t *testing.T) {
 		}
 	}
 }
+
+// Places between elements of double precision have it, too.
+func TestLinearDouble(t *testing.T) {
+	x := []float64{1, -2, 5}
+	y := make([]float64, 7)
+	for o := range y {
+		at := max(0, (float64(o)+0.5)*3/7-0.5)
+		i := int(at)
+		y[o] = x[i]*(1-(at-float64(i))) + x[min(i+1, 2)]*(at-float64(i))
+	}
+	r := recorded{Target: "aten.upsample_linear1d.vec", Args: "(x0, [7], False, None)", In: []recordedTensor{double(x, 1, 1, 3)}, Out: []recordedTensor{double(y, 1, 1, 7)}}
+	if msg := r.differs(t); msg != "" {
+		t.Error(msg)
+	}
+}
