@@ -2,10 +2,14 @@ package decompose
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 )
+
+// maxWidth bounds the widths of a padding, so that sums of them and of sizes fit 64 bits.
+const maxWidth = 1 << 40
 
 // Pad puts value around x, and inner of it between its elements. Negative widths cut.
 func Pad(to Emitter, x, value *ir.Value, low, high, inner []int64) (*ir.Value, error) {
@@ -21,6 +25,9 @@ func Pad(to Emitter, x, value *ir.Value, low, high, inner []int64) (*ir.Value, e
 	for d := range shape {
 		if inner[d] < 0 {
 			return nil, fmt.Errorf("pad: %d elements between those of dimension %d", inner[d], d)
+		}
+		if max(inner[d], low[d], high[d], -low[d], -high[d]) > maxWidth || min(low[d], high[d]) == math.MinInt64 {
+			return nil, fmt.Errorf("pad: widths %d, %d and %d of dimension %d", low[d], high[d], inner[d], d)
 		}
 		n := sizes(x)[d]
 		if n > 1 && inner[d] > 0 {
