@@ -1,6 +1,11 @@
 package sched
 
-import "github.com/seed-ee968945/concert/sim"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/seed-ee968945/concert/sim"
+)
 
 // A certificate answers, at every point of the construction of an order, whether
 // running a job now leaves a way to finish under a memory cap.
@@ -14,7 +19,7 @@ import "github.com/seed-ee968945/concert/sim"
 // reference order: what x allocates is now live there too, and a storage whose
 // last remaining user was x is freed earlier, at the last user that then remains.
 // Both are additions to ranges, so that a segment tree with range addition and
-// the overall maximum decides in O(log n) per storage. The first job that remains
+// maxima of ranges decides in O(log n) per storage. The first job that remains
 // is always allowed, so construction never gets stuck.
 //
 // A job that is delayed needs no bookkeeping of its own: delaying x is the same as
@@ -36,6 +41,14 @@ type certificate struct {
 
 	tree *rangeMax // samples by position; of jobs that have run, far below zero
 	init []int64   // samples before the first job
+
+	freed []freed // see frees
+}
+
+// freed is bytes that are free from a position on, up to the job that is asked about.
+type freed struct {
+	from  int32
+	bytes int64
 }
 
 // newCertificate prepares a reference order, in linear time. Its peak may exceed
@@ -124,16 +137,15 @@ func (c *certificate) previous(s int32) int32 {
 
 func (c *certificate) lastUser(s int32) int32 { return c.users[c.p.users.Off[s]+c.left[s]-1] }
 
-// shift stages, or with sign -1 takes back, what running x does to the samples of
-// jobs before it.
-func (c *certificate) shift(x int32, kept, sign int64) {
+// frees lists in c.freed what is freed before x, if x runs now.
+func (c *certificate) frees(x int32) {
 	at := c.pos[x]
-	c.tree.stage(c.head, at, sign*kept)
+	c.freed = c.freed[:0]
 	for _, s := range c.p.use.At(x) {
 		// What x creates and nobody reads was never in the samples of others.
 		if !c.p.pinned[s] && c.lastUser(s) == x && c.p.job[c.p.m.Owner[s]] != x {
 			if from := max(c.previous(s)+1, c.head); from < at {
-				c.tree.stage(from, at, -sign*c.p.size[s])
+				c.freed = append(c.freed, freed{from, c.p.size[s]})
 			}
 		}
 	}
@@ -155,19 +167,30 @@ func (c *certificate) allows(x int32) bool {
 	if kept == 0 {
 		return true
 	}
-	c.shift(x, kept, 1)
-	c.tree.commit()
-	ok := c.tree.max() <= limit
-	c.shift(x, kept, -1)
-	c.tree.commit()
-	return ok
+	// Samples that what x frees makes up for stay under the limit, as do those behind x.
+	c.frees(x)
+	slices.SortFunc(c.freed, func(a, b freed) int { return cmp.Compare(a.from, b.from) })
+	from := c.head
+	for _, f := range c.freed {
+		if from < f.from && c.tree.maxOf(from, f.from)+kept > limit {
+			return false
+		}
+		if from, kept = f.from, kept-f.bytes; kept <= 0 {
+			return true
+		}
+	}
+	return c.tree.maxOf(from, c.pos[x])+kept <= limit
 }
 
 // run records that x runs now.
 func (c *certificate) run(x int32) {
 	all, kept := c.sizes(x)
-	c.shift(x, kept, 1)
 	at := c.pos[x]
+	c.tree.stage(c.head, at, kept)
+	c.frees(x)
+	for _, f := range c.freed {
+		c.tree.stage(f.from, at, -f.bytes)
+	}
 	c.tree.stage(at, at+1, -gone)
 	c.tree.commit()
 	c.done[at] = true

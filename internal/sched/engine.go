@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -58,6 +57,9 @@ type engine struct {
 	hard int64 // memory cap in bytes
 	pol  policy
 
+	rival *schedule // a run is given up that cannot be better than this one; nil for none
+	bound *bound
+
 	out     schedule
 	blocked []int32
 	issued  []bool
@@ -89,18 +91,20 @@ type flight struct {
 }
 
 func newEngine(p *problem, cert *certificate) *engine {
-	e := &engine{p: p, cert: cert, hard: cert.limit}
+	e := &engine{p: p, cert: cert, hard: cert.limit, bound: newBound(p)}
 	e.grows = p.growing()
 	e.into, _ = p.private()
 	return e
 }
 
-// run schedules the whole program under a policy, in O(n log n).
+// run schedules the whole program under a policy, in O(n log n), unless it is given up
+// (giveup.go).
 func (e *engine) run(pol policy) schedule {
 	p := e.p
 	n := p.n()
 	e.pol = pol
 	e.cert.reset()
+	e.bound.reset()
 	e.out = schedule{order: make([]int32, 0, n)}
 	e.blocked = make([]int32, n)
 	e.issued, e.landed = make([]bool, n), make([]bool, n)
@@ -143,6 +147,10 @@ func (e *engine) run(pol policy) schedule {
 		if c >= 0 {
 			e.emit(c)
 			e.now += d
+			e.bound.ran(c, e.now)
+			if e.hopeless() {
+				return givenUp()
+			}
 			continue
 		}
 		if len(e.out.order) < n {
@@ -253,10 +261,26 @@ func (e *engine) rankJobs() {
 		return
 	}
 	e.ranked = &tail[0]
-	copy(e.byRank, e.cert.ref)
-	slices.SortStableFunc(e.byRank, func(a, b int32) int { return cmp.Compare(tail[b], tail[a]) })
-	for r, j := range e.byRank {
-		e.rank[j] = int32(r)
+	type entry struct {
+		tail float64
+		at   int32 // position, so that no two are equal and the sort need not be stable
+	}
+	order := make([]entry, n)
+	for at, j := range e.cert.ref {
+		order[at] = entry{tail[j], int32(at)}
+	}
+	slices.SortFunc(order, func(a, b entry) int {
+		switch {
+		case a.tail > b.tail || a.tail == b.tail && a.at < b.at:
+			return -1
+		case a == b:
+			return 0
+		}
+		return 1
+	})
+	for r, x := range order {
+		j := e.cert.ref[x.at]
+		e.byRank[r], e.rank[j] = j, int32(r)
 	}
 }
 
@@ -365,6 +389,7 @@ func (e *engine) start(j int32) {
 	e.air += f.bytes
 	f.end = max(e.now, e.free[s]) + dur
 	e.free[s] = f.end
+	e.bound.ran(j, f.end)
 	e.flying[s] = append(e.flying[s], f)
 }
 

@@ -71,9 +71,26 @@ type Options struct {
 	// in addition; 0 stands for DefaultExactStates, a negative value for none.
 	ExactStates int
 
+	// Outcomes, if not nil, remembers what was found under caps below Cap, for calls with
+	// the same model and options but Cap. It changes no result.
+	Outcomes Outcomes
+
 	// Tick, if not nil, is called at least every few milliseconds. It may end the search
 	// by a panic, which nothing here recovers.
 	Tick func()
+}
+
+// Outcomes are what was found under caps. They are for one goroutine at a time.
+type Outcomes map[capped]outcome
+
+// capped is all that differs between searches of calls that share outcomes: the lowest
+// peak found decides the order from which one sets out, too.
+type capped struct{ cap, floor int64 }
+
+// outcome is what a search came to, nil for nothing, and how many runs it took.
+type outcome struct {
+	best *bucketed
+	runs int
 }
 
 // Defaults of Options.
@@ -219,7 +236,7 @@ func (a *attempt) tradeMemory() (*bucketed, error) {
 		if cap < a.r.Cap && give == 0 {
 			continue
 		}
-		b, err := a.under(cap)
+		b, err := a.once(cap)
 		if err != nil {
 			return nil, err
 		}
@@ -237,6 +254,21 @@ func (a *attempt) tradeMemory() (*bucketed, error) {
 		}
 	}
 	return nil, nil
+}
+
+// once is under, but for caps that another call has tried.
+func (a *attempt) once(cap int64) (*bucketed, error) {
+	key := capped{cap, a.search.floor}
+	if known, ok := a.opts.Outcomes[key]; ok && cap < a.r.Cap {
+		a.search.count += known.runs
+		return known.best, nil
+	}
+	before := a.search.count
+	b, err := a.under(cap)
+	if err == nil && a.opts.Outcomes != nil && cap < a.r.Cap {
+		a.opts.Outcomes[key] = outcome{b, a.search.count - before}
+	}
+	return b, err
 }
 
 // under returns the best outcome under one cap, nil if none was found.

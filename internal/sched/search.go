@@ -192,8 +192,11 @@ func (s *search) run(t try) bool {
 	if t.shake != 0 {
 		tail = s.perturbed(tail, t.shake)
 	}
+	if e.rival = nil; s.found {
+		e.rival = &s.best
+	}
 	out := e.run(policy{tail: tail, patience: t.wait, window: t.window, reserve: t.reserve, lead: min(t.window, 4*s.long), feed: t.feed, inFlight: s.inFlight})
-	best := out.peak <= s.cap && (!s.found || s.better(out))
+	best := out.peak <= s.cap && (!s.found || out.better(&s.best))
 	if best {
 		s.best, s.bestKey, s.found = out, t, true
 	}
@@ -201,13 +204,14 @@ func (s *search) run(t try) bool {
 }
 
 // better reports whether a schedule is better than the best so far: clearly
-// faster, or about as fast with a lower peak.
-func (s *search) better(out schedule) bool {
-	a, b := out.makespan, s.best.makespan
+// faster, or about as fast with a lower peak. What is slower or has a higher peak than
+// one that is not better is not either, on which giving up relies.
+func (s schedule) better(best *schedule) bool {
+	a, b := s.makespan, best.makespan
 	if a < b*(1-closeEnough) {
 		return true
 	}
-	return a <= b*(1+closeEnough) && (out.peak < s.best.peak || out.peak == s.best.peak && a < b)
+	return a <= b*(1+closeEnough) && (s.peak < best.peak || s.peak == best.peak && a < b)
 }
 
 func (s *search) engine(t try) *engine {

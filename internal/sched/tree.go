@@ -3,8 +3,8 @@ package sched
 // gone is added, negated, to values that no longer count.
 const gone = int64(1) << 61
 
-// rangeMax is a segment tree over int64 values with range addition and overall
-// maximum; both take O(log n).
+// rangeMax is a segment tree over int64 values with range addition and maxima of
+// ranges; both take O(log n), the overall maximum O(1).
 type rangeMax struct {
 	leaf int
 	top  []int64
@@ -37,6 +37,26 @@ func (t *rangeMax) set(v []int64) {
 
 // max returns the largest value.
 func (t *rangeMax) max() int64 { return t.top[1] }
+
+// maxOf returns the largest value of indices [l, r), of which there must be one.
+func (t *rangeMax) maxOf(l, r int32) int64 {
+	a, b := int(l)+t.leaf, int(r)-1+t.leaf
+	left, right := t.top[a], t.top[b]
+	for ; a/2 != b/2; left, right = left+t.lazy[a], right+t.lazy[b] {
+		if a&1 == 0 {
+			left = max(left, t.top[a+1])
+		}
+		if b&1 == 1 {
+			right = max(right, t.top[b-1])
+		}
+		a, b = a/2, b/2
+	}
+	top := max(left, right)
+	for a /= 2; a > 0; a /= 2 {
+		top += t.lazy[a]
+	}
+	return top
+}
 
 // add adds d to indices [l, r).
 func (t *rangeMax) add(l, r int32, d int64) {
