@@ -89,3 +89,56 @@ func TestInputByPlaceMisuse(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// An input whose layout holds one element for several indices takes numbers, and places,
+// that agree about it.
+func TestInputsThatRepeat(t *testing.T) {
+	const text = `program @%s world 1
+stream @compute
+events 0
+arena 2048
+buffer %%x at 0 size 24
+buffer %%y at 512 size 24
+input x {data} = %%x: f32[2,3:%s]
+output y = %%y: f32[2,3]
+body
+@compute copy (%%x: f32[2,3:%s]) -> (%%y: f32[2,3]) from %%y
+`
+	pr, repeated := parse(t, fmt.Sprintf(text, "repeated", "0,1", "0,1"))
+	po, overlapping := parse(t, fmt.Sprintf(text, "overlapping", "1,1", "1,1"))
+	err := local(t, 1, rt.Config{}, []*rt.Module{repeated, overlapping}, func(ctx context.Context, r *rt.Rank) error {
+		for _, c := range []struct {
+			in   rt.Value
+			want string
+		}{
+			{f32(rt.Dims{2, 3}, 1, 2, 3, 1, 2, 3), ""},
+			{rt.Value{Place: rt.S(1024, rt.F32, rt.Dims{2, 3}, rt.Dims{0, 1})}, ""},
+			{f32(rt.Dims{2, 3}, 1, 2, 3, 1, 2, 4), "whose numbers differ"},
+			{rt.Value{Place: rt.C(1024, rt.F32, 2, 3)}, "whose numbers differ"},
+		} {
+			if err := r.Upload(rt.C(1024, rt.F32, 3), f32(rt.Dims{3}, 1, 2, 3).Data); err != nil {
+				return err
+			}
+			out, err := rt.Run(ctx, r, pr, []rt.Value{c.in}, rt.Options{})
+			switch {
+			case c.want != "":
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					return fmt.Errorf("%v: %v, want %q", c.in, err, c.want)
+				}
+			case err != nil:
+				return err
+			case !slices.Equal(numbers(out[0].Data), []float32{1, 2, 3, 1, 2, 3}):
+				return fmt.Errorf("%v gives %v", c.in, numbers(out[0].Data))
+			}
+		}
+		for _, in := range []rt.Value{f32(rt.Dims{2, 3}, 1, 2, 3, 2, 3, 4), {Place: rt.S(1024, rt.F32, rt.Dims{2, 3}, rt.Dims{1, 1})}} {
+			if _, err := rt.Run(ctx, r, po, []rt.Value{in}, rt.Options{}); err == nil || !strings.Contains(err.Error(), "several indices of different numbers") {
+				return fmt.Errorf("%v: %v", in, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -68,9 +68,16 @@ func (x *Exec) input(q *Param, v *Value) error {
 // expanded: memory has one place for all of them.
 var errRepeats = errors.New("its layout holds one element for several indices, whose numbers differ")
 
+// errOverlaps refuses what steps through memory in less than the size of what it steps over,
+// such as windows that were unfolded: it does not say which index an element belongs to.
+var errOverlaps = errors.New("its layout holds one element for several indices of different numbers")
+
 // onlyDistinct is the row-major data of t.distinct(), from that of t. Time is linear in it.
 func onlyDistinct(t Tensor, data []byte) ([]byte, error) {
 	d := t.distinct()
+	if d.overlaps() {
+		return nil, errOverlaps
+	}
 	if d.NumElems() == t.NumElems() || int64(len(data)) != t.Bytes() {
 		return data, nil // the device refuses a wrong length
 	}
@@ -114,6 +121,9 @@ func (x *Exec) copyIn(want, from Tensor) error {
 		return err
 	}
 	to, of := want.distinct(), from
+	if to.overlaps() {
+		return errOverlaps
+	}
 	if to.NumElems() < want.NumElems() {
 		if of = from.distinct(); !to.SameType(of) {
 			return fmt.Errorf("is %v: %w", from, errRepeats)

@@ -117,6 +117,13 @@ func (t Tensor) distinct() Tensor {
 	return t
 }
 
+// overlaps reports whether t has more elements than there is room for between its first and
+// its last: several indices share one.
+func (t Tensor) overlaps() bool {
+	lo, hi, err := t.Span()
+	return err == nil && t.Bytes() > hi-lo
+}
+
 // Span returns the half-open range of arena bytes that t's elements lie in, or
 // an error if t is malformed. An empty tensor has an empty span.
 func (t Tensor) Span() (lo, hi int64, err error) {
