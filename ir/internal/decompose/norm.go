@@ -125,12 +125,19 @@ func Uniform(to Emitter, a, b *ir.Value, shape []int64) (*ir.Value, error) {
 	}
 	s := special{emit{to}}
 	if dt.IsFloat() {
-		r := s.one(ir.OpRand, ir.A("seed", 0), nil, ir.Tensor(dt, shape...))
-		return s.add(s.mul(r, s.sub(b, a)), a), nil
+		return s.add(s.mul(s.draws(dt, shape), s.sub(b, a)), a), nil
 	}
-	r := s.one(ir.OpRand, ir.A("seed", 0), nil, ir.Tensor(ir.F64, shape...))
 	low := s.convert(a, ir.F64)
-	return s.convert(s.floor(s.add(s.mul(r, s.sub(s.convert(b, ir.F64), low)), low)), dt), nil
+	return s.convert(s.floor(s.add(s.mul(s.draws(ir.F64, shape), s.sub(s.convert(b, ir.F64), low)), low)), dt), nil
+}
+
+// draws is numbers from 0 up to 1. A draw has 24 bits: doubles are two of them.
+func (s special) draws(dt ir.DType, shape []int64) *ir.Value {
+	draw := func() *ir.Value { return s.one(ir.OpRand, ir.A("seed", 0), nil, ir.Tensor(dt, shape...)) }
+	if dt != ir.F64 {
+		return draw()
+	}
+	return s.add(draw(), s.times(draw(), 0x1p-24))
 }
 
 // Normal draws floats around a mean with a standard deviation, other ones in every run.
@@ -144,7 +151,7 @@ func Normal(to Emitter, mean, deviation *ir.Value, shape []int64) (*ir.Value, er
 	s := special{emit{to}}
 	dt := mean.Type().DType()
 	// Of u and 1-u, which lie in (0, 1), the error function's inverse is finite.
-	u := s.plus(s.times(s.one(ir.OpRand, ir.A("seed", 0), nil, ir.Tensor(ir.F64, shape...)), 1-0x1p-52), 0x1p-53)
+	u := s.plus(s.times(s.draws(ir.F64, shape), 1-0x1p-52), 0x1p-53)
 	z := s.convert(s.times(ErfInv(to, s.plus(s.times(u, 2), -1)), math.Sqrt2), dt)
 	return s.add(s.mul(z, deviation), mean), nil
 }

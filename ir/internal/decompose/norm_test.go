@@ -100,8 +100,19 @@ func TestRng(t *testing.T) {
 			return nil, err
 		}
 		n, err := decompose.Normal(f, f.Full(ir.Tensor(ir.F32), 1), f.Full(ir.Tensor(ir.F32), 2), []int64{4000})
-		return []*ir.Value{u, i, n}, err
+		if err != nil {
+			return nil, err
+		}
+		wide, err := decompose.Uniform(f, f.Full(ir.Tensor(ir.I64), 0), f.Full(ir.Tensor(ir.I64), 1<<40), []int64{4000})
+		return []*ir.Value{u, i, n, wide}, err
 	})
+	odd := 0
+	for _, v := range got[3].Float64s() {
+		odd += int(int64(v) & 1)
+	}
+	if odd < 1600 || odd > 2400 { // 12 standard deviations around half of them
+		t.Errorf("%d of 4000 numbers below 2^40 are odd", odd)
+	}
 	for k, want := range []struct{ low, high, mean, variance float64 }{{2, 5, 3.5, 0.75}, {-1, 2, 0.5, 1.25}, {-20, 20, 1, 4}} {
 		var sum, squares float64
 		vals := got[k].Float64s()
