@@ -350,3 +350,114 @@ func static(v *ir.Value) []int64 {
 	s, _ := v.Type().Shape().Static()
 	return s
 }
+
+// types converts the node's out.
+func (c *call) types() ([]ir.Type, error) {
+	out := make([]ir.Type, len(c.n.Out))
+	for i := range c.n.Out {
+		t, err := c.tensorType(i)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = t
+	}
+	return out, nil
+}
+
+// maxElems bounds element counts, as the verifier does.
+const maxElems = int64(1) << 50
+
+func (c *call) tensorType(i int) (ir.Type, error) {
+	t := &c.n.Out[i]
+	dt, ok := parseDType(t.DType)
+	if !ok {
+		return ir.Type{}, c.fail("out", "type", "result %d has element type %q, which concert does not have", i, clip(t.DType))
+	}
+	if len(t.Shape) != len(t.Stride) || len(t.Shape) > maxRank {
+		return ir.Type{}, c.fail("out", "type", "result %d has %d dimensions and %d strides", i, len(t.Shape), len(t.Stride))
+	}
+	total, reach := int64(1), int64(0)
+	for k, d := range t.Shape {
+		st := t.Stride[k]
+		switch {
+		case d < 0:
+			return ir.Type{}, c.fail("out", "type", "dimension %d of result %d is negative: %d", k, i, d)
+		case st < 0:
+			return ir.Type{}, c.fail("out", "type", "stride %d of result %d is negative: %d", k, i, st)
+		case d > 0 && total > maxElems/d, d > 1 && (st > maxElems || (d-1) > maxElems/max(st, 1)):
+			return ir.Type{}, c.fail("out", "type", "result %d holds or spans more than 2^50 elements", i)
+		}
+		total *= d
+		if d > 1 {
+			reach += (d - 1) * st
+		}
+	}
+	if reach > maxElems {
+		return ir.Type{}, c.fail("out", "type", "result %d holds or spans more than 2^50 elements", i)
+	}
+	return ir.Tensor(dt, t.Shape...).WithStrides(t.Stride), nil
+}
+
+// emit adds the node that stands for the traced node: its name, results and cost.
+func (c *call) emit(op ir.Op, attrs, meta attr.List, args ...*ir.Value) (*ir.Node, error) {
+	ts, err := c.types()
+	if err != nil {
+		return nil, err
+	}
+	if want := op.Info().NumResults; want >= 0 && len(ts) != want {
+		return nil, c.fail("out", "results", "%s gives %d results, out lists %d", c.n.Target, want, len(ts))
+	}
+	if op == ir.OpSplit && len(ts) == 0 {
+		return nil, c.fail("out", "results", "%s gives at least one result, out lists none", c.n.Target)
+	}
+	n := c.append(op, attrs, meta, ts, nil, args)
+	st := &c.im.nodes[c.i]
+	st.vals = n.Results()
+	st.root = storage{node: c.i}
+	if n.Effects()&ir.EffectAlias != 0 && len(args) > 0 {
+		st.root = c.operandRoot
+	}
+	return n, nil
+}
+
+// append adds an IR node under the traced node's name.
+func (c *call) append(op ir.Op, attrs, meta attr.List, ts []ir.Type, group *ir.Group, args []*ir.Value) *ir.Node {
+	name := textName(c.n.Name, "node")
+	if name != c.n.Name || c.im.fn.Lookup(name) != nil {
+		meta = meta.With(MetaName, attr.String(c.n.Name))
+	}
+	s := ir.NodeSpec{Op: op, Name: name, Args: args, Results: ts, Group: group, Attrs: attrs, Meta: meta, Cost: c.n.Ms}
+	switch c.n.Kind {
+	case KindCompute, KindMemory, KindCollective:
+		s.HasCost = !c.free && !c.n.NoMs
+		if s.HasCost && c.shares > 0 {
+			s.Cost = c.share(op)
+		}
+	default:
+		s.HasCost = c.n.Ms != 0
+	}
+	return c.im.fn.Append(s)
+}
+
+// helper adds a node that the trace does not have but the IR needs. A copy among
+// them carries the traced node's cost.
+func (c *call) helper(op ir.Op, attrs attr.List, t ir.Type, args ...*ir.Value) *ir.Value {
+	s := ir.NodeSpec{Op: op, Name: textName(c.n.Name, "node") + ".h", Args: args, Results: []ir.Type{t},
+		Attrs: attrs, Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(c.n.Name)}), HasCost: !op.IsView()}
+	switch {
+	case c.shares > 0 && !op.IsView():
+		s.Cost, s.HasCost = c.share(op), !c.n.NoMs
+	case op == ir.OpClone:
+		s.Cost, s.HasCost, c.free = c.n.Ms, !c.n.NoMs, true
+	}
+	return c.im.fn.Append(s).Result(0)
+}
+
+// share is what of the traced node's cost one of the nodes has that stand for it: those
+// bound by arithmetic have equal parts.
+func (c *call) share(op ir.Op) float64 {
+	if op.Class() == ir.ClassCompute {
+		return c.n.Ms / float64(c.shares)
+	}
+	return 0
+}
