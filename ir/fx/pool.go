@@ -367,6 +367,15 @@ func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.V
 	for d, size := range p.in {
 		even = even && size%p.out[d] == 0
 		p.kernel, p.stride = append(p.kernel, size/p.out[d]), append(p.stride, size/p.out[d])
+	}
+	if even {
+		return p, nil, nil
+	}
+	for d, size := range p.in {
+		if p.out[d] > maxTaps/int64(len(each)) || size/p.out[d]+2 > maxTaps/p.out[d] {
+			c.err = errForm
+			return p, nil, nil
+		}
 		s := source{beyond: true}
 		var lengths []int64
 		for o := range p.out[d] {
@@ -390,13 +399,6 @@ func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.V
 			}
 		}
 		from = append(from, s)
-		if len(s.at) > maxTaps || len(each) > maxTaps {
-			c.err = errForm
-			return p, nil, nil
-		}
-	}
-	if even {
-		return p, nil, nil
 	}
 	return p, from, c.numbers(ir.F32, each, p.out...)
 }

@@ -76,6 +76,9 @@ func resampled(of sources, operand string, back bool) func(c *call) error {
 		var from []source
 		plain := true
 		for d := range n {
+			if large[front+d] > maxTaps {
+				return errForm
+			}
 			s := of(c, d, n, small[front+d], large[front+d])
 			if c.err != nil {
 				return c.err

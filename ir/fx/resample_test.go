@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -139,6 +140,33 @@ func TestLinearDouble(t *testing.T) {
 		y[o] = x[i]*(1-(at-float64(i))) + x[min(i+1, 2)]*(at-float64(i))
 	}
 	r := recorded{Target: "aten.upsample_linear1d.vec", Args: "(x0, [7], False, None)", In: []recordedTensor{double(x, 1, 1, 3)}, Out: []recordedTensor{double(y, 1, 1, 7)}}
+	if msg := r.differs(t); msg != "" {
+		t.Error(msg)
+	}
+}
+
+// Sizes that no constant of positions has room for are refused before one is made; pools of
+// one size need none.
+func TestResampleHuge(t *testing.T) {
+	line := func(n int64) recordedTensor {
+		return recordedTensor{DType: "float32", Shape: []int64{1, 1, n}, Stride: []int64{n, n, 1}}
+	}
+	for _, r := range []recorded{
+		{Target: "aten.upsample_nearest1d.vec", Args: "(x0, [1099511627776], None)", In: []recordedTensor{line(1)}, Out: []recordedTensor{line(1 << 40)}},
+		{Target: "aten.replication_pad1d.default", Args: "(x0, [1, 1])", In: []recordedTensor{line(1 << 40)}, Out: []recordedTensor{line(1<<40 + 2)}},
+		{Target: "aten.adaptive_avg_pool1d.default", Args: "(x0, [1099511627775])", In: []recordedTensor{line(1 << 40)}, Out: []recordedTensor{line(1<<40 - 1)}},
+		{Target: "aten.adaptive_avg_pool1d.default", Args: "(x0, [3])", In: []recordedTensor{line(1 << 40)}, Out: []recordedTensor{line(3)}},
+	} {
+		if _, msg := r.run(t); !strings.Contains(msg, "arguments that concert does not know") {
+			t.Errorf("%s%s: %q", r.Target, r.Args, msg)
+		}
+	}
+	x, y := zeros(1, 1, 20000), zeros(1, 1, 2)
+	for i := range int64(20000) {
+		*x.at(0, 0, i) = float32(1 + i/10000)
+	}
+	*y.at(0, 0, 0), *y.at(0, 0, 1) = 1, 2
+	r := recorded{Target: "aten.adaptive_avg_pool1d.default", Args: "(x0, [2])", In: []recordedTensor{x.recorded()}, Out: []recordedTensor{y.recorded()}}
 	if msg := r.differs(t); msg != "" {
 		t.Error(msg)
 	}
