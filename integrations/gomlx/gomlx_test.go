@@ -15,6 +15,12 @@ import (
 
 var devices = []string{"host", "fake"}
 
+func init() {
+	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		devices = append(devices, "cuda")
+	}
+}
+
 // GoMLX's own tests of a backend, on the host device and by generated kernels.
 func TestBackend(t *testing.T) {
 	for _, device := range devices {
