@@ -97,13 +97,33 @@ func groupedMM(c *call) error {
 	return c.emitErr(ir.OpGroupedMatmul, nil, a, b, c.tensor("offs"))
 }
 
+// addmm is beta*self + alpha*(mat1 x mat2) as a product and what is elementwise: libraries
+// have the product, and the sum joins what reads it.
 func addmm(c *call) error {
-	var l attr.List
-	for _, key := range []string{"alpha", "beta"} {
-		v, ok := c.num(key)
-		if f, _ := v.AsFloat(); ok && f != 1 {
-			l = l.With(key, v)
+	factor := func(key string) float64 {
+		if v, ok := c.num(key); ok {
+			f, _ := v.AsFloat()
+			return f
 		}
+		return 1
 	}
-	return c.emitErr(ir.OpAddmm, l, c.tensor("self"), c.tensor("mat1"), c.tensor("mat2"))
+	self, a, b := c.tensor("self"), c.tensor("mat1"), c.tensor("mat2")
+	alpha, beta := factor("alpha"), factor("beta")
+	if c.err != nil {
+		return c.err
+	}
+	c.shares = 1
+	p := c.make(ir.OpMatmul, nil, a, b)
+	if alpha != 1 || beta == 0 {
+		p = c.with(ir.OpMul, p, alpha)
+	}
+	switch {
+	case c.err != nil:
+		return c.err
+	case beta == 0: // whatever self holds
+		return c.settle(p)
+	case beta != 1:
+		self = c.with(ir.OpMul, self, beta)
+	}
+	return c.finish(ir.OpAdd, nil, []*ir.Value{p, self})
 }
