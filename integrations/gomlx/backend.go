@@ -23,6 +23,7 @@ import (
 	"github.com/gomlx/compute/notimplemented"
 	"github.com/pkg/errors"
 
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
@@ -72,9 +73,17 @@ func New(config string) (compute.Backend, error) {
 		}
 	}
 	if b.passes == "" {
-		b.passes = map[string]string{"host": "default", "cuda": "cuda", "fake": "cuda"}[b.kind]
+		b.passes = b.device().Pipeline()
 	}
 	return b, nil
+}
+
+// device is what programs are compiled for.
+func (b *Backend) device() compile.Device {
+	if b.kind == "host" {
+		return compile.Host
+	}
+	return compile.GPU
 }
 
 // world is the rank that computes.

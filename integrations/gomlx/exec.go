@@ -54,7 +54,7 @@ func (n *builder) Compile() (compute.Executable, error) {
 		return nil, errors.WithStack(err)
 	}
 	ctx := context.Background()
-	r, err := compile.Compile(ctx, p.Module, compile.Target{}, compile.Options{Pipeline: pipeline})
+	r, err := compile.Compile(ctx, p.Module, compile.Target{Device: n.b.device()}, compile.Options{Pipeline: pipeline})
 	if err != nil {
 		return nil, errors.WithStack(err)
 	}

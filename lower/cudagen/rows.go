@@ -2,6 +2,7 @@ package cudagen
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -188,6 +189,13 @@ func (g *generator) full() []lin {
 func (g *generator) loop(more string, last bool, fill func() error) error {
 	savedScope, savedSums, savedBody, savedKept, savedElem := g.col.scope, g.sums, g.body, g.kept, g.elem
 	defer func() { g.col.scope, g.sums, g.body, g.elem = savedScope, savedSums, savedBody, savedElem }()
+	// A fold that this walk reads is written before it, and cannot use what it loads.
+	savedKeeping := g.keeping
+	g.keeping = map[string]string{}
+	defer func() {
+		maps.Copy(g.keep, g.keeping)
+		g.keeping = savedKeeping
+	}()
 	g.elem = g.wide
 	s := newScope(g.top)
 	g.col.scope, g.sums = s, nil

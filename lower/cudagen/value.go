@@ -107,6 +107,9 @@ func (g *generator) load(v *ir.Value, off lin) string {
 	run := "v" + name
 	key := fmt.Sprintf("%d %s", k, base.text())
 	seat, kept := g.keep[key]
+	if own, ok := g.keeping[key]; ok {
+		seat, kept = own, true
+	}
 	bytes := g.f.cached * g.width * int64(v.Type().DType().Size())
 	switch {
 	case cond != "":
@@ -116,7 +119,7 @@ func (g *generator) load(v *ir.Value, off lin) string {
 		run = seat + "[k]"
 	case g.f.cached > 0 && g.col.scope == pre && g.kept+bytes <= keepBytes:
 		g.kept += bytes
-		g.keep[key] = run
+		g.keeping[key] = run
 		g.sums = append(g.sums, fmt.Sprintf("vec<%s, %d> %s[trips];%s", ctype(v.Type().DType()), g.width, run, note))
 		run += "[k]"
 		pre.emit("%s = load_vec<%d>(in%d + %s);", run, g.width, k, base.text())
