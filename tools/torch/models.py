@@ -35,6 +35,8 @@ class Labelled(nn.Module):
         import transformers
         cls = getattr(transformers, name)
         self.model = cls(cls.config_class(**config))
+        if self.model.loss_type is None:  # transformers logs that it takes this one, which cannot be traced
+            self.model.loss_type = "ForCausalLM"
 
     def forward(self, x, y):
         return self.model(x, labels=y).loss
@@ -187,7 +189,7 @@ MODELS = {
     "electra": language("ElectraForMaskedLM", **COMMON, embedding_size=16, max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     "encoder": classified(Encoder, tokens, tokens),
     "gemma2": language("Gemma2ForCausalLM", **ROTARY),
-    "gpt2": language("GPT2LMHeadModel", vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, loss_type="ForCausalLM"),
+    "gpt2": language("GPT2LMHeadModel", vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
     "gpt_neox": language("GPTNeoXForCausalLM", **COMMON, max_position_embeddings=64),
     "gpt_oss": language("GptOssForCausalLM", **ROTARY, num_local_experts=4, num_experts_per_tok=2, layer_types=["sliding_attention", "full_attention"]),
     "llama": language("LlamaForCausalLM", **ROTARY),

@@ -354,8 +354,8 @@ def fused(r):
     a, b = r.data(torch.bfloat16, 9, 16), r.data(torch.bfloat16, 3, 16, 8)
     ends = torch.tensor([2, 2, 9], dtype=torch.int32)
     r.call("aten._grouped_mm.default", a, b, ends)
-    r.call("aten._grouped_mm.default", r.data(torch.bfloat16, 3, 8, 16), r.data(torch.bfloat16, 16, 9), ends)
-    r.call("aten._grouped_mm.default", r.data(torch.bfloat16, 8, 9), r.data(torch.bfloat16, 9, 16), ends)
+    r.call("aten._grouped_mm.default", r.data(torch.bfloat16, 3, 8, 16), r.data(torch.bfloat16, 9, 16).t(), ends)
+    r.call("aten._grouped_mm.default", r.data(torch.bfloat16, 9, 8).t(), r.data(torch.bfloat16, 9, 16), ends)
     for dt in FLOATS:
         r.call("aten.mm.default", r.data(dt, 3, 5), r.data(dt, 5, 4))
         r.call("aten.bmm.default", r.data(dt, 2, 3, 5), r.data(dt, 2, 5, 4))
