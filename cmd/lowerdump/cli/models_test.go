@@ -15,7 +15,7 @@ import (
 // no operator to the caller.
 func TestModels(t *testing.T) {
 	files, err := filepath.Glob("../../../testdata/models/*.fw.graph.json.gz")
-	if err != nil || len(files) < 15 {
+	if err != nil || len(files) < 28 {
 		t.Fatal(len(files), err)
 	}
 	for _, fw := range files {
