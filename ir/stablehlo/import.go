@@ -35,6 +35,7 @@ type importer struct {
 	placed       *op
 	args         []*ir.Value // inputs that arguments are
 	vector       bool        // the body of a region is computed on whole tensors
+	pieces       bool        // values are a rank's pieces of what the function declares
 
 	replicas, partitions int
 }
@@ -82,13 +83,12 @@ func (m *Module) imported(f *Func) (*importer, []*value, error) {
 		return nil, nil, errorAt(m.src, m.at, 1, "stablehlo", "%d replicas of %d partitions", im.replicas, im.partitions)
 	}
 	im.begin(f.Name, im.replicas*im.partitions)
-	manual, err := im.manual(f)
-	if err != nil {
+	if im.pieces, err = im.manual(f); err != nil {
 		return nil, nil, err
 	}
 	var args []*value
 	for i, a := range f.Args {
-		if s, ok := a.attrs.Get("sdy.sharding"); ok && manual {
+		if s, ok := a.attrs.Get("sdy.sharding"); ok && im.pieces {
 			if a.Type, err = im.local(a.Type, im.m.inside(s)); err != nil {
 				return nil, nil, err
 			}
@@ -160,13 +160,18 @@ func (im *importer) call(f *Func, args []*value) ([]*value, error) {
 	if err == nil && len(out) != len(f.Results) {
 		err = im.errorf("@%s returns %d values, declares %d", f.Name, len(out), len(f.Results))
 	}
+	for i, v := range out {
+		if err == nil && !im.vector && !im.pieces && !sameType(f.Results[i], v.typ) {
+			err = im.errorf("result %d of @%s is %s, declared as %s", i, f.Name, v.typ, f.Results[i])
+		}
+	}
 	return out, err
 }
 
-// sameType reports whether types of values are equal. Types that are no tensors are not
-// looked into: they say nothing.
-func sameType(a, b Type) bool {
-	return !a.Tensor || !b.Tensor || a.Elem == b.Elem && slices.Equal(a.Shape, b.Shape) || slices.Contains(a.Shape, -1)
+// sameType reports whether a value of type b is of a declared type, which may leave sizes
+// open. Types that are no tensors are not looked into: they say nothing.
+func sameType(declared, b Type) bool {
+	return !declared.Tensor || !b.Tensor || declared.Elem == b.Elem && slices.EqualFunc(declared.Shape, b.Shape, func(d, n int64) bool { return d == n || d == -1 })
 }
 
 // block imports the operations of a block whose arguments are values, and returns what its
