@@ -368,7 +368,11 @@ func inferAttention(c *inferCtx) ([]Type, error) {
 	}
 	out := Shape{q.shape[0], q.shape[1], q.shape[2], v.shape[3]}
 	lse := Shape{q.shape[0], q.shape[1], q.shape[2], D(1)}
-	return []Type{TensorOf(c.dtypeOr(q.dt), out), TensorOf(F32, lse), TensorOf(I64, nil), TensorOf(I64, nil)}, nil
+	sums := F32
+	if q.dt == F64 {
+		sums = F64
+	}
+	return []Type{TensorOf(c.dtypeOr(q.dt), out), TensorOf(sums, lse), TensorOf(I64, nil), TensorOf(I64, nil)}, nil
 }
 
 func inferAttentionBackward(c *inferCtx) ([]Type, error) {

@@ -24,7 +24,7 @@ var (
 	tAddmm             = TypeRule{inferAddmm, "operands 1 and 2 as in matmul; operand 0 broadcasts to the result"}
 	tGroupedMatmul     = TypeRule{inferGroupedMatmul, "with g groups, operand 2 is i32[g] or i64[g]: [m,k] and [g,k,n] give [m,n] by groups of rows, [g,m,k] and [k,n] give [m,n] by groups of columns, [m,k] and [k,n] give [g,m,n] by groups of k; the element type is declared, by default the promotion of theirs"}
 	tConvolution       = TypeRule{inferConvolution, "[n,c,...] and [o,c/groups,...] give [n/batch_groups,o,...] with the number of windows along each dimension; the element type is declared, by default the promotion of theirs"}
-	tAttention         = TypeRule{inferAttention, "[b,h,s,d], [b,g,t,d] and [b,g,t,e] give [b,h,s,e], f32[b,h,s,1], i64[] and i64[]"}
+	tAttention         = TypeRule{inferAttention, "[b,h,s,d], [b,g,t,d] and [b,g,t,e] give [b,h,s,e], f32[b,h,s,1] (f64 if operand 0 is f64), i64[] and i64[]"}
 	tAttentionBackward = TypeRule{inferAttentionBackward, "the shapes of operands 1, 2 and 3; operand 0 has the shape of operand 4"}
 
 	tCat       = TypeRule{inferCat, "sizes agree but along dim, where they add up; the element type is declared, by default the promotion of theirs"}

@@ -81,11 +81,13 @@ func attention(c *call) error {
 		args = append(args, bias)
 	}
 	s := static(q)
-	lse := ir.Tensor(ir.F32, s[0], s[1], s[2], 1)
+	lse := ir.Tensor(accumulated(q), s[0], s[1], s[2], 1)
 	if len(ts) == ir.OpAttention.Info().NumResults && ts[1].Equal(lse) && ts[2].Equal(ir.Tensor(ir.I64)) && ts[3].Equal(ts[2]) {
 		return c.emitErr(ir.OpAttention, l, args...)
 	}
-	if wide, ok := ts[1].Shape().Static(); !ok || l.Has("dropout") || !ts[1].Equal(lse) && (len(wide) != 3 || wide[0] != s[0] || wide[1] != s[1]) {
+	wide, ok := ts[1].Shape().Static()
+	fits := ts[1].Equal(lse) || len(wide) == 3 && wide[0] == s[0] && wide[1] == s[1] && (ts[1].DType() == ir.F32 || ts[1].DType() == lse.DType())
+	if !ok || !fits || l.Has("dropout") {
 		return errForm // what the backward direction reads is not of a form that concert has
 	}
 	c.shares = 1
@@ -104,15 +106,23 @@ func causalBehind(c *call, target string, l attr.List, q, k *ir.Value) bool {
 	return c.target == target && l.Bool("causal", false) && static(q)[2] != static(k)[2]
 }
 
-// logSumExp gives attention's f32[b,h,s,1] the type t: [b,h,s], with infinities behind up
+// accumulated is the element type in which attention of such queries adds.
+func accumulated(q *ir.Value) ir.DType {
+	if q.Type().DType() == ir.F64 {
+		return ir.F64
+	}
+	return ir.F32
+}
+
+// logSumExp gives attention's [b,h,s,1] the type t: [b,h,s], with infinities behind up
 // to a longer row, or nothing at all.
 func (c *call) logSumExp(x *ir.Value, t ir.Type) *ir.Value {
 	if t.Equal(x.Type()) {
 		return x
 	}
-	s := static(x)
+	s, x := static(x), c.in(t.DType(), x)
 	wide, _ := t.Shape().Static()
-	flat := c.helper(ir.OpView, nil, ir.Tensor(ir.F32, s[:3]...), x)
+	flat := c.helper(ir.OpView, nil, ir.Tensor(t.DType(), s[:3]...), x)
 	if wide[2] == s[2] {
 		return c.laidOut(flat, t)
 	}
@@ -205,10 +215,7 @@ func (c *call) attentionGradients(l attr.List, args []*ir.Value, bias *ir.Value)
 	}
 	c.shares = 5 // products
 	b, s, t := qs[0]*qs[1], qs[2], ks[2]
-	dt, acc := q.Type().DType(), ir.F32
-	if dt == ir.F64 {
-		acc = ir.F64
-	}
+	dt, acc := q.Type().DType(), accumulated(q)
 	all := ir.Tensor(acc, qs[0], qs[1], s, t)
 	heads := func(x *ir.Value) *ir.Value { // [b,h,m,n] as [bh,m,n]
 		n := static(x)
