@@ -74,6 +74,8 @@ class Recorder:
             print("not recorded:", str(e).splitlines()[0], file=sys.stderr)  # this element type on the CPU
             return []
         outs = list(out) if isinstance(out, (list, tuple)) else [out]
+        if target == "aten.convolution_backward.default":  # a traced graph has None where a kernel may leave a tensor
+            outs = [t if wanted else None for t, wanted in zip(outs, args[-1])]
         view = instead is None and any(x.alias_info is not None for x in op._schema.returns)
         line = {"target": target, "args": args_text, "kwargs": kwargs_text, "view": view, "in": given,
                 "out": [dict(describe(t), data=values(t)) for t in outs if isinstance(t, torch.Tensor)]}
