@@ -75,6 +75,9 @@ func (g *Graph) Add(from, to int32, capacity int64) Arc {
 	return a
 }
 
+// Capacity is the capacity of an arc.
+func (g *Graph) Capacity(a Arc) int64 { return g.caps[a] }
+
 // SetCapacity changes the capacity of an arc for the next Solve; what is above
 // Inf counts as Inf.
 func (g *Graph) SetCapacity(a Arc, capacity int64) {
