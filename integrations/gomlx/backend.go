@@ -108,7 +108,11 @@ func (b *Backend) world(ctx context.Context) (*rt.Rank, error) {
 		b.drv = d
 	}
 	if b.drv != nil {
-		open = device.Opener(b.drv, device.Options{})
+		var o device.Options
+		if b.kind == "cuda" {
+			o.Libraries = device.Standard(device.Paths{})
+		}
+		open = device.Opener(b.drv, o)
 	}
 	env := &rt.Env{World: 1, LocalWorld: 1, Source: "a backend of GoMLX"}
 	r, err := rt.Join(ctx, open, rt.Config{Env: env, Job: rendezvous.NewLocal()})

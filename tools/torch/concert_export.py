@@ -195,7 +195,7 @@ class _Step:
         else:
             save({})
         if recorder.record:
-            call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), graph.graph)
+            call = _Recorded(call, "%s.%s.rank%d" % (self.name, half, rank), graph.graph, w.values)
         return _boxed(call)
 
     def pass_through(self, constants, backward):
@@ -282,8 +282,8 @@ class _Timed(fx.Interpreter):
 class _Recorded:
     """Runs a graph and writes what goes in and comes out, the first time."""
 
-    def __init__(self, call, path, graph):
-        self.call, self.path = call, path
+    def __init__(self, call, path, graph, values):
+        self.call, self.path, self.values = call, path, values
         self.inputs = [n.name for n in graph.nodes if n.op == "placeholder"]
         self.chosen = [isinstance(n, fx.Node) and _random_state(n) for n in list(graph.nodes)[-1].args[0]]
 
@@ -291,7 +291,8 @@ class _Recorded:
         path, self.path = self.path, None
         if path is None:
             return self.call(*args)
-        _write_safetensors(path + ".in.safetensors", {n: a for n, a in zip(self.inputs, args) if isinstance(a, torch.Tensor)})
+        given = {n: a for n, a in zip(self.inputs, args) if isinstance(a, torch.Tensor)}
+        _write_safetensors(path + ".in.safetensors", self.values | given)
         results = self.call(*args)
         kept = {"out%d" % k: r for k, (r, chosen) in enumerate(zip(results, self.chosen)) if isinstance(r, torch.Tensor) and not chosen}
         _write_safetensors(path + ".out.safetensors", kept)
