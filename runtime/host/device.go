@@ -112,8 +112,13 @@ func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
-	if d.broken.Set(err) && d.life.Hold() {
+	// Held before anybody sees the failure: who sees it may close the device, and the other
+	// ranks would never hear.
+	held := d.life.Hold()
+	if held {
 		defer d.life.Drop()
+	}
+	if d.broken.Set(err) && held {
 		spread(d.pads, d.spec.Rank, err)
 	}
 }
