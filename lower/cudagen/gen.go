@@ -14,8 +14,17 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-//go:embed prelude.cuh
-var prelude string
+// What every kernel stands behind, in this order.
+var (
+	//go:embed prelude/types.cuh
+	preludeTypes string
+	//go:embed prelude/elementwise.cuh
+	preludeElementwise string
+	//go:embed prelude/reduce.cuh
+	preludeReduce string
+
+	prelude = preludeTypes + preludeElementwise + preludeReduce
+)
 
 // Prelude is the source that every kernel stands behind.
 func Prelude() string { return prelude }

@@ -1,0 +1,204 @@
+// Softmax and sums of single precision are computed in double under EXACT_MATH.
+#ifdef EXACT_MATH
+typedef f64 soft32;
+typedef f64 sum32;
+#else
+typedef f32 soft32;
+typedef f32 sum32;
+#endif
+FN f64 soft_exp(f64 x) { return exp(x); }
+FN f64 soft_log(f64 x) { return log(x); }
+FN f32 soft_exp(f32 x) { return exp_of(x); }
+FN f32 soft_log(f32 x) { return logf(x); }
+FN f32 mean_of(f32 sum, i64 n) { return mul_rn(sum, 1.0f / (f32)n); }
+FN f64 mean_of(f64 sum, i64 n) { return div_rn(sum, (f64)n); }
+
+// Reductions. Each lane folds its share in ascending order, then the lanes' shares
+// are folded in a fixed order, so that equal inputs give equal bits.
+struct Sum { template <class T> FN_MEMBER T operator()(T a, T b) const { return add_of(a, b); } };
+struct Product { template <class T> FN_MEMBER T operator()(T a, T b) const { return mul_of(a, b); } };
+struct Largest { template <class T> FN_MEMBER T operator()(T a, T b) const { return maximum_of(a, b); } };
+struct Smallest { template <class T> FN_MEMBER T operator()(T a, T b) const { return minimum_of(a, b); } };
+// The first largest element; NaN counts as largest. at < 0 stands for none yet.
+template <class T> struct best { T value; i64 at; };
+struct First {
+  template <class T> FN_MEMBER best<T> operator()(best<T> a, best<T> b) const {
+    if (b.at < 0) return a;
+    if (a.at < 0) return b;
+    const bool na = a.value != a.value, nb = b.value != b.value;
+    if (na != nb) return na ? a : b;
+    if (!na && a.value != b.value) return a.value > b.value ? a : b;
+    return a.at < b.at ? a : b;
+  }
+};
+
+// The order of topk: best first, of equals the one with the lower position.
+template <bool largest, class T> FN bool ahead(best<T> a, best<T> b) {
+  const bool na = a.value != a.value, nb = b.value != b.value;
+  if (na != nb) return largest ? na : nb;
+  if (!na && a.value != b.value) return largest ? a.value > b.value : a.value < b.value;
+  return a.at < b.at;
+}
+template <bool largest> struct Ahead {
+  template <class T> FN_MEMBER best<T> operator()(best<T> a, best<T> b) const {
+    return a.at < 0 ? b : b.at < 0 ? a : ahead<largest>(a, b) ? a : b;
+  }
+};
+
+// Numbers as integers that ascend from best to worst. Zeros are equal, and so is all
+// that is not a number. None is 0xffffffff.
+template <bool largest> FN unsigned rank_key(f32 x) {
+  const unsigned b = bits_of(x == 0 ? 0.0f : x);
+  const unsigned up = x != x ? 0xff800001u : b >> 31 ? ~b : b | 0x80000000u;
+  return largest ? ~up : up;
+}
+
+// The largest element so far and the sum of exp(x - largest), which one walk over a
+// row finds together: the sum shrinks whenever a larger element comes.
+struct online { f32 top, sum; };
+FN f32 online_base(f32 top) { return top == -inf_of<f32>() ? 0.0f : top; }
+template <int n> FN void online_step(online& o, const f32 (&x)[n]) {
+  f32 top = o.top;
+  for (int v = 0; v < n; ++v) top = maximum_of(top, x[v]);
+  const f32 base = online_base(top);
+  f32 sum = o.sum * soft_exp(o.top - base);
+  for (int v = 0; v < n; ++v) sum += soft_exp(x[v] - base);
+  o.top = top;
+  o.sum = sum;
+}
+FN f32 online_sum(const online& o) { return o.top == -inf_of<f32>() ? nan_of<f32>() : o.sum; }
+struct Online {
+  FN_MEMBER online operator()(online a, online b) const {
+    const f32 top = maximum_of(a.top, b.top), base = online_base(top);
+    return online{top, a.sum * soft_exp(a.top - base) + b.sum * soft_exp(b.top - base)};
+  }
+};
+
+#ifdef __CUDA_ARCH__
+template <class T> FN T exchange(T x, int m) { return __shfl_xor_sync(0xffffffffu, x, m); }
+template <class T> FN best<T> exchange(best<T> x, int m) { return best<T>{exchange(x.value, m), exchange(x.at, m)}; }
+FN online exchange(online x, int m) { return online{exchange(x.top, m), exchange(x.sum, m)}; }
+FN void meet() { __syncthreads(); }
+FN void latest(int* p, int k) { atomicMax(p, k); }
+
+// fold_lanes gives every lane the fold of its row's lanes, neighbours all of them.
+// All threads of the block must call it.
+template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F f) {
+#pragma unroll
+  for (int m = 1; m < lanes && m < 32; m *= 2) x = f(x, exchange(x, m));
+  if (lanes <= 32) return x;
+  constexpr int warps = lanes > 32 ? lanes / 32 : 1;
+  __shared__ T part[warps * rows];
+  __syncthreads(); // a fold before this one may still be read
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = part[threadIdx.x / lanes * warps + threadIdx.x % warps];
+#pragma unroll
+  for (int m = 1; m < warps; m *= 2) x = f(x, exchange(x, m));
+  return x;
+}
+
+// fold_columns gives every lane the folds of its n columns. Threads next to each
+// other have columns next to each other, lanes are cols threads apart.
+template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&x)[n], F f) {
+  if (lanes == 1) return;
+#pragma unroll
+  for (int m = cols; m < 32; m *= 2) {
+#pragma unroll
+    for (int v = 0; v < n; ++v) x[v] = f(x[v], exchange(x[v], m));
+  }
+  constexpr int warps = lanes * cols / 32 > 0 ? lanes * cols / 32 : 1; // of the block
+  constexpr int near = cols < 32 ? cols : 32;                          // columns that a warp has
+  constexpr int groups = cols / near;                                  // of warps with the same columns: warps / groups
+  constexpr int each = warps / groups > 0 ? warps / groups : 1;
+  if (each == 1) return;
+  __shared__ T part[warps][near * n + 1];
+  __syncthreads(); // a fold before this one may still be read
+  const int warp = threadIdx.x / 32, seat = threadIdx.x % 32;
+  if (seat < near) {
+#pragma unroll
+    for (int v = 0; v < n; ++v) part[warp][seat * n + v] = x[v];
+  }
+  __syncthreads();
+  // Teams of as many threads as there are shares fold one column each.
+  const int team = threadIdx.x / each, k = threadIdx.x % each;
+  for (int j0 = 0; j0 < groups * near * n; j0 += warps * 32 / each) {
+    const int j = j0 + team, group = j / (near * n), column = j % (near * n);
+    const bool some = group < groups;
+    T y = T();
+    if (some) y = part[k * groups + group][column];
+#pragma unroll
+    for (int m = 1; m < each; m *= 2) y = f(y, exchange(y, m));
+    if (some && k == 0) part[group][column] = y; // only this team reads the shares of the column
+  }
+  __syncthreads();
+#pragma unroll
+  for (int v = 0; v < n; ++v) x[v] = part[warp % groups][seat % near * n + v];
+}
+
+// A list that a block makes of the positions in index[0..n) that lie between low
+// and low + rows, in order: each place in the index times rows, plus the row. If they
+// are more than there is room for it makes none, and the answer is -1.
+template <int threads, class I>
+FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
+  constexpr int warps = threads / 32, batch = 16;
+  __shared__ int found[warps];
+  // Every warp has a run of the index, in which it reads 32 places at a time, and
+  // once if they are few.
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int share = (n + warps * 32 - 1) / (warps * 32) * 32, first = warp * share, end = first + share < n ? first + share : n;
+  const bool few = share <= batch * 32;
+  i64 at[batch];
+  int to = 0;
+#pragma unroll
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int k0 = first; k0 < end; k0 += 32 * batch) {
+      if (pass == 0 || !few) {
+#pragma unroll
+        for (int b = 0; b < batch; ++b) {
+          const int k = k0 + b * 32 + lane;
+          at[b] = k < end ? load(index + k) : 0;
+        }
+#pragma unroll
+        for (int b = 0; b < batch; ++b) at[b] = position(at[b], size, wrap) - low;
+      }
+#pragma unroll
+      for (int b = 0; b < batch; ++b) {
+        const int k = k0 + b * 32 + lane;
+        const bool mine = k < end && at[b] >= 0 && at[b] < rows;
+        const unsigned all = __ballot_sync(0xffffffffu, mine);
+        if (pass == 1 && mine) list[to + __popc(all & ((1u << lane) - 1))] = k * rows + (int)at[b];
+        to += __popc(all);
+      }
+    }
+    if (pass == 1) break;
+    if (lane == 0) found[warp] = to;
+    __syncthreads();
+    to = 0;
+    for (int w = 0; w < warp; ++w) to += found[w];
+    int all = 0;
+    for (int w = 0; w < warps; ++w) all += found[w];
+    if (all > room) return -1; // so for all of the block
+  }
+  int all = 0;
+  for (int w = 0; w < warps; ++w) all += found[w];
+  __syncthreads();
+  return all;
+}
+#else
+FN void meet() {}
+FN void latest(int* p, int k) { *p = k > *p ? k : *p; }
+template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
+template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
+template <int threads, class I>
+FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {
+  int all = 0;
+  for (int k = 0; k < n; ++k) {
+    const i64 at = position(load(index + k), size, wrap) - low;
+    if (at < 0 || at >= rows) continue;
+    if (all == room) return -1;
+    list[all++] = k * rows + (int)at;
+  }
+  return all;
+}
+#endif
