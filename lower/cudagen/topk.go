@@ -1,0 +1,175 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// topk is a kernel that finds the k best of each line of x.
+type topk struct {
+	g             *generator
+	x             *ir.Value
+	d             int // dimension of x along which lines lie
+	k             int64
+	largest       bool
+	shape, others []extent // of x, and with one element a line
+	length        extent   // of a line
+	size          string   // length, as an expression
+	lines         lin      // how many, most at the most
+	most          int64
+	row           *atom
+}
+
+// topk writes one of three kernels. The place of an element among the best is the
+// number of those that come before it; where lines are long and k is small, the
+// best after the last one is looked for k times instead.
+func (g *generator) topk(n *ir.Node) error {
+	x := n.Arg(0)
+	if x.Type().Rank() == 0 || elements(x).Equal(ir.D(0)) {
+		return unsupported(n, "%s", x.Type())
+	}
+	s := &topk{g: g, x: x, d: g.dim(n), k: n.Attrs().Int("k", 1), largest: n.Attrs().Bool("largest", true), shape: g.r.shape(x)}
+	s.length, s.others = s.shape[s.d], slices.Clone(s.shape)
+	s.others[s.d] = extent{n: 1}
+	s.size, s.lines = s.length.lin(g.x).text(), g.x.count(s.others)
+	_, s.most = s.lines.span()
+	g.ins = []*ir.Value{x}
+	g.f.big = s.most*s.length.n > 1<<30
+	if s.length.name != "" {
+		g.top.emit("if (%s < %d && %s > 0) __trap(); // there are not as many", s.size, s.k, s.lines.text())
+	}
+	s.row = g.x.newAtom("row", s.most-1, 1, g.top)
+	switch {
+	case s.length.n > 4096 && s.k <= 64:
+		s.rounds()
+	case !open(s.shape) && s.length.n >= 128 && s.length.n <= 8192 && held(x.Type().DType()) == domF32:
+		s.ranks()
+	default:
+		s.counts()
+	}
+	return nil
+}
+
+// at is element j of the line at hand in a tensor.
+func (s *topk) at(v *ir.Value, j lin) string {
+	to := s.g.x.unravel(s.row.lin(), s.others)
+	to[s.d] = j
+	return s.g.offset(v, to).text()
+}
+
+// found stores what takes a place among the best.
+func (s *topk) found(to *scope, value, position string) {
+	p := s.g.x.newAtom("place", s.k-1, 1, to).lin()
+	for i, v := range s.g.r.outs {
+		e := value
+		if v.Index() == 1 {
+			e = "(i64)(" + position + ")"
+		}
+		to.emit("store(out%d + %s, %s);", i, s.at(v, p), e)
+	}
+}
+
+// rounds gives each line a block, which looks for the best after the last one k times.
+func (s *topk) rounds() {
+	g, f, t := s.g, s.g.f, held(s.x.Type().DType())
+	outer := slices.Clone(s.x.Type().Shape())
+	outer[s.d] = ir.D(1)
+	f.block, f.lanes, g.grid = 1024, 1024, s.most
+	g.need = g.r.named(outer)
+	g.top.emit("constexpr int lanes = LANES(1024);")
+	g.top.emit("const %s row = blockIdx.x;", g.intType())
+	if open(s.others) {
+		g.top.emit("if (row >= %s) return;", s.lines.text())
+	}
+	g.top.emit("const int lane = threadIdx.x;")
+	g.top.emit("best<%s> last = {0, -1};", t)
+	g.top.emit("for (int place = 0; place < %d; ++place) {", s.k)
+	b := newScope(g.top)
+	b.emit("best<%s> found = {0, -1};", t)
+	b.emit("#pragma unroll 4")
+	b.emit("for (%s j = lane; j < %s; j += lanes) {", g.counter(s.shape[s.d:s.d+1]), s.size)
+	b.emit("  const best<%s> y = {load(in0 + %s), j};", t, s.at(s.x, g.x.newAtom("j", s.length.n-1, 1, b).lin()))
+	b.emit("  if (last.at < 0 || ahead<%v>(last, y)) found = Ahead<%v>()(found, y);", s.largest, s.largest)
+	b.emit("}")
+	b.emit("last = fold_lanes<lanes, 1>(found, Ahead<%v>());", s.largest)
+	in := newScope(b)
+	s.found(in, "last.value", "last.at")
+	b.emit("if (lane == 0) {")
+	b.lines = append(append(b.lines, indent(in.lines)...), "}")
+	g.top.lines = append(append(g.top.lines, indent(b.lines)...), "}")
+}
+
+// counts gives each element a thread, which counts those of its line that come before it.
+func (s *topk) counts() {
+	g, t, counter := s.g, held(s.x.Type().DType()), s.g.counter(s.shape[s.d:s.d+1])
+	index := g.intType()
+	g.f.block = 128
+	g.grid, g.need = (s.most*s.length.n+127)/128, over(g.r.named(s.x.Type().Shape()), 128)
+	g.top.emit("const %s i = (%s)blockIdx.x * 128 + threadIdx.x;", index, index)
+	if all := g.x.times(s.lines, s.length); open(s.shape) || all.c%128 != 0 {
+		g.top.emit("if (i >= %s) return;", all.text())
+	}
+	g.top.emit("const %s row = i / %s;", index, s.size)
+	g.top.emit("const %s j = i %% %s;", counter, s.size)
+	g.top.emit("const best<%s> mine = {load(in0 + %s), j};", t, s.at(s.x, g.x.newAtom("j", s.length.n-1, 1, g.top).lin()))
+	g.top.emit("%s place = 0;", counter)
+	g.top.emit("#pragma unroll 8")
+	g.top.emit("for (%s k = 0; k < %s; ++k) {", counter, s.size)
+	g.top.emit("  place += ahead<%v>(best<%s>{load(in0 + %s), k}, mine);", s.largest, t, s.at(s.x, g.x.newAtom("k", s.length.n-1, 1, g.top).lin()))
+	g.top.emit("}")
+	in := newScope(g.top)
+	s.found(in, "mine.value", "j")
+	g.top.emit("if (place < %d) {", s.k)
+	g.top.lines = append(append(g.top.lines, indent(in.lines)...), "}")
+}
+
+// ranks counts as counts does. A block has all of the line in shared memory, as
+// integers in the order that is asked for.
+func (s *topk) ranks() {
+	const each = 128 // elements that a block places
+	g, length := s.g, s.length.n
+	g.f.block, g.f.lanes = 512, 4
+	blocks := (length + each - 1) / each
+	g.grid = s.most * blocks
+	g.top.emit("constexpr int lanes = LANES(4), team = LANES(512);")
+	g.top.emit("__shared__ vec<unsigned, 4> keys[%d];", (length+3)/4)
+	g.top.emit("const %s row = blockIdx.x / %d;", g.intType(), blocks)
+	b := newScope(g.top)
+	b.emit("for (int j = threadIdx.x %% team; j < %d; j += team) {", (length+3)/4*4)
+	e := s.at(s.x, g.x.newAtom("j", length-1, 1, b).lin())
+	key := fmt.Sprintf("rank_key<%v>(load(in0 + %s))", s.largest, e)
+	if length%4 != 0 {
+		key = fmt.Sprintf("j < %d ? %s : 0xffffffffu", length, key)
+	}
+	b.emit("  keys[j / 4].at[j %% 4] = %s;", key)
+	b.emit("}")
+	b.emit("meet();")
+	b.emit("const int lane = threadIdx.x %% lanes, j = blockIdx.x %% %d * %d + threadIdx.x / lanes;", blocks, each)
+	mine, test := "keys[j / 4].at[j % 4]", "lane == 0"
+	if length%each != 0 {
+		mine, test = fmt.Sprintf("j < %d ? %s : 0xffffffffu", length, mine), fmt.Sprintf("%s && j < %d", test, length)
+	}
+	b.emit("const unsigned mine = %s;", mine)
+	b.emit("i64 place = 0;")
+	b.emit("{")
+	b.emit("  int sum = 0;")
+	b.emit("#pragma unroll 4")
+	b.emit("  for (int q = lane; q < %d; q += lanes) {", (length+3)/4)
+	b.emit("    const vec<unsigned, 4> y = keys[q];")
+	b.emit("    const unsigned bound = mine + (q < j / 4); // equal ones come before it if they have lower positions")
+	b.emit("    sum += (y.at[0] < bound) + (y.at[1] < bound) + (y.at[2] < bound) + (y.at[3] < bound);")
+	b.emit("  }")
+	b.emit("  place = fold_lanes<lanes, 128>((i64)sum, Sum());")
+	b.emit("}")
+	in := newScope(b)
+	in.emit("for (int q = j / 4 * 4; q < j; ++q) place += keys[q / 4].at[q %% 4] == mine;")
+	in.emit("if (place < %d) {", s.k)
+	deep := newScope(in)
+	s.found(deep, "load(in0 + "+e+")", "j")
+	in.lines = append(append(in.lines, indent(deep.lines)...), "}")
+	b.emit("if (%s) {", test)
+	b.lines = append(append(b.lines, indent(in.lines)...), "}")
+	g.top.lines = append(g.top.lines, b.lines...)
+}
