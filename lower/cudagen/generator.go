@@ -18,10 +18,11 @@ type scope struct {
 	lines  []string
 	after  []string // statements behind the inner loop
 	memo   map[string]string
+	kept   map[string]string // loads that stay with the thread: of a walk over a row, and at the top of all that are written
 }
 
 func newScope(parent *scope) *scope {
-	s := &scope{parent: parent, memo: map[string]string{}}
+	s := &scope{parent: parent, memo: map[string]string{}, kept: map[string]string{}}
 	if parent != nil {
 		s.depth = parent.depth + 1
 	}
@@ -80,12 +81,10 @@ type generator struct {
 	sums   []string              // what the loop under construction begins with
 	pairs  map[*ir.Node]*ir.Node // reductions that one walk finds together, see onlinePairs; look-up only
 
-	guards  []guard           // around the statement at hand, and maybe others
-	keep    map[string]string // loads of a row that stay with the thread; look-up only
-	keeping map[string]string // the same, of the walk at hand, which is not written yet
-	kept    int64             // bytes of them
-	probe   *[]access         // collects what is read instead of writing a kernel
-	walk    []*atom           // then an atom for each dimension
+	guards []guard   // around the statement at hand, and maybe others
+	kept   int64     // bytes of loads that stay with the thread
+	probe  *[]access // collects what is read instead of writing a kernel
+	walk   []*atom   // then an atom for each dimension
 
 	grid int64
 	need ir.Dim // blocks that find something to do, of sizes known at run time only
@@ -93,8 +92,7 @@ type generator struct {
 
 func newGenerator(r *region, f *form) *generator {
 	top := newScope(nil)
-	return &generator{r: r, f: f, width: f.width, x: newIndices(top), top: top, inAt: map[*ir.Value]int{},
-		shares: map[reduction]accumulator{}, keep: map[string]string{}, keeping: map[string]string{}}
+	return &generator{r: r, f: f, width: f.width, x: newIndices(top), top: top, inAt: map[*ir.Value]int{}, shares: map[reduction]accumulator{}}
 }
 
 // fresh names a new variable.

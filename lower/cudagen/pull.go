@@ -13,60 +13,6 @@ import (
 // result looks for the indices that point at it, in order, so that no two threads
 // write one element and equal inputs give equal bits.
 
-// sliceScatter is operand 0 with a slice of one dimension taken from operand 1.
-func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
-	n := v.Def()
-	d := g.dim(n)
-	size, count := g.r.shape(v)[d], g.r.shape(n.Arg(1))[d]
-	start, step := n.Attrs().Int("start", 0), n.Attrs().Int("step", 1)
-	from := constant(max(0, min(start, size.n)))
-	switch {
-	case size.name != "":
-		p := g.fresh("p")
-		g.top.emit("const %s %s = (%s)inside(%d, %s);", g.intType(), p, g.intType(), start, size.name)
-		from = g.x.newAtom(p, size.n, 1, g.top).lin()
-	case start < 0:
-		from = constant(max(0, start+size.n))
-	}
-	if step == 1 || count.name == "" && count.n <= 1 {
-		length := count.lin(g.x)
-		end := from.add(1, length)
-		return g.choose(v, at, d, []segment{{n.Arg(0), lin{}, from}, {n.Arg(1), lin{}, length}, {n.Arg(0), end, size.lin(g.x).add(-1, end)}})
-	}
-	if j := at[d].add(-1, from); len(j.terms) == 0 && count.name == "" { // known here
-		x, to := n.Arg(0), slices.Clone(at)
-		if j.c >= 0 && j.c%step == 0 && j.c/step < count.n {
-			x, to[d] = n.Arg(1), constant(j.c/step)
-		}
-		return g.renamed(v, x, to)
-	}
-	j, name := g.fresh("j"), g.fresh("x")
-	outer := g.body
-	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
-	outer.emit("const %s %s = %s;", g.intType(), j, at[d].add(-1, from).text())
-	test := fmt.Sprintf("%s >= 0 && %s %% %d == 0 && %s / %d < %s", j, j, step, j, step, count.lin(g.x).text())
-	chain := []string{"if (" + test + ") {"}
-	for i, x := range []*ir.Value{n.Arg(1), n.Arg(0)} {
-		if x.Type().DType() != v.Type().DType() {
-			return "", unsupported(n, "%s from %s", v.Type().DType(), x.Type().DType())
-		}
-		s, to := newScope(outer), slices.Clone(at)
-		if i == 0 {
-			to[d] = g.x.newAtom(fmt.Sprintf("(%s / %d)", j, step), count.n-1, 1, s).lin()
-		}
-		g.body = s
-		t, err := g.value(x, to)
-		g.body = outer
-		if err != nil {
-			return "", err
-		}
-		s.emit("%s = %s;", name, t)
-		chain = append(append(chain, indent(s.lines)...), [...]string{"} else {", "}"}[i])
-	}
-	outer.lines = append(outer.lines, chain...)
-	return name, nil
-}
-
 // single is what a statement computes if the index at hand is the same for all of
 // a thread's consecutive elements: it leaves their loop alone.
 func (g *generator) single(at []lin) func() {
@@ -270,35 +216,17 @@ func scatterFunction(n *ir.Node) (name string, ok bool) {
 // scatter writes values along one dimension.
 func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 	n := v.Def()
-	x, index := n.Arg(0), n.Arg(1)
+	x := n.Arg(0)
 	d := g.dim(n)
-	shape, places := g.r.shape(x), g.r.shape(index)
+	shape, places := g.r.shape(x), g.r.shape(n.Arg(1))
 	dt := v.Type().DType()
 	dom := held(dt)
 	if len(shape) == 0 {
 		return "", unsupported(n, "a tensor of rank 0")
 	}
-	function, ok := scatterFunction(n)
-	if !ok {
-		return "", unsupported(n, "reduce=%s", n.Attrs().Str("reduce", ""))
-	}
-	value := scalarOf(n.Attrs(), "value")
-	term := func(old string, to []lin) (string, error) {
-		e := value.literal(dom)
-		if len(n.Args()) == 3 {
-			o, err := g.operand(n.Arg(2), to)
-			if err != nil {
-				return "", err
-			}
-			e = o.in(dom)
-		}
-		if !value.set && len(n.Args()) < 3 {
-			return "", unsupported(n, "neither a value nor a tensor of them")
-		}
-		if function != "" {
-			e = fmt.Sprintf("%s(%s, %s)", function, old, e)
-		}
-		return e, nil
+	join, err := g.scattered(n, dom)
+	if err != nil {
+		return "", err
 	}
 	var tests []string // that the element has indices at all
 	for i, e := range at {
@@ -317,16 +245,14 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		e, err := term(old.in(dom), to)
+		e, err := join(old.in(dom), to)
 		if err != nil {
 			return "", err
 		}
 		return g.define(v, rounded(fmt.Sprintf("%s == %s ? %s : %s", p.text(), at[d].text(), e, old.in(dom)), dom, dt)), nil
 	}
-	if tests != nil { // what lies beyond the indices must not be looked for
-		if g.elem != nil {
-			return "", errWide
-		}
+	if tests != nil && g.elem != nil { // what lies beyond the indices must not be looked for
+		return "", errWide
 	}
 	defer g.single(at)()
 	sum, err := g.running(v, x, at, dom)
@@ -345,7 +271,7 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 			return err
 		}
 		test := fmt.Sprintf("if (%s == %s) ", p.text(), at[d].text())
-		e, err := term(sum, to)
+		e, err := join(sum, to)
 		if err != nil {
 			return err
 		}
@@ -356,6 +282,33 @@ func (g *generator) scatter(v *ir.Value, at []lin) (string, error) {
 		return "", err
 	}
 	return g.define(v, rounded(sum, dom, dt)), nil
+}
+
+// scattered returns what gives the element that was old once the value of the place at
+// index `to` has joined it.
+func (g *generator) scattered(n *ir.Node, dom domain) (join func(old string, to []lin) (string, error), err error) {
+	function, ok := scatterFunction(n)
+	if !ok {
+		return nil, unsupported(n, "reduce=%s", n.Attrs().Str("reduce", ""))
+	}
+	value := scalarOf(n.Attrs(), "value")
+	if len(n.Args()) < 3 && !value.set {
+		return nil, unsupported(n, "neither a value nor a tensor of them")
+	}
+	return func(old string, to []lin) (string, error) {
+		e := value.literal(dom)
+		if len(n.Args()) == 3 {
+			o, err := g.operand(n.Arg(2), to)
+			if err != nil {
+				return "", err
+			}
+			e = o.in(dom)
+		}
+		if function != "" {
+			e = fmt.Sprintf("%s(%s, %s)", function, old, e)
+		}
+		return e, nil
+	}, nil
 }
 
 // planList lets blocks have whole rows of an index_put along the first dimension,

@@ -189,15 +189,9 @@ func (g *generator) full() []lin {
 func (g *generator) loop(more string, last bool, fill func() error) error {
 	savedScope, savedSums, savedBody, savedKept, savedElem := g.col.scope, g.sums, g.body, g.kept, g.elem
 	defer func() { g.col.scope, g.sums, g.body, g.elem = savedScope, savedSums, savedBody, savedElem }()
-	// A fold that this walk reads is written before it, and cannot use what it loads.
-	savedKeeping := g.keeping
-	g.keeping = map[string]string{}
-	defer func() {
-		maps.Copy(g.keep, g.keeping)
-		g.keeping = savedKeeping
-	}()
 	g.elem = g.wide
 	s := newScope(g.top)
+	defer func() { maps.Copy(g.top.kept, s.kept) }() // not before: a fold that this walk reads stands in front of it
 	g.col.scope, g.sums = s, nil
 	if last {
 		g.kept = keepBytes // full

@@ -106,9 +106,9 @@ func (g *generator) load(v *ir.Value, off lin) string {
 	pre, cond := g.before(), g.condition()
 	run := "v" + name
 	key := fmt.Sprintf("%d %s", k, base.text())
-	seat, kept := g.keep[key]
-	if own, ok := g.keeping[key]; ok {
-		seat, kept = own, true
+	seat, kept := g.col.scope.kept[key]
+	if !kept {
+		seat, kept = g.top.kept[key]
 	}
 	bytes := g.f.cached * g.width * int64(v.Type().DType().Size())
 	switch {
@@ -119,7 +119,7 @@ func (g *generator) load(v *ir.Value, off lin) string {
 		run = seat + "[k]"
 	case g.f.cached > 0 && g.col.scope == pre && g.kept+bytes <= keepBytes:
 		g.kept += bytes
-		g.keeping[key] = run
+		pre.kept[key] = run
 		g.sums = append(g.sums, fmt.Sprintf("vec<%s, %d> %s[trips];%s", ctype(v.Type().DType()), g.width, run, note))
 		run += "[k]"
 		pre.emit("%s = load_vec<%d>(in%d + %s);", run, g.width, k, base.text())
@@ -286,12 +286,6 @@ func iotaText(start, step scalarArg, i string, dt dtype.DType) string {
 	return rounded(e, domI64, dt)
 }
 
-// segment is a part of a dimension that comes from a tensor, from an index on.
-type segment struct {
-	v          *ir.Value
-	from, size lin
-}
-
 // guard is a condition under which a scope is entered that a thread knows before
 // it handles single elements.
 type guard struct {
@@ -311,113 +305,6 @@ func (g *generator) condition() string {
 		}
 	}
 	return strings.Join(tests, " && ")
-}
-
-// cat is its operands one after the other.
-func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
-	n := v.Def()
-	d := g.dim(n)
-	var parts []segment
-	for _, a := range n.Args() {
-		if a.Type().Rank() == len(at) {
-			parts = append(parts, segment{a, lin{}, g.r.shape(a)[d].lin(g.x)})
-		}
-	}
-	return g.choose(v, at, d, parts)
-}
-
-// choose takes a value from one of several tensors by the index along dimension d
-// and computes none of the others. Where all of a thread's consecutive elements
-// come from the same tensor, so do its loads.
-func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (string, error) {
-	outer := g.body
-	lo, hi := at[d].span()
-	begin := int64(0)
-	for _, p := range parts { // one that has all elements which the index may mean
-		if len(p.size.terms) > 0 {
-			break
-		}
-		if lo >= begin && hi < begin+p.size.c && p.v.Type().DType() == v.Type().DType() {
-			to := slices.Clone(at)
-			to[d] = at[d].add(1, p.from).add(-1, constant(begin))
-			return g.value(p.v, to)
-		}
-		begin += p.size.c
-	}
-	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.size.equal(lin{}) })
-	base, early, runs := at[d], false, false
-	if g.elem != nil {
-		runs = at[d].depends(g.elem)
-		even, start := true, lin{}
-		for _, p := range parts {
-			even = even && start.divisor()%g.width == 0 && p.from.divisor()%g.width == 0
-			start = start.add(1, p.size)
-		}
-		if b := at[d].add(-1, g.elem.lin()); runs && even && !b.depends(g.elem) && b.divisor()%g.width == 0 {
-			base = b
-		}
-		early = !base.depends(g.elem) && base.early(g.elem.scope.depth)
-		runs = runs && early
-	}
-	name := g.fresh("x")
-	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
-	defer func(n int) { g.guards = g.guards[:n] }(len(g.guards))
-	start := lin{}
-	var chain []string
-	for i, p := range parts {
-		if p.v.Type().DType() != v.Type().DType() {
-			return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), p.v.Type().DType())
-		}
-		end := start.add(1, p.size)
-		s := newScope(outer)
-		test := fmt.Sprintf("%s >= %s && %s < %s", base.text(), start.text(), base.text(), end.text())
-		to := slices.Clone(at)
-		to[d] = p.from
-		if !p.size.equal(constant(1)) {
-			j := g.fresh("j")
-			front := s
-			_, most := p.from.add(1, p.size).span()
-			most, mult := most-1, int64(1)
-			if runs {
-				most, mult = most-g.width+1, g.width
-			}
-			a := g.x.newAtom(j, most, mult, s)
-			if early {
-				front = g.before()
-				a.front = front
-			}
-			front.emit("const %s %s = %s;", g.intType(), j, base.add(1, p.from).add(-1, start).text())
-			to[d] = a.lin()
-			if runs {
-				to[d] = to[d].add(1, g.elem.lin())
-			}
-		}
-		n := len(g.guards)
-		if early {
-			g.guards = append(g.guards, guard{s, test})
-		}
-		g.body = s
-		t, err := g.value(p.v, to)
-		g.body = outer
-		g.guards = g.guards[:n]
-		if err != nil {
-			return "", err
-		}
-		s.emit("%s = %s;", name, t)
-		head := fmt.Sprintf("if (%s < %s) {", base.text(), end.text())
-		switch {
-		case len(parts) == 1:
-			head = "{"
-		case i == len(parts)-1:
-			head = "} else {"
-		case i > 0:
-			head = "} else " + head
-		}
-		start = end
-		chain = append(append(chain, head), indent(s.lines)...)
-	}
-	outer.lines = append(append(outer.lines, chain...), "}")
-	return name, nil
 }
 
 // pos loads a position from operand k at an index and bounds it.

@@ -1,0 +1,198 @@
+package cudagen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// segment is a part of a dimension that comes from a tensor, from an index on.
+type segment struct {
+	v          *ir.Value
+	from, size lin
+}
+
+// cat is its operands one after the other.
+func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	d := g.dim(n)
+	var parts []segment
+	for _, a := range n.Args() {
+		if a.Type().Rank() == len(at) {
+			parts = append(parts, segment{a, lin{}, g.r.shape(a)[d].lin(g.x)})
+		}
+	}
+	return g.choose(v, at, d, parts)
+}
+
+// choose takes a value from one of several tensors by the index along dimension d
+// and computes none of the others. Where all of a thread's consecutive elements
+// come from the same tensor, so do its loads.
+func (g *generator) choose(v *ir.Value, at []lin, d int, parts []segment) (string, error) {
+	if p, begin, ok := holding(v, at[d], parts); ok {
+		to := slices.Clone(at)
+		to[d] = at[d].add(1, p.from).add(-1, constant(begin))
+		return g.value(p.v, to)
+	}
+	outer := g.body
+	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.size.equal(lin{}) })
+	c := g.choiceOf(at[d], parts)
+	name := g.fresh("x")
+	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
+	defer func(n int) { g.guards = g.guards[:n] }(len(g.guards))
+	start := lin{}
+	var chain []string
+	for i, p := range parts {
+		if p.v.Type().DType() != v.Type().DType() {
+			return "", unsupported(v.Def(), "%s from %s", v.Type().DType(), p.v.Type().DType())
+		}
+		end := start.add(1, p.size)
+		s := newScope(outer)
+		test := fmt.Sprintf("%s >= %s && %s < %s", c.base.text(), start.text(), c.base.text(), end.text())
+		to := slices.Clone(at)
+		to[d] = g.within(c, p, start, s)
+		n := len(g.guards)
+		if c.early {
+			g.guards = append(g.guards, guard{s, test})
+		}
+		g.body = s
+		t, err := g.value(p.v, to)
+		g.body = outer
+		g.guards = g.guards[:n]
+		if err != nil {
+			return "", err
+		}
+		s.emit("%s = %s;", name, t)
+		head := fmt.Sprintf("if (%s < %s) {", c.base.text(), end.text())
+		switch {
+		case len(parts) == 1:
+			head = "{"
+		case i == len(parts)-1:
+			head = "} else {"
+		case i > 0:
+			head = "} else " + head
+		}
+		start = end
+		chain = append(append(chain, head), indent(s.lines)...)
+	}
+	outer.lines = append(append(outer.lines, chain...), "}")
+	return name, nil
+}
+
+// holding is the segment that has all elements which an index may mean, and where it begins.
+func holding(v *ir.Value, at lin, parts []segment) (p segment, begin int64, ok bool) {
+	lo, hi := at.span()
+	for _, p := range parts {
+		if len(p.size.terms) > 0 {
+			break
+		}
+		if lo >= begin && hi < begin+p.size.c && p.v.Type().DType() == v.Type().DType() {
+			return p, begin, true
+		}
+		begin += p.size.c
+	}
+	return segment{}, 0, false
+}
+
+// choice is the index by which one of several segments is chosen.
+type choice struct {
+	base  lin
+	early bool // known before the loop over a thread's consecutive elements
+	runs  bool // a thread's consecutive elements lie in one segment, in order
+}
+
+func (g *generator) choiceOf(at lin, parts []segment) choice {
+	if g.elem == nil {
+		return choice{base: at}
+	}
+	base, runs := at, at.depends(g.elem)
+	even, start := true, lin{}
+	for _, p := range parts {
+		even = even && start.divisor()%g.width == 0 && p.from.divisor()%g.width == 0
+		start = start.add(1, p.size)
+	}
+	if b := at.add(-1, g.elem.lin()); runs && even && !b.depends(g.elem) && b.divisor()%g.width == 0 {
+		base = b
+	}
+	early := !base.depends(g.elem) && base.early(g.elem.scope.depth)
+	return choice{base, early, runs && early}
+}
+
+// within is the index in p, which begins at start, of what is chosen.
+func (g *generator) within(c choice, p segment, start lin, s *scope) lin {
+	if p.size.equal(constant(1)) {
+		return p.from
+	}
+	j := g.fresh("j")
+	front := s
+	_, most := p.from.add(1, p.size).span()
+	most, mult := most-1, int64(1)
+	if c.runs {
+		most, mult = most-g.width+1, g.width
+	}
+	a := g.x.newAtom(j, most, mult, s)
+	if c.early {
+		front = g.before()
+		a.front = front
+	}
+	front.emit("const %s %s = %s;", g.intType(), j, c.base.add(1, p.from).add(-1, start).text())
+	if c.runs {
+		return a.lin().add(1, g.elem.lin())
+	}
+	return a.lin()
+}
+
+// sliceScatter is operand 0 with a slice of one dimension taken from operand 1.
+func (g *generator) sliceScatter(v *ir.Value, at []lin) (string, error) {
+	n := v.Def()
+	d := g.dim(n)
+	size, count := g.r.shape(v)[d], g.r.shape(n.Arg(1))[d]
+	start, step := n.Attrs().Int("start", 0), n.Attrs().Int("step", 1)
+	from := constant(max(0, min(start, size.n)))
+	switch {
+	case size.name != "":
+		p := g.fresh("p")
+		g.top.emit("const %s %s = (%s)inside(%d, %s);", g.intType(), p, g.intType(), start, size.name)
+		from = g.x.newAtom(p, size.n, 1, g.top).lin()
+	case start < 0:
+		from = constant(max(0, start+size.n))
+	}
+	if step == 1 || count.name == "" && count.n <= 1 {
+		length := count.lin(g.x)
+		end := from.add(1, length)
+		return g.choose(v, at, d, []segment{{n.Arg(0), lin{}, from}, {n.Arg(1), lin{}, length}, {n.Arg(0), end, size.lin(g.x).add(-1, end)}})
+	}
+	if j := at[d].add(-1, from); len(j.terms) == 0 && count.name == "" { // known here
+		x, to := n.Arg(0), slices.Clone(at)
+		if j.c >= 0 && j.c%step == 0 && j.c/step < count.n {
+			x, to[d] = n.Arg(1), constant(j.c/step)
+		}
+		return g.renamed(v, x, to)
+	}
+	j, name := g.fresh("j"), g.fresh("x")
+	outer := g.body
+	outer.emit("%s %s;  // %s", held(v.Type().DType()), name, v)
+	outer.emit("const %s %s = %s;", g.intType(), j, at[d].add(-1, from).text())
+	test := fmt.Sprintf("%s >= 0 && %s %% %d == 0 && %s / %d < %s", j, j, step, j, step, count.lin(g.x).text())
+	chain := []string{"if (" + test + ") {"}
+	for i, x := range []*ir.Value{n.Arg(1), n.Arg(0)} {
+		if x.Type().DType() != v.Type().DType() {
+			return "", unsupported(n, "%s from %s", v.Type().DType(), x.Type().DType())
+		}
+		s, to := newScope(outer), slices.Clone(at)
+		if i == 0 {
+			to[d] = g.x.newAtom(fmt.Sprintf("(%s / %d)", j, step), count.n-1, 1, s).lin()
+		}
+		g.body = s
+		t, err := g.value(x, to)
+		g.body = outer
+		if err != nil {
+			return "", err
+		}
+		s.emit("%s = %s;", name, t)
+		chain = append(append(chain, indent(s.lines)...), [...]string{"} else {", "}"}[i])
+	}
+	outer.lines = append(outer.lines, chain...)
+	return name, nil
+}
