@@ -3,6 +3,8 @@ package stablehlo
 import (
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
 // This file reads the attributes of operations, under the names of the generic form and of
@@ -181,4 +183,17 @@ func (im *importer) result(i int) (Type, error) {
 		return Type{}, im.errorf("%s does not declare the type of result %d", im.op.name, i)
 	}
 	return im.op.outs[i], nil
+}
+
+// resultDType is the declared element type of the first result.
+func (im *importer) resultDType() (ir.DType, error) {
+	t, err := im.result(0)
+	if err != nil {
+		return 0, err
+	}
+	dt, err := elementType(t.Elem)
+	if err != nil {
+		return 0, im.errorf("%v", err)
+	}
+	return dt, nil
 }

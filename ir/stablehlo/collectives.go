@@ -18,9 +18,20 @@ func (im *importer) waited(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Valu
 	return im.emitAll(ir.OpWaitTensor, nil, nil, vs)
 }
 
-// values wraps values of the current stage.
-func (im *importer) values(vs []*ir.Value, err error) ([]*value, error) {
-	return im.decomposed(vs, err)
+// collective imports an operation among the groups that it names; plain ones number
+// replicas if they have no channel.
+func collective(plain bool, f func(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error)) func(*importer, *op, []*value) ([]*value, error) {
+	return func(im *importer, _ *op, in []*value) ([]*value, error) {
+		args, err := im.irs(in)
+		if err != nil {
+			return nil, err
+		}
+		g, err := im.group(plain)
+		if err != nil {
+			return nil, err
+		}
+		return im.decomposed(f(im, g, args))
+	}
 }
 
 // combines are the reductions of collectives whose bodies are one operation.
@@ -176,25 +187,17 @@ func allReduce(im *importer, _ *op, in []*value) ([]*value, error) {
 		return nil, err
 	}
 	if slices.ContainsFunc(groups, func(g []int) bool { return len(g) != len(groups[0]) }) {
-		return im.values(im.ragged(groups, args))
+		return im.decomposed(im.ragged(groups, args))
 	}
 	g, err := im.declared(groups)
 	if err != nil {
 		return nil, err
 	}
-	return im.values(im.folded(g, args))
+	return im.decomposed(im.folded(g, args))
 }
 
 // collectiveReduce is an all_reduce whose result is zero on all but the first of a group.
-func collectiveReduce(im *importer, _ *op, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	g, err := im.group(false)
-	if err != nil {
-		return nil, err
-	}
+func collectiveReduce(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	out, err := im.folded(g, args)
 	if err != nil {
 		return nil, err
@@ -216,7 +219,7 @@ func collectiveReduce(im *importer, _ *op, in []*value) ([]*value, error) {
 			return nil, err
 		}
 	}
-	return im.values(out, nil)
+	return out, nil
 }
 
 // place is where a rank stands in its group, which only a run knows: its piece of 0, 1, ...
@@ -254,38 +257,22 @@ func id(partition bool) func(*importer, *op, []*value) ([]*value, error) {
 	}
 }
 
-func allGather(im *importer, _ *op, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	g, err := im.group(false)
-	if err != nil {
-		return nil, err
-	}
+func allGather(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	d, err := im.integer("all_gather_dim")
 	if err != nil {
 		return nil, err
 	}
-	return im.values(im.waited(ir.OpAllGather, g, ir.A("dim", d), args))
+	return im.waited(ir.OpAllGather, g, ir.A("dim", d), args)
 }
 
-func reduceScatter(im *importer, _ *op, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	g, err := im.group(false)
-	if err != nil {
-		return nil, err
-	}
+func reduceScatter(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	d, err := im.integer("scatter_dimension")
 	if err != nil {
 		return nil, err
 	}
 	k, ok := im.single()
 	if r, known := combines[k]; ok && known && dtypeOf(args[0]) != ir.Bool {
-		return im.values(im.waited(ir.OpReduceScatter, g, ir.A("dim", d, "reduce", string(r)), args))
+		return im.waited(ir.OpReduceScatter, g, ir.A("dim", d, "reduce", string(r)), args)
 	}
 	out, err := im.folded(g, args)
 	if err != nil {
@@ -298,21 +285,14 @@ func reduceScatter(im *importer, _ *op, in []*value) ([]*value, error) {
 		}
 		out[i] = mine[0]
 	}
-	return im.values(out, nil)
+	return out, nil
 }
 
 // allToAll cuts a dimension into pieces, one for each rank, and puts those that come one
 // after the other along another: pieces are a dimension of their own on the way.
-func allToAll(im *importer, _ *op, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	g, err := im.group(true)
-	if err != nil {
-		return nil, err
-	}
+func allToAll(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	var dims [3]int64
+	var err error
 	for i, name := range []string{"split_dimension", "concat_dimension", "split_count"} {
 		if dims[i], err = im.integer(name); err != nil {
 			return nil, err
@@ -353,7 +333,7 @@ func allToAll(im *importer, _ *op, in []*value) ([]*value, error) {
 			return nil, err
 		}
 	}
-	return im.values(out, nil)
+	return out, nil
 }
 
 // moved are rank dimensions of which one has gone from one place to another.
@@ -393,17 +373,9 @@ func permute(im *importer, _ *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return im.values(im.waited(ir.OpCollectivePermute, g, ir.A("pairs", pairs), args))
+	return im.decomposed(im.waited(ir.OpCollectivePermute, g, ir.A("pairs", pairs), args))
 }
 
-func collectiveBroadcast(im *importer, _ *op, in []*value) ([]*value, error) {
-	args, err := im.irs(in)
-	if err != nil {
-		return nil, err
-	}
-	g, err := im.group(true)
-	if err != nil {
-		return nil, err
-	}
-	return im.values(im.waited(ir.OpBroadcast, g, ir.A("root", int64(0)), args))
+func collectiveBroadcast(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
+	return im.waited(ir.OpBroadcast, g, ir.A("root", int64(0)), args)
 }

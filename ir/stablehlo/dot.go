@@ -91,13 +91,9 @@ func dotGeneral(im *importer, o *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := im.result(0)
+	dt, err := im.resultDType()
 	if err != nil {
 		return nil, err
-	}
-	dt, err := elementType(t.Elem)
-	if err != nil {
-		return nil, im.errorf("%v", err)
 	}
 	l, err := im.sideOf(args[0], lb, lc)
 	if err != nil {

@@ -140,13 +140,9 @@ func dot(im *importer, _ *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := im.result(0)
+	dt, err := im.resultDType()
 	if err != nil {
 		return nil, err
-	}
-	dt, err := elementType(t.Elem)
-	if err != nil {
-		return nil, im.errorf("%v", err)
 	}
 	last := int64(len(sizes(args[0])) - 1)
 	if last < 0 || last > 1 || len(sizes(args[1])) < 1 || len(sizes(args[1])) > 2 || sizes(args[0])[last] != sizes(args[1])[0] {

@@ -111,13 +111,9 @@ func literalValue(l *Literal) *value {
 }
 
 func convert(im *importer, o *op, in []*value) ([]*value, error) {
-	t, err := im.result(0)
+	dt, err := im.resultDType()
 	if err != nil {
 		return nil, err
-	}
-	dt, err := elementType(t.Elem)
-	if err != nil {
-		return nil, im.errorf("%v", err)
 	}
 	x, err := im.ir(in[0])
 	if err != nil {

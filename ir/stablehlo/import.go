@@ -28,7 +28,6 @@ type importer struct {
 	nodes, steps int
 	rounds       int            // of all loops that were unrolled
 	literals     map[int]*value // constants of the text, by their place
-	fault        error          // of a body, in its own place
 	failed       error          // of an operation that was appended; reported at the operation of the text
 	branch       bool           // what is imported stands in a branch that other ranks may not take
 	at           *Position      // of placed

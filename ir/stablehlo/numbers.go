@@ -57,13 +57,9 @@ func functions() map[string]rule {
 }
 
 func bitcastConvert(im *importer, _ *op, in []*value) ([]*value, error) {
-	t, err := im.result(0)
+	dt, err := im.resultDType()
 	if err != nil {
 		return nil, err
-	}
-	dt, err := elementType(t.Elem)
-	if err != nil {
-		return nil, im.errorf("%v", err)
 	}
 	x, err := im.ir(in[0])
 	if err != nil {

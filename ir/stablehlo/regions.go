@@ -1,8 +1,10 @@
 package stablehlo
 
 import (
+	"errors"
 	"slices"
 
+	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
 )
@@ -15,12 +17,7 @@ func (im *importer) body(region int) (decompose.Body, error) {
 		return nil, im.errorf("%s without a body", o.name)
 	}
 	b := o.regions[region]
-	return func(e decompose.Emitter, args []*ir.Value) (_ []*ir.Value, err error) {
-		defer func() {
-			if err != nil && im.fault == nil {
-				im.fault = err
-			}
-		}()
+	return func(e decompose.Emitter, args []*ir.Value) ([]*ir.Value, error) {
 		defer func(o *op, cur *stage, vector bool, up *scope) {
 			im.op, im.cur, im.vector, im.scope = o, cur, vector, up
 		}(im.op, im.cur, im.vector, im.scope)
@@ -41,7 +38,7 @@ func (im *importer) body(region int) (decompose.Body, error) {
 	}, nil
 }
 
-// decomposed are the results of a decomposition. Errors of a body have their place already.
+// decomposed are the results of a rule.
 func (im *importer) decomposed(vs []*ir.Value, err error) ([]*value, error) {
 	if err := im.positioned(err); err != nil {
 		return nil, err
@@ -56,13 +53,15 @@ func (im *importer) decomposed(vs []*ir.Value, err error) ([]*value, error) {
 	return out, nil
 }
 
-// positioned is an error with a place in the text: that of the body, if it is one's.
+// positioned is an error with a place in the text: its own, as one of a body has, or that
+// of the operation.
 func (im *importer) positioned(err error) error {
-	switch {
-	case err == nil:
+	var f *diag.Finding
+	if err == nil {
 		return nil
-	case im.fault != nil:
-		return im.fault
+	}
+	if errors.As(err, &f) && f.Source == im.m.src {
+		return f
 	}
 	return im.errorf("%v", err)
 }

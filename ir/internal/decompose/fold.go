@@ -59,7 +59,7 @@ func Reduce(to Emitter, xs, inits []*ir.Value, dims []int64, body Body) ([]*ir.V
 			out[i] = e.view(e.permute(x, slices.Concat(front, rest)), append([]int64{length}, left...))
 		}
 		if out, err = tree(e, body, out); err != nil {
-			return nil, fmt.Errorf("reduce: %v", err)
+			return nil, fmt.Errorf("reduce: %w", err)
 		}
 	}
 	return begin(e, "reduce", body, p, inits, out)
@@ -85,7 +85,7 @@ func foldable(what string, xs, inits []*ir.Value, body Body) (*probed, error) {
 	}
 	p, err := probe(body, xs, xs)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %v", what, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return p, p.gives(what, xs)
 }
@@ -133,7 +133,7 @@ func begin(e emit, what string, body Body, p *probed, inits, folded []*ir.Value)
 	}
 	got, err := apply(e, body, first, folded)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %v", what, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	for i, v := range got {
 		if neutral(p.kind(i), inits[i]) {
@@ -233,7 +233,7 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 			low[d], high[d], inner[d] = w.Padding[d][0], w.Padding[d][1], w.BaseDilations[d]-1
 		}
 		if out[i], err = Pad(to, x, inits[i], low, high, inner); err != nil {
-			return nil, fmt.Errorf("reduce_window: %v", err)
+			return nil, fmt.Errorf("reduce_window: %w", err)
 		}
 	}
 	counts := make([]int64, len(shape))
@@ -251,7 +251,7 @@ func ReduceWindow(to Emitter, xs, inits []*ir.Value, w Window, body Body) ([]*ir
 	}
 	for d := len(shape) - 1; d >= 0; d-- { // the innermost first, which is row-major order
 		if out, err = slide(e, body, out, d, w.Dimensions[d], w.WindowDilations[d]); err != nil {
-			return nil, fmt.Errorf("reduce_window: %v", err)
+			return nil, fmt.Errorf("reduce_window: %w", err)
 		}
 		for i, x := range out {
 			out[i] = e.slice(x, d, 0, (counts[d]-1)*w.Strides[d]+1, w.Strides[d])
@@ -306,7 +306,7 @@ func (w Window) steps(e emit, body Body, p *probed, inits, xs []*ir.Value, count
 		}
 		var err error
 		if out, err = apply(e, body, out, next); err != nil {
-			return nil, fmt.Errorf("reduce_window: %v", err)
+			return nil, fmt.Errorf("reduce_window: %w", err)
 		}
 	}
 	for i, v := range out {

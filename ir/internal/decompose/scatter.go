@@ -53,7 +53,7 @@ func Scatter(to Emitter, xs []*ir.Value, indices *ir.Value, updates []*ir.Value,
 	}
 	p, err := probe(body, xs, updates)
 	if err != nil {
-		return nil, fmt.Errorf("scatter: %v", err)
+		return nil, fmt.Errorf("scatter: %w", err)
 	}
 	if err := p.gives("scatter", xs); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (s *scattering) join(tables, values []*ir.Value, body Body) ([]*ir.Value, e
 		}
 		got, err := apply(e, body, old, update)
 		if err != nil {
-			return nil, fmt.Errorf("scatter: %v", err)
+			return nil, fmt.Errorf("scatter: %w", err)
 		}
 		for i, t := range out {
 			out[i] = e.one(ir.OpIndexPut, ir.A("dims", []int64{0}), []*ir.Value{t, got[i], at})

@@ -40,7 +40,7 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 	}
 	p, err := probePairs(before, xs)
 	if err != nil {
-		return nil, fmt.Errorf("sort: %v", err)
+		return nil, fmt.Errorf("sort: %w", err)
 	}
 	if len(p.results) != 1 || p.results[0].Type().DType() != ir.Bool {
 		return nil, fmt.Errorf("sort: the comparator gives %d results, want one of type bool", len(p.results))
@@ -67,7 +67,7 @@ func Sort(to Emitter, xs []*ir.Value, dim int64, before Body) ([]*ir.Value, erro
 	for block := int64(2); block <= whole; block *= 2 {
 		for apart := block / 2; apart > 0; apart /= 2 {
 			if all, err = s.level(all, block, apart); err != nil {
-				return nil, fmt.Errorf("sort: %v", err)
+				return nil, fmt.Errorf("sort: %w", err)
 			}
 		}
 	}
