@@ -252,7 +252,7 @@ func (g *Graph) syncGroups() {
 	for i := range g.Values {
 		s := g.Values[i].Sharding
 		for _, j := range g.groups[g.Values[i].Group] {
-			if v := &g.Values[j]; v.Group != 0 && !s.free() && v.Sharding.free() {
+			if v := &g.Values[j]; v.Group != 0 && !s.Free() && v.Sharding.Free() {
 				v.Sharding = s
 			}
 		}

@@ -57,8 +57,8 @@ func (s *Sharding) Empty() bool {
 		!slices.ContainsFunc(s.Dims, func(d Dim) bool { return len(d.Axes) > 0 })
 }
 
-// free reports whether s says nothing at all.
-func (s *Sharding) free() bool {
+// Free reports whether s says nothing at all.
+func (s *Sharding) Free() bool {
 	return s.Empty() && (s == nil || !slices.ContainsFunc(s.Dims, func(d Dim) bool { return !d.Open }))
 }
 

@@ -55,7 +55,7 @@ func (x *visit) define() error {
 		if i < len(given) {
 			s = given[i]
 		}
-		b := &binding{def: o, use: u}
+		b := &binding{def: o, use: u, at: place{o, u}}
 		if strings.HasSuffix(o.Name(), "data_flow_edge") && len(x.args) == 1 { // another name for its operand
 			b.id, b.flow = x.args[0].id, true
 			if s != nil {
@@ -78,7 +78,10 @@ func (x *visit) define() error {
 		x.results = append(x.results, b)
 	}
 	x.line = len(x.fn.Lines)
-	l := Line{Op: o, Number: p.m.LineOf(o), Depth: x.depth, Uses: o.Uses()}
+	l := Line{Op: o, Defines: defines, Number: p.m.LineOf(o), Depth: x.depth}
+	for _, b := range x.args {
+		l.Uses = append(l.Uses, b.use)
+	}
 	for _, b := range x.results {
 		l.Results = append(l.Results, b.id)
 	}
@@ -91,31 +94,6 @@ func (x *visit) define() error {
 		}
 	}
 	x.fn.Lines = append(x.fn.Lines, l)
-	return nil
-}
-
-// group puts the operand into a group; groups that share a value are one.
-func (x *visit) group() error {
-	a, ok := x.o.Attr("group_id")
-	l, err := x.p.m.Ints(a)
-	if !ok || err != nil || len(l) != 1 || len(x.args) != 1 || l[0] < 0 || l[0] > 1<<40 {
-		return x.p.m.ErrorAt(x.o, 0, "want a value and its group_id, from 0")
-	}
-	values := x.p.Graph.Values
-	v, id := &values[x.args[0].id], int(l[0])+1
-	if old := v.Group; old != 0 && old != id {
-		for i := range values {
-			if values[i].Group == old {
-				values[i].Group = id
-			}
-		}
-	}
-	v.Group = id
-	for i := range values {
-		if values[i].Group == id && !slices.Equal(values[i].Shape, v.Shape) {
-			return x.p.m.ErrorAt(x.o, 0, "values of group %d have several shapes", l[0])
-		}
-	}
 	return nil
 }
 
@@ -247,11 +225,18 @@ func (x *visit) manual() error {
 	for i, a := range body.Args() {
 		m := &sharding.Manual{Outer: lists[0][i], Axes: axes, In: true}
 		b := &binding{id: p.value("%"+a.Name, a.Type, m.Erase(lists[0][i])), use: stablehlo.Use{Name: a.Name}}
+		b.at = place{body, b.use}
 		in.names[b.use] = b
 		l.manual, l.values = append(l.manual, m), append(l.values, b.id)
-		x.args[i].pins = append(x.args[i].pins, lists[0][i])
+		outer := x.args[i].origin()
+		outer.pins = append(outer.pins, lists[0][i])
 		if x.edged(b) {
 			x.edge("edge into sdy.manual_computation", x.args[i:i+1], b, m)
+		}
+	}
+	for _, at := range slices.Backward(p.members) {
+		if at.in == body {
+			p.member(x.fn, in, at, x.depth+1)
 		}
 	}
 	outs, err := p.block(x.fn, body, in, x.depth+1)
@@ -316,7 +301,8 @@ func (x *visit) step() error {
 	}
 	if name == "sdy.sharding_constraint" && len(x.results) == 1 && len(x.args) == 1 {
 		if sh := x.p.Graph.Values[x.results[0].id].Sharding; sh != nil {
-			x.args[0].pins = append(x.args[0].pins, sh)
+			b := x.args[0].origin()
+			b.pins = append(b.pins, sh)
 		}
 	}
 	if name == "sdy.propagation_barrier" {

@@ -25,12 +25,13 @@ func (p *Program) Close() {
 		}
 	}
 	for _, fn := range p.Funcs {
-		if len(p.calls[fn.Name]) > 0 {
+		if len(fn.calls) > 0 {
 			for i, b := range fn.returns {
 				p.Graph.Values[fn.Results[i]].Sharding = p.Graph.Values[b.id].Sharding
 			}
 		}
 	}
+	p.merge()
 }
 
 // Write prints functions with the shardings of their arguments, results and operations, in
@@ -84,7 +85,7 @@ func (p *Program) function(b *strings.Builder, fn *Function, opt Print) {
 func (p *Program) line(b *strings.Builder, l *Line, opt Print) {
 	indent := strings.Repeat("  ", l.Depth+1)
 	b.WriteString(indent)
-	for i, u := range l.Op.Defines() {
+	for i, u := range l.Defines {
 		if i > 0 {
 			b.WriteString(", ")
 		}
@@ -93,12 +94,18 @@ func (p *Program) line(b *strings.Builder, l *Line, opt Print) {
 	if len(l.Results) > 0 {
 		b.WriteString(" = ")
 	}
-	op := l.Op.Name()
+	op, t := "sdy.sharding_constraint", ""
+	if l.Op != nil {
+		op, t = l.Op.Name(), (&subject{op: l.Op}).target()
+	}
 	if p.opt.Pipeline && op == "sdy.sharding_constraint" { // it holds from here on
 		op = "sdy.reshard"
 	}
 	b.WriteString(op)
-	if t := (&subject{op: l.Op}).target(); strings.HasSuffix(l.Op.Name(), "call") && t != "" {
+	if l.callee != nil {
+		t = l.callee.Name
+	}
+	if strings.HasSuffix(op, "call") && t != "" {
 		b.WriteString(" @" + t)
 	}
 	for i, u := range l.Uses {
@@ -206,9 +213,10 @@ func name(u stablehlo.Use) string {
 }
 
 // Shard reads the module, propagates and prints what was inferred. Mode "pipeline" is Shardy's
-// whole pipeline, the others are those of package sharding.
+// whole pipeline, "pipeline-joined" that with all calls of a function sharded alike, the others
+// are those of package sharding.
 func Shard(m *stablehlo.Module, mode string, w io.Writer, opt Print) error {
-	o := Options{Conserve: mode == "conservative", Pipeline: mode == "pipeline"}
+	o := Options{Conserve: mode == "conservative", Pipeline: strings.HasPrefix(mode, "pipeline"), Joined: mode == "pipeline-joined"}
 	how := sharding.UserPriority
 	if !o.Pipeline {
 		var err error
@@ -234,5 +242,5 @@ func Shard(m *stablehlo.Module, mode string, w io.Writer, opt Print) error {
 // Mode reports whether [Shard] has a mode of that name.
 func Mode(name string) bool {
 	_, err := sharding.ModeByName(name)
-	return err == nil || name == "pipeline"
+	return err == nil || name == "pipeline" || name == "pipeline-joined"
 }

@@ -5,14 +5,14 @@
 // to region, rules.go and its neighbours have the rule of each operation of StableHLO, and
 // print.go the result.
 //
-// What is not here yet: what Shardy does around propagation. Constants are not split by use,
-// calls are edges and not copies of what is called, values of a group whose shardings
-// conflict get no constraints, and no reshards are inserted.
+// What is not here: constants are not split by use, and the reshards and collectives that
+// Shardy inserts behind propagation are not.
 package sdy
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir/stablehlo"
@@ -23,6 +23,7 @@ import (
 type Options struct {
 	Conserve bool // rules let nothing pass where data would move
 	Pipeline bool // as Shardy's whole pipeline: constraints hold for what they are of, calls pass, shardings are closed
+	Joined   bool // all calls of a function are sharded alike: there is one copy of it
 }
 
 // Program is a module as propagation sees it.
@@ -35,31 +36,38 @@ type Program struct {
 	mesh  []*sharding.Mesh
 	edges bool // the text has no edges of its own
 	steps []pending
-	calls map[string][]call
+	funcs map[string][]*Function // by name in the text: the copies, one for each call
 
+	grouped []*binding // in the order of the text
+	members []place    // of groups whose shardings conflict: each has a constraint
+
+	copies    bool // calls have copies of what they call
 	funcEdges bool // the text has edges between functions
 }
 
-// Function is a function of a program.
+// Function is a function of a program, or a call's copy of one.
 type Function struct {
-	Name    string
-	Args    []int // values
+	Name    string // the text's, or for another copy one that is made of it
+	Args    []int  // values
 	Results []int
 	Lines   []Line
 	args    []*binding
 	returns []*binding
+	calls   []call // of it
 	f       *stablehlo.Func
 }
 
 // Line is an operation of a function, those of regions behind the one that holds them.
 type Line struct {
-	Op       *stablehlo.Operation
+	Op       *stablehlo.Operation // nil of a constraint on a member of a group
+	Defines  []stablehlo.Use
 	Number   int // of the text
 	Depth    int
 	Uses     []stablehlo.Use
 	Results  []int
 	Sharding string // that an operation without results states
 	Rule     *sharding.Rule
+	callee   *Function
 	manual   []*sharding.Manual // of operands, then results
 	values   []int
 }
@@ -74,6 +82,14 @@ type binding struct {
 	flow bool // an edge's
 	feed []string
 	pins []*sharding.Sharding // of constraints that hold for it
+	of   *binding             // of a member of a group: what its constraint is of
+	at   place
+}
+
+// place is where the text names a value: as a result of an operation or an argument of a block.
+type place struct {
+	in  any
+	use stablehlo.Use
 }
 
 // scope finds bindings by name.
@@ -110,7 +126,18 @@ type call struct {
 
 // Load makes a graph of a module. The error is a *diag.Finding with a place.
 func Load(m *stablehlo.Module, opt Options) (*Program, error) {
-	p := &Program{m: m, opt: opt, table: table(), edges: true, calls: map[string][]call{}}
+	p, err := load(m, opt, nil)
+	if err == nil {
+		if l := p.conflicts(); l != nil {
+			return load(m, opt, l)
+		}
+	}
+	return p, err
+}
+
+// load is Load with constraints on members of groups.
+func load(m *stablehlo.Module, opt Options, members []place) (*Program, error) {
+	p := &Program{m: m, opt: opt, table: table(), edges: true, funcs: map[string][]*Function{}, members: members}
 	for _, o := range m.Others() {
 		if o.Name() != "sdy.mesh" {
 			continue
@@ -124,10 +151,8 @@ func Load(m *stablehlo.Module, opt Options) (*Program, error) {
 			p.edges = false
 		}
 	}
-	for _, f := range m.Funcs {
-		if err := p.load(f); err != nil {
-			return nil, err
-		}
+	if err := p.functions(); err != nil {
+		return nil, err
 	}
 	p.results()
 	if opt.Pipeline || p.funcEdges {
@@ -271,19 +296,22 @@ func (p *Program) value(name string, t stablehlo.Type, s *sharding.Sharding) int
 	return len(p.Graph.Values) - 1
 }
 
-func (p *Program) load(f *stablehlo.Func) error {
-	fn := &Function{Name: f.Name, f: f}
+// load reads a function, or one more copy of it.
+func (p *Program) load(f *stablehlo.Func) (*Function, error) {
+	fn := &Function{Name: p.name(f.Name), f: f}
 	p.Funcs = append(p.Funcs, fn)
+	p.funcs[f.Name] = append(p.funcs[f.Name], fn)
 	top := (&scope{}).inner()
 	for _, a := range f.Args {
 		var s *sharding.Sharding
 		if x, ok := a.Attr("sdy.sharding"); ok {
 			var err error
 			if s, err = p.single(x); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		b := &binding{id: p.value("%"+a.Name, a.Type, s), use: stablehlo.Use{Name: a.Name}}
+		b.at = place{f, b.use}
 		top.names[b.use] = b
 		fn.args = append(fn.args, b)
 		fn.Args = append(fn.Args, b.id)
@@ -293,17 +321,22 @@ func (p *Program) load(f *stablehlo.Func) error {
 		if x, ok := f.ResultAttr(i, "sdy.sharding"); ok {
 			var err error
 			if s, err = p.single(x); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		fn.Results = append(fn.Results, p.value(fmt.Sprintf("result %d of @%s", i, f.Name), t, s))
 	}
 	if f.Body() == nil {
-		return nil
+		return fn, nil
+	}
+	for _, at := range slices.Backward(p.members) {
+		if at.in == f {
+			p.member(fn, top, at, 0)
+		}
 	}
 	var err error
 	fn.returns, err = p.block(fn, f.Body(), top, 0)
-	return err
+	return fn, err
 }
 
 // block reads operations, and returns what the last one hands out.
@@ -322,6 +355,11 @@ func (p *Program) block(fn *Function, b *stablehlo.Block, in *scope, depth int) 
 		}
 		if err := p.operation(fn, o, args, in, depth); err != nil {
 			return nil, err
+		}
+		for _, at := range p.members {
+			if at.in == o {
+				p.member(fn, in, at, depth)
+			}
 		}
 	}
 	return nil, nil
@@ -346,14 +384,7 @@ func (p *Program) operation(fn *Function, o *stablehlo.Operation, args []*bindin
 	case "sdy.manual_computation":
 		return x.manual()
 	case "func.call":
-		name := ""
-		if a, ok := o.Attr("callee"); ok {
-			name = a.Text
-		} else if f := o.Flags(); len(f) > 0 {
-			name = f[0].Text
-		}
-		p.calls[name] = append(p.calls[name], call{args, x.results})
-		return nil
+		return x.call()
 	}
 	if err := x.step(); err != nil {
 		return err
@@ -366,7 +397,7 @@ func (p *Program) operation(fn *Function, o *stablehlo.Operation, args []*bindin
 func (p *Program) results() {
 	main, both := p.m.Func("main"), sharding.Both
 	for _, fn := range p.Funcs {
-		if main != nil && fn.f != main || len(p.calls[fn.Name]) > 0 {
+		if main != nil && fn.f != main || len(fn.calls) > 0 {
 			continue
 		}
 		for i, b := range fn.returns {

@@ -52,43 +52,6 @@ func (p *Program) rule(s *subject, args, results []*binding) (_ *sharding.Rule, 
 	return r, err
 }
 
-// callEdges lets shardings pass between callers and what they call.
-func (p *Program) callEdges() {
-	for _, fn := range p.Funcs {
-		calls := p.calls[fn.Name]
-		if len(calls) == 0 {
-			continue
-		}
-		for i, b := range fn.args {
-			var from []*binding
-			for _, c := range calls {
-				if i < len(c.args) {
-					from = append(from, c.args[i])
-				}
-			}
-			p.callEdge("edge into @"+fn.Name, from, b)
-		}
-		for _, c := range calls {
-			for i, b := range c.results {
-				if v := &p.Graph.Values[b.id]; i < len(fn.returns) {
-					if r := p.Graph.Values[fn.Results[i]].Sharding; v.Sharding == nil {
-						v.Sharding = r
-					}
-					p.callEdge("edge out of @"+fn.Name, fn.returns[i:i+1], b)
-				}
-			}
-		}
-	}
-}
-
-func (p *Program) callEdge(op string, from []*binding, to *binding) {
-	shape := p.Graph.Values[to.id].Shape
-	to.flow = true
-	p.steps = append(p.steps, pending{operands: from, results: []*binding{to}, step: sharding.Step{
-		Op: op, Rule: sharding.Identity(shape, len(from), 1), Class: sharding.Through, Edge: true,
-	}})
-}
-
 // constrain gives what a closed constraint is of the constraint's sharding, where nothing
 // else is said of it.
 func (p *Program) constrain() {

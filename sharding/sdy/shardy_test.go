@@ -215,6 +215,8 @@ func mode(text string) (string, Print) {
 		return "op-priority", Print{}
 	case strings.Contains(line, "user-priority-propagate"):
 		return "user-priority", Print{}
+	case strings.Contains(line, "dedup-functions-fully=true"):
+		return "pipeline-joined", Print{}
 	case strings.Contains(line, "propagation-pipeline"):
 		return "pipeline", Print{}
 	}
@@ -246,30 +248,14 @@ func run(c stablehlo.Chunk, how string, opt Print) (map[string][]statement, erro
 
 // unmet are the functions whose checks state more than is inferred, with the reason.
 var unmet = map[string]string{
-	"sharding_group_propagation.mlir @add_extra_sharding_constraint_for_incompatible_shardings_in_sharding_group":        groups,
-	"sharding_group_propagation.mlir @add_extra_sharding_constraint_for_incompatible_shardings_in_manual_computation":    groups,
-	"sharding_group_propagation.mlir @add_extra_sharding_constraint_for_incompatible_shardings_with_sharding_constraint": groups,
-	"sharding_group_propagation.mlir @add_extra_sharding_constraint_for_partially_closed_replicated_sharding":            groups,
-	"basic_propagation_data_flow_edges.mlir @foo":                                                                        mixed,
-	"propagation_pipeline.mlir @split_constants_different_sharding":                                                      "constants are not split by use",
-	"propagation_pipeline.mlir @add_extra_sharding_constraint_for_incompatible_group_member_shardings":                   reshards,
-	"propagation_pipeline.mlir @dot_general_with_unreduced_result":                                                       reshards,
-	"propagation_pipeline.mlir @dot_general_with_unreduced_result_fully_delayed":                                         reshards,
-	"propagation_pipeline.mlir @dot_general_with_unreduced_result_partially_delayed":                                     reshards,
-	"propagation_pipeline.mlir @foo":                   copies,
-	"propagation_pipeline.mlir @main":                  copies,
-	"propagation_pipeline.mlir @bar_0":                 copies,
-	"propagation_pipeline_data_flow_edges.mlir @foo":   copies,
-	"propagation_pipeline_data_flow_edges.mlir @main":  copies,
-	"propagation_pipeline_data_flow_edges.mlir @bar_0": copies,
+	"basic_propagation_data_flow_edges.mlir @foo":                                    "arguments of functions have no edge apart from their value",
+	"propagation_pipeline.mlir @split_constants_different_sharding":                  "constants are not split by use",
+	"propagation_pipeline.mlir @dot_general_with_unreduced_result":                   reshards,
+	"propagation_pipeline.mlir @dot_general_with_unreduced_result_fully_delayed":     reshards,
+	"propagation_pipeline.mlir @dot_general_with_unreduced_result_partially_delayed": reshards,
 }
 
-const (
-	mixed    = "edges between functions join all calls"
-	groups   = "values of a group whose shardings conflict get no constraints"
-	reshards = "no reshards and collectives are inserted"
-	copies   = "functions are not copied by call"
-)
+const reshards = "no reshards and collectives are inserted"
 
 // TestShardy counts the functions of Shardy's tests whose axes are those that the checks state.
 func TestShardy(t *testing.T) {

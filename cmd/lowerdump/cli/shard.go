@@ -22,7 +22,9 @@ result and operation. The modes are Shardy's:
   aggressive     conflicts are resolved for each tensor by itself
   op-priority    basic, then aggressive, operations by their kinds
   user-priority  op-priority for the axes of each priority in turn
-  pipeline       user-priority; constraints hold for what they are of, and all is closed
+  pipeline       user-priority; constraints hold for what they are of, calls have copies of
+                 what they call, and all is closed
+  pipeline-joined  the same, but all calls of a function are sharded alike
 A program that names data-flow edges has these, any other has one of each result of a loop,
 a branch and a manual computation.
 
