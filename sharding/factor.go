@@ -29,6 +29,7 @@ type projection struct {
 	results     []projected
 	elementwise bool
 	conserve    bool // axes are not split
+	quiet       bool // no tensor has less than a factor's axes
 }
 
 func (p *projection) each(yield func(*projected) bool) {
@@ -72,8 +73,14 @@ func (p *projection) major(f int, dir Direction) []Ref {
 
 // compatible joins two lists of axes: what both start with, and what the longer one has
 // behind it. Without expand the result is no longer than old. It reports whether the result
-// may grow.
+// may grow. It shares memory with the lists.
 func compatible(old, more []Ref, expand bool) ([]Ref, bool) {
+	if n := min(len(old), len(more)); slices.Equal(old[:n], more[:n]) {
+		if expand && len(more) > n {
+			return more, expand
+		}
+		return old, expand
+	}
 	var out []Ref
 	for len(old) > 0 && len(more) > 0 {
 		a, b := old[0], more[0]
@@ -151,26 +158,42 @@ func (t *projected) within(a Ref, f int, done, factorSize int64) (Ref, bool) {
 
 // truncate cuts a list of axes at the first that fit does not leave whole.
 func (p *projection) truncate(l []Ref, fit func(a Ref, done int64) (Ref, bool)) []Ref {
-	l = slices.Clone(l)
 	done := int64(1)
 	for i, a := range l {
 		b, ok := fit(a, done)
 		if !ok || p.conserve && !b.Whole {
-			return l[:i]
+			return l[:i:i]
 		}
 		if b != a {
-			l[i] = b
-			return l[:i+1]
+			return append(l[:i:i], b)
 		}
 		done *= b.Size
 	}
 	return l
 }
 
+// grows reports whether a tensor has less than the axes of a factor, and nothing else.
+func (p *projection) grows(f int, axes []Ref) bool {
+	less := false
+	if len(axes) > 0 {
+		p.each(func(t *projected) bool {
+			x := &t.factors[f]
+			less = x.in && strictPrefix(x.axes, axes)
+			return !less
+		})
+	}
+	p.quiet = p.quiet && !less
+	return less
+}
+
 // basic gives each factor the axes that suit all tensors.
 func (p *projection) basic(dir func(f int) Direction) {
 	for f := range p.rule.Factors {
-		axes := p.truncate(p.major(f, dir(f)), func(a Ref, done int64) (Ref, bool) {
+		major := p.major(f, dir(f))
+		if !p.grows(f, major) {
+			continue
+		}
+		axes := p.truncate(major, func(a Ref, done int64) (Ref, bool) {
 			ok := true
 			p.each(func(t *projected) bool {
 				if a, ok = t.across(a, f); ok && t.factors[f].in {
@@ -194,7 +217,7 @@ func (p *projection) aggressive(dir func(f int) Direction) {
 	some := false
 	for f := range axes {
 		axes[f] = p.major(f, dir(f))
-		some = some || len(axes[f]) > 0
+		some = some || p.grows(f, axes[f])
 	}
 	if !some {
 		return

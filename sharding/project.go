@@ -1,5 +1,7 @@
 package sharding
 
+import "slices"
+
 // factored is how a tensor is sharded along a factor. Its zero value is that of a factor
 // that the tensor does not have.
 type factored struct {
@@ -23,7 +25,15 @@ type projected struct {
 // to its factors from the major one: a factor that is full, or that divides no more, hands
 // the rest on; the minor one takes all of it.
 func project(t Tensor, s *Sharding, r *Rule, m *Mesh) projected {
-	p := projected{factors: make([]factored, len(r.Factors))}
+	var p projected
+	p.set(t, s, r, m)
+	return p
+}
+
+// set is project in the memory of another tensor's projection.
+func (p *projected) set(t Tensor, s *Sharding, r *Rule, m *Mesh) {
+	*p = projected{factors: slices.Grow(p.factors[:0], len(r.Factors))[:len(r.Factors)]}
+	clear(p.factors)
 	for d, l := range t {
 		var axes []Ref
 		closed := false
@@ -49,7 +59,6 @@ func project(t Tensor, s *Sharding, r *Rule, m *Mesh) projected {
 	if s != nil {
 		p.replicated, p.unreduced, p.reduction = s.Replicated, s.Unreduced, s.Reduction
 	}
-	return p
 }
 
 // cursor hands out axes, splitting them.
@@ -70,14 +79,29 @@ func (c *cursor) first() Ref {
 
 func (c *cursor) skip() { c.axes, c.head = c.axes[1:], nil }
 
-// all hands out the rest.
+// all hands out the rest, which shares memory with the axes where none was split.
 func (c *cursor) all() []Ref {
+	if c.head == nil && !mergeable(c.axes) {
+		out := c.axes[:len(c.axes):len(c.axes)]
+		c.axes = nil
+		return out
+	}
 	var out []Ref
 	for c.some() {
 		out = c.m.add(out, c.first())
 		c.skip()
 	}
 	return out
+}
+
+// mergeable reports whether an axis may be joined with the one before it.
+func mergeable(l []Ref) bool {
+	for i := 1; i < len(l); i++ {
+		if l[i].Name == l[i-1].Name {
+			return true
+		}
+	}
+	return false
 }
 
 // take hands out axes that divide a size, and what of the size is left.

@@ -92,6 +92,8 @@ type Graph struct {
 	tick    int
 	changed []int    // by value: the tick of its last change
 	settled []settle // by step
+	proj    projection
+	sides   [2][]*Sharding
 }
 
 // settle says when a step was looked at, with and without resolving conflicts, and which way
@@ -99,6 +101,7 @@ type Graph struct {
 type settle struct {
 	tick [2]int
 	dirs [2]uint64
+	all  [opPriorities]uint64 // by priority: the ways of up to 31 factors, 2 bits each
 }
 
 // stale reports whether a step may pass something new, and remembers that it was looked at.
@@ -110,22 +113,23 @@ func (g *Graph) stale(at int, p pass) bool {
 	if st.Rule == nil || len(st.Rule.Factors) > 31 {
 		return st.Rule != nil
 	}
-	dirs := uint64(1)
-	for f := range st.Rule.Factors {
-		dirs = dirs<<2 | uint64(st.direction(f, p.priority))
-	}
 	x := &g.settled[at]
-	same := x.dirs[k] == dirs
-	for _, l := range [2][]int{st.Operands, st.Results} {
-		for _, v := range l {
-			same = same && (v == None || g.changed[v] < x.tick[k])
-		}
-	}
-	if same {
+	dirs := x.all[p.priority]
+	if dirs == 0 || x.dirs[k] == dirs && g.unchanged(st.Operands, x.tick[k]) && g.unchanged(st.Results, x.tick[k]) {
 		return false
 	}
 	g.tick++
 	x.dirs[k], x.tick[k] = dirs, g.tick
+	return true
+}
+
+// unchanged reports whether no value has changed since a tick.
+func (g *Graph) unchanged(values []int, tick int) bool {
+	for _, v := range values {
+		if v != None && g.changed[v] >= tick {
+			return false
+		}
+	}
 	return true
 }
 
@@ -215,6 +219,13 @@ func (g *Graph) index() error {
 		st := &g.Steps[i]
 		if err := g.fits(st); err != nil {
 			return fmt.Errorf("line %d: %s: %w", st.Line, st.Op, err)
+		}
+		if st.Rule != nil {
+			for p := range opPriorities {
+				for f := range st.Rule.Factors {
+					g.settled[i].all[p] = g.settled[i].all[p]<<2 | uint64(st.direction(f, p))
+				}
+			}
 		}
 		for _, v := range st.Operands {
 			if v != None {
@@ -308,16 +319,6 @@ func (st *Step) direction(f, priority int) Direction {
 	return out
 }
 
-// passes reports whether a step passes any factor when a priority's turn has come.
-func (st *Step) passes(priority int) bool {
-	for f := range st.Rule.Factors {
-		if st.direction(f, priority) != NoDirection {
-			return true
-		}
-	}
-	return false
-}
-
 // fixpoint applies steps until none changes anything. What is changed is looked at again
 // next, so that an axis runs as far as it can before the next one starts.
 func (g *Graph) fixpoint(p pass) {
@@ -344,43 +345,55 @@ func (g *Graph) fixpoint(p pass) {
 		if !g.stale(at, p) {
 			continue
 		}
-		g.apply(&g.Steps[at], p, func(v int) {
+		quiet := g.apply(&g.Steps[at], p, func(v int) {
 			push(g.def[v])
 			for _, u := range slices.Backward(g.users[v]) {
 				push(u)
 			}
 		})
+		if x := &g.settled[at]; quiet {
+			x.dirs = [2]uint64{x.all[p.priority], x.all[p.priority]}
+			x.tick = [2]int{g.tick, g.tick}
+		}
 	}
 	for i := range g.Returns {
 		g.apply(&g.Returns[i], p, none)
 	}
 }
 
-// apply propagates through one step, and calls changed for each value that was given more.
-func (g *Graph) apply(st *Step, p pass, changed func(v int)) {
-	if st.Rule == nil || !st.passes(p.priority) {
-		return
+// apply propagates through one step, and calls changed for each value that was given more. It
+// reports whether there is nothing that any tensor of the step could be given.
+func (g *Graph) apply(st *Step, p pass, changed func(v int)) bool {
+	if st.Rule == nil {
+		return true
 	}
-	operands, results := g.shardings(st, st.Operands), g.shardings(st, st.Results)
+	operands, results := g.shardings(0, st.Operands), g.shardings(1, st.Results)
 	if st.Manual != nil {
 		results[0] = st.Manual.before(results[0])
 	}
 	mesh := common(operands, results)
 	if mesh == nil || mesh.Maximal() {
-		return
+		return true
 	}
-	proj := projection{rule: st.Rule, mesh: mesh, elementwise: st.Elementwise, conserve: p.conserve && !st.Edge && st.Allowed == nil}
+	proj := &g.proj
+	proj.rule, proj.mesh, proj.elementwise, proj.conserve = st.Rule, mesh, st.Elementwise, p.conserve && !st.Edge && st.Allowed == nil
+	proj.operands = slices.Grow(proj.operands[:0], len(operands))[:len(operands)]
 	for i, s := range operands {
-		proj.operands = append(proj.operands, project(st.Rule.Operands[i], s, st.Rule, mesh))
+		proj.operands[i].set(st.Rule.Operands[i], s, st.Rule, mesh)
 	}
+	proj.results = slices.Grow(proj.results[:0], len(results))[:len(results)]
 	for i, s := range results {
-		proj.results = append(proj.results, project(st.Rule.Results[i], s, st.Rule, mesh))
+		proj.results[i].set(st.Rule.Results[i], s, st.Rule, mesh)
 	}
 	dir := func(f int) Direction { return st.direction(f, p.priority) }
+	proj.quiet = true
 	if p.mode == Aggressive {
 		proj.aggressive(dir)
 	} else {
 		proj.basic(dir)
+	}
+	if proj.quiet {
+		return true
 	}
 	for i, v := range st.Operands {
 		if proj.operands[i].changed && v != None {
@@ -392,28 +405,35 @@ func (g *Graph) apply(st *Step, p pass, changed func(v int)) {
 			g.update(st, p, v, results[i], proj.results[i].sharding(st.Rule.Results[i], st.Rule, mesh), st.Manual != nil, changed)
 		}
 	}
+	return false
 }
 
-func (g *Graph) shardings(st *Step, values []int) []*Sharding {
-	out := make([]*Sharding, len(values))
-	for i, v := range values {
+// shardings are those of some values, until it is called again for the same side of a step.
+func (g *Graph) shardings(side int, values []int) []*Sharding {
+	out := g.sides[side][:0]
+	for _, v := range values {
+		var s *Sharding
 		if v != None {
-			out[i] = g.Values[v].Sharding
+			s = g.Values[v].Sharding
 		}
+		out = append(out, s)
 	}
+	g.sides[side] = out
 	return out
 }
 
 // common is the mesh of shardings; nil if there is none, or more than one.
 func common(operands, results []*Sharding) *Mesh {
 	var m *Mesh
-	for _, s := range slices.Concat(operands, results) {
-		switch {
-		case s == nil || len(s.Mesh.Axes) == 0 && s.Mesh.Devices == nil:
-		case m == nil:
-			m = s.Mesh
-		case m != s.Mesh && (!slices.Equal(m.Axes, s.Mesh.Axes) || !slices.Equal(m.Devices, s.Mesh.Devices)):
-			return nil
+	for _, l := range [2][]*Sharding{operands, results} {
+		for _, s := range l {
+			switch {
+			case s == nil || len(s.Mesh.Axes) == 0 && s.Mesh.Devices == nil:
+			case m == nil:
+				m = s.Mesh
+			case m != s.Mesh && (!slices.Equal(m.Axes, s.Mesh.Axes) || !slices.Equal(m.Devices, s.Mesh.Devices)):
+				return nil
+			}
 		}
 	}
 	return m
