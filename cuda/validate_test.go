@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,44 @@ import (
 	"github.com/seed-ee968945/concert/kernels"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
+
+// What a NewGroup that failed has given answers as other bad arguments do, and does not panic.
+// Left out is what is for use within a call that has begun.
+func TestNilGroups(t *testing.T) {
+	within := []string{"Drain", "Failure", "NewStream", "NewEvent", "NewMemory", "AddSignal", "Run", "TimedOut"}
+	for _, v := range []any{(*coll.Member)(nil), (*coll.Group)(nil), (*symm.Member)(nil), (*symm.Group)(nil)} {
+		of := reflect.ValueOf(v)
+		for i := range of.NumMethod() {
+			m := of.Type().Method(i)
+			f := of.Method(i).Type()
+			if n := f.NumOut(); n == 0 || f.Out(n-1) != reflect.TypeFor[error]() || slices.Contains(within, m.Name) {
+				continue
+			}
+			in := make([]reflect.Value, f.NumIn())
+			for k := range in {
+				if in[k] = reflect.Zero(f.In(k)); f.In(k) == reflect.TypeFor[context.Context]() {
+					in[k] = reflect.ValueOf(t.Context())
+				}
+			}
+			call := of.Method(i).Call
+			if f.IsVariadic() {
+				call = of.Method(i).CallSlice
+			}
+			out := call(in)
+			err, _ := out[len(out)-1].Interface().(error)
+			var bad *symm.ArgumentError
+			if m.Name == "Close" {
+				if err != nil {
+					t.Errorf("%v.Close: %v", of.Type(), err)
+				}
+			} else if !errors.As(err, &bad) || !strings.Contains(err.Error(), "it is nil") {
+				t.Errorf("%v.%s: %v", of.Type(), m.Name, err)
+			}
+		}
+	}
+	(*coll.Member)(nil).Abort(nil)
+	(*symm.Member)(nil).Abort(nil)
+}
 
 // TestBadArguments passes what cannot be served to every entry point. Each must answer
 // with an error of its kind, without a panic and without anything left behind.

@@ -202,30 +202,3 @@ func (g *Group) Members() []*Member {
 	}
 	return g.members
 }
-
-// Close ends the group: calls and handles that are used afterwards fail with ErrClosed. It
-// waits for calls that are under way, and on the devices for the calls that were enqueued,
-// which end by their timeout if peers do not come. Replays of graphs are the caller's to wait
-// for. It is safe to call twice.
-func (g *Group) Close() error {
-	if g == nil {
-		return nil
-	}
-	return g.Group.Close()
-}
-
-// Begin starts a call of a member whose group is open, which Done ends.
-func (m *Member) Begin() error {
-	if m == nil {
-		return m.Usable()
-	}
-	return m.Member.Begin()
-}
-
-// Usable is nil for a member of a group that is open.
-func (m *Member) Usable() error {
-	if m == nil {
-		return symm.Invalid("member", "it is nil")
-	}
-	return m.Member.Usable()
-}

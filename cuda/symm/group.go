@@ -208,6 +208,9 @@ func (w *World) newGroup(ranks []int, padBytes uint64, o *GroupOptions) *Group {
 // Alloc takes symmetric memory of the world for as long as the group lives, and gives its
 // offset. All ranks allocate alike.
 func (g *Group) Alloc(bytes uint64) (uint64, error) {
+	if g == nil {
+		return 0, g.usable()
+	}
 	w := g.world
 	if g.room != nil {
 		at, err := g.room.alloc(bytes, 4096)

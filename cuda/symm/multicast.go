@@ -63,6 +63,8 @@ func (m *Member) HasMulticast() bool { return m.Group.HasMulticast() }
 // Multicast is nil if the group has multicast, else a *MulticastError.
 func (g *Group) Multicast() error {
 	switch {
+	case g == nil:
+		return g.usable()
 	case g.mc != nil:
 		return nil
 	case g.noMulticast != nil:

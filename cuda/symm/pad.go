@@ -144,13 +144,13 @@ func (m *Member) WaitValue(s driver.Stream, from, word int, v uint32) error {
 // Memset32 writes v into count words of a group rank's pad from word on, when s has got
 // here.
 func (m *Member) Memset32(s driver.Stream, rank, word, count int, v uint32) error {
-	if count <= 0 {
-		return Invalid("count", "%d words: at least one is needed", count)
-	}
 	if err := m.Begin(); err != nil {
 		return err
 	}
 	defer m.Done()
+	if count <= 0 {
+		return Invalid("count", "%d words: at least one is needed", count)
+	}
 	at, err := m.words(s, rank, word, count)
 	if err != nil {
 		return err
