@@ -16,6 +16,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/symm"
 	"github.com/seed-ee968945/concert/internal/lifecycle"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Device is one rank's GPU.
@@ -50,7 +51,7 @@ type Device struct {
 	rec   *recording
 	trace *trace
 
-	broken *rt.Latch // first failure
+	broken *rendezvous.Failure // first failure
 
 	life *lifecycle.Scope
 
@@ -108,7 +109,7 @@ type event struct {
 }
 
 func newDevice(drv driver.Driver, spec rt.Spec, o Options, dev int) (*Device, error) {
-	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, most: maxPlans, broken: rt.NewLatch(), life: lifecycle.New("device")}
+	d := &Device{spec: spec, opts: o, drv: drv, dev: dev, host: newHostKernels(drv), groups: map[string]*group{}, plans: map[string]*plan{}, most: maxPlans, broken: rendezvous.NewFailure(), life: lifecycle.New("device")}
 	d.table.Store(&table{})
 	d.life.Defer("place in the world", func() error { return d.site.leave() })
 	if d.host == nil {

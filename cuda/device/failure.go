@@ -9,18 +9,14 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// reportBytes bounds a failure on its way to other ranks.
-const reportBytes = 4096
-
 // failure is the first failure, nil while the device works.
 func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
-	if !d.broken.Set(err) || d.link == nil {
+	if !d.broken.Set(err, func() { d.link.breaks(err) }) || d.link == nil {
 		return
 	}
-	d.link.breaks(err) // ahead of what the others see of groups that end, which says less
 	for _, g := range d.table.Load().groups {
 		if g.m != nil {
 			g.m.Abort(err)

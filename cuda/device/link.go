@@ -35,7 +35,6 @@ type link struct {
 type note struct {
 	Kind   string            `json:"kind"`
 	Counts map[string]uint64 `json:"counts,omitempty"`
-	Report json.RawMessage   `json:"report,omitempty"` // as rendezvous.EncodeError makes it
 }
 
 // The kinds of notes.
@@ -43,7 +42,6 @@ const (
 	noteAsk   = "ask"   // the rank wants to know what the others have enqueued
 	noteCount = "count" // what the rank has enqueued
 	noteLeft  = "left"  // the rank is about to leave, having enqueued so much
-	noteBroke = "broke" // the rank has broken the world
 )
 
 // newLink listens until the link is closed. counts and alarm are called from other
@@ -80,10 +78,10 @@ func (l *link) hear(e rendezvous.Event) {
 		l.answers[e.Rank]++
 	case n.Kind == noteLeft:
 		l.told[e.Rank], l.left[e.Rank] = n.Counts, true
-	case n.Kind == noteBroke && l.broke == nil:
-		l.broke, l.breaker = rendezvous.DecodeError(n.Report), e.Rank
+	case e.Kind == rendezvous.Broken && l.broke == nil:
+		l.broke, l.breaker = e.Err, e.Rank
 	}
-	if e.Kind != rendezvous.Notice || n.Kind == noteLeft || n.Kind == noteBroke {
+	if e.Kind != rendezvous.Notice || n.Kind == noteLeft {
 		l.news.Store(true)
 	}
 	l.cond.Broadcast()
@@ -91,7 +89,7 @@ func (l *link) hear(e rendezvous.Event) {
 	switch {
 	case n.Kind == noteAsk:
 		l.say(note{Kind: noteCount, Counts: l.counts()})
-	case n.Kind == noteBroke, e.Kind == rendezvous.Lost:
+	case e.Kind == rendezvous.Broken, e.Kind == rendezvous.Lost:
 		l.alarm()
 	}
 }
@@ -103,13 +101,18 @@ func (l *link) gone() int {
 	return l.lost
 }
 
-// breaks says that this rank has broken the world, unless one has said so before.
+// breaks says that this rank has broken the world, unless one has said so before, ahead of
+// what the others see of groups that end, which says less. A device that has not met the
+// others has no link.
 func (l *link) breaks(err error) {
+	if l == nil {
+		return
+	}
 	l.mu.Lock()
 	known := l.broke != nil || l.lost >= 0
 	l.mu.Unlock()
 	if !known {
-		l.say(note{Kind: noteBroke, Report: rendezvous.EncodeError(err, reportBytes)})
+		l.job.Break(0, err)
 	}
 }
 

@@ -35,7 +35,7 @@ func (c *Comm) follow(cause error, tell, holds bool) error {
 		return c.err
 	}
 	if tell { // before anybody here sees the break, and leaves
-		c.g.Notify(rendezvous.EncodeError(cause, maxReason))
+		c.g.Break(0, cause)
 	}
 	c.err = cause
 	if h := c.h; h != 0 {
@@ -45,9 +45,6 @@ func (c *Comm) follow(cause error, tell, holds bool) error {
 	close(c.broken)
 	return cause
 }
-
-// maxReason bounds a failure on its way to other ranks.
-const maxReason = 64 << 10
 
 // abort begins to free h, and Close waits for its end. The library ends the kernels at
 // once, but does not free the communicator before the graphs are gone that its work was
@@ -88,12 +85,12 @@ func (c *Comm) gone() {
 // canceled their meeting may be heard of before this one's own failure is known here, which
 // says more.
 func (c *Comm) hear(e rendezvous.Event) {
-	if e.Kind != rendezvous.Notice {
+	if e.Kind != rendezvous.Broken {
 		return
 	}
-	at, why := c.where("operations"), rendezvous.DecodeError(e.Data)
-	if from, ok := why.(*rendezvous.CanceledError); !ok || from.Origin != at.Rank {
-		c.follow(at.Adopt(why, e.Rank), false, false)
+	at := c.where("operations")
+	if from, ok := e.Err.(*rendezvous.CanceledError); !ok || from.Origin != at.Rank {
+		c.follow(at.Adopt(e.Err, e.Rank), false, false)
 	}
 }
 

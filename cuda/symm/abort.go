@@ -121,7 +121,7 @@ func (m *Member) spread(why error) {
 		}
 	}
 	if c := g.world.control; c != nil {
-		c.tell(g.id, why)
+		c.g.Break(g.id, why)
 	}
 }
 

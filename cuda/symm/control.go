@@ -2,7 +2,6 @@ package symm
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
@@ -16,35 +15,17 @@ type control struct {
 	stop func()
 }
 
-// abortNotice is what a process tells the others of a group that a member has aborted.
-type abortNotice struct {
-	Group int             // number
-	Err   json.RawMessage // as rendezvous.EncodeError makes it
-}
-
-// maxNotice bounds the reason of an abort.
-const maxNotice = 64 << 10
-
 // watch hears, from another goroutine, that a process has ended and that a rank has
 // aborted a group.
 func (c *control) watch(w *World) {
 	c.stop = c.g.Watch(func(e rendezvous.Event) {
-		var n abortNotice
-		switch {
-		case e.Kind == rendezvous.Lost:
+		switch e.Kind {
+		case rendezvous.Lost:
 			w.lost(e.Rank)
-		case e.Kind == rendezvous.Notice && json.Unmarshal(e.Data, &n) == nil:
-			w.aborted(n.Group, e.Rank, rendezvous.DecodeError(n.Err))
+		case rendezvous.Broken:
+			w.aborted(e.Part, e.Rank, e.Err)
 		}
 	})
-}
-
-// tell says to the other processes that a member aborted a group.
-func (c *control) tell(group int, why error) {
-	b, err := json.Marshal(abortNotice{group, rendezvous.EncodeError(why, maxNotice)})
-	if err == nil { // text and numbers only
-		c.g.Notify(b)
-	}
 }
 
 // skip cancels the next barrier, to which this process cannot come because of why.

@@ -32,7 +32,7 @@ type Device struct {
 	lost      []atomic.Uint32 // by world rank: peerState, set by whoever watches the connection
 	abortSeen atomic.Int64    // when an unfinished abort record was first seen, Unix ns
 
-	broken *rt.Latch // first failure
+	broken *rendezvous.Failure // first failure
 
 	mu      sync.Mutex // guards what follows
 	streams []*stream
@@ -87,10 +87,10 @@ type channel struct {
 func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, pads []*shm.Pad, lost []atomic.Uint32, release func() error) *Device {
 	d := &Device{
 		spec: spec, opts: opts, nonce: nonce, lay: lay, pads: pads, own: pads[spec.Rank], life: lifecycle.New("host device"),
-		lost: lost, broken: rt.NewLatch(),
+		lost: lost, broken: rendezvous.NewFailure(),
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
 	}
-	d.life.Work(lifecycle.Hooks{Stop: func() { d.broken.Set(rt.ErrClosed) }}) // which ends all waits
+	d.life.Work(lifecycle.Hooks{Stop: func() { d.broken.Set(rt.ErrClosed, nil) }}) // which ends all waits
 	if release != nil {
 		d.life.Defer("connections and mappings", release)
 	}
@@ -112,14 +112,9 @@ func (d *Device) failure() error { return d.broken.Err() }
 
 // fail breaks the device and the world. The first cause counts.
 func (d *Device) fail(err error) {
-	// Held before anybody sees the failure: who sees it may close the device, and the other
-	// ranks would never hear.
-	held := d.life.Hold()
-	if held {
+	if d.life.Hold() { // the pads
 		defer d.life.Drop()
-	}
-	if d.broken.Set(err) && held {
-		spread(d.pads, d.spec.Rank, err)
+		d.broken.Set(err, func() { spread(d.pads, d.spec.Rank, err) })
 	}
 }
 

@@ -18,6 +18,7 @@ const (
 	kindCancel                  // rank: cancels a barrier that it has come to, or the next one in place of coming
 	kindOutcome                 // coordinator: what became of a barrier
 	kindNotice                  // rank, and coordinator to all others of the group
+	kindBreak                   // as well: it is broken for the rank
 	kindLeave                   // rank: leaves a group in order; its session, if that is the job
 	kindGone                    // coordinator: a rank has left a group, or its session has ended; in answer to hello: the world has formed
 )
@@ -28,7 +29,7 @@ type message struct {
 	Hello *hello          `json:"hello,omitempty"`
 	Group string          `json:"group,omitempty"` // key; empty for the job
 	Ranks []int           `json:"ranks,omitempty"` // of the group, unless it is the job
-	Turn  int             `json:"turn,omitempty"`  // which barrier of the group, from 0
+	Turn  int             `json:"turn,omitempty"`  // which barrier of the group, from 0; with break: which part of it
 	Rank  int             `json:"rank,omitempty"`  // of whom the coordinator tells
 	Data  []byte          `json:"data,omitempty"`  // of a notice; the world's nonce, with the coordinator's hello
 	Part  *part           `json:"part,omitempty"`  // with arrive
@@ -37,7 +38,7 @@ type message struct {
 	Late  bool            `json:"late,omitempty"`  // with cancel: because time was up
 	Own   bool            `json:"own,omitempty"`   // with outcome: Err is the coordinator's, not the reason of a rank that canceled
 	Lost  bool            `json:"lost,omitempty"`  // with gone: without a word
-	Err   json.RawMessage `json:"err,omitempty"`   // with cancel, and the outcome of a barrier that was canceled
+	Err   json.RawMessage `json:"err,omitempty"`   // with break, cancel, and the outcome of a barrier that was canceled
 
 	passed chan struct{} // not a message: closed when the outbox comes to it
 }
@@ -234,8 +235,8 @@ func (c *coordinator) receive(rank int, m *message) error {
 		return c.come(g, at, m)
 	case kindCancel:
 		return c.cancel(g, at, m)
-	case kindNotice:
-		c.tell(g, at, &message{Kind: kindNotice, Group: m.Group, Rank: rank, Data: m.Data})
+	case kindNotice, kindBreak:
+		c.tell(g, at, &message{Kind: m.Kind, Group: m.Group, Rank: rank, Turn: m.Turn, Data: m.Data, Err: m.Err})
 	case kindLeave:
 		if m.Group == "" {
 			c.gone(rank, left)

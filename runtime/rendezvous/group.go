@@ -282,10 +282,22 @@ func (g *Group) Cancel(why error) {
 // Notify sends data to all others of the group, who Watch. It does not wait. It arrives
 // before any barrier that this rank comes to afterwards is released.
 func (g *Group) Notify(data []byte) {
+	if len(data) <= MaxData {
+		g.tell(&message{Kind: kindNotice, Data: bytes.Clone(data)})
+	}
+}
+
+// Break tells all others of the group, as Notify does, that this rank's side of it, or of the
+// part of that number, is broken because of why. See Failure.
+func (g *Group) Break(part int, why error) {
+	g.tell(&message{Kind: kindBreak, Turn: part, Err: EncodeError(why, maxReason)})
+}
+
+func (g *Group) tell(m *message) {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
-	if g.unusable("") == nil && len(data) <= MaxData {
-		g.say(&message{Kind: kindNotice, Data: bytes.Clone(data)})
+	if g.unusable("") == nil {
+		g.say(m)
 	}
 }
 
@@ -303,7 +315,7 @@ func (g *Group) Watch(f func(Event)) (stop func()) {
 func (g *Group) watch(f func(Event)) (stop func()) {
 	s := g.s
 	own := func(e Event) {
-		if e.group == g.key || e.group == "" && e.Kind != Notice && e.Kind != canceled && slices.Contains(g.ranks, e.Rank) {
+		if e.group == g.key || e.group == "" && (e.Kind == Left || e.Kind == Lost) && slices.Contains(g.ranks, e.Rank) {
 			f(e)
 		}
 	}

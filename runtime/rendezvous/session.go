@@ -11,6 +11,8 @@ type Event struct {
 	Kind EventKind
 	Rank int    // in the job: whom it is about, or who says it
 	Data []byte // of a notice
+	Err  error  // why it is broken
+	Part int    // of the group, that is broken
 
 	group string // key
 	turn  int    // of a canceled barrier
@@ -24,6 +26,7 @@ const (
 	Notice   EventKind = iota // another rank called Notify
 	Left                      // a rank has left the group, or the job, in order
 	Lost                      // a rank's session ended without a word
+	Broken                    // another rank called Break
 	canceled                  // of a barrier that this rank has not come to
 )
 
@@ -81,6 +84,8 @@ func (s *session) receive(m *message) {
 		}
 		s.canceled[p] = m
 		e.Kind = canceled
+	case kindBreak:
+		e.Kind, e.Part, e.Err = Broken, m.Turn, DecodeError(m.Err)
 	case kindGone:
 		e.Kind = Left
 		if m.Lost {

@@ -1,17 +1,16 @@
-package runtime_test
+package rendezvous
 
 import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
-
-	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Of many failures at once one counts, the same for everybody, and stays.
-func TestLatch(t *testing.T) {
-	l := rt.NewLatch()
+func TestFailure(t *testing.T) {
+	l := NewFailure()
 	select {
 	case <-l.Done():
 		t.Error("done before a failure")
@@ -24,10 +23,16 @@ func TestLatch(t *testing.T) {
 	first, seen := make([]bool, n), make([]error, n)
 	errs := make([]error, n)
 	var wg sync.WaitGroup
+	var told atomic.Int32
 	for i := range n {
 		errs[i] = fmt.Errorf("failure %d", i)
 		wg.Go(func() {
-			first[i] = l.Set(errs[i])
+			first[i] = l.Set(errs[i], func() {
+				if l.Err() != nil {
+					t.Error("seen before the others are told")
+				}
+				told.Add(1)
+			})
 			<-l.Done()
 			seen[i] = l.Err()
 		})
@@ -50,13 +55,16 @@ func TestLatch(t *testing.T) {
 			t.Errorf("%d saw %v, not %v", i, err, errs[winner])
 		}
 	}
-	if l.Set(errors.New("late")) || l.Err() != errs[winner] {
+	if l.Set(errors.New("late"), func() { told.Add(1) }) || l.Err() != errs[winner] {
 		t.Errorf("a later failure counts: %v", l.Err())
+	}
+	if told.Load() != 1 {
+		t.Errorf("the others were told %d times", told.Load())
 	}
 }
 
-func BenchmarkLatch(b *testing.B) {
-	l := rt.NewLatch()
+func BenchmarkFailure(b *testing.B) {
+	l := NewFailure()
 	for b.Loop() {
 		if l.Err() != nil {
 			b.Fatal("a failure")
