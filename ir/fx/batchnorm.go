@@ -1,6 +1,7 @@
 package fx
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -82,7 +83,7 @@ func batchNorm(functional bool) func(c *call) error {
 		train := slices.Contains(c.params, "training") && c.bool("training", false)
 		ts, err := c.types()
 		if c.err != nil || err != nil {
-			return firstError(c.err, err)
+			return cmp.Or(c.err, err)
 		}
 		if rank < 2 || len(ts) < 3 || train && running && !functional || !train && !running || functional && !running || slices.Contains(static(x), 0) {
 			return errForm

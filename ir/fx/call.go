@@ -185,6 +185,19 @@ func (c *call) tensor(param string) *ir.Value {
 	return x
 }
 
+// selfAlong is operand self and the dimension along which an op works that has no meaning
+// for a tensor of rank 0.
+func (c *call) selfAlong(def int64) (x *ir.Value, d int64, err error) {
+	if x = c.tensor("self"); c.err != nil {
+		return nil, 0, c.err
+	}
+	if x.Type().Rank() == 0 {
+		return nil, 0, errForm
+	}
+	d = c.dim("dim", def, x.Type().Rank())
+	return x, d, c.err
+}
+
 func (c *call) isTensor(param string) bool {
 	v := c.arg(param)
 	return v != nil && v.kind == pyName

@@ -47,40 +47,6 @@ func (c *call) sliding(rank int) sliding {
 // maxWindow bounds what windows are made of, so that sums of products stay integers.
 const maxWindow = 1 << 28
 
-// inferred adds a helper whose type follows from its operands.
-func (c *call) inferred(op ir.Op, attrs attr.List, want []ir.Type, args ...*ir.Value) *ir.Value {
-	if c.err != nil || slices.Contains(args, nil) {
-		return nil
-	}
-	types := make([]ir.Type, len(args))
-	for i, a := range args {
-		types[i] = a.Type()
-	}
-	ts, err := ir.Infer(op, nil, attrs, types, want...)
-	if err != nil {
-		c.stick("", nil, "%v", err)
-		return nil
-	}
-	return c.helper(op, attrs, ts[0], args...)
-}
-
-// permuted is x with its dimensions in another order.
-func (c *call) permuted(x *ir.Value, dims ...int64) *ir.Value {
-	return c.inferred(ir.OpPermute, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}), nil, x)
-}
-
-// reshaped is x under another shape, copied where its layout demands that.
-func (c *call) reshaped(x *ir.Value, shape ...int64) *ir.Value {
-	if c.err != nil || x == nil {
-		return nil
-	}
-	want := ir.Tensor(x.Type().DType(), shape...)
-	if _, err := ir.Infer(ir.OpView, nil, nil, []ir.Type{x.Type()}, want); err != nil && x.Type().Shape().NumElems().Equal(want.Shape().NumElems()) {
-		x = c.inferred(ir.OpClone, nil, nil, x)
-	}
-	return c.inferred(ir.OpView, nil, []ir.Type{want}, x)
-}
-
 // exchanged lists dimensions with the first two exchanged.
 func exchanged(rank int) []int64 {
 	out := []int64{1, 0}
@@ -97,8 +63,8 @@ type product struct {
 }
 
 func (c *call) convolutionOf(t ir.Type, p product) *ir.Value {
-	if c.err != nil || slices.Contains(p.args, nil) {
-		return nil
+	if c.err != nil {
+		return c.none()
 	}
 	return c.helper(ir.OpConvolution, p.attrs, t, p.args...)
 }
@@ -139,7 +105,7 @@ func (s sliding) plain(x, w *ir.Value) product {
 // ofInput is the gradient of the input, which has the given sizes, from that of the result.
 func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
 	if c.err != nil {
-		return product{args: []*ir.Value{nil}}
+		return product{}
 	}
 	ws, q := static(w), static(dy)[2:]
 	var pads []int64
@@ -156,7 +122,7 @@ func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
 		for d := 3; d < len(parts); d++ {
 			order = append(order, int64(d))
 		}
-		w = c.reshaped(c.permuted(c.reshaped(w, parts...), order...), append([]int64{g * ws[1], ws[0] / g}, ws[2:]...)...)
+		w = c.shaped(c.permuted(c.shaped(w, parts...), order...), append([]int64{g * ws[1], ws[0] / g}, ws[2:]...)...)
 	}
 	return product{windowed(nil, pads, s.stride, s.dilation, true, s.groups, 1), []*ir.Value{dy, w}}
 }
@@ -165,7 +131,7 @@ func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
 // dimensions exchanged.
 func (s sliding) ofWeight(c *call, dy, x *ir.Value, w []int64) product {
 	if c.err != nil {
-		return product{args: []*ir.Value{nil}}
+		return product{}
 	}
 	in, q := static(x)[2:], static(dy)[2:]
 	var pads []int64
@@ -211,11 +177,11 @@ func convolution(c *call) error {
 	if s.transposed {
 		ones[0] = static(w)[1] * s.groups
 	}
-	b := c.reshaped(c.tensor("bias"), ones...)
+	b := c.tensor("bias")
 	if c.err != nil {
 		return c.err
 	}
-	return c.emitErr(ir.OpAdd, nil, y, b)
+	return c.emitErr(ir.OpAdd, nil, y, c.shaped(b, ones...))
 }
 
 // misfit says that operands do not fit each other, unless something else is wrong.
@@ -289,7 +255,7 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 	for k := 1; k < len(items); k++ {
 		switch items[k] {
 		case 1:
-			others = append(others, c.inferred(ir.OpPermute, swap, nil, c.convolutionOf(exchange(ts[k]), ofWeight())))
+			others = append(others, c.make(ir.OpPermute, swap, c.convolutionOf(exchange(ts[k]), ofWeight())))
 		case 2:
 			if c.err == nil {
 				others = append(others, c.helper(ir.OpSum, sums, ts[k], dy))

@@ -86,14 +86,11 @@ func (c *call) reversed(x *ir.Value) *ir.Value {
 }
 
 func smallest(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x, d, err := c.selfAlong(0)
+	if err != nil {
+		return err
 	}
-	if x.Type().Rank() == 0 {
-		return errForm
-	}
-	d, keep := c.dim("dim", 0, x.Type().Rank()), c.bool("keepdim", false)
+	keep := c.bool("keepdim", false)
 	at := dimAttr(d)
 	if keep {
 		at = at.With("keepdim", attr.Bool(true))
@@ -392,20 +389,16 @@ func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.V
 // scanned imports a running fold.
 func scanned(fold func(c *call, a, b *ir.Value) *ir.Value) func(c *call) error {
 	return func(c *call) error {
-		x := c.tensor("self")
-		if c.err != nil {
-			return c.err
+		x, d, err := c.selfAlong(0)
+		if err != nil {
+			return err
 		}
 		ts, err := c.types()
 		if err != nil {
 			return err
 		}
-		if x.Type().Rank() == 0 || len(ts) != 1 {
+		if len(ts) != 1 {
 			return errForm
-		}
-		d := c.dim("dim", 0, x.Type().Rank())
-		if c.err != nil {
-			return c.err
 		}
 		x = c.in(accType(ts[0].DType()), x)
 		return c.settle(c.scan(d, []*ir.Value{x}, func(a, b []*ir.Value) []*ir.Value {
@@ -428,16 +421,9 @@ func logAddExp(c *call, a, b *ir.Value) *ir.Value {
 // not a number counts as beyond all.
 func running(better ir.Op) func(c *call) error {
 	return func(c *call) error {
-		x := c.tensor("self")
-		if c.err != nil {
-			return c.err
-		}
-		if x.Type().Rank() == 0 {
-			return errForm
-		}
-		d := c.dim("dim", 0, x.Type().Rank())
-		if c.err != nil {
-			return c.err
+		x, d, err := c.selfAlong(0)
+		if err != nil {
+			return err
 		}
 		shape := static(x)
 		along := make([]int64, len(shape))

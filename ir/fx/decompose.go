@@ -189,18 +189,14 @@ func truth(op ir.Op) func(c *call) error {
 
 // largest gives the largest elements along a dimension and where the first of each is.
 func largest(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
-	}
-	if x.Type().Rank() == 0 {
-		return errForm
+	x, d, err := c.selfAlong(0)
+	if err != nil {
+		return err
 	}
 	ts, err := c.types()
 	if err != nil {
 		return err
 	}
-	d := c.dim("dim", 0, x.Type().Rank())
 	at, l := dimAttr(d), attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)})
 	if c.bool("keepdim", false) {
 		at, l = at.With("keepdim", attr.Bool(true)), l.With("keepdim", attr.Bool(true))
@@ -218,16 +214,9 @@ func largest(c *call) error {
 // sorted takes all elements in order. The order of equal elements is that of the operand,
 // so that a stable sort is the same.
 func sorted(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
-	}
-	if x.Type().Rank() == 0 {
-		return errForm
-	}
-	d := c.dim("dim", -1, x.Type().Rank())
-	if c.err != nil {
-		return c.err
+	x, d, err := c.selfAlong(-1)
+	if err != nil {
+		return err
 	}
 	l := dimAttr(d).With("k", attr.Int(static(x)[d]))
 	if !c.bool("descending", false) {
@@ -387,20 +376,16 @@ func selectScatter(c *call) error {
 }
 
 func unbind(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x, d, err := c.selfAlong(0)
+	if err != nil {
+		return err
 	}
 	ts, err := c.types()
 	if err != nil {
 		return err
 	}
-	if x.Type().Rank() == 0 || len(ts) == 0 {
+	if len(ts) == 0 {
 		return errForm
-	}
-	d := c.dim("dim", 0, x.Type().Rank())
-	if c.err != nil {
-		return c.err
 	}
 	if n := static(x)[d]; int64(len(ts)) != n {
 		return c.fail("out", "results", "out lists %d pieces, the arguments give %d", len(ts), n)

@@ -13,8 +13,7 @@ import (
 // After an error they return a tensor of rank 0, and the error stays in err; who asks for
 // sizes looks at err first.
 
-// make adds a helper of the type that the type rule gives. want is its element type if
-// the operands leave that open.
+// make adds a helper of the type that the type rule gives.
 func (c *call) make(op ir.Op, attrs attr.List, args ...*ir.Value) *ir.Value {
 	types := make([]ir.Type, len(args))
 	for i, a := range args {
@@ -28,10 +27,13 @@ func (c *call) make(op ir.Op, attrs attr.List, args ...*ir.Value) *ir.Value {
 		if c.err == nil {
 			c.err = c.fail("args", "arguments", "%s: %v", c.n.Target, err)
 		}
-		return c.filled(attr.Int(0), dtype.F32)
+		return c.none()
 	}
 	return c.helper(op, attrs, ts[0], args...)
 }
+
+// none is what an operation gives after an error.
+func (c *call) none() *ir.Value { return c.filled(attr.Int(0), dtype.F32) }
 
 // with is op of a tensor and a number.
 func (c *call) with(op ir.Op, x *ir.Value, n float64) *ir.Value {
@@ -55,6 +57,11 @@ func (c *call) dense(x *ir.Value) *ir.Value { return c.laidOut(x, like(x, x.Type
 // shaped is x, in row-major order, in another shape.
 func (c *call) shaped(x *ir.Value, shape ...int64) *ir.Value {
 	return c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), shape...), c.dense(x))
+}
+
+// permuted is x with its dimensions in another order.
+func (c *call) permuted(x *ir.Value, dims ...int64) *ir.Value {
+	return c.make(ir.OpPermute, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}), x)
 }
 
 // flat is x as one dimension.

@@ -217,14 +217,11 @@ func embedding(c *call) error {
 }
 
 func topk(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x, d, err := c.selfAlong(-1)
+	if err != nil {
+		return err
 	}
-	if x.Type().Rank() == 0 {
-		return errForm
-	}
-	l := dimAttr(c.dim("dim", -1, x.Type().Rank())).With("k", attr.Int(c.need("k")))
+	l := dimAttr(d).With("k", attr.Int(c.need("k")))
 	for _, key := range []string{"largest", "sorted"} {
 		if !c.bool(key, true) {
 			l = l.With(key, attr.Bool(false))

@@ -49,17 +49,12 @@ func reduce(op ir.Op) func(c *call) error {
 // along imports an op that keeps the shape and works along one dimension.
 func along(op ir.Op) func(c *call) error {
 	return func(c *call) error {
-		x := c.tensor("self")
-		if c.err != nil {
-			return c.err
+		x, d, err := c.selfAlong(0)
+		if err != nil {
+			return err
 		}
-		if x.Type().Rank() == 0 {
-			return errForm
-		}
-		if c.arg("dim") == nil {
-			c.want("dim", "an integer", nil)
-		}
-		return c.emitErr(op, attr.List(nil).With("dim", attr.Int(c.dim("dim", 0, x.Type().Rank()))), x)
+		c.need("dim")
+		return c.emitErr(op, dimAttr(d), x)
 	}
 }
 

@@ -1,6 +1,7 @@
 package fx
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -110,48 +111,39 @@ func (p pooling) backward() attr.List {
 }
 
 func maxPool(c *call) error {
-	x := c.tensor("self")
-	t, err := c.tensorType(0)
-	if c.err != nil || err != nil {
-		return firstError(c.err, err)
-	}
-	out, _ := t.Shape().Static()
-	p := c.pooling(static(x), out)
-	if c.err != nil {
-		return c.err
+	x, _, p, err := c.pool()
+	if err != nil {
+		return err
 	}
 	return c.emitErr(ir.OpReduceWindow, p.forward("max"), x)
 }
 
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+// pool is the operand, the result and the windows of a pool.
+func (c *call) pool() (x *ir.Value, t ir.Type, p pooling, err error) {
+	x = c.tensor("self")
+	if t, err = c.tensorType(0); c.err == nil && err == nil {
+		p = c.pooling(static(x), sizesOf(t))
 	}
-	return nil
+	return x, t, p, cmp.Or(c.err, err)
 }
 
 // maxPoolPlaces emits the largest elements and what others gives of their places.
 func (c *call) maxPoolPlaces(dt ir.DType, others func(p pooling, places *ir.Value) *ir.Value) error {
-	x := c.tensor("self")
-	ts, err := c.types()
-	if c.err != nil || err != nil {
-		return firstError(c.err, err)
+	if n := len(c.n.Out); n != 2 {
+		return c.fail("out", "results", "%s gives 2 results, out lists %d", c.n.Target, n)
 	}
-	if len(ts) != 2 {
-		return c.fail("out", "results", "%s gives 2 results, out lists %d", c.n.Target, len(ts))
+	x, _, p, err := c.pool()
+	if err != nil {
+		return err
 	}
-	out, _ := ts[0].Shape().Static()
-	p := c.pooling(static(x), out)
-	if c.err != nil {
-		return c.err
+	t, err := c.tensorType(1)
+	if err != nil {
+		return err
 	}
 	if len(p.kernel) < 2 {
 		return errForm
 	}
-	t := retyped(ts[1], dt)
-	places := others(p, c.helper(ir.OpReduceWindow, p.forward("argmax"), t, x))
+	places := others(p, c.helper(ir.OpReduceWindow, p.forward("argmax"), retyped(t, dt), x))
 	if c.err != nil {
 		return c.err
 	}
@@ -184,7 +176,7 @@ func (c *call) origin(p pooling, d int) *ir.Value {
 	shape := slices.Repeat([]int64{1}, len(p.out)-d)
 	shape[0] = p.out[d]
 	start := attr.Make(attr.Attr{Key: "start", Val: attr.Int(-p.padding[d])}, attr.Attr{Key: "step", Val: attr.Int(p.stride[d])})
-	return c.reshaped(c.helper(ir.OpIota, start, ir.Tensor(ir.I64, p.out[d])), shape...)
+	return c.shaped(c.helper(ir.OpIota, start, ir.Tensor(ir.I64, p.out[d])), shape...)
 }
 
 // indicesOf is the places in windows as indices into the last dimensions, flat: two terms
@@ -316,15 +308,9 @@ func (c *call) divided(p pooling, t ir.Type, x *ir.Value) *ir.Value {
 }
 
 func avgPool(c *call) error {
-	x := c.tensor("self")
-	t, err := c.tensorType(0)
-	if c.err != nil || err != nil {
-		return firstError(c.err, err)
-	}
-	out, _ := t.Shape().Static()
-	p := c.pooling(static(x), out)
-	if c.err != nil {
-		return c.err
+	x, t, p, err := c.pool()
+	if err != nil {
+		return err
 	}
 	if !t.DType().IsFloat() {
 		return errForm
@@ -407,7 +393,7 @@ func adaptivePool(c *call) error {
 	x := c.tensor("self")
 	t, err := c.tensorType(0)
 	if c.err != nil || err != nil {
-		return firstError(c.err, err)
+		return cmp.Or(c.err, err)
 	}
 	p, from, counts := c.adaptive(static(x), sizesOf(t))
 	if c.err != nil {

@@ -1,6 +1,7 @@
 package fx
 
 import (
+	"cmp"
 	"encoding/base64"
 	bits "encoding/binary"
 	"math"
@@ -58,7 +59,7 @@ func resampled(of sources, operand string, back bool) func(c *call) error {
 		x := c.tensor(operand)
 		t, err := c.tensorType(0)
 		if c.err != nil || err != nil {
-			return firstError(c.err, err)
+			return cmp.Or(c.err, err)
 		}
 		n := c.resampledDims()
 		small, large := static(x), sizesOf(t)
