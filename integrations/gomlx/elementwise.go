@@ -212,27 +212,7 @@ func (f *function) Clamp(min, x, max compute.Value) (compute.Value, error) {
 }
 
 func (f *function) Identity(x compute.Value) (compute.Value, error) {
-	in, err := f.values([]compute.Value{x})
-	if err != nil {
-		return nil, err
-	}
-	return f.barrier(in, 1)
-}
-
-func (f *function) barrier(in []*value, results int) (compute.Value, error) {
-	vs, err := f.barriers(in)
-	if err != nil {
-		return nil, err
-	}
-	return vs[results-1], nil
-}
-
-func (f *function) barriers(in []*value) ([]*value, error) {
-	var results []shapes.Shape
-	for _, v := range in {
-		results = append(results, v.shape)
-	}
-	return f.emit(results, "stablehlo.optimization_barrier %s : %s", names(in), types(in))
+	return f.SchedulingBarrier(x)
 }
 
 func (f *function) OptimizationBarrier(operands ...compute.Value) ([]compute.Value, error) {
@@ -240,16 +220,16 @@ func (f *function) OptimizationBarrier(operands ...compute.Value) ([]compute.Val
 	if err != nil || len(in) == 0 {
 		return nil, err
 	}
-	vs, err := f.barriers(in)
+	var results []shapes.Shape
+	for _, v := range in {
+		results = append(results, v.shape)
+	}
+	vs, err := f.emit(results, "stablehlo.optimization_barrier %s : %s", names(in), types(in))
 	return anys(vs), err
 }
 
 func (f *function) SchedulingBarrier(operand compute.Value, dependencies ...compute.Value) (compute.Value, error) {
-	in, err := f.values(append([]compute.Value{operand}, dependencies...))
-	if err != nil {
-		return nil, err
-	}
-	vs, err := f.barriers(in)
+	vs, err := f.OptimizationBarrier(append([]compute.Value{operand}, dependencies...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,8 @@ type executable struct {
 	outputs []shapes.Shape
 	prog    *program.Program
 	mod     *rt.Module
-	held    []*stablehlo.Literal // by input of the module: what it holds; nil of a parameter
+	args    []rt.Value // by input of the module: constants of the text have data, parameters get it
+	params  []int      // which of args are parameters
 
 	mu   sync.Mutex // one run at a time
 	gone bool
@@ -58,7 +59,7 @@ func (n *builder) Compile() (compute.Executable, error) {
 	if err != nil {
 		return nil, errors.WithStack(err)
 	}
-	x := &executable{b: n.b, name: n.name, names: n.main.inputs, held: p.Constants}
+	x := &executable{b: n.b, name: n.name, names: n.main.inputs}
 	for _, v := range n.main.params {
 		x.inputs = append(x.inputs, v.shape)
 	}
@@ -70,6 +71,16 @@ func (n *builder) Compile() (compute.Executable, error) {
 	}
 	if x.mod, err = rt.ModuleOf(x.prog); err != nil {
 		return nil, errors.WithStack(err)
+	}
+	for i, in := range x.mod.Inputs {
+		q := in.Tensors[0]
+		v := rt.Value{DType: q.DType, Shape: q.Shape}
+		if i < len(p.Constants) && p.Constants[i] != nil {
+			v.Data = p.Constants[i].Expand()
+		} else {
+			x.params = append(x.params, i)
+		}
+		x.args = append(x.args, v)
 	}
 	rank, err := n.b.world(ctx)
 	if err != nil {
@@ -140,30 +151,20 @@ func (x *executable) Execute(inputs []compute.Buffer, donate []bool, device comp
 
 // arguments are the module's inputs: the caller's, and the constants that the text holds.
 func (x *executable) arguments(inputs []compute.Buffer) ([]rt.Value, error) {
-	var args []rt.Value
-	next := 0
-	for i := range x.mod.Inputs {
-		q := x.mod.Inputs[i].Tensors[0]
-		v := rt.Value{DType: q.DType, Shape: q.Shape}
-		if i < len(x.held) && x.held[i] != nil {
-			v.Data = x.held[i].Expand()
-			args = append(args, v)
-			continue
-		}
-		u, ok := inputs[next].(*Buffer)
+	args := slices.Clone(x.args)
+	for k, i := range x.params {
+		u, ok := inputs[k].(*Buffer)
 		if !ok || u.b != x.b {
-			return nil, errors.Errorf("concert: input %d of computation %q is a buffer of another backend", next, x.name)
+			return nil, errors.Errorf("concert: input %d of computation %q is a buffer of another backend", k, x.name)
 		}
-		if !u.shape.Equal(x.inputs[next]) {
-			return nil, errors.Errorf("concert: input %d (%q) of computation %q is %s, not %s", next, x.names[next], x.name, x.inputs[next], u.shape)
+		if !u.shape.Equal(x.inputs[k]) {
+			return nil, errors.Errorf("concert: input %d (%q) of computation %q is %s, not %s", k, x.names[k], x.name, x.inputs[k], u.shape)
 		}
 		flat, err := u.Data()
 		if err != nil {
 			return nil, err
 		}
-		v.Data = dtypes.UnsafeByteSliceFromAny(flat)
-		args = append(args, v)
-		next++
+		args[i].Data = dtypes.UnsafeByteSliceFromAny(flat)
 	}
 	return args, nil
 }

@@ -21,7 +21,10 @@ type u128[T any] struct{ hi, lo T }
 // jump is k steps of the generator: s*mul + inc.
 type jump struct{ mul, inc u128[uint64] }
 
-var step = jump{u128[uint64]{2549297995355413924, 4865540595714422341}, u128[uint64]{6364136223846793005, 1442695040888963407}}
+var (
+	stay = jump{mul: u128[uint64]{0, 1}} // no step
+	step = jump{u128[uint64]{2549297995355413924, 4865540595714422341}, u128[uint64]{6364136223846793005, 1442695040888963407}}
+)
 
 func mul(a, b u128[uint64]) u128[uint64] {
 	hi, lo := bits.Mul64(a.lo, b.lo)
@@ -35,18 +38,24 @@ func (j jump) after(k jump) jump {
 	return jump{mul(j.mul, k.mul), u128[uint64]{inc.hi + k.inc.hi + carry, lo}}
 }
 
-// jumps has by, 2by, ... steps, from none or one of by on.
-func jumps(by jump, n int, fromNone bool) []jump {
-	j := jump{mul: u128[uint64]{0, 1}}
-	out := make([]jump, 0, n)
-	for range n {
-		if !fromNone {
-			j = j.after(by)
+// times is j done n times, by squaring.
+func (j jump) times(n int) jump {
+	out := stay
+	for ; n > 0; n /= 2 {
+		if n%2 == 1 {
+			out = out.after(j)
 		}
-		out = append(out, j)
-		if fromNone {
-			j = j.after(by)
-		}
+		j = j.after(j)
+	}
+	return out
+}
+
+// jumps are n jumps, the first and then each the one before it and by.
+func jumps(first, by jump, n int) []jump {
+	out := make([]jump, n)
+	for i := range out {
+		out[i] = first
+		first = first.after(by)
 	}
 	return out
 }
@@ -134,10 +143,9 @@ func (f *function) RNGBitGenerator(state compute.Value, shape shapes.Shape) (com
 	word := func(i int) *value { return w.do(f.Slice(in[0], []int{i}, []int{i + 1}, nil)) }
 	seed := u128[*value]{w.do(f.Reshape(word(0), 1, 1)), w.do(f.Reshape(word(1), 1, 1))}
 
-	big := jumps(step, row, false)
-	mul, inc := w.along(jumps(big[row-1], rows, true), rows, 1)
+	mul, inc := w.along(jumps(stay, step.times(row), rows), rows, 1)
 	s := w.advance(seed, mul, inc)
-	mul, inc = w.along(big, 1, row)
+	mul, inc = w.along(jumps(step, step, row), 1, row)
 	s = w.advance(s, mul, inc)
 
 	// DXSM: the output permutation.
@@ -151,11 +159,7 @@ func (f *function) RNGBitGenerator(state compute.Value, shape shapes.Shape) (com
 	}
 	x = w.do(f.Reshape(w.do(f.Slice(x, []int{0}, []int{shape.Size()}, nil)), shape.Dimensions...))
 
-	last := jump{mul: u128[uint64]{0, 1}}
-	for range n {
-		last = last.after(step)
-	}
-	mul, inc = w.along([]jump{last}, 1, 1)
+	mul, inc = w.along([]jump{step.times(n)}, 1, 1)
 	s = w.advance(seed, mul, inc)
 	swapped := func(v *value) *value { // the Go backend stores it with its bytes reversed
 		b := w.do(f.Reverse(w.do(f.Bitcast(w.do(f.Reshape(v, 1)), dtypes.Uint8)), 1))

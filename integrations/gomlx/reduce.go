@@ -154,10 +154,15 @@ func (f *function) window(op string, x compute.Value, window, strides, inputDila
 	if err := f.open(); err != nil {
 		return nil, err
 	}
-	zero, n := f.neutral(op, in[0].shape.DType), in[0].shape.Rank()
+	return f.slide(op, in[0], shape, window, strides, inputDilations, windowDilations, paddings)
+}
+
+// slide emits a reduction of windows, with 1 for strides and dilations that are not given.
+func (f *function) slide(op string, x *value, shape shapes.Shape, window, strides, inputDilations, windowDilations []int, paddings [][2]int) (compute.Value, error) {
+	zero, n := f.neutral(op, x.shape.DType), x.shape.Rank()
 	return result(f.one(shape, `"stablehlo.reduce_window"(%s, %s) <{window_dimensions = %s, window_strides = %s, base_dilations = %s, window_dilations = %s, padding = %s}> %s : (%s, %s) -> %s`,
-		in[0].name, zero.name, array(window), array(ones(strides, n)), array(ones(inputDilations, n)), array(ones(windowDilations, n)), pads(paddings, n),
-		f.fold(op, in[0].shape), typeText(in[0].shape), typeText(zero.shape), typeText(shape)))
+		x.name, zero.name, array(window), array(ones(strides, n)), array(ones(inputDilations, n)), array(ones(windowDilations, n)), pads(paddings, n),
+		f.fold(op, x.shape), typeText(x.shape), typeText(zero.shape), typeText(shape)))
 }
 
 // CumSum is a window that ends, or begins, at each element.
@@ -181,11 +186,7 @@ func (f *function) CumSum(x compute.Value, axis int, options compute.CumSumOptio
 	if options.Reverse {
 		paddings[axis][0], paddings[axis][1] = paddings[axis][1], paddings[axis][0]
 	}
-	zero := f.neutral("add", in[0].shape.DType)
-	k := in[0].shape.Rank()
-	return result(f.one(in[0].shape, `"stablehlo.reduce_window"(%s, %s) <{window_dimensions = %s, window_strides = %s, base_dilations = %s, window_dilations = %s, padding = %s}> %s : (%s, %s) -> %s`,
-		in[0].name, zero.name, array(window), array(ones(nil, k)), array(ones(nil, k)), array(ones(nil, k)), pads(paddings, k),
-		f.fold("add", in[0].shape), typeText(in[0].shape), typeText(zero.shape), typeText(in[0].shape)))
+	return f.slide("add", in[0], in[0].shape, window, nil, nil, nil, paddings)
 }
 
 func (f *function) selectAndScatter(direction string, x, source compute.Value, window, strides []int, paddings [][2]int) (compute.Value, error) {
