@@ -59,20 +59,25 @@ var lanczos = [...]float64{676.520368121885098567009190444019, -1259.13921672240
 
 const lanczosBase = 0.99999999999980993227684700473478
 
-// series is Lanczos's sum at z and its derivative.
-func (s special) series(z *ir.Value) (sum, slope *ir.Value) {
-	sum, slope = s.number(lanczosBase), s.number(0)
-	for k, c := range lanczos {
-		at := s.plus(z, float64(k+1))
-		sum, slope = s.add(sum, s.over(c, at)), s.sub(slope, s.over(c, s.mul(at, at)))
-	}
-	return sum, slope
+// gamma is what Lanczos's approximation of the gamma function is made of.
+type gamma struct {
+	below      *ir.Value // x < 1/2, where z = -x and the result is reflected; elsewhere z = x - 1
+	z, t, logT *ir.Value // t = z + lanczosG + 1/2
+	sum, slope *ir.Value // Lanczos's sum at z and its derivative
 }
 
-// reflected is x - 1, or -x where x lies below 1/2.
-func (s special) reflected(x *ir.Value) (below, z *ir.Value) {
-	below = s.by(ir.OpLt, x, 0.5)
-	return below, s.where(below, s.unary(ir.OpNeg, x), s.plus(x, -1))
+func (s special) lanczos(x *ir.Value) (g gamma) {
+	g.below = s.by(ir.OpLt, x, 0.5)
+	g.z = s.where(g.below, s.unary(ir.OpNeg, x), s.plus(x, -1))
+	g.sum, g.slope = s.number(lanczosBase), s.number(0)
+	for k, c := range lanczos {
+		at := s.plus(g.z, float64(k+1))
+		g.sum, g.slope = s.add(g.sum, s.over(c, at)), s.sub(g.slope, s.over(c, s.mul(at, at)))
+	}
+	const shift = lanczosG + 0.5
+	g.t = s.plus(g.z, shift)
+	g.logT = s.plus(s.unary(ir.OpLog1p, s.by(ir.OpDiv, g.z, shift)), math.Log(shift))
+	return g
 }
 
 // Lgamma is the logarithm of the magnitude of the gamma function.
@@ -81,14 +86,10 @@ func Lgamma(to Emitter, x *ir.Value) *ir.Value {
 }
 
 func (s special) lgamma(x *ir.Value) *ir.Value {
-	below, z := s.reflected(x)
-	sum, _ := s.series(z)
-	const shift = lanczosG + 0.5
-	t := s.plus(z, shift)
-	logT := s.plus(s.unary(ir.OpLog1p, s.by(ir.OpDiv, z, shift)), math.Log(shift))
+	g := s.lanczos(x)
 	// (z + 1/2) log t - t, which overflows where the result does only.
-	main := s.mul(s.sub(s.plus(z, 0.5), s.div(t, logT)), logT)
-	y := s.add(s.plus(main, (math.Log(2)+math.Log(math.Pi))/2), s.log(sum))
+	main := s.mul(s.sub(s.plus(g.z, 0.5), s.div(g.t, g.logT)), g.logT)
+	y := s.add(s.plus(main, (math.Log(2)+math.Log(math.Pi))/2), s.log(g.sum))
 	// By reflection: log(pi / |sin(pi x)|) - y, of the distance to the next integer.
 	f := s.abs(x)
 	f = s.sub(f, s.floor(f))
@@ -96,7 +97,7 @@ func (s special) lgamma(x *ir.Value) *ir.Value {
 	sine := s.log(s.unary(ir.OpSin, s.times(f, math.Pi)))
 	finite := s.by(ir.OpGt, sine, math.Inf(-1))
 	other := s.where(finite, s.sub(s.less(math.Log(math.Pi), sine), y), s.number(math.Inf(1)))
-	y = s.where(below, other, y)
+	y = s.where(g.below, other, y)
 	return s.where(s.by(ir.OpEq, s.abs(x), math.Inf(1)), s.number(math.Inf(1)), y)
 }
 
@@ -107,15 +108,11 @@ func Digamma(to Emitter, x *ir.Value) *ir.Value {
 }
 
 func (s special) digamma(x *ir.Value) *ir.Value {
-	below, z := s.reflected(x)
-	sum, slope := s.series(z)
-	const shift = lanczosG + 0.5
-	t := s.plus(z, shift)
-	logT := s.plus(s.unary(ir.OpLog1p, s.by(ir.OpDiv, z, shift)), math.Log(shift))
-	y := s.sub(s.add(logT, s.div(slope, sum)), s.over(lanczosG, t))
+	g := s.lanczos(x)
+	y := s.sub(s.add(g.logT, s.div(g.slope, g.sum)), s.over(lanczosG, g.t))
 	// By reflection: y - pi / tan(pi x), of the distance to the next integer.
 	f := s.times(s.sub(x, s.unary(ir.OpRound, x)), math.Pi)
-	y = s.where(below, s.sub(y, s.div(s.times(s.unary(ir.OpCos, f), math.Pi), s.unary(ir.OpSin, f))), y)
+	y = s.where(g.below, s.sub(y, s.div(s.times(s.unary(ir.OpCos, f), math.Pi), s.unary(ir.OpSin, f))), y)
 	pole := s.both(s.by(ir.OpLt, x, 0), s.binary(ir.OpEq, x, s.floor(x)))
 	y = s.where(pole, s.number(math.NaN()), y)
 	return s.where(s.by(ir.OpEq, x, 0), s.number(math.Inf(-1)), y)
