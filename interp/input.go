@@ -1,7 +1,6 @@
 package interp
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -102,34 +101,12 @@ func (m *machine) inputView(t ir.Type, x Tensor, rank int) (view, error) {
 	return v, fillView(v.Tensor, x.host())
 }
 
-var errOverlap = errors.New("the declared layout holds one element for several positions, whose numbers differ")
-
-// fillView copies src to dst, which may repeat elements by strides of 0; then the
-// numbers at repeated positions must be equal.
+// fillView copies src, in row-major order, to dst.
 func fillView(dst, src hostops.Tensor) error {
-	d, s := dst, src
-	repeats := false
-	for i, st := range dst.Strides {
-		if st == 0 && dst.Shape[i] > 1 {
-			if !repeats {
-				d.Shape, s.Shape = slices.Clone(d.Shape), slices.Clone(s.Shape)
-				repeats = true
-			}
-			d.Shape[i], s.Shape[i] = 1, 1
-		}
-	}
-	if err := hostops.Copy(d, s); err != nil || !repeats {
-		return err
-	}
-	back, err := hostops.New(src.DType, src.Shape...)
+	src, err := hostops.Distinct(src, dst.Strides)
 	if err != nil {
 		return err
 	}
-	if err := hostops.Copy(back, dst); err != nil {
-		return err
-	}
-	if !slices.Equal(back.Data, src.Data) {
-		return errOverlap
-	}
-	return nil
+	dst.Shape = src.Shape
+	return hostops.Copy(dst, src)
 }

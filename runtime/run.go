@@ -1,13 +1,13 @@
 package runtime
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dim"
+	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/program"
 )
@@ -64,42 +64,20 @@ func (x *Exec) input(q *Param, v *Value) error {
 	return x.r.dev.Upload(want[0].distinct(), data)
 }
 
-// errRepeats refuses numbers for a tensor that repeats elements, such as a view that was
-// expanded: memory has one place for all of them.
-var errRepeats = errors.New("its layout holds one element for several indices, whose numbers differ")
-
 // errOverlaps refuses what steps through memory in less than the size of what it steps over,
 // such as windows that were unfolded: it does not say which index an element belongs to.
 var errOverlaps = errors.New("its layout holds one element for several indices of different numbers")
 
-// onlyDistinct is the row-major data of t.distinct(), from that of t. Time is linear in it.
+// onlyDistinct is the row-major data of t.distinct(), from that of t.
 func onlyDistinct(t Tensor, data []byte) ([]byte, error) {
-	d := t.distinct()
-	if d.overlaps() {
+	if t.distinct().overlaps() {
 		return nil, errOverlaps
 	}
-	if d.NumElems() == t.NumElems() || int64(len(data)) != t.Bytes() {
+	if int64(len(data)) != t.Bytes() {
 		return data, nil // the device refuses a wrong length
 	}
-	size := int64(t.DType.Size())
-	out, seen := make([]byte, d.Bytes()), make([]bool, d.NumElems())
-	strides := rowmajor.Strides(d.Shape)
-	for i := range t.NumElems() {
-		rest, at := i, int64(0)
-		for k := len(t.Shape) - 1; k >= 0; k-- {
-			if d.Shape[k] == t.Shape[k] {
-				at += rest % t.Shape[k] * strides[k]
-			}
-			rest /= t.Shape[k]
-		}
-		e := data[i*size : (i+1)*size]
-		if seen[at] && !bytes.Equal(e, out[at*size:(at+1)*size]) {
-			return nil, errRepeats
-		}
-		seen[at] = true
-		copy(out[at*size:], e)
-	}
-	return out, nil
+	d, err := hostops.Distinct(hostops.Tensor{DType: t.DType, Shape: t.Shape, Strides: rowmajor.Strides(t.Shape), Data: data}, t.Strides)
+	return d.Data, err
 }
 
 // copyIn enqueues the copy of an input from elsewhere in the rank's arena.
@@ -126,7 +104,7 @@ func (x *Exec) copyIn(want, from Tensor) error {
 	}
 	if to.NumElems() < want.NumElems() {
 		if of = from.distinct(); !to.SameType(of) {
-			return fmt.Errorf("is %v: %w", from, errRepeats)
+			return fmt.Errorf("is %v: %w", from, hostops.ErrRepeats)
 		}
 	}
 	x.copied = true

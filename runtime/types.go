@@ -107,13 +107,7 @@ func (t Tensor) Dense() bool {
 // distinct is t without what repeats: dimensions that were expanded, by a stride of 0,
 // have one index.
 func (t Tensor) distinct() Tensor {
-	shape := slices.Clone(t.Shape)
-	for i, s := range t.Strides {
-		if s == 0 && shape[i] > 1 {
-			shape[i] = 1
-		}
-	}
-	t.Shape = shape
+	t.Shape = rowmajor.Distinct(t.Shape, t.Strides)
 	return t
 }
 

@@ -1,9 +1,12 @@
 package hostops
 
 import (
+	"bytes"
+	"errors"
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/rowmajor"
 )
 
 // Copy copies src to dst: equal element types, equal shapes, any strides.
@@ -13,6 +16,43 @@ func Copy(dst, src Tensor) error {
 		return err
 	}
 	return runClone(c)
+}
+
+// ErrRepeats refuses numbers for a tensor that repeats elements, such as a view that was
+// expanded: memory has one place for all of them.
+var ErrRepeats = errors.New("its layout holds one element for several indices, whose numbers differ")
+
+// Distinct returns what a tensor with these strides holds of x, which lies in row-major
+// order: where the strides repeat an element, all of x's must be the same, and count once.
+func Distinct(x Tensor, strides []int64) (Tensor, error) {
+	shape := rowmajor.Distinct(x.Shape, strides)
+	if slices.Equal(shape, x.Shape) {
+		return x, nil
+	}
+	first := x
+	first.Shape = shape
+	out, err := New(x.DType, shape...)
+	if err != nil {
+		return out, err
+	}
+	if err := Copy(out, first); err != nil {
+		return out, err
+	}
+	repeated, all := out, x
+	repeated.Shape, repeated.Strides = x.Shape, slices.Clone(out.Strides)
+	for i, s := range strides {
+		if s == 0 {
+			repeated.Strides[i] = 0
+		}
+	}
+	all.Data = make([]byte, len(x.Data))
+	if err := Copy(all, repeated); err != nil {
+		return out, err
+	}
+	if !bytes.Equal(all.Data, x.Data) {
+		return out, ErrRepeats
+	}
+	return out, nil
 }
 
 // CopyRange copies n elements from src, starting at its row-major index srcAt, to

@@ -2,6 +2,8 @@
 // wherever layouts are described: row by row without gaps.
 package rowmajor
 
+import "slices"
+
 // Strides returns the strides, in elements, of a tensor that lies row by row without
 // gaps. Sizes of zero count as one, so that the strides of an empty tensor are
 // those of a tensor with elements.
@@ -13,6 +15,18 @@ func Strides(shape []int64) []int64 {
 		n *= max(shape[i], 1)
 	}
 	return s
+}
+
+// Distinct returns the shape of a tensor without what repeats: dimensions that were
+// expanded, by a stride of 0, have one index.
+func Distinct(shape, strides []int64) []int64 {
+	d := slices.Clone(shape)
+	for i, s := range strides {
+		if s == 0 && d[i] > 1 {
+			d[i] = 1
+		}
+	}
+	return d
 }
 
 // Is reports whether a tensor with these strides, one for each dimension, lies
