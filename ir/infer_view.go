@@ -3,14 +3,12 @@ package ir
 import (
 	"fmt"
 	"slices"
-
-	"github.com/seed-ee968945/concert/internal/rowmajor"
 )
 
-// strided is a layout being derived: sizes with strides where they are static.
+// strided is a layout being derived: sizes with strides where they are numbers.
 type strided struct {
 	shape   Shape
-	strides []int64 // nil while the layout is row-major over symbolic sizes
+	strides []int64 // nil while the layout is row-major and its strides depend on a symbol
 }
 
 func layoutOf(t Type) strided { return strided{slices.Clone(t.shape), slices.Clone(t.Strides())} }
@@ -35,12 +33,10 @@ func inferView(c *inferCtx) ([]Type, error) {
 	if !x.shape.NumElems().Equal(w.shape.NumElems()) {
 		return nil, fmt.Errorf("view of %s as %s changes the number of elements", x.shape, w.shape)
 	}
-	old, ok1 := x.shape.Static()
-	to, ok2 := w.shape.Static()
-	if !ok1 || !ok2 || x.Contiguous() {
+	if x.Contiguous() {
 		return []Type{TensorOf(x.dt, w.shape)}, nil
 	}
-	st := viewStrides(old, x.Strides(), to)
+	st := viewStrides(x.shape, x.strides, w.shape)
 	if st == nil {
 		return nil, fmt.Errorf("%s cannot be viewed as %s without a copy; clone it first", x, w.shape)
 	}
@@ -48,9 +44,10 @@ func inferView(c *inferCtx) ([]Type, error) {
 }
 
 // viewStrides returns the strides of shape to over the storage of (old, strides), or nil if none exist.
-func viewStrides(old, strides, to []int64) []int64 {
-	if slices.Contains(old, 0) {
-		return rowmajor.Strides(to)
+func viewStrides(old Shape, strides []int64, to Shape) []int64 {
+	one := D(1)
+	if slices.ContainsFunc(old, D(0).Equal) {
+		return rowStrides(to)
 	}
 	out := make([]int64, len(to))
 	j := len(to) - 1
@@ -58,26 +55,29 @@ func viewStrides(old, strides, to []int64) []int64 {
 	for i >= 0 {
 		// A run of old dimensions, innermost stride base, n elements.
 		base, n := strides[i], old[i]
-		for i > 0 && (old[i-1] == 1 || strides[i-1] == n*base || n == 1) {
-			if n == 1 {
+		for i > 0 && (old[i-1].Equal(one) || D(strides[i-1]).Equal(n.Mul(D(base))) || n.Equal(one)) {
+			if n.Equal(one) {
 				base = strides[i-1]
 			}
 			i--
-			n *= old[i]
+			n = n.Mul(old[i])
 		}
 		i--
-		run := int64(1)
-		for j >= 0 && (run < n || to[j] == 1) {
-			out[j] = base * run
-			run *= to[j]
-			j--
+		run := one
+		for ; j >= 0 && (!run.Equal(n) || to[j].Equal(one)); j-- {
+			step, ok := run.Mul(D(base)).Const()
+			if !ok && !to[j].Equal(one) {
+				return nil
+			}
+			out[j] = step
+			run = run.Mul(to[j])
 		}
-		if run != n {
+		if !run.Equal(n) {
 			return nil
 		}
 	}
 	for ; j >= 0; j-- {
-		if to[j] != 1 {
+		if !to[j].Equal(one) {
 			return nil
 		}
 		out[j] = 1
@@ -104,7 +104,7 @@ func inferPermute(c *inferCtx) ([]Type, error) {
 		}
 	}
 	if in.strides == nil && !slices.IsSorted(dims) {
-		return nil, fmt.Errorf("permute of symbolic sizes needs a layout that types cannot express yet; clone the operand into a static shape")
+		return nil, fmt.Errorf("permute of %s needs strides that depend on a symbol, which types cannot express", x)
 	}
 	return []Type{out.typ(x.dt)}, nil
 }
@@ -124,18 +124,16 @@ func inferExpand(c *inferCtx) ([]Type, error) {
 			return nil, fmt.Errorf("expand of %s to %s changes dimension %d, which is not 1", x.shape, w.shape, i)
 		}
 	}
-	sizes, ok := w.shape.Static()
-	xs, ok2 := x.shape.Static()
-	if !ok || !ok2 {
-		if w.shape.Equal(x.shape) {
-			return []Type{x}, nil
-		}
-		return nil, fmt.Errorf("expand of symbolic sizes needs a layout that types cannot express yet")
-	}
-	st := make([]int64, len(sizes))
 	in := x.Strides()
-	for i := range sizes {
-		if i >= lead && xs[i-lead] == sizes[i] {
+	if w.shape.Equal(x.shape) {
+		return []Type{x}, nil
+	}
+	if in == nil {
+		return nil, fmt.Errorf("expand of %s to %s needs strides that depend on a symbol, which types cannot express", x, w.shape)
+	}
+	st := make([]int64, w.Rank())
+	for i := range st {
+		if i >= lead && x.shape[i-lead].Equal(w.shape[i]) {
 			st[i] = in[i-lead]
 		}
 	}
@@ -143,20 +141,17 @@ func inferExpand(c *inferCtx) ([]Type, error) {
 }
 
 // cut returns the layout of a piece of dimension d. A piece keeps its operand's
-// strides; over symbolic inner sizes it must span whole rows of dimension 0.
+// strides; where those depend on a symbol it must span whole rows of dimension 0.
 func cut(x Type, d int, size Dim, step int64) (Type, error) {
 	l := layoutOf(x)
 	l.shape[d] = size
 	if l.strides == nil && d != 0 && !size.Equal(x.shape[d]) {
-		return Type{}, fmt.Errorf("a piece of dimension %d of symbolic sizes needs a layout that types cannot express yet", d)
+		return Type{}, fmt.Errorf("a piece of dimension %d of %s needs strides that depend on a symbol, which types cannot express", d, x)
 	}
 	if l.strides != nil {
 		l.strides[d] *= step
-		if _, ok := l.shape.Static(); !ok {
-			l.strides = nil
-		}
 	} else if step != 1 {
-		return Type{}, fmt.Errorf("steps over symbolic sizes need a layout that types cannot express yet")
+		return Type{}, fmt.Errorf("steps over %s need strides that depend on a symbol, which types cannot express", x)
 	}
 	return l.typ(x.dt), nil
 }
@@ -176,7 +171,7 @@ func inferSlice(c *inferCtx) ([]Type, error) {
 	if e := c.attrs.Int("end", -1); e >= 0 {
 		end = D(e)
 	}
-	size := end.Sub(D(start))
+	size := end.Sub(D(start)).Add(D(step - 1)).Div(step)
 	if sn, ok := n.Const(); ok {
 		e, ok := end.Const()
 		if !ok || e > sn || start > e {
@@ -263,7 +258,7 @@ func inferSelect(c *inferCtx) ([]Type, error) {
 	}
 	l := layoutOf(x)
 	if l.strides == nil && d != 0 && !x.shape[d].Equal(D(1)) {
-		return nil, fmt.Errorf("one element of dimension %d of symbolic sizes needs a layout that types cannot express yet", d)
+		return nil, fmt.Errorf("one element of dimension %d of %s needs strides that depend on a symbol, which types cannot express", d, x)
 	}
 	l.shape = slices.Delete(l.shape, d, d+1)
 	if l.strides != nil {

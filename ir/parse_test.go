@@ -13,7 +13,7 @@ func TestParseErrors(t *testing.T) {
 		{`%y = neg %x : f33[4]`, `t.ir:4:17: error[syntax]: "f33" is not an element type; have f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64`},
 		{`%y = neg %x : f32[4`, `t.ir:4:22: error[syntax]: expected ']' after the dimensions, found the end of the line`},
 		{`%y = neg %x : f32[n]`, `t.ir:4:21: error[undefined]: symbol n is not declared`},
-		{`%y = neg %x : f32[4:1,1]`, `t.ir:4:23: error[syntax]: strides go with as many static dimensions`},
+		{`%y = neg %x : f32[4:1,1]`, `t.ir:4:23: error[syntax]: strides go with as many dimensions`},
 		{`%x = neg %x : f32[4]`, `t.ir:4:3: error[redefined]: %x is defined twice`},
 		{`%y:2 = topk %x {dim=0, k=1} : f32[1]`, `t.ir:4:3: error[results]: 2 results are named, 1 types are given`},
 		{`%y = neg %x#1 : f32[4]`, `t.ir:4:12: error[undefined]: %x has 1 results, there is no %x#1`},

@@ -98,7 +98,8 @@ func (s Shape) appendText(b []byte) []byte {
 //     does. Operations on it are legal and do nothing.
 //   - Tensors have at most 2^50 elements, sizes of 0 counted as 1, and their last element
 //     lies at most 2^50 elements behind the first, so that no sum of bytes overflows.
-//   - Strides are not negative and go with static sizes; symbolic sizes lie row-major.
+//   - Strides are numbers and not negative, also of symbolic sizes. A layout whose strides
+//     would depend on a symbol is row-major without gaps, or cannot be had.
 //   - Results of operations may have any strides that nest (each larger than what lies
 //     within it), also with gaps: each element has a place of its own. Results of
 //     collectives are row-major.
@@ -129,29 +130,48 @@ func Async(ts ...Type) Type { return Type{async: slices.Clone(ts)} }
 
 // WithStrides returns the tensor type with the given element strides. Strides
 // that describe the row-major layout are dropped, so that equal layouts compare
-// equal. Only static shapes can be strided; for others t is returned unchanged.
+// equal. t is returned unchanged where strides are not one for each dimension.
 func (t Type) WithStrides(strides []int64) Type {
-	sizes, ok := t.shape.Static()
-	if !ok || len(strides) != len(sizes) {
+	if len(strides) != len(t.shape) {
 		return t
 	}
-	if sameLayout(sizes, strides, rowmajor.Strides(sizes)) {
+	if row := rowStrides(t.shape); row != nil && sameLayout(t.shape, strides, row) {
 		t.strides = nil
 		return t
 	}
 	// The stride of a dimension of one element means nothing; one spelling makes
 	// equal layouts compare equal.
 	t.strides = slices.Clone(strides)
-	for i := len(sizes) - 1; i >= 0; i-- {
-		if sizes[i] != 1 {
+	for i := len(t.shape) - 1; i >= 0; i-- {
+		if !t.shape[i].Equal(D(1)) {
 			continue
 		}
 		t.strides[i] = 1
-		if i+1 < len(sizes) {
-			t.strides[i] = sizes[i+1] * t.strides[i+1]
+		if i+1 < len(t.shape) {
+			if n, ok := t.shape[i+1].Const(); ok {
+				t.strides[i] = n * t.strides[i+1]
+			}
 		}
 	}
 	return t
+}
+
+// rowStrides are the strides of a row-major layout, nil if one that counts depends on a symbol.
+func rowStrides(s Shape) []int64 {
+	if sizes, ok := s.Static(); ok {
+		return rowmajor.Strides(sizes)
+	}
+	out := make([]int64, len(s))
+	row := D(1)
+	for i := len(s) - 1; i >= 0; i-- {
+		n, ok := row.Const()
+		if !ok && !s[i].Equal(D(1)) {
+			return nil
+		}
+		out[i] = max(n, 1)
+		row = row.Mul(s[i])
+	}
+	return out
 }
 
 // WithDType returns the tensor type with another element type.
@@ -175,39 +195,36 @@ func (t Type) Rank() int { return len(t.shape) }
 // Contiguous reports whether the layout is row-major without gaps.
 func (t Type) Contiguous() bool { return t.strides == nil }
 
-// Strides returns the element strides of a static tensor type, also of a
-// contiguous one; nil if a dimension is symbolic.
+// Strides returns the element strides of a tensor type, also of a contiguous one; nil
+// if they depend on a symbol.
 func (t Type) Strides() []int64 {
 	if t.strides != nil {
 		return t.strides
 	}
-	sizes, ok := t.shape.Static()
-	if !ok {
-		return nil
-	}
-	return rowmajor.Strides(sizes)
+	return rowStrides(t.shape)
 }
 
 // Apart reports whether every element of a tensor is known to have a place of its own.
+// It errs to false for strides that do not nest, and where a symbolic dimension lies
+// within another.
 func (t Type) Apart() bool {
-	sizes, static := t.Shape().Static()
-	if !static || t.Contiguous() || slices.Contains(sizes, 0) {
+	if t.strides == nil || slices.ContainsFunc(t.shape, D(0).Equal) {
 		return true
 	}
-	strides := t.Strides()
-	axes := make([]int, 0, len(sizes))
-	for i, n := range sizes {
-		if n > 1 {
+	axes := make([]int, 0, len(t.shape))
+	for i, n := range t.shape {
+		if !n.Equal(D(1)) {
 			axes = append(axes, i)
 		}
 	}
-	slices.SortFunc(axes, func(i, j int) int { return int(min(max(strides[i]-strides[j], -1), 1)) })
+	slices.SortFunc(axes, func(a, b int) int { return cmp.Compare(t.strides[a], t.strides[b]) })
 	last := int64(0) // the furthest element so far
-	for _, i := range axes {
-		if strides[i] <= last {
+	for k, i := range axes {
+		n, ok := t.shape[i].Const()
+		if t.strides[i] <= last || !ok && k < len(axes)-1 {
 			return false
 		}
-		last += strides[i] * (sizes[i] - 1)
+		last += t.strides[i] * (n - 1)
 	}
 	return true
 }
@@ -226,40 +243,25 @@ func (t Type) Bytes() Dim {
 }
 
 // Extent is the number of bytes from the first element of a tensor to the last, both
-// included: those of a storage with this layout.
+// included: those of a storage with this layout. With symbolic sizes it may be less than
+// 0 for values that leave no elements.
 func (t Type) Extent() Dim {
 	if t.strides == nil {
 		return t.Bytes()
 	}
-	sizes, _ := t.shape.Static()
-	n, ok := reach(sizes, t.strides)
-	if !ok {
-		n = math.MaxInt64 // which the verifier does not accept
-	}
-	return D(n).Mul(D(int64(t.dt.Size())))
-}
-
-// distinct reports whether no two elements lie at one place. It errs to false for
-// strides that do not nest.
-func distinct(sizes, strides []int64) bool {
-	if slices.Contains(sizes, 0) {
-		return true
-	}
-	axes := make([]int, 0, len(sizes))
-	for i, n := range sizes {
-		if n > 1 {
-			axes = append(axes, i)
+	n := D(1)
+	if sizes, ok := t.shape.Static(); ok {
+		c, ok := reach(sizes, t.strides)
+		if !ok {
+			c = math.MaxInt64 // which the verifier does not accept
+		}
+		n = D(c)
+	} else {
+		for i, d := range t.shape {
+			n = n.Add(d.Sub(D(1)).Mul(D(t.strides[i])))
 		}
 	}
-	slices.SortFunc(axes, func(a, b int) int { return cmp.Compare(strides[a], strides[b]) })
-	last := int64(0) // the last element so far
-	for _, i := range axes {
-		if strides[i] <= last {
-			return false
-		}
-		last += (sizes[i] - 1) * strides[i]
-	}
-	return true
+	return n.Mul(D(int64(t.dt.Size())))
 }
 
 // reach is one past the last element of a layout, counted from its first, 0 without
@@ -317,12 +319,12 @@ func (t Type) appendText(b []byte) []byte {
 
 // sameLayout compares strides where they matter: in dimensions of more than one
 // element, and not at all in an empty tensor.
-func sameLayout(sizes, a, b []int64) bool {
-	if slices.Contains(sizes, 0) {
+func sameLayout(s Shape, a, b []int64) bool {
+	if slices.ContainsFunc(s, D(0).Equal) {
 		return true
 	}
-	for i, n := range sizes {
-		if n > 1 && a[i] != b[i] {
+	for i, n := range s {
+		if !n.Equal(D(1)) && a[i] != b[i] {
 			return false
 		}
 	}

@@ -82,7 +82,11 @@ func (v *verifier) layout(n *Node, t Type) {
 	if t.strides == nil || v.bad[n.id] {
 		return
 	}
-	sizes, _ := t.shape.Static()
+	sizes := make([]int64, len(t.shape))
+	for i, d := range t.shape {
+		r, _ := v.m.Bounds(d) // rule dimensions has judged it
+		sizes[i] = r.Max
+	}
 	if _, ok := reach(sizes, t.strides); !ok {
 		v.at(n, -1, nil, "%s reaches past 2^50 elements", t)
 		return
@@ -90,7 +94,7 @@ func (v *verifier) layout(n *Node, t Type) {
 	switch {
 	case n.op.IsCollective():
 		v.at(n, -1, nil, "%s cannot give %s; results of collectives are row-major", n.op.Name(), t)
-	case n.op != OpInput && n.op != OpWaitTensor && n.Effects()&EffectAlias == 0 && !distinct(sizes, t.strides):
+	case n.op != OpInput && n.op != OpWaitTensor && n.Effects()&EffectAlias == 0 && !t.Apart():
 		v.at(n, -1, []string{"declare a layout with a place for each element, and repeat elements by a view"},
 			"%s cannot give %s, in which elements share a place", n.op.Name(), t)
 	}
@@ -103,7 +107,7 @@ func (v *verifier) writtenLayouts(n *Node) {
 		if v.bad[n.id] || !n.Writes(i) || t.IsAsync() || t.strides == nil {
 			continue
 		}
-		if sizes, _ := t.shape.Static(); !distinct(sizes, t.strides) {
+		if !t.Apart() {
 			v.at(n, i, []string{fmt.Sprintf("write a copy: %%c = clone %s", a)}, "%s writes %s of type %s, in which elements share a place", n.op.Name(), a, t)
 		}
 	}

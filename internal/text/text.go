@@ -335,13 +335,8 @@ func (p *Scanner) strides(t *Tensor) {
 			p.Failf(at, p.I-at, "syntax", "strides must not be negative")
 		}
 	}
-	static := true
-	for _, d := range t.Shape {
-		_, ok := d.Const()
-		static = static && ok
-	}
-	if !static || len(t.Strides) != len(t.Shape) {
-		p.Failf(at, p.I-at, "syntax", "strides go with as many static dimensions")
+	if len(t.Strides) != len(t.Shape) {
+		p.Failf(at, p.I-at, "syntax", "strides go with as many dimensions")
 	}
 }
 

@@ -40,10 +40,7 @@ func (m *machine) fused(in *program.Instr) error {
 			return fmt.Errorf("%s is no operation of a kernel", s.Op)
 		}
 		for j := range s.Ins {
-			t, err := m.bodyType(&s.Ins[j], sizes)
-			if err != nil {
-				return err
-			}
+			t := m.bodyType(&s.Ins[j], sizes)
 			x, err := read(&s.Ins[j], t)
 			if err != nil {
 				return err
@@ -51,10 +48,7 @@ func (m *machine) fused(in *program.Instr) error {
 			a.args, a.argTypes = append(a.args, x), append(a.argTypes, t)
 		}
 		for j := range s.Outs {
-			t, err := m.bodyType(&s.Outs[j], sizes)
-			if err != nil {
-				return err
-			}
+			t := m.bodyType(&s.Outs[j], sizes)
 			a.outs = append(a.outs, t)
 		}
 		for j := range s.Outs {
@@ -75,7 +69,7 @@ func (m *machine) fused(in *program.Instr) error {
 }
 
 // bodyType is the type of a tensor of a kernel's body at the sizes of a launch.
-func (m *machine) bodyType(t *program.BodyTensor, sizes []ir.Dim) (ir.Type, error) {
+func (m *machine) bodyType(t *program.BodyTensor, sizes []ir.Dim) ir.Type {
 	shape := make([]ir.Dim, len(t.Shape))
 	for i, n := range t.Shape {
 		shape[i] = ir.D(n)

@@ -88,11 +88,7 @@ func (c *comparison) where(in *program.Instr, k int) string {
 	if in.Op == program.OpFused || k >= len(in.Ins) {
 		return ""
 	}
-	typ, err := c.m.typeOf(&in.Ins[k])
-	if err != nil {
-		return ""
-	}
-	lo, hi := c.m.bytes(&in.Ins[k], typ)
+	lo, hi := c.m.bytes(&in.Ins[k], c.m.typeOf(&in.Ins[k]))
 	return fmt.Sprintf(" at bytes %d..%d", lo, hi)
 }
 

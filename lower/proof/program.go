@@ -39,10 +39,7 @@ func (m *machine) run() error {
 	for i := range m.p.Inputs {
 		q := &m.p.Inputs[i]
 		for k := range q.Tensors {
-			t, err := m.typeOf(&q.Tensors[k])
-			if err != nil {
-				return fmt.Errorf("input %s: %w", q.Name, err)
-			}
+			t := m.typeOf(&q.Tensors[k])
 			m.write(&q.Tensors[k], t, m.b.number(term{kind: given, group: -1, index: int32(i), self: fmt.Sprint(k), typ: t}))
 		}
 	}
@@ -57,19 +54,17 @@ func (m *machine) run() error {
 		}
 	}
 	m.b.node, m.b.instr = "", int32(len(m.p.Instrs))
-	return m.end()
+	m.end()
+	return nil
 }
 
 // typeOf is a tensor's type.
-func (m *machine) typeOf(t *program.Tensor) (ir.Type, error) {
+func (m *machine) typeOf(t *program.Tensor) ir.Type {
 	typ := ir.TensorOf(t.DType, t.Shape)
 	if t.Strides == nil {
-		return typ, nil
+		return typ
 	}
-	if _, static := typ.Shape().Static(); !static {
-		return typ, fmt.Errorf("a tensor of shape %v has strides, and only static sizes may", typ.Shape())
-	}
-	return typ.WithStrides(t.Strides), nil
+	return typ.WithStrides(t.Strides)
 }
 
 // bytes is where a tensor of a type lies in the arena, with symbols at their bounds.
@@ -98,27 +93,20 @@ func (m *machine) read(lo, hi int64, t ir.Type) termID {
 }
 
 // operands appends what tensors hold, and their types.
-func (m *machine) operands(ts []program.Tensor, xs []termID, types []ir.Type) ([]termID, []ir.Type, error) {
+func (m *machine) operands(ts []program.Tensor, xs []termID, types []ir.Type) ([]termID, []ir.Type) {
 	for i := range ts {
-		t, err := m.typeOf(&ts[i])
-		if err != nil {
-			return nil, nil, err
-		}
+		t := m.typeOf(&ts[i])
 		lo, hi := m.bytes(&ts[i], t)
 		xs, types = append(xs, m.read(lo, hi, t)), append(types, t)
 	}
-	return xs, types, nil
+	return xs, types
 }
 
-func (m *machine) types(ts []program.Tensor, types []ir.Type) ([]ir.Type, error) {
+func (m *machine) types(ts []program.Tensor, types []ir.Type) []ir.Type {
 	for i := range ts {
-		t, err := m.typeOf(&ts[i])
-		if err != nil {
-			return nil, err
-		}
-		types = append(types, t)
+		types = append(types, m.typeOf(&ts[i]))
 	}
-	return types, nil
+	return types
 }
 
 // instr runs a launch, collective or copy: all operands are read before a result is
@@ -129,13 +117,8 @@ func (m *machine) instr(in *program.Instr) error {
 	if in.Group >= 0 {
 		a.group = m.groups[in.Group]
 	}
-	var err error
-	if a.args, a.argTypes, err = m.operands(in.Ins, a.args, a.argTypes); err != nil {
-		return err
-	}
-	if a.outs, err = m.types(in.Outs, a.outs); err != nil {
-		return err
-	}
+	a.args, a.argTypes = m.operands(in.Ins, a.args, a.argTypes)
+	a.outs = m.types(in.Outs, a.outs)
 	for k, t := range a.outs {
 		if in.Kind == program.Collective && !t.Contiguous() || !t.Apart() && !in.Aliases() {
 			return fmt.Errorf("result %d is %s: its elements do not lie as results may", k, t)
@@ -203,37 +186,24 @@ func (m *machine) launch(in *program.Instr, a *application) error {
 }
 
 // end lists what the caller sees.
-func (m *machine) end() error {
-	see := func(what string, ts []program.Tensor) ([]seen, error) {
-		xs, types, err := m.operands(ts, nil, nil)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
+func (m *machine) end() {
+	see := func(what string, ts []program.Tensor) []seen {
+		xs, types := m.operands(ts, nil, nil)
 		var out []seen
 		for k := range xs {
 			s := seen{what: what, typ: types[k], holds: xs[k]}
 			s.lo, s.hi = m.bytes(&ts[k], types[k])
 			out = append(out, s)
 		}
-		return out, nil
+		return out
 	}
 	for i := range m.p.Outputs {
-		s, err := see(fmt.Sprintf("output %s", m.p.Outputs[i].Name), m.p.Outputs[i].Tensors)
-		if err != nil {
-			return err
-		}
-		m.m.results = append(m.m.results, s...)
+		m.m.results = append(m.m.results, see("output "+m.p.Outputs[i].Name, m.p.Outputs[i].Tensors)...)
 	}
 	for i := range m.p.Inputs {
 		q := &m.p.Inputs[i]
-		if m.p.Donated(i) >= 0 || !keeps(q.Async, q.Role) {
-			continue
+		if m.p.Donated(i) < 0 && keeps(q.Async, q.Role) {
+			m.m.kept = append(m.m.kept, see("input "+q.Name, q.Tensors)...)
 		}
-		s, err := see(fmt.Sprintf("input %s", q.Name), q.Tensors)
-		if err != nil {
-			return err
-		}
-		m.m.kept = append(m.m.kept, s...)
 	}
-	return nil
 }
