@@ -154,7 +154,7 @@ func (s *synth) node(n *ir.Node, name string) (*Node, error) {
 		out.Members = n.Meta().Strs(MetaMembers)
 		out.Target, out.Args = collectiveText(n, args, n.Group().Name, len(args) > 1 || len(out.Members) > 0)
 	default:
-		if !s.opText(n, args, out) {
+		if !opText(n, args, out) {
 			return nil, &Error{File: "@" + n.Func().Name, Node: n.Name(), Rule: "export", Msg: n.Op().Name() + " cannot be written as a traced operator"}
 		}
 	}

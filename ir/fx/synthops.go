@@ -10,129 +10,167 @@ import (
 
 // opText writes target, args and kwargs of an op that does not communicate; x
 // holds the operands' names. It reports whether the op has a traced form.
-func (s *synth) opText(n *ir.Node, x []string, out *Node) bool {
-	a := n.Attrs()
-	put := func(target string, args ...string) bool {
-		out.Target, out.Args = target, pyTupleText(args...)
-		return true
+func opText(n *ir.Node, x []string, out *Node) bool {
+	w := opWriter{n, n.Attrs(), x, out}
+	op := n.Op()
+	if target, ok := ofOperands[op]; ok {
+		return w.put(target, x...)
 	}
-	dim := func() string { return pyInts(a.Int("dim", 0)) }
-	list := func(n []int64) string { return "[" + pyInts(n...) + "]" }
-	shape := func() string { return list(out.Out[0].Shape) }
-	keep := pyBoolText(a.Bool("keepdim", false))
-	name := n.Op().Name()
-	switch op := n.Op(); op {
+	switch {
+	case op.IsView():
+		return w.view()
+	case op.Info().Elementwise:
+		return w.pointwise()
+	case len(x) == 0 && op != ir.OpCall:
+		return w.creation()
+	}
+	return w.other()
+}
+
+// ofOperands are the ops whose traced form has the operands and nothing else.
+var ofOperands = map[ir.Op]string{
+	ir.OpWhere: "aten.where.self", ir.OpFma: "prims.fma.default", ir.OpGroupedMatmul: "aten._grouped_mm.default",
+	ir.OpEmbedding: "aten.embedding.default", ir.OpWaitTensor: "_c10d_functional.wait_tensor.default",
+}
+
+// opWriter writes one op.
+type opWriter struct {
+	n   *ir.Node
+	a   attr.List
+	x   []string
+	out *Node
+}
+
+func (w *opWriter) put(target string, args ...string) bool {
+	w.out.Target, w.out.Args = target, pyTupleText(args...)
+	return true
+}
+
+func (w *opWriter) dim() string           { return pyInts(w.a.Int("dim", 0)) }
+func (w *opWriter) list(n []int64) string { return "[" + pyInts(n...) + "]" }
+func (w *opWriter) shape() string         { return w.list(w.out.Out[0].Shape) }
+func (w *opWriter) dtype() string         { return "torch." + torchDType(w.n.Result(0).Type().DType()) }
+
+func (w *opWriter) creation() bool {
+	w.out.Kwargs = placed(w.n.Result(0).Type().DType())
+	switch w.n.Op() {
 	case ir.OpFull:
-		out.Kwargs = placed(n.Result(0).Type().DType())
-		v, _ := a.Get("value")
-		return put("aten.full.default", shape(), pyNumber(v))
+		v, _ := w.a.Get("value")
+		return w.put("aten.full.default", w.shape(), pyNumber(v))
 	case ir.OpIota:
-		out.Kwargs = placed(n.Result(0).Type().DType())
-		start, step := a.Int("start", 0), a.Int("step", 1)
-		return put("aten.arange.start_step", pyInts(start, start+step*out.Out[0].Shape[0], step))
+		start, step := w.a.Int("start", 0), w.a.Int("step", 1)
+		return w.put("aten.arange.start_step", pyInts(start, start+step*w.out.Out[0].Shape[0], step))
 	case ir.OpRand:
-		out.Kwargs = placed(n.Result(0).Type().DType())
-		return put("aten.rand.default", shape())
+		return w.put("aten.rand.default", w.shape())
+	}
+	return false
+}
+
+func (w *opWriter) pointwise() bool {
+	x := w.x
+	switch op := w.n.Op(); op {
 	case ir.OpConvert:
-		return put("prims.convert_element_type.default", x[0], "torch."+torchDType(n.Result(0).Type().DType()))
+		return w.put("prims.convert_element_type.default", x[0], w.dtype())
 	case ir.OpBitcast:
-		return put("aten.view.dtype", x[0], "torch."+torchDType(n.Result(0).Type().DType()))
+		return w.put("aten.view.dtype", x[0], w.dtype())
 	case ir.OpClamp:
-		return put("aten.clamp.default", x[0], numberOrNone(a, "min"), numberOrNone(a, "max"))
-	case ir.OpWhere:
-		return put("aten.where.self", x...)
-	case ir.OpFma:
-		return put("prims.fma.default", x...)
-	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
-		return reduceText(n, x[0], put)
+		return w.put("aten.clamp.default", x[0], numberOrNone(w.a, "min"), numberOrNone(w.a, "max"))
 	case ir.OpGelu:
-		out.Kwargs = keywords(a, "approximate")
-		return put("aten.gelu.default", x[0])
+		w.out.Kwargs = keywords(w.a, "approximate")
+		return w.put("aten.gelu.default", x[0])
 	case ir.OpCbrt: // PyTorch has none
 		return false
+	default:
+		if op.Info().MaxArgs == 2 {
+			return binaryText(w.n, x, w.out, w.put)
+		}
+		return w.put("aten."+op.Name()+".default", x...)
+	}
+}
+
+func (w *opWriter) view() bool {
+	x, a := w.x, w.a
+	switch w.n.Op() {
+	case ir.OpView:
+		return w.put("aten.view.default", x[0], w.shape())
+	case ir.OpPermute:
+		return w.put("aten.permute.default", x[0], w.list(a.Ints("dims")))
+	case ir.OpExpand:
+		return w.put("aten.expand.default", x[0], w.shape())
+	case ir.OpSlice:
+		return w.put("aten.slice.Tensor", append([]string{x[0]}, sliceText(w.n)...)...)
+	case ir.OpSplit:
+		return w.put("aten.split_with_sizes.default", x[0], w.list(a.Ints("sizes")), w.dim())
+	case ir.OpSqueeze:
+		return w.put("aten.squeeze.dims", x[0], w.list(a.Ints("dims")))
+	case ir.OpUnsqueeze:
+		return w.put("aten.unsqueeze.default", x[0], w.dim())
+	case ir.OpSelect:
+		return w.put("aten.select.int", x[0], w.dim(), pyInts(a.Int("index", 0)))
+	case ir.OpAlias:
+		if d := w.n.Arg(0).Def(); len(d.Results()) > 1 {
+			return w.put("<built-in function getitem>", x[0], strconv.Itoa(itemIndex(d, w.n.Arg(0).Index())))
+		}
+		return w.put("aten.alias.default", x[0])
+	case ir.OpAsStrided:
+		return w.put("aten.as_strided.default", x[0], w.shape(), w.list(w.out.Out[0].Stride), pyInts(a.Int("offset", 0)))
+	}
+	return false
+}
+
+// other writes reductions, matrix products, and what moves elements by index.
+func (w *opWriter) other() bool {
+	n, x, a := w.n, w.x, w.a
+	batched := func(plain, batch string, rank int) string {
+		if rank == 3 {
+			return batch
+		}
+		return plain
+	}
+	switch op := n.Op(); op {
+	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
+		return reduceText(n, x[0], w.put)
 	case ir.OpArgmax:
-		return put("aten.argmax.default", x[0], dim(), keep)
+		return w.put("aten.argmax.default", x[0], w.dim(), pyBoolText(a.Bool("keepdim", false)))
 	case ir.OpCumsum:
-		return put("aten.cumsum.default", x[0], dim())
+		return w.put("aten.cumsum.default", x[0], w.dim())
 	case ir.OpSoftmax, ir.OpLogSoftmax:
-		return put("aten._"+name+".default", x[0], dim(), "False")
+		return w.put("aten._"+op.Name()+".default", x[0], w.dim(), "False")
 	case ir.OpMatmul:
-		if n.Arg(0).Type().Rank() == 3 {
-			return put("aten.bmm.default", x...)
-		}
-		return put("aten.mm.default", x...)
+		return w.put(batched("aten.mm.default", "aten.bmm.default", n.Arg(0).Type().Rank()), x...)
 	case ir.OpAddmm:
-		out.Kwargs = keywords(a, "beta", "alpha")
-		if n.Arg(1).Type().Rank() == 3 {
-			return put("aten.baddbmm.default", x...)
-		}
-		return put("aten.addmm.default", x...)
-	case ir.OpGroupedMatmul:
-		return put("aten._grouped_mm.default", x...)
+		w.out.Kwargs = keywords(a, "beta", "alpha")
+		return w.put(batched("aten.addmm.default", "aten.baddbmm.default", n.Arg(1).Type().Rank()), x...)
 	case ir.OpConvolution:
-		return convolutionText(n, x, put)
+		return convolutionText(n, x, w.put)
 	case ir.OpAttention, ir.OpAttentionBackward:
-		return attentionText(n, x, out)
+		return attentionText(n, x, w.out)
 	case ir.OpClone:
 		if n.Result(0).Type().Contiguous() {
-			out.Kwargs = "{'memory_format': torch.contiguous_format}"
+			w.out.Kwargs = "{'memory_format': torch.contiguous_format}"
 		}
-		return put("aten.clone.default", x[0])
+		return w.put("aten.clone.default", x[0])
 	case ir.OpCat:
-		return put("aten.cat.default", pyListText(x), dim())
+		return w.put("aten.cat.default", pyListText(x), w.dim())
 	case ir.OpIndex:
-		return put("aten.index.Tensor", x[0], indexText(a, x[1:]))
+		return w.put("aten.index.Tensor", x[0], indexText(a, x[1:]))
 	case ir.OpIndexPut:
-		return put("aten.index_put.default", x[0], indexText(a, x[2:]), x[1], pyBoolText(a.Bool("accumulate", false)))
+		return w.put("aten.index_put.default", x[0], indexText(a, x[2:]), x[1], pyBoolText(a.Bool("accumulate", false)))
 	case ir.OpIndexAdd:
-		out.Kwargs = keywords(a, "alpha")
-		return put("aten.index_add.default", x[0], dim(), x[1], x[2])
+		w.out.Kwargs = keywords(a, "alpha")
+		return w.put("aten.index_add.default", x[0], w.dim(), x[1], x[2])
 	case ir.OpGather:
-		return put("aten.gather.default", x[0], dim(), x[1])
+		return w.put("aten.gather.default", x[0], w.dim(), x[1])
 	case ir.OpScatter:
-		return scatterText(n, x, out, put)
+		return scatterText(n, x, w.out, w.put)
 	case ir.OpSliceScatter:
-		return put("aten.slice_scatter.default", append([]string{x[0], x[1]}, sliceText(n)...)...)
-	case ir.OpEmbedding:
-		return put("aten.embedding.default", x...)
+		return w.put("aten.slice_scatter.default", append([]string{x[0], x[1]}, sliceText(n)...)...)
 	case ir.OpTopk:
-		return put("aten.topk.default", x[0], pyInts(a.Int("k", 0)), dim(), pyBoolText(a.Bool("largest", true)), pyBoolText(a.Bool("sorted", true)))
+		return w.put("aten.topk.default", x[0], pyInts(a.Int("k", 0)), w.dim(), pyBoolText(a.Bool("largest", true)), pyBoolText(a.Bool("sorted", true)))
 	case ir.OpCall:
-		return callText(n, x, out)
-	case ir.OpWaitTensor:
-		return put("_c10d_functional.wait_tensor.default", x[0])
-	case ir.OpView:
-		return put("aten.view.default", x[0], shape())
-	case ir.OpPermute:
-		return put("aten.permute.default", x[0], list(a.Ints("dims")))
-	case ir.OpExpand:
-		return put("aten.expand.default", x[0], shape())
-	case ir.OpSlice:
-		return put("aten.slice.Tensor", append([]string{x[0]}, sliceText(n)...)...)
-	case ir.OpSplit:
-		return put("aten.split_with_sizes.default", x[0], list(a.Ints("sizes")), dim())
-	case ir.OpSqueeze:
-		return put("aten.squeeze.dims", x[0], list(a.Ints("dims")))
-	case ir.OpUnsqueeze:
-		return put("aten.unsqueeze.default", x[0], dim())
-	case ir.OpSelect:
-		return put("aten.select.int", x[0], dim(), pyInts(a.Int("index", 0)))
-	case ir.OpAlias:
-		if d := n.Arg(0).Def(); len(d.Results()) > 1 {
-			return put("<built-in function getitem>", x[0], strconv.Itoa(itemIndex(d, n.Arg(0).Index())))
-		}
-		return put("aten.alias.default", x[0])
-	case ir.OpAsStrided:
-		return put("aten.as_strided.default", x[0], shape(), list(out.Out[0].Stride), pyInts(a.Int("offset", 0)))
+		return callText(n, x, w.out)
 	}
-	info := n.Op().Info()
-	switch {
-	case !info.Elementwise:
-		return false
-	case info.MaxArgs == 2:
-		return binaryText(n, x, out, put)
-	}
-	return put("aten."+name+".default", x...)
+	return false
 }
 
 func numberOrNone(a attr.List, key string) string {
