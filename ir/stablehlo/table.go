@@ -37,9 +37,9 @@ var ofBool = map[ir.Op]ir.Op{
 	ir.OpBitwiseAnd: ir.OpLogicalAnd, ir.OpBitwiseOr: ir.OpLogicalOr, ir.OpBitwiseXor: ir.OpNe, ir.OpBitwiseNot: ir.OpLogicalNot,
 }
 
-// rules has every operation that is supported.
-func rules() map[string]rule {
-	t := map[string]rule{
+// elementRules are operations that compute each element by itself.
+func elementRules() map[string]rule {
+	return map[string]rule{
 		"stablehlo.constant":               {0, true, constantOp},
 		"stablehlo.convert":                {1, true, convert},
 		"stablehlo.compare":                {2, true, compare},
@@ -51,7 +51,12 @@ func rules() map[string]rule {
 		"chlo.square":                      {1, true, square},
 		"stablehlo.shift_right_logical":    {2, true, shiftRight(true)},
 		"stablehlo.shift_right_arithmetic": {2, true, shiftRight(false)},
+	}
+}
 
+// tensorRules are operations that move and reduce elements, and libraries' own.
+func tensorRules() map[string]rule {
+	return map[string]rule{
 		"stablehlo.iota":                 {0, false, iotaOp},
 		"stablehlo.broadcast_in_dim":     {1, false, broadcast},
 		"stablehlo.reshape":              {1, false, reshape},
@@ -81,7 +86,12 @@ func rules() map[string]rule {
 		"stablehlo.cholesky":          {1, false, cholesky},
 		"stablehlo.rng":               {3, false, rng},
 		"chlo.top_k":                  {1, false, topK},
+	}
+}
 
+// controlRules are calls, branches, loops and what groups values.
+func controlRules() map[string]rule {
+	return map[string]rule{
 		"stablehlo.while":                {-1, false, while},
 		"stablehlo.if":                   {1, false, ifOp},
 		"stablehlo.case":                 {1, false, caseOp},
@@ -93,7 +103,12 @@ func rules() map[string]rule {
 		"stablehlo.get_tuple_element":    {1, false, element},
 		"stablehlo.after_all":            {-1, false, token},
 		"stablehlo.create_token":         {-1, false, token},
+	}
+}
 
+// otherRules are spellings of complex types, of shapes that are operands, and of older text.
+func otherRules() map[string]rule {
+	return map[string]rule{
 		"stablehlo.real":                     {1, true, realPart},
 		"stablehlo.imag":                     {1, false, imaginaryPart},
 		"stablehlo.dynamic_iota":             {1, false, dynamic(iotaOp)},
@@ -107,7 +122,12 @@ func rules() map[string]rule {
 		"chlo.constant_like":                 {1, false, constantLike},
 		"chlo.conj":                          {1, true, realPart},
 		"stablehlo.real_dynamic_slice":       {4, false, realDynamicSlice},
+	}
+}
 
+// collectiveRules are operations among ranks, and of meshes.
+func collectiveRules() map[string]rule {
+	return map[string]rule{
 		"stablehlo.all_reduce":           {-1, false, allReduce},
 		"stablehlo.all_gather":           {-1, false, collective(false, allGather)},
 		"stablehlo.reduce_scatter":       {1, false, collective(false, reduceScatter)},
@@ -123,11 +143,17 @@ func rules() map[string]rule {
 
 		"interpreter.run_parallel": {-1, false, runParallel},
 	}
+}
+
+// rules has every operation that is supported.
+func rules() map[string]rule {
+	t := map[string]rule{}
+	for _, l := range []map[string]rule{elementRules(), tensorRules(), controlRules(), otherRules(), collectiveRules(), functions(), batchNorms()} {
+		maps.Copy(t, l)
+	}
 	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "close", "serialized_eq"} {
 		t["check.expect_"+k] = rule{-1, false, check(k)}
 	}
-	maps.Copy(t, functions())
-	maps.Copy(t, batchNorms())
 	for name, o := range simple {
 		t[name] = rule{o.Info().MaxArgs, true, elementwise(o)}
 	}
