@@ -248,31 +248,9 @@ func (r *rig) prepare(f func(rank int) coll.Op) ([]*coll.Prepared, error) {
 // timeGraph captures inner calls of enqueue on every rank and gives the median
 // time of one call, in microseconds, on the slowest rank.
 func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64, error) {
-	execs := make([]driver.Exec, r.n)
-	for _, k := range r.w.Local() {
-		i := k.ID
-		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
-			return 0, err
-		}
-		for j := 0; j < inner; j++ {
-			if err := enqueue(i); err != nil {
-				return 0, err
-			}
-		}
-		g, err := r.drv.CaptureEnd(k.Ctx, r.streams[i])
-		if err != nil {
-			return 0, err
-		}
-		if execs[i], err = r.drv.GraphInstantiate(k.Ctx, g); err != nil {
-			return 0, err
-		}
-		r.drv.GraphDestroy(k.Ctx, g)
-		if err := r.drv.GraphUpload(k.Ctx, execs[i], r.streams[i]); err != nil {
-			return 0, err
-		}
-		if err := r.drv.StreamSync(k.Ctx, r.streams[i]); err != nil {
-			return 0, err
-		}
+	execs, err := r.capture(inner, enqueue)
+	if err != nil {
+		return 0, err
 	}
 	times := make([][]float64, r.n)
 	var gate barrier
@@ -281,33 +259,10 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 	if gate.n < r.n {
 		pause = 400_000 // and the meeting of the processes
 	}
-	err := r.each(func(rank int) error {
-		k, s, ev := r.w.Rank(rank), r.streams[rank], r.events[rank]
+	err = r.each(func(rank int) error {
 		for j := 0; j < reps+2; j++ {
 			gate.wait()
-			if err := r.w.Meet(context.Background()); err != nil {
-				return err
-			}
-			if err := r.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, pause)); err != nil {
-				return err
-			}
-			// The ranks start together, however far apart the host launched them.
-			if err := r.members[rank].Enqueue(s, coll.Op{Kind: kernels.Barrier}); err != nil {
-				return err
-			}
-			if err := r.drv.EventRecord(k.Ctx, ev[0], s); err != nil {
-				return err
-			}
-			if err := r.drv.GraphLaunch(k.Ctx, execs[rank], s); err != nil {
-				return err
-			}
-			if err := r.drv.EventRecord(k.Ctx, ev[1], s); err != nil {
-				return err
-			}
-			if err := r.members[rank].Check(context.Background(), s); err != nil {
-				return err
-			}
-			ms, err := r.drv.EventElapsed(k.Ctx, ev[0], ev[1])
+			ms, err := r.timeOnce(rank, execs[rank], pause)
 			if err != nil {
 				return err
 			}
@@ -332,6 +287,65 @@ func (r *rig) timeGraph(inner, reps int, enqueue func(rank int) error) (float64,
 		worst = max(worst, t[len(t)/2])
 	}
 	return worst, nil
+}
+
+// capture makes a graph of inner calls of enqueue for each local rank, by rank.
+func (r *rig) capture(inner int, enqueue func(rank int) error) ([]driver.Exec, error) {
+	execs := make([]driver.Exec, r.n)
+	for _, k := range r.w.Local() {
+		i := k.ID
+		if err := r.drv.CaptureBegin(k.Ctx, r.streams[i]); err != nil {
+			return nil, err
+		}
+		for j := 0; j < inner; j++ {
+			if err := enqueue(i); err != nil {
+				return nil, err
+			}
+		}
+		g, err := r.drv.CaptureEnd(k.Ctx, r.streams[i])
+		if err != nil {
+			return nil, err
+		}
+		if execs[i], err = r.drv.GraphInstantiate(k.Ctx, g); err != nil {
+			return nil, err
+		}
+		r.drv.GraphDestroy(k.Ctx, g)
+		if err := r.drv.GraphUpload(k.Ctx, execs[i], r.streams[i]); err != nil {
+			return nil, err
+		}
+		if err := r.drv.StreamSync(k.Ctx, r.streams[i]); err != nil {
+			return nil, err
+		}
+	}
+	return execs, nil
+}
+
+// timeOnce runs a graph on a rank and gives its milliseconds. The ranks start together,
+// however far apart the host launched them.
+func (r *rig) timeOnce(rank int, exec driver.Exec, pause uint64) (float32, error) {
+	k, s, ev := r.w.Rank(rank), r.streams[rank], r.events[rank]
+	if err := r.w.Meet(context.Background()); err != nil {
+		return 0, err
+	}
+	if err := r.launch(rank, "bench", "delay", 1, 1, 0, u64s(nil, pause)); err != nil {
+		return 0, err
+	}
+	if err := r.members[rank].Enqueue(s, coll.Op{Kind: kernels.Barrier}); err != nil {
+		return 0, err
+	}
+	if err := r.drv.EventRecord(k.Ctx, ev[0], s); err != nil {
+		return 0, err
+	}
+	if err := r.drv.GraphLaunch(k.Ctx, exec, s); err != nil {
+		return 0, err
+	}
+	if err := r.drv.EventRecord(k.Ctx, ev[1], s); err != nil {
+		return 0, err
+	}
+	if err := r.members[rank].Check(context.Background(), s); err != nil {
+		return 0, err
+	}
+	return r.drv.EventElapsed(k.Ctx, ev[0], ev[1])
 }
 
 // barrier lets n goroutines meet.

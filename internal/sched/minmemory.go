@@ -135,120 +135,126 @@ func (p *problem) greedyLean(r int64) []int32 {
 // as much as it allocates runs at once.
 func (p *problem) lazyComm(lazyCompute bool) []int32 {
 	n := p.n()
-	out := make([]int32, 0, n)
-	done := make([]bool, n)
-	left := make([]int32, len(p.size))
-	for s := range left {
-		left[s] = int32(len(p.users.At(int32(s))))
+	l := &lazyOrder{problem: p, compute: lazyCompute, out: make([]int32, 0, n), done: make([]bool, n), left: make([]int32, len(p.size)), blocked: make([]int32, n)}
+	for s := range l.left {
+		l.left[s] = int32(len(p.users.At(int32(s))))
 	}
-	blocked := make([]int32, n)
-	for j := range blocked {
-		blocked[j] = int32(len(p.pred.At(int32(j))))
-	}
-	var check []int32 // jobs that have become ready
-	emit := func(j int32) {
-		done[j] = true
-		out = append(out, j)
-		for _, s := range p.use.At(j) {
-			left[s]--
-		}
-		for _, k := range p.succ.At(j) {
-			if blocked[k]--; blocked[k] == 0 {
-				check = append(check, k)
-			}
-		}
-	}
-	// shrinks reports whether running ready job j does not raise live memory.
-	shrinks := func(j int32) bool {
-		net := int64(0)
-		for _, s := range p.alloc.At(j) {
-			net += p.size[s]
-		}
-		for _, s := range p.use.At(j) {
-			if left[s] == 1 && !p.pinned[s] {
-				net -= p.size[s]
-			}
-		}
-		if p.kind[j] == sim.Start { // its operands are freed by its wait
-			for _, w := range p.waits.At(j) {
-				for _, s := range p.use.At(w) {
-					if left[s] == 2 && !p.pinned[s] && slices.Contains(p.use.At(j), s) && !slices.Contains(p.alloc.At(j), s) {
-						net -= p.size[s]
-					}
-				}
-			}
-		}
-		return net <= 0
-	}
-	settle := func() {
-		for len(check) > 0 {
-			j := check[len(check)-1]
-			check = check[:len(check)-1]
-			if done[j] {
-				continue
-			}
-			if p.kind[j] == sim.Wait && p.startOf[j] >= 0 && done[p.startOf[j]] {
-				emit(j)
-			} else if (lazyCompute || p.kind[j] == sim.Start) && shrinks(j) {
-				emit(j)
-			}
-		}
-	}
-	var need []int32
-	demand := func(j int32) {
-		need = append(need[:0], j)
-		done[j] = true // as a mark, until emitted below
-		for i := 0; i < len(need); i++ {
-			for _, q := range p.pred.At(need[i]) {
-				if !done[q] {
-					done[q] = true
-					need = append(need, q)
-				}
-			}
-		}
-		slices.Sort(need)
-		for _, q := range need {
-			emit(q)
-		}
-		settle()
+	for j := range l.blocked {
+		l.blocked[j] = int32(len(p.pred.At(int32(j))))
 	}
 	for j := int32(0); int(j) < n; j++ {
-		if done[j] {
+		if l.done[j] {
 			continue
 		}
 		if p.kind[j] == sim.Compute && !lazyCompute {
-			demand(j)
+			l.demand(j)
 			continue
 		}
-		if blocked[j] == 0 {
-			check = append(check, j)
-			settle()
+		if l.blocked[j] == 0 {
+			l.check = append(l.check, j)
+			l.settle()
 		}
-		if !done[j] && lazyCompute && p.kind[j] == sim.Compute && p.frees(j, left) {
-			demand(j)
+		if !l.done[j] && lazyCompute && p.kind[j] == sim.Compute && l.net(j) < 0 {
+			l.demand(j)
 		}
 	}
 	for j := int32(0); int(j) < n; j++ {
-		if !done[j] {
-			demand(j)
+		if !l.done[j] {
+			l.demand(j)
 		}
 	}
-	return out
+	return l.out
 }
 
-// frees reports whether job j is the last user of storages that outweigh what it
-// allocates.
-func (p *problem) frees(j int32, left []int32) bool {
-	net := int64(0)
-	for _, s := range p.alloc.At(j) {
-		net += p.size[s]
+// lazyOrder is an order that lazyComm makes.
+type lazyOrder struct {
+	*problem
+	compute bool // compute is lazy, too
+	out     []int32
+	done    []bool
+	left    []int32 // by storage: users that have not run
+	blocked []int32 // by job: predecessors that have not run
+	check   []int32 // jobs that have become ready
+	need    []int32 // scratch of demand
+}
+
+func (l *lazyOrder) emit(j int32) {
+	l.done[j] = true
+	l.out = append(l.out, j)
+	for _, s := range l.use.At(j) {
+		l.left[s]--
 	}
-	for _, s := range p.use.At(j) {
-		if left[s] == 1 && !p.pinned[s] {
-			net -= p.size[s]
+	for _, k := range l.succ.At(j) {
+		if l.blocked[k]--; l.blocked[k] == 0 {
+			l.check = append(l.check, k)
 		}
 	}
-	return net < 0
+}
+
+// net is what job j adds to live memory: what it allocates, less what it is the last
+// user of.
+func (l *lazyOrder) net(j int32) int64 {
+	net := int64(0)
+	for _, s := range l.alloc.At(j) {
+		net += l.size[s]
+	}
+	for _, s := range l.use.At(j) {
+		if l.left[s] == 1 && !l.pinned[s] {
+			net -= l.size[s]
+		}
+	}
+	return net
+}
+
+// shrinks reports whether running ready job j does not raise live memory. A start's
+// operands are freed by its wait.
+func (l *lazyOrder) shrinks(j int32) bool {
+	net := l.net(j)
+	if l.kind[j] == sim.Start {
+		for _, w := range l.waits.At(j) {
+			for _, s := range l.use.At(w) {
+				if l.left[s] == 2 && !l.pinned[s] && slices.Contains(l.use.At(j), s) && !slices.Contains(l.alloc.At(j), s) {
+					net -= l.size[s]
+				}
+			}
+		}
+	}
+	return net <= 0
+}
+
+// settle runs what has become ready and is eager.
+func (l *lazyOrder) settle() {
+	for len(l.check) > 0 {
+		j := l.check[len(l.check)-1]
+		l.check = l.check[:len(l.check)-1]
+		if l.done[j] {
+			continue
+		}
+		if l.kind[j] == sim.Wait && l.startOf[j] >= 0 && l.done[l.startOf[j]] {
+			l.emit(j)
+		} else if (l.compute || l.kind[j] == sim.Start) && l.shrinks(j) {
+			l.emit(j)
+		}
+	}
+}
+
+// demand runs job j with whatever it needs, in input order.
+func (l *lazyOrder) demand(j int32) {
+	l.need = append(l.need[:0], j)
+	l.done[j] = true // as a mark, until emitted below
+	for i := 0; i < len(l.need); i++ {
+		for _, q := range l.pred.At(l.need[i]) {
+			if !l.done[q] {
+				l.done[q] = true
+				l.need = append(l.need, q)
+			}
+		}
+	}
+	slices.Sort(l.need)
+	for _, q := range l.need {
+		l.emit(q)
+	}
+	l.settle()
 }
 
 // deferred returns the reference order ref with all jobs that begin at most ms
