@@ -62,6 +62,9 @@ func (m *Model) modelled(n *ir.Node) (float64, Source) {
 	if n.Op().IsCollective() {
 		return m.comm(n.Op(), n.Group(), CommBytes(n))
 	}
+	if n.Op().Info().Bodies != nil {
+		return m.bodies(n)
+	}
 	if m.Machine != nil {
 		if ms, ok := m.Machine.NodeMs(n); ok {
 			return min(ms, ir.MaxCost), Modelled
@@ -73,6 +76,28 @@ func (m *Model) modelled(n *ir.Node) (float64, Source) {
 		return 0, Modelled
 	}
 	return 0, Unknown
+}
+
+// bodies is what the bodies of a node take, one operation after the other: those of a while as
+// often as it says, of a case the branch that takes longest.
+func (m *Model) bodies(n *ir.Node) (float64, Source) {
+	total := 0.0
+	for _, b := range n.Bodies() {
+		ms := 0.0
+		for _, o := range b.Order() {
+			one, from := m.Priced(o)
+			if from == Unknown {
+				return 0, Unknown
+			}
+			ms += one
+		}
+		if n.Op() == ir.OpCase {
+			total = max(total, ms)
+		} else {
+			total += ms * float64(max(n.Attrs().Int("trips", 1), 1))
+		}
+	}
+	return min(total, ir.MaxCost), Modelled
 }
 
 // CommMs is the cost, in milliseconds, of a collective of that many bytes (CommBytes) on a

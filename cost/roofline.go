@@ -8,7 +8,7 @@ import (
 
 // NodeMs estimates a launch by a roofline: the larger of its arithmetic over the
 // machine's rate and its bytes over the memory's, but at least the launch. Views,
-// inputs and waits cost nothing; collectives and opaque calls are not known here.
+// inputs and waits cost nothing; collectives, opaque calls and what runs bodies are not known here.
 // Symbolic sizes count at their hints.
 func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
 	switch n.Op().Class() {
@@ -17,7 +17,7 @@ func (m *Machine) NodeMs(n *ir.Node) (float64, bool) {
 	case ir.ClassCollective:
 		return 0, false
 	}
-	if n.Op() == ir.OpCall {
+	if n.Op() == ir.OpCall || n.Op().Info().Bodies != nil {
 		return 0, false
 	}
 	mod := n.Func().Module()

@@ -32,11 +32,13 @@ type Prover struct {
 	symbols    map[string]int64 // what they are at most
 	buf        []byte
 	z          *normalizer
+
+	bodies map[string][]*Meaning // by function name: those read so far that are not known to be equal
 }
 
 // NewProver returns a prover for functions of modules of that many ranks.
 func NewProver(world int, o Options) *Prover {
-	return &Prover{world: world, opts: o, ids: map[string]valueID{}, groupIDs: map[*ir.Group]int32{}, groupTexts: map[string]int32{}, symbols: map[string]int64{}}
+	return &Prover{world: world, opts: o, ids: map[string]valueID{}, groupIDs: map[*ir.Group]int32{}, groupTexts: map[string]int32{}, symbols: map[string]int64{}, bodies: map[string][]*Meaning{}}
 }
 
 // Finding is something that could not be proved.

@@ -419,7 +419,7 @@ func (p *indexed) leaf(id valueID, v *value, r int, at []index) elemID {
 // operands are those of an operation of which each rank makes its own result from them
 // alone, at an index for all of them.
 func (p *indexed) operands(v *value, r int) ([]int64, bool) {
-	if v.self != "" || v.index < 0 || v.op == ir.OpInput || v.op == ir.OpCall || v.op.IsCollective() || v.group >= 0 || v.op.Info().Effects != 0 || layoutMatters(v.op) {
+	if v.self != "" || v.index < 0 || v.op == ir.OpInput || v.op == ir.OpCall || v.op.Info().Bodies != nil || v.op.IsCollective() || v.group >= 0 || v.op.Info().Effects != 0 || layoutMatters(v.op) {
 		return nil, false
 	}
 	head := []int64{-4}

@@ -299,6 +299,9 @@ func (r *reader) node(n *ir.Node) {
 	if eff&(ir.EffectWrites|ir.EffectCommunicates) != 0 || n.Op() == ir.OpCall && eff&ir.EffectRandom != 0 {
 		self = r.effect(n, args)
 	}
+	for _, b := range n.Bodies() {
+		self += " " + r.p.body(b)
+	}
 	aliases := eff&ir.EffectAlias != 0 && len(n.DeclaredArgs()) > 0
 	for _, v := range n.DeclaredResults() {
 		var homes []home
@@ -311,6 +314,20 @@ func (r *reader) node(n *ir.Node) {
 		nums[0] = r.apply(n, v, args, self)
 		r.set(v, nums, homes)
 	}
+}
+
+// body says what a function that a node runs means: the same for functions of one name that
+// are proved to be equal, so that a node is equal to another with the same operands. Nothing
+// else is known of what it computes.
+func (p *Prover) body(f *ir.Func) string {
+	m := p.Read(f)
+	for k, other := range p.bodies[f.Name] {
+		if _, err := p.Compare(other, m); err == nil {
+			return fmt.Sprint("@", f.Name, "#", k)
+		}
+	}
+	p.bodies[f.Name] = append(p.bodies[f.Name], m)
+	return fmt.Sprint("@", f.Name, "#", len(p.bodies[f.Name])-1)
 }
 
 // effect notes an effect and returns what tells its results apart: its place among

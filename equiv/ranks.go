@@ -101,8 +101,8 @@ func (z *normalizer) sameRanks(t *term) int32 {
 			return ranksKey(row)
 		})
 	case kindOpaque:
-		if t.op == ir.OpInput || t.op == ir.OpCall || t.text != "" && t.text[0] == '%' {
-			return partSingle // inputs and opaque calls may differ by rank, and so do random numbers
+		if t.op == ir.OpInput || t.op == ir.OpCall || t.op.Info().Bodies != nil || t.text != "" && t.text[0] == '%' {
+			return partSingle // inputs, opaque calls and bodies may differ by rank, and so do random numbers
 		}
 	}
 	part := int32(partAll)

@@ -26,7 +26,9 @@ type value struct {
 
 // layoutMatters reports whether the result of an operation may depend on how its
 // operands lie in memory, and not only on their elements.
-func layoutMatters(op ir.Op) bool { return op == ir.OpAsStrided || op == ir.OpCall }
+func layoutMatters(op ir.Op) bool {
+	return op == ir.OpAsStrided || op == ir.OpCall || op.Info().Bodies != nil
+}
 
 // number returns the value number of v, a new one if no equal value has one.
 func (p *Prover) number(v value) valueID {

@@ -33,6 +33,8 @@ func (m *machine) exec(ctx context.Context, n *ir.Node) error {
 		return m.call(ctx, n)
 	case ir.OpShard:
 		return m.shard(n)
+	case ir.OpWhile, ir.OpCase:
+		return m.control(ctx, n)
 	}
 	return m.kernel(n)
 }

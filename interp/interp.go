@@ -160,8 +160,13 @@ func Run(ctx context.Context, f *ir.Func, inputs [][]Tensor, o Options) ([][]Ten
 	if err != nil {
 		return nil, err
 	}
-	order := f.Order()
-	for i, n := range order {
+	return m.run(ctx, inputs)
+}
+
+// run executes the nodes of a function, one after the other.
+func (m *machine) run(ctx context.Context, inputs [][]Tensor) ([][]Tensor, error) {
+	var err error
+	for i, n := range m.f.Order() {
 		if err := ctx.Err(); err != nil {
 			return nil, nodeError(n, -1, err)
 		}
@@ -176,14 +181,14 @@ func Run(ctx context.Context, f *ir.Func, inputs [][]Tensor, o Options) ([][]Ten
 		if err != nil {
 			return nil, nodeError(n, -1, err)
 		}
-		if o.Trace != nil {
-			if err := o.Trace(Event{Node: n, Index: i, Live: slices.Clone(m.live), m: m}); err != nil {
+		if m.opts.Trace != nil {
+			if err := m.opts.Trace(Event{Node: n, Index: i, Live: slices.Clone(m.live), m: m}); err != nil {
 				return nil, nodeError(n, -1, err)
 			}
 		}
 		m.drop(n, i)
 	}
-	return nil, fmt.Errorf("interp: function @%s has no return", f.Name)
+	return nil, fmt.Errorf("interp: function @%s has no return", m.f.Name)
 }
 
 // machine is the state of one run.

@@ -21,7 +21,7 @@ func TestKernelsForEveryOp(t *testing.T) {
 	for _, op := range ir.Ops() {
 		switch op.Class() {
 		case ir.ClassCompute, ir.ClassMemory:
-			if op != ir.OpCall && op != ir.OpShard && !hostops.Has(op.Name()) {
+			if op != ir.OpCall && op != ir.OpShard && op.Info().Bodies == nil && !hostops.Has(op.Name()) {
 				t.Errorf("no host kernel for %s", op)
 			}
 		case ir.ClassCollective:

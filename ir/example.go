@@ -14,6 +14,26 @@ func ExampleInputs() []ExampleInput {
 	}
 }
 
+// ExampleFuncs is the text of the functions that examples of the op table name.
+func ExampleFuncs() string {
+	text := `
+func @more(%k: i64[], %v: f32[4,8], %b: f32[8]) -> (bool[]) {
+  %go = lt %k {scalar=3.0} : bool[]
+  return %go
+}
+
+func @step(%k: i64[], %v: f32[4,8], %b: f32[8]) -> (i64[], f32[4,8]) {
+  %next = add %k {scalar=1.0} : i64[]
+  %sum = add %v, %b : f32[4,8]
+  return %next, %sum
+}
+`
+	for _, f := range [][2]string{{"plus", "add"}, {"times", "mul"}, {"minus", "sub"}} {
+		text += "\nfunc @" + f[0] + "(%v: f32[4,8], %b: f32[8]) -> (f32[4,8]) {\n  %r = " + f[1] + " %v, %b : f32[4,8]\n  return %r\n}\n"
+	}
+	return text
+}
+
 // Example returns op's example as a module that verifies: a function whose inputs are
 // what the example reads, and which returns what it gives. It fails only where the op
 // table is wrong.
@@ -32,7 +52,11 @@ func Example(op Op) (*Module, error) {
 	if strings.HasPrefix(line, OpReturn.Name()) {
 		return Parse(op.Name(), text+"f32[4,8]"+") {\n  "+line+"\n}\n")
 	}
-	m, err := Parse(op.Name(), text+") {\n  "+line+"\n  return\n}\n")
+	text += ") {\n  " + line + "\n  return\n}\n"
+	if op.info().Bodies != nil {
+		text += ExampleFuncs()
+	}
+	m, err := Parse(op.Name(), text)
 	if err != nil {
 		return nil, err
 	}

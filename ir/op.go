@@ -55,13 +55,14 @@ type OpInfo struct {
 	MaxArgs     int // -1: any number
 	NumResults  int // -1: as declared
 	Effects     Effect
-	Reduces     bool   // a collective that reduces: text form name.sum
-	Grouped     bool   // not a collective, yet names a group: its result depends on the rank's place in it
-	Elementwise bool   // result element i depends on element i (broadcast) of each operand only
-	Exact       bool   // rounds nothing but the result: it moves, compares, selects, or gives integers
-	Generated   bool   // a kernel of one node is generated for it, though it is bound by arithmetic
-	Costly      bool   // computing an element costs more than reading it
-	RandomAttr  string // attribute that adds EffectRandom where it is present and not zero
+	Reduces     bool     // a collective that reduces: text form name.sum
+	Grouped     bool     // not a collective, yet names a group: its result depends on the rank's place in it
+	Elementwise bool     // result element i depends on element i (broadcast) of each operand only
+	Exact       bool     // rounds nothing but the result: it moves, compares, selects, or gives integers
+	Generated   bool     // a kernel of one node is generated for it, though it is bound by arithmetic
+	Costly      bool     // computing an element costs more than reading it
+	Bodies      []string // attributes that name the functions it runs: while and case
+	RandomAttr  string   // attribute that adds EffectRandom where it is present and not zero
 	Attrs       []AttrSpec
 	AnyAttrs    bool // attributes beside these are somebody else's
 	Types       TypeRule
@@ -200,6 +201,9 @@ const (
 	OpCollectivePermute
 	OpAsyncCall
 	OpWaitTensor
+	// Control flow.
+	OpWhile
+	OpCase
 	// Opaque.
 	OpCall
 	numOps
@@ -254,8 +258,18 @@ var opNames = func() map[string]Op {
 	return m
 }()
 
-// Effects is the node's effect set: its op's, or what an opaque call declares.
+// Effects is the node's effect set: its op's, what its bodies have, or what an opaque call
+// declares.
 func (n *Node) Effects() Effect {
+	e := n.ownEffects()
+	if n.op.info().Bodies != nil {
+		e |= n.bodyEffects()
+	}
+	return e
+}
+
+// ownEffects are the effects without those of bodies.
+func (n *Node) ownEffects() Effect {
 	if n.op != OpCall {
 		i := n.op.info()
 		if i.RandomAttr != "" && n.attrs.Float(i.RandomAttr, 0) != 0 {

@@ -33,6 +33,7 @@ var (
 	aAccum   = AttrSpec{"accumulate", attr.KindBool, false, "add instead of replace"}
 	aStart   = AttrSpec{"start", attr.KindInt, false, "first index"}
 	aEnd     = AttrSpec{"end", attr.KindInt, false, "index past the last, the size if absent"}
+	aUniform = AttrSpec{UniformKey, attr.KindBool, false, "all ranks go the same way, as whoever says so sees to"}
 	aStep    = AttrSpec{"step", attr.KindInt, false, "distance of indices, 1 if absent"}
 )
 
@@ -97,7 +98,8 @@ func collective(name string, reduces bool, types TypeRule, example, doc string, 
 var opTable = [numOps]OpInfo{
 	OpInvalid: {Name: "invalid", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: tDeclared, Doc: "no operation"},
 	OpInput: {Name: "input", Class: ClassInput, NumResults: 1, Types: tDeclared, Doc: "a parameter of the function",
-		Attrs: []AttrSpec{{DonateKey, attr.KindInt, false, "number of the result that lies in its place when the function has ended"}}},
+		Attrs: []AttrSpec{{DonateKey, attr.KindInt, false, "number of the result that lies in its place when the function has ended"},
+			{UniformKey, attr.KindBool, false, "equal on all ranks, as whoever runs the function sees to"}}},
 	OpReturn: {Name: "return", Class: ClassOutput, MaxArgs: -1, Types: tDeclared, Example: "return %x", Doc: "the function's results"},
 
 	OpFull: memory("full", 0, 0, 1, tDeclared, "%r = full {value=0.5} : f32[4,8]", "a tensor of one number", AttrSpec{"value", attr.KindFloat, true, "the number"}),
@@ -244,6 +246,15 @@ var opTable = [numOps]OpInfo{
 	OpAsyncCall: {Name: "async_call", Class: ClassCollective, MinArgs: 1, MaxArgs: 1, NumResults: 1, Effects: EffectCommunicates, Types: tAsyncCall, AnyAttrs: true,
 		Doc: "communication that concert does not know, on its group's stream; it may have attributes of its own", Example: `%r = async_call %x on @tp {target="my.all_reduce"} : async f32[4,8]`,
 		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"payload", attr.KindString, false, "verbatim text for whoever knows the target"}}},
+	OpWhile: {Name: "while", Class: ClassCompute, MinArgs: 1, MaxArgs: -1, NumResults: -1, Bodies: []string{CondKey, BodyKey}, Types: tWhile,
+		Example: `%r:2 = while %seed, %x, %b {body="step", cond="more", trips=3} : i64[], f32[4,8]`,
+		Doc:     "runs body as long as cond holds. The first operands are carried, one for each result: body gives what cond and body get in the next round, and in the end the results. The others are the same in every round",
+		Attrs: []AttrSpec{{CondKey, attr.KindString, true, "function from all operands to bool[]"}, {BodyKey, attr.KindString, true, "function from all operands to the results"},
+			{"trips", attr.KindInt, false, "number of rounds to reckon costs with, 1 if absent"}, aUniform}},
+	OpCase: {Name: "case", Class: ClassCompute, MinArgs: 1, MaxArgs: -1, NumResults: -1, Bodies: []string{BranchesKey}, Types: tCase,
+		Example: `%r = case %seed, %x, %b {branches=["plus", "times", "minus"]} : f32[4,8]`,
+		Doc:     "runs one of the branches on the operands behind the first, which is its number; the last one for a number that there is not. A truth value counts as 0 or 1",
+		Attrs:   []AttrSpec{{BranchesKey, attr.KindStrings, true, "functions from the operands behind the first to the results"}, aUniform}},
 	OpCall: {Name: "call", Class: ClassMemory, MaxArgs: -1, NumResults: -1, Types: tDeclared, Example: `%r = call %x, %w {class="compute", target="my.op"} : f32[4,16]`, Doc: "an operation that concert does not know; it may have attributes of its own", AnyAttrs: true,
 		Attrs: []AttrSpec{{"target", attr.KindString, true, "its name"}, {"effects", attr.KindStrings, false, "of writes, communicates, random, alias"},
 			{"writes", attr.KindInts, false, "numbers of the operands that it writes in place, all if absent"},

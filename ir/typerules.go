@@ -46,6 +46,9 @@ var (
 	tAlias     = TypeRule{inferAlias, "the operand's type"}
 	tAsStrided = TypeRule{inferAsStrided, "as declared, static, in the operand's element type, and within the elements that the operand reaches"}
 
+	tWhile = TypeRule{inferDeclared, "as declared: those of the first operands, in any layout; the bodies' inputs and results fit"}
+	tCase  = TypeRule{inferDeclared, "as declared; operand 0 is an integer or bool without dimensions, and the branches' inputs and results fit"}
+
 	tAllReduce     = TypeRule{inferAllReduce, "async of the operands' types"}
 	tAllGather     = TypeRule{inferAllGather, "async of the operands' types with dim times the group's size"}
 	tReduceScatter = TypeRule{inferReduceScatter, "async of the operands' types with dim divided by the group's size, without a remainder"}

@@ -48,6 +48,7 @@ var moduleRules = []rule{
 	{"world", "the world has 1 to MaxWorld ranks", ruleWorld},
 	{"group", "a group partitions the world into subgroups of one size", ruleGroup},
 	{"symbol", "a symbol's hint lies within 0..max", ruleSymbol},
+	{"nesting", "no function runs itself, and bodies stand 32 deep at most", ruleNesting},
 }
 
 var funcRules = []rule{
@@ -62,6 +63,7 @@ var funcRules = []rule{
 	{"cost", "an attached cost is not negative and at most MaxCost", ruleCost},
 	{"async-use", "an async value has exactly one consumer: a wait or the return", ruleAsyncUse},
 	{"type", "result types follow from the operands by the op's type rule", ruleType},
+	{"body", "the functions that a node runs take its operands, give its results, and change nothing else; where they communicate, all ranks go the same way", ruleBody},
 	{"version", "operands are the newest versions of their storages, and nothing is written while a collective reads it", ruleVersion},
 	{"donation", "an input is donated to a result of its type, which it alone lies in the place of", ruleDonation},
 	{"range", "splits are not negative, whatever the values of symbols, and pieces lie within their operands for some", ruleRange},
@@ -74,6 +76,8 @@ type verifier struct {
 	rule string
 	bad  []bool // by NodeID: an earlier rule rejected the node
 	errs diag.List
+
+	uniform *uniformity // computed when first needed
 }
 
 // at reports a finding about a node; operand is the operand to point at, or -1 for the node.

@@ -256,6 +256,9 @@ func (l *lowering) output(n *ir.Node) {
 }
 
 func (l *lowering) launch(n *ir.Node) error {
+	if n.Op().Info().Bodies != nil {
+		return fmt.Errorf("%%%s: %s has no lowered form: programs have no loops and branches", n.Name(), n.Op())
+	}
 	if done, err := l.alone(n); done || err != nil {
 		return err
 	}

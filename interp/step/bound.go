@@ -199,7 +199,7 @@ func squares(m *ir.Module, n *ir.Node, t ir.Type) float64 {
 			return 0
 		}
 		return sum(size(1))
-	case ir.OpCall:
+	case ir.OpCall, ir.OpWhile, ir.OpCase:
 		return u * u
 	default:
 		switch info := op.Info(); {

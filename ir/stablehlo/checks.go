@@ -28,8 +28,8 @@ func check(kind string) func(*importer, *op, []*value) ([]*value, error) {
 		case "serialized_eq":
 			return nil, im.errorf("op not supported: %s", o.name)
 		}
-		if im.branch {
-			return nil, im.errorf("op not supported: %s in a branch", o.name)
+		if im.branch || im.cur.caps != nil {
+			return nil, im.errorf("op not supported: %s in a branch or a loop", o.name)
 		}
 		if len(in) != 2 {
 			return nil, im.errorf("%s takes %d operands", o.name, want)
@@ -88,6 +88,9 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 	}
 	if f == nil {
 		return nil, im.errorf("%s without programs", o.name)
+	}
+	if im.cur.caps != nil {
+		return nil, im.errorf("op not supported: %s in a branch or a loop", o.name)
 	}
 	if world%rows != 0 || len(in) != world*len(f.Args) {
 		return nil, im.errorf("%d ranks of a function of %d arguments get %d values", world, len(f.Args), len(in))

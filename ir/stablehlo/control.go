@@ -5,15 +5,18 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// This file imports control flow as straight-line operations, where that has its meaning: a
-// branch computes nothing but its results, so both are computed and one is chosen; a loop
-// whose length follows from constants is unrolled. What is neither is refused. Numbers that
-// follow from constants are therefore known while a program is imported.
+// This file imports control flow. A loop whose length follows from constants and is short is
+// unrolled, and small branches that only compute are both computed and one is chosen: no host
+// has to look at numbers for that. What is neither becomes a while or a case of concert, see
+// bodies.go. Numbers that follow from constants are therefore known while a program is
+// imported.
 
-// Bounds of what loops are unrolled to.
+// Bounds of what is straight-line code in the place of control flow.
 const (
-	maxRounds   = 1 << 13 // of all loops
-	maxUnrolled = 1 << 16 // operations of one loop
+	maxRounds   = 1 << 13 // of all loops that are unrolled
+	maxUnrolled = 1 << 16 // operations of one such loop
+	maxFolds    = 1 << 22 // operations that are looked at for how long loops are
+	maxChosen   = 32      // operations of a branch that is computed in any case
 )
 
 // known is the number of a constant that is a single integer or truth value.
@@ -115,41 +118,114 @@ func (im *importer) regionOf(o *op, i int, in []*value) ([]*value, error) {
 	return out, err
 }
 
-// while unrolls a loop whose condition follows from constants in each round.
+// while unrolls a loop that is short, and makes a body of any other.
 func while(im *importer, o *op, in []*value) ([]*value, error) {
 	if len(o.regions) != 2 {
 		return nil, im.errorf("while of %d regions, want a condition and a body", len(o.regions))
 	}
-	before := im.nodes
-	for ; ; im.rounds++ {
-		c, err := im.regionOf(o, 0, in)
-		if err != nil {
-			return nil, err
+	trips, known := im.trips(o, in)
+	size := (im.size(o.regions[0]).ops + im.size(o.regions[1]).ops) * max(trips, 1)
+	if !known || im.rounds+trips > maxRounds || size > maxUnrolled {
+		if !known {
+			trips = 0
 		}
-		if len(c) != 1 {
-			return nil, im.errorf("the condition of while gives %d values", len(c))
-		}
-		more, ok := c[0].known()
-		switch {
-		case !ok:
-			return nil, im.errorf("op not supported: stablehlo.while of a length that does not follow from constants")
-		case more == 0:
-			return in, nil
-		case im.rounds >= maxRounds || im.nodes-before > maxUnrolled:
-			return nil, im.errorf("loops of more than %d rounds, or one of more than %d operations", maxRounds, maxUnrolled)
-		}
+		return im.loop(o, in, trips)
+	}
+	im.rounds += trips
+	for range trips {
+		var err error
 		if in, err = im.regionOf(o, 1, in); err != nil {
 			return nil, err
 		}
+	}
+	return in, nil
+}
+
+// trips is the number of rounds of a loop; false if it does not follow from constants or is
+// more than is unrolled. It computes nothing else.
+func (im *importer) trips(o *op, in []*value) (int, bool) {
+	for n := 0; ; n++ {
+		c := im.foldRegion(o.regions[0], in, len(im.calls))
+		if len(c) != 1 {
+			return 0, false
+		}
+		more, ok := c[0].known()
+		if !ok || more == 0 || n > maxRounds {
+			return n, ok && more == 0
+		}
+		if in = im.foldRegion(o.regions[1], in, len(im.calls)); len(in) != len(o.regions[1].args) {
+			return 0, false
+		}
+	}
+}
+
+// foldRegion is what follows from constants of the results of a block; nil if it is not well
+// formed, which whoever imports it says.
+func (im *importer) foldRegion(b *block, in []*value, depth int) (out []*value) {
+	if len(in) != len(b.args) {
+		return nil
+	}
+	args := make([]string, len(in))
+	for i, a := range b.args {
+		args[i] = a.Name
+	}
+	return im.foldBlock(b, args, in, depth)
+}
+
+func (im *importer) foldBlock(b *block, args []string, in []*value, depth int) []*value {
+	im.scope = &scope{vals: map[string][]*value{}, up: im.scope}
+	defer func(s *scope, o *op) { im.scope, im.op = s, o }(im.scope.up, im.op)
+	for i, name := range args {
+		im.scope.vals[name] = []*value{in[i]}
+	}
+	for _, o := range b.ops {
+		im.op = o
+		im.folds++
+		vs, err := im.operands(o)
+		if err != nil || im.folds > maxFolds {
+			return nil
+		}
+		switch o.name {
+		case "func.return", "stablehlo.return", "sdy.return":
+			return vs
+		}
+		im.foldOp(o, vs, depth)
+	}
+	return nil
+}
+
+// foldOp names the results of an operation: nothing is known of those that do not follow from
+// constants.
+func (im *importer) foldOp(o *op, in []*value, depth int) {
+	var out []*value
+	switch v := im.fold(o, in); {
+	case v != nil:
+		out = []*value{v}
+	case o.name == "stablehlo.constant":
+		out, _ = constantOp(im, o, in)
+	case o.name == "func.call" && depth < maxCalls:
+		if f, err := im.callee(o); err == nil && f.body != nil && len(f.Args) == len(in) {
+			args := make([]string, len(in))
+			for i, a := range f.Args {
+				args[i] = a.Name
+			}
+			scope := im.scope
+			im.scope = nil
+			out = im.foldBlock(f.body, args, in, depth+1)
+			im.scope = scope
+		}
+	}
+	for len(out) < o.numResults() {
+		out = append(out, &value{})
+	}
+	for _, r := range o.results {
+		im.scope.vals[r.name], out = out[:r.count:r.count], out[r.count:]
 	}
 }
 
 // branches runs all regions of the operation: none may communicate, as ranks that take
 // another branch would not.
 func (im *importer) branches(o *op) ([][]*value, error) {
-	if len(o.regions) == 0 {
-		return nil, im.errorf("%s without branches", o.name)
-	}
 	defer func(b bool) { im.branch = b }(im.branch)
 	im.branch = true
 	var out [][]*value
@@ -200,6 +276,9 @@ func ifOp(im *importer, o *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if im.apart(o) {
+		return im.choice(o, p, []int{1, 0})
+	}
 	all, err := im.branches(o)
 	if err != nil {
 		return nil, err
@@ -210,7 +289,10 @@ func ifOp(im *importer, o *op, in []*value) ([]*value, error) {
 // caseOp takes the last branch for a number that is none.
 func caseOp(im *importer, o *op, in []*value) ([]*value, error) {
 	last := len(o.regions) - 1
-	if n, ok := in[0].known(); ok && last >= 0 {
+	if last < 0 {
+		return nil, im.errorf("%s without branches", o.name)
+	}
+	if n, ok := in[0].known(); ok {
 		if n < 0 || n > int64(last) {
 			n = int64(last)
 		}
@@ -222,6 +304,9 @@ func caseOp(im *importer, o *op, in []*value) ([]*value, error) {
 	}
 	if !dtypeOf(p).IsInt() || len(sizes(p)) != 0 {
 		return nil, im.errorf("case by %s, want one integer", in[0].typ)
+	}
+	if im.apart(o) {
+		return im.choice(o, p, nil)
 	}
 	all, err := im.branches(o)
 	if err != nil {

@@ -329,12 +329,17 @@ func (im *importer) target(a attr) (*Func, error) {
 	return nil, im.errorf("there is no function @%s", a.Text)
 }
 
-func callOp(im *importer, o *op, in []*value) ([]*value, error) {
+// callee is the function that a call names.
+func (im *importer) callee(o *op) (*Func, error) {
 	a, ok := o.attr("callee")
 	if !ok && len(o.flags) > 0 {
 		a = o.flags[0]
 	}
-	f, err := im.target(a)
+	return im.target(a)
+}
+
+func callOp(im *importer, o *op, in []*value) ([]*value, error) {
+	f, err := im.callee(o)
 	if err != nil {
 		return nil, err
 	}

@@ -182,17 +182,18 @@ func (im *importer) declared(ranks [][]int) (*ir.Group, error) {
 	case im.branch:
 		return nil, im.errorf("op not supported: %s in a branch", im.op.name)
 	}
-	for _, g := range im.cur.groups {
+	home := im.cur.root()
+	for _, g := range home.groups {
 		if slices.EqualFunc(g.Ranks, ranks, slices.Equal) {
 			return g, nil
 		}
 	}
-	name := fmt.Sprintf("g%d", len(im.cur.groups))
+	name := fmt.Sprintf("g%d", len(home.groups))
 	if len(ranks) == 1 && slices.IsSorted(ranks[0]) {
 		name = "world" // whose order is fixed
 	}
-	g := im.cur.b.Group(name, ranks)
-	im.cur.groups = append(im.cur.groups, g)
+	g := home.b.Group(name, ranks)
+	home.groups = append(home.groups, g)
 	return g, nil
 }
 

@@ -26,7 +26,9 @@ type importer struct {
 	op           *op // being imported, for errors
 	calls        []*Func
 	nodes, steps int
-	rounds       int            // of all loops that were unrolled
+	rounds       int // of all loops that were unrolled
+	folds        int // operations that were looked at for that
+	extents      map[*block]extent
 	literals     map[int]*value // constants of the text, by their place
 	failed       error          // of an operation that was appended; reported at the operation of the text
 	branch       bool           // what is imported stands in a branch that other ranks may not take
@@ -67,7 +69,7 @@ func (m *Module) Import(f *Func) (*Plan, error) {
 
 // imported imports a function and all that it calls, and returns its results.
 func (m *Module) imported(f *Func) (*importer, []*value, error) {
-	im := &importer{m: m, rules: rules(), literals: map[int]*value{}, plan: &Plan{}, replicas: 1, partitions: 1}
+	im := &importer{m: m, rules: rules(), literals: map[int]*value{}, extents: map[*block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
 	var err error
 	if im.replicas, err = m.count("mhlo.num_replicas"); err != nil {
 		return nil, nil, err

@@ -51,6 +51,10 @@ type stage struct {
 	groups []*ir.Group
 	have   map[*value]*ir.Value // values of other stages, and literals
 	at     map[*ir.Value]int    // place among outs
+
+	caps     *captures   // of the body of a while or a case
+	captured []*ir.Value // its inputs for them, as far as it has any
+	bodies   int         // of a root: how many there are
 }
 
 // Op appends an operation. What does not fit is an error at the operation of the text.
@@ -185,6 +189,11 @@ func (im *importer) ir(v *value) (*ir.Value, error) {
 		if out, err = im.constant(v.lit); err != nil {
 			return nil, err
 		}
+	} else if s.caps != nil {
+		var err error
+		if out, err = s.capture(v); err != nil {
+			return nil, err
+		}
 	} else if s.fb == nil {
 		return nil, im.errorf("the body of an operation reads a value from outside of it")
 	} else {
@@ -237,6 +246,9 @@ func (im *importer) constant(l *Literal) (*ir.Value, error) {
 			return nil, err
 		}
 		return im.emit(ir.OpExpand, nil, []*ir.Value{one}, t)
+	}
+	if len(l.Data) > maxConstant && im.cur.caps != nil {
+		return im.cur.capture(literalValue(l))
 	}
 	if len(l.Data) > maxConstant && im.cur.fb != nil {
 		v := im.cur.fb.Parameter("constant", t)

@@ -137,7 +137,7 @@ func (s *simplifier) makesSame(v *ir.Value, g *ir.Group, depth int) bool {
 		return false
 	}
 	switch {
-	case n.Op() == ir.OpInput || n.Op() == ir.OpCall || n.Op().Info().Grouped || !n.Pure() || !n.Op().IsView() && !deps.Launches(n):
+	case n.Op() == ir.OpInput || n.Op() == ir.OpCall || n.Op().Info().Bodies != nil || n.Op().Info().Grouped || !n.Pure() || !n.Op().IsView() && !deps.Launches(n):
 		return false
 	case n.Op() == ir.OpAttention && n.Attrs().Float("dropout", 0) != 0:
 		return false

@@ -132,7 +132,7 @@ func (t tool) loadGraph(path string, data []byte) (*input, error) {
 
 // funcNamed returns the function of that name, or the only one if name is empty.
 func (in *input) funcNamed(name string) (*ir.Func, error) {
-	fs := in.module.Funcs()
+	fs := in.module.Entries()
 	names := make([]string, len(fs))
 	for i, f := range fs {
 		if names[i] = "@" + f.Name; f.Name == name || name == "" && len(fs) == 1 {

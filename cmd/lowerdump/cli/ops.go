@@ -162,7 +162,7 @@ func writeOpsMarkdown(w io.Writer, rows []opRow) error {
 	for _, in := range ir.ExampleInputs() {
 		fmt.Fprintf(&b, "%%%s: %s\n", in.Name, in.Type)
 	}
-	b.WriteString("```\n\n")
+	b.WriteString("```\n\nControl flow runs these functions:\n\n```" + ir.ExampleFuncs() + "```\n\n")
 	for _, r := range rows {
 		fmt.Fprintf(&b, "### %s\n\n%s.\n\n", r.Name, markdown(r.Doc))
 		fmt.Fprintf(&b, "- class %s, operands: %s, results: %s, effects: %s\n- types: %s\n", r.Class, r.Operands, r.Results, r.effects(), markdown(r.Types))
