@@ -46,6 +46,7 @@ var layers = []struct {
 	{"internal/place", []string{"ir", "internal/attr", "internal/fusion", "internal/pack"}},
 	{"interp", []string{"ir", "internal/attr", "internal/diag", "internal/dtype", "internal/hostops", "internal/randseed", "internal/safetensors"}},
 	{"equiv", []string{"ir", "internal/attr", "internal/dim"}},
+	{"equiv/mesh", []string{"ir"}},
 	{"sharding", []string{"ir"}},
 	{"internal/fillrand", []string{"internal/dtype", "internal/intmath"}},
 	{"internal/fingerprint", []string{"interp", "internal/dtype", "internal/fillrand", "internal/safetensors"}},
@@ -90,7 +91,7 @@ var layers = []struct {
 	{"internal/hostrun", []string{"ir", "interp", "lower", "program", "runtime"}},
 	{"test", []string{"ir", "interp", "cost", "passes", "program", "lower", "runtime", "cuda", "kernels", "internal"}},
 	{"bench", []string{"ir", "interp", "cost", "sim", "compile", "program", "runtime", "cuda", "internal"}},
-	{"cmd", []string{"bench", "ir", "sharding", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda", "kernels", "internal"}},
+	{"cmd", []string{"bench", "ir", "equiv", "sharding", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda", "kernels", "internal"}},
 	{"examples", []string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda"}},
 }
 

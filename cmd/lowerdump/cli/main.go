@@ -81,7 +81,7 @@ func (t tool) console() *bench.Console {
 
 func commands() []command {
 	return []command{
-		passesCommand, opsCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand, checkCommand, calibrateCommand, topoCommand, shardCommand, completionCommand(),
+		passesCommand, opsCommand, optCommand, lowerCommand, statsCommand, runCommand, exportCommand, dotCommand, traceCommand, reportCommand, planCommand, checkCommand, calibrateCommand, topoCommand, shardCommand, equivCommand, completionCommand(),
 	}
 }
 

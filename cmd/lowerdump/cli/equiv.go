@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/seed-ee968945/concert/equiv"
+	"github.com/seed-ee968945/concert/equiv/mesh"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+var equivCommand = command{
+	name: "equiv", args: "[-mesh=AXES] [-inputs=LIST] [-results=LIST] BEFORE AFTER", doc: "proves that two functions compute the same, on the same ranks or one on a mesh",
+	help: `
+Without -mesh both are functions of the same ranks, and AFTER is proved to compute on every
+rank what BEFORE does, bit for bit (-reassociate: but for the order of sums). With -mesh
+BEFORE is a program of one device and AFTER what each rank of the mesh runs; proved is
+that AFTER computes BEFORE's results, but for rounding and the order of sums.
+
+-inputs and -results say which piece of each input and result a rank has: the axes along
+each dimension, in the order of the signature, with semicolons between them. What is left
+out follows from the shapes where these leave no choice. A part of an axis is written as
+in the sdy dialect, x:(2)4.
+
+Steps that no rule knows are listed. Exit status 1 says that no proof was found, and not that
+the functions differ.
+
+Examples:
+  lowerdump equiv before.ir after.ir
+  lowerdump equiv -mesh=data=2,model=4 -inputs='[{data}, {}]; [{}, {model}]' model.ir rank.ir`,
+	run: func(_ context.Context, t tool, args []string) error {
+		f := equivFlags{}
+		files, err := parse("equiv", &f, args)
+		if err != nil {
+			return err
+		}
+		if len(files) != 2 {
+			return usagef("want two files")
+		}
+		var fs [2]*ir.Func
+		for i, file := range files {
+			in, err := t.load(file)
+			if err != nil {
+				return err
+			}
+			if fs[i], err = in.funcNamed(f.fn); err != nil {
+				return err
+			}
+		}
+		if f.mesh == "" {
+			return t.sameRanks(fs, f)
+		}
+		return t.onMesh(fs, f)
+	},
+}
+
+type equivFlags struct {
+	fn, mesh, inputs, results string
+	reassociate               bool
+}
+
+func (f *equivFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.fn, "func", "", "name of the functions, if files have several")
+	fs.StringVar(&f.mesh, "mesh", "", "axes of the mesh, such as data=2,model=4")
+	fs.StringVar(&f.inputs, "inputs", "", "pieces of the inputs that ranks have, such as [{data}, {}]; [{}, {model}]")
+	fs.StringVar(&f.results, "results", "", "pieces of the results that ranks have")
+	fs.BoolVar(&f.reassociate, "reassociate", false, "without -mesh: sums may be taken in another order")
+}
+
+// proved prints the outcome of a proof.
+func (t tool) proved(err error, unproved bool, what string) error {
+	if unproved {
+		fmt.Fprintln(t.out, err)
+		return errFindings
+	}
+	if err == nil {
+		fmt.Fprintln(t.out, "proved equal: "+what)
+	}
+	return err
+}
+
+func (t tool) sameRanks(fs [2]*ir.Func, f equivFlags) error {
+	rep, err := equiv.Check(fs[0], fs[1], equiv.Options{Reassociate: f.reassociate})
+	var e *equiv.Error
+	what := ""
+	if rep != nil {
+		what = fmt.Sprintf("%d and %d values", rep.Before, rep.After)
+	}
+	return t.proved(err, errors.As(err, &e), what)
+}
+
+func (t tool) onMesh(fs [2]*ir.Func, f equivFlags) error {
+	var o mesh.Options
+	var err error
+	if o.Mesh, err = mesh.ParseMesh(f.mesh); err != nil {
+		return usagef("%v", err)
+	}
+	if o.Inputs, err = mesh.ParsePlacements(f.inputs); err != nil {
+		return usagef("-inputs: %v", err)
+	}
+	if o.Results, err = mesh.ParsePlacements(f.results); err != nil {
+		return usagef("-results: %v", err)
+	}
+	rep, err := mesh.Check(fs[0], fs[1], o)
+	if rep != nil {
+		for _, u := range rep.Unknown {
+			fmt.Fprintf(t.out, "unknown: %s: %s\n", u.Node, u.Why)
+		}
+	}
+	var e *mesh.Error
+	what := ""
+	if rep != nil {
+		what = fmt.Sprintf("%d values, %d expressions", rep.Values, rep.Bases)
+	}
+	return t.proved(err, errors.As(err, &e), what)
+}

@@ -1,0 +1,431 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+)
+
+// multiply is a product of operands, summed over the loops that say so: a factor, a base, and
+// the digit of each loop. A sum moves into the one operand that has its digit.
+func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
+	coef := 1.0
+	var kept []arg
+	var from []int
+	for i, a := range args {
+		coef *= a.coef
+		if a.base != t.one {
+			kept = append(kept, arg{base: a.base, coef: 1})
+			from = append(from, i)
+		}
+	}
+	if coef == 0 {
+		kept, from = nil, nil
+	}
+	order, _ := ordered(args, loops)
+	from = slices.DeleteFunc(order, func(i int) bool { return !slices.Contains(from, i) })
+	for j, i := range from {
+		kept[j] = arg{base: args[i].base, coef: 1}
+	}
+	loops = picked(loops, from)
+	inward := make([][]digit, len(kept)) // by operand: digits that it alone has and that are summed
+	var rest []int
+	for i, l := range loops {
+		holders := 0
+		for _, d := range l.at {
+			if d.dim != none {
+				holders++
+			}
+		}
+		switch {
+		case l.summed && holders == 0:
+			coef *= float64(l.size)
+		case l.summed && holders == 1 && len(kept) > 1:
+			k := first(l)
+			inward[k] = append(inward[k], l.at[k])
+		default:
+			rest = append(rest, i)
+		}
+	}
+	where := make([]digit, len(loops))
+	for i, l := range loops {
+		where[i] = repeated(l.size)
+	}
+	if len(kept) == 0 {
+		return coef, t.one, where
+	}
+	again := false
+	for k, ds := range inward {
+		if len(ds) == 0 {
+			continue
+		}
+		again = true
+		s := t.sumOver(kept[k].base, ds)
+		kept[k] = arg{base: s.base, coef: s.coef}
+		for _, i := range rest {
+			loops[i].at[k] = s.move(loops[i].at[k])
+		}
+	}
+	if again { // what is summed may be a number, or have a factor
+		sub := make([]loop, len(rest))
+		for j, i := range rest {
+			sub[j] = loops[i]
+		}
+		c, e, w := t.multiply(kept, sub)
+		for j, i := range rest {
+			where[i] = w[j]
+		}
+		return coef * c, e, where
+	}
+	if len(kept) == 1 {
+		if !slices.ContainsFunc(loops, func(l loop) bool { return l.summed && l.at[0].dim != none }) {
+			for i, l := range loops {
+				where[i] = l.at[0]
+			}
+			return coef, kept[0].base, where
+		}
+		var ds []digit
+		for _, l := range loops {
+			if l.summed && l.at[0].dim != none {
+				ds = append(ds, l.at[0])
+			}
+		}
+		if c, e, w, ok := t.inside(kept[0].base, ds, loops); ok {
+			return coef * c, e, w
+		}
+	}
+	e, w := t.make(&spec{kind: product, args: kept, loops: loops})
+	return coef, e, w
+}
+
+// inside is the sum of a base over digits where it moves into what the base is made of.
+func (t *table) inside(base *expr, ds []digit, loops []loop) (float64, *expr, []digit, bool) {
+	if base.kind == leaf || base.kind == fold || base.kind == block && !sums(base) {
+		return 0, nil, nil, false
+	}
+	s := t.sumOver(base, ds)
+	where := make([]digit, len(loops))
+	for i, l := range loops {
+		if where[i] = repeated(l.size); !l.summed {
+			where[i] = s.move(l.at[0])
+		}
+	}
+	return s.coef, s.base, where, true
+}
+
+// picked is loops with some of the operands, in an order, in memory of their own.
+func picked(loops []loop, from []int) []loop {
+	out := make([]loop, len(loops))
+	for i, l := range loops {
+		out[i] = loop{l.size, l.summed, make([]digit, len(from))}
+		for j, k := range from {
+			out[i].at[j] = l.at[k]
+		}
+	}
+	return out
+}
+
+// summed is a base without some of its digits: the sum over them.
+type summed struct {
+	coef  float64
+	base  *expr
+	segs  []digit // what is left of the base, in its dimensions
+	where []digit // in the sum's
+}
+
+// move is a digit of the base that is left, as one of the sum.
+func (s *summed) move(d digit) digit {
+	if d.dim == none {
+		return d
+	}
+	for i, g := range s.segs {
+		if d.dim == g.dim && d.stride >= g.stride && d.stride*d.size <= g.stride*g.size {
+			if w := s.where[i]; w.dim != none {
+				return digit{w.dim, w.stride * (d.stride / g.stride), d.size}
+			}
+			return repeated(d.size)
+		}
+	}
+	panic(uneven{})
+}
+
+// uneven is that digits cut each other so that neither is a part of the other. The step that
+// they belong to is not known; package mesh recovers it there.
+type uneven struct{}
+
+// complement are the digits of a shape but for some, which are sorted; dimension by dimension.
+func complement(shape []int64, ds []digit) []digit {
+	var out []digit
+	for dim, n := range shape {
+		top := n
+		for _, d := range ds {
+			if d.dim == dim {
+				if end := d.stride * d.size; top%end != 0 {
+					panic(uneven{})
+				} else if end < top {
+					out = append(out, digit{dim, end, top / end})
+				}
+				top = d.stride
+			}
+		}
+		if top > 1 {
+			out = append(out, digit{dim, 1, top})
+		}
+	}
+	return out
+}
+
+// sumOver is a base summed over some of its digits.
+func (t *table) sumOver(base *expr, ds []digit) *summed {
+	ds = slices.Clone(ds)
+	slices.SortFunc(ds, func(a, b digit) int {
+		if a.dim != b.dim {
+			return a.dim - b.dim
+		}
+		return int(min(max(b.stride-a.stride, -1), 1))
+	})
+	ds = joined(ds)
+	key := strconv.AppendInt(nil, int64(base.id), 10)
+	for _, d := range ds {
+		key = strconv.AppendInt(append(d.text(append(key, ' ')), 'x'), d.size, 10)
+	}
+	if s, ok := t.sums[string(key)]; ok {
+		return s
+	}
+	s := &summed{segs: complement(base.shape, ds)}
+	t.sumInto(s, base, ds)
+	t.sums[string(key)] = s
+	return s
+}
+
+// sumInto sums a base by what it is made of.
+func (t *table) sumInto(s *summed, base *expr, ds []digit) {
+	loops, kept, ok := t.refine(base, slices.Concat(s.segs, ds), len(s.segs))
+	if ok {
+		switch base.kind {
+		case product:
+			var w []digit
+			s.coef, s.base, w = t.multiply(base.args, loops)
+			s.where = w[:kept]
+			return
+		case linear, convert, choice:
+			if t.sumArgs(s, base, loops, kept) {
+				return
+			}
+		case block:
+			if t.sumBlock(s, base, loops, kept) {
+				return
+			}
+		}
+	}
+	loops = nil
+	for _, d := range s.segs {
+		loops = append(loops, loop{d.size, false, []digit{d}})
+	}
+	for _, d := range ds {
+		loops = append(loops, loop{d.size, true, []digit{d}})
+	}
+	s.coef = 1
+	s.base, s.where = t.make(&spec{kind: product, args: []arg{{base: base, coef: 1}}, loops: loops})
+	s.where = s.where[:len(s.segs)]
+}
+
+// refine are the loops of a base, cut at digits that tile its shape: first those of the digits,
+// of which all from the kept one on are summed, then those that it sums by itself. It fails
+// where a digit is of the base's own sizes, as then no loop has it.
+func (t *table) refine(base *expr, tile []digit, kept int) ([]loop, int, bool) {
+	var outer []loop // by dimension
+	for _, l := range base.loops {
+		if !l.summed {
+			outer = append(outer, l)
+		}
+	}
+	var loops []loop
+	for i, d := range tile {
+		l := loop{d.size, i >= kept, slices.Repeat([]digit{repeated(d.size)}, len(base.args))}
+		if d.dim >= len(outer) {
+			if i >= kept {
+				return nil, 0, false
+			}
+			loops = append(loops, l) // the result's own
+			continue
+		}
+		for k, x := range outer[d.dim].at {
+			if x.dim != none {
+				l.at[k] = digit{x.dim, x.stride * d.stride, d.size}
+			}
+		}
+		loops = append(loops, l)
+	}
+	for _, l := range base.loops {
+		if l.summed {
+			loops = append(loops, l)
+		}
+	}
+	return loops, kept, true
+}
+
+// sumArgs sums what is linear in its operands: each of them, by its own digits. A choice is
+// linear in what it chooses from, if all of the sum have one choice.
+func (t *table) sumArgs(s *summed, base *expr, loops []loop, kept int) bool {
+	var args []arg
+	outer := picked(loops[:kept], indices(len(base.args)))
+	for k, a := range base.args {
+		var ds []digit
+		n := int64(1)
+		for _, l := range loops[kept:] {
+			if l.at[k].dim == none {
+				n *= l.size
+			} else {
+				ds = append(ds, l.at[k])
+			}
+		}
+		if base.kind == choice && k == 0 {
+			if len(ds) > 0 {
+				return false
+			}
+			args = append(args, a)
+			continue
+		}
+		coef, e := a.coef*float64(n), a.base
+		if len(ds) > 0 {
+			x := t.sumOver(a.base, ds)
+			coef, e = coef*x.coef, x.base
+			for i := range outer {
+				outer[i].at[k] = x.move(outer[i].at[k])
+			}
+		}
+		args = append(args, arg{base: e, coef: coef})
+	}
+	switch base.kind {
+	case linear:
+		s.coef, s.base, s.where = t.add(args, outer)
+	case convert:
+		s.coef, s.base, s.where = t.converted(base.text, args[0], outer)
+	default:
+		s.coef = 1
+		s.base, s.where = t.make(&spec{kind: choice, text: base.text, args: args, loops: outer})
+	}
+	return true
+}
+
+// indices are 0 to n-1.
+func indices(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// ordered is the order of operands that may change places, and the digits of each as text.
+func ordered(args []arg, loops []loop) (order []int, texts []string) {
+	texts = make([]string, len(args))
+	for k := range args {
+		var b []byte
+		for _, l := range loops {
+			b = l.at[k].text(append(b, ' '))
+		}
+		texts[k] = string(b)
+	}
+	order = indices(len(args))
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(args[a].base.id-args[b].base.id, cmp.Compare(texts[a], texts[b]))
+	})
+	return order, texts
+}
+
+// add is a sum of operands. Equal ones count together, and the first has factor 1.
+func (t *table) add(args []arg, loops []loop) (float64, *expr, []digit) {
+	order, texts := ordered(args, loops)
+	var kept []arg
+	var from []int
+	for _, k := range order {
+		n := len(kept)
+		if n > 0 && kept[n-1].base == args[k].base && texts[from[n-1]] == texts[k] {
+			kept[n-1].coef += args[k].coef
+			continue
+		}
+		kept, from = append(kept, args[k]), append(from, k)
+	}
+	for i := len(kept) - 1; i >= 0; i-- {
+		if kept[i].coef == 0 {
+			kept, from = slices.Delete(kept, i, i+1), slices.Delete(from, i, i+1)
+		}
+	}
+	loops = picked(loops, from)
+	where := make([]digit, len(loops))
+	switch len(kept) {
+	case 0:
+		for i, l := range loops {
+			where[i] = repeated(l.size)
+		}
+		return 0, t.one, where
+	case 1:
+		for i, l := range loops {
+			where[i] = l.at[0]
+		}
+		return kept[0].coef, kept[0].base, where
+	}
+	coef := kept[0].coef
+	for i := range kept {
+		kept[i].coef /= coef
+	}
+	e, where := t.make(&spec{kind: linear, args: kept, loops: loops})
+	return coef, e, where
+}
+
+// converted is an operand in another float type.
+func (t *table) converted(to string, a arg, loops []loop) (float64, *expr, []digit) {
+	e, where := t.make(&spec{kind: convert, text: to, args: []arg{{base: a.base, coef: 1}}, loops: loops})
+	return a.coef, e, where
+}
+
+// folded is the largest of an operand over loops, or the like; of one that is such a fold
+// itself, over all loops at once.
+func (t *table) folded(name string, a arg, loops []loop) (*expr, []digit) {
+	if a.base.kind == fold && a.base.text == name && a.coef == 1 {
+		var tile []digit
+		var at []int
+		for _, sum := range []bool{false, true} {
+			for i, l := range loops {
+				if d := l.at[0]; l.summed == sum && d.dim != none {
+					tile, at = append(tile, d), append(at, i)
+				}
+			}
+		}
+		kept := 0
+		for _, i := range at {
+			if !loops[i].summed {
+				kept++
+			}
+		}
+		inner, _, ok := t.refine(a.base, tile, kept)
+		if ok {
+			e, w := t.make(&spec{kind: fold, text: name, args: a.base.args, loops: inner})
+			where := make([]digit, len(loops))
+			for i, l := range loops {
+				where[i] = repeated(l.size)
+			}
+			for j, i := range at {
+				where[i] = w[j]
+			}
+			return e, where
+		}
+	}
+	left := false
+	for _, l := range loops {
+		if l.summed && l.at[0].dim == none && name == "prod" && l.size > 1 {
+			refuse("a product of equals")
+		}
+		left = left || l.summed && l.at[0].dim != none
+	}
+	if !left && a.coef == 1 { // the largest of equals
+		where := make([]digit, len(loops))
+		for i, l := range loops {
+			where[i] = l.at[0]
+		}
+		return a.base, where
+	}
+	return t.make(&spec{kind: fold, text: name, args: []arg{a}, loops: loops})
+}

@@ -1,0 +1,86 @@
+package mesh
+
+import (
+	"slices"
+	"strings"
+)
+
+// What a block of a name is linear in, so that a sum over ranks can move inside: of slice,
+// index, embedding and gather the first operand, of cat all, of convolution each of both, and
+// of put the values that are added at indices.
+const (
+	nameSlice  = "slice"
+	nameLookup = "lookup"
+	nameCat    = "cat"
+	nameConv   = "convolution"
+	namePut    = "put"
+)
+
+func (e *expr) is(names ...string) bool {
+	name, _, _ := strings.Cut(e.text, " ")
+	return e.kind == block && slices.Contains(names, name)
+}
+
+// sums reports whether a sum may move into a block.
+func sums(e *expr) bool { return e.is(nameSlice, nameLookup, nameCat, nameConv, namePut) }
+
+// sumBlock sums a block over loops by its operands; false where it is not linear in what has
+// the digits.
+func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
+	args := slices.Clone(base.args)
+	s.where = make([]digit, kept)
+	inner := make([][]digit, len(args))
+	rest := loops[:kept:kept]
+	for _, l := range loops[kept:] {
+		var has []int
+		for k, d := range l.at {
+			if d.dim != none {
+				has = append(has, k)
+			}
+		}
+		switch {
+		case len(has) == 0:
+			return false
+		case base.is(nameConv) && len(has) == 2, base.is(namePut) && has[len(has)-1] > 0:
+			rest = append(rest, l)
+		case base.is(nameCat) && len(has) == len(args), !base.is(nameCat) && len(has) == 1 && (has[0] == 0 || base.is(nameConv)):
+			for _, k := range has {
+				inner[k] = append(inner[k], l.at[k])
+			}
+		default:
+			return false
+		}
+	}
+	rest = picked(rest, indices(len(args)))
+	for k, ds := range inner {
+		if len(ds) == 0 {
+			continue
+		}
+		x := t.sumOver(args[k].base, ds)
+		a := arg{base: x.base, coef: args[k].coef * x.coef}
+		for _, d := range args[k].inner {
+			a.inner = append(a.inner, x.move(d))
+		}
+		args[k] = a
+		for i := range rest {
+			rest[i].at[k] = x.move(rest[i].at[k])
+		}
+	}
+	outer := 0
+	for _, l := range base.loops {
+		if !l.summed {
+			outer++
+		}
+	}
+	e, where := t.make(&spec{kind: block, text: base.text, args: args, loops: rest, own: base.shape[outer:]})
+	s.coef, s.base = 1, e
+	own := where[len(rest):]
+	for i := range s.where[:kept] {
+		if d := s.segs[i]; d.dim >= outer {
+			s.where[i] = own[d.dim-outer]
+		} else {
+			s.where[i] = where[i]
+		}
+	}
+	return true
+}

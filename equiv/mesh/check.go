@@ -1,0 +1,204 @@
+package mesh
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Options say how the two programs are related.
+type Options struct {
+	Mesh Mesh
+
+	// Inputs and Results say which pieces the ranks have, in the order of the signature. What is
+	// missing or nil follows from the shapes where they leave no choice.
+	Inputs, Results []Placement
+}
+
+// Report says what a proof took.
+type Report struct {
+	Values  int // of both programs
+	Bases   int
+	Unknown []Unknown // of either program
+}
+
+// Finding is a result that is not proved.
+type Finding struct {
+	Result int
+	Why    string
+	Steps  []string // nodes from which on it is something that the other program does not have
+}
+
+// String is the finding on one line or more.
+func (f Finding) String() string {
+	out := fmt.Sprintf("result %d: %s", f.Result, f.Why)
+	for _, s := range f.Steps {
+		out += "\n  " + s
+	}
+	return out
+}
+
+// Error lists the results that are not proved.
+type Error struct{ Findings []Finding }
+
+// Error implements error.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Findings))
+	for i, f := range e.Findings {
+		lines[i] = f.String()
+	}
+	return "not proved equal: " + strings.Join(lines, "\n")
+}
+
+// Check proves that ranks, a program on a mesh, computes what device does on one device; see
+// the package's head. The error is an *Error where it could not, and says what does not fit where
+// the two cannot be related. Both functions must be verified.
+func Check(device, ranks *ir.Func, o Options) (*Report, error) {
+	g, err := o.Mesh.grid()
+	if err != nil {
+		return nil, err
+	}
+	if w := ranks.Module().World; w != g.world {
+		return nil, fmt.Errorf("a program of %d ranks on a mesh of %d", w, g.world)
+	}
+	a, b := device.Inputs(), ranks.Inputs()
+	if len(a) != len(b) {
+		return nil, fmt.Errorf("%d inputs became %d", len(a), len(b))
+	}
+	t := newTable()
+	one, many := &side{t: t, f: device}, &side{t: t, g: g, f: ranks}
+	var given, local []*piece
+	for i, n := range a {
+		sizes, ok := n.Result(0).Type().Shape().Static()
+		if !ok {
+			return nil, fmt.Errorf("input %s has sizes that are no numbers", n.Name())
+		}
+		p := t.whole(fmt.Sprintf("input %d", i), sizes)
+		q, err := g.related(p, n.Result(0), b[i].Result(0), at(o.Inputs, i))
+		if err != nil {
+			return nil, fmt.Errorf("input %d (%s): %w", i, n.Name(), err)
+		}
+		given, local = append(given, p), append(local, q)
+	}
+	wants := one.read(device, given)
+	known := len(t.exprs)
+	many.made = slices.Repeat([]*ir.Node{nil}, known)
+	has := many.read(ranks, local)
+	rep := &Report{Values: device.NumValueIDs() + ranks.NumValueIDs(), Bases: len(t.exprs), Unknown: slices.Concat(one.unknown, many.unknown)}
+	if len(wants) != len(has) {
+		return rep, fmt.Errorf("%d results became %d", len(wants), len(has))
+	}
+	var findings []Finding
+	for i, w := range wants {
+		want, err := g.related(w, device.Return().Arg(i), ranks.Return().Arg(i), at(o.Results, i))
+		if err != nil {
+			return rep, fmt.Errorf("result %d: %w", i, err)
+		}
+		if why := differs(want, has[i]); why != "" {
+			findings = append(findings, Finding{i, why, many.steps(has[i].base, known)})
+		}
+	}
+	if findings != nil {
+		return rep, &Error{findings}
+	}
+	return rep, nil
+}
+
+func at(l []Placement, i int) Placement {
+	if i < len(l) {
+		return l[i]
+	}
+	return nil
+}
+
+// related is a tensor of one device as the ranks have it, by a placement or, without one, by
+// the only axis that makes the shape what it is.
+func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (*piece, error) {
+	x, y := device.Type(), rank.Type()
+	whole, ok := x.Shape().Static()
+	local, ok2 := y.Shape().Static()
+	if x.IsAsync() || y.IsAsync() || !ok || !ok2 || len(whole) != len(local) || x.DType() != y.DType() {
+		return nil, fmt.Errorf("%s cannot be a piece of %s", y, x)
+	}
+	if to == nil {
+		to = make(Placement, len(whole))
+		for d := range whole {
+			if whole[d] == local[d] {
+				continue
+			}
+			var fit []string
+			for _, a := range g.mesh.Axes {
+				if a.Size*local[d] == whole[d] {
+					fit = append(fit, a.Name)
+				}
+			}
+			if len(fit) != 1 {
+				return nil, fmt.Errorf("%s may be more than one piece of %s: say where it lies", y, x)
+			}
+			to[d] = fit
+		}
+	}
+	q, err := g.place(p, to)
+	if err != nil {
+		return nil, err
+	}
+	for d, l := range q.dims {
+		if places(l) != local[d] {
+			return nil, fmt.Errorf("%s is not the piece of %s that %s says", y, x, to)
+		}
+	}
+	return q, nil
+}
+
+// differs says how a tensor is not what it should be; empty if it is.
+func differs(want, has *piece) string {
+	switch {
+	case want.base != has.base:
+		return "the ranks compute something else"
+	case !sameNumber(want.coef, has.coef):
+		return fmt.Sprintf("it is %.6g times what it should be", has.coef/want.coef)
+	}
+	for d := range want.dims {
+		if !slices.Equal(joined(want.dims[d]), joined(has.dims[d])) {
+			return fmt.Sprintf("its elements lie elsewhere along dimension %d", d)
+		}
+	}
+	if !slices.Equal(want.held, has.held) {
+		return "the ranks have other pieces of it"
+	}
+	return ""
+}
+
+// maxSteps bounds the steps that a finding names.
+const maxSteps = 3
+
+// steps are the nodes that made what of a base is new, in their order, where all that they
+// read is of the program of one device.
+func (s *side) steps(e *expr, known int) []string {
+	seen := map[*expr]bool{}
+	var first []*expr
+	var walk func(e *expr)
+	walk = func(e *expr) {
+		if seen[e] || e.id < known {
+			return
+		}
+		seen[e] = true
+		old := true
+		for _, a := range e.args {
+			old = old && a.base.id < known
+			walk(a.base)
+		}
+		if old && e.id < len(s.made) && s.made[e.id] != nil {
+			first = append(first, e)
+		}
+	}
+	walk(e)
+	slices.SortFunc(first, func(a, b *expr) int { return a.id - b.id })
+	var out []string
+	for _, e := range first[:min(len(first), maxSteps)] {
+		out = append(out, s.made[e.id].String())
+	}
+	return out
+}

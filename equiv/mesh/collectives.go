@@ -1,0 +1,186 @@
+package mesh
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// communicate states what a collective, or a shard, makes of each operand.
+func (s *side) communicate(n *ir.Node) {
+	if s.g == nil {
+		if n.Op() != ir.OpShard && n.Group().Size() != 1 {
+			refuse("a collective on one device")
+		}
+		s.vals[n.Result(0).ID()] = s.concat(n)
+		return
+	}
+	atoms, ok := s.g.group(n.Group())
+	if !ok {
+		refuse("group @%s does not run along axes of the mesh", n.Group().Name)
+	}
+	if n.Attrs().Has("in_splits") || n.Attrs().Has("out_splits") {
+		refuse("its pieces have several sizes")
+	}
+	var out []*piece
+	for _, p := range s.concat(n) {
+		d := int(n.Attrs().Int("dim", 0))
+		switch n.Op() {
+		case ir.OpAllReduce:
+			p = s.reduced(p, atoms, n.Reduction())
+		case ir.OpReduceScatter:
+			p = s.shard(s.reduced(p, atoms, n.Reduction()), atoms, d)
+		case ir.OpAllGather:
+			p = s.gathered(p, atoms, d)
+		case ir.OpShard:
+			p = s.shard(p, atoms, d)
+		case ir.OpAllToAll:
+			p = s.exchanged(p, atoms)
+		case ir.OpCollectivePermute:
+			p = s.permuted(p, atoms, n.Attrs().Ints("pairs"))
+		case ir.OpBroadcast:
+			for _, a := range atoms {
+				if p.held[a].dim != none {
+					refuse("a broadcast of what ranks do not share")
+				}
+			}
+		default:
+			refuse("no rule says what %s does", n.Op())
+		}
+		out = append(out, p)
+	}
+	s.vals[n.Result(0).ID()] = out
+}
+
+// concat are the operands' tensors.
+func (s *side) concat(n *ir.Node) []*piece {
+	var out []*piece
+	for _, v := range n.Args() {
+		out = append(out, s.of(v)...)
+	}
+	return out
+}
+
+// reduced is a reduction over atoms. What ranks share counts once for each.
+func (s *side) reduced(p *piece, atoms []int, how ir.Reduction) *piece {
+	u := &use{s: s, t: s.t, in: []*piece{p}, held: make([]int, s.atoms())}
+	dims := make([][]int, len(p.dims))
+	for d := range dims {
+		dims[d] = u.one(0, d)
+	}
+	n := 1.0
+	u.ranks()
+	for _, a := range atoms {
+		u.loops[u.held[a]].summed = true
+		n *= float64(s.g.atoms[a].size)
+	}
+	switch how {
+	case ir.Sum, ir.Avg:
+		coef, base, where := s.t.multiply(u.operands(), u.loops)
+		if how == ir.Avg {
+			coef /= n
+		}
+		return u.finish(coef, base, where, dims)
+	case ir.Max, ir.Min, ir.Product:
+		name := map[ir.Reduction]string{ir.Max: "amax", ir.Min: "amin", ir.Product: "prod"}[how]
+		base, where := s.t.folded(name, u.operands()[0], u.loops)
+		return u.finish(1, base, where, dims)
+	}
+	refuse("no rule says what a reduction by %s does", how)
+	return nil
+}
+
+// gathered has the digits that ranks held in front of a dimension.
+func (s *side) gathered(p *piece, atoms []int, d int) *piece {
+	out := *p
+	out.dims, out.held = slices.Clone(p.dims), slices.Clone(p.held)
+	var front []digit
+	for _, a := range atoms {
+		front = append(front, p.held[a])
+		out.held[a] = repeated(s.g.atoms[a].size)
+	}
+	out.dims[d] = joined(append(front, p.dims[d]...))
+	return &out
+}
+
+// shard gives the first digits of a dimension to the ranks.
+func (s *side) shard(p *piece, atoms []int, d int) *piece {
+	out := *p
+	out.dims, out.held = slices.Clone(p.dims), slices.Clone(p.held)
+	l := p.dims[d]
+	for _, a := range atoms {
+		taken, rest, ok := leading(l, s.g.atoms[a].size)
+		if !ok || len(taken) != 1 {
+			panic(uneven{})
+		}
+		if l = rest; taken[0].dim == none {
+			continue
+		}
+		if out.held[a].dim != none {
+			refuse("ranks take pieces of what they have pieces of already")
+		}
+		out.held[a] = taken[0]
+	}
+	out.dims[d] = joined(l)
+	return &out
+}
+
+// exchanged swaps what ranks hold with the first digits of dimension 0.
+func (s *side) exchanged(p *piece, atoms []int) *piece {
+	out := *p
+	out.dims, out.held = slices.Clone(p.dims), slices.Clone(p.held)
+	l := p.dims[0]
+	var front []digit
+	for _, a := range atoms {
+		taken, rest, ok := leading(l, s.g.atoms[a].size)
+		if !ok || len(taken) != 1 {
+			panic(uneven{})
+		}
+		front = append(front, p.held[a])
+		out.held[a], l = taken[0], rest
+	}
+	out.dims[0] = joined(append(front, l...))
+	return &out
+}
+
+// permuted is a permutation of ranks that is one of their digits.
+func (s *side) permuted(p *piece, atoms []int, pairs []int64) *piece {
+	n, sizes := 1, make([]int, len(atoms))
+	for i, a := range atoms {
+		sizes[i] = int(s.g.atoms[a].size)
+		n *= sizes[i]
+	}
+	from := slices.Repeat([]int{-1}, n)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		from[pairs[i+1]] = int(pairs[i])
+	}
+	unit := func(k int) int { // the member whose only digit other than 0 is a 1 in place k
+		out := 1
+		for _, m := range sizes[k+1:] {
+			out *= m
+		}
+		return out
+	}
+	to := make([]int, len(atoms)) // by digit of the receiver: that of the sender
+	for k := range atoms {
+		src := from[unit(k)]
+		if to[k] = slices.IndexFunc(indices(len(atoms)), func(j int) bool { return unit(j) == src }); to[k] < 0 || sizes[to[k]] != sizes[k] {
+			refuse("ranks are not permuted by digits of the mesh")
+		}
+	}
+	for i, src := range from {
+		want := 0
+		for k := range atoms {
+			want += i / unit(k) % sizes[k] * unit(to[k])
+		}
+		if src != want {
+			refuse("ranks are not permuted by digits of the mesh")
+		}
+	}
+	out := *p
+	out.held = slices.Clone(p.held)
+	for k, a := range atoms {
+		out.held[a] = p.held[atoms[to[k]]]
+	}
+	return &out
+}

@@ -1,0 +1,200 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+)
+
+// expr is a base: a tensor as an operation on others makes it. Equal expressions are one.
+type expr struct {
+	id    int
+	kind  kind
+	text  string // what tells it from others of its operands and loops
+	args  []arg
+	loops []loop
+	shape []int64 // of the loops that are not summed, then of what is the result's own
+}
+
+type kind uint8
+
+const (
+	leaf    kind = iota // an input, a constant, something unknown
+	block               // any operation, once for each place of its loops
+	product             // of the operands, summed over loops
+	linear              // a sum of the operands
+	convert             // to another element type
+	choice              // operand 1 where operand 0 holds, else operand 2
+	fold                // largest or smallest over loops, or the like
+)
+
+// arg is an operand: coef times a base.
+type arg struct {
+	base  *expr
+	coef  float64
+	inner []digit // what a block sees of it at each place of its loops, row-major
+}
+
+// loop is a digit that operands have in common.
+type loop struct {
+	size   int64
+	summed bool    // the result does not have it
+	at     []digit // by operand; repeated: it does not have it
+}
+
+// table holds expressions, by text.
+type table struct {
+	exprs map[string]*expr
+	sums  map[string]*summed
+	one   *expr // any number is a multiple of it
+	buf   []byte
+}
+
+func newTable() *table {
+	t := &table{exprs: map[string]*expr{}, sums: map[string]*summed{}}
+	t.one = t.leaf("one")
+	return t
+}
+
+// leaf is an expression of no operands.
+func (t *table) leaf(text string, shape ...int64) *expr {
+	e, _ := t.make(&spec{kind: leaf, text: text, own: shape})
+	return e
+}
+
+// spec is an operation before it has its normal form.
+type spec struct {
+	kind  kind
+	text  string
+	args  []arg
+	loops []loop
+	own   []int64 // sizes of the result that are no loops
+}
+
+// make is the expression of an operation, with the digit of the result for each of its loops
+// and then for each size of its own. Loops are ordered by the operands that have them, and
+// those that go on in all operands are one.
+func (t *table) make(s *spec) (*expr, []digit) {
+	where := make([]digit, len(s.loops), len(s.loops)+len(s.own))
+	order := make([]int, 0, len(s.loops))
+	for i, l := range s.loops {
+		where[i] = repeated(l.size)
+		if l.size > 1 && first(l) >= 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := s.loops[a], s.loops[b]
+		i, j := first(x), first(y)
+		if i != j {
+			return i - j
+		}
+		return cmp.Or(x.at[i].dim-y.at[i].dim, cmp.Compare(y.at[i].stride, x.at[i].stride))
+	})
+	e := &expr{kind: s.kind, text: s.text, args: s.args}
+	of := make([]int, len(s.loops)) // the result's loop
+	for _, i := range order {
+		l := s.loops[i]
+		if n := len(e.loops); n > 0 && goes(e.loops[n-1], l) {
+			last := &e.loops[n-1]
+			last.size *= l.size
+			last.at = slices.Clone(last.at)
+			for k, d := range l.at {
+				last.at[k].stride = d.stride
+				last.at[k].size *= d.size
+			}
+		} else {
+			e.loops = append(e.loops, l)
+		}
+		of[i] = len(e.loops) - 1
+	}
+	dims := make([]int, len(e.loops))
+	for k, l := range e.loops {
+		if dims[k] = none; !l.summed {
+			dims[k] = len(e.shape)
+			e.shape = append(e.shape, l.size)
+		}
+	}
+	stride := make([]int64, len(e.loops))
+	for _, i := range slices.Backward(order) {
+		k := of[i]
+		stride[k] = max(stride[k], 1)
+		if dims[k] != none {
+			where[i] = digit{dims[k], stride[k], s.loops[i].size}
+		}
+		stride[k] *= s.loops[i].size
+	}
+	for _, n := range s.own {
+		d := digit{len(e.shape), 1, n}
+		if n == 1 {
+			d = repeated(1)
+		} else {
+			e.shape = append(e.shape, n)
+		}
+		where = append(where, d)
+	}
+	return t.intern(e), where
+}
+
+// first is the first operand that has a loop, -1 if none has.
+func first(l loop) int {
+	return slices.IndexFunc(l.at, func(d digit) bool { return d.dim != none })
+}
+
+// goes reports whether loop b goes on where a ends.
+func goes(a, b loop) bool {
+	if a.summed != b.summed {
+		return false
+	}
+	for i := range a.at {
+		if !a.at[i].follows(b.at[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// intern is the one expression that is equal to e.
+func (t *table) intern(e *expr) *expr {
+	b := append(t.buf[:0], byte('a'+e.kind))
+	b = append(b, e.text...)
+	for _, a := range e.args {
+		b = append(b, '|')
+		b = strconv.AppendInt(b, int64(a.base.id), 10)
+		b = append(b, '*')
+		b = number(b, a.coef)
+		for _, d := range a.inner {
+			b = strconv.AppendInt(append(d.text(append(b, ' ')), 'x'), d.size, 10)
+		}
+	}
+	for _, l := range e.loops {
+		b = append(b, ';')
+		if l.summed {
+			b = append(b, 's')
+		}
+		b = strconv.AppendInt(b, l.size, 10)
+		for _, d := range l.at {
+			b = append(b, ' ')
+			b = d.text(b)
+		}
+	}
+	for _, n := range e.shape {
+		b = append(b, ',')
+		b = strconv.AppendInt(b, n, 10)
+	}
+	t.buf = b
+	if old, ok := t.exprs[string(b)]; ok {
+		return old
+	}
+	e.id = len(t.exprs)
+	t.exprs[string(b)] = e
+	return e
+}
+
+// number appends a factor, rounded: products of the same factors in another order are equal.
+func number(b []byte, x float64) []byte { return strconv.AppendFloat(b, x, 'g', 11, 64) }
+
+// sameNumber reports whether two factors are equal but for their rounding.
+func sameNumber(x, y float64) bool {
+	return string(number(nil, x)) == string(number(nil, y))
+}

@@ -1,0 +1,232 @@
+package mesh
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Axis is an axis of a mesh.
+type Axis struct {
+	Name string
+	Size int64
+}
+
+// Mesh is a grid of ranks, the first axis major.
+type Mesh struct {
+	Axes  []Axis
+	Ranks []int // in the order of the grid; nil: 0, 1, ...
+}
+
+// ParseMesh reads axes such as data=2,model=4.
+func ParseMesh(text string) (Mesh, error) {
+	var m Mesh
+	for _, part := range strings.Split(text, ",") {
+		name, size, ok := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.ParseInt(strings.TrimSpace(size), 10, 64)
+		if !ok || err != nil {
+			return m, fmt.Errorf("mesh %q: want axes such as data=2,model=4", text)
+		}
+		m.Axes = append(m.Axes, Axis{strings.TrimSpace(name), n})
+	}
+	_, err := m.grid()
+	return m, err
+}
+
+// Placement says which piece of a tensor each rank has: the axes along each dimension, major
+// first. A part of an axis is written name:(pre)size, as in the sdy dialect.
+type Placement [][]string
+
+// ParsePlacement reads the axes of each dimension, such as [{"data"}, {}] or [{data}, {}].
+func ParsePlacement(text string) (Placement, error) {
+	p := Placement{}
+	body, ok := strings.CutPrefix(strings.TrimSpace(text), "[")
+	body, ok2 := strings.CutSuffix(body, "]")
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("placement %q: want the axes of each dimension, such as [{data}, {}]", text)
+	}
+	for rest := strings.TrimSpace(body); rest != ""; {
+		end := strings.Index(rest, "}")
+		if rest[0] != '{' || end < 0 {
+			return nil, fmt.Errorf("placement %q: want the axes of each dimension, such as [{data}, {}]", text)
+		}
+		axes := []string{}
+		for _, a := range strings.Split(rest[1:end], ",") {
+			if a = strings.ReplaceAll(strings.TrimSpace(a), `"`, ""); a != "" {
+				axes = append(axes, a)
+			}
+		}
+		p = append(p, axes)
+		rest = strings.TrimLeft(rest[end+1:], ", ")
+	}
+	return p, nil
+}
+
+// String is the placement as ParsePlacement reads it.
+func (p Placement) String() string {
+	dims := make([]string, len(p))
+	for i, l := range p {
+		dims[i] = "{" + strings.Join(l, ", ") + "}"
+	}
+	return "[" + strings.Join(dims, ", ") + "]"
+}
+
+// atom is a digit of the rank: its place in the grid is stride*(0..size-1).
+type atom struct {
+	axis   int
+	size   int64
+	stride int // of the place in the grid
+	pre    int64
+}
+
+// grid is a mesh as ranks of atoms.
+type grid struct {
+	mesh   Mesh
+	world  int
+	atoms  []atom // major first
+	places []int  // by rank, in the grid
+	groups map[*ir.Group][]int
+}
+
+// maxWorld bounds the ranks of a mesh.
+const maxWorld = 1 << 20
+
+func (m Mesh) grid() (*grid, error) {
+	g := &grid{mesh: m, world: 1, groups: map[*ir.Group][]int{}}
+	for i, a := range m.Axes {
+		if a.Name == "" || a.Size < 1 || a.Size > int64(maxWorld/g.world) || slices.ContainsFunc(m.Axes[:i], func(b Axis) bool { return b.Name == a.Name }) {
+			return nil, fmt.Errorf("axis %q of %d: want names, each once, and at most %d ranks", a.Name, a.Size, maxWorld)
+		}
+		g.world *= int(a.Size)
+		pre := int64(1)
+		for n, p := a.Size, int64(2); n > 1; p++ {
+			for ; n%p == 0; n /= p {
+				g.atoms = append(g.atoms, atom{axis: i, size: p, pre: pre})
+				pre *= p
+			}
+		}
+	}
+	stride := 1
+	for i := range slices.Backward(g.atoms) {
+		g.atoms[i].stride = stride
+		stride *= int(g.atoms[i].size)
+	}
+	g.places = make([]int, g.world)
+	for i := range g.places {
+		g.places[i] = -1
+	}
+	for i := range g.world {
+		r := i
+		if m.Ranks != nil {
+			if len(m.Ranks) != g.world {
+				return nil, fmt.Errorf("%d ranks for a mesh of %d", len(m.Ranks), g.world)
+			}
+			r = m.Ranks[i]
+		}
+		if r < 0 || r >= g.world || g.places[r] >= 0 {
+			return nil, fmt.Errorf("rank %d of a mesh: want each of %d once", r, g.world)
+		}
+		g.places[r] = i
+	}
+	return g, nil
+}
+
+// axis are the atoms of an axis or of a part of one, major first.
+func (g *grid) axis(name string) ([]int, error) {
+	pre, size := int64(1), int64(0)
+	base, part, parted := strings.Cut(name, ":")
+	i := slices.IndexFunc(g.mesh.Axes, func(a Axis) bool { return a.Name == base })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no axis %q", base)
+	}
+	if size = g.mesh.Axes[i].Size; parted {
+		if _, err := fmt.Sscanf(part, "(%d)%d", &pre, &size); err != nil || pre < 1 || size < 1 {
+			return nil, fmt.Errorf("%q: want a part of an axis such as x:(2)4", name)
+		}
+	}
+	var out []int
+	done := int64(1)
+	for k, a := range g.atoms {
+		if a.axis == i && a.pre >= pre && a.pre < pre*size {
+			out = append(out, k)
+			done *= a.size
+		}
+	}
+	if done != size || size > 1 && g.atoms[out[0]].pre != pre {
+		return nil, fmt.Errorf("%q does not go with the prime factors of axis %q, of which the least are major", name, base)
+	}
+	return out, nil
+}
+
+// group are the atoms that a group's ranks differ in, such that the members count through
+// them, the first one major; false where they do not.
+func (g *grid) group(of *ir.Group) ([]int, bool) {
+	if l, ok := g.groups[of]; ok {
+		return l, l != nil
+	}
+	l, ok := g.decode(of.Ranks)
+	if !ok {
+		l = nil
+	} else if l == nil {
+		l = []int{}
+	}
+	g.groups[of] = l
+	return l, ok
+}
+
+func (g *grid) decode(lists [][]int) ([]int, bool) {
+	first := lists[0]
+	var out []int // minor first
+	for n := 1; n < len(first); {
+		step := g.places[first[n]] - g.places[first[0]]
+		k := slices.IndexFunc(g.atoms, func(a atom) bool { return a.stride == step })
+		if k < 0 || slices.Contains(out, k) || len(first)%(n*int(g.atoms[k].size)) != 0 {
+			return nil, false
+		}
+		out = append(out, k)
+		n *= int(g.atoms[k].size)
+	}
+	for _, l := range lists {
+		if len(l) != len(first) {
+			return nil, false
+		}
+		at := g.places[l[0]]
+		for _, k := range out {
+			if at/g.atoms[k].stride%int(g.atoms[k].size) != 0 {
+				return nil, false
+			}
+		}
+		for i, r := range l {
+			want, rest := at, i
+			for _, k := range out {
+				want += rest % int(g.atoms[k].size) * g.atoms[k].stride
+				rest /= int(g.atoms[k].size)
+			}
+			if g.places[r] != want {
+				return nil, false
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out, true
+}
+
+// ParsePlacements reads placements with semicolons between them; an empty one follows from
+// the shapes.
+func ParsePlacements(text string) ([]Placement, error) {
+	var out []Placement
+	for _, part := range strings.Split(text, ";") {
+		var p Placement
+		if strings.TrimSpace(part) != "" {
+			var err error
+			if p, err = ParsePlacement(part); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}

@@ -1,0 +1,270 @@
+package mesh
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+var mutants = flag.Int("mutants", 500, "mutants of programs of ranks")
+
+// piecesOf are the pieces of a tensor that the ranks have, by what says where they lie.
+func piecesOf(g *grid, p *piece, whole interp.Tensor) ([]interp.Tensor, error) {
+	size := whole.DType.Size()
+	strides := map[int]int64{} // of the base's dimensions, which leave out those of 1
+	dim, stride := len(p.base.shape)-1, int64(1)
+	for ; dim >= 0; dim-- {
+		strides[dim] = stride
+		stride *= p.base.shape[dim]
+	}
+	var shape []int64
+	var digits []digit
+	for _, l := range p.dims {
+		shape = append(shape, places(l))
+		digits = append(digits, l...)
+	}
+	var out []interp.Tensor
+	for r := range g.world {
+		t, err := interp.NewTensor(whole.DType, shape...)
+		if err != nil {
+			return nil, err
+		}
+		start := int64(0)
+		for a, d := range p.held {
+			if d.dim != none {
+				start += int64(g.places[r]/g.atoms[a].stride) % g.atoms[a].size * d.stride * strides[d.dim]
+			}
+		}
+		for i := range t.NumElems() {
+			at, rest := start, i
+			for _, d := range slices.Backward(digits) {
+				if d.dim != none {
+					at += rest % d.size * d.stride * strides[d.dim]
+				}
+				rest /= d.size
+			}
+			copy(t.Data[i*int64(size):(i+1)*int64(size)], whole.Data[at*int64(size):])
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// agrees runs both programs and reports whether the ranks have what they should.
+func agrees(t *testing.T, device, ranks *ir.Func, o Options, seed uint64) bool {
+	t.Helper()
+	g, err := o.Mesh.grid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := interp.RandomInputs(device, seed, interp.RandomOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := interp.Run(context.Background(), device, in, interp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := newTable()
+	cut := func(of *ir.Value, to *ir.Value, at Placement, x interp.Tensor) []interp.Tensor {
+		p, err := g.related(table.whole("x", x.Shape), of, to, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := piecesOf(g, p, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	local := make([][]interp.Tensor, g.world)
+	for i, x := range in[0] {
+		for r, p := range cut(device.Inputs()[i].Result(0), ranks.Inputs()[i].Result(0), at(o.Inputs, i), x) {
+			local[r] = append(local[r], p)
+		}
+	}
+	has, err := interp.Run(context.Background(), ranks, local, interp.Options{})
+	if err != nil {
+		return false
+	}
+	for i, x := range out[0] {
+		for r, want := range cut(device.Return().Arg(i), ranks.Return().Arg(i), at(o.Results, i), x) {
+			d, err := interp.Compare(has[r][i], want)
+			if err != nil || !(d.Rel < 1e-4) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// mutate changes something about the program of the ranks, and says what; empty if there is
+// nothing of the kind that it drew.
+func mutate(r *rand.Rand, f *ir.Func) string {
+	m := f.Module()
+	for m.World > 1 && len(m.Groups()) < 4 { // groups to be wrong
+		n := m.World / 2
+		var pairs [][]int
+		perm := r.Perm(m.World)
+		for i := range n {
+			pairs = append(pairs, []int{perm[2*i], perm[2*i+1]})
+		}
+		m.AddGroup(fmt.Sprintf("wrong%d", len(m.Groups())), pairs)
+		all := make([]int, m.World)
+		for i := range all {
+			all[i] = m.World - 1 - i
+		}
+		m.AddGroup(fmt.Sprintf("wrong%d", len(m.Groups())), [][]int{all})
+	}
+	pick := func(ok func(n *ir.Node) bool) *ir.Node {
+		var l []*ir.Node
+		for _, n := range f.Order() {
+			if ok(n) {
+				l = append(l, n)
+			}
+		}
+		if len(l) == 0 {
+			return nil
+		}
+		return l[r.IntN(len(l))]
+	}
+	shift := func(n *ir.Node, key string, by int64) {
+		f.SetAttrs(n, n.Attrs().With(key, attr.Int(n.Attrs().Int(key, 0)+by)))
+	}
+	var n *ir.Node
+	switch kind := r.IntN(7); kind {
+	case 0: // wrong group
+		if n = pick(func(n *ir.Node) bool { return n.Group() != nil }); n != nil {
+			f.SetGroup(n, m.Groups()[r.IntN(len(m.Groups()))])
+		}
+	case 1: // wrong reduction
+		if n = pick(func(n *ir.Node) bool { return n.Reduction() != "" }); n != nil {
+			f.SetAttrs(n, n.Attrs().With("reduce", attr.String([]string{"sum", "avg", "max", "min"}[r.IntN(4)])))
+		}
+	case 2: // missing reduction
+		if n = pick(func(n *ir.Node) bool { return n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Op() == ir.OpAllReduce }); n != nil {
+			f.ReplaceUses(n.Result(0), n.Arg(0).Def().Arg(0))
+		}
+	case 3: // double reduction
+		if n = pick(func(n *ir.Node) bool { return n.Op() == ir.OpWaitTensor && n.Arg(0).Def().Op() == ir.OpAllReduce }); n != nil {
+			c := n.Arg(0).Def()
+			again := f.InsertAfter(n, ir.NodeSpec{Op: c.Op(), Name: c.Name() + "_again", Group: c.Group(), Attrs: c.Attrs(), Args: []*ir.Value{n.Result(0)}, Results: []ir.Type{c.Result(0).Type()}})
+			w := f.InsertAfter(again, ir.NodeSpec{Op: ir.OpWaitTensor, Name: n.Name() + "_again", Args: []*ir.Value{again.Result(0)}, Results: []ir.Type{n.Result(0).Type()}})
+			for _, u := range slices.Clone(n.Result(0).Uses()) {
+				if u.Node != again {
+					f.SetArg(u.Node, u.Index, w.Result(0))
+				}
+			}
+		}
+	case 4: // shifted slice or dimension
+		if n = pick(func(n *ir.Node) bool {
+			return n.Op() == ir.OpSlice || n.Op() == ir.OpSelect || n.Attrs().Has("dim") || n.Op() == ir.OpAllGather || n.Op() == ir.OpReduceScatter
+		}); n != nil {
+			by := int64(1 - 2*r.IntN(2))
+			switch {
+			case n.Op() == ir.OpSlice && n.Attrs().Has("end") && r.IntN(2) == 0:
+				shift(n, "start", by)
+				shift(n, "end", by)
+			case n.Op() == ir.OpSelect:
+				shift(n, "index", by)
+			default:
+				shift(n, "dim", by)
+			}
+		}
+	case 5: // stale value
+		n = pick(func(n *ir.Node) bool { return len(n.Args()) > 0 && n.Op() != ir.OpWaitTensor })
+		i := r.IntN(len(n.Args()))
+		var l []*ir.Value
+		for _, o := range f.Order()[:n.At()] {
+			for _, v := range o.Results() {
+				if v.Type().Equal(n.Arg(i).Type()) && v != n.Arg(i) {
+					l = append(l, v)
+				}
+			}
+		}
+		if len(l) == 0 {
+			return ""
+		}
+		f.SetArg(n, i, l[r.IntN(len(l))])
+	default: // wrong number
+		if n = pick(func(n *ir.Node) bool { return n.Attrs().Has("scalar") || n.Attrs().Has("value") }); n != nil {
+			for _, key := range []string{"scalar", "value"} {
+				if n.Attrs().Has(key) {
+					f.SetAttrs(n, n.Attrs().With(key, attr.Float(n.Attrs().Float(key, 0)*2+0.5)))
+				}
+			}
+		}
+	}
+	if n == nil {
+		return ""
+	}
+	return n.String()
+}
+
+// TestMutants changes programs of ranks and holds what is proved all the same against a run:
+// none that is proved may give other results.
+func TestMutants(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type program struct {
+		name          string
+		device, ranks *ir.Func
+		o             Options
+	}
+	var programs []program
+	for _, file := range files {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		device, ranks, o := pair(t, a)
+		if _, err := Check(device, ranks, o); err != nil {
+			continue
+		}
+		if !agrees(t, device, ranks, o, 1) {
+			t.Fatalf("%s is proved, and gives other results", file)
+		}
+		programs = append(programs, program{filepath.Base(file), device, ranks, o})
+	}
+	r := rand.New(rand.NewPCG(7, 11))
+	changed, accepted, equal := 0, 0, 0
+	for i := 0; changed < *mutants && i < 100**mutants; i++ {
+		p := programs[r.IntN(len(programs))]
+		m := p.ranks.Module().Clone()
+		f := m.Funcs()[0]
+		before := string(f.AppendText(nil))
+		what := mutate(r, f)
+		if what == "" || m.Verify() != nil || string(f.AppendText(nil)) == before {
+			continue
+		}
+		_, err := Check(p.device, f, p.o)
+		same := agrees(t, p.device, f, p.o, uint64(i)) && agrees(t, p.device, f, p.o, uint64(i)+1)
+		switch {
+		case !same && err == nil:
+			t.Errorf("%s: a mutant that gives other results is proved: %s", p.name, what)
+			changed++
+		case !same:
+			changed++
+		case err == nil:
+			accepted++
+		default:
+			equal++
+		}
+	}
+	if changed < *mutants {
+		t.Errorf("%d mutants that change results: want %d", changed, *mutants)
+	}
+	t.Logf("%d mutants give other results; of those that do not, %d are proved and %d are not", changed, accepted, equal)
+}

@@ -1,0 +1,99 @@
+package mesh
+
+import (
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// pointwise is an elementwise operation. Of floats what is a sum or a product is one.
+func (u *use) pointwise() *piece {
+	op, attrs, dt := u.n.Op(), u.n.Attrs(), u.n.Result(0).Type().DType()
+	float := dt.IsFloat()
+	for _, v := range u.n.Args() {
+		float = float && v.Type().DType().IsFloat()
+	}
+	if op == ir.OpConvert && u.n.Arg(0).Type().DType() == dt {
+		return u.in[0]
+	}
+	chooses := op == ir.OpWhere && dt.IsFloat()
+	if !float && !chooses {
+		return u.each(u.name(0))
+	}
+	if attrs.Has("scalar") {
+		u.constant(attrs.Float("scalar", 0))
+		if attrs.Bool("reverse", false) {
+			u.in[0], u.in[1] = u.in[1], u.in[0]
+		}
+	}
+	alpha := attrs.Float("alpha", 1)
+	switch op {
+	case ir.OpAdd:
+		return u.sum(1, alpha)
+	case ir.OpSub:
+		return u.sum(1, -alpha)
+	case ir.OpNeg:
+		return u.sum(-1)
+	case ir.OpMul:
+		return u.times()
+	case ir.OpDiv:
+		u.in[1] = u.inverse(u.in[1])
+		return u.times()
+	case ir.OpReciprocal:
+		return u.inverse(u.in[0])
+	case ir.OpFma:
+		c := u.in[2]
+		u.in = u.in[:2]
+		p := u.times()
+		x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{p, c}, held: make([]int, u.s.atoms())}
+		return x.sum(1, 1)
+	case ir.OpConvert:
+		dims := u.broadcast()
+		u.ranks()
+		coef, base, where := u.t.converted(dt.String(), u.operands()[0], u.loops)
+		return u.finish(coef, base, where, dims)
+	case ir.OpWhere:
+		dims := u.broadcast()
+		u.ranks()
+		base, where := u.t.make(&spec{kind: choice, text: dt.String(), args: u.operands(), loops: u.loops})
+		return u.finish(1, base, where, dims)
+	}
+	name := op.Name() + " " + attrs.Without("scalar").Without("reverse").Without("alpha").String() + " " + dt.String()
+	return u.each(name)
+}
+
+// each is an operation of which nothing is known but that it is one of each element.
+func (u *use) each(name string) *piece {
+	dims := u.broadcast()
+	return u.block(name, dims, nil)
+}
+
+// times is a product of all operands.
+func (u *use) times() *piece {
+	dims := u.broadcast()
+	u.ranks()
+	coef, base, where := u.t.multiply(u.operands(), u.loops)
+	return u.finish(coef, base, where, dims)
+}
+
+// inverse is 1 by an operand.
+func (u *use) inverse(p *piece) *piece {
+	if p.coef == 0 {
+		refuse("it divides by zero")
+	}
+	out := *p
+	out.coef = 1 / p.coef
+	if p.base == u.t.one {
+		return &out
+	}
+	loops := make([]loop, len(p.base.shape))
+	for d, n := range p.base.shape {
+		loops[d] = loop{n, false, []digit{{d, 1, n}}}
+	}
+	base, where := u.t.make(&spec{kind: block, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: loops})
+	for d, w := range where {
+		if w != (digit{d, 1, p.base.shape[d]}) {
+			panic(uneven{})
+		}
+	}
+	out.base = base
+	return &out
+}

@@ -1,0 +1,212 @@
+package mesh
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// piece is what a tensor is: of one device, or on each rank.
+type piece struct {
+	base *expr
+	coef float64
+	dims [][]digit // of the tensor: the digits of each dimension, major first
+	held []digit   // by atom: the digit that it is of the rank
+}
+
+// side is one of the two programs.
+type side struct {
+	t       *table
+	g       *grid // nil of one device
+	f       *ir.Func
+	vals    [][]*piece // by value: one for each tensor
+	unknown []Unknown
+	made    []*ir.Node // by expression: the node that first made it
+}
+
+// Unknown is a step of which no rule says what its ranks compute.
+type Unknown struct {
+	Node string // as a line
+	Why  string
+}
+
+func (s *side) atoms() int {
+	if s.g == nil {
+		return 0
+	}
+	return len(s.g.atoms)
+}
+
+// read states every value of the function, the inputs by what they are given.
+func (s *side) read(f *ir.Func, inputs []*piece) []*piece {
+	s.f = f
+	s.vals = make([][]*piece, f.NumValueIDs())
+	at := 0
+	for _, n := range f.Order() {
+		switch n.Op() {
+		case ir.OpInput:
+			s.vals[n.Result(0).ID()] = []*piece{inputs[at]}
+			at++
+		case ir.OpReturn:
+			var out []*piece
+			for _, v := range n.Args() {
+				out = append(out, s.of(v)...)
+			}
+			return out
+		default:
+			s.node(n)
+		}
+		for len(s.made) < len(s.t.exprs) {
+			s.made = append(s.made, n)
+		}
+	}
+	return nil
+}
+
+// of is what a value's tensors are.
+func (s *side) of(v *ir.Value) []*piece { return s.vals[v.ID()] }
+
+// refusal is why a step is unknown.
+type refusal struct{ why string }
+
+func refuse(format string, args ...any) { panic(refusal{fmt.Sprintf(format, args...)}) }
+
+// node states the results of a node; what no rule knows is different on every rank.
+func (s *side) node(n *ir.Node) {
+	defer func() {
+		var why string
+		switch r := recover().(type) {
+		case nil:
+			return
+		case refusal:
+			why = r.why
+		case uneven:
+			why = "its operands are cut at places that are no parts of each other"
+		default:
+			panic(r)
+		}
+		s.unknown = append(s.unknown, Unknown{n.String(), why})
+		for i, v := range n.Results() {
+			s.vals[v.ID()] = s.strangers(v, fmt.Sprintf("%s %d", n.Name(), i))
+		}
+	}()
+	if n.Effects()&(ir.EffectWrites|ir.EffectRandom) != 0 && !(s.g == nil && n.Op() == ir.OpRand) {
+		refuse("it writes in place or draws random numbers")
+	}
+	for _, v := range n.Args() {
+		sizes(v)
+	}
+	for _, v := range n.Results() {
+		sizes(v)
+	}
+	switch {
+	case n.Op() == ir.OpWaitTensor:
+		for i, v := range n.Results() {
+			s.vals[v.ID()] = s.of(n.Arg(0))[i : i+1]
+		}
+	case n.Op().IsCollective() || n.Op() == ir.OpShard:
+		s.communicate(n)
+	default:
+		u := &use{s: s, t: s.t, n: n, held: make([]int, s.atoms())}
+		for _, v := range n.Args() {
+			u.in = append(u.in, s.of(v)[0])
+		}
+		u.apply()
+	}
+}
+
+// sizes are those of a value's tensors, which must be numbers from 1.
+func sizes(v *ir.Value) [][]int64 {
+	var out [][]int64
+	for _, t := range v.Type().Tensors() {
+		l, ok := t.Shape().Static()
+		if !ok {
+			refuse("%s has a size that is no number", v)
+		}
+		for _, n := range l {
+			if n == 0 {
+				refuse("%s has no elements", v)
+			}
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// strangers are tensors of which nothing is known: every rank has its own.
+func (s *side) strangers(v *ir.Value, name string) []*piece {
+	var out []*piece
+	for k, t := range v.Type().Tensors() {
+		var shape []int64
+		p := &piece{coef: 1, held: make([]digit, s.atoms())}
+		for a := range p.held {
+			p.held[a] = digit{len(shape), 1, s.g.atoms[a].size}
+			shape = append(shape, s.g.atoms[a].size)
+		}
+		local, _ := t.Shape().Static() // of a size that is no number nobody asks
+		for _, n := range local {
+			p.dims = append(p.dims, add(nil, digit{len(shape), 1, n}))
+			if n > 1 {
+				shape = append(shape, n)
+			}
+		}
+		side := "rank"
+		if s.g == nil {
+			side = "device"
+		}
+		p.base = s.t.leaf(fmt.Sprintf("unknown %s %s %d %d", side, name, k, len(s.unknown)), shape...)
+		out = append(out, p)
+	}
+	return out
+}
+
+// whole is a base by itself, laid out as a tensor of one device.
+func (t *table) whole(text string, sizes []int64) *piece {
+	p := &piece{coef: 1}
+	var shape []int64
+	for _, n := range sizes {
+		if n == 1 {
+			p.dims = append(p.dims, nil)
+			continue
+		}
+		p.dims = append(p.dims, []digit{{len(shape), 1, n}})
+		shape = append(shape, n)
+	}
+	p.base = t.leaf(text, shape...)
+	return p
+}
+
+// place is a tensor of one device as each rank has a piece of it.
+func (g *grid) place(p *piece, at Placement) (*piece, error) {
+	out := &piece{base: p.base, coef: p.coef, held: make([]digit, len(g.atoms))}
+	for a := range out.held {
+		out.held[a] = repeated(g.atoms[a].size)
+	}
+	used := make([]bool, len(g.atoms))
+	if at != nil && len(at) != len(p.dims) {
+		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), len(p.dims))
+	}
+	for d, l := range p.dims {
+		if at != nil {
+			for _, name := range at[d] {
+				atoms, err := g.axis(name)
+				if err != nil {
+					return nil, err
+				}
+				for _, a := range atoms {
+					if used[a] {
+						return nil, fmt.Errorf("placement %s has axis %q twice", at, name)
+					}
+					used[a] = true
+					taken, rest, ok := leading(l, g.atoms[a].size)
+					if !ok || len(taken) > 1 {
+						return nil, fmt.Errorf("dimension %d does not divide by axis %q", d, name)
+					}
+					out.held[a], l = taken[0], rest
+				}
+			}
+		}
+		out.dims = append(out.dims, joined(l))
+	}
+	return out, nil
+}

@@ -1,0 +1,151 @@
+package mesh
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// use is an operation on pieces.
+type use struct {
+	s     *side
+	t     *table
+	n     *ir.Node
+	in    []*piece
+	loops []loop
+	held  []int // by atom: its loop
+	text  []byte
+	args  []arg
+}
+
+// sizes are those of operand k.
+func (u *use) sizes(k int) []int64 { return sizes(u.n.Arg(k))[0] }
+
+// result are the sizes of result i.
+func (u *use) result(i int) []int64 { return sizes(u.n.Result(i))[0] }
+
+// int is an attribute.
+func (u *use) int(key string, def int64) int64 { return u.n.Attrs().Int(key, def) }
+
+// constant makes a number the next operand.
+func (u *use) constant(x float64) int {
+	u.in = append(u.in, &piece{base: u.t.one, coef: x, held: nil})
+	return len(u.in) - 1
+}
+
+// align makes loops of what dimensions of operands have in common: by operand its dimension,
+// none where it has none. It returns their numbers, major first.
+func (u *use) align(dims []int, summed bool) []int {
+	lists := make([][]digit, len(u.in))
+	for k, d := range dims {
+		if d != none {
+			lists[k] = u.in[k].dims[d]
+			if lists[k] == nil {
+				lists[k] = []digit{}
+			}
+		}
+	}
+	return u.loopsOf(lists, summed)
+}
+
+func (u *use) loopsOf(lists [][]digit, summed bool) []int {
+	rows, ok := align(lists)
+	if !ok {
+		panic(uneven{})
+	}
+	var out []int
+	for _, row := range rows {
+		out = append(out, len(u.loops))
+		u.loops = append(u.loops, loop{row[0].size, summed, row})
+	}
+	return out
+}
+
+// one makes loops of a dimension of one operand.
+func (u *use) one(k, d int) []int {
+	dims := slices.Repeat([]int{none}, len(u.in))
+	dims[k] = d
+	return u.align(dims, false)
+}
+
+// inner is what the operation sees of an operand at each place of its loops.
+func (u *use) inner(k int, l []digit) {
+	u.text = append(u.text, ' ')
+	u.text = strconv.AppendInt(u.text, int64(k), 10)
+	u.text = append(u.text, ':')
+	u.text = strconv.AppendInt(u.text, places(l), 10)
+	u.operands()[k].inner = append(u.args[k].inner, joined(l)...)
+}
+
+// operands are the operands so far.
+func (u *use) operands() []arg {
+	for k := len(u.args); k < len(u.in); k++ {
+		u.args = append(u.args, arg{base: u.in[k].base, coef: u.in[k].coef})
+	}
+	return u.args
+}
+
+// ranks makes a loop of each atom that operands hold.
+func (u *use) ranks() {
+	for a := range u.held {
+		l := loop{size: u.s.g.atoms[a].size, at: make([]digit, len(u.in))}
+		for k, p := range u.in {
+			if l.at[k] = repeated(l.size); p.held != nil {
+				l.at[k] = p.held[a]
+			}
+		}
+		u.held[a] = len(u.loops)
+		u.loops = append(u.loops, l)
+	}
+}
+
+// finish is the result whose dimensions are loops; those behind the loops are its own sizes.
+func (u *use) finish(coef float64, base *expr, where []digit, dims [][]int) *piece {
+	p := &piece{base: base, coef: coef, held: make([]digit, len(u.held))}
+	if coef == 0 {
+		p.base = u.t.one
+	}
+	at := func(i int) digit {
+		if coef == 0 {
+			return repeated(where[i].size)
+		}
+		return where[i]
+	}
+	for _, l := range dims {
+		var ds []digit
+		for _, i := range l {
+			ds = add(ds, at(i))
+		}
+		p.dims = append(p.dims, ds)
+	}
+	for a, i := range u.held {
+		p.held[a] = at(i)
+	}
+	return p
+}
+
+// block makes the result of a block, and gives it to result i of the node. A dimension of the
+// result is made of loops, or is own by its number there.
+func (u *use) block(name string, dims [][]int, own []int64) *piece {
+	u.ranks()
+	base, where := u.t.make(&spec{kind: block, text: name + " " + string(u.text), args: u.operands(), loops: u.loops, own: own})
+	for i := range dims {
+		for j, k := range dims[i] {
+			if k < 0 {
+				dims[i][j] = len(u.loops) - 1 - k
+			}
+		}
+	}
+	return u.finish(1, base, where, dims)
+}
+
+// own is the place of a result's own size in its dimensions, for block.
+func own(i int) int { return -1 - i }
+
+// set gives the node's results.
+func (u *use) set(ps ...*piece) {
+	for i, p := range ps {
+		u.s.vals[u.n.Result(i).ID()] = []*piece{p}
+	}
+}
