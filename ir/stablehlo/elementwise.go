@@ -367,7 +367,31 @@ func customCall(im *importer, o *op, in []*value) ([]*value, error) {
 	if a.Text == "Sharding" && len(in) == 1 {
 		return unsharded(im, o, in)
 	}
-	return nil, im.errorf("op not supported: custom_call @%s", a.Text)
+	if !im.opaque {
+		return nil, im.errorf("op not supported: custom_call @%s", a.Text)
+	}
+	return im.opaqueCall(o, a.Text, in)
+}
+
+// opaqueCall is a call of what concert does not know: whoever runs it does.
+func (im *importer) opaqueCall(o *op, target string, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	var types []ir.Type
+	for _, t := range o.outs {
+		to, err := im.tensorType(t)
+		if err != nil {
+			return nil, im.errorf("%v", err)
+		}
+		types = append(types, to)
+	}
+	attrs := ir.A("target", target)
+	if c, ok := o.attr("backend_config"); ok && c.Kind == kindString && c.Text != "" {
+		attrs = ir.A("payload", c.Text, "target", target)
+	}
+	return im.decomposed(im.emitAll(ir.OpCall, nil, attrs, args, types...))
 }
 
 // unsharded is a value whose sharding is named: on one rank it has no pieces.

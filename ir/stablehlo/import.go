@@ -36,6 +36,7 @@ type importer struct {
 	placed       *op
 	args         []*ir.Value // inputs that arguments are
 	vector       bool        // the body of a region is computed on whole tensors
+	opaque       bool        // calls of what is no operation stay calls
 	pieces       bool        // values are a rank's pieces of what the function declares
 
 	replicas, partitions int
@@ -53,7 +54,7 @@ func (im *importer) errorf(format string, args ...any) error {
 // Import makes a plan of a function: main, or one without arguments. The error is a
 // *diag.Finding with the operation's place, or the verifier's.
 func (m *Module) Import(f *Func) (*Plan, error) {
-	im, outs, err := m.imported(f)
+	im, outs, err := m.imported(f, false)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +68,10 @@ func (m *Module) Import(f *Func) (*Plan, error) {
 	return im.finish()
 }
 
-// imported imports a function and all that it calls, and returns its results.
-func (m *Module) imported(f *Func) (*importer, []*value, error) {
-	im := &importer{m: m, rules: rules(), literals: map[int]*value{}, extents: map[*block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
+// imported imports a function and all that it calls, and returns its results. opaque says
+// that a custom call may be of anything.
+func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
+	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, extents: map[*block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
 	var err error
 	if im.replicas, err = m.count("mhlo.num_replicas"); err != nil {
 		return nil, nil, err

@@ -27,7 +27,7 @@ func (m *Module) Program() (*Program, error) {
 	if f == nil {
 		return nil, errorAt(m.src, m.at, 1, "stablehlo", "there is no function")
 	}
-	im, outs, err := m.imported(f)
+	im, outs, err := m.imported(f, true)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +63,11 @@ func (m *Module) Program() (*Program, error) {
 	return p, nil
 }
 
-// donate gives the storage of arguments to the results that their attributes name.
+// donate gives the storage of arguments to the results that their attributes name. Results
+// that lie in a storage which is given, or belongs to another result, are copies.
 func (im *importer) donate(f *Func) error {
+	to := map[int]*ir.Value{} // look-up only
+	taken := map[*ir.Value]bool{}
 	for i, a := range f.Args {
 		n, ok := a.attrs.Get("tf.aliasing_output")
 		if !ok {
@@ -77,7 +80,28 @@ func (im *importer) donate(f *Func) error {
 		if k < 0 || k >= int64(len(im.cur.outs)) || !sameType(typeOf(im.cur.outs[k]), typeOf(im.args[i])) {
 			return errorAt(im.m.src, n.at, 1, "stablehlo", "argument %d is %s, which result %d is not", i, typeOf(im.args[i]), k)
 		}
+		to[int(k)] = im.args[i]
+		taken[im.args[i]] = true
 		im.cur.fb.Donate(im.args[i], int(k))
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	im.op = nil
+	for k, v := range im.cur.outs {
+		root := v
+		for root.Aliases() != nil {
+			root = root.Aliases()
+		}
+		if in := to[k]; in == v || !taken[root] && (in == nil || v.Type().Equal(in.Type())) && root.Def().Op() != ir.OpInput {
+			taken[root] = true
+			continue
+		}
+		copied, err := im.emit(ir.OpClone, nil, []*ir.Value{v}, ir.TensorOf(dtypeOf(v), v.Type().Shape()))
+		if err != nil {
+			return err
+		}
+		im.cur.outs[k] = copied
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/ir"
 )
 
 // Module is a parsed module: functions and what else stands beside them.
@@ -186,6 +187,11 @@ type Type struct {
 	Tensor bool
 	Tuple  []Type
 	Text   string // of a type that is neither tensor nor tuple
+}
+
+// TensorType is the type of tensors of a static shape.
+func TensorType(dt ir.DType, shape ...int64) Type {
+	return Type{Tensor: true, Elem: elementName(dt), Shape: shape}
 }
 
 // String is the type as MLIR spells it.

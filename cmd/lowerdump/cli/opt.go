@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/bisect"
 	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/ir/stablehlo/export"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
 )
@@ -106,40 +107,57 @@ func (f *optFlags) define(fs *flag.FlagSet) {
 }
 
 var exportCommand = command{
-	name: "export", args: "[-format=graph-json] [-passes=PIPELINE] [-o FILE] FILE", doc: "writes the scheduled graph in the format of traced graphs",
+	name: "export", args: "[-format=FORMAT] [-passes=PIPELINE] [-o FILE] FILE", doc: "writes the scheduled graph as a traced graph or as StableHLO",
 	help: `
-The result has the traced nodes, fields and names in their new order, so that
+With -format=graph-json the result has the traced nodes, fields and names in their new order, so that
 another program can judge the schedule. A bucket is one collective node whose
 "members" names the traced collectives it stands for; each traced wait of a
 member stays as a view of the bucket's wait. After passes that removed or
 rewired traced nodes export refuses and names one.
 
+With -format=stablehlo it is StableHLO text, which JAX reads: what every rank
+runs, as a replica. Buckets are variadic collectives, and the schedule is the
+order of the text; -barriers holds it against compilers that choose their own.
+What StableHLO cannot say is an error that names the node.
+
 Example:
-  lowerdump export -passes=order-only step.graph.json.gz > scheduled.graph.json`,
+  lowerdump export -passes=order-only step.graph.json.gz > scheduled.graph.json
+  lowerdump export -format=stablehlo -passes=default step.ir > step.mlir`,
 	run: func(ctx context.Context, t tool, args []string) error {
 		var f exportFlags
 		path, err := parseOne("export", &f, args)
 		if err != nil {
 			return err
 		}
-		if f.format != "graph-json" {
-			return usagef("-format=%s: have graph-json", f.format)
+		if f.format != "graph-json" && f.format != "stablehlo" {
+			return usagef("-format=%s: have graph-json and stablehlo", f.format)
 		}
 		c, err := t.compiled(ctx, path, f.source)
 		if err != nil {
 			return err
 		}
-		return t.output(f.out, func(w io.Writer) error { return fx.Export(w, c.graph, c.function.Func) })
+		return t.output(f.out, func(w io.Writer) error {
+			if f.format == "graph-json" {
+				return fx.Export(w, c.graph, c.function.Func)
+			}
+			o := export.Options{Barriers: f.barriers}
+			if c.hlo != nil {
+				o.Constants = c.hlo.Constants
+			}
+			return export.Write(w, c.function.Func, o)
+		})
 	},
 }
 
 type exportFlags struct {
 	source
 	format, out string
+	barriers    bool
 }
 
 func (f *exportFlags) define(fs *flag.FlagSet) {
-	fs.StringVar(&f.format, "format", "graph-json", "output format: graph-json")
+	fs.StringVar(&f.format, "format", "graph-json", "output `format`: graph-json or stablehlo")
+	fs.BoolVar(&f.barriers, "barriers", false, "of StableHLO: hold collectives in their order by optimization barriers")
 	f.source.define(fs, "order-only")
 	fs.StringVar(&f.out, "o", "", "write to this file instead of standard output")
 }
