@@ -197,10 +197,6 @@ func call(e *emitter, vs []val) []val {
 		e.failf("it has no result")
 		return nil
 	}
-	to := list(like, val.typ)
-	if len(like) > 1 {
-		to = "(" + to + ")"
-	}
 	attrs := ""
 	if p := a.Str("payload", ""); p != "" {
 		attrs = fmt.Sprintf("backend_config = %s", quoted(p))
@@ -214,5 +210,5 @@ func call(e *emitter, vs []val) []val {
 	if attrs != "" {
 		attrs = " {" + attrs + "}"
 	}
-	return e.several(like, "stablehlo.custom_call @", quotedSymbol(a.Str("target", "")), "(", vs, ")", attrs, " : (", list(vs, val.typ), ") -> ", to)
+	return e.several(like, "stablehlo.custom_call @", quotedSymbol(a.Str("target", "")), "(", vs, ")", attrs, " : (", list(vs, val.typ), ") -> ", resultTypes(like))
 }

@@ -47,7 +47,9 @@ type emitter struct {
 	vals    map[*ir.Value][]val
 	used    map[string]bool
 	numbers int
-	last    *val // the latest tensor that was computed, for barriers
+	todo    []*ir.Func          // functions to write, in the order in which they were met
+	funcs   map[*ir.Func]string // their names, but of the module's own; look-up only
+	last    *val                // the latest tensor that was computed, for barriers
 	err     error
 }
 
@@ -162,11 +164,15 @@ func (e *emitter) generic(op, attrs, region string, vs, like []val) []val {
 	if attrs != "" {
 		attrs = " <{" + attrs + "}>"
 	}
-	to := list(like, val.typ)
-	if len(like) > 1 {
-		to = "(" + to + ")"
+	return e.several(like, `"`+op+`"(`, vs, ")", attrs, region, " : (", list(vs, val.typ), ") -> ", resultTypes(like))
+}
+
+// resultTypes are the types behind an arrow.
+func resultTypes(vs []val) string {
+	if len(vs) == 1 {
+		return vs[0].typ()
 	}
-	return e.several(like, `"`+op+`"(`, vs, ")", attrs, region, " : (", list(vs, val.typ), ") -> ", to)
+	return "(" + list(vs, val.typ) + ")"
 }
 
 // of is a type without a value.

@@ -20,23 +20,38 @@ type Options struct {
 	Barriers bool
 }
 
-// Write writes a function as the module that it is on every rank; its function is @main.
-// The error names the node that StableHLO has no words for, or is the writer's. The text is
-// the same for the same function.
+// Write writes a function as the module that it is on every rank, and the functions that it
+// runs; its own is @main. The error names the node that StableHLO has no words for, or is the
+// writer's. The text is the same for the same function.
 func Write(w io.Writer, f *ir.Func, o Options) error {
 	b := bufio.NewWriterSize(w, 1<<16)
-	e := &emitter{w: b, o: o, world: f.Module().World, vals: map[*ir.Value][]val{}, used: map[string]bool{}}
-	if f.Return() == nil {
-		return fmt.Errorf("export: function @%s has no return", f.Name)
-	}
+	e := &emitter{w: b, o: o, world: f.Module().World, used: map[string]bool{"main": true}, funcs: map[*ir.Func]string{}}
 	if len(o.Constants) > len(f.Inputs()) {
 		return fmt.Errorf("export: %d constants for %d inputs of @%s", len(o.Constants), len(f.Inputs()), f.Name)
 	}
 	fmt.Fprintf(b, "module @%s attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = %d : i32} {\n", symbol(f.Name), e.world)
-	e.signature(f)
+	e.todo = []*ir.Func{f}
+	for i := 0; i < len(e.todo) && e.err == nil; i++ {
+		e.function(e.todo[i], i == 0)
+	}
+	if e.err != nil {
+		return e.err
+	}
+	fmt.Fprint(b, "}\n")
+	return b.Flush()
+}
+
+// function writes a function: the module's own, or one that a node runs.
+func (e *emitter) function(f *ir.Func, own bool) {
+	if f.Return() == nil {
+		e.err = fmt.Errorf("export: function @%s has no return", f.Name)
+		return
+	}
+	e.vals, e.last = map[*ir.Value][]val{}, nil
+	e.signature(f, own)
 	for _, n := range f.Order() {
 		if e.err != nil {
-			return e.err
+			return
 		}
 		switch e.node = n; n.Op() {
 		case ir.OpInput:
@@ -51,15 +66,11 @@ func Write(w io.Writer, f *ir.Func, o Options) error {
 			e.operation(n)
 		}
 	}
-	if e.err != nil {
-		return e.err
-	}
-	fmt.Fprint(b, "  }\n}\n")
-	return b.Flush()
+	fmt.Fprint(e.w, "  }\n")
 }
 
 // signature writes the head of the function, and what inputs are constants.
-func (e *emitter) signature(f *ir.Func) {
+func (e *emitter) signature(f *ir.Func, own bool) {
 	donated := map[*ir.Node]int{} // look-up only
 	for _, d := range f.Donations() {
 		k := 0
@@ -71,7 +82,7 @@ func (e *emitter) signature(f *ir.Func) {
 	var args []string
 	for i, n := range f.Inputs() {
 		e.node = n
-		if i < len(e.o.Constants) && e.o.Constants[i] != nil {
+		if own && i < len(e.o.Constants) && e.o.Constants[i] != nil {
 			l := e.o.Constants[i]
 			e.vals[n.Result(0)] = []val{e.constant(l.DType, l.Shape, denseText(l.Data, l.DType, l.Shape))}
 			e.nameResults(n)
@@ -100,7 +111,11 @@ func (e *emitter) signature(f *ir.Func) {
 			results = append(results, typeText(t.DType(), e.static(t)))
 		}
 	}
-	fmt.Fprintf(e.w, "  func.func public @main(%s) -> (%s) {\n", strings.Join(args, ", "), strings.Join(results, ", "))
+	name := "public @main"
+	if !own {
+		name = "private @" + e.funcs[f]
+	}
+	fmt.Fprintf(e.w, "  func.func %s(%s) -> (%s) {\n", name, strings.Join(args, ", "), strings.Join(results, ", "))
 	e.flush("")
 }
 

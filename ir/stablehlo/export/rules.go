@@ -90,6 +90,7 @@ var rules = func() map[ir.Op]rule {
 
 		ir.OpAllReduce: allReduce, ir.OpAllGather: allGather, ir.OpReduceScatter: reduceScatter, ir.OpAllToAll: allToAll,
 		ir.OpBroadcast: broadcastFrom, ir.OpCollectivePermute: permuteRanks, ir.OpCall: call,
+		ir.OpWhile: while, ir.OpCase: choice,
 	}
 	for o, f := range functions {
 		t[o] = one(float(func(e *emitter, x val) val { return e.simple(f, x) }))
