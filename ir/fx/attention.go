@@ -121,7 +121,7 @@ func (c *call) logSumExp(x *ir.Value, t ir.Type) *ir.Value {
 		return x
 	}
 	s, x := static(x), c.in(t.DType(), x)
-	wide, _ := t.Shape().Static()
+	wide := sizesOf(t)
 	flat := c.helper(ir.OpView, nil, ir.Tensor(t.DType(), s[:3]...), x)
 	if wide[2] == s[2] {
 		return c.laidOut(flat, t)

@@ -23,7 +23,7 @@ var bagOps = []row{
 // column is x, of one dimension, as [n,1].
 func (c *call) column(x *ir.Value) *ir.Value {
 	t := x.Type()
-	return c.helper(ir.OpUnsqueeze, dimAttr(1), ir.Tensor(t.DType(), static(x)[0], 1).WithStrides([]int64{t.Strides()[0], 1}), x)
+	return c.helper(ir.OpUnsqueeze, dimAttr(1), ir.Tensor(t.DType(), sizeAt(x, 0), 1).WithStrides([]int64{t.Strides()[0], 1}), x)
 }
 
 // accType is the type in which sums of a type are kept: those of integers wrap in theirs.
@@ -59,13 +59,13 @@ func embeddingBag(c *call) error {
 	if len(ts) != 4 || w.Type().Rank() != 2 || indices.Type().Rank() != 1 || offsets.Type().Rank() != 1 || ts[0].Rank() != 2 {
 		return errForm
 	}
-	out, _ := ts[0].Shape().Static()
-	n, bags, width := static(indices)[0], out[0], out[1]
-	if c.bool("include_last_offset", false) && static(offsets)[0] == bags+1 {
+	out := sizesOf(ts[0])
+	n, bags, width := sizeAt(indices, 0), out[0], out[1]
+	if c.bool("include_last_offset", false) && sizeAt(offsets, 0) == bags+1 {
 		t := offsets.Type()
 		offsets = c.helper(ir.OpSlice, dimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(bags)), ir.Tensor(t.DType(), bags).WithStrides(t.Strides()), offsets)
 	}
-	if static(offsets)[0] != bags {
+	if sizeAt(offsets, 0) != bags {
 		return errForm
 	}
 	bag, each := c.bagOf(offsets, n, bags)
@@ -97,10 +97,10 @@ func embeddingBag(c *call) error {
 		sum = c.helper(ir.OpDiv, nil, ir.Tensor(acc, bags, width), sum, c.column(c.in(acc, some)))
 	}
 	which := c.in(ts[1].DType(), bag)
-	if s, _ := ts[1].Shape().Static(); !ts[1].Shape().Equal(bag.Type().Shape()) {
+	if s := sizesOf(ts[1]); !ts[1].Shape().Equal(bag.Type().Shape()) {
 		which = c.filled(attr.Int(0), ts[1].DType(), s...) // nobody asked for it
 	}
-	largest, _ := ts[3].Shape().Static()
+	largest := sizesOf(ts[3])
 	return c.settle(sum, which, size, c.filled(attr.Int(0), ts[3].DType(), largest...))
 }
 
@@ -128,7 +128,7 @@ func embeddingBagBackward(c *call) error {
 	if grad.Type().Rank() != 2 || indices.Type().Rank() != 1 || !bag.Type().Shape().Equal(indices.Type().Shape()) {
 		return errForm
 	}
-	dt, n, width := grad.Type().DType(), static(indices)[0], static(grad)[1]
+	dt, n, width := grad.Type().DType(), sizeAt(indices, 0), sizeAt(grad, 1)
 	acc := dt
 	if mean || c.isTensor("per_sample_weights") {
 		acc = accType(dt)

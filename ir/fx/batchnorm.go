@@ -103,7 +103,7 @@ func batchNorm(functional bool) func(c *call) error {
 			return c.settle(out...)
 		}
 		y, mean, variance, rstd := c.standardised(wide, eps, others(rank)...)
-		n := static(x)[1]
+		n := sizeAt(x, 1)
 		out := []*ir.Value{c.affine(y, acc, rank), c.shaped(mean, n), c.shaped(rstd, n)}
 		if functional {
 			rate := c.floatArg("momentum")
@@ -150,7 +150,7 @@ func batchNormBackward(c *call) error {
 	if rank < 2 || slices.Contains(static(x), 0) || !train && !(c.isTensor("running_mean") && c.isTensor("running_var")) {
 		return errForm
 	}
-	acc, n, dims := accType(x.Type().DType()), static(x)[1], others(rank)
+	acc, n, dims := accType(x.Type().DType()), sizeAt(x, 1), others(rank)
 	dy, x = c.in(acc, dy), c.in(acc, x)
 	var mean, rstd *ir.Value
 	if train {
@@ -181,7 +181,7 @@ func batchNormBackward(c *call) error {
 func (c *call) grouped(x *ir.Value) (batch, channels, inner, groups int64) {
 	batch, channels, inner, groups = c.need("N"), c.need("C"), c.need("HxW"), c.need("group")
 	if c.err == nil && (groups < 1 || batch < 1 || channels < 1 || inner < 1 || channels%groups != 0 || x.Type().Rank() < 2 ||
-		count(static(x)) == 0 || static(x)[0] != batch || static(x)[1] != channels || count(static(x))/batch/channels != inner) {
+		count(static(x)) == 0 || sizeAt(x, 0) != batch || sizeAt(x, 1) != channels || count(static(x))/batch/channels != inner) {
 		c.err = errForm
 	}
 	return batch, channels, inner, groups

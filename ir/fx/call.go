@@ -25,6 +25,7 @@ type call struct {
 	bound  []*pyVal
 	inArgs []bool // bound from args, else from kwargs
 
+	unsized     bool    // known for sizes that are numbers only
 	free        bool    // the cost went to a helper
 	shares      int     // bound by arithmetic among its nodes, which share the cost; 0 where there is one node
 	operandRoot storage // storage of the first tensor operand read
@@ -139,6 +140,9 @@ func (c *call) want(param, what string, v *pyVal) {
 
 // value returns the tensor that a name stands for.
 func (c *call) value(v *pyVal) (*ir.Value, error) {
+	if d := c.im.sizeOf(v); d != nil {
+		return c.counted(*d), nil
+	}
 	vals, st, err := c.values(v)
 	if err != nil {
 		return nil, err
@@ -358,9 +362,25 @@ func (c *call) dims(param string, rank int) []int64 {
 	return list
 }
 
-// static returns the sizes of a tensor; imported shapes have no symbols.
-func static(v *ir.Value) []int64 {
-	s, _ := v.Type().Shape().Static()
+// static returns the sizes of a tensor, for operators that are imported through them.
+func static(v *ir.Value) []int64 { return sizesOf(v.Type()) }
+
+// sizeAt returns the size of one dimension, as static does of all.
+func sizeAt(v *ir.Value, d int64) int64 {
+	n, ok := v.Type().Shape()[d].Const()
+	if !ok {
+		panic(unsized{})
+	}
+	return n
+}
+
+// sizesOf returns the sizes of a type. Where one is known at run time only, the node is
+// imported in another way: it panics with unsized, which build recovers.
+func sizesOf(t ir.Type) []int64 {
+	s, ok := t.Shape().Static()
+	if !ok {
+		panic(unsized{})
+	}
 	return s
 }
 
@@ -385,6 +405,9 @@ func (c *call) tensorType(i int) (ir.Type, error) {
 	dt, ok := parseDType(t.DType)
 	if !ok {
 		return ir.Type{}, c.fail("out", "type", "result %d has element type %q, which concert does not have", i, clip(t.DType))
+	}
+	if t.Dims != nil || t.Steps != nil {
+		return c.sizedType(i, dt)
 	}
 	if len(t.Shape) != len(t.Stride) || len(t.Shape) > maxRank {
 		return ir.Type{}, c.fail("out", "type", "result %d has %d dimensions and %d strides", i, len(t.Shape), len(t.Stride))

@@ -316,27 +316,23 @@ func (c *call) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.
 	}
 	equal := true
 	for k, x := range args {
-		for _, list := range [][]int64{in[k], out[k]} {
+		for _, list := range []ir.Shape{in[k], out[k]} {
 			if len(list) != g.Size() {
 				return nil, c.fail("args", "arguments", "%d split sizes for the %d ranks of group %q", len(list), g.Size(), g.Name)
 			}
 			for _, n := range list {
-				d := static(x)
-				equal = equal && n == list[0] && len(d) > 0 && n >= 0 && n <= d[0] && n*int64(g.Size()) == d[0]
+				d := x.Type().Shape()
+				equal = equal && len(d) > 0 && n.Equal(list[0]) && n.Mul(ir.D(int64(g.Size()))).Equal(d[0])
 			}
 		}
 	}
 	if equal {
 		return nil, nil
 	}
-	text := func(lists [][]int64) attr.Value {
+	text := func(lists []ir.Shape) attr.Value {
 		out := make([]string, len(lists))
 		for k, list := range lists {
-			ds := make([]ir.Dim, len(list))
-			for i, n := range list {
-				ds[i] = ir.D(n)
-			}
-			out[k] = ir.SplitsText(ds)
+			out[k] = ir.SplitsText(list)
 		}
 		return attr.Strings(out...)
 	}
@@ -344,7 +340,7 @@ func (c *call) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.
 }
 
 // splitLists reads one list of sizes for each operand; nil if absent.
-func (c *call) splitLists(param string, coalesced bool, operands int) ([][]int64, error) {
+func (c *call) splitLists(param string, coalesced bool, operands int) ([]ir.Shape, error) {
 	v := c.arg(param)
 	if v == nil {
 		return nil, nil
@@ -353,23 +349,24 @@ func (c *call) splitLists(param string, coalesced bool, operands int) ([][]int64
 	if coalesced {
 		lists = c.listOf(param)
 	}
-	var out [][]int64
+	var out []ir.Shape
 	for k := range lists {
 		if lists[k].kind == pyNone {
 			return nil, errForm
 		}
-		sub := []int64{}
+		sub := ir.Shape{}
 		for i := range lists[k].list {
 			x := &lists[k].list[i]
-			if x.kind != pyInt {
+			d, ok := c.size(x)
+			if !ok {
 				c.want(param, "an integer", x)
 				return nil, c.err
 			}
-			if x.i < 0 {
-				c.stick(param, x, "size %d is negative", x.i)
+			if n, ok := d.Const(); ok && n < 0 {
+				c.stick(param, x, "size %d is negative", n)
 				return nil, c.err
 			}
-			sub = append(sub, x.i)
+			sub = append(sub, d)
 		}
 		out = append(out, sub)
 	}

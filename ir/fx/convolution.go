@@ -160,7 +160,7 @@ func convolution(c *call) error {
 		if static(w)[0]%s.groups != 0 {
 			return c.misfit()
 		}
-		out, _ := t.Shape().Static()
+		out := sizesOf(t)
 		p = s.ofInput(c, x, w, out[2:])
 	}
 	if !c.isTensor("bias") {

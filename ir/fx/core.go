@@ -185,7 +185,7 @@ func unfold(c *call) error {
 
 // reversedAlong has the elements along d in the other order.
 func (c *call) reversedAlong(x *ir.Value, d int64) *ir.Value {
-	n := static(x)[d]
+	n := sizeAt(x, d)
 	back := c.helper(ir.OpIota, attr.Make(attr.Attr{Key: "start", Val: attr.Int(n - 1)}, attr.Attr{Key: "step", Val: attr.Int(-1)}), ir.Tensor(ir.I64, n))
 	return c.make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)}), x, back)
 }
@@ -218,7 +218,7 @@ func roll(c *call) error {
 		return errForm
 	}
 	for i, d := range dims {
-		n := static(x)[d]
+		n := sizeAt(x, d)
 		if n == 0 {
 			continue
 		}
@@ -369,7 +369,7 @@ func stridedScatter(c *call) error {
 // scan folds each prefix along d: after step k an element holds the fold of the 2^k in
 // front of and at it. fold takes tuples of tensors, the earlier ones first.
 func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.Value) []*ir.Value {
-	n := static(xs[0])[d]
+	n := sizeAt(xs[0], d)
 	for k := int64(1); k < n && c.err == nil; k *= 2 {
 		var early, late, head []*ir.Value
 		for _, x := range xs {

@@ -80,11 +80,11 @@ func steps(c *call) error {
 
 // reduced reads dim and keepdim: the attributes of the reduction, and of one that keeps
 // the dimensions, with its shape and the number of elements that it joins.
-func (c *call) reduced(x *ir.Value) (l, kept attr.List, shape []int64, count int64) {
+func (c *call) reduced(x *ir.Value) (l, kept attr.List, shape ir.Shape, count ir.Dim) {
 	if c.err != nil {
-		return nil, nil, nil, 0
+		return nil, nil, nil, count
 	}
-	shape, count = slices.Clone(static(x)), 1
+	shape, count = slices.Clone(x.Type().Shape()), ir.D(1)
 	var dims []int64
 	if v := c.arg("dim"); v != nil {
 		dims = c.dims("dim", len(shape))
@@ -97,8 +97,8 @@ func (c *call) reduced(x *ir.Value) (l, kept attr.List, shape []int64, count int
 	}
 	for d := range shape {
 		if len(dims) == 0 || slices.Contains(dims, int64(d)) {
-			count *= shape[d]
-			shape[d] = 1
+			count = count.Mul(shape[d])
+			shape[d] = ir.D(1)
 		}
 	}
 	kept = l.With("keepdim", attr.Bool(true))
@@ -127,16 +127,20 @@ func (c *call) moments() (x, mean, squares *ir.Value, l, kept attr.List, over at
 		c.err = errForm
 		return
 	}
+	joined, ok := count.Const()
+	if !ok {
+		panic(unsized{})
+	}
 	f, _ := correction.AsFloat()
 	acc := x.Type().DType()
 	if acc.Size() < 4 {
 		acc = dtype.F32
 	}
 	x = c.in(acc, x)
-	mean = c.helper(ir.OpMean, kept, ir.Tensor(acc, shape...), x)
+	mean = c.helper(ir.OpMean, kept, ir.TensorOf(acc, shape), x)
 	away := c.helper(ir.OpSub, nil, like(x, acc), x, mean)
 	squares = c.helper(ir.OpMul, nil, like(x, acc), away, away)
-	return x, mean, squares, l, kept, scalar(attr.Float(math.Max(0, float64(count)-f)))
+	return x, mean, squares, l, kept, scalar(attr.Float(math.Max(0, float64(joined)-f)))
 }
 
 func variance(c *call) error {
@@ -218,7 +222,7 @@ func sorted(c *call) error {
 	if err != nil {
 		return err
 	}
-	l := dimAttr(d).With("k", attr.Int(static(x)[d]))
+	l := dimAttr(d).With("k", attr.Int(sizeAt(x, d)))
 	if !c.bool("descending", false) {
 		l = l.With("largest", attr.Bool(false))
 	}
@@ -387,7 +391,7 @@ func unbind(c *call) error {
 	if len(ts) == 0 {
 		return errForm
 	}
-	if n := static(x)[d]; int64(len(ts)) != n {
+	if n := sizeAt(x, d); int64(len(ts)) != n {
 		return c.fail("out", "results", "out lists %d pieces, the arguments give %d", len(ts), n)
 	}
 	var others []*ir.Value

@@ -21,6 +21,10 @@
 //     aliases.
 //   - In-place and _out forms become their functional forms; the names that they
 //     overwrite stand for the result from then on.
+//   - Sizes that are known at run time only are expressions over the document's
+//     "symbols": in shapes and strides as text, and in nodes of kind "size", PyTorch's
+//     SymInts, which have a field "size" or an operator that concert can follow. They
+//     become symbols in the IR's types; where a tensor is computed with one, it is counted.
 //   - The output node becomes the return. Entries that are None are left out and
 //     remembered in the annotation "outputs", see Outputs.
 //

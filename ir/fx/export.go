@@ -64,6 +64,7 @@ type exporter struct {
 	names   map[*ir.Node]string // exported names of nodes that are not of the trace
 	taken   map[string]bool     // the values of names
 	emitted map[string]bool     // exported names
+	sizes   []int32             // traced sizes that are not written yet, in order
 	out     []*Node
 }
 
@@ -109,6 +110,9 @@ func (e *exporter) index() error {
 	}
 	for i := range e.src.Nodes {
 		s := &e.src.Nodes[i]
+		if s.Kind == KindSize {
+			e.sizes = append(e.sizes, int32(i))
+		}
 		if len(s.Inputs) == 1 && isGetitem(strings.TrimPrefix(s.Target, "torch.ops.")) && e.lists[s.Inputs[0]] != nil {
 			e.lists[s.Inputs[0]] = append(e.lists[s.Inputs[0]], s)
 		}

@@ -2,6 +2,7 @@ package fx
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -65,8 +66,30 @@ func (e *exporter) emitNode(n *ir.Node) error {
 	return nil
 }
 
+// emitSizes writes the sizes that stood before traced node i, where their tensors are written.
+func (e *exporter) emitSizes(i int32) {
+	rest := e.sizes[:0]
+	for k, j := range e.sizes {
+		s := &e.src.Nodes[j]
+		if j >= i {
+			rest = append(rest, e.sizes[k:]...)
+			break
+		}
+		if slices.ContainsFunc(s.Inputs, func(in string) bool { return !e.emitted[in] }) {
+			rest = append(rest, j)
+			continue
+		}
+		e.emitted[s.Name] = true
+		e.out = append(e.out, s)
+	}
+	e.sizes = rest
+}
+
 // add appends a node whose inputs must have been written.
 func (e *exporter) add(n *Node) error {
+	if i, traced := e.im.index[n.Name]; traced {
+		e.emitSizes(i)
+	}
 	for _, in := range n.Inputs {
 		if !e.emitted[in] {
 			return e.refuse(n.Name, "the schedule puts the node before %q, which its traced arguments name", in)

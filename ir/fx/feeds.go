@@ -124,17 +124,7 @@ func FirstSaved(outputs, inputs int, fits func(k, output int) error) (int, error
 	return 1, err
 }
 
-func sameShape(a, b Tensor) bool {
-	if a.DType != b.DType || len(a.Shape) != len(b.Shape) {
-		return false
-	}
-	for i := range a.Shape {
-		if a.Shape[i] != b.Shape[i] {
-			return false
-		}
-	}
-	return true
-}
+func sameShape(a, b Tensor) bool { return a.DType == b.DType && a.shape().Equal(b.shape()) }
 
 // Outputs lists what a function returns in the order of the traced output, nil
 // for None: output K of the trace is entry K. For a function that was not

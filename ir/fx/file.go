@@ -23,14 +23,16 @@ const (
 	KindView       = "view"
 	KindCompute    = "compute"
 	KindMemory     = "memory"
+	KindSize       = "size" // a number that is known at run time only
 )
 
 // File is a graph file: the document as it was written, parsed but not judged.
 type File struct {
-	Name   string  // the graph's own name, such as tiny_fsdp2.fw
-	World  int     // number of ranks
-	Groups []Group // process groups in document order
-	Nodes  []Node  // in program order
+	Name    string   // the graph's own name, such as tiny_fsdp2.fw
+	World   int      // number of ranks
+	Groups  []Group  // process groups in document order
+	Symbols []Symbol // sizes known at run time only, in document order
+	Nodes   []Node   // in program order
 
 	label string      // what errors call the file
 	top   []topMember // the document's members in order
@@ -48,11 +50,14 @@ type Group struct {
 	Ranks [][]int
 }
 
-// Tensor is one result of a node. Strides count elements.
+// Tensor is one result of a node. Strides count elements. Where a size is known at run time
+// only, Dims stands for Shape, and where a stride is, Steps for Stride.
 type Tensor struct {
 	Shape  []int64
 	Stride []int64
 	DType  string // as PyTorch spells it, such as bfloat16
+	Dims   ir.Shape
+	Steps  ir.Shape
 }
 
 // Node is one traced node with the fields of the file.
@@ -72,6 +77,7 @@ type Node struct {
 	Role    string   // of an input
 	From    string   // of a backward input: the forward value that feeds it
 	Members []string // of a bucket: the traced collectives it stands for
+	Size    string   // of a size: an expression over the symbols
 	Loc     string   // where it stands in its author's source, for errors and warnings
 
 	raw []byte // the node's JSON as it was read, nil if built in Go
@@ -182,6 +188,8 @@ func parseFile(label string, doc []byte) (*File, error) {
 			f.World = int(n)
 		case "groups":
 			s.groups(f)
+		case "symbols":
+			s.symbols(f)
 		case "nodes":
 			s.array("the list of nodes", func(i int) {
 				s.node, s.field = fmt.Sprintf("#%d", i), ""
@@ -277,6 +285,8 @@ func (s *scanner) readNode() Node {
 			n.From = s.optional()
 		case "members":
 			n.Members = s.names()
+		case "size":
+			n.Size = s.optional()
 		case "loc":
 			n.Loc = s.optional()
 		default:
@@ -293,10 +303,10 @@ func (s *scanner) readNode() Node {
 		}
 	}
 	switch n.Kind {
-	case KindInput, KindOutput, KindCollective, KindWait, KindView, KindCompute, KindMemory:
+	case KindInput, KindOutput, KindCollective, KindWait, KindView, KindCompute, KindMemory, KindSize:
 	default:
 		s.field = "kind"
-		s.failf("%q is not a kind; have input output collective wait view compute memory", clip(n.Kind))
+		s.failf("%q is not a kind; have input output collective wait view compute memory size", clip(n.Kind))
 	}
 	if n.Name == "" {
 		s.field = "name"
@@ -312,22 +322,16 @@ func (s *scanner) names() []string {
 	return out
 }
 
-func (s *scanner) ints(what string) []int64 {
-	out := []int64{}
-	s.array(what, func(int) { out = append(out, s.int64("a number")) })
-	return out
-}
-
 func (s *scanner) tensor() Tensor {
 	var t Tensor
 	has := 0
 	s.object("a tensor", func(key string) {
 		switch key {
 		case "shape":
-			t.Shape = s.ints("a shape")
+			t.Shape, t.Dims = s.dims("a shape")
 			has |= 1
 		case "stride":
-			t.Stride = s.ints("a list of strides")
+			t.Stride, t.Steps = s.dims("a list of strides")
 			has |= 2
 		case "dtype":
 			t.DType = strings.TrimPrefix(s.str(), "torch.")
@@ -340,10 +344,10 @@ func (s *scanner) tensor() Tensor {
 	case s.err != nil:
 	case has != 7:
 		s.failf("a result needs shape, stride and dtype")
-	case len(t.Shape) > maxRank:
-		s.failf("a result has %d dimensions, more than %d", len(t.Shape), maxRank)
-	case len(t.Shape) != len(t.Stride):
-		s.failf("a result has %d dimensions and %d strides", len(t.Shape), len(t.Stride))
+	case t.rank() > maxRank:
+		s.failf("a result has %d dimensions, more than %d", t.rank(), maxRank)
+	case t.rank() != len(t.Stride)+len(t.Steps):
+		s.failf("a result has %d dimensions and %d strides", t.rank(), len(t.Stride)+len(t.Steps))
 	}
 	return t
 }

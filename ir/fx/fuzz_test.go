@@ -122,7 +122,7 @@ func edit(g *File, e []byte, text string) {
 	num := numbers[int(e[3])%len(numbers)]
 	n.raw, n.Out = nil, slices.Clone(n.Out)
 	for i, t := range n.Out {
-		n.Out[i] = Tensor{slices.Clone(t.Shape), slices.Clone(t.Stride), t.DType}
+		n.Out[i] = Tensor{Shape: slices.Clone(t.Shape), Stride: slices.Clone(t.Stride), DType: t.DType, Dims: t.Dims, Steps: t.Steps}
 	}
 	switch e[1] % 16 {
 	case 0:

@@ -38,6 +38,9 @@ func (f *File) importGraph() (*importer, error) {
 	if err := im.declareGroups(); err != nil {
 		return nil, err
 	}
+	if err := im.declareSymbols(); err != nil {
+		return nil, err
+	}
 	im.fn = im.m.AddFunc(textName(f.Name, "graph"))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
@@ -105,6 +108,7 @@ type state struct {
 	flight *flight     // set while and after the value belongs to a collective
 	item   int         // place among the flight's tensors, allItems for the whole list
 	items  []int       // places of vals in the result tuple, where that holds more than tensors; nil for others
+	size   *ir.Dim     // set for a number that is known at run time only
 	root   storage
 	known  bool // the node has been imported
 }
@@ -192,6 +196,8 @@ func (im *importer) node(i int32) error {
 	}
 	var err error
 	switch n.Kind {
+	case KindSize:
+		err = c.sizeNode()
 	case KindInput:
 		err = c.input()
 	case KindOutput:
@@ -231,7 +237,12 @@ func (c *call) parse() error {
 			return c.failAt(text.field, 1, "syntax", "expected %s, found %s", want, v.kind)
 		}
 	}
-	return c.checkInputs()
+	if err := c.checkInputs(); err != nil {
+		return err
+	}
+	c.fold(&c.args)
+	c.fold(&c.kwargs)
+	return nil
 }
 
 // checkInputs compares the field inputs with the names in the arguments.
@@ -322,8 +333,8 @@ func (c *call) output() error {
 	places := make([]int64, len(entries))
 	for k := range entries {
 		places[k] = -1
-		if entries[k].kind == pyNone {
-			continue
+		if entries[k].kind == pyNone || c.im.sizeOf(&entries[k]) != nil || entries[k].kind == pyInt {
+			continue // a size is what the inputs' shapes say, on every rank
 		}
 		v, err := c.returned(&entries[k])
 		if err != nil {
@@ -353,7 +364,7 @@ func (c *call) outputEntries() ([]pyVal, error) {
 		list = list[0].list
 	}
 	for k := range list {
-		if v := &list[k]; v.kind != pyName && v.kind != pyNone {
+		if v := &list[k]; v.kind != pyName && v.kind != pyNone && v.kind != pyInt {
 			return nil, c.failAt("args", int(v.col), "output", "an output is a node's name or None, found %s", v.kind)
 		}
 	}

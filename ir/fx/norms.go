@@ -36,7 +36,7 @@ func logSumExp(c *call) error {
 		if err != nil {
 			return err
 		}
-		s, _ := t.Shape().Static()
+		s := sizesOf(t)
 		sum = c.shaped(sum, s...)
 	}
 	return c.settle(sum)
@@ -310,7 +310,7 @@ func normal(c *call) error {
 	if c.err != nil {
 		return c.err
 	}
-	shape, _ := t.Shape().Static()
+	shape := sizesOf(t)
 	draw := func() *ir.Value { return c.helper(ir.OpRand, nil, ir.Tensor(ir.F32, shape...)) }
 	far := c.make(ir.OpSqrt, nil, c.with(ir.OpMul, c.make(ir.OpLog1p, nil, c.make(ir.OpNeg, nil, draw())), -2))
 	return c.settle(c.make(ir.OpMul, nil, far, c.make(ir.OpCos, nil, c.with(ir.OpMul, draw(), 2*math.Pi))))

@@ -49,9 +49,7 @@ func (c *call) operator() error {
 	err := errForm
 	if ok {
 		if err = c.bind(op.signature); err == nil {
-			if err = op.build(c); err == nil {
-				err = c.err
-			}
+			err = c.build(op)
 		}
 	}
 	if errors.Is(err, errForm) {
@@ -66,7 +64,10 @@ func (c *call) opaque(known bool) error {
 		return c.fail("target", "operator", "%q is not a wait that concert knows", clip(c.n.Target))
 	}
 	why := "is not an operator that concert knows"
-	if known {
+	switch {
+	case c.unsized:
+		why = "is known to concert only for sizes that are numbers when it is traced"
+	case known:
 		why = "has arguments that concert does not know"
 	}
 	var args []*ir.Value

@@ -188,7 +188,10 @@ func (c *call) sliceAttrs(x *ir.Value) attr.List {
 		return nil
 	}
 	d := c.dim("dim", 0, x.Type().Rank())
-	n := static(x)[d]
+	if _, known := x.Type().Shape()[d].Const(); !known {
+		return c.sizedSlice(d)
+	}
+	n := sizeAt(x, d)
 	clampTo := func(v int64) int64 {
 		if v < 0 {
 			v += n

@@ -27,13 +27,13 @@ var viewOps = []row{
 
 // checkSize compares a size argument, in which -1 stands for anything, with out.
 func (c *call) checkSize(param string) {
-	want := c.ints(param)
+	want := c.sizes(param)
 	if c.err != nil || len(c.n.Out) != 1 {
 		return
 	}
-	same := slices.EqualFunc(want, c.n.Out[0].Shape, func(a, b int64) bool { return a == b || a == -1 })
-	if !same {
-		c.err = c.fail("out", "type", "result 0 has shape %v, the arguments give %v", c.n.Out[0].Shape, want)
+	have := c.n.Out[0].shape()
+	if !slices.EqualFunc(want, have, func(a, b ir.Dim) bool { return a.Equal(b) || a.Equal(ir.D(-1)) }) {
+		c.err = c.fail("out", "type", "result 0 has shape %s, the arguments give %s", have, want)
 	}
 }
 
@@ -105,8 +105,8 @@ func selectOne(c *call) error {
 		return c.err
 	}
 	d, i := c.dim("dim", 0, x.Type().Rank()), c.need("index")
-	if s := static(x); c.err == nil && len(s) > 0 && i < 0 {
-		i += s[d]
+	if c.err == nil && x.Type().Rank() > 0 && i < 0 {
+		i += sizeAt(x, d)
 	}
 	return c.emitErr(ir.OpSelect, dimAttr(d).With("index", attr.Int(i)), x)
 }
@@ -155,7 +155,7 @@ func split(c *call) error {
 	var sizes []int64
 	if slices.Contains(c.params, "split_sizes") {
 		sizes = c.ints("split_sizes")
-	} else if n, each := static(x)[d], c.need("split_size"); c.err == nil {
+	} else if n, each := sizeAt(x, d), c.need("split_size"); c.err == nil {
 		count := int64(1)
 		if n > 0 && each > 0 {
 			count = (n-1)/each + 1

@@ -116,12 +116,6 @@ func (c *call) resampledDims() int {
 	return 0
 }
 
-// sizesOf is the sizes of an imported type.
-func sizesOf(t ir.Type) []int64 {
-	s, _ := t.Shape().Static()
-	return s
-}
-
 // numbers is a constant of integers or of floats of single precision.
 func (c *call) numbers(dt ir.DType, v []float64, shape ...int64) *ir.Value {
 	var b []byte

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
 // WriteTo writes the document as compact JSON. Nodes that were read are written
@@ -111,7 +113,7 @@ func (n *Node) appendJSON(b []byte) []byte {
 	if !n.NoMs {
 		b = append(appendNumber(append(b, `"ms":`...), n.Ms), ',')
 	}
-	for _, f := range [][2]string{{"group", n.Group}, {"op", n.Op}, {"reduce", n.Reduce}, {"from", n.From}, {"role", n.Role}} {
+	for _, f := range [][2]string{{"group", n.Group}, {"op", n.Op}, {"reduce", n.Reduce}, {"from", n.From}, {"role", n.Role}, {"size", n.Size}} {
 		if f[1] != "" {
 			text(f[0], f[1])
 		}
@@ -125,9 +127,19 @@ func (n *Node) appendJSON(b []byte) []byte {
 }
 
 func appendTensor(b []byte, t Tensor) []byte {
-	number := func(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
-	b = appendList(append(b, `{"shape":`...), t.Shape, number)
-	b = appendList(append(b, `,"stride":`...), t.Stride, number)
+	sizes := func(b []byte, ns []int64, ds ir.Shape) []byte {
+		if ds == nil {
+			return appendList(b, ns, func(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) })
+		}
+		return appendList(b, ds, func(b []byte, d ir.Dim) []byte {
+			if n, ok := d.Const(); ok {
+				return strconv.AppendInt(b, n, 10)
+			}
+			return appendString(b, d.String())
+		})
+	}
+	b = sizes(append(b, `{"shape":`...), t.Shape, t.Dims)
+	b = sizes(append(b, `,"stride":`...), t.Stride, t.Steps)
 	return append(appendString(append(b, `,"dtype":`...), t.DType), '}')
 }
 

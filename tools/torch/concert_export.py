@@ -31,7 +31,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 __all__ = ["export", "backend", "fsdp", "pretend"]
 
 
-def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, record=False):
+def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, record=False, dynamic=None):
     """Traces fn(*args, **kwargs), a module or a function, and writes OUT.*; returns the files' names.
 
     backward: also trace the backward step, with gradients of one for every differentiable result.
@@ -43,6 +43,9 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, rec
     """
     recorder = _Recorder(out, costs, record, costs or record)
     torch._dynamo.reset()
+    for k, sizes in (dynamic or {}).items():
+        for d, most in sizes.items():
+            torch._dynamo.mark_dynamic(args[k], d, min=2, max=most)
     with torch.enable_grad() if backward else torch.no_grad():
         results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
         if backward:
@@ -160,7 +163,7 @@ class _Step:
         from functorch.compile import min_cut_rematerialization_partition
         from torch.utils.checkpoint import CheckpointPolicy
 
-        inputs = [n for n in joint.graph.nodes if n.op == "placeholder"]
+        inputs = [n for n in joint.graph.nodes if n.op == "placeholder" and not _is_size(n)]
         gathered = {n for n, role in zip(inputs, self.roles) if role == "parameter"}
         for n in joint.graph.nodes:
             whole = n.op == "call_function" and (_kind(n) in ("view", "wait", "collective") or _operator(n)[1] == "convert_element_type")
@@ -235,8 +238,13 @@ def _zeros(graph):
     """Stands for a graph: results of its shapes, without computing them."""
     values = [n.meta["val"] if isinstance(n, fx.Node) else n for n in list(graph.graph.nodes)[-1].args[0]]
 
+    def now(sizes):
+        return [d if isinstance(d, int) else d.node.hint for d in sizes]
+
     def zero(t):
-        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).zero_() if isinstance(t, torch.Tensor) else t
+        if isinstance(t, torch.SymInt):
+            return t.node.hint
+        return torch.empty_strided(now(t.shape), now(t.stride()), dtype=t.dtype, device=t.device).zero_() if isinstance(t, torch.Tensor) else t
 
     return lambda *args: [zero(v) for v in values]
 
@@ -285,7 +293,7 @@ class _Recorded:
     def __init__(self, call, path, graph, values):
         self.call, self.path, self.values = call, path, values
         self.inputs = [n.name for n in graph.nodes if n.op == "placeholder"]
-        self.chosen = [isinstance(n, fx.Node) and _random_state(n) for n in list(graph.nodes)[-1].args[0]]
+        self.outputs = [n for n in list(graph.nodes)[-1].args[0]]
 
     def __call__(self, *args):
         path, self.path = self.path, None
@@ -294,14 +302,15 @@ class _Recorded:
         given = {n: a for n, a in zip(self.inputs, args) if isinstance(a, torch.Tensor)}
         _write_safetensors(path + ".in.safetensors", self.values | given)
         results = self.call(*args)
-        kept = {"out%d" % k: r for k, (r, chosen) in enumerate(zip(results, self.chosen)) if isinstance(r, torch.Tensor) and not chosen}
+        tensors = [(r, n) for r, n in zip(results, self.outputs) if not _is_size(n)]
+        kept = {"out%d" % k: r for k, (r, n) in enumerate(tensors) if isinstance(r, torch.Tensor) and not _random_state(n)}
         _write_safetensors(path + ".out.safetensors", kept)
         return results
 
 
 def _random_state(n):
     """Whether a value is the seed or offset that an attention kernel chose: nobody computes it again."""
-    producer = n.args[0] if n.op == "call_function" and not hasattr(n.target, "_schema") else None
+    producer = n.args[0] if isinstance(n, fx.Node) and n.op == "call_function" and not hasattr(n.target, "_schema") else None
     return isinstance(producer, fx.Node) and "attention" in str(producer.target) and not n.meta["val"].dtype.is_floating_point
 
 
@@ -320,7 +329,45 @@ def _operator(n):
     return schema.name.split("::") if schema is not None else ("", getattr(n.target, "__name__", str(n.target)))
 
 
+def _is_size(n):
+    """Whether a node stands for a number that is known at run time only."""
+    return isinstance(n, fx.Node) and isinstance(n.meta.get("val"), torch.SymInt)
+
+
+def _size(d, symbols=None):
+    """A size as a graph file has it: a number, or an expression as text; notes its symbols with their shape environment."""
+    from sympy import Add, Integer, Mul, Pow, Symbol
+
+    def text(e):
+        if isinstance(e, Symbol):
+            if symbols is not None:
+                symbols[str(e)] = (e, d.node.shape_env)
+            return str(e)
+        if isinstance(e, Integer):
+            return "(%d)" % e if e < 0 else str(e)
+        parts = [text(a) for a in e.args]
+        kind = type(e).__name__
+        if isinstance(e, Add):
+            return "(" + "+".join(parts) + ")"
+        if isinstance(e, Mul):
+            return "*".join(parts)
+        if isinstance(e, Pow) and isinstance(e.args[1], Integer) and e.args[1] > 0:
+            return "*".join(parts[:1] * int(e.args[1]))
+        if kind in ("FloorDiv", "CleanDiv") and isinstance(e.args[1], Integer):
+            return "((%s)//%s)" % tuple(parts)
+        if kind in ("Mod", "PythonMod") and isinstance(e.args[1], Integer):
+            return "(%s-(%s)//%s*%s)" % (parts[0], parts[0], parts[1], parts[1])
+        raise NotImplementedError("the size %s cannot be written: %s is no sum, product or quotient by a number" % (d, e))
+
+    if isinstance(d, int):
+        return d
+    e = d.node.shape_env.simplify(d.node.expr)
+    return int(e) if isinstance(e, Integer) else text(e)
+
+
 def _kind(n):
+    if _is_size(n):
+        return "size"
     if n.op in ("placeholder", "get_attr"):
         return "input"
     if n.op == "output":
@@ -343,11 +390,11 @@ class _Writer:
 
     def __init__(self, graph, step, half):
         self.graph, self.step, self.half = graph, step, half
-        self.groups = {}
+        self.groups, self.symbols = {}, {}
         # Inputs first: what forward saved, lifted constants, tangents.
         place = {"placeholder": 0, "get_attr": 1}
-        self.nodes = sorted(graph.graph.nodes, key=lambda n: 2 if half == "bw" and n.op == "placeholder" and n.name not in step.saved else place.get(n.op, 3))
-        inputs = [n for n in self.nodes if n.op == "placeholder"]
+        self.nodes = sorted(graph.graph.nodes, key=lambda n: 2 if half == "bw" and n.op == "placeholder" and n.name not in step.saved and not _is_size(n) else place.get(n.op, 3))
+        inputs = [n for n in self.nodes if n.op == "placeholder" and not _is_size(n)]
         known = half == "fw" and len(inputs) == len(step.roles)
         self.roles = dict(zip(inputs, step.roles)) if known else {}
         self.values = {n.name: step.values[k] for k, n in enumerate(inputs) if known and k in step.values}
@@ -374,13 +421,26 @@ class _Writer:
     def document(self, name, ms):
         nodes = [self.node(n, ms) for n in self.nodes]
         world = dist.get_world_size() if dist.is_initialized() else 1
-        return {"name": name, "world": world, "groups": self.groups, "nodes": nodes}
+        document = {"name": name, "world": world, "groups": self.groups, "nodes": nodes}
+        if self.symbols:
+            document["symbols"] = {s: self.symbol(*at) for s, at in sorted(self.symbols.items())}
+        return document
+
+    def symbol(self, symbol, env):
+        most = env.bound_sympy(symbol).upper
+        if not most.is_Integer:
+            raise ValueError("the size %s has no upper bound: say it by dynamic=, or torch._check(size <= N)" % symbol)
+        hint = env.var_to_val.get(symbol)
+        return {"hint": min(int(most) if hint is None else int(hint), int(most)), "max": int(most)}
 
     def node(self, n, ms):
         kind = _kind(n)
         at = {"name": n.name, "kind": kind}
-        if kind == "input":
+        if n.op == "placeholder" or kind == "input":
             at.update(target=n.name, inputs=[], args="()", kwargs="")
+        elif kind == "output":
+            args = tuple([a for a in n.args[0] if not _is_size(a)])
+            at.update(target="output", inputs=list(dict.fromkeys(a.name for a in args if isinstance(a, fx.Node))), args=_text((args,)), kwargs="")
         else:
             at.update(
                 target=str(n.target),
@@ -388,8 +448,12 @@ class _Writer:
             )
             if kind == "view" and not hasattr(n.target, "_schema") and at["target"] != "<built-in function getitem>":
                 raise NotImplementedError("%s: calls of %s cannot be written%s" % (n.name, n.target, _where(n)))
-        at["out"] = [] if kind == "output" else _tensors(self.value(n), n)
-        if n.name in ms or kind in ("input", "output", "view", "wait"):
+        if kind == "size":
+            at["size"] = str(_size(n.meta["val"], self.symbols))
+            if n.target in (torch.sym_max, torch.sym_min):
+                at["target"] = "torch." + n.target.__name__
+        at["out"] = [] if kind in ("output", "size") else _tensors(self.value(n), n, self.symbols)
+        if n.name in ms or kind in ("input", "output", "view", "wait", "size"):
             at["ms"] = ms.get(n.name, 0.0)
         if kind == "input":
             self.input(n, at)
@@ -434,14 +498,16 @@ def _where(n):
     return ""
 
 
-def _tensors(value, n):
+def _tensors(value, n, symbols):
     out = []
     for t in value if isinstance(value, (list, tuple)) else [value]:
         if not isinstance(t, torch.Tensor):
             continue
-        if not all(isinstance(d, int) for d in (*t.shape, *t.stride())):
-            raise NotImplementedError("%s: sizes that are known only at run time cannot be written%s" % (n.name, _where(n)))
-        out.append({"shape": list(t.shape), "stride": list(t.stride()), "dtype": str(t.dtype).removeprefix("torch.")})
+        try:
+            shape, stride = ([_size(d, symbols) for d in sizes] for sizes in (t.shape, t.stride()))
+        except NotImplementedError as e:
+            raise NotImplementedError("%s: %s%s" % (n.name, e, _where(n))) from None
+        out.append({"shape": shape, "stride": stride, "dtype": str(t.dtype).removeprefix("torch.")})
     return out
 
 

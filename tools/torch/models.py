@@ -159,6 +159,27 @@ class Encoder(nn.Module):
         return self.head(self.layers(self.embedding(x)))
 
 
+class Gpt(nn.Module):
+    """A decoder with causal attention, written out, whose batch is known at run time only."""
+
+    def __init__(self, width=32, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.embedding, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(16, width)
+        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, tokens, labels):
+        batch, length = tokens.shape
+        x = self.embedding(tokens) + self.positions(torch.arange(length, device=tokens.device))
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        scores = (q @ k.transpose(-2, -1)) / q.shape[-1] ** 0.5
+        later = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
+        x = x + self.out((scores.masked_fill(later, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        x = x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        return F.cross_entropy((x @ self.embedding.weight.t()).flatten(0, 1).float(), labels.flatten())
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -177,6 +198,9 @@ class Recurrent(nn.Module):
         return self.head(torch.stack(out, 1))
 
 
+# The sizes of arguments that are known at run time only, the greatest by dimension.
+DYNAMIC = {"gpt_any": {0: {0: 32}, 1: {0: 32}}}
+
 MODELS = {
     "bert": language("BertForMaskedLM", **COMMON, max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     "bloom": language("BloomForCausalLM", vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4),
@@ -189,6 +213,7 @@ MODELS = {
     "electra": language("ElectraForMaskedLM", **COMMON, embedding_size=16, max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     "encoder": classified(Encoder, tokens, tokens),
     "gemma2": language("Gemma2ForCausalLM", **ROTARY),
+    "gpt_any": lambda: (Gpt(), (tokens((4, 16)), tokens((4, 16)))),
     "gpt2": language("GPT2LMHeadModel", vocab_size=VOCABULARY, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
     "gpt_neox": language("GPTNeoXForCausalLM", **COMMON, max_position_embeddings=64),
     "gpt_oss": language("GptOssForCausalLM", **ROTARY, num_local_experts=4, num_experts_per_tok=2, layer_types=["sliding_attention", "full_attention"]),
@@ -231,7 +256,7 @@ def main():
             inputs = [torch.randint_like(x, int(x.max()) + 1) if not x.is_floating_point() else x for x in inputs] if dist.get_rank() else list(inputs)
             model = concert_export.fsdp(model.to("cuda", torch.bfloat16))
             inputs = [x.cuda().to(torch.bfloat16) if x.is_floating_point() else x.cuda() for x in inputs]
-            files = concert_export.export(model, inputs, os.path.join(out, name), costs=False, record=record)
+            files = concert_export.export(model, inputs, os.path.join(out, name), record=record, dynamic=DYNAMIC.get(name))
             print(name, *map(os.path.basename, files), flush=True)
         except Exception:  # a model that cannot be traced does not keep the others back
             failed.append(name)

@@ -1,0 +1,344 @@
+package fx
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Sizes that are known at run time only. A document declares symbols; shapes, strides and
+// nodes of kind "size" are expressions over them, as text. A traced name may then stand for a
+// number instead of tensors: PyTorch's SymInt. Such nodes leave nothing in the IR but the
+// symbols in shapes and, where a tensor's computation reads the number, a count.
+
+// Symbol is a size that is known at run time only, from 0 to Max.
+type Symbol struct {
+	Name      string
+	Hint, Max int64
+}
+
+func (s *scanner) symbols(f *File) {
+	s.object("the symbols", func(name string) {
+		y := Symbol{Name: name, Max: -1}
+		s.object("a symbol", func(key string) {
+			switch key {
+			case "hint":
+				y.Hint = s.int64("a hint")
+			case "max":
+				y.Max = s.int64("an upper bound")
+			default:
+				s.skip()
+			}
+		})
+		if s.err == nil && y.Max < 0 {
+			s.failf("symbol %q has no upper bound: give it a max", clip(name))
+		}
+		f.Symbols = append(f.Symbols, y)
+	})
+}
+
+// dims reads a list of sizes: numbers, and texts of expressions where sizes are known at run
+// time only. Numbers alone are returned as such.
+func (s *scanner) dims(what string) (ns []int64, ds []ir.Dim) {
+	symbolic := false
+	s.array(what, func(int) {
+		if s.peek() != '"' {
+			n := s.int64("a number")
+			ns, ds = append(ns, n), append(ds, ir.D(n))
+			return
+		}
+		d, err := ir.ParseDim(s.str())
+		if err != nil && s.err == nil {
+			s.failf("%v", err)
+		}
+		symbolic = true
+		ns, ds = append(ns, 0), append(ds, d)
+	})
+	if symbolic {
+		return nil, ds
+	}
+	return ns, nil
+}
+
+// rank is the number of dimensions.
+func (t *Tensor) rank() int { return max(len(t.Shape), len(t.Dims)) }
+
+// shape is the tensor's shape.
+func (t *Tensor) shape() ir.Shape {
+	if t.Dims != nil {
+		return t.Dims
+	}
+	return ir.Dims(t.Shape...)
+}
+
+// declareSymbols adds the symbols to the module.
+func (im *importer) declareSymbols() error {
+	for _, s := range im.file.Symbols {
+		if textName(s.Name, "") != s.Name || im.m.Symbol(s.Name) != nil || s.Name == "" {
+			return im.file.errorf("", "symbols", "symbol", "%q is not a symbol's name, or taken", clip(s.Name))
+		}
+		im.m.AddSymbol(s.Name, min(s.Hint, s.Max), s.Max)
+	}
+	return nil
+}
+
+// known checks that the symbols of a size are declared.
+func (c *call) known(field string, d ir.Dim) error {
+	for _, name := range d.Symbols(nil) {
+		if c.im.m.Symbol(name) == nil {
+			return c.fail(field, "symbol", "symbol %q is not declared", clip(name))
+		}
+	}
+	return nil
+}
+
+// sizedType is the type of a result some of whose sizes are known at run time only. Strides
+// may be those of the row-major layout, or numbers.
+func (c *call) sizedType(i int, dt ir.DType) (ir.Type, error) {
+	t := &c.n.Out[i]
+	shape, strides := t.shape(), t.Steps
+	if strides == nil {
+		strides = ir.Dims(t.Stride...)
+	}
+	for _, d := range slices.Concat(shape, strides) {
+		if err := c.known("out", d); err != nil {
+			return ir.Type{}, err
+		}
+	}
+	row, dense, numbers := ir.D(1), true, make([]int64, len(shape))
+	for k := len(shape) - 1; k >= 0; k-- {
+		one := shape[k].Equal(ir.D(1))
+		dense = dense && (one || strides[k].Equal(row))
+		row = row.Mul(shape[k])
+		n, ok := strides[k].Const()
+		switch {
+		case ok && n < 0:
+			return ir.Type{}, c.fail("out", "type", "stride %d of result %d is negative: %d", k, i, n)
+		case !ok && !one:
+			numbers = nil
+		case numbers != nil && ok:
+			numbers[k] = n
+		}
+	}
+	typ := ir.TensorOf(dt, shape)
+	switch {
+	case dense:
+		return typ, nil
+	case numbers != nil:
+		return typ.WithStrides(numbers), nil
+	}
+	return typ, c.fail("out", "type", "result %d has shape %s and strides %s: strides are numbers, or those of the row-major layout", i, shape, strides)
+}
+
+// unsized is what static panics with, and build recovers: an operator is imported through
+// sizes that the trace does not know.
+type unsized struct{}
+
+// build imports the node by a row of the operator table.
+func (c *call) build(op operator) (err error) {
+	defer func() {
+		switch r := recover(); r {
+		case nil:
+		case unsized{}:
+			c.unsized, err = true, errForm
+		default:
+			panic(r)
+		}
+	}()
+	if err = op.build(c); err == nil {
+		err = c.err
+	}
+	return err
+}
+
+// sizeOf is the number that a name stands for; nil if it stands for tensors.
+func (im *importer) sizeOf(v *pyVal) *ir.Dim {
+	if v == nil || v.kind != pyName {
+		return nil
+	}
+	return im.nodes[im.index[v.s]].size
+}
+
+// size is an integer argument that may be known at run time only; false if it is none.
+func (c *call) size(v *pyVal) (ir.Dim, bool) {
+	if v.kind == pyInt {
+		return ir.D(v.i), true
+	}
+	if d := c.im.sizeOf(v); d != nil {
+		return *d, true
+	}
+	return ir.Dim{}, false
+}
+
+// sizes returns a list of sizes; a single one is a list of one; nil if absent.
+func (c *call) sizes(param string) ir.Shape {
+	v := c.arg(param)
+	if v == nil {
+		return nil
+	}
+	list := []pyVal{*v}
+	if _, ok := c.size(v); !ok {
+		list = c.listOf(param)
+	}
+	var out ir.Shape
+	for k := range list {
+		d, ok := c.size(&list[k])
+		if !ok {
+			c.want(param, "an integer", &list[k])
+			return nil
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// sizedSlice are the attributes of a slice of a dimension that is known at run time only, from
+// a place that is known to one that is, or to the end.
+func (c *call) sizedSlice(d int64) attr.List {
+	start, end, step := c.int("start", 0), c.int("end", math.MaxInt64), c.int("step", 1)
+	if c.err != nil || start < 0 || end < start || step < 1 {
+		panic(unsized{})
+	}
+	l := dimAttr(d).With("start", attr.Int(start))
+	if end < maxElems {
+		l = l.With("end", attr.Int(end))
+	}
+	if step != 1 {
+		l = l.With("step", attr.Int(step))
+	}
+	return l
+}
+
+// fold replaces names of sizes that are numbers after all.
+func (c *call) fold(v *pyVal) {
+	if d := c.im.sizeOf(v); d != nil {
+		if n, ok := d.Const(); ok {
+			*v = pyVal{kind: pyInt, i: n, col: v.col}
+		}
+	}
+	for k := range v.list {
+		c.fold(&v.list[k])
+	}
+}
+
+// counted is a size as a tensor of one element: a sum of as many ones, which are one element
+// in memory.
+func (c *call) counted(d ir.Dim) *ir.Value {
+	one := c.helper(ir.OpFull, attr.List(nil).With("value", attr.Int(1)), ir.Tensor(ir.I64))
+	ones := c.helper(ir.OpExpand, nil, ir.TensorOf(ir.I64, ir.Shape{d}).WithStrides([]int64{0}), one)
+	return c.helper(ir.OpSum, attr.List(nil).With("dims", attr.Ints(0)), ir.Tensor(ir.I64), ones)
+}
+
+// sizeNode imports a node of kind "size": an input, or arithmetic on sizes.
+func (c *call) sizeNode() error {
+	st := &c.im.nodes[c.i]
+	given, has := ir.Dim{}, c.n.Size != ""
+	if has {
+		d, err := ir.ParseDim(c.n.Size)
+		if err != nil {
+			return c.fail("size", "size", "%v", err)
+		}
+		if err := c.known("size", d); err != nil {
+			return err
+		}
+		given = d
+	}
+	computed, ok, err := c.arithmetic()
+	switch {
+	case err != nil:
+		return err
+	case ok && has && !computed.Equal(given):
+		return c.fail("size", "size", "the size is %s, the arguments give %s", given, computed)
+	case ok:
+		given = computed
+	case !has:
+		return c.fail("target", "operator", "%q gives a size that concert cannot tell; write it in the field size", clip(c.n.Target))
+	}
+	st.size = &given
+	return nil
+}
+
+// arithmetic is the size that the target gives; false if concert does not know the target.
+func (c *call) arithmetic() (ir.Dim, bool, error) {
+	name := strings.TrimPrefix(c.n.Target, "torch.ops.")
+	if t, ok := strings.CutPrefix(name, "<built-in function "); ok {
+		name = "operator." + strings.TrimSuffix(t, ">")
+	}
+	name = strings.Replace(name, "_operator.", "operator.", 1)
+	if strings.HasPrefix(name, "aten.sym_") {
+		return c.shapeOf(name)
+	}
+	var x []ir.Dim
+	for k := range c.args.list {
+		d, ok := c.size(&c.args.list[k])
+		if !ok {
+			return ir.Dim{}, false, nil
+		}
+		x = append(x, d)
+	}
+	switch {
+	case len(x) == 1 && name == "operator.neg":
+		return ir.D(0).Sub(x[0]), true, nil
+	case len(x) != 2:
+		return ir.Dim{}, false, nil
+	}
+	den, number := x[1].Const()
+	number = number && den > 0
+	switch {
+	case name == "operator.add":
+		return x[0].Add(x[1]), true, nil
+	case name == "operator.sub":
+		return x[0].Sub(x[1]), true, nil
+	case name == "operator.mul":
+		return x[0].Mul(x[1]), true, nil
+	case name == "operator.floordiv" && number:
+		return x[0].Div(den), true, nil
+	case name == "operator.mod" && number:
+		return x[0].Sub(x[0].Div(den).Mul(x[1])), true, nil
+	case name == "torch.sym_max" || name == "torch.sym_min":
+		d, ok := c.extreme(x[0], x[1], name == "torch.sym_max")
+		return d, ok, nil
+	}
+	return ir.Dim{}, false, nil
+}
+
+// extreme is the greater or the smaller of two sizes; false if that depends on the symbols.
+func (c *call) extreme(a, b ir.Dim, greater bool) (ir.Dim, bool) {
+	r, ok := c.im.m.Bounds(a.Sub(b))
+	switch {
+	case ok && r.Min >= 0:
+	case ok && r.Max <= 0:
+		a, b = b, a
+	default:
+		return a, false
+	}
+	if !greater {
+		a = b
+	}
+	return a, true
+}
+
+// shapeOf is what aten's sym_size and sym_numel say of a tensor.
+func (c *call) shapeOf(name string) (ir.Dim, bool, error) {
+	if err := c.bind("self dim"); err != nil {
+		return ir.Dim{}, false, c.fail("args", "arguments", "%s takes a tensor and a dimension", name)
+	}
+	x := c.tensor("self")
+	if c.err != nil {
+		return ir.Dim{}, false, c.err
+	}
+	s := x.Type().Shape()
+	switch name {
+	case "aten.sym_numel.default":
+		return s.NumElems(), true, nil
+	case "aten.sym_size.int":
+		d := c.need("dim")
+		if d = c.normDim("dim", d, len(s)); c.err == nil && len(s) > 0 {
+			return s[d], true, nil
+		}
+	}
+	return ir.Dim{}, false, c.err
+}
