@@ -13,7 +13,7 @@ func (u *use) apply() {
 	switch {
 	case op.Info().Elementwise:
 		u.set(u.pointwise())
-	case op == ir.OpCall || op == ir.OpAsyncCall || op == ir.OpAsStrided:
+	case op == ir.OpCall || op == ir.OpAsyncCall || op == ir.OpAsStrided || op.Info().Bodies != nil:
 		refuse("no rule says what %s does", op)
 	default:
 		if rule, ok := rules[op]; ok {
@@ -33,6 +33,7 @@ var rules = map[ir.Op]func(u *use){
 	ir.OpSum: (*use).reduce, ir.OpMean: (*use).reduce, ir.OpAmax: (*use).reduce, ir.OpAmin: (*use).reduce, ir.OpProd: (*use).reduce,
 	ir.OpMatmul: (*use).matmul, ir.OpAddmm: (*use).matmul, ir.OpConvolution: (*use).convolution,
 	ir.OpSoftmax: (*use).along, ir.OpLogSoftmax: (*use).along, ir.OpCumsum: (*use).along, ir.OpArgmax: (*use).along, ir.OpTopk: (*use).along,
+	ir.OpScatter: (*use).scatter, ir.OpSliceScatter: (*use).scatter, ir.OpIndexAdd: (*use).put, ir.OpReduceWindow: (*use).windows,
 	ir.OpEmbedding: (*use).lookup, ir.OpIndex: (*use).lookup, ir.OpGather: (*use).gather, ir.OpIndexPut: (*use).put,
 	ir.OpAttention: (*use).attention, ir.OpAttentionBackward: (*use).attention,
 }
@@ -393,60 +394,118 @@ func (u *use) gather() {
 	u.set(u.block(nameLookup, dims, nil))
 }
 
-// put adds rows of operand 1 to operand 0 at the places in operand 2.
+// put adds rows to operand 0 at places of one dimension.
 func (u *use) put() {
-	l := u.n.Attrs().Ints("dims")
-	if len(l) != 1 || len(u.in) != 3 || !u.n.Attrs().Bool("accumulate", false) || len(u.in[1].dims) != len(u.in[0].dims)-1+len(u.in[2].dims) || !u.n.Result(0).Type().DType().IsFloat() {
+	l, alpha := u.n.Attrs().Ints("dims"), 1.0
+	to, vals, ids := 0, 1, 2
+	adds := u.n.Attrs().Bool("accumulate", false)
+	if u.n.Op() == ir.OpIndexAdd {
+		l, vals, ids, alpha, adds = []int64{u.int("dim", 0)}, 2, 1, u.n.Attrs().Float("alpha", 1), true
+	}
+	if len(l) != 1 || len(u.in) != 3 || !adds || !u.n.Result(0).Type().DType().IsFloat() {
 		u.alone()
 		return
 	}
-	d, rows := int(l[0]), len(u.in[2].dims)
-	x := &use{s: u.s, t: u.t, n: u.n, in: u.in[1:], held: make([]int, u.s.atoms())}
-	for k, n := range u.sizes(2) {
-		if u.sizes(1)[d+k] != n {
-			u.alone()
-			return
-		}
+	d, rows := int(l[0]), u.sizes(ids)
+	size := u.sizes(to)
+	if !slices.Equal(u.sizes(vals), slices.Concat(size[:d], rows, size[d+1:])) { // broadcast
+		u.alone()
+		return
+	}
+	x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[vals], u.in[ids]}, held: make([]int, u.s.atoms())}
+	for k := range rows {
 		x.align([]int{d + k, k}, true)
 	}
 	var dims [][]int
-	for e := range u.in[0].dims {
+	for e := range size {
 		switch {
 		case e < d:
 			dims = append(dims, x.one(0, e))
 		case e > d:
-			dims = append(dims, x.one(0, e-1+rows))
+			dims = append(dims, x.one(0, e-1+len(rows)))
 		default:
 			dims = append(dims, []int{own(0)})
 		}
 	}
-	for e, n := range u.result(0) {
-		k := e
-		if e > d {
-			k = e - 1 + rows
+	coef := u.in[vals].coef
+	x.operands()[0].coef = 1
+	p := x.block(namePut, dims, []int64{size[d]})
+	p.coef *= coef
+	y := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[to], p}, held: make([]int, u.s.atoms())}
+	u.set(y.sum(1, alpha))
+}
+
+// scatter sees one dimension of all operands whole, and the others place by place where all
+// have them.
+func (u *use) scatter() {
+	d := int(u.int("dim", 0))
+	var sizes []int64
+	dims := make([][]int, len(u.in[0].dims))
+	for e, n := range u.sizes(0) {
+		same := true
+		for k := range u.in {
+			same = same && u.sizes(k)[e] == n
 		}
-		if e != d && u.sizes(1)[k] != n {
-			u.alone()
-			return
+		if e != d && same {
+			dims[e] = u.align(slices.Repeat([]int{e}, len(u.in)), false)
+			continue
+		}
+		for k, p := range u.in {
+			u.inner(k, p.dims[e])
+		}
+		dims[e], sizes = []int{own(len(sizes))}, append(sizes, u.result(0)[e])
+	}
+	u.set(u.block(u.name(0), dims, sizes))
+}
+
+// windows sees the dimensions whole along which a window is longer than one place, or moves.
+func (u *use) windows() {
+	window := u.n.Attrs().Ints("window")
+	var sizes []int64
+	dims := make([][]int, len(u.in[0].dims))
+	for e, n := range u.sizes(0) {
+		if window[e] == 1 && u.result(0)[e] == n && len(u.in) == 1 && !u.moves(e) {
+			dims[e] = u.one(0, e)
+			continue
+		}
+		for k, p := range u.in {
+			u.inner(k, p.dims[e])
+		}
+		dims[e], sizes = []int{own(len(sizes))}, append(sizes, u.result(0)[e])
+	}
+	u.set(u.block(u.name(0), dims, sizes))
+}
+
+// moves reports whether a window's attributes say anything of a dimension.
+func (u *use) moves(e int) bool {
+	for key, plain := range map[string]int64{"strides": 1, "base_dilation": 1, "window_dilation": 1, "reverse": 0} {
+		if l := u.n.Attrs().Ints(key); l != nil && l[e] != plain {
+			return true
 		}
 	}
-	coef := u.in[1].coef
-	x.operands()[0].coef = 1
-	p := x.block(namePut, dims, []int64{u.result(0)[d]})
-	p.coef *= coef
-	y := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[0], p}, held: make([]int, u.s.atoms())}
-	u.set(y.sum(1, 1))
+	l := u.n.Attrs().Ints("padding")
+	return l != nil && (l[2*e] != 0 || l[2*e+1] != 0)
 }
 
 // convolution is a sum over channels of windows; batches and rows are loops.
 func (u *use) convolution() {
-	if u.int("groups", 1) != 1 || u.int("batch_groups", 1) != 1 {
+	if u.int("batch_groups", 1) != 1 {
 		u.alone()
 		return
 	}
-	dims := [][]int{u.one(0, 0), u.one(1, 0)}
-	u.align([]int{1, 1}, true)
 	sizes := u.result(0)
+	dims := [][]int{u.one(0, 0)}
+	name, more := nameConv, []int64(nil)
+	if u.int("groups", 1) == 1 {
+		dims = append(dims, u.one(1, 0))
+		u.align([]int{1, 1}, true)
+	} else {
+		name = "grouped " + nameConv
+		u.inner(0, u.in[0].dims[1])
+		u.inner(1, u.in[1].dims[0])
+		u.inner(1, u.in[1].dims[1])
+		dims, more = append(dims, []int{own(len(sizes) - 2)}), sizes[1:2]
+	}
 	for d := 2; d < len(sizes); d++ {
 		u.inner(0, u.in[0].dims[d])
 		u.inner(1, u.in[1].dims[d])
@@ -457,7 +516,7 @@ func (u *use) convolution() {
 		coef *= u.args[k].coef
 		u.args[k].coef = 1
 	}
-	p := u.block(nameConv+" "+u.n.Attrs().String(), dims, sizes[2:])
+	p := u.block(name+" "+u.n.Attrs().String(), dims, slices.Concat(sizes[2:], more))
 	p.coef *= coef
 	u.set(p)
 }

@@ -122,7 +122,27 @@ func (u *use) finish(coef float64, base *expr, where []digit, dims [][]int) *pie
 	for a, i := range u.held {
 		p.held[a] = at(i)
 	}
+	p.check()
 	return p
+}
+
+// check panics if the digits of a piece are not those of its base: then it would not say what
+// it is.
+func (p *piece) check() {
+	n, all := int64(1), int64(1)
+	for _, l := range append(p.dims[:len(p.dims):len(p.dims)], p.held) {
+		for _, d := range l {
+			if d.dim != none {
+				n *= d.size
+			}
+		}
+	}
+	for _, size := range p.base.shape {
+		all *= size
+	}
+	if n != all {
+		panic(uneven{})
+	}
 }
 
 // block makes the result of a block, and gives it to result i of the node. A dimension of the
