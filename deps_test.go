@@ -61,6 +61,7 @@ var layers = []struct {
 	{"passes/overlap", []string{"ir", "passes", "passes/internal", "passes/reuse", "sim", "internal/attr", "internal/sched"}},
 	{"passes/reorder", []string{"ir", "passes", "passes/internal", "sim"}},
 	{"passes/fuse", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/fusion", "internal/sched"}},
+	{"passes/spmd", []string{"ir", "passes", "sharding"}},
 	{"passes/standard", []string{"ir", "passes", "internal/place"}},
 	{"passes/passtest", []string{"ir", "interp", "cost", "passes", "internal/joint"}},
 	{"internal/golden", []string{"ir", "interp", "cost", "passes", "internal"}},
@@ -68,7 +69,7 @@ var layers = []struct {
 	{"program", []string{"internal/attr", "internal/dim", "internal/dtype", "internal/rowmajor", "internal/text"}},
 	{"lower", []string{"ir", "passes", "program", "internal/attr", "internal/dim", "internal/dtype", "internal/fusion", "internal/intmath", "internal/pack", "internal/place", "internal/text", "internal/window"}},
 	{"lower/proof", []string{"ir", "equiv", "program", "internal/attr"}},
-	{"compile", []string{"ir", "cost", "sim", "passes", "lower", "program", "internal/place"}},
+	{"compile", []string{"ir", "sharding", "cost", "sim", "passes", "lower", "program", "internal/place"}},
 	{"runtime", []string{"program", "internal/lifecycle", "internal/attr", "internal/dim", "internal/dtype", "internal/hostops", "internal/randseed", "internal/rowmajor"}},
 	{"kernels", []string{"internal/dtype"}},
 	{"cuda", nil}, // the tests of all below it
@@ -90,7 +91,7 @@ var layers = []struct {
 	{"internal/gpubench", []string{"cuda", "kernels", "runtime", "internal/dtype", "internal/tempdir"}},
 	{"internal/hostrun", []string{"ir", "interp", "lower", "program", "runtime"}},
 	{"test", []string{"ir", "interp", "cost", "passes", "program", "lower", "runtime", "cuda", "kernels", "internal"}},
-	{"bench", []string{"ir", "interp", "cost", "sim", "compile", "program", "runtime", "cuda", "internal"}},
+	{"bench", []string{"ir", "sharding", "interp", "cost", "sim", "compile", "program", "runtime", "cuda", "internal"}},
 	{"cmd", []string{"bench", "ir", "equiv", "sharding", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda", "kernels", "internal"}},
 	{"examples", []string{"ir", "interp", "cost", "sim", "passes", "program", "lower", "compile", "runtime", "cuda"}},
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/sharding/sdy"
 )
 
 // Suite runs files of StableHLO's tests: programs that hold their inputs and what is
@@ -175,9 +176,16 @@ func (s *Suite) module(ctx context.Context, p *platform, m *stablehlo.Module) er
 		if len(f.Args) > 0 {
 			return fmt.Errorf("@%s takes %s", f.Name, count(len(f.Args), "argument"))
 		}
+		m.Sharded(sdy.Given)
 		plan, err := m.Import(f)
 		if err != nil {
 			return err
+		}
+		for _, st := range plan.Stages {
+			if err := compile.Partition(st.Module); err != nil {
+				return err
+			}
+			st.Func = st.Module.Func(st.Func.Name)
 		}
 		outs, err := s.plan(ctx, p, plan, nil)
 		if err != nil {

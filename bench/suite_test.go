@@ -107,3 +107,20 @@ func unpack(path, dir string) error {
 		}
 	}
 }
+
+// Shardy's programs, partitioned, compute what they do on one device: but one of complex
+// numbers, and one of which each rank is to run another program.
+func TestShardy(t *testing.T) {
+	dir := t.TempDir()
+	if err := unpack("../../shared/shardy/executable.tar.gz", dir); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("Shardy's tests are not at hand")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []string{"interp", "host"} {
+		out, _ := suite(t, device, dir)
+		if strings.Count(out, ": passed\n") < 45 || strings.Count(out, ": failed: ") != strings.Count(out, "single_device_switch.mlir:6: failed: ") {
+			t.Errorf("%s:\n%s", device, out)
+		}
+	}
+}

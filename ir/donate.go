@@ -20,6 +20,10 @@ import "fmt"
 // DonateKey is the attribute of an input that is donated.
 const DonateKey = "donate"
 
+// ShardingKey is the annotation of a node whose results lie on a mesh in a certain way;
+// package sharding has its form.
+const ShardingKey = "sharding"
+
 // Donation is an input that gives its storage to a result.
 type Donation struct {
 	Input  *Node

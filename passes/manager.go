@@ -202,7 +202,9 @@ func (r *run) step(i int) error {
 			return fail(err)
 		}
 	}
-	if r.valid != nil && rep.Changed {
+	if r.valid != nil && rep.Changed && s.pass.Cuts {
+		r.valid = &validator{}
+	} else if r.valid != nil && rep.Changed {
 		if err := r.valid.after(r.m, s.pass.Places); err != nil {
 			return fail(err)
 		}

@@ -27,6 +27,10 @@ type Pass struct {
 	// finds other bytes than were written for it.
 	Places bool
 
+	// Cuts marks a pass that makes of functions those of each rank's pieces: inputs and
+	// results get other types, and the manager proves nothing of it.
+	Cuts bool
+
 	// Reassociates names the option of KindBool, if any, that lets floats be added and
 	// multiplied in another order; a proof of what the pass did may then do so, too.
 	Reassociates string

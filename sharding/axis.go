@@ -203,3 +203,48 @@ func prefix(a, b []Ref) bool {
 	}
 	return n <= len(b) && slices.Equal(a[:n-1], b[:n-1]) && a[n-1].PrefixOf(b[n-1])
 }
+
+// Groups are the devices along axes, the first axis major, for each place on the others.
+func (m *Mesh) Groups(axes []Ref) [][]int {
+	devices := func(i int) int {
+		if m.Devices != nil {
+			return int(m.Devices[i])
+		}
+		return i
+	}
+	n := 1
+	for _, a := range m.Axes {
+		n *= int(a.Size)
+	}
+	at := map[string]int{} // group by the places on other axes; look-up only
+	width := int(size(axes))
+	var out [][]int
+	for i := range n {
+		left, along := i, make([]int, len(axes))
+		other := ""
+		for _, a := range slices.Backward(m.Axes) {
+			k := left % int(a.Size)
+			left /= int(a.Size)
+			for j, r := range axes {
+				if r.Name == a.Name {
+					step := int(a.Size / r.next())
+					along[j] = k / step % int(r.Size)
+					k -= along[j] * step
+				}
+			}
+			other += fmt.Sprint(k, ",")
+		}
+		place := 0
+		for j, r := range axes {
+			place = place*int(r.Size) + along[j]
+		}
+		g, ok := at[other]
+		if !ok {
+			g = len(out)
+			at[other] = g
+			out = append(out, make([]int, width))
+		}
+		out[g][place] = devices(i)
+	}
+	return out
+}

@@ -8,8 +8,10 @@
 // decides which axes a factor takes where tensors disagree, and propagate.go runs a graph to
 // its fixpoint. Package sharding/sdy makes graphs of StableHLO text.
 //
-// What is not here yet: graphs of package ir's functions, whose text and builder say nothing
-// of shardings, and rules for sizes that are symbols; the pass that partitions a function by
-// its shardings, proofs that what it makes is equal, prices for the conflicts that Shardy
+// function.go reads the annotations of package ir's functions. Package passes/spmd partitions
+// them.
+//
+// What is not here yet: rules for sizes that are symbols; proofs that what is partitioned is
+// equal, prices for the conflicts that Shardy
 // leaves, and the search for shardings of a mesh.
 package sharding

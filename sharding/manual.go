@@ -19,9 +19,10 @@ func (m *Manual) after(s *Sharding) *Sharding {
 	return m.Add(s)
 }
 
-func (m *Manual) manual(a Ref) bool { return slices.Contains(m.Axes, a.Name) }
+// Has reports whether an axis is one of those that the body does not see.
+func (m *Manual) Has(a Ref) bool { return slices.Contains(m.Axes, a.Name) }
 
-func (m *Manual) free(a Ref) bool { return !m.manual(a) }
+func (m *Manual) free(a Ref) bool { return !m.Has(a) }
 
 // Erase takes the manual axes away.
 func (m *Manual) Erase(s *Sharding) *Sharding {
@@ -30,10 +31,10 @@ func (m *Manual) Erase(s *Sharding) *Sharding {
 	}
 	s = s.Clone()
 	for i := range s.Dims {
-		s.Dims[i].Axes = slices.DeleteFunc(s.Dims[i].Axes, m.manual)
+		s.Dims[i].Axes = slices.DeleteFunc(s.Dims[i].Axes, m.Has)
 	}
-	s.Replicated = slices.DeleteFunc(s.Replicated, m.manual)
-	s.Unreduced = slices.DeleteFunc(s.Unreduced, m.manual)
+	s.Replicated = slices.DeleteFunc(s.Replicated, m.Has)
+	s.Unreduced = slices.DeleteFunc(s.Unreduced, m.Has)
 	return s
 }
 

@@ -105,8 +105,13 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 			from[i] = append(from[i], s)
 		}
 	}
+	global, err := im.m.said(f)
+	if err != nil {
+		return nil, err
+	}
 	replicas, partitions := im.replicas, im.partitions
-	before := im.cur
+	before, said := im.cur, im.global
+	im.global = global
 	im.begin(f.Name, world)
 	im.replicas, im.partitions = rows, world/rows
 	var args []*value
@@ -118,7 +123,7 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 		args = append(args, im.value(im.cur.fb.Input(a.Name, t)))
 		im.cur.feeds = append(im.cur.feeds, Feed{Arg: -1, Ranks: from[i]})
 	}
-	outs, err := im.call(f, args)
+	outs, err := im.run(f, args)
 	if err != nil {
 		return nil, err
 	}
@@ -129,9 +134,14 @@ func runParallel(im *importer, o *op, in []*value) ([]*value, error) {
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, &value{typ: v.typ, sources: []Source{s}})
+			t := v.typ
+			if global != nil && len(all) < len(o.outs) { // the type of a rank's piece
+				t = o.outs[len(all)]
+			}
+			all = append(all, &value{typ: t, sources: []Source{s}})
 		}
 	}
+	im.global = said
 	im.replicas, im.partitions = replicas, partitions
 	im.begin("rest", before.world)
 	return all, nil

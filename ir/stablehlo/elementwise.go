@@ -343,6 +343,9 @@ func callOp(im *importer, o *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if im.global != nil {
+		defer im.global.Call(o)()
+	}
 	return im.call(f, in)
 }
 

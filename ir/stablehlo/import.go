@@ -38,6 +38,8 @@ type importer struct {
 	vector       bool        // the body of a region is computed on whole tensors
 	opaque       bool        // calls of what is no operation stay calls
 	pieces       bool        // values are a rank's pieces of what the function declares
+	global       Global      // of what is imported; nil: nothing
+	mark         ir.NodeID   // nodes from here on are of the operation that is imported
 
 	replicas, partitions int
 }
@@ -82,11 +84,20 @@ func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
 	if f.body == nil {
 		return nil, nil, errorAt(m.src, f.at, 1, "stablehlo", "function @%s has no body", f.Name)
 	}
+	global, err := m.said(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	if global != nil && im.replicas*im.partitions == 1 {
+		im.partitions = global.World()
+	}
 	if im.replicas*im.partitions > ir.MaxWorld {
 		return nil, nil, errorAt(m.src, m.at, 1, "stablehlo", "%d replicas of %d partitions", im.replicas, im.partitions)
 	}
 	im.begin(f.Name, im.replicas*im.partitions)
-	if im.pieces, err = im.manual(f); err != nil {
+	if im.pieces, err = im.manual(f); global != nil && !im.pieces {
+		im.global, im.op = global, nil
+	} else if err != nil {
 		return nil, nil, err
 	}
 	var args []*value
@@ -102,8 +113,21 @@ func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
 		}
 		args = append(args, v)
 	}
-	outs, err := im.call(f, args)
+	outs, err := im.run(f, args)
 	return im, outs, err
+}
+
+// run runs a function of its own, of which something may be said.
+func (im *importer) run(f *Func, args []*value) ([]*value, error) {
+	if im.global == nil {
+		return im.call(f, args)
+	}
+	im.globalArgs(f, args)
+	outs, err := im.call(f, args)
+	if err != nil {
+		return nil, err
+	}
+	return im.globalResults(f, outs)
 }
 
 // count reads an attribute of the module that is a number of ranks.
@@ -201,6 +225,9 @@ func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error)
 		case "func.return", "stablehlo.return", "sdy.return":
 			return in, nil
 		}
+		if im.global != nil && im.cur.fb != nil {
+			im.mark = ir.NodeID(im.cur.fb.Func().NumNodeIDs())
+		}
 		out, err := im.operation(o, in)
 		if err != nil {
 			return nil, err
@@ -238,6 +265,15 @@ func (im *importer) define(o *op, out []*value) error {
 	for i, v := range out {
 		if !im.vector && i < len(o.outs) && o.name != "sdy.manual_computation" && !sameType(o.outs[i], v.typ) {
 			return im.errorf("result %d of %s is %s, declared as %s", i, o.name, v.typ, o.outs[i])
+		}
+	}
+	if im.global != nil && !im.vector && im.cur.fb != nil {
+		out = slices.Clone(out)
+		for i, v := range out {
+			var err error
+			if out[i], err = im.pinned(v, im.global.Value(o, i)); err != nil {
+				return err
+			}
 		}
 	}
 	for _, r := range o.results {

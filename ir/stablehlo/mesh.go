@@ -281,6 +281,9 @@ func manualComputation(im *importer, o *op, in []*value) ([]*value, error) {
 	if len(b.args) != len(in) {
 		return nil, im.errorf("%d arguments for a body of %d", len(in), len(b.args))
 	}
+	if im.global != nil {
+		return im.inPieces(o, in)
+	}
 	for i, a := range b.args {
 		if !sameType(a.Type, in[i].typ) {
 			return nil, im.errorf("argument %d is %s on each rank, by its sharding %s", i, a.Type, in[i].typ)

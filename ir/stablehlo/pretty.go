@@ -31,9 +31,13 @@ func (p *parser) pretty(o *op) {
 	case "sdy.manual_computation":
 		p.manual(o)
 		return
+	case "sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.all_reduce", "sdy.reduce_scatter":
+		if c := p.peek(); c == '[' || c == '{' {
+			o.attrs = append(o.attrs, named{"axes", p.brackets("axes")})
+		}
 	}
 	p.items(o)
-	if p.ahead("dim_numbers") { // of a convolution, on a line of its own
+	if p.ahead("dim_numbers") || p.ahead("out_sharding") { // on a line of its own
 		p.items(o)
 	}
 	p.signature(o)
@@ -282,16 +286,7 @@ func (p *parser) manual(o *op) {
 			p.failf(at, "expected %s, found %s", name, p.found())
 			return
 		}
-		p.space()
-		a := attr{Kind: kindOpaque, Text: name, at: p.i}
-		c := p.peek()
-		if c != '[' && c != '{' {
-			p.failf(p.i, "expected a list, found %s", p.found())
-			return
-		}
-		p.i++
-		a.start, a.end = p.balanced(p.i-1, closingOf(c))
-		o.attrs = append(o.attrs, named{name, a})
+		o.attrs = append(o.attrs, named{name, p.brackets(name)})
 	}
 	args := p.args("%")
 	if p.expect("{", "before the body of a manual computation") {
@@ -303,4 +298,17 @@ func (p *parser) manual(o *op) {
 		o.attrs = append(o.attrs, p.dict("}")...)
 	}
 	p.signature(o)
+}
+
+// brackets reads a list in brackets as it stands.
+func (p *parser) brackets(name string) attr {
+	c := p.peek()
+	a := attr{Kind: kindOpaque, Text: name, at: p.i}
+	if c != '[' && c != '{' {
+		p.failf(p.i, "expected a list, found %s", p.found())
+		return a
+	}
+	p.i++
+	a.start, a.end = p.balanced(p.i-1, closingOf(c))
+	return a
 }

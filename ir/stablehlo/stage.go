@@ -252,6 +252,9 @@ func (im *importer) constant(l *Literal) (*ir.Value, error) {
 	}
 	if len(l.Data) > maxConstant && im.cur.fb != nil {
 		v := im.cur.fb.Parameter("constant", t)
+		if im.global != nil {
+			annotated(v, im.global.Replicated(len(l.Shape)))
+		}
 		im.cur.feeds = append(im.cur.feeds, Feed{Arg: -1, Ranks: []Source{{Literal: l}}})
 		return v, nil
 	}

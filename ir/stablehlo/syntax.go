@@ -3,6 +3,7 @@ package stablehlo
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/ir"
@@ -17,6 +18,7 @@ type Module struct {
 	alias map[string]attr // attributes that the text names, by name
 	src   *diag.Source
 	at    int
+	find  Shardings // what is said of functions; nil: nothing
 }
 
 // Func is a function of a module.
@@ -80,11 +82,21 @@ func (m *Module) Entries() []*Func {
 	return out
 }
 
-// Func returns the function of that name, nil if there is none.
+// twins are prefixes of names under which tests run a function a second way, and those under
+// which it is defined.
+var twins = [][2]string{{"sequential_", "parallel_"}, {"original_", "transformed_"}}
+
+// Func returns the function of that name, or else the one whose twin it names; nil if there is
+// none.
 func (m *Module) Func(name string) *Func {
 	for _, f := range m.Funcs {
 		if f.Name == name {
 			return f
+		}
+	}
+	for _, t := range twins {
+		if rest, ok := strings.CutPrefix(name, t[0]); ok {
+			return m.Func(t[1] + rest)
 		}
 	}
 	return nil

@@ -137,8 +137,9 @@ func collectiveRules() map[string]rule {
 		"stablehlo.collective_reduce":    {-1, false, collective(false, collectiveReduce)},
 		"stablehlo.partition_id":         {0, false, id(true)},
 		"stablehlo.replica_id":           {0, false, id(false)},
-		"sdy.sharding_constraint":        {1, false, unsharded},
-		"sdy.reshard":                    {1, false, unsharded},
+		"sdy.all_reduce":                 {1, false, summed},
+		"sdy.reduce_scatter":             {1, false, summed},
+		"sdy.sharding_group":             {1, false, grouped},
 		"sdy.manual_computation":         {-1, false, manualComputation},
 
 		"interpreter.run_parallel": {-1, false, runParallel},
@@ -153,6 +154,9 @@ func rules() map[string]rule {
 	}
 	for _, k := range []string{"eq", "eq_const", "almost_eq", "almost_eq_const", "close", "serialized_eq"} {
 		t["check.expect_"+k] = rule{-1, false, check(k)}
+	}
+	for _, name := range []string{"sharding_constraint", "reshard", "all_gather", "all_slice", "all_to_all", "collective_permute", "propagation_barrier", "data_flow_edge"} {
+		t["sdy."+name] = rule{1, false, resharded}
 	}
 	for name, o := range simple {
 		t[name] = rule{o.Info().MaxArgs, true, elementwise(o)}

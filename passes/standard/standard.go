@@ -9,6 +9,7 @@ import (
 	"github.com/seed-ee968945/concert/passes/reorder"
 	"github.com/seed-ee968945/concert/passes/reuse"
 	"github.com/seed-ee968945/concert/passes/simplify"
+	"github.com/seed-ee968945/concert/passes/spmd"
 )
 
 // Table returns the table of concert's own passes.
@@ -23,6 +24,7 @@ func Table() *passes.Table {
 // standardPasses lists the passes in the order in which a full pipeline runs them.
 func standardPasses() []passes.Pass {
 	return []passes.Pass{
+		spmd.Pass(),
 		canonicalize(),
 		partition.Pass(),
 		simplify.Pass(),
@@ -48,7 +50,19 @@ func standardOrder() []passes.Constraint {
 	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
 	const slackened = "it gives slack to an order that is decided"
 	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
+	const pieces = "what is decided for the tensors of a global function is wrong for the pieces that ranks have"
 	return []passes.Constraint{
+		{Before: "spmd", After: "partition", Why: pieces},
+		{Before: "spmd", After: "simplify-collectives", Why: pieces},
+		{Before: "spmd", After: "bucket", Why: pieces},
+		{Before: "spmd", After: "raise-starts", Why: pieces},
+		{Before: "spmd", After: "sink-waits", Why: pieces},
+		{Before: "spmd", After: "reorder-comms", Why: pieces},
+		{Before: "spmd", After: "overlap", Why: pieces},
+		{Before: "spmd", After: "fuse", Why: pieces},
+		{Before: "spmd", After: "add-slack", Why: pieces},
+		{Before: "spmd", After: "reuse-buffers", Why: pieces},
+		{Before: "spmd", After: "plan-memory", Why: pieces},
 		{Before: "canonicalize", After: "partition", Why: "dead operations and second waits would be kept for backward"},
 		{Before: "partition", After: "simplify-collectives", Why: "in a joint function a gather that backward repeats on purpose looks like a duplicate"},
 		{Before: "partition", After: "bucket", Why: "a bucket must not join collectives of both halves"},

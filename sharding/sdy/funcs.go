@@ -53,7 +53,7 @@ func (p *Program) copied(f *stablehlo.Func, size map[string]int, called map[stri
 	if f.Body() != nil {
 		eachOp(f.Body(), func(o *stablehlo.Operation) {
 			n++
-			if g := p.m.Func(calleeName(o)); g != nil {
+			if g := p.m.Func(calleeName(o)); g != nil && g.Name == calleeName(o) {
 				called[g.Name] = true
 				n = min(n+p.copied(g, size, called), maxCopied+1)
 			}
@@ -99,6 +99,9 @@ func (x *visit) call() error {
 	f := x.p.m.Func(calleeName(x.o))
 	if f == nil {
 		return x.p.m.ErrorAt(x.o, 0, "there is no function @%s", calleeName(x.o))
+	}
+	if f.Name != calleeName(x.o) {
+		return nil // a twin runs without shardings
 	}
 	if len(f.Args) != len(x.args) || len(f.Results) != len(x.results) {
 		return x.p.m.ErrorAt(x.o, 0, "@%s has %d arguments and %d results", f.Name, len(f.Args), len(f.Results))

@@ -246,7 +246,7 @@ func (p *Program) intern(s *sharding.Sharding) *sharding.Sharding {
 func (p *Program) shardings(text string, at int) ([]*sharding.Sharding, error) {
 	var out []*sharding.Sharding
 	for {
-		rest := strings.TrimLeft(text, " \t\r\n,")
+		rest := strings.TrimPrefix(strings.TrimLeft(text, " \t\r\n,"), "#sdy.sharding")
 		at += len(text) - len(rest)
 		if text = rest; text == "" {
 			return out, nil

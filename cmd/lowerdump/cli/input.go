@@ -19,6 +19,7 @@ import (
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
+	"github.com/seed-ee968945/concert/sharding/sdy"
 )
 
 // input is a loaded file.
@@ -105,7 +106,11 @@ func (t tool) loadStableHLO(path string, data []byte) (*input, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Sharded(sdy.Inferred)
 	p, err := m.Program()
+	if err == nil {
+		err = compile.Partition(p.Module)
+	}
 	if err != nil {
 		return nil, err
 	}

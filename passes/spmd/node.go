@@ -1,0 +1,357 @@
+package spmd
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sharding"
+)
+
+// choice is one way to compute an operation on pieces.
+type choice struct {
+	n     *ir.Node
+	rule  *sharding.Rule
+	atoms [][]int8 // by factor
+	sum   set      // operands are parts of sums along these atoms, and so is the result
+	args  []layout
+	outs  []layout
+	cost  int64
+}
+
+// tensors are those of a rule: operands, then results.
+func tensors(r *sharding.Rule) []sharding.Tensor { return slices.Concat(r.Operands, r.Results) }
+
+// node partitions an operation.
+func (p *partitioner) node(n *ir.Node) {
+	w := rowOf(n.Op())
+	if n.Op() == ir.OpAlias && n.Meta().Has(sharding.Key) {
+		x, y := p.vals[n.Arg(0).ID()], p.vals[n.Result(0).ID()]
+		y.forms, y.vary = slices.Clone(x.forms), x.vary
+		p.settle(y)
+		p.get(y, y.want.reduced())
+		return
+	}
+	vary := set(0)
+	for _, v := range n.Args() {
+		vary |= p.vals[v.ID()].vary
+	}
+	if asksRank(n) {
+		vary = set(1)<<len(p.g.atoms) - 1
+	}
+	for _, v := range n.Results() {
+		y := p.vals[v.ID()]
+		y.vary = vary
+		p.settle(y)
+	}
+	rule, err := sharding.Of(n)
+	if err != nil {
+		p.err = err
+		return
+	}
+	c := p.choose(n, rule, w, vary)
+	p.emit(c, w)
+}
+
+// asksRank reports whether a node runs bodies in which something is among ranks.
+func asksRank(n *ir.Node) bool {
+	for _, f := range n.Bodies() {
+		for _, b := range f.Order() {
+			if b.Group() != nil || asksRank(b) {
+				return true
+			}
+		}
+	}
+	return n.Group() != nil
+}
+
+// choose is the cheapest way to compute an operation.
+func (p *partitioner) choose(n *ir.Node, rule *sharding.Rule, w row, vary set) *choice {
+	var best *choice
+	carried := p.carried(n, w)
+	for _, atoms := range p.candidates(n, rule) {
+		for _, sum := range []set{carried, 0} {
+			c := &choice{n: n, rule: rule, sum: sum}
+			c.atoms = p.legal(n, rule, w, atoms, vary|sum)
+			p.lay(c, w)
+			if c.cost = p.price(c); best == nil || c.cost < best.cost {
+				best = c
+			}
+			if carried == 0 {
+				break
+			}
+		}
+	}
+	return best
+}
+
+// carried are the atoms along which all operands are parts of sums that nobody else reads,
+// if the operation may be computed on the parts.
+func (p *partitioner) carried(n *ir.Node, w row) set {
+	if w.linear == nil || !w.linear(n) {
+		return 0
+	}
+	sum := set(0)
+	for i, v := range n.Args() {
+		y := p.vals[v.ID()]
+		f := y.forms[0]
+		if len(y.forms) > 1 || y.uses > 1 || f.sum == 0 || f.reduce != string(ir.Sum) || i > 0 && f.sum != sum {
+			return 0
+		}
+		sum = f.sum
+	}
+	return sum
+}
+
+// candidates are ways to give factors atoms: as each tensor lies or is wanted, alone and with
+// what the others add, and none.
+func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule) [][][]int8 {
+	type seed struct {
+		atoms [][]int8
+		bytes int64
+	}
+	var seeds []seed
+	add := func(y *value, l layout, t sharding.Tensor) {
+		if l.split() == 0 {
+			return
+		}
+		size := y.bytes
+		for _, k := range y.shape {
+			size *= k
+		}
+		seeds = append(seeds, seed{p.g.project(l, t, rule), size})
+	}
+	for i, v := range n.Args() {
+		y := p.vals[v.ID()]
+		add(y, y.forms[0].layout, rule.Operands[i])
+		if len(y.forms) > 1 || !y.want.equal(y.forms[0].layout) {
+			add(y, y.want, rule.Operands[i])
+		}
+	}
+	for i, v := range n.Results() {
+		y := p.vals[v.ID()]
+		add(y, y.want, rule.Results[i])
+	}
+	slices.SortStableFunc(seeds, func(a, b seed) int { return int(min(1, max(-1, b.bytes-a.bytes))) })
+	out := [][][]int8{make([][]int8, len(rule.Factors))}
+	keep := func(atoms [][]int8) {
+		if !slices.ContainsFunc(out, func(o [][]int8) bool { return slices.EqualFunc(o, atoms, slices.Equal) }) {
+			out = append(out, atoms)
+		}
+	}
+	for _, s := range seeds {
+		keep(s.atoms)
+		all := slices.Clone(s.atoms)
+		used := setOf(slices.Concat(all...))
+		for _, o := range seeds {
+			for f, l := range o.atoms {
+				if len(all[f]) == 0 && setOf(l)&used == 0 {
+					all[f], used = l, used|setOf(l)
+				}
+			}
+		}
+		keep(all)
+	}
+	return out
+}
+
+// project takes a layout from dimensions to factors: the atoms of a dimension go to its
+// factors from the major one on, as long as they divide.
+func (g *grid) project(l layout, t sharding.Tensor, r *sharding.Rule) [][]int8 {
+	out := make([][]int8, len(r.Factors))
+	for d, factors := range t {
+		atoms := l.dims[d]
+		for i, f := range factors {
+			left := r.Factors[f].Size
+			if i == len(factors)-1 {
+				out[f] = atoms
+				break
+			}
+			for len(atoms) > 0 && left%g.atoms[atoms[0]].size == 0 {
+				left /= g.atoms[atoms[0]].size
+				out[f] = append(out[f], atoms[0])
+				atoms = atoms[1:]
+			}
+			if left > 1 {
+				break
+			}
+		}
+	}
+	return out
+}
+
+// legal takes from factors the atoms by which the operation cannot be cut.
+func (p *partitioner) legal(n *ir.Node, r *sharding.Rule, w row, atoms [][]int8, without set) [][]int8 {
+	out := make([][]int8, len(atoms))
+	used := without
+	for f, l := range atoms {
+		if !w.cuts(n, r, f) {
+			continue
+		}
+		l = while(l, func(a int8) bool { return used&(1<<a) == 0 })
+		if p.g.size(l) > r.Factors[f].Size {
+			l = p.dividing(l, r.Factors[f].Size)
+		}
+		out[f] = slices.Clone(l)
+		used |= setOf(l)
+	}
+	for again := true; again; {
+		again = false
+		shorten := func(f int, l []int8) {
+			if len(l) < len(out[f]) {
+				out[f], again = l, true
+			}
+		}
+		for f := range out {
+			if w.even != nil && w.even(n, r, f) {
+				shorten(f, p.dividing(out[f], r.Factors[f].Size))
+			}
+		}
+		for _, t := range tensors(r) {
+			for _, factors := range t {
+				full := true
+				for _, f := range factors {
+					if !full {
+						shorten(f, nil)
+					}
+					if len(factors) > 1 {
+						shorten(f, p.dividing(out[f], r.Factors[f].Size))
+					}
+					full = full && p.g.size(out[f]) == r.Factors[f].Size
+				}
+			}
+		}
+	}
+	return out
+}
+
+// dividing are the first atoms that divide a size.
+func (p *partitioner) dividing(l []int8, n int64) []int8 {
+	return while(l, func(a int8) bool {
+		ok := n%p.g.atoms[a].size == 0
+		n /= p.g.atoms[a].size
+		return ok
+	})
+}
+
+// lay finds the layouts of operands and results.
+func (p *partitioner) lay(c *choice, w row) {
+	one := func(v *ir.Value, t sharding.Tensor) layout {
+		shape := p.vals[v.ID()].shape
+		l := whole(shape)
+		for d, factors := range t {
+			for _, f := range factors {
+				l.dims[d] = append(l.dims[d], c.atoms[f]...)
+			}
+			l.pad[d] = roundUp(shape[d], p.g.size(l.dims[d]))
+		}
+		if c.sum != 0 {
+			l.sum, l.reduce = c.sum, string(ir.Sum)
+		}
+		return l
+	}
+	for i, v := range c.n.Args() {
+		c.args = append(c.args, one(v, c.rule.Operands[i]))
+	}
+	parts := set(0)
+	for f, l := range c.atoms {
+		if c.rule.Factors[f].Kind == sharding.Reduction {
+			parts |= setOf(l)
+		}
+	}
+	for i, v := range c.n.Results() {
+		l := one(v, c.rule.Results[i])
+		if parts != 0 {
+			l.sum, l.reduce = l.sum|parts, w.reduction(c.n)
+		}
+		c.outs = append(c.outs, l)
+	}
+}
+
+// price is what a choice costs: bringing operands into place, computing, and bringing the
+// results to where they are wanted.
+func (p *partitioner) price(c *choice) int64 {
+	cost := int64(0)
+	for i, v := range c.n.Args() {
+		y := p.vals[v.ID()]
+		_, k := p.nearest(y, c.args[i])
+		cost += k + p.g.bytes(y.tensor, c.args[i])/perMemory
+	}
+	for i, v := range c.n.Results() {
+		y := p.vals[v.ID()]
+		_, k := p.g.plan(y.tensor, c.outs[i], y.want.reduced())
+		cost += k + p.g.bytes(y.tensor, c.outs[i])/perMemory
+	}
+	if c.n.Op().Class() == ir.ClassCompute {
+		flops := int64(2)
+		for f, x := range c.rule.Factors {
+			flops *= (x.Size + p.g.size(c.atoms[f]) - 1) / p.g.size(c.atoms[f])
+		}
+		cost += flops / 500
+	}
+	return cost
+}
+
+// emit computes the operation on pieces.
+func (p *partitioner) emit(c *choice, w row) {
+	args := make([]*ir.Value, len(c.args))
+	for i, v := range c.n.Args() {
+		args[i] = p.get(p.vals[v.ID()], c.args[i])
+	}
+	var types []ir.Type
+	for i, v := range c.n.Results() {
+		types = append(types, ir.Tensor(v.Type().DType(), p.g.local(c.outs[i])...))
+	}
+	if p.err != nil {
+		return
+	}
+	var outs []*ir.Value
+	if w.emit != nil {
+		outs = w.emit(p, c, args, types)
+	} else {
+		p.mask(c, w, args)
+		attrs := c.n.Attrs()
+		if w.attrs != nil {
+			attrs = w.attrs(p, c)
+		}
+		outs = p.op(c.n.Op(), c.n.Group(), attrs, args, types...)
+	}
+	for i, v := range c.n.Results() {
+		p.vals[v.ID()].forms = []form{{c.outs[i], outs[i]}}
+	}
+}
+
+// mask puts what does not count into the places of operands behind the ends of what is
+// reduced.
+func (p *partitioner) mask(c *choice, w row, args []*ir.Value) {
+	for i, t := range c.rule.Operands {
+		for d, factors := range t {
+			f := factors[0]
+			n := p.vals[c.n.Arg(i).ID()].shape[d]
+			if len(factors) == 1 && c.rule.Factors[f].Kind == sharding.Reduction && c.args[i].uneven(d, n) {
+				args[i] = p.masked(args[i], c.args[i], d, n, neutral(w.reduction(c.n), args[i].Type().DType()))
+			}
+		}
+	}
+}
+
+// masked has a number where a dimension of n has ended.
+func (p *partitioner) masked(v *ir.Value, l layout, d int, n int64, number any) *ir.Value {
+	if p.err != nil {
+		return v
+	}
+	at := p.positions(l, d)
+	in := p.one(ir.OpLt, ir.A("scalar", float64(n)), []*ir.Value{at})
+	shape := slices.Repeat([]int64{1}, len(l.dims)-d)
+	shape[0] = shapeOf(v)[d]
+	in = p.view(in, shape...)
+	return p.one(ir.OpWhere, nil, []*ir.Value{in, v, p.full(v.Type().DType(), number)})
+}
+
+// positions are the places in the global tensor of a piece's elements along a dimension.
+func (p *partitioner) positions(l layout, d int) *ir.Value {
+	all := p.one(ir.OpIota, nil, nil, ir.Tensor(ir.I64, l.pad[d]))
+	if len(l.dims[d]) == 0 || p.err != nil {
+		return all
+	}
+	return p.op(ir.OpShard, p.group(p.g, l.dims[d]), ir.A("dim", int64(0)), []*ir.Value{all})[0]
+}

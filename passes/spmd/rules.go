@@ -1,0 +1,209 @@
+package spmd
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sharding"
+)
+
+// row says what an operation can do with the factors of its rule. Its zero value is that of
+// one that is computed on pieces as it is on the whole, if nothing but what passes through
+// is cut.
+type row struct {
+	// reduce is the reduction that makes a result of what ranks have along factors that are
+	// reduced; empty where these are wanted whole.
+	reduce ir.Reduction
+
+	// whole reports factors beside those that cannot be cut.
+	whole func(n *ir.Node, r *sharding.Rule, f int) bool
+
+	// even reports factors whose pieces must divide them.
+	even func(n *ir.Node, r *sharding.Rule, f int) bool
+
+	// linear reports whether an operation of sums may be computed on their parts.
+	linear func(n *ir.Node) bool
+
+	// attrs are the attributes of the operation on pieces.
+	attrs func(p *partitioner, c *choice) ir.Attrs
+
+	// emit makes the results' pieces of operands' where the operation alone does not.
+	emit func(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value
+}
+
+// cuts reports whether a factor may be cut.
+func (w row) cuts(n *ir.Node, r *sharding.Rule, f int) bool {
+	switch r.Factors[f].Kind {
+	case sharding.PassThrough:
+	case sharding.Reduction:
+		if w.reduction(n) == "" {
+			return false
+		}
+	default:
+		return false
+	}
+	return r.Factors[f].Size > 1 && (w.whole == nil || !w.whole(n, r, f))
+}
+
+// reduction is the reduction over cut factors; booleans have none.
+func (w row) reduction(n *ir.Node) string {
+	if len(n.Results()) > 0 && n.Result(0).Type().DType() == ir.Bool {
+		return ""
+	}
+	return string(w.reduce)
+}
+
+// neutral is the number that a reduction does not see.
+func neutral(reduce string, dt ir.DType) any {
+	low, high := any(math.Inf(-1)), any(math.Inf(1))
+	if !dt.IsFloat() {
+		bits := uint(8 * dt.Size())
+		low, high = int64(math.MinInt64)>>(64-bits), int64(math.MaxInt64)>>(64-bits)
+		if dt.IsUnsigned() {
+			low, high = int64(0), int64(-1)
+			if bits < 64 {
+				high = int64(1)<<bits - 1
+			}
+		}
+	}
+	switch ir.Reduction(reduce) {
+	case ir.Product:
+		return 1.0
+	case ir.Max:
+		return low
+	case ir.Min:
+		return high
+	}
+	return 0.0
+}
+
+func always(*ir.Node) bool { return true }
+
+// scaled is linear where the second operand is a number.
+func scaled(n *ir.Node) bool { return len(n.Args()) == 1 && !n.Attrs().Bool("reverse", false) }
+
+// both is linear where there are two operands.
+func both(n *ir.Node) bool { return len(n.Args()) == 2 }
+
+// all says that every factor is wanted whole.
+func all(*ir.Node, *sharding.Rule, int) bool { return true }
+
+// only says that factors of a kind are wanted whole.
+func only(k sharding.Kind) func(*ir.Node, *sharding.Rule, int) bool {
+	return func(_ *ir.Node, r *sharding.Rule, f int) bool { return r.Factors[f].Kind == k }
+}
+
+// along reports factors of a dimension of an operand.
+func along(r *sharding.Rule, operand, d, f int) bool {
+	for _, g := range r.Operands[operand][d] {
+		if g == f {
+			return true
+		}
+	}
+	return false
+}
+
+// attrDim is the factor of the dimension that an attribute names, of operand 0.
+func attrDim(n *ir.Node, r *sharding.Rule, f int) bool {
+	return along(r, 0, int(n.Attrs().Int("dim", 0)), f)
+}
+
+// attrDims are those of a list of dimensions.
+func attrDims(n *ir.Node, r *sharding.Rule, f int) bool {
+	for _, d := range n.Attrs().Ints("dims") {
+		if along(r, 0, int(d), f) {
+			return true
+		}
+	}
+	return false
+}
+
+// written are the factors of scatters that say where to write: of what is written, each rank
+// would have a part.
+func written(dims func(*ir.Node, *sharding.Rule, int) bool) row {
+	return row{whole: func(n *ir.Node, r *sharding.Rule, f int) bool {
+		return dims(n, r, f) || r.Factors[f].Kind == sharding.Reduction
+	}}
+}
+
+var rows = map[ir.Op]row{
+	ir.OpNeg: {linear: always}, ir.OpMul: {linear: scaled}, ir.OpDiv: {linear: scaled}, ir.OpAdd: {linear: both}, ir.OpSub: {linear: both},
+
+	ir.OpSum: {reduce: ir.Sum, linear: always}, ir.OpAmax: {reduce: ir.Max}, ir.OpAmin: {reduce: ir.Min}, ir.OpProd: {reduce: ir.Product},
+	ir.OpMean: {reduce: ir.Avg, even: only(sharding.Reduction)},
+
+	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum},
+	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, attrs: grouped},
+
+	ir.OpView: {linear: always}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
+	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, attrs: sliced},
+
+	ir.OpIota: {whole: all}, ir.OpConstant: {whole: all}, ir.OpRand: {whole: all, emit: drawn},
+	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque},
+
+	ir.OpSliceScatter: {whole: attrDim},
+	ir.OpIndexPut:     written(attrDims), ir.OpIndexAdd: written(attrDim), ir.OpScatter: written(attrDim),
+}
+
+func rowOf(o ir.Op) row { return rows[o] }
+
+// inWindow are the factors of a convolution's window and of where it stands.
+func inWindow(_ *ir.Node, r *sharding.Rule, f int) bool {
+	for _, t := range tensors(r) {
+		for d := 2; d < len(t); d++ {
+			for _, g := range t[d] {
+				if g == f {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// grouped are a convolution's attributes: each rank has some of its groups.
+func grouped(p *partitioner, c *choice) ir.Attrs {
+	a := c.n.Attrs()
+	if b := a.Int("batch_groups", 1); b > 1 {
+		a = a.With("batch_groups", ir.A("n", b/p.g.size(c.atoms[0]))[0].Val)
+	}
+	if g := a.Int("groups", 1); g > 1 {
+		for f := range c.rule.Factors {
+			if along(c.rule, 0, 1, f) && along(c.rule, 1, 0, f) {
+				a = a.With("groups", ir.A("n", g/p.g.size(c.atoms[f]))[0].Val)
+			}
+		}
+	}
+	return a
+}
+
+// sliced are a slice's attributes: what is cut has its dimension whole.
+func sliced(p *partitioner, c *choice) ir.Attrs {
+	d := int(c.n.Attrs().Int("dim", 0))
+	if len(c.args[0].dims[d]) > 0 {
+		return ir.A("dim", int64(d))
+	}
+	return c.n.Attrs()
+}
+
+// drawn are random numbers: ranks draw their own, and all take those of the first.
+func drawn(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	v := p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
+	if len(p.g.devices) == 1 {
+		return v
+	}
+	return []*ir.Value{p.waited(ir.OpBroadcast, p.group(p.g, p.g.rest(nil)), ir.A("root", int64(0)), v[0])}
+}
+
+// opaque gives an operation its operands in the layouts that it had them in.
+func opaque(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	for i, v := range c.n.Args() {
+		if p.err == nil && !args[i].Type().Equal(v.Type()) {
+			args[i] = p.one(ir.OpClone, nil, args[i:i+1], v.Type())
+		}
+	}
+	for i, v := range c.n.Results() {
+		types[i] = v.Type()
+	}
+	return p.op(c.n.Op(), c.n.Group(), c.n.Attrs(), args, types...)
+}

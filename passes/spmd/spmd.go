@@ -1,0 +1,394 @@
+// Package spmd partitions a function over a mesh.
+//
+// A function that says of some of its values how they lie on a mesh (annotation
+// sharding.Key) is a global one: every rank has all of every tensor. The pass makes of it the
+// function of each rank's pieces, and says so in the types of its inputs and results: the
+// piece of a result is that of the global function's result on that rank. Pieces are of one
+// size; where a dimension does not divide, the last ones hold numbers behind its end that say
+// nothing, which whoever reduces them masks.
+//
+// spmd.go walks the function. grid.go has the mesh, cut into atoms, layout.go which piece of a
+// tensor a rank has, plan.go the cheapest way from one layout to another, and emit.go the
+// nodes that go it. node.go chooses how an operation is computed: its rule (package sharding)
+// relates the dimensions of its tensors by factors, each choice gives some factors atoms, and
+// the cheapest is taken, with what it costs to bring the operands into place. rules.go is the
+// table of what operations can do with factors; where it says nothing, a factor is taken
+// whole, which is always right. collectives.go has what the function says itself of ranks.
+//
+// A value is kept in every layout that it was brought into, and is brought into others when
+// somebody asks; a reduction whose parts lie on several ranks stays parts until then, and
+// what is linear lets them pass.
+package spmd
+
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/sharding"
+)
+
+// Pass partitions functions that have shardings.
+func Pass() passes.Pass {
+	return passes.Pass{
+		Name: "spmd",
+		Doc:  "Partitions a function over a mesh by the shardings of its values, which it propagates.",
+		Options: []passes.Option{
+			{Name: "propagate", Kind: passes.KindBool, Default: "true", Doc: "infer shardings where none is given"},
+		},
+		Stats: []passes.Stat{
+			{Name: "values", Doc: "tensors of the global function"},
+			{Name: "cut", Doc: "of them, those that no rank has all of"},
+			{Name: "moves", Doc: "collectives that bring tensors into place"},
+			{Name: "moved-bytes", Doc: "what arrives on each rank by them"},
+		},
+		Cuts: true,
+		Run:  run,
+	}
+}
+
+func run(ctx *passes.Context, f *ir.Func) error {
+	if !sharding.Annotated(f) || !ctx.Enable(f.Name) {
+		return nil
+	}
+	p, err := newPartitioner(f, ctx.Bool("propagate"))
+	if err != nil {
+		return err
+	}
+	m := f.Module()
+	p.to = m.AddFunc(f.Name)
+	if err := p.run(); err != nil {
+		return err
+	}
+	m.RemoveFunc(f)
+	for name, n := range map[string]int64{"values": p.values, "cut": p.cut, "moves": p.moves, "moved-bytes": p.moved} {
+		ctx.Count(name, float64(n))
+	}
+	return nil
+}
+
+// form is a value in a layout.
+type form struct {
+	layout
+	v *ir.Value
+}
+
+// value is a tensor of the global function.
+type value struct {
+	tensor
+	dt    ir.DType
+	forms []form // the first one is what defines it
+	want  layout // by propagation
+	vary  set    // ranks along these atoms have tensors of their own
+	uses  int
+}
+
+// partitioner makes the function of pieces.
+type partitioner struct {
+	emitter
+	g       *grid
+	f       *ir.Func
+	vals    []*value     // by id
+	flying  [][]*value   // by node: what a collective's wait gives
+	outs    []placed     // of the results
+	foreign map[int]*far // by input: on another mesh
+
+	values, cut, moves, moved int64
+}
+
+// placed is a layout on a grid.
+type placed struct {
+	g *grid
+	layout
+}
+
+// far is a layout on another mesh.
+type far = placed
+
+func newPartitioner(f *ir.Func, propagate bool) (*partitioner, error) {
+	x, err := sharding.Read(f)
+	if err == nil && propagate {
+		err = x.Graph.Propagate(sharding.UserPriority)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &partitioner{f: f, emitter: emitter{groups: map[string]*ir.Group{}}, foreign: map[int]*far{}}
+	byMesh, order := map[*sharding.Mesh][]*sharding.Sharding{}, []*sharding.Mesh{}
+	for i := range x.Graph.Values {
+		s := x.Graph.Values[i].Sharding
+		if s == nil || s.Mesh.Maximal() {
+			x.Graph.Values[i].Sharding = nil
+			continue
+		}
+		if byMesh[s.Mesh] == nil {
+			order = append(order, s.Mesh)
+		}
+		byMesh[s.Mesh] = append(byMesh[s.Mesh], s)
+	}
+	grids := map[*sharding.Mesh]*grid{}
+	for _, m := range order {
+		g, err := newGrid(m, byMesh[m])
+		if err == nil && len(g.devices) != f.Module().World {
+			err = fmt.Errorf("a mesh of %d devices in a world of %d ranks", len(g.devices), f.Module().World)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("spmd: @%s: mesh %s: %w", f.Name, m, err)
+		}
+		if grids[m] = g; p.g == nil {
+			p.g = g
+		}
+	}
+	if p.g == nil { // nothing but one device
+		if p.g, err = newGrid(&sharding.Mesh{Axes: []sharding.Axis{{Name: "ranks", Size: int64(f.Module().World)}}}, nil); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.read(x, grids)
+}
+
+// read makes the values and what is wanted of them.
+func (p *partitioner) read(x *sharding.Function, grids map[*sharding.Mesh]*grid) error {
+	p.vals = make([]*value, p.f.NumValueIDs())
+	p.flying = make([][]*value, p.f.NumNodeIDs())
+	place := func(shape []int64, s *sharding.Sharding) placed {
+		if s != nil && grids[s.Mesh] != p.g {
+			g := grids[s.Mesh]
+			return placed{g, g.layout(shape, s, 0)}
+		}
+		return placed{p.g, p.g.layout(shape, s, 0)}
+	}
+	for _, n := range p.f.Order() {
+		if err := partitionable(n); err != nil {
+			return err
+		}
+		for _, v := range n.Results() {
+			if v.Type().IsAsync() {
+				continue
+			}
+			y := newValue(v.Type())
+			y.uses = len(v.Uses())
+			if l := place(y.shape, x.Graph.Values[v.ID()].Sharding); l.g == p.g {
+				y.want = l.layout
+			} else {
+				y.want = whole(y.shape)
+				if n.Op() == ir.OpInput {
+					p.foreign[int(v.ID())] = &l
+				}
+			}
+			p.vals[v.ID()] = y
+		}
+	}
+	for i, at := range x.Results {
+		v := &x.Graph.Values[at]
+		l := place(v.Shape, v.Sharding)
+		if v.Sharding == nil {
+			l = placed{p.g, p.vals[p.f.Return().Arg(i).ID()].want}
+		}
+		p.outs = append(p.outs, l)
+	}
+	return nil
+}
+
+func newValue(t ir.Type) *value {
+	shape, _ := t.Shape().Static()
+	shape = append([]int64{}, shape...)
+	return &value{tensor: tensor{shape, int64(t.DType().Size())}, dt: t.DType(), want: whole(shape)}
+}
+
+// partitionable reports what cannot be partitioned.
+func partitionable(n *ir.Node) error {
+	for _, v := range n.Results() {
+		for _, t := range v.Type().Tensors() {
+			if _, ok := t.Shape().Static(); !ok {
+				return fmt.Errorf("spmd: %%%s: a size that is known at run time only", n.Name())
+			}
+		}
+	}
+	switch {
+	case n.Effects()&ir.EffectWrites != 0:
+		return fmt.Errorf("spmd: %%%s writes in place", n.Name())
+	case n.Op() == ir.OpInput && n.Result(0).Type().IsAsync(), n.Op() == ir.OpAsyncCall:
+		return fmt.Errorf("spmd: %%%s is communication that is not known here", n.Name())
+	}
+	if n.Op() == ir.OpReturn {
+		for _, v := range n.Args() {
+			if v.Type().IsAsync() {
+				return fmt.Errorf("spmd: %s is returned in flight", v)
+			}
+		}
+	}
+	return nil
+}
+
+// run walks the function.
+func (p *partitioner) run() error {
+	for _, n := range p.f.Order() {
+		p.from = n
+		switch {
+		case n.Op() == ir.OpInput:
+			p.input(n)
+		case n.Op() == ir.OpReturn:
+			p.results(n)
+		case n.Op().IsCollective():
+			p.collective(n)
+		case n.Op() == ir.OpWaitTensor:
+			for i, v := range n.Results() {
+				p.take(v, p.flying[n.Arg(0).Def().ID()][i])
+			}
+		case n.Op() == ir.OpShard:
+			p.piece(n)
+		default:
+			p.node(n)
+		}
+		if p.err != nil {
+			return p.err
+		}
+	}
+	for _, v := range p.vals {
+		if v != nil && len(v.forms) > 0 {
+			p.values++
+			if v.forms[0].split() != 0 {
+				p.cut++
+			}
+		}
+	}
+	return nil
+}
+
+// input is a rank's piece of an input.
+func (p *partitioner) input(n *ir.Node) {
+	v := n.Result(0)
+	y := p.vals[v.ID()]
+	at := placed{p.g, y.want.reduced()}
+	if far := p.foreign[int(v.ID())]; far != nil {
+		at = *far
+	}
+	s := n.Spec()
+	s.Meta = s.Meta.Without(sharding.Key)
+	if at.split() != 0 {
+		s.Results = []ir.Type{ir.Tensor(y.dt, at.g.local(at.layout)...)}
+	}
+	in := p.to.Append(s).Result(0)
+	if at.g != p.g {
+		y.want = whole(y.shape)
+		if l, ok := p.g.like(at); ok {
+			y.want = l
+		}
+		in = p.across(y.tensor, in, at, placed{p.g, y.want})
+		at.layout = y.want
+	}
+	y.forms = []form{{at.layout, in}}
+}
+
+// like is the layout of the same dimensions by the same axes, where both meshes have them.
+func (g *grid) like(at placed) (layout, bool) {
+	if len(g.atoms) != len(at.g.atoms) {
+		return layout{}, false
+	}
+	for i, a := range g.atoms {
+		if a != at.g.atoms[i] {
+			return layout{}, false
+		}
+	}
+	return at.layout, true
+}
+
+// results are the pieces of what is returned.
+func (p *partitioner) results(n *ir.Node) {
+	var out []*ir.Value
+	for i, v := range n.Args() {
+		y, at := p.vals[v.ID()], p.outs[i]
+		if at.g == p.g {
+			out = append(out, p.get(y, at.layout))
+			continue
+		}
+		l, ok := p.g.like(at)
+		if !ok {
+			l = whole(y.shape)
+		}
+		out = append(out, p.across(y.tensor, p.get(y, l), placed{p.g, l}, at))
+	}
+	if p.err == nil {
+		s := n.Spec()
+		s.Args, s.Meta = out, s.Meta.Without(sharding.Key)
+		p.to.Append(s)
+	}
+}
+
+// across brings a value from a mesh to another: pieces change places where there are as
+// many, else it is gathered on the one and cut on the other.
+func (p *partitioner) across(t tensor, v *ir.Value, from, to placed) *ir.Value {
+	same := true
+	for d := range t.shape {
+		same = same && from.pad[d] == to.pad[d] && from.g.size(from.dims[d]) == to.g.size(to.dims[d])
+	}
+	if same && from.sum|to.sum == 0 {
+		pairs := from.g.pairs(from.layout, to.g, to.layout)
+		return p.waited(ir.OpCollectivePermute, p.group(from.g, from.g.rest(nil)), ir.A("pairs", pairs), v)
+	}
+	v = p.bring(from.g, t, v, from.layout, whole(t.shape))
+	return p.bring(to.g, t, v, whole(t.shape), to.layout)
+}
+
+// bring brings a value from a layout to another.
+func (p *partitioner) bring(g *grid, t tensor, v *ir.Value, from, to layout) *ir.Value {
+	moves, _ := g.plan(t, from, to)
+	for _, m := range moves {
+		v = p.emitter.moved(g, t, v, from, m)
+		if m.kind != cuts {
+			p.moves++
+			p.moved += (m.cost - latency) / perByte
+		}
+		from = m.to
+	}
+	return v
+}
+
+// nearest is the form from which a layout is reached most cheaply, and what that costs.
+func (p *partitioner) nearest(y *value, to layout) (best int, cost int64) {
+	for i, f := range y.forms {
+		if f.sum == 0 && to.sum != 0 || f.sum&to.sum != to.sum {
+			continue
+		}
+		_, c := p.g.plan(y.tensor, f.layout, to)
+		if i == 0 || c < cost {
+			best, cost = i, c
+		}
+	}
+	return best, cost
+}
+
+// get is a value in a layout.
+func (p *partitioner) get(y *value, to layout) *ir.Value {
+	if p.err != nil {
+		return nil
+	}
+	best, _ := p.nearest(y, to)
+	f := y.forms[best]
+	if f.equal(to) {
+		return f.v
+	}
+	moves, _ := p.g.plan(y.tensor, f.layout, to)
+	for _, m := range moves {
+		v := p.bring(p.g, y.tensor, f.v, f.layout, m.to)
+		f = form{m.to, v}
+		y.forms = append(y.forms, f)
+	}
+	return f.v
+}
+
+// take gives a value of the function what was made for it.
+func (p *partitioner) take(v *ir.Value, y *value) {
+	have := p.vals[v.ID()]
+	have.forms, have.vary = y.forms, y.vary
+	p.settle(have)
+}
+
+// settle takes from what is wanted the atoms that no layout may name.
+func (p *partitioner) settle(y *value) {
+	for d, atoms := range y.want.dims {
+		y.want = p.g.with(y.want, d, y.shape[d], while(atoms, func(a int8) bool { return y.vary&(1<<a) == 0 }))
+	}
+	y.want.sum &^= y.vary
+}

@@ -1,0 +1,153 @@
+package spmd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/seed-ee968945/concert/interp"
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// cutTensor is a rank's piece of a tensor.
+func cutTensor(at placed, t interp.Tensor, rank int) interp.Tensor {
+	out := interp.Tensor{DType: t.DType, Shape: at.g.local(at.layout)}
+	esize := t.DType.Size()
+	n := 1
+	for _, k := range out.Shape {
+		n *= int(k)
+	}
+	out.Data = make([]byte, n*esize)
+	for i := range n {
+		rest, src, stride, inside := i, 0, 1, true
+		for d := len(out.Shape) - 1; d >= 0; d-- {
+			k := int(out.Shape[d])
+			pos := at.g.place(rank, at.dims[d])*k + rest%k
+			rest /= k
+			inside = inside && pos < int(t.Shape[d])
+			src += pos * stride
+			stride *= int(t.Shape[d])
+		}
+		if inside {
+			copy(out.Data[i*esize:(i+1)*esize], t.Data[src*esize:])
+		} else {
+			for b := range esize {
+				out.Data[i*esize+b] = 0xff // what lies behind the end says nothing
+			}
+		}
+	}
+	return out
+}
+
+// pieces compares a rank's piece with that of a global tensor, leaving out what lies behind
+// its end.
+func pieces(at placed, want, got interp.Tensor, rank int, bound float64) error {
+	piece := cutTensor(at, want, rank)
+	if len(piece.Data) != len(got.Data) {
+		return fmt.Errorf("piece %v, want %v", got.Shape, piece.Shape)
+	}
+	esize := want.DType.Size()
+	ok := true
+	for i := range len(got.Data) / esize {
+		rest, inside := i, true
+		for d := len(piece.Shape) - 1; d >= 0; d-- {
+			k := int(piece.Shape[d])
+			inside = inside && at.g.place(rank, at.dims[d])*k+rest%k < int(want.Shape[d])
+			rest /= k
+		}
+		if !inside {
+			copy(got.Data[i*esize:], piece.Data[i*esize:(i+1)*esize])
+		}
+	}
+	d, err := interp.Compare(got, piece)
+	if err != nil {
+		return err
+	}
+	ok = d.Exact || want.DType.IsFloat() && d.Rel <= bound
+	if !ok {
+		return fmt.Errorf("rank %d: %v", rank, d)
+	}
+	return nil
+}
+
+// agree partitions a function and compares what both compute.
+func agree(m *ir.Module, seed uint64, bound float64) (string, error) {
+	f := m.Funcs()[0]
+	in, err := interp.RandomInputs(f, seed, interp.RandomOptions{})
+	if err != nil {
+		return "", err
+	}
+	for r := range in {
+		in[r] = in[0]
+	}
+	want, err := interp.Run(context.Background(), f, in, interp.Options{})
+	if err != nil {
+		return "", err
+	}
+	p, err := newPartitioner(f, true)
+	if err != nil {
+		return "", err
+	}
+	p.to = m.AddFunc(f.Name)
+	if err := p.run(); err != nil {
+		return "", err
+	}
+	m.RemoveFunc(f)
+	text := m.String()
+	if err := m.Verify(); err != nil {
+		return text, err
+	}
+	local := make([][]interp.Tensor, m.World)
+	for r := range local {
+		for i, n := range f.Inputs() {
+			at := placed{p.g, p.vals[n.Result(0).ID()].forms[0].layout}
+			if far := p.foreign[int(n.Result(0).ID())]; far != nil {
+				at = *far
+			}
+			local[r] = append(local[r], cutTensor(at, in[r][i], r))
+		}
+	}
+	got, err := interp.Run(context.Background(), p.to, local, interp.Options{})
+	if err != nil {
+		return text, err
+	}
+	for r := range got {
+		for i, at := range p.outs {
+			if err := pieces(at, want[r][i], got[r][i], r, bound); err != nil {
+				return text, fmt.Errorf("result %d: %w", i, err)
+			}
+		}
+	}
+	return text, nil
+}
+
+// Every golden case computes the pieces of what its global function computes.
+func TestGolden(t *testing.T) {
+	paths, err := filepath.Glob("../../testdata/golden/spmd/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			a, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range a.Files {
+				if f.Name != "input.ir" {
+					continue
+				}
+				m, err := ir.Parse(path, string(f.Data))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text, err := agree(m, 1, 1e-6); err != nil {
+					t.Fatalf("%v\n%s", err, text)
+				}
+			}
+		})
+	}
+}

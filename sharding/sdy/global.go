@@ -1,0 +1,240 @@
+package sdy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/sharding"
+)
+
+// global says how the values of a function lie on its meshes.
+type global struct {
+	p     *Program
+	lines map[*Function]map[*stablehlo.Operation]*Line // look-up only
+	entry *Function
+	at    *Function // that is imported
+	mesh  *sharding.Mesh
+}
+
+// Given finds the shardings that a text states; what it says nothing of is replicated where
+// it enters and leaves a function.
+func Given(m *stablehlo.Module, f *stablehlo.Func) (stablehlo.Global, error) {
+	return find(m, f, false)
+}
+
+// Inferred finds the shardings that follow from those that a text states, as Shardy's
+// pipeline infers them.
+func Inferred(m *stablehlo.Module, f *stablehlo.Func) (stablehlo.Global, error) {
+	return find(m, f, true)
+}
+
+func find(m *stablehlo.Module, f *stablehlo.Func, infer bool) (stablehlo.Global, error) {
+	if !meshed(m) {
+		return nil, nil
+	}
+	p, err := Load(m, Options{Pipeline: true})
+	if err == nil && infer {
+		err = p.Graph.Propagate(sharding.UserPriority)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.Close()
+	g := &global{p: p, lines: map[*Function]map[*stablehlo.Operation]*Line{}}
+	for _, fn := range p.Funcs {
+		if fn.f == f && g.entry == nil {
+			g.entry, g.at = fn, fn
+		}
+		g.lines[fn] = map[*stablehlo.Operation]*Line{}
+		for i := range fn.Lines {
+			g.lines[fn][fn.Lines[i].Op] = &fn.Lines[i]
+		}
+	}
+	if g.entry == nil {
+		return nil, nil
+	}
+	if g.mesh = g.meshOf(g.entry); g.mesh == nil {
+		return nil, nil
+	}
+	return g, nil
+}
+
+// meshed reports whether a module has meshes, which every sharding needs.
+func meshed(m *stablehlo.Module) bool {
+	for _, o := range m.Others() {
+		if o.Name() == "sdy.mesh" {
+			return true
+		}
+	}
+	return false
+}
+
+// meshOf is the mesh of the first value of a function that lies on one.
+func (g *global) meshOf(fn *Function) *sharding.Mesh {
+	values := append([]int{}, fn.Args...)
+	for i := range fn.Lines {
+		values = append(values, fn.Lines[i].Results...)
+		values = append(values, fn.Lines[i].values...)
+	}
+	for _, v := range append(values, fn.Results...) {
+		if s := g.p.Graph.Values[v].Sharding; s != nil && !s.Mesh.Maximal() {
+			return s.Mesh
+		}
+	}
+	return nil
+}
+
+func (g *global) World() int {
+	n := 1
+	for _, a := range g.mesh.Axes {
+		n *= int(a.Size)
+	}
+	return n
+}
+
+func (g *global) text(v int) string { return sharding.Text(g.p.Graph.Values[v].Sharding) }
+
+func (g *global) Replicated(rank int) string {
+	s := sharding.Open(g.mesh, rank)
+	s.Close()
+	return sharding.Text(s)
+}
+
+// edge is what is said of a value at the edge of a function.
+func (g *global) edge(v int) string {
+	if t := g.text(v); t != "" {
+		return t
+	}
+	return g.Replicated(len(g.p.Graph.Values[v].Shape))
+}
+
+func (g *global) Argument(_ *stablehlo.Func, i int) string { return g.edge(g.entry.Args[i]) }
+
+func (g *global) Result(_ *stablehlo.Func, i int) string { return g.edge(g.entry.Results[i]) }
+
+// Call goes into the copy of a function that a call has.
+func (g *global) Call(o *stablehlo.Operation) func() {
+	from := g.at
+	if l := g.line(o); l != nil && l.callee != nil {
+		g.at = l.callee
+	}
+	return func() { g.at = from }
+}
+
+// line is an operation of the function that is imported.
+func (g *global) line(o *stablehlo.Operation) *Line { return g.lines[g.at][o] }
+
+func (g *global) Value(o *stablehlo.Operation, i int) string {
+	if l := g.line(o); l != nil && i < len(l.Results) {
+		return g.text(l.Results[i])
+	}
+	return ""
+}
+
+// Axes are the ranks along the axes of an all_reduce or a reduce_scatter.
+func (g *global) Axes(o *stablehlo.Operation) ([][]int, error) {
+	l := g.line(o)
+	a, ok := o.Attr("axes")
+	if !ok || l == nil || len(l.Results) != 1 || g.p.Graph.Values[l.Results[0]].Sharding == nil {
+		return nil, g.p.m.ErrorAt(o, 0, "want axes and the sharding of the result")
+	}
+	text, at := g.p.m.Inside(a)
+	text = "{" + strings.Trim(strings.NewReplacer("{}", "", "{", "", "}", "", " ", "").Replace(text), ",") + "}"
+	for strings.Contains(text, ",,") {
+		text = strings.ReplaceAll(text, ",,", ",")
+	}
+	mesh := g.p.Graph.Values[l.Results[0]].Sharding.Mesh
+	axes, err := sharding.ParseAxes(text, mesh)
+	if err != nil {
+		return nil, g.p.textError(err, at-1)
+	}
+	if g.partial(o, axes) {
+		return nil, nil
+	}
+	return mesh.Groups(axes), nil
+}
+
+// partial reports whether the operand of a reduction is in parts along axes: what defines it
+// reduces what is sharded along them, so that the reduction is the one that it wants.
+func (g *global) partial(o *stablehlo.Operation, axes []sharding.Ref) bool {
+	for i := range g.at.Lines {
+		l := &g.at.Lines[i]
+		if l.Rule != nil && slices.Contains(l.Defines, g.line(o).Uses[0]) {
+			return g.reduces(g.at, l, axes)
+		}
+	}
+	return false
+}
+
+// reduces reports whether a line reduces along all of some axes.
+func (g *global) reduces(fn *Function, l *Line, axes []sharding.Ref) bool {
+	for _, a := range axes {
+		found := false
+		for t, u := range l.Uses {
+			s := g.operand(fn, u)
+			if s == nil {
+				continue
+			}
+			for d, factors := range l.Rule.Operands[t] {
+				for _, b := range s.Dims[d].Axes {
+					found = found || l.Rule.Factors[factors[0]].Kind == sharding.Reduction && b.Contains(a)
+				}
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// operand is the sharding of a value by its name.
+func (g *global) operand(fn *Function, u stablehlo.Use) *sharding.Sharding {
+	for i, b := range fn.args {
+		if b.use == u {
+			return g.p.Graph.Values[fn.Args[i]].Sharding
+		}
+	}
+	for i := range fn.Lines {
+		for k, d := range fn.Lines[i].Defines {
+			if d == u && k < len(fn.Lines[i].Results) {
+				return g.p.Graph.Values[fn.Lines[i].Results[k]].Sharding
+			}
+		}
+	}
+	return nil
+}
+
+// Manual says how operands come into a manual computation and results out of it.
+func (g *global) Manual(o *stablehlo.Operation) (in, out []stablehlo.Along, err error) {
+	l := g.line(o)
+	if l == nil {
+		return nil, nil, g.p.m.ErrorAt(o, 0, "a manual computation in a place where shardings are not known")
+	}
+	inputs := len(l.values) - len(l.Results)
+	for i, v := range l.values {
+		m := l.manual[i]
+		var a stablehlo.Along
+		for _, d := range m.Outer.Dims {
+			var axes []sharding.Ref
+			for _, x := range d.Axes {
+				if m.Has(x) {
+					axes = append(axes, x)
+				}
+			}
+			var groups [][]int
+			if len(axes) > 0 {
+				groups = m.Outer.Mesh.Groups(axes)
+			}
+			a.Groups = append(a.Groups, groups)
+		}
+		if i < inputs {
+			a.Inside = g.text(v)
+			in = append(in, a)
+		} else {
+			out = append(out, a)
+		}
+	}
+	return in, out, nil
+}
