@@ -50,6 +50,7 @@ func (c *Config) platform(world int) (*platform, error) {
 	p.name = fmt.Sprintf("%d x %s", p.devs, infos[0].Name)
 	if c.FakeGPUs > 0 {
 		p.opts.ShareDevice = p.devs < world
+		p.opts.Group.Region, p.opts.Group.Flagged = 1<<20, 1<<20 // is written to when groups are made
 	}
 	return p, nil
 }

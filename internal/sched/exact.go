@@ -60,6 +60,7 @@ func exact(p *problem, cap int64, limit int, best float64) ([]int32, bool, error
 		}
 		return 0
 	})
+	x.load, x.first = make([]float64, p.m.Streams), make([]float64, p.m.Streams)
 	x.visit(exactState{free: make([]float64, p.m.Streams), end: make([]float64, n)})
 	return x.found, x.limit > 0, nil
 }
@@ -76,6 +77,8 @@ type exacter struct {
 	byTail []int32
 	path   []int32
 	seen   map[uint64][][]float64
+
+	load, first, times []float64 // what bound and dominated write
 }
 
 type exactState struct {
@@ -85,8 +88,7 @@ type exactState struct {
 	end  []float64 // start -> finish
 }
 
-// live returns the bytes live after the done jobs, before and after job j's frees
-// if j is one of them.
+// live returns the bytes live after the done jobs.
 func (x *exacter) live(done uint64) int64 {
 	p := x.p
 	sum := p.base
@@ -105,16 +107,12 @@ func (x *exacter) live(done uint64) int64 {
 	return sum
 }
 
-// fits reports whether job j can run after the done ones.
-func (x *exacter) fits(done uint64, j int32) bool {
-	if x.cap == math.MaxInt64 {
-		return true
-	}
-	sum := x.live(done)
+// fits reports whether job j can run where so many bytes are live.
+func (x *exacter) fits(live int64, j int32) bool {
 	for _, s := range x.p.alloc.At(j) {
-		sum += x.p.size[s]
+		live += x.p.size[s]
 	}
-	return sum <= x.cap
+	return live <= x.cap
 }
 
 // bound returns a lower bound on the makespan of any completion.
@@ -123,10 +121,9 @@ func (x *exacter) bound(s *exactState) float64 {
 	n := p.n()
 	var est [MaxExact]float64
 	rest := 0.0
-	load := make([]float64, p.m.Streams)
-	first := make([]float64, p.m.Streams)
+	load, first := x.load, x.first
 	for i := range first {
-		first[i] = math.Inf(1)
+		load[i], first[i] = 0, math.Inf(1)
 	}
 	b := s.now
 	for _, f := range s.free {
@@ -166,7 +163,7 @@ func (x *exacter) bound(s *exactState) float64 {
 // dominated reports whether an earlier state with the same jobs done was no later
 // in any time, and records this one otherwise.
 func (x *exacter) dominated(s *exactState) bool {
-	v := append([]float64{s.now}, s.free...)
+	v := append(append(x.times[:0], s.now), s.free...)
 	for d := s.done; d != 0; d &= d - 1 {
 		j := bits.TrailingZeros64(d)
 		if x.p.kind[j] == sim.Start && s.end[j] > s.now {
@@ -175,6 +172,7 @@ func (x *exacter) dominated(s *exactState) bool {
 			v = append(v, s.now)
 		}
 	}
+	x.times = v
 	list := x.seen[s.done]
 	for _, w := range list {
 		if noLater(w, v) {
@@ -187,7 +185,7 @@ func (x *exacter) dominated(s *exactState) bool {
 			keep = append(keep, w)
 		}
 	}
-	x.seen[s.done] = append(keep, v)
+	x.seen[s.done] = append(keep, slices.Clone(v))
 	return false
 }
 
@@ -236,8 +234,12 @@ func (x *exacter) visit(s exactState) {
 	if x.bound(&s) >= x.best || x.dominated(&s) {
 		return
 	}
+	live := int64(0)
+	if x.cap != math.MaxInt64 {
+		live = x.live(s.done)
+	}
 	for _, j := range x.byTail {
-		if s.done&(1<<j) != 0 || x.pred[j]&^s.done != 0 || p.isWait(j) || !x.fits(s.done, j) {
+		if s.done&(1<<j) != 0 || x.pred[j]&^s.done != 0 || p.isWait(j) || !x.fits(live, j) {
 			continue
 		}
 		t := s
