@@ -272,7 +272,7 @@ func TestEager(t *testing.T) {
 			r := newRigT(t, n)
 			rng := rand.New(rand.NewPCG(31, uint64(n)))
 			for _, c := range eagerCases(n) {
-				if sampled() && (rng.IntN(8) != 0 || c.ops[0].count > 100_000) {
+				if (sampled() || inProcesses() && n > 2) && (rng.IntN(8) != 0 || c.ops[0].count > 100_000) {
 					continue
 				}
 				times := 1

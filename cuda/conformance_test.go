@@ -237,20 +237,28 @@ func servedCases(n int) map[string]int {
 	return served
 }
 
-// runs says whether to run a case, or only to plan it: 16 ranks are many for the fake
-// driver, and many streams for few GPUs, where those of the copy engines would share the
-// hardware's queues and wait for each other. Where time is short a sample runs.
+// runs says whether to run a case, or only to plan it. The fake driver runs all of them on
+// 2 to 4 ranks of one process and samples where ranks are many, or processes, which run the
+// same code. 16 ranks are many streams for few GPUs, too, where those of the copy engines would
+// share the hardware's queues and wait for each other.
 func runs(t *testing.T, n int, c caseT, rng *rand.Rand) bool {
-	switch {
-	case sampled():
-		return rng.IntN(8) == 0
-	case n < 16:
-		return true
-	case !*onGPU:
-		return rng.IntN(12) == 0
+	if *onGPU {
+		return n <= 4*deviceCount(t) || n < 16 || c.algo != kernels.Engine && !c.beside
 	}
-	return n <= 4*deviceCount(t) || c.algo != kernels.Engine && !c.beside
+	one := 1 // of so many
+	switch {
+	case sampled(), inProcesses() && n > 2:
+		one = 8
+	case n == 8:
+		one = 5
+	case n == 16:
+		one = 30
+	}
+	return rng.IntN(one) == 0
 }
+
+// inProcesses says that this is a rank of several processes on fake devices.
+func inProcesses() bool { return process != nil && !*onGPU }
 
 // sampled says whether sweeps take a sample of their cases: those of the race detector do.
 func sampled() bool { return testing.Short() && process == nil && !*onGPU }
