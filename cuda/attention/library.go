@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
-	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/cuda/symm"
 )
 
@@ -27,29 +26,18 @@ type Options struct {
 // that the IR allows, without dropout. It implements library.Library. A call needs
 // little or no workspace, see Workspace, and is reproducible bit by bit.
 type Library struct {
-	drv   driver.Driver
-	ctx   driver.Ctx
-	o     Options
-	units map[string]*loaded // by source
-	load  *library.Loader    // once for each kernel
-}
-
-// loaded is a translation unit on the device.
-type loaded struct {
-	module driver.Module
-	funcs  map[string]driver.Func
-	err    error // why it did not compile
+	host  driver.HostDriver // computes calls on the fake driver, else nil
+	short bool
+	code  *library.Code
 }
 
 // Open makes the library of a rank. Nothing is compiled before a call is planned.
 func Open(drv driver.Driver, r *symm.Rank, o Options) (*Library, error) {
-	if _, host := drv.(driver.HostDriver); host {
-		return nil, fmt.Errorf("%w: attention needs a device", driver.ErrNoDriver)
-	}
-	if o.Compile == nil {
+	host, _ := drv.(driver.HostDriver)
+	if o.Compile == nil && host == nil {
 		return nil, errors.New("attention: no compiler was given")
 	}
-	return &Library{drv: drv, ctx: r.Ctx, o: o, units: map[string]*loaded{}, load: library.NewLoader(drv, r.Ctx)}, nil
+	return &Library{host: host, short: o.Short, code: library.NewCode(drv, r.Ctx, o.Compile, o.Log)}, nil
 }
 
 // Workspace says how many bytes a call needs. What is not served wraps
@@ -65,7 +53,7 @@ func (l *Library) Workspace(c *library.Call) (uint64, error) {
 // problem reads a call that the library serves.
 func (l *Library) problem(c *library.Call) (*Problem, error) {
 	p, err := ProblemOf(c)
-	if err == nil && l.o.Short && !Prefer(p) {
+	if err == nil && l.short && !Prefer(p) {
 		err = fmt.Errorf("%w: %s of %d queries and %d keys is not short", library.ErrNotServed, p.Op, p.Queries, p.Keys)
 	}
 	return p, err
@@ -79,13 +67,16 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.host != nil {
+		return library.OnHost(l.host, "host", c), nil
+	}
 	launches, err := plan(p)
 	if err != nil {
 		return nil, err
 	}
 	s := &step{op: p.Op}
 	for _, k := range launches {
-		f, err := l.kernel(&k)
+		f, err := l.code.Function(&library.Unit{Name: k.unit.name, Source: k.unit.source(), Options: []string{"--std=c++17"}}, k.name, k.shared)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +86,7 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 		s.ahead = k.ahead
 		var one driver.Commands // a kernel that needs local memory gets it at its first launch
 		one.Launch(driver.Main, f, k.grid, k.block, k.shared, k.params)
-		if err := l.load.Load(f, &one); err != nil {
+		if err := l.code.Load(f, &one); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.name, err)
 		}
 	}
@@ -103,71 +94,15 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 		for _, z := range p.Zero {
 			s.cmds.Memset32(driver.Main, z.At, 0, words(&z))
 		}
-		if err := l.load.Load("zero", &s.cmds); err != nil {
+		if err := l.code.Load("zero", &s.cmds); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// kernel compiles a kernel and loads its module, once.
-func (l *Library) kernel(k *launch) (driver.Func, error) {
-	source := k.unit.source()
-	u := l.units[source]
-	if u == nil {
-		u = &loaded{funcs: map[string]driver.Func{}}
-		l.units[source] = u
-		u.err = l.compile(u, k.unit.name, source)
-		if u.err != nil && l.o.Log != nil {
-			l.o.Log.Warn("attention", "unit", k.unit.name, "error", u.err)
-		}
-	}
-	if u.err != nil {
-		return 0, u.err
-	}
-	if f, ok := u.funcs[k.name]; ok {
-		return f, nil
-	}
-	f, err := l.drv.Function(l.ctx, u.module, k.name)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", k.unit.name, err)
-	}
-	if k.shared > freeShared {
-		if err := l.drv.AllowShared(l.ctx, f, k.shared); err != nil {
-			return 0, fmt.Errorf("%s: %d bytes of shared memory: %w", k.name, k.shared, err)
-		}
-	}
-	u.funcs[k.name] = f
-	return f, nil
-}
-
-// freeShared is the dynamic shared memory that needs no permission.
-const freeShared = 48 << 10
-
-// compile compiles a unit. Where there is no compiler, another library may do.
-func (l *Library) compile(u *loaded, name, source string) error {
-	image, err := l.o.Compile(name, source, "--std=c++17")
-	if errors.Is(err, nvrtc.ErrNoCompiler) {
-		return fmt.Errorf("%w: %w", library.ErrNotServed, err)
-	}
-	if err != nil {
-		return err
-	}
-	u.module, err = l.drv.ModuleLoad(l.ctx, image)
-	return err
-}
-
 // Close unloads the kernels. All steps must have ended.
-func (l *Library) Close() error {
-	errs := []error{l.load.Close()}
-	for _, u := range l.units {
-		if u.err == nil {
-			errs = append(errs, l.drv.ModuleUnload(l.ctx, u.module))
-		}
-	}
-	l.units = nil
-	return errors.Join(errs...)
-}
+func (l *Library) Close() error { return l.code.Close() }
 
 // step is a planned call. It implements library.Early: a step whose kernels cannot
 // begin early reads nothing ahead.

@@ -187,25 +187,25 @@ func TestRefusals(t *testing.T) {
 	dropout.Attrs = dropout.Attrs.With("dropout", attr.Float(0.1))
 	odd := shaped(Forward, dtype.BF16, true, 1, 8, 8, 16, 16, 128)
 	odd.Outs[0].DType = dtype.F32
-	l := &Library{o: Options{}, units: map[string]*loaded{}}
+	l := &Library{}
 	for _, c := range []*library.Call{long, huge, blocks, dropout, odd} {
 		if _, err := l.Plan(c); !errors.Is(err, library.ErrNotServed) {
 			t.Errorf("%s of %v: %v", c.Op, c.Ins[0].Shape, err)
 		}
 	}
-	l.o.Short = true
+	l.short = true
 	if _, err := l.Plan(shaped(Forward, dtype.BF16, true, 1, 8, 8, 512, 512, 128)); !errors.Is(err, library.ErrNotServed) {
 		t.Errorf("a long call of the library of short ones: %v", err)
 	}
 	if _, err := l.Workspace(long); !errors.Is(err, library.ErrNotServed) {
 		t.Errorf("workspace of a long call: %v", err)
 	}
-	l.o.Short = false
+	l.short = false
 	if n, err := l.Workspace(long); n != 4*8*2048 || err != nil {
 		t.Errorf("workspace of a long call: %d bytes, %v", n, err)
 	}
 	// Without a compiler another library may do.
-	l.o.Compile = func(string, string, ...string) ([]byte, error) { return nil, nvrtc.ErrNoCompiler }
+	l.code = library.NewCode(nil, 1, func(string, string, ...string) ([]byte, error) { return nil, nvrtc.ErrNoCompiler }, nil)
 	if _, err := l.Plan(shaped(Forward, dtype.BF16, true, 1, 8, 8, 16, 16, 128)); !errors.Is(err, library.ErrNotServed) {
 		t.Errorf("without a compiler: %v", err)
 	}

@@ -58,7 +58,7 @@ func (e *CallError) Error() string { return e.Op + ": " + e.Reason }
 // what contradicts the op table is a *CallError.
 func ProblemOf(c *library.Call) (*Problem, error) {
 	if c.Op != Forward && c.Op != Backward {
-		return nil, fmt.Errorf("%w: op %q", library.ErrNotServed, c.Op)
+		return nil, library.ErrOtherOp
 	}
 	p := &Problem{Op: c.Op, SMs: c.SMs, Workspace: c.Workspace, Bytes: c.WorkspaceBytes}
 	if err := p.tensors(c); err != nil {

@@ -230,7 +230,7 @@ func TestFunc(t *testing.T) {
 	}
 	cfg := rt.Config{Timeout: plenty, Funcs: map[string]rt.Func{"double": {GPU: double}}}
 	in := []byte("0123456789abcdef")
-	err := device.Local(t.Context(), drv, devs, cfg, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+	err := device.Local(t.Context(), drv, devs, cfg, hosted(drv, o), []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 		v := []rt.Value{{DType: rt.F32, Shape: []int64{4}, Data: in}}
 		check := func(outs []rt.Value, err error) error {
 			if err == nil && !bytes.Equal(outs[0].Data, append(bytes.Clone(in), in...)) {

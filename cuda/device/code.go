@@ -62,8 +62,6 @@ func (c *code) compile(u *rt.Unit) (*unit, error) {
 	switch {
 	case len(u.Kernels) == 0:
 		return v, nil
-	case u.Source == "":
-		return nil, fmt.Errorf("module %s has kernels without source: it was made for the host only", u.Name)
 	case c.rtc == nil:
 		return nil, fmt.Errorf("module %s has kernels: %w", u.Name, c.none)
 	}
@@ -84,10 +82,16 @@ func (c *code) compile(u *rt.Unit) (*unit, error) {
 
 // Compile implements runtime.Device.
 func (d *Device) Compile(n int, u rt.Unit) error {
-	if d.code == nil {
+	var v *unit
+	var err error
+	switch {
+	case len(u.Kernels) > 0 && u.Source == "":
+		err = fmt.Errorf("module %s has kernels without source: it was made for the host only", u.Name)
+	case d.code == nil:
 		return nil
+	default:
+		v, err = d.code.compile(&u)
 	}
-	v, err := d.code.compile(&u)
 	if err != nil {
 		return &rt.RendezvousError{Rank: d.spec.Rank, Reason: "cannot compile the modules' kernels", Err: err}
 	}
@@ -222,11 +226,8 @@ func (c *code) copy(cmds *driver.Commands, to, from driver.Ptr, dst, src rt.Tens
 // draw adds filling a tensor with the random numbers of a seed.
 func (c *code) draw(cmds *driver.Commands, to driver.Ptr, t rt.Tensor, seed uint64) error {
 	f, ok := c.draws[t.DType]
-	switch {
-	case c.none != nil:
+	if !ok {
 		return fmt.Errorf("random numbers need a kernel: %w", c.none)
-	case !ok:
-		return fmt.Errorf("random numbers are floats, not %v", t.DType)
 	}
 	shape, strides, _, err := strided(t, t)
 	if err != nil {

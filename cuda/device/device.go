@@ -138,7 +138,7 @@ func (d *Device) load() error {
 			return err
 		}
 	}
-	for _, open := range d.opts.Libraries {
+	for _, open := range slices.Concat(d.opts.Libraries, own()) {
 		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Products: d.opts.Products, Log: d.opts.Log})
 		if errors.Is(err, driver.ErrNoDriver) {
 			d.missing = append(d.missing, err)

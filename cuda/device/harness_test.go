@@ -20,6 +20,8 @@ import (
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
+	"github.com/seed-ee968945/concert/cuda/library"
+	"github.com/seed-ee968945/concert/cuda/library/librarytest"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/internal/hostrun"
 	"github.com/seed-ee968945/concert/interp"
@@ -179,7 +181,18 @@ func symmetricOnly(t *testing.T) {
 	}
 }
 
-// world runs f on the ranks of a local world in which nothing may go wrong.
+// hosted lets the host's kernels do what programs launch that have no kernels, on the fake
+// driver.
+func hosted(drv driver.Driver, o device.Options) device.Options {
+	host, ok := drv.(driver.HostDriver)
+	if ok {
+		o.Libraries = append(slices.Clone(o.Libraries), func(device.LibraryEnv) (library.Library, error) { return librarytest.Host{Driver: host}, nil })
+	}
+	return o
+}
+
+// world runs f on the ranks of a local world in which nothing may go wrong, and every
+// operation may be launched on the fake driver.
 func world(t *testing.T, n int, cfg rt.Config, mods []*rt.Module, f func(ctx context.Context, r *rt.Rank) error) {
 	t.Helper()
 	noGoroutines(t)
@@ -187,7 +200,7 @@ func world(t *testing.T, n int, cfg rt.Config, mods []*rt.Module, f func(ctx con
 		cfg.Timeout = plenty
 	}
 	drv, devs, o := target(t, n)
-	if err := device.Local(t.Context(), drv, devs, cfg, o, mods, f); err != nil {
+	if err := device.Local(t.Context(), drv, devs, cfg, hosted(drv, o), mods, f); err != nil {
 		t.Error(err)
 	}
 }

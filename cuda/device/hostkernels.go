@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/hostops"
-	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
@@ -48,17 +47,9 @@ func (h *hostKernels) views(d *Device, ts []rt.Tensor) []hostops.Tensor {
 	return out
 }
 
-// planHost runs a launch by the host's kernels.
+// planHost runs a fused kernel, of which the text is for GPUs, operation by operation.
 func (d *Device) planHost(p *plan, k *rt.Kernel) error {
 	p.algo = "host"
-	outs, ins := d.host.views(d, k.Outs), d.host.views(d, k.Ins)
-	if k.Op != program.OpFused {
-		if !hostops.Has(k.Op) {
-			return &UnservedError{Op: k.Op}
-		}
-		d.host.add(&p.cmds, d, p.name, func() error { return hostops.Run(k.Op, k.Attrs, outs, ins) })
-		return nil
-	}
 	run, err := d.host.body(d, k)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ func newThin(between func(e *rt.Exec), last int64) thin {
 	in := rt.C(x, rt.BF16, thinRows, thinK)
 	a := rt.C(y, rt.BF16, thinRows, thinK)
 	m.Inputs = []rt.Param{{Name: "x", Tensors: rt.Ts{in}}}
+	m.Source = "// for GPUs"
 	m.Kernels = []rt.Code{{Name: "k0", Grid: 1, Block: 32, Body: []rt.CodeStep{{Op: "neg", Outs: []rt.CodeTensor{rt.P(1, 0, rt.BF16, rt.Dims{thinRows, thinK}, nil)},
 		Ins: []rt.CodeTensor{rt.P(0, 0, rt.BF16, rt.Dims{thinRows, thinK}, nil)}}}}}
 	var ws, outs []rt.Tensor

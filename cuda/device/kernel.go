@@ -11,6 +11,7 @@ import (
 	"github.com/seed-ee968945/concert/cuda/lt"
 	"github.com/seed-ee968945/concert/cuda/nvrtc"
 	"github.com/seed-ee968945/concert/cuda/symm"
+	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
@@ -61,7 +62,7 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 	switch {
 	case k.Op == "call":
 		return p, d.planFunc(p, k)
-	case k.Op == "rand" && d.host == nil:
+	case k.Op == "rand":
 		return p, d.planRand(p, k)
 	case k.Op == program.OpFused:
 		p.writes = d.writes(k)
@@ -70,12 +71,7 @@ func (d *Device) planKernel(k *rt.Kernel, st *stream) (*plan, error) {
 		}
 		return p, d.planFused(p, k)
 	}
-	err := d.planLibrary(p, k, st)
-	var unserved *UnservedError
-	if d.host != nil && errors.As(err, &unserved) {
-		return p, d.planHost(p, k)
-	}
-	return p, err
+	return p, d.planLibrary(p, k, st)
 }
 
 // planRand draws random numbers, whose seed the runtime has derived for this rank and
@@ -85,7 +81,14 @@ func (d *Device) planRand(p *plan, k *rt.Kernel) error {
 		return fmt.Errorf("%d operands, %d results, seed %v: want a seed and a result", len(k.Ins), len(k.Outs), k.Attrs.Has("seed"))
 	}
 	p.algo = "counter"
-	if k.Outs[0].NumElems() == 0 {
+	switch {
+	case !k.Outs[0].DType.IsFloat():
+		return fmt.Errorf("random numbers are floats, not %v", k.Outs[0].DType)
+	case k.Outs[0].NumElems() == 0:
+		return nil
+	case d.host != nil:
+		outs := d.host.views(d, k.Outs)
+		d.host.add(&p.cmds, d, p.name, func() error { return hostops.Run(k.Op, k.Attrs, outs, nil) })
 		return nil
 	}
 	return d.code.draw(&p.cmds, d.at(k.Outs[0]), k.Outs[0], uint64(k.Attrs.Int("seed", 0)))
@@ -221,7 +224,9 @@ func (d *Device) ask(c *library.Call, st *stream, grow bool) (library.Step, erro
 		var layout *lt.LayoutError
 		no := errors.Is(err, library.ErrNotServed) || errors.Is(err, nvrtc.ErrNoCompiler)
 		if no && !errors.As(err, &layout) {
-			refused = append(refused, err)
+			if !errors.Is(err, library.ErrOtherOp) {
+				refused = append(refused, err)
+			}
 			continue
 		}
 		return step, err

@@ -32,7 +32,7 @@ func TestMarks(t *testing.T) {
 			e.Mark("compute")
 		}
 		drv, devs, o := target(t, 2)
-		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		err := device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 			if _, err := rt.RunModule(ctx, r, m, marked, []rt.Value{{DType: rt.F32, Shape: []int64{1024}, Data: make([]byte, 4096)}}, rt.Options{}); err == nil {
 				return errors.New("marks outside of a prepared step")
 			}
@@ -42,7 +42,7 @@ func TestMarks(t *testing.T) {
 			t.Fatal(err)
 		}
 		drv, devs, o = target(t, 2)
-		err = device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, o, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		err = device.Local(t.Context(), drv, devs, rt.Config{Timeout: plenty}, hosted(drv, o), []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
 			s, err := rt.Prepare(ctx, r, m, marked, rt.Options{}, graph)
 			if err != nil {
 				return err

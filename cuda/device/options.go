@@ -47,7 +47,8 @@ type Options struct {
 	// need more.
 	Workspace int64
 	// Libraries open, in order of preference, what computes launches that are no kernels
-	// of the modules; Standard has the usual ones. One that is not installed
+	// of the modules; Standard has the usual ones. Behind them stand kernels of our own for
+	// attention and products. One that is not installed
 	// (driver.ErrNoDriver) is left out, and named if it is missed; any other error fails
 	// the opening of the device.
 	Libraries []OpenLibrary

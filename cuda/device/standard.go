@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
+	"github.com/seed-ee968945/concert/cuda/gemm"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
 )
@@ -18,14 +19,9 @@ type Paths struct {
 }
 
 // Standard are cuBLASLt for products; and for attention our own kernels where sequences
-// are short, cuDNN, and our own kernels again for what it does not serve, or where it is
-// not installed.
+// are short, and cuDNN. What they do not serve, or where they are not installed, kernels of
+// our own do, which every device has.
 func Standard(p Paths) []OpenLibrary {
-	own := func(short bool) OpenLibrary {
-		return func(e LibraryEnv) (library.Library, error) {
-			return attention.Open(e.Driver, e.Rank, attention.Options{Compile: e.Compile, Short: short, Log: e.Log})
-		}
-	}
 	out := []OpenLibrary{
 		func(e LibraryEnv) (library.Library, error) {
 			l, err := lt.Open(e.Driver, p.CuBLASLt)
@@ -41,12 +37,25 @@ func Standard(p Paths) []OpenLibrary {
 			}
 			return l.Serve(e.Rank.Ctx, lt.Options{Tuning: tuning, Compile: compileWith(e, "--std=c++17")}, lt.Config{})
 		},
-		own(true),
+		ownAttention(true),
 	}
 	if !p.NoCuDNN {
 		out = append(out, func(e LibraryEnv) (library.Library, error) { return cudnn.Open(e.Driver, e.Rank, p.CuDNN) })
 	}
-	return append(out, own(false))
+	return out
+}
+
+// own serves what no library before it does, on every device.
+func own() []OpenLibrary {
+	return []OpenLibrary{ownAttention(false), func(e LibraryEnv) (library.Library, error) {
+		return gemm.Open(e.Driver, e.Rank.Ctx, e.Compile, e.Log)
+	}}
+}
+
+func ownAttention(short bool) OpenLibrary {
+	return func(e LibraryEnv) (library.Library, error) {
+		return attention.Open(e.Driver, e.Rank, attention.Options{Compile: e.Compile, Short: short, Log: e.Log})
+	}
 }
 
 // compileWith is the environment's compiler with fixed options, nil on the fake driver.

@@ -54,6 +54,9 @@ func TestTraced(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%v", name, f, h), func(t *testing.T) {
 					noGoroutines(t)
 					drv, devs, o := target(t, 2)
+					if !lo.Kernels {
+						o = hosted(drv, o)
+					}
 					fw, bw, err := pair.Run(t.Context(), runner(drv, devs, o, lo, h, 3), in)
 					if err != nil {
 						t.Fatal(err)

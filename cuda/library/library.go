@@ -8,6 +8,7 @@ package library
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/attr"
@@ -17,6 +18,9 @@ import (
 // ErrNotServed is wrapped by errors of Library.Plan that mean that the library does
 // not do this call: the device then asks the next one.
 var ErrNotServed = errors.New("the library does not serve this call")
+
+// ErrOtherOp is ErrNotServed of a library that has nothing to do with the operation.
+var ErrOtherOp = fmt.Errorf("%w: it is for other operations", ErrNotServed)
 
 // Tensor is an operand or result in the memory of the rank's device.
 type Tensor struct {

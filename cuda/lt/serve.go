@@ -58,7 +58,7 @@ func (s *Server) ProblemOfCall(c *library.Call) (Problem, error) {
 // have no descriptor, are not served.
 func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if c.Op != "matmul" {
-		return nil, fmt.Errorf("%w: cuBLASLt does products, not %s", library.ErrNotServed, c.Op)
+		return nil, library.ErrOtherOp
 	}
 	p, err := s.ProblemOfCall(c)
 	var l *Plan

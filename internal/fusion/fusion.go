@@ -95,11 +95,11 @@ func (r Region) Writes(n *ir.Node) bool {
 
 // Sized reports whether a size of n's operands or results is known at run time only.
 func Sized(n *ir.Node) bool {
-	return slices.ContainsFunc(n.Args(), open) || slices.ContainsFunc(n.Results(), open)
+	return slices.ContainsFunc(n.Args(), Open) || slices.ContainsFunc(n.Results(), Open)
 }
 
-// open reports whether a size of v is known at run time only.
-func open(v *ir.Value) bool {
+// Open reports whether a size of v is known at run time only.
+func Open(v *ir.Value) bool {
 	if v.Type().IsAsync() {
 		return false
 	}
@@ -185,5 +185,5 @@ func RowsApart(n *ir.Node) bool {
 			return false
 		}
 	}
-	return open(n.Arg(0)) // else it has rows of another number
+	return Open(n.Arg(0)) // else it has rows of another number
 }

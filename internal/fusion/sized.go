@@ -42,7 +42,7 @@ func OneRow(nodes []*ir.Node) (ir.Dim, *Refusal) {
 	for _, n := range nodes {
 		for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
 			for _, v := range list {
-				if !open(v) {
+				if !Open(v) {
 					continue
 				}
 				shape := v.Type().Shape()
@@ -57,7 +57,7 @@ func OneRow(nodes []*ir.Node) (ir.Dim, *Refusal) {
 		if !RowsApart(n) {
 			return ir.Dim{}, refuse(n, "rows of its result depend on other rows, or on how many there are")
 		}
-		if r.Writes(n) && slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !open(v) && r.Escapes(v) }) {
+		if r.Writes(n) && slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return !Open(v) && r.Escapes(v) }) {
 			return ir.Dim{}, refuse(n, "its result has no rows of unknown number")
 		}
 	}

@@ -18,17 +18,17 @@ func alone(name string, r *region) (*Kernel, error) {
 	g := newGenerator(r, f)
 	g.body = g.top
 	declared := "" // before the kernel
+	if ofNothing(n) {
+		if err := g.nothing(n); err != nil {
+			return nil, err
+		}
+		return g.finished(name, g.text()), nil
+	}
 	var err error
 	switch n.Op() {
 	case ir.OpConvolution:
-		if len(r.sizes) > 0 {
-			return nil, unsupported(n, "sizes known at run time only")
-		}
 		err = g.convolution(n)
 	case ir.OpReduceWindow:
-		if len(r.sizes) > 0 {
-			return nil, unsupported(n, "sizes known at run time only")
-		}
 		err = g.reduceWindow(n)
 	case ir.OpTopk:
 		err = g.topk(n)

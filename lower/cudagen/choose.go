@@ -19,7 +19,7 @@ func (g *generator) cat(v *ir.Value, at []lin) (string, error) {
 	d := g.dim(n)
 	var parts []segment
 	for _, a := range n.Args() {
-		if a.Type().Rank() == len(at) {
+		if a.Type().Rank() == len(at) && !elements(a).Equal(ir.D(0)) {
 			parts = append(parts, segment{a, lin{}, g.r.shape(a)[d].lin(g.x)})
 		}
 	}

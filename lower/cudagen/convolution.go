@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -29,8 +30,9 @@ type convolution struct {
 	x, w, out       *ir.Value
 	dims            []window.Dim
 	groups, batches int64
-	rows, batch     int64 // of each group
-	dilated         int   // dimensions whose elements stand apart
+	rows, batch     int64  // of each group
+	windows         string // how many there are
+	dilated         int    // dimensions whose elements stand apart
 	dom             domain
 }
 
@@ -41,13 +43,18 @@ func (g *generator) newConvolution(n *ir.Node) (*convolution, error) {
 		return nil, unsupported(n, "%v", err)
 	}
 	for _, v := range []*ir.Value{c.x, c.w, c.out} {
-		if numel(sizes(v)) == 0 {
-			return nil, unsupported(n, "%s is empty", v)
-		}
 		g.f.big = g.f.big || extentOf(v) > 1<<30
 	}
 	c.groups, c.batches = n.Attrs().Int("groups", 1), n.Attrs().Int("batch_groups", 1)
 	c.rows, c.batch = sizes(c.w)[0]/(c.groups*c.batches), sizes(c.out)[0]
+	batch, err := g.firstOpen(n)
+	if err != nil || batch != "" && (c.batches > 1 || fusion.Open(c.w)) {
+		return nil, unsupported(n, "sizes known at run time only, but for a batch")
+	}
+	each := numel(sizes(c.out)[2:])
+	if c.windows = fmt.Sprint(c.batch * each); batch != "" {
+		c.windows = fmt.Sprintf("%s * %d", batch, each)
+	}
 	for _, d := range c.dims {
 		if d.Base > 1 {
 			c.dilated++
@@ -117,9 +124,7 @@ func (c *convolution) direct(g *generator) {
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	if count%256 != 0 {
-		g.top.emit("if (i >= %d) return;", count)
-	}
+	g.top.emit("if (i >= %s * %d) return;", c.windows, shape[1])
 	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), fixed(shape))
 	for d, e := range at {
 		g.top.emit("const %s o%d = %s;", t, d, e.text())
@@ -181,7 +186,10 @@ func (c *convolution) tiled(g *generator) {
 	e("__shared__ %s rows[%d][%d], columns[%d][%d];", c.dom, depth, side, depth, side)
 	e("const int lane = threadIdx.x %% lanes, part = blockIdx.x / %d;", rowTiles*tiles)
 	e("const int row = blockIdx.x / %d %% %d * %d;", tiles, rowTiles, side)
-	e("const %s column = (%s)(blockIdx.x %% %d) * %d;", t, t, tiles, side)
+	e("const %s column = (%s)(blockIdx.x %% %d) * %d, windows = %s;", t, t, tiles, side, c.windows)
+	if fusion.Open(c.out) {
+		e("if (column >= windows) return;")
+	}
 	x, first := "0", ""
 	switch {
 	case c.groups > 1:
@@ -203,7 +211,7 @@ func (c *convolution) tiled(g *generator) {
 	e("  for (int j = lane; j < %d; j += lanes) {", depth*side)
 	e("    const int q = k + j / %d;", side)
 	e("    const %s o = column + j %% %d;", t, side)
-	inside := fmt.Sprintf("q < %d && o < %d", terms, windows)
+	inside := fmt.Sprintf("q < %d && o < windows", terms)
 	offset := fmt.Sprintf("q / %d * (%s)%d", taps, t, sx[1])
 	rest, stride := "o", int64(1)
 	tap, tapStride := "q", int64(1)
@@ -230,7 +238,7 @@ func (c *convolution) tiled(g *generator) {
 	e("  if (r >= %d) break;", c.rows)
 	e("  for (int j = 0; j < each; ++j) {")
 	e("    const %s o = column + lane %% across + j * across;", t)
-	e("    if (o >= %d) break;", windows)
+	e("    if (o >= windows) break;")
 	rest, stride = "o", 1
 	for d := len(c.dims) - 1; d >= 0; d-- {
 		first += times(quotient(rest, stride, shape[2+d]), so[2+d])

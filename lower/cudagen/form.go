@@ -68,6 +68,9 @@ func newForm(r *region, lim *limits) (*form, error) {
 		for _, v := range append(slices.Clone(n.Args()), n.Results()...) {
 			span := numel(sizes(v))
 			if elements(v).Equal(ir.D(0)) {
+				if n.Op() == ir.OpCat && v != n.Result(0) {
+					continue // passed over
+				}
 				return nil, unsupported(n, "%s is empty", v)
 			}
 			last := int64(0)

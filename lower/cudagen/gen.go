@@ -2,7 +2,6 @@ package cudagen
 
 import (
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,23 +10,12 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/internal/fusion"
+	"github.com/seed-ee968945/concert/internal/prelude"
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// What every kernel stands behind, in this order.
-var (
-	//go:embed prelude/types.cuh
-	preludeTypes string
-	//go:embed prelude/elementwise.cuh
-	preludeElementwise string
-	//go:embed prelude/reduce.cuh
-	preludeReduce string
-
-	prelude = preludeTypes + preludeElementwise + preludeReduce
-)
-
 // Prelude is the source that every kernel stands behind.
-func Prelude() string { return prelude }
+func Prelude() string { return prelude.Source }
 
 // Kernel is the CUDA source of one region and how to launch it. Its parameters
 // are a pointer to element (0, 0, ...) of each operand, then of each result, then
@@ -47,13 +35,11 @@ type Kernel struct {
 }
 
 // Source is the whole translation unit.
-func (k *Kernel) Source() string { return prelude + "\n" + k.Body }
+func (k *Kernel) Source() string { return prelude.Source + "\n" + k.Body }
 
 // Options are the compiler options that a kernel's numbers rely on. The caller
 // adds those that choose the device.
-func Options() []string {
-	return []string{"--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"}
-}
+func Options() []string { return prelude.Options() }
 
 // Key is the SHA-256 of the source and of all options in hexadecimal: compiled
 // images of equal keys are interchangeable.

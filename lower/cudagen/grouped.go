@@ -13,52 +13,61 @@ import (
 func (g *generator) groupedMatmul(n *ir.Node) error {
 	const tile, depth = 64, 16
 	a, b, ends, out := n.Arg(0), n.Arg(1), n.Arg(2), n.Result(0)
-	sa, sb, so := sizes(a), sizes(b), sizes(out)
-	if len(g.r.sizes) > 0 || numel(so) == 0 {
-		return unsupported(n, "%s", out.Type())
-	}
-	ta, tb, to := a.Type().Strides(), b.Type().Strides(), out.Type().Strides()
-	rows, inner, cols := sa[len(sa)-2], sa[len(sa)-1], sb[len(sb)-1]
-	groups := sizes(ends)[0]
-	matrices := func(s []int64, t []int64) (group, first, second int64) { // strides
+	sa, sb, so := g.r.shape(a), g.r.shape(b), g.r.shape(out)
+	text := func(e extent) string { return e.lin(g.x).text() }
+	inner := sa[len(sa)-1]
+	rows, cols := text(so[len(so)-2]), text(so[len(so)-1])
+	groups := text(g.r.shape(ends)[0])
+	matrices := func(v *ir.Value) (group, first, second string) { // strides
+		s, t := g.r.shape(v), make([]string, v.Type().Rank())
+		for d := range t {
+			if st := v.Type().Strides(); st != nil {
+				t[d] = fmt.Sprint(st[d])
+			} else {
+				t[d] = g.x.count(s[d+1:]).paren()
+			}
+		}
 		if len(s) == 3 {
 			return t[0], t[1], t[2]
 		}
-		return 0, t[0], t[1]
+		return "0", t[0], t[1]
 	}
-	ag, ar, ak := matrices(sa, ta)
-	bg, bk, bc := matrices(sb, tb)
-	og, or, oc := matrices(so, to)
+	ag, ar, ak := matrices(a)
+	bg, bk, bc := matrices(b)
+	og, or, oc := matrices(out)
+	g.f.big = true // sizes stand in 64-bit expressions
 	dom := domainOf(a.Type().DType(), b.Type().DType(), out.Type().DType())
 	g.ins = []*ir.Value{a, b, ends}
 	g.f.block, g.f.lanes = 256, 256
 	e := g.top.emit
-	tiles := func(n int64) int64 { return (n + tile - 1) / tile }
-	grouped, other, of, over := rows, cols, "row", "col" // by groups of rows
+	tiles := func(e extent) int64 { return (e.n + tile - 1) / tile }
+	grouped, other, of, over := so[0], so[len(so)-1], "row", "col" // by groups of rows
 	switch {
 	case len(sa) == len(sb):
 		grouped = inner
 	case len(sa) == 3:
-		grouped, other, of, over = cols, rows, "col", "row"
+		grouped, other, of, over = so[1], so[0], "col", "row"
 	}
 	e("constexpr int lanes = LANES(256);")
 	e("__shared__ %s x[%d][%d], y[%d][%d];", dom, depth, tile+1, depth, tile+1)
 	e("const int lane = threadIdx.x %% 256;")
 	if len(sa) == len(sb) {
-		g.grid = groups * tiles(rows) * tiles(cols)
-		e("const int group = blockIdx.x / %d;", tiles(rows)*tiles(cols))
-		e("const i64 row = blockIdx.x / %d %% %d * %d, col = blockIdx.x %% %d * %d, row_end = %d, col_end = %d;", tiles(cols), tiles(rows), tile, tiles(cols), tile, rows, cols)
-		e("const i64 begin = group > 0 ? position(load(in2 + (group - 1) * %dll), %d, false) : 0;", ends.Type().Strides()[0], grouped+1)
-		e("const i64 end = position(load(in2 + group * %dll), %d, false);", ends.Type().Strides()[0], grouped+1)
+		down, across := tiles(so[len(so)-2]), tiles(so[len(so)-1])
+		g.grid = g.r.shape(ends)[0].n * down * across
+		e("const int group = blockIdx.x / %d;", down*across)
+		e("if (group >= %s) return;", groups)
+		e("const i64 row = blockIdx.x / %d %% %d * %d, col = blockIdx.x %% %d * %d, row_end = %s, col_end = %s;", across, down, tile, across, tile, rows, cols)
+		e("const i64 begin = group > 0 ? position(load(in2 + (group - 1) * %s), %s + 1, false) : 0;", endsStride(ends), text(grouped))
+		e("const i64 end = position(load(in2 + group * %s), %s + 1, false);", endsStride(ends), text(grouped))
 		e("if (end < begin) __trap();")
 	} else {
-		g.grid = (grouped/tile + groups + 1) * tiles(other)
-		e("const i64 %s = blockIdx.x %% %d * %d, %s_end = %d;", over, tiles(other), tile, over, other)
+		g.grid = (grouped.n/tile + g.r.shape(ends)[0].n + 1) * tiles(other)
+		e("const i64 %s = blockIdx.x %% %d * %d, %s_end = %s;", over, tiles(other), tile, over, text(other))
 		e("i64 %s = blockIdx.x / %d * %d, %s_end = 0;", of, tiles(other), tile, of)
 		e("int group = 0;")
 		e("for (i64 first = 0;; first = %s_end, ++group) { // %s is counted from the group's first", of, of)
-		e("  if (group > %d) return;", groups)
-		e("  %s_end = group < %d ? position(load(in2 + group * %dll), %d, false) : %d;", of, groups, ends.Type().Strides()[0], grouped+1, grouped)
+		e("  if (group > %s) return;", groups)
+		e("  %s_end = group < %s ? position(load(in2 + group * %s), %s + 1, false) : %s;", of, groups, endsStride(ends), text(grouped), text(grouped))
 		e("  if (%s_end < first) __trap();", of)
 		e("  const i64 places = (%s_end - first + %d) / %d * %d;", of, tile-1, tile, tile)
 		e("  if (%s < places) {", of)
@@ -67,12 +76,12 @@ func (g *generator) groupedMatmul(n *ir.Node) error {
 		e("  }")
 		e("  %s -= places;", of)
 		e("}")
-		e("const i64 begin = 0, end = group < %d ? %d : 0; // behind the last group all is 0", groups, inner)
+		e("const i64 begin = 0, end = group < %s ? %s : 0; // behind the last group all is 0", groups, text(inner))
 	}
 	e("%s sum[256 / lanes][16] = {};", dom)
 	e("for (i64 k0 = begin; k0 < end; k0 += %d) {", depth)
-	g.gather("x", "row", fmt.Sprintf("in0 + group * %dll", ag), ar, ak, dom, tile, depth)
-	g.gather("y", "col", fmt.Sprintf("in1 + group * %dll", bg), bc, bk, dom, tile, depth)
+	g.gather("x", "row", fmt.Sprintf("in0 + (i64)group * %s", ag), ar, ak, dom, tile, depth)
+	g.gather("y", "col", fmt.Sprintf("in1 + (i64)group * %s", bg), bc, bk, dom, tile, depth)
 	e("  meet();")
 	e("  for (int u = 0; u < 256 / lanes; ++u) {")
 	e("    const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) %% 16;")
@@ -85,21 +94,29 @@ func (g *generator) groupedMatmul(n *ir.Node) error {
 	e("for (int u = 0; u < 256 / lanes; ++u) {")
 	e("  for (int q = 0; q < 16; ++q) {")
 	e("    const i64 i = row + (lane + u * lanes) / 16 + q / 4 * 16, j = col + (lane + u * lanes) %% 16 + q %% 4 * 16;")
-	e("    if (i < row_end && j < col_end) store(out0 + group * %dll + i * %dll + j * %dll, %s);", og, or, oc, rounded("sum[u][q]", dom, out.Type().DType()))
+	e("    if (i < row_end && j < col_end) store(out0 + (i64)group * %s + i * %s + j * %s, %s);", og, or, oc, rounded("sum[u][q]", dom, out.Type().DType()))
 	e("  }")
 	e("}")
 	return nil
 }
 
 // gather loads a tile of an operand in which neighbouring threads take what lies side by side.
-func (g *generator) gather(to, from, base string, outer, inner int64, dom domain, tile, depth int) {
+func (g *generator) gather(to, from, base, outer, inner string, dom domain, tile, depth int) {
 	e := g.top.emit
 	e("  for (int t = lane; t < %d; t += lanes) {", tile*depth)
-	if inner == 1 {
+	if inner == "1" {
 		e("    const int i = t / %d, k = t %% %d;", depth, depth)
 	} else {
 		e("    const int i = t %% %d, k = t / %d;", tile, tile)
 	}
-	e("    %s[k][i] = %s + i < %s_end && k0 + k < end ? (%s)load(%s + (%s + i) * %dll + (k0 + k) * %dll) : (%s)0;", to, from, from, dom, base, from, outer, inner, dom)
+	e("    %s[k][i] = %s + i < %s_end && k0 + k < end ? (%s)load(%s + (%s + i) * %s + (k0 + k) * %s) : (%s)0;", to, from, from, dom, base, from, outer, inner, dom)
 	e("  }")
+}
+
+// endsStride is the distance of the ends of groups.
+func endsStride(ends *ir.Value) string {
+	if st := ends.Type().Strides(); st != nil {
+		return fmt.Sprint(st[0])
+	}
+	return "1"
 }

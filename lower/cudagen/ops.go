@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/prelude"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -24,43 +25,13 @@ const (
 func (d domain) isInt() bool { return d == domI64 || d == domU64 }
 
 // held is the domain that holds values of an element type exactly.
-func held(t dtype.DType) domain {
-	switch {
-	case t == dtype.F64:
-		return domF64
-	case t.IsFloat():
-		return domF32
-	case t == dtype.U64:
-		return domU64
-	}
-	return domI64
-}
+func held(t dtype.DType) domain { return domainOf(t) }
 
 // ctype is the prelude's name of an element type in memory.
-func ctype(t dtype.DType) string {
-	if t == dtype.Bool {
-		return "b8"
-	}
-	return t.String()
-}
+func ctype(t dtype.DType) string { return prelude.Type(t) }
 
-// domainOf is f64 if one type is, else f32 if one is a float, else u64 if one is, else i64.
-func domainOf(ts ...dtype.DType) domain {
-	d := domI64
-	for _, t := range ts {
-		switch held(t) {
-		case domF64:
-			return domF64
-		case domF32:
-			d = domF32
-		case domU64:
-			if d == domI64 {
-				d = domU64
-			}
-		}
-	}
-	return d
-}
+// domainOf is the domain that operations on these types are computed in.
+func domainOf(ts ...dtype.DType) domain { return domain(prelude.Held(ts...)) }
 
 // scalarArg is a number among the attributes, which remembers whether it was
 // written as a float: a float makes integers floats.

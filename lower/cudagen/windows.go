@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-ee968945/concert/internal/fusion"
 	"github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -11,25 +12,17 @@ import (
 // reduceWindow has a thread for each window, which folds its elements in order.
 func (g *generator) reduceWindow(n *ir.Node) error {
 	x, out := n.Arg(0), n.Result(0)
-	shape, in := sizes(out), sizes(x)
+	shape := sizes(out)
 	dims, err := window.Parse(n.Attrs().Ints, n.Attrs().Ints("window"))
-	if err != nil || numel(shape) == 0 || numel(in) == 0 {
-		return unsupported(n, "%s of %s", out.Type(), x.Type())
+	if err != nil {
+		return unsupported(n, "%v", err)
+	}
+	if _, err := g.firstOpen(n); err != nil {
+		return err
 	}
 	dt := x.Type().DType()
 	dom := domainOf(dt, out.Type().DType())
-	typ, functor, init := sumType(dom), "Sum", "0"
-	switch how := n.Attrs().Str("reduce", ""); how {
-	case "product":
-		functor, init = "Product", "1"
-	case "max":
-		typ, functor, init = string(dom), "Largest", ofNone("least_of", dom, dt)
-	case "min":
-		typ, functor, init = string(dom), "Smallest", ofNone("most_of", dom, dt)
-	case "argmax":
-		typ = "best<" + string(held(dt)) + ">"
-		functor, init = "First", typ+"{0, -1}"
-	}
+	typ, functor, init := windowFold(n)
 	g.ins = n.Args()
 	for _, v := range append([]*ir.Value{out}, g.ins...) {
 		g.f.big = g.f.big || extentOf(v) > 1<<30
@@ -38,8 +31,8 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	if count%256 != 0 {
-		g.top.emit("if (i >= %d) return;", count)
+	if all := g.x.count(g.r.shape(out)); fusion.Open(out) || count%256 != 0 {
+		g.top.emit("if (i >= %s) return;", all.text())
 	}
 	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), fixed(shape))
 	g.top.emit("%s found = %s;", typ, init)
@@ -53,7 +46,7 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 			g.top.emit("%s  if (%s %% %d) continue; // between elements", pad, p, w.Base)
 			g.top.emit("%s  %s /= %d;", pad, p, w.Base)
 		}
-		g.top.emit("%s  if (%s < 0 || %s >= %d) continue;", pad, p, p, in[d])
+		g.top.emit("%s  if (%s < 0 || %s >= %s) continue;", pad, p, p, g.r.shape(x)[d].lin(g.x).text())
 		number = fmt.Sprintf("(%s) * %d + k%d", number, w.Size, d)
 		for i, v := range g.ins {
 			offsets[i] += times(p, strides(v)[d])
@@ -77,6 +70,38 @@ func (g *generator) reduceWindow(n *ir.Node) error {
 	}
 	g.top.emit("store(out0 + %s, %s);", dot(at, strides(out)).text(), rounded(result, dom, out.Type().DType()))
 	return nil
+}
+
+// windowFold is what windows are folded in, by what, and what that begins with.
+func windowFold(n *ir.Node) (typ, functor, init string) {
+	dt := n.Arg(0).Type().DType()
+	dom := domainOf(dt, n.Result(0).Type().DType())
+	switch n.Attrs().Str("reduce", "") {
+	case "product":
+		return sumType(dom), "Product", "1"
+	case "max":
+		return string(dom), "Largest", ofNone("least_of", dom, dt)
+	case "min":
+		return string(dom), "Smallest", ofNone("most_of", dom, dt)
+	case "argmax":
+		typ = "best<" + string(held(dt)) + ">"
+		return typ, "First", typ + "{0, -1}"
+	}
+	return sumType(dom), "Sum", "0"
+}
+
+// firstOpen is the name of the result's first size if it is known at run time only, empty
+// else. Others have to be numbers, so that strides are.
+func (g *generator) firstOpen(n *ir.Node) (string, error) {
+	for _, v := range append([]*ir.Value{n.Result(0)}, n.Args()...) {
+		if _, ok := v.Type().Shape()[min(1, v.Type().Rank()):].Static(); !ok {
+			return "", unsupported(n, "a size of %s that is known at run time only is not the first", v)
+		}
+	}
+	if n.Result(0).Type().Rank() == 0 {
+		return "", nil
+	}
+	return g.r.shape(n.Result(0))[0].name, nil
 }
 
 // extentOf is how many places of memory v reaches over.

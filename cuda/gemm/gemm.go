@@ -1,0 +1,71 @@
+// Package gemm multiplies matrices of any element types, layouts and alignments by a
+// kernel of this project, compiled when a call is planned: what serves products that no
+// library does, and all of them where none is installed. It needs no workspace and is
+// reproducible bit by bit. On the fake driver the host's kernels stand in for its own.
+package gemm
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/library"
+)
+
+//go:embed gemm.cu
+var source string
+
+// Library serves "matmul" and "addmm". It implements library.Library.
+type Library struct {
+	host driver.HostDriver // computes calls on the fake driver, else nil
+	code *library.Code
+}
+
+// Open makes the library of a context, for whose device compile makes machine code.
+func Open(drv driver.Driver, ctx driver.Ctx, compile func(name, source string, options ...string) ([]byte, error), log *slog.Logger) (*Library, error) {
+	host, _ := drv.(driver.HostDriver)
+	if compile == nil && host == nil {
+		return nil, errors.New("gemm: no compiler was given")
+	}
+	return &Library{host: host, code: library.NewCode(drv, ctx, compile, log)}, nil
+}
+
+// Plan implements library.Library. What is not served wraps library.ErrNotServed: other
+// ops, more than 6 batch dimensions, and more tiles than one launch can have.
+func (l *Library) Plan(c *library.Call) (library.Step, error) {
+	p, err := problemOf(c)
+	if err != nil {
+		return nil, err
+	}
+	blocks, across, tiles, ok := p.blocks()
+	if !ok {
+		return nil, fmt.Errorf("%w: %s %v of more tiles than a launch can have", library.ErrNotServed, c.Op, p.out.Shape)
+	}
+	if l.host != nil {
+		return library.OnHost(l.host, "gemm", c), nil
+	}
+	s := &step{}
+	if blocks == 0 {
+		return s, nil
+	}
+	f, err := l.code.Function(p.unit(), "gemm", 0)
+	if err != nil {
+		return nil, err
+	}
+	s.cmds.Launch(driver.Main, f, int(blocks), 256, 0, p.params(across, tiles))
+	return s, l.code.Load(f, &s.cmds)
+}
+
+// Close implements library.Library.
+func (l *Library) Close() error { return l.code.Close() }
+
+// step is a planned product.
+type step struct{ cmds driver.Commands }
+
+// AddTo implements library.Step.
+func (s *step) AddTo(c *driver.Commands) { c.Append(&s.cmds) }
+
+// String implements library.Step.
+func (s *step) String() string { return "gemm" }

@@ -1,0 +1,56 @@
+package cudagen
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// ofNothing reports whether n makes elements from an operand that has none, so that they are
+// all the same number, or those of the first operand. What cat joins may be empty, too: it is
+// passed over.
+func ofNothing(n *ir.Node) bool {
+	none := func(v *ir.Value) bool { return elements(v).Equal(ir.D(0)) }
+	return n.Op() != ir.OpCat && slices.ContainsFunc(n.Args(), none) && !slices.ContainsFunc(n.Results(), none)
+}
+
+// nothing writes what n makes of nothing.
+func (g *generator) nothing(n *ir.Node) error {
+	v := n.Result(0)
+	dt := v.Type().DType()
+	dom, e := domainOf(n.Arg(0).Type().DType(), dt), "0"
+	copied := false
+	switch n.Op() {
+	case ir.OpSum, ir.OpConvolution, ir.OpGroupedMatmul:
+	case ir.OpProd:
+		e = "1"
+	case ir.OpMean:
+		dom, e = domF64, "nan_of<f64>()"
+	case ir.OpAmax, ir.OpAmin:
+		_, e = accumulatorOf(reduction{n: n})
+	case ir.OpReduceWindow:
+		if how := n.Attrs().Str("reduce", ""); how != "argmax" {
+			_, _, e = windowFold(n)
+		}
+	case ir.OpIndexPut, ir.OpIndexAdd, ir.OpScatter, ir.OpSliceScatter:
+		copied = true
+	default:
+		return unsupported(n, "an operand is empty")
+	}
+	if copied {
+		dom, g.ins = held(n.Arg(0).Type().DType()), n.Args()[:1]
+	}
+	count := g.x.count(g.r.shape(v))
+	_, most := count.span()
+	g.f.big = most > 1<<30 || extentOf(v) > 1<<30
+	t := g.intType()
+	g.grid = (most + 255) / 256
+	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
+	g.top.emit("if (i >= %s) return;", count.text())
+	at := g.x.unravel(g.x.newAtom("i", most-1, 1, g.top).lin(), g.r.shape(v))
+	if copied {
+		e = "load(in0 + " + g.offset(n.Arg(0), at).text() + ")"
+	}
+	g.top.emit("store(out0 + %s, %s);", g.offset(v, at).text(), rounded("("+string(dom)+")"+e, dom, dt))
+	return nil
+}
