@@ -21,6 +21,7 @@ import (
 var unserved = map[ir.Op]string{
 	ir.OpShard: "it asks for the rank: TestRandomAndShard has two",
 	ir.OpCall:  "it is the caller's: TestFunc",
+	ir.OpWhile: "it runs functions, which no line has", ir.OpCase: "it runs functions, which no line has",
 }
 
 // spellings are lines beside the examples of the op table.
