@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/internal/tempdir"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/interp/step"
@@ -51,7 +52,7 @@ type Made struct {
 }
 
 // readMeasured reads a calibration, nil for no file.
-func readMeasured(name string) (m *cost.Measured, err error) {
+func readMeasured(name string) (m *calibration.File, err error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -60,7 +61,7 @@ func readMeasured(name string) (m *cost.Measured, err error) {
 		return nil, err
 	}
 	defer r.Close()
-	return cost.ReadMeasured(name, r)
+	return calibration.Read(name, r)
 }
 
 // CalibrateRank is Calibrate's part on a process rank, whose command line is Config.Args.
@@ -106,7 +107,7 @@ func (f *Calibration) Calibrate(ctx context.Context, t *Console) (err error) {
 			return err
 		}
 		fmt.Fprintf(t.Err, "round %d of %s: %s, %s, %v\n", round+1, count(len(f.Files), "function"), count(len(s.known.Instructions), "instruction"),
-			count(len(s.known.Collectives), "collective"), time.Since(start).Round(time.Second/10))
+			count(s.known.Count(calibration.Own), "collective"), time.Since(start).Round(time.Second/10))
 		f.Costs = filepath.Join(dir, fmt.Sprintf("costs-%d.json", round))
 		text.Reset()
 		if _, err = s.known.WriteTo(&text); err == nil {
@@ -148,10 +149,10 @@ func (f *Calibration) settle(name string) error {
 // session is one round: programs that are measured in one world.
 type session struct {
 	flags *Calibration
-	cals  []*calibration
-	known *cost.Measured  // nil before the first round
-	seen  map[string]bool // what is known, or under way: keys of findings
-	found [][]finding     // by rank
+	cals  []*measuredProgram
+	known *calibration.File // nil before the first round
+	seen  map[string]bool   // what is known, or under way: keys of findings
+	found [][]finding       // by rank
 }
 
 // session makes the programs.
@@ -165,7 +166,7 @@ func (f *Calibration) session(ctx context.Context) (*session, error) {
 		s.recall()
 	}
 	for _, path := range f.Files {
-		c, err := s.calibration(ctx, path)
+		c, err := s.measuredProgram(ctx, path)
 		if err == nil && len(s.cals) > 0 && c.j.pair.World() != s.cals[0].j.pair.World() {
 			err = fmt.Errorf("it is for %s, %s for %d: calibrate them apart, the second with -costs", count(c.j.pair.World(), "rank"), f.Files[0], s.cals[0].j.pair.World())
 		}
@@ -176,7 +177,7 @@ func (f *Calibration) session(ctx context.Context) (*session, error) {
 		s.cals = append(s.cals, c)
 	}
 	s.found = make([][]finding, s.world())
-	if s.known != nil && s.known.Ranks != s.world() {
+	if s.known != nil && s.known.Ranks != 0 && s.known.Ranks != s.world() {
 		return nil, usagef("-costs=%s is of %s, the programs are for %d", f.Costs, count(s.known.Ranks, "rank"), s.world())
 	}
 	return s, nil
@@ -184,7 +185,7 @@ func (f *Calibration) session(ctx context.Context) (*session, error) {
 
 // pair finds the forward function of c, if c is a backward one, which has tangents: that
 // of the file of the same name before it whose outputs are what c takes.
-func (s *session) pair(c *calibration) {
+func (s *session) pair(c *measuredProgram) {
 	backward := slices.ContainsFunc(interp.InputSlots(c.h.f), func(in interp.Slot) bool { return in.Value.Def().Role() == ir.RoleTangent })
 	for _, f := range s.cals {
 		if !backward || f.j.pair.Name != c.j.pair.Name {
@@ -204,12 +205,17 @@ func (s *session) recall() {
 		s.seen[e.Key] = true
 	}
 	for _, e := range s.known.Collectives {
+		if e.Impl != calibration.Own {
+			continue
+		}
 		s.seen[(&finding{What: aCollective, Key: e.Op, Ranks: e.Ranks, Bytes: e.Bytes}).key()] = true
 	}
 	for _, e := range s.known.Chains {
 		s.seen[(&finding{What: aChain, Key: e.Key}).key()] = true
 	}
-	s.seen[(&finding{What: anEdge}).key()] = true
+	if s.known.Ranks > 0 { // of lowerdump calibrate
+		s.seen[(&finding{What: anEdge}).key()] = true
+	}
 }
 
 // news reports whether a program has an instruction or a chain that is not known.
@@ -230,7 +236,7 @@ func (s *session) news() bool {
 }
 
 // calibration makes the program of a file.
-func (s *session) calibration(ctx context.Context, path string) (*calibration, error) {
+func (s *session) measuredProgram(ctx context.Context, path string) (*measuredProgram, error) {
 	f := s.flags
 	made, err := f.Make(ctx, path, f.Costs)
 	if err != nil {
@@ -255,11 +261,11 @@ func (s *session) calibration(ctx context.Context, path string) (*calibration, e
 	if slices.ContainsFunc(h.step.Module.Outputs, func(q rt.Param) bool { return q.Async }) || slices.ContainsFunc(h.step.Module.Inputs, func(q rt.Param) bool { return q.Async }) {
 		return nil, errors.New("collectives that are in flight when the program starts or ends cannot be measured")
 	}
-	return newCalibration(s, j, h, made.Model), nil
+	return newMeasuredProgram(s, j, h, made.Model), nil
 }
 
 // measure runs the ranks, and returns what was known with what they found.
-func (s *session) measure(ctx context.Context, t *Console, dir string) (*cost.Measured, error) {
+func (s *session) measure(ctx context.Context, t *Console, dir string) (*calibration.File, error) {
 	p, err := s.flags.platform(s.world())
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/internal/fingerprint"
 	"github.com/seed-ee968945/concert/interp"
@@ -93,9 +94,9 @@ type Config struct {
 	Peer      string // file of what bench/peer_step.py printed
 	Timelines bool   // print simulated timelines
 
-	Model    *cost.Model    // of the simulated times
-	Simulate *cost.Measured // costs of the simulated program; nil: nodes are simulated
-	Log      *slog.Logger   // nil: nobody wants to know
+	Model    *cost.Model       // of the simulated times
+	Simulate *calibration.File // costs of the simulated program; nil: nodes are simulated
+	Log      *slog.Logger      // nil: nobody wants to know
 }
 
 // prepares reports whether something is asked for that needs captured steps.

@@ -11,17 +11,18 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// calibration is one program that is measured. All ranks measure the same things in
+// measuredProgram is one program that is measured. All ranks measure the same things in
 // the same order.
-type calibration struct {
+type measuredProgram struct {
 	s           *session
 	j           *Job
 	h           *half
-	forward     *calibration // what feeds this one, if it is a backward function; else nil
+	forward     *measuredProgram // what feeds this one, if it is a backward function; else nil
 	flags       *Calibration
 	p           *program.Program
 	module      *rt.Module // the program's, with room of our own behind its arena and events of our own
@@ -65,9 +66,9 @@ const (
 	aChain // found with its step; only to tell which are known
 )
 
-func newCalibration(s *session, j *Job, h *half, model *cost.Model) *calibration {
+func newMeasuredProgram(s *session, j *Job, h *half, model *cost.Model) *measuredProgram {
 	f := s.flags
-	c := &calibration{s: s, guess: compile.NodeTimes(h.program, h.f, model), j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped()}
+	c := &measuredProgram{s: s, guess: compile.NodeTimes(h.program, h.f, model), j: j, h: h, flags: f, p: h.program, beside: h.program.Overlapped()}
 	c.chains = c.p.Chains()
 	for i := range c.p.Instrs {
 		if c.p.Instrs[i].Kind == program.Collective {
@@ -99,7 +100,7 @@ func newCalibration(s *session, j *Job, h *half, model *cost.Model) *calibration
 }
 
 // key is what instruction i is entered under, "" if it costs nothing.
-func (c *calibration) key(i int) string {
+func (c *measuredProgram) key(i int) string {
 	key := c.p.CostKey(&c.p.Instrs[i])
 	if key != "" && c.beside[i] {
 		key += compile.OverlappedKey
@@ -116,7 +117,7 @@ func (s *session) rank(ctx context.Context, t *Console, r *rt.Rank) error {
 		edge = s.known.EdgeUs
 	}
 	var found []finding
-	meters := map[*calibration]*meter{}
+	meters := map[*measuredProgram]*meter{}
 	for _, c := range s.cals {
 		k := &meter{c: c, r: r, forward: meters[c.forward], seen: seen, edgeUs: edge, h: half{name: c.h.name, f: c.h.f, program: c.h.program, overwrites: c.h.overwrites}}
 		k.h.step.Module, k.h.step.Run = c.module, func(x *rt.Exec) { rt.Interpret(x, c.p) }
@@ -163,10 +164,11 @@ func (k *meter) all(ctx context.Context, t *Console) error {
 }
 
 // table is what was known with what all ranks found: the slowest counts.
-func (s *session) table() *cost.Measured {
-	m := &cost.Measured{Ranks: s.world()}
+func (s *session) table() *calibration.File {
+	m := &calibration.File{Ranks: s.world()}
 	if s.known != nil {
 		m = s.known.Clone()
+		m.Ranks = s.world()
 	}
 	for i, f := range s.found[0] {
 		for _, other := range s.found[1:] {
@@ -174,14 +176,15 @@ func (s *session) table() *cost.Measured {
 		}
 		switch f.What {
 		case anInstruction:
-			m.Instructions = append(m.Instructions, cost.Instruction{Key: f.Key, Us: rounded(f.Us), Late: s.known != nil})
+			m.Instructions = append(m.Instructions, calibration.Instruction{Key: f.Key, Us: rounded(f.Us), Late: s.known != nil})
 		case aCollective:
-			m.Collectives = append(m.Collectives, cost.Collective{Op: f.Key, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001), AloneUs: max(rounded(f.Alone), 0.001)})
+			m.Collectives = append(m.Collectives, calibration.Collective{Op: f.Key, Impl: calibration.Own, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Us), 0.001)},
+				calibration.Collective{Op: f.Key, Impl: calibration.OwnAlone, Ranks: f.Ranks, Bytes: f.Bytes, Us: max(rounded(f.Alone), 0.001)})
 		case anEdge:
 			m.EdgeUs = rounded(f.Us)
 		}
 	}
-	slices.SortFunc(m.Instructions, func(a, b cost.Instruction) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(m.Instructions, func(a, b calibration.Instruction) int { return strings.Compare(a.Key, b.Key) })
 	s.steps(m)
 	if s.known == nil { // later, nodes' costs are measured ones
 		m.MemoryScale = rounded(s.scale(m.Instructions))
@@ -193,7 +196,7 @@ func (s *session) table() *cost.Measured {
 func rounded(us float64) float64 { return max(math.Round(us*1e3)/1e3, 0) }
 
 // scale is what generated kernels take over what their nodes were said to.
-func (s *session) scale(measured []cost.Instruction) float64 {
+func (s *session) scale(measured []calibration.Instruction) float64 {
 	us := map[string]float64{}
 	for _, e := range measured {
 		us[e.Key] = e.Us
@@ -219,7 +222,7 @@ func (s *session) scale(measured []cost.Instruction) float64 {
 
 // meter measures on one rank.
 type meter struct {
-	c        *calibration
+	c        *measuredProgram
 	r        *rt.Rank
 	h        half
 	forward  *meter // of what feeds the program, nil if nothing does
@@ -313,20 +316,20 @@ func (k *meter) slope(ctx context.Context, said float64, once func(x *rt.Exec)) 
 }
 
 // computeStream is the stream of launches.
-func (c *calibration) computeStream() string { return c.p.Streams[0].Name }
+func (c *measuredProgram) computeStream() string { return c.p.Streams[0].Name }
 
 // our is number i of the events that are not the program's.
-func (c *calibration) our(i int) int { return c.p.Events + i }
+func (c *measuredProgram) our(i int) int { return c.p.Events + i }
 
 // flush copies enough to drive everything else out of the caches.
-func (c *calibration) flush(x *rt.Exec) {
+func (c *measuredProgram) flush(x *rt.Exec) {
 	if n := c.flags.Flush; n > 0 {
 		x.Copy(c.computeStream(), rt.C(c.room, rt.U8, n), rt.C(c.room+n, rt.U8, n))
 	}
 }
 
 // speck is as little compute as there can be.
-func (c *calibration) speck(x *rt.Exec, stream string) {
+func (c *measuredProgram) speck(x *rt.Exec, stream string) {
 	x.Copy(stream, rt.C(c.room, rt.U8, 512), rt.C(c.room+1024, rt.U8, 512))
 }
 
@@ -387,7 +390,7 @@ func (k *meter) instruction(ctx context.Context, i int) (float64, error) {
 // before lists the two launches or copies before instruction i on its stream, up to
 // one that reads indices, which may be gone when it runs again, and to one so long that
 // its noise would drown what is measured.
-func (c *calibration) before(i int) []int {
+func (c *measuredProgram) before(i int) []int {
 	var out []int
 	for n := i - 1; n >= 0 && len(out) < 2; n-- {
 		in := &c.p.Instrs[n]

@@ -74,7 +74,7 @@ func (k *meter) besideCompute(ctx context.Context, said float64, stream int, run
 const coveredBy = 1.2
 
 // forked surrounds a collective by events, with something to compute meanwhile.
-func (c *calibration) forked(stream int, run, beside func(x *rt.Exec)) func(x *rt.Exec) {
+func (c *measuredProgram) forked(stream int, run, beside func(x *rt.Exec)) func(x *rt.Exec) {
 	a, b := c.computeStream(), c.p.Streams[stream].Name
 	return func(x *rt.Exec) {
 		x.Record(a, c.our(0))

@@ -5,13 +5,14 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/program"
 )
 
 // fitting gathers what steps of all programs show of how much computing and
 // communicating slow each other down.
 type fitting struct {
-	m     *cost.Measured
+	m     *calibration.File
 	kinds []disturbed
 	obs   []cost.Slowdown
 	ops   []besideOps // launches of kinds that were seen
@@ -40,7 +41,7 @@ type going struct {
 
 // steps puts into m what was found of programs as a whole: the times of chains, and
 // speeds. m has the times of instructions, in order.
-func (s *session) steps(m *cost.Measured) {
+func (s *session) steps(m *calibration.File) {
 	chains := map[string][]float64{}
 	var keys []string
 	fit := &fitting{m: m, comm: map[string]*going{}, chain: map[string]*going{}}
@@ -63,20 +64,20 @@ func (s *session) steps(m *cost.Measured) {
 		fit.add(c, ranks)
 	}
 	for _, key := range keys {
-		m.Chains = slices.DeleteFunc(m.Chains, func(e cost.Instruction) bool { return e.Key == key })
-		m.Chains = append(m.Chains, cost.Instruction{Key: key, Us: rounded(mean(chains[key]))})
+		m.Chains = slices.DeleteFunc(m.Chains, func(e calibration.Instruction) bool { return e.Key == key })
+		m.Chains = append(m.Chains, calibration.Instruction{Key: key, Us: rounded(mean(chains[key]))})
 	}
 	fit.finish()
 }
 
 // ofSteps are the programs that were measured as a whole, each with what its ranks found.
-func (s *session) ofSteps() iter.Seq2[*calibration, []*inStep] {
-	return func(yield func(*calibration, []*inStep) bool) {
+func (s *session) ofSteps() iter.Seq2[*measuredProgram, []*inStep] {
+	return func(yield func(*measuredProgram, []*inStep) bool) {
 		for i, f := range s.found[0] {
 			if f.What != aStep {
 				continue
 			}
-			k := slices.IndexFunc(s.cals, func(c *calibration) bool { return c.whole() == f.Key })
+			k := slices.IndexFunc(s.cals, func(c *measuredProgram) bool { return c.whole() == f.Key })
 			if k < 0 {
 				continue
 			}
@@ -96,7 +97,7 @@ func (s *session) ofSteps() iter.Seq2[*calibration, []*inStep] {
 // operands lie, and how long attention or a sum by index takes depends on that. Of short
 // ones the events around them are too large a part. What was known before stays: the
 // programs were made with it.
-func (s *session) calls(m *cost.Measured) {
+func (s *session) calls(m *calibration.File) {
 	took := map[string][]float64{}
 	for c, ranks := range s.ofSteps() {
 		n := 0
@@ -131,7 +132,7 @@ func (s *session) calls(m *cost.Measured) {
 // alone is what a chain takes with nothing beside it, on the slowest rank, for which the
 // others wait in the next collective: as it is in the step if nothing ran beside it there
 // in most replays, under that step's load; else as measured apart.
-func (c *calibration) alone(ranks []*inStep, n int) float64 {
+func (c *measuredProgram) alone(ranks []*inStep, n int) float64 {
 	var us []float64
 	for k := range ranks[0].Runs {
 		slowest, touched := 0.0, false
@@ -158,7 +159,7 @@ func (c *calibration) alone(ranks []*inStep, n int) float64 {
 }
 
 // collective is when collective number j ran.
-func (c *calibration) collective(r *inRun, j int) span {
+func (c *measuredProgram) collective(r *inRun, j int) span {
 	return span{c.collectives[j], r.From[len(c.chains)+j], r.To[len(c.chains)+j]}
 }
 
@@ -175,14 +176,14 @@ func mean(list []float64) float64 {
 }
 
 // add observes one program.
-func (f *fitting) add(c *calibration, ranks []*inStep) {
+func (f *fitting) add(c *measuredProgram, ranks []*inStep) {
 	for n := range ranks[0].Runs {
 		f.replay(c, ranks, n)
 	}
 }
 
 // replay observes replay n of a program.
-func (f *fitting) replay(c *calibration, ranks []*inStep, n int) {
+func (f *fitting) replay(c *measuredProgram, ranks []*inStep, n int) {
 	us := func(in *program.Instr) float64 {
 		t, _ := f.m.Micros(c.p.CostKey(in))
 		return t
@@ -226,7 +227,7 @@ func (f *fitting) replay(c *calibration, ranks []*inStep, n int) {
 }
 
 // shares is for how long collectives of other streams ran beside number j.
-func (c *calibration) shares(r *inRun, j int) float64 {
+func (c *measuredProgram) shares(r *inRun, j int) float64 {
 	sum := 0.0
 	for k := range c.collectives {
 		if c.p.Instrs[c.collectives[k]].Stream != c.p.Instrs[c.collectives[j]].Stream {
@@ -238,7 +239,7 @@ func (c *calibration) shares(r *inRun, j int) float64 {
 
 // overlapped lists when collectives ran that have compute beside them, in order and
 // without overlaps.
-func (c *calibration) overlapped(r *inRun) []span {
+func (c *measuredProgram) overlapped(r *inRun) []span {
 	var list []span
 	for j, i := range c.collectives {
 		if c.beside[i] {
@@ -249,7 +250,7 @@ func (c *calibration) overlapped(r *inRun) []span {
 }
 
 // lost observes what a chain, of these instructions, lost beside collectives.
-func (f *fitting) lost(c *calibration, r *inRun, lost float64, list []span) {
+func (f *fitting) lost(c *measuredProgram, r *inRun, lost float64, list []span) {
 	o := cost.Slowdown{Lost: lost}
 	any := false
 	for j, i := range c.collectives {
@@ -350,11 +351,11 @@ func (f *fitting) finish() {
 	}
 	lost, _ := cost.FitSlowdowns(len(f.kinds), f.obs)
 	for _, op := range f.ops {
-		b := cost.Beside{Launch: op.launch, Collective: f.kinds[op.kind].collective, Compute: rounded(1 - lost[op.kind]), Comm: 1}
+		b := calibration.Beside{Launch: op.launch, Collective: f.kinds[op.kind].collective, Compute: rounded(1 - lost[op.kind]), Comm: 1}
 		if speed := f.comm[b.Collective].speed(); speed > 0 {
 			b.Comm = rounded(speed)
 		}
-		f.m.Beside = slices.DeleteFunc(f.m.Beside, func(o cost.Beside) bool { return o.Launch == b.Launch && o.Collective == b.Collective })
+		f.m.Beside = slices.DeleteFunc(f.m.Beside, func(o calibration.Beside) bool { return o.Launch == b.Launch && o.Collective == b.Collective })
 		f.m.Beside = append(f.m.Beside, b)
 	}
 }

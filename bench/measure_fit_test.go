@@ -12,12 +12,13 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/program"
 )
 
 // tracedCalibration is a calibration of a traced graph that nobody runs.
-func tracedCalibration(t *testing.T, name string) (*session, *calibration) {
+func tracedCalibration(t *testing.T, name string) (*session, *measuredProgram) {
 	t.Helper()
 	file, err := fx.ReadFile("../testdata/graphs/" + name + ".graph.json.gz")
 	if err != nil {
@@ -40,8 +41,8 @@ func tracedCalibration(t *testing.T, name string) (*session, *calibration) {
 		t.Fatal(err)
 	}
 	s := &session{flags: &Calibration{}, seen: map[string]bool{}}
-	cal := newCalibration(s, j, &halves[0], cost.Default())
-	s.cals = []*calibration{cal}
+	cal := newMeasuredProgram(s, j, &halves[0], cost.Default())
+	s.cals = []*measuredProgram{cal}
 	return s, cal
 }
 
@@ -68,9 +69,9 @@ func (m *machine) speeds() func(l, c *program.Instr) (float64, float64) {
 
 // measured is what a calibration finds on the machine, on ranks of which the later ones
 // start collectives late.
-func (m *machine) measured(t *testing.T, s *session, c *calibration, ranks int) (want float64, table *cost.Measured) {
+func (m *machine) measured(t *testing.T, s *session, c *measuredProgram, ranks int) (want float64, table *calibration.File) {
 	t.Helper()
-	table = &cost.Measured{Ranks: ranks}
+	table = &calibration.File{Ranks: ranks}
 	done := map[string]bool{}
 	real := func(in *program.Instr) float64 {
 		us := 1 + c.guess(in)
@@ -82,7 +83,7 @@ func (m *machine) measured(t *testing.T, s *session, c *calibration, ranks int) 
 	for i := range c.p.Instrs {
 		if key := c.key(i); key != "" && !done[key] {
 			done[key] = true
-			table.Instructions = append(table.Instructions, cost.Instruction{Key: key, Us: 1 + c.guess(&c.p.Instrs[i])})
+			table.Instructions = append(table.Instructions, calibration.Instruction{Key: key, Us: 1 + c.guess(&c.p.Instrs[i])})
 		}
 	}
 	var b strings.Builder
@@ -166,7 +167,7 @@ func TestStepsInTable(t *testing.T) {
 		}
 		s.found = append(s.found, []finding{{What: anEdge}, {What: aStep, Key: c.whole(), Step: r}})
 	}
-	table := &cost.Measured{}
+	table := &calibration.File{}
 	s.steps(table)
 	counts := map[string]int{}
 	for _, chain := range c.chains {

@@ -136,7 +136,7 @@ func (k *meter) pattern(like filled, off, size int64) error {
 
 // kept copies the inputs that the program overwrites to where they are kept, or back.
 // An input that is kept nowhere has offset 0, which is in the program's arena.
-func (c *calibration) kept(x *rt.Exec, back bool) {
+func (c *measuredProgram) kept(x *rt.Exec, back bool) {
 	for i, at := range c.keep {
 		if at == 0 {
 			continue
@@ -152,7 +152,7 @@ func (c *calibration) kept(x *rt.Exec, back bool) {
 
 // restored copies those inputs back, and lets every stream wait for that: without it
 // collectives that need none of them would begin beside the copies.
-func (c *calibration) restored(x *rt.Exec) {
+func (c *measuredProgram) restored(x *rt.Exec) {
 	c.kept(x, true)
 	if c.copies() == 0 {
 		return
@@ -164,7 +164,7 @@ func (c *calibration) restored(x *rt.Exec) {
 }
 
 // copies is how many copies kept makes.
-func (c *calibration) copies() (n int) {
+func (c *measuredProgram) copies() (n int) {
 	for _, at := range c.keep {
 		if at != 0 {
 			n++

@@ -68,7 +68,7 @@ func (k *meter) steps(ctx context.Context) error {
 }
 
 // whole is the key of all of a program.
-func (c *calibration) whole() string {
+func (c *measuredProgram) whole() string {
 	var all program.Chain
 	for i := range c.p.Instrs {
 		all.Instrs = append(all.Instrs, i)
@@ -293,7 +293,7 @@ func (k *meter) together(ctx context.Context, out *inStep, markUs float64) error
 
 // spans are the intervals in which things of a chain ran: each has the share of the
 // chain's time that it has of the sum of their times.
-func (c *calibration) spans(chain program.Chain, from, to float64, us func(in *program.Instr) float64) []span {
+func (c *measuredProgram) spans(chain program.Chain, from, to float64, us func(in *program.Instr) float64) []span {
 	sum := 0.0
 	for _, i := range chain.Instrs {
 		sum += us(&c.p.Instrs[i])

@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
 	"github.com/seed-ee968945/concert/passes"
@@ -53,7 +54,7 @@ type Target struct {
 	Costs *cost.Model
 
 	// Measured is a calibration; what it knows goes before attached costs. Nil: none.
-	Measured *cost.Measured
+	Measured *calibration.File
 
 	// Reprice gives nodes what Costs says of them in the place of attached costs.
 	Reprice Reprice
@@ -82,7 +83,7 @@ func (t Target) Model() *cost.Model {
 	if t.Measured == nil {
 		return t.base()
 	}
-	return t.Measured.Model(t.base())
+	return t.base().Calibrated(t.Measured)
 }
 
 // price attaches the costs that the target knows better than the graph, and returns what
@@ -94,7 +95,7 @@ func (t *Target) price(m *ir.Module) map[*ir.Node]cost.Source {
 			t.base().Reprice(f, t.Reprice == RepriceAll, out)
 		}
 		if t.Measured != nil {
-			t.Measured.Apply(f, t.base(), nil, out)
+			cost.Apply(t.Measured, f, t.base(), nil, out)
 		}
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
 	"github.com/seed-ee968945/concert/passes"
@@ -189,7 +190,7 @@ func TestSimulateProgram(t *testing.T) {
 	for i := range p.Instrs {
 		keys[p.Instrs[i].Node] = p.CostKey(&p.Instrs[i])
 	}
-	m := &cost.Measured{Ranks: 4, EdgeUs: 1, Instructions: []cost.Instruction{
+	m := &calibration.File{Ranks: 4, EdgeUs: 1, Instructions: []calibration.Instruction{
 		{Key: keys["h"], Us: 10}, {Key: keys["n"], Us: 4}, {Key: keys["r"], Us: 100}, {Key: keys["r"] + compile.OverlappedKey, Us: 20}}}
 	if _, err := m.WriteTo(io.Discard); err != nil { // sorts
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/internal/place"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/lower"
@@ -54,7 +55,7 @@ func (c *compiler) feedBack(ctx context.Context, m *ir.Module) error {
 				costs = moved(p, base.Machine)
 			}
 			launches := launchesOf(p, fn, to)
-			costs.Apply(to, base, launches, nil)
+			cost.Apply(costs, to, base, launches, nil)
 			copied(fn, to, launches)
 		}
 		if err := ctx.Err(); err != nil {
@@ -111,18 +112,18 @@ func sameWork(a, b *ir.Node) bool {
 // moved are costs of a program's generated kernels by the bytes of their operands and
 // results, sizes known at run time only at their hints, in the form of a calibration.
 // Without a machine nothing is known.
-func moved(p *program.Program, m *cost.Machine) *cost.Measured {
-	out := new(cost.Measured)
+func moved(p *program.Program, m *cost.Machine) *calibration.File {
+	out := new(calibration.File)
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
 		if m == nil || p.Kernel(in) == nil {
 			continue
 		}
-		out.Instructions = append(out.Instructions, cost.Instruction{Key: p.CostKey(in), Us: movedUs(p, in, m)})
+		out.Instructions = append(out.Instructions, calibration.Instruction{Key: p.CostKey(in), Us: movedUs(p, in, m)})
 	}
-	byKey := func(a, b cost.Instruction) int { return strings.Compare(a.Key, b.Key) }
+	byKey := func(a, b calibration.Instruction) int { return strings.Compare(a.Key, b.Key) }
 	slices.SortFunc(out.Instructions, byKey)
-	out.Instructions = slices.CompactFunc(out.Instructions, func(a, b cost.Instruction) bool { return a.Key == b.Key })
+	out.Instructions = slices.CompactFunc(out.Instructions, func(a, b calibration.Instruction) bool { return a.Key == b.Key })
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/program"
 )
@@ -25,7 +26,7 @@ type Simulation struct {
 // costs. The instructions of a chain share its time as they share what they take one by one.
 // Of what was not measured, generated kernels cost what they move, the rest what its nodes do.
 // Errors are program.Simulate's.
-func SimulateProgram(p *program.Program, f *ir.Func, m *cost.Measured, model *cost.Model) (*Simulation, error) {
+func SimulateProgram(p *program.Program, f *ir.Func, m *calibration.File, model *cost.Model) (*Simulation, error) {
 	out := new(Simulation)
 	us := out.times(p, m, unmeasured(p, f, model))
 	overlapped := p.Overlapped()
@@ -87,7 +88,7 @@ func linkShare(p *program.Program, in *program.Instr, m *cost.Machine, us float6
 }
 
 // times looks up how long instructions take, in microseconds. Events are not in it.
-func (s *Simulation) times(p *program.Program, m *cost.Measured, guess func(in *program.Instr) float64) map[*program.Instr]float64 {
+func (s *Simulation) times(p *program.Program, m *calibration.File, guess func(in *program.Instr) float64) map[*program.Instr]float64 {
 	us := make(map[*program.Instr]float64, len(p.Instrs))
 	overlapped := p.Overlapped()
 	for i := range p.Instrs {

@@ -1,11 +1,12 @@
 package cost
 
 import (
-	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -37,41 +38,12 @@ func TestH200(t *testing.T) {
 	}
 }
 
-func TestTableRoundTrip(t *testing.T) {
-	var a, b bytes.Buffer
-	if _, err := H200().WriteTo(&a); err != nil {
-		t.Fatal(err)
-	}
-	tab, err := ReadTable("t.csv", bytes.NewReader(a.Bytes()), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tab.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	if a.String() != b.String() {
-		t.Error("a written table does not read back")
-	}
-}
-
-func TestTableErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                "t.csv:1: no header: want the columns op, bytes, microseconds: EOF",
-		"op,bytes\nx,1\n":                 `t.csv:1: column "microseconds" is missing; have op, bytes`,
-		"op,bytes,microseconds\nx,-1,1\n": `t.csv:2: bytes "-1" is not a size`,
-		"op,bytes,microseconds\nx,1,0\n":  `t.csv:2: microseconds "0" is not a positive time of at most 1e+12`,
-		"op,bytes,microseconds\nall_reduce,1,2e12\n":   `t.csv:2: microseconds "2e12" is not a positive time of at most 1e+12`,
-		"op,bytes,microseconds\n# n\nall_reduc,1,1\n":  `t.csv:3: op "all_reduc" is no collective, barrier, p2p_copy, local_copy or empty-kernel`,
-		"op,byte,microseconds\nx,1,1\n":                `t.csv:1: column "byte" is not one of op, impl, ranks, bytes, microseconds`,
-		"op,op,bytes,microseconds\nx,x,1,1\n":          `t.csv:1: column "op" stands twice`,
-		"op,bytes,microseconds\nbarrier,1,1\n":         `t.csv:2: the table has no column ranks, and no group size was given for it`,
-		"op,ranks,bytes,microseconds\nbarrier,a,1,1\n": `t.csv:2: ranks "a" is not a group size`,
-		"op,bytes,microseconds\nx,1\n":                 `t.csv:2: record on line 2: wrong number of fields`,
-		"op,bytes,microseconds\n":                      `t.csv: the table holds no measurement`,
-	} {
-		_, err := ReadTable("t.csv", strings.NewReader(text), 0)
-		if err == nil || err.Error() != want {
-			t.Errorf("%q: %v, want %s", text, err, want)
+// Calibrations have times of every collective of the op table.
+func TestCalibrationKnowsCollectives(t *testing.T) {
+	known := calibration.Collectives()
+	for _, op := range ir.Ops() {
+		if op != ir.OpAsyncCall && op.IsCollective() != slices.Contains(known, op.Name()) {
+			t.Errorf("%s: collective %v, in calibrations %v", op.Name(), op.IsCollective(), !op.IsCollective())
 		}
 	}
 }
@@ -99,7 +71,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// What a machine's file has wrong is told with its line.
+// What a machine's file has wrong is told with line and column.
 func TestMachineErrors(t *testing.T) {
 	const good = `{
  "name": "x",
@@ -118,16 +90,16 @@ func TestMachineErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][3]string{ // old, new, want
-		{`"launch_us": 1`, `"launch_us": -1`, "m.json:6: machine x: launch_us: must not be negative, as -1"},
-		{`"hop_us": 1`, `"hop_us": -0.5`, "m.json:8: machine x: intra.hop_us: must not be negative, as -0.5"},
-		{"{\n  \"gbps\": 1", "{\n  \"gbps\": -1", "m.json:10: machine x: inter.gbps: must not be negative, as -1"},
-		{`"base_us": 0`, `"base_us": 1e13`, "m.json:11: machine x: inter.base_us: 1e+13 is more than 1e+12"},
-		{`"f32": 2`, `"f32": 0`, "m.json:4: machine x: matmul_tflops.f32: must be positive, not 0"},
-		{`"f32": 2`, `"fp32": 2`, "m.json:4: machine x: matmul_tflops.fp32: is no type of matmuls: want bf16, f16, f32 or f64"},
-		{`"memory_gbps": 1,`, ``, "m.json:1: machine x: memory_gbps: must be positive, not 0"},
-		{`"units": 1`, `"units": "1"`, "m.json:6: json: cannot unmarshal string into Go struct field Machine.units of type int"},
-		{"}\n}\n", "}\n}\n{", "m.json:13: more follows the end"},
-		{`"launch_us": 1,`, `"launch_us" 1,`, "m.json:6: invalid character '1' after object key"},
+		{`"launch_us": 1`, `"launch_us": -1`, "m.json:6:15: machine x: launch_us: must not be negative, as -1"},
+		{`"hop_us": 1`, `"hop_us": -0.5`, "m.json:8:13: machine x: intra.hop_us: must not be negative, as -0.5"},
+		{"{\n  \"gbps\": 1", "{\n  \"gbps\": -1", "m.json:10:11: machine x: inter.gbps: must not be negative, as -1"},
+		{`"base_us": 0`, `"base_us": 1e13`, "m.json:11:14: machine x: inter.base_us: 1e+13 is more than 1e+12"},
+		{`"f32": 2`, `"f32": 0`, "m.json:4:10: machine x: matmul_tflops.f32: must be positive, not 0"},
+		{`"f32": 2`, `"fp32": 2`, "m.json:4:11: machine x: matmul_tflops.fp32: is no type of matmuls: want bf16, f16, f32 or f64"},
+		{`"memory_gbps": 1,`, ``, "m.json:1:1: field \"memory_gbps\" is missing"},
+		{`"units": 1`, `"units": "1"`, "m.json:6:30: json: cannot unmarshal string into Go struct field Machine.units of type int"},
+		{"}\n}\n", "}\n}\n{", "m.json:13:2: more follows the end"},
+		{`"launch_us": 1,`, `"launch_us" 1,`, "m.json:6:14: invalid character '1' after object key"},
 	} {
 		if _, err := ReadMachine("m.json", strings.NewReader(strings.Replace(good, c[0], c[1], 1))); err == nil || err.Error() != c[2] {
 			t.Errorf("%s: got  %v\nwant %s", c[1], err, c[2])
@@ -234,20 +206,20 @@ func TestLinkShare(t *testing.T) {
 func TestConcert(t *testing.T) {
 	own, nccl := Concert(), H200()
 	for _, op := range []ir.Op{ir.OpAllGather, ir.OpAllReduce, ir.OpAllToAll, ir.OpReduceScatter} {
-		for _, impl := range []string{MeasuredImpl, AloneImpl} {
+		for _, impl := range []string{calibration.Own, calibration.OwnAlone} {
 			for size := int64(1 << 10); size <= 1<<30; size *= 4 {
 				us, ok := own.Micros(op.Name(), impl, 4, size)
 				_, share, _ := traffic(op, 4)
 				if wires := share * float64(size) / 450e3; !ok || us < wires {
 					t.Errorf("%s %s of %d bytes: %v us, the wires take %v", impl, op.Name(), size, us, wires)
 				}
-				if theirs, _ := nccl.Micros(op.Name(), "nccl", 4, size); impl == AloneImpl && us > 1.05*theirs {
+				if theirs, _ := nccl.Micros(op.Name(), "nccl", 4, size); impl == calibration.OwnAlone && us > 1.05*theirs {
 					t.Errorf("%s of %d bytes: %v us alone, NCCL %v", op.Name(), size, us, theirs)
 				}
 			}
 		}
-		large, _ := own.Micros(op.Name(), MeasuredImpl, 64, 1<<10)
-		small, _ := own.Micros(op.Name(), MeasuredImpl, 4, 1<<10)
+		large, _ := own.Micros(op.Name(), calibration.Own, 64, 1<<10)
+		small, _ := own.Micros(op.Name(), calibration.Own, 4, 1<<10)
 		if large <= small {
 			t.Errorf("%s on 64 ranks: %v us, on 4 %v", op.Name(), large, small)
 		}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/seed-ee968945/concert/cost/calibration"
 )
 
 // Machine describes what a rank runs on. Its JSON form is a file a user can
@@ -13,11 +15,11 @@ import (
 // not the datasheet's peak.
 type Machine struct {
 	Name         string             `json:"name"`
-	MatmulTFLOPS map[string]float64 `json:"matmul_tflops"` // by element type of the operands: bf16, f16, f32, f64
-	VectorTFLOPS float64            `json:"vector_tflops"` // f32 arithmetic outside the matrix units
-	MemoryGBps   float64            `json:"memory_gbps"`   // device memory, bytes read plus bytes written
-	LaunchUs     float64            `json:"launch_us"`     // least time of a kernel within a captured graph
-	Units        int                `json:"units"`         // multiprocessors: tiles beyond a full wave wait for the next
+	MatmulTFLOPS map[string]float64 `json:"matmul_tflops"`       // by element type of the operands: bf16, f16, f32, f64
+	VectorTFLOPS float64            `json:"vector_tflops"`       // f32 arithmetic outside the matrix units
+	MemoryGBps   float64            `json:"memory_gbps"`         // device memory, bytes read plus bytes written
+	LaunchUs     float64            `json:"launch_us,omitempty"` // least time of a kernel within a captured graph
+	Units        int                `json:"units"`               // multiprocessors: tiles beyond a full wave wait for the next
 	RanksPerHost int                `json:"ranks_per_host"`
 
 	// RanksPerDomain is how many ranks NVLink joins, on one host or several; 0: those of a
@@ -26,17 +28,17 @@ type Machine struct {
 	// RailsPerHost is the network adapters of a host, which its ranks share; 0: one each.
 	RailsPerHost int `json:"rails_per_host,omitempty"`
 
-	Intra Link `json:"intra"` // between ranks of one NVLink domain
-	Inter Link `json:"inter"` // between domains, by one network adapter
+	Intra Link `json:"intra"`           // between ranks of one NVLink domain
+	Inter Link `json:"inter,omitempty"` // between domains, by one network adapter
 }
 
 // Link is the way between two ranks.
 type Link struct {
-	GBps      float64 `json:"gbps"`        // per rank or network adapter, and direction, as a bulk copy reaches it
-	HopUs     float64 `json:"hop_us"`      // one step of a ring with a flag per packet
-	BulkHopUs float64 `json:"bulk_hop_us"` // one step of a ring of bulk copies
-	BaseUs    float64 `json:"base_us"`     // starting a library collective
-	BarrierUs float64 `json:"barrier_us"`  // one barrier of a kernel that loads and stores peers' memory; 0 if it cannot
+	GBps      float64 `json:"gbps"`                  // per rank or network adapter, and direction, as a bulk copy reaches it
+	HopUs     float64 `json:"hop_us,omitempty"`      // one step of a ring with a flag per packet
+	BulkHopUs float64 `json:"bulk_hop_us,omitempty"` // one step of a ring of bulk copies
+	BaseUs    float64 `json:"base_us,omitempty"`     // starting a library collective
+	BarrierUs float64 `json:"barrier_us,omitempty"`  // one barrier of a kernel that loads and stores peers' memory; 0 if it cannot
 	// PeakGBps is what the wires of a rank carry in one direction: more than one
 	// collective reaches, and what those that run at once share. 0: GBps.
 	PeakGBps float64 `json:"peak_gbps,omitempty"`
@@ -72,11 +74,11 @@ func machines() map[string]*Machine {
 	}
 }
 
-// ReadMachine reads a machine's JSON. name is what errors call it; they have the line.
-// Unknown fields are errors: a misspelt rate must not silently become zero.
+// ReadMachine reads a machine's JSON. name is what errors call it; they have line and
+// column. Unknown fields are errors: a misspelt rate must not silently become zero.
 func ReadMachine(name string, r io.Reader) (*Machine, error) {
 	m := new(Machine)
-	if err := readJSON(name, r, m, m.Check); err != nil {
+	if err := calibration.ReadJSON(name, r, m, m.Check); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -105,13 +107,13 @@ func (m *Machine) Check() error {
 			value{l.path + ".barrier_us", l.BarrierUs, false}, value{l.path + ".peak_gbps", l.PeakGBps, false})
 	}
 	for _, f := range values {
-		if err := figure(f.path, f.v, f.positive); err != nil {
+		if err := calibration.Figure(f.path, f.v, f.positive); err != nil {
 			return fmt.Errorf("machine %s: %w", m.Name, err)
 		}
 	}
 	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
 		if !slices.Contains([]string{"bf16", "f16", "f32", "f64"}, dt) {
-			return fmt.Errorf("machine %s: %w", m.Name, &figureError{"matmul_tflops." + dt, "is no type of matmuls: want bf16, f16, f32 or f64"})
+			return fmt.Errorf("machine %s: %w", m.Name, &calibration.ValueError{Path: "matmul_tflops." + dt, Msg: "is no type of matmuls: want bf16, f16, f32 or f64"})
 		}
 	}
 	return nil

@@ -166,10 +166,8 @@ func TestFitted(t *testing.T) {
 
 // Rows without an implementation serve all that have none of their own.
 func TestTableWithoutImpl(t *testing.T) {
-	tab, err := ReadTable("t.csv", strings.NewReader("op,ranks,bytes,microseconds\nall_reduce,8,1024,33\n"), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tab := &Table{}
+	tab.Add("all_reduce", "", 8, Point{1024, 33})
 	if us, ok := tab.Micros("all_reduce", "nccl", 8, 1024); !ok || us != 33 {
 		t.Errorf("%v us, %v", us, ok)
 	}

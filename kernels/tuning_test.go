@@ -2,22 +2,34 @@ package kernels
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-ee968945/concert/cost/calibration"
 )
 
 func TestCalibration(t *testing.T) {
 	a := DefaultTuning(4)
 	a.OneShot, a.Blocks = 12345, 96
-	c := &Calibration{Machine: "two of them", Groups: map[int]Tuning{4: a, 2: DefaultTuning(2), 16: DefaultTuning(16)}}
-	var text bytes.Buffer
-	if _, err := c.WriteTo(&text); err != nil {
+	f := &calibration.File{Machine: "two of them", Protocols: []calibration.Protocols{{Ranks: 4, Limits: a}, {Ranks: 2, Limits: DefaultTuning(2)}, {Ranks: 16, Limits: DefaultTuning(16)}}}
+	c, err := CalibrationOf(f)
+	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ReadCalibration("f", bytes.NewReader(text.Bytes()))
+	var text bytes.Buffer
+	if _, err := f.WriteTo(&text); err != nil {
+		t.Fatal(err)
+	}
+	read := func(text string) (again *Calibration, err error) {
+		_, err = calibration.Read("f", strings.NewReader(text), func(f *calibration.File) (err error) {
+			again, err = CalibrationOf(f)
+			return err
+		})
+		return again, err
+	}
+	again, err := read(text.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,25 +46,14 @@ func TestCalibration(t *testing.T) {
 		t.Errorf("a group that was not measured gets %+v", got)
 	}
 	for _, w := range []struct{ name, from, to, want string }{
+		{"no blocks", `"blocks":96`, `"blocks":0`, "f:6:"},
+		{"no blocks", `"blocks":96`, `"blocks":0`, "protocols.1.limits.blocks: 0 is not in [1, "},
+		{"ranks", `"ranks":16`, `"ranks":17`, "protocols.2.ranks: 17 is not in [2, 16]"},
+		{"missing", `"push":`, `"shove":`, `there is no field "shove"`},
 		{"changed", "12345", "12346", "digest"},
-		{"unknown field", `"push":`, `"shove":`, `"push" is missing`},
-		{"no blocks", `"blocks": 96`, `"blocks": 0`, "blocks"},
-		{"version", `"version": 1`, `"version": 7`, "version 7"},
-		{"ranks", `"16": {`, `"17": {`, "17 ranks"},
-		{"negative", "12345", "-1", "negative"},
-		{"not JSON", "{", "", "f:"},
 	} {
-		if _, err := ReadCalibration("f", strings.NewReader(strings.Replace(text.String(), w.from, w.to, 1))); w.name == "negative" {
-			var e *CalibrationError
-			if !errors.As(err, &e) {
-				t.Errorf("%s: %v", w.name, err)
-			}
-		} else if err == nil || !strings.Contains(err.Error(), w.want) || !strings.HasPrefix(err.Error(), "f: ") {
-			t.Errorf("%s: %v", w.name, err)
+		if _, err := read(strings.Replace(text.String(), w.from, w.to, 1)); err == nil || !strings.Contains(err.Error(), w.want) {
+			t.Errorf("%s: %v, want %s", w.name, err, w.want)
 		}
-	}
-	free := text.String()[:strings.LastIndex(text.String(), `"digest"`)] + `"digest": ""}`
-	if _, err := ReadCalibration("f", strings.NewReader(strings.Replace(free, "12345", "7", 1))); err != nil {
-		t.Errorf("without a digest: %v", err)
 	}
 }

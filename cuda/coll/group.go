@@ -152,7 +152,7 @@ func (o *GroupOptions) check(w *symm.World, n int) error {
 		what = "GroupOptions.Tuning"
 	}
 	t := o.tuning(n)
-	if err := t.Check(); err != nil {
+	if err := kernels.CheckTuning(&t); err != nil {
 		return symm.Invalid(what, "%v", err)
 	}
 	return nil

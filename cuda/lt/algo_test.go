@@ -90,13 +90,9 @@ func TestKnown(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, f := range files {
-		b, err := known.ReadFile("tunings/" + f.Name())
+		tn, err := readKnown(f.Name())
 		if err != nil {
 			t.Fatal(err)
-		}
-		tn, err := ReadTuning(bytes.NewReader(b))
-		if err != nil {
-			t.Fatalf("%s: %v", f.Name(), err)
 		}
 		if tn.gpu == "" || tn.library == 0 || tn.Len() == 0 || Known(tn.gpu, tn.library).Digest() != tn.Digest() {
 			t.Errorf("%s is for GPU %q and library %d, %d problems", f.Name(), tn.gpu, tn.library, tn.Len())

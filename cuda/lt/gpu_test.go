@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -335,7 +336,8 @@ func TestGPUShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(tuning.Write(w), w.Close()); err != nil {
+		_, err = (&calibration.File{Machine: infos[0].Name, Matmuls: tuning.Matmuls()}).WriteTo(w)
+		if err := errors.Join(err, w.Close()); err != nil {
 			t.Fatal(err)
 		}
 	})

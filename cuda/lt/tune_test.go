@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/library/librarytest"
@@ -62,21 +65,16 @@ func TestTuningFile(t *testing.T) {
 		}
 		return tn
 	}
-	var a, b, c bytes.Buffer
-	for _, w := range []*bytes.Buffer{&a, &b} {
-		if err := mk().Write(w); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if a.String() != b.String() {
-		t.Error("equal tunings are written differently")
-	}
-	tn, err := ReadTuning(&b)
+	m := mk().Matmuls()
+	tn, err := TuningOf(&calibration.File{Matmuls: m})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tn.Write(&c); err != nil || c.String() != a.String() {
-		t.Errorf("a tuning changed when it was read and written: %v", err)
+	if d := cmp.Diff(m, tn.Matmuls()); d != "" {
+		t.Errorf("a tuning changed when it was written and read: %s", d)
+	}
+	if tn.Digest() != mk().Digest() || tn.Digest() == (*Tuning)(nil).Digest() || (*Tuning)(nil).Digest() != new(Tuning).Digest() {
+		t.Error("digests do not tell tunings apart")
 	}
 	if !tn.Fits("NVIDIA H200", 130000) || tn.Fits("NVIDIA H100", 130000) || tn.Fits("NVIDIA H200", 120800) || !new(Tuning).Fits("any", 1) {
 		t.Error("a tuning fits what it was not made for, or not what it was")
@@ -87,10 +85,13 @@ func TestTuningFile(t *testing.T) {
 	if _, ok := tn.Get(Problem{}); ok {
 		t.Error("found what was never set")
 	}
-	for _, text := range []string{"", "{}", `{"Format":2}`, `{"Format":1,"More":1}`, `{"Format":1,"Algos":{"x":"nothing"}}`} {
-		if _, err := ReadTuning(strings.NewReader(text)); err == nil {
-			t.Errorf("%q is read as a tuning", text)
-		}
+	m.Algorithms[1].Algo = "nothing"
+	var bad *calibration.ValueError
+	if _, err := TuningOf(&calibration.File{Matmuls: m}); !errors.As(err, &bad) || bad.Path != "matmuls.algorithms.1.algo" {
+		t.Errorf("an algorithm that is none: %v", err)
+	}
+	if none, err := TuningOf(&calibration.File{}); none != nil || err != nil {
+		t.Errorf("a calibration without matmuls: %v, %v", none, err)
 	}
 }
 

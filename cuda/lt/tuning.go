@@ -5,14 +5,13 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
+	"slices"
 	"sync"
-)
 
-// tuningFormat is the version of the file's form.
-const tuningFormat = 1
+	"github.com/seed-ee968945/concert/cost/calibration"
+)
 
 // Tuning maps problems to the algorithms that were fastest on one kind of GPU with
 // one version of the library. The zero value is empty and fits any. It is safe for
@@ -89,11 +88,9 @@ func (t *Tuning) Fits(gpu string, library uint64) bool {
 // Digest tells tunings apart: equal content gives an equal digest, also of different
 // files. A nil Tuning has the digest of an empty one.
 func (t *Tuning) Digest() string {
-	if t == nil {
-		t = &Tuning{}
-	}
 	h := sha256.New()
-	t.Write(h) // a hash takes everything, and the content has a form in JSON
+	m := t.Matmuls()
+	fmt.Fprintf(h, "%s %d %q", m.GPU, m.Library, m.Algorithms)
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
@@ -110,60 +107,53 @@ func Known(gpu string, library uint64) *Tuning {
 		return nil
 	}
 	for _, f := range files {
-		b, err := known.ReadFile("tunings/" + f.Name())
-		if err != nil {
-			continue
-		}
-		if t, err := ReadTuning(bytes.NewReader(b)); err == nil && t.Fits(gpu, library) {
+		t, err := readKnown(f.Name())
+		if err == nil && t.Fits(gpu, library) {
 			return t
 		}
 	}
 	return nil
 }
 
-type tuningFile struct {
-	Format  int
-	GPU     string
-	Library uint64
-	Algos   map[string]string
-}
-
-// Write writes the file: JSON, problems in ascending order, the same bytes for the
-// same content.
-func (t *Tuning) Write(w io.Writer) error {
-	t.mu.RLock()
-	f := tuningFile{Format: tuningFormat, GPU: t.gpu, Library: t.library, Algos: map[string]string{}}
-	for k, a := range t.algos {
-		f.Algos[k] = a.String()
-	}
-	t.mu.RUnlock()
-	b, err := json.MarshalIndent(f, "", " ")
+func readKnown(name string) (t *Tuning, err error) {
+	b, err := known.ReadFile("tunings/" + name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = w.Write(append(b, '\n'))
-	return err
+	_, err = calibration.Read(name, bytes.NewReader(b), func(f *calibration.File) error {
+		t, err = TuningOf(f)
+		return err
+	})
+	return t, err
 }
 
-// ReadTuning reads what Write wrote.
-func ReadTuning(r io.Reader) (*Tuning, error) {
-	var f tuningFile
-	d := json.NewDecoder(r)
-	d.DisallowUnknownFields()
-	if err := d.Decode(&f); err != nil {
-		return nil, fmt.Errorf("tuning of products: %w", err)
+// Matmuls is the tuning as a calibration has it, by problem. A nil Tuning is an empty one.
+func (t *Tuning) Matmuls() *calibration.Matmuls {
+	if t == nil {
+		return &calibration.Matmuls{}
 	}
-	if f.Format != tuningFormat {
-		return nil, fmt.Errorf("tuning of products: format %d, this version reads %d", f.Format, tuningFormat)
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	m := &calibration.Matmuls{GPU: t.gpu, Library: t.library}
+	for _, k := range slices.Sorted(maps.Keys(t.algos)) {
+		m.Algorithms = append(m.Algorithms, calibration.Algorithm{Problem: k, Algo: t.algos[k].String()})
 	}
-	t := NewTuning(f.GPU, f.Library)
-	t.algos = map[string]Algo{}
-	for k, text := range f.Algos {
-		a, err := ParseAlgo(text)
+	return m
+}
+
+// TuningOf is what a calibration has of matmuls, nil if nothing. The error is a
+// *calibration.ValueError.
+func TuningOf(f *calibration.File) (*Tuning, error) {
+	if f.Matmuls == nil {
+		return nil, nil
+	}
+	t := NewTuning(f.Matmuls.GPU, f.Matmuls.Library)
+	for i, e := range f.Matmuls.Algorithms {
+		a, err := ParseAlgo(e.Algo)
 		if err != nil {
-			return nil, fmt.Errorf("tuning of products: %s: %w", k, err)
+			return nil, &calibration.ValueError{Path: fmt.Sprintf("matmuls.algorithms.%d.algo", i), Msg: err.Error()}
 		}
-		t.algos[k] = a
+		t.set(e.Problem, a)
 	}
 	return t, nil
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/kernels"
@@ -18,21 +20,15 @@ func (b *bench) calibrate() error {
 	if b.n != len(b.w.Local()) {
 		return errors.New("one process calibrates for all: leave -procs out")
 	}
-	cal := &kernels.Calibration{Groups: map[int]kernels.Tuning{}}
-	if f, err := os.Open(b.tuning); err == nil {
-		cal, err = kernels.ReadCalibration(b.tuning, f)
-		f.Close()
-		if err != nil {
-			return err
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
+	file, err := b.calibration()
+	if err != nil {
 		return err
 	}
 	infos, err := b.drv.Devices()
 	if err != nil {
 		return err
 	}
-	cal.Machine = fmt.Sprintf("%d x %s", len(infos), infos[0].Name)
+	file.Machine = fmt.Sprintf("%d x %s", len(infos), infos[0].Name)
 	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
 	}
@@ -43,17 +39,31 @@ func (b *bench) calibrate() error {
 	if err := b.besideCrossings(&t); err != nil {
 		return err
 	}
-	cal.Groups[b.n] = t
+	file.Protocols = slices.DeleteFunc(file.Protocols, func(p calibration.Protocols) bool { return p.Ranks == b.n })
+	file.Protocols = append(file.Protocols, calibration.Protocols{Ranks: b.n, Limits: t})
 	f, err := os.Create(b.tuning)
 	if err != nil {
 		return err
 	}
-	_, err = cal.WriteTo(f)
+	_, err = file.WriteTo(f)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	fmt.Printf("%s: digest %s\n", b.tuning, cal.Digest())
+	fmt.Printf("%s: digest %s\n", b.tuning, file.Digest)
 	return nil
+}
+
+// calibration is the file that is added to, or an empty one.
+func (b *bench) calibration() (*calibration.File, error) {
+	f, err := os.Open(b.tuning)
+	if errors.Is(err, os.ErrNotExist) {
+		return &calibration.File{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return calibration.Read(b.tuning, f)
 }
 
 // contest is two ways to do a collective.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/coll"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/symm"
@@ -95,7 +96,11 @@ func tuningOf(file string, n int) (kernels.Tuning, error) {
 		return kernels.Tuning{}, err
 	}
 	defer f.Close()
-	c, err := kernels.ReadCalibration(file, f)
+	var c *kernels.Calibration
+	_, err = calibration.Read(file, f, func(f *calibration.File) (err error) {
+		c, err = kernels.CalibrationOf(f)
+		return err
+	})
 	return c.For(n), err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cost"
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/passes"
 )
 
@@ -28,36 +29,36 @@ type pricing struct {
 // again and again. What it gives is not to be changed.
 type tables struct {
 	mu   sync.Mutex
-	have map[string]*cost.Measured
+	have map[string]*calibration.File
 }
 
-func (t *tables) get(name string) (*cost.Measured, error) {
+func (t *tables) get(name string) (*calibration.File, error) {
 	if t == nil {
-		return readTable(name)
+		return readCalibration(name)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m := t.have[name]; m != nil {
 		return m, nil
 	}
-	m, err := readTable(name)
+	m, err := readCalibration(name)
 	if err != nil {
 		return nil, err
 	}
 	if t.have == nil {
-		t.have = map[string]*cost.Measured{}
+		t.have = map[string]*calibration.File{}
 	}
 	t.have[name] = m
 	return m, nil
 }
 
-func readTable(name string) (*cost.Measured, error) {
+func readCalibration(name string, check ...func(*calibration.File) error) (*calibration.File, error) {
 	r, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return cost.ReadMeasured(name, r)
+	return calibration.Read(name, r, check...)
 }
 
 func (f *pricing) define(fs *flag.FlagSet) {
@@ -114,7 +115,7 @@ func (f *pricing) base() (*cost.Model, error) {
 		}
 		switch {
 		case f.comm == ownComm:
-			return &cost.Model{Table: cost.Concert(), Impl: cost.MeasuredImpl, Machine: m}, nil
+			return &cost.Model{Table: cost.Concert(), Impl: calibration.Own, Machine: m}, nil
 		case name == "h200":
 			return &cost.Model{Table: cost.H200(), Machine: m}, nil
 		}
@@ -133,7 +134,7 @@ func (f *pricing) base() (*cost.Model, error) {
 }
 
 // measured is the calibration, nil if there is none.
-func (f *pricing) measured() (*cost.Measured, error) {
+func (f *pricing) measured() (*calibration.File, error) {
 	if f.costs == "" {
 		return nil, nil
 	}

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"flag"
-	"fmt"
-	"io"
-	"os"
 
+	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/lt"
@@ -35,8 +33,8 @@ func (f *libraryFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.noBeside, "no-beside", false, "do collectives as if nothing computed meanwhile")
 	fs.BoolVar(&f.noEarly, "no-early", false, "let no kernel begin before the one in front of it has ended")
 	fs.Int64Var(&f.fetch, "fetch", 0, "bytes of the weights of a product of few rows to bring into the cache while what is before it runs; 0 for none")
-	fs.StringVar(&f.products, "products", "", "`file` of the algorithms of products; empty: those known for the GPU")
-	fs.StringVar(&f.protocols, "protocols", "", "`file` of the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
+	fs.StringVar(&f.products, "products", "", "calibration `file` with the algorithms of matmuls; empty: those known for the GPU")
+	fs.StringVar(&f.protocols, "protocols", "", "calibration `file` with the sizes at which protocols of collectives take over from each other; empty: those known for the GPU")
 	fs.StringVar(&f.transport, "transport", "", "what carries collectives: symmetric, nccl; empty: symmetric memory where GPUs have access to each other, else NCCL")
 	fs.StringVar(&f.nccl, "nccl", "", "path of libnccl; empty: where the loader finds it")
 	fs.StringVar(&f.cache, "cache", "", "folder of compiled kernels; empty: in the user's cache folder, none: no cache")
@@ -65,31 +63,27 @@ func (f *libraryFlags) options() (device.Options, error) {
 		return o, usagef("-transport=%s: have symmetric and nccl", f.transport)
 	}
 	o.Libraries = device.Standard(device.Paths{CuBLASLt: f.cublasLt, CuDNN: cudnn.Options{Dir: f.cudnn, Preload: f.preload}, NoCuDNN: f.cudnn == "none"})
-	err := reading(f.products, func(r io.Reader) (err error) {
-		o.Products, err = lt.ReadTuning(r)
-		return err
-	})
-	if err != nil {
-		return o, err
+	if f.products != "" {
+		_, err := readCalibration(f.products, func(c *calibration.File) (err error) {
+			if o.Products, err = lt.TuningOf(c); o.Products == nil && err == nil {
+				err = &calibration.ValueError{Path: "matmuls", Msg: "are not in the file, which -products wants"}
+			}
+			return err
+		})
+		if err != nil {
+			return o, err
+		}
 	}
-	return o, reading(f.protocols, func(r io.Reader) (err error) {
-		o.Group.Calibration, err = kernels.ReadCalibration(f.protocols, r)
-		return err
-	})
-}
-
-// reading reads a file, if one is named.
-func reading(path string, read func(io.Reader) error) error {
-	if path == "" {
-		return nil
+	if f.protocols != "" {
+		_, err := readCalibration(f.protocols, func(c *calibration.File) (err error) {
+			if o.Group.Calibration, err = kernels.CalibrationOf(c); err == nil && len(c.Protocols) == 0 {
+				err = &calibration.ValueError{Path: "protocols", Msg: "are not in the file, which -protocols wants"}
+			}
+			return err
+		})
+		if err != nil {
+			return o, err
+		}
 	}
-	r, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if err := read(r); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return o, nil
 }
