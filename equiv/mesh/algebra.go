@@ -175,6 +175,34 @@ func complement(shape []int64, ds []digit) []digit {
 	return out
 }
 
+// loopOf is the loop that a digit of the result is of, -1 of one that is the result's own.
+func (e *expr) loopOf(d digit) int {
+	return slices.IndexFunc(e.place, func(p digit) bool { return p.dim == d.dim && d.stride*d.size <= p.size })
+}
+
+// cut cuts digits of the result where a loop ends and what is the result's own begins.
+func (e *expr) cut(l []digit) []digit {
+	var out []digit
+	for _, d := range l {
+		k := slices.IndexFunc(e.joins, func(k int) bool { return k != none && e.place[k].dim == d.dim })
+		if k < 0 {
+			out = append(out, d)
+			continue
+		}
+		n := e.place[e.joins[k]].size
+		switch end := d.stride * d.size; {
+		case end <= n || d.stride >= n:
+			out = append(out, d)
+		case n%d.stride != 0 || end%n != 0:
+			panic(uneven{})
+		default:
+			major, minor := d.cut(n / d.stride)
+			out = append(out, major, minor)
+		}
+	}
+	return out
+}
+
 // sumOver is a base summed over some of its digits.
 func (t *table) sumOver(base *expr, ds []digit) *summed {
 	ds = slices.Clone(ds)
@@ -192,7 +220,7 @@ func (t *table) sumOver(base *expr, ds []digit) *summed {
 	if s, ok := t.sums[string(key)]; ok {
 		return s
 	}
-	s := &summed{segs: complement(base.shape, ds)}
+	s := &summed{segs: base.cut(complement(base.shape, ds))}
 	t.sumInto(s, base, ds)
 	t.sums[string(key)] = s
 	return s
@@ -234,23 +262,18 @@ func (t *table) sumInto(s *summed, base *expr, ds []digit) {
 // of which all from the kept one on are summed, then those that it sums by itself. It fails
 // where a digit is of the base's own sizes, as then no loop has it.
 func (t *table) refine(base *expr, tile []digit, kept int) ([]loop, int, bool) {
-	var outer []loop // by dimension
-	for _, l := range base.loops {
-		if !l.summed {
-			outer = append(outer, l)
-		}
-	}
 	var loops []loop
 	for i, d := range tile {
 		l := loop{d.size, i >= kept, slices.Repeat([]digit{repeated(d.size)}, len(base.args))}
-		if d.dim >= len(outer) {
+		of := base.loopOf(d)
+		if of < 0 {
 			if i >= kept {
 				return nil, 0, false
 			}
 			loops = append(loops, l) // the result's own
 			continue
 		}
-		for k, x := range outer[d.dim].at {
+		for k, x := range base.loops[of].at {
 			if x.dim != none {
 				l.at[k] = digit{x.dim, x.stride * d.stride, d.size}
 			}

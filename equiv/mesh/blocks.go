@@ -66,21 +66,27 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 			rest[i].at[k] = x.move(rest[i].at[k])
 		}
 	}
-	outer := 0
-	for _, l := range base.loops {
-		if !l.summed {
-			outer++
+	owns := make([]own, len(base.own))
+	for i, d := range base.own {
+		owns[i].size = d.size
+		for j, g := range s.segs {
+			if k := base.joins[i]; k != none && base.loopOf(g) == k {
+				owns[i].minor = append(owns[i].minor, j)
+			}
 		}
 	}
-	e, where := t.make(&spec{kind: block, text: base.text, args: args, loops: rest, own: base.shape[outer:]})
+	e, where := t.make(&spec{kind: block, text: base.text, args: args, loops: rest, own: owns})
 	s.coef, s.base = 1, e
-	own := where[len(rest):]
-	for i := range s.where[:kept] {
-		if d := s.segs[i]; d.dim >= outer {
-			s.where[i] = own[d.dim-outer]
-		} else {
+	for i, d := range s.segs {
+		if base.loopOf(d) >= 0 {
 			s.where[i] = where[i]
+			continue
 		}
+		k := slices.Index(base.own, d)
+		if k < 0 {
+			return false
+		}
+		s.where[i] = where[len(rest)+k]
 	}
 	return true
 }

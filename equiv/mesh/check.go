@@ -54,7 +54,8 @@ func (e *Error) Error() string {
 
 // Check proves that ranks, a program on a mesh, computes what device does on one device; see
 // the package's head. The error is an *Error where it could not, and says what does not fit where
-// the two cannot be related. Both functions must be verified.
+// the two cannot be related. Both functions must be verified. A device that is a program of as
+// many ranks as the mesh has is run by all of them, each with all of every input.
 func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	g, err := o.Mesh.grid()
 	if err != nil {
@@ -69,6 +70,9 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	}
 	t := newTable()
 	one, many := &side{t: t, f: device}, &side{t: t, g: g, f: ranks}
+	if g.world > 1 && device.Module().World == g.world { // all ranks run it, with all of every input
+		one.g = g
+	}
 	var given, local []*piece
 	for i, n := range a {
 		sizes, ok := n.Result(0).Type().Shape().Static()
@@ -79,6 +83,11 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 		q, err := g.related(p, n.Result(0), b[i].Result(0), at(o.Inputs, i))
 		if err != nil {
 			return nil, fmt.Errorf("input %d (%s): %w", i, n.Name(), err)
+		}
+		if one.g != nil {
+			if p, err = g.place(p, nil); err != nil {
+				return nil, err
+			}
 		}
 		given, local = append(given, p), append(local, q)
 	}

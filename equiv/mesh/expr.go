@@ -13,7 +13,12 @@ type expr struct {
 	text  string // what tells it from others of its operands and loops
 	args  []arg
 	loops []loop
-	shape []int64 // of the loops that are not summed, then of what is the result's own
+	shape []int64
+
+	// Where the result has each loop, none if it is summed, and each size of its own. A size
+	// that one loop is minor to is of one dimension with it.
+	place, own []digit
+	joins      []int // by own: the loop, or none
 }
 
 type kind uint8
@@ -58,7 +63,11 @@ func newTable() *table {
 
 // leaf is an expression of no operands.
 func (t *table) leaf(text string, shape ...int64) *expr {
-	e, _ := t.make(&spec{kind: leaf, text: text, own: shape})
+	s := &spec{kind: leaf, text: text}
+	for _, n := range shape {
+		s.own = append(s.own, own{size: n})
+	}
+	e, _ := t.make(s)
 	return e
 }
 
@@ -68,7 +77,14 @@ type spec struct {
 	text  string
 	args  []arg
 	loops []loop
-	own   []int64 // sizes of the result that are no loops
+	own   []own
+}
+
+// own is a size of the result that is no loop, and the loops that are minor to it in the
+// dimension that it is of.
+type own struct {
+	size  int64
+	minor []int
 }
 
 // make is the expression of an operation, with the digit of the result for each of its loops
@@ -108,32 +124,64 @@ func (t *table) make(s *spec) (*expr, []digit) {
 		}
 		of[i] = len(e.loops) - 1
 	}
-	dims := make([]int, len(e.loops))
-	for k, l := range e.loops {
-		if dims[k] = none; !l.summed {
-			dims[k] = len(e.shape)
-			e.shape = append(e.shape, l.size)
-		}
-	}
+	e.lay(s, of)
 	stride := make([]int64, len(e.loops))
 	for _, i := range slices.Backward(order) {
 		k := of[i]
 		stride[k] = max(stride[k], 1)
-		if dims[k] != none {
-			where[i] = digit{dims[k], stride[k], s.loops[i].size}
+		if d := e.place[k].dim; d != none {
+			where[i] = digit{d, stride[k], s.loops[i].size}
 		}
 		stride[k] *= s.loops[i].size
 	}
-	for _, n := range s.own {
-		d := digit{len(e.shape), 1, n}
-		if n == 1 {
-			d = repeated(1)
-		} else {
-			e.shape = append(e.shape, n)
-		}
-		where = append(where, d)
+	return t.intern(e), append(where, e.own...)
+}
+
+// lay gives loops and own sizes their places in the result. of is the loop that each of the
+// spec's became.
+func (e *expr) lay(s *spec, of []int) {
+	major := make([]int, len(e.loops)) // the own size that a loop is minor to
+	for k := range major {
+		major[k] = none
 	}
-	return t.intern(e), where
+	for i, o := range s.own {
+		join := none
+		for _, m := range o.minor {
+			if l := s.loops[m]; l.size > 1 && first(l) >= 0 {
+				if k := of[m]; join == none || join == k {
+					join = k
+				} else {
+					join = none
+					break
+				}
+			}
+		}
+		if e.joins = append(e.joins, join); join != none {
+			major[join] = i
+		}
+	}
+	e.own = make([]digit, len(s.own))
+	for k, l := range e.loops {
+		d := digit{none, 0, l.size}
+		if !l.summed {
+			d = digit{len(e.shape), 1, l.size}
+			if i := major[k]; i != none {
+				e.own[i] = digit{len(e.shape), l.size, s.own[i].size}
+				l.size *= s.own[i].size
+			}
+			e.shape = append(e.shape, l.size)
+		}
+		e.place = append(e.place, d)
+	}
+	for i, o := range s.own {
+		if e.joins[i] != none {
+			continue
+		}
+		if e.own[i] = repeated(1); o.size > 1 {
+			e.own[i] = digit{len(e.shape), 1, o.size}
+			e.shape = append(e.shape, o.size)
+		}
+	}
 }
 
 // first is the first operand that has a loop, -1 if none has.

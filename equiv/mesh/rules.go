@@ -59,7 +59,7 @@ func (u *use) alone() {
 		sizes := u.result(i)
 		dims := make([][]int, len(sizes))
 		for d := range sizes {
-			dims[d] = []int{own(d)}
+			dims[d] = []int{ownSize(d)}
 		}
 		out = append(out, x.block(u.name(i)+" result "+strconv.Itoa(i), dims, sizes))
 	}
@@ -189,7 +189,8 @@ func (u *use) sliced(p *piece, d int, start, count, step int64) *piece {
 		}
 	}
 	x.inner(0, major)
-	dims[d] = append([]int{own(0)}, x.loopsOf([][]digit{low}, false)...)
+	x.minor = x.loopsOf([][]digit{low}, false)
+	dims[d] = append([]int{ownSize(0)}, x.minor...)
 	name := nameSlice + " " + strconv.FormatInt(start/whole, 10) + " " + strconv.FormatInt(step, 10)
 	r := x.block(name, dims, []int64{count / whole})
 	r.coef *= p.coef
@@ -225,7 +226,8 @@ func (u *use) cat() {
 		u.inner(k, majors[k])
 		n += places(majors[k])
 	}
-	dims[d] = append([]int{own(0)}, u.loopsOf(lists, false)...)
+	u.minor = u.loopsOf(lists, false)
+	dims[d] = append([]int{ownSize(0)}, u.minor...)
 	u.set(u.block(nameCat, dims, []int64{n}))
 }
 
@@ -339,7 +341,7 @@ func (u *use) along() {
 			case e != d:
 				dims = append(dims, x.one(0, e))
 			case len(sizes) == len(u.in[0].dims):
-				dims, n = append(dims, []int{own(0)}), sizes[d]
+				dims, n = append(dims, []int{ownSize(0)}), sizes[d]
 			}
 		}
 		x.inner(0, u.in[0].dims[d])
@@ -424,7 +426,7 @@ func (u *use) put() {
 		case e > d:
 			dims = append(dims, x.one(0, e-1+len(rows)))
 		default:
-			dims = append(dims, []int{own(0)})
+			dims = append(dims, []int{ownSize(0)})
 		}
 	}
 	coef := u.in[vals].coef
@@ -453,7 +455,7 @@ func (u *use) scatter() {
 		for k, p := range u.in {
 			u.inner(k, p.dims[e])
 		}
-		dims[e], sizes = []int{own(len(sizes))}, append(sizes, u.result(0)[e])
+		dims[e], sizes = []int{ownSize(len(sizes))}, append(sizes, u.result(0)[e])
 	}
 	u.set(u.block(u.name(0), dims, sizes))
 }
@@ -471,7 +473,7 @@ func (u *use) windows() {
 		for k, p := range u.in {
 			u.inner(k, p.dims[e])
 		}
-		dims[e], sizes = []int{own(len(sizes))}, append(sizes, u.result(0)[e])
+		dims[e], sizes = []int{ownSize(len(sizes))}, append(sizes, u.result(0)[e])
 	}
 	u.set(u.block(u.name(0), dims, sizes))
 }
@@ -504,12 +506,12 @@ func (u *use) convolution() {
 		u.inner(0, u.in[0].dims[1])
 		u.inner(1, u.in[1].dims[0])
 		u.inner(1, u.in[1].dims[1])
-		dims, more = append(dims, []int{own(len(sizes) - 2)}), sizes[1:2]
+		dims, more = append(dims, []int{ownSize(len(sizes) - 2)}), sizes[1:2]
 	}
 	for d := 2; d < len(sizes); d++ {
 		u.inner(0, u.in[0].dims[d])
 		u.inner(1, u.in[1].dims[d])
-		dims = append(dims, []int{own(d - 2)})
+		dims = append(dims, []int{ownSize(d - 2)})
 	}
 	coef := 1.0
 	for k := range u.operands() {
@@ -577,7 +579,7 @@ func (u *use) attention() {
 				x.loops[i].summed = true
 			}
 		}
-		dims := [][]int{b, h, {own(0)}, {own(1)}}
+		dims := [][]int{b, h, {ownSize(0)}, {ownSize(1)}}
 		out = append(out, x.block(u.n.Op().Name()+" "+u.n.Attrs().String()+" "+strconv.Itoa(i), dims, sizes[2:]))
 	}
 	u.set(out...)

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -178,9 +179,9 @@ func (t *table) whole(text string, sizes []int64) *piece {
 
 // place is a tensor of one device as each rank has a piece of it.
 func (g *grid) place(p *piece, at Placement) (*piece, error) {
-	out := &piece{base: p.base, coef: p.coef, held: make([]digit, len(g.atoms))}
-	for a := range out.held {
-		out.held[a] = repeated(g.atoms[a].size)
+	out := &piece{base: p.base, coef: p.coef, held: slices.Clone(p.held)}
+	for a := len(p.held); a < len(g.atoms); a++ {
+		out.held = append(out.held, repeated(g.atoms[a].size))
 	}
 	used := make([]bool, len(g.atoms))
 	if at != nil && len(at) != len(p.dims) {
@@ -201,6 +202,9 @@ func (g *grid) place(p *piece, at Placement) (*piece, error) {
 					taken, rest, ok := leading(l, g.atoms[a].size)
 					if !ok || len(taken) > 1 {
 						return nil, fmt.Errorf("dimension %d does not divide by axis %q", d, name)
+					}
+					if out.held[a].dim != none {
+						return nil, fmt.Errorf("dimension %d differs along axis %q already", d, name)
 					}
 					out.held[a], l = taken[0], rest
 				}

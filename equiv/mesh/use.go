@@ -15,6 +15,7 @@ type use struct {
 	in    []*piece
 	loops []loop
 	held  []int // by atom: its loop
+	minor []int // loops that are minor to the result's first size of its own
 	text  []byte
 	args  []arg
 }
@@ -147,9 +148,16 @@ func (p *piece) check() {
 
 // block makes the result of a block, and gives it to result i of the node. A dimension of the
 // result is made of loops, or is own by its number there.
-func (u *use) block(name string, dims [][]int, own []int64) *piece {
+func (u *use) block(name string, dims [][]int, sizes []int64) *piece {
 	u.ranks()
-	base, where := u.t.make(&spec{kind: block, text: name + " " + string(u.text), args: u.operands(), loops: u.loops, own: own})
+	s := &spec{kind: block, text: name + " " + string(u.text), args: u.operands(), loops: u.loops}
+	for i, n := range sizes {
+		s.own = append(s.own, own{size: n})
+		if i == 0 {
+			s.own[0].minor = u.minor
+		}
+	}
+	base, where := u.t.make(s)
 	for i := range dims {
 		for j, k := range dims[i] {
 			if k < 0 {
@@ -160,8 +168,8 @@ func (u *use) block(name string, dims [][]int, own []int64) *piece {
 	return u.finish(1, base, where, dims)
 }
 
-// own is the place of a result's own size in its dimensions, for block.
-func own(i int) int { return -1 - i }
+// ownSize is the place of a result's own size in its dimensions, for block.
+func ownSize(i int) int { return -1 - i }
 
 // set gives the node's results.
 func (u *use) set(ps ...*piece) {
