@@ -14,7 +14,7 @@ import (
 // Methods of an interface leave that to it, and WriteTo fails as its writer does.
 func TestErrorsAreSaid(t *testing.T) {
 	says := regexp.MustCompile(`(?i)\berrors?\b|\bfails?\b|refuse|reports?\b|reject|illegal|says (why|what)|implements|Err[A-Z]|Error\b`)
-	for _, dir := range []string{"ir", "ir/fx", "ir/stablehlo", "passes", "compile", "program", "runtime", "cost", "sim", "interp", "equiv", "lower", "lower/proof"} {
+	for _, dir := range []string{"ir", "ir/fx", "ir/stablehlo", "ir/stablehlo/export", "ir/hlo", "passes", "compile", "program", "runtime", "cost", "sim", "interp", "equiv", "lower", "lower/proof"} {
 		fset := token.NewFileSet()
 		files, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(files) == 0 {

@@ -62,7 +62,7 @@ func (im *importer) single() (ir.Op, bool) {
 func (im *importer) folded(g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
 	k, ok := im.single()
 	if r, known := combines[k]; ok && known && !slices.ContainsFunc(args, func(v *ir.Value) bool { return dtypeOf(v) == ir.Bool }) {
-		return im.waited(ir.OpAllReduce, g, ir.A("reduce", string(r)), args)
+		return im.launched(ir.OpAllReduce, g, ir.A("reduce", string(r)), args)
 	}
 	var out []*ir.Value
 	for _, v := range args {
@@ -198,6 +198,7 @@ func allReduce(im *importer, _ *op, in []*value) ([]*value, error) {
 
 // collectiveReduce is an all_reduce whose result is zero on all but the first of a group.
 func collectiveReduce(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
+	im.starting = false
 	out, err := im.folded(g, args)
 	if err != nil {
 		return nil, err
@@ -262,7 +263,7 @@ func allGather(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error)
 	if err != nil {
 		return nil, err
 	}
-	return im.waited(ir.OpAllGather, g, ir.A("dim", d), args)
+	return im.launched(ir.OpAllGather, g, ir.A("dim", d), args)
 }
 
 func reduceScatter(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
@@ -272,7 +273,7 @@ func reduceScatter(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, er
 	}
 	k, ok := im.single()
 	if r, known := combines[k]; ok && known && dtypeOf(args[0]) != ir.Bool {
-		return im.waited(ir.OpReduceScatter, g, ir.A("dim", d, "reduce", string(r)), args)
+		return im.launched(ir.OpReduceScatter, g, ir.A("dim", d, "reduce", string(r)), args)
 	}
 	out, err := im.folded(g, args)
 	if err != nil {
@@ -373,9 +374,9 @@ func permute(im *importer, _ *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return im.decomposed(im.waited(ir.OpCollectivePermute, g, ir.A("pairs", pairs), args))
+	return im.decomposed(im.launched(ir.OpCollectivePermute, g, ir.A("pairs", pairs), args))
 }
 
 func collectiveBroadcast(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
-	return im.waited(ir.OpBroadcast, g, ir.A("root", int64(0)), args)
+	return im.launched(ir.OpBroadcast, g, ir.A("root", int64(0)), args)
 }

@@ -364,7 +364,7 @@ func customCall(im *importer, o *op, in []*value) ([]*value, error) {
 	if !ok && len(o.flags) > 0 {
 		a = o.flags[0]
 	}
-	if r, ok := im.rules[a.Text]; ok && strings.HasPrefix(a.Text, "check.") {
+	if r, ok := im.rules[a.Text]; ok && (strings.HasPrefix(a.Text, "check.") || strings.HasPrefix(a.Text, "concert.")) {
 		return r.run(im, o, in)
 	}
 	if a.Text == "Sharding" && len(in) == 1 {

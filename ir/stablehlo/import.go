@@ -36,6 +36,7 @@ type importer struct {
 	placed       *op
 	args         []*ir.Value // inputs that arguments are
 	vector       bool        // the body of a region is computed on whole tensors
+	starting     bool        // the collective that is imported is waited for elsewhere
 	opaque       bool        // calls of what is no operation stay calls
 	pieces       bool        // values are a rank's pieces of what the function declares
 	global       Global      // of what is imported; nil: nothing
@@ -297,7 +298,11 @@ func (im *importer) operation(o *op, in []*value) ([]*value, error) {
 	if f.args >= 0 && len(in) != f.args {
 		return nil, im.errorf("%s takes %d operands, got %d", o.name, f.args, len(in))
 	}
-	return f.run(im, o, in)
+	out, err := f.run(im, o, in)
+	if err == nil && !im.vector {
+		im.followed(o, in, out)
+	}
+	return out, err
 }
 
 // finish ends all stages.

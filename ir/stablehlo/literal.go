@@ -91,6 +91,9 @@ func elementType(name string) (ir.DType, error) {
 
 // decode reads the elements of an attribute dense<...> : tensor<...>.
 func (m *Module) decode(a attr) (*Literal, error) {
+	if a.literal != nil {
+		return a.literal, nil
+	}
 	fail := func(at int, format string, args ...any) (*Literal, error) {
 		return nil, errorAt(m.src, at, 1, "constant", format, args...)
 	}

@@ -334,6 +334,9 @@ func dynamicSlice(im *importer, _ *op, in []*value) ([]*value, error) {
 		}
 		return im.cut(x, b)
 	}
+	if out, err := im.shard(in[0], in[1:], shape); out != nil || err != nil {
+		return out, err
+	}
 	args, err := im.irs(in)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ type value struct {
 	tuple   []*value
 	stage   *stage
 	sources []Source // by rank: a result of interpreter.run_parallel
+	ranks   []int64  // what an integer is on each rank that depends on nothing else; nil if that is not known
 }
 
 // scope has the values of a block; names of blocks around it are seen, too.
@@ -155,6 +156,9 @@ func (im *importer) value(v *ir.Value) *value {
 
 // typeOf is the type of a value in MLIR's terms.
 func typeOf(v *ir.Value) Type {
+	if v.Type().IsAsync() {
+		return future
+	}
 	shape, _ := v.Type().Shape().Static()
 	return Type{Tensor: true, Elem: elementName(v.Type().DType()), Shape: shape}
 }

@@ -171,6 +171,7 @@ type attr struct {
 	Type       *Type
 	at         int
 	start, end int
+	literal    *Literal // of elements that another text holds
 }
 
 // named is an attribute with its name.

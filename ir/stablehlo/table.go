@@ -101,6 +101,10 @@ func controlRules() map[string]rule {
 		"stablehlo.optimization_barrier": {-1, true, same},
 		"stablehlo.tuple":                {-1, false, tuple},
 		"stablehlo.get_tuple_element":    {1, false, element},
+		"concert.attention":              {-1, false, attention(false)},
+		"concert.attention_backward":     {-1, false, attention(true)},
+		"stablehlo.async_start":          {-1, false, asyncStart},
+		"stablehlo.async_done":           {1, false, asyncDone},
 		"stablehlo.after_all":            {-1, false, token},
 		"stablehlo.create_token":         {-1, false, token},
 	}

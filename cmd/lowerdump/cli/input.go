@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/fx"
+	"github.com/seed-ee968945/concert/ir/hlo"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
@@ -57,7 +59,7 @@ func (t tool) read(path string) ([]byte, string, error) {
 // parse reads a module from a file's bytes.
 func (t tool) parse(name string, data []byte) (*input, error) {
 	defer t.busy.phase("reading " + name)()
-	if strings.HasSuffix(name, ".mlir.gz") {
+	if textInside(name) {
 		var err error
 		if data, err = unpacked(name, data); err != nil {
 			return nil, err
@@ -65,7 +67,9 @@ func (t tool) parse(name string, data []byte) (*input, error) {
 	}
 	switch kind := kindOf(data); kind {
 	case mlirFile:
-		return t.loadStableHLO(name, data)
+		return t.loadStableHLO(name, data, stablehlo.Parse)
+	case hloFile:
+		return t.loadStableHLO(name, data, hlo.Parse)
 	case graphFile:
 		return t.loadGraph(name, data)
 	case irFile:
@@ -101,8 +105,13 @@ func unpacked(name string, data []byte) ([]byte, error) {
 	return text, nil
 }
 
-func (t tool) loadStableHLO(path string, data []byte) (*input, error) {
-	m, err := stablehlo.Parse(path, string(data))
+// textInside reports whether a packed file holds a program as text.
+func textInside(name string) bool {
+	return slices.ContainsFunc([]string{".mlir.gz", ".hlo.gz", ".hlo.txt.gz"}, func(end string) bool { return strings.HasSuffix(name, end) })
+}
+
+func (t tool) loadStableHLO(path string, data []byte, parse func(name, text string) (*stablehlo.Module, error)) (*input, error) {
+	m, err := parse(path, string(data))
 	if err != nil {
 		return nil, err
 	}

@@ -13,13 +13,14 @@ const (
 	irFile          fileKind = "IR text"
 	graphFile       fileKind = "a traced graph"
 	mlirFile        fileKind = "StableHLO text"
+	hloFile         fileKind = "HLO text"
 	programFile     fileKind = "a lowered program, which only check reads"
 	machineFile     fileKind = "a machine of the cost model, which -machine reads"
 	calibrationFile fileKind = "a calibration, which -costs reads"
 	topologyFile    fileKind = "the topology of a machine, which topo reads"
 	jsonFile        fileKind = "JSON, but no graph"
 	binaryFile      fileKind = "no text"
-	otherFile       fileKind = "no IR text: no line begins with world, group, sym or func, nor StableHLO"
+	otherFile       fileKind = "no IR text: no line begins with world, group, sym or func, nor StableHLO or HLO"
 )
 
 // kindOf tells what a file holds by its contents. What has lines of IR is IR, broken or not.
@@ -32,6 +33,9 @@ func kindOf(data []byte) fileKind {
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("\"builtin.module\"")) {
 		return mlirFile
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("HloModule")) {
+		return hloFile
 	}
 	first := true
 	for line := range bytes.Lines(data) {
@@ -76,5 +80,5 @@ func kindOfJSON(text []byte) fileKind {
 }
 
 func wrongKind(name string, kind fileKind) error {
-	return fmt.Errorf("%s is %s; this command wants IR text, a traced graph or StableHLO text", name, kind)
+	return fmt.Errorf("%s is %s; this command wants IR text, a traced graph, StableHLO or HLO text", name, kind)
 }

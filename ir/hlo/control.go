@@ -1,0 +1,213 @@
+package hlo
+
+import (
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+)
+
+// This file converts loops, branches and operations in two halves. A loop of HLO carries one
+// tuple, which one of StableHLO has the parts of.
+
+// leaves are the tensors of a value, taken out of the tuples that it is.
+func (c *converter) leaves(name string, t shape) (names []stablehlo.Use, types []stablehlo.Type) {
+	if !t.many {
+		return []stablehlo.Use{{Name: name}}, []stablehlo.Type{c.typ(t)}
+	}
+	for i, e := range t.tuple {
+		part := c.temporary()
+		c.as("stablehlo.get_tuple_element", part, c.typ(e), named("index", stablehlo.Number(c.in.at, int64(i))), name)
+		n, ts := c.leaves(part, e)
+		names, types = append(names, n...), append(types, ts...)
+	}
+	return names, types
+}
+
+// whole puts a value together again from its tensors, under a name, and returns what is left.
+func (c *converter) whole(name string, t shape, parts []stablehlo.Use) []stablehlo.Use {
+	if !t.many {
+		c.add(stablehlo.Spec{Name: "stablehlo.optimization_barrier", Result: name, Operands: parts[:1], Types: []stablehlo.Type{c.typ(t)}})
+		return parts[1:]
+	}
+	var in []stablehlo.Use
+	for _, e := range t.tuple {
+		part := c.temporary()
+		parts = c.whole(part, e, parts)
+		in = append(in, stablehlo.Use{Name: part})
+	}
+	c.add(stablehlo.Spec{Name: "stablehlo.tuple", Result: name, Operands: in, Types: []stablehlo.Type{c.typ(t)}})
+	return parts
+}
+
+// calling is a region that calls a computation on one value, given by its tensors or from
+// around the region, and returns the tensors of its result.
+func (c *converter) calling(key string, arg string, t shape, own bool, depth int) (*stablehlo.Block, shape, error) {
+	k := c.m.by[strings.TrimPrefix(key, "%")]
+	if k == nil {
+		return nil, shape{}, c.errorf("there is no computation %q", key)
+	}
+	f, err := c.function(k, k.name, depth+1)
+	if err != nil {
+		return nil, shape{}, err
+	}
+	if len(f.Args) != 1 {
+		return nil, shape{}, c.errorf("computation %s takes %d operands, want one", k.name, len(f.Args))
+	}
+	outer := c.ops
+	c.ops = nil
+	var args []stablehlo.Arg
+	if own {
+		_, types := c.leaves(arg, t)
+		c.ops = nil
+		var parts []stablehlo.Use
+		for _, typ := range types {
+			a := c.temporary()
+			args, parts = append(args, stablehlo.Arg{Name: a, Type: typ}), append(parts, stablehlo.Use{Name: a})
+		}
+		arg = c.temporary()
+		c.whole(arg, t, parts)
+	}
+	out := c.temporary()
+	c.as("func.call", out, c.typ(k.root.shape), named("callee", stablehlo.Symbol(c.in.at, f.Name)), arg)
+	results, _ := c.leaves(out, k.root.shape)
+	c.add(stablehlo.Spec{Name: "stablehlo.return", Operands: results})
+	b := stablehlo.NewBlock(args, c.ops)
+	c.ops = outer
+	return b, k.root.shape, nil
+}
+
+func while(c *converter, depth int) error {
+	if err := c.want(1); err != nil {
+		return err
+	}
+	t := c.in.shape
+	parts, types := c.leaves(c.in.operands[0], t)
+	var regions []*stablehlo.Block
+	for _, key := range []string{"condition", "body"} {
+		b, _, err := c.calling(c.text(key), c.in.operands[0], t, true, depth)
+		if err != nil {
+			return err
+		}
+		regions = append(regions, b)
+	}
+	out := c.temporary()
+	c.add(stablehlo.Spec{Name: "stablehlo.while", Result: out, Results: len(types), Operands: parts, Regions: regions, Types: types})
+	c.whole(c.in.name, t, of(out, len(types)))
+	return nil
+}
+
+// of are the results of an operation.
+func of(name string, n int) []stablehlo.Use {
+	out := make([]stablehlo.Use, n)
+	for i := range out {
+		out[i] = stablehlo.Use{Name: name, Index: i}
+	}
+	return out
+}
+
+// conditional runs one of some computations, each on an operand of its own.
+func conditional(c *converter, depth int) error {
+	keys := strings.FieldsFunc(c.text("branch_computations"), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
+	name := "stablehlo.case"
+	if t := c.text("true_computation"); t != "" {
+		keys, name = []string{t, c.text("false_computation")}, "stablehlo.if"
+	}
+	if len(c.in.operands) != len(keys)+1 || len(keys) == 0 {
+		return c.errorf("%d branches for %d operands", len(keys), len(c.in.operands))
+	}
+	if at := c.by[c.in.operands[0]].shape; at.elem == "pred" {
+		name = "stablehlo.if"
+	}
+	var regions []*stablehlo.Block
+	for i, key := range keys {
+		o := c.in.operands[i+1]
+		b, _, err := c.calling(key, o, c.by[o].shape, false, depth)
+		if err != nil {
+			return err
+		}
+		regions = append(regions, b)
+	}
+	outer := c.ops
+	_, types := c.leaves(c.in.name, c.in.shape)
+	c.ops = outer
+	out := c.temporary()
+	c.add(stablehlo.Spec{Name: name, Result: out, Results: len(types), Operands: []stablehlo.Use{{Name: c.in.operands[0]}}, Regions: regions, Types: types})
+	c.whole(c.in.name, c.in.shape, of(out, len(types)))
+	return nil
+}
+
+// start begins what an instruction of the name without -start does.
+func start(opcode string) func(*converter, int) error {
+	return func(c *converter, depth int) error {
+		in, outer := c.in, c.ops
+		args := make([]stablehlo.Arg, len(in.operands))
+		for i, o := range in.operands {
+			args[i] = stablehlo.Arg{Name: o, Type: c.typ(c.by[o].shape)}
+		}
+		one := *in
+		one.opcode, one.name, one.shape = opcode, c.temporary(), c.started(in, opcode)
+		c.ops, c.in = nil, &one
+		err := c.instruction(&one, depth)
+		ops := c.ops
+		if one.shape.many && err == nil { // the tuple is made where it is awaited
+			ops = ops[:len(ops)-1]
+		}
+		c.ops, c.in = outer, in
+		if err != nil {
+			return err
+		}
+		ops = append(ops, stablehlo.Spec{Name: "stablehlo.return", At: in.at, Operands: definedBy(ops[len(ops)-1])}.Operation())
+		c.add(stablehlo.Spec{Name: "stablehlo.async_start", Result: in.name, Operands: c.uses(), Regions: []*stablehlo.Block{stablehlo.NewBlock(args, ops)},
+			Types: []stablehlo.Type{{Text: "!stablehlo.future"}}})
+		return nil
+	}
+}
+
+// definedBy are the values that an operation defines.
+func definedBy(o *stablehlo.Operation) []stablehlo.Use { return o.Defines() }
+
+// started is the type of what an instruction gives once it is done: that of a start has the
+// operands beside it, but for all-reduce.
+func (c *converter) started(in *instruction, opcode string) shape {
+	t := in.shape
+	if opcode == "all-reduce" || !t.many || len(t.tuple) < 2 {
+		return t
+	}
+	return t.tuple[1]
+}
+
+// done waits for what was started.
+func done(c *converter, _ int) error {
+	if err := c.want(1); err != nil {
+		return err
+	}
+	t := c.typ(c.in.shape)
+	if !c.in.shape.many {
+		c.as("stablehlo.async_done", c.in.name, t, nil, c.in.operands[0])
+		return nil
+	}
+	out := c.temporary()
+	c.add(stablehlo.Spec{Name: "stablehlo.async_done", Result: out, Results: len(t.Tuple), Operands: c.uses(), Types: t.Tuple})
+	c.add(stablehlo.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: of(out, len(t.Tuple)), Types: []stablehlo.Type{t}})
+	return nil
+}
+
+// asyncStart begins a computation: one of a single instruction in flight, others at once.
+func asyncStart(c *converter, depth int) error {
+	k, err := c.called("calls")
+	if err != nil {
+		return err
+	}
+	if depth > maxCalls {
+		return c.errorf("computations call each other deeper than %d times", maxCalls)
+	}
+	b, err := c.block(k, depth+1)
+	if err != nil {
+		return err
+	}
+	if len(b.Args()) != len(c.in.operands) {
+		return c.errorf("computation %s takes %d operands, got %d", k.name, len(b.Args()), len(c.in.operands))
+	}
+	c.add(stablehlo.Spec{Name: "stablehlo.async_start", Result: c.in.name, Operands: c.uses(), Regions: []*stablehlo.Block{b}, Types: []stablehlo.Type{{Text: "!stablehlo.future"}}})
+	return nil
+}

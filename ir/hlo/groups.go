@@ -1,0 +1,266 @@
+package hlo
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+)
+
+// maxRanks bounds the ranks that groups list.
+const maxRanks = 1 << 20
+
+// among says which ranks the instruction is among.
+func (c *converter) among() ([]stablehlo.Named, error) {
+	var out []stablehlo.Named
+	if a, ok := get(c.in.attrs, "channel_id"); ok {
+		n, err := c.numbers(a)
+		if err != nil {
+			return nil, err
+		}
+		if len(n) == 1 {
+			c.channels = c.channels || n[0] > 0
+			out = append(out, stablehlo.Named{Name: "channel_id", Val: stablehlo.Number(a.start, n[0])})
+		}
+	}
+	if a, ok := get(c.in.attrs, "replica_groups"); ok {
+		rows, err := c.groups(a)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			c.ranks = max(c.ranks, slices.Max(append(r, -1))+1)
+		}
+		out = append(out, stablehlo.Named{Name: "replica_groups", Val: stablehlo.Rows(a.start, rows)})
+	}
+	return out, nil
+}
+
+// groups reads {{0,1},{2,3}}, or [2,2]<=[4], or a mesh and its axes.
+func (c *converter) groups(a attribute) ([][]int64, error) {
+	p := c.scan(a)
+	switch p.peek() {
+	case '[':
+		return p.iota()
+	case 'm':
+		return p.mesh()
+	}
+	var rows [][]int64
+	p.expect("{", "before groups")
+	total := 0
+	for p.err == nil && !p.eat("}") {
+		if len(rows) > 0 && !p.expect(",", "between groups") {
+			break
+		}
+		rows = append(rows, p.list("{", "}"))
+		if total += len(rows[len(rows)-1]); total > maxRanks {
+			p.failf(a.start, "more than %d ranks", maxRanks)
+		}
+	}
+	for _, r := range rows {
+		if len(r) != len(rows[0]) && len(rows)*len(rows[0]) > maxRanks {
+			p.failf(a.start, "more than %d ranks", maxRanks)
+		}
+	}
+	return rows, p.err
+}
+
+// list reads whole numbers between brackets.
+func (p *scanner) list(open, end string) []int64 {
+	var out []int64
+	p.expect(open, "before numbers")
+	for p.err == nil && !p.eat(end) {
+		if len(out) > 0 && !p.expect(",", "between numbers") {
+			break
+		}
+		if out = append(out, p.integer("a number")); len(out) > maxRanks {
+			p.failf(p.i, "more than %d numbers", maxRanks)
+		}
+	}
+	return out
+}
+
+// ordered are 0, 1, ... as [sizes] with their dimensions in the order of T(...), flat.
+func (p *scanner) ordered() []int64 {
+	at := p.i
+	sizes := p.list("[", "]")
+	n := int64(1)
+	for _, s := range sizes {
+		if s < 1 || s > maxRanks || n > maxRanks/s {
+			p.failf(at, "%v ranks", sizes)
+			return nil
+		}
+		n *= s
+	}
+	order := make([]int64, len(sizes))
+	for i := range order {
+		order[i] = int64(i)
+	}
+	if p.eat("T") {
+		at := p.i
+		if order = p.list("(", ")"); !permutation(order, len(sizes)) && p.err == nil {
+			p.failf(at, "%v is no order of %d dimensions", order, len(sizes))
+		}
+	}
+	if p.err != nil {
+		return nil
+	}
+	step := make([]int64, len(sizes))
+	for i, s := len(sizes)-1, int64(1); i >= 0; i-- {
+		step[i] = s
+		s *= sizes[i]
+	}
+	out := []int64{0}
+	for _, d := range order {
+		var next []int64
+		for _, at := range out {
+			for k := range sizes[d] {
+				next = append(next, at+k*step[d])
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+func permutation(l []int64, n int) bool {
+	sorted := slices.Sorted(slices.Values(l))
+	for i, d := range sorted {
+		if d != int64(i) {
+			return false
+		}
+	}
+	return len(l) == n
+}
+
+// iota reads [groups,ranks]<=[sizes]T(order).
+func (p *scanner) iota() ([][]int64, error) {
+	at := p.i
+	to := p.list("[", "]")
+	if !p.expect("<=", "behind the sizes of groups") {
+		return nil, p.err
+	}
+	flat := p.ordered()
+	if p.err == nil && (len(to) != 2 || to[0] < 1 || to[1] < 1 || to[0] > maxRanks || to[1] > maxRanks || to[0]*to[1] != int64(len(flat))) {
+		p.failf(at, "groups of sizes %v among %d ranks", to, len(flat))
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return slices.Collect(slices.Chunk(flat, int(to[1]))), nil
+}
+
+// mesh reads mesh['x'=2,'y'=2], device_ids=([4]), {'x'}: the ranks along some of its axes.
+func (p *scanner) mesh() ([][]int64, error) {
+	p.word()
+	var names []string
+	var sizes []int64
+	p.expect("[", "before the axes of a mesh")
+	n := int64(1)
+	for p.err == nil && !p.eat("]") {
+		if len(names) > 0 && !p.expect(",", "between axes") {
+			break
+		}
+		names = append(names, p.axis())
+		p.expect("=", "behind an axis")
+		at := p.i
+		s := p.integer("the size of an axis")
+		if s < 1 || s > maxRanks || n > maxRanks/s {
+			p.failf(at, "an axis of %d", s)
+			break
+		}
+		n *= s
+		sizes = append(sizes, s)
+	}
+	devices := make([]int64, n)
+	for i := range devices {
+		devices[i] = int64(i)
+	}
+	p.eat(",")
+	if at := p.i; p.peek() == 'd' {
+		p.word()
+		p.expect("=", "behind device_ids")
+		p.expect("(", "before device_ids")
+		if p.peek() == '[' {
+			p.list("[", "]")
+			p.expect("<=", "behind the sizes of device_ids")
+			devices = p.ordered()
+			p.expect(")", "behind device_ids")
+		} else {
+			devices = p.list("", ")")
+		}
+		if !permutation(devices, int(n)) && p.err == nil {
+			p.failf(at, "device_ids are not the %d ranks of the mesh", n)
+		}
+		p.eat(",")
+	}
+	var along []int
+	p.expect("{", "before axes")
+	for first := true; p.err == nil && !p.eat("}"); first = false {
+		if !first && !p.expect(",", "between axes") {
+			break
+		}
+		at := p.i
+		k := slices.Index(names, p.axis())
+		if p.peek() == ':' {
+			p.failf(at, "op not supported: groups along a part of an axis")
+		} else if k < 0 || slices.Contains(along, k) {
+			p.failf(at, "want axes of %v, each once", names)
+		}
+		along = append(along, k)
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return meshGroups(sizes, along, devices), nil
+}
+
+// axis reads the name of an axis in quotes.
+func (p *scanner) axis() string {
+	p.space()
+	if p.i >= len(p.s) || p.s[p.i] != '\'' && p.s[p.i] != '"' {
+		p.failf(p.i, "expected the name of an axis, found %s", p.found())
+		return ""
+	}
+	at := p.i
+	if !p.quoted(p.s[p.i]) {
+		return ""
+	}
+	return p.s[at+1 : p.i-1]
+}
+
+// meshGroups are the ranks along some axes, for each place on the others.
+func meshGroups(sizes []int64, along []int, devices []int64) [][]int64 {
+	step := make([]int64, len(sizes))
+	for i, s := len(sizes)-1, int64(1); i >= 0; i-- {
+		step[i] = s
+		s *= sizes[i]
+	}
+	places := func(axes []int) []int64 {
+		out := []int64{0}
+		for _, d := range axes {
+			var next []int64
+			for _, at := range out {
+				for k := range sizes[d] {
+					next = append(next, at+k*step[d])
+				}
+			}
+			out = next
+		}
+		return out
+	}
+	var rest []int
+	for i := range sizes {
+		if !slices.Contains(along, i) {
+			rest = append(rest, i)
+		}
+	}
+	var out [][]int64
+	for _, f := range places(rest) {
+		var g []int64
+		for _, a := range places(along) {
+			g = append(g, devices[f+a])
+		}
+		out = append(out, g)
+	}
+	return out
+}

@@ -1,0 +1,477 @@
+package hlo
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+)
+
+// specials are instructions that say something in a way of their own.
+func specials() map[string]func(c *converter, depth int) error {
+	t := map[string]func(c *converter, depth int) error{
+		"copy": same, "copy-start": same, "copy-done": same, "domain": same, "add-dependency": same, "async-update": same, "bitcast": bitcast,
+		"constant": constant, "fusion": function("calls"), "call": function("to_apply"), "compare": compare, "slice": slice, "pad": pad, "dot": dot,
+		"convolution": convolution, "reduce-window": reduceWindow, "select-and-scatter": reduceWindow, "topk": topK, "all-to-all": allToAll,
+		"gather":            indexed("dimension_numbers", "offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", "operand_batching_dims", "start_indices_batching_dims"),
+		"scatter":           indexed("scatter_dimension_numbers", "update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "index_vector_dim", "input_batching_dims", "scatter_indices_batching_dims"),
+		"rng-bit-generator": word("rng_bit_generator", "algorithm", "rng_algorithm", func(s string) string { return strings.ToUpper(strings.TrimPrefix(s, "rng_")) }),
+		"triangular-solve":  solver,
+		"cholesky":          solver,
+		"while":             while,
+		"conditional":       conditional,
+		"async-start":       asyncStart,
+		"async-done":        done,
+		"custom-call":       customCall,
+		"rng":               word("rng", "distribution", "rng_distribution", func(s string) string { return strings.ToUpper(strings.TrimPrefix(s, "rng_")) }),
+	}
+	for _, opcode := range []string{"all-gather", "all-reduce", "reduce-scatter", "collective-permute", "collective-broadcast"} {
+		t[opcode+"-start"], t[opcode+"-done"] = start(opcode), done
+	}
+	return t
+}
+
+// named are attributes, of names and values in turn.
+func named(l ...any) []stablehlo.Named {
+	var out []stablehlo.Named
+	for i := 0; i < len(l); i += 2 {
+		out = append(out, stablehlo.Named{Name: l[i].(string), Val: l[i+1].(stablehlo.Attr)})
+	}
+	return out
+}
+
+// list is an attribute as numbers; nil where it is absent.
+func (c *converter) list(name string) (stablehlo.Attr, []int64, error) {
+	a, ok := get(c.in.attrs, name)
+	if !ok {
+		return stablehlo.Numbers(c.in.at), nil, nil
+	}
+	n, err := c.numbers(a)
+	return stablehlo.Numbers(a.start, n...), n, err
+}
+
+// want checks how many operands the instruction has.
+func (c *converter) want(n int) error {
+	if len(c.in.operands) != n {
+		return c.errorf("%s takes %d operands, got %d", c.in.opcode, n, len(c.in.operands))
+	}
+	return nil
+}
+
+// as adds an operation on names that gives a name of a type.
+func (c *converter) as(name, result string, t stablehlo.Type, attrs []stablehlo.Named, operands ...string) {
+	uses := make([]stablehlo.Use, len(operands))
+	for i, o := range operands {
+		uses[i] = stablehlo.Use{Name: o}
+	}
+	c.add(stablehlo.Spec{Name: name, Result: result, Operands: uses, Attrs: attrs, Types: []stablehlo.Type{t}})
+}
+
+// same is the operand under another name.
+func same(c *converter, _ int) error {
+	if len(c.in.operands) == 0 {
+		return c.errorf("%s without operands", c.in.opcode)
+	}
+	c.as("stablehlo.optimization_barrier", c.in.name, c.typ(c.in.shape), nil, c.in.operands[0])
+	return nil
+}
+
+// bitcast gives the bytes of the operand, as they lie, another type.
+func bitcast(c *converter, _ int) error {
+	if err := c.want(1); err != nil {
+		return err
+	}
+	from, to := c.by[c.in.operands[0]].shape, c.in.shape
+	at := c.in.operands[0]
+	if from.many || to.many {
+		return c.errorf("bitcast of a tuple")
+	}
+	at = c.laidOut(at, from, false)
+	if from.elem != to.elem {
+		next := c.temporary()
+		c.as("stablehlo.bitcast_convert", next, c.typ(shape{elem: to.elem, dims: physical(from)}), nil, at)
+		at = next
+	}
+	next := c.temporary()
+	c.as("stablehlo.reshape", next, c.typ(shape{elem: to.elem, dims: physical(to)}), nil, at)
+	c.as("stablehlo.optimization_barrier", c.in.name, c.typ(to), nil, c.laidOut(next, to, true))
+	return nil
+}
+
+// physical are the sizes of a type in the order in which they lie.
+func physical(t shape) []int64 {
+	if t.layout == nil {
+		return t.dims
+	}
+	out := make([]int64, len(t.dims))
+	for i, d := range t.layout {
+		out[len(out)-1-i] = t.dims[d]
+	}
+	return out
+}
+
+// laidOut is a value with its dimensions in the order in which they lie, or back from there.
+func (c *converter) laidOut(v string, t shape, back bool) string {
+	if t.layout == nil {
+		return v
+	}
+	order := slices.Clone(t.layout)
+	slices.Reverse(order)
+	to := shape{elem: t.elem, dims: physical(t)}
+	if back {
+		inverse := make([]int64, len(order))
+		for i, d := range order {
+			inverse[d] = int64(i)
+		}
+		order, to = inverse, shape{elem: t.elem, dims: t.dims}
+	}
+	next := c.temporary()
+	c.as("stablehlo.transpose", next, c.typ(to), named("permutation", stablehlo.Numbers(c.in.at, order...)), v)
+	return next
+}
+
+// constant reads {1, 2}, nested as the type is. Elements that the text leaves out are not
+// known: whoever runs the function has to give them.
+func constant(c *converter, _ int) error {
+	t := c.typ(c.in.shape)
+	p := &scanner{src: c.src, s: c.src.Text[:c.in.inside.end], i: c.in.inside.start}
+	if !t.Tensor {
+		return c.errorf("a constant of type %s", t)
+	}
+	if strings.HasPrefix(strings.TrimSpace(c.src.Text[c.in.inside.start:c.in.inside.end]), "{...}") {
+		c.as("stablehlo.custom_call", c.in.name, t, named("call_target_name", stablehlo.Text(c.in.at, "hlo.constant")))
+		return nil
+	}
+	l := &stablehlo.Literal{Shape: t.Shape}
+	n := int64(0)
+	for p.err == nil && p.peek() != 0 {
+		ch := p.peek()
+		if ch == '{' || ch == '}' || ch == ',' {
+			p.i++
+			continue
+		}
+		at := p.i
+		for p.i < len(p.s) && strings.IndexByte("{}, \t\r\n", p.s[p.i]) < 0 {
+			p.i++
+		}
+		var err error
+		if l.Data, err = stablehlo.ElementOf(l.Data, t.Elem, p.s[at:p.i]); err != nil {
+			return errorAt(c.src, at, p.i-at, "constant", "%v", err)
+		}
+		n++
+	}
+	want := int64(1)
+	for _, d := range t.Shape {
+		if d > 0 && want > maxElements/d {
+			return c.errorf("a constant of type %s", t)
+		}
+		want *= d
+	}
+	if n != want {
+		return c.errorf("%d elements for a constant of type %s", n, t)
+	}
+	var err error
+	if l.DType, err = stablehlo.Element(t.Elem); err != nil {
+		return c.errorf("%v", err)
+	}
+	l.Splat = n == 1 && len(t.Shape) == 0
+	c.as("stablehlo.constant", c.in.name, t, named("value", stablehlo.Constant(c.in.at, l)))
+	return p.err
+}
+
+// maxElements bounds the elements of a constant.
+const maxElements = 1 << 40
+
+// function calls a computation, which becomes part of the function.
+func function(key string) func(*converter, int) error {
+	return func(c *converter, depth int) error {
+		k, err := c.called(key)
+		if err != nil {
+			return err
+		}
+		f, err := c.function(k, k.name, depth+1)
+		if err != nil {
+			return err
+		}
+		if len(f.Args) != len(c.in.operands) {
+			return c.errorf("computation %s takes %d operands, got %d", k.name, len(f.Args), len(c.in.operands))
+		}
+		return c.operation("func.call", named("callee", stablehlo.Symbol(c.in.at, f.Name)), nil)
+	}
+}
+
+func compare(c *converter, _ int) error {
+	attrs := named("comparison_direction", stablehlo.Word(c.in.at, c.text("direction")))
+	if t := c.text("type"); t != "" {
+		attrs = append(attrs, named("compare_type", stablehlo.Word(c.in.at, t))...)
+	}
+	return c.operation("", attrs, nil)
+}
+
+// slice reads slice={[0:2], [1:9:2]}.
+func slice(c *converter, _ int) error {
+	a, ok := get(c.in.attrs, "slice")
+	if !ok {
+		return c.errorf("slice without ranges")
+	}
+	p := c.scan(a)
+	var l [3][]int64
+	p.expect("{", "before ranges")
+	for first := true; p.err == nil && !p.eat("}"); first = false {
+		if !first && !p.expect(",", "between ranges") {
+			break
+		}
+		p.expect("[", "before a range")
+		l[0] = append(l[0], p.integer("a start"))
+		p.expect(":", "in a range")
+		l[1] = append(l[1], p.integer("a limit"))
+		step := int64(1)
+		if p.eat(":") {
+			step = p.integer("a stride")
+		}
+		l[2] = append(l[2], step)
+		p.expect("]", "behind a range")
+	}
+	if p.err != nil {
+		return p.err
+	}
+	return c.operation("", named("start_indices", stablehlo.Numbers(a.start, l[0]...), "limit_indices", stablehlo.Numbers(a.start, l[1]...),
+		"strides", stablehlo.Numbers(a.start, l[2]...)), nil)
+}
+
+// pad reads padding=0_1x2_3_1: in front, behind, between.
+func pad(c *converter, _ int) error {
+	a, _ := get(c.in.attrs, "padding")
+	rows, err := c.grid(a, 3)
+	if err != nil {
+		return err
+	}
+	var l [3][]int64
+	for _, r := range rows {
+		for i := range l {
+			l[i] = append(l[i], r[i])
+		}
+	}
+	return c.operation("", named("edge_padding_low", stablehlo.Numbers(a.start, l[0]...), "edge_padding_high", stablehlo.Numbers(a.start, l[1]...),
+		"interior_padding", stablehlo.Numbers(a.start, l[2]...)), nil)
+}
+
+// grid reads rows of numbers, 0_1x2_3, of a width; what a row leaves out is 0.
+func (c *converter) grid(a attribute, width int) ([][]int64, error) {
+	p := c.scan(a)
+	var rows [][]int64
+	for p.err == nil && p.peek() != 0 {
+		if len(rows) > 0 && !p.expect("x", "between dimensions") {
+			break
+		}
+		at := p.i
+		row := []int64{p.integer("a number")}
+		for p.err == nil && p.i < len(p.s) && p.s[p.i] == '_' {
+			p.i++
+			row = append(row, p.integer("a number"))
+		}
+		if len(row) > width || len(rows) >= maxDims {
+			p.failf(at, "%d numbers for a dimension, want %d at most", len(row), width)
+			break
+		}
+		for len(row) < width {
+			row = append(row, 0)
+		}
+		rows = append(rows, row)
+	}
+	return rows, p.err
+}
+
+// window reads window={size=2x2 stride=1x2 pad=0_0x1_1 lhs_dilate=.. rhs_dilate=.. rhs_reversal=..}.
+func (c *converter) window() (map[string][]int64, error) {
+	out := map[string][]int64{}
+	a, ok := get(c.in.attrs, "window")
+	if !ok {
+		return out, nil
+	}
+	p := c.scan(a)
+	p.expect("{", "before a window")
+	for p.err == nil && !p.eat("}") {
+		key := p.word()
+		if !p.expect("=", "behind a part of a window") {
+			break
+		}
+		p.space()
+		start := p.i
+		for p.i < len(p.s) && p.s[p.i] != ' ' && p.s[p.i] != '}' {
+			p.i++
+		}
+		width := 1
+		if key == "pad" {
+			width = 2
+		}
+		rows, err := c.grid(attribute{span: span{start, p.i}}, width)
+		if err != nil {
+			return nil, err
+		}
+		out[key] = slices.Concat(rows...)
+	}
+	return out, p.err
+}
+
+// dot reads which dimensions of both operands belong together.
+func dot(c *converter, _ int) error {
+	var attrs []stablehlo.Named
+	for _, n := range [][2]string{{"batching_dims", "batch_dims"}, {"contracting_dims", "contracting_dims"}} {
+		l, _, err := c.list("lhs_" + n[1])
+		if err != nil {
+			return err
+		}
+		r, _, err := c.list("rhs_" + n[1])
+		if err != nil {
+			return err
+		}
+		attrs = append(attrs, named(n[0], stablehlo.Parts(c.in.at, l, r))...)
+	}
+	return c.operation("dot_general", attrs, nil)
+}
+
+// convolution reads dim_labels=b01f_01io->b01f.
+func convolution(c *converter, _ int) error {
+	w, err := c.window()
+	if err != nil {
+		return err
+	}
+	attrs, err := c.renamed(renamed["convolution"])
+	if err != nil {
+		return err
+	}
+	for key, to := range map[string]string{"stride": "window_strides", "pad": "padding", "lhs_dilate": "lhs_dilation", "rhs_dilate": "rhs_dilation", "rhs_reversal": "window_reversal"} {
+		if l := w[key]; l != nil {
+			attrs = append(attrs, named(to, stablehlo.Numbers(c.in.at, l...))...)
+		}
+	}
+	labels := strings.FieldsFunc(c.text("dim_labels"), func(r rune) bool { return r == '_' || r == '-' || r == '>' })
+	var parts []stablehlo.Attr
+	for _, l := range labels {
+		var dims []stablehlo.Attr
+		for _, r := range l {
+			if r >= '0' && r <= '9' {
+				dims = append(dims, stablehlo.Number(c.in.at, int64(r-'0')))
+			} else {
+				dims = append(dims, stablehlo.Word(c.in.at, string(r)))
+			}
+		}
+		parts = append(parts, stablehlo.List(c.in.at, dims...))
+	}
+	return c.operation("", append(attrs, named("dim_numbers", stablehlo.Parts(c.in.at, parts...))...), nil)
+}
+
+// indexed reads the dimension numbers of gather and scatter.
+func indexed(name string, keys ...string) func(*converter, int) error {
+	return func(c *converter, depth int) error {
+		var fields []stablehlo.Named
+		for _, k := range keys {
+			l, n, err := c.list(k)
+			if err != nil {
+				return err
+			}
+			if n != nil {
+				fields = append(fields, named(k, l)...)
+			}
+		}
+		attrs := named(name, stablehlo.Dict(c.in.at, fields...))
+		if sizes, n, err := c.list("slice_sizes"); err != nil {
+			return err
+		} else if n != nil {
+			attrs = append(attrs, named("slice_sizes", sizes)...)
+		}
+		return c.withRegion("", attrs, depth)
+	}
+}
+
+// reduceWindow reads its window.
+func reduceWindow(c *converter, depth int) error {
+	w, err := c.window()
+	if err != nil {
+		return err
+	}
+	attrs := named("window_dimensions", stablehlo.Numbers(c.in.at, w["size"]...))
+	for key, to := range map[string]string{"stride": "window_strides", "pad": "padding", "lhs_dilate": "base_dilations", "rhs_dilate": "window_dilations"} {
+		if l := w[key]; l != nil {
+			attrs = append(attrs, named(to, stablehlo.Numbers(c.in.at, l...))...)
+		}
+	}
+	if c.in.opcode == "reduce-window" {
+		return c.withRegion("", attrs, depth)
+	}
+	var regions []*stablehlo.Block // of select-and-scatter
+	for _, key := range []string{"select", "scatter"} {
+		k, err := c.called(key)
+		if err != nil {
+			return err
+		}
+		b, err := c.region(k, depth+1)
+		if err != nil {
+			return err
+		}
+		regions = append(regions, b)
+	}
+	return c.operation("", attrs, regions)
+}
+
+// allToAll has an operand and a result for each rank, or a dimension that is cut.
+func allToAll(c *converter, _ int) error {
+	a, ok := get(c.in.attrs, "dimensions")
+	if !ok {
+		return c.errorf("op not supported: all-to-all of tuples")
+	}
+	d, err := c.numbers(a)
+	if err != nil {
+		return err
+	}
+	among, err := c.among()
+	if err != nil {
+		return err
+	}
+	n := int64(0)
+	if g, ok := get(c.in.attrs, "replica_groups"); ok {
+		rows, err := c.groups(g)
+		if err != nil {
+			return err
+		}
+		if len(rows) > 0 {
+			n = int64(len(rows[0]))
+		}
+	}
+	if n == 0 || len(d) != 1 {
+		return c.errorf("all-to-all among %d ranks along dimensions %v", n, d)
+	}
+	attrs := named("split_dimension", stablehlo.Number(a.start, d[0]), "concat_dimension", stablehlo.Number(a.start, d[0]), "split_count", stablehlo.Number(a.start, n))
+	return c.operation("", append(attrs, among...), nil)
+}
+
+// word moves an attribute that is a word, under another name.
+func word(name, from, to string, up func(string) string) func(*converter, int) error {
+	return func(c *converter, _ int) error {
+		return c.operation(name, named(to, stablehlo.Word(c.in.at, up(c.text(from)))), nil)
+	}
+}
+
+func topK(c *converter, _ int) error {
+	a, ok := get(c.in.attrs, "k")
+	if !ok || c.text("largest") == "false" {
+		return c.errorf("op not supported: topk of the smallest, or without k")
+	}
+	n, err := c.numbers(a)
+	if err != nil || len(n) != 1 {
+		return c.errorf("topk of %v elements", n)
+	}
+	return c.operation("chlo.top_k", named("k", stablehlo.Number(a.start, n[0])), nil)
+}
+
+// solver moves attributes that are truth values and words.
+func solver(c *converter, _ int) error {
+	var attrs []stablehlo.Named
+	for _, key := range []string{"left_side", "lower", "unit_diagonal", "transpose_a"} {
+		if v := c.text(key); v != "" {
+			attrs = append(attrs, named(key, stablehlo.Word(c.in.at, v))...)
+		}
+	}
+	return c.operation("", attrs, nil)
+}

@@ -1,0 +1,162 @@
+package hlo
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+)
+
+// plain are instructions that are operations without attributes, by other names where these
+// differ in more than dashes.
+var plain = map[string]string{
+	"abs": "", "add": "", "and": "", "atan2": "", "cbrt": "", "ceil": "", "clamp": "", "convert": "", "cosine": "", "divide": "", "exponential": "", "floor": "",
+	"is-finite": "", "log": "", "logistic": "", "maximum": "", "minimum": "", "multiply": "", "negate": "", "not": "", "or": "", "partition-id": "", "power": "",
+	"remainder": "", "replica-id": "", "round-nearest-afz": "", "round-nearest-even": "", "rsqrt": "", "select": "", "shift-left": "",
+	"shift-right-arithmetic": "", "shift-right-logical": "", "sign": "", "sine": "", "sqrt": "", "subtract": "", "tan": "", "tanh": "", "xor": "", "real": "", "imag": "",
+	"reshape": "", "dynamic-update-slice": "", "after-all": "", "count-leading-zeros": "", "bitcast-convert": "",
+	"popcnt": "", "exponential-minus-one": "exponential_minus_one", "log-plus-one": "log_plus_one", "erf": "chlo.erf", "opt-barrier": "optimization_barrier",
+	"acos": "chlo.acos", "acosh": "chlo.acosh", "asin": "chlo.asin", "asinh": "chlo.asinh", "atanh": "chlo.atanh", "cosh": "chlo.cosh", "sinh": "chlo.sinh",
+}
+
+// renamed are attributes of lists of numbers by their names in StableHLO.
+var renamed = map[string]map[string]string{
+	"broadcast":            {"dimensions": "broadcast_dimensions"},
+	"transpose":            {"dimensions": "permutation"},
+	"concatenate":          {"dimensions": "dimension"},
+	"reverse":              {"dimensions": "dimensions"},
+	"reduce":               {"dimensions": "dimensions"},
+	"iota":                 {"iota_dimension": "iota_dimension"},
+	"dynamic-slice":        {"dynamic_slice_sizes": "slice_sizes"},
+	"get-dimension-size":   {"dimensions": "dimension"},
+	"reduce-precision":     {"exponent_bits": "exponent_bits", "mantissa_bits": "mantissa_bits"},
+	"get-tuple-element":    {"index": "index"},
+	"tuple":                {},
+	"map":                  {"dimensions": "dimensions"},
+	"sort":                 {"dimensions": "dimension"},
+	"all-gather":           {"dimensions": "all_gather_dim"},
+	"all-reduce":           {},
+	"reduce-scatter":       {"dimensions": "scatter_dimension"},
+	"collective-permute":   {"source_target_pairs": "source_target_pairs"},
+	"collective-broadcast": {},
+	"batch-norm-training":  {"feature_index": "feature_index"},
+	"batch-norm-inference": {"feature_index": "feature_index"},
+	"batch-norm-grad":      {"feature_index": "feature_index"},
+	"convolution":          {"feature_group_count": "feature_group_count", "batch_group_count": "batch_group_count"},
+}
+
+// scalars are attributes of one number.
+var scalars = []string{"dimension", "iota_dimension", "exponent_bits", "mantissa_bits", "index", "all_gather_dim", "scatter_dimension", "feature_index", "feature_group_count", "batch_group_count"}
+
+// instruction converts one instruction that is no parameter.
+func (c *converter) instruction(in *instruction, depth int) error {
+	c.in = in
+	for _, o := range in.operands {
+		if c.by[o] == nil {
+			return c.errorf("%%%s is not defined here", o)
+		}
+	}
+	if to, ok := plain[in.opcode]; ok {
+		return c.operation(to, nil, nil)
+	}
+	if f, ok := c.special[in.opcode]; ok {
+		return f(c, depth)
+	}
+	names, ok := renamed[in.opcode]
+	if !ok {
+		return c.errorf("op not supported: %s", in.opcode)
+	}
+	attrs, err := c.renamed(names)
+	if err != nil {
+		return err
+	}
+	name := ""
+	if in.opcode == "broadcast" { // StableHLO has another operation of this name
+		name = "broadcast_in_dim"
+	}
+	return c.withRegion(name, attrs, depth)
+}
+
+// uses are the operands of the instruction.
+func (c *converter) uses() []stablehlo.Use {
+	out := make([]stablehlo.Use, len(c.in.operands))
+	for i, o := range c.in.operands {
+		out[i] = stablehlo.Use{Name: o}
+	}
+	return out
+}
+
+// operation adds the operation that the instruction is; one of several results is a tuple.
+func (c *converter) operation(name string, attrs []stablehlo.Named, regions []*stablehlo.Block) error {
+	if name == "" {
+		name = strings.ReplaceAll(c.in.opcode, "-", "_")
+	}
+	if !strings.Contains(name, ".") {
+		name = "stablehlo." + name
+	}
+	s := stablehlo.Spec{Name: name, Result: c.in.name, Operands: c.uses(), Attrs: attrs, Regions: regions}
+	t := c.typ(c.in.shape)
+	if !c.in.shape.many || name == "stablehlo.tuple" || name == "stablehlo.get_tuple_element" || name == "stablehlo.optimization_barrier" || name == "func.call" || name == "stablehlo.async_done" {
+		s.Types = []stablehlo.Type{t}
+		c.add(s)
+		return nil
+	}
+	s.Result, s.Results, s.Types = c.temporary(), len(t.Tuple), t.Tuple
+	c.add(s)
+	parts := make([]stablehlo.Use, len(t.Tuple))
+	for i := range parts {
+		parts[i] = stablehlo.Use{Name: s.Result, Index: i}
+	}
+	c.add(stablehlo.Spec{Name: "stablehlo.tuple", Result: c.in.name, Operands: parts, Types: []stablehlo.Type{t}})
+	return nil
+}
+
+// renamed are attributes of numbers under their names in StableHLO.
+func (c *converter) renamed(names map[string]string) ([]stablehlo.Named, error) {
+	var out []stablehlo.Named
+	for _, a := range c.in.attrs {
+		to, ok := names[a.name]
+		if !ok {
+			continue
+		}
+		n, err := c.numbers(a)
+		if err != nil {
+			return nil, err
+		}
+		val := stablehlo.Numbers(a.start, n...)
+		if slices.Contains(scalars, to) {
+			if len(n) != 1 {
+				return nil, c.errorf("%s of %d numbers, want one", a.name, len(n))
+			}
+			val = stablehlo.Number(a.start, n[0])
+		}
+		out = append(out, stablehlo.Named{Name: to, Val: val})
+	}
+	return out, nil
+}
+
+// withRegion adds an operation with the computation that it applies, and among whom.
+func (c *converter) withRegion(name string, attrs []stablehlo.Named, depth int) error {
+	var regions []*stablehlo.Block
+	if _, ok := get(c.in.attrs, "to_apply"); ok {
+		k, err := c.called("to_apply")
+		if err != nil {
+			return err
+		}
+		b, err := c.region(k, depth+1)
+		if err != nil {
+			return err
+		}
+		regions = append(regions, b)
+	}
+	for _, key := range []string{"is_stable", "unique_indices", "indices_are_sorted", "use_global_device_ids"} {
+		if v := c.text(key); v != "" {
+			attrs = append(attrs, stablehlo.Named{Name: key, Val: stablehlo.Word(c.in.at, v)})
+		}
+	}
+	among, err := c.among()
+	if err != nil {
+		return err
+	}
+	return c.operation(name, append(attrs, among...), regions)
+}

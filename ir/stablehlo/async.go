@@ -1,0 +1,58 @@
+package stablehlo
+
+import "github.com/seed-ee968945/concert/ir"
+
+// This file imports operations in two halves: what is started, and the wait for it. One that
+// is a single collective is in flight between them; any other is computed where it starts.
+
+// future is the type of what was started.
+var future = Type{Text: "!stablehlo.future"}
+
+// launched starts a collective and waits for it at once, or leaves that to whoever imports
+// the operation around it.
+func (im *importer) launched(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value) ([]*ir.Value, error) {
+	if !im.starting {
+		return im.waited(o, g, attrs, args)
+	}
+	return im.emitAll(o, g, attrs, args)
+}
+
+// asyncStart runs a region of one operation, or of several.
+func asyncStart(im *importer, o *op, in []*value) ([]*value, error) {
+	if len(o.regions) != 1 {
+		return nil, im.errorf("%s of %d regions, want one", o.name, len(o.regions))
+	}
+	if b := o.regions[0]; len(b.ops) == 2 && len(b.args) == len(in) {
+		im.scope = &scope{vals: map[string][]*value{}, up: im.scope}
+		defer func(s *scope) { im.scope = s }(im.scope.up)
+		for i, a := range b.args {
+			im.scope.vals[a.Name] = []*value{in[i]}
+		}
+		im.op = b.ops[0]
+		args, err := im.operands(im.op)
+		if err != nil {
+			return nil, err
+		}
+		im.starting = true
+		out, err := im.operation(im.op, args)
+		im.starting = false
+		return []*value{{typ: future, tuple: out}}, err
+	}
+	out, err := im.regionOf(o, 0, in)
+	return []*value{{typ: future, tuple: out}}, err
+}
+
+// asyncDone waits for what is in flight.
+func asyncDone(im *importer, _ *op, in []*value) ([]*value, error) {
+	out := in[0].tuple
+	if in[0].typ.Text != future.Text {
+		return nil, im.errorf("%s of a value of type %s, which nothing started", im.op.name, in[0].typ)
+	}
+	if len(out) == 1 && out[0].tuple != nil && im.op.numResults() != 1 {
+		return out[0].tuple, nil
+	}
+	if len(out) != 1 || out[0].v == nil || !out[0].v.Type().IsAsync() {
+		return out, nil
+	}
+	return im.decomposed(im.emitAll(ir.OpWaitTensor, nil, nil, []*ir.Value{out[0].v}))
+}
