@@ -4,7 +4,7 @@ FUZZTIME ?= 60s
 export CGO_CFLAGS = -Wno-deprecated-declarations
 BIN = bin
 
-.PHONY: all build check test race golden fuzz bench gpu clean
+.PHONY: all build check test race soak golden fuzz bench gpu clean
 
 all: build check test
 
@@ -24,6 +24,13 @@ test:
 
 race:
 	go test -race -short ./...
+
+# What closes, aborts, rejoins, dies or fails has one of these words in the name of its test, and
+# may not fail once in COUNT runs: make soak COUNT=500, and RACE=-race COUNT=50.
+ENDINGS = Abort|Clos|Join|Kill|Cancel|Fail|Left|Leave|Timeout|Ends|Lost|Fault|Lives|Living|OneErrorSet|Stall|Torn|Gone|Dead|LateWrite|Destroyed|EveryMessage|SystemCalls|GivenUp|Unwilling|Breaks|Unusable
+COUNT ?= 1
+soak:
+	go test $(RACE) -short -count=$(COUNT) -timeout=0 -run '$(ENDINGS)' ./internal/lifecycle ./runtime/... ./cuda/...
 
 # Rewrites the want sections of golden cases; read every changed line.
 golden:

@@ -210,12 +210,14 @@ var mutations = []mutation{
 // listed is how many programs' equivalent mutants testdata/equivalent.txt lists.
 const listed = 40
 
+var programs = flag.Uint64("programs", 100, "how many random programs TestMutants makes mutants of")
+
 // Mutants of what passes make are refused, by the verifier or by a proof that fails: all
 // of those that by execution change a result, what is left in an input, what calls that
 // communicate are given, or on which side of such a call a collective stands. The others
 // of the first programs are listed with the reason why nothing is changed.
 func TestMutants(t *testing.T) {
-	programs := uint64(300)
+	programs := *programs
 	if testing.Short() {
 		programs = listed
 	}

@@ -15,9 +15,9 @@ import (
 func TestNeverWorse(t *testing.T) {
 	table := standard.Table()
 	faster := map[string]int{}
-	seeds := uint64(150)
+	seeds := *seeds
 	if testing.Short() {
-		seeds = 30
+		seeds = min(seeds, 30)
 	}
 	for seed := range seeds {
 		m, err := gen.Module(seed, gen.Config{Nodes: 30 + int(seed)%40, Costs: true, Alike: seed%2 == 0, Effects: seed%3 == 0, Flights: seed%5 == 0})
