@@ -3,28 +3,18 @@
 package lt
 
 import (
-	"context"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"flag"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-var (
-	shapesFile = flag.String("shapes", "", "JSON lines of products to check and time with -gpu: name, and shape and strides of a, b and out")
-	timesFile  = flag.String("times", "", "file for the times, JSON lines")
-	tuningFlag = flag.String("tuning", "", "file for the tuning")
-)
+var layerFlag = flag.Bool("layer", false, "with -gpu, tune and time a layer of a model of 8 billion weights, too")
 
 // Kernels that only the tests use: random operands, and products summed one by one.
 const testKernels = `
@@ -280,145 +270,4 @@ func TestGPUAlgorithms(t *testing.T) {
 		}
 	}
 	t.Logf("%d algorithms, of which %d need the library's own form", all, raw)
-}
-
-type shapeLine struct {
-	Name             string
-	A, AS, B, BS, O  []int64
-	OS               []int64
-	First, Tuned, Us float64 `json:",omitempty"`
-	Algo, FirstAlgo  string  `json:",omitempty"`
-}
-
-// TestGPUShapes tunes and times the products of a file, with operands that are not in
-// the cache.
-func TestGPUShapes(t *testing.T) {
-	if *shapesFile == "" {
-		t.Skip("needs -shapes")
-	}
-	g := newGPUBench(t, 4<<30, 4<<30)
-	f, err := os.Open(*shapesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	infos, err := g.drv.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tuning := NewTuning(infos[0].Name, g.lib.Version())
-	g.h.opts.Tuning = tuning
-	fmt.Printf("cublasLt %d on %s\n", g.lib.Version(), infos[0].Name)
-	var times *os.File
-	if *timesFile != "" {
-		if times, err = os.Create(*timesFile); err != nil {
-			t.Fatal(err)
-		}
-		defer times.Close()
-	}
-	for dec := json.NewDecoder(f); dec.More(); {
-		var x shapeLine
-		if err := dec.Decode(&x); err != nil {
-			t.Fatal(err)
-		}
-		g.shape(t, &x)
-		if times != nil {
-			if err := json.NewEncoder(times).Encode(x); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	g.layer(t, func() {
-		if *tuningFlag == "" {
-			return
-		}
-		w, err := os.Create(*tuningFlag)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = (&calibration.File{Machine: infos[0].Name, Matmuls: tuning.Matmuls()}).WriteTo(w)
-		if err := errors.Join(err, w.Close()); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// sets places operands one after another in the pools, as often as they fit and as
-// it takes to read 256 MiB.
-func (g *gpuBench) sets(p *Problem, a, b, o Operand) []Set {
-	bytes := func(o Operand) uint64 {
-		n := int64(1)
-		for i, d := range o.Shape {
-			n += (d - 1) * o.Strides[i]
-		}
-		return (uint64(n)*uint64(o.Type.Size()) + 1023) &^ 1023
-	}
-	in, out := bytes(a)+bytes(b), bytes(o)
-	n := min(g.inBytes/in, g.outBytes/out, 256<<20/in+2, 64)
-	var sets []Set
-	for i := range n {
-		at := g.in + driver.Ptr(i*in)
-		sets = append(sets, Set{at, at + driver.Ptr(bytes(a)), g.out + driver.Ptr(i*out)})
-	}
-	return sets
-}
-
-func (g *gpuBench) shape(t *testing.T, x *shapeLine) {
-	a := Operand{Type: dtype.BF16, Shape: x.A, Strides: x.AS}
-	b := Operand{Type: dtype.BF16, Shape: x.B, Strides: x.BS}
-	o := Operand{Type: dtype.BF16, Shape: x.O, Strides: x.OS}
-	p, err := ProblemOf(a, b, o, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sets := g.sets(&p, a, b, o)
-	if len(sets) == 0 {
-		t.Fatalf("%s: the pools are too small", x.Name)
-	}
-	first, err := g.h.Plan(p)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	o2 := TuneOptions{Sets: sets, Time: 2, Kernels: 10}
-	best, all, err := g.h.Tune(context.Background(), g.s, p, o2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := g.h.Plan(p)
-	if err != nil || l.Algo() != best {
-		t.Fatalf("plan after tuning: %v, %v", l.Algo(), err)
-	}
-	g.poison(sets[0].Out, uint64(o.Shape[len(o.Shape)-1])*2)
-	if err := l.Enqueue(g.s, sets[0].A, sets[0].B, sets[0].Out); err != nil {
-		t.Fatal(err)
-	}
-	if e := g.verify(a, b, o, sets[0]); e > maxError(a.Shape[len(a.Shape)-1]) {
-		t.Errorf("%s with %v: an error of %g", x.Name, best, e)
-	}
-	x.Tuned, x.Algo, x.FirstAlgo = all[0].Microseconds, best.String(), first.Algo().String()
-	for _, y := range all {
-		if y.Algo == first.Algo() {
-			x.First = y.Microseconds
-		}
-	}
-	fmt.Printf("%-34s first %8.2f tuned %8.2f us (%.3f in turns) %6.0f TFLOP/s %5.2f TB/s  %s\n", x.Name, x.First, x.Tuned,
-		all[0].Ratio, p.Flops()/x.Tuned/1e6, p.Bytes()/x.Tuned/1e6, best)
-	bestSkinny, bestLib := "", ""
-	for _, y := range all {
-		switch {
-		case y.Err != nil:
-			fmt.Printf("    %v: %v\n", y.Algo, y.Err)
-		case y.Algo.Skinny != Skinny{} && p.N <= maxTokens:
-			fmt.Printf("    %7.2f %v\n", y.Microseconds, y.Algo)
-			if bestSkinny == "" {
-				bestSkinny = fmt.Sprintf("%.2f", y.Microseconds)
-			}
-		case bestLib == "":
-			bestLib = fmt.Sprintf("%.2f %v", y.Microseconds, y.Algo)
-		}
-	}
-	if bestSkinny != "" {
-		fmt.Printf("    best of the library %s\n", bestLib)
-	}
 }

@@ -43,9 +43,17 @@ extern "C" __global__ void __launch_bounds__(512) mix(const u16 *a, const u16 *b
 
 // A layer of a model of 8 billion weights with 16 rows, split four ways: products of
 // few rows with short kernels between. The forms differ in how products are launched;
-// all must give the same bits as long as the kernels are the same. It calls tuned once
-// the groups are tuned too.
-func (g *gpuBench) layer(t *testing.T, tuned func()) {
+// all must give the same bits as long as the kernels are the same.
+func TestGPULayer(t *testing.T) {
+	if !*layerFlag {
+		t.Skip("needs -layer")
+	}
+	g := newGPUBench(t, 4<<30, 4<<30)
+	infos, err := g.drv.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.h.opts.Tuning = NewTuning(infos[0].Name, g.lib.Version())
 	image, err := g.h.opts.Compile("layer.cu", layerKernels)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +87,6 @@ func (g *gpuBench) layer(t *testing.T, tuned func()) {
 		t.Fatal(err)
 	}
 	l.tune(t)
-	tuned()
 	var want []byte
 	for _, f := range []layerForm{
 		{name: "first suggestions", first: true},
@@ -144,7 +151,7 @@ func (l *layerBench) problem(t *testing.T, n, k int64) Problem {
 	return p
 }
 
-// tune finds the kernels of the groups; those of single products are known by now.
+// tune finds the kernels of the groups.
 func (l *layerBench) tune(t *testing.T) {
 	g := l.g
 	l.qkv = []Problem{l.problem(t, 1024, 4096), l.problem(t, 256, 4096), l.problem(t, 256, 4096)}

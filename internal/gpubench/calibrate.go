@@ -41,16 +41,7 @@ func (b *bench) calibrate() error {
 	}
 	file.Protocols = slices.DeleteFunc(file.Protocols, func(p calibration.Protocols) bool { return p.Ranks == b.n })
 	file.Protocols = append(file.Protocols, calibration.Protocols{Ranks: b.n, Limits: t})
-	f, err := os.Create(b.tuning)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteTo(f)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	fmt.Printf("%s: digest %s\n", b.tuning, file.Digest)
-	return nil
+	return b.write(file)
 }
 
 // calibration is the file that is added to, or an empty one.

@@ -9,6 +9,7 @@
 //	gpubench -mode overlap           collectives beside matrix products, each alone and both
 //	gpubench -mode skew              how far apart the ranks' launches arrive
 //	gpubench -mode calibrate         where protocols take over from each other, as a file for groups
+//	gpubench -mode matmuls           the fastest algorithms of the matmuls in a file
 //	gpubench -mode host              what a launch costs the host, from Go and from C
 //
 // A figure is the time of one call, replayed from a CUDA graph behind a delay, the
@@ -51,6 +52,8 @@ type bench struct {
 	maxSize uint64
 	only    *regexp.Regexp
 	blas    string
+	nvrtc   string
+	shapes  string
 	tuning  string
 	calls   int
 }
@@ -74,7 +77,8 @@ type options struct {
 	staging, piece  uint64
 	reduce          uint64
 	timeout         time.Duration
-	blas            string
+	blas, nvrtc     string
+	shapes          string
 	images, tuning  string
 	use             string
 	wrap            string
@@ -85,7 +89,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.mode, "mode", "soak", "comma-separated: bench, links, litmus, soak, bucket, host, large, overlap, skew, calibrate")
+	flag.StringVar(&o.mode, "mode", "soak", "comma-separated: bench, links, litmus, soak, bucket, host, large, overlap, skew, calibrate, matmuls")
 	flag.IntVar(&o.ranks, "ranks", 0, "ranks, 0 for one per device")
 	flag.BoolVar(&o.share, "share", false, "all ranks on device 0")
 	flag.BoolVar(&o.procs, "procs", false, "one process per rank instead of one for all")
@@ -98,9 +102,11 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "only figures whose name matches this regular expression")
 	flag.BoolVar(&o.ptx, "ptx", false, "load PTX even where machine code exists")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long a wait in a collective may last")
-	flag.StringVar(&o.blas, "blas", "", "cuBLASLt library for -mode overlap, empty for the usual names")
+	flag.StringVar(&o.blas, "blas", "", "cuBLASLt library for -mode overlap and matmuls, empty for the usual names")
+	flag.StringVar(&o.nvrtc, "nvrtc", "", "NVRTC library for -mode matmuls, empty for the usual names")
+	flag.StringVar(&o.shapes, "shapes", "shapes.json", "file of -mode matmuls: JSON, a matmul or a list of those with one left operand a line")
 	flag.StringVar(&o.images, "images", "", "folder of NAME.cubin files to load in place of the embedded images")
-	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate writes")
+	flag.StringVar(&o.tuning, "tuning", "tuning.json", "calibration file that -mode calibrate and matmuls add to")
 	flag.StringVar(&o.use, "use", "", "calibration file to plan with, empty for the defaults")
 	flag.StringVar(&o.wrap, "wrap", "", "with -procs, command and arguments under which each rank's process runs, %r is its rank")
 	flag.Uint64Var(&o.region, "region", 64<<20, "bytes of the group's scratch for packets that are their own flags")
@@ -215,7 +221,7 @@ func runOn(drv driver.Driver, o options) error {
 		return err
 	}
 	defer r.close()
-	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: only, blas: o.blas, tuning: o.tuning, calls: o.calls}
+	b := &bench{rig: r, minSize: o.least, maxSize: o.limit, only: only, blas: o.blas, nvrtc: o.nvrtc, shapes: o.shapes, tuning: o.tuning, calls: o.calls}
 	if o.out != "" {
 		if b.out, err = os.Create(o.out); err != nil {
 			return err
@@ -223,7 +229,7 @@ func runOn(drv driver.Driver, o options) error {
 		defer b.out.Close()
 	}
 	modes := map[string]func() error{"bench": b.bench, "links": b.links, "litmus": b.litmus,
-		"soak": b.soak, "bucket": b.bucket, "host": b.host, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate}
+		"soak": b.soak, "bucket": b.bucket, "host": b.host, "large": b.large, "overlap": b.overlap, "skew": b.skew, "calibrate": b.calibrate, "matmuls": b.matmuls}
 	for _, m := range strings.Split(o.mode, ",") {
 		f, ok := modes[m]
 		if !ok {
