@@ -13,7 +13,8 @@ type Options struct {
 	Mesh Mesh
 
 	// Inputs and Results say which pieces the ranks have, in the order of the signature. What is
-	// missing or nil follows from the shapes where they leave no choice.
+	// missing or nil follows from the shapes: of an input where they leave no choice, of a result
+	// any piece will do that has its shape.
 	Inputs, Results []Placement
 }
 
@@ -21,7 +22,8 @@ type Options struct {
 type Report struct {
 	Values  int // of both programs
 	Bases   int
-	Unknown []Unknown // of either program
+	Unknown []Unknown   // of either program
+	Results []Placement // of results that are proved: as they lie
 }
 
 // Finding is a result that is not proved.
@@ -101,11 +103,23 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 	}
 	var findings []Finding
 	for i, w := range wants {
-		want, err := g.related(w, device.Return().Arg(i), ranks.Return().Arg(i), at(o.Results, i))
-		if err != nil {
-			return rep, fmt.Errorf("result %d: %w", i, err)
+		x, y := device.Return().Arg(i), ranks.Return().Arg(i)
+		places := []Placement{at(o.Results, i)}
+		if places[0] == nil {
+			places = g.choices(x, y)
 		}
-		if why := differs(want, has[i]); why != "" {
+		why := "no piece of it has this shape"
+		for _, at := range places {
+			want, err := g.related(w, x, y, at)
+			if err != nil {
+				return rep, fmt.Errorf("result %d: %w", i, err)
+			}
+			if why = differs(want, has[i]); why == "" {
+				rep.Results = append(rep.Results, at)
+				break
+			}
+		}
+		if why != "" {
 			findings = append(findings, Finding{i, why, many.steps(has[i].base, known)})
 		}
 	}
@@ -159,6 +173,39 @@ func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (*piece, 
 		}
 	}
 	return q, nil
+}
+
+// maxChoices bounds the placements that a shape may stand for.
+const maxChoices = 1 << 12
+
+// choices are the placements by which a tensor has the shape of its piece.
+func (g *grid) choices(device, rank *ir.Value) []Placement {
+	whole, ok := device.Type().Shape().Static()
+	local, ok2 := rank.Type().Shape().Static()
+	if !ok || !ok2 || len(whole) != len(local) {
+		return []Placement{nil}
+	}
+	out := []Placement{{}}
+	for d, n := range local {
+		var next []Placement
+		for _, p := range out {
+			used := slices.Concat(p...)
+			var grow func(axes []string, size int64)
+			grow = func(axes []string, size int64) {
+				if size == whole[d] && len(next) < maxChoices {
+					next = append(next, append(slices.Clone(p), slices.Clone(axes)))
+				}
+				for _, a := range g.mesh.Axes {
+					if a.Size > 1 && size*a.Size <= whole[d] && !slices.Contains(used, a.Name) && !slices.Contains(axes, a.Name) {
+						grow(append(axes, a.Name), size*a.Size)
+					}
+				}
+			}
+			grow([]string{}, n)
+		}
+		out = next
+	}
+	return out
 }
 
 // differs says how a tensor is not what it should be; empty if it is.

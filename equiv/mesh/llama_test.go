@@ -3,8 +3,11 @@ package mesh
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 )
 
@@ -113,10 +116,10 @@ type layer struct {
 	q, k, v, o, gate, up, down, first, second *ir.Value
 }
 
-// build writes the step.
-func (l *llama) build(world int64) (*ir.Func, error) {
+// build writes the step of each rank, or of one device.
+func (l *llama) build(world int64, ranks bool) (*ir.Func, error) {
 	b := ir.NewBuilder(int(world))
-	if world > 1 {
+	if ranks {
 		rows, cols := make([][]int, l.data), make([][]int, l.model)
 		for r := range int(world) {
 			d, m := r/int(l.model), r%int(l.model)
@@ -256,11 +259,11 @@ func (l *llama) mlp(x *ir.Value, w layer) (*ir.Value, func(d *ir.Value) *ir.Valu
 // steps are the step of one device and that of the ranks.
 func (l llama) steps(t testing.TB) (device, ranks *ir.Func, o Options) {
 	one, many := l, l
-	device, err := one.build(1)
+	device, err := one.build(1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ranks, err = many.build(l.data * l.model); err != nil {
+	if ranks, err = many.build(l.data*l.model, true); err != nil {
 		t.Fatal(err)
 	}
 	o = Options{Mesh: Mesh{Axes: []Axis{{"data", l.data}, {"model", l.model}}}, Inputs: many.in}
@@ -305,4 +308,76 @@ func BenchmarkLlama405B(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(device.Order())+len(ranks.Order())), "nodes")
+}
+
+// TestPartitionedLlama proves what the partitioner makes of the step of one device.
+func TestPartitionedLlama(t *testing.T) {
+	l := llama{layers: 2, hidden: 8, ffn: 16, heads: 4, keys: 4, head: 4, vocab: 8, batch: 4, seq: 4, dt: ir.F64}
+	for _, c := range []struct {
+		name        string
+		data, model int64
+		of          func(name string, in Placement) Placement
+	}{
+		{"ddp", 4, 1, func(name string, in Placement) Placement {
+			if name == "ids" || name == "goal" {
+				return Placement{{"data"}, {}}
+			}
+			return nil
+		}},
+		{"fsdp", 4, 1, func(name string, in Placement) Placement {
+			p := make(Placement, len(in))
+			p[0] = []string{"data"}
+			return p
+		}},
+		{"tp", 1, 4, func(name string, in Placement) Placement {
+			p := make(Placement, len(in))
+			for d, l := range in {
+				if len(l) > 0 && l[0] == "model" && name != "ids" && name != "goal" {
+					p[d] = l
+				}
+			}
+			return p
+		}},
+		{"fsdp x tp", 2, 2, func(_ string, in Placement) Placement { return in }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			one := l
+			one.data, one.model = c.data, c.model
+			device, err := one.build(c.data*c.model, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			axes := fmt.Sprintf("['data'=%d, 'model'=%d]", c.data, c.model)
+			for i, n := range device.Inputs() {
+				if p := c.of(n.Name(), one.in[i]); p != nil {
+					var dims []string
+					for _, l := range p {
+						dims = append(dims, "{"+strings.Join(quoted(l), ", ")+"}")
+					}
+					text := "<mesh<" + axes + ">, [" + strings.Join(dims, ", ") + "]>"
+					device.SetMeta(n, n.Meta().With(ir.ShardingKey, attr.Strings(text)))
+				}
+			}
+			m := device.Module().Clone()
+			if err := compile.Partition(m); err != nil {
+				t.Fatal(err)
+			}
+			o, err := Annotated(device)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rep, err := Check(device, m.Funcs()[0], o)
+			if err != nil || len(rep.Unknown) > 0 {
+				t.Errorf("%v %v\n%s", err, rep, m)
+			}
+		})
+	}
+}
+
+func quoted(l []string) []string {
+	var out []string
+	for _, s := range l {
+		out = append(out, "'"+s+"'")
+	}
+	return out
 }

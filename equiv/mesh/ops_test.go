@@ -57,8 +57,8 @@ func placements(inputs []*ir.Node) [][]Placement {
 	return choices(values)
 }
 
-// maxChoices bounds the choices of one signature.
-const maxChoices = 200
+// maxPlacements bounds the choices of one signature.
+const maxPlacements = 200
 
 func choices(values []*ir.Value) [][]Placement {
 	out := [][]Placement{nil}
@@ -66,7 +66,7 @@ func choices(values []*ir.Value) [][]Placement {
 		var next [][]Placement
 		shape, _ := v.Type().Shape().Static()
 		for _, l := range out {
-			for d := -1; d < len(shape) && len(next) < maxChoices; d++ {
+			for d := -1; d < len(shape) && len(next) < maxPlacements; d++ {
 				p := make(Placement, len(shape))
 				if d >= 0 {
 					if shape[d]%2 != 0 {

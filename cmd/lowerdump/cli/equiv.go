@@ -6,13 +6,14 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/equiv"
 	"github.com/seed-ee968945/concert/equiv/mesh"
 	"github.com/seed-ee968945/concert/ir"
 )
 
 var equivCommand = command{
-	name: "equiv", args: "[-mesh=AXES] [-inputs=LIST] [-results=LIST] BEFORE AFTER", doc: "proves that two functions compute the same, on the same ranks or one on a mesh",
+	name: "equiv", args: "[-mesh=AXES] [-inputs=LIST] [-results=LIST] BEFORE [AFTER]", doc: "proves that two functions compute the same, on the same ranks or one on a mesh",
 	help: `
 Without -mesh both are functions of the same ranks, and AFTER is proved to compute on every
 rank what BEFORE does, bit for bit (-reassociate: but for the order of sums). With -mesh
@@ -20,15 +21,18 @@ BEFORE is a program of one device and AFTER what each rank of the mesh runs; pro
 that AFTER computes BEFORE's results, but for rounding and the order of sums.
 
 -inputs and -results say which piece of each input and result a rank has: the axes along
-each dimension, in the order of the signature, with semicolons between them. What is left
-out follows from the shapes where these leave no choice. A part of an axis is written as
-in the sdy dialect, x:(2)4.
+each dimension, in the order of the signature, with semicolons between them. Inputs that are
+left out follow from the shapes where these leave no choice; of results that are left out
+any piece of the shape will do, and is printed. A part of an axis is written as in the sdy
+dialect, x:(2)4. Without these flags, annotations of BEFORE count (sharding=[...]), and with
+one file AFTER is what lowerdump's own partitioner makes of it.
 
 Steps that no rule knows are listed. Exit status 1 says that no proof was found, and not that
 the functions differ.
 
 Examples:
   lowerdump equiv before.ir after.ir
+  lowerdump equiv annotated.ir
   lowerdump equiv -mesh=data=2,model=4 -inputs='[{data}, {}]; [{}, {model}]' model.ir rank.ir`,
 	run: func(_ context.Context, t tool, args []string) error {
 		f := equivFlags{}
@@ -36,8 +40,8 @@ Examples:
 		if err != nil {
 			return err
 		}
-		if len(files) != 2 {
-			return usagef("want two files")
+		if len(files) != 1 && len(files) != 2 {
+			return usagef("want one file or two")
 		}
 		var fs [2]*ir.Func
 		for i, file := range files {
@@ -49,10 +53,26 @@ Examples:
 				return err
 			}
 		}
+		if len(files) == 1 {
+			m := fs[0].Module().Clone()
+			if err := compile.Partition(m); err != nil {
+				return err
+			}
+			fs[1] = m.Func(fs[0].Name)
+		}
+		if o, err := mesh.Annotated(fs[0]); f.mesh == "" && err == nil {
+			return t.onMesh(fs, o)
+		} else if f.mesh == "" && len(files) == 1 {
+			return err
+		}
 		if f.mesh == "" {
 			return t.sameRanks(fs, f)
 		}
-		return t.onMesh(fs, f)
+		o, err := f.options()
+		if err != nil {
+			return err
+		}
+		return t.onMesh(fs, o)
 	},
 }
 
@@ -91,18 +111,21 @@ func (t tool) sameRanks(fs [2]*ir.Func, f equivFlags) error {
 	return t.proved(err, errors.As(err, &e), what)
 }
 
-func (t tool) onMesh(fs [2]*ir.Func, f equivFlags) error {
-	var o mesh.Options
-	var err error
+// options are those of a mesh.
+func (f *equivFlags) options() (o mesh.Options, err error) {
 	if o.Mesh, err = mesh.ParseMesh(f.mesh); err != nil {
-		return usagef("%v", err)
+		return o, usagef("%v", err)
 	}
 	if o.Inputs, err = mesh.ParsePlacements(f.inputs); err != nil {
-		return usagef("-inputs: %v", err)
+		return o, usagef("-inputs: %v", err)
 	}
 	if o.Results, err = mesh.ParsePlacements(f.results); err != nil {
-		return usagef("-results: %v", err)
+		return o, usagef("-results: %v", err)
 	}
+	return o, nil
+}
+
+func (t tool) onMesh(fs [2]*ir.Func, o mesh.Options) error {
 	rep, err := mesh.Check(fs[0], fs[1], o)
 	if rep != nil {
 		for _, u := range rep.Unknown {
@@ -112,7 +135,7 @@ func (t tool) onMesh(fs [2]*ir.Func, f equivFlags) error {
 	var e *mesh.Error
 	what := ""
 	if rep != nil {
-		what = fmt.Sprintf("%d values, %d expressions", rep.Values, rep.Bases)
+		what = fmt.Sprintf("%d values, %d expressions; results %v", rep.Values, rep.Bases, rep.Results)
 	}
 	return t.proved(err, errors.As(err, &e), what)
 }
