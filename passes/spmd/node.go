@@ -15,7 +15,8 @@ type choice struct {
 	sum   set      // operands are parts of sums along these atoms, and so is the result
 	args  []layout
 	outs  []layout
-	cost  int64
+	work  int64 // what computing costs
+	cost  int64 // and bringing tensors into place
 }
 
 // tensors are those of a rule: operands, then results.
@@ -29,6 +30,11 @@ func (p *partitioner) node(n *ir.Node) {
 		y.forms, y.vary = slices.Clone(x.forms), x.vary
 		p.settle(y)
 		p.get(y, y.want.reduced())
+		return
+	}
+	if x := p.same(n); x != nil {
+		x.uses += p.vals[n.Result(0).ID()].uses - 1
+		p.vals[n.Result(0).ID()] = x
 		return
 	}
 	vary := set(0)
@@ -49,7 +55,20 @@ func (p *partitioner) node(n *ir.Node) {
 		return
 	}
 	c := p.choose(n, rule, w, vary)
+	p.cost += c.work
 	p.emit(c, w)
+}
+
+// same is the operand of a node that changes nothing but strides.
+func (p *partitioner) same(n *ir.Node) *value {
+	if n.Op() != ir.OpView && n.Op() != ir.OpAlias {
+		return nil
+	}
+	x := p.vals[n.Arg(0).ID()]
+	if !slices.Equal(x.shape, p.vals[n.Result(0).ID()].shape) {
+		return nil
+	}
+	return x
 }
 
 // asksRank reports whether a node runs bodies in which something is among ranks.
@@ -274,21 +293,23 @@ func (p *partitioner) price(c *choice) int64 {
 	for i, v := range c.n.Args() {
 		y := p.vals[v.ID()]
 		_, k := p.nearest(y, c.args[i])
-		cost += k + p.g.bytes(y.tensor, c.args[i])/perMemory
+		cost += k
+		c.work += p.g.bytes(y.tensor, c.args[i]) / perMemory
 	}
 	for i, v := range c.n.Results() {
 		y := p.vals[v.ID()]
 		_, k := p.g.plan(y.tensor, c.outs[i], y.want.reduced())
-		cost += k + p.g.bytes(y.tensor, c.outs[i])/perMemory
+		cost += k
+		c.work += p.g.bytes(y.tensor, c.outs[i]) / perMemory
 	}
 	if c.n.Op().Class() == ir.ClassCompute {
 		flops := int64(2)
 		for f, x := range c.rule.Factors {
 			flops *= (x.Size + p.g.size(c.atoms[f]) - 1) / p.g.size(c.atoms[f])
 		}
-		cost += flops / 500
+		c.work += flops / 500
 	}
-	return cost
+	return cost + c.work
 }
 
 // emit computes the operation on pieces.
@@ -301,23 +322,36 @@ func (p *partitioner) emit(c *choice, w row) {
 	for i, v := range c.n.Results() {
 		types = append(types, ir.Tensor(v.Type().DType(), p.g.local(c.outs[i])...))
 	}
+	outs := p.compute(c, w, args, types)
 	if p.err != nil {
 		return
 	}
-	var outs []*ir.Value
-	if w.emit != nil {
-		outs = w.emit(p, c, args, types)
-	} else {
-		p.mask(c, w, args)
-		attrs := c.n.Attrs()
-		if w.attrs != nil {
-			attrs = w.attrs(p, c)
-		}
-		outs = p.op(c.n.Op(), c.n.Group(), attrs, args, types...)
-	}
 	for i, v := range c.n.Results() {
-		p.vals[v.ID()].forms = []form{{c.outs[i], outs[i]}}
+		y := p.vals[v.ID()]
+		y.forms = []form{{c.outs[i], outs[i]}}
+		switch {
+		case c.n.Op() == ir.OpFull:
+			y.full = c.n
+		case c.n.Op().IsView() && len(c.n.Results()) == 1 && c.n.Op() != ir.OpAsStrided && c.sum == 0:
+			y.of, y.view = p.vals[c.n.Arg(0).ID()], c
+		}
 	}
+}
+
+// compute computes the operation on pieces.
+func (p *partitioner) compute(c *choice, w row, args []*ir.Value, types []ir.Type) []*ir.Value {
+	if p.err != nil {
+		return nil
+	}
+	if w.emit != nil {
+		return w.emit(p, c, args, types)
+	}
+	p.mask(c, w, args)
+	attrs := c.n.Attrs()
+	if w.attrs != nil {
+		attrs = w.attrs(p, c)
+	}
+	return p.op(c.n.Op(), c.n.Group(), attrs, args, types...)
 }
 
 // mask puts what does not count into the places of operands behind the ends of what is

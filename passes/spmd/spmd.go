@@ -51,7 +51,7 @@ func run(ctx *passes.Context, f *ir.Func) error {
 	if !sharding.Annotated(f) || !ctx.Enable(f.Name) {
 		return nil
 	}
-	p, err := newPartitioner(f, ctx.Bool("propagate"))
+	p, err := cheapest(f, ctx.Bool("propagate"))
 	if err != nil {
 		return err
 	}
@@ -81,6 +81,9 @@ type value struct {
 	want  layout // by propagation
 	vary  set    // ranks along these atoms have tensors of their own
 	uses  int
+	full  *ir.Node // that makes it of one number, in any layout
+	of    *value   // that it is a view of
+	view  *choice  // how
 }
 
 // partitioner makes the function of pieces.
@@ -88,12 +91,14 @@ type partitioner struct {
 	emitter
 	g       *grid
 	f       *ir.Func
+	how     propagation
 	vals    []*value     // by id
 	flying  [][]*value   // by node: what a collective's wait gives
 	outs    []placed     // of the results
 	foreign map[int]*far // by input: on another mesh
 
 	values, cut, moves, moved int64
+	cost                      int64
 }
 
 // placed is a layout on a grid.
@@ -105,15 +110,89 @@ type placed struct {
 // far is a layout on another mesh.
 type far = placed
 
-func newPartitioner(f *ir.Func, propagate bool) (*partitioner, error) {
+// propagation is which shardings run ahead of others where they meet.
+type propagation uint8
+
+const (
+	none   propagation = iota
+	shardy             // of larger tensors, as Shardy's do
+	data               // of inputs that are no state of the function, which it would return
+)
+
+// cheapest is the partitioner for the propagation that costs least.
+func cheapest(f *ir.Func, propagate bool) (*partitioner, error) {
+	if !propagate {
+		return newPartitioner(f, none)
+	}
+	var best *partitioner
+	for _, how := range []propagation{shardy, data} {
+		m := f.Module().Clone()
+		trial, err := newPartitioner(m.Func(f.Name), how)
+		if err != nil {
+			return nil, err
+		}
+		trial.to = m.AddFunc(f.Name)
+		if err := trial.run(); err != nil {
+			return nil, err
+		}
+		if best == nil || trial.cost < best.cost {
+			best = trial
+			if best.cost == 0 {
+				break
+			}
+		}
+	}
+	return newPartitioner(f, best.how)
+}
+
+// ahead lets the shardings of inputs that are no state go ahead of all others.
+func ahead(f *ir.Func, x *sharding.Function) {
+	late := func(s *sharding.Sharding) *sharding.Sharding {
+		s = s.Clone()
+		for i := range s.Dims {
+			if len(s.Dims[i].Axes) > 0 && s.Dims[i].Priority <= 0 {
+				s.Dims[i].Priority = 1
+			}
+		}
+		return s
+	}
+	returned := map[string]int{} // how often a type and sharding is returned; look-up only
+	key := func(v *ir.Value, s *sharding.Sharding) string { return v.Type().String() + sharding.Text(s) }
+	for i, at := range x.Results {
+		if y := &x.Graph.Values[at]; y.Sharding != nil {
+			returned[key(f.Return().Arg(i), y.Sharding)]++
+			y.Sharding = late(y.Sharding)
+		}
+	}
+	for _, n := range f.Order() {
+		for _, v := range n.Results() {
+			y := &x.Graph.Values[v.ID()]
+			if y.Sharding == nil {
+				continue
+			}
+			k := key(v, y.Sharding)
+			if state := returned[k] > 0; n.Op() != ir.OpInput || state || n.Role() == ir.RoleParameter {
+				if n.Op() == ir.OpInput {
+					returned[k]--
+				}
+				y.Sharding = late(y.Sharding)
+			}
+		}
+	}
+}
+
+func newPartitioner(f *ir.Func, how propagation) (*partitioner, error) {
 	x, err := sharding.Read(f)
-	if err == nil && propagate {
+	if err == nil && how == data {
+		ahead(f, x)
+	}
+	if err == nil && how != none {
 		err = x.Graph.Propagate(sharding.UserPriority)
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := &partitioner{f: f, emitter: emitter{groups: map[string]*ir.Group{}}, foreign: map[int]*far{}}
+	p := &partitioner{f: f, how: how, emitter: emitter{groups: map[string]*ir.Group{}}, foreign: map[int]*far{}}
 	byMesh, order := map[*sharding.Mesh][]*sharding.Sharding{}, []*sharding.Mesh{}
 	for i := range x.Graph.Values {
 		s := x.Graph.Values[i].Sharding
@@ -336,6 +415,7 @@ func (p *partitioner) bring(g *grid, t tensor, v *ir.Value, from, to layout) *ir
 	moves, _ := g.plan(t, from, to)
 	for _, m := range moves {
 		v = p.emitter.moved(g, t, v, from, m)
+		p.cost += m.cost
 		if m.kind != cuts {
 			p.moves++
 			p.moved += (m.cost - latency) / perByte
@@ -345,18 +425,40 @@ func (p *partitioner) bring(g *grid, t tensor, v *ir.Value, from, to layout) *ir
 	return v
 }
 
-// nearest is the form from which a layout is reached most cheaply, and what that costs.
+// nearest is the form from which a layout is reached most cheaply, -1 if it is made anew, and
+// what that costs.
 func (p *partitioner) nearest(y *value, to layout) (best int, cost int64) {
+	if y.full != nil {
+		return -1, launch
+	}
+	best = -2
 	for i, f := range y.forms {
 		if f.sum == 0 && to.sum != 0 || f.sum&to.sum != to.sum {
 			continue
 		}
 		_, c := p.g.plan(y.tensor, f.layout, to)
-		if i == 0 || c < cost {
+		if best == -2 || c < cost {
 			best, cost = i, c
 		}
 	}
+	if l, ok := p.lifted(y, to); ok && cost >= latency {
+		if _, c := p.nearest(y.of, l); c <= cost {
+			return -1, c
+		}
+	}
 	return best, cost
+}
+
+// lifted is the layout of what a value is a view of that gives the value a layout.
+func (p *partitioner) lifted(y *value, to layout) (layout, bool) {
+	if y.of == nil || to.sum != 0 {
+		return layout{}, false
+	}
+	c := *y.view
+	c.atoms, c.args, c.outs = p.g.project(to, c.rule.Results[0], c.rule), nil, nil
+	c.atoms = p.legal(c.n, c.rule, row{}, c.atoms, 0)
+	p.lay(&c, row{})
+	return c.args[0], c.outs[0].equal(to)
 }
 
 // get is a value in a layout.
@@ -365,6 +467,9 @@ func (p *partitioner) get(y *value, to layout) *ir.Value {
 		return nil
 	}
 	best, _ := p.nearest(y, to)
+	if best < 0 {
+		return p.anew(y, to)
+	}
 	f := y.forms[best]
 	if f.equal(to) {
 		return f.v
@@ -376,6 +481,34 @@ func (p *partitioner) get(y *value, to layout) *ir.Value {
 		y.forms = append(y.forms, f)
 	}
 	return f.v
+}
+
+// anew makes a value in a layout: of a number, or of what it is a view of.
+func (p *partitioner) anew(y *value, to layout) *ir.Value {
+	for _, f := range y.forms {
+		if f.equal(to) {
+			return f.v
+		}
+	}
+	t := ir.Tensor(y.dt, p.g.local(to)...)
+	if y.full != nil {
+		v := p.one(ir.OpFull, y.full.Attrs(), nil, t)
+		y.forms = append(y.forms, form{to, v})
+		return v
+	}
+	l, ok := p.lifted(y, to)
+	if !ok {
+		p.err = fmt.Errorf("spmd: %%%s: parts of a sum are asked of what is none", p.from.Name())
+		return nil
+	}
+	c := *y.view
+	c.args, c.outs = []layout{l}, []layout{to}
+	v := p.compute(&c, rowOf(c.n.Op()), []*ir.Value{p.get(y.of, l)}, []ir.Type{t})
+	if p.err != nil {
+		return nil
+	}
+	y.forms = append(y.forms, form{to, v[0]})
+	return v[0]
 }
 
 // take gives a value of the function what was made for it.

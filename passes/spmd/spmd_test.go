@@ -87,7 +87,7 @@ func agree(m *ir.Module, seed uint64, bound float64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p, err := newPartitioner(f, true)
+	p, err := cheapest(f, true)
 	if err != nil {
 		return "", err
 	}

@@ -14,6 +14,8 @@ type global struct {
 	lines map[*Function]map[*stablehlo.Operation]*Line // look-up only
 	entry *Function
 	at    *Function // that is imported
+
+	stated []bool // by value: the text says how it lies; nil: all that is known is said
 	mesh  *sharding.Mesh
 }
 
@@ -23,8 +25,9 @@ func Given(m *stablehlo.Module, f *stablehlo.Func) (stablehlo.Global, error) {
 	return find(m, f, false)
 }
 
-// Inferred finds the shardings that follow from those that a text states, as Shardy's
-// pipeline infers them.
+// Inferred finds the shardings that a text states, and of what enters and leaves a function
+// those that follow, as Shardy's pipeline infers them. What lies between is left to who
+// partitions it, who knows prices.
 func Inferred(m *stablehlo.Module, f *stablehlo.Func) (stablehlo.Global, error) {
 	return find(m, f, true)
 }
@@ -34,14 +37,18 @@ func find(m *stablehlo.Module, f *stablehlo.Func, infer bool) (stablehlo.Global,
 		return nil, nil
 	}
 	p, err := Load(m, Options{Pipeline: true})
+	var stated []bool
 	if err == nil && infer {
+		for i := range p.Graph.Values {
+			stated = append(stated, p.Graph.Values[i].Sharding != nil)
+		}
 		err = p.Graph.Propagate(sharding.UserPriority)
 	}
 	if err != nil {
 		return nil, err
 	}
 	p.Close()
-	g := &global{p: p, lines: map[*Function]map[*stablehlo.Operation]*Line{}}
+	g := &global{p: p, stated: stated, lines: map[*Function]map[*stablehlo.Operation]*Line{}}
 	for _, fn := range p.Funcs {
 		if fn.f == f && g.entry == nil {
 			g.entry, g.at = fn, fn
@@ -126,7 +133,7 @@ func (g *global) Call(o *stablehlo.Operation) func() {
 func (g *global) line(o *stablehlo.Operation) *Line { return g.lines[g.at][o] }
 
 func (g *global) Value(o *stablehlo.Operation, i int) string {
-	if l := g.line(o); l != nil && i < len(l.Results) {
+	if l := g.line(o); l != nil && i < len(l.Results) && (g.stated == nil || g.stated[l.Results[i]]) {
 		return g.text(l.Results[i])
 	}
 	return ""
