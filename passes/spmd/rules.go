@@ -135,7 +135,7 @@ var rows = map[ir.Op]row{
 	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum},
 	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, attrs: grouped},
 
-	ir.OpView: {linear: always}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
+	ir.OpView: {linear: always, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
 	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, attrs: sliced},
 
 	ir.OpIota: {whole: all}, ir.OpConstant: {whole: all}, ir.OpRand: {whole: all, emit: drawn},
@@ -184,6 +184,12 @@ func sliced(p *partitioner, c *choice) ir.Attrs {
 		return ir.A("dim", int64(d))
 	}
 	return c.n.Attrs()
+}
+
+// viewed is a view, of a copy where pieces do not lie so that they can be viewed.
+func viewed(p *partitioner, _ *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	shape, _ := types[0].Shape().Static()
+	return []*ir.Value{p.view(args[0], shape...)}
 }
 
 // drawn are random numbers: ranks draw their own, and all take those of the first.
