@@ -97,6 +97,20 @@ func (r *random) indices(n int64, shape ...int64) *ir.Value {
 	r.annotate(v)
 	v = r.fb.Scalar(ir.OpFmod, v, float64(n))
 	r.annotate(v)
+	v = r.fb.Scalar(ir.OpSub, v, float64(n-1)) // what is behind a piece's end is no place
+	r.annotate(v)
+	v = r.fb.Unary(ir.OpAbs, v)
+	r.annotate(v)
+	return v
+}
+
+// iotaAlong are indices of a shape that differ along a dimension.
+func (r *random) iotaAlong(s []int64, d int64) *ir.Value {
+	t := slices.Repeat([]int64{1}, len(s))
+	t[d] = s[d]
+	v := r.fb.View(r.fb.Iota(ir.Tensor(ir.I64, s[d]), 0, 1), ir.Tensor(ir.I64, t...).Shape())
+	v = r.fb.Expand(v, ir.Tensor(ir.I64, s...).Shape())
+	r.annotate(v)
 	return v
 }
 
@@ -112,7 +126,7 @@ func (r *random) step() {
 	one := func(o ir.Op, attrs ir.Attrs, args ...*ir.Value) []*ir.Value { return fb.Op(o, nil, attrs, args) }
 	var out []*ir.Value
 	add := func(vs ...*ir.Value) { out = append(out, vs...) }
-	switch r.IntN(30) {
+	switch r.IntN(31) {
 	case 0:
 		add(fb.Unary([]ir.Op{ir.OpNeg, ir.OpRelu, ir.OpTanh, ir.OpAbs}[r.IntN(4)], x))
 	case 1:
@@ -205,6 +219,8 @@ func (r *random) step() {
 		t := append([]int64{k}, s[1:]...)
 		y := fb.Full(ir.Tensor(ir.F32, t...), 0.25)
 		add(fb.IndexPut(x, y, []int64{0}, r.IntN(2) == 0, r.indices(s[0], k)))
+	case 30:
+		add(one(ir.OpScatter, ir.A("dim", d, "value", 0.5), x, fb.Clone(r.iotaAlong(s, d)))...)
 	case 27:
 		if len(s) == 2 {
 			add(fb.Embedding(x, r.indices(s[0], r.size(), r.size())))

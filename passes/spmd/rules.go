@@ -118,14 +118,6 @@ func attrDims(n *ir.Node, r *sharding.Rule, f int) bool {
 	return false
 }
 
-// written are the factors of scatters that say where to write: of what is written, each rank
-// would have a part.
-func written(dims func(*ir.Node, *sharding.Rule, int) bool) row {
-	return row{whole: func(n *ir.Node, r *sharding.Rule, f int) bool {
-		return dims(n, r, f) || r.Factors[f].Kind == sharding.Reduction
-	}}
-}
-
 var rows = map[ir.Op]row{
 	ir.OpNeg: {linear: always}, ir.OpMul: {linear: scaled}, ir.OpDiv: {linear: scaled}, ir.OpAdd: {linear: both}, ir.OpSub: {linear: both},
 
@@ -142,7 +134,8 @@ var rows = map[ir.Op]row{
 	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque},
 
 	ir.OpSliceScatter: {whole: attrDim},
-	ir.OpIndexPut:     written(attrDims), ir.OpIndexAdd: written(attrDim), ir.OpScatter: written(attrDim),
+	ir.OpIndex:        {reduce: ir.Sum, emit: read}, ir.OpEmbedding: {reduce: ir.Sum, emit: read}, ir.OpGather: {reduce: ir.Sum, emit: read},
+	ir.OpIndexPut: {reduce: ir.Sum, whole: replaces(attrDims), emit: added}, ir.OpIndexAdd: {reduce: ir.Sum, emit: added}, ir.OpScatter: {whole: replaces(attrDim), emit: written},
 }
 
 func rowOf(o ir.Op) row { return rows[o] }

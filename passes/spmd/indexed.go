@@ -1,0 +1,167 @@
+package spmd
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sharding"
+)
+
+// This file has operations that read or write at places that tensors say. Where what they
+// index is cut, a rank reads what is its own and gives zeros for the rest, or writes what is
+// its own; where the places are cut and what is written adds up, each rank adds its part, and
+// one of them what was there before.
+
+// places are the dimensions that an operation indexes, and the operands that say where.
+func places(n *ir.Node) (dims []int64, first int) {
+	switch n.Op() {
+	case ir.OpIndex:
+		return n.Attrs().Ints("dims"), 1
+	case ir.OpIndexPut:
+		return n.Attrs().Ints("dims"), 2
+	case ir.OpEmbedding:
+		return []int64{0}, 1
+	}
+	return []int64{n.Attrs().Int("dim", 0)}, 1
+}
+
+// start is where a rank's piece of a dimension begins, as a number.
+func (p *partitioner) start(l layout, d int, dt ir.DType) *ir.Value {
+	k := p.g.size(l.dims[d])
+	all := p.one(ir.OpIota, ir.A("start", int64(0), "step", l.pad[d]/k), nil, ir.Tensor(dt, k))
+	mine := p.op(ir.OpShard, p.group(p.g, l.dims[d]), ir.A("dim", int64(0)), []*ir.Value{all})[0]
+	return p.view(mine)
+}
+
+// own brings places into a rank's piece, and says which lie there. Places behind the end of
+// a list of them are no places.
+func (p *partitioner) own(c *choice, args []*ir.Value) (in *ir.Value) {
+	dims, first := places(c.n)
+	and := func(b *ir.Value) {
+		if in == nil {
+			in = b
+		} else {
+			in = p.one(ir.OpLogicalAnd, nil, []*ir.Value{in, b})
+		}
+	}
+	for i, d := range dims {
+		at := first + i
+		x, dt := args[at], args[at].Type().DType()
+		zero := p.full(dt, int64(0))
+		for k, n := range p.vals[c.n.Arg(at).ID()].shape {
+			if p.err == nil && c.args[at].uneven(k, n) {
+				shape := slices.Repeat([]int64{1}, len(c.args[at].dims)-k)
+				shape[0] = shapeOf(x)[k]
+				b := p.view(p.one(ir.OpLt, ir.A("scalar", float64(n)), []*ir.Value{p.positions(c.args[at], k)}), shape...)
+				b = p.one(ir.OpExpand, nil, []*ir.Value{b}, ir.Tensor(ir.Bool, shapeOf(x)...))
+				x = p.one(ir.OpWhere, nil, []*ir.Value{b, x, zero})
+				and(b)
+			}
+		}
+		if l := c.args[0]; len(l.dims[d]) > 0 && p.err == nil {
+			size := p.g.local(l)[d]
+			if c.n.Op() == ir.OpIndex || c.n.Op() == ir.OpIndexPut { // places below 0 count from the end
+				back := p.one(ir.OpAdd, ir.A("scalar", float64(p.vals[c.n.Arg(0).ID()].shape[d])), []*ir.Value{x})
+				x = p.one(ir.OpWhere, nil, []*ir.Value{p.one(ir.OpLt, ir.A("scalar", 0.0), []*ir.Value{x}), back, x})
+			}
+			x = p.one(ir.OpSub, nil, []*ir.Value{x, p.start(l, int(d), dt)})
+			low := p.one(ir.OpGe, ir.A("scalar", 0.0), []*ir.Value{x})
+			b := p.one(ir.OpLogicalAnd, nil, []*ir.Value{low, p.one(ir.OpLt, ir.A("scalar", float64(size)), []*ir.Value{x})})
+			x = p.one(ir.OpWhere, nil, []*ir.Value{b, x, zero})
+			and(b)
+		}
+		args[at] = x
+	}
+	return in
+}
+
+// only keeps elements where a condition holds that stands at dimension d of them.
+func (p *partitioner) only(in, v *ir.Value, d, rank int) *ir.Value {
+	if in == nil || p.err != nil {
+		return v
+	}
+	shape := slices.Clone(shapeOf(in))
+	in = p.view(in, append(shape, slices.Repeat([]int64{1}, rank-d-len(shape))...)...)
+	return p.one(ir.OpWhere, nil, []*ir.Value{in, v, p.full(v.Type().DType(), 0.0)})
+}
+
+// front is where the places of an operation stand among the dimensions of what they read.
+func front(n *ir.Node) int {
+	dims, _ := places(n)
+	if n.Op() == ir.OpEmbedding || n.Op() == ir.OpGather {
+		return 0
+	}
+	if slices.IsSorted(dims) && dims[len(dims)-1]-dims[0] == int64(len(dims)-1) {
+		return int(dims[0])
+	}
+	return 0
+}
+
+// read reads what is a rank's own.
+func read(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	in := p.own(c, args)
+	out := p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
+	if len(c.cutPlaces()) == 0 {
+		return out
+	}
+	return []*ir.Value{p.only(in, out[0], front(c.n), types[0].Rank())}
+}
+
+// cutPlaces are the indexed dimensions that are cut.
+func (c *choice) cutPlaces() []int64 {
+	dims, _ := places(c.n)
+	return slices.DeleteFunc(slices.Clone(dims), func(d int64) bool { return len(c.args[0].dims[d]) == 0 })
+}
+
+// added adds what is a rank's own, or its part.
+func added(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	in := p.own(c, args)
+	values, d := 1, front(c.n)
+	if c.n.Op() == ir.OpIndexAdd {
+		values, d = 2, int(c.n.Attrs().Int("dim", 0))
+	}
+	if in != nil && p.err == nil {
+		args[values] = p.only(in, args[values], d, len(p.vals[c.n.Result(0).ID()].shape)-len(c.indexed())+len(shapeOf(in)))
+	}
+	parts := set(0)
+	for f, l := range c.atoms {
+		if c.rule.Factors[f].Kind == sharding.Reduction {
+			parts |= setOf(l)
+		}
+	}
+	if parts != 0 {
+		l := layout{dims: [][]int8{parts.list()}, pad: []int64{p.g.size(parts.list())}}
+		first := p.one(ir.OpEq, ir.A("scalar", 0.0), []*ir.Value{p.start(l, 0, ir.I64)})
+		if p.err == nil {
+			args[0] = p.one(ir.OpWhere, nil, []*ir.Value{first, args[0], p.full(args[0].Type().DType(), 0.0)})
+		}
+	}
+	return p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
+}
+
+// written writes along a dimension that each rank has whole.
+func written(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value {
+	for d, n := range p.vals[c.n.Arg(1).ID()].shape {
+		if c.args[1].uneven(d, n) {
+			args[1] = p.masked(args[1], c.args[1], d, n, int64(0))
+		}
+	}
+	return p.op(c.n.Op(), nil, c.n.Attrs(), args, types...)
+}
+
+// indexed are the dimensions that the operation indexes.
+func (c *choice) indexed() []int64 {
+	dims, _ := places(c.n)
+	return dims
+}
+
+// replaces reports factors of what is written in the place of something else: the order in
+// which ranks would write is none.
+func replaces(dims func(*ir.Node, *sharding.Rule, int) bool) func(*ir.Node, *sharding.Rule, int) bool {
+	return func(n *ir.Node, r *sharding.Rule, f int) bool {
+		if n.Op() == ir.OpIndexAdd || n.Op() == ir.OpIndexPut && n.Attrs().Bool("accumulate", false) {
+			return false
+		}
+		return dims(n, r, f) || r.Factors[f].Kind == sharding.Reduction
+	}
+}
