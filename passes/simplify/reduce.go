@@ -1,6 +1,8 @@
 package simplify
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes/internal/deps"
@@ -27,8 +29,8 @@ func reduceRules() []simplifyRule {
 			legal:   "some dimension falls into equal pieces, and no call that communicates stands between start and wait",
 			gate:    "at least split-bytes, and an operation between the start and the first reader of the result that can run beside a half",
 			special: sameNumbers, exact: exact, off: true, anchor: wait, apply: atMembers(splitAllReduce)},
-		{name: "sum-of-reductions", doc: "a sum of two reductions: the reduction of the sum",
-			legal:   "same collective, group, dimension and type; the operation distributes over the reduction; nothing else reads them",
+		{name: "sum-of-reductions", doc: "a sum of two reductions, or of several things of which two are: the reduction of their sum",
+			legal:   "same collective, group, dimension and type; the operation distributes over the reduction; nothing else reads them or the sums between",
 			gate:    "always: half the bytes",
 			special: reordered, exact: reassociates, anchor: isOp(ir.OpAdd, ir.OpSub, ir.OpMul, ir.OpMaximum, ir.OpMinimum), apply: sumOfReductions},
 		{name: "merge-reductions", doc: "reductions in a row over the rows and columns of a grid: one over the grid, declared if need be",
@@ -157,6 +159,9 @@ func sumOfReductions(s *simplifier, n *ir.Node) bool {
 	}
 	a, ok := s.reshaped(n.Arg(0), n)
 	b, ok2 := s.reshaped(n.Arg(1), n)
+	if ok != ok2 {
+		return sumInTurn(s, n)
+	}
 	if !ok || !ok2 || !a.reduces() || a.op() != b.op() || a.reduction() != b.reduction() || a.dim() != b.dim() || a.value() == b.value() ||
 		!s.groups.equal(a.group(), b.group()) || !distributes(n.Op(), a.reduction()) {
 		return false
@@ -181,6 +186,65 @@ func sumOfReductions(s *simplifier, n *ir.Node) bool {
 	}
 	start := s.communicate(at, a.op(), a.group(), a.start.Attrs(), sum, a.start)
 	return s.replace(n.Result(0), s.finish(n, start))
+}
+
+// mostTerms is how many sums are looked through for another reduction.
+const mostTerms = 16
+
+// sumInTurn joins the reduction that a sum adds to one that was added before: what stood
+// between them is added first, so that the next sum finds the reduction at once.
+func sumInTurn(s *simplifier, n *ir.Node) bool {
+	t := n.Result(0).Type()
+	at := 0
+	if _, ok := s.from(n.Arg(1)); ok {
+		at = 1
+	}
+	b, ok := s.from(n.Arg(at))
+	if !ok || !b.reduces() || n.Op() == ir.OpSub || n.Attrs().Has("alpha") || !distributes(n.Op(), b.reduction()) || !s.may(b.reduction(), t.DType()) || !only(n.Arg(at), n) {
+		return false
+	}
+	var between []*ir.Value
+	v, reader := n.Arg(1-at), n
+	for len(between) < mostTerms {
+		p := v.Def()
+		if p.Op() != n.Op() || len(p.Args()) != 2 || p.Attrs().Has("alpha") || !only(v, reader) || !v.Type().SameTensor(t) || !p.Arg(0).Type().SameTensor(t) || !p.Arg(1).Type().SameTensor(t) {
+			return false
+		}
+		for i, x := range p.Args() {
+			if a, ok := s.from(x); ok && a.op() == b.op() && a.reduction() == b.reduction() && a.dim() == b.dim() && s.groups.equal(a.group(), b.group()) && only(x, p) && a.value() != b.value() {
+				return s.joined(n, a, b, p.Arg(1-i), between)
+			}
+		}
+		i := 0
+		if p.Arg(0).Def().Op() != n.Op() {
+			i = 1
+		}
+		between = append(between, p.Arg(1-i))
+		v, reader = p.Arg(i), p
+	}
+	return false
+}
+
+// joined writes a sum of several as that of what stands beside two reductions and of these.
+func (s *simplifier) joined(n *ir.Node, a, b member, rest *ir.Value, between []*ir.Value) bool {
+	t := n.Result(0).Type()
+	if !b.value().Type().SameTensor(t) || !s.beside(a.start, b.start) || !s.fire(n) {
+		return false
+	}
+	at := s.later(a.start, b.start)
+	sum := s.compute(at, n.Op(), nil, nil, n, []*ir.Value{a.operand(), b.operand()}, ir.TensorOf(t.DType(), a.operand().Type().Shape()))
+	if sum == nil {
+		return s.undo()
+	}
+	start := s.communicate(at, a.op(), a.group(), a.start.Attrs(), sum, a.start)
+	for _, v := range slices.Backward(between) {
+		rest = s.compute(n, n.Op(), nil, nil, n, []*ir.Value{rest, v}, ir.TensorOf(t.DType(), t.Shape()))
+	}
+	v := s.compute(n, n.Op(), nil, n.Attrs(), n, []*ir.Value{rest, s.finish(n, start)}, ir.TensorOf(t.DType(), t.Shape()))
+	if v == nil {
+		return s.undo()
+	}
+	return s.replace(n.Result(0), v)
 }
 
 // reshaped finds the reduction that reader reads, or an all_reduce of which it
