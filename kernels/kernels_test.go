@@ -261,6 +261,34 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// Ranks that share a device have kernels that are all on it at once, whatever is planned and
+// whoever chose the blocks.
+func TestSharedDevice(t *testing.T) {
+	for _, sharing := range []int{2, 4, 8} {
+		least := 0
+		for _, algo := range []Algo{Auto, OneShot, TwoShot, LL, Direct, Push} {
+			for _, op := range []Collective{AllReduce, AllGather, ReduceScatter, AllToAll} {
+				for k := range 28 {
+					bytes, blocks := uint64(16)<<(k&^1), k%2*1000
+					sc, tune := scratch(8), DefaultTuning(8)
+					sc.Sharing, tune.Blocks, tune.PushBlocks = sharing, MaxBlocks, MaxBlocks
+					l, err := Plan(Call{Op: op, DType: dtype.BF16, N: 8, Symmetric: true, Algo: algo, Blocks: blocks, Segs: []Seg{{Bytes: bytes}}}, sc, tune)
+					if err != nil {
+						continue // does not serve it
+					}
+					if l.Grid*l.Block*sharing > resident {
+						t.Errorf("%v by %v of %d bytes: %d ranks with %d blocks of %d threads", op, algo, bytes, sharing, l.Grid, l.Block)
+					}
+					least = max(least, l.Grid*l.Block*sharing)
+				}
+			}
+		}
+		if least < resident {
+			t.Errorf("%d ranks: %d threads at most", sharing, least)
+		}
+	}
+}
+
 func TestRecord(t *testing.T) {
 	b := make([]byte, 64)
 	if _, ok := ParseRecord(b); ok {

@@ -87,7 +87,13 @@ type Scratch struct {
 	FlaggedHalf uint64
 	Staging     uint64 // StagingSize bytes that hold no state between calls, or none
 	StagingSize uint64
+	Sharing     int // ranks that share a device; 0 is 1
 }
+
+// resident is how many threads of kernels that wait for peers a device holds at once: two
+// blocks of 512 on each multiprocessor of those that the planner's grids are for. Blocks that
+// have to wait for room wait for ever, if it is taken by blocks that wait for them.
+const resident = 256 * 512
 
 // slot is the bytes of one source's slot for a packet protocol. One shot needs one
 // region only and takes both of a half together.
@@ -409,6 +415,9 @@ func (l *Launch) shape(c *Call, t Tuning, work uint32, sc Scratch) {
 	most = min(most, MaxBlocks)
 	if l.Algo == Push { // every block has slots of its own
 		most = min(most, int(sc.StagingSize/(uint64(c.N)*pushStaging)))
+	}
+	if sc.Sharing > 1 {
+		most = max(1, min(most, resident/(l.Block*sc.Sharing)))
 	}
 	l.Grid = max(1, min(most, (int(work)+l.Block*per-1)/(l.Block*per)))
 }

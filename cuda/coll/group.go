@@ -160,7 +160,7 @@ func (o *GroupOptions) check(w *symm.World, n int) error {
 
 // allocate takes the group's scratch and staging from symmetric memory.
 func (g *Group) allocate(o *GroupOptions) (err error) {
-	g.sc.Ctl = g.Control()
+	g.sc.Ctl, g.sc.Sharing = g.Control(), g.World().Sharing()
 	g.sc.Region, g.sc.FlaggedHalf = o.region(), o.flagged()
 	if g.sc.Poisoned, err = g.Alloc(4 * g.sc.Region); err != nil {
 		return err

@@ -74,12 +74,14 @@ func (w *World) agree(ctx context.Context, g *rendezvous.Group, r *Rank, o *Worl
 	if err != nil {
 		return err
 	}
-	seen := map[string]int{}
+	seen, on := map[string]int{}, map[string]int{}
 	for i, p := range parts {
 		if other, ok := seen[string(p.Data)]; ok && !o.ShareDevice {
 			return fmt.Errorf("%w: ranks %d and %d", ErrSharedDevice, other, i)
 		}
 		seen[string(p.Data)] = i
+		on[string(p.Data)]++
+		w.sharing = max(w.sharing, on[string(p.Data)])
 	}
 	return nil
 }

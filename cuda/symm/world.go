@@ -32,7 +32,7 @@ type World struct {
 	pieces  atomic.Pointer[[]*piece] // what is memory of each stride, by offset
 	local   []*Rank                  // by rank, nil for those of other processes
 	heap    heap
-	shared  bool // several ranks on one device
+	sharing int  // ranks on one device, at most
 	single  bool // no peer's memory is mapped, see NewSingleRankWorld
 	mcast   bool // WorldOptions.Multicast
 	control *control
@@ -69,9 +69,8 @@ type WorldOptions struct {
 	// Addresses is how many bytes of addresses each rank has, for Grow, rounded up; 0 is
 	// Bytes. With it Bytes may be 0.
 	Addresses uint64
-	// ShareDevice allows several ranks of one process on one device. Their kernels
-	// wait for each other, so all of them must fit on the device at once: keep
-	// launches small (Tuning.Blocks). For tests.
+	// ShareDevice allows several ranks on one device. Their kernels wait for each other, so
+	// groups make them as small as all of them fit on the device at once. For tests.
 	ShareDevice bool
 	PTX         bool         // load PTX even where machine code exists
 	Images      *kernels.Set // nil for the embedded ones, read anew
@@ -158,7 +157,7 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 			return err
 		}
 	}
-	used := map[int]int{}
+	used, on := map[int]int{}, map[int]int{}
 	for i, dev := range devs {
 		if dev < 0 || dev >= len(infos) {
 			return fmt.Errorf("rank %d: device %d: this machine has %d devices", ranks[i], dev, len(infos))
@@ -167,9 +166,10 @@ func (w *World) open(ranks, devs []int, o *WorldOptions) error {
 			if !o.ShareDevice {
 				return fmt.Errorf("%w: ranks %d and %d on device %d", ErrSharedDevice, other, ranks[i], dev)
 			}
-			w.shared = true
 		}
 		used[dev] = ranks[i]
+		on[dev]++
+		w.sharing = max(w.sharing, on[dev])
 	}
 	for i, dev := range devs {
 		for _, peer := range devs {
@@ -235,7 +235,10 @@ func (w *World) Driver() driver.Driver { return w.drv }
 func (w *World) Bytes() uint64 { return w.stride }
 
 // Shares reports whether ranks share a device, see WorldOptions.ShareDevice.
-func (w *World) Shares() bool { return w.shared }
+func (w *World) Shares() bool { return w.sharing > 1 }
+
+// Sharing is how many ranks are on one device, at most.
+func (w *World) Sharing() int { return w.sharing }
 
 // Size is the number of ranks.
 func (w *World) Size() int { return w.n }
