@@ -244,6 +244,9 @@ func (v *verifier) gives(n *Node, b *Func) {
 func (v *verifier) isolated(n *Node, b *Func) {
 	var r *roots
 	for i, in := range b.Inputs() {
+		if r := in.Role(); r == RoleSaved || r == RoleTangent {
+			v.at(n, -1, nil, "input %%%s of @%s has the role %s, of what a function may overwrite: it belongs to whoever runs it", in.name, b.Name, r)
+		}
 		if in.Donated() && (n.op != OpWhile || b != n.Bodies()[1] || i >= n.Carried() || in.attrs.Int(DonateKey, -1) != int64(i)) {
 			v.at(n, -1, nil, "@%s donates input %d: of bodies only that of a while does, a carried input to its own result", b.Name, i)
 		}

@@ -51,20 +51,23 @@ func refused(err error) bool {
 // kernel cannot have them so. Where buffers lie is decided anew: what was inside a
 // region needs bytes now.
 func apart(f *ir.Func, nodes []*ir.Node) (*ir.Func, error) {
-	names := map[string]bool{} // look-up only
+	names := map[[2]string]bool{} // of functions and nodes; look-up only
 	for _, n := range nodes {
-		names[n.Name()] = true
+		names[[2]string{n.Func().Name, n.Name()}] = true
 	}
-	f = f.Module().Clone().Func(f.Name)
-	for _, n := range f.Order() {
-		meta := n.Meta().Without(place.OffsetKey).Without(place.OperandOffsetKey)
-		if names[n.Name()] {
-			meta = meta.Without(place.FusionKey).Without(place.InPlaceKey).Without(place.HomeKey)
-		}
-		if !meta.Equal(n.Meta()) {
-			f.SetMeta(n, meta)
+	m := f.Module().Clone()
+	for _, g := range m.Funcs() {
+		for _, n := range g.Order() {
+			meta := n.Meta().Without(place.OffsetKey).Without(place.OperandOffsetKey)
+			if names[[2]string{g.Name, n.Name()}] {
+				meta = meta.Without(place.FusionKey).Without(place.InPlaceKey).Without(place.HomeKey)
+			}
+			if !meta.Equal(n.Meta()) {
+				g.SetMeta(n, meta)
+			}
 		}
 	}
+	f = m.Func(f.Name)
 	if err := f.Module().Verify(); err != nil {
 		return nil, fmt.Errorf("lower: @%s, with regions taken apart: %w", f.Name, err)
 	}

@@ -246,8 +246,17 @@ func (e *emitter) step() {
 	for _, s := range p.Symbols {
 		e.printf("_ = %s\n", e.sym[s.Name])
 	}
+	blocks, err := p.Blocks()
+	if err != nil {
+		e.fail("%v", err)
+		return
+	}
 	for i := range p.Instrs {
-		e.instr(&p.Instrs[i])
+		if in := &p.Instrs[i]; in.Joins() {
+			e.bracket(in, blocks[i], i)
+		} else {
+			e.instr(in)
+		}
 	}
 	e.printf("}\n")
 }

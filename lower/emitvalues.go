@@ -144,7 +144,7 @@ type names struct {
 
 func newNames() *names {
 	n := &names{taken: map[string]bool{}}
-	for _, s := range []string{"x", "rt", "math", "Module", "Step", "kernels", "source", "init", "main", "nil", "true", "false", "string", "int", "int64", "_"} {
+	for _, s := range []string{"x", "loop", "branch", "rt", "math", "Module", "Step", "kernels", "source", "init", "main", "nil", "true", "false", "string", "int", "int64", "_"} {
 		n.taken[s] = true
 	}
 	return n

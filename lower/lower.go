@@ -49,16 +49,16 @@ func lowered(f *ir.Func, kernels bool) (*program.Program, []*ir.Node, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
-	l := &lowering{f: f, m: f.Module(), lay: lay, source: kernels, shared: map[string]int{}, p: &program.Program{Name: f.Name, World: f.Module().World}}
+	l := &lowering{frame: frame{f: f, lay: lay}, m: f.Module(), source: kernels, shared: map[string]int{}, named: map[string]bool{}, p: &program.Program{Name: f.Name, World: f.Module().World}}
 	l.declare()
+	if err := l.place(); err != nil {
+		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
+	}
 	if err := l.body(); err != nil {
 		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
 	if len(l.refused) > 0 {
 		return nil, l.refused, nil
-	}
-	if err := l.place(); err != nil {
-		return nil, nil, fmt.Errorf("lower: @%s: %w", f.Name, err)
 	}
 	l.p.LimitInFlight(program.DefaultInFlight)
 	if err := l.p.Validate(); err != nil {
@@ -69,15 +69,14 @@ func lowered(f *ir.Func, kernels bool) (*program.Program, []*ir.Node, error) {
 
 // lowering is the state of one Func. Buffer i is buffer i of the layout.
 type lowering struct {
-	f   *ir.Func
-	m   *ir.Module
-	lay *place.Layout
-	p   *program.Program
+	frame
+	m *ir.Module
+	p *program.Program
 
-	st      *ir.Storages   // of f, computed when first needed
-	source  bool           // kernels get source, and launches become kernels
-	shared  map[string]int // kernels by what they do; look-up only
-	refused []*ir.Node     // nodes of kernels that could not be written
+	named   map[string]bool // buffers of the program; look-up only
+	source  bool            // kernels get source, and launches become kernels
+	shared  map[string]int  // kernels by what they do; look-up only
+	refused []*ir.Node      // nodes of kernels that could not be written
 
 	streamOf []int // by group index: its stream, 0 if it has none yet
 
@@ -87,7 +86,6 @@ type lowering struct {
 	lastEvent  int   // event of the compute stream's latest record, -1 for none
 	lastClock  int   // clock at that record
 	seenByComm []int // by stream: compute clock that the stream has waited for
-	finished   []int // by NodeID: event recorded after a collective, or an async input's
 	order      []int // by event: place in its stream's order of records, from 1
 	onStream   []int // by event: the stream that records it, -1 for async inputs
 	records    []int // by stream: how many events it has recorded
@@ -137,6 +135,9 @@ func (l *lowering) event(stream int) int {
 }
 
 func (l *lowering) emit(in program.Instr) {
+	if in.Node != "" {
+		in.Node = l.path + in.Node
+	}
 	l.p.Instrs = append(l.p.Instrs, in)
 	if in.Stream == 0 && in.Kind != program.Record {
 		l.clock++
@@ -163,7 +164,9 @@ func (l *lowering) body() error {
 		}
 		switch n.Op().Class() {
 		case ir.ClassInput:
-			l.input(n)
+			if l.where == nil {
+				l.input(n)
+			}
 		case ir.ClassView:
 		case ir.ClassCollective:
 			err = l.collective(n)
@@ -198,7 +201,8 @@ func (l *lowering) tensors(v *ir.Value) []program.Tensor {
 	ts := v.Type().Tensors()
 	for k, at := range l.lay.Windows(v) {
 		t := ts[k]
-		w := program.Tensor{Buffer: at.Buffer, Offset: at.Offset, DType: t.DType(), Shape: t.Shape()}
+		b := l.at(at.Buffer)
+		w := program.Tensor{Buffer: b.Buffer, Offset: b.Offset + at.Offset, DType: t.DType(), Shape: t.Shape()}
 		if !t.Contiguous() {
 			w.Strides = t.Strides()
 		}
@@ -234,12 +238,21 @@ func (l *lowering) inherit(n *ir.Node) {
 func (l *lowering) inherited(i int) []program.Tensor {
 	h := &l.lay.Heirs[i]
 	t := l.tensors(h.Input.Result(0))[0]
-	t.Buffer = len(l.lay.Buffers) + i
+	t.Buffer = l.at(len(l.lay.Buffers) + i).Buffer
 	return []program.Tensor{t}
 }
 
 func (l *lowering) output(n *ir.Node) {
 	l.inherit(n)
+	if l.where != nil {
+		for _, v := range n.Args() {
+			l.outs = append(l.outs, l.tensors(v)...)
+		}
+		for i, h := range l.lay.Heirs {
+			l.outs[h.Result] = l.inherited(i)[0]
+		}
+		return
+	}
 	for _, d := range l.f.Donations() {
 		l.p.Donations = append(l.p.Donations, program.Donation{Input: d.Input.At(), Output: d.Result})
 	}
@@ -257,7 +270,7 @@ func (l *lowering) output(n *ir.Node) {
 
 func (l *lowering) launch(n *ir.Node) error {
 	if n.Op().Info().Bodies != nil {
-		return fmt.Errorf("%%%s: %s has no lowered form: programs have no loops and branches", n.Name(), n.Op())
+		return l.control(n)
 	}
 	if done, err := l.alone(n); done || err != nil {
 		return err
@@ -322,7 +335,7 @@ func (l *lowering) collective(n *ir.Node) error {
 
 // contiguous copies a strided operand into a buffer of its own.
 func (l *lowering) contiguous(buffer int, n *ir.Node, a *ir.Value) program.Tensor {
-	dst := program.Tensor{Buffer: buffer, DType: a.Type().DType(), Shape: a.Type().Shape()}
+	dst := program.Tensor{Buffer: l.at(buffer).Buffer, DType: a.Type().DType(), Shape: a.Type().Shape()}
 	l.emit(program.Instr{Kind: program.Copy, Event: -1, Group: -1, Ins: l.tensors(a), Outs: []program.Tensor{dst}, Node: n.Name()})
 	return dst
 }
@@ -353,10 +366,10 @@ func (l *lowering) place() error {
 	}
 	for i := range l.lay.Buffers {
 		b := &l.lay.Buffers[i]
-		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: b.Name, Offset: plan.Offsets[i], Size: b.Bytes})
+		l.buffer(b.Name, plan.Offsets[i], b.Bytes)
 	}
 	for _, h := range l.lay.Heirs {
-		l.p.Buffers = append(l.p.Buffers, program.Buffer{Name: h.Name, Offset: plan.Offsets[h.Buffer], Size: l.lay.Buffers[h.Buffer].Bytes})
+		l.buffer(h.Name, plan.Offsets[h.Buffer], l.lay.Buffers[h.Buffer].Bytes)
 	}
 	l.p.Arena = plan.Height
 	return nil

@@ -29,6 +29,10 @@ func (p *Program) Chains() []Chain {
 		switch in.Kind {
 		case Wait, Collective:
 			open[in.Stream] = -1
+		case Loop, Test, Case, Branch, End:
+			for s := range open {
+				open[s] = -1
+			}
 		case Launch, Copy:
 			if open[in.Stream] < 0 {
 				open[in.Stream] = len(out)

@@ -74,6 +74,16 @@ import (
 // (every role but saved and tangent, unless they are donated) must be intact at the end;
 // a donated input and the output in its place are two buffers on the same bytes.
 //
+// # Loops and branches
+//
+// The brackets of blocks join all streams (block.go), so no instruction of one round or branch
+// runs beside one of another, or beside what stands around. What is left is whether bytes are
+// the right ones. The list is still walked once, with what holds in any round and behind any
+// branch: at the beginning of a loop, and behind it, what it writes anywhere is taken to be
+// gone, but for what it carries, which is there because it is read as if by the loop before the
+// first round and at the end of each. At the beginning of a branch what other branches write is
+// gone, and behind a case what any of them does, but for the results, which each has to write.
+//
 // # Limits
 //
 // Kernels are taken at their word: a launch reads its operands and writes its
@@ -175,13 +185,14 @@ type access struct {
 	by      SiteKind
 	write   bool
 	inPlace bool // a call writes its operand
+	gone    bool // what it has written may be gone: another branch ran, or no round
 }
 
 // holds reports whether a write leaves what the read b of the same bytes expects: it is
 // of the same buffer, and where b finds what belongs to the caller it is his own, or
 // that of a call in place.
 func (a *access) holds(b *access) bool {
-	return a.buffer == b.buffer && (b.by != AtKept || a.by == AtInput || a.inPlace)
+	return a.buffer == b.buffer && !a.gone && (b.by != AtKept || a.by == AtInput || a.inPlace)
 }
 
 // unrecorded finds waits whose event nothing before them records. It needs no
@@ -249,9 +260,19 @@ func (c *checker) collect() error {
 			}
 		}
 	}
+	blocks, err := p.Blocks()
+	if err != nil {
+		return err
+	}
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
 		c.first = append(c.first, int32(len(c.accs)))
+		if in.Joins() {
+			if err := c.bracket(blocks[i], i); err != nil {
+				return fmt.Errorf("program %s: instruction %d (%s): %w", p.Name, i, in.Node, err)
+			}
+			continue
+		}
 		a := access{instr: int32(i), pos: int32(i) + 1, stream: int32(in.Stream)}
 		err := add(in.Ins, a)
 		a.write = true
@@ -307,9 +328,14 @@ func (c *checker) run() {
 		if in.Communicates() {
 			c.communicates(i, in)
 		}
+		if in.Joins() {
+			c.ord.joinAll(i)
+		}
 		lastUse[in.Stream] = int32(i) + 1
 		accs := c.accs[c.first[i]:c.first[i+1]]
-		c.apart(in, accs)
+		if !in.Joins() {
+			c.apart(in, accs)
+		}
 		for k := range accs {
 			c.mem.access(c.first[i]+int32(k), c.ord.clock[in.Stream])
 		}

@@ -80,6 +80,21 @@ func (o *order) wait(stream, event int) {
 	join(o.clock[stream], o.fired(event))
 }
 
+// joinAll orders all that any stream is given from position i on behind all before, and behind
+// what happens at i.
+func (o *order) joinAll(i int) {
+	all := make([]int32, o.virtual.count)
+	for _, c := range o.clock {
+		join(all, c)
+	}
+	for s := range o.clock {
+		all[s] = int32(i) + 1
+	}
+	for s := range o.clock {
+		copy(o.clock[s], all)
+	}
+}
+
 // fired is the clock of an event, everything zero if nothing recorded it.
 func (o *order) fired(event int) []int32 {
 	if r, ok := o.latest[event]; ok {

@@ -56,6 +56,8 @@ func (p *Program) collectives() []comm {
 			o.record(in.Stream, in.Event, i)
 		case in.Kind == Wait:
 			o.wait(in.Stream, in.Event)
+		case in.Joins():
+			o.joinAll(i)
 		case in.Communicates():
 			out = append(out, comm{int32(i), int32(in.Stream), slices.Clone(o.clock[in.Stream])})
 		}
@@ -115,6 +117,8 @@ func (l *limiter) add(in Instr) {
 		l.o.record(in.Stream, in.Event, len(l.out))
 	case Wait:
 		l.o.wait(in.Stream, in.Event)
+	case Loop, Test, Case, Branch, End:
+		l.o.joinAll(len(l.out))
 	}
 	l.out = append(l.out, in)
 }

@@ -40,7 +40,7 @@ type Simulated struct {
 
 // Simulate plays a valid program: streams in order, events as CUDA has them, every instruction
 // for the time that the options give it, slower while others run beside it. All ranks are
-// alike. It takes time linear in instructions and streams. The error names an instruction that
+// alike. Of a loop it plays one round, and of a case every branch. It takes time linear in instructions and streams. The error names an instruction that
 // waits for an event that is never recorded.
 func Simulate(p *Program, o SimOptions) (*Simulated, error) {
 	s := &simulation{p: p, o: o, out: &Simulated{Begin: make([]float64, len(p.Instrs)), End: make([]float64, len(p.Instrs))},
@@ -51,7 +51,11 @@ func Simulate(p *Program, o SimOptions) (*Simulated, error) {
 	}
 	for i := range p.Instrs {
 		in := &p.Instrs[i]
-		s.queue[in.Stream] = append(s.queue[in.Stream], i)
+		for k := range s.queue {
+			if k == in.Stream || in.Joins() {
+				s.queue[k] = append(s.queue[k], i)
+			}
+		}
 		s.out.End[i] = math.Inf(1)
 		switch in.Kind {
 		case Record:
@@ -109,6 +113,17 @@ func (s *simulation) start() (wake float64) {
 						break
 					}
 				}
+				if in.Joins() {
+					if !s.joined(i) {
+						break
+					}
+					for j := range s.queue {
+						s.queue[j] = s.queue[j][1:]
+					}
+					s.out.Begin[i], again = s.now, true
+					s.end(i)
+					continue
+				}
 				s.queue[k] = s.queue[k][1:]
 				s.out.Begin[i] = s.now
 				again = true
@@ -121,6 +136,16 @@ func (s *simulation) start() (wake float64) {
 		}
 	}
 	return wake
+}
+
+// joined reports whether all streams have come to a bracket.
+func (s *simulation) joined(i int) bool {
+	for k := range s.queue {
+		if s.run[k].at >= 0 || len(s.queue[k]) == 0 || s.queue[k][0] != i {
+			return false
+		}
+	}
+	return true
 }
 
 // fires is when a wait is over: infinity while its event has not been recorded.
@@ -328,6 +353,13 @@ func (p *Program) beside(counts func(*Instr) bool) []bool {
 			for computes && len(open[s]) > 0 && open[s][0] < r {
 				k := open[s][0]
 				out[k], open[s] = next[from[k]] < i, open[s][1:]
+			}
+		case Loop, Test, Case, Branch, End:
+			for s := range open {
+				for _, k := range open[s] {
+					out[k] = next[from[k]] < i
+				}
+				since[s], open[s] = i, open[s][:0]
 			}
 		case Collective:
 			if !computes {

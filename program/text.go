@@ -102,6 +102,8 @@ func (p *Program) AppendInstr(b []byte, in *Instr) []byte {
 	switch in.Kind {
 	case Record, Wait:
 		b = fmt.Appendf(b, "%s %d", in.Kind, in.Event)
+	case Branch, End:
+		b = append(b, in.Kind.String()...)
 	default:
 		switch in.Kind {
 		case Launch:
@@ -111,8 +113,8 @@ func (p *Program) AppendInstr(b []byte, in *Instr) []byte {
 			}
 		case Collective:
 			b = text.AppendName(append(append(b, in.Op...), " on @"...), p.Groups[in.Group].Name)
-		case Copy:
-			b = append(b, "copy"...)
+		default:
+			b = append(b, in.Kind.String()...)
 		}
 		b = append(p.appendTensors(append(b, " ("...), in.Ins), ") -> ("...)
 		b = append(p.appendTensors(b, in.Outs), ')')
@@ -341,13 +343,15 @@ func (r *reader) instr() {
 			in.Group = r.lookup(r.groups, '@', "group")
 		}
 		r.operands(&in)
-	case "copy":
-		in.Kind = Copy
+	case "copy", "loop", "test", "case":
+		in.Kind = map[string]Kind{"copy": Copy, "loop": Loop, "test": Test, "case": Case}[op]
 		r.operands(&in)
+	case "branch", "end":
+		in.Kind = map[string]Kind{"branch": Branch, "end": End}[op]
 	default:
 		in.Kind, in.Op = Collective, op
 		if !r.Bad && !r.Word("on") {
-			r.Failf(at, len(op), "syntax", "%q is not an instruction; have launch copy record wait, or a collective on a group", op)
+			r.Failf(at, len(op), "syntax", "%q is not an instruction; have launch copy record wait loop test case branch end, or a collective on a group", op)
 		}
 		in.Group = r.lookup(r.groups, '@', "group")
 		r.operands(&in)

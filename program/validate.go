@@ -39,13 +39,29 @@ func (p *Program) Validate() error {
 	if err := p.checkKernels(); err != nil {
 		return fmt.Errorf("program %s: %w", p.Name, err)
 	}
+	blocks, err := p.Blocks()
+	if err != nil {
+		return fmt.Errorf("program %s: %w", p.Name, err)
+	}
 	fired := make([]bool, p.Events)
+	var before [][]bool // what had fired when the open blocks began
 	for _, in := range p.Inputs {
 		if err := p.checkParam(&in, fired); err != nil {
 			return fmt.Errorf("program %s: input %s: %w", p.Name, in.Name, err)
 		}
 	}
 	for i := range p.Instrs {
+		if blocks != nil && blocks[i] != nil {
+			switch b := blocks[i]; {
+			case i == b.At:
+				before = append(before, slices.Clone(fired))
+			case p.Instrs[i].Kind != Test: // what a branch or a round records, nobody else waits for
+				copy(fired, before[len(before)-1])
+			}
+			if p.Instrs[i].Kind == End {
+				before = before[:len(before)-1]
+			}
+		}
 		if err := p.checkInstr(&p.Instrs[i], fired); err != nil {
 			return fmt.Errorf("program %s: instruction %d (%s): %w", p.Name, i, p.Instrs[i].Node, err)
 		}
@@ -124,6 +140,8 @@ func (p *Program) checkInstr(in *Instr, fired []bool) error {
 			return fmt.Errorf("waits for event %d, which nothing before it records", in.Event)
 		}
 		fired[in.Event] = true
+	case Loop, Test, Case, Branch, End:
+		return p.checkBracket(in)
 	case Collective:
 		if in.Group < 0 || in.Group >= len(p.Groups) || len(in.Ins) == 0 || len(in.Ins) != len(in.Outs) {
 			return fmt.Errorf("group %d of %d, %d operands, %d results; want a group and as many results as operands", in.Group, len(p.Groups), len(in.Ins), len(in.Outs))

@@ -97,7 +97,7 @@ func Prepare(ctx context.Context, r *Rank, m *Module, step func(*Exec), opts Opt
 	if l == nil {
 		return misuse(errNotLoaded)
 	}
-	x := &Exec{r: r, m: m, l: l, opts: opts, recorded: make([]string, m.Events)}
+	x := &Exec{r: r, m: m, l: l, opts: opts, recorded: make([]string, m.Events), ways: fixed}
 	var err error
 	if x.syms, err = m.symbols(r.env.Rank, make([]Value, len(m.Inputs)), opts.Symbols); err != nil {
 		return misuse(err)
@@ -291,7 +291,7 @@ func (r *Rank) plan(ctx context.Context, x *Exec, step func(*Exec)) error {
 	if err := dev.BeginCapture(); err != nil {
 		return err
 	}
-	y := &Exec{r: r, m: x.m, l: x.l, opts: x.opts, syms: x.syms, recorded: slices.Clone(x.recorded)}
+	y := &Exec{r: r, m: x.m, l: x.l, opts: x.opts, syms: x.syms, recorded: slices.Clone(x.recorded), ways: all}
 	step(y)
 	dev.DropCapture()
 	if y.err == nil {

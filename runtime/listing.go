@@ -16,7 +16,7 @@ func (m *Module) listing(world int) *lister {
 		return d
 	}
 	r := &Rank{dev: d, env: Env{World: world}}
-	x := &Exec{r: r, m: m, l: newLoaded(m, 0), syms: map[string]int64{}, recorded: make([]string, m.Events)}
+	x := &Exec{r: r, m: m, l: newLoaded(m, 0), syms: map[string]int64{}, recorded: make([]string, m.Events), ways: all}
 	for i := range m.Streams {
 		x.l.streams = append(x.l.streams, &namedStream{Stream: Stream(i)})
 	}

@@ -248,18 +248,13 @@ func (r *Rank) moduleOf(p *program.Program) *Module {
 
 // Interpret enqueues the instructions of p on x, whose module is p's.
 func Interpret(x *Exec, p *program.Program) {
-	known := x.memory(p)
-	for i := range p.Instrs {
-		if x.err != nil {
-			return
-		}
-		if x.again(&known[i]) {
-			continue
-		}
-		x.keep = &known[i]
-		x.instr(p, &p.Instrs[i])
-		x.keep = nil
+	blocks, err := p.Blocks()
+	if err != nil {
+		x.fail(opName("program "+p.Name), err)
+		return
 	}
+	t := interpreter{x: x, p: p, known: x.memory(p), blocks: blocks}
+	t.run(0, len(p.Instrs))
 }
 
 func (x *Exec) instr(p *program.Program, in *program.Instr) {

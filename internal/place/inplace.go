@@ -236,6 +236,8 @@ func able(n *ir.Node, k, operand int) bool {
 	switch {
 	case n.Op() == ir.OpAllReduce, n.Op() == ir.OpBroadcast:
 		return k == operand // peers work on both, element by element
+	case n.Op() == ir.OpWhile:
+		return k == operand // the first round begins with it
 	case n.Op().IsCollective():
 		return false
 	}

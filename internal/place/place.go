@@ -14,6 +14,7 @@
 //	fusion=n             the node belongs to a region, see FusionKey
 //	pin=[b]              result k has to lie there; -1: anywhere. Written by the author, never by a pass
 //
+// Behind the offsets of results stands that of the room for a node's bodies.
 // Results are counted by tensor: an async result of n tensors has n entries. Operands
 // are the node's, or those of its region (see Region.Operands).
 // reuse-buffers writes inplace and home, plan-memory the offsets.
@@ -59,6 +60,7 @@ type Buffer struct {
 	Node  *ir.Node // whose result it is, or whose operand's copy
 	Index int      // number of the tensor among the node's results, or of the operand
 	Copy  bool     // a contiguous copy of an operand of the collective Node
+	Room  bool     // what the bodies of Node lie in, counted behind its results
 }
 
 // Size is the number of bytes that the buffer takes up.
@@ -79,6 +81,7 @@ type Layout struct {
 	regions []Region
 	windows [][]Window      // by ValueID: one per tensor
 	copies  map[copyKey]int // buffers of contiguous copies; look-up only
+	rooms   map[ir.NodeID]*Room
 }
 
 type copyKey struct {
@@ -94,7 +97,7 @@ func Of(f *ir.Func) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Layout{Func: f, regions: u.regions, windows: make([][]Window, f.NumValueIDs()), copies: map[copyKey]int{}}
+	l := &Layout{Func: f, regions: u.regions, windows: make([][]Window, f.NumValueIDs()), copies: map[copyKey]int{}, rooms: map[ir.NodeID]*Room{}}
 	names := map[string]bool{}
 	home := make([]Window, u.st.Len()) // by storage
 	for id := range home {
@@ -131,6 +134,9 @@ func Of(f *ir.Func) (*Layout, error) {
 	}
 	for _, n := range f.Order() {
 		l.addCopies(names, n)
+		if err := l.addRoom(u, names, n, home); err != nil {
+			return nil, err
+		}
 	}
 	l.inherit(u, names, home)
 	for _, n := range f.Order() {

@@ -69,7 +69,7 @@ func (l *Layout) Problem() (pack.Problem, error) {
 	for i := range l.Buffers {
 		b := &l.Buffers[i]
 		q := pack.Buffer{Lower: int64(b.Def), Upper: int64(b.Last) + 1, Size: b.Size(), Align: Align}
-		if pins := b.Node.Meta().Ints(PinKey); pins != nil && !b.Copy {
+		if pins := b.Node.Meta().Ints(PinKey); pins != nil && !b.Copy && !b.Room {
 			if b.Index >= len(pins) {
 				return p, fmt.Errorf("%%%s: %s has %d entries, the node has more result tensors", b.Node.Name(), PinKey, len(pins))
 			}
@@ -101,16 +101,24 @@ func (l *Layout) Place(ctx context.Context, capacity int64) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt := pack.Options{Capacity: capacity, Steps: -1}
-	if len(p.Buffers) <= searchBuffers {
-		opt.Steps = searchSteps
-	}
-	r, err := pack.Solve(ctx, p, opt)
+	plan, err := solve(ctx, p, capacity)
 	if full, ok := err.(*pack.CapacityError); ok {
 		return nil, &CapacityError{full, l}
 	}
 	if err != nil {
 		return nil, l.named(err)
+	}
+	return plan, nil
+}
+
+func solve(ctx context.Context, p pack.Problem, capacity int64) (*Plan, error) {
+	opt := pack.Options{Capacity: capacity, Steps: -1}
+	if len(p.Buffers) <= searchBuffers {
+		opt.Steps = searchSteps
+	}
+	r, err := pack.Solve(ctx, p, opt)
+	if err != nil {
+		return nil, err
 	}
 	return &Plan{Offsets: r.Offsets, Height: (r.Height + Align - 1) / Align * Align, Bound: r.LowerBound}, nil
 }
@@ -145,6 +153,9 @@ func (l *Layout) Annotate(offsets []int64) {
 		} else {
 			for _, r := range b.Node.Results() {
 				length += len(r.Type().Tensors())
+			}
+			if b.Node.Op().Info().Bodies != nil {
+				length++
 			}
 		}
 		if lists[key] == nil {

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,13 +11,19 @@ import (
 	"github.com/seed-ee968945/concert/program"
 )
 
+// ErrControl says that a program has loops or branches, of which nothing is proved.
+var ErrControl = errors.New("lower/proof: programs with loops and branches are not proved")
+
 // Check proves that a program computes what a verified function does, see the
 // package's head. The error is an *equiv.Error with what could not be proved, or says why the
 // program is malformed. O(n log n) in nodes and instructions, but for moving the entries of
-// live bytes.
+// live bytes. It is ErrControl for a function that runs others.
 func Check(f *ir.Func, p *program.Program) error {
 	if err := p.Validate(); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(f.Order(), func(n *ir.Node) bool { return n.Op().Info().Bodies != nil }) {
+		return fmt.Errorf("%w: @%s", ErrControl, f.Name)
 	}
 	b := newBook(f.Module(), len(f.Order()))
 	c := &comparison{f: f, p: p, b: b, foreign: map[termID]bool{}}
