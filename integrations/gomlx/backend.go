@@ -8,7 +8,7 @@
 // (function.go and its neighbours), which concert imports, compiles and runs (exec.go).
 // There is no silent fallback: what concert lacks is compute.ErrNotImplemented.
 //
-// Not there yet: several devices, While, fused operations, dynamic shapes;
+// Not there yet: several devices, fused operations, dynamic shapes;
 // donated inputs are copied.
 package gomlx
 

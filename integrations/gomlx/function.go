@@ -255,10 +255,14 @@ func (f *function) body(c compute.Function) (*function, string, error) {
 	for i, p := range g.params {
 		params[i] = p.name + ": " + typeText(p.shape)
 	}
-	return g, fmt.Sprintf("({\n^bb0(%s):\n%s\nstablehlo.return %s : %s\n})", strings.Join(params, ", "), strings.Join(g.lines, "\n"), names(g.outs), types(g.outs)), nil
+	label := ""
+	if len(params) > 0 {
+		label = "^bb0(" + strings.Join(params, ", ") + "):\n"
+	}
+	return g, fmt.Sprintf("{\n%s%s\nstablehlo.return %s : %s\n}", label, strings.Join(g.lines, "\n"), names(g.outs), types(g.outs)), nil
 }
 
-// If computes both branches and chooses: functions have no effects, so that only time is lost.
+// If runs one of two branches.
 func (f *function) If(pred compute.Value, onTrue, onFalse compute.Function) ([]compute.Value, error) {
 	p, err := f.values([]compute.Value{pred})
 	if err != nil {
@@ -267,33 +271,62 @@ func (f *function) If(pred compute.Value, onTrue, onFalse compute.Function) ([]c
 	if !p[0].shape.IsScalar() || p[0].shape.DType != dtypes.Bool {
 		return nil, errors.Errorf("concert: If of %s: a condition is a scalar boolean", p[0].shape)
 	}
-	if err := f.open(); err != nil {
-		return nil, err
-	}
-	var branches [2]*function
+	var results [2][]shapes.Shape
+	var texts [2]string
 	for i, c := range []compute.Function{onTrue, onFalse} {
-		g, ok := c.(*function)
-		if !ok || g.parent != f || !g.returned || len(g.params) > 0 {
-			return nil, errors.New("concert: a branch of If is a closure of the same function without parameters that has returned")
-		}
-		branches[i] = g
-	}
-	yes, no := branches[0], branches[1]
-	if len(yes.outs) != len(no.outs) {
-		return nil, errors.Errorf("concert: the branches of If return %d and %d values", len(yes.outs), len(no.outs))
-	}
-	f.lines = append(append(f.lines, yes.lines...), no.lines...)
-	outs := make([]compute.Value, len(yes.outs))
-	for i, a := range yes.outs {
-		b := no.outs[i]
-		if !a.shape.Equal(b.shape) {
-			return nil, errors.Errorf("concert: the branches of If return %s and %s", a.shape, b.shape)
-		}
-		v, err := f.one(a.shape, "stablehlo.select %s, %s, %s : %s, %s", p[0].name, a.name, b.name, typeText(p[0].shape), typeText(a.shape))
-		if err != nil {
+		var g *function
+		if g, texts[i], err = f.body(c); err != nil {
 			return nil, err
 		}
-		outs[i] = v
+		if len(g.params) > 0 {
+			return nil, errors.New("concert: a branch of If is a closure without parameters")
+		}
+		results[i] = shapesOf(g.outs)
 	}
-	return outs, nil
+	if !slices.EqualFunc(results[0], results[1], shapes.Shape.Equal) {
+		return nil, errors.Errorf("concert: the branches of If return %v and %v", results[0], results[1])
+	}
+	outs, err := f.emit(results[0], "\"stablehlo.if\"(%s) (%s, %s) : (%s) -> (%s)", names(p), texts[0], texts[1], types(p), types(onTrue.(*function).outs))
+	return anys(outs), err
+}
+
+// While runs body as long as cond holds. Both may read values of f and of functions around it.
+func (f *function) While(cond, body compute.Function, initialState ...compute.Value) ([]compute.Value, error) {
+	in, err := f.values(initialState)
+	if err != nil {
+		return nil, err
+	}
+	if len(in) == 0 {
+		return nil, errors.New("concert: While without a state")
+	}
+	state := shapesOf(in)
+	c, condText, err := f.body(cond)
+	if err != nil {
+		return nil, err
+	}
+	b, bodyText, err := f.body(body)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range []*function{c, b} {
+		if got := shapesOf(g.params); !slices.EqualFunc(got, state, shapes.Shape.Equal) {
+			return nil, errors.Errorf("concert: a closure of While takes %v, the state is %v", got, state)
+		}
+	}
+	if len(c.outs) != 1 || !c.outs[0].shape.IsScalar() || c.outs[0].shape.DType != dtypes.Bool {
+		return nil, errors.Errorf("concert: the condition of While returns %v, want a scalar boolean", shapesOf(c.outs))
+	}
+	if got := shapesOf(b.outs); !slices.EqualFunc(got, state, shapes.Shape.Equal) {
+		return nil, errors.Errorf("concert: the body of While returns %v, the state is %v", got, state)
+	}
+	outs, err := f.emit(state, "\"stablehlo.while\"(%s) (%s, %s) : (%s) -> (%s)", names(in), condText, bodyText, types(in), types(in))
+	return anys(outs), err
+}
+
+func shapesOf(vs []*value) []shapes.Shape {
+	var out []shapes.Shape
+	for _, v := range vs {
+		out = append(out, v.shape)
+	}
+	return out
 }

@@ -145,6 +145,6 @@ func (f *function) Sort(comparator compute.Function, axis int, stable bool, inpu
 	for _, v := range in {
 		outs = append(outs, v.shape)
 	}
-	vs, err := f.emit(outs, `"stablehlo.sort"(%s) <{dimension = %d : i64, is_stable = %v}> %s : (%s) -> (%s)`, names(in), axis, stable, body, types(in), types(in))
+	vs, err := f.emit(outs, `"stablehlo.sort"(%s) <{dimension = %d : i64, is_stable = %v}> (%s) : (%s) -> (%s)`, names(in), axis, stable, body, types(in), types(in))
 	return anys(vs), err
 }
