@@ -56,6 +56,7 @@ gpu:
 	$(GPUTEST) -ldflags='-s -w -extldflags=-Wl,-z,lazy' -o $(GPU)/nvml.test ./cuda/topo/nvml
 	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/device.test ./cuda/device
 	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/lt.test ./cuda/lt
+	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/wgmma.test ./cuda/wgmma
 	$(GPUTEST) -ldflags='-s -w' -o $(GPU)/cudnn.test ./cuda/cudnn
 	go build -trimpath -ldflags='-s -w' -o $(GPU)/gputest ./test/gputest
 	go build -trimpath -ldflags='-s -w' -o $(GPU)/gpubench ./internal/gpubench
@@ -63,7 +64,7 @@ gpu:
 	git describe --always --dirty --abbrev=40 --match='' > $(GPU)/COMMIT
 	mkdir -p $(GPU)/cuda/topo/nvml $(GPU)/cuda/nccl
 	git ls-files testdata 'cuda/*/testdata/*' 'cuda/device/*.cu' go.mod | tar cf - -T - | tar xf - -C $(GPU)
-	for d in cuda/device cuda/lt cuda/cudnn; do mkdir -p $(GPU)/$$d; done
+	for d in cuda/device cuda/lt cuda/wgmma cuda/cudnn; do mkdir -p $(GPU)/$$d; done
 	tar czf $(GPU).tar.gz -C $(BIN) gpu
 	@ls -lh $(GPU).tar.gz
 

@@ -25,6 +25,7 @@ var files embed.FS
 type Image struct {
 	Name  string // source file without .cu
 	Arch  int    // 80 or 90
+	Only  bool   `json:",omitempty"` // it runs on devices of exactly Arch (sm_90a)
 	ISA   int    `json:",omitempty"` // of PTX times ten where Manifest.Flags ask for less
 	PTX   string // SHA-256 of the PTX text
 	Cubin string `json:",omitempty"` // SHA-256 of the machine code, if there is one
@@ -62,7 +63,7 @@ func ReadManifest() (*Manifest, error) {
 func (m *Manifest) Find(name string, cc int) (Image, error) {
 	var best Image
 	for _, im := range m.Images {
-		if im.Name == name && im.Arch <= cc && im.Arch > best.Arch {
+		if im.Name == name && im.Arch <= cc && im.Arch > best.Arch && (im.Arch == cc || !im.Only) {
 			best = im
 		}
 	}
@@ -90,6 +91,10 @@ func (m *Manifest) Names() []string {
 // unless it is asked for (symm.WorldOptions.Multicast). They need sm_90 and never ran. They
 // may do without machine code: where they were made there was no ptxas to assemble them.
 func UsesMulticast(image string) bool { return strings.HasSuffix(image, "_multicast") }
+
+// IsMatmul says whether an image holds matmuls, which worlds do not load: the library that
+// launches them does (cuda/wgmma).
+func IsMatmul(image string) bool { return strings.HasPrefix(image, "matmul_") }
 
 // Load gives the bytes to load on a device: the machine code when the image has
 // it for exactly this capability, else the PTX. ptx asks for the PTX in any case.

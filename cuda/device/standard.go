@@ -2,12 +2,15 @@ package device
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/seed-ee968945/concert/cuda/attention"
 	"github.com/seed-ee968945/concert/cuda/cudnn"
 	"github.com/seed-ee968945/concert/cuda/gemm"
 	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/cuda/lt"
+	"github.com/seed-ee968945/concert/cuda/wgmma"
+	"github.com/seed-ee968945/concert/kernels"
 )
 
 // Paths say where libraries lie that the loader would not find, and how they are used;
@@ -18,10 +21,12 @@ type Paths struct {
 	NoCuDNN  bool          // attention by our own kernels alone
 }
 
-// Standard are cuBLASLt for products; and for attention our own kernels where sequences
-// are short, and cuDNN. What they do not serve, or where they are not installed, kernels of
-// our own do, which every device has.
+// Standard are cuBLASLt for products, and where it is not installed our own kernels for
+// Hopper's tensor cores; and for attention our own kernels where sequences are short, and
+// cuDNN. What they do not serve, or where they are not installed, kernels of our own do,
+// which every device has.
 func Standard(p Paths) []OpenLibrary {
+	images := sync.OnceValues(kernels.NewSet)
 	out := []OpenLibrary{
 		func(e LibraryEnv) (library.Library, error) {
 			l, err := lt.Open(e.Driver, p.CuBLASLt)
@@ -36,6 +41,13 @@ func Standard(p Paths) []OpenLibrary {
 				return nil, fmt.Errorf("the tuning of products is for another GPU than %s or another library than cuBLASLt %d", e.Rank.Info.Name, l.Version())
 			}
 			return l.Serve(e.Rank.Ctx, lt.Options{Tuning: tuning, Compile: compileWith(e, "--std=c++17")}, lt.Config{})
+		},
+		func(e LibraryEnv) (library.Library, error) {
+			set, err := images()
+			if err != nil {
+				return nil, err
+			}
+			return wgmma.Open(e.Driver, e.Rank.Ctx, e.Rank.Info, set)
 		},
 		ownAttention(true),
 	}

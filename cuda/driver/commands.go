@@ -18,6 +18,7 @@ const (
 	OpCall
 	OpLaunchEarly
 	OpMark
+	OpLaunchCluster
 )
 
 // Main stands for the stream that a command buffer is run on.
@@ -57,16 +58,33 @@ func (c *Commands) LaunchEarly(s Stream, f Func, grid, block, shared int, params
 	c.launch(OpLaunchEarly, s, f, grid, block, shared, params)
 }
 
+// LaunchCluster adds a kernel whose blocks run in clusters of so many, that reach each
+// other's shared memory; grid is a multiple of it. It needs compute capability 9.0.
+// Parameters, at most 8, come one by one: where the driver puts those that are aligned to
+// more than 16 bytes is its own affair.
+func (c *Commands) LaunchCluster(s Stream, f Func, grid, block, cluster, shared int, params ...[]byte) {
+	args := []uint64{uint64(f), uint64(grid) | uint64(block)<<32 | uint64(cluster)<<48, uint64(shared)}
+	for _, p := range params {
+		args = appendBytes(append(args, uint64(len(p))), p)
+	}
+	c.add(OpLaunchCluster, s, args...)
+}
+
+// appendBytes adds p in whole words.
+func appendBytes(words []uint64, p []byte) []uint64 {
+	for len(p) > 0 {
+		var w [8]byte
+		n := copy(w[:], p)
+		p = p[n:]
+		words = append(words, binary.LittleEndian.Uint64(w[:]))
+	}
+	return words
+}
+
 func (c *Commands) launch(op uint64, s Stream, f Func, grid, block, shared int, params []byte) {
 	args := make([]uint64, 0, 3+(len(params)+7)/8)
 	args = append(args, uint64(f), uint64(grid)|uint64(block)<<32, uint64(shared)|uint64(len(params))<<32)
-	for len(params) > 0 {
-		var w [8]byte
-		n := copy(w[:], params)
-		params = params[n:]
-		args = append(args, binary.LittleEndian.Uint64(w[:]))
-	}
-	c.add(op, s, args...)
+	c.add(op, s, appendBytes(args, params)...)
 }
 
 // Record adds the recording of an event.

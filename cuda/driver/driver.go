@@ -114,6 +114,8 @@ type Driver interface {
 	Function(c Ctx, m Module, name string) (Func, error)
 	// AllowShared raises the dynamic shared memory a block of f may ask for.
 	AllowShared(c Ctx, f Func, bytes int) error
+	// TensorMap encodes a map for a kernel's parameters, aligned to 64 bytes there.
+	TensorMap(c Ctx, m *TensorMap) ([TensorMapBytes]byte, error)
 	// Launch starts f with its parameters packed in buf as the kernel's ABI lays them out.
 	Launch(c Ctx, s Stream, f Func, grid, block, shared int, buf []byte) error
 	// Run executes a packed command buffer in one crossing.

@@ -81,7 +81,7 @@ int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsign
 int cc_import_fd(handle *h, int fd) { return cc_vm_import(h, (void *)(uintptr_t)fd, 1); }
 
 // The command words; commands.go writes them.
-enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_FLAGS, OP_CALL, OP_LAUNCH_EARLY, OP_MARK };
+enum { OP_LAUNCH = 1, OP_RECORD, OP_WAIT, OP_COPY, OP_MEMSET32, OP_GRAPH, OP_FLAGS, OP_CALL, OP_LAUNCH_EARLY, OP_MARK, OP_LAUNCH_CLUSTER };
 
 // flags writes words and waits for words, in order. Every write is fenced: the second
 // version of the interface knows no other.
@@ -102,6 +102,23 @@ static int flags(handle stream, const uint64_t *w, size_t n)
 		n -= k;
 	}
 	return e;
+}
+
+// launch_cluster launches with parameters one by one, each behind a word with its bytes.
+static int launch_cluster(const uint64_t *a, size_t n)
+{
+	enum { CLUSTER_DIMENSION = 4, MOST = 8 };
+	void *params[MOST];
+	size_t count = 0;
+	for (size_t i = 4; i < n; i += 1 + (a[i] + 7) / 8) {
+		if (count == MOST || a[i] > 4096 || i + 1 + (a[i] + 7) / 8 > n)
+			return CC_BAD_COMMAND;
+		params[count++] = (void *)(a + i + 1);
+	}
+	cc_attribute attr = {.id = CLUSTER_DIMENSION, .value = {(int)(a[2] >> 48), 1, 1}};
+	cc_config config = {.grid = {(unsigned)a[2], 1, 1}, .block = {(unsigned)(a[2] >> 32) & 0xffff, 1, 1},
+			    .shared = (unsigned)a[3], .stream = a[0], .attrs = &attr, .count = 1};
+	return fn.launch_ex(&config, a[1], params, 0);
 }
 
 int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
@@ -135,6 +152,9 @@ int cc_run(handle ctx, const uint64_t *w, size_t n, size_t *failed)
 			e = fn.launch_ex(&config, a[1], 0, extra);
 			break;
 		}
+		case OP_LAUNCH_CLUSTER: // stream, function, grid|block<<32|cluster<<48, shared, then parameters
+			e = len < 5 ? CC_BAD_COMMAND : launch_cluster(a, len - 1);
+			break;
 		case OP_RECORD: // stream, event
 			e = fn.event_record(a[1], a[0]);
 			break;

@@ -105,6 +105,10 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	  (handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, handle s, \
 	   void **params, void **extra),                                                                      \
 	  (f, gx, gy, gz, bx, by, bz, sh, s, params, extra))                                                  \
+	X(tensor_map, "cuTensorMapEncodeTiled",                                                               \
+	  (void *map, int type, unsigned rank, handle at, const uint64_t *sizes, const uint64_t *strides, const unsigned *box, \
+	   const unsigned *steps, int interleave, int swizzle, int promotion, int fill),                     \
+	  (map, type, rank, at, sizes, strides, box, steps, interleave, swizzle, promotion, fill))            \
 	X(launch_ex, "cuLaunchKernelEx", (const cc_config *c, handle f, void **params, void **extra), (c, f, params, extra)) \
 	X(capture_begin, "cuStreamBeginCapture_v2", (handle s, int mode), (s, mode))                          \
 	X(capture_end, "cuStreamEndCapture", (handle s, handle *g), (s, g))                                   \

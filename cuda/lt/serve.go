@@ -39,15 +39,14 @@ func (l *Library) Serve(ctx driver.Ctx, o Options, c Config) (*Server, error) {
 func (s *Server) Handle() *Handle { return s.h }
 
 // ProblemOfCall describes a matmul of a program. Alignments are those of the
-// operands' addresses.
-func (s *Server) ProblemOfCall(c *library.Call) (Problem, error) {
+// operands' addresses. Errors wrap ErrLayout or ErrUnsupported.
+func ProblemOfCall(c *library.Call, cfg Config) (Problem, error) {
 	if c.Op != "matmul" || len(c.Ins) != 2 || len(c.Outs) != 1 {
 		return Problem{}, unsupported("%s of %d operands and %d results", c.Op, len(c.Ins), len(c.Outs))
 	}
 	view := func(t library.Tensor) Operand {
 		return Operand{Type: t.DType, Shape: t.Shape, Strides: t.Strides, Align: 1 << min(bits.TrailingZeros64(uint64(t.At)), 8)}
 	}
-	cfg := s.c
 	if c.SMs != 0 {
 		cfg.SMs = c.SMs
 	}
@@ -60,7 +59,7 @@ func (s *Server) Plan(c *library.Call) (library.Step, error) {
 	if c.Op != "matmul" {
 		return nil, library.ErrOtherOp
 	}
-	p, err := s.ProblemOfCall(c)
+	p, err := ProblemOfCall(c, s.c)
 	var l *Plan
 	if err == nil {
 		l, err = s.h.take(p, c.WorkspaceBytes)

@@ -233,7 +233,7 @@ func TestServer(t *testing.T) {
 	if _, err := srv.Plan(&bad); !errors.Is(err, library.ErrNotServed) || !errors.Is(err, ErrLayout) {
 		t.Errorf("a view without a descriptor: %v", err)
 	}
-	p, err := srv.ProblemOfCall(&library.Call{Op: "matmul", Ins: []library.Tensor{mat(64), mat(4)}, Outs: []library.Tensor{mat(4096)}, SMs: 100})
+	p, err := ProblemOfCall(&library.Call{Op: "matmul", Ins: []library.Tensor{mat(64), mat(4)}, Outs: []library.Tensor{mat(4096)}, SMs: 100}, Config{})
 	if err != nil || p.Y.Align != 64 || p.X.Align != 4 || p.D.Align != 256 || p.SMs != 100 {
 		t.Errorf("%v, %v", &p, err)
 	}
@@ -285,7 +285,7 @@ func TestLoads(t *testing.T) {
 	plan(1<<20, 48, 1)
 	plan(1<<22, 48, 0)
 	for _, n := range []int64{16, 64} {
-		p, err := srv.ProblemOfCall(call(1<<20, n))
+		p, err := ProblemOfCall(call(1<<20, n), Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -342,7 +342,7 @@ func (r *Rank) load(o *WorldOptions, multicast bool) error {
 	cc := r.Info.Major*10 + r.Info.Minor
 	for _, name := range o.Images.Manifest.Names() {
 		measures := strings.HasPrefix(name, "bench")
-		if kernels.UsesMulticast(name) != multicast || measures && !o.Measure {
+		if kernels.UsesMulticast(name) != multicast || measures && !o.Measure || kernels.IsMatmul(name) {
 			continue
 		}
 		b, err := o.Images.Image(name, cc, o.PTX)

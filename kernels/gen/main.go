@@ -7,7 +7,8 @@
 // The second form runs where a CUDA toolkit is; it takes exactly the PTX that is
 // checked in, so clang need not be there. The third is for machines with a toolkit but
 // without Go: DIR holds, for each image, NAME.ptx, NAME.cubin and NAME.log by
-// "ptxas -v -O3 -arch=sm_90 -o NAME.cubin NAME.ptx > NAME.log 2>&1", and ptxas.txt by
+// "ptxas -v -O3 -arch=sm_90 -o NAME.cubin NAME.ptx > NAME.log 2>&1" (sm_90a for
+// matmul_*), and ptxas.txt by
 // "ptxas --version".
 package main
 

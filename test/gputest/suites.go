@@ -25,6 +25,7 @@ var suites = []suite{
 		return l.flags("nvrtc", "nvrtc", "cublasLt", "cublaslt", "cudnn", "cudnn", "nccl", "nccl")
 	}},
 	{"lt", "cuda/lt", func(l libraries) []string { return l.flags("nvrtc", "nvrtc", "cublasLt", "cublaslt") }},
+	{"wgmma", "cuda/wgmma", func(l libraries) []string { return l.flags("cublasLt", "cublaslt") }},
 	{"cudnn", "cuda/cudnn", func(l libraries) []string { return l.flags("nvrtc", "nvrtc", "cudnn", "dir") }},
 	{"nccl", "cuda/nccl", func(l libraries) []string { return l.flags("nccl", "nccl") }},
 	{"nvml", "cuda/topo/nvml", func(l libraries) []string { return nil }},

@@ -28,7 +28,7 @@ func (f *Driver) Run(c driver.Ctx, words []uint64) error {
 
 func (f *Driver) command(c driver.Ctx, op uint64, a []uint64) error {
 	s := driver.Stream(a[0])
-	need := map[uint64]int{driver.OpLaunch: 4, driver.OpRecord: 2, driver.OpWait: 2, driver.OpCopy: 4, driver.OpMemset32: 4, driver.OpGraph: 2, driver.OpFlags: 3, driver.OpCall: 2, driver.OpLaunchEarly: 4, driver.OpMark: 2}[op]
+	need := map[uint64]int{driver.OpLaunch: 4, driver.OpRecord: 2, driver.OpWait: 2, driver.OpCopy: 4, driver.OpMemset32: 4, driver.OpGraph: 2, driver.OpFlags: 3, driver.OpCall: 2, driver.OpLaunchEarly: 4, driver.OpMark: 2, driver.OpLaunchCluster: 4}[op]
 	if need == 0 || len(a) < need {
 		return &driver.Error{Call: "command buffer", Code: -4, Name: "CONCERT_BAD_COMMAND", Text: "malformed command buffer"}
 	}
@@ -43,6 +43,8 @@ func (f *Driver) command(c driver.Ctx, op uint64, a []uint64) error {
 			buf = binary.LittleEndian.AppendUint64(buf, w)
 		}
 		return f.Launch(c, s, driver.Func(a[1]), int(uint32(a[2])), int(a[2]>>32), int(uint32(a[3])), buf[:n])
+	case driver.OpLaunchCluster:
+		return f.launchCluster(c, s, a)
 	case driver.OpRecord:
 		return f.EventRecord(c, driver.Event(a[1]), s)
 	case driver.OpMark:
@@ -59,6 +61,24 @@ func (f *Driver) command(c driver.Ctx, op uint64, a []uint64) error {
 		return f.callback(s, driver.CFunc(a[1]), a[2:])
 	}
 	return f.flags(s, a[1:])
+}
+
+// launchCluster launches a kernel with its parameters packed without gaps.
+func (f *Driver) launchCluster(c driver.Ctx, s driver.Stream, a []uint64) error {
+	grid, cluster := int(uint32(a[2])), int(a[2]>>48)
+	if cluster == 0 || grid%cluster != 0 {
+		return &driver.Error{Call: "cuLaunchKernelEx", Code: driver.CodeInvalid, Name: "CUDA_ERROR_INVALID_VALUE", Text: "the grid is no multiple of the cluster"}
+	}
+	var buf []byte
+	for p := a[4:]; len(p) > 0; {
+		n, words := int(p[0]), p[1:1+(p[0]+7)/8]
+		for _, w := range words {
+			buf = binary.LittleEndian.AppendUint64(buf, w)
+		}
+		buf = buf[:len(buf)-8*len(words)+n]
+		p = p[1+len(words):]
+	}
+	return f.Launch(c, s, driver.Func(a[1]), grid, int(uint16(a[2]>>32)), int(uint32(a[3])), buf)
 }
 
 // flags writes words and waits for words, in order.

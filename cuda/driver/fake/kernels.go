@@ -46,6 +46,9 @@ func (f *Driver) kernel(name string, dev, grid int, buf []byte) (func() error, e
 	if run, err, ok := benchKernel(name, buf); ok {
 		return run, err
 	}
+	if run, err, ok := matmulKernel(name, buf); ok {
+		return run, err
+	}
 	body, ok := bodyOf(name)
 	if !ok {
 		return nil, fmt.Errorf("kernel %s has no Go form", name)

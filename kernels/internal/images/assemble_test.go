@@ -55,7 +55,7 @@ func reassembleImage(ptxas string, im kernels.Image, want map[string]kernels.Res
 	if err != nil {
 		return "", err
 	}
-	cubin, log, err := assemble(ptxas, ptx, im.Arch)
+	cubin, log, err := assemble(ptxas, ptx, target(im.Arch, im.Only))
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", im.Name, err)
 	}

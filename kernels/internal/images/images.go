@@ -35,8 +35,10 @@ const Clang = "clang-19"
 var Flags = []string{"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "--cuda-feature=+ptx80",
 	"-O3", "-fno-exceptions", "-Xclang", "-disable-lifetime-markers", "-fno-verbose-asm", "-Wall", "-Wextra", "-Werror", "-S"}
 
-// hopper lists the sources that need sm_90.
-var hopper = map[string]bool{"bench_bulk": true, "allgather_multicast": true, "allreduce_multicast": true}
+// hopper lists the sources that need sm_90, and whether they use what no later
+// architecture has (sm_90a).
+var hopper = map[string]bool{"bench_bulk": false, "allgather_multicast": false, "allreduce_multicast": false,
+	"matmul_bf16": true, "matmul_f16": true}
 
 // isa lists the sources that need a later PTX ISA than Flags ask for: multimem came with
 // 8.1, its sums of narrow floats in f32 with 8.2. No other source may get it, so that any
@@ -54,10 +56,18 @@ func flagsOf(name string) []string {
 
 // Archs gives the architectures that a source is compiled for.
 func Archs(name string) []int {
-	if hopper[name] {
+	if _, ok := hopper[name]; ok {
 		return []int{90}
 	}
 	return []int{80, 90}
+}
+
+// target names an architecture as the tools do.
+func target(arch int, only bool) string {
+	if only {
+		return fmt.Sprintf("sm_%da", arch)
+	}
+	return fmt.Sprintf("sm_%d", arch)
 }
 
 // Version runs the compiler and gives the first line of its version.
@@ -72,7 +82,7 @@ func Version(tool string) (string, error) {
 
 // PTX compiles one source of folder src for one architecture.
 func PTX(clang, src, name string, arch int) ([]byte, error) {
-	args := append(flagsOf(name), fmt.Sprintf("--cuda-gpu-arch=sm_%d", arch), "-o", "-", name+".cu")
+	args := append(flagsOf(name), "--cuda-gpu-arch="+target(arch, hopper[name]), "-o", "-", name+".cu")
 	cmd := exec.Command(clang, args...)
 	cmd.Dir = src
 	var errText bytes.Buffer
@@ -144,7 +154,7 @@ func Compile(dir, clang string) error {
 			if err != nil {
 				return err
 			}
-			im := kernels.Image{Name: name, Arch: arch, ISA: isa[name], PTX: kernels.Hash(ptx)}
+			im := kernels.Image{Name: name, Arch: arch, Only: hopper[name], ISA: isa[name], PTX: kernels.Hash(ptx)}
 			file := fmt.Sprintf("%s.sm_%d", name, arch)
 			if err := writeGzip(filepath.Join(out, file+".ptx.gz"), ptx); err != nil {
 				return err
@@ -219,7 +229,7 @@ func assembleImage(dir, ptxas string, im *kernels.Image) (log string, err error)
 	if err != nil {
 		return "", err
 	}
-	cubin, log, err := assemble(ptxas, ptx, im.Arch)
+	cubin, log, err := assemble(ptxas, ptx, target(im.Arch, im.Only))
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", im.Name, err)
 	}
@@ -227,7 +237,7 @@ func assembleImage(dir, ptxas string, im *kernels.Image) (log string, err error)
 	return log, writeGzip(base+".cubin.gz", cubin)
 }
 
-func assemble(ptxas string, ptx []byte, arch int) (cubin []byte, log string, err error) {
+func assemble(ptxas string, ptx []byte, target string) (cubin []byte, log string, err error) {
 	tmp, err := os.MkdirTemp("", "ptxas")
 	if err != nil {
 		return nil, "", err
@@ -237,7 +247,7 @@ func assemble(ptxas string, ptx []byte, arch int) (cubin []byte, log string, err
 	if err := os.WriteFile(in, ptx, 0o600); err != nil {
 		return nil, "", err
 	}
-	b, err := exec.Command(ptxas, "-v", "-O3", fmt.Sprintf("-arch=sm_%d", arch), "-o", out, in).CombinedOutput()
+	b, err := exec.Command(ptxas, "-v", "-O3", "-arch="+target, "-o", out, in).CombinedOutput()
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %s", err, b)
 	}

@@ -1,0 +1,106 @@
+//go:build linux
+
+package fake
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/internal/dtype"
+)
+
+// TensorMap packs the map's own words, after the checks that the driver makes.
+func (f *Driver) TensorMap(_ driver.Ctx, m *driver.TensorMap) (out [driver.TensorMapBytes]byte, err error) {
+	if err := f.call(); err != nil {
+		return out, err
+	}
+	words := []uint64{uint64(m.At), m.Sizes[0], m.Sizes[1], m.Sizes[2], m.Strides[0], m.Strides[1], uint64(m.Box[0]), uint64(m.Box[1])}
+	if m.At%16 != 0 || m.Strides[0]%16 != 0 || m.Strides[1]%16 != 0 || min(m.Sizes[0], m.Sizes[1], m.Sizes[2]) == 0 ||
+		m.Box[0]-1 >= 64 || m.Box[1]-1 >= 256 || m.Strides[0] >= 1<<40 || m.Strides[1] >= 1<<40 {
+		return out, &driver.Error{Call: "cuTensorMapEncodeTiled", Code: driver.CodeInvalid, Name: "CUDA_ERROR_INVALID_VALUE", Text: fmt.Sprintf("%+v", *m)}
+	}
+	for i, w := range words {
+		binary.LittleEndian.PutUint64(out[8*i:], w)
+	}
+	return out, nil
+}
+
+// tensorMap reads a map out of a kernel's parameters.
+func tensorMap(b []byte) *driver.TensorMap {
+	w := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	return &driver.TensorMap{At: driver.Ptr(w(0)), Sizes: [3]uint64{w(1), w(2), w(3)}, Strides: [2]uint64{w(4), w(5)}, Box: [2]uint32{uint32(w(6)), uint32(w(7))}}
+}
+
+// matmulKernel gives the work of a matmul of kernels/src/matmul.h, or false. The sum of
+// each element is taken in float32 in the order of K; tensor cores round otherwise.
+func matmulKernel(name string, buf []byte) (func() error, error, bool) {
+	part := strings.Split(name, "_") // matmul, type, transposes, columns, cluster
+	if len(part) != 5 || part[0] != "matmul" {
+		return nil, nil, false
+	}
+	if len(buf) < 3*driver.TensorMapBytes+20 {
+		return nil, fmt.Errorf("%s: parameters of %d bytes", name, len(buf)), true
+	}
+	m := &matmul{typ: map[string]dtype.DType{"bf16": dtype.BF16, "f16": dtype.F16}[part[1]], transA: part[2][0] == 't', transB: part[2][1] == 't'}
+	if _, err := fmt.Sscan(part[3]+" "+part[4], &m.columns, &m.cluster); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err), true
+	}
+	for i, to := range []**driver.TensorMap{&m.a, &m.b, &m.d} {
+		*to = tensorMap(buf[i*driver.TensorMapBytes:])
+	}
+	for i, to := range []*int{&m.rows, &m.cols, &m.depth, &m.batch} {
+		*to = int(binary.LittleEndian.Uint32(buf[3*driver.TensorMapBytes+4*i:]))
+	}
+	return m.run, nil, true
+}
+
+type matmul struct {
+	typ                      dtype.DType
+	transA, transB           bool
+	a, b, d                  *driver.TensorMap
+	columns, cluster         int
+	rows, cols, depth, batch int
+}
+
+// run computes the tiles of all blocks.
+func (m *matmul) run() error {
+	const height, step = 128, 64
+	k := m.depth * step
+	for z := range m.batch {
+		// Whole panels of A and B, with zeros beyond the tensors as the copies bring them.
+		a := m.panel(m.a, m.transA, z, m.rows*m.cluster*height, k)
+		b := m.panel(m.b, !m.transB, z, m.cols*m.columns, k)
+		for i := range min(m.rows*m.cluster*height, int(m.d.Sizes[1])) {
+			out := bytesAt(m.d.At+driver.Ptr(uint64(z)*m.d.Strides[1]+uint64(i)*m.d.Strides[0]), 2*m.d.Sizes[0])
+			for j := range min(m.cols*m.columns, int(m.d.Sizes[0])) {
+				var sum float32
+				for x, v := range a[i*k : (i+1)*k] {
+					sum += v * b[j*k+x]
+				}
+				putFloat(m.typ, out[2*j:], sum)
+			}
+		}
+	}
+	return nil
+}
+
+// panel reads n rows of k elements; across says that the tensor's rows run along n.
+func (m *matmul) panel(t *driver.TensorMap, across bool, z, n, k int) []float32 {
+	out := make([]float32, n*k)
+	rows, inner := int(t.Sizes[1]), int(t.Sizes[0])
+	for r := range rows {
+		row := bytesAt(t.At+driver.Ptr(uint64(z)*t.Strides[1]+uint64(r)*t.Strides[0]), 2*t.Sizes[0])
+		for c := range inner {
+			i, x := r, c
+			if across {
+				i, x = c, r
+			}
+			if i < n && x < k {
+				out[i*k+x] = getFloat(m.typ, row[2*c:])
+			}
+		}
+	}
+	return out
+}

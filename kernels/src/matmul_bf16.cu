@@ -1,0 +1,3 @@
+#include "matmul.h"
+
+MATMULS_OF(bf16, false)

@@ -1,0 +1,3 @@
+#include "matmul.h"
+
+MATMULS_OF(f16, true)
