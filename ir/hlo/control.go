@@ -198,10 +198,7 @@ func asyncStart(c *converter, depth int) error {
 	if err != nil {
 		return err
 	}
-	if depth > maxCalls {
-		return c.errorf("computations call each other deeper than %d times", maxCalls)
-	}
-	b, err := c.block(k, depth+1)
+	b, err := c.region(k, depth+1)
 	if err != nil {
 		return err
 	}

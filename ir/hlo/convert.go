@@ -19,7 +19,7 @@ func Parse(name, text string) (*stablehlo.Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &converter{src: out.Source(), m: m, out: out, funcs: map[string]*stablehlo.Func{}, regions: map[string]*stablehlo.Block{}, special: specials()}
+	c := &converter{src: out.Source(), m: m, out: out, funcs: map[string]*stablehlo.Func{}, regions: map[string]*stablehlo.Block{}, special: specials(), lists: map[string]stablehlo.Attr{}}
 	if err := c.module(); err != nil {
 		return nil, err
 	}
@@ -35,8 +35,9 @@ type converter struct {
 	regions map[string]*stablehlo.Block // computations as bodies of operations
 	special map[string]func(c *converter, depth int) error
 
-	ranks    int64 // that groups name
-	channels bool  // a collective has one
+	lists    map[string]stablehlo.Attr // groups by their text
+	ranks    int64                     // that groups name
+	channels bool                      // a collective has one
 
 	by    map[string]*instruction // of the computation that is converted
 	ops   []*stablehlo.Operation  // likewise

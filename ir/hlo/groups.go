@@ -6,8 +6,8 @@ import (
 	"github.com/seed-ee968945/concert/ir/stablehlo"
 )
 
-// maxRanks bounds the ranks that groups list.
-const maxRanks = 1 << 20
+// maxRanks bounds the ranks that groups list: a short text may list many.
+const maxRanks = 1 << 16
 
 // among says which ranks the instruction is among.
 func (c *converter) among() ([]stablehlo.Named, error) {
@@ -23,14 +23,20 @@ func (c *converter) among() ([]stablehlo.Named, error) {
 		}
 	}
 	if a, ok := get(c.in.attrs, "replica_groups"); ok {
-		rows, err := c.groups(a)
-		if err != nil {
-			return nil, err
+		text := c.src.Text[a.start:a.end]
+		val, known := c.lists[text] // those of one text are one list
+		if !known {
+			rows, err := c.groups(a)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rows {
+				c.ranks = max(c.ranks, slices.Max(append(r, -1))+1)
+			}
+			val = stablehlo.Rows(a.start, rows)
+			c.lists[text] = val
 		}
-		for _, r := range rows {
-			c.ranks = max(c.ranks, slices.Max(append(r, -1))+1)
-		}
-		out = append(out, stablehlo.Named{Name: "replica_groups", Val: stablehlo.Rows(a.start, rows)})
+		out = append(out, stablehlo.Named{Name: "replica_groups", Val: val})
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package stablehlo
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,6 +54,8 @@ func (m *Module) integer(a attr) (int64, error) {
 // ints are the whole numbers of a list, an array or a constant of one or more dimensions.
 func (m *Module) ints(a attr) ([]int64, error) {
 	switch {
+	case a.numbers != nil:
+		return slices.Clone(a.numbers), nil
 	case a.Kind == kindList:
 		var out []int64
 		for _, e := range a.List {

@@ -69,11 +69,7 @@ func (s Spec) Operation() *Operation {
 
 // Numbers is a list of whole numbers.
 func Numbers(at int, l ...int64) Attr {
-	a := attr{Kind: kindList, at: at, List: make([]attr, len(l))}
-	for i, n := range l {
-		a.List[i] = Number(at, n)
-	}
-	return a
+	return attr{Kind: kindList, at: at, numbers: append([]int64{}, l...)}
 }
 
 // Rows are lists of whole numbers, filled to one length with -1.

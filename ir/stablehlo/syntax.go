@@ -172,6 +172,7 @@ type attr struct {
 	at         int
 	start, end int
 	literal    *Literal // of elements that another text holds
+	numbers    []int64  // of a list that another text holds; nil where List has it
 }
 
 // named is an attribute with its name.
