@@ -256,6 +256,13 @@ func newMachine(f *ir.Func, inputs [][]Tensor, o Options) (*machine, error) {
 		ts, _ := tensorTypes(n.Result(0))
 		at += len(ts)
 	}
+	for _, c := range f.Module().Checks() {
+		for r := range world {
+			if _, err := m.dim(c.Size, r); err != nil {
+				return nil, fmt.Errorf("interp: rank %d: the program needs %s not to be negative: %w", r, c.Size, err)
+			}
+		}
+	}
 	return m, nil
 }
 

@@ -45,6 +45,9 @@ func (m *Module) addSymbol(s *Symbol) *Symbol {
 	return s
 }
 
+// AddCheck makes the module one for values of symbols that leave size at 0 or more.
+func (m *Module) AddCheck(size Dim) { m.checks = append(m.checks, Check{Size: size}) }
+
 // AddFunc adds an empty function.
 func (m *Module) AddFunc(name string) *Func {
 	f := &Func{Name: name, mod: m, names: map[string]*Node{}, suffix: map[string]int{}}
@@ -392,6 +395,7 @@ func (m *Module) Clone() *Module {
 		d := *s
 		c.addSymbol(&d)
 	}
+	c.checks = slices.Clone(m.checks)
 	for _, f := range m.funcs {
 		c.funcs = append(c.funcs, f.clone(c))
 	}

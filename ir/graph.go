@@ -24,6 +24,7 @@ type Module struct {
 	World  int // number of ranks; every group partitions 0..World-1
 	groups []*Group
 	syms   []*Symbol
+	checks []Check
 	funcs  []*Func
 	source *Source // the text the module was read from, or nil
 
@@ -70,11 +71,21 @@ type Symbol struct {
 	pos  Pos
 }
 
+// Check is a size that must not be negative: what the program takes for granted of the values
+// of its symbols. Each rank checks it before a function runs.
+type Check struct {
+	Size Dim
+	pos  Pos
+}
+
 // Groups lists the groups in declaration order. The caller must not change the list.
 func (m *Module) Groups() []*Group { return m.groups }
 
 // Symbols lists the symbols in declaration order. The caller must not change the list.
 func (m *Module) Symbols() []*Symbol { return m.syms }
+
+// Checks lists the checks in declaration order. The caller must not change the list.
+func (m *Module) Checks() []Check { return m.checks }
 
 // Funcs lists the functions in declaration order. The caller must not change the list.
 func (m *Module) Funcs() []*Func { return m.funcs }

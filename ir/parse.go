@@ -56,10 +56,16 @@ func (p *parser) module() {
 			p.groupDecl(start)
 		case p.Word("sym"):
 			p.symDecl(start)
+		case p.Word("need"):
+			size := p.Dim(p.known)
+			p.EndOfLine()
+			if !p.Bad {
+				p.m.checks = append(p.m.checks, Check{size, p.Src.PosAt(start)})
+			}
 		case p.Word("func"):
 			p.fn(start)
 		default:
-			p.Failf(p.I, 1, "syntax", "expected world, group, sym or func, found %s", p.Found())
+			p.Failf(p.I, 1, "syntax", "expected world, group, sym, need or func, found %s", p.Found())
 		}
 		if p.Bad {
 			p.Recover()

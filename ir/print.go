@@ -60,6 +60,9 @@ func (m *Module) AppendText(b []byte) []byte {
 		b = strconv.AppendInt(append(b, " max "...), s.Max, 10)
 		b = append(b, '\n')
 	}
+	for _, c := range m.checks {
+		b = append(c.Size.AppendText(append(b, "need "...)), '\n')
+	}
 	for _, f := range m.funcs {
 		b = append(b, '\n')
 		b = f.AppendText(b)

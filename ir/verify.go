@@ -48,6 +48,7 @@ var moduleRules = []rule{
 	{"world", "the world has 1 to MaxWorld ranks", ruleWorld},
 	{"group", "a group partitions the world into subgroups of one size", ruleGroup},
 	{"symbol", "a symbol's hint lies within 0..max", ruleSymbol},
+	{"check", "a size that a module needs is 0 or more for some values of its symbols", ruleCheck},
 	{"nesting", "no function runs itself, and bodies stand 32 deep at most", ruleNesting},
 }
 
@@ -171,6 +172,20 @@ func ruleSymbol(v *verifier) {
 		}
 		if !text.PlainName(s.Name) || v.m.Symbol(s.Name) != s || s.Name[0] >= '0' && s.Name[0] <= '9' {
 			v.module(s.pos, "symbol name %q is taken or not a name", s.Name)
+		}
+	}
+}
+
+func ruleCheck(v *verifier) {
+	for _, c := range v.m.checks {
+		for _, s := range c.Size.Symbols(nil) {
+			if v.m.Symbol(s) == nil {
+				v.module(c.pos, "symbol %s is not declared", s)
+				return
+			}
+		}
+		if r, ok := v.m.Bounds(c.Size); !ok || r.Max < 0 {
+			v.module(c.pos, "%s is never 0 or more", c.Size)
 		}
 	}
 }

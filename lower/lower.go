@@ -101,6 +101,9 @@ func (l *lowering) declare() {
 	for _, s := range l.m.Symbols() {
 		l.p.Symbols = append(l.p.Symbols, program.Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
 	}
+	for _, c := range l.m.Checks() {
+		l.need(c.Size, "")
+	}
 	l.p.Streams = []program.Stream{{Name: "compute", Group: -1}}
 	l.streamOf = make([]int, len(l.p.Groups))
 	l.seenByComm, l.seenOfComm, l.records, l.lastOn = []int{0}, []int{0}, []int{0}, []int{-1}
@@ -187,12 +190,17 @@ func (l *lowering) body() error {
 // needs notes the sizes that have to be checked at run time.
 func (l *lowering) needs(n *ir.Node) {
 	for _, d := range n.Needs() {
-		r, ok := l.m.Bounds(d)
-		if ok && r.Min >= 0 || slices.ContainsFunc(l.p.Needs, func(o program.Need) bool { return o.Size.Equal(d) }) {
-			continue
-		}
-		l.p.Needs = append(l.p.Needs, program.Need{Size: d, Node: n.Name()})
+		l.need(d, n.Name())
 	}
+}
+
+// need notes a size that must not be negative, for a node or for the whole program.
+func (l *lowering) need(d ir.Dim, node string) {
+	r, ok := l.m.Bounds(d)
+	if ok && r.Min >= 0 || slices.ContainsFunc(l.p.Needs, func(o program.Need) bool { return o.Size.Equal(d) }) {
+		return
+	}
+	l.p.Needs = append(l.p.Needs, program.Need{Size: d, Node: node})
 }
 
 // tensors are the windows of a value's tensors.

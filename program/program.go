@@ -84,7 +84,7 @@ type Symbol struct {
 // rank checks it before it runs.
 type Need struct {
 	Size dim.Dim
-	Node string
+	Node string // empty for a check of the module's own
 }
 
 // Stream is an in-order queue.

@@ -41,7 +41,7 @@ func (e *SymbolError) Is(t error) bool { return t == ErrSymbol }
 // comes within a CallError, which names rank and module in its text.
 type SizeError struct {
 	Rank         int
-	Module, Node string           // the IR node
+	Module, Node string           // the IR node; empty for a check of the module's own
 	Size         string           // the expression that must not be negative
 	Value        int64            // its value
 	Symbols      map[string]int64 // by name
@@ -49,7 +49,11 @@ type SizeError struct {
 
 // Error implements error.
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("%%%s needs %s not to be negative, which is %d with the sizes %v", e.Node, e.Size, e.Value, e.Symbols)
+	node := "the program"
+	if e.Node != "" {
+		node = "%" + e.Node
+	}
+	return fmt.Sprintf("%s needs %s not to be negative, which is %d with the sizes %v", node, e.Size, e.Value, e.Symbols)
 }
 
 // Is reports a match with ErrSymbol.

@@ -25,6 +25,8 @@
 //     "symbols": in shapes and strides as text, and in nodes of kind "size", PyTorch's
 //     SymInts, which have a field "size" or an operator that concert can follow. They
 //     become symbols in the IR's types; where a tensor is computed with one, it is counted.
+//     "checks", expressions that must not be negative, and assertions of comparisons become
+//     checks of the module.
 //   - The output node becomes the return. Entries that are None are left out and
 //     remembered in the annotation "outputs", see Outputs.
 //

@@ -32,6 +32,7 @@ type File struct {
 	World   int      // number of ranks
 	Groups  []Group  // process groups in document order
 	Symbols []Symbol // sizes known at run time only, in document order
+	Checks  []string // sizes that must not be negative, as texts
 	Nodes   []Node   // in program order
 
 	label string      // what errors call the file
@@ -190,6 +191,8 @@ func parseFile(label string, doc []byte) (*File, error) {
 			s.groups(f)
 		case "symbols":
 			s.symbols(f)
+		case "checks":
+			f.Checks = s.names()
 		case "nodes":
 			s.array("the list of nodes", func(i int) {
 				s.node, s.field = fmt.Sprintf("#%d", i), ""

@@ -109,6 +109,7 @@ type state struct {
 	item   int         // place among the flight's tensors, allItems for the whole list
 	items  []int       // places of vals in the result tuple, where that holds more than tensors; nil for others
 	size   *ir.Dim     // set for a number that is known at run time only
+	holds  []ir.Dim    // set for a comparison of sizes: true if none is negative
 	root   storage
 	known  bool // the node has been imported
 }

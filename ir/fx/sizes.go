@@ -82,6 +82,13 @@ func (im *importer) declareSymbols() error {
 		}
 		im.m.AddSymbol(s.Name, min(s.Hint, s.Max), s.Max)
 	}
+	for _, text := range im.file.Checks {
+		d, err := ir.ParseDim(text)
+		if err != nil {
+			return im.file.errorf("", "checks", "check", "%v", err)
+		}
+		im.check(d)
+	}
 	return nil
 }
 
@@ -235,6 +242,9 @@ func (c *call) counted(d ir.Dim) *ir.Value {
 // sizeNode imports a node of kind "size": an input, or arithmetic on sizes.
 func (c *call) sizeNode() error {
 	st := &c.im.nodes[c.i]
+	if done, err := c.check(); done || err != nil {
+		return err
+	}
 	given, has := ir.Dim{}, c.n.Size != ""
 	if has {
 		d, err := ir.ParseDim(c.n.Size)
@@ -261,13 +271,64 @@ func (c *call) sizeNode() error {
 	return nil
 }
 
-// arithmetic is the size that the target gives; false if concert does not know the target.
-func (c *call) arithmetic() (ir.Dim, bool, error) {
+// check imports a comparison of sizes, and an assertion of one, which becomes a check of the
+// module; false if the node is neither.
+func (c *call) check() (bool, error) {
+	args, name := c.args.list, c.targetName()
+	if name == "aten._assert_scalar.default" && len(args) > 0 {
+		v := &args[0]
+		if v.kind == pyBool && v.i != 0 {
+			return true, nil
+		}
+		if v.kind != pyName || c.im.nodes[c.im.index[v.s]].holds == nil {
+			return true, c.fail("args", "check", "the assertion is of no comparison of sizes")
+		}
+		for _, d := range c.im.nodes[c.im.index[v.s]].holds {
+			c.im.check(d)
+		}
+		return true, nil
+	}
+	compare, ok := comparisons[name]
+	if !ok || len(args) != 2 {
+		return false, nil
+	}
+	a, ok := c.size(&args[0])
+	b, ok2 := c.size(&args[1])
+	if !ok || !ok2 {
+		return true, c.fail("args", "arguments", "%s compares two sizes", clip(c.n.Target))
+	}
+	c.im.nodes[c.i].holds = compare(a, b)
+	return true, nil
+}
+
+// check makes the module one for sizes that leave d at 0 or more, where some do not.
+func (im *importer) check(d ir.Dim) {
+	if r, ok := im.m.Bounds(d); !ok || r.Min < 0 {
+		im.m.AddCheck(d)
+	}
+}
+
+// comparisons give sizes none of which is negative where a comparison holds; look-up only.
+var comparisons = map[string]func(a, b ir.Dim) []ir.Dim{
+	"operator.ge": func(a, b ir.Dim) []ir.Dim { return []ir.Dim{a.Sub(b)} },
+	"operator.le": func(a, b ir.Dim) []ir.Dim { return []ir.Dim{b.Sub(a)} },
+	"operator.gt": func(a, b ir.Dim) []ir.Dim { return []ir.Dim{a.Sub(b).Sub(ir.D(1))} },
+	"operator.lt": func(a, b ir.Dim) []ir.Dim { return []ir.Dim{b.Sub(a).Sub(ir.D(1))} },
+	"operator.eq": func(a, b ir.Dim) []ir.Dim { return []ir.Dim{a.Sub(b), b.Sub(a)} },
+}
+
+// targetName is the target as PyTorch's module operator calls it, whatever Python prints.
+func (c *call) targetName() string {
 	name := strings.TrimPrefix(c.n.Target, "torch.ops.")
 	if t, ok := strings.CutPrefix(name, "<built-in function "); ok {
 		name = "operator." + strings.TrimSuffix(t, ">")
 	}
-	name = strings.Replace(name, "_operator.", "operator.", 1)
+	return strings.Replace(name, "_operator.", "operator.", 1)
+}
+
+// arithmetic is the size that the target gives; false if concert does not know the target.
+func (c *call) arithmetic() (ir.Dim, bool, error) {
+	name := c.targetName()
 	if strings.HasPrefix(name, "aten.sym_") {
 		return c.shapeOf(name)
 	}

@@ -69,14 +69,20 @@ func (c *comparison) params(what string, want []param, have []program.Param) {
 
 // needs demands that the program says which sizes have to be checked when it runs.
 func (c *comparison) needs() {
+	need := func(d ir.Dim, before string) {
+		if r, ok := c.f.Module().Bounds(d); ok && r.Min >= 0 {
+			return
+		}
+		if !slices.ContainsFunc(c.p.Needs, func(o program.Need) bool { return o.Size.Equal(d) }) {
+			c.fail("needs", before, "", fmt.Sprintf("the program does not check that %v is not negative", d))
+		}
+	}
+	for _, k := range c.f.Module().Checks() {
+		need(k.Size, "need "+k.Size.String())
+	}
 	for _, n := range c.f.Order() {
 		for _, d := range n.Needs() {
-			if r, ok := c.f.Module().Bounds(d); ok && r.Min >= 0 {
-				continue
-			}
-			if !slices.ContainsFunc(c.p.Needs, func(o program.Need) bool { return o.Size.Equal(d) }) {
-				c.fail("needs", n.String(), "", fmt.Sprintf("the program does not check that %v is not negative", d))
-			}
+			need(d, n.String())
 		}
 	}
 }

@@ -45,7 +45,9 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, rec
     torch._dynamo.reset()
     for k, sizes in (dynamic or {}).items():
         for d, most in sizes.items():
-            torch._dynamo.mark_dynamic(args[k], d, min=2, max=most)
+            torch._dynamo.mark_dynamic(args[k], d)
+            now = args[k].shape[d]  # PyTorch takes sizes that are equal now for one size
+            recorder.most[now] = min(most, recorder.most.get(now, most))
     with torch.enable_grad() if backward else torch.no_grad():
         results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
         if backward:
@@ -124,6 +126,7 @@ class _Recorder:
     def __init__(self, out, costs, record, run):
         self.out, self.costs, self.record, self.run = out, costs, record, run
         self.files, self.graphs = {}, 0  # files: a set in order
+        self.most = {}  # upper bounds of open sizes by what they are now
 
     def __call__(self, module, inputs):
         from torch._dynamo.backends.common import aot_autograd
@@ -330,39 +333,42 @@ def _operator(n):
 
 
 def _is_size(n):
-    """Whether a node stands for a number that is known at run time only."""
-    return isinstance(n, fx.Node) and isinstance(n.meta.get("val"), torch.SymInt)
+    """Whether a node stands for a number that is known at run time only, or compares or checks some."""
+    if not isinstance(n, fx.Node):
+        return False
+    return isinstance(n.meta.get("val"), (torch.SymInt, torch.SymBool)) or n.op == "call_function" and _operator(n)[1] == "_assert_scalar"
 
 
-def _size(d, symbols=None):
-    """A size as a graph file has it: a number, or an expression as text; notes its symbols with their shape environment."""
+def _expression(e):
+    """A sympy expression over sizes as a graph file has it."""
     from sympy import Add, Integer, Mul, Pow, Symbol
 
-    def text(e):
-        if isinstance(e, Symbol):
-            if symbols is not None:
-                symbols[str(e)] = (e, d.node.shape_env)
-            return str(e)
-        if isinstance(e, Integer):
-            return "(%d)" % e if e < 0 else str(e)
-        parts = [text(a) for a in e.args]
-        kind = type(e).__name__
-        if isinstance(e, Add):
-            return "(" + "+".join(parts) + ")"
-        if isinstance(e, Mul):
-            return "*".join(parts)
-        if isinstance(e, Pow) and isinstance(e.args[1], Integer) and e.args[1] > 0:
-            return "*".join(parts[:1] * int(e.args[1]))
-        if kind in ("FloorDiv", "CleanDiv") and isinstance(e.args[1], Integer):
-            return "((%s)//%s)" % tuple(parts)
-        if kind in ("Mod", "PythonMod") and isinstance(e.args[1], Integer):
-            return "(%s-(%s)//%s*%s)" % (parts[0], parts[0], parts[1], parts[1])
-        raise NotImplementedError("the size %s cannot be written: %s is no sum, product or quotient by a number" % (d, e))
+    if isinstance(e, Symbol):
+        return str(e)
+    if isinstance(e, Integer):
+        return "(%d)" % e if e < 0 else str(e)
+    parts = [_expression(a) for a in e.args]
+    kind = type(e).__name__
+    if isinstance(e, Add):
+        return "(" + "+".join(parts) + ")"
+    if isinstance(e, Mul):
+        return "*".join(parts)
+    if isinstance(e, Pow) and isinstance(e.args[1], Integer) and e.args[1] > 0:
+        return "*".join(parts[:1] * int(e.args[1]))
+    if kind in ("FloorDiv", "CleanDiv") and isinstance(e.args[1], Integer):
+        return "((%s)//%s)" % tuple(parts)
+    if kind in ("Mod", "PythonMod") and isinstance(e.args[1], Integer):
+        return "(%s-(%s)//%s*%s)" % (parts[0], parts[0], parts[1], parts[1])
+    raise NotImplementedError("%s is no sum, product or quotient by a number" % e)
 
+
+def _size(d, symbols):
+    """A size as a graph file has it: a number, or an expression as text; notes its symbols with their shape environment."""
     if isinstance(d, int):
         return d
     e = d.node.shape_env.simplify(d.node.expr)
-    return int(e) if isinstance(e, Integer) else text(e)
+    symbols.update((str(s), (s, d.node.shape_env)) for s in e.free_symbols)
+    return int(e) if e.is_Integer else _expression(e)
 
 
 def _kind(n):
@@ -424,14 +430,37 @@ class _Writer:
         document = {"name": name, "world": world, "groups": self.groups, "nodes": nodes}
         if self.symbols:
             document["symbols"] = {s: self.symbol(*at) for s, at in sorted(self.symbols.items())}
+            document.update({"checks": checks} if (checks := self.checks()) else {})
         return document
 
+    def checks(self):
+        """What the trace takes for granted of its sizes: expressions that must not be negative."""
+        from sympy import Eq, Ge, Gt, Le, Lt
+
+        out = []
+        for s, (symbol, env) in sorted(self.symbols.items()):
+            least = env.bound_sympy(symbol).lower
+            if least > 2:  # PyTorch takes every open size for at least 2, and the program holds for less
+                out.append("%s-%d" % (s, least))
+        env = next(iter(self.symbols.values()))[1]
+        for guard in env.guards:
+            e = env.simplify(guard.expr)
+            if not isinstance(e, (Eq, Ge, Gt, Le, Lt)) or not {str(s) for s in e.free_symbols} <= set(self.symbols):
+                continue
+            try:
+                a, b = _expression(e.lhs), _expression(e.rhs)
+            except NotImplementedError:
+                continue
+            more, less = "%s-(%s)" % (a, b), "%s-(%s)" % (b, a)
+            out += {Ge: [more], Gt: [more + "-1"], Le: [less], Lt: [less + "-1"], Eq: [more, less]}[type(e)]
+        return list(dict.fromkeys(out))
+
     def symbol(self, symbol, env):
-        most = env.bound_sympy(symbol).upper
-        if not most.is_Integer:
+        hint, bounds = env.var_to_val.get(symbol), [self.step.recorder.most.get(env.var_to_val.get(symbol)), env.bound_sympy(symbol).upper]
+        bounds = [int(b) for b in bounds if b is not None and b < 1 << 50]
+        if not bounds:
             raise ValueError("the size %s has no upper bound: say it by dynamic=, or torch._check(size <= N)" % symbol)
-        hint = env.var_to_val.get(symbol)
-        return {"hint": min(int(most) if hint is None else int(hint), int(most)), "max": int(most)}
+        return {"hint": min([*bounds] + ([] if hint is None else [int(hint)])), "max": min(bounds)}
 
     def node(self, n, ms):
         kind = _kind(n)
@@ -449,7 +478,8 @@ class _Writer:
             if kind == "view" and not hasattr(n.target, "_schema") and at["target"] != "<built-in function getitem>":
                 raise NotImplementedError("%s: calls of %s cannot be written%s" % (n.name, n.target, _where(n)))
         if kind == "size":
-            at["size"] = str(_size(n.meta["val"], self.symbols))
+            if isinstance(n.meta.get("val"), torch.SymInt):
+                at["size"] = str(_size(n.meta["val"], self.symbols))
             if n.target in (torch.sym_max, torch.sym_min):
                 at["target"] = "torch." + n.target.__name__
         at["out"] = [] if kind in ("output", "size") else _tensors(self.value(n), n, self.symbols)
