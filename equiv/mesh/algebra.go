@@ -9,6 +9,9 @@ import (
 // multiply is a product of operands, summed over the loops that say so: a factor, a base, and
 // the digit of each loop. A sum moves into the one operand that has its digit.
 func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
+	if c, e, where, ok := t.split(args, loops, t.multiply, t.add); ok {
+		return c, e, where
+	}
 	coef := 1.0
 	var kept []arg
 	var from []int
@@ -28,25 +31,8 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
 		kept[j] = arg{base: args[i].base, coef: 1}
 	}
 	loops = picked(loops, from)
-	inward := make([][]digit, len(kept)) // by operand: digits that it alone has and that are summed
-	var rest []int
-	for i, l := range loops {
-		holders := 0
-		for _, d := range l.at {
-			if d.dim != none {
-				holders++
-			}
-		}
-		switch {
-		case l.summed && holders == 0:
-			coef *= float64(l.size)
-		case l.summed && holders == 1 && len(kept) > 1:
-			k := first(l)
-			inward[k] = append(inward[k], l.at[k])
-		default:
-			rest = append(rest, i)
-		}
-	}
+	inward, rest, times := inwards(loops, len(kept))
+	coef *= times
 	where := make([]digit, len(loops))
 	for i, l := range loops {
 		where[i] = repeated(l.size)
@@ -98,6 +84,30 @@ func (t *table) multiply(args []arg, loops []loop) (float64, *expr, []digit) {
 	return coef, e, w
 }
 
+// inwards are the digits, by operand, that it alone has and that are summed, the other loops,
+// and how often what no operand has is summed.
+func inwards(loops []loop, operands int) (inward [][]digit, rest []int, times float64) {
+	inward, times = make([][]digit, operands), 1
+	for i, l := range loops {
+		holders := 0
+		for _, d := range l.at {
+			if d.dim != none {
+				holders++
+			}
+		}
+		switch {
+		case l.summed && holders == 0:
+			times *= float64(l.size)
+		case l.summed && holders == 1 && operands > 1:
+			k := first(l)
+			inward[k] = append(inward[k], l.at[k])
+		default:
+			rest = append(rest, i)
+		}
+	}
+	return inward, rest, times
+}
+
 // inside is the sum of a base over digits where it moves into what the base is made of.
 func (t *table) inside(base *expr, ds []digit, loops []loop) (float64, *expr, []digit, bool) {
 	if base.kind == leaf || base.kind == fold || base.kind == block && !sums(base) {
@@ -117,7 +127,7 @@ func (t *table) inside(base *expr, ds []digit, loops []loop) (float64, *expr, []
 func picked(loops []loop, from []int) []loop {
 	out := make([]loop, len(loops))
 	for i, l := range loops {
-		out[i] = loop{l.size, l.summed, make([]digit, len(from))}
+		out[i] = loop{size: l.size, summed: l.summed, at: make([]digit, len(from)), tail: l.tail}
 		for j, k := range from {
 			out[i].at[j] = l.at[k]
 		}
@@ -248,10 +258,10 @@ func (t *table) sumInto(s *summed, base *expr, ds []digit) {
 	}
 	loops = nil
 	for _, d := range s.segs {
-		loops = append(loops, loop{d.size, false, []digit{d}})
+		loops = append(loops, loop{size: d.size, at: []digit{d}})
 	}
 	for _, d := range ds {
-		loops = append(loops, loop{d.size, true, []digit{d}})
+		loops = append(loops, loop{size: d.size, summed: true, at: []digit{d}})
 	}
 	s.coef = 1
 	s.base, s.where = t.make(&spec{kind: product, args: []arg{{base: base, coef: 1}}, loops: loops})
@@ -264,7 +274,7 @@ func (t *table) sumInto(s *summed, base *expr, ds []digit) {
 func (t *table) refine(base *expr, tile []digit, kept int) ([]loop, int, bool) {
 	var loops []loop
 	for i, d := range tile {
-		l := loop{d.size, i >= kept, slices.Repeat([]digit{repeated(d.size)}, len(base.args))}
+		l := loop{size: d.size, summed: i >= kept, at: slices.Repeat([]digit{repeated(d.size)}, len(base.args))}
 		of := base.loopOf(d)
 		if of < 0 {
 			if i >= kept {
@@ -326,8 +336,7 @@ func (t *table) sumArgs(s *summed, base *expr, loops []loop, kept int) bool {
 	case convert:
 		s.coef, s.base, s.where = t.converted(base.text, args[0], outer)
 	default:
-		s.coef = 1
-		s.base, s.where = t.make(&spec{kind: choice, text: base.text, args: args, loops: outer})
+		s.coef, s.base, s.where = t.choose(base.text, args, outer)
 	}
 	return true
 }
@@ -360,6 +369,9 @@ func ordered(args []arg, loops []loop) (order []int, texts []string) {
 
 // add is a sum of operands. Equal ones count together, and the first has factor 1.
 func (t *table) add(args []arg, loops []loop) (float64, *expr, []digit) {
+	if c, e, where, ok := t.split(args, loops, t.add, t.add); ok {
+		return c, e, where
+	}
 	order, texts := ordered(args, loops)
 	var kept []arg
 	var from []int
@@ -398,57 +410,28 @@ func (t *table) add(args []arg, loops []loop) (float64, *expr, []digit) {
 	return coef, e, where
 }
 
-// converted is an operand in another float type.
-func (t *table) converted(to string, a arg, loops []loop) (float64, *expr, []digit) {
-	e, where := t.make(&spec{kind: convert, text: to, args: []arg{{base: a.base, coef: 1}}, loops: loops})
-	return a.coef, e, where
+// choose is operand 1 where operand 0 holds, else operand 2.
+func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []digit) {
+	if c, e, where, ok := t.split(args, loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+		return t.choose(dt, args, loops)
+	}, t.add); ok {
+		return c, e, where
+	}
+	if args[0].base == t.one && args[0].coef == 0 || args[0].coef == 1 && args[0].base == t.one {
+		k := 2 - int(args[0].coef)
+		return t.multiply(args[k:k+1], picked(loops, []int{k}))
+	}
+	e, where := t.make(&spec{kind: choice, text: dt, args: args, loops: loops})
+	return 1, e, where
 }
 
-// folded is the largest of an operand over loops, or the like; of one that is such a fold
-// itself, over all loops at once.
-func (t *table) folded(name string, a arg, loops []loop) (*expr, []digit) {
-	if a.base.kind == fold && a.base.text == name && a.coef == 1 {
-		var tile []digit
-		var at []int
-		for _, sum := range []bool{false, true} {
-			for i, l := range loops {
-				if d := l.at[0]; l.summed == sum && d.dim != none {
-					tile, at = append(tile, d), append(at, i)
-				}
-			}
-		}
-		kept := 0
-		for _, i := range at {
-			if !loops[i].summed {
-				kept++
-			}
-		}
-		inner, _, ok := t.refine(a.base, tile, kept)
-		if ok {
-			e, w := t.make(&spec{kind: fold, text: name, args: a.base.args, loops: inner})
-			where := make([]digit, len(loops))
-			for i, l := range loops {
-				where[i] = repeated(l.size)
-			}
-			for j, i := range at {
-				where[i] = w[j]
-			}
-			return e, where
-		}
+// converted is an operand in another float type.
+func (t *table) converted(to string, a arg, loops []loop) (float64, *expr, []digit) {
+	if c, e, where, ok := t.split([]arg{a}, loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+		return t.converted(to, args[0], loops)
+	}, t.add); ok {
+		return c, e, where
 	}
-	left := false
-	for _, l := range loops {
-		if l.summed && l.at[0].dim == none && name == "prod" && l.size > 1 {
-			refuse("a product of equals")
-		}
-		left = left || l.summed && l.at[0].dim != none
-	}
-	if !left && a.coef == 1 { // the largest of equals
-		where := make([]digit, len(loops))
-		for i, l := range loops {
-			where[i] = l.at[0]
-		}
-		return a.base, where
-	}
-	return t.make(&spec{kind: fold, text: name, args: []arg{a}, loops: loops})
+	e, where := t.make(&spec{kind: convert, text: to, args: []arg{{base: a.base, coef: 1}}, loops: loops})
+	return a.coef, e, where
 }

@@ -66,14 +66,12 @@ func (t *table) sumBlock(s *summed, base *expr, loops []loop, kept int) bool {
 			rest[i].at[k] = x.move(rest[i].at[k])
 		}
 	}
-	owns := make([]own, len(base.own))
+	owns := make([]int64, len(base.own))
 	for i, d := range base.own {
-		owns[i].size = d.size
-		for j, g := range s.segs {
-			if k := base.joins[i]; k != none && base.loopOf(g) == k {
-				owns[i].minor = append(owns[i].minor, j)
-			}
-		}
+		owns[i] = d.size
+	}
+	for j, g := range s.segs {
+		rest[j].tail = len(base.own) > 0 && base.joins[0] != none && base.loopOf(g) == base.joins[0]
 	}
 	e, where := t.make(&spec{kind: block, text: base.text, args: args, loops: rest, own: owns})
 	s.coef, s.base = 1, e

@@ -82,12 +82,12 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 			return nil, fmt.Errorf("input %s has sizes that are no numbers", n.Name())
 		}
 		p := t.whole(fmt.Sprintf("input %d", i), sizes)
-		q, err := g.related(p, n.Result(0), b[i].Result(0), at(o.Inputs, i))
+		q, err := g.related(t, p, n.Result(0), b[i].Result(0), at(o.Inputs, i))
 		if err != nil {
 			return nil, fmt.Errorf("input %d (%s): %w", i, n.Name(), err)
 		}
 		if one.g != nil {
-			if p, err = g.place(p, nil); err != nil {
+			if p, err = g.place(t, p, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -110,7 +110,7 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 		}
 		why := "no piece of it has this shape"
 		for _, at := range places {
-			want, err := g.related(w, x, y, at)
+			want, err := g.related(t, w, x, y, at)
 			if err != nil {
 				return rep, fmt.Errorf("result %d: %w", i, err)
 			}
@@ -138,7 +138,7 @@ func at(l []Placement, i int) Placement {
 
 // related is a tensor of one device as the ranks have it, by a placement or, without one, by
 // the only axis that makes the shape what it is.
-func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (*piece, error) {
+func (g *grid) related(t *table, p *piece, device, rank *ir.Value, to Placement) (*piece, error) {
 	x, y := device.Type(), rank.Type()
 	whole, ok := x.Shape().Static()
 	local, ok2 := y.Shape().Static()
@@ -153,7 +153,7 @@ func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (*piece, 
 			}
 			var fit []string
 			for _, a := range g.mesh.Axes {
-				if a.Size*local[d] == whole[d] {
+				if (whole[d]+a.Size-1)/a.Size == local[d] {
 					fit = append(fit, a.Name)
 				}
 			}
@@ -163,7 +163,7 @@ func (g *grid) related(p *piece, device, rank *ir.Value, to Placement) (*piece, 
 			to[d] = fit
 		}
 	}
-	q, err := g.place(p, to)
+	q, err := g.place(t, p, to)
 	if err != nil {
 		return nil, err
 	}
@@ -192,16 +192,16 @@ func (g *grid) choices(device, rank *ir.Value) []Placement {
 			used := slices.Concat(p...)
 			var grow func(axes []string, size int64)
 			grow = func(axes []string, size int64) {
-				if size == whole[d] && len(next) < maxChoices {
+				if (whole[d]+size-1)/size == n && len(next) < maxChoices {
 					next = append(next, append(slices.Clone(p), slices.Clone(axes)))
 				}
 				for _, a := range g.mesh.Axes {
-					if a.Size > 1 && size*a.Size <= whole[d] && !slices.Contains(used, a.Name) && !slices.Contains(axes, a.Name) {
+					if a.Size > 1 && (whole[d]+size-1)/size > n && !slices.Contains(used, a.Name) && !slices.Contains(axes, a.Name) {
 						grow(append(axes, a.Name), size*a.Size)
 					}
 				}
 			}
-			grow([]string{}, n)
+			grow([]string{}, 1)
 		}
 		out = next
 	}
@@ -210,11 +210,12 @@ func (g *grid) choices(device, rank *ir.Value) []Placement {
 
 // differs says how a tensor is not what it should be; empty if it is.
 func differs(want, has *piece) string {
+	x, ok := asWanted(want.base, has.base)
 	switch {
-	case want.base != has.base:
+	case !ok:
 		return "the ranks compute something else"
-	case !sameNumber(want.coef, has.coef):
-		return fmt.Sprintf("it is %.6g times what it should be", has.coef/want.coef)
+	case !sameNumber(want.coef, x*has.coef):
+		return fmt.Sprintf("it is %.6g times what it should be", x*has.coef/want.coef)
 	}
 	for d := range want.dims {
 		if !slices.Equal(joined(want.dims[d]), joined(has.dims[d])) {

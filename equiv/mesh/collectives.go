@@ -83,8 +83,8 @@ func (s *side) reduced(p *piece, atoms []int, how ir.Reduction) *piece {
 		return u.finish(coef, base, where, dims)
 	case ir.Max, ir.Min, ir.Product:
 		name := map[ir.Reduction]string{ir.Max: "amax", ir.Min: "amin", ir.Product: "prod"}[how]
-		base, where := s.t.folded(name, u.operands()[0], u.loops)
-		return u.finish(1, base, where, dims)
+		coef, base, where := s.t.folded(name, u.operands()[0], u.loops)
+		return u.finish(coef, base, where, dims)
 	}
 	refuse("no rule says what a reduction by %s does", how)
 	return nil

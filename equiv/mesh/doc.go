@@ -19,6 +19,10 @@
 // of the program of one device, and a result is proved if it is the same expression, arranged
 // as it is stated to be.
 //
+// A tensor that does not divide is joined with what lies behind its end, of which nothing is
+// known. Operations on what is joined are joined of operations on the parts (seams.go), so that
+// what is behind the end goes when it is cut off, or when it was masked before a sum.
+//
 // Equal means over the real numbers: sums may be taken in another order, and rounding to a
 // float type may happen before or behind a sum. What a step does that no rule tells is a base of
 // its own that differs on every rank, and is listed; nothing that depends on it is proved equal.

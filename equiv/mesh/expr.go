@@ -45,6 +45,7 @@ type loop struct {
 	size   int64
 	summed bool    // the result does not have it
 	at     []digit // by operand; repeated: it does not have it
+	tail   bool    // in the result's dimension, it is minor to the first size of its own
 }
 
 // table holds expressions, by text.
@@ -63,11 +64,7 @@ func newTable() *table {
 
 // leaf is an expression of no operands.
 func (t *table) leaf(text string, shape ...int64) *expr {
-	s := &spec{kind: leaf, text: text}
-	for _, n := range shape {
-		s.own = append(s.own, own{size: n})
-	}
-	e, _ := t.make(s)
+	e, _ := t.make(&spec{kind: leaf, text: text, own: shape})
 	return e
 }
 
@@ -77,62 +74,25 @@ type spec struct {
 	text  string
 	args  []arg
 	loops []loop
-	own   []own
-}
-
-// own is a size of the result that is no loop, and the loops that are minor to it in the
-// dimension that it is of.
-type own struct {
-	size  int64
-	minor []int
+	own   []int64 // sizes of the result that are no loops
 }
 
 // make is the expression of an operation, with the digit of the result for each of its loops
 // and then for each size of its own. Loops are ordered by the operands that have them, and
 // those that go on in all operands are one.
 func (t *table) make(s *spec) (*expr, []digit) {
-	where := make([]digit, len(s.loops), len(s.loops)+len(s.own))
-	order := make([]int, 0, len(s.loops))
-	for i, l := range s.loops {
-		where[i] = repeated(l.size)
-		if l.size > 1 && first(l) >= 0 {
-			order = append(order, i)
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		x, y := s.loops[a], s.loops[b]
-		i, j := first(x), first(y)
-		if i != j {
-			return i - j
-		}
-		return cmp.Or(x.at[i].dim-y.at[i].dim, cmp.Compare(y.at[i].stride, x.at[i].stride))
-	})
 	e := &expr{kind: s.kind, text: s.text, args: s.args}
-	of := make([]int, len(s.loops)) // the result's loop
-	for _, i := range order {
-		l := s.loops[i]
-		if n := len(e.loops); n > 0 && goes(e.loops[n-1], l) {
-			last := &e.loops[n-1]
-			last.size *= l.size
-			last.at = slices.Clone(last.at)
-			for k, d := range l.at {
-				last.at[k].stride = d.stride
-				last.at[k].size *= d.size
-			}
-		} else {
-			e.loops = append(e.loops, l)
-		}
-		of[i] = len(e.loops) - 1
-	}
+	var of []int
+	var stride []int64
+	e.loops, of, stride = canonical(s.loops)
 	e.lay(s, of)
-	stride := make([]int64, len(e.loops))
-	for _, i := range slices.Backward(order) {
-		k := of[i]
-		stride[k] = max(stride[k], 1)
-		if d := e.place[k].dim; d != none {
-			where[i] = digit{d, stride[k], s.loops[i].size}
+	where := make([]digit, len(s.loops), len(s.loops)+len(s.own))
+	for i, l := range s.loops {
+		if where[i] = repeated(l.size); of[i] >= 0 {
+			if d := e.place[of[i]].dim; d != none {
+				where[i] = digit{d, stride[i], l.size}
+			}
 		}
-		stride[k] *= s.loops[i].size
 	}
 	return t.intern(e), append(where, e.own...)
 }
@@ -144,16 +104,15 @@ func (e *expr) lay(s *spec, of []int) {
 	for k := range major {
 		major[k] = none
 	}
-	for i, o := range s.own {
+	for i := range s.own {
 		join := none
-		for _, m := range o.minor {
-			if l := s.loops[m]; l.size > 1 && first(l) >= 0 {
-				if k := of[m]; join == none || join == k {
-					join = k
-				} else {
+		for m, l := range s.loops {
+			if k := of[m]; l.tail && i == 0 && k >= 0 {
+				if join != none && join != k {
 					join = none
 					break
 				}
+				join = k
 			}
 		}
 		if e.joins = append(e.joins, join); join != none {
@@ -166,22 +125,64 @@ func (e *expr) lay(s *spec, of []int) {
 		if !l.summed {
 			d = digit{len(e.shape), 1, l.size}
 			if i := major[k]; i != none {
-				e.own[i] = digit{len(e.shape), l.size, s.own[i].size}
-				l.size *= s.own[i].size
+				e.own[i] = digit{len(e.shape), l.size, s.own[i]}
+				l.size *= s.own[i]
 			}
 			e.shape = append(e.shape, l.size)
 		}
 		e.place = append(e.place, d)
 	}
-	for i, o := range s.own {
+	for i, n := range s.own {
 		if e.joins[i] != none {
 			continue
 		}
-		if e.own[i] = repeated(1); o.size > 1 {
-			e.own[i] = digit{len(e.shape), 1, o.size}
-			e.shape = append(e.shape, o.size)
+		if e.own[i] = repeated(1); n > 1 {
+			e.own[i] = digit{len(e.shape), 1, n}
+			e.shape = append(e.shape, n)
 		}
 	}
+}
+
+// canonical are loops in their order, merged; by loop given the one that it became, -1 where no
+// operand has it, and its stride there.
+func canonical(loops []loop) (out []loop, of []int, stride []int64) {
+	order := make([]int, 0, len(loops))
+	of, stride = make([]int, len(loops)), make([]int64, len(loops))
+	for i, l := range loops {
+		if of[i] = -1; l.size > 1 && first(l) >= 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := loops[a], loops[b]
+		i, j := first(x), first(y)
+		if i != j {
+			return i - j
+		}
+		return cmp.Or(x.at[i].dim-y.at[i].dim, cmp.Compare(y.at[i].stride, x.at[i].stride))
+	})
+	for _, i := range order {
+		l := loops[i]
+		if n := len(out); n > 0 && goes(out[n-1], l) {
+			last := &out[n-1]
+			last.size *= l.size
+			last.at = slices.Clone(last.at)
+			for k, d := range l.at {
+				last.at[k].stride = d.stride
+				last.at[k].size *= d.size
+			}
+		} else {
+			out = append(out, l)
+		}
+		of[i] = len(out) - 1
+	}
+	total := make([]int64, len(out))
+	for _, i := range slices.Backward(order) {
+		k := of[i]
+		stride[i] = max(total[k], 1)
+		total[k] = stride[i] * loops[i].size
+	}
+	return out, of, stride
 }
 
 // first is the first operand that has a loop, -1 if none has.

@@ -15,14 +15,14 @@ func (u *use) pointwise() *piece {
 		return u.in[0]
 	}
 	chooses := op == ir.OpWhere && dt.IsFloat()
-	if !float && !chooses {
-		return u.each(u.name(0))
-	}
 	if attrs.Has("scalar") {
 		u.constant(attrs.Float("scalar", 0))
 		if attrs.Bool("reverse", false) {
 			u.in[0], u.in[1] = u.in[1], u.in[0]
 		}
+	}
+	if !float && !chooses {
+		return u.each(op.Name() + " " + attrs.Without("scalar").Without("reverse").String() + " " + dt.String())
 	}
 	alpha := attrs.Float("alpha", 1)
 	switch op {
@@ -53,8 +53,8 @@ func (u *use) pointwise() *piece {
 	case ir.OpWhere:
 		dims := u.broadcast()
 		u.ranks()
-		base, where := u.t.make(&spec{kind: choice, text: dt.String(), args: u.operands(), loops: u.loops})
-		return u.finish(1, base, where, dims)
+		coef, base, where := u.t.choose(dt.String(), u.operands(), u.loops)
+		return u.finish(coef, base, where, dims)
 	}
 	name := op.Name() + " " + attrs.Without("scalar").Without("reverse").Without("alpha").String() + " " + dt.String()
 	return u.each(name)
@@ -62,6 +62,9 @@ func (u *use) pointwise() *piece {
 
 // each is an operation of which nothing is known but that it is one of each element.
 func (u *use) each(name string) *piece {
+	for _, v := range u.n.Args() { // numbers have no type of their own
+		name += " " + v.Type().DType().String()
+	}
 	dims := u.broadcast()
 	return u.block(name, dims, nil)
 }
@@ -86,7 +89,7 @@ func (u *use) inverse(p *piece) *piece {
 	}
 	loops := make([]loop, len(p.base.shape))
 	for d, n := range p.base.shape {
-		loops[d] = loop{n, false, []digit{{d, 1, n}}}
+		loops[d] = loop{size: n, at: []digit{{d, 1, n}}}
 	}
 	base, where := u.t.make(&spec{kind: block, text: "reciprocal", args: []arg{{base: p.base, coef: 1}}, loops: loops})
 	for d, w := range where {

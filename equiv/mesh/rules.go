@@ -87,11 +87,19 @@ func (u *use) everywhere() []digit {
 	return out
 }
 
+// plainIota is 0, 1, ... of any integer type.
+const plainIota = "iota"
+
 // source is a tensor that its attributes say.
 func (u *use) source() {
 	name := u.name(0)
-	if u.n.Op() == ir.OpRand {
+	switch u.n.Op() {
+	case ir.OpRand:
 		name += " %" + u.n.Name()
+	case ir.OpIota:
+		if name = "iota from " + u.n.Attrs().String(); u.int("start", 0) == 0 && u.int("step", 1) == 1 {
+			name = plainIota
+		}
 	}
 	p := u.t.whole(name, u.result(0))
 	p.held = u.everywhere()
@@ -160,75 +168,42 @@ func (u *use) split() {
 	u.set(out...)
 }
 
-// sliced is count places of a dimension. What is minor and taken whole is a loop.
+// sliced is count places of a dimension.
 func (u *use) sliced(p *piece, d int, start, count, step int64) *piece {
-	l := p.dims[d]
-	n := places(l)
-	if start == 0 && count == n {
-		return p
-	}
-	out := *p
-	out.dims = slices.Clone(p.dims)
-	if len(l) == 1 && l[0].dim == none {
-		out.dims[d] = add(nil, repeated(count))
-		return &out
-	}
-	whole := int64(1)
-	if step == 1 {
-		whole = gcd(gcd(n, start), count)
-	}
-	major, low, ok := minor(l, whole)
-	if !ok {
-		whole, major, low = 1, l, nil
-	}
-	x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{{base: p.base, coef: 1, dims: p.dims, held: p.held}}, held: make([]int, u.s.atoms())}
+	x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{p}, held: make([]int, u.s.atoms())}
 	dims := make([][]int, len(p.dims))
 	for k := range dims {
 		if k != d {
 			dims[k] = x.one(0, k)
 		}
 	}
-	x.inner(0, major)
-	x.minor = x.loopsOf([][]digit{low}, false)
-	dims[d] = append([]int{ownSize(0)}, x.minor...)
-	name := nameSlice + " " + strconv.FormatInt(start/whole, 10) + " " + strconv.FormatInt(step, 10)
-	r := x.block(name, dims, []int64{count / whole})
-	r.coef *= p.coef
-	return r
+	x.ranks()
+	coef, base, where, along := u.t.slice(x.operands()[0], p.dims[d], span{start, count, step}, x.loops)
+	for i := range along {
+		dims[d] = append(dims[d], len(where)+i)
+	}
+	return x.finish(coef, base, append(where[:len(where):len(where)], along...), dims)
 }
 
-// cat joins along a dimension, of which what is minor and common is a loop.
+// cat joins along a dimension.
 func (u *use) cat() {
 	d := int(u.int("dim", 0))
-	whole := int64(0)
-	for k := range u.in {
-		whole = gcd(whole, u.sizes(k)[d])
-	}
 	dims := make([][]int, len(u.in[0].dims))
+	lists := make([][]digit, len(u.in))
 	for e := range dims {
 		if e != d {
 			dims[e] = u.align(slices.Repeat([]int{e}, len(u.in)), false)
 		}
 	}
-	lists, majors := make([][]digit, len(u.in)), make([][]digit, len(u.in))
 	for k, p := range u.in {
-		var ok bool
-		if majors[k], lists[k], ok = minor(p.dims[d], whole); !ok {
-			whole = 1
-			break
-		}
+		lists[k] = p.dims[d]
 	}
-	n := int64(0)
-	for k, p := range u.in {
-		if whole == 1 {
-			majors[k], lists[k] = p.dims[d], []digit{}
-		}
-		u.inner(k, majors[k])
-		n += places(majors[k])
+	u.ranks()
+	base, where, along := u.t.join(u.operands(), lists, u.loops)
+	for i := range along {
+		dims[d] = append(dims[d], len(where)+i)
 	}
-	u.minor = u.loopsOf(lists, false)
-	dims[d] = append([]int{ownSize(0)}, u.minor...)
-	u.set(u.block(nameCat, dims, []int64{n}))
+	u.set(u.finish(1, base, append(where[:len(where):len(where)], along...), dims))
 }
 
 // reduce sums over dimensions, or takes the largest or the like.
@@ -260,8 +235,8 @@ func (u *use) reduce() {
 	case u.n.Op() == ir.OpMean:
 		refuse("a mean of integers")
 	default:
-		base, where := u.t.folded(u.n.Op().Name(), u.operands()[0], u.loops)
-		u.set(u.finish(1, base, where, out))
+		coef, base, where := u.t.folded(u.n.Op().Name(), u.operands()[0], u.loops)
+		u.set(u.finish(coef, base, where, out))
 	}
 }
 
@@ -347,240 +322,6 @@ func (u *use) along() {
 		x.inner(0, u.in[0].dims[d])
 		attrs := u.n.Attrs().Without("dim").Without("keepdim").String()
 		out = append(out, x.block(u.n.Op().Name()+" "+attrs+" "+strconv.Itoa(i), dims, []int64{n}))
-	}
-	u.set(out...)
-}
-
-// lookup takes places of one dimension of operand 0 by the numbers in operand 1.
-func (u *use) lookup() {
-	d := 0
-	if u.n.Op() == ir.OpIndex {
-		l := u.n.Attrs().Ints("dims")
-		if len(l) != 1 || len(u.in) != 2 {
-			u.alone()
-			return
-		}
-		d = int(l[0])
-	}
-	var dims [][]int
-	for e := range u.in[0].dims {
-		if e != d {
-			dims = append(dims, u.one(0, e))
-			continue
-		}
-		for k := range u.in[1].dims {
-			dims = append(dims, u.one(1, k))
-		}
-	}
-	u.inner(0, u.in[0].dims[d])
-	u.set(u.block(nameLookup, dims, nil))
-}
-
-// gather takes elements along a dimension by the numbers in operand 1, in the same place of
-// the others.
-func (u *use) gather() {
-	d := int(u.int("dim", 0))
-	if !slices.Equal(slices.Delete(slices.Clone(u.sizes(0)), d, d+1), slices.Delete(slices.Clone(u.sizes(1)), d, d+1)) {
-		u.alone()
-		return
-	}
-	dims := make([][]int, len(u.in[0].dims))
-	for e := range dims {
-		if e == d {
-			dims[e] = u.one(1, e)
-		} else {
-			dims[e] = u.align([]int{e, e}, false)
-		}
-	}
-	u.inner(0, u.in[0].dims[d])
-	u.set(u.block(nameLookup, dims, nil))
-}
-
-// put adds rows to operand 0 at places of one dimension.
-func (u *use) put() {
-	l, alpha := u.n.Attrs().Ints("dims"), 1.0
-	to, vals, ids := 0, 1, 2
-	adds := u.n.Attrs().Bool("accumulate", false)
-	if u.n.Op() == ir.OpIndexAdd {
-		l, vals, ids, alpha, adds = []int64{u.int("dim", 0)}, 2, 1, u.n.Attrs().Float("alpha", 1), true
-	}
-	if len(l) != 1 || len(u.in) != 3 || !adds || !u.n.Result(0).Type().DType().IsFloat() {
-		u.alone()
-		return
-	}
-	d, rows := int(l[0]), u.sizes(ids)
-	size := u.sizes(to)
-	if !slices.Equal(u.sizes(vals), slices.Concat(size[:d], rows, size[d+1:])) { // broadcast
-		u.alone()
-		return
-	}
-	x := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[vals], u.in[ids]}, held: make([]int, u.s.atoms())}
-	for k := range rows {
-		x.align([]int{d + k, k}, true)
-	}
-	var dims [][]int
-	for e := range size {
-		switch {
-		case e < d:
-			dims = append(dims, x.one(0, e))
-		case e > d:
-			dims = append(dims, x.one(0, e-1+len(rows)))
-		default:
-			dims = append(dims, []int{ownSize(0)})
-		}
-	}
-	coef := u.in[vals].coef
-	x.operands()[0].coef = 1
-	p := x.block(namePut, dims, []int64{size[d]})
-	p.coef *= coef
-	y := &use{s: u.s, t: u.t, n: u.n, in: []*piece{u.in[to], p}, held: make([]int, u.s.atoms())}
-	u.set(y.sum(1, alpha))
-}
-
-// scatter sees one dimension of all operands whole, and the others place by place where all
-// have them.
-func (u *use) scatter() {
-	d := int(u.int("dim", 0))
-	var sizes []int64
-	dims := make([][]int, len(u.in[0].dims))
-	for e, n := range u.sizes(0) {
-		same := true
-		for k := range u.in {
-			same = same && u.sizes(k)[e] == n
-		}
-		if e != d && same {
-			dims[e] = u.align(slices.Repeat([]int{e}, len(u.in)), false)
-			continue
-		}
-		for k, p := range u.in {
-			u.inner(k, p.dims[e])
-		}
-		dims[e], sizes = []int{ownSize(len(sizes))}, append(sizes, u.result(0)[e])
-	}
-	u.set(u.block(u.name(0), dims, sizes))
-}
-
-// windows sees the dimensions whole along which a window is longer than one place, or moves.
-func (u *use) windows() {
-	window := u.n.Attrs().Ints("window")
-	var sizes []int64
-	dims := make([][]int, len(u.in[0].dims))
-	for e, n := range u.sizes(0) {
-		if window[e] == 1 && u.result(0)[e] == n && len(u.in) == 1 && !u.moves(e) {
-			dims[e] = u.one(0, e)
-			continue
-		}
-		for k, p := range u.in {
-			u.inner(k, p.dims[e])
-		}
-		dims[e], sizes = []int{ownSize(len(sizes))}, append(sizes, u.result(0)[e])
-	}
-	u.set(u.block(u.name(0), dims, sizes))
-}
-
-// moves reports whether a window's attributes say anything of a dimension.
-func (u *use) moves(e int) bool {
-	for key, plain := range map[string]int64{"strides": 1, "base_dilation": 1, "window_dilation": 1, "reverse": 0} {
-		if l := u.n.Attrs().Ints(key); l != nil && l[e] != plain {
-			return true
-		}
-	}
-	l := u.n.Attrs().Ints("padding")
-	return l != nil && (l[2*e] != 0 || l[2*e+1] != 0)
-}
-
-// convolution is a sum over channels of windows; batches and rows are loops.
-func (u *use) convolution() {
-	if u.int("batch_groups", 1) != 1 {
-		u.alone()
-		return
-	}
-	sizes := u.result(0)
-	dims := [][]int{u.one(0, 0)}
-	name, more := nameConv, []int64(nil)
-	if u.int("groups", 1) == 1 {
-		dims = append(dims, u.one(1, 0))
-		u.align([]int{1, 1}, true)
-	} else {
-		name = "grouped " + nameConv
-		u.inner(0, u.in[0].dims[1])
-		u.inner(1, u.in[1].dims[0])
-		u.inner(1, u.in[1].dims[1])
-		dims, more = append(dims, []int{ownSize(len(sizes) - 2)}), sizes[1:2]
-	}
-	for d := 2; d < len(sizes); d++ {
-		u.inner(0, u.in[0].dims[d])
-		u.inner(1, u.in[1].dims[d])
-		dims = append(dims, []int{ownSize(d - 2)})
-	}
-	coef := 1.0
-	for k := range u.operands() {
-		coef *= u.args[k].coef
-		u.args[k].coef = 1
-	}
-	p := u.block(name+" "+u.n.Attrs().String(), dims, slices.Concat(sizes[2:], more))
-	p.coef *= coef
-	u.set(p)
-}
-
-// attention is one of each batch and head; several heads may have keys in common.
-func (u *use) attention() {
-	q := 0
-	if u.n.Op() == ir.OpAttentionBackward {
-		q = 1
-	}
-	batch, heads, groups := u.sizes(q)[0], u.sizes(q)[1], u.sizes(q + 1)[1]
-	if heads%groups != 0 {
-		u.alone()
-		return
-	}
-	if u.n.Attrs().Float("dropout", 0) != 0 {
-		refuse("dropout is random")
-	}
-	var out []*piece
-	for i := range u.n.Results() {
-		sizes := u.result(i)
-		if len(sizes) != 4 { // what dropout would need
-			out = append(out, &piece{base: u.t.one, held: u.everywhere(), dims: make([][]digit, len(sizes))})
-			continue
-		}
-		x := &use{s: u.s, t: u.t, n: u.n, in: u.in, held: make([]int, u.s.atoms())}
-		by := make([][]digit, len(u.in))    // batches
-		group := make([][]digit, len(u.in)) // of heads
-		each := make([][]digit, len(u.in))  // head of a group
-		for k, p := range u.in {
-			if len(p.dims) != 4 {
-				continue
-			}
-			if u.sizes(k)[0] == batch {
-				by[k] = append([]digit{}, p.dims[0]...)
-			}
-			var ok bool
-			switch u.sizes(k)[1] {
-			case heads:
-				group[k], each[k], ok = minor(p.dims[1], heads/groups)
-			case groups:
-				group[k], ok = append([]digit{}, p.dims[1]...), true
-			default:
-				ok = u.sizes(k)[1] == 1
-			}
-			if !ok {
-				panic(uneven{})
-			}
-			for _, l := range p.dims[2:] {
-				x.inner(k, l)
-			}
-		}
-		b, g, e := x.loopsOf(by, false), x.loopsOf(group, false), x.loopsOf(each, false)
-		h := slices.Concat(g, e)
-		if sizes[1] != heads { // summed over the heads of each group
-			h = g
-			for _, i := range e {
-				x.loops[i].summed = true
-			}
-		}
-		dims := [][]int{b, h, {ownSize(0)}, {ownSize(1)}}
-		out = append(out, x.block(u.n.Op().Name()+" "+u.n.Attrs().String()+" "+strconv.Itoa(i), dims, sizes[2:]))
 	}
 	u.set(out...)
 }

@@ -177,16 +177,32 @@ func (t *table) whole(text string, sizes []int64) *piece {
 	return p
 }
 
-// place is a tensor of one device as each rank has a piece of it.
-func (g *grid) place(p *piece, at Placement) (*piece, error) {
+// place is a tensor of one device as each rank has a piece of it; where it does not divide,
+// the last pieces reach behind its end.
+func (g *grid) place(t *table, p *piece, at Placement) (*piece, error) {
+	if at != nil && len(at) != len(p.dims) {
+		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), len(p.dims))
+	}
+	for d, axes := range at {
+		n, pieces := places(p.dims[d]), int64(1)
+		for _, name := range axes {
+			atoms, err := g.axis(name)
+			if err != nil {
+				return nil, err
+			}
+			for _, a := range atoms {
+				pieces *= g.atoms[a].size
+			}
+		}
+		if n%pieces != 0 {
+			p = t.padded(p, d, (n+pieces-1)/pieces*pieces)
+		}
+	}
 	out := &piece{base: p.base, coef: p.coef, held: slices.Clone(p.held)}
 	for a := len(p.held); a < len(g.atoms); a++ {
 		out.held = append(out.held, repeated(g.atoms[a].size))
 	}
 	used := make([]bool, len(g.atoms))
-	if at != nil && len(at) != len(p.dims) {
-		return nil, fmt.Errorf("placement %s of %d dimensions for a tensor of %d", at, len(at), len(p.dims))
-	}
 	for d, l := range p.dims {
 		if at != nil {
 			for _, name := range at[d] {

@@ -15,7 +15,6 @@ type use struct {
 	in    []*piece
 	loops []loop
 	held  []int // by atom: its loop
-	minor []int // loops that are minor to the result's first size of its own
 	text  []byte
 	args  []arg
 }
@@ -58,7 +57,7 @@ func (u *use) loopsOf(lists [][]digit, summed bool) []int {
 	var out []int
 	for _, row := range rows {
 		out = append(out, len(u.loops))
-		u.loops = append(u.loops, loop{row[0].size, summed, row})
+		u.loops = append(u.loops, loop{size: row[0].size, summed: summed, at: row})
 	}
 	return out
 }
@@ -150,14 +149,8 @@ func (p *piece) check() {
 // result is made of loops, or is own by its number there.
 func (u *use) block(name string, dims [][]int, sizes []int64) *piece {
 	u.ranks()
-	s := &spec{kind: block, text: name + " " + string(u.text), args: u.operands(), loops: u.loops}
-	for i, n := range sizes {
-		s.own = append(s.own, own{size: n})
-		if i == 0 {
-			s.own[0].minor = u.minor
-		}
-	}
-	base, where := u.t.make(s)
+	s := &spec{kind: block, text: name + " " + string(u.text), args: u.operands(), loops: u.loops, own: sizes}
+	coef, base, where := u.t.blockOf(s)
 	for i := range dims {
 		for j, k := range dims[i] {
 			if k < 0 {
@@ -165,7 +158,20 @@ func (u *use) block(name string, dims [][]int, sizes []int64) *piece {
 			}
 		}
 	}
-	return u.finish(1, base, where, dims)
+	return u.finish(coef, base, where, dims)
+}
+
+// blockOf makes a block, part by part where its loops cover seams.
+func (t *table) blockOf(s *spec) (float64, *expr, []digit) {
+	if c, e, where, ok := t.split(s.args, s.loops, func(args []arg, loops []loop) (float64, *expr, []digit) {
+		part := *s
+		part.args, part.loops = args, loops
+		return t.blockOf(&part)
+	}, t.add); ok {
+		return c, e, where
+	}
+	e, where := t.make(s)
+	return 1, e, where
 }
 
 // ownSize is the place of a result's own size in its dimensions, for block.

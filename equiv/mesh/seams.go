@@ -1,0 +1,461 @@
+package mesh
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A tensor that does not divide is padded: joined with what lies behind its end. An operation
+// on such a tensor is joined of operations on the parts, so that what lies behind the end can
+// be left out again, and is nothing in a sum if it was masked.
+
+// seam is how a joined operand is made along one of its dimensions.
+type seam struct {
+	e     *expr
+	joint int64 // places of a loop that is minor to the parts
+}
+
+// seamOf is the seam that a digit covers whole.
+func seamOf(e *expr, d digit) (seam, bool) {
+	if !e.is(nameCat) || e.own[0].dim == none || d != (digit{e.own[0].dim, 1, e.shape[e.own[0].dim]}) {
+		return seam{}, false
+	}
+	s := seam{e, 1}
+	if k := e.joins[0]; k != none {
+		s.joint = e.loops[k].size
+	}
+	return s, true
+}
+
+// size is that of part k.
+func (s seam) size(k int) int64 { return places(s.e.args[k].inner) * s.joint }
+
+// part is a digit of the joined tensor as digits of part k: of the dimension with the seam, all.
+func (s seam) part(k int, d digit) []digit {
+	e := s.e
+	if d.dim == none {
+		return []digit{d}
+	}
+	if _, ok := seamOf(e, d); ok {
+		out := slices.Clone(e.args[k].inner)
+		if j := e.joins[0]; j != none {
+			out = append(out, e.loops[j].at[k])
+		}
+		return out
+	}
+	of := e.loopOf(d)
+	if of < 0 || of == e.joins[0] {
+		panic(uneven{})
+	}
+	if x := e.loops[of].at[k]; x.dim != none {
+		return []digit{{x.dim, x.stride * d.stride, d.size}}
+	}
+	return []digit{repeated(d.size)}
+}
+
+// join is operands one after the other, each by the digits of its dimension, and the digits of
+// the others as loops. It returns those of the result: of the loops, and of the dimension.
+func (t *table) join(args []arg, lists [][]digit, loops []loop) (*expr, []digit, []digit) {
+	whole := int64(0)
+	for _, l := range lists {
+		whole = gcd(whole, places(l))
+	}
+	majors, minors := make([][]digit, len(lists)), make([][]digit, len(lists))
+	for k, l := range lists {
+		var ok bool
+		if majors[k], minors[k], ok = minor(l, whole); !ok {
+			whole = 1
+			break
+		}
+	}
+	n := int64(0)
+	s := &spec{kind: block, text: nameCat, loops: slices.Clone(loops)}
+	for k, l := range lists {
+		if whole == 1 {
+			majors[k], minors[k] = l, []digit{}
+		}
+		size := places(majors[k])
+		n += size
+		s.text += " " + strconv.FormatInt(size, 10)
+		s.args = append(s.args, arg{base: args[k].base, coef: args[k].coef, inner: joined(majors[k])})
+		if size > 1 && len(s.args[k].inner) == 0 {
+			s.args[k].inner = []digit{repeated(size)}
+		}
+	}
+	rows, ok := align(minors)
+	if !ok {
+		panic(uneven{})
+	}
+	for i := range s.loops {
+		s.loops[i].tail = false
+	}
+	for _, row := range rows {
+		s.loops = append(s.loops, loop{size: row[0].size, at: row, tail: true})
+	}
+	s.own = []int64{n}
+	e, where := t.make(s)
+	dim := append([]digit{where[len(s.loops)]}, where[len(loops):len(s.loops)]...)
+	return e, where[:len(loops)], joined(dim)
+}
+
+// maker makes an operation of operands and loops: a factor, a base, and a digit for each
+// loop and then for each size of the result's own.
+type maker func(args []arg, loops []loop) (float64, *expr, []digit)
+
+// split makes an operation part by part where a loop covers a seam, and combines the parts if
+// the loop is summed: false where none does.
+func (t *table) split(args []arg, loops []loop, mk, combine maker) (float64, *expr, []digit, bool) {
+	if !slices.ContainsFunc(args, func(a arg) bool { return a.base.is(nameCat) }) {
+		return 0, nil, nil, false
+	}
+	merged, of, stride := canonical(loops)
+	for k, l := range slices.Backward(merged) {
+		i := -1
+		for j, a := range args {
+			if _, ok := seamOf(a.base, l.at[j]); ok {
+				i = j
+				break
+			}
+		}
+		tail := false // in the result, the parts lie in a dimension with a size of its own
+		for j, l := range loops {
+			tail = tail || of[j] == k && l.tail
+		}
+		if i < 0 || tail {
+			continue
+		}
+		s, _ := seamOf(args[i].base, l.at[i])
+		var sizes []int64
+		for p := range s.e.args {
+			sizes = append(sizes, s.size(p))
+		}
+		if parts, ok := t.parts(args, l, sizes); ok {
+			c, e, where := t.byParts(parts, loops, k, of, stride, mk, combine)
+			return c, e, where, true
+		}
+	}
+	return 0, nil, nil, false
+}
+
+// operandPart is an operand in one part of a loop: its digits there, and what becomes of the
+// others.
+type operandPart struct {
+	arg   arg
+	along []digit // of the loop; nil where the operand does not have it
+	move  func(d digit) digit
+}
+
+// parts cuts each operand that has a loop at places; false where one cannot be cut. By part.
+func (t *table) parts(args []arg, l loop, sizes []int64) ([][]operandPart, bool) {
+	out := make([][]operandPart, len(sizes))
+	same := func(d digit) digit { return d }
+	for j, a := range args {
+		d := l.at[j]
+		start := int64(0)
+		for p, n := range sizes {
+			x := operandPart{arg: a, move: same}
+			s, ok := seamOf(a.base, d)
+			switch {
+			case d.dim == none:
+			case ok:
+				if len(s.e.args) != len(sizes) || s.size(p) != n {
+					return nil, false
+				}
+				y := s.e.args[p]
+				x.arg = arg{base: y.base, coef: a.coef * y.coef}
+				x.along = s.part(p, d)
+				x.move = func(d digit) digit {
+					l := s.part(p, d)
+					if len(l) != 1 {
+						panic(uneven{})
+					}
+					return l[0]
+				}
+				for _, d := range a.inner {
+					x.arg.inner = append(x.arg.inner, s.part(p, d)...)
+				}
+			case d.stride != 1 || d.size != a.base.shape[d.dim]:
+				return nil, false
+			default:
+				x = t.cutOut(a, d, start, n)
+			}
+			out[p] = append(out[p], x)
+			start += n
+		}
+	}
+	return out, true
+}
+
+// cutOut is a piece of an operand that is not joined. Of a mask it is a number where all of
+// the piece is before its end, or behind.
+func (t *table) cutOut(a arg, d digit, start, n int64) operandPart {
+	if e := a.base; e.is("lt") && len(e.args) == 2 && len(e.loops) == 1 && e.args[0].base.text == plainIota && e.args[1].base == t.one {
+		if end := e.args[1].coef; float64(start+n) <= end || float64(start) >= end {
+			x := arg{base: t.one, coef: 0}
+			if float64(start) < end {
+				x.coef = a.coef
+			}
+			return operandPart{x, add(nil, repeated(n)), func(d digit) digit { return repeated(d.size) }}
+		}
+	}
+	var loops []loop
+	for dim, size := range a.base.shape {
+		if dim != d.dim {
+			loops = append(loops, loop{size: size, at: []digit{{dim, 1, size}}})
+		}
+	}
+	c, e, where, along := t.slice(a, []digit{d}, span{start, n, 1}, loops)
+	m := &summed{where: where}
+	for _, l := range loops {
+		m.segs = append(m.segs, l.at[0])
+	}
+	return operandPart{arg{base: e, coef: c}, along, m.move}
+}
+
+// byParts makes an operation once for each part of loop k of those that loops are merged to,
+// and combines or joins what comes out.
+func (t *table) byParts(parts [][]operandPart, loops []loop, k int, of []int, stride []int64, mk, combine maker) (float64, *expr, []digit) {
+	var others []int // raw loops
+	sum := false
+	for i, l := range loops {
+		if of[i] != k {
+			others = append(others, i)
+		} else {
+			sum = l.summed
+		}
+	}
+	args, wheres, along := make([]arg, len(parts)), make([][]digit, len(parts)), make([][]digit, len(parts))
+	for p, ops := range parts {
+		var part []loop
+		for _, i := range others {
+			l := loop{size: loops[i].size, summed: loops[i].summed, at: make([]digit, len(ops)), tail: loops[i].tail}
+			for j, o := range ops {
+				l.at[j] = o.move(loops[i].at[j])
+			}
+			part = append(part, l)
+		}
+		lists, in := make([][]digit, len(ops)), make([]arg, len(ops))
+		for j, o := range ops {
+			in[j], lists[j] = o.arg, o.along
+		}
+		rows, ok := align(lists)
+		if !ok {
+			panic(uneven{})
+		}
+		for _, row := range rows {
+			part = append(part, loop{size: row[0].size, summed: sum, at: row})
+		}
+		c, e, where := mk(in, part)
+		args[p] = arg{base: e, coef: c}
+		wheres[p] = slices.Concat(where[:len(others)], where[len(part):])
+		along[p] = where[len(others):len(part)]
+	}
+	rest := make([]loop, 0, len(wheres[0])) // others, then the result's own
+	for i, d := range wheres[0] {
+		l := loop{size: d.size, summed: i < len(others) && loops[others[i]].summed}
+		for p := range parts {
+			l.at = append(l.at, wheres[p][i])
+		}
+		if l.summed {
+			l.size, l.at = 1, slices.Repeat([]digit{repeated(1)}, len(parts))
+		}
+		l.summed = false
+		rest = append(rest, l)
+	}
+	where := make([]digit, len(loops))
+	var coef float64
+	var e *expr
+	var w, dim []digit
+	if sum {
+		coef, e, w = combine(args, rest)
+	} else {
+		coef = 1
+		e, w, dim = t.join(args, along, rest)
+		if len(dim) != 1 || dim[0].stride != 1 {
+			panic(uneven{})
+		}
+	}
+	for i, l := range loops {
+		if where[i] = repeated(l.size); of[i] == k && !sum {
+			where[i] = digit{dim[0].dim, stride[i], l.size}
+		}
+	}
+	for j, i := range others {
+		where[i] = w[j]
+	}
+	return coef, e, append(where, w[len(others):]...)
+}
+
+// span are places of a dimension: count from a start, in steps.
+type span struct{ start, count, step int64 }
+
+// slice is a span of a dimension of an operand, which is given by its digits; the others are
+// loops. What is minor and taken whole is a loop, too. Of a joined operand it is one of a part,
+// if it lies in one. It returns the digits of the loops, and of the dimension.
+func (t *table) slice(a arg, along []digit, at span, loops []loop) (float64, *expr, []digit, []digit) {
+	plain := func() []digit {
+		var where []digit
+		for _, l := range loops {
+			where = append(where, l.at[0])
+		}
+		return where
+	}
+	along = joined(along)
+	n := places(along)
+	if at.start == 0 && at.count == n {
+		return a.coef, a.base, plain(), along
+	}
+	if a.base == t.one || len(along) == 1 && along[0].dim == none {
+		return a.coef, a.base, plain(), add(nil, repeated(at.count))
+	}
+	if len(along) == 1 && at.step == 1 {
+		if s, ok := seamOf(a.base, along[0]); ok {
+			from := int64(0)
+			for k, p := range s.e.args {
+				size := s.size(k)
+				if at.start >= from && at.start+at.count <= from+size {
+					in := span{at.start - from, at.count, 1}
+					return t.slice(arg{base: p.base, coef: a.coef * p.coef}, s.part(k, along[0]), in, s.loops(k, loops))
+				}
+				from += size
+			}
+		}
+	}
+	whole := int64(1)
+	if at.step == 1 {
+		whole = gcd(gcd(n, at.start), at.count)
+	}
+	major, low, ok := minor(along, whole)
+	if !ok {
+		whole, major, low = 1, along, nil
+	}
+	s := &spec{kind: block, text: fmt.Sprint(nameSlice, " ", at.start/whole, " ", at.step, " ", places(major)), own: []int64{at.count / whole}}
+	s.args = []arg{{base: a.base, coef: 1, inner: joined(major)}}
+	for _, l := range loops {
+		l.tail = false
+		s.loops = append(s.loops, l)
+	}
+	for _, d := range low {
+		s.loops = append(s.loops, loop{size: d.size, at: []digit{d}, tail: true})
+	}
+	c, e, where, ok := t.split(s.args, s.loops, func(args []arg, parts []loop) (float64, *expr, []digit) {
+		return t.sliceAgain(args[0], at, parts)
+	}, t.add)
+	if !ok {
+		c = 1
+		e, where = t.make(s)
+	}
+	return a.coef * c, e, where[:len(loops)], joined(append(where[len(s.loops):], where[len(loops):len(s.loops)]...))
+}
+
+// sliceAgain is slice where what is minor is among the loops, as in the block of a slice.
+func (t *table) sliceAgain(a arg, at span, loops []loop) (float64, *expr, []digit) {
+	along, n := slices.Clone(a.inner), int64(1)
+	var plain []loop
+	for _, l := range loops {
+		if l.tail {
+			along, n = append(along, l.at[0]), n*l.size
+		} else {
+			plain = append(plain, l)
+		}
+	}
+	c, e, w, dim := t.slice(arg{base: a.base, coef: a.coef}, along, at, plain)
+	major, low, ok := minor(dim, n)
+	if major = joined(major); !ok || len(major) > 1 {
+		panic(uneven{})
+	}
+	var where []digit
+	for _, l := range loops {
+		if l.tail {
+			var d []digit
+			if d, low, ok = leading(low, l.size); !ok || len(d) > 1 {
+				panic(uneven{})
+			}
+			where = append(where, append(d, repeated(1))[0])
+		} else {
+			where, w = append(where, w[0]), w[1:]
+		}
+	}
+	return c, e, append(where, append(major, repeated(1))[0])
+}
+
+// loops are those of a joined operand, of part k.
+func (s seam) loops(k int, loops []loop) []loop {
+	var out []loop
+	for _, l := range loops {
+		x := s.part(k, l.at[0])
+		if len(x) != 1 {
+			panic(uneven{})
+		}
+		out = append(out, loop{size: l.size, summed: l.summed, at: x})
+	}
+	return out
+}
+
+// behind is what names a leaf of which nothing is known: what lies behind the end of a tensor.
+const behind = "behind the end "
+
+// padded is a tensor with more places in one dimension.
+func (t *table) padded(p *piece, d int, n int64) *piece {
+	q := &piece{base: p.base, coef: 1, held: slices.Clone(p.held)}
+	var shape []int64
+	var loops []loop
+	other := func(x digit) {
+		y := repeated(x.size)
+		if x.dim != none && x.size > 1 {
+			y = digit{len(shape), 1, x.size}
+			shape = append(shape, x.size)
+		}
+		loops = append(loops, loop{size: x.size, at: []digit{x, y}})
+	}
+	for e, l := range p.dims {
+		if e != d {
+			for _, x := range l {
+				other(x)
+			}
+		}
+	}
+	for _, x := range p.held {
+		other(x)
+	}
+	more := n - places(p.dims[d])
+	tail := add(nil, digit{len(shape), 1, more})
+	if more > 1 {
+		shape = append(shape, more)
+	}
+	junk := t.leaf(behind+strconv.Itoa(len(t.exprs)), shape...)
+	base, where, along := t.join([]arg{{base: p.base, coef: p.coef}, {base: junk, coef: 1}}, [][]digit{p.dims[d], tail}, loops)
+	q.base = base
+	i := 0
+	for e, l := range p.dims {
+		if e == d {
+			q.dims = append(q.dims, along)
+			continue
+		}
+		q.dims = append(q.dims, joined(where[i:i+len(l)]))
+		i += len(l)
+	}
+	copy(q.held, where[i:])
+	return q
+}
+
+// asWanted is by which factor a base differs from one that is wanted, of which nothing behind
+// its ends counts; false where it is another.
+func asWanted(want, has *expr) (float64, bool) {
+	if want == has {
+		return 1, true
+	}
+	if !want.is(nameCat) || !has.is(nameCat) || want.text != has.text || len(want.args) != 2 || want.args[1].base.kind != leaf || !strings.HasPrefix(want.args[1].base.text, behind) ||
+		!slices.Equal(want.args[0].inner, has.args[0].inner) || len(want.loops) != len(has.loops) || !slices.Equal(want.joins, has.joins) {
+		return 0, false
+	}
+	for i, l := range want.loops {
+		if m := has.loops[i]; l.size != m.size || l.at[0] != m.at[0] {
+			return 0, false
+		}
+	}
+	x, ok := asWanted(want.args[0].base, has.args[0].base)
+	return x * has.args[0].coef / want.args[0].coef, ok
+}
