@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/text"
 )
 
@@ -372,20 +373,25 @@ func (r *reader) from() string {
 }
 
 func (r *reader) operands(in *Instr) {
+	r.signature(func() { in.Ins = r.tensors() }, func() { in.Outs = r.tensors() }, &in.Attrs)
+}
+
+// signature reads operands, results and attributes, if there are any.
+func (r *reader) signature(ins, outs func(), attrs *attr.List) {
 	r.Expect('(', "before the operands")
 	if r.Peek() != ')' {
-		in.Ins = r.tensors()
+		ins()
 	}
 	r.Expect(')', "after the operands")
 	r.Expect('-', "in '->' before the results")
 	r.Expect('>', "in '->' before the results")
 	r.Expect('(', "before the results")
 	if r.Peek() != ')' {
-		in.Outs = r.tensors()
+		outs()
 	}
 	r.Expect(')', "after the results")
 	if !r.Bad && r.Peek() == '{' {
-		r.Attrs(&in.Attrs)
+		r.Attrs(attrs)
 	}
 }
 

@@ -126,21 +126,7 @@ func (r *reader) step(at int) {
 		return
 	}
 	s := BodyStep{Op: r.Ident("an operation")}
-	r.Expect('(', "before the operands")
-	if r.Peek() != ')' {
-		s.Ins = r.bodyTensors()
-	}
-	r.Expect(')', "after the operands")
-	r.Expect('-', "in '->' before the results")
-	r.Expect('>', "in '->' before the results")
-	r.Expect('(', "before the results")
-	if r.Peek() != ')' {
-		s.Outs = r.bodyTensors()
-	}
-	r.Expect(')', "after the results")
-	if !r.Bad && r.Peek() == '{' {
-		r.Attrs(&s.Attrs)
-	}
+	r.signature(func() { s.Ins = r.bodyTensors() }, func() { s.Outs = r.bodyTensors() }, &s.Attrs)
 	if !r.Bad {
 		s.Node = r.from()
 	}

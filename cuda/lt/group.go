@@ -88,9 +88,6 @@ func (h *Handle) groupWith(ps []Problem, a Algo) (*Group, error) {
 	return &Group{problems: ps, algo: a, kernel: k}, nil
 }
 
-// Algo is the kernel.
-func (g *Group) Algo() Algo { return g.algo }
-
 // AddTo adds the launch. All sets have the same A. No result may overlap an operand or
 // another result. With early the launch may begin before the kernel in front of it in
 // the stream has ended, see driver.Commands.LaunchEarly: that kernel must not write any

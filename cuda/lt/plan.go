@@ -178,9 +178,6 @@ func (l *Plan) bytes() uint64 {
 	return uint64(p.M) * uint64(p.N) * uint64(p.Batch) * uint64(p.Out.Size())
 }
 
-// Problem is what the plan computes.
-func (l *Plan) Problem() Problem { return l.problem }
-
 // Algo is the algorithm in use; zero for a product that has nothing to compute.
 func (l *Plan) Algo() Algo { return l.algo }
 

@@ -140,9 +140,6 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code && (t.Call == "" || t.Call == e.Call)
 }
 
-// ErrInProgress matches, by errors.Is, a call that goes on in the background.
-var ErrInProgress error = &Error{Code: InProgress}
-
 // ErrNoLibrary is wrapped by every error of Open that means that this machine or
 // this build has no usable NCCL.
 var ErrNoLibrary = errors.New("no usable NCCL")

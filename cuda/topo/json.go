@@ -2,8 +2,6 @@ package topo
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,12 +24,6 @@ func (m *Machine) JSON() ([]byte, error) {
 		return nil, err
 	}
 	return encode(m), nil
-}
-
-// Digest is a hash of the machine's JSON.
-func (m *Machine) Digest() string {
-	h := sha256.Sum256(encode(m))
-	return hex.EncodeToString(h[:])
 }
 
 // Read reads a machine's JSON and checks it. name is what errors call it. Unknown

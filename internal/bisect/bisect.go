@@ -3,7 +3,7 @@
 // A pass names every decision it makes (a site) and asks whether the decision is
 // enabled. A [Pattern] answers by the site's hash, so that a set of sites can be
 // named in a few characters and means the same in every run, on every rank and
-// on every machine. [Search] and [First] drive a predicate to find the culprits.
+// on every machine.
 //
 // # Pattern syntax
 //

@@ -225,3 +225,17 @@ func StoreFloat(t DType, b []byte, v float64) {
 		binary.LittleEndian.PutUint16(b, BF16FromF32(float32(v)))
 	}
 }
+
+// TruncInt64 truncates towards zero and saturates; NaN becomes 0. Go leaves the
+// conversion of values out of range to the machine.
+func TruncInt64(f float64) int64 {
+	switch {
+	case f != f:
+		return 0
+	case f >= 1<<63:
+		return math.MaxInt64
+	case f < -1<<63:
+		return math.MinInt64
+	}
+	return int64(f)
+}

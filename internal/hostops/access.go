@@ -189,7 +189,7 @@ func toInt64[T num](v T) int64 {
 	case uint64:
 		return int64(n)
 	}
-	return floatToInt64(float64(v))
+	return dtype.TruncInt64(float64(v))
 }
 
 // toUint64 wraps integers and saturates floats.
@@ -232,20 +232,6 @@ func toUint32[T num](v T) uint32 {
 		return uint32(toInt64(v))
 	}
 	return uint32(max(0, min(math.MaxUint32, toInt64(v))))
-}
-
-// floatToInt64 truncates towards zero and saturates; NaN becomes 0. Go leaves the
-// conversion of values out of range to the machine.
-func floatToInt64(f float64) int64 {
-	switch {
-	case f != f:
-		return 0
-	case f >= 1<<63:
-		return math.MaxInt64
-	case f < -1<<63:
-		return math.MinInt64
-	}
-	return int64(f)
 }
 
 // domain is the type in which a kernel computes.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
 // The readers below note the first attribute of a wrong kind in c.bad, so that a
@@ -93,7 +94,7 @@ func (c *call) numAttr(key string) number {
 	if i, ok := v.AsInt(); ok {
 		return number{set: true, i: i, f: f}
 	}
-	return number{set: true, isFloat: true, i: floatToInt64(f), f: f}
+	return number{set: true, isFloat: true, i: dtype.TruncInt64(f), f: f}
 }
 
 // or returns n, or the integer def where n is absent.

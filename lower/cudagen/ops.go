@@ -56,20 +56,7 @@ func scalarOf(l attr.List, key string) scalarArg {
 	if i, ok := v.AsInt(); ok {
 		return scalarArg{set: true, i: i, f: f}
 	}
-	return scalarArg{set: true, float: true, i: saturate(f), f: f}
-}
-
-// saturate truncates towards zero; NaN becomes 0.
-func saturate(f float64) int64 {
-	switch {
-	case f != f:
-		return 0
-	case f >= 1<<63:
-		return math.MaxInt64
-	case f < -1<<63:
-		return math.MinInt64
-	}
-	return int64(f)
+	return scalarArg{set: true, float: true, i: dtype.TruncInt64(f), f: f}
 }
 
 // literal spells s in a domain.

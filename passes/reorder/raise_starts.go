@@ -39,15 +39,10 @@ func RaiseStarts() passes.Pass {
 			optOrder,
 			{Name: "carry", Kind: passes.KindString, Default: "light", Choices: []string{"light", "views", "none"}, Doc: "what moves up with a collective that reads it: pure memory-bound operations, views only, nothing"},
 		},
-		Stats: []passes.Stat{
+		Stats: append([]passes.Stat{
 			{Name: "raised", Doc: "collectives that moved across a launch or a wait"},
 			{Name: "moves", Doc: "launches and waits that collectives moved across, added up"},
-			{Name: "carried", Doc: "nodes that moved along"},
-			{Name: "exposed-before-ms", Doc: "time for which the compute stream blocks at waits, before the pass"},
-			{Name: "exposed-after-ms", Doc: "the same after the pass"},
-			{Name: "peak-before-bytes", Doc: "largest live memory before the pass"},
-			{Name: "peak-after-bytes", Doc: "largest live memory after the pass"},
-		},
+		}, moverStats()...),
 		OrderOnly: true,
 		Run:       runRaiseStarts,
 	}
@@ -56,6 +51,17 @@ func RaiseStarts() passes.Pass {
 // optOrder is the option of all passes that move collectives.
 var optOrder = passes.Option{Name: "order", Kind: passes.KindString, Default: "strict", Choices: []string{"strict", "group"},
 	Doc: "which collectives keep their order of issue: strict, all of them; group, those of one group"}
+
+// moverStats are statistics that raise-starts and sink-waits have besides what they move.
+func moverStats() []passes.Stat {
+	return []passes.Stat{
+		{Name: "carried", Doc: "nodes that moved along"},
+		{Name: "exposed-before-ms", Doc: "time for which the compute stream blocks at waits, before the pass"},
+		{Name: "exposed-after-ms", Doc: "the same after the pass"},
+		{Name: "peak-before-bytes", Doc: "largest live memory before the pass"},
+		{Name: "peak-after-bytes", Doc: "largest live memory after the pass"},
+	}
+}
 
 // mover is the state that raise-starts and sink-waits share.
 type mover struct {

@@ -25,15 +25,10 @@ func SinkWaits() passes.Pass {
 			{Name: "limit", Kind: passes.KindInt, Default: "0", Doc: "most launches and waits that a wait is moved across, 0 for any number; bounds what is in flight"},
 			{Name: "carry", Kind: passes.KindString, Default: "views", Choices: []string{"light", "views", "none"}, Doc: "what moves down with a wait that it reads: pure memory-bound operations, views only, nothing"},
 		},
-		Stats: []passes.Stat{
+		Stats: append([]passes.Stat{
 			{Name: "sunk", Doc: "waits that moved across a launch or another wait"},
 			{Name: "moves", Doc: "launches and waits that waits moved across, added up"},
-			{Name: "carried", Doc: "nodes that moved along"},
-			{Name: "exposed-before-ms", Doc: "time for which the compute stream blocks at waits, before the pass"},
-			{Name: "exposed-after-ms", Doc: "the same after the pass"},
-			{Name: "peak-before-bytes", Doc: "largest live memory before the pass"},
-			{Name: "peak-after-bytes", Doc: "largest live memory after the pass"},
-		},
+		}, moverStats()...),
 		OrderOnly: true,
 		Run:       runSinkWaits,
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/seed-ee968945/concert/cuda/topo"
 )
 
@@ -44,8 +46,10 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.Digest() != m.Digest() || second.Digest() != m.Digest() {
-		t.Error("the machine changed on the way through JSON, or between two readings")
+	for _, other := range []*topo.Machine{again, second} {
+		if d := cmp.Diff(m, other); d != "" {
+			t.Errorf("the machine changed on the way through JSON, or between two readings: %s", d)
+		}
 	}
 	var all []int
 	for i, g := range m.GPUs {
