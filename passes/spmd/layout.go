@@ -15,8 +15,41 @@ import (
 type layout struct {
 	dims   [][]int8
 	pad    []int64
-	sum    set    // the tensor is the reduction of what ranks along these atoms have
-	reduce string // of sum
+	parts  [][]part // nil, or by dimension: nil, or what it is cut in, each part by itself
+	sum    set      // the tensor is the reduction of what ranks along these atoms have
+	reduce string   // of sum
+}
+
+// part is a part of a dimension that is several in a row, of which each is cut by itself: the
+// rows of a batch by some atoms, and the heads in each row by others. It has the next n atoms
+// of the dimension, which divide it.
+type part struct {
+	size int64
+	n    int
+}
+
+// of are the parts of dimension d, nil of one that is cut as a whole.
+func (l layout) of(d int) []part {
+	if l.parts == nil {
+		return nil
+	}
+	return l.parts[d]
+}
+
+// inParts reports whether any dimension is cut in parts.
+func (l layout) inParts() bool {
+	return slices.ContainsFunc(l.parts, func(p []part) bool { return p != nil })
+}
+
+// cut makes parts those of dimension d.
+func (l *layout) cut(d int, parts []part) {
+	if parts == nil && l.parts == nil {
+		return
+	}
+	if l.parts = slices.Clone(l.parts); l.parts == nil {
+		l.parts = make([][]part, len(l.dims))
+	}
+	l.parts[d] = parts
 }
 
 // whole is the layout of a tensor that all ranks have.
@@ -40,13 +73,18 @@ func (l layout) split() set {
 func (l layout) key() string {
 	var b strings.Builder
 	for d, atoms := range l.dims {
-		fmt.Fprintf(&b, "%v/%d,", atoms, l.pad[d])
+		fmt.Fprintf(&b, "%v/%d%v,", atoms, l.pad[d], l.of(d))
 	}
 	fmt.Fprintf(&b, "+%d%s", l.sum, l.reduce)
 	return b.String()
 }
 
 func (l layout) equal(m layout) bool {
+	for d := range l.dims {
+		if !slices.Equal(l.of(d), m.of(d)) {
+			return false
+		}
+	}
 	return l.sum == m.sum && (l.sum == 0 || l.reduce == m.reduce) && slices.Equal(l.pad, m.pad) && slices.EqualFunc(l.dims, m.dims, slices.Equal)
 }
 
@@ -60,6 +98,7 @@ func (l layout) clone() layout {
 func (g *grid) with(l layout, d int, n int64, atoms []int8) layout {
 	out := l.clone()
 	out.dims[d], out.pad[d] = atoms, roundUp(n, g.size(atoms))
+	out.cut(d, nil)
 	return out
 }
 

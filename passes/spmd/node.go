@@ -12,6 +12,7 @@ type choice struct {
 	n     *ir.Node
 	rule  *sharding.Rule
 	atoms [][]int8 // by factor
+	parts [][]part // by factor: what it is cut in; nil of one that is cut as a whole
 	sum   set      // operands are parts of sums along these atoms, and so is the result
 	args  []layout
 	outs  []layout
@@ -87,10 +88,10 @@ func asksRank(n *ir.Node) bool {
 func (p *partitioner) choose(n *ir.Node, rule *sharding.Rule, w row, vary set) *choice {
 	var best *choice
 	carried := p.carried(n, w)
-	for _, atoms := range p.candidates(n, rule) {
+	for _, k := range p.candidates(n, rule) {
 		for _, sum := range []set{carried, 0} {
-			c := &choice{n: n, rule: rule, sum: sum}
-			c.atoms = p.legal(n, rule, w, atoms, vary|sum)
+			c := &choice{n: n, rule: rule, sum: sum, atoms: slices.Clone(k.atoms), parts: slices.Clone(k.parts)}
+			p.legal(c, w, vary|sum)
 			p.lay(c, w)
 			if c.cost = p.price(c); best == nil || c.cost < best.cost {
 				best = c
@@ -121,23 +122,27 @@ func (p *partitioner) carried(n *ir.Node, w row) set {
 	return sum
 }
 
+// cutting is a way to cut factors.
+type cutting struct {
+	atoms [][]int8
+	parts [][]part
+	bytes int64 // of the tensor that lies so
+}
+
 // candidates are ways to give factors atoms: as each tensor lies or is wanted, alone and with
 // what the others add, and none.
-func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule) [][][]int8 {
-	type seed struct {
-		atoms [][]int8
-		bytes int64
-	}
-	var seeds []seed
+func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule) []cutting {
+	var seeds []cutting
 	add := func(y *value, l layout, t sharding.Tensor) {
 		if l.split() == 0 {
 			return
 		}
-		size := y.bytes
+		c := p.g.project(l, t, rule)
+		c.bytes = y.bytes
 		for _, k := range y.shape {
-			size *= k
+			c.bytes *= k
 		}
-		seeds = append(seeds, seed{p.g.project(l, t, rule), size})
+		seeds = append(seeds, c)
 	}
 	for i, v := range n.Args() {
 		y := p.vals[v.ID()]
@@ -150,21 +155,24 @@ func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule) [][][]int8 {
 		y := p.vals[v.ID()]
 		add(y, y.want, rule.Results[i])
 	}
-	slices.SortStableFunc(seeds, func(a, b seed) int { return int(min(1, max(-1, b.bytes-a.bytes))) })
-	out := [][][]int8{make([][]int8, len(rule.Factors))}
-	keep := func(atoms [][]int8) {
-		if !slices.ContainsFunc(out, func(o [][]int8) bool { return slices.EqualFunc(o, atoms, slices.Equal) }) {
-			out = append(out, atoms)
+	slices.SortStableFunc(seeds, func(a, b cutting) int { return int(min(1, max(-1, b.bytes-a.bytes))) })
+	out := []cutting{{atoms: make([][]int8, len(rule.Factors)), parts: make([][]part, len(rule.Factors))}}
+	keep := func(c cutting) {
+		same := func(o cutting) bool {
+			return slices.EqualFunc(o.atoms, c.atoms, slices.Equal) && slices.EqualFunc(o.parts, c.parts, slices.Equal)
+		}
+		if !slices.ContainsFunc(out, same) {
+			out = append(out, c)
 		}
 	}
 	for _, s := range seeds {
-		keep(s.atoms)
-		all := slices.Clone(s.atoms)
-		used := setOf(slices.Concat(all...))
+		keep(s)
+		all := cutting{atoms: slices.Clone(s.atoms), parts: slices.Clone(s.parts)}
+		used := setOf(slices.Concat(all.atoms...))
 		for _, o := range seeds {
 			for f, l := range o.atoms {
-				if len(all[f]) == 0 && setOf(l)&used == 0 {
-					all[f], used = l, used|setOf(l)
+				if len(all.atoms[f]) == 0 && setOf(l)&used == 0 {
+					all.atoms[f], all.parts[f], used = l, o.parts[f], used|setOf(l)
 				}
 			}
 		}
@@ -174,23 +182,38 @@ func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule) [][][]int8 {
 }
 
 // project takes a layout from dimensions to factors: the atoms of a dimension go to its
-// factors from the major one on, as long as they divide.
-func (g *grid) project(l layout, t sharding.Tensor, r *sharding.Rule) [][]int8 {
-	out := make([][]int8, len(r.Factors))
+// factors from the major one on, as long as they divide, and those of its parts to the factors
+// that these are.
+func (g *grid) project(l layout, t sharding.Tensor, r *sharding.Rule) cutting {
+	out := cutting{atoms: make([][]int8, len(r.Factors)), parts: make([][]part, len(r.Factors))}
 	for d, factors := range t {
-		atoms := l.dims[d]
-		for i, f := range factors {
+		atoms, parts := l.dims[d], l.of(d)
+		if len(factors) == 1 {
+			out.atoms[factors[0]], out.parts[factors[0]] = atoms, parts
+			continue
+		}
+		if parts == nil {
+			parts = []part{{l.pad[d], len(atoms)}}
+		}
+		have := parts[0]
+		parts = parts[1:]
+		for _, f := range factors {
 			left := r.Factors[f].Size
-			if i == len(factors)-1 {
-				out[f] = atoms
+			if left == 1 {
+				continue
+			}
+			if have.size == 1 && len(parts) > 0 {
+				have, parts = parts[0], parts[1:]
+			}
+			if have.size%left != 0 && have.n > 0 && (f != factors[len(factors)-1] || len(parts) > 0) {
 				break
 			}
-			for len(atoms) > 0 && left%g.atoms[atoms[0]].size == 0 {
+			have.size = max(1, have.size/left)
+			for have.n > 0 && left%g.atoms[atoms[0]].size == 0 {
 				left /= g.atoms[atoms[0]].size
-				out[f] = append(out[f], atoms[0])
-				atoms = atoms[1:]
+				out.atoms[f], atoms, have.n = append(out.atoms[f], atoms[0]), atoms[1:], have.n-1
 			}
-			if left > 1 {
+			if left > 1 && have.n > 0 {
 				break
 			}
 		}
@@ -199,48 +222,54 @@ func (g *grid) project(l layout, t sharding.Tensor, r *sharding.Rule) [][]int8 {
 }
 
 // legal takes from factors the atoms by which the operation cannot be cut.
-func (p *partitioner) legal(n *ir.Node, r *sharding.Rule, w row, atoms [][]int8, without set) [][]int8 {
-	out := make([][]int8, len(atoms))
+func (p *partitioner) legal(c *choice, w row, without set) {
+	n, r, atoms := c.n, c.rule, c.atoms
+	c.atoms = make([][]int8, len(atoms))
 	used := without
 	for f, l := range atoms {
 		if !w.cuts(n, r, f) {
+			c.parts[f] = nil
 			continue
 		}
 		l = while(l, func(a int8) bool { return used&(1<<a) == 0 })
 		if p.g.size(l) > r.Factors[f].Size {
 			l = p.dividing(l, r.Factors[f].Size)
 		}
-		out[f] = slices.Clone(l)
+		if c.parts[f] != nil && (len(l) < len(atoms[f]) || (w.emit != nil || w.attrs != nil) && !w.parts) {
+			l, c.parts[f] = nil, nil
+		}
+		c.atoms[f] = slices.Clone(l)
 		used |= setOf(l)
 	}
 	for again := true; again; {
 		again = false
 		shorten := func(f int, l []int8) {
-			if len(l) < len(out[f]) {
-				out[f], again = l, true
+			if len(l) < len(c.atoms[f]) {
+				c.atoms[f], again = l, true
 			}
 		}
-		for f := range out {
+		for f := range c.atoms {
 			if w.even != nil && w.even(n, r, f) {
-				shorten(f, p.dividing(out[f], r.Factors[f].Size))
+				shorten(f, p.dividing(c.atoms[f], r.Factors[f].Size))
 			}
 		}
 		for _, t := range tensors(r) {
 			for _, factors := range t {
 				full := true
 				for _, f := range factors {
-					if !full {
+					if len(factors) == 1 {
+						break
+					}
+					if !full && !w.parts || c.parts[f] != nil {
 						shorten(f, nil)
+						c.parts[f] = nil
 					}
-					if len(factors) > 1 {
-						shorten(f, p.dividing(out[f], r.Factors[f].Size))
-					}
-					full = full && p.g.size(out[f]) == r.Factors[f].Size
+					shorten(f, p.dividing(c.atoms[f], r.Factors[f].Size))
+					full = full && p.g.size(c.atoms[f]) == r.Factors[f].Size
 				}
 			}
 		}
 	}
-	return out
 }
 
 // dividing are the first atoms that divide a size.
@@ -260,6 +289,15 @@ func (p *partitioner) lay(c *choice, w row) {
 		for d, factors := range t {
 			for _, f := range factors {
 				l.dims[d] = append(l.dims[d], c.atoms[f]...)
+			}
+			if len(factors) == 1 {
+				l.cut(d, c.parts[factors[0]])
+			} else {
+				var parts []part
+				for _, f := range factors {
+					parts = append(parts, part{c.rule.Factors[f].Size, len(c.atoms[f])})
+				}
+				l.cut(d, p.g.joined(parts, l.dims[d]))
 			}
 			l.pad[d] = roundUp(shape[d], p.g.size(l.dims[d]))
 		}

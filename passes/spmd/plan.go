@@ -81,6 +81,14 @@ func (g *grid) plan(t tensor, from, to layout) ([]move, int64) {
 	if from.equal(to) {
 		return nil, 0
 	}
+	if from.inParts() || to.inParts() {
+		cost := int64(0)
+		for _, h := range g.hops(t, from, to) {
+			_, k := g.plan(h.tensor, h.from, h.to)
+			cost += k
+		}
+		return nil, cost
+	}
 	q := &queue{{layout: from}}
 	done := map[string]bool{} // look-up only
 	reached := 0

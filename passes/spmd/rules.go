@@ -27,6 +27,9 @@ type row struct {
 	// attrs are the attributes of the operation on pieces.
 	attrs func(p *partitioner, c *choice) ir.Attrs
 
+	// parts says that factors of one dimension may be cut each by itself.
+	parts bool
+
 	// emit makes the results' pieces of operands' where the operation alone does not.
 	emit func(p *partitioner, c *choice, args []*ir.Value, types []ir.Type) []*ir.Value
 }
@@ -127,8 +130,8 @@ var rows = map[ir.Op]row{
 	ir.OpMatmul: {reduce: ir.Sum}, ir.OpGroupedMatmul: {reduce: ir.Sum},
 	ir.OpConvolution: {reduce: ir.Sum, whole: inWindow, attrs: grouped},
 
-	ir.OpView: {linear: always, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
-	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, attrs: sliced},
+	ir.OpView: {linear: always, parts: true, emit: viewed}, ir.OpPermute: {linear: always}, ir.OpSqueeze: {linear: always}, ir.OpUnsqueeze: {linear: always},
+	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, parts: true, attrs: sliced},
 
 	ir.OpIota: {whole: all}, ir.OpConstant: {whole: all}, ir.OpRand: {whole: all, emit: drawn},
 	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque},

@@ -412,6 +412,13 @@ func (p *partitioner) across(t tensor, v *ir.Value, from, to placed) *ir.Value {
 
 // bring brings a value from a layout to another.
 func (p *partitioner) bring(g *grid, t tensor, v *ir.Value, from, to layout) *ir.Value {
+	if (from.inParts() || to.inParts()) && !from.equal(to) {
+		for _, h := range g.hops(t, from, to) {
+			v = p.view(v, g.local(h.from)...)
+			v = p.bring(g, h.tensor, v, h.from, h.to)
+		}
+		return p.view(v, g.local(to)...)
+	}
 	moves, _ := g.plan(t, from, to)
 	for _, m := range moves {
 		v = p.emitter.moved(g, t, v, from, m)
@@ -455,9 +462,11 @@ func (p *partitioner) lifted(y *value, to layout) (layout, bool) {
 		return layout{}, false
 	}
 	c := *y.view
-	c.atoms, c.args, c.outs = p.g.project(to, c.rule.Results[0], c.rule), nil, nil
-	c.atoms = p.legal(c.n, c.rule, row{}, c.atoms, 0)
-	p.lay(&c, row{})
+	k := p.g.project(to, c.rule.Results[0], c.rule)
+	c.atoms, c.parts, c.args, c.outs = k.atoms, k.parts, nil, nil
+	w := row{parts: rowOf(c.n.Op()).parts}
+	p.legal(&c, w, 0)
+	p.lay(&c, w)
 	return c.args[0], c.outs[0].equal(to)
 }
 
@@ -478,6 +487,10 @@ func (p *partitioner) get(y *value, to layout) *ir.Value {
 	for _, m := range moves {
 		v := p.bring(p.g, y.tensor, f.v, f.layout, m.to)
 		f = form{m.to, v}
+		y.forms = append(y.forms, f)
+	}
+	if !f.equal(to) { // in parts
+		f = form{to, p.bring(p.g, y.tensor, f.v, f.layout, to)}
 		y.forms = append(y.forms, f)
 	}
 	return f.v
