@@ -336,7 +336,7 @@ func (p *partitioner) price(c *choice) int64 {
 	}
 	for i, v := range c.n.Results() {
 		y := p.vals[v.ID()]
-		_, k := p.g.plan(y.tensor, c.outs[i], y.want.reduced())
+		_, k := p.g.plan(y.tensor, c.outs[i], p.aim(y, c.outs[i]))
 		cost += k
 		c.work += p.g.bytes(y.tensor, c.outs[i]) / perMemory
 	}
@@ -348,6 +348,32 @@ func (p *partitioner) price(c *choice) int64 {
 		c.work += flops / 500
 	}
 	return cost + c.work
+}
+
+// aim is the layout in which a result is wanted that lies so: a dimension that is cut further
+// than what is wanted of it stays so.
+func (p *partitioner) aim(y *value, l layout) layout {
+	out := l.reduced()
+	taken := set(0)
+	further := func(d int) bool {
+		n := len(y.want.dims[d])
+		return n <= len(l.dims[d]) && slices.Equal(y.want.dims[d], l.dims[d][:n])
+	}
+	for d := range y.shape {
+		if !further(d) {
+			taken |= setOf(y.want.dims[d])
+			out.pad, out.dims = slices.Clone(out.pad), slices.Clone(out.dims)
+			out.dims[d], out.pad[d] = y.want.dims[d], y.want.pad[d]
+			out.cut(d, y.want.of(d))
+		}
+	}
+	for d := range y.shape {
+		if further(d) && setOf(l.dims[d])&taken != 0 {
+			out.dims[d], out.pad[d] = y.want.dims[d], y.want.pad[d]
+			out.cut(d, y.want.of(d))
+		}
+	}
+	return out
 }
 
 // emit computes the operation on pieces.

@@ -116,17 +116,32 @@ func (r *random) iotaAlong(s []int64, d int64) *ir.Value {
 
 // step appends an operation.
 func (r *random) step() {
-	fb := r.fb
 	x := r.pick(float(1))
 	if x == nil {
 		return
 	}
 	s := shapeOf(x)
 	d := int64(r.IntN(len(s)))
-	one := func(o ir.Op, attrs ir.Attrs, args ...*ir.Value) []*ir.Value { return fb.Op(o, nil, attrs, args) }
-	var out []*ir.Value
+	k := r.IntN(31)
+	out := slices.Concat(r.computed(k, x, s, d), r.moved(k, x, s, d), r.indexed(k, x, s, d))
+	for _, v := range out {
+		n := 1
+		for _, k := range shapeOf(v) {
+			n *= int(k)
+		}
+		if n <= 4096 && v.Type().Rank() < 5 {
+			r.vals = append(r.vals, v)
+		}
+		r.exact[v] = r.exact[x] && (v.Def().Op().IsView() || v.Def().Op() == ir.OpIndex)
+		r.annotate(v)
+	}
+}
+
+// computed is arithmetic.
+func (r *random) computed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value) {
+	fb := r.fb
 	add := func(vs ...*ir.Value) { out = append(out, vs...) }
-	switch r.IntN(31) {
+	switch k {
 	case 0:
 		add(fb.Unary([]ir.Op{ir.OpNeg, ir.OpRelu, ir.OpTanh, ir.OpAbs}[r.IntN(4)], x))
 	case 1:
@@ -150,6 +165,29 @@ func (r *random) step() {
 		} else if len(s) == 3 {
 			add(fb.MatMul(x, fb.Permute(x, 0, 2, 1)))
 		}
+	case 19:
+		add(fb.Cumsum(x, d))
+	case 20:
+		add(fb.Softmax(x, d))
+	case 21:
+		if r.exact[x] {
+			v, _ := fb.TopK(x, 1+r.Int64N(s[d]), d)
+			add(v)
+		}
+	case 29:
+		if len(s) == 3 {
+			w := fb.Full(ir.Tensor(ir.F32, 2, s[1], 1), 0.5)
+			add(fb.Op(ir.OpConvolution, nil, nil, []*ir.Value{x, w})...)
+		}
+	}
+	return out
+}
+
+// moved are views and what moves.
+func (r *random) moved(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value) {
+	fb := r.fb
+	add := func(vs ...*ir.Value) { out = append(out, vs...) }
+	switch k {
 	case 8, 9:
 		dims := r.Perm(len(s))
 		l := make([]int64, len(s))
@@ -188,15 +226,15 @@ func (r *random) step() {
 		if k := r.size(); s[0] == 1 {
 			add(fb.Expand(x, ir.Tensor(ir.F32, append([]int64{k}, s[1:]...)...).Shape()))
 		}
-	case 19:
-		add(fb.Cumsum(x, d))
-	case 20:
-		add(fb.Softmax(x, d))
-	case 21:
-		if r.exact[x] {
-			v, _ := fb.TopK(x, 1+r.Int64N(s[d]), d)
-			add(v)
-		}
+	}
+	return out
+}
+
+// indexed reads and writes at places.
+func (r *random) indexed(k int, x *ir.Value, s []int64, d int64) (out []*ir.Value) {
+	fb := r.fb
+	add := func(vs ...*ir.Value) { out = append(out, vs...) }
+	switch k {
 	case 22:
 		add(fb.Index(x, []int64{d}, r.indices(s[d], r.size())))
 	case 23:
@@ -220,7 +258,7 @@ func (r *random) step() {
 		y := fb.Full(ir.Tensor(ir.F32, t...), 0.25)
 		add(fb.IndexPut(x, y, []int64{0}, r.IntN(2) == 0, r.indices(s[0], k)))
 	case 30:
-		add(one(ir.OpScatter, ir.A("dim", d, "value", 0.5), x, fb.Clone(r.iotaAlong(s, d)))...)
+		add(fb.Op(ir.OpScatter, nil, ir.A("dim", d, "value", 0.5), []*ir.Value{x, fb.Clone(r.iotaAlong(s, d))})...)
 	case 27:
 		if len(s) == 2 {
 			add(fb.Embedding(x, r.indices(s[0], r.size(), r.size())))
@@ -230,23 +268,8 @@ func (r *random) step() {
 		t := slices.Clone(s)
 		t[d] = k
 		add(fb.SliceScatter(x, fb.Full(ir.Tensor(ir.F32, t...), 2), d, s[d]-k, s[d]))
-	case 29:
-		if len(s) == 3 {
-			w := fb.Full(ir.Tensor(ir.F32, 2, s[1], 1), 0.5)
-			add(one(ir.OpConvolution, nil, x, w)...)
-		}
 	}
-	for _, v := range out {
-		n := 1
-		for _, k := range shapeOf(v) {
-			n *= int(k)
-		}
-		if n <= 4096 && v.Type().Rank() < 5 {
-			r.vals = append(r.vals, v)
-		}
-		r.exact[v] = r.exact[x] && (v.Def().Op().IsView() || v.Def().Op() == ir.OpIndex)
-		r.annotate(v)
-	}
+	return out
 }
 
 // reshaped joins two dimensions, or cuts one.

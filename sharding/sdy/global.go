@@ -16,7 +16,7 @@ type global struct {
 	at    *Function // that is imported
 
 	stated []bool // by value: the text says how it lies; nil: all that is known is said
-	mesh  *sharding.Mesh
+	mesh   *sharding.Mesh
 }
 
 // Given finds the shardings that a text states; what it says nothing of is replicated where
