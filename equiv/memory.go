@@ -153,14 +153,21 @@ func (m *memory) inPlace(n *ir.Node, tensor, operand int) int64 {
 	p := m.st.Of(v)[0]
 	root, _ := m.st.Root(p.Storage)
 	var t ir.Type
-	if ts := n.Result(0).Type().Tensors(); tensor < len(ts) {
-		t = ts[tensor]
+	var own ir.StorageID
+	k := tensor
+	for _, v := range n.DeclaredResults() {
+		ts := v.Type().Tensors()
+		if k >= 0 && k < len(ts) {
+			t, own = ts[k], m.st.Of(v)[k].Storage
+		}
+		k -= len(ts)
 	}
 	switch d := root.Def(); {
 	case !t.Equal(v.Type()):
 		m.fail(n, "a result of type %s lies in place of %s, %s", t, v, v.Type())
-	case d.Op() == ir.OpInput && (m.kept(d) || root.Type().IsAsync()) && !m.donated(d, m.st.Of(n.Result(0))[tensor].Storage):
+	case d.Op() == ir.OpInput && (m.kept(d) || root.Type().IsAsync()) && !m.donated(d, own):
 		m.fail(n, "a result lies in place of %s, which belongs to the caller", v)
+	case n.Op() == ir.OpWhile && tensor == operand: // the first round begins with it
 	case n.Op().IsCollective() && (tensor != operand || n.Op() != ir.OpAllReduce && n.Op() != ir.OpBroadcast),
 		!n.Op().IsCollective() && !m.elementwise(nodes, n, v) && !rowwise(n.Op(), operand):
 		m.fail(n, "%s does not work in place of operand %d, %s", n.Op(), operand, v)

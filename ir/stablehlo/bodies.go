@@ -138,11 +138,41 @@ func (im *importer) loop(o *op, in []*value, trips int) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
+	donate(body.fb, len(in))
 	attrs := ir.A(ir.CondKey, cond.fb.Func().Name, ir.BodyKey, body.fb.Func().Name)
 	if trips > 0 {
 		attrs = ir.A(ir.CondKey, cond.fb.Func().Name, ir.BodyKey, body.fb.Func().Name, "trips", trips)
 	}
 	return im.chosen(ir.OpWhile, uniform(bodies, attrs), append(args, more...), types)
+}
+
+// donate lets the next value of what a loop carries be computed in the place of the last, where
+// nothing else of the body's results lies.
+func donate(body *ir.FuncBuilder, carried int) {
+	f := body.Func()
+	st, err := ir.ComputeStorages(f)
+	if err != nil || f.Return() == nil {
+		return // whoever finishes the module says why
+	}
+	outs := f.Return().Args()
+	owner := make([]int, st.Len()) // by storage: 1 and the number of the input that it is, 0 of others
+	for i, n := range f.Inputs() {
+		owner[st.Of(n.Result(0))[0].Storage] = i + 1
+	}
+	lies := map[ir.StorageID]int{} // how many results lie in a storage; look-up only
+	for _, v := range outs {
+		lies[st.Of(v)[0].Storage]++
+	}
+	for k, n := range f.Inputs()[:carried] {
+		own, got := st.Of(n.Result(0))[0].Storage, st.Of(outs[k])[0].Storage
+		others := lies[own]
+		if own == got {
+			others--
+		}
+		if others == 0 && (owner[got] == 0 || own == got) && outs[k].Type().Equal(n.Result(0).Type()) {
+			body.Donate(n.Result(0), k)
+		}
+	}
 }
 
 // choice makes a case of branches; by is the region of each number, nil for the same numbers.

@@ -87,11 +87,11 @@ func Run(f *ir.Func, r *Reuser) (before, after int64, err error) {
 			f.SetMeta(n, n.Meta().With(place.HomeKey, attr.Ints(list...)))
 			continue
 		}
-		wanted := n.Op().Class() != ir.ClassView && r.Launches && (r.updates || place.KernelInPlace(n.Op()))
+		wanted := n.Op().Class() != ir.ClassView && r.Launches && (r.updates || n.Op() == ir.OpWhile || place.KernelInPlace(n.Op()))
 		if n.Op().IsCollective() {
 			wanted = r.Collectives
 		}
-		if !wanted || len(n.Args()) == 0 || len(n.Results()) != 1 || n.Op() == ir.OpWaitTensor || r.a.Inside(n) {
+		if !wanted || len(n.Args()) == 0 || len(n.Results()) != 1 && n.Op() != ir.OpWhile || n.Op() == ir.OpWaitTensor || r.a.Inside(n) {
 			continue
 		}
 		if list := r.node(n); list != nil {
@@ -151,7 +151,10 @@ type Reuser struct {
 
 // node returns the annotation of n, nil if no result takes over an operand.
 func (r *Reuser) node(n *ir.Node) []int64 {
-	ts := n.Result(0).Type().Tensors()
+	var ts []ir.Type
+	for _, v := range n.DeclaredResults() {
+		ts = append(ts, v.Type().Tensors()...)
+	}
 	list := make([]int64, len(ts))
 	found, asked := false, false
 	for k, t := range ts {
