@@ -98,6 +98,29 @@ template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F f) {
   return x;
 }
 
+// scan_lanes gives every lane the sum of what the lanes before it have, and all that of
+// all. All threads of the block must call it.
+template <int lanes, class T> FN T scan_lanes(T x, T& all) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+  for (int m = 1; m < 32; m *= 2) {
+    const T y = __shfl_up_sync(0xffffffffu, x, m);
+    if (lane >= m) x = add_of(y, x);
+  }
+  __shared__ T part[lanes / 32];
+  __syncthreads(); // a scan before this one may still be read
+  if (lane == 31) part[warp] = x;
+  __syncthreads();
+  T before = 0;
+  all = 0;
+  for (int w = 0; w < lanes / 32; ++w) {
+    if (w == warp) before = all;
+    all = add_of(all, part[w]);
+  }
+  const T near = __shfl_up_sync(0xffffffffu, x, 1);
+  return lane == 0 ? before : add_of(before, near);
+}
+
 // fold_columns gives every lane the folds of its n columns. Threads next to each
 // other have columns next to each other, lanes are cols threads apart.
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&x)[n], F f) {
@@ -189,6 +212,7 @@ FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low,
 FN void meet() {}
 FN void latest(int* p, int k) { *p = k > *p ? k : *p; }
 template <int lanes, int rows, class T, class F> FN T fold_lanes(T x, F) { return x; }
+template <int lanes, class T> FN T scan_lanes(T x, T& all) { all = x; return 0; }
 template <int lanes, int cols, int n, class T, class F> FN void fold_columns(T (&)[n], F) {}
 template <int threads, class I>
 FN int list_rows(int* list, const I* index, int n, i64 size, bool wrap, i64 low, int rows, int room = 0x7fffffff) {

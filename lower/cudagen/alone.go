@@ -32,6 +32,11 @@ func alone(name string, r *region) (*Kernel, error) {
 		err = g.reduceWindow(n)
 	case ir.OpTopk:
 		err = g.topk(n)
+	case ir.OpCumsum:
+		if !g.scans(n) {
+			return nil, nil
+		}
+		g.scan(n)
 	case ir.OpScatter:
 		if len(r.sizes) > 0 || !g.scatters(n) {
 			return nil, nil

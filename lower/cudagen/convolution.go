@@ -161,7 +161,7 @@ func (c *convolution) direct(g *generator) {
 	if len(pad) > 0 {
 		load = fmt.Sprintf("%s ? %s : (%s)0", strings.Join(pad, " && "), load, c.dom)
 	}
-	g.top.emit("%s  %s", in, product("sum", load, fmt.Sprintf("(%s)load(w + %s)", c.dom, w)))
+	g.top.emit("%s  sum = add_of(sum, mul_of(%s, (%s)load(w + %s))); // each rounded, as on the host", in, load, c.dom, w)
 	for range c.dims {
 		g.top.emit("%s}", in)
 		in = in[2:]

@@ -84,6 +84,7 @@ var sizedCases = []struct {
 	{name: "scatter", text: `(%x: f32[a,11], %i: i64[a,3], %z: f32[a,3]) -> (f32[a,11]) { %y = scatter %x, %i, %z {dim=1} : f32[a,11]; return %y }`},
 	{name: "scatter_value", text: `(%x: bf16[a,11], %i: i64[a,2]) -> (bf16[a,11]) { %y = scatter %x, %i {dim=1, value=1.0} : bf16[a,11]; return %y }`},
 	{name: "scatter_add", text: `(%x: f32[9,4], %i: i64[a,3], %z: f32[a,4]) -> (f32[9,4]) { %y = scatter %x, %i, %z {dim=0, reduce="add"} : f32[9,4]; return %y }`},
+	{name: "scan", text: `(%x: bf16[a,100*b]) -> (bf16[a,100*b]) { %y = cumsum %x {dim=1} : bf16[a,100*b]; return %y }`},
 	{name: "convolution", text: `(%x: f32[a,3,7,5], %w: f32[4,3,3,2]) -> (f32[a,4,5,4]) { %y = convolution %x, %w : f32[a,4,5,4]; return %y }`},
 	{name: "convolution_tiled", text: `(%x: bf16[a,3,7,5], %w: bf16[18,3,3,2]) -> (bf16[a,18,7,4]) { %y = convolution %x, %w {padding=[1, 1, 0, 0]} : bf16[a,18,7,4]; return %y }`},
 	{name: "max_pool", text: `(%x: f32[a,3,8,5]) -> (f32[a,3,4,5]) { %y = reduce_window %x {reduce="max", window=[1, 1, 2, 1], strides=[1, 1, 2, 1]} : f32[a,3,4,5]; return %y }`},
