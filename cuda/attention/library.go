@@ -67,12 +67,12 @@ func (l *Library) Plan(c *library.Call) (library.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.host != nil {
-		return library.OnHost(l.host, "host", c), nil
-	}
 	launches, err := plan(p)
 	if err != nil {
 		return nil, err
+	}
+	if l.host != nil {
+		return library.OnHost(l.host, "host", c), nil
 	}
 	s := &step{op: p.Op}
 	for _, k := range launches {
