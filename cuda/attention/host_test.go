@@ -20,6 +20,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
+	"github.com/seed-ee968945/concert/internal/prelude/clang"
 )
 
 // The kernels run here on the machine of testdata/host.cuh: every warp's matrix
@@ -94,6 +95,7 @@ func build(t *testing.T, u *unit, names []string) string {
 		fmt.Fprintf(&calls, "call%d, ", i)
 	}
 	calls.WriteString("};\n")
+	clang.Check(t, u.name, u.source())
 	bin := filepath.Join(built.dir, fmt.Sprintf("unit%d", len(built.bin)))
 	full := src + fmt.Sprintf(hostMain, calls.String(), hostBase, hostBase)
 	if err := os.WriteFile(bin+".cpp", []byte(full), 0o600); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/internal/prelude"
+	"github.com/seed-ee968945/concert/internal/prelude/clang"
 )
 
 // shim lets a C++ compiler take the kernel: one thread does what a block does.
@@ -145,7 +146,7 @@ func TestKernel(t *testing.T) {
 func run(t *testing.T, gxx string, m *memory, ps []product) []byte {
 	t.Helper()
 	var src, body strings.Builder
-	src.WriteString(shim + prelude.Source)
+	src.WriteString(prelude.Source)
 	units := map[string]int{}
 	for i := range ps {
 		p, err := problemOf(&ps[i].call)
@@ -169,6 +170,7 @@ func run(t *testing.T, gxx string, m *memory, ps []product) []byte {
 		}
 		fmt.Fprintf(&body, "  {\n    static const unsigned words[] = {%s};\n    unit%d::args g;\n    if (sizeof g != sizeof words) return 4;\n    memcpy(&g, words, sizeof g);\n    for (blockIdx.x = 0; blockIdx.x < %d; ++blockIdx.x) unit%d::gemm%d(g);\n  }\n", strings.Join(words, ", "), n, ps[i].blocks, n, n)
 	}
+	clang.Check(t, "gemm.cu", src.String())
 	fmt.Fprintf(&src, `
 int main(int, char **a) {
   const size_t n = %d;
@@ -188,7 +190,7 @@ int main(int, char **a) {
 		return path
 	}
 	bin, mem := filepath.Join(dir, "gemm"), file("memory", m.bytes)
-	if out, err := exec.Command(gxx, "-std=c++17", "-O0", "-w", "-ffp-contract=off", "-o", bin, file("gemm.cc", []byte(src.String()))).CombinedOutput(); err != nil {
+	if out, err := exec.Command(gxx, "-std=c++17", "-O0", "-w", "-ffp-contract=off", "-o", bin, file("gemm.cc", []byte(shim+src.String()))).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%.3000s", err, out)
 	}
 	if out, err := exec.Command(bin, mem).CombinedOutput(); err != nil {

@@ -3,6 +3,7 @@ package cudagen_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,6 +81,7 @@ func TestEveryOperation(t *testing.T) {
 		}
 	}
 	t.Logf("%d kernels of %d operations", len(trials)+len(wide), len(ran))
+	compiles(t, append(slices.Clone(trials), wide...))
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
 	compare(t, wide, runOnHost(t, wide, "-DEXACT_MATH"), false)
 }

@@ -111,6 +111,7 @@ func sizesAt(m *ir.Module) []map[string]int64 {
 // numbers: with exact functions the bits of the host's kernels.
 func TestGolden(t *testing.T) {
 	trials := load(t)
+	compiles(t, trials)
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
 	compare(t, trials, runOnHost(t, trials), false)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/internal/prelude/clang"
 	"github.com/seed-ee968945/concert/internal/rowmajor"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
@@ -240,6 +241,21 @@ static void write_buffer(const char* d, size_t n) {
 	}
 	b.WriteString("  return fclose(out);\n}\n")
 	return b.String()
+}
+
+// compiles checks that the kernels' text is CUDA's, in one translation unit.
+func compiles(t *testing.T, trials []*trial) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(cudagen.Prelude())
+	written := map[*cudagen.Kernel]bool{} // look-up only
+	for _, t := range trials {
+		if !written[t.k] {
+			b.WriteString("\n" + t.k.Body)
+		}
+		written[t.k] = true
+	}
+	clang.Check(t, t.Name(), b.String())
 }
 
 func ctype(v *ir.Value) string {

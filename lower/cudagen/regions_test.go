@@ -252,6 +252,7 @@ func TestTracedNumbers(t *testing.T) {
 	if len(trials) < 50 {
 		t.Fatal("too few")
 	}
+	compiles(t, trials)
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
 	compare(t, trials, runOnHost(t, trials), false)
 }

@@ -171,6 +171,7 @@ func TestRandomSizes(t *testing.T) {
 		rounds = 3
 	}
 	trials := sizedTrials(t, rounds)
+	compiles(t, trials)
 	compare(t, trials, runOnHost(t, trials, "-DEXACT_MATH"), true)
 	compare(t, trials, runOnHost(t, trials), false)
 }
