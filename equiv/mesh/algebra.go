@@ -421,6 +421,10 @@ func (t *table) choose(dt string, args []arg, loops []loop) (float64, *expr, []d
 		k := 2 - int(args[0].coef)
 		return t.multiply(args[k:k+1], picked(loops, []int{k}))
 	}
+	differ := func(l loop) bool { return l.at[1] != l.at[2] }
+	if args[1].base == args[2].base && args[1].coef == args[2].coef && !slices.ContainsFunc(loops, differ) { // no choice
+		return t.multiply(args[1:2], picked(loops, []int{1}))
+	}
 	e, where := t.make(&spec{kind: choice, text: dt, args: args, loops: loops})
 	return 1, e, where
 }

@@ -71,7 +71,7 @@ func Check(device, ranks *ir.Func, o Options) (*Report, error) {
 		return nil, fmt.Errorf("%d inputs became %d", len(a), len(b))
 	}
 	t := newTable()
-	one, many := &side{t: t, f: device}, &side{t: t, g: g, f: ranks}
+	one, many := &side{t: t, name: "device", f: device}, &side{t: t, name: "ranks", g: g, f: ranks}
 	if g.world > 1 && device.Module().World == g.world { // all ranks run it, with all of every input
 		one.g = g
 	}

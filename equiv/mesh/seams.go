@@ -397,7 +397,8 @@ func (s seam) loops(k int, loops []loop) []loop {
 // behind is what names a leaf of which nothing is known: what lies behind the end of a tensor.
 const behind = "behind the end "
 
-// padded is a tensor with more places in one dimension.
+// padded is a tensor with more places in one dimension. Ranks that have the same piece have the
+// same behind its end.
 func (t *table) padded(p *piece, d int, n int64) *piece {
 	q := &piece{base: p.base, coef: 1, held: slices.Clone(p.held)}
 	var shape []int64

@@ -18,7 +18,8 @@ type piece struct {
 // side is one of the two programs.
 type side struct {
 	t       *table
-	g       *grid // nil of one device
+	name    string // which of the two: what is unknown in one is never what it is in the other
+	g       *grid  // nil of one device
 	f       *ir.Func
 	vals    [][]*piece // by value: one for each tensor
 	unknown []Unknown
@@ -151,11 +152,7 @@ func (s *side) strangers(v *ir.Value, name string) []*piece {
 				shape = append(shape, n)
 			}
 		}
-		side := "rank"
-		if s.g == nil {
-			side = "device"
-		}
-		p.base = s.t.leaf(fmt.Sprintf("unknown %s %s %d %d", side, name, k, len(s.unknown)), shape...)
+		p.base = s.t.leaf(fmt.Sprintf("unknown %s %s %d %d", s.name, name, k, len(s.unknown)), shape...)
 		out = append(out, p)
 	}
 	return out
