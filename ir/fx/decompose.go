@@ -71,9 +71,12 @@ func (c *call) in(dt ir.DType, x *ir.Value) *ir.Value {
 }
 
 func steps(c *call) error {
-	n, start, step := c.need("length"), c.int("start", 0), c.int("step", 1)
-	if c.err == nil && len(c.n.Out) == 1 && !slices.Equal(c.n.Out[0].Shape, []int64{n}) {
-		return c.fail("out", "type", "result 0 has shape %v, the arguments give [%d]", c.n.Out[0].Shape, n)
+	n, start, step := c.sizes("length"), c.int("start", 0), c.int("step", 1)
+	if n == nil {
+		c.want("length", "an integer", c.arg("length"))
+	}
+	if c.err == nil && len(c.n.Out) == 1 && !c.n.Out[0].shape().Equal(n) {
+		return c.fail("out", "type", "result 0 has shape %s, the arguments give %s", c.n.Out[0].shape(), n)
 	}
 	return c.emitErr(ir.OpIota, attr.Make(attr.Attr{Key: "start", Val: attr.Int(start)}, attr.Attr{Key: "step", Val: attr.Int(step)}))
 }
@@ -358,24 +361,25 @@ func selectScatter(c *call) error {
 	if c.err != nil {
 		return c.err
 	}
-	shape := static(x)
-	if len(shape) == 0 {
+	if x.Type().Rank() == 0 {
 		return errForm
 	}
-	d, i := c.dim("dim", 0, len(shape)), c.need("index")
+	d, i := c.dim("dim", 0, x.Type().Rank()), c.need("index")
 	if c.err != nil {
 		return c.err
 	}
+	n := sizeAt(x, d)
 	if i < 0 {
-		i += shape[d]
+		i += n
 	}
-	if i < 0 || i >= shape[d] {
-		c.stick("index", c.arg("index"), "index %d is outside the %d elements of dimension %d", i, shape[d], d)
+	if i < 0 || i >= n {
+		c.stick("index", c.arg("index"), "index %d is outside the %d elements of dimension %d", i, n, d)
 		return c.err
 	}
-	t := src.Type()
-	dims, strides := slices.Insert(slices.Clone(static(src)), int(d), 1), slices.Insert(slices.Clone(t.Strides()), int(d), 1)
-	src = c.helper(ir.OpUnsqueeze, dimAttr(d), ir.Tensor(t.DType(), dims...).WithStrides(strides), src)
+	src = c.make(ir.OpUnsqueeze, dimAttr(d), src)
+	if c.err != nil {
+		return c.err
+	}
 	return c.emitErr(ir.OpSliceScatter, dimAttr(d).With("start", attr.Int(i)).With("end", attr.Int(i+1)), x, src)
 }
 

@@ -38,6 +38,9 @@ func (c *call) sized() {
 
 func full(c *call) error {
 	c.sized()
+	if d := c.im.sizeOf(c.arg("fill_value")); d != nil && c.err == nil && len(c.n.Out) == 1 && c.n.Out[0].rank() == 0 {
+		return c.emitErr(ir.OpConvert, nil, c.counted(*d))
+	}
 	v, ok := c.num("fill_value")
 	if !ok {
 		c.want("fill_value", "a number", c.arg("fill_value"))
