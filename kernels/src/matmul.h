@@ -78,6 +78,9 @@ DEV void matmul(const TensorMap *am, const TensorMap *bm, const TensorMap *dm, c
   u32 ring = sharedAddr(dynamic), full = ring + R::bars, empty = full + 8 * STAGES;
   u32 peer = CLUSTER > 1 ? clusterRank() : 0, group = tid() >> 7;
   if (tid() == 0) {
+    tilePrefetch(am);
+    tilePrefetch(bm);
+    tilePrefetch(dm);
     for (int s = 0; s < STAGES; s++) {
       mbarInit(full + 8 * s, 1);
       mbarInit(empty + 8 * s, 2 * CLUSTER);
