@@ -328,8 +328,8 @@ func (c *measuredProgram) flush(x *rt.Exec) {
 	}
 }
 
-// speck is as little compute as there can be.
-func (c *measuredProgram) speck(x *rt.Exec, stream string) {
+// tinyLaunch is as little compute as there can be.
+func (c *measuredProgram) tinyLaunch(x *rt.Exec, stream string) {
 	x.Copy(stream, rt.C(c.room, rt.U8, 512), rt.C(c.room+1024, rt.U8, 512))
 }
 

@@ -19,13 +19,13 @@ func (k *meter) edges(ctx context.Context) error {
 	// One branch of two specks, beside another of one; and three in a row.
 	a, b := c.computeStream(), c.p.Streams[1].Name
 	apart, err := k.slope(ctx, 0, func(x *rt.Exec) {
-		c.speck(x, a)
+		c.tinyLaunch(x, a)
 		x.Record(a, c.our(0))
 		x.Wait(b, c.our(0))
-		c.speck(x, b)
-		c.speck(x, b)
+		c.tinyLaunch(x, b)
+		c.tinyLaunch(x, b)
 		x.Record(b, c.our(1))
-		c.speck(x, a)
+		c.tinyLaunch(x, a)
 		x.Wait(a, c.our(1))
 	})
 	if err != nil {
@@ -33,7 +33,7 @@ func (k *meter) edges(ctx context.Context) error {
 	}
 	together, err := k.slope(ctx, 0, func(x *rt.Exec) {
 		for range 3 {
-			c.speck(x, a)
+			c.tinyLaunch(x, a)
 		}
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func (k *meter) edges(ctx context.Context) error {
 
 // besideCompute measures a collective that has compute beside it: as little as there
 // can be of what keeps multiprocessors to itself. A collective that takes no longer than
-// that has a speck beside it instead.
+// that has a tiny launch beside it instead.
 func (k *meter) besideCompute(ctx context.Context, said float64, stream int, run func(x *rt.Exec)) (float64, error) {
 	c := k.c
 	partner := func(x *rt.Exec) { rt.Instruct(x, c.p, c.partner) }
@@ -58,7 +58,7 @@ func (k *meter) besideCompute(ctx context.Context, said float64, stream int, run
 		k.besideUs = max(us, 0.001)
 	}
 	// What one rank measured must not decide: all go the same ways.
-	us, err := k.slope(ctx, said, c.forked(stream, run, func(x *rt.Exec) { c.speck(x, c.computeStream()) }))
+	us, err := k.slope(ctx, said, c.forked(stream, run, func(x *rt.Exec) { c.tinyLaunch(x, c.computeStream()) }))
 	if err != nil || c.partner < 0 {
 		return us - 2*k.edgeUs, err
 	}

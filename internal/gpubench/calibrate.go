@@ -32,11 +32,11 @@ func (b *bench) calibrate() error {
 	if err := b.fill(b.max/2, b.max, 7); err != nil {
 		return err
 	}
-	t, err := b.crossings()
+	t, err := b.thresholds()
 	if err != nil {
 		return err
 	}
-	if err := b.besideCrossings(&t); err != nil {
+	if err := b.overlapThresholds(&t); err != nil {
 		return err
 	}
 	file.Protocols = slices.DeleteFunc(file.Protocols, func(p calibration.Protocols) bool { return p.Ranks == b.n })
@@ -124,7 +124,7 @@ func above(last, from, to uint64) uint64 {
 	return 2 * last
 }
 
-func (b *bench) crossings() (kernels.Tuning, error) {
+func (b *bench) thresholds() (kernels.Tuning, error) {
 	t := kernels.DefaultTuning(b.n)
 	alg := func(a kernels.Algo) config { return config{algo: a} }
 	small := alg(kernels.OneShot)
@@ -164,9 +164,9 @@ func (b *bench) crossings() (kernels.Tuning, error) {
 	return t, err
 }
 
-// besideCrossings finds from where the forms beside compute cost less in all: the time
+// overlapThresholds finds from where the forms beside compute cost less in all: the time
 // of the collective beside products, and what the products lose to it.
-func (b *bench) besideCrossings(t *kernels.Tuning) error {
+func (b *bench) overlapThresholds(t *kernels.Tuning) error {
 	if b.max < movedBytes+3*matrix {
 		return nil
 	}

@@ -43,7 +43,7 @@ func (p *problem) minMemory(cap int64) ([]int32, int64) {
 		return best, peak
 	}
 	for _, r := range []int64{0, 1, 4, 16} {
-		ref := p.greedyLean(r)
+		ref := p.greedyMinMemory(r)
 		if q := p.peak(ref); q < peak {
 			best, peak = ref, q
 		}
@@ -51,11 +51,11 @@ func (p *problem) minMemory(cap int64) ([]int32, int64) {
 	return best, peak
 }
 
-// greedyLean returns the order in which, of the jobs that are ready, the one runs
+// greedyMinMemory returns the order in which, of the jobs that are ready, the one runs
 // next that adds least to live memory; of those that add the same, the first in
 // input order. What a job adds counts in units of 1/r of the largest storage, so
 // that with small r the input order weighs more; 0 stands for bytes. O(n log n).
-func (p *problem) greedyLean(r int64) []int32 {
+func (p *problem) greedyMinMemory(r int64) []int32 {
 	n := p.n()
 	unit := int64(1)
 	if r > 0 {

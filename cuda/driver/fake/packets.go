@@ -154,8 +154,8 @@ func (b *block) receiveFlagged(at uint64, peer, e uint32) (v [16]byte, err error
 	return v, nil
 }
 
-// wipe clears every stride-th packet of a slot from the first on to the last but last.
-func (b *block) wipe(slot, first, last, stride uint64) {
+// reset clears every stride-th packet of a slot from the first on to the last but last.
+func (b *block) reset(slot, first, last, stride uint64) {
 	for i := first; i < last; i += stride {
 		setLong(slot+16*i, 0)
 		setLong(slot+16*i+8, 0)
@@ -201,7 +201,7 @@ func (b *block) flagged(kind kernels.Collective) error {
 	b.setEpoch(kernels.CtlFlagged, e)
 	if e >= kernels.Wipes && b.bid < a.Units {
 		for r := uint64(0); r < uint64(a.N); r++ {
-			b.wipe(a.Peer[0]+half+r*a.Slot, uint64(a.Units+b.bid), a.Slot/16, uint64(min(b.grid, a.Units)))
+			b.reset(a.Peer[0]+half+r*a.Slot, uint64(a.Units+b.bid), a.Slot/16, uint64(min(b.grid, a.Units)))
 		}
 	}
 	return nil

@@ -185,16 +185,16 @@ func (u *uneven) wipeSlots() {
 		end, own := u.a.Slot/16, kernels.UnevenDepth*uint64(u.a.Per)/16
 		if u.large {
 			end -= grid
-			u.wipe(u.counts(u.mine(r)), 0, 1, 1)
+			u.reset(u.counts(u.mine(r)), 0, 1, 1)
 		}
 		if u.chunky(u.t.Recv[r]) {
 			last := (bid + 1) * own
 			if bid+1 == grid {
 				last = end
 			}
-			u.wipe(u.mine(r), bid*own, last, 1)
+			u.reset(u.mine(r), bid*own, last, 1)
 			continue
 		}
-		u.wipe(u.mine(r), max(1, (u.t.Recv[r]+7)/8)+bid, end, grid)
+		u.reset(u.mine(r), max(1, (u.t.Recv[r]+7)/8)+bid, end, grid)
 	}
 }
