@@ -83,6 +83,9 @@ func (m *Model) modelled(n *ir.Node) (float64, Source) {
 func (m *Model) bodies(n *ir.Node) (float64, Source) {
 	total := 0.0
 	for _, b := range n.Bodies() {
+		if b == nil { // the node was copied to a module without it
+			return 0, Unknown
+		}
 		ms := 0.0
 		for _, o := range b.Order() {
 			one, from := m.Priced(o)

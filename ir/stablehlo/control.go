@@ -15,7 +15,7 @@ import (
 const (
 	maxRounds   = 1 << 13 // of all loops that are unrolled
 	maxUnrolled = 1 << 16 // operations of one such loop
-	maxFolds    = 1 << 22 // operations that are looked at for how long loops are
+	maxFolds    = 1 << 20 // operations that are looked at for how long loops are
 	maxChosen   = 32      // operations of a branch that is computed in any case
 )
 
