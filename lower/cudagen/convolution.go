@@ -124,7 +124,11 @@ func (c *convolution) direct(g *generator) {
 	g.f.block = 256
 	g.grid = (count + 255) / 256
 	g.top.emit("const %s i = (%s)blockIdx.x * 256 + threadIdx.x;", t, t)
-	g.top.emit("if (i >= %s * %d) return;", c.windows, shape[1])
+	if fusion.Open(c.out) {
+		g.top.emit("if (i >= %s * %d) return;", c.windows, shape[1])
+	} else {
+		g.top.emit("if (i >= %d) return;", count)
+	}
 	at := g.x.unravel(g.x.newAtom("i", count-1, 1, g.top).lin(), fixed(shape))
 	for d, e := range at {
 		g.top.emit("const %s o%d = %s;", t, d, e.text())
