@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/symm"
@@ -18,19 +17,8 @@ const toImport = "tensor 1"
 
 // importer exports to so many importers, of which one has come on its errand, and has not
 // heard the answer.
-func importer(t *testing.T, s *symm.Shared, b symm.Buffer, n int, e errandT, timeout time.Duration) (*rendezvous.Conn, chan error) {
+func importer(ctx context.Context, t *testing.T, m *rendezvous.Job, s *symm.Shared, b symm.Buffer, n int, e errandT) (*rendezvous.Conn, chan error) {
 	t.Helper()
-	return importerOf(t, rendezvous.NewJob(""), s, b, n, e, timeout)
-}
-
-func importerOf(t *testing.T, m *rendezvous.Job, s *symm.Shared, b symm.Buffer, n int, e errandT, timeout time.Duration) (*rendezvous.Conn, chan error) {
-	t.Helper()
-	ctx := t.Context()
-	if timeout > 0 {
-		c, cancel := context.WithTimeout(ctx, timeout)
-		t.Cleanup(cancel)
-		ctx = c
-	}
 	done := make(chan error, 1)
 	go func() { done <- s.Export(ctx, m, b, n) }()
 	conn := got(rendezvous.Dial(t.Context(), m))(t)
@@ -47,24 +35,25 @@ func TestImporterThatFails(t *testing.T) {
 	if *onGPU || process != nil {
 		t.Skip("both sides are in one process")
 	}
-	const timeout = 300 * time.Millisecond
 	r := lone(t, newDriverOf(t, 1), 0)
 	s := got(r.NewShared(64))(t)
 	defer s.Close()
 	b := got(s.Buffer(0, symm.U8, 64))(t)
 	for name, says := range map[string]any{"nothing": nil, "nonsense": "xyz"} {
 		t.Run(name, func(t *testing.T) {
-			conn, done := importer(t, s, b, 1, errandT{toImport, got(rendezvous.Machine())(t)}, timeout)
+			ctx, end := context.WithCancelCause(t.Context())
+			defer end(nil)
+			conn, done := importer(ctx, t, rendezvous.NewJob(""), s, b, 1, errandT{toImport, got(rendezvous.Machine())(t)})
 			defer conn.Close()
-			if says != nil {
-				if err := conn.Send(t.Context(), says); err != nil {
-					t.Fatal(err)
-				}
+			if says == nil {
+				end(context.DeadlineExceeded)
+			} else if err := conn.Send(t.Context(), says); err != nil {
+				t.Fatal(err)
 			}
 			err := <-done
 			var late *rendezvous.TimeoutError
 			var lost *symm.PeerLostError
-			if says == nil && (!errors.As(err, &late) || late.Elapsed < timeout/3) {
+			if says == nil && (!errors.As(err, &late) || late.Elapsed <= 0) {
 				t.Errorf("got %v", err)
 			}
 			if says != nil && (err == nil || errors.As(err, &lost) || !strings.Contains(err.Error(), "cannot unmarshal")) {
@@ -83,7 +72,7 @@ func TestSlowImporter(t *testing.T) {
 	s := got(r.NewShared(64))(t)
 	defer s.Close()
 	m := rendezvous.NewJob("")
-	conn, done := importerOf(t, m, s, got(s.Buffer(0, symm.U8, 64))(t), 2, errandT{toImport, got(rendezvous.Machine())(t)}, 0)
+	conn, done := importer(t.Context(), t, m, s, got(s.Buffer(0, symm.U8, 64))(t), 2, errandT{toImport, got(rendezvous.Machine())(t)})
 	defer conn.Close()
 	other, _, err := r.Import(t.Context(), m)
 	if err != nil {

@@ -390,7 +390,7 @@ func TestImportFailures(t *testing.T) {
 		}
 	})
 	t.Run("a process of a world", func(t *testing.T) {
-		conn, done := importer(t, s, b, 1, errandT{Import: "a world"}, 0)
+		conn, done := importer(t.Context(), t, rendezvous.NewJob(""), s, b, 1, errandT{Import: "a world"})
 		defer conn.Close()
 		var mismatch *symm.MismatchError
 		if err := <-done; !errors.As(err, &mismatch) {
@@ -398,7 +398,7 @@ func TestImportFailures(t *testing.T) {
 		}
 	})
 	t.Run("lost", func(t *testing.T) {
-		conn, done := importer(t, s, b, 1, errandT{toImport, got(rendezvous.Machine())(t)}, 0)
+		conn, done := importer(t.Context(), t, rendezvous.NewJob(""), s, b, 1, errandT{toImport, got(rendezvous.Machine())(t)})
 		fds, err := conn.Receive(ctx, 64<<10, &struct{}{})
 		rendezvous.CloseFiles(fds...)
 		if err != nil || len(fds) != 1 {
