@@ -52,9 +52,6 @@ func (p *Pipeline) String() string {
 	return strings.Join(specs, ",")
 }
 
-// slice returns the pipeline of the steps from i to j, unchecked.
-func (p *Pipeline) slice(i, j int) *Pipeline { return &Pipeline{p.table, p.steps[i:j]} }
-
 // Parse reads a pipeline's text: names of passes and of named pipelines,
 // separated by commas, a pass optionally followed by options in braces, as in
 //
