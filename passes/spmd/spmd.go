@@ -175,6 +175,9 @@ func newPartitioner(f *ir.Func, how propagation) (*partitioner, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := refuse(f, x); err != nil {
+		return nil, fmt.Errorf("spmd: @%s: %w", f.Name, err)
+	}
 	p := &partitioner{f: f, how: how, emitter: emitter{groups: map[string]*ir.Group{}}, foreign: map[int]*far{}}
 	byMesh, order := map[*sharding.Mesh][]*sharding.Sharding{}, []*sharding.Mesh{}
 	for i := range x.Graph.Values {
@@ -207,6 +210,34 @@ func newPartitioner(f *ir.Func, how propagation) (*partitioner, error) {
 		}
 	}
 	return p, p.read(x, grids)
+}
+
+// refuse reports what is stated of values and cannot be kept.
+func refuse(f *ir.Func, x *sharding.Function) error {
+	var alone *ir.Value // on one device
+	for _, n := range f.Order() {
+		for _, v := range n.Results() {
+			s := x.Graph.Values[v.ID()].Sharding
+			switch {
+			case s == nil:
+			case s.Mesh.Maximal():
+				alone = v
+			case n.Op() == ir.OpInput && len(s.Unreduced) > 0:
+				return fmt.Errorf("input %s is stated to be parts of a reduction, which ranks cannot be given", v)
+			}
+		}
+	}
+	for i, at := range x.Results {
+		if s := x.Graph.Values[at].Sharding; s != nil && len(s.Unreduced) > 0 {
+			return fmt.Errorf("result %d is stated to be parts of a reduction; return it reduced", i)
+		}
+	}
+	for _, n := range f.Order() {
+		if alone != nil && n.Op() == ir.OpShard {
+			return fmt.Errorf("%s is stated to lie on one device, and %%%s depends on the rank: every rank computes what lies on one", alone, n.Name())
+		}
+	}
+	return nil
 }
 
 // read makes the values and what is wanted of them.

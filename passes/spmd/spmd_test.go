@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -149,5 +150,31 @@ func TestGolden(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is stated and cannot be kept is refused, not dropped.
+func TestRefused(t *testing.T) {
+	const mesh = "<mesh<['x'=2, 'y'=2]>, [{'x'}], unreduced={'y'}>"
+	for _, c := range []struct{ text, want string }{
+		{`func @f(%x: f32[8] !{sharding=["` + mesh + `"]}) -> (f32[8]) {
+  return %x
+}`, "input %x is stated to be parts of a reduction"},
+		{`func @f(%x: f32[8] !{sharding=["<mesh<['x'=2, 'y'=2]>, [{'x'}]>"]}) -> (f32[8]) {
+  return %x !{sharding=["` + mesh + `"]}
+}`, "result 0 is stated to be parts of a reduction"},
+		{`func @f(%x: f32[8] !{sharding=["<mesh<['x'=2, 'y'=2]>, [{'x'}]>"]}) -> (f32[2]) {
+  %y = relu %x : f32[8] !{sharding=["<mesh<[], device_ids=[1]>, []>"]}
+  %p = shard %y on @world {dim=0} : f32[2]
+  return %p
+}`, "%y is stated to lie on one device, and %p depends on the rank"},
+	} {
+		m, err := ir.Parse("f.ir", "world 4\ngroup @world = [[0, 1, 2, 3]]\n\n"+c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newPartitioner(m.Func("f"), shardy); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
 	}
 }
