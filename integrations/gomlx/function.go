@@ -109,7 +109,7 @@ func (f *function) Constant(flat any, dims ...int) (compute.Value, error) {
 		return nil, err
 	}
 	data := dtypes.UnsafeByteSliceFromAny(flat)
-	if want := shape.Size() * int(shape.DType.Memory()); len(data) != want {
+	if want := shape.Size() * int(shape.DType.Size()); len(data) != want {
 		return nil, errors.Errorf("concert: %d bytes for a constant of shape %s", len(data), shape)
 	}
 	return f.constant(data, shape), nil

@@ -136,7 +136,7 @@ func (f *function) RNGBitGenerator(state compute.Value, shape shapes.Shape) (com
 		return nil, nil, err
 	}
 	const row = 256
-	size := int(shape.DType.Memory())
+	size := int(shape.DType.Size())
 	n := (shape.Size()*size + 7) / 8 // words
 	rows := max(1, (n+row-1)/row)
 	w := &words{f: f}

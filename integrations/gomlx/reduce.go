@@ -48,7 +48,7 @@ func (f *function) neutral(op string, dt dtypes.DType) *value {
 			x = map[float64]int64{1: 0x3c00, math.Inf(-1): 0xfc00, math.Inf(1): 0x7c00}[v]
 		}
 	}
-	return f.constant(binary.LittleEndian.AppendUint64(nil, uint64(x))[:dt.Memory()], shapes.Make(dt))
+	return f.constant(binary.LittleEndian.AppendUint64(nil, uint64(x))[:dt.Size()], shapes.Make(dt))
 }
 
 func (f *function) reduce(op string, x compute.Value, axes []int) (compute.Value, error) {

@@ -82,6 +82,14 @@ func (g *generator) groupedMatmul(n *ir.Node) error {
 	e("for (i64 k0 = begin; k0 < end; k0 += %d) {", depth)
 	g.gather("x", "row", fmt.Sprintf("in0 + (i64)group * %s", ag), ar, ak, dom, tile, depth)
 	g.gather("y", "col", fmt.Sprintf("in1 + (i64)group * %s", bg), bc, bk, dom, tile, depth)
+	g.tileProduct(depth, fmt.Sprintf("store(out0 + (i64)group * %s + i * %s + j * %s, %s);", og, or, oc, rounded("sum[u][q]", dom, out.Type().DType())))
+	return nil
+}
+
+// tileProduct adds the product of what gather has loaded, ends the loop over inner indices,
+// and stores the sums.
+func (g *generator) tileProduct(depth int, store string) {
+	e := g.top.emit
 	e("  meet();")
 	e("  for (int u = 0; u < 256 / lanes; ++u) {")
 	e("    const int i = (lane + u * lanes) / 16, j = (lane + u * lanes) %% 16;")
@@ -94,10 +102,9 @@ func (g *generator) groupedMatmul(n *ir.Node) error {
 	e("for (int u = 0; u < 256 / lanes; ++u) {")
 	e("  for (int q = 0; q < 16; ++q) {")
 	e("    const i64 i = row + (lane + u * lanes) / 16 + q / 4 * 16, j = col + (lane + u * lanes) %% 16 + q %% 4 * 16;")
-	e("    if (i < row_end && j < col_end) store(out0 + (i64)group * %s + i * %s + j * %s, %s);", og, or, oc, rounded("sum[u][q]", dom, out.Type().DType()))
+	e("    if (i < row_end && j < col_end) %s", store)
 	e("  }")
 	e("}")
-	return nil
 }
 
 // gather loads a tile of an operand in which neighbouring threads take what lies side by side.

@@ -2,6 +2,8 @@
 package standard
 
 import (
+	"slices"
+
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/fuse"
 	"github.com/seed-ee968945/concert/passes/overlap"
@@ -51,79 +53,45 @@ func standardOrder() []passes.Constraint {
 	const slackened = "it gives slack to an order that is decided"
 	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
 	const pieces = "what is decided for the tensors of a global function is wrong for the pieces that ranks have"
-	return []passes.Constraint{
-		{Before: "spmd", After: "partition", Why: pieces},
-		{Before: "spmd", After: "simplify-collectives", Why: pieces},
-		{Before: "spmd", After: "bucket", Why: pieces},
-		{Before: "spmd", After: "raise-starts", Why: pieces},
-		{Before: "spmd", After: "sink-waits", Why: pieces},
-		{Before: "spmd", After: "reorder-comms", Why: pieces},
-		{Before: "spmd", After: "overlap", Why: pieces},
-		{Before: "spmd", After: "fuse", Why: pieces},
-		{Before: "spmd", After: "add-slack", Why: pieces},
-		{Before: "spmd", After: "reuse-buffers", Why: pieces},
-		{Before: "spmd", After: "plan-memory", Why: pieces},
-		{Before: "canonicalize", After: "partition", Why: "dead operations and second waits would be kept for backward"},
-		{Before: "partition", After: "simplify-collectives", Why: "in a joint function a gather that backward repeats on purpose looks like a duplicate"},
-		{Before: "partition", After: "bucket", Why: "a bucket must not join collectives of both halves"},
-		{Before: "partition", After: "raise-starts", Why: whole},
-		{Before: "partition", After: "sink-waits", Why: whole},
-		{Before: "partition", After: "reorder-comms", Why: whole},
-		{Before: "partition", After: "overlap", Why: whole},
-		{Before: "canonicalize", After: "simplify-collectives", Why: "dead readers and second waits hide that a rewrite is right"},
-		{Before: "simplify-collectives", After: "bucket", Why: "rewriting a member takes it out of its bucket"},
-		{Before: "simplify-collectives", After: "raise-starts", Why: rewritten},
-		{Before: "simplify-collectives", After: "sink-waits", Why: rewritten},
-		{Before: "simplify-collectives", After: "reorder-comms", Why: rewritten},
-		{Before: "simplify-collectives", After: "overlap", Why: rewritten},
-		{Before: "canonicalize", After: "bucket", Why: "buckets name the collectives that they stand for, dead ones must not be among them"},
-		{Before: "canonicalize", After: "raise-starts", Why: stale},
-		{Before: "canonicalize", After: "sink-waits", Why: "a dead or forwarded view counts as a use of a wait"},
-		{Before: "canonicalize", After: "reorder-comms", Why: stale},
-		{Before: "canonicalize", After: "overlap", Why: stale},
-		{Before: "bucket", After: "overlap", Why: "overlap forms buckets itself, and would have to keep those that it finds"},
-		{Before: "raise-starts", After: "overlap", Why: undone},
-		{Before: "sink-waits", After: "overlap", Why: undone},
-		{Before: "reorder-comms", After: "overlap", Why: undone},
-		{Before: "canonicalize", After: "fuse", Why: "a region must not compute what nobody reads"},
-		{Before: "partition", After: "fuse", Why: torn},
-		{Before: "simplify-collectives", After: "fuse", Why: torn},
-		{Before: "bucket", After: "fuse", Why: torn},
-		{Before: "raise-starts", After: "fuse", Why: torn},
-		{Before: "sink-waits", After: "fuse", Why: torn},
-		{Before: "reorder-comms", After: "fuse", Why: torn},
-		{Before: "overlap", After: "fuse", Why: torn},
-		{Before: "canonicalize", After: "add-slack", Why: stale},
-		{Before: "partition", After: "add-slack", Why: slackened},
-		{Before: "simplify-collectives", After: "add-slack", Why: rewritten},
-		{Before: "bucket", After: "add-slack", Why: slackened},
-		{Before: "raise-starts", After: "add-slack", Why: slackened},
-		{Before: "sink-waits", After: "add-slack", Why: slackened},
-		{Before: "reorder-comms", After: "add-slack", Why: slackened},
-		{Before: "overlap", After: "add-slack", Why: slackened},
-		{Before: "fuse", After: "add-slack", Why: "the room for slack is the memory of what regions do not write"},
-		{Before: "fuse", After: "reuse-buffers", Why: lives},
-		{Before: "add-slack", After: "reuse-buffers", Why: lives},
-		{Before: "add-slack", After: "plan-memory", Why: fixed},
-		{Before: "fuse", After: "plan-memory", Why: fixed},
-		{Before: "canonicalize", After: "reuse-buffers", Why: lives},
-		{Before: "partition", After: "reuse-buffers", Why: lives},
-		{Before: "simplify-collectives", After: "reuse-buffers", Why: lives},
-		{Before: "bucket", After: "reuse-buffers", Why: lives},
-		{Before: "raise-starts", After: "reuse-buffers", Why: lives},
-		{Before: "sink-waits", After: "reuse-buffers", Why: lives},
-		{Before: "reorder-comms", After: "reuse-buffers", Why: lives},
-		{Before: "overlap", After: "reuse-buffers", Why: lives},
-		{Before: "canonicalize", After: "plan-memory", Why: fixed},
-		{Before: "partition", After: "plan-memory", Why: fixed},
-		{Before: "simplify-collectives", After: "plan-memory", Why: fixed},
-		{Before: "bucket", After: "plan-memory", Why: fixed},
-		{Before: "raise-starts", After: "plan-memory", Why: fixed},
-		{Before: "sink-waits", After: "plan-memory", Why: fixed},
-		{Before: "reorder-comms", After: "plan-memory", Why: fixed},
-		{Before: "overlap", After: "plan-memory", Why: fixed},
-		{Before: "reuse-buffers", After: "plan-memory", Why: fixed},
+	return slices.Concat(
+		order(names{"spmd"}, names{"partition", "simplify-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, pieces),
+		order(names{"canonicalize"}, names{"partition"}, "dead operations and second waits would be kept for backward"),
+		order(names{"partition"}, names{"simplify-collectives"}, "in a joint function a gather that backward repeats on purpose looks like a duplicate"),
+		order(names{"partition"}, names{"bucket"}, "a bucket must not join collectives of both halves"),
+		order(names{"partition"}, names{"raise-starts", "sink-waits", "reorder-comms", "overlap"}, whole),
+		order(names{"canonicalize"}, names{"simplify-collectives"}, "dead readers and second waits hide that a rewrite is right"),
+		order(names{"simplify-collectives"}, names{"bucket"}, "rewriting a member takes it out of its bucket"),
+		order(names{"simplify-collectives"}, names{"raise-starts", "sink-waits", "reorder-comms", "overlap"}, rewritten),
+		order(names{"canonicalize"}, names{"bucket"}, "buckets name the collectives that they stand for, dead ones must not be among them"),
+		order(names{"canonicalize"}, names{"raise-starts"}, stale),
+		order(names{"canonicalize"}, names{"sink-waits"}, "a dead or forwarded view counts as a use of a wait"),
+		order(names{"canonicalize"}, names{"reorder-comms", "overlap"}, stale),
+		order(names{"bucket"}, names{"overlap"}, "overlap forms buckets itself, and would have to keep those that it finds"),
+		order(names{"raise-starts", "sink-waits", "reorder-comms"}, names{"overlap"}, undone),
+		order(names{"canonicalize"}, names{"fuse"}, "a region must not compute what nobody reads"),
+		order(names{"partition", "simplify-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap"}, names{"fuse"}, torn),
+		order(names{"canonicalize"}, names{"add-slack"}, stale),
+		order(names{"partition"}, names{"add-slack"}, slackened),
+		order(names{"simplify-collectives"}, names{"add-slack"}, rewritten),
+		order(names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap"}, names{"add-slack"}, slackened),
+		order(names{"fuse"}, names{"add-slack"}, "the room for slack is the memory of what regions do not write"),
+		order(names{"fuse", "add-slack"}, names{"reuse-buffers"}, lives),
+		order(names{"add-slack", "fuse"}, names{"plan-memory"}, fixed),
+		order(names{"canonicalize", "partition", "simplify-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap"}, names{"reuse-buffers"}, lives),
+		order(names{"canonicalize", "partition", "simplify-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "reuse-buffers"}, names{"plan-memory"}, fixed),
+	)
+}
+
+type names []string
+
+// order is that each pass of before stands before each of after.
+func order(before, after names, why string) (out []passes.Constraint) {
+	for _, b := range before {
+		for _, a := range after {
+			out = append(out, passes.Constraint{Before: b, After: a, Why: why})
+		}
 	}
+	return out
 }
 
 // standardPipelines lists the pipelines that have names.
