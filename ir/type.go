@@ -258,6 +258,9 @@ func (t Type) Extent() Dim {
 		n = D(c)
 	} else {
 		for i, d := range t.shape {
+			if d.Equal(D(0)) {
+				return D(0)
+			}
 			n = n.Add(d.Sub(D(1)).Mul(D(t.strides[i])))
 		}
 	}

@@ -54,9 +54,14 @@ func TestRandomPrograms(t *testing.T) {
 	h.idle()
 }
 
-// idle lists the statistics that no program made count.
+// idle lists the statistics that no program made count. A pass without work is an error
+// of the programs from the fixed seed: those of a new seed may miss anything.
 func (h *hunt) idle() {
+	fixed := *duration == 0 && *seed == 0 && !testing.Short()
 	for _, p := range h.table.Passes() {
+		if p.Cuts { // works on functions with shardings, which its own tests make
+			continue
+		}
 		var never []string
 		for _, s := range p.Stats {
 			if h.counted[p.Name+"."+s.Name] == 0 {
@@ -64,7 +69,7 @@ func (h *hunt) idle() {
 			}
 		}
 		switch {
-		case len(p.Stats) > 0 && len(never) == len(p.Stats) && h.pipelines > 1000:
+		case fixed && len(p.Stats) > 0 && len(never) == len(p.Stats):
 			h.t.Errorf("pass %s never did anything", p.Name)
 		case never != nil:
 			h.t.Logf("pass %s never counted %s", p.Name, strings.Join(never, ", "))
