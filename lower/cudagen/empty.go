@@ -38,7 +38,15 @@ func (g *generator) nothing(n *ir.Node) error {
 		return unsupported(n, "an operand is empty")
 	}
 	if copied {
-		dom, g.ins = held(n.Arg(0).Type().DType()), n.Args()[:1]
+		dom = held(n.Arg(0).Type().DType())
+	}
+	// The others stay operands although nothing of them is loaded: the program says what the
+	// operation is given.
+	g.ins = nil
+	for _, v := range n.Args() {
+		if !elements(v).Equal(ir.D(0)) && !slices.Contains(g.ins, v) {
+			g.ins = append(g.ins, v)
+		}
 	}
 	count := g.x.count(g.r.shape(v))
 	_, most := count.span()

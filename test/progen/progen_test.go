@@ -18,6 +18,7 @@ import (
 
 var (
 	duration = flag.Duration("progen.time", 0, "make programs for so long, with a new seed; 0: a fixed number of programs from a fixed seed")
+	programs = flag.Int("progen.programs", 0, "make so many programs; 0 without -progen.time: a few")
 	seed     = flag.Uint64("progen.seed", 0, "first seed; 0 with -progen.time: one of the clock's")
 	hostEach = flag.Int("progen.host", 4, "run every so-manieth pipeline on the host device, 0 for none")
 	cudaEach = flag.Int("progen.cuda", 40, "run every so-manieth on the fake CUDA device, 0 for none")
@@ -33,18 +34,22 @@ var (
 )
 
 func TestRandomPrograms(t *testing.T) {
-	first, programs := *seed, 400
-	if testing.Short() {
-		programs = 150
+	first, count := *seed, 400
+	switch {
+	case *programs > 0:
+		count = *programs
+	case *duration > 0:
+		count = 1 << 60
+	case testing.Short():
+		count = 150
 	}
 	if *duration > 0 {
-		programs = 1 << 60
 		if first == 0 {
 			first = uint64(time.Now().UnixNano()) >> 10
 		}
 		t.Logf("go test ./test/progen -run TestRandomPrograms -progen.time=%v -progen.seed=%d", *duration, first)
 	}
-	h := &hunt{t: t, table: standard.Table(), first: first, programs: programs, begin: time.Now(), seen: map[string]int{}, counted: map[string]float64{}}
+	h := &hunt{t: t, table: standard.Table(), first: first, programs: count, begin: time.Now(), seen: map[string]int{}, counted: map[string]float64{}}
 	var wg sync.WaitGroup
 	for range *workers {
 		wg.Go(h.work)
@@ -57,7 +62,7 @@ func TestRandomPrograms(t *testing.T) {
 // idle lists the statistics that no program made count. A pass without work is an error
 // of the programs from the fixed seed: those of a new seed may miss anything.
 func (h *hunt) idle() {
-	fixed := *duration == 0 && *seed == 0 && !testing.Short()
+	fixed := *duration == 0 && *seed == 0 && *programs == 0 && !testing.Short()
 	for _, p := range h.table.Passes() {
 		if p.Cuts { // works on functions with shardings, which its own tests make
 			continue
