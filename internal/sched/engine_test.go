@@ -52,14 +52,11 @@ func twoDigits(x float64) float64 { return math.Round(x*100) / 100 }
 // buckets a geometric mean of 1.01 above the lower bound, with buckets the same,
 // never above the peer in time or memory, never above the input in either.
 func TestTracedGraphs(t *testing.T) {
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cost := simtest.ArenaCost()
 	for _, c := range []struct {
 		cost Cost
 		load func(testing.TB, string) *sim.Model
-	}{{nil, load}, {cost.Collective, load}, {nil, imported}, {cost.Collective, imported}} {
+	}{{nil, load}, {cost, load}, {nil, imported}, {cost, imported}} {
 		sum := 0.0
 		for _, name := range arena {
 			m := c.load(t, name)
@@ -108,14 +105,11 @@ func collectives(m *sim.Model, r *Result) int {
 }
 
 func TestScheduleIsDeterministic(t *testing.T) {
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cost := simtest.ArenaCost()
 	for _, name := range []string{"gpt_ddp8.bw", "llama8b_tpsp8.bw", "tiny_moe2.bw"} {
 		var first string
 		for range 3 {
-			r, err := Schedule(load(t, name), Options{Cost: cost.Collective})
+			r, err := Schedule(load(t, name), Options{Cost: cost})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,10 +16,7 @@ func TestExport(t *testing.T) {
 	if *exportDir == "" {
 		t.Skip("no -export directory")
 	}
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cost := simtest.ArenaCost()
 	for _, name := range arena {
 		g, err := simtest.Load(name)
 		if err != nil {
@@ -29,7 +26,7 @@ func TestExport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for suffix, c := range map[string]Cost{"": nil, ".buckets": cost.Collective} {
+		for suffix, c := range map[string]Cost{"": nil, ".buckets": cost} {
 			r, err := Schedule(m, Options{Cost: c})
 			if err != nil {
 				t.Fatal(err)

@@ -11,10 +11,7 @@ import (
 // The last step must not cost time or memory by the costs as given, and must gain on
 // average over the scenarios; where communication bounds a step, visibly so.
 func TestRobust(t *testing.T) {
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cost := simtest.ArenaCost()
 	gained := 0
 	for _, c := range []struct {
 		name    string
@@ -31,7 +28,7 @@ func TestRobust(t *testing.T) {
 				m.Dur[i] *= c.compute
 			}
 		}
-		a, err := newAttempt(m, Options{Cost: cost.Collective})
+		a, err := newAttempt(m, Options{Cost: cost})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,13 +62,10 @@ func TestRobust(t *testing.T) {
 
 // Spans in a scenario are what the simulator says of a model with those costs.
 func TestSpans(t *testing.T) {
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cost := simtest.ArenaCost()
 	for _, name := range []string{"llama8b_l4_fsdp4.bw", "mixtral_l2_ep4_fsdp4.fw", "llama8b_tpsp8.bw"} {
 		m := load(t, name)
-		r, err := Schedule(m, Options{Cost: cost.Collective})
+		r, err := Schedule(m, Options{Cost: cost})
 		if err != nil {
 			t.Fatal(err)
 		}

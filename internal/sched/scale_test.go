@@ -10,10 +10,7 @@ import (
 // BenchmarkChain schedules and buckets synthetic chains; time per node may grow
 // with the logarithm of the length only.
 func BenchmarkChain(b *testing.B) {
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		b.Fatal(err)
-	}
+	cost := simtest.ArenaCost()
 	for _, nodes := range []int{1_000, 10_000, 100_000, 1_000_000} {
 		c := defaultChain(1)
 		c.Layers = nodes / c.NodesPerLayer()
@@ -24,7 +21,7 @@ func BenchmarkChain(b *testing.B) {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N {
-				r, err := Schedule(m, Options{Cost: cost.Collective})
+				r, err := Schedule(m, Options{Cost: cost})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -38,15 +35,12 @@ func BenchmarkChain(b *testing.B) {
 
 // BenchmarkArena schedules and buckets the traced graphs.
 func BenchmarkArena(b *testing.B) {
-	cost, err := simtest.LoadCost()
-	if err != nil {
-		b.Fatal(err)
-	}
+	cost := simtest.ArenaCost()
 	for _, name := range arena {
 		m := load(b, name)
 		b.Run(name, func(b *testing.B) {
 			for range b.N {
-				if _, err := Schedule(m, Options{Cost: cost.Collective}); err != nil {
+				if _, err := Schedule(m, Options{Cost: cost}); err != nil {
 					b.Fatal(err)
 				}
 			}

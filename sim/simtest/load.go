@@ -4,16 +4,14 @@ package simtest
 
 import (
 	"compress/gzip"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/sim"
 )
 
@@ -164,83 +162,12 @@ func item(g *Graph, x *Node, operand int32) (int, bool) {
 	return k, true
 }
 
-// Table is a measured cost table: microseconds over bytes for one operator.
-type Table map[string][][2]float64
-
-// LoadTable reads the nccl rows of cost/tables/NAME.csv.
-func LoadTable(name string) (Table, error) {
-	f, err := os.Open(filepath.Join(Root(), "cost", "tables", name+".csv"))
-	if err != nil {
-		return nil, err
+// ArenaCost returns milliseconds of one collective of the given bytes by the cost model of
+// the arena: NCCL as measured on 4 and on 8 H200s.
+func ArenaCost() func(key sim.Key, bytes int64) float64 {
+	table := cost.H200()
+	return func(key sim.Key, bytes int64) float64 {
+		us, _ := table.Micros(key.Op, "nccl", key.GroupSize, bytes)
+		return us / 1000
 	}
-	defer f.Close()
-	t := Table{}
-	r := csv.NewReader(f)
-	for {
-		row, err := r.Read()
-		if err == io.EOF {
-			return t, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if row[1] != "nccl" {
-			continue
-		}
-		b, err1 := strconv.ParseFloat(row[2], 64)
-		us, err2 := strconv.ParseFloat(row[3], 64)
-		if err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("%s: bad row %v", name, row)
-		}
-		t[row[0]] = append(t[row[0]], [2]float64{b, us})
-	}
-}
-
-// At returns microseconds for the given bytes: log-log between points, flat
-// below the first, proportional above the last.
-func (t Table) At(op string, bytes float64) float64 {
-	p := t[op]
-	last := p[len(p)-1]
-	switch {
-	case bytes <= p[0][0]:
-		return p[0][1]
-	case bytes >= last[0]:
-		return last[1] * bytes / last[0]
-	}
-	i := 1
-	for bytes > p[i][0] {
-		i++
-	}
-	f := (math.Log(bytes) - math.Log(p[i-1][0])) / (math.Log(p[i][0]) - math.Log(p[i-1][0]))
-	return math.Exp(math.Log(p[i-1][1]) + f*(math.Log(p[i][1])-math.Log(p[i-1][1])))
-}
-
-// Cost is the cost model of the arena: measured tables for groups of at most four
-// and of more ranks, and an addition for those beyond eight.
-type Cost struct{ Four, Eight Table }
-
-// LoadCost reads the two tables of the arena.
-func LoadCost() (*Cost, error) {
-	four, err := LoadTable("collectives_h200x4")
-	if err != nil {
-		return nil, err
-	}
-	eight, err := LoadTable("collectives_h200x8")
-	if err != nil {
-		return nil, err
-	}
-	return &Cost{four, eight}, nil
-}
-
-// Collective returns milliseconds of one collective of the given bytes.
-func (c *Cost) Collective(key sim.Key, bytes int64) float64 {
-	t := c.Eight
-	if key.GroupSize <= 4 {
-		t = c.Four
-	}
-	us := t.At(key.Op, float64(bytes))
-	if key.GroupSize > 8 {
-		us += 5 * float64(key.GroupSize) / 8
-	}
-	return us / 1000
 }
