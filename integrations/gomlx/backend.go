@@ -2,19 +2,23 @@
 //
 //	import _ "github.com/seed-ee968945/concert/integrations/gomlx"
 //
-// and GOMLX_BACKEND=concert a program runs on concert's host device, or on a GPU.
+// and GOMLX_BACKEND=concert:devices=4 a program runs on four ranks of concert's host device,
+// or with device=cuda on four GPUs.
 //
 // GoMLX's operations are XLA's, so that a computation is written down as StableHLO
-// (function.go and its neighbours), which concert imports, compiles and runs (exec.go).
-// There is no silent fallback: what concert lacks is compute.ErrNotImplemented.
+// (function.go and its neighbours), with shardings as the sdy dialect has them where it is
+// distributed (distribute.go). Concert imports, partitions and compiles that (program.go), and
+// runs it in a world of ranks (world.go, exec.go). Results stay in the ranks' memory until
+// somebody reads them (buffer.go), and where inputs are updated they lie in the place of the old
+// ones (donate.go). There is no silent fallback: what concert lacks is compute.ErrNotImplemented.
 //
-// Not there yet: several devices, fused operations, dynamic shapes;
-// donated inputs are copied.
+// Not there yet: dynamic shapes, complex numbers, quantised operations.
 package gomlx
 
 import (
-	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -24,13 +28,10 @@ import (
 	"github.com/pkg/errors"
 
 	"github.com/seed-ee968945/concert/compile"
-	"github.com/seed-ee968945/concert/cuda/device"
 	"github.com/seed-ee968945/concert/cuda/driver"
-	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/ir"
-	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/host"
-	"github.com/seed-ee968945/concert/runtime/rendezvous"
+	"github.com/seed-ee968945/concert/passes"
+	"github.com/seed-ee968945/concert/passes/standard"
 )
 
 // Name is the backend's name in GOMLX_BACKEND.
@@ -38,44 +39,73 @@ const Name = "concert"
 
 func init() { compute.Register(Name, New) }
 
-// Backend runs computations in a world of one rank, which is opened when the first is
-// compiled and lives until Finalize. Its methods may be called from any goroutine.
+// Backend runs computations on devices, which are ranks of worlds that are opened when they
+// are first asked for and live until Finalize. Its methods may be called from any goroutine.
 type Backend struct {
 	notimplemented.Backend
-	kind   string // host, cuda or fake
-	passes string
+	kind    string // host, cuda or fake
+	devices int
+	passes  *passes.Pipeline
+	sharded bool // new values of variables lie as the old ones
 
 	mu       sync.Mutex
-	rank     *rt.Rank // nil: not opened
-	drv      driver.Driver
+	worlds   map[string]*world // by the devices
+	drv      driver.Driver     // of kinds that have one, once a world is open
+	compiled cache
 	finished bool
 }
 
 // New makes a backend. config is a list of key=value, separated by commas:
 //
+//	devices=N               how many devices there are, default 1
 //	device=host|cuda|fake   what computes; fake runs the kernels of GPUs on the host
 //	passes=PIPELINE         named pipeline of concert's passes, default "default", or
 //	                        "cuda" on GPUs
+//	variables=asked|sharded how results lie that are new values of sharded variables, where
+//	                        a computation asks for them replicated, as GoMLX's Trainer does
+//	                        of all results: as asked, or as the variables
 func New(config string) (compute.Backend, error) {
-	b := &Backend{kind: "host"}
+	b := &Backend{kind: "host", devices: 1, worlds: map[string]*world{}}
+	pipeline := ""
 	for _, kv := range strings.Split(config, ",") {
-		switch k, v, _ := strings.Cut(kv, "="); k {
+		k, v, _ := strings.Cut(kv, "=")
+		var err error
+		switch k {
 		case "":
-		case "device":
-			if v != "host" && v != "cuda" && v != "fake" {
-				return nil, errors.Errorf("concert: no device %q: there are host, cuda and fake", v)
+		case "devices":
+			if b.devices, err = strconv.Atoi(v); err != nil || b.devices < 1 {
+				return nil, errors.Errorf("concert: devices=%s: want a number of devices", v)
 			}
-			b.kind = v
+		case "device":
+			if b.kind, err = oneOf(k, v, "host", "cuda", "fake"); err != nil {
+				return nil, err
+			}
 		case "passes":
-			b.passes = v
+			pipeline = v
+		case "variables":
+			if v, err = oneOf(k, v, "asked", "sharded"); err != nil {
+				return nil, err
+			}
+			b.sharded = v == "sharded"
 		default:
-			return nil, errors.Errorf("concert: no option %q: there are device and passes", kv)
+			return nil, errors.Errorf("concert: no option %q: there are devices, device, passes and variables", kv)
 		}
 	}
-	if b.passes == "" {
-		b.passes = b.device().Pipeline()
+	if pipeline == "" {
+		pipeline = b.device().Pipeline()
+	}
+	var err error
+	if b.passes, err = standard.Table().Parse(pipeline); err != nil {
+		return nil, errors.Wrapf(err, "concert: passes=%s", pipeline)
 	}
 	return b, nil
+}
+
+func oneOf(key, v string, all ...string) (string, error) {
+	if !slices.Contains(all, v) {
+		return "", errors.Errorf("concert: %s=%s: there are %s", key, v, strings.Join(all, ", "))
+	}
+	return v, nil
 }
 
 // device is what programs are compiled for.
@@ -86,54 +116,19 @@ func (b *Backend) device() compile.Device {
 	return compile.GPU
 }
 
-// world is the rank that computes.
-func (b *Backend) world(ctx context.Context) (*rt.Rank, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case b.finished:
-		return nil, errors.New("concert: the backend is finalized")
-	case b.rank != nil:
-		return b.rank, nil
-	}
-	open := host.Opener(host.Options{Local: true})
-	switch b.kind {
-	case "fake":
-		b.drv = fake.New(1)
-	case "cuda":
-		d, err := driver.Open("")
-		if err != nil {
-			return nil, errors.WithStack(err)
-		}
-		b.drv = d
-	}
-	if b.drv != nil {
-		var o device.Options
-		if b.kind == "cuda" {
-			o.Libraries = device.Standard(device.Paths{})
-		}
-		open = device.Opener(b.drv, o)
-	}
-	env := &rt.Env{World: 1, LocalWorld: 1, Source: "a backend of GoMLX"}
-	r, err := rt.Join(ctx, open, rt.Config{Env: env, Job: rendezvous.NewLocal()})
-	if err != nil {
-		return nil, errors.WithStack(err)
-	}
-	b.rank = r
-	return r, nil
-}
-
 // Name is "concert".
 func (b *Backend) Name() string { return Name }
 
 // String is the same as Name.
 func (b *Backend) String() string { return Name }
 
-// Description names the device.
-func (b *Backend) Description() string { return "concert on " + b.kind }
+// Description names the devices.
+func (b *Backend) Description() string {
+	return fmt.Sprintf("concert on %d devices of kind %s", b.devices, b.kind)
+}
 
-// NumDevices is 1.
-func (b *Backend) NumDevices() int { return 1 }
+// NumDevices is how many devices there are.
+func (b *Backend) NumDevices() int { return b.devices }
 
 // DeviceDescription names a device.
 func (b *Backend) DeviceDescription(d compute.DeviceNum) string {
@@ -155,7 +150,7 @@ func (b *Backend) Capabilities() compute.Capabilities {
 // Builder begins a computation.
 func (b *Backend) Builder(name string) compute.Builder { return newBuilder(b, name) }
 
-// Finalize closes the world.
+// Finalize closes the worlds, when what runs in them has ended.
 func (b *Backend) Finalize() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -163,8 +158,8 @@ func (b *Backend) Finalize() {
 		return
 	}
 	b.finished = true
-	if b.rank != nil {
-		b.rank.Close()
+	for _, w := range b.worlds {
+		w.close()
 	}
 	if b.drv != nil {
 		b.drv.Close()

@@ -7,15 +7,29 @@ import (
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
+
+	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// Buffer is a tensor in the memory of the host.
+// Buffer is a tensor: a result that lies where a program has left it, in the memory of a rank,
+// or elements in Go's memory. The first becomes the second when somebody reads it, or when
+// the program runs again; what computes with it before that copies nothing to the host.
 type Buffer struct {
 	b     *Backend
 	shape shapes.Shape
+	dev   compute.DeviceNum
 
-	mu   sync.Mutex
-	flat any // slice of the shape's Go type; nil: finalized
+	mu    sync.Mutex // taken behind the lock of a world
+	flat  any        // slice of the shape's Go type
+	given bool       // somebody has flat, who may change it
+	at    *place     // where flat is nil
+}
+
+// place is where a result lies.
+type place struct {
+	l    *loaded
+	rank int
+	t    rt.Tensor
 }
 
 // BufferFromFlatData makes a buffer with a copy of flat.
@@ -28,30 +42,33 @@ func (b *Backend) BufferFromFlatData(d compute.DeviceNum, flat any, shape shapes
 		return nil, errors.Errorf("concert: %d bytes for a buffer of shape %s", len(from), shape)
 	}
 	dtypes.CopyAnySlice(own, flat)
-	return &Buffer{b: b, shape: shape, flat: own}, nil
+	return &Buffer{b: b, dev: d, shape: shape, flat: own}, nil
 }
 
 func (b *Backend) takes(d compute.DeviceNum, shape shapes.Shape) error {
 	switch _, ok := elementTypes[shape.DType]; {
 	case b.IsFinalized():
-		return errors.New("concert: the backend is finalized")
-	case d != 0:
-		return errors.Errorf("concert: there is no device %d", d)
+		return errFinalized
+	case d < 0 || int(d) >= b.devices:
+		return errors.Errorf("concert: there is no device %d of %d", d, b.devices)
 	case !ok:
 		return errors.Wrapf(compute.ErrNotImplemented, "concert: element type %s", shape.DType)
 	}
 	return nil
 }
 
-// HasSharedBuffers is true: buffers lie in the memory of the host.
-func (b *Backend) HasSharedBuffers() bool { return true }
+// HasSharedBuffers is true on the host.
+func (b *Backend) HasSharedBuffers() bool { return b.kind == "host" }
 
 // NewSharedBuffer makes a buffer of zeros, and gives its memory.
 func (b *Backend) NewSharedBuffer(d compute.DeviceNum, shape shapes.Shape) (compute.Buffer, any, error) {
 	if err := b.takes(d, shape); err != nil {
 		return nil, nil, err
 	}
-	u := &Buffer{b: b, shape: shape, flat: dtypes.MakeAnySlice(shape.DType, shape.Size())}
+	if !b.HasSharedBuffers() {
+		return nil, nil, errors.Errorf("concert: buffers of a device of kind %s are not shared", b.kind)
+	}
+	u := &Buffer{b: b, dev: d, shape: shape, flat: dtypes.MakeAnySlice(shape.DType, shape.Size()), given: true}
 	return u, u.flat, nil
 }
 
@@ -61,30 +78,71 @@ func (u *Buffer) Backend() compute.Backend { return u.b }
 // Shape is the buffer's shape.
 func (u *Buffer) Shape() (shapes.Shape, error) { return u.shape, nil }
 
-// DeviceNum is 0.
-func (u *Buffer) DeviceNum() (compute.DeviceNum, error) { return 0, nil }
+// DeviceNum is the device that the buffer belongs to.
+func (u *Buffer) DeviceNum() (compute.DeviceNum, error) { return u.dev, nil }
 
-// Data is the buffer's memory.
+var errGone = errors.New("concert: the buffer is finalized or donated")
+
+// Data is the buffer's memory. What is written there is what later computations read.
 func (u *Buffer) Data() (any, error) {
+	flat, err := u.fetch()
+	if err != nil {
+		return nil, err
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.flat == nil {
-		return nil, errors.New("concert: the buffer is finalized or donated")
+	u.given = true
+	return flat, nil
+}
+
+// fetch brings the elements to Go's memory.
+func (u *Buffer) fetch() (any, error) {
+	u.mu.Lock()
+	at := u.at
+	u.mu.Unlock()
+	if at != nil {
+		at.l.w.running.Lock()
+		defer at.l.w.running.Unlock()
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err := u.bring(); err != nil {
+		return nil, err
 	}
 	return u.flat, nil
+}
+
+// bring is fetch where the world and the buffer are locked.
+func (u *Buffer) bring() error {
+	if u.at == nil {
+		if u.flat == nil {
+			return errGone
+		}
+		return nil
+	}
+	w := u.at.l.w
+	if w.ranks == nil {
+		return errFinalized
+	}
+	flat := dtypes.MakeAnySlice(u.shape.DType, u.shape.Size())
+	if err := w.ranks[u.at.rank].Device().Download(dtypes.UnsafeByteSliceFromAny(flat), u.at.t); err != nil {
+		return errors.WithStack(err)
+	}
+	u.flat, u.at = flat, nil
+	return nil
 }
 
 // Finalize lets the memory go.
 func (u *Buffer) Finalize() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.flat = nil
+	u.flat, u.at = nil, nil
 	return nil
 }
 
 // ToFlatData copies the elements to a slice of the shape's Go type.
 func (u *Buffer) ToFlatData(flat any) error {
-	data, err := u.Data()
+	data, err := u.fetch()
 	if err != nil {
 		return err
 	}
@@ -97,7 +155,7 @@ func (u *Buffer) ToFlatData(flat any) error {
 
 // CopyToDevice copies the buffer.
 func (u *Buffer) CopyToDevice(d compute.DeviceNum) (compute.Buffer, error) {
-	data, err := u.Data()
+	data, err := u.fetch()
 	if err != nil {
 		return nil, err
 	}

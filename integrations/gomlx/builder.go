@@ -19,6 +19,10 @@ type builder struct {
 	funcs []*function
 	names int // of values, which are unique in the computation, so that closures can name their parents'
 	done  bool
+
+	replicas int            // devices that run it on values of their own
+	meshes   []compute.Mesh // of the devices that it is one computation of
+	devices  []compute.DeviceNum
 }
 
 func newBuilder(b *Backend, name string) *builder {
@@ -61,7 +65,7 @@ func (n *builder) fresh() string {
 // text is the computation as a module of StableHLO.
 func (n *builder) text() string {
 	var b strings.Builder
-	b.WriteString("module {\n")
+	b.WriteString(n.head())
 	for k, f := range n.funcs {
 		if f.outs == nil && !f.returned {
 			continue // begun and never used
@@ -70,11 +74,7 @@ func (n *builder) text() string {
 		if k == 0 {
 			visibility = "public "
 		}
-		params := make([]string, len(f.params))
-		for i, p := range f.params {
-			params[i] = p.name + ": " + typeText(p.shape)
-		}
-		fmt.Fprintf(&b, "func.func %s@%s(%s) -> (%s) {\n", visibility, symbol(f.name), strings.Join(params, ", "), types(f.outs))
+		fmt.Fprintf(&b, "func.func %s@%s%s {\n", visibility, symbol(f.name), f.signature())
 		for _, l := range f.lines {
 			b.WriteString(l)
 			b.WriteByte('\n')
@@ -87,6 +87,36 @@ func (n *builder) text() string {
 	}
 	b.WriteString("}\n")
 	return b.String()
+}
+
+// signature is what a function takes and returns, of main with shardings and donations.
+func (f *function) signature() string {
+	main := f == f.n.main
+	params, outs := make([]string, len(f.params)), make([]string, len(f.outs))
+	for i, p := range f.params {
+		params[i] = p.name + ": " + typeText(p.shape)
+		if main {
+			attrs := f.n.sharding(p.shape, f.specs[i])
+			if f.alias[i] >= 0 {
+				attrs = append(attrs, fmt.Sprintf("tf.aliasing_output = %d : i32", f.alias[i]))
+			}
+			params[i] += braces(attrs)
+		}
+	}
+	for i, o := range f.outs {
+		outs[i] = typeText(o.shape)
+		if main {
+			outs[i] += braces(f.n.sharding(o.shape, f.outSpecs[i]))
+		}
+	}
+	return fmt.Sprintf("(%s) -> (%s)", strings.Join(params, ", "), strings.Join(outs, ", "))
+}
+
+func braces(attrs []string) string {
+	if len(attrs) == 0 {
+		return ""
+	}
+	return " {" + strings.Join(attrs, ", ") + "}"
 }
 
 // symbol is a function's name as MLIR takes it.

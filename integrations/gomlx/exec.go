@@ -1,39 +1,37 @@
 package gomlx
 
 import (
-	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"weak"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/shapes"
 	"github.com/pkg/errors"
 
-	"github.com/seed-ee968945/concert/compile"
-	"github.com/seed-ee968945/concert/ir/stablehlo"
-	"github.com/seed-ee968945/concert/passes/standard"
-	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-// executable is a program in its backend's world.
+// executable is a program, which is loaded into a world when it first runs there.
 type executable struct {
 	b       *Backend
 	name    string
 	names   []string
-	inputs  []shapes.Shape
+	inputs  []shapes.Shape // of each device
+	whole   []shapes.Shape // of all together
 	outputs []shapes.Shape
-	prog    *program.Program
-	mod     *rt.Module
-	args    []rt.Value // by input of the module: constants of the text have data, parameters get it
-	params  []int      // which of args are parameters
+	devices []compute.DeviceNum // nil: any one
+	prog    *compiled
 
-	mu   sync.Mutex // one run at a time
+	mu   sync.Mutex
+	on   map[*world]*loaded
 	gone bool
 }
 
-// Compile imports, compiles and adds the computation to the world.
+// Compile imports, partitions and compiles the computation.
 func (n *builder) Compile() (compute.Executable, error) {
 	if n.done {
 		return nil, errors.Errorf("concert: computation %q is compiled", n.name)
@@ -42,51 +40,20 @@ func (n *builder) Compile() (compute.Executable, error) {
 		return nil, errors.Errorf("concert: the main function of %q has not returned", n.name)
 	}
 	n.done = true
-	m, err := stablehlo.Parse(n.name, n.text())
-	if err != nil {
-		return nil, errors.WithStack(err)
+	x := &executable{b: n.b, name: n.name, names: n.main.inputs, on: map[*world]*loaded{}}
+	if n.fixed() {
+		x.devices = n.assigned()
 	}
-	p, err := m.Program()
-	if err != nil {
-		return nil, errors.WithStack(err)
+	n.donate()
+	for i, v := range n.main.params {
+		x.inputs, x.whole = append(x.inputs, n.local(v.shape, n.main.specs[i])), append(x.whole, v.shape)
 	}
-	pipeline, err := standard.Table().Parse(n.b.passes)
-	if err != nil {
-		return nil, errors.WithStack(err)
+	for i, v := range n.main.outs {
+		x.outputs = append(x.outputs, n.local(v.shape, n.main.outSpecs[i]))
 	}
-	ctx := context.Background()
-	r, err := compile.Compile(ctx, p.Module, compile.Target{Device: n.b.device()}, compile.Options{Pipeline: pipeline})
-	if err != nil {
-		return nil, errors.WithStack(err)
-	}
-	x := &executable{b: n.b, name: n.name, names: n.main.inputs}
-	for _, v := range n.main.params {
-		x.inputs = append(x.inputs, v.shape)
-	}
-	for _, v := range n.main.outs {
-		x.outputs = append(x.outputs, v.shape)
-	}
-	if x.prog, err = r.Func(p.Module.Funcs()[0].Name).Program(); err != nil {
-		return nil, errors.WithStack(err)
-	}
-	if x.mod, err = rt.ModuleOf(x.prog); err != nil {
-		return nil, errors.WithStack(err)
-	}
-	for i, in := range x.mod.Inputs {
-		q := in.Tensors[0]
-		v := rt.Value{DType: q.DType, Shape: q.Shape}
-		if i < len(p.Constants) && p.Constants[i] != nil {
-			v.Data = p.Constants[i].Expand()
-		} else {
-			x.params = append(x.params, i)
-		}
-		x.args = append(x.args, v)
-	}
-	rank, err := n.b.world(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return x, errors.WithStack(rank.Add(ctx, x.mod, nil))
+	var err error
+	x.prog, err = n.b.compile(n.name, n.text())
+	return x, err
 }
 
 func (x *executable) Inputs() ([]string, []shapes.Shape) {
@@ -99,72 +66,187 @@ func (x *executable) Outputs() []shapes.Shape { return slices.Clone(x.outputs) }
 func (x *executable) Finalize() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.gone || x.b.IsFinalized() {
-		return
-	}
 	x.gone = true
-	if r, err := x.b.world(context.Background()); err == nil {
-		r.Drop(context.Background(), x.mod)
+	for _, l := range x.on {
+		l.drop()
 	}
+	clear(x.on)
 }
 
-// Execute runs the program once.
-func (x *executable) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+// load is the program in the world that it is to run in.
+func (x *executable) load(device compute.DeviceNum) (*loaded, error) {
+	devices := x.devices
+	if devices == nil {
+		if device < 0 || int(device) >= x.b.devices {
+			return nil, errors.Errorf("concert: there is no device %d of %d", device, x.b.devices)
+		}
+		devices = []compute.DeviceNum{device}
+	}
+	w, err := x.b.world(devices)
+	if err != nil {
+		return nil, err
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch {
-	case x.gone:
+	if x.gone {
 		return nil, errors.Errorf("concert: computation %q is finalized", x.name)
-	case len(inputs) != len(x.inputs):
-		return nil, errors.Errorf("concert: computation %q takes %d inputs, not %d", x.name, len(x.inputs), len(inputs))
+	}
+	l := x.on[w]
+	if l == nil {
+		if l, err = w.load(x.prog); err != nil {
+			return nil, errors.WithMessagef(err, "computation %q", x.name)
+		}
+		x.on[w] = l
+	}
+	return l, nil
+}
+
+// Execute runs the program once on every device.
+func (x *executable) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	l, err := x.load(device)
+	if err != nil {
+		return nil, err
+	}
+	bufs, err := x.check(l, inputs, donate)
+	if err != nil {
+		return nil, err
+	}
+	l.w.running.Lock()
+	defer l.w.running.Unlock()
+	outs, err := x.execute(l, bufs, donate)
+	return outs, errors.WithMessagef(err, "computation %q", x.name)
+}
+
+// check gives the inputs as buffers that are no other world's.
+func (x *executable) check(l *loaded, inputs []compute.Buffer, donate []bool) ([]*Buffer, error) {
+	np, n := len(x.inputs), len(l.w.devices)
+	switch {
+	case len(inputs) != np*n:
+		return nil, errors.Errorf("concert: computation %q takes %d inputs on %d devices, not %d in all", x.name, np, n, len(inputs))
 	case donate != nil && len(donate) != len(inputs):
 		return nil, errors.Errorf("concert: %d inputs, and %d say whether they are donated", len(inputs), len(donate))
 	}
-	args, err := x.arguments(inputs)
-	if err != nil {
-		return nil, err
-	}
-	ctx := context.Background()
-	r, err := x.b.world(ctx)
-	if err != nil {
-		return nil, err
-	}
-	results, err := rt.RunModule(ctx, r, x.mod, func(e *rt.Exec) { rt.Interpret(e, x.prog) }, args, rt.Options{})
-	if err != nil {
-		return nil, errors.Wrapf(err, "computation %q", x.name)
-	}
-	out := make([]compute.Buffer, len(results))
-	for i, v := range results {
-		u := &Buffer{b: x.b, shape: x.outputs[i], flat: dtypes.MakeAnySlice(x.outputs[i].DType, x.outputs[i].Size())}
-		copy(dtypes.UnsafeByteSliceFromAny(u.flat), v.Data)
-		out[i] = u
-	}
-	for i, d := range donate {
-		if d {
-			if err := inputs[i].Finalize(); err != nil {
-				return nil, err
+	bufs := make([]*Buffer, len(inputs))
+	for i, in := range inputs {
+		u, ok := in.(*Buffer)
+		if !ok || u == nil || u.b != x.b {
+			return nil, errors.Errorf("concert: %s is a buffer of another backend", x.input(i))
+		}
+		if k := i % np; !u.shape.Equal(x.inputs[k]) {
+			return nil, errors.Errorf("concert: %s is %s, not %s%s", x.input(i), u.shape, x.inputs[k], x.hint(k, u.shape))
+		}
+		if u.elsewhere(l.w) {
+			if _, err := u.fetch(); err != nil {
+				return nil, errors.WithMessage(err, x.input(i))
 			}
+		}
+		bufs[i] = u
+	}
+	return bufs, nil
+}
+
+// input names an input in errors.
+func (x *executable) input(i int) string {
+	k := i % len(x.inputs)
+	text := fmt.Sprintf("input %d (%q) of computation %q", k, x.names[k], x.name)
+	if len(x.devices) > 1 {
+		text += fmt.Sprintf(" on device %d", x.devices[i/len(x.inputs)])
+	}
+	return text
+}
+
+// hint says why a variable may have come whole.
+func (x *executable) hint(k int, shape shapes.Shape) string {
+	if x.b.sharded || !strings.HasPrefix(x.names[k], "/") || !shape.Equal(x.whole[k]) {
+		return ""
+	}
+	return "; if the computation that gave it was asked for replicated results, as GoMLX's Trainer asks, configure the backend with variables=sharded"
+}
+
+func (u *Buffer) elsewhere(w *world) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.at != nil && u.at.l.w != w
+}
+
+// execute runs the program; the world is locked.
+func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]compute.Buffer, error) {
+	np := len(x.inputs)
+	args := make([][]rt.Value, len(l.w.ranks))
+	stays := map[*Buffer]bool{} // donated where the next result goes
+	for j := range args {
+		args[j] = slices.Clone(l.c.constants)
+		for i := range args[j] {
+			args[j][i].Resident = l.ran && args[j][i].Data != nil
+		}
+		for k, i := range l.c.params {
+			at := j*np + k
+			u, gives := bufs[at], donate != nil && donate[at]
+			same, err := l.bind(&args[j][i], u, j, i)
+			if err != nil {
+				return nil, errors.WithMessage(err, x.input(at))
+			}
+			if gives && same {
+				stays[u] = true
+			}
+			if l.there[j][i] = (weak.Pointer[Buffer]{}); !gives && !l.c.donated(i) {
+				l.there[j][i] = weak.Make(u)
+			}
+		}
+	}
+	if err := l.save(stays); err != nil {
+		return nil, err
+	}
+	results, err := l.run(args)
+	if err != nil {
+		return nil, err
+	}
+	for i, gives := range donate {
+		if gives {
+			bufs[i].Finalize()
+		}
+	}
+	var out []compute.Buffer
+	for j, vs := range results {
+		for i, v := range vs {
+			u := &Buffer{b: x.b, shape: x.outputs[i], dev: l.w.devices[j], at: &place{l, j, v.Place}}
+			l.held = append(l.held, weak.Make(u))
+			out = append(out, u)
 		}
 	}
 	return out, nil
 }
 
-// arguments are the module's inputs: the caller's, and the constants that the text holds.
-func (x *executable) arguments(inputs []compute.Buffer) ([]rt.Value, error) {
-	args := slices.Clone(x.args)
-	for k, i := range x.params {
-		u, ok := inputs[k].(*Buffer)
-		if !ok || u.b != x.b {
-			return nil, errors.Errorf("concert: input %d of computation %q is a buffer of another backend", k, x.name)
+// bind says where input i of rank j comes from, and whether it is there already.
+func (l *loaded) bind(v *rt.Value, u *Buffer, j, i int) (there bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.at != nil && u.at.rank == j {
+		v.Place = u.at.t
+		if there = u.at.t.String() == l.wants[i].String(); there || !l.clashes(u.at) {
+			return there, nil
 		}
-		if !u.shape.Equal(x.inputs[k]) {
-			return nil, errors.Errorf("concert: input %d (%q) of computation %q is %s, not %s", k, x.names[k], x.name, x.inputs[k], u.shape)
-		}
-		flat, err := u.Data()
-		if err != nil {
-			return nil, err
-		}
-		args[i].Data = dtypes.UnsafeByteSliceFromAny(flat)
+		v.Place = rt.Tensor{}
 	}
-	return args, nil
+	if err := u.bring(); err != nil {
+		return false, err
+	}
+	v.Data = dtypes.UnsafeByteSliceFromAny(u.flat)
+	v.Resident = !u.given && l.there[j][i].Value() == u
+	return false, nil
 }
+
+// clashes reports whether some input goes where a result of the last run lies.
+func (l *loaded) clashes(at *place) bool {
+	if at.l != l {
+		return false
+	}
+	lo, hi, _ := at.t.Span()
+	return slices.ContainsFunc(l.wants, func(t rt.Tensor) bool {
+		a, b, _ := t.Span()
+		return a < hi && lo < b
+	})
+}
+
+// donated reports whether a result takes the place of input i.
+func (c *compiled) donated(i int) bool { return c.prog.Donated(i) >= 0 }

@@ -30,8 +30,12 @@ type function struct {
 	params   []*value
 	lines    []string
 	outs     []*value
-	inputs   []string // of main: names as the caller gave them
 	returned bool
+
+	// Of main.
+	inputs          []string // names as the caller gave them
+	specs, outSpecs []*compute.ShardingSpec
+	alias           []int // by parameter: the result that takes its place, or -1
 }
 
 func newFunction(n *builder, parent *function, name string) *function {
@@ -79,11 +83,11 @@ func (f *function) Parameter(name string, shape shapes.Shape, sharding *compute.
 	if err := supported(shape); err != nil {
 		return nil, err
 	}
-	if sharding != nil {
-		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: a sharded parameter, %q", name)
+	if err := f.n.checkSpec(fmt.Sprintf("parameter %q", name), shape, sharding); err != nil {
+		return nil, err
 	}
 	v := &value{f, f.n.fresh(), shape.Clone()}
-	f.params, f.inputs = append(f.params, v), append(f.inputs, name)
+	f.params, f.inputs, f.specs = append(f.params, v), append(f.inputs, name), append(f.specs, sharding)
 	return v, nil
 }
 
@@ -146,14 +150,21 @@ func (f *function) Return(outputs []compute.Value, shardings []*compute.Sharding
 	if err := f.open(); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(shardings, func(s *compute.ShardingSpec) bool { return s != nil }) {
-		return errors.Wrapf(compute.ErrNotImplemented, "concert: sharded results")
-	}
 	outs, err := f.values(outputs)
 	if err != nil {
 		return err
 	}
-	f.outs, f.returned = outs, true
+	if len(shardings) > 0 && len(shardings) != len(outs) {
+		return errors.Errorf("concert: %d results with %d shardings", len(outs), len(shardings))
+	}
+	specs := make([]*compute.ShardingSpec, len(outs))
+	for i, s := range shardings {
+		if err := f.n.checkSpec(fmt.Sprintf("result %d", i), outs[i].shape, s); err != nil {
+			return err
+		}
+		specs[i] = s
+	}
+	f.outs, f.outSpecs, f.returned = outs, specs, true
 	return nil
 }
 

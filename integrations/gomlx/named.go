@@ -179,5 +179,5 @@ var operations = []compute.OpType{
 	compute.OpTypeScatterMin, compute.OpTypeScatterSum, compute.OpTypeSelectAndScatterMax, compute.OpTypeSelectAndScatterMin, compute.OpTypeShiftLeft,
 	compute.OpTypeShiftRightArithmetic, compute.OpTypeShiftRightLogical, compute.OpTypeSign, compute.OpTypeSin, compute.OpTypeSlice,
 	compute.OpTypeSqrt, compute.OpTypeSub, compute.OpTypeTanh, compute.OpTypeTranspose, compute.OpTypeWhere,
-	compute.OpTypeOptimizationBarrier, compute.OpTypeSchedulingBarrier, compute.OpTypeSort, compute.OpTypeRNGBitGenerator, compute.OpTypeIf, compute.OpTypeWhile,
+	compute.OpTypeOptimizationBarrier, compute.OpTypeSchedulingBarrier, compute.OpTypeSort, compute.OpTypeRNGBitGenerator, compute.OpTypeIf, compute.OpTypeWhile, compute.OpTypeAllReduce,
 }

@@ -1,0 +1,113 @@
+package gomlx
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gomlx/compute"
+)
+
+// GoMLX says which inputs are donated when it runs a computation, and never to which results.
+// So a result is given the place of the parameter of its type that is nearest in the text: few
+// operations lie between a variable and its new value. Where the guess is wrong, results are
+// copied that need not be; numbers are never wrong, since no input loses what it holds before
+// all have read it, and whoever has a result that the next run overwrites gets it saved.
+
+// reach bounds the operations between a parameter and a result that takes its place.
+const reach = 10
+
+var valueName = regexp.MustCompile(`%v\d+`)
+
+// pair is a result that may take the place of a parameter.
+type pair struct{ distance, result, param int }
+
+// donate finds for results the parameters whose place they take.
+func (n *builder) donate() {
+	f := n.main
+	f.alias = make([]int, len(f.params))
+	reads := map[string][]string{} // by value: what its operation reads
+	for _, l := range f.lines {
+		left, right, _ := strings.Cut(l, " = ")
+		reads[valueName.FindString(left)] = valueName.FindAllString(right, -1)
+	}
+	params := map[string]int{}
+	for i, p := range f.params {
+		f.alias[i], params[p.name] = -1, i
+	}
+	var pairs []pair
+	for k, o := range f.outs {
+		pairs = append(pairs, n.near(k, o, reads, params)...)
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.result, b.result), cmp.Compare(a.param, b.param))
+	})
+	taken := make([]bool, len(f.outs))
+	for _, p := range pairs {
+		if taken[p.result] || f.alias[p.param] >= 0 {
+			continue
+		}
+		if n.b.sharded && replicated(f.outSpecs[p.result]) && p.distance > 0 && strings.HasPrefix(f.inputs[p.param], "/") {
+			f.outSpecs[p.result] = f.specs[p.param]
+		}
+		if !n.alike(f.outSpecs[p.result], f.specs[p.param]) {
+			continue
+		}
+		taken[p.result], f.alias[p.param] = true, p.result
+	}
+}
+
+// near are the parameters of a result's type within reach.
+func (n *builder) near(k int, o *value, reads map[string][]string, params map[string]int) []pair {
+	var out []pair
+	seen := map[string]bool{}
+	at := []string{valueName.FindString(o.name)}
+	for d := 0; d <= reach && len(at) > 0 && len(seen) < 1000; d++ {
+		var next []string
+		for _, name := range at {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			if i, ok := params[name]; ok && n.main.params[i].shape.Equal(o.shape) {
+				out = append(out, pair{d, k, i})
+			}
+			next = append(next, reads[name]...)
+		}
+		at = next
+	}
+	return out
+}
+
+// alike reports whether two values have the same pieces on every device.
+func (n *builder) alike(a, b *compute.ShardingSpec) bool {
+	if n.world() == 1 || n.meshes == nil {
+		return true
+	}
+	if replicated(a) || replicated(b) {
+		return replicated(a) == replicated(b)
+	}
+	if a.Mesh != b.Mesh {
+		return false
+	}
+	for i := range max(len(a.Axes), len(b.Axes)) {
+		if !slices.Equal(axesOf(a, i), axesOf(b, i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// replicated reports whether every device has all of a value.
+func replicated(s *compute.ShardingSpec) bool {
+	return s == nil || !slices.ContainsFunc(s.Axes, func(a []string) bool { return len(a) > 0 })
+}
+
+// axesOf are the axes that cut a dimension.
+func axesOf(s *compute.ShardingSpec, dim int) []string {
+	if s == nil || dim >= len(s.Axes) {
+		return nil
+	}
+	return s.Axes[dim]
+}

@@ -1,0 +1,192 @@
+package gomlx
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"weak"
+
+	"github.com/pkg/errors"
+
+	"github.com/seed-ee968945/concert/compile"
+	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/program"
+	rt "github.com/seed-ee968945/concert/runtime"
+	"github.com/seed-ee968945/concert/sharding/sdy"
+)
+
+// compiled is a program, for any world of as many ranks.
+type compiled struct {
+	prog      *program.Program
+	mod       *rt.Module
+	constants []rt.Value // by input: what the text holds; no data where it is a parameter
+	params    []int      // inputs that are parameters
+}
+
+// compile makes a program of a text, or finds the one that it has made.
+func (b *Backend) compile(name, text string) (*compiled, error) {
+	key := sha256.Sum256([]byte(text))
+	b.mu.Lock()
+	c := b.compiled.get(key)
+	b.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	c, err := b.newCompiled(name, text)
+	if err != nil {
+		return nil, errors.WithMessagef(err, "computation %q", name)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.compiled.put(key, c)
+	return c, nil
+}
+
+func (b *Backend) newCompiled(name, text string) (*compiled, error) {
+	m, err := stablehlo.Parse(name, text)
+	if err != nil {
+		return nil, errors.WithStack(err)
+	}
+	m.Sharded(sdy.Given)
+	p, err := m.Program()
+	if err != nil {
+		return nil, errors.WithStack(err)
+	}
+	if err := compile.Partition(p.Module); err != nil {
+		return nil, errors.WithStack(err)
+	}
+	r, err := compile.Compile(context.Background(), p.Module, compile.Target{Device: b.device()}, compile.Options{Pipeline: b.passes})
+	if err != nil {
+		return nil, errors.WithStack(err)
+	}
+	c := &compiled{}
+	if c.prog, err = r.Func(p.Module.Funcs()[0].Name).Program(); err != nil {
+		return nil, errors.WithStack(err)
+	}
+	if c.mod, err = rt.ModuleOf(c.prog); err != nil {
+		return nil, errors.WithStack(err)
+	}
+	for i, in := range c.mod.Inputs {
+		t := in.Tensors[0]
+		v := rt.Value{DType: t.DType, Shape: t.Shape}
+		if i < len(p.Constants) && p.Constants[i] != nil {
+			v.Data = p.Constants[i].Expand()
+		} else {
+			c.params = append(c.params, i)
+		}
+		c.constants = append(c.constants, v)
+	}
+	return c, nil
+}
+
+// cache has the programs that were compiled last, by their text.
+type cache struct {
+	keys  [][sha256.Size]byte // the one used last is behind
+	progs map[[sha256.Size]byte]*compiled
+}
+
+const cached = 64
+
+func (k *cache) get(key [sha256.Size]byte) *compiled {
+	c := k.progs[key]
+	if c != nil {
+		i := slices.Index(k.keys, key)
+		k.keys = append(slices.Delete(k.keys, i, i+1), key)
+	}
+	return c
+}
+
+func (k *cache) put(key [sha256.Size]byte, c *compiled) {
+	if k.progs == nil {
+		k.progs = map[[sha256.Size]byte]*compiled{}
+	}
+	if k.get(key) != nil {
+		return
+	}
+	if len(k.keys) == cached {
+		delete(k.progs, k.keys[0])
+		k.keys = slices.Delete(k.keys, 0, 1)
+	}
+	k.keys, k.progs[key] = append(k.keys, key), c
+}
+
+// loaded is a program in a world. What follows the first line is guarded by the world's lock.
+type loaded struct {
+	c     *compiled
+	w     *world
+	mod   *rt.Module               // of its own: a world has each once
+	wants []rt.Tensor              // where inputs go, by input
+	there [][]weak.Pointer[Buffer] // by rank and input: what lies there since the last run
+	ran   bool                     // constants have come
+	held  []weak.Pointer[Buffer]   // results that lie where the next ones will
+}
+
+// load adds a program to a world.
+func (w *world) load(c *compiled) (*loaded, error) {
+	w.running.Lock()
+	defer w.running.Unlock()
+	mod := *c.mod
+	l := &loaded{c: c, w: w, mod: &mod}
+	ctx := context.Background()
+	err := w.each(func(_ int, r *rt.Rank) error { return r.Add(ctx, l.mod, nil) })
+	if err != nil {
+		return nil, err
+	}
+	for range w.ranks {
+		l.there = append(l.there, make([]weak.Pointer[Buffer], len(mod.Inputs)))
+	}
+	for _, in := range mod.Inputs {
+		t, err := w.ranks[0].In(l.mod, in.Tensors[0])
+		if err != nil {
+			return nil, errors.WithStack(err)
+		}
+		l.wants = append(l.wants, t)
+	}
+	return l, nil
+}
+
+// drop takes the program out of the world. Results that somebody has are saved.
+func (l *loaded) drop() {
+	l.w.running.Lock()
+	defer l.w.running.Unlock()
+	if l.w.ranks == nil {
+		return
+	}
+	l.save(nil)
+	ctx := context.Background()
+	l.w.each(func(_ int, r *rt.Rank) error { return r.Drop(ctx, l.mod) })
+}
+
+// save brings results that somebody has to Go's memory, but those that next gives to the run
+// that comes, where they lie already.
+func (l *loaded) save(next map[*Buffer]bool) error {
+	for _, p := range l.held {
+		u := p.Value()
+		if u == nil || next[u] {
+			continue
+		}
+		u.mu.Lock()
+		var err error
+		if u.at != nil {
+			err = u.bring()
+		}
+		u.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	l.held = nil
+	return nil
+}
+
+// run runs the program with the inputs of each rank.
+func (l *loaded) run(args [][]rt.Value) ([][]rt.Value, error) {
+	outs := make([][]rt.Value, len(args))
+	ctx := context.Background()
+	err := l.w.each(func(i int, r *rt.Rank) (err error) {
+		outs[i], err = rt.RunModule(ctx, r, l.mod, func(x *rt.Exec) { rt.Interpret(x, l.c.prog) }, args[i], rt.Options{KeepOutputs: true})
+		return err
+	})
+	l.ran = l.ran || err == nil
+	return outs, err
+}
