@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -27,6 +28,12 @@ type Machine struct {
 	RanksPerDomain int `json:"ranks_per_domain,omitempty"`
 	// RailsPerHost is the network adapters of a host, which its ranks share; 0: one each.
 	RailsPerHost int `json:"rails_per_host,omitempty"`
+	// HostsPerLeaf is how many hosts the first switches of the network join, at the full rate
+	// of their adapters; 0: all. Hosts 0 to HostsPerLeaf-1 are the first of them, and so on.
+	HostsPerLeaf int `json:"hosts_per_leaf,omitempty"`
+	// Oversubscription is how many times as much these hosts send as their switches' links to
+	// other switches carry; 0 and 1: they carry all of it.
+	Oversubscription float64 `json:"oversubscription,omitempty"`
 
 	Intra Link `json:"intra"`           // between ranks of one NVLink domain
 	Inter Link `json:"inter,omitempty"` // between domains, by one network adapter
@@ -42,6 +49,9 @@ type Link struct {
 	// PeakGBps is what the wires of a rank carry in one direction: more than one
 	// collective reaches, and what those that run at once share. 0: GBps.
 	PeakGBps float64 `json:"peak_gbps,omitempty"`
+	// SumGBps is the bytes of an all_reduce that the switch itself adds up in a time (NVLink
+	// SHARP), over which the fastest library reduces; 0: switches do not add.
+	SumGBps float64 `json:"sum_gbps,omitempty"`
 }
 
 // Machines lists the built-in machines by name.
@@ -64,7 +74,7 @@ func machines() map[string]*Machine {
 	network := Link{GBps: 45, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}
 	return map[string]*Machine{
 		"a100": {Name: "a100", MatmulTFLOPS: map[string]float64{"bf16": 250, "f16": 250, "f32": 120, "f64": 15}, VectorTFLOPS: 15, MemoryGBps: 1800, LaunchUs: 2,
-			Units: 108, RanksPerHost: 8, Intra: Link{GBps: 235, HopUs: 0.6, BulkHopUs: 3.4, BaseUs: 10, BarrierUs: 2, PeakGBps: 300}, Inter: Link{GBps: 22, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
+			Units: 108, RanksPerHost: 8, Intra: Link{GBps: 235, HopUs: 0.6, BulkHopUs: 3.4, BaseUs: 10, BarrierUs: 2, PeakGBps: 300}, Inter: Link{GBps: 24, HopUs: 2.7, BulkHopUs: 14, BaseUs: 14}},
 		"h100": {Name: "h100", MatmulTFLOPS: map[string]float64{"bf16": 700, "f16": 700, "f32": 350, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 3000, LaunchUs: 1.5,
 			Units: 132, RanksPerHost: 8, Intra: Link{GBps: 370, HopUs: 0.6, BulkHopUs: 1.0, BaseUs: 9, BarrierUs: 1.5, PeakGBps: 450}, Inter: network},
 		"h200": {Name: "h200", MatmulTFLOPS: map[string]float64{"bf16": 760, "f16": 760, "f32": 380, "f64": 50}, VectorTFLOPS: 45, MemoryGBps: 4300, LaunchUs: 1.5,
@@ -84,6 +94,15 @@ func ReadMachine(name string, r io.Reader) (*Machine, error) {
 	return m, nil
 }
 
+// JSON is the machine as a file that ReadMachine reads.
+func (m *Machine) JSON() ([]byte, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	return append(text, '\n'), err
+}
+
 // Check reports the first value that no machine can have: rates within a domain and counts
 // are positive, times and rates between domains not negative, all of them bounded.
 func (m *Machine) Check() error {
@@ -95,7 +114,8 @@ func (m *Machine) Check() error {
 	values := []value{{"vector_tflops", m.VectorTFLOPS, true}, {"memory_gbps", m.MemoryGBps, true}, {"intra.gbps", m.Intra.GBps, true},
 		{"ranks_per_host", float64(m.RanksPerHost), true}, {"units", float64(m.Units), true}, {"matmul_tflops.bf16", m.MatmulTFLOPS["bf16"], true},
 		{"launch_us", m.LaunchUs, false}, {"inter.gbps", m.Inter.GBps, false},
-		{"ranks_per_domain", float64(m.RanksPerDomain), false}, {"rails_per_host", float64(m.RailsPerHost), false}}
+		{"ranks_per_domain", float64(m.RanksPerDomain), false}, {"rails_per_host", float64(m.RailsPerHost), false},
+		{"hosts_per_leaf", float64(m.HostsPerLeaf), false}, {"oversubscription", m.Oversubscription, false}}
 	for _, dt := range slices.Sorted(maps.Keys(m.MatmulTFLOPS)) {
 		values = append(values, value{"matmul_tflops." + dt, m.MatmulTFLOPS[dt], true})
 	}
@@ -104,7 +124,7 @@ func (m *Machine) Check() error {
 		*Link
 	}{{"intra", &m.Intra}, {"inter", &m.Inter}} {
 		values = append(values, value{l.path + ".hop_us", l.HopUs, false}, value{l.path + ".bulk_hop_us", l.BulkHopUs, false}, value{l.path + ".base_us", l.BaseUs, false},
-			value{l.path + ".barrier_us", l.BarrierUs, false}, value{l.path + ".peak_gbps", l.PeakGBps, false})
+			value{l.path + ".barrier_us", l.BarrierUs, false}, value{l.path + ".peak_gbps", l.PeakGBps, false}, value{l.path + ".sum_gbps", l.SumGBps, false})
 	}
 	for _, f := range values {
 		if err := calibration.Figure(f.path, f.v, f.positive); err != nil {
@@ -115,6 +135,9 @@ func (m *Machine) Check() error {
 		if !slices.Contains([]string{"bf16", "f16", "f32", "f64"}, dt) {
 			return fmt.Errorf("machine %s: %w", m.Name, &calibration.ValueError{Path: "matmul_tflops." + dt, Msg: "is no type of matmuls: want bf16, f16, f32 or f64"})
 		}
+	}
+	if m.Oversubscription > 0 && m.Oversubscription < 1 {
+		return fmt.Errorf("machine %s: %w", m.Name, &calibration.ValueError{Path: "oversubscription", Msg: "must be at least 1, or 0"})
 	}
 	return nil
 }

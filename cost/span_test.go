@@ -30,15 +30,15 @@ func TestSpan(t *testing.T) {
 		ranks            [][]int
 		want             Span
 	}{
-		{0, 0, group(16, 8, 1), Span{8, 1, 8, 1}},
-		{0, 0, group(16, 2, 8), Span{2, 2, 1, 1}},
-		{0, 2, group(16, 2, 8), Span{2, 2, 1, 0.25}}, // eight ranks leave by two adapters
-		{0, 2, [][]int{{0, 8}}, Span{2, 2, 1, 1}},
-		{0, 4, group(16, 16, 1), Span{16, 2, 8, 0.5}},
-		{0, 0, [][]int{{0, 1, 2, 8}}, Span{4, 2, 1, 1}},
-		{16, 0, group(16, 2, 8), Span{2, 1, 2, 1}}, // NVLink joins both hosts
-		{4, 0, group(16, 8, 1), Span{8, 2, 4, 1}},
-		{4, 4, group(16, 8, 1), Span{8, 2, 4, 0.5}}, // two adapters for four ranks
+		{0, 0, group(16, 8, 1), Span{8, 1, 8, 1, 0, 1, 1}},
+		{0, 0, group(16, 2, 8), Span{2, 2, 1, 1, 0, 1, 1}},
+		{0, 2, group(16, 2, 8), Span{2, 2, 1, 0.25, 0, 1, 1}}, // eight ranks leave by two adapters
+		{0, 2, [][]int{{0, 8}}, Span{2, 2, 1, 1, 0, 1, 1}},
+		{0, 4, group(16, 16, 1), Span{16, 2, 8, 0.5, 0, 1, 1}},
+		{0, 0, [][]int{{0, 1, 2, 8}}, Span{4, 2, 1, 1, 0, 1, 1}},
+		{16, 0, group(16, 2, 8), Span{2, 1, 2, 1, 0, 1, 1}}, // NVLink joins both hosts
+		{4, 0, group(16, 8, 1), Span{8, 2, 4, 1, 0, 1, 1}},
+		{4, 4, group(16, 8, 1), Span{8, 2, 4, 0.5, 0, 1, 1}}, // two adapters for four ranks
 	} {
 		m := &Machine{RanksPerHost: 8, RanksPerDomain: c.perDomain, RailsPerHost: c.rails}
 		if got := m.Span(c.ranks); got != c.want {
@@ -58,6 +58,8 @@ func TestPlacement(t *testing.T) {
 	rails.RailsPerHost = 2
 	one := *h200
 	one.RanksPerDomain = 16
+	thin := *h200
+	thin.HostsPerLeaf, thin.Oversubscription = 2, 4
 	const size = 64 << 20
 	for _, c := range []struct {
 		name     string
@@ -73,6 +75,10 @@ func TestPlacement(t *testing.T) {
 		{"eight share two adapters", &rails, ir.OpAllGather, group(16, 2, 8), 2.98, 3.1, Modelled},
 		{"NVLink joins the hosts", &one, ir.OpAllGather, group(16, 2, 8), 0.15, 0.2, Tabled},
 		{"both hosts whole", h200, ir.OpAllGather, group(16, 16, 1), 0.17, 0.35, Modelled},
+		{"eight rings leave a switch by four links", &thin, ir.OpAllGather, group(32, 4, 8), 2.23, 2.4, Modelled},
+		{"a ring of all leaves it once", &thin, ir.OpAllGather, group(32, 32, 1), 0.36, 0.5, Modelled},
+		{"within a switch", &thin, ir.OpAllGather, group(32, 2, 8), 0.745, 0.80, Modelled},
+		{"half of an all_to_all leaves a switch", &thin, ir.OpAllToAll, group(32, 32, 1), 1.53, 1.7, Modelled},
 		{"half of an all_to_all leaves the host", h200, ir.OpAllToAll, group(16, 16, 1), 0.745, 0.85, Modelled},
 	} {
 		model := &Model{Table: H200(), Machine: c.m}

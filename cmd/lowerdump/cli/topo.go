@@ -9,12 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-ee968945/concert/cost"
 	"github.com/seed-ee968945/concert/cuda/topo"
 	"github.com/seed-ee968945/concert/cuda/topo/nvml"
 )
 
 var topoCommand = command{
-	name: "topo", args: "[-gpus=0,1] [-json] [FILE]", doc: "shows GPUs, NVLinks, fabric and peer access, and what concert does with them",
+	name: "topo", args: "[-gpus=0,1] [-json] [-machine=BASE] [FILE]", doc: "shows GPUs, NVLinks, fabric and peer access, and what concert does with them",
 	help: `
 Without FILE the machine is read from the NVIDIA driver; FILE is what -json printed on
 another machine. The last lines say whether groups use symmetric memory, which needs
@@ -24,17 +25,25 @@ measures.
 Examples:
   lowerdump topo
   lowerdump topo -json > host.json
-  lowerdump topo -gpus=0,1 host.json`,
+  lowerdump topo -gpus=0,1 host.json
+  lowerdump topo -machine=h200 > machine.json
+
+With -machine it prints what other commands take as -machine=FILE: the GPUs of a host, which
+of them NVLink joins and how fast; BASE, a machine by name or file, has the rates that no
+driver tells. Network adapters, the switches between hosts and how much less these carry than
+hosts send (rails_per_host, hosts_per_leaf, oversubscription) are for you to add.`,
 	run: runTopo,
 }
 
 type topoFlags struct {
 	json bool
 	gpus string
+	base pricing
 }
 
 func (f *topoFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print the machine as JSON, for FILE")
+	fs.StringVar(&f.base.machine, "machine", "", "print a machine file, with the rates of this `machine` where the driver tells none")
 	fs.StringVar(&f.gpus, "gpus", "", "GPUs of the ranks, by number in rank order; all if empty")
 }
 
@@ -49,6 +58,17 @@ func runTopo(_ context.Context, t tool, args []string) error {
 	}
 	m, err := t.machine(files)
 	if err != nil {
+		return err
+	}
+	if f.base.machine != "" {
+		base, err := f.base.base()
+		if err != nil {
+			return err
+		}
+		text, err := described(m, base.Machine).JSON()
+		if err == nil {
+			_, err = t.out.Write(text)
+		}
 		return err
 	}
 	if f.json {
@@ -124,4 +144,41 @@ func writeDecisions(w io.Writer, l *topo.Layout) error {
 		}
 	}
 	return nil
+}
+
+// described is base with the GPUs and links of m: a host of such hosts.
+func described(m *topo.Machine, base *cost.Machine) *cost.Machine {
+	out := *base
+	out.Name, out.RanksPerHost, out.RanksPerDomain = base.Name, max(len(m.GPUs), 1), 0
+	for i, g := range m.GPUs {
+		if i == 0 && g.SMs > 0 {
+			out.Units = g.SMs
+		}
+		gbps := 0.0
+		for _, l := range g.NVLinks {
+			gbps += float64(l.Links) * l.GBps
+		}
+		if i == 0 && gbps > 0 && base.Intra.PeakGBps > 0 { // collectives reach the same part of it
+			out.Intra.GBps, out.Intra.PeakGBps = base.Intra.GBps*gbps/base.Intra.PeakGBps, gbps
+		}
+	}
+	if size := domain(m); size < out.RanksPerHost {
+		out.RanksPerDomain = size
+	}
+	return &out
+}
+
+// domain is the largest number of which every so many GPUs in a row are joined by NVLink.
+func domain(m *topo.Machine) int {
+	n := len(m.GPUs)
+	for size := n; size > 1; size-- {
+		joined := n%size == 0
+		for _, p := range m.Pairs {
+			joined = joined && (p.A/size != p.B/size || p.Way == topo.WaySwitch || p.Way == topo.WayNVLink)
+		}
+		if joined {
+			return size
+		}
+	}
+	return 1
 }
