@@ -17,6 +17,7 @@ package gomlx
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
+	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Name is the backend's name in GOMLX_BACKEND.
@@ -46,7 +48,8 @@ type Backend struct {
 	kind    string // host, cuda or fake
 	devices int
 	passes  *passes.Pipeline
-	sharded bool // new values of variables lie as the old ones
+	sharded bool    // new values of variables lie as the old ones
+	place   *rt.Env // of this process among those of a launcher; nil: all devices are its own
 
 	mu       sync.Mutex
 	worlds   map[string]*world // by the devices
@@ -61,19 +64,21 @@ type Backend struct {
 //	device=host|cuda|fake   what computes; fake runs the kernels of GPUs on the host
 //	passes=PIPELINE         named pipeline of concert's passes, default "default", or
 //	                        "cuda" on GPUs
+//	launch=env              ranks are processes, each with a device, which a launcher such as
+//	                        torchrun starts with the same program: see launched.go
 //	variables=asked|sharded how results lie that are new values of sharded variables, where
 //	                        a computation asks for them replicated, as GoMLX's Trainer does
 //	                        of all results: as asked, or as the variables
 func New(config string) (compute.Backend, error) {
 	b := &Backend{kind: "host", devices: 1, worlds: map[string]*world{}}
-	pipeline := ""
+	pipeline, devices := "", 0
 	for _, kv := range strings.Split(config, ",") {
 		k, v, _ := strings.Cut(kv, "=")
 		var err error
 		switch k {
 		case "":
 		case "devices":
-			if b.devices, err = strconv.Atoi(v); err != nil || b.devices < 1 {
+			if devices, err = strconv.Atoi(v); err != nil || devices < 1 {
 				return nil, errors.Errorf("concert: devices=%s: want a number of devices", v)
 			}
 		case "device":
@@ -82,14 +87,30 @@ func New(config string) (compute.Backend, error) {
 			}
 		case "passes":
 			pipeline = v
+		case "launch":
+			if _, err = oneOf(k, v, "env"); err != nil {
+				return nil, err
+			}
+			env, err := rt.EnvFrom(os.Getenv)
+			if err != nil {
+				return nil, errors.WithStack(err)
+			}
+			b.place, b.devices = &env, env.World
 		case "variables":
 			if v, err = oneOf(k, v, "asked", "sharded"); err != nil {
 				return nil, err
 			}
 			b.sharded = v == "sharded"
 		default:
-			return nil, errors.Errorf("concert: no option %q: there are devices, device, passes and variables", kv)
+			return nil, errors.Errorf("concert: no option %q: there are devices, device, passes, launch and variables", kv)
 		}
+	}
+	switch {
+	case devices == 0:
+	case b.place == nil:
+		b.devices = devices
+	case devices != b.devices:
+		return nil, errors.Errorf("concert: devices=%d, and the launcher has started %d ranks", devices, b.devices)
 	}
 	if pipeline == "" {
 		pipeline = b.device().Pipeline()

@@ -23,6 +23,7 @@ type Buffer struct {
 	flat  any        // slice of the shape's Go type
 	given bool       // somebody has flat, who may change it
 	at    *place     // where flat is nil
+	home  *place     // of a piece that one process has: every process gets it together
 }
 
 // place is where a result lies.
@@ -98,15 +99,24 @@ func (u *Buffer) Data() (any, error) {
 // fetch brings the elements to Go's memory.
 func (u *Buffer) fetch() (any, error) {
 	u.mu.Lock()
-	at := u.at
+	from := u.home
+	if from == nil {
+		from = u.at
+	}
 	u.mu.Unlock()
-	if at != nil {
-		at.l.w.running.Lock()
-		defer at.l.w.running.Unlock()
+	if from != nil {
+		from.l.w.running.Lock()
+		defer from.l.w.running.Unlock()
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if err := u.bring(); err != nil {
+	err := error(nil)
+	if u.home != nil {
+		err = u.gather()
+	} else {
+		err = u.bring()
+	}
+	if err != nil {
 		return nil, err
 	}
 	return u.flat, nil
@@ -136,7 +146,7 @@ func (u *Buffer) bring() error {
 func (u *Buffer) Finalize() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.flat, u.at = nil, nil
+	u.flat, u.at, u.home = nil, nil, nil
 	return nil
 }
 

@@ -17,14 +17,15 @@ import (
 
 // executable is a program, which is loaded into a world when it first runs there.
 type executable struct {
-	b       *Backend
-	name    string
-	names   []string
-	inputs  []shapes.Shape // of each device
-	whole   []shapes.Shape // of all together
-	outputs []shapes.Shape
-	devices []compute.DeviceNum // nil: any one
-	prog    *compiled
+	b          *Backend
+	name       string
+	names      []string
+	inputs     []shapes.Shape // of each device
+	whole      []shapes.Shape // of all together
+	outputs    []shapes.Shape
+	replicated []bool              // by output: all devices have the same
+	devices    []compute.DeviceNum // nil: any one
+	prog       *compiled
 
 	mu   sync.Mutex
 	on   map[*world]*loaded
@@ -49,7 +50,8 @@ func (n *builder) Compile() (compute.Executable, error) {
 		x.inputs, x.whole = append(x.inputs, n.local(v.shape, n.main.specs[i])), append(x.whole, v.shape)
 	}
 	for i, v := range n.main.outs {
-		x.outputs = append(x.outputs, n.local(v.shape, n.main.outSpecs[i]))
+		s := n.main.outSpecs[i]
+		x.outputs, x.replicated = append(x.outputs, n.local(v.shape, s)), append(x.replicated, n.sharded() && replicated(s))
 	}
 	var err error
 	x.prog, err = n.b.compile(n.name, n.text())
@@ -166,7 +168,7 @@ func (x *executable) hint(k int, shape shapes.Shape) string {
 func (u *Buffer) elsewhere(w *world) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.at != nil && u.at.l.w != w
+	return u.at != nil && u.at.l.w != w || u.home != nil && u.home.l.w != w
 }
 
 // execute runs the program; the world is locked.
@@ -175,6 +177,9 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 	args := make([][]rt.Value, len(l.w.ranks))
 	stays := map[*Buffer]bool{} // donated where the next result goes
 	for j := range args {
+		if l.w.ranks[j] == nil {
+			continue
+		}
 		args[j] = slices.Clone(l.c.constants)
 		for i := range args[j] {
 			args[j][i].Resident = l.ran && args[j][i].Data != nil
@@ -207,9 +212,16 @@ func (x *executable) execute(l *loaded, bufs []*Buffer, donate []bool) ([]comput
 		}
 	}
 	var out []compute.Buffer
-	for j, vs := range results {
+	for j := range results {
+		vs := results[j]
+		if vs == nil { // another process's: results have one place on all ranks
+			vs = results[l.w.mine]
+		}
 		for i, v := range vs {
 			u := &Buffer{b: x.b, shape: x.outputs[i], dev: l.w.devices[j], at: &place{l, j, v.Place}}
+			if x.b.place != nil && len(l.w.ranks) > 1 {
+				u.spread(x.replicated[i])
+			}
 			l.held = append(l.held, weak.Make(u))
 			out = append(out, u)
 		}

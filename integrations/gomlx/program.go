@@ -136,7 +136,7 @@ func (w *world) load(c *compiled) (*loaded, error) {
 		l.there = append(l.there, make([]weak.Pointer[Buffer], len(mod.Inputs)))
 	}
 	for _, in := range mod.Inputs {
-		t, err := w.ranks[0].In(l.mod, in.Tensors[0])
+		t, err := w.ranks[w.mine].In(l.mod, in.Tensors[0])
 		if err != nil {
 			return nil, errors.WithStack(err)
 		}
@@ -167,7 +167,9 @@ func (l *loaded) save(next map[*Buffer]bool) error {
 		}
 		u.mu.Lock()
 		var err error
-		if u.at != nil {
+		if u.at != nil && l.w.ranks[u.at.rank] == nil {
+			u.at = nil // its own process saves it
+		} else if u.at != nil {
 			err = u.bring()
 		}
 		u.mu.Unlock()

@@ -23,7 +23,9 @@ type world struct {
 
 	// running is held by whatever all ranks do: so they do the same in the same order.
 	running sync.Mutex
-	ranks   []*rt.Rank // nil: not opened, or closed
+	ranks   []*rt.Rank // by place among devices, nil those of other processes; nil: not opened, or closed
+	mine    int        // the first that is this process's
+	stage   *rt.Buffer // see launched.go
 }
 
 // world is the one of these devices.
@@ -46,6 +48,9 @@ func (b *Backend) world(devices []compute.DeviceNum) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	if b.place != nil {
+		return w, b.launched(w, open)
+	}
 	return w, w.open(open)
 }
 
@@ -54,7 +59,7 @@ var errFinalized = errors.New("concert: the backend is finalized")
 // opener opens the devices of a world.
 func (b *Backend) opener(devices []compute.DeviceNum) (rt.Opener, error) {
 	if b.kind == "host" {
-		return host.Opener(host.Options{Local: true}), nil
+		return host.Opener(host.Options{Local: b.place == nil}), nil
 	}
 	var o device.Options
 	if b.kind == "cuda" {
@@ -68,6 +73,9 @@ func (b *Backend) opener(devices []compute.DeviceNum) (rt.Opener, error) {
 			return nil, errors.WithStack(err)
 		}
 		b.drv = d
+	}
+	if b.place != nil {
+		return device.Opener(b.drv, o), nil
 	}
 	devs := make([]int, len(devices))
 	for i, d := range devices {
@@ -107,12 +115,13 @@ func (w *world) open(open rt.Opener) error {
 
 // each calls f for n ranks side by side. The error has all that differ.
 func each(n int, f func(i int) error) error {
-	if n == 1 {
-		return errors.WithStack(f(0))
-	}
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
+		if i == n-1 { // the only one, as a rule
+			errs[i] = f(i)
+			break
+		}
 		wg.Go(func() { errs[i] = f(i) })
 	}
 	wg.Wait()
@@ -129,12 +138,17 @@ func each(n int, f func(i int) error) error {
 	return errors.WithStack(all)
 }
 
-// each calls f for every rank side by side; w.running is held.
+// each calls f for every rank of this process side by side; w.running is held.
 func (w *world) each(f func(i int, r *rt.Rank) error) error {
 	if w.ranks == nil {
 		return errFinalized
 	}
-	return each(len(w.ranks), func(i int) error { return f(i, w.ranks[i]) })
+	return each(len(w.ranks), func(i int) error {
+		if w.ranks[i] == nil {
+			return nil
+		}
+		return f(i, w.ranks[i])
+	})
 }
 
 // close closes the ranks when what runs has ended.
