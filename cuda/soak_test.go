@@ -49,7 +49,7 @@ func TestSoak(t *testing.T) {
 
 // randomCase is a call that a protocol may serve or not.
 func randomCase(rng *rand.Rand) caseT {
-	types := dtype.All()
+	types := moved()
 	c := caseT{
 		kind: []kernels.Collective{kernels.AllReduce, kernels.AllGather, kernels.ReduceScatter, kernels.AllToAll}[rng.IntN(4)],
 		t:    types[rng.IntN(len(types))],

@@ -344,7 +344,7 @@ func (e *elements) parts(x elemID) linear {
 // sum is the element of a sum of multiples. Factors of floats are told apart by twelve
 // digits, see factorOfFactor, and multiplied with all that they have.
 func (e *elements) sum(dt ir.DType, l linear) elemID {
-	if len(l.of) == 1 && dt.IsFloat() && l.of[0].f > 0 && e.all[l.of[0].x].kind == elemMost { // what scales scales all members
+	if len(l.of) == 1 && dt.IsFloat() && !dt.IsFloat8() && l.of[0].f > 0 && e.all[l.of[0].x].kind == elemMost { // what scales scales all members
 		most, list := e.all[l.of[0].x], []elemID(nil)
 		for _, x := range e.listOf(l.of[0].x) {
 			var m linear

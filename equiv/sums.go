@@ -147,9 +147,12 @@ func reduceOfMonotone(z *normalizer, t *term) (termID, bool) {
 
 // monotone reports whether an elementwise operation of one operand does not decrease
 // and takes NaN, and nothing else, to NaN. Rounding does not decrease; arithmetic of
-// integers wraps around, which does.
+// integers wraps around, which does, and floats of a byte make NaN of what is too large.
 func (z *normalizer) monotone(p *term) bool {
 	from := z.at(p.args[0]).dt
+	if p.dt.IsFloat8() {
+		return false
+	}
 	if p.op == ir.OpConvert {
 		return from.IsFloat() && p.dt.IsFloat()
 	}

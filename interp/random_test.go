@@ -111,6 +111,9 @@ func TestRandomInputsShared(t *testing.T) {
 
 func TestTensor(t *testing.T) {
 	for _, d := range dtype.All() {
+		if d == dtype.F8E8M0FNU { // which has no 0
+			continue
+		}
 		x, err := FromFloats(d, []float64{0, 1, 1}, 3)
 		if err != nil {
 			t.Fatal(err)

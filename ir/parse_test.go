@@ -10,7 +10,7 @@ func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{`%y = frobnicate %x : f32[4]`, `t.ir:4:8: error[unknown-op]: "frobnicate" is not an operation; an operation of your own is written: call %operands {target="frobnicate"}`},
 		{`%y = neg %x f32[4]`, `t.ir:4:15: error[syntax]: expected ':' before the result types, found "f32"`},
-		{`%y = neg %x : f33[4]`, `t.ir:4:17: error[syntax]: "f33" is not an element type; have f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64`},
+		{`%y = neg %x : f33[4]`, `t.ir:4:17: error[syntax]: "f33" is not an element type; have f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64 and f8e5m2 f8e4m3 f8e3m4 f8e4m3fn f8e5m2fnuz f8e4m3fnuz f8e4m3b11fnuz f8e8m0fnu`},
 		{`%y = neg %x : f32[4`, `t.ir:4:22: error[syntax]: expected ']' after the dimensions, found the end of the line`},
 		{`%y = neg %x : f32[n]`, `t.ir:4:21: error[undefined]: symbol n is not declared`},
 		{`%y = neg %x : f32[4:1,1]`, `t.ir:4:23: error[syntax]: strides go with as many dimensions`},

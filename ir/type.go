@@ -29,6 +29,15 @@ const (
 	U16  = dtype.U16
 	U32  = dtype.U32
 	U64  = dtype.U64
+
+	F8E5M2        = dtype.F8E5M2
+	F8E4M3        = dtype.F8E4M3
+	F8E3M4        = dtype.F8E3M4
+	F8E4M3FN      = dtype.F8E4M3FN
+	F8E5M2FNUZ    = dtype.F8E5M2FNUZ
+	F8E4M3FNUZ    = dtype.F8E4M3FNUZ
+	F8E4M3B11FNUZ = dtype.F8E4M3B11FNUZ
+	F8E8M0FNU     = dtype.F8E8M0FNU
 )
 
 // Shape is the list of a tensor's dimensions, outermost first. A Shape is

@@ -63,7 +63,7 @@ func strided(dt string, shape []string, step int, reverse bool) string {
 	return dt + "[" + strings.Join(shape, ",") + ":" + strings.Join(strides, ",") + "]"
 }
 
-var typeText = regexp.MustCompile(`\b(bool|[a-z]+[0-9]+)\[([0-9,]*)\]`)
+var typeText = regexp.MustCompile(`\b(bool|[a-z]+[0-9][0-9a-z]*)\[([0-9,]*)\]`)
 
 // variant is what is walked over beside the lines.
 type variant struct {
@@ -199,6 +199,9 @@ func interpret(t *testing.T, f *ir.Func) ([][]interp.Tensor, error) {
 func TestOperations(t *testing.T) {
 	ran := map[ir.Op]bool{}
 	for _, dt := range dtype.All() {
+		if dt.IsFloat8() && dt != dtype.F8E4M3FN { // which differ by numbers in types.cuh
+			continue
+		}
 		for _, v := range []variant{{"dense", dt.String(), false, false}, {"dense", dt.String(), true, false}, {"transposed", dt.String(), false, false}, {"gaps", dt.String(), false, false}, {"transposed", dt.String(), false, true}, {"gaps", dt.String(), false, true}} {
 			if testing.Short() && (v.layout != "dense" || dt != dtype.F32 && dt != dtype.I32) {
 				continue

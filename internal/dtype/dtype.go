@@ -30,6 +30,17 @@ const (
 	U16           // unsigned 16-bit
 	U32           // unsigned 32-bit
 	U64           // unsigned 64-bit
+
+	// Floats of one byte, by their bits of exponent and mantissa: with infinities, without
+	// (FN), without and with one zero (FNUZ), and powers of two.
+	F8E5M2
+	F8E4M3
+	F8E3M4
+	F8E4M3FN
+	F8E5M2FNUZ
+	F8E4M3FNUZ
+	F8E4M3B11FNUZ
+	F8E8M0FNU
 	numDTypes
 )
 
@@ -51,14 +62,27 @@ var infos = [numDTypes]struct {
 	U16:     {"u16", 2},
 	U32:     {"u32", 4},
 	U64:     {"u64", 8},
+
+	F8E5M2:        {"f8e5m2", 1},
+	F8E4M3:        {"f8e4m3", 1},
+	F8E3M4:        {"f8e3m4", 1},
+	F8E4M3FN:      {"f8e4m3fn", 1},
+	F8E5M2FNUZ:    {"f8e5m2fnuz", 1},
+	F8E4M3FNUZ:    {"f8e4m3fnuz", 1},
+	F8E4M3B11FNUZ: {"f8e4m3b11fnuz", 1},
+	F8E8M0FNU:     {"f8e8m0fnu", 1},
 }
 
 // All lists every valid element type in declaration order.
 func All() []DType {
-	return []DType{F64, F32, F16, BF16, I64, I32, I8, U8, Bool, I16, U16, U32, U64}
+	out := make([]DType, 0, numDTypes)
+	for d := F64; d < numDTypes; d++ {
+		out = append(out, d)
+	}
+	return out
 }
 
-// String returns the text form: f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64.
+// String returns the text form: f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64 f8e5m2 ...
 func (d DType) String() string {
 	if d < numDTypes {
 		return infos[d].name
@@ -78,7 +102,7 @@ func (d DType) Size() int {
 func (d DType) Valid() bool { return d > Invalid && d < numDTypes }
 
 // IsFloat reports whether d is a floating-point type.
-func (d DType) IsFloat() bool { return d >= F64 && d <= BF16 }
+func (d DType) IsFloat() bool { return d >= F64 && d <= BF16 || d.IsFloat8() }
 
 // IsInt reports whether d is an integer type; bool is not.
 func (d DType) IsInt() bool { return d >= I64 && d <= U8 || d >= I16 && d <= U64 }
@@ -208,6 +232,9 @@ func LoadFloat(t DType, b []byte) float64 {
 	case F16:
 		return float64(F16ToF32(binary.LittleEndian.Uint16(b)))
 	}
+	if t.IsFloat8() {
+		return float64(F8ToF32(t, b[0]))
+	}
 	return float64(BF16ToF32(binary.LittleEndian.Uint16(b)))
 }
 
@@ -221,8 +248,10 @@ func StoreFloat(t DType, b []byte, v float64) {
 		binary.LittleEndian.PutUint32(b, math.Float32bits(float32(v)))
 	case F16:
 		binary.LittleEndian.PutUint16(b, F16FromF32(float32(v)))
-	default:
+	case BF16:
 		binary.LittleEndian.PutUint16(b, BF16FromF32(float32(v)))
+	default:
+		b[0] = F8FromF32(t, float32(v))
 	}
 }
 

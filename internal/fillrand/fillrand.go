@@ -138,9 +138,17 @@ func (s Source) fill(data []byte, d dtype.DType, e uint64) {
 		for i := range data {
 			data[i] = byte(s.Hash(e+uint64(i)) % 2)
 		}
-	default: // I8, U8
+	case dtype.I8, dtype.U8:
 		for i := range data {
 			data[i] = byte(s.Hash(e+uint64(i)) % 256)
+		}
+	case dtype.F8E8M0FNU: // which has no sign
+		for i := range data {
+			data[i] = dtype.F8FromF32(d, max(s.Float(e+uint64(i)), -s.Float(e+uint64(i))))
+		}
+	default:
+		for i := range data {
+			data[i] = dtype.F8FromF32(d, s.Float(e+uint64(i)))
 		}
 	}
 }

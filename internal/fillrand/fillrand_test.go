@@ -98,8 +98,13 @@ func TestFill(t *testing.T) {
 				got, want = uint64(binary.LittleEndian.Uint32(at)), uint64(h%256)
 			case dtype.Bool:
 				got, want = uint64(at[0]), uint64(h%2)
+			case dtype.F8E8M0FNU:
+				got, want = uint64(at[0]), uint64(dtype.F8FromF32(d, float32(math.Abs(float64(f)))))
 			default:
 				got, want = uint64(at[0]), uint64(byte(h%256))
+				if d.IsFloat8() {
+					want = uint64(dtype.F8FromF32(d, f))
+				}
 			}
 			if got != want {
 				t.Errorf("%v element %d is %#x, want %#x", d, e, got, want)

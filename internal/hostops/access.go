@@ -87,7 +87,14 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 			}
 			p += step
 		}
-	default: // narrow integers
+	default: // narrow integers, and floats of a byte
+		if t.DType.IsFloat() {
+			for i := range dst {
+				dst[i] = T(dtype.F8ToF32(t.DType, b[p]))
+				p += step
+			}
+			return
+		}
 		for i := range dst {
 			dst[i] = T(dtype.LoadInt(t.DType, b[p:]))
 			p += step
@@ -141,6 +148,11 @@ func store[T num](t *Tensor, off, stride int64, src []T) {
 	case dtype.F64:
 		for _, v := range src {
 			le.PutUint64(b[p:], math.Float64bits(float64(v)))
+			p += step
+		}
+	default:
+		for _, v := range src {
+			b[p] = dtype.F8FromF32(t.DType, float32(v))
 			p += step
 		}
 	}

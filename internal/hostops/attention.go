@@ -182,6 +182,11 @@ func roundTo[T real](d dtype.DType, xs []T) {
 			xs[i] = T(dtype.F16ToF32(dtype.F16FromF32(float32(v))))
 		}
 	}
+	if d.IsFloat8() {
+		for i, v := range xs {
+			xs[i] = T(dtype.F8ToF32(d, dtype.F8FromF32(d, float32(v))))
+		}
+	}
 }
 
 // runAttention computes (out, lse, seed, offset); without dropout the last two are 0.

@@ -1,7 +1,5 @@
 package hostops
 
-import "github.com/seed-ee968945/concert/internal/dtype"
-
 // runFull writes attribute value (int, float or bool) to every element.
 func runFull(c *call) error {
 	v := c.numAttr("value")
@@ -81,13 +79,7 @@ func runRand(c *call) error {
 		return c.outErr(0, ErrDType, "random numbers are floats, not %v", c.outs[0].DType)
 	}
 	// bfloat16 keeps 8 significant bits: rounding to nearest could give 1.
-	bits := uint(24)
-	switch c.outs[0].DType {
-	case dtype.BF16:
-		bits = 8
-	case dtype.F16:
-		bits = 11
-	}
+	bits := min(uint(24), uint(c.outs[0].DType.Mantissa())+1)
 	return fill(c, func(i int64) float64 {
 		z := splitMix(splitMix(uint64(seed)) + uint64(i)*0x9e3779b97f4a7c15)
 		return float64(z>>(64-bits)) / float64(uint64(1)<<bits)

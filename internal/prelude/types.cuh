@@ -26,6 +26,15 @@ typedef unsigned char u8;
 struct f16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
 struct b8 { unsigned char byte; };
+template <int exponent, int mantissa, int bias, int form> struct f8 { unsigned char bits; };
+typedef f8<5, 2, 15, 0> f8e5m2;
+typedef f8<4, 3, 7, 0> f8e4m3;
+typedef f8<3, 4, 3, 0> f8e3m4;
+typedef f8<4, 3, 7, 1> f8e4m3fn;
+typedef f8<5, 2, 16, 2> f8e5m2fnuz;
+typedef f8<4, 3, 8, 2> f8e4m3fnuz;
+typedef f8<4, 3, 11, 2> f8e4m3b11fnuz;
+typedef f8<8, 0, 127, 3> f8e8m0fnu;
 
 #define FN static __device__ __forceinline__
 #define FN_MEMBER __device__ __forceinline__
@@ -148,6 +157,35 @@ FN f32 f16_value(unsigned short h) {
 }
 #endif
 
+// Floats of a byte, to the nearest, ties to even. Form 0 has infinities and NaN where all bits
+// of the exponent are set, 1 only a NaN where all bits are, 2 only the one that would be -0, and
+// 3 is nothing but an exponent: ties are rounded up, and NaN is all bits set.
+template <int exponent, int mantissa, int bias, int form> FN unsigned char f8_round(f32 x) {
+  const unsigned char inf = (unsigned char)(form == 0 ? 128 - (1 << mantissa) : form == 1 ? 0x7f : form == 2 ? 0x80 : 0xff);
+  unsigned b = bits_of(x);
+  const unsigned sign = b >> 24 & 0x80u;
+  const unsigned char nan = (unsigned char)(form == 0 ? sign | inf | 1u << (mantissa > 0 ? mantissa - 1 : 0) : form == 1 ? sign | 0x7fu : inf);
+  b &= 0x7fffffffu;
+  if (b > 0x7f800000u) return nan;
+  if (form == 3) return (unsigned char)((sign && b) || b >= 0x7f400000u ? 0xffu : b < 0x00600000u ? 0u : b < 0x00800000u ? 1u : (b + 0x400000u) >> 23);
+  const int e = (int)(b >> 23) - 127, shift = 23 - mantissa + (e < 1 - bias ? 1 - bias - e : 0);
+  if (shift > 25) return (unsigned char)(form == 2 ? 0u : sign);
+  const unsigned m = (b & 0x7fffffu) | 0x800000u, rest = m & ((1u << shift) - 1u), half = 1u << (shift - 1);
+  unsigned r = m >> shift;
+  if (rest > half || (rest == half && (r & 1u))) ++r;
+  const unsigned code = ((unsigned)(e + bias > 1 ? e + bias - 1 : 0) << mantissa) + r;
+  if (code >= inf) return form == 0 ? (unsigned char)(sign | inf) : nan;
+  return (unsigned char)(form == 2 && code == 0 ? 0u : sign | code);
+}
+template <int exponent, int mantissa, int bias, int form> FN f32 f8_value(unsigned char b) {
+  const unsigned sign = (unsigned)(b & 0x80u) << 24, code = b & 0x7fu, inf = 128u - (1u << mantissa);
+  if (form == 3) return from_bits(b == 0xffu ? 0x7fc00000u : b == 0 ? 0x00400000u : (unsigned)b << 23);
+  if ((form == 2 && b == 0x80u) || (form == 1 && code == 0x7fu) || (form == 0 && code > inf)) return from_bits(sign | 0x7fc00000u);
+  if (form == 0 && code == inf) return from_bits(sign | 0x7f800000u);
+  if (code >> mantissa == 0) return from_bits(sign | bits_of((f32)code * from_bits((unsigned)(128 - bias - mantissa) << 23)));
+  return from_bits(sign | ((code << (23 - mantissa)) + ((unsigned)(127 - bias) << 23)));
+}
+
 // Rounding to an element type. The result is held in f32, f64, i64 or u64. A double
 // becomes a half by way of a float.
 FN f32 to_f32(f32 x) { return x; }
@@ -166,6 +204,12 @@ FN f32 to_f16(f32 x) { return f16_value(f16_bits(x)); }
 FN f32 to_f16(f64 x) { return to_f16((f32)x); }
 FN f32 to_f16(i64 x) { return to_f16((f32)x); }
 FN f32 to_f16(u64 x) { return to_f16((f32)x); }
+#define FLOAT8(name, exponent, mantissa, bias, form) \
+  FN u64 bits_##name(f32 x) { return f8_round<exponent, mantissa, bias, form>(x); } \
+  FN f32 from_bits_##name(u64 b) { return f8_value<exponent, mantissa, bias, form>((unsigned char)b); } \
+  template <class T> FN f32 to_##name(T x) { return from_bits_##name(bits_##name((f32)x)); }
+FLOAT8(f8e5m2, 5, 2, 15, 0) FLOAT8(f8e4m3, 4, 3, 7, 0) FLOAT8(f8e3m4, 3, 4, 3, 0) FLOAT8(f8e4m3fn, 4, 3, 7, 1)
+FLOAT8(f8e5m2fnuz, 5, 2, 16, 2) FLOAT8(f8e4m3fnuz, 4, 3, 8, 2) FLOAT8(f8e4m3b11fnuz, 4, 3, 11, 2) FLOAT8(f8e8m0fnu, 8, 0, 127, 3)
 FN i64 to_i64(f64 x) {
   if (x != x) return 0;
   if (x >= 9223372036854775808.0) return most_of<i64>();
@@ -236,6 +280,8 @@ FN i64 load(const u32* p) { return *p; }
 FN i64 load(const u16* p) { return *p; }
 FN i64 load(const u8* p) { return *p; }
 FN i64 load(const b8* p) { return p->byte != 0; }
+template <int e, int m, int b, int f> FN f32 load(const f8<e, m, b, f>* p) { return f8_value<e, m, b, f>(p->bits); }
+template <int e, int m, int b, int f> FN void store(f8<e, m, b, f>* p, f32 x) { p->bits = f8_round<e, m, b, f>(x); }
 FN void store(f32* p, f32 x) { *p = x; }
 FN void store(f64* p, f64 x) { *p = x; }
 FN void store(f16* p, f32 x) { p->bits = f16_bits(x); }

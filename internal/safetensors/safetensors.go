@@ -80,6 +80,7 @@ var typeNames = [...]struct {
 	{dtype.F64, "F64"}, {dtype.F32, "F32"}, {dtype.F16, "F16"}, {dtype.BF16, "BF16"},
 	{dtype.I64, "I64"}, {dtype.I32, "I32"}, {dtype.I8, "I8"}, {dtype.U8, "U8"}, {dtype.Bool, "BOOL"},
 	{dtype.I16, "I16"}, {dtype.U16, "U16"}, {dtype.U32, "U32"}, {dtype.U64, "U64"},
+	{dtype.F8E4M3FN, "F8_E4M3"}, {dtype.F8E5M2, "F8_E5M2"}, {dtype.F8E8M0FNU, "F8_E8M0"},
 }
 
 func typeName(d dtype.DType) (string, bool) {

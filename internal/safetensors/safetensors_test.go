@@ -104,7 +104,7 @@ func TestMalformed(t *testing.T) {
 		{"trailing text", raw(`{} {}`, ""), "after the header's JSON"},
 		{"not UTF-8", raw("{\"\xff\":{}}", ""), "UTF-8"},
 		{"missing field", raw(`{"t":{"dtype":"F32","shape":[]}}`, ""), "lacks"},
-		{"unknown type", raw(one("F8_E4M3", "[1]", "[0,1]"), "x"), `"F8_E4M3"`},
+		{"unknown type", raw(one("F6_E2M3", "[1]", "[0,1]"), "x"), `"F6_E2M3"`},
 		{"fractional size", raw(one("U8", "[1.5]", "[0,1]"), "x"), "not a 64-bit integer"},
 		{"null size", raw(one("U8", "[null]", "[0,0]"), ""), "not a 64-bit integer"},
 		{"negative size", raw(one("U8", "[-1]", "[0,1]"), "x"), "shape [-1]"},

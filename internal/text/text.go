@@ -304,7 +304,7 @@ func (p *Scanner) Tensor(known func(sym string) bool) Tensor {
 	}
 	var ok bool
 	if t.DType, ok = dtype.Parse(name); !ok {
-		p.Failf(at, len(name), "syntax", "%q is not an element type; have f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64", name)
+		p.Failf(at, len(name), "syntax", "%q is not an element type; have f64 f32 f16 bf16 i64 i32 i8 u8 bool i16 u16 u32 u64 and f8e5m2 f8e4m3 f8e3m4 f8e4m3fn f8e5m2fnuz f8e4m3fnuz f8e4m3b11fnuz f8e8m0fnu", name)
 		return t
 	}
 	p.Expect('[', "after an element type")

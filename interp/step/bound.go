@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -143,17 +142,10 @@ func addsRanks(n *ir.Node) bool {
 
 // unit is the largest relative error of one rounding.
 func unit(dt ir.DType) float64 {
-	switch dt {
-	case dtype.F64:
-		return 0x1p-53
-	case dtype.F32:
-		return 0x1p-24
-	case dtype.F16:
-		return 0x1p-11
-	case dtype.BF16:
-		return 0x1p-8
+	if !dt.IsFloat() {
+		return 0
 	}
-	return 0
+	return math.Ldexp(1, -1-dt.Mantissa())
 }
 
 // squares is what n adds to the squares of relative errors of a result of type t: 0 for

@@ -375,6 +375,8 @@ var dtypeNames = [...]struct {
 	{dtype.I16, []string{"int16", "short"}}, {dtype.I8, []string{"int8"}},
 	{dtype.U64, []string{"uint64"}}, {dtype.U32, []string{"uint32"}}, {dtype.U16, []string{"uint16"}},
 	{dtype.U8, []string{"uint8"}}, {dtype.Bool, []string{"bool"}},
+	{dtype.F8E4M3FN, []string{"float8_e4m3fn"}}, {dtype.F8E5M2, []string{"float8_e5m2"}}, {dtype.F8E8M0FNU, []string{"float8_e8m0fnu"}},
+	{dtype.F8E4M3FNUZ, []string{"float8_e4m3fnuz"}}, {dtype.F8E5M2FNUZ, []string{"float8_e5m2fnuz"}},
 }
 
 // parseDType returns the element type of PyTorch's name for it.

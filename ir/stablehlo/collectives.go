@@ -118,14 +118,15 @@ func (im *importer) inTurn(parts []*ir.Value) (*ir.Value, error) {
 	return parts[0], nil
 }
 
-// ragged reduces over groups of different sizes, which concert does not have: what all ranks
-// have is gathered and combined group by group, and each rank takes what is its group's.
-func (im *importer) ragged(groups [][]int, args []*ir.Value) ([]*ir.Value, error) {
+// ragged combines over groups of different sizes, which concert does not have: what all ranks
+// have is gathered and combined group by group, and each rank takes what is its group's, zeros
+// if it is in none.
+func (im *importer) ragged(groups [][]int, args []*ir.Value, combine func([]*ir.Value) (*ir.Value, error)) ([]*ir.Value, error) {
 	world, err := im.everyone()
 	if err != nil {
 		return nil, err
 	}
-	at := make([]int64, im.cur.world)
+	at := slices.Repeat([]int64{-1}, im.cur.world)
 	for k, g := range groups {
 		for _, r := range g {
 			at[r] = int64(k)
@@ -153,16 +154,21 @@ func (im *importer) ragged(groups [][]int, args []*ir.Value) ([]*ir.Value, error
 		if err != nil {
 			return nil, err
 		}
+		if slices.Contains(at, -1) {
+			if out[i], err = im.emit(ir.OpFull, ir.A("value", int64(0)), nil, ir.TensorOf(dtypeOf(v), v.Type().Shape())); err != nil {
+				return nil, err
+			}
+		}
 		for k, g := range groups {
 			var own []*ir.Value
 			for _, r := range g {
 				own = append(own, parts[r])
 			}
-			sum, err := im.inTurn(own)
+			sum, err := combine(own)
 			if err != nil {
 				return nil, err
 			}
-			if k > 0 {
+			if out[i] != nil {
 				is, err := im.emit(ir.OpEq, ir.A("scalar", int64(k)), []*ir.Value{number})
 				if err != nil {
 					return nil, err
@@ -186,8 +192,8 @@ func allReduce(im *importer, _ *op, in []*value) ([]*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(groups, func(g []int) bool { return len(g) != len(groups[0]) }) {
-		return im.decomposed(im.ragged(groups, args))
+	if uneven(groups) {
+		return im.decomposed(im.ragged(groups, args, im.inTurn))
 	}
 	g, err := im.declared(groups)
 	if err != nil {
@@ -377,6 +383,28 @@ func permute(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.decomposed(im.launched(ir.OpCollectivePermute, g, ir.A("pairs", pairs), args))
 }
 
-func collectiveBroadcast(im *importer, g *ir.Group, args []*ir.Value) ([]*ir.Value, error) {
-	return im.launched(ir.OpBroadcast, g, ir.A("root", int64(0)), args)
+// collectiveBroadcast gives the ranks of each group what its first one has, and those of no
+// group zeros.
+func collectiveBroadcast(im *importer, _ *op, in []*value) ([]*value, error) {
+	args, err := im.irs(in)
+	if err != nil {
+		return nil, err
+	}
+	groups, all, err := im.someGroups(true)
+	if err != nil {
+		return nil, err
+	}
+	if !all || uneven(groups) {
+		return im.decomposed(im.ragged(groups, args, func(own []*ir.Value) (*ir.Value, error) { return own[0], nil }))
+	}
+	g, err := im.declared(groups)
+	if err != nil {
+		return nil, err
+	}
+	return im.decomposed(im.launched(ir.OpBroadcast, g, ir.A("root", int64(0)), args))
+}
+
+// uneven reports whether groups differ in size, as concert's do not.
+func uneven(groups [][]int) bool {
+	return slices.ContainsFunc(groups, func(g []int) bool { return len(g) != len(groups[0]) })
 }

@@ -1,10 +1,8 @@
 package stablehlo
 
 import (
-	"math"
 	"strings"
 
-	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
 )
@@ -231,19 +229,6 @@ func roundAway(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(im.where(half, up, t))
 }
 
-// largest is the largest finite number of a type.
-func largest(dt ir.DType) float64 {
-	switch dt {
-	case ir.F64:
-		return math.MaxFloat64
-	case ir.F32:
-		return math.MaxFloat32
-	case ir.F16:
-		return dtype.LoadFloat(ir.F16, []byte{0xff, 0x7b})
-	}
-	return dtype.LoadFloat(ir.BF16, []byte{0x7f, 0x7f})
-}
-
 func isFinite(im *importer, _ *op, in []*value) ([]*value, error) {
 	x, err := im.ir(in[0])
 	if err != nil {
@@ -255,7 +240,7 @@ func isFinite(im *importer, _ *op, in []*value) ([]*value, error) {
 	if x, err = im.emit(ir.OpAbs, nil, []*ir.Value{x}); err != nil {
 		return nil, err
 	}
-	return im.one(im.scalarOf(ir.OpLe, x, largest(dtypeOf(x))))
+	return im.one(im.scalarOf(ir.OpLe, x, dtypeOf(x).Largest()))
 }
 
 // signed are integer types, by their unsigned counterparts.

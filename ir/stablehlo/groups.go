@@ -119,22 +119,32 @@ func (im *importer) group(plain bool) (*ir.Group, error) {
 	return im.declared(ranks)
 }
 
-// groups are the ranks that a collective is among.
+// groups are the ranks that a collective is among, each in one of them.
 func (im *importer) groups(plain bool) ([][]int, error) {
+	groups, all, err := im.someGroups(plain)
+	if err == nil && !all {
+		err = im.errorf("replica_groups: a process is in no group")
+	}
+	return groups, err
+}
+
+// someGroups are the ranks that a collective is among, and whether each is in a group.
+func (im *importer) someGroups(plain bool) ([][]int, bool, error) {
 	m, err := im.mode(plain)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	a, ok := im.op.attr("replica_groups")
 	if !ok {
-		return nil, im.errorf("%s without replica_groups", im.op.name)
+		return nil, false, im.errorf("%s without replica_groups", im.op.name)
 	}
 	if a.Kind == kindOpaque && strings.HasSuffix(a.Text, "replica_group_mesh_axes") {
-		return im.alongAxes(a)
+		groups, err := im.alongAxes(a)
+		return groups, true, err
 	}
 	flat, err := im.m.ints(a)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	n := im.among(m)
 	width := n
@@ -154,7 +164,7 @@ func (im *importer) groups(plain bool) ([][]int, error) {
 				continue
 			}
 			if r < 0 || r >= int64(n) || seen[r] {
-				return nil, im.errorf("replica_groups: %d is not one of %d processes, or stands twice", r, n)
+				return nil, false, im.errorf("replica_groups: %d is not one of %d processes, or stands twice", r, n)
 			}
 			seen[r] = true
 			g = append(g, int(r))
@@ -163,10 +173,7 @@ func (im *importer) groups(plain bool) ([][]int, error) {
 			groups = append(groups, g)
 		}
 	}
-	if slices.Contains(seen, false) {
-		return nil, im.errorf("replica_groups: process %d is in no group", slices.Index(seen, false))
-	}
-	return im.ranks(m, groups), nil
+	return im.ranks(m, groups), !slices.Contains(seen, false), nil
 }
 
 // declared is the group of those ranks in the function.

@@ -86,6 +86,9 @@ func elementType(name string) (ir.DType, error) {
 	case "f64":
 		return ir.F64, nil
 	}
+	if dt, ok := dtype.Parse(strings.ToLower(name)); ok && dt.IsFloat8() && elementName(dt) == name {
+		return dt, nil
+	}
 	return 0, fmt.Errorf("elements of type %s are not supported", name)
 }
 
@@ -259,7 +262,7 @@ func storeFloat(b []byte, dt ir.DType, t string) error {
 	if err != nil && !math.IsInf(f, 0) {
 		return fmt.Errorf("%s is no number", t)
 	}
-	if g := float32(f); dt.Size() == 2 && float64(g) != f && !math.IsInf(f, 0) {
+	if g := float32(f); dt.Size() < 4 && float64(g) != f && !math.IsInf(f, 0) {
 		// Round to odd on the way, so that the second rounding sees what the first left out.
 		if math.Abs(float64(g)) > math.Abs(f) {
 			g = math.Float32frombits(math.Float32bits(g) - 1)

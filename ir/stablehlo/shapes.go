@@ -221,6 +221,18 @@ func concatenate(im *importer, _ *op, in []*value) ([]*value, error) {
 	return im.one(im.emit(ir.OpCat, ir.A("dim", d), args))
 }
 
+// setDimensionSize states the size that a dimension has: any other depends on a run.
+func setDimensionSize(im *importer, o *op, in []*value) ([]*value, error) {
+	d, err := im.dim(len(in[0].typ.Shape), "dim", "dimension")
+	if err != nil {
+		return nil, err
+	}
+	if n, ok := in[1].known(); !ok || n != in[0].typ.Shape[d] {
+		return nil, im.errorf("op not supported: %s to anything but the %d elements of dimension %d", o.name, in[0].typ.Shape[d], d)
+	}
+	return in[:1], nil
+}
+
 func dimensionSize(im *importer, _ *op, in []*value) ([]*value, error) {
 	d, err := im.dim(len(in[0].typ.Shape), "dim", "dimension")
 	if err != nil {

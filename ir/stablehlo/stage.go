@@ -170,6 +170,8 @@ func elementName(dt ir.DType) string {
 		return "i1"
 	case dt.IsUnsigned():
 		return "ui" + dt.String()[1:]
+	case dt.IsFloat8():
+		return "f" + strings.ToUpper(dt.String()[1:])
 	}
 	return dt.String()
 }

@@ -61,7 +61,7 @@ func TestEveryOperation(t *testing.T) {
 			case i > 0:
 				types = []string{"f32", "f64", "f16", "i64", "u64"}
 			default:
-				types = []string{"f32", "f64", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64", "bool"}
+				types = []string{"f32", "f64", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "u16", "u32", "u64", "bool", "f8e4m3fn", "f8e5m2"}
 			}
 			for _, dt := range types {
 				tr := example(t, fmt.Sprintf("%s%d", dt, len(trials)+len(wide)), line, dt)

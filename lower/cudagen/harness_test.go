@@ -400,6 +400,12 @@ func ordinal(d dtype.DType, b []byte) int64 {
 	case dtype.I32:
 		return int64(int32(le.Uint32(b)))
 	}
+	if d.IsFloat8() {
+		if v := dtype.F8ToF32(d, b[0]); v != v {
+			return math.MaxInt8
+		}
+		return flip(uint64(b[0]), 8)
+	}
 	return int64(b[0])
 }
 

@@ -96,13 +96,13 @@ func spans(t ir.Type, rank, d int) bool {
 
 // carries reports whether conversions of floats, or any if the collective only
 // moves elements, commute with it bit by bit. Rounding does not decrease, so it
-// commutes with min and max.
+// commutes with min and max, but in floats of a byte, which make NaN of large numbers.
 func carries(m member, from, to ir.DType) bool {
 	switch m.op() {
 	case ir.OpAllGather, ir.OpAllToAll, ir.OpBroadcast, ir.OpCollectivePermute:
 		return true
 	}
-	return m.reduces() && (m.reduction() == ir.Min || m.reduction() == ir.Max) && from.IsFloat() && to.IsFloat()
+	return m.reduces() && (m.reduction() == ir.Min || m.reduction() == ir.Max) && from.IsFloat() && to.IsFloat() && !from.IsFloat8() && !to.IsFloat8()
 }
 
 // attrs are the attributes of a collective that carries the member alone.
@@ -185,9 +185,12 @@ func pointwiseAfterScatter(s *simplifier, m member) bool {
 // as far as the options allow. Under min and max that is what does not decrease in
 // the order -inf ... -0, +0 ... +inf, and neither takes NaN for a number nor makes
 // one. A constant added to or multiplied with floats rounds without decreasing; on
-// integers it may wrap around, which does decrease.
+// integers it may wrap around, which does decrease, and floats of a byte may turn into NaN.
 func (s *simplifier) commutes(p *ir.Node, r ir.Reduction) bool {
 	dt := p.Result(0).Type().DType()
+	if dt.IsFloat8() {
+		return false
+	}
 	ordered := dt.IsFloat() || dt.IsInt()
 	switch r {
 	case ir.Sum, ir.Avg:

@@ -203,7 +203,7 @@ func (g *gen) storage() int {
 	return g.stores
 }
 
-var dtypes = []ir.DType{ir.F32, ir.F32, ir.F32, ir.F32, ir.BF16, ir.BF16, ir.F16, ir.F64, ir.I32, ir.I64, ir.I64, ir.I8, ir.U8, ir.Bool, ir.I16, ir.U16, ir.U32, ir.U64, ir.U64}
+var dtypes = []ir.DType{ir.F32, ir.F32, ir.F32, ir.F32, ir.BF16, ir.BF16, ir.F16, ir.F64, ir.I32, ir.I64, ir.I64, ir.I8, ir.U8, ir.Bool, ir.I16, ir.U16, ir.U32, ir.U64, ir.U64, ir.F8E4M3FN, ir.F8E5M2}
 
 func (g *gen) dtype() ir.DType { return dtypes[g.r.IntN(len(dtypes))] }
 

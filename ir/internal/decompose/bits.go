@@ -166,16 +166,20 @@ func NextAfter(to Emitter, x, y *ir.Value) *ir.Value {
 	return e.where(strange, e.binary(ir.OpAdd, x, y), out)
 }
 
-// mantissa is how many bits of a float are behind its point.
-var mantissa = map[ir.DType]int{ir.F64: 52, ir.F32: 23, ir.F16: 10, ir.BF16: 7}
-
 // ReducePrecision rounds floats to so many bits of exponent and mantissa: beyond the largest
 // number they are infinite, below the least normal one zero.
 func ReducePrecision(to Emitter, x *ir.Value, exponent, digits int) (*ir.Value, error) {
 	dt := x.Type().DType()
-	have, ok := mantissa[dt]
+	if e := (emit{to}); dt.IsFloat8() {
+		y, err := ReducePrecision(to, e.convert(x, ir.F32), exponent, digits)
+		if err != nil {
+			return nil, err
+		}
+		return e.convert(y, dt), nil
+	}
+	have := dt.Mantissa()
 	width := 8 * dt.Size()
-	if !ok || exponent < 1 || digits < 0 {
+	if have == 0 || exponent < 1 || digits < 0 {
 		return nil, fmt.Errorf("reduce_precision: %s with %d bits of exponent and %d of mantissa", dt, exponent, digits)
 	}
 	e := emit{to}
@@ -188,13 +192,13 @@ func ReducePrecision(to Emitter, x *ir.Value, exponent, digits int) (*ir.Value, 
 		b = e.with(ir.OpBitwiseAnd, b, -1<<drop)
 		out = e.bits(b, dt)
 	}
-	if have := width - 1 - mantissa[dt]; exponent < have {
+	if have := width - 1 - dt.Mantissa(); exponent < have {
 		bias, less := int64(1)<<(have-1)-1, int64(1)<<(exponent-1)-1
-		field := e.with(ir.OpBitwiseAnd, b, (1<<have-1)<<mantissa[dt])
+		field := e.with(ir.OpBitwiseAnd, b, (1<<have-1)<<dt.Mantissa())
 		sign := e.with(ir.OpBitwiseAnd, b, -1<<(width-1))
-		infinite := e.with(ir.OpBitwiseOr, sign, (1<<have-1)<<mantissa[dt])
-		out = e.where(e.with(ir.OpGt, field, (bias+less)<<mantissa[dt]), e.bits(infinite, dt), out)
-		out = e.where(e.with(ir.OpLe, field, (bias-less)<<mantissa[dt]), e.bits(sign, dt), out)
+		infinite := e.with(ir.OpBitwiseOr, sign, (1<<have-1)<<dt.Mantissa())
+		out = e.where(e.with(ir.OpGt, field, (bias+less)<<dt.Mantissa()), e.bits(infinite, dt), out)
+		out = e.where(e.with(ir.OpLe, field, (bias-less)<<dt.Mantissa()), e.bits(sign, dt), out)
 	}
 	return e.where(e.binary(ir.OpNe, x, x), x, out), nil
 }

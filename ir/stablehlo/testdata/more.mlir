@@ -31,3 +31,13 @@ func.func @spellings() {
   }) : () -> () loc(#loc1)
 }) : () -> () loc(#loc1)
 #loc1 = loc("model.py":2:1)
+
+// -----
+
+func.func @set_dimension_size() {
+  %operand = stablehlo.constant dense<[[1, 2, 3], [4, 5, 6]]> : tensor<2x3xi64>
+  %size = stablehlo.constant dense<3> : tensor<i32>
+  %result = stablehlo.set_dimension_size %operand, %size, dim = 1 : (tensor<2x3xi64>, tensor<i32>) -> tensor<2x3xi64>
+  check.expect_eq_const %result, dense<[[1, 2, 3], [4, 5, 6]]> : tensor<2x3xi64>
+  func.return
+}
