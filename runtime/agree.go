@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,7 @@ import (
 
 // Record is what one rank tells the others about itself.
 type Record struct {
-	Host  string `json:"host"` // boot id, or the host's name where there is none
+	Host  string `json:"host"` // ranks that have the same can share memory: see Env.Host
 	PID   int    `json:"pid"`
 	Extra []byte `json:"extra,omitempty"` // the device's own
 }
@@ -39,11 +40,12 @@ type agreeing struct {
 	digest string // of the programs
 	text   string // of the programs, for naming the first difference
 	arena  int64
+	host   string // declared, or empty
 }
 
 // meet exchanges records, and compares.
 func (a *agreeing) meet(ctx context.Context, g *rendezvous.Group, extra []byte) (*Meeting, error) {
-	rec, err := json.Marshal(Record{Host: hostID(), PID: os.Getpid(), Extra: extra})
+	rec, err := json.Marshal(Record{Host: cmp.Or(a.host, hostID()), PID: os.Getpid(), Extra: extra})
 	if err != nil {
 		return nil, err
 	}
@@ -199,10 +201,10 @@ func firstCollective(mods []*Module, world int) string {
 	return ""
 }
 
-// hostID names the machine: ranks with equal ids can share memory.
+// hostID names this machine, and the network namespace on it.
 func hostID() string {
-	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		return strings.TrimSpace(string(b))
+	if id, err := rendezvous.Machine(); err == nil {
+		return id
 	}
 	h, _ := os.Hostname()
 	return h

@@ -125,6 +125,7 @@ type Spec struct {
 	LocalRank   int     // among the ranks of this host
 	Groups      []Group // what the world begins with, each of which AddGroup brings, too
 	Timeout     time.Duration
+	Silence     time.Duration   // how long a rank of another host may give no sign of life
 	Funcs       map[string]Func // Go functions of `call @target`
 	Meet        func(ctx context.Context, extra []byte) (*Meeting, error)
 	// Job is this rank's membership of the job, for what the device's ranks say to each

@@ -18,6 +18,9 @@ type Env struct {
 	Addr                  string // where rank 0 listens, as in rendezvous.Job; empty for a world of one
 	Listen                string // where rank 0 listens if not at Addr
 	ID                    string // of the job
+	// Host names the host of this rank: ranks with equal names share memory. If it is empty
+	// the machine tells, and two network namespaces of one are two hosts.
+	Host string
 	// Secret is the job's; if there is none, SecretFile holds it, and without that
 	// the user's own secret serves jobs whose ranks are all on this machine.
 	Secret     rendezvous.Secret
@@ -31,6 +34,7 @@ const (
 	EnvSecret     = "CONCERT_SECRET"      // the job's secret: 16 bytes or more, the same for all ranks
 	EnvSecretFile = "CONCERT_SECRET_FILE" // a file that holds the secret and that only its owner can read
 	EnvPort       = "CONCERT_PORT"        // port of rank 0; default MASTER_PORT + 1, because MASTER_PORT itself may be in use by torchrun's agent
+	EnvHost       = "CONCERT_HOSTID"      // the name of this rank's host, see Env.Host; without it the machine tells
 	EnvListen     = "CONCERT_LISTEN"      // HOST:PORT where rank 0 listens if MASTER_ADDR is no address of its machine, such as :29501
 )
 
@@ -57,7 +61,7 @@ func EnvFrom(getenv func(string) string) (Env, error) {
 		if rank == "" || world == "" {
 			continue
 		}
-		e := Env{Source: set.source}
+		e := Env{Source: set.source, Host: getenv(EnvHost)}
 		var err error
 		number := func(name, text string, into *int) {
 			n, perr := strconv.Atoi(text)

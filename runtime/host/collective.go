@@ -143,6 +143,11 @@ type exchange struct {
 	total  int              // operands from here to the end of the call, over all rounds
 	staged bool             // results go to scratch until no peer reads operands
 	outs   []hostops.Tensor // where results go: the arena, or scratch
+	firsts []int64          // of an all_reduce: where operands begin, laid end to end
+
+	// Of members on other hosts, by position: what they send of each operand, and of an
+	// all_reduce of each result.
+	room, shares [][]hostops.Tensor
 }
 
 // rounds cuts an all_to_all with splits into calls whose splits fit into a
@@ -170,8 +175,10 @@ func (x *exchange) run() error {
 	ch.call++
 	d.note(ch, x.c.Op, true)
 	x.publish()
-	ch.epoch++
-	if err := x.signalAndWait(); err != nil {
+	if len(ch.far) > 0 && x.c.Op != rt.Barrier {
+		x.expect()
+	}
+	if err := x.signalAndWait(nil); err != nil {
 		return err
 	}
 	if err := x.compare(); err != nil {
@@ -187,12 +194,25 @@ func (x *exchange) run() error {
 			x.outs[i] = hostTensor(t, make([]byte, t.Bytes()))
 		}
 	}
+	if len(ch.far) > 0 {
+		if err := x.send(); err != nil {
+			return d.call(x.c.Name(), err)
+		}
+		if err := x.signalAndWait(ch.far); err != nil {
+			return err
+		}
+		if err := x.arrived(phaseOperands); err != nil {
+			return d.call(x.c.Name(), err)
+		}
+	}
 	if err := x.move(); err != nil {
 		return d.call(x.c.Name(), err)
 	}
-	ch.epoch++
-	if err := x.signalAndWait(); err != nil {
+	if err := x.signalAndWait(nil); err != nil {
 		return err
+	}
+	if err := x.takeShares(); err != nil {
+		return d.call(x.c.Name(), err)
 	}
 	d.note(ch, x.c.Op, false)
 	return nil
@@ -216,21 +236,21 @@ func (x *exchange) where() rendezvous.Where {
 	return rendezvous.Where{Op: x.c.Name(), Rank: x.d.spec.Rank, Group: x.c.Group, Step: uint64(x.ch.call)}
 }
 
-// signalAndWait tells all members that this rank has reached the channel's epoch
-// and waits until they have. It starts behind its own position, so that members
-// do not all write to the same peer first.
-func (x *exchange) signalAndWait() error {
+// signalAndWait tells members at some positions, nil for all, that this rank has reached the
+// channel's next epoch, and waits until they have. It starts behind its own position, so that
+// members do not all write to the same peer first.
+func (x *exchange) signalAndWait(some []int) error {
 	d, ch := x.d, x.ch
-	n := len(ch.members)
-	word := d.lay.inbox(ch.id, d.spec.Rank)
-	for i := 1; i < n; i++ {
-		d.put(ch.members[(ch.pos+i)%n], word, ch.epoch)
+	ch.epoch++
+	if some == nil {
+		some = ch.others
 	}
-	peers := make([]int, 0, n-1)
-	for i, m := range ch.members {
-		if i != ch.pos {
-			peers = append(peers, m)
-		}
+	word := d.lay.inbox(ch.id, d.spec.Rank)
+	first, _ := slices.BinarySearch(some, ch.pos)
+	peers := make([]int, len(some))
+	for i, p := range some {
+		peers[i] = ch.members[p]
+		d.put(ch.members[some[(first+i)%len(some)]], word, ch.epoch)
 	}
 	return d.await(&wait{at: x.where(), peers: peers,
 		word: func(p int) int { return d.lay.inbox(ch.id, p) }, want: ch.epoch})
@@ -250,7 +270,7 @@ func (x *exchange) move() error {
 		case rt.AllToAll:
 			err = x.allToAll(k)
 		case rt.Broadcast:
-			err = hostops.Copy(x.outs[k], x.in(x.c.Root, k))
+			err = x.copy(x.outs[k], k, x.c.Root)
 		case rt.CollectivePermute:
 			err = x.permute(k)
 		}
@@ -264,47 +284,86 @@ func (x *exchange) move() error {
 	return nil
 }
 
-// in is operand k of the member at a position.
-func (x *exchange) in(pos, k int) hostops.Tensor {
-	return x.d.view(x.ch.members[pos], x.c.Ins[k])
+// copy brings what this rank needs of a member's operand k to dst.
+func (x *exchange) copy(dst hostops.Tensor, k, from int) error {
+	src, err := x.part(k, from)
+	if err != nil {
+		return err
+	}
+	return hostops.Copy(dst, src)
 }
 
-// allReduce deals the elements of all operands, laid end to end, to the members
-// in equal shares. A member reduces its share, in the order of the subgroup, and
-// writes it into everyone's results: each element is computed once, so all ranks
-// hold the same bits. When staged, every member computes everything for itself.
+// parts are what this rank needs of all members' operand k.
+func (x *exchange) parts(k int) (ins []hostops.Tensor, err error) {
+	ins = make([]hostops.Tensor, len(x.ch.members))
+	for i := range ins {
+		if ins[i], err = x.part(k, i); err != nil {
+			return nil, err
+		}
+	}
+	return ins, nil
+}
+
+// allReduce reduces this rank's share of all operands, in the order of the subgroup, and
+// brings it into everyone's results: each element is computed once, so all ranks hold the
+// same bits. When staged, every member computes everything for itself.
 func (x *exchange) allReduce() error {
-	n := int64(len(x.ch.members))
-	var total int64
-	for _, t := range x.c.Ins {
-		total += t.NumElems()
-	}
-	pos := int64(x.ch.pos)
-	lo, hi := total/n*pos+min(pos, total%n), total/n*(pos+1)+min(pos+1, total%n)
-	if x.staged {
-		lo, hi = 0, total
-	}
-	var first int64 // index of the operand's first element
-	for k, t := range x.c.Ins {
-		size := t.NumElems()
-		a, b := max(lo-first, 0), min(hi-first, size)
-		first += size
-		if a >= b {
+	n := len(x.ch.members)
+	var result []byte // for other hosts
+	for k := range x.c.Ins {
+		lo, hi := x.share(k, x.ch.pos)
+		if lo >= hi {
 			continue
 		}
-		ins := make([]hostops.Tensor, n)
-		for i := range ins {
-			ins[i] = x.in(i, k)
-		}
-		if err := hostops.ReduceRange(x.c.Reduce, x.outs[k], ins, a, b); err != nil {
+		ins, err := x.parts(k)
+		if err != nil {
 			return err
+		}
+		out, err := flat(x.outs[k], lo, hi)
+		if err != nil {
+			return err
+		}
+		if err := hostops.Reduce(x.c.Reduce, out, ins); err != nil {
+			return err
+		}
+		if !inRow(x.outs[k]) { // out is a copy
+			if err := hostops.CopyRange(x.outs[k], lo, out, 0, hi-lo); err != nil {
+				return err
+			}
 		}
 		if x.staged {
 			continue
 		}
-		for i := int64(1); i < n; i++ {
-			peer := x.d.view(x.ch.members[(pos+i)%n], x.c.Outs[k])
-			if err := hostops.CopyRange(peer, a, x.outs[k], a, b-a); err != nil {
+		for i := 1; i < n; i++ {
+			peer := x.ch.members[(x.ch.pos+i)%n]
+			if x.d.links[peer] != nil {
+				continue
+			}
+			if err := hostops.CopyRange(x.d.view(peer, x.c.Outs[k]), lo, out, 0, hi-lo); err != nil {
+				return err
+			}
+		}
+		if len(x.ch.far) > 0 {
+			if result, err = appendDense(result, out); err != nil {
+				return err
+			}
+		}
+	}
+	for _, to := range x.ch.far {
+		x.post(to, phaseResults, result)
+	}
+	return nil
+}
+
+// takeShares brings what members on other hosts have reduced into this rank's results.
+func (x *exchange) takeShares() error {
+	if err := x.arrived(phaseResults); err != nil {
+		return err
+	}
+	for _, from := range x.ch.far {
+		for k, t := range x.shares[from] {
+			lo, _ := x.share(k, from)
+			if err := hostops.CopyRange(x.outs[k], lo, t, 0, t.NumElems()); err != nil {
 				return err
 			}
 		}
@@ -322,10 +381,10 @@ func (x *exchange) allGather(k int) error {
 	for i := range n {
 		m := (x.ch.pos + i) % n
 		dst, err := x.outs[k].Narrow(x.c.Dim, int64(m)*part, int64(m+1)*part)
-		if err != nil {
-			return err
+		if err == nil {
+			err = x.copy(dst, k, m)
 		}
-		if err := hostops.Copy(dst, x.in(m, k)); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -334,64 +393,33 @@ func (x *exchange) allGather(k int) error {
 
 // reduceScatter reduces this rank's part of the members' operands.
 func (x *exchange) reduceScatter(k int) error {
-	part := x.c.Outs[k].Shape[x.c.Dim]
-	ins := make([]hostops.Tensor, len(x.ch.members))
-	for i := range ins {
-		var err error
-		if ins[i], err = x.in(i, k).Narrow(x.c.Dim, int64(x.ch.pos)*part, int64(x.ch.pos+1)*part); err != nil {
-			return err
-		}
+	ins, err := x.parts(k)
+	if err != nil {
+		return err
 	}
 	return hostops.Reduce(x.c.Reduce, x.outs[k], ins)
 }
 
-// allToAll reads from every member the rows that are for this rank. Where they
-// start follows from the member's own splits, which its descriptor carries.
+// allToAll reads from every member the rows that are for this rank.
 func (x *exchange) allToAll(k int) error {
 	n := len(x.ch.members)
-	var at int64 // row of the result
-	starts := make([]int64, n+1)
+	starts := make([]int64, n+1) // rows of the result
 	for i := range n {
-		rows := x.c.Ins[k].Shape[0] / int64(n)
+		starts[i+1] = starts[i] + x.c.Ins[k].Shape[0]/int64(n)
 		if x.c.OutSplits != nil {
-			rows = x.c.OutSplits[k][i]
+			starts[i+1] = starts[i] + x.c.OutSplits[k][i]
 		}
-		starts[i], at = at, at+rows
 	}
-	starts[n] = at
 	for j := range n {
 		i := (x.ch.pos + j) % n
-		rows := starts[i+1] - starts[i]
-		if rows == 0 {
+		if starts[i] == starts[i+1] {
 			continue
 		}
-		from := int64(x.ch.pos) * rows
-		in := x.c.Ins[k]
-		if x.c.InSplits != nil {
-			splits := x.splits(i, k)
-			from = 0
-			in.Shape = slices.Clone(in.Shape)
-			in.Shape[0] = 0 // the member's own number of rows
-			for p, s := range splits {
-				if p < x.ch.pos {
-					from += int64(s)
-				}
-				in.Shape[0] += int64(s)
-			}
-			in.Strides = rowStrides(x.c.Ins[k])
-			if err := x.d.inArena([]rt.Tensor{in}); err != nil {
-				return fmt.Errorf("operand of rank %d: %w", x.ch.members[i], err)
-			}
-		}
-		src, err := x.d.view(x.ch.members[i], in).Narrow(0, from, from+rows)
-		if err != nil {
-			return err
-		}
 		dst, err := x.outs[k].Narrow(0, starts[i], starts[i+1])
-		if err != nil {
-			return err
+		if err == nil {
+			err = x.copy(dst, k, i)
 		}
-		if err := hostops.Copy(dst, src); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -409,10 +437,8 @@ func rowStrides(t rt.Tensor) []int64 {
 
 // permute reads the operand of this rank's source, if it has one.
 func (x *exchange) permute(k int) error {
-	for i := 0; i < len(x.c.Pairs); i += 2 {
-		if x.c.Pairs[i+1] == int64(x.ch.pos) {
-			return hostops.Copy(x.outs[k], x.in(int(x.c.Pairs[i]), k))
-		}
+	if from := x.source(x.ch.pos); from >= 0 {
+		return x.copy(x.outs[k], k, from)
 	}
 	return hostops.Run("full", rt.A("value", 0), x.outs[k:k+1], nil)
 }

@@ -48,6 +48,16 @@ func (x *exchange) publish() {
 			at++
 		}
 	}
+	if len(x.ch.far) == 0 {
+		return
+	}
+	data := make([]byte, 0, 8*at)
+	for _, v := range q[:at] {
+		data = binary.LittleEndian.AppendUint64(data, v)
+	}
+	for _, to := range x.ch.far {
+		x.d.links[x.ch.members[to]].say(frame{kind: frameDesc, a: uint32(x.ch.id), b: x.ch.call, data: data})
+	}
 }
 
 // hash covers what must agree beyond counts and bytes: reduction, dimension,

@@ -21,8 +21,11 @@ type Device struct {
 	opts  Options
 	nonce string
 	lay   layout
-	pads  []*shm.Pad // by world rank
+	pads  []*shm.Pad // by world rank; of other hosts' ranks mirrors of what they say
 	own   *shm.Pad   // pads[spec.Rank]
+	links []*link    // by world rank, nil for the ranks of this host
+
+	parcels parcels // from other hosts
 
 	mesh   *mesh
 	room   *lifecycle.Scope         // of regions, which outlive streams
@@ -58,6 +61,9 @@ type Options struct {
 	// FirstEpoch is where the epochs of all channels start. Tests use it to wrap
 	// around; it must agree on all ranks.
 	FirstEpoch uint32
+	// Hosts, if more than one, makes Local's ranks as many hosts: they share memory within
+	// one only, which is as many neighbouring ranks as there are in any other.
+	Hosts int
 	// WaitHook, if not nil, is called before each collective on a stream's
 	// goroutine; tests use it to disturb the order of events.
 	WaitHook func(c *rt.Collective)
@@ -72,6 +78,8 @@ type channel struct {
 	group   rt.Group
 	members []int // world ranks of this rank's subgroup, in order
 	pos     int   // of this rank in members
+	others  []int // positions of the other members
+	far     []int // of those on other hosts
 
 	// Used only on the stream whose turn it is (see Collective).
 	epoch uint32
@@ -83,22 +91,45 @@ type channel struct {
 	lastDone   *completion
 }
 
-// newDevice builds the device once the segments of all ranks are at hand.
-func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, pads []*shm.Pad, lost []atomic.Uint32, release func() error) *Device {
+// newDevice builds the device once the segments of all ranks are at hand, with connections
+// to those of other hosts.
+func newDevice(spec rt.Spec, opts Options, lay layout, nonce string, m *mesh, pads []*shm.Pad) *Device {
 	d := &Device{
 		spec: spec, opts: opts, nonce: nonce, lay: lay, pads: pads, own: pads[spec.Rank], life: lifecycle.New("host device"),
-		lost: lost, broken: rendezvous.NewFailure(),
+		lost: make([]atomic.Uint32, spec.World), broken: rendezvous.NewFailure(), mesh: m,
+		links: make([]*link, spec.World), parcels: parcels{of: map[parcelKey]*parcel{}},
 		chans: map[string]*channel{}, sigSent: map[[2]int]uint32{}, sigSeen: map[[2]int]uint32{},
 	}
 	d.life.Work(lifecycle.Hooks{Stop: func() { d.broken.Set(rt.ErrClosed, nil) }}) // which ends all waits
-	if release != nil {
-		d.life.Defer("connections and mappings", release)
-	}
+	d.life.Defer("mappings", m.close)
 	d.pieces.Store(&[]*piece{})
 	d.room, _ = d.life.New("arena")
+	// The job says who died; who leaves says so in its pad, or over its links.
+	stop := spec.Job.Watch(func(e rendezvous.Event) {
+		if e.Kind == rendezvous.Lost {
+			d.lost[e.Rank].Store(uint32(peerDied))
+		}
+	})
+	d.life.Defer("watch", func() error { stop(); return nil })
+	for r, c := range m.conns {
+		if c != nil {
+			d.links[r] = newLink(d, r, c)
+		}
+	}
+	d.life.Defer("links", func() error { closeLinks(d.links); return nil })
 	// Peers map this pad, so the status outlives the connections.
-	d.life.Defer("status", func() error { atomic.StoreUint32(&d.own.Words[wordStatus], statusLeft); return nil })
+	d.life.Defer("status", func() error { d.leave(); return nil })
 	return d
+}
+
+// leave tells all peers that this rank leaves in order.
+func (d *Device) leave() {
+	atomic.StoreUint32(&d.own.Words[wordStatus], statusLeft)
+	for _, l := range d.links {
+		if l != nil {
+			l.say(frame{kind: frameLeft})
+		}
+	}
 }
 
 // Info implements runtime.Device.
@@ -114,7 +145,7 @@ func (d *Device) failure() error { return d.broken.Err() }
 func (d *Device) fail(err error) {
 	if d.life.Hold() { // the pads
 		defer d.life.Drop()
-		d.broken.Set(err, func() { spread(d.pads, d.spec.Rank, err) })
+		d.broken.Set(err, func() { d.spread(err) })
 	}
 }
 

@@ -36,6 +36,9 @@ func each(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.
 			wg.Go(func() {
 				cfg := cfg
 				cfg.Env = &rt.Env{Rank: i, World: world}
+				if opts.Hosts > 1 {
+					cfg.Env.Host = fmt.Sprint(i)
+				}
 				r, err := rt.Join(t.Context(), host.Opener(opts), cfg, mods...)
 				if err != nil {
 					errs[i] = err
@@ -52,6 +55,13 @@ func each(t *testing.T, world int, cfg rt.Config, opts host.Options, mods []*rt.
 	return errs
 }
 
+// onHosts runs a test of ranks that share memory, and of ranks that are each on a host of
+// their own.
+func onHosts(t *testing.T, f func(t *testing.T, opts host.Options)) {
+	t.Run("one host", func(t *testing.T) { f(t, host.Options{}) })
+	t.Run("a host each", func(t *testing.T) { f(t, host.Options{Hosts: 2}) })
+}
+
 // run starts a collective and waits for it.
 func run(ctx context.Context, r *rt.Rank, c *rt.Collective) error {
 	w, err := r.Start(ctx, "", c)
@@ -65,9 +75,11 @@ func sumOf(t rt.Tensor) *rt.Collective {
 	return &rt.Collective{Op: rt.AllReduce, Group: "world", Reduce: "sum", Ins: rt.Ts{t}, Outs: rt.Ts{t}, Label: "%s"}
 }
 
-func TestTimeout(t *testing.T) {
+func TestTimeout(t *testing.T) { onHosts(t, testTimeout) }
+
+func testTimeout(t *testing.T, opts host.Options) {
 	const timeout = 200 * time.Millisecond
-	errs := each(t, 3, rt.Config{Timeout: timeout, UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+	errs := each(t, 3, rt.Config{Timeout: timeout, UserBytes: 512}, opts, nil, func(ctx context.Context, r *rt.Rank) error {
 		if r.Info().Rank == 1 { // late until both others have given up
 			time.Sleep(2 * timeout)
 			return run(ctx, r, sumOf(rt.C(0, rt.F32, 4)))
@@ -97,8 +109,10 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-func TestLeave(t *testing.T) {
-	errs := each(t, 3, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+func TestLeave(t *testing.T) { onHosts(t, testLeave) }
+
+func testLeave(t *testing.T, opts host.Options) {
+	errs := each(t, 3, rt.Config{UserBytes: 512}, opts, nil, func(ctx context.Context, r *rt.Rank) error {
 		if err := run(ctx, r, sumOf(rt.C(0, rt.F32, 4))); err != nil {
 			return err
 		}
@@ -119,7 +133,9 @@ func TestLeave(t *testing.T) {
 }
 
 // TestMismatch lets rank 1 of three call something else.
-func TestMismatch(t *testing.T) {
+func TestMismatch(t *testing.T) { onHosts(t, testMismatch) }
+
+func testMismatch(t *testing.T, opts host.Options) {
 	x := rt.C(0, rt.F32, 6)
 	splits := func(send, receive []int64, out int64) *rt.Collective {
 		return &rt.Collective{Op: rt.AllToAll, Group: "world", InSplits: [][]int64{send}, OutSplits: [][]int64{receive},
@@ -176,7 +192,7 @@ func TestMismatch(t *testing.T) {
 		}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			errs := each(t, 3, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+			errs := each(t, 3, rt.Config{UserBytes: 512}, opts, nil, func(ctx context.Context, r *rt.Rank) error {
 				return run(ctx, r, c.call(r.Info().Rank == 1))
 			})
 			for i, err := range errs {
@@ -190,8 +206,10 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
-	errs := each(t, 2, rt.Config{UserBytes: 512}, host.Options{}, nil, func(ctx context.Context, r *rt.Rank) error {
+func TestCancel(t *testing.T) { onHosts(t, testCancel) }
+
+func testCancel(t *testing.T, opts host.Options) {
+	errs := each(t, 2, rt.Config{UserBytes: 512}, opts, nil, func(ctx context.Context, r *rt.Rank) error {
 		if r.Info().Rank == 1 {
 			synctest.Wait() // the other one waits
 			r.Abort(context.Canceled)
@@ -249,7 +267,9 @@ func TestRejoin(t *testing.T) {
 
 // TestFuncFails lets a registered function fail, or panic, on one rank: the
 // others wait for that rank in a collective and learn why it does not come.
-func TestFuncFails(t *testing.T) {
+func TestFuncFails(t *testing.T) { onHosts(t, testFuncFails) }
+
+func testFuncFails(t *testing.T, opts host.Options) {
 	mod := &rt.Module{Name: "m", Arena: 512, Streams: []string{"compute", "comm"}, Events: 2}
 	for _, how := range []string{"out of luck", "panic"} {
 		f := func(c *rt.FuncCall) error {
@@ -263,7 +283,7 @@ func TestFuncFails(t *testing.T) {
 			return errors.New(how)
 		}
 		t.Run(how, func(t *testing.T) {
-			errs := each(t, 3, rt.Config{Funcs: map[string]rt.Func{"f": {Host: f}}}, host.Options{}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
+			errs := each(t, 3, rt.Config{Funcs: map[string]rt.Func{"f": {Host: f}}}, opts, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
 				x := rt.C(0, rt.F32, 4)
 				_, err := rt.RunModule(ctx, r, mod, func(e *rt.Exec) {
 					e.At("f").Call("compute", "f", "", nil, nil, nil)

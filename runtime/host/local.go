@@ -31,6 +31,10 @@ func Local(ctx context.Context, world int, cfg rt.Config, opts Options, mods []*
 
 func localRank(ctx context.Context, i, world int, cfg rt.Config, opts Options, mods []*rt.Module, f func(context.Context, *rt.Rank) error) error {
 	cfg.Env = &rt.Env{Rank: i, World: world, LocalRank: i, LocalWorld: world, Source: "goroutines of one process"}
+	if opts.Hosts > 1 {
+		each := (world + opts.Hosts - 1) / opts.Hosts
+		cfg.Env.Host, cfg.Env.LocalRank, cfg.Env.LocalWorld = fmt.Sprint("host ", i/each), i%each, each
+	}
 	r, err := rt.Join(ctx, Opener(opts), cfg, mods...)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 // piece is a region of the arena that is memory, of every rank.
 type piece struct {
 	at    rt.Region
-	datas [][]byte // by world rank
+	datas [][]byte // by world rank, nil for those of other hosts
 	life  *lifecycle.Scope
 }
 
@@ -68,8 +68,10 @@ func (d *Device) Grow(ctx context.Context, at rt.Region) error {
 	if p.datas, err = d.mesh.share(ctx, off, size, func([]byte) {}); err != nil {
 		return err
 	}
-	for r := range p.datas { // of processes there is the rest of a page
-		p.datas[r] = p.datas[r][:size:size]
+	for r, b := range p.datas { // of processes there is the rest of a page
+		if b != nil {
+			p.datas[r] = b[:size:size]
+		}
 	}
 	if p.life, err = d.room.New("a region of the arena"); err == nil {
 		err = p.life.Defer("memory", func() error { return d.mesh.unmap(off, size) })
@@ -128,10 +130,19 @@ func (d *Device) AddGroup(_ context.Context, g rt.Group) error {
 		return d.call("group", fmt.Errorf("%q is there already, or one of more than %d (Options.Groups): %w", g.Name, d.lay.channels, rt.ErrUnsupported))
 	}
 	for r := range d.spec.World {
-		atomic.StoreUint32(&d.own.Words[d.lay.inbox(id, r)], d.opts.FirstEpoch)
+		atomic.StoreUint32(d.heard(r, d.lay.inbox(id, r)), d.opts.FirstEpoch)
 	}
 	members, pos := g.Find(d.spec.Rank)
-	d.chans[g.Name] = &channel{id: id, group: g, members: members, pos: pos, epoch: d.opts.FirstEpoch, lastStream: -1}
+	ch := &channel{id: id, group: g, members: members, pos: pos, epoch: d.opts.FirstEpoch, lastStream: -1}
+	for i, m := range members {
+		if i != pos {
+			ch.others = append(ch.others, i)
+		}
+		if d.links[m] != nil {
+			ch.far = append(ch.far, i)
+		}
+	}
+	d.chans[g.Name] = ch
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	rt "github.com/seed-ee968945/concert/runtime"
@@ -18,13 +19,16 @@ type reach struct {
 	Epoch uint32 `json:"epoch"`
 }
 
-// mesh makes memory of this rank that all ranks see. Of processes it has rank r's bytes
-// at base + r x stride: the pad, and the arena behind it.
+// mesh makes memory of this rank that all ranks of its host see. Of processes it has the
+// bytes of the host's rank r at base + r x stride: the pad, and the arena behind it.
 type mesh struct {
 	spec  *rt.Spec
 	local bool
-	world *shm.World // of processes
-	pad   int        // bytes in front of the arena
+	here  []int              // the ranks of this host
+	near  *rendezvous.Group  // of them; the job, if there is no other host
+	conns []*rendezvous.Conn // to the ranks of other hosts, by rank; their device's
+	world *shm.World         // of processes
+	pad   int                // bytes in front of the arena
 	// stride is the most bytes of an arena: a host has addresses for so many ranks.
 	stride int64
 }
@@ -44,19 +48,61 @@ func openMesh(ctx context.Context, spec *rt.Spec, opts Options, lay layout) (m *
 	}
 	const most = 1 << 46 // for all ranks
 	m = &mesh{spec: spec, local: opts.Local, stride: min(rt.Stride, most/int64(spec.World)/rt.ArenaAlign*rt.ArenaAlign), pad: (lay.bytes() + rt.ArenaAlign - 1) / rt.ArenaAlign * rt.ArenaAlign}
+	if err := m.reach(ctx, met); err != nil {
+		return nil, nil, "", err
+	}
+	defer func(m *mesh) {
+		if err != nil {
+			m.hangUp()
+			err = also(err, m.close())
+		}
+	}(m)
 	if !m.local {
-		if m.world, err = shm.Reserve(spec.World, m.pad+int(m.stride)); err != nil {
+		if m.world, err = shm.Reserve(len(m.here), m.pad+int(m.stride)); err != nil {
 			return nil, nil, "", m.fault("cannot reserve addresses", err)
 		}
 	}
 	datas, err := m.share(ctx, 0, lay.bytes(), func(b []byte) { initPad(shm.PadOf(b), lay, opts) })
 	if err != nil {
-		return nil, nil, "", also(err, m.close())
+		return nil, nil, "", err
 	}
-	for _, b := range datas {
+	for r, b := range datas {
+		if b == nil {
+			b = shm.Heap(lay.bytes())
+			pad := shm.PadOf(b)
+			for slot := range lay.slots {
+				pad.Words[lay.signal(slot, r)] = opts.FirstEpoch
+			}
+		}
 		pads = append(pads, shm.PadOf(b))
 	}
 	return m, pads, met.Nonce, nil
+}
+
+// reach finds the ranks of this host, and connects to those of others.
+func (m *mesh) reach(ctx context.Context, met *rt.Meeting) (err error) {
+	far := make([]bool, m.spec.World)
+	for r, rec := range met.Records {
+		if far[r] = rec.Host != met.Records[m.spec.Rank].Host; !far[r] {
+			m.here = append(m.here, r)
+		}
+	}
+	if m.near = m.spec.Job; len(m.here) == m.spec.World {
+		return nil
+	}
+	if m.conns, err = m.spec.Job.Connect(ctx, "rendezvous", far); err == nil {
+		m.near = m.spec.Job.Sub("host", m.here)
+	}
+	return err
+}
+
+// hangUp ends the connections where no device has taken them over.
+func (m *mesh) hangUp() {
+	for _, c := range m.conns {
+		if c != nil {
+			c.Close()
+		}
+	}
 }
 
 // close gives the addresses back, and what is mapped there.
@@ -67,16 +113,12 @@ func (m *mesh) close() error {
 	return m.world.Close()
 }
 
-// fits checks that all ranks can share memory, and mean the same by it.
+// fits checks that all ranks are host devices, and mean the same by their memory.
 func fits(spec *rt.Spec, m *rt.Meeting) error {
 	me := m.Records[spec.Rank]
 	var own reach
 	for r, rec := range m.Records {
 		var theirs reach
-		if rec.Host != me.Host {
-			return &rt.RendezvousError{Rank: spec.Rank, Err: rt.ErrUnsupported,
-				Reason: fmt.Sprintf("the host device needs all ranks on one machine; rank %d is on another", r)}
-		}
 		if err := errors.Join(json.Unmarshal(rec.Extra, &theirs), json.Unmarshal(me.Extra, &own)); err != nil {
 			return &rt.RendezvousError{Rank: spec.Rank, Reason: fmt.Sprintf("rank %d is no host device", r), Err: err}
 		}
@@ -89,8 +131,8 @@ func fits(spec *rt.Spec, m *rt.Meeting) error {
 	return nil
 }
 
-// share makes size bytes at an offset of every rank, and gives them by rank. set prepares
-// this rank's before a peer can see them. On an error nothing is left.
+// share makes size bytes at an offset of every rank, and gives those of this host's by rank.
+// set prepares this rank's before a peer can see them. On an error nothing is left.
 func (m *mesh) share(ctx context.Context, off, size int, set func(b []byte)) ([][]byte, error) {
 	if m.local {
 		return m.shareHeap(ctx, size, set)
@@ -107,9 +149,9 @@ func (m *mesh) shareHeap(ctx context.Context, size int, set func(b []byte)) ([][
 		return nil, err
 	}
 	datas := make([][]byte, len(parts))
-	for r, p := range parts {
+	for _, r := range m.here {
 		var ok bool
-		if datas[r], ok = p.Value.([]byte); !ok {
+		if datas[r], ok = parts[r].Value.([]byte); !ok {
 			return nil, &rt.RendezvousError{Rank: m.spec.Rank, Err: rt.ErrUnsupported,
 				Reason: fmt.Sprintf("this rank is a goroutine, but rank %d is not one of the same process", r)}
 		}
@@ -117,48 +159,68 @@ func (m *mesh) shareHeap(ctx context.Context, size int, set func(b []byte)) ([][
 	return datas, nil
 }
 
-// fault is an error of this rank alone, of which the others hear.
+// fault is an error of this rank alone, of which those of its host hear.
 func (m *mesh) fault(what string, err error) error {
 	err = &rt.RendezvousError{Rank: m.spec.Rank, Reason: what, Err: err}
-	m.spec.Job.Cancel(err)
+	m.near.Cancel(err)
 	return err
 }
 
 // shareFiles exchanges memory of processes: every rank's is a sealed memory file,
-// which has no name, and whose descriptor only the job's ranks get.
+// which has no name, and whose descriptor only the ranks of its host get. Other hosts hear
+// whether that went well.
 func (m *mesh) shareFiles(ctx context.Context, off, size int, set func(b []byte)) (datas [][]byte, err error) {
-	own, err := shm.Create(size)
-	if err != nil {
-		return nil, m.fault("cannot create shared memory", err)
-	}
-	defer own.Close()
 	defer func() {
 		if err != nil {
 			err = also(err, m.unmap(off, size))
 		}
 	}()
 	datas = make([][]byte, m.spec.World)
-	if datas[m.spec.Rank], err = m.world.Map(m.spec.Rank, off, own); err != nil {
+	fds, err := m.exchange(ctx, datas, off, size, set)
+	met := err == nil
+	if met {
+		err = m.adopt(datas, fds, off, size)
+	}
+	switch {
+	case err != nil && (met || m.near != m.spec.Job):
+		m.spec.Job.Cancel(err)
+	case err == nil && m.near != m.spec.Job:
+		err = m.spec.Job.Barrier(ctx, "rendezvous")
+	}
+	return datas, err
+}
+
+// exchange makes this rank's memory file, and gets those of its host's ranks, by their order.
+func (m *mesh) exchange(ctx context.Context, datas [][]byte, off, size int, set func(b []byte)) ([]int, error) {
+	own, err := shm.Create(size)
+	if err != nil {
+		return nil, m.fault("cannot create shared memory", err)
+	}
+	defer own.Close()
+	at := slices.Index(m.here, m.spec.Rank)
+	if datas[m.spec.Rank], err = m.world.Map(at, off, own); err != nil {
 		return nil, m.fault("cannot map own memory", err)
 	}
 	set(datas[m.spec.Rank])
-	fds, err := m.spec.Job.ExchangeFiles(ctx, "rendezvous", own.FD())
-	if err != nil {
-		return nil, err
-	}
-	for r, fd := range fds {
+	return m.near.ExchangeFiles(ctx, "rendezvous", own.FD())
+}
+
+// adopt maps the others' memory files, and closes all.
+func (m *mesh) adopt(datas [][]byte, fds []int, off, size int) (err error) {
+	for i, fd := range fds {
+		r := m.here[i]
 		f, ferr := shm.Adopt(fd, size)
 		if ferr == nil && err == nil && r != m.spec.Rank {
-			datas[r], ferr = m.world.Map(r, off, f)
+			datas[r], ferr = m.world.Map(i, off, f)
 		}
 		if f != nil {
 			ferr = errors.Join(ferr, f.Close())
 		}
 		if ferr != nil && err == nil {
-			err = m.fault(fmt.Sprintf("cannot map the memory of rank %d", r), ferr)
+			err = &rt.RendezvousError{Rank: m.spec.Rank, Reason: fmt.Sprintf("cannot map the memory of rank %d", r), Err: ferr}
 		}
 	}
-	return datas, err
+	return err
 }
 
 // also adds what failed on the way back, and leaves err as it is where nothing did.
@@ -175,8 +237,8 @@ func (m *mesh) unmap(off, size int) error {
 		return nil
 	}
 	var err error
-	for r := range m.spec.World {
-		err = errors.Join(err, m.world.Unmap(r, off, size))
+	for i := range m.here {
+		err = errors.Join(err, m.world.Unmap(i, off, size))
 	}
 	return err
 }

@@ -2,10 +2,8 @@ package host
 
 import (
 	"context"
-	"sync/atomic"
 
 	rt "github.com/seed-ee968945/concert/runtime"
-	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // Opener opens host devices.
@@ -22,15 +20,6 @@ func Opener(opts Options) rt.Opener {
 		if err != nil {
 			return nil, err
 		}
-		// The job says who died; who leaves says so in its pad.
-		lost := make([]atomic.Uint32, spec.World)
-		stop := spec.Job.Watch(func(e rendezvous.Event) {
-			if e.Kind == rendezvous.Lost {
-				lost[e.Rank].Store(uint32(peerDied))
-			}
-		})
-		d := newDevice(spec, opts, lay, nonce, pads, lost, func() error { stop(); return m.close() })
-		d.mesh = m
-		return d, nil
+		return newDevice(spec, opts, lay, nonce, m, pads), nil
 	}
 }

@@ -42,8 +42,10 @@ import (
 //	2. publish the descriptor; epoch e: signal all members ("entered");
 //	3. wait for epoch e of all members, compare descriptors;
 //	4. move data: read the members' operands where they lie; all_reduce also
-//	   writes the slice that this rank owns into the members' results;
-//	5. epoch e+1: signal all members ("I am done with your memory"), wait for
+//	   writes the slice that this rank owns into the members' results. What members
+//	   on other hosts need is sent to them first, with a signal of its own behind it
+//	   (link.go);
+//	5. the next epoch: signal all members ("I am done with your memory"), wait for
 //	   theirs: now operands may be overwritten and results read.
 //
 // A barrier is steps 2 and 3. Descriptors are double-buffered by the parity of
@@ -112,6 +114,12 @@ func (l layout) signal(slot, src int) int {
 	return inboxStart + (l.channels*l.world+slot*l.world+src)*lineWords
 }
 
+// writes reports whether a word of a pad is one that a rank writes in order to signal.
+func (l layout) writes(rank, word int) bool {
+	at := (word - inboxStart) / lineWords
+	return word >= inboxStart && (word-inboxStart)%lineWords == 0 && at < (l.channels+l.slots)*l.world && at%l.world == rank
+}
+
 // desc returns the quads of a descriptor.
 func (l layout) desc(ch int, parity uint32) (lo, hi int) {
 	n := (descQuads + maxSplits*l.world + 7) / 8 * 8
@@ -136,23 +144,41 @@ const (
 	peerAlive peerState = iota
 	peerDied
 	peerLeft
+	peerSilent // in Device.lost: died, as its link says
 )
 
 // put signals a peer: everything this goroutine did before is visible to whoever
 // sees the value.
 func (d *Device) put(peer, word int, value uint32) {
-	words := d.pads[peer].Words
-	atomic.StoreUint32(&words[word], value)
-	if !d.opts.Local && atomic.LoadUint32(&words[wordSleepers]) != 0 {
-		shm.Wake(&words[word])
+	if l := d.links[peer]; l != nil {
+		l.say(frame{kind: frameSignal, a: uint32(word), b: value})
+		return
+	}
+	d.store(d.pads[peer], &d.pads[peer].Words[word], value)
+}
+
+// store makes a word visible to the owner of a pad.
+func (d *Device) store(owner *shm.Pad, word *uint32, value uint32) {
+	atomic.StoreUint32(word, value)
+	if !d.opts.Local && atomic.LoadUint32(&owner.Words[wordSleepers]) != 0 {
+		shm.Wake(word)
 	}
 }
 
+// heard is where a word of this rank's pad lies that a peer writes: of a peer on another host
+// in its mirror.
+func (d *Device) heard(peer, word int) *uint32 {
+	if d.links[peer] != nil {
+		return &d.pads[peer].Words[word]
+	}
+	return &d.own.Words[word]
+}
+
 // sleepOn sleeps until an inbox word of this rank may have reached want.
-func (d *Device) sleepOn(word int, want uint32) {
+func (d *Device) sleepOn(word *uint32, want uint32) {
 	atomic.AddUint32(&d.own.Words[wordSleepers], 1)
-	if got := atomic.LoadUint32(&d.own.Words[word]); !reached(got, want) {
-		shm.Sleep(&d.own.Words[word], got, time.Millisecond)
+	if got := atomic.LoadUint32(word); !reached(got, want) {
+		shm.Sleep(word, got, time.Millisecond)
 	}
 	atomic.AddUint32(&d.own.Words[wordSleepers], ^uint32(0))
 }
@@ -173,7 +199,7 @@ func (d *Device) await(w *wait) error {
 	var pause backoff
 	processes := !d.opts.Local
 	for {
-		for next < len(w.peers) && reached(atomic.LoadUint32(&d.own.Words[w.word(w.peers[next])]), w.want) {
+		for next < len(w.peers) && d.signalled(w, w.peers[next]) {
 			next++
 		}
 		if next == len(w.peers) {
@@ -188,7 +214,7 @@ func (d *Device) await(w *wait) error {
 				return err
 			}
 			if processes {
-				d.sleepOn(w.word(w.peers[next]), w.want)
+				d.sleepOn(d.heard(w.peers[next], w.word(w.peers[next])), w.want)
 				continue
 			}
 		}
@@ -196,9 +222,14 @@ func (d *Device) await(w *wait) error {
 	}
 }
 
+// signalled reports whether a peer has signalled what w waits for.
+func (d *Device) signalled(w *wait, peer int) bool {
+	return reached(atomic.LoadUint32(d.heard(peer, w.word(peer))), w.want)
+}
+
 func (d *Device) allReached(w *wait, next int) bool {
 	for _, p := range w.peers[next:] {
-		if !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
+		if !d.signalled(w, p) {
 			return false
 		}
 	}
@@ -225,7 +256,7 @@ func (d *Device) check(w *wait, next int, start time.Time) error {
 	}
 	e := &rt.TimeoutError{Op: w.at.Op, Rank: w.at.Rank, Group: w.at.Group, Step: w.at.Step, Elapsed: elapsed}
 	for _, p := range w.peers[next:] {
-		if !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
+		if !d.signalled(w, p) {
 			e.Missing = append(e.Missing, p)
 		}
 	}
@@ -270,15 +301,23 @@ func (d *Device) lastOf(peer int) string {
 func (d *Device) gone(w *wait, next int) error {
 	for p := range d.spec.World {
 		if d.peer(p) == peerDied {
-			return &rt.PeerLostError{Op: w.at.Op, Rank: w.at.Rank, Group: w.at.Group, Step: w.at.Step, Peer: p}
+			return &rt.PeerLostError{Op: w.at.Op, Rank: w.at.Rank, Group: w.at.Group, Step: w.at.Step, Peer: p, Detail: d.whyLost(p)}
 		}
 	}
 	for _, p := range w.peers[next:] {
-		if d.peer(p) == peerLeft && !reached(atomic.LoadUint32(&d.own.Words[w.word(p)]), w.want) {
+		if d.peer(p) == peerLeft && !d.signalled(w, p) {
 			return &rt.PeerLostError{Op: w.at.Op, Rank: w.at.Rank, Group: w.at.Group, Step: w.at.Step, Peer: p, Left: true}
 		}
 	}
 	return nil
+}
+
+// whyLost is what is known of how a peer was lost.
+func (d *Device) whyLost(peer int) string {
+	if l := d.links[peer]; l != nil && d.lost[peer].Load() == uint32(peerSilent) {
+		return l.why
+	}
+	return ""
 }
 
 // peer reports what is known of a peer without asking it.
@@ -289,7 +328,10 @@ func (d *Device) peer(rank int) peerState {
 	if atomic.LoadUint32(&d.pads[rank].Words[wordStatus]) == statusLeft {
 		return peerLeft
 	}
-	return peerState(d.lost[rank].Load())
+	if d.lost[rank].Load() != 0 {
+		return peerDied
+	}
+	return peerAlive
 }
 
 // aborted reads the record that another rank left in this rank's pad, as an
@@ -321,18 +363,28 @@ func readAbort(own *shm.Pad, at rendezvous.Where) error {
 	return at.Adopt(rendezvous.DecodeError(own.Bytes[abortRecord:abortRecord+n]), origin)
 }
 
-// spread writes err into every pad that is still clean. Segments of ranks that
-// were never reached are nil.
-func spread(pads []*shm.Pad, rank int, err error) {
+// spread writes err into every other rank's pad that is still clean.
+func (d *Device) spread(err error) {
 	record := rendezvous.EncodeError(err, abortBytes)
-	for r, seg := range pads {
-		if r == rank || seg == nil || !atomic.CompareAndSwapUint32(&seg.Words[wordAbort], abortClean, abortWriting) {
-			continue
+	for r, pad := range d.pads {
+		switch {
+		case r == d.spec.Rank:
+		case d.links[r] != nil:
+			d.links[r].say(frame{kind: frameAbort, data: record})
+		default:
+			writeAbort(pad, d.spec.Rank, record)
 		}
-		seg.Words[wordAbortOrigin] = uint32(rank)
-		seg.Words[wordAbortLen] = uint32(copy(seg.Bytes[abortRecord:abortRecord+abortBytes], record))
-		atomic.StoreUint32(&seg.Words[wordAbort], abortWritten)
 	}
+}
+
+// writeAbort writes a rank's record into a pad, if it is the first there.
+func writeAbort(pad *shm.Pad, rank int, record []byte) {
+	if !atomic.CompareAndSwapUint32(&pad.Words[wordAbort], abortClean, abortWriting) {
+		return
+	}
+	pad.Words[wordAbortOrigin] = uint32(rank)
+	pad.Words[wordAbortLen] = uint32(copy(pad.Bytes[abortRecord:abortRecord+abortBytes], record))
+	atomic.StoreUint32(&pad.Words[wordAbort], abortWritten)
 }
 
 // backoff spaces out polling: first at full speed, then yielding the processor,

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -32,12 +33,29 @@ const (
 	maxFiles = 1
 )
 
-// keepAlive notices a machine that is gone.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 5}
+// Silence is how long the other end of a connection may not answer by default.
+const Silence = 20 * time.Second
+
+// patient makes a machine that is gone, or that no link leads to, end the connection when
+// nothing has been answered for so long, whether anything was sent or not.
+func patient(c net.Conn, silence time.Duration) error {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	if err := t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: max(silence/4, time.Second), Interval: max(silence/8, time.Second), Count: 6}); err != nil {
+		return err
+	}
+	return setUserTimeout(t, silence)
+}
 
 // handshake proves the two sides to each other. It closes raw if it fails.
 func handshake(ctx context.Context, raw net.Conn, job *Job, cfg *tls.Config, server bool) (*Conn, error) {
 	c := &Conn{raw: raw}
+	if err := patient(raw, cmp.Or(job.silence, Silence)); err != nil {
+		raw.Close()
+		return nil, err
+	}
 	if u, ok := raw.(*net.UnixConn); ok {
 		if err := sameUser(u); err != nil {
 			raw.Close()
@@ -217,7 +235,7 @@ func Listen(ctx context.Context, job *Job) (*Listener, error) {
 		at = job.Listen
 	}
 	network, addr, _ := strings.Cut(at, ":")
-	ln, err := (&net.ListenConfig{KeepAliveConfig: keepAlive}).Listen(ctx, network, addr)
+	ln, err := (&net.ListenConfig{}).Listen(ctx, network, addr)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
 		err = fmt.Errorf("%w: %s is no address of this machine; say where to listen by the job's Listen", err, at)
 	}
@@ -336,7 +354,7 @@ func Dial(ctx context.Context, job *Job) (*Conn, error) {
 	network, addr, _ := strings.Cut(job.Addr, ":")
 	const firstPause, lastPause = time.Millisecond, 50 * time.Millisecond
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		raw, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, network, addr)
+		raw, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if err == nil {
 			var c *Conn
 			if c, err = handshake(ctx, raw, job, cfg, false); err == nil {

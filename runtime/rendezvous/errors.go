@@ -66,6 +66,8 @@ type PeerLostError struct {
 	Group string
 	Step  uint64 // number of the call in the group, 0 if not known
 	Left  bool   // the peer left in order; false: its process ended without a word
+	// Detail is what else is known, such as that its host gave no sign of life.
+	Detail string
 }
 
 // Error implements error.
@@ -74,7 +76,11 @@ func (e *PeerLostError) Error() string {
 	if e.Left {
 		how = "left the world"
 	}
-	return fmt.Sprintf("rank %d: %s: rank %d %s", e.Rank, e.Op, e.Peer, how)
+	s := fmt.Sprintf("rank %d: %s: rank %d %s", e.Rank, e.Op, e.Peer, how)
+	if e.Detail != "" {
+		s += " (" + e.Detail + ")"
+	}
+	return s
 }
 
 // Is reports a match with ErrPeerLost.

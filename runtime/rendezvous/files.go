@@ -3,9 +3,7 @@ package rendezvous
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 )
 
 // ExchangeFiles gives every rank's descriptor to all others, who get descriptors of their
@@ -38,65 +36,24 @@ func (g *Group) ExchangeFiles(ctx context.Context, op string, fd int) (fds []int
 		defer ln.Close()
 		token = []byte(job.Token())
 	}
-	ctx, done := g.bounded(ctx)
-	defer done()
-	parts, err := g.Exchange(ctx, Call{Op: op, Data: token, Facts: []Fact{{"machines", here}}})
+	err = g.connected(ctx, Call{Op: op, Data: token, Facts: []Fact{{"machines", here}}}, func(ctx context.Context, parts []Part) (err error) {
+		if ln == nil {
+			fds, err = g.fetch(ctx, string(parts[0].Data), fd)
+			return err
+		}
+		own := fd
+		fd = -1
+		fds, err = g.spread(ctx, ln, own)
+		return err
+	})
 	if err != nil {
 		if ln != nil {
 			CloseFiles(fd)
 		}
-		return nil, err
-	}
-	start := time.Now()
-	early, stop := g.Context(ctx, op)
-	defer stop()
-	if ln != nil {
-		fds, err = g.spread(early, ln, fd)
-	} else {
-		fds, err = g.fetch(early, string(parts[0].Data), fd)
-	}
-	if err == nil {
-		err = g.Barrier(ctx, op)
-	} else {
-		err = g.broke(ctx, early, op, err, start)
-	}
-	if err != nil {
 		CloseFiles(fds...)
 		return nil, err
 	}
 	return fds, nil
-}
-
-// broke ends an exchange of descriptors that failed on this rank, and returns its error. A
-// connection that ends says only that something has happened to another rank; what that is
-// the barrier says, soon, if early ends before ctx.
-func (g *Group) broke(ctx, early context.Context, op string, err error, start time.Time) error {
-	t := time.NewTimer(outcomeLimit)
-	defer t.Stop()
-	select {
-	case <-early.Done():
-	case <-t.C:
-	}
-	if early.Err() != nil && ctx.Err() == nil {
-		if err := g.Barrier(ctx, op); err != nil {
-			return err
-		}
-	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	err = g.stopped(op, err, time.Since(start))
-	g.Cancel(err)
-	return err
-}
-
-// stopped is the error of a rank that cannot exchange descriptors because of err.
-func (g *Group) stopped(op string, err error, waited time.Duration) error {
-	const what = "exchanging memory handles"
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &TimeoutError{Op: op, Rank: g.s.rank, Peer: -1, Elapsed: waited, Detail: what}
-	}
-	return &CanceledError{Op: op, Rank: g.s.rank, Origin: g.s.rank, Err: fmt.Errorf("%s: %w", what, err)}
 }
 
 // turnIn is what a rank says with its descriptor.

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -144,6 +145,19 @@ func delivered(c net.Conn, limit time.Duration) {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// setUserTimeout ends a connection when what was sent has not been answered for so long.
+func setUserTimeout(t *net.TCPConn, d time.Duration) error {
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+	})
+	return errors.Join(err, serr)
 }
 
 // CloseFiles closes descriptors; those that are negative are none.

@@ -22,6 +22,9 @@ func sameUser(*net.UnixConn) error { return nil }
 // delivered trusts that the kernel sends what a closed connection has written.
 func delivered(net.Conn, time.Duration) {}
 
+// setUserTimeout leaves the connection to keepalives.
+func setUserTimeout(*net.TCPConn, time.Duration) error { return nil }
+
 // CloseFiles does nothing.
 func CloseFiles(...int) {}
 

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Secret is what every process of a job knows, and nobody else. No way of
@@ -142,6 +143,8 @@ type Job struct {
 
 	local *local                  // of NewLocal: ranks are goroutines, and there is no address
 	wrap  func(net.Conn) net.Conn // of tests: makes connections fail
+
+	silence time.Duration // of connections, see Place; 0: the default
 }
 
 // NewJob makes a job with a fresh identity and secret at addr; if that is empty, at

@@ -14,6 +14,7 @@ type Place struct {
 	Name        string // of the world; the same on all ranks
 	Rank, World int
 	Timeout     time.Duration // of barriers whose context has no deadline; 0 for none
+	Silence     time.Duration // how long a machine may not answer until its ranks are lost; 0: the default
 }
 
 // protocolVersion of messages; ranks must agree.
@@ -41,7 +42,9 @@ func Join(ctx context.Context, job *Job, p Place) (*Group, error) {
 	h := hello{Version: protocolVersion, Name: p.Name, World: p.World, Rank: p.Rank, Process: process()}
 	s := newSession(p)
 	if job != nil {
-		s.wrap = job.wrap
+		own := *job
+		job, own.silence = &own, p.Silence
+		s.wrap, s.silence = job.wrap, p.Silence
 	}
 	var ln *Listener
 	var err error
@@ -151,7 +154,7 @@ func host(ctx context.Context, job *Job, s *session, h hello) (*Listener, error)
 		return nil, fmt.Errorf("cannot listen at %s: %w", job.Addr, err)
 	}
 	c := s.alone(h)
-	s.hosts = c
+	s.hosts, s.address, s.anywhere = c, job.at(), job.Listen != ""
 	go func() {
 		<-c.formed
 		ln.Close()
@@ -268,6 +271,7 @@ func joinFailure(ctx context.Context, job *Job, rank int, start time.Time, err e
 
 // remote lets the session talk over conn.
 func (s *session) remote(conn *Conn) {
+	s.address = reached(conn.raw.LocalAddr())
 	out := newOutbox()
 	s.send = func(m *message) { out.put(m) }
 	s.hangUp = func() {

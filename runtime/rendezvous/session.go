@@ -39,6 +39,9 @@ type session struct {
 	ended       chan struct{}           // closed when nothing comes any more
 	wrap        func(net.Conn) net.Conn // of tests
 	hosts       *coordinator            // of rank 0 of a job with connections
+	silence     time.Duration           // of connections
+	address     string                  // by which other processes reach this one; empty for goroutines
+	anywhere    bool                    // the address is none of this machine's own
 
 	mu       sync.Mutex
 	nonce    string
