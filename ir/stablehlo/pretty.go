@@ -31,7 +31,7 @@ func (p *parser) pretty(o *op) {
 	case "sdy.manual_computation":
 		p.manual(o)
 		return
-	case "sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.all_reduce", "sdy.reduce_scatter":
+	case "sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced":
 		if c := p.peek(); c == '[' || c == '{' {
 			o.attrs = append(o.attrs, named{"axes", p.brackets("axes")})
 		}

@@ -162,9 +162,15 @@ func (g *global) Axes(o *stablehlo.Operation) ([][]int, error) {
 	return mesh.Groups(axes), nil
 }
 
-// partial reports whether the operand of a reduction is in parts along axes: what defines it
-// reduces what is sharded along them, so that the reduction is the one that it wants.
+// partial reports whether the operand of a reduction is in parts along axes: the text says so,
+// or what defines it reduces what is sharded along them. Then the reduction is the one that
+// the operand wants.
 func (g *global) partial(o *stablehlo.Operation, axes []sharding.Ref) bool {
+	if s := g.operand(g.at, g.line(o).Uses[0]); s != nil && !slices.ContainsFunc(axes, func(a sharding.Ref) bool {
+		return !slices.ContainsFunc(s.Unreduced, func(b sharding.Ref) bool { return b.Contains(a) })
+	}) {
+		return true
+	}
 	for i := range g.at.Lines {
 		l := &g.at.Lines[i]
 		if l.Rule != nil && slices.Contains(l.Defines, g.line(o).Uses[0]) {

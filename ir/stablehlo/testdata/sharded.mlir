@@ -1,0 +1,368 @@
+// Parts of a sum that the text says to be such are reduced once.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2]>
+func.func @f(%arg0: tensor<2x4xi32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x"}]>}, %arg1: tensor<4x2xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>}) -> (tensor<2x2xi32> {sdy.sharding = #sdy.sharding<@m, [{}, {}]>}) {
+ %d = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] {sdy.sharding = #sdy.sharding_per_value<[<@m, [{}, {}], unreduced={"x"}>]>} : (tensor<2x4xi32>, tensor<4x2xi32>) -> tensor<2x2xi32>
+ %e = stablehlo.add %d, %d {sdy.sharding = #sdy.sharding_per_value<[<@m, [{}, {}], unreduced={"x"}>]>} : tensor<2x2xi32>
+ %0 = sdy.all_reduce {"x"} %e out_sharding=<@m, [{}, {}]> : tensor<2x2xi32>
+ return %0 : tensor<2x2xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %a0 = stablehlo.constant dense<[[1, 2], [3, 4]]> : tensor<2x2xi32>
+ %a1 = stablehlo.constant dense<[[5, 6], [7, 8]]> : tensor<2x2xi32>
+ %res:2 = "interpreter.run_parallel"(%a0, %a0, %a1, %a1) {programs = [[@f, @f]]} : (tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>) -> (tensor<2x2xi32>, tensor<2x2xi32>)
+ %e0 = stablehlo.constant dense<[[148, 176], [212, 256]]> : tensor<2x2xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2x2xi32>, tensor<2x2xi32>) -> ()
+ %e1 = stablehlo.constant dense<[[148, 176], [212, 256]]> : tensor<2x2xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2x2xi32>, tensor<2x2xi32>) -> ()
+ return
+}
+
+// -----
+
+// What is replicated becomes parts of a sum, and is what it was.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2]>
+func.func @f(%arg0: tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{}]>}) -> (tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{}]>}) {
+ %0 = sdy.replicated_to_unreduced {"x"} %arg0 out_sharding=<@m, [{}], unreduced={"x"}> : tensor<4xi32>
+ %1 = sdy.all_reduce {"x"} %0 out_sharding=<@m, [{}]> : tensor<4xi32>
+ return %1 : tensor<4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+ %s1 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+ %res:2 = "interpreter.run_parallel"(%s0, %s1) {programs = [[@f, @f]]} : (tensor<4xi32>, tensor<4xi32>) -> (tensor<4xi32>, tensor<4xi32>)
+ %e0 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<4xi32>, tensor<4xi32>) -> ()
+ %e1 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<4xi32>, tensor<4xi32>) -> ()
+ return
+}
+
+// -----
+
+// Pieces become parts of a sum.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2]>
+func.func @f(%arg0: tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> (tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{}]>}) {
+ %0 = sdy.sharded_to_unreduced [{"x"}] %arg0 out_sharding=<@m, [{}], unreduced={"x"}> : tensor<4xi32>
+ %1 = sdy.all_reduce {"x"} %0 out_sharding=<@m, [{}]> : tensor<4xi32>
+ return %1 : tensor<4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %s1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ %res:2 = "interpreter.run_parallel"(%s0, %s1) {programs = [[@f, @f]]} : (tensor<2xi32>, tensor<2xi32>) -> (tensor<4xi32>, tensor<4xi32>)
+ %e0 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<4xi32>, tensor<4xi32>) -> ()
+ %e1 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<4xi32>, tensor<4xi32>) -> ()
+ return
+}
+
+// -----
+
+// A manual computation in another.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2, "y"=2]>
+func.func @f(%arg0: tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {"y"}]>}) -> (tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {"y"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x"}, {?}]>] out_shardings=[<@m, [{"x"}, {?}]>] manual_axes={"x"} (%a: tensor<2x4xi32>) {
+  %1 = sdy.manual_computation(%a) in_shardings=[<@m, [{}, {"y"}]>] out_shardings=[<@m, [{}, {"y"}]>] manual_axes={"y"} (%b: tensor<2x2xi32>) {
+   %c = stablehlo.reverse %b, dims = [0, 1] : tensor<2x2xi32>
+   sdy.return %c : tensor<2x2xi32>
+  } : (tensor<2x4xi32>) -> tensor<2x4xi32>
+  %2 = stablehlo.add %1, %a : tensor<2x4xi32>
+  sdy.return %2 : tensor<2x4xi32>
+ } : (tensor<4x4xi32>) -> tensor<4x4xi32>
+ return %0 : tensor<4x4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[[1, 2], [3, 4]]> : tensor<2x2xi32>
+ %s1 = stablehlo.constant dense<[[5, 6], [7, 8]]> : tensor<2x2xi32>
+ %s2 = stablehlo.constant dense<[[9, 10], [11, 12]]> : tensor<2x2xi32>
+ %s3 = stablehlo.constant dense<[[13, 14], [15, 16]]> : tensor<2x2xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>) -> (tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x2xi32>)
+ %e0 = stablehlo.constant dense<[[5, 5], [5, 5]]> : tensor<2x2xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2x2xi32>, tensor<2x2xi32>) -> ()
+ %e1 = stablehlo.constant dense<[[13, 13], [13, 13]]> : tensor<2x2xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2x2xi32>, tensor<2x2xi32>) -> ()
+ %e2 = stablehlo.constant dense<[[21, 21], [21, 21]]> : tensor<2x2xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<2x2xi32>, tensor<2x2xi32>) -> ()
+ %e3 = stablehlo.constant dense<[[29, 29], [29, 29]]> : tensor<2x2xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<2x2xi32>, tensor<2x2xi32>) -> ()
+ return
+}
+
+// -----
+
+// A manual computation along one axis, whose body is sharded along the other.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2, "y"=2]>
+func.func @f(%arg0: tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"y"}, {"x"}]>}, %arg1: tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>}) -> (tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"y"}, {}]>}) {
+ %0 = sdy.manual_computation(%arg0, %arg1) in_shardings=[<@m, [{?}, {"x"}]>, <@m, [{"x"}, {?}]>] out_shardings=[<@m, [{?}, {?}]>] manual_axes={"x"} (%a: tensor<4x2xi32>, %b: tensor<2x4xi32>) {
+  %d = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<4x2xi32>, tensor<2x4xi32>) -> tensor<4x4xi32>
+  %r = "stablehlo.all_reduce"(%d) ({
+   ^bb0(%p: tensor<i32>, %q: tensor<i32>):
+    %m = stablehlo.add %p, %q : tensor<i32>
+    stablehlo.return %m : tensor<i32>
+   }) {replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, use_global_device_ids} : (tensor<4x4xi32>) -> tensor<4x4xi32>
+  sdy.return %r : tensor<4x4xi32>
+ } : (tensor<4x4xi32>, tensor<4x4xi32>) -> tensor<4x4xi32>
+ return %0 : tensor<4x4xi32>
+}
+func.func @sequential_f(%arg0: tensor<4x4xi32>, %arg1: tensor<4x4xi32>) -> tensor<4x4xi32> {
+  %d = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<4x4xi32>, tensor<4x4xi32>) -> tensor<4x4xi32>
+  return %d : tensor<4x4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %i = stablehlo.iota dim = 0 : tensor<16xi32>
+ %v = stablehlo.reshape %i : (tensor<16xi32>) -> tensor<4x4xi32>
+ %seq = func.call @sequential_f(%v, %v) : (tensor<4x4xi32>, tensor<4x4xi32>) -> tensor<4x4xi32>
+ %a0 = stablehlo.slice %v [0:2, 0:2] : (tensor<4x4xi32>) -> tensor<2x2xi32>
+ %b0 = stablehlo.slice %v [0:2, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ %a1 = stablehlo.slice %v [2:4, 0:2] : (tensor<4x4xi32>) -> tensor<2x2xi32>
+ %b1 = stablehlo.slice %v [0:2, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ %a2 = stablehlo.slice %v [0:2, 2:4] : (tensor<4x4xi32>) -> tensor<2x2xi32>
+ %b2 = stablehlo.slice %v [2:4, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ %a3 = stablehlo.slice %v [2:4, 2:4] : (tensor<4x4xi32>) -> tensor<2x2xi32>
+ %b3 = stablehlo.slice %v [2:4, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ %res:4 = "interpreter.run_parallel"(%a0, %b0, %a1, %b1, %a2, %b2, %a3, %b3) {programs = [[@f, @f, @f, @f]]} : (tensor<2x2xi32>, tensor<2x4xi32>, tensor<2x2xi32>, tensor<2x4xi32>, tensor<2x2xi32>, tensor<2x4xi32>, tensor<2x2xi32>, tensor<2x4xi32>) -> (tensor<2x4xi32>, tensor<2x4xi32>, tensor<2x4xi32>, tensor<2x4xi32>)
+ %e0 = stablehlo.slice %seq [0:2, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2x4xi32>, tensor<2x4xi32>) -> ()
+ %e1 = stablehlo.slice %seq [2:4, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2x4xi32>, tensor<2x4xi32>) -> ()
+ %e2 = stablehlo.slice %seq [0:2, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<2x4xi32>, tensor<2x4xi32>) -> ()
+ %e3 = stablehlo.slice %seq [2:4, 0:4] : (tensor<4x4xi32>) -> tensor<2x4xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<2x4xi32>, tensor<2x4xi32>) -> ()
+ return
+}
+
+// -----
+
+// Broadcasts from the first rank of each group.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2, "y"=2]>
+func.func @f(%arg0: tensor<8xi32> {sdy.sharding = #sdy.sharding<@m, [{"x", "y"}]>}) -> (tensor<8xi32> {sdy.sharding = #sdy.sharding<@m, [{"x", "y"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x", "y"}]>] out_shardings=[<@m, [{"x", "y"}]>] manual_axes={"x", "y"} (%a: tensor<2xi32>) {
+ %r = "stablehlo.collective_broadcast"(%a) {replica_groups = dense<[[2, 1], [0, 3]]> : tensor<2x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>} : (tensor<2xi32>) -> tensor<2xi32>
+  sdy.return %r : tensor<2xi32>
+ } : (tensor<8xi32>) -> tensor<8xi32>
+ return %0 : tensor<8xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %s1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ %s2 = stablehlo.constant dense<[5, 6]> : tensor<2xi32>
+ %s3 = stablehlo.constant dense<[7, 8]> : tensor<2xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>)
+ %e0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e1 = stablehlo.constant dense<[5, 6]> : tensor<2xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e2 = stablehlo.constant dense<[5, 6]> : tensor<2xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e3 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ return
+}
+
+// -----
+
+// A permutation in which a rank gets nothing.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=4]>
+func.func @f(%arg0: tensor<8xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> (tensor<8xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x"}]>] out_shardings=[<@m, [{"x"}]>] manual_axes={"x"} (%a: tensor<2xi32>) {
+ %r = "stablehlo.collective_permute"(%a) {source_target_pairs = dense<[[0, 1], [1, 2], [2, 3]]> : tensor<3x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>} : (tensor<2xi32>) -> tensor<2xi32>
+  sdy.return %r : tensor<2xi32>
+ } : (tensor<8xi32>) -> tensor<8xi32>
+ return %0 : tensor<8xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %s1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ %s2 = stablehlo.constant dense<[5, 6]> : tensor<2xi32>
+ %s3 = stablehlo.constant dense<[7, 8]> : tensor<2xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>)
+ %e0 = stablehlo.constant dense<[0, 0]> : tensor<2xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e1 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e2 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e3 = stablehlo.constant dense<[5, 6]> : tensor<2xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ return
+}
+
+// -----
+
+// Pieces change dimensions.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=4]>
+func.func @f(%arg0: tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>}) -> (tensor<4x4xi32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x"}, {}]>] out_shardings=[<@m, [{}, {"x"}]>] manual_axes={"x"} (%a: tensor<1x4xi32>) {
+ %r = "stablehlo.all_to_all"(%a) {split_dimension = 1 : i64, concat_dimension = 0 : i64, split_count = 4 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>} : (tensor<1x4xi32>) -> tensor<4x1xi32>
+  sdy.return %r : tensor<4x1xi32>
+ } : (tensor<4x4xi32>) -> tensor<4x4xi32>
+ return %0 : tensor<4x4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[[0, 1, 2, 3]]> : tensor<1x4xi32>
+ %s1 = stablehlo.constant dense<[[4, 5, 6, 7]]> : tensor<1x4xi32>
+ %s2 = stablehlo.constant dense<[[8, 9, 10, 11]]> : tensor<1x4xi32>
+ %s3 = stablehlo.constant dense<[[12, 13, 14, 15]]> : tensor<1x4xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>, tensor<1x4xi32>) -> (tensor<4x1xi32>, tensor<4x1xi32>, tensor<4x1xi32>, tensor<4x1xi32>)
+ %e0 = stablehlo.constant dense<[[0], [4], [8], [12]]> : tensor<4x1xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<4x1xi32>, tensor<4x1xi32>) -> ()
+ %e1 = stablehlo.constant dense<[[1], [5], [9], [13]]> : tensor<4x1xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<4x1xi32>, tensor<4x1xi32>) -> ()
+ %e2 = stablehlo.constant dense<[[2], [6], [10], [14]]> : tensor<4x1xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<4x1xi32>, tensor<4x1xi32>) -> ()
+ %e3 = stablehlo.constant dense<[[3], [7], [11], [15]]> : tensor<4x1xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<4x1xi32>, tensor<4x1xi32>) -> ()
+ return
+}
+
+// -----
+
+// A maximum over half of the ranks.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=2, "y"=2]>
+func.func @f(%arg0: tensor<8xi32> {sdy.sharding = #sdy.sharding<@m, [{"x", "y"}]>}) -> (tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x", "y"}]>] out_shardings=[<@m, [{"x"}]>] manual_axes={"x", "y"} (%a: tensor<2xi32>) {
+ %r = "stablehlo.all_reduce"(%a) ({
+ ^bb0(%p: tensor<i32>, %q: tensor<i32>):
+  %m = stablehlo.maximum %p, %q : tensor<i32>
+  stablehlo.return %m : tensor<i32>
+ }) {replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, use_global_device_ids} : (tensor<2xi32>) -> tensor<2xi32>
+  sdy.return %r : tensor<2xi32>
+ } : (tensor<8xi32>) -> tensor<4xi32>
+ return %0 : tensor<4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %s1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ %s2 = stablehlo.constant dense<[5, 6]> : tensor<2xi32>
+ %s3 = stablehlo.constant dense<[7, 8]> : tensor<2xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>)
+ %e0 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e2 = stablehlo.constant dense<[7, 8]> : tensor<2xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e3 = stablehlo.constant dense<[7, 8]> : tensor<2xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ return
+}
+
+// -----
+
+// A sum of which each rank has a piece.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=4]>
+func.func @f(%arg0: tensor<16xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> (tensor<4xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x"}]>] out_shardings=[<@m, [{"x"}]>] manual_axes={"x"} (%a: tensor<4xi32>) {
+ %r = "stablehlo.reduce_scatter"(%a) ({
+ ^bb0(%p: tensor<i32>, %q: tensor<i32>):
+  %m = stablehlo.add %p, %q : tensor<i32>
+  stablehlo.return %m : tensor<i32>
+ }) {scatter_dimension = 0 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, use_global_device_ids} : (tensor<4xi32>) -> tensor<1xi32>
+  sdy.return %r : tensor<1xi32>
+ } : (tensor<16xi32>) -> tensor<4xi32>
+ return %0 : tensor<4xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[0, 1, 2, 3]> : tensor<4xi32>
+ %s1 = stablehlo.constant dense<[1, 2, 3, 4]> : tensor<4xi32>
+ %s2 = stablehlo.constant dense<[2, 3, 4, 5]> : tensor<4xi32>
+ %s3 = stablehlo.constant dense<[3, 4, 5, 6]> : tensor<4xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<4xi32>, tensor<4xi32>, tensor<4xi32>, tensor<4xi32>) -> (tensor<1xi32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>)
+ %e0 = stablehlo.constant dense<[6]> : tensor<1xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<1xi32>, tensor<1xi32>) -> ()
+ %e1 = stablehlo.constant dense<[10]> : tensor<1xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<1xi32>, tensor<1xi32>) -> ()
+ %e2 = stablehlo.constant dense<[14]> : tensor<1xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<1xi32>, tensor<1xi32>) -> ()
+ %e3 = stablehlo.constant dense<[18]> : tensor<1xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<1xi32>, tensor<1xi32>) -> ()
+ return
+}
+
+// -----
+
+// Ranks know who they are.
+//--- part1.mlir
+
+sdy.mesh @m = <["x"=4]>
+func.func @f(%arg0: tensor<8xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) -> (tensor<8xi32> {sdy.sharding = #sdy.sharding<@m, [{"x"}]>}) {
+ %0 = sdy.manual_computation(%arg0) in_shardings=[<@m, [{"x"}]>] out_shardings=[<@m, [{"x"}]>] manual_axes={"x"} (%a: tensor<2xi32>) {
+ %p = stablehlo.partition_id : tensor<ui32>
+ %i = stablehlo.convert %p : (tensor<ui32>) -> tensor<i32>
+ %b = stablehlo.broadcast_in_dim %i, dims = [] : (tensor<i32>) -> tensor<2xi32>
+ %r = stablehlo.add %a, %b : tensor<2xi32>
+  sdy.return %r : tensor<2xi32>
+ } : (tensor<8xi32>) -> tensor<8xi32>
+ return %0 : tensor<8xi32>
+}
+
+//--- part2.mlir
+
+func.func @main() {
+ %s0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ %s1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+ %s2 = stablehlo.constant dense<[5, 6]> : tensor<2xi32>
+ %s3 = stablehlo.constant dense<[7, 8]> : tensor<2xi32>
+ %res:4 = "interpreter.run_parallel"(%s0, %s1, %s2, %s3) {programs = [[@f, @f, @f, @f]]} : (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>)
+ %e0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+ "check.expect_eq"(%res#0, %e0) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e1 = stablehlo.constant dense<[4, 5]> : tensor<2xi32>
+ "check.expect_eq"(%res#1, %e1) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e2 = stablehlo.constant dense<[7, 8]> : tensor<2xi32>
+ "check.expect_eq"(%res#2, %e2) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ %e3 = stablehlo.constant dense<[10, 11]> : tensor<2xi32>
+ "check.expect_eq"(%res#3, %e3) : (tensor<2xi32>, tensor<2xi32>) -> ()
+ return
+}
