@@ -296,7 +296,7 @@ func (r *reader) node(n *ir.Node) {
 	if eff&ir.EffectRandom != 0 {
 		self = "%" + n.Name() // the interpreter and the devices draw by name
 	}
-	if eff&(ir.EffectWrites|ir.EffectCommunicates) != 0 || n.Op() == ir.OpCall && eff&ir.EffectRandom != 0 {
+	if eff&(ir.EffectWrites|ir.EffectCommunicates|ir.EffectSizes) != 0 || n.Op() == ir.OpCall && eff&ir.EffectRandom != 0 {
 		self = r.effect(n, args)
 	}
 	for _, b := range n.Bodies() {

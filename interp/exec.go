@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/internal/hostops"
 	"github.com/seed-ee968945/concert/internal/randseed"
 	"github.com/seed-ee968945/concert/ir"
@@ -35,6 +36,8 @@ func (m *machine) exec(ctx context.Context, n *ir.Node) error {
 		return m.shard(n)
 	case ir.OpWhile, ir.OpCase:
 		return m.control(ctx, n)
+	case ir.OpReadSize:
+		return m.readSize(n)
 	}
 	return m.kernel(n)
 }
@@ -71,6 +74,25 @@ func (m *machine) kernel(n *ir.Node) error {
 		m.bind(v, outs[i])
 	}
 	return nil
+}
+
+// readSize gives symbols their values.
+func (m *machine) readSize(n *ir.Node) error {
+	if err := m.kernel(n); err != nil {
+		return err
+	}
+	for r, b := range m.env[n.Result(0).ID()] {
+		sizes := b.ts[0]
+		for i, s := range n.Attrs().Strs(ir.SymbolsKey) {
+			v := dtype.LoadInt(sizes.DType, sizes.Data[8*int64(i)*sizes.Strides[0]:])
+			y := m.f.Module().Symbol(s)
+			if v < 0 || v > y.Max {
+				return nodeError(n, r, &SymbolError{Rank: r, Symbol: s, Value: v, Max: y.Max})
+			}
+			m.syms[r][s] = v
+		}
+	}
+	return m.check()
 }
 
 // attrs are the node's attributes as its kernel wants them: a rand gets the seed

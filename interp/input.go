@@ -12,6 +12,12 @@ import (
 // else what an input's shape says, else the hint.
 func resolveSymbols(f *ir.Func, slots []Slot, inputs [][]Tensor, given []map[string]int64) ([]map[string]int64, error) {
 	mod := f.Module()
+	read := map[string]bool{} // look-up only
+	for _, n := range f.SizeReads() {
+		for _, s := range n.Attrs().Strs(ir.SymbolsKey) {
+			read[s] = true
+		}
+	}
 	if given != nil && len(given) != mod.World {
 		return nil, fmt.Errorf("interp: symbols for %d ranks, the world has %d", len(given), mod.World)
 	}
@@ -20,12 +26,18 @@ func resolveSymbols(f *ir.Func, slots []Slot, inputs [][]Tensor, given []map[str
 		out[r] = map[string]int64{}
 		if given != nil {
 			for name := range given[r] {
-				if mod.Symbol(name) == nil {
+				switch {
+				case read[name]:
+					return nil, fmt.Errorf("interp: rank %d is given symbol %s, which @%s reads from a tensor", r, name, f.Name)
+				case mod.Symbol(name) == nil:
 					return nil, fmt.Errorf("interp: rank %d is given symbol %s, which the module does not declare", r, name)
 				}
 			}
 		}
 		for _, s := range mod.Symbols() {
+			if read[s.Name] {
+				continue
+			}
 			n, ok := int64(0), false
 			if given != nil {
 				n, ok = given[r][s.Name]

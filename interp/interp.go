@@ -256,14 +256,23 @@ func newMachine(f *ir.Func, inputs [][]Tensor, o Options) (*machine, error) {
 		ts, _ := tensorTypes(n.Result(0))
 		at += len(ts)
 	}
-	for _, c := range f.Module().Checks() {
-		for r := range world {
+	return m, m.check()
+}
+
+// check holds the sizes of every rank to what the module needs, as far as they are known.
+func (m *machine) check() error {
+	for _, c := range m.f.Module().Checks() {
+		for r := range m.world {
+			unknown := func(s string) bool { _, ok := m.syms[r][s]; return !ok }
+			if slices.ContainsFunc(c.Size.Symbols(nil), unknown) {
+				continue
+			}
 			if _, err := m.dim(c.Size, r); err != nil {
-				return nil, fmt.Errorf("interp: rank %d: the program needs %s not to be negative: %w", r, c.Size, err)
+				return fmt.Errorf("interp: rank %d: the program needs %s not to be negative: %w", r, c.Size, err)
 			}
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // shape evaluates a shape with the rank's symbols.

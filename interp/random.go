@@ -229,6 +229,12 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 		ends := m.within(grouped, d, false)
 		ends.hi, ends.sorted = ends.hi+1, true
 		put(2, 0, ends)
+	case ir.OpReadSize:
+		r := indexRange{set: true, hi: math.MaxInt64}
+		for _, s := range a.Strs(ir.SymbolsKey) {
+			r.hi = min(r.hi, m.f.Module().Symbol(s).Max+1)
+		}
+		put(0, 0, r)
 	case ir.OpIndexAdd:
 		put(1, 0, m.within(args[0], dim, false))
 	case ir.OpIndex, ir.OpIndexPut:

@@ -6,6 +6,7 @@ package ir
 //   - a node that writes in place follows all who read the old contents, a wait
 //     counting as a read of what its collective had in flight, and all other writes;
 //   - nodes that draw random numbers keep their order;
+//   - what names a symbol follows the read_size that reads it;
 //   - order-only edges hold (Node.After);
 //   - an opaque call that communicates is a fence: it keeps its place among all
 //     communication. Waits are local to a rank, so no fence holds them.
@@ -17,13 +18,14 @@ type EffectOrder struct {
 	readers    [][]*Node // by root: who has read the newest contents; nil if nothing writes
 	lastWrite  *Node
 	lastRandom *Node
-	fence      *Node   // the last opaque call that communicates
-	comms      []*Node // collectives since then
+	sizes      map[string]*Node // by symbol: who reads it; look-up only
+	fence      *Node            // the last opaque call that communicates
+	comms      []*Node          // collectives since then
 }
 
 // NewEffectOrder prepares to follow f. O(nodes + values).
 func NewEffectOrder(f *Func) *EffectOrder {
-	o := &EffectOrder{}
+	o := &EffectOrder{sizes: sizeReaders(f)}
 	if f.writes() {
 		o.roots = findRoots(f)
 		o.readers = make([][]*Node, o.roots.count)
@@ -41,6 +43,11 @@ func (o *EffectOrder) Next(n *Node, before []*Node) []*Node {
 	}
 	for _, p := range n.after {
 		after(p)
+	}
+	if o.sizes != nil {
+		for _, s := range n.SymbolsNamed() {
+			after(o.sizes[s])
+		}
 	}
 	effects := n.Effects()
 	if effects&EffectRandom != 0 {

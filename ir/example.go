@@ -9,7 +9,7 @@ type ExampleInput struct{ Name, Type string }
 func ExampleInputs() []ExampleInput {
 	return []ExampleInput{
 		{"x", "f32[4,8]"}, {"b", "f32[8]"}, {"c", "bool[4,8]"}, {"w", "f32[8,16]"}, {"bias", "f32[16]"},
-		{"i", "i64[3]"}, {"j", "i64[4,2]"}, {"rows", "f32[3,8]"}, {"flat", "f32[56]"}, {"experts", "f32[3,8,16]"}, {"ends", "i32[3]"},
+		{"i", "i64[3]"}, {"j", "i64[4,2]"}, {"rows", "f32[3,8]"}, {"flat", "f32[56]"}, {"experts", "f32[3,8,16]"}, {"ends", "i32[3]"}, {"counts", "i64[2]"},
 		{"q", "bf16[2,4,16,8]"}, {"lse", "f32[2,4,16,1]"}, {"seed", "i64[]"}, {"image", "f32[2,4,5,6]"}, {"kernel", "f32[20,4,2,3]"}, {"halves", "f32[20,2,2,3]"}, {"g", "async f32[8,8]"},
 	}
 }
@@ -48,7 +48,11 @@ func Example(op Op) (*Module, error) {
 			inputs = append(inputs, "%"+in.Name+": "+in.Type)
 		}
 	}
-	text := "world 4\ngroup @tp = [[0, 1], [2, 3]]\n\nfunc @example(" + strings.Join(inputs, ", ") + ") -> ("
+	text := "world 4\ngroup @tp = [[0, 1], [2, 3]]\n"
+	if op == OpReadSize {
+		text += "sym u0 hint 2 max 4\nsym u1 hint 2 max 4\n"
+	}
+	text += "\nfunc @example(" + strings.Join(inputs, ", ") + ") -> ("
 	if strings.HasPrefix(line, OpReturn.Name()) {
 		return Parse(op.Name(), text+"f32[4,8]"+") {\n  "+line+"\n}\n")
 	}

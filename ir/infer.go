@@ -410,6 +410,14 @@ func inferCat(c *inferCtx) ([]Type, error) {
 	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
 }
 
+func inferReadSize(c *inferCtx) ([]Type, error) {
+	x, n := c.args[0], int64(len(c.attrs.Strs(SymbolsKey)))
+	if x.Rank() != 1 || !x.shape[0].Equal(D(n)) || !x.dt.IsInt() || x.dt == Bool {
+		return nil, fmt.Errorf("read_size takes one integer for each of %d symbols, got %s", n, x)
+	}
+	return []Type{TensorOf(I64, x.shape)}, nil
+}
+
 func inferTopk(c *inferCtx) ([]Type, error) {
 	x := c.args[0]
 	d, err := c.dim("dim", x.Rank())

@@ -87,19 +87,36 @@ func inferAllToAll(c *inferCtx) ([]Type, error) {
 		}
 		s := slices.Clone(t.shape)
 		if in != nil {
-			if sum := dim.Sum(in[i]...); !sum.Equal(t.shape[0]) {
+			if sum := dim.Sum(in[i]...); differ(sum, t.shape[0]) {
 				return t, fmt.Errorf("in_splits add up to %s, dimension 0 has %s", sum, t.shape[0])
 			}
 		} else if n, ok := t.shape[0].Const(); ok && c.group > 0 && n%int64(c.group) != 0 {
 			return t, fmt.Errorf("dimension 0 of size %d is not a multiple of the %d ranks; give in_splits", n, c.group)
 		}
 		if out != nil {
-			s[0] = dim.Sum(out[i]...)
+			s[0] = c.received(i, dim.Sum(out[i]...))
 		} else if in != nil {
 			return t, fmt.Errorf("in_splits without out_splits")
 		}
 		return TensorOf(t.dt, s), nil
 	})
+}
+
+// differ reports whether two sizes differ for all values of their symbols.
+func differ(a, b Dim) bool {
+	d, ok := a.Sub(b).Const()
+	return ok && d != 0
+}
+
+// received is dimension 0 of what comes of operand i: as declared, if that may be the sum of
+// its pieces (Node.Needs), else the sum.
+func (c *inferCtx) received(i int, sum Dim) Dim {
+	if len(c.want) == 1 && i < len(c.want[0].async) {
+		if s := c.want[0].async[i].shape; len(s) > 0 && !differ(s[0], sum) {
+			return s[0]
+		}
+	}
+	return sum
 }
 
 // parseSplits reads a list attribute that holds, per operand, as many

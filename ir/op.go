@@ -37,6 +37,7 @@ const (
 	EffectWrites                          // changes operands' storages in place; see Node.Writes
 	EffectCommunicates                    // takes part in communication: never removed by one rank alone, merged or recomputed, and issued in one order everywhere
 	EffectRandom                          // draws from a generator: never merged or recomputed
+	EffectSizes                           // gives symbols their values: never removed, merged or recomputed, and ahead of what names them
 )
 
 // AttrSpec declares an attribute of an operation.
@@ -180,6 +181,7 @@ const (
 	OpSliceScatter
 	OpEmbedding
 	OpTopk
+	OpReadSize
 	OpShard
 	// Views.
 	OpView
@@ -291,12 +293,13 @@ var effectNames = []struct {
 	name   string
 }{
 	{EffectAlias, "alias"}, {EffectWrites, "writes"}, {EffectCommunicates, "communicates"}, {EffectRandom, "random"},
+	{EffectSizes, "sizes"},
 }
 
 // effectByName returns the effect that an opaque call declares by a name.
 func effectByName(name string) (Effect, bool) {
 	for _, e := range effectNames {
-		if e.name == name {
+		if e.name == name && e.effect != EffectSizes { // which calls do not have
 			return e.effect, true
 		}
 	}

@@ -219,6 +219,9 @@ var opTable = [numOps]OpInfo{
 	OpEmbedding:    memory("embedding", 2, 2, 1, tEmbedding, "%r = embedding %x, %i : f32[3,8]", "rows of operand 0 at the indices in operand 1"),
 	OpTopk: memory("topk", 1, 1, 2, tTopk, "%r:2 = topk %x {dim=1, k=2} : f32[4,2], i64[4,2]", "the k largest along dim and their indices", AttrSpec{"k", attr.KindInt, true, "how many"}, aDim,
 		AttrSpec{"largest", attr.KindBool, false, "true if absent; false takes the smallest"}, AttrSpec{"sorted", attr.KindBool, false, "in order, true if absent"}),
+	OpReadSize: {Name: "read_size", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Effects: EffectSizes, Elementwise: true, Exact: true, Types: tReadSize, Example: `%r = read_size %counts {symbols=["u0", "u1"]} : i64[2]`,
+		Doc:   "gives symbols their values on this rank, which are the elements of the operand and of the result; a value outside of 0 to the symbol's max is an error on all ranks",
+		Attrs: []AttrSpec{{SymbolsKey, attr.KindStrings, true, "a symbol for each element; what names one stands behind"}}},
 	OpShard: {Name: "shard", Class: ClassMemory, MinArgs: 1, MaxArgs: 1, NumResults: 1, Grouped: true, Attrs: []AttrSpec{aDim}, Types: tShard,
 		Example: "%r = shard %x on @tp {dim=0} : f32[2,8]", Doc: "this rank's piece of the operand along dim, by its place in the group; a copy, since where the piece starts is known at run time only"},
 

@@ -33,6 +33,7 @@ var (
 	tGather    = TypeRule{inferGather, "operand 0's element type in the shape of operand 1, which holds integers and has as many dimensions as operand 0"}
 	tEmbedding = TypeRule{inferEmbedding, "operand 0 is [v,d], operand 1 holds integers: its shape and then d, in operand 0's element type"}
 	tTopk      = TypeRule{inferTopk, "the operand's shape with k along dim, in its element type and in i64"}
+	tReadSize  = TypeRule{inferReadSize, "operand 0 holds an integer for each of symbols: i64 in its shape"}
 	tShard     = TypeRule{inferShard, "the operand's shape with dim divided by the group's size, without a remainder"}
 
 	tView      = TypeRule{inferView, "as declared, with as many elements; where the operand has strides, only dimensions that form one run of memory are regrouped"}
@@ -52,6 +53,6 @@ var (
 	tAllReduce     = TypeRule{inferAllReduce, "async of the operands' types"}
 	tAllGather     = TypeRule{inferAllGather, "async of the operands' types with dim times the group's size"}
 	tReduceScatter = TypeRule{inferReduceScatter, "async of the operands' types with dim divided by the group's size, without a remainder"}
-	tAllToAll      = TypeRule{inferAllToAll, "async of the operands' types, with the sum of out_splits as dimension 0 if given; in_splits add up to the operand's"}
+	tAllToAll      = TypeRule{inferAllToAll, "async of the operands' types, with the sum of out_splits as dimension 0 if given, or a declared size that may be equal; in_splits add up to the operand's, or may. What may is checked when the sizes are known"}
 	tWait          = TypeRule{inferWait, "the tensors that the async operand carries"}
 )

@@ -1,6 +1,10 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/seed-ee968945/concert/internal/dim"
+)
 
 // The rules of sizes and layouts, as Type documents them.
 
@@ -163,7 +167,7 @@ func (n *Node) Needs() []Dim {
 		return beyond(n.attrs.Int("k", 0))
 	case OpAllToAll:
 		if n.attrs.Has("in_splits") {
-			return nil
+			return n.addUp()
 		}
 		var out []Dim
 		for _, a := range n.args {
@@ -175,6 +179,24 @@ func (n *Node) Needs() []Dim {
 		return out
 	}
 	return nil
+}
+
+// addUp lists what must not be negative for uneven pieces to make up operands and results.
+func (n *Node) addUp() []Dim {
+	var out []Dim
+	in, from, _ := n.Splits() // rule range judges them
+	for k, lists := range [2][][]Dim{in, from} {
+		for i, list := range lists {
+			t := n.args[i].typ
+			if k == 1 {
+				t = n.results[0].typ.Tensors()[i]
+			}
+			if d := t.shape[0].Sub(dim.Sum(list...)); !d.Equal(D(0)) {
+				out = append(out, d, D(0).Sub(d))
+			}
+		}
+	}
+	return out
 }
 
 // splits checks the pieces of an all_to_all.

@@ -151,10 +151,14 @@ func (e *emitter) module() {
 		}
 		e.printf("},\n")
 	}
-	if len(p.Symbols) > 0 {
+	if read := p.SizesRead(); len(p.Symbols) > 0 {
 		e.printf("Symbols: []rt.Symbol{\n")
 		for _, s := range p.Symbols {
-			e.printf("{Name: %q, Hint: %d, Max: %d},\n", s.Name, s.Hint, s.Max)
+			e.printf("{Name: %q, Hint: %d, Max: %d", s.Name, s.Hint, s.Max)
+			if _, ok := read[s.Name]; ok {
+				e.printf(", Read: true")
+			}
+			e.printf("},\n")
 		}
 		e.printf("},\n")
 	}
@@ -238,14 +242,15 @@ func (e *emitter) step() {
 	p := e.p
 	e.printf("// Step enqueues the program's instructions, one call each.\nfunc Step(x *rt.Exec) {\n")
 	e.sym = map[string]string{}
+	read := p.SizesRead()
+	var given []string
 	for _, s := range p.Symbols {
-		name := e.names.unique(s.Name)
-		e.sym[s.Name] = name
-		e.printf("%s := x.Sym(%q)\n", name, s.Name)
+		e.sym[s.Name] = e.names.unique(s.Name)
+		if _, ok := read[s.Name]; !ok {
+			given = append(given, s.Name)
+		}
 	}
-	for _, s := range p.Symbols {
-		e.printf("_ = %s\n", e.sym[s.Name])
-	}
+	e.values(given)
 	blocks, err := p.Blocks()
 	if err != nil {
 		e.fail("%v", err)
@@ -256,9 +261,20 @@ func (e *emitter) step() {
 			e.bracket(in, blocks[i], i)
 		} else {
 			e.instr(in)
+			e.values(p.SymbolsRead(in))
 		}
 	}
 	e.printf("}\n")
+}
+
+// values declares the variables of symbols.
+func (e *emitter) values(symbols []string) {
+	for _, s := range symbols {
+		e.printf("%s := x.Sym(%q)\n", e.sym[s], s)
+	}
+	for _, s := range symbols {
+		e.printf("_ = %s\n", e.sym[s])
+	}
 }
 
 // instr prints one call and, behind it, the IR node that it serves.

@@ -41,7 +41,7 @@ func (l *lowering) region(nodes []*ir.Node) error {
 // alone turns a launch into a fused one, if kernels are to have source and one can
 // be written for it; it reports whether it did.
 func (l *lowering) alone(n *ir.Node) (bool, error) {
-	if !l.source || n.Op().Class() != ir.ClassMemory && !n.Op().Info().Generated || !n.Pure() || n.Group() != nil || n.Op() == ir.OpCall {
+	if !l.source || n.Op().Class() != ir.ClassMemory && !n.Op().Info().Generated || !n.Pure() && n.Op() != ir.OpReadSize || n.Group() != nil || n.Op() == ir.OpCall {
 		return false, nil
 	}
 	inPlace := slices.ContainsFunc(n.Meta().Ints(place.InPlaceKey), func(i int64) bool { return i >= 0 })

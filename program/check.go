@@ -84,6 +84,11 @@ import (
 // first round and at the end of each. At the beginning of a branch what other branches write is
 // gone, and behind a case what any of them does, but for the results, which each has to write.
 //
+// # Sizes in memory
+//
+// What names a symbol that a launch has read from a tensor (sizes.go) finds the value in memory
+// when it runs: an access like any other.
+//
 // # Limits
 //
 // Kernels are taken at their word: a launch reads its operands and writes its
@@ -181,7 +186,7 @@ type access struct {
 	instr   int32 // list position, or number of the parameter
 	pos     int32 // in its stream's clock: instr + 1, or what a virtual stream counts
 	stream  int32 // may be virtual, see order
-	operand int32 // number among the operands or results
+	operand int32 // number among the operands or results, -1 of a size that is named
 	by      SiteKind
 	write   bool
 	inPlace bool // a call writes its operand
@@ -243,6 +248,15 @@ func (c *checker) collect() error {
 		}
 		return nil
 	}
+	sizes := p.SizesRead()
+	named := func(names []string, a access) error {
+		from := len(c.accs)
+		err := add(sizesNamed(sizes, names), a)
+		for k := from; k < len(c.accs); k++ {
+			c.accs[k].operand = -1
+		}
+		return err
+	}
 	v := virtual(p)
 	// Async inputs first: they are in flight while the plain ones are filled in.
 	for _, async := range []bool{true, false} {
@@ -286,13 +300,22 @@ func (c *checker) collect() error {
 				c.accs = append(c.accs, w)
 			}
 		}
+		if err == nil && sizes != nil {
+			a.write = false
+			err = named(in.SymbolsNamed(), a)
+		}
 		if err != nil {
 			return fmt.Errorf("program %s: instruction %d (%s): %w", p.Name, i, in.Node, err)
 		}
 	}
 	c.first = append(c.first, int32(len(c.accs)))
 	for i := range p.Outputs {
-		if err := add(p.Outputs[i].Tensors, access{instr: int32(i), by: AtOutput, stream: v.end}); err != nil {
+		a := access{instr: int32(i), by: AtOutput, stream: v.end}
+		err := add(p.Outputs[i].Tensors, a)
+		if err == nil && sizes != nil {
+			err = named(symbolsOf(nil, p.Outputs[i].Tensors), a)
+		}
+		if err != nil {
 			return fmt.Errorf("program %s: output %s: %w", p.Name, p.Outputs[i].Name, err)
 		}
 	}
@@ -479,7 +502,7 @@ func (c *checker) worksInPlace(in *Instr, a, b *access) bool {
 	if a.write {
 		a, b = b, a
 	}
-	if !c.p.sameElements(&in.Ins[a.operand], &in.Outs[b.operand]) {
+	if a.operand < 0 || !c.p.sameElements(&in.Ins[a.operand], &in.Outs[b.operand]) {
 		return false
 	}
 	switch in.Kind {

@@ -63,7 +63,7 @@ type Site struct {
 	Index  int    // position of the instruction, or number of the input or output
 	Stream int    // of an instruction, else -1
 	Node   string // IR node behind the instruction, or the parameter's name
-	Tensor int    // number among the operands or results, -1 if no tensor is meant
+	Tensor int    // number among the operands or results, -1 if no tensor is meant, or a size that is named
 	Buffer int    // of the tensor, -1 if none
 	Write  bool   // the tensor is written
 	Of     bool   // the tensor that is written is an operand, in place
@@ -253,8 +253,11 @@ func (r *Report) appendSite(b []byte, s *Site) []byte {
 		line = append(line[:maxQuote], "..."...)
 	}
 	b = append(append(b, line...), '\n')
-	if s.Tensor < 0 {
+	if s.Tensor < 0 && s.Buffer < 0 {
 		return b
+	}
+	if s.Tensor < 0 {
+		return fmt.Appendf(b, "        reads a size, in %%%s\n", r.buffer(s))
 	}
 	what := "reads operand"
 	switch {

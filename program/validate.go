@@ -43,6 +43,9 @@ func (p *Program) Validate() error {
 	if err != nil {
 		return fmt.Errorf("program %s: %w", p.Name, err)
 	}
+	if err := p.checkSizes(blocks); err != nil {
+		return fmt.Errorf("program %s: %w", p.Name, err)
+	}
 	fired := make([]bool, p.Events)
 	var before [][]bool // what had fired when the open blocks began
 	for _, in := range p.Inputs {
@@ -220,12 +223,19 @@ func (p *Program) checkSplits(in *Instr) error {
 				}
 				sum = sum.Add(d)
 			}
-			if len(list) != p.Groups[in.Group].Size() || len(ts[i].Shape) == 0 || !sum.Equal(ts[i].Shape[0]) {
+			if len(list) != p.Groups[in.Group].Size() || len(ts[i].Shape) == 0 || !p.needed(sum.Sub(ts[i].Shape[0])) || !p.needed(ts[i].Shape[0].Sub(sum)) {
 				return fmt.Errorf("%s: %d sizes that add up to %v do not make up dimension 0 of tensor %d", key, len(list), sum, i)
 			}
 		}
 	}
 	return nil
+}
+
+// needed reports whether a size is not negative, since it never is or since the program needs
+// it not to be.
+func (p *Program) needed(d dim.Dim) bool {
+	r, ok := p.Bounds(d)
+	return ok && r.Min >= 0 || slices.ContainsFunc(p.Needs, func(n Need) bool { return n.Size.Equal(d) })
 }
 
 func (p *Program) checkTensors(ts []Tensor) error {

@@ -168,7 +168,7 @@ func (t *interpreter) run(from, to int) {
 		if x.again(&t.known[i]) {
 			continue
 		}
-		x.keep = &t.known[i]
+		x.keep, x.varies = &t.known[i], false
 		x.instr(t.p, &t.p.Instrs[i])
 		x.keep = nil
 	}

@@ -23,13 +23,16 @@ type Exec struct {
 	l        *loaded
 	opts     Options
 	syms     map[string]int64
-	node     string   // IR node of the next call
-	recorded []string // by event: the stream that recorded it last
-	bound    []*Work  // async inputs
-	keep     *made    // what the instruction at hand is remembered in, if it may be
-	calls    int      // launches and collectives so far that are not remembered in keep
-	ways     ways     // what is done about numbers that decide
-	copied   bool     // inputs are on their way from elsewhere in the arena
+	read     map[string]int64 // sizes that tensors hold, those that are known
+	unread   []sizesRead      // and those that are not
+	varies   bool             // the instruction at hand needs such a size
+	node     string           // IR node of the next call
+	recorded []string         // by event: the stream that recorded it last
+	bound    []*Work          // async inputs
+	keep     *made            // what the instruction at hand is remembered in, if it may be
+	calls    int              // launches and collectives so far that are not remembered in keep
+	ways     ways             // what is done about numbers that decide
+	copied   bool             // inputs are on their way from elsewhere in the arena
 	err      error
 }
 
@@ -72,7 +75,7 @@ func (x *Exec) World() int { return x.r.env.World }
 
 // Sym is the value of a run-time size on this rank.
 func (x *Exec) Sym(name string) int64 {
-	v, ok := x.syms[name]
+	v, ok := x.symbol(name)
 	if !ok {
 		x.fail(opName("sym "+name), fmt.Errorf("module %s has no symbol %q", x.m.Name, name))
 	}
@@ -198,7 +201,7 @@ func (x *Exec) Call(stream, target, group string, attrs Attrs, outs, ins []Tenso
 // launch makes a launch that has not been made before.
 func (x *Exec) launch(stream string, k *Kernel, c *called) {
 	s, ok := x.stream(k, stream)
-	if !ok {
+	if !ok || x.absent() {
 		return
 	}
 	if v, bad := k.Attrs.Get(malformed); bad {
@@ -224,6 +227,7 @@ func (x *Exec) launch(stream string, k *Kernel, c *called) {
 		x.remember(c, made{stream: s, kernel: k})
 	}
 	x.done(x.r.dev.Launch(s, k))
+	x.reads(s, k)
 }
 
 // AllReduce reduces ins elementwise over the subgroup into outs, on every rank:
@@ -276,7 +280,7 @@ func (x *Exec) Collective(stream string, c *Collective) {
 // start makes a collective that has not been made before.
 func (x *Exec) start(stream string, c *Collective, seen *called) {
 	s, ok := x.stream(c, stream)
-	if !ok {
+	if !ok || x.absent() {
 		return
 	}
 	if c.Outs, c.Ins, ok = x.placeBoth(c, c.Outs, c.Ins); !ok {
@@ -304,7 +308,7 @@ func (x *Exec) Copy(stream string, dst, src Tensor) {
 		op = opName("copy (" + node + ")")
 	}
 	s, ok := x.stream(op, stream)
-	if !ok {
+	if !ok || x.absent() {
 		return
 	}
 	if !dst.SameType(src) {
@@ -422,6 +426,9 @@ func (x *Exec) finish(ctx context.Context) ([]Value, error) {
 		if err := x.r.dev.Synchronize(ctx, x.l.streams[i].end); err != nil {
 			return nil, err
 		}
+	}
+	if err := x.readAll(); err != nil {
+		return nil, err
 	}
 	for _, w := range x.bound {
 		if err := w.settle(nil); err != nil {

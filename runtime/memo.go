@@ -41,6 +41,7 @@ func (x *Exec) again(m *made) bool {
 	switch {
 	case m.kernel != nil:
 		x.done(x.r.dev.Launch(m.stream, m.kernel))
+		x.reads(m.stream, m.kernel)
 	case m.coll == nil:
 		return false
 	case !x.skips(m.coll):
@@ -52,6 +53,7 @@ func (x *Exec) again(m *made) bool {
 // remember keeps what a call became: as that of the instruction at hand, or else of c.
 func (x *Exec) remember(c *called, m made) {
 	switch {
+	case x.keep != nil && x.varies: // another one in the next run
 	case x.keep != nil:
 		*x.keep = m
 	case c != nil:

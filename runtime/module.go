@@ -44,6 +44,7 @@ type Module struct {
 type Symbol struct {
 	Name      string
 	Hint, Max int64
+	Read      bool // a launch of the module reads it from a tensor
 }
 
 // Need is an expression over the symbols that must not be negative, and the IR node
@@ -82,8 +83,10 @@ func ModuleOf(p *program.Program) (*Module, error) {
 	for _, g := range p.Groups {
 		m.Groups = append(m.Groups, Group{Name: g.Name, Ranks: g.Ranks})
 	}
+	read := p.SizesRead()
 	for _, s := range p.Symbols {
-		m.Symbols = append(m.Symbols, Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max})
+		_, ok := read[s.Name]
+		m.Symbols = append(m.Symbols, Symbol{Name: s.Name, Hint: s.Hint, Max: s.Max, Read: ok})
 	}
 	for _, n := range p.Needs {
 		m.Needs = append(m.Needs, Need{n.Size.String(), n.Node})

@@ -2,7 +2,9 @@ package runtime_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,148 +13,144 @@ import (
 	rt "github.com/seed-ee968945/concert/runtime"
 )
 
-const sizedText = `program @f world 1
-sym s hint 2 max 4
+// countedText sends rows by numbers that each rank tells the others.
+const countedText = `program @route world 2
+group @ep = [[0, 1]]
+sym a hint 1 max 4
+sym b hint 1 max 4
+sym c hint 1 max 4
+sym d hint 1 max 4
 stream @compute
-events 0
-arena 1024
-buffer %a at 0 size 512
-buffer %c at 512 size 512
-input a = %a: f32[s,2]
-output c = %c: f32[s,2]
-kernel k0 {sizes=1}
-step neg (p0: f32[n0,2]) -> (t0: f32[n0,2]) from %n
-step mul (t0: f32[n0,2], p0: f32[n0,2]) -> (p1: f32[n0,2]) from %m
+stream @comm.ep on @ep
+events 4
+arena 3072
+buffer %x at 0 size 32
+buffer %n at 512 size 16
+buffer %m at 1024 size 16
+buffer %sent at 1536 size 16
+buffer %got at 2048 size 16
+buffer %y at 2560 size 64
+input x = %x: f32[4,2]
+input n = %n: i64[2]
+output y = %y: f32[c+d,2]
+need a+b-4 from %y
+need -a-b+4 from %y
 body
-@compute launch fused (%a: f32[s,2]) -> (%c: f32[s,2]) {kernel="k0", sizes=["s"]} from %m
+@compute record 0
+@comm.ep wait 0
+@comm.ep all_to_all on @ep (%n: i64[2]) -> (%m: i64[2]) from %m
+@comm.ep record 1
+@compute launch read_size (%n: i64[2]) -> (%sent: i64[2]) {symbols=["a", "b"]} from %sent
+@compute wait 1
+@compute launch read_size (%m: i64[2]) -> (%got: i64[2]) {symbols=["c", "d"]} from %got
+@compute record 2
+@comm.ep wait 2
+@comm.ep all_to_all on @ep (%x: f32[4,2]) -> (%y: f32[c+d,2]) {in_splits=["a, b"], out_splits=["c, d"]} from %y
+@comm.ep record 3
+@compute wait 3
 `
 
-// A kernel that takes sizes runs on as many elements as there are in each run, of a
-// program or of emitted code.
-func TestFusedSizes(t *testing.T) {
-	p, m := parse(t, sizedText)
-	call := func(x *rt.Exec) {
-		s := x.Sym("s")
-		x.Fused("compute", "k0", rt.Ts{rt.C(512, rt.F32, s, 2)}, rt.Ts{rt.C(0, rt.F32, s, 2)}, s)
+// countedEmitted is what countedText is as code.
+func countedEmitted(x *rt.Exec) {
+	x.Record("compute", 0)
+	x.Wait("comm.ep", 0)
+	x.At("m").AllToAll("comm.ep", "ep", nil, nil, rt.Ts{rt.C(1024, rt.I64, 2)}, rt.Ts{rt.C(512, rt.I64, 2)})
+	x.Record("comm.ep", 1)
+	x.At("sent").Launch("compute", "read_size", rt.A("symbols", []string{"a", "b"}), rt.Ts{rt.C(1536, rt.I64, 2)}, rt.Ts{rt.C(512, rt.I64, 2)})
+	x.Wait("compute", 1)
+	x.At("got").Launch("compute", "read_size", rt.A("symbols", []string{"c", "d"}), rt.Ts{rt.C(2048, rt.I64, 2)}, rt.Ts{rt.C(1024, rt.I64, 2)})
+	x.Record("compute", 2)
+	x.Wait("comm.ep", 2)
+	x.At("y").AllToAll("comm.ep", "ep", [][]int64{{x.Sym("a"), x.Sym("b")}}, [][]int64{{x.Sym("c"), x.Sym("d")}},
+		rt.Ts{rt.C(2560, rt.F32, x.Sym("c")+x.Sym("d"), 2)}, rt.Ts{rt.C(0, rt.F32, 4, 2)})
+	x.Record("comm.ep", 3)
+	x.Wait("compute", 3)
+}
+
+func i64s(v ...int64) rt.Value {
+	var b []byte
+	for _, n := range v {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
-	err := local(t, 1, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
-		for _, s := range []int64{2, 0, 4, 1, 4} {
-			var data, want []float32
-			for i := range 2 * s {
-				data, want = append(data, float32(i)), append(want, -float32(i*i))
+	return rt.Value{DType: rt.I64, Shape: rt.Dims{int64(len(v))}, Data: b}
+}
+
+// One program runs with other sizes every time, which only tensors hold.
+func TestSizesRead(t *testing.T) {
+	p, m := parse(t, countedText)
+	if err := program.Check(p); err != nil {
+		t.Fatal(err)
+	}
+	err := local(t, 2, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+		me := r.Info().Rank
+		for _, send := range [][2]int64{{1, 3}, {4, 0}, {0, 4}, {2, 2}, {1, 0}} { // rows of each rank to rank 0
+			own := send[me]
+			x := f32(rt.Dims{4, 2}, 0, 1, 2, 3, 4, 5, 6, 7)
+			var want []float32
+			for from := range int64(2) {
+				first, rows := int64(0), send[from]
+				if me == 1 {
+					first, rows = send[from], 4-send[from]
+				}
+				for i := 2 * first; i < 2*(first+rows); i++ {
+					want = append(want, float32(i))
+				}
 			}
-			in := []rt.Value{f32(rt.Dims{s, 2}, data...)}
-			for _, run := range []func() ([]rt.Value, error){
-				func() ([]rt.Value, error) { return rt.Run(ctx, r, p, in, rt.Options{}) },
-				func() ([]rt.Value, error) { return rt.RunModule(ctx, r, m, call, in, rt.Options{}) },
-			} {
-				outs, err := run()
+			for _, step := range []func(*rt.Exec){func(x *rt.Exec) { rt.Interpret(x, p) }, countedEmitted} {
+				out, err := rt.RunModule(ctx, r, m, step, []rt.Value{x, i64s(own, 4-own)}, rt.Options{})
 				if err != nil {
 					return err
 				}
-				if got := numbers(outs[0].Data); !slices.Equal(got, want) {
-					t.Errorf("for %d rows %v, want %v", s, got, want)
+				if got := numbers(out[0].Data); !slices.Equal(got, want) || out[0].Shape[0] != int64(len(want)/2) {
+					return fmt.Errorf("rank %d: %v is %v, want %v", me, out[0].Shape, got, want)
 				}
 			}
+		}
+		x := f32(rt.Dims{4, 2}, 0, 1, 2, 3, 4, 5, 6, 7)
+		if _, err := rt.Run(ctx, r, p, []rt.Value{x, i64s(4, 0)}, rt.Options{Symbols: map[string]int64{"a": 4}}); err == nil || !strings.Contains(err.Error(), "reads it from a tensor") {
+			return fmt.Errorf("a value for a symbol that a tensor holds: %v", err)
 		}
 		return nil
 	})
 	if err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 }
 
-// Sizes that do not fit the kernel or its operands are refused before the device sees
-// them.
-func TestFusedSizesMisuse(t *testing.T) {
+// A size beyond its bound on one rank is an error on all of them, and so are pieces that do
+// not make up what is sent.
+func TestSizesBeyond(t *testing.T) {
 	for _, c := range []struct {
-		sizes []int64
-		want  string
+		counts []int64
+		want   string
+		as     func(error) bool
 	}{
-		{nil, "kernel k0 takes 1 sizes, not 0"},
-		{[]int64{2, 2}, "kernel k0 takes 1 sizes, not 2"},
-		{[]int64{3}, "parameter 0 is f32[2 2]"},
-		{[]int64{-1}, "size parameter 0 of 1"},
+		{[]int64{5, 0}, "symbol a is 5, expected 0 to 4 (read by %sent)", func(err error) bool {
+			var e *rt.SymbolError
+			return errors.As(err, &e) && e.Node == "sent"
+		}},
+		{[]int64{2, 1}, "needs a+b-4 not to be negative, which is -1", func(err error) bool {
+			var e *rt.SizeError
+			return errors.As(err, &e) && e.Node == "y"
+		}},
 	} {
-		_, m := parse(t, sizedText)
-		err := local(t, 1, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
-			_, err := rt.RunModule(ctx, r, m, func(x *rt.Exec) {
-				x.Fused("compute", "k0", rt.Ts{rt.C(512, rt.F32, 2, 2)}, rt.Ts{rt.C(0, rt.F32, 2, 2)}, c.sizes...)
-			}, []rt.Value{f32(rt.Dims{2, 2}, 1, 2, 3, 4)}, rt.Options{})
-			return err
+		p, m := parse(t, countedText)
+		var errs [2]error
+		local(t, 2, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
+			me := r.Info().Rank
+			n := i64s(c.counts...)
+			if me == 1 {
+				n = i64s(1, 3)
+			}
+			_, errs[me] = rt.Run(ctx, r, p, []rt.Value{f32(rt.Dims{4, 2}, make([]float32, 8)...), n}, rt.Options{})
+			return errs[me]
 		})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: got %v, want %q", c.sizes, err, c.want)
+		if !c.as(errs[0]) || !errors.Is(errs[0], rt.ErrSymbol) || !strings.Contains(errs[0].Error(), c.want) {
+			t.Errorf("rank 0: %v", errs[0])
 		}
-	}
-}
-
-const neededText = `program @f world 1
-sym s hint 4 max 8
-stream @compute
-events 0
-arena 1024
-buffer %x at 0 size 64
-buffer %y at 512 size 16
-input x = %x: f32[s,2]
-output y = %y: f32[2,2]
-need s-4 from %head
-body
-@compute launch neg (%x+16: f32[2,2]) -> (%y: f32[2,2]) from %n
-`
-
-// Values of symbols that are out of their bounds, or leave a node without the rows that
-// it takes, are typed errors, and the world goes on.
-func TestSymbolErrors(t *testing.T) {
-	p, m := parse(t, neededText)
-	rows := func(n int64) []rt.Value { return []rt.Value{f32(rt.Dims{n, 2}, make([]float32, 2*n)...)} }
-	err := local(t, 1, rt.Config{}, []*rt.Module{m}, func(ctx context.Context, r *rt.Rank) error {
-		_, err := rt.Run(ctx, r, p, rows(9), rt.Options{})
-		var sym *rt.SymbolError
-		if !errors.As(err, &sym) || !errors.Is(err, rt.ErrSymbol) || *sym != (rt.SymbolError{Module: "f", Symbol: "s", Value: 9, Max: 8, Input: "x"}) {
-			t.Errorf("got %v, %+v", err, sym)
+		var other *rt.CanceledError
+		if !errors.As(errs[1], &other) || other.Origin != 0 || !strings.Contains(errs[1].Error(), c.want) {
+			t.Errorf("rank 1: %v", errs[1])
 		}
-		_, err = rt.Run(ctx, r, p, rows(2), rt.Options{Symbols: map[string]int64{"s": -1}})
-		if !errors.As(err, &sym) || sym.Value != -1 || sym.Input != "" {
-			t.Errorf("got %v, %+v", err, sym)
-		}
-		_, err = rt.Run(ctx, r, p, rows(3), rt.Options{})
-		var size *rt.SizeError
-		if !errors.As(err, &size) || !errors.Is(err, rt.ErrSymbol) || size.Node != "head" || size.Value != -1 || size.Symbols["s"] != 3 {
-			t.Errorf("got %v, %+v", err, size)
-		}
-		_, err = rt.Run(ctx, r, p, rows(4), rt.Options{})
-		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// A program that does not fit for some values of its symbols is not one.
-func TestUnfitSizes(t *testing.T) {
-	for _, c := range []struct{ old, new, want string }{
-		{"%x: f32[s,2]\noutput", "%x: f32[2*s,2]\noutput", "reaches 128 bytes"},
-		{"%x: f32[s,2]\noutput", "%x: f32[s-1,2]\noutput", "reaches 0 bytes"},
-		{"need s-4", "need s-9", "%head needs s-9 not to be negative"},
-		{"hint 4 max 8", "hint 4 max 3", "symbol s has hint 4 outside 0..3"},
-	} {
-		if _, err := program.Parse("p", strings.Replace(neededText, c.old, c.new, 1)); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", c.new, err, c.want)
-		}
-	}
-	p, m := parse(t, neededText)
-	if again := p.String(); !strings.Contains(again, "need s-4 from %head\n") {
-		t.Error(again)
-	}
-	m.Inputs[0].Dims[0][0] = "2*s"
-	err := local(t, 1, rt.Config{}, []*rt.Module{m}, func(context.Context, *rt.Rank) error { return nil })
-	if err != nil {
-		t.Error(err) // 2*s rows of 8 bytes still fit the arena
-	}
-	m.Inputs[0].Dims[0][0] = "32*s"
-	err = local(t, 1, rt.Config{}, []*rt.Module{m}, func(context.Context, *rt.Rank) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), "outside of the arena") {
-		t.Error(err)
 	}
 }

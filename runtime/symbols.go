@@ -15,18 +15,22 @@ import (
 // say, and that inputs have the shapes that follow from them.
 
 // SymbolError says that the value of a symbol is not in 0..Max, on this rank. Nothing
-// has run. It comes within a CallError, which names rank and module in its text.
+// has run, unless a tensor held it: then the world is broken. It comes within a CallError, which names rank and module in its text.
 type SymbolError struct {
 	Rank       int
 	Module     string
 	Symbol     string
 	Value, Max int64
 	Input      string // the input whose shape gave the value; empty if Options.Symbols did
+	Node       string // the IR node that read it from a tensor, while the run went on; else empty
 }
 
 // Error implements error.
 func (e *SymbolError) Error() string {
 	from := ""
+	if e.Node != "" {
+		from = fmt.Sprintf(" (read by %%%s)", e.Node)
+	}
 	if e.Input != "" {
 		from = fmt.Sprintf(" (by the shape of input %s)", e.Input)
 	}
@@ -59,12 +63,15 @@ func (e *SizeError) Error() string {
 // Is reports a match with ErrSymbol.
 func (e *SizeError) Is(t error) bool { return t == ErrSymbol }
 
-// needs checks values against what the module needs.
+// needs checks values against what the module needs, as far as they are known.
 func (m *Module) needs(rank int, syms map[string]int64) error {
 	for _, n := range m.Needs {
 		d, err := dim.Parse(n.Size)
 		if err != nil {
 			return err
+		}
+		if slices.ContainsFunc(d.Symbols(nil), func(s string) bool { _, ok := syms[s]; return !ok && m.reads(s) }) {
+			continue
 		}
 		v, ok := d.Eval(func(name string) (int64, bool) { v, ok := syms[name]; return v, ok })
 		if !ok || v < 0 {
@@ -74,11 +81,22 @@ func (m *Module) needs(rank int, syms map[string]int64) error {
 	return nil
 }
 
-// symbols finds the value of every symbol on a rank.
+// reads reports whether a tensor holds the value of a symbol.
+func (m *Module) reads(name string) bool {
+	return slices.ContainsFunc(m.Symbols, func(s Symbol) bool { return s.Name == name && s.Read })
+}
+
+// symbols finds the value of every symbol on a rank but those that tensors hold.
 func (m *Module) symbols(rank int, inputs []Value, given map[string]int64) (map[string]int64, error) {
 	syms := make(map[string]int64, len(m.Symbols))
 	for _, s := range m.Symbols {
 		v, ok := given[s.Name]
+		if s.Read {
+			if ok {
+				return nil, fmt.Errorf("symbol %q: %w", s.Name, errGiven)
+			}
+			continue
+		}
 		input := ""
 		if !ok {
 			v, input = m.fromShapes(inputs, s.Name)
@@ -115,11 +133,6 @@ func (m *Module) fromShapes(inputs []Value, name string) (int64, string) {
 		}
 	}
 	return 0, ""
-}
-
-func (x *Exec) symbol(name string) (int64, bool) {
-	v, ok := x.syms[name]
-	return v, ok
 }
 
 // tensor is tensor i of q with symbols evaluated, in the rank's arena.

@@ -61,7 +61,7 @@ func shapes(v *ir.Value) ([][]int64, error) {
 // opRules are the rules of operations that are not elementwise.
 var opRules = map[ir.Op]func(x *node) *Rule{
 	ir.OpInput: alone(PassThrough), ir.OpReturn: alone(PassThrough), ir.OpFull: alone(PassThrough), ir.OpConstant: alone(PassThrough), ir.OpIota: alone(PassThrough), ir.OpRand: alone(PassThrough),
-	ir.OpCall: alone(NeedReplication), ir.OpWhile: alone(NeedReplication), ir.OpCase: alone(NeedReplication), ir.OpAsyncCall: alone(NeedReplication), ir.OpAsStrided: alone(NeedReplication),
+	ir.OpCall: alone(NeedReplication), ir.OpWhile: alone(NeedReplication), ir.OpCase: alone(NeedReplication), ir.OpAsyncCall: alone(NeedReplication), ir.OpAsStrided: alone(NeedReplication), ir.OpReadSize: alone(NeedReplication),
 
 	ir.OpSum: reduction, ir.OpMean: reduction, ir.OpAmax: reduction, ir.OpAmin: reduction, ir.OpProd: reduction,
 	ir.OpArgmax: reduction, ir.OpCumsum: scan, ir.OpSoftmax: scan, ir.OpLogSoftmax: scan, ir.OpTopk: scan,

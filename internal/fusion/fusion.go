@@ -29,9 +29,10 @@ func refuse(n *ir.Node, format string, args ...any) *Refusal {
 }
 
 // Check refuses what belongs to no region: regions are of views and of pure operations
-// on memory that involve no other rank, and nothing in them is in flight.
+// on memory that involve no other rank, and nothing in them is in flight. A read_size is one by
+// itself.
 func Check(n *ir.Node) *Refusal {
-	if i := n.Op().Info(); i.Class != ir.ClassView && i.Class != ir.ClassMemory && !i.Generated || !n.Pure() || n.Group() != nil {
+	if i := n.Op().Info(); i.Class != ir.ClassView && i.Class != ir.ClassMemory && !i.Generated || !n.Pure() && n.Op() != ir.OpReadSize || n.Group() != nil {
 		return refuse(n, "a region has views and pure operations on memory only")
 	}
 	for _, list := range [2][]*ir.Value{n.Args(), n.Results()} {
@@ -79,6 +80,9 @@ func (r Region) Given(v *ir.Value) bool {
 // Escapes reports whether who does not belong to the region reads v, or a view of it
 // that does. O(uses of both).
 func (r Region) Escapes(v *ir.Value) bool {
+	if v.Def().Op() == ir.OpReadSize { // whoever names its symbols reads it
+		return true
+	}
 	for _, u := range v.Uses() {
 		if !r.member[u.Node] || u.Node.Op().IsView() && slices.ContainsFunc(u.Node.Results(), r.Escapes) {
 			return true

@@ -89,6 +89,7 @@ var kernels = func() map[string]kernel {
 		"matmul":             {2, 2, 1, runMatmul},
 		"mean":               {1, 1, 1, runReduction(redMean)},
 		"prod":               {1, 1, 1, runReduction(redProd)},
+		"read_size":          {1, 1, 1, func(c *call) error { return runUnary(c, unaryOps["convert"]) }},
 		"reduce_window":      {1, 2, 1, runReduceWindow},
 		"rand":               {0, 0, 1, runRand},
 		"scatter":            {2, 3, 1, runScatter},

@@ -282,6 +282,7 @@ func opCases() []opCase {
 		{"scatter", `{dim=0, reduce="multiply"}`, in(w(1, 2), w(1, 1), w(5, 6)), in(w(1, 60))},
 		{"scatter", `{dim=0, reduce="amax"}`, in(v(1, 9), w(0, 1), v(5, 6)), in(v(5, 9))},
 		{"embedding", "", in(m23, i64(shape{1, 2}, 1, 0)), in(f32(shape{1, 2, 3}, 4, 5, 6, 1, 2, 3))},
+		{"read_size", `{symbols=["u0", "u1"]}`, in(mk(dtype.I32, shape{2}, 7, -1)), in(w(7, -1))},
 		{"topk", "{k=2, dim=0}", in(v(1, 3, 2, 3)), in(v(3, 3), w(1, 3))},
 		{"topk", "{k=3, largest=false}", in(f32(shape{1, 4}, 2, 1, 2, nan)), in(f32(shape{1, 3}, 1, 2, 2), i64(shape{1, 3}, 1, 0, 2))},
 		{"topk", "{k=2}", in(v(1, nan, inf)), in(v(nan, inf), w(1, 2))},
@@ -356,7 +357,7 @@ func TestTable(t *testing.T) {
 		bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right atan2 fmod remainder floor_divide trunc_divide
 		logical_not convert bitcast add sub mul div pow maximum minimum eq ne lt le gt ge logical_and logical_or where fma
 		clamp sum mean amax amin prod argmax cumsum softmax log_softmax matmul addmm grouped_matmul convolution reduce_window attention attention_backward
-		clone cat index index_put index_add gather scatter slice_scatter embedding topk rand`
+		clone cat index index_put index_add gather scatter slice_scatter embedding topk read_size rand`
 	want := strings.Fields(ops)
 	slices.Sort(want)
 	if !slices.Equal(want, Names()) {

@@ -45,7 +45,11 @@ func Regions(f *ir.Func) ([]Region, error) {
 		}
 		r.Nodes = order[r.First : r.Last+1]
 		for _, n := range r.Nodes {
-			if no := fusion.Check(n); no != nil {
+			no := fusion.Check(n)
+			if no == nil && n.Op() == ir.OpReadSize {
+				no = &fusion.Refusal{Node: n, Reason: "it reads sizes by itself"}
+			}
+			if no != nil {
 				return nil, fmt.Errorf("%%%s: %s=%d: %s", n.Name(), FusionKey, id, no.Reason)
 			}
 		}

@@ -73,6 +73,9 @@ func newUses(f *ir.Func) (*uses, error) {
 		case ir.ClassOutput:
 			at = end
 		}
+		if n.Op() == ir.OpReadSize { // whatever names its symbols reads them
+			u.use(n, n.Result(0), end)
+		}
 		for _, a := range n.Args() {
 			u.use(n, a, at)
 		}

@@ -104,7 +104,7 @@ func example(t *testing.T, name, line, dt string) *trial {
 			names = append(names, fmt.Sprintf("%%r#%d", i))
 		}
 	}
-	text := strings.ReplaceAll(fmt.Sprintf("world 4\ngroup @tp = [[0, 1], [2, 3]]\n\nfunc @f(%s) -> (%s) {\n  %s\n  return %s\n}\n", strings.Join(inputs, ", "), of, line, strings.Join(names, ", ")), "f32", dt)
+	text := strings.ReplaceAll(fmt.Sprintf("world 4\ngroup @tp = [[0, 1], [2, 3]]\nsym u0 hint 2 max 4\nsym u1 hint 2 max 4\n\nfunc @f(%s) -> (%s) {\n  %s\n  return %s\n}\n", strings.Join(inputs, ", "), of, line, strings.Join(names, ", ")), "f32", dt)
 	m, err := ir.Parse("every.ir", text)
 	if err != nil || m.Verify() != nil {
 		if dt == "f32" {

@@ -132,7 +132,7 @@ func pointwise(n *ir.Node, in []operand) (string, domain, error) {
 	dom := domainOf(types...)
 	call := func(f string, args ...string) string { return f + "(" + strings.Join(args, ", ") + ")" }
 	switch n.Op() {
-	case ir.OpConvert:
+	case ir.OpConvert, ir.OpReadSize:
 		return in[0].in(dom), dom, nil
 	case ir.OpBitcast:
 		return call("from_bits_"+ctype(types[0]), call("bits_"+ctype(types[1]), in[0].text)), held(types[0]), nil

@@ -36,7 +36,7 @@ func (m *machine) fused(in *program.Instr) error {
 		s := &k.Body[i]
 		a := &application{node: in.Node, attrs: s.Attrs, group: -1}
 		var ok bool
-		if a.op, ok = ir.OpByName(s.Op); !ok || a.op.IsCollective() || a.op.IsView() || a.effects() != 0 {
+		if a.op, ok = ir.OpByName(s.Op); !ok || a.op.IsCollective() || a.op.IsView() || a.effects()&^ir.EffectSizes != 0 {
 			return fmt.Errorf("%s is no operation of a kernel", s.Op)
 		}
 		for j := range s.Ins {

@@ -2,6 +2,7 @@ package proof
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -20,6 +21,14 @@ func (c *comparison) signature() {
 	}
 	if !slices.Equal(syms, c.p.Symbols) {
 		c.fail("symbols", fmt.Sprint(syms), fmt.Sprint(c.p.Symbols), "a program has its function's symbols")
+	}
+	var read []string
+	for _, n := range c.f.SizeReads() {
+		read = append(read, n.Attrs().Strs(ir.SymbolsKey)...)
+	}
+	slices.Sort(read)
+	if in := slices.Sorted(maps.Keys(c.p.SizesRead())); !slices.Equal(read, in) {
+		c.fail("symbols", fmt.Sprint(read), fmt.Sprint(in), "a program reads the symbols from tensors that its function does")
 	}
 	var ins, outs []param
 	for _, n := range c.f.Inputs() {

@@ -115,6 +115,9 @@ func runPartition(ctx *passes.Context, f *ir.Func) error {
 			return &Error{Node: n.Name(), Reason: "it has order-only edges, which partition cannot keep over two functions: leave one of them out", Whole: true}
 		}
 	}
+	if reads := f.SizeReads(); len(reads) > 0 {
+		return &Error{Node: reads[0].Name(), Reason: "it reads sizes from a tensor, which two functions cannot share: give backward a function of its own", Whole: true}
+	}
 	m := f.Module()
 	for _, half := range []string{".fw", ".bw"} {
 		if m.Func(f.Name+half) != nil {

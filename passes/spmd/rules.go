@@ -134,7 +134,7 @@ var rows = map[ir.Op]row{
 	ir.OpSelect: {linear: always}, ir.OpAlias: {linear: always}, ir.OpClone: {linear: always}, ir.OpSlice: {linear: always, parts: true, attrs: sliced},
 
 	ir.OpIota: {whole: all}, ir.OpConstant: {whole: all}, ir.OpRand: {whole: all, emit: drawn},
-	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque},
+	ir.OpCall: {emit: opaque}, ir.OpAsStrided: {emit: opaque}, ir.OpWhile: {emit: opaque}, ir.OpCase: {emit: opaque}, ir.OpReadSize: {emit: opaque},
 
 	ir.OpSliceScatter: {whole: attrDim},
 	ir.OpIndex:        {reduce: ir.Sum, emit: read}, ir.OpEmbedding: {reduce: ir.Sum, emit: read}, ir.OpGather: {reduce: ir.Sum, emit: read},

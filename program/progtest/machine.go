@@ -73,13 +73,14 @@ type machine struct {
 	bind    []int   // by wait: the record it refers to, or -1-k for input k
 	outBind []int   // by output: the same for an async one
 	orders  [][]int
+	sizes   map[string]program.Tensor // that tensors hold, by symbol; look-up only
 }
 
 // Run executes p under a schedule. The arena holds garbage, derived from poison,
 // where no input puts anything. An error means that the program cannot run.
 func Run(p *program.Program, in Inputs, s Schedule, poison uint64) (*Outcome, error) {
 	m := &machine{p: p, in: in, eager: s.Eager, streams: make([][]int, len(p.Streams)), place: make([]int, len(p.Instrs)), bind: make([]int, len(p.Instrs)),
-		outBind: make([]int, len(p.Outputs)), orders: make([][]int, len(p.Groups))}
+		outBind: make([]int, len(p.Outputs)), orders: make([][]int, len(p.Groups)), sizes: p.SizesRead()}
 	if err := m.link(); err != nil {
 		return nil, err
 	}
@@ -336,8 +337,31 @@ func (m *machine) complete(r, i int) error {
 func (m *machine) passed(r, i int) {
 	k := &m.ranks[r]
 	if !k.done[i] {
+		m.sized(r, i)
 		k.done[i] = true
 		k.head[m.p.Instrs[i].Stream]++
+	}
+}
+
+// sized lets what instruction i has written depend on the sizes that it names, as they are now.
+// The symbols themselves stand at their hints.
+func (m *machine) sized(r, i int) {
+	if m.sizes == nil {
+		return
+	}
+	in := &m.p.Instrs[i]
+	mark := byte(0)
+	for _, s := range in.SymbolsNamed() {
+		if t, ok := m.sizes[s]; ok {
+			for k, b := range m.ranks[r].arena[m.p.Buffers[t.Buffer].Offset+t.Offset:][:8] {
+				mark += b * byte(2*k+1)
+			}
+		}
+	}
+	for k := range in.Outs {
+		if v, err := m.view(r, &in.Outs[k]); err == nil && len(v.Data) > 0 {
+			v.Data[0] += mark
+		}
 	}
 }
 

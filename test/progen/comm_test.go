@@ -143,6 +143,9 @@ func (g *gen) exchange() bool {
 	if len(g.syms) == 0 && g.r.IntN(3) == 0 && n <= 3 {
 		return g.dynamicExchange(gr)
 	}
+	if len(g.syms) == 0 && !g.joint && g.r.IntN(4) == 0 && n <= 3 {
+		return g.countedExchange(gr)
+	}
 	x := g.pick(func(v *value) bool {
 		s, ok := v.typ.Shape().Static()
 		return ok && len(s) > 0 && uniform(v)
@@ -207,6 +210,39 @@ func (g *gen) dynamicExchange(gr *group) bool {
 		}
 	}
 	return g.emit(ir.OpAllToAll, gr, list("in_splits", ins, "out_splits", outs), args) != nil
+}
+
+// countedExchange is a dynamicExchange of sizes that tensors hold: each rank tells the others
+// how many rows it sends them.
+func (g *gen) countedExchange(gr *group) bool {
+	n := gr.size()
+	const limit = 3
+	one := func(vs []*value) *value { return vs[0] }
+	raw := g.given(ir.Tensor(ir.I64, int64(n)), "")
+	sends := one(g.emit(ir.OpRemainder, nil, list("scalar", limit+1), []*value{raw}))
+	g.emit(ir.OpAllToAll, gr, nil, []*value{sends})
+	gets := g.await(len(g.flights) - 1)[0]
+	var pieces [2]string
+	var rows [2]ir.Dim
+	for k, counts := range []*value{sends, gets} {
+		var names []string
+		for range n {
+			s := &symbol{name: fmt.Sprintf("s%d", len(g.syms)), max: limit, varying: true}
+			g.syms = append(g.syms, s)
+			names, rows[k] = append(names, s.name), rows[k].Add(g.parse(s.name))
+		}
+		pieces[k] = strings.Join(names, ",")
+		g.emit(ir.OpReadSize, nil, list("symbols", names), []*value{counts})
+		g.pool = g.pool[:len(g.pool)-1] // nobody may write the sizes
+	}
+	at := one(g.emit(ir.OpIota, nil, nil, nil, ir.TensorOf(ir.I64, ir.Shape{rows[0]})))
+	own := one(g.emit(ir.OpSum, nil, nil, []*value{raw}, ir.Tensor(ir.I64)))
+	mine := one(g.emit(ir.OpAdd, nil, nil, []*value{at, own}))
+	x := one(g.emit(ir.OpConvert, nil, nil, []*value{mine}, ir.TensorOf(g.dtype(), ir.Shape{rows[0]})))
+	for _, v := range []*value{at, mine, x} {
+		v.varying = true
+	}
+	return g.emit(ir.OpAllToAll, gr, list("in_splits", []string{pieces[0]}, "out_splits", []string{pieces[1]}), []*value{x}) != nil
 }
 
 func (g *gen) waitAny() bool { return len(g.flights) > 0 && g.wait() }

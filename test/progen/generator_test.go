@@ -47,7 +47,7 @@ type symbol struct {
 	name    string
 	max     int64
 	varying bool
-	values  [][]int64 // by assignment and rank
+	values  [][]int64 // by assignment and rank; nil if a tensor holds it
 }
 
 // param is an input that is a tensor: which, and its annotations.
@@ -115,7 +115,9 @@ func New(seed uint64) Case {
 		for r := range by {
 			by[r] = map[string]int64{}
 			for _, s := range g.syms {
-				by[r][s.name] = s.values[a][r]
+				if s.values != nil {
+					by[r][s.name] = s.values[a][r]
+				}
 			}
 		}
 		c.Symbols = append(c.Symbols, by)

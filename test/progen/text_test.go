@@ -143,7 +143,11 @@ func (g *gen) finish() string {
 		fmt.Fprintf(&b, "group @%s = [%s]\n", gr.name, strings.Join(subs, ", "))
 	}
 	for _, s := range g.syms {
-		fmt.Fprintf(&b, "sym %s hint %d max %d\n", s.name, s.values[len(s.values)-1][0], s.max)
+		hint := s.max
+		if s.values != nil {
+			hint = s.values[len(s.values)-1][0]
+		}
+		fmt.Fprintf(&b, "sym %s hint %d max %d\n", s.name, hint, s.max)
 	}
 	fmt.Fprintf(&b, "func @f(%s) -> (%s) {\n", strings.Join(g.inputs, ", "), strings.Join(types, ", "))
 	for _, l := range g.lines {

@@ -87,6 +87,7 @@ var refused = map[ir.Op]string{
 	ir.OpAllToAll:  "equal pieces",
 	ir.OpAsyncCall: "no such operation",
 	ir.OpCall:      "",
+	ir.OpReadSize:  "no such operation",
 }
 
 // Every operation of the table becomes text that means the same.
