@@ -60,6 +60,7 @@ var layers = []struct {
 	{"passes/simplify", []string{"ir", "passes", "passes/internal", "internal/attr"}},
 	{"passes/partition", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/maxflow"}},
 	{"passes/reuse", []string{"ir", "passes", "internal/attr", "internal/place"}},
+	{"passes/hierarchy", []string{"ir", "passes", "internal/attr"}},
 	{"passes/overlap", []string{"ir", "passes", "passes/internal", "passes/reuse", "sim", "internal/attr", "internal/sched"}},
 	{"passes/reorder", []string{"ir", "passes", "passes/internal", "sim"}},
 	{"passes/fuse", []string{"ir", "passes", "passes/internal", "sim", "internal/attr", "internal/fusion", "internal/sched"}},
@@ -125,6 +126,7 @@ var limited = []struct {
 	why  string
 }{
 	{"passes/simplify", []string{"passes/standard"}, onlyTable},
+	{"passes/hierarchy", []string{"passes/standard"}, onlyTable},
 	{"passes/overlap", []string{"passes/standard"}, onlyTable},
 	{"passes/fuse", []string{"passes/standard"}, onlyTable},
 	{"passes/reorder", []string{"passes/standard"}, onlyTable},

@@ -94,7 +94,7 @@ func ReadMachine(name string, r io.Reader) (*Machine, error) {
 	return m, nil
 }
 
-// JSON is the machine as a file that ReadMachine reads.
+// JSON is the machine as a file that ReadMachine reads. The error is that of Check.
 func (m *Machine) JSON() ([]byte, error) {
 	if err := m.Check(); err != nil {
 		return nil, err

@@ -111,6 +111,14 @@ func (m *Model) CommMs(op ir.Op, g *ir.Group, _ ir.Reduction, size int64) (float
 	return ms, from != Unknown
 }
 
+// DomainSize is the number of ranks of the machine's NVLink domains, 0 without a machine.
+func (m *Model) DomainSize() int {
+	if m.Machine == nil {
+		return 0
+	}
+	return m.Machine.DomainSize()
+}
+
 // comm is CommMs with the source, on the scale of what a module's collectives cost.
 func (m *Model) comm(op ir.Op, g *ir.Group, size int64) (float64, Source) {
 	switch {

@@ -137,3 +137,12 @@ func (c *Context) Cost(n *ir.Node) float64 {
 
 // Costs is the cost model for nodes without attached costs, or nil.
 func (c *Context) Costs() CostModel { return c.costs }
+
+// DomainSize is how many ranks NVLink joins: ranks 0 to DomainSize-1 are the first domain. It
+// is 0 if the cost model knows no machine.
+func (c *Context) DomainSize() int {
+	if m, ok := c.costs.(interface{ DomainSize() int }); ok {
+		return m.DomainSize()
+	}
+	return 0
+}

@@ -23,7 +23,7 @@ func TestProperty(t *testing.T) {
 	if testing.Short() {
 		seeds = min(seeds, 40)
 	}
-	pipelines := []string{"default", "cuda", "order-only"}
+	pipelines := []string{"default", "cuda", "order-only", "hierarchy{domain=2,when=always}"}
 	for _, p := range table.Passes() {
 		pipelines = append(pipelines, p.Name)
 	}

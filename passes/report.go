@@ -48,6 +48,7 @@ const (
 	LimitStream     Limit = "stream busy"      // its communication stream is not free any earlier
 	LimitSchedule   Limit = "schedule"         // the schedule as a whole, under its cap, left it there
 	LimitDistance   Limit = "limit"            // the pass's own option
+	LimitCost       Limit = "cost"             // by the cost model it would cost more
 	LimitDisabled   Limit = "disabled"         // switched off by a bisect pattern
 )
 

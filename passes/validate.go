@@ -35,14 +35,23 @@ type validator struct {
 	prover   *equiv.Prover
 	meanings []*equiv.Meaning // parallel to names
 	names    []string
+	copied   *ir.Module // what a pass with other options is about to change; nil if it is read already
+	asked    equiv.Options
 }
 
 // before reads the module that a pass is about to change, unless the pass before it
-// left it read already.
+// left it read already. With other options than that one's it is kept, and read if the pass changes it.
 func (v *validator) before(m *ir.Module, o equiv.Options) {
-	if v.prover != nil && v.opts.Reassociate == o.Reassociate {
-		return
+	v.copied = nil
+	switch {
+	case v.prover == nil:
+		v.read(m, o)
+	case v.opts.Reassociate != o.Reassociate:
+		v.copied, v.asked = m.Clone(), o
 	}
+}
+
+func (v *validator) read(m *ir.Module, o equiv.Options) {
 	v.opts, v.prover = o, equiv.NewProver(m.World, o)
 	v.names, v.meanings = nil, nil
 	for _, f := range m.Funcs() {
@@ -54,6 +63,9 @@ func (v *validator) before(m *ir.Module, o equiv.Options) {
 // after proves that the module means what it meant before the pass. A function @f
 // that is gone has to be @f.fw and @f.bw now. places says that the pass placed values.
 func (v *validator) after(m *ir.Module, places bool) error {
+	if v.copied != nil {
+		v.read(v.copied, v.asked)
+	}
 	var names []string
 	var meanings []*equiv.Meaning
 	read := func(f *ir.Func) *equiv.Meaning {

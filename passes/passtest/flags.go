@@ -68,6 +68,8 @@ func parseFlags(text string) (flags, error) {
 			f.limit, err = strconv.Atoi(val)
 		case "-comm":
 			f.comm, err = parseAffine(val)
+		case "-machine":
+			f.comm, err = parseMachine(val)
 		default:
 			err = fmt.Errorf("unknown flag")
 		}
@@ -116,6 +118,19 @@ func parseAffine(text string) (passes.CostModel, error) {
 		}
 	}
 	return a, nil
+}
+
+// parseMachine reads a machine of cost.Machines, a colon and the ranks of its hosts.
+func parseMachine(text string) (passes.CostModel, error) {
+	name, ranks, _ := strings.Cut(text, ":")
+	m, err := cost.LookupMachine(name)
+	if err != nil {
+		return nil, err
+	}
+	if m.RanksPerHost, err = strconv.Atoi(ranks); err != nil || m.RanksPerHost < 1 {
+		return nil, fmt.Errorf("want a machine, a colon and the ranks of a host")
+	}
+	return &cost.Model{Machine: m}, nil
 }
 
 // orderOf lists the operations of every function in order, one line each, without

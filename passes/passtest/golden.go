@@ -22,6 +22,7 @@
 //	-nointerp=REASON    do not run the program, because
 //	-bisect=PATTERN     of sites at which passes may act
 //	-limit=N            run the first N passes only
+//	-machine=NAME:N     cost model: that machine's formulas, with N ranks on each host
 //	-comm=A,B           cost model: a collective of n bytes takes A + B*n/1024 milliseconds (B is 0 without);
 //	                    other nodes cost what is attached to them
 //

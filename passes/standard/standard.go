@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/fuse"
+	"github.com/seed-ee968945/concert/passes/hierarchy"
 	"github.com/seed-ee968945/concert/passes/overlap"
 	"github.com/seed-ee968945/concert/passes/partition"
 	"github.com/seed-ee968945/concert/passes/reorder"
@@ -30,6 +31,7 @@ func standardPasses() []passes.Pass {
 		canonicalize(),
 		partition.Pass(),
 		simplify.Pass(),
+		hierarchy.Pass(),
 		overlap.Bucket(),
 		reorder.RaiseStarts(),
 		reorder.SinkWaits(),
@@ -53,7 +55,11 @@ func standardOrder() []passes.Constraint {
 	const slackened = "it gives slack to an order that is decided"
 	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
 	const pieces = "what is decided for the tensors of a global function is wrong for the pieces that ranks have"
+	const joined = "it would join again what was taken apart by the machine"
 	return slices.Concat(
+		order(names{"spmd", "canonicalize", "partition"}, names{"hierarchy"}, "what is dead or divided later would be taken apart in vain"),
+		order(names{"simplify-collectives"}, names{"hierarchy"}, joined),
+		order(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "a schedule must not be decided around collectives that are several"),
 		order(names{"spmd"}, names{"partition", "simplify-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, pieces),
 		order(names{"canonicalize"}, names{"partition"}, "dead operations and second waits would be kept for backward"),
 		order(names{"partition"}, names{"simplify-collectives"}, "in a joint function a gather that backward repeats on purpose looks like a duplicate"),
@@ -97,8 +103,8 @@ func order(before, after names, why string) (out []passes.Constraint) {
 // standardPipelines lists the pipelines that have names.
 func standardPipelines() []passes.NamedPipeline {
 	return []passes.NamedPipeline{
-		{Name: "default", Doc: "everything that makes a program faster at no more memory, and its memory plan", Text: "canonicalize,simplify-collectives,overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
-		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "canonicalize,simplify-collectives{look-up-sums=true},overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
+		{Name: "default", Doc: "everything that makes a program faster at no more memory, and its memory plan", Text: "canonicalize,simplify-collectives,hierarchy{reassociate=true},overlap{reuse=true},reuse-buffers{inputs=dying},plan-memory"},
+		{Name: "cuda", Doc: "default, and regions of operations for one kernel each", Text: "canonicalize,simplify-collectives{look-up-sums=true},hierarchy{reassociate=true},overlap,fuse{kernels=true},add-slack,reuse-buffers{inputs=dying,updates=false},plan-memory"},
 		{Name: "order-only", Doc: "order and buckets only: no traced node is removed, renamed or rewired, so that an outside judge can compare", Text: "overlap"},
 		{Name: "arena", Doc: "another name of order-only", Text: "order-only"},
 	}

@@ -48,7 +48,7 @@ func spec(p *passes.Pass, r *rand.Rand) string {
 	var opts []string
 	for _, o := range p.Options {
 		limit := o.Name == "capacity" || o.Name == "cap"
-		if r.IntN(4) > 0 || limit && r.IntN(3) > 0 {
+		if r.IntN(4) > 0 && p.Name != "hierarchy" || limit && r.IntN(3) > 0 {
 			continue
 		}
 		switch o.Kind {

@@ -87,7 +87,7 @@ type runFlags struct {
 	procs, all, timeline   bool
 	eager                  bool // trace call by call
 	bench, json, verbose   bool
-	reassociates           bool // a pass of the pipeline may
+	reassociates           bool // a pass of the pipeline may have: it was told so, and has done something
 	seed                   uint64
 	steps, replays, reps   int
 	tolerance              float64
@@ -173,10 +173,7 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 		}
 	}
 	f.resolve()
-	p, err := t.parsed(f.pipeline)
-	for i := 0; err == nil && i < p.Len(); i++ {
-		f.reassociates = f.reassociates || strings.Contains(p.Spec(i), "reassociate=true")
-	}
+	_, err := t.parsed(f.pipeline)
 	return halves, err
 }
 
@@ -244,6 +241,9 @@ func (t tool) job(ctx context.Context, f *runFlags, halves []functionAt) (*bench
 			}
 			if c, err = t.compile(ctx, in, source{pipeline: f.pipeline, fn: h.name, device: f.device, pricing: f.pricing}, nil); err != nil {
 				return nil, err
+			}
+			for _, step := range c.Report.Steps {
+				f.reassociates = f.reassociates || step.Changed && strings.Contains(step.Spec, "reassociate=true")
 			}
 			fs = append(fs, c.function)
 			continue
