@@ -268,11 +268,19 @@ func inProcesses() bool { return process != nil && !*onGPU }
 // sampled says whether sweeps take a sample of their cases: those of the race detector do.
 func sampled() bool { return testing.Short() && process == nil && !*onGPU }
 
+// numbersOnly skips a test of what kernels compute in short runs. These are for the race
+// detector, which sees nothing of the threads of kernels.
+func numbersOnly(t *testing.T) {
+	if sampled() {
+		t.Skip("threads of kernels are no goroutines")
+	}
+}
+
 func TestCollectives(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8, 16} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			if n == 16 && testing.Short() {
-				t.Skip("takes seconds")
+			if n > 4 && sampled() || n == 16 && testing.Short() {
+				t.Skip("as with fewer ranks")
 			}
 			r := newRigT(t, n)
 			rng := rand.New(rand.NewPCG(1, uint64(n)))

@@ -17,6 +17,7 @@ import (
 // and no wait in between: each must see all of the one before. Through staging in one
 // piece and in several, and by push.
 func TestInPlaceReplay(t *testing.T) {
+	numbersOnly(t)
 	for _, c := range []struct {
 		name    string
 		staging uint64 // beyond what the push kernel asks for

@@ -15,6 +15,7 @@ import (
 // devices for which no machine code is embedded. On a GPU the driver compiles all images
 // first, about a minute where it has not cached them.
 func TestPTX(t *testing.T) {
+	numbersOnly(t)
 	const n = 2
 	drv, devs, share := newDriver(t, n)
 	r := newRigOn(t, drv, devs, symm.WorldOptions{Bytes: 32 << 20, ShareDevice: share, Images: images(t), PTX: true})

@@ -15,6 +15,7 @@ import (
 // TestPushCredits makes 2^31 chunks of calls that gave no credits, then calls that need
 // them: counters that nobody raised must not look ahead.
 func TestPushCredits(t *testing.T) {
+	numbersOnly(t)
 	n := ranksOf(4)
 	if n == 3 {
 		n = 2 // for three there is no push

@@ -91,6 +91,7 @@ func TestReplay(t *testing.T) {
 // TestPushSizes pushes small and large tensors by turns, on grids of different sizes, without
 // waiting for the host in between: blocks keep their counts and slots from call to call.
 func TestPushSizes(t *testing.T) {
+	numbersOnly(t)
 	const small, large, rounds = 100 << 10, 1 << 20, 30
 	n := ranksOf(4)
 	if n == 3 {

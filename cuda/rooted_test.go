@@ -102,6 +102,7 @@ func (r *rigT) runRooted(c rootedT, rng *rand.Rand) error {
 // TestRooted runs broadcasts, permutes and reduces by packets and by copies, one after
 // the other and mixed with kernels that use the same staging.
 func TestRooted(t *testing.T) {
+	numbersOnly(t)
 	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := newRigT(t, n)

@@ -132,6 +132,7 @@ func TestUnevenAllToAll(t *testing.T) {
 // TestUnevenSizes runs pieces around the limits of packets and chunks, and of several
 // rounds of chunks, in scratch of the default size and in small scratch.
 func TestUnevenSizes(t *testing.T) {
+	numbersOnly(t)
 	for _, want := range []int{2, 3, 4, 16} {
 		for _, flagged := range []uint64{0, 16 << 10} {
 			if testing.Short() && want != 3 || want == 16 && flagged == 0 {

@@ -170,6 +170,7 @@ func (r *rigT) stale(rng *rand.Rand, early uint32) {
 // TestStaleWrap has packets of an earlier age in all places when epochs begin anew: small
 // calls wrap, and large calls come to the epochs of the old packets.
 func TestStaleWrap(t *testing.T) {
+	numbersOnly(t)
 	const early = 12
 	n := ranksOf(4)
 	r := newRigT(t, n)
