@@ -49,6 +49,7 @@ type Backend struct {
 	devices int
 	passes  *passes.Pipeline
 	sharded bool    // new values of variables lie as the old ones
+	dump    string  // folder, empty: none
 	place   *rt.Env // of this process among those of a launcher; nil: all devices are its own
 
 	mu       sync.Mutex
@@ -64,6 +65,7 @@ type Backend struct {
 //	device=host|cuda|fake   what computes; fake runs the kernels of GPUs on the host
 //	passes=PIPELINE         named pipeline of concert's passes, default "default", or
 //	                        "cuda" on GPUs
+//	dump=FOLDER             writes every computation there as StableHLO, for lowerdump
 //	launch=env              ranks are processes, each with a device, which a launcher such as
 //	                        torchrun starts with the same program: see launched.go
 //	variables=asked|sharded how results lie that are new values of sharded variables, where
@@ -87,6 +89,8 @@ func New(config string) (compute.Backend, error) {
 			}
 		case "passes":
 			pipeline = v
+		case "dump":
+			b.dump = v
 		case "launch":
 			if _, err = oneOf(k, v, "env"); err != nil {
 				return nil, err
@@ -102,7 +106,7 @@ func New(config string) (compute.Backend, error) {
 			}
 			b.sharded = v == "sharded"
 		default:
-			return nil, errors.Errorf("concert: no option %q: there are devices, device, passes, launch and variables", kv)
+			return nil, errors.Errorf("concert: no option %q: there are devices, device, passes, dump, launch and variables", kv)
 		}
 	}
 	switch {

@@ -3,7 +3,12 @@ package gomlx
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
+	"unicode"
 	"weak"
 
 	"github.com/pkg/errors"
@@ -43,6 +48,12 @@ func (b *Backend) compile(name, text string) (*compiled, error) {
 }
 
 func (b *Backend) newCompiled(name, text string) (*compiled, error) {
+	if b.dump != "" {
+		file := filepath.Join(b.dump, fmt.Sprintf("%s-%.4x.mlir", strings.Map(fileRune, name), sha256.Sum256([]byte(text))))
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			return nil, errors.WithStack(err)
+		}
+	}
 	m, err := stablehlo.Parse(name, text)
 	if err != nil {
 		return nil, errors.WithStack(err)
@@ -77,6 +88,14 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 		c.constants = append(c.constants, v)
 	}
 	return c, nil
+}
+
+// fileRune is a rune of a computation's name as a file's name has it.
+func fileRune(r rune) rune {
+	if unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.' || r == '#' {
+		return r
+	}
+	return '_'
 }
 
 // cache has the programs that were compiled last, by their text.
