@@ -76,8 +76,8 @@ func TestNotImplemented(t *testing.T) {
 	}
 	defer b.Finalize()
 	f := b.Builder("test").Main()
-	if _, err := f.FusedGelu(nil, true); !errors.Is(err, compute.ErrNotImplemented) || !strings.Contains(err.Error(), "FusedGelu") {
-		t.Errorf("FusedGelu: %v", err)
+	if _, err := f.FusedQuantizedDense(nil, nil, nil, nil, 0); !errors.Is(err, compute.ErrNotImplemented) || !strings.Contains(err.Error(), "FusedQuantizedDense") {
+		t.Errorf("FusedQuantizedDense: %v", err)
 	}
 	if _, err := New("device=tpu"); err == nil {
 		t.Error("a device that there is not was taken")

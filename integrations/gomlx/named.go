@@ -180,4 +180,6 @@ var operations = []compute.OpType{
 	compute.OpTypeShiftRightArithmetic, compute.OpTypeShiftRightLogical, compute.OpTypeSign, compute.OpTypeSin, compute.OpTypeSlice,
 	compute.OpTypeSqrt, compute.OpTypeSub, compute.OpTypeTanh, compute.OpTypeTranspose, compute.OpTypeWhere,
 	compute.OpTypeOptimizationBarrier, compute.OpTypeSchedulingBarrier, compute.OpTypeSort, compute.OpTypeRNGBitGenerator, compute.OpTypeIf, compute.OpTypeWhile, compute.OpTypeAllReduce,
+	compute.OpTypeFusedSoftmax, compute.OpTypeFusedGelu, compute.OpTypeFusedLayerNorm, compute.OpTypeFusedDense,
+	compute.OpTypeFusedScaledDotProductAttention, compute.OpTypeFusedScaledDotProductAttentionVJP, compute.OpTypeFusedAttentionQKVProjection,
 }

@@ -7,9 +7,43 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// This file imports calls of libraries that are attention, as package hlo finds them: which
-// operands are which is said by attributes. Heads may stand behind the sequence, as
-// [b, s, h, d], which a view changes.
+// This file imports calls of what StableHLO has no operation for and concert has:
+// concert.softmax {dim = 1 : i64}, concert.gelu {approximate = true}, and attention, also of
+// libraries, as package hlo finds it. Which operands of that are which is said by attributes.
+// Heads may stand behind the sequence, as [b, s, h, d], which a view changes.
+
+func softmaxOp(im *importer, o *op, in []*value) ([]*value, error) {
+	a, ok := o.attr("dim")
+	if !ok {
+		return nil, im.errorf("%s without dim", o.name)
+	}
+	d, err := im.m.integer(a)
+	if err != nil {
+		return nil, err
+	}
+	return im.pointwise(ir.OpSoftmax, ir.A("dim", d), in)
+}
+
+func geluOp(im *importer, _ *op, in []*value) ([]*value, error) {
+	attrs := ir.Attrs{}
+	if im.flag("approximate") {
+		attrs = ir.A("approximate", "tanh")
+	}
+	return im.pointwise(ir.OpGelu, attrs, in)
+}
+
+// pointwise is an operation whose result is like its operand.
+func (im *importer) pointwise(o ir.Op, attrs ir.Attrs, in []*value) ([]*value, error) {
+	v, err := im.ir(in[0])
+	if err != nil {
+		return nil, err
+	}
+	out, err := im.emit(o, attrs, []*ir.Value{v})
+	if err != nil {
+		return nil, err
+	}
+	return []*value{im.value(out)}, nil
+}
 
 var byHead = []int64{0, 2, 1, 3}
 

@@ -102,6 +102,8 @@ func controlRules() map[string]rule {
 		"stablehlo.optimization_barrier": {-1, true, same},
 		"stablehlo.tuple":                {-1, false, tuple},
 		"stablehlo.get_tuple_element":    {1, false, element},
+		"concert.softmax":                {1, false, softmaxOp},
+		"concert.gelu":                   {1, false, geluOp},
 		"concert.attention":              {-1, false, attention(false)},
 		"concert.attention_backward":     {-1, false, attention(true)},
 		"stablehlo.async_start":          {-1, false, asyncStart},

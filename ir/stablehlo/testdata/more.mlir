@@ -21,6 +21,21 @@ func.func @spellings() {
 
 // -----
 
+// Operations that concert has and StableHLO has not.
+func.func @concert() {
+  %x = stablehlo.constant dense<[[0.0, 0.693147182], [1000.0, 1000.0]]> : tensor<2x2xf32>
+  %s = stablehlo.custom_call @concert.softmax(%x) {dim = 1 : i64} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  check.expect_almost_eq_const %s, dense<[[0.333333333, 0.666666667], [0.5, 0.5]]> : tensor<2x2xf32>, tolerance = 1.0e-6
+  %y = stablehlo.constant dense<[0.0, 1.0, -1.0]> : tensor<3xf32>
+  %g = stablehlo.custom_call @concert.gelu(%y) {approximate = false} : (tensor<3xf32>) -> tensor<3xf32>
+  check.expect_almost_eq_const %g, dense<[0.0, 0.841344746, -0.158655254]> : tensor<3xf32>, tolerance = 1.0e-6
+  %t = stablehlo.custom_call @concert.gelu(%y) {approximate = true} : (tensor<3xf32>) -> tensor<3xf32>
+  check.expect_almost_eq_const %t, dense<[0.0, 0.841191991, -0.158808009]> : tensor<3xf32>, tolerance = 1.0e-6
+  func.return
+}
+
+// -----
+
 // The generic form throughout, with locations.
 "builtin.module"() ({
   "func.func"() <{function_type = () -> tensor<2xf32>, sym_name = "main", sym_visibility = "public"}> ({

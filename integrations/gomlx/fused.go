@@ -1,0 +1,322 @@
+package gomlx
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+)
+
+// Fused operations are concert's softmax, gelu and attention with its gradients, which StableHLO
+// calls by name, or what GoMLX would write in their place, which concert then has once.
+
+// call is a call of one of concert's operations.
+func (f *function) call(target string, in []*value, attrs []string, results ...shapes.Shape) ([]*value, error) {
+	text := ""
+	if len(attrs) > 0 {
+		text = " {" + strings.Join(attrs, ", ") + "}"
+	}
+	out := make([]string, len(results))
+	for i, r := range results {
+		out[i] = typeText(r)
+	}
+	return f.emit(results, "stablehlo.custom_call @%s(%s)%s : (%s) -> (%s)", target, names(in), text, types(in), strings.Join(out, ", "))
+}
+
+// float is an operand of floating point.
+func (f *function) float(op string, x compute.Value) (*value, error) {
+	in, err := f.values([]compute.Value{x})
+	if err != nil {
+		return nil, err
+	}
+	if !in[0].shape.DType.IsFloat() {
+		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: %s of %s", op, in[0].shape)
+	}
+	return in[0], nil
+}
+
+func (f *function) FusedSoftmax(x compute.Value, axis int) (compute.Value, error) {
+	v, err := f.float("FusedSoftmax", x)
+	if err != nil {
+		return nil, err
+	}
+	if axis < 0 || axis >= v.shape.Rank() {
+		return nil, errors.Errorf("concert: FusedSoftmax of %s along axis %d", v.shape, axis)
+	}
+	out, err := f.call("concert.softmax", []*value{v}, []string{fmt.Sprintf("dim = %d : i64", axis)}, v.shape)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+func (f *function) FusedGelu(x compute.Value, exact bool) (compute.Value, error) {
+	v, err := f.float("FusedGelu", x)
+	if err != nil {
+		return nil, err
+	}
+	out, err := f.call("concert.gelu", []*value{v}, []string{fmt.Sprintf("approximate = %v", !exact)}, v.shape)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// wide broadcasts v to a shape: dimension i of v is dimension axes[i].
+func (w *words) wide(v *value, to shapes.Shape, axes []int) *value {
+	return w.do(w.f.BroadcastInDim(v, to, axes))
+}
+
+// scalar is a number as a tensor.
+func (w *words) scalar(x float64, to shapes.Shape) *value {
+	c := w.do(w.f.Constant([]float64{x}))
+	return w.wide(w.do(w.f.ConvertDType(c, to.DType)), to, nil)
+}
+
+func (f *function) FusedLayerNorm(x compute.Value, axes []int, epsilon float64, gamma, beta compute.Value) (compute.Value, error) {
+	v, err := f.float("FusedLayerNorm", x)
+	if err != nil {
+		return nil, err
+	}
+	shape, n := v.shape, 1
+	var kept, normed []int
+	for d := range shape.Rank() {
+		if slices.Contains(axes, d) || slices.Contains(axes, d-shape.Rank()) {
+			normed, n = append(normed, d), n*shape.Dimensions[d]
+		} else {
+			kept = append(kept, d)
+		}
+	}
+	if len(axes) == 0 || len(normed) != len(axes) {
+		return nil, errors.Errorf("concert: FusedLayerNorm of %s over axes %v", shape, axes)
+	}
+	w := &words{f: f}
+	mean := func(v *value) *value {
+		sum := w.do(f.ReduceSum(v, normed...))
+		return w.do(f.Div(sum, w.scalar(float64(n), sum.shape)))
+	}
+	centered := w.do(f.Sub(v, w.wide(mean(v), shape, kept)))
+	variance := mean(w.do(f.Mul(centered, centered)))
+	scale := w.do(f.Rsqrt(w.do(f.Add(variance, w.scalar(epsilon, variance.shape)))))
+	y := w.do(f.Mul(centered, w.wide(scale, shape, kept)))
+	if gamma != nil {
+		y = w.do(f.Mul(y, w.wide(w.do(f.Identity(gamma)), shape, normed)))
+	}
+	if beta != nil {
+		y = w.do(f.Add(y, w.wide(w.do(f.Identity(beta)), shape, normed)))
+	}
+	return result(y, w.err)
+}
+
+func (f *function) FusedDense(x, weight, bias compute.Value, options compute.DenseConfig) (compute.Value, error) {
+	in, err := f.values([]compute.Value{x, weight})
+	if err != nil {
+		return nil, err
+	}
+	xs, ws := in[0].shape, in[1].shape
+	if xs.Rank() < 1 || ws.Rank() < 2 {
+		return nil, errors.Errorf("concert: FusedDense of %s and %s", xs, ws)
+	}
+	inside, outs := 0, ws.Dimensions[1:]
+	if options.WeightLayout == compute.DenseLayoutOutputsInput {
+		inside, outs = 1, ws.Dimensions[:ws.Rank()-1]
+	}
+	k := xs.Dimensions[xs.Rank()-1]
+	if at := inside * (ws.Rank() - 1); ws.Dimensions[at] != k {
+		return nil, errors.Errorf("concert: FusedDense of %s and %s, whose axis %d does not fit", xs, ws, at)
+	}
+	w := &words{f: f}
+	rows, columns := product(xs.Dimensions[:xs.Rank()-1]), product(outs)
+	flat := func(v *value, dims ...int) *value {
+		if v.shape.Rank() == 2 {
+			return v
+		}
+		return w.do(f.Reshape(v, dims...))
+	}
+	a, b := flat(in[0], rows, k), in[1]
+	if inside == 0 {
+		b = flat(b, k, columns)
+	} else {
+		b = flat(b, columns, k)
+	}
+	y := w.do(f.DotGeneral(a, []int{1}, nil, b, []int{inside}, nil, compute.DotGeneralConfig{}))
+	y = w.do(f.Reshape(y, slices.Concat(xs.Dimensions[:xs.Rank()-1], outs)...))
+	if bias != nil {
+		axes := make([]int, len(outs))
+		for i := range axes {
+			axes[i] = y.shape.Rank() - len(outs) + i
+		}
+		y = w.do(f.Add(y, w.wide(w.do(f.Identity(bias)), y.shape, axes)))
+	}
+	return result(w.activated(y, options.Activation), w.err)
+}
+
+func product(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// activated applies an activation.
+func (w *words) activated(y *value, by compute.ActivationType) *value {
+	f := w.f
+	number := func(x float64) *value { return w.scalar(x, y.shape) }
+	switch by {
+	case compute.ActivationNone:
+		return y
+	case compute.ActivationGelu:
+		return w.do(f.FusedGelu(y, true))
+	case compute.ActivationRelu:
+		return w.do(f.Max(y, number(0)))
+	case compute.ActivationSilu:
+		return w.do(f.Mul(y, w.do(f.Logistic(y))))
+	case compute.ActivationHardSwish:
+		part := w.do(f.Clamp(number(0), w.do(f.Add(w.do(f.Mul(y, number(1.0/6))), number(0.5))), number(1)))
+		return w.do(f.Mul(y, part))
+	case compute.ActivationTanh:
+		return w.do(f.Tanh(y))
+	}
+	if w.err == nil {
+		w.err = errors.Wrapf(compute.ErrNotImplemented, "concert: activation %s", by)
+	}
+	return y
+}
+
+func (f *function) FusedAttentionQKVProjection(x, wQKV, biasQ, biasK, biasV compute.Value, queryDim, keyValueDim int) (query, key, value compute.Value, err error) {
+	w := &words{f: f}
+	all := w.do(f.FusedDense(x, wQKV, nil, compute.DenseConfig{}))
+	if w.err == nil && (all.shape.Rank() != 2 || all.shape.Dimensions[1] != queryDim+2*keyValueDim) {
+		return nil, nil, nil, errors.Errorf("concert: FusedAttentionQKVProjection gives %s for %d and twice %d columns", all.shape, queryDim, keyValueDim)
+	}
+	part := func(from, n int, bias compute.Value) compute.Value {
+		if w.err != nil {
+			return nil
+		}
+		v := w.do(f.Slice(all, []int{0, from}, []int{all.shape.Dimensions[0], from + n}, nil))
+		if bias != nil {
+			v = w.do(f.Add(v, w.wide(w.do(f.Identity(bias)), v.shape, []int{1})))
+		}
+		return v
+	}
+	query, key, value = part(0, queryDim, biasQ), part(queryDim, keyValueDim, biasK), part(queryDim+keyValueDim, keyValueDim, biasV)
+	return query, key, value, w.err
+}
+
+// attend has what calls of attention and of its gradients share.
+type attend struct {
+	in    []*value // queries, keys, values
+	bias  *value   // nil: none
+	lse   shapes.Shape
+	attrs []string
+}
+
+// attend checks the operands of attention.
+func (f *function) attend(query, key, value compute.Value, layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig) (*attend, error) {
+	if o == nil {
+		o = &compute.ScaledDotProductAttentionConfig{}
+	}
+	in, err := f.values([]compute.Value{query, key, value})
+	if err != nil {
+		return nil, err
+	}
+	q := in[0].shape
+	if q.Rank() != 4 || !q.DType.IsFloat() {
+		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention of queries %s", q)
+	}
+	if o.QuerySeqLen != nil || o.KeyValueSeqLen != nil || o.Mask != nil && o.Bias != nil {
+		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention with lengths, or with a mask and a bias")
+	}
+	s, h := layout.SeqAxis(), layout.HeadsAxis()
+	a := &attend{in: in, lse: shapes.Make(dtypes.Float32, q.Dimensions[0], q.Dimensions[h], q.Dimensions[s], 1)}
+	if q.DType == dtypes.Float64 {
+		a.lse.DType = q.DType
+	}
+	a.attrs = []string{fmt.Sprintf("causal = %v", o.Causal)}
+	if layout == compute.AttentionAxesLayoutBSHD {
+		a.attrs = append(a.attrs, "heads_third = true", "results_too = true")
+	}
+	scale := o.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(q.Dimensions[3]))
+	}
+	a.attrs = append(a.attrs, fmt.Sprintf("scale = %q", strconv.FormatFloat(scale, 'g', -1, 64)))
+	extra := o.Mask
+	if extra == nil {
+		extra = o.Bias
+	}
+	if extra == nil {
+		return a, nil
+	}
+	x, err := f.values([]compute.Value{extra})
+	if err != nil {
+		return nil, err
+	}
+	shape := x[0].shape
+	if r := shape.Rank(); r != 2 && r != 4 || r == 4 && o.Mask != nil && layout != compute.AttentionAxesLayoutBHSD {
+		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention with a mask or bias %s", shape)
+	}
+	w := &words{f: f}
+	a.bias = x[0]
+	if shape.DType == dtypes.Bool {
+		shape.DType = q.DType
+		a.bias = w.do(f.Where(x[0], w.scalar(0, shape), w.scalar(math.Inf(-1), shape)))
+	}
+	return a, w.err
+}
+
+// operands are the operands of a call and the attribute that says which is which.
+func (a *attend) operands(in ...*value) ([]*value, string) {
+	if a.bias != nil {
+		in = append(in, a.bias)
+	}
+	order := make([]int, len(in))
+	for i := range order {
+		order[i] = i
+	}
+	return in, "operands = " + array(order)
+}
+
+func (f *function) FusedScaledDotProductAttention(query, key, value compute.Value, layout compute.AttentionAxesLayout, options *compute.ScaledDotProductAttentionConfig) (compute.Value, []compute.Value, error) {
+	a, err := f.attend(query, key, value, layout, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	in, order := a.operands(a.in...)
+	out := a.in[0].shape.Clone()
+	out.Dimensions[3] = a.in[2].shape.Dimensions[3]
+	outs, err := f.call("concert.attention", in, append(a.attrs, order, "results = "+array([]int{0, 1})), out, a.lse)
+	if err != nil {
+		return nil, nil, err
+	}
+	return outs[0], []compute.Value{outs[1]}, nil
+}
+
+func (f *function) FusedScaledDotProductAttentionVJP(query, key, value compute.Value, layout compute.AttentionAxesLayout, options *compute.ScaledDotProductAttentionConfig,
+	output compute.Value, states []compute.Value, gradient compute.Value) (dQuery, dKey, dValue compute.Value, err error) {
+	a, err := f.attend(query, key, value, layout, options)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if len(states) != 1 {
+		return nil, nil, nil, errors.Errorf("concert: FusedScaledDotProductAttentionVJP with %d states", len(states))
+	}
+	more, err := f.values([]compute.Value{output, gradient, states[0]})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in, order := a.operands(more[1], a.in[0], a.in[1], a.in[2], more[0], more[2])
+	outs, err := f.call("concert.attention_backward", in, append(a.attrs, order, "results = "+array([]int{0, 1, 2})),
+		a.in[0].shape, a.in[1].shape, a.in[2].shape)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return outs[0], outs[1], outs[2], nil
+}

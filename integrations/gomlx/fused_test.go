@@ -1,0 +1,65 @@
+package gomlx
+
+import (
+	"math"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+)
+
+// The gradients of attention are what differences of its result say, with heads behind the
+// sequence and two of them for each of the keys.
+func TestAttentionGradient(t *testing.T) {
+	h := newHarness(t, "")
+	n := h.b.Builder("attention")
+	f := n.Main()
+	qs, ks := shapes.Make(dtypes.Float64, 1, 3, 2, 2), shapes.Make(dtypes.Float64, 1, 3, 1, 2)
+	q, k, v := h.must(f.Parameter("q", qs, nil)), h.must(f.Parameter("k", ks, nil)), h.must(f.Parameter("v", ks, nil))
+	g := h.must(f.Parameter("g", qs, nil))
+	const layout = compute.AttentionAxesLayoutBSHD
+	o := &compute.ScaledDotProductAttentionConfig{Causal: true, Scale: 0.7}
+	out, states, err := f.FusedScaledDotProductAttention(q, k, v, layout, o)
+	h.check(err)
+	dq, dk, dv, err := f.FusedScaledDotProductAttentionVJP(q, k, v, layout, o, out, states, g)
+	h.check(err)
+	h.check(f.Return([]compute.Value{h.must(f.ReduceSum(h.must(f.Mul(out, g)))), dq, dk, dv}, nil))
+	e := h.compile(n)
+
+	var in [4][]float64
+	for i := range in {
+		in[i] = make([]float64, []int{12, 6, 6, 12}[i])
+		for k := range in[i] {
+			in[i][k] = math.Sin(float64(7*i + 3*k + k*k))
+		}
+	}
+	run := func() [][]float64 {
+		var bufs []compute.Buffer
+		for i, x := range in {
+			u, err := h.b.BufferFromFlatData(0, x, []shapes.Shape{qs, ks, ks, qs}[i])
+			h.check(err)
+			bufs = append(bufs, u)
+		}
+		var got [][]float64
+		for _, u := range h.run(e, nil, bufs...) {
+			flat, err := u.Data()
+			h.check(err)
+			got = append(got, flat.([]float64))
+		}
+		return got
+	}
+	grads := run()
+	for i := range 3 {
+		for k, x := range in[i] {
+			const d = 1e-5
+			in[i][k] = x + d
+			up := run()[0][0]
+			in[i][k] = x - d
+			slope := (up - run()[0][0]) / (2 * d)
+			if in[i][k] = x; math.Abs(slope-grads[i+1][k]) > 1e-8 {
+				t.Errorf("gradient %d of operand %d is %v, the slope is %v", k, i, grads[i+1][k], slope)
+			}
+		}
+	}
+}
