@@ -31,6 +31,7 @@ ENDINGS = Abort|Clos|Join|Kill|Cancel|Fail|Left|Leave|Timeout|Ends|Lost|Fault|Li
 COUNT ?= 1
 soak:
 	go test $(RACE) -short -count=$(COUNT) -timeout=0 -run '$(ENDINGS)' ./internal/lifecycle ./runtime/... ./cuda/...
+	go test $(RACE) -count=$(COUNT) -timeout=0 -run TestLinksFail ./runtime/host
 
 # Rewrites the want sections of golden cases; read every changed line.
 golden:

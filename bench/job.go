@@ -63,6 +63,7 @@ type Config struct {
 	GPUs      device.Options // with Device cuda
 	FakeGPUs  int            // so many GPUs that are this machine's memory, for tests; 0: real ones
 	Processes bool           // ranks are processes, not goroutines
+	Hosts     int            // of processes: as many hosts as they are declared to be on; 0: one
 	Args      []string       // command line of a process rank, which calls Job.Child
 	Stdin     []byte         // what process ranks find in the file that EnvStdin names; nil: nothing
 	Timeout   time.Duration  // how long a rank waits for a peer

@@ -206,7 +206,7 @@ func (j *Job) processes(ctx context.Context, stderr io.Writer) (found []*outcome
 		env = append(env, EnvStdin+"="+kept)
 	}
 	// What a rank says in failing is part of the error; nothing else is worth repeating for each.
-	spec := launch.Spec{World: j.pair.World(), Args: j.Args, Env: env}
+	spec := launch.Spec{World: j.pair.World(), Hosts: j.Hosts, Args: j.Args, Env: env}
 	if j.Log != nil {
 		spec.Stderr = stderr
 	}

@@ -201,6 +201,9 @@ func child() error {
 	if os.Getenv(envRandom) != "" {
 		return childRandom()
 	}
+	if steps := os.Getenv(envFSDP); steps != "" {
+		return childFSDP(steps)
+	}
 	if steps := os.Getenv(envWorld); steps != "" {
 		return childWorld(steps)
 	}

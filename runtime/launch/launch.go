@@ -34,6 +34,13 @@ type Spec struct {
 	Env []string
 	// Ranks are the ranks to start, default all of them.
 	Ranks []int
+	// Hosts, if more than one, declares the ranks to be on as many hosts, neighbours on the
+	// same: they share memory within one only, as on several machines.
+	Hosts int
+	// Prefix, if not nil, is what stands before a rank's command line, such as ip netns exec.
+	Prefix func(rank int) []string
+	// Job is where the ranks find each other, default a socket of this machine.
+	Job *rendezvous.Job
 	// Stdout and Stderr receive the output of all ranks, by whole lines, each
 	// preceded by "[rank] "; nil discards. The end of each rank's standard error
 	// is part of its error in any case.
@@ -111,11 +118,13 @@ func Run(ctx context.Context, s Spec) error {
 			return fmt.Errorf("launch: %w", err)
 		}
 	}
-	job, err := newJob()
-	if err != nil {
-		return fmt.Errorf("launch: %w", err)
+	if s.Job == nil {
+		var err error
+		if s.Job, err = newJob(); err != nil {
+			return fmt.Errorf("launch: %w", err)
+		}
 	}
-	l := &launcher{spec: s, job: job, ended: make(chan *RankError, len(s.Ranks))}
+	l := &launcher{spec: s, ended: make(chan *RankError, len(s.Ranks))}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := l.start(ctx); err != nil {
@@ -129,7 +138,6 @@ func Run(ctx context.Context, s Spec) error {
 // launcher is one Run in progress.
 type launcher struct {
 	spec   Spec
-	job    *rendezvous.Job // with a fresh identity and secret
 	ended  chan *RankError // one for each rank; Err is nil if it went well
 	procs  sync.WaitGroup
 	output sync.Mutex // one line at a time
@@ -168,14 +176,27 @@ type process struct {
 	outs []*lines
 }
 
+// place says where a rank is on its host.
+func (s *Spec) place(rank int) []string {
+	if s.Hosts <= 1 {
+		return []string{"LOCAL_RANK=" + strconv.Itoa(rank), "LOCAL_WORLD_SIZE=" + strconv.Itoa(s.World)}
+	}
+	each := (s.World + s.Hosts - 1) / s.Hosts
+	return []string{"LOCAL_RANK=" + strconv.Itoa(rank%each), "LOCAL_WORLD_SIZE=" + strconv.Itoa(min(each, s.World-rank/each*each)),
+		rt.EnvHost + "=host" + strconv.Itoa(rank/each)}
+}
+
 func (l *launcher) process(ctx context.Context, rank int) (*process, error) {
 	s := l.spec
-	p := &process{rank: rank, tail: &tail{}, cmd: exec.CommandContext(ctx, s.Path, s.Args...)}
+	line := append([]string{s.Path}, s.Args...)
+	if s.Prefix != nil {
+		line = append(slices.Clone(s.Prefix(rank)), line...)
+	}
+	p := &process{rank: rank, tail: &tail{}, cmd: exec.CommandContext(ctx, line[0], line[1:]...)}
 	p.cmd.Env = append(os.Environ(), s.Env...)
 	p.cmd.Env = append(p.cmd.Env,
-		"RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(s.World),
-		"LOCAL_RANK="+strconv.Itoa(rank), "LOCAL_WORLD_SIZE="+strconv.Itoa(s.World),
-		rt.EnvJob+"="+l.job.Token(), EnvChild+"=1")
+		"RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(s.World), rt.EnvJob+"="+s.Job.Token(), EnvChild+"=1")
+	p.cmd.Env = append(p.cmd.Env, s.place(rank)...)
 	p.cmd.WaitDelay = 5 * time.Second
 	p.cmd.SysProcAttr = dieWithParent()
 	out := func(w io.Writer) *lines {

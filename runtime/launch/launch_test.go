@@ -47,7 +47,7 @@ func child(what string) int {
 	}
 	switch what {
 	case "place":
-		fmt.Printf("rank %d of %d, local %d of %d, %s\nno newline", e.Rank, e.World, e.LocalRank, e.LocalWorld, e.Source)
+		fmt.Printf("rank %d of %d, local %d of %d, %s%s\nno newline", e.Rank, e.World, e.LocalRank, e.LocalWorld, e.Source, e.Host)
 	case "exit":
 		fmt.Fprintf(os.Stderr, "rank %d is unhappy\n", e.Rank)
 		if e.Rank == 1 { // ends when rank 0 has
@@ -70,19 +70,24 @@ func child(what string) int {
 }
 
 func TestPlaces(t *testing.T) {
-	var out bytes.Buffer
-	if err := launch.Run(t.Context(), launch.Spec{World: 3, Args: []string{"place"}, Stdout: &out}); err != nil {
-		t.Fatal(err)
-	}
-	var want []string
-	for r := range 3 {
-		want = append(want, fmt.Sprintf("[%d] rank %d of 3, local %d of 3, torchrun", r, r, r), fmt.Sprintf("[%d] no newline", r))
-	}
-	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q\nwant %q", got, want)
+	for hosts, places := range map[int][]string{
+		0: {"local 0 of 3, torchrun", "local 1 of 3, torchrun", "local 2 of 3, torchrun"},
+		2: {"local 0 of 2, torchrunhost0", "local 1 of 2, torchrunhost0", "local 0 of 1, torchrunhost1"},
+	} {
+		var out bytes.Buffer
+		if err := launch.Run(t.Context(), launch.Spec{World: 3, Hosts: hosts, Args: []string{"place"}, Stdout: &out}); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for r, place := range places {
+			want = append(want, fmt.Sprintf("[%d] rank %d of 3, %s", r, r, place), fmt.Sprintf("[%d] no newline", r))
+		}
+		got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%d hosts: got %q\nwant %q", hosts, got, want)
+		}
 	}
 }
 

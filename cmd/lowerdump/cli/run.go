@@ -40,7 +40,8 @@ incoming gradients. An async input gets a collective that is under way when the
 program starts; async outputs are awaited.
 
 -device=host lowers the functions and runs the programs on ranks that are
-goroutines, or with -procs processes, over shared memory; -device=cuda the same on
+goroutines, or with -procs processes, over shared memory, and over TCP between the hosts that
+-hosts declares; -device=cuda the same on
 GPUs of this machine, one for each rank; -device=interp runs the reference
 interpreter on the functions after the passes. -device=cuda -steps=0 loads, places and
 captures the step without running it.
@@ -68,6 +69,7 @@ Examples:
   lowerdump run -inputs testdata/vectors -expect testdata/vectors \
       testdata/graphs/tiny_fsdp2.fw.graph.json.gz testdata/graphs/tiny_fsdp2.bw.graph.json.gz
   lowerdump run -procs -expect interp mlp.ir
+  lowerdump run -procs -hosts=2 -expect interp mlp.ir
   lowerdump run -func=fw,bw -passes=order-only -expect interp step.ir
   lowerdump run -device=interp add.mlir tests/
   lowerdump run -device=cuda -bench -trace step.json -random=hash step.graph.json.gz`,
@@ -85,6 +87,7 @@ type runFlags struct {
 	simulate               string // calibration for simulated times
 	world, fakeGPUs        int
 	procs, all, timeline   bool
+	hosts                  int
 	eager                  bool // trace call by call
 	bench, json, verbose   bool
 	reassociates           bool // a pass of the pipeline may have: it was told so, and has done something
@@ -124,6 +127,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
 	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
+	fs.IntVar(&f.hosts, "hosts", 0, "with -procs, declare the ranks to be on as many hosts, which share no memory: they use TCP; 0: one host")
 	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only the rank with the largest error")
 	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
 	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
@@ -148,6 +152,8 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 		return nil, usagef("-func=%s: want one name, or FORWARD,BACKWARD for a step", f.fn)
 	case f.device != "host" && f.device != "cuda" && f.device != "interp" || f.procs && f.device == "interp":
 		return nil, usagef("-device=%s: have host, cuda, and interp without -procs", f.device)
+	case f.hosts < 0 || f.hosts > 0 && (!f.procs || f.device != "host"):
+		return nil, usagef("-hosts=%d: is a number of hosts for -procs with -device=host", f.hosts)
 	case f.prepares() && f.device != "cuda":
 		return nil, usagef("-bench, -replays and -trace are for -device=cuda")
 	case f.json && !f.bench:
@@ -277,7 +283,7 @@ func dataBeside(path string) string {
 
 // config is what the flags ask for.
 func (f *runFlags) config(t tool, of *compiled) (bench.Config, error) {
-	c := bench.Config{Device: f.device, FakeGPUs: f.fakeGPUs, Processes: f.procs, Args: append([]string{"run"}, f.args...), Stdin: f.kept, Timeout: f.timeout, Steps: f.steps,
+	c := bench.Config{Device: f.device, FakeGPUs: f.fakeGPUs, Processes: f.procs, Hosts: f.hosts, Args: append([]string{"run"}, f.args...), Stdin: f.kept, Timeout: f.timeout, Steps: f.steps,
 		Inputs: f.inputs, Random: f.random, Same: f.same, Seed: f.seed, Expect: f.expect, Record: f.record, Tolerance: f.tolerance, All: f.all, Reassociates: f.reassociates,
 		Bench: f.bench, JSON: f.json, Reps: f.reps, Replays: f.replays, Trace: f.trace, Eager: f.eager, Peer: f.peer, Timelines: f.timeline}
 	if f.verbose {
