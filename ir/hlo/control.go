@@ -42,6 +42,9 @@ func (c *converter) whole(name string, t shape, parts []stablehlo.Use) []stableh
 // calling is a region that calls a computation on one value, given by its tensors or from
 // around the region, and returns the tensors of its result.
 func (c *converter) calling(key string, arg string, t shape, own bool, depth int) (*stablehlo.Block, shape, error) {
+	if err := c.tooLong(); err != nil {
+		return nil, shape{}, err
+	}
 	k := c.m.by[strings.TrimPrefix(key, "%")]
 	if k == nil {
 		return nil, shape{}, c.errorf("there is no computation %q", key)

@@ -42,6 +42,7 @@ type converter struct {
 	by    map[string]*instruction // of the computation that is converted
 	ops   []*stablehlo.Operation  // likewise
 	fresh int                     // names of its operations that the text does not have
+	made  int                     // operations of all computations
 	in    *instruction
 }
 
@@ -176,6 +177,9 @@ func (c *converter) numbers(a attribute) ([]int64, error) {
 	return out, p.err
 }
 
+// maxMade bounds the operations beside one for each byte of the text: tuples are taken apart.
+const maxMade = 1 << 18
+
 // maxCalls bounds how deep computations call each other.
 const maxCalls = 100
 
@@ -226,6 +230,9 @@ func (c *converter) block(k *computation, depth int) (*stablehlo.Block, error) {
 		} else if err := c.instruction(in, depth); err != nil {
 			return nil, err
 		}
+		if err := c.tooLong(); err != nil {
+			return nil, err
+		}
 		c.by[in.name] = in
 	}
 	for i, a := range args {
@@ -260,8 +267,17 @@ func (c *converter) region(k *computation, depth int) (*stablehlo.Block, error) 
 	return b, err
 }
 
+// tooLong is an error where more was made than a text of that length may say.
+func (c *converter) tooLong() error {
+	if c.made > maxMade+len(c.src.Text) {
+		return c.errorf("more than %d operations where tuples are taken apart", maxMade)
+	}
+	return nil
+}
+
 // add appends an operation at the place of the instruction.
 func (c *converter) add(s stablehlo.Spec) {
+	c.made++
 	s.At = c.in.at
 	s.Location = c.location()
 	c.ops = append(c.ops, s.Operation())

@@ -56,12 +56,16 @@ func (p *parser) attr(typed bool) attr {
 			if len(a.List) > 0 && !p.expect(",", "in a list") {
 				break
 			}
-			a.List = append(a.List, p.attr(typed))
+			e := p.attr(typed)
+			a.List, a.parts = append(a.List, e), a.parts+e.parts+1
 		}
 	case c == '{':
 		p.i++
 		a.Kind = kindDict
 		a.Dict = p.dict("}")
+		for _, e := range a.Dict {
+			a.parts += e.Val.parts + 1
+		}
 	case c == '#':
 		p.named(&a)
 	case c == '!' || c == '(':
@@ -115,9 +119,17 @@ func (p *parser) named(a *attr) {
 		return
 	}
 	if v, ok := p.alias[a.Text]; ok {
+		if p.meant += v.parts + 1; p.meant > maxMeant+len(p.s) {
+			p.failf(a.at, "names stand for more than %d attributes", maxMeant)
+			return
+		}
 		*a = v
 	}
 }
+
+// maxMeant bounds what the names in a text stand for, beside its length: each may stand for
+// others, twice.
+const maxMeant = 1 << 16
 
 // wordAttr reads an attribute that starts with a word.
 func (p *parser) wordAttr(a *attr, typed bool) {

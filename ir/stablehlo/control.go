@@ -180,7 +180,7 @@ func (im *importer) foldBlock(b *block, args []string, in []*value, depth int) [
 	}
 	for _, o := range b.ops {
 		im.op = o
-		im.folds++
+		im.folds += 1 + o.numResults()
 		vs, err := im.operands(o)
 		if err != nil || im.folds > maxFolds {
 			return nil

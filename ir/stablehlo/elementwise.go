@@ -278,10 +278,16 @@ func shiftRight(logical bool) func(*importer, *op, []*value) ([]*value, error) {
 
 func same(_ *importer, _ *op, in []*value) ([]*value, error) { return in, nil }
 
-func tuple(_ *importer, _ *op, in []*value) ([]*value, error) {
-	t := &value{tuple: append([]*value{}, in...)}
+// maxParts bounds the values in a tuple, and in those that it is of.
+const maxParts = 1 << 16
+
+func tuple(im *importer, _ *op, in []*value) ([]*value, error) {
+	t := &value{tuple: append([]*value{}, in...), parts: len(in)}
 	for _, v := range in {
-		t.typ.Tuple = append(t.typ.Tuple, v.typ)
+		t.typ.Tuple, t.parts = append(t.typ.Tuple, v.typ), t.parts+v.parts
+	}
+	if t.parts > maxParts {
+		return nil, im.errorf("a tuple of more than %d values", maxParts)
 	}
 	return []*value{t}, nil
 }

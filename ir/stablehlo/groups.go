@@ -142,6 +142,38 @@ func (im *importer) someGroups(plain bool) ([][]int, bool, error) {
 		groups, err := im.alongAxes(a)
 		return groups, true, err
 	}
+	key := said{m, im.replicas, im.partitions, a.at, ""}
+	if a.Kind == kindDense {
+		key.at, key.text = 0, im.m.src.Text[a.start:a.end]
+	}
+	if had, ok := im.had[key]; ok {
+		return had.groups, had.all, nil
+	}
+	// What a few bytes say is of all ranks.
+	if im.steps += im.cur.world / 64; im.tooLong() {
+		return nil, false, im.errorf("groups of more ranks than a text of %d bytes may have", len(im.m.src.Text))
+	}
+	groups, all, err := im.listed(m, a)
+	if err == nil {
+		im.had[key] = among{groups, all}
+	}
+	return groups, all, err
+}
+
+// said is what a text says of the groups of a collective, and among are their ranks.
+type said struct {
+	mode
+	replicas, partitions, at int
+	text                     string
+}
+
+type among struct {
+	groups [][]int
+	all    bool
+}
+
+// listed are the ranks that a list of groups names, and whether those are all.
+func (im *importer) listed(m mode, a attr) ([][]int, bool, error) {
 	flat, err := im.m.ints(a)
 	if err != nil {
 		return nil, false, err

@@ -11,8 +11,8 @@ import (
 // Bounds of what inlining makes of a text.
 const (
 	maxCalls = 100
-	maxNodes = 1 << 21 // of functions
-	maxSteps = 1 << 20 // operations that are imported again
+	maxNodes = 1 << 18 // beside one for four bytes of the text
+	maxSteps = 1 << 19 // operations that are imported again
 )
 
 // importer makes a plan of a module.
@@ -30,6 +30,7 @@ type importer struct {
 	folds        int // operations that were looked at for that
 	extents      map[*block]extent
 	literals     map[int]*value // constants of the text, by their place
+	had          map[said]among // groups; look-up only
 	failed       error          // of an operation that was appended; reported at the operation of the text
 	branch       bool           // what is imported stands in a branch that other ranks may not take
 	at           *Position      // of placed
@@ -61,7 +62,11 @@ func (m *Module) Import(f *Func) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range flatten(outs) {
+	leaves, err := im.flatten(outs)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range leaves {
 		s, err := im.source(o, 0)
 		if err != nil {
 			return nil, err
@@ -74,7 +79,7 @@ func (m *Module) Import(f *Func) (*Plan, error) {
 // imported imports a function and all that it calls, and returns its results. opaque says
 // that a custom call may be of anything.
 func (m *Module) imported(f *Func, opaque bool) (*importer, []*value, error) {
-	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, extents: map[*block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
+	im := &importer{m: m, opaque: opaque, rules: rules(), literals: map[int]*value{}, had: map[said]among{}, extents: map[*block]extent{}, plan: &Plan{}, replicas: 1, partitions: 1}
 	var err error
 	if im.replicas, err = m.count("mhlo.num_replicas"); err != nil {
 		return nil, nil, err
@@ -148,6 +153,17 @@ func (m *Module) count(name string) (int, error) {
 }
 
 // flatten lists the tensors of values.
+func (im *importer) flatten(vs []*value) ([]*value, error) {
+	parts := 0
+	for _, v := range vs {
+		parts += v.parts
+	}
+	if parts > 16*maxParts {
+		return nil, im.errorf("tuples of more than %d values", 16*maxParts)
+	}
+	return flatten(vs), nil
+}
+
 func flatten(vs []*value) []*value {
 	var out []*value
 	for _, v := range vs {
@@ -215,7 +231,7 @@ func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error)
 	}
 	for _, o := range b.ops {
 		im.op = o
-		if im.steps++; im.steps > maxSteps+len(im.m.src.Text)/8 { // no operation is shorter
+		if im.steps++; im.tooLong() {
 			return nil, im.errorf("more than %d operations beside those of the text where calls are inlined and loops unrolled", maxSteps)
 		}
 		in, err := im.operands(o)
@@ -239,6 +255,11 @@ func (im *importer) block(b *block, args []Arg, vals []*value) ([]*value, error)
 		}
 	}
 	return nil, nil
+}
+
+// tooLong reports whether more was imported than a text of that length may say.
+func (im *importer) tooLong() bool {
+	return im.steps > maxSteps+len(im.m.src.Text)/8 // no operation is shorter
 }
 
 // operands are the values that an operation reads.

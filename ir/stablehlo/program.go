@@ -35,7 +35,11 @@ func (m *Module) Program() (*Program, error) {
 		return nil, errorAt(m.src, f.at, 1, "stablehlo", "@%s runs others in parallel: it is a test and no program", f.Name)
 	}
 	im.cur.outs, im.plan.Checks = nil, nil
-	for _, o := range flatten(outs) {
+	leaves, err := im.flatten(outs)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range leaves {
 		v, err := im.ir(o)
 		if err != nil {
 			return nil, err

@@ -35,10 +35,10 @@ func (im *importer) followed(o *op, in []*value, out []*value) {
 	case o.name == "stablehlo.reshape" && in[0].ranks != nil:
 		list = in[0].ranks
 	case o.name == "stablehlo.dynamic_slice" && len(in) == 2 && in[0].lit != nil && in[1].ranks != nil && !in[0].lit.DType.IsFloat():
-		table := in[0].lit.ints()
-		if len(table) == 0 || len(table) > maxRanked {
+		if n, _ := elements(in[0].lit.Shape); n == 0 || n > maxRanked {
 			return
 		}
+		table := in[0].lit.ints()
 		for r := range list {
 			list[r] = table[min(max(in[1].ranks[r], 0), int64(len(table)-1))]
 		}
@@ -110,6 +110,9 @@ func (im *importer) shard(x *value, at []*value, shape []int64) ([]*value, error
 // grouped is a group in which the place of a rank is its number divided by a step: one that
 // the function has, or a new one; nil if there is none.
 func (im *importer) grouped(starts []int64, step, places int64) (*ir.Group, error) {
+	if places > int64(len(starts)) {
+		return nil, nil
+	}
 	rows := make([][]int, places)
 	for r, n := range starts {
 		n = min(max(n, 0), step*(places-1))

@@ -20,6 +20,7 @@ type parser struct {
 	err   error
 	depth int
 	alias map[string]attr // by name
+	meant int             // attributes that names have stood for
 }
 
 // errorAt makes an error that points into a text.

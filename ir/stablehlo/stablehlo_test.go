@@ -2,6 +2,7 @@ package stablehlo
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,5 +177,34 @@ func @main(%a: f32[2,2] !{role="data"}) -> (f32[2,4]) {
 `
 	if got := p.Module.String(); got != want {
 		t.Errorf("the module is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What a short text says by names that stand for others, by ranks it does not list and by
+// sizes is bounded: it is refused, or imported without that.
+func TestBounds(t *testing.T) {
+	const n = 60
+	var attrs, tuples strings.Builder
+	attrs.WriteString("#a0 = []\n")
+	tuples.WriteString("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %t0 = stablehlo.tuple %x, %x : tuple<>\n")
+	for i := 1; i < n; i++ {
+		fmt.Fprintf(&attrs, "#a%d = [#a%d, #a%d]\n", i, i-1, i-1)
+		fmt.Fprintf(&tuples, "  %%t%d = stablehlo.tuple %%t%d, %%t%d : tuple<>\n", i, i-1, i-1)
+	}
+	for _, c := range []struct{ text, want string }{
+		{attrs.String(), "names stand for more than 65536 attributes"},
+		{tuples.String() + "  return %x : tensor<4xf32>\n}\n", "a tuple of more than 65536 values"},
+		{"func.func @main(%x: tensor<i32>) {\n  %0 = stablehlo.while(%i = %x) : tensor<i32> cond {\n    %p = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>\n" +
+			strings.Repeat("    %a:65536 = \"foo.bar\"() : () -> ()\n", 50) + "    stablehlo.return %p : tensor<i1>\n  } do {\n    stablehlo.return %i : tensor<i32>\n  }\n  return\n}\n", "op not supported: foo.bar"},
+		{"module attributes {mhlo.num_partitions = 2 : i32} {\nfunc.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %c = stablehlo.constant dense<0> : tensor<1000000000000xi32>\n" +
+			"  %p = stablehlo.partition_id : tensor<ui32>\n  %0 = stablehlo.dynamic_slice %c, %p, sizes = [1] : (tensor<1000000000000xi32>, tensor<ui32>) -> tensor<1xi32>\n  return %x : tensor<4xf32>\n}\n}\n", ""},
+	} {
+		err := imported("bounds.mlir", c.text)
+		if c.want == "" && err == nil {
+			continue
+		}
+		if err == nil || c.want == "" || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
 	}
 }

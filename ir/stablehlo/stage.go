@@ -18,6 +18,7 @@ type value struct {
 	v       *ir.Value // in stage
 	lit     *Literal  // of a constant; v is made where it is used
 	tuple   []*value
+	parts   int // values in a tuple, and in those that it is of
 	stage   *stage
 	sources []Source // by rank: a result of interpreter.run_parallel
 	ranks   []int64  // what an integer is on each rank that depends on nothing else; nil if that is not known
@@ -61,8 +62,8 @@ type stage struct {
 // Op appends an operation. What does not fit is an error at the operation of the text.
 func (s *stage) Op(o ir.Op, g *ir.Group, attrs ir.Attrs, args []*ir.Value, types ...ir.Type) []*ir.Value {
 	im := s.im
-	if im.nodes++; im.nodes > maxNodes && im.failed == nil {
-		im.failed = fmt.Errorf("more than %d operations where functions are inlined", maxNodes)
+	if im.nodes++; im.nodes > maxNodes+len(im.m.src.Text)/4 && im.failed == nil {
+		im.failed = fmt.Errorf("more than %d operations where each of the text is taken apart, or again", maxNodes)
 	}
 	var ts []ir.Type
 	for _, a := range args {

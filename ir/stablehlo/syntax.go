@@ -171,6 +171,7 @@ type attr struct {
 	Type       *Type
 	at         int
 	start, end int
+	parts      int      // attributes inside of it
 	literal    *Literal // of elements that another text holds
 	numbers    []int64  // of a list that another text holds; nil where List has it
 }
