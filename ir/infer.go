@@ -391,6 +391,9 @@ func inferCat(c *inferCtx) ([]Type, error) {
 	}
 	sizes := make([]Dim, len(c.args))
 	for i, a := range c.args {
+		if a.dt != first.dt {
+			return nil, fmt.Errorf("operand %d has element type %s, operand 0 has %s", i, a.dt, first.dt)
+		}
 		if a.Rank() != first.Rank() {
 			return nil, fmt.Errorf("operand %d has %d dimensions, operand 0 has %d", i, a.Rank(), first.Rank())
 		}
@@ -401,13 +404,9 @@ func inferCat(c *inferCtx) ([]Type, error) {
 		}
 		sizes[i] = a.shape[d]
 	}
-	dt, err := promoteAll(c.args)
-	if err != nil {
-		return nil, err
-	}
 	out := slices.Clone(first.shape)
 	out[d] = dim.Sum(sizes...)
-	return []Type{TensorOf(c.dtypeOr(dt), out)}, nil
+	return []Type{TensorOf(first.dt, out)}, nil
 }
 
 func inferReadSize(c *inferCtx) ([]Type, error) {

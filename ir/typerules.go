@@ -27,7 +27,7 @@ var (
 	tAttention         = TypeRule{inferAttention, "[b,h,s,d], [b,g,t,d] and [b,g,t,e] give [b,h,s,e], f32[b,h,s,1] (f64 if operand 0 is f64), i64[] and i64[]"}
 	tAttentionBackward = TypeRule{inferAttentionBackward, "the shapes of operands 1, 2 and 3; operand 0 has the shape of operand 4"}
 
-	tCat       = TypeRule{inferCat, "sizes agree but along dim, where they add up; the element type is declared, by default the promotion of theirs"}
+	tCat       = TypeRule{inferCat, "element types are one, and sizes agree but along dim, where they add up"}
 	tIndex     = TypeRule{inferIndex, "operand 0's shape with what the index tensors broadcast to in the place of dims, or in front if dims are not adjacent"}
 	tIndexPut  = TypeRule{inferIndexPut, "operand 0's type; operand 1 broadcasts to what index of operand 0 would give"}
 	tGather    = TypeRule{inferGather, "operand 0's element type in the shape of operand 1, which holds integers and has as many dimensions as operand 0"}

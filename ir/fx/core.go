@@ -20,17 +20,16 @@ var coreOps = []row{
 	{"aten.fill.Scalar", "self fill_value", full},
 	{"aten.diagonal.default", "self offset dim1 dim2", diagonal},
 	{"aten.unfold.default", "self dimension size step", unfold},
-	{"aten.flip.default", "self dims", flip},
+	{"aten.flip.default prims.rev.default", "self dims", flip},
 	{"aten.roll.default", "self shifts dims", roll},
 	{"aten.tril.default", "self diagonal", triangle(ir.OpLe)},
 	{"aten.triu.default", "self diagonal", triangle(ir.OpGe)},
-	{"aten.scatter_reduce.two", "self dim index src reduce * include_self", scatterReduce},
-	{"aten.masked_scatter.default", "self mask source", maskedScatter},
-	{"aten.as_strided_scatter.default", "self src size stride storage_offset", stridedScatter},
 	{"aten.cumprod.default", "self dim", scanned(multiplied)},
 	{"aten.logcumsumexp.default", "self dim", scanned(logAddExp)},
 	{"aten.cummax.default", "self dim", running(ir.OpGe)},
 	{"aten.cummin.default", "self dim", running(ir.OpLe)},
+	{"aten.searchsorted.Tensor aten.searchsorted.Scalar", "sequence self * out_int32 right side sorter", searchSorted},
+	{"aten.bucketize.Tensor aten.bucketize.Scalar", "self sequence * out_int32 right", searchSorted},
 	{"aten.logsumexp.default", "self dim keepdim", logSumExp},
 	{"aten.var.dim", "self dim unbiased keepdim", variance},
 	{"aten.native_layer_norm.default", "input normalized_shape weight bias eps", layerNorm},
@@ -38,9 +37,6 @@ var coreOps = []row{
 	{"aten._cdist_forward.default", "x1 x2 p compute_mode", distances},
 	{"aten._pdist_forward.default", "self p", pairDistances},
 	{"aten.col2im.default", "self output_size kernel_size dilation padding stride", columnsToImage},
-	{"aten.native_dropout.default", "input p train", dropout},
-	{"aten.randn.default", "size", normal},
-	{"aten.randperm.default", "n", permutation},
 }
 
 // extreme is the place of the first largest or smallest element, along a dimension or in
@@ -121,19 +117,27 @@ func diagonal(c *call) error {
 	if c.err != nil {
 		return c.err
 	}
-	shape, strides := slices.Clone(static(x)), slices.Clone(x.Type().Strides())
+	shape, strides, at, err := c.diagonals(x.Type())
+	if err != nil {
+		return err
+	}
+	return c.strided(x, shape, strides, at)
+}
+
+// diagonals is where they lie in a tensor of that type: sizes, strides and the first element.
+func (c *call) diagonals(t ir.Type) (shape, strides []int64, at int64, err error) {
+	shape, strides = sizesOf(t), slices.Clone(t.Strides())
 	if len(shape) < 2 {
-		return errForm
+		return nil, nil, 0, errForm
 	}
 	offset, a, b := c.int("offset", 0), c.dim("dim1", 0, len(shape)), c.dim("dim2", 1, len(shape))
 	if c.err != nil {
-		return c.err
+		return nil, nil, 0, c.err
 	}
 	if a == b {
-		return errForm
+		return nil, nil, 0, errForm
 	}
 	n := max(0, min(shape[a]+min(offset, 0), shape[b]-max(offset, 0)))
-	at := int64(0)
 	if n > 0 {
 		at = max(offset, 0)*strides[b] - min(offset, 0)*strides[a]
 	}
@@ -141,7 +145,7 @@ func diagonal(c *call) error {
 	for _, d := range []int64{max(a, b), min(a, b)} {
 		shape, strides = slices.Delete(shape, int(d), int(d)+1), slices.Delete(strides, int(d), int(d)+1)
 	}
-	return c.strided(x, shape, strides, at)
+	return shape, strides, at, nil
 }
 
 // strided emits a view of x with any layout.
@@ -246,126 +250,6 @@ func triangle(side ir.Op) func(c *call) error {
 	}
 }
 
-// scatterReduce folds what is written with what is there, or with itself alone.
-func scatterReduce(c *call) error {
-	x, idx, src, reduce := c.tensor("self"), c.tensor("index"), c.tensor("src"), c.str("reduce")
-	own := c.bool("include_self", true)
-	if c.err != nil {
-		return c.err
-	}
-	if x.Type().Rank() == 0 {
-		return errForm
-	}
-	dt := x.Type().DType()
-	lowest, highest := attr.Float(math.Inf(-1)), attr.Float(math.Inf(1))
-	if !dt.IsFloat() {
-		lo, hi, ok := intRange(dt)
-		if !ok {
-			return errForm
-		}
-		lowest, highest = attr.Int(lo), attr.Int(hi)
-	}
-	at := dimAttr(c.dim("dim", 0, x.Type().Rank()))
-	how, ok := map[string]struct {
-		name  string
-		empty attr.Value
-	}{"sum": {"add", attr.Int(0)}, "mean": {"add", attr.Int(0)}, "prod": {"multiply", attr.Int(1)}, "amax": {"amax", lowest}, "amin": {"amin", highest}}[reduce]
-	if !ok || c.err != nil {
-		return errForm
-	}
-	start := x
-	if !own {
-		x = c.make(ir.OpScatter, at.With("value", how.empty), x, idx)
-	}
-	put := at.With("reduce", attr.String(how.name))
-	if reduce != "mean" {
-		return c.emitErr(ir.OpScatter, put, x, idx, src)
-	}
-	acc := accType(dt)
-	sum := c.make(ir.OpScatter, put, c.in(acc, x), idx, c.in(acc, src))
-	n := attr.Int(0)
-	if own {
-		n = attr.Int(1)
-	}
-	times := c.make(ir.OpScatter, put.With("value", attr.Int(1)), c.filled(n, ir.I64, static(start)...), idx)
-	times = c.with(ir.OpMaximum, times, 1)
-	if dt.IsFloat() {
-		return c.settle(c.make(ir.OpDiv, nil, sum, c.in(acc, times)))
-	}
-	return c.settle(c.make(ir.OpFloorDivide, nil, sum, c.in(acc, times)))
-}
-
-// intRange is the range of an integer type of up to 64 bits with a sign.
-func intRange(dt ir.DType) (lo, hi int64, ok bool) {
-	bits := 8 * dt.Size()
-	switch {
-	case dt == ir.Bool:
-		return 0, 1, true
-	case dt.IsUnsigned() && bits < 64:
-		return 0, 1<<bits - 1, true
-	case dt.IsUnsigned():
-		return 0, 0, false
-	}
-	return -1 << (bits - 1), 1<<(bits-1) - 1, true
-}
-
-// maskedScatter gives the elements under a mask those of a source, one by one.
-func maskedScatter(c *call) error {
-	x, mask, src := c.tensor("self"), c.tensor("mask"), c.tensor("source")
-	if c.err != nil {
-		return c.err
-	}
-	shape := static(x)
-	mask, ok := c.broadcast(mask, shape)
-	if !ok || count(static(src)) == 0 {
-		return errForm
-	}
-	at := c.make(ir.OpCumsum, dimAttr(0), c.in(ir.I64, c.flat(mask)))
-	at = c.with(ir.OpMaximum, c.with(ir.OpSub, at, 1), 0)
-	under := c.make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.flat(src), c.with(ir.OpMinimum, at, float64(count(static(src))-1)))
-	return c.emitErr(ir.OpWhere, nil, mask, c.shaped(under, shape...), x)
-}
-
-// stridedScatter writes a tensor where a view of any layout of self would lie.
-func stridedScatter(c *call) error {
-	x, src, size, stride, offset := c.tensor("self"), c.tensor("src"), c.ints("size"), c.ints("stride"), c.int("storage_offset", 0)
-	if c.err != nil {
-		return c.err
-	}
-	shape := static(x)
-	n := count(shape)
-	if !x.Type().Contiguous() || !slices.Equal(static(src), size) || len(size) != len(stride) || offset < 0 || count(size) > maxElems {
-		return errForm
-	}
-	last, fits := offset, offset < n
-	for d, s := range size {
-		if stride[d] < 0 {
-			return errForm
-		}
-		if fits = fits && (s < 2 || stride[d] <= (n-1-last)/(s-1)); fits {
-			last += (s - 1) * stride[d]
-		}
-	}
-	if count(size) > 0 && !fits {
-		c.stick("size", c.arg("size"), "%v elements, %v apart from element %d on, of a storage of %d", size, stride, offset, n)
-		return c.err
-	}
-	if offset == 0 && count(size) == n && ir.Tensor(x.Type().DType(), size...).WithStrides(stride).Contiguous() {
-		return c.settle(c.shaped(src, shape...)) // all of it
-	}
-	at := c.filled(attr.Int(offset), ir.I64)
-	for d, s := range size {
-		along := make([]int64, len(size))
-		for k := range along {
-			along[k] = 1
-		}
-		along[d] = s
-		at = c.make(ir.OpAdd, nil, at, c.shaped(c.with(ir.OpMul, c.counting(s), float64(stride[d])), along...))
-	}
-	put := c.make(ir.OpIndexPut, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.flat(x), c.flat(src), c.flat(at))
-	return c.settle(c.shaped(put, shape...))
-}
-
 // scan folds each prefix along d: after step k an element holds the fold of the 2^k in
 // front of and at it. fold takes tuples of tensors, the earlier ones first.
 func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.Value) []*ir.Value {
@@ -440,4 +324,45 @@ func running(better ir.Op) func(c *call) error {
 			return []*ir.Value{c.make(ir.OpWhere, nil, later, b[0], a[0]), c.make(ir.OpWhere, nil, later, b[1], a[1])}
 		})...)
 	}
+}
+
+// searchSorted counts how many elements of sorted lines stand in front of where each element
+// belongs; what is not a number belongs behind all.
+func searchSorted(c *call) error {
+	line := c.tensor("sequence")
+	right := c.bool("right", false)
+	if slices.Contains(c.params, "side") {
+		right = right || c.strOr("side", "left") == "right"
+		if c.isTensor("sorter") {
+			return errForm
+		}
+	}
+	if c.err != nil {
+		return c.err
+	}
+	dt := line.Type().DType()
+	var x *ir.Value
+	if c.isTensor("self") {
+		x = c.tensor("self")
+	} else if v, ok := c.num("self"); ok {
+		x = c.filled(v, dt)
+	} else {
+		c.want("self", "a tensor or a number", c.arg("self"))
+	}
+	if c.err != nil {
+		return c.err
+	}
+	s, r := static(line), line.Type().Rank()
+	if r == 0 || x.Type().DType() != dt || r > 1 && (x.Type().Rank() != r || !slices.Equal(static(x)[:r-1], s[:r-1])) {
+		return errForm
+	}
+	op, last := ir.OpGe, int64(x.Type().Rank())
+	if right {
+		op = ir.OpGt
+	}
+	if r > 1 {
+		line = c.unsqueezed(line, int64(r-1))
+	}
+	behind := c.make(op, nil, line, c.unsqueezed(x, last))
+	return c.settle(c.over(ir.OpSum, c.in(ir.I64, c.make(ir.OpLogicalNot, nil, behind)), false, last))
 }

@@ -19,7 +19,7 @@ type operator struct {
 // several overloads whose arguments have the same names.
 var operators = func() map[string]operator {
 	m := map[string]operator{}
-	for _, rows := range [][]row{decomposedOps, convolutionOps, poolOps, resampleOps, batchNormOps, coreOps, sampleOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+	for _, rows := range [][]row{decomposedOps, convolutionOps, poolOps, resampleOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
 		for _, r := range rows {
 			for _, t := range strings.Fields(r.targets) {
 				m[t] = operator{r.signature, r.build}

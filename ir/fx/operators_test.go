@@ -237,10 +237,17 @@ func TestDraws(t *testing.T) {
 		return mean, variance
 	}
 	for _, c := range []struct {
-		target         string
+		target, args   string
 		mean, variance float64
-	}{{"aten.rand.default", 0.5, 1.0 / 12}, {"aten.randn.default", 0, 1}} {
-		mean, variance := moments(draw(c.target, "([4096],)", "", nil, "float32")[0].Float64s())
+	}{
+		{"aten.rand.default", "([4096],)", 0.5, 1.0 / 12}, {"aten.randn.default", "([4096],)", 0, 1}, {"aten.randint.low", "(-2, 5, [4096])", 1, 4},
+		{"aten.bernoulli.p", "(x0, 0.25)", 0.25, 3.0 / 16}, {"aten.exponential.default", "(x0, 2.0)", 0.5, 0.25},
+	} {
+		var in []recordedTensor
+		if strings.Contains(c.args, "x0") {
+			in = append(in, x)
+		}
+		mean, variance := moments(draw(c.target, c.args, "", in, "float32")[0].Float64s())
 		if bound := 6 / math.Sqrt(n); math.Abs(mean-c.mean) > bound || math.Abs(variance-c.variance) > 2*bound {
 			t.Errorf("%s: mean %v and variance %v", c.target, mean, variance)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-ee968945/concert/ir"
 )
 
-// creationOps make tensors of constants, positions or random numbers. An
+// creationOps make tensors of constants or positions. An
 // uninitialised tensor is one of zeros: its content may be anything.
 var creationOps = []row{
 	{"aten.full.default", "size fill_value", full},
@@ -25,8 +25,6 @@ var creationOps = []row{
 	{"aten.arange.default", "end", arange},
 	{"aten.arange.start", "start end", arange},
 	{"aten.arange.start_step", "start end step", arange},
-	{"aten.rand.default", "size", random},
-	{"aten.rand_like.default", "self", random},
 }
 
 // sized checks the size argument, if the signature has one.
@@ -53,11 +51,6 @@ func fill(n int64) func(c *call) error {
 		c.sized()
 		return c.emitErr(ir.OpFull, attr.List(nil).With("value", attr.Int(n)))
 	}
-}
-
-func random(c *call) error {
-	c.sized()
-	return c.emitErr(ir.OpRand, nil)
 }
 
 func arange(c *call) error {

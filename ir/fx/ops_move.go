@@ -2,6 +2,7 @@ package fx
 
 import (
 	"math"
+	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
@@ -50,6 +51,20 @@ func cat(c *call) error {
 	}
 	if c.err != nil {
 		return c.err
+	}
+	t, err := c.tensorType(0)
+	if err != nil {
+		return err
+	}
+	nothing := func(x *ir.Value) bool { // stands beside tensors of any rank
+		s, ok := x.Type().Shape().Static()
+		return ok && len(s) == 1 && s[0] == 0 && t.Rank() != 1
+	}
+	if xs = slices.DeleteFunc(xs, nothing); len(xs) == 0 {
+		return errForm
+	}
+	for i, x := range xs {
+		xs[i] = c.in(t.DType(), x)
 	}
 	return c.emitErr(ir.OpCat, dimAttr(c.dim("dim", 0, xs[0].Type().Rank())), xs...)
 }

@@ -14,8 +14,9 @@ import (
 var poolOps = []row{
 	{"aten.max_pool1d.default aten.max_pool2d.default aten.max_pool3d.default", "self kernel_size stride padding dilation ceil_mode", maxPool},
 	{"aten.max_pool2d_with_indices.default aten.max_pool3d_with_indices.default", "self kernel_size stride padding dilation ceil_mode", maxPoolIndices},
-	{"prims._low_memory_max_pool_with_offsets.default", "self kernel_size stride padding dilation ceil_mode", maxPoolOffsets},
+	{"prims._low_memory_max_pool_with_offsets.default prims._low_memory_max_pool2d_with_offsets.default", "self kernel_size stride padding dilation ceil_mode", maxPoolOffsets},
 	{"prims._low_memory_max_pool_offsets_to_indices.default", "offsets kernel_size input_size stride padding dilation", offsetsToIndices},
+	{"prims._low_memory_max_pool2d_offsets_to_indices.default", "offsets kernel_width input_width stride padding", offsetsOfImage},
 	{"aten.max_pool2d_with_indices_backward.default aten.max_pool3d_with_indices_backward.default",
 		"grad_output self kernel_size stride padding dilation ceil_mode indices", maxPoolBackward},
 	{"aten.avg_pool1d.default aten.avg_pool2d.default aten.avg_pool3d.default", "self kernel_size stride padding ceil_mode count_include_pad divisor_override", avgPool},
@@ -224,6 +225,23 @@ func offsetsToIndices(c *call) error {
 	if len(size) != len(p.kernel) {
 		return errForm
 	}
+	v, last := c.indicesOf(p, c.in(ir.I64, x))
+	return c.emitErr(ir.OpAdd, nil, v, last)
+}
+
+// offsetsOfImage is offsetsToIndices of two dimensions, of which the first ones' sizes say
+// nothing about indices.
+func offsetsOfImage(c *call) error {
+	x, width, wide := c.tensor("offsets"), c.need("kernel_width"), c.need("input_width")
+	p := pooling{kernel: []int64{1, width}, in: []int64{1, wide}, stride: c.ints("stride"), padding: c.ints("padding"), dilation: []int64{1, 1}}
+	if c.err != nil {
+		return c.err
+	}
+	s := static(x)
+	if len(s) < 2 || len(p.stride) != 2 || len(p.padding) != 2 || width < 1 || wide < 1 {
+		return errForm
+	}
+	p.out = s[len(s)-2:]
 	v, last := c.indicesOf(p, c.in(ir.I64, x))
 	return c.emitErr(ir.OpAdd, nil, v, last)
 }

@@ -12,6 +12,7 @@ import sys
 
 import torch
 
+from operators_layers import joined, layers, lines, matrices
 from operators_windows import channel_norms, windows
 
 NAN, INF = float("nan"), float("inf")
@@ -451,6 +452,8 @@ def main(path, names):
         r = Recorder(out)
         for group in (pointwise, reductions, movement, elementwise, folds, lookups, cells, layouts, fused, windows, channel_norms):
             group(r)
+        for group in (layers, lines, matrices, joined):
+            group(Recorder(out))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""Operators beside the core set for operators.py: what layers, losses and data of models are made of."""
+import torch
+
+
+def layers(r):
+    for dt in [torch.float32, torch.bfloat16, torch.int64]:
+        r.call("prims.rev.default", r.data(dt, 3, 2, 5), [0, 2])
+    for dt in [torch.float32, torch.bfloat16]:
+        x = r.data(dt, 3, 8, 4)
+        r.call("aten.glu.default", x, 1)
+        r.call("aten.glu_backward.default", r.data(dt, 3, 8, 2), x, 2)
+        for dim, shape in [(0, (3, 1, 1)), (2, (1, 1, 4))]:
+            v, g = r.data(dt, 3, 8, 4), r.data(dt, *shape)
+            w, norms = r.call("aten._weight_norm_interface.default", v, g, dim)
+            r.call("aten._weight_norm_interface_backward.default", r.data(dt, 3, 8, 4), v, g, norms, dim)
+    x = r.data(torch.float32, 3, 8, low=-9, high=9)
+    r.call("aten.fake_quantize_per_tensor_affine_cachemask.default", x, 0.25, 3, -8, 7)
+    for on in [0, 1]:
+        r.call("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default", x, torch.tensor([0.5]), torch.tensor([1], dtype=torch.int32), torch.tensor([on]), -8, 7)
+    for axis in [0, 1]:
+        r.call("aten.fake_quantize_per_channel_affine_cachemask.default", x, r.data(torch.float32, x.shape[axis], low=0.1, high=1), r.data(torch.int32, x.shape[axis]), axis, -8, 7)
+
+
+def lines(r):
+    """Sorted lines, diagonals and slices."""
+    nan = float("nan")
+    for dt in [torch.float32, torch.int64]:
+        line, x = r.data(dt, 2, 6).sort(-1)[0], r.data(dt, 2, 4)
+        for kw in [{}, {"right": True}, {"side": "right"}, {"out_int32": True}]:
+            r.call("aten.searchsorted.Tensor", line, x, **kw)
+        r.call("aten.searchsorted.Tensor", line[0].contiguous(), r.data(dt, 3, 2))
+        r.call("aten.searchsorted.Scalar", line[0].contiguous(), 1)
+        for right in [False, True]:
+            r.call("aten.bucketize.Tensor", r.data(dt, 3, 2), line[1].contiguous(), right=right)
+    for right in [False, True]:
+        r.call("aten.searchsorted.Tensor", torch.tensor([-1.0, 0.0, 0.0, 2.0]), torch.tensor([nan, 0.0, -2.0]), right=right)
+    for dt in [torch.float32, torch.bfloat16, torch.int64]:
+        x = r.data(dt, 3, 4, 5)
+        r.call("aten.diagonal_scatter.default", x, r.data(dt, 5, 3))
+        r.call("aten.diagonal_scatter.default", x.transpose(0, 1), r.data(dt, 4, 3), -1, 2, 1)
+    for reduce in ["prod", "mean", "amax", "amin"]:
+        for own in [True, False]:
+            r.call("aten.index_reduce.default", r.data(torch.float32, 3, 5), 1, torch.tensor([4, 0, 4, 2]), r.data(torch.float32, 3, 4), reduce, include_self=own)
+
+
+def joined(r):
+    """Joined tensors of several element types, and none."""
+    r.call("aten.cat.default", [r.data(torch.bfloat16, 2, 3), r.data(torch.float32, 2, 1), r.data(torch.int64, 2, 2)], 1)
+    r.call("aten.cat.default", [torch.zeros(0), r.data(torch.float32, 2, 3)], -1)
+
+
+def matrices(r):
+    for dt in [torch.float32, torch.float64]:
+        for upper in [False, True]:
+            a = r.data(dt, 2, 5, 5)
+            l, _ = r.call("aten.linalg_cholesky_ex.default", a @ a.mT + 5 * torch.eye(5, dtype=dt), upper=upper)
+            r.call("aten.cholesky_solve.default", r.data(dt, 2, 5, 3), l.contiguous(), upper)
+            for left, b in [(True, (2, 5, 3)), (False, (2, 3, 5)), (True, (5, 1))]:
+                r.call("aten.linalg_solve_triangular.default", l.contiguous(), r.data(dt, *b), upper=upper, left=left)
+            r.call("aten.linalg_solve_triangular.default", l.contiguous(), r.data(dt, 2, 5, 3), upper=upper, unitriangular=True)
