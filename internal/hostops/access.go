@@ -3,6 +3,7 @@ package hostops
 import (
 	"encoding/binary"
 	"math"
+	"unsafe"
 
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
@@ -16,6 +17,16 @@ type num interface {
 type real interface{ float32 | float64 }
 
 var le = binary.LittleEndian
+
+// inMemory are the bytes of numbers that lie in memory as those of an f32 tensor do, nil of
+// others.
+func inMemory[T num](s []T) []byte {
+	var zero T
+	if _, ok := any(zero).(float32); !ok || binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), 4*len(s))
+}
 
 // load fills dst with len(dst) elements of t, the first at element number off and
 // the rest stride elements apart. The caller has checked the bounds.
@@ -38,6 +49,10 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 	case dtype.F32:
 		if stride == 1 {
 			b = b[p : p+4*len(dst)]
+			if in := inMemory(dst); in != nil {
+				copy(in, b)
+				return
+			}
 			for i := range dst {
 				dst[i] = T(math.Float32frombits(le.Uint32(b[4*i:])))
 			}
@@ -119,6 +134,10 @@ func store[T num](t *Tensor, off, stride int64, src []T) {
 	case dtype.F32:
 		if stride == 1 {
 			b = b[p : p+4*len(src)]
+			if in := inMemory(src); in != nil {
+				copy(b, in)
+				return
+			}
 			for i, v := range src {
 				le.PutUint32(b[4*i:], math.Float32bits(float32(v)))
 			}

@@ -10,7 +10,7 @@ const (
 	kBlock = 256
 	nBlock = 128
 	mTile  = 4 // rows of the register tile
-	nTile  = 2 // columns: 8 accumulators, 6 operands and a product fill 15 registers
+	nTile  = 2 // columns: 8 accumulators, 6 operands and a product fill 15 registers; see vectorTile
 )
 
 func runMatmul(c *call) error {
@@ -108,15 +108,19 @@ type panel[T num] struct {
 	sum     []T // accumulators, rows of bufN
 	bufN    int64
 	scratch []T
+	width   int64 // columns of the register tile
+	tile    func(sum []T, stride int64, a, b []T)
 }
 
 func newPanel[T num](p *product[T], m, n, k int64) *panel[T] {
-	mb, nb, kb := roundUp(min(m, mBlock), mTile), roundUp(min(n, nBlock), nTile), min(k, kBlock)
-	return &panel[T]{
-		p: p, n: n, k: k, bufN: nb,
-		a: make([]T, mb*kb), b: make([]T, nb*kb), sum: make([]T, mb*nb),
-		scratch: make([]T, max(mb, nb, kb)),
+	w := &panel[T]{p: p, n: n, k: k, width: nTile, tile: tile[T]}
+	if v, ok := any(w).(*panel[float32]); ok && vectorTile() > 0 {
+		v.width, v.tile = vectorTile(), tileVector
 	}
+	mb, nb, kb := roundUp(min(m, mBlock), mTile), roundUp(min(n, nBlock), w.width), min(k, kBlock)
+	w.bufN = nb
+	w.a, w.b, w.sum, w.scratch = make([]T, mb*kb), make([]T, nb*kb), make([]T, mb*nb), make([]T, max(mb, nb, kb))
+	return w
 }
 
 func roundUp(v, to int64) int64 { return (v + to - 1) / to * to }
@@ -134,10 +138,10 @@ func (w *panel[T]) rows(off []int64, row, m int64) {
 		for k := int64(0); k < w.k; k += kBlock {
 			depth := min(kBlock, w.k-k)
 			pack(w.a, w.scratch, a, off[1]+row*sam+k*sak, sam, sak, m, depth, mTile)
-			pack(w.b, w.scratch, b, off[2]+k*sbk+col*sbn, sbn, sbk, n, depth, nTile)
+			pack(w.b, w.scratch, b, off[2]+k*sbk+col*sbn, sbn, sbk, n, depth, w.width)
 			for i := int64(0); i < m; i += mTile {
-				for j := int64(0); j < n; j += nTile {
-					tile(w.sum[i*w.bufN+j:], w.bufN, w.a[i*depth:(i+mTile)*depth], w.b[j*depth:(j+nTile)*depth])
+				for j := int64(0); j < n; j += w.width {
+					w.tile(w.sum[i*w.bufN+j:], w.bufN, w.a[i*depth:(i+mTile)*depth], w.b[j*depth:(j+w.width)*depth])
 				}
 			}
 		}

@@ -1,0 +1,66 @@
+#include "textflag.h"
+
+// func tileAVX(sum *float32, stride int64, a, b *float32, depth int64)
+//
+// Four rows of sixteen accumulators, two registers a row. A product and a sum are rounded
+// apart, as in tile.
+TEXT ·tileAVX(SB), NOSPLIT, $0-40
+	MOVQ sum+0(FP), DI
+	MOVQ stride+8(FP), SI
+	MOVQ a+16(FP), AX
+	MOVQ b+24(FP), BX
+	MOVQ depth+32(FP), CX
+	SHLQ $2, SI
+	LEAQ (DI)(SI*1), R8
+	LEAQ (R8)(SI*1), R9
+	LEAQ (R9)(SI*1), R10
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (R8), Y2
+	VMOVUPS 32(R8), Y3
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS (R10), Y6
+	VMOVUPS 32(R10), Y7
+	TESTQ CX, CX
+	JLE done
+
+loop:
+	VMOVUPS (BX), Y8
+	VMOVUPS 32(BX), Y9
+	VBROADCASTSS (AX), Y10
+	VMULPS Y8, Y10, Y11
+	VMULPS Y9, Y10, Y12
+	VADDPS Y11, Y0, Y0
+	VADDPS Y12, Y1, Y1
+	VBROADCASTSS 4(AX), Y13
+	VMULPS Y8, Y13, Y11
+	VMULPS Y9, Y13, Y12
+	VADDPS Y11, Y2, Y2
+	VADDPS Y12, Y3, Y3
+	VBROADCASTSS 8(AX), Y10
+	VMULPS Y8, Y10, Y11
+	VMULPS Y9, Y10, Y12
+	VADDPS Y11, Y4, Y4
+	VADDPS Y12, Y5, Y5
+	VBROADCASTSS 12(AX), Y13
+	VMULPS Y8, Y13, Y11
+	VMULPS Y9, Y13, Y12
+	VADDPS Y11, Y6, Y6
+	VADDPS Y12, Y7, Y7
+	ADDQ $16, AX
+	ADDQ $64, BX
+	DECQ CX
+	JNZ loop
+
+done:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, (R8)
+	VMOVUPS Y3, 32(R8)
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, 32(R9)
+	VMOVUPS Y6, (R10)
+	VMOVUPS Y7, 32(R10)
+	VZEROUPPER
+	RET
