@@ -3,7 +3,9 @@ package fx
 import (
 	"bufio"
 	"encoding/json"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -94,3 +96,18 @@ func TestCore(t *testing.T) {
 	}
 	t.Logf("%d of %d operators", imported, len(named))
 }
+
+// What TestReference writes about the operator table.
+var (
+	NotImported = notImported
+	ByOthers    = byOthers
+)
+
+// Known reports whether the importer's table has a target.
+func Known(target string) bool { _, ok := operators[target]; return ok }
+
+// Targets lists the importer's table.
+func Targets() []string { return slices.Sorted(maps.Keys(operators)) }
+
+// Update reports whether tests rewrite what they expect.
+func Update() bool { return *update }
