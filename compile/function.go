@@ -82,10 +82,14 @@ func Gap(before, after Figures) float64 {
 // Simulate plays a function in its own order with the costs of a model. The error is a
 // *sim.ModelError: a cost that is no time, for instance.
 func Simulate(f *ir.Func, model *cost.Model) (*sim.Model, *sim.Timeline, error) {
-	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: func(n *ir.Node) float64 {
+	return simulate(f, func(n *ir.Node) float64 {
 		ms, _ := model.NodeMs(n)
 		return ms
-	}})
+	})
+}
+
+func simulate(f *ir.Func, cost func(n *ir.Node) float64) (*sim.Model, *sim.Timeline, error) {
+	m, err := sim.FromFunc(f, sim.FuncOptions{Ms: cost})
 	if err != nil {
 		return nil, nil, err
 	}

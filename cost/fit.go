@@ -51,7 +51,14 @@ type ratio struct {
 // to those of a module. m stays as it is.
 func (m *Model) Fitted(mod *ir.Module) *Model {
 	out := *m
-	out.fitted = nil
+	out.fitted, out.spans = nil, map[*[]int]Span{}
+	if m.Machine != nil {
+		for _, g := range mod.Groups() {
+			if len(g.Ranks) > 0 {
+				out.spans[&g.Ranks[0]] = m.Machine.Span(g.Ranks) // copies of the module share the lists
+			}
+		}
+	}
 	fits := map[fitKey]*fit{}
 	for _, f := range mod.Funcs() {
 		for _, n := range f.Order() {

@@ -12,6 +12,7 @@ type Model struct {
 	Machine *Machine // formulas for what has no measurement, or nil
 
 	fitted map[fitKey]*fit // see Fitted
+	spans  map[*[]int]Span // of the module's groups, by where their ranks are; see Fitted
 }
 
 // Arena is the model by which schedules of the shared graphs are compared:
@@ -137,7 +138,10 @@ func (m *Model) comm(op ir.Op, g *ir.Group, size int64) (float64, Source) {
 func (m *Model) unscaled(op ir.Op, g *ir.Group, size int64, anywhere bool) (float64, Source) {
 	span := Span{Ranks: g.Size(), Domains: 1}
 	if m.Machine != nil {
-		span = m.Machine.Span(g.Ranks)
+		var known bool
+		if span, known = m.spans[&g.Ranks[0]]; !known {
+			span = m.Machine.Span(g.Ranks)
+		}
 	}
 	tabled := func() (float64, Source) {
 		if m.Table != nil {

@@ -22,52 +22,78 @@ func (m *Machine) Span(subgroups [][]int) Span {
 	if len(subgroups) == 0 {
 		return out
 	}
-	leave := map[int]int{}                            // by domain: ranks whose subgroup leaves it; a look-up and a maximum
-	ring, all := map[int]float64{}, map[int]float64{} // by switch: adapters that are busy with what leaves it
+	var leave, in tally         // by domain: ranks whose subgroup leaves it, and ranks of the subgroup
+	var behind, ring, all tally // by switch: ranks of the subgroup, and adapters that are busy with what leaves it
 	for _, ranks := range subgroups {
-		in, behind := map[int]int{}, map[int]int{}
+		in.clear()
+		behind.clear()
 		for _, r := range ranks {
-			in[r/m.perDomain()]++
-			behind[m.leaf(r)]++
+			in.add(r/m.perDomain(), 1)
+			behind.add(m.leaf(r), 1)
 		}
-		least, nearest := len(ranks), len(ranks)
-		for d, n := range in {
-			least = min(least, n)
-			if len(in) > 1 {
-				leave[d] += n
+		least, nearest := float64(len(ranks)), float64(len(ranks))
+		for _, d := range in.keys {
+			least = min(least, in.sum[d])
+			if len(in.keys) > 1 {
+				leave.add(d, in.sum[d])
 			}
 		}
-		for l, n := range behind {
+		for _, l := range behind.keys {
+			n := behind.sum[l]
 			nearest = min(nearest, n)
-			if len(behind) > 1 { // a ring leaves a switch once, on as many adapters as a domain has ranks
-				ring[l] += float64(least)
-				all[l] += float64(n) * float64(len(ranks)-n) / float64(len(ranks)-1)
+			if len(behind.keys) > 1 { // a ring leaves a switch once, on as many adapters as a domain has ranks
+				ring.add(l, least)
+				all.add(l, n*(float64(len(ranks))-n)/float64(len(ranks)-1))
 			}
 		}
-		if out.Ranks == 0 || len(in) > out.Domains || len(in) == out.Domains && least < out.Least {
-			out.Ranks, out.Domains, out.Least = len(ranks), len(in), least
+		if domains := len(in.keys); out.Ranks == 0 || domains > out.Domains || domains == out.Domains && int(least) < out.Least {
+			out.Ranks, out.Domains, out.Least = len(ranks), domains, int(least)
 		}
-		out.Far = max(out.Far, float64(len(ranks)-nearest)/math.Max(float64(len(ranks)-1), 1))
+		out.Far = max(out.Far, (float64(len(ranks))-nearest)/math.Max(float64(len(ranks)-1), 1))
 	}
-	if most := largest(leave); m.RailsPerHost > 0 && most > 0 {
-		out.Rail = min(1, float64(m.RailsPerHost)/float64(max(m.RanksPerHost, 1))*float64(m.perDomain())/float64(most))
+	if most := leave.largest(); m.RailsPerHost > 0 && most > 0 {
+		out.Rail = min(1, float64(m.RailsPerHost)/float64(max(m.RanksPerHost, 1))*float64(m.perDomain())/most)
 	}
 	if m.Oversubscription > 1 {
 		adapters := float64(m.HostsPerLeaf * max(m.RanksPerHost, 1))
 		if m.RailsPerHost > 0 {
 			adapters = float64(m.HostsPerLeaf * m.RailsPerHost)
 		}
-		out.Up = min(1, adapters/m.Oversubscription/math.Max(largest(ring)*out.Rail, 1))
-		out.UpAll = min(1, adapters/m.Oversubscription/math.Max(largest(all)*out.Rail, 1))
+		out.Up = min(1, adapters/m.Oversubscription/math.Max(ring.largest()*out.Rail, 1))
+		out.UpAll = min(1, adapters/m.Oversubscription/math.Max(all.largest()*out.Rail, 1))
 	}
 	return out
 }
 
-// largest is the largest value of a map, at least 0.
-func largest[N int | float64](of map[int]N) N {
-	most := N(0)
-	for _, n := range of {
-		most = max(most, n)
+// tally adds up by small numbers, such as those of domains. A map would do, at ten times the
+// time for thousands of ranks.
+type tally struct {
+	sum  []float64
+	keys []int // of sum that are not 0, in the order in which they came
+}
+
+func (t *tally) add(key int, by float64) {
+	for len(t.sum) <= key {
+		t.sum = append(t.sum, 0)
+	}
+	if t.sum[key] == 0 {
+		t.keys = append(t.keys, key)
+	}
+	t.sum[key] += by
+}
+
+func (t *tally) clear() {
+	for _, k := range t.keys {
+		t.sum[k] = 0
+	}
+	t.keys = t.keys[:0]
+}
+
+// largest is the largest sum, at least 0.
+func (t *tally) largest() float64 {
+	most := 0.0
+	for _, k := range t.keys {
+		most = max(most, t.sum[k])
 	}
 	return most
 }

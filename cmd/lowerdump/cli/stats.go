@@ -74,6 +74,8 @@ type statsResult struct {
 	Stats  map[string]float64  `json:"stats"`
 	Moves  []passes.CommRecord `json:"moves,omitempty"`
 
+	Helps []compile.Help `json:"helps"` // what twice the speed of a group, or of what computes, would gain
+
 	Sources map[string]int `json:"cost_sources"` // operations by where their cost comes from
 	Costs   []nodeCost     `json:"costs,omitempty"`
 }
@@ -138,6 +140,9 @@ func runStats(ctx context.Context, t tool, args []string) error {
 	}
 	res := statsResult{File: c.path, Func: c.function.Func.Name, Stats: map[string]float64{}, Sources: map[string]int{}}
 	if res.Before, res.After, err = t.figures(c.function); err != nil {
+		return err
+	}
+	if res.Helps, err = c.function.Helps(); err != nil {
 		return err
 	}
 	res.Gap = compile.Gap(compile.Figures(res.Before), compile.Figures(res.After))
@@ -213,6 +218,7 @@ func (r *statsResult) write(out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "\ngap: no order of these nodes is more than %.1f%% faster\n", max(0, 100*(1-b.TightBound/max(a.Makespan, 1e-12))))
+	r.writeHelps(out, ms)
 	for _, p := range r.Passes {
 		mark := ""
 		if !p.Changed {
@@ -222,6 +228,23 @@ func (r *statsResult) write(out io.Writer) error {
 	}
 	r.writeSources(out)
 	return nil
+}
+
+// writeHelps says what would make the schedule faster, the three best.
+func (r *statsResult) writeHelps(out io.Writer, ms string) {
+	for _, h := range r.Helps[:min(3, len(r.Helps))] {
+		if h.Gain <= 0.001*r.After.Makespan {
+			break
+		}
+		what := "computing, " + fmt.Sprintf(ms, h.Busy) + " ms"
+		if h.Group != "" {
+			what = fmt.Sprintf("%s on @%s, busy "+ms+" and exposed "+ms+" ms", count(h.Collectives, "collective"), h.Group, h.Busy, h.Exposed)
+			if h.Domains > 0 {
+				what += fmt.Sprintf(", %s in %s", count(h.Ranks, "rank"), count(h.Domains, "domain"))
+			}
+		}
+		fmt.Fprintf(out, "would help: "+ms+" ms less if twice as fast: %s\n", h.Gain, what)
+	}
 }
 
 // byteUnit is the unit in which n has digits before the point, and its size.
