@@ -23,6 +23,7 @@ type value struct {
 	vary  set    // ranks along these atoms have tensors of their own
 	uses  int
 	full  *ir.Node // that makes it of one number, in any layout
+	param bool     // or a view of one
 	of    *value   // that it is a view of
 	view  *choice  // how
 }

@@ -88,7 +88,7 @@ func asksRank(n *ir.Node) bool {
 func (p *partitioner) choose(n *ir.Node, rule *sharding.Rule, w row, vary set) *choice {
 	var best *choice
 	carried := p.carried(n, w)
-	for _, k := range p.candidates(n, rule) {
+	for _, k := range p.candidates(n, rule, w) {
 		for _, sum := range []set{carried, 0} {
 			c := &choice{n: n, rule: rule, sum: sum, atoms: slices.Clone(k.atoms), parts: slices.Clone(k.parts)}
 			p.legal(c, w, vary|sum)
@@ -130,8 +130,54 @@ type cutting struct {
 }
 
 // candidates are ways to give factors atoms: as each tensor lies or is wanted, alone and with
-// what the others add, and none.
-func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule) []cutting {
+// what the others add, with another factor in the place of one that cannot be cut, and none.
+func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule, w row) []cutting {
+	seeds := p.seeds(n, rule)
+	out := []cutting{{atoms: make([][]int8, len(rule.Factors)), parts: make([][]part, len(rule.Factors))}}
+	keep := func(c cutting) {
+		same := func(o cutting) bool {
+			return slices.EqualFunc(o.atoms, c.atoms, slices.Equal) && slices.EqualFunc(o.parts, c.parts, slices.Equal)
+		}
+		if !slices.ContainsFunc(out, same) {
+			out = append(out, c)
+		}
+	}
+	for _, s := range seeds {
+		keep(s)
+		all := cutting{atoms: slices.Clone(s.atoms), parts: slices.Clone(s.parts)}
+		used := setOf(slices.Concat(all.atoms...))
+		for _, o := range seeds {
+			for f, l := range o.atoms {
+				if len(all.atoms[f]) == 0 && setOf(l)&used == 0 {
+					all.atoms[f], all.parts[f], used = l, o.parts[f], used|setOf(l)
+				}
+			}
+		}
+		keep(all)
+		p.instead(n, rule, w, all, keep)
+	}
+	return out
+}
+
+// instead gives the atoms of factors that cannot be cut to each other one that can.
+func (p *partitioner) instead(n *ir.Node, rule *sharding.Rule, w row, c cutting, keep func(cutting)) {
+	for f, l := range c.atoms {
+		if len(l) == 0 || c.parts[f] != nil || w.cuts(n, rule, f) {
+			continue
+		}
+		for o := range rule.Factors {
+			if rule.Factors[o].Kind != sharding.PassThrough || len(c.atoms[o]) > 0 || !w.cuts(n, rule, o) || rule.Factors[o].Size%p.g.size(l) != 0 {
+				continue
+			}
+			moved := cutting{atoms: slices.Clone(c.atoms), parts: slices.Clone(c.parts)}
+			moved.atoms[f], moved.atoms[o] = nil, l
+			keep(moved)
+		}
+	}
+}
+
+// seeds are the ways in which tensors of an operation lie or are wanted, the largest first.
+func (p *partitioner) seeds(n *ir.Node, rule *sharding.Rule) []cutting {
 	var seeds []cutting
 	add := func(y *value, l layout, t sharding.Tensor) {
 		if l.split() == 0 {
@@ -156,29 +202,7 @@ func (p *partitioner) candidates(n *ir.Node, rule *sharding.Rule) []cutting {
 		add(y, y.want, rule.Results[i])
 	}
 	slices.SortStableFunc(seeds, func(a, b cutting) int { return int(min(1, max(-1, b.bytes-a.bytes))) })
-	out := []cutting{{atoms: make([][]int8, len(rule.Factors)), parts: make([][]part, len(rule.Factors))}}
-	keep := func(c cutting) {
-		same := func(o cutting) bool {
-			return slices.EqualFunc(o.atoms, c.atoms, slices.Equal) && slices.EqualFunc(o.parts, c.parts, slices.Equal)
-		}
-		if !slices.ContainsFunc(out, same) {
-			out = append(out, c)
-		}
-	}
-	for _, s := range seeds {
-		keep(s)
-		all := cutting{atoms: slices.Clone(s.atoms), parts: slices.Clone(s.parts)}
-		used := setOf(slices.Concat(all.atoms...))
-		for _, o := range seeds {
-			for f, l := range o.atoms {
-				if len(all.atoms[f]) == 0 && setOf(l)&used == 0 {
-					all.atoms[f], all.parts[f], used = l, o.parts[f], used|setOf(l)
-				}
-			}
-		}
-		keep(all)
-	}
-	return out
+	return seeds
 }
 
 // project takes a layout from dimensions to factors: the atoms of a dimension go to its
@@ -331,13 +355,18 @@ func (p *partitioner) price(c *choice) int64 {
 	for i, v := range c.n.Args() {
 		y := p.vals[v.ID()]
 		_, k := p.nearest(y, c.args[i])
+		if p.how.still && y.param {
+			k *= dear
+		}
 		cost += k
 		c.work += p.g.bytes(y.tensor, c.args[i]) / perMemory
 	}
 	for i, v := range c.n.Results() {
 		y := p.vals[v.ID()]
-		_, k := p.g.plan(y.tensor, c.outs[i], p.aim(y, c.outs[i]))
-		cost += k
+		if !p.joins(v, c.outs[i]) {
+			_, k := p.g.plan(y.tensor, c.outs[i], p.aim(y, c.outs[i]))
+			cost += k
+		}
 		c.work += p.g.bytes(y.tensor, c.outs[i]) / perMemory
 	}
 	if c.n.Op().Class() == ir.ClassCompute {
@@ -348,6 +377,24 @@ func (p *partitioner) price(c *choice) int64 {
 		c.work += flops / 500
 	}
 	return cost + c.work
+}
+
+// joins reports whether parts of a sum are added to others that lie so, whose reduction is then
+// that of both: it is paid for.
+func (p *partitioner) joins(v *ir.Value, l layout) bool {
+	for l.sum != 0 && len(v.Uses()) == 1 {
+		n := v.Uses()[0].Node
+		if n.Op() == ir.OpView && len(n.Result(0).Uses()) == 1 { // in front of the sum
+			v = n.Result(0)
+			continue
+		}
+		if n.Op() != ir.OpAdd || !both(n) {
+			return false
+		}
+		o := p.vals[n.Arg(1-v.Uses()[0].Index).ID()]
+		return len(o.forms) == 1 && o.uses == 1 && o.forms[0].sum == l.sum && o.forms[0].reduce == l.reduce
+	}
+	return false
 }
 
 // aim is the layout in which a result is wanted that lies so: a dimension that is cut further
@@ -398,6 +445,7 @@ func (p *partitioner) emit(c *choice, w row) {
 			y.full = c.n
 		case c.n.Op().IsView() && len(c.n.Results()) == 1 && c.n.Op() != ir.OpAsStrided && c.sum == 0:
 			y.of, y.view = p.vals[c.n.Arg(0).ID()], c
+			y.param = y.of.param
 		}
 	}
 }

@@ -14,6 +14,7 @@ const (
 	perByte     = 5         // that arrives
 	perMemory   = 3         // bytes of memory traffic
 	launch      = 500_000   // of what runs on a device
+	dear        = 8         // times as much as it costs to move a parameter, where these are to stay
 	mostLayouts = 4000      // that a search looks at
 )
 

@@ -138,7 +138,7 @@ var rows = map[ir.Op]row{
 
 	ir.OpSliceScatter: {whole: attrDim},
 	ir.OpIndex:        {reduce: ir.Sum, emit: read}, ir.OpEmbedding: {reduce: ir.Sum, emit: read}, ir.OpGather: {reduce: ir.Sum, emit: read},
-	ir.OpIndexPut: {reduce: ir.Sum, whole: replaces(attrDims), emit: added}, ir.OpIndexAdd: {reduce: ir.Sum, emit: added}, ir.OpScatter: {whole: replaces(attrDim), emit: written},
+	ir.OpIndexPut: {reduce: ir.Sum, whole: replaces(attrDims), emit: added}, ir.OpIndexAdd: {reduce: ir.Sum, emit: added}, ir.OpScatter: {whole: replaces(attrDim), parts: true, emit: written},
 }
 
 func rowOf(o ir.Op) row { return rows[o] }

@@ -24,6 +24,7 @@ package spmd
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
@@ -74,7 +75,7 @@ type partitioner struct {
 	emitter
 	g       *grid
 	f       *ir.Func
-	how     propagation
+	how     strategy
 	vals    []*value     // by id
 	flying  [][]*value   // by node: what a collective's wait gives
 	outs    []placed     // of the results
@@ -102,13 +103,23 @@ const (
 	data               // of inputs that are no state of the function, which it would return
 )
 
-// cheapest is the partitioner for the propagation that costs least.
+// strategy is a way to partition.
+type strategy struct {
+	propagation
+	still bool // activations move rather than parameters
+}
+
+// cheapest is the partitioner for the strategy that costs least.
 func cheapest(f *ir.Func, propagate bool) (*partitioner, error) {
 	if !propagate {
-		return newPartitioner(f, none)
+		return newPartitioner(f, strategy{})
 	}
 	var best *partitioner
-	for _, how := range []propagation{shardy, data} {
+	parameters := slices.ContainsFunc(f.Inputs(), func(n *ir.Node) bool { return n.Role() == ir.RoleParameter })
+	for _, how := range []strategy{{shardy, false}, {data, false}, {shardy, true}, {data, true}} {
+		if how.still && !parameters {
+			continue
+		}
 		m := f.Module().Clone()
 		trial, err := newPartitioner(m.Func(f.Name), how)
 		if err != nil {
@@ -164,12 +175,12 @@ func ahead(f *ir.Func, x *sharding.Function) {
 	}
 }
 
-func newPartitioner(f *ir.Func, how propagation) (*partitioner, error) {
+func newPartitioner(f *ir.Func, how strategy) (*partitioner, error) {
 	x, err := sharding.Read(f)
-	if err == nil && how == data {
+	if err == nil && how.propagation == data {
 		ahead(f, x)
 	}
-	if err == nil && how != none {
+	if err == nil && how.propagation != none {
 		err = x.Graph.Propagate(sharding.UserPriority)
 	}
 	if err != nil {
@@ -358,7 +369,7 @@ func (p *partitioner) input(n *ir.Node) {
 		at = *far
 	}
 	s := n.Spec()
-	s.Meta = s.Meta.Without(sharding.Key)
+	s.Meta = s.Meta.Without(sharding.Key).Without(ir.ShardingGroupKey)
 	if at.split() != 0 {
 		s.Results = []ir.Type{ir.Tensor(y.dt, at.g.local(at.layout)...)}
 	}
@@ -371,7 +382,7 @@ func (p *partitioner) input(n *ir.Node) {
 		in = p.across(y.tensor, in, at, placed{p.g, y.want})
 		at.layout = y.want
 	}
-	y.forms = []form{{at.layout, in}}
+	y.forms, y.param = []form{{at.layout, in}}, n.Role() == ir.RoleParameter
 }
 
 // like is the layout of the same dimensions by the same axes, where both meshes have them.

@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newPartitioner(m.Func("f"), shardy); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := newPartitioner(m.Func("f"), strategy{propagation: shardy}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
 	}
