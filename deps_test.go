@@ -72,7 +72,7 @@ var layers = []struct {
 	{"program", []string{"internal/attr", "internal/dim", "internal/dtype", "internal/rowmajor", "internal/text"}},
 	{"lower", []string{"ir", "passes", "program", "internal/attr", "internal/dim", "internal/dtype", "internal/fusion", "internal/intmath", "internal/pack", "internal/place", "internal/prelude", "internal/text", "internal/window"}},
 	{"lower/proof", []string{"ir", "equiv", "program", "internal/attr"}},
-	{"compile", []string{"ir", "sharding", "cost", "sim", "passes", "lower", "program", "internal/place"}},
+	{"compile", []string{"ir", "equiv", "sharding", "cost", "sim", "passes", "lower", "program", "internal/place"}},
 	{"runtime", []string{"program", "internal/lifecycle", "internal/attr", "internal/dim", "internal/dtype", "internal/hostops", "internal/randseed", "internal/rowmajor"}},
 	{"kernels", []string{"cost/calibration", "internal/dtype"}},
 	{"cuda", nil}, // the tests of all below it
@@ -93,6 +93,7 @@ var layers = []struct {
 	{"cuda/cudnn", []string{"cuda/attention", "cuda/driver", "cuda/library", "cuda/symm", "internal/dtype"}},
 	{"cuda/device", []string{"cuda/attention", "cuda/coll", "cuda/cudnn", "cuda/driver", "cuda/gemm", "cuda/internal/hostmem", "cuda/library", "cuda/lt", "cuda/nccl", "cuda/nvrtc", "cuda/symm", "cuda/topo", "cuda/wgmma", "runtime", "kernels", "program", "internal/attr", "internal/dtype", "internal/hostops", "internal/lifecycle"}},
 	{"internal/joint", []string{"ir", "interp", "internal/attr"}},
+	{"internal/llama", []string{"ir"}},
 	{"internal/gpubench", []string{"cost/calibration", "cuda", "kernels", "runtime", "internal/dtype", "internal/tempdir"}},
 	{"internal/hostrun", []string{"ir", "interp", "lower", "program", "runtime"}},
 	{"test", []string{"ir", "interp", "cost", "passes", "program", "lower", "runtime", "cuda", "kernels", "internal"}},

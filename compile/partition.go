@@ -1,8 +1,10 @@
 package compile
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/seed-ee968945/concert/equiv/mesh"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/standard"
@@ -22,4 +24,27 @@ func Partition(m *ir.Module) error {
 	}
 	_, err = (&passes.Manager{}).Run(m, p)
 	return err
+}
+
+// PartitionProved is [Partition] with a proof that the ranks compute what the global functions
+// do, but for rounding and the order of sums, by package equiv/mesh, which shares nothing with the
+// pass. The error wraps a *mesh.Error where no proof was found.
+func PartitionProved(m *ir.Module) error {
+	global := m.Clone()
+	if err := Partition(m); err != nil {
+		return err
+	}
+	for _, f := range global.Funcs() {
+		if !sharding.Annotated(f) {
+			continue
+		}
+		o, err := mesh.Annotated(f)
+		if err == nil {
+			_, err = mesh.Check(f, m.Func(f.Name), o)
+		}
+		if err != nil {
+			return fmt.Errorf("@%s: %w", f.Name, err)
+		}
+	}
+	return nil
 }

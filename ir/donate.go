@@ -24,6 +24,9 @@ const DonateKey = "donate"
 // package sharding has its form.
 const ShardingKey = "sharding"
 
+// ShardingGroupKey is the annotation of nodes whose results lie alike: the number of their set.
+const ShardingGroupKey = "sharding_group"
+
 // Donation is an input that gives its storage to a result.
 type Donation struct {
 	Input  *Node

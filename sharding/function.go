@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
@@ -49,6 +50,7 @@ type Function struct {
 	Graph   Graph
 	Results []int // values behind those of the function, one for each that it returns
 	meshes  []*Mesh
+	sets    map[int][]int64 // shapes of what lies alike, by number; look-up only
 }
 
 // Read makes a graph of a function's nodes and annotations. Nodes without a rule, or with
@@ -76,6 +78,9 @@ func Read(f *ir.Func) (*Function, error) {
 		}
 		for i, s := range given {
 			x.Graph.Values[values[i].ID()].Sharding = s
+		}
+		if err := x.group(n); err != nil {
+			return nil, err
 		}
 		x.step(n)
 	}
@@ -123,6 +128,27 @@ func (x *Function) annotations(n *ir.Node, values []*ir.Value) ([]*Sharding, err
 		out[i] = s
 	}
 	return out, nil
+}
+
+// group puts a node's result into the set of those that lie alike.
+func (x *Function) group(n *ir.Node) error {
+	if !n.Meta().Has(ir.ShardingGroupKey) {
+		return nil
+	}
+	id := n.Meta().Int(ir.ShardingGroupKey, 0)
+	if len(n.Results()) != 1 || id < 1 {
+		return fmt.Errorf("sharding: %%%s: want one result and a number from 1 for its set", n.Name())
+	}
+	v := &x.Graph.Values[n.Result(0).ID()]
+	v.Group = int(id)
+	if x.sets == nil {
+		x.sets = map[int][]int64{}
+	}
+	if first, ok := x.sets[v.Group]; ok && !slices.Equal(first, v.Shape) {
+		return fmt.Errorf("sharding: %%%s of %v lies in a set of %v", n.Name(), v.Shape, first)
+	}
+	x.sets[v.Group] = v.Shape
+	return nil
 }
 
 // intern makes shardings of equal meshes share one.

@@ -14,12 +14,21 @@ import (
 // program of one device (ir.ShardingKey). What it says nothing of is left to the shapes.
 func Annotated(device *ir.Func) (Options, error) {
 	var o Options
+	alike := map[int64]Placement{} // by the number of a set; look-up only
 	for i, n := range device.Inputs() {
 		p, err := o.annotation(n, 1)
 		if err != nil {
 			return o, fmt.Errorf("input %d: %w", i, err)
 		}
+		if k := n.Meta().Int(ir.ShardingGroupKey, 0); p[0] != nil && alike[k] == nil {
+			alike[k] = p[0]
+		}
 		o.Inputs = append(o.Inputs, p[0])
+	}
+	for i, n := range device.Inputs() {
+		if k := n.Meta().Int(ir.ShardingGroupKey, 0); k > 0 && o.Inputs[i] == nil {
+			o.Inputs[i] = alike[k]
+		}
 	}
 	var err error
 	if o.Results, err = o.annotation(device.Return(), len(device.Return().Args())); err != nil {

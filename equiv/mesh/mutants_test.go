@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/llama"
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
 )
@@ -266,7 +267,7 @@ func TestMutants(t *testing.T) {
 		}
 		programs = append(programs, program{filepath.Base(file), device, ranks, o})
 	}
-	device, ranks, o := llama{layers: 1, hidden: 8, ffn: 16, heads: 4, keys: 2, head: 4, vocab: 8, batch: 2, seq: 4, data: 2, model: 2, dt: ir.F64}.steps(t)
+	device, ranks, o := steps(t, llama.Step{Layers: 1, Hidden: 8, FFN: 16, Heads: 4, Keys: 2, Head: 4, Vocab: 8, Batch: 2, Seq: 4, Data: 2, Model: 2, DType: ir.F64})
 	programs = append(programs, program{"llama", device, ranks, o})
 	r := rand.New(rand.NewPCG(7, 11))
 	changed, accepted, equal := 0, 0, 0
