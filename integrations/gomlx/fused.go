@@ -73,6 +73,22 @@ func (w *words) wide(v *value, to shapes.Shape, axes []int) *value {
 	return w.do(w.f.BroadcastInDim(v, to, axes))
 }
 
+// learned is a scale or an offset of the dimensions at axes; it may have others, of size 1.
+func (w *words) learned(v compute.Value, to shapes.Shape, axes []int) *value {
+	x := w.do(w.f.Identity(v))
+	dims, n := make([]int, len(axes)), 1
+	for i, a := range axes {
+		dims[i], n = to.Dimensions[a], n*to.Dimensions[a]
+	}
+	if w.err == nil && (x.shape.Size() != n || x.shape.DType != to.DType) {
+		w.err = errors.Wrapf(compute.ErrNotImplemented, "concert: %s for the axes %v of %s in a fused operation", x.shape, axes, to)
+	}
+	if w.err == nil && !slices.Equal(x.shape.Dimensions, dims) {
+		x = w.do(w.f.Reshape(x, dims...))
+	}
+	return w.wide(x, to, axes)
+}
+
 // scalar is a number as a tensor.
 func (w *words) scalar(x float64, to shapes.Shape) *value {
 	c := w.do(w.f.Constant([]float64{x}))
@@ -106,10 +122,10 @@ func (f *function) FusedLayerNorm(x compute.Value, axes []int, epsilon float64, 
 	scale := w.do(f.Rsqrt(w.do(f.Add(variance, w.scalar(epsilon, variance.shape)))))
 	y := w.do(f.Mul(centered, w.wide(scale, shape, kept)))
 	if gamma != nil {
-		y = w.do(f.Mul(y, w.wide(w.do(f.Identity(gamma)), shape, normed)))
+		y = w.do(f.Mul(y, w.learned(gamma, shape, normed)))
 	}
 	if beta != nil {
-		y = w.do(f.Add(y, w.wide(w.do(f.Identity(beta)), shape, normed)))
+		y = w.do(f.Add(y, w.learned(beta, shape, normed)))
 	}
 	return result(y, w.err)
 }
@@ -152,7 +168,7 @@ func (f *function) FusedDense(x, weight, bias compute.Value, options compute.Den
 		for i := range axes {
 			axes[i] = y.shape.Rank() - len(outs) + i
 		}
-		y = w.do(f.Add(y, w.wide(w.do(f.Identity(bias)), y.shape, axes)))
+		y = w.do(f.Add(y, w.learned(bias, y.shape, axes)))
 	}
 	return result(w.activated(y, options.Activation), w.err)
 }
@@ -202,7 +218,7 @@ func (f *function) FusedAttentionQKVProjection(x, wQKV, biasQ, biasK, biasV comp
 		}
 		v := w.do(f.Slice(all, []int{0, from}, []int{all.shape.Dimensions[0], from + n}, nil))
 		if bias != nil {
-			v = w.do(f.Add(v, w.wide(w.do(f.Identity(bias)), v.shape, []int{1})))
+			v = w.do(f.Add(v, w.learned(bias, v.shape, []int{1})))
 		}
 		return v
 	}

@@ -1,6 +1,7 @@
 package gomlx
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -62,4 +63,20 @@ func TestAttentionGradient(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Scales of layer norms may have the dimensions of what they scale, and what does not fit is
+// left to GoMLX.
+func TestLayerNormScales(t *testing.T) {
+	h := newHarness(t, "")
+	n := h.b.Builder("norm")
+	f := n.Main()
+	x := h.must(f.Parameter("x", shapes.Make(dtypes.Float32, 2, 2), nil))
+	scale := h.must(f.Parameter("scale", shapes.Make(dtypes.Float32, 1, 2), nil))
+	if _, err := f.FusedLayerNorm(x, []int{1}, 0, x, nil); !errors.Is(err, compute.ErrNotImplemented) {
+		t.Errorf("a scale of both dimensions: %v", err)
+	}
+	h.check(f.Return([]compute.Value{h.must(f.FusedLayerNorm(x, []int{1}, 0, scale, scale))}, nil))
+	out := h.run(h.compile(n), nil, h.buffer(0, []float32{1, 3, 8, 4}, 2, 2), h.buffer(0, []float32{5, 7}, 1, 2))
+	h.want("the norm", out[0], 0, 14, 10, 0)
 }
