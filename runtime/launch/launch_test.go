@@ -20,6 +20,7 @@ import (
 
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/launch"
+	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
 
 // The test binary is also what the ranks, and a launcher of its own, run.
@@ -62,11 +63,36 @@ func child(what string) int {
 		if e.Rank == 2 {
 			time.Sleep(time.Hour)
 		}
+	case "meet":
+		job, err := e.Job()
+		if err == nil {
+			var g *rendezvous.Group
+			if g, err = rendezvous.Join(context.Background(), job, rendezvous.Place{Name: "w", Rank: e.Rank, World: e.World, Timeout: time.Minute}); err == nil {
+				err = errors.Join(g.Barrier(context.Background(), "all"), g.Close())
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 9
+		}
 	case "sleep":
 		fmt.Println("pid", os.Getpid())
 		time.Sleep(time.Hour)
 	}
 	return 0
+}
+
+// BenchmarkProcesses starts processes that do nothing but meet, and waits for them.
+func BenchmarkProcesses(b *testing.B) {
+	for _, n := range []int{8, 64, 512} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				if err := launch.Run(b.Context(), launch.Spec{World: n, Args: []string{"meet"}}); err != nil {
+					b.Fatal(launch.ErrorOf(err, err.(*launch.Error).First))
+				}
+			}
+		})
+	}
 }
 
 func TestPlaces(t *testing.T) {

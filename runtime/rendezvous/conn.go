@@ -27,8 +27,10 @@ type Conn struct {
 const (
 	// handshakeLimit is how long a peer has to prove that it belongs here.
 	handshakeLimit = 5 * time.Second
-	// maxUnauthenticated bounds connections in their handshake; the oldest gives way.
+	// maxUnauthenticated bounds connections in their handshake. Others wait, until the oldest
+	// has had its turn.
 	maxUnauthenticated = 128
+	handshakeTurn      = 300 * time.Millisecond
 	// maxFiles bounds the descriptors of a frame.
 	maxFiles = 1
 )
@@ -154,6 +156,36 @@ func (c *Conn) write(v any, files ...int) error {
 	return err
 }
 
+// writeAll writes messages in as few pieces as there are large ones.
+func (c *Conn) writeAll(ms []*message) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	var b []byte
+	for i, m := range ms {
+		f, err := m.frame()
+		if err != nil {
+			return err
+		}
+		if b = append(b, f...); len(b) < 16<<10 && i+1 < len(ms) {
+			continue
+		}
+		if _, err := c.tls.Write(b); err != nil {
+			return err
+		}
+		b = b[:0]
+	}
+	return nil
+}
+
+// frame is the message's, made once if it goes to many.
+func (m *message) frame() ([]byte, error) {
+	if m.coded == nil {
+		return frame(m, 0)
+	}
+	m.coded.once.Do(func() { m.coded.b, m.coded.err = frame(m, 0) })
+	return m.coded.b, m.coded.err
+}
+
 func frame(v any, files int) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -212,12 +244,19 @@ type Listener struct {
 	conns  chan *Conn // authenticated
 	ctx    context.Context
 	cancel context.CancelFunc
+	room   chan struct{} // a handshake has ended
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
-	pending []net.Conn // unauthenticated, oldest first
-	refused int        // connections that did not authenticate
-	last    error      // why the last of them did not
+	pending []pending // unauthenticated, oldest first
+	refused int       // connections that did not authenticate
+	last    error     // why the last of them did not
+}
+
+// pending is a connection in its handshake.
+type pending struct {
+	net.Conn
+	since time.Time
 }
 
 // Listen listens at the job's address. Everybody who connects is heard at the same
@@ -242,7 +281,7 @@ func Listen(ctx context.Context, job *Job) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Listener{ln: ln, job: job, cfg: cfg, conns: make(chan *Conn)}
+	l := &Listener{ln: ln, job: job, cfg: cfg, conns: make(chan *Conn), room: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.wg.Go(l.accept)
 	return l, nil
@@ -265,13 +304,46 @@ func (l *Listener) accept() {
 			}
 			continue
 		}
-		l.mu.Lock()
-		if len(l.pending) == maxUnauthenticated {
-			l.pending[0].Close()
+		if !l.makeRoom() {
+			raw.Close()
+			return
 		}
-		l.pending = append(l.pending, raw)
+		l.mu.Lock()
+		l.pending = append(l.pending, pending{raw, time.Now()})
 		l.mu.Unlock()
 		l.wg.Go(func() { l.serve(raw) })
+	}
+}
+
+// makeRoom waits until fewer connections are in their handshake than may be: those of ranks
+// soon are not, and the oldest gives way when it has had its time. It reports false when the
+// listener ends.
+func (l *Listener) makeRoom() bool {
+	for {
+		l.mu.Lock()
+		var left time.Duration
+		full := len(l.pending) >= maxUnauthenticated
+		if full {
+			if left = time.Until(l.pending[0].since.Add(handshakeTurn)); left <= 0 {
+				l.pending[0].Close()
+				l.pending = l.pending[1:]
+				full = false
+			}
+		}
+		l.mu.Unlock()
+		if !full {
+			return true
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-l.room:
+		case <-t.C:
+		case <-l.ctx.Done():
+		}
+		t.Stop()
+		if l.ctx.Err() != nil {
+			return false
+		}
 	}
 }
 
@@ -281,7 +353,7 @@ func (l *Listener) serve(raw net.Conn) {
 	c, err := handshake(ctx, raw, l.job, l.cfg, true)
 	l.mu.Lock()
 	for i, p := range l.pending {
-		if p == raw {
+		if p.Conn == raw {
 			l.pending = append(l.pending[:i], l.pending[i+1:]...)
 			break
 		}
@@ -291,6 +363,10 @@ func (l *Listener) serve(raw net.Conn) {
 		l.last = err
 	}
 	l.mu.Unlock()
+	select {
+	case l.room <- struct{}{}:
+	default:
+	}
 	if err != nil {
 		return
 	}

@@ -69,7 +69,7 @@ func (g *Group) Sub(name string, index []int) *Group {
 
 // Barrier is Exchange without anything to say.
 func (g *Group) Barrier(ctx context.Context, op string) error {
-	_, err := g.Exchange(ctx, Call{Op: op})
+	_, err := g.exchange(ctx, Call{Op: op})
 	return err
 }
 
@@ -83,6 +83,21 @@ const outcomeLimit = time.Second
 // later. Errors are a *TimeoutError, a *PeerLostError, a *MismatchError if ranks
 // disagree on facts, a *CanceledError with the rank that canceled, or ErrClosed.
 func (g *Group) Exchange(ctx context.Context, c Call) ([]Part, error) {
+	m, err := g.exchange(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Part, len(g.ranks))
+	for i, p := range m.Parts {
+		if i < len(out) && p != nil {
+			out[i] = Part{Data: p.Data, Value: p.value}
+		}
+	}
+	return out, nil
+}
+
+// exchange is Exchange that gives the outcome.
+func (g *Group) exchange(ctx context.Context, c Call) (*message, error) {
 	if len(c.Data) > MaxData {
 		err := fmt.Errorf("%s: %d bytes, of %d at most", c.op(), len(c.Data), MaxData)
 		g.Cancel(err)
@@ -102,7 +117,7 @@ func (g *Group) Exchange(ctx context.Context, c Call) ([]Part, error) {
 		defer s.mu.Unlock()
 		return nil, g.unusable(c.op())
 	case m != nil && m.Err == nil:
-		return g.agreed(m.Parts, c, p.turn)
+		return m, g.disagree(m, c, p.turn)
 	}
 	return nil, g.failure(m, why, c.op(), p.turn, time.Since(start))
 }
@@ -205,35 +220,22 @@ func (g *Group) await(ctx context.Context, p point, w chan *message) (m *message
 	return m, why
 }
 
-// agreed compares facts, and gives what the ranks brought.
-func (g *Group) agreed(parts []*part, c Call, turn int) ([]Part, error) {
-	out := make([]Part, len(parts))
-	for i, p := range parts {
-		out[i] = Part{Data: p.Data, Value: p.value}
+// disagree is the error of ranks that disagree on a fact, nil if they do not.
+func (g *Group) disagree(m *message, c Call, turn int) error {
+	if m.Facts == nil {
+		return nil
 	}
-	for k := 0; ; k++ {
-		more := false
-		for i, p := range parts {
-			var own, peer Fact
-			if k < len(c.Facts) {
-				own = c.Facts[k]
+	own := (&part{Facts: c.Facts}).fact(m.Facts.Fact)
+	for _, s := range m.Facts.Said {
+		if peer := s.Fact; peer != own && s.At >= 0 && s.At < len(g.ranks) {
+			what := own.What
+			if peer.What != own.What {
+				what, own.Value, peer.Value = "what the ranks say", fmt.Sprintf("%q", own.What), fmt.Sprintf("%q", peer.What)
 			}
-			if k < len(p.Facts) {
-				peer = p.Facts[k]
-			}
-			more = more || k < len(p.Facts)
-			if own != peer {
-				what := own.What
-				if peer.What != own.What {
-					what, own.Value, peer.Value = "what the ranks say", fmt.Sprintf("%q", own.What), fmt.Sprintf("%q", peer.What)
-				}
-				return out, &MismatchError{Op: c.op(), What: what, Rank: g.s.rank, Peer: g.ranks[i], RankValue: own.Value, PeerValue: peer.Value, Step: uint64(turn + 1)}
-			}
-		}
-		if !more {
-			return out, nil
+			return &MismatchError{Op: c.op(), What: what, Rank: g.s.rank, Peer: g.ranks[s.At], RankValue: own.Value, PeerValue: peer.Value, Step: uint64(turn + 1)}
 		}
 	}
+	return nil
 }
 
 // failure is this rank's error for a barrier that was canceled by m, or that this rank

@@ -113,9 +113,11 @@ func (l *local) join(ctx context.Context, s *session, h hello) error {
 		}
 		stop := context.AfterFunc(ctx, out.close)
 		var told error
-		out.pump(func(m *message) error {
-			if m.Err != nil {
-				told = DecodeError(m.Err)
+		out.pump(func(batch []*message) error {
+			for _, m := range batch {
+				if m.Err != nil {
+					told = DecodeError(m.Err)
+				}
 			}
 			return nil
 		})
@@ -134,7 +136,12 @@ func (s *session) local(c *coordinator, out *outbox) {
 	}
 	s.hangUp = func() {}
 	go func() {
-		out.pump(func(m *message) error { s.receive(m); return nil })
+		out.pump(func(batch []*message) error {
+			for _, m := range batch {
+				s.receive(m)
+			}
+			return nil
+		})
 		s.end()
 	}()
 }
@@ -174,7 +181,7 @@ func host(ctx context.Context, job *Job, s *session, h hello) (*Listener, error)
 // serve is the coordinator's end of a session.
 func (c *coordinator) serve(conn *Conn) {
 	var first message
-	ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
 	_, err := conn.Receive(ctx, maxHello, &first)
 	cancel()
 	if err != nil || first.Hello == nil {
@@ -197,9 +204,9 @@ func (c *coordinator) serve(conn *Conn) {
 // pump sends what is put into out until it is closed, and then hangs up. If the other end
 // takes nothing any more, what has come from there is still received.
 func (c *Conn) pump(out *outbox) {
-	err := out.pump(func(m *message) error {
+	err := out.pump(func(batch []*message) error {
 		c.raw.SetWriteDeadline(time.Now().Add(writeLimit))
-		return c.write(m)
+		return c.writeAll(batch)
 	})
 	if err != nil {
 		c.raw.SetReadDeadline(time.Now().Add(closeLimit))

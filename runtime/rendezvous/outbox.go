@@ -1,6 +1,9 @@
 package rendezvous
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // outbox is a queue of messages to one end of a session, so that nobody who has
 // something to say waits for one that does not listen.
@@ -56,8 +59,9 @@ func (o *outbox) close() {
 	o.cond.Signal()
 }
 
-// pump hands messages to f in order until the outbox is closed and empty, or f fails.
-func (o *outbox) pump(f func(*message) error) error {
+// pump hands messages to f, as many as there are, in order until the outbox is closed and
+// empty, or f fails.
+func (o *outbox) pump(f func([]*message) error) error {
 	defer close(o.done)
 	for {
 		o.mu.Lock()
@@ -70,13 +74,21 @@ func (o *outbox) pump(f func(*message) error) error {
 		if len(batch) == 0 {
 			return nil
 		}
-		for _, m := range batch {
-			if m.passed != nil {
-				close(m.passed)
-			} else if err := f(m); err != nil {
+		for len(batch) > 0 {
+			n := slices.IndexFunc(batch, func(m *message) bool { return m.passed != nil })
+			if n == 0 {
+				close(batch[0].passed)
+				batch = batch[1:]
+				continue
+			}
+			if n < 0 {
+				n = len(batch)
+			}
+			if err := f(batch[:n]); err != nil {
 				o.close()
 				return err
 			}
+			batch = batch[n:]
 		}
 	}
 }

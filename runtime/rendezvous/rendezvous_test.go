@@ -34,7 +34,7 @@ func eachJob(t *testing.T, f func(t *testing.T, job *Job)) {
 var addrs loopback.Addrs
 
 // world runs f on n ranks that have joined, and returns their errors.
-func world(t *testing.T, job *Job, n int, timeout time.Duration, f func(g *Group) error) []error {
+func world(t testing.TB, job *Job, n int, timeout time.Duration, f func(g *Group) error) []error {
 	t.Helper()
 	errs := make([]error, n)
 	var wg sync.WaitGroup

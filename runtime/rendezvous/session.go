@@ -90,6 +90,9 @@ func (s *session) receive(m *message) {
 	case kindBreak:
 		e.Kind, e.Part, e.Err = Broken, m.Turn, DecodeError(m.Err)
 	case kindGone:
+		if s.closed { // nobody hears it, and a large world leaves all at once
+			return
+		}
 		e.Kind = Left
 		if m.Lost {
 			e.Kind = Lost
