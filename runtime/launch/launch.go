@@ -183,7 +183,7 @@ func (s *Spec) place(rank int) []string {
 	}
 	each := (s.World + s.Hosts - 1) / s.Hosts
 	return []string{"LOCAL_RANK=" + strconv.Itoa(rank%each), "LOCAL_WORLD_SIZE=" + strconv.Itoa(min(each, s.World-rank/each*each)),
-		rt.EnvHost + "=host" + strconv.Itoa(rank/each)}
+		rt.EnvHost + "=host" + strconv.Itoa(rank/each), "NCCL_HOSTID=host" + strconv.Itoa(rank/each)} // NCCL uses its network, too
 }
 
 func (l *launcher) process(ctx context.Context, rank int) (*process, error) {

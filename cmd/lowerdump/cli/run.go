@@ -127,7 +127,7 @@ func (f *runFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.fakeGPUs, "fake-gpus", 0, hidden+"run on so many GPUs that are this machine's memory")
 	fs.IntVar(&f.world, "world", 0, "number of ranks; must be the program's own, 0 takes it")
 	fs.BoolVar(&f.procs, "procs", false, "one process per rank instead of one goroutine")
-	fs.IntVar(&f.hosts, "hosts", 0, "with -procs, declare the ranks to be on as many hosts, which share no memory: they use TCP; 0: one host")
+	fs.IntVar(&f.hosts, "hosts", 0, "with -procs, declare the ranks to be on as many hosts, which share no memory: they use TCP, or NCCL with -device=cuda; 0: one host")
 	fs.BoolVar(&f.all, "all", false, "list the outputs of every rank, not only the rank with the largest error")
 	fs.BoolVar(&f.timeline, "timeline", true, "print the simulated timeline as text")
 	fs.Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
@@ -152,8 +152,8 @@ func (f *runFlags) validate(t tool, files []string) ([]functionAt, error) {
 		return nil, usagef("-func=%s: want one name, or FORWARD,BACKWARD for a step", f.fn)
 	case f.device != "host" && f.device != "cuda" && f.device != "interp" || f.procs && f.device == "interp":
 		return nil, usagef("-device=%s: have host, cuda, and interp without -procs", f.device)
-	case f.hosts < 0 || f.hosts > 0 && (!f.procs || f.device != "host"):
-		return nil, usagef("-hosts=%d: is a number of hosts for -procs with -device=host", f.hosts)
+	case f.hosts < 0 || f.hosts > 0 && !f.procs:
+		return nil, usagef("-hosts=%d: is a number of hosts for -procs", f.hosts)
 	case f.prepares() && f.device != "cuda":
 		return nil, usagef("-bench, -replays and -trace are for -device=cuda")
 	case f.json && !f.bench:
