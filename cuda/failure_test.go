@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed-ee968945/concert/cuda/coll"
+	"github.com/seed-ee968945/concert/cuda/dl"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/symm"
@@ -73,7 +74,7 @@ func TestOpenWithoutDriver(t *testing.T) {
 		t.Skip("this machine has a driver")
 	}
 	_, err := driver.Open("/nonexistent/libcuda.so.1")
-	var le *driver.LoadError
+	var le *dl.LoadError
 	if !errors.Is(err, driver.ErrNoDriver) || !errors.As(err, &le) || le.Path == "" {
 		t.Errorf("got %v", err)
 	}

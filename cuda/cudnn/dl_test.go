@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-ee968945/concert/cuda/dl"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/cuda/driver/fake"
 	"github.com/seed-ee968945/concert/cuda/library"
@@ -127,13 +128,13 @@ func TestRefusals(t *testing.T) {
 	if !errors.Is(err, library.ErrNotServed) || !errors.As(err, &e) || e.Text != "no such pattern 0" || e.On != "operation graph" {
 		t.Errorf("an unknown pattern: %v", err)
 	}
-	if _, err := Open(nil, &symm.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*driver.LoadError)) {
+	if _, err := Open(nil, &symm.Rank{Ctx: 42}, Options{Dir: "/nowhere"}); !errors.As(err, new(*dl.LoadError)) {
 		t.Errorf("another folder: %v", err)
 	}
 	if _, err := Open(nil, &symm.Rank{Ctx: 41}, Options{}); !errors.As(err, &e) || e.Status != 201 {
 		t.Errorf("a bad context: %v", err)
 	}
-	if _, err := Open(fake.New(1), &symm.Rank{}, Options{}); !errors.Is(err, driver.ErrNoDriver) {
+	if _, err := Open(fake.New(1), &symm.Rank{}, Options{}); !errors.Is(err, library.ErrUnavailable) {
 		t.Errorf("a fake: %v", err)
 	}
 }

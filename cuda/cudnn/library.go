@@ -52,10 +52,10 @@ type Library struct {
 }
 
 // Open loads cuDNN and makes a handle on a rank's device. The driver must be one that
-// driver.Open gave. A *driver.LoadError says that there is no cuDNN 9.
+// driver.Open gave. A *dl.LoadError says that there is no cuDNN 9.
 func Open(drv driver.Driver, r *symm.Rank, o Options) (*Library, error) {
 	if _, host := drv.(driver.HostDriver); host {
-		return nil, fmt.Errorf("%w: cuDNN needs a device", driver.ErrNoDriver)
+		return nil, fmt.Errorf("%w: cuDNN needs a device", library.ErrUnavailable)
 	}
 	b, err := newBackend(r.Ctx, o)
 	if err != nil {

@@ -2,7 +2,7 @@
 
 #include "shim.h"
 #include "../driver/shim.h"
-#include <dlfcn.h>
+#include "../dl/bind.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,64 +25,26 @@ static struct {
 } fn;
 static int loaded;
 
-int cd_preload(const char *path, char *why, size_t n)
+const char *cd_bind_driver(void *lib)
 {
-	if (dlopen(path, RTLD_LAZY | RTLD_GLOBAL))
-		return 0;
-	snprintf(why, n, "%s", dlerror());
-	return CD_NO_LIBRARY;
-}
-
-static int driver(char *why, size_t n)
-{
-	static const char *const names[] = {"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1",
-					    "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"};
-	void *lib = 0;
-	for (size_t i = 0; !lib && i < sizeof names / sizeof *names; i++)
-		lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-	if (!lib) {
-		snprintf(why, n, "%s", dlerror());
-		return CD_NO_LIBRARY;
-	}
-	if (!(*(void **)&fn.set_context = dlsym(lib, "cuCtxSetCurrent"))) {
-		snprintf(why, n, "cuCtxSetCurrent");
-		return CD_NO_SYMBOL;
-	}
+	DL_BIND(fn, set_context, "cuCtxSetCurrent")
 	return 0;
 }
 
-int cd_open(const char *path, char *why, size_t n)
+const char *cd_bind(void *lib)
 {
-	int rc = driver(why, n);
-	if (rc)
-		return rc;
-	void *lib = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-	if (!lib) {
-		snprintf(why, n, "%s", dlerror());
-		return CD_NO_LIBRARY;
-	}
-	struct {
-		const char *name;
-		void **at;
-	} want[] = {
-		{"cudnnGetVersion", (void **)&fn.version},
-		{"cudnnGetErrorString", (void **)&fn.status_text},
-		{"cudnnGetLastErrorString", (void **)&fn.last_error},
-		{"cudnnCreate", (void **)&fn.create_handle},
-		{"cudnnDestroy", (void **)&fn.destroy_handle},
-		{"cudnnSetStream", (void **)&fn.set_stream},
-		{"cudnnBackendCreateDescriptor", (void **)&fn.create},
-		{"cudnnBackendDestroyDescriptor", (void **)&fn.destroy},
-		{"cudnnBackendSetAttribute", (void **)&fn.set},
-		{"cudnnBackendGetAttribute", (void **)&fn.get},
-		{"cudnnBackendFinalize", (void **)&fn.finalize},
-		{"cudnnBackendExecute", (void **)&fn.execute},
-	};
-	for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-		if (!(*want[i].at = dlsym(lib, want[i].name))) {
-			snprintf(why, n, "%s", want[i].name);
-			return CD_NO_SYMBOL;
-		}
+	DL_BIND(fn, version, "cudnnGetVersion")
+	DL_BIND(fn, status_text, "cudnnGetErrorString")
+	DL_BIND(fn, last_error, "cudnnGetLastErrorString")
+	DL_BIND(fn, create_handle, "cudnnCreate")
+	DL_BIND(fn, destroy_handle, "cudnnDestroy")
+	DL_BIND(fn, set_stream, "cudnnSetStream")
+	DL_BIND(fn, create, "cudnnBackendCreateDescriptor")
+	DL_BIND(fn, destroy, "cudnnBackendDestroyDescriptor")
+	DL_BIND(fn, set, "cudnnBackendSetAttribute")
+	DL_BIND(fn, get, "cudnnBackendGetAttribute")
+	DL_BIND(fn, finalize, "cudnnBackendFinalize")
+	DL_BIND(fn, execute, "cudnnBackendExecute")
 	loaded = 1;
 	return 0;
 }

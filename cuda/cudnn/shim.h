@@ -6,11 +6,12 @@
 #include <stdint.h>
 
 // Codes of our own, outside the library's range.
-enum { CD_NO_LIBRARY = -1, CD_NO_SYMBOL = -2, CD_NOT_LOADED = -3, CD_DRIVER = -100000 }; // driver codes c are CD_DRIVER - c
+enum { CD_NOT_LOADED = -3, CD_DRIVER = -100000 }; // driver codes c are CD_DRIVER - c
 
-// cd_preload opens a library that cuDNN will look for by its bare name later.
-int cd_preload(const char *path, char *why, size_t n);
-int cd_open(const char *path, char *why, size_t n);
+// cd_bind and cd_bind_driver resolve every symbol, and return the name of one that is
+// missing.
+const char *cd_bind(void *lib);
+const char *cd_bind_driver(void *lib);
 size_t cd_version(void);
 const char *cd_status_text(int status);
 void cd_last_error(char *text, size_t n);

@@ -2,9 +2,14 @@
 
 package cudnn
 
-import "github.com/seed-ee968945/concert/cuda/driver"
+import (
+	"github.com/seed-ee968945/concert/cuda/dl"
+	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/library"
+)
 
 // newBackend fails: this build cannot load the library.
 func newBackend(driver.Ctx, Options) (backend, error) {
-	return nil, &driver.LoadError{Path: "libcudnn.so.9", Reason: "this program was built without cgo, or not for Linux on amd64 or arm64"}
+	_, err := (&dl.Library{Kind: library.ErrUnavailable, Names: []string{"libcudnn.so.9"}}).Load("", nil)
+	return nil, err
 }

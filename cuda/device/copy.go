@@ -79,8 +79,8 @@ func (d *Device) Upload(dst rt.Tensor, src []byte) error {
 		return rt.ErrClosed
 	}
 	defer d.leave()
-	d.isle.gate.RLock()
-	defer d.isle.gate.RUnlock()
+	d.domain.gate.RLock()
+	defer d.domain.gate.RUnlock()
 	if err := d.transferable("upload", dst, len(src)); err != nil || len(src) == 0 {
 		return err
 	}
@@ -136,8 +136,8 @@ func (d *Device) Download(dst []byte, src rt.Tensor) error {
 		return rt.ErrClosed
 	}
 	defer d.leave()
-	d.isle.gate.RLock()
-	defer d.isle.gate.RUnlock()
+	d.domain.gate.RLock()
+	defer d.domain.gate.RUnlock()
 	if err := d.transferable("download", src, len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}

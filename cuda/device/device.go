@@ -28,7 +28,7 @@ type Device struct {
 	host    *hostKernels // computes on the fake driver, else nil
 	code    *code        // compiled kernels, nil on the fake driver
 	site    *site
-	isle    *island // of this rank
+	domain    *domain // of this rank
 	rank    *symm.Rank
 	nonce   string
 	base    driver.Ptr // of the arena on this rank
@@ -123,9 +123,9 @@ func newDevice(drv driver.Driver, spec rt.Spec, o Options, dev int) (*Device, er
 
 // load brings code and libraries to the device. No rank launches anything meanwhile.
 func (d *Device) load() error {
-	d.isle = d.site.islands[d.spec.Rank]
-	place := d.isle.place(d.spec.Rank)
-	d.rank, d.base = d.isle.world.Rank(place), d.isle.world.Addr(place, 0)
+	d.domain = d.site.domains[d.spec.Rank]
+	place := d.domain.place(d.spec.Rank)
+	d.rank, d.base = d.domain.world.Rank(place), d.domain.world.Addr(place, 0)
 	d.life.Work(lifecycle.Hooks{Tend: d.tend, Idle: d.drained})
 	version, err := d.drv.Version()
 	if err != nil {
@@ -140,7 +140,7 @@ func (d *Device) load() error {
 	}
 	for _, open := range slices.Concat(d.opts.Libraries, own()) {
 		l, err := open(LibraryEnv{Driver: d.drv, Rank: d.rank, Compile: d.compile, Products: d.opts.Products, Log: d.opts.Log})
-		if errors.Is(err, driver.ErrNoDriver) {
+		if errors.Is(err, library.ErrUnavailable) {
 			d.missing = append(d.missing, err)
 			continue
 		}
@@ -165,7 +165,7 @@ func (d *Device) compile(name, source string, options ...string) ([]byte, error)
 
 // Info implements runtime.Device.
 func (d *Device) Info() rt.Info {
-	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.isle.arena(),
+	return rt.Info{Kind: "cuda", Rank: d.spec.Rank, World: d.spec.World, ArenaBytes: d.domain.arena(),
 		Signals: symm.UserChannels, Timeout: d.spec.Timeout, Nonce: d.nonce}
 }
 
@@ -366,8 +366,8 @@ func (d *Device) inArena(lists ...[]rt.Tensor) error {
 			if err != nil {
 				return err
 			}
-			if _, ok := d.isle.region(lo, hi); !ok {
-				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", ts[i], lo, hi, d.isle.arena())
+			if _, ok := d.domain.region(lo, hi); !ok {
+				return fmt.Errorf("%v: bytes %d to %d are outside of the arena of %d", ts[i], lo, hi, d.domain.arena())
 			}
 		}
 	}

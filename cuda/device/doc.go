@@ -21,7 +21,7 @@
 // A kernel that waits for a peer must not keep that peer from coming. What may block
 // a device is therefore done while nothing of any rank runs: loading, mapping and
 // allocating when the world changes, between meetings of all ranks, one rank of a process
-// for all of it where it concerns all (island.go); planning, which may
+// for all of it where it concerns all (domain.go); planning, which may
 // load a library's code and let workspaces grow, in a pass over the whole step before
 // it first runs, after a meeting. In one process this matters twice: the driver loads
 // code under a lock that all ranks' calls need. EndCapture, which instantiates, ends
@@ -36,7 +36,7 @@
 // memory goes over symmetric memory. The others, on several
 // hosts or on GPUs without access to each other, go over NCCL (cuda/nccl), which is loaded
 // only then; Options.Transport asks for one or the other, and a *TransportError says which
-// group cannot be served and why. Both may serve one program: ranks are parted into islands
+// group cannot be served and why. Both may serve one program: ranks are parted into domains
 // that share memory: as large as memory reaches from every rank to every other, so that
 // groups that come later find them.
 //

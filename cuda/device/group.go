@@ -77,8 +77,8 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	if k := needsNCCL(row); k >= 0 {
 		err = d.openNCCL(&TransportError{Group: spec.Name, Ranks: spec.Ranks[k], Decision: row[k]})
 	}
-	if err == nil && d.isle.leads(d.spec.Rank) {
-		err = d.isle.add(ctx, spec, row, d.opts.group(&d.spec, spec.Name), d.opts.scratch())
+	if err == nil && d.domain.leads(d.spec.Rank) {
+		err = d.domain.add(ctx, spec, row, d.opts.group(&d.spec, spec.Name), d.opts.scratch())
 	}
 	g := &group{name: spec.Name, labels: map[uint32]string{}}
 	if err = d.met(ctx, err); err == nil {
@@ -92,8 +92,8 @@ func (d *Device) AddGroup(ctx context.Context, spec rt.Group) error {
 	return errors.Join(err, d.closeGroup(g))
 }
 
-// closeGroup gives back what a rank has of a group, and with that of the island's first rank
-// what the island has.
+// closeGroup gives back what a rank has of a group, and with that of the domain's first rank
+// what the domain has.
 func (d *Device) closeGroup(g *group) error {
 	var errs []error
 	if g.nc != nil {
@@ -102,8 +102,8 @@ func (d *Device) closeGroup(g *group) error {
 	if g.life != nil {
 		errs = append(errs, g.life.EndInCall())
 	}
-	if d.isle.leads(d.spec.Rank) {
-		errs = append(errs, d.isle.drop(g.name))
+	if d.domain.leads(d.spec.Rank) {
+		errs = append(errs, d.domain.drop(g.name))
 	}
 	return errors.Join(errs...)
 }
@@ -124,19 +124,19 @@ func (d *Device) openGroup(ctx context.Context, g *group, spec rt.Group, row []t
 	name := fmt.Sprintf("%d.%d", d.made, at)
 	g.log = &ledger{name: name, ranks: g.ranks}
 	g.room = d.opts.scratch()
-	if d.isle.holds(spec.Ranks[at], row[at]) {
-		s := d.isle.group(g.name)
+	if d.domain.holds(spec.Ranks[at], row[at]) {
+		s := d.domain.group(g.name)
 		if s == nil { // a rank whose world broke did not wait for this one
 			return rt.ErrClosed
 		}
-		place := d.isle.place(d.spec.Rank)
+		place := d.domain.place(d.spec.Rank)
 		for _, m := range s.row[at].Members() {
 			if m.Rank.ID == place {
 				g.m = m
 				m.Naming = g.label
 			}
 		}
-		g.scratch = d.isle.world.Addr(place, s.scratch)
+		g.scratch = d.domain.world.Addr(place, s.scratch)
 		return nil
 	}
 	if g.scratch, err = d.alloc(g.life, g.room+barrierBytes); err != nil {

@@ -124,7 +124,7 @@ func TestRoute(t *testing.T) {
 		l       *topo.Layout
 		groups  []rt.Group
 		o       Options
-		islands [][]int
+		domains [][]int
 		nccl    string // by subgroup: s or n
 	}{
 		"one host":          {machines(1, 4), []rt.Group{world(4), in}, Options{}, [][]int{{0, 1, 2, 3}}, "sss"},
@@ -153,8 +153,8 @@ func TestRoute(t *testing.T) {
 				got += string(d.Transport)[:1]
 			}
 		}
-		if got != tc.nccl || tc.islands != nil && !reflect.DeepEqual(r.islands, tc.islands) {
-			t.Errorf("%s: %s %v, want %s %v", name, got, r.islands, tc.nccl, tc.islands)
+		if got != tc.nccl || tc.domains != nil && !reflect.DeepEqual(r.domains, tc.domains) {
+			t.Errorf("%s: %s %v, want %s %v", name, got, r.domains, tc.nccl, tc.domains)
 		}
 	}
 }

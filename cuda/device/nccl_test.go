@@ -232,8 +232,8 @@ func TestFaultsOfHosts(t *testing.T) {
 	}
 }
 
-// islands are four GPUs of which two and two have access to each other.
-func islands(t *testing.T, drv driver.Driver) *topo.Machine {
+// twoDomains are four GPUs of which two and two have access to each other.
+func twoDomains(t *testing.T, drv driver.Driver) *topo.Machine {
 	m := recorded(t, "h200x4", drv)
 	for i := range m.Pairs {
 		if p := &m.Pairs[i]; p.A/2 != p.B/2 {
@@ -300,7 +300,7 @@ func TestIslands(t *testing.T) {
 	}
 	t.Run("goroutines", func(t *testing.T) {
 		drv, devs, o := overNCCL(t, n)
-		o.Machine, o.Transport = islands(t, drv), ""
+		o.Machine, o.Transport = twoDomains(t, drv), ""
 		if err := device.Local(t.Context(), drv, devs, cfg, o, []*rt.Module{m}, run); err != nil {
 			t.Error(err)
 		}
@@ -315,7 +315,7 @@ func TestIslands(t *testing.T) {
 			wg.Go(func() {
 				drv := newFake(t, n)
 				o := small(n)
-				o.Machine = islands(t, drv)
+				o.Machine = twoDomains(t, drv)
 				cfg := cfg
 				cfg.Job, cfg.Env = job, &rt.Env{Rank: i, World: n, LocalRank: i, LocalWorld: n, Source: "test"}
 				r, err := rt.Join(t.Context(), device.Opener(drv, o), cfg, m)

@@ -48,7 +48,7 @@ type Options struct {
 	// Libraries open, in order of preference, what computes launches that are no kernels
 	// of the modules; Standard has the usual ones. Behind them stand kernels of our own for
 	// attention and products. One that is not installed
-	// (driver.ErrNoDriver) is left out, and named if it is missed; any other error fails
+	// (library.ErrUnavailable) is left out, and named if it is missed; any other error fails
 	// the opening of the device.
 	Libraries []OpenLibrary
 	// Products are the algorithms of known products; nil: those that package lt knows for

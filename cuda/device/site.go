@@ -20,7 +20,7 @@ type site struct {
 	kind    string      // of its ranks
 	devs    map[int]int // by rank, of this process's ranks: its device
 	routes  *routes
-	islands map[int]*island // by rank, of this process's ranks
+	domains map[int]*domain // by rank, of this process's ranks
 
 	mu   sync.Mutex
 	lib  nccl.Library // nil before a group needs it
@@ -47,9 +47,9 @@ func (s *site) leave() error {
 		return nil
 	}
 	var errs []error
-	closed := map[*island]bool{}
-	for _, rank := range slices.Sorted(maps.Keys(s.islands)) {
-		if i := s.islands[rank]; !closed[i] {
+	closed := map[*domain]bool{}
+	for _, rank := range slices.Sorted(maps.Keys(s.domains)) {
+		if i := s.domains[rank]; !closed[i] {
 			closed[i] = true
 			errs = append(errs, i.close())
 		}
@@ -144,13 +144,13 @@ func (s *site) meet(ctx context.Context, d *Device) (err error) {
 	return d.spec.Job.Barrier(ctx, "opening the world")
 }
 
-// build opens the islands that this process has a part in.
+// build opens the domains that this process has a part in.
 func (s *site) build(ctx context.Context, d *Device) error {
 	infos, err := d.drv.Devices()
 	if err != nil {
 		return err
 	}
-	for _, ranks := range s.routes.islands {
+	for _, ranks := range s.routes.domains {
 		var devs []int // of those here
 		for _, rank := range ranks {
 			if dev, ok := s.devs[rank]; ok {
@@ -160,12 +160,12 @@ func (s *site) build(ctx context.Context, d *Device) error {
 		if len(devs) == 0 {
 			continue
 		}
-		i, err := newIsland(ctx, d, ranks, devs, &infos[devs[0]])
+		i, err := newDomain(ctx, d, ranks, devs, &infos[devs[0]])
 		if err != nil {
 			return err
 		}
 		for _, rank := range ranks {
-			s.islands[rank] = i
+			s.domains[rank] = i
 		}
 	}
 	return nil

@@ -215,21 +215,3 @@ type LaunchBlockingError struct{ Value string }
 func (e *LaunchBlockingError) Error() string {
 	return fmt.Sprintf("%s=%s is set: kernels that wait for a peer would never return; unset it", launchBlocking, e.Value)
 }
-
-// LoadError says why the driver library could not be used. It wraps ErrNoDriver.
-type LoadError struct {
-	Path   string // what was opened
-	Symbol string // the missing symbol, when that is the reason
-	Reason string
-}
-
-// Error says what was tried and what to do.
-func (e *LoadError) Error() string {
-	if e.Symbol != "" {
-		return fmt.Sprintf("%v: %s has no symbol %s: the driver is older than CUDA 12", ErrNoDriver, e.Path, e.Symbol)
-	}
-	return fmt.Sprintf("%v: %s: %s", ErrNoDriver, e.Path, e.Reason)
-}
-
-// Unwrap gives ErrNoDriver.
-func (e *LoadError) Unwrap() error { return ErrNoDriver }

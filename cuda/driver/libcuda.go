@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"github.com/seed-ee968945/concert/cuda/dl"
 )
 
 // lib is the driver behind libcuda.
@@ -26,8 +28,7 @@ type lib struct{}
 // opened is what Open has loaded.
 var opened struct {
 	sync.Mutex
-	path  string // of the loaded library
-	ready bool   // and initialised
+	library *dl.Library // nil before
 }
 
 // Open loads the driver library and initialises the driver. path is the library
@@ -38,15 +39,15 @@ var opened struct {
 // a queue wait for each other.
 //
 // The library is loaded once for the process: later calls get it, too, if they ask for
-// no other one, which is a *LoadError. A call that fails leaves nothing behind, and may
+// no other one, which is a *dl.LoadError. A call that fails leaves nothing behind, and may
 // be repeated. The error wraps ErrNoDriver when there is no driver, and is a
 // *LaunchBlockingError where the environment makes launches wait.
 func Open(path string) (Driver, error) {
 	opened.Lock()
 	defer opened.Unlock()
-	if opened.ready {
-		if path != "" && path != opened.path {
-			return nil, &LoadError{Path: path, Reason: "this process has loaded " + opened.path + " already"}
+	if opened.library != nil {
+		if _, err := opened.library.Load(path, nil); err != nil {
+			return nil, err
 		}
 		return lib{}, nil
 	}
@@ -56,14 +57,15 @@ func Open(path string) (Driver, error) {
 	}
 	setenv("CUDA_MODULE_LOADING", "EAGER", true)
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", false)
-	name, err := load(path)
+	library := &dl.Library{Kind: ErrNoDriver, Needs: "CUDA 12", Names: dl.Driver}
+	name, err := library.Load(path, func(lib unsafe.Pointer) string { return C.GoString(C.cc_bind(lib)) })
 	if err != nil {
 		return nil, err
 	}
 	if err := check("cuInit", C.cc_init(0)); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNoDriver, name, err)
 	}
-	opened.path, opened.ready = name, true
+	opened.library = library
 	return lib{}, nil
 }
 
@@ -78,33 +80,6 @@ func setenv(name, value string, overwrite bool) {
 		o = 1
 	}
 	C.setenv(n, v, o)
-}
-
-// load loads one of the usual names, or path, and says which.
-func load(path string) (string, error) {
-	names := []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}
-	if path != "" {
-		names = []string{path}
-	}
-	var first error
-	for _, name := range names {
-		cs := C.CString(name)
-		var why [512]C.char
-		rc := C.cc_load(cs, &why[0], C.size_t(len(why)))
-		C.free(unsafe.Pointer(cs))
-		if rc == 0 {
-			return name, nil
-		}
-		e := &LoadError{Path: name, Reason: C.GoString(&why[0])}
-		if rc == C.CC_NO_SYMBOL {
-			e.Symbol, e.Reason = e.Reason, ""
-			return "", e
-		}
-		if first == nil {
-			first = e
-		}
-	}
-	return "", first
 }
 
 func check(call string, rc C.int) error {

@@ -22,13 +22,8 @@ var (
 // loadMulticast resolves what concerns multicast, once. Nothing else in the package does.
 func loadMulticast() error {
 	multicastOnce.Do(func() {
-		var why [128]C.char
-		switch rc := C.cc_load_multicast(&why[0], C.size_t(len(why))); rc {
-		case 0:
-		case C.CC_NO_SYMBOL:
-			multicastErr = fmt.Errorf("%w: the driver library has no symbol %s: it is older than CUDA 12.1", ErrNoMulticast, C.GoString(&why[0]))
-		default:
-			multicastErr = fmt.Errorf("%w: %w", ErrNoMulticast, check("dlsym", rc))
+		if missing := C.cc_bind_multicast(); missing != nil {
+			multicastErr = fmt.Errorf("%w: the driver library has no symbol %s: it is older than CUDA 12.1", ErrNoMulticast, C.GoString(missing))
 		}
 	})
 	return multicastErr

@@ -2,8 +2,11 @@
 
 package driver
 
+import "github.com/seed-ee968945/concert/cuda/dl"
+
 // Open reports that this build has no driver: it was made without cgo or for
-// another system. path is ignored. The error wraps ErrNoDriver.
+// another system. The error wraps ErrNoDriver.
 func Open(path string) (Driver, error) {
-	return nil, &LoadError{Path: "libcuda.so.1", Reason: "this program was built without cgo, or not for Linux on amd64 or arm64"}
+	_, err := (&dl.Library{Kind: ErrNoDriver, Names: dl.Driver}).Load(path, nil)
+	return nil, err
 }

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/dl"
 )
 
 // envLibraries are the stand-ins for the driver's library that a child of TestOpen opens:
@@ -74,7 +76,7 @@ func TestOpen(t *testing.T) {
 
 func openStandIns(t *testing.T, dir string) {
 	whole, other := filepath.Join(dir, "whole"), filepath.Join(dir, "other")
-	var le *LoadError
+	var le *dl.LoadError
 	// Failures leave nothing behind.
 	_, err := Open(filepath.Join(dir, "none"))
 	if !errors.As(err, &le) || !errors.Is(err, ErrNoDriver) || le.Path != filepath.Join(dir, "none") || le.Symbol != "" || le.Reason == "" {

@@ -1,8 +1,7 @@
 //go:build linux && cgo && (amd64 || arm64)
 
 #include "shim.h"
-#include <dlfcn.h>
-#include <stdio.h>
+#include "../dl/bind.h"
 #include <string.h>
 
 #define FIELD(name, sym, params, args) int(*name) params;
@@ -25,41 +24,25 @@ CC_FUNCTIONS(GLOBAL_WRAPPER)
 	int cc_##name params { return multicast ? mc.name args : CC_NOT_LOADED; }
 CC_MULTICAST(MULTICAST_WRAPPER)
 
-// cc_load opens the driver library and resolves every symbol. why gets the
-// library's or the symbol's name and the loader's message.
-int cc_load(const char *path, char *why, size_t n)
+// cc_bind resolves every symbol, and returns the name of one that is missing.
+const char *cc_bind(void *lib)
 {
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib) {
-		snprintf(why, n, "%s", dlerror());
-		return CC_NO_LIBRARY;
-	}
-#define RESOLVE(name, sym, params, args)                                                                      \
-	if (!(*(void **)&fn.name = dlsym(lib, sym))) {                                                        \
-		snprintf(why, n, "%s", sym);                                                                  \
-		dlclose(lib);                                                                                 \
-		return CC_NO_SYMBOL;                                                                          \
-	}
+#define BIND(name, sym, params, args) DL_BIND(fn, name, sym)
 	loaded = 0; // fn is incomplete until the end
-	CC_GLOBALS(RESOLVE)
-	CC_FUNCTIONS(RESOLVE)
+	CC_GLOBALS(BIND)
+	CC_FUNCTIONS(BIND)
 	library = lib;
 	loaded = 1;
 	return 0;
 }
 
-// cc_load_multicast resolves the functions of multicast objects in the loaded library. why
-// gets the name of the one that is missing. Not to be called twice at once.
-int cc_load_multicast(char *why, size_t n)
+// cc_bind_multicast resolves the functions of multicast objects in the loaded library, and
+// returns the name of one that is missing. Not to be called twice at once.
+const char *cc_bind_multicast(void)
 {
-	if (!loaded)
-		return CC_NOT_LOADED;
-#define RESOLVE_MULTICAST(name, sym, params, args)                                                            \
-	if (!(*(void **)&mc.name = dlsym(library, sym))) {                                                    \
-		snprintf(why, n, "%s", sym);                                                                  \
-		return CC_NO_SYMBOL;                                                                          \
-	}
-	CC_MULTICAST(RESOLVE_MULTICAST)
+	void *lib = library;
+#define BIND_MULTICAST(name, sym, params, args) DL_BIND(mc, name, sym)
+	CC_MULTICAST(BIND_MULTICAST)
 	multicast = 1;
 	return 0;
 }

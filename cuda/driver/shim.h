@@ -8,7 +8,7 @@
 typedef uint64_t handle; // contexts, streams, events, modules, functions, graphs, memory, addresses
 
 // Codes of our own, outside the driver's range.
-enum { CC_NO_LIBRARY = -1, CC_NO_SYMBOL = -2, CC_NOT_LOADED = -3, CC_BAD_COMMAND = -4 };
+enum { CC_NOT_LOADED = -3, CC_BAD_COMMAND = -4 };
 
 typedef struct { // CUmemLocation
 	int type, id;
@@ -138,7 +138,7 @@ typedef struct { // CUgraphExecUpdateResultInfo
 	X(error_name, "cuGetErrorName", (int e, const char **s), (e, s))                                      \
 	X(error_text, "cuGetErrorString", (int e, const char **s), (e, s))
 
-// Functions of multicast objects, which cc_load leaves alone: cc_load_multicast resolves
+// Functions of multicast objects, which cc_bind leaves alone: cc_bind_multicast resolves
 // them when somebody asks for multicast.
 #define CC_MULTICAST(X)                                                                                       \
 	X(mc_create, "cuMulticastCreate", (handle * h, const cc_multicast_prop *p), (h, p))                   \
@@ -151,7 +151,7 @@ typedef struct { // CUgraphExecUpdateResultInfo
 #define CC_STRIP(...) __VA_ARGS__
 #define CC_DECLARE_GLOBAL(name, sym, params, args) int cc_##name params;
 CC_GLOBALS(CC_DECLARE_GLOBAL)
-int cc_load(const char *path, char *why, size_t whylen);
+const char *cc_bind(void *lib);
 int cc_set_context(handle ctx);
 
 // Every function of CC_FUNCTIONS is called as cc_NAME after cc_set_context on the
@@ -159,7 +159,7 @@ int cc_set_context(handle ctx);
 #define CC_DECLARE(name, sym, params, args) int cc_##name params;
 CC_FUNCTIONS(CC_DECLARE)
 CC_MULTICAST(CC_DECLARE)
-int cc_load_multicast(char *why, size_t whylen);
+const char *cc_bind_multicast(void);
 
 // cc_launch_buffer launches with one packed parameter buffer.
 int cc_launch_buffer(handle ctx, handle f, unsigned grid, unsigned block, unsigned shared, handle stream, const void *buf,

@@ -15,6 +15,10 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
+// ErrUnavailable is wrapped by errors of opening a library that is not installed or that the
+// machine does not run.
+var ErrUnavailable = errors.New("the library cannot be used on this machine")
+
 // ErrNotServed is wrapped by errors of Library.Plan that mean that the library does
 // not do this call: the device then asks the next one.
 var ErrNotServed = errors.New("the library does not serve this call")

@@ -13,73 +13,33 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"unsafe"
 
+	"github.com/seed-ee968945/concert/cuda/dl"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// dl is cuBLASLt behind dlopen. The library is loaded once per process.
-type dl struct{}
+// lib is cuBLASLt behind dlopen.
+type lib struct{}
 
-var (
-	loadMu sync.Mutex
-	opened string // path of the loaded library, empty before
-)
+// The libraries, which a process loads once.
+var cublas, cuda = dl.Library{Kind: library.ErrUnavailable, Needs: "cuBLASLt of CUDA 12 or 13",
+	Names: []string{"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.12"}},
+	dl.Library{Kind: library.ErrUnavailable, Needs: "a driver of CUDA 12", Names: dl.Driver}
 
 func openLibrary(drv driver.Driver, path string) (backend, error) {
 	if lib := hostLibrary(drv); lib != nil {
 		return lib, nil
 	}
-	loadMu.Lock()
-	defer loadMu.Unlock()
-	if opened != "" {
-		if path != "" && path != opened {
-			return nil, &driver.LoadError{Path: path, Reason: "this process already uses " + opened}
-		}
-		return dl{}, nil
+	if _, err := cuda.Load("", func(l unsafe.Pointer) string { return C.GoString(C.lt_bind_driver(l)) }); err != nil {
+		return nil, err
 	}
-	names := []string{"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.12"}
-	if path != "" {
-		names = []string{path}
+	if _, err := cublas.Load(path, func(l unsafe.Pointer) string { return C.GoString(C.lt_bind(l)) }); err != nil {
+		return nil, err
 	}
-	var first error
-	for _, name := range names {
-		err := load(name)
-		if err == nil {
-			opened = name
-			return dl{}, nil
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	return nil, first
-}
-
-// load opens one name. The driver is in the process already, under one of its names.
-func load(name string) error {
-	e := &driver.LoadError{Path: name}
-	for _, libcuda := range []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"} {
-		cs, cd := C.CString(name), C.CString(libcuda)
-		var why [512]C.char
-		rc := C.lt_load(cs, cd, &why[0], C.size_t(len(why)))
-		C.free(unsafe.Pointer(cs))
-		C.free(unsafe.Pointer(cd))
-		text := C.GoString(&why[0])
-		switch rc {
-		case 0:
-			return nil
-		case C.LT_NO_SYMBOL:
-			e.Symbol, e.Reason = text, ""
-			return e
-		}
-		if e.Reason == "" {
-			e.Reason = text
-		}
-	}
-	return e
+	return lib{}, nil
 }
 
 func check(call string, rc C.int) error {
@@ -94,15 +54,15 @@ func check(call string, rc C.int) error {
 	return &StatusError{Call: call, Status: int(rc)}
 }
 
-func (dl) version() uint64 { return uint64(C.lt_version()) }
+func (lib) version() uint64 { return uint64(C.lt_version()) }
 
-func (dl) create(ctx driver.Ctx) (uint64, error) {
+func (lib) create(ctx driver.Ctx) (uint64, error) {
 	var h C.uint64_t
 	err := check("cublasLtCreate", C.lt_create(C.uint64_t(ctx), &h))
 	return uint64(h), err
 }
 
-func (dl) destroy(ctx driver.Ctx, h uint64) error {
+func (lib) destroy(ctx driver.Ctx, h uint64) error {
 	return check("cublasLtDestroy", C.lt_destroy(C.uint64_t(ctx), C.uint64_t(h)))
 }
 
@@ -115,7 +75,7 @@ const (
 	computeTF = 77
 )
 
-func (dl) plan(ctx driver.Ctx, h uint64, p *Problem) (uint64, error) {
+func (lib) plan(ctx driver.Ctx, h uint64, p *Problem) (uint64, error) {
 	matrix := func(m Matrix, rows, cols int64, t dtype.DType) C.lt_matrix {
 		if m.Trans {
 			rows, cols = cols, rows
@@ -143,11 +103,11 @@ func (dl) plan(ctx driver.Ctx, h uint64, p *Problem) (uint64, error) {
 	return uint64(plan), err
 }
 
-func (dl) free(plan uint64) { C.lt_plan_free(C.uint64_t(plan)) }
+func (lib) free(plan uint64) { C.lt_plan_free(C.uint64_t(plan)) }
 
 // heuristics keeps the library's own form only of algorithms that their attributes
 // do not rebuild.
-func (d dl) heuristics(ctx driver.Ctx, plan, limit uint64, n int) ([]Algo, error) {
+func (lib) heuristics(ctx driver.Ctx, plan, limit uint64, n int) ([]Algo, error) {
 	if n < 1 {
 		return nil, nil
 	}
@@ -173,7 +133,7 @@ func (d dl) heuristics(ctx driver.Ctx, plan, limit uint64, n int) ([]Algo, error
 	return out, nil
 }
 
-func (dl) use(ctx driver.Ctx, plan uint64, a Algo) (uint64, error) {
+func (lib) use(ctx driver.Ctx, plan uint64, a Algo) (uint64, error) {
 	c := C.lt_algo{id: C.int32_t(a.ID), tile: C.uint32_t(a.Tile), stages: C.uint32_t(a.Stages), splitk: C.uint32_t(a.SplitK),
 		reduction: C.uint32_t(a.Reduction), swizzle: C.uint32_t(a.Swizzle), custom: C.uint32_t(a.Custom),
 		inner: C.uint32_t(a.Inner), cluster: C.uint32_t(a.Cluster)}
@@ -195,7 +155,7 @@ func (dl) use(ctx driver.Ctx, plan uint64, a Algo) (uint64, error) {
 	return uint64(c.workspace), nil
 }
 
-func (dl) call() driver.CFunc { return driver.CFunc(C.lt_call()) }
+func (lib) call() driver.CFunc { return driver.CFunc(C.lt_call()) }
 
-func (dl) skinny() driver.CFunc { return 0 }
-func (dl) fetch() driver.CFunc  { return 0 }
+func (lib) skinny() driver.CFunc { return 0 }
+func (lib) fetch() driver.CFunc  { return 0 }

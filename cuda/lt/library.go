@@ -59,7 +59,7 @@ type Library struct {
 // Open finds cuBLASLt: at path, or under its usual names if path is empty; the first
 // successful call decides for the process. drv is what driver.Open gave, or
 // a cuda.HostDriver, for which the host multiplies. A missing library is a
-// *driver.LoadError.
+// *dl.LoadError, which wraps library.ErrUnavailable.
 func Open(drv driver.Driver, path string) (*Library, error) {
 	lib, err := openLibrary(drv, path)
 	if err != nil {

@@ -1,8 +1,7 @@
 //go:build linux && cgo && (amd64 || arm64)
 
 #include "shim.h"
-#include <dlfcn.h>
-#include <stdio.h>
+#include "../dl/bind.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,24 +66,16 @@ typedef struct {
 	} one, zero;
 } plan_t;
 
-int lt_load(const char *path, const char *driver, char *why, size_t n)
+const char *lt_bind(void *lib)
 {
-	void *cuda = dlopen(driver, RTLD_NOW | RTLD_LOCAL);
-	void *lib = cuda ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-	if (!lib) {
-		snprintf(why, n, "%s", dlerror());
-		return LT_NO_LIBRARY;
-	}
-#define RESOLVE(type, name, sym, params)                                                                      \
-	if (!(*(void **)&fn.name = dlsym(lib, sym))) {                                                        \
-		snprintf(why, n, "%s", sym);                                                                  \
-		return LT_NO_SYMBOL;                                                                          \
-	}
-	FUNCTIONS(RESOLVE)
-	if (!(*(void **)&fn.set_context = dlsym(cuda, "cuCtxSetCurrent"))) {
-		snprintf(why, n, "cuCtxSetCurrent");
-		return LT_NO_SYMBOL;
-	}
+#define BIND(type, name, sym, params) DL_BIND(fn, name, sym)
+	FUNCTIONS(BIND)
+	return 0;
+}
+
+const char *lt_bind_driver(void *lib)
+{
+	DL_BIND(fn, set_context, "cuCtxSetCurrent")
 	return 0;
 }
 

@@ -8,7 +8,7 @@
 // Codes of our own, outside the library's range. A driver's code e is LT_DRIVER - e.
 // A status s of the library in a command buffer is LT_STATUS - s, as the command
 // buffer's contract asks.
-enum { LT_NO_LIBRARY = -1, LT_NO_SYMBOL = -2, LT_NO_MEMORY = -3, LT_DRIVER = -1000, LT_STATUS = -1000 };
+enum { LT_NO_MEMORY = -3, LT_DRIVER = -1000, LT_STATUS = -1000 };
 
 typedef struct { // a matrix as it lies in memory: column-major
 	uint64_t rows, cols;
@@ -32,7 +32,10 @@ typedef struct { // one algorithm of the library: its attributes and its own for
 	uint64_t raw[8];
 } lt_algo;
 
-int lt_load(const char *path, const char *driver, char *why, size_t n);
+// lt_bind and lt_bind_driver resolve every symbol, and return the name of one that is
+// missing.
+const char *lt_bind(void *lib);
+const char *lt_bind_driver(void *lib);
 uint64_t lt_version(void);
 int lt_create(uint64_t ctx, uint64_t *h);
 int lt_destroy(uint64_t ctx, uint64_t h);

@@ -3,13 +3,15 @@
 package lt
 
 import (
-	"fmt"
+	"github.com/seed-ee968945/concert/cuda/dl"
 	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/library"
 )
 
-func openLibrary(drv driver.Driver, _ string) (backend, error) {
+func openLibrary(drv driver.Driver, path string) (backend, error) {
 	if lib := hostLibrary(drv); lib != nil {
 		return lib, nil
 	}
-	return nil, fmt.Errorf("%w: cuBLASLt needs cgo on Linux", driver.ErrNoDriver)
+	_, err := (&dl.Library{Kind: library.ErrUnavailable, Names: []string{"libcublasLt.so"}}).Load(path, nil)
+	return nil, err
 }

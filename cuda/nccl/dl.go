@@ -11,68 +11,32 @@ package nccl
 import "C"
 
 import (
-	"strings"
-	"sync"
 	"unsafe"
 
+	"github.com/seed-ee968945/concert/cuda/dl"
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// dl is NCCL behind dlopen. The library is loaded once per process.
-type dl struct{}
+// lib is NCCL behind dlopen.
+type lib struct{}
 
-var (
-	loadMu sync.Mutex
-	opened string // path of the loaded library, empty before
-)
+// libraries are NCCL's and the driver's, which a process loads once.
+var nccl, cuda = dl.Library{Kind: ErrNoLibrary, Needs: "NCCL 2.17 or newer",
+	Names: []string{"libnccl.so.2", "libnccl.so", "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/lib/aarch64-linux-gnu/libnccl.so.2", "/usr/local/lib/libnccl.so.2"}},
+	dl.Library{Kind: ErrNoLibrary, Needs: "a driver of CUDA 12", Names: dl.Driver}
 
 // Open loads NCCL. path is the library to use; empty means the usual names. Only
 // one NCCL can be in use in a process: asking for a second one by another path is
-// an error. The error wraps ErrNoLibrary when there is none that can be used.
+// an error. The error is a *dl.LoadError that wraps ErrNoLibrary when there is none that can
+// be used.
 func Open(path string) (Library, error) {
-	loadMu.Lock()
-	defer loadMu.Unlock()
-	names := []string{"libnccl.so.2", "libnccl.so", "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/lib/aarch64-linux-gnu/libnccl.so.2", "/usr/local/lib/libnccl.so.2"}
-	if path != "" {
-		names = []string{path}
-	}
-	if opened != "" {
-		if path != "" && path != opened {
-			return nil, &LoadError{Path: path, Reason: "this process already uses " + opened}
-		}
-		return dl{}, nil
-	}
-	drivers := []string{"libcuda.so.1", "libcuda.so", "/usr/local/nvidia/lib64/libcuda.so.1", "/usr/lib64-nvidia/libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}
-	if _, err := first(drivers, func(p *C.char, why *C.char, n C.size_t) C.int { return C.nc_open_driver(p, why, n) }); err != nil {
+	if _, err := cuda.Load("", func(l unsafe.Pointer) string { return C.GoString(C.nc_bind_driver(l)) }); err != nil {
 		return nil, err
 	}
-	name, err := first(names, func(p *C.char, why *C.char, n C.size_t) C.int { return C.nc_open(p, why, n) })
-	if err != nil {
+	if _, err := nccl.Load(path, func(l unsafe.Pointer) string { return C.GoString(C.nc_bind(l)) }); err != nil {
 		return nil, err
 	}
-	opened = name
-	return dl{}, nil
-}
-
-// first opens the first name that exists. A library that exists but lacks a symbol
-// ends the search, because a later name would only hide it.
-func first(names []string, open func(path, why *C.char, n C.size_t) C.int) (string, error) {
-	var reasons []string
-	for _, name := range names {
-		cs := C.CString(name)
-		var why [512]C.char
-		rc := open(cs, &why[0], C.size_t(len(why)))
-		C.free(unsafe.Pointer(cs))
-		switch text := C.GoString(&why[0]); {
-		case rc == 0:
-			return name, nil
-		case rc == C.NC_NO_SYMBOL:
-			return "", &LoadError{Path: name, Symbol: text}
-		default:
-			reasons = append(reasons, text)
-		}
-	}
-	return "", &LoadError{Path: strings.Join(names, ", "), Reason: reasons[0]}
+	return lib{}, nil
 }
 
 // check turns a result into an error.
@@ -92,24 +56,24 @@ func check(call string, h Handle, rc C.int) error {
 	return &Error{Call: call, Code: Code(rc), Text: C.GoString(C.nc_last_error(C.uintptr_t(h)))}
 }
 
-func (dl) Version() (int, error) {
+func (lib) Version() (int, error) {
 	var v C.int
 	err := check("ncclGetVersion", 0, C.nc_version(&v))
 	return int(v), err
 }
 
-func (dl) UniqueID() (id ID, err error) {
+func (lib) UniqueID() (id ID, err error) {
 	err = check("ncclGetUniqueId", 0, C.nc_unique_id(unsafe.Pointer(&id[0])))
 	return id, err
 }
 
-func (dl) Init(ctx uintptr, n int, id ID, rank int, c Config) (Handle, error) {
+func (lib) Init(ctx uintptr, n int, id ID, rank int, c Config) (Handle, error) {
 	var h C.uintptr_t
 	rc := C.nc_init(C.uintptr_t(ctx), &h, C.int(n), unsafe.Pointer(&id[0]), C.int(rank), C.int(c.MinCTAs), C.int(c.MaxCTAs))
 	return Handle(h), check("ncclCommInitRankConfig", 0, rc)
 }
 
-func (dl) AsyncError(h Handle) (Code, error) {
+func (lib) AsyncError(h Handle) (Code, error) {
 	var state C.int
 	err := check("ncclCommGetAsyncError", h, C.nc_async_error(C.uintptr_t(h), &state))
 	return Code(state), err
@@ -122,7 +86,7 @@ var (
 	reduceNumbers = [...]C.uint64_t{Sum: 0, Product: 1, Max: 2, Min: 3, Avg: 4}
 )
 
-func (dl) Submit(ctx uintptr, h Handle, stream uintptr, calls []Call) error {
+func (lib) Submit(ctx uintptr, h Handle, stream uintptr, calls []Call) error {
 	if len(calls) == 0 {
 		return nil
 	}
@@ -141,16 +105,16 @@ func (dl) Submit(ctx uintptr, h Handle, stream uintptr, calls []Call) error {
 	return check(name, h, rc)
 }
 
-func (dl) Finalize(ctx uintptr, h Handle) error {
+func (lib) Finalize(ctx uintptr, h Handle) error {
 	return check("ncclCommFinalize", h, C.nc_finalize(C.uintptr_t(ctx), C.uintptr_t(h)))
 }
 
-func (dl) Destroy(ctx uintptr, h Handle) error {
+func (lib) Destroy(ctx uintptr, h Handle) error {
 	return check("ncclCommDestroy", 0, C.nc_destroy(C.uintptr_t(ctx), C.uintptr_t(h)))
 }
 
-func (dl) Abort(ctx uintptr, h Handle) error {
+func (lib) Abort(ctx uintptr, h Handle) error {
 	return check("ncclCommAbort", 0, C.nc_abort(C.uintptr_t(ctx), C.uintptr_t(h)))
 }
 
-func (dl) LastError(h Handle) string { return C.GoString(C.nc_last_error(C.uintptr_t(h))) }
+func (lib) LastError(h Handle) string { return C.GoString(C.nc_last_error(C.uintptr_t(h))) }

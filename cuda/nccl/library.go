@@ -144,24 +144,6 @@ func (e *Error) Is(target error) bool {
 // this build has no usable NCCL.
 var ErrNoLibrary = errors.New("no usable NCCL")
 
-// LoadError says why the library could not be used. It wraps ErrNoLibrary.
-type LoadError struct {
-	Path   string // what was opened, or the names that were tried
-	Symbol string // the missing symbol, when that is the reason
-	Reason string
-}
-
-// Error says what was tried and what to do.
-func (e *LoadError) Error() string {
-	if e.Symbol != "" {
-		return fmt.Sprintf("%v: %s has no symbol %s: NCCL 2.17 or newer is needed", ErrNoLibrary, e.Path, e.Symbol)
-	}
-	return fmt.Sprintf("%v: %s: %s", ErrNoLibrary, e.Path, e.Reason)
-}
-
-// Unwrap gives ErrNoLibrary.
-func (e *LoadError) Unwrap() error { return ErrNoLibrary }
-
 // code gives the result that err carries; Success for nil, InternalError for an
 // error of another kind.
 func code(err error) Code {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-ee968945/concert/cuda/dl"
 	"github.com/seed-ee968945/concert/internal/dtype"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
@@ -410,7 +411,7 @@ func TestJoinErrors(t *testing.T) {
 
 func TestOpenMissing(t *testing.T) {
 	_, err := Open("/nowhere/libnccl.so.2")
-	var le *LoadError
+	var le *dl.LoadError
 	if !errors.Is(err, ErrNoLibrary) || !errors.As(err, &le) || le.Reason == "" {
 		t.Errorf("%v", err)
 	}

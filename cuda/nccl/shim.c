@@ -1,7 +1,7 @@
 //go:build linux && cgo && (amd64 || arm64)
 
 #include "shim.h"
-#include <dlfcn.h>
+#include "../dl/bind.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,40 +16,19 @@ static struct {
 } drv;
 static int loaded, driver_loaded;
 
-#define RESOLVE(table, name, sym)                                                                             \
-	if (!(*(void **)&table.name = dlsym(lib, sym))) {                                                     \
-		snprintf(why, n, "%s", sym);                                                                  \
-		dlclose(lib);                                                                                 \
-		return NC_NO_SYMBOL;                                                                          \
-	}
-#define RESOLVE_NCCL(name, sym, params) RESOLVE(fn, name, sym)
-#define RESOLVE_DRIVER(name, sym, params) RESOLVE(drv, name, sym)
-
-static void *open_lib(const char *path, char *why, size_t n)
+const char *nc_bind(void *lib)
 {
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib)
-		snprintf(why, n, "%s", dlerror());
-	return lib;
-}
-
-int nc_open(const char *path, char *why, size_t n)
-{
-	void *lib = open_lib(path, why, n);
-	if (!lib)
-		return NC_NO_LIBRARY;
-	NC_FUNCTIONS(RESOLVE_NCCL)
+#define BIND(name, sym, params) DL_BIND(fn, name, sym)
+	NC_FUNCTIONS(BIND)
 	*(void **)&fn.last_error = dlsym(lib, "ncclGetLastError");
 	loaded = 1;
 	return 0;
 }
 
-int nc_open_driver(const char *path, char *why, size_t n)
+const char *nc_bind_driver(void *lib)
 {
-	void *lib = open_lib(path, why, n);
-	if (!lib)
-		return NC_NO_LIBRARY;
-	NC_DRIVER_FUNCTIONS(RESOLVE_DRIVER)
+#define BIND_DRIVER(name, sym, params) DL_BIND(drv, name, sym)
+	NC_DRIVER_FUNCTIONS(BIND_DRIVER)
 	driver_loaded = 1;
 	return 0;
 }

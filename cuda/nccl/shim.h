@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // Codes of our own, outside NCCL's range. NC_DRIVER - e is the driver's code e.
-enum { NC_NO_LIBRARY = -1, NC_NO_SYMBOL = -2, NC_NOT_LOADED = -3, NC_BAD_CALL = -4, NC_DRIVER = -1000 };
+enum { NC_NOT_LOADED = -3, NC_BAD_CALL = -4, NC_DRIVER = -1000 };
 
 typedef struct { // ncclUniqueId, passed by value
 	char bytes[128];
@@ -48,10 +48,10 @@ typedef struct { // Call of library.go
 	X(copy, "cuMemcpyAsync", (uint64_t, uint64_t, size_t, void *))                                        \
 	X(zero, "cuMemsetD8Async", (uint64_t, unsigned char, size_t, void *))
 
-// nc_open opens one of our names and resolves every symbol; why gets the loader's
-// message or the missing symbol.
-int nc_open(const char *path, char *why, size_t n);
-int nc_open_driver(const char *path, char *why, size_t n);
+// nc_bind and nc_bind_driver resolve every symbol, and return the name of one that is
+// missing.
+const char *nc_bind(void *lib);
+const char *nc_bind_driver(void *lib);
 
 int nc_version(int *v);
 int nc_unique_id(void *id);

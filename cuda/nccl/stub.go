@@ -2,8 +2,11 @@
 
 package nccl
 
+import "github.com/seed-ee968945/concert/cuda/dl"
+
 // Open reports that this build cannot load NCCL: it was made without cgo or for
-// another system. path is ignored. The error wraps ErrNoLibrary.
+// another system. The error wraps ErrNoLibrary.
 func Open(path string) (Library, error) {
-	return nil, &LoadError{Path: "libnccl.so.2", Reason: "this program was built without cgo, or not for Linux on amd64 or arm64"}
+	_, err := (&dl.Library{Kind: ErrNoLibrary, Names: []string{"libnccl.so.2"}}).Load(path, nil)
+	return nil, err
 }

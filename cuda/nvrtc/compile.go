@@ -15,25 +15,6 @@ import (
 // ErrNoCompiler is wrapped by every error of Open.
 var ErrNoCompiler = errors.New("no usable CUDA runtime compiler")
 
-// LoadError says why the compiler's library could not be used. It wraps
-// ErrNoCompiler.
-type LoadError struct {
-	Path   string // what was opened
-	Symbol string // the missing symbol, when that is the reason
-	Reason string
-}
-
-// Error says what was tried and what to do.
-func (e *LoadError) Error() string {
-	if e.Symbol != "" {
-		return fmt.Sprintf("%s lacks %s: it is too old; version 12 or 13 is needed", e.Path, e.Symbol)
-	}
-	return fmt.Sprintf("cannot load %s: %s; install the CUDA runtime compiler, or name its library", e.Path, e.Reason)
-}
-
-// Unwrap gives ErrNoCompiler.
-func (e *LoadError) Unwrap() error { return ErrNoCompiler }
-
 // CompileError is source that the compiler refused.
 type CompileError struct {
 	Name string // of the unit

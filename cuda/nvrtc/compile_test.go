@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/seed-ee968945/concert/cuda/dl"
 )
 
 // fakeCompiler gives its own source back.
@@ -127,7 +129,7 @@ func TestCompileError(t *testing.T) {
 
 func TestOpenMissing(t *testing.T) {
 	_, err := Open("/nonexistent/libnvrtc.so", "")
-	var le *LoadError
+	var le *dl.LoadError
 	if !errors.Is(err, ErrNoCompiler) || !errors.As(err, &le) {
 		t.Errorf("%v", err)
 	}

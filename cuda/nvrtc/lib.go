@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"sync"
 	"unsafe"
+
+	"github.com/seed-ee968945/concert/cuda/dl"
 )
 
 // lib is the loaded library.
@@ -20,9 +22,6 @@ type lib struct {
 	fn   *C.rtc_lib
 	name string
 }
-
-// names are tried in this order where no path is given.
-var names = []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}
 
 var loaded struct {
 	sync.Mutex
@@ -38,47 +37,29 @@ func Open(path, dir string) (*Compiler, error) {
 	if c := loaded.compilers[[2]string{path, dir}]; c != nil {
 		return c, nil
 	}
-	try := names
-	if path != "" {
-		try = []string{path}
+	l, err := open(path)
+	if err != nil {
+		return nil, err
 	}
-	var first error
-	for _, name := range try {
-		l, err := open(name)
-		if err != nil {
-			if first == nil {
-				first = err
-			}
-			continue
-		}
-		c := newCompiler(l, dir)
-		if loaded.compilers == nil {
-			loaded.compilers = map[[2]string]*Compiler{}
-		}
-		loaded.compilers[[2]string{path, dir}] = c
-		return c, nil
+	c := newCompiler(l, dir)
+	if loaded.compilers == nil {
+		loaded.compilers = map[[2]string]*Compiler{}
 	}
-	return nil, first
+	loaded.compilers[[2]string{path, dir}] = c
+	return c, nil
 }
 
-func open(name string) (*lib, error) {
-	cs := C.CString(name)
-	defer C.free(unsafe.Pointer(cs))
-	const whyBytes = 1024
-	why := (*C.char)(C.calloc(1, whyBytes))
-	defer C.free(unsafe.Pointer(why))
+func open(path string) (*lib, error) {
 	l := &lib{fn: (*C.rtc_lib)(C.calloc(1, C.sizeof_rtc_lib))}
-	switch C.rtc_load(l.fn, cs, why, whyBytes) {
-	case C.RTC_NO_LIBRARY:
+	library := dl.Library{Kind: ErrNoCompiler, Needs: "version 12 or 13", Names: []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}}
+	name, err := library.Load(path, func(lib unsafe.Pointer) string { return C.GoString(C.rtc_bind(l.fn, lib)) })
+	if err != nil {
 		C.free(unsafe.Pointer(l.fn))
-		return nil, &LoadError{Path: name, Reason: C.GoString(why)}
-	case C.RTC_NO_SYMBOL:
-		C.free(unsafe.Pointer(l.fn))
-		return nil, &LoadError{Path: name, Symbol: C.GoString(why)}
+		return nil, err
 	}
 	var major, minor C.int
 	if rc := C.rtc_version(l.fn, &major, &minor); rc != 0 {
-		return nil, &LoadError{Path: name, Reason: "it does not tell its version: " + C.GoString(C.rtc_error(l.fn, rc))}
+		return nil, &dl.LoadError{Kind: ErrNoCompiler, Path: name, Reason: "it does not tell its version: " + C.GoString(C.rtc_error(l.fn, rc))}
 	}
 	l.name = fmt.Sprintf("%d.%d", int(major), int(minor))
 	return l, nil

@@ -2,8 +2,11 @@
 
 package nvrtc
 
+import "github.com/seed-ee968945/concert/cuda/dl"
+
 // Open reports that this build has no compiler: it was made without cgo or for
 // another system. The error wraps ErrNoCompiler.
 func Open(path, dir string) (*Compiler, error) {
-	return nil, &LoadError{Path: "libnvrtc.so", Reason: "this program was built without cgo, or not for Linux on amd64 or arm64"}
+	_, err := (&dl.Library{Kind: ErrNoCompiler, Names: []string{"libnvrtc.so"}}).Load(path, nil)
+	return nil, err
 }

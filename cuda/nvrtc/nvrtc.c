@@ -1,23 +1,13 @@
 //go:build linux && cgo && (amd64 || arm64)
 
 #include "nvrtc.h"
-#include <dlfcn.h>
-#include <stdio.h>
+#include "../dl/bind.h"
 
-int rtc_load(rtc_lib *lib, const char *path, char *why, size_t n)
+const char *rtc_bind(rtc_lib *table, void *lib)
 {
-	lib->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib->handle) {
-		snprintf(why, n, "%s", dlerror());
-		return RTC_NO_LIBRARY;
-	}
-#define RTC_RESOLVE(name, sym, params, args)                                                                          \
-	if (!(*(void **)&lib->name = dlsym(lib->handle, sym))) {                                                      \
-		snprintf(why, n, "%s", sym);                                                                          \
-		return RTC_NO_SYMBOL;                                                                                 \
-	}
-	RTC_FUNCTIONS(RTC_RESOLVE)
-	RTC_RESOLVE(error_text, "nvrtcGetErrorString", , )
+#define RTC_BIND(name, sym, params, args) DL_BIND(*table, name, sym)
+	RTC_FUNCTIONS(RTC_BIND)
+	RTC_BIND(error_text, "nvrtcGetErrorString", , )
 	return 0;
 }
 

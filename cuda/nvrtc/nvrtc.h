@@ -4,9 +4,6 @@
 #define CONCERT_NVRTC_H
 #include <stddef.h>
 
-// Codes of our own, outside the library's range.
-enum { RTC_NO_LIBRARY = -1, RTC_NO_SYMBOL = -2 };
-
 typedef void *rtc_program;
 
 #define RTC_FUNCTIONS(X)                                                                                              \
@@ -25,12 +22,10 @@ typedef struct {
 #define RTC_FIELD(name, sym, params, args) int(*name) params;
 	RTC_FUNCTIONS(RTC_FIELD)
 	const char *(*error_text)(int);
-	void *handle;
 } rtc_lib;
 
-// rtc_load opens the library and resolves every symbol. why gets the library's or the
-// symbol's name and the loader's message.
-int rtc_load(rtc_lib *lib, const char *path, char *why, size_t n);
+// rtc_bind resolves every symbol, and returns the name of one that is missing.
+const char *rtc_bind(rtc_lib *table, void *lib);
 
 int rtc_version(const rtc_lib *lib, int *major, int *minor);
 int rtc_create(const rtc_lib *lib, rtc_program *p, const char *source, const char *name);

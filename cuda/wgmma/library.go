@@ -29,10 +29,10 @@ type Library struct {
 const capability = 90
 
 // Open makes the library of a device with its context. For a device that is no Hopper the
-// error wraps driver.ErrNoDriver.
+// error wraps library.ErrUnavailable.
 func Open(drv driver.Driver, ctx driver.Ctx, info driver.DeviceInfo, images *kernels.Set) (*Library, error) {
 	if 10*info.Major+info.Minor != capability {
-		return nil, fmt.Errorf("%w: matmuls by wgmma need compute capability 9.0, %s has %d.%d", driver.ErrNoDriver, info.Name, info.Major, info.Minor)
+		return nil, fmt.Errorf("%w: matmuls by wgmma need compute capability 9.0, %s has %d.%d", library.ErrUnavailable, info.Name, info.Major, info.Minor)
 	}
 	return &Library{drv: drv, ctx: ctx, sms: info.SMs, images: images, modules: map[string]driver.Module{}, funcs: map[string]driver.Func{},
 		load: library.NewLoader(drv, ctx)}, nil

@@ -65,7 +65,7 @@ func newBench(t testing.TB) *bench {
 	images, err := kernels.NewSet()
 	must(err)
 	b.lib, err = Open(b.drv, b.ctx, info, images)
-	if errors.Is(err, driver.ErrNoDriver) {
+	if errors.Is(err, library.ErrUnavailable) {
 		t.Skip(err)
 	}
 	must(err)
@@ -292,7 +292,7 @@ func TestNotServed(t *testing.T) {
 // Another architecture has no wgmma.
 func TestOtherDevices(t *testing.T) {
 	for _, info := range []driver.DeviceInfo{{Major: 8}, {Major: 10}} {
-		if _, err := Open(fake.New(1), 0, info, nil); !errors.Is(err, driver.ErrNoDriver) {
+		if _, err := Open(fake.New(1), 0, info, nil); !errors.Is(err, library.ErrUnavailable) {
 			t.Errorf("%d.%d: %v", info.Major, info.Minor, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/seed-ee968945/concert/cost/calibration"
 	"github.com/seed-ee968945/concert/cuda/coll"
-	"github.com/seed-ee968945/concert/cuda/driver"
+	"github.com/seed-ee968945/concert/cuda/library"
 	"github.com/seed-ee968945/concert/kernels"
 )
 
@@ -173,7 +173,7 @@ func (b *bench) overlapThresholds(t *kernels.Tuning) error {
 	side := make([]compute, b.n)
 	defer b.closeSide(side)
 	if err := b.openSide(side); err != nil {
-		if errors.Is(err, driver.ErrNoDriver) {
+		if errors.Is(err, library.ErrUnavailable) {
 			fmt.Println("no cuBLASLt: the forms beside compute keep their defaults:", err)
 			return nil
 		}

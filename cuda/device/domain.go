@@ -21,15 +21,15 @@ type routes struct {
 	spec    *rt.Spec
 	o       *Options
 	layout  *topo.Layout
-	islands [][]int // the ranks, parted into those that share memory
+	domains [][]int // the ranks, parted into those that share memory
 }
 
-// route parts the ranks into islands: first by what the world's first groups want, then as
+// route parts the ranks into domains: first by what the world's first groups want, then as
 // large as memory reaches from every rank to every other.
 func route(spec *rt.Spec, o *Options, l *topo.Layout) (*routes, error) {
 	r := &routes{spec: spec, o: o, layout: l}
 	for rank := range spec.World {
-		r.islands = append(r.islands, []int{rank})
+		r.domains = append(r.domains, []int{rank})
 	}
 	for _, g := range spec.Groups {
 		for _, ranks := range g.Ranks {
@@ -48,16 +48,16 @@ func route(spec *rt.Spec, o *Options, l *topo.Layout) (*routes, error) {
 	return r, nil
 }
 
-// join makes one island of those of some ranks, if memory serves all of them.
+// join makes one domain of those of some ranks, if memory serves all of them.
 func (r *routes) join(ranks []int) error {
-	has := func(isle []int) bool {
-		return slices.ContainsFunc(ranks, func(rank int) bool { return slices.Contains(isle, rank) })
+	has := func(domain []int) bool {
+		return slices.ContainsFunc(ranks, func(rank int) bool { return slices.Contains(domain, rank) })
 	}
 	var all []int
 	n := 0
-	for _, isle := range r.islands {
-		if has(isle) {
-			all = append(all, isle...)
+	for _, domain := range r.domains {
+		if has(domain) {
+			all = append(all, domain...)
 			n++
 		}
 	}
@@ -69,8 +69,8 @@ func (r *routes) join(ranks []int) error {
 	if err != nil || d.Transport != topo.Symmetric {
 		return err
 	}
-	r.islands = append(slices.DeleteFunc(r.islands, has), all)
-	slices.SortFunc(r.islands, slices.Compare)
+	r.domains = append(slices.DeleteFunc(r.domains, has), all)
+	slices.SortFunc(r.domains, slices.Compare)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (r *routes) of(g rt.Group) ([]topo.Decision, error) {
 			return nil, fmt.Errorf("group %q: %w", g.Name, err)
 		}
 		d := &row[k]
-		if len(ranks) > 1 && d.Transport == topo.Symmetric && !slices.ContainsFunc(r.islands, func(isle []int) bool { return within(ranks, isle) }) {
+		if len(ranks) > 1 && d.Transport == topo.Symmetric && !slices.ContainsFunc(r.domains, func(domain []int) bool { return within(ranks, domain) }) {
 			d.Transport, d.Reason = topo.NCCL, "its ranks share memory with others that do not all reach each other"
 		}
 		if d.Transport == topo.NCCL && r.o.Transport == topo.Symmetric {
@@ -115,9 +115,9 @@ func needsNCCL(row []topo.Decision) int {
 	return slices.IndexFunc(row, func(d topo.Decision) bool { return d.Transport == topo.NCCL })
 }
 
-// island is ranks that share memory, as far as this process has to do with them. One of its
+// domain is ranks that share memory, as far as this process has to do with them. One of its
 // ranks here, who leads, does what concerns all of them.
-type island struct {
+type domain struct {
 	ranks []int // of the world, in order
 	lone  bool  // one rank of a larger world
 	world *symm.World
@@ -130,16 +130,16 @@ type island struct {
 	groups map[string]*shared
 }
 
-// shared is a group on the island's memory.
+// shared is a group on the domain's memory.
 type shared struct {
-	row     []*coll.Group // by subgroup, nil for those of one rank, of other islands, and of NCCL
+	row     []*coll.Group // by subgroup, nil for those of one rank, of other domains, and of NCCL
 	at      uint64        // of its memory
 	scratch uint64        // offset of scratch for layouts
 }
 
-// newIsland opens an island without memory, of whose ranks those on devs are here.
-func newIsland(ctx context.Context, d *Device, ranks, devs []int, info *driver.DeviceInfo) (*island, error) {
-	i := &island{ranks: ranks, lone: len(ranks) == 1 && d.spec.World > 1, groups: map[string]*shared{}}
+// newDomain opens an domain without memory, of whose ranks those on devs are here.
+func newDomain(ctx context.Context, d *Device, ranks, devs []int, info *driver.DeviceInfo) (*domain, error) {
+	i := &domain{ranks: ranks, lone: len(ranks) == 1 && d.spec.World > 1, groups: map[string]*shared{}}
 	i.regions.Store(&[]rt.Region{})
 	// More than the device's memory, in case that it is given back here and there.
 	i.above = arenaAlign
@@ -154,24 +154,24 @@ func newIsland(ctx context.Context, d *Device, ranks, devs []int, info *driver.D
 	case len(devs) == len(ranks):
 		i.world, err = symm.NewLocalWorld(d.drv, devs, o)
 	default:
-		i.world, err = symm.NewProcessWorld(ctx, d.drv, d.spec.Job.Sub("island", ranks), devs[0], o)
+		i.world, err = symm.NewProcessWorld(ctx, d.drv, d.spec.Job.Sub("domain", ranks), devs[0], o)
 	}
 	return i, err
 }
 
-// place is a rank's number in the island's world.
-func (s *island) place(rank int) int {
+// place is a rank's number in the domain's world.
+func (s *domain) place(rank int) int {
 	if s.lone {
 		return rank
 	}
 	return slices.Index(s.ranks, rank)
 }
 
-// leads reports whether a rank is the first of the island in this process.
-func (s *island) leads(rank int) bool { return s.world.Local()[0].ID == s.place(rank) }
+// leads reports whether a rank is the first of the domain in this process.
+func (s *domain) leads(rank int) bool { return s.world.Local()[0].ID == s.place(rank) }
 
 // grow turns a region of the arena into zeroed memory.
-func (s *island) grow(ctx context.Context, at rt.Region) error {
+func (s *domain) grow(ctx context.Context, at rt.Region) error {
 	if uint64(at.Hi) > s.above {
 		return fmt.Errorf("an arena of %d bytes, this device has addresses for %d", at.Hi, s.above)
 	}
@@ -195,7 +195,7 @@ func (s *island) grow(ctx context.Context, at rt.Region) error {
 }
 
 // shrink gives a region back. Transfers that have begun end first.
-func (s *island) shrink(at rt.Region) error {
+func (s *domain) shrink(at rt.Region) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	list := slices.Clone(*s.regions.Load())
@@ -209,7 +209,7 @@ func (s *island) shrink(at rt.Region) error {
 }
 
 // region is the one that bytes lo to hi lie in; no bytes lie anywhere.
-func (s *island) region(lo, hi int64) (rt.Region, bool) {
+func (s *domain) region(lo, hi int64) (rt.Region, bool) {
 	for _, at := range *s.regions.Load() {
 		if at.Lo <= lo && hi <= at.Hi {
 			return at, true
@@ -219,7 +219,7 @@ func (s *island) region(lo, hi int64) (rt.Region, bool) {
 }
 
 // arena is the end of the last region.
-func (s *island) arena() int64 {
+func (s *domain) arena() int64 {
 	list := *s.regions.Load()
 	if len(list) == 0 {
 		return 0
@@ -227,13 +227,13 @@ func (s *island) arena() int64 {
 	return list[len(list)-1].Hi
 }
 
-// holds reports whether a subgroup is one of the island's groups on symmetric memory.
-func (s *island) holds(ranks []int, d topo.Decision) bool {
+// holds reports whether a subgroup is one of the domain's groups on symmetric memory.
+func (s *domain) holds(ranks []int, d topo.Decision) bool {
 	return len(ranks) > 1 && d.Transport == topo.Symmetric && slices.Contains(s.ranks, ranks[0])
 }
 
 // add makes a group, whose subgroups share one piece of memory: no rank is in two of them.
-func (s *island) add(ctx context.Context, g rt.Group, row []topo.Decision, opts coll.GroupOptions, scratch uint64) (err error) {
+func (s *domain) add(ctx context.Context, g rt.Group, row []topo.Decision, opts coll.GroupOptions, scratch uint64) (err error) {
 	n := &shared{row: make([]*coll.Group, len(g.Ranks))}
 	for k, ranks := range g.Ranks {
 		if !s.holds(ranks, row[k]) {
@@ -263,15 +263,15 @@ func (s *island) add(ctx context.Context, g rt.Group, row []topo.Decision, opts 
 	return nil
 }
 
-// group is one that add has made; nil if the island has no part in it.
-func (s *island) group(name string) *shared {
+// group is one that add has made; nil if the domain has no part in it.
+func (s *domain) group(name string) *shared {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.groups[name]
 }
 
 // drop gives a group back.
-func (s *island) drop(name string) error {
+func (s *domain) drop(name string) error {
 	n := s.group(name)
 	if n == nil {
 		return nil
@@ -287,4 +287,4 @@ func (s *island) drop(name string) error {
 }
 
 // close gives the groups and the memory back.
-func (s *island) close() error { return s.world.Close() }
+func (s *domain) close() error { return s.world.Close() }
