@@ -19,9 +19,10 @@ import (
 // unserved are the operations of which no line of the op table's can run on one GPU, with
 // the reason.
 var unserved = map[ir.Op]string{
-	ir.OpShard: "it asks for the rank: TestRandomAndShard has two",
-	ir.OpCall:  "it is the caller's: TestFunc",
-	ir.OpWhile: "it runs functions, which no line has", ir.OpCase: "it runs functions, which no line has",
+	ir.OpShard:    "it asks for the rank: TestRandomAndShard has two",
+	ir.OpCall:     "it is the caller's: TestFunc",
+	ir.OpReadSize: "it gives values to symbols, which no line declares",
+	ir.OpWhile:    "it runs functions, which no line has", ir.OpCase: "it runs functions, which no line has",
 }
 
 // spellings are lines beside the examples of the op table.
