@@ -122,6 +122,15 @@ func everything(ctx context.Context, job *Job, rank, world int) error {
 	if err != nil {
 		return err
 	}
+	conns, err := g.Connect(ctx, "links", []bool{rank != 0, rank != 1})
+	for _, c := range conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
 	return g.Barrier(ctx, "end")
 }
 
