@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -81,10 +82,11 @@ func (j *Job) rank(ctx context.Context, r *rt.Rank, halves []half) (*outcome, er
 	}
 	outs := make([][]rt.Value, len(halves))
 	for n := range j.Steps {
+		sizes := map[string]int64{}
 		for i := range halves {
 			given, err := j.bind(ctx, r, halves, outs, i)
 			if err == nil {
-				outs[i], err = j.once(ctx, r, &halves[i], given)
+				outs[i], err = j.once(ctx, r, &halves[i], given, sizes)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("step %d of @%s: %w", n, halves[i].f.Name, err)
@@ -122,9 +124,22 @@ func (j *Job) bind(ctx context.Context, r *rt.Rank, halves []half, outs [][]rt.V
 	return j.fed(outs[0])
 }
 
-// once runs a half and returns where its outputs lie, one by one.
-func (j *Job) once(ctx context.Context, r *rt.Rank, h *half, given []rt.Value) ([]rt.Value, error) {
-	vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, j.options(r))
+// once runs a half and returns where its outputs lie, one by one. It takes the sizes that halves
+// before it have read, and adds its own.
+func (j *Job) once(ctx context.Context, r *rt.Rank, h *half, given []rt.Value, sizes map[string]int64) ([]rt.Value, error) {
+	o := j.options(r)
+	o.Symbols, o.Sizes = maps.Clone(o.Symbols), sizes
+	for _, s := range h.step.Module.Symbols {
+		v, ok := sizes[s.Name]
+		switch {
+		case !ok || s.Read:
+		case o.Symbols == nil:
+			o.Symbols = map[string]int64{s.Name: v}
+		default:
+			o.Symbols[s.Name] = v
+		}
+	}
+	vs, err := rt.RunModule(ctx, r, h.step.Module, h.step.Run, given, o)
 	if err != nil {
 		return nil, err
 	}

@@ -90,6 +90,9 @@ func (m *machine) readSize(n *ir.Node) error {
 				return nodeError(n, r, &SymbolError{Rank: r, Symbol: s, Value: v, Max: y.Max})
 			}
 			m.syms[r][s] = v
+			if m.opts.Sizes != nil {
+				m.opts.Sizes[r][s] = v
+			}
 		}
 	}
 	return m.check()

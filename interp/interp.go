@@ -17,6 +17,10 @@ type Options struct {
 	// that symbol alone, else it is the symbol's hint.
 	Symbols []map[string]int64
 
+	// Sizes, if not nil, receives by rank the sizes that the function reads from tensors, by
+	// symbol: what goes on with its results may need them. It has a map for each rank.
+	Sizes []map[string]int64
+
 	// Calls implements opaque calls by target.
 	Calls map[string]CallFunc
 

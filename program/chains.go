@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -63,4 +64,48 @@ func (p *Program) ChainKey(c Chain) string {
 		}
 	}
 	return fmt.Sprintf("chain of %d %s %s", len(c.Instrs), strings.Join(ends, "..."), hex.EncodeToString(h.Sum(nil)[:8]))
+}
+
+// residency bounds how many collectives may be in flight at once: for each one,
+// the streams that hold another that is neither before nor after it. No set of
+// collectives in flight together is larger than that number plus one. Where that is too
+// many, chains decide, exactly.
+func (c *checker) residency() {
+	by := make([][]int32, len(c.p.Streams)) // by stream: its comms
+	for k := range c.comms {
+		by[c.comms[k].stream] = append(by[c.comms[k].stream], int32(k))
+	}
+	worst, at := 0, 0
+	var with []int
+	for k := range c.comms {
+		a := &c.comms[k]
+		n := 1
+		var others []int
+		for t, list := range by {
+			if t == int(a.stream) || len(list) == 0 {
+				continue
+			}
+			// The first on t that is not before a; if that one is after a, all
+			// later ones are, too.
+			j, _ := slices.BinarySearchFunc(list, a.clock[t], func(k, done int32) int { return int(c.comms[k].instr - done) })
+			if j < len(list) && c.comms[list[j]].clock[a.stream] <= a.instr {
+				n++
+				others = append(others, int(c.comms[list[j]].instr))
+			}
+		}
+		if n > worst {
+			worst, at, with = n, int(a.instr), others
+		}
+	}
+	c.r.Stats.InFlight = worst
+	if c.o.InFlight > 0 && worst > c.o.InFlight && chained(c.comms, c.o.InFlight) {
+		c.r.Stats.InFlight = c.o.InFlight
+	} else if c.o.InFlight > 0 && worst > c.o.InFlight {
+		slices.Sort(with)
+		f := Finding{Kind: InFlight, First: c.site(at), Second: c.site(with[0]), Count: worst, Limit: c.o.InFlight}
+		if f.Second.Index < f.First.Index {
+			f.First, f.Second = f.Second, f.First
+		}
+		c.add(f)
+	}
 }

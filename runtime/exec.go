@@ -41,6 +41,9 @@ type Options struct {
 	// Symbols gives the run-time sizes. One that is absent is taken from an
 	// input in whose shape it stands alone, else it is the symbol's hint.
 	Symbols map[string]int64
+	// Sizes, if not nil, receives the sizes that the run reads from tensors, by symbol: what
+	// goes on with its results may need them.
+	Sizes map[string]int64
 	// Seed and Step select the random numbers of `rand`; a loop counts Step up.
 	Seed, Step int64
 	// KeepOutputs leaves plain outputs in the arena: their values have a Place

@@ -119,6 +119,9 @@ func (x *Exec) readAll() error {
 		}
 	}
 	x.unread = nil
+	if x.opts.Sizes != nil {
+		maps.Copy(x.opts.Sizes, x.read)
+	}
 	return nil
 }
 

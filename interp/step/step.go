@@ -15,7 +15,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/seed-ee968945/concert/interp"
 	"github.com/seed-ee968945/concert/ir"
@@ -240,9 +242,37 @@ type Runner func(ctx context.Context, f *ir.Func, inputs [][]interp.Tensor) ([][
 
 // Interpret is the Runner of the reference interpreter.
 func Interpret(o interp.Options) Runner {
+	var sizes []map[string]int64 // that functions have read
 	return func(ctx context.Context, f *ir.Func, inputs [][]interp.Tensor) ([][]interp.Tensor, error) {
+		o := o
+		for len(sizes) < f.Module().World {
+			sizes = append(sizes, map[string]int64{})
+		}
+		o.Symbols, o.Sizes = known(f, o.Symbols, sizes), sizes
 		return interp.Run(ctx, f, inputs, o)
 	}
+}
+
+// known are the sizes that the caller gives, and those that f has from what ran before.
+func known(f *ir.Func, given, sizes []map[string]int64) []map[string]int64 {
+	if given == nil {
+		given = make([]map[string]int64, len(sizes))
+	}
+	out := make([]map[string]int64, len(given))
+	for r := range given {
+		out[r] = map[string]int64{}
+		maps.Copy(out[r], given[r])
+		if r >= len(sizes) {
+			continue // Run says what is wrong
+		}
+		for _, s := range f.Module().Symbols() {
+			v, ok := sizes[r][s.Name]
+			if ok && !slices.ContainsFunc(f.SizeReads(), func(n *ir.Node) bool { return slices.Contains(n.Attrs().Strs(ir.SymbolsKey), s.Name) }) {
+				out[r][s.Name] = v
+			}
+		}
+	}
+	return out
 }
 
 // Run executes the step: forward on the given inputs, then backward on what it

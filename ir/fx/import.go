@@ -97,8 +97,9 @@ type importer struct {
 	flights  []*flight
 	written  map[storage]mutation // storages that an in-place operator has overwritten
 	warnings []Warning
-	pastIn   bool // an operation has been seen
-	done     bool // the output has been seen
+	equal    []equality // sizes that are numbers after all
+	pastIn   bool       // an operation has been seen
+	done     bool       // the output has been seen
 }
 
 // state is what a traced name stands for: tensors, or part of a collective that

@@ -131,6 +131,13 @@ func indexPut(c *call) error {
 	if c.bool("accumulate", false) {
 		l = l.With("accumulate", attr.Bool(true))
 	}
+	places := []ir.Type{x.Type()}
+	for _, at := range idx {
+		places = append(places, at.Type())
+	}
+	if want, err := ir.Infer(ir.OpIndex, nil, attr.List(nil).With("dims", attr.Ints(dims...)), places); err == nil && c.err == nil {
+		values = c.asLong(values, want[0].Shape())
+	}
 	return c.emitErr(ir.OpIndexPut, l, append([]*ir.Value{x, values}, idx...)...)
 }
 

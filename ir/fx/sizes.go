@@ -82,13 +82,17 @@ func (im *importer) declareSymbols() error {
 		}
 		im.m.AddSymbol(s.Name, min(s.Hint, s.Max), s.Max)
 	}
+	var checks []ir.Dim
 	for _, text := range im.file.Checks {
 		d, err := ir.ParseDim(text)
 		if err != nil {
 			return im.file.errorf("", "checks", "check", "%v", err)
 		}
 		im.check(d)
+		checks = append(checks, d)
 	}
+	im.equal = equalities(checks)
+	im.settle()
 	return nil
 }
 
@@ -245,6 +249,9 @@ func (c *call) sizeNode() error {
 	if done, err := c.check(); done || err != nil {
 		return err
 	}
+	if name := c.targetName(); c.n.Size != "" && (name == "aten._local_scalar_dense.default" || name == "aten.item.default") {
+		return c.readSize()
+	}
 	given, has := ir.Dim{}, c.n.Size != ""
 	if has {
 		d, err := ir.ParseDim(c.n.Size)
@@ -254,9 +261,10 @@ func (c *call) sizeNode() error {
 		if err := c.known("size", d); err != nil {
 			return err
 		}
-		given = d
+		given = c.im.settled(d)
 	}
 	computed, ok, err := c.arithmetic()
+	computed = c.im.settled(computed)
 	switch {
 	case err != nil:
 		return err
@@ -387,11 +395,14 @@ func (c *call) shapeOf(name string) (ir.Dim, bool, error) {
 	if err := c.bind("self dim"); err != nil {
 		return ir.Dim{}, false, c.fail("args", "arguments", "%s takes a tensor and a dimension", name)
 	}
-	x := c.tensor("self")
-	if c.err != nil {
-		return ir.Dim{}, false, c.err
+	s, ok := c.tracedShape("self")
+	if !ok {
+		x := c.tensor("self")
+		if c.err != nil {
+			return ir.Dim{}, false, c.err
+		}
+		s = x.Type().Shape()
 	}
-	s := x.Type().Shape()
 	switch name {
 	case "aten.sym_numel.default":
 		return s.NumElems(), true, nil

@@ -48,7 +48,8 @@ def export(fn, args=(), out="step", kwargs=None, backward=True, costs=False, rec
             torch._dynamo.mark_dynamic(args[k], d)
             now = args[k].shape[d]  # PyTorch takes sizes that are equal now for one size
             recorder.most[now] = min(most, recorder.most.get(now, most))
-    with torch.enable_grad() if backward else torch.no_grad():
+    scalars = torch._dynamo.config.patch(capture_scalar_outputs=True)  # sizes that tensors hold
+    with torch.enable_grad() if backward else torch.no_grad(), scalars:
         results = torch.compile(fn, backend=recorder, fullgraph=True, dynamic=False)(*args, **(kwargs or {}))
         if backward:
             leaves = [r for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor) and r.requires_grad]
@@ -242,11 +243,14 @@ def _zeros(graph):
     values = [n.meta["val"] if isinstance(n, fx.Node) else n for n in list(graph.graph.nodes)[-1].args[0]]
 
     def now(sizes):
-        return [d if isinstance(d, int) else d.node.hint for d in sizes]
+        return [one(d) for d in sizes]
+
+    def one(d):  # a size that a tensor holds counts as its bound
+        return d if isinstance(d, int) else d.node.hint if d.node.has_hint() else int(d.node.shape_env.bound_sympy(d.node.expr).upper)
 
     def zero(t):
         if isinstance(t, torch.SymInt):
-            return t.node.hint
+            return one(t)
         return torch.empty_strided(now(t.shape), now(t.stride()), dtype=t.dtype, device=t.device).zero_() if isinstance(t, torch.Tensor) else t
 
     return lambda *args: [zero(v) for v in values]
@@ -443,8 +447,8 @@ class _Writer:
             if least > 2:  # PyTorch takes every open size for at least 2, and the program holds for less
                 out.append("%s-%d" % (s, least))
         env = next(iter(self.symbols.values()))[1]
-        for guard in env.guards:
-            e = env.simplify(guard.expr)
+        later = [a.expr for asserts in env.deferred_runtime_asserts.values() for a in asserts]  # of sizes that tensors hold
+        for e in [env.simplify(guard.expr) for guard in env.guards] + later:
             if not isinstance(e, (Eq, Ge, Gt, Le, Lt)) or not {str(s) for s in e.free_symbols} <= set(self.symbols):
                 continue
             try:

@@ -198,6 +198,45 @@ class Recurrent(nn.Module):
         return self.head(torch.stack(out, 1))
 
 
+class Exchange(torch.autograd.Function):
+    """Rows to and from all ranks, as many as two lists say."""
+
+    @staticmethod
+    def forward(ctx, x, gets, sends, group):
+        ctx.gets, ctx.sends, ctx.group = gets, sends, group
+        c10d = torch.ops._c10d_functional
+        return c10d.wait_tensor(c10d.all_to_all_single(x, gets, sends, group))
+
+    @staticmethod
+    def backward(ctx, grad):
+        c10d = torch.ops._c10d_functional
+        return c10d.wait_tensor(c10d.all_to_all_single(grad.contiguous(), ctx.sends, ctx.gets, ctx.group)), None, None, None
+
+
+class Routed(nn.Module):
+    """An expert on each rank, which gets the tokens that choose it: how many, tensors say."""
+
+    def __init__(self, dim=16, hidden=24, most=16):
+        super().__init__()
+        self.ranks, self.most, self.group = dist.get_world_size(), most, dist.group.WORLD.group_name
+        self.router = nn.Linear(dim, self.ranks, bias=False)
+        self.up = nn.Linear(dim, hidden, bias=False)
+        self.down = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x):
+        weight, to = self.router(x).float().softmax(-1).max(-1)
+        order = torch.argsort(to, stable=True)
+        counts = F.one_hot(to, self.ranks).sum(0)
+        c10d, ones = torch.ops._c10d_functional, [1] * self.ranks
+        sends, gets = counts.tolist(), c10d.wait_tensor(c10d.all_to_all_single(counts, ones, ones, self.group)).tolist()
+        for n in sends + gets:
+            torch._check_is_size(n)
+            torch._check(n <= self.most)
+        there = self.down(F.silu(self.up(Exchange.apply(x[order], gets, sends, self.group))))
+        back = torch.zeros_like(x).index_put((order,), Exchange.apply(there, sends, gets, self.group))
+        return (back * weight[:, None]).pow(2).mean()
+
+
 # The sizes of arguments that are known at run time only, the greatest by dimension.
 DYNAMIC = {"gpt_any": {0: {0: 32}, 1: {0: 32}}}
 
@@ -226,6 +265,7 @@ MODELS = {
     "qwen3_moe": language("Qwen3MoeForCausalLM", **ROTARY, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32),
     "recurrent": classified(Recurrent, tokens, lambda: tokens((2, 4))),
     "resnet50": classified(resnet),
+    "routed": lambda: (Routed(), (torch.randn(16, 16),)),
     "swin": vision("SwinForImageClassification", image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, drop_path_rate=0.0),
     "t5": lambda: (T5(), (tokens(), tokens((2, 8)))),
     "unet": lambda: (Unet(), (torch.randn(2, 4, 16, 16), torch.randn(2, 4, 16, 16))),
