@@ -26,6 +26,7 @@ type compiled struct {
 	mod       *rt.Module
 	constants []rt.Value // by input: what the text holds; no data where it is a parameter
 	params    []int      // inputs that are parameters
+	decides   bool       // numbers say what runs, and how often
 }
 
 // compile makes a program of a text, or finds the one that it has made.
@@ -74,6 +75,7 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 	if c.prog, err = r.Func(p.Module.Funcs()[0].Name).Program(); err != nil {
 		return nil, errors.WithStack(err)
 	}
+	c.decides = slices.ContainsFunc(c.prog.Instrs, func(in program.Instr) bool { return in.Kind == program.Loop || in.Kind == program.Case })
 	if c.mod, err = rt.ModuleOf(c.prog); err != nil {
 		return nil, errors.WithStack(err)
 	}
@@ -136,6 +138,7 @@ type loaded struct {
 	mod   *rt.Module               // of its own: a world has each once
 	wants []rt.Tensor              // where inputs go, by input
 	there [][]weak.Pointer[Buffer] // by rank and input: what lies there since the last run
+	steps []*rt.Step               // by rank, once captured
 	ran   bool                     // constants have come
 	held  []weak.Pointer[Buffer]   // results that lie where the next ones will
 }
@@ -151,6 +154,7 @@ func (w *world) load(c *compiled) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.steps = make([]*rt.Step, len(w.ranks))
 	for range w.ranks {
 		l.there = append(l.there, make([]weak.Pointer[Buffer], len(mod.Inputs)))
 	}
@@ -200,12 +204,24 @@ func (l *loaded) save(next map[*Buffer]bool) error {
 	return nil
 }
 
-// run runs the program with the inputs of each rank.
+// run runs the program with the inputs of each rank. Devices that capture do so before it runs
+// for the second time, and replay it from then on.
 func (l *loaded) run(args [][]rt.Value) ([][]rt.Value, error) {
 	outs := make([][]rt.Value, len(args))
 	ctx := context.Background()
+	opts := rt.Options{KeepOutputs: true}
+	step := func(x *rt.Exec) { rt.Interpret(x, l.c.prog) }
 	err := l.w.each(func(i int, r *rt.Rank) (err error) {
-		outs[i], err = rt.RunModule(ctx, r, l.mod, func(x *rt.Exec) { rt.Interpret(x, l.c.prog) }, args[i], rt.Options{KeepOutputs: true})
+		if _, ok := r.Device().(rt.Capturer); !ok || !l.ran || l.c.decides {
+			outs[i], err = rt.RunModule(ctx, r, l.mod, step, args[i], opts)
+			return err
+		}
+		if l.steps[i] == nil {
+			if l.steps[i], err = rt.Prepare(ctx, r, l.mod, step, opts, true); err != nil {
+				return err
+			}
+		}
+		outs[i], err = l.steps[i].Run(ctx, args[i])
 		return err
 	})
 	l.ran = l.ran || err == nil
