@@ -5,6 +5,7 @@
 //	go run . -data 4 -fsdp
 //	go run . -data 2 -model 2 -checkpoint /tmp/gpt
 //	go run . -data 4 -fsdp -checkpoint /tmp/gpt -procs
+//	go run . -device cuda -data 4 -fsdp -bf16 -dim 2048 -heads 16 -layers 12 -seq 2048 -batch 16 -vocabulary 50304 -quiet
 //
 // A checkpoint is resumed on any number of devices. With -procs every device is a process; if
 // one dies, half as many go on from the checkpoint.
@@ -26,6 +27,7 @@ import (
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/distributed"
+	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/gomlx/core/tensors"
 	"github.com/gomlx/gomlx/ml/dataset"
 	"github.com/gomlx/gomlx/ml/model"
@@ -48,7 +50,7 @@ var (
 	data    = flag.Int("data", 1, "devices along the batch")
 	fsdp    = flag.Bool("fsdp", false, "cut weights along the batch's devices, too")
 	tp      = flag.Int("model", 1, "devices along heads and hidden layers")
-	device  = flag.String("device", "host", "host or cuda")
+	device  = flag.String("device", "host", "host, cuda, or fake for GPUs of the host's memory")
 	backend = flag.String("backend", "", "another backend of GoMLX, such as go")
 	steps   = flag.Int("steps", 200, "steps in all, those of the checkpoint too")
 	batch   = flag.Int("batch", 16, "sequences a step")
@@ -58,6 +60,8 @@ var (
 	layers  = flag.Int("layers", 2, "layers")
 	dir     = flag.String("checkpoint", "", "folder of checkpoints")
 	every   = flag.Int("every", 50, "steps between checkpoints")
+	vocab   = flag.Int("vocabulary", 256, "logits; more than bytes only to measure")
+	bf16    = flag.Bool("bf16", false, "compute in bfloat16; weights and their states stay float32")
 	sample  = flag.Int("sample", 80, "bytes that are written at the end")
 	procs   = flag.Bool("procs", false, "a process for each device, which begin anew with half of them when one dies")
 	quiet   = flag.Bool("quiet", false, "losses instead of a progress bar")
@@ -93,7 +97,10 @@ func run() error {
 	defer b.Finalize()
 	store := model.NewStore()
 	store.SetParams(map[string]any{model.ParamInitialSeed: int64(42), optimizer.ParamLearningRate: 0.003})
-	m := &gpt{seq: *seq, dim: *dim, heads: *heads, layers: *layers, data: *data}
+	m := &gpt{seq: *seq, dim: *dim, heads: *heads, layers: *layers, data: *data, vocabulary: *vocab, dtype: dtypes.Float32}
+	if *bf16 {
+		m.dtype = dtypes.BFloat16
+	}
 	var ds train.Dataset = &book{m: m, store: store}
 	if *data**tp > 1 {
 		if m.mesh, err = distributed.NewDeviceMesh([]int{*data, *tp}, []string{"data", "model"}); err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/gomlx/gomlx/ml/train/optimizer"
 )
 
-const vocabulary = 256 // bytes
-
 // gpt is a transformer, and how its weights are cut: each dimension along axes of the mesh.
 type gpt struct {
 	mesh                          *distributed.DeviceMesh // nil: one device
 	fsdp, tp                      distributed.AxisSpec
 	seq, dim, heads, layers, data int
+	vocabulary                    int
+	dtype                         dtypes.DType // of what is computed; weights are float32
 }
 
 // weight is a variable, cut in two dimensions.
@@ -31,13 +31,13 @@ func (m *gpt) weight(scope *model.Scope, g *Graph, name string, rows, columns in
 	if m.mesh != nil {
 		v.WithShardingSpec(&distributed.ShardingSpec{Mesh: m.mesh, Axes: cut})
 	}
-	return v.NodeValue(g)
+	return ConvertDType(v.NodeValue(g), m.dtype)
 }
 
 func (m *gpt) norm(scope *model.Scope, x *Node) *Node {
 	gain := scope.WithInitializer(initializer.One).VariableWithShape("gain", shapes.Make(dtypes.Float32, m.dim)).NodeValue(x.Graph())
 	bias := scope.WithInitializer(initializer.Zero).VariableWithShape("bias", shapes.Make(dtypes.Float32, m.dim)).NodeValue(x.Graph())
-	return nn.LayerNorm(x, []int{-1}, 1e-5, gain, bias, nil)
+	return ConvertDType(nn.LayerNorm(ConvertDType(x, dtypes.Float32), []int{-1}, 1e-5, gain, bias, nil), m.dtype)
 }
 
 func dot(x, w *Node) *Node { return nn.Dense(x, w, nil, compute.DenseLayoutInputOutputs) }
@@ -46,7 +46,7 @@ func dot(x, w *Node) *Node { return nn.Dense(x, w, nil, compute.DenseLayoutInput
 func (m *gpt) logits(scope *model.Scope, _ any, in []*Node) []*Node {
 	tokens, g := in[0], in[0].Graph()
 	batch, seq := tokens.Shape().Dimensions[0], tokens.Shape().Dimensions[1]
-	x := Gather(m.weight(scope, g, "bytes", vocabulary, m.dim, m.fsdp, nil), InsertAxes(tokens, -1))
+	x := Gather(m.weight(scope, g, "bytes", m.vocabulary, m.dim, m.fsdp, nil), InsertAxes(tokens, -1))
 	x = Add(x, InsertAxes(m.weight(scope, g, "places", seq, m.dim, m.fsdp, nil), 0))
 	for l := range m.layers {
 		s := scope.In("layer%d", l)
@@ -65,7 +65,8 @@ func (m *gpt) logits(scope *model.Scope, _ any, in []*Node) []*Node {
 		x = Add(x, down("o", Reshape(h, batch, seq, m.dim)))
 		x = Add(x, down("down", activation.Gelu(up("up", m.norm(s.In("think"), x), 4*m.dim))))
 	}
-	return []*Node{dot(m.norm(scope.In("last"), x), m.weight(scope, g, "out", m.dim, vocabulary, m.fsdp, m.tp))}
+	logits := dot(m.norm(scope.In("last"), x), m.weight(scope, g, "out", m.dim, m.vocabulary, m.fsdp, m.tp))
+	return []*Node{ConvertDType(logits, dtypes.Float32)}
 }
 
 // asWeights is Adam whose states are cut as the weights are.
