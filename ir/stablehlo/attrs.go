@@ -266,6 +266,7 @@ func (p *parser) tensor() Type {
 			for ; p.i < len(p.s) && digit(p.s[p.i]); p.i++ {
 				if n = n*10 + int64(p.s[p.i]-'0'); n > 1<<40 {
 					p.failf(at, "a dimension larger than 2^40")
+					return t
 				}
 			}
 			t.Shape = append(t.Shape, n)
