@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/internal/attend"
 )
 
 // Program is a module that computes something of its arguments: what is expected of the
@@ -54,6 +55,11 @@ func (m *Module) Program() (*Program, error) {
 		return nil, err
 	}
 	s := plan.Stages[0]
+	if im.global == nil {
+		for _, f := range s.Module.Funcs() {
+			attend.Recognize(f)
+		}
+	}
 	p := &Program{Module: s.Module}
 	for _, f := range s.Feeds {
 		if f.Arg >= 0 {
