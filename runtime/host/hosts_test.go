@@ -53,7 +53,7 @@ func TestHosts(t *testing.T) {
 	for _, hosts := range []int{2, 4} {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
 			errs := overTCP(t, 4, hosts, rt.Config{}, host.Options{FirstEpoch: wrapping}, []*rt.Module{mod}, func(ctx context.Context, r *rt.Rank) error {
-				return errors.Join(randomRounds(ctx, r, mod.Groups, 200), r.Barrier(ctx))
+				return errors.Join(randomRounds(ctx, r, mod.Groups, 80), r.Barrier(ctx))
 			})
 			if err := errors.Join(errs...); err != nil {
 				t.Error(err)
@@ -75,7 +75,7 @@ func TestLocalHosts(t *testing.T) {
 // TestWorldLivesOnHosts changes a world of two hosts while it lives.
 func TestWorldLivesOnHosts(t *testing.T) {
 	errs := overTCP(t, 4, 2, rt.Config{}, host.Options{Groups: 10}, nil, func(ctx context.Context, r *rt.Rank) error {
-		return (&hostrun.Living{Steps: 30}).Run(ctx, r)
+		return (&hostrun.Living{Steps: 10}).Run(ctx, r)
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)

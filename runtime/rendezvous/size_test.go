@@ -21,6 +21,9 @@ func manyRanks(t testing.TB, job *Job, n int) error {
 
 // TestManyRanks: more ranks come at a time than may be in their handshake.
 func TestManyRanks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of handshakes")
+	}
 	leak.Check(t)
 	if err := manyRanks(t, NewJob(addrs.Next()), 2*maxUnauthenticated); err != nil {
 		t.Error(err)
