@@ -209,16 +209,19 @@ func (w *words) activated(y *value, by compute.ActivationType) *value {
 func (f *function) FusedAttentionQKVProjection(x, wQKV, biasQ, biasK, biasV compute.Value, queryDim, keyValueDim int) (query, key, value compute.Value, err error) {
 	w := &words{f: f}
 	all := w.do(f.FusedDense(x, wQKV, nil, compute.DenseConfig{}))
-	if w.err == nil && (all.shape.Rank() != 2 || all.shape.Dimensions[1] != queryDim+2*keyValueDim) {
+	last := all.shape.Rank() - 1
+	if w.err == nil && all.shape.Dimensions[last] != queryDim+2*keyValueDim {
 		return nil, nil, nil, errors.Errorf("concert: FusedAttentionQKVProjection gives %s for %d and twice %d columns", all.shape, queryDim, keyValueDim)
 	}
 	part := func(from, n int, bias compute.Value) compute.Value {
 		if w.err != nil {
 			return nil
 		}
-		v := w.do(f.Slice(all, []int{0, from}, []int{all.shape.Dimensions[0], from + n}, nil))
+		starts, ends := make([]int, last+1), slices.Clone(all.shape.Dimensions)
+		starts[last], ends[last] = from, from+n
+		v := w.do(f.Slice(all, starts, ends, nil))
 		if bias != nil {
-			v = w.do(f.Add(v, w.learned(bias, v.shape, []int{1})))
+			v = w.do(f.Add(v, w.learned(bias, v.shape, []int{last})))
 		}
 		return v
 	}

@@ -80,3 +80,20 @@ func TestLayerNormScales(t *testing.T) {
 	out := h.run(h.compile(n), nil, h.buffer(0, []float32{1, 3, 8, 4}, 2, 2), h.buffer(0, []float32{5, 7}, 1, 2))
 	h.want("the norm", out[0], 0, 14, 10, 0)
 }
+
+// One product gives queries, keys and values, of inputs of any rank.
+func TestQKVProjection(t *testing.T) {
+	h := newHarness(t, "")
+	n := h.b.Builder("qkv")
+	f := n.Main()
+	x := h.must(f.Parameter("x", shapes.Make(dtypes.Float32, 2, 1, 1), nil))
+	w := h.must(f.Parameter("w", shapes.Make(dtypes.Float32, 1, 4), nil))
+	bias := h.must(f.Parameter("bias", shapes.Make(dtypes.Float32, 1), nil))
+	q, k, v, err := f.FusedAttentionQKVProjection(x, w, nil, bias, nil, 2, 1)
+	h.check(err)
+	h.check(f.Return([]compute.Value{q, k, v}, nil))
+	outs := h.run(h.compile(n), nil, h.buffer(0, []float32{1, 2}, 2, 1, 1), h.buffer(0, []float32{3, 4, 5, 6}, 1, 4), h.buffer(0, []float32{10}, 1))
+	h.want("queries", outs[0], 3, 4, 6, 8)
+	h.want("keys", outs[1], 15, 20)
+	h.want("values", outs[2], 6, 12)
+}
