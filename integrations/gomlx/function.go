@@ -198,7 +198,11 @@ func (f *function) emit(results []shapes.Shape, format string, args ...any) ([]*
 		if err := supported(s); err != nil {
 			return nil, err
 		}
-		outs[i] = &value{f, f.n.fresh(), s.Clone()}
+		s = s.Clone()
+		if !slices.ContainsFunc(s.AxisNames, func(name string) bool { return name != "" }) {
+			s.AxisNames = nil // as shapes without names have them
+		}
+		outs[i] = &value{f, f.n.fresh(), s}
 	}
 	left := ""
 	if len(outs) == 1 {

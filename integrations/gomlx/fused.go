@@ -250,8 +250,9 @@ func (f *function) attend(query, key, value compute.Value, layout compute.Attent
 	if q.Rank() != 4 || !q.DType.IsFloat() {
 		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention of queries %s", q)
 	}
-	if o.QuerySeqLen != nil || o.KeyValueSeqLen != nil || o.Mask != nil && o.Bias != nil {
-		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention with lengths, or with a mask and a bias")
+	lengths := o.QuerySeqLen != nil || o.KeyValueSeqLen != nil
+	if o.Mask != nil && (lengths || o.Bias != nil) {
+		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention with a mask beside a bias or lengths")
 	}
 	s, h := layout.SeqAxis(), layout.HeadsAxis()
 	a := &attend{in: in, lse: shapes.Make(dtypes.Float32, q.Dimensions[0], q.Dimensions[h], q.Dimensions[s], 1)}
@@ -267,12 +268,28 @@ func (f *function) attend(query, key, value compute.Value, layout compute.Attent
 		scale = 1 / math.Sqrt(float64(q.Dimensions[3]))
 	}
 	a.attrs = append(a.attrs, fmt.Sprintf("scale = %q", strconv.FormatFloat(scale, 'g', -1, 64)))
+	if a.bias, err = f.scores(in[0].shape, in[1].shape, layout, o); err != nil || !lengths {
+		return a, err
+	}
+	w := &words{f: f}
+	ends := w.lengths(shapes.Make(q.DType, q.Dimensions[0], 1, q.Dimensions[s], in[1].shape.Dimensions[s]), o)
+	if a.bias != nil && w.err == nil {
+		to := shapes.Make(q.DType, q.Dimensions[0], q.Dimensions[h], q.Dimensions[s], in[1].shape.Dimensions[s])
+		axes := []int{0, 1, 2, 3}
+		ends = w.do(f.Add(w.wide(ends, to, axes), w.wide(a.bias, to, axes[4-a.bias.shape.Rank():])))
+	}
+	a.bias = ends
+	return a, w.err
+}
+
+// scores is what is added to the scores by a mask or a bias, nil if nothing is.
+func (f *function) scores(q, k shapes.Shape, layout compute.AttentionAxesLayout, o *compute.ScaledDotProductAttentionConfig) (*value, error) {
 	extra := o.Mask
 	if extra == nil {
 		extra = o.Bias
 	}
 	if extra == nil {
-		return a, nil
+		return nil, nil
 	}
 	x, err := f.values([]compute.Value{extra})
 	if err != nil {
@@ -280,15 +297,40 @@ func (f *function) attend(query, key, value compute.Value, layout compute.Attent
 	}
 	shape := x[0].shape
 	if r := shape.Rank(); r != 2 && r != 4 || r == 4 && o.Mask != nil && layout != compute.AttentionAxesLayoutBHSD {
-		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention with a mask or bias %s", shape)
+		return nil, errors.Wrapf(compute.ErrNotImplemented, "concert: attention of %s and %s with a mask or bias %s", q, k, shape)
+	}
+	if shape.DType != dtypes.Bool {
+		return x[0], nil
 	}
 	w := &words{f: f}
-	a.bias = x[0]
-	if shape.DType == dtypes.Bool {
-		shape.DType = q.DType
-		a.bias = w.do(f.Where(x[0], w.scalar(0, shape), w.scalar(math.Inf(-1), shape)))
+	shape.DType = q.DType
+	out := w.open(x[0], shape)
+	return out, w.err
+}
+
+// open is 0 where a condition holds and minus infinity elsewhere.
+func (w *words) open(where *value, to shapes.Shape) *value {
+	return w.do(w.f.Where(where, w.scalar(0, to), w.scalar(math.Inf(-1), to)))
+}
+
+// lengths is what is added to scores so that queries and keys behind the ends of their sequences
+// have no part.
+func (w *words) lengths(to shapes.Shape, o *compute.ScaledDotProductAttentionConfig) *value {
+	var all *value
+	for i, n := range []compute.Value{o.QuerySeqLen, o.KeyValueSeqLen} {
+		if n == nil {
+			continue
+		}
+		end := w.do(w.f.Identity(n))
+		at := shapes.Make(end.shape.DType, to.Dimensions...)
+		within := w.do(w.f.LessThan(w.do(w.f.Iota(at, 2+i)), w.wide(end, at, []int{0})))
+		if all == nil {
+			all = within
+		} else {
+			all = w.do(w.f.LogicalAnd(all, within))
+		}
 	}
-	return a, w.err
+	return w.open(all, to)
 }
 
 // operands are the operands of a call and the attribute that says which is which.
