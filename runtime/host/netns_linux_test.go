@@ -2,8 +2,6 @@ package host_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,112 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-ee968945/concert/internal/hostrun"
-	"github.com/seed-ee968945/concert/internal/joint"
 	"github.com/seed-ee968945/concert/internal/leak"
-	"github.com/seed-ee968945/concert/interp"
-	"github.com/seed-ee968945/concert/lower"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/runtime/host"
 	"github.com/seed-ee968945/concert/runtime/launch"
 	"github.com/seed-ee968945/concert/runtime/rendezvous"
 )
-
-// What a child of these tests is told.
-const (
-	envFSDP    = "MLP_FSDP"    // number of steps of tiny_fsdp2
-	envSilence = "MLP_SILENCE" // how long another host may be silent
-)
-
-// fsdp is the step of tiny_fsdp2, forward and backward, over two replicas of two ranks that
-// have a shard each: shards of one replica are on different hosts.
-type fsdp struct {
-	step hostrun.Step
-	in   [][]interp.Tensor // by shard
-}
-
-func newFSDP() (*fsdp, error) {
-	f, _, err := joint.Load("../../testdata/graphs", "tiny_fsdp2")
-	if err != nil {
-		return nil, err
-	}
-	in, err := interp.RandomInputs(f, 1, interp.RandomOptions{})
-	if err != nil {
-		return nil, err
-	}
-	p, err := lower.Func(f)
-	if err != nil {
-		return nil, err
-	}
-	p.World = 4
-	for i := range p.Groups {
-		p.Groups[i].Ranks = [][]int{{0, 2}, {1, 3}}
-	}
-	s, err := hostrun.OfProgram(p)
-	return &fsdp{s, in}, err
-}
-
-// run runs steps on one rank, and gives a digest of what the last one computed.
-func (f *fsdp) run(ctx context.Context, r *rt.Rank, steps int, each func(step int)) (string, error) {
-	var sum string
-	for step := range steps {
-		in, err := hostrun.Inputs(ctx, r, f.step.Module, f.in[r.Info().Rank/2])
-		if err != nil {
-			return "", err
-		}
-		out, err := rt.RunModule(ctx, r, f.step.Module, f.step.Run, in, rt.Options{})
-		if err != nil {
-			return "", fmt.Errorf("step %d: %w", step, err)
-		}
-		ts, err := hostrun.Tensors(ctx, r, out)
-		if err != nil {
-			return "", err
-		}
-		h := sha256.New()
-		for _, t := range ts {
-			h.Write(t.Data)
-		}
-		sum = fmt.Sprintf("%x", h.Sum(nil)[:8])
-		each(step)
-	}
-	return sum, nil
-}
-
-// childFSDP runs the step as a rank. An error that is not of a type, and what is left when
-// the rank has been closed, is said.
-func childFSDP(steps string) error {
-	n, err := strconv.Atoi(steps)
-	if err != nil {
-		return err
-	}
-	silence, err := time.ParseDuration(os.Getenv(envSilence))
-	if err != nil {
-		return err
-	}
-	f, err := newFSDP()
-	if err != nil {
-		return err
-	}
-	held, ctx := leak.Now(), context.Background()
-	r, err := rt.Join(ctx, host.Opener(host.Options{}), rt.Config{Timeout: time.Hour, Silence: silence}, f.step.Module)
-	if err != nil {
-		return err
-	}
-	sum, err := f.run(ctx, r, n, func(step int) { fmt.Println("step", step) })
-	if err == nil {
-		err = r.Barrier(ctx)
-	}
-	if err == nil {
-		fmt.Println("result", sum)
-	} else if !errors.Is(err, rt.ErrPeerLost) {
-		err = fmt.Errorf("not of a type: %w", err)
-	}
-	err = errors.Join(err, r.Close())
-	if more := held.More(); more != "" {
-		err = errors.Join(err, fmt.Errorf("a leak: %s", more))
-	}
-	return err
-}
 
 // links is two network namespaces, joined by a bridge in a third over links of 200 Mbit/s.
 type links struct {
@@ -129,38 +27,37 @@ type links struct {
 
 var linked atomic.Int32
 
-// newLinks makes them, or skips the test where that is not allowed.
+// newLinks makes them, or skips the test where that is not allowed, or not there.
 func newLinks(t *testing.T) *links {
 	t.Helper()
 	l := &links{t, fmt.Sprintf("concert-%d-%d-", os.Getpid(), linked.Add(1))}
-	if out, err := exec.Command("ip", "netns", "add", l.name+"r").CombinedOutput(); err != nil {
-		t.Skipf("cannot make network namespaces: %v: %s", err, out)
+	run := func(line string, args ...any) {
+		words := strings.Fields(fmt.Sprintf(line, args...))
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("cannot make links of network namespaces: %s: %v: %s", strings.Join(words, " "), err, out)
+		}
 	}
-	t.Cleanup(func() { l.ip("netns", "del", l.name+"r") })
-	l.ip("-n", l.name+"r", "link", "add", "bridge0", "type", "bridge")
-	l.ip("-n", l.name+"r", "link", "set", "bridge0", "up")
+	for _, ns := range []string{"r", "a", "b"} {
+		run("ip netns add %s%s", l.name, ns)
+		t.Cleanup(func() { l.ip("netns", "del", l.name+ns) })
+	}
+	run("ip -n %sr link add bridge0 type bridge", l.name)
+	run("ip -n %sr link set bridge0 up", l.name)
 	for i, side := range []string{"a", "b"} {
 		ns := l.name + side
-		l.ip("netns", "add", ns)
-		t.Cleanup(func() { l.ip("netns", "del", ns) })
-		l.ip("-n", ns, "link", "add", "eth", "type", "veth", "peer", "name", "to"+side, "netns", l.name+"r")
-		l.ip("-n", ns, "addr", "add", fmt.Sprintf("10.77.0.%d/24", i+1), "dev", "eth")
-		l.ip("-n", ns, "link", "set", "eth", "up")
-		l.ip("-n", ns, "link", "set", "lo", "up")
-		l.ip("-n", l.name+"r", "link", "set", "to"+side, "master", "bridge0", "up")
-		l.run("tc", "-n", l.name+"r", "qdisc", "add", "dev", "to"+side, "root", "tbf", "rate", "200mbit", "burst", "64kb", "latency", "50ms")
-	}
-	if t.Failed() {
-		t.FailNow()
+		run("ip -n %s link add eth type veth peer name to%s netns %sr", ns, side, l.name)
+		run("ip -n %s addr add 10.77.0.%d/24 dev eth", ns, i+1)
+		run("ip -n %s link set eth up", ns)
+		run("ip -n %s link set lo up", ns)
+		run("ip -n %sr link set to%s master bridge0 up", l.name, side)
+		run("tc -n %sr qdisc add dev to%s root tbf rate 200mbit burst 64kb latency 50ms", l.name, side)
 	}
 	return l
 }
 
-func (l *links) ip(args ...string) { l.run("ip", args...) }
-
-func (l *links) run(name string, args ...string) {
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-		l.t.Errorf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
+func (l *links) ip(args ...string) {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		l.t.Errorf("ip %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 }
 
