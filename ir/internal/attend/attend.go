@@ -137,10 +137,10 @@ func (s *softmax) scored(v *ir.Value) bool {
 			return false
 		}
 		s.mask, s.low = n.Arg(0), low
-		s.causal = !s.inverted && c < -1e29 && triangular(s.mask)
 		if !s.inverted {
-			s.follower.mask = axesOf(s.mask)
+			s.follower.mask, s.follower.triangular = axesOf(s.mask), triangular(s.mask)
 		}
+		s.causal = s.follower.triangular && c < -1e29
 		v = keep
 	} else if n.Op() == ir.OpAdd && len(n.Args()) == 2 && len(n.Attrs()) == 0 && len(sizes(n.Arg(1))) == len(sizes(v)) {
 		v, s.bias = n.Arg(0), n.Arg(1)

@@ -118,6 +118,16 @@ func @f(%q: f32[6,4,5], %k: f32[6,7,5], %v: f32[6,7,3], %b: f32[6,4,7], %g: f32[
 }
 `
 
+// again is the mask of heads.
+const again = `%x = iota : i32[4]
+  %x2 = view %x : i32[1,1,4,1]
+  %x3 = expand %x2 : i32[2,3,4,6:0,0,1,0]
+  %y = iota : i32[6]
+  %y2 = view %y : i32[1,1,1,6]
+  %y3 = expand %y2 : i32[2,3,4,6:0,0,0,1]
+  %mask2 = ge %x3, %y3 : bool[2,3,4,6]
+`
+
 // forward is the first half of plain.
 var forward = strings.Replace(plain[:strings.Index(plain, "  %vt")], "-> (f32[6,4,3], f32[6,4,5], f32[6,7,5], f32[6,7,3])", "-> (f32[6,4,3])", 1) + "  return %o\n}\n"
 
@@ -133,6 +143,8 @@ func TestRecognize(t *testing.T) {
 		{"plain", plain, nil, 1},
 		{"forward", forward, nil, 1},
 		{"another mask", heads, []string{"ge %i3, %j3", "le %i3, %j3"}, 1},
+		{"the mask once more", heads, []string{"%ds = where %mask", again + "  %ds = where %mask2"}, 1},
+		{"the mask once more, but one less", heads, []string{"%ds = where %mask", strings.Replace(again, "ge %x3", "gt %x3", 1) + "  %ds = where %mask2"}, 0},
 		{"no scale", forward, []string{"%c = mul %a {scalar=0.5}", "%c = alias %a"}, 1},
 		{"output turned", forward, []string{"%o = matmul %p, %v : f32[6,4,3]", "%vt = permute %v {dims=[0, 2, 1]} : f32[6,3,7:21,1,3]\n  %pt = permute %p {dims=[0, 2, 1]} : f32[6,7,4:28,1,7]\n  %ot = matmul %vt, %pt : f32[6,3,4]\n  %os = permute %ot {dims=[0, 2, 1]} : f32[6,4,3:12,1,4]\n  %o = clone %os : f32[6,4,3]"}, 1},
 		{"scores turned", forward, []string{"%kt = permute %k {dims=[0, 2, 1]} : f32[6,5,7:35,1,5]", "%qt = permute %q {dims=[0, 2, 1]} : f32[6,5,4:20,1,5]", "%a = matmul %q, %kt : f32[6,4,7]", "%at = matmul %k, %qt : f32[6,7,4]\n  %a = permute %at {dims=[0, 2, 1]} : f32[6,4,7:28,1,4]"}, 1},

@@ -116,6 +116,7 @@ type follower struct {
 	keys       int64     // elements of a row
 	rows       int64
 	mask       axes // of what scores are seen by; without a root: all are
+	triangular bool // that is the keys up to the query's own place
 	memo       map[*ir.Value]poly
 	steps, max int
 }
@@ -211,7 +212,7 @@ func (f *follower) compute(v *ir.Value) poly {
 	case ir.OpWhere: // what is hidden has exponentials of 0
 		c, ok := constant(n.Arg(2))
 		p := f.of(n.Arg(1))
-		if seen := axesOf(n.Arg(0)); !ok || c != 0 || f.mask.root == nil || seen.root != f.mask.root || !slices.EqualFunc(seen.dims, f.mask.dims, slices.Equal) {
+		if !ok || c != 0 || !f.seen(n.Arg(0)) {
 			return nil
 		}
 		for m := range p {
@@ -222,6 +223,12 @@ func (f *follower) compute(v *ir.Value) poly {
 		return p
 	}
 	return nil
+}
+
+// seen reports whether a mask is that of the scores.
+func (f *follower) seen(mask *ir.Value) bool {
+	a := axesOf(mask)
+	return f.mask.root != nil && a.root == f.mask.root && slices.EqualFunc(a.dims, f.mask.dims, slices.Equal) || f.triangular && triangular(mask)
 }
 
 // shaped reports whether a value has an element for each score, or for each row of them.
