@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/seed-ee968945/concert/cost"
@@ -55,7 +56,25 @@ func (f *Function) Helps() ([]Help, error) {
 		}
 		return 0
 	})
-	return out, nil
+	return slices.DeleteFunc(out, func(h Help) bool { return h.Gain <= 0.001*now.Makespan }), nil
+}
+
+// String says it in a sentence.
+func (h Help) String() string {
+	figure := func(ms float64) string {
+		if ms < 1 {
+			return fmt.Sprintf("%.4f", ms)
+		}
+		return fmt.Sprintf("%.2f", ms)
+	}
+	if h.Group == "" {
+		return fmt.Sprintf("%s ms less if twice as fast: computing, %s ms", figure(h.Gain), figure(h.Busy))
+	}
+	s := fmt.Sprintf("%s ms less if twice as fast: collectives on @%s (%d), busy %s ms and exposed %s", figure(h.Gain), h.Group, h.Collectives, figure(h.Busy), figure(h.Exposed))
+	if h.Domains > 0 {
+		s += fmt.Sprintf(", %d ranks in NVLink domains (%d)", h.Ranks, h.Domains)
+	}
+	return s
 }
 
 // groupAt is the place of a group's entry, which it makes.

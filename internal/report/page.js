@@ -25,6 +25,7 @@
   card("peak memory", A.peak, B.peak, bytes, " good");
   card("collectives", A.collectives, B.collectives, x => "" + x, " good");
   card("nodes", A.nodes, B.nodes, x => "" + x, "");
+  for (const h of D.helps || []) $("helps").append(el("p", "", "would help: " + h));
   CLASSES.forEach((c, i) => { const s = el("span"); const k = el("i"); k.style.background = COLORS[i]; s.append(k, c); $("legend").append(s); });
 
   // Timelines: both on one time axis; view is the visible interval.

@@ -55,6 +55,7 @@ type data struct {
 	Passes    []pass     `json:"passes"`
 	Lines     []string   `json:"lines"`
 	Versions  []version  `json:"versions"`
+	Helps     []string   `json:"helps,omitempty"`
 	Frontier  []point    `json:"frontier,omitempty"`
 	Curve     []budget   `json:"curve,omitempty"`
 }
@@ -194,6 +195,9 @@ func (r *Report) Curve(points []partition.Point) {
 		r.data.Curve = append(r.data.Curve, budget{p.Budget, p.SavedBytes, round(p.RecomputeMs), p.Saved, p.Recomputed, p.ForwardPeak, p.BackwardPeak})
 	}
 }
+
+// Help adds a sentence about what would make the step faster.
+func (r *Report) Help(sentence string) { r.data.Helps = append(r.data.Helps, sentence) }
 
 // Finish adds the function after the pipeline and what the passes reported.
 func (r *Report) Finish(f *ir.Func, rep *passes.Report) error {

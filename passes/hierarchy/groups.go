@@ -82,28 +82,33 @@ func (h *hierarchy) blocks(list []int) (out [][]int) {
 	return out
 }
 
-// declare gives what was made groups of the module: those that are there already serve.
+// declare gives what was made groups of the module.
 func (h *hierarchy) declare() {
-	m := h.f.Module()
 	for _, n := range h.made {
 		g := n.Group()
 		if g == nil {
 			continue
 		}
-		is := func(d *ir.Group) bool {
-			return slices.EqualFunc(sorted("", d.Ranks).Ranks, g.Ranks, slices.Equal[[]int])
+		if h.declared[g] == nil {
+			h.declared[g] = h.declaredAs(g)
 		}
-		i := slices.IndexFunc(m.Groups(), is)
-		if i >= 0 {
-			h.f.SetGroup(n, m.Groups()[i])
-			continue
-		}
-		name := g.Name
-		for m.Group(name) != nil {
-			name += "x"
-		}
-		h.f.SetGroup(n, m.AddGroup(name, g.Ranks))
+		h.f.SetGroup(n, h.declared[g])
 	}
+}
+
+// declaredAs is a group of the module with the lists of g: one that is there already serves.
+func (h *hierarchy) declaredAs(g *ir.Group) *ir.Group {
+	m := h.f.Module()
+	for _, d := range m.Groups() {
+		if d.Size() == g.Size() && slices.EqualFunc(sorted("", d.Ranks).Ranks, g.Ranks, slices.Equal[[]int]) {
+			return d
+		}
+	}
+	name := g.Name
+	for m.Group(name) != nil {
+		name += "x"
+	}
+	return m.AddGroup(name, g.Ranks)
 }
 
 // between is how many bytes leave each domain in one direction, for each of its ranks in the

@@ -53,7 +53,7 @@ func Pass() passes.Pass {
 }
 
 func run(ctx *passes.Context, f *ir.Func) error {
-	h := &hierarchy{ctx: ctx, f: f, size: int(ctx.Int("domain")), splits: map[*ir.Group]*split{}, writes: ir.FindWrites(f)}
+	h := &hierarchy{ctx: ctx, f: f, size: int(ctx.Int("domain")), splits: map[*ir.Group]*split{}, declared: map[*ir.Group]*ir.Group{}, writes: ir.FindWrites(f)}
 	if h.size == 0 {
 		h.size = ctx.DomainSize()
 	}
@@ -75,8 +75,10 @@ type hierarchy struct {
 	f      *ir.Func
 	size   int                  // of a domain
 	splits map[*ir.Group]*split // look-up only; nil for groups that are none
-	writes *ir.Writes
-	made   []*ir.Node // of the rewrite under way
+	// declared are the module's groups in the place of those of splits; look-up only
+	declared map[*ir.Group]*ir.Group
+	writes   *ir.Writes
+	made     []*ir.Node // of the rewrite under way
 }
 
 // try takes n apart if it can be and that pays.

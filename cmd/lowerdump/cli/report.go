@@ -81,6 +81,13 @@ func runReport(ctx context.Context, t tool, args []string) error {
 			return err
 		}
 	}
+	helps, err := c.function.Helps()
+	if err != nil {
+		return err
+	}
+	for _, h := range helps {
+		r.Help(h.String())
+	}
 	if err := r.Finish(c.function.Func, c.Report); err != nil {
 		return err
 	}

@@ -218,7 +218,9 @@ func (r *statsResult) write(out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "\ngap: no order of these nodes is more than %.1f%% faster\n", max(0, 100*(1-b.TightBound/max(a.Makespan, 1e-12))))
-	r.writeHelps(out, ms)
+	for _, h := range r.Helps {
+		fmt.Fprintln(out, "would help:", h)
+	}
 	for _, p := range r.Passes {
 		mark := ""
 		if !p.Changed {
@@ -228,23 +230,6 @@ func (r *statsResult) write(out io.Writer) error {
 	}
 	r.writeSources(out)
 	return nil
-}
-
-// writeHelps says what would make the schedule faster, the three best.
-func (r *statsResult) writeHelps(out io.Writer, ms string) {
-	for _, h := range r.Helps[:min(3, len(r.Helps))] {
-		if h.Gain <= 0.001*r.After.Makespan {
-			break
-		}
-		what := "computing, " + fmt.Sprintf(ms, h.Busy) + " ms"
-		if h.Group != "" {
-			what = fmt.Sprintf("%s on @%s, busy "+ms+" and exposed "+ms+" ms", count(h.Collectives, "collective"), h.Group, h.Busy, h.Exposed)
-			if h.Domains > 0 {
-				what += fmt.Sprintf(", %s in %s", count(h.Ranks, "rank"), count(h.Domains, "domain"))
-			}
-		}
-		fmt.Fprintf(out, "would help: "+ms+" ms less if twice as fast: %s\n", h.Gain, what)
-	}
 }
 
 // byteUnit is the unit in which n has digits before the point, and its size.
