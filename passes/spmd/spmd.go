@@ -10,7 +10,8 @@
 // spmd.go walks the function, and forms.go keeps its values. grid.go has the mesh, cut into
 // atoms, layout.go which piece of a tensor a rank has, parts.go pieces of dimensions that are
 // several in a row, plan.go the cheapest way from one layout to another, and emit.go the
-// nodes that go it. node.go chooses how an operation is computed: its rule (package sharding)
+// nodes that go it; combine.go joins small reductions in the end. node.go chooses how an
+// operation is computed, among candidates.go: its rule (package sharding)
 // relates the dimensions of its tensors by factors, each choice gives some factors atoms, and
 // the cheapest is taken, with what it costs to bring the operands into place. rules.go is the
 // table of what operations can do with factors; where it says nothing, a factor is taken
@@ -357,7 +358,7 @@ func (p *partitioner) run() error {
 			}
 		}
 	}
-	return nil
+	return p.combine()
 }
 
 // input is a rank's piece of an input.
