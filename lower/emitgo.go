@@ -355,7 +355,7 @@ func (e *emitter) launch(stream string, in *program.Instr) {
 // that draw random numbers, carry the IR node's name into the runtime; for the
 // others the trailing comment is enough.
 func (e *emitter) at(in *program.Instr) {
-	if in.Node == "" || in.Kind == program.Launch && in.Op != "rand" {
+	if in.Node == "" || in.Kind == program.Launch && in.Op != "rand" && in.Op != program.OpReadSize {
 		e.printf("x.")
 		return
 	}

@@ -28,12 +28,13 @@ type sizesRead struct {
 // reads notes that a launch reads sizes.
 func (x *Exec) reads(s Stream, k *Kernel) {
 	var names []string
+	node := k.Label
 	switch {
 	case x.err != nil:
 	case k.Op == program.OpReadSize:
 		names = k.Attrs.Strs(program.SymbolsKey)
 	case k.Code != nil && len(k.Code.Body) == 1 && k.Code.Body[0].Op == program.OpReadSize:
-		names = k.Code.Body[0].Attrs.Strs(program.SymbolsKey)
+		names, node = k.Code.Body[0].Attrs.Strs(program.SymbolsKey), k.Code.Body[0].Node
 	}
 	if len(names) == 0 {
 		return
@@ -43,7 +44,7 @@ func (x *Exec) reads(s Stream, k *Kernel) {
 		return
 	}
 	i := slices.IndexFunc(x.l.streams, func(n *namedStream) bool { return n.Stream == s })
-	p := sizesRead{names: names, sizes: k.Outs[0], node: k.Label, stream: s, end: x.l.streams[i].end}
+	p := sizesRead{names: names, sizes: k.Outs[0], node: node, stream: s, end: x.l.streams[i].end}
 	if x.ways != all {
 		x.done(x.r.dev.Record(s, p.end))
 	}
