@@ -40,6 +40,19 @@ func named(l ...any) []stablehlo.Named {
 	return out
 }
 
+// customCall keeps the name, and what configures the call as its payload.
+func customCall(c *converter, _ int) error {
+	target := c.text("custom_call_target")
+	if target == "" {
+		return c.errorf("custom-call without custom_call_target")
+	}
+	attrs := named("call_target_name", stablehlo.Text(c.in.at, target))
+	if config := c.text("backend_config"); config != "" {
+		attrs = append(attrs, named("backend_config", stablehlo.Text(c.in.at, config))...)
+	}
+	return c.operation("custom_call", attrs, nil)
+}
+
 // list is an attribute as numbers; nil where it is absent.
 func (c *converter) list(name string) (stablehlo.Attr, []int64, error) {
 	a, ok := get(c.in.attrs, name)

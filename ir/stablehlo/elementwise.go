@@ -361,6 +361,9 @@ func customCall(im *importer, o *op, in []*value) ([]*value, error) {
 	if a.Text == "Sharding" && len(in) == 1 {
 		return unsharded(im, o, in)
 	}
+	if out, ok, err := im.library(o, a.Text, in); ok {
+		return out, err
+	}
 	if !im.opaque {
 		return nil, im.errorf("op not supported: custom_call @%s", a.Text)
 	}

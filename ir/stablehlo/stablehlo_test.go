@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/seed-ee968945/concert/ir"
 )
 
 var update = flag.Bool("update", false, "rewrite the expectations in testdata")
@@ -205,6 +207,27 @@ func TestBounds(t *testing.T) {
 		}
 		if err == nil || c.want == "" || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// cuDNN's attention is attention in StableHLO too, as far as it does nothing beyond that.
+func TestLibrary(t *testing.T) {
+	for drop, want := range map[string]ir.Op{"0": ir.OpAttention, "0.1": ir.OpCall} {
+		m, err := Parse("cudnn.mlir", `func.func @main(%q: tensor<2x8x4x16xbf16>, %k: tensor<2x8x4x16xbf16>) -> tensor<2x4x8x16xbf16> {
+  %0:2 = stablehlo.custom_call @__cudnn$fmhaSoftmax(%q, %k, %k) {api_version = 2 : i32, backend_config = "{\22cudnn_fmha_backend_config\22: {\22fmha_scale\22: 0.25, \22dropout_rate\22: `+drop+`, \22mask_type\22: \22CAUSAL\22, \22bmm1_dot_dimension_numbers\22: {\22lhs_batch_dimensions\22: [\220\22, \222\22]}}}"} : (tensor<2x8x4x16xbf16>, tensor<2x8x4x16xbf16>, tensor<2x8x4x16xbf16>) -> (tensor<2x4x8x16xbf16>, tensor<0xui8>)
+  return %0#0 : tensor<2x4x8x16xbf16>
+}
+`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := m.Program()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := p.Module.String(); !strings.Contains(text, "= "+want.Name()+" ") || want == ir.OpAttention && !strings.Contains(text, "{causal=true, scale=0.25}") {
+			t.Errorf("dropout %s: want %s\n%s", drop, want, text)
 		}
 	}
 }
