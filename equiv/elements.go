@@ -97,7 +97,7 @@ func (e *elements) cone(roots ...termID) ([]termID, bool) {
 					e.twins[t.text] = true
 				}
 				last[t.text] = id
-				if !e.twins[t.text] && t.op != ir.OpArgmax {
+				if !e.twins[t.text] && t.op != ir.OpArgmax && t.op != ir.OpCat {
 					continue
 				}
 			}
@@ -243,7 +243,7 @@ func (e *elements) scatter(t *term, row int64, r int, out []elemID, args [][]ele
 // opaque makes elements of what no equation looks into: of all elements of the operands
 // where these are known, else of the term.
 func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elemID) {
-	if t.op == ir.OpArgmax && e.argmax(t, out, args) {
+	if t.op == ir.OpArgmax && e.argmax(t, out, args) || t.op == ir.OpCat && e.cat(id, t, out, args) {
 		return
 	}
 	class := int64(e.z.parts.all[t.same][r])
@@ -267,6 +267,32 @@ func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elem
 		list[len(head)] = int64(i)
 		out[i] = e.intern(h, list...)
 	}
+}
+
+// cat takes elements of the operands in turn, where runs of them end where operands do.
+func (e *elements) cat(id termID, t *term, out []elemID, args [][]elemID) bool {
+	if t.types == nil {
+		return false
+	}
+	shape, _ := t.types[0].Shape().Static()
+	blocks := int64(1)
+	for _, n := range shape[:t.attrs.Int("dim", 0)] {
+		blocks *= n
+	}
+	list := out[:0]
+	for b := range blocks {
+		for k, x := range args {
+			n, _ := e.z.at(t.args[k]).n.Const()
+			if n /= blocks; n%e.run[id] != 0 || len(x) != 1 && e.run[t.args[k]] != e.run[id] {
+				return false
+			}
+			n /= e.run[id]
+			for i := range n {
+				list = append(list, at(x, b*n+i))
+			}
+		}
+	}
+	return true
 }
 
 // argmax is the first of the largest along a dimension, of numbers that are known.

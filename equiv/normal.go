@@ -43,6 +43,8 @@ type term struct {
 	scale  int64        // of an iota: step; of a lookup or scatter: elements of a row; of a collective's shuffle: dimension
 	base   int64        // of an iota: start; of a lookup or scatter: rows of the table; of a collective's shuffle: group
 	local  bool         // of a shuffle: each rank's own elements, in a way that no rank differs in
+	head   string       // of what is opaque: its text without types
+	types  []ir.Type    // the same: of the result and the operands, nil if there is more to it than operands
 	args   []termID
 	same   int32   // number of the partition of the ranks on whose blocks the term is known to be equal
 	from   valueID // the value that it was first made for
@@ -60,6 +62,7 @@ type normalizer struct {
 	joins   map[[2]int32]int32          // compositions: the layout, -1 for none
 	settles map[[2]int32]int32          // of a layout and a partition
 	behind  map[[2]int32]int32          // the same: the partition behind the move
+	wholes  map[string]termID           // of parts, -1 for none
 	rows    numbered[string, [][]int32] // for every rank over which ranks a reduction goes, in order
 	parts   partitions
 	table   [numKinds][]*equation
@@ -80,7 +83,7 @@ const maxDeep = 2000
 // normal returns the prover's normalizer.
 func (p *Prover) normal() *normalizer {
 	if p.z == nil {
-		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{}, settles: map[[2]int32]int32{}, behind: map[[2]int32]int32{},
+		z := &normalizer{p: p, ids: map[string]termID{}, aside: map[string]termID{}, moves: map[[2]int32]termID{}, joins: map[[2]int32]int32{}, settles: map[[2]int32]int32{}, behind: map[[2]int32]int32{}, wholes: map[string]termID{},
 			count: map[*equation]int{}, parts: newPartitions(p.world)}
 		for _, e := range equations() {
 			switch {

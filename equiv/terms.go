@@ -60,16 +60,32 @@ func number(l attr.List, key string) string {
 
 // opaque is an operation that is only itself: types of operands and result count.
 func (z *normalizer) opaque(v *value) termID {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s|%d|%d|%s|%s", v.self, v.index, v.group, v.attrs, v.typ)
-	t := term{kind: kindOpaque, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), attrs: v.attrs}
+	t := term{kind: kindOpaque, op: v.op, dt: v.typ.DType(), n: v.typ.Shape().NumElems(), attrs: v.attrs,
+		head: fmt.Sprintf("%s|%d|%d|%s", v.self, v.index, v.group, v.attrs)}
+	types := []ir.Type{v.typ}
 	for _, a := range v.args {
-		b.WriteByte('|')
 		typ := z.p.values[a].typ // layouts that matter are in self
-		b.WriteString(ir.TensorOf(typ.DType(), typ.Shape()).String())
+		types = append(types, ir.TensorOf(typ.DType(), typ.Shape()))
 		t.args = append(t.args, z.memo[a])
 	}
-	t.text = b.String()
+	t.text = opaqueText(t.head, types)
+	if v.self == "" && v.index == 0 && v.group < 0 && v.op.Info().Effects == 0 {
+		t.types = types
+	}
+	return z.make(t)
+}
+
+// opaqueText tells opaque operations apart.
+func opaqueText(head string, types []ir.Type) string {
+	for _, t := range types {
+		head += "|" + t.String()
+	}
+	return head
+}
+
+// operation is an opaque operation of tensors of other types than it was made for.
+func (z *normalizer) operation(t term) termID {
+	t.text = opaqueText(t.head, t.types)
 	return z.make(t)
 }
 

@@ -1,0 +1,451 @@
+package equiv
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+)
+
+// Tensors that are computed in parts of their rows and put together: the whole is made anew
+// of what the parts are made of. Parts lie side by side in blocks: of outer blocks, the first
+// ones are as long as part 0, in each of them part 1 follows, and so on.
+
+// catOfParts makes the whole of what was computed in parts.
+func catOfParts(z *normalizer, t *term) (termID, bool) {
+	if t.op != ir.OpCat || t.types == nil {
+		return 0, false
+	}
+	shape, ok := t.types[0].Shape().Static()
+	if !ok {
+		return 0, false
+	}
+	outer := int64(1)
+	for _, n := range shape[:t.attrs.Int("dim", 0)] {
+		outer *= n
+	}
+	return z.joined(outer, t.args)
+}
+
+// joined is the term whose blocks are those of the parts, one behind the other; false where
+// none is known but their concatenation.
+func (z *normalizer) joined(outer int64, parts []termID) (termID, bool) {
+	if len(parts) == 1 {
+		return parts[0], true
+	}
+	key := binary.AppendVarint(nil, outer)
+	for _, p := range parts {
+		key = binary.AppendUvarint(key, uint64(p))
+	}
+	id, known := z.wholes[string(key)]
+	if !known {
+		z.deep++
+		id = -1
+		if z.deep < maxDeep {
+			if whole, ok := z.together(outer, parts); ok {
+				id = whole
+			}
+		}
+		z.deep--
+		z.wholes[string(key)] = id
+	}
+	return id, id >= 0
+}
+
+// parted are parts of a kind.
+type parted struct {
+	z     *normalizer
+	outer int64
+	terms []term
+	width []int64 // of a part's blocks
+	n     int64   // elements of all
+}
+
+func (z *normalizer) together(outer int64, parts []termID) (termID, bool) {
+	p := parted{z: z, outer: outer}
+	for _, id := range parts {
+		t := *z.at(id)
+		n, ok := t.n.Const()
+		if !ok || outer <= 0 || n == 0 || n%outer != 0 || t.kind != z.at(parts[0]).kind || t.dt != z.at(parts[0]).dt || len(t.args) != len(z.at(parts[0]).args) {
+			return 0, false
+		}
+		p.terms, p.width, p.n = append(p.terms, t), append(p.width, n/outer), p.n+n
+	}
+	first := p.terms[0]
+	alike := func(same func(t *term) bool) bool {
+		return !slices.ContainsFunc(p.terms, func(t term) bool { return !same(&t) })
+	}
+	switch first.kind {
+	case kindFull:
+		if alike(func(t *term) bool { return t.text == first.text }) {
+			return z.full(parts[0], ir.D(p.n)), true
+		}
+	case kindPoint:
+		if alike(func(t *term) bool { return t.op == first.op && t.text == first.text }) {
+			return p.operands(first, outer)
+		}
+	case kindReduce:
+		if alike(func(t *term) bool { return t.rows == first.rows && t.red == first.red }) {
+			return p.operands(first, outer)
+		}
+	case kindMove:
+		if alike(func(t *term) bool { return t.args[0] == first.args[0] }) {
+			return p.adjacent()
+		}
+		return p.moves()
+	case kindLookup:
+		if alike(func(t *term) bool { return t.args[0] == first.args[0] && t.scale == first.scale && t.op == first.op }) && first.scale > 0 {
+			return p.rows()
+		}
+	case kindOpaque:
+		if alike(func(t *term) bool { return t.types != nil && t.head == first.head && t.op == first.op }) {
+			return p.operation()
+		}
+	}
+	return 0, false
+}
+
+// operands puts each operand together, and makes of them what t makes of its own.
+func (p *parted) operands(t term, outer int64) (termID, bool) {
+	t.args = slices.Clone(t.args)
+	for i := range t.args {
+		a, ok := p.operand(i, outer)
+		if !ok {
+			return 0, false
+		}
+		t.args[i] = a
+	}
+	t.n = ir.D(p.n)
+	return p.z.make(t), true
+}
+
+func (p *parted) operand(i int, outer int64) (termID, bool) {
+	var list []termID
+	for _, t := range p.terms {
+		list = append(list, t.args[i])
+	}
+	return p.z.joined(outer, list)
+}
+
+// rows are rows of one table at positions.
+func (p *parted) rows() (termID, bool) {
+	t := p.terms[0]
+	for _, w := range p.width {
+		if w%t.scale != 0 {
+			return 0, false
+		}
+	}
+	ids, ok := p.operand(1, p.outer)
+	if !ok {
+		return 0, false
+	}
+	t.args, t.n = []termID{t.args[0], ids}, ir.D(p.n)
+	return p.z.make(t), true
+}
+
+// blocks cuts the digits of a layout where blocks begin. False if that is within a step.
+func blocks(digits []digit, outer int64) (out, in []digit, ok bool) {
+	for i, d := range digits {
+		switch {
+		case outer == 1:
+			return out, digits[i:], true
+		case d.n <= 0:
+			return nil, nil, false
+		case outer%d.n == 0:
+			outer /= d.n
+			out = append(out, d)
+		case d.n%outer == 0 && !d.table:
+			rest := d.n / outer
+			out = append(out, digit{n: outer, stride: d.stride * rest})
+			return out, append([]digit{{n: rest, stride: d.stride}}, digits[i+1:]...), true
+		default:
+			return nil, nil, false
+		}
+	}
+	return out, nil, outer == 1
+}
+
+// whole makes the term of a layout whose digits are put together.
+func (p *parted) whole(l layout, out, in []digit, x termID) (termID, bool) {
+	l.digits = slices.Concat(out, in)
+	l.rank, l.add = slices.Clone(l.rank), slices.Clone(l.add)
+	l.canonical(p.z.p.world)
+	return p.z.move(l, ir.D(p.n), x), true
+}
+
+// adjacent are elements of one tensor: each part begins where the one before it ends.
+func (p *parted) adjacent() (termID, bool) {
+	var whole layout
+	var out, in []digit
+	next, rows := int64(0), int64(0)
+	for i, t := range p.terms {
+		l := p.z.layouts.all[t.layout]
+		o, n, ok := blocks(l.digits, p.outer)
+		if !ok || len(n) == 0 || n[0].table || n[0].n < 1 {
+			return 0, false
+		}
+		if i == 0 {
+			whole, out, in, next = l, o, slices.Clone(n), l.off
+		}
+		if !slices.Equal(o, out) || !slices.Equal(n[1:], in[1:]) || n[0].stride != in[0].stride || l.off != next || !slices.Equal(l.rank, whole.rank) || !slices.Equal(l.add, whole.add) {
+			return 0, false
+		}
+		next += n[0].n * n[0].stride
+		rows += n[0].n
+	}
+	in[0].n = rows
+	return p.whole(whole, out, in, p.terms[0].args[0])
+}
+
+// level is a layout that takes rows of blocks of its operand: where the blocks are, counted in
+// blocks, and what it does within a row.
+type level struct {
+	out, in []digit // strides of out are in blocks where far
+	far     []bool
+	width   int64 // of a block of the operand
+	off     int64 // in blocks
+	within  int64 // the rest of the offset
+	rank    []int32
+	add     []int64 // in blocks
+}
+
+// levelOf is false where a layout takes rows apart.
+func levelOf(l *layout, outer int64) (level, bool) {
+	out, in, ok := blocks(l.digits, outer)
+	if !ok || len(in) == 0 || in[0].n < 1 || in[0].stride <= 0 {
+		return level{}, false
+	}
+	row := in[0].stride
+	v := level{in: slices.Clone(in), width: in[0].n * row, rank: l.rank}
+	v.off, v.within = l.off/v.width, l.off%v.width
+	span := v.within
+	for _, d := range slices.Concat(out, in[1:]) {
+		if d.n < 1 || d.stride < 0 {
+			return level{}, false
+		}
+	}
+	for _, d := range out {
+		far := d.table || d.stride > 0 && d.stride%v.width == 0
+		if far {
+			d.stride /= v.width
+		} else {
+			span += (d.n - 1) * d.stride
+		}
+		v.out, v.far = append(v.out, d), append(v.far, far)
+	}
+	for i, d := range in {
+		if d.table {
+			return level{}, false
+		}
+		if i > 0 {
+			span += (d.n - 1) * d.stride
+		}
+	}
+	for _, a := range l.add {
+		if a%v.width != 0 {
+			return level{}, false
+		}
+		v.add = append(v.add, a/v.width)
+	}
+	return v, span < row
+}
+
+// moves are elements of parts of a tensor, of which each takes whole rows alike.
+func (p *parted) moves() (termID, bool) {
+	var first level
+	rows, width := int64(0), int64(0)
+	blocks := int64(-1)
+	for i, t := range p.terms {
+		v, ok := levelOf(&p.z.layouts.all[t.layout], p.outer)
+		n, static := p.z.at(t.args[0]).n.Const()
+		if !ok || !static || n%v.width != 0 || blocks >= 0 && n/v.width != blocks {
+			return 0, false
+		}
+		if blocks = n / v.width; i == 0 {
+			first = v
+		}
+		if !slices.Equal(v.out, first.out) || !slices.Equal(v.far, first.far) || !slices.Equal(v.in[1:], first.in[1:]) || v.in[0].stride != first.in[0].stride ||
+			v.off != first.off || v.within != first.within || !slices.Equal(v.rank, first.rank) || !slices.Equal(v.add, first.add) {
+			return 0, false
+		}
+		rows, width = rows+v.in[0].n, width+v.width
+	}
+	x, ok := p.operand(0, blocks)
+	if !ok {
+		return 0, false
+	}
+	l := layout{off: first.off*width + first.within, rank: first.rank}
+	for _, a := range first.add {
+		l.add = append(l.add, a*width)
+	}
+	out := slices.Clone(first.out)
+	for i := range out {
+		if first.far[i] {
+			out[i].stride *= width
+		}
+	}
+	first.in[0].n = rows
+	return p.whole(l, out, first.in, x)
+}
+
+// operation is one of which a row of the result is made of a row of each operand that has
+// rows, and of all of the others.
+func (p *parted) operation() (termID, bool) {
+	t := p.terms[0]
+	result, ok := p.along(0)
+	if !ok {
+		return 0, false
+	}
+	u := t
+	u.types, u.args, u.n = slices.Clone(t.types), slices.Clone(t.args), ir.D(p.n)
+	u.types[0] = p.grown(0, result)
+	for i := range t.args {
+		d := rowsOf(&t, i, result.d)
+		if d < 0 { // all of it
+			for _, o := range p.terms {
+				if o.args[i] != t.args[i] {
+					return 0, false
+				}
+			}
+			continue
+		}
+		a, ok := p.at(i+1, d, result)
+		if !ok {
+			return 0, false
+		}
+		if u.args[i], ok = p.operand(i, a.outer); !ok {
+			return 0, false
+		}
+		u.types[i+1] = p.grown(i+1, a)
+	}
+	return p.z.operation(u), true
+}
+
+// cut says that parts of a tensor lie side by side along a dimension, in so many runs of it
+// and of the dimensions before it.
+type cut struct {
+	d     int
+	runs  int64 // of dimension d
+	outer int64
+	rows  []int64 // of a run, by part
+}
+
+// along finds the dimension of a result along which blocks are cut, false if there is none
+// that rows may be taken of.
+func (p *parted) along(k int) (cut, bool) {
+	for d := range p.terms[0].types[k].Shape() {
+		if !byRows(&p.terms[0], d) {
+			continue
+		}
+		before, behind := int64(1), int64(1)
+		shape, _ := p.terms[0].types[k].Shape().Static()
+		for i, n := range shape {
+			if i < d {
+				before *= n
+			} else if i > d {
+				behind *= n
+			}
+		}
+		if p.outer%before != 0 || p.width[0]%behind != 0 || shape[d]%(p.outer/before) != 0 || behind*(shape[d]/(p.outer/before)) != p.width[0] {
+			continue
+		}
+		if c, ok := p.at(k, d, cut{runs: p.outer / before}); ok {
+			return c, true
+		}
+	}
+	return cut{}, false
+}
+
+// at is the cut of the tensor k of the terms along d that has as many runs, and as many rows.
+func (p *parted) at(k, d int, like cut) (cut, bool) {
+	c := cut{d: d, runs: like.runs, outer: like.runs}
+	first, ok := p.terms[0].types[k].Shape().Static()
+	if !ok {
+		return c, false
+	}
+	for _, n := range first[:d] {
+		c.outer *= n
+	}
+	for i, t := range p.terms {
+		shape, ok := t.types[k].Shape().Static()
+		if !ok || len(shape) != len(first) || shape[d]%c.runs != 0 || like.rows != nil && shape[d]/c.runs != like.rows[i] {
+			return c, false
+		}
+		for j, n := range shape {
+			if j != d && n != first[j] {
+				return c, false
+			}
+		}
+		c.rows = append(c.rows, shape[d]/c.runs)
+	}
+	return c, true
+}
+
+// grown is the type of tensor k with the rows of all parts.
+func (p *parted) grown(k int, c cut) ir.Type {
+	t := p.terms[0].types[k]
+	shape := slices.Clone(t.Shape())
+	n := int64(0)
+	for _, r := range c.rows {
+		n += r * c.runs
+	}
+	shape[c.d] = ir.D(n)
+	return ir.TensorOf(t.DType(), shape)
+}
+
+// byRows reports whether elements of the result at an index of dimension d are made of
+// operands' elements at that index alone: see rowsOf.
+func byRows(t *term, d int) bool {
+	rank := t.types[0].Rank()
+	switch t.op {
+	case ir.OpMatmul, ir.OpAddmm:
+		return d < rank-1
+	case ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum:
+		return d != int(t.attrs.Int("dim", 0))
+	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
+		return rowsOf(t, 0, d) >= 0
+	}
+	return false
+}
+
+// rowsOf is the dimension of an operand that dimension d of the result counts along, -1 if
+// each element is made of all of the operand.
+func rowsOf(t *term, operand, d int) int {
+	shape := t.types[operand+1].Shape()
+	switch t.op {
+	case ir.OpMatmul, ir.OpAddmm:
+		if product := operand - (len(t.args) - 2); product >= 0 { // of two factors; batches count in both
+			if product == 0 || d < len(shape)-2 {
+				return d
+			}
+			return -1
+		}
+		d -= t.types[0].Rank() - len(shape)
+		if d < 0 || shape[d].Equal(ir.D(1)) {
+			return -1
+		}
+		return d
+	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
+		dims := t.attrs.Ints("dims")
+		if !t.attrs.Has("dims") {
+			return -1
+		}
+		if t.types[0].Rank() == len(shape) {
+			if slices.Contains(dims, int64(d)) {
+				return -1
+			}
+			return d
+		}
+		for e := range shape {
+			if slices.Contains(dims, int64(e)) {
+				continue
+			}
+			if d == 0 {
+				return e
+			}
+			d--
+		}
+		return -1
+	}
+	return d
+}
