@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/passes/fuse"
+	"github.com/seed-ee968945/concert/passes/fusecollectives"
 	"github.com/seed-ee968945/concert/passes/hierarchy"
 	"github.com/seed-ee968945/concert/passes/overlap"
 	"github.com/seed-ee968945/concert/passes/partition"
@@ -31,6 +32,7 @@ func standardPasses() []passes.Pass {
 		canonicalize(),
 		partition.Pass(),
 		simplify.Pass(),
+		fusecollectives.Pass(),
 		hierarchy.Pass(),
 		overlap.Bucket(),
 		reorder.RaiseStarts(),
@@ -54,13 +56,14 @@ func standardOrder() []passes.Constraint {
 	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
 	const slackened = "it gives slack to an order that is decided"
 	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
+	const chunked = "a schedule, and what travels together, must not be decided around products and collectives that are cut into chunks"
 	const pieces = "what is decided for the tensors of a global function is wrong for the pieces that ranks have"
 	const joined = "it would join again what was taken apart by the machine"
 	return slices.Concat(
 		order(names{"spmd", "canonicalize", "partition"}, names{"hierarchy"}, "what is dead or divided later would be taken apart in vain"),
 		order(names{"simplify-collectives"}, names{"hierarchy"}, joined),
 		order(names{"hierarchy"}, names{"bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, "a schedule must not be decided around collectives that are several"),
-		order(names{"spmd"}, names{"partition", "simplify-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, pieces),
+		order(names{"spmd"}, names{"partition", "simplify-collectives", "fuse-collectives", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, pieces),
 		order(names{"canonicalize"}, names{"partition"}, "dead operations and second waits would be kept for backward"),
 		order(names{"partition"}, names{"simplify-collectives"}, "in a joint function a gather that backward repeats on purpose looks like a duplicate"),
 		order(names{"partition"}, names{"bucket"}, "a bucket must not join collectives of both halves"),
@@ -68,6 +71,9 @@ func standardOrder() []passes.Constraint {
 		order(names{"canonicalize"}, names{"simplify-collectives"}, "dead readers and second waits hide that a rewrite is right"),
 		order(names{"simplify-collectives"}, names{"bucket"}, "rewriting a member takes it out of its bucket"),
 		order(names{"simplify-collectives"}, names{"raise-starts", "sink-waits", "reorder-comms", "overlap"}, rewritten),
+		order(names{"partition", "simplify-collectives"}, names{"fuse-collectives"}, "rows are followed through the collectives that stay, in one half of a step"),
+		order(names{"canonicalize"}, names{"fuse-collectives"}, "what nobody reads would be put together again"),
+		order(names{"fuse-collectives"}, names{"hierarchy", "bucket", "raise-starts", "sink-waits", "reorder-comms", "overlap", "fuse", "add-slack", "reuse-buffers", "plan-memory"}, chunked),
 		order(names{"canonicalize"}, names{"bucket"}, "buckets name the collectives that they stand for, dead ones must not be among them"),
 		order(names{"canonicalize"}, names{"raise-starts"}, stale),
 		order(names{"canonicalize"}, names{"sink-waits"}, "a dead or forwarded view counts as a use of a wait"),

@@ -1,0 +1,204 @@
+package fusecollectives
+
+import (
+	"slices"
+
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/sharding"
+)
+
+// track says along which dimension of a tensor the rows of a region lie, and in how many
+// runs: a chunk has a piece of each run. One rank's rows are one run; what all_gather gives
+// has one for each rank.
+type track struct {
+	dim  int // -1: the tensor has no rows of the region and is read whole
+	runs int64
+}
+
+var none = track{dim: -1}
+
+// flow is where rows go through a node.
+type flow struct{ args, outs []track }
+
+// rule says how rows go through operations that have a column of the op table in common. Of
+// the rules the first that is of an operation counts.
+type rule struct {
+	name  string
+	doc   string
+	legal string
+	of    func(n *ir.Node) bool
+
+	// flow completes what is known of the rows of operands (down) or of results: false if
+	// chunks of them cannot be computed from each other.
+	flow func(n *ir.Node, known []track, down bool) (flow, bool)
+}
+
+// rules is the table.
+func rules() []rule {
+	return []rule{
+		{"gather", "all_gather along the rows", "equal pieces; a chunk has a part of every rank's piece", isOp(ir.OpAllGather), ranked(func(r, n int64) (int64, bool) { return r * n, true })},
+		{"scatter", "reduce_scatter along the rows, or this rank's piece of them", "the runs are those of ranks", isOp(ir.OpReduceScatter, ir.OpShard), ranked(func(r, n int64) (int64, bool) { return r / n, r%n == 0 })},
+		{"exchange", "all_to_all of equal pieces along the rows", "the runs are those of ranks, and no sizes are given", isOp(ir.OpAllToAll), ranked(func(r, n int64) (int64, bool) { return r, r%n == 0 })},
+		{"transport", "what reduces or moves every element alike", "always", isOp(ir.OpAllReduce, ir.OpBroadcast, ir.OpCollectivePermute, ir.OpWaitTensor), kept},
+		{"reshape", "views under another shape", "what is behind the rows stays behind them", isOp(ir.OpView, ir.OpSqueeze, ir.OpUnsqueeze), reshaped},
+		{"row-wise", "operations whose rule of factors passes the rows through: elementwise operations, rows of products, reductions and scans along other dimensions, look-ups of rows, views", "each row of a result is made of one row of each operand that has rows, and of all of the others", byFactors, factored},
+	}
+}
+
+func isOp(ops ...ir.Op) func(*ir.Node) bool {
+	return func(n *ir.Node) bool { return slices.Contains(ops, n.Op()) }
+}
+
+// byFactors reports whether an operation computes a chunk as it computes all, with the same
+// attributes.
+func byFactors(n *ir.Node) bool {
+	i := n.Op().Info()
+	switch n.Op() {
+	case ir.OpMatmul, ir.OpAddmm, ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd, ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum,
+		ir.OpPermute, ir.OpExpand, ir.OpClone, ir.OpAlias, ir.OpEmbedding:
+		return true
+	}
+	return i.Elementwise
+}
+
+// flowOf applies the first rule of n.
+func flowOf(table []rule, n *ir.Node, known []track, down bool) (flow, bool) {
+	for _, r := range table {
+		if r.of(n) {
+			return r.flow(n, known, down)
+		}
+	}
+	return flow{}, false
+}
+
+// only is the one track there is of several, false if there is none, or another.
+func only(known []track) (int, track, bool) {
+	at := -1
+	for i, t := range known {
+		if t.dim < 0 {
+			continue
+		}
+		if at >= 0 {
+			return 0, none, false
+		}
+		at = i
+	}
+	if at < 0 {
+		return 0, none, false
+	}
+	return at, known[at], true
+}
+
+// ranked is the flow of a collective along whose dimension the runs change.
+func ranked(down func(runs, ranks int64) (int64, bool)) func(*ir.Node, []track, bool) (flow, bool) {
+	return func(n *ir.Node, known []track, forward bool) (flow, bool) {
+		_, t, ok := only(known)
+		if !ok || n.Attrs().Has("in_splits") {
+			return flow{}, false
+		}
+		if t.dim != int(n.Attrs().Int("dim", 0)) {
+			return flow{[]track{t}, []track{t}}, true
+		}
+		ranks := int64(n.Group().Size())
+		// Of what the two sides have, the runs of the one follow from the other.
+		for _, in := range []int64{t.runs, t.runs * ranks, t.runs / ranks} {
+			out, ok := down(in, ranks)
+			if ok && in > 0 && (forward && in == t.runs || !forward && out == t.runs) {
+				return flow{[]track{{t.dim, in}}, []track{{t.dim, out}}}, true
+			}
+		}
+		return flow{}, false
+	}
+}
+
+func kept(_ *ir.Node, known []track, _ bool) (flow, bool) {
+	_, t, ok := only(known)
+	return flow{[]track{t}, []track{t}}, ok
+}
+
+// reshaped finds the dimension that has as much behind it: what is before it are runs.
+func reshaped(n *ir.Node, known []track, down bool) (flow, bool) {
+	_, t, ok := only(known)
+	from, to := n.Arg(0).Type(), n.Result(0).Type()
+	if !down {
+		from, to = to, from
+	}
+	a, okA := from.Shape().Static()
+	b, okB := to.Shape().Static()
+	if !ok || !okA || !okB || len(n.Args()) != 1 || len(n.Results()) != 1 {
+		return flow{}, false
+	}
+	runs, behind := t.runs*product(a[:t.dim]), product(a[t.dim+1:])
+	for d := range b {
+		before := product(b[:d])
+		if product(b[d+1:]) != behind || b[d] == 1 || before == 0 || runs%before != 0 || b[d]%(runs/before) != 0 {
+			continue
+		}
+		u := track{d, runs / before}
+		if down {
+			return flow{[]track{t}, []track{u}}, true
+		}
+		return flow{[]track{u}, []track{t}}, true
+	}
+	return flow{}, false
+}
+
+func product(sizes []int64) int64 {
+	p := int64(1)
+	for _, n := range sizes {
+		p *= n
+	}
+	return p
+}
+
+// factored follows the factor of the rows through the rule of an operation.
+func factored(n *ir.Node, known []track, down bool) (flow, bool) {
+	r, err := sharding.Of(n)
+	if err != nil || len(r.Operands) != len(n.Args()) || len(r.Results) != len(n.Results()) {
+		return flow{}, false
+	}
+	sides := [2][]sharding.Tensor{r.Operands, r.Results}
+	from := sides[0]
+	if !down {
+		from = sides[1]
+	}
+	factor, runs := -1, int64(0)
+	for i, t := range known {
+		if t.dim < 0 {
+			continue
+		}
+		fs := from[i][t.dim]
+		if len(fs) != 1 || factor >= 0 && (fs[0] != factor || t.runs != runs) {
+			return flow{}, false
+		}
+		factor, runs = fs[0], t.runs
+	}
+	if factor < 0 || r.Factors[factor].Kind != sharding.PassThrough {
+		return flow{}, false
+	}
+	var out [2][]track
+	for k, side := range sides {
+		for _, dims := range side {
+			t := none
+			for d, fs := range dims {
+				if !slices.Contains(fs, factor) {
+					continue
+				}
+				if len(fs) != 1 || t.dim >= 0 {
+					return flow{}, false
+				}
+				t = track{d, runs}
+			}
+			if k == 1 && t.dim < 0 {
+				return flow{}, false
+			}
+			out[k] = append(out[k], t)
+		}
+	}
+	for i, t := range known {
+		if t.dim >= 0 && down && out[0][i] != t {
+			return flow{}, false
+		}
+	}
+	return flow{out[0], out[1]}, true
+}
