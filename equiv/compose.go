@@ -90,9 +90,9 @@ func (x radix) cut(digits []digit) ([]piece, bool) {
 	return out, true
 }
 
-// tabulate writes digits of a that x cannot cut into a's table, as far as they count across
-// digits of x.
-func (x radix) tabulate(a *layout, world int) (layout, bool) {
+// tabulate writes digits of a that x cannot cut, or that count in digit across of x, into a's
+// table, as far as they count across digits of x.
+func (x radix) tabulate(a *layout, across, world int) (layout, bool) {
 	out := layout{off: a.off, rank: slices.Clone(a.rank), add: slices.Clone(a.add)}
 	if out.rank == nil {
 		out.add = make([]int64, world)
@@ -105,7 +105,8 @@ func (x radix) tabulate(a *layout, world int) (layout, bool) {
 		if d.table {
 			rest /= int(d.n)
 		}
-		if _, ok := x.cut([]digit{d}); ok {
+		ps, ok := x.cut([]digit{d})
+		if ok && !slices.ContainsFunc(ps, func(p piece) bool { return p.level == across && across >= 0 && !d.table }) {
 			out.digits = append(out.digits, d)
 			continue
 		}
@@ -117,7 +118,7 @@ func (x radix) tabulate(a *layout, world int) (layout, bool) {
 			j--
 		}
 		fit := int64(1)
-		if j >= 0 && d.stride%x.weight[j] == 0 && x.n[j] > 0 {
+		if j != across && j >= 0 && d.stride%x.weight[j] == 0 && x.n[j] > 0 {
 			fit = gcd(d.n, max(1, x.n[j]/(d.stride/x.weight[j])))
 		}
 		outer := int(d.n / fit)
@@ -164,9 +165,20 @@ func (x radix) room(ps []piece) []int64 {
 // result is not a layout of this kind, as when a slice starts within a run that b takes apart.
 func compose(a, b *layout, world int) (layout, bool) {
 	x := radixOf(b.digits)
+	across := -1
+	if o := make([]int64, len(x.n)); a.rank == nil {
+		x.parts(a.off, o)
+		if ps, ok := x.cut(a.digits); ok {
+			for j, m := range x.room(ps) {
+				if x.n[j] >= 0 && o[j]+m >= x.n[j] {
+					across = j // counts on in the next digit
+				}
+			}
+		}
+	}
 	ps, ok := x.cut(a.digits)
-	if !ok {
-		t, ok := x.tabulate(a, world)
+	if !ok || across > 0 {
+		t, ok := x.tabulate(a, across, world)
 		if !ok {
 			return layout{}, false
 		}

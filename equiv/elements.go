@@ -170,24 +170,8 @@ func (e *elements) fill(id termID, t *term, r int, out []elemID, args [][]elemID
 
 // move reads elements as a layout says.
 func (e *elements) move(l layout, r int, out []elemID, source [][]elemID) {
-	entries := l.entries()
-	for i := range out {
-		from, k, rest := l.off, 0, int64(len(out))
-		for _, d := range l.digits {
-			rest /= d.n
-			v := int64(i) / rest % d.n
-			from += v * d.stride
-			if d.table {
-				k = k*int(d.n) + int(v)
-			}
-		}
-		q := int32(r)
-		if l.rank != nil {
-			q = l.rank[r*entries+k]
-			from += l.add[r*entries+k]
-		}
-		out[i] = at(source[q], from)
-	}
+	list := out[:0]
+	l.each(r, func(rank int32, from int64) { list = append(list, at(source[rank], from)) })
 }
 
 // lookup takes rows at positions that are known, and is a lookup in a column elsewhere.

@@ -61,7 +61,7 @@ func equations() []*equation {
 		row("shuffle-of-constant", Exact, kindShuffle, movedConstant, "elements of a constant are a constant"),
 		row("shuffle-of-pointwise", Exact, kindShuffle, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
 		row("shuffle-undone", Exact, kindShuffle, shuffleUndone, "pieces of symbolic size that are gathered from where a shard of the same group and dimension put them are what was cut, if the ranks cut the same; a shard of what was gathered is the piece"),
-		row("cat-of-parts", Exact, kindOpaque, catOfParts, "rows that follow each other are their tensor, and what computes rows of rows, put together, computes all of them: elementwise operations, reductions and softmax along other dimensions, rows of products, look-ups, reductions over ranks, and moves that take whole rows"),
+		row("cat-of-parts", Exact, kindOpaque, catOfParts, "rows that follow each other are their tensor, and what computes rows of rows, put together, computes all of them: elementwise operations, reductions and softmax along other dimensions, rows and columns of products, look-ups, reductions over ranks, and moves that take whole rows"),
 		row("convert-to-same", Exact, kindPoint, convertToSame, "a conversion to the type that the operand has is the operand"),
 		row("convert-of-choice", Exact, kindPoint, convertOfReceived, "a conversion of numbers or zeros is of the numbers, or zeros"),
 		row("there-and-back", Exact, kindPoint, thereAndBack, "floats converted to a type that holds them all and back are what they were"),

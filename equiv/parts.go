@@ -90,7 +90,10 @@ func (z *normalizer) together(outer int64, parts []termID) (termID, bool) {
 		}
 	case kindMove:
 		if alike(func(t *term) bool { return t.args[0] == first.args[0] }) {
-			return p.adjacent()
+			if t, ok := p.adjacent(); ok {
+				return t, ok
+			}
+			return p.listed()
 		}
 		return p.moves()
 	case kindLookup:
@@ -195,6 +198,74 @@ func (p *parted) adjacent() (termID, bool) {
 	}
 	in[0].n = rows
 	return p.whole(whole, out, in, p.terms[0].args[0])
+}
+
+// listed are elements of one tensor whose rows are listed one by one, as where heads of
+// attention are rows and chunks end within a head.
+func (p *parted) listed() (termID, bool) {
+	var out, rest []digit
+	fronts := make([][]digit, len(p.terms))
+	rows := int64(0)
+	for i, t := range p.terms {
+		o, in, ok := blocks(p.z.layouts.all[t.layout].digits, p.outer)
+		if !ok || i > 0 && !slices.Equal(o, out) {
+			return 0, false
+		}
+		if out, fronts[i] = o, in; i == 0 {
+			rest = in
+		}
+		n := 0 // digits that parts have in common, from the innermost
+		for n < min(len(in), len(rest)) && in[len(in)-1-n] == rest[len(rest)-1-n] && !in[len(in)-1-n].table {
+			n++
+		}
+		rest = rest[len(rest)-n:]
+	}
+	for i, in := range fronts {
+		fronts[i] = in[:len(in)-len(rest)]
+		n := int64(1)
+		for _, d := range fronts[i] {
+			if n *= d.n; d.n < 1 || n > maxTable {
+				return 0, false
+			}
+		}
+		rows += n
+	}
+	if slices.ContainsFunc(out, func(d digit) bool { return d.table }) || rows*int64(p.z.p.world) > maxTable {
+		return 0, false
+	}
+	var l layout
+	for r := range p.z.p.world {
+		for i, t := range p.terms {
+			from := p.z.layouts.all[t.layout]
+			from.digits = fronts[i]
+			from.each(r, func(rank int32, at int64) { l.rank, l.add = append(l.rank, rank), append(l.add, at) })
+		}
+	}
+	return p.whole(l, out, append([]digit{{n: rows, table: true}}, rest...), p.terms[0].args[0])
+}
+
+// each lists the ranks and indices that a layout reads on rank r.
+func (l *layout) each(r int, f func(rank int32, at int64)) {
+	n, entries := int64(1), l.entries()
+	for _, d := range l.digits {
+		n *= d.n
+	}
+	for i := range n {
+		at, k, left := l.off, 0, n
+		for _, d := range l.digits {
+			left /= d.n
+			v := i / left % d.n
+			if at += v * d.stride; d.table {
+				k = k*int(d.n) + int(v)
+			}
+		}
+		rank := int32(r)
+		if l.rank != nil {
+			rank = l.rank[r*entries+k]
+			at += l.add[r*entries+k]
+		}
+		f(rank, at)
+	}
 }
 
 // level is a layout that takes rows of blocks of its operand: where the blocks are, counted in
@@ -396,10 +467,9 @@ func (p *parted) grown(k int, c cut) ir.Type {
 // byRows reports whether elements of the result at an index of dimension d are made of
 // operands' elements at that index alone: see rowsOf.
 func byRows(t *term, d int) bool {
-	rank := t.types[0].Rank()
 	switch t.op {
 	case ir.OpMatmul, ir.OpAddmm:
-		return d < rank-1
+		return true
 	case ir.OpSoftmax, ir.OpLogSoftmax, ir.OpCumsum:
 		return d != int(t.attrs.Int("dim", 0))
 	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
@@ -415,10 +485,10 @@ func rowsOf(t *term, operand, d int) int {
 	switch t.op {
 	case ir.OpMatmul, ir.OpAddmm:
 		if product := operand - (len(t.args) - 2); product >= 0 { // of two factors; batches count in both
-			if product == 0 || d < len(shape)-2 {
-				return d
+			if d == len(shape)-1-product {
+				return -1
 			}
-			return -1
+			return d
 		}
 		d -= t.types[0].Rank() - len(shape)
 		if d < 0 || shape[d].Equal(ir.D(1)) {

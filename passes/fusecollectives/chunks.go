@@ -29,9 +29,7 @@ type cutKey struct {
 // cut computes a region in chunks. It reports whether all that it made has a cost.
 func cut(ctx *passes.Context, f *ir.Func, r *region, chunks int) (priced bool, err error) {
 	c := &cutter{ctx: ctx, f: f, r: r, made: map[ir.ValueID][]*ir.Value{}, cuts: map[cutKey]*ir.Value{}}
-	for k := range int64(chunks) + 1 {
-		c.bounds = append(c.bounds, r.rows*k/int64(chunks))
-	}
+	c.bounds = bounds(r.rows, int64(chunks))
 	for _, id := range r.nodes {
 		c.node(f.NodeByID(id))
 	}
@@ -45,6 +43,23 @@ func cut(ctx *passes.Context, f *ir.Func, r *region, chunks int) (priced bool, e
 		f.Remove(f.NodeByID(r.nodes[i]))
 	}
 	return len(c.blank) == 0, nil
+}
+
+// tile is the rows of a product that a multiprocessor makes at once.
+const tile = 128
+
+// bounds are where so many chunks of rows begin, and the end: at multiples of a power of two,
+// up to that of tiles, so that chunks fill tiles and end where heads do. Each has two rows.
+func bounds(rows, chunks int64) []int64 {
+	align := int64(1)
+	for align < tile && 2*align*chunks <= rows {
+		align *= 2
+	}
+	var out []int64
+	for k := range chunks {
+		out = append(out, (2*rows*k+chunks*align)/(2*chunks*align)*align)
+	}
+	return append(out, rows)
 }
 
 func (c *cutter) size(k int) int64 { return c.bounds[k+1] - c.bounds[k] }

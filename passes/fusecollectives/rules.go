@@ -176,6 +176,9 @@ func factored(n *ir.Node, known []track, down bool) (flow, bool) {
 	if factor < 0 || r.Factors[factor].Kind != sharding.PassThrough {
 		return flow{}, false
 	}
+	if multiplies(n) && !slices.ContainsFunc(r.Operands[len(n.Args())-2], func(fs []int) bool { return slices.Contains(fs, factor) }) {
+		return flow{}, false // columns: each chunk would read all rows
+	}
 	var out [2][]track
 	for k, side := range sides {
 		for _, dims := range side {
