@@ -34,6 +34,7 @@ type elements struct {
 	twins map[string]bool       // texts of which several opaque terms are compared
 	whole map[vector]int32
 	run   map[termID]int64 // elements that count as one
+	lines bool             // what computes lines of lines is looked into, see lines.go
 }
 
 // vector is all elements of a term on a rank, or those of a column.
@@ -51,15 +52,26 @@ func newElements(z *normalizer) *elements {
 
 // elementwise proves that two terms are equal on all ranks.
 func (z *normalizer) elementwise(s, t termID) bool {
-	e := newElements(z)
+	for _, lines := range []bool{false, true} {
+		e := newElements(z)
+		e.lines = lines
+		if e.equal(s, t) {
+			z.count[z.element]++
+			return true
+		}
+	}
+	return false
+}
+
+func (e *elements) equal(s, t termID) bool {
 	terms, ok := e.cone(s, t)
-	if !ok || !e.runs(terms) || e.run[s] != e.run[t] && z.at(s).kind != kindFull && z.at(t).kind != kindFull {
+	if !ok || !e.runs(terms) || e.run[s] != e.run[t] && e.z.at(s).kind != kindFull && e.z.at(t).kind != kindFull {
 		return false
 	}
 	for _, id := range terms {
 		e.make(id)
 	}
-	for r := range z.p.world {
+	for r := range e.z.p.world {
 		x, y := e.of[s][r], e.of[t][r]
 		for i := range max(len(x), len(y)) {
 			if at(x, int64(i)) != at(y, int64(i)) {
@@ -67,7 +79,6 @@ func (z *normalizer) elementwise(s, t termID) bool {
 			}
 		}
 	}
-	z.count[z.element]++
 	return true
 }
 
@@ -97,7 +108,7 @@ func (e *elements) cone(roots ...termID) ([]termID, bool) {
 					e.twins[t.text] = true
 				}
 				last[t.text] = id
-				if !e.twins[t.text] && t.op != ir.OpArgmax && t.op != ir.OpCat {
+				if !e.twins[t.text] && t.op != ir.OpArgmax && t.op != ir.OpCat && !(e.lines && ofLines(t)) {
 					continue
 				}
 			}
@@ -227,7 +238,7 @@ func (e *elements) scatter(t *term, row int64, r int, out []elemID, args [][]ele
 // opaque makes elements of what no equation looks into: of all elements of the operands
 // where these are known, else of the term.
 func (e *elements) opaque(id termID, t *term, r int, out []elemID, args [][]elemID) {
-	if t.op == ir.OpArgmax && e.argmax(t, out, args) || t.op == ir.OpCat && e.cat(id, t, out, args) {
+	if t.op == ir.OpArgmax && e.argmax(t, out, args) || t.op == ir.OpCat && e.cat(id, t, out, args) || e.lines && ofLines(t) && e.line(t, out, args) {
 		return
 	}
 	class := int64(e.z.parts.all[t.same][r])

@@ -201,47 +201,54 @@ func (p *parted) adjacent() (termID, bool) {
 }
 
 // listed are elements of one tensor whose rows are listed one by one, as where heads of
-// attention are rows and chunks end within a head.
+// attention, or the pieces of ranks, are rows, and chunks end within them.
 func (p *parted) listed() (termID, bool) {
-	var out, rest []digit
-	fronts := make([][]digit, len(p.terms))
-	rows := int64(0)
+	var rest []digit // that parts have in common, from the innermost
+	fronts := make([]layout, len(p.terms))
 	for i, t := range p.terms {
-		o, in, ok := blocks(p.z.layouts.all[t.layout].digits, p.outer)
-		if !ok || i > 0 && !slices.Equal(o, out) {
-			return 0, false
-		}
-		if out, fronts[i] = o, in; i == 0 {
+		fronts[i] = p.z.layouts.all[t.layout]
+		in := fronts[i].digits
+		if i == 0 {
 			rest = in
 		}
-		n := 0 // digits that parts have in common, from the innermost
+		n := 0
 		for n < min(len(in), len(rest)) && in[len(in)-1-n] == rest[len(rest)-1-n] && !in[len(in)-1-n].table {
 			n++
 		}
 		rest = rest[len(rest)-n:]
 	}
-	for i, in := range fronts {
-		fronts[i] = in[:len(in)-len(rest)]
+	rows := int64(0)
+	for i := range fronts {
+		l := &fronts[i]
+		l.digits = l.digits[:len(l.digits)-len(rest)]
 		n := int64(1)
-		for _, d := range fronts[i] {
+		for _, d := range l.digits {
 			if n *= d.n; d.n < 1 || n > maxTable {
 				return 0, false
 			}
 		}
-		rows += n
-	}
-	if slices.ContainsFunc(out, func(d digit) bool { return d.table }) || rows*int64(p.z.p.world) > maxTable {
-		return 0, false
+		if rows += n; n%p.outer != 0 || rows*int64(p.z.p.world) > maxTable {
+			return 0, false
+		}
 	}
 	var l layout
 	for r := range p.z.p.world {
-		for i, t := range p.terms {
-			from := p.z.layouts.all[t.layout]
-			from.digits = fronts[i]
-			from.each(r, func(rank int32, at int64) { l.rank, l.add = append(l.rank, rank), append(l.add, at) })
+		var ranks [][]int32
+		var adds [][]int64
+		for _, f := range fronts {
+			var rank []int32
+			var add []int64
+			f.each(r, func(q int32, at int64) { rank, add = append(rank, q), append(add, at) })
+			ranks, adds = append(ranks, rank), append(adds, add)
+		}
+		for o := range int(p.outer) {
+			for i := range fronts {
+				n := len(ranks[i]) / int(p.outer)
+				l.rank, l.add = append(l.rank, ranks[i][o*n:(o+1)*n]...), append(l.add, adds[i][o*n:(o+1)*n]...)
+			}
 		}
 	}
-	return p.whole(l, out, append([]digit{{n: rows, table: true}}, rest...), p.terms[0].args[0])
+	return p.whole(l, nil, append([]digit{{n: rows, table: true}}, rest...), p.terms[0].args[0])
 }
 
 // each lists the ranks and indices that a layout reads on rank r.
@@ -271,54 +278,51 @@ func (l *layout) each(r int, f func(rank int32, at int64)) {
 // level is a layout that takes rows of blocks of its operand: where the blocks are, counted in
 // blocks, and what it does within a row.
 type level struct {
-	out, in []digit // strides of out are in blocks where far
-	far     []bool
-	width   int64 // of a block of the operand
-	off     int64 // in blocks
-	within  int64 // the rest of the offset
-	rank    []int32
-	add     []int64 // in blocks
+	outer  int // digits before the row's
+	digits []digit
+	far    []bool // the digit's stride is in blocks
+	rows   int64  // of a block
+	width  int64  // of a block of the operand
+	off    [2]int64
+	rank   []int32
+	add    [][2]int64 // in blocks, and the rest, as off
 }
 
 // levelOf is false where a layout takes rows apart.
 func levelOf(l *layout, outer int64) (level, bool) {
 	out, in, ok := blocks(l.digits, outer)
-	if !ok || len(in) == 0 || in[0].n < 1 || in[0].stride <= 0 {
+	if !ok || len(in) == 0 || in[0].n < 1 || in[0].stride <= 0 || in[0].table {
 		return level{}, false
 	}
 	row := in[0].stride
-	v := level{in: slices.Clone(in), width: in[0].n * row, rank: l.rank}
-	v.off, v.within = l.off/v.width, l.off%v.width
-	span := v.within
-	for _, d := range slices.Concat(out, in[1:]) {
+	v := level{outer: len(out), digits: slices.Concat(out, in), rows: in[0].n, width: in[0].n * row, rank: l.rank}
+	least := int64(0) // what is added to the offset at least
+	if l.add != nil {
+		least = slices.Min(l.add)
+	}
+	v.off = [2]int64{(l.off + least) / v.width, (l.off + least) % v.width}
+	span, most := v.off[1], int64(0)
+	for i := range v.digits {
+		d := &v.digits[i]
 		if d.n < 1 || d.stride < 0 {
 			return level{}, false
 		}
-	}
-	for _, d := range out {
-		far := d.table || d.stride > 0 && d.stride%v.width == 0
-		if far {
+		far := d.stride > 0 && d.stride%v.width == 0
+		switch v.far = append(v.far, far); {
+		case i == v.outer:
+			d.n = 1 // is put together
+		case far:
 			d.stride /= v.width
-		} else {
-			span += (d.n - 1) * d.stride
-		}
-		v.out, v.far = append(v.out, d), append(v.far, far)
-	}
-	for i, d := range in {
-		if d.table {
-			return level{}, false
-		}
-		if i > 0 {
+		default:
 			span += (d.n - 1) * d.stride
 		}
 	}
 	for _, a := range l.add {
-		if a%v.width != 0 {
-			return level{}, false
-		}
-		v.add = append(v.add, a/v.width)
+		a -= least
+		v.add = append(v.add, [2]int64{a / v.width, a % v.width})
+		most = max(most, a%v.width)
 	}
-	return v, span < row
+	return v, span+most < row
 }
 
 // moves are elements of parts of a tensor, of which each takes whole rows alike.
@@ -335,28 +339,29 @@ func (p *parted) moves() (termID, bool) {
 		if blocks = n / v.width; i == 0 {
 			first = v
 		}
-		if !slices.Equal(v.out, first.out) || !slices.Equal(v.far, first.far) || !slices.Equal(v.in[1:], first.in[1:]) || v.in[0].stride != first.in[0].stride ||
-			v.off != first.off || v.within != first.within || !slices.Equal(v.rank, first.rank) || !slices.Equal(v.add, first.add) {
+		if v.outer != first.outer || !slices.Equal(v.digits, first.digits) || !slices.Equal(v.far, first.far) || v.off != first.off || !slices.Equal(v.rank, first.rank) || !slices.Equal(v.add, first.add) {
 			return 0, false
 		}
-		rows, width = rows+v.in[0].n, width+v.width
+		rows, width = rows+v.rows, width+v.width
 	}
 	x, ok := p.operand(0, blocks)
 	if !ok {
 		return 0, false
 	}
-	l := layout{off: first.off*width + first.within, rank: first.rank}
+	l := layout{off: first.off[0]*width + first.off[1], rank: first.rank}
 	for _, a := range first.add {
-		l.add = append(l.add, a*width)
+		l.add = append(l.add, a[0]*width+a[1])
 	}
-	out := slices.Clone(first.out)
-	for i := range out {
-		if first.far[i] {
-			out[i].stride *= width
+	digits := slices.Clone(first.digits)
+	for i := range digits {
+		switch {
+		case i == first.outer:
+			digits[i].n = rows
+		case first.far[i]:
+			digits[i].stride *= width
 		}
 	}
-	first.in[0].n = rows
-	return p.whole(l, out, first.in, x)
+	return p.whole(l, digits, nil, x)
 }
 
 // operation is one of which a row of the result is made of a row of each operand that has

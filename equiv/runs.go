@@ -27,10 +27,13 @@ func at(x []elemID, i int64) elemID {
 // runs decides what counts as one element: runs of one length where that can be. False if
 // there are too many elements even so.
 func (e *elements) runs(terms []termID) bool {
-	if !e.assign(terms, e.longest(terms)) {
+	budget := int64(maxElements)
+	if e.lines {
+		budget = maxLines
+	}
+	if e.lines || !e.assign(terms, e.longest(terms)) {
 		e.assign(terms, 1)
 	}
-	budget := int64(maxElements)
 	for _, id := range terms {
 		t := e.z.at(id)
 		run := max(e.run[id], 1)

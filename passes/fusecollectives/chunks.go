@@ -10,14 +10,14 @@ import (
 
 // cutter makes the chunks of a region in one function.
 type cutter struct {
-	ctx    *passes.Context
-	f      *ir.Func
-	r      *region
-	bounds []int64                    // where chunks of a run begin and end
-	made   map[ir.ValueID][]*ir.Value // by value of the region: its chunks
-	cuts   map[cutKey]*ir.Value       // pieces of values from outside
-	blank  []*ir.Node                 // nodes that nothing is known to cost
-	err    error
+	ctx      *passes.Context
+	f        *ir.Func
+	r        *region
+	bounds   []int64                    // where chunks of a run begin and end
+	made     map[ir.ValueID][]*ir.Value // by value of the region: its chunks
+	cuts     map[cutKey]*ir.Value       // pieces of values from outside
+	unpriced bool                       // something is not known to cost anything
+	err      error
 }
 
 type cutKey struct {
@@ -42,7 +42,7 @@ func cut(ctx *passes.Context, f *ir.Func, r *region, chunks int) (priced bool, e
 	for i := len(r.nodes) - 1; i >= 0; i-- {
 		f.Remove(f.NodeByID(r.nodes[i]))
 	}
-	return len(c.blank) == 0, nil
+	return !c.unpriced, nil
 }
 
 // tile is the rows of a product that a multiprocessor makes at once.
@@ -154,13 +154,19 @@ func (c *cutter) one(at *ir.Node, op ir.Op, attrs ir.Attrs, args ...*ir.Value) *
 	}
 	m := c.insert(at, nil, ir.NodeSpec{Op: op, Name: at.Name() + "." + op.Name(), Args: args, Attrs: attrs}, nil)
 	if m != nil && deps.Launches(m) {
-		if costs := c.ctx.Costs(); costs == nil {
-			c.blank = append(c.blank, m)
-		} else if _, ok := costs.NodeMs(m); !ok {
-			c.blank = append(c.blank, m)
-		}
+		c.known(m)
 	}
 	return c.result(m, args[0])
+}
+
+// known notes what nothing is known to cost.
+func (c *cutter) known(m *ir.Node) {
+	if costs := c.ctx.Costs(); costs != nil {
+		if _, ok := costs.NodeMs(m); ok {
+			return
+		}
+	}
+	c.unpriced = true
 }
 
 func (c *cutter) result(m *ir.Node, or *ir.Value) *ir.Value {
@@ -231,9 +237,11 @@ func (c *cutter) leave(n *ir.Node) {
 			}
 			d++
 		}
-		whole := c.view(n, c.one(n, ir.OpCat, ir.A("dim", int64(d)), parts...), v.Type())
+		whole := c.view(n, c.one(n, ir.OpCat, ir.A("dim", int64(d)), parts...), ir.TensorOf(v.Type().DType(), v.Type().Shape()))
 		if c.err == nil && !whole.Type().Equal(v.Type()) {
-			whole = c.result(c.insert(n, nil, ir.NodeSpec{Op: ir.OpClone, Name: n.Name() + ".clone", Args: []*ir.Value{whole}}, []ir.Type{v.Type()}), whole)
+			m := c.f.InsertBefore(n, ir.NodeSpec{Op: ir.OpClone, Name: n.Name() + ".clone", Args: []*ir.Value{whole}, Results: []ir.Type{v.Type()}, Pos: n.Pos(), From: []*ir.Node{n}})
+			c.known(m)
+			whole = m.Result(0)
 		}
 		if c.err != nil {
 			return

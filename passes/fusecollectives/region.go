@@ -41,7 +41,7 @@ func (g *grower) may(n *ir.Node) bool {
 	} else if n.Op() != ir.OpWaitTensor && !n.Op().IsView() && !n.Pure() {
 		return false
 	}
-	if n.Op() == ir.OpWaitTensor && !n.Arg(0).Def().Op().IsCollective() {
+	if n.Op() == ir.OpWaitTensor && (!n.Arg(0).Def().Op().IsCollective() || len(n.Results()) != 1) {
 		return false
 	}
 	for _, v := range slices.Concat(n.Args(), n.Results()) {

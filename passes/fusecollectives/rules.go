@@ -131,7 +131,7 @@ func reshaped(n *ir.Node, known []track, down bool) (flow, bool) {
 	runs, behind := t.runs*product(a[:t.dim]), product(a[t.dim+1:])
 	for d := range b {
 		before := product(b[:d])
-		if product(b[d+1:]) != behind || b[d] == 1 || before == 0 || runs%before != 0 || b[d]%(runs/before) != 0 {
+		if product(b[d+1:]) != behind || b[d] == 1 || before == 0 || runs == 0 || runs%before != 0 || b[d]%(runs/before) != 0 {
 			continue
 		}
 		u := track{d, runs / before}

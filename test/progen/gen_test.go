@@ -240,3 +240,26 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
+
+// Collectives are cut into chunks with the products around them, and what comes out is proved.
+func TestChunks(t *testing.T) {
+	table, cut := standard.Table(), 0.0
+	p, err := table.Parse("fuse-collectives{chunks=2},fuse-collectives{chunks=3}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(300) {
+		m, err := ir.Parse("case.ir", New(seed).Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := (&passes.Manager{Verify: passes.VerifyEach, Validate: passes.ValidateAlways}).Run(m, p)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		cut += rep.Steps[0].Stat("collectives")
+	}
+	if t.Logf("%.0f collectives were cut", cut); cut < 20 {
+		t.Errorf("%.0f collectives were cut", cut)
+	}
+}

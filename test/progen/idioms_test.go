@@ -11,7 +11,7 @@ func (g *gen) idiom() bool {
 	return idioms[g.r.IntN(len(idioms))](g)
 }
 
-var idioms = []func(*gen) bool{(*gen).pieceOfSum, (*gen).sumOfSums, (*gen).overGrid, (*gen).overGrid, (*gen).otherPiece, (*gen).sumInWide, (*gen).ownPiece, (*gen).lookUp, (*gen).addRows}
+var idioms = []func(*gen) bool{(*gen).pieceOfSum, (*gen).sumOfSums, (*gen).overGrid, (*gen).overGrid, (*gen).otherPiece, (*gen).sumInWide, (*gen).ownPiece, (*gen).lookUp, (*gen).addRows, (*gen).aroundProduct}
 
 // rowsAndColumns declares two groups that cut the ranks into rows of n and into columns.
 func (g *gen) rowsAndColumns(ranks []int, n int) {
@@ -49,6 +49,39 @@ func (g *gen) even() *value {
 		return v
 	}
 	return g.pick(uniform)
+}
+
+// aroundProduct multiplies rows that a collective has brought, or that one reduces, or both.
+func (g *gen) aroundProduct() bool {
+	if len(g.inputs) > 6 {
+		return false
+	}
+	gr, dt := g.pickGroup(), []ir.DType{ir.F32, ir.BF16}[g.r.IntN(2)]
+	n, rows := int64(gr.size()), 4+g.r.Int64N(6)
+	gathers, before := g.r.IntN(2) == 0, g.one([]ir.Op{ir.OpAllReduce, ir.OpReduceScatter})
+	if !gathers {
+		rows *= n
+	}
+	x := g.given(ir.Tensor(dt, rows, 3), "")
+	if gathers {
+		if x = g.through(ir.OpAllGather, gr, 0, "", x); x == nil {
+			return false
+		}
+	}
+	for _, columns := range []int64{2, 3}[:1+g.r.IntN(2)] {
+		k, _ := x.typ.Shape()[1].Const()
+		y := g.emit(ir.OpMatmul, nil, nil, []*value{x, g.given(ir.Tensor(dt, k, columns), "")})
+		if y == nil {
+			return false
+		}
+		if x = y[0]; g.r.IntN(2) == 0 {
+			x = g.emit(ir.OpRelu, nil, nil, []*value{x})[0]
+		}
+		if g.r.IntN(2) == 0 {
+			x = g.emit(ir.OpSoftmax, nil, list("dim", 1), []*value{x})[0]
+		}
+	}
+	return gathers && g.r.IntN(2) == 0 || g.through(before, gr, 0, "sum", x) != nil
 }
 
 // pieceOfSum reduces or gathers, and keeps a slice, or the rank's piece, of that or a view.
