@@ -109,6 +109,9 @@ func New(seed uint64) Case {
 	for range steps {
 		g.step()
 	}
+	if seed%4 == 3 {
+		g.aroundProduct()
+	}
 	c := Case{Seed: seed, Text: g.finish()}
 	for a := range g.assigns {
 		by := make([]map[string]int64, g.world)

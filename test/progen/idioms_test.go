@@ -11,7 +11,7 @@ func (g *gen) idiom() bool {
 	return idioms[g.r.IntN(len(idioms))](g)
 }
 
-var idioms = []func(*gen) bool{(*gen).pieceOfSum, (*gen).sumOfSums, (*gen).overGrid, (*gen).overGrid, (*gen).otherPiece, (*gen).sumInWide, (*gen).ownPiece, (*gen).lookUp, (*gen).addRows, (*gen).aroundProduct}
+var idioms = []func(*gen) bool{(*gen).pieceOfSum, (*gen).sumOfSums, (*gen).overGrid, (*gen).overGrid, (*gen).otherPiece, (*gen).sumInWide, (*gen).ownPiece, (*gen).lookUp, (*gen).addRows}
 
 // rowsAndColumns declares two groups that cut the ranks into rows of n and into columns.
 func (g *gen) rowsAndColumns(ranks []int, n int) {

@@ -34,7 +34,7 @@ func (e *emitter) reduced(dt ir.DType) (string, ir.DType) {
 	case dt == ir.Bool:
 		return op, ir.I32
 	case how != ir.Avg:
-	case dt == ir.F16 || dt == ir.BF16 && bits.OnesCount(n) != 1: // a sum that is rounded, or overflows, before it is divided
+	case dt == ir.F16 || dt.IsFloat() && dt.Size() == 1 || dt == ir.BF16 && bits.OnesCount(n) != 1: // a sum that is rounded, or overflows, before it is divided
 		return op, ir.F32
 	case dt.IsInt() && dt.Size() < 8:
 		return op, ir.I64
