@@ -64,7 +64,7 @@ func (x *exchange) sent(k, from, to int) []int64 {
 			return nil
 		}
 	}
-	return in
+	return append([]int64{}, in...) // of a single number, too, not nil
 }
 
 // source is the position that a position gets its operand from in a permutation, -1 for none.
