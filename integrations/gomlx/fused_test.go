@@ -97,3 +97,14 @@ func TestQKVProjection(t *testing.T) {
 	h.want("keys", outs[1], 15, 20)
 	h.want("values", outs[2], 6, 12)
 }
+
+// The greatest boolean is the first that holds.
+func TestArgMaxOfBooleans(t *testing.T) {
+	h := newHarness(t, "")
+	n := h.b.Builder("first")
+	f := n.Main()
+	x := h.must(f.Constant([]bool{false, true, true, false, false, false}, 2, 3))
+	at := h.must(f.ArgMinMax(x, 1, dtypes.Int32, false))
+	h.check(f.Return([]compute.Value{h.must(f.ConvertDType(at, dtypes.Float32))}, nil))
+	h.want("the places", h.run(h.compile(n), nil)[0], 1, 0)
+}

@@ -227,6 +227,13 @@ func (f *function) ArgMinMax(x compute.Value, axis int, dtype dtypes.DType, isMi
 	if err != nil {
 		return nil, err
 	}
+	if in[0].shape.DType == dtypes.Bool { // false before true
+		number, err := f.ConvertDType(in[0], dtypes.Uint8)
+		if err != nil {
+			return nil, err
+		}
+		return f.ArgMinMax(number, axis, dtype, isMin)
+	}
 	shape, err := shapeinference.ArgMinMax(in[0].shape, axis, dtype)
 	if err != nil {
 		return nil, err
