@@ -28,7 +28,7 @@ type Device struct {
 	host    *hostKernels // computes on the fake driver, else nil
 	code    *code        // compiled kernels, nil on the fake driver
 	site    *site
-	domain    *domain // of this rank
+	domain  *domain // of this rank
 	rank    *symm.Rank
 	nonce   string
 	base    driver.Ptr // of the arena on this rank
