@@ -219,16 +219,7 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 		put(0, 0, out)
 		put(2, 0, out)
 	case ir.OpGroupedMatmul:
-		a, b := args[0], args[1]
-		grouped, d := a, 1 // inner indices
-		if b.Type().Rank() == 3 {
-			d = 0
-		} else if a.Type().Rank() == 3 {
-			grouped = b
-		}
-		ends := m.within(grouped, d, false)
-		ends.hi, ends.sorted = ends.hi+1, true
-		put(2, 0, ends)
+		put(2, 0, m.ends(args[0], args[1]))
 	case ir.OpReadSize:
 		r := indexRange{set: true, hi: math.MaxInt64}
 		for _, s := range a.Strs(ir.SymbolsKey) {
@@ -275,6 +266,19 @@ func (m *machine) demand(n *ir.Node, need [][]indexRange) {
 			}
 		}
 	}
+}
+
+// ends is the demand on the ends of the groups of a grouped matmul of a and b.
+func (m *machine) ends(a, b *ir.Value) indexRange {
+	grouped, d := a, 1 // inner indices
+	if b.Type().Rank() == 3 {
+		d = 0
+	} else if a.Type().Rank() == 3 {
+		grouped = b
+	}
+	r := m.within(grouped, d, false)
+	r.hi, r.sorted = r.hi+1, true
+	return r
 }
 
 // demandSum inverts x + scalar and x - scalar; sums of two tensors say nothing about either.

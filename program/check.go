@@ -237,26 +237,7 @@ func (c *checker) unrecorded() {
 // collect lists all accesses and checks what windows need.
 func (c *checker) collect() error {
 	p := c.p
-	add := func(ts []Tensor, a access) error {
-		for k := range ts {
-			w, err := p.window(&ts[k])
-			if err != nil {
-				return err
-			}
-			a.win, a.buffer, a.operand = w, int32(ts[k].Buffer), int32(k)
-			c.accs = append(c.accs, a)
-		}
-		return nil
-	}
 	sizes := p.SizesRead()
-	named := func(names []string, a access) error {
-		from := len(c.accs)
-		err := add(sizesNamed(sizes, names), a)
-		for k := from; k < len(c.accs); k++ {
-			c.accs[k].operand = -1
-		}
-		return err
-	}
 	v := virtual(p)
 	// Async inputs first: they are in flight while the plain ones are filled in.
 	for _, async := range []bool{true, false} {
@@ -269,7 +250,7 @@ func (c *checker) collect() error {
 			if async {
 				a.stream, a.pos = v.input[i], 1
 			}
-			if err := add(q.Tensors, a); err != nil {
+			if err := c.touch(q.Tensors, a); err != nil {
 				return fmt.Errorf("program %s: input %s: %w", p.Name, q.Name, err)
 			}
 		}
@@ -287,33 +268,16 @@ func (c *checker) collect() error {
 			}
 			continue
 		}
-		a := access{instr: int32(i), pos: int32(i) + 1, stream: int32(in.Stream)}
-		err := add(in.Ins, a)
-		a.write = true
-		if err == nil && !in.Aliases() {
-			err = add(in.Outs, a)
-		}
-		for k := range in.Ins {
-			if err == nil && in.Writes(k) {
-				w := c.accs[int(c.first[i])+k]
-				w.write, w.inPlace = true, true
-				c.accs = append(c.accs, w)
-			}
-		}
-		if err == nil && sizes != nil {
-			a.write = false
-			err = named(in.SymbolsNamed(), a)
-		}
-		if err != nil {
+		if err := c.instr(in, i, sizes); err != nil {
 			return fmt.Errorf("program %s: instruction %d (%s): %w", p.Name, i, in.Node, err)
 		}
 	}
 	c.first = append(c.first, int32(len(c.accs)))
 	for i := range p.Outputs {
 		a := access{instr: int32(i), by: AtOutput, stream: v.end}
-		err := add(p.Outputs[i].Tensors, a)
+		err := c.touch(p.Outputs[i].Tensors, a)
 		if err == nil && sizes != nil {
-			err = named(symbolsOf(nil, p.Outputs[i].Tensors), a)
+			err = c.named(sizes, symbolsOf(nil, p.Outputs[i].Tensors), a)
 		}
 		if err != nil {
 			return fmt.Errorf("program %s: output %s: %w", p.Name, p.Outputs[i].Name, err)
@@ -321,13 +285,58 @@ func (c *checker) collect() error {
 	}
 	for i := range p.Inputs {
 		if q := &p.Inputs[i]; !q.Async && q.Role != "saved" && q.Role != "tangent" && p.Donated(i) < 0 {
-			if err := add(q.Tensors, access{instr: int32(i), by: AtKept, stream: v.end}); err != nil {
+			if err := c.touch(q.Tensors, access{instr: int32(i), by: AtKept, stream: v.end}); err != nil {
 				return err
 			}
 		}
 	}
 	c.r.Stats.Accesses = len(c.accs)
 	return nil
+}
+
+// touch collects accesses to tensors, of which a says the rest.
+func (c *checker) touch(ts []Tensor, a access) error {
+	for k := range ts {
+		w, err := c.p.window(&ts[k])
+		if err != nil {
+			return err
+		}
+		a.win, a.buffer, a.operand = w, int32(ts[k].Buffer), int32(k)
+		c.accs = append(c.accs, a)
+	}
+	return nil
+}
+
+// named collects reads of the sizes that have these names, which are no operands.
+func (c *checker) named(sizes map[string]Tensor, names []string, a access) error {
+	from := len(c.accs)
+	err := c.touch(sizesNamed(sizes, names), a)
+	for k := from; k < len(c.accs); k++ {
+		c.accs[k].operand = -1
+	}
+	return err
+}
+
+// instr collects what instruction i reads and writes.
+func (c *checker) instr(in *Instr, i int, sizes map[string]Tensor) error {
+	a := access{instr: int32(i), pos: int32(i) + 1, stream: int32(in.Stream)}
+	err := c.touch(in.Ins, a)
+	a.write = true
+	if err == nil && !in.Aliases() {
+		err = c.touch(in.Outs, a)
+	}
+	for k := range in.Ins {
+		if err == nil && in.Writes(k) {
+			w := c.accs[int(c.first[i])+k]
+			w.write, w.inPlace = true, true
+			c.accs = append(c.accs, w)
+		}
+	}
+	if err == nil && sizes != nil {
+		a.write = false
+		err = c.named(sizes, in.SymbolsNamed(), a)
+	}
+	return err
 }
 
 // run walks over the program once.

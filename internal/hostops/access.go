@@ -102,18 +102,22 @@ func load[T num](dst []T, t *Tensor, off, stride int64) {
 			}
 			p += step
 		}
-	default: // narrow integers, and floats of a byte
-		if t.DType.IsFloat() {
-			for i := range dst {
-				dst[i] = T(dtype.F8ToF32(t.DType, b[p]))
-				p += step
-			}
-			return
+	default:
+		loadNarrow(dst, t.DType, b, p, step)
+	}
+}
+
+// loadNarrow loads narrow integers and floats of a byte, the first at b[p] and the rest step
+// bytes apart.
+func loadNarrow[T num](dst []T, dt dtype.DType, b []byte, p, step int) {
+	float := dt.IsFloat()
+	for i := range dst {
+		if float {
+			dst[i] = T(dtype.F8ToF32(dt, b[p]))
+		} else {
+			dst[i] = T(dtype.LoadInt(dt, b[p:]))
 		}
-		for i := range dst {
-			dst[i] = T(dtype.LoadInt(t.DType, b[p:]))
-			p += step
-		}
+		p += step
 	}
 }
 

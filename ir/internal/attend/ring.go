@@ -152,23 +152,6 @@ func (f *follower) compute(v *ir.Value) poly {
 	if n.Op() != ir.OpConvert && !f.shaped(v) {
 		return nil
 	}
-	args := func() (a, b poly) {
-		a = f.of(n.Arg(0))
-		if len(n.Args()) == 2 {
-			x, y := sizes(n.Arg(0)), sizes(n.Arg(1))
-			if k := len(x) - 1; len(x) != len(y) || k < 0 || !slices.Equal(x[:k], y[:k]) || n.Attrs().Has("reverse") {
-				return nil, nil
-			}
-			return a, f.of(n.Arg(1))
-		}
-		if c, ok := scalar(n); ok {
-			b = poly{"": c}
-		}
-		if n.Attrs().Bool("reverse", false) {
-			a, b = b, a
-		}
-		return a, b
-	}
 	switch n.Op() {
 	case ir.OpConvert, ir.OpView, ir.OpClone, ir.OpAlias:
 		if !v.Type().DType().IsFloat() || !n.Arg(0).Type().DType().IsFloat() || !f.shaped(n.Arg(0)) {
@@ -190,13 +173,13 @@ func (f *follower) compute(v *ir.Value) poly {
 		p, _ := f.of(n.Arg(0)).inverse()
 		return p
 	case ir.OpAdd, ir.OpSub:
-		a, b := args()
+		a, b := f.operands(n)
 		if a == nil || b == nil || n.Attrs().Has("alpha") {
 			return nil
 		}
 		return a.plus(b, map[ir.Op]float64{ir.OpAdd: 1, ir.OpSub: -1}[n.Op()])
 	case ir.OpMul, ir.OpDiv:
-		a, b := args()
+		a, b := f.operands(n)
 		if a == nil || b == nil {
 			return nil
 		}
@@ -223,6 +206,26 @@ func (f *follower) compute(v *ir.Value) poly {
 		return p
 	}
 	return nil
+}
+
+// operands are those of an operation on two tensors, or on a tensor and a number; nil where one is
+// nothing that is followed.
+func (f *follower) operands(n *ir.Node) (a, b poly) {
+	a = f.of(n.Arg(0))
+	if len(n.Args()) == 2 {
+		x, y := sizes(n.Arg(0)), sizes(n.Arg(1))
+		if k := len(x) - 1; len(x) != len(y) || k < 0 || !slices.Equal(x[:k], y[:k]) || n.Attrs().Has("reverse") {
+			return nil, nil
+		}
+		return a, f.of(n.Arg(1))
+	}
+	if c, ok := scalar(n); ok {
+		b = poly{"": c}
+	}
+	if n.Attrs().Bool("reverse", false) {
+		a, b = b, a
+	}
+	return a, b
 }
 
 // seen reports whether a mask is that of the scores.
