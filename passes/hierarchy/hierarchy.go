@@ -29,9 +29,9 @@ import (
 // ascending domain: the same on all ranks, and another order than the flat collective states,
 // so the option reassociate has to allow it for floats.
 //
-// What a collective leaves in flight, what something writes in place, and uneven exchanges
-// stay as they are. The algorithms are those of NCCL's and MPI's hierarchical collectives;
-// the layouts are chosen so that gathers and scatters need no copies.
+// What a collective leaves in flight, what something writes in place, uneven exchanges and
+// tensors with symbolic sizes stay as they are. The algorithms are those of NCCL's and MPI's
+// hierarchical collectives; the layouts are chosen so that gathers and scatters need no copies.
 func Pass() passes.Pass {
 	return passes.Pass{
 		Name: "hierarchy",
@@ -136,6 +136,9 @@ func (h *hierarchy) legal(n *ir.Node) bool {
 		return false
 	}
 	wait := uses[0].Node
+	if slices.ContainsFunc(n.Args(), symbolic) {
+		return false
+	}
 	if slices.ContainsFunc(n.Args(), h.writes.Written) || slices.ContainsFunc(wait.Results(), h.writes.Written) {
 		return false
 	}
@@ -156,6 +159,13 @@ func (h *hierarchy) legal(n *ir.Node) bool {
 		return !n.Attrs().Has("in_splits")
 	}
 	return n.Op() == ir.OpAllGather
+}
+
+// symbolic reports whether a tensor has a size that is known at run time only: no equation says
+// then that the parts give what the whole does.
+func symbolic(v *ir.Value) bool {
+	_, static := v.Type().Shape().Static()
+	return !static
 }
 
 // may reports whether reductions of that type may be made in another order.
