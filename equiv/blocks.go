@@ -62,6 +62,9 @@ func (p *parted) adjacent() (termID, bool) {
 	return p.whole(whole, out, in, p.terms[0].args[0])
 }
 
+// maxListed bounds the table of listed: to find what is regular in one, factor tries its orders.
+const maxListed = 1 << 14
+
 // listed are elements of one tensor whose rows are listed one by one, as where heads of
 // attention, or the pieces of ranks, are rows, and chunks end within them.
 func (p *parted) listed() (termID, bool) {
@@ -87,7 +90,7 @@ func (p *parted) listed() (termID, bool) {
 		l := &fronts[i]
 		l.digits = l.digits[:len(l.digits)-len(rest)]
 		n := counted(l.digits)
-		if rows += n; n < 1 || n%p.outer != 0 || rows*int64(p.z.p.world) > maxTable {
+		if rows += n; n < 1 || n%p.outer != 0 || rows*int64(p.z.p.world) > maxListed {
 			return 0, false
 		}
 	}
