@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -47,15 +48,7 @@ func (f *Function) Helps() ([]Help, error) {
 		}
 		out[k].Gain = max(0, now.Makespan-then)
 	}
-	slices.SortStableFunc(out, func(a, b Help) int {
-		switch {
-		case a.Gain > b.Gain:
-			return -1
-		case a.Gain < b.Gain:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out, func(a, b Help) int { return cmp.Compare(b.Gain, a.Gain) })
 	return slices.DeleteFunc(out, func(h Help) bool { return h.Gain <= 0.001*now.Makespan }), nil
 }
 

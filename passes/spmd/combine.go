@@ -15,7 +15,7 @@ const (
 	mostJoined   = 800 << 10 // bytes that take as long as a launch
 )
 
-// bundle are collectives of one kind that travel together.
+// bundle are collectives of one kind that become one.
 type bundle struct {
 	kind  string
 	nodes []*ir.Node

@@ -56,7 +56,7 @@ func standardOrder() []passes.Constraint {
 	const rewritten = "a schedule must not be decided around collectives that simplify-collectives removes, joins or shrinks"
 	const slackened = "it gives slack to an order that is decided"
 	const whole = "it decides by the whole step what backward repeats, and emits its own order of both halves"
-	const chunked = "a schedule, and what travels together, must not be decided around products and collectives that are cut into chunks"
+	const chunked = "schedules and buckets must not be decided around matmuls and collectives that are cut into chunks"
 	const pieces = "what is decided for the tensors of a global function is wrong for the pieces that ranks have"
 	const joined = "it would join again what was taken apart by the machine"
 	return slices.Concat(

@@ -120,7 +120,7 @@ func (l *link) write() {
 		clear(batch) // the queue must not keep operands alive
 		if err := w.Flush(); err != nil {
 			// Why it has ended the reader finds: the peer may have said more.
-			l.conn.Hurry(lastWords)
+			l.conn.LimitReads(lastWords)
 			return
 		}
 		if len(batch) > 0 {

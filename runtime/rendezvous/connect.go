@@ -216,8 +216,8 @@ func (c *Conn) Writer(limit time.Duration) *bufio.Writer {
 	return bufio.NewWriterSize(&bounded{c, limit}, 64<<10)
 }
 
-// Hurry bounds what is still read by limit from now on.
-func (c *Conn) Hurry(limit time.Duration) { c.raw.SetReadDeadline(time.Now().Add(limit)) }
+// LimitReads makes reads fail that have not ended when limit is over.
+func (c *Conn) LimitReads(limit time.Duration) { c.raw.SetReadDeadline(time.Now().Add(limit)) }
 
 // Delivered waits, for limit at most, until the other end's machine has what was written.
 func (c *Conn) Delivered(limit time.Duration) { delivered(c.raw, limit) }
