@@ -6,6 +6,8 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // flight is a traced collective until its wait. The IR allows an async value one
@@ -18,7 +20,7 @@ type flight struct {
 	wait     *ir.Node // nil while in flight
 	taken    bool     // returned in flight
 	inPlace  bool     // overwrites other names
-	deferred []*call  // getitems seen before the wait
+	deferred []*node  // getitems seen before the wait
 }
 
 // allItems stands for the whole list of a flight's tensors.
@@ -44,10 +46,10 @@ type collectiveForm struct {
 //	_c10d_functional_autograd.NAME.default                 the same with gradients
 //	c10d_functional.NAME[_coalesced].default               PyTorch 2.1: tag, ranks, size instead of a group
 //	concert.NAME_coalesced.default                         buckets that Export writes and PyTorch cannot name
-func collectiveOperator(target string) (operator, bool) {
+func collectiveOperator(target string) (signature string, build func(c *node) error, ok bool) {
 	part := strings.Split(target, ".")
 	if len(part) < 2 || len(part) > 3 || len(part) == 3 && part[2] != "default" && part[2] != "out" {
-		return operator{}, false
+		return "", nil, false
 	}
 	form := collectiveForm{}
 	switch part[0] {
@@ -55,11 +57,11 @@ func collectiveOperator(target string) (operator, bool) {
 	case "c10d_functional":
 		form.legacy = true
 	default:
-		return operator{}, false
+		return "", nil, false
 	}
 	name := part[1]
 	if name == "wait_tensor" {
-		return operator{"tensor", (*call).wait}, true
+		return "tensor", (*node).wait, true
 	}
 	name, form.out = strings.CutSuffix(name, "_out")
 	name, form.inPlace = strings.CutSuffix(name, "_")
@@ -72,7 +74,6 @@ func collectiveOperator(target string) (operator, bool) {
 	if form.legacy {
 		sized = tail
 	}
-	signature := ""
 	switch name {
 	case "all_reduce":
 		form.op, signature = ir.OpAllReduce, "input reduce_op"+tail
@@ -87,39 +88,39 @@ func collectiveOperator(target string) (operator, bool) {
 	case "permute_tensor":
 		form.op, signature = ir.OpCollectivePermute, "input src_dst"+tail
 	default:
-		return operator{}, false
+		return "", nil, false
 	}
 	sameShape := form.op == ir.OpAllReduce || form.op == ir.OpBroadcast || form.op == ir.OpCollectivePermute
 	if form.inPlace && (!sameShape || form.out) {
-		return operator{}, false
+		return "", nil, false
 	}
 	if form.out {
 		signature += " * out"
 	}
-	return operator{signature, func(c *call) error { return c.collective(form) }}, true
+	return signature, func(c *node) error { return c.collective(form) }, true
 }
 
 // collective imports the start of a collective.
-func (c *call) collective(form collectiveForm) error {
-	if form.op.Info().Reduces && !ir.Reduction(strings.ToLower(c.str("reduce_op"))).Valid() && c.err == nil {
-		return errForm // a reduction of the library's own
+func (c *node) collective(form collectiveForm) error {
+	if form.op.Info().Reduces && !ir.Reduction(strings.ToLower(c.Str("reduce_op"))).Valid() && c.Err == nil {
+		return traced.ErrForm // a reduction of the library's own
 	}
 	if c.n.Kind != KindCollective {
-		return c.fail("kind", "kind", "%s is a collective, the kind says %s", c.n.Target, c.n.Kind)
+		return c.Fail("kind", "kind", "%s is a collective, the kind says %s", c.n.Target, c.n.Kind)
 	}
 	var args []*ir.Value
-	var names []pyVal
+	var names []pytext.Value
 	if form.coalesced {
-		args, names = c.tensors("input"), c.listOf("input")
-	} else if x := c.tensor("input"); x != nil {
-		args, names = []*ir.Value{x}, []pyVal{*c.arg("input")}
+		args, names = c.Tensors("input"), c.ListOf("input")
+	} else if x := c.Tensor("input"); x != nil {
+		args, names = []*ir.Value{x}, []pytext.Value{*c.Arg("input")}
 	}
 	group, err := c.group(form)
 	if err != nil {
 		return err
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
 	attrs, err := c.collectiveAttrs(form, group, args)
 	if err != nil {
@@ -128,26 +129,26 @@ func (c *call) collective(form collectiveForm) error {
 	if err := c.checkFields(form, attrs); err != nil {
 		return err
 	}
-	ts, err := c.types()
+	ts, err := c.Types()
 	if err != nil {
 		return err
 	}
 	if len(ts) != len(args) || len(ts) == 0 {
-		return c.fail("out", "results", "%d operands, out lists %d results", len(args), len(ts))
+		return c.Fail("out", "results", "%d operands, out lists %d results", len(args), len(ts))
 	}
 	for k, x := range args {
 		if x.Type().Rank() == 0 && form.op == ir.OpAllGather { // gathered scalars form a vector
-			args[k] = c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), 1), x)
+			args[k] = c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), 1), x)
 		}
 	}
 	var meta attr.List
 	if len(c.n.Members) > 0 {
 		if len(c.n.Members) != len(args) {
-			return c.fail("members", "members", "%d members for %d operands", len(c.n.Members), len(args))
+			return c.Fail("members", "members", "%d members for %d operands", len(c.n.Members), len(args))
 		}
 		meta = meta.With(MetaMembers, attr.Strings(c.n.Members...))
 	}
-	n := c.append(form.op, attrs, meta, []ir.Type{ir.Async(ts...)}, group, args)
+	n := c.Append(form.op, attrs, meta, []ir.Type{ir.Async(ts...)}, group, args)
 	fl := &flight{node: c.i, coll: n, list: form.coalesced}
 	c.im.flights = append(c.im.flights, fl)
 	st := &c.im.nodes[c.i]
@@ -159,44 +160,44 @@ func (c *call) collective(form collectiveForm) error {
 }
 
 // overwrite makes the names that an in-place or _out form writes stand for the flight.
-func (c *call) overwrite(form collectiveForm, fl *flight, operands []pyVal) error {
+func (c *node) overwrite(form collectiveForm, fl *flight, operands []pytext.Value) error {
 	if form.out {
-		v := c.arg("out")
+		v := c.Arg("out")
 		if v == nil {
-			c.want("out", "a tensor", v)
-			return c.err
+			c.Want("out", "a tensor", v)
+			return c.Err
 		}
-		operands = []pyVal{*v}
+		operands = []pytext.Value{*v}
 		if form.coalesced {
-			operands = c.listOf("out")
+			operands = c.ListOf("out")
 		}
 	} else if !form.inPlace {
 		return nil
 	}
 	if len(operands) != len(fl.coll.Args()) {
-		return c.fail("kwargs", "arguments", "out: %d tensors for %d operands", len(operands), len(fl.coll.Args()))
+		return c.Fail("kwargs", "arguments", "out: %d tensors for %d operands", len(operands), len(fl.coll.Args()))
 	}
 	im := c.im
 	fl.inPlace = true
 	for k := range operands {
 		v := &operands[k]
-		if v.kind != pyName {
-			return c.failAt("kwargs", int(v.col), "arguments", "out: expected a tensor, found %s", v.kind)
+		if v.Kind != pytext.Name {
+			return c.FailAt("kwargs", int(v.Col), "arguments", "out: expected a tensor, found %s", v.Kind)
 		}
-		j := im.index[v.s]
+		j := im.index[v.Text]
 		st := &im.nodes[j]
 		if err := im.checkOverwritten(c, v, st); err != nil {
 			return err
 		}
 		if st.flight != nil && st.flight.wait == nil && st.flight != fl {
-			return c.fail("args", "async", "%q is still in flight; wait for it first", clip(v.s))
+			return c.Fail("args", "async", "%q is still in flight; wait for it first", pytext.Clip(v.Text))
 		}
 		if im.written == nil {
 			im.written = map[storage]mutation{}
 		}
 		im.written[st.root] = mutation{c.i, j}
 		if im.file.Nodes[st.root.node].Kind == KindInput {
-			im.warn(c.n, "mutation", "overwrites the storage of input "+clip(im.file.Nodes[st.root.node].Name)+"; the caller will not see that")
+			im.warn(c.n, "mutation", "overwrites the storage of input "+pytext.Clip(im.file.Nodes[st.root.node].Name)+"; the caller will not see that")
 		}
 		st.flight, st.item, st.vals = fl, k, nil
 	}
@@ -205,49 +206,49 @@ func (c *call) overwrite(form collectiveForm, fl *flight, operands []pyVal) erro
 
 // checkOverwritten rejects a read of a name whose storage an in-place operator
 // has overwritten under another name: its tensor in the IR is the old one.
-func (im *importer) checkOverwritten(c *call, v *pyVal, st *state) error {
+func (im *importer) checkOverwritten(c *node, v *pytext.Value, st *state) error {
 	m, ok := im.written[st.root]
-	j := im.index[v.s]
+	j := im.index[v.Text]
 	if !ok || j == m.target || j >= m.at {
 		return nil
 	}
-	return c.fail("inputs", "alias", "%q shares storage with %q, which %q has overwritten; functionalise the trace first",
-		clip(v.s), clip(im.file.Nodes[m.target].Name), clip(im.file.Nodes[m.at].Name))
+	return c.Fail("inputs", "alias", "%q shares storage with %q, which %q has overwritten; functionalise the trace first",
+		pytext.Clip(v.Text), pytext.Clip(im.file.Nodes[m.target].Name), pytext.Clip(im.file.Nodes[m.at].Name))
 }
 
 // group finds the process group and checks the group's size where it is given.
-func (c *call) group(form collectiveForm) (*ir.Group, error) {
+func (c *node) group(form collectiveForm) (*ir.Group, error) {
 	var g *ir.Group
 	name := c.n.Group
 	if form.legacy {
 		if name == "" {
 			return c.groupByRanks()
 		}
-	} else if name = c.str("group_name"); c.err != nil {
-		return nil, c.err
+	} else if name = c.Str("group_name"); c.Err != nil {
+		return nil, c.Err
 	}
 	if g = c.im.groups[name]; g == nil {
-		e := c.fail("group", "group", "group %q is not declared", clip(name))
-		if v := c.arg("group_name"); v != nil {
-			e = c.failAt("args", int(v.col), "group", "group %q is not declared", clip(name))
+		e := c.Fail("group", "group", "group %q is not declared", pytext.Clip(name))
+		if v := c.Arg("group_name"); v != nil {
+			e = c.FailAt("args", int(v.Col), "group", "group %q is not declared", pytext.Clip(name))
 		}
 		return nil, e
 	}
 	if c.n.Group != "" && c.n.Group != name {
-		return nil, c.fail("group", "group", "the field says %q, the arguments say %q", clip(c.n.Group), clip(name))
+		return nil, c.Fail("group", "group", "the field says %q, the arguments say %q", pytext.Clip(c.n.Group), pytext.Clip(name))
 	}
-	if v := c.arg("group_size"); v != nil && c.int("group_size", 0) != int64(g.Size()) {
-		return nil, c.failAt("args", int(v.col), "group", "group_size=%d, group %q has %d ranks", v.i, clip(name), g.Size())
+	if v := c.Arg("group_size"); v != nil && c.Int("group_size", 0) != int64(g.Size()) {
+		return nil, c.FailAt("args", int(v.Col), "group", "group_size=%d, group %q has %d ranks", v.Int, pytext.Clip(name), g.Size())
 	}
 	return g, nil
 }
 
 // groupByRanks finds the group of the older spelling: all ranks in one list, or
 // those of one subgroup, and the size of a subgroup.
-func (c *call) groupByRanks() (*ir.Group, error) {
-	ranks, size := c.ints("ranks"), c.need("group_size")
-	if c.err != nil {
-		return nil, c.err
+func (c *node) groupByRanks() (*ir.Group, error) {
+	ranks, size := c.Ints("ranks"), c.Need("group_size")
+	if c.Err != nil {
+		return nil, c.Err
 	}
 	same := func(sub []int, want []int64) bool {
 		return slices.EqualFunc(sub, want, func(a int, b int64) bool { return int64(a) == b })
@@ -261,33 +262,33 @@ func (c *call) groupByRanks() (*ir.Group, error) {
 			return c.im.groups[g.Name], nil
 		}
 	}
-	return nil, c.fail("args", "group", "no group has subgroups of %d ranks that match the list of %d ranks", size, len(ranks))
+	return nil, c.Fail("args", "group", "no group has subgroups of %d ranks that match the list of %d ranks", size, len(ranks))
 }
 
 // collectiveAttrs reads what the operator says beyond operands and group.
-func (c *call) collectiveAttrs(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.List, error) {
+func (c *node) collectiveAttrs(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.List, error) {
 	var l attr.List
 	switch form.op {
 	case ir.OpAllReduce, ir.OpReduceScatter:
-		l = l.With("reduce", attr.String(strings.ToLower(c.str("reduce_op"))))
+		l = l.With("reduce", attr.String(strings.ToLower(c.Str("reduce_op"))))
 	case ir.OpAllToAll:
 		return c.splits(form, g, args)
 	case ir.OpBroadcast:
-		root := c.need("src")
+		root := c.Need("src")
 		if form.legacy { // a rank of the world
 			if len(g.Ranks) != 1 {
-				return nil, c.fail("args", "group", "src=%d is one rank of the world, the group has %d subgroups", root, len(g.Ranks))
+				return nil, c.Fail("args", "group", "src=%d is one rank of the world, the group has %d subgroups", root, len(g.Ranks))
 			}
 			root = int64(slices.Index(g.Ranks[0], int(root)))
 		}
 		if root < 0 || root >= int64(g.Size()) {
-			return nil, c.fail("args", "group", "src is not one of the %d ranks of group %q", g.Size(), g.Name)
+			return nil, c.Fail("args", "group", "src is not one of the %d ranks of group %q", g.Size(), g.Name)
 		}
 		l = l.With("root", attr.Int(root))
 	case ir.OpCollectivePermute:
-		dst := c.ints("src_dst")
-		if c.err == nil && len(dst) != g.Size() {
-			return nil, c.fail("args", "group", "src_dst names %d destinations, group %q has %d ranks", len(dst), g.Name, g.Size())
+		dst := c.Ints("src_dst")
+		if c.Err == nil && len(dst) != g.Size() {
+			return nil, c.Fail("args", "group", "src_dst names %d destinations, group %q has %d ranks", len(dst), g.Name, g.Size())
 		}
 		var pairs []int64
 		for src, d := range dst {
@@ -295,11 +296,11 @@ func (c *call) collectiveAttrs(form collectiveForm, g *ir.Group, args []*ir.Valu
 		}
 		l = l.With("pairs", attr.Ints(pairs...))
 	}
-	return l, c.err
+	return l, c.Err
 }
 
 // splits reads the sizes that an all_to_all sends and receives; equal sizes need no attribute.
-func (c *call) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.List, error) {
+func (c *node) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.List, error) {
 	out, err := c.splitLists("output_split_sizes", form.coalesced, len(args))
 	if err != nil {
 		return nil, err
@@ -312,13 +313,13 @@ func (c *call) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.
 		return nil, nil
 	}
 	if in == nil || out == nil {
-		return nil, errForm
+		return nil, traced.ErrForm
 	}
 	equal := true
 	for k, x := range args {
 		for _, list := range []ir.Shape{in[k], out[k]} {
 			if len(list) != g.Size() {
-				return nil, c.fail("args", "arguments", "%d split sizes for the %d ranks of group %q", len(list), g.Size(), g.Name)
+				return nil, c.Fail("args", "arguments", "%d split sizes for the %d ranks of group %q", len(list), g.Size(), g.Name)
 			}
 			for _, n := range list {
 				d := x.Type().Shape()
@@ -340,65 +341,65 @@ func (c *call) splits(form collectiveForm, g *ir.Group, args []*ir.Value) (attr.
 }
 
 // splitLists reads one list of sizes for each operand; nil if absent.
-func (c *call) splitLists(param string, coalesced bool, operands int) ([]ir.Shape, error) {
-	v := c.arg(param)
+func (c *node) splitLists(param string, coalesced bool, operands int) ([]ir.Shape, error) {
+	v := c.Arg(param)
 	if v == nil {
 		return nil, nil
 	}
-	lists := []pyVal{*v}
+	lists := []pytext.Value{*v}
 	if coalesced {
-		lists = c.listOf(param)
+		lists = c.ListOf(param)
 	}
 	var out []ir.Shape
 	for k := range lists {
-		if lists[k].kind == pyNone {
-			return nil, errForm
+		if lists[k].Kind == pytext.None {
+			return nil, traced.ErrForm
 		}
 		sub := ir.Shape{}
-		for i := range lists[k].list {
-			x := &lists[k].list[i]
-			d, ok := c.size(x)
+		for i := range lists[k].List {
+			x := &lists[k].List[i]
+			d, ok := c.Size(x)
 			if !ok {
-				c.want(param, "an integer", x)
-				return nil, c.err
+				c.Want(param, "an integer", x)
+				return nil, c.Err
 			}
 			if n, ok := d.Const(); ok && n < 0 {
-				c.stick(param, x, "size %d is negative", n)
-				return nil, c.err
+				c.Reject(param, x, "size %d is negative", n)
+				return nil, c.Err
 			}
 			sub = append(sub, d)
 		}
 		out = append(out, sub)
 	}
-	if c.err == nil && len(out) != operands {
-		c.stick(param, v, "%d lists for %d operands", len(out), operands)
+	if c.Err == nil && len(out) != operands {
+		c.Reject(param, v, "%d lists for %d operands", len(out), operands)
 	}
-	return out, c.err
+	return out, c.Err
 }
 
 // checkFields compares the fields op and reduce with the arguments.
-func (c *call) checkFields(form collectiveForm, attrs attr.List) error {
+func (c *node) checkFields(form collectiveForm, attrs attr.List) error {
 	name := form.op.Name()
 	if c.n.Op != "" && c.n.Op != name && !(form.op == ir.OpCollectivePermute && strings.HasPrefix(c.n.Op, "permute")) {
-		return c.fail("op", "operator", "the field says %q, the target %s is %s", clip(c.n.Op), clip(c.n.Target), name)
+		return c.Fail("op", "operator", "the field says %q, the target %s is %s", pytext.Clip(c.n.Op), pytext.Clip(c.n.Target), name)
 	}
 	if r := attrs.Str("reduce", ""); c.n.Reduce != "" && c.n.Reduce != r {
-		return c.fail("reduce", "operator", "the field says %q, the arguments say %q", clip(c.n.Reduce), r)
+		return c.Fail("reduce", "operator", "the field says %q, the arguments say %q", pytext.Clip(c.n.Reduce), r)
 	}
 	return nil
 }
 
 // wait imports a wait: the first of a flight takes it, later ones are aliases.
-func (c *call) wait() error {
-	v := c.arg("tensor")
-	if v == nil || v.kind != pyName {
-		c.want("tensor", "a tensor", v)
-		return c.err
+func (c *node) wait() error {
+	v := c.Arg("tensor")
+	if v == nil || v.Kind != pytext.Name {
+		c.Want("tensor", "a tensor", v)
+		return c.Err
 	}
-	st := &c.im.nodes[c.im.index[v.s]]
+	st := &c.im.nodes[c.im.index[v.Text]]
 	fl := st.flight
 	if fl == nil || fl.wait != nil {
-		x, err := c.value(v)
+		x, err := c.Value(v)
 		if err != nil {
 			return err
 		}
@@ -415,7 +416,7 @@ func (c *call) wait() error {
 			return err
 		}
 		if len(n.Results()) != len(fl.coll.Args()) {
-			return c.fail("out", "results", "out lists %d tensors, %q carries %d", len(n.Results()), v.s, len(fl.coll.Args()))
+			return c.Fail("out", "results", "out lists %d tensors, %q carries %d", len(n.Results()), v.Text, len(fl.coll.Args()))
 		}
 		fl.wait = n
 		return fl.landed(c.im)
@@ -423,7 +424,7 @@ func (c *call) wait() error {
 	if err := fl.waitAll(c.im); err != nil {
 		return err
 	}
-	x, err := c.value(v)
+	x, err := c.Value(v)
 	if err != nil {
 		return err
 	}
@@ -434,7 +435,7 @@ func (c *call) wait() error {
 // waitAll adds the wait for a coalesced collective's whole list.
 func (fl *flight) waitAll(im *importer) error {
 	src := im.file.Nodes[fl.node].Name
-	fl.wait = im.fn.Append(ir.NodeSpec{Op: ir.OpWaitTensor, Name: textName(src, "node") + ".wait", Args: []*ir.Value{fl.coll.Result(0)},
+	fl.wait = im.fn.Append(ir.NodeSpec{Op: ir.OpWaitTensor, Name: traced.TextName(src, "node") + ".wait", Args: []*ir.Value{fl.coll.Result(0)},
 		Results: fl.coll.Result(0).Type().Elems(), Meta: attr.Make(attr.Attr{Key: MetaHelper, Val: attr.String(src)})})
 	return fl.landed(im)
 }
@@ -454,9 +455,9 @@ func (fl *flight) landed(im *importer) error {
 }
 
 // getitemInFlight picks one tensor of a coalesced collective.
-func (c *call) getitemInFlight(fl *flight, index int64) error {
+func (c *node) getitemInFlight(fl *flight, index int64) error {
 	if index < 0 || index >= int64(len(fl.coll.Args())) {
-		return c.failAt("args", int(c.arg("index").col), "arguments", "item %d of a collective of %d tensors", index, len(fl.coll.Args()))
+		return c.FailAt("args", int(c.Arg("index").Col), "arguments", "item %d of a collective of %d tensors", index, len(fl.coll.Args()))
 	}
 	root := storage{fl.node, int32(index) + 1}
 	if fl.wait != nil {
@@ -465,7 +466,7 @@ func (c *call) getitemInFlight(fl *flight, index int64) error {
 		return err
 	}
 	if len(c.n.Out) != 1 {
-		return c.fail("out", "results", "getitem gives 1 results, out lists %d", len(c.n.Out))
+		return c.Fail("out", "results", "getitem gives 1 results, out lists %d", len(c.n.Out))
 	}
 	fl.deferred = append(fl.deferred, c)
 	st := &c.im.nodes[c.i]

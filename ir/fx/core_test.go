@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed-ee968945/concert/ir/fx/internal/aten"
 )
 
 // notImported are operators of the core set that concert does not have, with the reason.
@@ -68,11 +70,11 @@ func TestCore(t *testing.T) {
 	imported, named := 0, map[string]bool{}
 	for _, name := range strings.Fields(string(text)) {
 		named[name] = true
-		_, known := operators[name]
+		_, known := aten.Operators[name]
 		why, refused := notImported[name]
 		_, elsewhere := byOthers[name]
 		base, out := strings.CutSuffix(name, ".out")
-		_, functional := operators[base+".default"]
+		_, functional := aten.Operators[base+".default"]
 		switch {
 		case out && functional && !known && !refused: // traced graphs have the functional form
 		case known && refused:
@@ -104,10 +106,10 @@ var (
 )
 
 // Known reports whether the importer's table has a target.
-func Known(target string) bool { _, ok := operators[target]; return ok }
+func Known(target string) bool { _, ok := aten.Operators[target]; return ok }
 
 // Targets lists the importer's table.
-func Targets() []string { return slices.Sorted(maps.Keys(operators)) }
+func Targets() []string { return slices.Sorted(maps.Keys(aten.Operators)) }
 
 // Update reports whether tests rewrite what they expect.
 func Update() bool { return *update }

@@ -10,7 +10,7 @@
 //
 // # How traced nodes map to IR nodes
 //
-//   - An operator that the table in ops*.go knows becomes that op; any other
+//   - An operator that the table in internal/aten knows becomes that op; any other
 //     becomes an opaque call, and Import returns a warning that names it.
 //   - A getitem becomes an alias of one result of its producer. Its index counts
 //     the operator's whole result tuple, while the node's out lists tensors only.
@@ -56,13 +56,15 @@
 // collectives cannot be members.
 package fx
 
+import "github.com/seed-ee968945/concert/ir/fx/internal/traced"
+
 // The annotation keys that Import writes and Export reads; passes that form
 // buckets write MetaMembers.
 const (
-	MetaRole    = "role"    // of an input: parameter, data, saved or tangent
-	MetaFrom    = "from"    // of a backward input: the forward value that feeds it
-	MetaName    = "fx"      // the traced name, where the IR's name differs
-	MetaHelper  = "helper"  // the traced node that an added node belongs to
-	MetaMembers = "members" // of a bucket: the traced collectives in operand order
-	MetaOutputs = "outputs" // of the return: operand of each traced output, -1 for None
+	MetaRole    = "role"            // of an input: parameter, data, saved or tangent
+	MetaFrom    = "from"            // of a backward input: the forward value that feeds it
+	MetaName    = traced.MetaName   // the traced name, where the IR's name differs
+	MetaHelper  = traced.MetaHelper // the traced node that an added node belongs to
+	MetaMembers = "members"         // of a bucket: the traced collectives in operand order
+	MetaOutputs = "outputs"         // of the return: operand of each traced output, -1 for None
 )

@@ -3,7 +3,6 @@ package fx
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/seed-ee968945/concert/internal/diag"
 )
@@ -72,13 +71,4 @@ func (f *File) errorf(node, field, rule, format string, args ...any) *Error {
 		e.Loc = f.Nodes[i].Loc
 	}
 	return e
-}
-
-// clip shortens text from a file for an error message.
-func clip(s string) string {
-	const most = 60
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
 }

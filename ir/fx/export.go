@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // Export writes f, which was imported from src and then scheduled, as a graph
@@ -141,7 +142,7 @@ func (e *exporter) irName(i int32) string {
 	case st.flight != nil:
 		return st.flight.coll.Name()
 	}
-	return textName(e.src.Nodes[i].Name, "node")
+	return traced.TextName(e.src.Nodes[i].Name, "node")
 }
 
 // findBuckets checks the collectives that carry MetaMembers.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // emit lists the nodes of the new document in f's order.
@@ -53,7 +54,7 @@ func (e *exporter) emitNode(n *ir.Node) error {
 			view := *s
 			w := e.newName(at.bucket.wait)
 			view.Kind, view.Target, view.Inputs, view.raw = KindView, "<built-in function getitem>", []string{w}, nil
-			view.Args, view.Kwargs = pyTupleText(w, pyInts(int64(at.k))), ""
+			view.Args, view.Kwargs = pytext.FormatTuple(w, pytext.FormatInts(int64(at.k))), ""
 			return e.add(&view)
 		}
 	}
@@ -146,7 +147,7 @@ func (e *exporter) newName(n *ir.Node) string {
 	if name, ok := e.names[n]; ok {
 		return name
 	}
-	name := pyIdent(n.Name())
+	name := pytext.Ident(n.Name())
 	taken := func(s string) bool {
 		_, traced := e.im.index[s]
 		return traced || e.taken[s]

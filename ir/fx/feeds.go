@@ -2,6 +2,7 @@ package fx
 
 import (
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // Feed says where an input of a backward graph comes from.
@@ -35,19 +36,19 @@ func (f *File) Outputs() ([]string, error) {
 		if f.Nodes[i].Kind != KindOutput {
 			continue
 		}
-		c := &call{im: &importer{file: f}, n: &f.Nodes[i]}
-		v, perr := parsePy(c.n.Args)
+		c := (&importer{file: f}).newNode(int32(i))
+		v, perr := pytext.Parse(c.n.Args)
 		if perr != nil {
-			return nil, c.failAt("args", perr.at+1, "syntax", "%s", perr.msg)
+			return nil, c.FailAt("args", perr.At+1, "syntax", "%s", perr.Msg)
 		}
-		c.args = v
+		c.Args = v
 		entries, err := c.outputEntries()
 		if err != nil {
 			return nil, err
 		}
 		out := make([]string, len(entries))
 		for k := range entries {
-			out[k] = entries[k].s
+			out[k] = entries[k].Text
 		}
 		return out, nil
 	}
@@ -79,7 +80,7 @@ func (f *File) Feeds(fw *File) ([]Feed, error) {
 		from := outputs[k]
 		switch src := index[from]; {
 		case in.From != "" && in.From != from && in.Name != from:
-			return f.errorf(in.Name, "from", "feed", "output %d of the forward graph %s is %q, not %q", k, fw.Name, from, clip(in.From))
+			return f.errorf(in.Name, "from", "feed", "output %d of the forward graph %s is %q, not %q", k, fw.Name, from, pytext.Clip(in.From))
 		case src == nil || len(src.Out) != 1 || len(in.Out) != 1 || !sameShape(src.Out[0], in.Out[0]):
 			return f.errorf(in.Name, "out", "feed", "the input has another type than output %d of the forward graph %s, %q", k, fw.Name, from)
 		}

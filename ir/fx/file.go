@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // The values of Node.Kind.
@@ -92,7 +94,6 @@ const (
 	freeBytes = 16 << 20
 	maxWorld  = ir.MaxWorld
 	maxGroups = 1 << 12
-	maxRank   = 64 // dimensions of a tensor, PyTorch's own limit
 )
 
 // ReadFile reads a graph file; see Read. The error is that of opening the file, or Read's.
@@ -231,7 +232,7 @@ func (s *scanner) groups(f *File) {
 			s.array("a list of ranks", func(int) {
 				r := s.int64("a rank")
 				if s.err == nil && (r < 0 || r >= maxWorld) {
-					s.failf("rank %d of group %q is outside the world", r, clip(name))
+					s.failf("rank %d of group %q is outside the world", r, pytext.Clip(name))
 				}
 				sub = append(sub, int(r))
 			})
@@ -309,7 +310,7 @@ func (s *scanner) readNode() Node {
 	case KindInput, KindOutput, KindCollective, KindWait, KindView, KindCompute, KindMemory, KindSize:
 	default:
 		s.field = "kind"
-		s.failf("%q is not a kind; have input output collective wait view compute memory size", clip(n.Kind))
+		s.failf("%q is not a kind; have input output collective wait view compute memory size", pytext.Clip(n.Kind))
 	}
 	if n.Name == "" {
 		s.field = "name"
@@ -347,8 +348,8 @@ func (s *scanner) tensor() Tensor {
 	case s.err != nil:
 	case has != 7:
 		s.failf("a result needs shape, stride and dtype")
-	case t.rank() > maxRank:
-		s.failf("a result has %d dimensions, more than %d", t.rank(), maxRank)
+	case t.rank() > traced.MaxRank:
+		s.failf("a result has %d dimensions, more than %d", t.rank(), traced.MaxRank)
 	case t.rank() != len(t.Stride)+len(t.Steps):
 		s.failf("a result has %d dimensions and %d strides", t.rank(), len(t.Stride)+len(t.Steps))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // FuzzRead feeds arbitrary documents to the reader, the importer and both
@@ -174,7 +175,7 @@ func refreshInputs(g *File) {
 		n := &g.Nodes[i]
 		n.raw, n.Inputs = nil, []string{}
 		for _, s := range []string{n.Args, n.Kwargs} {
-			v, err := parsePy(s)
+			v, err := pytext.Parse(s)
 			if err == nil {
 				collect(&v, &n.Inputs)
 			}
@@ -182,12 +183,12 @@ func refreshInputs(g *File) {
 	}
 }
 
-func collect(v *pyVal, names *[]string) {
-	if v.kind == pyName && !slices.Contains(*names, v.s) {
-		*names = append(*names, v.s)
+func collect(v *pytext.Value, names *[]string) {
+	if v.Kind == pytext.Name && !slices.Contains(*names, v.Text) {
+		*names = append(*names, v.Text)
 	}
-	for i := range v.list {
-		collect(&v.list[i], names)
+	for i := range v.List {
+		collect(&v.List[i], names)
 	}
 }
 
@@ -207,8 +208,8 @@ func FuzzPython(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if _, err := parsePy(s); err != nil && (err.at < 0 || err.at > len(s)) {
-			t.Fatalf("error at %d of a text of %d bytes", err.at, len(s))
+		if _, err := pytext.Parse(s); err != nil && (err.At < 0 || err.At > len(s)) {
+			t.Fatalf("error at %d of a text of %d bytes", err.At, len(s))
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/diag"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // Result is an imported graph.
@@ -41,7 +43,7 @@ func (f *File) importGraph() (*importer, error) {
 	if err := im.declareSymbols(); err != nil {
 		return nil, err
 	}
-	im.fn = im.m.AddFunc(textName(f.Name, "graph"))
+	im.fn = im.m.AddFunc(traced.TextName(f.Name, "graph"))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
 		if j, ok := im.index[n.Name]; ok {
@@ -152,7 +154,7 @@ func (f *File) groupNames() []string {
 	out := make([]string, len(f.Groups))
 	taken := make(map[string]bool, len(f.Groups))
 	for k := range f.Groups {
-		name := textName(f.Groups[k].Name, "group")
+		name := traced.TextName(f.Groups[k].Name, "group")
 		for taken[name] {
 			name += "_"
 		}
@@ -161,43 +163,21 @@ func (f *File) groupNames() []string {
 	return out
 }
 
-// textName turns a name into one of the text form: letters, digits, '_', '.' and '$'.
-func textName(s, empty string) string {
-	if s == "" {
-		return empty
-	}
-	ok := func(c byte) bool { return c < 0x80 && (nameByte(c) || c == '.' || c == '$') }
-	for i := 0; i < len(s); i++ {
-		if ok(s[i]) {
-			continue
-		}
-		b := []byte(s)
-		for j := range b {
-			if !ok(b[j]) {
-				b[j] = '_'
-			}
-		}
-		return string(b)
-	}
-	return s
-}
-
 // maxText bounds the length of a node's Python text: its parsed form is some
 // fifty times as large.
 const maxText = 4 << 20
 
 // node imports one traced node.
 func (im *importer) node(i int32) error {
-	n := &im.file.Nodes[i]
-	c := &call{im: im, n: n, i: i}
+	c := im.newNode(i)
 	if im.done {
-		return c.fail("kind", "order", "the node stands after the output")
+		return c.Fail("kind", "order", "the node stands after the output")
 	}
 	if err := c.parse(); err != nil {
 		return err
 	}
 	var err error
-	switch n.Kind {
+	switch c.n.Kind {
 	case KindSize:
 		err = c.sizeNode()
 	case KindInput:
@@ -207,7 +187,7 @@ func (im *importer) node(i int32) error {
 		err = c.output()
 	default:
 		im.pastIn = true
-		err = c.operator()
+		err = c.operation()
 	}
 	if err != nil {
 		return err
@@ -217,98 +197,98 @@ func (im *importer) node(i int32) error {
 }
 
 // parse reads args and kwargs and checks that the names in them are the inputs.
-func (c *call) parse() error {
+func (c *node) parse() error {
 	for _, text := range []struct{ field, s string }{{"args", c.n.Args}, {"kwargs", c.n.Kwargs}} {
 		if len(text.s) > maxText {
-			return c.fail(text.field, "size", "the text is longer than %d bytes", maxText)
+			return c.Fail(text.field, "size", "the text is longer than %d bytes", maxText)
 		}
 		if text.s == "" && (text.field == "kwargs" || c.n.Kind == KindInput) {
 			continue
 		}
-		v, perr := parsePy(text.s)
+		v, perr := pytext.Parse(text.s)
 		if perr != nil {
-			return c.failAt(text.field, perr.at+1, "syntax", "%s", perr.msg)
+			return c.FailAt(text.field, perr.At+1, "syntax", "%s", perr.Msg)
 		}
-		want := pyTuple
+		want := pytext.Tuple
 		if text.field == "kwargs" {
-			want, c.kwargs = pyDict, v
+			want, c.Kwargs = pytext.Dict, v
 		} else {
-			c.args = v
+			c.Args = v
 		}
-		if v.kind != want {
-			return c.failAt(text.field, 1, "syntax", "expected %s, found %s", want, v.kind)
+		if v.Kind != want {
+			return c.FailAt(text.field, 1, "syntax", "expected %s, found %s", want, v.Kind)
 		}
 	}
 	if err := c.checkInputs(); err != nil {
 		return err
 	}
-	c.fold(&c.args)
-	c.fold(&c.kwargs)
+	c.fold(&c.Args)
+	c.fold(&c.Kwargs)
 	return nil
 }
 
 // checkInputs compares the field inputs with the names in the arguments.
-func (c *call) checkInputs() error {
+func (c *node) checkInputs() error {
 	im := c.im
 	listed := make(map[string]bool, len(c.n.Inputs))
 	for _, name := range c.n.Inputs {
 		if listed[name] {
-			return c.fail("inputs", "inputs", "%q stands twice", clip(name))
+			return c.Fail("inputs", "inputs", "%q stands twice", pytext.Clip(name))
 		}
 		listed[name] = true
 		j, ok := im.index[name]
 		switch {
 		case !ok:
-			return c.fail("inputs", "inputs", "%q is not a node of the graph", clip(name))
+			return c.Fail("inputs", "inputs", "%q is not a node of the graph", pytext.Clip(name))
 		case j == c.i:
-			return c.fail("inputs", "order", "the node reads itself")
+			return c.Fail("inputs", "order", "the node reads itself")
 		case !im.nodes[j].known:
-			return c.fail("inputs", "order", "%q is used before it is defined: it is node #%d, this is node #%d", clip(name), j, c.i)
+			return c.Fail("inputs", "order", "%q is used before it is defined: it is node #%d, this is node #%d", pytext.Clip(name), j, c.i)
 		}
 	}
 	used := make(map[string]bool, len(listed))
 	for _, t := range []struct {
 		field string
-		v     *pyVal
-	}{{"args", &c.args}, {"kwargs", &c.kwargs}} {
+		v     *pytext.Value
+	}{{"args", &c.Args}, {"kwargs", &c.Kwargs}} {
 		if bad := namesIn(t.v, used, listed); bad != nil {
-			return c.failAt(t.field, int(bad.col), "inputs", "%q is named here but not listed in inputs", clip(bad.s))
+			return c.FailAt(t.field, int(bad.Col), "inputs", "%q is named here but not listed in inputs", pytext.Clip(bad.Text))
 		}
 	}
 	for _, name := range c.n.Inputs {
 		if !used[name] {
-			return c.fail("inputs", "inputs", "%q is listed but stands neither in args nor in kwargs", clip(name))
+			return c.Fail("inputs", "inputs", "%q is listed but stands neither in args nor in kwargs", pytext.Clip(name))
 		}
 	}
 	return nil
 }
 
 // namesIn notes the names in v; it returns the first that is not listed.
-func namesIn(v *pyVal, used, listed map[string]bool) *pyVal {
-	if v.kind == pyName {
-		if !listed[v.s] {
+func namesIn(v *pytext.Value, used, listed map[string]bool) *pytext.Value {
+	if v.Kind == pytext.Name {
+		if !listed[v.Text] {
 			return v
 		}
-		used[v.s] = true
+		used[v.Text] = true
 	}
-	for i := range v.list {
-		if bad := namesIn(&v.list[i], used, listed); bad != nil {
+	for i := range v.List {
+		if bad := namesIn(&v.List[i], used, listed); bad != nil {
 			return bad
 		}
 	}
 	return nil
 }
 
-func (c *call) input() error {
+func (c *node) input() error {
 	n := c.n
 	if c.im.pastIn {
-		return c.fail("kind", "order", "an input stands after the first operation")
+		return c.Fail("kind", "order", "an input stands after the first operation")
 	}
 	if len(n.Inputs) > 0 {
-		return c.fail("inputs", "inputs", "an input reads nothing")
+		return c.Fail("inputs", "inputs", "an input reads nothing")
 	}
 	if len(n.Out) != 1 {
-		return c.fail("out", "results", "an input has one tensor, out lists %d", len(n.Out))
+		return c.Fail("out", "results", "an input has one tensor, out lists %d", len(n.Out))
 	}
 	var meta attr.List
 	if n.From != "" {
@@ -319,14 +299,14 @@ func (c *call) input() error {
 		meta = meta.With(MetaRole, attr.String(n.Role))
 	case "":
 	default:
-		return c.fail("role", "role", "%q is not a role; have parameter data saved tangent", clip(n.Role))
+		return c.Fail("role", "role", "%q is not a role; have parameter data saved tangent", pytext.Clip(n.Role))
 	}
 	_, err := c.emit(ir.OpInput, nil, meta)
 	return err
 }
 
 // output turns the output node into the return.
-func (c *call) output() error {
+func (c *node) output() error {
 	entries, err := c.outputEntries()
 	if err != nil {
 		return err
@@ -335,7 +315,7 @@ func (c *call) output() error {
 	places := make([]int64, len(entries))
 	for k := range entries {
 		places[k] = -1
-		if entries[k].kind == pyNone || c.im.sizeOf(&entries[k]) != nil || entries[k].kind == pyInt {
+		if entries[k].Kind == pytext.None || c.im.sizeOf(&entries[k]) != nil || entries[k].Kind == pytext.Int {
 			continue // a size is what the inputs' shapes say, on every rank
 		}
 		v, err := c.returned(&entries[k])
@@ -353,33 +333,33 @@ func (c *call) output() error {
 		meta = meta.With(MetaName, attr.String(c.n.Name))
 	}
 	if len(c.n.Out) > 0 {
-		return c.fail("out", "results", "the output has no results of its own")
+		return c.Fail("out", "results", "the output has no results of its own")
 	}
 	c.im.fn.Append(ir.NodeSpec{Op: ir.OpReturn, Args: args, Meta: meta})
 	return nil
 }
 
 // outputEntries lists the entries of the output's tuple: names and None.
-func (c *call) outputEntries() ([]pyVal, error) {
-	list := c.args.list
-	if len(list) == 1 && (list[0].kind == pyTuple || list[0].kind == pyList) {
-		list = list[0].list
+func (c *node) outputEntries() ([]pytext.Value, error) {
+	list := c.Args.List
+	if len(list) == 1 && (list[0].Kind == pytext.Tuple || list[0].Kind == pytext.List) {
+		list = list[0].List
 	}
 	for k := range list {
-		if v := &list[k]; v.kind != pyName && v.kind != pyNone && v.kind != pyInt {
-			return nil, c.failAt("args", int(v.col), "output", "an output is a node's name or None, found %s", v.kind)
+		if v := &list[k]; v.Kind != pytext.Name && v.Kind != pytext.None && v.Kind != pytext.Int {
+			return nil, c.FailAt("args", int(v.Col), "output", "an output is a node's name or None, found %s", v.Kind)
 		}
 	}
 	return list, nil
 }
 
 // returned is the value of an output; a collective in flight leaves as it is.
-func (c *call) returned(v *pyVal) (*ir.Value, error) {
-	st := &c.im.nodes[c.im.index[v.s]]
+func (c *node) returned(v *pytext.Value) (*ir.Value, error) {
+	st := &c.im.nodes[c.im.index[v.Text]]
 	if fl := st.flight; fl != nil && fl.wait == nil {
 		if !fl.list {
 			if fl.taken {
-				return nil, c.failAt("args", int(v.col), "async", "%q is in flight and leaves twice", v.s)
+				return nil, c.FailAt("args", int(v.Col), "async", "%q is in flight and leaves twice", v.Text)
 			}
 			fl.taken = true
 			return fl.coll.Result(0), nil
@@ -388,7 +368,7 @@ func (c *call) returned(v *pyVal) (*ir.Value, error) {
 			return nil, err
 		}
 	}
-	return c.value(v)
+	return c.Value(v)
 }
 
 // finish checks that nothing is left open.

@@ -6,74 +6,54 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/aten"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
-// operator is a row of the operator table: the signature that arguments are
-// bound to, and what makes the IR node.
-type operator struct {
-	signature string
-	build     func(c *call) error
-}
-
-// operators finds an operator by its target; look-up only. One row may stand for
-// several overloads whose arguments have the same names.
-var operators = func() map[string]operator {
-	m := map[string]operator{}
-	for _, rows := range [][]row{decomposedOps, convolutionOps, poolOps, resampleOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
-		for _, r := range rows {
-			for _, t := range strings.Fields(r.targets) {
-				m[t] = operator{r.signature, r.build}
-			}
-		}
-	}
-	return m
-}()
-
-// row lists targets, separated by blanks, that share a signature and a rule.
-type row struct {
-	targets   string
-	signature string
-	build     func(c *call) error
-}
-
-// operator imports a node that is neither input nor output.
-func (c *call) operator() error {
-	c.target = strings.TrimPrefix(c.n.Target, "torch.ops.")
-	if isGetitem(c.target) {
+// operation imports a node that is neither input nor output.
+func (c *node) operation() error {
+	if isGetitem(c.Operator) {
 		return c.getitem()
 	}
-	op, ok := operators[c.target]
-	if !ok {
-		op, ok = collectiveOperator(c.target)
-	}
-	err := errForm
-	if ok {
-		if err = c.bind(op.signature); err == nil {
-			err = c.build(op)
+	if op, ok := aten.Operators[c.Operator]; ok {
+		err := op.Import(c.Call)
+		if err == nil {
+			c.keep()
 		}
+		return c.orOpaque(err)
 	}
-	if errors.Is(err, errForm) {
-		return c.opaque(ok)
+	signature, build, ok := collectiveOperator(c.Operator)
+	if !ok {
+		return c.opaque(false)
+	}
+	return c.orOpaque(c.Run(signature, func() error { return build(c) }))
+}
+
+// orOpaque imports an operator whose form is unknown as an opaque call.
+func (c *node) orOpaque(err error) error {
+	if errors.Is(err, traced.ErrForm) {
+		return c.opaque(true)
 	}
 	return err
 }
 
 // opaque imports an operator that the table does not know.
-func (c *call) opaque(known bool) error {
+func (c *node) opaque(known bool) error {
 	if c.n.Kind == KindWait {
-		return c.fail("target", "operator", "%q is not a wait that concert knows", clip(c.n.Target))
+		return c.Fail("target", "operator", "%q is not a wait that concert knows", pytext.Clip(c.n.Target))
 	}
 	why := "is not an operator that concert knows"
 	switch {
-	case c.unsized:
+	case c.Unsized:
 		why = "is known to concert only for sizes that are numbers when it is traced"
 	case known:
 		why = "has arguments that concert does not know"
 	}
 	var args []*ir.Value
-	c.err, c.hasRoot = nil, false
+	c.Err, c.Items, c.hasRoot = nil, nil, false
 	for _, name := range c.n.Inputs {
-		v := pyVal{kind: pyName, s: name, col: 1}
+		v := pytext.Value{Kind: pytext.Name, Text: name, Col: 1}
 		vals, st, err := c.values(&v)
 		if err != nil {
 			return err
@@ -83,7 +63,7 @@ func (c *call) opaque(known bool) error {
 		}
 		args = append(args, vals...)
 	}
-	attrs := attr.Make(attr.Attr{Key: "target", Val: attr.String(c.target)})
+	attrs := attr.Make(attr.Attr{Key: "target", Val: attr.String(c.Operator)})
 	if effects := c.opaqueEffects(len(args)); len(effects) > 0 {
 		attrs = attrs.With("effects", attr.Strings(effects...))
 	}
@@ -96,18 +76,18 @@ func (c *call) opaque(known bool) error {
 	if _, err := c.emit(ir.OpCall, attrs, nil, args...); err != nil {
 		return err
 	}
-	c.im.warn(c.n, "opaque", clip(c.n.Target)+" "+why+"; it becomes an opaque call, whose function is to be given in Config.Funcs")
+	c.im.warn(c.n, "opaque", pytext.Clip(c.n.Target)+" "+why+"; it becomes an opaque call, whose function is to be given in Config.Funcs")
 	return nil
 }
 
 // opaqueEffects guesses, on the safe side, what an unknown operator does.
-func (c *call) opaqueEffects(args int) []string {
-	base, _, _ := strings.Cut(c.target[strings.IndexByte(c.target, '.')+1:], ".")
+func (c *node) opaqueEffects(args int) []string {
+	base, _, _ := strings.Cut(c.Operator[strings.IndexByte(c.Operator, '.')+1:], ".")
 	var e []string
 	if c.n.Kind == KindView && args > 0 && len(c.n.Out) > 0 {
 		e = append(e, "alias")
 	}
-	if c.n.Kind == KindCollective || strings.Contains(c.target, "c10d") {
+	if c.n.Kind == KindCollective || strings.Contains(c.Operator, "c10d") {
 		e = append(e, "communicates")
 	}
 	for _, w := range []string{"rand", "dropout", "bernoulli", "multinomial", "normal_", "exponential"} {
@@ -149,18 +129,18 @@ func resultItems(target string, tensors int) []int {
 }
 
 // getitem picks one result of a node with several.
-func (c *call) getitem() error {
-	if err := c.bind("self index"); err != nil {
-		return c.fail("args", "arguments", "getitem takes a node and an index")
+func (c *node) getitem() error {
+	if err := c.Bind("self index"); err != nil {
+		return c.Fail("args", "arguments", "getitem takes a node and an index")
 	}
-	v, index := c.arg("self"), c.need("index")
-	if v == nil || v.kind != pyName {
-		c.want("self", "a node", v)
+	v, index := c.Arg("self"), c.Need("index")
+	if v == nil || v.Kind != pytext.Name {
+		c.Want("self", "a node", v)
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	j := c.im.index[v.s]
+	j := c.im.index[v.Text]
 	src := &c.im.nodes[j]
 	if src.flight != nil && src.item == allItems {
 		return c.getitemInFlight(src.flight, index)
@@ -184,13 +164,13 @@ func (c *call) getitem() error {
 
 // itemOf converts an index of a result tuple to one of out; items are those that the
 // operator gave.
-func (c *call) itemOf(producer *Node, items []int, index int64, tensors int) (int, error) {
+func (c *node) itemOf(producer *Node, items []int, index int64, tensors int) (int, error) {
 	if items == nil {
 		items = resultItems(strings.TrimPrefix(producer.Target, "torch.ops."), tensors)
 	}
 	if items == nil {
 		if index < 0 || index >= int64(tensors) {
-			return 0, c.failAt("args", int(c.arg("index").col), "arguments", "item %d of %q, whose out lists %d tensors", index, producer.Name, tensors)
+			return 0, c.FailAt("args", int(c.Arg("index").Col), "arguments", "item %d of %q, whose out lists %d tensors", index, producer.Name, tensors)
 		}
 		return int(index), nil
 	}
@@ -199,5 +179,5 @@ func (c *call) itemOf(producer *Node, items []int, index int64, tensors int) (in
 			return k, nil
 		}
 	}
-	return 0, c.failAt("args", int(c.arg("index").col), "arguments", "item %d of %q is not a tensor; those are items %v", index, producer.Name, items)
+	return 0, c.FailAt("args", int(c.Arg("index").Col), "arguments", "item %d of %q is not a tensor; those are items %v", index, producer.Name, items)
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-ee968945/concert/internal/diag"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // scanner is a strict JSON reader over a whole document. It exists beside
@@ -25,9 +26,6 @@ type scanner struct {
 	// Where the reader is, for errors.
 	node, field string
 }
-
-// maxNesting bounds JSON and Python nesting, so that hostile input cannot exhaust the stack.
-const maxNesting = 100
 
 // maxInterned bounds the length of texts that are kept once: names, not arguments.
 const maxInterned = 128
@@ -103,7 +101,7 @@ func (s *scanner) object(what string, f func(key string)) {
 			repeated = repeated || k == key
 		}
 		if repeated {
-			s.failf("key %q stands twice in %s", clip(key), what)
+			s.failf("key %q stands twice in %s", pytext.Clip(key), what)
 			return
 		}
 		if len(keys) < cap(few[:]) {
@@ -144,8 +142,8 @@ func (s *scanner) enter(c byte, what string) bool {
 		return false
 	}
 	s.i++
-	if s.depth++; s.depth > maxNesting {
-		s.syntax("nested more than %d deep", maxNesting)
+	if s.depth++; s.depth > pytext.MaxNesting {
+		s.syntax("nested more than %d deep", pytext.MaxNesting)
 		return false
 	}
 	return true
@@ -350,7 +348,7 @@ func (s *scanner) int64(what string) int64 {
 	}
 	n, err := strconv.ParseInt(string(t), 10, 64)
 	if err != nil {
-		s.failf("%s is not %s of 64 bits", clip(string(t)), what)
+		s.failf("%s is not %s of 64 bits", pytext.Clip(string(t)), what)
 	}
 	return n
 }
@@ -363,7 +361,7 @@ func (s *scanner) float(what string) float64 {
 	}
 	f, err := strconv.ParseFloat(string(t), 64)
 	if err != nil || math.IsInf(f, 0) {
-		s.failf("%s is not %s of 64 bits", clip(string(t)), what)
+		s.failf("%s is not %s of 64 bits", pytext.Clip(string(t)), what)
 	}
 	return f
 }

@@ -1,12 +1,12 @@
 package fx
 
 import (
-	"math"
 	"slices"
 	"strings"
 
-	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // Sizes that are known at run time only. A document declares symbols; shapes, strides and
@@ -34,7 +34,7 @@ func (s *scanner) symbols(f *File) {
 			}
 		})
 		if s.err == nil && y.Max < 0 {
-			s.failf("symbol %q has no upper bound: give it a max", clip(name))
+			s.failf("symbol %q has no upper bound: give it a max", pytext.Clip(name))
 		}
 		f.Symbols = append(f.Symbols, y)
 	})
@@ -77,8 +77,8 @@ func (t *Tensor) shape() ir.Shape {
 // declareSymbols adds the symbols to the module.
 func (im *importer) declareSymbols() error {
 	for _, s := range im.file.Symbols {
-		if textName(s.Name, "") != s.Name || im.m.Symbol(s.Name) != nil || s.Name == "" {
-			return im.file.errorf("", "symbols", "symbol", "%q is not a symbol's name, or taken", clip(s.Name))
+		if traced.TextName(s.Name, "") != s.Name || im.m.Symbol(s.Name) != nil || s.Name == "" {
+			return im.file.errorf("", "symbols", "symbol", "%q is not a symbol's name, or taken", pytext.Clip(s.Name))
 		}
 		im.m.AddSymbol(s.Name, min(s.Hint, s.Max), s.Max)
 	}
@@ -97,10 +97,10 @@ func (im *importer) declareSymbols() error {
 }
 
 // known checks that the symbols of a size are declared.
-func (c *call) known(field string, d ir.Dim) error {
+func (c *node) known(field string, d ir.Dim) error {
 	for _, name := range d.Symbols(nil) {
 		if c.im.m.Symbol(name) == nil {
-			return c.fail(field, "symbol", "symbol %q is not declared", clip(name))
+			return c.Fail(field, "symbol", "symbol %q is not declared", pytext.Clip(name))
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func (c *call) known(field string, d ir.Dim) error {
 
 // sizedType is the type of a result some of whose sizes are known at run time only. Strides
 // may be those of the row-major layout, or numbers.
-func (c *call) sizedType(i int, dt ir.DType) (ir.Type, error) {
+func (c *node) sizedType(i int, dt ir.DType) (ir.Type, error) {
 	t := &c.n.Out[i]
 	shape, strides := t.shape(), t.Steps
 	if strides == nil {
@@ -127,7 +127,7 @@ func (c *call) sizedType(i int, dt ir.DType) (ir.Type, error) {
 		n, ok := strides[k].Const()
 		switch {
 		case ok && n < 0:
-			return ir.Type{}, c.fail("out", "type", "stride %d of result %d is negative: %d", k, i, n)
+			return ir.Type{}, c.Fail("out", "type", "stride %d of result %d is negative: %d", k, i, n)
 		case !ok && !one:
 			numbers = nil
 		case numbers != nil && ok:
@@ -141,110 +141,31 @@ func (c *call) sizedType(i int, dt ir.DType) (ir.Type, error) {
 	case numbers != nil:
 		return typ.WithStrides(numbers), nil
 	}
-	return typ, c.fail("out", "type", "result %d has shape %s and strides %s: strides are numbers, or those of the row-major layout", i, shape, strides)
-}
-
-// unsized is what static panics with, and build recovers: an operator is imported through
-// sizes that the trace does not know.
-type unsized struct{}
-
-// build imports the node by a row of the operator table.
-func (c *call) build(op operator) (err error) {
-	defer func() {
-		switch r := recover(); r {
-		case nil:
-		case unsized{}:
-			c.unsized, err = true, errForm
-		default:
-			panic(r)
-		}
-	}()
-	if err = op.build(c); err == nil {
-		err = c.err
-	}
-	return err
+	return typ, c.Fail("out", "type", "result %d has shape %s and strides %s: strides are numbers, or those of the row-major layout", i, shape, strides)
 }
 
 // sizeOf is the number that a name stands for; nil if it stands for tensors.
-func (im *importer) sizeOf(v *pyVal) *ir.Dim {
-	if v == nil || v.kind != pyName {
+func (im *importer) sizeOf(v *pytext.Value) *ir.Dim {
+	if v == nil || v.Kind != pytext.Name {
 		return nil
 	}
-	return im.nodes[im.index[v.s]].size
-}
-
-// size is an integer argument that may be known at run time only; false if it is none.
-func (c *call) size(v *pyVal) (ir.Dim, bool) {
-	if v.kind == pyInt {
-		return ir.D(v.i), true
-	}
-	if d := c.im.sizeOf(v); d != nil {
-		return *d, true
-	}
-	return ir.Dim{}, false
-}
-
-// sizes returns a list of sizes; a single one is a list of one; nil if absent.
-func (c *call) sizes(param string) ir.Shape {
-	v := c.arg(param)
-	if v == nil {
-		return nil
-	}
-	list := []pyVal{*v}
-	if _, ok := c.size(v); !ok {
-		list = c.listOf(param)
-	}
-	var out ir.Shape
-	for k := range list {
-		d, ok := c.size(&list[k])
-		if !ok {
-			c.want(param, "an integer", &list[k])
-			return nil
-		}
-		out = append(out, d)
-	}
-	return out
-}
-
-// sizedSlice are the attributes of a slice of a dimension that is known at run time only, from
-// a place that is known to one that is, or to the end.
-func (c *call) sizedSlice(d int64) attr.List {
-	start, end, step := c.int("start", 0), c.int("end", math.MaxInt64), c.int("step", 1)
-	if c.err != nil || start < 0 || end < start || step < 1 {
-		panic(unsized{})
-	}
-	l := dimAttr(d).With("start", attr.Int(start))
-	if end < maxElems {
-		l = l.With("end", attr.Int(end))
-	}
-	if step != 1 {
-		l = l.With("step", attr.Int(step))
-	}
-	return l
+	return im.nodes[im.index[v.Text]].size
 }
 
 // fold replaces names of sizes that are numbers after all.
-func (c *call) fold(v *pyVal) {
+func (c *node) fold(v *pytext.Value) {
 	if d := c.im.sizeOf(v); d != nil {
 		if n, ok := d.Const(); ok {
-			*v = pyVal{kind: pyInt, i: n, col: v.col}
+			*v = pytext.Value{Kind: pytext.Int, Int: n, Col: v.Col}
 		}
 	}
-	for k := range v.list {
-		c.fold(&v.list[k])
+	for k := range v.List {
+		c.fold(&v.List[k])
 	}
-}
-
-// counted is a size as a tensor of one element: a sum of as many ones, which are one element
-// in memory.
-func (c *call) counted(d ir.Dim) *ir.Value {
-	one := c.helper(ir.OpFull, attr.List(nil).With("value", attr.Int(1)), ir.Tensor(ir.I64))
-	ones := c.helper(ir.OpExpand, nil, ir.TensorOf(ir.I64, ir.Shape{d}).WithStrides([]int64{0}), one)
-	return c.helper(ir.OpSum, attr.List(nil).With("dims", attr.Ints(0)), ir.Tensor(ir.I64), ones)
 }
 
 // sizeNode imports a node of kind "size": an input, or arithmetic on sizes.
-func (c *call) sizeNode() error {
+func (c *node) sizeNode() error {
 	st := &c.im.nodes[c.i]
 	if done, err := c.check(); done || err != nil {
 		return err
@@ -256,7 +177,7 @@ func (c *call) sizeNode() error {
 	if has {
 		d, err := ir.ParseDim(c.n.Size)
 		if err != nil {
-			return c.fail("size", "size", "%v", err)
+			return c.Fail("size", "size", "%v", err)
 		}
 		if err := c.known("size", d); err != nil {
 			return err
@@ -269,11 +190,11 @@ func (c *call) sizeNode() error {
 	case err != nil:
 		return err
 	case ok && has && !computed.Equal(given):
-		return c.fail("size", "size", "the size is %s, the arguments give %s", given, computed)
+		return c.Fail("size", "size", "the size is %s, the arguments give %s", given, computed)
 	case ok:
 		given = computed
 	case !has:
-		return c.fail("target", "operator", "%q gives a size that concert cannot tell; write it in the field size", clip(c.n.Target))
+		return c.Fail("target", "operator", "%q gives a size that concert cannot tell; write it in the field size", pytext.Clip(c.n.Target))
 	}
 	st.size = &given
 	return nil
@@ -281,17 +202,17 @@ func (c *call) sizeNode() error {
 
 // check imports a comparison of sizes, and an assertion of one, which becomes a check of the
 // module; false if the node is neither.
-func (c *call) check() (bool, error) {
-	args, name := c.args.list, c.targetName()
+func (c *node) check() (bool, error) {
+	args, name := c.Args.List, c.targetName()
 	if name == "aten._assert_scalar.default" && len(args) > 0 {
 		v := &args[0]
-		if v.kind == pyBool && v.i != 0 {
+		if v.Kind == pytext.Bool && v.Int != 0 {
 			return true, nil
 		}
-		if v.kind != pyName || c.im.nodes[c.im.index[v.s]].holds == nil {
-			return true, c.fail("args", "check", "the assertion is of no comparison of sizes")
+		if v.Kind != pytext.Name || c.im.nodes[c.im.index[v.Text]].holds == nil {
+			return true, c.Fail("args", "check", "the assertion is of no comparison of sizes")
 		}
-		for _, d := range c.im.nodes[c.im.index[v.s]].holds {
+		for _, d := range c.im.nodes[c.im.index[v.Text]].holds {
 			c.im.check(d)
 		}
 		return true, nil
@@ -300,10 +221,10 @@ func (c *call) check() (bool, error) {
 	if !ok || len(args) != 2 {
 		return false, nil
 	}
-	a, ok := c.size(&args[0])
-	b, ok2 := c.size(&args[1])
+	a, ok := c.Size(&args[0])
+	b, ok2 := c.Size(&args[1])
 	if !ok || !ok2 {
-		return true, c.fail("args", "arguments", "%s compares two sizes", clip(c.n.Target))
+		return true, c.Fail("args", "arguments", "%s compares two sizes", pytext.Clip(c.n.Target))
 	}
 	c.im.nodes[c.i].holds = compare(a, b)
 	return true, nil
@@ -326,7 +247,7 @@ var comparisons = map[string]func(a, b ir.Dim) []ir.Dim{
 }
 
 // targetName is the target as PyTorch's module operator calls it, whatever Python prints.
-func (c *call) targetName() string {
+func (c *node) targetName() string {
 	name := strings.TrimPrefix(c.n.Target, "torch.ops.")
 	if t, ok := strings.CutPrefix(name, "<built-in function "); ok {
 		name = "operator." + strings.TrimSuffix(t, ">")
@@ -335,14 +256,14 @@ func (c *call) targetName() string {
 }
 
 // arithmetic is the size that the target gives; false if concert does not know the target.
-func (c *call) arithmetic() (ir.Dim, bool, error) {
+func (c *node) arithmetic() (ir.Dim, bool, error) {
 	name := c.targetName()
 	if strings.HasPrefix(name, "aten.sym_") {
 		return c.shapeOf(name)
 	}
 	var x []ir.Dim
-	for k := range c.args.list {
-		d, ok := c.size(&c.args.list[k])
+	for k := range c.Args.List {
+		d, ok := c.Size(&c.Args.List[k])
 		if !ok {
 			return ir.Dim{}, false, nil
 		}
@@ -375,7 +296,7 @@ func (c *call) arithmetic() (ir.Dim, bool, error) {
 }
 
 // extreme is the greater or the smaller of two sizes; false if that depends on the symbols.
-func (c *call) extreme(a, b ir.Dim, greater bool) (ir.Dim, bool) {
+func (c *node) extreme(a, b ir.Dim, greater bool) (ir.Dim, bool) {
 	r, ok := c.im.m.Bounds(a.Sub(b))
 	switch {
 	case ok && r.Min >= 0:
@@ -391,15 +312,15 @@ func (c *call) extreme(a, b ir.Dim, greater bool) (ir.Dim, bool) {
 }
 
 // shapeOf is what aten's sym_size and sym_numel say of a tensor.
-func (c *call) shapeOf(name string) (ir.Dim, bool, error) {
-	if err := c.bind("self dim"); err != nil {
-		return ir.Dim{}, false, c.fail("args", "arguments", "%s takes a tensor and a dimension", name)
+func (c *node) shapeOf(name string) (ir.Dim, bool, error) {
+	if err := c.Bind("self dim"); err != nil {
+		return ir.Dim{}, false, c.Fail("args", "arguments", "%s takes a tensor and a dimension", name)
 	}
 	s, ok := c.tracedShape("self")
 	if !ok {
-		x := c.tensor("self")
-		if c.err != nil {
-			return ir.Dim{}, false, c.err
+		x := c.Tensor("self")
+		if c.Err != nil {
+			return ir.Dim{}, false, c.Err
 		}
 		s = x.Type().Shape()
 	}
@@ -407,10 +328,10 @@ func (c *call) shapeOf(name string) (ir.Dim, bool, error) {
 	case "aten.sym_numel.default":
 		return s.NumElems(), true, nil
 	case "aten.sym_size.int":
-		d := c.need("dim")
-		if d = c.normDim("dim", d, len(s)); c.err == nil && len(s) > 0 {
+		d := c.Need("dim")
+		if d = c.NormDim("dim", d, len(s)); c.Err == nil && len(s) > 0 {
 			return s[d], true, nil
 		}
 	}
-	return ir.Dim{}, false, c.err
+	return ir.Dim{}, false, c.Err
 }

@@ -5,40 +5,41 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // Sizes that tensors hold: PyTorch's unbacked symbols, and what the trace takes for granted of
 // them.
 
 // readSize imports a size that is the only element of a tensor.
-func (c *call) readSize() error {
+func (c *node) readSize() error {
 	d, err := ir.ParseDim(c.n.Size)
 	if err != nil {
-		return c.fail("size", "size", "%v", err)
+		return c.Fail("size", "size", "%v", err)
 	}
-	if err := c.bind("self"); err != nil {
-		return c.fail("args", "arguments", "%s takes a tensor", clip(c.n.Target))
+	if err := c.Bind("self"); err != nil {
+		return c.Fail("args", "arguments", "%s takes a tensor", pytext.Clip(c.n.Target))
 	}
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
 	names := d.Symbols(nil)
 	if _, ok := d.Const(); !ok && (len(names) != 1 || !d.Equal(ir.Sym(names[0]))) {
-		return c.fail("size", "size", "a tensor holds the value of one symbol, not of %s", d)
+		return c.Fail("size", "size", "a tensor holds the value of one symbol, not of %s", d)
 	}
 	if err := c.known("size", d); err != nil {
 		return err
 	}
 	if t := x.Type(); t.IsAsync() || !t.Shape().NumElems().Equal(ir.D(1)) || !t.DType().IsInt() || t.DType() == ir.Bool {
-		return c.fail("args", "arguments", "%s is no integer", t)
+		return c.Fail("args", "arguments", "%s is no integer", t)
 	}
 	if len(names) == 1 {
 		one := x
 		if x.Type().Rank() != 1 {
-			one = c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), 1), x)
+			one = c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), 1), x)
 		}
-		c.helper(ir.OpReadSize, attr.List(nil).With(ir.SymbolsKey, attr.Strings(names...)), ir.Tensor(ir.I64, 1), one)
+		c.Helper(ir.OpReadSize, attr.List(nil).With(ir.SymbolsKey, attr.Strings(names...)), ir.Tensor(ir.I64, 1), one)
 	}
 	d = c.im.settled(d)
 	c.im.nodes[c.i].size = &d
@@ -46,40 +47,16 @@ func (c *call) readSize() error {
 }
 
 // tracedShape is the shape of a node that gives one tensor, which may be in flight.
-func (c *call) tracedShape(param string) (ir.Shape, bool) {
-	v := c.arg(param)
-	if v == nil || v.kind != pyName {
+func (c *node) tracedShape(param string) (ir.Shape, bool) {
+	v := c.Arg(param)
+	if v == nil || v.Kind != pytext.Name {
 		return nil, false
 	}
-	out := c.im.file.Nodes[c.im.index[v.s]].Out
+	out := c.im.file.Nodes[c.im.index[v.Text]].Out
 	if len(out) != 1 {
 		return nil, false
 	}
 	return out[0].shape(), true
-}
-
-// asLong is x with sizes that are numbers where the operator takes them for these, which it
-// broadcasts to: a check of the module.
-func (c *call) asLong(x *ir.Value, want ir.Shape) *ir.Value {
-	have := x.Type().Shape()
-	for d := range have {
-		k := d + len(want) - len(have)
-		if k < 0 {
-			break
-		}
-		n, number := want[k].Const()
-		if _, ok := have[d].Const(); ok || !number || !x.Type().Contiguous() {
-			continue
-		}
-		l := dimAttr(int64(d)).With("end", attr.Int(n))
-		ts, err := ir.Infer(ir.OpSlice, nil, l, []ir.Type{x.Type()})
-		if err != nil {
-			break
-		}
-		c.im.check(ir.D(n).Sub(have[d]))
-		x = c.helper(ir.OpSlice, l, ts[0], x)
-	}
-	return x
 }
 
 // equality is a sum of symbols, without a number, that a check says to be one.

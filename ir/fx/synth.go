@@ -2,13 +2,12 @@ package fx
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // synthesise writes a function that has no traced source as a graph document:
@@ -48,29 +47,12 @@ type synth struct {
 
 // fresh makes an unused Python name.
 func (s *synth) fresh(name string) string {
-	name = pyIdent(name)
+	name = pytext.Ident(name)
 	for s.taken[name] {
 		name += "_x"
 	}
 	s.taken[name] = true
 	return name
-}
-
-// pyIdent turns a name into one that Python text reads as a node.
-func pyIdent(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if !nameByte(c) {
-			b[i] = '_'
-		}
-	}
-	switch s = string(b); {
-	case s == "" || s[0] >= '0' && s[0] <= '9':
-		return "_" + s
-	case s == "None" || s == "True" || s == "False" || s == "inf" || s == "nan":
-		return s + "_"
-	}
-	return s
 }
 
 func (s *synth) valueName(v *ir.Value) (string, error) {
@@ -94,7 +76,7 @@ func (s *synth) getitems(n *ir.Node, name string, out *Node) []Node {
 		item := s.fresh(name + "_" + strconv.Itoa(k))
 		s.items[r] = item
 		extra = append(extra, Node{Name: item, Kind: KindView, Target: "<built-in function getitem>", Inputs: []string{name},
-			Args: pyTupleText(name, pyInts(int64(itemIndex(n, k)))), Out: out.Out[k : k+1]})
+			Args: pytext.FormatTuple(name, pytext.FormatInts(int64(itemIndex(n, k)))), Out: out.Out[k : k+1]})
 	}
 	return extra
 }
@@ -175,7 +157,7 @@ func tensorsOut(n *ir.Node, t ir.Type) ([]Tensor, error) {
 		if !ok {
 			return nil, &Error{File: "@" + n.Func().Name, Node: n.Name(), Rule: "export", Msg: "a graph document has no symbolic sizes: " + e.String()}
 		}
-		out = append(out, Tensor{Shape: shape, Stride: e.Strides(), DType: torchDType(e.DType())})
+		out = append(out, Tensor{Shape: shape, Stride: e.Strides(), DType: pytext.DTypeName(e.DType())})
 	}
 	return out, nil
 }
@@ -184,7 +166,7 @@ func tensorsOut(n *ir.Node, t ir.Type) ([]Tensor, error) {
 func outputText(n *ir.Node, args []string) string {
 	places := n.Meta().Ints(MetaOutputs)
 	if places == nil {
-		return "(" + pyTupleText(args...) + ",)"
+		return "(" + pytext.FormatTuple(args...) + ",)"
 	}
 	list := make([]string, len(places))
 	for k, p := range places {
@@ -193,53 +175,7 @@ func outputText(n *ir.Node, args []string) string {
 			list[k] = args[p]
 		}
 	}
-	return "(" + pyTupleText(list...) + ",)"
-}
-
-// pyTupleText writes a tuple of texts.
-func pyTupleText(items ...string) string {
-	if len(items) == 1 {
-		return "(" + items[0] + ",)"
-	}
-	return "(" + strings.Join(items, ", ") + ")"
-}
-
-func pyListText(items []string) string { return "[" + strings.Join(items, ", ") + "]" }
-
-func pyInts(n ...int64) string {
-	parts := make([]string, len(n))
-	for i, x := range n {
-		parts[i] = strconv.FormatInt(x, 10)
-	}
-	return strings.Join(parts, ", ")
-}
-
-func pyBoolText(b bool) string {
-	if b {
-		return "True"
-	}
-	return "False"
-}
-
-func pyString(s string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\n", `\n`).Replace(s) + "'"
-}
-
-// pyNumber writes a number attribute as Python does.
-func pyNumber(v attr.Value) string {
-	if n, ok := v.AsInt(); ok {
-		return strconv.FormatInt(n, 10)
-	}
-	f, _ := v.AsFloat()
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	}
-	return string(appendNumber(nil, f))
+	return "(" + pytext.FormatTuple(list...) + ",)"
 }
 
 // collectiveText writes target and arguments of a collective over the operands.
@@ -250,7 +186,7 @@ func collectiveText(n *ir.Node, operands []string, group string, list bool) (tar
 	x := operands[0]
 	if list {
 		target += "_coalesced"
-		x = pyListText(operands)
+		x = pytext.FormatList(operands)
 		if n.Op() != ir.OpAllReduce && n.Op() != ir.OpAllGather && n.Op() != ir.OpReduceScatter {
 			space = "concert" // PyTorch has no such form
 		}
@@ -259,15 +195,15 @@ func collectiveText(n *ir.Node, operands []string, group string, list bool) (tar
 	parts := []string{x}
 	switch n.Op() {
 	case ir.OpAllReduce:
-		parts = append(parts, pyString(string(n.Reduction())))
+		parts = append(parts, pytext.Quote(string(n.Reduction())))
 	case ir.OpAllGather:
 		parts = append(parts, size)
 	case ir.OpReduceScatter:
-		parts = append(parts, pyString(string(n.Reduction())), size)
+		parts = append(parts, pytext.Quote(string(n.Reduction())), size)
 	case ir.OpAllToAll:
 		parts = append(parts, splitsText(n, "out_splits", list), splitsText(n, "in_splits", list))
 	case ir.OpBroadcast:
-		parts = append(parts, pyInts(n.Attrs().Int("root", 0)))
+		parts = append(parts, pytext.FormatInts(n.Attrs().Int("root", 0)))
 	case ir.OpCollectivePermute:
 		dst := make([]int64, n.Group().Size())
 		for k := range dst {
@@ -278,9 +214,9 @@ func collectiveText(n *ir.Node, operands []string, group string, list bool) (tar
 				dst[p[0]] = p[1]
 			}
 		}
-		parts = append(parts, "["+pyInts(dst...)+"]")
+		parts = append(parts, "["+pytext.FormatInts(dst...)+"]")
 	}
-	return space + "." + target + ".default", pyTupleText(append(parts, pyString(group))...)
+	return space + "." + target + ".default", pytext.FormatTuple(append(parts, pytext.Quote(group))...)
 }
 
 // splitsText writes the split sizes, equal ones where the IR has none.
@@ -294,20 +230,26 @@ func splitsText(n *ir.Node, key string, list bool) string {
 		}
 		size := n.Group().Size()
 		each := make([]int64, size)
-		if d := static(v); len(d) > 0 {
+		if d := staticSizes(v); len(d) > 0 {
 			for i := range each {
 				each[i] = d[0] / int64(size)
 			}
 		}
-		out = append(out, "["+pyInts(each...)+"]")
+		out = append(out, "["+pytext.FormatInts(each...)+"]")
 	}
 	if list {
-		return pyListText(out)
+		return pytext.FormatList(out)
 	}
 	return out[0]
 }
 
 // placed says where PyTorch would make a new tensor.
 func placed(dt ir.DType) string {
-	return fmt.Sprintf("{'dtype': torch.%s, 'layout': torch.strided, 'device': device(type='cuda', index=0), 'pin_memory': False}", torchDType(dt))
+	return fmt.Sprintf("{'dtype': torch.%s, 'layout': torch.strided, 'device': device(type='cuda', index=0), 'pin_memory': False}", pytext.DTypeName(dt))
+}
+
+// staticSizes are a value's sizes; nil where one is known at run time only.
+func staticSizes(v *ir.Value) []int64 {
+	s, _ := v.Type().Shape().Static()
+	return s
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/aten"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // opText writes target, args and kwargs of an op that does not communicate; x
@@ -42,24 +44,24 @@ type opWriter struct {
 }
 
 func (w *opWriter) put(target string, args ...string) bool {
-	w.out.Target, w.out.Args = target, pyTupleText(args...)
+	w.out.Target, w.out.Args = target, pytext.FormatTuple(args...)
 	return true
 }
 
-func (w *opWriter) dim() string           { return pyInts(w.a.Int("dim", 0)) }
-func (w *opWriter) list(n []int64) string { return "[" + pyInts(n...) + "]" }
+func (w *opWriter) dim() string           { return pytext.FormatInts(w.a.Int("dim", 0)) }
+func (w *opWriter) list(n []int64) string { return "[" + pytext.FormatInts(n...) + "]" }
 func (w *opWriter) shape() string         { return w.list(w.out.Out[0].Shape) }
-func (w *opWriter) dtype() string         { return "torch." + torchDType(w.n.Result(0).Type().DType()) }
+func (w *opWriter) dtype() string         { return "torch." + pytext.DTypeName(w.n.Result(0).Type().DType()) }
 
 func (w *opWriter) creation() bool {
 	w.out.Kwargs = placed(w.n.Result(0).Type().DType())
 	switch w.n.Op() {
 	case ir.OpFull:
 		v, _ := w.a.Get("value")
-		return w.put("aten.full.default", w.shape(), pyNumber(v))
+		return w.put("aten.full.default", w.shape(), pytext.FormatNumber(v))
 	case ir.OpIota:
 		start, step := w.a.Int("start", 0), w.a.Int("step", 1)
-		return w.put("aten.arange.start_step", pyInts(start, start+step*w.out.Out[0].Shape[0], step))
+		return w.put("aten.arange.start_step", pytext.FormatInts(start, start+step*w.out.Out[0].Shape[0], step))
 	case ir.OpRand:
 		return w.put("aten.rand.default", w.shape())
 	}
@@ -106,14 +108,14 @@ func (w *opWriter) view() bool {
 	case ir.OpUnsqueeze:
 		return w.put("aten.unsqueeze.default", x[0], w.dim())
 	case ir.OpSelect:
-		return w.put("aten.select.int", x[0], w.dim(), pyInts(a.Int("index", 0)))
+		return w.put("aten.select.int", x[0], w.dim(), pytext.FormatInts(a.Int("index", 0)))
 	case ir.OpAlias:
 		if d := w.n.Arg(0).Def(); len(d.Results()) > 1 {
 			return w.put("<built-in function getitem>", x[0], strconv.Itoa(itemIndex(d, w.n.Arg(0).Index())))
 		}
 		return w.put("aten.alias.default", x[0])
 	case ir.OpAsStrided:
-		return w.put("aten.as_strided.default", x[0], w.shape(), w.list(w.out.Out[0].Stride), pyInts(a.Int("offset", 0)))
+		return w.put("aten.as_strided.default", x[0], w.shape(), w.list(w.out.Out[0].Stride), pytext.FormatInts(a.Int("offset", 0)))
 	}
 	return false
 }
@@ -131,7 +133,7 @@ func (w *opWriter) other() bool {
 	case ir.OpSum, ir.OpMean, ir.OpAmax, ir.OpAmin, ir.OpProd:
 		return reduceText(n, x[0], w.put)
 	case ir.OpArgmax:
-		return w.put("aten.argmax.default", x[0], w.dim(), pyBoolText(a.Bool("keepdim", false)))
+		return w.put("aten.argmax.default", x[0], w.dim(), pytext.FormatBool(a.Bool("keepdim", false)))
 	case ir.OpCumsum:
 		return w.put("aten.cumsum.default", x[0], w.dim())
 	case ir.OpSoftmax, ir.OpLogSoftmax:
@@ -142,7 +144,7 @@ func (w *opWriter) other() bool {
 		w.out.Kwargs = keywords(a, "beta", "alpha")
 		return w.put(batched("aten.addmm.default", "aten.baddbmm.default", n.Arg(1).Type().Rank()), x...)
 	case ir.OpConvolution:
-		return convolutionText(n, x, w.put)
+		return aten.ConvolutionText(n, x, w.put)
 	case ir.OpAttention, ir.OpAttentionBackward:
 		return attentionText(n, x, w.out)
 	case ir.OpClone:
@@ -151,11 +153,11 @@ func (w *opWriter) other() bool {
 		}
 		return w.put("aten.clone.default", x[0])
 	case ir.OpCat:
-		return w.put("aten.cat.default", pyListText(x), w.dim())
+		return w.put("aten.cat.default", pytext.FormatList(x), w.dim())
 	case ir.OpIndex:
 		return w.put("aten.index.Tensor", x[0], indexText(a, x[1:]))
 	case ir.OpIndexPut:
-		return w.put("aten.index_put.default", x[0], indexText(a, x[2:]), x[1], pyBoolText(a.Bool("accumulate", false)))
+		return w.put("aten.index_put.default", x[0], indexText(a, x[2:]), x[1], pytext.FormatBool(a.Bool("accumulate", false)))
 	case ir.OpIndexAdd:
 		w.out.Kwargs = keywords(a, "alpha")
 		return w.put("aten.index_add.default", x[0], w.dim(), x[1], x[2])
@@ -166,7 +168,7 @@ func (w *opWriter) other() bool {
 	case ir.OpSliceScatter:
 		return w.put("aten.slice_scatter.default", append([]string{x[0], x[1]}, sliceText(n)...)...)
 	case ir.OpTopk:
-		return w.put("aten.topk.default", x[0], pyInts(a.Int("k", 0)), w.dim(), pyBoolText(a.Bool("largest", true)), pyBoolText(a.Bool("sorted", true)))
+		return w.put("aten.topk.default", x[0], pytext.FormatInts(a.Int("k", 0)), w.dim(), pytext.FormatBool(a.Bool("largest", true)), pytext.FormatBool(a.Bool("sorted", true)))
 	case ir.OpCall:
 		return callText(n, x, w.out)
 	}
@@ -175,7 +177,7 @@ func (w *opWriter) other() bool {
 
 func numberOrNone(a attr.List, key string) string {
 	if v, ok := a.Get(key); ok {
-		return pyNumber(v)
+		return pytext.FormatNumber(v)
 	}
 	return "None"
 }
@@ -185,7 +187,7 @@ func keywords(a attr.List, keys ...string) string {
 	var parts []string
 	for _, k := range keys {
 		if v, ok := a.Get(k); ok {
-			parts = append(parts, pyString(k)+": "+pyNumber(v))
+			parts = append(parts, pytext.Quote(k)+": "+pytext.FormatNumber(v))
 		}
 	}
 	if len(parts) == 0 {
@@ -200,7 +202,7 @@ func binaryText(n *ir.Node, x []string, out *Node, put func(string, ...string) b
 	v, scalar := a.Get("scalar")
 	args := x
 	if scalar {
-		args = []string{x[0], pyNumber(v)}
+		args = []string{x[0], pytext.FormatNumber(v)}
 		if a.Bool("reverse", false) {
 			args[0], args[1] = args[1], args[0]
 		}
@@ -211,7 +213,7 @@ func binaryText(n *ir.Node, x []string, out *Node, put func(string, ...string) b
 		overload = "default"
 	case ir.OpFloorDivide, ir.OpTruncDivide:
 		mode := strings.TrimSuffix(name, "_divide")
-		name, overload, out.Kwargs = "div", "Tensor_mode", "{'rounding_mode': "+pyString(mode)+"}"
+		name, overload, out.Kwargs = "div", "Tensor_mode", "{'rounding_mode': "+pytext.Quote(mode)+"}"
 	case ir.OpBitwiseAnd, ir.OpBitwiseOr, ir.OpBitwiseXor, ir.OpFmod:
 		if scalar {
 			overload = "Scalar"
@@ -253,7 +255,7 @@ func reduceText(n *ir.Node, x string, put func(string, ...string) bool) bool {
 	if !a.Has("dims") && !a.Bool("keepdim", false) {
 		return put("aten."+name+".default", x)
 	}
-	return put("aten."+name+"."+overload, x, "["+pyInts(a.Ints("dims")...)+"]", pyBoolText(a.Bool("keepdim", false)))
+	return put("aten."+name+"."+overload, x, "["+pytext.FormatInts(a.Ints("dims")...)+"]", pytext.FormatBool(a.Bool("keepdim", false)))
 }
 
 // indexText writes the list of index tensors with None for dimensions before and between them.
@@ -267,7 +269,7 @@ func indexText(a attr.List, idx []string) string {
 			list = append(list, idx[k])
 		}
 	}
-	return pyListText(list)
+	return pytext.FormatList(list)
 }
 
 func scatterText(n *ir.Node, x []string, out *Node, put func(string, ...string) bool) bool {
@@ -277,13 +279,13 @@ func scatterText(n *ir.Node, x []string, out *Node, put func(string, ...string) 
 		last = x[2]
 	} else {
 		v, _ := a.Get("value")
-		last, overload = pyNumber(v), "value"
+		last, overload = pytext.FormatNumber(v), "value"
 	}
 	if r := a.Str("reduce", ""); r != "" {
-		out.Kwargs = "{'reduce': " + pyString(r) + "}"
+		out.Kwargs = "{'reduce': " + pytext.Quote(r) + "}"
 		overload = map[string]string{"src": "reduce", "value": "value_reduce"}[overload]
 	}
-	return put("aten.scatter."+overload, x[0], pyInts(a.Int("dim", 0)), x[1], last)
+	return put("aten.scatter."+overload, x[0], pytext.FormatInts(a.Int("dim", 0)), x[1], last)
 }
 
 // sliceText writes dim, start, end and, where it is not 1, step.
@@ -291,12 +293,12 @@ func sliceText(n *ir.Node) []string {
 	a := n.Attrs()
 	d := a.Int("dim", 0)
 	end := a.Int("end", -1)
-	if s := static(n.Arg(0)); end < 0 && d >= 0 && int(d) < len(s) {
+	if s := staticSizes(n.Arg(0)); end < 0 && d >= 0 && int(d) < len(s) {
 		end = s[d]
 	}
-	out := []string{pyInts(d), pyInts(a.Int("start", 0)), pyInts(end)}
+	out := []string{pytext.FormatInts(d), pytext.FormatInts(a.Int("start", 0)), pytext.FormatInts(end)}
 	if step := a.Int("step", 1); step != 1 {
-		out = append(out, pyInts(step))
+		out = append(out, pytext.FormatInts(step))
 	}
 	return out
 }
@@ -304,8 +306,8 @@ func sliceText(n *ir.Node) []string {
 func attentionText(n *ir.Node, x []string, out *Node) bool {
 	a := n.Attrs()
 	out.Kwargs = keywords(a, "scale")
-	dropout := string(appendNumber(nil, a.Float("dropout", 0)))
-	causal := pyBoolText(a.Bool("causal", false))
+	dropout := string(pytext.AppendFloat(nil, a.Float("dropout", 0)))
+	causal := pytext.FormatBool(a.Bool("causal", false))
 	bias := func(at int) string {
 		if len(x) > at {
 			return x[at]
@@ -314,16 +316,16 @@ func attentionText(n *ir.Node, x []string, out *Node) bool {
 	}
 	if n.Op() == ir.OpAttention {
 		out.Target = "aten._scaled_dot_product_cudnn_attention.default"
-		out.Args = pyTupleText(x[0], x[1], x[2], bias(3), "True", dropout, causal)
+		out.Args = pytext.FormatTuple(x[0], x[1], x[2], bias(3), "True", dropout, causal)
 		return true
 	}
-	q, k := static(n.Arg(1)), static(n.Arg(2))
+	q, k := staticSizes(n.Arg(1)), staticSizes(n.Arg(2))
 	if len(q) != 4 || len(k) != 4 {
 		return false
 	}
 	args := append([]string{}, x[:8]...)
-	args = append(args, bias(8), "None", "None", pyInts(q[2], k[2]), dropout, causal)
-	out.Target, out.Args = "aten._scaled_dot_product_cudnn_attention_backward.default", pyTupleText(args...)
+	args = append(args, bias(8), "None", "None", pytext.FormatInts(q[2], k[2]), dropout, causal)
+	out.Target, out.Args = "aten._scaled_dot_product_cudnn_attention_backward.default", pytext.FormatTuple(args...)
 	return true
 }
 
@@ -331,25 +333,25 @@ func attentionText(n *ir.Node, x []string, out *Node) bool {
 // still names its operands, else with the operands alone.
 func callText(n *ir.Node, x []string, out *Node) bool {
 	a := n.Attrs()
-	out.Target, out.Args = a.Str("target", ""), pyTupleText(x...)
+	out.Target, out.Args = a.Str("target", ""), pytext.FormatTuple(x...)
 	if len(x) == 0 {
 		out.Args = "()"
 	}
 	payload := a.Str("payload", "")
-	p := &pyParser{s: payload}
-	v := p.value()
-	if p.err != nil || v.kind != pyTuple {
+	v, rest, err := pytext.ParsePrefix(payload)
+	if err != nil || v.Kind != pytext.Tuple {
 		return true
 	}
-	args, rest := payload[:p.i], strings.TrimSpace(payload[p.i:])
+	args := strings.TrimSuffix(payload, rest)
+	rest = strings.TrimSpace(rest)
 	listed, used := map[string]bool{}, map[string]bool{}
 	for _, name := range x {
 		listed[name] = true
 	}
 	bad := namesIn(&v, used, listed)
 	if rest != "" && bad == nil {
-		d, err := parsePy(rest)
-		if err != nil || d.kind != pyDict {
+		d, err := pytext.Parse(rest)
+		if err != nil || d.Kind != pytext.Dict {
 			return true
 		}
 		bad = namesIn(&d, used, listed)

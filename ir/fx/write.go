@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
 )
 
 // WriteTo writes the document as compact JSON. Nodes that were read are written
@@ -111,7 +112,7 @@ func (n *Node) appendJSON(b []byte) []byte {
 	b = appendList(append(b, `"out":`...), n.Out, appendTensor)
 	b = append(b, ',')
 	if !n.NoMs {
-		b = append(appendNumber(append(b, `"ms":`...), n.Ms), ',')
+		b = append(pytext.AppendFloat(append(b, `"ms":`...), n.Ms), ',')
 	}
 	for _, f := range [][2]string{{"group", n.Group}, {"op", n.Op}, {"reduce", n.Reduce}, {"from", n.From}, {"role", n.Role}, {"size", n.Size}} {
 		if f[1] != "" {
@@ -141,18 +142,6 @@ func appendTensor(b []byte, t Tensor) []byte {
 	b = sizes(append(b, `{"shape":`...), t.Shape, t.Dims)
 	b = sizes(append(b, `,"stride":`...), t.Stride, t.Steps)
 	return append(appendString(append(b, `,"dtype":`...), t.DType), '}')
-}
-
-// appendNumber writes a float as Python does, always with a point or exponent.
-func appendNumber(b []byte, f float64) []byte {
-	n := len(b)
-	b = strconv.AppendFloat(b, f, 'g', -1, 64)
-	for _, c := range b[n:] {
-		if c == '.' || c == 'e' {
-			return b
-		}
-	}
-	return append(b, ".0"...)
 }
 
 func appendString(b []byte, s string) []byte {

@@ -1,9 +1,10 @@
-package fx
+// Package pytext reads and writes the Python text in which a trace holds the arguments of its
+// operators: literals, names of nodes and of element types.
+package pytext
 
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,65 +12,77 @@ import (
 	"github.com/seed-ee968945/concert/internal/dtype"
 )
 
-// pyKind is the kind of a Python value.
-type pyKind uint8
+// Kind is the kind of a Python value.
+type Kind uint8
 
 const (
-	pyNone pyKind = iota
-	pyBool
-	pyInt
-	pyFloat
-	pyStr
-	pyName  // a bare name: a node
-	pyDType // torch.float32
-	pyConst // another dotted name or a repr that no operator needs: torch.strided
-	pyTuple
-	pyList
-	pyDict // keys in kw, values in list
-	pyCall // device(type='cuda', index=0): name in s; keywords in kw, values in list
+	None Kind = iota
+	Bool
+	Int
+	Float
+	Str
+	Name  // a bare name: a node
+	DType // torch.float32
+	Const // another dotted name or a repr that no operator needs: torch.strided
+	Tuple
+	List
+	Dict // keys in Keys, values in List
+	Call // device(type='cuda', index=0): name in Text; keywords in Keys, values in List
 )
 
-func (k pyKind) String() string {
+// String is the kind as messages have it.
+func (k Kind) String() string {
 	return [...]string{"None", "a truth value", "an integer", "a number", "a string", "a node's name",
 		"an element type", "a constant", "a tuple", "a list", "a dict", "a call"}[k]
 }
 
-// pyVal is a literal of the Python text in args and kwargs, or a node's name.
-type pyVal struct {
-	kind pyKind
-	dt   dtype.DType
-	col  int32 // 1-based byte column
-	i    int64 // integer, or 0 and 1 for truth values
-	f    float64
-	s    string // string, name or constant
-	list []pyVal
-	kw   []string // keys of a dict; in a call "" for positional arguments
+// Value is a literal of the Python text in args and kwargs, or a node's name.
+type Value struct {
+	Kind  Kind
+	DType dtype.DType
+	Col   int32 // 1-based byte column
+	Int   int64 // integer, or 0 and 1 for truth values
+	Float float64
+	Text  string // string, name or constant
+	List  []Value
+	Keys  []string // keys of a dict; in a call "" for positional arguments
 }
 
-// pyParser reads the subset of Python that repr prints for operator arguments.
-type pyParser struct {
+// MaxNesting bounds the nesting of Python text, and of documents that hold it, so that hostile
+// input cannot exhaust the stack.
+const MaxNesting = 100
+
+// parser reads the subset of Python that repr prints for operator arguments.
+type parser struct {
 	s     string
 	i     int
 	depth int
-	err   *pyError
+	err   *Error
 }
 
-// pyError is a syntax error at a 0-based byte offset.
-type pyError struct {
-	at  int
-	msg string
+// Error is a syntax error at a 0-based byte offset.
+type Error struct {
+	At  int
+	Msg string
 }
 
-func (p *pyParser) failf(at int, format string, args ...any) pyVal {
+func (p *parser) failf(at int, format string, args ...any) Value {
 	if p.err == nil {
-		p.err = &pyError{at, fmt.Sprintf(format, args...)}
+		p.err = &Error{at, fmt.Sprintf(format, args...)}
 	}
-	return pyVal{}
+	return Value{}
 }
 
-// parsePy reads one value that fills the whole text. Linear in its length.
-func parsePy(s string) (pyVal, *pyError) {
-	p := &pyParser{s: s}
+// ParsePrefix reads the value that the text starts with; rest is what follows.
+func ParsePrefix(s string) (v Value, rest string, err *Error) {
+	p := &parser{s: s}
+	v = p.value()
+	return v, s[p.i:], p.err
+}
+
+// Parse reads one value that fills the whole text. Linear in its length.
+func Parse(s string) (Value, *Error) {
+	p := &parser{s: s}
 	v := p.value()
 	if p.peek(); p.err == nil && p.i < len(s) {
 		p.failf(p.i, "unexpected %s after the value", p.found())
@@ -77,7 +90,7 @@ func parsePy(s string) (pyVal, *pyError) {
 	return v, p.err
 }
 
-func (p *pyParser) peek() byte {
+func (p *parser) peek() byte {
 	for p.i < len(p.s) && (p.s[p.i] == ' ' || p.s[p.i] == '\t' || p.s[p.i] == '\n') {
 		p.i++
 	}
@@ -87,7 +100,7 @@ func (p *pyParser) peek() byte {
 	return p.s[p.i]
 }
 
-func (p *pyParser) found() string {
+func (p *parser) found() string {
 	if p.i >= len(p.s) {
 		return "the end of the text"
 	}
@@ -95,47 +108,47 @@ func (p *pyParser) found() string {
 	return strconv.QuoteRune(r)
 }
 
-func (p *pyParser) value() pyVal {
+func (p *parser) value() Value {
 	if p.err != nil {
-		return pyVal{}
+		return Value{}
 	}
-	if p.depth++; p.depth > maxNesting {
-		return p.failf(p.i, "nested more than %d deep", maxNesting)
+	if p.depth++; p.depth > MaxNesting {
+		return p.failf(p.i, "nested more than %d deep", MaxNesting)
 	}
 	defer func() { p.depth-- }()
 	c := p.peek()
 	at := p.i
-	var v pyVal
+	var v Value
 	switch {
 	case c == '(':
 		v = p.tuple()
 	case c == '[':
 		p.i++
-		v = pyVal{kind: pyList}
-		v.list, _ = p.items(']', "in a list")
+		v = Value{Kind: List}
+		v.List, _ = p.items(']', "in a list")
 	case c == '{':
 		v = p.dict()
 	case c == '\'' || c == '"':
-		v = pyVal{kind: pyStr, s: p.str(c)}
+		v = Value{Kind: Str, Text: p.str(c)}
 	case c == '<':
 		v = p.repr()
 	case c == '.' && strings.HasPrefix(p.s[p.i:], "..."):
 		p.i += 3
-		v = pyVal{kind: pyConst, s: "..."}
+		v = Value{Kind: Const, Text: "..."}
 	case c == '-' || c == '+' || c == '.' || c >= '0' && c <= '9':
 		v = p.number()
-	case nameByte(c):
+	case NameByte(c):
 		v = p.named()
 	default:
 		return p.failf(p.i, "expected a value, found %s", p.found())
 	}
-	v.col = int32(at + 1)
+	v.Col = int32(at + 1)
 	return v
 }
 
 // items reads comma-separated values up to the closing byte; comma says whether
 // one followed the last value.
-func (p *pyParser) items(end byte, where string) (list []pyVal, comma bool) {
+func (p *parser) items(end byte, where string) (list []Value, comma bool) {
 	for p.err == nil {
 		if p.peek() == end && p.i < len(p.s) {
 			p.i++
@@ -154,25 +167,25 @@ func (p *pyParser) items(end byte, where string) (list []pyVal, comma bool) {
 	return list, comma
 }
 
-func (p *pyParser) tuple() pyVal {
+func (p *parser) tuple() Value {
 	p.i++
 	list, comma := p.items(')', "in a tuple")
 	if len(list) == 1 && !comma { // parentheses around a value
 		return list[0]
 	}
-	return pyVal{kind: pyTuple, list: list}
+	return Value{Kind: Tuple, List: list}
 }
 
-func (p *pyParser) dict() pyVal {
+func (p *parser) dict() Value {
 	p.i++
-	v := pyVal{kind: pyDict}
+	v := Value{Kind: Dict}
 	for p.err == nil {
 		c := p.peek()
 		if c == '}' {
 			p.i++
 			return v
 		}
-		if len(v.list) > 0 {
+		if len(v.List) > 0 {
 			if c != ',' {
 				return p.failf(p.i, "expected ',' or '}' in a dict, found %s", p.found())
 			}
@@ -189,14 +202,14 @@ func (p *pyParser) dict() pyVal {
 			return p.failf(p.i, "expected ':' after a key, found %s", p.found())
 		}
 		p.i++
-		v.kw = append(v.kw, key)
-		v.list = append(v.list, p.value())
+		v.Keys = append(v.Keys, key)
+		v.List = append(v.List, p.value())
 	}
 	return v
 }
 
 // repr reads a text in angle brackets, as Python prints objects.
-func (p *pyParser) repr() pyVal {
+func (p *parser) repr() Value {
 	start, open := p.i, 0
 	for ; p.i < len(p.s); p.i++ {
 		switch p.s[p.i] {
@@ -205,14 +218,14 @@ func (p *pyParser) repr() pyVal {
 		case '>':
 			if open--; open == 0 {
 				p.i++
-				return pyVal{kind: pyConst, s: p.s[start:p.i]}
+				return Value{Kind: Const, Text: p.s[start:p.i]}
 			}
 		}
 	}
 	return p.failf(start, "'<' is not closed")
 }
 
-func (p *pyParser) str(quote byte) string {
+func (p *parser) str(quote byte) string {
 	start := p.i
 	p.i++
 	from := p.i
@@ -253,7 +266,7 @@ func (p *pyParser) str(quote byte) string {
 	return ""
 }
 
-func (p *pyParser) number() pyVal {
+func (p *parser) number() Value {
 	start := p.i
 	if c := p.s[p.i]; c == '-' || c == '+' {
 		p.i++
@@ -263,7 +276,7 @@ func (p *pyParser) number() pyVal {
 			if c == '-' {
 				f = math.Inf(-1)
 			}
-			return pyVal{kind: pyFloat, f: f}
+			return Value{Kind: Float, Float: f}
 		}
 	}
 	for p.i < len(p.s) {
@@ -276,30 +289,31 @@ func (p *pyParser) number() pyVal {
 	}
 	t := p.s[start:p.i]
 	if strings.HasSuffix(t, "j") {
-		return pyVal{kind: pyConst, s: t}
+		return Value{Kind: Const, Text: t}
 	}
 	if !strings.ContainsAny(t, ".eE") {
 		n, err := strconv.ParseInt(t, 10, 64)
 		if err != nil {
-			return p.failf(start, "%s is not an integer of 64 bits", clip(t))
+			return p.failf(start, "%s is not an integer of 64 bits", Clip(t))
 		}
-		return pyVal{kind: pyInt, i: n}
+		return Value{Kind: Int, Int: n}
 	}
 	f, err := strconv.ParseFloat(t, 64)
 	if err != nil {
-		return p.failf(start, "%s is not a number of 64 bits", clip(t))
+		return p.failf(start, "%s is not a number of 64 bits", Clip(t))
 	}
-	return pyVal{kind: pyFloat, f: f}
+	return Value{Kind: Float, Float: f}
 }
 
-func nameByte(c byte) bool {
+// NameByte reports whether names of nodes have a byte.
+func NameByte(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c >= utf8.RuneSelf
 }
 
 // named reads a keyword, a node's name, a dotted constant or a call.
-func (p *pyParser) named() pyVal {
+func (p *parser) named() Value {
 	start := p.i
-	for p.i < len(p.s) && (nameByte(p.s[p.i]) || p.s[p.i] == '.') {
+	for p.i < len(p.s) && (NameByte(p.s[p.i]) || p.s[p.i] == '.') {
 		p.i++
 	}
 	name := p.s[start:p.i]
@@ -308,38 +322,38 @@ func (p *pyParser) named() pyVal {
 	}
 	switch name {
 	case "None":
-		return pyVal{kind: pyNone}
+		return Value{Kind: None}
 	case "True":
-		return pyVal{kind: pyBool, i: 1}
+		return Value{Kind: Bool, Int: 1}
 	case "False":
-		return pyVal{kind: pyBool}
+		return Value{Kind: Bool}
 	case "inf":
-		return pyVal{kind: pyFloat, f: math.Inf(1)}
+		return Value{Kind: Float, Float: math.Inf(1)}
 	case "nan":
-		return pyVal{kind: pyFloat, f: math.NaN()}
+		return Value{Kind: Float, Float: math.NaN()}
 	}
 	if !strings.Contains(name, ".") {
-		return pyVal{kind: pyName, s: name}
+		return Value{Kind: Name, Text: name}
 	}
 	if t, ok := strings.CutPrefix(name, "torch."); ok {
-		if dt, ok := parseDType(t); ok {
-			return pyVal{kind: pyDType, dt: dt, s: t}
+		if dt, ok := ParseDType(t); ok {
+			return Value{Kind: DType, DType: dt, Text: t}
 		}
 	}
-	return pyVal{kind: pyConst, s: name}
+	return Value{Kind: Const, Text: name}
 }
 
 // call reads the arguments of name(...). A keyword there is not a node.
-func (p *pyParser) call(name string) pyVal {
+func (p *parser) call(name string) Value {
 	p.i++
-	v := pyVal{kind: pyCall, s: name}
+	v := Value{Kind: Call, Text: name}
 	for p.err == nil {
 		c := p.peek()
 		if c == ')' {
 			p.i++
 			return v
 		}
-		if len(v.list) > 0 {
+		if len(v.List) > 0 {
 			if c != ',' {
 				return p.failf(p.i, "expected ',' or ')' in a call, found %s", p.found())
 			}
@@ -351,50 +365,24 @@ func (p *pyParser) call(name string) pyVal {
 		key := ""
 		p.peek()
 		j := p.i
-		for j < len(p.s) && nameByte(p.s[j]) {
+		for j < len(p.s) && NameByte(p.s[j]) {
 			j++
 		}
 		if j > p.i && j < len(p.s) && p.s[j] == '=' {
 			key = p.s[p.i:j]
 			p.i = j + 1
 		}
-		v.kw = append(v.kw, key)
-		v.list = append(v.list, p.value())
+		v.Keys = append(v.Keys, key)
+		v.List = append(v.List, p.value())
 	}
 	return v
 }
 
-// dtypeNames pairs element types with PyTorch's names for them, its own first.
-var dtypeNames = [...]struct {
-	d     dtype.DType
-	names []string
-}{
-	{dtype.F64, []string{"float64", "double"}}, {dtype.F32, []string{"float32", "float"}},
-	{dtype.F16, []string{"float16", "half"}}, {dtype.BF16, []string{"bfloat16"}},
-	{dtype.I64, []string{"int64", "long"}}, {dtype.I32, []string{"int32", "int"}},
-	{dtype.I16, []string{"int16", "short"}}, {dtype.I8, []string{"int8"}},
-	{dtype.U64, []string{"uint64"}}, {dtype.U32, []string{"uint32"}}, {dtype.U16, []string{"uint16"}},
-	{dtype.U8, []string{"uint8"}}, {dtype.Bool, []string{"bool"}},
-	{dtype.F8E4M3FN, []string{"float8_e4m3fn"}}, {dtype.F8E5M2, []string{"float8_e5m2"}}, {dtype.F8E8M0FNU, []string{"float8_e8m0fnu"}},
-	{dtype.F8E4M3FNUZ, []string{"float8_e4m3fnuz"}}, {dtype.F8E5M2FNUZ, []string{"float8_e5m2fnuz"}},
-}
-
-// parseDType returns the element type of PyTorch's name for it.
-func parseDType(s string) (dtype.DType, bool) {
-	for _, t := range dtypeNames {
-		if slices.Contains(t.names, s) {
-			return t.d, true
-		}
+// Clip shortens text from a file for an error message.
+func Clip(s string) string {
+	const most = 60
+	if len(s) <= most {
+		return s
 	}
-	return dtype.Invalid, false
-}
-
-// torchDType is PyTorch's name of an element type.
-func torchDType(d dtype.DType) string {
-	for _, t := range dtypeNames {
-		if t.d == d {
-			return t.names[0]
-		}
-	}
-	return d.String()
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }

@@ -1,4 +1,4 @@
-package fx
+package aten
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // pointwiseOps are the elementwise operators. Those of the lists are named as their ops.
@@ -62,33 +64,24 @@ var pointwiseRows = []row{
 	{"aten.addcmul.default", "c a b * value", fma},
 }
 
-// emitErr adds the node unless reading its arguments failed.
-func (c *call) emitErr(op ir.Op, attrs attr.List, args ...*ir.Value) error {
-	if c.err != nil {
-		return c.err
-	}
-	_, err := c.emit(op, attrs, nil, args...)
-	return err
-}
-
 func unary(op ir.Op) func(c *call) error {
-	return func(c *call) error { return c.emitErr(op, nil, c.tensor("self")) }
+	return func(c *call) error { return c.EmitErr(op, nil, c.Tensor("self")) }
 }
 
 func gelu(c *call) error {
-	x := c.tensor("self")
-	switch c.strOr("approximate", "none") {
+	x := c.Tensor("self")
+	switch c.StrOr("approximate", "none") {
 	case "none":
-		return c.emitErr(ir.OpGelu, nil, x)
+		return c.EmitErr(ir.OpGelu, nil, x)
 	case "tanh":
-		return c.emitErr(ir.OpGelu, attr.Make(attr.Attr{Key: "approximate", Val: attr.String("tanh")}), x)
+		return c.EmitErr(ir.OpGelu, attr.Make(attr.Attr{Key: "approximate", Val: attr.String("tanh")}), x)
 	}
-	return errForm
+	return traced.ErrForm
 }
 
 // divide imports a quotient that is rounded to an integer.
 func divide(c *call) error {
-	switch c.strOr("rounding_mode", "") {
+	switch c.StrOr("rounding_mode", "") {
 	case "floor":
 		return binary(ir.OpFloorDivide, "self", "other")(c)
 	case "trunc":
@@ -96,69 +89,70 @@ func divide(c *call) error {
 	case "":
 		return binary(ir.OpDiv, "self", "other")(c)
 	}
-	return errForm
+	return traced.ErrForm
 }
 
 func square(c *call) error {
-	x := c.tensor("self")
-	return c.emitErr(ir.OpMul, nil, x, x)
+	x := c.Tensor("self")
+	return c.EmitErr(ir.OpMul, nil, x, x)
 }
 
 // convert changes the element type; a _to_copy without one is a clone.
 func convert(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
 	to := x.Type().DType()
-	if v := c.arg("dtype"); v != nil {
-		if v.kind != pyDType {
-			c.want("dtype", "an element type", v)
-			return c.err
+	if v := c.Arg("dtype"); v != nil {
+		if v.Kind != pytext.DType {
+			c.Want("dtype", "an element type", v)
+			return c.Err
 		}
-		to = v.dt
+		to = v.DType
 	}
-	if len(c.n.Out) == 1 {
-		if dt, ok := parseDType(c.n.Out[0].DType); ok && dt != to {
-			return c.fail("out", "type", "result 0 has element type %s, the arguments give %s", c.n.Out[0].DType, torchDType(to))
+	if c.NumResults == 1 {
+		name, _ := c.Trace.Declared(0)
+		if dt, ok := pytext.ParseDType(name); ok && dt != to {
+			return c.Fail("out", "type", "result 0 has element type %s, the arguments give %s", name, pytext.DTypeName(to))
 		}
 	}
 	switch {
-	case c.n.Kind == KindView && to == x.Type().DType():
-		return c.emitErr(ir.OpAlias, nil, x)
-	case c.arg("dtype") == nil:
-		return c.emitErr(ir.OpClone, nil, x)
+	case c.Class == ir.ClassView && to == x.Type().DType():
+		return c.EmitErr(ir.OpAlias, nil, x)
+	case c.Arg("dtype") == nil:
+		return c.EmitErr(ir.OpClone, nil, x)
 	}
-	return c.emitErr(ir.OpConvert, nil, x)
+	return c.EmitErr(ir.OpConvert, nil, x)
 }
 
 // bitcast reads the bits of a tensor as another type of the same width. It is no view here:
 // storages hold one element type.
 func bitcast(c *call) error {
-	x, to := c.tensor("self"), c.arg("dtype")
+	x, to := c.Tensor("self"), c.Arg("dtype")
 	switch {
-	case c.err != nil:
-		return c.err
-	case to == nil || to.kind != pyDType || to.dt.Size() != x.Type().DType().Size():
-		return errForm
-	case to.dt == x.Type().DType():
-		return c.emitErr(ir.OpAlias, nil, x)
+	case c.Err != nil:
+		return c.Err
+	case to == nil || to.Kind != pytext.DType || to.DType.Size() != x.Type().DType().Size():
+		return traced.ErrForm
+	case to.DType == x.Type().DType():
+		return c.EmitErr(ir.OpAlias, nil, x)
 	}
-	return c.emitErr(ir.OpBitcast, nil, x)
+	return c.EmitErr(ir.OpBitcast, nil, x)
 }
 
 func clamp(c *call) error {
-	x := c.tensor("self")
+	x := c.Tensor("self")
 	var l attr.List
 	for _, key := range []string{"min", "max"} {
-		if c.isTensor(key) {
-			return errForm
+		if c.IsTensor(key) {
+			return traced.ErrForm
 		}
-		if v, ok := c.num(key); ok {
+		if v, ok := c.Num(key); ok {
 			l = l.With(key, v)
 		}
 	}
-	return c.emitErr(ir.OpClamp, l, x)
+	return c.EmitErr(ir.OpClamp, l, x)
 }
 
 // commutes lists the binary ops whose scalar may come first.
@@ -175,77 +169,77 @@ func binary(op ir.Op, a, b string) func(c *call) error {
 	return func(c *call) error {
 		var l attr.List
 		alpha, has := attr.Value{}, false
-		if slices.Contains(c.params, "alpha") {
-			alpha, has = c.num("alpha")
+		if slices.Contains(c.Params, "alpha") {
+			alpha, has = c.Num("alpha")
 		}
 		if f, _ := alpha.AsFloat(); has && f != 1 {
 			l = l.With("alpha", alpha)
 		}
-		ta, tb := c.isTensor(a), c.isTensor(b)
+		ta, tb := c.IsTensor(a), c.IsTensor(b)
 		switch {
 		case ta && tb:
-			return c.emitErr(op, l, c.tensor(a), c.tensor(b))
+			return c.EmitErr(op, l, c.Tensor(a), c.Tensor(b))
 		case ta:
-			s, ok := c.num(b)
+			s, ok := c.Num(b)
 			if !ok {
-				c.want(b, "a tensor or a number", c.arg(b))
+				c.Want(b, "a tensor or a number", c.Arg(b))
 			}
-			return c.emitErr(op, l.With("scalar", s), c.tensor(a))
+			return c.EmitErr(op, l.With("scalar", s), c.Tensor(a))
 		case !tb:
-			c.want(a, "a tensor", c.arg(a))
-			return c.err
+			c.Want(a, "a tensor", c.Arg(a))
+			return c.Err
 		}
-		s, ok := c.num(a)
+		s, ok := c.Num(a)
 		if !ok {
-			c.want(a, "a tensor or a number", c.arg(a))
+			c.Want(a, "a tensor or a number", c.Arg(a))
 		}
 		switch {
-		case c.err != nil:
-			return c.err
+		case c.Err != nil:
+			return c.Err
 		case len(l) > 0: // the factor would fall on the wrong operand
-			return errForm
+			return traced.ErrForm
 		case slices.ContainsFunc(op.Info().Attrs, func(s ir.AttrSpec) bool { return s.Key == "reverse" }):
 			l = l.With("reverse", attr.Bool(true))
 		case !commutes(op):
-			return errForm
+			return traced.ErrForm
 		}
-		return c.emitErr(op, l.With("scalar", s), c.tensor(b))
+		return c.EmitErr(op, l.With("scalar", s), c.Tensor(b))
 	}
 }
 
 // where imports a choice; numbers become scalar tensors of the result's type.
 func where(c *call) error {
-	cond := c.tensor("condition")
+	cond := c.Tensor("condition")
 	var args []*ir.Value
 	for _, p := range []string{"self", "other"} {
-		if c.isTensor(p) {
-			args = append(args, c.tensor(p))
+		if c.IsTensor(p) {
+			args = append(args, c.Tensor(p))
 			continue
 		}
-		v, ok := c.num(p)
+		v, ok := c.Num(p)
 		if !ok {
-			c.want(p, "a tensor or a number", c.arg(p))
+			c.Want(p, "a tensor or a number", c.Arg(p))
 		}
-		if c.err != nil || len(c.n.Out) != 1 {
+		if c.Err != nil || c.NumResults != 1 {
 			break
 		}
-		t, err := c.tensorType(0)
+		t, err := c.Trace.TypeOf(0)
 		if err != nil {
 			return err
 		}
-		args = append(args, c.helper(ir.OpFull, attr.List(nil).With("value", v), ir.Tensor(t.DType())))
+		args = append(args, c.Helper(ir.OpFull, attr.List(nil).With("value", v), ir.Tensor(t.DType())))
 	}
-	return c.emitErr(ir.OpWhere, nil, append([]*ir.Value{cond}, args...)...)
+	return c.EmitErr(ir.OpWhere, nil, append([]*ir.Value{cond}, args...)...)
 }
 
 // fma imports a*b + c.
 func fma(c *call) error {
-	if slices.Contains(c.params, "value") {
-		if v, ok := c.num("value"); ok {
+	if slices.Contains(c.Params, "value") {
+		if v, ok := c.Num("value"); ok {
 			if f, _ := v.AsFloat(); f != 1 {
-				return errForm
+				return traced.ErrForm
 			}
 		}
 	}
-	return c.emitErr(ir.OpFma, nil, c.tensor("a"), c.tensor("b"), c.tensor("c"))
+	return c.EmitErr(ir.OpFma, nil, c.Tensor("a"), c.Tensor("b"), c.Tensor("c"))
 }

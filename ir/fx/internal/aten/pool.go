@@ -1,4 +1,4 @@
-package fx
+package aten
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // poolOps are folds of windows and their gradients. That of a largest element goes where it
@@ -36,47 +37,47 @@ type pooling struct {
 // pooling reads how the windows of a tensor of shape in slide that give one of shape out.
 func (c *call) pooling(in, out []int64) (p pooling) {
 	read := func(param string, low int64, def []int64) []int64 {
-		l := slices.Clone(c.ints(param))
+		l := slices.Clone(c.Ints(param))
 		if len(l) == 0 {
 			l = slices.Clone(def)
 		}
 		if len(l) == 1 {
 			l = slices.Repeat(l, max(len(def), 1))
 		}
-		if c.err == nil && (len(def) > 0 && len(l) != len(def) || len(l) == 0 || slices.ContainsFunc(l, func(n int64) bool { return n < low || n > maxWindow })) {
-			c.stick(param, c.arg(param), "want a number from %d to %d for each dimension of the window", low, maxWindow)
+		if c.Err == nil && (len(def) > 0 && len(l) != len(def) || len(l) == 0 || slices.ContainsFunc(l, func(n int64) bool { return n < low || n > maxWindow })) {
+			c.Reject(param, c.Arg(param), "want a number from %d to %d for each dimension of the window", low, maxWindow)
 		}
 		return l
 	}
-	if c.err != nil {
+	if c.Err != nil {
 		return p
 	}
 	rank := 2
 	switch {
-	case len(c.ints("kernel_size")) > 1:
-		rank = len(c.ints("kernel_size"))
-	case slices.Contains([]string{"aten.avg_pool1d.default", "aten.max_pool1d.default"}, c.target):
+	case len(c.Ints("kernel_size")) > 1:
+		rank = len(c.Ints("kernel_size"))
+	case slices.Contains([]string{"aten.avg_pool1d.default", "aten.max_pool1d.default"}, c.Target):
 		rank = 1
-	case slices.Contains([]string{"aten.avg_pool3d.default", "aten.max_pool3d.default"}, c.target):
+	case slices.Contains([]string{"aten.avg_pool3d.default", "aten.max_pool3d.default"}, c.Target):
 		rank = 3
 	}
 	p.kernel = read("kernel_size", 1, slices.Repeat([]int64{1}, rank))
 	p.stride = read("stride", 1, p.kernel)
 	p.padding, p.dilation = slices.Repeat([]int64{0}, rank), slices.Repeat([]int64{1}, rank)
-	if slices.Contains(c.params, "padding") {
+	if slices.Contains(c.Params, "padding") {
 		p.padding = read("padding", 0, p.padding)
 	}
-	if slices.Contains(c.params, "dilation") {
+	if slices.Contains(c.Params, "dilation") {
 		p.dilation = read("dilation", 1, p.dilation)
 	}
-	if p.front = len(in) - rank; c.err == nil && (p.front < 0 || len(out) != len(in) || slices.Contains(in, 0) || slices.Contains(out, 0)) {
-		c.err = errForm
+	if p.front = len(in) - rank; c.Err == nil && (p.front < 0 || len(out) != len(in) || slices.Contains(in, 0) || slices.Contains(out, 0)) {
+		c.Err = traced.ErrForm
 	}
-	if c.err == nil {
+	if c.Err == nil {
 		p.in, p.out = in[p.front:], out[p.front:]
 	}
-	if rank < 2 && slices.ContainsFunc(c.params, func(s string) bool { return s == "indices" || s == "offsets" }) {
-		c.err = errForm
+	if rank < 2 && slices.ContainsFunc(c.Params, func(s string) bool { return s == "indices" || s == "offsets" }) {
+		c.Err = traced.ErrForm
 	}
 	return p
 }
@@ -116,39 +117,39 @@ func maxPool(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.emitErr(ir.OpReduceWindow, p.forward("max"), x)
+	return c.EmitErr(ir.OpReduceWindow, p.forward("max"), x)
 }
 
 // pool is the operand, the result and the windows of a pool.
 func (c *call) pool() (x *ir.Value, t ir.Type, p pooling, err error) {
-	x = c.tensor("self")
-	if t, err = c.tensorType(0); c.err == nil && err == nil {
-		p = c.pooling(static(x), sizesOf(t))
+	x = c.Tensor("self")
+	if t, err = c.Trace.TypeOf(0); c.Err == nil && err == nil {
+		p = c.pooling(traced.Static(x), traced.SizesOf(t))
 	}
-	return x, t, p, cmp.Or(c.err, err)
+	return x, t, p, cmp.Or(c.Err, err)
 }
 
 // maxPoolPlaces emits the largest elements and what others gives of their places.
 func (c *call) maxPoolPlaces(dt ir.DType, others func(p pooling, places *ir.Value) *ir.Value) error {
-	if n := len(c.n.Out); n != 2 {
-		return c.fail("out", "results", "%s gives 2 results, out lists %d", c.n.Target, n)
+	if n := c.NumResults; n != 2 {
+		return c.Fail("out", "results", "%s gives 2 results, out lists %d", c.Target, n)
 	}
 	x, _, p, err := c.pool()
 	if err != nil {
 		return err
 	}
-	t, err := c.tensorType(1)
+	t, err := c.Trace.TypeOf(1)
 	if err != nil {
 		return err
 	}
 	if len(p.kernel) < 2 {
-		return errForm
+		return traced.ErrForm
 	}
-	places := others(p, c.helper(ir.OpReduceWindow, p.forward("argmax"), retyped(t, dt), x))
-	if c.err != nil {
-		return c.err
+	places := others(p, c.Helper(ir.OpReduceWindow, p.forward("argmax"), retyped(t, dt), x))
+	if c.Err != nil {
+		return c.Err
 	}
-	return c.finish(ir.OpReduceWindow, p.forward("max"), []*ir.Value{x}, places)
+	return c.Finish(ir.OpReduceWindow, p.forward("max"), []*ir.Value{x}, places)
 }
 
 // retyped is t in another element type.
@@ -163,13 +164,13 @@ func maxPoolOffsets(c *call) error {
 func maxPoolIndices(c *call) error {
 	return c.maxPoolPlaces(ir.I64, func(p pooling, places *ir.Value) *ir.Value {
 		v, last := c.indicesOf(p, places)
-		return c.helper(ir.OpAdd, nil, v.Type(), v, last)
+		return c.Helper(ir.OpAdd, nil, v.Type(), v, last)
 	})
 }
 
 // eachWith is an elementwise operation with a number.
 func (c *call) eachWith(op ir.Op, x *ir.Value, n int64) *ir.Value {
-	return c.helper(op, scalar(attr.Int(n)), x.Type(), x)
+	return c.Helper(op, traced.Scalar(attr.Int(n)), x.Type(), x)
 }
 
 // origin is where windows begin along dimension d, as a tensor that broadcasts.
@@ -177,7 +178,7 @@ func (c *call) origin(p pooling, d int) *ir.Value {
 	shape := slices.Repeat([]int64{1}, len(p.out)-d)
 	shape[0] = p.out[d]
 	start := attr.Make(attr.Attr{Key: "start", Val: attr.Int(-p.padding[d])}, attr.Attr{Key: "step", Val: attr.Int(p.stride[d])})
-	return c.shaped(c.helper(ir.OpIota, start, ir.Tensor(ir.I64, p.out[d])), shape...)
+	return c.Shaped(c.Helper(ir.OpIota, start, ir.Tensor(ir.I64, p.out[d])), shape...)
 }
 
 // indicesOf is the places in windows as indices into the last dimensions, flat: two terms
@@ -192,7 +193,7 @@ func (c *call) indicesOf(p pooling, places *ir.Value) (v, last *ir.Value) {
 			tap = c.eachWith(ir.OpFmod, rest, p.kernel[d])
 			rest = c.eachWith(ir.OpTruncDivide, rest, p.kernel[d])
 		}
-		at := c.helper(ir.OpAdd, nil, t, c.eachWith(ir.OpMul, tap, p.dilation[d]), c.origin(p, d))
+		at := c.Helper(ir.OpAdd, nil, t, c.eachWith(ir.OpMul, tap, p.dilation[d]), c.origin(p, d))
 		at = c.eachWith(ir.OpMul, at, stride)
 		stride *= p.in[d]
 		switch {
@@ -201,61 +202,61 @@ func (c *call) indicesOf(p pooling, places *ir.Value) (v, last *ir.Value) {
 		case last == nil:
 			last = at
 		default:
-			last = c.helper(ir.OpAdd, nil, t, last, at)
+			last = c.Helper(ir.OpAdd, nil, t, last, at)
 		}
 	}
 	return v, last
 }
 
 func offsetsToIndices(c *call) error {
-	x := c.tensor("offsets")
-	size := c.ints("input_size")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("offsets")
+	size := c.Ints("input_size")
+	if c.Err != nil {
+		return c.Err
 	}
-	out := static(x)
+	out := traced.Static(x)
 	if len(size) > len(out) {
-		return errForm
+		return traced.ErrForm
 	}
 	in := append(slices.Clone(out[:len(out)-len(size)]), size...)
 	p := c.pooling(in, out)
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
 	if len(size) != len(p.kernel) {
-		return errForm
+		return traced.ErrForm
 	}
-	v, last := c.indicesOf(p, c.in(ir.I64, x))
-	return c.emitErr(ir.OpAdd, nil, v, last)
+	v, last := c.indicesOf(p, c.In(ir.I64, x))
+	return c.EmitErr(ir.OpAdd, nil, v, last)
 }
 
 // offsetsOfImage is offsetsToIndices of two dimensions, of which the first ones' sizes say
 // nothing about indices.
 func offsetsOfImage(c *call) error {
-	x, width, wide := c.tensor("offsets"), c.need("kernel_width"), c.need("input_width")
-	p := pooling{kernel: []int64{1, width}, in: []int64{1, wide}, stride: c.ints("stride"), padding: c.ints("padding"), dilation: []int64{1, 1}}
-	if c.err != nil {
-		return c.err
+	x, width, wide := c.Tensor("offsets"), c.Need("kernel_width"), c.Need("input_width")
+	p := pooling{kernel: []int64{1, width}, in: []int64{1, wide}, stride: c.Ints("stride"), padding: c.Ints("padding"), dilation: []int64{1, 1}}
+	if c.Err != nil {
+		return c.Err
 	}
-	s := static(x)
+	s := traced.Static(x)
 	if len(s) < 2 || len(p.stride) != 2 || len(p.padding) != 2 || width < 1 || wide < 1 {
-		return errForm
+		return traced.ErrForm
 	}
 	p.out = s[len(s)-2:]
-	v, last := c.indicesOf(p, c.in(ir.I64, x))
-	return c.emitErr(ir.OpAdd, nil, v, last)
+	v, last := c.indicesOf(p, c.In(ir.I64, x))
+	return c.EmitErr(ir.OpAdd, nil, v, last)
 }
 
 func maxPoolBackward(c *call) error {
-	dy, x, at := c.tensor("grad_output"), c.tensor("self"), c.tensor("indices")
-	if c.err != nil {
-		return c.err
+	dy, x, at := c.Tensor("grad_output"), c.Tensor("self"), c.Tensor("indices")
+	if c.Err != nil {
+		return c.Err
 	}
-	p := c.pooling(static(x), static(dy))
-	if c.err != nil {
-		return c.err
+	p := c.pooling(traced.Static(x), traced.Static(dy))
+	if c.Err != nil {
+		return c.Err
 	}
-	at = c.in(ir.I64, at)
+	at = c.In(ir.I64, at)
 	t := at.Type()
 	// The place counted from the window's end, as it lies under the windows of the sum.
 	var place *ir.Value
@@ -269,27 +270,27 @@ func maxPoolBackward(c *call) error {
 		if d > 0 {
 			i = c.eachWith(ir.OpFmod, i, p.in[d])
 		}
-		tap := c.eachWith(ir.OpTruncDivide, c.helper(ir.OpSub, nil, t, i, c.origin(p, d)), p.dilation[d])
+		tap := c.eachWith(ir.OpTruncDivide, c.Helper(ir.OpSub, nil, t, i, c.origin(p, d)), p.dilation[d])
 		if place != nil {
-			tap = c.helper(ir.OpAdd, nil, t, c.eachWith(ir.OpMul, place, k), tap)
+			tap = c.Helper(ir.OpAdd, nil, t, c.eachWith(ir.OpMul, place, k), tap)
 		}
 		place = tap
 		total *= k
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	place = c.helper(ir.OpSub, scalar(attr.Int(total-1)).With("reverse", attr.Bool(true)), t, place)
-	return c.emitErr(ir.OpReduceWindow, p.backward(), dy, place)
+	place = c.Helper(ir.OpSub, traced.Scalar(attr.Int(total-1)).With("reverse", attr.Bool(true)), t, place)
+	return c.EmitErr(ir.OpReduceWindow, p.backward(), dy, place)
 }
 
 // divisors are what sums of windows are divided by: a number, or a tensor of them where
 // windows differ.
 func (c *call) divisors(p pooling) (n attr.List, v *ir.Value) {
-	if c.arg("divisor_override") != nil {
-		return scalar(attr.Int(c.int("divisor_override", 1))), nil
+	if c.Arg("divisor_override") != nil {
+		return traced.Scalar(attr.Int(c.Int("divisor_override", 1))), nil
 	}
-	padded := c.bool("count_include_pad", true)
+	padded := c.Bool("count_include_pad", true)
 	same, count := true, int64(1)
 	q := p
 	q.front, q.in = 0, nil
@@ -304,25 +305,25 @@ func (c *call) divisors(p pooling) (n attr.List, v *ir.Value) {
 		count *= k
 	}
 	if same {
-		return scalar(attr.Int(count)), nil
+		return traced.Scalar(attr.Int(count)), nil
 	}
 	if padded {
 		q.padding = slices.Repeat([]int64{0}, len(q.kernel))
 	}
-	ones := c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(1)}), ir.Tensor(ir.F32, q.in...))
-	return nil, c.helper(ir.OpReduceWindow, q.forward("sum"), ir.Tensor(ir.F32, p.out...), ones)
+	ones := c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(1)}), ir.Tensor(ir.F32, q.in...))
+	return nil, c.Helper(ir.OpReduceWindow, q.forward("sum"), ir.Tensor(ir.F32, p.out...), ones)
 }
 
 // divided is x over the divisors of its windows.
 func (c *call) divided(p pooling, t ir.Type, x *ir.Value) *ir.Value {
 	n, v := c.divisors(p)
-	if c.err != nil {
+	if c.Err != nil {
 		return nil
 	}
 	if v == nil {
-		return c.helper(ir.OpDiv, n, t, x)
+		return c.Helper(ir.OpDiv, n, t, x)
 	}
-	return c.helper(ir.OpDiv, nil, t, x, v)
+	return c.Helper(ir.OpDiv, nil, t, x, v)
 }
 
 func avgPool(c *call) error {
@@ -331,30 +332,30 @@ func avgPool(c *call) error {
 		return err
 	}
 	if !t.DType().IsFloat() {
-		return errForm
+		return traced.ErrForm
 	}
-	sum := c.helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, accType(t.DType())), x)
+	sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, accType(t.DType())), x)
 	n, v := c.divisors(p)
 	if v == nil {
-		return c.emitErr(ir.OpDiv, n, sum)
+		return c.EmitErr(ir.OpDiv, n, sum)
 	}
-	return c.emitErr(ir.OpDiv, nil, sum, v)
+	return c.EmitErr(ir.OpDiv, nil, sum, v)
 }
 
 func avgPoolBackward(c *call) error {
-	dy, x := c.tensor("grad_output"), c.tensor("self")
-	if c.err != nil {
-		return c.err
+	dy, x := c.Tensor("grad_output"), c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	p := c.pooling(static(x), static(dy))
-	if c.err != nil {
-		return c.err
+	p := c.pooling(traced.Static(x), traced.Static(dy))
+	if c.Err != nil {
+		return c.Err
 	}
 	y := c.divided(p, retyped(dy.Type(), accType(dy.Type().DType())), dy)
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	return c.emitErr(ir.OpReduceWindow, p.backward(), y)
+	return c.EmitErr(ir.OpReduceWindow, p.backward(), y)
 }
 
 // adaptive is how windows divide the last dimensions as evenly as may be: as a pool if all
@@ -362,7 +363,7 @@ func avgPoolBackward(c *call) error {
 func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.Value) {
 	n := c.resampledDims()
 	if p.front = len(in) - n; p.front < 0 || len(out) != len(in) || !slices.Equal(in[:p.front], out[:p.front]) || slices.Contains(in, 0) || slices.Contains(out, 0) {
-		c.err = errForm
+		c.Err = traced.ErrForm
 		return p, nil, nil
 	}
 	p.in, p.out = in[p.front:], out[p.front:]
@@ -377,7 +378,7 @@ func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.V
 	}
 	for d, size := range p.in {
 		if p.out[d] > maxTaps/int64(len(each)) || size/p.out[d]+2 > maxTaps/p.out[d] {
-			c.err = errForm
+			c.Err = traced.ErrForm
 			return p, nil, nil
 		}
 		s := source{beyond: true}
@@ -408,50 +409,50 @@ func (c *call) adaptive(in, out []int64) (p pooling, from []source, counts *ir.V
 }
 
 func adaptivePool(c *call) error {
-	x := c.tensor("self")
-	t, err := c.tensorType(0)
-	if c.err != nil || err != nil {
-		return cmp.Or(c.err, err)
+	x := c.Tensor("self")
+	t, err := c.Trace.TypeOf(0)
+	if c.Err != nil || err != nil {
+		return cmp.Or(c.Err, err)
 	}
-	p, from, counts := c.adaptive(static(x), sizesOf(t))
-	if c.err != nil {
-		return c.err
+	p, from, counts := c.adaptive(traced.Static(x), traced.SizesOf(t))
+	if c.Err != nil {
+		return c.Err
 	}
 	if !t.DType().IsFloat() {
-		return errForm
+		return traced.ErrForm
 	}
 	acc := accType(t.DType())
 	if from == nil {
-		sum := c.helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, acc), x)
-		return c.emitErr(ir.OpDiv, scalar(attr.Int(count(p.kernel))), sum)
+		sum := c.Helper(ir.OpReduceWindow, p.forward("sum"), retyped(t, acc), x)
+		return c.EmitErr(ir.OpDiv, traced.Scalar(attr.Int(traced.Count(p.kernel))), sum)
 	}
-	x = c.in(acc, x)
+	x = c.In(acc, x)
 	for d := len(from) - 1; d >= 0; d-- {
 		x = c.gathered(x, p.front+d, from[d])
 	}
-	return c.settle(c.in(t.DType(), c.make(ir.OpDiv, nil, x, counts)))
+	return c.Settle(c.In(t.DType(), c.Make(ir.OpDiv, nil, x, counts)))
 }
 
 func adaptivePoolBackward(c *call) error {
-	dy, x := c.tensor("grad_output"), c.tensor("self")
-	if c.err != nil {
-		return c.err
+	dy, x := c.Tensor("grad_output"), c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	p, from, counts := c.adaptive(static(x), static(dy))
-	if c.err != nil {
-		return c.err
+	p, from, counts := c.adaptive(traced.Static(x), traced.Static(dy))
+	if c.Err != nil {
+		return c.Err
 	}
 	dt := x.Type().DType()
 	if !dt.IsFloat() {
-		return errForm
+		return traced.ErrForm
 	}
-	dy = c.in(accType(dt), dy)
+	dy = c.In(accType(dt), dy)
 	if from == nil {
-		return c.emitErr(ir.OpReduceWindow, p.backward(), c.with(ir.OpDiv, dy, float64(count(p.kernel))))
+		return c.EmitErr(ir.OpReduceWindow, p.backward(), c.With(ir.OpDiv, dy, float64(traced.Count(p.kernel))))
 	}
-	dy = c.make(ir.OpDiv, nil, dy, counts)
+	dy = c.Make(ir.OpDiv, nil, dy, counts)
 	for d := len(from) - 1; d >= 0; d-- {
 		dy = c.scattered(dy, p.front+d, p.in[d], from[d])
 	}
-	return c.settle(c.in(dt, dy))
+	return c.Settle(c.In(dt, dy))
 }

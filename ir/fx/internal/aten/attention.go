@@ -1,4 +1,4 @@
-package fx
+package aten
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // attentionOps are PyTorch's kinds of fused attention. They differ in the shape of the
@@ -36,8 +37,8 @@ var attentionOps = []row{
 // attentionBias is what is added to the scores, nil if nothing is.
 func (c *call) attentionBias() *ir.Value {
 	for _, p := range []string{"attn_bias", "attn_mask"} {
-		if c.isTensor(p) {
-			return c.tensor(p)
+		if c.IsTensor(p) {
+			return c.Tensor(p)
 		}
 	}
 	return nil
@@ -46,11 +47,11 @@ func (c *call) attentionBias() *ir.Value {
 // attentionAttrs reads what both directions of attention share.
 func (c *call) attentionAttrs() attr.List {
 	var l attr.List
-	if c.bool("is_causal", false) {
+	if c.Bool("is_causal", false) {
 		l = l.With("causal", attr.Bool(true))
 	}
 	for _, p := range [][2]string{{"dropout_p", "dropout"}, {"scale", "scale"}} {
-		v, ok := c.num(p[0])
+		v, ok := c.Num(p[0])
 		if f, _ := v.AsFloat(); ok && (f != 0 || p[1] == "scale") {
 			l = l.With(p[1], attr.Float(f))
 		}
@@ -61,41 +62,40 @@ func (c *call) attentionAttrs() attr.List {
 // attention imports the forward direction. Of its results the first is attention's; the
 // log-sum-exp gets the shape that the kind has, and what dropout would need is zero.
 func attention(c *call) error {
-	q, k, v, bias := c.tensor("query"), c.tensor("key"), c.tensor("value"), c.attentionBias()
+	q, k, v, bias := c.Tensor("query"), c.Tensor("key"), c.Tensor("value"), c.attentionBias()
 	l := c.attentionAttrs()
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	ts, err := c.types()
+	ts, err := c.Types()
 	if err != nil {
 		return err
 	}
-	if c.bool("return_debug_mask", false) || q.Type().Rank() != 4 || k.Type().Rank() != 4 || v.Type().Rank() != 4 || len(ts) < 2 {
-		return errForm
+	if c.Bool("return_debug_mask", false) || q.Type().Rank() != 4 || k.Type().Rank() != 4 || v.Type().Rank() != 4 || len(ts) < 2 {
+		return traced.ErrForm
 	}
 	if causalBehind(c, "aten._scaled_dot_product_flash_attention.default", l, q, k) {
-		return errForm
+		return traced.ErrForm
 	}
 	args := []*ir.Value{q, k, v}
 	if bias != nil {
 		args = append(args, bias)
 	}
-	s := static(q)
+	s := traced.Static(q)
 	lse := ir.Tensor(accumulated(q), s[0], s[1], s[2], 1)
 	if len(ts) == ir.OpAttention.Info().NumResults && ts[1].Equal(lse) && ts[2].Equal(ir.Tensor(ir.I64)) && ts[3].Equal(ts[2]) {
-		return c.emitErr(ir.OpAttention, l, args...)
+		return c.EmitErr(ir.OpAttention, l, args...)
 	}
 	wide, ok := ts[1].Shape().Static()
 	fits := ts[1].Equal(lse) || len(wide) == 3 && wide[0] == s[0] && wide[1] == s[1] && (ts[1].DType() == ir.F32 || ts[1].DType() == lse.DType())
 	if !ok || !fits || l.Has("dropout") {
-		return errForm // what the backward direction reads is not of a form that concert has
+		return traced.ErrForm // what the backward direction reads is not of a form that concert has
 	}
-	c.shares = 1
-	n := c.append(ir.OpAttention, l, nil, []ir.Type{ts[0], lse, ir.Tensor(ir.I64), ir.Tensor(ir.I64)}, nil, args)
-	st := &c.im.nodes[c.i]
-	st.vals, st.root = []*ir.Value{n.Result(0), c.logSumExp(n.Result(1), ts[1])}, storage{node: c.i}
+	c.Shares = 1
+	n := c.Append(ir.OpAttention, l, nil, []ir.Type{ts[0], lse, ir.Tensor(ir.I64), ir.Tensor(ir.I64)}, nil, args)
+	c.Results, c.View = []*ir.Value{n.Result(0), c.logSumExp(n.Result(1), ts[1])}, false
 	for _, t := range ts[2:] {
-		st.vals = append(st.vals, c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), t))
+		c.Results = append(c.Results, c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), t))
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func attention(c *call) error {
 // causalBehind reports whether the call is one of a target whose causal mask ends at the last
 // key: with as many queries as keys that is where concert's ends.
 func causalBehind(c *call, target string, l attr.List, q, k *ir.Value) bool {
-	return c.target == target && l.Bool("causal", false) && static(q)[2] != static(k)[2]
+	return c.Operator == target && l.Bool("causal", false) && traced.Static(q)[2] != traced.Static(k)[2]
 }
 
 // accumulated is the element type in which attention of such queries adds.
@@ -120,73 +120,65 @@ func (c *call) logSumExp(x *ir.Value, t ir.Type) *ir.Value {
 	if t.Equal(x.Type()) {
 		return x
 	}
-	s, x := static(x), c.in(t.DType(), x)
-	wide := sizesOf(t)
-	flat := c.helper(ir.OpView, nil, ir.Tensor(t.DType(), s[:3]...), x)
+	s, x := traced.Static(x), c.In(t.DType(), x)
+	wide := traced.SizesOf(t)
+	flat := c.Helper(ir.OpView, nil, ir.Tensor(t.DType(), s[:3]...), x)
 	if wide[2] == s[2] {
-		return c.laidOut(flat, t)
+		return c.LaidOut(flat, t)
 	}
-	full := c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(math.Inf(1))}), t)
+	full := c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Float(math.Inf(1))}), t)
 	if wide[2] < s[2] {
 		return full // it was not asked for
 	}
-	return c.helper(ir.OpSliceScatter, dimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(s[2])), t, full, flat)
-}
-
-// laidOut is x in the type's layout.
-func (c *call) laidOut(x *ir.Value, t ir.Type) *ir.Value {
-	if x.Type().Equal(t) {
-		return x
-	}
-	return c.helper(ir.OpClone, nil, t, x)
+	return c.Helper(ir.OpSliceScatter, traced.DimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(s[2])), t, full, flat)
 }
 
 // attentionBackward imports the gradients. That of a bias is as large as all scores: with
 // it, scores are made of matrix products.
 func attentionBackward(c *call) error {
-	if c.isTensor("cum_seq_q") || c.isTensor("cum_seq_k") {
-		return errForm // packed sequences of different lengths
+	if c.IsTensor("cum_seq_q") || c.IsTensor("cum_seq_k") {
+		return traced.ErrForm // packed sequences of different lengths
 	}
 	l := c.attentionAttrs()
 	var args []*ir.Value
 	for _, p := range []string{"grad_out", "query", "key", "value", "out", "logsumexp"} {
-		args = append(args, c.tensor(p))
+		args = append(args, c.Tensor(p))
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	q, k := static(args[1]), static(args[2])
+	q, k := traced.Static(args[1]), traced.Static(args[2])
 	if len(q) != 4 || len(k) != 4 || causalBehind(c, "aten._scaled_dot_product_flash_attention_backward.default", l, args[1], args[2]) {
-		return errForm
+		return traced.ErrForm
 	}
-	c.shares = 1
+	c.Shares = 1
 	lse, ok := c.storedLogSumExp(args[5], q)
 	if !ok {
-		return errForm
+		return traced.ErrForm
 	}
 	args[5] = lse
-	if len(c.n.Out) > 3 {
+	if c.NumResults > 3 {
 		return c.attentionGradients(l, args, c.attentionBias())
 	}
 	for _, p := range []string{"philox_seed", "philox_offset"} {
-		if c.isTensor(p) && c.tensor(p).Type().Equal(ir.Tensor(ir.I64)) {
-			args = append(args, c.tensor(p))
+		if c.IsTensor(p) && c.Tensor(p).Type().Equal(ir.Tensor(ir.I64)) {
+			args = append(args, c.Tensor(p))
 			continue
 		}
 		if l.Has("dropout") {
-			return errForm
+			return traced.ErrForm
 		}
-		args = append(args, c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), ir.Tensor(ir.I64)))
+		args = append(args, c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), ir.Tensor(ir.I64)))
 	}
 	if bias := c.attentionBias(); bias != nil {
 		args = append(args, bias)
 	}
-	return c.emitErr(ir.OpAttentionBackward, l, args...)
+	return c.EmitErr(ir.OpAttentionBackward, l, args...)
 }
 
 // storedLogSumExp is a log-sum-exp as attention has it of one of any kind.
 func (c *call) storedLogSumExp(x *ir.Value, q []int64) (*ir.Value, bool) {
-	s := static(x)
+	s := traced.Static(x)
 	if len(s) == 4 {
 		return x, true
 	}
@@ -195,89 +187,89 @@ func (c *call) storedLogSumExp(x *ir.Value, q []int64) (*ir.Value, bool) {
 	}
 	if s[2] > q[2] {
 		t := ir.Tensor(x.Type().DType(), q[0], q[1], q[2]).WithStrides(x.Type().Strides())
-		x = c.helper(ir.OpSlice, dimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(q[2])), t, x)
+		x = c.Helper(ir.OpSlice, traced.DimAttr(2).With("start", attr.Int(0)).With("end", attr.Int(q[2])), t, x)
 	}
-	x = c.laidOut(x, ir.Tensor(x.Type().DType(), q[:3]...))
-	return c.helper(ir.OpUnsqueeze, dimAttr(3), ir.Tensor(x.Type().DType(), q[0], q[1], q[2], 1), x), true
+	x = c.LaidOut(x, ir.Tensor(x.Type().DType(), q[:3]...))
+	return c.Helper(ir.OpUnsqueeze, traced.DimAttr(3), ir.Tensor(x.Type().DType(), q[0], q[1], q[2], 1), x), true
 }
 
 // attentionGradients computes the gradients of q, k, v and of the bias from scores that
 // are made again, and rounds where attention_backward does.
 func (c *call) attentionGradients(l attr.List, args []*ir.Value, bias *ir.Value) error {
-	ts, err := c.types()
+	ts, err := c.Types()
 	if err != nil {
 		return err
 	}
 	grad, q, k, v, out, lse := args[0], args[1], args[2], args[3], args[4], args[5]
-	qs, ks := static(q), static(k)
-	if bias == nil || len(ts) != 4 || l.Has("dropout") || qs[1] != ks[1] || static(v)[3] != static(out)[3] {
-		return errForm
+	qs, ks := traced.Static(q), traced.Static(k)
+	if bias == nil || len(ts) != 4 || l.Has("dropout") || qs[1] != ks[1] || traced.Static(v)[3] != traced.Static(out)[3] {
+		return traced.ErrForm
 	}
-	c.shares = 5 // products
+	c.Shares = 5 // products
 	b, s, t := qs[0]*qs[1], qs[2], ks[2]
 	dt, acc := q.Type().DType(), accumulated(q)
 	all := ir.Tensor(acc, qs[0], qs[1], s, t)
 	heads := func(x *ir.Value) *ir.Value { // [b,h,m,n] as [bh,m,n]
-		n := static(x)
-		x = c.laidOut(x, like(x, x.Type().DType()))
-		return c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), b, n[2], n[3]), x)
+		n := traced.Static(x)
+		x = c.LaidOut(x, traced.Like(x, x.Type().DType()))
+		return c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), b, n[2], n[3]), x)
 	}
 	turned := func(x *ir.Value) *ir.Value {
-		n := static(x)
-		return c.helper(ir.OpPermute, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0, 2, 1)}), ir.Tensor(x.Type().DType(), n[0], n[2], n[1]).WithStrides([]int64{n[1] * n[2], 1, n[2]}), x)
+		n := traced.Static(x)
+		return c.Helper(ir.OpPermute, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0, 2, 1)}), ir.Tensor(x.Type().DType(), n[0], n[2], n[1]).WithStrides([]int64{n[1] * n[2], 1, n[2]}), x)
 	}
 	product := func(dt ir.DType, x, y *ir.Value) *ir.Value {
-		return c.helper(ir.OpMatmul, nil, ir.Tensor(dt, b, static(x)[1], static(y)[2]), x, y)
+		return c.Helper(ir.OpMatmul, nil, ir.Tensor(dt, b, traced.Static(x)[1], traced.Static(y)[2]), x, y)
 	}
-	scores := func(x *ir.Value) *ir.Value { return c.helper(ir.OpView, nil, all, x) }
+	scores := func(x *ir.Value) *ir.Value { return c.Helper(ir.OpView, nil, all, x) }
 	scale := 1 / math.Sqrt(float64(qs[3]))
 	if v, ok := l.Get("scale"); ok {
 		scale, _ = v.AsFloat()
 	}
 	q3, k3, v3, g3 := heads(q), heads(k), heads(v), heads(grad)
 
-	x := c.helper(ir.OpMul, scalar(attr.Float(scale)), all, scores(product(acc, q3, turned(k3))))
-	x = c.helper(ir.OpAdd, nil, all, x, c.in(acc, bias))
-	hidden := c.helper(ir.OpEq, scalar(attr.Float(math.Inf(-1))), like(x, ir.Bool), x)
+	x := c.Helper(ir.OpMul, traced.Scalar(attr.Float(scale)), all, scores(product(acc, q3, turned(k3))))
+	x = c.Helper(ir.OpAdd, nil, all, x, c.In(acc, bias))
+	hidden := c.Helper(ir.OpEq, traced.Scalar(attr.Float(math.Inf(-1))), traced.Like(x, ir.Bool), x)
 	if l.Bool("causal", false) {
 		at := func(n int64, shape ...int64) *ir.Value {
-			return c.helper(ir.OpView, nil, ir.Tensor(ir.I64, shape...), c.helper(ir.OpIota, nil, ir.Tensor(ir.I64, n)))
+			return c.Helper(ir.OpView, nil, ir.Tensor(ir.I64, shape...), c.Helper(ir.OpIota, nil, ir.Tensor(ir.I64, n)))
 		}
-		later := c.helper(ir.OpGt, nil, ir.Tensor(ir.Bool, s, t), at(t, 1, t), at(s, s, 1))
-		hidden = c.helper(ir.OpLogicalOr, nil, like(x, ir.Bool), hidden, later)
+		later := c.Helper(ir.OpGt, nil, ir.Tensor(ir.Bool, s, t), at(t, 1, t), at(s, s, 1))
+		hidden = c.Helper(ir.OpLogicalOr, nil, traced.Like(x, ir.Bool), hidden, later)
 	}
-	zero := c.helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), ir.Tensor(acc))
-	p := c.helper(ir.OpExp, nil, all, c.helper(ir.OpSub, nil, all, x, lse))
-	p = c.helper(ir.OpWhere, nil, all, hidden, zero, p)
+	zero := c.Helper(ir.OpFull, attr.Make(attr.Attr{Key: "value", Val: attr.Int(0)}), ir.Tensor(acc))
+	p := c.Helper(ir.OpExp, nil, all, c.Helper(ir.OpSub, nil, all, x, lse))
+	p = c.Helper(ir.OpWhere, nil, all, hidden, zero, p)
 
-	both := c.helper(ir.OpMul, nil, like(out, acc), c.in(acc, grad), c.in(acc, out))
-	total := c.helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(3)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(acc, qs[0], qs[1], s, 1), both)
-	ds := c.helper(ir.OpSub, nil, all, scores(product(acc, g3, turned(v3))), total)
-	ds = c.helper(ir.OpMul, nil, all, p, ds)
+	both := c.Helper(ir.OpMul, nil, traced.Like(out, acc), c.In(acc, grad), c.In(acc, out))
+	total := c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(3)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(acc, qs[0], qs[1], s, 1), both)
+	ds := c.Helper(ir.OpSub, nil, all, scores(product(acc, g3, turned(v3))), total)
+	ds = c.Helper(ir.OpMul, nil, all, p, ds)
 
-	rounded := heads(c.in(dt, ds))
-	grads := []*ir.Value{product(acc, rounded, k3), product(acc, turned(rounded), q3), product(dt, turned(heads(c.in(dt, p))), g3)}
+	rounded := heads(c.In(dt, ds))
+	grads := []*ir.Value{product(acc, rounded, k3), product(acc, turned(rounded), q3), product(dt, turned(heads(c.In(dt, p))), g3)}
 	for i, x := range grads {
-		shape := static(args[1+i])
+		shape := traced.Static(args[1+i])
 		if i < 2 {
-			x = c.helper(ir.OpMul, scalar(attr.Float(scale)), like(x, acc), x)
+			x = c.Helper(ir.OpMul, traced.Scalar(attr.Float(scale)), traced.Like(x, acc), x)
 		}
-		x = c.in(ts[i].DType(), x)
-		grads[i] = c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), shape...), x)
+		x = c.In(ts[i].DType(), x)
+		grads[i] = c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), shape...), x)
 	}
 	dbias, err := c.summedTo(ds, ts[3])
 	if err != nil {
 		return err
 	}
-	return c.finish(ir.OpClone, nil, []*ir.Value{grads[0]}, c.laidOut(grads[1], ts[1]), c.laidOut(grads[2], ts[2]), c.laidOut(c.in(ts[3].DType(), dbias), ts[3]))
+	return c.Finish(ir.OpClone, nil, []*ir.Value{grads[0]}, c.LaidOut(grads[1], ts[1]), c.LaidOut(grads[2], ts[2]), c.LaidOut(c.In(ts[3].DType(), dbias), ts[3]))
 }
 
 // summedTo adds up the dimensions in which t has one element, or none.
 func (c *call) summedTo(x *ir.Value, t ir.Type) (*ir.Value, error) {
-	from := static(x)
+	from := traced.Static(x)
 	to, ok := t.Shape().Static()
 	if !ok || len(to) > len(from) {
-		return nil, errForm
+		return nil, traced.ErrForm
 	}
 	lead := len(from) - len(to)
 	var dims []int64
@@ -288,14 +280,14 @@ func (c *call) summedTo(x *ir.Value, t ir.Type) (*ir.Value, error) {
 		case d < lead || to[d-lead] == 1:
 			dims, kept[d] = append(dims, int64(d)), 1
 		default:
-			return nil, errForm
+			return nil, traced.ErrForm
 		}
 	}
 	if len(dims) > 0 {
-		x = c.helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(x.Type().DType(), kept...), x)
+		x = c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(dims...)}, attr.Attr{Key: "keepdim", Val: attr.Bool(true)}), ir.Tensor(x.Type().DType(), kept...), x)
 	}
 	if lead > 0 {
-		x = c.helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), to...), x)
+		x = c.Helper(ir.OpView, nil, ir.Tensor(x.Type().DType(), to...), x)
 	}
 	return x, nil
 }

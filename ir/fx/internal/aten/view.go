@@ -1,10 +1,11 @@
-package fx
+package aten
 
 import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // viewOps give a tensor another shape over the same storage.
@@ -27,49 +28,49 @@ var viewOps = []row{
 
 // checkSize compares a size argument, in which -1 stands for anything, with out.
 func (c *call) checkSize(param string) {
-	want := c.sizes(param)
-	if c.err != nil || len(c.n.Out) != 1 {
+	want := c.Sizes(param)
+	if c.Err != nil || c.NumResults != 1 {
 		return
 	}
-	have := c.n.Out[0].shape()
+	have := c.Shape(0)
 	if !slices.EqualFunc(want, have, func(a, b ir.Dim) bool { return a.Equal(b) || a.Equal(ir.D(-1)) }) {
-		c.err = c.fail("out", "type", "result 0 has shape %s, the arguments give %s", have, want)
+		c.Err = c.Fail("out", "type", "result 0 has shape %s, the arguments give %s", have, want)
 	}
 }
 
 // reshape imports a view; a reshape that the trace counts as a copy is one.
 func reshape(c *call) error {
-	x := c.tensor("self")
+	x := c.Tensor("self")
 	c.checkSize("size")
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	if c.n.Kind == KindMemory && !x.Type().Contiguous() {
-		t, err := c.types()
+	if c.Class == ir.ClassMemory && !x.Type().Contiguous() {
+		t, err := c.Types()
 		if err != nil {
 			return err
 		}
 		if len(t) == 1 && !t[0].Contiguous() {
-			return errForm
+			return traced.ErrForm
 		}
-		x = c.helper(ir.OpClone, nil, ir.TensorOf(x.Type().DType(), x.Type().Shape()), x)
+		x = c.Helper(ir.OpClone, nil, ir.TensorOf(x.Type().DType(), x.Type().Shape()), x)
 	}
-	return c.emitErr(ir.OpView, nil, x)
+	return c.EmitErr(ir.OpView, nil, x)
 }
 
 func permute(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	return c.emitErr(ir.OpPermute, attr.List(nil).With("dims", attr.Ints(c.dims("dims", x.Type().Rank())...)), x)
+	return c.EmitErr(ir.OpPermute, attr.List(nil).With("dims", attr.Ints(c.Dims("dims", x.Type().Rank())...)), x)
 }
 
 // transpose exchanges two dimensions; aten.t those of a matrix.
 func transpose(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
 	rank := x.Type().Rank()
 	dims := make([]int64, rank)
@@ -77,126 +78,126 @@ func transpose(c *call) error {
 		dims[k] = int64(k)
 	}
 	a, b := int64(0), int64(1)
-	if c.target != "aten.t.default" {
-		a, b = c.dim("dim0", 0, rank), c.dim("dim1", 0, rank)
+	if c.Target != "aten.t.default" {
+		a, b = c.Dim("dim0", 0, rank), c.Dim("dim1", 0, rank)
 	} else if rank > 2 {
-		c.stick("self", c.arg("self"), "t takes at most 2 dimensions, got %d", rank)
+		c.Reject("self", c.Arg("self"), "t takes at most 2 dimensions, got %d", rank)
 	}
-	if c.err == nil && rank > 1 {
+	if c.Err == nil && rank > 1 {
 		dims[a], dims[b] = dims[b], dims[a]
 	}
-	return c.emitErr(ir.OpPermute, attr.List(nil).With("dims", attr.Ints(dims...)), x)
+	return c.EmitErr(ir.OpPermute, attr.List(nil).With("dims", attr.Ints(dims...)), x)
 }
 
 func expand(c *call) error {
-	x := c.tensor("self")
+	x := c.Tensor("self")
 	c.checkSize("size")
-	return c.emitErr(ir.OpExpand, nil, x)
+	return c.EmitErr(ir.OpExpand, nil, x)
 }
 
 func slice(c *call) error {
-	x := c.tensor("self")
-	return c.emitErr(ir.OpSlice, c.sliceAttrs(x), x)
+	x := c.Tensor("self")
+	return c.EmitErr(ir.OpSlice, c.sliceAttrs(x), x)
 }
 
 func selectOne(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	d, i := c.dim("dim", 0, x.Type().Rank()), c.need("index")
-	if c.err == nil && x.Type().Rank() > 0 && i < 0 {
-		i += sizeAt(x, d)
+	d, i := c.Dim("dim", 0, x.Type().Rank()), c.Need("index")
+	if c.Err == nil && x.Type().Rank() > 0 && i < 0 {
+		i += traced.SizeAt(x, d)
 	}
-	return c.emitErr(ir.OpSelect, dimAttr(d).With("index", attr.Int(i)), x)
+	return c.EmitErr(ir.OpSelect, traced.DimAttr(d).With("index", attr.Int(i)), x)
 }
 
 func squeeze(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
 	rank := x.Type().Rank()
 	var dims []int64
-	if slices.Contains(c.params, "dim") {
-		dims = c.dims("dim", rank)
+	if slices.Contains(c.Params, "dim") {
+		dims = c.Dims("dim", rank)
 	} else {
 		for k := range rank {
 			dims = append(dims, int64(k))
 		}
 	}
 	if rank == 0 {
-		return c.emitErr(ir.OpAlias, nil, x)
+		return c.EmitErr(ir.OpAlias, nil, x)
 	}
-	return c.emitErr(ir.OpSqueeze, attr.List(nil).With("dims", attr.Ints(dims...)), x)
+	return c.EmitErr(ir.OpSqueeze, attr.List(nil).With("dims", attr.Ints(dims...)), x)
 }
 
 func unsqueeze(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	c.need("dim")
-	return c.emitErr(ir.OpUnsqueeze, dimAttr(c.dim("dim", 0, x.Type().Rank()+1)), x)
+	c.Need("dim")
+	return c.EmitErr(ir.OpUnsqueeze, traced.DimAttr(c.Dim("dim", 0, x.Type().Rank()+1)), x)
 }
 
 // split imports both forms: one size for all pieces, or a list of sizes.
 func split(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
 	if x.Type().Rank() == 0 {
-		c.stick("self", c.arg("self"), "a scalar has no dimension to split")
-		return c.err
+		c.Reject("self", c.Arg("self"), "a scalar has no dimension to split")
+		return c.Err
 	}
-	d := c.dim("dim", 0, x.Type().Rank())
-	pieces := int64(len(c.n.Out))
+	d := c.Dim("dim", 0, x.Type().Rank())
+	pieces := int64(c.NumResults)
 	var sizes []int64
-	if slices.Contains(c.params, "split_sizes") {
-		sizes = c.ints("split_sizes")
-	} else if n, each := sizeAt(x, d), c.need("split_size"); c.err == nil {
+	if slices.Contains(c.Params, "split_sizes") {
+		sizes = c.Ints("split_sizes")
+	} else if n, each := traced.SizeAt(x, d), c.Need("split_size"); c.Err == nil {
 		count := int64(1)
 		if n > 0 && each > 0 {
 			count = (n-1)/each + 1
 		}
 		switch {
 		case each < 1 && n > 0:
-			c.stick("split_size", c.arg("split_size"), "size %d is not positive", each)
+			c.Reject("split_size", c.Arg("split_size"), "size %d is not positive", each)
 		case count != pieces: // before a list of that length is made
-			return c.fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, count)
+			return c.Fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, count)
 		}
 		for rest := n; int64(len(sizes)) < pieces; rest -= each {
 			sizes = append(sizes, min(each, rest))
 		}
 	}
-	if c.err == nil && int64(len(sizes)) != pieces {
-		return c.fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, len(sizes))
+	if c.Err == nil && int64(len(sizes)) != pieces {
+		return c.Fail("out", "results", "out lists %d pieces, the arguments give %d", pieces, len(sizes))
 	}
-	return c.emitErr(ir.OpSplit, dimAttr(d).With("sizes", attr.Ints(sizes...)), x)
+	return c.EmitErr(ir.OpSplit, traced.DimAttr(d).With("sizes", attr.Ints(sizes...)), x)
 }
 
 // asStrided imports a free layout. PyTorch counts the offset from the start of
 // the storage, the IR from the operand, so the operand must start there.
 func asStrided(c *call) error {
-	x := c.tensor("self")
+	x := c.Tensor("self")
 	c.checkSize("size")
-	offset := c.int("storage_offset", 0)
-	if c.err != nil {
-		return c.err
+	offset := c.Int("storage_offset", 0)
+	if c.Err != nil {
+		return c.Err
 	}
 	for v := x; v.Def().Op().IsView(); v = v.Def().Arg(0) {
 		switch v.Def().Op() {
 		case ir.OpSlice, ir.OpSelect, ir.OpSplit, ir.OpAsStrided:
-			return errForm
+			return traced.ErrForm
 		}
 	}
-	if offset < 0 || offset > maxElems {
-		c.stick("storage_offset", c.arg("storage_offset"), "offset %d lies outside the storage", offset)
+	if offset < 0 || offset > traced.MaxElems {
+		c.Reject("storage_offset", c.Arg("storage_offset"), "offset %d lies outside the storage", offset)
 	}
 	var l attr.List
 	if offset != 0 {
 		l = l.With("offset", attr.Int(offset))
 	}
-	return c.emitErr(ir.OpAsStrided, l, x)
+	return c.EmitErr(ir.OpAsStrided, l, x)
 }

@@ -1,4 +1,4 @@
-package fx
+package aten
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // coreOps are operators of PyTorch's core set, and some beside them, that are exactly
@@ -43,30 +44,30 @@ var coreOps = []row{
 // the order of all.
 func extreme(least bool) func(c *call) error {
 	return func(c *call) error {
-		x := c.tensor("self")
-		if c.err != nil {
-			return c.err
+		x := c.Tensor("self")
+		if c.Err != nil {
+			return c.Err
 		}
 		rank := x.Type().Rank()
-		keep := c.bool("keepdim", false)
+		keep := c.Bool("keepdim", false)
 		if least {
 			x = c.reversed(x)
 		}
 		l := attr.List(nil).With("dim", attr.Int(0))
 		switch {
-		case c.arg("dim") == nil || rank == 0:
-			x = c.make(ir.OpArgmax, l, c.flat(x))
+		case c.Arg("dim") == nil || rank == 0:
+			x = c.Make(ir.OpArgmax, l, c.Flat(x))
 			shape := make([]int64, 0, rank)
 			for range rank {
 				if keep {
 					shape = append(shape, 1)
 				}
 			}
-			return c.settle(c.shaped(x, shape...))
+			return c.Settle(c.Shaped(x, shape...))
 		case keep:
 			l = l.With("keepdim", attr.Bool(true))
 		}
-		return c.emitErr(ir.OpArgmax, l.With("dim", attr.Int(c.dim("dim", 0, rank))), x)
+		return c.EmitErr(ir.OpArgmax, l.With("dim", attr.Int(c.Dim("dim", 0, rank))), x)
 	}
 }
 
@@ -74,48 +75,48 @@ func extreme(least bool) func(c *call) error {
 func (c *call) reversed(x *ir.Value) *ir.Value {
 	switch dt := x.Type().DType(); {
 	case dt == ir.Bool:
-		return c.make(ir.OpLogicalNot, nil, x)
+		return c.Make(ir.OpLogicalNot, nil, x)
 	case !dt.IsFloat():
-		return c.make(ir.OpBitwiseNot, nil, x)
+		return c.Make(ir.OpBitwiseNot, nil, x)
 	}
-	return c.make(ir.OpNeg, nil, x)
+	return c.Make(ir.OpNeg, nil, x)
 }
 
 func smallest(c *call) error {
-	x, d, err := c.selfAlong(0)
+	x, d, err := c.SelfAlong(0)
 	if err != nil {
 		return err
 	}
-	keep := c.bool("keepdim", false)
-	at := dimAttr(d)
+	keep := c.Bool("keepdim", false)
+	at := traced.DimAttr(d)
 	if keep {
 		at = at.With("keepdim", attr.Bool(true))
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	return c.settle(c.over(ir.OpAmin, x, keep, d), c.make(ir.OpArgmax, at, c.reversed(x)))
+	return c.Settle(c.Over(ir.OpAmin, x, keep, d), c.Make(ir.OpArgmax, at, c.reversed(x)))
 }
 
 func clampTensor(c *call) error {
-	x := c.tensor("self")
-	if c.isTensor("min") && c.err == nil {
-		x = c.make(ir.OpMaximum, nil, x, c.tensor("min"))
+	x := c.Tensor("self")
+	if c.IsTensor("min") && c.Err == nil {
+		x = c.Make(ir.OpMaximum, nil, x, c.Tensor("min"))
 	}
-	if c.isTensor("max") && c.err == nil {
-		x = c.make(ir.OpMinimum, nil, x, c.tensor("max"))
+	if c.IsTensor("max") && c.Err == nil {
+		x = c.Make(ir.OpMinimum, nil, x, c.Tensor("max"))
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	return c.settle(x)
+	return c.Settle(x)
 }
 
 // diagonal is a view along two dimensions at once.
 func diagonal(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
 	shape, strides, at, err := c.diagonals(x.Type())
 	if err != nil {
@@ -126,16 +127,16 @@ func diagonal(c *call) error {
 
 // diagonals is where they lie in a tensor of that type: sizes, strides and the first element.
 func (c *call) diagonals(t ir.Type) (shape, strides []int64, at int64, err error) {
-	shape, strides = sizesOf(t), slices.Clone(t.Strides())
+	shape, strides = traced.SizesOf(t), slices.Clone(t.Strides())
 	if len(shape) < 2 {
-		return nil, nil, 0, errForm
+		return nil, nil, 0, traced.ErrForm
 	}
-	offset, a, b := c.int("offset", 0), c.dim("dim1", 0, len(shape)), c.dim("dim2", 1, len(shape))
-	if c.err != nil {
-		return nil, nil, 0, c.err
+	offset, a, b := c.Int("offset", 0), c.Dim("dim1", 0, len(shape)), c.Dim("dim2", 1, len(shape))
+	if c.Err != nil {
+		return nil, nil, 0, c.Err
 	}
 	if a == b {
-		return nil, nil, 0, errForm
+		return nil, nil, 0, traced.ErrForm
 	}
 	n := max(0, min(shape[a]+min(offset, 0), shape[b]-max(offset, 0)))
 	if n > 0 {
@@ -150,37 +151,37 @@ func (c *call) diagonals(t ir.Type) (shape, strides []int64, at int64, err error
 
 // strided emits a view of x with any layout.
 func (c *call) strided(x *ir.Value, shape, strides []int64, offset int64) error {
-	t, err := c.tensorType(0)
+	t, err := c.Trace.TypeOf(0)
 	if err != nil {
 		return err
 	}
 	if want := ir.Tensor(x.Type().DType(), shape...).WithStrides(strides); !t.Equal(want) {
-		return c.fail("out", "type", "result 0 is %s, the arguments give %s", t, want)
+		return c.Fail("out", "type", "result 0 is %s, the arguments give %s", t, want)
 	}
 	var l attr.List
 	if offset != 0 {
 		l = l.With("offset", attr.Int(offset))
 	}
-	return c.emitErr(ir.OpAsStrided, l, x)
+	return c.EmitErr(ir.OpAsStrided, l, x)
 }
 
 // unfold is a view of windows, which may overlap.
 func unfold(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	shape, strides := slices.Clone(static(x)), slices.Clone(x.Type().Strides())
+	shape, strides := slices.Clone(traced.Static(x)), slices.Clone(x.Type().Strides())
 	if len(shape) == 0 {
-		return errForm
+		return traced.ErrForm
 	}
-	d, size, step := c.dim("dimension", 0, len(shape)), c.need("size"), c.need("step")
-	if c.err != nil {
-		return c.err
+	d, size, step := c.Dim("dimension", 0, len(shape)), c.Need("size"), c.Need("step")
+	if c.Err != nil {
+		return c.Err
 	}
 	if step < 1 || size < 0 || size > shape[d] {
-		c.stick("size", c.arg("size"), "windows of %d, %d apart, in a dimension of %d", size, step, shape[d])
-		return c.err
+		c.Reject("size", c.Arg("size"), "windows of %d, %d apart, in a dimension of %d", size, step, shape[d])
+		return c.Err
 	}
 	shape, strides = append(shape, size), append(strides, strides[d])
 	shape[d], strides[d] = (shape[d]-size)/step+1, strides[d]*step
@@ -189,81 +190,81 @@ func unfold(c *call) error {
 
 // reversedAlong has the elements along d in the other order.
 func (c *call) reversedAlong(x *ir.Value, d int64) *ir.Value {
-	n := sizeAt(x, d)
-	back := c.helper(ir.OpIota, attr.Make(attr.Attr{Key: "start", Val: attr.Int(n - 1)}, attr.Attr{Key: "step", Val: attr.Int(-1)}), ir.Tensor(ir.I64, n))
-	return c.make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)}), x, back)
+	n := traced.SizeAt(x, d)
+	back := c.Helper(ir.OpIota, attr.Make(attr.Attr{Key: "start", Val: attr.Int(n - 1)}, attr.Attr{Key: "step", Val: attr.Int(-1)}), ir.Tensor(ir.I64, n))
+	return c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(d)}), x, back)
 }
 
 func flip(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	for _, d := range c.dims("dims", x.Type().Rank()) {
-		if x.Type().Rank() > 0 && c.err == nil {
+	for _, d := range c.Dims("dims", x.Type().Rank()) {
+		if x.Type().Rank() > 0 && c.Err == nil {
 			x = c.reversedAlong(x, d)
 		}
 	}
-	return c.settle(x)
+	return c.Settle(x)
 }
 
 // roll moves the last elements of dimensions to their front.
 func roll(c *call) error {
-	x, shifts := c.tensor("self"), c.ints("shifts")
-	if c.err != nil {
-		return c.err
+	x, shifts := c.Tensor("self"), c.Ints("shifts")
+	if c.Err != nil {
+		return c.Err
 	}
-	old := static(x)
-	dims := c.dims("dims", len(old))
+	old := traced.Static(x)
+	dims := c.Dims("dims", len(old))
 	if len(dims) == 0 && len(shifts) == 1 {
-		x, dims = c.flat(x), []int64{0}
+		x, dims = c.Flat(x), []int64{0}
 	}
-	if len(dims) != len(shifts) || len(old) == 0 || c.err != nil {
-		return errForm
+	if len(dims) != len(shifts) || len(old) == 0 || c.Err != nil {
+		return traced.ErrForm
 	}
 	for i, d := range dims {
-		n := sizeAt(x, d)
+		n := traced.SizeAt(x, d)
 		if n == 0 {
 			continue
 		}
 		if k := n - (shifts[i]%n+n)%n; k < n {
-			x = c.make(ir.OpCat, dimAttr(d), c.slice(x, int(d), k, n), c.slice(x, int(d), 0, k))
+			x = c.Make(ir.OpCat, traced.DimAttr(d), c.Slice(x, int(d), k, n), c.Slice(x, int(d), 0, k))
 		}
 	}
-	return c.settle(c.shaped(x, old...))
+	return c.Settle(c.Shaped(x, old...))
 }
 
 // triangle keeps what lies on one side of a diagonal of the last two dimensions.
 func triangle(side ir.Op) func(c *call) error {
 	return func(c *call) error {
-		x, k := c.tensor("self"), c.int("diagonal", 0)
-		if c.err != nil {
-			return c.err
+		x, k := c.Tensor("self"), c.Int("diagonal", 0)
+		if c.Err != nil {
+			return c.Err
 		}
-		s := static(x)
-		if len(s) < 2 || k > maxElems || k < -maxElems {
-			return errForm
+		s := traced.Static(x)
+		if len(s) < 2 || k > traced.MaxElems || k < -traced.MaxElems {
+			return traced.ErrForm
 		}
-		rows, cols := c.shaped(c.counting(s[len(s)-2]), s[len(s)-2], 1), c.counting(s[len(s)-1])
-		kept := c.make(side, nil, c.with(ir.OpSub, cols, float64(k)), rows)
-		return c.emitErr(ir.OpWhere, nil, kept, x, c.filled(attr.Int(0), x.Type().DType()))
+		rows, cols := c.Shaped(c.Counting(s[len(s)-2]), s[len(s)-2], 1), c.Counting(s[len(s)-1])
+		kept := c.Make(side, nil, c.With(ir.OpSub, cols, float64(k)), rows)
+		return c.EmitErr(ir.OpWhere, nil, kept, x, c.Filled(attr.Int(0), x.Type().DType()))
 	}
 }
 
 // scan folds each prefix along d: after step k an element holds the fold of the 2^k in
 // front of and at it. fold takes tuples of tensors, the earlier ones first.
 func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.Value) []*ir.Value {
-	n := sizeAt(xs[0], d)
-	for k := int64(1); k < n && c.err == nil; k *= 2 {
+	n := traced.SizeAt(xs[0], d)
+	for k := int64(1); k < n && c.Err == nil; k *= 2 {
 		var early, late, head []*ir.Value
 		for _, x := range xs {
-			head = append(head, c.slice(x, int(d), 0, k))
-			early, late = append(early, c.slice(x, int(d), 0, n-k)), append(late, c.slice(x, int(d), k, n))
+			head = append(head, c.Slice(x, int(d), 0, k))
+			early, late = append(early, c.Slice(x, int(d), 0, n-k)), append(late, c.Slice(x, int(d), k, n))
 		}
 		folded := fold(early, late)
 		next := make([]*ir.Value, len(xs))
 		for i := range xs {
-			next[i] = c.make(ir.OpCat, dimAttr(d), head[i], folded[i])
+			next[i] = c.Make(ir.OpCat, traced.DimAttr(d), head[i], folded[i])
 		}
 		xs = next
 	}
@@ -273,55 +274,55 @@ func (c *call) scan(d int64, xs []*ir.Value, fold func(a, b []*ir.Value) []*ir.V
 // scanned imports a running fold.
 func scanned(fold func(c *call, a, b *ir.Value) *ir.Value) func(c *call) error {
 	return func(c *call) error {
-		x, d, err := c.selfAlong(0)
+		x, d, err := c.SelfAlong(0)
 		if err != nil {
 			return err
 		}
-		ts, err := c.types()
+		ts, err := c.Types()
 		if err != nil {
 			return err
 		}
 		if len(ts) != 1 {
-			return errForm
+			return traced.ErrForm
 		}
-		x = c.in(accType(ts[0].DType()), x)
-		return c.settle(c.scan(d, []*ir.Value{x}, func(a, b []*ir.Value) []*ir.Value {
+		x = c.In(accType(ts[0].DType()), x)
+		return c.Settle(c.scan(d, []*ir.Value{x}, func(a, b []*ir.Value) []*ir.Value {
 			return []*ir.Value{fold(c, a[0], b[0])}
 		})...)
 	}
 }
 
-func multiplied(c *call, a, b *ir.Value) *ir.Value { return c.make(ir.OpMul, nil, a, b) }
+func multiplied(c *call, a, b *ir.Value) *ir.Value { return c.Make(ir.OpMul, nil, a, b) }
 
 // logAddExp is log(exp(a) + exp(b)); of equal infinities it is that.
 func logAddExp(c *call, a, b *ir.Value) *ir.Value {
-	high := c.make(ir.OpMaximum, nil, a, b)
-	apart := c.make(ir.OpNeg, nil, c.make(ir.OpAbs, nil, c.make(ir.OpSub, nil, a, b)))
-	sum := c.make(ir.OpAdd, nil, high, c.make(ir.OpLog1p, nil, c.make(ir.OpExp, nil, apart)))
-	return c.make(ir.OpWhere, nil, c.make(ir.OpEq, nil, a, b), c.with(ir.OpAdd, high, math.Ln2), sum)
+	high := c.Make(ir.OpMaximum, nil, a, b)
+	apart := c.Make(ir.OpNeg, nil, c.Make(ir.OpAbs, nil, c.Make(ir.OpSub, nil, a, b)))
+	sum := c.Make(ir.OpAdd, nil, high, c.Make(ir.OpLog1p, nil, c.Make(ir.OpExp, nil, apart)))
+	return c.Make(ir.OpWhere, nil, c.Make(ir.OpEq, nil, a, b), c.With(ir.OpAdd, high, math.Ln2), sum)
 }
 
 // running imports the largest or smallest so far and the last place where it is. What is
 // not a number counts as beyond all.
 func running(better ir.Op) func(c *call) error {
 	return func(c *call) error {
-		x, d, err := c.selfAlong(0)
+		x, d, err := c.SelfAlong(0)
 		if err != nil {
 			return err
 		}
-		shape := static(x)
+		shape := traced.Static(x)
 		along := make([]int64, len(shape))
 		for k := range along {
 			along[k] = 1
 		}
 		along[d] = shape[d]
-		places, _ := c.broadcast(c.shaped(c.counting(shape[d]), along...), shape)
-		return c.settle(c.scan(d, []*ir.Value{x, places}, func(a, b []*ir.Value) []*ir.Value {
-			later := c.make(better, nil, b[0], a[0])
+		places, _ := c.Broadcast(c.Shaped(c.Counting(shape[d]), along...), shape)
+		return c.Settle(c.scan(d, []*ir.Value{x, places}, func(a, b []*ir.Value) []*ir.Value {
+			later := c.Make(better, nil, b[0], a[0])
 			if x.Type().DType().IsFloat() {
-				later = c.make(ir.OpLogicalOr, nil, later, c.make(ir.OpNe, nil, b[0], b[0]))
+				later = c.Make(ir.OpLogicalOr, nil, later, c.Make(ir.OpNe, nil, b[0], b[0]))
 			}
-			return []*ir.Value{c.make(ir.OpWhere, nil, later, b[0], a[0]), c.make(ir.OpWhere, nil, later, b[1], a[1])}
+			return []*ir.Value{c.Make(ir.OpWhere, nil, later, b[0], a[0]), c.Make(ir.OpWhere, nil, later, b[1], a[1])}
 		})...)
 	}
 }
@@ -329,40 +330,40 @@ func running(better ir.Op) func(c *call) error {
 // searchSorted counts how many elements of sorted lines stand in front of where each element
 // belongs; what is not a number belongs behind all.
 func searchSorted(c *call) error {
-	line := c.tensor("sequence")
-	right := c.bool("right", false)
-	if slices.Contains(c.params, "side") {
-		right = right || c.strOr("side", "left") == "right"
-		if c.isTensor("sorter") {
-			return errForm
+	line := c.Tensor("sequence")
+	right := c.Bool("right", false)
+	if slices.Contains(c.Params, "side") {
+		right = right || c.StrOr("side", "left") == "right"
+		if c.IsTensor("sorter") {
+			return traced.ErrForm
 		}
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
 	dt := line.Type().DType()
 	var x *ir.Value
-	if c.isTensor("self") {
-		x = c.tensor("self")
-	} else if v, ok := c.num("self"); ok {
-		x = c.filled(v, dt)
+	if c.IsTensor("self") {
+		x = c.Tensor("self")
+	} else if v, ok := c.Num("self"); ok {
+		x = c.Filled(v, dt)
 	} else {
-		c.want("self", "a tensor or a number", c.arg("self"))
+		c.Want("self", "a tensor or a number", c.Arg("self"))
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	s, r := static(line), line.Type().Rank()
-	if r == 0 || x.Type().DType() != dt || r > 1 && (x.Type().Rank() != r || !slices.Equal(static(x)[:r-1], s[:r-1])) {
-		return errForm
+	s, r := traced.Static(line), line.Type().Rank()
+	if r == 0 || x.Type().DType() != dt || r > 1 && (x.Type().Rank() != r || !slices.Equal(traced.Static(x)[:r-1], s[:r-1])) {
+		return traced.ErrForm
 	}
 	op, last := ir.OpGe, int64(x.Type().Rank())
 	if right {
 		op = ir.OpGt
 	}
 	if r > 1 {
-		line = c.unsqueezed(line, int64(r-1))
+		line = c.Unsqueezed(line, int64(r-1))
 	}
-	behind := c.make(op, nil, line, c.unsqueezed(x, last))
-	return c.settle(c.over(ir.OpSum, c.in(ir.I64, c.make(ir.OpLogicalNot, nil, behind)), false, last))
+	behind := c.Make(op, nil, line, c.Unsqueezed(x, last))
+	return c.Settle(c.Over(ir.OpSum, c.In(ir.I64, c.Make(ir.OpLogicalNot, nil, behind)), false, last))
 }

@@ -1,4 +1,4 @@
-package fx
+package aten
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // movementOps copy, gather and scatter.
@@ -26,33 +28,31 @@ var movementOps = []row{
 	{"aten.topk.default", "self k dim largest sorted", topk},
 }
 
-func dimAttr(d int64) attr.List { return attr.List{{Key: "dim", Val: attr.Int(d)}} }
-
 // copyInto is the functional copy: the source in the destination's shape and element type.
 func copyInto(c *call) error {
-	dst, src := c.tensor("self"), c.tensor("src")
-	if c.err != nil {
-		return c.err
+	dst, src := c.Tensor("self"), c.Tensor("src")
+	if c.Err != nil {
+		return c.Err
 	}
-	src, ok := c.broadcast(src, static(dst))
+	src, ok := c.Broadcast(src, traced.Static(dst))
 	switch {
 	case !ok:
-		return errForm
+		return traced.ErrForm
 	case dst.Type().DType() != src.Type().DType():
-		return c.emitErr(ir.OpConvert, nil, src)
+		return c.EmitErr(ir.OpConvert, nil, src)
 	}
-	return c.emitErr(ir.OpClone, nil, src)
+	return c.EmitErr(ir.OpClone, nil, src)
 }
 
 func cat(c *call) error {
-	xs := c.tensors("tensors")
-	if c.err == nil && len(xs) == 0 {
-		c.stick("tensors", c.arg("tensors"), "the list is empty")
+	xs := c.Tensors("tensors")
+	if c.Err == nil && len(xs) == 0 {
+		c.Reject("tensors", c.Arg("tensors"), "the list is empty")
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	t, err := c.tensorType(0)
+	t, err := c.Trace.TypeOf(0)
 	if err != nil {
 		return err
 	}
@@ -61,170 +61,170 @@ func cat(c *call) error {
 		return ok && len(s) == 1 && s[0] == 0 && t.Rank() != 1
 	}
 	if xs = slices.DeleteFunc(xs, nothing); len(xs) == 0 {
-		return errForm
+		return traced.ErrForm
 	}
 	for i, x := range xs {
-		xs[i] = c.in(t.DType(), x)
+		xs[i] = c.In(t.DType(), x)
 	}
-	return c.emitErr(ir.OpCat, dimAttr(c.dim("dim", 0, xs[0].Type().Rank())), xs...)
+	return c.EmitErr(ir.OpCat, traced.DimAttr(c.Dim("dim", 0, xs[0].Type().Rank())), xs...)
 }
 
 // indices reads a list of index tensors with None for whole dimensions.
 func (c *call) indices() (dims []int64, idx []*ir.Value, err error) {
-	list := c.listOf("indices")
-	if len(list) > maxRank {
-		c.stick("indices", c.arg("indices"), "%d index tensors are more than a tensor has dimensions", len(list))
+	list := c.ListOf("indices")
+	if len(list) > traced.MaxRank {
+		c.Reject("indices", c.Arg("indices"), "%d index tensors are more than a tensor has dimensions", len(list))
 	}
 	for k := range list {
 		switch {
-		case c.err != nil:
-			return nil, nil, c.err
-		case list[k].kind == pyNone:
+		case c.Err != nil:
+			return nil, nil, c.Err
+		case list[k].Kind == pytext.None:
 			continue
-		case list[k].kind != pyName:
-			c.want("indices", "a tensor or None", &list[k])
-			return nil, nil, c.err
+		case list[k].Kind != pytext.Name:
+			c.Want("indices", "a tensor or None", &list[k])
+			return nil, nil, c.Err
 		}
-		x, err := c.value(&list[k])
+		x, err := c.Trace.Value(&list[k])
 		if err != nil {
 			return nil, nil, err
 		}
 		if x.Type().DType() == ir.Bool {
-			return nil, nil, errForm // a mask: the shape depends on the data
+			return nil, nil, traced.ErrForm // a mask: the shape depends on the data
 		}
 		dims, idx = append(dims, int64(k)), append(idx, x)
 	}
-	if len(idx) == 0 && c.err == nil {
-		return nil, nil, errForm
+	if len(idx) == 0 && c.Err == nil {
+		return nil, nil, traced.ErrForm
 	}
-	return dims, idx, c.err
+	return dims, idx, c.Err
 }
 
 func index(c *call) error {
-	x := c.tensor("self")
+	x := c.Tensor("self")
 	dims, idx, err := c.indices()
 	if err != nil {
 		return err
 	}
-	return c.emitErr(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(dims...)), append([]*ir.Value{x}, idx...)...)
+	return c.EmitErr(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(dims...)), append([]*ir.Value{x}, idx...)...)
 }
 
 func indexSelect(c *call) error {
-	x, idx := c.tensor("self"), c.tensor("index")
-	if c.err != nil {
-		return c.err
+	x, idx := c.Tensor("self"), c.Tensor("index")
+	if c.Err != nil {
+		return c.Err
 	}
 	if x.Type().Rank() == 0 || idx.Type().Rank() != 1 {
-		return errForm
+		return traced.ErrForm
 	}
-	d := c.dim("dim", 0, x.Type().Rank())
-	return c.emitErr(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(d)), x, idx)
+	d := c.Dim("dim", 0, x.Type().Rank())
+	return c.EmitErr(ir.OpIndex, attr.List(nil).With("dims", attr.Ints(d)), x, idx)
 }
 
 func indexPut(c *call) error {
-	x, values := c.tensor("self"), c.tensor("values")
+	x, values := c.Tensor("self"), c.Tensor("values")
 	dims, idx, err := c.indices()
 	if err != nil {
 		return err
 	}
 	l := attr.List(nil).With("dims", attr.Ints(dims...))
-	if c.bool("accumulate", false) {
+	if c.Bool("accumulate", false) {
 		l = l.With("accumulate", attr.Bool(true))
 	}
 	places := []ir.Type{x.Type()}
 	for _, at := range idx {
 		places = append(places, at.Type())
 	}
-	if want, err := ir.Infer(ir.OpIndex, nil, attr.List(nil).With("dims", attr.Ints(dims...)), places); err == nil && c.err == nil {
-		values = c.asLong(values, want[0].Shape())
+	if want, err := ir.Infer(ir.OpIndex, nil, attr.List(nil).With("dims", attr.Ints(dims...)), places); err == nil && c.Err == nil {
+		values = c.AsLong(values, want[0].Shape())
 	}
-	return c.emitErr(ir.OpIndexPut, l, append([]*ir.Value{x, values}, idx...)...)
+	return c.EmitErr(ir.OpIndexPut, l, append([]*ir.Value{x, values}, idx...)...)
 }
 
 func indexAdd(c *call) error {
-	x, idx, src := c.tensor("self"), c.tensor("index"), c.tensor("source")
-	if c.err != nil {
-		return c.err
+	x, idx, src := c.Tensor("self"), c.Tensor("index"), c.Tensor("source")
+	if c.Err != nil {
+		return c.Err
 	}
 	if x.Type().Rank() == 0 {
-		return errForm
+		return traced.ErrForm
 	}
-	l := dimAttr(c.dim("dim", 0, x.Type().Rank()))
-	if v, ok := c.num("alpha"); ok {
+	l := traced.DimAttr(c.Dim("dim", 0, x.Type().Rank()))
+	if v, ok := c.Num("alpha"); ok {
 		if f, _ := v.AsFloat(); f != 1 {
 			l = l.With("alpha", v)
 		}
 	}
-	return c.emitErr(ir.OpIndexAdd, l, x, idx, src)
+	return c.EmitErr(ir.OpIndexAdd, l, x, idx, src)
 }
 
 func gather(c *call) error {
-	x, idx := c.tensor("self"), c.tensor("index")
-	if c.err != nil {
-		return c.err
+	x, idx := c.Tensor("self"), c.Tensor("index")
+	if c.Err != nil {
+		return c.Err
 	}
-	return c.emitErr(ir.OpGather, dimAttr(c.dim("dim", 0, x.Type().Rank())), x, idx)
+	return c.EmitErr(ir.OpGather, traced.DimAttr(c.Dim("dim", 0, x.Type().Rank())), x, idx)
 }
 
 func scatter(c *call) error {
 	// The two overloads name the last operand src or value.
-	x, idx := c.tensor("self"), c.tensor("index")
-	if c.err != nil {
-		return c.err
+	x, idx := c.Tensor("self"), c.Tensor("index")
+	if c.Err != nil {
+		return c.Err
 	}
 	if x.Type().Rank() == 0 {
-		return errForm
+		return traced.ErrForm
 	}
-	l := dimAttr(c.dim("dim", 0, x.Type().Rank()))
+	l := traced.DimAttr(c.Dim("dim", 0, x.Type().Rank()))
 	args := []*ir.Value{x, idx}
-	if c.isTensor("src") {
-		args = append(args, c.tensor("src"))
-	} else if v, ok := c.num("src"); ok {
+	if c.IsTensor("src") {
+		args = append(args, c.Tensor("src"))
+	} else if v, ok := c.Num("src"); ok {
 		l = l.With("value", v)
 	} else {
-		c.want("src", "a tensor or a number", c.arg("src"))
+		c.Want("src", "a tensor or a number", c.Arg("src"))
 	}
 	switch {
-	case c.err != nil:
-		return c.err
-	case c.target == "aten.scatter_add.default":
+	case c.Err != nil:
+		return c.Err
+	case c.Target == "aten.scatter_add.default":
 		l = l.With("reduce", attr.String("add"))
-	case c.target == "aten.scatter.reduce" || c.target == "aten.scatter.value_reduce":
-		r := c.str("reduce")
-		if c.err == nil && r != "add" && r != "multiply" {
-			return errForm
+	case c.Target == "aten.scatter.reduce" || c.Target == "aten.scatter.value_reduce":
+		r := c.Str("reduce")
+		if c.Err == nil && r != "add" && r != "multiply" {
+			return traced.ErrForm
 		}
 		l = l.With("reduce", attr.String(r))
 	}
-	return c.emitErr(ir.OpScatter, l, args...)
+	return c.EmitErr(ir.OpScatter, l, args...)
 }
 
 // sliceAttrs reads dim, start, end and step of a slice of a tensor, with bounds
 // that may count from the end and are clamped to the size as Python does.
 func (c *call) sliceAttrs(x *ir.Value) attr.List {
-	if c.err != nil {
+	if c.Err != nil {
 		return nil
 	}
 	if x.Type().Rank() == 0 {
-		c.stick("self", c.arg("self"), "a scalar has no dimension to slice")
+		c.Reject("self", c.Arg("self"), "a scalar has no dimension to slice")
 		return nil
 	}
-	d := c.dim("dim", 0, x.Type().Rank())
+	d := c.Dim("dim", 0, x.Type().Rank())
 	if _, known := x.Type().Shape()[d].Const(); !known {
-		return c.sizedSlice(d)
+		return c.SizedSlice(d)
 	}
-	n := sizeAt(x, d)
+	n := traced.SizeAt(x, d)
 	clampTo := func(v int64) int64 {
 		if v < 0 {
 			v += n
 		}
 		return min(max(v, 0), n)
 	}
-	start, end, step := clampTo(c.int("start", 0)), clampTo(c.int("end", math.MaxInt64)), c.int("step", 1)
+	start, end, step := clampTo(c.Int("start", 0)), clampTo(c.Int("end", math.MaxInt64)), c.Int("step", 1)
 	if step < 1 {
-		c.stick("step", c.arg("step"), "step %d is not positive", step)
+		c.Reject("step", c.Arg("step"), "step %d is not positive", step)
 	}
-	l := dimAttr(d)
+	l := traced.DimAttr(d)
 	l = l.With("start", attr.Int(start)).With("end", attr.Int(max(start, end)))
 	if step != 1 {
 		l = l.With("step", attr.Int(min(step, max(n, 1)))) // a longer step takes the same elements
@@ -233,24 +233,24 @@ func (c *call) sliceAttrs(x *ir.Value) attr.List {
 }
 
 func sliceScatter(c *call) error {
-	x, src := c.tensor("self"), c.tensor("src")
-	return c.emitErr(ir.OpSliceScatter, c.sliceAttrs(x), x, src)
+	x, src := c.Tensor("self"), c.Tensor("src")
+	return c.EmitErr(ir.OpSliceScatter, c.sliceAttrs(x), x, src)
 }
 
 func embedding(c *call) error {
-	return c.emitErr(ir.OpEmbedding, nil, c.tensor("weight"), c.tensor("indices"))
+	return c.EmitErr(ir.OpEmbedding, nil, c.Tensor("weight"), c.Tensor("indices"))
 }
 
 func topk(c *call) error {
-	x, d, err := c.selfAlong(-1)
+	x, d, err := c.SelfAlong(-1)
 	if err != nil {
 		return err
 	}
-	l := dimAttr(d).With("k", attr.Int(c.need("k")))
+	l := traced.DimAttr(d).With("k", attr.Int(c.Need("k")))
 	for _, key := range []string{"largest", "sorted"} {
-		if !c.bool(key, true) {
+		if !c.Bool(key, true) {
 			l = l.With(key, attr.Bool(false))
 		}
 	}
-	return c.emitErr(ir.OpTopk, l, x)
+	return c.EmitErr(ir.OpTopk, l, x)
 }

@@ -1,10 +1,12 @@
-package fx
+package aten
 
 import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // creationOps make tensors of constants or positions. An
@@ -29,48 +31,48 @@ var creationOps = []row{
 
 // sized checks the size argument, if the signature has one.
 func (c *call) sized() {
-	if slices.Contains(c.params, "size") {
+	if slices.Contains(c.Params, "size") {
 		c.checkSize("size")
 	}
 }
 
 func full(c *call) error {
 	c.sized()
-	if d := c.im.sizeOf(c.arg("fill_value")); d != nil && c.err == nil && len(c.n.Out) == 1 && c.n.Out[0].rank() == 0 {
-		return c.emitErr(ir.OpConvert, nil, c.counted(*d))
+	if d := c.Trace.SizeOf(c.Arg("fill_value")); d != nil && c.Err == nil && c.NumResults == 1 && len(c.Shape(0)) == 0 {
+		return c.EmitErr(ir.OpConvert, nil, c.Counted(*d))
 	}
-	v, ok := c.num("fill_value")
+	v, ok := c.Num("fill_value")
 	if !ok {
-		c.want("fill_value", "a number", c.arg("fill_value"))
+		c.Want("fill_value", "a number", c.Arg("fill_value"))
 	}
-	return c.emitErr(ir.OpFull, attr.List(nil).With("value", v))
+	return c.EmitErr(ir.OpFull, attr.List(nil).With("value", v))
 }
 
 func fill(n int64) func(c *call) error {
 	return func(c *call) error {
 		c.sized()
-		return c.emitErr(ir.OpFull, attr.List(nil).With("value", attr.Int(n)))
+		return c.EmitErr(ir.OpFull, attr.List(nil).With("value", attr.Int(n)))
 	}
 }
 
 func arange(c *call) error {
-	for _, p := range c.params {
-		if v := c.arg(p); v != nil && v.kind == pyFloat {
-			return errForm
+	for _, p := range c.Params {
+		if v := c.Arg(p); v != nil && v.Kind == pytext.Float {
+			return traced.ErrForm
 		}
 	}
-	start, end, step := int64(0), c.need("end"), int64(1)
-	if slices.Contains(c.params, "start") {
-		start = c.int("start", 0)
+	start, end, step := int64(0), c.Need("end"), int64(1)
+	if slices.Contains(c.Params, "start") {
+		start = c.Int("start", 0)
 	}
-	if slices.Contains(c.params, "step") {
-		step = c.int("step", 1)
+	if slices.Contains(c.Params, "step") {
+		step = c.Int("step", 1)
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	if max(start, end, step) > maxElems || min(start, end, step) < -maxElems {
-		return errForm
+	if max(start, end, step) > traced.MaxElems || min(start, end, step) < -traced.MaxElems {
+		return traced.ErrForm
 	}
 	count := int64(0)
 	switch {
@@ -79,11 +81,11 @@ func arange(c *call) error {
 	case step < 0:
 		count = max(0, (start-end-step-1)/-step)
 	default:
-		c.stick("step", c.arg("step"), "step 0")
-		return c.err
+		c.Reject("step", c.Arg("step"), "step 0")
+		return c.Err
 	}
-	if len(c.n.Out) == 1 && !slices.Equal(c.n.Out[0].Shape, []int64{count}) {
-		return c.fail("out", "type", "result 0 has shape %v, the arguments give [%d]", c.n.Out[0].Shape, count)
+	if c.NumResults == 1 && !c.Shape(0).Equal(ir.Dims(count)) {
+		return c.Fail("out", "type", "result 0 has shape %s, the arguments give [%d]", c.Shape(0), count)
 	}
 	var l attr.List
 	if start != 0 {
@@ -92,5 +94,5 @@ func arange(c *call) error {
 	if step != 1 {
 		l = l.With("step", attr.Int(step))
 	}
-	return c.emitErr(ir.OpIota, l)
+	return c.EmitErr(ir.OpIota, l)
 }

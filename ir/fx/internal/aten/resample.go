@@ -1,4 +1,4 @@
-package fx
+package aten
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // resampleOps read elements at other places: paddings by what lies inside, and tensors made
@@ -56,44 +58,44 @@ const maxTaps = 8000
 // gradients of the result to those of the operand.
 func resampled(of sources, operand string, back bool) func(c *call) error {
 	return func(c *call) error {
-		x := c.tensor(operand)
-		t, err := c.tensorType(0)
-		if c.err != nil || err != nil {
-			return cmp.Or(c.err, err)
+		x := c.Tensor(operand)
+		t, err := c.Trace.TypeOf(0)
+		if c.Err != nil || err != nil {
+			return cmp.Or(c.Err, err)
 		}
 		n := c.resampledDims()
-		small, large := static(x), sizesOf(t)
+		small, large := traced.Static(x), traced.SizesOf(t)
 		if back {
 			small, large = large, small
 		}
-		if c.err != nil {
-			return c.err
+		if c.Err != nil {
+			return c.Err
 		}
 		front := len(small) - n
 		if front < 0 || len(large) != len(small) || !slices.Equal(small[:front], large[:front]) || slices.Contains(small, 0) || slices.Contains(large, 0) {
-			return errForm
+			return traced.ErrForm
 		}
 		dt := t.DType()
 		var from []source
 		plain := true
 		for d := range n {
 			if large[front+d] > maxTaps {
-				return errForm
+				return traced.ErrForm
 			}
 			s := of(c, d, n, small[front+d], large[front+d])
-			if c.err != nil {
-				return c.err
+			if c.Err != nil {
+				return c.Err
 			}
 			if len(s.at) > maxTaps {
-				return errForm
+				return traced.ErrForm
 			}
 			from, plain = append(from, s), plain && s.factor == nil && !back
 		}
 		if !plain { // sums are kept in single precision at least, and rounded once
 			if !dt.IsFloat() {
-				return errForm
+				return traced.ErrForm
 			}
-			x = c.in(accType(dt), x)
+			x = c.In(accType(dt), x)
 		}
 		for d := n - 1; d >= 0; d-- {
 			if back {
@@ -102,14 +104,14 @@ func resampled(of sources, operand string, back bool) func(c *call) error {
 				x = c.gathered(x, front+d, from[d])
 			}
 		}
-		return c.settle(c.in(dt, x))
+		return c.Settle(c.In(dt, x))
 	}
 }
 
 // resampledDims is over how many dimensions the operator at hand goes, by its name.
 func (c *call) resampledDims() int {
 	for n, s := range []string{"1d", "2d", "3d"} {
-		if strings.Contains(c.target, s) {
+		if strings.Contains(c.Target, s) {
 			return n + 1
 		}
 	}
@@ -130,7 +132,7 @@ func (c *call) numbers(dt ir.DType, v []float64, shape ...int64) *ir.Value {
 		}
 	}
 	l := attr.Make(attr.Attr{Key: "data", Val: attr.String(base64.StdEncoding.EncodeToString(b))})
-	return c.helper(ir.OpConstant, l, ir.Tensor(dt, shape...))
+	return c.Helper(ir.OpConstant, l, ir.Tensor(dt, shape...))
 }
 
 // positions are where tap t of each element comes from.
@@ -153,22 +155,22 @@ func (c *call) weighted(x *ir.Value, d int, s source, t int) *ir.Value {
 	}
 	shape := slices.Repeat([]int64{1}, x.Type().Rank()-d)
 	shape[0] = int64(len(v))
-	return c.make(ir.OpMul, nil, x, c.numbers(x.Type().DType(), v, shape...))
+	return c.Make(ir.OpMul, nil, x, c.numbers(x.Type().DType(), v, shape...))
 }
 
 // gathered sums the taps of x along d.
 func (c *call) gathered(x *ir.Value, d int, s source) *ir.Value {
 	var sum *ir.Value
 	if s.beyond {
-		zero := slices.Clone(static(x))
+		zero := slices.Clone(traced.Static(x))
 		zero[d] = 1
-		x = c.make(ir.OpCat, dimAttr(int64(d)), x, c.filled(attr.Int(0), x.Type().DType(), zero...))
+		x = c.Make(ir.OpCat, traced.DimAttr(int64(d)), x, c.Filled(attr.Int(0), x.Type().DType(), zero...))
 	}
 	for t := range s.taps {
-		y := c.make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(int64(d))}), x, c.positions(s, t))
+		y := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(int64(d))}), x, c.positions(s, t))
 		y = c.weighted(y, d, s, t)
 		if sum != nil {
-			y = c.make(ir.OpAdd, nil, sum, y)
+			y = c.Make(ir.OpAdd, nil, sum, y)
 		}
 		sum = y
 	}
@@ -177,16 +179,16 @@ func (c *call) gathered(x *ir.Value, d int, s source) *ir.Value {
 
 // scattered adds what gathered would have read of the gradient dy to where it was read.
 func (c *call) scattered(dy *ir.Value, d int, n int64, s source) *ir.Value {
-	shape := slices.Clone(static(dy))
+	shape := slices.Clone(traced.Static(dy))
 	if shape[d] = n; s.beyond {
 		shape[d]++
 	}
-	sum := c.filled(attr.Int(0), dy.Type().DType(), shape...)
+	sum := c.Filled(attr.Int(0), dy.Type().DType(), shape...)
 	for t := range s.taps {
-		sum = c.make(ir.OpIndexAdd, dimAttr(int64(d)), sum, c.positions(s, t), c.weighted(dy, d, s, t))
+		sum = c.Make(ir.OpIndexAdd, traced.DimAttr(int64(d)), sum, c.positions(s, t), c.weighted(dy, d, s, t))
 	}
 	if s.beyond {
-		sum = c.slice(sum, d, 0, n)
+		sum = c.Slice(sum, d, 0, n)
 	}
 	return sum
 }
@@ -194,24 +196,24 @@ func (c *call) scattered(dy *ir.Value, d int, n int64, s source) *ir.Value {
 // padded reads paddings, which stand from the last dimension on.
 func padded(inside func(i, n int64) int64) sources {
 	return func(c *call, d, n int, in, out int64) (s source) {
-		pads := c.ints("padding")
-		if c.err != nil {
+		pads := c.Ints("padding")
+		if c.Err != nil {
 			return s
 		}
 		if len(pads) != 2*n {
-			c.stick("padding", c.arg("padding"), "%d numbers for %d dimensions", len(pads), n)
+			c.Reject("padding", c.Arg("padding"), "%d numbers for %d dimensions", len(pads), n)
 			return s
 		}
 		low, high := pads[2*(n-1-d)], pads[2*(n-1-d)+1]
 		if min(low, high) < -in || max(low, high) > maxTaps || in+low+high != out {
-			c.stick("padding", c.arg("padding"), "%d and %d do not make %d elements of %d", low, high, out, in)
+			c.Reject("padding", c.Arg("padding"), "%d and %d do not make %d elements of %d", low, high, out, in)
 			return s
 		}
 		s.taps = 1
 		for o := range out {
 			i := inside(o-low, in)
 			if i < 0 || i >= in {
-				c.stick("padding", c.arg("padding"), "%d and %d reach beyond the %d elements", low, high, in)
+				c.Reject("padding", c.Arg("padding"), "%d and %d reach beyond the %d elements", low, high, in)
 				return s
 			}
 			s.at = append(s.at, i)
@@ -238,18 +240,18 @@ func single(x float64) float64 { return float64(float32(x)) }
 // scale is the step of the operand's index for one of the result's: of a factor that was
 // given, or of the sizes.
 func (c *call) scale(d, n int, in, out int64) float64 {
-	if v := c.arg("scale_factors"); v != nil {
-		list := c.listOf("scale_factors")
-		if c.err == nil && len(list) == n && list[d].kind == pyFloat && list[d].f > 0 {
-			return 1 / list[d].f
+	if v := c.Arg("scale_factors"); v != nil {
+		list := c.ListOf("scale_factors")
+		if c.Err == nil && len(list) == n && list[d].Kind == pytext.Float && list[d].Float > 0 {
+			return 1 / list[d].Float
 		}
 	}
 	names := []string{"scales_d", "scales_h", "scales_w"}[3-n:]
 	if n == 1 {
 		names = []string{"scales"}
 	}
-	if slices.Contains(c.params, names[d]) {
-		if v, ok := c.num(names[d]); ok {
+	if slices.Contains(c.Params, names[d]) {
+		if v, ok := c.Num(names[d]); ok {
 			if f, _ := v.AsFloat(); f > 0 {
 				return 1 / f
 			}
@@ -274,11 +276,11 @@ func nearestAt(shift float64) sources {
 // precision where they have it.
 func linear(c *call, d, n int, in, out int64) source {
 	round := single
-	if t, err := c.tensorType(0); err == nil && t.DType() == ir.F64 {
+	if t, err := c.Trace.TypeOf(0); err == nil && t.DType() == ir.F64 {
 		round = func(x float64) float64 { return x }
 	}
 	s, scale := source{taps: 2}, round(c.scale(d, n, in, out))
-	align := c.bool("align_corners", false)
+	align := c.Bool("align_corners", false)
 	if align {
 		scale = 0
 		if out > 1 {

@@ -1,10 +1,11 @@
-package fx
+package aten
 
 import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 	"github.com/seed-ee968945/concert/ir/internal/decompose"
 )
 
@@ -25,81 +26,81 @@ func (e emitter) Op(op ir.Op, group *ir.Group, attrs ir.Attrs, args []*ir.Value,
 	}
 	out, err := ir.Infer(op, group, attrs, given, types...)
 	if err != nil {
-		if e.err == nil {
-			e.err = e.fail("args", "arguments", "%s: %v", e.n.Target, err)
+		if e.Err == nil {
+			e.Err = e.Fail("args", "arguments", "%s: %v", e.Target, err)
 		}
-		return []*ir.Value{e.none()}
+		return []*ir.Value{e.None()}
 	}
-	return []*ir.Value{e.helper(op, attrs, out[0], args...)}
+	return []*ir.Value{e.Helper(op, attrs, out[0], args...)}
 }
 
 // cholesky gives the factor and 0 for each matrix: those that are not positive definite have
 // a factor that is not a number.
 func cholesky(c *call) error {
-	x := c.tensor("self")
-	if c.err != nil {
-		return c.err
+	x := c.Tensor("self")
+	if c.Err != nil {
+		return c.Err
 	}
-	ts, err := c.types()
+	ts, err := c.Types()
 	if err != nil {
 		return err
 	}
 	if len(ts) != 2 || x.Type().Rank() < 2 {
-		return errForm
+		return traced.ErrForm
 	}
-	l, err := decompose.Cholesky(emitter{c}, x, !c.bool("upper", false))
+	l, err := decompose.Cholesky(emitter{c}, x, !c.Bool("upper", false))
 	if err != nil {
-		return errForm
+		return traced.ErrForm
 	}
-	return c.settle(l, c.filled(attr.Int(0), ts[1].DType(), sizesOf(ts[1])...))
+	return c.Settle(l, c.Filled(attr.Int(0), ts[1].DType(), traced.SizesOf(ts[1])...))
 }
 
 // choleskySolve solves by a factor and its transpose.
 func choleskySolve(c *call) error {
-	b, l, upper := c.tensor("B"), c.tensor("self"), c.bool("upper", false)
-	if c.err != nil {
-		return c.err
+	b, l, upper := c.Tensor("B"), c.Tensor("self"), c.Bool("upper", false)
+	if c.Err != nil {
+		return c.Err
 	}
 	b, l, ok := c.batched(b, l)
 	if !ok {
-		return errForm
+		return traced.ErrForm
 	}
 	y, err := decompose.TriangularSolve(emitter{c}, l, b, true, !upper, false, upper)
 	if err == nil {
 		y, err = decompose.TriangularSolve(emitter{c}, l, y, true, !upper, false, !upper)
 	}
 	if err != nil {
-		return errForm
+		return traced.ErrForm
 	}
-	return c.settle(y)
+	return c.Settle(y)
 }
 
 func solveTriangular(c *call) error {
-	a, b := c.tensor("self"), c.tensor("B")
-	upper, left, ones := c.bool("upper", false), c.bool("left", true), c.bool("unitriangular", false)
-	if c.err != nil {
-		return c.err
+	a, b := c.Tensor("self"), c.Tensor("B")
+	upper, left, ones := c.Bool("upper", false), c.Bool("left", true), c.Bool("unitriangular", false)
+	if c.Err != nil {
+		return c.Err
 	}
 	b, a, ok := c.batched(b, a)
 	if !ok {
-		return errForm
+		return traced.ErrForm
 	}
 	x, err := decompose.TriangularSolve(emitter{c}, a, b, left, !upper, ones, false)
 	if err != nil {
-		return errForm
+		return traced.ErrForm
 	}
-	return c.settle(x)
+	return c.Settle(x)
 }
 
 // batched gives both the dimensions before the matrices that they broadcast to.
 func (c *call) batched(b, a *ir.Value) (*ir.Value, *ir.Value, bool) {
-	bs, as := static(b), static(a)
+	bs, as := traced.Static(b), traced.Static(a)
 	if len(bs) < 2 || len(as) < 2 {
 		return b, a, false
 	}
 	lead := broadcastShape(bs[:len(bs)-2], as[:len(as)-2])
-	b, fits := c.broadcast(b, slices.Concat(lead, bs[len(bs)-2:]))
-	a, fit := c.broadcast(a, slices.Concat(lead, as[len(as)-2:]))
+	b, fits := c.Broadcast(b, slices.Concat(lead, bs[len(bs)-2:]))
+	a, fit := c.Broadcast(a, slices.Concat(lead, as[len(as)-2:]))
 	return b, a, fits && fit
 }
 

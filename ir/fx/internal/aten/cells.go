@@ -1,7 +1,8 @@
-package fx
+package aten
 
 import (
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // cellOps are the fused recurrent cells of GPUs. What forward leaves for backward, the
@@ -16,52 +17,54 @@ var cellOps = []row{
 
 // columns cuts [n, k*w] into k pieces [n, w] in single precision at least; nil if it is no such tensor.
 func (c *call) columns(x *ir.Value, k int64) []*ir.Value {
-	s := static(x)
+	s := traced.Static(x)
 	if len(s) != 2 || s[1]%k != 0 || !x.Type().DType().IsFloat() {
-		if c.err == nil {
-			c.err = errForm
+		if c.Err == nil {
+			c.Err = traced.ErrForm
 		}
 		return nil
 	}
-	x = c.in(accType(x.Type().DType()), x)
+	x = c.In(accType(x.Type().DType()), x)
 	w := s[1] / k
 	var out []*ir.Value
 	for i := range k {
-		out = append(out, c.slice(x, 1, i*w, (i+1)*w))
+		out = append(out, c.Slice(x, 1, i*w, (i+1)*w))
 	}
 	return out
 }
 
-func (c *call) add(a, b *ir.Value) *ir.Value { return c.make(ir.OpAdd, nil, a, b) }
-func (c *call) sub(a, b *ir.Value) *ir.Value { return c.make(ir.OpSub, nil, a, b) }
+func (c *call) add(a, b *ir.Value) *ir.Value { return c.Make(ir.OpAdd, nil, a, b) }
+func (c *call) sub(a, b *ir.Value) *ir.Value { return c.Make(ir.OpSub, nil, a, b) }
 
 func (c *call) mul(a *ir.Value, bs ...*ir.Value) *ir.Value {
 	for _, b := range bs {
-		a = c.make(ir.OpMul, nil, a, b)
+		a = c.Make(ir.OpMul, nil, a, b)
 	}
 	return a
 }
 
 // rest is 1 - x.
 func (c *call) rest(x *ir.Value) *ir.Value {
-	return c.with(ir.OpAdd, c.make(ir.OpNeg, nil, x), 1)
+	return c.With(ir.OpAdd, c.Make(ir.OpNeg, nil, x), 1)
 }
 
-func (c *call) sideBySide(xs ...*ir.Value) *ir.Value { return c.make(ir.OpCat, dimAttr(1), xs...) }
+func (c *call) sideBySide(xs ...*ir.Value) *ir.Value {
+	return c.Make(ir.OpCat, traced.DimAttr(1), xs...)
+}
 
 // gates are the pieces of what input and state give, each with its bias.
 func (c *call) gates(k int64) (in, hidden []*ir.Value) {
 	var both [2][]*ir.Value
 	for i, p := range [][2]string{{"input_gates", "input_bias"}, {"hidden_gates", "hidden_bias"}} {
-		x := c.tensor(p[0])
-		if c.err != nil {
+		x := c.Tensor(p[0])
+		if c.Err != nil {
 			return nil, nil
 		}
-		if c.isTensor(p[1]) {
+		if c.IsTensor(p[1]) {
 			acc := accType(x.Type().DType())
-			x = c.add(c.in(acc, x), c.in(acc, c.tensor(p[1])))
+			x = c.add(c.In(acc, x), c.In(acc, c.Tensor(p[1])))
 		}
-		if both[i] = c.columns(x, k); c.err != nil {
+		if both[i] = c.columns(x, k); c.Err != nil {
 			return nil, nil
 		}
 	}
@@ -70,9 +73,9 @@ func (c *call) gates(k int64) (in, hidden []*ir.Value) {
 
 func lstmCell(c *call) error {
 	x, h := c.gates(4)
-	cx := c.tensor("cx")
-	if c.err != nil {
-		return c.err
+	cx := c.Tensor("cx")
+	if c.Err != nil {
+		return c.Err
 	}
 	var g [4]*ir.Value
 	for i := range g {
@@ -80,88 +83,88 @@ func lstmCell(c *call) error {
 		if i == 2 {
 			op = ir.OpTanh
 		}
-		g[i] = c.make(op, nil, c.add(x[i], h[i]))
+		g[i] = c.Make(op, nil, c.add(x[i], h[i]))
 	}
 	dt := cx.Type().DType()
-	cy := c.add(c.mul(g[1], c.in(accType(dt), cx)), c.mul(g[0], g[2]))
-	hy := c.mul(g[3], c.make(ir.OpTanh, nil, cy))
-	return c.settle(hy, cy, c.sideBySide(g[:]...))
+	cy := c.add(c.mul(g[1], c.In(accType(dt), cx)), c.mul(g[0], g[2]))
+	hy := c.mul(g[3], c.Make(ir.OpTanh, nil, cy))
+	return c.Settle(hy, cy, c.sideBySide(g[:]...))
 }
 
 func lstmCellBackward(c *call) error {
-	cx, cy, space := c.tensor("cx"), c.tensor("cy"), c.tensor("workspace")
-	if c.err != nil {
-		return c.err
+	cx, cy, space := c.Tensor("cx"), c.Tensor("cy"), c.Tensor("workspace")
+	if c.Err != nil {
+		return c.Err
 	}
 	g := c.columns(space, 4)
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
 	acc := accType(cx.Type().DType())
 	grad := map[string]*ir.Value{}
 	for _, p := range []string{"grad_hy", "grad_cy"} {
-		if c.isTensor(p) {
-			grad[p] = c.in(acc, c.tensor(p))
+		if c.IsTensor(p) {
+			grad[p] = c.In(acc, c.Tensor(p))
 		} else {
-			grad[p] = c.with(ir.OpMul, g[0], 0)
+			grad[p] = c.With(ir.OpMul, g[0], 0)
 		}
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	cx = c.in(acc, cx)
-	t := c.make(ir.OpTanh, nil, c.in(acc, cy))
+	cx = c.In(acc, cx)
+	t := c.Make(ir.OpTanh, nil, c.In(acc, cy))
 	dc := c.add(c.mul(grad["grad_hy"], g[3], c.rest(c.mul(t, t))), grad["grad_cy"])
 	gates := c.sideBySide(
 		c.mul(dc, g[2], c.rest(g[0]), g[0]),
 		c.mul(dc, cx, c.rest(g[1]), g[1]),
 		c.mul(dc, g[0], c.rest(c.mul(g[2], g[2]))),
 		c.mul(grad["grad_hy"], t, c.rest(g[3]), g[3]))
-	return c.withBiases(c.bool("has_bias", false), []*ir.Value{gates, c.mul(dc, g[1])}, gates)
+	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{gates, c.mul(dc, g[1])}, gates)
 }
 
 // withBiases are results, and the sums over the batch of gates if there are biases.
 func (c *call) withBiases(has bool, out []*ir.Value, gates ...*ir.Value) error {
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
 	for _, g := range gates {
 		if has {
-			out = append(out, c.over(ir.OpSum, g, false, 0))
+			out = append(out, c.Over(ir.OpSum, g, false, 0))
 		}
 	}
-	return c.settle(out...)
+	return c.Settle(out...)
 }
 
 func gruCell(c *call) error {
 	x, h := c.gates(3)
-	hx := c.tensor("hx")
-	if c.err != nil {
-		return c.err
+	hx := c.Tensor("hx")
+	if c.Err != nil {
+		return c.Err
 	}
-	hx = c.in(accType(hx.Type().DType()), hx)
-	reset := c.make(ir.OpSigmoid, nil, c.add(x[0], h[0]))
-	update := c.make(ir.OpSigmoid, nil, c.add(x[1], h[1]))
-	fresh := c.make(ir.OpTanh, nil, c.add(x[2], c.mul(reset, h[2])))
+	hx = c.In(accType(hx.Type().DType()), hx)
+	reset := c.Make(ir.OpSigmoid, nil, c.add(x[0], h[0]))
+	update := c.Make(ir.OpSigmoid, nil, c.add(x[1], h[1]))
+	fresh := c.Make(ir.OpTanh, nil, c.add(x[2], c.mul(reset, h[2])))
 	hy := c.add(fresh, c.mul(update, c.sub(hx, fresh)))
-	return c.settle(hy, c.sideBySide(reset, update, fresh, hx, h[2]))
+	return c.Settle(hy, c.sideBySide(reset, update, fresh, hx, h[2]))
 }
 
 func gruCellBackward(c *call) error {
-	dy, space := c.tensor("grad_hy"), c.tensor("workspace")
-	if c.err != nil {
-		return c.err
+	dy, space := c.Tensor("grad_hy"), c.Tensor("workspace")
+	if c.Err != nil {
+		return c.Err
 	}
 	g := c.columns(space, 5)
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	dy = c.in(accType(dy.Type().DType()), dy)
+	dy = c.In(accType(dy.Type().DType()), dy)
 	reset, update, fresh, hx, part := g[0], g[1], g[2], g[3], g[4]
 	dupdate := c.mul(dy, c.sub(hx, fresh), c.rest(update), update)
 	dfresh := c.mul(dy, c.rest(update), c.rest(c.mul(fresh, fresh)))
 	dreset := c.mul(dfresh, part, c.rest(reset), reset)
 	in := c.sideBySide(dreset, dupdate, dfresh)
 	hidden := c.sideBySide(dreset, dupdate, c.mul(dfresh, reset))
-	return c.withBiases(c.bool("has_bias", false), []*ir.Value{in, hidden, c.mul(dy, update)}, in, hidden)
+	return c.withBiases(c.Bool("has_bias", false), []*ir.Value{in, hidden, c.mul(dy, update)}, in, hidden)
 }

@@ -1,10 +1,11 @@
-package fx
+package aten
 
 import (
 	"slices"
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // reduceOps are the reductions, scans and softmaxes.
@@ -29,32 +30,32 @@ var reduceOps = []row{
 // reduce imports a reduction; no dims, or an empty list, means all.
 func reduce(op ir.Op) func(c *call) error {
 	return func(c *call) error {
-		x := c.tensor("self")
-		if c.err != nil {
-			return c.err
+		x := c.Tensor("self")
+		if c.Err != nil {
+			return c.Err
 		}
 		var l attr.List
-		if slices.Contains(c.params, "dim") {
-			if d := c.dims("dim", x.Type().Rank()); len(d) > 0 && x.Type().Rank() > 0 {
+		if slices.Contains(c.Params, "dim") {
+			if d := c.Dims("dim", x.Type().Rank()); len(d) > 0 && x.Type().Rank() > 0 {
 				l = l.With("dims", attr.Ints(d...))
 			}
-			if c.bool("keepdim", false) {
+			if c.Bool("keepdim", false) {
 				l = l.With("keepdim", attr.Bool(true))
 			}
 		}
-		return c.emitErr(op, l, x)
+		return c.EmitErr(op, l, x)
 	}
 }
 
 // along imports an op that keeps the shape and works along one dimension.
 func along(op ir.Op) func(c *call) error {
 	return func(c *call) error {
-		x, d, err := c.selfAlong(0)
+		x, d, err := c.SelfAlong(0)
 		if err != nil {
 			return err
 		}
-		c.need("dim")
-		return c.emitErr(op, dimAttr(d), x)
+		c.Need("dim")
+		return c.EmitErr(op, traced.DimAttr(d), x)
 	}
 }
 
@@ -66,59 +67,59 @@ var productOps = []row{
 }
 
 func matmul(c *call) error {
-	a, b := c.tensor("self"), c.tensor("mat2")
-	if c.err != nil {
-		return c.err
+	a, b := c.Tensor("self"), c.Tensor("mat2")
+	if c.Err != nil {
+		return c.Err
 	}
 	ra, rb := a.Type().Rank(), b.Type().Rank()
-	if c.target == "aten.matmul.default" && (ra != rb || ra < 2 || ra > 3) {
-		return errForm // broadcasts
+	if c.Target == "aten.matmul.default" && (ra != rb || ra < 2 || ra > 3) {
+		return traced.ErrForm // broadcasts
 	}
-	return c.emitErr(ir.OpMatmul, nil, a, b)
+	return c.EmitErr(ir.OpMatmul, nil, a, b)
 }
 
 // groupedMM imports products by groups; batches of matrices have none.
 func groupedMM(c *call) error {
-	a, b := c.tensor("self"), c.tensor("mat2")
-	if c.err != nil {
-		return c.err
+	a, b := c.Tensor("self"), c.Tensor("mat2")
+	if c.Err != nil {
+		return c.Err
 	}
 	switch {
-	case c.isTensor("bias"):
-		return errForm
-	case !c.isTensor("offs"):
-		return c.emitErr(ir.OpMatmul, nil, a, b)
+	case c.IsTensor("bias"):
+		return traced.ErrForm
+	case !c.IsTensor("offs"):
+		return c.EmitErr(ir.OpMatmul, nil, a, b)
 	}
-	return c.emitErr(ir.OpGroupedMatmul, nil, a, b, c.tensor("offs"))
+	return c.EmitErr(ir.OpGroupedMatmul, nil, a, b, c.Tensor("offs"))
 }
 
 // addmm is beta*self + alpha*(mat1 x mat2) as a product and what is elementwise: libraries
 // have the product, and the sum joins what reads it.
 func addmm(c *call) error {
 	factor := func(key string) float64 {
-		if v, ok := c.num(key); ok {
+		if v, ok := c.Num(key); ok {
 			f, _ := v.AsFloat()
 			return f
 		}
 		return 1
 	}
-	self, a, b := c.tensor("self"), c.tensor("mat1"), c.tensor("mat2")
+	self, a, b := c.Tensor("self"), c.Tensor("mat1"), c.Tensor("mat2")
 	alpha, beta := factor("alpha"), factor("beta")
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	c.shares = 1
-	p := c.make(ir.OpMatmul, nil, a, b)
+	c.Shares = 1
+	p := c.Make(ir.OpMatmul, nil, a, b)
 	if alpha != 1 || beta == 0 {
-		p = c.with(ir.OpMul, p, alpha)
+		p = c.With(ir.OpMul, p, alpha)
 	}
 	switch {
-	case c.err != nil:
-		return c.err
+	case c.Err != nil:
+		return c.Err
 	case beta == 0: // whatever self holds
-		return c.settle(p)
+		return c.Settle(p)
 	case beta != 1:
-		self = c.with(ir.OpMul, self, beta)
+		self = c.With(ir.OpMul, self, beta)
 	}
-	return c.finish(ir.OpAdd, nil, []*ir.Value{p, self})
+	return c.Finish(ir.OpAdd, nil, []*ir.Value{p, self})
 }

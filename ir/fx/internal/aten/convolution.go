@@ -1,4 +1,4 @@
-package fx
+package aten
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/internal/window"
 	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
 )
 
 // convolutionOps are PyTorch's convolution, plain or transposed, and its gradients. All are
@@ -28,18 +30,18 @@ type sliding struct {
 // sliding reads the numbers for windows of so many dimensions.
 func (c *call) sliding(rank int) sliding {
 	read := func(param string, low int64) []int64 {
-		l := slices.Clone(c.ints(param))
+		l := slices.Clone(c.Ints(param))
 		if len(l) == 1 {
 			l = slices.Repeat(l, max(rank, 1))
 		}
-		if c.err == nil && (len(l) != rank || slices.ContainsFunc(l, func(n int64) bool { return n < low || n > maxWindow })) {
-			c.stick(param, c.arg(param), "want %d numbers from %d to %d", rank, low, maxWindow)
+		if c.Err == nil && (len(l) != rank || slices.ContainsFunc(l, func(n int64) bool { return n < low || n > maxWindow })) {
+			c.Reject(param, c.Arg(param), "want %d numbers from %d to %d", rank, low, maxWindow)
 		}
 		return l
 	}
-	s := sliding{read("stride", 1), read("padding", 0), read("dilation", 1), c.bool("transposed", false), c.int("groups", 1)}
-	if c.err == nil && s.groups < 1 {
-		c.stick("groups", c.arg("groups"), "%d groups", s.groups)
+	s := sliding{read("stride", 1), read("padding", 0), read("dilation", 1), c.Bool("transposed", false), c.Int("groups", 1)}
+	if c.Err == nil && s.groups < 1 {
+		c.Reject("groups", c.Arg("groups"), "%d groups", s.groups)
 	}
 	return s
 }
@@ -63,10 +65,10 @@ type product struct {
 }
 
 func (c *call) convolutionOf(t ir.Type, p product) *ir.Value {
-	if c.err != nil {
-		return c.none()
+	if c.Err != nil {
+		return c.None()
 	}
-	return c.helper(ir.OpConvolution, p.attrs, t, p.args...)
+	return c.Helper(ir.OpConvolution, p.attrs, t, p.args...)
 }
 
 // windowed makes the attributes of a convolution; those of no effect are left out.
@@ -104,10 +106,10 @@ func (s sliding) plain(x, w *ir.Value) product {
 
 // ofInput is the gradient of the input, which has the given sizes, from that of the result.
 func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
-	if c.err != nil {
+	if c.Err != nil {
 		return product{}
 	}
-	ws, q := static(w), static(dy)[2:]
+	ws, q := traced.Static(w), traced.Static(dy)[2:]
 	var pads []int64
 	for d, p := range s.padding {
 		reach := (ws[2+d] - 1) * s.dilation[d]
@@ -115,14 +117,14 @@ func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
 		pads = append(pads, low, in[d]+reach-(q[d]-1)*s.stride[d]-1-low)
 	}
 	if g := s.groups; g == 1 {
-		w = c.permuted(w, exchanged(len(ws))...)
+		w = c.Permuted(w, exchanged(len(ws))...)
 	} else {
 		parts := append([]int64{g, ws[0] / g, ws[1]}, ws[2:]...)
 		order := []int64{0, 2, 1}
 		for d := 3; d < len(parts); d++ {
 			order = append(order, int64(d))
 		}
-		w = c.shaped(c.permuted(c.shaped(w, parts...), order...), append([]int64{g * ws[1], ws[0] / g}, ws[2:]...)...)
+		w = c.Shaped(c.Permuted(c.Shaped(w, parts...), order...), append([]int64{g * ws[1], ws[0] / g}, ws[2:]...)...)
 	}
 	return product{windowed(nil, pads, s.stride, s.dilation, true, s.groups, 1), []*ir.Value{dy, w}}
 }
@@ -130,96 +132,96 @@ func (s sliding) ofInput(c *call, dy, w *ir.Value, in []int64) product {
 // ofWeight is the gradient of the weights, which have the given sizes, with their first two
 // dimensions exchanged.
 func (s sliding) ofWeight(c *call, dy, x *ir.Value, w []int64) product {
-	if c.err != nil {
+	if c.Err != nil {
 		return product{}
 	}
-	in, q := static(x)[2:], static(dy)[2:]
+	in, q := traced.Static(x)[2:], traced.Static(dy)[2:]
 	var pads []int64
 	for d, p := range s.padding {
 		pads = append(pads, p, (w[2+d]-1)*s.dilation[d]+(q[d]-1)*s.stride[d]+1-in[d]-p)
 	}
 	order := exchanged(len(w))
-	return product{windowed(s.dilation, pads, nil, s.stride, false, 1, s.groups), []*ir.Value{c.permuted(x, order...), c.permuted(dy, order...)}}
+	return product{windowed(s.dilation, pads, nil, s.stride, false, 1, s.groups), []*ir.Value{c.Permuted(x, order...), c.Permuted(dy, order...)}}
 }
 
 func convolution(c *call) error {
-	x, w := c.tensor("input"), c.tensor("weight")
-	if c.err != nil {
-		return c.err
+	x, w := c.Tensor("input"), c.Tensor("weight")
+	if c.Err != nil {
+		return c.Err
 	}
 	s := c.sliding(x.Type().Rank() - 2)
-	t, err := c.tensorType(0)
+	t, err := c.Trace.TypeOf(0)
 	if err != nil {
 		return err
 	}
-	if c.err != nil || t.Rank() != x.Type().Rank() || w.Type().Rank() != x.Type().Rank() {
+	if c.Err != nil || t.Rank() != x.Type().Rank() || w.Type().Rank() != x.Type().Rank() {
 		return c.misfit()
 	}
 	p := s.plain(x, w)
 	if s.transposed {
-		if static(w)[0]%s.groups != 0 {
+		if traced.Static(w)[0]%s.groups != 0 {
 			return c.misfit()
 		}
-		out := sizesOf(t)
+		out := traced.SizesOf(t)
 		p = s.ofInput(c, x, w, out[2:])
 	}
-	if !c.isTensor("bias") {
-		if c.err != nil {
-			return c.err
+	if !c.IsTensor("bias") {
+		if c.Err != nil {
+			return c.Err
 		}
-		return c.emitErr(ir.OpConvolution, p.attrs, p.args...)
+		return c.EmitErr(ir.OpConvolution, p.attrs, p.args...)
 	}
 	// PyTorch adds the bias to what is rounded already.
-	c.shares = 1
+	c.Shares = 1
 	y := c.convolutionOf(t, p)
 	ones := slices.Repeat([]int64{1}, t.Rank()-1)
-	ones[0] = static(w)[0]
+	ones[0] = traced.Static(w)[0]
 	if s.transposed {
-		ones[0] = static(w)[1] * s.groups
+		ones[0] = traced.Static(w)[1] * s.groups
 	}
-	b := c.tensor("bias")
-	if c.err != nil {
-		return c.err
+	b := c.Tensor("bias")
+	if c.Err != nil {
+		return c.Err
 	}
-	return c.emitErr(ir.OpAdd, nil, y, c.shaped(b, ones...))
+	return c.EmitErr(ir.OpAdd, nil, y, c.Shaped(b, ones...))
 }
 
 // misfit says that operands do not fit each other, unless something else is wrong.
 func (c *call) misfit() error {
-	if c.err == nil {
-		c.stick("", nil, "the operands of %s do not fit each other", c.target)
+	if c.Err == nil {
+		c.Reject("", nil, "the operands of %s do not fit each other", c.Target)
 	}
-	return c.err
+	return c.Err
 }
 
 func convolutionBackward(c *call) error {
-	dy, x, w := c.tensor("grad_output"), c.tensor("input"), c.tensor("weight")
-	if c.err != nil {
-		return c.err
+	dy, x, w := c.Tensor("grad_output"), c.Tensor("input"), c.Tensor("weight")
+	if c.Err != nil {
+		return c.Err
 	}
 	rank := x.Type().Rank()
 	s := c.sliding(rank - 2)
 	var items []int
-	mask := c.listOf("output_mask")
+	mask := c.ListOf("output_mask")
 	for i := range mask {
-		if mask[i].kind == pyBool && mask[i].i != 0 {
+		if mask[i].Kind == pytext.Bool && mask[i].Int != 0 {
 			items = append(items, i)
 		}
 	}
-	ts, err := c.types()
+	ts, err := c.Types()
 	if err != nil {
 		return err
 	}
-	if c.err != nil || len(mask) != 3 || w.Type().Rank() != rank || dy.Type().Rank() != rank || static(w)[0]%s.groups != 0 {
+	if c.Err != nil || len(mask) != 3 || w.Type().Rank() != rank || dy.Type().Rank() != rank || traced.Static(w)[0]%s.groups != 0 {
 		return c.misfit()
 	}
 	if len(ts) != len(items) || len(items) == 0 {
-		return c.fail("out", "results", "%s gives %d results, out lists %d", c.n.Target, len(items), len(ts))
+		return c.Fail("out", "results", "%s gives %d results, out lists %d", c.Target, len(items), len(ts))
 	}
-	c.im.nodes[c.i].items = items
+	c.Items = items
 	for _, i := range items {
 		if i < 2 {
-			c.shares++
+			c.Shares++
 		}
 	}
 	return c.gradients(s, items, ts, dy, x, w)
@@ -243,49 +245,49 @@ func (c *call) gradients(s sliding, items []int, ts []ir.Type, dy, x, w *ir.Valu
 		if s.transposed {
 			return s.plain(dy, w)
 		}
-		return s.ofInput(c, dy, w, static(x)[2:])
+		return s.ofInput(c, dy, w, traced.Static(x)[2:])
 	}
 	ofWeight := func() product {
 		if s.transposed {
-			return s.ofWeight(c, x, dy, static(w))
+			return s.ofWeight(c, x, dy, traced.Static(w))
 		}
-		return s.ofWeight(c, dy, x, static(w))
+		return s.ofWeight(c, dy, x, traced.Static(w))
 	}
 	var others []*ir.Value
 	for k := 1; k < len(items); k++ {
 		switch items[k] {
 		case 1:
-			others = append(others, c.make(ir.OpPermute, swap, c.convolutionOf(exchange(ts[k]), ofWeight())))
+			others = append(others, c.Make(ir.OpPermute, swap, c.convolutionOf(exchange(ts[k]), ofWeight())))
 		case 2:
-			if c.err == nil {
-				others = append(others, c.helper(ir.OpSum, sums, ts[k], dy))
+			if c.Err == nil {
+				others = append(others, c.Helper(ir.OpSum, sums, ts[k], dy))
 			}
 		}
 	}
 	var err error
 	switch items[0] {
 	case 0:
-		if p := ofInput(); c.err == nil {
-			err = c.finish(ir.OpConvolution, p.attrs, p.args, others...)
+		if p := ofInput(); c.Err == nil {
+			err = c.Finish(ir.OpConvolution, p.attrs, p.args, others...)
 		}
 	case 1:
-		if y := c.convolutionOf(exchange(ts[0]), ofWeight()); c.err == nil {
-			c.free = true
-			err = c.finish(ir.OpPermute, swap, []*ir.Value{y}, others...)
+		if y := c.convolutionOf(exchange(ts[0]), ofWeight()); c.Err == nil {
+			c.Charged = true
+			err = c.Finish(ir.OpPermute, swap, []*ir.Value{y}, others...)
 		}
 	case 2:
-		err = c.finish(ir.OpSum, sums, []*ir.Value{dy})
+		err = c.Finish(ir.OpSum, sums, []*ir.Value{dy})
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	c.im.nodes[c.i].root = storage{node: c.i}
+	c.View = false
 	return err
 }
 
-// convolutionText writes a convolution that PyTorch has: of windows from their front over an
+// ConvolutionText writes a convolution that PyTorch has: of windows from their front over an
 // operand as it is, with as much padding behind as in front.
-func convolutionText(n *ir.Node, x []string, put func(string, ...string) bool) bool {
+func ConvolutionText(n *ir.Node, x []string, put func(string, ...string) bool) bool {
 	a, rank := n.Attrs(), n.Arg(0).Type().Rank()-2
 	if a.Has(window.BaseKey) || a.Has(window.ReverseKey) || a.Int("batch_groups", 1) != 1 || rank < 1 {
 		return false
@@ -295,7 +297,7 @@ func convolutionText(n *ir.Node, x []string, put func(string, ...string) bool) b
 		if l == nil {
 			l = slices.Repeat([]int64{def}, rank)
 		}
-		return "[" + pyInts(l...) + "]"
+		return "[" + pytext.FormatInts(l...) + "]"
 	}
 	pads := make([]int64, rank)
 	for i, p := range a.Ints(window.PaddingKey) {
@@ -305,6 +307,6 @@ func convolutionText(n *ir.Node, x []string, put func(string, ...string) bool) b
 			return false
 		}
 	}
-	return put("aten.convolution.default", x[0], x[1], "None", list(window.StridesKey, 1), "["+pyInts(pads...)+"]",
-		list(window.DilationKey, 1), "False", "["+pyInts(make([]int64, rank)...)+"]", pyInts(a.Int("groups", 1)))
+	return put("aten.convolution.default", x[0], x[1], "None", list(window.StridesKey, 1), "["+pytext.FormatInts(pads...)+"]",
+		list(window.DilationKey, 1), "False", "["+pytext.FormatInts(make([]int64, rank)...)+"]", pytext.FormatInts(a.Int("groups", 1)))
 }

@@ -1,0 +1,237 @@
+package aten
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/internal/dtype"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// bagOps sum what belongs together: rows of bags, elements of bins.
+var bagOps = []row{
+	{"aten._embedding_bag.default aten._embedding_bag_forward_only.default",
+		"weight indices offsets scale_grad_by_freq mode sparse per_sample_weights include_last_offset padding_idx", embeddingBag},
+	{"aten._embedding_bag_backward.default",
+		"grad indices offsets offset2bag bag_size maximum_indices num_weights scale_grad_by_freq mode sparse per_sample_weights padding_idx", embeddingBagBackward},
+	{"aten._embedding_bag_dense_backward.default",
+		"grad indices offset2bag bag_size maximum_indices num_weights scale_grad_by_freq mode per_sample_weights padding_idx", embeddingBagBackward},
+	{"aten.embedding_dense_backward.default", "grad_output indices num_weights padding_idx scale_grad_by_freq", embeddingBackward},
+	{"aten.histc.default", "self bins min max", histogram},
+}
+
+// column is x, of one dimension, as [n,1].
+func (c *call) column(x *ir.Value) *ir.Value {
+	t := x.Type()
+	return c.Helper(ir.OpUnsqueeze, traced.DimAttr(1), ir.Tensor(t.DType(), traced.SizeAt(x, 0), 1).WithStrides([]int64{t.Strides()[0], 1}), x)
+}
+
+// accType is the type in which sums of a type are kept: those of integers wrap in theirs.
+func accType(dt ir.DType) ir.DType {
+	if dt.IsFloat() && dt.Size() < 4 {
+		return dtype.F32
+	}
+	return dt
+}
+
+// bagMode reads what both directions share: whether a bag's mean is asked for.
+func (c *call) bagMode() (mean bool) {
+	mode := c.Int("mode", 0)
+	if c.Err == nil && (mode != 0 && mode != 1 || c.Bool("scale_grad_by_freq", false) || c.Bool("sparse", false) || c.IsTensor("per_sample_weights") && mode != 0) {
+		c.Err = traced.ErrForm // the largest of a bag, and gradients divided by frequencies
+	}
+	return mode == 1
+}
+
+// embeddingBag gives the sums or means of bags, the bag of each index, the sizes of bags,
+// and nothing in the place of the positions of largest elements.
+func embeddingBag(c *call) error {
+	w, indices, offsets := c.Tensor("weight"), c.Tensor("indices"), c.Tensor("offsets")
+	mean := c.bagMode()
+	pad := c.Int("padding_idx", -1)
+	if c.Err != nil {
+		return c.Err
+	}
+	ts, err := c.Types()
+	if err != nil {
+		return err
+	}
+	if len(ts) != 4 || w.Type().Rank() != 2 || indices.Type().Rank() != 1 || offsets.Type().Rank() != 1 || ts[0].Rank() != 2 {
+		return traced.ErrForm
+	}
+	out := traced.SizesOf(ts[0])
+	n, bags, width := traced.SizeAt(indices, 0), out[0], out[1]
+	if c.Bool("include_last_offset", false) && traced.SizeAt(offsets, 0) == bags+1 {
+		t := offsets.Type()
+		offsets = c.Helper(ir.OpSlice, traced.DimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(bags)), ir.Tensor(t.DType(), bags).WithStrides(t.Strides()), offsets)
+	}
+	if traced.SizeAt(offsets, 0) != bags {
+		return traced.ErrForm
+	}
+	bag, each := c.bagOf(offsets, n, bags)
+	rows := c.Helper(ir.OpEmbedding, nil, ir.Tensor(w.Type().DType(), n, width), w, indices)
+	dt, acc := ts[0].DType(), ts[0].DType()
+	if mean || c.IsTensor("per_sample_weights") {
+		acc = accType(dt)
+	}
+	rows = c.In(acc, rows)
+	if c.IsTensor("per_sample_weights") {
+		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.column(c.Tensor("per_sample_weights")))
+	}
+	one := c.Filled(attr.Int(1), ir.I64, n)
+	if pad >= 0 {
+		padding := c.Helper(ir.OpEq, traced.Scalar(attr.Int(pad)), ir.Tensor(ir.Bool, n), indices)
+		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.column(padding), c.Filled(attr.Int(0), acc), rows)
+		one = c.Helper(ir.OpConvert, nil, ir.Tensor(ir.I64, n), c.Helper(ir.OpLogicalNot, nil, ir.Tensor(ir.Bool, n), padding))
+	}
+	size := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, bags), c.Filled(attr.Int(0), ir.I64, bags), bag, one)
+	var sum *ir.Value
+	if each > 0 {
+		rows = c.Helper(ir.OpView, nil, ir.Tensor(acc, bags, each, width), rows)
+		sum = c.Helper(ir.OpSum, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(1)}), ir.Tensor(acc, bags, width), rows)
+	} else {
+		sum = c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(acc, bags, width), c.Filled(attr.Int(0), acc, bags, width), bag, rows)
+	}
+	if mean {
+		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), ir.Tensor(ir.I64, bags), size)
+		sum = c.Helper(ir.OpDiv, nil, ir.Tensor(acc, bags, width), sum, c.column(c.In(acc, some)))
+	}
+	which := c.In(ts[1].DType(), bag)
+	if s := traced.SizesOf(ts[1]); !ts[1].Shape().Equal(bag.Type().Shape()) {
+		which = c.Filled(attr.Int(0), ts[1].DType(), s...) // nobody asked for it
+	}
+	largest := traced.SizesOf(ts[3])
+	return c.Settle(sum, which, size, c.Filled(attr.Int(0), ts[3].DType(), largest...))
+}
+
+// bagOf gives the bag of each of n indices: how many offsets lie at it or in front of it,
+// less one. Where all bags are equally large, their size is returned, too.
+func (c *call) bagOf(offsets *ir.Value, n, bags int64) (bag *ir.Value, each int64) {
+	d := offsets.Def()
+	if step := d.Attrs().Int("step", 1); d.Op() == ir.OpIota && d.Attrs().Int("start", 0) == 0 && step > 0 && n == bags*step {
+		at := c.Helper(ir.OpIota, nil, ir.Tensor(ir.I64, n))
+		return c.Helper(ir.OpFloorDivide, traced.Scalar(attr.Int(step)), ir.Tensor(ir.I64, n), at), step
+	}
+	marks := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, n+1), c.Filled(attr.Int(0), ir.I64, n+1), offsets, c.Filled(attr.Int(1), ir.I64, bags))
+	sums := c.Helper(ir.OpCumsum, traced.DimAttr(0), ir.Tensor(ir.I64, n+1), marks)
+	sums = c.Helper(ir.OpSlice, traced.DimAttr(0).With("start", attr.Int(0)).With("end", attr.Int(n)), ir.Tensor(ir.I64, n), sums)
+	return c.Helper(ir.OpSub, traced.Scalar(attr.Int(1)), ir.Tensor(ir.I64, n), sums), 0
+}
+
+// embeddingBagBackward adds each bag's gradient to the rows of its indices.
+func embeddingBagBackward(c *call) error {
+	grad, indices, bag, size := c.Tensor("grad"), c.Tensor("indices"), c.Tensor("offset2bag"), c.Tensor("bag_size")
+	mean := c.bagMode()
+	if c.Err != nil {
+		return c.Err
+	}
+	if grad.Type().Rank() != 2 || indices.Type().Rank() != 1 || !bag.Type().Shape().Equal(indices.Type().Shape()) {
+		return traced.ErrForm
+	}
+	dt, n, width := grad.Type().DType(), traced.SizeAt(indices, 0), traced.SizeAt(grad, 1)
+	acc := dt
+	if mean || c.IsTensor("per_sample_weights") {
+		acc = accType(dt)
+	}
+	grad = c.In(acc, grad)
+	if mean {
+		some := c.Helper(ir.OpMaximum, traced.Scalar(attr.Int(1)), traced.Like(size, size.Type().DType()), size)
+		grad = c.Helper(ir.OpDiv, nil, traced.Like(grad, acc), grad, c.column(c.In(acc, some)))
+	}
+	rows := c.Helper(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), ir.Tensor(acc, n, width), grad, bag)
+	if c.IsTensor("per_sample_weights") {
+		rows = c.Helper(ir.OpMul, nil, traced.Like(rows, acc), rows, c.column(c.Tensor("per_sample_weights")))
+	}
+	return c.rowGradient(rows, indices)
+}
+
+// embeddingBackward adds gradients to the rows of their indices.
+func embeddingBackward(c *call) error {
+	grad, indices := c.Tensor("grad_output"), c.Tensor("indices")
+	if c.Bool("scale_grad_by_freq", false) {
+		return traced.ErrForm
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	shape := traced.Static(grad)
+	if len(shape) == 0 {
+		return traced.ErrForm
+	}
+	return c.rowGradient(c.Shaped(grad, traced.Count(traced.Static(indices)), shape[len(shape)-1]), c.Flat(indices))
+}
+
+// rowGradient adds rows to zeros at positions, of which one may not count.
+func (c *call) rowGradient(rows, indices *ir.Value) error {
+	n, pad := c.Need("num_weights"), c.Int("padding_idx", -1)
+	if c.Err != nil {
+		return c.Err
+	}
+	if n < 0 || n > traced.MaxElems {
+		return traced.ErrForm
+	}
+	acc, s := rows.Type().DType(), traced.Static(rows)
+	if pad >= 0 {
+		padding := c.Helper(ir.OpEq, traced.Scalar(attr.Int(pad)), traced.Like(indices, ir.Bool), indices)
+		rows = c.Helper(ir.OpWhere, nil, traced.Like(rows, acc), c.column(padding), c.Filled(attr.Int(0), acc), rows)
+	}
+	t, err := c.Trace.TypeOf(0)
+	if err != nil {
+		return err
+	}
+	zero := c.Filled(attr.Int(0), acc, n, s[1])
+	if acc == t.DType() {
+		return c.EmitErr(ir.OpIndexAdd, traced.DimAttr(0), zero, indices, rows)
+	}
+	return c.EmitErr(ir.OpConvert, nil, c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(acc, n, s[1]), zero, indices, rows))
+}
+
+// histogram counts the elements in bins of equal width; the last bin has its upper end.
+// Where no range is given it is that of the elements.
+func histogram(c *call) error {
+	x, bins := c.Tensor("self"), c.Int("bins", 100)
+	var ends [2]attr.Value
+	for i, p := range []string{"min", "max"} {
+		ends[i] = attr.Int(0)
+		if v, ok := c.Num(p); ok {
+			ends[i] = v
+		}
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	low, _ := ends[0].AsFloat()
+	high, _ := ends[1].AsFloat()
+	if bins < 1 || bins > math.MaxInt32 || !(low <= high) || math.IsInf(high-low, 0) {
+		c.Reject("bins", c.Arg("bins"), "%d bins from %v to %v", bins, low, high)
+		return c.Err
+	}
+	n, dt := traced.Count(traced.Static(x)), x.Type().DType()
+	x = c.Flat(x)
+	of, span := ir.Tensor(dt, n), ir.Tensor(dt)
+	first, last := c.Filled(ends[0], dt), c.Filled(ends[1], dt)
+	if low == high {
+		if n == 0 {
+			return traced.ErrForm
+		}
+		first, last = c.Helper(ir.OpAmin, nil, span, x), c.Helper(ir.OpAmax, nil, span, x)
+		same := c.Helper(ir.OpEq, nil, ir.Tensor(ir.Bool), first, last)
+		wider := func(op ir.Op, x *ir.Value) *ir.Value {
+			return c.Helper(ir.OpWhere, nil, span, same, c.Helper(op, traced.Scalar(attr.Int(1)), span, x), x)
+		}
+		first, last = wider(ir.OpSub, first), wider(ir.OpAdd, last)
+	}
+	within := c.Helper(ir.OpLogicalAnd, nil, ir.Tensor(ir.Bool, n), c.Helper(ir.OpGe, nil, ir.Tensor(ir.Bool, n), x, first), c.Helper(ir.OpLe, nil, ir.Tensor(ir.Bool, n), x, last))
+	at := c.Helper(ir.OpMul, traced.Scalar(attr.Int(bins)), of, c.Helper(ir.OpSub, nil, of, x, first))
+	width := c.Helper(ir.OpSub, nil, span, last, first)
+	if dt.IsFloat() {
+		at = c.Helper(ir.OpDiv, nil, of, at, width)
+	} else {
+		at = c.Helper(ir.OpTruncDivide, nil, of, at, width)
+	}
+	at = c.Helper(ir.OpWhere, nil, of, within, at, c.Filled(attr.Int(0), dt))
+	at = c.Helper(ir.OpMinimum, traced.Scalar(attr.Int(bins-1)), ir.Tensor(ir.I64, n), c.In(ir.I64, at))
+	count := c.Helper(ir.OpIndexAdd, traced.DimAttr(0), ir.Tensor(ir.I64, bins), c.Filled(attr.Int(0), ir.I64, bins), at, c.In(ir.I64, within))
+	return c.EmitErr(ir.OpConvert, nil, count)
+}

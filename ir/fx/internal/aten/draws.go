@@ -1,0 +1,171 @@
+package aten
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// drawOps make random numbers of a kind out of uniform ones. They are not those that
+// PyTorch draws.
+var drawOps = []row{
+	{"aten.rand.default", "size", random},
+	{"aten.rand_like.default", "self", random},
+	{"aten.randn.default", "size", normal},
+	{"aten.randn_like.default", "self", normal},
+	{"aten.randint.default", "high size", integers},
+	{"aten.randint.low", "low high size", integers},
+	{"aten.randint_like.default", "self high", integers},
+	{"aten.randint_like.low_dtype", "self low high", integers},
+	{"aten.randperm.default", "n", permutation},
+	{"aten.bernoulli.p aten.bernoulli.Tensor", "self p * generator", chances},
+	{"aten.bernoulli.default", "p * generator", chances},
+	{"aten.exponential.default", "self lambd * generator", exponential},
+	{"aten.native_dropout.default", "input p train", dropout},
+}
+
+func random(c *call) error {
+	c.sized()
+	return c.EmitErr(ir.OpRand, nil)
+}
+
+// uniform draws from 0 to 1, without 1.
+func (c *call) uniform(shape []int64) *ir.Value {
+	return c.Helper(ir.OpRand, nil, ir.Tensor(ir.F32, shape...))
+}
+
+// untilFirst draws how long something takes that happens once in a unit of time.
+func (c *call) untilFirst(shape []int64) *ir.Value {
+	return c.Make(ir.OpNeg, nil, c.Make(ir.OpLog1p, nil, c.Make(ir.OpNeg, nil, c.uniform(shape))))
+}
+
+// drawn is the shape of the result.
+func (c *call) drawn() ([]int64, error) {
+	c.sized()
+	t, err := c.Trace.TypeOf(0)
+	if err != nil || c.Err != nil {
+		return nil, cmp.Or(err, c.Err)
+	}
+	return traced.SizesOf(t), nil
+}
+
+// integers draws from low to high, without high.
+func integers(c *call) error {
+	shape, err := c.drawn()
+	if err != nil {
+		return err
+	}
+	low, high := c.Int("low", 0), c.Need("high")
+	if c.Err != nil {
+		return c.Err
+	}
+	if low >= high || low < -traced.MaxElems || high > traced.MaxElems {
+		c.Reject("high", c.Arg("high"), "no integer from %d to below %d", low, high)
+		return c.Err
+	}
+	if high-low > 1<<24 {
+		return traced.ErrForm // draws have 24 bits
+	}
+	x := c.In(ir.I64, c.Make(ir.OpFloor, nil, c.With(ir.OpMul, c.uniform(shape), float64(high-low))))
+	return c.Settle(c.With(ir.OpAdd, c.With(ir.OpMinimum, x, float64(high-low-1)), float64(low)))
+}
+
+// chances are ones as often as probabilities say, else zeros.
+func chances(c *call) error {
+	shape, err := c.drawn()
+	if err != nil {
+		return err
+	}
+	if c.IsTensor("p") {
+		p := c.Tensor("p")
+		if c.Err != nil {
+			return c.Err
+		}
+		return c.Settle(c.Make(ir.OpLt, nil, c.uniform(shape), c.In(ir.F32, p)))
+	}
+	p := 0.5
+	if v, ok := c.Num("p"); ok {
+		p, _ = v.AsFloat()
+	}
+	if !(p >= 0 && p <= 1) {
+		c.Reject("p", c.Arg("p"), "a probability of %v", p)
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	return c.Settle(c.With(ir.OpLt, c.uniform(shape), p))
+}
+
+// exponential is never 0: logarithms of it are common.
+func exponential(c *call) error {
+	shape, err := c.drawn()
+	if err != nil {
+		return err
+	}
+	rate := 1.0
+	if v, ok := c.Num("lambd"); ok {
+		rate, _ = v.AsFloat()
+	}
+	if !(rate > 0) {
+		c.Reject("lambd", c.Arg("lambd"), "a rate of %v", rate)
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	return c.Settle(c.With(ir.OpMul, c.With(ir.OpMaximum, c.untilFirst(shape), 0x1p-25), 1/rate))
+}
+
+// dropout keeps elements by chance and gives what it kept.
+func dropout(c *call) error {
+	x := c.Tensor("input")
+	p, ok := c.Num("p")
+	if !ok {
+		c.Want("p", "a number", c.Arg("p"))
+	}
+	train := c.Bool("train", true)
+	if c.Err != nil {
+		return c.Err
+	}
+	f, _ := p.AsFloat()
+	shape, dt := traced.Static(x), x.Type().DType()
+	switch {
+	case !train || f == 0:
+		return c.Settle(x, c.Filled(attr.Bool(true), ir.Bool, shape...))
+	case !(f > 0 && f <= 1):
+		c.Reject("p", c.Arg("p"), "a probability of %v", f)
+		return c.Err
+	case f == 1:
+		return c.Settle(c.With(ir.OpMul, x, 0), c.Filled(attr.Bool(false), ir.Bool, shape...))
+	}
+	kept := c.With(ir.OpGe, c.uniform(shape), f)
+	y := c.Make(ir.OpMul, nil, c.With(ir.OpMul, c.In(accType(dt), x), 1/(1-f)), c.In(accType(dt), kept))
+	return c.Settle(y, kept)
+}
+
+// normal draws by Box and Muller's formula.
+func normal(c *call) error {
+	shape, err := c.drawn()
+	if err != nil {
+		return err
+	}
+	far := c.Make(ir.OpSqrt, nil, c.With(ir.OpMul, c.untilFirst(shape), 2))
+	return c.Settle(c.Make(ir.OpMul, nil, far, c.Make(ir.OpCos, nil, c.With(ir.OpMul, c.uniform(shape), 2*math.Pi))))
+}
+
+// permutation is the order of random numbers.
+func permutation(c *call) error {
+	n := c.Need("n")
+	if c.Err != nil {
+		return c.Err
+	}
+	if n < 0 || n > traced.MaxElems {
+		return traced.ErrForm
+	}
+	x := c.Helper(ir.OpRand, nil, ir.Tensor(ir.F32, n))
+	l := traced.DimAttr(0).With("k", attr.Int(n))
+	top := c.Helpers(ir.OpTopk, l, []ir.Type{ir.Tensor(ir.F32, n), ir.Tensor(ir.I64, n)}, x)
+	return c.Settle(top[1])
+}

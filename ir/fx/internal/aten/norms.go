@@ -1,0 +1,276 @@
+package aten
+
+import (
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// logSumExp is the logarithm of the sum of exponentials over dimensions.
+func logSumExp(c *call) error {
+	x, dims, keep := c.Tensor("self"), c.Arg("dim"), c.Bool("keepdim", false)
+	if c.Err != nil {
+		return c.Err
+	}
+	if !x.Type().DType().IsFloat() || dims == nil {
+		return traced.ErrForm
+	}
+	ds := c.Dims("dim", x.Type().Rank())
+	if c.Err != nil {
+		return c.Err
+	}
+	if x.Type().Rank() == 0 {
+		ds = nil
+	}
+	x = c.In(accType(x.Type().DType()), x)
+	high := c.Over(ir.OpAmax, x, true, ds...)
+	zero := c.Filled(attr.Int(0), high.Type().DType())
+	endless := c.With(ir.OpEq, c.Make(ir.OpAbs, nil, high), math.Inf(1))
+	high = c.Make(ir.OpWhere, nil, endless, zero, high)
+	sum := c.Make(ir.OpLog, nil, c.Over(ir.OpSum, c.Make(ir.OpExp, nil, c.Make(ir.OpSub, nil, x, high)), true, ds...))
+	sum = c.Make(ir.OpAdd, nil, sum, high)
+	if !keep && c.Err == nil {
+		t, err := c.Trace.TypeOf(0)
+		if err != nil {
+			return err
+		}
+		s := traced.SizesOf(t)
+		sum = c.Shaped(sum, s...)
+	}
+	return c.Settle(sum)
+}
+
+// normalized reads the trailing dimensions that a layer norm is over, and the shapes of
+// its statistics and of one row.
+func (c *call) normalized(x *ir.Value) (dims []int64, kept, row []int64) {
+	row = c.Ints("normalized_shape")
+	if c.Err != nil {
+		return nil, nil, nil
+	}
+	s := traced.Static(x)
+	lead := len(s) - len(row)
+	if lead < 0 || len(row) == 0 || !slices.Equal(s[lead:], row) || !x.Type().DType().IsFloat() {
+		c.Err = traced.ErrForm
+		return nil, nil, nil
+	}
+	kept = slices.Clone(s)
+	for d := lead; d < len(s); d++ {
+		dims, kept[d] = append(dims, int64(d)), 1
+	}
+	return dims, kept, row
+}
+
+// layerNorm gives the normalised tensor, means, and inverses of standard deviations, in
+// single precision at least.
+func layerNorm(c *call) error {
+	x := c.Tensor("input")
+	if c.Err != nil {
+		return c.Err
+	}
+	dims, _, _ := c.normalized(x)
+	eps, ok := c.Num("eps")
+	if !ok {
+		c.Want("eps", "a number", c.Arg("eps"))
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	small, _ := eps.AsFloat()
+	acc := accType(x.Type().DType())
+	x = c.In(acc, x)
+	mean := c.Over(ir.OpMean, x, true, dims...)
+	away := c.Make(ir.OpSub, nil, x, mean)
+	variance := c.Over(ir.OpMean, c.Make(ir.OpMul, nil, away, away), true, dims...)
+	rstd := c.Make(ir.OpRsqrt, nil, c.With(ir.OpAdd, variance, small))
+	y := c.Make(ir.OpMul, nil, away, rstd)
+	for _, p := range []struct {
+		name string
+		op   ir.Op
+	}{{"weight", ir.OpMul}, {"bias", ir.OpAdd}} {
+		if c.IsTensor(p.name) {
+			y = c.Make(p.op, nil, y, c.In(acc, c.Tensor(p.name)))
+		}
+	}
+	return c.Settle(y, mean, rstd)
+}
+
+// layerNormBackward gives the gradients of the operand, of the weights and of the bias,
+// as many as are asked for.
+func layerNormBackward(c *call) error {
+	grad, x, mean, rstd := c.Tensor("grad_out"), c.Tensor("input"), c.Tensor("mean"), c.Tensor("rstd")
+	if c.Err != nil {
+		return c.Err
+	}
+	dims, kept, row := c.normalized(x)
+	if c.Err != nil {
+		return c.Err
+	}
+	acc := accType(x.Type().DType())
+	grad, x = c.In(acc, grad), c.In(acc, x)
+	mean, rstd = c.Shaped(c.In(acc, mean), kept...), c.Shaped(c.In(acc, rstd), kept...)
+	norm := c.Make(ir.OpMul, nil, c.Make(ir.OpSub, nil, x, mean), rstd)
+	scaled := grad
+	if c.IsTensor("weight") {
+		scaled = c.Make(ir.OpMul, nil, grad, c.In(acc, c.Tensor("weight")))
+	}
+	a := c.Over(ir.OpMean, scaled, true, dims...)
+	b := c.Over(ir.OpMean, c.Make(ir.OpMul, nil, scaled, norm), true, dims...)
+	dx := c.Make(ir.OpSub, nil, c.Make(ir.OpSub, nil, scaled, a), c.Make(ir.OpMul, nil, norm, b))
+	all := []*ir.Value{c.Make(ir.OpMul, nil, dx, rstd), c.Make(ir.OpMul, nil, grad, norm), grad}
+	var outer []int64
+	for d := range len(kept) - len(row) {
+		outer = append(outer, int64(d))
+	}
+	var out []*ir.Value
+	var items []int
+	for i, asked := range c.mask("output_mask", 3) {
+		if !asked || i == 1 && !c.IsTensor("weight") || i == 2 && !c.IsTensor("bias") {
+			continue
+		}
+		if i > 0 && len(outer) > 0 {
+			all[i] = c.Over(ir.OpSum, all[i], false, outer...)
+		}
+		out, items = append(out, all[i]), append(items, i)
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	c.Items = items
+	return c.Settle(out...)
+}
+
+// mask reads a list of n truth values.
+func (c *call) mask(param string, n int) []bool {
+	list := c.ListOf(param)
+	out := make([]bool, len(list))
+	for i := range list {
+		if list[i].Kind != pytext.Bool && list[i].Kind != pytext.Int {
+			c.Want(param, "True or False", &list[i])
+			return nil
+		}
+		out[i] = list[i].Int != 0
+	}
+	if len(out) != n && c.Err == nil {
+		c.Reject(param, c.Arg(param), "%d truth values, want %d", len(out), n)
+		return nil
+	}
+	return out
+}
+
+// distance folds differences along the last dimension by the p-norm.
+func (c *call) distance(x *ir.Value, p float64) *ir.Value {
+	d := int64(x.Type().Rank() - 1)
+	x = c.Make(ir.OpAbs, nil, x)
+	switch {
+	case p == 0:
+		return c.Over(ir.OpSum, c.In(x.Type().DType(), c.With(ir.OpNe, x, 0)), false, d)
+	case p == 1:
+		return c.Over(ir.OpSum, x, false, d)
+	case p == 2:
+		return c.Make(ir.OpSqrt, nil, c.Over(ir.OpSum, c.Make(ir.OpMul, nil, x, x), false, d))
+	case math.IsInf(p, 1):
+		return c.Over(ir.OpAmax, x, false, d)
+	}
+	return c.With(ir.OpPow, c.Over(ir.OpSum, c.With(ir.OpPow, x, p), false, d), 1/p)
+}
+
+// norm reads p.
+func (c *call) norm() float64 {
+	v, ok := c.Num("p")
+	p, _ := v.AsFloat()
+	if !ok || !(p >= 0) {
+		c.Reject("p", c.Arg("p"), "expected a number of 0 or more")
+	}
+	return p
+}
+
+func distances(c *call) error {
+	a, b, p := c.Tensor("x1"), c.Tensor("x2"), c.norm()
+	if c.Err != nil {
+		return c.Err
+	}
+	ra, rb := int64(a.Type().Rank()), int64(b.Type().Rank())
+	if ra < 2 || rb < 2 || !a.Type().DType().IsFloat() || traced.Static(a)[ra-1] == 0 {
+		return traced.ErrForm
+	}
+	return c.Settle(c.distance(c.Make(ir.OpSub, nil, c.Unsqueezed(a, ra-1), c.Unsqueezed(b, rb-2)), p))
+}
+
+// pairDistances are those of each row and the later ones.
+func pairDistances(c *call) error {
+	x, p := c.Tensor("self"), c.norm()
+	if c.Err != nil {
+		return c.Err
+	}
+	s := traced.Static(x)
+	if len(s) != 2 || s[1] == 0 || !x.Type().DType().IsFloat() || s[0] > 1<<15 {
+		return traced.ErrForm
+	}
+	n := s[0]
+	all := c.Flat(c.distance(c.Make(ir.OpSub, nil, c.Unsqueezed(x, 1), c.Unsqueezed(x, 0)), p))
+	var rows []*ir.Value
+	for i := range max(n-1, 0) {
+		if i >= 512 {
+			return traced.ErrForm // the pairs are put together row by row
+		}
+		rows = append(rows, c.Slice(all, 0, i*n+i+1, (i+1)*n))
+	}
+	if len(rows) == 0 {
+		return traced.ErrForm
+	}
+	return c.Settle(c.Make(ir.OpCat, traced.DimAttr(0), rows...))
+}
+
+// columnsToImage adds up patches where they lie in an image.
+func columnsToImage(c *call) error {
+	x := c.Tensor("self")
+	var two [5][]int64
+	for i, p := range []string{"output_size", "kernel_size", "dilation", "padding", "stride"} {
+		two[i] = c.Ints(p)
+		if len(two[i]) != 2 && c.Err == nil {
+			return traced.ErrForm
+		}
+	}
+	if c.Err != nil {
+		return c.Err
+	}
+	s := traced.Static(x)
+	var places, wide [2]int64
+	for d := range 2 {
+		size, k, gap, padding, step := two[0][d], two[1][d], two[2][d], two[3][d], two[4][d]
+		if min(size, k, gap, step) < 1 || padding < 0 || max(size, k, gap, padding, step) > 1<<20 {
+			return traced.ErrForm
+		}
+		wide[d] = size + 2*padding
+		places[d] = (wide[d]-gap*(k-1)-1)/step + 1
+	}
+	kernel := two[1][0] * two[1][1]
+	if len(s) < 2 || len(s) > 3 || min(places[0], places[1]) < 1 || s[len(s)-1] != places[0]*places[1] || s[len(s)-2]%kernel != 0 {
+		return traced.ErrForm
+	}
+	planes := traced.Count(s) / (kernel * places[0] * places[1])
+	// where element (k0, k1, p0, p1) of a plane's patches lies in the padded plane
+	at := c.Filled(attr.Int(0), ir.I64)
+	for d := range 2 {
+		scale := int64(1)
+		if d == 0 {
+			scale = wide[1]
+		}
+		k, p := []int64{1, 1, 1, 1}, []int64{1, 1, 1, 1}
+		k[d], p[2+d] = two[1][d], places[d]
+		at = c.Make(ir.OpAdd, nil, at, c.Shaped(c.With(ir.OpMul, c.Counting(two[1][d]), float64(two[2][d]*scale)), k...))
+		at = c.Make(ir.OpAdd, nil, at, c.Shaped(c.With(ir.OpMul, c.Counting(places[d]), float64(two[4][d]*scale)), p...))
+	}
+	dt := x.Type().DType()
+	image := c.Make(ir.OpIndexAdd, traced.DimAttr(1), c.Filled(attr.Int(0), dt, planes, wide[0]*wide[1]), c.Flat(at), c.Shaped(x, planes, kernel*places[0]*places[1]))
+	image = c.Shaped(image, planes, wide[0], wide[1])
+	for d := range 2 {
+		image = c.Slice(image, 1+d, two[3][d], two[3][d]+two[0][d])
+	}
+	shape := append(slices.Clone(s[:len(s)-2]), s[len(s)-2]/kernel, two[0][0], two[0][1])
+	return c.Settle(c.Shaped(image, shape...))
+}

@@ -1,0 +1,179 @@
+package aten
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// scatterOps write a tensor into parts of another.
+var scatterOps = []row{
+	{"aten.scatter_reduce.two", "self dim index src reduce * include_self", scatterReduce},
+	{"aten.index_reduce.default", "self dim index src reduce * include_self", indexReduce},
+	{"aten.masked_scatter.default", "self mask source", maskedScatter},
+	{"aten.as_strided_scatter.default", "self src size stride storage_offset", stridedScatter},
+	{"aten.diagonal_scatter.default", "self src offset dim1 dim2", diagonalScatter},
+}
+
+// scatterReduce folds what is written with what is there, or with itself alone.
+func scatterReduce(c *call) error {
+	x, idx, src := c.Tensor("self"), c.Tensor("index"), c.Tensor("src")
+	if c.Err != nil {
+		return c.Err
+	}
+	if x.Type().Rank() == 0 {
+		return traced.ErrForm
+	}
+	return c.scatterReduced(x, c.Dim("dim", 0, x.Type().Rank()), idx, src)
+}
+
+// indexReduce is scatterReduce of whole slices.
+func indexReduce(c *call) error {
+	x, d, err := c.SelfAlong(0)
+	idx, src := c.Tensor("index"), c.Tensor("src")
+	if err = cmp.Or(err, c.Err); err != nil {
+		return err
+	}
+	shape := traced.Static(src)
+	if idx.Type().Rank() != 1 || len(shape) != x.Type().Rank() || shape[d] != traced.SizeAt(idx, 0) {
+		return traced.ErrForm
+	}
+	along := slices.Repeat([]int64{1}, len(shape))
+	along[d] = shape[d]
+	at, _ := c.Broadcast(c.Shaped(idx, along...), shape)
+	return c.scatterReduced(x, d, at, src)
+}
+
+func (c *call) scatterReduced(x *ir.Value, d int64, idx, src *ir.Value) error {
+	reduce, own := c.Str("reduce"), c.Bool("include_self", true)
+	dt := x.Type().DType()
+	lowest, highest := attr.Float(math.Inf(-1)), attr.Float(math.Inf(1))
+	if !dt.IsFloat() {
+		lo, hi, ok := intRange(dt)
+		if !ok {
+			return traced.ErrForm
+		}
+		lowest, highest = attr.Int(lo), attr.Int(hi)
+	}
+	at := traced.DimAttr(d)
+	how, ok := map[string]struct {
+		name  string
+		empty attr.Value
+	}{"sum": {"add", attr.Int(0)}, "mean": {"add", attr.Int(0)}, "prod": {"multiply", attr.Int(1)}, "amax": {"amax", lowest}, "amin": {"amin", highest}}[reduce]
+	if !ok || c.Err != nil {
+		return traced.ErrForm
+	}
+	start := x
+	if !own {
+		x = c.Make(ir.OpScatter, at.With("value", how.empty), x, idx)
+	}
+	put := at.With("reduce", attr.String(how.name))
+	if reduce != "mean" {
+		return c.EmitErr(ir.OpScatter, put, x, idx, src)
+	}
+	acc := accType(dt)
+	sum := c.Make(ir.OpScatter, put, c.In(acc, x), idx, c.In(acc, src))
+	n := attr.Int(0)
+	if own {
+		n = attr.Int(1)
+	}
+	times := c.Make(ir.OpScatter, put.With("value", attr.Int(1)), c.Filled(n, ir.I64, traced.Static(start)...), idx)
+	times = c.With(ir.OpMaximum, times, 1)
+	if dt.IsFloat() {
+		return c.Settle(c.Make(ir.OpDiv, nil, sum, c.In(acc, times)))
+	}
+	return c.Settle(c.Make(ir.OpFloorDivide, nil, sum, c.In(acc, times)))
+}
+
+// intRange is the range of an integer type of up to 64 bits with a sign.
+func intRange(dt ir.DType) (lo, hi int64, ok bool) {
+	bits := 8 * dt.Size()
+	switch {
+	case dt == ir.Bool:
+		return 0, 1, true
+	case dt.IsUnsigned() && bits < 64:
+		return 0, 1<<bits - 1, true
+	case dt.IsUnsigned():
+		return 0, 0, false
+	}
+	return -1 << (bits - 1), 1<<(bits-1) - 1, true
+}
+
+// maskedScatter gives the elements under a mask those of a source, one by one.
+func maskedScatter(c *call) error {
+	x, mask, src := c.Tensor("self"), c.Tensor("mask"), c.Tensor("source")
+	if c.Err != nil {
+		return c.Err
+	}
+	shape := traced.Static(x)
+	mask, ok := c.Broadcast(mask, shape)
+	if !ok || traced.Count(traced.Static(src)) == 0 {
+		return traced.ErrForm
+	}
+	at := c.Make(ir.OpCumsum, traced.DimAttr(0), c.In(ir.I64, c.Flat(mask)))
+	at = c.With(ir.OpMaximum, c.With(ir.OpSub, at, 1), 0)
+	under := c.Make(ir.OpIndex, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Flat(src), c.With(ir.OpMinimum, at, float64(traced.Count(traced.Static(src))-1)))
+	return c.EmitErr(ir.OpWhere, nil, mask, c.Shaped(under, shape...), x)
+}
+
+// stridedScatter writes a tensor where a view of any layout of self would lie.
+func stridedScatter(c *call) error {
+	x, src, size, stride, offset := c.Tensor("self"), c.Tensor("src"), c.Ints("size"), c.Ints("stride"), c.Int("storage_offset", 0)
+	if c.Err != nil {
+		return c.Err
+	}
+	shape := traced.Static(x)
+	n := traced.Count(shape)
+	if !x.Type().Contiguous() || !slices.Equal(traced.Static(src), size) || len(size) != len(stride) || offset < 0 || traced.Count(size) > traced.MaxElems {
+		return traced.ErrForm
+	}
+	last, fits := offset, offset < n
+	for d, s := range size {
+		if stride[d] < 0 {
+			return traced.ErrForm
+		}
+		if fits = fits && (s < 2 || stride[d] <= (n-1-last)/(s-1)); fits {
+			last += (s - 1) * stride[d]
+		}
+	}
+	if traced.Count(size) > 0 && !fits {
+		c.Reject("size", c.Arg("size"), "%v elements, %v apart from element %d on, of a storage of %d", size, stride, offset, n)
+		return c.Err
+	}
+	if offset == 0 && traced.Count(size) == n && ir.Tensor(x.Type().DType(), size...).WithStrides(stride).Contiguous() {
+		return c.Settle(c.Shaped(src, shape...)) // all of it
+	}
+	return c.Settle(c.put(x, src, size, stride, offset))
+}
+
+// diagonalScatter writes a tensor where diagonals lie.
+func diagonalScatter(c *call) error {
+	x, src := c.Tensor("self"), c.Tensor("src")
+	if c.Err != nil {
+		return c.Err
+	}
+	size, stride, at, err := c.diagonals(traced.Like(x, x.Type().DType()))
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(traced.Static(src), size) {
+		return traced.ErrForm
+	}
+	return c.Settle(c.put(x, src, size, stride, at))
+}
+
+// put is x, in row-major order, with src where a view of that layout lies.
+func (c *call) put(x, src *ir.Value, size, stride []int64, offset int64) *ir.Value {
+	at := c.Filled(attr.Int(offset), ir.I64)
+	for d, s := range size {
+		along := slices.Repeat([]int64{1}, len(size))
+		along[d] = s
+		at = c.Make(ir.OpAdd, nil, at, c.Shaped(c.With(ir.OpMul, c.Counting(s), float64(stride[d])), along...))
+	}
+	put := c.Make(ir.OpIndexPut, attr.Make(attr.Attr{Key: "dims", Val: attr.Ints(0)}), c.Flat(x), c.Flat(src), c.Flat(at))
+	return c.Shaped(put, traced.Static(x)...)
+}

@@ -1,0 +1,44 @@
+// Package aten is what PyTorch's operators are in the IR: one row for each, by family.
+package aten
+
+import (
+	"strings"
+
+	"github.com/seed-ee968945/concert/ir/fx/internal/traced"
+)
+
+// call is an operator of the table being imported.
+type call struct{ *traced.Call }
+
+// Operator is a row of the operator table: the signature that arguments are
+// bound to, and what makes the IR node.
+type Operator struct {
+	signature string
+	build     func(c *call) error
+}
+
+// Import imports a call of the operator.
+func (o Operator) Import(c *traced.Call) error {
+	return c.Run(o.signature, func() error { return o.build(&call{c}) })
+}
+
+// Operators finds an operator by its target; look-up only. One row may stand for
+// several overloads whose arguments have the same names.
+var Operators = func() map[string]Operator {
+	m := map[string]Operator{}
+	for _, rows := range [][]row{decomposedOps, convolutionOps, poolOps, resampleOps, batchNormOps, coreOps, scatterOps, drawOps, matrixOps, layerOps, sampleOps, cellOps, bagOps, attentionOps, pointwiseOps, reduceOps, productOps, movementOps, viewOps, creationOps} {
+		for _, r := range rows {
+			for _, t := range strings.Fields(r.targets) {
+				m[t] = Operator{r.signature, r.build}
+			}
+		}
+	}
+	return m
+}()
+
+// row lists targets, separated by blanks, that share a signature and a rule.
+type row struct {
+	targets   string
+	signature string
+	build     func(c *call) error
+}

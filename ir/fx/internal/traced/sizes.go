@@ -1,0 +1,140 @@
+package traced
+
+import (
+	"math"
+
+	"github.com/seed-ee968945/concert/internal/attr"
+	"github.com/seed-ee968945/concert/ir"
+	"github.com/seed-ee968945/concert/ir/fx/internal/pytext"
+)
+
+// Run binds the arguments to a signature and imports the node by build.
+func (c *Call) Run(signature string, build func() error) (err error) {
+	if err := c.Bind(signature); err != nil {
+		return err
+	}
+	defer func() {
+		switch r := recover(); r {
+		case nil:
+		case unsized{}:
+			c.Unsized, err = true, ErrForm
+		default:
+			panic(r)
+		}
+	}()
+	if err = build(); err == nil {
+		err = c.Err
+	}
+	return err
+}
+
+// Size is an integer argument that may be known at run time only; false if it is none.
+func (c *Call) Size(v *pytext.Value) (ir.Dim, bool) {
+	if v.Kind == pytext.Int {
+		return ir.D(v.Int), true
+	}
+	if d := c.Trace.SizeOf(v); d != nil {
+		return *d, true
+	}
+	return ir.Dim{}, false
+}
+
+// Sizes returns a list of sizes; a single one is a list of one; nil if absent.
+func (c *Call) Sizes(param string) ir.Shape {
+	v := c.Arg(param)
+	if v == nil {
+		return nil
+	}
+	list := []pytext.Value{*v}
+	if _, ok := c.Size(v); !ok {
+		list = c.ListOf(param)
+	}
+	var out ir.Shape
+	for k := range list {
+		d, ok := c.Size(&list[k])
+		if !ok {
+			c.Want(param, "an integer", &list[k])
+			return nil
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// SizedSlice are the attributes of a slice of a dimension that is known at run time only, from
+// a place that is known to one that is, or to the end.
+func (c *Call) SizedSlice(d int64) attr.List {
+	start, end, step := c.Int("start", 0), c.Int("end", math.MaxInt64), c.Int("step", 1)
+	if c.Err != nil || start < 0 || end < start || step < 1 {
+		panic(unsized{})
+	}
+	l := DimAttr(d).With("start", attr.Int(start))
+	if end < MaxElems {
+		l = l.With("end", attr.Int(end))
+	}
+	if step != 1 {
+		l = l.With("step", attr.Int(step))
+	}
+	return l
+}
+
+// Counted is a size as a tensor of one element: a sum of as many ones, which are one element
+// in memory.
+func (c *Call) Counted(d ir.Dim) *ir.Value {
+	one := c.Helper(ir.OpFull, attr.List(nil).With("value", attr.Int(1)), ir.Tensor(ir.I64))
+	ones := c.Helper(ir.OpExpand, nil, ir.TensorOf(ir.I64, ir.Shape{d}).WithStrides([]int64{0}), one)
+	return c.Helper(ir.OpSum, attr.List(nil).With("dims", attr.Ints(0)), ir.Tensor(ir.I64), ones)
+}
+
+// unsized is what Static panics with, and Run recovers: an operator is imported through
+// sizes that the trace does not know.
+type unsized struct{}
+
+// AsLong is x with sizes that are numbers where the operator takes them for these, which it
+// broadcasts to: a check of the module.
+func (c *Call) AsLong(x *ir.Value, want ir.Shape) *ir.Value {
+	have := x.Type().Shape()
+	for d := range have {
+		k := d + len(want) - len(have)
+		if k < 0 {
+			break
+		}
+		n, number := want[k].Const()
+		if _, ok := have[d].Const(); ok || !number || !x.Type().Contiguous() {
+			continue
+		}
+		l := DimAttr(int64(d)).With("end", attr.Int(n))
+		ts, err := ir.Infer(ir.OpSlice, nil, l, []ir.Type{x.Type()})
+		if err != nil {
+			break
+		}
+		c.Trace.Require(ir.D(n).Sub(have[d]))
+		x = c.Helper(ir.OpSlice, l, ts[0], x)
+	}
+	return x
+}
+
+// Static returns the sizes of a tensor, for operators that are imported through them.
+func Static(v *ir.Value) []int64 { return SizesOf(v.Type()) }
+
+// SizeAt returns the size of one dimension, as Static does of all.
+func SizeAt(v *ir.Value, d int64) int64 { return Constant(v.Type().Shape()[d]) }
+
+// Constant is a size as a number, as sizesOf has all.
+func Constant(d ir.Dim) int64 {
+	n, ok := d.Const()
+	if !ok {
+		panic(unsized{})
+	}
+	return n
+}
+
+// SizesOf returns the sizes of a type. Where one is known at run time only, the node is
+// imported in another way: it panics with unsized, which Run recovers.
+func SizesOf(t ir.Type) []int64 {
+	s, ok := t.Shape().Static()
+	if !ok {
+		panic(unsized{})
+	}
+	return s
+}
