@@ -17,23 +17,16 @@ package gomlx
 
 import (
 	"fmt"
-	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/gomlx/compute"
 	"github.com/gomlx/compute/dtypes"
 	"github.com/gomlx/compute/notimplemented"
-	"github.com/pkg/errors"
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/cuda/driver"
 	"github.com/seed-ee968945/concert/ir"
 	"github.com/seed-ee968945/concert/passes"
-	"github.com/seed-ee968945/concert/passes/standard"
-	rt "github.com/seed-ee968945/concert/runtime"
 )
 
 // Name is the backend's name in GOMLX_BACKEND.
@@ -45,92 +38,14 @@ func init() { compute.Register(Name, New) }
 // are first asked for and live until Finalize. Its methods may be called from any goroutine.
 type Backend struct {
 	notimplemented.Backend
-	kind    string // host, cuda or fake
-	devices int
-	passes  *passes.Pipeline
-	sharded bool    // new values of variables lie as the old ones
-	dump    string  // folder, empty: none
-	place   *rt.Env // of this process among those of a launcher; nil: all devices are its own
+	options
+	passes *passes.Pipeline
 
 	mu       sync.Mutex
 	worlds   map[string]*world // by the devices
 	drv      driver.Driver     // of kinds that have one, once a world is open
 	compiled cache
 	finished bool
-}
-
-// New makes a backend. config is a list of key=value, separated by commas:
-//
-//	devices=N               how many devices there are, default 1
-//	device=host|cuda|fake   what computes; fake runs the kernels of GPUs on the host
-//	passes=PIPELINE         named pipeline of concert's passes, default "default", or
-//	                        "cuda" on GPUs
-//	dump=FOLDER             writes every computation there as StableHLO, for lowerdump
-//	launch=env              ranks are processes, each with a device, which a launcher such as
-//	                        torchrun starts with the same program: see launched.go
-//	variables=asked|sharded how results lie that are new values of sharded variables, where
-//	                        a computation asks for them replicated, as GoMLX's Trainer does
-//	                        of all results: as asked, or as the variables
-func New(config string) (compute.Backend, error) {
-	b := &Backend{kind: "host", devices: 1, worlds: map[string]*world{}}
-	pipeline, devices := "", 0
-	for _, kv := range strings.Split(config, ",") {
-		k, v, _ := strings.Cut(kv, "=")
-		var err error
-		switch k {
-		case "":
-		case "devices":
-			if devices, err = strconv.Atoi(v); err != nil || devices < 1 {
-				return nil, errors.Errorf("concert: devices=%s: want a number of devices", v)
-			}
-		case "device":
-			if b.kind, err = oneOf(k, v, "host", "cuda", "fake"); err != nil {
-				return nil, err
-			}
-		case "passes":
-			pipeline = v
-		case "dump":
-			b.dump = v
-		case "launch":
-			if _, err = oneOf(k, v, "env"); err != nil {
-				return nil, err
-			}
-			env, err := rt.EnvFrom(os.Getenv)
-			if err != nil {
-				return nil, errors.WithStack(err)
-			}
-			b.place, b.devices = &env, env.World
-		case "variables":
-			if v, err = oneOf(k, v, "asked", "sharded"); err != nil {
-				return nil, err
-			}
-			b.sharded = v == "sharded"
-		default:
-			return nil, errors.Errorf("concert: no option %q: there are devices, device, passes, dump, launch and variables", kv)
-		}
-	}
-	switch {
-	case devices == 0:
-	case b.place == nil:
-		b.devices = devices
-	case devices != b.devices:
-		return nil, errors.Errorf("concert: devices=%d, and the launcher has started %d ranks", devices, b.devices)
-	}
-	if pipeline == "" {
-		pipeline = b.device().Pipeline()
-	}
-	var err error
-	if b.passes, err = standard.Table().Parse(pipeline); err != nil {
-		return nil, errors.Wrapf(err, "concert: passes=%s", pipeline)
-	}
-	return b, nil
-}
-
-func oneOf(key, v string, all ...string) (string, error) {
-	if !slices.Contains(all, v) {
-		return "", errors.Errorf("concert: %s=%s: there are %s", key, v, strings.Join(all, ", "))
-	}
-	return v, nil
 }
 
 // device is what programs are compiled for.

@@ -24,6 +24,9 @@ type Buffer struct {
 	given bool       // somebody has flat, who may change it
 	at    *place     // where flat is nil
 	home  *place     // of a piece that one process has: every process gets it together
+
+	pieces []*Buffer // of a tensor of mesh.go, which is whole where flat is set, too
+	tiles  *tiling   // of these
 }
 
 // place is where a result lies.
@@ -92,12 +95,15 @@ func (u *Buffer) Data() (any, error) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.given = true
+	u.given, u.pieces = true, nil
 	return flat, nil
 }
 
 // fetch brings the elements to Go's memory.
 func (u *Buffer) fetch() (any, error) {
+	if err := u.join(); err != nil {
+		return nil, err
+	}
 	u.mu.Lock()
 	from := u.home
 	if from == nil {
@@ -146,7 +152,10 @@ func (u *Buffer) bring() error {
 func (u *Buffer) Finalize() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.flat, u.at, u.home = nil, nil, nil
+	for _, p := range u.pieces {
+		p.Finalize()
+	}
+	u.flat, u.at, u.home, u.pieces = nil, nil, nil, nil
 	return nil
 }
 

@@ -48,7 +48,7 @@ func (n *builder) donate() {
 		if taken[p.result] || f.alias[p.param] >= 0 {
 			continue
 		}
-		if n.b.sharded && replicated(f.outSpecs[p.result]) && p.distance > 0 && strings.HasPrefix(f.inputs[p.param], "/") {
+		if (n.b.sharded || n.b.mesh != nil) && replicated(f.outSpecs[p.result]) && p.distance > 0 && variable(f.inputs[p.param]) {
 			f.outSpecs[p.result] = f.specs[p.param]
 		}
 		if !n.alike(f.outSpecs[p.result], f.specs[p.param]) {

@@ -42,6 +42,7 @@ func (n *builder) Compile() (compute.Executable, error) {
 	}
 	n.done = true
 	x := &executable{b: n.b, name: n.name, names: n.main.inputs, on: map[*world]*loaded{}}
+	all := n.onMesh()
 	if n.fixed() {
 		x.devices = n.assigned()
 	}
@@ -54,8 +55,17 @@ func (n *builder) Compile() (compute.Executable, error) {
 		x.outputs, x.replicated = append(x.outputs, n.local(v.shape, s)), append(x.replicated, n.sharded() && replicated(s))
 	}
 	var err error
-	x.prog, err = n.b.compile(n.name, n.text())
-	return x, err
+	if x.prog, err = n.b.compile(n.name, n.text()); err != nil || !all {
+		return x, err
+	}
+	s := &spread{executable: x, results: shapesOf(n.main.outs)}
+	for i, v := range n.main.params {
+		s.ins = append(s.ins, n.tiles(v.shape, n.main.specs[i]))
+	}
+	for i, v := range n.main.outs {
+		s.outs = append(s.outs, n.tiles(v.shape, n.main.outSpecs[i]))
+	}
+	return s, nil
 }
 
 func (x *executable) Inputs() ([]string, []shapes.Shape) {
@@ -137,7 +147,7 @@ func (x *executable) check(l *loaded, inputs []compute.Buffer, donate []bool) ([
 		if k := i % np; !u.shape.Equal(x.inputs[k]) {
 			return nil, errors.Errorf("concert: %s is %s, not %s%s", x.input(i), u.shape, x.inputs[k], x.hint(k, u.shape))
 		}
-		if u.elsewhere(l.w) {
+		if u.elsewhere(l.w) { // or in pieces
 			if _, err := u.fetch(); err != nil {
 				return nil, errors.WithMessage(err, x.input(i))
 			}
@@ -168,7 +178,7 @@ func (x *executable) hint(k int, shape shapes.Shape) string {
 func (u *Buffer) elsewhere(w *world) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.at != nil && u.at.l.w != w || u.home != nil && u.home.l.w != w
+	return u.at != nil && u.at.l.w != w || u.home != nil && u.home.l.w != w || u.pieces != nil
 }
 
 // execute runs the program; the world is locked.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-ee968945/concert/compile"
 	"github.com/seed-ee968945/concert/ir/stablehlo"
+	"github.com/seed-ee968945/concert/passes"
 	"github.com/seed-ee968945/concert/program"
 	rt "github.com/seed-ee968945/concert/runtime"
 	"github.com/seed-ee968945/concert/sharding/sdy"
@@ -74,6 +75,9 @@ func (b *Backend) newCompiled(name, text string) (*compiled, error) {
 	c := &compiled{}
 	if c.prog, err = r.Func(p.Module.Funcs()[0].Name).Program(); err != nil {
 		return nil, errors.WithStack(err)
+	}
+	if b.memory > 0 && c.prog.Arena > b.memory {
+		return nil, errors.Errorf("concert: %s on each device, and memory=%s: more devices along fsdp or model take less each", passes.Bytes(c.prog.Arena), passes.Bytes(b.memory))
 	}
 	c.decides = slices.ContainsFunc(c.prog.Instrs, func(in program.Instr) bool { return in.Kind == program.Loop || in.Kind == program.Case })
 	if c.mod, err = rt.ModuleOf(c.prog); err != nil {

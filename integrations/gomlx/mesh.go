@@ -1,0 +1,268 @@
+package gomlx
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+	"github.com/pkg/errors"
+)
+
+// With mesh=data:2/model:2 a program that knows of one device only runs on all devices of the
+// mesh: a computation that has variables is partitioned, and its caller sees whole tensors. An
+// axis says what is cut along it:
+//
+//	data   other inputs, in their first dimension
+//	fsdp   those, too, and variables of two dimensions and more in the first that can be
+//	model  such variables in the last dimension that can be
+//
+// and new values of variables stay as the variables are cut.
+
+// meshName is the mesh of the configuration; programs may have meshes of other names.
+const meshName = "concert"
+
+// parseMesh reads the value of mesh=.
+func parseMesh(text string) (*compute.Mesh, error) {
+	m := &compute.Mesh{Name: meshName}
+	for _, axis := range strings.Split(text, "/") {
+		name, n, _ := strings.Cut(axis, ":")
+		size, err := strconv.Atoi(n)
+		if err != nil || size < 1 || size > 1<<16 || !slices.Contains([]string{"data", "fsdp", "model"}, name) || slices.Contains(m.AxesNames, name) {
+			return nil, errors.Errorf("concert: mesh=%s: %q is no axis: want data:N, fsdp:N or model:N, each once, with / between them", text, axis)
+		}
+		m.AxesNames, m.AxesSizes = append(m.AxesNames, name), append(m.AxesSizes, size)
+	}
+	return m, nil
+}
+
+// onMesh makes a computation of one device that has variables one of the backend's mesh, and
+// reports whether it did.
+func (n *builder) onMesh() bool {
+	if n.b.mesh == nil || size(*n.b.mesh) == 1 || n.fixed() || n.meshes != nil {
+		return false
+	}
+	f, specs := n.main, make([]*compute.ShardingSpec, len(n.main.params))
+	cut := false
+	if !slices.ContainsFunc(f.inputs, variable) {
+		return false
+	}
+	for i, p := range f.params {
+		specs[i] = cutInput(n.b.mesh, p.shape, variable(f.inputs[i]))
+		cut = cut || !replicated(specs[i])
+	}
+	if cut {
+		n.meshes, f.specs = []compute.Mesh{*n.b.mesh}, specs
+	}
+	return cut
+}
+
+// variable reports whether an input is a variable: GoMLX gives these their paths as names.
+func variable(input string) bool { return strings.HasPrefix(input, "/") }
+
+// cutInput says how an input lies on the mesh.
+func cutInput(m *compute.Mesh, shape shapes.Shape, variable bool) *compute.ShardingSpec {
+	s := &compute.ShardingSpec{Mesh: m.Name, Axes: make([][]string, shape.Rank())}
+	for i, name := range m.AxesNames {
+		var dims []int // that may be cut, the first that can be is
+		for d := range shape.Rank() {
+			dims = append(dims, d)
+		}
+		switch {
+		case variable && (name == "data" || len(dims) < 2), !variable && name == "model":
+			dims = nil
+		case variable && name == "model":
+			slices.Reverse(dims)
+		case !variable:
+			dims = dims[:min(1, len(dims))]
+		}
+		for _, d := range dims {
+			k := m.AxesSizes[i]
+			for _, a := range s.Axes[d] {
+				k *= m.AxesSizes[slices.Index(m.AxesNames, a)]
+			}
+			if shape.Dimensions[d] > 0 && shape.Dimensions[d]%k == 0 && !(variable && len(s.Axes[d]) > 0) {
+				s.Axes[d] = append(s.Axes[d], name)
+				break
+			}
+		}
+	}
+	return s
+}
+
+// spread is a computation of all devices of the backend's mesh, whose inputs and results are whole.
+type spread struct {
+	*executable
+	ins, outs []*tiling
+	results   []shapes.Shape // whole
+}
+
+// tiling is how a tensor lies on the devices of a mesh.
+type tiling struct {
+	piece shapes.Shape
+	at    [][]int // by device: where its piece begins
+}
+
+// tiles is where the pieces of a value are.
+func (n *builder) tiles(shape shapes.Shape, s *compute.ShardingSpec) *tiling {
+	m, l := n.meshes[0], &tiling{piece: n.local(shape, s)}
+	for j := range size(m) {
+		place := map[string]int{}
+		for i, rest := len(m.AxesSizes)-1, j; i >= 0; i-- {
+			place[m.AxesNames[i]], rest = rest%m.AxesSizes[i], rest/m.AxesSizes[i]
+		}
+		at := make([]int, shape.Rank())
+		for d := range at {
+			for _, a := range axesOf(s, d) {
+				at[d] = at[d]*m.AxesSizes[slices.Index(m.AxesNames, a)] + place[a]
+			}
+			at[d] *= l.piece.Dimensions[d]
+		}
+		l.at = append(l.at, at)
+	}
+	return l
+}
+
+func (l *tiling) equal(o *tiling) bool {
+	return l.piece.Equal(o.piece) && slices.EqualFunc(l.at, o.at, slices.Equal[[]int])
+}
+
+// Inputs are those of the computation as it was built.
+func (s *spread) Inputs() ([]string, []shapes.Shape) {
+	return slices.Clone(s.names), slices.Clone(s.whole)
+}
+
+// Outputs are those of the computation as it was built.
+func (s *spread) Outputs() []shapes.Shape { return slices.Clone(s.results) }
+
+// Execute cuts the inputs, where they are not cut as they should be, and runs all devices.
+func (s *spread) Execute(inputs []compute.Buffer, donate []bool, device compute.DeviceNum) ([]compute.Buffer, error) {
+	np, n := len(s.ins), len(s.devices)
+	switch {
+	case len(inputs) != np:
+		return nil, errors.Errorf("concert: computation %q takes %d inputs, not %d", s.name, np, len(inputs))
+	case donate != nil && len(donate) != np:
+		return nil, errors.Errorf("concert: %d inputs, and %d say whether they are donated", np, len(donate))
+	}
+	all, gives := make([]compute.Buffer, n*np), make([]bool, n*np)
+	for i, in := range inputs {
+		u, ok := in.(*Buffer)
+		if !ok || u == nil || u.b != s.b {
+			return nil, errors.Errorf("concert: input %d (%q) of computation %q is a buffer of another backend", i, s.names[i], s.name)
+		}
+		if !u.shape.Equal(s.whole[i]) {
+			return nil, errors.Errorf("concert: input %d (%q) of computation %q is %s, not %s", i, s.names[i], s.name, u.shape, s.whole[i])
+		}
+		pieces, made, err := u.cut(s.ins[i], s.devices)
+		if err != nil {
+			return nil, errors.WithMessagef(err, "input %d (%q) of computation %q", i, s.names[i], s.name)
+		}
+		for j, p := range pieces {
+			all[j*np+i], gives[j*np+i] = p, made || donate != nil && donate[i]
+		}
+	}
+	outs, err := s.executable.Execute(all, gives, device)
+	if err != nil {
+		return nil, err
+	}
+	for i := range inputs {
+		if donate != nil && donate[i] {
+			inputs[i].Finalize()
+		}
+	}
+	whole := make([]compute.Buffer, len(s.outs))
+	for i, l := range s.outs {
+		u := &Buffer{b: s.b, shape: s.results[i], dev: device, tiles: l}
+		for j := range n {
+			u.pieces = append(u.pieces, outs[j*len(whole)+i].(*Buffer))
+		}
+		whole[i] = u
+	}
+	return whole, nil
+}
+
+// cut gives the pieces of a tensor, and whether they were made for it.
+func (u *Buffer) cut(l *tiling, devices []compute.DeviceNum) (pieces []*Buffer, made bool, err error) {
+	u.mu.Lock()
+	if u.pieces != nil && u.tiles.equal(l) {
+		pieces = u.pieces
+	}
+	u.mu.Unlock()
+	if pieces != nil {
+		return pieces, false, nil
+	}
+	flat, err := u.fetch()
+	if err != nil {
+		return nil, false, err
+	}
+	for j, d := range devices {
+		p := &Buffer{b: u.b, shape: l.piece, dev: d, flat: flat}
+		if !l.piece.Equal(u.shape) {
+			p.flat = dtypes.MakeAnySlice(l.piece.DType, l.piece.Size())
+			copyBlock(dtypes.UnsafeByteSliceFromAny(p.flat), dtypes.UnsafeByteSliceFromAny(flat), l.piece.Dimensions, u.shape.Dimensions, l.at[j], int(l.piece.DType.Size()), false)
+		}
+		pieces = append(pieces, p)
+	}
+	return pieces, true, nil
+}
+
+// join brings all pieces to Go's memory.
+func (u *Buffer) join() error {
+	u.mu.Lock()
+	pieces, l := u.pieces, u.tiles
+	if u.flat != nil {
+		pieces = nil
+	}
+	u.mu.Unlock()
+	if pieces == nil {
+		return nil
+	}
+	var flat any
+	for j, p := range pieces {
+		part, err := p.fetch()
+		if err != nil {
+			return err
+		}
+		if l.piece.Equal(u.shape) {
+			flat = dtypes.MakeAnySlice(u.shape.DType, u.shape.Size())
+			dtypes.CopyAnySlice(flat, part)
+			break
+		}
+		if flat == nil {
+			flat = dtypes.MakeAnySlice(u.shape.DType, u.shape.Size())
+		}
+		copyBlock(dtypes.UnsafeByteSliceFromAny(part), dtypes.UnsafeByteSliceFromAny(flat), l.piece.Dimensions, u.shape.Dimensions, l.at[j], int(l.piece.DType.Size()), true)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.pieces != nil {
+		u.flat = flat
+	}
+	return nil
+}
+
+// copyBlock copies a block between a piece and the whole that it begins at, of elements of
+// some bytes: into the whole if back is set.
+func copyBlock(piece, whole []byte, dims, all, at []int, bytes int, back bool) {
+	if len(dims) == 0 || len(piece) == 0 {
+		if back {
+			copy(whole, piece)
+		} else {
+			copy(piece, whole[:len(piece)])
+		}
+		return
+	}
+	in, out := bytes, bytes
+	for d := 1; d < len(dims); d++ {
+		in, out = in*dims[d], out*all[d]
+	}
+	if in == out {
+		copyBlock(piece, whole[at[0]*out:], nil, nil, nil, bytes, back)
+		return
+	}
+	for i := range dims[0] {
+		copyBlock(piece[i*in:(i+1)*in], whole[(at[0]+i)*out:], dims[1:], all[1:], at[1:], bytes, back)
+	}
+}

@@ -1,0 +1,91 @@
+package gomlx
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gomlx/compute"
+	"github.com/gomlx/compute/dtypes"
+	"github.com/gomlx/compute/shapes"
+)
+
+// A program of one device on a mesh has the numbers of one device, variables are cut and stay
+// where they are, and whoever reads a value has all of it.
+func TestMesh(t *testing.T) {
+	w, x := []float32{1, 2, 3, 4, 5, 6, 7, 8}, []float32{1, 0, 2, 1, 0, 1, 1, 1}
+	for _, c := range []struct {
+		config string
+		piece  []int // of the state
+	}{
+		{"", nil}, {"mesh=data:1", nil}, {"mesh=data:4", []int{2, 4}}, {"mesh=model:4", []int{2, 1}}, {"mesh=fsdp:2/model:2", []int{1, 2}},
+		{"device=fake,mesh=fsdp:2", []int{1, 4}}, {"mesh=fsdp:4", []int{2, 1}}, {"mesh=fsdp:3", nil},
+	} {
+		h := newHarness(t, c.config)
+		e := h.step(compute.Mesh{}, false)
+		n := h.b.Builder("twice") // has no variable: of one device
+		p := h.must(n.Main().Parameter("x", shapes.Make(dtypes.Float32, 2, 4), nil))
+		h.check(n.Main().Return([]compute.Value{h.must(n.Main().Add(p, p))}, nil))
+		twice := h.compile(n)
+		state := h.buffer(0, w, 2, 4)
+		var at []string
+		for _, sum := range []float32{118, -101, 106.375} {
+			outs := h.run(e, []bool{true, false}, state, h.buffer(0, x, 4, 2))
+			if _, err := state.Data(); err == nil {
+				t.Errorf("%s: a donated tensor has data", c.config)
+			}
+			state = outs[0]
+			h.want(c.config+": the sum", outs[1], sum)
+			var now []string
+			for _, u := range state.(*Buffer).pieces {
+				now = append(now, u.at.t.String())
+				if !slices.Equal(u.shape.Dimensions, c.piece) {
+					t.Errorf("%s: the state lies in pieces of %v, want %v", c.config, u.shape.Dimensions, c.piece)
+				}
+			}
+			if at != nil && !slices.Equal(at, now) {
+				t.Errorf("%s: the state moves from %v to %v", c.config, at, now)
+			}
+			at = now
+		}
+		if len(at) == 0 != (c.piece == nil) {
+			t.Errorf("%s: %d pieces", c.config, len(at))
+		}
+		h.want(c.config+": twice the state", h.run(twice, nil, state)[0], -6.71875, -8.9375, -11.15625, -13.375, -0.96875, -2.0625, -3.15625, -4.25)
+		flat, err := state.Data()
+		h.check(err)
+		flat.([]float32)[3]++ // is what the next run reads
+		h.want(c.config+": the sum", h.run(e, nil, state, h.buffer(0, x, 4, 2))[1], -92.03125)
+	}
+}
+
+// What a mesh cannot be is said.
+func TestBadMesh(t *testing.T) {
+	for config, want := range map[string]string{
+		"mesh=data":                "no axis",
+		"mesh=data:2/data:2":       "no axis",
+		"mesh=pipe:2":              "no axis",
+		"mesh=data:0":              "no axis",
+		"devices=3,mesh=data:2":    "a mesh of 2 devices, and there are 3",
+		"memory=much":              "want a number of bytes",
+		"memory=9223372036854TiB":  "want a number of bytes",
+		"memory=1GiB,device=other": "there are host",
+	} {
+		if _, err := New(config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
+	}
+}
+
+// What needs more memory than it may is an error when it is compiled.
+func TestMemory(t *testing.T) {
+	for config, fits := range map[string]bool{"memory=1MiB": true, "memory=1KiB": false, "memory=1KiB,device=fake": false, "memory=1GiB,mesh=fsdp:2": true} {
+		h := newHarness(t, config)
+		n := h.b.Builder("large")
+		p := h.must(n.Main().Parameter("/x", shapes.Make(dtypes.Float32, 64, 64), nil))
+		h.check(n.Main().Return([]compute.Value{h.must(n.Main().Tanh(p))}, nil))
+		if _, err := n.Compile(); err == nil != fits || err != nil && !strings.Contains(err.Error(), `computation "large"`) {
+			t.Errorf("%s: %v", config, err)
+		}
+	}
+}
