@@ -55,6 +55,7 @@ func equations() []*equation {
 		row("move-of-itself", Exact, kindMove, moveOfItself, "elements taken from where they are, in order, are the tensor: views that keep the order, clones, and what a gather and a shard of one group undo"),
 		row("move-of-constant", Exact, kindMove, movedConstant, "elements of a constant are a constant"),
 		row("move-of-move", Exact, kindMove, moveOfMove, "elements of elements are elements: layouts compose"),
+		row("move-of-parts", Exact, kindMove, moveOfParts, "rows of what was put together of rows, by a concatenation or in the place of others, are those of the part that has all of them"),
 		row("move-of-pointwise", Exact, kindMove, movedPointwise, "elements of what is computed element by element are computed of the operands' elements"),
 		row("move-of-reduce", Exact, kindMove, moveOfReduce, "elements of a reduction over ranks are reductions of the elements, where all ranks select alike"),
 		row("move-of-lookup", Exact, kindMove, moveOfLookup, "rows and columns of looked-up rows are the rows at those positions of those columns of the table"),

@@ -34,6 +34,56 @@ func moveOfMove(z *normalizer, t *term) (termID, bool) {
 	return z.moveOf(l, t.n, from), true
 }
 
+// moveOfParts takes elements from the only part of a concatenation or of a slice_scatter along an
+// outermost dimension that has any of them.
+func moveOfParts(z *normalizer, t *term) (termID, bool) {
+	x, l := z.at(t.args[0]), z.layouts.all[t.layout]
+	if x.kind != kindOpaque || x.op != ir.OpCat && x.op != ir.OpSliceScatter || x.types == nil || l.rank != nil {
+		return 0, false
+	}
+	last := l.off
+	for _, d := range l.digits {
+		if d.n < 1 || d.stride < 0 {
+			return 0, false
+		}
+		last += (d.n - 1) * d.stride
+	}
+	dim, row := int(x.attrs.Int("dim", 0)), int64(1)
+	whole, ok := x.types[0].Shape().Static()
+	if !ok || slices.ContainsFunc(whole[:dim], func(n int64) bool { return n != 1 }) {
+		return 0, false
+	}
+	for _, n := range whole[dim+1:] {
+		row *= n
+	}
+	from := int64(0) // where a part begins
+	if x.op == ir.OpSliceScatter {
+		from = x.attrs.Int("start", 0) * row
+		n, ok := z.at(x.args[1]).n.Const()
+		if !ok || x.attrs.Int("step", 1) != 1 {
+			return 0, false
+		}
+		if l.off >= from+n || last < from {
+			return z.move(l, t.n, x.args[0]), true
+		}
+	}
+	for k, a := range x.args {
+		n, ok := z.at(a).n.Const()
+		if !ok {
+			return 0, false
+		}
+		if x.op == ir.OpSliceScatter && k == 0 {
+			continue
+		}
+		if l.off >= from && last < from+n {
+			l.off -= from
+			return z.move(l, t.n, a), true
+		}
+		from += n
+	}
+	return 0, false
+}
+
 func movedPointwise(z *normalizer, t *term) (termID, bool) {
 	x := *z.at(t.args[0])
 	if x.kind != kindPoint {

@@ -57,6 +57,7 @@ func (m *Module) Program() (*Program, error) {
 	s := plan.Stages[0]
 	if im.global == nil {
 		for _, f := range s.Module.Funcs() {
+			f.RemoveDead(f.ForwardReads(nil)...)
 			attend.Recognize(f)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/seed-ee968945/concert/internal/attr"
 	"github.com/seed-ee968945/concert/ir"
-	"github.com/seed-ee968945/concert/passes/internal/deps"
 )
 
 // emitter writes one half of a joint function.
@@ -185,7 +184,7 @@ func (e *emitter) finish(outs []*ir.Value, places []int, half string, first int)
 func (e *emitter) copySaved(args []*ir.Value, places []int) {
 	for _, d := range e.j.f.Donations() {
 		i := slices.Index(places, d.Result)
-		if i < 0 || !deps.FromCaller(args[i]) || deps.StorageOf(args[i]).Def() == e.to.Lookup(d.Input.Name()) {
+		if i < 0 || !ir.FromCaller(args[i]) || ir.StorageOf(args[i]).Def() == e.to.Lookup(d.Input.Name()) {
 			continue
 		}
 		n := e.to.Append(ir.NodeSpec{Op: ir.OpClone, Name: args[i].Def().Name() + "_clone", Args: args[i : i+1 : i+1], Results: []ir.Type{args[i].Type()}})

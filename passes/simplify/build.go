@@ -144,7 +144,7 @@ func (s *simplifier) replace(old, v *ir.Value) bool {
 // a storage of its own where the caller would otherwise see its input, or one storage
 // twice, returned.
 func (s *simplifier) conform(at *ir.Node, old, v *ir.Value) *ir.Value {
-	if (v.Type().Equal(old.Type()) || anyLayout(old)) && !(deps.Returned(old) && (deps.FromCaller(v) || deps.Returned(deps.StorageOf(v)))) {
+	if (v.Type().Equal(old.Type()) || anyLayout(old)) && !(ir.Returned(old) && (ir.FromCaller(v) || ir.Returned(ir.StorageOf(v)))) {
 		return v
 	}
 	return s.insert(at, ir.NodeSpec{Op: ir.OpClone, Name: at.Name() + "_clone", Args: []*ir.Value{v}, Results: []ir.Type{old.Type()}}).Result(0)

@@ -51,7 +51,7 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 	}
 	last, bytes := int32(0), int64(0)
 	for k, v := range was {
-		if !v.Type().Equal(now[k].Type()) || deps.Returned(v) && deps.Returned(now[k]) { // the caller would hold one storage twice
+		if !v.Type().Equal(now[k].Type()) || ir.Returned(v) && ir.Returned(now[k]) { // the caller would hold one storage twice
 			return false
 		}
 		last = max(last, s.lastUse(v))
@@ -75,7 +75,7 @@ func shareRepeated(s *simplifier, n *ir.Node) bool {
 // lastPiece reports whether n is a shard and nothing reads its operand after it:
 // to keep an earlier equal piece until here instead is to keep less.
 func (s *simplifier) lastPiece(n *ir.Node) bool {
-	if n.Op() != ir.OpShard || n.Group().Size() < 2 || deps.FromCaller(n.Arg(0)) {
+	if n.Op() != ir.OpShard || n.Group().Size() < 2 || ir.FromCaller(n.Arg(0)) {
 		return false
 	}
 	v := n.Arg(0)

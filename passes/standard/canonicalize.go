@@ -13,6 +13,7 @@ import (
 //     do (see identity);
 //   - an alias, or a view that changes nothing, gives way to its operand, which
 //     also ends second waits; a view of a view reads the first one's operand;
+//   - a slice of what was put together of rows gives way to the rows ([ir.Func.ForwardReads]);
 //   - pure operations that nobody reads go. A collective that nobody reads stays
 //     unless the option says otherwise, and so does the wait that ends it.
 //
@@ -21,7 +22,7 @@ import (
 func canonicalize() passes.Pass {
 	return passes.Pass{
 		Name: "canonicalize",
-		Doc:  "Removes dead code, collectives over one rank, second waits and views that change nothing.",
+		Doc:  "Removes dead code, collectives over one rank, second waits, views that change nothing and reads of what was just put together.",
 		Options: []passes.Option{
 			{Name: "drop-collectives", Kind: passes.KindBool, Default: "false", Doc: "also remove collectives whose results nobody reads, on all ranks alike"},
 		},
@@ -29,6 +30,7 @@ func canonicalize() passes.Pass {
 			{Name: "unit-collectives", Doc: "collectives over groups of one rank that were removed"},
 			{Name: "clones", Doc: "copies that stand in for such a collective"},
 			{Name: "forwarded", Doc: "aliases and views that gave way to their operand"},
+			{Name: "parts", Doc: "slices that read a part where it was made, and not of what it was put into"},
 			{Name: "dead", Doc: "operations removed because nobody read them"},
 			{Name: "dead-collectives", Doc: "collectives removed because nobody read them"},
 		},
@@ -46,6 +48,7 @@ func runCanonicalize(ctx *passes.Context, f *ir.Func) error {
 			c.view(n)
 		}
 	}
+	c.parts()
 	c.dead()
 	return nil
 }
@@ -105,7 +108,7 @@ func (c *canonicalizer) isIdentity(s *ir.Node) bool {
 // where r leaves the function although x came in from the caller or leaves it too:
 // the caller may reuse the one while still holding the other.
 func (c *canonicalizer) identity(x, r *ir.Value) ir.Op {
-	if c.writes.Written(x) || c.writes.Written(r) || !x.Type().Equal(r.Type()) || deps.Returned(r) && (deps.FromCaller(x) || deps.Returned(deps.StorageOf(x))) {
+	if c.writes.Written(x) || c.writes.Written(r) || !x.Type().Equal(r.Type()) || ir.Returned(r) && (ir.FromCaller(x) || ir.Returned(ir.StorageOf(x))) {
 		return ir.OpClone
 	}
 	return ir.OpAlias
@@ -130,6 +133,15 @@ func (c *canonicalizer) view(n *ir.Node) {
 			c.ctx.Count("forwarded", 1)
 		}
 	}
+}
+
+// parts lets slices read what was put together where it was made.
+func (c *canonicalizer) parts() {
+	reads := c.f.ForwardReads(func(n *ir.Node) bool { return c.ctx.Enable(n.Name()) })
+	for _, n := range reads {
+		c.f.Remove(n)
+	}
+	c.ctx.Count("parts", float64(len(reads)))
 }
 
 // dead removes what nobody reads, users before what they read.

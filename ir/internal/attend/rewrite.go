@@ -186,24 +186,6 @@ func (s *softmax) rewrite() bool {
 	for i, n := range products {
 		s.f.ReplaceUses(n.Result(0), results[i])
 	}
-	remove(s.f, products)
+	s.f.RemoveDead(products...)
 	return true
-}
-
-// remove takes out nodes and what only they read.
-func remove(f *ir.Func, todo []*ir.Node) {
-	gone := map[*ir.Node]bool{}
-	for len(todo) > 0 {
-		n := todo[0]
-		todo = todo[1:]
-		if gone[n] || n.Op() == ir.OpInput || !n.Pure() || slices.ContainsFunc(n.Results(), func(v *ir.Value) bool { return len(v.Uses()) > 0 }) {
-			continue
-		}
-		gone[n] = true
-		args := slices.Clone(n.Args())
-		f.Remove(n)
-		for _, a := range args {
-			todo = append(todo, a.Def())
-		}
-	}
 }
